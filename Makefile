@@ -1,0 +1,108 @@
+# xwarp: iWARP over AF_XDP. `make help` says what there is. Every target works as root and as a user with sudo.
+
+GO ?= go
+# The data path has no cgo, and neither have the tools.
+export CGO_ENABLED ?= 0
+
+# ARGS goes to the demo, TESTFLAGS to go test: make demo ARGS="--loss 0.02", make test TESTFLAGS="-run TestX -v".
+ARGS      ?=
+TESTFLAGS ?=
+PKGS      ?= ./...
+FUZZTIME  ?= 10m
+SEEDS     ?= 100000
+# What runs on several threads and shares memory by rules that the detector can follow. Registered memory is not of that
+# kind: the peer's reads and writes are not ordered with those of its owner.
+RACE      ?= ./ring/... ./engine/queue/... ./engine/bytestream/...
+
+# Privileged parts run as root, but go itself runs as whoever calls make, so that caches keep their owner.
+ifeq ($(shell id -u),0)
+SUDO :=
+EXEC :=
+else
+SUDO := sudo
+EXEC := -exec 'sudo --preserve-env=PATH,HOME,TMPDIR,CI,LAB'
+endif
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## the commands, into build/
+	$(GO) build -trimpath -o build/ ./cmd/...
+
+.PHONY: demo
+demo: build ## one transfer between two hosts made for it, over AF_XDP (ARGS="--loss 0.02")
+	$(SUDO) build/xwarp demo $(ARGS)
+
+.PHONY: setup
+setup: ## install what the tests need beyond Go (Debian, Ubuntu)
+	@scripts/setup.sh test
+	@[ -z "$(SUDO)" ] || sudo -v
+
+# One package at a time: tests on virtual links measure nothing, but their TCPs have real timers.
+.PHONY: test
+test: setup ## go vet and all tests (TESTFLAGS, PKGS)
+	$(GO) vet $(PKGS)
+	$(GO) test $(EXEC) -p 1 -timeout 15m $(TESTFLAGS) $(PKGS)
+
+.PHONY: race
+race: ## the rings and queues between threads under the race detector; needs gcc (RACE)
+	@[ -z "$(SUDO)" ] || sudo -v
+	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m $(TESTFLAGS) $(RACE)
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, and who may import whom
+	@bad=$$(git ls-files -co --exclude-standard '*.go' | while read -r f; do [ ! -e "$$f" ] || gofmt -l "$$f"; done); \
+	[ -z "$$bad" ] || { printf 'not formatted, run gofmt -w on\n%s\n' "$$bad" >&2; exit 1; }
+	$(GO) vet $(PKGS)
+	$(GO) tool staticcheck $(PKGS)
+	$(GO) run ./scripts/lint
+	$(GO) run ./scripts/reqs
+
+.PHONY: reqs
+reqs: ## write the README's table of requirements and their tests anew
+	$(GO) run ./scripts/reqs -write
+
+.PHONY: generate
+generate: ## build the eBPF objects again; installs clang
+	@scripts/setup.sh generate
+	$(GO) generate ./bpf
+
+.PHONY: fuzz
+fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
+	scripts/fuzz.sh $(FUZZTIME) $(PKGS)
+
+.PHONY: soak
+soak: ## the simulator over many seeds (SEEDS=100000)
+	$(GO) test ./engine/sim -count=1 -timeout 24h -v -run '^TestSoak$$' -seeds $(SEEDS)
+
+.PHONY: bench
+bench: build ## the standard matrix with its baselines, into bench/results
+	$(SUDO) build/xwarp bench matrix --out bench/results
+
+.PHONY: layers
+layers: build ## what a segment costs in each layer, into bench/results/layers.md
+	$(SUDO) build/xwarp bench layers > bench/results/layers.md
+	cat bench/results/layers.md
+
+.PHONY: profile
+profile: ## CPU profile of the demo's path, into build/
+	mkdir -p build
+	$(GO) test $(EXEC) ./engine -run '^$$' -bench 'Write/mtu=1500/markers=true' -benchtime 2000x -cpuprofile build/cpu.prof -o build/engine.test
+	$(GO) tool pprof -top build/engine.test build/cpu.prof | head -40
+
+.PHONY: lab
+lab: ## a virtual machine with Linux's soft-iWARP, and a test of it
+	$(SUDO) scripts/lab/build.sh
+	LAB=1 $(GO) test $(EXEC) -count=1 -timeout 60m -v ./scripts/lab/...
+
+.PHONY: package
+package: ## deb and rpm, into build/
+	scripts/package/build.sh
+
+.PHONY: clean
+clean: ## remove build/
+	rm -rf --one-file-system build || $(SUDO) rm -rf --one-file-system build

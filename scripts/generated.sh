@@ -1,0 +1,32 @@
+#!/bin/sh
+# generated.sh checks that the committed eBPF objects are what `make generate` makes of the sources. It works on a copy.
+#
+# Another clang gives other octets, so the answer counts only where the clang that made the objects is installed.
+set -eu
+
+clang_major=14
+
+say() { printf 'generated: %s\n' "$*"; }
+
+cd "$(dirname "$0")/.."
+if ! command -v clang >/dev/null || ! command -v llvm-strip >/dev/null; then
+	say "not checked: there is no clang here"
+	exit 0
+fi
+here=$(clang -dumpversion | cut -d. -f1)
+if [ "$here" != "$clang_major" ]; then
+	say "not checked: the objects were made by clang $clang_major, here is clang $here"
+	exit 0
+fi
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT INT TERM
+cp -R go.mod go.sum bpf "$copy"
+cd "$copy"
+git init -q .
+git add -A
+go generate ./bpf
+if ! git -c core.pager=cat diff --stat --exit-code; then
+	say "error: the committed files are not what the sources give: run make generate and commit"
+	exit 1
+fi
+say "the eBPF objects are current"

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestImports(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		allowed  bool
+	}{
+		{"xwarp/tcp", "xwarp/tcp/seq", true},
+		{"xwarp/tcp", "encoding/binary", true},
+		{"xwarp/tcp", "time", false},
+		{"xwarp/tcp/cc", "sync/atomic", false},
+		{"xwarp/tcp/ip", "net/netip", false},
+		{"xwarp/tcp", "timeseries", true}, // not a part of time
+		{"xwarp/tcp", "xwarp/mpa", false},
+		{"xwarp/tcp", "golang.org/x/sys/unix", false},
+		{"xwarp/mpa", "xwarp/tcp/seq", true},
+		{"xwarp/mpa", "xwarp/tcp/sequel", false},
+		{"xwarp/mpa", "xwarp/tcp", false},
+		{"xwarp/mpa", "xwarp/mpa/ulp", true},
+		{"xwarp/ddp/rdmap", "xwarp/ddp", true},
+		{"xwarp/ddp/rdmap", "xwarp/mpa/ulp", true},
+		{"xwarp/ddp/rdmap", "xwarp/mpa", false},
+		{"xwarp/ddp", "os", false},
+		{"xwarp/ring", "golang.org/x/sys/unix", true},
+		{"xwarp/ring", "xwarp/bpf", false},
+		{"xwarp/ring", "github.com/google/gopacket", false},
+		{"xwarp/ring/capture", "github.com/google/gopacket/pcapgo", true},
+		{"xwarp/engine", "github.com/google/gopacket", false},
+		{"xwarp/engine/sim", "xwarp/ring", true},
+		{"xwarp/engine", "xwarp/bench/relay", false},
+		{"xwarp/bench/demo", "xwarp/engine", true},
+		{"xwarp/bench/demo", "xwarp/cmd/xwarp", false},
+		{"xwarp/cmd/xwarp", "github.com/spf13/cobra", true},
+		{"xwarp/engine/daemon", "github.com/prometheus/client_golang/prometheus", true},
+		{"xwarp/engine", "xwarp/cmd/xwarp", false},
+		{"xwarp/cmd/xwarp", "C", false},
+		{"xwarp/extra", "fmt", false},
+	} {
+		faults := checkImports(pkg{ImportPath: c.from, Imports: []string{c.to}})
+		if (len(faults) == 0) != c.allowed {
+			t.Errorf("%s imports %s: %q, allowed %v", c.from, c.to, faults, c.allowed)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	const source = `package x
+func f(a, b int, p *int) int {
+	go f(1, 2, p)
+	var c chan int
+	c <- 1
+	select {}
+	return a - b + <-c + -*p
+}
+`
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.go"), []byte(source), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := pkg{ImportPath: "xwarp/tcp/x", Dir: dir, GoFiles: []string{"x.go"}}
+	faults, err := checkValues(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "xwarp/tcp/x/x.go:"
+	want := []string{"3: go statement", "4: channel", "5: channel send", "6: select", "7: channel receive"}
+	for i := range want {
+		want[i] = prefix + want[i] + " in a package of values"
+	}
+	if !slices.Equal(faults, want) {
+		t.Errorf("found\n%s\nwant\n%s", strings.Join(faults, "\n"), strings.Join(want, "\n"))
+	}
+	p.ImportPath = "xwarp/engine"
+	if faults, err = checkValues(p); err != nil || len(faults) != 0 {
+		t.Errorf("engine may have goroutines: %q, %v", faults, err)
+	}
+}
+
+// The repository itself follows its rules.
+func TestHouse(t *testing.T) {
+	faults, err := lint("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults {
+		t.Error(f)
+	}
+}

@@ -1,0 +1,79 @@
+// Command lint checks the rules of the house that no general tool knows: which package may import which, that protocol
+// packages are values without goroutines and channels, and what stands at the top level. Test files are free.
+//
+// Run it in the repository: go run ./scripts/lint
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+func main() {
+	faults, err := lint(".")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lint:", err)
+		os.Exit(2)
+	}
+	for _, f := range faults {
+		fmt.Println(f)
+	}
+	if len(faults) > 0 {
+		os.Exit(1)
+	}
+}
+
+// lint returns what is wrong in the repository at root.
+func lint(root string) (faults []string, err error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") && !slices.Contains(topLevel, e.Name()) {
+			faults = append(faults, fmt.Sprintf("%s: does not belong at the top level", e.Name()))
+		}
+	}
+	packages, err := list(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range packages {
+		faults = append(faults, checkImports(p)...)
+		found, err := checkValues(p)
+		if err != nil {
+			return nil, err
+		}
+		faults = append(faults, found...)
+	}
+	return faults, nil
+}
+
+// list returns the packages of the module at root.
+func list(root string) (packages []pkg, err error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return nil, fmt.Errorf("go list: %w\n%s", err, exit.Stderr)
+		}
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading go list: %w", err)
+		}
+		packages = append(packages, p)
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+)
+
+// checkValues returns where the non-test files of p use what a value without a process does not have.
+func checkValues(p pkg) (faults []string, err error) {
+	if r, ok := findRoom(p.ImportPath); !ok || !r.values {
+		return nil, nil
+	}
+	set := token.NewFileSet()
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if what := process(n); what != "" {
+				at := set.Position(n.Pos())
+				faults = append(faults, fmt.Sprintf("%s:%d: %s in a package of values", filepath.Join(p.ImportPath, name), at.Line, what))
+			}
+			return true
+		})
+	}
+	return faults, nil
+}
+
+// process names the construct of concurrency that n is, empty for none.
+func process(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.GoStmt:
+		return "go statement"
+	case *ast.ChanType:
+		return "channel"
+	case *ast.SendStmt:
+		return "channel send"
+	case *ast.SelectStmt:
+		return "select"
+	case *ast.UnaryExpr:
+		if n.Op == token.ARROW {
+			return "channel receive"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,61 @@
+#!/bin/sh
+# setup.sh installs what a make target needs beyond Go, when it is missing, on Debian and Ubuntu.
+#
+#   scripts/setup.sh test       tshark: the independent decoder of the capture tests
+#   scripts/setup.sh generate   clang and llvm: the eBPF compiler
+#
+# It says what it installs, asks nothing, and does nothing where everything is there. As an ordinary user it goes
+# through sudo.
+set -eu
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+check_go() {
+	command -v go >/dev/null || die "go is not in PATH: install Go from https://go.dev/dl/"
+	# go itself compares with go.mod, and fetches a newer toolchain where that is allowed.
+	(cd "$root" && go version >/dev/null) || die "this Go is older than go.mod asks for: see https://go.dev/dl/"
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		die "root is needed for: $* (there is no sudo here; run make as root)"
+	fi
+}
+
+# need COMMAND PACKAGE: note the package when the command is missing.
+missing=
+need() {
+	command -v "$1" >/dev/null || missing="$missing $2"
+}
+
+install_missing() {
+	[ -n "$missing" ] || return 0
+	command -v apt-get >/dev/null || die "missing:$missing; there is no apt-get here, install them by hand"
+	say "installing$missing"
+	# tshark asks whether ordinary users may capture; noninteractive answers no. Lists may be old or absent.
+	as_root env DEBIAN_FRONTEND=noninteractive sh -c "
+		apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1 ||
+		{ apt-get update -q && apt-get install -y -q --no-install-recommends $missing; }
+	" </dev/null || die "apt-get could not install$missing"
+}
+
+for what in "${@:-none}"; do
+	case $what in
+	test) need tshark tshark ;;
+	generate)
+		need clang clang
+		need llvm-strip llvm
+		;;
+	none) die "say what for: test or generate" ;;
+	*) die "nothing is known about '$what'" ;;
+	esac
+done
+check_go
+install_missing
