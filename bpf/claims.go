@@ -1,0 +1,158 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// flowKey is struct flow_key of steer.c:
+//
+//	 0                16                32            34           36
+//	| local address   | remote address  | remote port | local port |
+//
+// Everything is in network order, IPv4 addresses are mapped (RFC 4291 2.5.5.2).
+type flowKey [36]byte
+
+// listenerKey is struct listener_key of steer.c:
+//
+//	 0                16           18     20
+//	| local address   | local port | zero |
+type listenerKey [20]byte
+
+// The generated structs have no padding and the same size, or this does not compile.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(steerFlowKey{})-unsafe.Sizeof(flowKey{})]
+	_ = [1]struct{}{}[unsafe.Sizeof(steerListenerKey{})-unsafe.Sizeof(listenerKey{})]
+)
+
+func makeFlowKey(local, remote netip.AddrPort) (k flowKey) {
+	l, r := local.Addr().As16(), remote.Addr().As16()
+	copy(k[0:], l[:])
+	copy(k[16:], r[:])
+	binary.BigEndian.PutUint16(k[32:], remote.Port())
+	binary.BigEndian.PutUint16(k[34:], local.Port())
+	return k
+}
+
+func makeListenerKey(local netip.AddrPort) (k listenerKey) {
+	l := local.Addr().As16()
+	copy(k[0:], l[:])
+	binary.BigEndian.PutUint16(k[16:], local.Port())
+	return k
+}
+
+// AddFlow claims the segments that remote sends to local. Zones are ignored: the steering serves one interface. Errors:
+// [ErrClaimed], [ErrFull].
+func (s *Steering) AddFlow(local, remote netip.AddrPort) error {
+	if err := checkFlow(local, remote); err != nil {
+		return err
+	}
+	k := makeFlowKey(local, remote)
+	if err := claim(s.objs.Flows, &k, "Options.MaxFlows"); err != nil {
+		return fmt.Errorf("bpf: flow %s from %s: %w", local, remote, err)
+	}
+	return nil
+}
+
+// RemoveFlow gives up what [Steering.AddFlow] claimed. Error: [ErrNotClaimed].
+func (s *Steering) RemoveFlow(local, remote netip.AddrPort) error {
+	if err := checkFlow(local, remote); err != nil {
+		return err
+	}
+	k := makeFlowKey(local, remote)
+	if err := release(s.objs.Flows, &k); err != nil {
+		return fmt.Errorf("bpf: flow %s from %s: %w", local, remote, err)
+	}
+	return nil
+}
+
+func checkFlow(local, remote netip.AddrPort) error {
+	for _, a := range []netip.AddrPort{local, remote} {
+		if !a.IsValid() || a.Addr().IsUnspecified() || a.Port() == 0 {
+			return fmt.Errorf("bpf: flow %s from %s: both ends need an address and a port", local, remote)
+		}
+	}
+	if local.Addr().Unmap().Is4() != remote.Addr().Unmap().Is4() {
+		return fmt.Errorf("bpf: flow %s from %s: one end is IPv4, the other IPv6", local, remote)
+	}
+	return nil
+}
+
+// AddListener claims all segments to a local address and port. The address 0.0.0.0 stands for any IPv4 address, :: for any
+// IPv6 address, and the zero [netip.Addr] for both. Any means every destination address that enters the interface, so a
+// host that forwards should give its own address. Zones are ignored. Errors: [ErrClaimed], [ErrFull]; nothing is claimed then.
+func (s *Steering) AddListener(local netip.AddrPort) error {
+	keys, err := listenerKeys(local)
+	if err != nil {
+		return err
+	}
+	for i := range keys {
+		if err := claim(s.objs.Listeners, &keys[i], "Options.MaxListeners"); err != nil {
+			for j := range keys[:i] {
+				err = errors.Join(err, release(s.objs.Listeners, &keys[j]))
+			}
+			return fmt.Errorf("bpf: listener %s: %w", describe(local), err)
+		}
+	}
+	return nil
+}
+
+// RemoveListener gives up what [Steering.AddListener] claimed for the same argument. Error: [ErrNotClaimed].
+func (s *Steering) RemoveListener(local netip.AddrPort) error {
+	keys, err := listenerKeys(local)
+	if err != nil {
+		return err
+	}
+	for i := range keys {
+		err = errors.Join(err, release(s.objs.Listeners, &keys[i]))
+	}
+	if err != nil {
+		return fmt.Errorf("bpf: listener %s: %w", describe(local), err)
+	}
+	return nil
+}
+
+func listenerKeys(local netip.AddrPort) ([]listenerKey, error) {
+	if local.Port() == 0 {
+		return nil, fmt.Errorf("bpf: listener %s: needs a port", describe(local))
+	}
+	if local.Addr().IsValid() {
+		return []listenerKey{makeListenerKey(local)}, nil
+	}
+	return []listenerKey{
+		makeListenerKey(netip.AddrPortFrom(netip.IPv4Unspecified(), local.Port())),
+		makeListenerKey(netip.AddrPortFrom(netip.IPv6Unspecified(), local.Port())),
+	}, nil
+}
+
+func describe(local netip.AddrPort) string {
+	if !local.Addr().IsValid() {
+		return fmt.Sprintf("*:%d", local.Port())
+	}
+	return local.String()
+}
+
+func claim(m *ebpf.Map, key any, option string) error {
+	err := m.Update(key, uint32(1), ebpf.UpdateNoExist)
+	switch {
+	case errors.Is(err, ebpf.ErrKeyExist):
+		return ErrClaimed
+	case errors.Is(err, unix.E2BIG):
+		return fmt.Errorf("%w at %d entries: raise %s", ErrFull, m.MaxEntries(), option)
+	}
+	return err
+}
+
+func release(m *ebpf.Map, key any) error {
+	err := m.Delete(key)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return ErrNotClaimed
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrClaimed is returned for a listener or a flow that was added before.
+	ErrClaimed = errors.New("claimed already")
+
+	// ErrNotClaimed is returned for the removal of a listener or a flow that is not there.
+	ErrNotClaimed = errors.New("not claimed")
+
+	// ErrFull is returned when a map has reached the size that [Options] gave it.
+	ErrFull = errors.New("table full")
+)
+
+// ForeignProgramError says that an interface carries an XDP program of somebody else, which is never replaced.
+type ForeignProgramError struct {
+	Interface string
+	Ifindex   int
+	ID        uint32 // of the program; 0 when the kernel reports several
+	Name      string // of the program, at most 15 octets; empty when it cannot be read
+	Mode      Mode   // in which it is attached; ModeAuto when the kernel reports several
+}
+
+// Error names the program and the way to look at it.
+func (e *ForeignProgramError) Error() string {
+	who := "several XDP programs"
+	if e.ID != 0 {
+		who = fmt.Sprintf("XDP program %q (id %d, %s)", e.Name, e.ID, e.Mode)
+	}
+	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use another interface", e.Interface, e.Interface)
+	if e.Name == programName {
+		next = "another xwarp uses this interface: stop it or use another interface"
+	}
+	return fmt.Sprintf("bpf: %s carries %s of another owner: %s", e.Interface, who, next)
+}
+
+// rightsHint names what loading and attaching take. CAP_PERFMON is for packet pointers with a variable offset, which headers
+// of variable length call for.
+const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or grant all three (setcap, AmbientCapabilities=)"
+
+// hint is an error with the next step for whoever reads it.
+func hint(err error, next string) error {
+	if next == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, next)
+}
+
+// loadHint adds to an error of loading what can be done about it.
+func loadHint(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return hint(err, rightsHint)
+	case errors.Is(err, unix.ENOMEM):
+		return hint(err, "not enough memory for the maps: ask for smaller ones or raise the cgroup's limit")
+	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
+		return hint(err, "multi-buffer XDP programs need Linux 5.18 or newer")
+	}
+	return err
+}
+
+// attachHint adds to an error of attaching what can be done about it.
+func attachHint(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return hint(err, rightsHint)
+	case errors.Is(err, unix.ENODEV):
+		return hint(err, "no such interface in this network namespace")
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return hint(err, "another XDP program is attached, or is being attached: see bpftool net show")
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return hint(err, "the driver has no native XDP: allow generic mode")
+	case errors.Is(err, unix.ERANGE):
+		return hint(err, "the MTU is too large for the driver's XDP buffers: lower it (on veth: that of the peer)")
+	case errors.Is(err, unix.ENOSPC):
+		return hint(err, "too few receive queues: a veth needs as many as its peer has transmit queues, a NIC fewer channels (ethtool -L)")
+	case errors.Is(err, unix.EINVAL):
+		return hint(err, "the driver refuses its present settings (MTU, LRO, rings, channels): the kernel log says which")
+	case errors.Is(err, unix.ENOMEM):
+		return hint(err, "no memory for the driver's XDP queues")
+	}
+	return err
+}

@@ -1,0 +1,170 @@
+package bpf
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"golang.org/x/sys/unix"
+)
+
+// pieces4 cuts one IPv4 datagram with a segment to port into fragments of size octets.
+func pieces4(id uint16, port layers.TCPPort, size int) [][]byte {
+	body := octets(segmentTo(port), payload)
+	var out [][]byte
+	for off := 0; off < len(body); off += size {
+		end := min(off+size, len(body))
+		out = append(out, frame(ether4(), ip4(local4, protoTCP, part(id, off, end < len(body))), gopacket.Payload(body[off:end])))
+	}
+	return out
+}
+
+// pieces6 does so with IPv6, a destination options header in the part that is cut.
+func pieces6(id uint32, port layers.TCPPort, size int) [][]byte {
+	body := slices.Concat(options(protoTCP, 8), octets(segmentTo(port), payload))
+	var out [][]byte
+	for off := 0; off < len(body); off += size {
+		end := min(off+size, len(body))
+		head := fragment6(protoDest, id, off, end < len(body))
+		out = append(out, frame(ether6(), ip6(local6, protoFrag), raw(head, body[off:end])))
+	}
+	return out
+}
+
+func TestFragmentsInOrder(t *testing.T) {
+	b := newBench(t, true)
+	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32), pieces6(datagramID, listenPort, 32)} {
+		if len(pieces) < 3 {
+			t.Fatalf("only %d pieces", len(pieces))
+		}
+		b.expect(pieces[0], Listener)
+		for _, p := range pieces[1:] {
+			b.expect(p, Fragment)
+		}
+		b.expect(pieces[1], Fragment) // a duplicate
+	}
+}
+
+// TestFragmentsOutOfOrder: nobody can know where a fragment belongs before the ports were seen.
+func TestFragmentsOutOfOrder(t *testing.T) {
+	b := newBench(t, true)
+	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32), pieces6(datagramID, listenPort, 32)} {
+		b.expect(pieces[2], PassFragment)
+		b.expect(pieces[0], Listener)
+		b.expect(pieces[2], Fragment)
+		b.expect(pieces[1], Fragment)
+	}
+}
+
+func TestFragmentsOfOthers(t *testing.T) {
+	b := newBench(t, true)
+	for _, pieces := range [][][]byte{pieces4(datagramID, 22, 32), pieces6(datagramID, 22, 32)} {
+		b.expect(pieces[0], PassNoMatch)
+		for _, p := range pieces[1:] {
+			b.expect(p, PassFragment)
+		}
+	}
+}
+
+// TestFragmentIdentity: each part of the identity counts, and only that (RFC 791 3.2, RFC 8200 4.5).
+func TestFragmentIdentity(t *testing.T) {
+	b := newBench(t, true)
+	b.expect(pieces4(1, listenPort, 32)[0], Listener)
+	later := func(edit ...func(*layers.IPv4)) []byte {
+		edit = append([]func(*layers.IPv4){part(1, 32, true)}, edit...)
+		return frame(ether4(), ip4(local4, protoTCP, edit...), payload)
+	}
+	b.expect(later(), Fragment)
+	b.expect(later(part(2, 32, true)), PassFragment)
+	b.expect(later(from4(other4)), PassFragment)
+	b.expect(later(func(ip *layers.IPv4) { ip.DstIP = other4.AsSlice() }), PassFragment)
+	b.expect(later(func(ip *layers.IPv4) { ip.Protocol = layers.IPProtocolUDP }), PassNotTCP)
+
+	b.expect(pieces6(1, listenPort, 32)[0], Listener)
+	b.expect(pieces6(2, listenPort, 32)[1], PassFragment)
+	// The next header of a later fragment is no part of the identity.
+	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(protoTCP, 1, 32, false), payload)), Fragment)
+}
+
+// TestFragmentIDReuse: when the identification comes round with a datagram of the kernel's, its fragments are the kernel's.
+func TestFragmentIDReuse(t *testing.T) {
+	b := newBench(t, true)
+	ours, ssh := pieces4(datagramID, listenPort, 32), pieces4(datagramID, 22, 32)
+	b.expect(ours[0], Listener)
+	b.expect(ours[1], Fragment)
+	b.expect(ssh[0], PassNoMatch)
+	b.expect(ssh[1], PassFragment)
+	b.expect(ours[0], Listener)
+	b.expect(ours[1], Fragment)
+	// A first fragment too short for ports must not leave the old claim either.
+	b.expect(patch(slices.Clone(ssh[0]), 16, 0, 17, 36), PassMalformed)
+	b.expect(ssh[1], PassFragment)
+}
+
+// TestFragmentExpires ages the entry instead of waiting.
+func TestFragmentExpires(t *testing.T) {
+	b := newBench(t, true)
+	pieces := pieces4(datagramID, listenPort, 32)
+	b.expect(pieces[0], Listener)
+	var key steerFragmentKey
+	var seen uint64
+	if it := b.objs.Fragments.Iterate(); !it.Next(&key, &seen) {
+		t.Fatalf("no entry: %v", it.Err())
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	if age := uint64(now.Nano()) - seen; age > uint64(10*time.Second) {
+		t.Fatalf("the entry says that it is %d ns old: another clock?", age)
+	}
+	for _, c := range []struct {
+		age  time.Duration
+		want Outcome
+	}{{20 * time.Second, Fragment}, {31 * time.Second, PassFragment}} {
+		if err := b.objs.Fragments.Put(key, seen-uint64(c.age)); err != nil {
+			t.Fatal(err)
+		}
+		b.expect(pieces[1], c.want)
+	}
+}
+
+// TestFragmentsWithoutSocket: when the first fragment went to the kernel, the later ones follow it there, also after a
+// socket came.
+func TestFragmentsWithoutSocket(t *testing.T) {
+	b := newBench(t, false)
+	pieces := pieces4(datagramID, listenPort, 32)
+	b.expect(pieces[0], PassNoSocket)
+	b.expect(pieces[1], PassFragment)
+	if err := b.SetSocket(0, newXSK(t)); err != nil {
+		t.Fatal(err)
+	}
+	b.expect(pieces[2], PassFragment)
+}
+
+// TestFragmentFlood: the table keeps the latest datagrams and never grows.
+func TestFragmentFlood(t *testing.T) {
+	b := newBench(t, true)
+	const flood = 20000
+	for id := range flood {
+		b.action(pieces4(uint16(id), listenPort, 32)[0])
+	}
+	entries := 0
+	var key steerFragmentKey
+	var seen uint64
+	it := b.objs.Fragments.Iterate()
+	for it.Next(&key, &seen) {
+		entries++
+	}
+	if err := it.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if entries == 0 || entries > DefaultMaxFragments {
+		t.Errorf("%d entries, want 1 to %d", entries, DefaultMaxFragments)
+	}
+	if got := b.action(pieces4(flood-1, listenPort, 32)[1]); got != xdpRedirect {
+		t.Errorf("the latest datagram was forgotten: action %d", got)
+	}
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel.h: the part of the kernel's BPF interface that steer.c uses, declared here so that building it needs
+ * neither kernel nor libbpf headers. All of it is stable user API (linux/bpf.h).
+ */
+#pragma once
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef __u16 __be16; /* in network order, like all __be types */
+typedef __u32 __be32;
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define be16(x) ((__be16)__builtin_bswap16(x)) /* also the way back */
+#define be32(x) ((__be32)__builtin_bswap32(x))
+#else
+#define be16(x) ((__be16)(x))
+#define be32(x) ((__be32)(x))
+#endif
+
+enum xdp_action { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
+
+/* The program's context. data and data_end delimit the frame's first buffer. */
+struct xdp_md {
+	__u32 data;
+	__u32 data_end;
+	__u32 data_meta;
+	__u32 ingress_ifindex;
+	__u32 rx_queue_index;
+	__u32 egress_ifindex;
+};
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_XSKMAP = 17,
+};
+
+#define BPF_F_NO_PREALLOC 1
+#define BPF_ANY 0
+
+/* None of these helpers is reserved to GPL programs (bpf_ktime_get_ns since Linux 5.8). */
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
+static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+static __u64 (*bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188; /* Linux 5.18, all buffers of the frame */
+
+/* How a map and a program are described to the loader. */
+#define __uint(name, value) int(*name)[value]
+#define __type(name, value) typeof(value) *name
+#define SEC(name) __attribute__((section(name), used))
+#define inline_always inline __attribute__((always_inline))

@@ -1,0 +1,77 @@
+// Package needs tells a privileged test whether this kernel can run it. A need skips the test only where the kernel was
+// built without the facility; anything else that stands in the way (rights, limits, a stale set-up) fails the test, so
+// that a green run never means that nothing ran.
+package needs
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// hasFrags is BPF_F_XDP_HAS_FRAGS of linux/bpf.h, what SEC("xdp.frags") sets.
+const hasFrags = 1 << 5
+
+// XDP needs a kernel that loads multi-buffer XDP programs (Linux 5.18).
+func XDP(t testing.TB) {
+	t.Helper()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name:         "needs_xdp",
+		Type:         ebpf.XDP,
+		Flags:        hasFrags,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+		License:      "Apache-2.0",
+	})
+	if err == nil {
+		prog.Close()
+	}
+	verdict(t, "multi-buffer XDP programs", err, unix.EINVAL, unix.ENOSYS, ebpf.ErrNotSupported)
+}
+
+// XSK needs a kernel with AF_XDP sockets.
+func XSK(t testing.TB) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		unix.Close(fd)
+	}
+	verdict(t, "AF_XDP sockets", err, unix.EAFNOSUPPORT)
+}
+
+// NetNS needs network namespaces and veth pairs, and the right to make them. It leaves nothing behind.
+func NetNS(t testing.TB) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		// The thread stays in its new namespace, so it must end with the goroutine: no UnlockOSThread.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "needs0"}, PeerName: "needs1"})
+	}()
+	verdict(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
+}
+
+// verdict skips when err is one of absent, what the kernel answers when it lacks the facility, and fails on any other error.
+func verdict(t testing.TB, what string, err error, absent ...error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	for _, a := range absent {
+		if errors.Is(err, a) {
+			t.Skipf("this kernel has no %s: %v", what, err)
+		}
+	}
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		t.Fatalf("%s: %v: run the tests as root (make test does)", what, err)
+	}
+	t.Fatalf("%s: the kernel may have them, but the probe failed: %v", what, err)
+}

@@ -1,0 +1,64 @@
+package bpf
+
+import "fmt"
+
+// Outcome is what became of a frame that met the program. Every frame has exactly one.
+type Outcome uint32
+
+// The outcomes, in the order of enum outcome in steer.c. Up to ICMP the frame went to a socket, from PassNoSocket on to the
+// kernel.
+const (
+	Flow               = Outcome(steerOutcomeOUTCOME_FLOW)                 // segment of an exact flow
+	Listener           = Outcome(steerOutcomeOUTCOME_LISTENER)             // segment to a listener
+	Fragment           = Outcome(steerOutcomeOUTCOME_FRAGMENT)             // later fragment of a steered segment
+	ICMP               = Outcome(steerOutcomeOUTCOME_ICMP)                 // ICMP error that quotes a segment of the engine
+	PassNoSocket       = Outcome(steerOutcomeOUTCOME_PASS_NO_SOCKET)       // claimed, but its queue has no socket
+	PassNoMatch        = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH)        // TCP that nobody claimed
+	PassNotTCP         = Outcome(steerOutcomeOUTCOME_PASS_NOT_TCP)         // IP with another protocol
+	PassNotIP          = Outcome(steerOutcomeOUTCOME_PASS_NOT_IP)          // ARP and other Ethernet types
+	PassFragment       = Outcome(steerOutcomeOUTCOME_PASS_FRAGMENT)        // later fragment without a steered first one
+	PassMalformed      = Outcome(steerOutcomeOUTCOME_PASS_MALFORMED)       // cut short or contradicting lengths
+	PassVLANDepth      = Outcome(steerOutcomeOUTCOME_PASS_VLAN_DEPTH)      // more than two VLAN tags
+	PassExtensionDepth = Outcome(steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH) // more than six IPv6 extension headers
+	PassHeaderSplit    = Outcome(steerOutcomeOUTCOME_PASS_HEADER_SPLIT)    // headers reach beyond the frame's first buffer
+	NumOutcomes        = int(steerOutcomeOUTCOME_COUNT)
+)
+
+var outcomeNames = [NumOutcomes]string{
+	Flow:               "flow",
+	Listener:           "listener",
+	Fragment:           "fragment",
+	ICMP:               "icmp",
+	PassNoSocket:       "pass_no_socket",
+	PassNoMatch:        "pass_no_match",
+	PassNotTCP:         "pass_not_tcp",
+	PassNotIP:          "pass_not_ip",
+	PassFragment:       "pass_fragment",
+	PassMalformed:      "pass_malformed",
+	PassVLANDepth:      "pass_vlan_depth",
+	PassExtensionDepth: "pass_extension_depth",
+	PassHeaderSplit:    "pass_header_split",
+}
+
+// String returns the outcome's name in metrics.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("outcome(%d)", uint32(o))
+}
+
+// Steered reports whether frames of this outcome went to a socket of the engine.
+func (o Outcome) Steered() bool { return o <= ICMP }
+
+// Counts holds frames by [Outcome] since the program was loaded.
+type Counts [NumOutcomes]uint64
+
+// Total returns the number of frames that met the program.
+func (c *Counts) Total() uint64 {
+	var n uint64
+	for _, v := range c {
+		n += v
+	}
+	return n
+}

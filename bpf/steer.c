@@ -1,0 +1,461 @@
+//go:build ignore
+// SPDX-License-Identifier: Apache-2.0
+//
+// steer.c: gives the engine's TCP segments to its AF_XDP sockets and leaves everything else to the kernel.
+//
+//   frame -> Ethernet, up to two VLAN tags -> IPv4 | IPv6 -> TCP  -> exact flow, else listener -> socket of the rx queue
+//                                                         -> later fragment -> as its first fragment went
+//                                                         -> ICMP error     -> as the packet that it quotes
+//         -> anything else: XDP_PASS
+//
+// Every frame is counted under exactly one outcome. What the kernel no longer sees, and what that means:
+//
+//   - TCP segments to a claimed local address and port. The VLAN tag is not part of the claim, and a listener of any
+//     address claims its port on every destination address that enters the interface, forwarded traffic included.
+//   - Fragments of such segments, each after its first fragment. They never reach the kernel's reassembly.
+//   - ICMP errors that quote such a segment, and only those: the kernel's path MTU cache does not learn from them.
+//
+// Nothing is dropped and nothing is written. A frame whose headers are cut short or contradict each other goes to the
+// kernel, which knows how to refuse it.
+//
+// Checksums are not verified here: the engine does it, over octets that it has to touch anyway.
+
+#include "kernel.h"
+#include "wire.h"
+
+// No helper in use is reserved to GPL programs, so the program carries the licence of the project.
+const char license_text[] SEC("license") = "Apache-2.0";
+
+#define MAX_VLAN_TAGS 2
+#define MAX_EXT_HEADERS 6 /* RFC 8200 4.1 lists seven places; more than six before TCP is nobody's honest packet */
+#define MAX_HEADERS 4096  /* octets from the frame's start to the end of the last header that is read */
+#define FRAGMENT_LIFETIME_NS 30000000000ULL /* as long as Linux waits for the missing fragments (ipfrag_time) */
+
+// What became of a frame. The order is the interface to Go (outcome.go) and to the counters: add at the end of its
+// part, regenerate. The first part is redirected, the rest passed.
+enum outcome {
+	OUTCOME_FLOW,
+	OUTCOME_LISTENER,
+	OUTCOME_FRAGMENT,
+	OUTCOME_ICMP,
+	OUTCOME_PASS_NO_SOCKET,	      /* claimed, but no socket is bound to the rx queue */
+	OUTCOME_PASS_NO_MATCH,	      /* TCP that nobody claimed */
+	OUTCOME_PASS_NOT_TCP,	      /* IP with another protocol, ICMP that quotes nothing of ours */
+	OUTCOME_PASS_NOT_IP,	      /* ARP, LLDP, ... */
+	OUTCOME_PASS_FRAGMENT,	      /* a later fragment whose first one was not seen before, or not claimed */
+	OUTCOME_PASS_MALFORMED,	      /* cut short, or lengths that contradict each other */
+	OUTCOME_PASS_VLAN_DEPTH,      /* more than MAX_VLAN_TAGS */
+	OUTCOME_PASS_EXTENSION_DEPTH, /* more than MAX_EXT_HEADERS */
+	OUTCOME_PASS_HEADER_SPLIT,    /* headers longer than MAX_HEADERS or than the frame's first buffer */
+	OUTCOME_COUNT,
+};
+
+#define OUTCOME_LAST_STEERED OUTCOME_ICMP
+#define GO_ON OUTCOME_COUNT /* what the parsers below return when there is no outcome yet */
+
+// The keys are octets in network order without padding; claims.go writes the same layout.
+struct flow_key {
+	struct address local, remote;
+	struct ports port; /* src is the remote one, dst the local one: as the segment carries them */
+};
+
+struct listener_key {
+	struct address local; /* ::ffff:0.0.0.0 is any IPv4 address, :: any IPv6 address */
+	__be16 port;
+	__u16 zero;
+};
+
+struct fragment_key {
+	struct address src, dst;
+	__be32 id;
+	__u32 protocol; /* RFC 791 3.2; PROTO_FRAGMENT for IPv6, where it is no part of the identity (RFC 8200 4.5) */
+};
+
+// The sizes of the maps are set by the loader; those here are for tools that load the object alone.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct flow_key);
+	__type(value, __u32); /* always 1 */
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct listener_key);
+	__type(value, __u32); /* always 1 */
+} listeners SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct fragment_key);
+	__type(value, __u64); /* bpf_ktime_get_ns of the first fragment */
+} fragments SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OUTCOME_COUNT);
+	__type(key, enum outcome);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+// Frames of OUTCOME_PASS_NO_SOCKET by rx queue.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 256);
+	__type(key, __u32);
+	__type(value, __u64);
+} unowned SEC(".maps");
+
+// A frame, and how far it reaches. Offsets count from the frame's first octet.
+struct frame {
+	struct xdp_md *ctx;
+	__u32 length; /* of all its buffers */
+};
+
+enum part { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
+
+// An IP datagram, or the part of one that the frame holds.
+struct datagram {
+	struct address src, dst;
+	__u32 payload;	/* where the transport header starts */
+	__u32 end;	/* one past the last octet */
+	__u32 protocol; /* of the payload */
+	enum part part;
+	__be32 id; /* with part != WHOLE: its identity, as in struct fragment_key */
+	__u32 id_protocol;
+};
+
+// at returns the size octets at off, or 0 when they are not in the frame's first buffer.
+static inline_always void *at(const struct frame *f, __u32 off, __u32 size)
+{
+	void *data = (void *)(long)f->ctx->data;
+	void *end = (void *)(long)f->ctx->data_end;
+
+	if (off > MAX_HEADERS)
+		return 0;
+	data += off;
+	if (data + size > end)
+		return 0;
+	return data;
+}
+
+// missing is the outcome for octets that at did not find: they may lie beyond the end, or in a later buffer.
+static inline_always enum outcome missing(__u32 off, __u32 size, __u32 end)
+{
+	return off + size > end ? OUTCOME_PASS_MALFORMED : OUTCOME_PASS_HEADER_SPLIT;
+}
+
+// forget returns off, which must be below 8192, and hides from the verifier which headers led to it: all walks look the
+// same to it from here on, and it has a quarter of the paths to follow.
+static inline_always __u32 forget(__u32 off)
+{
+	asm volatile("%0 &= 0x1fff" : "+r"(off));
+	return off;
+}
+
+static inline_always void map_ipv4(struct address *a, __be32 v4)
+{
+	a->word[0] = 0;
+	a->word[1] = 0;
+	a->word[2] = be32(0xffff);
+	a->word[3] = v4;
+}
+
+static inline_always int is_mapped_ipv4(const struct address *a)
+{
+	return (a->word[0] | a->word[1]) == 0 && a->word[2] == be32(0xffff);
+}
+
+static inline_always int same_address(const struct address *a, const struct address *b)
+{
+	return a->word[0] == b->word[0] && a->word[1] == b->word[1] && a->word[2] == b->word[2] && a->word[3] == b->word[3];
+}
+
+// read_ipv4 reads the header at off (RFC 791). A quoted one may promise more octets than the quote has.
+static inline_always enum outcome read_ipv4(const struct frame *f, __u32 off, __u32 limit, int quoted, struct datagram *d)
+{
+	struct ipv4 *ip = at(f, off, sizeof(*ip));
+	if (!ip)
+		return missing(off, sizeof(*ip), limit);
+
+	__u32 header = (ip->version_ihl & 0xf) * 4;
+	__u32 length = be16(ip->length);
+	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) || length < header)
+		return OUTCOME_PASS_MALFORMED;
+	if (off + length <= limit)
+		limit = off + length;
+	else if (!quoted)
+		return OUTCOME_PASS_MALFORMED;
+
+	map_ipv4(&d->src, ip->src);
+	map_ipv4(&d->dst, ip->dst);
+	d->payload = off + header;
+	d->end = limit;
+	d->protocol = ip->protocol;
+	d->id = ip->id;
+	d->id_protocol = ip->protocol;
+	if (ip->frag & be16(IPV4_FRAG_OFFSET))
+		d->part = LATER_FRAGMENT;
+	else
+		d->part = ip->frag & be16(IPV4_MORE_FRAGMENTS) ? FIRST_FRAGMENT : WHOLE;
+	return GO_ON;
+}
+
+// read_extension steps over the extension header at d->payload (RFC 8200 4).
+static inline_always enum outcome read_extension(const struct frame *f, struct datagram *d)
+{
+	struct extension *ext = at(f, d->payload, 8); /* the shortest one has 8 octets */
+	if (!ext)
+		return missing(d->payload, 8, d->end);
+
+	__u32 length = (ext->length + 1) * 8;
+	switch (d->protocol) {
+	case PROTO_FRAGMENT: {
+		struct fragment *frag = (void *)ext;
+		d->id = frag->id;
+		d->id_protocol = PROTO_FRAGMENT;
+		if (frag->offset_more & be16(IPV6_FRAG_OFFSET))
+			d->part = LATER_FRAGMENT;
+		else if (frag->offset_more & be16(IPV6_MORE_FRAGMENTS))
+			d->part = FIRST_FRAGMENT; /* else atomic: a whole datagram (RFC 6946) */
+		length = sizeof(*frag);
+		break;
+	}
+	case PROTO_AH:
+		length = (ext->length + 2) * 4;
+		break;
+	case PROTO_ROUTING:
+		if (ext->segments_left) /* not at its destination yet: the kernel forwards or refuses it */
+			return OUTCOME_PASS_NOT_TCP;
+		break;
+	}
+	d->protocol = ext->next;
+	d->payload = forget(d->payload + length); /* at most MAX_HEADERS + 256 * 8 */
+	return d->payload > d->end ? OUTCOME_PASS_MALFORMED : GO_ON;
+}
+
+static inline_always int is_extension(__u32 protocol)
+{
+	// Hop-by-hop options may only come first (RFC 8200 4.1), where read_ipv6 takes them.
+	return protocol == PROTO_DSTOPTS || protocol == PROTO_ROUTING || protocol == PROTO_FRAGMENT || protocol == PROTO_AH;
+}
+
+// read_ipv6 reads the header at off and walks the extension headers (RFC 8200) up to the transport header, or to the
+// fragment header of a later fragment. A quoted one may promise more octets than the quote has.
+static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __u32 limit, int quoted, struct datagram *d)
+{
+	struct ipv6 *ip = at(f, off, sizeof(*ip));
+	if (!ip)
+		return missing(off, sizeof(*ip), limit);
+
+	// A length of zero would be a jumbogram (RFC 2675), which no link of ours carries.
+	__u32 length = be16(ip->payload_length);
+	if ((ip->version_class_flow & be32(0xf0000000)) != be32(0x60000000) || length == 0)
+		return OUTCOME_PASS_MALFORMED;
+	if (off + sizeof(*ip) + length <= limit)
+		limit = off + sizeof(*ip) + length;
+	else if (!quoted)
+		return OUTCOME_PASS_MALFORMED;
+
+	d->src = ip->src;
+	d->dst = ip->dst;
+	// They never appear on a wire, and here they would pass for IPv4 flows.
+	if (is_mapped_ipv4(&d->src) || is_mapped_ipv4(&d->dst))
+		return OUTCOME_PASS_MALFORMED;
+	d->payload = off + sizeof(*ip);
+	d->end = limit;
+	d->protocol = ip->next;
+	d->part = WHOLE;
+
+	for (int i = 0; i < MAX_EXT_HEADERS; i++) {
+		if (!is_extension(d->protocol) && !(i == 0 && d->protocol == PROTO_HOPOPTS))
+			return GO_ON;
+		enum outcome o = read_extension(f, d);
+		if (o != GO_ON || d->part == LATER_FRAGMENT)
+			return o;
+	}
+	return is_extension(d->protocol) ? OUTCOME_PASS_EXTENSION_DEPTH : GO_ON;
+}
+
+// claimed tells whether a flow or a listener of the engine owns the four-tuple.
+static inline_always enum outcome claimed(const struct address *local, const struct address *remote, struct ports port)
+{
+	struct flow_key flow = {.local = *local, .remote = *remote, .port = port};
+	if (bpf_map_lookup_elem(&flows, &flow))
+		return OUTCOME_FLOW;
+
+	struct listener_key listener = {.local = *local, .port = port.dst};
+	if (bpf_map_lookup_elem(&listeners, &listener))
+		return OUTCOME_LISTENER;
+	if (is_mapped_ipv4(local)) {
+		listener.local.word[3] = 0;
+	} else {
+		listener.local = (struct address){};
+	}
+	return bpf_map_lookup_elem(&listeners, &listener) ? OUTCOME_LISTENER : OUTCOME_PASS_NO_MATCH;
+}
+
+// steer_tcp decides on a segment, or on the first fragment of one, which must hold the whole header (RFC 1858).
+static inline_always enum outcome steer_tcp(const struct frame *f, const struct datagram *d)
+{
+	struct tcp *tcp = at(f, d->payload, sizeof(*tcp));
+	if (!tcp || d->payload + sizeof(*tcp) > d->end)
+		return missing(d->payload, sizeof(*tcp), d->end);
+
+	__u32 header = (tcp->offset >> 4) * 4;
+	if (header < sizeof(*tcp) || d->payload + header > d->end)
+		return OUTCOME_PASS_MALFORMED;
+	return claimed(&d->dst, &d->src, tcp->port);
+}
+
+static inline_always void name_fragment(struct fragment_key *key, const struct datagram *d)
+{
+	key->src = d->src;
+	key->dst = d->dst;
+	key->id = d->id;
+	key->protocol = d->id_protocol;
+}
+
+// steer_later_fragment sends a fragment without ports the way of its first fragment.
+static inline_always enum outcome steer_later_fragment(const struct datagram *d)
+{
+	struct fragment_key key;
+	name_fragment(&key, d);
+	__u64 *seen = bpf_map_lookup_elem(&fragments, &key);
+	return seen && bpf_ktime_get_ns() - *seen < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
+}
+
+// remember_first notes where a first fragment goes. One that nobody claimed ends the claim of an older datagram with
+// the same identification.
+static inline_always void remember_first(const struct datagram *d, int steered)
+{
+	struct fragment_key key;
+	name_fragment(&key, d);
+	if (steered) {
+		__u64 now = bpf_ktime_get_ns();
+		bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
+	} else {
+		bpf_map_delete_elem(&fragments, &key);
+	}
+}
+
+static inline_always int is_icmp_error(const struct icmp_error *icmp, int v6)
+{
+	if (v6)
+		return icmp->type >= ICMPV6_UNREACHABLE && icmp->type <= ICMPV6_PARAMETER;
+	return icmp->type == ICMP_UNREACHABLE || icmp->type == ICMP_TIME_EXCEEDED || icmp->type == ICMP_PARAMETER;
+}
+
+// steer_icmp steers the errors that quote a segment which the engine sent: one of its flows or listeners, seen from the
+// other side. The error must be addressed to the quoted source. Whether the quoted sequence number is in flight
+// (RFC 5927 4) is for the engine to judge.
+static inline_always enum outcome steer_icmp(const struct frame *f, const struct datagram *d, int v6)
+{
+	if (d->part != WHOLE)
+		return OUTCOME_PASS_NOT_TCP;
+	struct icmp_error *icmp = at(f, d->payload, sizeof(*icmp));
+	__u32 off = d->payload + sizeof(*icmp);
+	if (!icmp || off > d->end)
+		return missing(d->payload, sizeof(*icmp), d->end);
+	if (!is_icmp_error(icmp, v6))
+		return OUTCOME_PASS_NOT_TCP;
+
+	struct datagram q = {};
+	enum outcome o = v6 ? read_ipv6(f, off, d->end, 1, &q) : read_ipv4(f, off, d->end, 1, &q);
+	if (o != GO_ON)
+		return o;
+	if (q.protocol != PROTO_TCP || q.part == LATER_FRAGMENT)
+		return OUTCOME_PASS_NOT_TCP;
+
+	struct ports *port = at(f, q.payload, TCP_QUOTE);
+	if (!port || q.payload + TCP_QUOTE > q.end)
+		return missing(q.payload, TCP_QUOTE, q.end);
+	if (!same_address(&q.src, &d->dst))
+		return OUTCOME_PASS_NOT_TCP;
+	struct ports reversed = {.src = port->dst, .dst = port->src};
+	return claimed(&q.src, &q.dst, reversed) == OUTCOME_PASS_NO_MATCH ? OUTCOME_PASS_NOT_TCP : OUTCOME_ICMP;
+}
+
+// steer_ip decides on a datagram whose IP headers were read.
+static inline_always enum outcome steer_ip(const struct frame *f, const struct datagram *d, int v6)
+{
+	if (d->part == LATER_FRAGMENT) {
+		// Only IPv4 tells the protocol of a later fragment.
+		return v6 || d->protocol == PROTO_TCP ? steer_later_fragment(d) : OUTCOME_PASS_NOT_TCP;
+	}
+	if (d->protocol == PROTO_TCP)
+		return steer_tcp(f, d);
+	if (d->protocol == (v6 ? PROTO_ICMPV6 : PROTO_ICMP))
+		return steer_icmp(f, d, v6);
+	return OUTCOME_PASS_NOT_TCP;
+}
+
+// classify names the outcome of a frame, and describes the datagram in it.
+static inline_always enum outcome classify(const struct frame *f, struct datagram *d)
+{
+	struct ethernet *eth = at(f, 0, sizeof(*eth));
+	if (!eth)
+		return OUTCOME_PASS_MALFORMED;
+	__u32 off = sizeof(*eth);
+	__be16 type = eth->type;
+
+	for (int i = 0; type == be16(ETHERTYPE_VLAN) || type == be16(ETHERTYPE_QINQ); i++) {
+		if (i == MAX_VLAN_TAGS)
+			return OUTCOME_PASS_VLAN_DEPTH;
+		struct vlan_tag *tag = at(f, off, sizeof(*tag));
+		if (!tag)
+			return OUTCOME_PASS_MALFORMED;
+		type = tag->type;
+		off += sizeof(*tag);
+	}
+
+	enum outcome o = OUTCOME_PASS_NOT_IP;
+	if (type == be16(ETHERTYPE_IPV4)) {
+		o = read_ipv4(f, off, f->length, 0, d);
+		return o == GO_ON ? steer_ip(f, d, 0) : o;
+	}
+	if (type == be16(ETHERTYPE_IPV6)) {
+		o = read_ipv6(f, off, f->length, 0, d);
+		return o == GO_ON ? steer_ip(f, d, 1) : o;
+	}
+	return o;
+}
+
+static inline_always void count(void *map, __u32 index)
+{
+	__u64 *n = bpf_map_lookup_elem(map, &index);
+	if (n)
+		*n += 1; /* per CPU: no other writer */
+}
+
+SEC("xdp.frags")
+int xwarp_steer(struct xdp_md *ctx)
+{
+	struct frame f = {.ctx = ctx, .length = bpf_xdp_get_buff_len(ctx)};
+	struct datagram d = {};
+	enum outcome o = classify(&f, &d);
+	int action = XDP_PASS;
+
+	if (o <= OUTCOME_LAST_STEERED) {
+		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+		if (action != XDP_REDIRECT) {
+			o = OUTCOME_PASS_NO_SOCKET;
+			count(&unowned, ctx->rx_queue_index);
+		}
+	}
+	if (d.part == FIRST_FRAGMENT && d.protocol == PROTO_TCP)
+		remember_first(&d, action == XDP_REDIRECT);
+	count(&counters, o);
+	return action;
+}

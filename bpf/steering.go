@@ -1,0 +1,150 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// programName is the name under which the kernel lists the program.
+const programName = "xwarp_steer"
+
+// Options sizes the maps of a [Steering]. Zero means the default of limits.go.
+type Options struct {
+	MaxFlows     int // exact flows at a time
+	MaxListeners int // listening addresses at a time
+	MaxFragments int // datagrams at a time whose later fragments are expected
+	MaxQueues    int // receive queues that can have a socket: numbers 0 to MaxQueues-1
+}
+
+// Steering is a loaded XDP program with its maps. Its methods may be called by several goroutines at once.
+type Steering struct {
+	objs steerObjects
+
+	mu   sync.Mutex // guards what follows
+	link link.Link  // nil when not attached
+	att  Attachment
+}
+
+// Load loads program and maps into the kernel, attached to nothing. It needs CAP_BPF, CAP_NET_ADMIN and
+// CAP_PERFMON. No method of the result needs them again, so a daemon may drop them here (from Linux 5.19 on).
+func Load(opts Options) (*Steering, error) {
+	spec, err := loadSteer()
+	if err != nil {
+		return nil, fmt.Errorf("bpf: embedded object: %w", err)
+	}
+	for _, m := range []struct {
+		option string
+		asked  int
+		def    int
+		specs  []*ebpf.MapSpec
+	}{
+		{"MaxFlows", opts.MaxFlows, DefaultMaxFlows, []*ebpf.MapSpec{spec.Maps[steerMapFlows]}},
+		{"MaxListeners", opts.MaxListeners, DefaultMaxListeners, []*ebpf.MapSpec{spec.Maps[steerMapListeners]}},
+		{"MaxFragments", opts.MaxFragments, DefaultMaxFragments, []*ebpf.MapSpec{spec.Maps[steerMapFragments]}},
+		{"MaxQueues", opts.MaxQueues, DefaultMaxQueues, []*ebpf.MapSpec{spec.Maps[steerMapSockets], spec.Maps[steerMapUnowned]}},
+	} {
+		n := m.asked
+		if n == 0 {
+			n = m.def
+		}
+		if n < 0 || n > maxEntries {
+			return nil, fmt.Errorf("bpf: %s is %d: use 1 to %d, or 0 for the default of %d", m.option, n, maxEntries, m.def)
+		}
+		for _, s := range m.specs {
+			s.MaxEntries = uint32(n)
+		}
+	}
+	s := new(Steering)
+	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
+		return nil, fmt.Errorf("bpf: load: %w", loadHint(err))
+	}
+	return s, nil
+}
+
+// Close detaches the program and frees program and maps. The sockets stay with their owners.
+func (s *Steering) Close() error {
+	return errors.Join(s.Detach(), s.objs.Close())
+}
+
+// SetSocket sends claimed frames of a receive queue to the AF_XDP socket fd, in place of the queue's former socket if any.
+// The socket should be bound to that queue of the attached interface, with XDP_USE_SG: the kernel drops frames that it
+// cannot give to the socket. The map does not own fd.
+func (s *Steering) SetSocket(queue, fd int) error {
+	if fd < 0 {
+		return fmt.Errorf("bpf: socket of queue %d: bad descriptor %d", queue, fd)
+	}
+	if err := s.checkQueue(queue); err != nil {
+		return err
+	}
+	err := s.objs.Sockets.Update(uint32(queue), uint32(fd), ebpf.UpdateAny)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTSOCK) {
+		err = hint(err, fmt.Sprintf("descriptor %d is not an AF_XDP socket", fd))
+	}
+	if err != nil {
+		return fmt.Errorf("bpf: socket of queue %d: %w", queue, err)
+	}
+	return nil
+}
+
+// RemoveSocket leaves claimed frames of a receive queue to the kernel. A queue without socket is no error: the kernel takes
+// a socket out by itself when its last descriptor is closed.
+func (s *Steering) RemoveSocket(queue int) error {
+	if err := s.checkQueue(queue); err != nil {
+		return err
+	}
+	if err := s.objs.Sockets.Delete(uint32(queue)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("bpf: socket of queue %d: %w", queue, err)
+	}
+	return nil
+}
+
+func (s *Steering) checkQueue(queue int) error {
+	if limit := int(s.objs.Sockets.MaxEntries()); queue < 0 || queue >= limit {
+		return fmt.Errorf("bpf: queue %d is not within 0 to %d: raise Options.MaxQueues", queue, limit-1)
+	}
+	return nil
+}
+
+// Counters returns the frames by outcome since [Load], summed over the CPUs.
+func (s *Steering) Counters() (Counts, error) {
+	var c Counts
+	for o := range c {
+		n, err := sum(s.objs.Counters, uint32(o))
+		if err != nil {
+			return c, fmt.Errorf("bpf: counter %s: %w", Outcome(o), err)
+		}
+		c[o] = n
+	}
+	return c, nil
+}
+
+// Unowned returns how many frames of [PassNoSocket] arrived on a receive queue: traffic of the engine on a queue that
+// nobody serves.
+func (s *Steering) Unowned(queue int) (uint64, error) {
+	if err := s.checkQueue(queue); err != nil {
+		return 0, err
+	}
+	n, err := sum(s.objs.Unowned, uint32(queue))
+	if err != nil {
+		return 0, fmt.Errorf("bpf: unowned frames of queue %d: %w", queue, err)
+	}
+	return n, nil
+}
+
+// sum adds up what the CPUs hold under key.
+func sum(m *ebpf.Map, key uint32) (uint64, error) {
+	var perCPU []uint64
+	if err := m.Lookup(key, &perCPU); err != nil {
+		return 0, err
+	}
+	var n uint64
+	for _, v := range perCPU {
+		n += v
+	}
+	return n, nil
+}
