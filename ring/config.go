@@ -1,0 +1,137 @@
+package ring
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+)
+
+// Mode says how frames cross between the driver and the UMEM.
+type Mode uint8
+
+// Modes of a socket.
+const (
+	ModeAuto     Mode = iota // zero-copy when the driver can, else copy
+	ModeCopy                 // the kernel copies; every driver can
+	ModeZeroCopy             // the device reads and writes the UMEM itself; an error when the driver cannot
+)
+
+// String returns the name of m.
+func (m Mode) String() string {
+	switch m {
+	case ModeAuto:
+		return "auto"
+	case ModeCopy:
+		return "copy"
+	case ModeZeroCopy:
+		return "zero-copy"
+	}
+	return fmt.Sprintf("Mode(%d)", uint8(m))
+}
+
+// Config says what a socket is bound to and how much memory it has. Zero fields mean the default.
+type Config struct {
+	Ifindex int    // the device, in the network namespace of the calling thread; unused by a fake
+	Queue   uint32 // the device's receive and transmit queue
+
+	RxFrames uint32 // chunks for reception, 0: DefaultRxFrames
+	TxSlots  uint32 // transmit slots, 0: DefaultTxSlots
+	TxSlot   uint32 // adjacent chunks per transmit slot, 0: 1; a slot holds TxSlot * 4096 octets, see SlotFor
+	MaxFrags uint32 // chunks of one received packet, longer ones are dropped whole; 0: MaxFrags, or RxFrames if fewer
+
+	// Ring sizes are powers of two; 0: the smallest that can hold all frames that may be in the ring.
+	FillSize, RxSize, TxSize, CompSize uint32
+
+	Mode       Mode
+	HugePages  bool   // 2 MiB pages for the UMEM; ordinary pages when there are none, see Info
+	KickBudget uint32 // packets per transmit system call, 0: DefaultKickBudget
+	Kicks      uint32 // transmit system calls per Flush, 0: DefaultKicks
+	// TxChecksum has the kernel or the device complete transmit checksums (TxBuf.Checksum). It costs 24 octets of each
+	// slot and is limited to TxSlot 1: the kernel wants the metadata before every descriptor of a frame.
+	TxChecksum  bool
+	BindTimeout time.Duration // how long to wait for a queue that is still busy, 0: DefaultBindTimeout
+}
+
+// SlotFor returns the TxSlot for frames of n octets, Ethernet header included.
+func SlotFor(n int) uint32 { return max(1, uint32((n+ChunkSize-1)/ChunkSize)) }
+
+// Frames returns the number of chunks of the UMEM.
+func (c *Config) Frames() uint32 { return c.RxFrames + c.TxSlots*c.TxSlot }
+
+// withDefaults returns c without zero fields, or the first mistake in it.
+func (c Config) withDefaults() (Config, error) {
+	set := func(v *uint32, d uint32) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&c.RxFrames, DefaultRxFrames)
+	set(&c.TxSlots, DefaultTxSlots)
+	set(&c.TxSlot, 1)
+	set(&c.MaxFrags, min(MaxFrags, c.RxFrames))
+	set(&c.KickBudget, DefaultKickBudget)
+	set(&c.Kicks, DefaultKicks)
+	if c.BindTimeout == 0 {
+		c.BindTimeout = DefaultBindTimeout
+	}
+	if err := c.checkMemory(); err != nil {
+		return c, err
+	}
+	set(&c.FillSize, powerOfTwo(c.RxFrames))
+	set(&c.RxSize, powerOfTwo(c.RxFrames))
+	set(&c.TxSize, powerOfTwo(c.TxSlots*c.TxSlot))
+	set(&c.CompSize, powerOfTwo(c.TxSlots*c.TxSlot))
+	return c, c.checkRings()
+}
+
+func (c *Config) checkMemory() error {
+	switch {
+	case c.Ifindex < 0:
+		return fmt.Errorf("ring: config: Ifindex %d is negative", c.Ifindex)
+	case c.TxSlot > MaxTxSlot:
+		return fmt.Errorf("ring: config: TxSlot %d chunks, at most %d: the kernel refuses longer frames", c.TxSlot, MaxTxSlot)
+	case c.RxFrames > MaxFrames || c.TxSlots > MaxFrames || c.Frames() > MaxFrames:
+		return fmt.Errorf("ring: config: RxFrames %d + TxSlots %d * TxSlot %d chunks, at most %d", c.RxFrames, c.TxSlots, c.TxSlot, MaxFrames)
+	case c.MaxFrags > MaxFrags:
+		return fmt.Errorf("ring: config: MaxFrags %d, at most %d", c.MaxFrags, MaxFrags)
+	case c.MaxFrags > c.RxFrames:
+		return fmt.Errorf("ring: config: RxFrames %d cannot hold one packet of MaxFrags %d chunks", c.RxFrames, c.MaxFrags)
+	case c.KickBudget > MaxKickBudget:
+		return fmt.Errorf("ring: config: KickBudget %d packets, at most %d", c.KickBudget, MaxKickBudget)
+	case c.Kicks > MaxKicks:
+		return fmt.Errorf("ring: config: Kicks %d, at most %d", c.Kicks, MaxKicks)
+	case c.Mode > ModeZeroCopy:
+		return fmt.Errorf("ring: config: unknown mode %v", c.Mode)
+	case c.BindTimeout < 0:
+		return fmt.Errorf("ring: config: BindTimeout %v is negative", c.BindTimeout)
+	case c.TxChecksum && c.TxSlot != 1:
+		return fmt.Errorf("ring: config: TxChecksum with TxSlot %d: checksum offload works for frames of one chunk only", c.TxSlot)
+	}
+	return nil
+}
+
+func (c *Config) checkRings() error {
+	for _, r := range []struct {
+		name       string
+		size, need uint32
+	}{
+		{"FillSize", c.FillSize, 1},
+		{"RxSize", c.RxSize, c.MaxFrags},
+		{"TxSize", c.TxSize, c.TxSlot},
+		// Whatever was transmitted must fit the completion ring, or the kernel stops transmitting.
+		{"CompSize", c.CompSize, c.TxSlots * c.TxSlot},
+	} {
+		switch {
+		case r.size&(r.size-1) != 0:
+			return fmt.Errorf("ring: config: %s %d is no power of two", r.name, r.size)
+		case r.size > MaxRingSize:
+			return fmt.Errorf("ring: config: %s %d, at most %d", r.name, r.size, MaxRingSize)
+		case r.size < r.need:
+			return fmt.Errorf("ring: config: %s %d is less than the %d entries that may be in the ring", r.name, r.size, r.need)
+		}
+	}
+	return nil
+}
+
+// powerOfTwo returns the smallest power of two that is not less than n, n at most 2^31.
+func powerOfTwo(n uint32) uint32 { return 1 << bits.Len32(max(n, 1)-1) }

@@ -1,0 +1,36 @@
+// Package ring sends and receives Ethernet frames through AF_XDP sockets, with its own UMEM, its own account of who owns
+// each frame, and its own four rings.
+//
+// # Frames
+//
+// The UMEM of a socket is cut in chunks of 4096 octets. The first RxFrames chunks receive; the rest form TxSlots transmit
+// slots of TxSlot adjacent chunks, so that a jumbo frame is one contiguous []byte for who writes it. The two parts never
+// mix: a receiver that holds all its frames cannot stop the transmitter, nor the other way round.
+//
+// Every chunk has one owner, and one call, Audit, asserts that none is lost or owned twice:
+//
+//	       Refill             kernel           Recv              Hold
+//	Free ----------> Fill -------------------> Rx ------------------> Held
+//	 ^                                          |                       |
+//	 +------------------------- Release --------+-----------------------+
+//
+//	       AllocTx            Flush                      kernel, Reap
+//	Free ----------> Tx ----------------> Completion ------------------> Free
+//	 ^               |  (Send queues)
+//	 +-- CancelTx ---+
+//
+// # Rings
+//
+// Fill and transmit are written by us and read by the kernel, receive and completion the other way round. Indices are
+// 32 bits wide and wrap. A producer publishes its index with a release store after the descriptors, a consumer loads
+// it with acquire before reading them.
+//
+// # Threads
+//
+// A Socket belongs to one thread: no method may run beside another.
+//
+// # Without a kernel
+//
+// OpenFake runs the same Socket on a FakeKernel in ordinary memory: deterministic, no privileges. Decorators (Fault,
+// Trace, and capture.Port) wrap anything that is a Port.
+package ring

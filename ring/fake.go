@@ -1,0 +1,204 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// FakeConfig says how a FakeKernel behaves. The zero value completes a frame when it is taken, is kicked like copy mode, and
+// starts its rings at index 0.
+type FakeConfig struct {
+	Start  uint32 // first index of all rings; near 2^32 to see them wrap
+	Budget int    // packets per kick; 0: 32, as Linux
+	Manual bool   // frames that were taken are completed by Complete only
+	Poller bool   // Take looks at the transmit ring itself and kicks are not needed, as with a busy zero-copy driver
+}
+
+// FakeKernel is the kernel's end of one Socket in ordinary memory. It is deterministic: it acts only when called. Its methods may
+// be called from one other goroutine than the Socket's. A FakeKernel whose Socket was closed can be opened again.
+type FakeKernel struct {
+	cfg FakeConfig
+
+	mu    sync.Mutex
+	bound bool
+	mem   area
+	fill  consumer[uint64]
+	comp  producer[uint64]
+	rx    producer[unix.XDPDesc]
+	tx    consumer[unix.XDPDesc]
+	busy  []bool // per chunk: transmitted and not completed
+
+	sent  []unix.XDPDesc // accepted for transmission, whole packets; the first taken ones are old
+	taken int            // old descriptors in sent
+	done  []uint64       // taken, waiting for Complete
+	state State
+	stats FakeStats
+	err   error // the first thing that Linux would not have forgiven
+}
+
+// FakeStats counts what a FakeKernel did.
+type FakeStats struct {
+	Injected     uint64 // packets put in the receive ring
+	NoFill       uint64 // packets dropped: too few chunks in the fill ring
+	RxFull       uint64 // packets dropped: receive ring full
+	LinkDown     uint64 // packets dropped: injected in StateDown or StateGone
+	Accepted     uint64 // packets read from the transmit ring
+	Lost         uint64 // packets dropped on transmission, in StateBusy
+	Taken        uint64 // packets that Take returned
+	InvalidDescs uint64 // descriptors in fill or transmit ring that Linux would refuse
+	Kicks        uint64
+}
+
+// NewFakeKernel returns a kernel without a socket.
+func NewFakeKernel(cfg FakeConfig) *FakeKernel {
+	if cfg.Budget <= 0 {
+		cfg.Budget = 32
+	}
+	return &FakeKernel{cfg: cfg}
+}
+
+// OpenFake makes a socket on k. Device, queue and mode of cfg are only reported. A k that has an open socket already gives
+// EBUSY, as a queue does.
+func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	if k.bound {
+		k.mu.Unlock()
+		return nil, fmt.Errorf("ring: fake kernel: %w (its queue has a socket)", unix.EBUSY)
+	}
+	k.reset(&c)
+	a := k.mem
+	k.mu.Unlock()
+	s := newSocket(c, k, a)
+	s.info.Fake = true
+	return s, nil
+}
+
+// reset gives k fresh rings, and reuses its UMEM when it is large enough.
+func (k *FakeKernel) reset(c *Config) {
+	size := int(c.Frames()) << chunkShift
+	umem := k.mem.umem
+	if cap(umem) < size {
+		umem = make([]byte, size)
+	}
+	k.mem = area{
+		umem: umem[:size], budget: min(uint32(k.cfg.Budget), c.KickBudget),
+		fill: fakeRing[uint64](c.FillSize, k.cfg.Start), comp: fakeRing[uint64](c.CompSize, k.cfg.Start),
+		rx: fakeRing[unix.XDPDesc](c.RxSize, k.cfg.Start), tx: fakeRing[unix.XDPDesc](c.TxSize, k.cfg.Start),
+	}
+	if !k.cfg.Poller {
+		*k.mem.tx.flags = needWakeup
+	}
+	k.fill, k.comp = newConsumer(k.mem.fill), newProducer(k.mem.comp)
+	k.rx, k.tx = newProducer(k.mem.rx), newConsumer(k.mem.tx)
+	k.busy = make([]bool, c.Frames())
+	k.sent, k.taken, k.done = k.sent[:0], 0, k.done[:0]
+	k.bound, k.state, k.stats, k.err = true, StateOK, FakeStats{}, nil
+}
+
+func fakeRing[T any](size, start uint32) shared[T] {
+	var words [3]struct {
+		v uint32
+		_ [60]byte // one cache line each
+	}
+	words[0].v, words[1].v = start, start
+	return shared[T]{prod: &words[0].v, cons: &words[1].v, flags: &words[2].v, desc: make([]T, size)}
+}
+
+// SetState sets what kicks meet from now on. StateBusy drops one frame per kick, but completes it; the other states but
+// StateOK leave all frames in the ring. StateDown and StateGone drop injected frames.
+func (k *FakeKernel) SetState(s State) {
+	k.mu.Lock()
+	k.state = s
+	k.mu.Unlock()
+}
+
+// FakeStats returns the counters.
+func (k *FakeKernel) FakeStats() FakeStats {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.stats
+}
+
+// Check returns the first violation of the kernel's rules that was seen: a chunk filled while it is transmitted, an
+// address outside the UMEM or not on a chunk's border, a frame without end.
+func (k *FakeKernel) Check() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+func (k *FakeKernel) blame(format string, args ...any) {
+	k.stats.InvalidDescs++
+	if k.err == nil {
+		k.err = fmt.Errorf("ring: fake kernel: "+format, args...)
+	}
+}
+
+var errnos = [...]unix.Errno{0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.ENETDOWN, unix.ENXIO, unix.EBADF, unix.EIO}
+
+// kickTx is sendto.
+func (k *FakeKernel) kickTx() unix.Errno {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stats.Kicks++
+	switch k.state {
+	case StateOK:
+		return k.accept(k.cfg.Budget)
+	case StateBusy:
+		k.dropOne()
+	}
+	return errnos[min(int(k.state), len(errnos)-1)]
+}
+
+func (k *FakeKernel) kickRx() {}
+
+// wait does not sleep for packets, because nothing happens while the only thread does. With an extra descriptor it sleeps for
+// that, a millisecond at most.
+func (k *FakeKernel) wait(timeout time.Duration, extra int) Ready {
+	if extra < 0 {
+		runtime.Gosched()
+		return 0
+	}
+	if timeout < 0 || timeout > time.Millisecond {
+		timeout = time.Millisecond
+	}
+	fds := [1]unix.PollFd{{Fd: int32(extra), Events: unix.POLLIN}}
+	if pollUntil(fds[:], timeout) > 0 {
+		return ReadyExtra
+	}
+	return 0
+}
+
+func (k *FakeKernel) statistics() (unix.XDPStatistics, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return unix.XDPStatistics{
+		Rx_dropped: k.stats.LinkDown, Rx_ring_full: k.stats.RxFull, Rx_fill_ring_empty_descs: k.stats.NoFill,
+		Tx_invalid_descs: k.stats.InvalidDescs,
+	}, nil
+}
+
+func (k *FakeKernel) descriptor() int { return -1 }
+
+func (k *FakeKernel) close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.bound {
+		return errors.New("ring: fake kernel: closed twice")
+	}
+	k.bound = false
+	return nil
+}
+
+// pendingTx returns the number of descriptors in the transmit ring.
+func (k *FakeKernel) pendingTx() uint32 { return atomic.LoadUint32(k.tx.prod) - k.tx.head }

@@ -1,0 +1,183 @@
+package ring
+
+import "golang.org/x/sys/unix"
+
+// Inject lets the device receive one frame: its octets are copied to chunks of the fill ring. False: dropped and counted,
+// because the chunks did not suffice, the receive ring is full, or the link is down.
+func (k *FakeKernel) Inject(frame []byte) bool {
+	return k.inject(frame, RxChunkData, false)
+}
+
+// InjectSplit is Inject with at most n octets per chunk, to get packets of more pieces than their length asks for.
+func (k *FakeKernel) InjectSplit(frame []byte, n int) bool {
+	return k.inject(frame, min(max(n, 1), RxChunkData), false)
+}
+
+// inject puts frame in chunks of at most size octets; with more, the last descriptor too says that the packet goes on.
+func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.bound || len(frame) == 0 {
+		return false
+	}
+	need := uint32((len(frame) + size - 1) / size)
+	switch {
+	case k.state == StateDown || k.state == StateGone:
+		k.stats.LinkDown++
+		return false
+	case k.rx.room(need) < need:
+		k.stats.RxFull++
+		return false
+	case k.fill.avail(need) < need:
+		k.stats.NoFill++
+		return false
+	}
+	for len(frame) > 0 {
+		n := min(len(frame), size)
+		addr := *k.fill.next()
+		d := unix.XDPDesc{Addr: addr + RxHeadroom, Len: uint32(n)}
+		if n < len(frame) || more {
+			d.Options = unix.XDP_PKT_CONTD
+		}
+		switch chunk := addr >> chunkShift; {
+		case addr&(ChunkSize-1) != 0:
+			k.blame("fill address %#x is not on a chunk's border", addr)
+		case chunk >= uint64(len(k.busy)):
+			k.blame("fill address %#x is outside the UMEM", addr)
+		case k.busy[chunk]:
+			k.blame("chunk %d is in the fill ring and being transmitted", chunk)
+		default:
+			copy(k.mem.umem[d.Addr:], frame[:n])
+		}
+		k.rx.put(d)
+		frame = frame[n:]
+	}
+	k.fill.release()
+	k.rx.publish()
+	k.stats.Injected++
+	return true
+}
+
+// accept reads up to budget packets from the transmit ring: those are sent, not yet completed.
+func (k *FakeKernel) accept(budget int) unix.Errno {
+	for ; budget > 0; budget-- {
+		if k.tx.avail(1) == 0 {
+			k.tx.release()
+			return 0
+		}
+		k.acceptOne()
+	}
+	k.tx.release()
+	if k.pendingTx() != 0 {
+		return unix.EAGAIN
+	}
+	return 0
+}
+
+// acceptOne moves the descriptors of one packet to k.sent; a packet with a bad descriptor is dropped and never completed,
+// as Linux does.
+func (k *FakeKernel) acceptOne() {
+	first, bad := len(k.sent), false
+	for {
+		if k.tx.avail(1) == 0 {
+			k.blame("a transmitted packet has no last descriptor")
+			bad = true
+			break
+		}
+		d := *k.tx.next()
+		chunk := d.Addr >> chunkShift
+		if d.Len == 0 || d.Addr&(ChunkSize-1)+uint64(d.Len) > ChunkSize || chunk >= uint64(len(k.busy)) {
+			k.blame("transmit descriptor %+v is invalid", d)
+			bad = true
+		} else if k.busy[chunk] {
+			k.blame("chunk %d is transmitted twice", chunk)
+			bad = true
+		} else {
+			k.busy[chunk] = true
+			k.sent = append(k.sent, d)
+		}
+		if d.Options&unix.XDP_PKT_CONTD == 0 {
+			break
+		}
+	}
+	if bad {
+		k.sent = k.sent[:first]
+		return
+	}
+	k.stats.Accepted++
+}
+
+// dropOne reads one packet from the transmit ring and completes it unsent.
+func (k *FakeKernel) dropOne() {
+	if k.tx.avail(1) == 0 {
+		return
+	}
+	first := len(k.sent)
+	k.acceptOne()
+	k.tx.release()
+	k.stats.Lost++
+	for _, d := range k.sent[first:] {
+		k.done = append(k.done, d.Addr)
+	}
+	k.sent = k.sent[:first]
+	if !k.cfg.Manual {
+		k.complete(len(k.done))
+	}
+}
+
+// Take appends the next transmitted frame to dst; false: there is none. The frame is completed now, or by Complete with
+// FakeConfig.Manual.
+func (k *FakeKernel) Take(dst []byte) ([]byte, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.taken == len(k.sent) && k.cfg.Poller && k.bound && k.state == StateOK {
+		k.accept(k.cfg.Budget)
+	}
+	if k.taken == len(k.sent) || !k.bound {
+		return dst, false
+	}
+	for more := true; more; {
+		d := k.sent[k.taken]
+		dst = append(dst, k.mem.umem[d.Addr:d.Addr+uint64(d.Len)]...)
+		k.done = append(k.done, d.Addr)
+		k.taken++
+		more = d.Options&unix.XDP_PKT_CONTD != 0
+	}
+	if 2*k.taken >= len(k.sent) {
+		k.sent, k.taken = k.sent[:copy(k.sent, k.sent[k.taken:])], 0
+	}
+	k.stats.Taken++
+	if !k.cfg.Manual {
+		k.complete(len(k.done))
+	}
+	return dst, true
+}
+
+// Complete reports up to n of the taken descriptors as complete, oldest first (a frame has one per chunk), and returns how
+// many; n < 0: all.
+func (k *FakeKernel) Complete(n int) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n < 0 || n > len(k.done) {
+		n = len(k.done)
+	}
+	return k.complete(n)
+}
+
+func (k *FakeKernel) complete(n int) int {
+	n = min(n, int(k.comp.room(uint32(n))))
+	for _, addr := range k.done[:n] {
+		k.busy[addr>>chunkShift] = false
+		k.comp.put(addr)
+	}
+	k.comp.publish()
+	k.done = k.done[:copy(k.done, k.done[n:])]
+	return n
+}
+
+// Sent returns the number of descriptors that were accepted for transmission and not taken.
+func (k *FakeKernel) Sent() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.sent) - k.taken
+}

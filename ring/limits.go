@@ -1,0 +1,43 @@
+package ring
+
+import "time"
+
+// Facts of the kernel's AF_XDP interface.
+const (
+	ChunkSize   = 4096                   // octets per UMEM chunk: the largest that the kernel takes without the unaligned mode
+	chunkShift  = 12                     // log2 ChunkSize
+	RxHeadroom  = 256                    // XDP_PACKET_HEADROOM: the kernel writes a received frame that far into its chunk
+	RxChunkData = ChunkSize - RxHeadroom // octets of a received frame that one chunk holds
+	ethHeader   = 14                     // octets; a shorter frame is no Ethernet frame
+	txMetadata  = 24                     // octets of struct xsk_tx_metadata before the first octet of a frame
+)
+
+// Limits, each with what it stops.
+const (
+	// MaxFrags is the most chunks that one received packet may span: the kernel's MAX_SKB_FRAGS + 1, 69,120 octets. A
+	// longer chain is dropped whole, so that a broken driver cannot gather all frames in one packet.
+	MaxFrags = 18
+	// MaxTxSlot is the most chunks of a transmit slot: the kernel refuses frames of 17 descriptors and more.
+	MaxTxSlot = 16
+	// MaxFrames is the most chunks of one socket (2 GiB): UMEM is pinned memory, and offsets into it fit 32 bits.
+	MaxFrames = 1 << 19
+	// MaxRingSize is the most entries of one ring (16 MiB of descriptors).
+	MaxRingSize = 1 << 20
+	// MaxKickBudget is the most packets of one transmit system call. The call keeps its processor from the Go scheduler,
+	// so a stop-the-world waits for it: at 2 us a packet, half a millisecond.
+	MaxKickBudget = 256
+	// MaxKicks is the most transmit system calls of one Flush, so that Flush ends although the peer never does.
+	MaxKicks = 64
+	// MaxDelayed is the most packets that a Fault keeps back in each direction, so that it cannot starve the port.
+	MaxDelayed = 64
+)
+
+// Defaults for fields of Config that are zero.
+const (
+	DefaultRxFrames    = 4096
+	DefaultTxSlots     = 1024
+	DefaultKickBudget  = 128
+	DefaultKicks       = 8
+	DefaultBindTimeout = time.Second // a closed socket frees its queue some 20 ms later
+	bindRetry          = 2 * time.Millisecond
+)

@@ -1,0 +1,213 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// linux is the kernel's end of a real socket.
+type linux struct {
+	fd   int
+	maps [][]byte // everything to unmap
+	fds  [2]unix.PollFd
+}
+
+// Open makes a socket for cfg.Queue of device cfg.Ifindex in the network namespace of the calling thread. It needs
+// CAP_NET_RAW and Linux 6.6. The socket receives nothing until its Fd is in the XSKMAP of an XDP program of the device, and
+// frames of more than one chunk only from a program that knows fragments.
+func Open(cfg Config) (*Socket, error) {
+	c, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("ring: AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with CONFIG_XDP_SOCKETS)", err)
+	}
+	k := &linux{fd: fd}
+	a, err := k.setUp(&c)
+	if err == nil {
+		err = k.bind(&c)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("ring: device %d queue %d: %w", c.Ifindex, c.Queue, err), k.close())
+	}
+	a.budget = k.setBudget(&c)
+	var opt uint32
+	if err := k.getsockopt(unix.XDP_OPTIONS, unsafe.Pointer(&opt), unsafe.Sizeof(opt)); err == nil {
+		a.zeroCopy = opt&unix.XDP_OPTIONS_ZEROCOPY != 0
+	}
+	return newSocket(c, k, a), nil
+}
+
+// setUp registers the UMEM and maps the four rings.
+func (k *linux) setUp(c *Config) (a area, err error) {
+	if a.umem, a.hugePage, err = k.mapUMEM(c); err != nil {
+		return a, err
+	}
+	if err = k.register(c, a.umem); err != nil {
+		return a, err
+	}
+	for _, r := range []struct {
+		opt  int
+		name string
+		size uint32
+	}{
+		{unix.XDP_UMEM_FILL_RING, "fill", c.FillSize}, {unix.XDP_UMEM_COMPLETION_RING, "completion", c.CompSize},
+		{unix.XDP_RX_RING, "receive", c.RxSize}, {unix.XDP_TX_RING, "transmit", c.TxSize},
+	} {
+		if err = unix.SetsockoptInt(k.fd, unix.SOL_XDP, r.opt, int(r.size)); err != nil {
+			return a, fmt.Errorf("%s ring of %d entries: %w", r.name, r.size, err)
+		}
+	}
+	var off unix.XDPMmapOffsets
+	if err = k.getsockopt(unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off)); err != nil {
+		return a, fmt.Errorf("XDP_MMAP_OFFSETS: %w", err)
+	}
+	if a.fill, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr, c.FillSize); err != nil {
+		return a, err
+	}
+	if a.comp, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr, c.CompSize); err != nil {
+		return a, err
+	}
+	if a.rx, err = mapRing[unix.XDPDesc](k, unix.XDP_PGOFF_RX_RING, &off.Rx, c.RxSize); err != nil {
+		return a, err
+	}
+	a.tx, err = mapRing[unix.XDPDesc](k, unix.XDP_PGOFF_TX_RING, &off.Tx, c.TxSize)
+	return a, err
+}
+
+// mapUMEM maps populated anonymous memory, in huge pages if wanted and there are enough.
+func (k *linux) mapUMEM(c *Config) (umem []byte, huge bool, err error) {
+	const hugePage = 2 << 20
+	size := int(c.Frames()) << chunkShift
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_POPULATE
+	if c.HugePages {
+		whole := (size + hugePage - 1) &^ (hugePage - 1)
+		m, err := unix.Mmap(-1, 0, whole, unix.PROT_READ|unix.PROT_WRITE, flags|unix.MAP_HUGETLB)
+		if err == nil {
+			k.maps = append(k.maps, m)
+			return m[:size:size], true, nil
+		}
+	}
+	m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
+	if err != nil {
+		return nil, false, fmt.Errorf("mapping %d octets of UMEM: %w (lower RxFrames or TxSlots)", size, err)
+	}
+	k.maps = append(k.maps, m)
+	return m, false, nil
+}
+
+// register hands the UMEM to the kernel. When the locked-memory limit is in the way it is raised once, as far as allowed.
+func (k *linux) register(c *Config, umem []byte) error {
+	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)), Size: ChunkSize}
+	if c.TxChecksum {
+		reg.Flags, reg.Tx_metadata_len = unix.XDP_UMEM_TX_METADATA_LEN, txMetadata
+	}
+	err := k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg))
+	if !errors.Is(err, unix.ENOBUFS) {
+		if err != nil {
+			return fmt.Errorf("registering %d octets of UMEM: %w", len(umem), err)
+		}
+		return nil
+	}
+	raised := raiseMemlock()
+	if err = k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
+		return errors.Join(fmt.Errorf("registering %d octets of UMEM: %w (RLIMIT_MEMLOCK is too low: raise it, or give CAP_IPC_LOCK)", len(umem), err), raised)
+	}
+	return nil
+}
+
+// raiseMemlock lifts the limit on locked memory, to the hard limit when it may not be lifted altogether.
+func raiseMemlock() error {
+	var now unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil {
+		return fmt.Errorf("reading RLIMIT_MEMLOCK: %w", err)
+	}
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}) == nil {
+		return nil
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: now.Max, Max: now.Max}); err != nil {
+		return fmt.Errorf("raising RLIMIT_MEMLOCK to %d: %w", now.Max, err)
+	}
+	return nil
+}
+
+// mapRing maps one ring of the socket.
+func mapRing[T any](k *linux, pgoff int64, off *unix.XDPRingOffset, size uint32) (shared[T], error) {
+	var zero T
+	n := off.Desc + uint64(size)*uint64(unsafe.Sizeof(zero))
+	m, err := unix.Mmap(k.fd, pgoff, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err != nil {
+		return shared[T]{}, fmt.Errorf("mapping a ring of %d entries: %w", size, err)
+	}
+	k.maps = append(k.maps, m)
+	word := func(at uint64) *uint32 { return (*uint32)(unsafe.Pointer(&m[at])) }
+	return shared[T]{
+		prod: word(off.Producer), cons: word(off.Consumer), flags: word(off.Flags),
+		desc: unsafe.Slice((*T)(unsafe.Pointer(&m[off.Desc])), size),
+	}, nil
+}
+
+// bind binds to the queue. EBUSY is normal for some 20 ms after another socket of the queue was closed.
+func (k *linux) bind(c *Config) error {
+	sa := unix.SockaddrXDP{Flags: unix.XDP_USE_NEED_WAKEUP | unix.XDP_USE_SG, Ifindex: uint32(c.Ifindex), QueueID: c.Queue}
+	switch c.Mode {
+	case ModeCopy:
+		sa.Flags |= unix.XDP_COPY
+	case ModeZeroCopy:
+		sa.Flags |= unix.XDP_ZEROCOPY
+	}
+	var err error
+	for left := c.BindTimeout; ; left -= bindRetry {
+		if err = unix.Bind(k.fd, &sa); !errors.Is(err, unix.EBUSY) || left <= 0 {
+			break
+		}
+		time.Sleep(bindRetry)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("bind: %w (another AF_XDP socket has the queue; waited %v)", err, c.BindTimeout)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("bind: %w (is there such a queue, and a kernel of 6.6 or later, for XDP_USE_SG?)", err)
+	case errors.Is(err, unix.EOPNOTSUPP) && c.Mode == ModeZeroCopy:
+		return fmt.Errorf("bind: %w (the driver has no zero-copy mode: use ModeAuto)", err)
+	}
+	return fmt.Errorf("bind: %w", err)
+}
+
+// setBudget asks for larger transmit batches than the kernel's 32 and for the memory of all slots in flight. Both may
+// fail without harm; it returns the budget in force.
+func (k *linux) setBudget(c *Config) uint32 {
+	// An skb of one chunk is charged with less than two chunks; the kernel doubles the value it is given.
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int(c.TxSlots*c.TxSlot)*ChunkSize)
+	const kernelDefault = 32
+	budget := min(c.KickBudget, c.TxSize)
+	if unix.SetsockoptInt(k.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, int(budget)) != nil {
+		return kernelDefault
+	}
+	return budget
+}
+
+func (k *linux) setsockopt(opt int, v unsafe.Pointer, n uintptr) error {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(k.fd), unix.SOL_XDP, uintptr(opt), uintptr(v), n, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func (k *linux) getsockopt(opt int, v unsafe.Pointer, n uintptr) error {
+	size := uint32(n)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(k.fd), unix.SOL_XDP, uintptr(opt), uintptr(v), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,61 @@
+package ring
+
+// frag is one piece of a packet: octets [off, off+n) of the packet's memory.
+type frag struct{ off, n uint32 }
+
+// Packet is one received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A Packet may be
+// copied; then only one of the copies may be released.
+type Packet struct {
+	mem   []byte // the UMEM, or the copy of a Fault
+	home  *Fault // who made it; nil: a Socket
+	size  uint32 // octets in all pieces
+	n     uint32 // pieces
+	frags [MaxFrags]frag
+}
+
+// Len returns the number of octets of the frame.
+func (p *Packet) Len() int { return int(p.size) }
+
+// NumFrags returns the number of pieces; 0 after Release.
+func (p *Packet) NumFrags() int { return int(p.n) }
+
+// Frag returns piece i, or nil when there is none. It aliases the UMEM; its capacity ends with it.
+func (p *Packet) Frag(i int) []byte {
+	if uint(i) >= uint(p.n) || i >= MaxFrags {
+		return nil
+	}
+	f := &p.frags[i]
+	return p.mem[f.off : f.off+f.n : f.off+f.n]
+}
+
+// Frags appends the pieces to dst.
+func (p *Packet) Frags(dst [][]byte) [][]byte {
+	for i := range p.NumFrags() {
+		dst = append(dst, p.Frag(i))
+	}
+	return dst
+}
+
+// AppendTo appends the octets of the frame to dst.
+func (p *Packet) AppendTo(dst []byte) []byte {
+	for i := range p.NumFrags() {
+		dst = append(dst, p.Frag(i)...)
+	}
+	return dst
+}
+
+// TxBuf is a transmit slot that its writer owns until Send or CancelTx.
+type TxBuf struct {
+	// Data is the slot: frame octets from Data[0] on, contiguous. It aliases the UMEM and holds what was sent last.
+	Data []byte
+	slot uint32
+	// Where the checksum is, when flags has sumOn.
+	sumStart, sumOffset uint16
+	sumOn               bool
+}
+
+// Checksum asks for checksum offload: the sum of the octets from start on is put at start+offset, where the pseudo-header's
+// sum stands already. Without Config.TxChecksum, Send drops the frame and counts TxInvalid.
+func (b *TxBuf) Checksum(start, offset uint16) {
+	b.sumStart, b.sumOffset, b.sumOn = start, offset, true
+}

@@ -1,0 +1,152 @@
+package ring
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Recv fills batch with received packets and returns how many. The reader owns them until Release. A packet whose last
+// piece has not arrived waits for the next call; one of more than MaxFrags pieces is dropped whole.
+func (s *Socket) Recv(batch []Packet) int {
+	avail := s.rx.avail(uint32(len(batch)))
+	if avail == 0 {
+		return 0
+	}
+	got := 0
+	for ; avail > 0 && got < len(batch); avail-- {
+		d := s.rx.next()
+		p := &batch[got]
+		if d.Options&unix.XDP_PKT_CONTD != 0 || s.chain.n != 0 || s.skip {
+			if s.piece(d) {
+				s.finish(p)
+				got++
+			}
+			continue
+		}
+		if !s.claim(d) {
+			continue
+		}
+		p.mem, p.home, p.n, p.size = s.umem, nil, 1, d.Len
+		p.frags[0] = frag{uint32(d.Addr), d.Len}
+		s.stats.RxPackets++
+		s.stats.RxOctets += uint64(d.Len)
+		got++
+	}
+	s.rx.release()
+	return got
+}
+
+// claim makes the reader the owner of d's chunk. A descriptor outside the receive part is ignored.
+func (s *Socket) claim(d *unix.XDPDesc) bool {
+	in := d.Addr & (ChunkSize - 1)
+	if d.Addr>>chunkShift >= uint64(len(s.frames.rx)) || in+uint64(d.Len) > ChunkSize {
+		s.stats.RxBadDesc++
+		return false
+	}
+	return s.frames.moveRx(uint32(d.Addr>>chunkShift), OwnerFill, OwnerRx)
+}
+
+// piece takes one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
+func (s *Socket) piece(d *unix.XDPDesc) bool {
+	last := d.Options&unix.XDP_PKT_CONTD == 0
+	ok := s.claim(d)
+	if s.skip || !ok || s.chain.n >= s.cfg.MaxFrags {
+		if ok {
+			s.frames.freeRx(uint32(d.Addr >> chunkShift))
+		}
+		if ok && !s.skip {
+			s.stats.RxOversize++
+		}
+		s.dropChain()
+		s.skip = !last
+		return false
+	}
+	c := &s.chain
+	c.frags[c.n] = frag{uint32(d.Addr), d.Len}
+	c.n++
+	c.size += d.Len
+	return last
+}
+
+// finish moves the complete packet from s.chain to p.
+func (s *Socket) finish(p *Packet) {
+	c := &s.chain
+	p.mem, p.home, p.n, p.size = s.umem, nil, c.n, c.size
+	copy(p.frags[:c.n], c.frags[:c.n])
+	s.stats.RxPackets++
+	s.stats.RxOctets += uint64(c.size)
+	c.n, c.size = 0, 0
+}
+
+func (s *Socket) dropChain() {
+	for _, f := range s.chain.frags[:s.chain.n] {
+		s.frames.freeRx(f.off >> chunkShift)
+	}
+	s.chain.n, s.chain.size = 0, 0
+}
+
+// Hold records that the reader keeps p beyond the batch. It changes the account only: a held packet goes back by Release
+// like any other.
+func (s *Socket) Hold(p *Packet) {
+	if p.home != nil || s.k == nil {
+		return
+	}
+	for _, f := range p.frags[:p.n] {
+		i := f.off >> chunkShift
+		if i < uint32(len(s.frames.rx)) && s.frames.rx[i] == OwnerHeld {
+			continue
+		}
+		s.frames.moveRx(i, OwnerRx, OwnerHeld)
+	}
+}
+
+// Release ends the reader's ownership of p and empties it. The next Refill offers the chunks to the kernel again.
+func (s *Socket) Release(p *Packet) {
+	if p.home == nil && s.k != nil {
+		for _, f := range p.frags[:p.n] {
+			s.frames.freeRx(f.off >> chunkShift)
+		}
+	}
+	p.n, p.size = 0, 0
+}
+
+// Refill offers free receive chunks to the kernel, as many as the fill ring takes, and returns how many.
+func (s *Socket) Refill() int {
+	f := &s.frames
+	n := uint32(len(f.rxFree))
+	if n == 0 || s.k == nil {
+		return 0
+	}
+	if n = min(n, s.fill.room(n)); n == 0 {
+		return 0
+	}
+	for range n {
+		i := f.rxFree[len(f.rxFree)-1]
+		f.rxFree = f.rxFree[:len(f.rxFree)-1]
+		f.moveRx(i, OwnerFree, OwnerFill)
+		s.fill.put(uint64(i) << chunkShift)
+	}
+	s.fill.publish()
+	if s.fill.needWakeup() {
+		s.k.kickRx()
+	}
+	return int(n)
+}
+
+// Wait sleeps until a packet has arrived, the descriptor extraFD (an eventfd; -1: none) is readable, or timeout is over;
+// a negative timeout is endless. It returns at once when packets are there already. Completed transmissions do not wake it.
+func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
+	if s.k == nil {
+		return ReadyError
+	}
+	if s.rx.avail(1) > 0 {
+		return ReadyRx
+	}
+	s.stats.Waits++
+	r := s.k.wait(timeout, extraFD)
+	if s.rx.avail(1) > 0 {
+		r |= ReadyRx
+	}
+	return r
+}

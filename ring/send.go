@@ -1,0 +1,224 @@
+package ring
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// AllocTx returns a free transmit slot, which the writer owns until Send or CancelTx. Without a free one it reaps first;
+// false: all slots wait for the device.
+func (s *Socket) AllocTx() (TxBuf, bool) {
+	f := &s.frames
+	if s.k == nil {
+		return TxBuf{}, false
+	}
+	if len(f.txFree) == 0 {
+		if s.Reap(); len(f.txFree) == 0 {
+			s.stats.TxExhausted++
+			return TxBuf{}, false
+		}
+	}
+	i := f.txFree[len(f.txFree)-1]
+	f.txFree = f.txFree[:len(f.txFree)-1]
+	f.moveTx(i, OwnerFree, OwnerTx)
+	from, to := s.span(i)
+	return TxBuf{Data: s.umem[from+uint64(s.txOff) : to : to], slot: i}, true
+}
+
+// span returns the offsets in the UMEM where slot i begins and ends.
+func (s *Socket) span(i uint32) (from, to uint64) {
+	size := uint64(s.cfg.TxSlot) << chunkShift
+	from = s.txBase + uint64(i)*size
+	return from, from + size
+}
+
+// owns reports whether b is a slot of the writer, and blames it otherwise.
+func (s *Socket) owns(b *TxBuf) bool {
+	f := &s.frames
+	if b.slot >= uint32(len(f.tx)) || f.tx[b.slot] != OwnerTx || f.open[b.slot] != 0 {
+		f.blame("transmit slot", b.slot, f.tx, OwnerTx, OwnerCompletion)
+		return false
+	}
+	return true
+}
+
+// Send queues the first n octets of b as one frame; Flush transmits. The slot is no longer the writer's. A frame of
+// impossible length is dropped and counted.
+func (s *Socket) Send(b TxBuf, n int) {
+	if s.k == nil || !s.owns(&b) {
+		return
+	}
+	if n < ethHeader || n > s.info.TxRoom || (b.sumOn && !s.sumFits(&b, n)) {
+		s.stats.TxInvalid++
+		s.CancelTx(b)
+		return
+	}
+	s.frames.open[b.slot] = queued
+	s.queue[s.qtail&uint32(len(s.queue)-1)] = pending{b.slot, uint32(n), b.sumStart, b.sumOffset, b.sumOn}
+	s.qtail++
+}
+
+func (s *Socket) sumFits(b *TxBuf, n int) bool {
+	return s.cfg.TxChecksum && int(b.sumStart)+int(b.sumOffset)+2 <= n
+}
+
+// CancelTx gives back a slot that is not to be sent.
+func (s *Socket) CancelTx(b TxBuf) {
+	if s.k == nil || !s.owns(&b) {
+		return
+	}
+	if s.frames.moveTx(b.slot, OwnerTx, OwnerFree) {
+		s.frames.txFree = append(s.frames.txFree, b.slot)
+	}
+}
+
+// Flush hands the queued frames to the kernel and has it transmit, with at most Config.Kicks system calls. They do not
+// tell the Go scheduler, which would otherwise take the processor away from a thread that spends its life in them. What
+// the kernel did not take stays in the ring; Flush again after a while.
+func (s *Socket) Flush() State {
+	if s.k == nil {
+		return StateClosed
+	}
+	s.submit()
+	st := StateOK
+	for range s.cfg.Kicks {
+		before := s.tx.used()
+		if before == 0 || !s.tx.needWakeup() {
+			break
+		}
+		errno := s.k.kickTx()
+		st = s.note(errno, st)
+		left := s.tx.used()
+		if s.qhead != s.qtail {
+			s.submit()
+		} else if left == 0 {
+			break
+		}
+		if left == before || (errno != 0 && st != StateAgain && st != StateBusy) {
+			break
+		}
+	}
+	if st == StateOK || st == StateAgain {
+		st = StateOK
+		if s.qhead != s.qtail || (s.tx.needWakeup() && s.tx.used() != 0) {
+			st = StateAgain
+		}
+	}
+	s.state = st
+	return st
+}
+
+// note counts the outcome of one kick and returns the state after it; a drop by the device is not forgotten.
+func (s *Socket) note(errno unix.Errno, before State) State {
+	s.stats.Kicks++
+	st := stateOf(errno)
+	switch st {
+	case StateOK:
+		return before
+	case StateAgain:
+		s.stats.Again++
+		if before == StateBusy {
+			return StateBusy
+		}
+	case StateBusy:
+		s.stats.Busy++
+	case StateNoBuffers:
+		s.stats.NoBuffers++
+	case StateDown:
+		s.stats.Down++
+	case StateGone:
+		s.stats.Gone++
+	default:
+		s.stats.OtherErrors++
+		s.stats.LastErrno = errno
+	}
+	return st
+}
+
+// submit moves queued frames to the transmit ring while they fit.
+func (s *Socket) submit() {
+	if s.qhead == s.qtail {
+		return
+	}
+	for ; s.qhead != s.qtail; s.qhead++ {
+		p := &s.queue[s.qhead&uint32(len(s.queue)-1)]
+		need := (s.txOff + p.n + ChunkSize - 1) >> chunkShift
+		if s.tx.room(need) < need {
+			break
+		}
+		s.describe(p)
+		s.frames.moveTx(p.slot, OwnerTx, OwnerCompletion)
+		s.frames.open[p.slot] = uint8(need)
+		s.stats.TxPackets++
+		s.stats.TxOctets += uint64(p.n)
+	}
+	s.tx.publish()
+}
+
+// describe writes the descriptors of one frame: one per chunk, all but the last with XDP_PKT_CONTD.
+func (s *Socket) describe(p *pending) {
+	from, _ := s.span(p.slot)
+	d := unix.XDPDesc{Addr: from + uint64(s.txOff)}
+	if p.sumOn {
+		s.metadata(from, p)
+		d.Options = unix.XDP_TX_METADATA
+	}
+	room := ChunkSize - s.txOff
+	for n := p.n; ; {
+		if n <= room {
+			d.Len = n
+			s.tx.put(d)
+			return
+		}
+		d.Len = room
+		s.tx.put(unix.XDPDesc{Addr: d.Addr, Len: room, Options: d.Options | unix.XDP_PKT_CONTD})
+		n -= room
+		d.Addr += uint64(room)
+		d.Options, room = 0, ChunkSize
+	}
+}
+
+// metadata writes struct xsk_tx_metadata, which lies before the frame: flags, where the checksum starts, where it goes.
+func (s *Socket) metadata(at uint64, p *pending) {
+	m := s.umem[at : at+txMetadata]
+	clear(m)
+	binary.NativeEndian.PutUint64(m, unix.XDP_TXMD_FLAGS_CHECKSUM)
+	binary.NativeEndian.PutUint16(m[8:], p.sumStart)
+	binary.NativeEndian.PutUint16(m[10:], p.sumOffset)
+}
+
+// Reap takes back the slots whose transmission is complete and returns how many.
+func (s *Socket) Reap() int {
+	avail := s.comp.avail(uint32(len(s.comp.desc)))
+	if avail == 0 {
+		return 0
+	}
+	free := 0
+	for range avail {
+		addr := *s.comp.next()
+		if addr < s.txBase {
+			s.frames.blame("receive chunk", uint32(addr>>chunkShift), s.frames.rx, OwnerCompletion, OwnerFree)
+			continue
+		}
+		i := uint32((addr - s.txBase) >> chunkShift)
+		if s.cfg.TxSlot != 1 {
+			i /= s.cfg.TxSlot
+		}
+		if s.frames.completed(i) {
+			free++
+		}
+	}
+	s.comp.release()
+	s.stats.TxCompleted += uint64(free)
+	return free
+}
+
+// InFlight returns how many transmit slots the kernel has.
+func (s *Socket) InFlight() int { return int(s.frames.count[OwnerCompletion] / s.cfg.TxSlot) }
+
+// Pending reports whether a Flush has something to do: queued frames, or frames in the ring that need a kick.
+func (s *Socket) Pending() bool {
+	return s.qhead != s.qtail || atomic.LoadUint32(s.tx.cons) != s.tx.head
+}

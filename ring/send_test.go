@@ -1,0 +1,255 @@
+package ring
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestSendSizes(t *testing.T) {
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 4, TxSlot: 3}, FakeConfig{Start: nearWrap})
+	for _, n := range []int{14, 60, 1514, 4095, 4096, 4097, 8192, 8193, 9014, 12288} {
+		f := newFrame(n, 5)
+		transmit(t, s, f)
+		if c := s.Census(); c[OwnerTx] != 3 {
+			t.Errorf("%d octets: before Flush %v", n, c)
+		}
+		if st := s.Flush(); st != StateOK {
+			t.Fatalf("%d octets: %v", n, st)
+		}
+		if c := s.Census(); c[OwnerCompletion] != 3 || s.InFlight() != 1 {
+			t.Errorf("%d octets: after Flush %v, %d in flight", n, c, s.InFlight())
+		}
+		if got, want := k.Sent(), (n+ChunkSize-1)/ChunkSize; got != want {
+			t.Errorf("%d octets: %d descriptors, want %d", n, got, want)
+		}
+		got, ok := k.Take(nil)
+		if !ok || !bytes.Equal(got, f) {
+			t.Fatalf("%d octets: %d other octets were transmitted", n, len(got))
+		}
+		if s.Reap() != 1 || s.Census()[OwnerFree] != 12 {
+			t.Errorf("%d octets: slot did not come back: %v", n, s.Census())
+		}
+		audit(t, s, k)
+	}
+}
+
+// A slot is free only when all of its descriptors are complete.
+func TestReapPartOfSlot(t *testing.T) {
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 2, TxSlot: 3}, FakeConfig{Manual: true, Start: nearWrap})
+	transmit(t, s, newFrame(9014, 1))
+	s.Flush()
+	k.Take(nil)
+	for i, want := range []int{0, 0, 1} {
+		if k.Complete(1) != 1 {
+			t.Fatal("nothing to complete")
+		}
+		if got := s.Reap(); got != want {
+			t.Errorf("after %d completions %d slots came back, want %d", i+1, got, want)
+		}
+		audit(t, s, k)
+	}
+}
+
+func TestAllocUntilExhausted(t *testing.T) {
+	s, k := fake(t, small, FakeConfig{Manual: true})
+	for range 8 {
+		transmit(t, s, newFrame(60, 1))
+	}
+	if _, ok := s.AllocTx(); ok || s.Stats().TxExhausted != 1 {
+		t.Errorf("a ninth slot of eight: %v, exhausted %d", ok, s.Stats().TxExhausted)
+	}
+	s.Flush()
+	k.Take(nil)
+	k.Complete(1)
+	b, ok := s.AllocTx()
+	if !ok {
+		t.Fatal("AllocTx did not reap")
+	}
+	s.CancelTx(b)
+}
+
+func TestSendInvalidLength(t *testing.T) {
+	s, k := fake(t, small, FakeConfig{})
+	for i, n := range []int{-1, 0, 13, 4097, 1 << 40} {
+		b, _ := s.AllocTx()
+		s.Send(b, n)
+		if s.Stats().TxInvalid != uint64(i+1) || s.Census()[OwnerTx] != 0 {
+			t.Errorf("length %d: %d invalid, %v", n, s.Stats().TxInvalid, s.Census())
+		}
+	}
+	b, _ := s.AllocTx()
+	b.Checksum(34, 16) // not configured
+	s.Send(b, 60)
+	if s.Stats().TxInvalid != 6 {
+		t.Errorf("checksum without TxChecksum: %d invalid, want 6", s.Stats().TxInvalid)
+	}
+	if s.Flush(); k.Sent() != 0 {
+		t.Error("an invalid frame was sent")
+	}
+}
+
+func TestSendTwiceIsRefused(t *testing.T) {
+	k := NewFakeKernel(FakeConfig{})
+	s, err := OpenFake(small, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	b, _ := s.AllocTx()
+	s.Send(b, 60)
+	s.Send(b, 60)
+	s.CancelTx(b)
+	s.Flush()
+	s.CancelTx(b)
+	if s.Stats().Misuse != 3 || k.Sent() != 1 {
+		t.Errorf("misuse %d, sent %d; want 3 and 1", s.Stats().Misuse, k.Sent())
+	}
+	if s.Audit() == nil {
+		t.Error("audit is content")
+	}
+}
+
+func TestChecksumMetadata(t *testing.T) {
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 2, TxChecksum: true}, FakeConfig{})
+	b, _ := s.AllocTx()
+	if len(b.Data) != ChunkSize-24 {
+		t.Fatalf("slot has %d octets", len(b.Data))
+	}
+	copy(b.Data, newFrame(60, 1))
+	b.Checksum(34, 16)
+	s.Send(b, 60)
+	s.Flush()
+	d := k.sent[0]
+	if d.Options != unix.XDP_TX_METADATA || d.Addr != 32<<chunkShift+24 || d.Len != 60 {
+		t.Errorf("descriptor %+v", d)
+	}
+	// struct xsk_tx_metadata: u64 flags; u16 csum_start, csum_offset; the rest is not used.
+	want := []byte{2, 0, 0, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	if got := s.umem[d.Addr-24 : d.Addr]; !bytes.Equal(got, want) {
+		t.Errorf("metadata %x, want %x", got, want)
+	}
+}
+
+func TestKickBudget(t *testing.T) {
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 64, Kicks: 3}, FakeConfig{Budget: 10, Start: nearWrap})
+	for i := range uint32(50) {
+		transmit(t, s, newFrame(60, i))
+	}
+	if st := s.Flush(); st != StateAgain || k.Sent() != 30 || s.Stats().Kicks != 3 {
+		t.Fatalf("%v after %d kicks, %d sent; want again, 3, 30", st, s.Stats().Kicks, k.Sent())
+	}
+	if !s.Pending() {
+		t.Error("20 frames wait in the ring, and nothing is pending")
+	}
+	if st := s.Flush(); st != StateOK || k.Sent() != 50 || s.Stats().Kicks != 5 {
+		t.Errorf("%v after %d kicks, %d sent; want ok, 5, 50", st, s.Stats().Kicks, k.Sent())
+	}
+	if s.Pending() {
+		t.Error("pending after all was sent")
+	}
+	if s.Flush(); s.Stats().Kicks != 5 {
+		t.Error("a kick for an empty ring")
+	}
+}
+
+// A transmit ring smaller than the slots: the rest waits in our queue, in order.
+func TestSmallTransmitRing(t *testing.T) {
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 16, TxSlot: 2, TxSize: 4}, FakeConfig{Start: nearWrap})
+	for i := range uint32(16) {
+		transmit(t, s, newFrame(5000, i))
+	}
+	for range 8 {
+		s.Flush()
+		audit(t, s, k)
+	}
+	for i := range uint32(16) {
+		if got, ok := k.Take(nil); !ok || !bytes.Equal(got, newFrame(5000, i)) {
+			t.Fatalf("frame %d is missing or out of order", i)
+		}
+	}
+}
+
+func TestStates(t *testing.T) {
+	for _, st := range []State{StateAgain, StateNoBuffers, StateDown, StateGone, StateError} {
+		s, k := fake(t, small, FakeConfig{Start: nearWrap})
+		k.SetState(st)
+		f := newFrame(60, 1)
+		transmit(t, s, f)
+		for range 3 {
+			if got := s.Flush(); got != st || s.State() != st {
+				t.Errorf("Flush says %v, State %v, want %v", got, s.State(), st)
+			}
+			audit(t, s, k)
+		}
+		if k.Sent() != 0 || !s.Pending() {
+			t.Errorf("%v: frame left", st)
+		}
+		k.SetState(StateOK)
+		if got := s.Flush(); got != StateOK {
+			t.Errorf("after %v: %v", st, got)
+		}
+		if got, ok := k.Take(nil); !ok || !bytes.Equal(got, f) {
+			t.Errorf("frame did not survive %v", st)
+		}
+		n := s.Stats()
+		counts := []uint64{n.Again, n.NoBuffers, n.Down, n.Gone, n.OtherErrors}
+		if i := slices.Index([]State{StateAgain, StateNoBuffers, StateDown, StateGone, StateError}, st); counts[i] != 3 {
+			t.Errorf("%v: counted %v", st, counts)
+		}
+	}
+}
+
+// EBUSY means that the device dropped a frame; it completes, and the rest goes on.
+func TestStateBusy(t *testing.T) {
+	s, k := fake(t, small, FakeConfig{})
+	k.SetState(StateBusy)
+	for i := range uint32(8) {
+		transmit(t, s, newFrame(60, i))
+	}
+	if st := s.Flush(); st != StateBusy || s.Stats().Busy != 8 {
+		t.Errorf("%v, %d times busy", st, s.Stats().Busy)
+	}
+	if got := s.Reap(); got != 8 {
+		t.Errorf("%d dropped frames completed, want 8", got)
+	}
+}
+
+func TestClosedSocketDoesNothing(t *testing.T) {
+	k := NewFakeKernel(FakeConfig{})
+	s, err := OpenFake(small, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Inject(newFrame(60, 1))
+	k.Inject(newFrame(60, 1))
+	batch := make([]Packet, 1)
+	s.Recv(batch)
+	b, _ := s.AllocTx()
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Hold(&batch[0])
+	s.Release(&batch[0])
+	s.Send(b, 60)
+	s.CancelTx(b)
+	if _, ok := s.AllocTx(); ok {
+		t.Error("a slot of a closed socket")
+	}
+	if s.Recv(batch) != 0 || s.Refill() != 0 || s.Reap() != 0 || s.Pending() || s.Fd() != -1 {
+		t.Error("a closed socket works")
+	}
+	if st := s.Flush(); st != StateClosed || s.State() != StateClosed || s.Wait(0, -1) != ReadyError {
+		t.Errorf("Flush on a closed socket: %v", st)
+	}
+	if err := s.Audit(); err != nil {
+		t.Error(err)
+	}
+	if s.Stats().RxPackets != 1 {
+		t.Error("counters are gone")
+	}
+}

@@ -1,0 +1,208 @@
+package ring
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const needWakeup = unix.XDP_RING_NEED_WAKEUP
+
+// kernel is the other end of the rings: Linux or a FakeKernel.
+type kernel interface {
+	kickTx() unix.Errno                       // look at the transmit ring
+	kickRx()                                  // look at the fill ring
+	wait(timeout time.Duration, fd int) Ready // sleep until a packet arrives or fd is readable
+	statistics() (unix.XDPStatistics, error)  // XDP_STATISTICS
+	close() error                             // release everything
+	descriptor() int                          // file descriptor or -1
+}
+
+// area is the memory that Socket and kernel share.
+type area struct {
+	umem     []byte
+	fill     shared[uint64]
+	comp     shared[uint64]
+	rx, tx   shared[unix.XDPDesc]
+	hugePage bool
+	zeroCopy bool
+	budget   uint32 // packets per kick that the kernel accepted
+}
+
+// Socket is one AF_XDP socket, bound to one queue of one device, with its own UMEM. It is not safe for concurrent use.
+type Socket struct {
+	cfg    Config
+	k      kernel
+	umem   []byte
+	frames frames
+
+	fill producer[uint64]
+	rx   consumer[unix.XDPDesc]
+	tx   producer[unix.XDPDesc]
+	comp consumer[uint64]
+
+	chain Packet // the beginning of a packet whose last piece has not arrived
+	skip  bool   // dropping the rest of a packet
+
+	queue  []pending // sent and not yet in the transmit ring: a FIFO of TxSlots entries
+	qhead  uint32
+	qtail  uint32
+	txBase uint64 // offset of the first slot
+	txOff  uint32 // octets of a slot before the frame
+
+	info  Info
+	stats Stats
+	state State
+}
+
+// pending is a slot that waits for room in the transmit ring.
+type pending struct {
+	slot, n             uint32
+	sumStart, sumOffset uint16
+	sumOn               bool
+}
+
+// Info says what a socket has got.
+type Info struct {
+	Ifindex    int
+	Queue      uint32
+	ZeroCopy   bool   // by XDP_OPTIONS
+	HugePages  bool   // the UMEM lies in 2 MiB pages
+	Fake       bool   // on a FakeKernel
+	RxFrames   uint32 // chunks for reception
+	TxSlots    uint32
+	TxRoom     int    // octets of the largest frame that a slot holds
+	RxRoom     int    // octets of the largest frame that can be received
+	KickBudget uint32 // packets per transmit system call, as accepted by the kernel
+	TxChecksum bool
+}
+
+// Stats counts since Open. Packets are Ethernet frames.
+type Stats struct {
+	RxPackets, RxOctets uint64
+	RxOversize          uint64 // packets of more than MaxFrags chunks, dropped whole
+	RxBadDesc           uint64 // receive descriptors that made no sense; the packet was dropped
+	TxPackets, TxOctets uint64 // handed to the kernel
+	TxCompleted         uint64 // reported complete
+	TxExhausted         uint64 // AllocTx without a free slot
+	TxInvalid           uint64 // Send of an impossible length or checksum; the frame was dropped
+	Kicks               uint64 // transmit system calls
+	Again               uint64 // transmit system calls that ended with EAGAIN
+	Busy                uint64 // with EBUSY: a frame was dropped by the device
+	NoBuffers           uint64 // with ENOBUFS
+	Down                uint64 // with ENETDOWN
+	Gone                uint64 // with ENXIO or ENODEV
+	OtherErrors         uint64
+	LastErrno           unix.Errno // the last errno that is no other state
+	Waits               uint64
+	Misuse              uint64 // operations on chunks of another owner, refused
+
+	// XDP_STATISTICS; zero when the socket is closed.
+	KernelRxDropped     uint64 // dropped for other reasons than the next ones
+	KernelRxInvalid     uint64 // invalid descriptors in the fill ring
+	KernelTxInvalid     uint64 // invalid descriptors in the transmit ring
+	KernelRxRingFull    uint64
+	KernelFillRingEmpty uint64
+	KernelTxRingEmpty   uint64
+}
+
+// newSocket makes the account and the ends of the rings for shared memory a.
+func newSocket(c Config, k kernel, a area) *Socket {
+	s := &Socket{
+		cfg: c, k: k, umem: a.umem, frames: newFrames(&c),
+		fill: newProducer(a.fill), rx: newConsumer(a.rx), tx: newProducer(a.tx), comp: newConsumer(a.comp),
+		queue:  make([]pending, powerOfTwo(c.TxSlots)),
+		txBase: uint64(c.RxFrames) << chunkShift,
+	}
+	if c.TxChecksum {
+		s.txOff = txMetadata
+	}
+	s.info = Info{
+		Ifindex: c.Ifindex, Queue: c.Queue, ZeroCopy: a.zeroCopy, HugePages: a.hugePage,
+		RxFrames: c.RxFrames, TxSlots: c.TxSlots,
+		TxRoom: int(c.TxSlot*ChunkSize - s.txOff), RxRoom: int(c.MaxFrags * RxChunkData),
+		KickBudget: a.budget, TxChecksum: c.TxChecksum,
+	}
+	s.Refill()
+	return s
+}
+
+// Fd returns the file descriptor for the XSKMAP, or -1 for a fake or closed socket.
+func (s *Socket) Fd() int {
+	if s.k == nil {
+		return -1
+	}
+	return s.k.descriptor()
+}
+
+// Info returns what the socket has got.
+func (s *Socket) Info() Info { return s.info }
+
+// Config returns the configuration with its defaults filled in.
+func (s *Socket) Config() Config { return s.cfg }
+
+// State returns what the last Flush returned.
+func (s *Socket) State() State { return s.state }
+
+// Stats returns the counters; it makes one system call for the kernel's.
+func (s *Socket) Stats() Stats {
+	st := s.stats
+	st.Misuse = s.frames.misuse
+	if s.k == nil {
+		return st
+	}
+	if ks, err := s.k.statistics(); err == nil {
+		st.KernelRxDropped, st.KernelRxInvalid, st.KernelTxInvalid = ks.Rx_dropped, ks.Rx_invalid_descs, ks.Tx_invalid_descs
+		st.KernelRxRingFull, st.KernelFillRingEmpty = ks.Rx_ring_full, ks.Rx_fill_ring_empty_descs
+		st.KernelTxRingEmpty = ks.Tx_ring_empty_descs
+	}
+	return st
+}
+
+// Census returns how many chunks each owner has.
+func (s *Socket) Census() Census { return s.frames.count }
+
+// Audit returns an error unless every chunk has exactly one owner and the rings agree with the account. It costs about a
+// nanosecond per chunk and makes no system call.
+func (s *Socket) Audit() error {
+	if err := s.frames.audit(); err != nil {
+		return err
+	}
+	if s.k == nil {
+		return nil
+	}
+	c := &s.frames.count
+	if n := s.fill.used(); n > c[OwnerFill] {
+		return fmt.Errorf("ring: audit: %d chunks in the fill ring, the account says %v", n, *c)
+	}
+	if n := s.tx.used(); n > c[OwnerCompletion] {
+		return fmt.Errorf("ring: audit: %d descriptors in the transmit ring, the account says %v", n, *c)
+	}
+	if n := s.qtail - s.qhead; n*s.cfg.TxSlot > c[OwnerTx] {
+		return fmt.Errorf("ring: audit: %d slots wait to be flushed, the account says %v", n, *c)
+	}
+	if s.chain.n > c[OwnerRx] {
+		return fmt.Errorf("ring: audit: an unfinished packet of %d chunks, the account says %v", s.chain.n, *c)
+	}
+	return nil
+}
+
+// Close unmaps the UMEM and the rings and closes the descriptor; the kernel frees the queue some milliseconds later. All
+// Packets and TxBufs become invalid: touching their octets crashes. Later calls of any method do nothing.
+func (s *Socket) Close() error {
+	if s.k == nil {
+		return nil
+	}
+	k := s.k
+	s.k, s.umem, s.state = nil, nil, StateClosed
+	// Rings of no entries: every method finds them empty and full.
+	var zero uint32
+	s.fill = producer[uint64]{shared: shared[uint64]{&zero, &zero, &zero, nil}}
+	s.comp = consumer[uint64]{shared: s.fill.shared}
+	s.tx = producer[unix.XDPDesc]{shared: shared[unix.XDPDesc]{&zero, &zero, &zero, nil}}
+	s.rx = consumer[unix.XDPDesc]{shared: s.tx.shared}
+	s.qhead, s.qtail, s.chain, s.skip = 0, 0, Packet{}, false
+	s.frames = newFrames(&s.cfg)
+	return k.close()
+}

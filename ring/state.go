@@ -1,0 +1,67 @@
+package ring
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// State is the condition of the transmit side after a Flush. None is fatal to the socket; only StateGone and StateClosed
+// last.
+type State uint8
+
+// States of a socket.
+const (
+	StateOK        State = iota // everything that was queued left
+	StateAgain                  // EAGAIN: the device takes no more now; frames wait in the ring, Flush again later
+	StateBusy                   // EBUSY: the device dropped at least one frame; Socket.Pending tells whether others wait
+	StateNoBuffers              // ENOBUFS: the kernel has no memory for the moment; frames wait
+	StateDown                   // ENETDOWN: the link is down; frames wait
+	StateGone                   // ENXIO, ENODEV: the device or the queue is gone; the socket must be opened anew
+	StateClosed                 // the socket was closed
+	StateError                  // any other errno; Stats.LastErrno has it
+)
+
+var stateNames = [...]string{"ok", "again", "busy", "no-buffers", "down", "gone", "closed", "error"}
+
+// String returns the name of s.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// Usable reports whether the socket can transmit now or after a short wait.
+func (s State) Usable() bool { return s <= StateNoBuffers }
+
+// stateOf returns the state that errno of a transmit system call means.
+func stateOf(errno unix.Errno) State {
+	switch errno {
+	case 0:
+		return StateOK
+	case unix.EAGAIN, unix.EINTR:
+		return StateAgain
+	case unix.EBUSY:
+		return StateBusy
+	case unix.ENOBUFS, unix.ENOMEM:
+		return StateNoBuffers
+	case unix.ENETDOWN:
+		return StateDown
+	case unix.ENXIO, unix.ENODEV:
+		return StateGone
+	case unix.EBADF, unix.ENOTSOCK:
+		return StateClosed
+	}
+	return StateError
+}
+
+// Ready says what Wait woke up for; none of the bits: the time was over.
+type Ready uint8
+
+// Bits of Ready.
+const (
+	ReadyRx    Ready = 1 << iota // packets can be received
+	ReadyExtra                   // the extra file descriptor is readable
+	ReadyError                   // the socket or the extra descriptor has an error; Flush tells the state
+)
