@@ -1,0 +1,535 @@
+package ip
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestEthernet(t *testing.T) {
+	for _, c := range []struct {
+		name, hex string
+		want      Ethernet
+		err       error
+	}{
+		{"plain", "020000000002 020000000001 0800", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, Type: TypeIPv4}, nil},
+		{"one tag", "020000000002 020000000001 8100 6064 86dd", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, NVLAN: 1,
+			VLAN: [2]VLANTag{{TypeVLAN, 0x6064}}, Type: TypeIPv6}, nil},
+		{"two tags", "020000000002 020000000001 88a8 0001 8100 0002 0806", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, NVLAN: 2,
+			VLAN: [2]VLANTag{{TypeVLANS, 1}, {TypeVLAN, 2}}, Type: TypeARP}, nil},
+		{"three tags", "020000000002 020000000001 88a8 0001 8100 0002 8100 0003 0800", Ethernet{}, ErrVLAN},
+	} {
+		b := unhex(t, c.hex)
+		var e Ethernet
+		off, err := e.Decode(b)
+		if err != c.err || err == nil && (off != len(b) || e != c.want) {
+			t.Errorf("%s: %v, offset %d: %s", c.name, err, off, cmp.Diff(c.want, e))
+			continue
+		}
+		for n := range b {
+			if _, err := e.Decode(b[:n]); err == nil {
+				t.Errorf("%s: %d of %d octets decode", c.name, n, len(b))
+			}
+		}
+		out := make([]byte, MaxEthernetLen)
+		if err == nil && (c.want.Put(out) != c.want.Len() || !bytes.Equal(out[:c.want.Len()], b)) {
+			t.Errorf("%s: Put wrote %x", c.name, out)
+		}
+	}
+	if e := (Ethernet{VLAN: [2]VLANTag{{TCI: 0x6064}}}); e.VLAN[0].ID() != 100 {
+		t.Error("VLAN identifier")
+	}
+}
+
+var (
+	v4a, v4b = AddrFrom4([4]byte{192, 0, 2, 1}), AddrFrom4([4]byte{192, 0, 2, 2})
+	v6a      = Addr{0x20, 1, 0xd, 0xb8, 15: 1}
+	v6b      = Addr{0x20, 1, 0xd, 0xb8, 15: 2}
+)
+
+// The IPv4 header with checksum 0xb861 is the example of RFC 1071's literature (addresses 192.168.0.1 and .199).
+func TestIPv4Golden(t *testing.T) {
+	b := unhex(t, "4500 0073 0000 4000 4011 b861 c0a8 0001 c0a8 00c7")
+	b = append(b, make([]byte, 0x73-20+7)...) // and link padding
+	var h Header
+	off, err := h.Decode(b)
+	if err != nil || off != 20 || h.PayloadLen != 0x73-20 || h.Proto != 17 || !h.DF || h.TTL != 64 || h.Fragment ||
+		h.Src != AddrFrom4([4]byte{192, 168, 0, 1}) || h.Dst != AddrFrom4([4]byte{192, 168, 0, 199}) {
+		t.Fatalf("%v %d %+v", err, off, h)
+	}
+	out := make([]byte, 20)
+	if h.Put(out); !bytes.Equal(out, b[:20]) {
+		t.Errorf("Put wrote %x", out)
+	}
+	b[8]-- // TTL
+	if _, err := h.Decode(b); err != ErrChecksum {
+		t.Errorf("bad checksum: %v", err)
+	}
+}
+
+func TestIPv4Edges(t *testing.T) {
+	mk := func(edit func(b []byte)) []byte {
+		b := make([]byte, 60)
+		h := Header{Src: v4a, Dst: v4b, Proto: 6, TTL: 1, PayloadLen: 40}
+		h.Put(b)
+		edit(b)
+		n := min(int(b[0]&15)*4, len(b))
+		if n >= 20 {
+			b[10], b[11] = 0, 0
+			binary.BigEndian.PutUint16(b[10:], wire.Finish(wire.Sum(b[:n], 0)))
+		}
+		return b
+	}
+	for _, c := range []struct {
+		name string
+		b    []byte
+		off  int
+		err  error
+	}{
+		{"plain", mk(func(b []byte) {}), 20, nil},
+		{"options", mk(func(b []byte) { b[0] = 0x4a }), 40, nil},
+		{"reserved flag", mk(func(b []byte) { b[6] |= 0x80 }), 20, nil},
+		{"header of 16", mk(func(b []byte) { b[0] = 0x44 }), 0, ErrHeader},
+		{"total below header", mk(func(b []byte) { b[2], b[3] = 0, 19 }), 0, ErrHeader},
+		{"total beyond packet", mk(func(b []byte) { b[3] = 61 }), 0, ErrShort},
+		{"version 5", mk(func(b []byte) { b[0] = 0x55 }), 0, ErrVersion},
+	} {
+		var h Header
+		if off, err := h.Decode(c.b); off != c.off || err != c.err {
+			t.Errorf("%s: offset %d, error %v", c.name, off, err)
+		}
+	}
+	var h Header
+	if _, err := h.Decode(nil); err != ErrShort {
+		t.Error(err)
+	}
+}
+
+func TestIPv6Extensions(t *testing.T) {
+	ext := func(next byte, words byte) []byte {
+		return append([]byte{next, words, 1, 4}, make([]byte, 4+8*int(words))...)
+	}
+	routing := func(next, left byte) []byte { return []byte{next, 0, 0, left, 0, 0, 0, 0} }
+	cat := func(p ...[]byte) (b []byte) {
+		for _, x := range p {
+			b = append(b, x...)
+		}
+		return b
+	}
+	frag := func(next byte, off int, more bool) []byte {
+		b := make([]byte, 8)
+		b[0] = next
+		v := uint16(off)
+		if more {
+			v |= 1
+		}
+		binary.BigEndian.PutUint16(b[2:], v)
+		b[7] = 9
+		return b
+	}
+	tcp := []byte("tcp segment.........")
+	for _, c := range []struct {
+		name  string
+		first byte
+		body  []byte
+		off   int
+		frag  bool
+		err   error
+	}{
+		{"none", 6, tcp, 40, false, nil},
+		{"hop-by-hop", 0, cat(ext(6, 0), tcp), 48, false, nil},
+		{"all of them", 0, cat(ext(60, 1), ext(43, 0), routing(60, 0), ext(6, 2), tcp), 40 + 16 + 8 + 8 + 24, false, nil},
+		{"hop-by-hop not first", 60, cat(ext(0, 0), ext(6, 0), tcp), 0, false, ErrExtension},
+		{"routing with segments left", 43, cat(routing(6, 1), tcp), 0, false, ErrExtension},
+		{"first fragment", 44, cat(frag(6, 0, true), tcp), 48, true, nil},
+		{"later fragment", 44, cat(frag(6, 8, false), tcp), 48, true, nil},
+		{"atomic fragment", 44, cat(frag(60, 0, false), ext(6, 0), tcp), 56, false, nil},
+		{"fragment in fragment", 44, cat(frag(44, 0, false), frag(6, 0, false), tcp), 0, false, ErrExtension},
+		{"authentication header", 51, cat(ext(6, 0), tcp), 0, false, ErrExtension},
+		{"no next header", 59, tcp, 0, false, ErrExtension},
+		{"longer than the packet", 60, []byte{6, 200, 0, 0, 0, 0, 0, 0}, 0, false, ErrShort},
+		{"cut", 60, []byte{6, 0, 0}, 0, false, ErrShort},
+		{"cut fragment header", 44, []byte{6, 0, 0}, 0, false, ErrShort},
+		{"too many", 60, cat(ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(6, 0), tcp), 0, false, ErrExtension},
+	} {
+		b := make([]byte, 40, 200)
+		h := Header{V6: true, Src: v6a, Dst: v6b, Proto: c.first, TTL: 9, Flow: 0xabcde, TOS: 0x5a, PayloadLen: len(c.body)}
+		h.Put(b)
+		b = append(b, c.body...)
+		var got Header
+		off, err := got.Decode(b)
+		if off != c.off || err != c.err || err == nil && (got.Fragment != c.frag || got.Src != v6a || got.Dst != v6b || got.Flow != 0xabcde ||
+			got.TOS != 0x5a || !c.frag && (got.Proto != 6 || !bytes.Equal(b[off:off+got.PayloadLen], tcp))) {
+			t.Errorf("%s: offset %d, error %v, %+v", c.name, off, err, got)
+		}
+	}
+	h := Header{V6: true, Src: v4a, Dst: v6b, Proto: 6}
+	b := make([]byte, 40)
+	h.Put(b)
+	if _, err := h.Decode(b); err != ErrSource {
+		t.Errorf("mapped source: %v", err)
+	}
+}
+
+// TestGopacket compares what is emitted with a decoder that others wrote.
+func TestGopacket(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		h := Header{V6: r.IntN(2) == 0, Proto: 6, TOS: uint8(r.Uint32()), TTL: uint8(r.Uint32()), DF: r.IntN(2) == 0,
+			ID: r.Uint32() & 0xffff, PayloadLen: r.IntN(1400), Flow: r.Uint32() & 0xfffff, Src: v4a, Dst: v4b}
+		if h.V6 {
+			h.Src, h.Dst, h.ID, h.DF = v6a, v6b, 0, false
+		} else {
+			h.Flow = 0
+		}
+		e := Ethernet{Src: MAC{2, 1}, Dst: MAC{2, 2}, NVLAN: uint8(r.IntN(3)), VLAN: [2]VLANTag{{TypeVLAN, 5}, {TypeVLAN, 6}}, Type: TypeIPv4}
+		for i := e.NVLAN; i < 2; i++ {
+			e.VLAN[i] = VLANTag{}
+		}
+		if h.V6 {
+			e.Type = TypeIPv6
+		}
+		b := make([]byte, e.Len()+h.Len()+h.PayloadLen)
+		h.Put(b[e.Put(b):])
+		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
+		if h.V6 {
+			l, ok := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
+			if !ok || !l.SrcIP.Equal(net.IP(h.Src[:])) || !l.DstIP.Equal(net.IP(h.Dst[:])) || l.TrafficClass != h.TOS || l.FlowLabel != h.Flow ||
+				l.HopLimit != h.TTL || int(l.Length) != h.PayloadLen || l.NextHeader != 6 {
+				t.Fatalf("gopacket reads %+v, sent %+v", l, h)
+			}
+		} else {
+			l, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+			if !ok || !l.SrcIP.Equal(net.IP(h.Src[12:])) || !l.DstIP.Equal(net.IP(h.Dst[12:])) || l.TOS != h.TOS || l.TTL != h.TTL ||
+				uint32(l.Id) != h.ID || (l.Flags&layers.IPv4DontFragment != 0) != h.DF || int(l.Length) != 20+h.PayloadLen {
+				t.Fatalf("gopacket reads %+v, sent %+v", l, h)
+			}
+		}
+		var e2 Ethernet
+		var h2 Header
+		off, err := e2.Decode(b)
+		if err != nil || e2 != e {
+			t.Fatalf("%v %s", err, cmp.Diff(e, e2))
+		}
+		if _, err := h2.Decode(b[off:]); err != nil || h2 != h {
+			t.Fatalf("%v %s", err, cmp.Diff(h, h2))
+		}
+	}
+}
+
+func TestAddr(t *testing.T) {
+	for _, c := range []struct {
+		a                   Addr
+		s                   string
+		is4, multi, unspeci bool
+	}{
+		{v4a, "192.0.2.1", true, false, false},
+		{v6a, "2001:db8:0:0:0:0:0:1", false, false, false},
+		{AddrFrom4([4]byte{239, 1, 1, 1}), "239.1.1.1", true, true, false},
+		{AddrFrom4([4]byte{255, 255, 255, 255}), "255.255.255.255", true, true, false},
+		{AddrFrom4([4]byte{}), "0.0.0.0", true, false, true},
+		{Addr{}, "0:0:0:0:0:0:0:0", false, false, true},
+		{Addr{0: 0xff, 1: 2, 15: 1}, "ff02:0:0:0:0:0:0:1", false, true, false},
+	} {
+		if c.a.String() != c.s || c.a.Is4() != c.is4 || c.a.IsMulticast() != c.multi || c.a.IsUnspecified() != c.unspeci {
+			t.Errorf("%v: %v %v %v", c.a, c.a.Is4(), c.a.IsMulticast(), c.a.IsUnspecified())
+		}
+	}
+}
+
+// icmpPacket makes an ICMP error about a TCP segment with gopacket.
+func icmpPacket(t testing.TB, v6 bool, typ, code uint8, mtu uint16, quote []byte) (h Header, payload []byte) {
+	t.Helper()
+	buf := gopacket.NewSerializeBuffer()
+	o := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	var err error
+	if v6 {
+		n := &layers.IPv6{Version: 6, SrcIP: v6b[:], DstIP: v6a[:], NextHeader: layers.IPProtocolICMPv6, HopLimit: 64}
+		i := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(typ, code)}
+		if err := i.SetNetworkLayerForChecksum(n); err != nil {
+			t.Fatal(err)
+		}
+		body := append(binary.BigEndian.AppendUint32(nil, uint32(mtu)), quote...)
+		err = gopacket.SerializeLayers(buf, o, n, i, gopacket.Payload(body))
+	} else {
+		n := &layers.IPv4{Version: 4, SrcIP: v4b[12:], DstIP: v4a[12:], Protocol: layers.IPProtocolICMPv4, TTL: 64}
+		i := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(typ, code), Seq: mtu}
+		err = gopacket.SerializeLayers(buf, o, n, i, gopacket.Payload(quote))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	off, err := h.Decode(buf.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, buf.Bytes()[off:]
+}
+
+func quote(v6 bool, n int) []byte {
+	h := Header{V6: v6, Src: v4a, Dst: v4b, Proto: 6, TTL: 60, PayloadLen: 1000}
+	if v6 {
+		h.Src, h.Dst = v6a, v6b
+	}
+	b := make([]byte, h.Len()+20)
+	off := h.Put(b)
+	s := wire.Header{SrcPort: 4000, DstPort: 7, Seq: 0xfffffffe, Flags: wire.ACK}
+	s.Put(b[off:])
+	return b[:off+n]
+}
+
+func TestICMP(t *testing.T) {
+	for _, c := range []struct {
+		v6        bool
+		typ, code uint8
+		mtu       uint16
+		kind      ICMPKind
+	}{
+		{false, 3, 0, 0, NetUnreachable}, {false, 3, 1, 0, HostUnreachable}, {false, 3, 2, 0, ProtoUnreachable}, {false, 3, 3, 0, PortUnreachable},
+		{false, 3, 4, 1400, PacketTooBig}, {false, 3, 4, 0, PacketTooBig}, {false, 3, 13, 0, Prohibited}, {false, 11, 0, 0, TimeExceeded},
+		{false, 12, 0, 0, ParameterProblem}, {false, 4, 0, 0, ICMPNone}, {false, 5, 1, 0, ICMPNone}, {false, 8, 0, 0, ICMPNone},
+		{true, 1, 0, 0, NetUnreachable}, {true, 1, 1, 0, Prohibited}, {true, 1, 3, 0, HostUnreachable}, {true, 1, 4, 0, PortUnreachable},
+		{true, 2, 0, 1280, PacketTooBig}, {true, 3, 0, 0, TimeExceeded}, {true, 4, 1, 0, ProtoUnreachable}, {true, 128, 0, 0, ICMPNone},
+	} {
+		for _, n := range []int{8, 20} {
+			h, p := icmpPacket(t, c.v6, c.typ, c.code, c.mtu, quote(c.v6, n))
+			var e ICMPError
+			err := e.DecodeICMP(&h, p)
+			if c.kind == ICMPNone {
+				if err != ErrICMP {
+					t.Errorf("type %d code %d: %v", c.typ, c.code, err)
+				}
+				continue
+			}
+			want := ICMPError{Kind: c.kind, From: h.Src, Local: h.Dst, Remote: h.Src, LocalPort: 4000, RemotePort: 7, Seq: 0xfffffffe, Len: 1020}
+			if c.v6 {
+				want.Len += 20
+			}
+			if c.kind == PacketTooBig {
+				want.MTU = int(c.mtu)
+			}
+			if err != nil || e != want {
+				t.Errorf("IPv6 %v type %d code %d: %v\n%s", c.v6, c.typ, c.code, err, cmp.Diff(want, e))
+			}
+			p[4] ^= 1
+			if err := e.DecodeICMP(&h, p); err != ErrChecksum {
+				t.Errorf("bad checksum: %v", err)
+			}
+		}
+		h, p := icmpPacket(t, c.v6, c.typ, c.code, c.mtu, quote(c.v6, 7))
+		var e ICMPError
+		if err := e.DecodeICMP(&h, p); err == nil {
+			t.Error("a quote without sequence number is taken")
+		}
+	}
+}
+
+// cut makes fragments of at most size octets out of a datagram.
+func cut(v6 bool, id uint32, data []byte, size int) (hs []Header, ps [][]byte) {
+	size &^= 7
+	for off := 0; off < len(data); off += size {
+		n := min(size, len(data)-off)
+		h := Header{V6: v6, Src: v4a, Dst: v4b, Proto: 6, ID: id, Fragment: true, FragMore: off+n < len(data), FragOff: off, PayloadLen: n}
+		if v6 {
+			h.Src, h.Dst = v6a, v6b
+		}
+		hs, ps = append(hs, h), append(ps, data[off:off+n])
+	}
+	return hs, ps
+}
+
+// TestReassembly puts fragments together in any order, several datagrams at a time, with duplicates.
+func TestReassembly(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	for run := range 500 {
+		var re Reassembler
+		re.Init(4)
+		type item struct {
+			h Header
+			p []byte
+		}
+		var items []item
+		want := map[uint32][]byte{}
+		for id := range uint32(3) {
+			data := make([]byte, 100+r.IntN(3000))
+			for i := range data {
+				data[i] = byte(r.Uint32())
+			}
+			want[id] = data
+			hs, ps := cut(r.IntN(2) == 0, id, data, max(8, len(data)/(2+r.IntN(20)))+8)
+			for i := range hs {
+				items = append(items, item{hs[i], ps[i]})
+				if r.IntN(5) == 0 {
+					items = append(items, item{hs[i], ps[i]})
+				}
+			}
+		}
+		r.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+		got := 0
+		for _, it := range items {
+			h := it.h
+			if b := re.Add(&h, it.p, 0); b != nil {
+				if !bytes.Equal(b, want[h.ID]) || h.Fragment || h.PayloadLen != len(b) || h.Proto != 6 {
+					t.Fatalf("run %d: datagram %d is wrong: %+v", run, h.ID, h)
+				}
+				got++
+			}
+		}
+		if got != 3 {
+			t.Fatalf("run %d: %d of 3 datagrams: %+v", run, got, re.Counters())
+		}
+	}
+}
+
+func TestReassemblyRefuses(t *testing.T) {
+	data := make([]byte, 200)
+	frag := func(off, n int, more bool) (Header, []byte) {
+		return Header{Src: v4a, Dst: v4b, Proto: 6, ID: 1, Fragment: true, FragOff: off, FragMore: more, PayloadLen: n}, make([]byte, n)
+	}
+	type f struct {
+		off, n int
+		more   bool
+	}
+	for _, c := range []struct {
+		name string
+		fs   []f
+		ok   bool
+	}{
+		{"in order", []f{{0, 80, true}, {80, 20, false}}, true},
+		{"overlap at the end", []f{{0, 80, true}, {72, 28, false}, {80, 20, false}, {0, 80, true}}, false},
+		{"overlap in front", []f{{80, 20, false}, {0, 88, true}, {0, 80, true}}, false},
+		{"tiny overlap of the header", []f{{0, 24, true}, {16, 80, true}, {96, 8, false}, {24, 72, true}}, false},
+		{"two ends", []f{{80, 20, false}, {88, 20, false}, {0, 80, true}}, false},
+		{"beyond the end", []f{{80, 16, false}, {96, 8, true}, {0, 80, true}}, false},
+		{"end before what came", []f{{80, 16, true}, {40, 16, false}, {0, 40, true}, {56, 24, true}}, false},
+		{"not a multiple of 8", []f{{0, 79, true}, {79, 1, false}}, false},
+		{"empty", []f{{0, 80, true}, {80, 0, false}}, false},
+		{"ping of death", []f{{65528, 80, false}, {0, 65528, true}}, false},
+		{"exact duplicate", []f{{0, 80, true}, {0, 80, true}, {80, 20, false}}, true},
+	} {
+		var re Reassembler
+		re.Init(0)
+		whole := false
+		for _, x := range c.fs {
+			h, p := frag(x.off, x.n, x.more)
+			whole = whole || re.Add(&h, p, 0) != nil
+		}
+		if whole != c.ok {
+			t.Errorf("%s: whole %v, want %v: %+v", c.name, whole, c.ok, re.Counters())
+		}
+	}
+	// A dead datagram's memory and name come back after the time.
+	var re Reassembler
+	re.Init(1)
+	h, p := frag(0, 80, true)
+	re.Add(&h, p, 0)
+	h, p = frag(72, 8, true)
+	re.Add(&h, p, 0)
+	later := tick.Time(31 * tick.Second)
+	h, p = frag(0, 80, true)
+	re.Add(&h, p, later)
+	h, p = frag(80, 8, false)
+	if re.Add(&h, p, later) == nil || re.Counters().Timeouts != 1 {
+		t.Errorf("%+v", re.Counters())
+	}
+	// More datagrams than slots: the oldest goes.
+	re.Init(2)
+	for id := range uint32(5) {
+		h, p := frag(0, 80, true)
+		h.ID = id
+		re.Add(&h, p, tick.Time(id))
+	}
+	if re.Counters().Evicted != 3 {
+		t.Errorf("%+v", re.Counters())
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		h, p := Header{Src: v4a, Dst: v4b, Proto: 6, ID: 3, Fragment: true, FragMore: true, PayloadLen: 8}, data[:8]
+		re.Add(&h, p, 5)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	// CE in any fragment marks the datagram (RFC 3168, 5.3).
+	re.Init(1)
+	h, p = frag(0, 80, true)
+	h.TOS = 2
+	re.Add(&h, p, 0)
+	h, p = frag(80, 8, true)
+	h.TOS = 3
+	re.Add(&h, p, 0)
+	h, p = frag(88, 8, false)
+	h.TOS = 2
+	if re.Add(&h, p, 0) == nil || h.TOS&3 != 3 {
+		t.Errorf("the mark is lost: %#x", h.TOS)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, v6 := range []bool{false, true} {
+		e := Ethernet{Type: TypeIPv4, NVLAN: 1, VLAN: [2]VLANTag{{TypeVLAN, 5}}}
+		if v6 {
+			e.Type = TypeIPv6
+		}
+		q := quote(v6, 20)
+		b := make([]byte, e.Len()+len(q))
+		copy(b[e.Put(b):], q)
+		f.Add(b)
+		h, p := icmpPacket(f, v6, 3-2*btoi(v6), 4, 1400, q)
+		b = make([]byte, e.Len()+h.Len()+len(p))
+		n := e.Put(b)
+		n += h.Put(b[n:])
+		copy(b[n:], p)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var e Ethernet
+		off, err := e.Decode(b)
+		if err != nil {
+			return
+		}
+		var h Header
+		n, err := h.Decode(b[off:])
+		if err != nil {
+			return
+		}
+		if n < 20 || n+h.PayloadLen > len(b)-off {
+			t.Fatalf("payload %d..%d of %d", n, n+h.PayloadLen, len(b)-off)
+		}
+		p := b[off+n : off+n+h.PayloadLen]
+		if h.Fragment {
+			var re Reassembler
+			re.Init(1)
+			re.Add(&h, p, 0)
+			return
+		}
+		var i ICMPError
+		_ = i.DecodeICMP(&h, p)
+		_ = h.ValidTCP()
+	})
+}
+
+func btoi(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,212 @@
+package ip
+
+import (
+	"xwarp/tcp/tick"
+)
+
+// Reassembler puts fragments together (RFC 815; RFC 8200, 4.5). A datagram whose fragments overlap is given up altogether (RFC 5722; RFC
+// 1858 shows the attack). It holds its memory itself: a buffer for each datagram, made at its first use.
+type Reassembler struct {
+	slots []datagram
+	n     ReassemblyCounters
+}
+
+// ReassemblyCounters count what became of fragments and datagrams.
+type ReassemblyCounters struct {
+	Fragments, Whole              uint64
+	Overlaps, TooLong, TooMany    uint64 // datagrams given up
+	Timeouts, Evicted, Duplicates uint64
+	Malformed                     uint64 // fragments dropped: no octets, or not a multiple of 8 and not the last
+}
+
+type fragmentKey struct {
+	src, dst Addr
+	id       uint32
+	proto    uint8
+	v6       bool
+}
+
+// datagram is one under reassembly: its holes as RFC 815 keeps them.
+type datagram struct {
+	used   bool
+	dead   bool // overlapped: fragments are swallowed until the time is over (RFC 5722)
+	key    fragmentKey
+	until  tick.Time
+	length int // known once the last fragment came, else -1
+	have   int
+	nHoles int
+	holes  [maxHoles]hole
+	proto  uint8 // from the first fragment
+	tos    uint8
+	buf    []byte
+}
+
+// hole is the octets first to last, last inclusive as in RFC 815.
+type hole struct{ first, last int }
+
+// Init empties r; it keeps at most limit datagrams [MaxDatagrams].
+func (r *Reassembler) Init(limit int) {
+	if limit <= 0 || limit > MaxDatagrams {
+		limit = MaxDatagrams
+	}
+	slots := r.slots
+	if len(slots) != limit {
+		slots = make([]datagram, limit)
+	}
+	for i := range slots {
+		slots[i].used = false
+	}
+	*r = Reassembler{slots: slots}
+}
+
+// Counters returns the counters.
+func (r *Reassembler) Counters() ReassemblyCounters { return r.n }
+
+// Add takes the fragment h with its payload. When the datagram is whole it sets *h to a header for it and returns its payload, which
+// aliases r until the next call; else nil. IPv6 extension headers behind the fragment header are skipped in it.
+func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
+	r.n.Fragments++
+	size := len(payload)
+	if size == 0 || h.FragMore && size%8 != 0 {
+		r.n.Malformed++
+		return nil
+	}
+	d := r.find(h, now)
+	if d.dead {
+		return nil
+	}
+	if h.FragOff+size > maxDatagram {
+		r.n.TooLong++
+		d.dead = true
+		return nil
+	}
+	if !d.fill(r, h, size) {
+		return nil
+	}
+	copy(d.buf[h.FragOff:], payload)
+	if h.FragOff == 0 {
+		d.proto = h.Proto
+	}
+	d.tos = mergeECN(d.tos, h.TOS, d.have == size)
+	if d.nHoles > 0 {
+		return nil
+	}
+	d.used = false
+	r.n.Whole++
+	return d.whole(h)
+}
+
+// whole makes h the header of the datagram.
+func (d *datagram) whole(h *Header) []byte {
+	h.Fragment, h.FragMore, h.FragOff = false, false, 0
+	h.Proto, h.TOS, h.PayloadLen = d.proto, d.tos, d.length
+	off := 0
+	if h.V6 {
+		var err error
+		if off, err = h.extensions(d.buf[:d.length], 0); err != nil || h.Fragment {
+			return nil
+		}
+		h.PayloadLen -= off
+	}
+	return d.buf[off:d.length]
+}
+
+// mergeECN combines the ECN bits of fragments (RFC 3168, 5.3): one mark marks the whole.
+func mergeECN(old, now uint8, first bool) uint8 {
+	if first || now&3 == 3 {
+		return now
+	}
+	return old
+}
+
+// find returns the datagram that h belongs to, a new one if need be.
+func (r *Reassembler) find(h *Header, now tick.Time) *datagram {
+	key := fragmentKey{src: h.Src, dst: h.Dst, id: h.ID, v6: h.V6}
+	if !h.V6 {
+		key.proto = h.Proto
+	}
+	var free *datagram
+	for i := range r.slots {
+		d := &r.slots[i]
+		if d.used && d.until <= now {
+			d.used = false
+			r.n.Timeouts++
+		}
+		switch {
+		case d.used && d.key == key:
+			return d
+		case !d.used && (free == nil || free.used):
+			free = d
+		case free == nil || free.used && d.until < free.until:
+			free = d
+		}
+	}
+	if free.used {
+		r.n.Evicted++
+	}
+	if free.buf == nil {
+		free.buf = make([]byte, maxDatagram)
+	}
+	*free = datagram{used: true, key: key, until: now.Add(reassemblyTime), length: -1, buf: free.buf}
+	free.holes[0], free.nHoles = hole{0, maxDatagram}, 1
+	return free
+}
+
+// fill takes size octets at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be copied. Octets that are
+// there already make the datagram dead, unless all of the fragment's are.
+func (d *datagram) fill(r *Reassembler, h *Header, size int) bool {
+	first, last := h.FragOff, h.FragOff+size-1
+	give := func(counter *uint64) bool {
+		*counter++
+		d.dead = true
+		return false
+	}
+	if !h.FragMore {
+		if d.length >= 0 && d.length != last+1 {
+			return give(&r.n.Overlaps)
+		}
+	} else if d.length >= 0 && last >= d.length {
+		return give(&r.n.Overlaps)
+	}
+	for i := range d.nHoles {
+		o := d.holes[i]
+		if first > o.last || last < o.first {
+			continue
+		}
+		if first < o.first || last > o.last {
+			return give(&r.n.Overlaps)
+		}
+		if !h.FragMore && d.length < 0 && o.last != maxDatagram {
+			return give(&r.n.Overlaps) // octets beyond the end came before
+		}
+		return d.split(i, first, last, h.FragMore) || give(&r.n.TooMany)
+	}
+	r.n.Duplicates++ // inside of what is there: dropped (RFC 8200, 4.5)
+	return false
+}
+
+// split replaces hole i by what is left of it.
+func (d *datagram) split(i, first, last int, more bool) bool {
+	o := d.holes[i]
+	d.nHoles--
+	d.holes[i] = d.holes[d.nHoles]
+	add := func(a, b int) bool {
+		if d.nHoles == len(d.holes) {
+			return false
+		}
+		d.holes[d.nHoles] = hole{a, b}
+		d.nHoles++
+		return true
+	}
+	if first > o.first && !add(o.first, first-1) {
+		return false
+	}
+	if more && last < o.last && !add(last+1, o.last) {
+		return false
+	}
+	if !more {
+		d.length = last + 1
+	}
+	d.have += last - first + 1
+	return true
+}

@@ -1,0 +1,68 @@
+package stream
+
+import "xwarp/tcp/seq"
+
+// Recv is the receive buffer of a connection.
+//
+//	base            ready              base+max
+//	 |----------------|---------------------|
+//	 | Read gives it  | octets beyond gaps  |
+type Recv struct {
+	ring
+	base, ready seq.Num
+	high        seq.Num // beyond the last octet put
+}
+
+// Init empties r. Its first octet has number start; it begins with size octets of memory and takes at most limit.
+func (r *Recv) Init(start seq.Num, size, limit int) {
+	g := r.ring
+	g.init(size, limit)
+	*r = Recv{ring: g, base: start, ready: start, high: start}
+}
+
+// SetLimit changes how many octets r takes, never below what it holds memory for.
+func (r *Recv) SetLimit(limit int) { r.max = max(roundUp(limit), len(r.b)) }
+
+// Put keeps the octets of p, the first of which has number at, in order or not, and returns how many of them, from the first on,
+// there was room for.
+func (r *Recv) Put(at seq.Num, p []byte) int {
+	off := at.Diff(r.base)
+	if off < 0 || off >= r.max {
+		return 0
+	}
+	n := min(len(p), r.max-off)
+	r.hold(r.base, r.high.Diff(r.base), off+n)
+	r.write(at, p[:n])
+	r.high = seq.Max(r.high, at.Add(n))
+	return n
+}
+
+// Advance makes everything before to, RCV.NXT without the FIN, readable.
+func (r *Recv) Advance(to seq.Num) {
+	if r.ready.Less(to) {
+		r.ready = seq.Min(to, r.high)
+	}
+}
+
+// Ready returns how many octets Read gives.
+func (r *Recv) Ready() int { return r.ready.Diff(r.base) }
+
+// Space returns how many octets beyond RCV.NXT can be kept: for tcp.Conn.SetRcvSpace.
+func (r *Recv) Space() int { return r.max - r.Ready() }
+
+// Peek returns readable octets without a copy, possibly fewer than Ready. They alias r until Discard or Put.
+func (r *Recv) Peek() []byte { return r.at(r.base, r.Ready()) }
+
+// Discard drops the first n readable octets.
+func (r *Recv) Discard(n int) { r.base = r.base.Add(min(max(n, 0), r.Ready())) }
+
+// Read moves octets to p and returns how many.
+func (r *Recv) Read(p []byte) int {
+	n := min(len(p), r.Ready())
+	r.read(r.base, p[:n])
+	r.Discard(n)
+	return n
+}
+
+// Next returns the number of the first octet that Read gives.
+func (r *Recv) Next() seq.Num { return r.base }

@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// A running sum is a one's complement sum (RFC 1071) over octets read as little-endian words of 64 or 32 bits, which is
+// the same modulo 2^16-1, and 0 only for octets that are all zero. Start with 0 or a pseudo header sum, add every piece, then call Fold or Finish. Sum's pieces
+// must begin at an even offset of the checksummed octets; Pieces takes pieces of any length.
+
+// Sum adds b to acc. Only the last piece may have an odd length.
+func Sum(b []byte, acc uint64) uint64 {
+	b, acc = sumWide(b, acc)
+	return sumScalar(b, acc)
+}
+
+// sumScalar is Sum without vectors.
+func sumScalar(b []byte, acc uint64) uint64 {
+	var c uint64
+	for len(b) >= 64 {
+		w := (*[64]byte)(b)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[0:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[8:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[16:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[24:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[32:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[40:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[48:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[56:]), c)
+		acc, c = bits.Add64(acc, 0, c)
+		b = b[64:]
+	}
+	for len(b) >= 8 {
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b), c)
+		b = b[8:]
+	}
+	var last uint64
+	for i, v := range b {
+		last |= uint64(v) << (8 * i)
+	}
+	acc, c = bits.Add64(acc, last, c)
+	return addCarry(acc, c)
+}
+
+func addCarry(acc, c uint64) uint64 {
+	acc, c = bits.Add64(acc, c, 0)
+	return acc + c
+}
+
+// Fold reduces acc to the 16-bit sum in host order. Over octets that include a right checksum it is 0xffff.
+func Fold(acc uint64) uint16 {
+	acc = acc>>32 + acc&0xffffffff
+	acc = acc>>32 + acc&0xffffffff
+	acc = acc>>16 + acc&0xffff
+	acc = acc>>16 + acc&0xffff
+	return bits.ReverseBytes16(uint16(acc))
+}
+
+// Finish returns the checksum to send for acc.
+func Finish(acc uint64) uint16 { return ^Fold(acc) }
+
+// PseudoSum4 starts the sum of n octets of protocol proto between IPv4 addresses (RFC 9293, 3.1).
+func PseudoSum4(src, dst [4]byte, proto uint8, n int) uint64 {
+	return uint64(binary.LittleEndian.Uint32(src[:])) + uint64(binary.LittleEndian.Uint32(dst[:])) +
+		uint64(proto)<<8 + uint64(bits.ReverseBytes16(uint16(n)))
+}
+
+// PseudoSum6 starts the sum of n octets of protocol proto between IPv6 addresses (RFC 8200, 8.1).
+func PseudoSum6(src, dst [16]byte, proto uint8, n int) uint64 {
+	acc := Sum(dst[:], Sum(src[:], 0))
+	acc, c := bits.Add64(acc, uint64(bits.ReverseBytes32(uint32(n)))+uint64(proto)<<24, 0)
+	return addCarry(acc, c)
+}
+
+// Pieces is a running sum over pieces of any length in order. The zero value is an empty sum.
+type Pieces struct {
+	acc uint64
+	odd bool
+}
+
+// Start sets p to acc, usually a pseudo header sum.
+func (p *Pieces) Start(acc uint64) { p.acc, p.odd = acc, false }
+
+// Add adds the next octets. A piece that begins at an odd offset is summed byte-swapped, which is a rotation.
+func (p *Pieces) Add(b []byte) {
+	if !p.odd {
+		p.acc = Sum(b, p.acc)
+	} else {
+		p.acc = bits.RotateLeft64(Sum(b, bits.RotateLeft64(p.acc, -8)), 8)
+	}
+	p.odd = p.odd != (len(b)%2 == 1)
+}
+
+// Fold returns the 16-bit sum so far.
+func (p *Pieces) Fold() uint16 { return Fold(p.acc) }
+
+// Checksum returns the checksum to send.
+func (p *Pieces) Checksum() uint16 { return ^p.Fold() }
+
+// Update returns checksum sum after one 16-bit word changed from old to now (RFC 1624, equation 3).
+func Update(sum, old, now uint16) uint16 {
+	s := uint32(^sum) + uint32(^old) + uint32(now)
+	s = s>>16 + s&0xffff
+	s = s>>16 + s&0xffff
+	return ^uint16(s)
+}

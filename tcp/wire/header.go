@@ -1,0 +1,152 @@
+// Package wire is the TCP header, its options and the internet checksum as values: decode, encode, length.
+// No function panics on what arrives from a network; Put panics when the caller's buffer is too short.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"xwarp/tcp/seq"
+)
+
+// HeaderLen is the length of a header without options, MaxHeaderLen the longest one.
+const (
+	HeaderLen     = 20
+	MaxHeaderLen  = 60
+	MaxOptionsLen = MaxHeaderLen - HeaderLen
+)
+
+// Header is a decoded TCP header (RFC 9293, 3.1); the checksum is not part of it.
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-------------------------------+-------------------------------+
+//	|          Source Port          |       Destination Port        |
+//	+-------------------------------+-------------------------------+
+//	|                        Sequence Number                        |
+//	+---------------------------------------------------------------+
+//	|                    Acknowledgment Number                      |
+//	+-------+-----+-+---------------+-------------------------------+
+//	|  Data |Rsrvd|A|C|E|U|A|P|R|S|F|                             |
+//	| Offset|     |E|W|C|R|C|S|S|Y|I|            Window             |
+//	|       |     | |R|E|G|K|H|T|N|N|                             |
+//	+-------+-----+-+---------------+-------------------------------+
+//	|           Checksum            |         Urgent Pointer        |
+//	+-------------------------------+-------------------------------+
+type Header struct {
+	SrcPort, DstPort uint16
+	Seq, Ack         seq.Num
+	Flags            Flags
+	Window           uint16 // as on the wire: not scaled
+	Urgent           uint16
+	Opt              Options
+}
+
+// Errors of Decode: the segment is dropped as if it never came.
+var (
+	ErrShort  = errors.New("tcp header: fewer octets than the header needs")
+	ErrOffset = errors.New("tcp header: data offset below 5 words")
+)
+
+const checksumOffset = 16
+
+// Parse decodes the header at the start of b and returns where the payload begins.
+func Parse(b []byte) (h Header, payloadOff int, err error) {
+	payloadOff, err = h.Decode(b)
+	return h, payloadOff, err
+}
+
+// tsWord is NOP, NOP, timestamps, 10: how nearly every segment's options begin.
+const tsWord = kindNop<<24 | kindNop<<16 | kindTimestamps<<8 | lenTimestamps
+
+// Decode sets h from the header at the start of b and returns where the payload begins. It verifies no checksum.
+func (h *Header) Decode(b []byte) (payloadOff int, err error) {
+	if len(b) < HeaderLen {
+		return 0, ErrShort
+	}
+	off := int(b[12]>>4) * 4
+	if off < HeaderLen {
+		return 0, ErrOffset
+	}
+	if off > len(b) {
+		return 0, ErrShort
+	}
+	h.SrcPort = binary.BigEndian.Uint16(b[0:])
+	h.DstPort = binary.BigEndian.Uint16(b[2:])
+	h.Seq = seq.Num(binary.BigEndian.Uint32(b[4:]))
+	h.Ack = seq.Num(binary.BigEndian.Uint32(b[8:]))
+	h.Flags = Flags(binary.BigEndian.Uint16(b[12:])) & FlagMask
+	h.Window = binary.BigEndian.Uint16(b[14:])
+	h.Urgent = binary.BigEndian.Uint16(b[18:])
+	h.Opt.Present, h.Opt.NSACK, h.Opt.NAccECN = 0, 0, 0
+	if off == HeaderLen {
+		return off, nil
+	}
+	opt := b[HeaderLen:off]
+	if len(opt) == TimestampsLen && binary.BigEndian.Uint32(opt) == tsWord {
+		h.Opt.TSVal, h.Opt.TSEcr = binary.BigEndian.Uint32(opt[4:]), binary.BigEndian.Uint32(opt[8:])
+		h.Opt.Present = HasTS
+		return off, nil
+	}
+	h.Opt.parse(opt)
+	return off, nil
+}
+
+// Len returns the octets that Put writes. A header whose options exceed MaxOptionsLen cannot be sent.
+func (h *Header) Len() int { return HeaderLen + h.Opt.Len() }
+
+// Put writes h to b with a zero checksum field and returns its length; b must hold Len octets.
+func (h *Header) Put(b []byte) int {
+	n := HeaderLen + h.Opt.put(b[HeaderLen:])
+	binary.BigEndian.PutUint16(b[0:], h.SrcPort)
+	binary.BigEndian.PutUint16(b[2:], h.DstPort)
+	binary.BigEndian.PutUint32(b[4:], uint32(h.Seq))
+	binary.BigEndian.PutUint32(b[8:], uint32(h.Ack))
+	binary.BigEndian.PutUint16(b[12:], uint16(n/4)<<12|uint16(h.Flags&FlagMask))
+	binary.BigEndian.PutUint16(b[14:], h.Window)
+	binary.BigEndian.PutUint16(b[16:], 0)
+	binary.BigEndian.PutUint16(b[18:], h.Urgent)
+	return n
+}
+
+// PutChecksum stores sum, as Finish or Pieces.Checksum returned it, in the header at the start of b.
+func PutChecksum(b []byte, sum uint16) { binary.BigEndian.PutUint16(b[checksumOffset:], sum) }
+
+// String is one line for traces.
+func (h *Header) String() string {
+	return fmt.Sprintf("%d>%d [%v] seq %d ack %d win %d%s", h.SrcPort, h.DstPort, h.Flags, h.Seq, h.Ack, h.Window, &h.Opt)
+}
+
+// String is the options in angle brackets, empty for none.
+func (o *Options) String() string {
+	s := ""
+	add := func(format string, a ...any) { s += " <" + fmt.Sprintf(format, a...) + ">" }
+	if o.Present&HasMSS != 0 {
+		add("mss %d", o.MSS)
+	}
+	if o.Present&HasWScale != 0 {
+		add("wscale %d", o.WScale)
+	}
+	if o.Present&HasSACKPermitted != 0 {
+		add("sackOK")
+	}
+	if o.Present&HasTS != 0 {
+		add("TS val %d ecr %d", o.TSVal, o.TSEcr)
+	}
+	if o.Present&HasSACK != 0 {
+		for _, r := range o.SACK[:min(int(o.NSACK), len(o.SACK))] {
+			add("sack %d:%d", r.Start, r.End)
+		}
+	}
+	if o.Present&HasUTO != 0 {
+		add("uto %d minutes=%v", o.UTO.Value, o.UTO.Minutes)
+	}
+	if o.Present&(HasAccECN0|HasAccECN1) != 0 {
+		add("accecn%d %v", (o.Present&HasAccECN1)/HasAccECN1, o.AccECN[:min(int(o.NAccECN), 3)])
+	}
+	if o.Present&Malformed != 0 {
+		add("malformed")
+	}
+	return s
+}
