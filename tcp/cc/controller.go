@@ -1,0 +1,264 @@
+package cc
+
+import "xwarp/tcp/tick"
+
+// Controller is the congestion state of one connection, a plain value. Windows are octets.
+type Controller struct {
+	cwnd, ssthresh int
+	mss, iw, max   int
+	abc            int  // octets counted per acknowledgement in slow start
+	count          int  // octets acknowledged since the window last grew (Reno), or octets squared (CUBIC)
+	cautious       bool // after a timeout byte counting is limited to one segment (RFC 3465, 2.3)
+	alg            Algorithm
+	noABE, noIdle  bool
+	lastAck        tick.Time
+
+	cubic  cubic
+	hy     hystart
+	alpha  int // DCTCP's estimate in 1/65536
+	marked int // DCTCP: octets in this observation window
+	acked  int
+
+	saved saved
+	stats struct{ losses, marks, timeouts, undos uint32 }
+}
+
+// saved is what Undo brings back.
+type saved struct {
+	valid          bool
+	cwnd, ssthresh int
+	count          int
+	cubic          cubic
+}
+
+// Init prepares c for a new connection.
+func (c *Controller) Init(cfg *Config, now tick.Time) {
+	*c = Controller{alg: cfg.Algorithm, ssthresh: Infinite, noABE: cfg.NoABE, noIdle: cfg.NoIdleRestart, alpha: dctcpOne, lastAck: now}
+	c.mss = min(max(cfg.MSS, minMSS), maxMSS)
+	c.max = MaxWindow
+	if cfg.MaxWindow > 0 {
+		c.max = min(MaxWindow, max(cfg.MaxWindow, minSsthresh*c.mss))
+	}
+	n := cfg.InitialWindow
+	if n <= 0 {
+		n = initialSegments
+	}
+	c.iw = min(n, 1000) * c.mss
+	c.hy.on = c.alg == CUBIC && !cfg.NoHyStart
+	l := cfg.ABCLimit
+	switch {
+	case l > 0:
+	case c.hy.on:
+		l = 8
+	default:
+		l = 2
+	}
+	c.abc = min(l, 1<<14) * c.mss
+	c.setCwnd(c.iw)
+}
+
+// SetMSS changes the segment size: the window keeps its octets, but not less than one segment.
+func (c *Controller) SetMSS(mss int) {
+	old := c.mss
+	c.mss = min(max(mss, minMSS), maxMSS)
+	c.abc = c.abc / old * c.mss
+	c.iw = c.iw / old * c.mss
+	c.setCwnd(c.cwnd)
+}
+
+// LoseSYN limits the initial window to one segment, because the SYN was lost (RFC 5681, 3.1).
+func (c *Controller) LoseSYN() {
+	c.iw = c.mss
+	c.setCwnd(c.iw)
+}
+
+// Cwnd returns the congestion window.
+func (c *Controller) Cwnd() int { return c.cwnd }
+
+// Ssthresh returns the slow start threshold, Infinite before the first congestion.
+func (c *Controller) Ssthresh() int { return c.ssthresh }
+
+// InitialWindow returns the initial window, also a safe size for one burst.
+func (c *Controller) InitialWindow() int { return c.iw }
+
+// SetCwnd sets the window: the caller paces a reduction (RFC 9937).
+func (c *Controller) SetCwnd(n int) { c.setCwnd(n) }
+
+func (c *Controller) setCwnd(n int) { c.cwnd = min(max(n, c.mss), c.max) }
+
+// OnAck counts what a acknowledged. The window grows only if a.Grow, and only if it was the limit: growth that nothing tested means nothing (RFC 7661, 4.3).
+func (c *Controller) OnAck(a *Ack) {
+	if c.alg == DCTCP {
+		c.observe(a)
+	}
+	if c.hy.on && c.ssthresh == Infinite {
+		c.hy.onAck(c, a)
+	}
+	idle := a.Now.Sub(c.lastAck)
+	c.lastAck = a.Now
+	if !a.Grow || a.Acked <= 0 {
+		return
+	}
+	if !a.Limited {
+		c.cubic.shift(idle)
+		return
+	}
+	n := a.Acked
+	if c.cwnd < c.ssthresh {
+		n = c.slowStart(n)
+	}
+	if n <= 0 || c.cwnd < c.ssthresh {
+		return
+	}
+	if c.alg == CUBIC {
+		c.growCubic(n, a.Now, a.SRTT)
+		return
+	}
+	// RFC 5681, 3.1: one segment for each window acknowledged.
+	c.count += min(n, c.cwnd)
+	if c.count >= c.cwnd {
+		c.count -= c.cwnd
+		c.setCwnd(c.cwnd + c.mss)
+	}
+}
+
+// slowStart grows the window by at most n octets and returns those left over for congestion avoidance.
+func (c *Controller) slowStart(n int) int {
+	limit := c.abc
+	if c.cautious {
+		limit = c.mss
+	}
+	n = min(n, limit)
+	if c.hy.inCSS {
+		n /= cssGrowth
+	}
+	grown := min(n, c.ssthresh-c.cwnd)
+	c.setCwnd(c.cwnd + grown)
+	return n - grown
+}
+
+// Save remembers the state before a reduction, so that Undo can take it back.
+func (c *Controller) Save() {
+	c.saved = saved{true, c.cwnd, c.ssthresh, c.count, c.cubic}
+}
+
+// OnLoss sets ssthresh for a loss found by acknowledgements while flight octets were outstanding. The caller brings the window down to it.
+func (c *Controller) OnLoss(flight int) {
+	c.stats.losses++
+	n, d := c.lossFactor()
+	c.reduce(c.basis(flight), n, d)
+}
+
+// OnECN sets ssthresh for a congestion mark. At most one call per round trip.
+func (c *Controller) OnECN(flight int) {
+	c.stats.marks++
+	switch {
+	case c.alg == DCTCP:
+		// RFC 8257, 3.3 step 9: cwnd * (1 - alpha/2).
+		c.reduce(c.cwnd, 2*dctcpOne-c.alpha, 2*dctcpOne)
+	case c.noABE:
+		n, d := c.lossFactor()
+		c.reduce(c.basis(flight), n, d)
+	case c.alg == CUBIC:
+		c.reduce(c.basis(flight), 17, 20) // RFC 8511, 3.1: 0.85
+	default:
+		c.reduce(c.basis(flight), 8, 10) // RFC 8511, 3.1: 0.8
+	}
+}
+
+// OnTimeout sets the loss window of one segment. first is false when the same octets timed out before: ssthresh then stays (RFC 5681, 3.1).
+func (c *Controller) OnTimeout(flight int, first bool) {
+	c.stats.timeouts++
+	if first {
+		n, d := c.lossFactor()
+		c.reduce(c.basis(flight), n, d)
+	}
+	c.cautious = true
+	c.count = 0
+	c.setCwnd(c.mss)
+}
+
+// Recovered ends what OnTimeout began: byte counting is as usual again.
+func (c *Controller) Recovered() { c.cautious = false }
+
+// OnIdle halves the window once for each rto in which nothing was sent, down to the restart window (RFC 2861, 3.2; RFC 5681, 4.1).
+func (c *Controller) OnIdle(idle, rto tick.Duration) {
+	c.cubic.shift(idle)
+	c.lastAck = c.lastAck.Add(idle)
+	if c.noIdle || rto <= 0 || idle < rto {
+		return
+	}
+	restart := min(c.iw, c.cwnd)
+	if c.ssthresh != Infinite {
+		c.ssthresh = max(c.ssthresh, c.cwnd/4*3)
+	}
+	c.setCwnd(max(restart, c.cwnd>>min(idle/rto, idleHalvings)))
+}
+
+// Undo takes back the reductions since Save. The window gets no larger than flight and one burst, and grows back from there (RFC 4015, 3.4).
+func (c *Controller) Undo(flight, acked int) {
+	if !c.saved.valid {
+		return
+	}
+	s := c.saved
+	c.saved.valid = false
+	c.stats.undos++
+	c.cautious = false
+	c.ssthresh, c.count, c.cubic = s.ssthresh, s.count, s.cubic
+	safe := max(c.cwnd, flight+max(acked, c.iw))
+	if safe < s.cwnd {
+		c.ssthresh = max(s.ssthresh, s.cwnd)
+	}
+	c.setCwnd(max(c.cwnd, min(safe, s.cwnd)))
+}
+
+// PacingRate returns octets per second: the window per round trip, twice that in slow start and 1.2 times after it; 0 without a round trip.
+func (c *Controller) PacingRate(srtt tick.Duration) int {
+	if srtt <= 0 {
+		return 0
+	}
+	w := c.cwnd / 5 * 6
+	if c.cwnd < c.ssthresh/2 {
+		w = c.cwnd * 2
+	}
+	return max(1, w*int(tick.Second)/int(srtt))
+}
+
+// State returns the state for display.
+func (c *Controller) State() State {
+	p := Avoidance
+	switch {
+	case c.cwnd < c.ssthresh && c.hy.inCSS:
+		p = Conservative
+	case c.cwnd < c.ssthresh:
+		p = SlowStart
+	}
+	s := State{Algorithm: c.alg, Phase: p, Cwnd: c.cwnd, Ssthresh: c.ssthresh, WMax: c.cubic.wmax, K: c.cubic.duration(),
+		Losses: c.stats.losses, Marks: c.stats.marks, Timeouts: c.stats.timeouts, Undos: c.stats.undos}
+	if c.alg == DCTCP {
+		s.Alpha = c.alpha
+	}
+	return s
+}
+
+func (c *Controller) lossFactor() (n, d int) {
+	if c.alg == CUBIC {
+		return 7, 10 // RFC 9438, 4.6
+	}
+	return 1, 2
+}
+
+// basis is what a reduction starts from: the window if it was full, else the octets really outstanding (RFC 5681, 3.1; RFC 7661, 4.4.1).
+func (c *Controller) basis(flight int) int {
+	if flight+c.mss >= c.cwnd {
+		return c.cwnd
+	}
+	return flight
+}
+
+func (c *Controller) reduce(basis, n, d int) {
+	c.cubic.congestion(c.cwnd)
+	c.count = 0
+	c.hy.inCSS = false
+	c.ssthresh = max(basis*n/d, minSsthresh*c.mss)
+}

@@ -1,0 +1,121 @@
+package cc
+
+import (
+	"math/bits"
+
+	"xwarp/tcp/tick"
+)
+
+// cubic is the state of RFC 9438. Windows are octets; the curve's time counts in 2^-14 s.
+type cubic struct {
+	wmax  int // window before the last reduction, less after fast convergence
+	prior int // window before the last reduction: where Reno's slope becomes 1
+	est   int // W_est, in 1/1024 octets
+	k     int // time from epoch to wmax, in 2^-14 s
+	epoch tick.Time
+	begun bool // epoch is set
+}
+
+const (
+	estShift  = 10
+	timeShift = 14
+)
+
+// congestion notes a reduction that begins at window w (RFC 9438, 4.6 and 4.7).
+func (q *cubic) congestion(w int) {
+	q.prior = w
+	if w < q.wmax {
+		w = w * 17 / 20 // fast convergence: (1 + 0.7) / 2
+	}
+	q.wmax = w
+	q.begun = false
+}
+
+// shift takes d out of the curve's time: the window was not what limited the sender (RFC 9438, 5.8).
+func (q *cubic) shift(d tick.Duration) {
+	if q.begun && d > 0 {
+		q.epoch = q.epoch.Add(d)
+	}
+}
+
+func (q *cubic) begin(cwnd, mss int, now tick.Time) {
+	q.begun = true
+	q.epoch = now
+	q.est = cwnd << estShift
+	q.k = 0
+	if cwnd >= q.wmax {
+		q.wmax = cwnd
+		return
+	}
+	// K = cbrt((wmax - cwnd) / (0.4 mss)) seconds; the radicand is scaled by 2^36, so the root by 2^12.
+	q.k = int(cbrt(uint64((q.wmax-cwnd)*5/(2*mss))<<36+uint64((q.wmax-cwnd)*5%(2*mss))<<36/uint64(2*mss))) << (timeShift - 12)
+}
+
+// window returns W_cubic at d after the epoch.
+func (q *cubic) window(d tick.Duration, mss int) int {
+	t := maxCubicTime
+	if d < 64*tick.Second {
+		t = int(d) << timeShift / int(tick.Second)
+	}
+	t -= q.k
+	neg := t < 0
+	if neg {
+		t = -t
+	}
+	t = min(t, maxCubicTime)
+	cube := (t * t >> timeShift) * t >> timeShift
+	delta := cube * 2 / 5 * mss >> timeShift
+	if neg {
+		return q.wmax - delta
+	}
+	return min(q.wmax+delta, MaxWindow)
+}
+
+func (q *cubic) duration() tick.Duration {
+	return tick.Duration(q.k * int(tick.Second) >> timeShift)
+}
+
+// growCubic is congestion avoidance by RFC 9438, 4.2 to 4.5, for n octets acknowledged.
+func (c *Controller) growCubic(n int, now tick.Time, srtt tick.Duration) {
+	q := &c.cubic
+	if !q.begun {
+		q.begin(c.cwnd, c.mss, now)
+	}
+	n = min(n, c.cwnd)
+	// W_est grows by alpha segments per window: 3(1-b)/(1+b) = 9/17 until it reaches the window before the reduction, then by 1.
+	slope := n * c.mss << estShift / c.cwnd
+	if q.est>>estShift < q.prior {
+		slope = slope * 9 / 17
+	}
+	q.est = min(q.est+slope, MaxWindow<<estShift)
+	t := now.Sub(q.epoch)
+	if est := q.est >> estShift; q.window(t, c.mss) < est {
+		if est > c.cwnd {
+			c.setCwnd(est)
+		}
+		return
+	}
+	target := min(q.window(t+srtt, c.mss), c.cwnd+c.cwnd/2)
+	if target <= c.cwnd {
+		return
+	}
+	c.count += (target - c.cwnd) * n
+	if c.count >= c.cwnd {
+		grow := c.count / c.cwnd
+		c.count -= grow * c.cwnd
+		c.setCwnd(c.cwnd + grow)
+	}
+}
+
+// cbrt returns the integer cube root of x.
+func cbrt(x uint64) uint64 {
+	var y uint64
+	for s := (bits.Len64(x) + 2) / 3 * 3; s >= 0; s -= 3 {
+		y <<= 1
+		if b := 3*y*(y+1) + 1; s < 64 && x>>uint(s) >= b {
+			x -= b << uint(s)
+			y++
+		}
+	}
+	return y
+}

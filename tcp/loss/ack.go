@@ -1,0 +1,284 @@
+package loss
+
+import (
+	"xwarp/tcp/cc"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// event gathers what one acknowledgement says, from the scoreboard's point of view.
+type event struct {
+	now         tick.Time
+	outstanding int  // before this acknowledgement
+	unreported  int  // of those, octets not known to have arrived
+	acked       int  // octets that Una moved over
+	records     int  // records that went with it
+	delivered   int  // octets newly known to have arrived
+	newSACK     int  // of those, by selective acknowledgement
+	dup         bool // a duplicate acknowledgement in RFC 5681's sense
+	dsack       bool
+	original    bool      // a record that was never sent again arrived, from before the last timeout
+	resent      bool      // the cumulative acknowledgement covers a record that was sent again
+	oldest      tick.Time // first and last transmission of the records that arrived and were sent once; cumulative and any
+	newest      tick.Time
+	haveOldest  bool
+	haveNewest  bool
+	oldSACK     tick.Time // like oldest, by selective acknowledgement
+	haveOldSACK bool
+	edge        edge
+	rack        candidate
+	newlyLost   bool
+	lostAgain   bool // a retransmission sent after the last reduction was lost
+	exited      bool // recovery ended
+	undone      bool
+	cwr         bool
+}
+
+// edge is what was known of the first record that the cumulative acknowledgement covers.
+type edge uint8
+
+const (
+	edgeNone   edge = iota
+	edgeUnsent      // taken for lost, but not sent again yet
+	edgeResent
+)
+
+// Ack takes an acknowledgement. One beyond Nxt changes nothing; of one older than Una only the SACK blocks count.
+func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
+	if s.nxt.Less(a.Ack) {
+		return res
+	}
+	s.beginEvent(now)
+	ev := &s.ev
+	s.readDSACK(a)
+	if s.una.Less(a.Ack) {
+		res.FINAcked = s.cumulative(a)
+	}
+	if s.mode != NoSACK {
+		s.selective(a)
+	}
+	s.countDup(a)
+	res.RTT = s.measure(a, now)
+	newRound := s.endRound(now)
+	if ev.acked > 0 {
+		s.progress(now)
+	}
+	s.rack.advance(ev.rack, now)
+	s.checkProbe(a, now)
+	s.checkSpurious(a, now)
+	s.checkExit()
+	s.checkRenege(now)
+	s.detect(now)
+	if ev.newlyLost {
+		s.enterRecovery(now)
+	}
+	s.control(a, res.RTT, newRound, now)
+	s.arm(now)
+	res.NewlyAcked, res.Delivered, res.DupAck, res.DSACK = ev.acked, ev.delivered, ev.dup, ev.dsack
+	res.CWR, res.Undone, res.Reneged = ev.cwr, ev.undone, s.timers.renege != tick.Never
+	return res
+}
+
+func (s *Sender) beginEvent(now tick.Time) {
+	n := s.Outstanding()
+	s.ev = event{now: now, outstanding: n, unreported: max(0, n-s.q.list[sacked].octets-s.dupOctets())}
+}
+
+// cumulative drops what a.Ack covers and reports whether a FIN was among it.
+func (s *Sender) cumulative(a *Ack) (fin bool) {
+	ev := &s.ev
+	ev.acked = a.Ack.Diff(s.una)
+	for s.q.len() > 0 {
+		r := s.q.at(s.q.head)
+		if a.Ack.Less(r.end()) {
+			if n := a.Ack.Diff(r.start); n > 0 {
+				s.count.PartialAcks++
+				if r.at != sacked {
+					ev.delivered += n
+				} else if int32(s.q.head-s.lossMark) >= 0 {
+					s.above -= n
+				}
+				s.q.trim(n)
+			}
+			break
+		}
+		if ev.records == 0 {
+			switch {
+			case r.retransmitted():
+				ev.edge = edgeResent
+			case r.at == lost:
+				ev.edge = edgeUnsent
+			}
+		}
+		if r.at == sacked {
+			s.leaveMark(s.q.head, r)
+		} else {
+			s.arrived(r, a, true)
+		}
+		fin = fin || r.kind == FIN
+		ev.records++
+		s.q.pop()
+	}
+	if int32(s.q.head-s.lossMark) > 0 {
+		s.lossMark = s.q.head
+	}
+	if s.part.on && int32(s.q.head-s.part.id) > 0 {
+		s.part.on = false
+	}
+	s.una = a.Ack
+	s.fack = seq.Max(s.fack, s.una)
+	return fin
+}
+
+// arrived takes note of a record that was not known to have arrived before.
+func (s *Sender) arrived(r *record, a *Ack, cumulative bool) {
+	ev := &s.ev
+	ev.delivered += int(r.size)
+	end := r.end()
+	if r.stale {
+		s.fack = seq.Max(s.fack, end)
+		ev.resent = ev.resent || cumulative
+		return
+	}
+	if r.retransmitted() {
+		ev.resent = ev.resent || cumulative
+		// RFC 8985, 6.2 step 2: it may have been an earlier transmission that arrived. The echo speaks of the segment at the left edge only.
+		if cumulative && a.HasTS && s.cfg.Clock.Tick > 0 && s.cfg.Clock.before(a.TSEcr, r.sent) || ev.now.Sub(r.sent) < s.rtt.minRTT() {
+			return
+		}
+	} else {
+		s.sentOnce(r, cumulative)
+		if end.Less(s.fack) {
+			s.rack.seen = true // step 3
+		}
+		ev.original = ev.original || end.LessEq(s.frto.recover)
+	}
+	s.fack = seq.Max(s.fack, end)
+	ev.rack.consider(r.sent, end)
+}
+
+// sentOnce collects times for round trip samples: only records that were sent once tell (Karn).
+func (s *Sender) sentOnce(r *record, cumulative bool) {
+	ev := &s.ev
+	if cumulative && !ev.haveOldest {
+		ev.haveOldest, ev.oldest = true, r.sent
+	}
+	if !cumulative && !ev.haveOldSACK {
+		ev.haveOldSACK, ev.oldSACK = true, r.sent
+	}
+	if !ev.haveNewest || r.sent > ev.newest {
+		ev.haveNewest, ev.newest = true, r.sent
+	}
+}
+
+// countDup counts duplicate acknowledgements (RFC 5681, 2): without SACK they are all there is to tell that something arrived.
+func (s *Sender) countDup(a *Ack) {
+	ev := &s.ev
+	plain := a.Ack == s.una && ev.acked == 0 && !a.HasData && !a.WindowChanged
+	ev.dup = plain && s.q.len() > 0 || ev.newSACK > 0
+	if s.mode != NoSACK {
+		return
+	}
+	ev.dup = plain && s.q.len() > 0
+	switch {
+	case ev.acked > 0:
+		// Of the records acknowledged all but the one that filled the hole were counted as duplicates before.
+		before := s.dups
+		s.dups = max(0, min(s.dups-(ev.records-1), s.q.len()-1))
+		ev.delivered -= ev.acked / max(ev.records, 1) * min(before-s.dups, max(ev.records-1, 0))
+	case ev.dup && s.state != Loss && s.dups < s.q.len()-max(1, s.lostRecords()):
+		before := s.dupOctets()
+		s.dups++
+		ev.delivered += s.dupOctets() - before
+	}
+}
+
+// measure takes the round trip samples and returns the best one for congestion control, 0 for none.
+func (s *Sender) measure(a *Ack, now tick.Time) (best tick.Duration) {
+	ev := &s.ev
+	if ev.haveNewest && (!ev.resent || ev.newSACK > 0) {
+		best = max(1, now.Sub(ev.newest))
+		s.rtt.floor(best, now)
+	}
+	switch {
+	case ev.haveOldest && !ev.resent:
+		s.rtt.sample(now.Sub(ev.oldest), s.una, s.nxt)
+	case ev.acked > 0 && a.HasTS:
+		if r, ok := s.cfg.Clock.since(a.TSEcr, now, s.rtt.srtt()); ok {
+			s.rtt.sample(r, s.una, s.nxt)
+		}
+	case ev.haveOldSACK:
+		s.rtt.sample(now.Sub(ev.oldSACK), s.una, s.nxt)
+	}
+	if s.rtt.shift > 0 && s.inTime(a, now) {
+		s.rtt.shift = 0
+	}
+	return best
+}
+
+// inTime reports whether something sent after the last timeout was acknowledged within the RTO without back-off, as its echo
+// says, or it was never sent again. That is no sample where the clock is too coarse, or the acknowledgement waited for a hole
+// to be filled; but it is all that the back-off waits for (RFC 6298, 5.7, and Karn).
+func (s *Sender) inTime(a *Ack, now tick.Time) bool {
+	ev, c := &s.ev, &s.cfg.Clock
+	if ev.haveNewest && ev.newest >= s.timedOut && now.Sub(ev.newest) <= s.rtt.rto {
+		return true
+	}
+	if ev.acked == 0 || !a.HasTS || c.Tick <= 0 || c.before(a.TSEcr, s.timedOut) {
+		return false
+	}
+	age := int32(c.TSVal(now) - a.TSEcr)
+	return age >= 0 && tick.Duration(age)*c.Tick <= s.rtt.rto
+}
+
+// endRound reports whether a round trip of the window ended.
+func (s *Sender) endRound(now tick.Time) bool {
+	r := &s.round
+	r.delivered += s.ev.delivered
+	if s.ev.acked == 0 || s.una.Less(r.end) {
+		return false
+	}
+	if d := now.Sub(r.begun); d > 0 {
+		r.rate = int(float64(r.delivered) * float64(tick.Second) / float64(d))
+	}
+	*r = round{end: s.nxt, wasLimited: r.limited, begun: now, rate: r.rate, appLimited: r.appLimited && s.q.len() == 0}
+	return true
+}
+
+// progress restarts the retransmission timer (RFC 6298, 5.3) when new data was acknowledged.
+func (s *Sender) progress(now tick.Time) {
+	s.rtt.retries = 0
+	s.timers.rto = tick.Never
+	if s.q.len() > 0 {
+		s.timers.rto = now.Add(s.timeout())
+	}
+	if s.recover.Less(s.una.Add(-1)) && s.state < CWR {
+		s.recover = s.una.Add(-1) // keep it near, sequence numbers wrap
+	}
+}
+
+// control feeds congestion control, and paces the window while it shrinks.
+func (s *Sender) control(a *Ack, rtt tick.Duration, newRound bool, now tick.Time) {
+	ev := &s.ev
+	marked := min(max(a.CEOctets, 0), ev.acked)
+	if a.ECE && marked == 0 {
+		marked = ev.acked
+	}
+	ece := a.ECE || a.CEOctets > 0
+	s.cc.OnAck(&cc.Ack{
+		Now: now, Acked: ev.acked, Marked: marked, RTT: rtt, SRTT: s.rtt.srtt(), Round: newRound,
+		Limited: s.round.limited || s.round.wasLimited || s.lostRecords() > 0,
+		Grow:    s.state != Recovery && s.state != CWR && !ev.exited && !ev.undone && !ece,
+	})
+	// Once per window: an acknowledgement of what was sent before the last reduction says nothing new.
+	if ece && s.state < CWR && s.recover.Less(s.una) && (ev.acked > 0 || s.q.len() > 0) {
+		s.count.ECNReductions++
+		s.enterCWR(false, now)
+		if s.q.len() == 0 {
+			s.leave() // nothing is in flight that could pace the reduction
+		}
+	}
+	if s.state == Recovery || s.state == CWR {
+		s.shrink(ev.delivered, ev.acked > 0 && !ev.newlyLost)
+	}
+}

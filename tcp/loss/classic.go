@@ -1,0 +1,57 @@
+package loss
+
+// advanceMark is RFC 6675's IsLost for all records at once. A record is lost when three segments after it, or more than two MSS of octets, have been selectively
+// acknowledged: since segments are known here, they are counted instead of discontiguous ranges. lossMark moves only forward, so each record is judged once.
+func (s *Sender) advanceMark() {
+	for s.lossMark != s.q.tail && (s.above > (dupThresh-1)*s.mss || s.aboveN >= dupThresh) {
+		id := s.lossMark
+		r := s.q.at(id)
+		switch r.at {
+		case sacked:
+			s.leaveMark(id, r)
+		case inFlight:
+			if s.state < Recovery || !r.retransmitted() || r.sent <= s.reduced {
+				s.markLost(id)
+			}
+		}
+		s.lossMark++
+	}
+}
+
+// lastResort is rules 3 and 4 of RFC 6675's NextSeg, for when there is no new data: a hole that is not surely lost, else once per recovery the last record.
+func (s *Sender) lastResort() bool {
+	id := s.lossMark
+	for range reorderWalk {
+		id = s.q.skip(id)
+		if id == s.q.tail || s.fack.Less(s.q.at(id).end()) {
+			break
+		}
+		if r := s.q.at(id); r.at == inFlight && !r.retransmitted() {
+			s.markLost(id)
+			return true
+		}
+		id++
+	}
+	last := s.q.tail - 1
+	if s.q.len() == 0 || s.una.Less(s.rescue) || s.q.at(last).at != inFlight {
+		return false
+	}
+	s.rescue = s.recover
+	s.markLost(last)
+	return true
+}
+
+// detectDups is RFC 6582: three duplicate acknowledgements, or in recovery an acknowledgement of a part, mean that the head is lost.
+func (s *Sender) detectDups() {
+	if s.q.len() == 0 || s.q.at(s.q.head).at != inFlight {
+		return
+	}
+	switch {
+	case s.state < Recovery && s.dups >= dupThresh && s.recover.Less(s.una):
+	case s.state == Recovery && s.ev.acked > 0:
+	default:
+		return
+	}
+	s.markLost(s.q.head)
+	s.dups = max(0, min(s.dups, s.q.len()-1))
+}

@@ -1,0 +1,52 @@
+package loss
+
+import "xwarp/tcp/tick"
+
+// Cwnd returns the congestion window in octets.
+func (s *Sender) Cwnd() int { return s.cc.Cwnd() }
+
+// Ssthresh returns the slow start threshold in octets, cc.Infinite before the first congestion.
+func (s *Sender) Ssthresh() int { return s.cc.Ssthresh() }
+
+// SRTT returns the smoothed round trip, 0 before the first sample.
+func (s *Sender) SRTT() tick.Duration { return s.rtt.srtt() }
+
+// RTTVar returns the round trip's variation.
+func (s *Sender) RTTVar() tick.Duration { return s.rtt.rttvar() }
+
+// RTO returns the retransmission timeout with its back-off.
+func (s *Sender) RTO() tick.Duration { return s.timeout() }
+
+// Backoff returns how many timeouts followed each other without new data acknowledged.
+func (s *Sender) Backoff() int { return s.rtt.retries }
+
+// StalledSince returns when the first of the timeouts that Backoff counts came, and whether there was one: the start of the user timeout (RFC 5482; RFC 9293, 3.8.3).
+func (s *Sender) StalledSince() (tick.Time, bool) { return s.rtt.stalled, s.rtt.retries > 0 }
+
+// State returns where recovery stands.
+func (s *Sender) State() State { return s.state }
+
+// Info returns the state for display.
+func (s *Sender) Info(now tick.Time) Info {
+	i := Info{
+		State: s.state, Mode: s.mode, CC: s.cc.State(),
+		SRTT: s.SRTT(), RTTVar: s.RTTVar(), MinRTT: s.rtt.minRTT(), RTO: s.RTO(), Backoff: s.Backoff(),
+		Records: s.q.len(), Outstanding: s.Outstanding(), Pipe: s.Pipe(),
+		Sacked: s.q.list[sacked].octets, Lost: s.q.list[lost].octets + s.q.list[lostAgain].octets,
+		ReorderSeen: s.rack.seen, ReorderWnd: s.reorderWindow(),
+		Rate: s.round.rate, AppLimited: s.round.appLimited, Counters: s.count,
+	}
+	if s.cfg.Pacing {
+		i.PacingRate = s.cc.PacingRate(s.rtt.srtt())
+	}
+	return i
+}
+
+// String returns the state's name.
+func (st State) String() string {
+	names := [...]string{"open", "disorder", "cwr", "recovery", "loss"}
+	if int(st) < len(names) {
+		return names[st]
+	}
+	return "invalid"
+}

@@ -1,0 +1,165 @@
+// Package loss is TCP's memory of what was sent: one record per segment, the round trip and its timers, and the decision which segment to send again and
+// when a new one may leave.
+//
+// Detection is RACK-TLP (RFC 8985) when the peer sends SACK, RFC 6675 or NewReno (RFC 6582) otherwise. Recovery is paced by proportional rate
+// reduction (RFC 9937). What turns out to be spurious is undone (RFC 2883, 4015, 5682). The window itself comes from package cc.
+//
+// The caller's transmit loop:
+//
+//	for {
+//		if tx, ok := s.Retransmit(now); ok {
+//			r := first octets of tx.Range, all of it unless the MSS fell
+//			send r; s.Retransmitted(r, now)
+//		} else if s.Permit(now) == 0 {
+//			break
+//		} else if n := new segment the peer's window allows; n > 0 {
+//			send it; s.Sent(range, kind, more, now)
+//		} else if !s.NoNewData(now) {
+//			break
+//		}
+//	}
+package loss
+
+import (
+	"xwarp/tcp/cc"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// Kind is what a record carries.
+type Kind uint8
+
+const (
+	Data Kind = iota
+	FIN       // data, possibly none, and then a FIN: the last number of the range
+)
+
+// Mode is how losses are found.
+type Mode uint8
+
+const (
+	RACK   Mode = iota // RFC 8985
+	SACK               // RFC 6675
+	NoSACK             // duplicate acknowledgements, RFC 6582
+)
+
+// State is where recovery stands, with Linux's names.
+type State uint8
+
+const (
+	Open     State = iota
+	Disorder       // something arrived out of order, nothing is thought lost
+	CWR            // the window shrinks after a congestion mark
+	Recovery       // fast recovery
+	Loss           // after a retransmission timeout
+)
+
+// Clock maps time to the sender's timestamp option (RFC 7323). Tick 0 means that the connection has no timestamps.
+type Clock struct {
+	Tick   tick.Duration // duration of one unit of TSval
+	Offset uint32        // TSval at time 0
+}
+
+// Config says how a Sender works. Durations that are 0 take the value named in limits.go.
+type Config struct {
+	CC          cc.Config // CC.MSS is the effective MSS at the start
+	Mode        Mode      // RACK and SACK need a peer that negotiated SACK: otherwise set NoSACK
+	Clock       Clock     // the clock of the timestamps that the connection really sends
+	MinRTO      tick.Duration
+	MaxRTO      tick.Duration
+	InitialRTO  tick.Duration
+	MaxAckDelay tick.Duration // how long the peer may delay an acknowledgement
+	Pacing      bool          // spread new segments over the round trip
+	NoTLP       bool
+	NoFRTO      bool
+	NoUndo      bool
+	ForgetSACK  bool // drop all SACK information at each timeout (RFC 2018, 8), even of a peer that never reneged
+}
+
+// Ack is what a segment from the peer says about our data. The caller has checked that it is acceptable (RFC 9293, 3.10.7.4; RFC 5961, 5).
+type Ack struct {
+	Ack           seq.Num
+	SACK          [4]seq.Range
+	NSACK         int
+	TSEcr         uint32 // valid if HasTS
+	HasTS         bool
+	ECE           bool // classic ECN: the ECN-Echo flag
+	CEOctets      int  // AccECN: octets newly reported as marked, 0 otherwise
+	WindowChanged bool // the advertised window differs from the last one
+	HasData       bool // the segment has payload, SYN or FIN: never a duplicate acknowledgement
+}
+
+// Result is what an acknowledgement did.
+type Result struct {
+	NewlyAcked int           // octets (and FIN) that Una moved over
+	Delivered  int           // octets newly known to have arrived, by cumulative or selective acknowledgement
+	RTT        tick.Duration // round trip sample taken, 0 for none
+	FINAcked   bool
+	DupAck     bool
+	DSACK      bool // the peer reports octets that it received twice
+	CWR        bool // the window was reduced for ECN: set CWR on the next new data segment (RFC 3168, 6.1.2)
+	Undone     bool // a reduction was found spurious and taken back
+	Reneged    bool // the peer discarded octets that it had SACKed
+}
+
+// Tx is a record to send again.
+type Tx struct {
+	seq.Range
+	Kind  Kind
+	Probe bool // a tail loss probe: sent although the window may be full
+}
+
+// Expired is the set of timers that Expire found due.
+type Expired uint8
+
+const (
+	ExpiredRTO     Expired = 1 << iota // retransmission timeout: the head record is lost
+	ExpiredProbe                       // tail loss probe: one new segment if there is one, else Retransmit gives the last record
+	ExpiredReorder                     // reordering settled
+	ExpiredPacing                      // the pacing gap is over
+)
+
+// Counters count events since Init.
+type Counters struct {
+	Sent            uint64 // new segments
+	Retransmitted   uint64 // segments sent again, all causes
+	RetransOctets   uint64
+	FastRecoveries  uint64
+	Timeouts        uint64
+	Probes          uint64 // tail loss probes
+	ProbesRepaired  uint64 // losses that a probe repaired by itself
+	ProbesSpurious  uint64
+	DSACKs          uint64
+	UndoDSACK       uint64
+	UndoEifel       uint64
+	UndoFRTO        uint64
+	Reneged         uint64
+	InvalidSACK     uint64 // blocks outside of what was sent
+	ECNReductions   uint64
+	LostRetransmits uint64
+	PartialAcks     uint64 // acknowledgements that ended inside a record
+	Splits          uint64 // partial retransmissions (the MSS fell)
+}
+
+// Info is a Sender's state for display (TCP_INFO).
+type Info struct {
+	State       State
+	Mode        Mode
+	CC          cc.State
+	SRTT        tick.Duration
+	RTTVar      tick.Duration
+	MinRTT      tick.Duration
+	RTO         tick.Duration // with back-off
+	Backoff     int
+	Records     int // segments outstanding
+	Outstanding int // octets between Una and Nxt
+	Pipe        int // octets thought to be in the network
+	Sacked      int // octets
+	Lost        int // octets marked lost and not sent again yet
+	ReorderSeen bool
+	ReorderWnd  tick.Duration
+	Rate        int // octets per second delivered in the last round trip
+	AppLimited  bool
+	PacingRate  int // octets per second, 0 without pacing
+	Counters    Counters
+}

@@ -1,0 +1,131 @@
+package loss
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// rack is the state of RFC 8985, 5.3.
+type rack struct {
+	candidate               // RACK.segment
+	rtt       tick.Duration // RACK.rtt
+	seen      bool          // reordering_seen
+	round     seq.Num       // dsack_round
+	inRound   bool
+	mult      int // reo_wnd_mult
+	persist   int // reo_wnd_persist
+}
+
+// candidate is the segment sent last among those that arrived.
+type candidate struct {
+	ok   bool
+	sent tick.Time
+	end  seq.Num
+}
+
+func (c *candidate) consider(sent tick.Time, end seq.Num) {
+	if !c.ok || sent > c.sent || sent == c.sent && c.end.Less(end) {
+		*c = candidate{true, sent, end}
+	}
+}
+
+func (k *rack) init(now tick.Time) {
+	*k = rack{mult: 1}
+}
+
+// advance is step 2.
+func (k *rack) advance(c candidate, now tick.Time) {
+	if c.ok {
+		k.rtt = now.Sub(c.sent)
+		k.consider(c.sent, c.end)
+	}
+}
+
+// onDSACK widens the reordering window once per round trip (step 4). Reports beyond the number of retransmissions come from duplication in the network.
+func (k *rack) onDSACK(s *Sender) {
+	if k.inRound && !s.una.Less(k.round) {
+		k.inRound = false
+	}
+	if k.inRound || s.count.DSACKs > s.count.Retransmitted {
+		return
+	}
+	k.inRound, k.round = true, s.nxt
+	k.mult = min(k.mult+1, 1<<10)
+	k.persist = reorderPersist
+}
+
+// recovered counts a recovery without DSACK.
+func (k *rack) recovered() {
+	if k.persist > 0 {
+		k.persist--
+	}
+	if k.persist == 0 {
+		k.mult = 1
+	}
+}
+
+// reorderWindow is RACK_update_reo_wnd's result.
+func (s *Sender) reorderWindow() tick.Duration {
+	if !s.rack.seen && (s.state >= Recovery || s.q.list[sacked].n >= dupThresh) {
+		return 0
+	}
+	return min(tick.Duration(s.rack.mult)*s.rtt.minRTT()/4, s.rtt.srtt())
+}
+
+// detect finds lost records by the mode's rules.
+func (s *Sender) detect(now tick.Time) {
+	switch s.mode {
+	case RACK:
+		s.detectRACK(now)
+	case SACK:
+		s.advanceMark()
+	case NoSACK:
+		s.detectDups()
+	}
+}
+
+// detectRACK is step 5. Records in flight are ordered by the time sent, so the walk ends at the first that is too young; it goes on a little to set the timer to when
+// all of them will be judged.
+func (s *Sender) detectRACK(now tick.Time) {
+	s.timers.reorder = tick.Never
+	if !s.rack.ok {
+		return
+	}
+	wait := s.rack.rtt + s.reorderWindow()
+	l := s.q.list[inFlight]
+	id, walked := l.first, 0
+	for range l.n {
+		r := s.q.at(id)
+		next := r.next
+		if r.sent > s.rack.sent || walked == reorderWalk {
+			break
+		}
+		due := r.sent.Add(wait)
+		switch {
+		case r.sent == s.rack.sent && !r.end().Less(s.rack.end):
+			walked++
+		case due <= now:
+			s.markLost(id)
+		default:
+			walked++
+			s.timers.reorder = due
+		}
+		id = next
+	}
+}
+
+// markLost takes a record in flight for lost.
+func (s *Sender) markLost(id uint32) {
+	r := s.q.at(id)
+	s.ev.newlyLost = true
+	if r.retransmitted() {
+		s.count.LostRetransmits++
+		s.ev.lostAgain = s.ev.lostAgain || r.sent > s.reduced
+		s.q.move(id, lostAgain)
+		return
+	}
+	s.q.move(id, lost)
+	if s.state >= Recovery && s.beyond.Less(r.end()) {
+		s.beyond = r.end()
+	}
+}

@@ -1,0 +1,123 @@
+package loss
+
+import "xwarp/tcp/tick"
+
+// prr is proportional rate reduction (RFC 9937, 6): it spreads the reduction of the window over the acknowledgements of one round trip.
+type prr struct {
+	delivered int // octets delivered since recovery began
+	out       int // octets sent since
+	flight    int // RecoverFS: octets not known to have arrived when it began
+}
+
+// enterRecovery reacts to newly found losses.
+func (s *Sender) enterRecovery(now tick.Time) {
+	switch s.state {
+	case Loss:
+		return
+	case Recovery:
+		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if it left after the reaction to the first.
+		if s.ev.lostAgain {
+			s.cc.OnLoss(s.Pipe() + s.q.list[lost].octets + s.q.list[lostAgain].octets)
+			s.beginReduction(now)
+		}
+		return
+	case CWR:
+		// This window was reduced already (RFC 3168, 6.1.2).
+		s.undo.on = false
+		s.prr = prr{flight: max(1, s.ev.unreported)}
+	default:
+		s.cc.Save()
+		s.beginUndo()
+		s.cc.OnLoss(s.ev.outstanding)
+		s.beginReduction(now)
+	}
+	s.count.FastRecoveries++
+	s.state = Recovery
+	s.recover, s.beyond = s.nxt, s.nxt
+	s.tlp.cancel()
+	s.rescue = s.una
+	if s.q.len() > 0 {
+		s.rescue = s.q.at(s.q.head).end()
+	}
+}
+
+// enterCWR reduces the window without anything to send again: for a mark, or a loss that a probe repaired.
+func (s *Sender) enterCWR(loss bool, now tick.Time) {
+	if loss {
+		s.cc.OnLoss(s.ev.outstanding)
+	} else {
+		s.cc.OnECN(s.ev.outstanding)
+	}
+	s.undo.on = false
+	s.beginReduction(now)
+	s.state = CWR
+	s.recover = s.nxt
+}
+
+func (s *Sender) beginReduction(now tick.Time) {
+	s.prr = prr{flight: max(1, s.ev.unreported)}
+	s.reduced = now
+	s.ev.cwr = true
+}
+
+// shrink is PRR's work on one acknowledgement: the window becomes the pipe and what may be sent now. safe says that Una advanced and no loss was found.
+func (s *Sender) shrink(delivered int, safe bool) {
+	p, pipe, target := &s.prr, s.Pipe(), s.cc.Ssthresh()
+	if delivered <= 0 && !s.ev.newlyLost && !s.ev.cwr {
+		return
+	}
+	p.delivered += delivered
+	var n int
+	if pipe > target {
+		n = (p.delivered*target+p.flight-1)/p.flight - p.out
+	} else {
+		n = max(p.delivered-p.out, delivered)
+		if safe {
+			n += s.mss
+		}
+		n = min(target-pipe, n)
+	}
+	if n <= 0 && p.out == 0 && s.state == Recovery {
+		n = s.mss // the fast retransmission itself
+	}
+	s.cc.SetCwnd(pipe + max(n, 0))
+}
+
+// checkExit ends recovery when all that was outstanding at its begin is acknowledged.
+func (s *Sender) checkExit() {
+	if s.ev.acked > 0 && s.state >= CWR && s.recover.LessEq(s.una) {
+		s.leave()
+	}
+	if s.state < CWR {
+		s.settle()
+	}
+}
+
+func (s *Sender) leave() {
+	s.ev.exited = true
+	if s.state != Loss {
+		w := s.cc.Ssthresh()
+		if s.mode == NoSACK {
+			w = min(w, max(s.Outstanding(), s.mss)+s.mss) // RFC 6582, 3.2 step 3: no burst
+		}
+		s.cc.SetCwnd(w)
+	}
+	if s.state >= Recovery {
+		s.rack.recovered()
+		// A hole in what was sent after recovery began is another window's loss: it gets its own reduction (RFC 5681, 4.3).
+		s.ev.newlyLost = s.ev.newlyLost || s.una.Less(s.beyond)
+	}
+	s.cc.Recovered()
+	s.dups = 0
+	s.force = 0
+	s.frto.step = frtoOff
+	s.state = Open
+	s.settle()
+}
+
+func (s *Sender) settle() {
+	s.state = Open
+	if s.q.list[sacked].n > 0 || s.dups > 0 {
+		s.state = Disorder
+	}
+}

@@ -1,0 +1,363 @@
+package loss
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"xwarp/tcp/cc"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+const ms = tick.Millisecond
+
+// bench drives a Sender by hand. Segment i has the octets base+i*size to base+(i+1)*size.
+type bench struct {
+	*testing.T
+	s    Sender
+	now  tick.Time
+	base seq.Num
+	size int
+}
+
+func newBench(t *testing.T, cfg Config, rtt tick.Duration) *bench {
+	b := &bench{T: t, now: tick.Time(10 * tick.Second), base: 0xfffff800, size: cfg.CC.MSS}
+	b.s.Init(&cfg, b.base, b.now)
+	b.s.SetHandshakeRTT(rtt, false)
+	return b
+}
+
+func (b *bench) seg(i int) seq.Range { return seq.Of(b.base.Add(i*b.size), b.size) }
+
+func (b *bench) segs(from, to int) seq.Range {
+	return seq.Range{Start: b.seg(from).Start, End: b.seg(to).Start}
+}
+
+// send sends the new segments from..to-1 whatever the window says.
+func (b *bench) send(from, to int) {
+	b.Helper()
+	for i := from; i < to; i++ {
+		if b.s.Nxt() != b.seg(i).Start {
+			b.Fatalf("segment %d is not the next one", i)
+		}
+		b.s.Sent(b.seg(i), Data, false, b.now)
+	}
+}
+
+// ack acknowledges the segments before i, and the given ranges selectively.
+func (b *bench) ack(i int, sacks ...seq.Range) Result {
+	b.Helper()
+	return b.input(Ack{Ack: b.seg(i).Start}, sacks...)
+}
+
+func (b *bench) input(a Ack, sacks ...seq.Range) Result {
+	b.Helper()
+	a.NSACK = copy(a.SACK[:], sacks)
+	r := b.s.Ack(&a, b.now)
+	if err := invariants(&b.s); err != nil {
+		b.Fatal(err)
+	}
+	return r
+}
+
+// resend sends again all that the sender wants, and returns the segments' numbers.
+func (b *bench) resend() (out []int) {
+	for range 1000 {
+		tx, ok := b.s.Retransmit(b.now)
+		if !ok {
+			break
+		}
+		out = append(out, tx.Start.Diff(b.base)/b.size)
+		b.s.Retransmitted(tx.Range, b.now)
+	}
+	return out
+}
+
+// fresh sends as many new segments as are permitted, and returns how many.
+func (b *bench) fresh() (n int) {
+	for ; n < 1000 && b.s.Permit(b.now) > 0; n++ {
+		b.s.Sent(seq.Of(b.s.Nxt(), b.size), Data, false, b.now)
+	}
+	return n
+}
+
+func (b *bench) wait(d tick.Duration) { b.now = b.now.Add(d) }
+
+func (b *bench) want(what string, got, want any) {
+	b.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		b.Errorf("%s: (-want +got)\n%s", what, d)
+	}
+}
+
+// expire goes to the deadline and checks what it was for.
+func (b *bench) expire(want Expired) {
+	b.Helper()
+	b.now = b.s.Deadline()
+	if got := b.s.Expire(b.now); got != want {
+		b.Fatalf("expired %b, want %b", got, want)
+	}
+	if err := invariants(&b.s); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func conf(m Mode) Config {
+	return Config{Mode: m, CC: cc.Config{MSS: 1000, Algorithm: cc.Reno}}
+}
+
+// TestRACKFigure1 is RFC 8985, 3.4: the probe, the tail found by RACK, and a lost retransmission.
+func TestRACKFigure1(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.send(0, 4)
+	b.wait(100 * ms)
+	b.ack(1) // event 2: P1, P2, P3 are lost
+	b.expire(ExpiredProbe)
+	if b.now != tick.Time(10*tick.Second).Add(300*ms) {
+		t.Errorf("probe at %v, want two round trips after the acknowledgement", b.now)
+	}
+	if !b.s.NoNewData(b.now) {
+		t.Fatal("no probe without new data")
+	}
+	b.want("3b", b.resend(), []int{3})
+	b.wait(100 * ms)
+	b.ack(1, b.seg(3)) // 5a
+	b.want("5c", b.resend(), []int{1})
+	b.want("state", b.s.State(), Recovery)
+	// PRR sends one segment per segment delivered, so P2 follows P1 only with the next acknowledgement or timer.
+	b.wait(1 * ms)
+	b.expireUntilLost(2)
+	b.wait(100 * ms)
+	b.ack(1, b.segs(2, 4)) // 6: P1's retransmission was lost
+	b.want("7b", b.resend(), []int{1})
+	if b.s.count.LostRetransmits != 1 {
+		t.Errorf("lost retransmissions %d", b.s.count.LostRetransmits)
+	}
+	b.wait(100 * ms)
+	b.ack(4)
+	b.want("state", b.s.State(), Open)
+	b.want("pipe", b.s.Pipe(), 0)
+}
+
+// expireUntilLost checks that i is what the sender wants once the window has room.
+func (b *bench) expireUntilLost(i int) {
+	b.Helper()
+	b.s.cc.SetCwnd(10 * b.size)
+	b.want("5c, second", b.resend(), []int{i})
+}
+
+// TestRACKTimeout is RFC 8985, 3.5: segments sent just before the timeout are not taken for lost.
+func TestRACKTimeout(t *testing.T) {
+	cfg := conf(RACK)
+	cfg.NoTLP = true
+	b := newBench(t, cfg, 100*ms)
+	b.send(0, 1)
+	b.wait(100 * ms)
+	b.ack(1)
+	b.send(1, 2)
+	due := b.s.Deadline()
+	b.now = due - tick.Time(10*ms)
+	b.send(2, 4)
+	b.now = due
+	b.want("expired", b.s.Expire(b.now), ExpiredRTO)
+	b.want("sent again", b.resend(), []int{1})
+	b.wait(1 * ms)
+	b.ack(2) // the original's acknowledgement: two new segments test whether it was spurious (F-RTO)
+	b.want("sent again", b.resend(), []int(nil))
+	if b.s.NoNewData(b.now) {
+		t.Error("something else is to be sent again")
+	}
+	b.want("sent again", b.resend(), []int(nil))
+	b.want("in flight", b.s.Pipe(), 2000)
+}
+
+// TestReorderWindow is RFC 8985, 6.2 steps 3 and 4: reordering seen opens a window of a quarter of the least round trip, a DSACK widens it.
+func TestReorderWindow(t *testing.T) {
+	b := newBench(t, conf(RACK), 40*ms)
+	b.send(0, 10)
+	b.wait(40 * ms)
+	b.ack(0, b.seg(1))
+	b.want("one SACK", b.s.State(), Disorder)
+	b.want("sent again", b.resend(), []int(nil))
+	b.ack(2) // segment 0 arrives late
+	b.want("seen", b.s.rack.seen, true)
+	b.ack(2, b.segs(3, 8)) // five segments above a hole: not lost within the window
+	b.want("state", b.s.State(), Disorder)
+	b.want("window", b.s.reorderWindow(), 10*ms)
+	b.expire(ExpiredReorder)
+	b.want("waited", b.now.Sub(tick.Time(10*tick.Second)), 50*ms)
+	b.want("lost", b.resend(), []int{2})
+	b.wait(30 * ms)
+	b.ack(8)
+	b.wait(10 * ms)
+	b.ack(8, b.seg(2)) // DSACK: both arrived
+	b.want("wider", b.s.reorderWindow(), 20*ms)
+	b.want("undone", b.s.count.UndoDSACK, uint64(1))
+}
+
+// TestNextSeg is RFC 6675, 5: entry by octets and by segments, retransmission in order, rescue.
+func TestNextSeg(t *testing.T) {
+	b := newBench(t, conf(SACK), 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	b.ack(0, b.seg(1))
+	b.ack(0, b.segs(1, 3))
+	b.want("two SACKed", b.s.State(), Disorder)
+	b.want("limited transmit", b.fresh(), 2)
+	b.ack(0, b.segs(1, 4)) // 3000 > 2 * SMSS octets above: IsLost(0)
+	b.want("state", b.s.State(), Recovery)
+	b.want("lost", b.resend(), []int{0})
+	b.ack(0, b.segs(5, 6), b.segs(1, 4))
+	b.want("IsLost(4) with one segment above", b.resend(), []int(nil))
+	b.ack(0, b.segs(5, 8), b.segs(1, 4))
+	b.want("IsLost(4)", b.s.q.list[lost].n, 1)
+	b.want("the pipe is at ssthresh", b.resend(), []int(nil))
+	b.wait(100 * ms)
+	b.ack(4, b.segs(5, 8))
+	b.want("lost", b.resend(), []int{4})
+	b.wait(100 * ms)
+	b.ack(8)
+	for b.s.Permit(b.now) > 0 && b.s.NoNewData(b.now) { // no new data: rule 4
+		b.want("rescue", b.resend(), []int{11})
+	}
+	b.want("rescued once", b.s.rescue, b.s.recover)
+	b.wait(100 * ms)
+	b.ack(12)
+	b.want("state", b.s.State(), Open)
+	b.want("window", b.s.Cwnd(), b.s.Ssthresh())
+}
+
+// TestIsLostSmallSegments: three small segments above are enough, although their octets are not.
+func TestIsLostSmallSegments(t *testing.T) {
+	b := newBench(t, conf(SACK), 100*ms)
+	b.size = 100
+	b.send(0, 6)
+	b.wait(100 * ms)
+	b.ack(0, b.segs(1, 3))
+	b.want("state", b.s.State(), Disorder)
+	b.ack(0, b.segs(1, 4))
+	b.want("lost", b.resend(), []int{0})
+}
+
+// TestNewReno is RFC 6582, 3.2: three duplicates, partial acknowledgements, and no second recovery for old duplicates.
+func TestNewReno(t *testing.T) {
+	b := newBench(t, conf(NoSACK), 100*ms)
+	b.send(0, 10) // 0 and 4 are lost
+	b.wait(100 * ms)
+	b.ack(0)
+	b.want("limited transmit 1", b.fresh(), 1)
+	b.ack(0)
+	b.want("limited transmit 2", b.fresh(), 1)
+	b.want("window unchanged", b.s.Cwnd(), 10000)
+	b.ack(0)
+	b.want("state", b.s.State(), Recovery)
+	b.want("ssthresh", b.s.Ssthresh(), 5000)
+	b.want("head", b.resend(), []int{0})
+	for range 5 {
+		b.ack(0)
+	}
+	b.wait(100 * ms)
+	b.ack(4)
+	b.want("partial", b.resend(), []int{4})
+	b.want("state", b.s.State(), Recovery)
+	b.wait(100 * ms)
+	nxt := b.s.Nxt().Diff(b.base) / b.size
+	b.ack(nxt)
+	b.want("state", b.s.State(), Open)
+	b.fresh()
+	for range 3 {
+		b.ack(nxt)
+	}
+	b.want("old duplicates", b.s.State(), Disorder)
+	// A window update is no duplicate, nor is a segment with data.
+	d := b.s.dups
+	b.input(Ack{Ack: b.s.Una(), WindowChanged: true})
+	b.input(Ack{Ack: b.s.Una(), HasData: true})
+	b.want("duplicates", b.s.dups, d)
+}
+
+// TestDSACKForms is RFC 2883, 4: which first blocks report duplicates. Segments of 500 octets, as there.
+func TestDSACKForms(t *testing.T) {
+	at := func(from, to int) seq.Range { return seq.Range{Start: seq.Num(from), End: seq.Num(to)} }
+	for _, c := range []struct {
+		name   string
+		ack    int
+		blocks []seq.Range
+		dsack  bool
+		sacked int
+	}{
+		{"4.1.1", 4000, []seq.Range{at(3000, 3500)}, true, 0},
+		{"4.1.2", 4000, []seq.Range{at(3000, 3500), at(4500, 5000)}, true, 500},
+		{"4.1.3", 4000, []seq.Range{at(5000, 5500), at(4500, 5500)}, true, 1000},
+		{"4.2.1", 2500, []seq.Range{at(1000, 1500)}, true, 0},
+		{"4.2.2", 2500, []seq.Range{at(1000, 1500), at(3000, 3500)}, true, 500},
+		{"4.2.3", 1000, []seq.Range{at(1500, 2000), at(1500, 3000), at(3500, 4000)}, true, 2000},
+		{"plain", 1000, []seq.Range{at(2000, 2500), at(3000, 3500)}, false, 1000},
+		{"beyond", 1000, []seq.Range{at(9000, 9500)}, false, 0},
+		{"inverted", 1000, []seq.Range{at(3000, 2500)}, false, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := conf(RACK)
+			cfg.CC.MSS = 500
+			b := newBench(t, cfg, 100*ms)
+			b.s.Init(&cfg, 0, b.now)
+			b.base = 0
+			b.send(0, 12)
+			b.wait(100 * ms)
+			r := b.input(Ack{Ack: seq.Num(c.ack)}, c.blocks...)
+			b.want("DSACK", r.DSACK, c.dsack)
+			b.want("octets", b.s.q.list[sacked].octets, c.sacked)
+		})
+	}
+}
+
+// TestSACKCase2And3 is RFC 2018, 7: the scoreboard after each acknowledgement of the examples.
+func TestSACKCase2And3(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.s.Init(&Config{CC: cc.Config{MSS: 500}}, 5000, b.now)
+	b.base, b.size = 5000, 500
+	b.send(0, 8)
+	b.wait(100 * ms)
+	for i := 2; i <= 8; i++ { // case 2: the first is dropped
+		b.input(Ack{Ack: 5000}, seq.Range{Start: 5500, End: b.seg(i).Start})
+		b.want("octets", b.s.q.list[sacked].octets, (i-1)*500)
+	}
+	c := newBench(t, conf(RACK), 100*ms)
+	c.s.Init(&Config{CC: cc.Config{MSS: 500}}, 5000, c.now)
+	c.base, c.size = 5000, 500
+	c.send(0, 8)
+	c.wait(100 * ms)
+	at := func(from, to seq.Num) seq.Range { return seq.Range{Start: from, End: to} }
+	for i, x := range [][]seq.Range{ // case 3: 2nd, 4th, 6th and 8th are dropped; then the 4th arrives, then the 2nd
+		{at(6000, 6500)}, {at(7000, 7500), at(6000, 6500)}, {at(8000, 8500), at(7000, 7500), at(6000, 6500)},
+		{at(6000, 7500), at(8000, 8500)},
+	} {
+		c.input(Ack{Ack: 5500}, x...)
+		c.want("octets", c.s.q.list[sacked].octets, []int{500, 1000, 1500, 2000}[i])
+	}
+	c.input(Ack{Ack: 7500}, at(8000, 8500))
+	c.want("octets", c.s.q.list[sacked].octets, 500)
+	c.want("outstanding", c.s.Outstanding(), 1500)
+}
+
+// TestPRR is RFC 9937's first example: a window of 20 segments, one lost, ssthresh half: one segment for every two that arrive, and the window ends at ssthresh.
+func TestPRR(t *testing.T) {
+	cfg := conf(RACK)
+	cfg.CC.InitialWindow = 20
+	b := newBench(t, cfg, 100*ms)
+	b.send(0, 20)
+	b.wait(100 * ms)
+	var out []int // segments sent after each acknowledgement
+	for i := 2; i <= 20; i++ {
+		b.ack(0, b.segs(1, i))
+		n := len(b.resend())
+		out = append(out, n+b.fresh())
+	}
+	// Two segments by limited transmit, then the fast retransmission, then every other acknowledgement sends one, until the pipe is at ssthresh.
+	b.want("sent", out, []int{1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0})
+	b.want("pipe", b.s.Pipe(), 10000)
+	b.wait(100 * ms)
+	b.ack(20)
+	b.want("window is ssthresh", b.s.Cwnd(), 10000)
+}

@@ -1,0 +1,197 @@
+package loss
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// place is which list a record is on. Each outstanding record is in exactly one place.
+type place uint8
+
+const (
+	inFlight  place = iota // sent and not heard of: what the pipe counts, ordered by the time sent
+	lost                   // sent once and lost, in sequence order
+	lostAgain              // sent more than once and lost, goes before lost
+	sacked                 // selectively acknowledged; next skips towards the end of its run
+	places
+)
+
+// record is one segment, 32 octets. Its boundaries never change, but its head goes when the peer acknowledges part of it.
+type record struct {
+	sent       tick.Time // last transmission
+	start      seq.Num
+	size       uint32
+	prev, next uint32 // identifiers on the list of its place
+	at         place
+	tx         uint8 // transmissions, sticks at 255
+	kind       Kind
+	stale      bool // was acknowledged selectively once and forgotten: it may have arrived long ago
+}
+
+func (r *record) end() seq.Num        { return r.start.Add(int(r.size)) }
+func (r *record) retransmitted() bool { return r.tx > 1 }
+func (r *record) reach() seq.Range    { return seq.Range{Start: r.start, End: r.end()} }
+
+// list is a doubly linked list through the ring. Without members, first and last mean nothing.
+type list struct {
+	first, last uint32
+	n           int
+	octets      int
+}
+
+// ring holds the records of the octets between SND.UNA and SND.NXT in sequence order. A record's identifier counts up by one and wraps; its slot is the identifier
+// modulo the capacity, so identifiers survive growth.
+type ring struct {
+	slot       []record
+	head, tail uint32 // identifiers of the first record and of the next new one
+	list       [places]list
+}
+
+func (q *ring) reset() {
+	*q = ring{slot: q.slot}
+	if q.slot == nil || len(q.slot) > keptRecords {
+		q.slot = make([]record, firstRecords)
+	}
+}
+
+func (q *ring) len() int             { return int(q.tail - q.head) }
+func (q *ring) at(id uint32) *record { return &q.slot[id&uint32(len(q.slot)-1)] }
+
+// push appends a record in flight. It allocates only when more records are outstanding than ever before.
+func (q *ring) push(start seq.Num, size int, k Kind, now tick.Time) {
+	if q.len() == len(q.slot) {
+		q.grow()
+	}
+	*q.at(q.tail) = record{sent: now, start: start, size: uint32(size), tx: 1, kind: k}
+	q.tail++
+	q.link(q.tail-1, inFlight)
+}
+
+func (q *ring) grow() {
+	old := *q
+	q.slot = make([]record, 2*len(old.slot))
+	for id := q.head; id != q.tail; id++ {
+		*q.at(id) = *old.at(id)
+	}
+}
+
+// link appends id to the list of p.
+func (q *ring) link(id uint32, p place) {
+	r, l := q.at(id), &q.list[p]
+	r.at = p
+	l.octets += int(r.size)
+	l.n++
+	if p == sacked {
+		r.next = id + 1
+		return
+	}
+	if l.n == 1 {
+		l.first = id
+	} else {
+		r.prev = l.last
+		q.at(l.last).next = id
+	}
+	l.last = id
+}
+
+// unlink takes id out of its list.
+func (q *ring) unlink(id uint32) {
+	r := q.at(id)
+	l := &q.list[r.at]
+	l.octets -= int(r.size)
+	l.n--
+	if r.at == sacked || l.n == 0 {
+		return
+	}
+	switch id {
+	case l.first:
+		l.first = r.next
+	case l.last:
+		l.last = r.prev
+	default:
+		q.at(r.prev).next = r.next
+		q.at(r.next).prev = r.prev
+	}
+}
+
+func (q *ring) move(id uint32, p place) {
+	q.unlink(id)
+	q.link(id, p)
+}
+
+// pop drops the first record.
+func (q *ring) pop() {
+	q.unlink(q.head)
+	q.head++
+}
+
+// trim drops the first n octets of the first record.
+func (q *ring) trim(n int) {
+	r := q.at(q.head)
+	q.list[r.at].octets -= n
+	r.start = r.start.Add(n)
+	r.size -= uint32(n)
+}
+
+// find returns the identifier of the first record that begins at or after x, tail if none does.
+func (q *ring) find(x seq.Num) uint32 {
+	lo, n := q.head, q.tail-q.head
+	for n > 0 {
+		half := n / 2
+		if q.at(lo + half).start.Less(x) {
+			lo += half + 1
+			n -= half + 1
+		} else {
+			n = half
+		}
+	}
+	return lo
+}
+
+// skip returns the first identifier from id on that is not selectively acknowledged, and shortens the way for the next search.
+func (q *ring) skip(id uint32) uint32 {
+	for id != q.tail {
+		r := q.at(id)
+		if r.at != sacked {
+			break
+		}
+		if r.next != q.tail {
+			if n := q.at(r.next); n.at == sacked {
+				r.next = n.next
+			}
+		}
+		id = r.next
+	}
+	return id
+}
+
+// forget makes all selectively acknowledged records lost, in sequence order with those that are lost already.
+func (q *ring) forget() {
+	q.list[lost], q.list[lostAgain], q.list[sacked] = list{}, list{}, list{}
+	for id := q.head; id != q.tail; id++ {
+		if r := q.at(id); r.at != inFlight {
+			r.stale = r.stale || r.at == sacked
+			q.link(id, lost)
+		}
+	}
+}
+
+// restore puts all lost records back in flight, ordered by the time sent.
+func (q *ring) restore() {
+	for _, p := range [...]place{lost, lostAgain} {
+		flight, l := q.list[inFlight], q.list[p]
+		q.list[inFlight], q.list[p] = list{}, list{}
+		f, x := flight.first, l.first
+		for i, j := flight.n, l.n; i > 0 || j > 0; {
+			var id uint32
+			if j == 0 || i > 0 && q.at(f).sent <= q.at(x).sent {
+				id, f = f, q.at(f).next
+				i--
+			} else {
+				id, x = x, q.at(x).next
+				j--
+			}
+			q.link(id, inFlight)
+		}
+	}
+}

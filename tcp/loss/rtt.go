@@ -1,0 +1,134 @@
+package loss
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// estimator is RFC 6298's round trip estimation. One difference, as in Linux: the variation follows the largest deviation of each round trip, because one sample per
+// segment would let it decay within a fraction of one; and the minimum bounds 4*RTTVAR, not the sum, so that a RTO always exceeds the round trip by it.
+type estimator struct {
+	s8       tick.Duration // 8 * SRTT
+	dev4     tick.Duration // 4 * mean deviation
+	devMax   tick.Duration // largest dev4 in this round trip
+	var4     tick.Duration // 4 * RTTVAR
+	roundEnd seq.Num
+	rto      tick.Duration // without back-off
+	min, max tick.Duration
+	shift    int           // doublings by back-off (RFC 6298, 5.5), until the next sample (Karn)
+	retries  int           // timeouts without new data acknowledged
+	fresh    bool          // a sample was taken since the last probe
+	least    tick.Duration // least round trip of this and the last half window
+	older    tick.Duration
+	rotated  tick.Time
+	stalled  tick.Time // when the first of the timeouts in retries came
+	spurious bool      // RFC 4015 step 11 is due
+	newData  seq.Num   // what was unsent when the spurious timeout was found
+}
+
+func (e *estimator) init(cfg *Config, now tick.Time) {
+	e.min = orDefault(cfg.MinRTO, DefaultMinRTO)
+	e.max = max(orDefault(cfg.MaxRTO, DefaultMaxRTO), e.min)
+	e.rto = min(max(orDefault(cfg.InitialRTO, DefaultInitialRTO), e.min), e.max)
+	e.fresh = true
+	e.rotated = now
+}
+
+func (e *estimator) srtt() tick.Duration   { return e.s8 >> 3 }
+func (e *estimator) rttvar() tick.Duration { return e.var4 >> 2 }
+
+// sample takes one measurement r; una and nxt say when the next round trip begins.
+func (e *estimator) sample(r tick.Duration, una, nxt seq.Num) {
+	r = max(r, 1)
+	e.fresh = true
+	e.shift = 0
+	if e.s8 == 0 {
+		e.s8 = r << 3
+		e.dev4 = r << 1
+		e.devMax = max(e.dev4, e.min)
+		e.var4 = e.devMax
+		e.roundEnd = nxt
+	} else {
+		e.update(r, una, nxt)
+	}
+	if e.spurious && e.newData.Less(una) {
+		// RFC 4015, step 11: a delay spike may be the new normal.
+		e.spurious = false
+		e.s8 = max(e.s8, r<<3)
+		e.var4 = max(e.var4, r<<1)
+	}
+	e.rto = min(e.srtt()+max(e.var4, e.min), e.max)
+}
+
+func (e *estimator) update(r tick.Duration, una, nxt seq.Num) {
+	d := r - e.s8>>3
+	e.s8 += d
+	switch {
+	case d < 0:
+		d = -d - e.dev4>>2
+		if d > 0 {
+			d >>= 3 // a round trip that shrinks is no reason to wait longer
+		}
+	default:
+		d -= e.dev4 >> 2
+	}
+	e.dev4 += d
+	if e.dev4 > e.devMax {
+		e.devMax = e.dev4
+		e.var4 = max(e.var4, e.devMax)
+	}
+	if e.roundEnd.Less(una) {
+		if e.devMax < e.var4 {
+			e.var4 -= (e.var4 - e.devMax) >> 2
+		}
+		e.roundEnd = nxt
+		e.devMax = e.min
+	}
+}
+
+// floor notes r for the least round trip, a minimum over the last five minutes or less.
+func (e *estimator) floor(r tick.Duration, now tick.Time) {
+	if now.Sub(e.rotated) > minRTTHalf {
+		e.older, e.least = e.least, 0
+		e.rotated = now
+	}
+	if e.least == 0 || r < e.least {
+		e.least = max(r, 1)
+	}
+}
+
+// minRTT returns the least round trip, 0 before the first sample.
+func (e *estimator) minRTT() tick.Duration {
+	if e.older != 0 && (e.least == 0 || e.older < e.least) {
+		return e.older
+	}
+	return e.least
+}
+
+// backedOff returns base with the back-off.
+func (e *estimator) backedOff(base tick.Duration) tick.Duration {
+	return min(base<<min(e.shift, maxBackoff), e.max)
+}
+
+// TSVal returns the timestamp to send at now, 0 without timestamps.
+func (c Clock) TSVal(now tick.Time) uint32 {
+	if c.Tick <= 0 {
+		return 0
+	}
+	return c.Offset + uint32(int64(now)/int64(c.Tick))
+}
+
+// before reports whether the timestamp echo belongs to a segment sent before t.
+func (c Clock) before(echo uint32, t tick.Time) bool { return int32(echo-c.TSVal(t)) < 0 }
+
+// since returns the time since echo was sent, if it is plausible and the clock fine enough to say.
+func (c Clock) since(echo uint32, now tick.Time, srtt tick.Duration) (tick.Duration, bool) {
+	if c.Tick <= 0 || srtt > 0 && c.Tick > srtt {
+		return 0, false
+	}
+	n := int32(c.TSVal(now) - echo)
+	if n < 0 || tick.Time(n) > now/tick.Time(c.Tick)+1 {
+		return 0, false
+	}
+	return max(tick.Duration(n), 1) * c.Tick, true
+}

@@ -1,0 +1,96 @@
+package loss
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// maxDSACK bounds how far below the left edge a duplicate report is believed, octets.
+const maxDSACK = 1 << 30
+
+// readDSACK finds a report of duplicate octets in the first block (RFC 2883, 4), which must then not be taken for a selective acknowledgement.
+func (s *Sender) readDSACK(a *Ack) {
+	if s.mode == NoSACK || a.NSACK < 1 {
+		return
+	}
+	b := a.SACK[0]
+	if b.Empty() || s.nxt.Less(b.End) || a.Ack.Diff(b.Start) > maxDSACK {
+		return
+	}
+	if !b.End.LessEq(a.Ack) && (a.NSACK < 2 || !a.SACK[1].Covers(b)) {
+		return
+	}
+	s.ev.dsack = true
+	s.count.DSACKs++
+	s.rack.onDSACK(s)
+	if s.undo.on && s.undo.marker.Less(b.End) && !s.tlp.matches(b) {
+		s.undo.octets -= b.Len()
+	}
+}
+
+// selective takes the SACK blocks. Each whole record inside a block has arrived; a part of a record tells nothing.
+func (s *Sender) selective(a *Ack) {
+	n := min(max(a.NSACK, 0), len(a.SACK))
+	i := 0
+	if s.ev.dsack {
+		i = 1
+	}
+	// In ascending order, lest one acknowledgement looks like reordering.
+	b := a.SACK
+	for j := i + 1; j < n; j++ {
+		for k := j; k > i && b[k].Start.Less(b[k-1].Start); k-- {
+			b[k], b[k-1] = b[k-1], b[k]
+		}
+	}
+	for ; i < n; i++ {
+		switch {
+		case b[i].Empty() || s.nxt.Less(b[i].End) || s.nxt.Diff(b[i].Start) > maxDSACK:
+			s.count.InvalidSACK++
+		case s.una.Less(b[i].End):
+			s.block(b[i], a)
+		}
+	}
+}
+
+func (s *Sender) block(b seq.Range, a *Ack) {
+	for id := s.q.find(b.Start); id != s.q.tail; {
+		r := s.q.at(id)
+		if b.End.Less(r.end()) {
+			return
+		}
+		if r.at == sacked {
+			id = s.q.skip(id)
+			continue
+		}
+		s.arrived(r, a, false)
+		s.ev.newSACK += int(r.size)
+		s.q.move(id, sacked)
+		if int32(id-s.lossMark) >= 0 {
+			s.above += int(r.size)
+			s.aboveN++
+		}
+		if s.part.on && s.part.id == id {
+			s.part.on = false
+		}
+		id++
+	}
+}
+
+// leaveMark keeps RFC 6675's sums right when a selectively acknowledged record goes.
+func (s *Sender) leaveMark(id uint32, r *record) {
+	if int32(id-s.lossMark) >= 0 {
+		s.above -= int(r.size)
+		s.aboveN--
+	}
+}
+
+// checkRenege looks at the left edge: a peer that has the first octets would have acknowledged them, so if it once said so, it has dropped them.
+func (s *Sender) checkRenege(now tick.Time) {
+	if s.q.len() == 0 || s.q.at(s.q.head).at != sacked {
+		s.timers.renege = tick.Never
+		return
+	}
+	if s.timers.renege == tick.Never {
+		s.timers.renege = now.Add(max(s.rtt.srtt()/2, renegeWait))
+	}
+}

@@ -1,0 +1,345 @@
+package loss
+
+import (
+	"xwarp/tcp/cc"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// Sender is the send side of one connection. Its only pointer is the ring of records, which Init keeps. Not safe for concurrent use.
+type Sender struct {
+	una, nxt seq.Num
+	mss      int
+	state    State
+	mode     Mode
+	q        ring
+	cc       cc.Controller
+	rtt      estimator
+	rack     rack
+	tlp      tlp
+	timers   timers
+	prr      prr
+	undo     undo
+	frto     frto
+	ev       event
+	part     part
+	round    round
+	pace     pace
+
+	recover  seq.Num // recovery ends when it is acknowledged (RFC 6675's RecoveryPoint)
+	beyond   seq.Num // end of the last record after recover that was lost during this recovery
+	reduced  tick.Time
+	lossMark uint32  // RFC 6675: records before it were judged; see advanceMark
+	above    int     // octets selectively acknowledged from lossMark on
+	aboveN   int     // records, likewise
+	rescue   seq.Num // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
+	dups     int     // duplicate acknowledgements counted (NoSACK)
+	fack     seq.Num
+	force    int // records that may be sent again whatever the window says
+	lastSent tick.Time
+	timedOut tick.Time
+	cfg      Config
+	count    Counters
+}
+
+// part is how far into a record a retransmission got, because the MSS is less than the record.
+type part struct {
+	on   bool
+	id   uint32
+	from seq.Num
+}
+
+// round is one trip of the window: it ends when what was in flight at its start is acknowledged.
+type round struct {
+	end        seq.Num
+	limited    bool // the window stopped the sender in this round
+	wasLimited bool // or in the one before
+	appLimited bool
+	begun      tick.Time
+	delivered  int // octets in this round
+	rate       int // octets per second in the last round
+}
+
+// pace holds new segments back.
+type pace struct {
+	next    tick.Time // before it no new segment leaves
+	blocked bool
+}
+
+// Init prepares s for data that begins at start: the number after the SYN.
+func (s *Sender) Init(cfg *Config, start seq.Num, now tick.Time) {
+	q := s.q
+	q.reset()
+	*s = Sender{cfg: *cfg, una: start, nxt: start, q: q, mode: cfg.Mode, mss: max(cfg.CC.MSS, 1), fack: start, recover: start.Add(-1), reduced: now, lastSent: now}
+	s.cc.Init(&cfg.CC, now)
+	s.rtt.init(cfg, now)
+	s.rack.init(now)
+	s.timers.init()
+	s.cfg.MaxAckDelay = orDefault(cfg.MaxAckDelay, DefaultMaxAckDelay)
+	s.round = round{end: start, begun: now}
+}
+
+func orDefault(d, def tick.Duration) tick.Duration {
+	if d <= 0 {
+		return def
+	}
+	return d
+}
+
+// SetHandshakeRTT gives the round trip of the SYN; with retransmitted it only notes that the SYN was lost (RFC 6298, 5.7; RFC 5681, 3.1).
+func (s *Sender) SetHandshakeRTT(rtt tick.Duration, retransmitted bool) {
+	if retransmitted {
+		s.rtt.rto = max(s.rtt.rto, min(handshakeLostRTO, s.rtt.max))
+		s.cc.LoseSYN()
+		return
+	}
+	s.rtt.sample(rtt, s.una, s.nxt)
+}
+
+// SetMSS changes the effective MSS. Records keep their boundaries. When it fell, those that are too long now are taken for lost: no congestion is assumed, and the
+// caller sends them again in parts.
+func (s *Sender) SetMSS(mss int, now tick.Time) {
+	mss = max(mss, 1)
+	fell := mss < s.mss
+	s.mss = mss
+	s.cc.SetMSS(mss)
+	if !fell {
+		return
+	}
+	l := s.q.list[inFlight]
+	id := l.first
+	for range l.n {
+		r := s.q.at(id)
+		next := r.next
+		if int(r.size) > mss && (r.kind != FIN || int(r.size) > mss+1) {
+			s.markLost(id)
+		}
+		id = next
+	}
+	if s.lostRecords() > 0 && s.state < Recovery {
+		s.state = Loss
+		s.recover, s.beyond = s.nxt, s.nxt
+		s.undo.on = false
+		s.frto.step = frtoOff
+		s.tlp.cancel()
+	}
+	s.arm(now)
+}
+
+// Una returns the first number not acknowledged.
+func (s *Sender) Una() seq.Num { return s.una }
+
+// Nxt returns the number that the next new segment begins with.
+func (s *Sender) Nxt() seq.Num { return s.nxt }
+
+// Outstanding returns the octets between Una and Nxt, a FIN counting one.
+func (s *Sender) Outstanding() int { return s.nxt.Diff(s.una) }
+
+// Records returns how many segments are outstanding.
+func (s *Sender) Records() int { return s.q.len() }
+
+// Pipe returns the octets thought to be in the network: neither acknowledged in any way nor taken for lost since they were sent last.
+func (s *Sender) Pipe() int {
+	return s.q.list[inFlight].octets - s.dupOctets()
+}
+
+// dupOctets is what the duplicate acknowledgements stand for: nobody knows which records they are.
+func (s *Sender) dupOctets() int {
+	if s.dups == 0 {
+		return 0
+	}
+	l := &s.q.list[inFlight]
+	return l.octets / max(l.n, 1) * min(s.dups, l.n)
+}
+
+// Head returns the first record not acknowledged.
+func (s *Sender) Head() (Tx, bool) {
+	if s.q.len() == 0 {
+		return Tx{}, false
+	}
+	r := s.q.at(s.q.head)
+	return Tx{Range: r.reach(), Kind: r.kind}, true
+}
+
+func (s *Sender) lostRecords() int { return s.q.list[lost].n + s.q.list[lostAgain].n }
+
+// Permit returns how many octets of new data may leave now: 0, or at least one MSS. After each non-zero answer one segment of any size up to the MSS may
+// be sent. The window may be exceeded by less than one MSS, in recovery or when nothing is in the network: else a window below one record would stall.
+func (s *Sender) Permit(now tick.Time) int {
+	if s.q.len() >= maxRecords {
+		return 0
+	}
+	if s.tlp.want == probeNew || s.frto.step == frtoNew {
+		return s.mss
+	}
+	if s.q.len() == 0 {
+		s.idle(now)
+	}
+	pipe := s.Pipe()
+	room := s.cc.Cwnd() - pipe
+	if room < s.mss {
+		if pipe > 0 && (room <= 0 || s.state != Recovery && s.state != CWR) {
+			return 0
+		}
+		room = s.mss
+	}
+	if s.cfg.Pacing && s.pace.next > now {
+		s.pace.blocked = true
+		return 0
+	}
+	return room
+}
+
+// idle restarts the window after an idle time. It counts once per time out of the connection's life in which nothing was sent.
+func (s *Sender) idle(now tick.Time) {
+	if d := now.Sub(s.lastSent); d > s.rtt.rto {
+		s.cc.OnIdle(d, s.rtt.rto)
+		s.lastSent = now
+	}
+}
+
+// Sent notes that the new segment r left, and keeps its boundaries as one record. r begins at Nxt. appLimited says that there is no more to send after it.
+func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
+	n := r.Len()
+	if n == 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
+		return
+	}
+	s.q.push(r.Start, n, k, now)
+	s.nxt = r.End
+	s.lastSent = now
+	s.count.Sent++
+	if s.state == CWR || s.state == Recovery {
+		s.prr.out += n
+	}
+	if s.frto.step == frtoNew {
+		s.frto.sent(r.End)
+	}
+	if s.cc.Cwnd()-s.q.list[inFlight].octets < s.mss {
+		s.round.limited = true
+	} else if appLimited {
+		s.round.appLimited = true
+	}
+	if s.cfg.Pacing {
+		s.pace.sent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
+	}
+	if s.tlp.want == probeNew {
+		s.tlp.sent(s.nxt, false)
+		s.count.Probes++
+		s.timers.rto = now.Add(s.timeout())
+	}
+	if s.timers.rto == tick.Never {
+		s.timers.rto = now.Add(s.timeout())
+	}
+	s.armProbe(now)
+}
+
+func (p *pace) sent(n, rate, mss int, now tick.Time) {
+	if rate == 0 {
+		return
+	}
+	gap := func(octets int) tick.Duration { return tick.Duration(octets * int(tick.Second) / rate) }
+	p.next = max(p.next, now.Add(-gap(pacingBurst*mss))).Add(gap(n))
+}
+
+// NoNewData notes that Permit allowed a segment, but there is none, or the peer's window has no room. True: ask Retransmit again, there is something now.
+func (s *Sender) NoNewData(now tick.Time) bool {
+	switch {
+	case s.tlp.want == probeNew:
+		s.tlp.want = probeLast
+		return s.q.len() > 0
+	case s.frto.step == frtoNew:
+		s.frto.step = frtoOff
+		return s.lostRecords() > 0
+	case s.mode == SACK && s.state == Recovery:
+		return s.lastResort()
+	}
+	s.round.appLimited = true
+	return false
+}
+
+// Retransmit returns the next record to send again now, the same one until Retransmitted covers it.
+func (s *Sender) Retransmit(now tick.Time) (Tx, bool) {
+	id, probe, ok := s.choose()
+	if !ok {
+		return Tx{}, false
+	}
+	r := s.q.at(id)
+	tx := Tx{Range: r.reach(), Kind: r.kind, Probe: probe}
+	if s.part.on && s.part.id == id {
+		tx.Start = seq.Max(tx.Start, s.part.from)
+	}
+	return tx, true
+}
+
+// choose returns the record to send again next.
+func (s *Sender) choose() (id uint32, probe, ok bool) {
+	if s.tlp.want == probeLast {
+		if id := s.q.tail - 1; s.q.len() > 0 && s.q.at(id).at == inFlight {
+			return id, true, true
+		}
+		s.tlp.want = probeNone
+	}
+	if s.frto.step == frtoNew || s.frto.step == frtoWait {
+		return 0, false, false
+	}
+	p := lostAgain
+	if s.q.list[p].n == 0 {
+		p = lost
+	}
+	if s.q.list[p].n == 0 {
+		return 0, false, false
+	}
+	id = s.q.list[p].first
+	if s.force > 0 {
+		// After a timeout the head goes first: until it arrives nothing else helps.
+		if s.q.at(s.q.head).at == lost || s.q.at(s.q.head).at == lostAgain {
+			id = s.q.head
+		}
+		return id, false, true
+	}
+	if s.part.on && s.part.id == id {
+		return id, false, true
+	}
+	pipe := s.Pipe()
+	return id, false, pipe == 0 || s.cc.Cwnd() > pipe
+}
+
+// Retransmitted notes that r left again: what Retransmit returned, or only its first octets because the MSS fell under the record.
+func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
+	id, probe, ok := s.choose()
+	if !ok || r.Len() == 0 || !s.q.at(id).reach().Covers(r) {
+		return
+	}
+	rec := s.q.at(id)
+	s.lastSent = now
+	s.count.Retransmitted++
+	s.count.RetransOctets += uint64(r.Len())
+	if s.state == CWR || s.state == Recovery {
+		s.prr.out += r.Len()
+	}
+	s.undo.sent(r.Len(), s.state, now)
+	if r.End.Less(rec.end()) {
+		s.part = part{on: true, id: id, from: r.End}
+		s.count.Splits++
+		return
+	}
+	s.part.on = false
+	s.q.unlink(id)
+	rec.sent, rec.stale = now, false
+	if rec.tx < 255 {
+		rec.tx++
+	}
+	s.q.link(id, inFlight)
+	if probe {
+		s.tlp.sent(s.nxt, true)
+		s.count.Probes++
+		s.timers.rto = now.Add(s.timeout())
+	} else if s.force > 0 {
+		s.force--
+		s.frto.resent()
+	}
+	if id == s.q.head || s.timers.rto == tick.Never {
+		s.timers.rto = now.Add(s.timeout())
+	}
+	s.armProbe(now)
+}

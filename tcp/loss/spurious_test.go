@@ -1,0 +1,434 @@
+package loss
+
+import (
+	"testing"
+
+	"xwarp/tcp/cc"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// timeoutBench has 10 segments outstanding and a timeout just fired.
+func timeoutBench(t *testing.T, cfg Config) *bench {
+	cfg.NoTLP = true
+	b := newBench(t, cfg, 100*ms)
+	b.send(0, 10)
+	b.expire(ExpiredRTO)
+	b.want("head", b.resend(), []int{0})
+	b.want("window", b.s.Cwnd(), 1000)
+	b.want("back-off", b.s.Backoff(), 1)
+	return b
+}
+
+// TestFRTO is RFC 5682: the second acknowledgement decides.
+func TestFRTO(t *testing.T) {
+	for _, m := range []Mode{RACK, SACK, NoSACK} {
+		b := timeoutBench(t, conf(m))
+		b.ack(2) // late originals
+		b.want("new segments", b.fresh(), 2)
+		b.want("nothing again", b.resend(), []int(nil))
+		r := b.ack(4)
+		b.want("spurious", r.Undone, true)
+		b.want("counted", b.s.count.UndoFRTO, uint64(1))
+		b.want("lost", b.s.lostRecords(), 0)
+		b.want("window", b.s.Cwnd() >= 10000, true)
+		b.want("state", b.s.State(), Open)
+
+		b = timeoutBench(t, conf(m)) // 0 and 3 were really lost
+		b.ack(3)
+		b.want("new segments", b.fresh(), 2)
+		if m == NoSACK {
+			b.ack(3)
+		} else {
+			b.ack(3, b.segs(10, 11))
+		}
+		b.want("real", b.s.frto.step, frtoOff)
+		b.want("state", b.s.State(), Loss)
+		if again := b.resend(); len(again) == 0 || again[0] != 3 {
+			t.Errorf("sent again %v, want 3 first", again)
+		}
+
+		b = timeoutBench(t, conf(m)) // nothing new to send: conventional recovery
+		b.ack(2)
+		b.want("permit", b.s.Permit(b.now) > 0, true)
+		b.want("there is something else", b.s.NoNewData(b.now), true)
+		b.want("sent again", b.resend()[0], 2)
+	}
+}
+
+// TestFRTOOnce: a timeout in the recovery of an earlier one is not questioned again (RFC 5682, 2.1, step 1). A receiver without
+// room answers new segments with nothing; F-RTO at every timeout would send one old segment for each, ever more slowly.
+func TestFRTOOnce(t *testing.T) {
+	b := timeoutBench(t, conf(NoSACK))
+	b.ack(1)
+	b.want("new segments", b.fresh(), 2)
+	b.expire(ExpiredRTO)
+	b.want("the head", b.resend(), []int{1})
+	b.ack(2)
+	b.want("old segments, not new ones", b.resend(), []int{2, 3})
+}
+
+// TestEifel is RFC 3522: the echo of the first acceptable acknowledgement is older than the retransmission.
+func TestEifel(t *testing.T) {
+	for _, ece := range []bool{false, true} {
+		cfg := conf(RACK)
+		cfg.Clock = Clock{Tick: ms, Offset: 77}
+		cfg.NoFRTO = true
+		b := timeoutBench(t, cfg)
+		old := cfg.Clock.TSVal(tick.Time(10 * tick.Second))
+		b.wait(50 * ms)
+		r := b.input(Ack{Ack: b.seg(1).Start, HasTS: true, TSEcr: old, ECE: ece})
+		b.want("undone", r.Undone, !ece) // RFC 4015, 3.4: never with ECN-Echo
+	}
+	cfg := conf(RACK)
+	cfg.Clock = Clock{Tick: ms}
+	b := newBench(t, cfg, 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	b.ack(0, b.segs(1, 4))
+	b.want("fast", b.resend(), []int{0})
+	b.wait(5 * ms)
+	r := b.input(Ack{Ack: b.seg(4).Start, HasTS: true, TSEcr: cfg.Clock.TSVal(b.now.Add(-105 * ms))})
+	b.want("undone", r.Undone, true)
+	b.want("window", b.s.Cwnd(), 10000)
+	b.want("reordering", b.s.rack.seen, true)
+}
+
+// TestDSACKUndo is RFC 2883, 5.2: every segment sent again turns out to be a duplicate.
+func TestDSACKUndo(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	b.ack(0, b.segs(2, 5))
+	b.wait(30 * ms)
+	b.s.cc.SetCwnd(b.s.Pipe() + 2000)
+	b.want("sent again", b.resend(), []int{0, 1})
+	b.ack(5)
+	b.wait(100 * ms)
+	b.want("one of two", b.ack(5, b.seg(0)).Undone, false)
+	b.want("both", b.ack(5, b.seg(1)).Undone, true)
+	b.want("window", b.s.Cwnd(), 10000)
+}
+
+// TestProbe is RFC 8985, 7: spurious and repairing probes.
+func TestProbe(t *testing.T) {
+	probe := func() *bench {
+		b := newBench(t, conf(RACK), 100*ms)
+		b.send(0, 3)
+		b.expire(ExpiredProbe)
+		b.want("time", b.now.Sub(tick.Time(10*tick.Second)), 200*ms)
+		b.want("there is something", b.s.NoNewData(b.now), true)
+		tx, _ := b.s.Retransmit(b.now)
+		b.want("probe", tx.Probe, true)
+		b.want("the last", b.resend(), []int{2})
+		b.want("one probe only", b.s.timers.probe, tick.Never)
+		return b
+	}
+	b := probe()
+	b.wait(50 * ms)
+	b.ack(3, b.seg(2)) // case 1: DSACK
+	b.want("spurious", b.s.count.ProbesSpurious, uint64(1))
+	b.want("window", b.s.Cwnd(), 10000)
+
+	b = probe()
+	b.wait(50 * ms)
+	b.ack(3)
+	b.ack(3) // case 2: a duplicate without SACK
+	b.want("spurious", b.s.count.ProbesSpurious, uint64(1))
+
+	b = probe()
+	b.wait(50 * ms)
+	b.ack(3)
+	b.send(3, 5)
+	b.wait(100 * ms)
+	r := b.ack(4)
+	b.want("repaired", b.s.count.ProbesRepaired, uint64(1))
+	b.want("reaction", b.s.Ssthresh() < 10000 && r.CWR, true)
+
+	b = newBench(t, conf(RACK), 100*ms) // a new segment is the better probe
+	b.send(0, 3)
+	b.expire(ExpiredProbe)
+	b.want("permit", b.s.Permit(b.now) > 0, true)
+	b.send(3, 4)
+	b.want("counted", b.s.count.Probes, uint64(1))
+	b.wait(100 * ms)
+	b.ack(3, b.seg(3))
+
+	b = newBench(t, conf(RACK), 100*ms) // after FIN nothing is new
+	b.s.Sent(seq.Of(b.s.Nxt(), 501), FIN, true, b.now)
+	b.expire(ExpiredProbe)
+	tx, ok := b.s.Retransmit(b.now)
+	b.want("FIN again", ok && tx.Probe && tx.Kind == FIN && tx.Len() == 501, true)
+	b.s.Retransmitted(tx.Range, b.now)
+	b.want("FIN acknowledged", b.input(Ack{Ack: b.s.Nxt()}).FINAcked, true)
+	b.want("idle", b.s.Deadline(), tick.Never)
+}
+
+// TestRenege: the left edge stops at octets that were SACKed, so the peer dropped them (RFC 2018, 8).
+func TestRenege(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	b.ack(0, b.segs(1, 10))
+	b.want("head", b.resend(), []int{0})
+	b.wait(100 * ms)
+	r := b.ack(1)
+	b.want("noticed", r.Reneged, true)
+	b.expire(ExpiredRTO)
+	b.want("forgotten", b.s.q.list[sacked].n, 0)
+	var all []int
+	for i := 2; i <= 11; i++ {
+		all = append(all, b.resend()...)
+		b.wait(100 * ms)
+		b.ack(min(i, 10))
+	}
+	b.want("all again", all, []int{1, 2, 3, 4, 5, 6, 7, 8, 9})
+
+	cfg := conf(RACK) // a second timeout forgets as well
+	cfg.NoTLP = true
+	b = newBench(t, cfg, 100*ms)
+	b.send(0, 4)
+	b.wait(100 * ms)
+	b.ack(0, b.segs(2, 4))
+	b.expire(ExpiredReorder)
+	b.resend()
+	b.expire(ExpiredRTO)
+	b.want("kept once", b.s.q.list[sacked].n, 2)
+	b.resend()
+	b.expire(ExpiredRTO)
+	b.want("forgotten", b.s.q.list[sacked].n, 0)
+	at, ok := b.s.StalledSince()
+	b.want("stalled", ok && at < b.now, true)
+}
+
+// TestPartial: acknowledgements inside a record, and records longer than a MSS that fell.
+func TestPartial(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.send(0, 4)
+	b.wait(100 * ms)
+	b.input(Ack{Ack: b.seg(1).Start.Add(300)})
+	h, _ := b.s.Head()
+	b.want("head", h.Range, seq.Range{Start: b.seg(1).Start.Add(300), End: b.seg(1).End})
+	b.want("pipe", b.s.Pipe(), 2700)
+	b.input(Ack{Ack: b.s.Una()}, seq.Range{Start: b.seg(2).Start, End: b.seg(2).End.Add(-1)})
+	b.want("part of a record SACKed", b.s.q.list[sacked].n, 0)
+	w := b.s.Cwnd()
+	b.s.SetMSS(400, b.now)
+	b.want("window", b.s.Cwnd(), w)
+	b.want("no reaction", b.s.Ssthresh(), cc.Infinite)
+	var parts []int
+	for range 20 {
+		tx, ok := b.s.Retransmit(b.now)
+		if !ok {
+			break
+		}
+		r := seq.Of(tx.Start, min(400, tx.Len()))
+		parts = append(parts, r.Len())
+		b.s.Retransmitted(r, b.now)
+		if err := invariants(&b.s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.want("parts", parts, []int{400, 300, 400, 400, 200, 400, 400, 200})
+	b.wait(100 * ms)
+	b.ack(4)
+	b.want("state", b.s.State(), Open)
+	b.want("window", b.s.Cwnd() >= w, true)
+}
+
+// TestECN: one reduction per window (RFC 3168, 6.1.2), less than for a loss (RFC 8511).
+func TestECN(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	cwr := 0
+	for i := 1; i <= 10; i++ {
+		if b.input(Ack{Ack: b.seg(i).Start, ECE: true}).CWR {
+			cwr++
+		}
+		b.fresh()
+	}
+	b.want("reductions", cwr, 1)
+	b.want("ssthresh", b.s.Ssthresh(), 8000)
+	b.want("window", b.s.Cwnd(), 8000)
+	b.wait(100 * ms)
+	// The acknowledgement of everything reduces too: else a peer that answers each segment at once would echo for ever.
+	b.want("next window", b.input(Ack{Ack: b.s.Nxt(), ECE: true}).CWR, true)
+	b.want("state", b.s.State(), Open)
+	w := b.s.Cwnd()
+	b.want("the same echo again", b.input(Ack{Ack: b.s.Nxt(), ECE: true}).CWR, false)
+	b.want("window", b.s.Cwnd(), w)
+}
+
+// TestTimeoutAppLimited: the application had not filled the window before the timeout; what waits to be sent again does now, so
+// the window grows (RFC 5681, 3.1).
+func TestTimeoutAppLimited(t *testing.T) {
+	cfg := conf(NoSACK)
+	cfg.NoFRTO = true
+	b := newBench(t, cfg, 50*ms)
+	b.send(0, 4)
+	b.expire(ExpiredRTO)
+	b.want("head", b.resend(), []int{0})
+	b.wait(50 * ms)
+	b.ack(1)
+	b.want("window", b.s.Cwnd(), 2000)
+	b.want("slow start", b.resend(), []int{1, 2})
+}
+
+// TestRTO is RFC 6298, 2 and 5.
+// TestBackoffEnds: the acknowledgement of a retransmission gives no round trip sample, since the timestamp clock is coarser than
+// the round trip, or since it covers retransmitted octets too. Its echo, or what was sent once after the timeout, ends the back-off.
+func TestBackoffEnds(t *testing.T) {
+	for _, ts := range []bool{true, false} {
+		cfg := conf(NoSACK)
+		cfg.NoTLP, cfg.NoFRTO = true, true
+		if ts {
+			cfg.Clock = Clock{Tick: ms}
+		}
+		b := newBench(t, cfg, ms/2)
+		b.send(0, 3)
+		b.expire(ExpiredRTO)
+		b.resend()
+		b.expire(ExpiredRTO)
+		b.want("head", b.resend(), []int{0})
+		b.want("backed off", b.s.rtt.shift, 2)
+		if !ts {
+			b.send(3, 4)
+		}
+		echo := b.s.cfg.Clock.TSVal(b.now)
+		b.wait(ms / 2)
+		if ts {
+			b.input(Ack{Ack: b.seg(1).Start, HasTS: true, TSEcr: echo})
+		} else {
+			b.ack(4)
+		}
+		b.want("back-off", b.s.rtt.shift, 0)
+	}
+}
+
+func TestRTO(t *testing.T) {
+	cfg := conf(NoSACK)
+	cfg.MinRTO = 10 * ms
+	b := newBench(t, cfg, 100*ms)
+	b.want("first sample: SRTT + 4 * RTT/2", b.s.rtt.rto, 300*ms)
+	b.s.Init(&cfg, b.base, b.now)
+	b.want("before any", b.s.RTO(), tick.Second)
+	b.s.SetHandshakeRTT(0, true)
+	b.want("SYN lost", b.s.RTO(), 3*tick.Second)
+	b.want("window after a lost SYN", b.s.Cwnd(), 1000)
+	b.send(0, 1)
+	b.want("5.1", b.s.Deadline(), b.now.Add(3*tick.Second))
+	b.expire(ExpiredRTO)
+	b.want("5.5", b.s.RTO(), 6*tick.Second)
+	b.want("5.4", b.resend(), []int{0})
+	b.wait(100 * ms)
+	b.send(1, 2)
+	b.ack(1) // Karn: no sample
+	b.want("5.7, no sample", b.s.RTO(), 6*tick.Second)
+	b.want("5.3", b.s.timers.rto, b.now.Add(6*tick.Second))
+	b.want("stall is over", b.s.Backoff(), 0)
+	b.expire(ExpiredRTO)
+	b.resend()
+	b.ack(2)
+	b.want("5.2", b.s.Deadline(), tick.Never)
+	b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, false, b.now)
+	b.wait(40 * ms)
+	b.input(Ack{Ack: b.s.Nxt()})
+	b.want("sample ends the back-off", b.s.rtt.rto, 120*ms)
+	for range 12 { // bounded by MaxRTO
+		if b.s.Outstanding() == 0 {
+			b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, false, b.now)
+		}
+		b.expire(ExpiredRTO)
+		b.resend()
+	}
+	b.want("bound", b.s.RTO(), DefaultMaxRTO)
+}
+
+// TestDelayedAckPeer: with a tiny minimum, one outstanding segment still waits for the peer's delayed acknowledgement.
+func TestDelayedAckPeer(t *testing.T) {
+	cfg := conf(RACK)
+	cfg.MinRTO = ms
+	cfg.MaxAckDelay = 40 * ms
+	b := newBench(t, cfg, 100*tick.Microsecond)
+	for range 100 {
+		b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, true, b.now)
+		if d := b.s.Deadline().Sub(b.now); d < 40*ms {
+			t.Fatalf("timer after %d ns", d)
+		}
+		b.wait(100 * tick.Microsecond)
+		b.input(Ack{Ack: b.s.Nxt()})
+	}
+	b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, false, b.now)
+	b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, true, b.now)
+	if d := b.s.Deadline().Sub(b.now); d > 2*ms {
+		t.Errorf("timer after %d ns with two segments", d)
+	}
+}
+
+// TestTinyWindow: a window below one record must not stall, nor be exceeded by a segment or more.
+func TestTinyWindow(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.s.cc.SetCwnd(1)
+	b.want("one", b.fresh(), 1)
+	b.want("permit", b.s.Permit(b.now), 0)
+	b.wait(100 * ms)
+	b.input(Ack{Ack: b.s.Nxt()})
+	b.want("again", b.fresh() >= 1, true)
+}
+
+// TestEifelOldRetransmission: a segment was sent again in one recovery and acknowledged in the next. Its echo is older than the next recovery's first
+// retransmission, but it was a retransmission all the same, and nothing was spurious.
+func TestEifelOldRetransmission(t *testing.T) {
+	cfg := conf(RACK)
+	cfg.Clock = Clock{Tick: ms}
+	cfg.CC.InitialWindow = 30
+	b := newBench(t, cfg, 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	echo := func() uint32 { return cfg.Clock.TSVal(b.now) }
+	b.input(Ack{Ack: b.seg(0).Start}, b.segs(1, 4))
+	b.send(10, 20)
+	b.wait(10 * ms)
+	b.s.cc.SetCwnd(30000)
+	b.want("first", b.resend(), []int{0})
+	first := echo()
+	b.wait(50 * ms)
+	b.input(Ack{Ack: b.seg(0).Start}, b.segs(1, 10), b.segs(11, 14)) // 10 is lost too
+	b.s.cc.SetCwnd(30000)
+	b.want("second", b.resend(), []int{10})
+	b.wait(50 * ms)
+	recoveries := b.s.count.FastRecoveries
+	b.input(Ack{Ack: b.seg(10).Start, HasTS: true, TSEcr: first}, b.segs(11, 14))
+	// The hole at 10 was made after the first reduction: a second recovery, with its own.
+	b.want("recoveries", b.s.count.FastRecoveries, recoveries+1)
+	again := echo() - 50
+	b.wait(10 * ms)
+	b.input(Ack{Ack: b.seg(10).Start, HasTS: true, TSEcr: first}, b.segs(15, 20), b.segs(11, 14))
+	b.s.cc.SetCwnd(30000)
+	b.want("third", b.resend(), []int{14})
+	b.wait(10 * ms)
+	b.want("undone", b.input(Ack{Ack: b.seg(14).Start, HasTS: true, TSEcr: again}, b.segs(15, 20)).Undone, false)
+}
+
+// TestAccECN: octets reported as marked reduce once per window and feed DCTCP.
+func TestAccECN(t *testing.T) {
+	cfg := conf(RACK)
+	cfg.CC.Algorithm = cc.DCTCP
+	b := newBench(t, cfg, 100*ms)
+	for range 40 {
+		b.fresh()
+		end := b.s.Nxt()
+		b.wait(100 * ms)
+		n := b.s.count.ECNReductions
+		for b.s.Una() != end {
+			b.input(Ack{Ack: b.s.Una().Add(1000), CEOctets: 250})
+		}
+		if got := b.s.count.ECNReductions - n; got > 1 {
+			t.Fatalf("%d reductions in one window", got)
+		}
+	}
+	if a := b.s.Info(b.now).CC.Alpha; a < 65536/5 || a > 65536/3 {
+		t.Errorf("alpha %d with a quarter of the octets marked", a)
+	}
+}

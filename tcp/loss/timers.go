@@ -1,0 +1,177 @@
+package loss
+
+import "xwarp/tcp/tick"
+
+// timers are the deadlines of RFC 8985, 8. Only the earliest matters; each is Never when off.
+type timers struct {
+	rto, probe, reorder, renege tick.Time
+}
+
+func (t *timers) init() {
+	*t = timers{tick.Never, tick.Never, tick.Never, tick.Never}
+}
+
+// timeout returns the RTO with back-off. With one segment outstanding it leaves the peer time for a delayed acknowledgement, however small MinRTO is.
+func (s *Sender) timeout() tick.Duration {
+	base := s.rtt.rto
+	if s.q.len() == 1 && s.rtt.s8 != 0 {
+		base = max(base, min(s.rtt.srtt()+s.cfg.MaxAckDelay, s.rtt.max))
+	}
+	return s.rtt.backedOff(base)
+}
+
+// arm sets the timers after an acknowledgement or a change of state.
+func (s *Sender) arm(now tick.Time) {
+	if s.q.len() == 0 {
+		s.timers.init()
+		return
+	}
+	if s.timers.rto == tick.Never {
+		s.timers.rto = now.Add(s.timeout())
+	}
+	s.armProbe(now)
+}
+
+// armProbe schedules the tail loss probe (RFC 8985, 7.2).
+func (s *Sender) armProbe(now tick.Time) {
+	s.timers.probe = tick.Never
+	if s.mode != RACK || s.cfg.NoTLP || s.state == Recovery || s.state == Loss || s.q.list[sacked].n > 0 || s.tlp.on || s.tlp.want != probeNone || !s.rtt.fresh || s.q.len() == 0 {
+		return
+	}
+	pto := probeWithoutRTT
+	if s.rtt.s8 != 0 {
+		pto = 2 * s.rtt.srtt()
+		if s.q.len() == 1 {
+			pto += s.cfg.MaxAckDelay
+		}
+	}
+	s.timers.probe = min(now.Add(pto), s.timers.rto)
+}
+
+// Deadline returns when Expire wants to be called, Never if nothing is outstanding.
+func (s *Sender) Deadline() tick.Time {
+	t := min(s.timers.rto, s.timers.probe, s.timers.reorder, s.timers.renege)
+	if s.pace.blocked {
+		t = min(t, s.pace.next)
+	}
+	return t
+}
+
+// Expire handles the timers that are due at now. After ExpiredRTO the window was reduced: with ECN, CWR goes on the next new segment.
+func (s *Sender) Expire(now tick.Time) (x Expired) {
+	if s.pace.blocked && s.pace.next <= now {
+		s.pace.blocked = false
+		x |= ExpiredPacing
+	}
+	if s.q.len() == 0 {
+		return x
+	}
+	if s.timers.reorder <= now {
+		s.timers.reorder = tick.Never
+		x |= ExpiredReorder
+		s.beginEvent(now)
+		s.detect(now)
+		if s.ev.newlyLost {
+			s.enterRecovery(now)
+			if s.state == Recovery {
+				s.shrink(0, false)
+			}
+		}
+	}
+	if s.timers.renege <= now {
+		s.timers.renege = tick.Never
+		if s.q.at(s.q.head).at == sacked {
+			s.reneged(now)
+			return x | ExpiredRTO
+		}
+	}
+	switch {
+	case s.timers.probe <= now:
+		s.timers.probe = tick.Never
+		s.tlp.want = probeNew
+		if s.finSent() {
+			s.tlp.want = probeLast
+		}
+		s.rtt.fresh = false
+		s.timers.rto = now.Add(s.timeout())
+		x |= ExpiredProbe
+	case s.timers.rto <= now:
+		s.onTimeout(now)
+		x |= ExpiredRTO
+	}
+	return x
+}
+
+// onTimeout is RFC 6298, 5.4 to 5.6 and RFC 8985, 6.3.
+func (s *Sender) onTimeout(now tick.Time) {
+	s.count.Timeouts++
+	first := s.rtt.retries == 0
+	if first {
+		s.rtt.stalled = now
+	}
+	again := s.state == Loss && !first
+	twice := s.state == Loss && s.una.LessEq(s.recover) // RFC 5682, 2.1, step 1: no F-RTO in the recovery of an earlier timeout
+	if s.state < CWR || s.state == Loss && first {
+		s.cc.Save()
+		s.beginUndo()
+	}
+	s.cc.OnTimeout(s.Outstanding(), !again)
+	s.reduced, s.timedOut = now, now
+	s.state = Loss
+	s.recover, s.beyond = s.nxt, s.nxt
+	s.dups = 0
+	s.part.on = false
+	s.tlp.cancel()
+	s.timers.reorder = tick.Never
+	if s.cfg.ForgetSACK || !first || s.q.at(s.q.head).at == sacked {
+		s.dropSACK()
+	}
+	s.markTimedOut(now)
+	s.force = 1
+	s.frto.begin(first && !twice && !s.cfg.NoFRTO && !s.finSent(), s.nxt)
+	s.rtt.retries++
+	s.rtt.shift = min(s.rtt.shift+1, maxBackoff)
+	s.timers.rto = now.Add(s.timeout())
+	s.timers.probe = tick.Never
+}
+
+// markTimedOut takes the head for lost, and every other record too unless RACK says that its acknowledgement may still come.
+func (s *Sender) markTimedOut(now tick.Time) {
+	wait := tick.Duration(0)
+	if s.mode == RACK {
+		wait = s.rack.rtt + s.reorderWindow()
+	}
+	if s.q.at(s.q.head).at == inFlight {
+		s.markLost(s.q.head)
+	}
+	l := s.q.list[inFlight]
+	id := l.first
+	for range l.n {
+		next := s.q.at(id).next
+		if s.mode == RACK && now.Sub(s.q.at(id).sent) < wait {
+			break
+		}
+		s.markLost(id)
+		id = next
+	}
+	s.lossMark, s.above, s.aboveN = s.q.tail, 0, 0
+}
+
+// dropSACK forgets all that the peer acknowledged selectively (RFC 2018, 8).
+func (s *Sender) dropSACK() {
+	if s.q.list[sacked].n == 0 {
+		return
+	}
+	s.q.forget()
+	s.fack = s.una
+	s.timers.renege = tick.Never
+}
+
+// reneged treats the loss of octets that the peer had acknowledged selectively like a timeout: it must send them all again (RFC 2018, 8).
+func (s *Sender) reneged(now tick.Time) {
+	s.count.Reneged++
+	s.dropSACK()
+	s.onTimeout(now)
+	s.frto.step = frtoOff
+	s.undo.on = false
+}

@@ -1,0 +1,63 @@
+package loss
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// tlp is the tail loss probe's state (RFC 8985, 7).
+type tlp struct {
+	want    probe
+	on      bool    // a probe is unacknowledged
+	retrans bool    // TLP.is_retrans
+	end     seq.Num // TLP.end_seq
+}
+
+type probe uint8
+
+const (
+	probeNone probe = iota
+	probeNew        // the timer fired: a new segment is wanted
+	probeLast       // there is none: the last record goes again
+)
+
+func (t *tlp) cancel() { *t = tlp{} }
+
+func (t *tlp) sent(nxt seq.Num, retrans bool) {
+	*t = tlp{on: true, retrans: retrans, end: nxt}
+}
+
+// matches reports whether a duplicate report is about the probe.
+func (t *tlp) matches(b seq.Range) bool { return t.on && t.retrans && b.End == t.end }
+
+// checkProbe is TLP_process_ack (RFC 8985, 7.4.2).
+func (s *Sender) checkProbe(a *Ack, now tick.Time) {
+	t, ev := &s.tlp, &s.ev
+	if t.want != probeNone && (ev.acked > 0 || ev.newSACK > 0) {
+		t.want = probeNone
+	}
+	if !t.on || a.Ack.Less(t.end) {
+		return
+	}
+	switch {
+	case !t.retrans:
+		t.cancel()
+	case ev.dsack && a.SACK[0].End == t.end:
+		t.cancel()
+		s.count.ProbesSpurious++
+	case t.end.Less(a.Ack):
+		// The probe repaired the loss: react to it all the same.
+		t.cancel()
+		s.count.ProbesRepaired++
+		if s.state < CWR && s.q.len() > 0 {
+			s.enterCWR(true, now)
+		} else if s.state < CWR {
+			s.cc.OnLoss(ev.outstanding)
+			s.cc.SetCwnd(s.cc.Ssthresh())
+			ev.cwr = true
+		}
+	case ev.acked == 0 && a.NSACK == 0 && !a.HasData && !a.WindowChanged:
+		t.cancel()
+		s.count.ProbesSpurious++
+	}
+}

@@ -1,0 +1,164 @@
+package loss
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// undo watches for signs that a recovery was spurious.
+type undo struct {
+	on     bool
+	marker seq.Num   // Una when recovery began
+	octets int       // sent again since and not reported as duplicates
+	any    bool      // something was sent again
+	eifel  bool      // RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable acknowledgement came since
+	first  tick.Time // of the first retransmission
+}
+
+func (s *Sender) beginUndo() {
+	s.undo = undo{on: !s.cfg.NoUndo, marker: s.una, eifel: s.q.len() > 0 && !s.q.at(s.q.head).retransmitted()}
+}
+
+func (u *undo) sent(n int, st State, now tick.Time) {
+	if !u.on || st < Recovery {
+		return
+	}
+	u.octets += n
+	if !u.any {
+		u.any, u.first = true, now
+	}
+}
+
+// frto is RFC 5682: after a timeout, two new segments find out whether the old ones are still arriving.
+type frto struct {
+	step    frtoStep
+	recover seq.Num // SND.NXT at the timeout
+	credit  int     // new segments still to send
+}
+
+type frtoStep uint8
+
+const (
+	frtoOff   frtoStep = iota
+	frtoHead           // step 1: the head goes again
+	frtoFirst          // step 2: waiting for the first acknowledgement
+	frtoNew            // step 2b: new segments are wanted
+	frtoWait           // step 3: waiting for the second acknowledgement
+)
+
+// finSent reports that there will be no new data.
+func (s *Sender) finSent() bool {
+	return s.q.len() > 0 && s.q.at(s.q.tail-1).kind == FIN
+}
+
+func (f *frto) begin(on bool, nxt seq.Num) {
+	*f = frto{recover: nxt}
+	if on {
+		f.step = frtoHead
+	}
+}
+
+func (f *frto) resent() {
+	if f.step == frtoHead {
+		f.step = frtoFirst
+	}
+}
+
+func (f *frto) sent(seq.Num) {
+	f.credit--
+	if f.credit <= 0 {
+		f.step = frtoWait
+	}
+}
+
+// checkSpurious runs the detection algorithms on this acknowledgement. One with ECN-Echo proves nothing (RFC 4015, 3.4).
+func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
+	ev, u := &s.ev, &s.undo
+	if a.ECE {
+		u.on = false
+	}
+	if s.checkFRTO() && u.on {
+		s.count.UndoFRTO++
+		s.takeBack(now)
+		return
+	}
+	if !u.on {
+		return
+	}
+	if ev.acked > 0 && u.eifel && s.state >= Recovery {
+		u.eifel = false
+		// The head was taken for lost. Its original arrived if it was not sent again yet, or if the echo is older than that.
+		if ev.edge == edgeUnsent || ev.edge == edgeResent && a.HasTS && s.cfg.Clock.Tick > 0 && s.cfg.Clock.before(a.TSEcr, u.first) {
+			s.count.UndoEifel++
+			s.takeBack(now)
+			return
+		}
+	}
+	if ev.dsack && u.any && u.octets <= 0 {
+		s.count.UndoDSACK++
+		s.takeBack(now)
+	}
+}
+
+// checkFRTO reports whether the timeout was spurious.
+func (s *Sender) checkFRTO() bool {
+	ev, f := &s.ev, &s.frto
+	if s.state != Loss || f.step == frtoOff {
+		return false
+	}
+	if s.recover.LessEq(s.una) { // all acknowledged at once: tells nothing
+		f.step = frtoOff
+		return false
+	}
+	switch f.step {
+	case frtoHead: // acknowledged before it went again
+		if ev.acked > 0 {
+			f.step = frtoOff
+			return true
+		}
+	case frtoFirst:
+		switch {
+		case ev.acked > 0:
+			f.step, f.credit = frtoNew, frtoSegments
+		case ev.dup:
+			f.step = frtoOff
+		}
+	case frtoNew, frtoWait:
+		switch {
+		case ev.acked > 0 || ev.original:
+			f.step = frtoOff
+			return true
+		case ev.dup:
+			f.step = frtoOff
+			s.cc.SetCwnd(3 * s.mss) // what slow start would have reached
+		}
+	}
+	return false
+}
+
+// takeBack undoes a spurious recovery (RFC 4015, 3): what was taken for lost is in flight again, and the window returns.
+func (s *Sender) takeBack(now tick.Time) {
+	timedOut := s.state == Loss
+	s.ev.undone = true
+	s.undo.on = false
+	s.frto.step = frtoOff
+	s.force = 0
+	s.part.on = false
+	if s.state >= Recovery {
+		if timedOut || s.mode != SACK {
+			s.q.restore()
+		}
+		s.dups = 0
+		s.settle()
+	}
+	s.cc.Undo(s.Pipe(), s.ev.acked)
+	if !timedOut {
+		s.rack.seen = true // the late segment was sent again, so step 3 could not see it
+		return
+	}
+	s.rtt.shift, s.rtt.retries = 0, 0
+	s.rtt.spurious, s.rtt.newData = true, s.nxt
+	if s.q.len() > 0 {
+		s.timers.rto = now.Add(s.timeout())
+	}
+}
