@@ -1,0 +1,169 @@
+package tcp
+
+import "xwarp/tcp/wire"
+
+// The ACE field is AE, CWR and ECE read as one number (RFC 9768, 3.2.2). In SYNs and SYN-ACKs it negotiates, in the last
+// segment of the handshake it echoes the SYN-ACK's IP bits, afterwards it counts packets that arrived with CE.
+const (
+	aceAll           = 7 // SYN: RFC 9768 is asked for
+	aceClassicSYN    = 3 // SYN: RFC 3168 is asked for
+	aceClassicSYNACK = 1
+	aceNonce         = 5
+	aceNotECT        = 2 // SYN-ACK and the ACK of it: what the other's SYN carried
+	aceECT1          = 3
+	aceECT0          = 4
+	aceCE            = 6
+	aceStart         = 5 // r.cep and s.cep begin with it
+	aceZeroed        = 0
+)
+
+func aceOf(f wire.Flags) (a uint8) {
+	if f&wire.AE != 0 {
+		a |= 4
+	}
+	if f&wire.CWR != 0 {
+		a |= 2
+	}
+	if f&wire.ECE != 0 {
+		a |= 1
+	}
+	return a
+}
+
+func aceFlags(a uint8) (f wire.Flags) {
+	if a&4 != 0 {
+		f |= wire.AE
+	}
+	if a&2 != 0 {
+		f |= wire.CWR
+	}
+	if a&1 != 0 {
+		f |= wire.ECE
+	}
+	return f
+}
+
+// handshakeACE encodes the IP bits of a SYN or SYN-ACK (RFC 9768, tables 2 and 3).
+func handshakeACE(e ECN) uint8 { return [4]uint8{aceNotECT, aceECT1, aceECT0, aceCE}[e&3] }
+
+// accECN is RFC 9768's state.
+type accECN struct {
+	first ECN  // IP bits of the peer's SYN or SYN-ACK
+	reply bool // the next ACK ends the handshake and echoes them
+
+	// What this side received: packets with CE, and octets by their IP bits.
+	cep           uint32
+	ceb, e0b, e1b uint32
+	unsaid        int    // packets with CE since the last acknowledgement caused by one
+	said          uint32 // ceb in the last option sent
+	options       int    // options sent
+
+	// What the peer said that it received.
+	sawFirst bool
+	peerCEP  uint32
+	peerCEB  uint32
+	byOption bool // the peer sends the option
+	guessed  int  // octets told by the field alone before the first option
+}
+
+// init begins the counters (RFC 9768, 3.2.1) after a SYN or SYN-ACK with IP bits e.
+func (a *accECN) init(e ECN) {
+	*a = accECN{first: e, cep: aceStart, e0b: 1, e1b: 1, peerCEP: aceStart}
+	if e == CE {
+		a.cep++
+	}
+}
+
+// count takes the IP bits of a segment that arrived (RFC 9768, 3.2.2.5 and 3.2.3.1).
+func (a *accECN) count(s *Segment) {
+	n := uint32(s.Len)
+	switch s.ECN {
+	case CE:
+		a.cep++
+		a.ceb += n
+		a.unsaid++
+	case ECT0:
+		a.e0b += n
+	case ECT1:
+		a.e1b += n
+	}
+}
+
+// ace is the field of an outgoing segment without SYN.
+func (a *accECN) ace() wire.Flags {
+	if a.reply {
+		a.reply = false
+		return aceFlags(handshakeACE(a.first))
+	}
+	return aceFlags(uint8(a.cep & 7))
+}
+
+// maybeOption adds the option when its content is news, or the path's attitude to it is not known yet, and it fits.
+func (a *accECN) maybeOption(out *Out) {
+	const atFirst = 3
+	if a.ceb == a.said && a.options >= atFirst || out.Opt.Len()+wire.AccECNLen(3) > wire.MaxOptionsLen {
+		return
+	}
+	a.option(out)
+}
+
+func (a *accECN) option(out *Out) {
+	o := &out.Opt
+	o.Present |= wire.HasAccECN0
+	o.NAccECN = 3
+	o.AccECN = [3]uint32{a.e0b & 0xffffff, a.ceb & 0xffffff, a.e1b & 0xffffff}
+	a.said = a.ceb
+	a.options++
+}
+
+// feedback returns the octets that s newly reports as marked. The option says it exactly; the ACE field counts packets modulo 8, so
+// that with many packets acknowledged at once the largest likely number is taken (RFC 9768, appendix A.2).
+func (a *accECN) feedback(c *Conn, s *Segment) int {
+	ace := uint32(aceOf(s.Flags))
+	if !a.sawFirst {
+		a.sawFirst = true
+		if c.passive { // the end of the handshake (RFC 9768, 3.2.2.1)
+			switch ace {
+			case aceZeroed:
+				c.ecn.noECT = true
+			case aceCE:
+				a.peerCEP++
+			}
+			return 0
+		}
+	}
+	acked := s.Ack.Diff(c.una)
+	octets := 0
+	if n, ok := a.fromOption(s); ok {
+		octets = n
+	}
+	if acked < 0 || acked == 0 && s.Opt.Present&wire.HasSACK == 0 {
+		return octets
+	}
+	d := (ace - a.peerCEP) & 7
+	if packets := uint32(acked / max(c.emss, 1)); packets > 7 && !a.byOption && d != 0 {
+		d = packets - (packets-d)&7
+	}
+	a.peerCEP += d
+	if !a.byOption {
+		octets = min(int(d)*c.emss, max(acked, c.emss))
+		a.guessed += octets
+	}
+	return octets
+}
+
+// fromOption reads the CE octet counter, when the option carries it.
+func (a *accECN) fromOption(s *Segment) (int, bool) {
+	if s.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0 || s.Opt.NAccECN < 2 {
+		return 0, false
+	}
+	a.byOption = true
+	d := (s.Opt.AccECN[1] - a.peerCEB) & 0xffffff
+	if d >= 1<<23 { // an older acknowledgement
+		return 0, true
+	}
+	a.peerCEB += d
+	n := max(0, int(d)-a.guessed)
+	a.guessed = 0
+	return n, true
+}

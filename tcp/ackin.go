@@ -1,0 +1,78 @@
+package tcp
+
+import (
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// ackProcess takes an acceptable acknowledgement: window, loss recovery, our FIN (RFC 9293, 3.10.7.4, fifth).
+func (c *Conn) ackProcess(s *Segment, now tick.Time) {
+	if !c.state.sends() {
+		c.windowUpdate(s, now)
+		return
+	}
+	old := c.right
+	if c.una.LessEq(s.Ack) {
+		c.windowUpdate(s, now)
+	}
+	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 && c.ecn.mode != ECNAccurate {
+		c.stillShut(now) // nothing in flight: the peer sends octets, or a window update
+		return
+	}
+	a := loss.Ack{
+		Ack:           s.Ack,
+		HasTS:         c.ts.on && s.Opt.Present&wire.HasTS != 0,
+		TSEcr:         s.Opt.TSEcr,
+		WindowChanged: c.right != old && s.Ack == c.una,
+		HasData:       s.size() > 0,
+	}
+	if c.sackOK && s.Opt.Present&wire.HasSACK != 0 {
+		a.SACK, a.NSACK = s.Opt.SACK, int(s.Opt.NSACK)
+	}
+	c.ecn.feedback(c, s, &a)
+	res := c.tx.Ack(&a, now)
+	c.ecn.result(&res)
+	if res.DupAck {
+		c.n.DupAcks++
+	}
+	if res.NewlyAcked > 0 {
+		c.una = c.tx.Una()
+		c.events |= Acked
+		c.pmtu.acked(c, now)
+	}
+	c.stillShut(now)
+	if res.FINAcked {
+		c.ourFINAcked(now)
+	}
+}
+
+// stillShut starts probing when everything in flight is acknowledged and the window keeps more from leaving.
+func (c *Conn) stillShut(now tick.Time) {
+	if c.una == c.nxt && c.timer.zeroSince != tick.Never && c.more && c.timer.persist == tick.Never {
+		c.windowBlocks(now)
+	}
+}
+
+// ourFINAcked moves on once everything including our FIN is acknowledged.
+func (c *Conn) ourFINAcked(now tick.Time) {
+	c.fin = finAcked
+	c.events |= FINAcked
+	c.timer.linger = tick.Never
+	switch c.state {
+	case FinWait1:
+		c.state = FinWait2
+		c.finWait2(now)
+	case Closing:
+		c.timeWait(now)
+	case LastAck:
+		c.end(CauseClosed)
+	}
+}
+
+// finWait2 bounds FIN-WAIT-2 when nobody waits for the peer's octets any more.
+func (c *Conn) finWait2(now tick.Time) {
+	if c.detached {
+		c.timer.wait = now.Add(c.cfg.FinWait2)
+	}
+}

@@ -1,0 +1,154 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// pendingAck is one acknowledgement that is owed.
+type pendingAck struct {
+	ack seq.Num
+	// from is where the acknowledgement before it ended: StretchAck bounds ack - from.
+	from seq.Num
+	dup  seq.Range // octets that came twice (RFC 2883), empty for none
+	sack bool      // says something that only SACK blocks can say
+	ece  bool      // RFC 3168, 6.1.3
+}
+
+// ackState is what is owed to the peer.
+type ackState struct {
+	owed    [maxPendingAcks]pendingAck
+	nOwed   int
+	lastAck seq.Num // Last.ACK.sent (RFC 7323, 4.3)
+	ackedTo seq.Num // what lastAck will be once everything owed left
+	quick   int     // acknowledgements left that are not delayed
+	// oowAt is when the next acknowledgement of an unacceptable segment without octets may leave.
+	challengeAt tick.Time
+}
+
+// owe queues an acknowledgement of RCV.NXT, or of to with stretch for in-order octets that may be acknowledged together.
+func (c *Conn) owe(dup seq.Range, stretch bool) {
+	c.oweAt(c.rcvNxt, dup, stretch)
+}
+
+func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
+	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.held.v) > 0 || !dup.Empty(), ece: c.ecn.echo()}
+	c.timer.delack = tick.Never
+	c.ackedTo = to
+	if c.nOwed > 0 {
+		last := &c.owed[c.nOwed-1]
+		most := c.cfg.StretchAck * c.rcvMSS
+		merge := stretch && last.dup.Empty() && last.ece == p.ece && c.cfg.StretchAck > 2 && to.Diff(last.from) <= most
+		if merge || c.nOwed == len(c.owed) {
+			p.from = last.from
+			if p.dup.Empty() {
+				p.dup = last.dup
+			}
+			p.sack = p.sack || last.sack
+			*last = p
+			return
+		}
+	}
+	c.owed[c.nOwed] = p
+	c.nOwed++
+}
+
+func (c *Conn) dropAcks() {
+	c.nOwed = 0
+	c.timer.delack = tick.Never
+}
+
+// AckNow makes the next Poll acknowledge what was received without waiting for the delayed ACK timer.
+func (c *Conn) AckNow() {
+	if c.timer.delack != tick.Never {
+		c.owe(seq.Range{}, false)
+	}
+}
+
+// ackPolicy decides about the acknowledgement of a segment that moved RCV.NXT from old (RFC 5681, 4.2; RFC 9293, 3.8.6.3).
+func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
+	k := &c.now
+	switch {
+	case !k.dup.Empty():
+		c.owe(k.dup, false)
+	case k.offered && !k.kept && !k.ack: // never received
+	case k.ack, k.text && (k.holes || len(c.held.v) > 0):
+		c.owe(seq.Range{}, false)
+	case c.rcvNxt == old:
+	case c.quick > 0:
+		c.quick--
+		c.owe(seq.Range{}, true)
+	case c.rcvNxt.Diff(c.ackedTo) > c.rcvMSS:
+		c.owe(seq.Range{}, true)
+	case c.cfg.DelayedAck == 0:
+		c.owe(seq.Range{}, true)
+	case c.timer.delack == tick.Never && c.ackedTo != c.rcvNxt:
+		c.timer.delack = now.Add(c.cfg.DelayedAck)
+	}
+}
+
+// challenge owes an acknowledgement for a segment that may be forged, within both budgets (RFC 5961, 7). The budget of this
+// connection comes first, so that a closed one takes nothing from the shared one.
+func (c *Conn) challenge(now tick.Time) {
+	if now < c.challengeAt || c.cfg.Budget != nil && !c.cfg.Budget.take(now) {
+		c.n.ChallengeSuppressed++
+		return
+	}
+	c.challengeAt = now.Add(challengePause)
+	c.n.ChallengeAcks++
+	c.owe(seq.Range{}, false)
+}
+
+// pollAck emits the next acknowledgement owed.
+func (c *Conn) pollAck(now tick.Time, out *Out) bool {
+	if c.nOwed == 0 {
+		return false
+	}
+	p := c.owed[0]
+	c.nOwed--
+	copy(c.owed[:c.nOwed], c.owed[1:c.nOwed+1])
+	c.header(out, wire.ACK, c.controlSeq(), p.ack, now)
+	c.putSACK(out, p.dup, p.ack)
+	c.ecn.pureACK(out, p.ece)
+	c.n.PureAcks++
+	return true
+}
+
+// controlSeq is the sequence number of segments without octets: SND.NXT, but not beyond a window that shrank, where the peer
+// would not take it.
+func (c *Conn) controlSeq() seq.Num {
+	if c.state < Established || c.nxt.Diff(c.right) < 1<<c.wscale {
+		return c.nxt
+	}
+	return seq.Max(c.una, c.right)
+}
+
+// putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated.
+func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
+	if !c.sackOK || len(c.held.v) == 0 && dup.Empty() {
+		return
+	}
+	limit := len(out.Opt.SACK)
+	if c.ts.on {
+		limit--
+	}
+	n := 0
+	if !dup.Empty() {
+		out.Opt.SACK[0] = dup
+		n = 1
+		c.n.DSACKsSent++
+		if _, in := c.held.duplicate(dup); !in.Empty() && ack.LessEq(dup.Start) { // also when it is the same: else nobody sees that the first one is a duplicate
+			out.Opt.SACK[1] = in
+			n = 2
+		}
+	}
+	out.Opt.NSACK = uint8(c.held.blocks(&out.Opt.SACK, n, limit))
+	out.Opt.Present |= wire.HasSACK
+}
+
+// acked notes that a segment with all of RCV.NXT in its header left.
+func (c *Conn) ackedAll() {
+	c.dropAcks()
+	c.ackedTo = c.rcvNxt
+}

@@ -1,0 +1,197 @@
+package tcp_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+func TestRST5961(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open()
+	p.in(fR, 0, 0, 0) // left of the window
+	p.in(fR, 70000, 0, 0)
+	p.want()
+	p.in(fR, 2, 0, 0) // in the window, not exact: challenge
+	p.want(". 1 ack 1")
+	p.in(fR, 3, 0, 0) // throttled
+	p.want()
+	p.pass(500 * tick.Millisecond)
+	p.in(fRA, 3, 1, 0)
+	p.want(". 1 ack 1")
+	p.state(tcp.Established)
+	p.in(fR, 1, 0, 0)
+	p.cause(tcp.CauseReset)
+	p.want()
+}
+
+func TestSYN5961(t *testing.T) {
+	for _, at := range []int{-100000, 0, 1, 500, 70000} {
+		for _, f := range []wire.Flags{fS, fSA, fS | fF} {
+			p := newPeer(t, tcp.Config{})
+			p.open()
+			p.in(f, at, 1, 0)
+			p.want(". 1 ack 1")
+			p.state(tcp.Established)
+		}
+	}
+}
+
+func TestACKRange5961(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(5000))
+	p.src.sizes = []int{1000, 1000, 1000}
+	p.out()
+	p.in(fA, 1, 3001, 0, win(5000))
+	for _, c := range []struct {
+		ack int
+		ok  bool
+	}{{3002, false}, {3001, true}, {3001 - 5000, true}, {3001 - 5001, false}, {1 << 30, false}, {-1 << 30, false}} {
+		p.pass(tick.Second)
+		p.out()
+		o := p.in(fA, 1, c.ack, 10, win(5000), func(s *tcp.Segment) { s.Seq = p.c.RcvNxt() })
+		if (o.N == 1) != c.ok {
+			t.Errorf("ACK %d of 3001, window 5000: offered %v, want %v", c.ack, o.N == 1, c.ok)
+		}
+		if !c.ok {
+			p.want(". 3001 ack " + itoa(p.c.RcvNxt().Diff(irs)))
+		}
+	}
+	// No ACK bit at all.
+	if o := p.in(0, p.c.RcvNxt().Diff(irs), 0, 10); o.N != 0 {
+		t.Error("a segment without ACK is offered")
+	}
+}
+
+func itoa(n int) string {
+	if n < 0 {
+		return "-" + itoa(-n)
+	}
+	if n < 10 {
+		return string(rune('0' + n))
+	}
+	return itoa(n/10) + itoa(n%10)
+}
+
+// TestBlindSegments sends random segments of someone who sees nothing, 10 million of them; the short run
+// sends fewer.
+func TestBlindSegments(t *testing.T) {
+	n := 10_000_000
+	if testing.Short() {
+		n = 100_000
+	}
+	const seed = 1
+	r := rand.New(rand.NewPCG(seed, 7))
+	var b tcp.Budget
+	b.Init(100, 99)
+	p := newPeer(t, tcp.Config{Budget: &b, RcvSpace: 1 << 16})
+	p.open(mss(1000), sackOK(), ts(1<<31, 0))
+	start := p.now
+	sent, exact := 0, 0
+	for i := range n {
+		var s tcp.Segment
+		s.Flags = wire.Flags(r.Uint32()) & wire.FlagMask
+		s.Seq, s.Ack, s.Window = seq.Num(r.Uint32()), seq.Num(r.Uint32()), uint16(r.Uint32())
+		if i%2 == 0 { // in the window, against all odds
+			s.Seq = p.c.RcvNxt().Add(r.IntN(1 << 16))
+		}
+		if i%8 == 0 {
+			s.Seq = p.c.RcvNxt().Add(-r.IntN(1 << 16))
+		}
+		s.Len = r.IntN(3) * r.IntN(1400)
+		if r.IntN(2) == 0 {
+			s.Opt.Present = wire.HasTS
+			s.Opt.TSVal, s.Opt.TSEcr = r.Uint32(), r.Uint32()
+		}
+		if s.Flags&fR != 0 && s.Seq == p.c.RcvNxt() || s.Ack.Diff(iss) < 70000 && s.Ack.Diff(iss) > -70000 {
+			exact++ // not blind any more
+			continue
+		}
+		if o := p.c.Input(&s, p.now); o.N != 0 {
+			t.Fatalf("seed %d, segment %d: octets of %v are offered", seed, i, &s.Header)
+		}
+		p.c.Finish(p.now)
+		sent += len(p.out())
+		if p.c.State() != tcp.Established || p.c.RcvNxt() != irs.Add(1) || p.c.SndUna() != iss.Add(1) {
+			t.Fatalf("seed %d, segment %d: %v moved the connection to %v", seed, i, &s.Header, p.c.State())
+		}
+		p.now = p.now.Add(tick.Microsecond)
+	}
+	seconds := float64(p.now.Sub(start)) / 1e9
+	c := p.c.Counters()
+	if float64(b.Used()) > 150*(seconds+1) || c.ChallengeAcks > uint64(2*seconds)+1 {
+		t.Errorf("%d challenge ACKs in %.1f s", c.ChallengeAcks, seconds)
+	}
+	if sent > int(c.ChallengeAcks)+n/16 {
+		t.Errorf("%d segments sent", sent)
+	}
+	t.Logf("%d segments, %d left out; %d answers, of those %d challenge ACKs, %d suppressed", n, exact, sent, c.ChallengeAcks, c.ChallengeSuppressed)
+}
+
+// TestSegmentSmack counts what every other octet of a window, in the worst orders, costs: a bounded search and move each.
+func TestSegmentSmack(t *testing.T) {
+	for _, order := range []string{"up", "down", "random", "close"} {
+		cost := func(n int) uint64 {
+			p := newPeer(t, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20})
+			p.open(mss(1000), sackOK(), ws(4))
+			r := rand.New(rand.NewPCG(3, 3))
+			for i := range n {
+				at := 3 + 2*i
+				switch order {
+				case "down":
+					at = 3 + 2*(n-i)
+				case "random":
+					at = 3 + 2*r.IntN(n)
+				case "close":
+					if i >= n/2 {
+						at = 2 * (i - n/2)
+					}
+				}
+				s := tcp.Segment{Len: 1}
+				s.Flags, s.Seq, s.Ack, s.Window = fA, irs.Add(at), iss.Add(1), 0xffff
+				o := p.c.Input(&s, p.now)
+				for _, x := range o.R[:o.N] {
+					p.c.Keep(x)
+				}
+				p.c.Finish(p.now)
+				p.out()
+			}
+			if h := p.c.Info(p.now).Holes; h > tcp.MaxHoles {
+				t.Errorf("%s: %d pieces kept, limit %d", order, h, tcp.MaxHoles)
+			}
+			return p.c.HeldSteps()
+		}
+		for _, n := range []int{1000, 10_000, 40_000} {
+			if got, most := cost(n), uint64(n)*(tcp.MaxHoles+200); got > most {
+				t.Errorf("%s: %d segments cost %d steps, more than %d each", order, n, got, most/uint64(n))
+			}
+		}
+	}
+}
+
+func TestBudget(t *testing.T) {
+	var b tcp.Budget
+	b.Init(100, 42)
+	counts := map[int]bool{}
+	now := tick.Time(0)
+	for range 50 {
+		k := 0
+		for i := range 1000 {
+			if b.Take(now.Add(tick.Duration(i))) {
+				k++
+			}
+		}
+		if k < 50 || k > 150 {
+			t.Errorf("%d in one second, want 50 to 150", k)
+		}
+		counts[k] = true
+		now = now.Add(tick.Second)
+	}
+	if len(counts) < 20 {
+		t.Errorf("only %d different limits in 50 s: an attacker can count", len(counts))
+	}
+}

@@ -1,0 +1,46 @@
+package tcp
+
+import "xwarp/tcp/tick"
+
+// Budget throttles the challenge ACKs of all connections of a worker (RFC 5961, 7). Its limit is random in each interval, so that
+// counting what comes back tells an attacker nothing about other connections.
+type Budget struct {
+	perInterval int
+	left        int
+	until       tick.Time
+	rng         uint64
+	used        uint64
+}
+
+// Init allows perSecond challenge ACKs on average [1000]; seed must be random.
+func (b *Budget) Init(perSecond int, seed uint64) {
+	if perSecond <= 0 {
+		perSecond = 1000
+	}
+	*b = Budget{perInterval: perSecond, rng: seed}
+}
+
+// Used returns how many challenge ACKs were allowed since Init.
+func (b *Budget) Used() uint64 { return b.used }
+
+func (b *Budget) take(now tick.Time) bool {
+	if now >= b.until {
+		b.until = now.Add(tick.Second)
+		b.left = b.perInterval/2 + int(b.next()%uint64(b.perInterval+1))
+	}
+	if b.left <= 0 {
+		return false
+	}
+	b.left--
+	b.used++
+	return true
+}
+
+// next is SplitMix64.
+func (b *Budget) next() uint64 {
+	b.rng += 0x9e3779b97f4a7c15
+	z := b.rng
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

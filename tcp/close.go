@@ -1,0 +1,105 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4); no octet may be added to the Source afterwards. Before the
+// peer answered our SYN it ends the connection.
+func (c *Conn) Shutdown(now tick.Time) {
+	if c.fin != finNone {
+		return
+	}
+	switch c.state {
+	case SynSent:
+		c.end(CauseAborted)
+		return
+	case Established:
+		c.state = FinWait1
+	case CloseWait:
+		c.state = LastAck
+	case SynReceived:
+	default:
+		return
+	}
+	c.fin = finQueued
+	if c.cfg.Linger > 0 {
+		c.timer.linger = now.Add(c.cfg.Linger)
+	}
+}
+
+// Detach says that nobody reads any more: new octets from the peer are answered with RST (RFC 9293, 3.6.1), and FIN-WAIT-2 ends
+// after Config.FinWait2. It includes Shutdown.
+func (c *Conn) Detach(now tick.Time) {
+	c.Shutdown(now)
+	c.detached = true
+	if c.state == FinWait2 && c.timer.wait == tick.Never {
+		c.finWait2(now)
+	}
+}
+
+// Abort ends the connection (RFC 9293, 3.10.5); Poll gives the RST when the peer needs one.
+func (c *Conn) Abort(now tick.Time) {
+	switch c.state {
+	case Closed:
+	case SynSent, Closing, LastAck, TimeWait:
+		c.end(CauseAborted)
+	default:
+		c.endWithReset(CauseAborted)
+	}
+}
+
+// endWithReset ends the connection and tells the peer.
+func (c *Conn) endWithReset(why Cause) {
+	at := c.nxt
+	c.end(why)
+	c.reply.set(at)
+	c.reply.ack = true
+}
+
+// resetReply is a RST that is due: an answer to one segment, or the end of the connection.
+type resetReply struct {
+	due bool
+	ack bool // with ACK, as the end of a synchronized connection
+	at  seq.Num
+}
+
+func (r *resetReply) set(at seq.Num) { *r = resetReply{due: true, at: at} }
+
+// pollReset emits the RST.
+func (c *Conn) pollReset(now tick.Time, out *Out) {
+	f := wire.RST
+	if c.reply.ack {
+		f |= wire.ACK
+	}
+	c.header(out, f, c.reply.at, c.rcvNxt, now)
+	if !c.reply.ack {
+		out.Window = 0
+		out.Opt.Present = 0
+	}
+	c.reply.due = false
+	c.n.ResetsOut++
+}
+
+// Recycle ends a connection in TIME-WAIT as if its time were over, to make room for what Reusable found.
+func (c *Conn) Recycle() {
+	if c.state == TimeWait {
+		c.end(CauseClosed)
+	}
+}
+
+// Reusable reports whether s, a SYN for a connection in TIME-WAIT, may start a new one (RFC 6191; RFC 9293, 3.10.7.4): its
+// timestamp is newer, or without timestamps its number is beyond everything received. Then Recycle c and give s to the
+// Listener, whose ISN is later than any that c used (RFC 6528).
+func (c *Conn) Reusable(s *Segment) bool {
+	if c.state != TimeWait || s.Flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) != wire.SYN {
+		return false
+	}
+	if c.ts.on && s.Opt.Present&wire.HasTS != 0 {
+		d := int32(s.Opt.TSVal - c.ts.recent)
+		return d > 0 || d == 0 && c.rcvNxt.LessEq(s.Seq)
+	}
+	return c.rcvNxt.LessEq(s.Seq)
+}

@@ -1,0 +1,143 @@
+package tcp
+
+import (
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+)
+
+// ECNMode is how much of explicit congestion notification a connection asks for or grants.
+type ECNMode uint8
+
+const (
+	ECNOff      ECNMode = iota // neither asks nor grants
+	ECNPassive                 // grants what the peer asks for, asks for nothing
+	ECNClassic                 // asks for RFC 3168
+	ECNAccurate                // asks for RFC 9768, falls back to RFC 3168
+)
+
+// Config is what a connection starts with. Conn keeps a copy. A zero field means the default in brackets.
+type Config struct {
+	// MTU is the largest IP packet that the local link takes [1500]. From it follow the MSS option, which announces
+	// MTU less the headers, and the first EMSS.
+	MTU  int
+	IPv6 bool // headers of 60 octets instead of 40
+
+	// MSS, when set, is announced instead of MTU less headers (RFC 6691).
+	MSS int
+	// PathMTU, when set and below MTU, is what is known about the path.
+	PathMTU int
+	// MinPathMTU is the floor below which no ICMP message lowers the path MTU [552 for IPv4, 1280 for IPv6].
+	MinPathMTU int
+	// ProbeMTU lets packetisation-layer probing (RFC 4821) search above PathMTU up to MTU, and below it when
+	// full-sized segments vanish.
+	ProbeMTU bool
+
+	NoTimestamps bool // RFC 7323 timestamps neither asked for nor granted
+	NoSACK       bool
+	NoWScale     bool
+
+	// RcvSpace is how many octets the layer above can hold at the start [64 KiB]. RcvSpaceMax is the most it ever
+	// will: the window scale follows from it [RcvSpace].
+	RcvSpace    int
+	RcvSpaceMax int
+
+	// DelayedAck is the longest an acknowledgement waits [40 ms; at most 500 ms, RFC 1122]. Negative: never waits.
+	DelayedAck tick.Duration
+	// QuickAcks is how many acknowledgements at the start are not delayed [16]. Negative: none.
+	QuickAcks int
+	// StretchAck is how many full-sized segments one acknowledgement may cover when they arrived in one batch,
+	// between two calls of Poll [2, RFC 5681].
+	StretchAck int
+
+	// TSOffset is added to the timestamp clock: random for each connection (RFC 7323, 5.4). TSTick is the clock's
+	// period [1 ms; RFC 7323 allows 1 ms to 1 s, shorter ones shorten PAWS's reach].
+	TSOffset uint32
+	TSTick   tick.Duration
+
+	ECN ECNMode
+
+	// SYNRetries is how often a SYN or SYN-ACK is sent again [6]; SYNTimeout the first wait [1 s, RFC 6298].
+	SYNRetries int
+	SYNTimeout tick.Duration
+
+	// UserTimeout ends a connection whose octets stay unacknowledged that long [5 min]. Negative: never.
+	UserTimeout tick.Duration
+	// AnnounceUTO sends the user timeout option (RFC 5482) with the SYN; AdoptUTO follows the peer's,
+	// within UTOMin and UTOMax of limits.go.
+	AnnounceUTO, AdoptUTO bool
+
+	// KeepaliveIdle starts probes after that long without a segment; 0 is off. KeepaliveInterval [75 s] between
+	// probes, KeepaliveProbes [9] without answer end the connection.
+	KeepaliveIdle     tick.Duration
+	KeepaliveInterval tick.Duration
+	KeepaliveProbes   int
+
+	// PersistMax is the longest pause between zero-window probes [60 s]. ZeroWindowTimeout ends a connection whose
+	// peer kept its window shut that long (RFC 6429); 0: never.
+	PersistMax        tick.Duration
+	ZeroWindowTimeout tick.Duration
+
+	// TimeWait is 2 MSL [60 s]. FinWait2 ends FIN-WAIT-2 after Detach [60 s].
+	TimeWait tick.Duration
+	FinWait2 tick.Duration
+	// Linger bounds the time from Shutdown to the acknowledgement of our FIN; then RST. 0: only UserTimeout does.
+	Linger tick.Duration
+
+	// MaxHoles bounds the gaps in what was received, at most MaxHoles of limits.go [that].
+	MaxHoles int
+
+	// Loss configures loss recovery and congestion control; Init fills in what the handshake decides.
+	Loss loss.Config
+
+	// Budget throttles challenge ACKs of all connections of a worker; nil: only the throttle per connection.
+	Budget *Budget
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// defaults fills in the defaults and clamps what the RFCs bound.
+func (c *Config) defaults() {
+	def(&c.MTU, 1500)
+	c.MTU = min(max(c.MTU, minMTU), maxMTU)
+	def(&c.PathMTU, c.MTU)
+	floor := floorMTU4
+	if c.IPv6 {
+		floor = floorMTU6
+	}
+	def(&c.MinPathMTU, floor)
+	c.MinPathMTU = min(c.MinPathMTU, c.MTU)
+	c.PathMTU = min(max(c.PathMTU, c.MinPathMTU), c.MTU)
+	def(&c.MSS, c.MTU-c.headers())
+	c.MSS = min(max(c.MSS, 1), 65535)
+	def(&c.RcvSpace, 64<<10)
+	c.RcvSpaceMax = min(max(c.RcvSpaceMax, c.RcvSpace), maxWindow)
+	def(&c.DelayedAck, 40*tick.Millisecond)
+	c.DelayedAck = min(max(c.DelayedAck, 0), 500*tick.Millisecond)
+	def(&c.QuickAcks, 16)
+	c.QuickAcks = max(c.QuickAcks, 0)
+	c.StretchAck = max(c.StretchAck, 2)
+	def(&c.TSTick, tick.Millisecond)
+	def(&c.SYNRetries, 6)
+	def(&c.SYNTimeout, tick.Second)
+	def(&c.UserTimeout, 5*tick.Minute)
+	def(&c.KeepaliveInterval, 75*tick.Second)
+	def(&c.KeepaliveProbes, 9)
+	def(&c.PersistMax, tick.Minute)
+	def(&c.TimeWait, tick.Minute)
+	def(&c.FinWait2, tick.Minute)
+	def(&c.MaxHoles, MaxHoles)
+	c.MaxHoles = min(c.MaxHoles, MaxHoles)
+}
+
+// headers is the length of IP and TCP headers without options (RFC 6691).
+func (c *Config) headers() int {
+	if c.IPv6 {
+		return 60
+	}
+	return 40
+}

@@ -1,0 +1,245 @@
+// Package tcp is one TCP connection as a value: RFC 9293 with 5961, 7323, 2018, 2883, 3168, 9768 and more. It has no clock, no
+// goroutine, no I/O and sees no payload, only sequence numbers. Package loss decides what to send again and when;
+// a Listener makes connections out of SYNs.
+package tcp
+
+import (
+	"xwarp/tcp/ip"
+	"xwarp/tcp/loss"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// Conn is one connection. It holds no payload and no pointer to itself, so it may live in a slab. Times must never run
+// backwards. For each segment that arrives:
+//
+//	o := c.Input(&segment, now)
+//	for _, r := range o.R[:o.N] { ...; c.Keep(r or a part of it) }
+//	c.Finish(now)
+//
+// and after a batch, a call of Expire, or new octets in the Source: Poll until it returns false, then Events and Deadline.
+type Conn struct {
+	state    State
+	cause    Cause
+	events   Events
+	passive  bool // from a Listener
+	detached bool
+	soft     ip.ICMPKind
+
+	sndSpace
+	rcvSpace
+	ackState
+	ts    timestamps
+	ecn   ecnState
+	pmtu  pathMTU
+	reply resetReply
+	timer timers
+	now   current
+	n     Counters
+	tx    loss.Sender
+	held  held
+	auto  autosize
+	cfg   Config
+	ports struct{ local, remote uint16 }
+}
+
+// sndSpace is the send sequence space (RFC 9293, 3.3.1).
+//
+//	     una            nxt       frozen        right
+//	------|--------------|-----------|-----------|----
+//	      | in flight    | frozen by | the peer  |
+//	      |              | Source    | has room  |
+type sndSpace struct {
+	iss, una, nxt seq.Num
+	frozen        seq.Num // end of what Source.Next returned; beyond nxt only when a record had to be cut
+	right         seq.Num // SND.UNA + SND.WND
+	wl1, wl2      seq.Num
+	maxWnd        int // MAX.SND.WND (RFC 5961, 5.2)
+	wscale        uint8
+	peerMSS       int
+	emss          int
+	records       bool // record boundaries matter to the peer: see SetRecords
+	sackOK        bool
+	fin           finState
+	more          bool // the Source held something back for want of room
+	shut          bool // the last Poll found the window too small: Source waits
+}
+
+type finState uint8
+
+const (
+	finNone finState = iota
+	finQueued
+	finSent
+	finAcked
+)
+
+// rcvSpace is the receive sequence space.
+//
+//	   rcvNxt                edge              limit
+//	------|-------------------|------------------|----
+//	      | announced window  | space that is not|
+//	      |                   | announced yet    |
+type rcvSpace struct {
+	irs, rcvNxt seq.Num
+	edge        seq.Num // the furthest right edge ever announced: what is accepted (RFC 7323, 2.4)
+	limit       seq.Num // what the layer above can hold
+	space       int     // the last SetRcvSpace
+	most        int     // the largest
+	rcvScale    uint8
+	rcvMSS      int // largest segment seen: what counts as full-sized
+	finSeq      seq.Num
+	finSeen     bool // a FIN at finSeq is waiting for RCV.NXT
+	rcvUp       seq.Num
+	urgent      bool
+}
+
+// current is what Input found and Finish needs.
+type current struct {
+	open    bool
+	text    bool // the segment occupies sequence space in the window
+	offered bool
+	kept    bool
+	ack     bool // acknowledge at once
+	holes   bool // there was a gap before this segment
+	dup     seq.Range
+	left    seq.Num // RCV.NXT with what was kept in order
+	ecr     uint32  // TSecr
+	hasEcr  bool
+}
+
+// Init resets c to CLOSED with a copy of cfg. iss is the initial send sequence number; ISN makes one.
+func (c *Conn) Init(cfg *Config, local, remote uint16, iss seq.Num, now tick.Time) {
+	tx, h := c.tx, c.held
+	h.reset()
+	*c = Conn{tx: tx, held: h, cfg: *cfg}
+	c.cfg.defaults()
+	c.ports.local, c.ports.remote = local, remote
+	c.iss, c.una, c.nxt, c.frozen, c.right = iss, iss, iss, iss, iss
+	c.peerMSS = c.cfg.headers()
+	c.pmtu.init(&c.cfg)
+	c.space = c.cfg.RcvSpace
+	for c.rcvScale < wire.MaxWScale && c.cfg.RcvSpaceMax>>c.rcvScale > 0xffff {
+		c.rcvScale++
+	}
+	c.ts.on = !c.cfg.NoTimestamps
+	c.sackOK = !c.cfg.NoSACK
+	c.quick = c.cfg.QuickAcks
+	c.timer.init(now)
+	c.peerMSS = c.defaultMSS()
+}
+
+func (c *Conn) defaultMSS() int {
+	if c.cfg.IPv6 {
+		return defaultMSS6
+	}
+	return defaultMSS4
+}
+
+// Connect starts an active open; Poll gives the SYN.
+func (c *Conn) Connect(now tick.Time) {
+	if c.state != Closed || c.cause != CauseNone {
+		return
+	}
+	c.state = SynSent
+	c.nxt = c.iss + 1
+	c.timer.startSYN(c.cfg.SYNTimeout, now)
+}
+
+// established enters ESTABLISHED: the handshake's results become the send side's.
+func (c *Conn) established(now tick.Time) {
+	c.state = Established
+	c.events |= Connected
+	c.frozen = c.nxt
+	c.emss = c.emssFor(c.pmtu.mtu)
+	lc := c.cfg.Loss
+	lc.CC.MSS = c.emss
+	if !c.sackOK {
+		lc.Mode = loss.NoSACK
+	}
+	lc.Clock = loss.Clock{}
+	if c.ts.on {
+		lc.Clock = c.clock()
+	}
+	c.tx.Init(&lc, c.iss+1, now)
+	switch c.timer.synTries {
+	case 0: // by a cookie: nobody knows
+	case 1:
+		c.tx.SetHandshakeRTT(now.Sub(c.timer.synFirst), false)
+	default:
+		c.tx.SetHandshakeRTT(0, true)
+	}
+	c.timer.syn = tick.Never
+	c.timer.heard(now)
+	if c.fin == finQueued {
+		c.state = FinWait1
+	}
+}
+
+// end enters CLOSED.
+func (c *Conn) end(why Cause) {
+	c.state = Closed
+	c.cause = why
+	c.events |= Ended
+	c.timer.stop()
+	c.dropAcks()
+	c.now.open = false
+}
+
+// Events returns what happened since the last call.
+func (c *Conn) Events() Events {
+	e := c.events
+	c.events = 0
+	return e
+}
+
+// State returns the state.
+func (c *Conn) State() State { return c.state }
+
+// Cause says why the state is CLOSED; CauseNone before that.
+func (c *Conn) Cause() Cause { return c.cause }
+
+// SoftError returns the last ICMP error that did not end the connection, and forgets it.
+func (c *Conn) SoftError() ip.ICMPKind {
+	k := c.soft
+	c.soft = ip.ICMPNone
+	return k
+}
+
+// RcvNxt is the left edge of what is missing.
+func (c *Conn) RcvNxt() seq.Num { return c.rcvNxt }
+
+// RcvEnd is the number after the last octet received in order: RcvNxt without the peer's FIN.
+func (c *Conn) RcvEnd() seq.Num {
+	if c.PeerFIN() {
+		return c.rcvNxt - 1
+	}
+	return c.rcvNxt
+}
+
+// SndUna is the oldest number that is not acknowledged.
+func (c *Conn) SndUna() seq.Num { return c.una }
+
+// SndNxt is the next new number to send. Octets that the Source froze and a window cut off lie beyond it.
+func (c *Conn) SndNxt() seq.Num { return c.nxt }
+
+// DataStart returns the numbers of the first octet sent and of the first octet received; the latter is known once the
+// peer's SYN came.
+func (c *Conn) DataStart() (snd, rcv seq.Num) { return c.iss + 1, c.irs + 1 }
+
+// EMSS is the most payload octets that a segment carries now, 0 before ESTABLISHED.
+func (c *Conn) EMSS() int { return c.emss }
+
+// PeerFIN reports whether RCV.NXT passed the peer's FIN.
+func (c *Conn) PeerFIN() bool {
+	switch c.state {
+	case CloseWait, Closing, LastAck, TimeWait:
+		return true
+	}
+	return false
+}
+
+// SetRecords says whether what Next returns are records whose boundaries matter (FPDUs): then none is cut for a closing
+// window, only when the peer's largest window ever is smaller than the record. Off, a stream of octets, at first.
+func (c *Conn) SetRecords(on bool) { c.records = on }

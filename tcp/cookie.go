@@ -1,0 +1,136 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// A SYN cookie is an ISS that holds what a half-open connection would (RFC 4987, 3.6):
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+---------+-----+-----------------------------------------------+
+//	| period  | MSS |   SipHash of addresses, ports, IRS, the rest  |
+//	+---------+-----+-----------------------------------------------+
+//
+// With timestamps, the low bits of TSval hold window scale, SACK and ECN:
+//
+//	+--------------------------------------------------+---+---+-----+
+//	|                timestamp clock                   |ECN|SCK|scale|
+//	+--------------------------------------------------+---+---+-----+
+type cookies struct {
+	until tick.Time // cookies sent are valid until then: other ACKs are not worth a hash
+	grace tick.Time // segments without a connection are dropped in silence until then
+}
+
+const (
+	cookiePeriod  = 64 * tick.Second
+	cookiePeriods = 2 // a cookie is good in its period and the next one
+	// cookieGrace is how long after a cookie segments that fit none are not answered with RST: they may have overtaken the
+	// ACK of the handshake, which alone has the number that the cookie was made of. Their octets come again.
+	cookieGrace    = 10 * tick.Second
+	cookieNoScale  = 15
+	cookieSACKBit  = 1 << 4
+	cookieECNBit   = 1 << 5
+	cookieTSBits   = 6
+	cookieHashMask = 1<<24 - 1
+)
+
+// cookieMSS are the MSS values that three bits stand for; the largest one not above the peer's is used.
+var cookieMSS = [8]uint16{216, 536, 1220, 1300, 1440, 1460, 4312, 8940}
+
+func (l *Listener) cookieHash(t *Tuple, irs seq.Num, period, mss uint32) uint32 {
+	use := 2<<62 | uint64(irs)<<16 | uint64(period&31)<<3 | uint64(mss)
+	return uint32(t.hash(&l.cfg.Key, use)) & cookieHashMask
+}
+
+func period(now tick.Time) uint32 { return uint32(int64(now) / int64(cookiePeriod)) }
+
+// sendCookie answers a SYN without keeping anything.
+func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
+	peer := uint16(defaultMSS4)
+	if l.cfg.Conn.IPv6 {
+		peer = defaultMSS6
+	}
+	if s.Opt.Present&wire.HasMSS != 0 {
+		peer = s.Opt.MSS
+	}
+	idx := 0
+	for i, m := range cookieMSS {
+		if m <= peer {
+			idx = i
+		}
+	}
+	p := period(now)
+	e := halfOpen{t: *t, syn: *s}
+	e.iss = seq.Num(p&31<<27 | uint32(idx)<<24 | l.cookieHash(t, s.Seq, p, uint32(idx)))
+	if s.Opt.Present&wire.HasTS == 0 || l.cfg.Conn.NoTimestamps { // nowhere to keep them
+		e.syn.Opt.Present &^= wire.HasWScale | wire.HasSACKPermitted
+		e.syn.Flags &^= wire.ECE | wire.CWR | wire.AE
+	}
+	e.syn.Flags &^= wire.AE
+	c := &l.scratch
+	l.build(c, &e, now)
+	c.timer.synDue = true
+	c.pollSYN(now, out)
+	if c.ts.on {
+		out.Opt.TSVal = cookieTS(out.Opt.TSVal, c)
+	}
+	l.cookie.until, l.cookie.grace = now.Add(cookiePeriods*cookiePeriod), now.Add(cookieGrace)
+	l.n.CookiesSent++
+}
+
+// cookieTS replaces the low bits of a timestamp, and keeps it from running ahead of the clock.
+func cookieTS(ts uint32, c *Conn) uint32 {
+	bits := uint32(cookieNoScale)
+	if !c.cfg.NoWScale {
+		bits = uint32(c.wscale)
+	}
+	if c.sackOK {
+		bits |= cookieSACKBit
+	}
+	if c.ecn.mode != ECNOff {
+		bits |= cookieECNBit
+	}
+	v := ts>>cookieTSBits<<cookieTSBits | bits
+	if int32(v-ts) > 0 {
+		v -= 1 << cookieTSBits
+	}
+	return v
+}
+
+// checkCookie makes the half-open connection again out of the ACK that ends its handshake.
+func (l *Listener) checkCookie(t *Tuple, s *Segment, now tick.Time) (e halfOpen, ok bool) {
+	if now > l.cookie.until || s.Flags&(wire.SYN|wire.RST|wire.ACK) != wire.ACK {
+		return e, false
+	}
+	c := uint32(s.Ack - 1)
+	p := period(now)
+	age := (p - c>>27) & 31
+	idx := c >> 24 & 7
+	irs := s.Seq - 1
+	if age >= cookiePeriods || c&cookieHashMask != l.cookieHash(t, irs, p-age, idx) {
+		return e, false
+	}
+	e = halfOpen{t: *t, iss: s.Ack - 1, window: min(l.cfg.Conn.RcvSpace, 0xffff), sentAt: now}
+	e.syn = Segment{Header: wire.Header{SrcPort: s.SrcPort, DstPort: s.DstPort, Seq: irs, Flags: wire.SYN, Window: s.Window}}
+	o := &e.syn.Opt
+	o.Present, o.MSS = wire.HasMSS, cookieMSS[idx]
+	if s.Opt.Present&wire.HasTS != 0 && !l.cfg.Conn.NoTimestamps {
+		o.Present |= wire.HasTS
+		o.TSVal = s.Opt.TSVal
+		echo := s.Opt.TSEcr
+		if echo&cookieNoScale != cookieNoScale {
+			o.Present |= wire.HasWScale
+			o.WScale = uint8(echo & cookieNoScale)
+		}
+		if echo&cookieSACKBit != 0 {
+			o.Present |= wire.HasSACKPermitted
+		}
+		if echo&cookieECNBit != 0 {
+			e.syn.Flags |= wire.ECE | wire.CWR
+		}
+	}
+	return e, true
+}

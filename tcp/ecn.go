@@ -1,0 +1,184 @@
+package tcp
+
+import (
+	"xwarp/tcp/cc"
+	"xwarp/tcp/loss"
+	"xwarp/tcp/wire"
+)
+
+// ecnState is explicit congestion notification in both directions: RFC 3168, RFC 8257's exact echo, or RFC 9768 (accecn.go).
+type ecnState struct {
+	mode    ECNMode // what was negotiated: ECNOff, ECNClassic, ECNAccurate
+	exact   bool    // DCTCP: ECE says what the last segment was (RFC 8257, 3.2)
+	latched bool    // ECE until the peer says CWR (RFC 3168, 6.1.3)
+	ce      bool    // the last segment with octets was marked
+	marked  bool    // the current segment is marked
+	cwr     bool    // say CWR with the next new octets
+	noECT   bool    // the path erases our bits
+	acc     accECN
+}
+
+const ecnSetup = wire.ECE | wire.CWR
+
+// negotiate takes the ECN bits of the peer's SYN or SYN-ACK.
+func (e *ecnState) negotiate(c *Conn, s *Segment) {
+	e.mode = ECNOff
+	e.exact = c.cfg.Loss.CC.Algorithm == cc.DCTCP
+	ace := aceOf(s.Flags)
+	switch {
+	case c.cfg.ECN == ECNOff:
+	case s.Flags&wire.ACK == 0:
+		switch {
+		case ace == aceAll && c.cfg.ECN != ECNClassic:
+			e.mode = ECNAccurate
+			e.acc.init(s.ECN)
+		case ace&aceClassicSYN == aceClassicSYN:
+			e.mode = ECNClassic
+		}
+	case c.cfg.ECN == ECNAccurate && c.timer.synTries <= ecnSYNs:
+		switch ace {
+		case aceNotECT, aceECT1, aceECT0, aceCE:
+			e.mode = ECNAccurate
+			e.acc.init(s.ECN)
+			e.acc.reply = true
+		case aceClassicSYNACK, aceNonce:
+			e.mode = ECNClassic
+		}
+	case c.cfg.ECN == ECNClassic && ace == aceClassicSYNACK && c.timer.synTries <= ecnSYNs:
+		e.mode = ECNClassic
+	}
+}
+
+// ecnSYNs is how many SYNs ask for ECN; then a path that drops them is suspected (RFC 3168, 6.1.1.1; RFC 9768, 3.1.4).
+const ecnSYNs = 2
+
+// syn sets the bits of a SYN or SYN-ACK.
+func (e *ecnState) syn(c *Conn, out *Out) {
+	if out.Flags&wire.ACK != 0 {
+		switch e.mode {
+		case ECNClassic:
+			out.Flags |= wire.ECE
+		case ECNAccurate:
+			out.Flags |= aceFlags(handshakeACE(e.acc.first))
+			e.acc.option(out)
+		}
+		return
+	}
+	if c.timer.synTries > ecnSYNs {
+		return
+	}
+	switch c.cfg.ECN {
+	case ECNClassic:
+		out.Flags |= ecnSetup
+	case ECNAccurate:
+		out.Flags |= ecnSetup | wire.AE
+	}
+}
+
+// arrived takes the IP bits and CWR of an acceptable segment.
+func (e *ecnState) arrived(c *Conn, s *Segment) {
+	if e.mode == ECNOff {
+		return
+	}
+	if s.Flags&wire.CWR != 0 {
+		e.latched = false
+	}
+	e.marked = s.ECN == CE
+	if e.marked {
+		c.n.CEIn++
+	}
+	if e.mode == ECNAccurate {
+		e.acc.count(s)
+	}
+}
+
+// textArrived notes a segment with octets. When marks begin or end, what came before is acknowledged at once with the old
+// echo (RFC 8257, 3.2); RFC 9768, 3.2.2.5.1 wants the change told at once, too.
+func (e *ecnState) textArrived(c *Conn) {
+	switch e.mode {
+	case ECNClassic:
+		if e.exact && e.marked != e.ce {
+			if c.rcvNxt != c.ackedTo {
+				c.owe(c.now.dup, false)
+			}
+			c.now.ack = true
+		}
+		if e.marked && !e.latched {
+			e.latched = true
+			c.now.ack = true
+		}
+	case ECNAccurate:
+		if e.marked != e.ce || e.acc.unsaid >= 2 {
+			e.acc.unsaid = 0
+			c.now.ack = true
+		}
+	}
+	e.ce = e.marked
+}
+
+// finish ends the processing of one segment.
+func (e *ecnState) finish() { e.marked = false }
+
+// echo reports whether an acknowledgement owed now carries ECE.
+func (e *ecnState) echo() bool {
+	if e.mode != ECNClassic {
+		return false
+	}
+	if e.exact {
+		return e.ce
+	}
+	return e.latched
+}
+
+// feedback puts what s says about marks into a.
+func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
+	switch {
+	case s.Flags&wire.SYN != 0:
+	case e.mode == ECNClassic:
+		a.ECE = s.Flags&wire.ECE != 0
+		if a.ECE {
+			c.n.ECEIn++
+		}
+	case e.mode == ECNAccurate:
+		a.CEOctets = e.acc.feedback(c, s)
+		c.n.CEOctetsOut += uint64(a.CEOctets)
+	}
+}
+
+// result takes loss recovery's answer.
+func (e *ecnState) result(r *loss.Result) {
+	if r.CWR && e.mode == ECNClassic {
+		e.cwr = true
+	}
+}
+
+// segment sets the bits of a segment with octets or FIN.
+func (e *ecnState) segment(out *Out) {
+	if e.mode == ECNAccurate {
+		out.Flags |= e.acc.ace()
+	} else if e.echo() {
+		out.Flags |= wire.ECE
+	}
+}
+
+// newData sets the bits of octets sent for the first time: octets sent again are not ECT (RFC 3168, 6.1.5).
+func (e *ecnState) newData(out *Out) {
+	if e.mode == ECNOff || e.noECT || out.Payload.Len() == 0 {
+		return
+	}
+	out.ECN = ECT0
+	if e.cwr {
+		out.Flags |= wire.CWR
+		e.cwr = false
+	}
+}
+
+// pureACK sets the bits of an acknowledgement; the AccECN option goes only with these, so that it never takes room from octets.
+func (e *ecnState) pureACK(out *Out, ece bool) {
+	if e.mode == ECNAccurate {
+		out.Flags |= e.acc.ace()
+		e.acc.maybeOption(out)
+	} else if ece {
+		out.Flags |= wire.ECE
+	}
+}

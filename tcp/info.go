@@ -1,0 +1,98 @@
+package tcp
+
+import (
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+)
+
+// Counters of one connection since Init, each event by its cause.
+type Counters struct {
+	SegsIn, SegsOut     uint64
+	OctetsIn, OctetsOut uint64 // payload kept, payload sent for the first time
+	OutOfOrder          uint64 // ranges kept beyond a gap
+	DupOctets           uint64 // payload that came twice
+	PureAcks            uint64 // acknowledgements without octets sent
+	DelayedAcks         uint64 // of those, by the delayed ACK timer
+	WindowUpdates       uint64 // of those, because the window opened
+	DSACKsSent          uint64
+	DupAcks             uint64 // received
+
+	OutOfWindow         uint64 // RFC 9293, 3.10.7.4, first check
+	PAWSDrops           uint64 // RFC 7323, 5.3
+	NoTimestamp         uint64 // RFC 7323, 3.2
+	NoACK               uint64 // no ACK bit
+	BadAck              uint64 // RFC 5961, 5
+	ChallengeAcks       uint64 // sent
+	ChallengeSuppressed uint64 // not sent for want of budget
+	HolesRefused        uint64 // segments not offered in full: too many gaps
+	WindowTrimmed       uint64 // segments that went beyond the window
+	RefusedText         uint64 // octets after Detach
+	WindowShrunk        uint64 // the peer moved its right edge to the left
+
+	SYNRetransmits  uint64
+	ResetsOut       uint64
+	WindowProbes    uint64
+	KeepaliveProbes uint64
+	CEIn, ECEIn     uint64 // packets that arrived with CE; acknowledgements that said ECE
+	CEOctetsOut     uint64 // octets that the peer reported as marked (RFC 9768)
+
+	SplitEMSS       uint64 // records cut: EMSS fell below what the Source had frozen
+	SplitWindow     uint64 // records cut: the peer's window never held one
+	SplitRetransmit uint64 // records cut when sent again: EMSS had fallen
+	PTBAccepted     uint64 // ICMP packet too big that lowered the path MTU
+	PTBIgnored      uint64 // not about a segment in flight, below the floor, or refuted
+	ICMPIgnored     uint64
+	BlackHoles      uint64 // path MTU lowered because full segments vanished
+	MTUProbes       uint64
+	MTUProbesLost   uint64
+	MTURaised       uint64
+}
+
+// Info is the state of a connection for people, with the fields of Linux's TCP_INFO.
+type Info struct {
+	State         State
+	Loss          loss.Info // ca_state, retransmits, rto, rtt, rttvar, cwnd, ssthresh, sacked, lost …
+	Timestamps    bool
+	SACK          bool
+	WindowScaling bool
+	ECN           ECNMode
+	SndWScale     uint8
+	RcvWScale     uint8
+	SndMSS        int // EMSS
+	RcvMSS        int
+	AdvMSS        int
+	PathMTU       int
+	SndWnd        int // what the peer announced
+	RcvWnd        int // what we announced
+	RcvSpace      int
+	RcvRTT        tick.Duration // round trip as the receiver sees it, 0: not known
+	RcvWant       int           // what WantRcvSpace returns
+	Unacked       int           // octets in flight
+	NotSent       bool
+	HeldOctets    int // kept beyond a gap
+	HeldHigh      int // most of that ever
+	Holes         int
+	LastHeard     tick.Duration // ago
+	Backoff       int           // of the RTO
+	Probes        int           // unanswered zero-window or keepalive probes
+}
+
+// Counters returns the counters.
+func (c *Conn) Counters() Counters { return c.n }
+
+// Info returns the state for display.
+func (c *Conn) Info(now tick.Time) Info {
+	i := Info{
+		State: c.state, Timestamps: c.ts.on, SACK: c.sackOK, WindowScaling: !c.cfg.NoWScale, ECN: c.ecn.mode,
+		SndWScale: c.wscale, RcvWScale: c.rcvScale, SndMSS: c.emss, RcvMSS: c.rcvMSS, AdvMSS: c.cfg.MSS, PathMTU: c.pmtu.mtu,
+		SndWnd: max(0, c.right.Diff(c.una)), RcvWnd: c.rcvWnd(), RcvSpace: c.space,
+		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.more,
+		HeldOctets: c.held.octets, HeldHigh: c.held.high, Holes: len(c.held.v), LastHeard: now.Sub(c.timer.lastHeard),
+		Probes: max(c.timer.persistN, c.timer.keepN),
+	}
+	if c.emss > 0 {
+		i.Loss = c.tx.Info(now)
+		i.Backoff = i.Loss.Backoff
+	}
+	return i
+}

@@ -1,0 +1,183 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and returns the payload octets that were never kept.
+// s is not retained. Only octets in order and out of order inside the window are offered, each at most once
+// until it is kept.
+func (c *Conn) Input(s *Segment, now tick.Time) (o Offer) {
+	c.n.SegsIn++
+	c.now = current{left: c.rcvNxt}
+	switch c.state {
+	case Closed:
+	case SynSent:
+		c.inputSynSent(s, now, &o)
+	default:
+		if c.inputSynchronized(s, now) {
+			c.inputText(s, now, &o)
+		}
+	}
+	return o
+}
+
+// inputSynchronized is RFC 9293, 3.10.7.4 up to the fifth check; it reports whether text and FIN are to be processed.
+func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
+	rst := s.Flags&wire.RST != 0
+	if c.ts.on && !rst {
+		if s.Opt.Present&wire.HasTS == 0 {
+			// Some peers leave it out of the handshake's last ACK. Elsewhere: RFC 7323, 3.2.
+			if c.state != SynReceived {
+				c.n.NoTimestamp++
+				return false
+			}
+		} else if c.pawsReject(s, now) {
+			c.n.PAWSDrops++
+			c.unacceptable(s, now)
+			return false
+		}
+	}
+	simultaneous := c.state == SynReceived && s.Flags.Has(wire.SYN|wire.ACK) && s.Seq == c.irs && s.Ack == c.nxt
+	if !simultaneous && !c.acceptable(s) { // first
+		c.n.OutOfWindow++
+		c.unacceptable(s, now)
+		return false
+	}
+	if rst { // second
+		c.inputRST(s, now)
+		return false
+	}
+	if s.Flags&wire.SYN != 0 && !simultaneous { // fourth
+		c.inputSYN(s, now)
+		return false
+	}
+	if s.Flags&wire.ACK == 0 { // fifth
+		c.n.NoACK++
+		return false
+	}
+	return c.inputACK(s, now)
+}
+
+// acceptable is table 6 of RFC 9293, and accepts besides what its appendix A.2 is about: a segment without octets at the right
+// edge, from a peer that filled the window; and any segment that begins at RCV.NXT while the window is zero, for its
+// ACK and RST.
+func (c *Conn) acceptable(s *Segment) bool {
+	wnd := c.rcvWnd()
+	n := s.size()
+	first := s.Seq.Diff(c.rcvNxt)
+	if first >= 0 && first < wnd || first == 0 || n == 0 && first == wnd && s.Flags&wire.RST == 0 {
+		return true
+	}
+	last := first + n - 1
+	return n > 0 && last >= 0 && last < wnd && first < 0
+}
+
+// unacceptable answers a segment that fails the first check. Octets that this side has had are a retransmission whose
+// acknowledgement was lost, or a probe: the answer is owed without throttle. Anything else is throttled, since it
+// may be forged, or the other half of two ends out of step.
+func (c *Conn) unacceptable(s *Segment, now tick.Time) {
+	if s.Flags&wire.RST != 0 {
+		return
+	}
+	if c.state == SynReceived && s.Flags&(wire.SYN|wire.ACK) == wire.SYN && s.Seq == c.irs {
+		c.timer.synDue = true // our SYN-ACK was lost
+		return
+	}
+	if c.state == TimeWait && s.Flags&wire.FIN != 0 && s.Seq.Add(s.size()) == c.rcvNxt {
+		c.timer.wait = now.Add(c.cfg.TimeWait)
+	}
+	first, n := s.Seq.Diff(c.rcvNxt), s.size()
+	near := first < 0 && first >= -c.recentWindow() && s.Flags&wire.SYN == 0
+	switch {
+	case near && n > 0 || n > 0 && s.Seq == c.edge:
+		if s.Len > 0 && first < 0 {
+			c.now.dup = c.before(seq.Of(s.Start(), s.Len))
+			c.n.DupOctets += uint64(c.now.dup.Len())
+		}
+		c.owe(c.now.dup, false)
+		c.now.dup = seq.Range{}
+	default:
+		c.challenge(now)
+	}
+}
+
+// before returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A number from before
+// the peer's SYN is nobody's.
+func (c *Conn) before(r seq.Range) seq.Range {
+	if c.n.OctetsIn < 1<<30 {
+		r.Start = seq.Max(r.Start, c.irs+1)
+	}
+	end := c.rcvNxt
+	if c.PeerFIN() {
+		end--
+	}
+	r.End = seq.Max(r.Start, seq.Min(r.End, end))
+	return r
+}
+
+// recentWindow bounds how far left of RCV.NXT an honest retransmission can lie.
+func (c *Conn) recentWindow() int { return max(c.space, c.rcvWnd(), 0xffff) }
+
+// inputRST follows RFC 5961, 3.2: only the exact number resets.
+func (c *Conn) inputRST(s *Segment, now tick.Time) {
+	switch {
+	case c.state == TimeWait: // RFC 1337
+	case s.Seq != c.rcvNxt:
+		c.challenge(now)
+	case c.state == SynReceived:
+		c.end(CauseRefused)
+	default:
+		c.end(CauseReset)
+	}
+}
+
+// inputSYN is a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a passive open the
+// connection returns to LISTEN (RFC 9293, 3.10.7.4, fourth): it ends, and the peer's next SYN finds the listener.
+func (c *Conn) inputSYN(s *Segment, now tick.Time) {
+	if c.state == SynReceived && c.passive {
+		c.end(CauseRefused)
+		return
+	}
+	c.challenge(now)
+}
+
+// inputACK is the fifth check.
+func (c *Conn) inputACK(s *Segment, now tick.Time) bool {
+	if c.state == SynReceived {
+		if !c.una.Less(s.Ack) || !s.Ack.LessEq(c.nxt) {
+			c.reply.set(s.Ack)
+			return false
+		}
+		c.una = s.Ack
+		c.sendFrom(s)
+		c.established(now)
+	}
+	if c.nxt.Less(s.Ack) || s.Ack.Diff(c.una) < -max(c.maxWnd, 1) {
+		c.n.BadAck++
+		c.challenge(now)
+		return false
+	}
+	c.timer.heard(now)
+	if c.ts.on {
+		c.tsUpdate(s, now)
+	}
+	c.ecn.arrived(c, s)
+	if s.Opt.Present&wire.HasUTO != 0 {
+		c.adoptUTO(s)
+	}
+	if c.state == TimeWait {
+		return false
+	}
+	c.ackProcess(s, now)
+	return c.state != Closed
+}
+
+// sendFrom sets the send window from the segment that ended the handshake.
+func (c *Conn) sendFrom(s *Segment) {
+	w := c.window(s)
+	c.right = s.Ack.Add(w)
+	c.wl1, c.wl2, c.maxWnd = s.Seq, s.Ack, w
+}

@@ -1,0 +1,263 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// Verdict is what a Listener made of a segment.
+type Verdict uint8
+
+const (
+	Drop  Verdict = iota // nothing to do
+	Reply                // send out
+	Ready                // the handshake is done: Accept, then Input the same segment to the Conn. Or leave it: the peer tries again
+)
+
+// CookieMode says when a Listener answers with SYN cookies (RFC 4987, 3.6).
+type CookieMode uint8
+
+const (
+	CookiesUnderPressure CookieMode = iota // when the half-open connections are too many
+	CookiesNever                           // such SYNs are dropped instead
+	CookiesAlways
+)
+
+// ListenConfig is what a Listener starts with.
+type ListenConfig struct {
+	Conn    Config   // for every connection
+	Key     [16]byte // secret and random: ISNs, cookies, timestamp offsets
+	Backlog int      // half-open connections kept [256], at most MaxBacklog
+	Cookies CookieMode
+}
+
+// Listener is a passive open (RFC 9293, 3.10.7.2): a SYN cache of bounded size, and SYN cookies when that is full (RFC 4987).
+type Listener struct {
+	cfg     ListenConfig
+	index   map[Tuple]int32
+	entries []halfOpen
+	free    []int32
+	used    int
+	soonest tick.Time
+	cursor  int
+	cookie  cookies
+	scratch Conn // makes SYN-ACKs
+	n       ListenCounters
+}
+
+// ListenCounters count what a Listener did.
+type ListenCounters struct {
+	SYNs, SYNAcks, Accepted        uint64
+	CookiesSent, CookiesAccepted   uint64
+	Overflows                      uint64 // SYNs dropped: backlog full, no cookies
+	Timeouts, Resets, BadAcks, Old uint64
+}
+
+// halfOpen is a connection in SYN-RECEIVED.
+type halfOpen struct {
+	inUse  bool
+	t      Tuple
+	iss    seq.Num
+	syn    Segment
+	window int // announced in the SYN-ACK
+	sentAt tick.Time
+	tries  int
+	next   tick.Time
+}
+
+// Init resets l with a copy of cfg.
+func (l *Listener) Init(cfg *ListenConfig, now tick.Time) {
+	*l = Listener{cfg: *cfg, soonest: tick.Never}
+	l.cfg.Conn.defaults()
+	def(&l.cfg.Backlog, 256)
+	l.cfg.Backlog = min(max(l.cfg.Backlog, 1), MaxBacklog)
+	l.index = make(map[Tuple]int32, l.cfg.Backlog)
+	l.entries = make([]halfOpen, l.cfg.Backlog)
+	l.free = make([]int32, l.cfg.Backlog)
+	for i := range l.free {
+		l.free[i] = int32(l.cfg.Backlog - 1 - i)
+	}
+}
+
+// Pending returns the number of half-open connections.
+func (l *Listener) Pending() int { return l.used }
+
+// Counters returns the counters.
+func (l *Listener) Counters() ListenCounters { return l.n }
+
+// Input processes a segment for which there is no Conn. With Reply, out is to be sent to t.Remote.
+func (l *Listener) Input(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
+	if i, ok := l.index[*t]; ok {
+		return l.inputHalfOpen(i, s, now, out)
+	}
+	switch {
+	case s.Flags&wire.RST != 0: // first
+		return Drop
+	case s.Flags&wire.ACK != 0: // second
+		if _, ok := l.checkCookie(t, s, now); ok {
+			return Ready
+		}
+		if now < l.cookie.grace {
+			return Drop
+		}
+		return replyIf(ResetReply(s, out))
+	case s.Flags&wire.SYN == 0 || t.Remote.IsMulticast() || t.Remote.IsUnspecified() || t.Local.IsMulticast():
+		return Drop
+	}
+	return l.inputSYN(t, s, now, out)
+}
+
+func replyIf(ok bool) Verdict {
+	if ok {
+		return Reply
+	}
+	return Drop
+}
+
+// inputSYN answers a new SYN; its octets, if any, are left to be sent again.
+func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
+	l.n.SYNs++
+	if l.cfg.Cookies == CookiesAlways || len(l.free) == 0 && l.cfg.Cookies == CookiesUnderPressure {
+		l.sendCookie(t, s, now, out)
+		return Reply
+	}
+	if len(l.free) == 0 {
+		l.n.Overflows++
+		return Drop
+	}
+	i := l.free[len(l.free)-1]
+	l.free = l.free[:len(l.free)-1]
+	l.used++
+	l.index[*t] = i
+	l.entries[i] = halfOpen{inUse: true, t: *t, iss: ISN(&l.cfg.Key, t, now), syn: *s, sentAt: now}
+	l.synAck(&l.entries[i], now, out)
+	return Reply
+}
+
+// build makes c, for t, the connection of a SYN.
+func (l *Listener) build(c *Conn, e *halfOpen, now tick.Time) {
+	cfg := &l.cfg.Conn
+	cfg.TSOffset = TSOffset(&l.cfg.Key, &e.t)
+	c.Init(cfg, e.t.LocalPort, e.t.RemotePort, e.iss, now)
+	c.accepted(&e.syn, e.window, e.sentAt, e.tries, now)
+}
+
+// synAck sends e's SYN-ACK and starts its timer.
+func (l *Listener) synAck(e *halfOpen, now tick.Time, out *Out) {
+	c := &l.scratch
+	l.build(c, e, now)
+	c.timer.synDue = true
+	c.pollSYN(now, out)
+	e.window = int(out.Window)
+	e.tries++
+	e.next = now.Add(min(l.cfg.Conn.SYNTimeout<<min(e.tries-1, 10), tick.Minute))
+	l.soonest = min(l.soonest, e.next)
+	l.n.SYNAcks++
+}
+
+func (l *Listener) drop(i int32) {
+	delete(l.index, l.entries[i].t)
+	l.entries[i].inUse = false
+	l.free = append(l.free, i)
+	l.used--
+}
+
+// inputHalfOpen is SYN-RECEIVED (RFC 9293, 3.10.7.4) without a Conn.
+func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) Verdict {
+	e := &l.entries[i]
+	nxt := e.syn.Seq + 1
+	syn, rst := s.Flags&wire.SYN != 0, s.Flags&wire.RST != 0
+	inWindow := s.Seq.In(nxt, e.window) || s.Seq == nxt
+	old := s.Opt.Present&e.syn.Opt.Present&wire.HasTS != 0 && int32(s.Opt.TSVal-e.syn.Opt.TSVal) < 0
+	switch {
+	case syn && !rst && s.Flags&wire.ACK == 0 && s.Seq == e.syn.Seq: // our SYN-ACK was lost
+		l.synAck(e, now, out)
+		e.tries-- // the peer's retransmission does not use up ours
+		e.tries = max(e.tries, 2)
+		return Reply
+	case !inWindow || old && !rst:
+		l.n.Old++
+		return replyIf(!rst && l.challenge(e, now, out))
+	case rst && s.Seq != nxt:
+		return replyIf(l.challenge(e, now, out))
+	case rst, syn:
+		l.n.Resets++
+		l.drop(i)
+		return Drop
+	case s.Flags&wire.ACK == 0:
+		return Drop
+	case s.Ack != e.iss+1:
+		if _, ok := l.checkCookie(&e.t, s, now); ok { // the SYN came twice, and the first was answered with a cookie
+			l.drop(i)
+			return Ready
+		}
+		l.n.BadAcks++
+		return replyIf(now >= l.cookie.grace && ResetReply(s, out))
+	}
+	return Ready
+}
+
+// challenge answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within the shared budget.
+func (l *Listener) challenge(e *halfOpen, now tick.Time, out *Out) bool {
+	if b := l.cfg.Conn.Budget; b != nil && !b.take(now) {
+		return false
+	}
+	c := &l.scratch
+	l.build(c, e, now)
+	c.owe(seq.Range{}, false)
+	return c.pollAck(now, out)
+}
+
+// Accept makes c the connection that Input said Ready for, in SYN-RECEIVED; Input the same segment to c next. It returns
+// false when there is no such half-open connection.
+func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
+	i, ok := l.index[*t]
+	if !ok {
+		e, ok := l.checkCookie(t, s, now)
+		if !ok {
+			return false
+		}
+		l.build(c, &e, now)
+		l.n.CookiesAccepted++
+		l.n.Accepted++
+		return true
+	}
+	l.build(c, &l.entries[i], now)
+	l.drop(i)
+	l.n.Accepted++
+	return true
+}
+
+// Deadline returns when Poll must be called next, tick.Never for not at all.
+func (l *Listener) Deadline() tick.Time { return l.soonest }
+
+// Poll gives the next SYN-ACK to send again and to whom; call it until it returns false once Deadline has passed.
+func (l *Listener) Poll(now tick.Time, t *Tuple, out *Out) bool {
+	if now < l.soonest && l.cursor == 0 {
+		return false
+	}
+	if l.cursor == 0 {
+		l.soonest = tick.Never
+	}
+	for l.cursor < len(l.entries) {
+		i := l.cursor
+		l.cursor++
+		e := &l.entries[i]
+		switch {
+		case !e.inUse:
+		case now < e.next:
+			l.soonest = min(l.soonest, e.next)
+		case e.tries > l.cfg.Conn.SYNRetries:
+			l.n.Timeouts++
+			l.drop(int32(i))
+		default:
+			l.synAck(e, now, out)
+			out.Retransmit = true
+			*t = e.t
+			return true
+		}
+	}
+	l.cursor = 0
+	return false
+}

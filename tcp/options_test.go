@@ -1,0 +1,75 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// TestUserTimeoutOption: RFC 5482, 3.1: USER_TIMEOUT = min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)).
+func TestUserTimeoutOption(t *testing.T) {
+	uto := func(minutes bool, v uint16) opt {
+		return func(s *tcp.Segment) {
+			s.Opt.Present |= wire.HasUTO
+			s.Opt.UTO = wire.UserTimeout{Minutes: minutes, Value: v}
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		adopt bool
+		own   tick.Duration
+		o     opt
+		want  tick.Duration
+	}{
+		{"not adopted", false, 200 * tick.Second, uto(true, 10), 200 * tick.Second},
+		{"longer", true, 200 * tick.Second, uto(true, 10), 10 * tick.Minute},
+		{"shorter", true, 200 * tick.Second, uto(false, 110), 200 * tick.Second},
+		{"below the limit", true, tick.Second, uto(false, 5), tcp.UTOMin},
+		{"above the limit", true, 200 * tick.Second, uto(true, 30_000), tcp.UTOMax},
+		{"zero is reserved", true, 200 * tick.Second, uto(true, 0), 200 * tick.Second},
+	} {
+		p := newPeer(t, tcp.Config{UserTimeout: c.own, AdoptUTO: c.adopt, AnnounceUTO: true})
+		p.c.Connect(p.now)
+		var out tcp.Out
+		p.c.Poll(p.now, nil, &out)
+		if !out.Opt.Present.Has(wire.HasUTO) || tick.Duration(out.Opt.UTO.Value)*tick.Second != c.own {
+			t.Errorf("%s: announces %v", c.name, &out.Opt)
+		}
+		p.in(fSA, 0, 1, 0, mss(1000))
+		p.out()
+		p.in(fA, 1, 1, 0, c.o)
+		p.src.sizes = []int{1000}
+		start := p.now
+		for p.c.State() == tcp.Established {
+			p.out()
+			p.now = p.c.Deadline()
+			p.c.Expire(p.now)
+		}
+		if d := p.now.Sub(start); d < c.want || d > c.want+3*tick.Second {
+			t.Errorf("%s: ended after %d s, want %d", c.name, d/tick.Second, c.want/tick.Second)
+		}
+	}
+}
+
+// TestWantRcvSpace: the receive space that is asked for follows twice what a round trip brings.
+func TestWantRcvSpace(t *testing.T) {
+	cfg := tcp.Config{RcvSpace: 1 << 16, RcvSpaceMax: 1 << 22}
+	p := newPipe(t, 3, cfg, cfg)
+	p.delay = 10 * tick.Millisecond
+	p.b.recvMax = 1 << 16
+	p.b.autosize = true
+	p.exchange(5_000_000, 0)
+	p.connect()
+	start := p.now
+	p.run(10 * tick.Minute)
+	i := p.b.c.Info(p.now)
+	if i.RcvRTT < 20*tick.Millisecond || i.RcvRTT > 22*tick.Millisecond || i.RcvWant < 300_000 {
+		t.Errorf("round trip %d µs, want %d octets", i.RcvRTT/tick.Microsecond, i.RcvWant)
+	}
+	// 64 KiB for each 20 ms would take 1.5 s.
+	if d := p.a.doneAt.Sub(start); d > tick.Second {
+		t.Errorf("5 MB took %d ms", d/tick.Millisecond)
+	}
+}

@@ -1,0 +1,188 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// pathMTU is what is known about the path: from ICMP with validation (RFC 1191, 8201, 5927) and, with Config.ProbeMTU, from what
+// arrives and what vanishes (RFC 4821). Sizes are those of IP packets.
+type pathMTU struct {
+	mtu    int
+	proven int // largest packet acknowledged
+	trial  struct {
+		end  seq.Num // once this is acknowledged, size is proven
+		size int
+	}
+	claim struct { // of an ICMP message, waiting for confirmation
+		mtu    int // 0: none
+		quoted seq.Num
+	}
+	probe  mtuProbe
+	failed int // smallest probe that was lost, 0: none
+	blamed int // timeouts in a row for which mtu was lowered already
+	next   tick.Time
+}
+
+// mtuProbe is a packet larger than mtu allows. Its records are kept one by one, so that a lost probe is sent again in pieces that
+// are whole.
+type mtuProbe struct {
+	on   bool
+	r    seq.Range
+	size int
+}
+
+func (p *pathMTU) init(cfg *Config) { *p = pathMTU{mtu: cfg.PathMTU} }
+
+// emssFor is min(peer's MSS, mtu less headers) less the options that every segment carries (RFC 6691; RFC 9293, 3.7.1).
+func (c *Conn) emssFor(mtu int) int {
+	return max(1, min(c.peerMSS, mtu-c.cfg.headers())-c.fixedOptions())
+}
+
+// fixedOptions is the length of the options of every segment.
+func (c *Conn) fixedOptions() int {
+	if c.ts.on {
+		return 12
+	}
+	return 0
+}
+
+// packet is the size of the IP packet with n octets of payload.
+func (c *Conn) packet(n int) int { return n + c.fixedOptions() + c.cfg.headers() }
+
+// PathMTU sets the path MTU from a trusted source such as the host's routing table.
+func (c *Conn) PathMTU(mtu int, now tick.Time) {
+	c.pmtu.failed = 0
+	c.setMTU(mtu, now)
+}
+
+func (c *Conn) setMTU(mtu int, now tick.Time) {
+	p := &c.pmtu
+	p.mtu = min(max(mtu, c.cfg.MinPathMTU), c.cfg.MTU)
+	p.claim.mtu = 0
+	if p.proven > p.mtu {
+		p.proven = 0
+	}
+	if c.state < Established {
+		return
+	}
+	if e := c.emssFor(p.mtu); e != c.emss {
+		c.emss = e
+		c.events |= EMSSChanged
+		c.tx.SetMSS(e, now)
+	}
+}
+
+// sent notes new octets in a packet of a size not proven yet.
+func (p *pathMTU) sent(c *Conn, r seq.Range, n int) {
+	if size := c.packet(n); size > p.proven && (p.trial.size == 0 || size > p.trial.size) {
+		p.trial.end, p.trial.size = r.End, size
+	}
+}
+
+// resent notes that r is sent again, so that its acknowledgement proves nothing about the first packet.
+func (p *pathMTU) resent(c *Conn, r seq.Range, now tick.Time) {
+	if p.trial.size > 0 && r.End.Add(-1).Less(p.trial.end) && p.trial.end.LessEq(r.End) {
+		p.trial.size = 0
+	}
+	if p.probe.on && p.probe.r.Overlaps(r) {
+		p.probe.on = false
+		p.failed = p.probe.size
+		p.next = now.Add(mtuProbeAgain)
+		c.n.MTUProbesLost++
+	}
+}
+
+// acked takes what an acknowledgement says about sizes, and about an ICMP message that waits.
+func (p *pathMTU) acked(c *Conn, now tick.Time) {
+	if p.trial.size > 0 && p.trial.end.LessEq(c.una) {
+		p.proven, p.trial.size = max(p.proven, p.trial.size), 0
+	}
+	if p.probe.on && p.probe.r.End.LessEq(c.una) {
+		p.probe.on = false
+		c.n.MTURaised++
+		c.setMTU(p.probe.size, now)
+		p.proven = max(p.proven, p.probe.size)
+	}
+	if p.claim.mtu != 0 {
+		p.weigh(c, now, false)
+	}
+}
+
+// weigh decides about the waiting claim: refuted once the quoted segment is acknowledged; true when it is the very one that is
+// missing, or when a timeout finds it still unacknowledged (RFC 5927, 7.2).
+func (p *pathMTU) weigh(c *Conn, now tick.Time, timeout bool) {
+	switch {
+	case p.claim.quoted.Less(c.una):
+		p.claim.mtu = 0
+		c.n.PTBIgnored++
+	case p.claim.quoted == c.una || timeout:
+		c.n.PTBAccepted++
+		c.setMTU(p.claim.mtu, now)
+	}
+}
+
+// timeout is a retransmission timeout: a waiting claim is confirmed, and a path where full-sized segments vanish is a black hole.
+// Each lower size gets as many timeouts as the first one before it is blamed too: one that is lost for another reason, or that the
+// peer's layer above refuses once, says nothing about the path.
+func (p *pathMTU) timeout(c *Conn, now tick.Time) {
+	if p.claim.mtu != 0 {
+		p.weigh(c, now, true)
+		return
+	}
+	head, ok := c.tx.Head()
+	b := c.tx.Backoff()
+	if b < p.blamed {
+		p.blamed = 0
+	}
+	if !c.cfg.ProbeMTU || !ok {
+		return
+	}
+	need := blackHoleAfter
+	if c.packet(head.Len()) <= p.proven {
+		need = blackHoleProven
+	}
+	if b-p.blamed < need {
+		return
+	}
+	size := min(c.packet(head.Len()), p.mtu) // what vanished
+	if lower := p.below(c, size); lower < size {
+		c.n.BlackHoles++
+		p.blamed = b
+		p.failed = p.mtu
+		p.next = now.Add(mtuProbeAgain)
+		c.setMTU(lower, now)
+	}
+}
+
+// below is the largest size to fall back to that is smaller than size: Ethernet's, IPv6's least, the floor.
+func (p *pathMTU) below(c *Conn, size int) int {
+	for _, m := range []int{1500, 1280} {
+		if m < size && m >= c.cfg.MinPathMTU {
+			return m
+		}
+	}
+	return c.cfg.MinPathMTU
+}
+
+// target returns the size of a probe to send now, 0 for none: the largest first, then halves of what is left.
+func (p *pathMTU) target(c *Conn, usable int, now tick.Time) int {
+	if !c.cfg.ProbeMTU || p.probe.on || now < p.next || c.fin != finNone {
+		return 0
+	}
+	high := min(c.cfg.MTU, c.peerMSS+c.cfg.headers())
+	size := high
+	if p.failed > 0 {
+		high = min(high, p.failed-1)
+		size = (p.mtu + high + 1) / 2
+	}
+	if high-p.mtu < mtuResolution {
+		p.failed, p.next = 0, now.Add(mtuProbeAgain)
+		return 0
+	}
+	n := size - c.packet(0)
+	if c.tx.State() != 0 || usable < n || c.tx.Permit(now) < n {
+		return 0
+	}
+	return size
+}

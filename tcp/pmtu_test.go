@@ -1,0 +1,161 @@
+package tcp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// TestMTUDrop lets a path of 9000 octets become one of 1500 in mid-transfer.
+func TestMTUDrop(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		icmp bool
+	}{{"ICMP delivered", true}, {"black hole", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := tcp.Config{MTU: 9000, ProbeMTU: true, RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}
+			p := newPipe(t, 5, cfg, cfg)
+			p.b.recvMax = 1 << 18
+			p.exchange(3_000_000, 0)
+			p.icmp = c.icmp
+			p.drop = func(from *host, h *wire.Header, n int) bool {
+				if from == &p.a && p.b.got > 1_000_000 {
+					p.mtu = 1500
+				}
+				return false
+			}
+			p.connect()
+			p.run(10 * tick.Minute)
+			n, i := p.a.c.Counters(), p.a.c.Info(p.now)
+			if i.PathMTU != 1500 || n.SplitRetransmit == 0 {
+				t.Errorf("path MTU %d, %d records cut when sent again; want 1500 and some", i.PathMTU, n.SplitRetransmit)
+			}
+			if c.icmp != (n.PTBAccepted > 0) || c.icmp == (n.BlackHoles > 0) {
+				t.Errorf("accepted %d ICMP messages, found %d black holes", n.PTBAccepted, n.BlackHoles)
+			}
+			t.Logf("%.3f s, %d records cut, %d when sent again, %d ICMP ignored", float64(p.now)/1e9, n.SplitEMSS, n.SplitRetransmit, n.PTBIgnored)
+		})
+	}
+}
+
+// TestBlackHoleSteps: each size that the path MTU falls to gets two timeouts before the next lower one is tried, although what is
+// sent again is still the record of the first size.
+func TestBlackHoleSteps(t *testing.T) {
+	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
+	p.open(mss(8960))
+	p.src.sizes = []int{8960}
+	p.want("P. 1+8960 ack 1")
+	var got []int
+	for range 7 {
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+		p.out()
+		got = append(got, p.c.EMSS())
+	}
+	want := []int{8960, 1460, 1460, 1240, 1240, 512, 512}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("EMSS after each timeout: %v, want %v", got, want)
+	}
+}
+
+// TestBlackHoleSmall: what vanishes is larger than the path takes, although smaller than the first size to fall back to.
+func TestBlackHoleSmall(t *testing.T) {
+	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
+	p.open(mss(8960))
+	p.src.sizes = []int{1400}
+	p.want("P. 1+1400 ack 1")
+	for range 2 {
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+		p.out()
+	}
+	if e := p.c.EMSS(); e != 1240 {
+		t.Errorf("EMSS %d after two timeouts of 1400 octets, want 1240", e)
+	}
+}
+
+// TestMTUProbe lets the search find a path MTU that nobody told, without cutting a record.
+func TestMTUProbe(t *testing.T) {
+	for _, mtu := range []int{9000, 4470} {
+		cfg := tcp.Config{MTU: 9000, PathMTU: 1500, ProbeMTU: true, RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}
+		p := newPipe(t, 6, cfg, cfg)
+		p.b.recvMax = 1 << 18
+		p.mtu = mtu
+		p.a.noShut = true
+		p.exchange(1000, 0)
+		p.connect()
+		end := p.now.Add(20 * tick.Minute)
+		for feed := p.now; p.now < end; {
+			if feed <= p.now {
+				more := make([]byte, 60_000)
+				p.a.data, p.b.want = append(p.a.data, more...), append(p.b.want, more...)
+				feed = feed.Add(5 * tick.Second)
+				p.app(&p.a)
+				p.poll(&p.a)
+			}
+			if !p.step() || p.now > feed {
+				p.now = max(p.now, feed)
+			}
+		}
+		n, i := p.a.c.Counters(), p.a.c.Info(p.now)
+		if i.PathMTU > mtu || i.PathMTU < mtu-1500 || n.SplitRetransmit+n.SplitEMSS+n.SplitWindow != 0 {
+			t.Errorf("path of %d: found %d; %d probes, %d lost; records cut: %d %d %d", mtu, i.PathMTU, n.MTUProbes, n.MTUProbesLost, n.SplitRetransmit, n.SplitEMSS, n.SplitWindow)
+		}
+	}
+}
+
+// TestForgedPTB sends packet too big messages that are none to a connection that makes progress (RFC 5927, 7).
+func TestForgedPTB(t *testing.T) {
+	cfg := tcp.Config{RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}
+	p := newPipe(t, 7, cfg, cfg)
+	p.exchange(1_000_000, 0)
+	p.connect()
+	for i := 0; i < 200_000 && p.step(); i++ {
+		if p.b.got < 50_000 { // before anything got through there is nothing to hold against a claim
+			continue
+		}
+		una, nxt := p.a.c.SndUna(), p.a.c.SndNxt()
+		switch i % 3 {
+		case 0:
+			p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 600, Seq: nxt.Add(i)}, p.now)
+		case 1:
+			p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 600, Seq: una.Add(-1 - i)}, p.now)
+		case 2:
+			// Not a segment's first octet: a blind attacker hits one in 1448.
+			start, _ := p.a.c.DataStart()
+			if n := nxt.Diff(una); n > 2 && una.Add(1+i%(n-1)).Diff(start)%1448 != 0 {
+				p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 600, Seq: una.Add(1 + i%(n-1))}, p.now)
+			}
+		}
+	}
+	if n, i := p.a.c.Counters(), p.a.c.Info(p.now); i.PathMTU != 1500 || n.PTBAccepted != 0 {
+		t.Errorf("path MTU %d after forged messages; %d accepted, %d ignored", i.PathMTU, n.PTBAccepted, n.PTBIgnored)
+	}
+}
+
+// TestPTBFloor: nothing lowers the path MTU below the floor.
+func TestPTBFloor(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		p := newPipe(t, 8, tcp.Config{IPv6: v6}, tcp.Config{IPv6: v6})
+		p.a.noShut, p.b.noShut = true, true
+		p.exchange(1000, 0)
+		p.connect()
+		for p.a.c.State() != tcp.Established && p.step() {
+		}
+		p.a.data = make([]byte, 5000)
+		p.app(&p.a)
+		p.poll(&p.a)
+		p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 68, Seq: p.a.c.SndUna()}, p.now)
+		want := 552
+		if v6 {
+			want = 1280
+		}
+		if got := p.a.c.Info(p.now).PathMTU; got != want {
+			t.Errorf("IPv6 %v: path MTU %d, want %d", v6, got, want)
+		}
+	}
+}

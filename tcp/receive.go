@@ -1,0 +1,151 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// inputText offers the new octets of s inside the window and notes its FIN (RFC 9293, 3.10.7.4, sixth to eighth).
+func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
+	c.now.open = true
+	c.now.ecr, c.now.hasEcr = s.Opt.TSEcr, s.Opt.Present&wire.HasTS != 0 && s.Opt.TSEcr != 0
+	if s.Flags&(wire.SYN|wire.FIN) != 0 || s.Len > 0 {
+		c.ecn.textArrived(c)
+	}
+	if !c.state.receives() {
+		return
+	}
+	if s.Flags&wire.URG != 0 {
+		c.inputURG(s)
+	}
+	text := seq.Of(s.Start(), s.Len)
+	if s.Len > 0 {
+		if c.refuseText(text, now) {
+			return
+		}
+		c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))
+		c.offer(text, o)
+	}
+	if s.Flags&wire.FIN != 0 && (c.held.empty() || c.held.end().LessEq(text.End)) {
+		c.finSeen, c.finSeq = true, text.End
+		c.now.ack = true
+	}
+}
+
+// refuseText resets a connection that nobody reads any more when new octets come (RFC 9293, 3.6.1).
+func (c *Conn) refuseText(text seq.Range, now tick.Time) bool {
+	if !c.detached || text.End.LessEq(c.rcvNxt) {
+		return false
+	}
+	c.n.RefusedText++
+	c.endWithReset(CauseAborted)
+	return true
+}
+
+// offer fills in o, and notes what came twice.
+func (c *Conn) offer(text seq.Range, o *Offer) {
+	k := &c.now
+	k.text = true
+	k.holes = !c.held.empty()
+	if c.finSeen && c.finSeq.Less(text.End) {
+		c.finSeen = false // octets beyond that FIN: it was not the peer's, or this segment is not
+	}
+	if text.Start.Less(c.rcvNxt) {
+		k.dup = c.before(text)
+	} else {
+		k.dup, _ = c.held.duplicate(text)
+	}
+	c.n.DupOctets += uint64(k.dup.Len())
+	fresh := text.Clip(seq.Range{Start: c.rcvNxt, End: c.edge})
+	if fresh.Len()+max(0, c.rcvNxt.Diff(text.Start)) < text.Len() {
+		c.n.WindowTrimmed++
+		k.ack = true
+	}
+	if fresh.Empty() {
+		return
+	}
+	if c.held.empty() {
+		o.R[0], o.N = fresh, 1
+	} else if c.held.gaps(fresh, c.rcvNxt, c.cfg.MaxHoles, o) {
+		c.n.HolesRefused++
+		k.ack = true
+	}
+	k.offered = o.N > 0
+}
+
+// Keep records that the layer above placed or holds the octets of r, part of the last Offer. What is not kept before
+// Finish counts as never received.
+func (c *Conn) Keep(r seq.Range) {
+	k := &c.now
+	if !k.open || !k.offered {
+		return
+	}
+	r = r.Clip(seq.Range{Start: k.left, End: c.edge})
+	if r.Empty() {
+		return
+	}
+	k.kept = true
+	c.n.OctetsIn += uint64(r.Len())
+	if r.Start == k.left {
+		k.left = r.End
+		return
+	}
+	c.n.OutOfOrder++
+	c.held.add(r)
+}
+
+// Finish moves RCV.NXT over what was kept, processes the FIN and decides about the acknowledgement. It must follow every Input.
+func (c *Conn) Finish(now tick.Time) {
+	k := &c.now
+	if !k.open {
+		return
+	}
+	k.open = false
+	old := c.rcvNxt
+	if k.left != old || !c.held.empty() {
+		c.rcvNxt = c.held.take(k.left)
+	}
+	if c.rcvNxt != old {
+		c.events |= Received
+		c.auto.received(c, now)
+	}
+	if c.finSeen && c.rcvNxt == c.finSeq && c.state.receives() {
+		c.peerFIN(now)
+	}
+	c.ackPolicy(old, now)
+	c.ecn.finish()
+}
+
+// peerFIN is the eighth check: RCV.NXT reached the peer's FIN.
+func (c *Conn) peerFIN(now tick.Time) {
+	c.finSeen = false
+	c.rcvNxt++
+	c.edge = seq.Max(c.edge, c.rcvNxt)
+	c.events |= PeerClosed
+	c.now.ack = true
+	switch c.state {
+	case Established:
+		c.state = CloseWait
+	case FinWait1:
+		c.state = Closing
+	case FinWait2:
+		c.timeWait(now)
+	}
+}
+
+// timeWait enters TIME-WAIT.
+func (c *Conn) timeWait(now tick.Time) {
+	c.state = TimeWait
+	c.timer.stop()
+	c.timer.wait = now.Add(c.cfg.TimeWait)
+}
+
+// inputURG follows RFC 6093: the octets stay in the stream, the layer above only learns that there are some.
+func (c *Conn) inputURG(s *Segment) {
+	up := s.Seq.Add(int(s.Urgent))
+	if !c.urgent || c.rcvUp.Less(up) {
+		c.rcvUp, c.urgent = up, true
+		c.events |= Urgent
+	}
+}

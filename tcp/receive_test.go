@@ -1,0 +1,410 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// noQuick delays acknowledgements from the start.
+var noQuick = tcp.Config{QuickAcks: -1}
+
+func TestDelayedAck(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000))
+	p.in(fA, 1, 1, 1000)
+	p.want()
+	p.wait(40 * tick.Millisecond)
+	p.want(". 1 ack 1001")
+	p.in(fA, 1001, 1, 1000) // every second full-sized segment at once
+	p.in(fA, 2001, 1, 1000)
+	p.want(". 1 ack 3001")
+	p.in(fA, 3001, 1, 1000)
+	p.src.sizes = []int{10} // or with octets
+	p.want("P. 1+10 ack 4001")
+	p.pass(tick.Second / 10)
+	p.want()
+}
+
+// TestAcksInBatch: processing a batch before Poll still gives one acknowledgement for two segments, unless configured.
+func TestAcksInBatch(t *testing.T) {
+	for _, c := range []struct {
+		stretch int
+		want    []string
+	}{
+		{0, []string{". 1 ack 2001", ". 1 ack 4001", ". 1 ack 6001", ". 1 ack 8001"}},
+		{4, []string{". 1 ack 4001", ". 1 ack 8001"}},
+		{64, []string{". 1 ack 8001"}},
+	} {
+		p := newPeer(t, tcp.Config{QuickAcks: -1, StretchAck: c.stretch})
+		p.open(mss(1000))
+		for i := range 8 {
+			p.in(fA, 1+1000*i, 1, 1000)
+		}
+		p.want(c.want...)
+	}
+}
+
+// TestAckNeverGoesBack: a duplicate and a hole that closed were owed when octets left with the newest acknowledgement; what
+// follows them must not acknowledge less.
+func TestAckNeverGoesBack(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000), sackOK())
+	p.in(fA, 1, 1, 100)
+	p.in(fA, 1, 1, 100)
+	p.in(fA, 201, 1, 100)
+	p.in(fA, 101, 1, 100)
+	p.src.sizes = []int{10}
+	p.want("P. 1+10 ack 301", ". 11 ack 301 1:101")
+}
+
+func TestQuickAcks(t *testing.T) {
+	p := newPeer(t, tcp.Config{QuickAcks: 2})
+	p.open(mss(1000))
+	p.in(fA, 1, 1, 100)
+	p.want(". 1 ack 101")
+	p.in(fA, 101, 1, 100)
+	p.want(". 1 ack 201")
+	p.in(fA, 201, 1, 100)
+	p.want()
+	p.c.AckNow()
+	p.want(". 1 ack 301")
+}
+
+// TestSACKOrder: RFC 2018, 4: the block of the newest segment first, then the others, newest first.
+func TestSACKOrder(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000), sackOK())
+	p.in(fA, 201, 1, 100)
+	p.want(". 1 ack 1 201:301")
+	p.in(fA, 601, 1, 100)
+	p.want(". 1 ack 1 601:701 201:301")
+	p.in(fA, 401, 1, 100)
+	p.want(". 1 ack 1 401:501 601:701 201:301")
+	p.in(fA, 801, 1, 100)
+	p.want(". 1 ack 1 801:901 401:501 601:701 201:301")
+	p.in(fA, 1001, 1, 100) // five pieces: the oldest goes without
+	p.want(". 1 ack 1 1001:1101 801:901 401:501 601:701")
+	p.in(fA, 301, 1, 100) // joins two
+	p.want(". 1 ack 1 201:501 1001:1101 801:901 601:701")
+	p.in(fA, 1, 1, 200) // closes the first gap
+	p.want(". 1 ack 501 1001:1101 801:901 601:701")
+	p.in(fA, 501, 1, 700)
+	p.want(". 1 ack 1201 601:701") // covers everything; the first octets that came twice are told (RFC 2883)
+}
+
+// TestSACKThreeWithTimestamps: three blocks fit beside timestamps.
+func TestSACKThreeWithTimestamps(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000), sackOK(), ts(1, 0))
+	for i := range 4 {
+		p.in(fA, 201+200*i, 1, 100, ts(1, 0))
+	}
+	lines := p.out()
+	if got := lines[len(lines)-1]; got != ". 1 ack 1 801:901 601:701 401:501" {
+		t.Errorf("last acknowledgement %q", got)
+	}
+}
+
+// The examples of RFC 2883, section 4, with 500 octets for 500.
+func TestDSACK(t *testing.T) {
+	// 4.1.1: a segment that was acknowledged comes again.
+	p := newPeer(t, noQuick)
+	p.open(mss(1000), sackOK())
+	p.in(fA, 1, 1, 500)
+	p.in(fA, 501, 1, 500)
+	p.out()
+	p.in(fA, 1, 1, 500)
+	p.want(". 1 ack 1001 1:501")
+	// 4.1.2: out of order, and then a duplicate of an octet below the gap.
+	p.in(fA, 1501, 1, 500)
+	p.in(fA, 1, 1, 500)
+	p.want(". 1 ack 1001 1501:2001", ". 1 ack 1001 1:501 1501:2001")
+	// 4.1.3: a duplicate of octets beyond the gap: its block follows.
+	p.in(fA, 2501, 1, 500)
+	p.in(fA, 2001, 1, 500)
+	p.out()
+	p.in(fA, 2001, 1, 500)
+	p.want(". 1 ack 1001 2001:2501 1501:3001")
+	// 4.2.1: a segment that is partly a duplicate below RCV.NXT.
+	p.in(fA, 501, 1, 700)
+	p.want(". 1 ack 1201 501:1001 1501:3001")
+	// 4.2.3: partly a duplicate beyond the gap.
+	p.in(fA, 1401, 1, 200)
+	p.want(". 1 ack 1201 1501:1601 1401:3001")
+}
+
+// TestNoSACK: without SACK each segment beyond a gap gives a duplicate acknowledgement.
+func TestNoSACK(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000))
+	for i := range 3 {
+		p.in(fA, 1001+1000*i, 1, 1000)
+	}
+	p.want(". 1 ack 1", ". 1 ack 1", ". 1 ack 1")
+}
+
+// TestSACKNotOnFullSegments: blocks never take room from a record; the acknowledgement goes alone.
+func TestSACKNotOnFullSegments(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000), sackOK())
+	p.in(fA, 101, 1, 100)
+	p.src.sizes = []int{1000, 100}
+	p.want(". 1+1000 ack 1", "P. 1001+100 ack 1 101:201")
+	p.in(fA, 301, 1, 100)
+	p.src.sizes = []int{1000}
+	p.want("P. 1101+1000 ack 1", ". 2101 ack 1 301:401 101:201")
+}
+
+// TestNeverKept: octets that the layer above does not keep were never received: no acknowledgement, and offered again.
+func TestNeverKept(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), sackOK())
+	p.keep = false
+	if o := p.in(fA, 1, 1, 100); o.N != 1 {
+		t.Fatalf("offer %+v", o)
+	}
+	p.in(fA, 201, 1, 100)
+	p.want()
+	p.keep = true
+	if o := p.in(fA, 1, 1, 100); o.N != 1 || o.R[0].Len() != 100 {
+		t.Fatalf("second offer %+v", o)
+	}
+	p.want(". 1 ack 101")
+	// A kept prefix.
+	s := tcp.Segment{Len: 100}
+	s.Flags, s.Seq, s.Ack, s.Window = fA, irs.Add(101), iss.Add(1), 0xffff
+	o := p.c.Input(&s, p.now)
+	p.c.Keep(seq.Of(o.R[0].Start, 30))
+	p.c.Finish(p.now)
+	p.want(". 1 ack 131")
+}
+
+// TestOfferOnlyNew: every octet is offered once, whatever the cuts; ranges lie in the window, in order.
+func TestOfferOnlyNew(t *testing.T) {
+	p := newPeer(t, tcp.Config{RcvSpace: 1000})
+	p.open(mss(1000), sackOK())
+	rel := func(o tcp.Offer) (r [][2]int) {
+		for _, x := range o.R[:o.N] {
+			r = append(r, [2]int{x.Start.Diff(irs), x.End.Diff(irs)})
+		}
+		return r
+	}
+	check := func(o tcp.Offer, want ...[2]int) {
+		t.Helper()
+		got := rel(o)
+		if len(got) != len(want) {
+			t.Fatalf("offer %v, want %v", got, want)
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Fatalf("offer %v, want %v", got, want)
+			}
+		}
+	}
+	check(p.in(fA, 101, 1, 100), [2]int{101, 201})
+	check(p.in(fA, 301, 1, 100), [2]int{301, 401})
+	check(p.in(fA, 51, 1, 400), [2]int{51, 101}, [2]int{201, 301}, [2]int{401, 451})
+	check(p.in(fA, 101, 1, 300))
+	check(p.in(fA, 901, 1, 500), [2]int{901, 1001}) // trimmed to the window
+	check(p.in(fA, 1, 1, 2000), [2]int{1, 51}, [2]int{451, 901})
+	check(p.in(fA, 1, 1, 2000))
+}
+
+// TestManyGapsInOneSegment: more gaps than an Offer holds are left for a retransmission, not lost.
+func TestManyGapsInOneSegment(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), sackOK())
+	for i := range 10 {
+		p.in(fA, 101+200*i, 1, 100)
+	}
+	if o := p.in(fA, 1, 1, 2100); o.N != tcp.MaxOffer {
+		t.Fatalf("%d ranges", o.N)
+	}
+	for i := 0; p.c.RcvNxt() != irs.Add(2101); i++ {
+		if p.in(fA, 1, 1, 2100); i > 3 {
+			t.Fatalf("RCV.NXT is stuck at %d", p.c.RcvNxt().Diff(irs))
+		}
+	}
+}
+
+// TestHolesLimit: beyond the limit a new piece is refused, what touches a piece or RCV.NXT is not.
+func TestHolesLimit(t *testing.T) {
+	p := newPeer(t, tcp.Config{MaxHoles: 4})
+	p.open(mss(1000), sackOK())
+	for i := range 4 {
+		p.in(fA, 101+200*i, 1, 100)
+	}
+	if o := p.in(fA, 2001, 1, 100); o.N != 0 {
+		t.Errorf("a fifth piece is offered: %+v", o)
+	}
+	if o := p.in(fA, 801, 1, 50); o.N != 1 {
+		t.Error("octets adjacent to a piece are refused")
+	}
+	if o := p.in(fA, 1, 1, 50); o.N != 1 {
+		t.Error("octets at RCV.NXT are refused")
+	}
+	if n := p.c.Counters().HolesRefused; n != 1 {
+		t.Errorf("%d refused", n)
+	}
+}
+
+func TestWindowEdge(t *testing.T) {
+	p := newPeer(t, tcp.Config{RcvSpace: 3000, RcvSpaceMax: 1 << 20, QuickAcks: -1})
+	p.c.Connect(p.now)
+	p.out()
+	p.in(fSA, 0, 1, 0, mss(1000), ws(3))
+	right := irs.Add(1)
+	last := func() (ack seq.Num, edge seq.Num) {
+		t.Helper()
+		var o tcp.Out
+		n := 0
+		for p.c.Poll(p.now, nil, &o) {
+			n++
+			e := o.Ack.Add(int(o.Window) << p.c.Info(p.now).RcvWScale)
+			if e.Less(right) {
+				t.Fatalf("right edge moves left: %d to %d", right.Diff(irs), e.Diff(irs))
+			}
+			right = e
+			ack, edge = o.Ack, e
+		}
+		if n == 0 {
+			t.Fatal("nothing sent")
+		}
+		return ack, edge
+	}
+	if s := p.c.Info(p.now).RcvWScale; s != 5 {
+		t.Fatalf("window scale %d for 1 MiB, want 5", s)
+	}
+	last()
+	// The reader reads nothing: the window closes, the edge stays (rounded up to the scale's unit).
+	at := 1
+	for _, n := range []int{999, 1000, 601, 399} {
+		p.in(fA, at, 1, n)
+		at += n
+		p.c.AckNow()
+		last()
+	}
+	if w := p.c.Info(p.now).RcvWnd; w > 4*32 { // rounding up may give a unit for each acknowledgement
+		t.Errorf("%d octets of window are left", w)
+	}
+	// A small advance is not told, a segment's worth is, at once.
+	p.c.SetRcvSpace(100, p.now)
+	p.want()
+	p.c.SetRcvSpace(2000, p.now)
+	if _, e := last(); e.Diff(p.c.RcvNxt()) < 1900 {
+		t.Errorf("window %d after the reader made room for 2000", e.Diff(p.c.RcvNxt()))
+	}
+	// Less room than announced does not move the edge.
+	p.c.SetRcvSpace(10, p.now)
+	p.in(fA, at, 1, 1)
+	p.c.AckNow()
+	last()
+}
+
+// TestBeyondWindow: octets beyond the edge are trimmed and answered.
+// TestSmallSpace: the layer above never has half of RcvSpaceMax, nor room for a segment. A window that it closed opens all the same.
+func TestSmallSpace(t *testing.T) {
+	p := newPeer(t, tcp.Config{QuickAcks: -1, MTU: 9000, RcvSpace: 16384, RcvSpaceMax: 16384})
+	p.open(mss(8960))
+	p.c.SetRcvSpace(4000, p.now)
+	p.in(fA, 1, 1, 8000)
+	p.in(fA, 8001, 1, 8000)
+	p.c.SetRcvSpace(0, p.now)
+	p.out()
+	p.in(fA, 16001, 1, 384)
+	p.out()
+	p.c.SetRcvSpace(4000, p.now)
+	p.want(". 1 ack 16385")
+}
+
+func TestBeyondWindow(t *testing.T) {
+	p := newPeer(t, tcp.Config{RcvSpace: 1000, QuickAcks: -1})
+	p.open(mss(1000))
+	if o := p.in(fA, 1, 1, 1500); o.N != 1 || o.R[0].Len() != 1000 {
+		t.Fatalf("offer %+v", o)
+	}
+	p.want(". 1 ack 1001")
+	// Window zero: octets are refused, their ACK counts, the answer comes (a zero-window probe).
+	p.src.sizes = []int{100}
+	p.want("P. 1+100 ack 1001")
+	if o := p.in(fA, 1001, 101, 1); o.N != 0 {
+		t.Fatalf("offer %+v at window 0", o)
+	}
+	p.want(". 101 ack 1001")
+	if p.c.SndUna() != iss.Add(101) {
+		t.Error("the ACK of a zero-window probe is not processed")
+	}
+	// Keepalive and zero-length probes left of the window.
+	p.in(fA, 1000, 101, 0)
+	p.want(". 101 ack 1001")
+	p.pass(tick.Second)
+	p.in(fA, 1000, 101, 1)
+	p.want(". 101 ack 1001")
+}
+
+func TestUrgent(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000))
+	o := p.in(fA|wire.URG, 1, 1, 10, func(s *tcp.Segment) { s.Urgent = 5 })
+	if o.N != 1 || o.R[0].Len() != 10 {
+		t.Errorf("urgent octets do not stay in the stream: %+v", o)
+	}
+	if p.c.Events()&tcp.Urgent == 0 {
+		t.Error("no Urgent event")
+	}
+}
+
+func TestTimestamps(t *testing.T) {
+	p := newPeer(t, tcp.Config{QuickAcks: -1, TSOffset: 5})
+	p.open(mss(1000), ts(100, 0))
+	ecr := func() uint32 {
+		t.Helper()
+		var o tcp.Out
+		p.c.AckNow()
+		if !p.c.Poll(p.now, nil, &o) || !o.Opt.Present.Has(wire.HasTS) || o.Opt.TSVal != uint32(p.now/1e6)+5 {
+			t.Fatalf("no timestamp of 1 ms clock: %v", &o.Header)
+		}
+		return o.Opt.TSEcr
+	}
+	// RFC 7323, 4.3: with delayed acknowledgements the earliest unacknowledged segment's is echoed.
+	p.in(fA, 1, 1, 100, ts(101, 0))
+	p.in(fA, 101, 1, 100, ts(102, 0))
+	if e := ecr(); e != 101 {
+		t.Errorf("echo %d, want 101", e)
+	}
+	// Beyond a gap: the one from before it; then the one that closes it.
+	p.in(fA, 301, 1, 100, ts(103, 0))
+	var o tcp.Out
+	p.c.Poll(p.now, nil, &o)
+	if o.Opt.TSEcr != 102 && o.Opt.TSEcr != 101 {
+		t.Errorf("echo %d beyond a gap", o.Opt.TSEcr)
+	}
+	p.in(fA, 201, 1, 100, ts(104, 0))
+	p.c.Poll(p.now, nil, &o)
+	if o.Opt.TSEcr != 104 {
+		t.Errorf("echo %d after the gap closed, want 104", o.Opt.TSEcr)
+	}
+	// PAWS: older is dropped and answered; RST is exempt.
+	if of := p.in(fA, 401, 1, 100, ts(50, 0)); of.N != 0 {
+		t.Error("an old duplicate is offered")
+	}
+	if n := p.c.Counters().PAWSDrops; n != 1 {
+		t.Errorf("%d PAWS drops", n)
+	}
+	// Without the option: dropped.
+	if of := p.in(fA, 401, 1, 100); of.N != 0 {
+		t.Error("a segment without timestamps is offered")
+	}
+	// After 24 days TS.Recent is not valid any more.
+	p.out()
+	p.now = p.now.Add(25 * 24 * 60 * tick.Minute)
+	if of := p.in(fA, 401, 1, 100, ts(50, 0)); of.N != 1 {
+		t.Error("PAWS outlives 24 days of idleness")
+	}
+	p.in(fR, 501, 0, 0, ts(1, 0))
+	p.cause(tcp.CauseReset)
+}

@@ -1,0 +1,94 @@
+package tcp
+
+import (
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/wire"
+)
+
+// ECN is the two ECN bits of an IP header (RFC 3168, 5).
+type ECN uint8
+
+const (
+	NotECT ECN = 0
+	ECT1   ECN = 1
+	ECT0   ECN = 2
+	CE     ECN = 3
+)
+
+// Tuple names a connection as this host sees it. It is comparable.
+type Tuple struct {
+	Local, Remote         ip.Addr
+	LocalPort, RemotePort uint16
+}
+
+// Segment is a segment that arrived: checksum verified, payload elsewhere.
+type Segment struct {
+	wire.Header
+	Len int // payload octets
+	ECN ECN
+}
+
+// Start returns the sequence number of the first payload octet.
+func (s *Segment) Start() seq.Num {
+	if s.Flags&wire.SYN != 0 {
+		return s.Seq + 1
+	}
+	return s.Seq
+}
+
+// size is SEG.LEN: payload, SYN and FIN.
+func (s *Segment) size() int {
+	n := s.Len
+	if s.Flags&wire.SYN != 0 {
+		n++
+	}
+	if s.Flags&wire.FIN != 0 {
+		n++
+	}
+	return n
+}
+
+// Offer is the octets of one segment that the layer above has never kept, inside the window, in order. The octets of
+// R[i] lie R[i].Start.Diff(segment.Start()) into the payload.
+type Offer struct {
+	N int
+	R [MaxOffer]seq.Range
+}
+
+// Out is a segment to transmit. The octets of Payload follow the header; empty for control segments.
+type Out struct {
+	wire.Header
+	Payload    seq.Range
+	ECN        ECN  // for the IP header
+	Retransmit bool // sent before
+	Probe      bool // a path MTU probe: the payload is larger than EMSS
+}
+
+// Source is where new octets come from. The octets that Next returned occupy the sequence numbers from SndNxt on, and
+// stay available until SndUna passed them.
+type Source interface {
+	// Next freezes the next segment, at most room octets of whole records, and returns its length. more says that
+	// octets are left. n = 0 with more = true: the next record needs more room than that; n = 0 alone: nothing to send.
+	// A record that no segment can hold may be returned with n > room when room is EMSS: Conn cuts it and counts that.
+	Next(room int) (n int, more bool)
+}
+
+// ResetReply makes the answer to a segment that belongs to no connection (RFC 9293, 3.10.7.1); false: no answer.
+func ResetReply(s *Segment, out *Out) bool {
+	if s.Flags&wire.RST != 0 {
+		return false
+	}
+	*out = Out{Header: wire.Header{SrcPort: s.DstPort, DstPort: s.SrcPort, Flags: wire.RST}}
+	if s.Flags&wire.ACK != 0 {
+		out.Seq = s.Ack
+	} else {
+		out.Flags |= wire.ACK
+		out.Ack = s.Seq.Add(s.size())
+	}
+	out.Payload = seq.Of(out.Seq, 0)
+	if s.Opt.Present&wire.HasTS != 0 { // RFC 7323, 5.2
+		out.Opt.Present, out.Opt.TSEcr = wire.HasTS, s.Opt.TSVal
+	}
+	return true
+}

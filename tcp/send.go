@@ -1,0 +1,269 @@
+package tcp
+
+import (
+	"xwarp/tcp/loss"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN, octets sent again,
+// new octets, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
+func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
+	if c.reply.due {
+		c.pollReset(now, out)
+		return true
+	}
+	switch {
+	case c.state == Closed:
+		return false
+	case c.state <= SynReceived:
+		return c.pollSYN(now, out) || c.state == SynReceived && c.pollAck(now, out)
+	case c.state.sends() && c.pollData(now, src, out):
+		return true
+	}
+	return c.pollProbe(now, out) || c.pollAck(now, out)
+}
+
+// pollData emits octets: first what loss recovery wants again, then new ones.
+func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
+	for {
+		if tx, ok := c.tx.Retransmit(now); ok {
+			c.resend(tx, now, out)
+			return true
+		}
+		if c.fin >= finSent || c.tx.Permit(now) == 0 {
+			return false
+		}
+		if n, fin, more := c.fresh(now, src); n > 0 || fin {
+			c.sendNew(n, fin, more, now, out)
+			if more && !fin {
+				c.growProbe(src, now, out)
+			}
+			return true
+		}
+		if !c.tx.NoNewData(now) {
+			return false
+		}
+	}
+}
+
+// resend emits a record again, with its boundaries. Only when EMSS fell below its length it is cut.
+func (c *Conn) resend(tx loss.Tx, now tick.Time, out *Out) {
+	r := tx.Range
+	text := r
+	fin := tx.Kind == loss.FIN
+	if fin {
+		text.End--
+	}
+	if text.Len() > c.emss {
+		r = seq.Of(r.Start, c.emss)
+		text, fin = r, false
+		c.n.SplitRetransmit++
+	}
+	c.segment(out, text, fin, now)
+	out.Flags |= wire.PSH
+	out.Retransmit = true
+	c.pmtu.resent(c, r, now)
+	c.tx.Retransmitted(r, now)
+}
+
+// fresh returns the length of the next new segment, and whether FIN goes with it.
+func (c *Conn) fresh(now tick.Time, src Source) (n int, fin, more bool) {
+	usable := c.right.Diff(c.nxt)
+	room := max(0, min(c.emss, usable))
+	if c.nxt.Less(c.frozen) {
+		n, more = c.cut(c.frozen.Diff(c.nxt), usable, now), true
+		c.more = true
+		return n, false, more
+	}
+	if src != nil {
+		n, more = src.Next(room)
+	}
+	if n == 0 && more && room < c.emss && c.mayForce(usable) {
+		n, more = src.Next(c.emss)
+	}
+	c.more = more
+	switch {
+	case n > room:
+		c.frozen = c.nxt.Add(n)
+		return c.cut(n, usable, now), false, true
+	case n == 0 && more:
+		if room < c.emss {
+			c.windowBlocks(now)
+		}
+		return 0, false, more
+	}
+	if c.fin == finQueued && !more {
+		if usable > n {
+			fin = true
+		} else if n == 0 {
+			c.windowBlocks(now)
+		}
+	}
+	return n, fin, more
+}
+
+// cut returns how much of a frozen record of n octets may leave now: all of it, or a part when no segment can hold it (EMSS
+// fell) or the peer's window never will. Both are counted; otherwise the record waits.
+func (c *Conn) cut(n, usable int, now tick.Time) int {
+	room := max(0, min(c.emss, usable))
+	switch {
+	case n <= room:
+		return n
+	case room == c.emss:
+		c.n.SplitEMSS++
+		return room
+	case c.mayForce(usable) && (!c.records || c.maxWnd < min(n, c.emss)):
+		c.n.SplitWindow++
+		return room
+	}
+	c.windowBlocks(now)
+	return 0
+}
+
+// mayForce reports whether a window of usable octets, less than a segment, is to be filled all the same: (3) and (4) of RFC
+// 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a segment.
+func (c *Conn) mayForce(usable int) bool {
+	if usable <= 0 || c.una != c.nxt {
+		return false
+	}
+	if c.records && c.maxWnd >= c.emss {
+		return false
+	}
+	return usable >= c.maxWnd/2 || c.timer.override
+}
+
+// windowBlocks notes that octets wait for the peer's window. With nothing in flight only a probe finds out about a lost
+// window update.
+func (c *Conn) windowBlocks(now tick.Time) {
+	c.shut = true
+	if c.una == c.nxt && c.timer.persist == tick.Never {
+		c.timer.persist = now.Add(c.persistAfter())
+		if c.timer.zeroSince == tick.Never {
+			c.timer.zeroSince = now
+		}
+	}
+}
+
+func (c *Conn) persistAfter() tick.Duration {
+	d := max(c.tx.RTO(), persistMin) << min(c.timer.persistN, 10)
+	return min(d, c.cfg.PersistMax)
+}
+
+// expirePersist sends a probe; it goes on for ever while the peer answers.
+func (c *Conn) expirePersist(now tick.Time) {
+	t := &c.timer
+	t.persistN++
+	t.probe, t.override = true, true
+	t.persist = now.Add(c.persistAfter())
+}
+
+// sendNew emits n new octets, and FIN.
+func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
+	text := seq.Of(c.nxt, n)
+	c.segment(out, text, fin, now)
+	c.pmtu.sent(c, text, n)
+	kind := loss.Data
+	r := text
+	if fin {
+		kind = loss.FIN
+		r.End++
+		c.fin = finSent
+	}
+	if !more && n > 0 {
+		out.Flags |= wire.PSH
+	}
+	c.ecn.newData(out)
+	c.tx.Sent(r, kind, !more, now)
+	c.nxt = r.End
+	c.frozen = seq.Max(c.frozen, c.nxt)
+	c.n.OctetsOut += uint64(n)
+	c.timer.sent()
+}
+
+// segment starts a segment with octets. SACK blocks go along when they fit without cutting a record; else their
+// acknowledgement stays owed.
+func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
+	f := wire.ACK
+	if fin {
+		f |= wire.FIN
+	}
+	c.header(out, f, text.Start, c.rcvNxt, now)
+	out.Payload = text
+	dup := c.owesDuplicate()
+	fits := text.Len()+wire.SACKLen(min(3, len(c.held.v))) <= c.emss
+	switch {
+	case c.held.empty() && !dup:
+		c.ackedAll()
+	case c.sackOK && fits && !dup:
+		c.putSACK(out, seq.Range{}, c.rcvNxt)
+		c.ackedAll()
+	default:
+		c.keepOwed()
+	}
+	c.ecn.segment(out)
+}
+
+// owesDuplicate reports whether a duplicate is to be told (RFC 2883).
+func (c *Conn) owesDuplicate() bool {
+	for i := range c.nOwed {
+		if !c.owed[i].dup.Empty() {
+			return true
+		}
+	}
+	return false
+}
+
+// keepOwed drops the acknowledgements that a segment with octets has made needless: all but those that say something by SACK
+// blocks, or by being a duplicate acknowledgement to a peer without SACK. What stays acknowledges no less than that segment did.
+func (c *Conn) keepOwed() {
+	n := 0
+	for _, o := range c.owed[:c.nOwed] {
+		if o.sack && (o.ack == c.rcvNxt || !o.dup.Empty()) {
+			o.ack = c.rcvNxt
+			c.owed[n] = o
+			n++
+		}
+	}
+	c.nOwed = n
+	c.timer.delack = tick.Never
+	c.ackedTo = c.rcvNxt
+}
+
+// growProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to it, each with its own
+// place in the retransmission queue: when the probe is lost they are sent again one by one, whole (RFC 4821, 7.4).
+func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
+	if c.nxt != c.frozen || c.events&EMSSChanged != 0 {
+		return
+	}
+	size := c.pmtu.target(c, c.right.Diff(c.nxt), now)
+	if size == 0 {
+		return
+	}
+	start := out.Payload.Start
+	room := size - c.packet(out.Payload.Len())
+	for range maxProbeRecords {
+		n, more := src.Next(min(room, c.emss))
+		if n == 0 || n > room {
+			c.frozen = c.nxt.Add(n)
+			break
+		}
+		r := seq.Of(c.nxt, n)
+		c.tx.Sent(r, loss.Data, !more, now)
+		c.nxt, c.frozen = r.End, r.End
+		c.n.OctetsOut += uint64(n)
+		room -= n
+		if !more {
+			break
+		}
+	}
+	if out.Payload.End == c.nxt {
+		return
+	}
+	out.Payload.End = c.nxt
+	out.Probe = true
+	c.pmtu.probe = mtuProbe{on: true, r: seq.Range{Start: start, End: c.nxt}, size: c.packet(out.Payload.Len())}
+	c.pmtu.trial.size = 0
+	c.n.MTUProbes++
+}

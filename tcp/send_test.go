@@ -1,0 +1,463 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/cc"
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+func TestSYNRetransmission(t *testing.T) {
+	p := newPeer(t, tcp.Config{SYNRetries: 3})
+	p.c.Connect(p.now)
+	p.want("S 0")
+	for _, d := range []tick.Duration{tick.Second, 2 * tick.Second, 4 * tick.Second} {
+		p.wait(d)
+		p.want("S 0")
+	}
+	p.wait(8 * tick.Second)
+	p.want()
+	p.cause(tcp.CauseTimeout)
+}
+
+func TestRefused(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.c.Connect(p.now)
+	p.want("S 0")
+	p.in(fRA, 0, 1, 0)
+	p.want()
+	p.cause(tcp.CauseRefused)
+}
+
+// TestEMSS: min(peer's MSS, path) less the options that every segment carries.
+func TestEMSS(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  tcp.Config
+		opts []opt
+		want int
+	}{
+		{"none announced", tcp.Config{}, nil, 536},
+		{"none announced, IPv6", tcp.Config{IPv6: true}, nil, 1220},
+		{"Ethernet", tcp.Config{}, []opt{mss(1460)}, 1460},
+		{"with timestamps", tcp.Config{}, []opt{mss(1460), ts(1, 0)}, 1448},
+		{"IPv6 with timestamps", tcp.Config{IPv6: true}, []opt{mss(1440), ts(1, 0)}, 1428},
+		{"jumbo here, not there", tcp.Config{MTU: 9000}, []opt{mss(1460)}, 1460},
+		{"jumbo there, not here", tcp.Config{}, []opt{mss(8960)}, 1460},
+		{"a path below both", tcp.Config{MTU: 9000, PathMTU: 4000}, []opt{mss(8960), ts(1, 0)}, 3948},
+		{"an MSS of one", tcp.Config{}, []opt{mss(1)}, 48},
+	} {
+		p := newPeer(t, c.cfg)
+		p.open(c.opts...)
+		if got := p.c.EMSS(); got != c.want {
+			t.Errorf("%s: EMSS %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// TestWindowNeverExceeded: octets stay within the peer's window, unscaled in the SYN, scaled later.
+func TestWindowNeverExceeded(t *testing.T) {
+	p := newPeer(t, tcp.Config{RcvSpaceMax: 1 << 20})
+	p.open(mss(1000), ws(2), win(2500))
+	p.src.sizes = []int{1000, 1000, 1000, 1000, 1000}
+	p.want(". 1+1000 ack 1", ". 1001+1000 ack 1")
+	p.in(fA, 1, 2001, 0, win(750)) // 3000
+	p.want(". 2001+1000 ack 1", ". 3001+1000 ack 1", "P. 4001+1000 ack 1")
+}
+
+// TestZeroWindow: a probe without octets left of the window, with back-off, for ever while answered; then octets flow.
+func TestZeroWindow(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(1000))
+	p.src.sizes = []int{1000, 1000}
+	p.want(". 1+1000 ack 1")
+	p.in(fA, 1, 1001, 0, win(0))
+	p.want()
+	last := tick.Duration(0)
+	for i := range 30 {
+		d := p.c.Deadline().Sub(p.now)
+		if d < last || d > tick.Minute || i > 10 && d != tick.Minute {
+			t.Fatalf("probe %d after %d ms, the one before after %d ms", i, d/tick.Millisecond, last/tick.Millisecond)
+		}
+		last = d
+		p.wait(d)
+		p.want(". 1000 ack 1")
+		p.in(fA, 1, 1001, 0, win(0))
+		p.want()
+	}
+	if p.c.Info(p.now).Probes == 0 {
+		t.Error("no probes counted")
+	}
+	p.c.Events()
+	p.in(fA, 1, 1001, 0, win(1000))
+	if p.c.Events()&tcp.WindowOpen == 0 {
+		t.Error("no WindowOpen event")
+	}
+	p.want("P. 1001+1000 ack 1")
+	p.in(fA, 1, 2001, 0, win(1000))
+	if p.c.Deadline() != tick.Never {
+		t.Errorf("a timer is left: %d", p.c.Deadline())
+	}
+}
+
+// TestZeroWindowGivenUp: an answered peer lives unless ZeroWindowTimeout says otherwise; a silent one is timed out.
+func TestZeroWindowGivenUp(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		cfg    tcp.Config
+		answer bool
+		least  tick.Duration
+	}{
+		{"reaped", tcp.Config{ZeroWindowTimeout: 90 * tick.Second}, true, 90 * tick.Second},
+		{"silent", tcp.Config{UserTimeout: 100 * tick.Second}, false, 100 * tick.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPeer(t, c.cfg)
+			p.open(mss(1000), win(1000))
+			p.src.sizes = []int{1000, 1000}
+			p.out()
+			p.in(fA, 1, 1001, 0, win(0))
+			start := p.now
+			for p.out(); p.c.State() == tcp.Established; p.out() {
+				p.now = p.c.Deadline()
+				p.c.Expire(p.now)
+				if c.answer && p.c.State() == tcp.Established {
+					p.in(fA, 1, 1001, 0, win(0))
+				}
+				if p.now > start.Add(200*tick.Second) {
+					t.Fatal("lives on")
+				}
+			}
+			if d := p.now.Sub(start); d < c.least || d > c.least+tick.Second {
+				t.Errorf("ended after %d s", d/tick.Second)
+			}
+			p.cause(tcp.CauseTimeout)
+		})
+	}
+}
+
+// TestRecordsWait: a record that does not fit the window waits, whole.
+func TestRecordsWait(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(2000))
+	p.c.SetRecords(true)
+	p.src.sizes = []int{800, 800, 800, 800}
+	p.want(". 1+800 ack 1", ". 801+800 ack 1")
+	p.in(fA, 1, 1601, 0, win(500))
+	p.want()
+	p.pass(10 * tick.Second)
+	for _, l := range p.out() {
+		if l != ". 1600 ack 1" {
+			t.Errorf("sent %q", l)
+		}
+	}
+	p.in(fA, 1, 1601, 0, win(1600))
+	p.want(". 1601+800 ack 1", "P. 2401+800 ack 1")
+	if n := p.c.Counters(); n.SplitWindow+n.SplitEMSS+n.SplitRetransmit != 0 {
+		t.Errorf("records were cut: %+v", n)
+	}
+}
+
+// hugeRecords is a Source that returns records larger than room when room is all a segment has.
+type hugeRecords struct {
+	queue
+	emss int
+}
+
+func (h *hugeRecords) Next(room int) (int, bool) {
+	if len(h.sizes) > 0 && h.sizes[0] > room && room >= h.emss {
+		n := h.sizes[0]
+		h.sizes = h.sizes[1:]
+		return n, len(h.sizes) > 0
+	}
+	return h.queue.Next(room)
+}
+
+// TestTinyWindowPeer: a peer whose window never held a record gets it in parts, counted.
+func TestTinyWindowPeer(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(300))
+	p.c.SetRecords(true)
+	p.src.sizes = []int{700, 100}
+	p.want(". 1+300 ack 1")
+	p.in(fA, 1, 301, 0, win(300))
+	p.want(". 301+300 ack 1")
+	p.in(fA, 1, 601, 0, win(300))
+	p.want(". 601+100 ack 1", "P. 701+100 ack 1")
+	if n := p.c.Counters().SplitWindow; n != 2 {
+		t.Errorf("%d cuts counted, want 2", n)
+	}
+}
+
+// TestStreamTinyWindow: a byte stream fills half the largest window, or what there is after the override time.
+func TestStreamTinyWindow(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(2000))
+	p.src = queue{sizes: []int{10_000}, split: true}
+	p.want(". 1+1000 ack 1", ". 1001+1000 ack 1")
+	p.in(fA, 1, 2001, 0, win(500))
+	p.out()
+	p.in(fA, 1, p.c.SndNxt().Diff(iss), 0, win(500))
+	if p.c.SndNxt().Diff(iss) < 2501 {
+		t.Errorf("SND.NXT %d", p.c.SndNxt().Diff(iss))
+	}
+}
+
+// TestEMSSFell: records frozen for a larger EMSS leave in parts, counted, new and again.
+func TestEMSSFell(t *testing.T) {
+	p := newPeer(t, tcp.Config{MTU: 9000})
+	p.open(mss(4000))
+	p.c.SetRecords(true)
+	p.src.sizes = []int{4000}
+	p.want("P. 1+4000 ack 1")
+	h := &hugeRecords{emss: 1460}
+	h.sizes = []int{4000}
+	p.c.PathMTU(1500, p.now)
+	if p.c.EMSS() != 1460 || p.c.Events()&tcp.EMSSChanged == 0 {
+		t.Fatalf("EMSS %d", p.c.EMSS())
+	}
+	// The record in flight is lost by what loss recovery knows, and goes again in parts.
+	var got []int
+	var out tcp.Out
+	for p.c.Poll(p.now, h, &out) {
+		got = append(got, out.Payload.Len())
+		if out.Payload.Len() > 1460 {
+			t.Fatalf("%d octets in a segment of 1460", out.Payload.Len())
+		}
+	}
+	p.in(fA, 1, 4001, 0)
+	for p.c.Poll(p.now, h, &out) {
+		got = append(got, out.Payload.Len())
+	}
+	p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)
+	for p.c.Poll(p.now, h, &out) {
+		got = append(got, out.Payload.Len())
+	}
+	sum := 0
+	for _, n := range got {
+		sum += n
+	}
+	n := p.c.Counters()
+	if sum < 8000 || n.SplitRetransmit == 0 || n.SplitEMSS == 0 || p.c.SndNxt() != iss.Add(8001) {
+		t.Errorf("segments %v, SND.NXT %d, cut %d when sent again and %d before", got, p.c.SndNxt().Diff(iss), n.SplitRetransmit, n.SplitEMSS)
+	}
+}
+
+func TestKeepalive(t *testing.T) {
+	p := newPeer(t, tcp.Config{KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 3})
+	p.open()
+	p.wait(10 * tick.Second)
+	p.want(". 0 ack 1")
+	p.in(fA, 1, 1, 0)
+	p.wait(10 * tick.Second)
+	for range 3 {
+		p.want(". 0 ack 1")
+		p.wait(tick.Second)
+	}
+	p.want("R. 1 ack 1")
+	p.cause(tcp.CauseKeepalive)
+}
+
+func TestUserTimeout(t *testing.T) {
+	p := newPeer(t, tcp.Config{UserTimeout: 10 * tick.Second})
+	p.open(mss(1000))
+	p.src.sizes = []int{1000}
+	start := p.now
+	for p.c.State() == tcp.Established {
+		p.out()
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+	}
+	if d := p.now.Sub(start); d < 10*tick.Second || d > 13*tick.Second {
+		t.Errorf("ended after %d ms", d/tick.Millisecond)
+	}
+	p.cause(tcp.CauseTimeout)
+	if l := p.out(); len(l) != 1 || l[0][:2] != "R." {
+		t.Errorf("sent %q", l)
+	}
+}
+
+func TestResetReply(t *testing.T) {
+	var out tcp.Out
+	if tcp.ResetReply(&tcp.Segment{Header: wire.Header{Flags: fR}}, &out) || tcp.ResetReply(&tcp.Segment{Header: wire.Header{Flags: fRA}}, &out) {
+		t.Error("RST answered with RST")
+	}
+	s := &tcp.Segment{Header: wire.Header{SrcPort: 1, DstPort: 2, Seq: 100, Ack: 200, Flags: fA}, Len: 10}
+	if !tcp.ResetReply(s, &out) || out.Flags != fR || out.Seq != 200 || out.SrcPort != 2 || out.DstPort != 1 {
+		t.Errorf("ACK: %v", &out.Header)
+	}
+	s.Flags = fS | fF
+	if !tcp.ResetReply(s, &out) || out.Flags != fRA || out.Seq != 0 || out.Ack != 112 {
+		t.Errorf("SYN-FIN with 10 octets: %v", &out.Header)
+	}
+}
+
+// echo runs the handshake with ECN bits and returns the flags of what the connection sends.
+func flagsOf(p *peer) (f []wire.Flags, e []tcp.ECN) {
+	var o tcp.Out
+	for p.c.Poll(p.now, &p.src, &o) {
+		f = append(f, o.Flags)
+		e = append(e, o.ECN)
+	}
+	return f, e
+}
+
+func flags(f wire.Flags) opt { return func(s *tcp.Segment) { s.Flags |= f } }
+
+func TestECNClassic(t *testing.T) {
+	const setup = wire.ECE | wire.CWR
+	p := newPeer(t, tcp.Config{ECN: tcp.ECNClassic, QuickAcks: -1})
+	p.c.Connect(p.now)
+	if f, e := flagsOf(p); f[0] != fS|setup || e[0] != tcp.NotECT {
+		t.Fatalf("SYN %v ECN %d", f, e)
+	}
+	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.ECE))
+	flagsOf(p)
+	p.src.sizes = []int{1000, 1000, 1000}
+	if f, e := flagsOf(p); len(f) != 3 || e[0] != tcp.ECT0 || f[0]&setup != 0 {
+		t.Fatalf("%v %v", f, e)
+	}
+	// A mark is echoed until CWR (RFC 3168, 6.1.3).
+	p.in(fA, 1, 1, 100, ecnIP(tcp.CE))
+	if f, _ := flagsOf(p); len(f) != 1 || f[0] != fA|wire.ECE {
+		t.Fatalf("after CE: %v", f)
+	}
+	p.in(fA, 101, 1, 1000, ecnIP(tcp.ECT0))
+	p.in(fA, 1101, 1, 1000, ecnIP(tcp.ECT0))
+	if f, _ := flagsOf(p); f[0] != fA|wire.ECE {
+		t.Fatalf("before CWR: %v", f)
+	}
+	p.in(fA, 2101, 1, 1000, ecnIP(tcp.ECT0), flags(wire.CWR))
+	p.in(fA, 3101, 1, 1000, ecnIP(tcp.ECT0))
+	if f, _ := flagsOf(p); f[0] != fA {
+		t.Fatalf("after CWR: %v", f)
+	}
+	// ECE from the peer reduces once and is answered with CWR on new octets.
+	p.in(fA, 4101, 1001, 0, flags(wire.ECE))
+	p.in(fA, 4101, 2001, 0, flags(wire.ECE))
+	p.in(fA, 4101, 3001, 0, flags(wire.ECE))
+	p.src.sizes = []int{1000, 1000}
+	if f, _ := flagsOf(p); f[0]&wire.CWR == 0 || f[1]&wire.CWR != 0 {
+		t.Fatalf("CWR: %v", f)
+	}
+	if n := p.c.Info(p.now).Loss.Counters.ECNReductions; n != 1 {
+		t.Errorf("%d reductions", n)
+	}
+}
+
+func TestECNNotGranted(t *testing.T) {
+	for _, c := range []struct {
+		mode tcp.ECNMode
+		got  wire.Flags
+		want tcp.ECNMode
+	}{
+		{tcp.ECNOff, wire.ECE, tcp.ECNOff},
+		{tcp.ECNPassive, wire.ECE, tcp.ECNOff}, // not asked for
+		{tcp.ECNClassic, 0, tcp.ECNOff},
+		{tcp.ECNClassic, wire.ECE | wire.CWR, tcp.ECNOff}, // reflected by a broken peer
+		{tcp.ECNClassic, wire.ECE, tcp.ECNClassic},
+		{tcp.ECNAccurate, 0, tcp.ECNOff},
+		{tcp.ECNAccurate, wire.ECE, tcp.ECNClassic},
+		{tcp.ECNAccurate, wire.ECE | wire.AE, tcp.ECNClassic},
+		{tcp.ECNAccurate, wire.ECE | wire.CWR | wire.AE, tcp.ECNOff},
+		{tcp.ECNAccurate, wire.CWR, tcp.ECNAccurate},
+		{tcp.ECNAccurate, wire.CWR | wire.ECE, tcp.ECNAccurate},
+		{tcp.ECNAccurate, wire.AE, tcp.ECNAccurate},
+		{tcp.ECNAccurate, wire.AE | wire.CWR, tcp.ECNAccurate},
+	} {
+		p := newPeer(t, tcp.Config{ECN: c.mode})
+		p.c.Connect(p.now)
+		p.out()
+		p.in(fSA, 0, 1, 0, flags(c.got))
+		if got := p.c.Info(p.now).ECN; got != c.want {
+			t.Errorf("asked for %d, SYN-ACK %v: negotiated %d, want %d", c.mode, c.got, got, c.want)
+		}
+	}
+}
+
+// TestDCTCPEcho: ECE says exactly which segments were marked (RFC 8257, 3.2).
+func TestDCTCPEcho(t *testing.T) {
+	p := newPeer(t, tcp.Config{ECN: tcp.ECNClassic, QuickAcks: -1, Loss: loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}})
+	p.c.Connect(p.now)
+	p.out()
+	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.ECE))
+	p.out()
+	p.in(fA, 1, 1, 1000, ecnIP(tcp.ECT0))
+	p.in(fA, 1001, 1, 1000, ecnIP(tcp.CE)) // marks begin: what came before is acknowledged unmarked
+	p.in(fA, 2001, 1, 1000, ecnIP(tcp.CE))
+	p.in(fA, 3001, 1, 1000, ecnIP(tcp.ECT0)) // and end
+	var o tcp.Out
+	marked := map[int]bool{}
+	last := 1
+	for p.c.Poll(p.now, nil, &o) {
+		for a := last; a < o.Ack.Diff(irs); a += 1000 {
+			marked[a] = o.Flags&wire.ECE != 0
+		}
+		last = o.Ack.Diff(irs)
+	}
+	if marked[1] || !marked[1001] || !marked[2001] || marked[3001] || last < 3001 {
+		t.Errorf("marked %v up to %d", marked, last)
+	}
+}
+
+// TestAccECN: the counters of RFC 9768 in both directions.
+func TestAccECN(t *testing.T) {
+	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1})
+	ace := func(f wire.Flags) int {
+		n := 0
+		for i, b := range []wire.Flags{wire.ECE, wire.CWR, wire.AE} {
+			if f&b != 0 {
+				n |= 1 << i
+			}
+		}
+		return n
+	}
+	p.c.Connect(p.now)
+	if f, _ := flagsOf(p); ace(f[0]) != 7 {
+		t.Fatalf("SYN %v", f)
+	}
+	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.CWR), ecnIP(tcp.ECT0)) // our SYN was not ECT; the SYN-ACK is ECT(0)
+	var o tcp.Out
+	p.c.Poll(p.now, nil, &o)
+	if ace(o.Flags) != 4 {
+		t.Errorf("the handshake's ACK says %d, want 4 (table 3)", ace(o.Flags))
+	}
+	p.in(fA, 1, 1, 100, ecnIP(tcp.CE))
+	p.c.Poll(p.now, nil, &o)
+	if ace(o.Flags) != 6 || !o.Opt.Present.Has(wire.HasAccECN0) || o.Opt.AccECN != [3]uint32{1, 100, 1} {
+		t.Errorf("after one marked packet: ACE %d, %v", ace(o.Flags), &o.Opt)
+	}
+	for i := range 3 {
+		p.in(fA, 101+100*i, 1, 100, ecnIP(tcp.CE))
+	}
+	for p.c.Poll(p.now, nil, &o) {
+	}
+	if ace(o.Flags) != (5+4)%8 {
+		t.Errorf("after four marked packets: ACE %d", ace(o.Flags))
+	}
+	// The option goes only on pure acknowledgements, segments with octets keep EMSS.
+	p.src.sizes = []int{1000, 1000, 1000, 1000}
+	for p.c.Poll(p.now, &p.src, &o) {
+		if o.Payload.Len() > 0 && o.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) != 0 {
+			t.Errorf("option on octets: %v", &o.Header)
+		}
+		if o.Payload.Len() > 0 && o.ECN != tcp.ECT0 {
+			t.Errorf("octets with IP bits %d", o.ECN)
+		}
+	}
+	// Feedback: two packets marked, by the field alone.
+	p.in(fA, 401, 2001, 0, flags(wire.AE|wire.CWR|wire.ECE)) // 7 = 5 + 2
+	if n := p.c.Counters().CEOctetsOut; n != 2000 {
+		t.Errorf("%d octets reported as marked, want 2000", n)
+	}
+	p.in(fA, 401, 4001, 0, flags(wire.AE|wire.CWR|wire.ECE), func(s *tcp.Segment) {
+		s.Opt.Present |= wire.HasAccECN1
+		s.Opt.NAccECN, s.Opt.AccECN = 3, [3]uint32{1, 2500, 1}
+	})
+	if n := p.c.Counters().CEOctetsOut; n != 2500 {
+		t.Errorf("%d octets reported as marked, want 2500: the option makes the guess exact", n)
+	}
+}

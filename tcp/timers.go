@@ -1,0 +1,219 @@
+package tcp
+
+import (
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// timers are the deadlines of a connection besides loss.Sender's; tick.Never when not running.
+type timers struct {
+	syn       tick.Time // retransmit the SYN
+	synRTO    tick.Duration
+	synFirst  tick.Time // when it left first
+	synTries  int       // how often it left
+	synDue    bool
+	delack    tick.Time
+	persist   tick.Time
+	persistN  int       // probes since the window last said something else
+	probe     bool      // send one
+	override  bool      // a small window has been waited for long enough
+	zeroSince tick.Time // the window is zero since then
+	keep      tick.Time
+	keepN     int
+	keepDue   bool
+	wait      tick.Time // TIME-WAIT, or FIN-WAIT-2 once detached
+	linger    tick.Time
+	lastHeard tick.Time // last acceptable segment
+}
+
+func (t *timers) init(now tick.Time) {
+	*t = timers{syn: tick.Never, delack: tick.Never, persist: tick.Never, zeroSince: tick.Never, keep: tick.Never,
+		wait: tick.Never, linger: tick.Never, lastHeard: now}
+}
+
+func (t *timers) stop() { t.init(t.lastHeard) }
+
+func (t *timers) startSYN(rto tick.Duration, now tick.Time) {
+	t.synRTO, t.synTries, t.synDue = rto, 0, true
+	t.syn = now.Add(rto)
+}
+
+// restartSYN is for the SYN-ACK after a simultaneous open.
+func (t *timers) restartSYN(rto tick.Duration) { t.synRTO, t.synDue = rto, true }
+
+func (t *timers) acceptSYN(sentAt tick.Time, tries int) {
+	t.synFirst, t.synTries = sentAt, tries
+}
+
+// synSent notes that a SYN leaves and reports whether one left before.
+func (t *timers) synSent(now tick.Time) bool {
+	if t.synTries == 0 {
+		t.synFirst = now
+	}
+	t.synTries++
+	t.syn = now.Add(t.synRTO)
+	return t.synTries > 1
+}
+
+// heard notes an acceptable segment.
+func (t *timers) heard(now tick.Time) {
+	t.lastHeard = now
+	t.keepN = 0
+}
+
+func (t *timers) windowOpen() {
+	t.zeroSince = tick.Never
+	t.persistN, t.probe = 0, false
+}
+
+// sent notes that octets left: what they cause the peer to say makes probes needless.
+func (t *timers) sent() {
+	t.persist, t.probe, t.override, t.keepDue = tick.Never, false, false, false
+}
+
+func (t *timers) windowShut(now tick.Time) {
+	if t.zeroSince == tick.Never {
+		t.zeroSince = now
+	}
+}
+
+// Deadline returns when Expire must be called next, tick.Never for not at all.
+func (c *Conn) Deadline() tick.Time {
+	t := &c.timer
+	if c.state == Closed {
+		return tick.Never
+	}
+	d := min(t.syn, t.delack, t.persist, t.wait, t.linger)
+	if c.state >= Established && c.state != TimeWait {
+		d = min(d, c.tx.Deadline(), c.userDeadline(), c.keepDeadline(), c.zeroDeadline())
+	}
+	return d
+}
+
+// userDeadline is when the user timeout ends the connection (RFC 9293, 3.8.3 R2; RFC 5482). A peer that keeps acknowledging with
+// a zero window is alive (RFC 6429).
+func (c *Conn) userDeadline() tick.Time {
+	if c.cfg.UserTimeout < 0 {
+		return tick.Never
+	}
+	since, stalled := c.tx.StalledSince()
+	if c.timer.zeroSince != tick.Never || !stalled {
+		if !stalled && c.timer.persistN == 0 {
+			return tick.Never
+		}
+		since = max(since, c.timer.lastHeard)
+	}
+	return since.Add(c.cfg.UserTimeout)
+}
+
+// zeroDeadline is when a peer that keeps its window shut is given up (RFC 6429).
+func (c *Conn) zeroDeadline() tick.Time {
+	if c.cfg.ZeroWindowTimeout <= 0 || c.timer.persist == tick.Never {
+		return tick.Never
+	}
+	return c.timer.zeroSince.Add(c.cfg.ZeroWindowTimeout)
+}
+
+func (c *Conn) keepDeadline() tick.Time {
+	if c.cfg.KeepaliveIdle <= 0 || c.una != c.nxt || c.timer.persist != tick.Never {
+		return tick.Never
+	}
+	if c.timer.keepN > 0 {
+		return c.timer.keep
+	}
+	return c.timer.lastHeard.Add(c.cfg.KeepaliveIdle)
+}
+
+// Expire runs every timer that is due at now; Poll afterwards.
+func (c *Conn) Expire(now tick.Time) {
+	t := &c.timer
+	if c.state == Closed {
+		return
+	}
+	if t.linger <= now {
+		c.Abort(now)
+		return
+	}
+	if t.wait <= now {
+		c.expireWait()
+		return
+	}
+	if t.syn <= now && !c.expireSYN(now) {
+		return
+	}
+	if t.delack <= now {
+		c.n.DelayedAcks++
+		c.AckNow()
+	}
+	if c.state < Established || c.state == TimeWait {
+		return
+	}
+	if c.userDeadline() <= now || c.zeroDeadline() <= now {
+		c.endWithReset(CauseTimeout)
+		return
+	}
+	if c.tx.Deadline() <= now && c.tx.Expire(now)&loss.ExpiredRTO != 0 {
+		c.pmtu.timeout(c, now)
+	}
+	if t.persist <= now {
+		c.expirePersist(now)
+	}
+	if c.keepDeadline() <= now {
+		c.expireKeepalive(now)
+	}
+}
+
+func (c *Conn) expireWait() {
+	if c.state == TimeWait {
+		c.end(CauseClosed)
+	} else {
+		c.endWithReset(CauseOrphan)
+	}
+}
+
+// expireSYN backs off and sends again, or gives up; it reports whether the connection goes on.
+func (c *Conn) expireSYN(now tick.Time) bool {
+	t := &c.timer
+	if t.synTries > c.cfg.SYNRetries {
+		why := CauseTimeout
+		if c.soft != 0 {
+			why = CauseUnreachable
+		}
+		c.end(why)
+		return false
+	}
+	t.synRTO = min(2*t.synRTO, tick.Minute)
+	t.syn = now.Add(t.synRTO)
+	t.synDue = true
+	return true
+}
+
+func (c *Conn) expireKeepalive(now tick.Time) {
+	t := &c.timer
+	if t.keepN >= c.cfg.KeepaliveProbes {
+		c.endWithReset(CauseKeepalive)
+		return
+	}
+	t.keepN++
+	t.keepDue = true
+	t.keep = now.Add(c.cfg.KeepaliveInterval)
+}
+
+// pollProbe emits a keepalive or zero-window probe: a segment without octets just left of the window, which the peer must
+// answer. A probe with an octet of new data, as RFC 9293, 3.8.6.1 has it, would cut a record for ever.
+func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
+	t := &c.timer
+	if !t.probe && !t.keepDue {
+		return false
+	}
+	if t.probe {
+		c.n.WindowProbes++
+	} else {
+		c.n.KeepaliveProbes++
+	}
+	t.probe, t.keepDue = false, false
+	c.header(out, wire.ACK, c.una-1, c.rcvNxt, now)
+	c.ackedAll()
+	return true
+}

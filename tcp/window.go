@@ -1,0 +1,123 @@
+package tcp
+
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// header starts a segment: everything but payload and SACK.
+func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
+	*out = Out{Header: wire.Header{SrcPort: c.ports.local, DstPort: c.ports.remote, Seq: at, Flags: f},
+		Payload: seq.Range{Start: at, End: at}}
+	if f&wire.ACK != 0 {
+		out.Ack = ack
+		out.Window = c.windowField(f, ack)
+		if c.lastAck.Less(ack) {
+			c.lastAck = ack
+		}
+	} else {
+		out.Window = uint16(min(c.space, 0xffff))
+	}
+	if c.ts.on && f&wire.SYN == 0 {
+		out.Opt.Present, out.Opt.TSVal, out.Opt.TSEcr = wire.HasTS, c.tsval(now), c.ts.recent
+	}
+	c.n.SegsOut++
+}
+
+// windowField is SEG.WND for an acknowledgement of ack. The edge moves only by min(half the space, a segment) (RFC 9293,
+// 3.8.6.2.2), never to the left; scaling rounds a new edge down and one that must stay up.
+func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
+	if f&wire.SYN != 0 {
+		w := min(c.space, 0xffff)
+		c.edge = seq.Max(c.edge, ack.Add(w))
+		return uint16(w)
+	}
+	s := c.rcvScale
+	if c.worthOpening() {
+		if w := min(c.limit.Diff(ack)>>s, 0xffff) << s; c.edge.Less(ack.Add(w)) {
+			c.edge = ack.Add(w)
+		}
+	}
+	w := min((c.edge.Diff(ack)+1<<s-1)>>s, 0xffff)
+	c.edge = seq.Max(c.edge, ack.Add(w<<s))
+	return uint16(w)
+}
+
+// worthOpening reports whether the window may grow by enough to tell the peer. Half is of the whole buffer, not of what is free in
+// it: else every octet that is read would open a full one. It is of what the layer above really has when that is less than
+// RcvSpaceMax: else a window that closed would never open again.
+func (c *Conn) worthOpening() bool {
+	grow := c.limit.Diff(c.edge)
+	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.most/2, c.rcvMSS)
+}
+
+// SetRcvSpace says that the layer above can hold n octets beyond RcvNxt. As RCV.NXT advances the space shrinks by itself until
+// the next call. A window that opens a lot, or from zero, is told to the peer at once, else with the next segment.
+func (c *Conn) SetRcvSpace(n int, now tick.Time) {
+	c.space = min(max(n, 0), 0xffff<<c.rcvScale)
+	if c.state < SynReceived {
+		return
+	}
+	c.limit, c.most = c.rcvNxt.Add(c.space), max(c.most, c.space)
+	if !c.state.receives() || !c.worthOpening() {
+		return
+	}
+	if left := c.edge.Diff(c.rcvNxt); left < c.rcvMSS || c.space >= 2*left {
+		c.owe(seq.Range{}, false)
+		c.n.WindowUpdates++
+	}
+}
+
+// clampSpace is for a window scale that the handshake denied: more cannot be announced.
+func (c *Conn) clampSpace() {
+	c.space = min(c.space, 0xffff<<c.rcvScale)
+	c.limit = c.rcvNxt.Add(c.space)
+}
+
+// receiveFrom sets the receive sequence space from the peer's SYN.
+func (c *Conn) receiveFrom(irs seq.Num) {
+	c.irs, c.rcvNxt = irs, irs+1
+	c.lastAck, c.ackedTo = c.rcvNxt, c.rcvNxt
+	c.limit = c.rcvNxt.Add(c.space)
+	c.edge = c.rcvNxt.Add(min(c.space, 0xffff))
+	c.now.left = c.rcvNxt
+	c.rcvMSS = min(c.cfg.MSS, c.defaultMSS())
+}
+
+// window is SND.WND as s announces it.
+func (c *Conn) window(s *Segment) int {
+	if s.Flags&wire.SYN != 0 {
+		return int(s.Window)
+	}
+	return int(s.Window) << c.wscale
+}
+
+// windowUpdate follows the peer's window (RFC 9293, 3.10.7.4, fifth) and reports whether it differs.
+func (c *Conn) windowUpdate(s *Segment, now tick.Time) (changed bool) {
+	if !(c.wl1.Less(s.Seq) || c.wl1 == s.Seq && c.wl2.LessEq(s.Ack)) {
+		return false
+	}
+	w := c.window(s)
+	right := s.Ack.Add(w)
+	changed = right != c.right
+	if right.Less(c.right) {
+		c.n.WindowShrunk++
+	}
+	c.wl1, c.wl2 = s.Seq, s.Ack
+	c.maxWnd = max(c.maxWnd, w)
+	c.right = right
+	if c.shut && c.nxt.Less(right) {
+		c.shut = false
+		c.events |= WindowOpen
+	}
+	if w > 0 {
+		c.timer.windowOpen()
+	} else {
+		c.timer.windowShut(now)
+	}
+	return changed
+}
+
+// window of acceptance in octets.
+func (c *Conn) rcvWnd() int { return max(0, c.edge.Diff(c.rcvNxt)) }
