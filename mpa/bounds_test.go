@@ -1,0 +1,168 @@
+package mpa
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+
+	"xwarp/mpa/ulp"
+	"xwarp/tcp/seq"
+)
+
+// TestRefusedOutOfOrder checks that an FPDU which the sink cannot place early is held and placed in its turn.
+func TestRefusedOutOfOrder(t *testing.T) {
+	g := newRig(t, Framing{Markers: true, CRC: true}, 700, 900, 800)
+	g.sink.refuse = func(u []byte, inOrder bool) *ulp.Error {
+		if u[0] == 2 && !inOrder {
+			return ulp.Newf(ulp.DDP, 2, 2, "no buffer")
+		}
+		return nil
+	}
+	g.offer(g.borders[1], g.borders[3])
+	if s := g.r.Stats(); len(g.sink.placed) != 1 || s.HeldWhole != 1 || s.HeldOctets != g.borders[2]-g.borders[1] {
+		t.Fatalf("%d placed, %+v", len(g.sink.placed), s)
+	}
+	g.offer(0, g.borders[1])
+	g.advance(len(g.stream))
+	if len(g.sink.delivered) != 3 || !g.sink.order[2] || g.sink.placed[2][0] != 2 || g.r.Stats().HeldOctets != 0 {
+		t.Errorf("delivered %d, order %v, %+v", len(g.sink.delivered), g.sink.order, g.r.Stats())
+	}
+	// In order the refusal is final, and nothing is delivered from there on.
+	g.init(ReceiverConfig{})
+	g.sink.refuse = func(u []byte, inOrder bool) *ulp.Error {
+		if u[0] == 2 {
+			return ulp.Newf(ulp.DDP, 1, 0, "no such STag")
+		}
+		return nil
+	}
+	g.offer(g.borders[1], g.borders[3])
+	g.offer(0, g.borders[1])
+	err := g.advance(len(g.stream))
+	if err == nil || err.Layer != ulp.DDP || len(g.sink.delivered) != 1 {
+		t.Errorf("%v, %d delivered", err, len(g.sink.delivered))
+	}
+	if e := g.advance(len(g.stream)); e != err || len(g.sink.delivered) != 1 {
+		t.Errorf("after the error: %v, %d delivered", e, len(g.sink.delivered))
+	}
+}
+
+// TestBounds checks each limit: what does not fit is not kept, and the stream still ends well.
+func TestBounds(t *testing.T) {
+	f := Framing{CRC: true}
+	sizes := make([]int, 100)
+	for i := range sizes {
+		sizes[i] = 1000
+	}
+	t.Run("octets of one connection", func(t *testing.T) {
+		g := newRig(t, f, sizes...)
+		g.init(ReceiverConfig{HoldLimit: 16 << 10})
+		kept, err := g.try(g.stream[g.borders[1]:], g.borders[1])
+		if err != nil || kept > 16<<10 || kept < 12<<10 {
+			t.Fatalf("kept %d, %v", kept, err)
+		}
+		if g.r.Space() != 0 || g.r.Stats().LimitDrops != uint64(len(g.stream)-g.borders[1]-kept) {
+			t.Errorf("Space %d, %+v", g.r.Space(), g.r.Stats())
+		}
+	})
+	t.Run("octets of a worker", func(t *testing.T) {
+		pool := NewHoldPool(16<<10, 0)
+		a, b := newRig(t, f, sizes...), newRig(t, f, sizes...)
+		a.init(ReceiverConfig{Pool: pool})
+		b.init(ReceiverConfig{Pool: pool})
+		a.try(a.stream[a.borders[1]:], a.borders[1])
+		if kept, err := b.try(b.stream[b.borders[1]:], b.borders[1]); kept != 0 || err != nil {
+			t.Fatalf("kept %d of a full pool, %v", kept, err)
+		}
+		// In order a part of an FPDU is kept all the same: otherwise nothing would ever move.
+		b.r.trust.on = false
+		b.offer(0, 500)
+		b.offer(500, b.borders[1])
+		if len(b.sink.placed) != 1 {
+			t.Error("no progress with a full pool")
+		}
+		a.r.Release()
+		b.r.Release()
+		if octets, records := pool.InUse(); octets != 0 || records != 0 {
+			t.Errorf("%d octets, %d records in use after Release", octets, records)
+		}
+	})
+	t.Run("records", func(t *testing.T) {
+		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
+		g.init(ReceiverConfig{RecordLimit: 10})
+		kept, err := g.try(g.stream[g.borders[2]:], g.borders[2])
+		if err != nil || kept != g.borders[12]-g.borders[2] || g.r.Stats().Records != 10 {
+			t.Fatalf("kept %d (10 FPDUs are %d), %v", kept, g.borders[12]-g.borders[2], err)
+		}
+		for p := 0; p < len(g.stream); {
+			if p == g.borders[2] {
+				p = g.borders[12]
+			}
+			kept, err := g.try(g.stream[p:min(p+5000, len(g.stream))], p)
+			if p += kept; err != nil || kept == 0 && g.r.Stats().Records == 0 {
+				t.Fatalf("at %d kept %d, %v", p, kept, err)
+			}
+			if p >= g.borders[2] {
+				g.advance(max(p, g.borders[12]))
+			} else {
+				g.advance(p)
+			}
+		}
+		if len(g.sink.delivered) != len(sizes) {
+			t.Errorf("%d delivered", len(g.sink.delivered))
+		}
+	})
+	t.Run("holes", func(t *testing.T) {
+		g := newRig(t, Framing{}, 64000)
+		for i := range maxIslands + 10 {
+			kept, err := g.try([]byte{0}, 10+2*i)
+			if want := map[bool]int{true: 1}[i < maxIslands]; kept != want || err != nil {
+				t.Fatalf("hole %d: kept %d, %v", i, kept, err)
+			}
+		}
+	})
+	t.Run("span", func(t *testing.T) {
+		g := newRig(t, Framing{}, 64000)
+		if kept, _ := g.try([]byte{0}, 1<<30-1<<12); kept != 1 {
+			t.Errorf("within a window: kept %d", kept)
+		}
+		if kept, _ := g.try([]byte{0}, 1<<30+1<<12); kept != 0 {
+			t.Errorf("beyond any window: kept %d", kept)
+		}
+	})
+}
+
+// TestSilentRuns checks that FPDUs without an effect at delivery share a record, and that the others are still delivered.
+func TestSilentRuns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	f := Framing{Markers: true, CRC: true}
+	sink := &quietSink{checkSink{silent: true}}
+	stream, borders, sent := newStream(rng, f, func() int { return 1000 }, 400000)
+	for i := range sent {
+		flags := uint32(noDelivery)
+		if i%50 == 7 {
+			flags = 0
+		}
+		binary.BigEndian.PutUint32(sent[i][4:], flags)
+		copy(stream[borders[i]:], encode(f, borders[i], sent[i]))
+	}
+	sink.sent, sink.placed = sent, make([]bool, len(sent))
+	var r Receiver
+	r.Init(ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0)}, 0, sink)
+	for i := 1; i < len(sent); i++ {
+		b := stream[borders[i]:borders[i+1]]
+		if kept, err := r.Offer(seq.Num(borders[i]), [][]byte{b}, len(b)); kept != len(b) || err != nil {
+			t.Fatal(kept, err)
+		}
+	}
+	if got, want := r.Stats().Records, 2*(len(sent)/50)+3; got > want {
+		t.Errorf("%d records for %d FPDUs, want at most %d", got, len(sent), want)
+	}
+	b := stream[:borders[1]]
+	r.Offer(0, [][]byte{b}, len(b))
+	if err := r.Advance(seq.Num(len(stream))); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.Stats(); len(sink.wrong) > 0 || s.Records != 0 || s.Delivered+s.Silent != uint64(len(sent)) {
+		t.Errorf("%v %+v", sink.wrong, s)
+	}
+}

@@ -1,0 +1,163 @@
+package mpa
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"testing"
+
+	"xwarp/mpa/ulp"
+)
+
+// TestCRC checks a wrong CRC: dropped, healed by the next try, an error after some, an error at once when strict, and nothing
+// when CRCs are off.
+//
+//req:rfc5044-4.1-3 rfc5044-4.4-3 rfc5044-4.4-6 rfc5044-5.2-2 rfc5044-8-2 rfc5044-8-6
+func TestCRC(t *testing.T) {
+	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
+		g := newRig(t, f, 100, 1000, 100)
+		bad := bytes.Clone(g.stream)
+		bad[g.borders[1]+300] ^= 0x10
+		// Packed: the FPDU in front is kept, the rest is not.
+		if kept, err := g.try(bad, 0); kept != g.borders[1] || err != nil {
+			t.Fatalf("kept %d, %v; want %d", kept, err, g.borders[1])
+		}
+		g.advance(g.borders[1])
+		for range maxRepeats - 1 {
+			if kept, err := g.try(bad[g.borders[1]:], g.borders[1]); kept != 0 || err != nil {
+				t.Fatalf("again: kept %d, %v", kept, err)
+			}
+		}
+		g.offer(g.borders[1], g.borders[3])
+		g.advance(g.borders[3])
+		if len(g.sink.delivered) != 3 || g.r.Stats().CRCDrops != maxRepeats {
+			t.Errorf("%d delivered, %+v", len(g.sink.delivered), g.r.Stats())
+		}
+
+		g.init(ReceiverConfig{})
+		var err *ulp.Error
+		tries := 0
+		for ; err == nil && tries < 20; tries++ {
+			_, err = g.try(bad, 0)
+			if tries == 0 {
+				bad, _ = bad[g.borders[1]:], g.advance(g.borders[1])
+				bad = append(g.stream[:g.borders[1]:g.borders[1]], bad...)
+			}
+		}
+		if codeOf(err) != CodeCRC || tries != maxRepeats+1 {
+			t.Errorf("after %d tries: %v", tries, err)
+		}
+		if kept, e := g.try(g.stream[g.borders[1]:], g.borders[1]); kept != 0 || e != err {
+			t.Errorf("after the error: kept %d, %v", kept, e)
+		}
+
+		g.init(ReceiverConfig{Strict: true})
+		kept, err := g.try(bad, 0)
+		if codeOf(err) != CodeCRC || kept != g.borders[1] {
+			t.Errorf("strict: kept %d, %v", kept, err)
+		}
+		// What was right in front of it is still delivered.
+		if e := g.advance(g.borders[1]); e != err || len(g.sink.delivered) != 1 {
+			t.Errorf("strict: %d delivered, %v", len(g.sink.delivered), e)
+		}
+
+		g.f.CRC = false
+		g.init(ReceiverConfig{})
+		if kept, err := g.try(bad, 0); kept != len(bad) || err != nil {
+			t.Errorf("CRC off: kept %d, %v", kept, err)
+		}
+	}
+}
+
+// TestCRCBehind checks that an FPDU with a wrong CRC behind a hole counts as never received.
+func TestCRCBehind(t *testing.T) {
+	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000, 1000)
+	bad := bytes.Clone(g.stream[g.borders[1]:g.borders[2]])
+	bad[700] ^= 1
+	if kept, err := g.try(bad, g.borders[1]); kept != 0 || err != nil {
+		t.Fatalf("kept %d, %v", kept, err)
+	}
+	g.offer(g.borders[1], g.borders[2])
+	if len(g.sink.placed) != 1 || g.r.Stats().OutByMarker != 1 {
+		t.Errorf("%d placed", len(g.sink.placed))
+	}
+}
+
+// TestLongLength flips a bit of a length field so that the FPDU seems to go on in the next segment. An aligned sender is not
+// believed to do that, so the segment is asked for again; without that the stream would be lost.
+func TestLongLength(t *testing.T) {
+	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
+		for _, at := range []int{0, 1} {
+			g := newRig(t, f, 1000, 1000, 1000)
+			bad := bytes.Clone(g.stream[g.borders[at]:g.borders[at+1]])
+			length := int(g.r.lengthAt(int64(g.borders[at]))) - g.borders[at]
+			bad[length] ^= 0x04 // 1000 to 2024
+			if kept, err := g.try(bad, g.borders[at]); kept != 0 || err != nil || g.r.Stats().Suspicious != 1 {
+				t.Fatalf("%+v FPDU %d: kept %d, %v, %+v", f, at, kept, err, g.r.Stats())
+			}
+			for i := range 3 {
+				g.offer(g.borders[i], g.borders[i+1])
+			}
+			g.advance(len(g.stream))
+			if len(g.sink.delivered) != 3 {
+				t.Errorf("%+v FPDU %d: %d delivered", f, at, len(g.sink.delivered))
+			}
+		}
+	}
+}
+
+// TestUnalignedPeer checks that a sender which cuts FPDUs is asked again once and then believed.
+//
+//req:rfc5044-A.4-1
+func TestUnalignedPeer(t *testing.T) {
+	g := newRig(t, Framing{CRC: true}, 5000, 5000, 5000, 5000)
+	if kept, err := g.try(g.stream[:1448], 0); kept != 0 || err != nil {
+		t.Fatalf("kept %d, %v", kept, err)
+	}
+	for p := 0; p < len(g.stream); p += 1448 {
+		q := min(p+1448, len(g.stream))
+		g.offer(p, q)
+		g.advance(q)
+	}
+	if s := g.r.Stats(); len(g.sink.delivered) != 4 || s.Suspicious != 1 || s.Spanning != 4 {
+		t.Errorf("%d delivered, %+v", len(g.sink.delivered), s)
+	}
+}
+
+// TestTwoBitFlips changes two bits that keep the TCP checksum right, in FPDUs of an aligned sender, a million times: the
+// CRC finds them all, wherever they are, and the segment that is sent again heals the stream.
+//
+//req:rfc5044-4.4-6 rfc5041-2.3-5
+func TestTwoBitFlips(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 9))
+	g := newRig(t, Framing{Markers: true, CRC: true})
+	u := make([]byte, 300)
+	for i := range u {
+		u[i] = byte(rng.Uint32())
+	}
+	b := encode(g.f, 0, u)
+	words := len(b) / 2
+	for try := 0; try < 1_000_000; {
+		w1, w2, bit := rng.IntN(words), rng.IntN(words), rng.IntN(16)
+		o1, o2, m := 2*w1+1-bit/8, 2*w2+1-bit/8, byte(1)<<(bit%8)
+		if (b[o1]^b[o2])&m == 0 {
+			continue // the sum would change
+		}
+		try++
+		b[o1] ^= m
+		b[o2] ^= m
+		kept, err := g.try(b, 0)
+		b[o1] ^= m
+		b[o2] ^= m
+		if kept != 0 || err != nil || len(g.sink.placed) != 0 {
+			t.Fatalf("bit %d of words %d and %d: kept %d, %v", bit, w1, w2, kept, err)
+		}
+		if try%1000 == 0 {
+			if kept, err := g.try(b, 0); kept != len(b) || err != nil {
+				t.Fatalf("not healed: kept %d, %v", kept, err)
+			}
+		}
+		if try%2 == 0 { // a new stream before the repeats make an error
+			g.init(ReceiverConfig{Pool: g.r.cfg.Pool})
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package mpa
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"xwarp/mpa/ulp"
+)
+
+// An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four octets is aligned with the start of the
+// stream, so a marker never cuts a word.
+//
+//	 0                   1                   2                   3
+//	+-------------------------------+-------------------------------+
+//	|        ULPDU_Length (2)       |                               |
+//	+-------------------------------+        ULPDU ...              |
+//	|                               +-------------------------------+
+//	|                               |        PAD (0..3, zero)       |
+//	+-------------------------------+-------------------------------+
+//	|        CRC32C (4), least significant octet first              |
+//	+---------------------------------------------------------------+
+//
+// A marker (4.2) is two reserved octets and the FPDU pointer: the octets from the ULPDU_Length field of the FPDU that holds
+// it to the marker, 0 when the marker stands in front of that field.
+
+// castagnoli is the table of CRC32C; the standard library uses the processor's instruction for it.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// crcResidue is the CRC32C of octets that end with their own CRC32C, least significant octet first.
+const crcResidue = 0x48674bc7
+
+// Framing is how FPDUs look in one direction.
+type Framing struct {
+	Markers bool // a marker every 512 octets
+	CRC     bool // the CRC is made and checked; the field is there in any case
+}
+
+// MULPDU returns the largest ULPDU whose FPDU fits room octets (RFC 5044, 4.5), never below MinMULPDU.
+func (f Framing) MULPDU(room int) int { return max(f.mulpdu(room), MinMULPDU) }
+
+// mulpdu is the formula of RFC 5044, 4.5 without the lower bound; it counts the most markers that can fall into room.
+func (f Framing) mulpdu(room int) int {
+	n := room - (lengthLen + crcLen + room%4)
+	if f.Markers {
+		n -= MarkerLen * ((room + MarkerInterval - 1) / MarkerInterval)
+	}
+	return min(n, MaxULPDU)
+}
+
+// Size returns the octets of an FPDU with a ULPDU of n octets that begins off octets after the start of the stream,
+// with all its markers, also one in front.
+func (f Framing) Size(off uint64, n int) int {
+	body := (lengthLen+n+3)&^3 + crcLen
+	if !f.Markers {
+		return body
+	}
+	at := int(off % MarkerInterval)
+	if at == 0 {
+		return body + MarkerLen*markersIn(body)
+	}
+	room := MarkerInterval - at // up to the next marker
+	if body <= room {
+		return body // a marker right behind the CRC belongs to the next FPDU
+	}
+	return body + MarkerLen*markersIn(body-room)
+}
+
+// worst returns the most octets that an FPDU with a ULPDU of n octets can have.
+func (f Framing) worst(n int) int { return f.Size(0, n) }
+
+// markersIn returns how many markers stand in front of body octets that begin at a marker.
+func markersIn(body int) int {
+	const between = MarkerInterval - MarkerLen
+	return (body + between - 1) / between
+}
+
+// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream.
+func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) {
+	w := 0
+	if f.Markers {
+		w = f.putMarked(dst, off, src, ref, n)
+	} else {
+		binary.BigEndian.PutUint16(dst, uint16(n))
+		src.ReadULPDU(ref, 0, dst[lengthLen:lengthLen+n])
+		w = lengthLen + n
+		for ; w&3 != 0; w++ {
+			dst[w] = 0
+		}
+	}
+	crc := uint32(0)
+	if f.CRC {
+		crc = crc32.Update(0, castagnoli, dst[:w])
+	}
+	binary.LittleEndian.PutUint32(dst[w:], crc)
+}
+
+// putMarked writes everything in front of the CRC with its markers and returns how many octets that is.
+func (f Framing) putMarked(dst []byte, off uint32, src Source, ref ulp.Ref, n int) int {
+	w := 0
+	if off%MarkerInterval == 0 {
+		binary.BigEndian.PutUint32(dst, 0)
+		w = MarkerLen
+	}
+	length := w
+	next := MarkerInterval - int(off%MarkerInterval) // where the next marker goes
+	binary.BigEndian.PutUint16(dst[w:], uint16(n))
+	w += lengthLen
+	for read := 0; read < n; {
+		k := min(n-read, next-w)
+		src.ReadULPDU(ref, read, dst[w:w+k])
+		read += k
+		w += k
+		if w == next {
+			w, next = putMarker(dst, w, length), next+MarkerInterval
+		}
+	}
+	for ; (w-length)&3 != 0; w++ {
+		dst[w] = 0
+	}
+	if w == next {
+		w = putMarker(dst, w, length)
+	}
+	return w
+}
+
+// putMarker writes at w a marker that points back to length, and returns the octet behind it.
+func putMarker(dst []byte, w, length int) int {
+	binary.BigEndian.PutUint32(dst[w:], uint32(w-length))
+	return w + MarkerLen
+}

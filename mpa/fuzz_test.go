@@ -1,0 +1,225 @@
+package mpa
+
+import (
+	"bytes"
+	"testing"
+
+	"xwarp/mpa/ulp"
+	"xwarp/tcp/seq"
+)
+
+// FuzzStartup feeds both sides with octets, whole and one by one: no panic, the same end, and never a Reply that our own
+// initiator cannot read.
+//
+//req:rfc5044-7.1.2-3 rfc5044-7.1.2-9
+func FuzzStartup(f *testing.F) {
+	for _, cfg := range []StartupConfig{{}, {Revision: 1}, {Role: RDMAC}, {RTR: allRTR, IRD: 5, ORD: 6, PrivateData: []byte("hello")},
+		{Revision: 1, RtrFrame: true}, {Revision: 1, SMBD: true, IRD: 7, ORD: 8}, {PrivateData: make([]byte, 508), NoCRC: true, Markers: true}} {
+		var i Initiator
+		if err := i.Init(cfg); err != nil {
+			f.Fatal(err)
+		}
+		req := i.Output()
+		var r Responder
+		r.Init(StartupConfig{Role: Permissive, RtrFrame: true, SMBD: true})
+		r.Input(req)
+		r.Accept(Answer{IRD: 3, ORD: 4, PrivateData: []byte("yes")})
+		reply := r.Output()
+		i.Input(reply)
+		f.Add(req, uint8(0))
+		f.Add(reply, uint8(1))
+		f.Add(append(reply, i.Output()...), uint8(3))
+		f.Add(append(req, i.Output()...), uint8(6))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, kind uint8) {
+		cfg := StartupConfig{Role: Role(kind % 3), RtrFrame: kind&4 != 0, SMBD: kind&8 != 0, IRD: 4, ORD: 4}
+		if kind&16 != 0 {
+			cfg.Revision, cfg.RTR = RevIETF, RTRRead
+		}
+		type result struct {
+			stage  Stage
+			params Params
+			used   int
+		}
+		run := func(chunk int) (ri, rr result, reply []byte) {
+			var i Initiator
+			var r Responder
+			if i.Init(cfg) != nil || r.Init(cfg) != nil {
+				t.Fatal("bad config")
+			}
+			for rest := b; len(rest) > 0; {
+				n, err := i.Input(rest[:min(chunk, len(rest))])
+				if ri.used += n; n == 0 || err != nil {
+					break
+				}
+				rest = rest[n:]
+			}
+			for rest := b; len(rest) > 0; {
+				n, err := r.Input(rest[:min(chunk, len(rest))])
+				if rr.used += n; n == 0 || err != nil {
+					break
+				}
+				if rest = rest[n:]; r.Stage() == StageDecide && len(rest) == 0 {
+					if err := r.Accept(Answer{IRD: 1, ORD: 1}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			reply = r.Output()
+			ri.stage, ri.params, rr.stage, rr.params = i.Stage(), *i.Params(), r.Stage(), *r.Params()
+			return ri, rr, reply
+		}
+		ri, rr, reply := run(len(b) + 1)
+		ri1, rr1, reply1 := run(1)
+		if ri.stage != ri1.stage || rr.stage != rr1.stage || !bytes.Equal(reply, reply1) || ri.params.Send != ri1.params.Send || rr.params.RTR != rr1.params.RTR {
+			t.Errorf("octet by octet %+v %+v, at once %+v %+v", ri1, rr1, ri, rr)
+		}
+		if ri.stage == StageEstablished && ri.used != ri1.used {
+			t.Errorf("used %d at once, %d octet by octet", ri.used, ri1.used)
+		}
+		if reply != nil {
+			var fr frameReader
+			if n, _, done, err := fr.read(reply, replyFrame); n != len(reply) || !done || err != nil {
+				t.Errorf("our Reply %x cannot be read: %v", reply, err)
+			}
+		}
+	})
+}
+
+// fuzzPool is used again and again, so that its slabs are not made for each input.
+var fuzzPool = NewHoldPool(0, 0)
+
+// FuzzFPDU reads octets as a stream in order: no panic, nothing placed whose FPDU does not encode to the same octets.
+//
+//req:rfc5044-5.2-1
+func FuzzFPDU(f *testing.F) {
+	for _, v := range vectors {
+		if v.off == 0 {
+			f.Add(unhex(f, v.fpdu), v.markers, true)
+			f.Add(unhex(f, v.fpdu), v.markers, false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, markers, crc bool) {
+		fr := Framing{Markers: markers, CRC: crc}
+		sink := &logSink{}
+		var r Receiver
+		r.Init(ReceiverConfig{Framing: fr, Pool: fuzzPool, Strict: true}, 3, sink)
+		kept, _ := r.Offer(3, [][]byte{b}, len(b))
+		r.Advance(seq.Num(3).Add(kept))
+		off := 0
+		for _, u := range sink.placed {
+			want := encode(fr, off, u)
+			if off+len(want) > len(b) {
+				t.Fatalf("an FPDU at %d of %d octets, beyond the end at %d", off, len(want), len(b))
+			}
+			if crc && !markers { // pad and reserved octets may be anything, but the ULPDU is where it is
+				if !bytes.Equal(b[off+2:off+2+len(u)], u) {
+					t.Fatalf("FPDU at %d: wrong octets", off)
+				}
+			}
+			off += len(want)
+		}
+		r.Release()
+		if octets, records := r.cfg.Pool.InUse(); octets != 0 || records != 0 {
+			t.Fatalf("%d octets, %d records left", octets, records)
+		}
+	})
+}
+
+// FuzzReceiver is a sequence of segments of a good stream, each three octets of input: where, how long, and whether it is
+// damaged. Whatever comes, nothing wrong is placed, and what is kept is kept.
+func FuzzReceiver(f *testing.F) {
+	f.Add([]byte{0, 10, 0, 20, 10, 0, 10, 10, 0}, uint8(3))
+	f.Add([]byte{0, 255, 0}, uint8(1))
+	f.Add([]byte{100, 10, 0, 90, 10, 0, 80, 10, 1, 80, 10, 0, 0, 80, 0}, uint8(3))
+	f.Add([]byte{5, 3, 0, 1, 4, 0, 0, 1, 0, 8, 90, 0}, uint8(2))
+	f.Fuzz(func(t *testing.T, ops []byte, mode uint8) {
+		fr := Framing{Markers: mode&1 != 0, CRC: mode&2 != 0}
+		var stream []byte
+		sizes := [][]int{{300, 1000, 2, 0, 45, 900, 18, 700}, {1430, 1430, 1430}}[mode>>2&1]
+		want := map[string]bool{}
+		for k, n := range sizes {
+			u := bytes.Repeat([]byte{byte(k + 1)}, n)
+			want[string(u)] = true
+			stream = append(stream, encode(fr, len(stream), u)...)
+		}
+		sink := &logSink{}
+		if mode&8 != 0 {
+			sink.refuse = func(u []byte, inOrder bool) *ulp.Error {
+				if !inOrder && len(u)%3 == 0 {
+					return &ulp.Error{Layer: ulp.DDP}
+				}
+				return nil
+			}
+		}
+		cfg := ReceiverConfig{Framing: fr, Pool: fuzzPool, AnyMarkerOrigin: mode&16 != 0}
+		if mode&32 != 0 {
+			cfg.HoldLimit, cfg.RecordLimit = 2048, 2
+		}
+		var r Receiver
+		start := seq.Num(0).Add(-len(stream) / 2)
+		r.Init(cfg, start, sink)
+		have := make([]bool, len(stream))
+		edge := 0
+		offer := func(p, q int, damage bool) *ulp.Error {
+			for p < q && have[p] {
+				p++
+			}
+			for k := p; k < q; k++ {
+				if have[k] {
+					q = k
+				}
+			}
+			if p == q {
+				return nil
+			}
+			b := bytes.Clone(stream[p:q])
+			if damage {
+				b[len(b)/2] ^= 0x21
+			}
+			mid := len(b) / 3
+			kept, err := r.Offer(start.Add(p), [][]byte{b[:mid], b[mid:]}, len(b))
+			if kept < 0 || kept > len(b) {
+				t.Fatalf("kept %d of %d", kept, len(b))
+			}
+			for k := range kept {
+				have[p+k] = true
+			}
+			for edge < len(have) && have[edge] {
+				edge++
+			}
+			if e := r.Advance(start.Add(edge)); err == nil {
+				err = e
+			}
+			return err
+		}
+		damaged := false
+		for ; len(ops) >= 3; ops = ops[3:] {
+			p := min(len(stream), int(ops[0])*len(stream)/256)
+			q := min(len(stream), p+1+int(ops[1])*int(ops[1])/16)
+			damage := ops[2]&1 != 0 && fr.CRC
+			damaged = damaged || damage
+			if err := offer(p, q, damage); err != nil && !damaged {
+				t.Fatal(err)
+			}
+		}
+		for range 2000 { // in the end TCP sends everything again
+			if edge == len(stream) || r.dead != nil {
+				break
+			}
+			offer(edge, min(edge+700, len(stream)), false)
+		}
+		for _, u := range sink.placed {
+			if fr.CRC && !want[string(u)] {
+				t.Fatalf("placed %d octets that were not sent", len(u))
+			}
+		}
+		if !damaged && (r.dead != nil || edge != len(stream) || len(sink.delivered) != len(sizes)) {
+			t.Fatalf("edge %d of %d, %d of %d delivered, %v %+v", edge, len(stream), len(sink.delivered), len(sizes), r.dead, r.Stats())
+		}
+		r.Release()
+		if octets, records := cfg.Pool.InUse(); octets != 0 || records != 0 {
+			t.Fatalf("%d octets, %d records left", octets, records)
+		}
+	})
+}

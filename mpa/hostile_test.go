@@ -1,0 +1,134 @@
+package mpa
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"xwarp/tcp/seq"
+)
+
+// lie changes markers or lengths in the FPDU b, which begins at stream offset off, and makes the CRC right again, most times.
+func lie(rng *rand.Rand, b []byte, off int, f Framing) {
+	at := 4 * rng.IntN(len(b)/4)
+	if m := int(markerFrom(int64(off))) - off; f.Markers && m < len(b) && rng.IntN(4) > 0 {
+		at = m + 2 // a marker of this FPDU
+		if more := (len(b) - 1 - m) / MarkerInterval; more > 0 {
+			at += MarkerInterval * rng.IntN(more+1)
+		}
+		binary.BigEndian.PutUint16(b[at:], uint16(pick(rng, 0, 4, 4*rng.IntN(200), 4*rng.IntN(1<<14))))
+	} else {
+		binary.BigEndian.PutUint16(b[at:], uint16(rng.Uint32()))
+	}
+	if rng.IntN(4) > 0 {
+		binary.LittleEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
+	}
+}
+
+// TestHostileStream reads streams of a peer that lies about markers and lengths, with good CRCs, in any order. What is
+// delivered is what a reader in order would get from the front of the stream; an error in order is an error in any order;
+// nothing is lost from the pool.
+//
+//req:rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-8-3 rfc5044-8-5
+func TestHostileStream(t *testing.T) {
+	failed := 0
+	for seed := uint64(1); seed <= 4000; seed++ {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		f := Framing{Markers: rng.IntN(4) > 0, CRC: true}
+		var stream []byte
+		for len(stream) < 8000 {
+			u := make([]byte, rng.IntN(pick(rng, 50, 1400, 4000)))
+			for i := range u {
+				u[i] = byte(rng.Uint32())
+			}
+			b := encode(f, len(stream), u)
+			if rng.IntN(6) == 0 {
+				lie(rng, b, len(stream), f)
+			}
+			stream = append(stream, b...)
+		}
+		cfg := ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0), Strict: true, AnyMarkerOrigin: rng.IntN(4) == 0}
+		inOrder := &logSink{}
+		var r Receiver
+		r.Init(cfg, 0, inOrder)
+		kept, want := r.Offer(0, [][]byte{stream}, len(stream))
+		r.Advance(seq.Num(kept))
+		cut := r.Closed() != nil // an error, or a length that goes beyond the end
+
+		cfg.Strict = rng.IntN(3) == 0
+		if rng.IntN(4) == 0 {
+			cfg.HoldLimit, cfg.RecordLimit = 4096, 3
+		}
+		sink := &logSink{}
+		r.Init(cfg, 0, sink)
+		w := &world{rng: rng, f: f, stream: stream, kept: make([]bool, len(stream)), sink: &quietSink{}}
+		w.r = r
+		tries := 0
+		for ; w.rcvNxt < len(stream) && w.err == nil && tries < 3000; tries++ {
+			p := w.rcvNxt
+			if rng.IntN(3) > 0 {
+				p += rng.IntN(len(stream) - p)
+			}
+			w.arrive(p, min(len(stream), p+1+rng.IntN(2500)))
+		}
+		if tries == 3000 {
+			t.Fatalf("seed %d: no progress at %d of %d: %+v", seed, w.rcvNxt, len(stream), w.r.Stats())
+		}
+		if w.err == nil && want != nil || w.err != nil && !cut {
+			t.Fatalf("seed %d: error %v, in order %v", seed, w.err, want)
+		}
+		got := sink.delivered
+		if len(got) > len(inOrder.delivered) || !slices.Equal(got, inOrder.delivered[:len(got)]) {
+			t.Fatalf("seed %d: %d delivered, in order %d, and not the same", seed, len(got), len(inOrder.delivered))
+		}
+		if !cut && len(got) != len(inOrder.delivered) {
+			t.Fatalf("seed %d: %d of %d delivered", seed, len(got), len(inOrder.delivered))
+		}
+		if cut {
+			failed++
+		}
+		w.r.Release()
+		if octets, records := cfg.Pool.InUse(); octets != 0 || records != 0 {
+			t.Fatalf("seed %d: %d octets, %d records left", seed, octets, records)
+		}
+	}
+	if failed < 1000 {
+		t.Errorf("only %d streams had an error", failed)
+	}
+}
+
+// TestImpossibleLength checks a ULPDU_Length above the maximum, and that overlapping offers of a careless caller do no harm.
+func TestImpossibleLength(t *testing.T) {
+	g := newRig(t, Framing{CRC: true}, 100, 100)
+	bad := slices.Clone(g.stream)
+	binary.BigEndian.PutUint16(bad[g.borders[1]:], MaxULPDU+1)
+	for i := range maxRepeats + 1 {
+		kept, err := g.try(bad, 0)
+		if kept != g.borders[1] || (err != nil) != (i == maxRepeats) {
+			t.Fatalf("try %d: kept %d, %v", i, kept, err)
+		}
+	}
+	if err := g.advance(g.borders[1]); codeOf(err) != CodeCRC || len(g.sink.placed) != 1 {
+		t.Errorf("%v, %d placed", err, len(g.sink.placed))
+	}
+}
+
+//req:rfc5041-2.3-7
+func TestOverlap(t *testing.T) {
+	f := Framing{CRC: true}
+	g := newRig(t, f, 400, 400, 400, 400)
+	g.r.trust.on = false
+	g.offer(500, 900)
+	for _, o := range [][3]int{{600, 1000, 400}, {500, 1000, 500}, {450, 600, 50}, {700, 800, 100}, {0, 1000, 450}, {0, 1200, 1200}} {
+		if kept, err := g.try(g.stream[o[0]:o[1]], o[0]); kept != o[2] || err != nil {
+			t.Errorf("[%d,%d): kept %d, %v; want %d", o[0], o[1], kept, err, o[2])
+		}
+	}
+	g.offer(1200, len(g.stream))
+	g.advance(len(g.stream))
+	if len(g.sink.delivered) != 4 || g.r.Stats().HeldOctets != 0 {
+		t.Errorf("%d delivered, %+v", len(g.sink.delivered), g.r.Stats())
+	}
+}

@@ -1,0 +1,173 @@
+package mpa
+
+import (
+	"bytes"
+
+	"xwarp/mpa/ulp"
+)
+
+// Initiator is the side that sends the Request (RFC 5044, 7.1.2): Init, send Output, feed Input until the stage is
+// StageEstablished, send Output again. The zero value is to be initialised.
+type Initiator struct {
+	startup
+	terminate *ulp.Error
+	retry     Retry
+}
+
+// Init makes i ready, with the Request as Output; the error names the wrong field of cfg.
+func (i *Initiator) Init(cfg StartupConfig) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	*i = Initiator{startup: startup{cfg: cfg, stage: StageAwaitReply}}
+	i.params = Params{IRD: cfg.IRD, ORD: cfg.ORD, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}
+	f := frame{kind: requestFrame, rev: cfg.revision(), markers: cfg.Markers, crc: !cfg.NoCRC}
+	var head []byte
+	switch f.rev {
+	case RevRDMAC:
+		f.markers, f.crc = true, true
+	case RevIETF:
+		f.extra = cfg.RtrFrame
+		if cfg.SMBD {
+			head = AppendSMBD(nil, uint32(max(1, cfg.IRD)), uint32(max(1, cfg.ORD)))
+		}
+	case RevEnhanced:
+		f.extra = true
+		e := enhanced{peerToPeer: cfg.RTR != 0, rtr: cfg.RTR, ird: cfg.IRD, ord: cfg.ORD}
+		head = e.appendTo(nil)
+	}
+	var err error
+	if f.data, err = limitData(append(head, cfg.PrivateData...), len(cfg.PrivateData)); err != nil {
+		return err
+	}
+	i.send(&f)
+	return nil
+}
+
+// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full operation.
+// After an error the connection is to be closed at once, unless Terminate is not nil.
+func (i *Initiator) Input(b []byte) (n int, err *ulp.Error) {
+	if i.stage != StageAwaitReply {
+		return 0, i.err
+	}
+	n, f, done, err := i.reader.read(b, replyFrame)
+	if err != nil {
+		return n, i.fail(err)
+	}
+	if done {
+		err = i.reply(&f)
+	}
+	return n, err
+}
+
+// Closed says that the peer has closed or reset the connection, or that the caller gave up waiting; why is for the message.
+// It returns the error to report, nil when the start-up was over.
+func (i *Initiator) Closed(why string) *ulp.Error {
+	if i.stage == StageAwaitReply && i.reader.n == 0 {
+		switch { // RFC 6581, 10: a responder that does not know a frame closes without a word
+		case i.cfg.revision() == RevEnhanced:
+			i.retry = RetryRevision1
+		case i.cfg.revision() == RevIETF && i.cfg.Markers:
+			i.retry = RetryNoMarkers
+		}
+	}
+	return i.startup.Closed(why)
+}
+
+// Terminate returns the Terminate that the peer must get when its Reply asks for what this endpoint cannot do (RFC 6581, 9),
+// or nil. The stage is StageFailed then, and Params say how to send the Terminate as the only FPDU before closing.
+func (i *Initiator) Terminate() *ulp.Error { return i.terminate }
+
+// Retry returns what may work on another connection after StageRejected or StageFailed.
+func (i *Initiator) Retry() Retry { return i.retry }
+
+func (i *Initiator) reply(f *frame) *ulp.Error {
+	asked, p := i.cfg.revision(), &i.params
+	p.Revision, p.Version = f.rev, 1
+	p.PrivateData = bytes.Clone(f.data)
+	isEnhanced := f.rev == RevEnhanced && f.extra
+	var e enhanced
+	if isEnhanced {
+		var ok bool
+		if e, p.PrivateData, ok = parseEnhanced(p.PrivateData); !ok {
+			return i.fail(startupError("Reply with S set and %d octets of private data, less than RFC 6581's four", len(f.data)))
+		}
+		p.PeerIRD, p.PeerORD = e.ird, e.ord
+	}
+	if f.rejected && f.rev != RevRDMAC {
+		i.stage = StageRejected
+		i.smbd(f)
+		switch {
+		case i.cfg.Markers && len(p.PrivateData) == 0:
+			i.retry = RetryNoMarkers // soft-iWARP of Linux answers so when it is asked for markers
+		case asked == RevEnhanced && f.rev == RevIETF:
+			i.retry = RetryRevision1
+		}
+		return nil
+	}
+	switch {
+	case f.rev > RevEnhanced:
+		return i.fail(startupError("Reply with revision %d; revisions up to 2 are known", f.rev))
+	case f.rev == RevRDMAC && i.cfg.Role == NonPermissive:
+		return i.fail(startupError("the peer speaks the RDMA Consortium's version 0, which this role (%v) does not", i.cfg.Role))
+	case f.rev != RevRDMAC && i.cfg.Role == RDMAC:
+		return i.fail(startupError("the peer answers with revision %d, and this role (%v) speaks version 0 only", f.rev, i.cfg.Role))
+	case f.rev == RevRDMAC:
+		p.Version = 0
+	case asked == RevEnhanced && !isEnhanced:
+		i.retry = RetryRevision1
+		return i.fail(startupError("the Request was enhanced (RFC 6581), the Reply of revision %d is not", f.rev))
+	case asked != RevEnhanced && isEnhanced:
+		return i.fail(startupError("the Request was not enhanced (RFC 6581), the Reply is"))
+	}
+	p.framing(&i.cfg, f)
+	i.stage = StageEstablished
+	if isEnhanced {
+		return i.agree(&e)
+	}
+	i.smbd(f)
+	if f.rev == RevIETF && f.extra && i.cfg.RtrFrame {
+		p.RtrFrame = true
+		i.send(&frame{kind: rtrFrame, rev: RevIETF})
+	}
+	return nil
+}
+
+// agree takes over the responder's IRD, ORD and RTR message (RFC 6581, 9.1 and 9.2).
+func (i *Initiator) agree(e *enhanced) *ulp.Error {
+	p := &i.params
+	p.Negotiated = true
+	if e.ird != NotNegotiated {
+		p.ORD = min(p.ORD, e.ird)
+	}
+	if e.ord != NotNegotiated && e.ord > p.IRD {
+		return i.give(CodeIRD, "the responder will send up to %d RDMA Reads at a time, this side takes %d", e.ord, p.IRD)
+	}
+	if i.cfg.RTR == 0 {
+		return nil
+	}
+	p.PeerToPeer = true
+	if p.RTR = (e.rtr & i.cfg.RTR).one(); p.RTR == 0 {
+		return i.give(CodeRTR, "the responder takes the RTR messages %v, this side can send %v", e.rtr, i.cfg.RTR)
+	}
+	return nil
+}
+
+// give fails with an error that the peer must be told with a Terminate.
+func (i *Initiator) give(code uint8, format string, args ...any) *ulp.Error {
+	i.terminate = ulp.Newf(ulp.MPA, 0, code, format, args...)
+	return i.fail(i.terminate)
+}
+
+// smbd takes the numbers of [MS-SMBD] from a Reply of revision 1.
+func (i *Initiator) smbd(f *frame) {
+	if !i.cfg.SMBD || f.rev != RevIETF {
+		return
+	}
+	p := &i.params
+	if ird, ord, rest, ok := ParseSMBD(p.PrivateData); ok {
+		p.PeerIRD, p.PeerORD, p.PrivateData = clamp14(ird), clamp14(ord), rest
+		p.ORD = min(p.ORD, p.PeerIRD)
+		p.Negotiated = true
+	}
+}

@@ -1,0 +1,243 @@
+package mpa
+
+import (
+	"xwarp/mpa/ulp"
+	"xwarp/tcp/seq"
+)
+
+// Sink is the layer above as a Receiver uses it.
+type Sink interface {
+	// Place copies the payload of a ULPDU, whose CRC was right, to where it belongs. v is valid during the call only.
+	// With inOrder, every earlier FPDU has been delivered, and an error ends the stream. Without, an error means that
+	// nothing was placed: the FPDU is held, and Place is called again in order.
+	Place(v *ulp.View, inOrder bool) *ulp.Error
+	// Deliver says that a placed ULPDU and all before it are complete: in stream order, once per FPDU, after TCP's left edge
+	// has passed it. hdr is the first min(n, HeaderKept) octets and n the length of the ULPDU. hdr is valid during the call.
+	Deliver(hdr []byte, n int) *ulp.Error
+}
+
+// Silencer is implemented by a Sink that can tell FPDUs whose delivery has no effect, such as the segments of an
+// RDMA Write: such FPDUs, when they were placed out of order, share a record, and Deliver is not called for them.
+type Silencer interface {
+	// Silent reports whether Deliver may be left out for the ULPDU that begins with hdr. Place has just returned nil for it.
+	Silent(hdr []byte, n int) bool
+}
+
+// ReceiverConfig says how a Receiver reads its stream.
+type ReceiverConfig struct {
+	Framing
+	// AnyMarkerOrigin also accepts FPDU pointers that count from the marker in front of an FPDU, as the drafts before
+	// RFC 5044 may be read; it is meant for version 0 peers.
+	AnyMarkerOrigin bool
+	// Strict makes the first CRC failure in order an error. Otherwise the octets count as never received, and TCP sends
+	// them again.
+	Strict bool
+	// Layered says that the transport below delivers every octet once and in order and cannot send again, as a socket does:
+	// it implies Strict, and each FPDU is delivered as soon as it is placed, within Offer. Advance does nothing.
+	Layered bool
+	// HoldLimit bounds the octets held, 0 means DefaultHoldLimit.
+	HoldLimit int
+	// RecordLimit bounds the FPDUs placed and not delivered, 0 means DefaultRecordLimit.
+	RecordLimit int
+	// Pool has the blocks and records, which connections of one worker share. It must not be nil.
+	Pool *HoldPool
+}
+
+// Receiver reads the FPDUs of one direction of one connection. It is a value that its owner keeps; Init resets it.
+//
+// It sees the stream as the part in order and islands behind holes. In each it knows up to where FPDUs are complete (chain);
+// the octets behind that are held until the rest of their FPDU is there:
+//
+//	left edge                  next                          island
+//	    |== placed ==|~~ held ~~|         hole         |~ held ~|== placed ==|~ held ~|
+//	               chain       end                   start    first        chain     end
+type Receiver struct {
+	cfg   ReceiverConfig
+	sink  Sink
+	quiet Silencer // nil when the sink is none
+	start seq.Num
+
+	edge    island // the part in order; its records wait for the left edge
+	islands []island
+	base    []island // the array that islands is a part of
+	hold    hold
+	records int  // records in use
+	stalled bool // complete FPDUs in order wait for records
+
+	dead   *ulp.Error // no octet is taken any more
+	halted bool       // and nothing is delivered
+
+	seg   segment
+	trust trust
+	stats ReceiverStats
+}
+
+// Init makes r ready for a stream whose first octet in full operation has sequence number start.
+func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
+	if cfg.HoldLimit <= 0 {
+		cfg.HoldLimit = DefaultHoldLimit
+	}
+	if cfg.RecordLimit <= 0 {
+		cfg.RecordLimit = DefaultRecordLimit
+	}
+	cfg.Strict = cfg.Strict || cfg.Layered
+	*r = Receiver{cfg: cfg, sink: sink, start: start, base: r.base[:0], hold: hold{tab: r.hold.tab}}
+	r.quiet, _ = sink.(Silencer)
+	r.islands = r.base
+	r.hold.init(cfg.Pool, cfg.HoldLimit)
+	r.edge = island{first: 0, list: noRecords}
+	r.trust.init(cfg.CRC && !cfg.Strict)
+}
+
+// offset returns the place of s in the stream; s is less than 2^31 octets from what is expected next.
+func (r *Receiver) offset(s seq.Num) int64 {
+	return r.edge.end + int64(int32(uint32(s)-uint32(r.start)-uint32(r.edge.end)))
+}
+
+// Offer gives r the n octets of the stream that begin at sequence number at and that it has not kept before, in order or
+// not, in the given pieces, of which octets beyond n are ignored. kept is how many octets from at on were placed or held:
+// TCP acknowledges those, and the rest counts as never received. The pieces may be reused after the call.
+// After an error the caller still calls Advance for what was kept before it, sends the Terminate and offers no more.
+func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
+	if r.dead != nil {
+		return 0, r.dead
+	}
+	p := r.offset(at)
+	r.seg.set(pieces, p, n)
+	if p < r.edge.end {
+		r.seg.skip(r.edge.end) // kept before
+	}
+	if r.seg.p < r.seg.q {
+		if r.seg.p == r.edge.end {
+			err = r.offerNext()
+		} else {
+			r.offerBehind()
+		}
+	}
+	kept = int(r.seg.kept - p)
+	r.seg.pieces = nil
+	r.stats.HeldHighWater = max(r.stats.HeldHighWater, r.hold.octets)
+	return max(0, kept), err
+}
+
+// Advance says that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
+func (r *Receiver) Advance(to seq.Num) *ulp.Error {
+	edge := r.offset(to)
+	for !r.halted {
+		if err := r.deliver(min(edge, max(r.edge.end, r.edge.chain))); err != nil {
+			return err
+		}
+		if !r.stalled || r.dead != nil {
+			return r.dead
+		}
+		r.seg.none(r.edge.end)
+		before := r.edge.chain
+		if err := r.absorb(); err != nil {
+			return err
+		}
+		if r.edge.chain == before {
+			break
+		}
+	}
+	return r.dead
+}
+
+// deliver delivers what ends at or before passed.
+func (r *Receiver) deliver(passed int64) *ulp.Error {
+	p := r.cfg.Pool
+	l := &r.edge.list
+	for l.head != none && p.recs[l.head].end <= passed {
+		rec := &p.recs[l.head]
+		if rec.kind == refused {
+			if err := r.placeHeld(rec); err != nil {
+				return r.halt(err)
+			}
+		}
+		if rec.kind == silent {
+			r.stats.Silent += uint64(rec.count)
+		} else {
+			r.stats.Delivered++
+			if err := r.sink.Deliver(rec.hdr[:min(rec.n, HeaderKept)], int(rec.n)); err != nil {
+				return r.halt(err)
+			}
+		}
+		i := l.head
+		l.head = p.recs[i].next
+		if l.head == none {
+			l.tail = none
+		}
+		p.freeRecord(i)
+		r.records--
+	}
+	return nil
+}
+
+// placeHeld asks the sink again for an FPDU that it refused out of order.
+func (r *Receiver) placeHeld(rec *record) *ulp.Error {
+	r.seg.none(r.edge.end)
+	if !r.gather(rec.start, rec.end) {
+		return r.lost(rec.start)
+	}
+	length, n := r.lengthAt(rec.start), int(rec.n)
+	err := r.sink.Place(r.viewOf(rec.start, length, n), true)
+	r.hold.release(rec.start, rec.end)
+	return err
+}
+
+// die ends the stream: nothing more is placed; what was complete before err is still delivered.
+func (r *Receiver) die(err *ulp.Error) *ulp.Error {
+	r.dead = err
+	return err
+}
+
+// halt ends the stream and keeps what is complete from being delivered.
+func (r *Receiver) halt(err *ulp.Error) *ulp.Error {
+	r.dead, r.halted = err, true
+	return err
+}
+
+// lost is the error of an octet that should be held and is not: a fault of this package.
+func (r *Receiver) lost(at int64) *ulp.Error {
+	return ulp.Newf(ulp.MPA, 0, CodeLocal, "held octets at stream offset %d are gone", at)
+}
+
+// Closed says that no octet follows those received so far, because of the peer's FIN or because the connection is lost. It
+// gives what is held back to the pool. The error, MPA code 1, says that this cuts an FPDU; nil means that it does not.
+func (r *Receiver) Closed() *ulp.Error {
+	err := r.dead
+	switch {
+	case err != nil:
+	case r.edge.end > r.edge.chain:
+		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", r.edge.end-r.edge.chain, r.edge.chain)
+	case len(r.islands) > 0:
+		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended with octets missing from stream offset %d on", r.edge.end)
+	}
+	r.Release()
+	return err
+}
+
+// Release gives everything back to the pool. The Receiver must be initialised again before it takes octets.
+func (r *Receiver) Release() {
+	r.hold.drop()
+	r.freeList(&r.edge.list)
+	for i := range r.islands {
+		r.freeList(&r.islands[i].list)
+	}
+	r.islands = r.base[:0]
+	if r.halted = true; r.dead == nil {
+		r.dead = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream has ended")
+	}
+}
+
+func (r *Receiver) freeList(l *recordList) {
+	for i := l.head; i != none; {
+		next := r.cfg.Pool.recs[i].next
+		r.cfg.Pool.freeRecord(i)
+		r.records--
+		i = next
+	}
+	*l = noRecords
+}
+
+// Space returns how many octets r can still hold: the TCP window may promise that many when segments may have to be held.
+func (r *Receiver) Space() int { return r.hold.space() }

@@ -1,0 +1,224 @@
+package mpa
+
+import (
+	"bytes"
+	"fmt"
+
+	"xwarp/mpa/ulp"
+)
+
+// Request is what the peer asks for, shown to the consumer of a Responder.
+type Request struct {
+	Revision Revision
+	Version  uint8 // of DDP and RDMAP, if the consumer accepts
+	Enhanced bool  // RFC 6581
+	Markers  bool  // in what this endpoint sends
+	// IRD and ORD of the peer, from RFC 6581 or [MS-SMBD]; NotNegotiated otherwise.
+	IRD, ORD    uint16
+	PeerToPeer  bool // the peer will send an RTR message
+	RTR         RTR  // of this set
+	PrivateData []byte
+}
+
+// Answer is the consumer's reply to a Request.
+type Answer struct {
+	PrivateData []byte
+	// IRD and ORD are how many RDMA Reads this endpoint takes and sends at a time. The exchange lowers ORD to what the peer
+	// takes. In a rejection ORD is what would be needed.
+	IRD, ORD uint16
+}
+
+// Responder is the side that waits for the Request (RFC 5044, 7.1.2): Init, feed Input until the stage is StageDecide, show
+// Request to the consumer, Accept or Reject, send Output. In full operation it must receive an FPDU before it sends one,
+// unless Params.RtrFrame. The zero value is to be initialised.
+type Responder struct {
+	startup
+	request Request
+	asked   frame // without its data
+	smbd    bool  // the Request had the header of [MS-SMBD]
+}
+
+// Init makes r ready; the error names the wrong field of cfg.
+func (r *Responder) Init(cfg StartupConfig) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	*r = Responder{startup: startup{cfg: cfg, stage: StageAwaitRequest}}
+	return nil
+}
+
+// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full operation.
+// After an error the connection is to be closed at once, behind Output if that has a frame.
+func (r *Responder) Input(b []byte) (n int, err *ulp.Error) {
+	switch r.stage {
+	case StageAwaitRequest:
+		n, f, done, err := r.reader.read(b, requestFrame)
+		if err == nil && done {
+			err = r.take(&f)
+		}
+		if err == nil && n < len(b) {
+			err = startupError("%d octets follow the Request before the Reply was sent", len(b)-n)
+		}
+		if err != nil {
+			return n, r.fail(err)
+		}
+		return n, nil
+	case StageDecide:
+		if len(b) > 0 {
+			return 0, r.fail(startupError("%d octets follow the Request before the Reply was sent", len(b)))
+		}
+	case StageAwaitRtr:
+		n, _, done, err := r.reader.read(b, rtrFrame)
+		if err != nil {
+			return n, r.fail(err)
+		}
+		if done {
+			r.stage = StageEstablished
+		}
+		return n, nil
+	}
+	return 0, r.err
+}
+
+// Request returns what the peer asks for; it is valid from StageDecide on.
+func (r *Responder) Request() *Request { return &r.request }
+
+// take looks at a complete Request.
+func (r *Responder) take(f *frame) *ulp.Error {
+	r.asked = *f
+	r.asked.data = nil
+	r.cfg.Markers = r.cfg.Markers && (f.markers || !r.cfg.MirrorMarkers)
+	q := &r.request
+	*q = Request{Revision: f.rev, Version: 1, Markers: f.markers, IRD: NotNegotiated, ORD: NotNegotiated, PrivateData: bytes.Clone(f.data)}
+	switch {
+	case r.cfg.Role == RDMAC:
+		q.Version, q.Markers = 0, true // it answers with revision 0, whatever was asked
+	case f.rev == RevRDMAC && r.cfg.Role == NonPermissive:
+		r.send(&frame{kind: replyFrame, rev: RevIETF, markers: r.cfg.Markers, crc: !r.cfg.NoCRC})
+		return startupError("the peer speaks the RDMA Consortium's version 0, which this role (%v) does not", r.cfg.Role)
+	case f.rev == RevRDMAC:
+		q.Version, q.Markers = 0, true
+	case f.rev > r.cfg.revision():
+		return startupError("Request with revision %d, this side knows revisions up to %d", f.rev, r.cfg.revision())
+	case f.rev == RevEnhanced && f.extra:
+		e, rest, ok := parseEnhanced(q.PrivateData)
+		if !ok {
+			return startupError("Request with S set and %d octets of private data, less than RFC 6581's four", len(f.data))
+		}
+		q.Enhanced, q.PrivateData = true, rest
+		q.IRD, q.ORD, q.PeerToPeer, q.RTR = e.ird, e.ord, e.peerToPeer, e.rtr
+	case f.rev == RevIETF && r.cfg.SMBD:
+		ird, ord, rest, ok := ParseSMBD(q.PrivateData)
+		if r.smbd = ok; ok {
+			q.IRD, q.ORD, q.PrivateData = clamp14(ird), clamp14(ord), rest
+		}
+	}
+	r.stage = StageDecide
+	return nil
+}
+
+// Accept answers the Request with yes. The error leaves the stage as it is.
+func (r *Responder) Accept(a Answer) error {
+	f, e, err := r.answer(&a, false)
+	if err != nil {
+		return err
+	}
+	p := &r.params
+	p.framing(&r.cfg, &r.asked)
+	p.IRD, p.ORD = a.IRD, a.ORD
+	p.Negotiated = r.request.Enhanced || r.smbd
+	if r.request.IRD != NotNegotiated {
+		p.ORD = min(p.ORD, r.request.IRD)
+	}
+	if p.PeerToPeer = r.request.PeerToPeer; p.PeerToPeer {
+		if p.RTR = e.rtr; p.RTR == RTRRead {
+			p.IRD = max(p.IRD, 1)
+		}
+	}
+	r.stage = StageEstablished
+	if f.extra && f.rev == RevIETF {
+		p.RtrFrame = true
+		r.stage = StageAwaitRtr
+		r.reader = frameReader{}
+	}
+	r.send(f)
+	return nil
+}
+
+// Reject answers the Request with no; TCP stays open. A peer of revision 0 knows no rejection: there is no Output, and the
+// connection is to be closed. The error leaves the stage as it is.
+func (r *Responder) Reject(a Answer) error {
+	f, _, err := r.answer(&a, true)
+	if err != nil {
+		return err
+	}
+	r.stage = StageRejected
+	if f.rev != RevRDMAC {
+		r.send(f)
+	}
+	return nil
+}
+
+// answer makes the Reply.
+func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
+	var e enhanced
+	if r.stage != StageDecide {
+		return nil, e, fmt.Errorf("mpa: no Request to answer: %v", r.stage)
+	}
+	if a.IRD > NotNegotiated || a.ORD > NotNegotiated {
+		return nil, e, fmt.Errorf("mpa: IRD %d and ORD %d must be at most %d", a.IRD, a.ORD, NotNegotiated)
+	}
+	q, p := &r.request, &r.params
+	*p = Params{Revision: q.Revision, Version: q.Version, PeerIRD: q.IRD, PeerORD: q.ORD, PrivateData: q.PrivateData}
+	f := &frame{kind: replyFrame, rev: q.Revision, markers: r.cfg.Markers, crc: !r.cfg.NoCRC, rejected: reject}
+	var head []byte
+	switch {
+	case q.Version == 0:
+		f.rev, f.markers, f.crc, f.rejected = RevRDMAC, true, true, false
+	case q.Enhanced:
+		e = r.negotiate(a, reject)
+		f.extra = true
+		head = e.appendTo(nil)
+	case r.smbd:
+		ord := a.ORD
+		if !reject {
+			ord = min(ord, q.IRD)
+		}
+		head = AppendSMBD(nil, uint32(max(1, a.IRD)), uint32(max(1, ord)))
+	}
+	if q.Revision == RevIETF && q.Version == 1 {
+		f.extra = r.cfg.RtrFrame && r.asked.extra && !reject
+	}
+	var err error
+	f.data, err = limitData(append(head, a.PrivateData...), len(a.PrivateData))
+	return f, e, err
+}
+
+// negotiate makes the RFC 6581 data of the Reply (9.1 and 9.2).
+func (r *Responder) negotiate(a *Answer, reject bool) enhanced {
+	q := &r.request
+	e := enhanced{peerToPeer: q.PeerToPeer, ird: a.IRD, ord: a.ORD}
+	if q.PeerToPeer {
+		own := r.cfg.RTR
+		if own == 0 {
+			own = allRTR
+		}
+		// Exactly one message: some initiators take a second bit for a mismatch.
+		if e.rtr = (q.RTR & own).one(); e.rtr == 0 {
+			e.rtr = own.one()
+		}
+		if e.rtr == RTRRead {
+			e.ird = max(e.ird, 1)
+		}
+	}
+	if q.ORD == NotNegotiated {
+		e.ird = NotNegotiated
+	}
+	switch {
+	case q.IRD == NotNegotiated:
+		e.ord = NotNegotiated
+	case !reject:
+		e.ord = min(e.ord, q.IRD)
+	}
+	return e
+}

@@ -1,0 +1,200 @@
+package mpa
+
+import (
+	"xwarp/mpa/ulp"
+	"xwarp/tcp/seq"
+)
+
+// Source is the layer above as a Sender uses it.
+type Source interface {
+	// NextULPDU freezes the next ULPDU of at most max octets (max is never below MinMULPDU) and returns its name and
+	// length; length 0 means that there is nothing to send.
+	NextULPDU(max int) (ref ulp.Ref, n int)
+	// ReadULPDU writes the octets [off, off+len(dst)) of the ULPDU to dst; off+len(dst) is never beyond its length.
+	// It may be called in several pieces, and again for a retransmission.
+	ReadULPDU(ref ulp.Ref, off int, dst []byte)
+	// ReleaseULPDU says that TCP has acknowledged the last octet of the FPDU: once for each ULPDU, in order.
+	ReleaseULPDU(ref ulp.Ref)
+}
+
+// SenderConfig says how a Sender frames.
+type SenderConfig struct {
+	Framing
+	// Pack puts several FPDUs into a segment when they fit; otherwise each segment holds one FPDU.
+	Pack bool
+}
+
+// Sender makes the FPDUs of one direction of one connection. It keeps descriptors and no payload: the octets of an FPDU
+// are made again from the Source whenever TCP transmits them. It is a value that its owner keeps; Init resets it.
+type Sender struct {
+	cfg   SenderConfig
+	src   Source
+	emss  int
+	start seq.Num // SeqStart of the markers
+	nxt   seq.Num // behind the last frozen FPDU
+
+	ring       []descriptor // power of two; index i is ring[i&(len-1)]
+	head, tail uint32       // oldest descriptor, behind the newest
+	last       uint32       // the descriptor that Fill used last
+
+	waiting    ulp.Ref // a ULPDU that was frozen and did not fit
+	waitingLen int     // 0 for none
+
+	scratch   []byte // the FPDU at scratchAt, for ranges that cut it
+	scratchAt seq.Num
+}
+
+// descriptor is one frozen FPDU; it ends where the next one begins.
+type descriptor struct {
+	ref ulp.Ref
+	at  seq.Num // first octet, a marker in front included
+	n   uint32  // octets of the ULPDU
+}
+
+// Init makes s ready for a stream whose first octet in full operation has sequence number start; emss is in octets.
+func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
+	*s = Sender{cfg: cfg, src: src, emss: emss, start: start, nxt: start, ring: s.ring, scratch: s.scratch[:0]}
+}
+
+// SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
+func (s *Sender) SetEMSS(emss int) { s.emss = emss }
+
+// MULPDU returns the largest ULPDU whose FPDU fits one segment (RFC 5044, 4.5), never below MinMULPDU.
+func (s *Sender) MULPDU() int { return s.cfg.MULPDU(s.emss) }
+
+// Outstanding returns how many FPDUs are frozen and not acknowledged.
+func (s *Sender) Outstanding() int { return int(s.tail - s.head) }
+
+// Next freezes the next FPDU, or several when packing, of together at most room octets and returns their length.
+// With n = 0 there is nothing to send, or, when more is true, the next FPDU needs more than room: at most the FPDU of
+// MULPDU octets, which is larger than the EMSS when that is below some 140 octets. With n > 0, more is true when another
+// FPDU is known to wait. While maxDescriptors FPDUs are outstanding there is nothing to send. Next is tcp.Source.
+func (s *Sender) Next(room int) (n int, more bool) {
+	for s.Outstanding() < maxDescriptors {
+		ref, k, ok := s.pull(room, n)
+		if !ok {
+			return n, false
+		}
+		size := s.cfg.Size(uint64(uint32(s.nxt-s.start)), k)
+		if n+size > room {
+			s.waiting, s.waitingLen = ref, k
+			return n, true
+		}
+		s.waitingLen = 0
+		s.push(descriptor{ref, s.nxt, uint32(k)})
+		s.nxt = s.nxt.Add(size)
+		n += size
+		if !s.cfg.Pack {
+			break
+		}
+	}
+	return n, false
+}
+
+// pull returns the ULPDU that waits, or a new one for a segment of room octets of which used are taken.
+func (s *Sender) pull(room, used int) (ref ulp.Ref, n int, ok bool) {
+	if s.waitingLen > 0 {
+		return s.waiting, s.waitingLen, true
+	}
+	most := s.cfg.mulpdu(min(room, s.emss) - used)
+	if most < MinMULPDU {
+		if used > 0 {
+			return ref, 0, false // RFC 5044, 4.5: DDP never gets less; the next segment begins with it
+		}
+		most = MinMULPDU
+	}
+	ref, n = s.src.NextULPDU(most)
+	return ref, n, n > 0
+}
+
+func (s *Sender) push(d descriptor) {
+	if int(s.tail-s.head) == len(s.ring) {
+		bigger := make([]descriptor, max(64, 2*len(s.ring)))
+		for i := s.head; i != s.tail; i++ {
+			bigger[i&uint32(len(bigger)-1)] = s.ring[i&uint32(len(s.ring)-1)]
+		}
+		s.ring = bigger
+	}
+	s.ring[s.tail&uint32(len(s.ring)-1)] = d
+	s.tail++
+}
+
+func (s *Sender) desc(i uint32) *descriptor { return &s.ring[i&uint32(len(s.ring)-1)] }
+
+// end returns the sequence number behind descriptor i.
+func (s *Sender) end(i uint32) seq.Num {
+	if i+1 == s.tail {
+		return s.nxt
+	}
+	return s.desc(i + 1).at
+}
+
+// Fill writes the octets of r, which Next has frozen and Acked has not released, to dst; dst holds at least r.Len() octets.
+// It is fast when r is whole FPDUs, one or several. It returns false when r holds octets that s does not have.
+func (s *Sender) Fill(r seq.Range, dst []byte) bool {
+	if len(dst) < r.Len() {
+		return false
+	}
+	i, ok := s.find(r.Start)
+	for at := r.Start; at.Less(r.End); i++ {
+		if !ok || i == s.tail {
+			return false
+		}
+		d, end := s.desc(i), s.end(i)
+		n := seq.Min(end, r.End).Diff(at)
+		if n == end.Diff(d.at) {
+			s.cfg.put(dst[:n], uint32(d.at-s.start), s.src, d.ref, int(d.n))
+		} else {
+			copy(dst[:n], s.whole(d, end)[at.Diff(d.at):])
+		}
+		at, dst = at.Add(n), dst[n:]
+		s.last = i
+	}
+	return true
+}
+
+// find returns the descriptor that holds octet at.
+func (s *Sender) find(at seq.Num) (i uint32, ok bool) {
+	if s.head == s.tail || at.Less(s.desc(s.head).at) || !at.Less(s.nxt) {
+		return 0, false
+	}
+	for i := s.last; i != s.last+2; i++ { // a new segment follows the last one
+		if i-s.head < s.tail-s.head && s.desc(i).at.LessEq(at) && at.Less(s.end(i)) {
+			return i, true
+		}
+	}
+	lo, hi := s.head, s.tail // desc(lo).at <= at < desc(hi).at
+	for hi-lo > 1 {
+		if mid := lo + (hi-lo)/2; s.desc(mid).at.LessEq(at) {
+			lo = mid
+		} else {
+			hi = mid
+		}
+	}
+	return lo, true
+}
+
+// whole returns the FPDU of d, made in the scratch buffer unless it still stands there.
+func (s *Sender) whole(d *descriptor, end seq.Num) []byte {
+	if n := end.Diff(d.at); len(s.scratch) == 0 || s.scratchAt != d.at {
+		if cap(s.scratch) < n {
+			s.scratch = make([]byte, n)
+		}
+		s.scratch, s.scratchAt = s.scratch[:n], d.at
+		s.cfg.put(s.scratch, uint32(d.at-s.start), s.src, d.ref, int(d.n))
+	}
+	return s.scratch
+}
+
+// Acked says that TCP has the peer's acknowledgement for all octets before to, and releases what that completes.
+func (s *Sender) Acked(to seq.Num) {
+	for s.head != s.tail && s.end(s.head).LessEq(to) {
+		d := s.desc(s.head)
+		if len(s.scratch) > 0 && s.scratchAt == d.at {
+			s.scratch = s.scratch[:0]
+		}
+		ref := d.ref
+		s.head++
+		s.src.ReleaseULPDU(ref)
+	}
+}

@@ -1,0 +1,99 @@
+package mpa
+
+// trust decides which octets a receiver asks for a second time before it keeps them.
+//
+// A wrong length in an FPDU that passed the TCP checksum makes the FPDU look longer than its segment. To keep it as the head
+// of an FPDU would acknowledge the wrong octets, and the stream could not be healed. An aligned sender never sends heads of
+// FPDUs, so as long as a peer looks aligned, octets that do not end with a right FPDU are refused until they come again the
+// same. A sender that cuts its FPDUs pays for that with one retransmission, and is then believed for a long time.
+type trust struct {
+	on      bool
+	aligned int // offers of whole FPDUs since the last proof that the sender cuts FPDUs
+	refused int // offers refused since some aligned ones
+	since   int // aligned offers since the last refused one
+
+	failed [8]failure // FPDUs that were refused lately
+	oldest int
+
+	edgeAt    int64 // the FPDU at the left edge that was refused last
+	edgeFails int
+}
+
+// failure counts how often the FPDU at an offset was refused.
+type failure struct {
+	at    int64
+	n     int
+	print uint32 // what was seen there
+}
+
+const (
+	believed   = -4096 // aligned offers until an unaligned sender is expected to be aligned again
+	forgetting = 8     // aligned offers after which earlier refusals do not count
+	enough     = 8     // refusals that show an unaligned sender
+)
+
+func (t *trust) init(on bool) {
+	*t = trust{on: on, edgeAt: -1}
+	for i := range t.failed {
+		t.failed[i].at = -1
+	}
+}
+
+// clean notes an offer of whole FPDUs.
+func (t *trust) clean() {
+	t.aligned++
+	if t.since++; t.since >= forgetting {
+		t.refused = 0
+	}
+}
+
+// doubts reports whether incomplete FPDUs are suspicious now.
+func (t *trust) doubts() bool { return t.on && t.aligned >= 0 }
+
+// suspect reports whether the octets at offset at, which do not make a right FPDU, should be sent again. print stands for what
+// was seen: what a wire has changed does not come again the same.
+func (t *trust) suspect(at int64, print uint32) bool {
+	if !t.doubts() {
+		return false
+	}
+	t.since = 0
+	t.refused++
+	f := t.failure(at)
+	same := f.n > 0 && f.print == print
+	f.n++
+	f.print = print
+	if t.refused >= enough || same || f.n > maxRepeats {
+		t.aligned, t.refused = believed, 0
+		return false
+	}
+	return true
+}
+
+// fail counts a refusal of the FPDU at offset at, and returns how many there were.
+func (t *trust) fail(at int64) int {
+	f := t.failure(at)
+	f.n++
+	return f.n
+}
+
+// failure returns the entry of the FPDU at offset at, which takes the place of the oldest when it is new.
+func (t *trust) failure(at int64) *failure {
+	for i := range t.failed {
+		if t.failed[i].at == at {
+			return &t.failed[i]
+		}
+	}
+	f := &t.failed[t.oldest]
+	t.oldest = (t.oldest + 1) % len(t.failed)
+	*f = failure{at: at}
+	return f
+}
+
+// failEdge counts a refusal of the FPDU at offset at, the first that is not complete in order.
+func (t *trust) failEdge(at int64) int {
+	if t.edgeAt != at {
+		t.edgeAt, t.edgeFails = at, 0
+	}
+	t.edgeFails++
+	return t.edgeFails
+}

@@ -1,0 +1,229 @@
+package mpa
+
+import "xwarp/mpa/ulp"
+
+// limit says how far a walk may go.
+type limit struct {
+	avail int64 // octets are there up to here
+	hard  bool  // and here an FPDU is known to begin
+	order bool  // nothing is missing in front
+}
+
+// step is how a walk ended.
+type step uint8
+
+const (
+	walked  step = iota // all complete FPDUs are done; the rest is part of one
+	again               // the octets of the segment from the chain on count as never received
+	blocked             // a limit stands against the next FPDU
+)
+
+// walk goes along the length chain of is as far as FPDUs are complete, and checks, places and records them.
+func (r *Receiver) walk(is *island, l limit) (step, *ulp.Error) {
+	for {
+		start := is.chain
+		length := r.lengthAt(start)
+		if length+lengthLen > l.avail {
+			if l.hard && start < l.avail {
+				return r.wrong(is, l, l.avail, CodeMarker)
+			}
+			return walked, nil
+		}
+		n := r.u16(length)
+		if n > MaxULPDU {
+			return r.wrong(is, l, length+lengthLen, CodeCRC)
+		}
+		end := start + int64(r.cfg.Size(uint64(start), n))
+		if end > l.avail {
+			if l.hard {
+				return r.wrong(is, l, l.avail, CodeMarker)
+			}
+			return walked, nil
+		}
+		if !r.gather(start, end) {
+			return walked, r.die(r.lost(start))
+		}
+		if r.cfg.CRC && !r.crcRight() {
+			return r.wrong(is, l, end, CodeCRC)
+		}
+		if r.cfg.Markers && !r.markersRight(start, length, end) {
+			r.stats.MarkerErrors++
+			if l.order {
+				return walked, r.die(r.disagree(start))
+			}
+			r.blind(is)
+			return walked, nil
+		}
+		if st, err := r.complete(is, l, start, length, end, n); st != walked || err != nil {
+			return st, err
+		}
+	}
+}
+
+// complete places and records the gathered FPDU [start, end).
+func (r *Receiver) complete(is *island, l limit, start, length, end int64, n int) (step, *ulp.Error) {
+	i, ok := r.newRecord(l.order)
+	if !ok {
+		return blocked, nil
+	}
+	p := r.cfg.Pool
+	v := r.viewOf(start, length, n)
+	rec := &p.recs[i]
+	rec.start, rec.end, rec.n, rec.count, rec.kind = start, end, uint16(n), 1, placed
+	copy(rec.hdr[:], v.Header(HeaderKept, rec.hdr[:]))
+	order := l.order && is.list.empty()
+	if err := r.sink.Place(v, order); err != nil {
+		if order {
+			r.dropRecord(i)
+			return walked, r.die(err)
+		}
+		if !r.keep(start, end) {
+			r.dropRecord(i)
+			return blocked, nil
+		}
+		rec.kind = refused
+		r.stats.HeldWhole++
+	} else {
+		r.forget(start, end)
+		r.countPlaced(is, l, start)
+		if !order && r.quiet != nil && r.quiet.Silent(rec.hdr[:min(n, HeaderKept)], n) {
+			rec.kind = silent
+		}
+	}
+	if start < r.seg.p || end > r.seg.q {
+		r.stats.Spanning++
+	}
+	r.stats.FPDUs++
+	is.chain = end
+	r.addRecord(is, i)
+	if r.cfg.Layered {
+		return walked, r.deliver(end)
+	}
+	return walked, nil
+}
+
+func (r *Receiver) countPlaced(is *island, l limit, start int64) {
+	switch {
+	case l.order:
+		r.stats.InOrder++
+	case start == is.first:
+		r.stats.OutByMarker++
+	default:
+		r.stats.OutByChain++
+	}
+}
+
+// addRecord appends record i to the island's, and lets it join a run of silent ones.
+func (r *Receiver) addRecord(is *island, i int32) {
+	p := r.cfg.Pool
+	if rec := &p.recs[i]; rec.kind == silent && !is.list.empty() {
+		if last := &p.recs[is.list.tail]; last.kind == silent && last.end == rec.start {
+			last.end = rec.end
+			last.count++
+			r.dropRecord(i)
+			return
+		}
+	}
+	is.list.add(p, i)
+}
+
+func (r *Receiver) newRecord(order bool) (int32, bool) {
+	over := order && r.records < overdraft
+	if r.records >= r.cfg.RecordLimit && !over {
+		return none, false
+	}
+	i, ok := r.cfg.Pool.record(over)
+	if ok {
+		r.records++
+		r.stats.RecordsHigh = max(r.stats.RecordsHigh, r.records)
+	}
+	return i, ok
+}
+
+func (r *Receiver) dropRecord(i int32) {
+	r.cfg.Pool.freeRecord(i)
+	r.records--
+}
+
+// keep holds the octets of [start, end) that lie in the segment.
+func (r *Receiver) keep(start, end int64) bool {
+	from, to := max(start, r.seg.p), min(end, r.seg.q)
+	n := r.store(from, to, false)
+	if n < to-from {
+		r.hold.release(from, from+n)
+		return false
+	}
+	return true
+}
+
+// forget releases the octets of [start, end) that do not lie in the segment.
+func (r *Receiver) forget(start, end int64) {
+	if start < r.seg.p {
+		r.hold.release(start, min(end, r.seg.p))
+	}
+	if end > r.seg.q {
+		r.hold.release(max(start, r.seg.q), end)
+	}
+}
+
+// store holds the octets [from, to) of the segment and returns how many found room.
+func (r *Receiver) store(from, to int64, over bool) (n int64) {
+	floor := r.edge.chain
+	if !r.edge.list.empty() {
+		floor = r.cfg.Pool.recs[r.edge.list.head].start
+	}
+	for from < to {
+		b := r.chunk(from, to)
+		k := int64(r.hold.store(from, b, floor, over))
+		n += k
+		from += k
+		if k < int64(len(b)) {
+			r.stats.LimitDrops += uint64(to - from)
+			break
+		}
+	}
+	return n
+}
+
+// wrong decides about the FPDU at the chain, of which octets to end show that it is wrong: it has a bad CRC, an impossible
+// length, or runs over the known start of another.
+func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp.Error) {
+	fresh := is.chain < r.seg.q && end > r.seg.p // the segment has a part in it, and could be sent again
+	if !l.order {
+		if fresh && !r.cfg.Strict && r.trust.fail(is.chain) <= maxRepeats {
+			r.stats.CRCDrops++
+			return again, nil
+		}
+		r.blind(is)
+		return walked, nil
+	}
+	if fresh && !r.cfg.Strict && r.trust.failEdge(is.chain) <= maxRepeats {
+		r.stats.CRCDrops++
+		return again, nil
+	}
+	if code == CodeMarker {
+		r.stats.MarkerErrors++
+		return walked, r.die(r.disagree(is.chain))
+	}
+	return walked, r.die(ulp.Newf(ulp.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: wrong CRC%s", is.chain, r.u16(r.lengthAt(is.chain)), r.tries(is.chain)))
+}
+
+func (r *Receiver) tries(at int64) string {
+	if r.trust.edgeAt == at && r.trust.edgeFails > 1 {
+		return ", also when sent again; the sender or a device that computes checksums on the way is at fault"
+	}
+	return ""
+}
+
+func (r *Receiver) disagree(at int64) *ulp.Error {
+	return ulp.Newf(ulp.MPA, 0, CodeMarker, "FPDU at stream offset %d: the markers and the length chain disagree", at)
+}
+
+// blind gives up walking along is before it is in order: what is there is held, and the length chain decides.
+func (r *Receiver) blind(is *island) {
+	is.blind = true
+	if is.list.empty() {
+		is.first, is.chain = none, none
+		r.stats.BadGuesses++
+	}
+}
