@@ -1,0 +1,176 @@
+package ddp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Access is a set of rights on a memory region.
+type Access uint8
+
+// The rights. Local reading needs none. RemoteAtomic is its own right and is implied by no
+// other (RFC 7306 names none).
+const (
+	LocalWrite Access = 1 << iota // receives, read sinks and atomic results may land here
+	RemoteRead
+	RemoteWrite
+	RemoteAtomic
+
+	remoteAny = RemoteRead | RemoteWrite | RemoteAtomic
+	accessAll = LocalWrite | remoteAny
+)
+
+func (a Access) String() string {
+	var s []string
+	for i, n := range [...]string{"local-write", "remote-read", "remote-write", "remote-atomic"} {
+		if a&(1<<i) != 0 {
+			s = append(s, n)
+		}
+	}
+	if len(s) == 0 {
+		return "local-read"
+	}
+	return strings.Join(s, "|")
+}
+
+// StreamID names one DDP stream of a worker. 0 is no stream: a region with it serves every
+// stream of its domain.
+type StreamID uint64
+
+// PD is a protection domain: streams reach only the regions of their own domain.
+type PD struct {
+	table   *Table
+	regions int
+	streams int
+}
+
+// Attach counts a stream of the domain; a queue pair does it when it is made. A region
+// that several streams share cannot be invalidated by a peer (RFC 5040, 8.1.1, item 7).
+func (p *PD) Attach() { p.streams++ }
+
+// Detach undoes Attach.
+func (p *PD) Detach() { p.streams-- }
+
+// MR is one registered memory region: octets that an STag names.
+type MR struct {
+	pd     *PD
+	stream StreamID
+	stag   STag
+	access Access
+	shared bool
+	state  mrState
+	base   TO
+	mem    []byte
+	refs   int // queued work that points into mem
+}
+
+type mrState uint8
+
+const (
+	mrGone    mrState = iota // deregistered
+	mrValid                  // the STag is in the table
+	mrPeer                   // invalidated by the peer at its own wish
+	mrRevoked                // invalidated locally
+)
+
+// Attr describes a region to register.
+type Attr struct {
+	Access Access
+	// Base is the TO of the first octet. The zero value makes the region zero-based; an
+	// address makes it virtual-address style.
+	Base TO
+	// Stream limits the region to one stream; 0 gives it to all streams of the domain.
+	Stream StreamID
+	// STag asks for this value, for a region that several workers' tables know by one
+	// name; 0 draws one.
+	STag STag
+	// Shared says that streams of other tables reach the same memory: no peer can invalidate
+	// the region then, unless it is limited to one stream (RFC 5040, 8.1.1, item 7).
+	Shared bool
+}
+
+// Errors of registration.
+var (
+	ErrLimit    = errors.New("ddp: too many regions or domains in this table; deregister some or raise MaxRegions")
+	ErrAttr     = errors.New("ddp: bad region: empty, longer than MaxRegionLen, unknown right, or its offsets pass 2^64; check length and base")
+	ErrTaken    = errors.New("ddp: STag is in use")
+	ErrRandom   = errors.New("ddp: random source keeps repeating itself; seed it from the operating system")
+	ErrBusy     = errors.New("ddp: region is used by queued work; wait for its completions or destroy the queue pair")
+	ErrNotValid = errors.New("ddp: region is not registered or already invalidated")
+	ErrForeign  = errors.New("ddp: protection domain belongs to another table")
+)
+
+// STag returns the tag to advertise; it stays the same after invalidation, but names
+// nothing then.
+func (m *MR) STag() STag { return m.stag }
+
+// Base returns the TO of the first octet.
+func (m *MR) Base() TO { return m.base }
+
+// Len returns the octets of the region.
+func (m *MR) Len() int { return len(m.mem) }
+
+// Access returns the rights.
+func (m *MR) Access() Access { return m.access }
+
+// Stream returns the stream that the region is limited to, 0 for all of the domain.
+func (m *MR) Stream() StreamID { return m.stream }
+
+// PD returns the domain.
+func (m *MR) PD() *PD { return m.pd }
+
+// Valid reports whether the STag can be used.
+func (m *MR) Valid() bool { return m.state == mrValid }
+
+// Revoked reports whether the owner, not the peer, took the STag back.
+func (m *MR) Revoked() bool { return m.state == mrRevoked || m.state == mrGone }
+
+// Busy returns how many pieces of queued work point into the region.
+func (m *MR) Busy() int { return m.refs }
+
+// Hold counts queued work that points into the region: it cannot be deregistered before
+// Drop.
+func (m *MR) Hold() { m.refs++ }
+
+// Drop undoes Hold.
+func (m *MR) Drop() { m.refs-- }
+
+func (m *MR) String() string {
+	return fmt.Sprintf("STag %#08x [%#x,+%d) %v", uint32(m.stag), uint64(m.base), len(m.mem), m.access)
+}
+
+// Fault says why an access to registered memory was refused.
+type Fault uint8
+
+// The faults, in the order in which they are looked for.
+const (
+	OK           Fault = iota
+	FaultSTag          // no such STag
+	FaultStream        // other domain, or limited to another stream
+	FaultAccess        // right missing
+	FaultWrap          // TO + length passes 2^64
+	FaultBounds        // outside of the region
+	FaultInvalid       // STag exists but must not be invalidated by this peer
+)
+
+func (f Fault) String() string {
+	names := [...]string{"ok", "invalid STag", "STag of another stream or domain", "access right missing", "TO wrap", "base or bounds violation", "STag cannot be invalidated"}
+	if int(f) < len(names) {
+		return names[f]
+	}
+	return fmt.Sprintf("fault %d", uint8(f))
+}
+
+// slice returns n octets at to, all inside the region.
+func (m *MR) slice(to TO, n int) ([]byte, Fault) {
+	if n < 0 || uint64(to)+uint64(n) < uint64(to) {
+		return nil, FaultWrap
+	}
+	off := uint64(to) - uint64(m.base)
+	size := uint64(len(m.mem))
+	if to < m.base || off > size || uint64(n) > size-off {
+		return nil, FaultBounds
+	}
+	return m.mem[off : off+uint64(n) : off+uint64(n)], OK
+}

@@ -1,0 +1,79 @@
+package ddp
+
+import "xwarp/mpa/ulp"
+
+// PlaceTagged checks a tagged segment of a stream of domain pd (RFC 5041, 7.1) and copies its
+// payload. The region needs the rights in need. A segment without payload is not checked
+// (5.2).
+func (t *Table) PlaceTagged(pd *PD, stream StreamID, h *Tagged, v *ulp.View, need Access) Cause {
+	n := v.Len() - TaggedLen
+	if n <= 0 {
+		return CauseNone
+	}
+	_, dst, f := t.Find(pd, stream, h.STag, h.TO, n, need)
+	if f != OK {
+		return TaggedCause(f)
+	}
+	v.CopyTo(dst, TaggedLen)
+	return CauseNone
+}
+
+// Index returns which of n waiting buffers takes message msn when the first of them takes
+// message next: CauseMSNRange for a message that was complete before, CauseNoBuffer for one
+// that has no buffer (RFC 5041, 7.1, checks 2 and 5 of untagged segments).
+func Index(msn, next MSN, n int) (int, Cause) {
+	d := int32(msn - next)
+	if d < 0 {
+		return 0, CauseMSNRange
+	}
+	if int(d) >= n {
+		return 0, CauseNoBuffer
+	}
+	return int(d), CauseNone
+}
+
+// CheckUntagged checks n octets at mo against a buffer of size octets (RFC 5041, 7.1, checks
+// 3 and 4 of untagged segments).
+func CheckUntagged(mo MO, n int, size uint64) Cause {
+	if uint64(mo) > size {
+		return CauseMO
+	}
+	if uint64(n) > size-uint64(mo) {
+		return CauseTooLong
+	}
+	return CauseNone
+}
+
+// Scatter copies the octets of v from off on to the pieces, beginning at octets into them.
+// The caller has checked that they fit.
+func Scatter(pieces [][]byte, at uint64, v *ulp.View, off int) {
+	for _, p := range pieces {
+		if off >= v.Len() {
+			return
+		}
+		if at >= uint64(len(p)) {
+			at -= uint64(len(p))
+			continue
+		}
+		off += v.CopyTo(p[at:], off)
+		at = 0
+	}
+}
+
+// Gather fills dst with the octets of the pieces, beginning at octets into them, and
+// returns how many there were.
+func Gather(dst []byte, pieces [][]byte, at uint64) int {
+	n := 0
+	for _, p := range pieces {
+		if n == len(dst) {
+			break
+		}
+		if at >= uint64(len(p)) {
+			at -= uint64(len(p))
+			continue
+		}
+		n += copy(dst[n:], p[at:])
+		at = 0
+	}
+	return n
+}

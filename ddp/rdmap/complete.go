@@ -1,0 +1,119 @@
+package rdmap
+
+// pump runs the work requests at the front of the send queue that send nothing: local
+// invalidation, and those that failed when they were posted.
+func (q *QP) pump() {
+	if q.draining {
+		return
+	}
+	s := &q.sq
+	ran := false
+	for q.state == RTS && q.cur != curSend && q.rtr == RTRNone && s.next != s.tail {
+		w := s.at(s.next)
+		if w.status != Success {
+			q.Fail(CauseCatastrophic.Errorf("%v work request %d: %v", w.op, w.id, w.status))
+			break
+		}
+		if w.op != WRLocalInv || (w.flags&Fence != 0 && q.out.len() > 0) {
+			break
+		}
+		if f := q.cfg.Table.InvalidateLocal(q.cfg.PD, q.cfg.Stream, w.inv); f != 0 {
+			w.status = LocProtErr
+			q.Fail(CauseCatastrophic.Errorf("local invalidation of STag %#08x: %v", uint32(w.inv), f))
+			break
+		}
+		w.acked = true
+		s.next++
+		ran = true
+	}
+	if ran {
+		q.retire()
+	}
+}
+
+// retire completes finished work requests from the oldest on. Completions come in posting
+// order and stop at the first one that is not finished; after an error flush takes over.
+func (q *QP) retire() {
+	if q.draining {
+		return
+	}
+	q.draining = true
+	s := &q.sq
+	for q.state == RTS && s.head != s.next && s.at(s.head).done() {
+		q.completeSend(Success)
+	}
+	q.draining = false
+	q.pump()
+}
+
+// completeSend takes the oldest work request off the queue.
+func (q *QP) completeSend(st Status) {
+	w := q.sq.at(q.sq.head)
+	q.sendCQE = Completion{ID: w.id, QP: q, Op: w.op, Status: st}
+	if st == Success {
+		q.sendCQE.ByteLen = w.total
+	}
+	visible := st != Success || w.flags&Signaled != 0
+	w.mem.release()
+	q.sq.head++
+	if visible {
+		q.cfg.Completer.Complete(&q.sendCQE)
+	}
+}
+
+// flush completes everything that is posted, each once, in posting order: the send queue,
+// then the receive queue. One that caused the error says so.
+func (q *QP) flush() {
+	q.draining = true
+	q.cur, q.rtr, q.term.want = curNone, RTRNone, false
+	for q.sq.head != q.sq.tail {
+		st := q.sq.at(q.sq.head).status
+		if st == Success {
+			st = WRFlushErr
+			q.Counters.Flushed++
+		}
+		q.completeSend(st)
+	}
+	q.sq.next = q.sq.tail
+	for q.in.acked != q.in.tail {
+		q.in.at(q.in.acked).release()
+		q.in.acked++
+	}
+	q.in.next = q.in.tail
+	q.out.reset()
+	q.flushRecv()
+	q.draining = false
+}
+
+func (q *QP) flushRecv() {
+	r := &q.rq
+	for n := r.len(); n > 0; { // not those that Complete posts anew
+		if r.srq != nil && r.taken[uint32(r.next)&r.mask] < 0 {
+			r.next++ // a message ahead has taken one, this one has not
+			continue
+		}
+		w := q.firstRecv()
+		q.recvCQE = Completion{ID: w.id, QP: q, Op: WRRecv, Status: w.status}
+		c := &q.recvCQE
+		if c.Status == Success {
+			c.Status = WRFlushErr
+			q.Counters.Flushed++
+		}
+		if r.srq != nil {
+			c.Flags |= FromSharedQueue
+		}
+		n--
+		r.pop()
+		q.cfg.Completer.Complete(c)
+	}
+	q.msg.open = false
+}
+
+// firstRecv returns the receive of the next message, which must be there.
+func (q *QP) firstRecv() *recvWQE {
+	r := &q.rq
+	if r.srq != nil {
+		return &r.srq.wqes[r.taken[uint32(r.next)&r.mask]]
+	}
+	return &r.own[r.head&r.mask]
+}

@@ -1,0 +1,273 @@
+package rdmap
+
+import (
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// Silent reports whether delivery of a ULPDU that was placed ahead has no effect, so that mpa
+// need not keep a record of it: a segment of an RDMA Write. That its STag was invalidated between
+// placement and its turn stays unnoticed then, as RFC 5041, 5.3 permits.
+func (q *QP) Silent(hdr []byte, n int) bool {
+	return q.state == RTS && len(hdr) >= 2 && ddp.Control(hdr[0]).Tagged() && opcodeOf(hdr[1]) == OpWrite
+}
+
+// Deliver says that a placed ULPDU of n octets and all before it are there. hdr is its first
+// min(n, 18) octets. Messages are completed, executed and invalidated here. An error ends the
+// stream: tell Fail.
+func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
+	if q.state != RTS {
+		q.event(EvFPDU)
+		if q.deaf() {
+			return nil
+		}
+		q.pump()
+	}
+	q.Counters.SegmentsIn++
+	if c := q.deliver(hdr, n); c != ddp.CauseNone {
+		e := q.reject(c, hdr, n)
+		if !q.deaf() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest && !ddp.Control(hdr[0]).Tagged() {
+			q.capture(e, hdr, n, q.in.at(q.in.tail))
+		}
+		return e
+	}
+	return nil
+}
+
+func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
+	if c := q.checkHeader(hdr); c != ddp.CauseNone {
+		return c
+	}
+	if ddp.Control(hdr[0]).Tagged() {
+		var h ddp.Tagged
+		h.Decode(hdr)
+		if opcodeOf(h.ULP) == OpWrite {
+			return q.deliverWrite(&h, n-ddp.TaggedLen)
+		}
+		return q.deliverResponse(&h, n-ddp.TaggedLen)
+	}
+	var h ddp.Untagged
+	h.Decode(hdr)
+	switch h.QN {
+	case QNSend:
+		return q.deliverSend(&h, n-ddp.UntaggedLen)
+	case QNRead:
+		return q.deliverRequest(&h)
+	case QNTerminate:
+		return q.deliverTerminate()
+	default:
+		return q.deliverAtomicResponse(&h)
+	}
+}
+
+// deliverWrite finds out when the STag was invalidated after the segment had been placed ahead.
+func (q *QP) deliverWrite(h *ddp.Tagged, n int) ddp.Cause {
+	if n <= 0 {
+		return ddp.CauseNone
+	}
+	_, _, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, h.STag, h.TO, n, ddp.RemoteWrite)
+	return ddp.TaggedCause(f)
+}
+
+// deliverSend takes the next segment of the message that is due on queue 0. Segments of a
+// message come in the order of their offsets, as RFC 5041, 5.3 recommends and all known peers do.
+func (q *QP) deliverSend(h *ddp.Untagged, n int) ddp.Cause {
+	m := &q.msg
+	if m.rtrSend {
+		if h.MSN != 1 {
+			return ddp.CauseMSNRange
+		}
+		m.rtrSend = false
+		return ddp.CauseNone
+	}
+	if h.MSN != q.rq.next {
+		return ddp.CauseMSNRange
+	}
+	if !m.open {
+		*m = inbound{open: true, op: opcodeOf(h.ULP), inv: h.ULPWord}
+	}
+	if m.op != opcodeOf(h.ULP) {
+		return CauseOpcode
+	}
+	if uint32(h.MO) != m.got {
+		return ddp.CauseMO
+	}
+	m.got += uint32(n)
+	if !h.Control.Last() {
+		return ddp.CauseNone
+	}
+	return q.completeRecv()
+}
+
+// completeRecv ends the message of queue 0: invalidation first, then the completion.
+func (q *QP) completeRecv() ddp.Cause {
+	m := &q.msg
+	w, c := q.rq.find(q.rq.next)
+	if c != ddp.CauseNone {
+		return c
+	}
+	out := &q.recvCQE
+	*out = Completion{ID: w.id, QP: q, Op: WRRecv, ByteLen: m.got}
+	if m.op.Invalidates() {
+		switch q.cfg.Table.InvalidateRemote(q.cfg.PD, q.cfg.Stream, ddp.STag(m.inv)) {
+		case ddp.OK:
+			out.Flags |= WithInvalidate
+			out.Invalidated = ddp.STag(m.inv)
+		case ddp.FaultSTag:
+			return CauseOpInvalidate
+		default:
+			return CauseProtInvalidate
+		}
+	}
+	if m.op == OpImm || m.op == OpImmSE {
+		out.Flags |= WithImm
+		out.Imm = w.imm
+	}
+	if m.op.Solicited() {
+		out.Flags |= Solicited
+	}
+	if q.rq.srq != nil {
+		out.Flags |= FromSharedQueue
+	}
+	m.open = false
+	q.rq.pop()
+	q.Counters.SendsIn++
+	q.cfg.Completer.Complete(out)
+	return ddp.CauseNone
+}
+
+// deliverRequest accepts a Read or Atomic Request; its response is made when its turn comes.
+func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
+	if h.MSN != q.in.expected() {
+		return ddp.CauseMSNRange
+	}
+	r := q.in.at(q.in.tail)
+	r.atomic = opcodeOf(h.ULP) == OpAtomicReq
+	r.sent, r.mr, r.mem = 0, nil, nil
+	if r.atomic {
+		r.op, _, _ = ParseAtomicRequest(r.raw[:])
+		if _, c := q.atomicTarget(&r.op); c != ddp.CauseNone {
+			return c
+		}
+		q.Counters.AtomicsIn++
+	} else {
+		r.read, _, _ = ParseReadRequest(r.raw[:])
+		if r.read.Size > 0 {
+			_, _, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
+			if f != ddp.OK {
+				return protectionCause(f)
+			}
+		}
+		q.Counters.ReadsIn++
+	}
+	q.in.tail++
+	return ddp.CauseNone
+}
+
+// deliverResponse takes the next segment of the response to the oldest Read.
+func (q *QP) deliverResponse(h *ddp.Tagged, n int) ddp.Cause {
+	if q.out.len() == 0 || q.out.first().atomic {
+		return CauseOpcode
+	}
+	e := q.out.first()
+	if n > 0 {
+		off, f := e.offset(h, n)
+		if f != ddp.OK {
+			return ddp.TaggedCause(f)
+		}
+		if off != uint64(e.got) {
+			return ddp.CauseBounds
+		}
+	}
+	e.got += uint32(n)
+	if !h.Control.Last() {
+		return ddp.CauseNone
+	}
+	if e.got != e.size {
+		return ddp.CauseBounds
+	}
+	q.answered(e)
+	return ddp.CauseNone
+}
+
+func (q *QP) deliverAtomicResponse(h *ddp.Untagged) ddp.Cause {
+	if q.out.len() == 0 || !q.out.first().atomic {
+		return CauseOpcode
+	}
+	e := q.out.first()
+	r, _, _ := ParseAtomicResponse(e.resp[:])
+	if h.MSN != e.msn {
+		return ddp.CauseMSNRange
+	}
+	if r.ID != e.reqID {
+		return CauseOpUnspecified
+	}
+	if !e.mr.Valid() {
+		return ddp.CauseSTag
+	}
+	putNative(e.mem, r.Value)
+	q.answered(e)
+	return ddp.CauseNone
+}
+
+// answered ends the wait for the oldest response.
+func (q *QP) answered(e *outRead) {
+	seq, rtr := e.seq, e.rtr
+	q.out.pop()
+	if !rtr && q.sq.holds(seq) {
+		q.sq.at(seq).answered = true
+		q.retire()
+	}
+	q.pump()
+}
+
+// deliverTerminate ends the stream by the peer's wish; it is never answered.
+func (q *QP) deliverTerminate() ddp.Cause {
+	t := &q.term
+	t.peer, _ = ParseTerminate(t.raw[:t.rawLen])
+	t.gotPeer = true
+	q.Counters.TerminatesIn++
+	q.note(t.peer.Cause.Errorf("peer said: %v", t.peer))
+	q.accuse(&t.peer)
+	q.event(EvPeerTerminate)
+	return ddp.CauseNone
+}
+
+// accuse marks the work request that the peer's Terminate is about.
+func (q *QP) accuse(t *Terminate) {
+	if !t.HasDDP {
+		return
+	}
+	st := RemOpErr
+	switch {
+	case t.Cause.Type() == typeRemoteProtection: // RDMAP's, or DDP's of tagged buffers
+		st = RemAccessErr
+	case t.Cause.Layer() == ulp.DDP:
+		st = RemInvReqErr
+	}
+	tagged, _, err := ddp.ParseTagged(t.DDP[:])
+	untagged, _, _ := ddp.ParseUntagged(t.DDP[:])
+	end := q.sq.next
+	if q.cur == curSend {
+		end++
+	}
+	for i := q.sq.head; i != end; i++ {
+		w := q.sq.at(i)
+		if w.status != Success {
+			continue
+		}
+		match := false
+		switch {
+		case err == nil: // a Write; a Read Response is not in the send queue
+			match = opcodeOf(tagged.ULP) == OpWrite && w.op == WRWrite && w.remote == tagged.STag && uint64(tagged.TO-w.to) < max(uint64(w.total), 1)
+		case untagged.QN == QNRead:
+			match = w.wantsResponse() && w.msn == untagged.MSN
+		case untagged.QN == QNSend:
+			match = w.op != WRWrite && w.op != WRLocalInv && !w.wantsResponse() && w.msn == untagged.MSN
+		}
+		if match {
+			w.status = st
+			return
+		}
+	}
+}

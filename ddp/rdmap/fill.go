@@ -1,0 +1,141 @@
+package rdmap
+
+import (
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// ReadULPDU writes the octets [off, off+len(dst)) of a frozen ULPDU to dst, each time the same
+// ones unless the consumer changes its memory. What no longer belongs to the queue pair is
+// written as zero octets.
+func (q *QP) ReadULPDU(ref ulp.Ref, off int, dst []byte) {
+	kind, seq, last := splitRef(ref)
+	var b [atomicRequestULPDU]byte
+	h, src := q.header(kind, seq, ref.Off, last, b[:])
+	if off < len(h) {
+		n := copy(dst, h[off:])
+		dst, off = dst[n:], len(h)
+	}
+	if len(dst) == 0 {
+		return
+	}
+	at := uint64(ref.Off) + uint64(off-len(h))
+	n := 0
+	switch {
+	case src.one != nil:
+		if at <= uint64(len(src.one)) {
+			n = copy(dst, src.one[at:])
+		}
+	case src.many != nil:
+		n = ddp.Gather(dst, src.many, at)
+	}
+	if n < len(dst) {
+		clear(dst[n:])
+		q.Counters.ReadsZeroed++
+	}
+}
+
+// payload is where the octets behind a header come from.
+type payload struct {
+	one  []byte
+	many [][]byte
+}
+
+// header builds the headers of a ULPDU in b and says where its payload is; nothing when the
+// queue pair does not know it any more.
+func (q *QP) header(kind, seq uint64, off uint32, last bool, b []byte) ([]byte, payload) {
+	switch kind {
+	case refTerminate:
+		return q.term.wire[:q.term.n], payload{}
+	case refRTR:
+		return q.rtrHeader(RTRKind(seq), b), payload{}
+	case refSend:
+		if q.sq.holds(seq) {
+			return q.sendHeader(q.sq.at(seq), off, last, b)
+		}
+	case refResponse:
+		if seq-q.in.acked < q.in.tail-q.in.acked {
+			return q.responseHeader(q.in.at(seq), off, last, b)
+		}
+	}
+	return nil, payload{}
+}
+
+func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) ([]byte, payload) {
+	v := q.par.Version
+	src := payload{many: w.mem.pieces}
+	if w.useInline {
+		src = payload{one: w.inline}
+	} else if len(w.mem.pieces) == 1 {
+		src = payload{one: w.mem.pieces[0]}
+	}
+	if w.op == WRWrite {
+		h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpWrite, v), STag: w.remote, TO: w.to + ddp.TO(off)}
+		h.Put(b)
+		return b[:ddp.TaggedLen], src
+	}
+	h := ddp.Untagged{Control: ddp.MakeControl(false, last, v), ULP: control(sendOpcodes[w.op], v), MSN: w.msn, MO: ddp.MO(off)}
+	switch w.op {
+	case WRSendInv, WRSendSEInv:
+		h.ULPWord = uint32(w.inv)
+	case WRImm, WRImmSE:
+		src = payload{one: w.imm[:]}
+	case WRRead:
+		h.QN, src = QNRead, payload{}
+		AppendReadRequest(b[:ddp.UntaggedLen], ReadRequest{w.sink.STag, w.sink.TO, w.total, w.remote, w.to})
+		h.Put(b)
+		return b[:readRequestULPDU], src
+	case WRFetchAdd, WRCmpSwap:
+		h.QN, src = QNRead, payload{}
+		AppendAtomicRequest(b[:ddp.UntaggedLen], w.atomic)
+		h.Put(b)
+		return b[:atomicRequestULPDU], src
+	}
+	h.Put(b)
+	return b[:ddp.UntaggedLen], src
+}
+
+var sendOpcodes = [wrOps]Opcode{
+	WRSend: OpSend, WRSendSE: OpSendSE, WRSendInv: OpSendInv, WRSendSEInv: OpSendSEInv, WRWrite: OpWrite,
+	WRRead: OpReadRequest, WRImm: OpImm, WRImmSE: OpImmSE, WRFetchAdd: OpAtomicReq, WRCmpSwap: OpAtomicReq,
+}
+
+func (q *QP) responseHeader(r *request, off uint32, last bool, b []byte) ([]byte, payload) {
+	v := q.par.Version
+	if r.atomic {
+		h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpAtomicResp, v), QN: QNAtomic, MSN: r.msn}
+		h.Put(b)
+		AppendAtomicResponse(b[:ddp.UntaggedLen], AtomicResponse{r.op.ID, r.value})
+		return b[:atomicRespULPDU], payload{}
+	}
+	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpReadResponse, v), STag: r.read.SinkSTag, TO: r.read.SinkTO + ddp.TO(off)}
+	h.Put(b)
+	src := payload{one: r.mem}
+	if r.mr != nil && !r.mr.Valid() {
+		// The STag was taken back after this segment was frozen. A peer that has the octets
+		// drops the repetition; one that has not must not see what is there now (RFC 5042).
+		src = payload{}
+		if r.mr.Revoked() {
+			q.revoked(r, off)
+		}
+	}
+	return b[:ddp.TaggedLen], src
+}
+
+func (q *QP) rtrHeader(kind RTRKind, b []byte) []byte {
+	v := q.par.Version
+	switch kind {
+	case RTRWrite:
+		h := ddp.Tagged{Control: ddp.MakeControl(true, true, v), ULP: control(OpWrite, v), STag: rtrSTag}
+		h.Put(b)
+		return b[:ddp.TaggedLen]
+	case RTRRead:
+		h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpReadRequest, v), QN: QNRead, MSN: 1}
+		h.Put(b)
+		AppendReadRequest(b[:ddp.UntaggedLen], ReadRequest{SinkSTag: rtrSTag, SrcSTag: rtrSTag})
+		return b[:readRequestULPDU]
+	}
+	h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpSend, v), MSN: 1}
+	h.Put(b)
+	return b[:ddp.UntaggedLen]
+}

@@ -1,0 +1,115 @@
+package rdmap
+
+import "xwarp/ddp"
+
+// PostSend queues a send work request. Memory that is not there, too short or without the
+// right makes it complete with LocProtErr when its turn comes; what it fails with at once is
+// ErrState, ErrFull, ErrOp, ErrSGE, ErrInline, ErrTooLong, ErrNoORD or ErrAtomicLen, and
+// nothing is queued then.
+func (q *QP) PostSend(wr *SendWR) error {
+	if q.state != RTS && q.state != RTR {
+		return ErrState
+	}
+	if err := q.checkSend(wr); err != nil {
+		return err
+	}
+	s := &q.sq
+	if s.tail-s.head >= s.depth {
+		return ErrFull
+	}
+	w := s.at(s.tail)
+	w.id, w.op, w.flags, w.status = wr.ID, wr.Op, wr.Flags, Success
+	w.acked, w.sent, w.useInline = false, 0, false
+	w.answered = !w.wantsResponse()
+	w.remote, w.to, w.inv, w.imm = wr.RemoteSTag, wr.RemoteTO, wr.Invalidate, wr.Imm
+
+	need := ddp.Access(0)
+	if w.wantsResponse() {
+		need = ddp.LocalWrite
+	}
+	if w.mem.resolve(q.cfg.Table, q.cfg.PD, q.cfg.Stream, wr.SGL, need) != ddp.OK {
+		w.status = LocProtErr
+	}
+	w.total = uint32(w.mem.total)
+	switch wr.Op {
+	case WRRead:
+		w.sink = SGE{STag: 1} // a sink of nothing; some adapters fail on 0
+		if w.total > 0 {
+			w.sink = wr.SGL[0]
+		}
+	case WRFetchAdd:
+		w.atomic = AtomicRequest{Op: FetchAdd, STag: wr.RemoteSTag, TO: wr.RemoteTO, Data: wr.Data, Mask: wr.Mask, CompareMask: ^uint64(0)}
+	case WRCmpSwap:
+		w.atomic = AtomicRequest{Op: CmpSwap, STag: wr.RemoteSTag, TO: wr.RemoteTO, Data: wr.Data, Mask: wr.Mask, Compare: wr.Compare, CompareMask: wr.CompareMask}
+	case WRImm, WRImmSE:
+		w.total = ImmLen
+	default:
+		if len(wr.Inline) > 0 {
+			w.inline = append(w.inline[:0], wr.Inline...)
+			w.useInline, w.total = true, uint32(len(wr.Inline))
+		}
+	}
+	s.tail++
+	q.pump()
+	return nil
+}
+
+// checkSend looks at the shape of wr only.
+func (q *QP) checkSend(wr *SendWR) error {
+	limit := q.cfg.MaxSGE
+	switch wr.Op {
+	case WRSend, WRSendSE, WRSendInv, WRSendSEInv, WRWrite:
+	case WRImm, WRImmSE, WRLocalInv:
+		limit = 0
+	case WRRead, WRFetchAdd, WRCmpSwap:
+		limit = 1
+	default:
+		return ErrOp
+	}
+	rfc7306 := wr.Op == WRImm || wr.Op == WRImmSE || wr.Op == WRFetchAdd || wr.Op == WRCmpSwap
+	if rfc7306 && q.par.Version != ddp.IETF {
+		return ErrOp
+	}
+	if len(wr.SGL) > limit {
+		return ErrSGE
+	}
+	if len(wr.Inline) > 0 && (wr.Op > WRWrite || len(wr.SGL) > 0 || len(wr.Inline) > q.cfg.MaxInline) {
+		return ErrInline
+	}
+	total := uint64(0)
+	for i := range wr.SGL {
+		total += uint64(wr.SGL[i].Len)
+	}
+	if total > MaxMessage {
+		return ErrTooLong
+	}
+	if limit == 1 && q.par.ORD == 0 {
+		return ErrNoORD
+	}
+	if (wr.Op == WRFetchAdd || wr.Op == WRCmpSwap) && total != 8 {
+		return ErrAtomicLen
+	}
+	return nil
+}
+
+// PostRecv queues a receive; before Start too. It fails with ErrState, ErrSRQ, ErrSGE,
+// or ErrFull. Memory that is not there makes it complete with LocProtErr when a
+// message comes for it, which ends the stream.
+func (q *QP) PostRecv(wr *RecvWR) error {
+	if q.state == Terminated || q.state == Errored {
+		return ErrState
+	}
+	r := &q.rq
+	if r.srq != nil {
+		return ErrSRQ
+	}
+	if len(wr.SGL) > q.cfg.MaxSGE {
+		return ErrSGE
+	}
+	if r.tail-r.head >= r.depth {
+		return ErrFull
+	}
+	r.own[r.tail&r.mask].load(q.cfg.Table, q.cfg.PD, q.cfg.Stream, wr)
+	r.tail++
+	return nil
+}

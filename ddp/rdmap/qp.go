@@ -1,0 +1,333 @@
+package rdmap
+
+import (
+	"errors"
+
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// Config describes a queue pair before it has a stream. Everything is allocated by Init.
+type Config struct {
+	Table  *ddp.Table
+	PD     *ddp.PD
+	Stream ddp.StreamID // unique in the table, not 0
+
+	SendDepth int // send work requests that may be outstanding, 1..MaxDepth
+	RecvDepth int // receives that may be posted; with an SRQ, messages that may arrive ahead of delivery
+	MaxSGE    int // pieces per work request, 1..MaxSGE
+	MaxInline int // octets of inline data per work request, 0..MaxInline
+	MaxIRD    int // largest IRD that Start may ask for
+	MaxORD    int // largest ORD that Start may ask for
+
+	SRQ       *SRQ      // shared receive queue of the same domain, or nil
+	Completer Completer // takes the completions
+
+	// CompareAndSwap makes atomics atomic against other workers and the consumer
+	// (sync/atomic's CompareAndSwapUint64); nil suffices when this worker alone
+	// executes them.
+	CompareAndSwap func(addr *uint64, old, new uint64) bool
+}
+
+// RTRKind is the message that RFC 6581 uses as Ready To Receive. The values are those of
+// mpa.RTR with one bit set.
+type RTRKind uint8
+
+// The kinds.
+const (
+	RTRNone  RTRKind = 0
+	RTRSend  RTRKind = 1 // zero-length Send
+	RTRWrite RTRKind = 2 // zero-length RDMA Write
+	RTRRead  RTRKind = 4 // zero-length RDMA Read Request
+)
+
+func (k RTRKind) valid() bool { return k == RTRNone || k == RTRSend || k == RTRWrite || k == RTRRead }
+
+func (k RTRKind) String() string {
+	switch k {
+	case RTRNone:
+		return "none"
+	case RTRSend:
+		return "send"
+	case RTRWrite:
+		return "write"
+	case RTRRead:
+		return "read"
+	}
+	return "several"
+}
+
+// Params is what MPA's startup decided.
+type Params struct {
+	Version ddp.Version // ddp.IETF, or ddp.RDMAC for version 0 on the wire
+	// Wait keeps the queue pair silent until the first FPDU came: MPA's responder.
+	Wait bool
+	// SendRTR is the message that goes out before anything else: RFC 6581's initiator.
+	SendRTR RTRKind
+	// ExpectRTR is the message that comes before anything else: RFC 6581's responder. A
+	// Send is then kept from the receive queue; the others are treated like any message.
+	ExpectRTR RTRKind
+	IRD, ORD  int // Reads and atomics outstanding, inbound and outbound
+}
+
+// Errors of configuration and posting.
+var (
+	ErrConfig    = errors.New("rdmap: bad configuration; see Config and limits.go for the ranges")
+	ErrState     = errors.New("rdmap: queue pair is not in a state for this; sends need RTR or RTS, receives anything but ERROR and TERMINATE")
+	ErrFull      = errors.New("rdmap: work queue is full; poll completions or raise its depth")
+	ErrSGE       = errors.New("rdmap: too many pieces for this operation; Read and atomics take one, others Config.MaxSGE")
+	ErrInline    = errors.New("rdmap: inline data is longer than Config.MaxInline or comes together with an SGL")
+	ErrTooLong   = errors.New("rdmap: message is longer than 2^32-1 octets")
+	ErrOp        = errors.New("rdmap: operation is unknown or needs RFC 7306, which version 0 does not have")
+	ErrNoORD     = errors.New("rdmap: ORD is 0, so neither Reads nor atomics can be sent; negotiate a larger ORD")
+	ErrSRQ       = errors.New("rdmap: receives go to the shared receive queue of this queue pair")
+	ErrAtomicLen = errors.New("rdmap: an atomic takes one piece of exactly 8 octets for its result")
+)
+
+// Counters counts what a queue pair did since Init.
+type Counters struct {
+	SegmentsOut, SegmentsIn        uint64 // frozen; delivered
+	PayloadOut, PayloadIn          uint64 // octets frozen; octets placed
+	PlacedAhead                    uint64 // segments placed before their turn
+	MessagesOut                    uint64 // messages of the send queue frozen whole
+	SendsIn, ReadsIn, AtomicsIn    uint64 // messages delivered
+	ResponsesOut                   uint64 // Read and Atomic Responses frozen whole
+	TerminatesOut, TerminatesIn    uint64
+	Flushed                        uint64
+	DroppedAfterError, ReadsZeroed uint64 // segments after an error; stale octets sent as zero
+}
+
+// QP is a queue pair: one RDMAP stream. It implements mpa.Source and mpa.Sink. The zero value
+// is not usable before Init; a QP must not be copied after it.
+type QP struct {
+	cfg     Config
+	par     Params
+	state   State
+	actions Action
+	err     *ulp.Error
+
+	sq   sendQueue
+	out  reads
+	in   requests
+	rq   recvQueue
+	msg  inbound
+	term terminator
+
+	rtr      RTRKind // still to be sent
+	turn     bool    // a response went last, so the send queue is next
+	cur      current // message being cut into segments
+	sawFPDU  bool
+	draining bool // pump or retire is on the stack
+	reqID    uint32
+
+	// What Completer is shown, kept here so that it is not allocated. A receive's Complete may
+	// post a local invalidation, which completes inside: hence two.
+	sendCQE, recvCQE Completion
+
+	Counters Counters
+}
+
+// current says which message NextULPDU is in the middle of.
+type current uint8
+
+const (
+	curNone current = iota
+	curSend
+	curResponse
+)
+
+// Init makes q ready for Start. It fails with ErrConfig.
+func (q *QP) Init(cfg Config) error {
+	bad := cfg.Table == nil || cfg.PD == nil || cfg.Stream == 0 || cfg.Completer == nil ||
+		cfg.SendDepth < 1 || cfg.SendDepth > MaxDepth || cfg.RecvDepth < 1 || cfg.RecvDepth > MaxDepth ||
+		cfg.MaxSGE < 1 || cfg.MaxSGE > MaxSGE || cfg.MaxInline < 0 || cfg.MaxInline > MaxInline ||
+		cfg.MaxIRD < 0 || cfg.MaxIRD > MaxIRD || cfg.MaxORD < 0 || cfg.MaxORD > MaxORD ||
+		(cfg.SRQ != nil && cfg.SRQ.cfg.PD != cfg.PD)
+	if bad {
+		return ErrConfig
+	}
+	*q = QP{cfg: cfg}
+	q.sq.init(cfg.SendDepth, cfg.MaxSGE, cfg.MaxInline)
+	q.out.init(max(cfg.MaxORD, 1))
+	q.in.init(cfg.MaxIRD)
+	q.rq.init(&cfg)
+	cfg.PD.Attach()
+	if cfg.SRQ != nil {
+		cfg.SRQ.users++
+	}
+	return nil
+}
+
+// Start begins full operation: Idle to RTS, or to RTR when it must wait. It fails with
+// ErrState or ErrConfig.
+func (q *QP) Start(p Params) error {
+	if q.state != Idle {
+		return ErrState
+	}
+	if p.Version > ddp.IETF || p.IRD < 0 || p.IRD > q.cfg.MaxIRD || p.ORD < 0 || p.ORD > q.cfg.MaxORD || !p.SendRTR.valid() || !p.ExpectRTR.valid() {
+		return ErrConfig
+	}
+	q.par, q.rtr = p, p.SendRTR
+	q.sq.sendMSN, q.sq.readMSN = 1, 1
+	q.msg.rtrSend = p.ExpectRTR == RTRSend
+	q.rq.next = 1
+	if q.msg.rtrSend {
+		q.rq.next = 2 // message 1 is the RTR's
+	}
+	if p.Wait {
+		q.event(EvStartWaiting)
+	} else {
+		q.event(EvStart)
+	}
+	return nil
+}
+
+// Destroy ends the use of q: what is posted is flushed, its regions and its domain are let go.
+func (q *QP) Destroy() {
+	if q.cfg.PD == nil {
+		return
+	}
+	q.event(EvAbort)
+	q.cfg.PD.Detach()
+	if q.cfg.SRQ != nil {
+		q.cfg.SRQ.users--
+	}
+	q.cfg.PD = nil
+}
+
+// Reset makes a queue pair in ERROR, or in IDLE again after a clean close, ready for another
+// stream; counters and the error are forgotten. It fails with ErrState.
+func (q *QP) Reset() error {
+	if q.state != Idle && q.state != Errored {
+		return ErrState
+	}
+	q.event(EvReset)
+	q.sq.reset()
+	q.out.reset()
+	q.in.reset()
+	q.msg, q.term = inbound{}, terminator{}
+	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone, false, 0
+	q.Counters = Counters{}
+	return nil
+}
+
+// State returns the state.
+func (q *QP) State() State { return q.state }
+
+// Err returns the error that ended the stream, found here or told by the peer; nil when none did.
+func (q *QP) Err() *ulp.Error { return q.err }
+
+// Params returns what Start was given.
+func (q *QP) Params() Params { return q.par }
+
+// PeerTerminate returns the Terminate that the peer sent and whether there is one.
+func (q *QP) PeerTerminate() (Terminate, bool) { return q.term.peer, q.term.gotPeer }
+
+// OwnTerminate returns the Terminate that was made and whether there is one.
+func (q *QP) OwnTerminate() (Terminate, bool) { return q.term.own, q.term.made }
+
+// Outstanding returns how many completions are still to come for the send and the receive
+// queue, at most SendDepth and RecvDepth: a completion queue with room for both never overflows.
+// Receives of an SRQ count once a message has taken them.
+func (q *QP) Outstanding() (send, recv int) { return q.sq.len(), q.rq.len() }
+
+// ReadsInFlight returns the outstanding Reads and atomics, outbound and inbound.
+func (q *QP) ReadsInFlight() (out, in int) { return q.out.len(), q.in.waiting() }
+
+// Busy reports whether work is under way that a graceful close would cut off: unfinished send
+// work requests, an unanswered request of the peer, a message that arrived in part.
+func (q *QP) Busy() bool {
+	return q.sq.len() > 0 || q.out.len() > 0 || q.in.waiting() > 0 || q.msg.open || q.rtr != RTRNone
+}
+
+// Actions returns what the state machine asks of the connection's owner since the last call.
+func (q *QP) Actions() Action {
+	a := q.actions & actOwner
+	q.actions = 0
+	return a
+}
+
+// Close asks for a graceful close; with work under way it aborts (see Busy).
+func (q *QP) Close() {
+	if q.Busy() {
+		q.event(EvCloseBusy)
+	} else {
+		q.event(EvCloseIdle)
+	}
+}
+
+// PeerClosed tells of the peer's FIN in its place in the stream, after acknowledgements and
+// deliveries of the same segment. clean says that it came at the end of an FPDU.
+func (q *QP) PeerClosed(clean bool) {
+	if clean && !q.Busy() {
+		q.event(EvFINClean)
+		return
+	}
+	if q.state == RTR || q.state == RTS || q.state == Closing {
+		q.note((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
+		q.sq.blame(FatalErr)
+	}
+	q.event(EvFINDirty)
+}
+
+// Closed tells that TCP is closed on both sides. When the close timer runs out first, call Lost.
+func (q *QP) Closed() { q.event(EvClosed) }
+
+// Lost tells that the connection was reset or given up, or that the close timer ran out.
+func (q *QP) Lost() {
+	if q.state != Terminated && q.state != Errored {
+		q.note((causeMPA | ddp.Cause(codeMPALost)).Errorf("TCP connection reset or timed out"))
+		q.sq.blame(FatalErr)
+	}
+	q.event(EvLost)
+}
+
+// Abort moves the queue pair to ERROR and flushes it.
+func (q *QP) Abort() { q.event(EvAbort) }
+
+// Fail ends the stream with an error: one that Place or Deliver returned, or MPA's own. A
+// Terminate says so to the peer when it still can be sent; call Actions afterwards. nil
+// does nothing.
+func (q *QP) Fail(e *ulp.Error) {
+	if e == nil {
+		return
+	}
+	if e.Layer == ulp.MPA && e.Code == codeMPALost {
+		q.Lost()
+		return
+	}
+	if q.state == RTR && !q.sawFPDU {
+		// Nothing may be sent before the first valid FPDU (RFC 5044, 7.1.2).
+		q.note(e)
+		q.event(EvAbort)
+		return
+	}
+	if q.state == RTR || q.state == RTS {
+		q.term.prepare(e)
+	}
+	q.note(e)
+	q.event(EvLocalError)
+}
+
+// note keeps the first error.
+func (q *QP) note(e *ulp.Error) {
+	if q.err == nil {
+		q.err = e
+	}
+}
+
+// event runs the state table; an event that the table does not have changes nothing.
+func (q *QP) event(e Event) {
+	t := table[q.state][e]
+	if !t.ok {
+		return
+	}
+	q.state = t.next
+	q.actions |= t.act & actOwner
+	if t.act&actTerminate != 0 {
+		q.term.want = true
+	}
+	if t.act&actFlush != 0 {
+		q.flush()
+	}
+}

@@ -1,0 +1,351 @@
+package rdmap
+
+import (
+	"math/bits"
+
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// ringSize returns the power of two that holds n entries.
+func ringSize(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+
+// sgl is the resolved scatter/gather list of a work request. pieces and regions have MaxSGE
+// entries of room from the start.
+type sgl struct {
+	pieces  [][]byte
+	regions []*ddp.MR
+	total   uint64
+}
+
+// resolve fills s with the memory that list names and holds its regions. It reports a fault
+// after letting go of what it held.
+func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE, need ddp.Access) ddp.Fault {
+	s.pieces, s.regions, s.total = s.pieces[:0], s.regions[:0], 0
+	for _, e := range list {
+		s.total += uint64(e.Len)
+		if e.Len == 0 {
+			continue
+		}
+		m, b, f := t.Find(pd, stream, e.STag, e.TO, int(e.Len), need)
+		if f != ddp.OK {
+			s.release()
+			return f
+		}
+		m.Hold()
+		s.regions = append(s.regions, m)
+		s.pieces = append(s.pieces, b)
+	}
+	return ddp.OK
+}
+
+// release lets the regions go; the list must not be used afterwards.
+func (s *sgl) release() {
+	for i, m := range s.regions {
+		m.Drop()
+		s.regions[i] = nil
+	}
+	clear(s.pieces)
+	s.pieces, s.regions = s.pieces[:0], s.regions[:0]
+}
+
+func makeSGL(n int) sgl {
+	return sgl{pieces: make([][]byte, 0, n), regions: make([]*ddp.MR, 0, n)}
+}
+
+// sendWQE is a send work request in the queue.
+type sendWQE struct {
+	id        uint64
+	op        WROp
+	flags     WRFlags
+	status    Status // not Success: it failed, or will when its turn comes
+	acked     bool   // TCP has all of it
+	answered  bool   // response delivered, or none is due
+	sent      uint32 // payload octets frozen
+	total     uint32
+	msn       ddp.MSN
+	remote    ddp.STag
+	to        ddp.TO
+	inv       ddp.STag
+	imm       [ImmLen]byte
+	sink      SGE // of Read
+	atomic    AtomicRequest
+	mem       sgl
+	inline    []byte // room of MaxInline octets
+	useInline bool
+}
+
+func (w *sendWQE) wantsResponse() bool {
+	return w.op == WRRead || w.op == WRFetchAdd || w.op == WRCmpSwap
+}
+
+func (w *sendWQE) done() bool { return w.acked && w.answered }
+
+// sendQueue is the ring of send work requests. The counters never wrap:
+//
+//	head      first not completed
+//	next      first not wholly frozen, head <= next <= tail
+//	tail      where the next one is posted
+type sendQueue struct {
+	ring             []sendWQE
+	mask             uint64
+	depth            uint64
+	head, next, tail uint64
+	sendMSN          ddp.MSN // next message on queue 0
+	readMSN          ddp.MSN // next message on queue 1
+	atomicMSN        ddp.MSN // next response expected on queue 3, for the request sent next
+}
+
+func (s *sendQueue) init(depth, sge, inline int) {
+	n := ringSize(depth)
+	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth)}
+	room := make([]byte, n*inline)
+	for i := range s.ring {
+		s.ring[i].mem = makeSGL(sge)
+		s.ring[i].inline = room[i*inline : i*inline : (i+1)*inline]
+	}
+	s.reset()
+}
+
+func (s *sendQueue) reset() {
+	s.head, s.next, s.tail = 0, 0, 0
+	s.sendMSN, s.readMSN, s.atomicMSN = 1, 1, 1
+}
+
+func (s *sendQueue) len() int              { return int(s.tail - s.head) }
+func (s *sendQueue) at(i uint64) *sendWQE  { return &s.ring[i&s.mask] }
+func (s *sendQueue) holds(seq uint64) bool { return seq-s.head < s.tail-s.head }
+
+// blame marks the oldest unfinished work request that has begun as the one that failed.
+func (s *sendQueue) blame(st Status) {
+	if s.head != s.tail {
+		if w := s.at(s.head); w.status == Success {
+			w.status = st
+		}
+	}
+}
+
+// outRead is a Read or atomic of ours that waits for its response.
+type outRead struct {
+	seq    uint64 // in the send queue
+	rtr    bool   // of the RTR Read instead, which is in no queue
+	atomic bool
+	stag   ddp.STag // sink
+	to     ddp.TO
+	size   uint32
+	got    uint32 // octets delivered
+	mem    []byte
+	mr     *ddp.MR
+	reqID  uint32
+	msn    ddp.MSN             // of the Atomic Response on queue 3
+	resp   [AtomicRespLen]byte // as placed
+}
+
+// reads is the ring of outstanding Reads and atomics, in request order.
+type reads struct {
+	ring       []outRead
+	mask       uint32
+	head, tail uint32
+}
+
+func (r *reads) init(n int) {
+	n = ringSize(n)
+	*r = reads{ring: make([]outRead, n), mask: uint32(n - 1)}
+}
+
+func (r *reads) reset() {
+	clear(r.ring)
+	r.head, r.tail = 0, 0
+}
+
+func (r *reads) len() int          { return int(r.tail - r.head) }
+func (r *reads) first() *outRead   { return &r.ring[r.head&r.mask] }
+func (r *reads) at(i int) *outRead { return &r.ring[(r.head+uint32(i))&r.mask] }
+func (r *reads) push(e outRead)    { r.ring[r.tail&r.mask] = e; r.tail++ }
+func (r *reads) pop()              { r.ring[r.head&r.mask] = outRead{}; r.head++ }
+
+// request is a Read or atomic of the peer.
+type request struct {
+	head   [ddp.UntaggedLen]byte // its DDP header, for a Terminate
+	raw    [AtomicRequestLen]byte
+	placed int // octets behind the DDP header that were placed
+	atomic bool
+	read   ReadRequest
+	op     AtomicRequest
+	value  uint64 // atomic: original value
+	sent   uint32 // Read: octets frozen
+	msn    ddp.MSN
+	mr     *ddp.MR // held while octets of it may be sent
+	mem    []byte
+}
+
+// requests is the queue 1 of the peer's Reads and atomics. Counters never wrap:
+//
+//	acked     first whose response TCP does not have wholly
+//	next      first whose response is not wholly frozen
+//	tail      first not delivered; message tail+1 comes next
+type requests struct {
+	ring              []request
+	mask              uint64
+	acked, next, tail uint64
+	atomicMSN         ddp.MSN // of the next Atomic Response
+}
+
+func (r *requests) init(ird int) {
+	n := ringSize((1 + ackSlack) * max(ird, 1))
+	*r = requests{ring: make([]request, n), mask: uint64(n - 1)}
+	r.reset()
+}
+
+func (r *requests) reset() {
+	clear(r.ring)
+	r.acked, r.next, r.tail, r.atomicMSN = 0, 0, 0, 1
+}
+
+func (r *requests) at(i uint64) *request { return &r.ring[i&r.mask] }
+func (r *requests) waiting() int         { return int(r.tail - r.next) }
+
+// expected returns the MSN of the next request to deliver.
+func (r *requests) expected() ddp.MSN { return ddp.MSN(r.tail + 1) }
+
+// room returns how many requests, from the expected one on, have a slot.
+func (r *requests) room(ird int) int {
+	return max(0, min(ird-r.waiting(), len(r.ring)-int(r.tail-r.acked)))
+}
+
+func (r *request) release() {
+	if r.mr != nil {
+		r.mr.Drop()
+	}
+	r.mr, r.mem = nil, nil
+}
+
+// recvWQE is a posted receive.
+type recvWQE struct {
+	id     uint64
+	status Status // not Success: it failed, or will when a message comes
+	imm    [ImmLen]byte
+	mem    sgl
+}
+
+func makeRecvWQEs(n, sge int) []recvWQE {
+	w := make([]recvWQE, n)
+	for i := range w {
+		w[i].mem = makeSGL(sge)
+	}
+	return w
+}
+
+func (w *recvWQE) load(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, wr *RecvWR) {
+	w.id, w.status, w.imm = wr.ID, Success, [ImmLen]byte{}
+	if w.mem.resolve(t, pd, stream, wr.SGL, ddp.LocalWrite) != ddp.OK {
+		w.status = LocProtErr
+	}
+}
+
+func (w *recvWQE) release() { w.mem.release() }
+
+// recvQueue is the receive queue of a queue pair: its own ring, or a window onto an SRQ in
+// which each message takes a receive when its first segment arrives.
+type recvQueue struct {
+	own        []recvWQE
+	mask       uint32
+	depth      uint32
+	head, tail uint32
+	next       ddp.MSN // message that head takes
+
+	srq   *SRQ
+	taken []int32 // by MSN: entry of the SRQ, -1 for none
+	count int     // entries taken
+}
+
+func (r *recvQueue) init(cfg *Config) {
+	n := ringSize(cfg.RecvDepth)
+	*r = recvQueue{mask: uint32(n - 1), depth: uint32(cfg.RecvDepth), next: 1, srq: cfg.SRQ}
+	if r.srq == nil {
+		r.own = makeRecvWQEs(n, cfg.MaxSGE)
+		return
+	}
+	r.taken = make([]int32, n)
+	for i := range r.taken {
+		r.taken[i] = -1
+	}
+}
+
+// len returns the receives that will complete here.
+func (r *recvQueue) len() int {
+	if r.srq != nil {
+		return r.count
+	}
+	return int(r.tail - r.head)
+}
+
+// find returns the receive for message msn, taking one from the SRQ when needed.
+func (r *recvQueue) find(msn ddp.MSN) (*recvWQE, ddp.Cause) {
+	n := int(r.depth)
+	if r.srq == nil {
+		n = int(r.tail - r.head)
+	}
+	i, c := ddp.Index(msn, r.next, n)
+	if c != ddp.CauseNone {
+		return nil, c
+	}
+	if r.srq == nil {
+		return &r.own[(r.head+uint32(i))&r.mask], ddp.CauseNone
+	}
+	e := &r.taken[uint32(msn)&r.mask]
+	if *e < 0 {
+		if *e = r.srq.take(); *e < 0 {
+			return nil, ddp.CauseNoBuffer
+		}
+		r.count++
+	}
+	return &r.srq.wqes[*e], ddp.CauseNone
+}
+
+// pop removes the receive of the next message, which find has returned before.
+func (r *recvQueue) pop() {
+	if r.srq == nil {
+		r.own[r.head&r.mask].release()
+		r.head++
+	} else {
+		e := &r.taken[uint32(r.next)&r.mask]
+		r.srq.wqes[*e].release()
+		r.srq.put(*e)
+		*e = -1
+		r.count--
+	}
+	r.next++
+}
+
+// inbound is the untagged message of queue 0 that is being delivered, and what is expected
+// before it.
+type inbound struct {
+	rtrSend bool // message 1 is an RTR, and not delivered yet
+	open    bool // some segments of the next message are delivered
+	op      Opcode
+	inv     uint32
+	got     uint32
+}
+
+// terminator holds the Terminates of both directions.
+type terminator struct {
+	want    bool // own is to be sent
+	made    bool
+	sent    bool
+	own     Terminate
+	wire    [ddp.UntaggedLen + termPayload]byte
+	n       int // octets of wire
+	gotPeer bool
+	peer    Terminate
+	raw     [termPayload]byte // of the peer, as placed
+	rawLen  int
+
+	// The segment that an error was reported for, to be included when Fail is told of it.
+	err     *ulp.Error
+	head    [ddp.UntaggedLen]byte
+	headLen int
+	segLen  int
+	read    ReadRequest
+	hasRead bool
+}

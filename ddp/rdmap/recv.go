@@ -1,0 +1,330 @@
+package rdmap
+
+import (
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// errAhead is what Place says of a segment that cannot be placed before its turn. Nothing is
+// wrong yet: MPA holds it and asks again in order.
+var errAhead = &ulp.Error{Layer: ulp.DDP, Detail: "segment cannot be placed ahead of its turn"}
+
+// Place copies the payload of a received ULPDU to where it belongs. It places segments in any
+// order; an error for one that is not in order means that nothing was placed, and one in order
+// ends the stream: tell Fail.
+func (q *QP) Place(v *ulp.View, inOrder bool) *ulp.Error {
+	if q.deaf() {
+		q.Counters.DroppedAfterError++
+		return nil // RFC 5041, 7.1: silently dropped
+	}
+	var scratch [ddp.UntaggedLen]byte
+	hdr := v.Header(ddp.UntaggedLen, scratch[:])
+	q.sawFPDU = true
+	c := q.place(v, hdr)
+	if c == ddp.CauseNone {
+		if n := v.Len() - ddp.Control(hdr[0]).HeaderLen(); n > 0 {
+			q.Counters.PayloadIn += uint64(n)
+		}
+		if !inOrder {
+			q.Counters.PlacedAhead++
+		}
+		return nil
+	}
+	if !inOrder {
+		return errAhead
+	}
+	return q.reject(c, hdr, v.Len())
+}
+
+// deaf reports whether what arrives is dropped.
+func (q *QP) deaf() bool { return q.state == Terminated || q.state == Errored || q.state == Idle }
+
+func (q *QP) place(v *ulp.View, hdr []byte) ddp.Cause {
+	if c := q.checkHeader(hdr); c != ddp.CauseNone {
+		return c
+	}
+	if ddp.Control(hdr[0]).Tagged() {
+		var h ddp.Tagged
+		h.Decode(hdr)
+		if opcodeOf(h.ULP) == OpWrite {
+			return q.cfg.Table.PlaceTagged(q.cfg.PD, q.cfg.Stream, &h, v, ddp.RemoteWrite)
+		}
+		return q.placeResponse(&h, v)
+	}
+	var h ddp.Untagged
+	h.Decode(hdr)
+	switch h.QN {
+	case QNSend:
+		return q.placeSend(&h, v)
+	case QNRead:
+		return q.placeRequest(&h, hdr, v)
+	case QNTerminate:
+		return q.placeTerminate(&h, v)
+	default:
+		return q.placeAtomicResponse(&h, v)
+	}
+}
+
+// checkHeader validates length, versions, opcode and queue (RFC 5041, 7.1; RFC 5040, 7.2).
+func (q *QP) checkHeader(hdr []byte) ddp.Cause {
+	if len(hdr) < 2 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
+		return ddp.CauseCatastrophic
+	}
+	ctl := ddp.Control(hdr[0])
+	if ctl.Version() != q.par.Version {
+		if ctl.Tagged() {
+			return ddp.CauseTaggedVersion
+		}
+		return ddp.CauseUntaggedVersion
+	}
+	op := opcodeOf(hdr[1])
+	if ctl.Tagged() {
+		if versionOf(hdr[1]) != q.par.Version {
+			return CauseVersion
+		}
+		if op != OpWrite && op != OpReadResponse {
+			return CauseOpcode
+		}
+		return ddp.CauseNone
+	}
+	var h ddp.Untagged
+	h.Decode(hdr)
+	if h.QN > QNAtomic || (h.QN == QNAtomic && q.par.Version != ddp.IETF) {
+		return ddp.CauseQN
+	}
+	if versionOf(h.ULP) != q.par.Version {
+		return CauseVersion
+	}
+	if op > OpAtomicResp || queueOf[op] != int8(h.QN) || (op >= OpImm && q.par.Version != ddp.IETF) {
+		return CauseOpcode
+	}
+	return ddp.CauseNone
+}
+
+// queueOf is the queue of each opcode, -1 for tagged messages.
+var queueOf = [...]int8{
+	OpWrite: -1, OpReadRequest: 1, OpReadResponse: -1, OpSend: 0, OpSendInv: 0, OpSendSE: 0, OpSendSEInv: 0,
+	OpTerminate: 2, OpImm: 0, OpImmSE: 0, OpAtomicReq: 1, OpAtomicResp: 3,
+}
+
+// placeSend places a segment of queue 0 into its receive.
+func (q *QP) placeSend(h *ddp.Untagged, v *ulp.View) ddp.Cause {
+	n := v.Len() - ddp.UntaggedLen
+	op := opcodeOf(h.ULP)
+	if q.msg.rtrSend && h.MSN == 1 {
+		if op != OpSend {
+			return CauseOpcode
+		}
+		return ddp.CheckUntagged(h.MO, n, 0)
+	}
+	w, c := q.rq.find(h.MSN)
+	if c != ddp.CauseNone {
+		return c
+	}
+	if w.status == LocProtErr {
+		return CauseCatastrophic
+	}
+	if op == OpImm || op == OpImmSE {
+		if n != ImmLen || h.MO != 0 || !h.Control.Last() {
+			return CauseStreamFatal
+		}
+		v.CopyTo(w.imm[:], ddp.UntaggedLen)
+		return ddp.CauseNone
+	}
+	if c := ddp.CheckUntagged(h.MO, n, w.mem.total); c != ddp.CauseNone {
+		return c
+	}
+	ddp.Scatter(w.mem.pieces, uint64(h.MO), v, ddp.UntaggedLen)
+	return ddp.CauseNone
+}
+
+// placeRequest keeps a Read or Atomic Request until it is delivered.
+func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulp.View) ddp.Cause {
+	i, c := ddp.Index(h.MSN, q.in.expected(), q.in.room(q.par.IRD))
+	if c != ddp.CauseNone {
+		return c
+	}
+	want := ReadRequestLen
+	if opcodeOf(h.ULP) == OpAtomicReq {
+		want = AtomicRequestLen
+	}
+	if c := ddp.CheckUntagged(h.MO, v.Len()-ddp.UntaggedLen, uint64(want)); c != ddp.CauseNone {
+		return c
+	}
+	if h.MO != 0 {
+		return ddp.CauseMO
+	}
+	if v.Len()-ddp.UntaggedLen != want || !h.Control.Last() {
+		return CauseStreamFatal
+	}
+	r := q.in.at(q.in.tail + uint64(i))
+	copy(r.head[:], hdr)
+	r.placed = v.CopyTo(r.raw[:], ddp.UntaggedLen)
+	return ddp.CauseNone
+}
+
+func (q *QP) placeTerminate(h *ddp.Untagged, v *ulp.View) ddp.Cause {
+	n := v.Len() - ddp.UntaggedLen
+	if h.MSN != 1 || q.term.gotPeer {
+		return ddp.CauseMSNRange
+	}
+	if c := ddp.CheckUntagged(h.MO, n, termPayload); c != ddp.CauseNone {
+		return c
+	}
+	if h.MO != 0 {
+		return ddp.CauseMO
+	}
+	if n < 4 || !h.Control.Last() {
+		return CauseStreamFatal
+	}
+	q.term.rawLen = v.CopyTo(q.term.raw[:], ddp.UntaggedLen)
+	return ddp.CauseNone
+}
+
+// placeAtomicResponse keeps a response until it is delivered.
+func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulp.View) ddp.Cause {
+	next, waiting := q.sq.atomicMSN, 0
+	var e *outRead
+	for i := range q.out.len() {
+		if o := q.out.at(i); o.atomic {
+			if waiting == 0 {
+				next = o.msn
+			}
+			waiting++
+			if o.msn == h.MSN {
+				e = o
+			}
+		}
+	}
+	if _, c := ddp.Index(h.MSN, next, waiting); c != ddp.CauseNone {
+		return c
+	}
+	n := v.Len() - ddp.UntaggedLen
+	if c := ddp.CheckUntagged(h.MO, n, AtomicRespLen); c != ddp.CauseNone {
+		return c
+	}
+	if h.MO != 0 {
+		return ddp.CauseMO
+	}
+	if n != AtomicRespLen || !h.Control.Last() {
+		return CauseStreamFatal
+	}
+	v.CopyTo(e.resp[:], ddp.UntaggedLen)
+	return ddp.CauseNone
+}
+
+// placeResponse places a segment of a Read Response. Only the sink of an outstanding Read of
+// this stream takes it, for as long as that Read is not complete.
+func (q *QP) placeResponse(h *ddp.Tagged, v *ulp.View) ddp.Cause {
+	n := v.Len() - ddp.TaggedLen
+	if n == 0 {
+		return ddp.CauseNone
+	}
+	c := CauseOpcode // no Read is outstanding
+	for i := range q.out.len() {
+		e := q.out.at(i)
+		if e.atomic {
+			continue
+		}
+		off, f := e.offset(h, n)
+		if f == ddp.OK {
+			v.CopyTo(e.mem[off:off+uint64(n)], ddp.TaggedLen)
+			return ddp.CauseNone
+		}
+		if c == CauseOpcode || c == ddp.CauseSTag {
+			c = ddp.TaggedCause(f)
+		}
+	}
+	return c
+}
+
+// offset returns where in the sink of a Read n octets at h belong.
+func (e *outRead) offset(h *ddp.Tagged, n int) (uint64, ddp.Fault) {
+	if h.STag != e.stag || e.mr == nil || !e.mr.Valid() {
+		return 0, ddp.FaultSTag
+	}
+	if uint64(h.TO)+uint64(n) < uint64(h.TO) {
+		return 0, ddp.FaultWrap
+	}
+	off := uint64(h.TO) - uint64(e.to)
+	if h.TO < e.to || off > uint64(e.size) || uint64(n) > uint64(e.size)-off {
+		return 0, ddp.FaultBounds
+	}
+	return off, ddp.OK
+}
+
+// reject records the segment that ends the stream, and the receive or Read that it belongs to.
+func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulp.Error {
+	what := "cut off in its header"
+	if h, _, err := ddp.ParseTagged(hdr); err == nil {
+		what = opcodeOf(h.ULP).String() + ", " + h.String()
+	} else if h, _, err := ddp.ParseUntagged(hdr); err == nil {
+		what = opcodeOf(h.ULP).String() + ", " + h.String()
+	}
+	name, _ := Describe(c)
+	e := c.Errorf("%s: ULPDU of %d octets, %s", name, n, what)
+	q.blameRecv(c, hdr)
+	q.capture(e, hdr, n, nil)
+	return e
+}
+
+// blameRecv marks the receive that a message did not suit, or the Read that got a wrong
+// response.
+func (q *QP) blameRecv(c ddp.Cause, hdr []byte) {
+	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
+		return
+	}
+	if ddp.Control(hdr[0]).Tagged() {
+		if opcodeOf(hdr[1]) == OpReadResponse && q.out.len() > 0 && !q.out.first().rtr {
+			q.blameSend(q.out.first().seq, BadRespErr)
+		}
+		return
+	}
+	var h ddp.Untagged
+	h.Decode(hdr)
+	if h.QN != QNSend || (c != ddp.CauseTooLong && c != ddp.CauseMO && c != CauseStreamFatal && c != CauseOpcode && c != CauseProtInvalidate && c != CauseOpInvalidate) {
+		return
+	}
+	if w, c2 := q.rq.find(h.MSN); c2 == ddp.CauseNone && w.status == Success {
+		w.status = RemInvReqErr
+		if c == ddp.CauseTooLong || c == ddp.CauseMO {
+			w.status = LocLenErr
+		}
+	}
+}
+
+func (q *QP) blameSend(seq uint64, st Status) {
+	if q.sq.holds(seq) {
+		if w := q.sq.at(seq); w.status == Success {
+			w.status = st
+		}
+	}
+}
+
+// capture keeps what a Terminate for e will show.
+func (q *QP) capture(e *ulp.Error, hdr []byte, n int, r *request) {
+	t := &q.term
+	t.err, t.segLen, t.hasRead = e, n, false
+	t.headLen = copy(t.head[:], hdr)
+	if r != nil && !r.atomic {
+		t.read, t.hasRead = r.progress(), true
+	}
+}
+
+// prepare makes the Terminate for e, once.
+func (t *terminator) prepare(e *ulp.Error) {
+	if t.made {
+		return
+	}
+	t.made = true
+	c := ddp.MakeCause(e.Layer, e.Type, e.Code)
+	if e != t.err {
+		t.own = makeTerminate(c, nil, 0, nil)
+		return
+	}
+	var r *ReadRequest
+	if t.hasRead {
+		r = &t.read
+	}
+	t.own = makeTerminate(c, t.head[:t.headLen], t.segLen, r)
+}

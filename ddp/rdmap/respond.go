@@ -1,0 +1,166 @@
+package rdmap
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// responseReady reports whether the next response may begin. An atomic waits while TCP may have
+// to send a Read Response with the same word again: it was read before (RFC 7306, 7), and is
+// made from memory each time.
+func (q *QP) responseReady() bool {
+	if q.in.waiting() == 0 {
+		return false
+	}
+	r := q.in.at(q.in.next)
+	if !r.atomic || q.in.acked == q.in.next {
+		return true
+	}
+	word, c := q.atomicTarget(&r.op)
+	if c != ddp.CauseNone {
+		return true // execute tells the peer
+	}
+	for i := q.in.acked; i != q.in.next; i++ {
+		if m := q.in.at(i).mem; len(m) > 0 {
+			off := uintptr(unsafe.Pointer(word)) + 7 - uintptr(unsafe.Pointer(unsafe.SliceData(m)))
+			if off < uintptr(len(m))+7 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// freezeResponse freezes the next segment of the response that is due.
+func (q *QP) freezeResponse(limit int) (ulp.Ref, int) {
+	i := q.in.next
+	r := q.in.at(i)
+	if r.atomic {
+		if !q.execute(r) {
+			return ulp.Ref{}, 0
+		}
+		r.msn = q.in.atomicMSN
+		q.in.atomicMSN++
+		q.finishResponse()
+		return makeRef(refResponse, i, 0, true), atomicRespULPDU
+	}
+	if f := q.source(r); f != ddp.OK {
+		q.failResponse(r, protectionCause(f), "source of a Read is gone")
+		return ulp.Ref{}, 0
+	}
+	off := r.sent
+	n := min(uint64(limit-ddp.TaggedLen), uint64(r.read.Size-off))
+	r.sent += uint32(n)
+	q.Counters.PayloadOut += n
+	last := r.sent == r.read.Size
+	if last {
+		q.finishResponse()
+	}
+	return makeRef(refResponse, i, off, last), ddp.TaggedLen + int(n)
+}
+
+func (q *QP) finishResponse() {
+	q.in.next++
+	q.cur = curNone
+	q.Counters.ResponsesOut++
+}
+
+// source checks that the memory of a Read can still be read, before each segment.
+func (q *QP) source(r *request) ddp.Fault {
+	if r.read.Size == 0 {
+		return ddp.OK // not validated (RFC 5040, 5.2.1)
+	}
+	if r.mr == nil {
+		m, b, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
+		if f != ddp.OK {
+			return f
+		}
+		m.Hold()
+		r.mr, r.mem = m, b
+	}
+	if !r.mr.Valid() {
+		return ddp.FaultSTag
+	}
+	return ddp.OK
+}
+
+// execute runs an atomic on the word it names.
+func (q *QP) execute(r *request) bool {
+	word, c := q.atomicTarget(&r.op)
+	if c != ddp.CauseNone {
+		q.failResponse(r, c, "target of an atomic is gone")
+		return false
+	}
+	for {
+		old := *word
+		want, _ := r.op.Apply(old)
+		if q.cfg.CompareAndSwap == nil {
+			*word = want
+		} else if !q.cfg.CompareAndSwap(word, old, want) {
+			continue
+		}
+		r.value = old
+		return true
+	}
+}
+
+// atomicTarget checks an atomic and returns its word.
+func (q *QP) atomicTarget(op *AtomicRequest) (*uint64, ddp.Cause) {
+	if _, ok := op.Apply(0); !ok {
+		return nil, CauseOpcode
+	}
+	_, b, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, op.STag, op.TO, 8, ddp.RemoteAtomic)
+	if f != ddp.OK {
+		return nil, protectionCause(f)
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if uintptr(p)%8 != 0 {
+		return nil, CauseStreamFatal // RFC 7306, 8.2
+	}
+	return (*uint64)(p), ddp.CauseNone
+}
+
+// failResponse ends the stream because a response cannot be made any more; the Terminate
+// shows how far a Read came (RFC 5040, 4.8).
+func (q *QP) failResponse(r *request, c ddp.Cause, why string) {
+	e := c.Errorf("%s: %s", why, r.describe())
+	q.capture(e, r.head[:], ddp.UntaggedLen+r.placed, r)
+	q.Fail(e)
+}
+
+// revoked ends the stream after octets were sent as zero because the consumer revoked the
+// source of a Read under way.
+func (q *QP) revoked(r *request, off uint32) {
+	if q.state != RTS || q.term.made {
+		return
+	}
+	e := CauseProtSTag.Errorf("source of a Read was revoked: %s", r.describe())
+	at := *r
+	at.sent = off
+	q.capture(e, r.head[:], ddp.UntaggedLen+r.placed, &at)
+	q.Fail(e)
+}
+
+// describe names a request for an engineer.
+func (r *request) describe() string {
+	if r.atomic {
+		return r.op.String()
+	}
+	at := r.progress()
+	return at.String()
+}
+
+// progress returns the Read Request as if it asked for the octets that are not sent yet.
+func (r *request) progress() ReadRequest {
+	p := r.read
+	p.SinkTO += ddp.TO(r.sent)
+	p.SrcTO += ddp.TO(r.sent)
+	p.Size -= r.sent
+	return p
+}
+
+// putNative writes v as a local word, in the host's order.
+func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }

@@ -1,0 +1,218 @@
+package rdmap
+
+import (
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// The ID of a ulp.Ref: the kind of the message, whether the ULPDU is its last, and which
+// message it is. Off is the offset of the payload in the message.
+const (
+	refLast  = 1 << 63
+	refShift = 60
+	refSeq   = 1<<refShift - 1
+
+	refSend      = 0 // of the send queue, by its counter
+	refResponse  = 1 // to a request of the peer, by its counter
+	refTerminate = 2
+	refRTR       = 3
+)
+
+func makeRef(kind, seq uint64, off uint32, last bool) ulp.Ref {
+	r := ulp.Ref{ID: kind<<refShift | seq, Off: off}
+	if last {
+		r.ID |= refLast
+	}
+	return r
+}
+
+func splitRef(r ulp.Ref) (kind, seq uint64, last bool) {
+	return r.ID >> refShift & 7, r.ID & refSeq, r.ID&refLast != 0
+}
+
+// Pending reports whether NextULPDU has something to give.
+func (q *QP) Pending() bool {
+	if q.term.want {
+		return true
+	}
+	return q.state == RTS && (q.cur != curNone || q.rtr != RTRNone || q.responseReady() || q.sendReady())
+}
+
+// NextULPDU freezes the next ULPDU of at most limit octets, which is at least MinULPDU, and
+// returns its name and length; 0 means that there is nothing to send. A message is sent whole
+// before another one begins; Responses and the send queue take turns.
+func (q *QP) NextULPDU(limit int) (ulp.Ref, int) {
+	if limit < MinULPDU {
+		return ulp.Ref{}, 0
+	}
+	if !q.term.want && q.state == RTS {
+		ref, n := q.nextMessage(limit)
+		if n > 0 || !q.term.want {
+			return ref, n
+		}
+	}
+	if q.term.want {
+		return q.freezeTerminate()
+	}
+	return ulp.Ref{}, 0
+}
+
+func (q *QP) nextMessage(limit int) (ulp.Ref, int) {
+	if q.rtr != RTRNone {
+		return q.freezeRTR()
+	}
+	if q.cur == curNone {
+		ready := q.sendReady()
+		switch {
+		case (!q.turn || !ready) && q.responseReady():
+			q.cur, q.turn = curResponse, true
+		case ready:
+			q.cur, q.turn = curSend, false
+		default:
+			return ulp.Ref{}, 0
+		}
+	}
+	var ref ulp.Ref
+	var n int
+	if q.cur == curResponse {
+		ref, n = q.freezeResponse(limit)
+	} else {
+		ref, n = q.freezeSend(limit)
+	}
+	if n > 0 {
+		q.Counters.SegmentsOut++
+	}
+	return ref, n
+}
+
+// sendReady reports whether the send queue's next message may begin.
+func (q *QP) sendReady() bool {
+	s := &q.sq
+	if s.next == s.tail {
+		return false
+	}
+	w := s.at(s.next)
+	if w.status != Success || w.op == WRLocalInv { // pump's business
+		return false
+	}
+	if w.flags&Fence != 0 && q.out.len() > 0 {
+		return false
+	}
+	return !w.wantsResponse() || q.out.len() < max(q.par.ORD, 1)
+}
+
+// freezeSend freezes the next segment of the send queue's message.
+func (q *QP) freezeSend(limit int) (ulp.Ref, int) {
+	s := &q.sq
+	w, seq := s.at(s.next), s.next
+	switch w.op {
+	case WRRead, WRFetchAdd, WRCmpSwap:
+		return q.freezeRequest(w, seq)
+	case WRWrite:
+		return q.cut(w, seq, limit, ddp.TaggedLen)
+	}
+	if w.sent == 0 {
+		w.msn = s.sendMSN
+	}
+	return q.cut(w, seq, limit, ddp.UntaggedLen)
+}
+
+// cut freezes what fits of a message with payload.
+func (q *QP) cut(w *sendWQE, seq uint64, limit, header int) (ulp.Ref, int) {
+	off := w.sent
+	n := min(uint64(limit-header), uint64(w.total-off))
+	w.sent += uint32(n)
+	q.Counters.PayloadOut += n
+	last := w.sent == w.total
+	if last {
+		q.finishSend(header == ddp.UntaggedLen)
+	}
+	return makeRef(refSend, seq, off, last), header + int(n)
+}
+
+// finishSend moves on to the next work request.
+func (q *QP) finishSend(untagged bool) {
+	if untagged {
+		q.sq.sendMSN++
+	}
+	q.sq.next++
+	q.cur = curNone
+	q.Counters.MessagesOut++
+	q.pump()
+}
+
+// freezeRequest freezes a Read or Atomic Request and begins to wait for its response.
+func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulp.Ref, int) {
+	s := &q.sq
+	e := outRead{seq: seq, size: w.total, stag: w.sink.STag, to: w.sink.TO}
+	if len(w.mem.pieces) > 0 {
+		e.mem, e.mr = w.mem.pieces[0], w.mem.regions[0]
+	}
+	n := readRequestULPDU
+	if w.op != WRRead {
+		n = atomicRequestULPDU
+		q.reqID++
+		w.atomic.ID = q.reqID
+		e.atomic, e.reqID, e.msn = true, q.reqID, s.atomicMSN
+		s.atomicMSN++
+	}
+	q.out.push(e)
+	w.msn = s.readMSN
+	s.readMSN++
+	q.finishSend(false)
+	return makeRef(refSend, seq, 0, true), n
+}
+
+// freezeRTR freezes the message that opens the stream (RFC 6581, 4.4).
+func (q *QP) freezeRTR() (ulp.Ref, int) {
+	kind := q.rtr
+	q.rtr = RTRNone
+	n := ddp.TaggedLen
+	switch kind {
+	case RTRSend:
+		n = ddp.UntaggedLen
+		q.sq.sendMSN++
+	case RTRRead:
+		n = readRequestULPDU
+		q.sq.readMSN++
+		q.out.push(outRead{rtr: true, stag: rtrSTag})
+	}
+	q.Counters.SegmentsOut++
+	q.pump()
+	return makeRef(refRTR, uint64(kind), 0, true), n
+}
+
+// rtrSTag is in RTR messages where no STag is meant: some adapters fail on 0.
+const rtrSTag ddp.STag = 1
+
+func (q *QP) freezeTerminate() (ulp.Ref, int) {
+	t := &q.term
+	t.want, t.sent = false, true
+	h := ddp.Untagged{Control: ddp.MakeControl(false, true, q.par.Version), ULP: control(OpTerminate, q.par.Version), QN: QNTerminate, MSN: 1}
+	h.Put(t.wire[:])
+	t.n = len(AppendTerminate(t.wire[:ddp.UntaggedLen], &t.own))
+	q.Counters.SegmentsOut++
+	q.Counters.TerminatesOut++
+	return makeRef(refTerminate, 0, 0, true), t.n
+}
+
+// ReleaseULPDU says that TCP has acknowledged all of a ULPDU: once for each, in order. The last
+// one of a message completes a Send or Write.
+func (q *QP) ReleaseULPDU(ref ulp.Ref) {
+	kind, seq, last := splitRef(ref)
+	if !last {
+		return
+	}
+	switch kind {
+	case refSend:
+		if q.sq.holds(seq) {
+			q.sq.at(seq).acked = true
+			q.retire()
+		}
+	case refResponse:
+		if seq == q.in.acked && seq != q.in.next {
+			q.in.at(seq).release()
+			q.in.acked++
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package rdmap
+
+import "xwarp/ddp"
+
+// SRQConfig describes a shared receive queue.
+type SRQConfig struct {
+	Table  *ddp.Table
+	PD     *ddp.PD
+	Depth  int // receives that may be posted, 1..MaxDepth
+	MaxSGE int // pieces per receive, 1..MaxSGE
+	// Limit is called once when fewer receives than the armed limit wait; nil ignores it.
+	Limit func(*SRQ)
+}
+
+// SRQ is a receive queue that several queue pairs of one worker and domain take from, in the
+// order in which messages begin to arrive. Receives taken by a queue pair complete or are
+// flushed there.
+type SRQ struct {
+	cfg   SRQConfig
+	users int
+
+	wqes  []recvWQE
+	free  []int32 // stack of unused entries
+	fifo  []int32 // ring of posted entries
+	head  uint32
+	tail  uint32
+	mask  uint32
+	limit int
+}
+
+// NewSRQ returns an empty queue. It fails with ErrConfig.
+func NewSRQ(cfg SRQConfig) (*SRQ, error) {
+	if cfg.Table == nil || cfg.PD == nil || cfg.Depth < 1 || cfg.Depth > MaxDepth || cfg.MaxSGE < 1 || cfg.MaxSGE > MaxSGE {
+		return nil, ErrConfig
+	}
+	n := ringSize(cfg.Depth)
+	s := &SRQ{cfg: cfg, wqes: makeRecvWQEs(cfg.Depth, cfg.MaxSGE), fifo: make([]int32, n), mask: uint32(n - 1)}
+	for i := cfg.Depth - 1; i >= 0; i-- {
+		s.free = append(s.free, int32(i))
+	}
+	return s, nil
+}
+
+// PostRecv queues a receive. It fails with ErrFull or ErrSGE. Memory that is not there, or that
+// is limited to one stream, is found out when a message takes the receive.
+func (s *SRQ) PostRecv(wr *RecvWR) error {
+	if len(wr.SGL) > s.cfg.MaxSGE {
+		return ErrSGE
+	}
+	if len(s.free) == 0 {
+		return ErrFull
+	}
+	i := s.free[len(s.free)-1]
+	s.wqes[i].load(s.cfg.Table, s.cfg.PD, 0, wr)
+	s.free = s.free[:len(s.free)-1]
+	s.fifo[s.tail&s.mask] = i
+	s.tail++
+	return nil
+}
+
+// Len returns the receives that wait.
+func (s *SRQ) Len() int { return int(s.tail - s.head) }
+
+// Arm asks for one call of SRQConfig.Limit when fewer than n receives wait; 0 disarms. It
+// may be called from Limit.
+func (s *SRQ) Arm(n int) {
+	s.limit = n
+	s.check()
+}
+
+// Destroy lets the posted receives go, without completions. It fails with ddp.ErrBusy while
+// queue pairs use it.
+func (s *SRQ) Destroy() error {
+	if s.users > 0 {
+		return ddp.ErrBusy
+	}
+	for s.head != s.tail {
+		i := s.fifo[s.head&s.mask]
+		s.head++
+		s.wqes[i].release()
+		s.free = append(s.free, i)
+	}
+	return nil
+}
+
+// take removes the oldest receive, -1 when there is none.
+func (s *SRQ) take() int32 {
+	if s.head == s.tail {
+		return -1
+	}
+	i := s.fifo[s.head&s.mask]
+	s.head++
+	s.check()
+	return i
+}
+
+// put gives an entry back whose completion is made.
+func (s *SRQ) put(i int32) { s.free = append(s.free, i) }
+
+func (s *SRQ) check() {
+	if s.limit > 0 && s.Len() < s.limit {
+		s.limit = 0
+		if s.cfg.Limit != nil {
+			s.cfg.Limit(s)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package rdmap
+
+import "fmt"
+
+// State is the state of a queue pair, named after the RDMAC verbs.
+type State uint8
+
+// The states.
+const (
+	Idle       State = iota // no stream; receives may be posted
+	RTR                     // responder: MPA Reply sent, silent until the first FPDU came
+	RTS                     // full operation
+	Closing                 // a FIN was sent or received, nothing is under way
+	Terminated              // a Terminate was made or received; the stream is being closed
+	Errored                 // everything is flushed
+	states
+)
+
+func (s State) String() string {
+	names := [states]string{"IDLE", "RTR", "RTS", "CLOSING", "TERMINATE", "ERROR"}
+	if s < states {
+		return names[s]
+	}
+	return fmt.Sprintf("state %d", uint8(s))
+}
+
+// Event is what happens to a queue pair.
+type Event uint8
+
+// The events.
+const (
+	EvStart         Event = iota // MPA done, may send at once
+	EvStartWaiting               // MPA done, must hear an FPDU first
+	EvFPDU                       // a valid FPDU is delivered
+	EvCloseIdle                  // consumer closes, nothing is under way
+	EvCloseBusy                  // consumer closes, work is under way
+	EvFINClean                   // FIN at an FPDU's end, nothing is under way
+	EvFINDirty                   // FIN inside an FPDU or with work under way
+	EvLocalError                 // error found here
+	EvPeerTerminate              // Terminate delivered
+	EvLost                       // RST, TCP gave up, or the close timer ran out
+	EvClosed                     // both FINs are acknowledged
+	EvAbort                      // consumer moves the queue pair to ERROR
+	EvReset                      // consumer makes it ready for another stream
+	events
+)
+
+func (e Event) String() string {
+	names := [events]string{"start", "start-waiting", "fpdu", "close-idle", "close-busy", "fin-clean", "fin-dirty",
+		"local-error", "peer-terminate", "lost", "closed", "abort", "reset"}
+	if e < events {
+		return names[e]
+	}
+	return fmt.Sprintf("event %d", uint8(e))
+}
+
+// Action is a set of things that a transition asks of the owner of the TCP connection.
+type Action uint8
+
+// The actions. The first three are returned by QP.Actions.
+const (
+	ActFIN   Action = 1 << iota // shut the sending side after what NextULPDU still gives
+	ActRST                      // abort the connection
+	ActTimer                    // start the close timer; call Lost when it runs out
+
+	actTerminate // make a Terminate
+	actFlush     // complete everything with WR_FLUSH_ERR
+
+	actOwner = ActFIN | ActRST | ActTimer
+)
+
+func (a Action) String() string {
+	s := ""
+	for i, n := range [...]string{"FIN", "RST", "timer", "terminate", "flush"} {
+		if a&(1<<i) != 0 {
+			s += "+" + n
+		}
+	}
+	if s == "" {
+		return "-"
+	}
+	return s[1:]
+}
+
+// transition is one cell of the state table. The zero value refuses the event.
+type transition struct {
+	ok   bool
+	next State
+	act  Action
+}
+
+func to(s State, a Action) transition { return transition{true, s, a} }
+
+const graceful = ActFIN | ActTimer
+
+// table is the state machine of wire-facts: every pair that is missing is refused and
+// changes nothing.
+var table = [states][events]transition{
+	Idle: {
+		EvStart:        to(RTS, 0),
+		EvStartWaiting: to(RTR, 0),
+		EvLost:         to(Errored, actFlush),
+		EvAbort:        to(Errored, actFlush),
+		EvReset:        to(Idle, 0),
+	},
+	RTR: {
+		EvFPDU:          to(RTS, 0),
+		EvCloseIdle:     to(Closing, graceful),
+		EvCloseBusy:     to(Errored, ActRST|actFlush),
+		EvFINClean:      to(Closing, graceful),
+		EvFINDirty:      to(Errored, ActRST|actFlush),
+		EvLocalError:    to(Terminated, graceful|actTerminate),
+		EvPeerTerminate: to(Terminated, graceful),
+		EvLost:          to(Errored, actFlush),
+		EvClosed:        to(Errored, actFlush),
+		EvAbort:         to(Errored, ActRST|actFlush),
+	},
+	RTS: {
+		EvFPDU:          to(RTS, 0),
+		EvCloseIdle:     to(Closing, graceful),
+		EvCloseBusy:     to(Errored, ActRST|actFlush),
+		EvFINClean:      to(Closing, graceful),
+		EvFINDirty:      to(Errored, ActRST|actFlush),
+		EvLocalError:    to(Terminated, graceful|actTerminate),
+		EvPeerTerminate: to(Terminated, graceful),
+		EvLost:          to(Errored, actFlush),
+		EvClosed:        to(Errored, actFlush),
+		EvAbort:         to(Errored, ActRST|actFlush),
+	},
+	Closing: {
+		// No Terminate can follow our FIN.
+		EvFPDU:          to(Errored, ActRST|actFlush),
+		EvCloseIdle:     to(Closing, 0),
+		EvFINClean:      to(Closing, 0),
+		EvFINDirty:      to(Errored, ActRST|actFlush),
+		EvLocalError:    to(Errored, ActRST|actFlush),
+		EvPeerTerminate: to(Errored, ActRST|actFlush),
+		EvLost:          to(Errored, actFlush),
+		EvClosed:        to(Idle, actFlush),
+		EvAbort:         to(Errored, ActRST|actFlush),
+	},
+	Terminated: {
+		// What still arrives is dropped (RFC 5041, 7.1).
+		EvFPDU:          to(Terminated, 0),
+		EvCloseIdle:     to(Terminated, 0),
+		EvCloseBusy:     to(Terminated, 0),
+		EvFINClean:      to(Terminated, 0),
+		EvFINDirty:      to(Terminated, 0),
+		EvLocalError:    to(Terminated, 0),
+		EvPeerTerminate: to(Terminated, 0),
+		EvLost:          to(Errored, actFlush),
+		EvClosed:        to(Errored, actFlush),
+		EvAbort:         to(Errored, ActRST|actFlush),
+	},
+	Errored: {
+		EvFPDU:          to(Errored, 0),
+		EvCloseIdle:     to(Errored, 0),
+		EvCloseBusy:     to(Errored, 0),
+		EvFINClean:      to(Errored, 0),
+		EvFINDirty:      to(Errored, 0),
+		EvLocalError:    to(Errored, 0),
+		EvPeerTerminate: to(Errored, 0),
+		EvLost:          to(Errored, 0),
+		EvClosed:        to(Errored, 0),
+		EvAbort:         to(Errored, 0),
+		EvReset:         to(Idle, 0),
+	},
+}

@@ -1,0 +1,141 @@
+package rdmap
+
+import (
+	"fmt"
+
+	"xwarp/ddp"
+)
+
+// WROp is what a send work request does.
+type WROp uint8
+
+// The work requests of the send queue.
+const (
+	WRSend WROp = iota
+	WRSendSE
+	WRSendInv
+	WRSendSEInv
+	WRWrite
+	WRRead
+	WRImm
+	WRImmSE
+	WRFetchAdd
+	WRCmpSwap
+	WRLocalInv
+	wrOps
+	WRRecv WROp = 0xFF // only in completions
+)
+
+func (o WROp) String() string {
+	names := [...]string{"send", "send-se", "send-inv", "send-se-inv", "write", "read", "imm", "imm-se", "fetch-add", "cmp-swap", "local-inv"}
+	if o == WRRecv {
+		return "recv"
+	}
+	if int(o) < len(names) {
+		return names[o]
+	}
+	return fmt.Sprintf("work request %d", uint8(o))
+}
+
+// SGE is a piece of registered memory of the queue pair's domain.
+type SGE struct {
+	STag ddp.STag
+	TO   ddp.TO
+	Len  uint32
+}
+
+// WRFlags changes how a send work request is treated.
+type WRFlags uint8
+
+// The flags.
+const (
+	Signaled WRFlags = 1 << iota // complete it visibly; failures always are
+	Fence                        // begin only after all earlier Reads and atomics are complete
+)
+
+// SendWR is a send work request. PostSend copies what it needs: SGL and Inline may be reused
+// at once, the memory that the SGL names only after the completion.
+type SendWR struct {
+	ID    uint64
+	Op    WROp
+	Flags WRFlags
+
+	// SGL is the payload of Send and Write, at most Config.MaxSGE pieces; the sink of Read
+	// (at most one piece) and of an atomic (one piece of 8 octets, written in the host's
+	// byte order), both of which need the LocalWrite right.
+	SGL []SGE
+	// Inline is the payload of Send and Write instead of SGL, at most Config.MaxInline
+	// octets, copied by PostSend.
+	Inline []byte
+
+	RemoteSTag ddp.STag // Write: sink; Read: source; atomics: target
+	RemoteTO   ddp.TO
+	Invalidate ddp.STag // of SendInv, SendSEInv (the peer's) and LocalInv (ours)
+
+	Imm [ImmLen]byte // Imm, ImmSE
+
+	Data        uint64 // atomics: value to add or swap in
+	Mask        uint64 // FetchAdd: top bit of each field, 0 for one field; CmpSwap: bits to swap
+	Compare     uint64
+	CompareMask uint64
+}
+
+// RecvWR is a receive work request: where the payload of one Send goes.
+type RecvWR struct {
+	ID  uint64
+	SGL []SGE // at most Config.MaxSGE pieces, each with the LocalWrite right
+}
+
+// Status is the result of a work request, named after the verbs' codes.
+type Status uint8
+
+// The statuses.
+const (
+	Success      Status = iota
+	LocLenErr           // message and buffer differ in length
+	LocQPOpErr          // work request that this queue pair cannot do now
+	LocProtErr          // local memory is not there, too short, or lacks the right
+	WRFlushErr          // queue pair failed or closed before it was done
+	RemInvReqErr        // peer refused the message as such
+	RemAccessErr        // peer refused access to its memory
+	RemOpErr            // peer could not carry the operation out
+	BadRespErr          // response that no request of ours explains
+	FatalErr            // stream is lost
+	statuses
+)
+
+func (s Status) String() string {
+	names := [statuses]string{"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "BAD_RESP_ERR", "FATAL_ERR"}
+	if s < statuses {
+		return names[s]
+	}
+	return fmt.Sprintf("status %d", uint8(s))
+}
+
+// CompletionFlags says which fields of a receive completion count.
+type CompletionFlags uint8
+
+// The flags.
+const (
+	Solicited       CompletionFlags = 1 << iota // the sender asked for an event
+	WithImm                                     // Imm is valid; the buffer is untouched
+	WithInvalidate                              // Invalidated is valid
+	FromSharedQueue                             // the receive came from an SRQ
+)
+
+// Completion is the end of one work request. After it the queue pair touches none of the
+// request's memory.
+type Completion struct {
+	ID          uint64
+	QP          *QP
+	Op          WROp // WRRecv for a receive
+	Status      Status
+	Flags       CompletionFlags
+	ByteLen     uint32 // octets received, read, written or sent; 0 unless Success
+	Imm         [ImmLen]byte
+	Invalidated ddp.STag
+}
+
+// Completer takes completions. c is valid during the call. Complete must not call the queue
+// pair back, except PostSend, PostRecv, Fail and Abort.
+type Completer interface{ Complete(c *Completion) }

@@ -1,0 +1,256 @@
+package ddp
+
+// Random gives the values that STags are drawn from. It must not be predictable for a
+// peer (RFC 5040, 8.1.1, item 8): an operating-system source or a cipher seeded by one.
+type Random interface{ Uint32() uint32 }
+
+// Table maps the STags of one worker to regions: open addressing over the STag itself,
+// which is random already, with linear probing and no tombstones.
+type Table struct {
+	random  Random
+	slots   []slot // power of two, at most half full
+	used    int
+	domains int
+}
+
+// slot keeps the tag beside the pointer, so that a probe touches one line.
+type slot struct {
+	stag STag
+	mr   *MR
+}
+
+// NewTable returns an empty table.
+func NewTable(random Random) *Table {
+	return &Table{random: random, slots: make([]slot, minSlots)}
+}
+
+// Len returns the number of valid STags.
+func (t *Table) Len() int { return t.used }
+
+// AllocPD makes a protection domain. It fails with ErrLimit.
+func (t *Table) AllocPD() (*PD, error) {
+	if t.domains >= MaxDomains {
+		return nil, ErrLimit
+	}
+	t.domains++
+	return &PD{table: t}, nil
+}
+
+// FreePD gives a domain back. It fails with ErrBusy while it has regions or streams.
+func (t *Table) FreePD(pd *PD) error {
+	if pd == nil || pd.table != t {
+		return ErrForeign
+	}
+	if pd.regions != 0 || pd.streams != 0 {
+		return ErrBusy
+	}
+	pd.table = nil
+	t.domains--
+	return nil
+}
+
+// Register makes mem reachable under an STag. mem stays the caller's and must stay mapped
+// until Deregister returned nil. It fails with ErrForeign, ErrAttr, ErrLimit, ErrTaken or
+// ErrRandom.
+func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
+	if pd == nil || pd.table != t {
+		return nil, ErrForeign
+	}
+	n := uint64(len(mem))
+	if n == 0 || n > MaxRegionLen || a.Access&^accessAll != 0 || uint64(a.Base) >= -n {
+		return nil, ErrAttr
+	}
+	if t.used >= MaxRegions {
+		return nil, ErrLimit
+	}
+	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem}
+	if err := t.name(m, a.STag); err != nil {
+		return nil, err
+	}
+	pd.regions++
+	return m, nil
+}
+
+// Renew gives an invalidated region a new STag and the rights given, as fast registration
+// does. It fails with ErrNotValid when the region is valid or gone, ErrAttr or ErrRandom.
+func (t *Table) Renew(m *MR, a Access) error {
+	if m.pd == nil || m.pd.table != t || (m.state != mrPeer && m.state != mrRevoked) {
+		return ErrNotValid
+	}
+	if m.refs != 0 {
+		return ErrBusy
+	}
+	if a&^accessAll != 0 {
+		return ErrAttr
+	}
+	if err := t.name(m, 0); err != nil {
+		return err
+	}
+	m.access = a
+	return nil
+}
+
+// name puts m into the table under want or a drawn STag.
+func (t *Table) name(m *MR, want STag) error {
+	if want != 0 {
+		if t.Lookup(want) != nil {
+			return ErrTaken
+		}
+	} else {
+		for i := 0; ; i++ {
+			if i == maxDraws {
+				return ErrRandom
+			}
+			if want = STag(t.random.Uint32()); want != 0 && want != m.stag && t.Lookup(want) == nil {
+				break
+			}
+		}
+	}
+	if 2*(t.used+1) > len(t.slots) {
+		t.grow()
+	}
+	m.stag, m.state = want, mrValid
+	t.insert(slot{want, m})
+	t.used++
+	return nil
+}
+
+// Deregister forgets the region; the memory is the caller's alone afterwards. It fails
+// with ErrBusy while queued work points into it.
+func (t *Table) Deregister(m *MR) error {
+	if m.pd == nil || m.pd.table != t || m.state == mrGone {
+		return ErrNotValid
+	}
+	if m.refs != 0 {
+		return ErrBusy
+	}
+	if m.state == mrValid {
+		t.remove(m.stag)
+	}
+	m.state, m.mem = mrGone, nil
+	m.pd.regions--
+	return nil
+}
+
+// Invalidate revokes the STag at once, by its owner's wish: no remote access happens
+// afterwards, and octets of it that a peer has not acknowledged yet are not sent again
+// from this memory. The region stays registered. It fails with ErrNotValid.
+func (t *Table) Invalidate(m *MR) error {
+	if m.pd == nil || m.pd.table != t || m.state != mrValid {
+		return ErrNotValid
+	}
+	t.remove(m.stag)
+	m.state = mrRevoked
+	return nil
+}
+
+// InvalidateLocal is Invalidate by tag, for a stream of domain pd: FaultSTag, FaultStream.
+func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
+	m := t.Lookup(s)
+	if m == nil {
+		return FaultSTag
+	}
+	if !m.reach(pd, stream) {
+		return FaultStream
+	}
+	t.remove(s)
+	m.state = mrRevoked
+	return OK
+}
+
+// InvalidateRemote is what the peer of a stream asks for with Send with Invalidate. Only a
+// region with a remote right that this stream alone can reach qualifies (RFC 5040, 8.1.1,
+// item 7): FaultSTag when there is none, FaultInvalid when it does not qualify.
+func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
+	m := t.Lookup(s)
+	switch {
+	case m == nil:
+		return FaultSTag
+	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 && (m.shared || pd.streams > 1):
+		return FaultInvalid
+	}
+	t.remove(s)
+	m.state = mrPeer
+	return OK
+}
+
+// reach reports whether a stream of domain pd may name m at all.
+func (m *MR) reach(pd *PD, stream StreamID) bool {
+	return m.pd == pd && (m.stream == 0 || m.stream == stream)
+}
+
+// Find checks an access of n octets at to by a stream of domain pd and returns the region
+// and its octets. The rights in need must all be there. The order of the checks tells a
+// peer least: nothing of a region that the stream cannot reach is looked at.
+func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte, Fault) {
+	m := t.Lookup(s)
+	if m == nil {
+		return nil, nil, FaultSTag
+	}
+	if !m.reach(pd, stream) {
+		return nil, nil, FaultStream
+	}
+	if need&^m.access != 0 {
+		return nil, nil, FaultAccess
+	}
+	b, f := m.slice(to, n)
+	return m, b, f
+}
+
+// Lookup returns the region that s names, or nil.
+func (t *Table) Lookup(s STag) *MR {
+	if s == 0 {
+		return nil
+	}
+	mask := uint32(len(t.slots) - 1)
+	for i := uint32(s) & mask; ; i = (i + 1) & mask {
+		e := &t.slots[i]
+		if e.stag == s {
+			return e.mr
+		}
+		if e.stag == 0 {
+			return nil
+		}
+	}
+}
+
+func (t *Table) insert(e slot) {
+	mask := uint32(len(t.slots) - 1)
+	i := uint32(e.stag) & mask
+	for t.slots[i].stag != 0 {
+		i = (i + 1) & mask
+	}
+	t.slots[i] = e
+}
+
+// remove deletes s and moves later entries of its cluster back over the hole.
+func (t *Table) remove(s STag) {
+	mask := uint32(len(t.slots) - 1)
+	i := uint32(s) & mask
+	for t.slots[i].stag != s {
+		i = (i + 1) & mask
+	}
+	t.used--
+	for j := i; ; {
+		j = (j + 1) & mask
+		e := t.slots[j]
+		if e.stag == 0 {
+			break
+		}
+		if home := uint32(e.stag) & mask; (j-home)&mask >= (j-i)&mask {
+			t.slots[i] = e
+			i = j
+		}
+	}
+	t.slots[i] = slot{}
+}
+
+func (t *Table) grow() {
+	old := t.slots
+	t.slots = make([]slot, 2*len(old))
+	for _, e := range old {
+		if e.stag != 0 {
+			t.insert(e)
+		}
+	}
+}

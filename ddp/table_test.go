@@ -1,0 +1,303 @@
+package ddp
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+)
+
+// sequence is a Random that repeats the values given.
+type sequence struct {
+	values []uint32
+	i      int
+}
+
+func (s *sequence) Uint32() uint32 {
+	v := s.values[s.i%len(s.values)]
+	s.i++
+	return v
+}
+
+func newTable(t testing.TB) (*Table, *PD) {
+	t.Helper()
+	tab := NewTable(rand.New(rand.NewPCG(1, 2)))
+	pd, err := tab.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab, pd
+}
+
+// TestTableAgainstMap registers and forgets regions at random and compares with a map; clusters
+// are forced by STags that differ in the high bits only.
+//
+//req:rfc5041-8.3-1
+func TestTableAgainstMap(t *testing.T) {
+	const seed = 7
+	rng := rand.New(rand.NewPCG(seed, 0))
+	tab, pd := newTable(t)
+	model := map[STag]*MR{}
+	var tags []STag
+	for i := range 20000 {
+		if rng.IntN(5) < 3 {
+			var want STag
+			if rng.IntN(2) == 0 {
+				want = STag(rng.IntN(8) + 1 + rng.IntN(64)<<20)
+			}
+			m, err := tab.Register(pd, make([]byte, 1), Attr{STag: want})
+			if model[want] != nil {
+				if !errors.Is(err, ErrTaken) {
+					t.Fatalf("step %d: STag %#x twice: %v", i, want, err)
+				}
+				continue
+			}
+			if err != nil || m.STag() == 0 || (want != 0 && m.STag() != want) {
+				t.Fatalf("step %d: %v %v", i, m, err)
+			}
+			model[m.STag()] = m
+			tags = append(tags, m.STag())
+		} else if len(tags) > 0 {
+			k := rng.IntN(len(tags))
+			if m := model[tags[k]]; m != nil {
+				if err := tab.Deregister(m); err != nil {
+					t.Fatal(err)
+				}
+				delete(model, tags[k])
+			}
+		}
+		probe := STag(rng.IntN(8) + 1 + rng.IntN(64)<<20)
+		if tab.Lookup(probe) != model[probe] {
+			t.Fatalf("seed %d, step %d: look-up of %#x is wrong", seed, i, probe)
+		}
+	}
+	for s, m := range model {
+		if tab.Lookup(s) != m {
+			t.Fatalf("STag %#x is lost", s)
+		}
+	}
+	if tab.Len() != len(model) {
+		t.Errorf("%d STags, want %d", tab.Len(), len(model))
+	}
+}
+
+// TestDraw: an STag is never 0, never taken twice, never the one just invalidated; a source that
+// repeats itself is found out.
+//
+//req:rfc5040-8.1.1-8
+func TestDraw(t *testing.T) {
+	tab := NewTable(&sequence{values: []uint32{0, 5, 5, 0, 9, 9, 9, 12}})
+	pd, _ := tab.AllocPD()
+	var got []STag
+	for range 2 {
+		m, err := tab.Register(pd, make([]byte, 1), Attr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, m.STag())
+	}
+	if got[0] != 5 || got[1] != 9 {
+		t.Errorf("STags %v", got)
+	}
+	m := tab.Lookup(9)
+	if err := tab.Invalidate(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Renew(m, RemoteRead); err != nil || m.STag() != 12 || !m.Valid() || m.Access() != RemoteRead {
+		t.Errorf("renewed as %v: %v", m, err)
+	}
+	stuck := NewTable(&sequence{values: []uint32{3}})
+	pd, _ = stuck.AllocPD()
+	if _, err := stuck.Register(pd, make([]byte, 1), Attr{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stuck.Register(pd, make([]byte, 1), Attr{}); !errors.Is(err, ErrRandom) {
+		t.Errorf("stuck source: %v", err)
+	}
+}
+
+//req:rfc5041-8.3-1
+func TestRegisterErrors(t *testing.T) {
+	tab, pd := newTable(t)
+	other, foreign := newTable(t)
+	mem := make([]byte, 16)
+	for _, c := range []struct {
+		name string
+		pd   *PD
+		mem  []byte
+		attr Attr
+		want error
+	}{
+		{"no domain", nil, mem, Attr{}, ErrForeign},
+		{"domain of another table", foreign, mem, Attr{}, ErrForeign},
+		{"empty", pd, nil, Attr{}, ErrAttr},
+		{"unknown right", pd, mem, Attr{Access: 0x80}, ErrAttr},
+		{"offsets pass 2^64", pd, mem, Attr{Base: ^TO(0) - 14}, ErrAttr},
+		{"offsets reach 2^64", pd, mem, Attr{Base: ^TO(0) - 15}, ErrAttr},
+		{"offsets stop before 2^64", pd, mem, Attr{Base: ^TO(0) - 16}, nil},
+	} {
+		if _, err := tab.Register(c.pd, c.mem, c.attr); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	m, err := tab.Register(pd, mem, Attr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Deregister(m); !errors.Is(err, ErrNotValid) {
+		t.Errorf("deregistered by another table: %v", err)
+	}
+	if err := tab.FreePD(pd); !errors.Is(err, ErrBusy) {
+		t.Errorf("domain with regions freed: %v", err)
+	}
+}
+
+// TestRegionLife: deregistration waits for queued work, invalidation does not.
+//
+//req:rfc5041-8.3-1 rfc5041-8.3.1-2 rfc5040-8.1.1-4 rfc5040-8.1.1-6
+func TestRegionLife(t *testing.T) {
+	tab, pd := newTable(t)
+	m, err := tab.Register(pd, make([]byte, 16), Attr{Access: RemoteRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tab.Renew(m, 0); !errors.Is(err, ErrNotValid) {
+		t.Errorf("renewed while valid: %v", err)
+	}
+	m.Hold()
+	if err := tab.Deregister(m); !errors.Is(err, ErrBusy) {
+		t.Errorf("deregistered while busy: %v", err)
+	}
+	if err := tab.Invalidate(m); err != nil || m.Valid() || !m.Revoked() || tab.Lookup(m.STag()) != nil {
+		t.Errorf("invalidated: %v", err)
+	}
+	if err := tab.Renew(m, 0); !errors.Is(err, ErrBusy) {
+		t.Errorf("renewed while busy: %v", err)
+	}
+	if err := tab.Invalidate(m); !errors.Is(err, ErrNotValid) {
+		t.Errorf("invalidated twice: %v", err)
+	}
+	m.Drop()
+	if err := tab.Deregister(m); err != nil {
+		t.Errorf("deregistered: %v", err)
+	}
+	if err := tab.Deregister(m); !errors.Is(err, ErrNotValid) {
+		t.Errorf("deregistered twice: %v", err)
+	}
+	if err := tab.FreePD(pd); err != nil {
+		t.Errorf("domain freed: %v", err)
+	}
+	if _, err := tab.Register(pd, make([]byte, 1), Attr{}); !errors.Is(err, ErrForeign) {
+		t.Errorf("registered in a freed domain: %v", err)
+	}
+}
+
+// TestFind is the access check at each edge (RFC 5041, 7.1).
+//
+//req:rfc5041-7.1-2 rfc5041-8.2-1 rfc5041-8.3.1-1 rfc5040-8.1.1-1 rfc5040-8.1.1-2 rfc5040-8.1.1-3 rfc5040-8.1.1-5
+func TestFind(t *testing.T) {
+	tab, pd := newTable(t)
+	other, err := tab.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reg := func(a Attr) *MR {
+		m, err := tab.Register(pd, make([]byte, 100), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	va := reg(Attr{Base: 0x1000, Access: RemoteRead | RemoteWrite})
+	zero := reg(Attr{Access: RemoteRead})
+	top := reg(Attr{Base: ^TO(0) - 100, Access: RemoteRead})
+	own := reg(Attr{Stream: 7, Access: RemoteRead})
+	for _, c := range []struct {
+		name   string
+		pd     *PD
+		stream StreamID
+		m      *MR
+		to     TO
+		n      int
+		need   Access
+		want   Fault
+	}{
+		{"whole", pd, 1, va, 0x1000, 100, RemoteRead, OK},
+		{"both rights", pd, 1, va, 0x1000, 100, RemoteRead | RemoteWrite, OK},
+		{"local reading needs no right", pd, 1, zero, 0, 100, 0, OK},
+		{"last octet", pd, 1, va, 0x1063, 1, RemoteRead, OK},
+		{"nothing at the end", pd, 1, va, 0x1064, 0, RemoteRead, OK},
+		{"below", pd, 1, va, 0xfff, 1, RemoteRead, FaultBounds},
+		{"nothing below", pd, 1, va, 0xfff, 0, RemoteRead, FaultBounds},
+		{"one too long", pd, 1, va, 0x1000, 101, RemoteRead, FaultBounds},
+		{"one behind", pd, 1, va, 0x1064, 1, RemoteRead, FaultBounds},
+		{"negative", pd, 1, va, 0x1000, -1, RemoteRead, FaultWrap},
+		{"zero-based", pd, 1, zero, 99, 1, RemoteRead, OK},
+		{"zero-based, far", pd, 1, zero, 1 << 63, 1, RemoteRead, FaultBounds},
+		{"top, whole", pd, 1, top, ^TO(0) - 100, 100, RemoteRead, OK},
+		{"top, wraps", pd, 1, top, ^TO(0) - 1, 3, RemoteRead, FaultWrap},
+		{"right missing", pd, 1, zero, 0, 1, RemoteWrite, FaultAccess},
+		{"one right missing", pd, 1, va, 0x1000, 1, RemoteRead | RemoteAtomic, FaultAccess},
+		{"other domain", other, 1, va, 0x1000, 1, RemoteRead, FaultStream},
+		{"other domain tells nothing else", other, 1, va, 0, 1 << 20, RemoteAtomic, FaultStream},
+		{"own stream", pd, 7, own, 0, 1, RemoteRead, OK},
+		{"other stream", pd, 8, own, 0, 1, RemoteRead, FaultStream},
+	} {
+		m, b, f := tab.Find(c.pd, c.stream, c.m.STag(), c.to, c.n, c.need)
+		if f != c.want || (f == OK && (m != c.m || len(b) != c.n || cap(b) != c.n)) {
+			t.Errorf("%s: %v, %d octets", c.name, f, len(b))
+		}
+	}
+	if _, _, f := tab.Find(pd, 1, 0, 0, 0, 0); f != FaultSTag {
+		t.Errorf("STag 0: %v", f)
+	}
+}
+
+//req:rfc5040-7.2-2
+func TestInvalidateByTag(t *testing.T) {
+	tab, pd := newTable(t)
+	other, _ := tab.AllocPD()
+	reg := func(a Attr) STag {
+		m, err := tab.Register(pd, make([]byte, 1), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.STag()
+	}
+	pd.Attach()
+	shared := reg(Attr{Access: RemoteRead})
+	own := reg(Attr{Access: RemoteRead, Stream: 3})
+	for _, c := range []struct {
+		name      string
+		got, want Fault
+	}{
+		{"local, other domain", tab.InvalidateLocal(other, 3, own), FaultStream},
+		{"local, other stream", tab.InvalidateLocal(pd, 4, own), FaultStream},
+		{"local, unknown", tab.InvalidateLocal(pd, 3, own+1), FaultSTag},
+		{"remote, other domain", tab.InvalidateRemote(other, 3, own), FaultInvalid},
+		{"remote, unknown", tab.InvalidateRemote(pd, 3, own+1), FaultSTag},
+		{"remote, own", tab.InvalidateRemote(pd, 3, own), OK},
+		{"remote, again", tab.InvalidateRemote(pd, 3, own), FaultSTag},
+		{"local", tab.InvalidateLocal(pd, 3, shared), OK},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
+		}
+	}
+}
+
+// TestLookupAllocs: looking up and checking allocate nothing.
+func TestLookupAllocs(t *testing.T) {
+	tab, pd := newTable(t)
+	m, err := tab.Register(pd, make([]byte, 2048), Attr{Access: RemoteWrite})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := testing.AllocsPerRun(100, func() {
+		if _, _, f := tab.Find(pd, 1, m.STag(), 0, 2048, RemoteWrite); f != OK {
+			t.Fatal(f)
+		}
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
