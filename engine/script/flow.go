@@ -1,0 +1,169 @@
+package script
+
+import (
+	"fmt"
+	"net/netip"
+
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/wire"
+)
+
+// Ports and the peer's first sequence number. The numbers wrap soon, so that most scripts cross 2^32.
+const (
+	hostPort = 8080
+	peerPort = 40000
+	peerISN  = seq.Num(1<<32 - 2500)
+)
+
+// ends are the addresses of a run.
+type ends struct{ host, peer netip.Addr }
+
+// addresses gives each run a peer of its own, so that nothing a host remembers of one peer meets another script.
+func addresses(v6 bool, n int) ends {
+	hi, lo := byte(n>>8), byte(n)
+	if v6 {
+		return ends{netip.MustParseAddr("fd00::1"), netip.AddrFrom16([16]byte{0: 0xfd, 13: 2, 14: hi, 15: lo})}
+	}
+	return ends{netip.AddrFrom4([4]byte{10, 1, 0, 1}), netip.AddrFrom4([4]byte{10, 2, hi, lo})}
+}
+
+func addr(a netip.Addr) ip.Addr { return ip.Addr(a.As16()) }
+
+// flow is the peer's view of one connection.
+type flow struct {
+	host, peer uint16 // ports
+	isn        seq.Num
+	hostISN    seq.Num
+	known      bool // hostISN
+	x          vars
+	win        int
+	peerShift  uint8 // as offered
+	hostShift  uint8
+	shifts     [2]bool // peer, host offered window scaling
+	stamps     [2]bool // peer, host sent timestamps with their SYN
+	lastTS     uint32  // of the host
+	shrinks    bool    // the host is known to take back window when its memory is short
+}
+
+func newFlow(n int) *flow {
+	return &flow{host: hostPort, peer: uint16(peerPort + n), isn: peerISN, win: 65535, x: vars{}}
+}
+
+func (f *flow) scaled() bool   { return f.shifts[0] && f.shifts[1] }
+func (f *flow) stamping() bool { return f.stamps[0] && f.stamps[1] }
+
+// seen is a segment that the host sent.
+type seen struct {
+	wire.Header
+	IP      ip.Header
+	payload []byte
+	quote   []byte // the packet, for ICMP errors
+	seq     int    // relative
+	ack     int
+	win     int // octets
+	sack    [][2]int
+}
+
+// decode reads a packet of the host; ok is false when it is not TCP.
+func decode(b []byte) (*seen, bool, error) {
+	s := &seen{quote: b}
+	off, err := s.IP.Decode(b)
+	if err != nil {
+		return nil, false, nil
+	}
+	if s.IP.Proto != ip.ProtoTCP {
+		return nil, false, nil
+	}
+	body := b[off : off+s.IP.PayloadLen]
+	if wire.Fold(wire.Sum(body, s.IP.PseudoSum(len(body)))) != 0xffff {
+		return nil, true, fmt.Errorf("the host sent a segment with a wrong checksum")
+	}
+	n, err := s.Header.Decode(body)
+	if err != nil {
+		return nil, true, fmt.Errorf("the host sent a segment that cannot be read: %w", err)
+	}
+	s.payload = body[n:]
+	return s, true, nil
+}
+
+// observe makes the numbers of s relative.
+func (f *flow) observe(s *seen) {
+	if s.Flags&wire.SYN != 0 {
+		f.hostISN, f.known = s.Seq, true
+		f.shifts[1] = s.Opt.Present.Has(wire.HasWScale)
+		f.hostShift = s.Opt.WScale
+		f.stamps[1] = s.Opt.Present.Has(wire.HasTS)
+	}
+	s.seq = s.Seq.Diff(f.hostISN)
+	s.win = int(s.Window)
+	if f.scaled() && s.Flags&wire.SYN == 0 {
+		s.win <<= f.hostShift
+	}
+	if s.Flags&wire.ACK != 0 {
+		s.ack = s.Ack.Diff(f.isn)
+	}
+	for _, r := range s.Opt.SACK[:s.Opt.NSACK] {
+		s.sack = append(s.sack, [2]int{r.Start.Diff(f.isn), r.End.Diff(f.isn)})
+	}
+	if s.Opt.Present.Has(wire.HasTS) {
+		f.lastTS = s.Opt.TSVal
+	}
+}
+
+// learn sets the variables once the script has taken s, and checks what holds for every segment: the left edge and the right edge of the
+// window only go to the right (RFC 9293, 3.8.6), and IPv4 packets must not be fragmented (RFC 1191).
+func (f *flow) learn(s *seen) error {
+	if !s.IP.V6 && !s.IP.DF {
+		return fmt.Errorf("%v may be fragmented", s)
+	}
+	if s.Flags&wire.RST != 0 {
+		return nil
+	}
+	if s.Flags&wire.ACK != 0 {
+		grain := 1
+		if f.scaled() {
+			grain <<= f.hostShift
+		}
+		shrunk := s.ack+s.win <= f.x["edge"]-grain
+		if s.ack < f.x["ack"] || shrunk && !f.shrinks {
+			return fmt.Errorf("%v takes back: acknowledged %d, right edge %d", s, f.x["ack"], f.x["edge"])
+		}
+		if shrunk {
+			f.x["edge"] = 0
+		}
+		f.x["ack"] = s.ack
+		f.x["edge"] = max(f.x["edge"], s.ack+s.win)
+		f.x["win"] = s.win
+	}
+	end := s.seq + len(s.payload)
+	if s.Flags&wire.SYN != 0 {
+		end++
+	}
+	if s.Flags&wire.FIN != 0 {
+		end++
+	}
+	f.x["nxt"] = max(f.x["nxt"], end)
+	return nil
+}
+
+// octet is the octet that either side's stream has at a relative number.
+func octet(n int) byte { return byte(n*7 + n>>8*13) }
+
+func pattern(start, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = octet(start + i)
+	}
+	return b
+}
+
+// checkPattern returns the first number whose octet is wrong.
+func checkPattern(b []byte, start int) (int, bool) {
+	for i, v := range b {
+		if v != octet(start+i) {
+			return start + i, false
+		}
+	}
+	return 0, true
+}

@@ -1,0 +1,211 @@
+package sim
+
+import (
+	"math/rand/v2"
+
+	"xwarp/bench/relay/impair"
+	"xwarp/ring"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// network draws two hosts and the path between them without faults.
+func (s *scenario) network(mtu int) {
+	r := s.rnd
+	for i := range pick(r, 2, 2, 3) {
+		c := impair.Config{
+			Delay: pick(r, 0, 2*us, 25*us, 500*us, 10*ms, 50*ms),
+			Rate:  pick[int64](r, 0, 10e9, 1e9, 100e6, 10e6),
+			Queue: pick(r, 256<<10, 64<<10, 40*mtu, 1<<20),
+		}
+		if r.IntN(3) == 0 && c.Rate > 0 {
+			c.MarkAbove = c.Queue / pick(r, 2, 8)
+		}
+		s.base = append(s.base, c)
+		s.paths = append(s.paths, newPath(c, s.seed*3+uint64(i), mtu))
+		name := string(rune('A' + i))
+		cfg := HostConfig{
+			Name: name, MTU: mtu, Up: s.paths[i],
+			Addrs:    []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), {0: 0xfd, 15: byte(1 + i)}},
+			RxFrames: pick(r, 64, 256, 1024), TxSlots: pick(r, 4, 16, 64, 128),
+			Kernel: ring.FakeConfig{
+				Start: pick[uint32](r, 0, 0xffffffc0), Budget: pick(r, 0, 1, 8), Manual: r.IntN(2) == 0, Poller: r.IntN(4) == 0,
+			},
+			Latency:  pick(r, 0, 0, us, 20*us, 200*us),
+			HopDelay: pick(r, 0, 10*us, 3*ms),
+			Split:    pick(r, 0, 0, 0, max(300, mtu/9), 1000),
+		}
+		if s.wrap != nil {
+			cfg.Wrap = s.wrap(name, func() int64 { return int64(s.w.Now()) })
+		}
+		h, err := s.w.AddHost(cfg)
+		if err != nil {
+			panic(err)
+		}
+		s.hosts = append(s.hosts, h)
+		s.say("%s: rx %d tx %d latency %d split %d mtu %d path %s", name, cfg.RxFrames, cfg.TxSlots, cfg.Latency, cfg.Split, mtu, brief(c))
+	}
+}
+
+// faults draws what goes wrong, and when it stops.
+func (s *scenario) faults(mtu int) {
+	r := s.rnd
+	for i := range s.hosts {
+		bad := s.base[i]
+		if s.one(2) {
+			bad.Loss = pick(r, 0.001, 0.01, 0.05, 0.2)
+		}
+		if s.one(3) {
+			bad.Reorder, bad.ReorderDepth = pick(r, 0.01, 0.1, 0.5), 1+r.IntN(20)
+		}
+		if s.one(4) {
+			bad.Duplicate = pick(r, 0.01, 0.2)
+		}
+		if s.one(4) {
+			bad.Corrupt, bad.CorruptMode = pick(r, 0.001, 0.02), impair.CorruptRaw
+		}
+		if s.one(4) {
+			bad.Resegment = true
+			s.recut = true
+		}
+		s.state = append(s.state, bad)
+		s.paths[i].set(bad)
+		s.say("faults of %s until %d: %s", s.hosts[i].Name(), s.until, brief(bad))
+		s.w.After(s.until, func() {
+			s.alter(i, func(c *impair.Config) {
+				now := *c
+				*c = s.base[i]
+				c.MTU, c.MTUReply = now.MTU, now.MTUReply
+			})
+		})
+		if s.one(5) {
+			s.blackhole(i)
+		}
+		if mtu > 1280 && s.one(12) {
+			s.narrow(i, mtu)
+		}
+		if s.one(12) {
+			s.nic(i)
+		}
+	}
+	if s.one(10) {
+		s.reboot()
+	}
+}
+
+// alter changes path i.
+func (s *scenario) alter(i int, f func(c *impair.Config)) {
+	f(&s.state[i])
+	s.paths[i].set(s.state[i])
+}
+
+// sometime draws a moment before the faults stop.
+func (s *scenario) sometime() tick.Duration {
+	return tick.Duration(s.rnd.Int64N(int64(s.until) + 1))
+}
+
+func (s *scenario) blackhole(i int) {
+	at := s.sometime()
+	n := tick.Duration(s.rnd.Int64N(int64(s.until-at) + 1))
+	if n > tick.Second {
+		s.severe = true
+	}
+	s.say("nothing from %s passes at %v for %v", s.hosts[i].Name(), at, n)
+	s.w.After(at, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = true }) })
+	s.w.After(at+n, func() { s.alter(i, func(c *impair.Config) { c.Blackhole = false }) })
+}
+
+// narrow lowers the path MTU for good, and perhaps further, with or without a word from the router.
+func (s *scenario) narrow(i, mtu int) {
+	s.cuts, s.judge.cuts = true, true
+	told := s.one(2)
+	for _, to := range []int{min(mtu-1, pick(s.rnd, 8000, 4000, 1500)), 1280}[:1+s.rnd.IntN(2)] {
+		at := s.sometime()
+		s.say("path MTU of %s falls to %d at %v, told %v", s.hosts[i].Name(), to, at, told)
+		s.w.After(at, func() {
+			s.alter(i, func(c *impair.Config) {
+				if c.MTU == 0 || to < c.MTU {
+					c.MTU, c.MTUReply = to, told
+				}
+			})
+		})
+	}
+}
+
+// nic makes the kernel of host i take no frames for some time, or lose some.
+func (s *scenario) nic(i int) {
+	at, n := s.sometime(), tick.Duration(s.rnd.Int64N(int64(50*ms)))
+	st := pick(s.rnd, ring.StateAgain, ring.StateBusy, ring.StateNoBuffers, ring.StateDown)
+	s.say("transmission of %s is %v at %v for %v", s.hosts[i].Name(), st, at, n)
+	k := s.hosts[i].kernel
+	s.w.After(at, func() { k.SetState(st) })
+	s.w.After(at+n, func() { k.SetState(ring.StateOK) })
+}
+
+// reboot takes away the memory of a host.
+func (s *scenario) reboot() {
+	s.rebooted = true
+	at := s.sometime()
+	h := s.hosts[s.rnd.IntN(2)]
+	s.say("%s reboots at %v", h.Name(), at)
+	s.w.After(at, func() {
+		if err := h.Reboot(); err != nil {
+			s.w.Fail(err)
+		}
+		if s.redial != nil {
+			s.redial(h)
+		}
+	})
+}
+
+// sealed makes path i corrupt payload under a right TCP checksum until the faults stop.
+func (s *scenario) sealed(i int) {
+	bad := s.base[i]
+	bad.Corrupt, bad.CorruptMode = pick(s.rnd, 0.001, 0.01), pick(s.rnd, impair.CorruptSealed, impair.CorruptPair)
+	bad.Loss = pick(s.rnd, 0, 0.01)
+	s.alter(i, func(c *impair.Config) { *c = bad })
+	// Aligned FPDUs are refused and sent again. With octets held and acknowledged before their FPDU is complete, a CRC error
+	// cannot be healed any more.
+	s.severe = s.severe || s.cuts
+	s.say("sealed corruption of %s: %s", s.hosts[i].Name(), brief(bad))
+}
+
+// flood sends SYNs from addresses that do not exist to the server until the faults stop.
+func (s *scenario) flood(v6 int) {
+	r := rand.New(rand.NewPCG(s.seed, 99))
+	s.severe = true // a listener whose cookies are off drops what it has no room for
+	s.say("SYN flood")
+	to := s.hosts[1]
+	var send func()
+	send = func() {
+		for range 1 + r.IntN(20) {
+			to.Inject(synFrame(r, to, v6))
+		}
+		if s.w.Since() < s.until {
+			s.w.After(5*ms, send)
+		}
+	}
+	s.w.After(0, send)
+}
+
+// synFrame is a SYN from a random address and port.
+func synFrame(r *rand.Rand, to *Host, v6 int) []byte {
+	src := ip.AddrFrom4([4]byte{10, 9, byte(r.Uint32()), byte(r.Uint32())})
+	if v6 == 1 {
+		src = ip.Addr{0: 0xfd, 1: 9, 14: byte(r.Uint32()), 15: byte(r.Uint32())}
+	}
+	h := wire.Header{SrcPort: uint16(1024 + r.IntN(60000)), DstPort: streamPort, Seq: seq.Num(r.Uint32()), Flags: wire.SYN, Window: 1000}
+	p := ip.Header{Src: src, Dst: to.Addr(v6), V6: v6 == 1, Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: h.Len()}
+	e := ip.Ethernet{Src: ip.MAC{2, 9}, Dst: to.MAC(), Type: 0x0800}
+	if p.V6 {
+		e.Type = 0x86dd
+	}
+	b := make([]byte, e.Len()+p.Len()+h.Len())
+	n := e.Put(b)
+	n += p.Put(b[n:])
+	h.Put(b[n:])
+	wire.PutChecksum(b[n:], wire.Finish(wire.Sum(b[n:], p.PseudoSum(h.Len()))))
+	return b
+}

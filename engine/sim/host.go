@@ -1,0 +1,261 @@
+package sim
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"xwarp/engine/stack"
+	"xwarp/ring"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
+
+// HostConfig describes a host.
+type HostConfig struct {
+	Name     string
+	Addrs    []ip.Addr
+	MTU      int // [1500]
+	RxFrames int // chunks for reception [256]
+	TxSlots  int // frames under way in transmission [64]
+	Up, Down Path
+	// Kernel says how the fake NIC behaves. With Manual, transmissions complete when the next frame is taken.
+	Kernel ring.FakeConfig
+	// Latency is how long a frame that arrived waits for the worker to look: what an interrupt or a busy CPU costs.
+	Latency tick.Duration
+	// HopDelay is how long the neighbour table takes to answer.
+	HopDelay tick.Duration
+	// Split injects frames in chunks of at most so many octets; 0 is as large as they fit.
+	Split int
+	// Wrap, when set, puts a decorator around the port.
+	Wrap func(p ring.Port) (ring.Port, error)
+}
+
+// Host is one engine: a stack on a fake NIC. Its methods are called between Steps only, from events, taps and upper layers.
+type Host struct {
+	cfg    HostConfig
+	world  *World
+	index  int
+	mac    [6]byte
+	kernel *ring.FakeKernel
+	port   ring.Port
+	stk    *stack.Stack
+	lives  uint64
+	kicks  []func()
+	apps   []func(now tick.Time)
+	wakeAt tick.Time // frames wait, or the upper layers have something
+	timeAt tick.Time // the stack's deadline after the last step
+	buf    []byte
+	stats  HostStats
+}
+
+// HostStats counts what a host did.
+type HostStats struct {
+	Sent, Received, NoRoom uint64 // frames
+	Steps                  uint64
+	IdleTimers             uint64 // wake-ups by a timer after which nothing was sent
+	Reboots                uint64
+}
+
+// AddHost adds a host to w.
+func (w *World) AddHost(cfg HostConfig) (*Host, error) {
+	set := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&cfg.MTU, 1500)
+	set(&cfg.RxFrames, 256)
+	set(&cfg.TxSlots, 64)
+	h := &Host{cfg: cfg, world: w, index: len(w.hosts), kernel: ring.NewFakeKernel(cfg.Kernel), wakeAt: tick.Never, timeAt: tick.Never}
+	h.mac = [6]byte{2, 0, 0, 0, 0, byte(h.index + 1)}
+	if err := h.boot(); err != nil {
+		return nil, fmt.Errorf("host %s: %w", cfg.Name, err)
+	}
+	w.hosts = append(w.hosts, h)
+	return h, nil
+}
+
+func (h *Host) boot() error {
+	const ethernet = 14 + 8
+	sock, err := ring.OpenFake(ring.Config{
+		RxFrames: uint32(h.cfg.RxFrames), TxSlots: uint32(h.cfg.TxSlots), TxSlot: ring.SlotFor(h.cfg.MTU + ethernet),
+	}, h.kernel)
+	if err != nil {
+		return err
+	}
+	h.port = sock
+	if h.cfg.Wrap != nil {
+		if h.port, err = h.cfg.Wrap(sock); err != nil {
+			return err
+		}
+	}
+	h.lives++
+	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Resolver: h}
+	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.lives)
+	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))
+	binary.LittleEndian.PutUint64(cfg.Secret[8:], mix(cfg.Seed+1))
+	h.stk, err = stack.New(cfg)
+	return err
+}
+
+// Reboot takes away everything that h knows; frames in its NIC are lost. The upper layers of its connections hear nothing
+// any more. Listeners and apps are the caller's to set up again.
+func (h *Host) Reboot() error {
+	if err := h.port.Close(); err != nil {
+		return err
+	}
+	h.kicks, h.apps = nil, nil
+	h.wakeAt, h.timeAt = tick.Never, tick.Never
+	h.stats.Reboots++
+	return h.boot()
+}
+
+// Stack returns the stack; another one after Reboot.
+func (h *Host) Stack() *stack.Stack { return h.stk }
+
+// Name returns the name.
+func (h *Host) Name() string { return h.cfg.Name }
+
+// Addr returns the i-th address.
+func (h *Host) Addr(i int) ip.Addr { return h.cfg.Addrs[i] }
+
+// MAC returns the Ethernet address.
+func (h *Host) MAC() [6]byte { return h.mac }
+
+// Stats returns the counters.
+func (h *Host) Stats() HostStats { return h.stats }
+
+// Kick has f run before the next step, which is now.
+func (h *Host) Kick(f func()) {
+	h.kicks = append(h.kicks, f)
+	h.Wake()
+}
+
+// Wake makes the host step now, because an upper layer has something for it.
+func (h *Host) Wake() { h.wakeAt = min(h.wakeAt, h.world.now) }
+
+// Each has f run after each step of h: a consumer that looks at what its connections did.
+func (h *Host) Each(f func(now tick.Time)) { h.apps = append(h.apps, f) }
+
+// Request implements stack.Resolver.
+func (h *Host) Request(dst ip.Addr) {
+	life := h.lives
+	h.world.After(h.cfg.HopDelay, func() {
+		if h.lives != life {
+			return
+		}
+		if to := h.world.byAddr(dst); to != nil {
+			h.stk.SetHop(dst, to.mac, true)
+		} else {
+			h.stk.SetHop(dst, [6]byte{}, false)
+		}
+		h.Wake()
+	})
+}
+
+// due returns when the worker must run.
+func (h *Host) due() tick.Time { return min(h.wakeAt, h.timeAt) }
+
+// next returns when something happens at h or its paths.
+func (h *Host) next() tick.Time {
+	t := h.due()
+	if h.cfg.Up != nil {
+		t = min(t, h.cfg.Up.Deadline())
+	}
+	if h.cfg.Down != nil {
+		t = min(t, h.cfg.Down.Deadline())
+	}
+	return t
+}
+
+// inject lets the NIC receive a frame.
+func (h *Host) inject(frame []byte) {
+	ok := false
+	if h.cfg.Split > 0 {
+		ok = h.kernel.InjectSplit(frame, h.cfg.Split)
+	} else {
+		ok = h.kernel.Inject(frame)
+	}
+	if !ok {
+		h.stats.NoRoom++
+		h.world.note(h, Dropped, frame)
+		return
+	}
+	h.stats.Received++
+	h.world.note(h, In, frame)
+	h.wakeAt = min(h.wakeAt, h.world.now.Add(h.cfg.Latency))
+}
+
+// Inject lets the NIC of h receive a frame that nobody sent: an attacker's.
+func (h *Host) Inject(frame []byte) { h.inject(frame) }
+
+// run steps until there is nothing more to do now.
+func (h *Host) run() {
+	now := h.world.now
+	timer := h.wakeAt > now
+	sent := h.stats.Sent
+	h.wakeAt = tick.Never
+	for i := 0; ; i++ {
+		if i == MaxSteps {
+			h.world.Fail(fmt.Errorf("host %s never comes to rest: %d steps at one instant (blocked %v)", h.cfg.Name, i, h.stk.Blocked()))
+			return
+		}
+		kicks := h.kicks
+		h.kicks = nil
+		for _, f := range kicks {
+			f()
+		}
+		h.stats.Steps++
+		worked := h.stk.Step(now)
+		h.take()
+		for _, f := range h.apps {
+			f(now)
+		}
+		if !worked && !h.stk.Blocked() && len(h.kicks) == 0 {
+			break
+		}
+	}
+	if timer && sent == h.stats.Sent {
+		h.stats.IdleTimers++
+	}
+	h.timeAt = h.stk.Deadline()
+	if h.timeAt <= now {
+		h.world.Fail(fmt.Errorf("host %s: the next deadline is %v ago", h.cfg.Name, now.Sub(h.timeAt)))
+	}
+	if err := h.kernel.Check(); err != nil {
+		h.world.Fail(err)
+	}
+}
+
+// take moves what was transmitted to the path.
+func (h *Host) take() {
+	for {
+		if h.cfg.Kernel.Manual {
+			h.kernel.Complete(-1)
+		}
+		var ok bool
+		h.buf, ok = h.kernel.Take(h.buf[:0])
+		if !ok {
+			return
+		}
+		h.stats.Sent++
+		h.world.note(h, Out, h.buf)
+		up := h.cfg.Up
+		if up == nil {
+			h.world.route(h.buf)
+			continue
+		}
+		up.Push(h.buf, h.world.now)
+		for r := up.Reply(); r != nil; r = up.Reply() {
+			h.inject(r)
+		}
+	}
+}
+
+// Audit checks that each chunk of the host's UMEM has one owner.
+func (h *Host) Audit() error {
+	if err := h.stk.Audit(); err != nil {
+		return fmt.Errorf("host %s: %w", h.cfg.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"fmt"
+	"hash/crc32"
+
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// judge reads every frame that hosts send and holds each flow to what must be true of it whatever happens on the way.
+type judge struct {
+	flows map[tcp.Tuple]*flow
+	// cuts says that segments may be sent again with other boundaries: the path MTU changes.
+	cuts bool
+	sent uint64
+	err  error
+}
+
+// flow is one direction of a connection, as its sender shows it.
+type flow struct {
+	fin       bool
+	finAt     seq.Num
+	records   bool // carries FPDUs: boundaries are frozen
+	iss       seq.Num
+	ackSeen   bool
+	ack, edge seq.Num
+	scale     uint8 // of the window field
+	scaleMine bool
+	settled   bool // scale is what both ends agreed on
+	segs      map[seq.Num]sentSegment
+}
+
+type sentSegment struct {
+	n   int
+	sum uint32
+}
+
+func newJudge() *judge { return &judge{flows: map[tcp.Tuple]*flow{}} }
+
+func (j *judge) blame(t tcp.Tuple, now tick.Time, format string, args ...any) {
+	if j.err == nil {
+		j.err = fmt.Errorf("%v:%d > %v:%d: %s", t.Local, t.LocalPort, t.Remote, t.RemotePort, fmt.Sprintf(format, args...))
+	}
+}
+
+func (j *judge) see(frame []byte, now tick.Time) {
+	var e ip.Ethernet
+	off, err := e.Decode(frame)
+	if err != nil {
+		j.err = err
+		return
+	}
+	var h ip.Header
+	n, err := h.Decode(frame[off:])
+	if err != nil || h.Proto != ip.ProtoTCP {
+		return
+	}
+	b := frame[off+n:][:h.PayloadLen]
+	var th wire.Header
+	if n, err = th.Decode(b); err != nil {
+		j.err = fmt.Errorf("own header cannot be decoded: %w", err)
+		return
+	}
+	t := tcp.Tuple{Local: h.Src, Remote: h.Dst, LocalPort: th.SrcPort, RemotePort: th.DstPort}
+	if wire.Fold(wire.Sum(b, h.PseudoSum(len(b)))) != 0xffff {
+		j.blame(t, now, "own checksum is wrong")
+	}
+	j.segment(t, &th, b[n:], now)
+}
+
+func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Time) {
+	f := j.flows[t]
+	if h.Flags&wire.SYN != 0 {
+		if f == nil || f.iss != h.Seq {
+			f = &flow{iss: h.Seq, records: t.LocalPort == rdmaPort || t.RemotePort == rdmaPort, segs: map[seq.Num]sentSegment{}}
+			j.flows[t] = f
+		}
+		if h.Opt.Present&wire.HasWScale != 0 {
+			f.scale = min(h.Opt.WScale, 14)
+		}
+		f.scaleMine = h.Opt.Present&wire.HasWScale != 0
+		if h.Flags&wire.ACK != 0 {
+			f.ackSeen, f.ack, f.edge = true, h.Ack, h.Ack.Add(int(h.Window))
+		}
+		return
+	}
+	if h.Flags&wire.RST != 0 {
+		return
+	}
+	if f == nil {
+		j.blame(t, now, "a segment without SYN before")
+		return
+	}
+	j.window(t, f, h, now)
+	if len(payload) > 0 {
+		j.payload(t, f, h, payload, now)
+	}
+	if h.Flags&wire.FIN != 0 {
+		at := h.Seq.Add(len(payload))
+		if f.fin && f.finAt != at {
+			j.blame(t, now, "FIN moved from %d to %d", f.finAt.Diff(f.iss), at.Diff(f.iss))
+		}
+		f.fin, f.finAt = true, at
+	}
+}
+
+// window: what was acknowledged stays so, and the right edge never moves left (RFC 9293, 3.8.6).
+func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
+	if h.Flags&wire.ACK == 0 {
+		j.blame(t, now, "a segment without ACK")
+		return
+	}
+	peer := j.flows[tcp.Tuple{Local: t.Remote, Remote: t.Local, LocalPort: t.RemotePort, RemotePort: t.LocalPort}]
+	if !f.settled {
+		f.settled = true
+		if !f.scaleMine || peer == nil || !peer.scaleMine {
+			f.scale = 0
+		}
+	}
+	edge := h.Ack.Add(int(h.Window) << f.scale)
+	if f.ackSeen {
+		if h.Ack.Less(f.ack) {
+			j.blame(t, now, "acknowledgement moved back by %d", f.ack.Diff(h.Ack))
+		}
+		if edge.Less(f.edge) && !(f.fin || peer != nil && peer.fin) {
+			j.blame(t, now, "right edge of the window moved back by %d (window %d scale %d)", f.edge.Diff(edge), h.Window, f.scale)
+		}
+	}
+	if !f.ackSeen || f.edge.Less(edge) {
+		f.edge = edge
+	}
+	f.ackSeen, f.ack = true, h.Ack
+	for i := range int(h.Opt.NSACK) {
+		r := h.Opt.SACK[i]
+		if r.Len() <= 0 || i > 0 && r.Start.Less(h.Ack) {
+			j.blame(t, now, "SACK block %d is %d..%d relative to the acknowledgement", i, r.Start.Diff(h.Ack), r.End.Diff(h.Ack))
+		}
+	}
+}
+
+// payload: octets sent again are the same octets, and records keep their boundaries.
+func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, now tick.Time) {
+	j.sent++
+	if f.fin && f.finAt.Less(h.Seq.Add(len(payload))) {
+		j.blame(t, now, "octets beyond the FIN")
+	}
+	sum := crc32.Checksum(payload, castagnoli)
+	old, again := f.segs[h.Seq]
+	switch {
+	case again && old.n == len(payload) && old.sum != sum:
+		j.blame(t, now, "%d octets at %d are others when sent again", len(payload), h.Seq.Diff(f.iss))
+	case again && old.n != len(payload) && f.records && !j.cuts:
+		j.blame(t, now, "%d octets at %d were %d at first", len(payload), h.Seq.Diff(f.iss), old.n)
+	}
+	f.segs[h.Seq] = sentSegment{len(payload), sum}
+}

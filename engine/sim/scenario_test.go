@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+
+	"xwarp/bench/relay/impair"
+	"xwarp/ring"
+	"xwarp/tcp/tick"
+)
+
+const (
+	us = tick.Microsecond
+	ms = tick.Millisecond
+	// settleTime is how much later than the last fault everything must have come to its end: some back-offs of what the
+	// fault lasted, the timeouts of close and start-up, and TIME-WAIT.
+	settleTime = 150 * tick.Second
+)
+
+// scenario is one run: everything follows from its seed.
+type scenario struct {
+	seed     uint64
+	rnd      *rand.Rand
+	w        *World
+	hosts    []*Host
+	paths    []*badPath // of each host, up
+	base     []impair.Config
+	judge    *judge
+	loads    []workload
+	text     []string // what was drawn, for people
+	pause    tick.Duration
+	until    tick.Duration // faults stop
+	cuts     bool          // the path MTU changes
+	recut    bool          // a middlebox cuts segments
+	severe   bool          // connections may end with an error
+	state    []impair.Config
+	rebooted bool          // connections of before may end with an error
+	redial   func(h *Host) // sets up again what h had
+	audits   int
+
+	wrap func(name string, clock func() int64) func(ring.Port) (ring.Port, error)
+}
+
+func (s *scenario) say(format string, args ...any) {
+	s.text = append(s.text, fmt.Sprintf(format, args...))
+}
+
+func (s *scenario) String() string { return strings.Join(s.text, "\n    ") }
+
+// brief is %+v without zero fields.
+func brief(v any) string { return briefValue(reflect.ValueOf(v)) }
+
+func briefValue(r reflect.Value) string {
+	var b []string
+	for i := range r.NumField() {
+		f := r.Field(i)
+		switch {
+		case f.IsZero():
+		case f.Kind() == reflect.Struct:
+			b = append(b, r.Type().Field(i).Name+":"+briefValue(f))
+		default:
+			b = append(b, fmt.Sprintf("%s:%v", r.Type().Field(i).Name, f))
+		}
+	}
+	return "{" + strings.Join(b, " ") + "}"
+}
+
+// mayFail reports whether the faults excuse a connection that ends with an error.
+func (s *scenario) mayFail() bool { return s.severe || s.rebooted }
+
+func (s *scenario) one(n int) bool { return s.rnd.IntN(n) == 0 }
+
+func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
+
+// draw makes the scenario of a seed.
+func draw(seed uint64, wrap func(string, func() int64) func(ring.Port) (ring.Port, error)) *scenario {
+	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), w: NewWorld(seed), judge: newJudge(), wrap: wrap}
+	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
+	s.until = tick.Duration(s.rnd.Int64N(int64(2 * tick.Second)))
+	mtu := pick(s.rnd, 1500, 1500, 1500, 9000, 1280)
+	s.network(mtu)
+	s.faults(mtu)
+	switch k := s.rnd.IntN(20); {
+	case k < 11:
+		s.rdma(mtu)
+	case k < 16:
+		s.stream(1)
+	default:
+		s.stream(2 + s.rnd.IntN(12))
+	}
+	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+		if d == Out {
+			s.judge.see(frame, now)
+		}
+	}
+	s.w.Check = s.check
+	return s
+}
+
+// check runs after each instant.
+func (s *scenario) check(now tick.Time) error {
+	if s.judge.err != nil {
+		return s.judge.err
+	}
+	s.audits++
+	if s.audits%16 == 0 {
+		for _, h := range s.hosts {
+			if err := h.Audit(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, l := range s.loads {
+		if err := l.step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *scenario) over() bool {
+	for _, l := range s.loads {
+		if !l.over() {
+			return false
+		}
+	}
+	return true
+}
+
+// quiet reports whether no host has a connection left.
+func (s *scenario) quiet() bool {
+	for _, h := range s.hosts {
+		if h.Stack().Len() > 0 {
+			return false
+		}
+	}
+	return s.over()
+}
+
+// run lets the scenario happen and returns what was broken.
+func (s *scenario) run() error {
+	end := Epoch.Add(s.until + settleTime)
+	if err := s.w.Run(end, s.quiet); err != nil {
+		return err
+	}
+	if !s.over() {
+		return fmt.Errorf("not over %v s after the last fault", settleTime/tick.Second)
+	}
+	for _, l := range s.loads {
+		if err := l.verdict(); err != nil {
+			return err
+		}
+	}
+	for _, h := range s.hosts {
+		if n := h.Stack().Len(); n > 0 {
+			return fmt.Errorf("host %s still has %d connections", h.Name(), n)
+		}
+		if err := h.Audit(); err != nil {
+			return err
+		}
+		st := h.Stats()
+		if most := 200 + 10*(st.Sent+st.Received) + 100*uint64(len(s.loads)); st.IdleTimers > most {
+			return fmt.Errorf("host %s: %d wake-ups for nothing with %d frames", h.Name(), st.IdleTimers, st.Sent+st.Received)
+		}
+	}
+	return nil
+}
