@@ -1,0 +1,262 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+
+	"xwarp/ddp"
+	"xwarp/engine"
+	"xwarp/mpa"
+)
+
+// Op is what a request asks for.
+type Op string
+
+// The requests.
+const (
+	OpHello         Op = "hello"
+	OpAllocPD       Op = "alloc_pd"
+	OpFreePD        Op = "free_pd"
+	OpRegMR         Op = "reg_mr"
+	OpDeregMR       Op = "dereg_mr"
+	OpCreateCQ      Op = "create_cq"
+	OpDestroyCQ     Op = "destroy_cq"
+	OpCreateQP      Op = "create_qp"
+	OpDestroyQP     Op = "destroy_qp"
+	OpConnect       Op = "connect"
+	OpDisconnect    Op = "disconnect"
+	OpQueryQP       Op = "query_qp"
+	OpListen        Op = "listen"
+	OpCloseListener Op = "close_listener"
+	OpGetRequest    Op = "get_request"
+	OpAccept        Op = "accept"
+	OpReject        Op = "reject"
+	OpCancel        Op = "cancel"
+	OpSnapshot      Op = "snapshot"
+	OpFlush         Op = "flush"
+)
+
+// Handle names an object of one session: a PD, MR, CQ, QP, listener or connection request. No value is used twice.
+type Handle uint32
+
+// Request is the body of a request. ID is the client's choice and comes back in the reply; it must not be that of a request
+// that is not answered yet.
+type Request struct {
+	ID   uint64          `json:"id"`
+	Op   Op              `json:"op"`
+	Args json.RawMessage `json:"args,omitempty"`
+}
+
+// Reply is the body of a reply: Result, or Error.
+type Reply struct {
+	ID     uint64          `json:"id"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *Error          `json:"error,omitempty"`
+}
+
+// Event is the body of an event.
+type Event struct {
+	Event string `json:"event"` // EventDown
+	QP    Handle `json:"qp"`
+	Error *Error `json:"error,omitempty"` // why; nil after a graceful close
+}
+
+// EventDown says that a queue pair left full operation, or will never get there.
+const EventDown = "qp_down"
+
+// HelloArgs must be the first request.
+type HelloArgs struct {
+	Version int    `json:"version"`
+	Device  string `json:"device,omitempty"` // by its interface's name; empty: the first one
+	Program string `json:"program,omitempty"`
+}
+
+// HelloResult comes with two descriptors: the memory of the session's doorbell (DoorbellLen octets) and its eventfd.
+type HelloResult struct {
+	Version int        `json:"version"`
+	Device  DeviceInfo `json:"device"`
+	Pid     int        `json:"pid"` // the daemon's
+}
+
+// DeviceInfo describes a device.
+type DeviceInfo struct {
+	Name      string `json:"name"`
+	Transport string `json:"transport"` // "xdp" or "kernel"
+	Interface string `json:"interface,omitempty"`
+	XDPMode   string `json:"xdp_mode,omitempty"` // "native" or "generic"
+	Copy      string `json:"copy,omitempty"`     // "copy" or "zero-copy"
+	MTU       int    `json:"mtu,omitempty"`
+	Queues    int    `json:"queues,omitempty"`
+	Fallback  string `json:"fallback,omitempty"` // why native mode or zero-copy could not be had
+}
+
+// Object is the arguments or the result that is one handle.
+type Object struct {
+	Handle Handle `json:"handle"`
+}
+
+// RegMRArgs comes with one descriptor: a memfd that has F_SEAL_SHRINK.
+type RegMRArgs struct {
+	PD     Handle     `json:"pd"`
+	Offset uint64     `json:"offset"`
+	Length uint64     `json:"length"`
+	Access ddp.Access `json:"access"`
+}
+
+// RegMRResult names the region.
+type RegMRResult struct {
+	Handle Handle   `json:"handle"`
+	STag   ddp.STag `json:"stag"`
+	Base   ddp.TO   `json:"base"`
+}
+
+// CreateCQArgs describe a completion queue.
+type CreateCQArgs struct {
+	Depth int `json:"depth"`
+}
+
+// CreateCQResult comes with two descriptors: the ring's memory and the eventfd of its completions.
+type CreateCQResult struct {
+	Handle Handle   `json:"handle"`
+	Ring   Geometry `json:"ring"`
+}
+
+// CreateQPArgs describe a queue pair; 0 means engine's default.
+type CreateQPArgs struct {
+	PD        Handle `json:"pd"`
+	SendCQ    Handle `json:"send_cq"`
+	RecvCQ    Handle `json:"recv_cq"`
+	SendDepth int    `json:"send_depth,omitempty"`
+	RecvDepth int    `json:"recv_depth,omitempty"`
+	MaxSGE    int    `json:"max_sge,omitempty"`
+	MaxInline int    `json:"max_inline,omitempty"`
+	IRD       int    `json:"ird,omitempty"`
+	ORD       int    `json:"ord,omitempty"`
+}
+
+// CreateQPResult comes with one descriptor: the memory of both rings.
+type CreateQPResult struct {
+	Handle    Handle   `json:"handle"`
+	Send      Geometry `json:"send"`
+	Recv      Geometry `json:"recv"`
+	MaxSGE    int      `json:"max_sge"`
+	MaxInline int      `json:"max_inline"`
+}
+
+// ConnectArgs connect a queue pair.
+type ConnectArgs struct {
+	QP          Handle            `json:"qp"`
+	Local       netip.AddrPort    `json:"local"`
+	Remote      netip.AddrPort    `json:"remote"`
+	PrivateData []byte            `json:"private_data,omitempty"`
+	MPA         *engine.MPAConfig `json:"mpa,omitempty"`
+}
+
+// Connected is the result of connect and of accept.
+type Connected struct {
+	Local  netip.AddrPort `json:"local"`
+	Remote netip.AddrPort `json:"remote"`
+	Params *mpa.Params    `json:"params"`
+}
+
+// ListenArgs describe a listener.
+type ListenArgs struct {
+	Addr    netip.AddrPort    `json:"addr"`
+	Backlog int               `json:"backlog,omitempty"`
+	MPA     *engine.MPAConfig `json:"mpa,omitempty"`
+}
+
+// ListenResult names the listener.
+type ListenResult struct {
+	Handle Handle         `json:"handle"`
+	Addr   netip.AddrPort `json:"addr"`
+}
+
+// RequestResult is a connection request, to be answered with accept or reject.
+type RequestResult struct {
+	Handle      Handle         `json:"handle"`
+	Local       netip.AddrPort `json:"local"`
+	Remote      netip.AddrPort `json:"remote"`
+	Revision    mpa.Revision   `json:"revision"`
+	PrivateData []byte         `json:"private_data,omitempty"`
+	IRD         int            `json:"ird"`
+	ORD         int            `json:"ord"`
+}
+
+// AcceptArgs answer a connection request; reject has no QP.
+type AcceptArgs struct {
+	Handle      Handle `json:"handle"`
+	QP          Handle `json:"qp,omitempty"`
+	PrivateData []byte `json:"private_data,omitempty"`
+}
+
+// CancelArgs name the request to give up; it is still answered.
+type CancelArgs struct {
+	ID uint64 `json:"id"`
+}
+
+// FlushArgs name an exported region whose file is to be on the disk.
+type FlushArgs struct {
+	Export string `json:"export"`
+}
+
+// decode parses one JSON object and takes no unknown keys: a client that knows more than the daemon shall hear of it.
+func decode(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return fmt.Errorf("%w: %v", ErrFrame, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: octets behind the object", ErrFrame)
+	}
+	return nil
+}
+
+// ParseRequest parses the body of a request.
+func ParseRequest(b []byte) (r Request, err error) {
+	if err = decode(b, &r); err == nil && r.Op == "" {
+		err = fmt.Errorf("%w: a request without op", ErrFrame)
+	}
+	return r, err
+}
+
+// ParseArgs parses the arguments of a request; none are like an empty object.
+func (r *Request) ParseArgs(v any) error {
+	if len(r.Args) == 0 {
+		return nil
+	}
+	if err := decode(r.Args, v); err != nil {
+		return fmt.Errorf("arguments of %s: %w", r.Op, err)
+	}
+	return nil
+}
+
+// ParseReply and ParseEvent are the client's. They take unknown keys.
+func ParseReply(b []byte) (r Reply, err error) {
+	if err = json.Unmarshal(b, &r); err != nil {
+		err = fmt.Errorf("%w: %v", ErrFrame, err)
+	}
+	return r, err
+}
+
+// ParseEvent parses the body of an event.
+func ParseEvent(b []byte) (e Event, err error) {
+	if err = json.Unmarshal(b, &e); err != nil {
+		err = fmt.Errorf("%w: %v", ErrFrame, err)
+	}
+	return e, err
+}
+
+// Marshal is json.Marshal for the types of this package, which cannot fail.
+func Marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		b, _ = json.Marshal(Reply{Error: &Error{Code: CodeInternal, Text: err.Error()}})
+	}
+	return b
+}

@@ -1,0 +1,167 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+)
+
+// A ring is an area of shared memory with one producer and one consumer:
+//
+//	  0  tail   entries produced so far, modulo 2^32; the producer writes it
+//	 64  head   entries consumed so far; the consumer writes it
+//	128  armed  the consumer wants a signal on its eventfd for the next entry
+//	132  state  1: the completion queue overran
+//	192  slots
+//
+// All words are 32 bits of the host's byte order. Each side keeps its own index privately, and takes the other's for what a
+// stranger says: an index that cannot be ends the session.
+const (
+	tailAt  = 0
+	headAt  = 64
+	armedAt = 128
+	stateAt = 132
+	slotsAt = 192
+
+	ringAlign = 4096 // of the second ring in one memory
+)
+
+// StateOverrun is the value of a completion queue's state word after completions were lost.
+const StateOverrun = 1
+
+// ErrIndex is returned when the other side's index is impossible.
+var ErrIndex = errors.New("impossible index in a shared ring")
+
+// Geometry says where a ring lies in its memory.
+type Geometry struct {
+	Offset   uint32 `json:"offset"`
+	Slots    uint32 `json:"slots"` // power of two
+	SlotSize uint32 `json:"slot_size"`
+}
+
+// Len returns the octets of the ring.
+func (g Geometry) Len() int { return slotsAt + int(g.Slots)*int(g.SlotSize) }
+
+// After returns where a ring behind g begins.
+func (g Geometry) After() uint32 {
+	return (g.Offset + uint32(g.Len()) + ringAlign - 1) &^ (ringAlign - 1)
+}
+
+// NewGeometry returns a ring for at least depth slots of size octets, which is rounded up to a cache line.
+func NewGeometry(offset uint32, depth, size int) Geometry {
+	n := 1
+	for n < depth {
+		n <<= 1
+	}
+	return Geometry{Offset: offset, Slots: uint32(n), SlotSize: uint32(size+63) &^ 63}
+}
+
+// area is the memory of one ring.
+type area struct {
+	mem  []byte
+	size uint32
+	mask uint32
+	own  uint32 // this side's index
+}
+
+func newArea(mem []byte, g Geometry) (a area, err error) {
+	bad := g.Slots == 0 || g.Slots&(g.Slots-1) != 0 || g.Slots > MaxCQDepth || g.SlotSize == 0 || g.SlotSize%64 != 0 ||
+		g.SlotSize > 1<<16 || g.Offset%64 != 0 || uint64(g.Offset)+uint64(g.Len()) > uint64(len(mem))
+	if bad {
+		return a, fmt.Errorf("%w: a ring of %d slots of %d octets at %d in %d octets", ErrFrame, g.Slots, g.SlotSize, g.Offset, len(mem))
+	}
+	return area{mem: mem[g.Offset:][:g.Len():g.Len()], size: g.SlotSize, mask: g.Slots - 1}, nil
+}
+
+// word returns a 32-bit word of shared memory. mem is a mapping, hence aligned.
+func word(mem []byte, at int) *uint32 { return (*uint32)(unsafe.Pointer(&mem[at])) }
+
+func (a *area) slot(i uint32) []byte {
+	return a.mem[slotsAt+(i&a.mask)*a.size:][:a.size:a.size]
+}
+
+// Armed is the word with which a consumer asks for a signal, State the one that says how the ring is.
+func (a *area) Armed() *uint32 { return word(a.mem, armedAt) }
+
+// State returns the state word.
+func (a *area) State() *uint32 { return word(a.mem, stateAt) }
+
+// Cap returns the number of slots.
+func (a *area) Cap() int { return int(a.mask) + 1 }
+
+// Producer is the side that fills a ring. It is not locked.
+type Producer struct{ area }
+
+// NewProducer begins to fill a ring that is all zero.
+func NewProducer(mem []byte, g Geometry) (*Producer, error) {
+	a, err := newArea(mem, g)
+	return &Producer{a}, err
+}
+
+// Next returns the slot to fill next, nil when the ring is full.
+func (p *Producer) Next() ([]byte, error) {
+	used := p.own - atomic.LoadUint32(word(p.mem, headAt))
+	switch {
+	case used > p.mask+1:
+		return nil, ErrIndex
+	case used == p.mask+1:
+		return nil, nil
+	}
+	return p.slot(p.own), nil
+}
+
+// Publish hands the slot that Next returned to the consumer.
+func (p *Producer) Publish() {
+	p.own++
+	atomic.StoreUint32(word(p.mem, tailAt), p.own)
+}
+
+// Consumer is the side that empties a ring. It is not locked.
+type Consumer struct{ area }
+
+// NewConsumer begins to empty a ring that was all zero.
+func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
+	a, err := newArea(mem, g)
+	return &Consumer{a}, err
+}
+
+// Next returns the oldest slot, nil when there is none. The producer may still write to it: copy it before it is looked at.
+func (c *Consumer) Next() ([]byte, error) {
+	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
+	switch {
+	case n > c.mask+1:
+		return nil, ErrIndex
+	case n == 0:
+		return nil, nil
+	}
+	return c.slot(c.own), nil
+}
+
+// Len returns how many entries there are.
+func (c *Consumer) Len() (int, error) {
+	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
+	if n > c.mask+1 {
+		return 0, ErrIndex
+	}
+	return int(n), nil
+}
+
+// Release gives the slot that Next returned back.
+func (c *Consumer) Release() {
+	c.own++
+	atomic.StoreUint32(word(c.mem, headAt), c.own)
+}
+
+// DoorbellLen is the length of a session's doorbell memory. Its first word is 1 while the daemon sleeps: who then puts
+// something into a work queue sets it to 0 and writes the eventfd.
+const DoorbellLen = 4096
+
+// Doorbell is the word of doorbell memory.
+func Doorbell(mem []byte) *uint32 { return word(mem, 0) }
+
+// Take sets *w from 1 to 0 and reports whether it was 1.
+func Take(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
+
+// Arm sets *w to 1.
+func Arm(w *uint32) { atomic.StoreUint32(w, 1) }

@@ -1,0 +1,177 @@
+package control
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+	"unicode"
+)
+
+// SnapshotSchema is the version of Snapshot's layout.
+const SnapshotSchema = 1
+
+// Snapshot is what the daemon has and does, at about one moment. Clients of other users than root see only what is their own.
+type Snapshot struct {
+	Schema    int              `json:"schema"`
+	Time      time.Time        `json:"time"`
+	Pid       int              `json:"pid"`
+	Version   string           `json:"version,omitempty"`
+	Uptime    float64          `json:"uptime_seconds"`
+	Devices   []DeviceState    `json:"devices"`
+	Exports   []ExportState    `json:"exports"`
+	Sessions  []SessionState   `json:"sessions"`
+	PDs       []PDState        `json:"pds"`
+	MRs       []MRState        `json:"mrs"`
+	CQs       []CQState        `json:"cqs"`
+	QPs       []QPState        `json:"qps"`
+	Listeners []ListenerState  `json:"listeners"`
+	Users     []UserState      `json:"users"`
+	Counters  map[string]int64 `json:"counters"` // of the daemon itself
+}
+
+// DeviceState is a device with its workers. Counters have the names of their fields in engine.Stats, in snake case.
+type DeviceState struct {
+	DeviceInfo
+	Workers  []WorkerState     `json:"workers,omitempty"`
+	Steering map[string]uint64 `json:"steering,omitempty"` // frames by what the steering program did
+	Error    string            `json:"error,omitempty"`    // why there are no counters
+}
+
+// WorkerState is one worker: one queue.
+type WorkerState struct {
+	Queue int               `json:"queue"`
+	Stack map[string]uint64 `json:"stack"`
+	Ring  map[string]uint64 `json:"ring"`
+}
+
+// Owner says whose an object is: a session, or the export of that name.
+type Owner struct {
+	Session uint64 `json:"session,omitempty"`
+	Export  string `json:"export,omitempty"`
+	UID     uint32 `json:"uid"`
+	Pid     int32  `json:"pid,omitempty"`
+	Device  string `json:"device"`
+}
+
+// SessionState is one program.
+type SessionState struct {
+	Owner
+	Program string    `json:"program,omitempty"`
+	Since   time.Time `json:"since"`
+}
+
+// ExportState is one exported region.
+type ExportState struct {
+	Name        string         `json:"name"`
+	Device      string         `json:"device"`
+	Listen      netip.AddrPort `json:"listen"`
+	Serve       string         `json:"serve"`
+	Memory      string         `json:"memory"`
+	Path        string         `json:"path,omitempty"`
+	Size        int64          `json:"size"`
+	Access      string         `json:"access"`
+	Connections int            `json:"connections"`
+	Rejected    uint64         `json:"rejected"`
+	Flushes     uint64         `json:"flushes"`
+}
+
+// PDState is a protection domain.
+type PDState struct {
+	Owner
+	Handle Handle `json:"handle"`
+	MRs    int    `json:"mrs"`
+	QPs    int    `json:"qps"`
+}
+
+// MRState is a memory region. STag is shown to its owner and to root.
+type MRState struct {
+	Owner
+	Handle Handle `json:"handle"`
+	PD     Handle `json:"pd"`
+	STag   uint32 `json:"stag"`
+	Length uint64 `json:"length"`
+	Access string `json:"access"`
+}
+
+// CQState is a completion queue.
+type CQState struct {
+	Owner
+	Handle      Handle `json:"handle"`
+	Depth       int    `json:"depth"`
+	Users       int    `json:"users"`
+	Completions uint64 `json:"completions"`
+	Overrun     bool   `json:"overrun"`
+}
+
+// QPState is a queue pair and its connection.
+type QPState struct {
+	Owner
+	Handle   Handle            `json:"handle"`
+	PD       Handle            `json:"pd"`
+	SendCQ   Handle            `json:"send_cq"`
+	RecvCQ   Handle            `json:"recv_cq"`
+	State    string            `json:"state"`
+	Local    netip.AddrPort    `json:"local"`
+	Remote   netip.AddrPort    `json:"remote"`
+	Error    string            `json:"error,omitempty"`
+	Counters map[string]uint64 `json:"counters,omitempty"`
+	MPA      map[string]uint64 `json:"mpa,omitempty"`
+	TCP      map[string]uint64 `json:"tcp,omitempty"`
+	TCPState string            `json:"tcp_state,omitempty"`
+}
+
+// ListenerState is a listener of a program.
+type ListenerState struct {
+	Owner
+	Handle Handle         `json:"handle"`
+	Addr   netip.AddrPort `json:"addr"`
+}
+
+// UserState is what a user has of what the limits allow.
+type UserState struct {
+	UID   uint32           `json:"uid"`
+	Used  map[string]int64 `json:"used"`
+	Limit map[string]int64 `json:"limit"`
+}
+
+// Counters makes a map of the integer fields of a struct, nested ones included, with their names in snake case.
+func Counters(v any) map[string]uint64 {
+	m := map[string]uint64{}
+	addCounters(m, reflect.Indirect(reflect.ValueOf(v)))
+	return m
+}
+
+func addCounters(m map[string]uint64, v reflect.Value) {
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for i := range v.NumField() {
+		f, t := v.Field(i), v.Type().Field(i)
+		if !t.IsExported() {
+			continue
+		}
+		switch {
+		case f.Kind() == reflect.Struct:
+			addCounters(m, f)
+		case f.CanUint():
+			m[snake(t.Name)] = f.Uint()
+		case f.CanInt() && f.Int() >= 0:
+			m[snake(t.Name)] = uint64(f.Int())
+		}
+	}
+}
+
+// snake turns "RxFrames" into "rx_frames" and "NoHop" into "no_hop"; runs of capitals are one word.
+func snake(s string) string {
+	var b strings.Builder
+	r := []rune(s)
+	for i, c := range r {
+		plural := i+1 < len(r) && r[i+1] == 's' && (i+2 == len(r) || unicode.IsUpper(r[i+2])) // the s of FPDUs
+		if unicode.IsUpper(c) && i > 0 && (!unicode.IsUpper(r[i-1]) || i+1 < len(r) && unicode.IsLower(r[i+1]) && !plural) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(c))
+	}
+	return b.String()
+}

@@ -1,0 +1,233 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// complete fills what tables in double brackets left out.
+func (c *Config) complete() {
+	for i := range c.Interface {
+		f := &c.Interface[i]
+		def(&f.Transport, TransportXDP)
+		def(&f.XDPMode, "auto")
+		def(&f.RingMode, "auto")
+		if f.BusyPoll == 0 {
+			f.BusyPoll = Duration(50 * time.Microsecond)
+		}
+		if len(f.Queues) == 0 {
+			f.Queues = []int{0}
+		}
+	}
+	for i := range c.Export {
+		e := &c.Export[i]
+		def(&e.Serve, ServeMemory)
+		def(&e.Access, AccessReadWrite)
+		if e.Memory == "" && e.Path != "" {
+			e.Memory = MemoryFile
+		}
+		def(&e.Memory, MemoryAnonymous)
+		if e.Connections == 0 {
+			e.Connections = 64
+		}
+		if e.Interface == "" && len(c.Interface) > 0 {
+			e.Interface = c.Interface[0].Name
+		}
+	}
+}
+
+func def(v *string, d string) {
+	if *v == "" {
+		*v = d
+	}
+}
+
+// faults collects what is wrong, with the file's name in front.
+type faults struct {
+	path string
+	errs []error
+}
+
+func (f *faults) addf(format string, args ...any) {
+	where := f.path
+	if where == "" {
+		where = "configuration"
+	}
+	f.errs = append(f.errs, fmt.Errorf("%s: "+format, append([]any{where}, args...)...))
+}
+
+func (f *faults) oneOf(key, got string, words ...string) {
+	if !slices.Contains(words, got) {
+		hint := suggest(got, words)
+		if !strings.HasPrefix(hint, ":") {
+			hint = ""
+		}
+		f.addf("%s = %q: it takes %s%s", key, got, strings.Join(words, ", "), hint)
+	}
+}
+
+func (f *faults) atLeast(key string, got, least int) {
+	if got < least {
+		f.addf("%s = %d: it must be %d or more", key, got, least)
+	}
+}
+
+func (l *Loaded) check() error {
+	f := &faults{path: l.Path}
+	d := &l.Daemon
+	f.oneOf("daemon.log_level", d.LogLevel, "error", "warn", "info", "debug")
+	f.oneOf("daemon.log_format", d.LogFormat, "text", "json", "auto")
+	f.atLeast("daemon.clients", d.Clients, 1)
+	if d.Socket != "" && (d.Socket[0] != '/' || len(d.Socket) > 100) {
+		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters", d.Socket)
+	}
+	if d.SocketGroup != "" {
+		if _, err := GroupID(d.SocketGroup); err != nil {
+			f.addf("daemon.socket_group = %q: there is no such group (make it: groupadd --system %s)", d.SocketGroup, d.SocketGroup)
+		}
+	}
+	if r := l.MPA.Revision; r != 1 && r != 2 {
+		f.addf("mpa.revision = %d: it takes 1 and 2", r)
+	}
+	if l.MPA.Revision == 1 && l.MPA.PeerToPeer && l.Origins["mpa.peer_to_peer"] != "" {
+		f.addf("mpa.peer_to_peer = true needs mpa.revision = 2")
+	}
+	l.checkInterfaces(f)
+	l.checkUsers(f)
+	l.checkPeers(f)
+	l.checkExports(f)
+	return errors.Join(f.errs...)
+}
+
+func (l *Loaded) checkInterfaces(f *faults) {
+	seen := map[string]bool{}
+	for i := range l.Interface {
+		n := &l.Interface[i]
+		key := fmt.Sprintf("interface[%d]", i)
+		if n.Name == "" {
+			f.addf("%s has no name (see: ip -br link)", key)
+		}
+		if seen[n.Name] {
+			f.addf("%s: interface %q stands twice; one table has all its queues", key, n.Name)
+		}
+		seen[n.Name] = true
+		f.oneOf(key+".transport", n.Transport, TransportXDP, TransportKernel)
+		f.oneOf(key+".xdp_mode", n.XDPMode, "auto", "native", "generic")
+		f.oneOf(key+".ring_mode", n.RingMode, "auto", "zero-copy", "copy")
+		if len(n.CPUs) > 0 && len(n.CPUs) != len(n.Queues) {
+			f.addf("%s.cpus has %d processors for %d queues", key, len(n.CPUs), len(n.Queues))
+		}
+		for _, q := range n.Queues {
+			f.atLeast(key+".queues", q, 0)
+		}
+	}
+}
+
+func (l *Loaded) checkUsers(f *faults) {
+	if _, err := ParsePorts(l.Limits.Ports); err != nil {
+		f.addf("limits.ports: %v", err)
+	}
+	for i, u := range l.User {
+		key := fmt.Sprintf("user[%d]", i)
+		if u.Name == "" {
+			f.addf("%s has no name", key)
+			continue
+		}
+		if _, err := strconv.Atoi(u.Name); err != nil {
+			if _, err := user.Lookup(u.Name); err != nil {
+				f.addf("%s.name = %q: there is no such user", key, u.Name)
+			}
+		}
+		if _, err := ParsePorts(u.Ports); err != nil {
+			f.addf("%s.ports: %v", key, err)
+		}
+	}
+}
+
+func (l *Loaded) checkPeers(f *faults) {
+	for i, p := range l.Peer {
+		key := fmt.Sprintf("peer[%d]", i)
+		if !p.Prefix.IsValid() {
+			f.addf("%s has no prefix, such as \"192.0.2.0/24\"", key)
+		}
+		if p.Revision != nil && *p.Revision != 1 && *p.Revision != 2 {
+			f.addf("%s.revision = %d: it takes 1 and 2", key, *p.Revision)
+		}
+	}
+}
+
+func (l *Loaded) checkExports(f *faults) {
+	names := map[string]bool{}
+	for i := range l.Export {
+		e := &l.Export[i]
+		key := fmt.Sprintf("export[%d]", i)
+		if e.Name == "" {
+			f.addf("%s has no name", key)
+		}
+		if names[e.Name] {
+			f.addf("%s: the name %q stands twice", key, e.Name)
+		}
+		names[e.Name] = true
+		if !e.Listen.IsValid() || e.Listen.Port() == 0 {
+			f.addf("%s.listen is missing: an address with a port, such as \"0.0.0.0:7174\"", key)
+		}
+		if !slices.ContainsFunc(l.Interface, func(n Interface) bool { return n.Name == e.Interface }) {
+			f.addf("%s.interface = %q: there is no [[interface]] of that name", key, e.Interface)
+		}
+		f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer)
+		f.oneOf(key+".memory", e.Memory, MemoryAnonymous, MemoryHugePages, MemoryFile)
+		f.oneOf(key+".access", e.Access, AccessRead, AccessWrite, AccessReadWrite)
+		f.atLeast(key+".connections", e.Connections, 1)
+		switch {
+		case e.Memory == MemoryFile && (e.Path == "" || e.Path[0] != '/'):
+			f.addf("%s.path = %q: a region of a file needs its absolute path", key, e.Path)
+		case e.Memory != MemoryFile && e.Path != "":
+			f.addf("%s.path is for memory = \"file\"", key)
+		case e.Memory != MemoryFile && e.Size == 0:
+			f.addf("%s.size is missing, such as \"64MiB\"", key)
+		case e.Serve == ServeTransfer && e.Memory == MemoryHugePages:
+			f.addf("%s: serve = \"transfer\" goes with anonymous memory or a file", key)
+		case e.Serve == ServeTransfer && e.Access != AccessReadWrite:
+			f.addf("%s: serve = \"transfer\" needs access = \"read-write\"", key)
+		case e.Serve == ServeTransfer && len(e.Allow) > 0:
+			f.addf("%s: serve = \"transfer\" takes no allow list; use [[peer]]", key)
+		}
+	}
+}
+
+// PortRange is a range of ports, both ends included.
+type PortRange struct{ First, Last uint16 }
+
+// ParsePorts parses "7174" and "1024-65535".
+func ParsePorts(list []string) (r []PortRange, err error) {
+	for _, s := range list {
+		a, b, ok := strings.Cut(s, "-")
+		if !ok {
+			b = a
+		}
+		first, err1 := strconv.ParseUint(strings.TrimSpace(a), 10, 16)
+		last, err2 := strconv.ParseUint(strings.TrimSpace(b), 10, 16)
+		if err1 != nil || err2 != nil || first > last {
+			return nil, fmt.Errorf("%q is no port and no range of ports", s)
+		}
+		r = append(r, PortRange{uint16(first), uint16(last)})
+	}
+	return r, nil
+}
+
+// GroupID returns the number of a group given by name or number.
+func GroupID(name string) (int, error) {
+	if n, err := strconv.Atoi(name); err == nil {
+		return n, nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(g.Gid)
+}

@@ -1,0 +1,201 @@
+// Package config is the daemon's configuration: a TOML file whose commented default is the manual, the environment and flags.
+package config
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Config is everything that can be set. The comments in default.toml say what each key means.
+type Config struct {
+	Daemon    Daemon      `toml:"daemon"`
+	Interface []Interface `toml:"interface"`
+	MPA       MPA         `toml:"mpa"`
+	Limits    Limits      `toml:"limits"`
+	User      []User      `toml:"user"`
+	Peer      []Peer      `toml:"peer"`
+	Export    []Export    `toml:"export"`
+}
+
+// Daemon is about the process itself.
+type Daemon struct {
+	Socket      string   `toml:"socket"`
+	SocketGroup string   `toml:"socket_group"`
+	SocketMode  FileMode `toml:"socket_mode"`
+	LogLevel    string   `toml:"log_level" reload:"yes"`
+	LogFormat   string   `toml:"log_format"`
+	Grace       Duration `toml:"grace" reload:"yes"`
+	DropRights  bool     `toml:"drop_rights"`
+	Clients     int      `toml:"clients" reload:"yes"`
+}
+
+// Interface is one device.
+type Interface struct {
+	Name      string   `toml:"name"`
+	Transport string   `toml:"transport"`
+	Queues    []int    `toml:"queues"`
+	CPUs      []int    `toml:"cpus"`
+	XDPMode   string   `toml:"xdp_mode"`
+	RingMode  string   `toml:"ring_mode"`
+	MTU       int      `toml:"mtu"`
+	RxFrames  int      `toml:"rx_frames"`
+	TxFrames  int      `toml:"tx_frames"`
+	HugePages bool     `toml:"huge_pages"`
+	BusyPoll  Duration `toml:"busy_poll"`
+	Window    Size     `toml:"window"`
+	// TrustPartialChecksum is for veth whose other end computes no checksums.
+	TrustPartialChecksum bool `toml:"trust_partial_checksum"`
+}
+
+// MPA is what connections negotiate unless a peer entry says otherwise.
+type MPA struct {
+	Revision       int      `toml:"revision" reload:"yes"`
+	Markers        bool     `toml:"markers" reload:"yes"`
+	CRC            bool     `toml:"crc" reload:"yes"`
+	AnyCRCError    bool     `toml:"any_crc_error" reload:"yes"`
+	PeerToPeer     bool     `toml:"peer_to_peer" reload:"yes"`
+	Retry          bool     `toml:"retry" reload:"yes"`
+	StartupTimeout Duration `toml:"startup_timeout"`
+	CloseTimeout   Duration `toml:"close_timeout"`
+}
+
+// Limits is what one local user may have at a time.
+type Limits struct {
+	Sessions     int      `toml:"sessions" reload:"yes"`
+	PDs          int      `toml:"pds" reload:"yes"`
+	MRs          int      `toml:"mrs" reload:"yes"`
+	Memory       Size     `toml:"memory" reload:"yes"`
+	CQs          int      `toml:"cqs" reload:"yes"`
+	Completions  int      `toml:"completions" reload:"yes"`
+	QPs          int      `toml:"qps" reload:"yes"`
+	WorkRequests int      `toml:"work_requests" reload:"yes"`
+	Listeners    int      `toml:"listeners" reload:"yes"`
+	Ports        []string `toml:"ports" reload:"yes"`
+}
+
+// User overrides limits for one user; keys that are absent keep the general limit.
+type User struct {
+	Name         string   `toml:"name"`
+	Sessions     *int     `toml:"sessions"`
+	PDs          *int     `toml:"pds"`
+	MRs          *int     `toml:"mrs"`
+	Memory       *Size    `toml:"memory"`
+	CQs          *int     `toml:"cqs"`
+	Completions  *int     `toml:"completions"`
+	QPs          *int     `toml:"qps"`
+	WorkRequests *int     `toml:"work_requests"`
+	Listeners    *int     `toml:"listeners"`
+	Ports        []string `toml:"ports"`
+}
+
+// Peer is what holds for remote addresses; the longest prefix that matches counts.
+type Peer struct {
+	Prefix      netip.Prefix `toml:"prefix"`
+	Allow       *bool        `toml:"allow"`
+	Revision    *int         `toml:"revision"`
+	Markers     *bool        `toml:"markers"`
+	CRC         *bool        `toml:"crc"`
+	AnyCRCError *bool        `toml:"any_crc_error"`
+	PeerToPeer  *bool        `toml:"peer_to_peer"`
+	Retry       *bool        `toml:"retry"`
+}
+
+// Export is a listener of the daemon's own that gives peers a memory region.
+type Export struct {
+	Name        string         `toml:"name"`
+	Interface   string         `toml:"interface"`
+	Listen      netip.AddrPort `toml:"listen"`
+	Serve       string         `toml:"serve"`
+	Memory      string         `toml:"memory"`
+	Path        string         `toml:"path"`
+	Size        Size           `toml:"size"`
+	Access      string         `toml:"access"`
+	Allow       []netip.Prefix `toml:"allow"`
+	Connections int            `toml:"connections"`
+}
+
+// The words that keys take.
+const (
+	TransportXDP    = "xdp"
+	TransportKernel = "kernel"
+
+	MemoryAnonymous = "anonymous"
+	MemoryHugePages = "hugepages"
+	MemoryFile      = "file"
+
+	ServeMemory   = "memory"
+	ServeTransfer = "transfer"
+
+	AccessRead      = "read"
+	AccessWrite     = "write"
+	AccessReadWrite = "read-write"
+)
+
+// LimitsOf returns the limits of a user by name or number.
+func (c *Config) LimitsOf(name, uid string) Limits {
+	l := c.Limits
+	for _, u := range c.User {
+		if u.Name != name && u.Name != uid {
+			continue
+		}
+		for _, e := range []struct {
+			to   *int
+			from *int
+		}{
+			{&l.Sessions, u.Sessions}, {&l.PDs, u.PDs}, {&l.MRs, u.MRs}, {&l.CQs, u.CQs}, {&l.Completions, u.Completions},
+			{&l.QPs, u.QPs}, {&l.WorkRequests, u.WorkRequests}, {&l.Listeners, u.Listeners},
+		} {
+			if e.from != nil {
+				*e.to = *e.from
+			}
+		}
+		if u.Memory != nil {
+			l.Memory = *u.Memory
+		}
+		if u.Ports != nil {
+			l.Ports = u.Ports
+		}
+	}
+	return l
+}
+
+// PeerOf returns the entry with the longest prefix that holds a, nil for none.
+func (c *Config) PeerOf(a netip.Addr) *Peer {
+	var best *Peer
+	a = a.Unmap().WithZone("")
+	for i := range c.Peer {
+		if p := &c.Peer[i]; p.Prefix.Contains(a) && (best == nil || p.Prefix.Bits() > best.Prefix.Bits()) {
+			best = p
+		}
+	}
+	return best
+}
+
+// Allowed reports whether connections with a may be.
+func (c *Config) Allowed(a netip.Addr) bool {
+	p := c.PeerOf(a)
+	return p == nil || p.Allow == nil || *p.Allow
+}
+
+// MPAOf returns what connections with a negotiate.
+func (c *Config) MPAOf(a netip.Addr) MPA {
+	m := c.MPA
+	p := c.PeerOf(a)
+	if p == nil {
+		return m
+	}
+	for _, e := range []struct{ to, from *bool }{
+		{&m.Markers, p.Markers}, {&m.CRC, p.CRC}, {&m.AnyCRCError, p.AnyCRCError}, {&m.PeerToPeer, p.PeerToPeer}, {&m.Retry, p.Retry},
+	} {
+		if e.from != nil {
+			*e.to = *e.from
+		}
+	}
+	if p.Revision != nil {
+		m.Revision = *p.Revision
+	}
+	return m
+}
+
+// D is the duration as the standard library has it.
+func (d Duration) D() time.Duration { return time.Duration(d) }

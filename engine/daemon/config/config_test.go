@@ -1,0 +1,259 @@
+package config
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/BurntSushi/toml"
+	"github.com/google/go-cmp/cmp"
+)
+
+func write(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "xwarp.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func env(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+// TestErrors holds every message that an operator can meet.
+func TestErrors(t *testing.T) {
+	const nic = "[[interface]]\nname = \"eth0\"\n"
+	for _, tc := range []struct {
+		name, text, want string
+	}{
+		{"syntax", "[daemon]\nsocket = /run\n", ":2: "},
+		{"type", "[daemon]\nclients = \"many\"\n", "clients"},
+		{"unknown key", "[daemon]\nsokcet = \"/run/x\"\n", `:2: unknown key "daemon.sokcet": did you mean "daemon.socket"?`},
+		{"unknown table", "[limit]\nqps = 4\n", `:1: unknown key "limit": did you mean "limits"?`},
+		{"wrong table", "[daemon]\nqps = 4\n", `:2: unknown key "daemon.qps": did you mean "limits.qps"?`},
+		{"nothing alike", "[daemon]\nxyzzyplugh = 4\n", `unknown key "daemon.xyzzyplugh" (see: xwarp config default)`},
+		{"unknown key of an array", nic + "queue = 1\n", `:3: unknown key "interface.queue": did you mean "interface.queues"?`},
+		{"word", "[daemon]\nlog_level = \"infos\"\n", `daemon.log_level = "infos": it takes error, warn, info, debug: did you mean "info"?`},
+		{"relative socket", "[daemon]\nsocket = \"x\"\n", "absolute path"},
+		{"group", "[daemon]\nsocket_group = \"no-such-group\"\n", "groupadd"},
+		{"mode", "[daemon]\nsocket_mode = \"rw\"\n", "0660"},
+		{"time", "[daemon]\ngrace = \"soon\"\n", `"soon" is no time`},
+		{"size", "[limits]\nmemory = \"1GB\"\n", `"1GB" is no size`},
+		{"ports", "[limits]\nports = [\"9-1\"]\n", `"9-1" is no port`},
+		{"revision", "[mpa]\nrevision = 3\n", "mpa.revision = 3"},
+		{"peer-to-peer", "[mpa]\nrevision = 1\npeer_to_peer = true\n", "needs mpa.revision = 2"},
+		{"interface without name", "[[interface]]\nmtu = 1500\n", "interface[0] has no name"},
+		{"interface twice", nic + nic, `"eth0" stands twice`},
+		{"processors", nic + "queues = [0, 1]\ncpus = [3]\n", "1 processors for 2 queues"},
+		{"transport", nic + "transport = \"xpd\"\n", `did you mean "xdp"?`},
+		{"user", "[[user]]\nname = \"no such user\"\n", "there is no such user"},
+		{"prefix", "[[peer]]\nprefix = \"192.0.2.1/33\"\n", "192.0.2.1/33"},
+		{"no prefix", "[[peer]]\nallow = false\n", "peer[0] has no prefix"},
+		{"export of nothing", "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = 1\n", "there is no [[interface]]"},
+		{"export without size", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n", "export[0].size is missing"},
+		{"export without address", nic + "[[export]]\nname = \"x\"\nsize = 1\n", "export[0].listen is missing"},
+		{"export twice", nic + strings.Repeat("[[export]]\nname = \"x\"\nsize = 1\nlisten = \"0.0.0.0:1\"\n", 2), `"x" stands twice`},
+		{"export of a relative file", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\npath = \"x\"\n", "absolute path"},
+		{"read-only transfer", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = 1\nserve = \"transfer\"\naccess = \"read\"\n", "needs access"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			path := write(t, tc.text)
+			_, err := Load(Source{Path: path})
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), path) {
+				t.Errorf("%v, want %q with the file in front", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestErrorsElsewhere(t *testing.T) {
+	path := write(t, "")
+	for _, tc := range []struct {
+		name string
+		src  Source
+		want string
+	}{
+		{"no file", Source{Path: "/no/such/file"}, "xwarp config default > /no/such/file"},
+		{"flag", Source{Path: path, Set: []string{"daemon.logl_evel=info"}}, `did you mean "daemon.log_level"?`},
+		{"flag without value", Source{Path: path, Set: []string{"daemon.log_level"}}, "key=value"},
+		{"number", Source{Path: path, Set: []string{"limits.qps=x"}}, `limits.qps: "x" is no number`},
+		{"environment", Source{Path: path, Env: env("XWARP_MPA_MARKERS", "perhaps")}, `$XWARP_MPA_MARKERS: mpa.markers: "perhaps"`},
+	} {
+		if _, err := Load(tc.src); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestPrecedence(t *testing.T) {
+	path := write(t, "[limits]\nqps = 1\ncqs = 1\nmrs = 1\n")
+	l, err := Load(Source{
+		Path: path, Env: env("XWARP_LIMITS_QPS", "2", "XWARP_LIMITS_CQS", "2", "XWARP_LIMITS_PORTS", "5, 7-9"), Set: []string{"limits.qps=3"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]Value{}
+	for _, v := range l.Values() {
+		got[v.Key] = v
+	}
+	for _, want := range []Value{
+		{"limits.qps", "3", "--set limits.qps", true},
+		{"limits.cqs", "2", "$XWARP_LIMITS_CQS", true},
+		{"limits.mrs", "1", Origin(path), true},
+		{"limits.pds", "256", "default", true},
+		{"limits.ports", `["5", "7-9"]`, "$XWARP_LIMITS_PORTS", true},
+		{"daemon.socket", `"/run/xwarp/control.sock"`, "default", false},
+	} {
+		if d := cmp.Diff(want, got[want.Key]); d != "" {
+			t.Errorf("%s (-want +got):\n%s", want.Key, d)
+		}
+	}
+}
+
+// TestManual holds the default file to its promise: every key stands in it, and what stands there in comments is right too.
+func TestManual(t *testing.T) {
+	live := uncomment(Default)
+	var c Config
+	meta, err := toml.Decode(live, &c)
+	if err != nil {
+		t.Fatalf("with its examples uncommented, the default file is wrong: %v\n%s", err, live)
+	}
+	if u := meta.Undecoded(); len(u) > 0 {
+		t.Errorf("keys that do not exist: %v", u)
+	}
+	said := map[string]bool{}
+	for _, k := range meta.Keys() {
+		said[k.String()] = true
+	}
+	for _, k := range knownKeys() {
+		limit, ok := strings.CutPrefix(k, "user.") // these are the keys of [limits]
+		if !said[k] && !(ok && said["limits."+limit]) {
+			t.Errorf("key %q does not stand in the default file", k)
+		}
+	}
+	for _, s := range c.scalars() {
+		line := lineOf(Default, toml.Key(strings.Split(s.name, ".")))
+		block := strings.Join(strings.Split(Default, "\n")[max(0, line-5):line], "\n")
+		if s.reload && !strings.Contains(block, "[reload]") && !strings.HasPrefix(s.name, "limits.") {
+			t.Errorf("%s can be reloaded, and its comment does not say so", s.name)
+		}
+	}
+}
+
+// uncomment turns the examples into live TOML: runs of comment lines from a "# [[table]]" on.
+func uncomment(text string) string {
+	var b strings.Builder
+	in := false
+	for _, line := range strings.Split(text, "\n") {
+		body, isComment := strings.CutPrefix(line, "# ")
+		in = isComment && (in || strings.HasPrefix(body, "[["))
+		if name, _, ok := strings.Cut(body, " ="); in && (strings.HasPrefix(body, "[[") || ok && !strings.Contains(name, " ")) {
+			line = body
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+func TestPolicies(t *testing.T) {
+	l, err := Load(Source{Path: write(t, `
+[[peer]]
+prefix = "192.0.2.0/24"
+allow = false
+[[peer]]
+prefix = "192.0.2.7/32"
+markers = false
+revision = 1
+[[user]]
+name = "65534"
+qps = 3
+memory = "1KiB"
+ports = ["80"]
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := netip.MustParseAddr
+	if l.Allowed(a("192.0.2.1")) || l.Allowed(a("::ffff:192.0.2.1")) || !l.Allowed(a("192.0.2.7")) || !l.Allowed(a("2001:db8::1")) {
+		t.Error("the longest prefix must decide")
+	}
+	if m := l.MPAOf(a("192.0.2.7")); m.Markers || m.Revision != 1 || !m.CRC {
+		t.Errorf("policy of a peer: %+v", m)
+	}
+	if m := l.MPAOf(a("192.0.2.8")); !m.Markers || m.Revision != 2 {
+		t.Errorf("policy of another peer: %+v", m)
+	}
+	u := l.LimitsOf("nobody", "65534")
+	if u.QPs != 3 || u.Memory != 1024 || u.PDs != 256 || len(u.Ports) != 1 {
+		t.Errorf("limits of a user: %+v", u)
+	}
+}
+
+func TestChanged(t *testing.T) {
+	load := func(text string) *Loaded {
+		l, err := Load(Source{Path: write(t, text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	old := load("[[interface]]\nname = \"eth0\"\n")
+	now := load("[daemon]\nlog_level = \"debug\"\nsocket = \"/x\"\n[[interface]]\nname = \"eth1\"\n")
+	if d := cmp.Diff([]string{"daemon.socket", "interface"}, old.Changed(now)); d != "" {
+		t.Errorf("what needs a restart (-want +got):\n%s", d)
+	}
+	if c := old.Changed(old); len(c) > 0 {
+		t.Errorf("nothing changed, but %v", c)
+	}
+}
+
+func TestValuesAsText(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "4096": 4096, "64KiB": 64 << 10, "1 MiB": 1 << 20, "2TiB": 2 << 40} {
+		var s Size
+		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
+			t.Errorf("%q is %d, %v; want %d", text, s, err, want)
+		}
+		var again Size
+		if err := again.UnmarshalText([]byte(s.String())); err != nil || again != s {
+			t.Errorf("%q printed is %q", text, s)
+		}
+	}
+	for _, bad := range []string{"", "-1", "1.5GiB", "9999999999TiB", "KiB", "1PB"} {
+		var s Size
+		if s.UnmarshalText([]byte(bad)) == nil {
+			t.Errorf("%q is taken as %d", bad, s)
+		}
+	}
+	if Duration(time.Second).D() != time.Second {
+		t.Error("Duration.D")
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	f.Add(Default)
+	f.Add(uncomment(Default))
+	f.Add("[daemon]\nsokcet=1\n[[peer]]\nprefix=\"::/0\"\n")
+	dir := f.TempDir()
+	path := filepath.Join(dir, "fuzz.toml")
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Skip()
+		}
+		if l, err := Load(Source{Path: path}); err == nil {
+			l.Values()
+		}
+	})
+}

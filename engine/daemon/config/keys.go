@@ -1,0 +1,256 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Every key has a name such as "daemon.socket"; keys of a table in double brackets are named the same way, and can stand in a file only.
+
+// knownKeys returns the names of all keys and tables.
+func knownKeys() []string {
+	var names []string
+	t := reflect.TypeFor[Config]()
+	for i := range t.NumField() {
+		table := t.Field(i)
+		name := table.Tag.Get("toml")
+		names = append(names, name)
+		ft := table.Type
+		if ft.Kind() == reflect.Slice {
+			ft = ft.Elem()
+		}
+		for j := range ft.NumField() {
+			names = append(names, name+"."+ft.Field(j).Tag.Get("toml"))
+		}
+	}
+	return names
+}
+
+// scalar is a key of a single table.
+type scalar struct {
+	name   string
+	value  reflect.Value
+	reload bool
+}
+
+// scalars returns the keys that flags and the environment can set.
+func (c *Config) scalars() []scalar {
+	var list []scalar
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		table := v.Field(i)
+		if table.Kind() != reflect.Struct {
+			continue
+		}
+		prefix := v.Type().Field(i).Tag.Get("toml") + "."
+		for j := range table.NumField() {
+			f := table.Type().Field(j)
+			list = append(list, scalar{prefix + f.Tag.Get("toml"), table.Field(j), f.Tag.Get("reload") == "yes"})
+		}
+	}
+	return list
+}
+
+// EnvName returns the environment variable of a key.
+func EnvName(key string) string {
+	return "XWARP_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+func (l *Loaded) environment(lookup func(string) (string, bool)) error {
+	if lookup == nil {
+		return nil
+	}
+	for _, s := range l.scalars() {
+		name := EnvName(s.name)
+		if text, ok := lookup(name); ok {
+			if err := l.set(s.name, text, Origin("$"+name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *Loaded) set(key, text string, from Origin) error {
+	list := l.scalars()
+	i := slices.IndexFunc(list, func(s scalar) bool { return s.name == key })
+	if i < 0 {
+		names := make([]string, len(list))
+		for i, s := range list {
+			names[i] = s.name
+		}
+		return fmt.Errorf("%s: unknown key %q%s", from, key, suggest(key, names))
+	}
+	if err := setValue(list[i].value, text); err != nil {
+		return fmt.Errorf("%s: %s: %w", from, key, err)
+	}
+	l.Origins[key] = from
+	return nil
+}
+
+func setValue(v reflect.Value, text string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("%q is neither true nor false", text)
+		}
+		v.SetBool(b)
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("%q is no number", text)
+		}
+		v.SetInt(int64(n))
+	case reflect.Slice:
+		var words []string
+		for _, w := range strings.Split(text, ",") {
+			if w = strings.TrimSpace(w); w != "" {
+				words = append(words, w)
+			}
+		}
+		v.Set(reflect.ValueOf(words))
+	default:
+		return fmt.Errorf("a key of kind %v cannot be set here", v.Kind())
+	}
+	return nil
+}
+
+// suggest returns what the author of an unknown key may have meant.
+func suggest(key string, known []string) string {
+	best, least := "", len(key)/3+2
+	for _, k := range known {
+		d := distance(key, k)
+		// The right word in the wrong table is a near miss too.
+		if last(k) == last(key) {
+			d = min(d, 1)
+		}
+		if d < least {
+			best, least = k, d
+		}
+	}
+	if best == "" {
+		return " (see: xwarp config default)"
+	}
+	return fmt.Sprintf(": did you mean %q?", best)
+}
+
+func last(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
+
+// distance is the number of insertions, deletions and replacements between a and b.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// Value is one key with its value for people.
+type Value struct {
+	Key    string `json:"key"`
+	Value  string `json:"value"`
+	Origin Origin `json:"origin"`
+	Reload bool   `json:"reload"` // SIGHUP reads it again
+}
+
+// Values returns all keys in the order of the file.
+func (l *Loaded) Values() []Value {
+	var list []Value
+	for _, s := range l.scalars() {
+		o := l.Origins[s.name]
+		if o == "" {
+			o = OriginDefault
+		}
+		list = append(list, Value{s.name, show(s.value), o, s.reload})
+	}
+	v := reflect.ValueOf(&l.Config).Elem()
+	for i := range v.NumField() {
+		table := v.Field(i)
+		if table.Kind() != reflect.Slice {
+			continue
+		}
+		name := v.Type().Field(i).Tag.Get("toml")
+		for n := range table.Len() {
+			list = append(list, l.entry(name, n, table.Index(n))...)
+		}
+	}
+	return list
+}
+
+func (l *Loaded) entry(table string, n int, v reflect.Value) (list []Value) {
+	var given map[string]any
+	if tables, ok := l.raw[table].([]map[string]any); ok && n < len(tables) {
+		given = tables[n]
+	}
+	for j := range v.NumField() {
+		f := v.Field(j)
+		key := v.Type().Field(j).Tag.Get("toml")
+		if f.Kind() == reflect.Pointer {
+			if f.IsNil() {
+				continue
+			}
+			f = f.Elem()
+		}
+		origin := OriginDefault
+		if _, ok := given[key]; ok {
+			origin = Origin(l.Path)
+		}
+		list = append(list, Value{
+			Key: fmt.Sprintf("%s[%d].%s", table, n, key), Value: show(f), Origin: origin, Reload: table != "interface",
+		})
+	}
+	return list
+}
+
+func show(v reflect.Value) string {
+	if s, ok := v.Interface().(fmt.Stringer); ok {
+		return strconv.Quote(s.String())
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return strconv.Quote(v.String())
+	case reflect.Slice:
+		parts := make([]string, v.Len())
+		for i := range parts {
+			parts[i] = show(v.Index(i))
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// Changed returns the keys that differ between l and now but are not read again while the daemon runs.
+func (l *Loaded) Changed(now *Loaded) (keys []string) {
+	old := l.scalars()
+	for i, s := range now.scalars() {
+		if !s.reload && !reflect.DeepEqual(s.value.Interface(), old[i].value.Interface()) {
+			keys = append(keys, s.name)
+		}
+	}
+	if !reflect.DeepEqual(l.Interface, now.Interface) {
+		keys = append(keys, "interface")
+	}
+	return keys
+}

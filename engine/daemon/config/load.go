@@ -1,0 +1,156 @@
+package config
+
+import (
+	_ "embed" // the default file
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// DefaultPath is where the file is.
+const DefaultPath = "/etc/xwarp/xwarp.toml"
+
+// Default is the commented file with the default of every key.
+//
+//go:embed default.toml
+var Default string
+
+// Origin says where a value comes from: "default", a file, an environment variable or a flag.
+type Origin string
+
+// OriginDefault is the origin of what nobody set.
+const OriginDefault Origin = "default"
+
+// Source says where Load looks.
+type Source struct {
+	Path string                           // of the file; empty: DefaultPath, which may be missing
+	Env  func(name string) (string, bool) // os.LookupEnv
+	Set  []string                         // key=value, as flags give them
+}
+
+// Loaded is a configuration that is complete and checked.
+type Loaded struct {
+	Config
+	Path    string // "" when there is no file
+	Origins map[string]Origin
+
+	raw map[string]any // the file as it is
+}
+
+// Load reads the configuration. Its errors name the file, the line, the key and what to do.
+func Load(src Source) (*Loaded, error) {
+	l := &Loaded{Origins: map[string]Origin{}}
+	if _, err := toml.Decode(Default, &l.Config); err != nil {
+		return nil, fmt.Errorf("the built-in defaults: %w", err)
+	}
+	path, text, err := readFile(src.Path)
+	if err != nil {
+		return nil, err
+	}
+	if path != "" {
+		if err := l.file(path, text); err != nil {
+			return nil, err
+		}
+	}
+	l.Path = path
+	if err := l.environment(src.Env); err != nil {
+		return nil, err
+	}
+	for _, s := range src.Set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, fmt.Errorf("--set %q: write key=value, such as daemon.log_level=debug", s)
+		}
+		if err := l.set(strings.TrimSpace(key), value, Origin("--set "+key)); err != nil {
+			return nil, err
+		}
+	}
+	l.complete()
+	if err := l.check(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func readFile(path string) (name, text string, err error) {
+	asked := path != ""
+	if !asked {
+		path = DefaultPath
+	}
+	b, err := os.ReadFile(path)
+	if !asked && errors.Is(err, os.ErrNotExist) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("%w (make one: xwarp config default > %s)", err, path)
+	}
+	return path, string(b), nil
+}
+
+func (l *Loaded) file(path, text string) error {
+	meta, err := toml.Decode(text, &l.Config)
+	var parse toml.ParseError
+	if errors.As(err, &parse) {
+		return fmt.Errorf("%s:%d: %s", path, parse.Position.Line, cause(parse))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	toml.Decode(text, &l.raw) // it is right: see above
+	var errs []error
+	for _, k := range meta.Undecoded() {
+		if unknownParent(meta.Undecoded(), k) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("%s:%d: unknown key %q%s", path, lineOf(text, k), k.String(), suggest(k.String(), knownKeys())))
+	}
+	for _, k := range meta.Keys() {
+		l.Origins[k.String()] = Origin(path)
+	}
+	return errors.Join(errs...)
+}
+
+// cause is the message of a parse error without its position.
+func cause(p toml.ParseError) string {
+	if p.Message != "" {
+		return p.Message
+	}
+	text := p.Error()
+	if i := strings.Index(text, "): "); i >= 0 {
+		return text[i+3:]
+	}
+	return text
+}
+
+// unknownParent reports whether the table that holds k is itself unknown, so that one message is enough.
+func unknownParent(unknown []toml.Key, k toml.Key) bool {
+	for _, u := range unknown {
+		if len(u) < len(k) && strings.HasPrefix(k.String(), u.String()+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// lineOf finds the line in which k stands: the decoder does not say.
+func lineOf(text string, k toml.Key) int {
+	table, last := "", k[len(k)-1]
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			table = strings.TrimRight(strings.Trim(strings.TrimSpace(strings.SplitN(line, "#", 2)[0]), "[]"), " ")
+			if table == k.String() {
+				return i + 1
+			}
+			continue
+		}
+		name, _, ok := strings.Cut(line, "=")
+		if ok && strings.Trim(strings.TrimSpace(name), `"'`) == last && table == strings.Join(k[:len(k)-1], ".") {
+			return i + 1
+		}
+	}
+	return 0
+}

@@ -1,0 +1,93 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Size is a number of octets, written 4096, "64KiB", "1GiB" or "1TiB".
+type Size int64
+
+var units = []struct {
+	name string
+	n    int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Size) UnmarshalText(b []byte) error {
+	text, unit := string(b), int64(1)
+	for _, u := range units {
+		if n, ok := strings.CutSuffix(text, u.name); ok {
+			text, unit = strings.TrimSpace(n), u.n
+			break
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/unit {
+		return fmt.Errorf("%q is no size: write octets, or a number with KiB, MiB, GiB or TiB", b)
+	}
+	*s = Size(n * unit)
+	return nil
+}
+
+// UnmarshalTOML takes numbers too.
+func (s *Size) UnmarshalTOML(v any) error {
+	switch v := v.(type) {
+	case string:
+		return s.UnmarshalText([]byte(v))
+	case int64:
+		return s.UnmarshalText(strconv.AppendInt(nil, v, 10))
+	}
+	return fmt.Errorf("%v is no size", v)
+}
+
+func (s Size) String() string {
+	for _, u := range units {
+		if s != 0 && int64(s)%u.n == 0 {
+			return strconv.FormatInt(int64(s)/u.n, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Duration is written "50us", "1.5s", "2m".
+type Duration time.Duration
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	if err != nil {
+		return fmt.Errorf("%q is no time: write a number with us, ms, s, m or h", b)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// FileMode is written "0660".
+type FileMode os.FileMode
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *FileMode) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 8, 9)
+	if err != nil {
+		return fmt.Errorf("%q is no file mode: write octal digits such as \"0660\"", b)
+	}
+	*m = FileMode(n)
+	return nil
+}
+
+func (m FileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (m FileMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }

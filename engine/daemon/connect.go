@@ -1,0 +1,197 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+
+	"xwarp/engine"
+	"xwarp/engine/control"
+)
+
+// listener is a listener of a session, request a peer's wish to connect that its client has not answered.
+type listener struct {
+	handle control.Handle
+	l      *engine.Listener
+}
+
+type request struct {
+	handle control.Handle
+	r      *engine.ConnRequest
+}
+
+// claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice.
+func (s *session) claim(h control.Handle) (*qp, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.qps[h]
+	switch {
+	case q == nil:
+		return nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no queue pair %d", h)}
+	case q.connecting || q.connected.Load():
+		return nil, busyf("the queue pair is connected or being connected already")
+	}
+	q.connecting = true
+	return q, nil
+}
+
+func (s *session) unclaim(q *qp, err error) {
+	s.mu.Lock()
+	q.connecting = false
+	s.mu.Unlock()
+	if err == nil {
+		q.connected.Store(true)
+		s.drain(q)
+	}
+}
+
+func connected(q *qp) any {
+	return control.Connected{Local: q.q.LocalAddr(), Remote: q.q.RemoteAddr(), Params: q.q.Params()}
+}
+
+func (s *session) connect(ctx context.Context, r *control.Request) (any, error) {
+	var a control.ConnectArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, err
+	}
+	if !a.Remote.IsValid() || a.Remote.Port() == 0 {
+		return nil, fmt.Errorf("%w: connect needs a remote address with a port", control.ErrFrame)
+	}
+	if a.Local.Port() != 0 {
+		if err := s.checkPort(a.Local.Port()); err != nil {
+			return nil, err
+		}
+	}
+	q, err := s.claim(a.QP)
+	if err != nil {
+		return nil, err
+	}
+	err = s.dev.dev.Dial(ctx, a.Remote, q.q, engine.ConnConfig{Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA})
+	s.unclaim(q, err)
+	if err != nil {
+		return nil, err
+	}
+	return connected(q), nil
+}
+
+func (s *session) checkPort(port uint16) error {
+	if l := s.limits(); !mayListen(&l, s.uid, port) {
+		return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
+			"user %d may not take port %d, only %v (limits.ports, or ports in a [[user]] table)", s.uid, port, l.Ports)}
+	}
+	return nil
+}
+
+func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
+	var a control.ListenArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	if !a.Addr.IsValid() || a.Backlog < 0 || a.Backlog > control.MaxBacklog {
+		return nil, nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d", control.ErrFrame, a.Addr, a.Backlog, control.MaxBacklog)
+	}
+	if err := s.checkPort(a.Addr.Port()); err != nil {
+		return nil, nil, err
+	}
+	if err := s.take(quotaListeners, 1); err != nil {
+		return nil, nil, err
+	}
+	l, err := s.dev.dev.Listen(a.Addr, a.Backlog, engine.ConnConfig{MPA: a.MPA})
+	if err != nil {
+		s.account.give(quotaListeners, 1)
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	h := s.handle()
+	s.listeners[h] = &listener{h, l}
+	s.mu.Unlock()
+	s.log.Info("RDMA_CM listener", "local", l.Addr())
+	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil, nil
+}
+
+func (s *session) closeListener(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	l := s.listeners[h]
+	delete(s.listeners, h)
+	s.mu.Unlock()
+	if l == nil {
+		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no listener %d", h)}
+	}
+	err = l.l.Close()
+	s.account.give(quotaListeners, 1)
+	return nil, nil, err
+}
+
+func (s *session) getRequest(ctx context.Context, r *control.Request) (any, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, err
+	}
+	l, err := find(s, s.listeners, h, "listener")
+	if err != nil {
+		return nil, err
+	}
+	c, err := l.l.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	if len(s.requests) >= control.MaxBacklog {
+		s.mu.Unlock()
+		c.Reject(nil)
+		return nil, &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d connection requests wait for an answer already", control.MaxBacklog)}
+	}
+	q := &request{s.handle(), c}
+	s.requests[q.handle] = q
+	s.mu.Unlock()
+	return control.RequestResult{
+		Handle: q.handle, Local: c.Local, Remote: c.Remote, Revision: c.Revision, PrivateData: c.PrivateData, IRD: c.IRD, ORD: c.ORD,
+	}, nil
+}
+
+// answer takes a request out of the table: it is answered once.
+func (s *session) answer(h control.Handle) (*request, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.requests[h]
+	if q == nil {
+		return nil, &control.Error{Code: control.CodeLapsed, Text: engine.ErrLapsed.Error()}
+	}
+	delete(s.requests, h)
+	return q, nil
+}
+
+func (s *session) accept(ctx context.Context, r *control.Request) (any, error) {
+	var a control.AcceptArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, err
+	}
+	q, err := s.claim(a.QP)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.answer(a.Handle)
+	if err == nil {
+		err = c.r.Accept(ctx, q.q, a.PrivateData)
+	}
+	s.unclaim(q, err)
+	if err != nil {
+		return nil, err
+	}
+	return connected(q), nil
+}
+
+func (s *session) reject(r *control.Request, _ []int) (any, []int, error) {
+	var a control.AcceptArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	c, err := s.answer(a.Handle)
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, nil, c.r.Reject(a.PrivateData)
+}

@@ -1,0 +1,238 @@
+// Package daemon is xwarpd: devices, exported memory, and the control socket through which programs of this host use them
+// without privileges.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
+)
+
+// Daemon serves until Run returns.
+type Daemon struct {
+	cfg     atomic.Pointer[config.Loaded]
+	log     *slog.Logger
+	level   *slog.LevelVar // nil: the log's level is not ours
+	pid     int
+	since   time.Time
+	version string
+
+	devices  []*device
+	accounts accounts
+	socket   *net.UnixListener
+
+	mu       sync.Mutex
+	exports  []*export
+	sessions map[uint64]*session
+	last     uint64
+	stopping bool
+	live     sync.WaitGroup // sessions
+	ended    struct{ sessions, refused atomic.Int64 }
+}
+
+// Options are what is not in the configuration.
+type Options struct {
+	Log     *slog.Logger   // nil is silent
+	Level   *slog.LevelVar // of Log, for reloads; may be nil
+	Version string         // of the program, for Snapshot
+}
+
+var errShutdown = errors.New("the daemon stops")
+
+// New opens the devices, the control socket and the exports of a configuration. Devices are opened in the network namespace of
+// the calling thread.
+func New(cfg *config.Loaded, o Options) (*Daemon, error) {
+	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(), since: time.Now(), sessions: map[uint64]*session{}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.cfg.Store(cfg)
+	d.setLevel()
+	if err := d.start(cfg); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Daemon) start(cfg *config.Loaded) error {
+	if len(cfg.Interface) == 0 {
+		where := cfg.Path
+		if where == "" {
+			where = config.DefaultPath
+		}
+		return fmt.Errorf("no [[interface]] is configured: put one into %s (xwarp config default shows how)", where)
+	}
+	for _, c := range cfg.Interface {
+		dev, err := d.open(c)
+		if err != nil {
+			return err
+		}
+		d.devices = append(d.devices, dev)
+	}
+	for _, c := range cfg.Export {
+		if err := d.startExport(c); err != nil {
+			return err
+		}
+	}
+	if cfg.Daemon.Socket == "" {
+		return nil
+	}
+	ln, err := listenControl(&cfg.Daemon)
+	if err != nil {
+		return err
+	}
+	d.socket = ln
+	go d.acceptPrograms(ln)
+	d.log.Info("control socket is open", "path", cfg.Daemon.Socket)
+	return nil
+}
+
+// Run serves until ctx is done, then closes everything in order within the configured grace.
+func (d *Daemon) Run(ctx context.Context) error {
+	stop := d.watchdog()
+	defer stop()
+	notify("READY=1\nSTATUS=" + d.status())
+	<-ctx.Done()
+	notify("STOPPING=1\nSTATUS=closing connections")
+	d.log.Info("stopping")
+	return d.Close()
+}
+
+func (d *Daemon) status() string {
+	return fmt.Sprintf("%d devices, %d exports", len(d.devices), len(d.exports))
+}
+
+// Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the grace lasts, then
+// everything is given back. The interface is as it was before.
+func (d *Daemon) Close() error {
+	d.mu.Lock()
+	again := d.stopping
+	d.stopping = true
+	exports := slices.Clone(d.exports)
+	d.mu.Unlock()
+	if again {
+		return nil
+	}
+	if d.socket != nil {
+		d.socket.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Load().Daemon.Grace.D())
+	defer cancel()
+	var group sync.WaitGroup
+	for _, e := range exports {
+		group.Go(func() { e.stop(ctx) })
+	}
+	for _, s := range d.all() {
+		group.Go(func() { s.shutdown(ctx) })
+	}
+	group.Wait()
+	d.live.Wait()
+	var errs []error
+	for _, v := range d.devices {
+		errs = append(errs, v.dev.Close())
+	}
+	for _, e := range exports {
+		errs = append(errs, e.free())
+	}
+	return errors.Join(errs...)
+}
+
+// shutdown disconnects what a session has and ends it.
+func (s *session) shutdown(ctx context.Context) {
+	for _, l := range all(s, s.listeners) {
+		l.l.Close()
+	}
+	for _, q := range all(s, s.qps) {
+		if !q.connected.Load() || q.q.Disconnect() != nil {
+			continue
+		}
+		select {
+		case <-q.q.Down():
+		case <-ctx.Done():
+		}
+	}
+	s.fail(errShutdown)
+}
+
+func (d *Daemon) all() (list []*session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.sessions {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b *session) int { return int(a.id) - int(b.id) })
+	return list
+}
+
+func (d *Daemon) forget(s *session) {
+	d.mu.Lock()
+	delete(d.sessions, s.id)
+	d.mu.Unlock()
+	d.ended.sessions.Add(1)
+}
+
+// Reload takes over a configuration as far as a running daemon can. What needs a restart is logged.
+func (d *Daemon) Reload(now *config.Loaded) error {
+	old := d.cfg.Load()
+	for _, key := range old.Changed(now) {
+		d.log.Warn("a changed key counts after a restart only", "key", key, "next", "systemctl restart xwarpd")
+	}
+	now.Interface = old.Interface
+	d.cfg.Store(now)
+	d.setLevel()
+	err := d.reloadExports(now)
+	d.log.Info("configuration is reloaded", "path", now.Path, "error", err)
+	return err
+}
+
+func (d *Daemon) setLevel() {
+	if d.level != nil {
+		var l slog.Level
+		l.UnmarshalText([]byte(d.cfg.Load().Daemon.LogLevel)) // checked when it was read
+		d.level.Set(l)
+	}
+}
+
+// watchdog tells systemd that the workers live, when it wants to know.
+func (d *Daemon) watchdog() (stop func()) {
+	every := watchdogInterval()
+	ctx, cancel := context.WithCancel(context.Background())
+	if every > 0 {
+		go func() {
+			t := time.NewTicker(every / 2)
+			defer t.Stop()
+			for {
+				if err := d.alive(ctx); err == nil {
+					notify("WATCHDOG=1")
+				} else if ctx.Err() == nil {
+					d.log.Error("watchdog", "error", err)
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-t.C:
+				}
+			}
+		}()
+	}
+	return cancel
+}
+
+func (d *Daemon) alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, watchWait)
+	defer cancel()
+	return d.healthy(ctx)
+}
+
+func asControl(c *net.UnixConn) *control.Conn { return control.NewConn(c, control.MaxRequest) }

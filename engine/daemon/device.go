@@ -1,0 +1,126 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+
+	"xwarp/bpf"
+	"xwarp/engine"
+	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
+	"xwarp/ring"
+)
+
+// device is one [[interface]].
+type device struct {
+	name string
+	cfg  config.Interface
+	dev  *engine.Device
+}
+
+func (d *device) info() control.DeviceInfo {
+	t := d.dev.Transport()
+	i := control.DeviceInfo{
+		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy, MTU: t.MTU, Queues: t.Queues,
+	}
+	if t.Fallback != nil {
+		i.Fallback = t.Fallback.Error()
+	}
+	return i
+}
+
+// open opens the device of one table.
+func (d *Daemon) open(c config.Interface) (*device, error) {
+	m := d.cfg.Load().MPA
+	o := engine.Options{
+		MPA: mpaConfig(&m), Policy: d.policy, Window: int(c.Window), StartupTimeout: m.StartupTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
+		Log: d.log.With("device", c.Name),
+	}
+	dev := &device{name: c.Name, cfg: c}
+	var err error
+	if c.Transport == config.TransportKernel {
+		dev.dev, err = engine.OpenKernel(engine.KernelConfig{Options: o})
+	} else {
+		dev.dev, err = engine.OpenXDP(engine.XDPConfig{
+			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs, XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
+			MTU: c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages, BusyPoll: c.BusyPoll.D(),
+			TrustPartialChecksum: c.TrustPartialChecksum,
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
+	}
+	i := dev.info()
+	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode, "copy", i.Copy, "mtu", i.MTU, "queues", i.Queues)
+	return dev, nil
+}
+
+// hint is the next step for errors that name none.
+func hint(err error) string {
+	if errors.Is(err, fs.ErrPermission) {
+		return " (start xwarpd as root or through its unit: systemctl start xwarpd)"
+	}
+	return ""
+}
+
+var xdpModes = map[string]bpf.Mode{"auto": bpf.ModeAuto, "native": bpf.ModeNative, "generic": bpf.ModeGeneric}
+
+var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.ModeZeroCopy, "copy": ring.ModeCopy}
+
+// mpaConfig is the engine's form of a policy.
+func mpaConfig(m *config.MPA) engine.MPAConfig {
+	return engine.MPAConfig{
+		Revision1: m.Revision == 1, NoMarkers: !m.Markers, NoCRC: !m.CRC, AnyCRCError: m.AnyCRCError, NoPeerToPeer: !m.PeerToPeer,
+		NoRetry: !m.Retry,
+	}
+}
+
+// policy is engine.Policy, by the configuration as it is now.
+func (d *Daemon) policy(remote netip.Addr) (engine.MPAConfig, bool) {
+	c := d.cfg.Load()
+	m := c.MPAOf(remote)
+	return mpaConfig(&m), c.Allowed(remote)
+}
+
+// device returns the device of that name, the first one for an empty name, nil for none.
+func (d *Daemon) device(name string) *device {
+	for _, v := range d.devices {
+		if name == "" || v.name == name {
+			return v
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) deviceNames() (names []string) {
+	for _, v := range d.devices {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// healthy asks every worker for a sign of life.
+func (d *Daemon) healthy(ctx context.Context) error {
+	for _, v := range d.devices {
+		done := make(chan error, 1)
+		go func() {
+			pd, err := v.dev.AllocPD() // every worker has to answer
+			if err == nil {
+				err = pd.Close()
+			}
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("device %s: %w", v.name, err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("device %s: a worker does not answer", v.name)
+		}
+	}
+	return nil
+}

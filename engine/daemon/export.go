@@ -1,0 +1,314 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ddp"
+	"xwarp/engine"
+	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/transfer"
+)
+
+// export is one [[export]]: a listener of the daemon's own.
+type export struct {
+	d      *Daemon
+	cfg    config.Export
+	dev    *device
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mem  []byte // the region; nil for a transfer
+	file *os.File
+	pd   *engine.PD
+	mr   *engine.MR
+
+	region *transfer.Region // of a transfer
+
+	mu       sync.Mutex
+	conns    map[*engine.QP]*exportConn
+	rejected atomic.Uint64
+	flushes  atomic.Uint64
+}
+
+var exportAccess = map[string]ddp.Access{
+	config.AccessRead: engine.RemoteRead, config.AccessWrite: engine.RemoteWrite, config.AccessReadWrite: engine.RemoteRead | engine.RemoteWrite,
+}
+
+// startExport opens an export and serves it.
+func (d *Daemon) startExport(c config.Export) error {
+	e := &export{d: d, cfg: c, dev: d.device(c.Interface), conns: map[*engine.QP]*exportConn{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.cancel = cancel
+	var err error
+	if c.Serve == config.ServeTransfer {
+		err = e.openTransfer(ctx)
+	} else {
+		err = e.openMemory(ctx)
+	}
+	if err != nil {
+		cancel()
+		return errors.Join(fmt.Errorf("export %s: %w", c.Name, err), e.free())
+	}
+	d.mu.Lock()
+	d.exports = append(d.exports, e)
+	d.mu.Unlock()
+	d.log.Info("export is open", "export", c.Name, "device", e.dev.name, "listen", c.Listen, "memory", c.Memory, "serve", c.Serve)
+	return nil
+}
+
+func (e *export) openTransfer(ctx context.Context) (err error) {
+	if e.cfg.Memory == config.MemoryFile {
+		e.region, err = transfer.OpenRegion(e.cfg.Path, int64(e.cfg.Size))
+	} else {
+		e.region, err = transfer.NewRegion(int64(e.cfg.Size))
+	}
+	if err != nil {
+		return err
+	}
+	srv, err := transfer.Listen(transfer.ServerConfig{Device: e.dev.dev, Region: e.region, MaxClients: e.cfg.Connections, Event: e.transferred}, e.cfg.Listen)
+	if err != nil {
+		return err
+	}
+	e.done.Go(func() {
+		if err := srv.Serve(ctx); err != nil {
+			e.d.log.Error("export ended", "export", e.cfg.Name, "error", err)
+		}
+	})
+	return nil
+}
+
+func (e *export) transferred(v transfer.Event) {
+	e.d.log.Info("transfer", "export", e.cfg.Name, "op", v.Op, "remote", v.Remote, "octets", v.Octets, "took", v.Took, "error", v.Err)
+}
+
+func (e *export) openMemory(ctx context.Context) (err error) {
+	if err := e.mapMemory(); err != nil {
+		return err
+	}
+	if e.pd, err = e.dev.dev.AllocPD(); err != nil {
+		return err
+	}
+	if e.mr, err = e.pd.RegMR(e.mem, exportAccess[e.cfg.Access]); err != nil {
+		return err
+	}
+	l, err := e.dev.dev.Listen(e.cfg.Listen, 0, engine.ConnConfig{})
+	if err != nil {
+		return err
+	}
+	e.done.Go(func() {
+		defer l.Close()
+		for {
+			r, err := l.Accept(ctx)
+			if err != nil {
+				return
+			}
+			e.done.Go(func() { e.serve(ctx, r) })
+		}
+	})
+	return nil
+}
+
+func (e *export) mapMemory() (err error) {
+	n := int(e.cfg.Size)
+	flags := unix.MAP_PRIVATE | unix.MAP_ANONYMOUS
+	fd := -1
+	switch e.cfg.Memory {
+	case config.MemoryHugePages:
+		flags |= unix.MAP_HUGETLB
+	case config.MemoryFile:
+		flags = unix.MAP_SHARED
+		if n, err = e.openFile(); err != nil {
+			return err
+		}
+		fd = int(e.file.Fd())
+	}
+	prot := unix.PROT_READ | unix.PROT_WRITE
+	if e.mem, err = unix.Mmap(fd, 0, n, prot, flags); err != nil {
+		if e.cfg.Memory == config.MemoryHugePages {
+			return fmt.Errorf("%d octets of huge pages: %w (reserve some: sysctl vm.nr_hugepages=%d)", n, err, (n+2<<20-1)/(2<<20))
+		}
+		return fmt.Errorf("mapping %d octets: %w", n, err)
+	}
+	return nil
+}
+
+// openFile opens the file, and lengthens it when the configuration asks for more. All its blocks are there afterwards, so that no
+// write into the mapping fails for want of disk.
+func (e *export) openFile() (int, error) {
+	f, err := os.OpenFile(e.cfg.Path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	e.file = f
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return 0, fmt.Errorf("%s: another process has locked the file: %w", e.cfg.Path, err)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	n := int64(e.cfg.Size)
+	switch {
+	case st.Mode().Type() != fs.FileMode(0):
+		return 0, fmt.Errorf("%s is no regular file", e.cfg.Path)
+	case n == 0:
+		n = st.Size()
+	case n < st.Size():
+		return 0, fmt.Errorf("%s has %d octets, and export.size = %d would cut it off: a larger size, or 0", e.cfg.Path, st.Size(), n)
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("%s is empty: export.size says how large the region shall be", e.cfg.Path)
+	}
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, n); err != nil {
+		if !errors.Is(err, unix.EOPNOTSUPP) {
+			return 0, fmt.Errorf("%s: %d octets of disk: %w", e.cfg.Path, n, err)
+		}
+		if err := f.Truncate(n); err != nil {
+			return 0, err
+		}
+	}
+	return int(n), nil
+}
+
+// errRange is wrapped when a flush asks for what is no part of a file.
+var errRange = errors.New("no part of a region of a file")
+
+// flush returns when what peers wrote to [off, off+n) of a file is on the disk; n = 0 is all behind off.
+func (e *export) flush(off, n uint64) (uint64, error) {
+	size := uint64(len(e.mem))
+	if e.file == nil || off > size || n > size-off {
+		return 0, fmt.Errorf("export %s: %w: %d octets at %d of %d", e.cfg.Name, errRange, n, off, size)
+	}
+	if n == 0 {
+		n = size - off
+	}
+	page := uint64(os.Getpagesize())
+	from := off / page * page
+	if n > 0 {
+		if err := unix.Msync(e.mem[from:off+n], unix.MS_SYNC); err != nil {
+			return 0, fmt.Errorf("export %s: writing to disk: %w", e.cfg.Name, err)
+		}
+	}
+	e.flushes.Add(1)
+	return n, nil
+}
+
+// stop closes the listener and the connections, gracefully until ctx is done.
+func (e *export) stop(ctx context.Context) {
+	e.cancel()
+	e.mu.Lock()
+	var list []*engine.QP
+	for q := range e.conns {
+		list = append(list, q)
+	}
+	e.mu.Unlock()
+	for _, q := range list {
+		if q.Disconnect() != nil {
+			continue
+		}
+		select {
+		case <-q.Down():
+		case <-ctx.Done():
+		}
+	}
+	e.done.Wait()
+}
+
+// free gives the memory back; nothing serves it any more, or its device is closed.
+func (e *export) free() (err error) {
+	if e.mr != nil {
+		err = e.mr.Close()
+		if errors.Is(err, engine.ErrClosed) {
+			err = nil
+		}
+	}
+	if e.pd != nil && err == nil {
+		e.pd.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("export %s: %w", e.cfg.Name, err)
+	}
+	if e.region != nil {
+		err = e.region.Close()
+	}
+	if e.mem != nil {
+		err = errors.Join(err, unix.Munmap(e.mem))
+	}
+	if e.file != nil {
+		err = errors.Join(err, e.file.Sync(), e.file.Close())
+	}
+	e.mr, e.pd, e.region, e.mem, e.file = nil, nil, nil, nil, nil
+	return err
+}
+
+// reloadExports closes what is gone or different and opens what is new.
+func (d *Daemon) reloadExports(now *config.Loaded) error {
+	d.mu.Lock()
+	var gone []*export
+	d.exports = slices.DeleteFunc(d.exports, func(e *export) bool {
+		stays := slices.ContainsFunc(now.Export, func(c config.Export) bool { return reflect.DeepEqual(c, e.cfg) })
+		if !stays {
+			gone = append(gone, e)
+		}
+		return !stays
+	})
+	have := map[string]bool{}
+	for _, e := range d.exports {
+		have[e.cfg.Name] = true
+	}
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), now.Daemon.Grace.D())
+	defer cancel()
+	var errs []error
+	for _, e := range gone {
+		e.stop(ctx)
+		errs = append(errs, e.free())
+	}
+	for _, c := range now.Export {
+		if !have[c.Name] {
+			errs = append(errs, d.startExport(c))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Daemon) export(name string) *export {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.exports {
+		if e.cfg.Name == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// allows reports whether a peer may connect.
+func (e *export) allows(a netip.Addr) bool {
+	return len(e.cfg.Allow) == 0 || slices.ContainsFunc(e.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+}
+
+func (e *export) state() control.ExportState {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := control.ExportState{
+		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen, Serve: e.cfg.Serve, Memory: e.cfg.Memory, Path: e.cfg.Path,
+		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns), Rejected: e.rejected.Load(), Flushes: e.flushes.Load(),
+	}
+	if e.region != nil {
+		s.Size = e.region.Size()
+	}
+	return s
+}

@@ -1,0 +1,367 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/client"
+	"xwarp/engine/daemon"
+	"xwarp/engine/session"
+	"xwarp/engine/transfer"
+	"xwarp/tcp"
+)
+
+// freePort returns a port of the loopback interface that nobody has.
+func freePort(t testing.TB) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+// peer connects to an export over the kernel's sockets.
+type peer struct {
+	qp   *engine.QP
+	cq   *engine.CQ
+	mr   *engine.MR
+	mem  []byte
+	info daemon.ExportInfo
+}
+
+func dialExport(t testing.TB, at netip.AddrPort) (*peer, error) {
+	t.Helper()
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	p := &peer{mem: make([]byte, 4096)}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.mr, err = pd.RegMR(p.mem, engine.LocalWrite); err != nil {
+		t.Fatal(err)
+	}
+	if p.cq, err = engine.NewCQ(256); err != nil {
+		t.Fatal(err)
+	}
+	if p.qp, err = dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: p.cq, RecvCQ: p.cq}); err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Dial(t.Context(), at, p.qp, engine.ConnConfig{MPA: &engine.MPAConfig{NoRetry: true}}); err != nil {
+		return nil, err
+	}
+	var ok bool
+	if p.info, ok = daemon.ParseExportInfo(p.qp.Params().PrivateData); !ok {
+		t.Fatalf("private data of the reply: %x", p.qp.Params().PrivateData)
+	}
+	return p, nil
+}
+
+func (p *peer) do(wr engine.SendWR) error {
+	wr.Flags |= rdmap.Signaled
+	if err := p.qp.PostSend(&wr); err != nil {
+		return err
+	}
+	return p.wait(wr.Op)
+}
+
+func (p *peer) wait(op engine.WROp) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var c [1]engine.Completion
+	for {
+		if _, err := p.cq.Wait(ctx, c[:]); err != nil {
+			return err
+		}
+		if c[0].Status != rdmap.Success {
+			return fmt.Errorf("%v: %v", c[0].Op, c[0].Status)
+		}
+		if c[0].Op == op {
+			return nil
+		}
+	}
+}
+
+// flush asks for [off, off+n) and returns status and octets of the answer.
+func (p *peer) flush(off, n uint64) (byte, uint64, error) {
+	if err := p.qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{p.mr.SGE(2048, 16)}}); err != nil {
+		return 0, 0, err
+	}
+	m := append([]byte{1, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 16)...)
+	binary.BigEndian.PutUint64(m[8:], off)
+	binary.BigEndian.PutUint64(m[16:], n)
+	if err := p.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Inline: m}); err != nil {
+		return 0, 0, err
+	}
+	err := p.wait(rdmap.WRRecv)
+	return p.mem[2048+1], binary.BigEndian.Uint64(p.mem[2048+8:]), err
+}
+
+func TestExports(t *testing.T) {
+	anon, file, guarded, put := freePort(t), freePort(t), freePort(t), freePort(t)
+	path := filepath.Join(t.TempDir(), "region")
+	d, socket := kernel(t, fmt.Sprintf(`
+[[export]]
+name = "scratch"
+listen = %q
+size = "64KiB"
+connections = 1
+[[export]]
+name = "file"
+listen = %q
+path = %q
+size = 10000
+[[export]]
+name = "guarded"
+listen = %q
+size = 4096
+access = "read"
+allow = ["192.0.2.0/24"]
+[[export]]
+name = "put"
+listen = %q
+size = "1MiB"
+serve = "transfer"
+`, anon, file, path, guarded, put))
+	p, err := dialExport(t, anon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := daemon.ExportInfo{Access: engine.RemoteRead | engine.RemoteWrite, STag: p.info.STag, Base: p.info.Base, Length: 64 << 10}
+	if p.info != want {
+		t.Errorf("the region: %+v, want %+v", p.info, want)
+	}
+	copy(p.mem, "into the region")
+	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 15)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 15)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(p.mem[1000:1015], p.mem[:15]) {
+		t.Error("what was read is not what was written")
+	}
+	if status, _, err := p.flush(0, 0); err != nil || status != 1 {
+		t.Errorf("flush of memory: status %d, %v", status, err)
+	}
+	if _, err := dialExport(t, anon); !errors.Is(err, session.ErrRejected) {
+		t.Errorf("a second connection of one: %v", err)
+	}
+	if _, err := dialExport(t, guarded); !errors.Is(err, session.ErrRejected) {
+		t.Errorf("a peer that is not on the list: %v", err)
+	}
+	t.Run("file", func(t *testing.T) { exportFile(t, file, path, socket) })
+	t.Run("transfer", func(t *testing.T) { exportTransfer(t, put) })
+	for _, e := range d.Snapshot().Exports {
+		if e.Name == "scratch" && (e.Connections != 1 || e.Rejected != 1 || e.Size != 64<<10) {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
+	p, err := dialExport(t, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.info.Flushable || p.info.Length != 10000 {
+		t.Errorf("the region: %+v", p.info)
+	}
+	copy(p.mem, "onto the disk")
+	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 13)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9000}); err != nil {
+		t.Fatal(err)
+	}
+	if status, n, err := p.flush(9000, 13); err != nil || status != 0 || n != 13 {
+		t.Errorf("flush: status %d, %d octets, %v", status, n, err)
+	}
+	if status, _, err := p.flush(9990, 100); err != nil || status != 1 {
+		t.Errorf("flush beyond the end: status %d, %v", status, err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) != 10000 || string(b[9000:9013]) != "onto the disk" {
+		t.Errorf("the file: %d octets, %v", len(b), err)
+	}
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if err := dev.FlushExport(t.Context(), "file"); err != nil {
+		t.Error(err)
+	}
+	if dev.FlushExport(t.Context(), "scratch") == nil {
+		t.Error("memory can be flushed")
+	}
+	// Beyond the end there is nothing to reach.
+	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 8)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9996}); err == nil {
+		t.Error("a Read beyond the end of the region succeeds")
+	}
+}
+
+func exportTransfer(t *testing.T, at netip.AddrPort) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	c, err := transfer.Dial(t.Context(), dev, at, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	content := bytes.Repeat([]byte("content "), 1000)
+	if _, err := c.Put(t.Context(), bytes.NewReader(content), int64(len(content))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReload changes what a running daemon can change.
+func TestReload(t *testing.T) {
+	first, second := freePort(t), freePort(t)
+	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
+	export := func(name string, at netip.AddrPort) string {
+		return fmt.Sprintf("[[export]]\nname = %q\nlisten = %q\nsize = 4096\n", name, at)
+	}
+	d, socket := kernel(t, export("first", first))
+	p, err := dialExport(t, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, _ := load(t, nic+export("second", second)+"[limits]\npds = 0\n[[peer]]\nprefix = \"127.0.0.0/8\"\nmarkers = false\n")
+	if err := d.Reload(now); err != nil {
+		t.Fatal(err)
+	}
+	<-p.qp.Down()
+	if _, err := dialExport(t, first); err == nil {
+		t.Error("an export that is gone takes connections")
+	}
+	if p, err = dialExport(t, second); err != nil {
+		t.Fatalf("the new export: %v", err)
+	}
+	if p.qp.Params().Send.Markers {
+		t.Error("the new policy for the peer does not count")
+	}
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if _, err := dev.AllocPD(); err == nil {
+		t.Error("the new limits do not count")
+	}
+	denied, _ := load(t, nic+export("second", second)+"[[peer]]\nprefix = \"127.0.0.1/32\"\nallow = false\n")
+	if err := d.Reload(denied); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dialExport(t, second); err == nil {
+		t.Error("a peer that is denied may connect")
+	}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, _ := client.NewCQ(16)
+	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 4, RecvDepth: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Dial(t.Context(), first, qp, client.ConnConfig{}); err == nil {
+		t.Error("a program may connect to a peer that is denied")
+	}
+}
+
+// TestShutdown ends a daemon in order: programs and peers see graceful ends, and the port is free.
+func TestShutdown(t *testing.T) {
+	at := freePort(t)
+	cfg, socket := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[export]]\nname = \"x\"\nlisten = %q\nsize = 4096\n", at))
+	d, err := daemon.New(cfg, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := dialExport(t, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	<-p.qp.Down()
+	// The daemon does not wait for every peer's FIN: a slow one may see a reset behind the orderly end.
+	if err := p.qp.Err(); err != nil && !errors.Is(err, tcp.CauseReset) {
+		t.Errorf("a peer sees the end as %v", err)
+	}
+	if _, err := dev.AllocPD(); !errors.Is(err, client.ErrDaemonGone) {
+		t.Errorf("a program sees the end as %v", err)
+	}
+	if err := bindable(at); err != nil {
+		t.Errorf("the port is not free: %v", err)
+	}
+}
+
+// TestStartErrors holds what an operator meets when the daemon cannot start.
+func TestStartErrors(t *testing.T) {
+	_, socket := kernel(t, "")
+	for _, tc := range []struct{ name, text, want string }{
+		{"no interface", "", "no [[interface]] is configured"},
+		{"missing interface", "[[interface]]\nname = \"nosuch0\"\n", "ip link"},
+		{"no Ethernet", "[[interface]]\nname = \"lo\"\n", "Ethernet"},
+		{"large file", "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[export]]\nname = \"x\"\nlisten = \"127.0.0.1:1\"\npath = \"/dev/null\"\nsize = 1\n", "no regular file"},
+	} {
+		cfg, _ := load(t, tc.text)
+		d, err := daemon.New(cfg, daemon.Options{})
+		if err == nil {
+			d.Close()
+		}
+		if err == nil || !bytes.Contains([]byte(err.Error()), []byte(tc.want)) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+	cfg, _ := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
+	cfg.Daemon.Socket = socket
+	if _, err := daemon.New(cfg, daemon.Options{}); err == nil || !bytes.Contains([]byte(err.Error()), []byte("another xwarpd")) {
+		t.Errorf("a second daemon on the same socket: %v", err)
+	}
+	if _, err := client.Open(filepath.Join(t.TempDir(), "none")); err == nil || !bytes.Contains([]byte(err.Error()), []byte("systemctl start xwarpd")) {
+		t.Errorf("no daemon: %v", err)
+	}
+}
+
+// TestExportInfo pins the octets that peers see.
+func TestExportInfo(t *testing.T) {
+	i := daemon.ExportInfo{Access: ddp.RemoteRead | ddp.RemoteWrite, STag: 0x01020304, Flushable: true, Base: 0x10, Length: 0x2000}
+	b := i.Append(nil)
+	golden := append([]byte("XWRM\x01\x06\x00\x00\x01\x02\x03\x04\x00\x00\x00\x01"), 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0x20, 0)
+	if !bytes.Equal(b, golden) {
+		t.Errorf("%x, want %x", b, golden)
+	}
+	if again, ok := daemon.ParseExportInfo(b); !ok || again != i {
+		t.Errorf("%+v, %v", again, ok)
+	}
+	for n := range b {
+		if _, ok := daemon.ParseExportInfo(b[:n]); ok {
+			t.Errorf("%d octets are taken", n)
+		}
+	}
+}

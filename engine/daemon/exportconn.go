@@ -1,0 +1,182 @@
+package daemon
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// What a peer of an export sees is in big endian. The private data of the MPA Reply names the region:
+//
+//	 0       4         5        6         8      12      16     24
+//	+-------+---------+--------+---------+------+-------+------+--------+
+//	| XWRM  | version | access |    0    | stag | flags | base | length |
+//	+-------+---------+--------+---------+------+-------+------+--------+
+//
+// access has bit 1 for RDMA Read and bit 2 for RDMA Write; flags has bit 0 when flush requests are of use. A flush request is
+// a Send of 24 octets: 1, seven zeros, offset, length (0: all behind the offset). Its answer is a Send of 16: 1, status (0 done,
+// 1 not a range of a file, 2 the disk failed), six zeros, octets.
+const (
+	exportInfoLen   = 32
+	exportVersion   = 1
+	flushRequestLen = 24
+	flushReplyLen   = 16
+	flushable       = 1
+)
+
+// ExportInfo is the private data of the reply to a connection.
+type ExportInfo struct {
+	Access    ddp.Access
+	STag      ddp.STag
+	Flushable bool
+	Base      ddp.TO
+	Length    uint64
+}
+
+// Append appends the octets of i.
+func (i *ExportInfo) Append(b []byte) []byte {
+	flags := uint32(0)
+	if i.Flushable {
+		flags = flushable
+	}
+	b = append(b, 'X', 'W', 'R', 'M', exportVersion, byte(i.Access), 0, 0)
+	b = binary.BigEndian.AppendUint32(b, uint32(i.STag))
+	b = binary.BigEndian.AppendUint32(b, flags)
+	b = binary.BigEndian.AppendUint64(b, uint64(i.Base))
+	return binary.BigEndian.AppendUint64(b, i.Length)
+}
+
+// ParseExportInfo reads what Append wrote; ok is false for anything else.
+func ParseExportInfo(b []byte) (i ExportInfo, ok bool) {
+	if len(b) != exportInfoLen || string(b[:4]) != "XWRM" || b[4] != exportVersion {
+		return i, false
+	}
+	return ExportInfo{
+		Access: ddp.Access(b[5]), STag: ddp.STag(binary.BigEndian.Uint32(b[8:])),
+		Flushable: binary.BigEndian.Uint32(b[12:])&flushable != 0,
+		Base:      ddp.TO(binary.BigEndian.Uint64(b[16:])), Length: binary.BigEndian.Uint64(b[24:]),
+	}, true
+}
+
+// exportConn is one peer of an export.
+type exportConn struct {
+	e   *export
+	qp  *engine.QP
+	cq  *engine.CQ
+	mr  *engine.MR // receive buffers
+	buf []byte
+}
+
+// serve is the life of one connection.
+func (e *export) serve(ctx context.Context, r *engine.ConnRequest) {
+	c, why := e.take(r)
+	if c == nil {
+		e.rejected.Add(1)
+		e.d.log.Info("export: peer rejected", "export", e.cfg.Name, "remote", r.Remote, "because", why)
+		r.Reject([]byte(why))
+		return
+	}
+	defer c.close()
+	info := ExportInfo{Access: exportAccess[e.cfg.Access], STag: e.mr.STag(), Flushable: e.file != nil, Base: e.mr.SGE(0, 0).TO, Length: uint64(len(e.mem))}
+	if err := r.Accept(ctx, c.qp, info.Append(nil)); err != nil {
+		e.d.log.Info("export: peer lost", "export", e.cfg.Name, "remote", r.Remote, "error", err)
+		return
+	}
+	c.run()
+}
+
+// take makes what a connection needs; nil with a reason when the peer cannot have one.
+func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
+	if !e.allows(r.Remote.Addr()) {
+		return nil, "not allowed"
+	}
+	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen)}
+	var err error
+	if c.mr, err = e.pd.RegMR(c.buf, engine.LocalWrite); err != nil {
+		return nil, "no resources"
+	}
+	if c.cq, err = engine.NewCQ(4 * exportDepth); err == nil {
+		c.qp, err = e.dev.dev.CreateQP(engine.QPConfig{
+			PD: e.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth, MaxInline: flushReplyLen,
+		})
+	}
+	if err != nil {
+		c.mr.Close()
+		return nil, "no resources"
+	}
+	e.mu.Lock()
+	full := len(e.conns) >= e.cfg.Connections
+	if !full {
+		e.conns[c.qp] = c
+	}
+	e.mu.Unlock()
+	if full {
+		c.close()
+		return nil, "too many connections"
+	}
+	for i := range exportDepth {
+		c.post(uint64(i))
+	}
+	return c, ""
+}
+
+func (c *exportConn) post(slot uint64) error {
+	return c.qp.PostRecv(&engine.RecvWR{ID: slot, SGL: []engine.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
+}
+
+// run answers flush requests until the connection ends.
+func (c *exportConn) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-c.qp.Down()
+		cancel()
+	}()
+	for {
+		var done [1]engine.Completion
+		if _, err := c.cq.Wait(ctx, done[:]); err != nil {
+			return
+		}
+		v := &done[0]
+		switch {
+		case v.Status != rdmap.Success:
+			<-c.qp.Down()
+			return
+		case v.Op == rdmap.WRRecv:
+			if !c.request(c.buf[v.ID*flushRequestLen:][:v.ByteLen]) || c.post(v.ID) != nil {
+				c.qp.Disconnect()
+				return
+			}
+		}
+	}
+}
+
+// request serves one message; false ends the connection.
+func (c *exportConn) request(m []byte) bool {
+	if len(m) != flushRequestLen || m[0] != 1 {
+		return false
+	}
+	reply := [flushReplyLen]byte{0: 1}
+	n, err := c.e.flush(binary.BigEndian.Uint64(m[8:]), binary.BigEndian.Uint64(m[16:]))
+	switch {
+	case errors.Is(err, errRange):
+		reply[1] = 1
+	case err != nil:
+		c.e.d.log.Warn("flush", "export", c.e.cfg.Name, "error", err)
+		reply[1] = 2
+	}
+	binary.BigEndian.PutUint64(reply[8:], n)
+	return c.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Inline: reply[:]}) == nil
+}
+
+func (c *exportConn) close() {
+	c.e.mu.Lock()
+	delete(c.e.conns, c.qp)
+	c.e.mu.Unlock()
+	c.qp.Close()
+	c.mr.Close()
+}

@@ -1,0 +1,213 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ddp"
+	"xwarp/engine"
+	"xwarp/engine/control"
+)
+
+// pd, mr and cq are objects of a session; their counts are under its mutex.
+type pd struct {
+	handle control.Handle
+	pd     *engine.PD
+	mrs    int
+	qps    int
+}
+
+type mr struct {
+	handle  control.Handle
+	pd      *pd
+	mr      *engine.MR
+	mapping []byte
+	length  uint64
+	access  ddp.Access
+}
+
+func busyf(format string, args ...any) error {
+	return &control.Error{Code: control.CodeBusy, Text: fmt.Sprintf(format, args...)}
+}
+
+func (s *session) allocPD(r *control.Request, _ []int) (any, []int, error) {
+	if err := s.take(quotaPDs, 1); err != nil {
+		return nil, nil, err
+	}
+	p, err := s.dev.dev.AllocPD()
+	if err != nil {
+		s.account.give(quotaPDs, 1)
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.handle()
+	s.pds[h] = &pd{handle: h, pd: p}
+	return control.Object{Handle: h}, nil, nil
+}
+
+func (s *session) freePD(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	p := s.pds[h]
+	busy := p != nil && (p.mrs > 0 || p.qps > 0)
+	if p != nil && !busy {
+		delete(s.pds, h)
+	}
+	s.mu.Unlock()
+	switch {
+	case p == nil:
+		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no protection domain %d", h)}
+	case busy:
+		return nil, nil, busyf("ibv_dealloc_pd: %v", ddp.ErrBusy)
+	}
+	err = p.pd.Close()
+	s.account.give(quotaPDs, 1)
+	return nil, nil, err
+}
+
+// pages rounds up to whole pages: what a mapping costs.
+func pages(n uint64) int64 {
+	p := uint64(os.Getpagesize())
+	return int64((n + p - 1) / p * p)
+}
+
+func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
+	var a control.RegMRArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	if len(files) != 1 {
+		return nil, nil, fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d", control.ErrFrame, len(files))
+	}
+	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxRegion {
+		return nil, nil, fmt.Errorf("%w: a region of %d octets at %d", control.ErrFrame, a.Length, a.Offset)
+	}
+	p, err := find(s, s.pds, a.PD, "protection domain")
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.take(quotaMRs, 1); err != nil {
+		return nil, nil, err
+	}
+	if err := s.take(quotaMemory, pages(a.Length)); err != nil {
+		s.account.give(quotaMRs, 1)
+		return nil, nil, err
+	}
+	m, err := mapMR(p, files[0], &a)
+	if err != nil {
+		s.account.give(quotaMRs, 1)
+		s.account.give(quotaMemory, pages(a.Length))
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.handle = s.handle()
+	s.mrs[m.handle] = m
+	p.mrs++
+	return control.RegMRResult{Handle: m.handle, STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil, nil
+}
+
+func mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
+	mapping, mem, err := control.MapForeign(fd, a.Offset, a.Length, a.Access&^ddp.RemoteRead != 0)
+	if err != nil {
+		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
+	}
+	m, err := p.pd.RegMR(mem, a.Access)
+	if err != nil {
+		unix.Munmap(mapping)
+		return nil, err
+	}
+	return &mr{pd: p, mr: m, mapping: mapping, length: a.Length, access: a.Access}, nil
+}
+
+func (s *session) deregMR(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := find(s, s.mrs, h, "memory region")
+	if err != nil {
+		return nil, nil, err
+	}
+	return nil, nil, s.closeMR(m)
+}
+
+// closeMR forgets a region and unmaps it; with an error it stays.
+func (s *session) closeMR(m *mr) error {
+	if err := m.mr.Close(); err != nil {
+		return err
+	}
+	err := unix.Munmap(m.mapping)
+	s.mu.Lock()
+	delete(s.mrs, m.handle)
+	m.pd.mrs--
+	s.mu.Unlock()
+	s.account.give(quotaMRs, 1)
+	s.account.give(quotaMemory, pages(m.length))
+	return err
+}
+
+func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
+	var a control.CreateCQArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
+		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", control.ErrFrame, a.Depth, control.MaxCQDepth)
+	}
+	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
+	if err := s.take(quotaCQs, 1); err != nil {
+		return nil, nil, err
+	}
+	if err := s.take(quotaCompletions, int64(g.Slots)); err != nil {
+		s.account.give(quotaCQs, 1)
+		return nil, nil, err
+	}
+	c, err := newCQ(s, g)
+	if err != nil {
+		s.account.give(quotaCQs, 1)
+		s.account.give(quotaCompletions, int64(g.Slots))
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	c.handle = s.handle()
+	s.cqs[c.handle] = c
+	s.mu.Unlock()
+	fd, err := c.signal.Dup()
+	return control.CreateCQResult{Handle: c.handle, Ring: g}, []int{c.mem.TakeFd(), fd}, err
+}
+
+func (s *session) destroyCQ(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	c := s.cqs[h]
+	busy := c != nil && c.users > 0
+	if c != nil && !busy {
+		delete(s.cqs, h)
+	}
+	s.mu.Unlock()
+	switch {
+	case c == nil:
+		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no completion queue %d", h)}
+	case busy:
+		return nil, nil, busyf("ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
+	}
+	s.closeCQ(c)
+	return nil, nil, nil
+}
+
+// closeCQ gives back what c has; no queue pair uses it any more.
+func (s *session) closeCQ(c *cq) {
+	c.close()
+	s.account.give(quotaCQs, 1)
+	s.account.give(quotaCompletions, int64(c.geometry.Slots))
+}

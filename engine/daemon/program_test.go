@@ -1,0 +1,344 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/client"
+)
+
+const nobody = 65534
+
+// program is what one end of a connection has.
+type program struct {
+	dev *client.Device
+	pd  *client.PD
+	cq  *client.CQ
+	qp  *client.QP
+	mem []byte
+	mr  *client.MR
+}
+
+func newProgram(dev *client.Device, size int) (p *program, err error) {
+	p = &program{dev: dev}
+	var e [4]error
+	p.pd, e[0] = dev.AllocPD()
+	p.cq, e[1] = client.NewCQ(256)
+	p.mem, e[2] = dev.Alloc(size)
+	if err := errors.Join(e[:]...); err != nil {
+		return nil, err
+	}
+	if p.mr, err = p.pd.RegMR(p.mem, client.LocalWrite|client.RemoteRead|client.RemoteWrite); err != nil {
+		return nil, err
+	}
+	p.qp, err = dev.CreateQP(client.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq})
+	return p, err
+}
+
+// peerSTag reads what responder says about its region in private data.
+func peerSTag(b []byte) ddp.STag { return ddp.STag(binary.BigEndian.Uint32(b)) }
+
+func (p *program) wait(ctx context.Context) (client.Completion, error) {
+	var c [1]client.Completion
+	if _, err := p.cq.Wait(ctx, c[:]); err != nil {
+		return c[0], err
+	}
+	if c[0].Status != rdmap.Success {
+		return c[0], fmt.Errorf("%v: %v (%v)", c[0].Op, c[0].Status, p.qp.Err())
+	}
+	return c[0], nil
+}
+
+func (p *program) do(ctx context.Context, wr client.SendWR) error {
+	wr.Flags |= rdmap.Signaled
+	if err := p.qp.PostSend(&wr); err != nil {
+		return err
+	}
+	c, err := p.wait(ctx)
+	if err == nil && c.Op != wr.Op {
+		err = fmt.Errorf("completion of %v, want %v", c.Op, wr.Op)
+	}
+	return err
+}
+
+// transferRole is an unprivileged program: the socket, the peer's address. It writes, reads back and sends.
+func transferRole(args []string) error {
+	if os.Getuid() == 0 {
+		return errors.New("the test wants an unprivileged user")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	dev, err := client.Open(args[0])
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	const half = 64 << 10
+	p, err := newProgram(dev, 2*half)
+	if err != nil {
+		return err
+	}
+	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), p.qp, client.ConnConfig{}); err != nil {
+		return err
+	}
+	peer := peerSTag(p.qp.Params().PrivateData)
+	for i := range half {
+		p.mem[i] = byte(i * 7)
+	}
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, half)}, RemoteSTag: peer}); err != nil {
+		return err
+	}
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(half, half)}, RemoteSTag: peer}); err != nil {
+		return err
+	}
+	if !bytes.Equal(p.mem[:half], p.mem[half:]) {
+		return errors.New("what was read is not what was written")
+	}
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRSend, Inline: []byte("done")}); err != nil {
+		return err
+	}
+	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:80"), 0, client.ConnConfig{})
+	if err == nil {
+		return errors.New("an unprivileged program may listen on port 80")
+	}
+	s, err := dev.Snapshot(ctx)
+	if err != nil || len(s.Sessions) != 1 || s.Sessions[0].UID != nobody || len(s.QPs) != 1 {
+		return fmt.Errorf("snapshot: %+v, %v", s, err)
+	}
+	fmt.Println("done")
+	return nil
+}
+
+// embedded opens an embedded engine on a host.
+func embedded(t testing.TB, do func(func() error) error) *engine.Device {
+	t.Helper()
+	var d *engine.Device
+	if err := do(func() (err error) { d, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0"}); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// responder accepts n connections on an embedded engine; its region is theirs.
+func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem []byte, recvs *engine.CQ) {
+	t.Helper()
+	mem = make([]byte, 1<<20)
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mr, err := pd.RegMR(mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recvs, err = engine.NewCQ(4 * n * engine.DefaultDepth); err != nil {
+		t.Fatal(err)
+	}
+	l, err := dev.Listen(at, 0, engine.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	token := binary.BigEndian.AppendUint32(nil, uint32(mr.STag()))
+	go func() {
+		for range n {
+			r, err := l.Accept(ctx)
+			if err != nil {
+				return
+			}
+			qp, err := dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: recvs, RecvCQ: recvs})
+			if err == nil {
+				qp.PostRecv(&engine.RecvWR{ID: 1, SGL: []engine.SGE{mr.SGE(len(mem)-64, 64)}})
+				err = r.Accept(ctx, qp, token)
+			}
+			if err != nil && ctx.Err() == nil {
+				t.Errorf("accept: %v", err)
+			}
+		}
+	}()
+	return mem, recvs
+}
+
+// TestUnprivileged has a program of another user, without any right, exchange data with a second host.
+func TestUnprivileged(t *testing.T) {
+	tn := hosts(t)
+	d, socket := run(t, tn.A, xdp)
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	mem, recvs := responder(t, embedded(t, tn.B.Do), at, 1)
+	c := start(t, publicExe(t), nobody, "transfer", socket, at.String())
+	if got := c.line(); got != "done" {
+		t.Fatalf("program: %q", got)
+	}
+	c.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var v [1]engine.Completion
+	if _, err := recvs.Wait(ctx, v[:]); err != nil || v[0].ByteLen != 4 || string(mem[len(mem)-64:][:4]) != "done" {
+		t.Fatalf("the peer's receive: %+v, %v", v[0], err)
+	}
+	for i := range 64 << 10 {
+		if mem[i] != byte(i*7) {
+			t.Fatalf("octet %d of the peer's region is %d", i, mem[i])
+		}
+	}
+	if _, ok := eventually(5*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
+		t.Errorf("left over: %+v", d.Snapshot())
+	}
+}
+
+func empty(used map[string]int64) bool {
+	for _, n := range used {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// loadRole keeps many queue pairs busy until it is killed: the socket, the peer's address, how many.
+func loadRole(args []string) error {
+	dev, err := client.Open(args[0])
+	if err != nil {
+		return err
+	}
+	n, _ := strconv.Atoi(args[2])
+	ctx := context.Background()
+	cq, err := client.NewCQ(n * 256)
+	if err != nil {
+		return err
+	}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return err
+	}
+	const size = 8 << 10
+	mem, err := dev.Alloc(size)
+	if err != nil {
+		return err
+	}
+	mr, err := pd.RegMR(mem, client.LocalWrite)
+	if err != nil {
+		return err
+	}
+	for range n {
+		qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+		if err != nil {
+			return err
+		}
+		if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), qp, client.ConnConfig{}); err != nil {
+			return err
+		}
+		wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
+		for range 4 {
+			if err := qp.PostSend(&wr); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Println("loaded")
+	var c [64]client.Completion
+	for {
+		m, err := cq.Wait(ctx, c[:])
+		if err != nil {
+			return err
+		}
+		for i := range c[:m] {
+			qp := c[i].QP
+			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
+			if err := qp.PostSend(&wr); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// TestKillClient kills a program with 100 busy queue pairs. What it had is free at once, and a program beside it notices nothing
+// but more room.
+func TestKillClient(t *testing.T) {
+	tn := hosts(t)
+	d, socket := run(t, tn.A, xdp)
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	const n = 100
+	responder(t, embedded(t, tn.B.Do), at, n+1)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	beside, err := newProgram(dev, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Dial(ctx, at, beside.qp, client.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	peer := peerSTag(beside.qp.Params().PrivateData)
+	ping := func() error {
+		return beside.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{beside.mr.SGE(0, 8)}, RemoteSTag: peer})
+	}
+	c := start(t, publicExe(t), nobody, "load", socket, at.String(), strconv.Itoa(n))
+	if got := c.line(); got != "loaded" {
+		t.Fatalf("program: %q", got)
+	}
+	before, err := pings(200, ping)
+	if err != nil {
+		t.Fatalf("the program beside: %v", err)
+	}
+	if s := d.Snapshot(); len(s.QPs) != n+1 {
+		t.Fatalf("%d queue pairs, want %d", len(s.QPs), n+1)
+	}
+	c.kill()
+	var during time.Duration
+	pinged := make(chan error, 1)
+	go func() {
+		var err error
+		during, err = pings(200, ping)
+		pinged <- err
+	}()
+	took, gone := eventually(10*time.Second, func() bool {
+		s := d.Snapshot()
+		return len(s.QPs) == 1 && len(s.MRs) == 1 && len(s.Sessions) == 1 && empty(s.Users[1].Used)
+	})
+	if err := <-pinged; err != nil {
+		t.Fatalf("the program beside: %v", err)
+	}
+	t.Logf("p99 of the program beside: %v with the load, %v while it goes away", before, during)
+	if !gone {
+		s := d.Snapshot()
+		t.Fatalf("after %v: %d queue pairs, %d regions, users %+v", took, len(s.QPs), len(s.MRs), s.Users)
+	}
+	t.Logf("everything of %d queue pairs was free after %v", n, took)
+	if took > time.Second {
+		t.Errorf("that took %v", took)
+	}
+}
+
+// pings returns the 99th percentile of n calls.
+func pings(n int, ping func() error) (time.Duration, error) {
+	d := make([]time.Duration, n)
+	for i := range d {
+		begin := time.Now()
+		if err := ping(); err != nil {
+			return 0, err
+		}
+		d[i] = time.Since(begin)
+	}
+	slices.Sort(d)
+	return d[n*99/100], nil
+}

@@ -1,0 +1,239 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/control"
+)
+
+// qp is a queue pair of a session: the engine's, and the rings in which the client posts.
+type qp struct {
+	handle     control.Handle
+	s          *session
+	q          *engine.QP
+	pd         *pd
+	send, recv *cq
+	entries    int64 // what it counts for quotaWorkRequests
+	connecting bool  // a connect or accept is under way; under the session's mutex
+
+	connected atomic.Bool
+	closed    chan struct{}
+
+	// The pump's, under the session's pumping mutex.
+	mem         *control.Memory
+	sq, rq      *control.Consumer
+	sge, inline int
+	sendBuf     []byte
+	recvBuf     []byte
+	sendWR      rdmap.SendWR
+	recvWR      rdmap.RecvWR
+	sendHeld    bool // sendWR is parsed and the engine's queue was full
+	recvHeld    bool
+	unposted    bool // the rings are closed
+}
+
+func setDefault(v *int, def int) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+func checkQP(a *control.CreateQPArgs) error {
+	setDefault(&a.SendDepth, engine.DefaultDepth)
+	setDefault(&a.RecvDepth, engine.DefaultDepth)
+	setDefault(&a.MaxSGE, engine.DefaultSGE)
+	setDefault(&a.MaxInline, engine.DefaultInline)
+	setDefault(&a.IRD, engine.DefaultReadDepth)
+	setDefault(&a.ORD, engine.DefaultReadDepth)
+	for _, l := range []struct {
+		name             string
+		got, least, most int
+	}{
+		{"send_depth", a.SendDepth, 1, control.MaxDepth}, {"recv_depth", a.RecvDepth, 1, control.MaxDepth},
+		{"max_sge", a.MaxSGE, 1, rdmap.MaxSGE}, {"max_inline", a.MaxInline, 0, rdmap.MaxInline},
+		{"ird", a.IRD, 0, rdmap.MaxIRD}, {"ord", a.ORD, 0, rdmap.MaxORD},
+	} {
+		if l.got < l.least || l.got > l.most {
+			return fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", control.ErrFrame, l.name, l.got, l.least, l.most)
+		}
+	}
+	return nil
+}
+
+func (s *session) createQP(r *control.Request, _ []int) (any, []int, error) {
+	var a control.CreateQPArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	if err := checkQP(&a); err != nil {
+		return nil, nil, err
+	}
+	p, err := find(s, s.pds, a.PD, "protection domain")
+	if err != nil {
+		return nil, nil, err
+	}
+	send, err := find(s, s.cqs, a.SendCQ, "completion queue")
+	if err != nil {
+		return nil, nil, err
+	}
+	recv, err := find(s, s.cqs, a.RecvCQ, "completion queue")
+	if err != nil {
+		return nil, nil, err
+	}
+	q := &qp{s: s, pd: p, send: send, recv: recv, entries: int64(a.SendDepth + a.RecvDepth), closed: make(chan struct{})}
+	if err := s.take(quotaQPs, 1); err != nil {
+		return nil, nil, err
+	}
+	if err := s.take(quotaWorkRequests, q.entries); err != nil {
+		s.account.give(quotaQPs, 1)
+		return nil, nil, err
+	}
+	result, err := q.open(&a)
+	if err != nil {
+		s.account.give(quotaQPs, 1)
+		s.account.give(quotaWorkRequests, q.entries)
+		return nil, nil, err
+	}
+	return result, []int{q.mem.TakeFd()}, nil
+}
+
+// open makes the rings and the engine's queue pair, and enters q into the session.
+func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
+	s := q.s
+	res := &control.CreateQPResult{MaxSGE: a.MaxSGE, MaxInline: a.MaxInline}
+	res.Send = control.NewGeometry(0, a.SendDepth, control.SendSlot(a.MaxSGE, a.MaxInline))
+	res.Recv = control.NewGeometry(res.Send.After(), a.RecvDepth, control.RecvSlot(a.MaxSGE))
+	mem, err := control.NewMemory("xwarp-qp", int(res.Recv.After()))
+	if err != nil {
+		return nil, err
+	}
+	q.mem, q.sge, q.inline = mem, a.MaxSGE, a.MaxInline
+	q.sendBuf, q.recvBuf = make([]byte, res.Send.SlotSize), make([]byte, res.Recv.SlotSize)
+	if q.sq, err = control.NewConsumer(mem.Mem, res.Send); err == nil {
+		q.rq, err = control.NewConsumer(mem.Mem, res.Recv)
+	}
+	if err == nil {
+		q.q, err = s.dev.dev.CreateQP(engine.QPConfig{
+			PD: q.pd.pd, SendCQ: q.send.eng, RecvCQ: q.recv.eng, SendDepth: a.SendDepth, RecvDepth: a.RecvDepth,
+			MaxSGE: a.MaxSGE, MaxInline: a.MaxInline, IRD: a.IRD, ORD: a.ORD, Context: q,
+		})
+	}
+	if err != nil {
+		mem.Close()
+		return nil, err
+	}
+	s.mu.Lock()
+	q.handle = s.handle()
+	s.qps[q.handle] = q
+	q.pd.qps++
+	q.send.users++
+	q.recv.users++
+	s.mu.Unlock()
+	s.pumping.Lock()
+	s.queues = append(s.queues, q)
+	s.pumping.Unlock()
+	go q.watch()
+	res.Handle = q.handle
+	return res, nil
+}
+
+// watch tells the client when the connection is over.
+func (q *qp) watch() {
+	select {
+	case <-q.q.Down():
+	case <-q.closed:
+		return
+	case <-q.s.ctx.Done():
+		return
+	}
+	e := control.Event{Event: control.EventDown, QP: q.handle, Error: control.AsError(q.q.Err())}
+	if err := q.s.conn.Send(control.KindEvent, control.Marshal(&e)); err != nil {
+		q.s.fail(err)
+	}
+}
+
+func (s *session) destroyQP(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	q := s.qps[h]
+	busy := q != nil && q.connecting
+	if q != nil && !busy {
+		delete(s.qps, h)
+	}
+	s.mu.Unlock()
+	switch {
+	case q == nil:
+		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no queue pair %d", h)}
+	case busy:
+		return nil, nil, busyf("ibv_destroy_qp: the queue pair is being connected; cancel that first")
+	}
+	return nil, nil, s.closeQP(q)
+}
+
+// errStuck is returned when the engine does not let go of a queue pair.
+var errStuck = errors.New("the queue pair does not end; its memory is kept until the daemon ends")
+
+// closeQP ends the connection and gives back what q has. q is in no table any more.
+func (s *session) closeQP(q *qp) error {
+	close(q.closed)
+	s.pumping.Lock()
+	q.unposted = true
+	if i := slices.Index(s.queues, q); i >= 0 {
+		s.queues = slices.Delete(s.queues, i, i+1)
+	}
+	s.pumping.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- q.q.Close() }()
+	var err error
+	select {
+	case err = <-done:
+	case <-time.After(destroyWait):
+		s.log.Error("queue pair stays", "qp", q.handle, "error", errStuck)
+		return errStuck
+	}
+	q.mem.Close()
+	s.mu.Lock()
+	q.pd.qps--
+	q.send.users--
+	q.recv.users--
+	s.mu.Unlock()
+	s.account.give(quotaQPs, 1)
+	s.account.give(quotaWorkRequests, q.entries)
+	return err
+}
+
+func (s *session) disconnect(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := find(s, s.qps, h, "queue pair")
+	if err != nil {
+		return nil, nil, err
+	}
+	s.drain(q) // what the client posted before goes first
+	return nil, nil, q.q.Disconnect()
+}
+
+func (s *session) queryQP(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := find(s, s.qps, h, "queue pair")
+	if err != nil {
+		return nil, nil, err
+	}
+	s.drain(q)
+	info, err := q.q.Info()
+	return info, nil, err
+}

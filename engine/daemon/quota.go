@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"fmt"
+	"os/user"
+	"strconv"
+	"sync"
+
+	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
+)
+
+// kind is something that a user can have too much of.
+type kind int
+
+const (
+	quotaSessions kind = iota
+	quotaPDs
+	quotaMRs
+	quotaMemory
+	quotaCQs
+	quotaCompletions
+	quotaQPs
+	quotaWorkRequests
+	quotaListeners
+	kinds
+)
+
+// kindNames are the keys of [limits].
+var kindNames = [kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "qps", "work_requests", "listeners"}
+
+func limitOf(l *config.Limits, k kind) int64 {
+	return [kinds]int64{int64(l.Sessions), int64(l.PDs), int64(l.MRs), int64(l.Memory), int64(l.CQs), int64(l.Completions),
+		int64(l.QPs), int64(l.WorkRequests), int64(l.Listeners)}[k]
+}
+
+// accounts count what users have.
+type accounts struct {
+	mu    sync.Mutex
+	users map[uint32]*account
+}
+
+// account is one user's.
+type account struct {
+	all  *accounts
+	uid  uint32
+	used [kinds]int64
+}
+
+func (a *accounts) of(uid uint32) *account {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.users == nil {
+		a.users = map[uint32]*account{}
+	}
+	u := a.users[uid]
+	if u == nil {
+		u = &account{all: a, uid: uid}
+		a.users[uid] = u
+	}
+	return u
+}
+
+// take counts n of kind k, unless the limit is in the way.
+func (u *account) take(l *config.Limits, k kind, n int64) error {
+	u.all.mu.Lock()
+	defer u.all.mu.Unlock()
+	if limit := limitOf(l, k); n < 0 || n > limit-u.used[k] {
+		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
+			"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the user a [[user]] table)",
+			u.uid, u.used[k], limit, kindNames[k], n, kindNames[k])}
+	}
+	u.used[k] += n
+	return nil
+}
+
+func (u *account) give(k kind, n int64) {
+	u.all.mu.Lock()
+	u.used[k] -= n
+	u.all.mu.Unlock()
+}
+
+// state returns the users' part of a snapshot.
+func (a *accounts) state(c *config.Config, see func(uid uint32) bool) (list []control.UserState) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid, u := range a.users {
+		if !see(uid) {
+			continue
+		}
+		l := limitsFor(c, uid)
+		s := control.UserState{UID: uid, Used: map[string]int64{}, Limit: map[string]int64{}}
+		for k := range kinds {
+			s.Used[kindNames[k]], s.Limit[kindNames[k]] = u.used[k], limitOf(&l, k)
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// limitsFor returns the limits of a user.
+func limitsFor(c *config.Config, uid uint32) config.Limits {
+	number := strconv.FormatUint(uint64(uid), 10)
+	name := number
+	if len(c.User) > 0 {
+		if u, err := user.LookupId(number); err == nil {
+			name = u.Username
+		}
+	}
+	return c.LimitsOf(name, number)
+}
+
+// mayListen reports whether a user may take a port.
+func mayListen(l *config.Limits, uid uint32, port uint16) bool {
+	if uid == 0 {
+		return true
+	}
+	ranges, _ := config.ParsePorts(l.Ports) // checked when it was read
+	for _, r := range ranges {
+		if port >= r.First && port <= r.Last {
+			return true
+		}
+	}
+	return false
+}

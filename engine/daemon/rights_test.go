@@ -1,0 +1,52 @@
+package daemon_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"xwarp/engine/daemon"
+)
+
+// TestDropRights has a daemon that gave up its capabilities serve a program all the same: new connections, new listeners.
+func TestDropRights(t *testing.T) {
+	tn := hosts(t)
+	path, socket := writeConfig(t, xdp)
+	d := start(t, "/proc/self/exe", 0, "daemon", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), tn.A.Fd()), path)
+	if got := d.line(); got != "ready" {
+		t.Fatalf("daemon: %q", got)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(status)) {
+		// Only bit 12, CAP_NET_ADMIN. Programs with cgo cannot do it on all threads: those are for -race.
+		if strings.HasPrefix(line, "CapPrm:") && strings.TrimSpace(line[7:]) != "0000000000001000" && !usesCgo {
+			t.Errorf("capabilities of the daemon: %s", line)
+		}
+	}
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	responder(t, embedded(t, tn.B.Do), at, 2)
+	exe := publicExe(t)
+	for range 2 {
+		c := start(t, exe, nobody, "transfer", socket, at.String())
+		if got := c.line(); got != "done" {
+			t.Fatalf("program: %q", got)
+		}
+		c.Wait()
+	}
+}
+
+// With cgo there are threads that the runtime does not know, so DropRights must refuse and not do half of it.
+func TestDropRightsWithCgo(t *testing.T) {
+	if !usesCgo {
+		return // it would take this process's own
+	}
+	if err := daemon.DropRights(); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("with cgo: %v", err)
+	}
+}

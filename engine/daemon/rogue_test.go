@@ -1,0 +1,462 @@
+package daemon_test
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+	"xwarp/engine/daemon"
+)
+
+// kernel starts a daemon on the kernel's sockets: what it does with programs needs no more.
+func kernel(t testing.TB, text string) (*daemon.Daemon, string) {
+	t.Helper()
+	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
+	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d, socket
+}
+
+// raw is a program that speaks the protocol by hand, and wrongly.
+type raw struct {
+	t    testing.TB
+	c    *control.Conn
+	sock *net.UnixConn
+	id   uint64
+}
+
+func dialRaw(t testing.TB, socket string) *raw {
+	t.Helper()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &raw{t: t, c: control.NewConn(c, control.MaxReply), sock: c}
+}
+
+func (r *raw) send(op control.Op, args string, files ...int) {
+	r.t.Helper()
+	r.id++
+	body := control.Marshal(control.Request{ID: r.id, Op: op, Args: json.RawMessage(args)})
+	if err := r.c.Send(control.KindRequest, body, files...); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// call returns the reply to a request.
+func (r *raw) call(op control.Op, args string, files ...int) (control.Reply, []int) {
+	r.t.Helper()
+	r.send(op, args, files...)
+	for {
+		k, body, out, err := r.c.Receive()
+		if err != nil {
+			r.t.Fatalf("%s: %v", op, err)
+		}
+		if k != control.KindReply {
+			control.CloseAll(out)
+			continue
+		}
+		reply, err := control.ParseReply(body)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return reply, out
+	}
+}
+
+// must is call for what has to work; result is filled.
+func (r *raw) must(result any, op control.Op, args string, files ...int) []int {
+	r.t.Helper()
+	reply, out := r.call(op, args, files...)
+	if reply.Error != nil {
+		r.t.Fatalf("%s %s: %v", op, args, reply.Error)
+	}
+	if result != nil {
+		if err := json.Unmarshal(reply.Result, result); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func (r *raw) hello() []int {
+	r.t.Helper()
+	return r.must(nil, control.OpHello, `{"version":1}`)
+}
+
+// dropped waits for the daemon to end the session.
+func (r *raw) dropped() {
+	r.t.Helper()
+	r.sock.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for {
+		_, _, files, err := r.c.Receive()
+		control.CloseAll(files)
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			r.t.Fatal("the daemon keeps a program that violates the protocol")
+		}
+		return
+	}
+}
+
+func TestWrongRequests(t *testing.T) {
+	_, socket := kernel(t, "")
+	for _, tc := range []struct {
+		name string
+		op   control.Op
+		args string
+		code control.Code
+		text string
+	}{
+		{"unknown op", "fly", ``, control.CodeUnknown, "no request"},
+		{"unknown argument", control.OpCreateCQ, `{"depth":1,"colour":"red"}`, control.CodeInvalid, "colour"},
+		{"arguments of a wrong type", control.OpCreateCQ, `{"depth":"much"}`, control.CodeInvalid, ""},
+		{"deep queue", control.OpCreateCQ, `{"depth":1000000000}`, control.CodeInvalid, ""},
+		{"no queue", control.OpCreateCQ, `{"depth":0}`, control.CodeInvalid, ""},
+		{"negative queue", control.OpCreateCQ, `{"depth":-5}`, control.CodeInvalid, ""},
+		{"foreign handle", control.OpFreePD, `{"handle":77}`, control.CodeUnknown, "77"},
+		{"foreign domain", control.OpCreateQP, `{"pd":5,"send_cq":6,"recv_cq":7}`, control.CodeUnknown, ""},
+		{"deep queue pair", control.OpCreateQP, `{"pd":5,"send_cq":6,"recv_cq":7,"send_depth":100000}`, control.CodeInvalid, "send_depth"},
+		{"region without memory", control.OpRegMR, `{"pd":1,"offset":0,"length":4096,"access":1}`, control.CodeInvalid, "descriptor"},
+		{"connect to nowhere", control.OpConnect, `{"qp":1,"local":"","remote":""}`, control.CodeInvalid, ""},
+		{"listen nowhere", control.OpListen, `{"addr":""}`, control.CodeInvalid, ""},
+		{"accept nothing", control.OpReject, `{"handle":9}`, control.CodeLapsed, ""},
+		{"flush nothing", control.OpFlush, `{"export":"x"}`, control.CodeUnknown, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := dialRaw(t, socket)
+			control.CloseAll(r.hello())
+			reply, _ := r.call(tc.op, tc.args)
+			if reply.Error == nil || reply.Error.Code != tc.code || !strings.Contains(reply.Error.Text, tc.text) {
+				t.Errorf("%s %s: %+v, want %s and %q", tc.op, tc.args, reply.Error, tc.code, tc.text)
+			}
+			if reply, _ := r.call(control.OpAllocPD, ""); reply.Error != nil {
+				t.Errorf("a wrong request ends the session: %v", reply.Error)
+			}
+		})
+	}
+}
+
+func TestWrongFrames(t *testing.T) {
+	_, socket := kernel(t, "")
+	for name, octets := range map[string]string{
+		"no hello":       "\x18\x00\x00\x00\x01\x00\x00\x00" + `{"id":1,"op":"alloc_pd"}`,
+		"reply":          "\x02\x00\x00\x00\x02\x00\x00\x00{}",
+		"long":           "\xff\xff\xff\xff\x01\x00\x00\x00",
+		"kind":           "\x02\x00\x00\x00\x09\x00\x00\x00{}",
+		"reserved":       "\x02\x00\x00\x00\x01\x00\x01\x00{}",
+		"no descriptors": "\x02\x00\x00\x00\x01\x02\x00\x00{}",
+		"no JSON":        "\x03\x00\x00\x00\x01\x00\x00\x00abc",
+		"HTTP":           "GET / HTTP/1.1\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := dialRaw(t, socket)
+			if _, err := r.sock.Write([]byte(octets)); err != nil {
+				t.Fatal(err)
+			}
+			r.dropped()
+		})
+	}
+	t.Run("version", func(t *testing.T) {
+		r := dialRaw(t, socket)
+		reply, _ := r.call(control.OpHello, `{"version":2}`)
+		if reply.Error == nil || reply.Error.Code != control.CodeVersion {
+			t.Errorf("version 2: %+v", reply.Error)
+		}
+		r.dropped()
+	})
+	t.Run("too many descriptors", func(t *testing.T) {
+		r := dialRaw(t, socket)
+		control.CloseAll(r.hello())
+		oob := unix.UnixRights(0, 1, 2)
+		r.sock.WriteMsgUnix([]byte("\x02\x00\x00\x00\x01\x02\x00\x00{}"), oob, nil)
+		r.dropped()
+	})
+	// After all that the daemon serves as before.
+	control.CloseAll(dialRaw(t, socket).hello())
+}
+
+// mapping is shared memory of a rogue.
+func mapping(t testing.TB, fd int) []byte {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(mem) })
+	return mem
+}
+
+// TestWrongRings has programs lie in shared memory. They lose their session, and nobody else anything.
+func TestWrongRings(t *testing.T) {
+	d, socket := kernel(t, "")
+	good, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer good.Close()
+	if _, err := newProgram(good, 4096); err != nil {
+		t.Fatal(err)
+	}
+	for name, lie := range map[string]func(q *control.CreateQPResult, mem []byte){
+		"send index far ahead": func(q *control.CreateQPResult, mem []byte) { poke(mem, q.Send.Offset, 0x8000_0000) },
+		"send index behind":    func(q *control.CreateQPResult, mem []byte) { poke(mem, q.Send.Offset, 0xFFFF_FFFF) },
+		"receive index":        func(q *control.CreateQPResult, mem []byte) { poke(mem, q.Recv.Offset, q.Recv.Slots+1) },
+		"pieces of a receive": func(q *control.CreateQPResult, mem []byte) {
+			mem[q.Recv.Offset+192+8] = 200
+			poke(mem, q.Recv.Offset, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := dialRaw(t, socket)
+			session := r.hello()
+			defer control.CloseAll(session)
+			var pd, cq control.Object
+			r.must(&pd, control.OpAllocPD, "")
+			control.CloseAll(r.must(&cq, control.OpCreateCQ, `{"depth":16}`))
+			var q control.CreateQPResult
+			files := r.must(&q, control.OpCreateQP, string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle})))
+			defer control.CloseAll(files)
+			lie(&q, mapping(t, files[0]))
+			unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
+			r.dropped()
+		})
+	}
+	if _, ok := eventually(5*time.Second, func() bool { return len(d.Snapshot().Sessions) == 1 }); !ok {
+		t.Errorf("sessions: %+v", d.Snapshot().Sessions)
+	}
+	if _, err := good.AllocPD(); err != nil {
+		t.Errorf("an honest program suffers: %v", err)
+	}
+}
+
+func poke(mem []byte, offset uint32, v uint32) {
+	mem[offset], mem[offset+1], mem[offset+2], mem[offset+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+}
+
+// TestBlockedSignal has a program make its completion eventfd block, so that the daemon's signal would wait for ever.
+func TestBlockedSignal(t *testing.T) {
+	d, socket := kernel(t, "")
+	r := dialRaw(t, socket)
+	control.CloseAll(r.hello())
+	var pd control.Object
+	r.must(&pd, control.OpAllocPD, "")
+	var cq control.CreateCQResult
+	cqFiles := r.must(&cq, control.OpCreateCQ, `{"depth":64}`)
+	ring, err := control.NewConsumer(mapping(t, cqFiles[0]), cq.Ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(cqFiles[1], false)
+	unix.Write(cqFiles[1], []byte{0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}) // one below what blocks
+	var q control.CreateQPResult
+	qpFiles := r.must(&q, control.OpCreateQP, string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle})))
+	sq, err := control.NewProducer(mapping(t, qpFiles[0]), q.Send)
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	b, err := newProgram(peer, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := peer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, client.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if c, err := l.Accept(t.Context()); err == nil {
+			c.Accept(t.Context(), b.qp, nil)
+		}
+	}()
+	r.must(nil, control.OpConnect, string(control.Marshal(control.ConnectArgs{QP: q.Handle, Remote: l.Addr()})))
+	for i := range 8 { // each completes with an error, and each completion would signal
+		control.Arm(ring.Armed())
+		slot, err := sq.Next()
+		if err != nil || slot == nil {
+			t.Fatal(err)
+		}
+		control.PutSend(slot, q.MaxSGE, &rdmap.SendWR{ID: uint64(i), Op: rdmap.WRLocalInv, Flags: rdmap.Signaled, Invalidate: 1})
+		sq.Publish()
+		r.must(nil, control.OpQueryQP, string(control.Marshal(control.Object{Handle: q.Handle})))
+	}
+	r.sock.Close() // the descriptors stay open: only the session ends
+	if took, ok := eventually(10*time.Second, func() bool { return len(d.Snapshot().Sessions) == 1 }); !ok {
+		t.Errorf("the session is there after %v", took)
+	}
+	control.CloseAll(append(cqFiles, qpFiles...))
+}
+
+// TestMemory registers what must not be registered.
+func TestMemory(t *testing.T) {
+	_, socket := kernel(t, "[limits]\nmemory = \"64KiB\"\nmrs = 2\n")
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	memfd := func(size int64, flags, seals int) int {
+		fd, err := unix.MemfdCreate("test", flags|unix.MFD_ALLOW_SEALING)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		if err := unix.Ftruncate(fd, size); err != nil {
+			t.Fatal(err)
+		}
+		if seals != 0 {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return fd
+	}
+	file, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	file.Truncate(1 << 20)
+	pipe, _, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := memfd(1<<20, 0, unix.F_SEAL_SHRINK)
+	frozen := memfd(1<<20, 0, unix.F_SEAL_SHRINK|unix.F_SEAL_WRITE)
+	for _, tc := range []struct {
+		name           string
+		fd             int
+		offset, length uint64
+		text           string
+	}{
+		{"not sealed", memfd(1<<20, 0, 0), 0, 4096, "F_SEAL_SHRINK"},
+		{"file", int(file.Fd()), 0, 4096, "memfd"},
+		{"pipe", int(pipe.Fd()), 0, 4096, "memfd"},
+		{"huge pages", memfd(2<<20, unix.MFD_HUGETLB, unix.F_SEAL_SHRINK), 0, 4096, "MFD_HUGETLB"},
+		{"beyond the end", sealed, 1<<20 - 4095, 4096, "do not lie"},
+		{"offset beyond the end", sealed, 1 << 30, 4096, "do not lie"},
+		{"offset that wraps", sealed, 1<<64 - 4096, 8192, "region"},
+		{"empty", sealed, 0, 0, "region"},
+		{"cannot be written", frozen, 0, 4096, "mapping"},
+		{"above the quota", sealed, 0, 65 << 10, "limits.memory"},
+	} {
+		if _, err := pd.RegMRFd(tc.fd, tc.offset, tc.length, client.LocalWrite); err == nil || !strings.Contains(err.Error(), tc.text) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.text)
+		}
+	}
+	var mrs []*client.MR
+	for _, tc := range []struct {
+		fd             int
+		offset, length uint64
+		access         ddp.Access
+	}{{sealed, 4097, 100, client.LocalWrite}, {frozen, 0, 4096, client.RemoteRead}} {
+		m, err := pd.RegMRFd(tc.fd, tc.offset, tc.length, tc.access)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mrs = append(mrs, m)
+	}
+	if _, err := pd.RegMRFd(sealed, 0, 1, client.LocalWrite); err == nil || !strings.Contains(err.Error(), "limits.mrs") {
+		t.Errorf("a third region of two: %v", err)
+	}
+	if err := mrs[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pd.RegMRFd(sealed, 0, 1, client.LocalWrite); err != nil {
+		t.Errorf("a region in place of one that was closed: %v", err)
+	}
+	if _, err := pd.RegMR(make([]byte, 100), client.LocalWrite); !errors.Is(err, client.ErrNotShared) {
+		t.Errorf("memory of Go's heap: %v", err)
+	}
+}
+
+// TestQuotas takes as much of everything as the limits allow, and a little more.
+func TestQuotas(t *testing.T) {
+	d, socket := kernel(t, "[limits]\nsessions = 2\npds = 1\ncqs = 2\ncompletions = 300\nqps = 2\nwork_requests = 300\nlisteners = 1\n")
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := func(what string, err error) {
+		t.Helper()
+		var e *control.Error
+		if !errors.As(err, &e) || e.Code != control.CodeQuota || !strings.Contains(e.Text, what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err = dev.AllocPD()
+	over("limits.pds", err)
+	cq, _ := client.NewCQ(256)
+	large, _ := client.NewCQ(64)
+	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = dev.CreateQP(client.QPConfig{PD: pd, SendCQ: large, RecvCQ: cq})
+	over("limits.completions", err)
+	_, err = dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	over("limits.work_requests", err)
+	small := client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1}
+	if _, err = dev.CreateQP(small); err != nil {
+		t.Error(err)
+	}
+	_, err = dev.CreateQP(small)
+	over("limits.qps", err)
+	if err := qp.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err = dev.CreateQP(small); err != nil {
+		t.Errorf("a queue pair in place of one that was closed: %v", err)
+	}
+	at := netip.MustParseAddrPort("127.0.0.1:0")
+	if _, err = dev.Listen(at, 0, client.ConnConfig{}); err != nil {
+		t.Error(err)
+	}
+	_, err = dev.Listen(at, 0, client.ConnConfig{})
+	over("limits.listeners", err)
+	second, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.Open(socket)
+	over("limits.sessions", err)
+	dev.Close()
+	second.Close()
+	if _, ok := eventually(5*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
+		t.Errorf("left over: %+v", d.Snapshot().Users)
+	}
+}

@@ -1,0 +1,145 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"xwarp/bpf"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/control"
+)
+
+// Snapshot returns everything that the daemon has.
+func (d *Daemon) Snapshot() control.Snapshot { return d.view(func(uint32) bool { return true }) }
+
+// view is a Snapshot of what belongs to the users that see accepts.
+func (d *Daemon) view(see func(uid uint32) bool) control.Snapshot {
+	v := control.Snapshot{
+		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version, Uptime: time.Since(d.since).Seconds(),
+		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load()},
+	}
+	for _, dev := range d.devices {
+		v.Devices = append(v.Devices, dev.state())
+	}
+	d.mu.Lock()
+	exports := slices.Clone(d.exports)
+	d.mu.Unlock()
+	for _, e := range exports {
+		v.Exports = append(v.Exports, e.state())
+		if see(0) {
+			e.view(&v)
+		}
+	}
+	for _, s := range d.all() {
+		if see(s.uid) {
+			s.view(&v)
+		}
+	}
+	v.Users = d.accounts.state(&d.cfg.Load().Config, see)
+	slices.SortFunc(v.Users, func(a, b control.UserState) int { return cmp.Compare(a.UID, b.UID) })
+	return v
+}
+
+func (dev *device) state() control.DeviceState {
+	s := control.DeviceState{DeviceInfo: dev.info()}
+	if dev.cfg.Transport != "xdp" {
+		return s
+	}
+	stats, err := dev.dev.Stats()
+	if err != nil {
+		s.Error = err.Error()
+		return s
+	}
+	for i := range stats.Queues {
+		q := &stats.Queues[i]
+		s.Workers = append(s.Workers, control.WorkerState{Queue: dev.cfg.Queues[i], Stack: control.Counters(&q.Stack), Ring: control.Counters(&q.Ring)})
+	}
+	s.Steering = map[string]uint64{}
+	for o, n := range stats.Steering {
+		s.Steering[bpf.Outcome(o).String()] = n
+	}
+	return s
+}
+
+func (s *session) owner() control.Owner {
+	o := control.Owner{Session: s.id, UID: s.uid, Pid: s.pid}
+	if s.dev != nil {
+		o.Device = s.dev.name
+	}
+	return o
+}
+
+// view adds the objects of a session.
+func (s *session) view(v *control.Snapshot) {
+	s.mu.Lock()
+	o := s.owner()
+	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program, Since: s.since})
+	for _, p := range sorted(s.pds) {
+		v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: p.handle, MRs: p.mrs, QPs: p.qps})
+	}
+	for _, m := range sorted(s.mrs) {
+		v.MRs = append(v.MRs, control.MRState{
+			Owner: o, Handle: m.handle, PD: m.pd.handle, STag: uint32(m.mr.STag()), Length: m.length, Access: m.access.String(),
+		})
+	}
+	for _, c := range sorted(s.cqs) {
+		v.CQs = append(v.CQs, control.CQState{
+			Owner: o, Handle: c.handle, Depth: int(c.geometry.Slots), Users: c.users, Completions: c.count.Load(), Overrun: c.over.Load(),
+		})
+	}
+	for _, l := range sorted(s.listeners) {
+		v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: l.handle, Addr: l.l.Addr()})
+	}
+	qps := sorted(s.qps)
+	s.mu.Unlock()
+	for _, q := range qps {
+		v.QPs = append(v.QPs, q.state(o)) // asks the worker
+	}
+}
+
+func (q *qp) state(o control.Owner) control.QPState {
+	v := control.QPState{Owner: o, Handle: q.handle, PD: q.pd.handle, SendCQ: q.send.handle, RecvCQ: q.recv.handle, State: rdmap.Idle.String()}
+	fillQP(&v, q.q)
+	return v
+}
+
+// sorted returns the objects of a table by handle. It is called with the session's mutex held.
+func sorted[T any](table map[control.Handle]T) []T {
+	keys := make([]control.Handle, 0, len(table))
+	for h := range table {
+		keys = append(keys, h)
+	}
+	slices.Sort(keys)
+	list := make([]T, len(keys))
+	for i, h := range keys {
+		list[i] = table[h]
+	}
+	return list
+}
+
+func (s *session) snapshot(_ context.Context, _ *control.Request) (any, error) {
+	if s.uid == 0 {
+		return s.d.Snapshot(), nil
+	}
+	return s.d.view(func(uid uint32) bool { return uid == s.uid }), nil
+}
+
+// flush is for root: exports are the operator's.
+func (s *session) flush(_ context.Context, r *control.Request) (any, error) {
+	var a control.FlushArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, err
+	}
+	if s.uid != 0 {
+		return nil, &control.Error{Code: control.CodePermission, Text: "only root may have exports flushed; peers do it on their connection"}
+	}
+	e := s.d.export(a.Export)
+	if e == nil {
+		return nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no export %q", a.Export)}
+	}
+	_, err := e.flush(0, 0)
+	return nil, err
+}

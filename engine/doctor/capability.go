@@ -1,0 +1,51 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// needed capabilities, with what takes them.
+var needed = []struct {
+	name string
+	bit  int
+}{
+	{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN}, // attaching
+	{"CAP_NET_RAW", unix.CAP_NET_RAW},     // AF_XDP sockets
+	{"CAP_BPF", unix.CAP_BPF},             // loading
+	{"CAP_PERFMON", unix.CAP_PERFMON},     // packet pointers with a variable offset
+	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN}, // entering the network namespace of the interface
+}
+
+var capabilityCheck = check{
+	name: "capabilities",
+	why:  "loading and attaching the steering program and opening AF_XDP sockets take them; the daemon gives them up after its start",
+	look: func(*env) finding {
+		have, err := effective()
+		if err != nil {
+			return finding{Warn, "capget: " + err.Error(), ""}
+		}
+		var missing []string
+		for _, c := range needed {
+			if have&(1<<c.bit) == 0 {
+				missing = append(missing, c.name)
+			}
+		}
+		if len(missing) > 0 {
+			return finding{Fail, strings.Join(missing, ", ") + " missing", "sudo xwarp doctor; for the daemon: AmbientCapabilities=" + strings.Join(missing, " ")}
+		}
+		return fine("all %d of them are there", len(needed))
+	},
+}
+
+// effective returns the thread's effective capabilities as a bit set.
+func effective() (uint64, error) {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		return 0, fmt.Errorf("capget: %w", err)
+	}
+	return uint64(d[1].Effective)<<32 | uint64(d[0].Effective), nil
+}

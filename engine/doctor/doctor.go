@@ -1,0 +1,187 @@
+// Package doctor looks at a host for what stands between it and iWARP over AF_XDP, mends what it can and takes that back.
+// Each check is a file of its own with look, save, fix and undo. Everything concerns the network namespace of the calling
+// thread.
+package doctor
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Status is the verdict of a check.
+type Status string
+
+// The verdicts, the better ones first.
+const (
+	OK   Status = "ok"
+	Warn Status = "warn" // works, but slower or not with every peer
+	Fail Status = "fail" // does not work
+)
+
+// Line is what one check found.
+type Line struct {
+	Check  string `json:"check" doc:"name of the check"`
+	Status Status `json:"status" doc:"\"ok\", \"warn\" (works, but slower or not with every peer) or \"fail\" (does not work)"`
+	What   string `json:"what" doc:"what was found"`
+	Why    string `json:"why" doc:"why it matters"`
+	Mend   string `json:"mend,omitempty" doc:"the command that mends it"`
+	Fix    bool   `json:"fix" doc:"--fix can mend it"`
+	Fixed  bool   `json:"fixed" doc:"this run mended it"`
+	Error  string `json:"error,omitempty" doc:"why --fix could not mend it"`
+}
+
+// Options say what is looked at. Zero fields mean defaults.
+type Options struct {
+	Interface string   // network interface; empty: only the host as such
+	Queues    []int    // that shall be served; empty: queue 0
+	Ports     []uint16 // on which programs shall listen
+	HugePages bool     // frames shall lie in 2 MiB pages
+
+	only string // a test's: just this check
+}
+
+// env is what the checks look at.
+type env struct {
+	opt   Options
+	nic   netlink.Link // nil without an interface
+	trial trial        // what really trying gave
+}
+
+// finding is what a check's look returns.
+type finding struct {
+	status Status
+	what   string
+	mend   string // command, may be empty
+}
+
+func fine(format string, args ...any) finding {
+	return finding{status: OK, what: fmt.Sprintf(format, args...)}
+}
+
+// check is one thing to look at. save returns what undo needs and changes nothing; without fix a check can only tell.
+type check struct {
+	name, why string
+	nic       bool // makes sense with an interface only
+	look      func(*env) finding
+	save      func(*env) (settings, error)
+	fix       func(*env) error
+	undo      func(*env, settings) error
+}
+
+// settings are what was there before a fix.
+type settings map[string]string
+
+// checks in the order in which they are printed.
+var checks = []*check{
+	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck, &genericCheck, &copyCheck,
+	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &channelCheck, &rssCheck, &ringCheck, &lroCheck, &groCheck,
+	&vlanCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
+}
+
+// Look runs the checks.
+func Look(o Options) ([]Line, error) {
+	e, done, err := newEnv(o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var lines []Line
+	e.each(func(c *check) { lines = append(lines, c.line(e)) })
+	return lines, nil
+}
+
+// Fix runs the checks and mends what it can. What was there before goes to the file named state first.
+func Fix(o Options, state string) ([]Line, error) {
+	e, done, err := newEnv(o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var lines []Line
+	e.each(func(c *check) {
+		l := c.line(e)
+		if l.Status != OK && l.Fix {
+			if err := c.mend(e, state); err != nil {
+				l.Error = err.Error()
+			} else if after := c.line(e); after.Status == OK {
+				l, l.Fixed = after, true
+			} else {
+				l.Error = "it is still so afterwards: " + after.What
+			}
+		}
+		lines = append(lines, l)
+	})
+	return lines, nil
+}
+
+func newEnv(o Options) (e *env, done func(), err error) {
+	runtime.LockOSThread()
+	if len(o.Queues) == 0 {
+		o.Queues = []int{0}
+	}
+	e = &env{opt: o}
+	if o.Interface != "" {
+		if e.nic, err = netlink.LinkByName(o.Interface); err != nil {
+			runtime.UnlockOSThread()
+			return nil, nil, fmt.Errorf("interface %q: %w (see: ip -br link)", o.Interface, err)
+		}
+	}
+	return e, runtime.UnlockOSThread, nil
+}
+
+func (e *env) each(f func(*check)) {
+	for _, c := range checks {
+		if (!c.nic || e.nic != nil) && (e.opt.only == "" || e.opt.only == c.name) {
+			f(c)
+		}
+	}
+}
+
+// name is the interface's.
+func (e *env) name() string { return e.nic.Attrs().Name }
+
+func (c *check) line(e *env) Line {
+	f := c.look(e)
+	l := Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Mend: f.mend, Fix: c.fix != nil}
+	return l
+}
+
+func (c *check) mend(e *env, state string) error {
+	before, err := c.save(e)
+	if err != nil {
+		return fmt.Errorf("what to go back to: %w", err)
+	}
+	if err := remember(state, record{Check: c.name, Interface: e.opt.Interface, Before: before}); err != nil {
+		return err
+	}
+	return c.fix(e)
+}
+
+var interfaceCheck = check{
+	name: "interface", nic: true,
+	why: "frames are built for an Ethernet interface that is up and has an address for peers to reach",
+	look: func(e *env) finding {
+		a := e.nic.Attrs()
+		addrs, err := netlink.AddrList(e.nic, netlink.FAMILY_ALL)
+		global := 0
+		for _, ad := range addrs {
+			if ad.IP.IsGlobalUnicast() {
+				global++
+			}
+		}
+		switch {
+		case len(a.HardwareAddr) != 6:
+			return finding{Fail, fmt.Sprintf("%s (%s) has no Ethernet address", a.Name, e.nic.Type()), "ip -br link"}
+		case a.Flags&net.FlagUp == 0:
+			return finding{Fail, a.Name + " is down", "ip link set " + a.Name + " up"}
+		case a.OperState == netlink.OperDown || a.OperState == netlink.OperLowerLayerDown:
+			return finding{Warn, a.Name + " has no carrier", "ip -br link"}
+		case err == nil && global == 0:
+			return finding{Warn, a.Name + " has no address", "ip addr add ADDRESS/LENGTH dev " + a.Name}
+		}
+		return fine("%s (%s) is up", a.Name, e.nic.Type())
+	},
+}

@@ -1,0 +1,192 @@
+package doctor
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const featureStrings = 4 // ETH_SS_FEATURES of linux/ethtool.h
+
+// ioctl runs one SIOCETHTOOL command, whose structure is in b, for an interface of the calling thread's namespace.
+func ioctl(name string, b []byte) error {
+	if len(name) >= unix.IFNAMSIZ {
+		return fmt.Errorf("interface name %q is longer than %d octets", name, unix.IFNAMSIZ-1)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte // struct ifreq has 40 octets
+	}{data: unsafe.Pointer(&b[0])}
+	copy(req.name[:], name)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	runtime.KeepAlive(b)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// words builds a structure of 32-bit fields, with room octets behind them.
+func words(room int, w ...uint32) []byte {
+	b := make([]byte, len(w)*4+room)
+	for i, v := range w {
+		putWord(b, i, v)
+	}
+	return b
+}
+
+func word(b []byte, i int) uint32       { return binary.NativeEndian.Uint32(b[i*4:]) }
+func putWord(b []byte, i int, v uint32) { binary.NativeEndian.PutUint32(b[i*4:], v) }
+
+// featureNames returns the names of the features that the kernel knows, by number.
+func featureNames(name string) ([]string, error) {
+	b := words(4, unix.ETHTOOL_GSSET_INFO, 0, 1<<featureStrings, 0)
+	if err := ioctl(name, b); err != nil {
+		return nil, err
+	}
+	n := int(word(b, 4))
+	const stringLen = 32
+	b = words(n*stringLen, unix.ETHTOOL_GSTRINGS, featureStrings, uint32(n))
+	if err := ioctl(name, b); err != nil {
+		return nil, err
+	}
+	names := make([]string, n)
+	for i := range names {
+		s, _, _ := bytes.Cut(b[12+i*stringLen:][:stringLen], []byte{0})
+		names[i] = string(s)
+	}
+	return names, nil
+}
+
+// feature is an offload: whether it is on and whether the driver lets it be changed.
+type feature struct{ on, fixed bool }
+
+// features returns the offloads by the names that `ethtool -k` has in the kernel.
+func features(name string) (map[string]feature, error) {
+	names, err := featureNames(name)
+	if err != nil {
+		return nil, err
+	}
+	blocks := (len(names) + 31) / 32
+	b := words(blocks*16, unix.ETHTOOL_GFEATURES, uint32(blocks))
+	if err := ioctl(name, b); err != nil {
+		return nil, err
+	}
+	m := make(map[string]feature, len(names))
+	for i, s := range names {
+		bit := uint32(1) << (i % 32)
+		at := 2 + i/32*4
+		available, active, never := word(b, at), word(b, at+2), word(b, at+3)
+		m[s] = feature{on: active&bit != 0, fixed: available&bit == 0 || never&bit != 0}
+	}
+	return m, nil
+}
+
+// setFeature switches one offload and looks whether the kernel did it.
+func setFeature(name, what string, on bool) error {
+	names, err := featureNames(name)
+	if err != nil {
+		return err
+	}
+	blocks := (len(names) + 31) / 32
+	b := words(blocks*8, unix.ETHTOOL_SFEATURES, uint32(blocks))
+	found := false
+	for i, s := range names {
+		if s != what {
+			continue
+		}
+		found = true
+		putWord(b, 2+i/32*2, 1<<(i%32))
+		if on {
+			putWord(b, 3+i/32*2, 1<<(i%32))
+		}
+	}
+	if !found {
+		return fmt.Errorf("the kernel knows no offload %q", what)
+	}
+	if err := ioctl(name, b); err != nil {
+		return fmt.Errorf("switching %s of %s: %w", what, name, err)
+	}
+	now, err := features(name)
+	if err == nil && now[what].on != on {
+		err = fmt.Errorf("%s of %s cannot be switched", what, name)
+	}
+	return err
+}
+
+// channels are the queues of an interface: struct ethtool_channels.
+type channels struct{ maxRx, maxCombined, rx, combined uint32 }
+
+func readChannels(name string) (c channels, raw []byte, err error) {
+	raw = words(0, unix.ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0)
+	if err = ioctl(name, raw); err == nil {
+		c = channels{maxRx: word(raw, 1), maxCombined: word(raw, 4), rx: word(raw, 5), combined: word(raw, 8)}
+	}
+	return c, raw, err
+}
+
+// queues is the number of receive queues in use.
+func (c channels) queues() int { return int(c.rx + c.combined) }
+
+// setQueues sets the number of receive queues.
+func setQueues(name string, n uint32) error {
+	c, raw, err := readChannels(name)
+	if err != nil {
+		return err
+	}
+	putWord(raw, 0, unix.ETHTOOL_SCHANNELS)
+	if c.maxCombined > 0 {
+		putWord(raw, 8, n)
+	} else {
+		putWord(raw, 5, n)
+	}
+	return ioctl(name, raw)
+}
+
+// indirection returns the receive queues that RSS spreads over; nil when there is no table.
+func indirection(name string) ([]uint32, error) {
+	b := words(0, unix.ETHTOOL_GRXFHINDIR, 0)
+	if err := ioctl(name, b); err != nil {
+		return nil, err
+	}
+	n := int(word(b, 1))
+	if n == 0 {
+		return nil, nil
+	}
+	b = words(n*4, unix.ETHTOOL_GRXFHINDIR, uint32(n))
+	if err := ioctl(name, b); err != nil {
+		return nil, err
+	}
+	table := make([]uint32, n)
+	for i := range table {
+		table[i] = word(b, 2+i)
+	}
+	return table, nil
+}
+
+// ringParams returns the receive ring's present and greatest size.
+func ringParams(name string) (now, most uint32, raw []byte, err error) {
+	raw = words(0, unix.ETHTOOL_GRINGPARAM, 0, 0, 0, 0, 0, 0, 0, 0)
+	err = ioctl(name, raw)
+	return word(raw, 5), word(raw, 1), raw, err
+}
+
+func setRing(name string, n uint32) error {
+	_, _, raw, err := ringParams(name)
+	if err != nil {
+		return err
+	}
+	putWord(raw, 0, unix.ETHTOOL_SRINGPARAM)
+	putWord(raw, 5, n)
+	return ioctl(name, raw)
+}

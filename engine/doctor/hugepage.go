@@ -1,0 +1,103 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"xwarp/ring"
+)
+
+const (
+	hugeDir  = "/sys/kernel/mm/hugepages/hugepages-2048kB/"
+	hugeSize = 2 << 20
+)
+
+var hugePageCheck = check{
+	name: "hugepages",
+	why:  "with huge_pages = true the frames lie in 2 MiB pages; where there are none, ordinary pages are used",
+	look: func(e *env) finding {
+		free, err := readNumber(hugeDir + "free_hugepages")
+		switch {
+		case !e.opt.HugePages:
+			return fine("%d free, not asked for", free)
+		case err != nil:
+			return finding{Warn, "the kernel has no 2 MiB pages: " + err.Error(), ""}
+		case free < e.hugePages():
+			total, _ := readNumber(hugeDir + "nr_hugepages")
+			return finding{Warn, fmt.Sprintf("%d free, %d are needed", free, e.hugePages()),
+				fmt.Sprintf("echo %d > %snr_hugepages", total+e.hugePages()-free, hugeDir)}
+		}
+		return fine("%d free, %d are needed", free, e.hugePages())
+	},
+	save: func(*env) (settings, error) { return saveFile(hugeDir + "nr_hugepages") },
+	fix: func(e *env) error {
+		total, err := readNumber(hugeDir + "nr_hugepages")
+		if err != nil {
+			return err
+		}
+		free, err := readNumber(hugeDir + "free_hugepages")
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(hugeDir+"nr_hugepages", fmt.Append(nil, total+e.hugePages()-free), 0)
+	},
+	undo: restoreFiles,
+}
+
+// hugePages is how many 2 MiB pages the frames of all queues take.
+func (e *env) hugePages() int {
+	octets := (ring.DefaultRxFrames + ring.DefaultTxSlots) * ring.ChunkSize
+	return len(e.opt.Queues) * (octets + hugeSize - 1) / hugeSize
+}
+
+func readNumber(file string) (int, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}
+
+// saveFile is check.save for settings that are files.
+func saveFile(files ...string) (settings, error) {
+	s := settings{}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		s[f] = strings.TrimSpace(string(b))
+	}
+	return s, nil
+}
+
+// restoreFiles is check.undo for settings that are files.
+func restoreFiles(_ *env, s settings) error {
+	for f, v := range s {
+		if !strings.HasPrefix(f, "/sys/") && !strings.HasPrefix(f, "/proc/sys/") {
+			return fmt.Errorf("%s is no setting of the kernel", f)
+		}
+		if err := os.WriteFile(f, []byte(v+"\n"), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sizes formats octets in a message.
+func sizes(format string, octets ...uint64) string {
+	var args []any
+	for _, n := range octets {
+		switch {
+		case n == ^uint64(0):
+			args = append(args, "unlimited octets")
+		case n >= 1<<20:
+			args = append(args, fmt.Sprintf("%d MiB", n>>20))
+		default:
+			args = append(args, fmt.Sprintf("%d KiB", n>>10))
+		}
+	}
+	return fmt.Sprintf(format, args...)
+}

@@ -1,0 +1,21 @@
+package doctor
+
+import "fmt"
+
+// singleBuffer is the largest MTU whose frames fit one 4096-octet chunk with the room that XDP takes.
+const singleBuffer = 3506
+
+var mtuCheck = check{
+	name: "mtu", nic: true,
+	why: "up to MTU 3506 a frame is one buffer; above it the driver must give XDP frames of several buffers",
+	look: func(e *env) finding {
+		mtu := e.nic.Attrs().MTU
+		if mtu <= singleBuffer {
+			return fine("%d: one buffer for each frame (larger frames cost less per octet)", mtu)
+		}
+		if f, known := driverFeatures(e.nic.Attrs().Index); known && f&rxSG == 0 {
+			return finding{Fail, fmt.Sprintf("%d, but the driver gives XDP no frames of several buffers", mtu), fmt.Sprintf("ip link set %s mtu %d", e.name(), singleBuffer)}
+		}
+		return fine("%d: several buffers for each frame", mtu)
+	},
+}

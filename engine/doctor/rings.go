@@ -1,0 +1,42 @@
+package doctor
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// shortRing is the receive ring below which a burst of a 64 KiB window's frames overruns the device.
+const shortRing = 512
+
+var ringCheck = check{
+	name: "device-ring", nic: true,
+	why: "a short receive ring of the device drops frames in bursts, before anybody counts them",
+	look: func(e *env) finding {
+		now, most, _, err := ringParams(e.name())
+		switch {
+		case err != nil || most == 0:
+			return fine("%s has no setting for it", e.name())
+		case now < shortRing && now < most:
+			return finding{Warn, fmt.Sprintf("%d of at most %d entries", now, most), fmt.Sprintf("ethtool -G %s rx %d", e.name(), most)}
+		}
+		return fine("%d of at most %d entries", now, most)
+	},
+	save: func(e *env) (settings, error) {
+		now, _, _, err := ringParams(e.name())
+		return settings{"rx": strconv.Itoa(int(now))}, err
+	},
+	fix: func(e *env) error {
+		_, most, _, err := ringParams(e.name())
+		if err != nil {
+			return err
+		}
+		return setRing(e.name(), most)
+	},
+	undo: func(e *env, s settings) error {
+		n, err := strconv.ParseUint(s["rx"], 10, 32)
+		if err != nil {
+			return err
+		}
+		return setRing(e.name(), uint32(n))
+	},
+}

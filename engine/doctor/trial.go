@@ -1,0 +1,174 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bpf"
+	"xwarp/ring"
+)
+
+// trial is what really attaching and binding gave, on the interface where that disturbs nobody, else on a veth pair of its own.
+type trial struct {
+	done            bool
+	where           string
+	native, generic error
+	bindCopy, zero  error
+	skipped         string // why not on the interface itself
+}
+
+// try makes the trial once.
+func (e *env) try() *trial {
+	t := &e.trial
+	if t.done {
+		return t
+	}
+	t.done = true
+	if e.nic != nil {
+		if t.skipped = unsafeToTry(e.nic); t.skipped == "" {
+			t.where = e.name()
+			t.run(e.nic.Attrs().Index, e.opt.Queues[0])
+			return t
+		}
+	}
+	t.where = "a veth pair made for the trial"
+	if err := inScratch(func(index int) { t.run(index, 0) }); err != nil {
+		t.native, t.generic, t.bindCopy, t.zero = err, err, err, err
+	}
+	return t
+}
+
+// unsafeToTry says why attaching to nic could disturb somebody: many drivers reset the link when a program is attached.
+func unsafeToTry(nic netlink.Link) string {
+	if x := nic.Attrs().Xdp; x != nil && x.Attached {
+		return "it carries an XDP program"
+	}
+	if nic.Type() == "veth" {
+		return ""
+	}
+	if addrs, err := netlink.AddrList(nic, netlink.FAMILY_ALL); err != nil || len(addrs) > 0 {
+		return "attaching resets the link of many drivers, and it has addresses"
+	}
+	return ""
+}
+
+// inScratch calls f with the index of a veth in a network namespace of its own, on a thread that ends with it.
+func inScratch(f func(index int)) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread stays in its namespace until it ends
+		result <- func() error {
+			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("network namespace for the trial: %w", err)
+			}
+			a := netlink.NewLinkAttrs()
+			a.Name = "trial0"
+			v := netlink.NewVeth(a)
+			v.PeerName = "trial1"
+			if err := netlink.LinkAdd(v); err != nil {
+				return fmt.Errorf("veth pair for the trial: %w", err)
+			}
+			nic, err := netlink.LinkByName("trial0")
+			if err != nil {
+				return err
+			}
+			if err := netlink.LinkSetUp(nic); err != nil {
+				return err
+			}
+			f(nic.Attrs().Index)
+			return netlink.LinkDel(nic)
+		}()
+	}()
+	return <-result
+}
+
+func (t *trial) run(index, queue int) {
+	t.native = tryAttach(index, bpf.ModeNative)
+	t.generic = tryAttach(index, bpf.ModeGeneric)
+	t.bindCopy = tryBind(index, queue, ring.ModeCopy)
+	t.zero = tryBind(index, queue, ring.ModeZeroCopy)
+}
+
+func tryAttach(index int, mode bpf.Mode) error {
+	s, err := bpf.Load(bpf.Options{MaxFlows: 1, MaxListeners: 1, MaxFragments: 1, MaxQueues: 1})
+	if err != nil {
+		return err
+	}
+	_, err = s.Attach(index, mode)
+	return errors.Join(err, s.Close())
+}
+
+func tryBind(index, queue int, mode ring.Mode) error {
+	s, err := ring.Open(ring.Config{Ifindex: index, Queue: uint32(queue), RxFrames: 64, TxSlots: 64, Mode: mode})
+	if err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+var nativeCheck = check{
+	name: "xdp-native",
+	why:  "native XDP steers frames in the driver; generic XDP is slower and shows super-frames",
+	look: func(e *env) finding {
+		t := e.try()
+		switch {
+		case t.native == nil:
+			return fine("attached to %s and detached again", t.where)
+		case t.generic == nil:
+			return finding{Warn, fmt.Sprintf("not on %s: %v", t.where, t.native), "xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml"}
+		}
+		return finding{Fail, fmt.Sprintf("not on %s: %v", t.where, t.native), "xwarp doctor --json"}
+	},
+}
+
+var genericCheck = check{
+	name: "xdp-generic",
+	why:  "it is the way out for drivers without native XDP",
+	look: func(e *env) finding {
+		t := e.try()
+		if t.generic != nil {
+			return finding{Warn, fmt.Sprintf("not on %s: %v", t.where, t.generic), ""}
+		}
+		return fine("attached to %s and detached again", t.where)
+	},
+}
+
+var copyCheck = check{
+	name: "af_xdp-copy",
+	why:  "AF_XDP sockets carry all frames; in copy mode they work with every driver",
+	look: func(e *env) finding {
+		t := e.try()
+		if t.bindCopy != nil {
+			f := finding{Fail, fmt.Sprintf("bind on %s: %v", t.where, t.bindCopy), "transport = \"kernel\" in /etc/xwarp/xwarp.toml needs no AF_XDP"}
+			if errors.Is(t.bindCopy, unix.EBUSY) {
+				f.mend = "stop the program that has the queue, or serve another: xwarp doctor --queue N"
+			}
+			return f
+		}
+		return fine("bound to %s", t.where)
+	},
+}
+
+var zeroCopyCheck = check{
+	name: "af_xdp-zero-copy", nic: true,
+	why: "with zero-copy the device reads and writes the frames itself; else the kernel copies each",
+	look: func(e *env) finding {
+		t := e.try()
+		f, known := driverFeatures(e.nic.Attrs().Index)
+		switch {
+		case t.skipped == "" && t.zero == nil:
+			return fine("bound to %s", t.where)
+		case known && f&xskZeroCopy != 0:
+			return fine("the driver says that it can; not tried: %s", t.skipped)
+		case e.nic.Type() == "veth":
+			return fine("veth copies always")
+		case known:
+			return finding{Warn, "the driver cannot: frames are copied", "use a driver with XDP_ACT_XSK_ZEROCOPY for more speed"}
+		}
+		return finding{Warn, "unknown: the kernel does not tell, and " + t.skipped, ""}
+	},
+}
