@@ -1,0 +1,39 @@
+package engine_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// BenchmarkWrite moves 1 MiB Writes, eight under way, from one host to the other.
+func BenchmarkWrite(b *testing.B) {
+	for _, mtu := range []int{1500, 3506, 9000} {
+		for _, markers := range []bool{true, false} {
+			b.Run(fmt.Sprintf("mtu=%d/markers=%v", mtu, markers), func(b *testing.B) {
+				da, db, net := xdpPair(b, topo.Options{MTU: mtu}, func(c *engine.XDPConfig) { c.Log = nil; c.MPA.NoMarkers = !markers })
+				const block, depth = 1 << 20, 8
+				x, y := newEnd(b, da, block*depth), newEnd(b, db, block*depth)
+				connect(b, x, y, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+				b.SetBytes(block)
+				b.ReportAllocs()
+				b.ResetTimer()
+				posted, done := 0, 0
+				var c [depth]engine.Completion
+				for done < b.N {
+					for posted < b.N && posted-done < depth {
+						x.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{x.mr.SGE(posted%depth*block, block)}, RemoteSTag: y.mr.STag(), RemoteTO: ddpTO(posted % depth * block)})
+						posted++
+					}
+					x.wait()
+					done++
+				}
+				_ = c
+			})
+		}
+	}
+}

@@ -1,0 +1,367 @@
+// Package bytestream is a plain TCP byte stream on the engine's own TCP: what a socket is to the kernel. The stack's
+// thread and one consumer share each Stream under a lock.
+package bytestream
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/stream"
+	"xwarp/tcp/tick"
+)
+
+// ErrAgain says that a call would have to wait: EAGAIN.
+var ErrAgain = errors.New("EAGAIN: resource temporarily unavailable")
+
+// ErrShutdown is returned by Write after Shutdown: EPIPE.
+var ErrShutdown = errors.New("EPIPE: the stream was shut down for writing")
+
+// Ready is a set of conditions, as poll(2) has them.
+type Ready uint8
+
+// The conditions.
+const (
+	Readable  Ready = 1 << iota // octets, the end of the stream or an error wait
+	Writable                    // Write takes octets, or gives an error
+	Connected                   // the handshake is done
+	Ended                       // the connection is gone
+)
+
+// Config sizes the buffers: both take memory as they fill, up to the given octets. The receive window begins with
+// FirstWindow and grows as the peer and the path show that they can use more.
+type Config struct {
+	SendBuffer, RecvBuffer int // 0: DefaultBuffer
+	Nagle                  bool
+}
+
+// Sizes of buffers in octets.
+const (
+	DefaultBuffer = 4 << 20
+	FirstWindow   = 256 << 10
+	firstBuffer   = 16 << 10
+)
+
+// Stream implements stack.Upper. Its consumer's methods may be called from any goroutine.
+type Stream struct {
+	mu     sync.Mutex
+	cfg    Config
+	rx     stream.Recv
+	tx     stream.Send
+	ep     *stack.Endpoint
+	ready  Ready
+	eof    bool
+	closed bool // for writing
+	deaf   bool // shut down for reading
+	handed bool // see HandOver
+	window int  // octets that rx takes
+	unread int  // octets given to the consumer since the worker was last told
+	err    error
+	bell   chan struct{}
+	wake   func()
+}
+
+// New returns a Stream for Stack.Connect, or for ListenConfig.Accept. wake must make the stack's thread call Kick soon.
+func New(cfg Config, wake func(*Stream)) *Stream {
+	if cfg.SendBuffer == 0 {
+		cfg.SendBuffer = DefaultBuffer
+	}
+	if cfg.RecvBuffer == 0 {
+		cfg.RecvBuffer = DefaultBuffer
+	}
+	s := &Stream{cfg: cfg, bell: make(chan struct{}, 1)}
+	s.wake = func() { wake(s) }
+	s.tx.SetNagle(cfg.Nagle)
+	return s
+}
+
+// Kick runs on the stack's thread after wake: the consumer read, wrote or shut down.
+func (s *Stream) Kick() {
+	if s.ep != nil {
+		s.ep.Wake()
+	}
+}
+
+// Attach implements stack.Attacher: a connection that is refused ends without Start.
+func (s *Stream) Attach(e *stack.Endpoint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ep = e
+}
+
+// Endpoint returns the connection below, for the stack's thread only; nil before Connect.
+func (s *Stream) Endpoint() *stack.Endpoint { return s.ep }
+
+// set adds conditions and rouses whoever waits.
+func (s *Stream) set(r Ready) {
+	s.ready |= r
+	select {
+	case s.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Start implements stack.Upper.
+func (s *Stream) Start(e *stack.Endpoint, snd, rcv seq.Num, _ tick.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ep = e
+	s.window = min(FirstWindow, s.cfg.RecvBuffer)
+	s.rx.Init(rcv, min(firstBuffer, s.window), s.window)
+	s.tx.Init(snd, min(firstBuffer, s.cfg.SendBuffer), s.cfg.SendBuffer)
+	s.tx.SetEMSS(e.EMSS())
+	s.tx.SetNagle(s.cfg.Nagle)
+}
+
+// Next implements tcp.Source.
+func (s *Stream) Next(room int) (int, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tx.Next(room)
+}
+
+// Fill implements stack.Upper.
+func (s *Stream) Fill(r seq.Range, dst []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tx.Fill(r, dst)
+}
+
+// Acked implements stack.Upper.
+func (s *Stream) Acked(to seq.Num) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tx.Acked(to)
+	if s.tx.Free() > 0 {
+		s.set(Writable)
+	}
+}
+
+// Offer implements stack.Upper.
+func (s *Stream) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf {
+		return n
+	}
+	for _, p := range pieces {
+		p = p[:min(len(p), n-kept)]
+		k := s.rx.Put(at.Add(kept), p)
+		kept += k
+		if k < len(p) || kept == n {
+			break
+		}
+	}
+	return kept
+}
+
+// Advance implements stack.Upper.
+func (s *Stream) Advance(to seq.Num) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.deaf {
+		s.rx.Advance(to)
+	}
+	if s.rx.Ready() > 0 {
+		s.set(Readable)
+	}
+}
+
+// Space implements stack.Upper.
+func (s *Stream) Space() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf {
+		return s.window
+	}
+	if want := s.ep.Conn().WantRcvSpace(); want > s.window && s.window < s.cfg.RecvBuffer {
+		s.window = min(want, s.cfg.RecvBuffer)
+		s.rx.SetLimit(s.window)
+	}
+	return s.rx.Space()
+}
+
+// Settle implements stack.Upper.
+func (s *Stream) Settle(now tick.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed && s.ep != nil {
+		s.ep.Conn().Shutdown(now)
+	}
+}
+
+// Event implements stack.Upper.
+func (s *Stream) Event(ev tcp.Events, _ tick.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ev&tcp.Connected != 0 {
+		s.set(Connected | Writable)
+	}
+	if ev&tcp.EMSSChanged != 0 && s.ep != nil {
+		s.tx.SetEMSS(s.ep.EMSS())
+	}
+	if ev&tcp.PeerClosed != 0 {
+		s.eof = true
+		s.set(Readable)
+	}
+	if ev&tcp.Ended != 0 {
+		s.end()
+	}
+}
+
+func (s *Stream) end() {
+	if s.ep != nil && s.err == nil {
+		if c := s.ep.Conn().Cause(); c != tcp.CauseClosed {
+			s.err = c
+		}
+	}
+	s.set(Readable | Writable | Ended)
+}
+
+// Expire and Deadline implement stack.Upper: there are no timers here.
+func (s *Stream) Expire(tick.Time) {}
+
+// Deadline implements stack.Upper.
+func (s *Stream) Deadline() tick.Time { return tick.Never }
+
+// Read moves octets that arrived in order into p. It returns io.EOF after the peer's FIN, the error that ended the
+// connection once everything before it was read, and ErrAgain when it would have to wait.
+func (s *Stream) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	n := s.rx.Read(p)
+	s.unread += n
+	tell := s.unread > 0 && (s.unread >= s.window/4 || s.rx.Ready() == 0)
+	if tell {
+		s.unread = 0
+	}
+	err := s.readError(n, len(p))
+	if n == 0 && errors.Is(err, ErrAgain) {
+		s.ready &^= Readable
+	}
+	s.mu.Unlock()
+	if tell {
+		s.wake()
+	}
+	return n, err
+}
+
+func (s *Stream) readError(n, asked int) error {
+	switch {
+	case n > 0 || asked == 0:
+		return nil
+	case s.err != nil:
+		return s.err
+	case s.eof || s.deaf || s.ready&Ended != 0:
+		return io.EOF
+	}
+	return ErrAgain
+}
+
+// Write queues octets of p and returns how many there was room for; ErrAgain when there was none.
+func (s *Stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	switch {
+	case s.err != nil:
+		defer s.mu.Unlock()
+		return 0, s.err
+	case s.closed || s.handed || s.ready&Ended != 0:
+		defer s.mu.Unlock()
+		return 0, ErrShutdown
+	case s.ready&Connected == 0:
+		defer s.mu.Unlock()
+		return 0, ErrAgain
+	}
+	n := s.tx.Write(p)
+	if s.tx.Free() == 0 {
+		s.ready &^= Writable
+	}
+	s.mu.Unlock()
+	if n == 0 && len(p) > 0 {
+		return 0, ErrAgain
+	}
+	s.wake()
+	return n, nil
+}
+
+// Shutdown sends FIN after what was written; with read, what still arrives is thrown away.
+func (s *Stream) Shutdown(write, read bool) {
+	s.mu.Lock()
+	if write && !s.closed {
+		s.closed = true
+		s.tx.Close()
+	}
+	if read && !s.deaf {
+		s.deaf = true
+		s.set(Readable)
+	}
+	s.mu.Unlock()
+	s.wake()
+}
+
+// Release ends the consumer's use of s, on the stack's thread: what was written goes out, then FIN, and what still arrives is refused.
+// With octets that nobody read the connection is reset, so that the peer learns of their loss (RFC 9293, 3.6.1; RFC 2525, 2.17).
+func (s *Stream) Release(now tick.Time) {
+	c := s.ep.Conn()
+	if s.Unread() > 0 {
+		c.Abort(now)
+		return
+	}
+	s.Shutdown(true, false)
+	c.Shutdown(now)
+	c.Detach(now)
+}
+
+// Poll returns the conditions that hold.
+func (s *Stream) Poll() Ready {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.ready &^ (Readable | Writable)
+	if s.readError(s.rx.Ready(), 1) != ErrAgain {
+		r |= Readable
+	}
+	if r&Ended != 0 || r&Connected != 0 && (s.tx.Free() > 0 || s.closed) {
+		r |= Writable
+	}
+	return r
+}
+
+// Bell receives a value when conditions may have changed since the last one was taken.
+func (s *Stream) Bell() <-chan struct{} { return s.bell }
+
+// Err returns what ended the connection; nil while it lives and after a close by both sides.
+func (s *Stream) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Unsent returns the octets written and not acknowledged (SIOCOUTQ), Unread those that Read would give (SIOCINQ).
+func (s *Stream) Unsent() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tx.Unacked()
+}
+
+// Unread returns the octets that Read would give.
+func (s *Stream) Unread() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rx.Ready()
+}
+
+// HandOver ends the consumer's use of s so that another stack.Upper can follow on the connection: the octets that were written go
+// out before its own, which begin at snd; unread are those that arrived and were not read, from rcv on. For the stack's thread.
+func (s *Stream) HandOver() (snd, rcv seq.Num, unread []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tx.SetNagle(false)
+	snd, rcv = s.tx.Pending().End, s.rx.Next()
+	unread = make([]byte, s.rx.Ready())
+	s.rx.Read(unread)
+	s.handed = true
+	s.set(Readable | Writable | Ended)
+	return snd, rcv, unread
+}

@@ -1,0 +1,61 @@
+package engine_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// TestCQOverrun gives one queue pair a completion queue that is too small. The queue says so, its queue pair fails, and the
+// other connection of the same device goes on.
+//
+//req:rfc5040-8.1.1-10
+func TestCQOverrun(t *testing.T) {
+	open := func() *engine.Device {
+		d, err := engine.OpenKernel(engine.KernelConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	da, db := open(), open()
+	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
+	small, err := engine.NewCQ(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, d := newEnd(t, da, 4096), newEnd(t, db, 4096)
+	if c.qp, err = da.CreateQP(engine.QPConfig{PD: c.pd, SendCQ: small, RecvCQ: c.cq}); err != nil {
+		t.Fatal(err)
+	}
+	loopback := netip.MustParseAddrPort("127.0.0.1:0")
+	connect(t, a, b, loopback)
+	connect(t, c, d, loopback)
+	for range 64 {
+		err := c.qp.PostSend(&engine.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, RemoteSTag: d.mr.STag(), SGL: []engine.SGE{c.mr.SGE(0, 8)}})
+		if err != nil && !errors.Is(err, engine.ErrQueueFull) {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-c.qp.Down():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the queue pair does not notice")
+	}
+	if c.qp.Err() == nil {
+		t.Error("the queue pair whose completion was lost is fine")
+	}
+	var got [64]engine.Completion
+	n, err := small.Poll(got[:])
+	for ; n > 0 && err == nil; n, err = small.Poll(got[:]) {
+	}
+	if !errors.Is(err, engine.ErrCQOverrun) {
+		t.Errorf("Poll: %v", err)
+	}
+	exercise(t, a, b)
+}

@@ -1,0 +1,158 @@
+// Package engine is iWARP with verbs: devices, memory regions, queue pairs, completion queues and connections, over
+// AF_XDP with the engine's own TCP, or over the kernel's sockets.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"xwarp/engine/session"
+	"xwarp/mpa"
+	"xwarp/tcp/tick"
+)
+
+// Options are what both transports have in common. Zero fields mean defaults.
+type Options struct {
+	MPA            MPAConfig     // for every connection, unless its own configuration says otherwise
+	Policy         Policy        // decides for each peer instead of MPA; nil for none
+	Window         int           // octets that a peer may have under way towards us
+	StartupTimeout time.Duration // of the MPA exchange
+	CloseTimeout   time.Duration // of a Terminate or FIN exchange
+	NoPack         bool          // one FPDU per segment also when several small ones would fit
+	Log            *slog.Logger  // one line per connection event; nil is silent
+}
+
+// driver is a transport: it starts connections and listens.
+type driver interface {
+	// start begins an active connection whose handler is c. It runs on any goroutine.
+	start(c *conn, local, remote netip.AddrPort) error
+	listen(l *Listener) (netip.AddrPort, error)
+	unlisten(l *Listener)
+	describe() Transport
+	close() error
+}
+
+// Transport says how a device moves octets.
+type Transport struct {
+	Name      string // "xdp" or "kernel"
+	Interface string
+	XDPMode   string // "native" or "generic"
+	Copy      string // "copy" or "zero-copy"
+	MTU       int
+	Queues    int
+	Fallback  error // why native mode or zero-copy could not be had
+}
+
+// Device is where everything else is made. Its methods may be called from any goroutine.
+type Device struct {
+	opt      Options
+	log      *slog.Logger
+	drv      driver
+	loops    []*loop
+	verdicts verdicts
+
+	mu     sync.Mutex
+	closed bool
+}
+
+func newDevice(o Options) *Device {
+	d := &Device{opt: o, log: o.Log}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	return d
+}
+
+// Transport describes how the device moves octets.
+func (d *Device) Transport() Transport { return d.drv.describe() }
+
+// Close ends every connection with RST, takes the program off the interface and gives ports and queues back.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	d.mu.Unlock()
+	return d.drv.close()
+}
+
+// ConnConfig describes one connection or the connections of one listener. Zero fields mean the device's defaults.
+type ConnConfig struct {
+	Local       netip.AddrPort // source of an active connection
+	PrivateData []byte         // of the MPA Request; at most 512 octets, 508 with revision 2
+	MPA         *MPAConfig     // instead of the device's
+}
+
+// Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is tried again without,
+// and remembered. errors.Is(err, session.ErrRejected) tells that the peer's consumer said no.
+func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg ConnConfig) error {
+	m, err := d.mpaConfig(&cfg, remote.Addr())
+	if err != nil {
+		return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+	}
+	d.verdicts.apply(remote.Addr(), &m)
+	for attempt := 0; ; attempt++ {
+		c, err := d.dialOnce(ctx, remote, qp, &cfg, &m)
+		if err == nil {
+			return nil
+		}
+		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
+			qp.abandon(err)
+			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+		}
+		switch c.retry {
+		case mpa.RetryRevision1:
+			m.Revision1 = true
+		case mpa.RetryNoMarkers:
+			m.NoMarkers = true
+		default:
+			qp.abandon(err)
+			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+		}
+		d.verdicts.learn(remote.Addr(), c.retry)
+		d.log.Info("trying again", "remote", remote, "without", c.retry, "because", err)
+	}
+}
+
+// maxAttempts is how often Dial tries again: once without markers, once without revision 2.
+const maxAttempts = 2
+
+func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig, m *MPAConfig) (*conn, error) {
+	c := &conn{dev: d, qp: qp, result: make(chan error, 1)}
+	c.remote = remote
+	c.mpa = *m
+	c.startup = m.initiator(cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
+	if err := d.drv.start(c, cfg.Local, remote); err != nil {
+		return nil, err
+	}
+	select {
+	case err := <-c.result:
+		return c, err
+	case <-ctx.Done():
+		c.call(c.abort)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// ErrListenerClosed is returned by Accept after Close.
+var ErrListenerClosed = errors.New("listener is closed")
+
+// sessionConfig is the configuration of c's session on loop l.
+func (d *Device) sessionConfig(c *conn, l *loop, reliable bool) session.Config {
+	s := session.Config{
+		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c, Pack: !d.opt.NoPack,
+		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
+		StartupTimeout: tick.Duration(d.opt.StartupTimeout), CloseTimeout: tick.Duration(d.opt.CloseTimeout),
+	}
+	if c.qp != nil {
+		s.QP = &c.qp.core
+	}
+	return s
+}

@@ -1,0 +1,48 @@
+// Package explain says in words what an error code means, what usually causes it and what to do: Terminate codes of RDMAP, DDP
+// and MPA, completion statuses, events of RDMA_CM, and ends of TCP connections.
+package explain
+
+import (
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/tcp"
+)
+
+// Kind is where a code is seen.
+type Kind string
+
+// The kinds.
+const (
+	Terminate Kind = "Terminate"
+	Status    Kind = "completion status"
+	Event     Kind = "event"
+	TCP       Kind = "TCP"
+	Errno     Kind = "error"
+)
+
+// Entry explains one code.
+type Entry struct {
+	Kind    Kind     `json:"kind" doc:"Terminate, completion status, event, TCP or error"`
+	Code    string   `json:"code" doc:"as the messages of xwarp write it; a Terminate is layer/type/code, the code in hexadecimal"`
+	Octets  string   `json:"octets,omitempty" doc:"of a Terminate on the wire, the first two, in hexadecimal"`
+	Number  int      `json:"number,omitempty" doc:"of a completion status, in libibverbs"`
+	Name    string   `json:"name" doc:"what the specification or the API calls it"`
+	Meaning string   `json:"meaning" doc:"what happened"`
+	Causes  []string `json:"causes" doc:"usual causes, the most frequent first"`
+	Remedy  []string `json:"remedy" doc:"what to do"`
+	Spec    string   `json:"spec,omitempty" doc:"where it is specified"`
+	Note    string   `json:"note,omitempty" doc:"how the code that was asked for is written differently"`
+
+	cause  ddp.Cause
+	status rdmap.Status
+	tcp    tcp.Cause
+}
+
+// All returns every entry: Terminates in the order of the RFCs, statuses, events, TCP, errors.
+func All() []Entry {
+	var all []Entry
+	for _, t := range [][]Entry{terminates(), statuses(), events, tcpCauses(), errnos} {
+		all = append(all, t...)
+	}
+	return all
+}

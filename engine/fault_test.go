@@ -1,0 +1,56 @@
+package engine_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/engine"
+	"xwarp/ring"
+)
+
+//req:rfc5044-7.1.4-1 rfc5041-2.3-3
+func TestXDPFaults(t *testing.T) {
+	for _, tc := range []struct {
+		name      string
+		rates     ring.Rates
+		noMarkers bool
+	}{
+		{"loss", ring.Rates{Drop: 0.02}, false},
+		{"loss without markers", ring.Rates{Drop: 0.02}, true},
+		{"reorder", ring.Rates{Delay: 0.05}, false},
+		{"duplicate", ring.Rates{Duplicate: 0.05}, false},
+		{"corrupt", ring.Rates{Corrupt: 0.01}, false},
+		{"all", ring.Rates{Drop: 0.02, Delay: 0.05, Duplicate: 0.01, Corrupt: 0.01}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
+				c.MPA.NoMarkers = tc.noMarkers
+				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+					return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: tc.rates, Batches: 3}), nil
+				}
+			})
+			const size = 8 << 20
+			a, b := newEnd(t, da, size), newEnd(t, db, size)
+			connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+			exercise(t, a, b)
+			i, err := b.qp.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("receiver: %+v", i.MPA)
+			disordered := tc.rates.Drop > 0 || tc.rates.Delay > 0
+			switch placed := i.MPA.OutByMarker + i.MPA.OutByChain; {
+			case disordered && i.MPA.Behind == 0:
+				t.Error("no segment came out of order: the faults did nothing")
+			case tc.noMarkers && i.MPA.HeldHighWater == 0:
+				t.Error("without markers, octets behind a gap were not held")
+			case !tc.noMarkers && (placed < i.MPA.Behind*9/10 || i.MPA.HeldHighWater > 0):
+				t.Errorf("with markers, %d of %d segments behind a gap were placed and %d octets held", placed, i.MPA.Behind, i.MPA.HeldHighWater)
+			}
+			if c := i.TCP.Counters; c.SplitEMSS+c.SplitWindow+c.SplitRetransmit > 0 {
+				t.Errorf("alignment was lost: %+v", c)
+			}
+		})
+	}
+}

@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/tcp/tick"
+)
+
+// KernelConfig describes a device on the kernel's TCP sockets: MPA fully layered (RFC 5044, 5.1). It needs no privilege.
+type KernelConfig struct {
+	Options
+	// Dialer and ListenConfig, when set, make the sockets; a test gives ones that enter a network namespace.
+	Dial   func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error)
+	Listen func(at netip.AddrPort) (net.Listener, error)
+	// EMSS is the octets of one FPDU at most [what the socket says that a segment carries].
+	EMSS int
+}
+
+// kernelDriver runs all its connections on one goroutine; each has two more that block in read and write.
+type kernelDriver struct {
+	dev  *Device
+	cfg  KernelConfig
+	loop *loop
+
+	wake    chan struct{}
+	stop    chan struct{}
+	ended   chan struct{}
+	conns   map[*kernelConn]bool
+	closing sync.Once
+}
+
+// OpenKernel makes a device on the kernel's sockets.
+func OpenKernel(cfg KernelConfig) (*Device, error) {
+	if cfg.Dial == nil {
+		cfg.Dial = func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
+			d := net.Dialer{}
+			if local.IsValid() {
+				d.LocalAddr = net.TCPAddrFromAddrPort(local)
+			}
+			return d.DialContext(ctx, "tcp", remote.String())
+		}
+	}
+	if cfg.Listen == nil {
+		cfg.Listen = func(at netip.AddrPort) (net.Listener, error) {
+			return net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		}
+	}
+	k := &kernelDriver{
+		cfg: cfg, wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+		conns: map[*kernelConn]bool{},
+	}
+	k.dev = newDevice(cfg.Options)
+	k.dev.drv = k
+	k.loop = newLoop(k.rouse)
+	k.dev.loops = []*loop{k.loop}
+	go k.run()
+	return k.dev, nil
+}
+
+func (k *kernelDriver) rouse() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the life of the one goroutine that owns every session.
+func (k *kernelDriver) run() {
+	defer close(k.ended)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		k.loop.work()
+		now, next := clock(), tick.Never
+		for c := range k.conns {
+			c.step(now)
+			if c.dead() {
+				delete(k.conns, c)
+				continue
+			}
+			next = min(next, c.deadline())
+		}
+		if k.loop.pending() {
+			continue
+		}
+		wait := time.Hour
+		if next != tick.Never {
+			wait = max(0, time.Duration(next.Sub(now)))
+		}
+		timer.Reset(wait)
+		select {
+		case <-k.wake:
+		case <-timer.C:
+		case <-k.stop:
+			for c := range k.conns {
+				c.ses.Abort(clock())
+				c.end(net.ErrClosed)
+			}
+			k.loop.end()
+			return
+		}
+	}
+}
+
+func (k *kernelDriver) start(c *conn, local, remote netip.AddrPort) error {
+	c.owner.Store(k.loop)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+		defer cancel()
+		sock, err := k.cfg.Dial(ctx, local, remote)
+		if !k.loop.post(func() { k.connected(c, sock, err) }) && err == nil {
+			sock.Close()
+		}
+	}()
+	return nil
+}
+
+// connectTimeout bounds the kernel's handshake, which would go on for minutes.
+const connectTimeout = 30 * time.Second
+
+func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
+	if c.over { // Dial gave up meanwhile
+		if err == nil {
+			sock.Close()
+		}
+		return
+	}
+	if err == nil {
+		err = k.adopt(c, sock)
+		if err != nil {
+			sock.Close()
+		}
+	}
+	if err != nil {
+		c.report(err)
+	}
+}
+
+// adopt makes a session for a connected socket. It runs on the loop.
+func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
+	c.local, c.remote = addrPort(sock.LocalAddr()), addrPort(sock.RemoteAddr())
+	kc := newKernelConn(k, c, sock)
+	if err := c.begin(k.loop, 0, &kc.ses, func() { kc.Wake() }); err != nil {
+		return err
+	}
+	if err := kc.ses.Init(k.dev.sessionConfig(c, k.loop, true)); err != nil {
+		return err
+	}
+	k.conns[kc] = true
+	kc.begin(clock())
+	return nil
+}
+
+func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
+	ln, err := k.cfg.Listen(l.asked)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	l.drv = ln
+	go func() {
+		for {
+			sock, err := ln.Accept()
+			if err != nil {
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				k.dev.log.Warn("accept", "error", err)
+				time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
+				continue
+			}
+			m, err := k.dev.mpaConfig(&l.cfg, addrPort(sock.RemoteAddr()).Addr())
+			if err != nil {
+				k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
+				sock.Close()
+				continue
+			}
+			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1)}
+			c.startup = c.mpa.responder()
+			if !k.loop.post(func() { k.connected(c, sock, nil) }) {
+				sock.Close()
+				return
+			}
+		}
+	}()
+	return addrPort(ln.Addr()), nil
+}
+
+// acceptPause keeps a failing accept from spinning.
+const acceptPause = 20 * time.Millisecond
+
+func (k *kernelDriver) unlisten(l *Listener) { l.drv.(net.Listener).Close() }
+
+func (k *kernelDriver) describe() Transport { return Transport{Name: "kernel"} }
+
+func (k *kernelDriver) close() error {
+	k.closing.Do(func() { close(k.stop) })
+	<-k.ended
+	return nil
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		p := t.AddrPort()
+		return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// segmentOctets asks the kernel what one segment of sock carries.
+func segmentOctets(sock net.Conn) (int, error) {
+	t, ok := sock.(*net.TCPConn)
+	if !ok {
+		return fallbackEMSS, nil
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	e := raw.Control(func(fd uintptr) { n, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) })
+	if err = errors.Join(e, err); err != nil {
+		return 0, fmt.Errorf("TCP_MAXSEG: %w", err)
+	}
+	return n, nil
+}
+
+// fallbackEMSS is for connections that are no TCP sockets: an Ethernet's.
+const fallbackEMSS = 1448

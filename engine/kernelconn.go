@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"errors"
+	"io"
+	"net"
+
+	"xwarp/engine/session"
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// Sizes of the blocks that go to and from a socket in one system call. A block must hold the largest FPDU.
+const (
+	readBlock  = 256 << 10
+	writeBlock = 256 << 10
+)
+
+// kernelConn is one connection over a socket. All methods but reader and writer run on the driver's goroutine.
+type kernelConn struct {
+	drv  *kernelDriver
+	conn *conn
+	sock net.Conn
+	ses  session.Session
+	emss int
+
+	rcv    seq.Num
+	rest   []byte // read and not taken by the session yet
+	block  []byte // which rest is part of
+	blocks chan []byte
+	eof    bool
+	eofBy  tick.Time // tell the session about the peer's FIN by then, although a write is under way
+
+	snd     seq.Num
+	out     []byte
+	writing bool
+	writes  chan []byte
+	fin     bool // FIN once there is nothing left
+	finSent bool
+	ended   bool
+}
+
+type readResult struct {
+	b   []byte // the whole block
+	n   int
+	err error
+}
+
+func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
+	kc := &kernelConn{
+		drv: k, conn: c, sock: sock, emss: k.cfg.EMSS,
+		blocks: make(chan []byte, 2), writes: make(chan []byte, 1), out: make([]byte, writeBlock), eofBy: tick.Never,
+	}
+	if kc.emss == 0 {
+		if n, err := segmentOctets(sock); err == nil {
+			kc.emss = n
+		} else {
+			kc.emss = fallbackEMSS
+		}
+	}
+	kc.blocks <- make([]byte, readBlock)
+	kc.blocks <- make([]byte, readBlock)
+	return kc
+}
+
+func (c *kernelConn) begin(now tick.Time) {
+	c.ses.Begin(c, c.snd, c.rcv, now)
+	go c.reader()
+	go c.writer()
+}
+
+// reader gives the octets of the socket to the driver, at most two blocks ahead.
+func (c *kernelConn) reader() {
+	for b := range c.blocks {
+		n, err := c.sock.Read(b)
+		r := readResult{b: b, n: n, err: err}
+		if !c.drv.loop.post(func() { c.arrived(r) }) || err != nil {
+			return
+		}
+	}
+}
+
+func (c *kernelConn) writer() {
+	for b := range c.writes {
+		_, err := c.sock.Write(b)
+		if !c.drv.loop.post(func() { c.written(len(b), err) }) {
+			return
+		}
+	}
+}
+
+// arrived takes one read.
+func (c *kernelConn) arrived(r readResult) {
+	if c.ended {
+		return
+	}
+	c.take(r.b, r.b[:r.n])
+	switch {
+	case r.err == nil:
+	case errors.Is(r.err, io.EOF):
+		c.eof = true
+		if c.writing {
+			// The peer may have closed because of what the writer has just sent, and the word of that is still on its way.
+			c.eofBy = clock().Add(eofGrace)
+			return
+		}
+		c.peerClosed()
+	default:
+		c.end(tcp.CauseReset)
+	}
+}
+
+// eofGrace bounds the wait for a write that a peer which closed does not take.
+const eofGrace = 2 * tick.Second
+
+func (c *kernelConn) peerClosed() {
+	c.eofBy = tick.Never
+	c.ses.PeerClosed(clock())
+	c.finish()
+}
+
+// deadline returns when step must be called.
+func (c *kernelConn) deadline() tick.Time { return min(c.ses.Deadline(), c.eofBy) }
+
+// take offers b to the session; what that refuses for now waits for the next step.
+func (c *kernelConn) take(block, b []byte) {
+	if len(c.rest) > 0 {
+		c.rest = append(c.rest[:len(c.rest):len(c.rest)], b...)
+		c.release(block)
+		b = nil
+	} else {
+		c.rest, c.block = b, block
+	}
+	c.offer()
+}
+
+func (c *kernelConn) offer() {
+	for len(c.rest) > 0 {
+		n := c.ses.Offer(c.rcv, [][]byte{c.rest}, len(c.rest))
+		if n == 0 {
+			return
+		}
+		c.rcv = c.rcv.Add(n)
+		c.rest = c.rest[n:]
+		c.ses.Advance(c.rcv)
+	}
+	if c.block != nil {
+		c.release(c.block)
+		c.block = nil
+	}
+}
+
+func (c *kernelConn) release(block []byte) {
+	if cap(block) < readBlock || c.ended {
+		return
+	}
+	c.blocks <- block[:readBlock]
+}
+
+// step moves what can be moved: unread octets up, FPDUs down, timers.
+func (c *kernelConn) step(now tick.Time) {
+	if c.ended {
+		return
+	}
+	if c.ses.Deadline() <= now {
+		c.ses.Expire(now)
+	}
+	if c.eofBy <= now {
+		c.peerClosed()
+	}
+	if len(c.rest) > 0 {
+		c.offer()
+	}
+	if q := c.conn.qp; q != nil {
+		q.settle()
+	}
+	c.ses.Settle(now)
+	c.write()
+}
+
+// write fills one block with what may be sent and hands it to the writer.
+func (c *kernelConn) write() {
+	if c.writing || c.ended || c.finSent {
+		return
+	}
+	n := 0
+	for len(c.out)-n >= c.emss {
+		k, _ := c.ses.Next(min(c.emss, len(c.out)-n))
+		if k == 0 {
+			break
+		}
+		if n+k > len(c.out) {
+			c.end(errors.New("an FPDU larger than a block"))
+			return
+		}
+		c.ses.Fill(seq.Of(c.snd.Add(n), k), c.out[n:n+k])
+		n += k
+	}
+	if n == 0 {
+		c.finish()
+		return
+	}
+	c.writing = true
+	c.writes <- c.out[:n]
+}
+
+// written hears that the kernel has taken n octets: it sends them again by itself, so their memory is free.
+func (c *kernelConn) written(n int, err error) {
+	c.writing = false
+	if c.ended {
+		return
+	}
+	if err != nil {
+		c.end(tcp.CauseReset)
+		return
+	}
+	c.snd = c.snd.Add(n)
+	c.ses.Acked(c.snd)
+	if c.eofBy != tick.Never {
+		c.peerClosed()
+	}
+	c.step(clock())
+}
+
+// finish sends FIN when asked for and possible, and ends the connection when both directions are done.
+func (c *kernelConn) finish() {
+	if c.fin && !c.finSent && !c.writing {
+		c.finSent = true
+		if h, ok := c.sock.(interface{ CloseWrite() error }); ok {
+			h.CloseWrite()
+		}
+	}
+	if c.finSent && c.eof {
+		c.end(nil)
+	}
+}
+
+// end closes the socket and tells the session why.
+func (c *kernelConn) end(cause error) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	c.sock.Close()
+	close(c.writes)
+	close(c.blocks)
+	c.ses.Ended(cause)
+}
+
+func (c *kernelConn) dead() bool { return c.ended }
+
+// Wake implements session.Transport: the driver visits every connection anyway.
+func (c *kernelConn) Wake() { c.drv.rouse() }
+
+// Shutdown implements session.Transport.
+func (c *kernelConn) Shutdown(tick.Time) { c.fin = true; c.drv.rouse() }
+
+// Abort implements session.Transport: RST.
+func (c *kernelConn) Abort(tick.Time) {
+	if c.ended {
+		return
+	}
+	if t, ok := c.sock.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+	c.drv.loop.post(func() { c.end(tcp.CauseAborted) })
+}
+
+// EMSS implements session.Transport.
+func (c *kernelConn) EMSS() int { return c.emss }

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/mpa"
+	"xwarp/tcp/tick"
+)
+
+// ErrClosed is returned by calls on a device, queue pair or listener that was closed.
+var ErrClosed = errors.New("closed")
+
+// epoch is where the engine's clock starts; tick.Time counts from it.
+var epoch = time.Now()
+
+func clock() tick.Time { return tick.Time(time.Since(epoch)) }
+
+// loop is what every worker has: the memory and the connections that it alone touches, and the two ways in which
+// other goroutines reach it. Everything of a queue pair below its rings belongs to exactly one loop.
+type loop struct {
+	table *ddp.Table
+	pool  *mpa.HoldPool
+	wake  func() // makes a sleeping worker look at its mailbox
+
+	mu     sync.Mutex
+	mail   []func()
+	spare  []func()
+	ended  bool
+	hasNew atomic.Bool
+	over   atomic.Bool // ended, for those who only post work
+
+	bells atomic.Pointer[bell] // those that rang, a stack
+}
+
+// bell makes the worker call kick once after one or more rings.
+type bell struct {
+	kick func()
+	rung atomic.Bool
+	next *bell
+}
+
+func newLoop(wake func()) *loop {
+	return &loop{table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0), wake: wake}
+}
+
+// post has the worker run f soon; it reports false when the worker has ended.
+func (l *loop) post(f func()) bool {
+	l.mu.Lock()
+	if l.ended {
+		l.mu.Unlock()
+		return false
+	}
+	l.mail = append(l.mail, f)
+	l.hasNew.Store(true)
+	l.mu.Unlock()
+	l.wake()
+	return true
+}
+
+// call has the worker run f and waits for it.
+func (l *loop) call(f func()) error {
+	done := make(chan struct{})
+	if !l.post(func() { f(); close(done) }) {
+		return ErrClosed
+	}
+	<-done
+	return nil
+}
+
+// work runs what was posted and answers the bells that rang; it reports whether there was anything.
+// Only the worker calls it.
+func (l *loop) work() bool {
+	worked := false
+	if l.hasNew.Load() {
+		l.mu.Lock()
+		todo := l.mail
+		l.mail, l.spare = l.spare[:0], nil
+		l.hasNew.Store(false)
+		l.mu.Unlock()
+		for _, f := range todo {
+			f()
+		}
+		clear(todo)
+		l.spare = todo[:0]
+		worked = true
+	}
+	if l.bells.Load() == nil { // a swap costs ten times as much, on every turn of a worker that spins
+		return worked
+	}
+	for b := l.bells.Swap(nil); b != nil; {
+		next := b.next
+		b.next = nil
+		b.rung.Store(false)
+		b.kick()
+		b, worked = next, true
+	}
+	return worked
+}
+
+// pending reports whether work has something to do.
+func (l *loop) pending() bool { return l.hasNew.Load() || l.bells.Load() != nil }
+
+// ring has the worker call b.kick soon.
+func (l *loop) ring(b *bell) {
+	if b.rung.Swap(true) {
+		return
+	}
+	for {
+		top := l.bells.Load()
+		b.next = top
+		if l.bells.CompareAndSwap(top, b) {
+			break
+		}
+	}
+	l.wake()
+}
+
+// end makes post and call fail from now on, and runs what came before.
+func (l *loop) end() {
+	l.mu.Lock()
+	l.ended = true
+	l.over.Store(true)
+	l.mu.Unlock()
+	l.work()
+}

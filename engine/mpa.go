@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"net/netip"
+	"sync"
+
+	"xwarp/mpa"
+)
+
+// MPAConfig is what an endpoint wants of MPA. The zero value is the usual one: revision 2, markers and CRC both ways.
+type MPAConfig struct {
+	Role      mpa.Role
+	Revision1 bool // RFC 5044 only: no IRD and ORD, no peer-to-peer
+	NoMarkers bool // do not ask the peer for markers
+	// InsistMarkers makes a responder ask for markers also of an initiator that does not: many, Linux siw among them, then
+	// close the connection.
+	InsistMarkers bool
+	NoCRC         bool // give up the CRC if the peer does too
+	// RTR is the set of ready-to-receive messages that are offered or taken. With 0 an initiator offers the Read, which every
+	// known peer takes, and a responder takes all.
+	RTR mpa.RTR
+	// NoPeerToPeer is the client-server model: the initiator's consumer must be the first to send.
+	NoPeerToPeer bool
+	RtrFrame     bool // the proposal that came before RFC 6581
+	SMBD         bool // [MS-SMBD] IRD and ORD with revision 1
+	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP send again.
+	AnyCRCError bool
+	// NoRetry keeps Dial from trying again without what the peer refused.
+	NoRetry bool
+}
+
+// initiator and responder return the start-up configuration of the two sides.
+func (m *MPAConfig) initiator(private []byte, ird, ord int) mpa.StartupConfig {
+	c := m.responder()
+	c.PrivateData, c.IRD, c.ORD = private, uint16(ird), uint16(ord)
+	if c.RTR == 0 {
+		c.RTR = mpa.RTRRead
+	}
+	if m.NoPeerToPeer {
+		c.RTR = 0
+	}
+	return c
+}
+
+func (m *MPAConfig) responder() mpa.StartupConfig {
+	c := mpa.StartupConfig{
+		Role: m.Role, Markers: !m.NoMarkers, MirrorMarkers: !m.InsistMarkers, NoCRC: m.NoCRC, RTR: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
+	}
+	if m.Revision1 {
+		c.Revision = mpa.RevIETF
+	}
+	return c
+}
+
+// verdicts remembers what peers refused, so that the next connection starts with what they take.
+type verdicts struct {
+	mu    sync.Mutex
+	peers map[netip.Addr]verdict
+}
+
+type verdict struct{ revision1, noMarkers bool }
+
+// maxVerdicts bounds the memory; beyond it all are forgotten, which costs one more attempt for each peer.
+const maxVerdicts = 4096
+
+func (v *verdicts) apply(peer netip.Addr, m *MPAConfig) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := v.peers[peer]
+	m.Revision1 = m.Revision1 || p.revision1
+	m.NoMarkers = m.NoMarkers || p.noMarkers
+}
+
+func (v *verdicts) learn(peer netip.Addr, r mpa.Retry) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.peers == nil || len(v.peers) >= maxVerdicts {
+		v.peers = map[netip.Addr]verdict{}
+	}
+	p := v.peers[peer]
+	p.revision1 = p.revision1 || r == mpa.RetryRevision1
+	p.noMarkers = p.noMarkers || r == mpa.RetryNoMarkers
+	v.peers[peer] = p
+}

@@ -1,0 +1,51 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/vishvananda/netns"
+)
+
+// namespace runs functions on a thread that stays in the network namespace in which a device was opened: sockets
+// made later, such as those that reserve ports, must be made there.
+type namespace struct {
+	jobs chan func()
+	once sync.Once
+}
+
+// currentNamespace returns the namespace of the calling thread.
+func currentNamespace() (*namespace, error) {
+	h, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("network namespace of this thread: %w", err)
+	}
+	n := &namespace{jobs: make(chan func())}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := netns.Set(h)
+		h.Close()
+		ready <- err
+		if err != nil {
+			return
+		}
+		for f := range n.jobs {
+			f()
+		}
+	}()
+	if err := <-ready; err != nil {
+		return nil, fmt.Errorf("enter network namespace: %w (CAP_SYS_ADMIN is needed)", err)
+	}
+	return n, nil
+}
+
+// do runs f there and waits for it.
+func (n *namespace) do(f func() error) error {
+	done := make(chan error)
+	n.jobs <- func() { done <- f() }
+	return <-done
+}
+
+func (n *namespace) close() { n.once.Do(func() { close(n.jobs) }) }

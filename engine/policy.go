@@ -1,0 +1,28 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// Policy decides about a peer: what MPA asks of it, unless the connection or its listener has a configuration of its own, and
+// whether there may be a connection at all, in either direction. It is called on workers and must not block.
+type Policy func(remote netip.Addr) (m MPAConfig, allowed bool)
+
+// ErrPeerDenied is wrapped when the device's policy does not allow a peer.
+var ErrPeerDenied = errors.New("the policy for this peer does not allow connections")
+
+// mpaConfig returns what MPA negotiates with remote.
+func (d *Device) mpaConfig(c *ConnConfig, remote netip.Addr) (MPAConfig, error) {
+	m := d.opt.MPA
+	if d.opt.Policy != nil {
+		var allowed bool
+		if m, allowed = d.opt.Policy(remote); !allowed {
+			return m, ErrPeerDenied
+		}
+	}
+	if c.MPA != nil {
+		m = *c.MPA
+	}
+	return m, nil
+}

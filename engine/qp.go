@@ -1,0 +1,389 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/session"
+	"xwarp/mpa"
+	"xwarp/mpa/ulp"
+)
+
+// Defaults of QPConfig.
+const (
+	DefaultDepth     = 128
+	DefaultSGE       = 4
+	DefaultInline    = 64
+	DefaultReadDepth = 16
+)
+
+// QPConfig describes a queue pair. Zero fields mean the defaults above.
+type QPConfig struct {
+	PD             *PD
+	SendCQ, RecvCQ *CQ // may be the same
+	SendDepth      int // work requests outstanding in each direction
+	RecvDepth      int
+	MaxSGE         int
+	MaxInline      int
+	IRD, ORD       int // RDMA Reads and atomics at a time: inbound, outbound
+	Context        any // the consumer's own, see QP.Context
+}
+
+// Errors of posting.
+var (
+	ErrQueueFull = errors.New("ENOMEM: work queue is full; poll completions or raise its depth")
+	ErrNotReady  = errors.New("queue pair is not connected")
+)
+
+// QP is a queue pair: one end of an iWARP connection. Its methods may be called from any goroutine.
+type QP struct {
+	cfg  QPConfig
+	dev  *Device
+	sq   postQueue[postedSend]
+	rq   postQueue[postedRecv]
+	loop atomic.Pointer[loop] // set once the queue pair has a connection
+
+	bell bell
+
+	// The worker's.
+	core    rdmap.QP
+	ses     *session.Session
+	wakeTr  func()
+	overran bool
+	comp    Completion // of Complete: handed to a sink, a local would be allocated
+	ready   bool       // the connection stays on this worker: posted work may go into the core
+
+	// Set by the worker before a channel below is closed.
+	mu     sync.Mutex
+	up     chan struct{} // closed when established
+	down   chan struct{} // closed when the queue pair left RTS or never got there
+	gone   chan struct{} // closed when the connection is gone
+	isDown bool
+	err    error
+	params *mpa.Params
+	local  netip.AddrPort
+	remote netip.AddrPort
+	info   func() ConnInfo
+}
+
+var nextStream atomic.Uint64
+
+// CreateQP makes a queue pair, to be connected by Dial or ConnRequest.Accept. Receives may be posted at once.
+func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
+	set := func(v *int, def int) {
+		if *v == 0 {
+			*v = def
+		}
+	}
+	set(&cfg.SendDepth, DefaultDepth)
+	set(&cfg.RecvDepth, DefaultDepth)
+	set(&cfg.MaxSGE, DefaultSGE)
+	set(&cfg.MaxInline, DefaultInline)
+	set(&cfg.IRD, DefaultReadDepth)
+	set(&cfg.ORD, DefaultReadDepth)
+	switch {
+	case cfg.PD == nil || cfg.PD.dev != d:
+		return nil, errors.New("ibv_create_qp: protection domain is missing or of another device")
+	case cfg.SendCQ == nil || cfg.RecvCQ == nil:
+		return nil, errors.New("ibv_create_qp: completion queue is missing")
+	}
+	q := &QP{cfg: cfg, dev: d, up: make(chan struct{}), down: make(chan struct{}), gone: make(chan struct{})}
+	// The first loop's table only serves to check the configuration; bind initialises again on the connection's own.
+	var err error
+	if e := d.loops[0].call(func() {
+		if err = q.initCore(d.loops[0], 0); err == nil {
+			q.core.Destroy()
+		}
+	}); e != nil {
+		return nil, e
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ibv_create_qp: %w", err)
+	}
+	q.bell.kick = q.kick
+	q.sq.init(cfg.SendDepth)
+	q.rq.init(cfg.RecvDepth)
+	return q, nil
+}
+
+func (q *QP) initCore(l *loop, i int) error {
+	return q.core.Init(rdmap.Config{
+		Table: l.table, PD: q.cfg.PD.pds[i], Stream: ddp.StreamID(nextStream.Add(1)),
+		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE, MaxInline: q.cfg.MaxInline,
+		MaxIRD: q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
+	})
+}
+
+// bind makes the i-th worker's loop the owner of q. It runs there.
+func (q *QP) bind(l *loop, i int) error {
+	if err := q.initCore(l, i); err != nil {
+		q.ses = nil
+		return err
+	}
+	q.loop.Store(l)
+	q.drain()
+	return nil
+}
+
+// detach undoes bind, before anything was posted to the core, so that another worker can take q.
+func (q *QP) detach() {
+	q.core.Destroy()
+	q.ses, q.wakeTr = nil, nil
+}
+
+// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion.
+func (q *QP) PostSend(wr *SendWR) error {
+	l := q.loop.Load()
+	if l == nil {
+		return ErrNotReady
+	}
+	if l.over.Load() {
+		return ErrClosed
+	}
+	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
+		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d",
+			len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
+	}
+	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
+		return ErrQueueFull
+	}
+	l.ring(&q.bell)
+	return nil
+}
+
+// PostRecv queues *wr, which it copies, for one Send of the peer.
+func (q *QP) PostRecv(wr *RecvWR) error {
+	if len(wr.SGL) > q.cfg.MaxSGE {
+		return fmt.Errorf("EINVAL: %d pieces, the queue pair takes %d", len(wr.SGL), q.cfg.MaxSGE)
+	}
+	l := q.loop.Load()
+	if l != nil && l.over.Load() {
+		return ErrClosed
+	}
+	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {
+		return ErrQueueFull
+	}
+	if l = q.loop.Load(); l != nil {
+		l.ring(&q.bell)
+	}
+	return nil
+}
+
+// kick runs on the worker after a bell.
+func (q *QP) kick() {
+	q.drain()
+	if q.wakeTr != nil {
+		q.wakeTr()
+	}
+}
+
+// drain moves posted requests into the protocol as far as that has room. It runs on the worker.
+func (q *QP) drain() {
+	if q.ses == nil || !q.ready {
+		return
+	}
+	for p := q.rq.peek(); p != nil; p = q.rq.peek() {
+		err := q.core.PostRecv(&p.RecvWR)
+		if errors.Is(err, rdmap.ErrFull) {
+			break
+		}
+		if err != nil {
+			q.Complete(&rdmap.Completion{ID: p.ID, Op: rdmap.WRRecv, Status: postStatus(err)})
+		}
+		q.rq.drop()
+	}
+	for p := q.sq.peek(); p != nil; p = q.sq.peek() {
+		err := q.core.PostSend(&p.SendWR)
+		if errors.Is(err, rdmap.ErrFull) || errors.Is(err, rdmap.ErrState) && q.core.State() == rdmap.Idle && !q.finished() {
+			break
+		}
+		if err != nil {
+			q.Complete(&rdmap.Completion{ID: p.ID, Op: p.Op, Status: postStatus(err)})
+		}
+		q.sq.drop()
+	}
+}
+
+func (q *QP) finished() bool {
+	select {
+	case <-q.down:
+		return true
+	default:
+		return false
+	}
+}
+
+// postStatus is the completion status for a request that the protocol refused.
+func postStatus(err error) Status {
+	switch {
+	case errors.Is(err, rdmap.ErrState):
+		return rdmap.WRFlushErr
+	case errors.Is(err, rdmap.ErrTooLong):
+		return rdmap.LocLenErr
+	}
+	return rdmap.LocQPOpErr
+}
+
+// Complete implements rdmap.Completer.
+func (q *QP) Complete(c *rdmap.Completion) {
+	cq := q.cfg.SendCQ
+	if c.Op == rdmap.WRRecv {
+		cq = q.cfg.RecvCQ
+	}
+	q.comp = Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags, ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: uint32(c.Invalidated)}
+	if !cq.push(&q.comp) {
+		q.overran = true
+	}
+}
+
+// settle runs on the worker before its connection transmits.
+func (q *QP) settle() {
+	if q.sq.len() > 0 || q.rq.len() > 0 {
+		q.drain()
+	}
+	if q.overran {
+		q.overran = false
+		q.core.Fail(ulp.Newf(ulp.RDMAP, 0, 0, "completion queue overrun"))
+	}
+}
+
+// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed.
+func (q *QP) Disconnect() error {
+	l := q.loop.Load()
+	if l == nil {
+		return ErrNotReady
+	}
+	return l.call(func() {
+		if q.ses != nil && !isClosed(q.gone) {
+			q.ses.Disconnect(clock())
+			q.kick()
+		}
+	})
+}
+
+// Close ends the connection abortively if there still is one and gives back what q has.
+func (q *QP) Close() error {
+	l := q.loop.Load()
+	if l == nil {
+		return nil
+	}
+	err := l.call(func() {
+		if !isClosed(q.gone) {
+			q.ses.Abort(clock())
+			q.wakeTr()
+		}
+	})
+	if err != nil {
+		return nil // the worker ended, and with it everything of q
+	}
+	<-q.gone
+	return l.call(func() { q.core.Destroy() })
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Down is closed when the connection left full operation, or never got there; Err says why.
+func (q *QP) Down() <-chan struct{} { return q.down }
+
+// Err returns why the connection ended: nil while it is up and after a graceful close.
+func (q *QP) Err() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.err
+}
+
+// Params returns what MPA agreed on; nil before the connection is established.
+func (q *QP) Params() *mpa.Params {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.params
+}
+
+// LocalAddr and RemoteAddr are the ends of the connection.
+func (q *QP) LocalAddr() netip.AddrPort { return q.local }
+
+// RemoteAddr is the peer's end.
+func (q *QP) RemoteAddr() netip.AddrPort { return q.remote }
+
+// established waits until q is up or cannot come up any more.
+func (q *QP) established(ctx context.Context) error {
+	select {
+	case <-q.up:
+		return nil
+	case <-q.down:
+		if isClosed(q.up) {
+			return nil
+		}
+		if err := q.Err(); err != nil {
+			return err
+		}
+		return session.ErrStartup
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// The session's Handler, on the worker.
+
+func (q *QP) setUp(p *mpa.Params) {
+	q.mu.Lock()
+	q.params = p
+	q.mu.Unlock()
+	close(q.up)
+	q.ready = true
+	q.drain()
+}
+
+func (q *QP) setDown(err error) {
+	q.mu.Lock()
+	first := !q.isDown
+	if first {
+		q.isDown, q.err = true, err
+	}
+	q.mu.Unlock()
+	if first {
+		close(q.down)
+		q.drain()
+	}
+}
+
+func (q *QP) setGone(err error) {
+	q.setDown(err)
+	q.ready = true
+	if q.core.State() == rdmap.Idle {
+		q.core.Abort()
+	}
+	q.drain()
+	close(q.gone)
+}
+
+// ConnInfo is the state of a connection for people and tests.
+type ConnInfo struct {
+	State    rdmap.State
+	MPA      mpa.ReceiverStats
+	Counters rdmap.Counters
+	TCP      *TCPInfo // nil on the kernel transport
+}
+
+// Info returns a snapshot taken on the worker.
+func (q *QP) Info() (i ConnInfo, err error) {
+	l := q.loop.Load()
+	if l == nil || q.info == nil {
+		return i, ErrNotReady
+	}
+	err = l.call(func() { i = q.info() })
+	return i, err
+}

@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"sync"
+	"testing"
+)
+
+func TestRingOrderAndBounds(t *testing.T) {
+	r, err := NewRing[int](5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Cap() != 8 {
+		t.Fatalf("Cap %d, want 8", r.Cap())
+	}
+	next := 0
+	for round := range 20 {
+		for i := range 8 {
+			v := round*8 + i
+			if !r.Push(&v) {
+				t.Fatalf("push %d refused below capacity", v)
+			}
+		}
+		if v := -1; r.Push(&v) {
+			t.Fatal("push into a full queue succeeded")
+		}
+		for range 8 {
+			var v int
+			if !r.Pop(&v) || v != next {
+				t.Fatalf("pop: %d, want %d", v, next)
+			}
+			next++
+		}
+		if v := 0; r.Pop(&v) {
+			t.Fatal("pop from an empty queue succeeded")
+		}
+	}
+	for _, bad := range []int{0, -1, MaxDepth + 1} {
+		if _, err := NewRing[int](bad); err == nil {
+			t.Errorf("depth %d accepted", bad)
+		}
+	}
+}
+
+func TestRingManyProducers(t *testing.T) {
+	const producers, each = 4, 20000
+	r, _ := NewRing[[2]int](64)
+	var wg sync.WaitGroup
+	for p := range producers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for i := 0; i < each; {
+				if v := [2]int{p, i}; r.Push(&v) {
+					i++
+				}
+			}
+		}()
+	}
+	var seen [producers]int
+	for got := 0; got < producers*each; {
+		var v [2]int
+		if !r.Pop(&v) {
+			continue
+		}
+		if v[1] != seen[v[0]] {
+			t.Fatalf("producer %d: element %d, want %d", v[0], v[1], seen[v[0]])
+		}
+		seen[v[0]]++
+		got++
+	}
+	wg.Wait()
+}
+
+func TestRingAllocs(t *testing.T) {
+	r, _ := NewRing[[4]uint64](16)
+	var v [4]uint64
+	if n := testing.AllocsPerRun(1000, func() { r.Push(&v); r.Pop(&v) }); n != 0 {
+		t.Fatalf("%v allocations per push and pop", n)
+	}
+}
+
+// TestSmallestRing: a ring of depth 1 took any number of elements, each over the last, and Pop never came back.
+func TestSmallestRing(t *testing.T) {
+	r, err := NewRing[int](1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Cap() {
+		if !r.Push(&i) {
+			t.Fatalf("push %d refused below capacity %d", i, r.Cap())
+		}
+	}
+	if v := -1; r.Push(&v) {
+		t.Fatal("push into a full queue succeeded")
+	}
+	for i := range r.Cap() {
+		var v int
+		if !r.Pop(&v) || v != i {
+			t.Fatalf("pop: %d, want %d", v, i)
+		}
+	}
+}

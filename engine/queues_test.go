@@ -1,0 +1,64 @@
+package engine_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+)
+
+// TestQueues opens connections on a device with two queues to a kernel, which sends on whichever queue it likes: connections
+// must end up on the worker of their queue.
+func TestQueues(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Queues: 2, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	var da *engine.Device
+	if err := tn.A.Do(func() (err error) {
+		da, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name, Queues: []int{0, 1}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer da.Close()
+	db, err := engine.OpenKernel(engine.KernelConfig{
+		Dial: func(ctx context.Context, local, remote netip.AddrPort) (c net.Conn, err error) {
+			err = tn.B.Do(func() error { c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String()); return err })
+			return c, err
+		},
+		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
+			err = tn.B.Do(func() error { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); return err })
+			return l, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	for i := range 6 {
+		a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
+		connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 0))
+		exercise(t, a, b)
+		c, d := newEnd(t, db, 1<<20), newEnd(t, da, 1<<20)
+		connect(t, c, d, netip.AddrPortFrom(tn.A.Addr4.Addr(), uint16(7200+i)))
+		exercise(t, c, d)
+	}
+	s, err := da.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Queues) != 2 || s.Queues[0].Stack.RxFrames == 0 || s.Queues[1].Stack.RxFrames == 0 {
+		t.Errorf("not every queue received: %+v", s.Queues)
+	}
+	if s.Queues[0].Stack.HandedOver+s.Queues[1].Stack.HandedOver == 0 {
+		t.Error("no frame came on the queue of another worker: the test shows nothing")
+	}
+}

@@ -1,0 +1,74 @@
+package rping
+
+import (
+	"context"
+	"net/netip"
+
+	"xwarp/engine"
+)
+
+// Client pings the server at remote until cfg.Count iterations are done or ctx ends. The Result holds what was done up to an error.
+func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg Config) (res Result, err error) {
+	if err := cfg.Complete(); err != nil {
+		return res, err
+	}
+	e, err := newEnd(dev, &cfg)
+	if err != nil {
+		return res, err
+	}
+	defer e.close()
+	access := engine.LocalWrite | engine.RemoteRead | engine.RemoteWrite
+	source, err := e.register(cfg.Size, access)
+	if err != nil {
+		return res, err
+	}
+	sink, err := e.register(cfg.Size, access)
+	if err != nil {
+		return res, err
+	}
+	cfg.debug("rdma_connect to %v", remote)
+	if err := dev.Dial(ctx, remote, e.qp, cfg.Conn); err != nil {
+		return res, err
+	}
+	cfg.debug("ESTABLISHED")
+	res.connected(e.qp)
+	for n := 0; cfg.Count == 0 || n < cfg.Count; n++ {
+		if err := e.ping(ctx, source, sink, n%maxCount); err != nil {
+			return res, err
+		}
+		res.done(cfg.Size)
+	}
+	res.Validated = cfg.Validate
+	return res, e.disconnect(ctx)
+}
+
+// ping is one iteration of the client.
+func (e *end) ping(ctx context.Context, source, sink *engine.MR, n int) error {
+	Fill(source.Bytes(), n)
+	for i, mr := range []*engine.MR{source, sink} {
+		show := info(mr, e.cfg.Size)
+		if err := e.sent(ctx); err != nil {
+			return err
+		}
+		if err := e.send(show); err != nil {
+			return err
+		}
+		e.cfg.debug("sent %s %v", [...]string{"source", "sink"}[i], show)
+		if _, err := e.await(ctx); err != nil {
+			return err
+		}
+		e.cfg.debug("received go-ahead")
+	}
+	if err := e.sent(ctx); err != nil {
+		return err
+	}
+	if e.cfg.Validate {
+		if err := compare(sink.Bytes(), n); err != nil {
+			return err
+		}
+	}
+	if e.cfg.Ping != nil {
+		e.cfg.Ping(text(sink.Bytes()))
+	}
+	return nil
+}

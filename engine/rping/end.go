@@ -1,0 +1,227 @@
+package rping
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// errClosed is the end of the connection where no error caused it.
+var errClosed = errors.New("RDMA_CM_EVENT_DISCONNECTED: the connection was closed")
+
+// slots are the receives of an end; the peer never has more than one Send under way.
+const slots = 2
+
+// end is one side of one connection.
+type end struct {
+	cfg  *Config
+	pd   *engine.PD
+	cq   *engine.CQ
+	qp   *engine.QP
+	mrs  []*engine.MR
+	ctrl *engine.MR // InfoLen octets for each slot, and for the Send
+
+	posted  int    // receives
+	flushed bool   // one of them came back unused
+	inbox   []Info // Sends that arrived
+	done    [2]int // completions of Reads and Writes not waited for yet
+	sends   int    // Sends not completed yet
+	writing bool   // a server's Write is not waited for yet
+	sge     [1]engine.SGE
+}
+
+// newEnd makes everything that a connection needs but its data buffers.
+func newEnd(dev *engine.Device, cfg *Config) (*end, error) {
+	e := &end{cfg: cfg}
+	if err := e.make(dev); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
+	return e, nil
+}
+
+func (e *end) make(dev *engine.Device) (err error) {
+	if e.pd, err = dev.AllocPD(); err != nil {
+		return err
+	}
+	if e.cq, err = engine.NewCQ(64); err != nil {
+		return err
+	}
+	// rping itself has one RDMA Read under way, in one direction.
+	if e.qp, err = dev.CreateQP(engine.QPConfig{
+		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 16, RecvDepth: slots, MaxSGE: 1, IRD: 1, ORD: 1,
+	}); err != nil {
+		return err
+	}
+	if e.ctrl, err = e.register((slots+1)*InfoLen, engine.LocalWrite); err != nil {
+		return err
+	}
+	for i := range slots {
+		if err := e.receive(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *end) register(n int, access ddp.Access) (*engine.MR, error) {
+	mr, err := e.pd.RegMR(make([]byte, n), access)
+	if err == nil {
+		e.mrs = append(e.mrs, mr)
+	}
+	return mr, err
+}
+
+// close takes everything back; a connection that is still there is reset.
+func (e *end) close() error {
+	var errs []error
+	if e.qp != nil {
+		errs = append(errs, e.qp.Close())
+	}
+	for _, m := range e.mrs {
+		errs = append(errs, m.Close())
+	}
+	if e.pd != nil {
+		errs = append(errs, e.pd.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (e *end) receive(slot int) error {
+	e.sge[0] = e.ctrl.SGE(slot*InfoLen, InfoLen)
+	err := e.qp.PostRecv(&engine.RecvWR{ID: uint64(slot), SGL: e.sge[:]})
+	if err == nil {
+		e.posted++
+	}
+	return err
+}
+
+// send posts a Send that names mr's first n octets; the zero Info is a go-ahead.
+func (e *end) send(i Info) error {
+	if e.sends > 0 {
+		return errors.New("rping: the buffer of the last Send is in use")
+	}
+	i.Append(e.ctrl.Bytes()[slots*InfoLen : slots*InfoLen])
+	e.sge[0] = e.ctrl.SGE(slots*InfoLen, InfoLen)
+	err := e.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Flags: rdmap.Signaled, SGL: e.sge[:]})
+	if err == nil {
+		e.sends++
+	}
+	return err
+}
+
+// info names the first n octets of a region to the peer.
+func info(mr *engine.MR, n int) Info {
+	s := mr.SGE(0, n)
+	return Info{Addr: uint64(s.TO), STag: uint32(s.STag), Size: s.Len}
+}
+
+// transfer posts a Read or Write between the first n octets of mr and the peer's buffer.
+func (e *end) transfer(op engine.WROp, mr *engine.MR, n int, peer Info) error {
+	e.sge[0] = mr.SGE(0, n)
+	return e.qp.PostSend(&engine.SendWR{
+		Op: op, Flags: rdmap.Signaled, SGL: e.sge[:], RemoteSTag: ddp.STag(peer.STag), RemoteTO: ddp.TO(peer.Addr),
+	})
+}
+
+// await returns the peer's next Send.
+func (e *end) await(ctx context.Context) (i Info, err error) {
+	for len(e.inbox) == 0 {
+		if err := e.step(ctx); err != nil {
+			return i, err
+		}
+	}
+	i = e.inbox[0]
+	e.inbox = e.inbox[:copy(e.inbox, e.inbox[1:])]
+	return i, nil
+}
+
+// sent waits until no Send is under way.
+func (e *end) sent(ctx context.Context) error {
+	for e.sends > 0 {
+		if err := e.step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete waits for one Read or Write.
+func (e *end) complete(ctx context.Context, op engine.WROp) error {
+	k := op - rdmap.WRWrite
+	for e.done[k] == 0 {
+		if err := e.step(ctx); err != nil {
+			return err
+		}
+	}
+	e.done[k]--
+	return nil
+}
+
+// step takes one completion.
+func (e *end) step(ctx context.Context) error {
+	var c [1]engine.Completion
+	if _, err := e.cq.Wait(ctx, c[:]); err != nil {
+		return err
+	}
+	if c[0].Op == rdmap.WRRecv {
+		e.posted--
+	}
+	if c[0].Status != rdmap.Success {
+		e.flushed = true
+		return e.broken(c[0])
+	}
+	switch c[0].Op {
+	case rdmap.WRRecv:
+		return e.received(c[0])
+	case rdmap.WRSend:
+		e.sends--
+	case rdmap.WRWrite, rdmap.WRRead:
+		e.done[c[0].Op-rdmap.WRWrite]++
+	}
+	return nil
+}
+
+func (e *end) received(c engine.Completion) error {
+	at := int(c.ID) * InfoLen
+	i, err := ParseInfo(e.ctrl.Bytes()[at:][:c.ByteLen])
+	if err != nil {
+		return err
+	}
+	e.inbox = append(e.inbox, i)
+	return e.receive(int(c.ID))
+}
+
+// broken returns why a completion failed: errClosed after a close that nothing forced.
+func (e *end) broken(c engine.Completion) error {
+	select {
+	case <-e.qp.Down():
+	case <-time.After(closeGrace):
+	}
+	if err := e.qp.Err(); err != nil {
+		return fmt.Errorf("%v of the %v: %w", c.Status, c.Op, err)
+	}
+	if c.Status == rdmap.WRFlushErr {
+		return errClosed
+	}
+	return fmt.Errorf("%v of the %v", c.Status, c.Op)
+}
+
+// disconnect closes the connection and waits until both directions are closed: then the receives come back.
+func (e *end) disconnect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, closeGrace, errors.New("the connection did not close in time"))
+	defer cancel()
+	if err := e.qp.Disconnect(); err != nil {
+		return err
+	}
+	for e.posted > 0 {
+		if err := e.step(ctx); err != nil && !e.flushed {
+			return err
+		}
+	}
+	return e.qp.Err()
+}

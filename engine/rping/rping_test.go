@@ -1,0 +1,311 @@
+package rping
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"xwarp/engine"
+	"xwarp/scripts/lab"
+)
+
+// ulpdus cuts a stream without markers into the ULPDUs of its FPDUs.
+func ulpdus(t *testing.T, b []byte) (list [][]byte) {
+	t.Helper()
+	for len(b) > 0 {
+		n := int(binary.BigEndian.Uint16(b))
+		size := (2+n+3)/4*4 + 4
+		if size > len(b) {
+			t.Fatalf("an FPDU of %d octets, %d are left", size, len(b))
+		}
+		list = append(list, b[2:2+n])
+		b = b[size:]
+	}
+	return list
+}
+
+// messages joins the segments of one direction's messages, given the opcodes of interest.
+func messages(list [][]byte, opcode byte) (out [][]byte) {
+	var m []byte
+	for _, u := range list {
+		if u[1]&15 != opcode {
+			continue
+		}
+		head := 18
+		if u[0]&0x80 != 0 {
+			head = 14
+		}
+		m = append(m, u[head:]...)
+		if u[0]&0x40 != 0 {
+			out, m = append(out, m), nil
+		}
+	}
+	return out
+}
+
+// TestAgainstRping compares what we say with what rdma-core's rping said to another rping.
+func TestAgainstRping(t *testing.T) {
+	for _, name := range []string{"rping-ipv4-64", "rping-ipv4-4096", "rping-ipv6-64", "rping-ipv4-65535"} {
+		t.Run(name, func(t *testing.T) {
+			conns, err := lab.Read(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var size int
+			fmt.Sscanf(name[len("rping-ipv4-"):], "%d", &size)
+			_, up, err := conns[0].Up.Startup()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, down, err := conns[0].Down.Startup()
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, server := ulpdus(t, up), ulpdus(t, down)
+			infos := messages(client, 3)
+			read, written := messages(client, 2), messages(server, 0)
+			if len(infos) == 0 || len(infos) != 2*len(read) || len(read) != len(written) || len(messages(server, 3)) != len(infos) {
+				t.Fatalf("%d Sends, %d Read Responses, %d Writes", len(infos), len(read), len(written))
+			}
+			for i, b := range infos {
+				got, err := ParseInfo(b)
+				if err != nil || int(got.Size) != size || got.Addr == 0 || got.STag == 0 {
+					t.Errorf("Send %d: %v, %v", i, got, err)
+				}
+				if !bytes.Equal(got.Append(nil), b) {
+					t.Errorf("Send %d: %x came back as %x", i, b, got.Append(nil))
+				}
+			}
+			for n := range read {
+				want := make([]byte, size)
+				Fill(want, n)
+				if !bytes.Equal(read[n], want) || !bytes.Equal(written[n], want) {
+					t.Errorf("iteration %d:\n read %.60q\n written %.60q\n want %.60q", n, read[n], written[n], want)
+				}
+			}
+		})
+	}
+}
+
+func TestFill(t *testing.T) {
+	p := make([]byte, MinSize)
+	Fill(p, maxCount)
+	if got := string(text(p)); got != "rdma-ping-2147483647: " {
+		t.Errorf("the smallest buffer holds %q", got)
+	}
+	long := make([]byte, 200)
+	Fill(long, 57)
+	// "z" is the last letter, and the first one of iteration 57.
+	if got := string(long[:20]); got != "rdma-ping-57: zABCDE" {
+		t.Errorf("iteration 57 begins with %q", got)
+	}
+	if err := compare(long, 57); err != nil {
+		t.Error(err)
+	}
+	long[150]++
+	if err := compare(long, 57); err == nil || !strings.Contains(err.Error(), "octet 150 of 200") {
+		t.Errorf("a changed octet: %v", err)
+	}
+	for n := range MinSize {
+		Fill(make([]byte, n), 1) // no room is no panic
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, tc := range []struct {
+		size, count int
+		ok          bool
+	}{
+		{0, 0, true}, {MinSize, 1, true}, {MaxSize, 1, true}, {MinSize - 1, 0, false}, {65536, 0, false}, {-1, 0, false},
+		{64, -1, false}, {64, maxCount + 1, false},
+	} {
+		c := Config{Size: tc.size, Count: tc.count}
+		if err := c.Complete(); (err == nil) != tc.ok {
+			t.Errorf("size %d, count %d: %v", tc.size, tc.count, err)
+		}
+	}
+	c := Config{Size: 65536}
+	if err := c.Complete(); err == nil || !strings.Contains(err.Error(), "64 KiB minus 1") {
+		t.Errorf("65536 octets: %v", err)
+	}
+}
+
+func open(t *testing.T, m engine.MPAConfig) *engine.Device {
+	t.Helper()
+	cfg := engine.KernelConfig{}
+	cfg.MPA = m
+	d, err := engine.OpenKernel(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func listen(t *testing.T, d *engine.Device) *engine.Listener {
+	t.Helper()
+	l, err := d.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, engine.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func limit(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestBothSides(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		size int
+		mpa  engine.MPAConfig
+	}{
+		{"64", 64, engine.MPAConfig{}},
+		{"largest", MaxSize, engine.MPAConfig{NoMarkers: true}},
+		{"smallest, no CRC", MinSize, engine.MPAConfig{NoCRC: true}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			server, client, ctx := open(t, tc.mpa), open(t, tc.mpa), limit(t)
+			l := listen(t, server)
+			served := make(chan Result, 1)
+			var last []byte
+			go func() {
+				res, err := Serve(ctx, server, l, Config{Validate: true})
+				if err != nil {
+					t.Error(err)
+				}
+				served <- res
+			}()
+			const count = 20
+			res, err := Client(ctx, client, l.Addr(), Config{Size: tc.size, Count: count, Validate: true,
+				Ping: func(b []byte) { last = append(last[:0], b...) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other := <-served
+			if res.Iterations != count || other.Iterations != count || res.Octets != count*int64(tc.size) || other.Octets != res.Octets {
+				t.Errorf("client %+v\nserver %+v", res, other)
+			}
+			if !res.Validated || res.CRC == tc.mpa.NoCRC || res.MarkersIn == tc.mpa.NoMarkers {
+				t.Errorf("terms: %+v", res)
+			}
+			want := make([]byte, tc.size)
+			Fill(want, count-1)
+			if !bytes.Equal(last, want[:len(want)-1]) {
+				t.Errorf("Ping saw %.40q", last)
+			}
+		})
+	}
+}
+
+func TestPersistentServer(t *testing.T) {
+	server, client, ctx := open(t, engine.MPAConfig{}), open(t, engine.MPAConfig{}), limit(t)
+	l := listen(t, server)
+	reports := make(chan error, 8)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- ServeAll(ctx, server, l, Config{Validate: true}, func(r Result, err error) {
+			if err == nil && r.Iterations != 3 {
+				err = fmt.Errorf("%d iterations", r.Iterations)
+			}
+			reports <- err
+		})
+	}()
+	const clients = 4
+	errs := make(chan error, clients)
+	for range clients {
+		go func() {
+			_, err := Client(ctx, client, l.Addr(), Config{Count: 3, Validate: true})
+			errs <- err
+		}()
+	}
+	for range clients {
+		if err := errors.Join(<-errs, <-reports); err != nil {
+			t.Error(err)
+		}
+	}
+	l.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("ServeAll after Close: %v", err)
+	}
+}
+
+// TestWrongPeers is about peers that do not speak rping.
+func TestWrongPeers(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		info func(ctx context.Context, e *end, mr *engine.MR) error
+		want string
+	}{
+		{"a source of 0 octets", func(ctx context.Context, e *end, mr *engine.MR) error { return e.send(info(mr, 0)) }, "source of 0 octets"},
+		{"a source of 64 KiB", func(ctx context.Context, e *end, mr *engine.MR) error {
+			return e.send(Info{STag: uint32(mr.STag()), Size: 1 << 16})
+		}, "source of 65536 octets"},
+		{"an unknown STag", func(ctx context.Context, e *end, mr *engine.MR) error {
+			return e.send(Info{STag: uint32(mr.STag()) ^ 0x5500, Size: 64})
+		}, "invalid STag"},
+		{"a sink too small", func(ctx context.Context, e *end, mr *engine.MR) error {
+			if err := e.send(info(mr, 64)); err != nil {
+				return err
+			}
+			if _, err := e.await(ctx); err != nil {
+				return err
+			}
+			return errors.Join(e.sent(ctx), e.send(info(mr, 63)))
+		}, "sink of 63 octets for 64"},
+		{"a closed connection in the middle", func(ctx context.Context, e *end, mr *engine.MR) error {
+			if err := e.send(info(mr, 64)); err != nil {
+				return err
+			}
+			if _, err := e.await(ctx); err != nil {
+				return err
+			}
+			return e.disconnect(ctx)
+		}, "DISCONNECTED"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			server, client, ctx := open(t, engine.MPAConfig{}), open(t, engine.MPAConfig{}), limit(t)
+			l := listen(t, server)
+			served := make(chan error, 1)
+			go func() {
+				_, err := Serve(ctx, server, l, Config{})
+				served <- err
+			}()
+			e, err := newEnd(client, &Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.close()
+			mr, err := e.register(64, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite)
+			if err != nil {
+				t.Fatal(err)
+			}
+			Fill(mr.Bytes(), 0)
+			if err := client.Dial(ctx, l.Addr(), e.qp, engine.ConnConfig{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.info(ctx, e, mr); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-served; err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("the server says %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestOtherProgram(t *testing.T) {
+	if _, err := ParseInfo(make([]byte, 15)); err == nil || !strings.Contains(err.Error(), "another program") {
+		t.Errorf("15 octets: %v", err)
+	}
+}

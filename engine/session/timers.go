@@ -1,0 +1,116 @@
+package session
+
+import (
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
+	"xwarp/tcp/tick"
+)
+
+// Disconnect closes the connection: gracefully when nothing is under way, with flushes otherwise (rdmap.QP.Busy tells).
+func (s *Session) Disconnect(now tick.Time) {
+	switch s.phase {
+	case phaseFull:
+		s.qp.Close()
+		s.Settle(now)
+	case phaseStartup:
+		s.phase = phaseEnding
+		if s.tr != nil {
+			s.tr.Abort(now)
+		}
+	}
+	if s.tr != nil {
+		s.tr.Wake()
+	}
+}
+
+// Abort ends the connection with RST and flushes the queue pair.
+func (s *Session) Abort(now tick.Time) {
+	if s.qp != nil {
+		s.qp.Abort()
+	}
+	if s.phase == phaseFull {
+		s.rcv.Release()
+	}
+	if s.phase != phaseClosed {
+		s.phase = phaseEnding
+	}
+	if s.tr != nil {
+		s.tr.Abort(now)
+	}
+}
+
+// Settle does what the layers asked for since the last call; the transport calls it before it transmits.
+func (s *Session) Settle(now tick.Time) {
+	if s.finish && !s.out.unsent() {
+		s.finish = false
+		s.closeAt = now.Add(s.cfg.CloseTimeout)
+		s.tr.Shutdown(now)
+	}
+	if s.qp == nil || !s.full || s.phase == phaseClosed { // after the end the queue pair may have another stream
+		return
+	}
+	a := s.qp.Actions()
+	if a == 0 {
+		return
+	}
+	if a&rdmap.ActTimer != 0 {
+		s.closeAt = now.Add(s.cfg.CloseTimeout)
+	}
+	if a&rdmap.ActRST != 0 {
+		s.tr.Abort(now)
+	} else if a&rdmap.ActFIN != 0 {
+		s.tr.Shutdown(now)
+	}
+	if e := s.qp.Err(); e != nil {
+		s.note(e)
+	}
+	switch s.qp.State() {
+	case rdmap.RTR, rdmap.RTS:
+	default:
+		s.tellDown()
+	}
+}
+
+// Deadline returns when Expire must be called.
+func (s *Session) Deadline() tick.Time { return min(s.startAt, s.closeAt) }
+
+// Expire runs the timers that are due.
+func (s *Session) Expire(now tick.Time) {
+	if s.startAt <= now {
+		s.startAt = tick.Never
+		s.note(timeoutIn(s.stage()))
+		s.startupClosed("timed out")
+		s.phase = phaseEnding
+		s.tr.Abort(now)
+	}
+	if s.closeAt <= now {
+		s.closeAt = tick.Never
+		if s.qp != nil {
+			s.qp.Lost()
+		}
+		s.tr.Abort(now)
+	}
+}
+
+func timeoutIn(st mpa.Stage) error { return &StageError{Stage: st} }
+
+// StageError says in which step the start-up timed out. It is an ErrTimeout.
+type StageError struct{ Stage mpa.Stage }
+
+func (e *StageError) Error() string {
+	step := "in the exchange"
+	switch e.Stage {
+	case mpa.StageAwaitRequest:
+		step = "waiting for the peer's MPA Request"
+	case mpa.StageDecide:
+		step = "waiting for the consumer to accept or reject"
+	case mpa.StageAwaitReply:
+		step = "waiting for the peer's MPA Reply"
+	case mpa.StageAwaitRtr:
+		step = "waiting for the peer's Rtr frame"
+	}
+	return ErrTimeout.Error() + ": " + step
+}
+
+// Unwrap makes errors.Is(err, ErrTimeout) true.
+func (e *StageError) Unwrap() error { return ErrTimeout }

@@ -1,0 +1,317 @@
+package stack
+
+import (
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// Upper is what uses a connection: a byte stream, or MPA with RDMAP above. It is called on the thread that owns
+// the Stack, and may call the Endpoint.
+type Upper interface {
+	tcp.Source
+	// Fill writes the octets r of the outgoing stream, which Next has frozen, to dst.
+	Fill(r seq.Range, dst []byte)
+	// Acked says that the peer acknowledged everything before to.
+	Acked(to seq.Num)
+	// Offer takes n octets at sequence number at, in order or not, and returns how many from the front were placed
+	// or held; the rest counts as never received.
+	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
+	// Advance says that everything before to has arrived.
+	Advance(to seq.Num)
+	// Space returns how many octets may arrive beyond the left edge.
+	Space() int
+	// Start is the first call, when the sequence numbers of both streams are known.
+	Start(e *Endpoint, snd, rcv seq.Num, now tick.Time)
+	// Settle is called before and after each round of transmission.
+	Settle(now tick.Time)
+	// Event tells what happened to the connection; on tcp.Ended it is the last call.
+	Event(ev tcp.Events, now tick.Time)
+	// Expire runs the timers of the layer above, Deadline says when.
+	Expire(now tick.Time)
+	Deadline() tick.Time
+}
+
+// Attacher is an Upper that needs its Endpoint before Start, which may never come.
+type Attacher interface{ Attach(e *Endpoint) }
+
+// Endpoint is one connection of a Stack.
+type Endpoint struct {
+	stack   *Stack
+	tuple   tcp.Tuple
+	conn    tcp.Conn
+	upper   Upper
+	hop     *hop
+	frame   template
+	rcvEnd  seq.Num // what the layer above knows as the left edge
+	started bool
+	dirty   bool
+	ended   bool
+	steered bool
+	serial  uint64 // of the connections of the stack, in the order of their beginning
+
+	timerAt  tick.Time
+	timerIdx int
+
+	// Data is the owner's.
+	Data any
+}
+
+// Connect starts an active open to t.Remote; upper hears of the outcome by Event. Errors are of this host: the table is
+// full, the tuple is taken, the flow cannot be steered.
+func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time) (*Endpoint, error) {
+	return s.connect(t, cfg, upper, tcp.ISN(&s.cfg.Secret, &t, now), now)
+}
+
+func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (*Endpoint, error) {
+	e, err := s.newEndpoint(t, upper)
+	if err != nil {
+		return nil, err
+	}
+	c := s.connConfig(cfg, &t)
+	c.TSOffset = tcp.TSOffset(&s.cfg.Secret, &t)
+	e.conn.Init(&c, t.LocalPort, t.RemotePort, iss, now)
+	e.setHop(s.hopFor(t.Remote))
+	e.conn.Connect(now)
+	s.mark(e)
+	return e, nil
+}
+
+// connConfig completes what a connection of this stack needs to know.
+func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
+	c := *cfg
+	c.IPv6 = !t.Remote.Is4()
+	c.Budget = &s.budget
+	if c.MTU == 0 || c.MTU > s.cfg.MTU {
+		c.MTU = s.cfg.MTU
+	}
+	return c
+}
+
+func (s *Stack) newEndpoint(t tcp.Tuple, upper Upper) (*Endpoint, error) {
+	if len(s.conns) >= MaxEndpoints {
+		s.stats.DropLimit++
+		return nil, ErrTooMany
+	}
+	if _, taken := s.conns[t]; taken {
+		return nil, ErrTupleInUse
+	}
+	s.begun++
+	e := &Endpoint{stack: s, tuple: t, upper: upper, timerAt: tick.Never, serial: s.begun}
+	if s.cfg.Steering != nil {
+		if err := s.cfg.Steering.AddFlow(&t); err != nil {
+			return nil, err
+		}
+		e.steered = true
+	}
+	e.frame.init(&s.cfg, &t)
+	s.conns[t] = e
+	if a, ok := upper.(Attacher); ok {
+		a.Attach(e)
+	}
+	return e, nil
+}
+
+// forget takes e out of every table.
+func (s *Stack) forget(e *Endpoint) {
+	e.ended = true
+	s.timers.remove(e)
+	if s.conns[e.tuple] == e {
+		delete(s.conns, e.tuple)
+	}
+	if s.last.ep == e {
+		s.last = lookup{}
+	}
+	e.setHop(nil)
+	if e.steered {
+		e.steered = false
+		s.cfg.Steering.RemoveFlow(&e.tuple)
+	}
+}
+
+// Tuple returns the addresses and ports of e.
+func (e *Endpoint) Tuple() tcp.Tuple { return e.tuple }
+
+// Conn returns the TCP connection, for its state and counters. After changing anything call Wake.
+func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
+
+// Upper returns what Connect or the listener gave.
+func (e *Endpoint) Upper() Upper { return e.upper }
+
+// SetUpper puts another layer above a started connection; the caller tells it where the streams are.
+func (e *Endpoint) SetUpper(u Upper) { e.upper = u; e.stack.mark(e) }
+
+// Wake makes e transmit at the next Step: the layer above has octets, room or a decision.
+func (e *Endpoint) Wake() { e.stack.mark(e) }
+
+// Shutdown sends FIN once the layer above has nothing left.
+func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(e) }
+
+// Abort ends the connection with RST.
+func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
+
+// receive runs the segment s with the given payload through TCP and the layer above.
+func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, now tick.Time) {
+	o := e.conn.Input(s, now)
+	if !e.started {
+		e.start(now)
+	}
+	for i, at := 0, s.Start(); i < o.N; i++ {
+		r := o.R[i]
+		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
+		kept := e.upper.Offer(r.Start, pieces, r.Len())
+		if kept > 0 {
+			e.conn.Keep(seq.Of(r.Start, kept))
+		}
+		if kept < r.Len() {
+			break
+		}
+	}
+	e.conn.Finish(now)
+	if end := e.conn.RcvEnd(); o.N > 0 && end != e.rcvEnd {
+		e.rcvEnd = end
+		e.upper.Advance(end)
+	}
+	e.stack.mark(e)
+}
+
+// cut drops n octets from the front of pieces, in place.
+func cut(pieces [][]byte, n int) [][]byte {
+	for n > 0 && len(pieces) > 0 {
+		if n < len(pieces[0]) {
+			pieces[0] = pieces[0][n:]
+			break
+		}
+		n -= len(pieces[0])
+		pieces = pieces[1:]
+	}
+	return pieces
+}
+
+// start tells the layer above where both streams begin, once the peer's SYN was seen.
+func (e *Endpoint) start(now tick.Time) {
+	switch e.conn.State() {
+	case tcp.Closed, tcp.SynSent:
+		return
+	}
+	e.started = true
+	snd, rcv := e.conn.DataStart()
+	e.rcvEnd = rcv
+	e.upper.Start(e, snd, rcv, now)
+}
+
+// output tells the layer above what happened, sends what may be sent and returns how many frames.
+func (e *Endpoint) output(now tick.Time) int {
+	e.events(now)
+	if e.started {
+		e.upper.Settle(now)
+		e.conn.SetRcvSpace(e.upper.Space(), now)
+	}
+	n := 0
+	for n < MaxFramesPerVisit && e.hop.ready(e.stack) {
+		sent, again := e.send(now)
+		if !sent {
+			if again {
+				e.stack.mark(e)
+			}
+			break
+		}
+		n++
+	}
+	if n == MaxFramesPerVisit {
+		e.stack.mark(e)
+	}
+	e.events(now)
+	if n > 0 && e.started {
+		e.upper.Settle(now) // making segments may have shown an error
+	}
+	if e.ended {
+		return n
+	}
+	if d := e.deadline(); d != tick.Never {
+		e.stack.timers.set(e, d)
+	}
+	return n
+}
+
+// send transmits one segment. again means that one may wait and the port has no room.
+func (e *Endpoint) send(now tick.Time) (sent, again bool) {
+	s := e.stack
+	buf, ok := s.port.AllocTx()
+	if !ok {
+		if s.port.Reap() > 0 {
+			buf, ok = s.port.AllocTx()
+		}
+		if !ok {
+			s.stats.NoSlot++
+			s.starved = true
+			return false, true
+		}
+	}
+	if !e.conn.Poll(now, source{e}, &s.out) {
+		s.port.CancelTx(buf)
+		return false, false
+	}
+	n := e.frame.build(buf.Data, &s.out, e.hop.mac, s.nextID())
+	if p := s.out.Payload; !p.Empty() {
+		e.upper.Fill(p, buf.Data[n:n+p.Len()])
+		s.stats.TxPayload += uint64(p.Len())
+	}
+	n = e.frame.finish(buf.Data, n, s.out.Payload.Len())
+	s.stats.TxFrames++
+	s.stats.TxOctets += uint64(n)
+	s.port.Send(buf, n)
+	return true, false
+}
+
+// source is the layer above as TCP sees it; before it was started it has nothing.
+type source struct{ e *Endpoint }
+
+func (s source) Next(room int) (int, bool) {
+	if !s.e.started {
+		return 0, false
+	}
+	return s.e.upper.Next(room)
+}
+
+func (e *Endpoint) events(now tick.Time) {
+	ev := e.conn.Events()
+	if ev == 0 {
+		return
+	}
+	if !e.started {
+		e.start(now)
+	}
+	if ev&tcp.Acked != 0 && e.started {
+		e.upper.Acked(e.conn.SndUna())
+	}
+	if ev &^= tcp.Acked | tcp.Received; ev != 0 {
+		e.upper.Event(ev, now)
+	}
+	if ev&tcp.Ended != 0 && !e.ended {
+		e.ended = true
+		e.stack.gone = append(e.stack.gone, e)
+	}
+}
+
+func (e *Endpoint) deadline() tick.Time {
+	return min(e.conn.Deadline(), e.upper.Deadline())
+}
+
+func (e *Endpoint) expire(now tick.Time) {
+	if e.conn.Deadline() <= now {
+		e.conn.Expire(now)
+		e.doubt(now)
+	}
+	if e.upper.Deadline() <= now {
+		e.upper.Expire(now)
+	}
+	e.stack.mark(e)
+}
+
+// EMSS returns how many octets of payload one segment carries.
+func (e *Endpoint) EMSS() int { return e.conn.EMSS() }
+
+// Remote returns the peer's address.
+func (e *Endpoint) Remote() ip.Addr { return e.tuple.Remote }

@@ -1,0 +1,226 @@
+package stack
+
+import (
+	"encoding/binary"
+
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// input processes one frame. Nothing of p is kept.
+func (s *Stack) input(p *ring.Packet, now tick.Time) {
+	s.stats.RxFrames++
+	s.stats.RxOctets += uint64(p.Len())
+	pieces := p.Frags(s.pieces[:0])
+	off, err := s.eth.Decode(pieces[0])
+	switch {
+	case err != nil:
+		s.stats.DropMalformed++
+		return
+	case s.eth.Dst != s.cfg.MAC:
+		s.stats.DropNotForUs++
+		return
+	}
+	pieces[0] = pieces[0][off:]
+	off, err = s.ip.DecodeFirst(pieces[0], p.Len()-off)
+	if err != nil {
+		s.stats.DropMalformed++
+		return
+	}
+	pieces[0] = pieces[0][off:]
+	pieces = clip(pieces, s.ip.PayloadLen)
+	switch {
+	case s.ip.Fragment:
+		s.fragment(pieces, now)
+	case s.ip.Proto == ip.ProtoTCP:
+		s.segment(pieces, now)
+	default:
+		s.icmp(pieces, now)
+	}
+}
+
+// flat returns pieces as one, copied when they are several.
+func (s *Stack) flat(pieces [][]byte) []byte {
+	if len(pieces) == 1 {
+		return pieces[0]
+	}
+	s.scratch = s.scratch[:0]
+	for _, p := range pieces {
+		s.scratch = append(s.scratch, p...)
+	}
+	return s.scratch
+}
+
+// fragment keeps a fragment until its datagram is whole.
+func (s *Stack) fragment(pieces [][]byte, now tick.Time) {
+	s.stats.Fragments++
+	whole := s.frags.Add(&s.ip, s.flat(pieces), now)
+	if whole == nil {
+		return
+	}
+	s.stats.Reassembled++
+	switch pieces = append(s.pieces[:0], whole); s.ip.Proto {
+	case ip.ProtoTCP:
+		s.segment(pieces, now)
+	default:
+		s.icmp(pieces, now)
+	}
+}
+
+// icmp gives an ICMP error to the connection whose segment it quotes (RFC 5927).
+func (s *Stack) icmp(pieces [][]byte, now tick.Time) {
+	var e ip.ICMPError
+	if err := e.DecodeICMP(&s.ip, s.flat(pieces)); err != nil {
+		s.stats.DropMalformed++
+		return
+	}
+	t := tcp.Tuple{Local: e.Local, Remote: e.Remote, LocalPort: e.LocalPort, RemotePort: e.RemotePort}
+	if !s.DeliverICMP(&t, &e, now) && s.cfg.Stray != nil {
+		s.cfg.Stray(&Stray{Tuple: t, ICMP: &e})
+	}
+}
+
+// clip cuts pieces to n octets in all.
+func clip(pieces [][]byte, n int) [][]byte {
+	for i, p := range pieces {
+		if n <= len(p) {
+			pieces[i] = p[:n]
+			return pieces[:i+1]
+		}
+		n -= len(p)
+	}
+	return pieces
+}
+
+// segment processes a TCP segment that lies in pieces, with header s.ip.
+func (s *Stack) segment(pieces [][]byte, now tick.Time) {
+	if s.ip.ValidTCP() != nil {
+		s.stats.DropSource++
+		return
+	}
+	if !s.verify(pieces) {
+		return
+	}
+	off, err := s.seg.Decode(pieces[0])
+	if err != nil {
+		s.stats.DropMalformed++
+		return
+	}
+	s.seg.Len, s.seg.ECN = s.ip.PayloadLen-off, tcp.ECN(s.ip.TOS&3)
+	pieces[0] = pieces[0][off:]
+	t := &s.tuple
+	*t = tcp.Tuple{Local: s.ip.Dst, Remote: s.ip.Src, LocalPort: s.seg.DstPort, RemotePort: s.seg.SrcPort}
+	if e := s.find(t); e != nil && !s.reuse(e, now) {
+		e.receive(&s.seg, pieces, now)
+		return
+	}
+	if s.cfg.Stray != nil && s.stray(pieces) {
+		return
+	}
+	if l := s.listenerFor(t); l != nil {
+		l.input(t, s.eth.Src, pieces, now)
+		return
+	}
+	s.stats.DropNoConnection++
+	if tcp.ResetReply(&s.seg, &s.out) {
+		s.stats.Resets++
+		s.reply(t, s.eth.Src)
+	}
+}
+
+// reuse frees a connection in TIME-WAIT when s.seg is a SYN that may open it again (RFC 6191).
+func (s *Stack) reuse(e *Endpoint, now tick.Time) bool {
+	if e.conn.State() != tcp.TimeWait || !s.seg.Flags.Has(wire.SYN) || s.listenerFor(&e.tuple) == nil || !e.conn.Reusable(&s.seg) {
+		return false
+	}
+	e.conn.Recycle()
+	e.events(now)
+	s.forget(e)
+	return true
+}
+
+func (s *Stack) find(t *tcp.Tuple) *Endpoint {
+	if s.last.ep != nil && s.last.tuple == *t {
+		return s.last.ep
+	}
+	e := s.conns[*t]
+	if e != nil {
+		s.last = lookup{*t, e}
+	}
+	return e
+}
+
+// verify checks the TCP checksum over all pieces.
+func (s *Stack) verify(pieces [][]byte) bool {
+	if len(pieces[0]) < wire.HeaderLen {
+		s.stats.DropMalformed++
+		return false
+	}
+	pseudo := s.ip.PseudoSum(s.ip.PayloadLen)
+	var sum uint16
+	if len(pieces) == 1 {
+		sum = wire.Fold(wire.Sum(pieces[0], pseudo))
+	} else {
+		var p wire.Pieces
+		p.Start(pseudo)
+		for _, b := range pieces {
+			p.Add(b)
+		}
+		sum = p.Fold()
+	}
+	if sum == 0xffff {
+		return true
+	}
+	if binary.BigEndian.Uint16(pieces[0][16:]) == wire.Fold(pseudo) {
+		if s.cfg.TrustPartialChecksum {
+			return true
+		}
+		s.stats.DropPartialSum++
+	}
+	s.stats.DropChecksum++
+	return false
+}
+
+// reply sends s.out, which has no payload, to where a frame came from.
+func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
+	buf, ok := s.port.AllocTx()
+	if !ok {
+		s.stats.NoSlot++
+		return
+	}
+	var f template
+	f.init(&s.cfg, t)
+	n := f.build(buf.Data, &s.out, mac, s.nextID())
+	n = f.finish(buf.Data, n, 0)
+	s.stats.TxFrames++
+	s.stats.TxOctets += uint64(n)
+	s.port.Send(buf, n)
+}
+
+// replyToHop sends s.out to t.Remote when its next hop is known, and asks for it otherwise. A flood of SYNs from made-up
+// sources cannot make it ask for more than MaxHops.
+func (s *Stack) replyToHop(t *tcp.Tuple) {
+	h := s.hops[t.Remote]
+	if h == nil {
+		if len(s.hops) >= MaxHops {
+			s.stats.NoHop++
+			return
+		}
+		h = s.hopFor(t.Remote)
+	}
+	if h.ready(s) {
+		s.reply(t, h.mac)
+	}
+	if h.users == 0 && h.known {
+		delete(s.hops, t.Remote)
+	}
+}
+
+// nextID numbers IPv4 packets. They never may be fragmented, so the number only helps people who read captures.
+func (s *Stack) nextID() uint16 {
+	s.ipID++
+	return s.ipID
+}

@@ -1,0 +1,36 @@
+package stack
+
+import "xwarp/tcp/tick"
+
+// Every bound of this package, each with what it stops.
+const (
+	// MaxBatch is how many frames are received before anything is sent: more would delay acknowledgements,
+	// fewer would cost a system call for less.
+	MaxBatch = 64
+	// MaxFramesPerVisit is how many frames one connection sends before the next one's turn.
+	MaxFramesPerVisit = 64
+	// MaxFramesPerRound is how many frames all connections send before the next batch is received: while thousands of
+	// connections have something to send, their acknowledgements would overflow the receive ring.
+	MaxFramesPerRound = 128
+	// MinMTU is IPv4's smallest with room for a segment (RFC 791), MaxMTU the largest IP packet.
+	MinMTU = 576
+	MaxMTU = 65535
+	// MaxEndpoints bounds the connections of a stack against exhaustion of memory.
+	MaxEndpoints = 65536
+	// ChallengesPerSecond is the budget of challenge ACKs of a worker (RFC 5961, 7).
+	ChallengesPerSecond = 1000
+	// MaxHops bounds the next hops asked for on behalf of half-open connections.
+	MaxHops = 4096
+	// HopRetry is the shortest pause between two requests to confirm a next hop.
+	HopRetry = 500 * tick.Millisecond
+	// FlushRetry is the first pause after the kernel took less than it was given, FlushRetryMax the longest while it takes nothing:
+	// a link that is down must not cost a processor.
+	FlushRetry    = 50 * tick.Microsecond
+	FlushRetryMax = 10 * tick.Millisecond
+	// StarvedRounds is how many rounds without a free slot and without a frame sent are taken for a device that sends nothing;
+	// StarvedRetry is how often it is looked at then.
+	StarvedRounds = 1000
+	StarvedRetry  = tick.Millisecond
+	// closeRounds bounds the attempts to get the last RSTs out.
+	closeRounds = 16
+)

@@ -1,0 +1,146 @@
+package stack
+
+import (
+	"errors"
+	"fmt"
+
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
+
+// Errors of Connect and Listen.
+var (
+	ErrTooMany    = errors.New("too many connections on this worker")
+	ErrTupleInUse = errors.New("a connection between these addresses and ports exists already")
+	ErrListening  = errors.New("this address and port is listened on already")
+)
+
+type listenKey struct {
+	addr ip.Addr
+	port uint16
+}
+
+// ListenConfig describes a listener.
+type ListenConfig struct {
+	Conn    tcp.Config
+	Backlog int // half-open connections
+	Cookies tcp.CookieMode
+	// Accept makes the upper layer of a connection whose handshake is complete; an error resets it.
+	Accept func(t *tcp.Tuple) (Upper, error)
+	// Accepted, when set, hears of the Endpoint.
+	Accepted func(e *Endpoint)
+}
+
+// Listener accepts connections of one local port.
+type Listener struct {
+	stack *Stack
+	key   listenKey
+	cfg   ListenConfig
+	v4    tcp.Listener
+	v6    tcp.Listener
+}
+
+// Listen accepts connections to addr, or to every address of its family when it is unspecified.
+func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Time) (*Listener, error) {
+	k := listenKey{addr, port}
+	if s.listeners[k] != nil {
+		return nil, fmt.Errorf("%v port %d: %w", addr, port, ErrListening)
+	}
+	l := &Listener{stack: s, key: k, cfg: *cfg}
+	for _, v6 := range []bool{false, true} {
+		t := tcp.Tuple{}
+		if !v6 {
+			t.Remote = ip.AddrFrom4([4]byte{})
+		}
+		c := tcp.ListenConfig{Conn: s.connConfig(&cfg.Conn, &t), Key: s.cfg.Secret, Backlog: cfg.Backlog, Cookies: cfg.Cookies}
+		l.of(v6).Init(&c, now)
+	}
+	s.listeners[k] = l
+	s.listening = append(s.listening, l)
+	return l, nil
+}
+
+func (l *Listener) of(v6 bool) *tcp.Listener {
+	if v6 {
+		return &l.v6
+	}
+	return &l.v4
+}
+
+// Unlisten stops accepting; half-open connections are forgotten, established ones stay.
+func (s *Stack) Unlisten(addr ip.Addr, port uint16) {
+	k := listenKey{addr, port}
+	for i, l := range s.listening {
+		if l.key == k {
+			s.listening = append(s.listening[:i], s.listening[i+1:]...)
+			break
+		}
+	}
+	delete(s.listeners, k)
+}
+
+// listenerFor returns the listener for a local address and port: the exact one, else the one of every address.
+func (s *Stack) listenerFor(t *tcp.Tuple) *Listener {
+	if l := s.listeners[listenKey{t.Local, t.LocalPort}]; l != nil {
+		return l
+	}
+	var any ip.Addr
+	if t.Local.Is4() {
+		any = ip.AddrFrom4([4]byte{})
+	}
+	return s.listeners[listenKey{any, t.LocalPort}]
+}
+
+// input processes a segment for which there is no connection; from is the Ethernet source of its frame.
+func (l *Listener) input(t *tcp.Tuple, from [6]byte, pieces [][]byte, now tick.Time) {
+	s := l.stack
+	switch l.of(!t.Remote.Is4()).Input(t, &s.seg, now, &s.out) {
+	case tcp.Reply:
+		s.reply(t, from)
+	case tcp.Ready:
+		l.accept(t, from, pieces, now)
+	}
+}
+
+func (l *Listener) accept(t *tcp.Tuple, from [6]byte, pieces [][]byte, now tick.Time) {
+	s := l.stack
+	upper, err := l.cfg.Accept(t)
+	if err != nil {
+		return
+	}
+	e, err := s.newEndpoint(*t, upper)
+	if err != nil {
+		return
+	}
+	if !l.of(!t.Remote.Is4()).Accept(t, &s.seg, &e.conn, now) {
+		s.forget(e)
+		return
+	}
+	h := s.hopFor(t.Remote)
+	h.guess(from)
+	e.setHop(h)
+	if l.cfg.Accepted != nil {
+		l.cfg.Accepted(e)
+	}
+	e.receive(&s.seg, pieces, now)
+}
+
+// expire sends SYN-ACKs again.
+func (l *Listener) expire(now tick.Time) bool {
+	worked := false
+	for _, v6 := range []bool{false, true} {
+		tl := l.of(v6)
+		if tl.Deadline() > now {
+			continue
+		}
+		var t tcp.Tuple
+		for tl.Poll(now, &t, &l.stack.out) {
+			l.stack.replyToHop(&t)
+			worked = true
+		}
+	}
+	return worked
+}
+
+func (l *Listener) deadline() tick.Time { return min(l.v4.Deadline(), l.v6.Deadline()) }

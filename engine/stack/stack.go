@@ -1,0 +1,284 @@
+// Package stack is the engine of one worker without its thread: frames in, frames out, connections and
+// their timers. It has no goroutine, no lock and no clock; whoever owns a Stack calls it with the time.
+// The same code runs on AF_XDP, and in the simulator on a fake kernel.
+package stack
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
+
+// Resolver finds the link-layer address of the next hop. Request never blocks; the answer, now or later, is a
+// call of Stack.SetHop on the thread that owns the Stack.
+type Resolver interface{ Request(dst ip.Addr) }
+
+// Steering tells the host's packet filter which flows are the engine's. Both may be called for each
+// connection; an error makes the connection fail.
+type Steering interface {
+	AddFlow(t *tcp.Tuple) error
+	RemoveFlow(t *tcp.Tuple)
+}
+
+// Config is what a Stack is made of.
+type Config struct {
+	Port     ring.Port
+	MAC      [6]byte
+	MTU      int    // of the link, octets of an IP packet
+	VLAN     uint16 // tag of transmitted frames, 0 for none
+	Resolver Resolver
+	Steering Steering
+	Secret   [16]byte // random: keys ISNs, timestamp offsets and SYN cookies
+	Seed     uint64   // random: the challenge ACK budget
+	// Stray, when set, is shown what belongs to no connection here, for it may be another worker's; it returns true
+	// when it took it. With receive-side scaling a frame comes on the queue that the device chooses.
+	Stray func(x *Stray) bool
+	// TrustPartialChecksum accepts a TCP checksum that is only the pseudo header's sum: what a kernel on the
+	// other end of a veth sends with transmit checksum offload on. Such a frame was never on a wire.
+	TrustPartialChecksum bool
+}
+
+// Stack owns a Port and every connection on it.
+type Stack struct {
+	cfg       Config
+	port      ring.Port
+	budget    tcp.Budget
+	conns     map[tcp.Tuple]*Endpoint
+	listeners map[listenKey]*Listener
+	listening []*Listener
+	hops      map[ip.Addr]*hop
+	begun     uint64 // connections so far
+	timers    timers
+	flush     flush
+	starved   bool        // the last round of transmission ended without a slot
+	starving  int         // such rounds in a row, in which nothing was sent
+	dirty     []*Endpoint // want to transmit, oldest first
+	spare     []*Endpoint // the other buffer of dirty
+	ipID      uint16
+	stats     Stats
+	last      lookup
+	gone      []*Endpoint // ended, to be forgotten after the callbacks
+
+	batch   [MaxBatch]ring.Packet
+	pieces  [ring.MaxFrags + 1][]byte
+	seg     tcp.Segment
+	out     tcp.Out
+	eth     ip.Ethernet
+	ip      ip.Header
+	scratch []byte
+	tuple   tcp.Tuple // of the segment being processed
+	strayed Stray
+	frags   ip.Reassembler
+}
+
+// lookup remembers the connection found last: segments come in runs.
+type lookup struct {
+	tuple tcp.Tuple
+	ep    *Endpoint
+}
+
+// ErrConfig is wrapped by New's errors.
+var ErrConfig = errors.New("stack configuration")
+
+// New returns a Stack on cfg.Port, which it owns from then on.
+func New(cfg Config) (*Stack, error) {
+	switch {
+	case cfg.Port == nil:
+		return nil, fmt.Errorf("%w: no port", ErrConfig)
+	case cfg.MTU < MinMTU || cfg.MTU > MaxMTU:
+		return nil, fmt.Errorf("%w: MTU %d, want %d to %d", ErrConfig, cfg.MTU, MinMTU, MaxMTU)
+	case cfg.Resolver == nil:
+		return nil, fmt.Errorf("%w: no resolver", ErrConfig)
+	}
+	s := &Stack{
+		cfg: cfg, port: cfg.Port,
+		conns:     map[tcp.Tuple]*Endpoint{},
+		listeners: map[listenKey]*Listener{},
+		hops:      map[ip.Addr]*hop{},
+	}
+	s.flush.at = tick.Never
+	s.budget.Init(ChallengesPerSecond, cfg.Seed)
+	s.frags.Init(ip.MaxDatagrams)
+	return s, nil
+}
+
+// Step receives one batch, runs the timers that are due and transmits what wants to leave. It reports whether
+// anything happened; when not, nothing will before the port is readable or Deadline comes.
+func (s *Stack) Step(now tick.Time) bool {
+	worked := s.Receive(now)
+	return s.Transmit(now) || worked
+}
+
+// Receive is the first half of Step. Between the halves, consumers may answer what has arrived, so that the answer and
+// the acknowledgement leave together.
+func (s *Stack) Receive(now tick.Time) bool {
+	n := s.port.Recv(s.batch[:])
+	for i := range n {
+		s.input(&s.batch[i], now)
+		s.port.Release(&s.batch[i])
+	}
+	if n > 0 {
+		s.port.Refill()
+	}
+	return n > 0
+}
+
+// Transmit is the second half of Step.
+func (s *Stack) Transmit(now tick.Time) bool {
+	worked := s.expire(now)
+	worked = s.transmit(now) || worked
+	s.port.Reap()
+	return worked
+}
+
+// Deadline returns when Step must be called even if no frame arrives.
+func (s *Stack) Deadline() tick.Time {
+	d := min(s.timers.next(), s.flush.at)
+	for _, l := range s.listening {
+		d = min(d, l.deadline())
+	}
+	return d
+}
+
+// Blocked reports whether Step has more to do at once: frames wait for room in the transmit ring, or for their turn. While the
+// kernel takes nothing, as on a link that is down, they wait for Deadline instead.
+func (s *Stack) Blocked() bool {
+	return len(s.dirty) > 0 && !(s.starved && s.flush.at != tick.Never)
+}
+
+func (s *Stack) expire(now tick.Time) bool {
+	worked := false
+	for e := s.timers.pop(now); e != nil; e = s.timers.pop(now) {
+		if at := e.deadline(); at > now {
+			s.timers.set(e, at)
+			continue
+		}
+		e.expire(now)
+		worked = true
+	}
+	for _, l := range s.listening {
+		worked = l.expire(now) || worked
+	}
+	return worked
+}
+
+// transmit visits the endpoints that want to, each for a bounded number of frames and all together for another, and kicks
+// the port.
+func (s *Stack) transmit(now tick.Time) bool {
+	todo := s.dirty
+	s.dirty = s.spare[:0]
+	s.starved = false
+	sent, visited := 0, 0
+	for ; visited < len(todo) && sent < MaxFramesPerRound; visited++ {
+		e := todo[visited]
+		e.dirty = false
+		if !e.ended {
+			sent += e.output(now)
+		}
+	}
+	s.requeue(todo, visited)
+	s.flush.note(s.port.Flush(), now)
+	if !s.starved || sent > 0 {
+		s.starving = 0
+	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
+		s.flush = flush{now.Add(StarvedRetry), StarvedRetry} // a driver that polls says nothing about what it does not take
+	}
+	for i, e := range s.gone {
+		s.forget(e)
+		s.gone[i] = nil
+	}
+	s.gone = s.gone[:0]
+	return sent > 0
+}
+
+// requeue puts the endpoints of todo that were not visited before those that are dirty since.
+func (s *Stack) requeue(todo []*Endpoint, visited int) {
+	left := copy(todo, todo[visited:])
+	clear(todo[left:])
+	if left == 0 {
+		s.spare = todo[:0]
+		return
+	}
+	fresh := s.dirty
+	s.dirty = append(todo[:left], fresh...)
+	clear(fresh)
+	s.spare = fresh[:0]
+}
+
+// flush is when frames that the kernel did not take are to be shown to it again.
+type flush struct {
+	at    tick.Time // Never: everything left
+	pause tick.Duration
+}
+
+func (f *flush) note(st ring.State, now tick.Time) {
+	switch {
+	case st == ring.StateOK:
+		*f = flush{at: tick.Never}
+	case f.at == tick.Never:
+		*f = flush{now.Add(FlushRetry), FlushRetry}
+	case f.at <= now:
+		f.pause = min(2*f.pause, FlushRetryMax)
+		f.at = now.Add(f.pause)
+	}
+}
+
+// mark puts e in line for transmission.
+func (s *Stack) mark(e *Endpoint) {
+	if !e.dirty && !e.ended {
+		e.dirty = true
+		s.dirty = append(s.dirty, e)
+	}
+}
+
+// Endpoints calls f for each connection, in no order.
+func (s *Stack) Endpoints(f func(*Endpoint)) {
+	for _, e := range s.conns {
+		f(e)
+	}
+}
+
+// eldestFirst returns the connections that want holds for in the order of their beginning, so that the same calls give the
+// same frames.
+func (s *Stack) eldestFirst(want func(e *Endpoint) bool) []*Endpoint {
+	var v []*Endpoint
+	for _, e := range s.conns {
+		if want(e) {
+			v = append(v, e)
+		}
+	}
+	slices.SortFunc(v, func(a, b *Endpoint) int { return cmp.Compare(a.serial, b.serial) })
+	return v
+}
+
+// Len returns the number of connections.
+func (s *Stack) Len() int { return len(s.conns) }
+
+// Stats returns the counters of the stack.
+func (s *Stack) Stats() Stats { return s.stats }
+
+// Audit checks that every frame of the port has exactly one owner.
+func (s *Stack) Audit() error { return s.port.Audit() }
+
+// Close ends every connection with RST and closes the port.
+func (s *Stack) Close(now tick.Time) error {
+	for _, e := range s.eldestFirst(func(*Endpoint) bool { return true }) {
+		e.Abort(now)
+	}
+	for range closeRounds {
+		if !s.transmit(now) && !s.Blocked() {
+			break
+		}
+		s.port.Reap()
+	}
+	for _, e := range s.conns {
+		s.forget(e)
+	}
+	return s.port.Close()
+}

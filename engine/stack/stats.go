@@ -1,0 +1,23 @@
+package stack
+
+// Stats counts what a stack did with frames, each drop by its cause.
+type Stats struct {
+	RxFrames, RxOctets uint64
+	TxFrames, TxOctets uint64
+	TxPayload          uint64 // octets of TCP payload sent, retransmissions included
+
+	DropNotForUs     uint64 // another station's Ethernet address
+	DropMalformed    uint64 // Ethernet, IP or TCP header that cannot be
+	DropChecksum     uint64 // wrong IP or TCP checksum
+	DropPartialSum   uint64 // of these: only the pseudo header's sum, so transmit checksum offload is on at a veth peer
+	DropNoConnection uint64 // no connection and no listener
+	DropLimit        uint64 // too many connections
+	DropSource       uint64 // multicast or unspecified source
+	Fragments        uint64 // IP fragments received
+	Reassembled      uint64 // packets made of them
+	ICMP             uint64 // ICMP errors for connections of the stack
+	Resets           uint64 // RST sent for segments without a connection
+	HandedOver       uint64 // given to the worker that has the connection
+	NoSlot           uint64 // times that the transmit ring was full
+	NoHop            uint64 // times that the next hop was not known yet
+}

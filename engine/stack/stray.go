@@ -1,0 +1,84 @@
+package stack
+
+import (
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// Stray is a segment or an ICMP error that a Stack got and that may belong to another worker's.
+type Stray struct {
+	Tuple tcp.Tuple
+	ICMP  *ip.ICMPError // nil for a segment
+	// Segment and Payload are valid during Config.Stray only; Keep copies them.
+	Segment tcp.Segment
+	Payload []byte
+	From    ip.MAC
+}
+
+// Keep returns a copy of x that stays valid.
+func (x *Stray) Keep() *Stray {
+	c := *x
+	c.Payload = append([]byte(nil), x.Payload...)
+	if x.ICMP != nil {
+		e := *x.ICMP
+		c.ICMP = &e
+	}
+	return &c
+}
+
+// SYNACK reports whether x answers a SYN.
+func (x *Stray) SYNACK() bool {
+	return x.ICMP == nil && x.Segment.Flags.Has(wire.SYN|wire.ACK)
+}
+
+func (s *Stack) stray(pieces [][]byte) bool {
+	s.strayed = Stray{Tuple: s.tuple, Segment: s.seg, Payload: s.flat(pieces), From: s.eth.Src}
+	taken := s.cfg.Stray(&s.strayed)
+	s.strayed.Payload = nil
+	if taken {
+		s.stats.HandedOver++
+	}
+	return taken
+}
+
+// Inject processes what another worker handed over.
+func (s *Stack) Inject(x *Stray, now tick.Time) {
+	if x.ICMP != nil {
+		s.DeliverICMP(&x.Tuple, x.ICMP, now)
+		return
+	}
+	if e := s.conns[x.Tuple]; e != nil {
+		e.receive(&x.Segment, append(s.pieces[:0], x.Payload), now)
+	}
+}
+
+// DeliverICMP gives an ICMP error to the connection that it is about; false: there is none here.
+func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
+	c := s.conns[*t]
+	if c == nil {
+		return false
+	}
+	s.stats.ICMP++
+	c.conn.ICMP(e, now)
+	s.mark(c)
+	return true
+}
+
+// Find returns the connection t, nil when there is none.
+func (s *Stack) Find(t *tcp.Tuple) *Endpoint { return s.conns[*t] }
+
+// Withdraw forgets a connection whose SYN another worker's queue was answered on, without a word to anybody, and returns
+// the initial sequence number with which Resume goes on there.
+func (s *Stack) Withdraw(e *Endpoint) seq.Num {
+	iss := e.conn.SndUna()
+	s.forget(e)
+	return iss
+}
+
+// Resume is Connect with the initial sequence number of a connection that Withdraw gave up, on a Stack with the same secret.
+func (s *Stack) Resume(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (*Endpoint, error) {
+	return s.connect(t, cfg, upper, iss, now)
+}

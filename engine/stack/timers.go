@@ -1,0 +1,87 @@
+package stack
+
+import "xwarp/tcp/tick"
+
+// timers is a heap of endpoints by the time at which each wants to be looked at. An endpoint whose
+// deadline moves later stays where it is and is put back when its old time comes, so that the usual
+// case (an ACK pushes the retransmission timer out) costs one comparison.
+type timers struct{ heap []*Endpoint }
+
+// set makes sure that e is looked at no later than at.
+func (t *timers) set(e *Endpoint, at tick.Time) {
+	switch {
+	case at >= e.timerAt:
+		return
+	case e.timerAt == tick.Never:
+		e.timerIdx = len(t.heap)
+		t.heap = append(t.heap, e)
+	}
+	e.timerAt = at
+	t.up(e.timerIdx)
+}
+
+// next returns the earliest time at which an endpoint wants to be looked at.
+func (t *timers) next() tick.Time {
+	if len(t.heap) == 0 {
+		return tick.Never
+	}
+	return t.heap[0].timerAt
+}
+
+// pop removes and returns the first endpoint whose time is now or earlier, nil if there is none.
+func (t *timers) pop(now tick.Time) *Endpoint {
+	if len(t.heap) == 0 || t.heap[0].timerAt > now {
+		return nil
+	}
+	e := t.heap[0]
+	t.remove(e)
+	return e
+}
+
+func (t *timers) remove(e *Endpoint) {
+	if e.timerAt == tick.Never {
+		return
+	}
+	i, last := e.timerIdx, len(t.heap)-1
+	t.swap(i, last)
+	t.heap[last] = nil
+	t.heap = t.heap[:last]
+	e.timerAt = tick.Never
+	if i < last {
+		t.down(i)
+		t.up(i)
+	}
+}
+
+func (t *timers) swap(i, j int) {
+	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
+	t.heap[i].timerIdx, t.heap[j].timerIdx = i, j
+}
+
+func (t *timers) up(i int) {
+	for i > 0 {
+		p := (i - 1) / 2
+		if t.heap[p].timerAt <= t.heap[i].timerAt {
+			return
+		}
+		t.swap(i, p)
+		i = p
+	}
+}
+
+func (t *timers) down(i int) {
+	for {
+		c := 2*i + 1
+		if c >= len(t.heap) {
+			return
+		}
+		if r := c + 1; r < len(t.heap) && t.heap[r].timerAt < t.heap[c].timerAt {
+			c = r
+		}
+		if t.heap[i].timerAt <= t.heap[c].timerAt {
+			return
+		}
+		t.swap(i, c)
+		i = c
+	}
+}

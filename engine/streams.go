@@ -1,0 +1,278 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"xwarp/engine/bytestream"
+	"xwarp/engine/ports"
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+)
+
+// StreamConfig describes a plain TCP byte stream. Zero fields mean the device's defaults.
+type StreamConfig struct {
+	bytestream.Config
+	TCP *tcp.Config // instead of the device's: window scale, MSS, timestamps, SACK, ECN, delayed ACK, congestion control, …
+}
+
+// Stream is a plain TCP byte stream on the engine's own TCP. No method blocks; see NetConn for one whose methods do.
+type Stream struct {
+	*bytestream.Stream
+	w             *worker
+	bell          bell
+	port          *ports.Reservation
+	ep            *stack.Endpoint // of an active open, until Start
+	local, remote netip.AddrPort
+}
+
+// ErrTransport is returned by what only the xdp transport has.
+var ErrTransport = errors.New("ENOTSUP: only a device on AF_XDP has this")
+
+func (d *Device) xdp() (*xdpDriver, error) {
+	x, ok := d.drv.(*xdpDriver)
+	if !ok {
+		return nil, ErrTransport
+	}
+	return x, nil
+}
+
+func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
+	c := x.cfg.TCP
+	if cfg.TCP != nil {
+		c = *cfg.TCP
+	}
+	c.RcvSpaceMax = cfg.RecvBuffer
+	if c.RcvSpaceMax == 0 {
+		c.RcvSpaceMax = bytestream.DefaultBuffer
+	}
+	c.RcvSpace = min(bytestream.FirstWindow, c.RcvSpaceMax)
+	return c
+}
+
+func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *Stream {
+	s := &Stream{w: w, local: local, remote: remote}
+	s.Stream = bytestream.New(cfg, func(*bytestream.Stream) { w.ring(&s.bell) })
+	s.bell.kick = s.Kick
+	return s
+}
+
+// ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended.
+func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
+	x, err := d.xdp()
+	if err != nil {
+		return nil, err
+	}
+	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
+	route, err := x.neigh.Lookup(remote.Addr())
+	if err != nil {
+		return nil, err
+	}
+	if !local.Addr().IsValid() {
+		local = netip.AddrPortFrom(route.Source, local.Port())
+	}
+	port, err := x.reserve(local)
+	if err != nil {
+		return nil, err
+	}
+	w := x.workers[0]
+	s := newStream(w, cfg.Config, port.Addr(), remote)
+	s.port = port
+	t := tcp.Tuple{
+		Local: fromNetip(s.local.Addr()), LocalPort: s.local.Port(), Remote: fromNetip(remote.Addr()), RemotePort: remote.Port(),
+	}
+	c := x.streamConfig(&cfg)
+	c.PathMTU = route.MTU
+	e := w.call(func() { s.ep, err = w.stk.Connect(t, &c, s.Stream, clock()) })
+	if err = errors.Join(e, err); err != nil {
+		port.Close()
+		return nil, fmt.Errorf("connect to %v: %w", remote, err)
+	}
+	return s, nil
+}
+
+// StreamListener accepts plain TCP byte streams.
+type StreamListener struct {
+	x       *xdpDriver
+	port    *ports.Reservation
+	backlog int
+
+	mu      sync.Mutex
+	waiting []*Stream
+	closed  bool
+	bell    chan struct{}
+}
+
+// ListenStream waits for connections at addr.
+func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener, error) {
+	x, err := d.xdp()
+	if err != nil {
+		return nil, err
+	}
+	port, err := x.reserve(addr)
+	if err != nil {
+		return nil, err
+	}
+	if backlog <= 0 {
+		backlog = DefaultBacklog
+	}
+	l := &StreamListener{x: x, port: port, backlog: backlog, bell: make(chan struct{}, 1)}
+	lc := stack.ListenConfig{Conn: x.streamConfig(&cfg)}
+	err = x.listenStack(port.Addr(), func(i int, w *worker) *stack.ListenConfig {
+		lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
+			local, remote := tupleAddrs(t)
+			return l.accepted(newStream(w, cfg.Config, local, remote))
+		}
+		return &lc
+	})
+	if err != nil {
+		port.Close()
+		return nil, fmt.Errorf("listen on %v: %w", addr, err)
+	}
+	return l, nil
+}
+
+var errBacklog = errors.New("accept backlog is full")
+
+func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || len(l.waiting) >= l.backlog {
+		return nil, errBacklog
+	}
+	l.waiting = append(l.waiting, s)
+	select {
+	case l.bell <- struct{}{}:
+	default:
+	}
+	return s.Stream, nil
+}
+
+// Accept returns the next connection, ErrAgain when none waits.
+func (l *StreamListener) Accept() (*Stream, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case len(l.waiting) > 0:
+		s := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		return s, nil
+	case l.closed:
+		return nil, ErrListenerClosed
+	}
+	return nil, bytestream.ErrAgain
+}
+
+// Bell receives a value when Accept may have something new.
+func (l *StreamListener) Bell() <-chan struct{} { return l.bell }
+
+// Addr returns where l listens.
+func (l *StreamListener) Addr() netip.AddrPort { return l.port.Addr() }
+
+// Close stops listening; connections that nobody accepted are reset.
+func (l *StreamListener) Close() error {
+	l.mu.Lock()
+	was := l.closed
+	l.closed = true
+	left := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	if was {
+		return nil
+	}
+	l.x.unlistenStack(l.port.Addr())
+	for _, s := range left {
+		s.Abort()
+	}
+	close(l.bell)
+	return l.port.Close()
+}
+
+// LocalAddr and RemoteAddr are the ends of the connection.
+func (s *Stream) LocalAddr() netip.AddrPort { return s.local }
+
+// RemoteAddr is the peer's end.
+func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
+
+// onConn runs f with the connection on the worker.
+func (s *Stream) onConn(f func(c *tcp.Conn, now tick.Time)) error {
+	return s.w.call(func() {
+		e := s.Endpoint()
+		if e == nil {
+			e = s.ep
+		}
+		if e != nil {
+			f(e.Conn(), clock())
+			e.Wake()
+		}
+	})
+}
+
+// Abort ends the connection with RST.
+func (s *Stream) Abort() error {
+	return s.onConn(func(c *tcp.Conn, now tick.Time) { c.Abort(now) })
+}
+
+// Close sends what was written and FIN, and refuses what still arrives; the connection goes on without its owner until the
+// peer closed too. With linger set, it is reset when that takes longer; with octets that nobody read it is reset at once.
+func (s *Stream) Close() error {
+	err := s.onConn(func(c *tcp.Conn, now tick.Time) {
+		if s.Endpoint() == nil { // no answer to the SYN yet
+			c.Abort(now)
+			return
+		}
+		s.Stream.Release(now)
+	})
+	s.Shutdown(true, false)
+	return errors.Join(err, s.port.Close())
+}
+
+// Info returns the state and the counters of the connection: Linux's TCP_INFO.
+func (s *Stream) Info() (i TCPInfo, err error) {
+	err = s.onConn(func(c *tcp.Conn, now tick.Time) { i = TCPInfo{c.Info(now), c.Counters()} })
+	return i, err
+}
+
+// SetKeepalive sets SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; an idle of 0 is off.
+func (s *Stream) SetKeepalive(idle, interval tick.Duration, probes int) error {
+	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetKeepalive(idle, interval, probes) })
+}
+
+// SetUserTimeout sets TCP_USER_TIMEOUT; negative is never.
+func (s *Stream) SetUserTimeout(d tick.Duration) error {
+	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetUserTimeout(d) })
+}
+
+// SetDelayedAck sets the longest that an acknowledgement waits; negative acknowledges at once (TCP_QUICKACK).
+func (s *Stream) SetDelayedAck(d tick.Duration) error {
+	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetDelayedAck(d) })
+}
+
+// SetLinger sets SO_LINGER: the longest from Close to the acknowledgement of everything, then RST.
+func (s *Stream) SetLinger(d tick.Duration) error {
+	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetLinger(d) })
+}
+
+// Barrier returns when every frame that the device had received before the call was processed, and what that made it send
+// has left.
+func (d *Device) Barrier() error {
+	x, err := d.xdp()
+	if err != nil {
+		return err
+	}
+	for _, w := range x.workers {
+		if err := w.call(func() {
+			for i := 0; i < barrierSteps && w.stk.Step(clock()); i++ {
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// barrierSteps bounds a Barrier under endless traffic: more batches than any ring holds.
+const barrierSteps = 1 << 12

@@ -1,0 +1,164 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"net/netip"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// Client is a connection to a server. One transfer runs at a time.
+type Client struct {
+	*link
+	buffers *engine.MR // depth pieces of chunk octets
+	// Progress, when set, hears of octets that have moved; total is -1 when it is not known.
+	Progress func(done, total int64)
+	// Waiting, when set, is called once when the server makes the client wait for its turn.
+	Waiting func()
+}
+
+// Summary is a transfer that succeeded.
+type Summary struct {
+	Octets int64
+	Sum    Sum
+	Took   time.Duration
+}
+
+// Dial connects to a server.
+func Dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort, idle time.Duration) (*Client, error) {
+	if idle <= 0 {
+		idle = DefaultIdle
+	}
+	l, err := newLink(dev, idle)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{link: l}
+	c.buffers, err = l.pd.RegMR(make([]byte, depth*chunk), engine.LocalWrite)
+	if err == nil {
+		err = dev.Dial(ctx, remote, l.qp, engine.ConnConfig{})
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	l.begin()
+	return c, nil
+}
+
+// Close ends the connection. It may be called again.
+func (c *Client) Close() {
+	c.link.shut()
+	if c.buffers != nil {
+		c.buffers.Close()
+		c.buffers = nil
+	}
+	c.link.free()
+}
+
+// patience is how long a client waits for the server's answer before it says that it waits.
+const patience = 500 * time.Millisecond
+
+// request sends a Put or Get and returns the region that the server grants.
+func (c *Client) request(ctx context.Context, m *Message) (Message, error) {
+	if err := c.send(m); err != nil {
+		return Message{}, c.reason(ctx, err)
+	}
+	if c.Waiting != nil {
+		t := time.AfterFunc(patience, c.Waiting)
+		defer t.Stop()
+	}
+	return c.expect(ctx, TypeRegion)
+}
+
+// errCut is wrapped by what fails because the connection ended.
+var errCut = errors.New("the connection ended")
+
+// reason returns why the connection ended when that is why an operation failed with err: the server's own words if
+// there are any.
+func (c *Client) reason(ctx context.Context, err error) error {
+	if !errors.Is(err, errCut) && !errors.Is(err, engine.ErrClosed) && !c.over() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, why := c.receive(ctx)
+	switch theirs := (*RemoteError)(nil); {
+	case errors.As(why, &theirs):
+		return why
+	case why != nil && !errors.Is(why, context.DeadlineExceeded) && !errors.Is(err, why):
+		return fmt.Errorf("%w: %w", err, why)
+	}
+	return err
+}
+
+// window is the work requests of one transfer: one per buffer, ended in the order in which they were posted.
+type window struct {
+	c      *Client
+	posted int
+	done   int
+	lens   [depth]int
+	moved  int64
+	total  int64 // -1: unknown
+	sum    hash.Hash
+	remote Message // the region
+	asked  int64   // octets posted
+}
+
+func (c *Client) window(region Message, total int64) *window {
+	return &window{c: c, sum: sha256.New(), remote: region, total: total}
+}
+
+// buffer returns the memory of work request i.
+func (w *window) buffer(i int) []byte {
+	off := i % depth * chunk
+	return w.c.buffers.Bytes()[off : off+chunk]
+}
+
+// post starts the next work request, with n octets.
+func (w *window) post(op engine.WROp, n int) error {
+	i := w.posted
+	err := w.c.qp.PostSend(&engine.SendWR{
+		ID: uint64(i), Op: op, Flags: rdmap.Signaled, SGL: []engine.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
+		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(w.asked),
+	})
+	if err != nil {
+		return err
+	}
+	w.lens[i%depth] = n
+	w.posted++
+	w.asked += int64(n)
+	return nil
+}
+
+// full reports whether every buffer is in use.
+func (w *window) full() bool { return w.posted-w.done == depth }
+
+// next waits for the oldest work request and returns its octets, valid until the next post.
+func (w *window) next(ctx context.Context) ([]byte, error) {
+	var c [1]engine.Completion
+	if _, err := w.c.sends.Wait(ctx, c[:]); err != nil {
+		return nil, err
+	}
+	if c[0].Status != rdmap.Success {
+		return nil, fmt.Errorf("%v at octet %d: %v: %w", c[0].Op, w.moved, c[0].Status, errCut)
+	}
+	i := w.done
+	if c[0].ID != uint64(i) {
+		return nil, fmt.Errorf("completion of work request %d, want %d", c[0].ID, i)
+	}
+	n := w.lens[i%depth]
+	w.done++
+	w.moved += int64(n)
+	if w.c.Progress != nil {
+		w.c.Progress(w.moved, w.total)
+	}
+	return w.buffer(i)[:n], nil
+}

@@ -1,0 +1,56 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"xwarp/ddp/rdmap"
+)
+
+// Get writes the server's content to dst, its first length octets or with 0 all of it. An error may come after octets
+// were written; only without one are they those of the server.
+func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summary, err error) {
+	region, err := c.request(ctx, &Message{Type: TypeGet, Length: uint64(length)})
+	if err != nil {
+		return s, err
+	}
+	total := int64(region.Length)
+	if total < 0 || length > 0 && total != length {
+		return s, c.abandon(fmt.Errorf("%w: the server grants %d octets, wanted were %d", ErrProtocol, region.Length, length))
+	}
+	start := time.Now()
+	moving, stop := c.bound(ctx)
+	defer stop()
+	w := c.window(region, total)
+	if err := w.read(moving, dst); err != nil {
+		return s, c.abandon(c.reason(ctx, err))
+	}
+	sum := Sum(w.sum.Sum(nil))
+	if sum != region.Sum {
+		return s, c.abandon(fmt.Errorf("SHA-256 of what arrived is %x, the server's is %x: do not use what was written", sum, region.Sum))
+	}
+	s = Summary{Octets: total, Sum: sum, Took: time.Since(start)}
+	return s, c.send(&Message{Type: TypeDone, Length: region.Length, Sum: sum})
+}
+
+// read moves the region to dst, buffer by buffer.
+func (w *window) read(ctx context.Context, dst io.Writer) error {
+	for w.moved < w.total {
+		for !w.full() && w.asked < w.total {
+			if err := w.post(rdmap.WRRead, int(min(chunk, w.total-w.asked))); err != nil {
+				return err
+			}
+		}
+		b, err := w.next(ctx)
+		if err != nil {
+			return err
+		}
+		w.sum.Write(b)
+		if _, err := dst.Write(b); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+	}
+	return nil
+}

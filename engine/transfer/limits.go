@@ -1,0 +1,27 @@
+package transfer
+
+import "time"
+
+// Limits, each with what it stops.
+const (
+	// MaxMessage is the length of a receive buffer: a longer message ends the connection.
+	MaxMessage = 512
+	// MaxText is the most octets of an Error's text that are sent or taken.
+	MaxText = MaxMessage - headerLen - 2
+	// MaxRegion is the largest region in octets: what a mapping can be addressed with on every 64-bit machine.
+	MaxRegion = 1 << 46
+	// DefaultMaxClients bounds the connections of a server: each has buffers and two goroutines.
+	DefaultMaxClients = 64
+	// receives is how many messages a peer may have sent that are not looked at yet.
+	receives = 16
+	// DefaultIdle ends a connection whose peer neither moves data nor sends a Beat: it would keep the others waiting.
+	DefaultIdle = 30 * time.Second
+	// beatsPerIdle is how many Beats are sent in the time that the peer waits.
+	beatsPerIdle = 6
+	// closeWait is how long a graceful close may take before the connection is cut.
+	closeWait = 2 * time.Second
+	// chunk is the length of one RDMA Write or Read of a client, and depth how many are under way: together they are the
+	// client's memory.
+	chunk = 1 << 20
+	depth = 16
+)

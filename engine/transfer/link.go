@@ -1,0 +1,306 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/tcp"
+)
+
+// link is one end of a connection: messages both ways, and the Beats that tell slow from gone. Its methods but send belong to
+// one goroutine.
+type link struct {
+	pd    *engine.PD
+	qp    *engine.QP
+	sends *engine.CQ
+	recvs *engine.CQ
+	slots *engine.MR // receive buffers
+	idle  time.Duration
+
+	in      chan Message  // what receive returns
+	failed  chan struct{} // closed when err is set and nothing more comes
+	err     error
+	heard   atomic.Int64 // messages so far
+	silence atomic.Bool  // the peer was given up
+	stop    context.CancelFunc
+	running sync.WaitGroup // the goroutines
+	once    sync.Once      // shut
+}
+
+// ErrIdle is wrapped when a peer did nothing for too long.
+var ErrIdle = errors.New("the peer neither moves data nor says that it is there")
+
+// newLink makes a queue pair that takes messages as soon as it is connected.
+func newLink(dev *engine.Device, idle time.Duration) (l *link, err error) {
+	l = &link{idle: idle, in: make(chan Message, receives), failed: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			l.free()
+		}
+	}()
+	if l.pd, err = dev.AllocPD(); err != nil {
+		return nil, err
+	}
+	if l.slots, err = l.pd.RegMR(make([]byte, receives*MaxMessage), engine.LocalWrite); err != nil {
+		return nil, err
+	}
+	if l.sends, err = engine.NewCQ(4 * depth); err != nil {
+		return nil, err
+	}
+	if l.recvs, err = engine.NewCQ(2 * receives); err != nil {
+		return nil, err
+	}
+	l.qp, err = dev.CreateQP(engine.QPConfig{
+		PD: l.pd, SendCQ: l.sends, RecvCQ: l.recvs, SendDepth: 2 * depth, RecvDepth: receives,
+		MaxInline: MaxMessage, IRD: depth, ORD: depth,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range receives {
+		if err := l.postReceive(uint64(i)); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (l *link) postReceive(slot uint64) error {
+	return l.qp.PostRecv(&engine.RecvWR{ID: slot, SGL: []engine.SGE{l.slots.SGE(int(slot)*MaxMessage, MaxMessage)}})
+}
+
+// begin starts the goroutines, once the queue pair is connected.
+func (l *link) begin() {
+	ctx, stop := context.WithCancel(context.Background())
+	l.stop = stop
+	l.running.Go(func() { l.reader(ctx) })
+	l.running.Go(func() { l.beats(ctx) })
+}
+
+// send queues a message. Any goroutine may call it.
+func (l *link) send(m *Message) error {
+	var b [MaxMessage]byte
+	err := l.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Inline: AppendMessage(b[:0], m)})
+	if err != nil {
+		return fmt.Errorf("%v: %w", m.Type, err)
+	}
+	return nil
+}
+
+// receive returns the peer's next message; an Error becomes a RemoteError.
+func (l *link) receive(ctx context.Context) (m Message, err error) {
+	select {
+	case m = <-l.in:
+	default:
+		select {
+		case m = <-l.in:
+		case <-l.failed:
+			select {
+			case m = <-l.in: // it came before the failure
+			default:
+				return m, l.err
+			}
+		case <-ctx.Done():
+			return m, context.Cause(ctx)
+		}
+	}
+	if m.Type == TypeError {
+		return m, &RemoteError{m.Code, m.Text}
+	}
+	return m, nil
+}
+
+// expect is receive for a message that must be of one type.
+func (l *link) expect(ctx context.Context, t Type) (Message, error) {
+	m, err := l.receive(ctx)
+	if err == nil && m.Type != t {
+		err = fmt.Errorf("%w: %v came where %v is due", ErrProtocol, m.Type, t)
+	}
+	return m, err
+}
+
+// ErrProtocol is wrapped when the peer sent what it must not.
+var ErrProtocol = errors.New("transfer protocol violated")
+
+// over reports whether the connection has ended.
+func (l *link) over() bool {
+	select {
+	case <-l.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// bound returns a context that ends with the connection too, and what releases it.
+func (l *link) bound(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	go func() {
+		select {
+		case <-l.failed:
+			cancel(l.err)
+		case <-stop:
+			cancel(nil)
+		}
+	}()
+	return ctx, func() { close(stop) }
+}
+
+// reader takes the messages that arrive.
+func (l *link) reader(ctx context.Context) {
+	for {
+		var c [1]engine.Completion
+		if _, err := l.recvs.Wait(ctx, c[:]); err != nil {
+			l.fail(err)
+			return
+		}
+		if err := l.arrived(&c[0]); err != nil {
+			l.fail(err)
+			return
+		}
+	}
+}
+
+func (l *link) fail(err error) {
+	l.err = err
+	close(l.failed)
+}
+
+// arrived takes one completed receive and posts its buffer again.
+func (l *link) arrived(c *engine.Completion) error {
+	if c.Status != rdmap.Success {
+		return l.cause()
+	}
+	slot := l.slots.Bytes()[c.ID*MaxMessage:][:c.ByteLen]
+	m, err := ParseMessage(slot)
+	if err != nil {
+		return err
+	}
+	if err := l.postReceive(c.ID); err != nil {
+		return err
+	}
+	l.heard.Add(1)
+	if m.Type == TypeBeat {
+		return nil
+	}
+	select {
+	case l.in <- m:
+		return nil
+	default:
+		return fmt.Errorf("%w: %d messages that were not asked for", ErrProtocol, receives)
+	}
+}
+
+// ErrPeerClosed is what receive returns after a graceful close.
+var ErrPeerClosed = errors.New("the peer closed the connection")
+
+// cause waits a moment for the reason why the connection ended.
+func (l *link) cause() error {
+	select {
+	case <-l.qp.Down():
+	case <-time.After(time.Second):
+	}
+	if l.silence.Load() {
+		return fmt.Errorf("%w for %v", ErrIdle, l.idle)
+	}
+	if err := l.qp.Err(); err != nil {
+		return err
+	}
+	return ErrPeerClosed
+}
+
+// beats tells the peer that this end lives, and ends the connection when the peer does not.
+func (l *link) beats(ctx context.Context) {
+	t := time.NewTicker(l.idle / beatsPerIdle)
+	defer t.Stop()
+	last, silent := uint64(0), 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.failed:
+			return
+		case <-t.C:
+		}
+		l.send(&Message{Type: TypeBeat}) // a full queue is moving data, which tells as much
+		now := uint64(l.heard.Load())
+		if i, err := l.qp.Info(); err == nil {
+			now += i.Counters.PayloadIn
+		}
+		if now != last {
+			last, silent = now, 0
+			continue
+		}
+		if silent++; silent > beatsPerIdle {
+			l.silence.Store(true)
+			l.qp.Disconnect()
+			return
+		}
+	}
+}
+
+// settled reports whether nothing of the connection is under way any more.
+func (l *link) settled() bool {
+	i, err := l.qp.Info()
+	if err != nil || i.TCP != nil && i.TCP.State == tcp.TimeWait {
+		return true
+	}
+	return i.State == rdmap.Idle || i.State == rdmap.Errored
+}
+
+// flushID is the work request of the last message of a link.
+const flushID = 1<<64 - 1
+
+// flush returns when the peer has every message that was sent: closing earlier would cut them off.
+func (l *link) flush() {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	var b [MaxMessage]byte
+	err := l.qp.PostSend(&engine.SendWR{
+		ID: flushID, Op: rdmap.WRSend, Flags: rdmap.Signaled, Inline: AppendMessage(b[:0], &Message{Type: TypeBeat}),
+	})
+	for err == nil {
+		var c [1]engine.Completion
+		if _, err = l.sends.Wait(ctx, c[:]); err == nil && c[0].ID == flushID {
+			return
+		}
+	}
+}
+
+// shut ends the connection, gracefully if that is possible in a short time. It may be called again.
+func (l *link) shut() { l.once.Do(l.shutOnce) }
+
+func (l *link) shutOnce() {
+	if l.stop != nil {
+		l.stop()
+		l.running.Wait()
+		l.flush()
+	}
+	l.qp.Disconnect()
+	for end := time.Now().Add(closeWait); !l.settled() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	l.qp.Close()
+}
+
+// free gives everything back, after shut if there was a connection.
+func (l *link) free() {
+	if l.qp != nil {
+		l.qp.Close()
+	}
+	if l.slots != nil {
+		l.slots.Close()
+		l.slots = nil
+	}
+	if l.pd != nil {
+		l.pd.Close()
+		l.pd = nil
+	}
+}

@@ -1,0 +1,196 @@
+package transfer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"xwarp/ddp"
+)
+
+// Version of the messages. The first six octets and Error are the same in every version, so that any two versions can
+// tell each other why they do not get along.
+const Version = 1
+
+// Type says what a message is.
+type Type uint8
+
+// The types of messages.
+const (
+	TypePut Type = 1 + iota
+	TypeGet
+	TypeRegion
+	TypeDone
+	TypeBeat
+	TypeError
+)
+
+var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region", TypeDone: "Done", TypeBeat: "Beat", TypeError: "Error"}
+
+// String returns the type's name.
+func (t Type) String() string {
+	if int(t) < len(typeNames) && t != 0 {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type %d", uint8(t))
+}
+
+// Code is the reason in an Error.
+type Code uint16
+
+// The reasons.
+const (
+	CodeVersion  Code = 1 + iota // the peer's version is not ours
+	CodeProtocol                 // a message that cannot be, or not now
+	CodeTooLarge                 // more octets than the region has
+	CodeEmpty                    // nothing was put yet
+	CodeSum                      // SHA-256 of what arrived is not that of what was sent
+	CodeInternal                 // no memory, no disk
+	CodeShutdown                 // the server stops
+)
+
+// Unknown is the length in a Put whose client does not know it.
+const Unknown = math.MaxUint64
+
+// Sum is a SHA-256.
+type Sum [32]byte
+
+// Message is one message.
+//
+//	0..3 "xwtr"  4 version  5 type  6..7 length of what follows, then by type (big-endian):
+//
+//	Put, Get  0..7 length
+//	Region    0..7 length  8..15 TO  16..19 STag  20..51 SHA-256
+//	Done      0..7 length  8..39 SHA-256
+//	Beat      nothing
+//	Error     0..1 code    2.. text in UTF-8
+type Message struct {
+	Type   Type
+	Length uint64   // Put: octets that come, or Unknown. Get: octets wanted, 0 for all. Region, Done: octets of the transfer
+	STag   ddp.STag // Region
+	TO     ddp.TO   // Region
+	Sum    Sum      // Region of a get, Done
+	Code   Code     // Error
+	Text   string   // Error, for people
+}
+
+const (
+	headerLen = 8
+	magic     = "xwtr"
+)
+
+var bodyLens = [...]int{TypePut: 8, TypeGet: 8, TypeRegion: 52, TypeDone: 40, TypeBeat: 0}
+
+// Errors of ParseMessage.
+var (
+	ErrShort   = errors.New("message is cut short")
+	ErrMagic   = errors.New("no message of this protocol: is the peer an xwarp serve, put or get?")
+	ErrVersion = errors.New("the peer speaks another version of the transfer protocol: use the same xwarp on both sides")
+	ErrBody    = errors.New("message of an impossible type or length")
+)
+
+// AppendMessage appends m to b.
+func AppendMessage(b []byte, m *Message) []byte {
+	at := len(b)
+	b = append(b, magic...)
+	b = append(b, Version, byte(m.Type), 0, 0)
+	switch m.Type {
+	case TypePut, TypeGet:
+		b = binary.BigEndian.AppendUint64(b, m.Length)
+	case TypeRegion:
+		b = binary.BigEndian.AppendUint64(b, m.Length)
+		b = binary.BigEndian.AppendUint64(b, uint64(m.TO))
+		b = binary.BigEndian.AppendUint32(b, uint32(m.STag))
+		b = append(b, m.Sum[:]...)
+	case TypeDone:
+		b = binary.BigEndian.AppendUint64(b, m.Length)
+		b = append(b, m.Sum[:]...)
+	case TypeError:
+		b = binary.BigEndian.AppendUint16(b, uint16(m.Code))
+		b = append(b, cut(m.Text, MaxText)...)
+	}
+	binary.BigEndian.PutUint16(b[at+6:], uint16(len(b)-at-headerLen))
+	return b
+}
+
+// cut shortens s to at most n octets, between two characters.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// ParseMessage decodes the one message that b is. It fails with ErrShort, ErrMagic, ErrVersion or ErrBody; an Error is
+// understood in every version.
+func ParseMessage(b []byte) (m Message, err error) {
+	switch {
+	case len(b) < headerLen:
+		return m, ErrShort
+	case !bytes.HasPrefix(b, []byte(magic)):
+		return m, ErrMagic
+	}
+	m.Type = Type(b[5])
+	if v := b[4]; v != Version && m.Type != TypeError {
+		return m, fmt.Errorf("%w (its version is %d, ours %d)", ErrVersion, v, Version)
+	}
+	n, body := int(binary.BigEndian.Uint16(b[6:])), b[headerLen:]
+	if n > len(body) {
+		return m, ErrShort
+	}
+	if n < len(body) {
+		return m, ErrBody
+	}
+	return m, m.parseBody(body)
+}
+
+func (m *Message) parseBody(b []byte) error {
+	if m.Type == TypeError {
+		if len(b) < 2 || len(b)-2 > MaxText {
+			return ErrBody
+		}
+		m.Code, m.Text = Code(binary.BigEndian.Uint16(b)), printable(b[2:])
+		return nil
+	}
+	if m.Type == 0 || int(m.Type) >= len(bodyLens) || len(b) != bodyLens[m.Type] {
+		return ErrBody
+	}
+	if m.Type == TypeBeat {
+		return nil
+	}
+	m.Length = binary.BigEndian.Uint64(b)
+	switch m.Type {
+	case TypeRegion:
+		m.TO, m.STag = ddp.TO(binary.BigEndian.Uint64(b[8:])), ddp.STag(binary.BigEndian.Uint32(b[16:]))
+		copy(m.Sum[:], b[20:])
+	case TypeDone:
+		copy(m.Sum[:], b[8:])
+	}
+	return nil
+}
+
+// printable makes a peer's text safe for a terminal.
+func printable(b []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '.'
+		}
+		return r
+	}, strings.ToValidUTF8(string(b), "."))
+}
+
+// RemoteError is an Error that the peer sent.
+type RemoteError struct {
+	Code Code
+	Text string
+}
+
+// Error returns the peer's own words.
+func (e *RemoteError) Error() string { return "the peer says: " + e.Text }

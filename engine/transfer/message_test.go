@@ -1,0 +1,125 @@
+package transfer
+
+import (
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// goldens are the octets of message.go's picture, written by hand.
+var goldens = []struct {
+	name string
+	m    Message
+	hex  string
+}{
+	{"put", Message{Type: TypePut, Length: 0x0102030405060708}, "78777472 01 01 0008 0102030405060708"},
+	{"put of unknown length", Message{Type: TypePut, Length: Unknown}, "78777472 01 01 0008 ffffffffffffffff"},
+	{"get", Message{Type: TypeGet, Length: 9}, "78777472 01 02 0008 0000000000000009"},
+	{
+		"region", Message{Type: TypeRegion, Length: 5, TO: 0xA0, STag: 0xBEEF, Sum: Sum{0: 1, 31: 2}},
+		"78777472 01 03 0034 0000000000000005 00000000000000a0 0000beef 01" + strings.Repeat("00", 30) + "02",
+	},
+	{"done", Message{Type: TypeDone, Length: 7, Sum: Sum{0: 3}}, "78777472 01 04 0028 0000000000000007 03" + strings.Repeat("00", 31)},
+	{"beat", Message{Type: TypeBeat}, "78777472 01 05 0000"},
+	{"error", Message{Type: TypeError, Code: CodeEmpty, Text: "né"}, "78777472 01 06 0005 0004 6ec3a9"},
+}
+
+func octets(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestGolden(t *testing.T) {
+	for _, g := range goldens {
+		t.Run(g.name, func(t *testing.T) {
+			want := octets(t, g.hex)
+			if d := cmp.Diff(want, AppendMessage(nil, &g.m)); d != "" {
+				t.Errorf("octets (-want +got):\n%s", d)
+			}
+			m, err := ParseMessage(want)
+			if d := cmp.Diff(g.m, m); d != "" || err != nil {
+				t.Errorf("message (-want +got): %v\n%s", err, d)
+			}
+			for n := range want {
+				if _, err := ParseMessage(want[:n]); !errors.Is(err, ErrShort) {
+					t.Errorf("cut to %d octets: %v, want ErrShort", n, err)
+				}
+			}
+			if _, err := ParseMessage(append(want, 0)); !errors.Is(err, ErrBody) {
+				t.Errorf("one octet too many: %v, want ErrBody", err)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		name, hex string
+		want      error
+	}{
+		{"another protocol", "48545450 2f312e31 20323030", ErrMagic},
+		{"later version", "78777472 02 01 0008 0000000000000000", ErrVersion},
+		{"later version with a type that is new", "78777472 02 63 0000", ErrVersion},
+		{"type 0", "78777472 01 00 0000", ErrBody},
+		{"type 7", "78777472 01 07 0000", ErrBody},
+		{"body of another type's length", "78777472 01 01 0000", ErrBody},
+		{"error without code", "78777472 01 06 0001 00", ErrBody},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if _, err := ParseMessage(octets(t, tc.hex)); !errors.Is(err, tc.want) {
+				t.Errorf("%v, want %v", err, tc.want)
+			}
+		})
+	}
+}
+
+// An Error of another version must be understood: it says what is wrong with the versions.
+func TestErrorOfAnyVersion(t *testing.T) {
+	m, err := ParseMessage(octets(t, "78777472 09 06 0004 0001 6e6f"))
+	if err != nil || m.Code != CodeVersion || m.Text != "no" {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// A peer's text goes to a terminal.
+func TestTextIsPrintable(t *testing.T) {
+	m := Message{Type: TypeError, Code: CodeInternal, Text: "a\x1b[2Jb\nc\u009bd\xff"}
+	got, err := ParseMessage(AppendMessage(nil, &m))
+	if err != nil || got.Text != "a.[2Jb.c.d." {
+		t.Errorf("%q, %v", got.Text, err)
+	}
+}
+
+func TestLongTextIsCutBetweenCharacters(t *testing.T) {
+	m := Message{Type: TypeError, Text: strings.Repeat("é", MaxText)}
+	b := AppendMessage(nil, &m)
+	if len(b) > MaxMessage {
+		t.Fatalf("%d octets, limit %d", len(b), MaxMessage)
+	}
+	got, err := ParseMessage(b)
+	if err != nil || strings.Trim(got.Text, "é") != "" || len(got.Text) < MaxText-1 {
+		t.Errorf("%d octets, %v", len(got.Text), err)
+	}
+}
+
+func FuzzParseMessage(f *testing.F) {
+	for _, g := range goldens {
+		f.Add(AppendMessage(nil, &g.m))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := ParseMessage(b)
+		if err != nil || m.Type == TypeError {
+			return // an Error's text is made printable, and its version may differ
+		}
+		if d := cmp.Diff(b, AppendMessage(nil, &m)); d != "" {
+			t.Errorf("not the same again (-in +out):\n%s", d)
+		}
+	})
+}

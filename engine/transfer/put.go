@@ -1,0 +1,108 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"xwarp/ddp/rdmap"
+)
+
+// Put makes what r has the server's content. length is the number of octets that will be read, or -1 when only
+// r's end tells. When it fails, the server's content is what it was.
+func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary, err error) {
+	m := Message{Type: TypePut, Length: Unknown}
+	if length >= 0 {
+		m.Length = uint64(length)
+		r = io.LimitReader(r, length)
+	}
+	region, err := c.request(ctx, &m)
+	if err != nil {
+		return s, err
+	}
+	start := time.Now()
+	moving, stop := c.bound(ctx)
+	defer stop()
+	w := c.window(region, length)
+	if err := w.write(moving, r); err != nil {
+		return s, c.abandon(c.reason(ctx, err))
+	}
+	if length >= 0 && w.moved != length {
+		return s, c.abandon(fmt.Errorf("the input ended after %d of %d octets: was it changed meanwhile?", w.moved, length))
+	}
+	done := Message{Type: TypeDone, Length: uint64(w.moved), Sum: Sum(w.sum.Sum(nil))}
+	if err := c.send(&done); err != nil {
+		return s, c.reason(ctx, err)
+	}
+	reply, err := c.expect(ctx, TypeDone)
+	if err != nil {
+		return s, err
+	}
+	if reply.Length != done.Length || reply.Sum != done.Sum {
+		return s, fmt.Errorf("%w: the server confirms %d octets with SHA-256 %x, sent were %d with %x",
+			ErrProtocol, reply.Length, reply.Sum, done.Length, done.Sum)
+	}
+	return Summary{Octets: w.moved, Sum: done.Sum, Took: time.Since(start)}, nil
+}
+
+// abandon tells the server that the transfer will not go on.
+func (c *Client) abandon(err error) error {
+	c.send(&Message{Type: TypeError, Code: CodeInternal, Text: err.Error()})
+	return err
+}
+
+// write moves everything that r has, buffer by buffer.
+func (w *window) write(ctx context.Context, r io.Reader) error {
+	for end := false; !end; {
+		for w.full() {
+			if _, err := w.next(ctx); err != nil {
+				return err
+			}
+		}
+		b := w.buffer(w.posted)
+		n, err := readFull(ctx, r, b)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			end = true
+		case err != nil:
+			return fmt.Errorf("reading the input: %w", err)
+		}
+		if int64(n) > int64(w.remote.Length)-w.asked {
+			return fmt.Errorf("the input has more octets than the server's region (%d); nothing was changed there", w.remote.Length)
+		}
+		if n == 0 {
+			break
+		}
+		w.sum.Write(b[:n])
+		if err := w.post(rdmap.WRWrite, n); err != nil {
+			return err
+		}
+	}
+	for w.done < w.posted {
+		if _, err := w.next(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFull is io.ReadFull that ctx ends. After that nobody may use b, which the reader still has.
+func readFull(ctx context.Context, r io.Reader, b []byte) (int, error) {
+	type result struct {
+		n   int
+		err error
+	}
+	c := make(chan result, 1)
+	go func() {
+		n, err := io.ReadFull(r, b)
+		c <- result{n, err}
+	}()
+	select {
+	case v := <-c:
+		return v.n, v.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,182 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"xwarp/engine"
+)
+
+// ServerConfig describes a server. Zero fields mean the defaults of limits.go.
+type ServerConfig struct {
+	Device     *engine.Device
+	Region     *Region
+	MaxClients int
+	Idle       time.Duration
+	// Event, when set, hears of every transfer that ended. It may be called by several goroutines at once.
+	Event func(Event)
+}
+
+// Event is the end of one transfer.
+type Event struct {
+	Op     string // "put" or "get"; "" when the client never said
+	Remote netip.AddrPort
+	Octets int64
+	Sum    Sum
+	Took   time.Duration
+	Err    error // nil: done
+}
+
+// Server lets clients put content into a region and get it back.
+type Server struct {
+	cfg     ServerConfig
+	ln      *engine.Listener
+	putting *semaphore.Weighted // whose turn it is to put
+	content *semaphore.Weighted // 1 for a get, all for a commit
+	sums    sync.Mutex          // Region.checksum's memory
+	clients sync.WaitGroup
+	slots   chan struct{}
+}
+
+// Listen makes a server at addr that takes clients once Serve runs.
+func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
+	if cfg.MaxClients <= 0 {
+		cfg.MaxClients = DefaultMaxClients
+	}
+	if cfg.Idle <= 0 {
+		cfg.Idle = DefaultIdle
+	}
+	if cfg.Event == nil {
+		cfg.Event = func(Event) {}
+	}
+	ln, err := cfg.Device.Listen(addr, cfg.MaxClients, engine.ConnConfig{})
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		cfg: cfg, ln: ln, putting: semaphore.NewWeighted(1), content: semaphore.NewWeighted(int64(cfg.MaxClients)),
+		slots: make(chan struct{}, cfg.MaxClients),
+	}, nil
+}
+
+// Addr returns where the server listens.
+func (s *Server) Addr() netip.AddrPort { return s.ln.Addr() }
+
+// Serve takes clients until ctx is done, tells those that are there and returns when all are gone. It closes the listener.
+func (s *Server) Serve(ctx context.Context) error {
+	defer s.clients.Wait()
+	defer s.ln.Close()
+	for {
+		req, err := s.ln.Accept(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		select {
+		case s.slots <- struct{}{}:
+		default:
+			req.Reject([]byte("too many clients"))
+			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %d clients are here already", s.cfg.MaxClients)})
+			continue
+		}
+		s.clients.Add(1)
+		go func() {
+			defer func() { <-s.slots; s.clients.Done() }()
+			if err := s.client(ctx, req); err != nil {
+				s.cfg.Event(Event{Remote: req.Remote, Err: err})
+			}
+		}()
+	}
+}
+
+// client serves one connection; its error is about the connection, not about a transfer.
+func (s *Server) client(ctx context.Context, req *engine.ConnRequest) error {
+	l, err := newLink(s.cfg.Device, s.cfg.Idle)
+	if err != nil {
+		req.Reject([]byte("no resources"))
+		return err
+	}
+	defer func() { l.shut(); l.free() }()
+	if err := req.Accept(ctx, l.qp, nil); err != nil {
+		return err
+	}
+	l.begin()
+	for served := false; ; served = true {
+		m, err := l.receive(ctx)
+		if err != nil {
+			s.tell(l, err)
+			if served || errors.Is(err, ErrPeerClosed) || ctx.Err() != nil {
+				return nil // the client has what it came for, in whatever way it left
+			}
+			return err
+		}
+		if err := s.transfer(ctx, l, req.Remote, &m); err != nil {
+			s.tell(l, err)
+			return nil // Event had it
+		}
+	}
+}
+
+// transfer serves one request.
+func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m *Message) (err error) {
+	ev := Event{Remote: remote}
+	start := time.Now()
+	switch m.Type {
+	case TypePut:
+		ev.Op = "put"
+		err = s.put(ctx, l, m, &ev)
+	case TypeGet:
+		ev.Op = "get"
+		err = s.get(ctx, l, m, &ev)
+	default:
+		err = fmt.Errorf("%w: %v came where Put or Get is due", ErrProtocol, m.Type)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = errShutdown
+	}
+	ev.Took, ev.Err = time.Since(start), err
+	s.cfg.Event(ev)
+	return err
+}
+
+// refusal is an error that the client gets to read.
+type refusal struct {
+	code Code
+	text string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(c Code, format string, args ...any) error {
+	return &refusal{c, fmt.Sprintf(format, args...)}
+}
+
+var errShutdown = refuse(CodeShutdown, "the server stops")
+
+// tell sends the peer an error, unless it was the peer who told it, or who went away.
+func (s *Server) tell(l *link, err error) {
+	m := Message{Type: TypeError, Code: CodeInternal, Text: err.Error()}
+	var r *refusal
+	var theirs *RemoteError
+	switch {
+	case errors.As(err, &theirs):
+		return
+	case errors.As(err, &r):
+		m.Code = r.code
+	case errors.Is(err, ErrVersion):
+		m.Code, m.Text = CodeVersion, fmt.Sprintf("the server's transfer protocol has version %d, the client's another: use the same xwarp on both sides", Version)
+	case errors.Is(err, ErrProtocol), errors.Is(err, ErrMagic), errors.Is(err, ErrShort), errors.Is(err, ErrBody):
+		m.Code = CodeProtocol
+	case errors.Is(err, context.Canceled):
+		m.Code, m.Text = CodeShutdown, errShutdown.Error()
+	}
+	l.send(&m)
+}

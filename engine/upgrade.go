@@ -1,0 +1,95 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"xwarp/engine/session"
+	"xwarp/tcp/tick"
+)
+
+// ErrBusy is returned by Upgrade and AwaitRequest when octets beyond a gap have arrived: try again when the stream is in order.
+var ErrBusy = errors.New("EBUSY: octets have arrived out of order; MPA can start once the gap is closed")
+
+// Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure 9): what was
+// written goes first, and what the peer sends from now on is MPA's. It returns when qp can be used; the stream itself is not
+// usable any more, whatever the outcome.
+func (d *Device) Upgrade(ctx context.Context, s *Stream, qp *QP, cfg ConnConfig) error {
+	m, err := d.mpaConfig(&cfg, s.remote.Addr())
+	if err != nil {
+		return fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
+	}
+	c := &conn{dev: d, qp: qp, mpa: m, result: make(chan error, 1)}
+	c.startup = m.initiator(cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
+	if err = d.upgrade(s, c); err == nil {
+		select {
+		case err = <-c.result:
+		case <-ctx.Done():
+			c.call(c.abort)
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		qp.abandon(err)
+		return fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
+	}
+	return nil
+}
+
+// AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was used before.
+func (d *Device) AwaitRequest(ctx context.Context, s *Stream, cfg ConnConfig) (*ConnRequest, error) {
+	m, err := d.mpaConfig(&cfg, s.remote.Addr())
+	if err != nil {
+		return nil, fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
+	}
+	l := &Listener{dev: d, cfg: cfg, requests: make(chan *ConnRequest, 1), closed: make(chan struct{})}
+	c := &conn{dev: d, listener: l, mpa: m, result: make(chan error, 1)}
+	c.startup = c.mpa.responder()
+	if err := d.upgrade(s, c); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-l.requests:
+		return r, nil
+	case err := <-c.result:
+		return nil, fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
+	case <-ctx.Done():
+		c.call(c.abort)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// upgrade puts a session above the connection of s.
+func (d *Device) upgrade(s *Stream, c *conn) error {
+	x, err := d.xdp()
+	if err != nil {
+		return err
+	}
+	c.local, c.remote = s.local, s.remote
+	if e := s.w.call(func() { err = x.replace(s, c, clock()) }); e != nil {
+		return e
+	}
+	return err
+}
+
+func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
+	e := s.Endpoint()
+	if e == nil {
+		return ErrNotReady
+	}
+	if e.Conn().Info(now).HeldOctets > 0 {
+		return ErrBusy
+	}
+	o, err := x.upper(s.w, x.index(s.w), c)
+	if err != nil {
+		return err
+	}
+	c.done = func() { s.port.Close() }
+	snd, rcv, unread := s.HandOver()
+	e.SetUpper(o)
+	o.StartAfter(s.Stream, e, snd, rcv, unread, now)
+	return nil
+}
+
+var _ session.Prior = (*Stream)(nil)

@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/stack"
+	"xwarp/ring"
+	"xwarp/tcp/tick"
+)
+
+// worker is the thread of one queue. It owns the port, the stack and everything in the loop.
+type worker struct {
+	*loop
+	port    ring.Port
+	stk     *stack.Stack
+	efd     int // eventfd that ends its sleep
+	asleep  atomic.Bool
+	stop    atomic.Bool
+	running sync.WaitGroup
+	started atomic.Bool
+
+	consumer func() bool // XDPConfig.Consumer, nil for none
+}
+
+func newWorker(p ring.Port) (*worker, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	w := &worker{port: p, efd: fd}
+	w.loop = newLoop(w.rouse)
+	w.running.Add(1)
+	return w, nil
+}
+
+func (w *worker) closeFiles() { unix.Close(w.efd) }
+
+// rouse ends the worker's sleep if it sleeps.
+func (w *worker) rouse() {
+	if w.asleep.Load() {
+		var one [8]byte
+		binary.NativeEndian.PutUint64(one[:], 1)
+		unix.Write(w.efd, one[:])
+	}
+}
+
+// run is the worker's life: take what consumers posted, step the stack, and sleep when there is nothing to do.
+func (w *worker) run(cpu int, busy time.Duration) {
+	w.started.Store(true)
+	runtime.LockOSThread() // never unlocked: the affinity ends with the thread
+	defer w.running.Done()
+	if cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(cpu)
+		unix.SchedSetaffinity(0, &set)
+	}
+	idleSince := clock()
+	for !w.stop.Load() {
+		now := clock()
+		worked := w.stk.Receive(now)
+		if w.consumer != nil {
+			worked = w.consumer() || worked
+		}
+		worked = w.work() || worked
+		worked = w.stk.Transmit(now) || worked
+		if worked || w.stk.Blocked() {
+			idleSince = now
+			continue
+		}
+		if busy >= 0 && now.Sub(idleSince) > tick.Duration(busy) {
+			w.sleep(now)
+			idleSince = clock()
+		}
+	}
+}
+
+// maxSleep bounds one sleep, so that a lost wake-up costs a moment and not a connection.
+const maxSleep = 100 * time.Millisecond
+
+func (w *worker) sleep(now tick.Time) {
+	d := maxSleep
+	if at := w.stk.Deadline(); at != tick.Never {
+		d = min(d, time.Duration(at.Sub(now)))
+	}
+	if d <= 0 {
+		return
+	}
+	w.asleep.Store(true)
+	if !w.pending() && !w.stop.Load() {
+		if w.port.Wait(d, w.efd)&ring.ReadyExtra != 0 {
+			var b [8]byte
+			unix.Read(w.efd, b[:])
+		}
+	}
+	w.asleep.Store(false)
+}
+
+// end stops the worker and waits for it.
+func (w *worker) end() {
+	w.stop.Store(true)
+	w.rouse()
+	if w.started.Load() {
+		w.running.Wait()
+	}
+}

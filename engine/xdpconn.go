@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"net/netip"
+
+	"xwarp/engine/session"
+	"xwarp/engine/stack"
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+)
+
+// defaultWindow is what a peer may have under way towards one connection when nothing else is configured.
+const defaultWindow = session.DefaultWindow
+
+func toNetip(a ip.Addr) netip.Addr   { return netip.AddrFrom16(a).Unmap() }
+func fromNetip(a netip.Addr) ip.Addr { return ip.Addr(a.As16()) }
+
+func tupleAddrs(t *tcp.Tuple) (local, remote netip.AddrPort) {
+	return netip.AddrPortFrom(toNetip(t.Local), t.LocalPort), netip.AddrPortFrom(toNetip(t.Remote), t.RemotePort)
+}
+
+// upper makes the session of c on worker w.
+func (x *xdpDriver) upper(w *worker, i int, c *conn) (*session.OverTCP, error) {
+	o := &session.OverTCP{OnSettle: func() {
+		if c.qp != nil {
+			c.qp.settle()
+		}
+	}}
+	wake := func() {
+		if o.Endpoint != nil {
+			o.Endpoint.Wake()
+		}
+	}
+	if err := c.begin(w.loop, i, &o.Session, wake); err != nil {
+		return nil, err
+	}
+	c.info = func() *TCPInfo {
+		if o.Endpoint == nil {
+			return nil
+		}
+		t := o.Endpoint.Conn()
+		return &TCPInfo{t.Info(clock()), t.Counters()}
+	}
+	return o, o.Init(x.dev.sessionConfig(c, w.loop, false))
+}
+
+func copyMode(i ring.Info) string {
+	if i.ZeroCopy {
+		return "zero-copy"
+	}
+	return "copy"
+}
+
+func (c *conn) tuple() tcp.Tuple {
+	return tcp.Tuple{
+		Local: fromNetip(c.local.Addr()), LocalPort: c.local.Port(),
+		Remote: fromNetip(c.remote.Addr()), RemotePort: c.remote.Port(),
+	}
+}
+
+// resume goes on with a connection that another worker began; s is the answer to its SYN.
+func (x *xdpDriver) resume(w *worker, c *conn, iss seq.Num, s *stack.Stray) {
+	o, err := x.upper(w, x.index(w), c)
+	if err == nil {
+		cfg := x.cfg.TCP
+		x.window(&cfg)
+		o.Endpoint, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
+	}
+	if err != nil {
+		c.done()
+		c.report(err)
+		return
+	}
+	w.stk.Inject(s, clock())
+}
+
+func (x *xdpDriver) index(w *worker) int {
+	for i := range x.workers {
+		if x.workers[i] == w {
+			return i
+		}
+	}
+	return 0
+}
