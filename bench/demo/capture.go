@@ -1,0 +1,43 @@
+package demo
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"xwarp/ring"
+	"xwarp/ring/capture"
+)
+
+// captured is the pcapng file of host A's interface.
+type captured struct {
+	name string
+	disk *os.File
+	buf  *bufio.Writer
+	file *capture.File
+}
+
+func newCapture(name string) (*captured, error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	c := &captured{name: name, disk: f, buf: bufio.NewWriterSize(f, 1<<20)}
+	c.file = capture.NewFile(c.buf)
+	return c, nil
+}
+
+func (c *captured) wrap(p ring.Port) (ring.Port, error) {
+	return c.file.Wrap(p, "A eth0", capture.Both, func() int64 { return time.Now().UnixNano() })
+}
+
+// close makes the file complete. The device must be closed before.
+func (c *captured) close() (*Capture, error) {
+	err := errors.Join(c.file.Flush(), c.buf.Flush(), c.disk.Close())
+	if err != nil {
+		err = fmt.Errorf("capture %s is not complete: %w", c.name, err)
+	}
+	return &Capture{File: c.name, Packets: c.file.Packets()}, err
+}

@@ -1,0 +1,119 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/ring"
+)
+
+// Defaults and limits of Config.
+const (
+	DefaultSize    = 256 << 20
+	DefaultTimeout = 10 * time.Minute
+	// MaxSize keeps four regions of it addressable as an int on every machine that has the memory.
+	MaxSize = 1 << 40
+	// MaxMTU is what the largest frame that AF_XDP sends leaves beside an Ethernet header with two VLAN tags.
+	MaxMTU = ring.MaxTxSlot*ring.ChunkSize - 22
+	// BigCapture is the size from which on a capture holds more than a decoder likes to read: three times as much
+	// passes the captured interface.
+	BigCapture = 64 << 20
+)
+
+// chunk is the length of one work request.
+const chunk = 1 << 20
+
+// maxRequests bounds the work requests of one verb: their receives are all posted before the first Send leaves.
+const maxRequests = 4096
+
+// depth is how many work requests of a verb are under way at a time.
+const depth = 16
+
+// Impairments are what a relay between the hosts does to the frames of both directions. Fractions are 0 to 1, of IP packets.
+type Impairments struct {
+	Loss      float64 `json:"loss" doc:"fraction of IP packets that the relay drops, as asked for"`
+	Reorder   float64 `json:"reorder" doc:"fraction that it holds back until others have passed"`
+	Duplicate float64 `json:"duplicate" doc:"fraction that it sends twice"`
+	Corrupt   float64 `json:"corrupt" doc:"fraction of TCP segments with data in which it changes octets, with a right TCP checksum"`
+	Resegment bool    `json:"resegment" doc:"whether it re-cuts and merges TCP segments at random boundaries"`
+}
+
+// Any reports whether a relay is needed.
+func (i Impairments) Any() bool { return i != Impairments{} }
+
+// Config says what Run does. Zero fields mean the defaults, but for Markers and CRC, which are what they say.
+type Config struct {
+	Size    int64 // octets moved by each verb
+	MTU     int   // of every link [1500]
+	IPv6    bool
+	Markers bool // asked for in both directions
+	CRC     bool
+	Impairments
+	Seed    uint64        // decides the data and what the relay does
+	Capture string        // pcapng file of what host A sends and receives; empty for none
+	Timeout time.Duration // of everything
+	Log     *slog.Logger  // nil is silent
+	// Progress, when set, hears how many octets of a verb have arrived. It runs on Run's goroutine.
+	Progress func(verb string, done, total int64)
+}
+
+// ErrConfig is wrapped by errors about the configuration.
+var ErrConfig = errors.New("invalid demo")
+
+// Complete fills in the defaults and reports the first field that makes no sense.
+func (c *Config) Complete() error {
+	if c.Size == 0 {
+		c.Size = DefaultSize
+	}
+	if c.MTU == 0 {
+		c.MTU = topo.DefaultMTU
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	for _, f := range []struct {
+		name string
+		v    float64
+	}{{"loss", c.Loss}, {"reorder", c.Reorder}, {"duplicate", c.Duplicate}, {"corrupt", c.Corrupt}} {
+		if math.IsNaN(f.v) || f.v < 0 || f.v > 1 {
+			return fmt.Errorf("%w: %s is %v, but it is a fraction from 0 to 1 (2 %% is 0.02)", ErrConfig, f.name, f.v)
+		}
+		if f.v == 1 && f.name != "reorder" && f.name != "duplicate" {
+			return fmt.Errorf("%w: with %s 1 nothing ever arrives", ErrConfig, f.name)
+		}
+	}
+	switch {
+	case c.Size < 0 || c.Size > MaxSize:
+		return fmt.Errorf("%w: size %d is not in 1 to %d octets", ErrConfig, c.Size, int64(MaxSize))
+	case c.MTU < topo.MinMTU || c.MTU > MaxMTU:
+		return fmt.Errorf("%w: MTU %d is not in %d to %d", ErrConfig, c.MTU, topo.MinMTU, MaxMTU)
+	case c.Timeout < 0:
+		return fmt.Errorf("%w: timeout %v is negative", ErrConfig, c.Timeout)
+	}
+	return c.enoughMemory()
+}
+
+// Warnings returns what may surprise although it is allowed.
+func (c *Config) Warnings() (w []string) {
+	if c.Capture != "" && c.Size > BigCapture {
+		w = append(w, fmt.Sprintf("the capture will hold about %d MiB; for a file that is read with pleasure: --size 16MiB", 3*c.Size>>20))
+	}
+	if c.Corrupt > 0 && !c.CRC {
+		w = append(w, "the relay corrupts segments and repairs their TCP checksum: without CRC nobody can notice, so wrong octets will arrive")
+	}
+	if c.Corrupt > 0 && c.CRC && c.Resegment {
+		w = append(w, "with --resegment a part of an FPDU is acknowledged before its CRC can be checked; when the relay corrupts such a part, "+
+			"TCP will not send it again and the connection ends with MPA's CRC error")
+	}
+	return w
+}
+
+// requestLen is the length of all work requests but the last.
+func (c *Config) requestLen() int64 {
+	n := (c.Size + maxRequests - 1) / maxRequests
+	return max(chunk, (n+4095)&^4095)
+}

@@ -1,0 +1,72 @@
+package demo
+
+import (
+	"bufio"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// regions is how many regions of Config.Size a run needs: source and sink at A, target and inbox at B.
+const regions = 4
+
+// reserve is what must be left for rings, the capture and the rest of the host.
+const reserve = 256 << 20
+
+// mapMemory returns n octets of zeroed memory outside of Go's heap, for unmap. Every page is there, so that no transfer
+// waits for page faults.
+func mapMemory(n int64) ([]byte, error) {
+	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		return nil, fmt.Errorf("memory for a region of %d octets: %w (a smaller --size needs less)", n, err)
+	}
+	return b, nil
+}
+
+func unmap(b []byte) {
+	if b != nil {
+		unix.Munmap(b)
+	}
+}
+
+// fill writes the data that belongs to a seed.
+func fill(b []byte, seed uint64) {
+	var key [32]byte
+	for i := range 8 {
+		key[i] = byte(seed >> (8 * i))
+	}
+	copy(key[8:], "xwarp demo")
+	rand.NewChaCha8(key).Read(b)
+}
+
+// enoughMemory keeps the kernel from ending the process in the middle of a run.
+func (c *Config) enoughMemory() error {
+	have, ok := availableMemory("/proc/meminfo")
+	if need := regions*c.Size + reserve; ok && need > have {
+		return fmt.Errorf("%w: size %d MiB needs %d MiB of memory in all, and %d MiB are available (--size %dMiB fits)",
+			ErrConfig, c.Size>>20, need>>20, have>>20, max(1, (have-reserve)/regions>>20))
+	}
+	return nil
+}
+
+// availableMemory returns MemAvailable in octets; false when the file does not say.
+func availableMemory(path string) (int64, bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, false
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		v, ok := strings.CutPrefix(s.Text(), "MemAvailable:")
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64)
+		return kib << 10, err == nil
+	}
+	return 0, false
+}

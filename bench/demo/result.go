@@ -1,0 +1,129 @@
+package demo
+
+import (
+	"xwarp/engine"
+)
+
+// Schema is the version of Result's JSON form. It changes when a key changes its meaning or goes away, not when one is added.
+const Schema = 1
+
+// Result is what a run found. The doc tags are the documentation of the JSON keys.
+type Result struct {
+	Schema      int          `json:"schema" doc:"version of this layout, 1"`
+	Command     string       `json:"command" doc:"\"demo\""`
+	OK          bool         `json:"ok" doc:"every octet arrived right"`
+	Error       string       `json:"error,omitempty" doc:"why not; absent when ok"`
+	Seed        uint64       `json:"seed" doc:"what --seed repeats: the data and the relay's choices"`
+	Octets      int64        `json:"octets" doc:"moved by each verb"`
+	MTU         int          `json:"mtu" doc:"of every link, octets of an IP packet"`
+	IPVersion   int          `json:"ip_version" doc:"4 or 6"`
+	A           End          `json:"a" doc:"the host that starts the connection and all transfers"`
+	B           End          `json:"b" doc:"the other host"`
+	MPA         MPA          `json:"mpa" doc:"what the two agreed on"`
+	Impairments *Impairments `json:"impairments,omitempty" doc:"of both directions, as asked for; absent without relay"`
+	Verbs       []Verb       `json:"verbs" doc:"in the order in which they ran"`
+	AToB        Direction    `json:"a_to_b" doc:"stream from A to B: RDMA Write, Read Requests, Send"`
+	BToA        Direction    `json:"b_to_a" doc:"stream from B to A: Read Responses"`
+	Capture     *Capture     `json:"capture,omitempty" doc:"the pcapng file; absent without --pcap"`
+}
+
+// End is one host.
+type End struct {
+	Address string `json:"address" doc:"address and port"`
+	XDPMode string `json:"xdp_mode" doc:"\"native\" or \"generic\""`
+	Copy    string `json:"copy" doc:"\"copy\" or \"zero-copy\""`
+}
+
+// MPA is what the start-up agreed on.
+type MPA struct {
+	Revision int  `json:"revision" doc:"1 (RFC 5044) or 2 (RFC 6581)"`
+	Markers  bool `json:"markers" doc:"in both directions"`
+	CRC      bool `json:"crc" doc:"CRC32C in every FPDU"`
+}
+
+// Verb is one transfer.
+type Verb struct {
+	Name          string  `json:"verb" doc:"\"RDMA Write\", \"RDMA Read\" or \"Send\""`
+	Octets        int64   `json:"octets" doc:"of payload"`
+	Seconds       float64 `json:"seconds" doc:"from the first post to the last completion"`
+	GbitPerSecond float64 `json:"gbit_per_s" doc:"payload, 10^9 bits"`
+	MiBPerSecond  float64 `json:"mib_per_s" doc:"payload, 2^20 octets"`
+	SourceSHA256  string  `json:"source_sha256" doc:"of the memory that was sent"`
+	TargetSHA256  string  `json:"target_sha256" doc:"of the memory that received"`
+	OK            bool    `json:"ok" doc:"both are equal"`
+}
+
+func (v *Verb) rate() {
+	if v.Seconds > 0 {
+		v.GbitPerSecond = float64(v.Octets) * 8 / 1e9 / v.Seconds
+		v.MiBPerSecond = float64(v.Octets) / (1 << 20) / v.Seconds
+	}
+}
+
+// Direction is one stream: counters of its sender's TCP and of its receiver.
+type Direction struct {
+	Segments        uint64 `json:"segments" doc:"data segments sent for the first time"`
+	Retransmissions uint64 `json:"retransmissions" doc:"segments sent again"`
+	Timeouts        uint64 `json:"timeouts" doc:"retransmission timeouts"`
+	Exceptions      uint64 `json:"alignment_exceptions" doc:"segments that did not begin with an FPDU or did not end with one, by the sender's decision"`
+	SegmentSize     int    `json:"segment_size" doc:"octets that one segment may carry, at the end"`
+	BlackHoles      uint64 `json:"path_mtu_black_holes" doc:"times that the sender lowered its path MTU because full segments vanished"`
+
+	OutOfOrder    uint64 `json:"segments_out_of_order" doc:"ranges that the receiving TCP kept beyond a gap"`
+	FPDUs         uint64 `json:"fpdus" doc:"FPDUs received, CRC right"`
+	InOrder       uint64 `json:"fpdus_in_order" doc:"of these, placed with nothing missing in front"`
+	ByMarker      uint64 `json:"fpdus_placed_by_marker" doc:"placed behind a gap, their start shown by a marker"`
+	ByChain       uint64 `json:"fpdus_placed_by_chain" doc:"placed behind a gap, their start shown by the FPDU in front"`
+	Held          uint64 `json:"held" doc:"pieces behind a gap that had to wait in a buffer: no FPDU start known, or not to be placed before their turn"`
+	Unaligned     uint64 `json:"segments_unaligned" doc:"segments that began inside an FPDU when they arrived"`
+	CRCDrops      uint64 `json:"crc_drops" doc:"FPDUs with a wrong CRC, which TCP then sent again"`
+	HeldHighWater int    `json:"held_octets_high_water" doc:"most octets ever held by MPA"`
+
+	Relay *Relay `json:"relay,omitempty" doc:"what the relay did to this direction; absent without relay"`
+}
+
+// Relay is what really happened to the frames of one direction.
+type Relay struct {
+	In         uint64 `json:"in" doc:"frames that came in"`
+	Out        uint64 `json:"out" doc:"frames that went out"`
+	Lost       uint64 `json:"lost" doc:"packets dropped on purpose"`
+	Overflow   uint64 `json:"overflow" doc:"packets dropped for want of room"`
+	Duplicated uint64 `json:"duplicated" doc:"packets sent twice"`
+	Reordered  uint64 `json:"reordered" doc:"packets that came out behind a later one"`
+	Corrupted  uint64 `json:"corrupted" doc:"segments with changed octets"`
+	RecutIn    uint64 `json:"recut_in" doc:"segments taken apart"`
+	RecutOut   uint64 `json:"recut_out" doc:"segments made of them"`
+}
+
+// Capture is the file that was written.
+type Capture struct {
+	File    string `json:"file" doc:"its name"`
+	Packets uint64 `json:"packets" doc:"recorded, both directions, at host A"`
+}
+
+// PlacedShare returns which part of what arrived behind a gap was placed on arrival; false when nothing did.
+func (d *Direction) PlacedShare() (float64, bool) {
+	placed := d.ByMarker + d.ByChain
+	if placed+d.Held == 0 {
+		return 0, false
+	}
+	return float64(placed) / float64(placed+d.Held), true
+}
+
+// direction combines what both ends of a stream know.
+func direction(sender, receiver *engine.ConnInfo) (d Direction) {
+	if t := sender.TCP; t != nil {
+		l := t.Info.Loss.Counters
+		d.Segments, d.Retransmissions, d.Timeouts = l.Sent, l.Retransmitted, l.Timeouts
+		d.SegmentSize, d.BlackHoles = t.SndMSS, t.BlackHoles
+		d.Exceptions = t.SplitEMSS + t.SplitWindow + t.SplitRetransmit
+	}
+	if t := receiver.TCP; t != nil {
+		d.OutOfOrder = t.OutOfOrder
+	}
+	m := &receiver.MPA
+	d.FPDUs, d.InOrder, d.ByMarker, d.ByChain = m.FPDUs, m.InOrder, m.OutByMarker, m.OutByChain
+	d.Held, d.Unaligned = m.HeldWhole+m.Unknown, m.Unaligned
+	d.CRCDrops, d.HeldHighWater = m.CRCDrops, m.HeldHighWater
+	return d
+}

@@ -1,0 +1,249 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/engine"
+	"xwarp/ring"
+)
+
+// port is where B listens.
+const port = 7174
+
+// run is one demo under way.
+type run struct {
+	cfg      Config
+	each     int64 // octets of one work request
+	requests int
+	net      *topo.Net
+	relay    *relayed
+	cap      *captured
+	a, b     *end
+	res      *Result
+}
+
+// ErrTimeout is wrapped when Config.Timeout was too short.
+var ErrTimeout = errors.New("not done")
+
+// Run makes the hosts, moves the data and takes everything away again, also when it fails or ctx ends. The result is never
+// nil and holds what was found up to an error.
+func Run(ctx context.Context, cfg Config) (res *Result, err error) {
+	res = &Result{Schema: Schema, Command: "demo", Seed: cfg.Seed, Verbs: []Verb{}}
+	defer func() {
+		res.OK = err == nil
+		if err != nil {
+			res.Error = err.Error()
+		}
+	}()
+	if err := cfg.Complete(); err != nil {
+		return res, err
+	}
+	r := &run{cfg: cfg, res: res, each: cfg.requestLen()}
+	r.requests = int((cfg.Size + r.each - 1) / r.each)
+	r.describe()
+	tooLong := fmt.Errorf("%w within %v (--timeout gives more)", ErrTimeout, cfg.Timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, tooLong)
+	defer cancel()
+	defer func() { err = errors.Join(err, r.close()) }()
+	if err := r.setUp(); err != nil {
+		return res, err
+	}
+	return res, r.transfer(ctx)
+}
+
+func (r *run) describe() {
+	r.res.Octets, r.res.MTU, r.res.IPVersion = r.cfg.Size, r.cfg.MTU, 4
+	if r.cfg.IPv6 {
+		r.res.IPVersion = 6
+	}
+	if r.cfg.Any() {
+		i := r.cfg.Impairments
+		r.res.Impairments = &i
+	}
+}
+
+// setUp makes the topology and an engine on each host.
+func (r *run) setUp() (err error) {
+	o := topo.Options{Relay: r.cfg.Any(), MTU: r.cfg.MTU, IPv4Only: !r.cfg.IPv6, IPv6Only: r.cfg.IPv6}
+	if r.net, err = topo.New(o); err != nil {
+		return err
+	}
+	if o.Relay {
+		if r.relay, err = startRelay(r.net, &r.cfg); err != nil {
+			return err
+		}
+	}
+	xdp := engine.XDPConfig{}
+	xdp.Log = r.cfg.Log
+	xdp.MPA = engine.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
+	r.b = &end{name: "B", host: r.net.B}
+	if err := r.b.open(xdp); err != nil {
+		return err
+	}
+	if r.cfg.Capture != "" {
+		if r.cap, err = newCapture(r.cfg.Capture); err != nil {
+			return err
+		}
+		xdp.Wrap = func(_ int, p ring.Port) (ring.Port, error) { return r.cap.wrap(p) }
+	}
+	r.a = &end{name: "A", host: r.net.A}
+	if err := r.a.open(xdp); err != nil {
+		return err
+	}
+	if err := r.a.prepare(r.cfg.Size, 1, 0, engine.LocalWrite); err != nil {
+		return err
+	}
+	if err := r.b.prepare(r.cfg.Size, r.requests, engine.LocalWrite|engine.RemoteWrite|engine.RemoteRead, engine.LocalWrite); err != nil {
+		return err
+	}
+	return r.postReceives()
+}
+
+// connect joins the two queue pairs.
+func (r *run) connect(ctx context.Context) error {
+	addr := r.net.B.Addr4.Addr()
+	if r.cfg.IPv6 {
+		addr = r.net.B.Addr6.Addr()
+	}
+	l, err := r.b.dev.Listen(netip.AddrPortFrom(addr, port), 0, engine.ConnConfig{})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	accepted := make(chan error, 1)
+	go func() {
+		req, err := l.Accept(ctx)
+		if err == nil {
+			err = req.Accept(ctx, r.b.qp, nil)
+		}
+		if err != nil {
+			cancel(err)
+		}
+		accepted <- err
+	}()
+	if err := r.a.dev.Dial(ctx, l.Addr(), r.a.qp, engine.ConnConfig{}); err != nil {
+		cancel(err)
+		<-accepted
+		return err
+	}
+	if err := <-accepted; err != nil {
+		return err
+	}
+	return r.agreed()
+}
+
+// agreed notes the terms of the connection, and fails when they are not those that were asked for.
+func (r *run) agreed() error {
+	p, q := r.a.qp.Params(), r.b.qp.Params()
+	m := &r.res.MPA
+	m.Revision = int(p.Revision)
+	m.Markers = p.Send.Markers && p.Receive.Markers && q.Send.Markers && q.Receive.Markers
+	m.CRC = p.Send.CRC && p.Receive.CRC
+	for _, e := range []struct {
+		end *end
+		res *End
+	}{{r.a, &r.res.A}, {r.b, &r.res.B}} {
+		t := e.end.dev.Transport()
+		*e.res = End{Address: e.end.qp.LocalAddr().String(), XDPMode: t.XDPMode, Copy: t.Copy}
+	}
+	if m.Markers != r.cfg.Markers || m.CRC != r.cfg.CRC {
+		return fmt.Errorf("MPA agreed on markers %v and CRC %v, want %v and %v", m.Markers, m.CRC, r.cfg.Markers, r.cfg.CRC)
+	}
+	return nil
+}
+
+// transfer connects, runs the verbs and closes the connection.
+func (r *run) transfer(ctx context.Context) error {
+	fill(r.a.mem[source], r.cfg.Seed)
+	if err := r.connect(ctx); err != nil {
+		return r.explain(ctx, err)
+	}
+	for _, v := range []struct {
+		name     string
+		move     func(context.Context) error
+		src, dst []byte
+	}{
+		{nameWrite, r.write, r.a.mem[source], r.b.mem[target]},
+		{nameRead, r.read, r.b.mem[target], r.a.mem[sink]},
+		{nameSend, r.send, r.a.mem[source], r.b.mem[inbox]},
+	} {
+		if err := r.timed(ctx, v.name, v.move, v.src, v.dst); err != nil {
+			return r.explain(ctx, err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return r.disconnect(ctx)
+}
+
+// explain adds to an error about time how far both ends are.
+func (r *run) explain(ctx context.Context, err error) error {
+	r.snapshot()
+	if errors.Is(err, ErrTimeout) {
+		return fmt.Errorf("%w\n  %s\n  %s", err, r.a.where(), r.b.where())
+	}
+	return err
+}
+
+// snapshot takes the counters of both ends and of the relay.
+func (r *run) snapshot() {
+	a, errA := r.a.qp.Info()
+	b, errB := r.b.qp.Info()
+	if errA != nil || errB != nil {
+		return // not connected, or over: what was taken before stays
+	}
+	r.res.AToB, r.res.BToA = direction(&a, &b), direction(&b, &a)
+	if r.relay != nil {
+		r.res.AToB.Relay, r.res.BToA.Relay = r.relay.counters()
+	}
+}
+
+// disconnect closes gracefully, so that a capture shows the end of the connection too.
+func (r *run) disconnect(ctx context.Context) error {
+	if err := r.a.qp.Disconnect(); err != nil {
+		return err
+	}
+	limit := time.NewTimer(closeTimeout)
+	defer limit.Stop()
+	for _, e := range []*end{r.a, r.b} {
+		select {
+		case <-e.qp.Down():
+			if err := e.qp.Err(); err != nil {
+				return fmt.Errorf("host %s: close: %w", e.name, err)
+			}
+		case <-limit.C:
+			return fmt.Errorf("host %s: the connection did not close within %v", e.name, closeTimeout)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// closeTimeout is longer than the engine's own.
+const closeTimeout = 20 * time.Second
+
+// close takes everything away, in the order in which things stand on each other.
+func (r *run) close() error {
+	errs := []error{r.a.close(), r.b.close()}
+	if r.cap != nil {
+		c, err := r.cap.close()
+		r.res.Capture = c
+		errs = append(errs, err)
+	}
+	if r.relay != nil {
+		errs = append(errs, r.relay.close())
+	}
+	if r.net != nil {
+		errs = append(errs, r.net.Close())
+	}
+	return errors.Join(errs...)
+}

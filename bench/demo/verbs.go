@@ -1,0 +1,132 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+type ddpAccess = ddp.Access
+
+// Regions of the two ends, in the order of prepare.
+const (
+	source = 0 // of A
+	sink   = 1
+	target = 0 // of B
+	inbox  = 1
+)
+
+// Names of the verbs, as people say them.
+const (
+	nameWrite = "RDMA Write"
+	nameRead  = "RDMA Read"
+	nameSend  = "Send"
+)
+
+// piece returns offset and length of work request i.
+func (r *run) piece(i int) (off, n int64) {
+	off = int64(i) * r.each
+	return off, min(r.each, r.cfg.Size-off)
+}
+
+// pump posts one work request for each piece, depth at a time, and waits for all.
+func (r *run) pump(ctx context.Context, verb string, wr func(off, n int64) engine.SendWR) error {
+	posted, done := 0, int64(0)
+	r.progress(verb, 0)
+	for ended := 0; ended < r.requests; ended++ {
+		for ; posted < r.requests && posted-ended < depth; posted++ {
+			w := wr(r.piece(posted))
+			w.ID, w.Flags = uint64(posted), rdmap.Signaled
+			if err := r.a.qp.PostSend(&w); err != nil {
+				return fmt.Errorf("%s: post of work request %d: %w", verb, posted, err)
+			}
+		}
+		c, err := r.a.await(ctx, r.a.sends)
+		if err != nil {
+			return fmt.Errorf("%s: %w", verb, err)
+		}
+		_, n := r.piece(int(c.ID))
+		done += n
+		r.progress(verb, done)
+	}
+	return nil
+}
+
+func (r *run) write(ctx context.Context) error {
+	return r.pump(ctx, nameWrite, func(off, n int64) engine.SendWR {
+		return engine.SendWR{
+			Op: rdmap.WRWrite, SGL: []engine.SGE{r.a.buffers[source].SGE(int(off), int(n))},
+			RemoteSTag: r.b.buffers[target].STag(), RemoteTO: ddp.TO(off),
+		}
+	})
+}
+
+func (r *run) read(ctx context.Context) error {
+	return r.pump(ctx, nameRead, func(off, n int64) engine.SendWR {
+		return engine.SendWR{
+			Op: rdmap.WRRead, SGL: []engine.SGE{r.a.buffers[sink].SGE(int(off), int(n))},
+			RemoteSTag: r.b.buffers[target].STag(), RemoteTO: ddp.TO(off),
+		}
+	})
+}
+
+// send moves the source again, in messages. They have arrived when B's receives complete, in the order of posting.
+func (r *run) send(ctx context.Context) error {
+	err := r.pump(ctx, nameSend, func(off, n int64) engine.SendWR {
+		return engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{r.a.buffers[source].SGE(int(off), int(n))}}
+	})
+	if err != nil {
+		return err
+	}
+	for i := range r.requests {
+		c, err := r.b.await(ctx, r.b.recvs)
+		if err != nil {
+			return fmt.Errorf("%s: %w", nameSend, err)
+		}
+		if _, n := r.piece(i); c.ID != uint64(i) || int64(c.ByteLen) != n {
+			return fmt.Errorf("%s: receive %d completed with %d octets, want receive %d with %d", nameSend, c.ID, c.ByteLen, i, n)
+		}
+	}
+	return nil
+}
+
+// postReceives gives B a buffer for every Send that will come, before the connection exists.
+func (r *run) postReceives() error {
+	for i := range r.requests {
+		off, n := r.piece(i)
+		wr := engine.RecvWR{ID: uint64(i), SGL: []engine.SGE{r.b.buffers[inbox].SGE(int(off), int(n))}}
+		if err := r.b.qp.PostRecv(&wr); err != nil {
+			return fmt.Errorf("receive %d of %d: %w", i, r.requests, err)
+		}
+	}
+	return nil
+}
+
+func (r *run) progress(verb string, done int64) {
+	if r.cfg.Progress != nil {
+		r.cfg.Progress(verb, done, r.cfg.Size)
+	}
+}
+
+// timed runs one verb and verifies what it moved.
+func (r *run) timed(ctx context.Context, name string, move func(context.Context) error, src, dst []byte) error {
+	start := time.Now()
+	if err := move(ctx); err != nil {
+		return err
+	}
+	v := Verb{Name: name, Octets: r.cfg.Size, Seconds: time.Since(start).Seconds()}
+	// The workers wrote the memory: asking both for their state makes it this goroutine's too.
+	r.snapshot()
+	v.rate()
+	v.SourceSHA256, v.TargetSHA256 = sum(src), sum(dst)
+	v.OK = v.SourceSHA256 == v.TargetSHA256
+	r.res.Verbs = append(r.res.Verbs, v)
+	if !v.OK {
+		return fmt.Errorf("%s: %w", name, differ(src, dst))
+	}
+	return nil
+}

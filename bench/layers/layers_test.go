@@ -1,0 +1,53 @@
+package layers
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestPaths checks that the rig moves data, with the engine allocating nothing per segment.
+func TestPaths(t *testing.T) {
+	for _, markers := range []bool{true, false} {
+		r, err := newRig(1500, markers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range r.a.mem {
+			r.a.mem[i] = byte(i * 7)
+		}
+		run := func() {
+			for range 50 {
+				if err := r.post(); err != nil {
+					t.Fatal(err)
+				}
+				if r.turn() == 0 {
+					t.Fatalf("nothing moved: %v %v", r.a.ended, r.b.ended)
+				}
+			}
+		}
+		run()
+		if n := testing.AllocsPerRun(5, run); n != 0 {
+			t.Errorf("markers %v: %v allocations in 50 turns", markers, n)
+		}
+		if r.a.done == 0 || !bytes.Equal(r.a.mem, r.b.mem) {
+			t.Errorf("markers %v: %d Writes complete, memories differ", markers, r.a.done)
+		}
+	}
+}
+
+// BenchmarkPaths moves segments over the fake ring; an operation is one segment.
+func BenchmarkPaths(b *testing.B) {
+	r, err := newRig(1500, false)
+	if err != nil {
+		b.Fatal(err)
+	}
+	n := 0
+	for n < b.N {
+		if err := r.post(); err != nil {
+			b.Fatal(err)
+		}
+		n += r.turn()
+	}
+	b.ReportMetric(float64(r.b.spent)/float64(n), "ns/received")
+	b.ReportMetric(float64(r.a.spent)/float64(n), "ns/sent")
+}

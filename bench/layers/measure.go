@@ -1,0 +1,104 @@
+package layers
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+)
+
+// Row is one line of the budget.
+type Row struct {
+	Name   string  `json:"name"`
+	Part   string  `json:"part"` // "receive", "send" or "both"
+	Nanos  float64 `json:"ns"`   // per segment, median of the rounds
+	Low    float64 `json:"low"`
+	High   float64 `json:"high"`
+	Allocs float64 `json:"allocations"` // per segment
+	Note   string  `json:"note,omitempty"`
+}
+
+// rounds and span are how often and how long each part is measured.
+const (
+	rounds = 7
+	span   = 40 * time.Millisecond
+)
+
+// loop measures f, which does its work n times.
+func loop(name, part string, f func(n int)) Row {
+	n := 64
+	for {
+		start := time.Now()
+		f(n)
+		if d := time.Since(start); d > span/4 {
+			n = max(1, int(float64(n)*float64(span)/float64(d)))
+			break
+		}
+		n *= 4
+	}
+	var ns []float64
+	before := mallocs()
+	for range rounds {
+		start := time.Now()
+		f(n)
+		ns = append(ns, float64(time.Since(start))/float64(n))
+	}
+	return row(name, part, ns, float64(mallocs()-before)/float64(n*rounds))
+}
+
+func row(name, part string, ns []float64, allocs float64) Row {
+	slices.Sort(ns)
+	if allocs < 1e-3 {
+		allocs = 0 // the clock's and the collector's own
+	}
+	return Row{Name: name, Part: part, Nanos: ns[len(ns)/2], Low: ns[0], High: ns[len(ns)-1], Allocs: allocs}
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// Budget is what a segment with payload octets costs.
+type Budget struct {
+	Payload int   `json:"payload"`
+	Markers bool  `json:"markers"`
+	Rows    []Row `json:"rows"`
+}
+
+// Measure measures every layer for segments of a link with this MTU.
+func Measure(mtu int, markers bool) (*Budget, error) {
+	b := &Budget{Payload: mtu - 52, Markers: markers}
+	steer, err := steering()
+	if err != nil {
+		b.Rows = append(b.Rows, Row{Name: "steer (BPF)", Part: "receive", Note: err.Error()})
+	} else {
+		b.Rows = append(b.Rows, steer)
+	}
+	b.Rows = append(b.Rows, parts(b.Payload)...)
+	rows, err := paths(mtu, markers)
+	b.Rows = append(b.Rows, rows...)
+	return b, err
+}
+
+// WriteMarkdown writes the budget as a table.
+func (b *Budget) WriteMarkdown(w io.Writer) error {
+	how := "no markers"
+	if b.Markers {
+		how = "markers"
+	}
+	_, err := fmt.Fprintf(w, "Segments of %d octets, %s\n\n| layer | path | ns per segment | spread | allocations |\n|---|---|---:|---|---:|\n", b.Payload, how)
+	for _, r := range b.Rows {
+		if err != nil {
+			return err
+		}
+		if r.Note != "" && r.Nanos == 0 {
+			_, err = fmt.Fprintf(w, "| %s | %s | – | %s | |\n", r.Name, r.Part, r.Note)
+			continue
+		}
+		_, err = fmt.Fprintf(w, "| %s | %s | %.1f | %.1f – %.1f | %.3g |\n", r.Name, r.Part, r.Nanos, r.Low, r.High, r.Allocs)
+	}
+	return err
+}

@@ -1,0 +1,246 @@
+package layers
+
+import (
+	"hash/crc32"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
+	"xwarp/mpa/ulp"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// parts measures single layers with segments of n octets of payload.
+func parts(n int) []Row {
+	return []Row{
+		parse(n), checksum(n), tcpReceive(n), locate(n, false), locate(n, true), place(n),
+		frameBuild(n), headerBuild(n), tcpSend(n), work(n),
+	}
+}
+
+// segment builds an IPv4 packet with a TCP segment of n octets.
+func segment(n int) []byte {
+	b := make([]byte, 20+32+n)
+	h := ip.Header{Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: 32 + n}
+	h.Src, h.Dst = ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: 1}, ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: 2}
+	off := h.Put(b)
+	t := wire.Header{SrcPort: 1, DstPort: 2, Seq: 100, Ack: 200, Flags: wire.ACK, Window: 1000}
+	t.Opt.Present = wire.HasTS
+	t.Put(b[off:])
+	return b
+}
+
+func parse(n int) Row {
+	f := append(make([]byte, 14), segment(n)...)
+	f[12] = 8
+	var eth ip.Ethernet
+	var h ip.Header
+	var t wire.Header
+	return loop("parse Ethernet, IPv4, TCP", "receive", func(k int) {
+		for range k {
+			off, _ := eth.Decode(f)
+			o, _ := h.DecodeFirst(f[off:], len(f)-off)
+			t.Decode(f[off+o:])
+		}
+	})
+}
+
+func checksum(n int) Row {
+	f := segment(n)[20:]
+	return loop("TCP checksum", "both", func(k int) {
+		for range k {
+			sink += wire.Sum(f, 0)
+		}
+	})
+}
+
+// sink keeps work from being optimised away.
+var sink uint64
+
+// Sink is what measuring computed, of no use to anybody.
+func Sink() uint64 { return sink }
+
+// endless is a Source that never runs dry.
+type endless struct{}
+
+func (endless) Next(room int) (int, bool) { return room, true }
+
+// established returns two connections of one stream each way.
+func established(n int) (a, b *tcp.Conn, now tick.Time) {
+	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, MTU: n + 52, StretchAck: 8}
+	a, b, now = new(tcp.Conn), new(tcp.Conn), 1e9
+	a.Init(&cfg, 1, 2, 100, now)
+	b.Init(&cfg, 2, 1, 200, now)
+	a.Connect(now)
+	b.Connect(now)
+	for range 4 {
+		pump(a, b, now)
+		pump(b, a, now)
+	}
+	return a, b, now
+}
+
+func pump(from, to *tcp.Conn, now tick.Time) {
+	var out tcp.Out
+	var s tcp.Segment
+	for from.Poll(now, nil, &out) {
+		s.Header, s.Len = out.Header, out.Payload.Len()
+		o := to.Input(&s, now)
+		for _, r := range o.R[:o.N] {
+			to.Keep(r)
+		}
+		to.Finish(now)
+	}
+}
+
+func tcpReceive(n int) Row {
+	_, c, now := established(n)
+	s := tcp.Segment{Len: n}
+	s.Flags, s.Seq, s.Ack, s.Window = wire.ACK|wire.PSH, 101, c.SndNxt(), 0xffff
+	s.Opt.Present = wire.HasTS
+	s.Opt.TSVal = 5000
+	var out tcp.Out
+	return loop("TCP receive, with its share of acknowledgements", "receive", func(k int) {
+		for i := range k {
+			o := c.Input(&s, now)
+			c.Keep(o.R[0])
+			c.Finish(now)
+			s.Seq = s.Seq.Add(n)
+			if i%8 == 7 {
+				c.SetRcvSpace(1<<20, now)
+				for c.Poll(now, nil, &out) {
+				}
+			}
+		}
+	})
+}
+
+func tcpSend(n int) Row {
+	c, _, now := established(n)
+	var src tcp.Source = endless{}
+	ack := tcp.Segment{}
+	ack.Flags, ack.Window, ack.Seq = wire.ACK, 0xffff, c.RcvNxt()
+	ack.Opt.Present = wire.HasTS
+	var out tcp.Out
+	return loop("TCP send, with its share of acknowledgements", "send", func(k int) {
+		for i := 0; i < k; {
+			for range 8 {
+				if !c.Poll(now, src, &out) {
+					break
+				}
+				i++
+			}
+			now = now.Add(10 * tick.Microsecond)
+			ack.Ack = c.SndNxt()
+			ack.Opt.TSVal, ack.Opt.TSEcr = uint32(now/1e6), uint32(now/1e6)
+			c.Input(&ack, now)
+			c.Finish(now)
+			c.Events()
+		}
+	})
+}
+
+// nothing is a Sink that takes everything.
+type nothing struct{}
+
+func (nothing) Place(*ulp.View, bool) *ulp.Error   { return nil }
+func (nothing) Deliver(h []byte, n int) *ulp.Error { return nil }
+
+// blob is a Source of ULPDUs as long as they may be.
+type blob struct{ b []byte }
+
+func (s *blob) NextULPDU(max int) (ulp.Ref, int) { return ulp.Ref{}, min(max, len(s.b)) }
+func (s *blob) ReadULPDU(_ ulp.Ref, off int, dst []byte) {
+	copy(dst, s.b[off:])
+}
+func (s *blob) ReleaseULPDU(ulp.Ref) {}
+
+// locate finds an FPDU without markers in a segment; with crc its CRC is checked too.
+func locate(n int, crc bool) Row {
+	f := mpa.Framing{CRC: crc}
+	var s mpa.Sender
+	s.Init(mpa.SenderConfig{Framing: f}, 0, n, &blob{make([]byte, n)})
+	size, _ := s.Next(n)
+	b := make([]byte, size)
+	s.Fill(seq.Of(0, size), b)
+	var r mpa.Receiver
+	r.Init(mpa.ReceiverConfig{Framing: f, Pool: mpa.NewHoldPool(0, 0)}, 0, nothing{})
+	name := "FPDU locate and deliver"
+	if crc {
+		name += ", CRC32C"
+	}
+	at, one := seq.Num(0), [1][]byte{}
+	return loop(name, "receive", func(k int) {
+		for range k {
+			one[0] = b
+			r.Offer(at, one[:], size)
+			at = at.Add(size)
+			r.Advance(at)
+		}
+	})
+}
+
+// place copies the payload of a tagged segment to registered memory, after all checks.
+func place(n int) Row {
+	e, err := newMemory(1<<20, func(*rdmap.Completion) {})
+	if err != nil {
+		return Row{Name: "DDP place", Part: "receive", Note: err.Error()}
+	}
+	if err := e.qp.Start(rdmap.Params{Version: ddp.IETF, IRD: 1, ORD: 1}); err != nil {
+		return Row{Name: "DDP place", Part: "receive", Note: err.Error()}
+	}
+	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 0x40, STag: e.mr.STag()}
+	f := append(ddp.AppendTagged(nil, h), make([]byte, n-22)...)
+	v := ulp.ViewOf(f)
+	return loop("DDP place and deliver", "receive", func(k int) {
+		for range k {
+			if e.qp.Place(&v, true) != nil || e.qp.Deliver(f[:18], len(f)) != nil {
+				panic("layers: a valid segment was refused")
+			}
+		}
+	})
+}
+
+func frameBuild(n int) Row {
+	var s mpa.Sender
+	s.Init(mpa.SenderConfig{Framing: mpa.Framing{CRC: true}}, 0, n, &blob{make([]byte, n)})
+	dst := make([]byte, n)
+	at := seq.Num(0)
+	return loop("FPDU build: copy and CRC32C", "send", func(k int) {
+		for range k {
+			m, _ := s.Next(n)
+			s.Fill(seq.Of(at, m), dst)
+			at = at.Add(m)
+			s.Acked(at)
+		}
+	})
+}
+
+func headerBuild(n int) Row {
+	h := ip.Header{Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: 32 + n}
+	t := wire.Header{SrcPort: 1, DstPort: 2, Seq: 100, Ack: 200, Flags: wire.ACK, Window: 1000}
+	t.Opt.Present = wire.HasTS
+	b := make([]byte, 60)
+	return loop("headers, without checksum of the payload", "send", func(k int) {
+		for range k {
+			t.Seq = t.Seq.Add(n)
+			t.Put(b[h.Put(b):])
+		}
+	})
+}
+
+// work is what cannot be avoided: the octets' Internet checksum, CRC32C and copy.
+func work(n int) Row {
+	src, dst := make([]byte, n), make([]byte, n)
+	table := crc32.MakeTable(crc32.Castagnoli)
+	return loop("the bare work: checksum, CRC32C, copy", "both", func(k int) {
+		for range k {
+			sink += wire.Sum(src, 0) + uint64(crc32.Checksum(src, table))
+			copy(dst, src)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package layers
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/session"
+	"xwarp/engine/stack"
+	"xwarp/mpa"
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
+
+// memory is a queue pair with its registered memory.
+type memory struct {
+	table *ddp.Table
+	pd    *ddp.PD
+	mr    *ddp.MR
+	mem   []byte
+	qp    rdmap.QP
+}
+
+type completer func(*rdmap.Completion)
+
+func (f completer) Complete(c *rdmap.Completion) { f(c) }
+
+type random struct{ *rand.Rand }
+
+func newMemory(octets int, done completer) (*memory, error) {
+	m := &memory{mem: make([]byte, octets), table: ddp.NewTable(random{rand.New(rand.NewPCG(1, 2))})}
+	var err error
+	if m.pd, err = m.table.AllocPD(); err != nil {
+		return nil, err
+	}
+	m.mr, err = m.table.Register(m.pd, m.mem, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteWrite | ddp.RemoteRead})
+	if err != nil {
+		return nil, err
+	}
+	return m, m.qp.Init(rdmap.Config{
+		Table: m.table, PD: m.pd, Stream: 1, SendDepth: 64, RecvDepth: 16, MaxSGE: 1, MaxIRD: 16, MaxORD: 16, Completer: done,
+	})
+}
+
+// host is one engine on a fake ring.
+type host struct {
+	*memory
+	fk    *ring.FakeKernel
+	stk   *stack.Stack
+	addr  ip.Addr
+	mac   [6]byte
+	ses   session.OverTCP
+	up    bool
+	ended error
+	done  int // completions
+	spent time.Duration
+}
+
+// Request implements stack.Resolver; the rig knows all hops.
+func (h *host) Request(ip.Addr) {}
+
+// The session's Handler.
+func (h *host) accept(s *session.Session)                  { s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16}) }
+func (h *host) Established(*session.Session, *mpa.Params)  { h.up = true }
+func (h *host) Disconnected(_ *session.Session, err error) { h.ended = errors.Join(errEnded, err) }
+func (h *host) Closed(_ *session.Session, err error)       { h.ended = errors.Join(errEnded, err) }
+func (h *host) handler(*rdmap.Completion)                  { h.done++ }
+func handlerOf(h *host) session.Handler                    { return asker{h} }
+
+// asker answers yes to every request.
+type asker struct{ *host }
+
+func (a asker) Request(s *session.Session, _ *mpa.Request) { a.accept(s) }
+
+var errEnded = errors.New("the connection ended")
+
+// rig is two hosts and the frames between them.
+type rig struct {
+	a, b   *host
+	now    tick.Time
+	frames [][]byte
+	posted int
+	wr     rdmap.SendWR
+	sge    [1]rdmap.SGE
+}
+
+const (
+	message = 1 << 16 // octets of a Write
+	region  = 1 << 20
+	pending = 16 // Writes under way
+	port    = 7
+)
+
+func newRig(mtu int, markers bool) (*rig, error) {
+	r := &rig{now: tick.Time(1e12)}
+	for i, h := range []**host{&r.a, &r.b} {
+		n := &host{mac: [6]byte{2, 0, 0, 0, 0, byte(i + 1)}, addr: ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: byte(i + 1)}}
+		if err := n.open(mtu); err != nil {
+			return nil, err
+		}
+		*h = n
+	}
+	cfg := mpa.StartupConfig{Markers: markers, RTR: mpa.RTRRead, IRD: 16, ORD: 16}
+	pool := func() *mpa.HoldPool { return mpa.NewHoldPool(0, 0) }
+	tc := tcp.Config{RcvSpace: region, RcvSpaceMax: region, StretchAck: 8}
+	err := r.b.ses.Init(session.Config{Responder: true, Startup: cfg, Pool: pool(), Handler: handlerOf(r.b), Window: region})
+	if err == nil {
+		err = r.a.ses.Init(session.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a), QP: &r.a.qp, Window: region})
+	}
+	if err != nil {
+		return nil, err
+	}
+	listen := &stack.ListenConfig{Conn: tc, Accept: func(*tcp.Tuple) (stack.Upper, error) { return &r.b.ses, nil }}
+	if _, err := r.b.stk.Listen(r.b.addr, port, listen, r.now); err != nil {
+		return nil, err
+	}
+	t := tcp.Tuple{Local: r.a.addr, Remote: r.b.addr, LocalPort: 1024, RemotePort: port}
+	if r.a.ses.Endpoint, err = r.a.stk.Connect(t, &tc, &r.a.ses, r.now); err != nil {
+		return nil, err
+	}
+	r.a.stk.SetHop(r.b.addr, r.b.mac, true)
+	for i := 0; i < 1000 && !(r.a.up && r.b.up); i++ {
+		r.turn()
+	}
+	if !r.a.up || !r.b.up {
+		return nil, fmt.Errorf("no connection on the fake ring: %w", errors.Join(r.a.ended, r.b.ended))
+	}
+	return r, nil
+}
+
+func (h *host) open(mtu int) (err error) {
+	if h.memory, err = newMemory(region, h.handler); err != nil {
+		return err
+	}
+	h.fk = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
+	s, err := ring.OpenFake(ring.Config{RxFrames: 1024, TxSlots: 256, TxSlot: ring.SlotFor(mtu + 22)}, h.fk)
+	if err != nil {
+		return err
+	}
+	h.stk, err = stack.New(stack.Config{Port: s, MAC: h.mac, MTU: mtu, Resolver: h})
+	return err
+}
+
+// step runs h and counts the time.
+func (h *host) step(now tick.Time) {
+	start := time.Now()
+	h.stk.Step(now)
+	h.spent += time.Since(start)
+}
+
+// carry gives h the frames that its peer sent, a batch at a time, and returns how many had payload.
+func (r *rig) carry(from, to *host) (data int) {
+	n := 0
+	for {
+		if n == len(r.frames) {
+			r.frames = append(r.frames, make([]byte, 0, 16384))
+		}
+		f, ok := from.fk.Take(r.frames[n][:0])
+		if !ok {
+			break
+		}
+		r.frames[n] = f
+		n++
+	}
+	for i, f := range r.frames[:n] {
+		if len(f) > 200 {
+			data++
+		}
+		to.fk.Inject(f)
+		if i%stack.MaxBatch == stack.MaxBatch-1 {
+			to.step(r.now)
+		}
+	}
+	if n%stack.MaxBatch != 0 {
+		to.step(r.now)
+	}
+	return data
+}
+
+// turn lets both hosts work once and returns how many segments with payload went from a to b.
+func (r *rig) turn() int {
+	r.now = r.now.Add(20 * tick.Microsecond)
+	r.a.step(r.now)
+	n := r.carry(r.a, r.b)
+	r.carry(r.b, r.a)
+	return n
+}
+
+// post keeps Writes under way.
+func (r *rig) post() error {
+	for r.posted-r.a.done < pending {
+		at := ddp.TO(r.posted % (region / message) * message)
+		r.sge[0] = rdmap.SGE{STag: r.a.mr.STag(), TO: at, Len: message}
+		r.wr = rdmap.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: r.sge[:], RemoteSTag: r.b.mr.STag(), RemoteTO: at}
+		if err := r.a.qp.PostSend(&r.wr); err != nil {
+			return err
+		}
+		r.posted++
+		r.a.ses.Endpoint.Wake()
+	}
+	return nil
+}
+
+// paths measures the whole ways in and out.
+func paths(mtu int, markers bool) ([]Row, error) {
+	r, err := newRig(mtu, markers)
+	if err != nil {
+		return nil, err
+	}
+	var in, out []float64
+	total := 0
+	var before uint64
+	for round := range rounds + 2 { // two to warm up
+		if round == 2 {
+			before, total = mallocs(), 0
+		}
+		r.a.spent, r.b.spent = 0, 0
+		n := 0
+		for start := time.Now(); time.Since(start) < 4*span; {
+			if err := r.post(); err != nil {
+				return nil, err
+			}
+			n += r.turn()
+		}
+		if n == 0 || r.a.ended != nil || r.b.ended != nil {
+			return nil, fmt.Errorf("nothing moved on the fake ring: %w", errors.Join(r.a.ended, r.b.ended))
+		}
+		if total += n; round >= 2 {
+			out = append(out, float64(r.a.spent)/float64(n))
+			in = append(in, float64(r.b.spent)/float64(n))
+		}
+	}
+	allocs := float64(mallocs()-before) / float64(total)
+	return []Row{
+		row("whole receive path: ring to memory, acknowledgements", "receive", in, allocs),
+		row("whole send path: memory to ring, acknowledgements", "send", out, allocs),
+	}, nil
+}

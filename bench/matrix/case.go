@@ -1,0 +1,101 @@
+package matrix
+
+import (
+	"time"
+
+	"xwarp/bench/perf"
+	"xwarp/bench/relay"
+	"xwarp/bench/topo"
+)
+
+// Variant is one thing that is measured in a case.
+type Variant struct {
+	Name     string
+	Spec     perf.Spec
+	Offloads topo.Offloads // of both hosts
+	IPv6     bool
+}
+
+// Metric is what is compared.
+type Metric string
+
+// The metrics.
+const (
+	Gbps     Metric = "Gbit/s"     // of messages
+	Frames   Metric = "frames/s"   // of frames with payload
+	Messages Metric = "messages/s" // or connections
+	P50      Metric = "us p50"
+	P99      Metric = "us p99"
+	Held     Metric = "octets held"
+)
+
+// Case is measurements that belong together.
+type Case struct {
+	Name     string
+	Title    string
+	MTU      int
+	Path     *relay.Config // what stands between the hosts; nil: nothing
+	Metric   Metric
+	Variants []Variant
+}
+
+// What the standard matrix spends on one run.
+const (
+	warmup   = 80 * time.Millisecond
+	duration = 350 * time.Millisecond
+	lossy    = 2 * time.Second // congestion control needs some round trips
+	mega     = 1 << 20
+)
+
+// Offload settings that variants use. Attached XDP programs switch TSO off by themselves.
+var (
+	asTheyCome = topo.Offloads{TxChecksum: topo.On, TSO: topo.On, GSO: topo.On, GRO: topo.Off} // veth's defaults
+	sameFrames = topo.Offloads{TxChecksum: topo.On, TSO: topo.Off, GSO: topo.Off, GRO: topo.Off}
+	sameSums   = topo.NoOffloads
+)
+
+// Names of variants that ratios refer to.
+const (
+	ours      = "xwarp"
+	ourBare   = "xwarp, no markers"
+	ourNoCRC  = "xwarp, no CRC"
+	ourV6     = "xwarp, IPv6"
+	layered   = "MPA over kernel TCP"
+	kernelAll = "kernel TCP"
+	kernelCut = "kernel TCP, no TSO/GSO/GRO"
+	kernelSum = "kernel TCP, no offloads"
+	rawRing   = "raw AF_XDP"
+	rawAsavie = "raw AF_XDP, asavie/xdp"
+	workHot   = "copy+CRC+checksum"
+)
+
+// timed gives s the standard times.
+func timed(s perf.Spec) perf.Spec {
+	s.Warmup, s.Duration = warmup, duration
+	s.Congestion = "cubic" // as the engine's own
+	return s
+}
+
+// bw is a bandwidth test of one connection with so many octets under way that nothing waits for completions.
+func bw(p perf.Peer, v perf.Verb, size int) perf.Spec {
+	s := timed(perf.Spec{Peer: p, Verb: v, Mode: perf.Bandwidth, Size: size})
+	s.Depth = min(4096, max(8, 2*mega/size))
+	s.Moderation = max(1, min(64, 16384/size))
+	if v == perf.Read {
+		s.Depth = 16
+		s.Moderation = 1
+	}
+	return s
+}
+
+func raw(p perf.Peer, mtu int) perf.Spec {
+	return timed(perf.Spec{Peer: p, Mode: perf.Bandwidth, Size: mtu})
+}
+
+func with(s perf.Spec, f func(*perf.Spec)) perf.Spec {
+	f(&s)
+	return s
+}
+
+func noMarkers(s *perf.Spec) { s.NoMarkers = true }
+func noCRC(s *perf.Spec)     { s.NoCRC = true }

@@ -1,0 +1,167 @@
+package matrix
+
+import (
+	"fmt"
+
+	"xwarp/bench/perf"
+	"xwarp/bench/relay"
+	"xwarp/bench/relay/impair"
+	"xwarp/bench/topo"
+	"xwarp/tcp/tick"
+)
+
+// Sizes of the bandwidth curve, loss and reordering of the curves over a bad path, connections of the crowd.
+var (
+	sizes    = []int{64, 256, 1024, 4096, 65536, 1 << 20}
+	losses   = []float64{0, 0.001, 0.01, 0.05}
+	reorders = []float64{0.05, 0.2}
+	crowds   = []int{1, 16, 256, 4096}
+	mtus     = []int{1500, 3500, 9000}
+)
+
+// pathDelay is one way: the round trip is 1 ms.
+const pathDelay = 500 * tick.Microsecond
+
+// Standard returns the cases of the standard matrix.
+func Standard() []Case {
+	var all []Case
+	for _, mtu := range mtus {
+		all = append(all, frameCase(mtu))
+	}
+	for _, n := range sizes {
+		all = append(all, sizeCase(n))
+	}
+	all = append(all, verbCase(), latencyCase(), connectCase(), crowdCase())
+	for _, l := range losses {
+		all = append(all, pathCase("loss", l, impair.Config{Loss: l, Delay: pathDelay}))
+	}
+	for _, r := range reorders {
+		all = append(all, pathCase("reorder", r, impair.Config{Reorder: r, Delay: pathDelay}))
+	}
+	return all
+}
+
+// frameCase is 1 MiB Writes against everything that carries the same octets.
+func frameCase(mtu int) Case {
+	tcp := bw(perf.TCP, perf.Write, mega)
+	c := Case{
+		Name: fmt.Sprintf("write-mtu%d", mtu), Title: fmt.Sprintf("RDMA Write of 1 MiB, MTU %d", mtu), MTU: mtu, Metric: Gbps,
+		Variants: []Variant{
+			{Name: ours, Spec: bw(perf.XDP, perf.Write, mega)},
+			{Name: rawRing, Spec: raw(perf.Raw, mtu)},
+			{Name: ourBare, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers)},
+			{Name: kernelSum, Spec: tcp, Offloads: sameSums},
+			{Name: layered, Spec: with(bw(perf.Layered, perf.Write, mega), noMarkers), Offloads: sameSums},
+			{Name: kernelCut, Spec: tcp, Offloads: sameFrames},
+			{Name: kernelAll, Spec: tcp, Offloads: asTheyCome},
+			{Name: workHot, Spec: timed(perf.Spec{Peer: perf.Memory, Mode: perf.Bandwidth, Size: mtu - 52})},
+		},
+	}
+	if mtu == 1500 {
+		c.Variants = append(c.Variants,
+			Variant{Name: rawAsavie, Spec: raw(perf.Asavie, mtu)},
+			Variant{Name: ourNoCRC, Spec: with(bw(perf.XDP, perf.Write, mega), noCRC)},
+			Variant{Name: ourV6, Spec: bw(perf.XDP, perf.Write, mega), IPv6: true})
+	}
+	return c
+}
+
+// sizeCase is one point of the bandwidth curve, and the message rate.
+func sizeCase(n int) Case {
+	c := Case{
+		Name: fmt.Sprintf("size-%d", n), Title: fmt.Sprintf("Messages of %d octets, MTU 1500", n), MTU: 1500, Metric: Messages,
+		Variants: []Variant{
+			{Name: ours, Spec: bw(perf.XDP, perf.Write, n)},
+			{Name: kernelAll, Spec: bw(perf.TCP, perf.Write, n), Offloads: asTheyCome},
+			{Name: kernelSum, Spec: bw(perf.TCP, perf.Write, n), Offloads: sameSums},
+		},
+	}
+	if n == 64 {
+		c.Variants = append(c.Variants,
+			Variant{Name: "xwarp, no packing", Spec: with(bw(perf.XDP, perf.Write, n), func(s *perf.Spec) { s.NoPack = true })},
+			Variant{Name: "kernel TCP, TCP_NODELAY", Spec: with(bw(perf.TCP, perf.Write, n), func(s *perf.Spec) { s.NoDelay = true }), Offloads: asTheyCome})
+	}
+	return c
+}
+
+func verbCase() Case {
+	return Case{
+		Name: "verbs", Title: "The verbs, 1 MiB, MTU 1500", MTU: 1500, Metric: Gbps,
+		Variants: []Variant{
+			{Name: "Write", Spec: bw(perf.XDP, perf.Write, mega)},
+			{Name: "Read", Spec: bw(perf.XDP, perf.Read, mega)},
+			{Name: "Send", Spec: bw(perf.XDP, perf.Send, mega)},
+			{Name: "Write+Send", Spec: bw(perf.XDP, perf.WriteSend, mega)},
+			{Name: "Write, both directions", Spec: with(bw(perf.XDP, perf.Write, mega), func(s *perf.Spec) { s.Bidirectional = true })},
+		},
+	}
+}
+
+func latencyCase() Case {
+	lat := func(p perf.Peer, v perf.Verb) perf.Spec {
+		return timed(perf.Spec{Peer: p, Verb: v, Mode: perf.Latency, Size: 64})
+	}
+	sleeping := func(s perf.Spec) perf.Spec { s.Sleep = true; return s }
+	return Case{
+		Name: "latency", Title: "Ping-pong of 64 octets, one way (Read: the whole operation)", MTU: 1500, Metric: P50,
+		Variants: []Variant{
+			{Name: "Write", Spec: lat(perf.XDP, perf.Write)},
+			{Name: rawRing, Spec: with(lat(perf.Raw, perf.Write), func(s *perf.Spec) { s.Size = 64 + 52 + 20 })},
+			{Name: "kernel TCP, blocking", Spec: sleeping(lat(perf.TCP, perf.Write)), Offloads: asTheyCome},
+			{Name: "kernel TCP, spinning", Spec: lat(perf.TCP, perf.Write), Offloads: asTheyCome},
+			{Name: "Send", Spec: lat(perf.XDP, perf.Send)},
+			{Name: "Read", Spec: lat(perf.XDP, perf.Read)},
+			{Name: "Write, sleeping", Spec: sleeping(lat(perf.XDP, perf.Write))},
+			{Name: rawAsavie, Spec: with(lat(perf.Asavie, perf.Write), func(s *perf.Spec) { s.Size = 64 + 52 + 20 })},
+			{Name: layered, Spec: lat(perf.Layered, perf.Write), Offloads: asTheyCome},
+		},
+	}
+}
+
+func connectCase() Case {
+	dial := func(p perf.Peer) perf.Spec { return timed(perf.Spec{Peer: p, Mode: perf.Connect, Sleep: true}) }
+	return Case{
+		Name: "connect", Title: "Connections per second, one after the other", MTU: 1500, Metric: Messages,
+		Variants: []Variant{
+			{Name: ours, Spec: dial(perf.XDP)},
+			{Name: kernelAll, Spec: dial(perf.TCP), Offloads: asTheyCome},
+			{Name: layered, Spec: dial(perf.Layered), Offloads: asTheyCome},
+		},
+	}
+}
+
+func crowdCase() Case {
+	c := Case{Name: "crowd", Title: "Writes of 64 KiB over many connections, MTU 1500", MTU: 1500, Metric: Gbps}
+	for _, n := range crowds {
+		s := bw(perf.XDP, perf.Write, 65536)
+		s.Conns, s.Depth = n, max(2, 32/n)
+		c.Variants = append(c.Variants, Variant{Name: crowdName(n), Spec: s})
+	}
+	return c
+}
+
+func crowdName(n int) string {
+	if n == 1 {
+		return "1 connection"
+	}
+	return fmt.Sprintf("%d connections", n)
+}
+
+// pathCase is bulk data over a bad path of 1 ms round trip. Both sides sleep when idle: the relay needs a processor.
+func pathCase(what string, rate float64, bad impair.Config) Case {
+	long := func(s perf.Spec) perf.Spec {
+		s.Sleep, s.Warmup, s.Duration = true, 2*warmup, lossy
+		return s
+	}
+	back := impair.Config{Delay: pathDelay}
+	return Case{
+		Name:  fmt.Sprintf("%s-%g", what, 100*rate),
+		Title: fmt.Sprintf("64 KiB Writes, %s of %g %% of packets towards the receiver, RTT 1 ms, MTU 1500", what, 100*rate),
+		MTU:   1500, Metric: Gbps, Path: &relay.Config{AB: bad, BA: back},
+		Variants: []Variant{
+			{Name: ours, Spec: long(bw(perf.XDP, perf.Write, 65536)), Offloads: topo.NoOffloads},
+			{Name: ourBare, Spec: with(long(bw(perf.XDP, perf.Write, 65536)), noMarkers), Offloads: topo.NoOffloads},
+			{Name: kernelSum, Spec: long(bw(perf.TCP, perf.Write, 65536)), Offloads: topo.NoOffloads},
+		},
+	}
+}

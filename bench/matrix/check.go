@@ -1,0 +1,60 @@
+package matrix
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Tolerance is how much worse a ratio may be than the committed one before it counts as a regression. Ratios on a shared
+// machine move by a tenth from run to run.
+const Tolerance = 0.20
+
+// ErrRegression is wrapped by what Check finds.
+var ErrRegression = errors.New("slower than the committed results")
+
+// Load reads results that Save wrote.
+func Load(name string) (*Results, error) {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	r := &Results{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	if r.Schema != Schema {
+		return nil, fmt.Errorf("%s: schema %d, this program has %d: measure again", name, r.Schema, Schema)
+	}
+	return r, nil
+}
+
+// Check compares ratios with those of old. A ratio is worse only if the best round of now is worse than old's median by
+// more than the tolerance as well: one bad round is no regression.
+func Check(now, old *Results) error {
+	before := map[string]*Ratio{}
+	for i := range old.Ratios {
+		before[old.Ratios[i].Row] = &old.Ratios[i]
+	}
+	var errs []error
+	for i := range now.Ratios {
+		n := &now.Ratios[i]
+		o := before[n.Row]
+		if o == nil || o.Median == missing || o.Median == 0 || n.Want == 0 && n.Beyond == 0 {
+			continue
+		}
+		if n.Median == missing {
+			errs = append(errs, fmt.Errorf("%w: %s: was %s, could not be measured", ErrRegression, n.Row, number(o.Median)))
+			continue
+		}
+		worse, best := o.Median/n.Median, o.Median/n.High
+		if n.Small {
+			worse, best = n.Median/o.Median, n.Low/o.Median
+		}
+		if worse > 1+Tolerance && best > 1+Tolerance/2 {
+			errs = append(errs, fmt.Errorf("%w: %s: %s (%s – %s), was %s", ErrRegression, n.Row, number(n.Median), number(n.Low), number(n.High), number(o.Median)))
+		}
+	}
+	return errors.Join(errs...)
+}

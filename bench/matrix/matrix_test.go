@@ -1,0 +1,152 @@
+package matrix
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"xwarp/bench/perf"
+)
+
+func TestSpread(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		in          []float64
+		mid, lo, hi float64
+	}{
+		{"odd", []float64{3, 1, 2}, 2, 1, 3},
+		{"even", []float64{4, 1, 2, 3}, 2.5, 1, 4},
+		{"one round failed", []float64{missing, 1, 5}, 3, 1, 5},
+		{"all failed", []float64{missing, math.NaN(), math.Inf(1)}, missing, missing, missing},
+		{"none", nil, missing, missing, missing},
+	} {
+		mid, lo, hi := spread(tc.in)
+		if mid != tc.mid || lo != tc.lo || hi != tc.hi {
+			t.Errorf("%s: %v (%v – %v), want %v (%v – %v)", tc.name, mid, lo, hi, tc.mid, tc.lo, tc.hi)
+		}
+	}
+}
+
+// TestQuotient: rounds are paired, and a round in which either side failed has no ratio.
+func TestQuotient(t *testing.T) {
+	got := quotient([]float64{2, 9, missing, 8, 1}, []float64{1, 3, 4, missing, 0})
+	if d := cmp.Diff([]float64{2, 3, missing, missing, missing}, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestTargetsExist: every target names variants that the standard matrix measures, by the metric that they have.
+func TestTargetsExist(t *testing.T) {
+	known := map[string]bool{}
+	seen := map[string]bool{}
+	for _, c := range Standard() {
+		if seen[c.Name] {
+			t.Errorf("two cases are called %s", c.Name)
+		}
+		seen[c.Name] = true
+		for i := range c.Variants {
+			v := &c.Variants[i]
+			known[c.Name+"/"+v.Name] = true
+			if err := v.Spec.Complete(); err != nil {
+				t.Errorf("%s: %s: %v", c.Name, v.Name, err)
+			}
+		}
+	}
+	rows := map[string]bool{}
+	for _, g := range Targets() {
+		for _, v := range []string{g.Of, g.To} {
+			if !known[g.Case+"/"+v] {
+				t.Errorf("%s: nobody measures %s/%s", g.Row, g.Case, v)
+			}
+		}
+		if rows[g.Row] {
+			t.Errorf("two targets are called %q", g.Row)
+		}
+		rows[g.Row] = true
+	}
+}
+
+func TestCheck(t *testing.T) {
+	old := &Results{Ratios: []Ratio{
+		{Row: "fast", Median: 1, Want: 1}, {Row: "small", Median: 0.1, Want: 0.1, Small: true}, {Row: "shown", Median: 5},
+		{Row: "was never measured", Median: missing, Want: 1},
+	}}
+	for _, tc := range []struct {
+		name string
+		now  []Ratio
+		bad  []string
+	}{
+		{"the same", old.Ratios, nil},
+		{"a tenth slower", []Ratio{{Row: "fast", Median: 0.9, High: 0.95, Want: 1}}, nil},
+		{"much slower", []Ratio{{Row: "fast", Median: 0.5, High: 0.6, Want: 1}}, []string{"fast"}},
+		{"slower, but one round as good", []Ratio{{Row: "fast", Median: 0.7, High: 1, Want: 1}}, nil},
+		{"larger where smaller is better", []Ratio{{Row: "small", Median: 0.2, Low: 0.18, Want: 0.1, Small: true}}, []string{"small"}},
+		{"smaller where smaller is better", []Ratio{{Row: "small", Median: 0.01, Low: 0.01, Want: 0.1, Small: true}}, nil},
+		{"fails now", []Ratio{{Row: "fast", Median: missing, Low: missing, High: missing, Want: 1}}, []string{"fast"}},
+		{"only shown", []Ratio{{Row: "shown", Median: 1, High: 1}}, nil},
+		{"new", []Ratio{{Row: "new", Median: 0.1, High: 0.1, Want: 1}}, nil},
+	} {
+		err := Check(&Results{Ratios: tc.now}, old)
+		if (err != nil) != (tc.bad != nil) || err != nil && !errors.Is(err, ErrRegression) {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		for _, row := range tc.bad {
+			if !strings.Contains(err.Error(), row) {
+				t.Errorf("%s: %v does not name %q", tc.name, err, row)
+			}
+		}
+	}
+}
+
+// TestSave: what was saved loads again, and every plot that has data is there.
+func TestSave(t *testing.T) {
+	res := &Results{Schema: Schema, Date: "2026-01-01", Rounds: 2}
+	for _, c := range Standard() {
+		r := CaseResult{Name: c.Name, Title: c.Title, MTU: c.MTU, Metric: c.Metric}
+		for _, v := range c.Variants {
+			x := VariantResult{Name: v.Name, Spec: v.Spec, Values: map[Metric][]float64{}}
+			for k := range 2 {
+				s := 1 + float64(k)
+				x.add(&perf.Report{
+					Spec: v.Spec, Server: &perf.Result{Seconds: 1, Messages: 5, Octets: 500, Frames: 7, FrameOctets: 700},
+					Client: &perf.Result{Seconds: s, Messages: 10, Octets: 1000, Frames: 7, FrameOctets: 700, HeldHigh: 9,
+						Latency: &perf.Latencies{P50: s, P99: 2 * s, CDF: [][2]float64{{s, 0.5}, {2 * s, 0.99}}}},
+				}, nil)
+			}
+			r.Variants = append(r.Variants, x)
+		}
+		res.Cases = append(res.Cases, r)
+	}
+	res.Ratios = ratios(res)
+	if len(res.Ratios) != len(Targets()) {
+		t.Errorf("%d ratios of %d targets", len(res.Ratios), len(Targets()))
+	}
+	dir := t.TempDir()
+	if err := res.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Load(filepath.Join(dir, FileJSON))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := json.Marshal(res)
+	b, _ := json.Marshal(again)
+	if string(a) != string(b) {
+		t.Error("results differ after saving and loading")
+	}
+	for _, f := range []string{FileMarkdown, "bandwidth.svg", "loss.svg", "held.svg", "latency.svg"} {
+		b, err := os.ReadFile(filepath.Join(dir, f))
+		if err != nil || len(b) < 500 {
+			t.Errorf("%s: %d octets, %v", f, len(b), err)
+		}
+	}
+	if _, err := Load(filepath.Join(dir, FileMarkdown)); err == nil {
+		t.Error("Markdown loads as JSON")
+	}
+}

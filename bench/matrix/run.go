@@ -1,0 +1,145 @@
+package matrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"xwarp/bench/pair"
+	"xwarp/bench/perf"
+	"xwarp/bench/relay"
+	"xwarp/bench/topo"
+)
+
+// Config says how the matrix runs.
+type Config struct {
+	Rounds int // of every case [5]
+	Cases  []Case
+	Runner pair.Runner
+	// Progress, when set, hears before each run which of how many it is.
+	Progress func(what string, i, n int)
+}
+
+// DefaultRounds is the fewest that a median and a spread mean something for.
+const DefaultRounds = 5
+
+// Schema is the version of Results' layout.
+const Schema = 1
+
+// Results is a finished matrix.
+type Results struct {
+	Schema  int          `json:"schema"`
+	Date    string       `json:"date"`
+	Env     perf.Env     `json:"environment"`
+	Rounds  int          `json:"rounds"`
+	Seconds float64      `json:"seconds"`
+	Cases   []CaseResult `json:"cases"`
+	Ratios  []Ratio      `json:"ratios"`
+}
+
+// CaseResult is one case, measured.
+type CaseResult struct {
+	Name     string          `json:"name"`
+	Title    string          `json:"title"`
+	MTU      int             `json:"mtu"`
+	Metric   Metric          `json:"metric"`
+	Variants []VariantResult `json:"variants"`
+}
+
+// VariantResult is one variant in all rounds, in the order of the rounds.
+type VariantResult struct {
+	Name   string               `json:"name"`
+	Spec   perf.Spec            `json:"spec"`
+	Values map[Metric][]float64 `json:"values"`
+	CDF    [][2]float64         `json:"cdf,omitempty"` // of latencies, of the last round
+	// Allocations and Collections are the most of any round, in either process.
+	Allocations uint64   `json:"allocations"`
+	Collections uint32   `json:"collections"`
+	Failures    []string `json:"failures,omitempty"`
+}
+
+// Run measures everything. A variant that fails in a round has no value there, and says why.
+func Run(ctx context.Context, cfg Config) (*Results, error) {
+	if cfg.Rounds == 0 {
+		cfg.Rounds = DefaultRounds
+	}
+	start := time.Now()
+	res := &Results{Schema: Schema, Date: start.UTC().Format(time.DateOnly), Env: cfg.Runner.Env, Rounds: cfg.Rounds}
+	total, done := 0, 0
+	for _, c := range cfg.Cases {
+		total += cfg.Rounds * len(c.Variants)
+	}
+	for i := range cfg.Cases {
+		c := &cfg.Cases[i]
+		r, err := runCase(ctx, &cfg, c, func(v *Variant) {
+			done++
+			if cfg.Progress != nil {
+				cfg.Progress(c.Name+": "+v.Name, done, total)
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		res.Cases = append(res.Cases, *r)
+	}
+	res.Seconds = time.Since(start).Seconds()
+	res.Ratios = ratios(res)
+	return res, nil
+}
+
+// runCase makes the case's topology and runs all rounds in it.
+func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ *CaseResult, err error) {
+	net, err := topo.New(topo.Options{MTU: c.MTU, Relay: c.Path != nil})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, net.Close()) }()
+	out := &CaseResult{Name: c.Name, Title: c.Title, MTU: c.MTU, Metric: c.Metric, Variants: make([]VariantResult, len(c.Variants))}
+	for i := range c.Variants {
+		v := &c.Variants[i]
+		if err := v.Spec.Complete(); err != nil {
+			return nil, err
+		}
+		out.Variants[i] = VariantResult{Name: v.Name, Spec: v.Spec, Values: map[Metric][]float64{}}
+	}
+	for round := range cfg.Rounds {
+		for k := range c.Variants {
+			i := (k + round) % len(c.Variants)
+			step(&c.Variants[i])
+			rep, err := runOne(ctx, cfg, net, c, &c.Variants[i], uint64(round))
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			out.Variants[i].add(rep, err)
+		}
+	}
+	return out, nil
+}
+
+// runOne is one variant in one round.
+func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (*perf.Report, error) {
+	if v.Spec.Peer == perf.Memory {
+		return OnProcessor(cfg.Runner.CPUs[0], func() *perf.Report {
+			r := perf.MeasureMemory(v.Spec.Size, v.Spec.Duration/2, perf.MaxMemory/4)
+			return &perf.Report{Spec: v.Spec, Client: r, Server: &perf.Result{Seconds: 1}}
+		}), nil
+	}
+	for _, h := range []*topo.Host{net.A, net.B} {
+		if v.Offloads != (topo.Offloads{}) {
+			if err := h.SetOffloads(h.Link.Name, v.Offloads); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if c.Path != nil {
+		p := *c.Path
+		p.Seed = seed
+		r, err := relay.Start(net.Relay, p)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+	}
+	return cfg.Runner.Run(ctx, net, v.Spec, v.IPv6)
+}

@@ -1,0 +1,103 @@
+package matrix
+
+import (
+	"math"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/perf"
+)
+
+// missing stands for a round that failed; JSON has no NaN.
+const missing = -1
+
+// add takes one round's report.
+func (v *VariantResult) add(rep *perf.Report, err error) {
+	put := func(m Metric, x float64) { v.Values[m] = append(v.Values[m], x) }
+	if err != nil {
+		v.Failures = append(v.Failures, err.Error())
+		for _, m := range []Metric{Gbps, Frames, Messages, P50, P99, Held} {
+			put(m, missing)
+		}
+		return
+	}
+	r := rep.Main()
+	octets, messages := r.Rate(), r.MessageRate()
+	if s := rep.Server; rep.Spec.Bidirectional {
+		octets, messages = octets+s.Rate(), messages+s.MessageRate()
+	}
+	put(Gbps, octets*8e-9)
+	put(Messages, messages)
+	put(Frames, frameRate(rep, r, octets))
+	put(Held, float64(max(r.HeldHigh, rep.Server.HeldHigh)))
+	l := r.Latency
+	if l == nil {
+		l = &perf.Latencies{P50: missing, P99: missing}
+	} else {
+		v.CDF = l.CDF
+	}
+	put(P50, l.P50)
+	put(P99, l.P99)
+	v.Allocations = max(v.Allocations, r.Mallocs, rep.Server.Mallocs)
+	v.Collections = max(v.Collections, r.GCs, rep.Server.GCs)
+}
+
+// frameRate returns frames with payload per second: of RDMA, what the octets of its messages need at the payload per
+// segment that the connection had.
+func frameRate(rep *perf.Report, r *perf.Result, octets float64) float64 {
+	switch {
+	case rep.Spec.Peer == perf.Raw || rep.Spec.Peer == perf.Asavie || rep.Spec.Peer == perf.Memory:
+		return float64(r.Frames) / r.Seconds
+	case r.Frames > 0 && r.FrameOctets > 0:
+		return octets * float64(r.Frames) / float64(r.FrameOctets)
+	}
+	return missing
+}
+
+// median returns the middle of what is there, missing when nothing is.
+func median(v []float64) float64 {
+	m, _, _ := spread(v)
+	return m
+}
+
+// spread returns median, smallest and largest of the rounds that did not fail.
+func spread(v []float64) (mid, lo, hi float64) {
+	ok := slices.DeleteFunc(slices.Clone(v), func(x float64) bool { return x == missing || math.IsNaN(x) || math.IsInf(x, 0) })
+	if len(ok) == 0 {
+		return missing, missing, missing
+	}
+	slices.Sort(ok)
+	n := len(ok)
+	mid = ok[n/2]
+	if n%2 == 0 {
+		mid = (mid + ok[n/2-1]) / 2
+	}
+	return mid, ok[0], ok[n-1]
+}
+
+// quotient divides round by round.
+func quotient(a, b []float64) []float64 {
+	q := make([]float64, min(len(a), len(b)))
+	for i := range q {
+		q[i] = missing
+		if a[i] != missing && b[i] != missing && b[i] != 0 {
+			q[i] = a[i] / b[i]
+		}
+	}
+	return q
+}
+
+// OnProcessor runs f on one processor.
+func OnProcessor[T any](cpu int, f func() T) T {
+	c := make(chan T)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its mask
+		var set unix.CPUSet
+		set.Set(cpu)
+		unix.SchedSetaffinity(0, &set)
+		c <- f()
+	}()
+	return <-c
+}

@@ -1,0 +1,85 @@
+package perf
+
+import (
+	"errors"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bpf"
+	"xwarp/ring"
+)
+
+// ringPort is AF_XDP by package ring.
+type ringPort struct {
+	s     *ring.Socket
+	steer *bpf.Steering
+	n     int // octets of a frame
+	batch [burst]ring.Packet
+}
+
+func openRing(e *frames) (framePort, error) {
+	nic, err := netlink.LinkByName(e.place.Interface)
+	if err != nil {
+		return nil, err
+	}
+	link := nic.Attrs().Index
+	p := &ringPort{n: len(e.frame)}
+	if p.s, err = ring.Open(ring.Config{Ifindex: link, TxSlot: ring.SlotFor(len(e.frame))}); err != nil {
+		return nil, err
+	}
+	if err := p.steerTo(link, e); err != nil {
+		p.close()
+		return nil, err
+	}
+	var all []ring.TxBuf
+	for buf, ok := p.s.AllocTx(); ok; buf, ok = p.s.AllocTx() {
+		copy(buf.Data, e.frame)
+		all = append(all, buf)
+	}
+	for _, buf := range all {
+		p.s.CancelTx(buf)
+	}
+	p.s.Refill()
+	return p, nil
+}
+
+func (p *ringPort) steerTo(link int, e *frames) (err error) {
+	if p.steer, err = bpf.Load(bpf.Options{}); err != nil {
+		return err
+	}
+	local, remote := e.flow()
+	_, err = p.steer.Attach(link, bpf.ModeAuto)
+	return errors.Join(err, p.steer.AddFlow(local, remote), p.steer.SetSocket(0, p.s.Fd()))
+}
+
+func (p *ringPort) send(most int) (n int) {
+	for n < most {
+		buf, ok := p.s.AllocTx()
+		if !ok {
+			break
+		}
+		p.s.Send(buf, p.n)
+		n++
+	}
+	p.s.Flush()
+	p.s.Reap()
+	return n
+}
+
+func (p *ringPort) receive() int {
+	n := p.s.Recv(p.batch[:])
+	for i := range n {
+		p.s.Release(&p.batch[i])
+	}
+	if n > 0 {
+		p.s.Refill()
+	}
+	return n
+}
+
+func (p *ringPort) close() {
+	p.s.Close()
+	if p.steer != nil {
+		p.steer.Close()
+	}
+}

@@ -1,0 +1,69 @@
+package impair
+
+import "encoding/binary"
+
+// corrupt damages the payload of a TCP segment as the configuration says.
+func (p *Path) corrupt(b *Buf) {
+	v := &b.view
+	n := v.end - v.payload
+	if v.kind != kindTCP || n <= 0 || n <= p.cfg.CorruptAbove {
+		return
+	}
+	switch p.cfg.CorruptMode {
+	case CorruptRaw:
+		b.Data[v.payload+p.corruptRand.IntN(n)] ^= 1 << p.corruptRand.IntN(8)
+	case CorruptSealed:
+		p.corruptSealed(b.Data[:v.end], v)
+	case CorruptPair:
+		if !p.corruptPair(b.Data[v.payload:v.end]) {
+			p.c.CorruptImpossible++
+			return
+		}
+	}
+	p.c.Corrupted++
+}
+
+// corruptSealed changes one octet of the payload and updates the TCP checksum for it.
+func (p *Path) corruptSealed(f []byte, v *view) {
+	at := v.payload + p.corruptRand.IntN(v.end-v.payload)
+	word := v.l4 + (at-v.l4)&^1
+	was := wordAt(f, word)
+	f[at] ^= byte(1 + p.corruptRand.IntN(255))
+	field := f[v.l4+tcpChecksum:]
+	binary.BigEndian.PutUint16(field, updated(binary.BigEndian.Uint16(field), was, wordAt(f, word)))
+}
+
+// wordAt returns the checksum word at offset i; behind an odd end it is filled with a zero octet.
+func wordAt(f []byte, i int) uint16 {
+	w := uint16(f[i]) << 8
+	if i+1 < len(f) {
+		w |= uint16(f[i+1])
+	}
+	return w
+}
+
+// corruptPair clears a bit in one 16-bit word and sets the same bit in another, which leaves the sum as it was. It
+// begins its search at random places and reports whether there is such a pair. TCP payload begins at a word.
+func (p *Path) corruptPair(payload []byte) bool {
+	words := len(payload) / 2
+	if words < 2 {
+		return false
+	}
+	startBit, startWord := p.corruptRand.IntN(16), p.corruptRand.IntN(words)
+	for i := range 16 {
+		octet, mask := 0, byte(1)<<((startBit+i)%8)
+		if (startBit+i)%16 >= 8 {
+			octet = 1
+		}
+		first := 2*startWord + octet
+		for j := 1; j < words; j++ {
+			other := 2*((startWord+j)%words) + octet
+			if (payload[first]^payload[other])&mask != 0 {
+				payload[first] ^= mask
+				payload[other] ^= mask
+				return true
+			}
+		}
+	}
+	return false
+}

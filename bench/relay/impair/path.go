@@ -1,0 +1,205 @@
+package impair
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"xwarp/tcp/tick"
+)
+
+// Path is one direction. It is not for concurrent use. Times given to its methods never run backwards.
+type Path struct {
+	cfg     Config
+	pool    *Pool
+	linkMTU int
+	now     tick.Time
+	c       Counters
+
+	// One generator per stage, so that switching one stage on does not change the choices of another.
+	lossRand, duplicateRand, corruptRand, reorderRand *rand.Rand
+
+	recut     recutter
+	line      line
+	reorder   []*Buf // held back, in order of arrival
+	ready     fifo
+	reply     fifo
+	maxFrames int // inside the line at once
+}
+
+// Options are what a Path cannot change later.
+type Options struct {
+	// Seed decides everything that is random.
+	Seed uint64
+	// LinkMTU is the largest IP packet that re-cutting makes, 0 for DefaultLinkMTU.
+	LinkMTU int
+	// Pool gives the buffers; both directions of one loop may share it.
+	Pool *Pool
+}
+
+// New returns a path. Options.Pool must hold frames of LinkMTU with their Ethernet header and tags.
+func New(cfg Config, o Options) (*Path, error) {
+	if o.LinkMTU == 0 {
+		o.LinkMTU = DefaultLinkMTU
+	}
+	if o.Pool == nil || o.Pool.Size() < o.LinkMTU+FrameOverhead {
+		return nil, fmt.Errorf("impair: the pool must hold frames of %d octets for MTU %d", o.LinkMTU+FrameOverhead, o.LinkMTU)
+	}
+	p := &Path{pool: o.Pool, linkMTU: o.LinkMTU, maxFrames: maxHeldOctets / o.Pool.Size()}
+	stage := uint64(0)
+	generator := func() *rand.Rand {
+		stage++
+		return rand.New(rand.NewPCG(o.Seed, stage))
+	}
+	p.lossRand, p.duplicateRand, p.corruptRand, p.reorderRand = generator(), generator(), generator(), generator()
+	p.recut.init(p, generator())
+	return p, p.Set(cfg)
+}
+
+// Set changes the impairments from now on. Frames already inside keep the delay they were given.
+func (p *Path) Set(cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	if cfg.MTU > p.linkMTU {
+		return errors.New("impair: the path's MTU is above the link's")
+	}
+	p.cfg = cfg.withDefaults()
+	if !cfg.Resegment {
+		p.recut.flushAll(p.now)
+	}
+	return nil
+}
+
+// Counters returns the counts so far.
+func (p *Path) Counters() Counters { return p.c }
+
+// Push takes a frame that arrives now.
+func (p *Path) Push(b *Buf, now tick.Time) {
+	p.advance(now)
+	p.c.In++
+	p.c.InOctets += uint64(len(b.Data))
+	b.arrive, b.view = now, look(b.Data)
+	if b.view.kind == kindOther || b.view.kind == kindND {
+		p.c.Untouched++
+		p.ready.push(b)
+		return
+	}
+	switch {
+	case p.cfg.Blackhole:
+		p.c.Blackholed++
+		p.pool.Put(b)
+	case p.cfg.MTU > 0 && b.view.end-b.view.ip > p.cfg.MTU:
+		p.c.TooBig++
+		p.replyTooBig(b)
+		p.pool.Put(b)
+	case p.cfg.Resegment && b.view.kind == kindTCP:
+		p.recut.add(b, now)
+	default:
+		p.damage(b, now)
+	}
+}
+
+// Pop returns the next frame that is due, nil when there is none now. The caller owns it and puts it back into the pool.
+func (p *Path) Pop(now tick.Time) *Buf {
+	p.advance(now)
+	b := p.ready.pop()
+	if b != nil {
+		p.c.Out++
+		p.c.OutOctets += uint64(len(b.Data))
+	}
+	return b
+}
+
+// Reply returns the next frame for the other direction, made by this path in a router's name, nil when there is none. It
+// is due at once.
+func (p *Path) Reply() *Buf { return p.reply.pop() }
+
+// Deadline returns when Pop may next give a frame without a Push before it.
+func (p *Path) Deadline() tick.Time {
+	if p.ready.n > 0 {
+		return p.now
+	}
+	d := min(p.recut.next, p.line.deadline())
+	for _, b := range p.reorder {
+		d = min(d, b.due)
+	}
+	return d
+}
+
+// Held returns the number of frames inside, replies not counted.
+func (p *Path) Held() int {
+	return p.recut.held() + p.line.frames.n + len(p.reorder) + p.ready.n
+}
+
+// advance moves frames on whose time has come.
+func (p *Path) advance(now tick.Time) {
+	p.now = max(p.now, now)
+	if p.recut.next <= p.now {
+		p.recut.flushDue(p.now)
+	}
+	for b := p.line.arrived(p.now); b != nil; b = p.line.arrived(p.now) {
+		p.shuffle(b)
+	}
+	if len(p.reorder) > 0 {
+		p.releaseHeld(func(b *Buf) bool { return b.due <= p.now })
+	}
+}
+
+// damage is the stages from loss to the line.
+func (p *Path) damage(b *Buf, now tick.Time) {
+	if hit(p.lossRand, p.cfg.Loss) {
+		p.c.Lost++
+		p.pool.Put(b)
+		return
+	}
+	if hit(p.corruptRand, p.cfg.Corrupt) {
+		p.corrupt(b)
+	}
+	if hit(p.duplicateRand, p.cfg.Duplicate) {
+		p.c.Duplicated++
+		twin := p.pool.copyOf(b)
+		p.enqueue(b, now)
+		p.enqueue(twin, now)
+		return
+	}
+	p.enqueue(b, now)
+}
+
+// hit decides with probability fraction; a stage that is off draws nothing.
+func hit(r *rand.Rand, fraction float64) bool { return fraction > 0 && r.Float64() < fraction }
+
+// shuffle holds a frame back or lets it pass those that are held.
+func (p *Path) shuffle(b *Buf) {
+	if hit(p.reorderRand, p.cfg.Reorder) && len(p.reorder) < maxHeldForReorder {
+		b.ahead = 1 + p.reorderRand.IntN(p.cfg.ReorderDepth)
+		b.due = p.now.Add(p.cfg.ReorderHold)
+		p.reorder = append(p.reorder, b)
+		return
+	}
+	p.ready.push(b)
+	if len(p.reorder) == 0 {
+		return
+	}
+	for _, h := range p.reorder {
+		h.ahead--
+		h.passed = true
+	}
+	p.releaseHeld(func(b *Buf) bool { return b.ahead <= 0 })
+}
+
+// releaseHeld lets those held frames go on that free chooses.
+func (p *Path) releaseHeld(free func(*Buf) bool) {
+	kept := p.reorder[:0]
+	for _, b := range p.reorder {
+		if !free(b) {
+			kept = append(kept, b)
+			continue
+		}
+		if b.passed {
+			p.c.Reordered++
+		}
+		p.ready.push(b)
+	}
+	p.reorder = kept
+}

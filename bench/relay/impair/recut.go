@@ -1,0 +1,257 @@
+package impair
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+
+	"xwarp/tcp/tick"
+)
+
+// recutter is a middlebox that takes the TCP segments of a flow apart and makes others of their octets.
+//
+// It holds a run: segments of one flow that follow each other without a gap. A segment that does not continue the run,
+// as a retransmission, a pure ACK, a SYN or one with a wrong checksum, first sends the run on; so nothing overtakes
+// and every octet keeps its sequence number. A piece carries the header of the segment that its last octet came from.
+type recutter struct {
+	p      *Path
+	rand   *rand.Rand
+	runs   map[flow]*run
+	active []*run    // the same runs in an order that a replay repeats
+	spare  []*run    // for reuse
+	next   tick.Time // no run is due before then
+}
+
+// flow names one direction of a TCP connection; IPv4 addresses fill the first four octets.
+type flow struct {
+	addrs [32]byte
+	ports [4]byte
+}
+
+// run is contiguous payload of one flow.
+type run struct {
+	key    flow
+	bufs   []*Buf // Buf.payload is where the octets begin that were not sent on
+	octets int
+	limit  int // segments until it is cut
+}
+
+func (r *recutter) init(p *Path, g *rand.Rand) {
+	*r = recutter{p: p, rand: g, runs: make(map[flow]*run), next: tick.Never}
+}
+
+// held returns the number of segments inside.
+func (r *recutter) held() (n int) {
+	for _, x := range r.active {
+		n += len(x.bufs)
+	}
+	return n
+}
+
+// add takes a TCP segment.
+func (r *recutter) add(b *Buf, now tick.Time) {
+	f, v := b.Data, &b.view
+	key := flowOf(f, v)
+	x := r.runs[key]
+	n := v.end - v.payload
+	wrong := n > 0 && transportSum(f, v, protoTCP) != 0
+	if n == 0 || wrong || f[v.l4+tcpFlags]&(flagSYN|flagRST|flagURG) != 0 {
+		if wrong {
+			r.p.c.BadChecksum++
+		}
+		if x != nil {
+			r.flush(x, now)
+		}
+		r.p.damage(b, now)
+		return
+	}
+	if x != nil && !continues(x.bufs[len(x.bufs)-1], b) {
+		r.flush(x, now)
+		x = nil
+	}
+	if x == nil {
+		x = r.open(key, now)
+	}
+	r.p.c.RecutIn++
+	b.payload = v.payload
+	x.bufs = append(x.bufs, b)
+	x.octets += n
+	r.next = min(r.next, r.due(x))
+	switch {
+	case f[v.l4+tcpFlags]&flagFIN != 0:
+		r.flush(x, now)
+	case len(x.bufs) >= x.limit || x.octets >= maxRecutOctets:
+		r.cut(x, now)
+	}
+}
+
+// flowOf returns the flow of a TCP segment.
+func flowOf(f []byte, v *view) (k flow) {
+	if v.v6 {
+		copy(k.addrs[:], f[v.ip+8:v.ip+40])
+	} else {
+		copy(k.addrs[:], f[v.ip+12:v.ip+20])
+	}
+	copy(k.ports[:], f[v.l4:])
+	return k
+}
+
+// continues reports whether b's payload follows a's and both headers allow one segment to stand for both.
+func continues(a, b *Buf) bool {
+	va, vb := &a.view, &b.view
+	ha, hb := a.Data[va.l4:], b.Data[vb.l4:]
+	const mayDiffer = flagPSH | flagFIN
+	return va.v6 == vb.v6 && va.l4-va.ip == vb.l4-vb.ip &&
+		bytes.Equal(a.Data[:va.ip], b.Data[:vb.ip]) && sameService(a, b) &&
+		binary.BigEndian.Uint32(hb[tcpSeq:]) == binary.BigEndian.Uint32(ha[tcpSeq:])+uint32(va.end-va.payload) &&
+		ha[tcpOffset]&15 == hb[tcpOffset]&15 && (ha[tcpFlags]^hb[tcpFlags])&^mayDiffer == 0
+}
+
+// sameService compares DSCP, ECN, TTL and the don't-fragment bit.
+func sameService(a, b *Buf) bool {
+	ha, hb := a.Data[a.view.ip:], b.Data[b.view.ip:]
+	if a.view.v6 {
+		return bytes.Equal(ha[:4], hb[:4]) && ha[7] == hb[7]
+	}
+	return ha[1] == hb[1] && ha[6] == hb[6] && ha[8] == hb[8]
+}
+
+// open starts a run.
+func (r *recutter) open(key flow, now tick.Time) *run {
+	if len(r.active) >= maxRuns {
+		r.flush(r.active[0], now)
+	}
+	var x *run
+	if k := len(r.spare); k > 0 {
+		x = r.spare[k-1]
+		r.spare = r.spare[:k-1]
+	} else {
+		x = new(run)
+	}
+	*x = run{key: key, bufs: x.bufs[:0], limit: r.limit()}
+	r.runs[key] = x
+	r.active = append(r.active, x)
+	return x
+}
+
+// limit draws how many segments a run collects.
+func (r *recutter) limit() int { return 2 + r.rand.IntN(maxRecutSegments-1) }
+
+// due returns when a run that is not empty must be sent on.
+func (r *recutter) due(x *run) tick.Time { return x.bufs[0].arrive.Add(r.p.cfg.RecutHold) }
+
+// cut sends most of a run on and keeps a rest to merge with what follows, so that old boundaries do not come back.
+func (r *recutter) cut(x *run, now tick.Time) {
+	for x.octets > 0 && x.octets > r.largest(x) {
+		r.emit(x, r.size(x), now)
+	}
+	if x.octets == 0 || len(x.bufs) >= maxRecutSegments {
+		r.flush(x, now)
+		return
+	}
+	x.limit = max(r.limit(), len(x.bufs)+1)
+}
+
+// flush sends all of a run on and ends it.
+func (r *recutter) flush(x *run, now tick.Time) {
+	for x.octets > 0 {
+		r.emit(x, r.size(x), now)
+	}
+	delete(r.runs, x.key)
+	for i, a := range r.active {
+		if a == x {
+			r.active = append(r.active[:i], r.active[i+1:]...)
+			break
+		}
+	}
+	r.spare = append(r.spare, x)
+}
+
+// flushDue ends the runs that were held long enough.
+func (r *recutter) flushDue(now tick.Time) {
+	r.next = tick.Never
+	for i := 0; i < len(r.active); {
+		if x := r.active[i]; r.due(x) <= now {
+			r.flush(x, now) // takes x out of active
+			continue
+		}
+		r.next = min(r.next, r.due(r.active[i]))
+		i++
+	}
+}
+
+func (r *recutter) flushAll(now tick.Time) {
+	for len(r.active) > 0 {
+		r.flush(r.active[0], now)
+	}
+	r.next = tick.Never
+}
+
+// largest returns the most payload that a piece of the run may carry.
+func (r *recutter) largest(x *run) int {
+	mtu := r.p.linkMTU
+	if r.p.cfg.MTU > 0 {
+		mtu = min(mtu, r.p.cfg.MTU)
+	}
+	header := 0
+	for _, b := range x.bufs {
+		header = max(header, b.view.payload-b.view.ip)
+	}
+	return max(1, mtu-header)
+}
+
+// size draws the payload of the next piece: half of them full, most others anything, a few tiny.
+func (r *recutter) size(x *run) int {
+	most := r.largest(x)
+	n := most
+	switch d := r.rand.IntN(16); {
+	case d < 7:
+		n = 1 + r.rand.IntN(most)
+	case d == 7:
+		n = 1 + r.rand.IntN(min(most, 64))
+	}
+	return min(n, x.octets)
+}
+
+// emit makes one segment of the run's first n octets and sends it on.
+func (r *recutter) emit(x *run, n int, now tick.Time) {
+	first := x.bufs[0]
+	seq := binary.BigEndian.Uint32(first.Data[first.view.l4+tcpSeq:]) + uint32(first.payload-first.view.payload)
+	last, rest := 0, n
+	for have := x.bufs[0].view.end - x.bufs[0].payload; have < rest; have = x.bufs[last].view.end - x.bufs[last].payload {
+		rest -= have
+		last++
+	}
+	model := x.bufs[last]
+	out := r.p.pool.Get(model.view.payload + n)
+	copy(out.Data, model.Data[:model.view.payload])
+	out.view, out.arrive = model.view, first.arrive
+	ends := x.take(out.Data[model.view.payload:], r.p.pool)
+
+	h := out.Data[out.view.l4:]
+	binary.BigEndian.PutUint32(h[tcpSeq:], seq)
+	h[tcpFlags] = h[tcpFlags]&^(flagPSH|flagFIN) | ends
+	out.view.setLength(out.Data, len(out.Data))
+	setTCPChecksum(out.Data, &out.view)
+	r.p.c.RecutOut++
+	r.p.damage(out, now)
+}
+
+// take moves the run's first octets to dst and returns the PSH and FIN of the segments that ended in them.
+func (x *run) take(dst []byte, pool *Pool) (ends byte) {
+	x.octets -= len(dst)
+	for len(dst) > 0 {
+		b := x.bufs[0]
+		k := copy(dst, b.Data[b.payload:b.view.end])
+		dst = dst[k:]
+		b.payload += k
+		if b.payload < b.view.end {
+			break
+		}
+		ends |= b.Data[b.view.l4+tcpFlags] & (flagPSH | flagFIN)
+		pool.Put(b)
+		copy(x.bufs, x.bufs[1:])
+		x.bufs = x.bufs[:len(x.bufs)-1]
+	}
+	return ends
+}

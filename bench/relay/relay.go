@@ -1,0 +1,249 @@
+// Package relay joins two network interfaces by carrying frames between them, through the impairments of package impair.
+//
+// It stands in the middle namespace of a topology: what the hosts see is a bad cable. It receives with AF_PACKET rings
+// and sends with sendmmsg, one thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP
+// must have topo.NoOffloads, else their frames carry no checksum.
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/relay/impair"
+	"xwarp/bench/topo"
+	"xwarp/tcp/tick"
+)
+
+// Direction is one way through the relay.
+type Direction int
+
+// The directions.
+const (
+	AToB Direction = iota
+	BToA
+)
+
+// Config says what a relay does. The zero value carries everything unchanged.
+type Config struct {
+	AB, BA impair.Config
+	// Seed decides everything random; the directions draw from different streams of it.
+	Seed uint64
+}
+
+// Counters are what happened in one direction since the relay started.
+type Counters struct {
+	impair.Counters
+	Overflow   uint64 // frames that the kernel dropped because the relay was slower than the sender
+	Truncated  uint64 // frames above the MTU, dropped: the sending kernel has segmentation offload on
+	Unfinished uint64 // frames without a whole checksum: the sending kernel has checksum offload on
+	SendErrors uint64 // frames that the outgoing interface refused
+}
+
+// Relay carries frames until it is closed. Its methods may be called by several goroutines.
+type Relay struct {
+	mu    sync.Mutex // paths, ends, pool
+	paths [2]*impair.Path
+	ends  [2]*end // frames of direction d arrive at ends[d]
+	pool  *impair.Pool
+	batch []*impair.Buf
+	start time.Time
+
+	wake    int // eventfd
+	stop    bool
+	stopped chan struct{}
+	err     error // of the loop, valid once stopped is closed
+}
+
+// Start runs a relay between the links of a topology's middle namespace. Close it before the topology.
+func Start(m *topo.Middle, cfg Config) (*Relay, error) {
+	if m == nil {
+		return nil, errors.New("relay: the topology has no middle namespace: make it with Options.Relay")
+	}
+	r := &Relay{stopped: make(chan struct{}), start: time.Now(), batch: make([]*impair.Buf, 0, sendBatch), wake: -1}
+	if err := r.open(m, cfg); err != nil {
+		r.release()
+		return nil, err
+	}
+	go r.run()
+	return r, nil
+}
+
+func (r *Relay) open(m *topo.Middle, cfg Config) (err error) {
+	mtu := min(m.ToA.MTU, m.ToB.MTU)
+	r.pool = impair.NewPool(max(m.ToA.MTU, m.ToB.MTU) + impair.FrameOverhead)
+	for d, c := range []impair.Config{cfg.AB, cfg.BA} {
+		// Neighbouring seeds of one generator family give unrelated streams; the odd factor keeps directions apart.
+		seed := cfg.Seed*2 + uint64(d)
+		r.paths[d], err = impair.New(c, impair.Options{Seed: seed, LinkMTU: mtu, Pool: r.pool})
+		if err != nil {
+			return fmt.Errorf("relay: direction %d: %w", d, err)
+		}
+	}
+	if r.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return fmt.Errorf("relay: eventfd: %w", err)
+	}
+	return m.Do(func() error {
+		for i, l := range []topo.Link{m.ToA, m.ToB} {
+			if r.ends[i], err = openEnd(l.Index, l.MTU); err != nil {
+				return fmt.Errorf("relay: %s: %w", l.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// Set changes the impairments of one direction from the next frame on.
+func (r *Relay) Set(d Direction, cfg impair.Config) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.paths[d].Set(cfg)
+	r.notify()
+	return err
+}
+
+// Counters returns the counts of one direction so far.
+func (r *Relay) Counters(d Direction) Counters {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	in, out := r.ends[d], r.ends[1-d]
+	in.readDrops()
+	return Counters{
+		Counters: r.paths[d].Counters(), Overflow: in.overflow, Truncated: in.truncated, Unfinished: in.unfinished,
+		SendErrors: out.sendErrors,
+	}
+}
+
+// Close stops the relay and returns what made it fail, if anything did. Frames inside are lost. Counters may still be
+// read.
+func (r *Relay) Close() error {
+	r.mu.Lock()
+	r.stop = true
+	r.notify()
+	r.mu.Unlock()
+	<-r.stopped
+	return r.err
+}
+
+// notify ends the loop's sleep; the caller holds mu.
+func (r *Relay) notify() {
+	if r.wake >= 0 {
+		unix.Write(r.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+// release closes every descriptor.
+func (r *Relay) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.ends {
+		if e != nil {
+			e.close()
+		}
+	}
+	if r.wake >= 0 {
+		unix.Close(r.wake)
+		r.wake = -1
+	}
+}
+
+// run is the loop. Timers need the thread's slack of 50 us gone.
+func (r *Relay) run() {
+	runtime.LockOSThread() // never unlocked: the thread ends with the loop, its timer slack with it
+	defer close(r.stopped)
+	defer r.release()
+	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	for {
+		moved, deadline, stop := r.turn()
+		if stop {
+			return
+		}
+		if moved {
+			continue
+		}
+		if err := r.sleep(deadline); err != nil {
+			r.err = fmt.Errorf("relay: waiting for frames: %w", err)
+			return
+		}
+	}
+}
+
+func (r *Relay) now() tick.Time { return tick.Time(time.Since(r.start)) }
+
+// turn moves what has arrived and what is due. It reports whether that was anything, and when the next is due.
+func (r *Relay) turn() (moved bool, deadline tick.Time, stop bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	deadline = tick.Never
+	for d, p := range r.paths {
+		now := r.now()
+		for range receiveBatch {
+			b := r.ends[d].receive(r.pool)
+			if b == nil {
+				break
+			}
+			moved = true
+			p.Push(b, now)
+		}
+		moved = r.forward(r.ends[1-d], func() *impair.Buf { return p.Pop(now) }) || moved
+		moved = r.forward(r.ends[d], p.Reply) || moved
+		deadline = min(deadline, p.Deadline())
+	}
+	return moved, deadline, r.stop
+}
+
+// forward sends what next gives.
+func (r *Relay) forward(to *end, next func() *impair.Buf) (moved bool) {
+	for {
+		r.batch = r.batch[:0]
+		for len(r.batch) < sendBatch {
+			b := next()
+			if b == nil {
+				break
+			}
+			r.batch = append(r.batch, b)
+		}
+		if len(r.batch) == 0 {
+			return moved
+		}
+		moved = true
+		to.send(r.batch)
+		for _, b := range r.batch {
+			r.pool.Put(b)
+		}
+	}
+}
+
+// sleep waits for a frame, a deadline or notify.
+func (r *Relay) sleep(deadline tick.Time) error {
+	fds := []unix.PollFd{
+		{Fd: int32(r.ends[0].fd), Events: unix.POLLIN}, {Fd: int32(r.ends[1].fd), Events: unix.POLLIN},
+		{Fd: int32(r.wake), Events: unix.POLLIN},
+	}
+	var timeout *unix.Timespec
+	if deadline != tick.Never {
+		ts := unix.NsecToTimespec(max(0, int64(deadline.Sub(r.now()))))
+		timeout = &ts
+	}
+	if _, err := unix.Ppoll(fds, timeout, nil); err != nil && err != unix.EINTR {
+		return err
+	}
+	if fds[2].Revents != 0 {
+		var b [8]byte
+		unix.Read(r.wake, b[:])
+	}
+	for _, f := range fds[:2] {
+		if f.Revents&unix.POLLERR == 0 {
+			continue
+		}
+		// A link that went down reports ENETDOWN once and works again when it comes back.
+		if e, err := unix.GetsockoptInt(int(f.Fd), unix.SOL_SOCKET, unix.SO_ERROR); err == nil && e != 0 && unix.Errno(e) != unix.ENETDOWN {
+			return unix.Errno(e)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package topo
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// makeVeth makes a pair with one end in each namespace and switches both on.
+func makeVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string) (la, lb Link, err error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = nameA
+	attrs.MTU = o.MTU
+	attrs.NumRxQueues, attrs.NumTxQueues = o.Queues, o.Queues
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = nameB
+	veth.PeerNamespace = netlink.NsFd(b.Fd())
+	veth.PeerMTU = uint32(o.MTU)
+	if err := a.nl.LinkAdd(veth); err != nil {
+		return la, lb, fmt.Errorf("topo: making the veth pair %s - %s: %w", nameA, nameB, err)
+	}
+	if la, err = a.up(nameA); err != nil {
+		return la, lb, err
+	}
+	lb, err = b.up(nameB)
+	return la, lb, err
+}
+
+// up silences IPv6's own traffic on the link, then switches it on.
+func (n *Namespace) up(name string) (Link, error) {
+	err := n.Do(func() error { return quietIPv6(name) })
+	if err != nil {
+		return Link{}, fmt.Errorf("topo: IPv6 settings of %s: %w", name, err)
+	}
+	l, err := n.nl.LinkByName(name)
+	if err == nil {
+		err = n.nl.LinkSetUp(l)
+	}
+	if err != nil {
+		return Link{}, fmt.Errorf("topo: switching link %s on: %w", name, err)
+	}
+	at := l.Attrs()
+	return Link{Name: name, Index: at.Index, MAC: at.HardwareAddr, MTU: at.MTU}, nil
+}
+
+// quietIPv6 switches off duplicate address detection, which would keep addresses unusable for a second, and router
+// discovery.
+func quietIPv6(link string) error {
+	for _, s := range []struct{ name, value string }{
+		{"accept_dad", "0"}, {"dad_transmits", "0"}, {"router_solicitations", "0"}, {"accept_ra", "0"},
+	} {
+		if err := writeSysctl("ipv6/conf/"+link+"/"+s.name, s.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// silence keeps the kernel of a middle namespace from taking part in the traffic.
+func silence() error {
+	for _, s := range []struct{ name, value string }{
+		{"ipv6/conf/all/disable_ipv6", "1"},
+		{"ipv6/conf/default/disable_ipv6", "1"},
+		{"ipv4/ip_forward", "0"},
+		{"ipv4/conf/all/arp_ignore", "8"}, // answer no ARP request at all
+	} {
+		if err := writeSysctl(s.name, s.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// configure sets a host's addresses and offloads.
+func (h *Host) configure(o Offloads) error {
+	link, err := h.nl.LinkByName(h.Link.Name)
+	if err != nil {
+		return fmt.Errorf("topo: %w", err)
+	}
+	for _, p := range []netip.Prefix{h.Addr4, h.Addr6} {
+		if !p.IsValid() {
+			continue
+		}
+		a := &netlink.Addr{IPNet: &net.IPNet{
+			IP:   p.Addr().AsSlice(),
+			Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen()),
+		}}
+		if p.Addr().Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := h.nl.AddrAdd(link, a); err != nil {
+			return fmt.Errorf("topo: giving %s to %s: %w", p, h.Link.Name, err)
+		}
+	}
+	return h.SetOffloads(h.Link.Name, o)
+}

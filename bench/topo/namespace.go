@@ -1,0 +1,129 @@
+package topo
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// ErrPrivileges is what New returns to a caller who may not make network namespaces.
+var ErrPrivileges = errors.New("making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run as root or through sudo")
+
+// Namespace is a network namespace that this process keeps alive. Its methods may be called by several goroutines.
+type Namespace struct {
+	// Name is what `ip netns` calls the namespace, empty for an anonymous one.
+	Name string
+
+	ns netns.NsHandle
+	nl *netlink.Handle
+}
+
+// newNamespace makes a namespace with its loopback up; name is empty for an anonymous one.
+func newNamespace(name string) (*Namespace, error) {
+	n := &Namespace{ns: netns.None()}
+	err := onOwnThread(func() (err error) {
+		if name != "" {
+			n.ns, err = netns.NewNamed(name)
+		} else {
+			n.ns, err = netns.New()
+		}
+		return err
+	})
+	if err == nil {
+		n.Name = name
+		n.nl, err = netlink.NewHandleAt(n.ns)
+	}
+	if err == nil {
+		err = n.upLoopback()
+	}
+	if err != nil {
+		n.close()
+		if errors.Is(err, unix.EPERM) {
+			return nil, fmt.Errorf("topo: %w (%v)", ErrPrivileges, err)
+		}
+		return nil, fmt.Errorf("topo: making a network namespace: %w", err)
+	}
+	return n, nil
+}
+
+func (n *Namespace) upLoopback() error {
+	lo, err := n.nl.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	return n.nl.LinkSetUp(lo)
+}
+
+// Fd returns the namespace's file descriptor, valid until the topology is closed.
+func (n *Namespace) Fd() int { return int(n.ns) }
+
+// Netlink returns a route-netlink handle inside the namespace, valid until the topology is closed.
+func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
+
+// Do runs f in the namespace, on an OS thread of its own, and returns f's error. Sockets that f makes stay in the
+// namespace wherever they are used later; goroutines that f starts do not run in it. When the thread cannot return
+// to the namespace it came from, it ends instead of going back to the runtime's pool.
+func (n *Namespace) Do(f func() error) error {
+	return onOwnThread(func() error {
+		if err := netns.Set(n.ns); err != nil {
+			return fmt.Errorf("topo: entering the namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+// onOwnThread runs f on a locked thread and puts that thread back into the namespace it came from.
+func onOwnThread(f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		err := errors.New("topo: the function ended its goroutine (runtime.Goexit, as t.Fatal does)")
+		home, homeErr := netns.Get()
+		defer func() {
+			if homeErr == nil {
+				homeErr = netns.Set(home)
+				home.Close()
+			}
+			if homeErr == nil {
+				runtime.UnlockOSThread()
+			}
+			result <- err
+		}()
+		err = f()
+	}()
+	return <-result
+}
+
+// writeSysctl writes a file below /proc/sys/net of the namespace, which must be the calling thread's.
+func writeSysctl(path, value string) error {
+	err := os.WriteFile("/proc/sys/net/"+path, []byte(value), 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // an older kernel, or one without IPv6: there is nothing to switch
+	}
+	if errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("%w: /proc/sys is read-only here (a container?); it must be writable", err)
+	}
+	return err
+}
+
+// close removes the name and drops the handles; the kernel removes the namespace with its last user.
+func (n *Namespace) close() error {
+	var errs []error
+	if n.nl != nil {
+		n.nl.Close()
+		n.nl = nil
+	}
+	if n.Name != "" {
+		errs = append(errs, netns.DeleteNamed(n.Name))
+		n.Name = ""
+	}
+	if n.ns.IsOpen() {
+		errs = append(errs, n.ns.Close())
+	}
+	return errors.Join(errs...)
+}

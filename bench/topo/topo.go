@@ -1,0 +1,220 @@
+package topo
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Limits and defaults of Options.
+const (
+	DefaultPrefix = "xwarp"
+	DefaultMTU    = 1500
+	MinMTU        = 1280  // RFC 8200, 5: below it IPv6 does not run on a link
+	MaxMTU        = 65535 // veth's own limit
+	MaxQueues     = 64    // far above any test machine; stops a typing error from making 4096 queues
+)
+
+// Options say what New makes. The zero value is two directly connected hosts at MTU 1500, one queue, IPv4 and IPv6.
+type Options struct {
+	// Relay puts a third namespace between the hosts. Nothing forwards there until a relay runs in it.
+	Relay bool
+	// MTU of every interface in octets, 0 for DefaultMTU.
+	MTU int
+	// Queues is the number of receive and of transmit queues of every interface, 0 for one.
+	Queues int
+	// IPv4Only and IPv6Only leave the other family's addresses out.
+	IPv4Only, IPv6Only bool
+	// Named makes the namespaces visible to `ip netns`; they then outlive a killed process until Sweep.
+	Named bool
+	// Prefix begins the names, empty for DefaultPrefix. It holds no slash.
+	Prefix string
+	// OffloadsA and OffloadsB are applied to the hosts' interfaces.
+	OffloadsA, OffloadsB Offloads
+}
+
+// Link is one end of a veth pair, up and running.
+type Link struct {
+	Name  string // unique in its namespace only
+	Index int    // unique in its namespace only
+	MAC   net.HardwareAddr
+	MTU   int
+}
+
+// Host is one of the two ends.
+type Host struct {
+	*Namespace
+	Link Link
+	// Addr4 and Addr6 are the addresses of Link with their prefix lengths; not valid when the family is left out.
+	Addr4, Addr6 netip.Prefix
+}
+
+// Middle is the namespace between the hosts. Its links have no addresses and its kernel answers nothing.
+type Middle struct {
+	*Namespace
+	ToA, ToB Link
+}
+
+// Net is a topology. Close it.
+type Net struct {
+	A, B  *Host
+	Relay *Middle // nil without Options.Relay
+
+	spaces []*Namespace
+	closed bool
+}
+
+// The hosts' addresses are the documentation prefixes of RFC 5737 and RFC 3849.
+var (
+	addr4A = netip.MustParsePrefix("192.0.2.1/24")
+	addr4B = netip.MustParsePrefix("192.0.2.2/24")
+	addr6A = netip.MustParsePrefix("2001:db8:77::1/64")
+	addr6B = netip.MustParsePrefix("2001:db8:77::2/64")
+
+	// RelayAddr4 and RelayAddr6 are free addresses on the hosts' network, for what a relay says in its own name.
+	RelayAddr4 = netip.MustParseAddr("192.0.2.254")
+	RelayAddr6 = netip.MustParseAddr("2001:db8:77::fe")
+)
+
+// New makes a topology; on failure it leaves nothing behind.
+func New(o Options) (*Net, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	t := &Net{}
+	if err := t.build(&o); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (o *Options) complete() error {
+	if o.MTU == 0 {
+		o.MTU = DefaultMTU
+	}
+	if o.Queues == 0 {
+		o.Queues = 1
+	}
+	if o.Prefix == "" {
+		o.Prefix = DefaultPrefix
+	}
+	switch {
+	case o.MTU < MinMTU || o.MTU > MaxMTU:
+		return fmt.Errorf("topo: MTU %d is not in %d to %d", o.MTU, MinMTU, MaxMTU)
+	case o.Queues < 1 || o.Queues > MaxQueues:
+		return fmt.Errorf("topo: %d queues are not in 1 to %d", o.Queues, MaxQueues)
+	case o.IPv4Only && o.IPv6Only:
+		return errors.New("topo: IPv4Only and IPv6Only leave no address family")
+	case strings.ContainsAny(o.Prefix, "/\x00"):
+		return fmt.Errorf("topo: prefix %q holds a slash or a zero octet", o.Prefix)
+	}
+	return nil
+}
+
+func (t *Net) build(o *Options) error {
+	base := ""
+	if o.Named {
+		if _, err := Sweep(o.Prefix); err != nil {
+			return err
+		}
+		var err error
+		if base, err = baseName(o.Prefix); err != nil {
+			return err
+		}
+	}
+	a, err := t.namespace(base, "-a")
+	if err != nil {
+		return err
+	}
+	b, err := t.namespace(base, "-b")
+	if err != nil {
+		return err
+	}
+	t.A, t.B = &Host{Namespace: a}, &Host{Namespace: b}
+	if !o.IPv6Only {
+		t.A.Addr4, t.B.Addr4 = addr4A, addr4B
+	}
+	if !o.IPv4Only {
+		t.A.Addr6, t.B.Addr6 = addr6A, addr6B
+	}
+	if err := t.connect(o, base); err != nil {
+		return err
+	}
+	if err := t.A.configure(o.OffloadsA); err != nil {
+		return err
+	}
+	return t.B.configure(o.OffloadsB)
+}
+
+func (t *Net) namespace(base, suffix string) (*Namespace, error) {
+	name := ""
+	if base != "" {
+		name = base + suffix
+	}
+	n, err := newNamespace(name)
+	if err == nil {
+		t.spaces = append(t.spaces, n)
+	}
+	return n, err
+}
+
+// connect makes the veth pairs.
+func (t *Net) connect(o *Options, base string) (err error) {
+	if !o.Relay {
+		t.A.Link, t.B.Link, err = makeVeth(o, t.A.Namespace, "eth0", t.B.Namespace, "eth0")
+		return err
+	}
+	r, err := t.namespace(base, "-relay")
+	if err != nil {
+		return err
+	}
+	t.Relay = &Middle{Namespace: r}
+	if err := r.Do(silence); err != nil {
+		return fmt.Errorf("topo: quieting the relay's namespace: %w", err)
+	}
+	t.A.Link, t.Relay.ToA, err = makeVeth(o, t.A.Namespace, "eth0", r, "toA")
+	if err != nil {
+		return err
+	}
+	t.B.Link, t.Relay.ToB, err = makeVeth(o, t.B.Namespace, "eth0", r, "toB")
+	return err
+}
+
+// Close removes the links and namespaces. Sockets still open in a namespace keep it, empty, until they are closed.
+func (t *Net) Close() error {
+	if t.closed {
+		return nil
+	}
+	t.closed = true
+	var errs []error
+	for _, n := range t.spaces {
+		errs = append(errs, n.removeLinks())
+	}
+	for _, n := range t.spaces {
+		errs = append(errs, n.close())
+	}
+	return errors.Join(errs...)
+}
+
+// removeLinks deletes every veth of the namespace, which deletes the other ends too.
+func (n *Namespace) removeLinks() error {
+	links, err := n.nl.LinkList()
+	if err != nil {
+		return fmt.Errorf("topo: listing links: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		if l.Type() != "veth" {
+			continue
+		}
+		err := n.nl.LinkDel(l)
+		if gone := (netlink.LinkNotFoundError{}); err != nil && !errors.As(err, &gone) {
+			errs = append(errs, fmt.Errorf("topo: removing link %s: %w", l.Attrs().Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
