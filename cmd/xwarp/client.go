@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/transfer"
+)
+
+// transferResult is what put and get print; the doc tags document its JSON keys.
+type transferResult struct {
+	Schema        int     `json:"schema" doc:"version of this layout, 1"`
+	Command       string  `json:"command" doc:"\"put\" or \"get\""`
+	OK            bool    `json:"ok" doc:"everything arrived and its SHA-256 is right"`
+	Error         string  `json:"error,omitempty" doc:"why not; absent when ok"`
+	File          string  `json:"file" doc:"the local file"`
+	Remote        string  `json:"remote" doc:"address and port of the server"`
+	Transport     string  `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	Interface     string  `json:"interface,omitempty" doc:"xdp: the interface"`
+	XDPMode       string  `json:"xdp_mode,omitempty" doc:"xdp: \"native\" or \"generic\""`
+	Octets        int64   `json:"octets" doc:"moved"`
+	SHA256        string  `json:"sha256,omitempty" doc:"of them"`
+	Seconds       float64 `json:"seconds" doc:"from the server's grant to the end"`
+	GbitPerSecond float64 `json:"gbit_per_s" doc:"10^9 bits"`
+	MiBPerSecond  float64 `json:"mib_per_s" doc:"2^20 octets"`
+}
+
+// clientFlags are what put and get have in common.
+type clientFlags struct {
+	device     deviceFlags
+	server     string
+	serverFlag string // its name
+	timeout    time.Duration
+	json       bool
+}
+
+func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
+	f := cmd.Flags()
+	f.StringVar(&c.server, name, "", what)
+	c.serverFlag = name
+	c.device.register(f)
+	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
+	f.BoolVar(&c.json, "json", false, "print one JSON object")
+}
+
+// run connects, lets move transfer, and prints the outcome on stdout with --json, else on stderr.
+func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(context.Context, *transfer.Client) (transfer.Summary, error)) error {
+	if err := c.device.check(); err != nil {
+		return err
+	}
+	if c.server == "" {
+		return usagef("--%s is missing: where does xwarp serve run?", c.serverFlag)
+	}
+	if c.timeout <= 0 {
+		return usagef("--timeout %v is not positive", c.timeout)
+	}
+	res := transferResult{Schema: 1, Command: cmd.Name(), File: file, Remote: c.server}
+	err := c.transfer(cmd, g, &res, move)
+	res.OK = err == nil
+	if c.json {
+		if err != nil {
+			res.Error = err.Error()
+		}
+		return errors.Join(err, printJSON(cmd, res))
+	}
+	if err == nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d octets in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
+			res.Octets, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
+	}
+	return err
+}
+
+func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult, move func(context.Context, *transfer.Client) (transfer.Summary, error)) error {
+	ctx := cmd.Context()
+	remote, err := resolve(ctx, c.server)
+	if err != nil {
+		return err
+	}
+	res.Remote = remote.String()
+	d, err := c.device.open(g.logger(cmd), func() (string, error) { return interfaceTo(remote.Addr()) })
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	t := d.Transport()
+	res.Transport, res.Interface, res.XDPMode = t.Name, t.Interface, t.XDPMode
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	go transfer.WatchChecksums(watch, d, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
+
+	tooLong := fmt.Errorf("no connection within %v: does xwarp serve run there, and does nothing between filter the port? (--timeout waits longer)", c.timeout)
+	dialCtx, cancel := context.WithTimeoutCause(ctx, c.timeout, tooLong)
+	defer cancel()
+	client, err := transfer.Dial(dialCtx, d, remote, 0)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	bar := newBar(cmd.ErrOrStderr())
+	defer bar.end()
+	client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
+	client.Waiting = func() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n", cmd.CommandPath())
+	}
+	s, err := move(ctx, client)
+	if err != nil {
+		return err
+	}
+	res.fill(&s)
+	return nil
+}
+
+func (r *transferResult) fill(s *transfer.Summary) {
+	r.Octets, r.SHA256, r.Seconds = s.Octets, hex.EncodeToString(s.Sum[:]), s.Took.Seconds()
+	if r.Seconds > 0 {
+		r.GbitPerSecond = float64(r.Octets) * 8 / 1e9 / r.Seconds
+		r.MiBPerSecond = float64(r.Octets) / (1 << 20) / r.Seconds
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/daemon/config"
+)
+
+// configInfo is what config show prints; the doc tags document its JSON keys.
+type configInfo struct {
+	Schema  int           `json:"schema" doc:"version of this layout, 1"`
+	Command string        `json:"command" doc:"\"config show\""`
+	Path    string        `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
+	Keys    []configValue `json:"keys" doc:"all keys, in the order of the file"`
+}
+
+type configValue struct {
+	Key    string `json:"key" doc:"name, such as daemon.socket or interface[0].name"`
+	Value  string `json:"value" doc:"as it is written in the file"`
+	Origin string `json:"origin" doc:"\"default\", the file, \"$\" and an environment variable, or the flag"`
+	Reload bool   `json:"reload" doc:"SIGHUP makes a running xwarpd read it again"`
+}
+
+// configFlags are those of the commands that read the configuration as xwarpd does.
+type configFlags struct {
+	path string
+	set  []string
+}
+
+func (c *configFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&c.path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+config.DefaultPath+"]")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil, "set a `key=value`, as with xwarpd --set; may be repeated")
+}
+
+func (c *configFlags) load() (*config.Loaded, error) {
+	return config.Load(config.Source{Path: c.path, Env: os.LookupEnv, Set: c.set})
+}
+
+func newConfig(*global) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Print, check and explain the configuration of xwarpd",
+		Long: `The configuration of xwarpd is ` + config.DefaultPath + `. Its commented default, which xwarp config default
+prints, is the manual. A flag counts before the environment, the environment before the file, the file before the default.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigDefault(), newConfigCheck(), newConfigShow())
+	return cmd
+}
+
+func newConfigDefault() *cobra.Command {
+	return &cobra.Command{
+		Use:     "default",
+		Short:   "Print the commented file with every key and its default",
+		Example: "  xwarp config default > " + config.DefaultPath,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprint(cmd.OutOrStdout(), config.Default)
+			return err
+		},
+	}
+}
+
+func newConfigCheck() *cobra.Command {
+	var f configFlags
+	cmd := &cobra.Command{
+		Use:     "check",
+		Short:   "Read the configuration and say what is wrong with it",
+		Example: "  xwarp config check --config new.toml",
+		Args:    noArgs,
+	}
+	f.register(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		l, err := f.load()
+		if err != nil {
+			return err
+		}
+		where := l.Path
+		if where == "" {
+			where = "the defaults (there is no " + config.DefaultPath + ")"
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: right, %d interfaces, %d exports\n", where, len(l.Interface), len(l.Export))
+		return err
+	}
+	return cmd
+}
+
+func newConfigShow() *cobra.Command {
+	var f configFlags
+	var origin, asJSON bool
+	cmd := &cobra.Command{
+		Use:     "show [KEY...]",
+		Short:   "Print the values that xwarpd would use",
+		Long:    "show prints all keys, or those that are named or lie in a table that is named.",
+		Example: "  xwarp config show --origin\n  xwarp config show limits mpa.markers",
+	}
+	f.register(cmd)
+	cmd.Flags().BoolVar(&origin, "origin", false, "say where each value comes from")
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		l, err := f.load()
+		if err != nil {
+			return err
+		}
+		info := configInfo{Schema: 1, Command: "config show", Path: l.Path}
+		for _, v := range l.Values() {
+			if wanted(v.Key, args) {
+				info.Keys = append(info.Keys, configValue{v.Key, v.Value, string(v.Origin), v.Reload})
+			}
+		}
+		if len(info.Keys) == 0 {
+			return usagef("there is no key %q (see: xwarp config default)", strings.Join(args, " "))
+		}
+		if asJSON {
+			return printJSON(cmd, info)
+		}
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+		for _, v := range info.Keys {
+			if origin {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", v.Key, v.Value, v.Origin)
+			} else {
+				fmt.Fprintf(w, "%s\t%s\n", v.Key, v.Value)
+			}
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+// wanted reports whether a key was asked for; "interface" is all of interface[0].name and so on.
+func wanted(key string, args []string) bool {
+	for _, a := range args {
+		if rest, ok := strings.CutPrefix(key, a); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			return true
+		}
+	}
+	return len(args) == 0
+}

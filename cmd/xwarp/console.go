@@ -1,0 +1,61 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// printJSON writes one object, indented, to the command's stdout.
+func printJSON(cmd *cobra.Command, v any) error {
+	e := json.NewEncoder(cmd.OutOrStdout())
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// bar is a progress bar on a terminal; anywhere else it shows nothing.
+type bar struct {
+	w    io.Writer
+	on   bool
+	what string
+	pb   *progressbar.ProgressBar
+}
+
+func newBar(w io.Writer) *bar {
+	f, ok := w.(*os.File)
+	return &bar{w: w, on: ok && term.IsTerminal(int(f.Fd()))}
+}
+
+// show says that done of total octets of what have moved; a total below 0 is unknown. A new what begins a new bar.
+func (b *bar) show(what string, done, total int64) {
+	if !b.on {
+		return
+	}
+	if b.pb == nil || b.what != what {
+		b.end()
+		b.what = what
+		b.pb = progressbar.NewOptions64(total,
+			progressbar.OptionSetDescription(what),
+			progressbar.OptionSetWriter(b.w),
+			progressbar.OptionShowBytes(true),
+			progressbar.OptionUseIECUnits(true),
+			progressbar.OptionSetWidth(30),
+			progressbar.OptionThrottle(50*time.Millisecond),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	b.pb.Set64(done)
+}
+
+// end removes the bar.
+func (b *bar) end() {
+	if b.pb != nil {
+		b.pb.Clear()
+		b.pb = nil
+	}
+}

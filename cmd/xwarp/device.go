@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine"
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+)
+
+// defaultPort is where serve listens.
+const defaultPort = 7471
+
+// deviceFlags choose a device.
+type deviceFlags struct {
+	transport string
+	iface     string
+}
+
+func (d *deviceFlags) register(f *pflag.FlagSet) {
+	f.StringVar(&d.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) or \"kernel\" (the kernel's TCP)")
+	f.StringVar(&d.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
+}
+
+func (d *deviceFlags) check() error {
+	switch {
+	case d.transport != "xdp" && d.transport != "kernel":
+		return usagef("--transport is %q, but it is xdp or kernel", d.transport)
+	case d.transport == "kernel" && d.iface != "":
+		return usagef("--interface is for --transport=xdp: the kernel finds its interface itself")
+	}
+	return nil
+}
+
+// open makes the device. find names the interface when the user did not.
+func (d *deviceFlags) open(log *slog.Logger, find func() (string, error)) (*engine.Device, error) {
+	if d.transport == "kernel" {
+		return engine.OpenKernel(engine.KernelConfig{Options: engine.Options{Log: log}})
+	}
+	iface := d.iface
+	if iface == "" {
+		var err error
+		if iface, err = find(); err != nil {
+			return nil, err
+		}
+	}
+	dev, err := engine.OpenXDP(engine.XDPConfig{
+		Options: engine.Options{Log: log}, Interface: iface,
+		// A peer that is gone without a word is noticed by Beats once there is a connection; this is for the rest.
+		TCP: tcp.Config{KeepaliveIdle: tick.Duration(time.Minute)},
+	})
+	if err != nil && os.Geteuid() != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
+		return nil, fmt.Errorf("AF_XDP needs root (sudo), --transport=kernel does not: %w", err)
+	}
+	return dev, err
+}
+
+// interfaceTo returns the interface on the way to a remote address.
+func interfaceTo(remote netip.Addr) (string, error) {
+	routes, err := netlink.RouteGet(net.IP(remote.AsSlice()))
+	if err != nil || len(routes) == 0 {
+		return "", fmt.Errorf("no route to %v: %w (see: ip route get %v)", remote, err, remote)
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return "", fmt.Errorf("interface %d on the way to %v: %w", routes[0].LinkIndex, remote, err)
+	}
+	if link.Attrs().Flags&net.FlagLoopback != 0 {
+		return "", fmt.Errorf("%v is an address of this host, and AF_XDP does not see what stays inside: use --transport=kernel", remote)
+	}
+	return link.Attrs().Name, nil
+}
+
+// interfaceOf returns the interface that has a local address.
+func interfaceOf(local netip.Addr) (string, error) {
+	if local.IsUnspecified() {
+		return "", usagef("which interface? Name it with --interface, or an address of it with --listen (see: ip -br addr)")
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, l := range links {
+		addrs, err := l.Addrs()
+		if err != nil {
+			return "", err
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().WithZone("") == local.WithZone("") {
+				return l.Name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no interface has the address %v (see: ip -br addr)", local)
+}
+
+// splitPort separates "host", "host:port", ":port", "v6" and "[v6]:port".
+func splitPort(s string) (host string, port uint16, err error) {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return s, defaultPort, nil
+	}
+	if h, ok := strings.CutPrefix(s, "["); ok && strings.HasSuffix(h, "]") {
+		return strings.TrimSuffix(h, "]"), defaultPort, nil
+	}
+	host, text, ok := strings.Cut(s, ":")
+	if strings.HasPrefix(s, "[") || strings.Count(s, ":") > 1 {
+		host, text, err = net.SplitHostPort(s)
+		ok = true
+	}
+	if err != nil {
+		return "", 0, usagef("%q is no address: write host, host:port or [IPv6]:port", s)
+	}
+	if !ok {
+		return host, defaultPort, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, usagef("port %q in %q is not in 0 to 65535", text, s)
+	}
+	return host, uint16(n), nil
+}
+
+// listenAddr parses --listen.
+func listenAddr(s string) (netip.AddrPort, error) {
+	host, port, err := splitPort(s)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), port), nil
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return netip.AddrPort{}, usagef("%q is no IP address: --listen takes one of this host's, or :port for all of IPv4, or [::]:port for all of IPv6", host)
+	}
+	return netip.AddrPortFrom(a, port), nil
+}
+
+// resolve parses --to and --from, and looks a name up.
+func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
+	host, port, err := splitPort(s)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" || port == 0 {
+		return netip.AddrPort{}, usagef("%q does not say where: write host, host:port or [IPv6]:port", s)
+	}
+	if a, err := netip.ParseAddr(host); err == nil {
+		return netip.AddrPortFrom(a, port), nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(addrs[0].Unmap(), port), nil
+}

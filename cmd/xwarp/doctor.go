@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/doctor"
+)
+
+// doctorInfo is what doctor prints.
+type doctorInfo struct {
+	Schema  int             `json:"schema" doc:"version of this layout, 1"`
+	Command string          `json:"command" doc:"\"doctor\""`
+	OK      bool            `json:"ok" doc:"nothing failed"`
+	Lines   []doctor.Line   `json:"lines,omitempty" doc:"one for each check"`
+	Undone  []doctor.Undone `json:"undone,omitempty" doc:"what --undo took back"`
+}
+
+func newDoctor(*global) *cobra.Command {
+	var o doctor.Options
+	var queues string
+	var ports []uint
+	fix, undo, asJSON := false, false, false
+	state := ""
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what stands in the way, mend it, and take that back",
+		Long: `doctor looks at the kernel, the rights of this process and a network interface. Each line says whether it is ok, a
+warning (works, but slower or not with every peer) or a failure (does not work), what was found, why it matters, and the command
+that mends it. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
+
+--fix mends what it can and remembers what was there; --undo takes that back, the last first. Status 1: something fails.`,
+		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port 7471\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
+		Args:    noArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Interface, "interface", "", "network interface to look at")
+	f.StringVar(&queues, "queue", "0", "receive queues that shall be served: 0, 0-3 or 0,2")
+	f.UintSliceVar(&ports, "port", nil, "TCP ports on which xwarp shall listen")
+	f.BoolVar(&o.HugePages, "huge-pages", false, "frames shall lie in 2 MiB pages")
+	f.BoolVar(&fix, "fix", false, "mend what can be mended")
+	f.BoolVar(&undo, "undo", false, "take back what --fix did")
+	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
+	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	cmd.MarkFlagsMutuallyExclusive("fix", "undo")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
+		if o.Queues, err = parseQueues(queues); err != nil {
+			return err
+		}
+		for _, p := range ports {
+			if p == 0 || p > 65535 {
+				return usagef("--port is %d, but it is in 1 to 65535", p)
+			}
+			o.Ports = append(o.Ports, uint16(p))
+		}
+		v := doctorInfo{Schema: 1, Command: "doctor", OK: true}
+		switch {
+		case undo:
+			v.Undone, err = doctor.Undo(state)
+		case fix:
+			v.Lines, err = doctor.Fix(o, state)
+		default:
+			v.Lines, err = doctor.Look(o)
+		}
+		if err != nil {
+			return err
+		}
+		return finishDoctor(cmd, v, asJSON, undo)
+	}
+	return cmd
+}
+
+// maxQueues bounds --queue: no device has more.
+const maxQueues = 4096
+
+// parseQueues reads numbers and ranges.
+func parseQueues(text string) (list []int, err error) {
+	for part := range strings.SplitSeq(text, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		a, err1 := strconv.ParseUint(low, 10, 16)
+		b, err2 := strconv.ParseUint(high, 10, 16)
+		if err1 != nil || err2 != nil || a > b || b >= maxQueues {
+			return nil, usagef("--queue is %q, but it is like 0, 0-3 or 0,2", text)
+		}
+		for q := a; q <= b; q++ {
+			list = append(list, int(q))
+		}
+	}
+	return list, nil
+}
+
+func finishDoctor(cmd *cobra.Command, v doctorInfo, asJSON, undo bool) error {
+	bad := 0
+	for _, l := range v.Lines {
+		bad += len(l.Error) // an attempt to mend that failed is a failure
+		if l.Status == doctor.Fail {
+			bad++
+		}
+	}
+	for _, u := range v.Undone {
+		bad += len(u.Error)
+	}
+	v.OK = bad == 0
+	var err error
+	if asJSON {
+		err = printJSON(cmd, v)
+	} else {
+		err = writeDoctor(cmd.OutOrStdout(), &v, undo)
+	}
+	if err == nil && !v.OK {
+		err = fmt.Errorf("not everything is well: see the lines with fail or error")
+	}
+	return err
+}
+
+func writeDoctor(w io.Writer, v *doctorInfo, undo bool) error {
+	var b strings.Builder
+	for _, l := range v.Lines {
+		word := string(l.Status)
+		if l.Fixed {
+			word = "mended"
+		}
+		fmt.Fprintf(&b, "%-6s %-19s %s\n", word, l.Check, l.What)
+		if l.Status == doctor.OK {
+			continue
+		}
+		fmt.Fprintf(&b, "%27swhy: %s\n", "", l.Why)
+		if l.Mend != "" {
+			fmt.Fprintf(&b, "%27sdo:  %s\n", "", l.Mend)
+		}
+		if l.Error != "" {
+			fmt.Fprintf(&b, "%27serror: %s\n", "", l.Error)
+		}
+	}
+	for _, u := range v.Undone {
+		what := strings.TrimSpace(u.Check + " " + u.Interface)
+		if u.Error != "" {
+			fmt.Fprintf(&b, "error  %s: %s\n", what, u.Error)
+		} else {
+			fmt.Fprintf(&b, "undone %s\n", what)
+		}
+	}
+	if undo && len(v.Undone) == 0 {
+		b.WriteString("nothing to undo\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

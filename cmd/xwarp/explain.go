@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/explain"
+)
+
+// explanation is what explain --json prints.
+type explanation struct {
+	Schema  int             `json:"schema" doc:"version of this layout, 1"`
+	Command string          `json:"command" doc:"\"explain\""`
+	Query   string          `json:"query" doc:"what was asked for; empty for --list"`
+	Entries []explain.Entry `json:"entries" doc:"what it may mean, the likeliest first"`
+}
+
+func newExplain(*global) *cobra.Command {
+	list, asJSON := false, false
+	cmd := &cobra.Command{
+		Use:   "explain CODE",
+		Short: "Say what an error code means, what causes it and what to do",
+		Long: `explain says what a code of iWARP means, what usually causes it and what to do about it. CODE is
+
+  a Terminate       layer/type/code as messages show it (2/0/02), or the octets of its header (20 02, 0x2002, 20020000)
+  an MPA error      2/0/CODE, or its number
+  a completion      WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, or the number of enum ibv_wc_status
+  an event          RDMA_CM_EVENT_REJECTED, rejected
+  an error of TCP   ECONNRESET, or the words of the message
+  or words          crc mismatch, bounds; a whole line of a log that has a Terminate's code in it`,
+		Example: `  xwarp explain 2/0/02
+  xwarp explain 20 02
+  xwarp explain WR_FLUSH_ERR
+  xwarp explain --list`,
+	}
+	cmd.Flags().BoolVar(&list, "list", false, "list all codes")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if list == (len(args) > 0) {
+			return usagef("name one code, or --list")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		query := strings.Join(args, " ")
+		entries := explain.All()
+		if !list {
+			entries = explain.Find(query)
+		}
+		if len(entries) == 0 {
+			return usagef("%q is no code that is known here; xwarp explain --list shows them", query)
+		}
+		switch {
+		case asJSON:
+			return printJSON(cmd, explanation{Schema: 1, Command: "explain", Query: query, Entries: entries})
+		case list:
+			return listCodes(cmd.OutOrStdout(), entries)
+		}
+		for i := range entries {
+			if i > 0 {
+				fmt.Fprintln(cmd.OutOrStdout())
+			}
+			if err := writeEntry(cmd.OutOrStdout(), &entries[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// listCodes prints one line for each code, in groups.
+func listCodes(w io.Writer, entries []explain.Entry) error {
+	var b strings.Builder
+	var kind explain.Kind
+	for _, e := range entries {
+		if e.Kind != kind {
+			if kind != "" {
+				b.WriteByte('\n')
+			}
+			kind = e.Kind
+			fmt.Fprintf(&b, "%s\n", kind)
+		}
+		fmt.Fprintf(&b, "  %-30s %s\n", e.Code, e.Name)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// explainWidth is where lines are broken.
+const explainWidth = 100
+
+func writeEntry(w io.Writer, e *explain.Entry) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", e.Kind, e.Code)
+	if e.Octets != "" {
+		fmt.Fprintf(&b, " (octets %s)", e.Octets)
+	}
+	fmt.Fprintf(&b, ": %s\n\n", e.Name)
+	wrap(&b, e.Meaning, "", "")
+	b.WriteString("\nUsual causes\n")
+	for _, c := range e.Causes {
+		wrap(&b, c, "  - ", "    ")
+	}
+	b.WriteString("\nWhat to do\n")
+	for _, r := range e.Remedy {
+		wrap(&b, r, "  - ", "    ")
+	}
+	if e.Note != "" {
+		b.WriteByte('\n')
+		wrap(&b, "Note: "+e.Note, "", "")
+	}
+	if e.Spec != "" {
+		fmt.Fprintf(&b, "\n%s\n", e.Spec)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// wrap writes text in lines of at most explainWidth, the first after head and the others after tail.
+func wrap(b *strings.Builder, text, head, tail string) {
+	line := head
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > explainWidth && len(line) > len(tail) {
+			b.WriteString(line + "\n")
+			line = tail
+		}
+		if len(line) > len(tail) {
+			line += " "
+		}
+		line += word
+	}
+	b.WriteString(line + "\n")
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+)
+
+// hosts makes two hosts. The kernel's end of a veth pair leaves no checksum to hardware that is not there, unless asked to.
+func hosts(t *testing.T, offA, offB topo.Offloads) *topo.Net {
+	t.Helper()
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{OffloadsA: offA, OffloadsB: offB})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := net.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return net
+}
+
+// command is xwarp in a process of its own on a host.
+type command struct {
+	*exec.Cmd
+	stdout bytes.Buffer
+	stderr bytes.Buffer
+}
+
+func onHost(t *testing.T, h *topo.Host, args ...string) *command {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	c := &command{Cmd: exec.CommandContext(ctx, os.Args[0], args...)}
+	c.Env = append(os.Environ(), asCommand+"=1")
+	c.Cmd.Stdout, c.Cmd.Stderr = &c.stdout, &c.stderr
+	return c
+}
+
+// start starts c on h: a child process is born in the network namespace of the thread that makes it.
+func (c *command) start(t *testing.T, h *topo.Host) {
+	t.Helper()
+	if err := h.Do(c.Start); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *command) run(t *testing.T, h *topo.Host) error {
+	t.Helper()
+	c.start(t, h)
+	return c.Wait()
+}
+
+// serving starts xwarp serve and returns it once it listens, with where.
+func serving(t *testing.T, h *topo.Host, args ...string) (*command, string) {
+	t.Helper()
+	c := onHost(t, h, append([]string{"serve", "--json"}, args...)...)
+	r, w := io.Pipe()
+	c.Cmd.Stdout = io.MultiWriter(w, &c.stdout)
+	c.start(t, h)
+	var e serveEvent
+	lines := bufio.NewReader(r)
+	line, err := lines.ReadString('\n')
+	if err == nil {
+		err = json.Unmarshal([]byte(line), &e)
+	}
+	if err != nil || e.Event != "listening" {
+		t.Fatalf("serve said %q: %v\n%s", line, err, &c.stderr)
+	}
+	go io.Copy(io.Discard, lines)
+	return c, e.Address
+}
+
+// end interrupts a server, which must end in order.
+func (c *command) end(t *testing.T) {
+	t.Helper()
+	c.Process.Signal(syscall.SIGINT)
+	if err := c.Wait(); err != nil {
+		t.Errorf("serve: %v\n%s", err, &c.stderr)
+	}
+}
+
+// transportArgs choose a transport for the one interface that a host has.
+func transportArgs(name string) []string {
+	if name == "xdp" {
+		return []string{"--transport=xdp", "--interface=eth0"}
+	}
+	return []string{"--transport=kernel"}
+}
+
+// Both commands on both transports, in all pairings, over the same kind of veth pair.
+func TestPairings(t *testing.T) {
+	dir := t.TempDir()
+	content := make([]byte, 8<<20+12345)
+	rand.NewChaCha8([32]byte{2}).Read(content)
+	file := filepath.Join(dir, "in")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []string{"xdp", "kernel"} {
+		for _, client := range []string{"xdp", "kernel"} {
+			t.Run(client+" to "+server, func(t *testing.T) {
+				net := hosts(t, topo.NoOffloads, topo.NoOffloads)
+				srv, at := serving(t, net.B, append(transportArgs(server), "--size=16MiB", "--listen="+net.B.Addr4.Addr().String())...)
+				put := onHost(t, net.A, append(transportArgs(client), "put", file, "--to="+at)...)
+				if err := put.run(t, net.A); err != nil {
+					t.Fatalf("put: %v\n%s\nserver: %s", err, &put.stderr, &srv.stdout)
+				}
+				out := filepath.Join(dir, "out")
+				get := onHost(t, net.A, append(transportArgs(client), "get", "--from="+at, "-o", out)...)
+				if err := get.run(t, net.A); err != nil {
+					t.Fatalf("get: %v\n%s\nserver: %s", err, &get.stderr, &srv.stdout)
+				}
+				if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
+					t.Errorf("got %d octets, %v; want the %d that were put", len(got), err, len(content))
+				}
+				srv.end(t)
+			})
+		}
+	}
+}
+
+// Without --interface a command finds the one that its address belongs to.
+func TestInterfaceIsFound(t *testing.T) {
+	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
+	for _, at := range []string{net.B.Addr4.Addr().String(), net.B.Addr6.Addr().String()} {
+		srv, at := serving(t, net.B, "--size=1MiB", "--listen="+at)
+		put := onHost(t, net.A, "put", "-", "--to="+at, "--json")
+		put.Stdin = strings.NewReader("found")
+		if err := put.run(t, net.A); err != nil {
+			t.Fatalf("put to %s: %v\n%s", at, err, &put.stderr)
+		}
+		if !strings.Contains(put.stdout.String(), `"interface": "eth0"`) {
+			t.Errorf("put said %s", &put.stdout)
+		}
+		srv.end(t)
+	}
+}
+
+// A kernel that leaves TCP checksums to a network card that is not there must be named as the cause, with the remedy.
+func TestChecksumOffloadIsDiagnosed(t *testing.T) {
+	const remedy = "ethtool -K <dev> tx off"
+	t.Run("kernel client", func(t *testing.T) {
+		net := hosts(t, topo.Offloads{}, topo.Offloads{})
+		srv, at := serving(t, net.B, append(transportArgs("xdp"), "--size=1MiB", "--listen="+net.B.Addr4.Addr().String())...)
+		put := onHost(t, net.A, "put", "-", "--to="+at, "--transport=kernel", "--timeout=2s")
+		if err := put.run(t, net.A); err == nil {
+			t.Error("put succeeded")
+		}
+		if !strings.Contains(put.stderr.String(), "no connection within 2s") {
+			t.Errorf("client said %s", &put.stderr)
+		}
+		srv.end(t)
+		if !strings.Contains(srv.stderr.String(), remedy) {
+			t.Errorf("server said %q, want the remedy", &srv.stderr)
+		}
+	})
+	t.Run("kernel server", func(t *testing.T) {
+		net := hosts(t, topo.Offloads{}, topo.Offloads{})
+		srv, at := serving(t, net.B, "--transport=kernel", "--size=1MiB", "--listen="+net.B.Addr4.Addr().String())
+		put := onHost(t, net.A, "put", "-", "--to="+at, "--timeout=2s")
+		if err := put.run(t, net.A); err == nil {
+			t.Error("put succeeded")
+		}
+		if s := put.stderr.String(); !strings.Contains(s, remedy) || !strings.Contains(s, "no connection within 2s") {
+			t.Errorf("client said %q, want the remedy", s)
+		}
+		srv.end(t)
+	})
+}
+
+// A demo that is interrupted takes everything away and says that it was interrupted.
+func TestDemoInterrupted(t *testing.T) {
+	needs.XSK(t)
+	net := hosts(t, topo.Offloads{}, topo.Offloads{}) // any namespace of our own will do
+	c := onHost(t, net.A, "demo", "--size=64MiB", "--loss=0.05", "--seed=12", "-v")
+	r, w := io.Pipe()
+	c.Cmd.Stderr = io.MultiWriter(w, &c.stderr)
+	c.start(t, net.A)
+	for lines := bufio.NewReader(r); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("demo: %v\n%s", err, &c.stderr)
+		}
+		if strings.Contains(line, "RDMA_CM_EVENT_ESTABLISHED") {
+			go io.Copy(io.Discard, lines)
+			break
+		}
+	}
+	c.Process.Signal(syscall.SIGTERM)
+	if err := c.Wait(); err == nil || c.ProcessState.ExitCode() != exitFailed {
+		t.Errorf("demo: %v, want exit status %d", err, exitFailed)
+	}
+	if !strings.Contains(c.stderr.String(), "terminated signal received") {
+		t.Errorf("demo said %s", &c.stderr)
+	}
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"reflect"
+	"testing"
+)
+
+// Every key of a printed object says what it means.
+func TestJSONKeysAreDocumented(t *testing.T) {
+	var walk func(path string, typ reflect.Type)
+	walk = func(path string, typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || typ.Implements(marshaler) {
+			return
+		}
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if !f.IsExported() {
+				continue
+			}
+			if !f.Anonymous && (f.Tag.Get("json") == "" || f.Tag.Get("doc") == "") {
+				t.Errorf("%s.%s has no json or no doc tag", path, f.Name)
+			}
+			walk(path+"."+f.Name, f.Type)
+		}
+	}
+	for _, d := range documents {
+		walk(reflect.TypeOf(d.object).Name(), reflect.TypeOf(d.object))
+	}
+}
+
+func TestSize(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want int64
+		back string
+	}{
+		{"1", 1, "1"},
+		{"4096", 4096, "4KiB"},
+		{"64MiB", 64 << 20, "64MiB"},
+		{"64 M", 64 << 20, "64MiB"},
+		{"1g", 0, ""},
+		{"10MB", 10e6, "10000000"},
+		{"1536B", 1536, "1536"},
+		{"8191TiB", 8191 << 40, "8191TiB"},
+		{"9999999TiB", 0, ""},
+		{"0", 0, ""},
+		{"-1", 0, ""},
+		{"1.5GiB", 0, ""},
+		{"MiB", 0, ""},
+		{"", 0, ""},
+	} {
+		var s size
+		err := s.Set(tc.text)
+		if (err == nil) != (tc.want != 0) || int64(s) != tc.want {
+			t.Errorf("%q: %d, %v; want %d", tc.text, s, err, tc.want)
+		}
+		if err == nil && s.String() != tc.back {
+			t.Errorf("%q prints as %q, want %q", tc.text, s.String(), tc.back)
+		}
+	}
+}
+
+func TestSplitPort(t *testing.T) {
+	for _, tc := range []struct {
+		in, host string
+		port     uint16
+		ok       bool
+	}{
+		{"h", "h", defaultPort, true},
+		{"h:1", "h", 1, true},
+		{":9", "", 9, true},
+		{"", "", defaultPort, true},
+		{"192.0.2.1:80", "192.0.2.1", 80, true},
+		{"2001:db8::1", "2001:db8::1", defaultPort, true},
+		{"[2001:db8::1]", "2001:db8::1", defaultPort, true},
+		{"[::]:7", "::", 7, true},
+		{"fe80::1%eth0", "fe80::1%eth0", defaultPort, true},
+		{"h:", "", 0, false},
+		{"h:-1", "", 0, false},
+		{"h:65536", "", 0, false},
+		{"a:b:c", "", 0, false},
+		{"[::1", "", 0, false},
+	} {
+		host, port, err := splitPort(tc.in)
+		if (err == nil) != tc.ok || host != tc.host || port != tc.port {
+			t.Errorf("%q: %q %d %v", tc.in, host, port, err)
+		}
+	}
+}

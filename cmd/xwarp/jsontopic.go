@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/bench/cli"
+	"xwarp/bench/demo"
+)
+
+// documents are the JSON objects that the commands print.
+var documents = []struct {
+	command string
+	object  any
+}{
+	{"xwarp demo --json", demo.Result{}},
+	{"xwarp serve --json, one object per line", serveEvent{}},
+	{"xwarp put --json and xwarp get --json", transferResult{}},
+	{"xwarp rping --json", rpingResult{}},
+	{"xwarp status --json", statusInfo{}},
+	{"xwarp resource show --json", resourceInfo{}},
+	{"xwarp statistic show --json", statisticInfo{}},
+	{"xwarp monitor --json, one object per line", change{}},
+	{"xwarp top --json, one object per line", topInfo{}},
+	{"xwarp doctor --json", doctorInfo{}},
+	{"xwarp config show --json", configInfo{}},
+	{"xwarp explain --json", explanation{}},
+	{"xwarp bench write_bw --json (and the other tests)", cli.Output{}},
+	{"xwarp version --json", versionInfo{}},
+}
+
+// newJSONTopic documents the keys, from the same struct tags that make them.
+func newJSONTopic(*global) *cobra.Command {
+	var b strings.Builder
+	b.WriteString("The keys of the JSON objects that the commands print. New keys may be added at any time; when one goes away or\nchanges its meaning, \"schema\" is counted up.\n")
+	for _, d := range documents {
+		fmt.Fprintf(&b, "\n%s\n", d.command)
+		describe(&b, reflect.TypeOf(d.object), "  ")
+	}
+	return &cobra.Command{Use: "json", Short: "What the keys of the JSON objects mean", Long: b.String()}
+}
+
+// marshaler is what types implement that print themselves as text, such as addresses.
+var marshaler = reflect.TypeFor[encoding.TextMarshaler]()
+
+// describe lists the fields of a struct, those of structs inside it indented.
+func describe(b *strings.Builder, t reflect.Type, indent string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" && f.Anonymous {
+			describe(b, f.Type, indent)
+			continue
+		}
+		fmt.Fprintf(b, "%s%-*s %s\n", indent, 36-len(indent), name, f.Tag.Get("doc"))
+		inner, mark := f.Type, ""
+		for inner.Kind() == reflect.Slice || inner.Kind() == reflect.Pointer {
+			if inner.Kind() == reflect.Slice {
+				mark = "- "
+			}
+			inner = inner.Elem()
+		}
+		if inner.Kind() == reflect.Struct && !inner.Implements(marshaler) {
+			describe(b, inner, indent+"  "+mark)
+		}
+	}
+}

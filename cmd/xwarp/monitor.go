@@ -1,0 +1,155 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/control"
+)
+
+// change is one line of monitor.
+type change struct {
+	Time   string `json:"time" doc:"when it was noticed"`
+	Change string `json:"change" doc:"\"new\", \"del\", \"state\" or \"drop\""`
+	Kind   string `json:"kind" doc:"qp, cq, mr, pd, listener, session or device"`
+	Device string `json:"device,omitempty" doc:"where it is"`
+	Object string `json:"object" doc:"what it is: numbers and addresses"`
+	State  string `json:"state,omitempty" doc:"of a queue pair, now"`
+	Before string `json:"before,omitempty" doc:"state before"`
+	Cause  string `json:"cause,omitempty" doc:"of dropped frames"`
+	Frames uint64 `json:"frames,omitempty" doc:"dropped since the line before"`
+	Error  string `json:"error,omitempty" doc:"why a queue pair ended"`
+}
+
+func newMonitor(*global) *cobra.Command {
+	var o operatorFlags
+	cmd := &cobra.Command{
+		Use: "monitor", Short: "Print what changes: objects, states, drops",
+		Long: `monitor prints a line for each object of a program that comes or goes, each queue pair that changes its state, and each
+cause for which frames were dropped. It looks every --interval: what came and went in between is not seen.`,
+		Example: "  xwarp monitor\n  xwarp monitor --interval 100ms -j",
+		Args:    noArgs,
+	}
+	o.register(cmd, false)
+	cmd.Flags().DurationVar(&o.watch, "interval", 500*time.Millisecond, "time between two looks")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if o.watch <= 0 {
+			return usagef("--interval is %v, but it is a time between two looks", o.watch)
+		}
+		d, err := o.open(cmd)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		w := cmd.OutOrStdout()
+		var before map[string]change
+		drops := map[string]uint64{}
+		return o.each(cmd.Context(), d, func(s *control.Snapshot) error {
+			now := objects(s)
+			list := append(compare(before, now), newDrops(s, drops, before == nil)...)
+			before = now
+			return writeChanges(w, list, s.Time, o.json)
+		})
+	}
+	return cmd
+}
+
+// objects returns everything that can come and go, by a key that is used once.
+func objects(s *control.Snapshot) map[string]change {
+	m := map[string]change{}
+	add := func(kind string, o control.Owner, what, state, err string) {
+		text := fmt.Sprintf("session %d %s", o.Session, what)
+		if o.Export != "" {
+			text = fmt.Sprintf("export %s %s", o.Export, what)
+		}
+		m[kind+" "+o.Device+" "+text] = change{Kind: kind, Device: o.Device, Object: text, State: state, Error: err}
+	}
+	for _, p := range s.Sessions {
+		add("session", p.Owner, fmt.Sprintf("program %q uid %d pid %d", p.Program, p.UID, p.Pid), "", "")
+	}
+	for _, p := range s.PDs {
+		add("pd", p.Owner, fmt.Sprintf("pdn %d", p.Handle), "", "")
+	}
+	for _, r := range s.MRs {
+		add("mr", r.Owner, fmt.Sprintf("mrn %d mrlen %d", r.Handle, r.Length), "", "")
+	}
+	for _, c := range s.CQs {
+		add("cq", c.Owner, fmt.Sprintf("cqn %d cqe %d", c.Handle, c.Depth), "", "")
+	}
+	for _, l := range s.Listeners {
+		add("listener", l.Owner, fmt.Sprintf("listenern %d address %s", l.Handle, l.Addr), "", "")
+	}
+	for _, q := range s.QPs {
+		what := fmt.Sprintf("qpn %d", q.Handle)
+		if q.Export != "" {
+			what = "remote " + address(q.Remote)
+		}
+		add("qp", q.Owner, what, q.State, q.Error)
+	}
+	return m
+}
+
+// compare returns what changed. The first look, with before nil, finds everything new.
+func compare(before, now map[string]change) (list []change) {
+	for key, c := range now {
+		old, ok := before[key]
+		switch {
+		case !ok:
+			c.Change = "new"
+		case old.State != c.State:
+			c.Change, c.Before = "state", old.State
+		default:
+			continue
+		}
+		list = append(list, c)
+	}
+	for key, c := range before {
+		if _, ok := now[key]; !ok {
+			c.Change = "del"
+			list = append(list, c)
+		}
+	}
+	slices.SortFunc(list, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.Change, b.Change), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
+	})
+	return list
+}
+
+// newDrops returns what was dropped since the last call; seen remembers, and at first nothing is told.
+func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []change) {
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		drops := deviceDrops(d)
+		for _, cause := range slices.Sorted(maps.Keys(drops)) {
+			key := d.Name + " " + cause
+			if n := drops[cause] - min(seen[key], drops[cause]); n > 0 && !first {
+				list = append(list, change{Change: "drop", Kind: "device", Device: d.Name, Object: d.Name, Cause: cause, Frames: n})
+			}
+			seen[key] = drops[cause]
+		}
+	}
+	return list
+}
+
+func writeChanges(w io.Writer, list []change, at time.Time, asJSON bool) error {
+	for _, c := range list {
+		c.Time = at.Format("2006-01-02T15:04:05.000Z07:00")
+		if asJSON {
+			if err := json.NewEncoder(w).Encode(c); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := writeRow(w, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+)
+
+// operatorFlags are those of all commands that ask the daemon.
+type operatorFlags struct {
+	socket string
+	json   bool
+	watch  time.Duration
+}
+
+func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
+	f := cmd.Flags()
+	f.StringVar(&o.socket, "socket", client.DefaultPath, "control socket of the daemon")
+	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
+	if watch {
+		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often (alone: every 2s)")
+		f.Lookup("watch").NoOptDefVal = "2s"
+	}
+}
+
+// open connects to the daemon.
+func (o *operatorFlags) open(cmd *cobra.Command) (*client.Device, error) {
+	return client.OpenConfig(client.Config{Path: o.socket, Program: cmd.CommandPath()})
+}
+
+// show prints what make turns snapshots into, once or until ctx is done.
+func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) any, text func(io.Writer, any) error) error {
+	if o.watch < 0 {
+		return usagef("--watch is %v, but it is a time between two looks", o.watch)
+	}
+	d, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	w := cmd.OutOrStdout()
+	return o.each(cmd.Context(), d, func(s *control.Snapshot) error {
+		v := make(s)
+		if o.watch > 0 && !o.json && isTerminal(w) {
+			fmt.Fprint(w, clearScreen)
+		}
+		switch {
+		case o.json && o.watch > 0:
+			return json.NewEncoder(w).Encode(v) // one object per line
+		case o.json:
+			return printJSON(cmd, v)
+		}
+		return text(w, v)
+	})
+}
+
+// each calls f with snapshots: one, or one every o.watch until ctx is done.
+func (o *operatorFlags) each(ctx context.Context, d *client.Device, f func(*control.Snapshot) error) error {
+	for {
+		s, err := d.Snapshot(ctx)
+		if ctx.Err() != nil && o.watch > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := f(&s); err != nil || o.watch <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(o.watch):
+		}
+	}
+}
+
+const clearScreen = "\x1b[H\x1b[2J"
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// writeRow prints a struct in the manner of iproute2: each key, which is that of its JSON, and its value. Empty values whose
+// tag says omitempty are left out.
+func writeRow(w io.Writer, row any) error {
+	var parts []string
+	v := reflect.ValueOf(row)
+	for i := range v.NumField() {
+		name, opts, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		f := v.Field(i)
+		if f.IsZero() && strings.Contains(opts, "omitempty") {
+			continue
+		}
+		text := fmt.Sprint(f.Interface())
+		if strings.ContainsAny(text, " \t\n") || text == "" {
+			text = fmt.Sprintf("%q", text)
+		}
+		parts = append(parts, name+" "+text)
+	}
+	_, err := fmt.Fprintln(w, strings.Join(parts, " "))
+	return err
+}
+
+// count makes "1 program" or "2 programs".
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+// scaled writes large numbers short: 1234567 is 1.23M.
+func scaled(v float64) string {
+	for _, u := range []struct {
+		unit string
+		size float64
+	}{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
+		if v >= u.size {
+			return fmt.Sprintf("%.3g%s", v/u.size, u.unit)
+		}
+	}
+	return fmt.Sprintf("%.3g", v)
+}

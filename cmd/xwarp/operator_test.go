@@ -1,0 +1,239 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"xwarp/bench/topo"
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/doctor"
+	"xwarp/engine/stack"
+	"xwarp/ring"
+)
+
+// startDaemon starts a daemon on the kernel's sockets with an export, and two programs with one connection between them.
+func startDaemon(t *testing.T) (socket string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 octets at most
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket = filepath.Join(dir, "s")
+	file := filepath.Join(dir, "xwarp.toml")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	text := fmt.Sprintf(`[daemon]
+socket = %q
+grace = "1s"
+[[interface]]
+name = "lo"
+transport = "kernel"
+[[export]]
+name = "scratch"
+listen = %q
+size = "64KiB"
+`, socket, free.Addr().String())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Path: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.New(cfg, daemon.Options{Version: "v9"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	a, b := newProgram(t, socket, "ping"), newProgram(t, socket, "pong")
+	l, err := b.dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, client.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := make(chan error, 1)
+	go func() {
+		r, err := l.Accept(ctx)
+		if err == nil {
+			err = r.Accept(ctx, b.qp, nil)
+		}
+		accepted <- err
+	}()
+	if err := a.dev.Dial(ctx, l.Addr(), a.qp, client.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	return socket
+}
+
+type program struct {
+	dev *client.Device
+	qp  *client.QP
+}
+
+func newProgram(t *testing.T, socket, name string) program {
+	t.Helper()
+	dev, err := client.OpenConfig(client.Config{Path: socket, Program: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := client.NewCQ(16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := dev.Alloc(4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pd.RegMR(mem, client.LocalWrite|client.RemoteWrite); err != nil {
+		t.Fatal(err)
+	}
+	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program{dev, qp}
+}
+
+// The commands that ask the daemon, text and JSON.
+func TestOperatorScripts(t *testing.T) {
+	socket := startDaemon(t)
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata/operator",
+		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
+	})
+}
+
+// The doctor in a network namespace of its own: what it mends is mended, and taken back.
+func TestDoctorCommand(t *testing.T) {
+	w := hosts(t, topo.NoOffloads, topo.Offloads{})
+	state := filepath.Join(t.TempDir(), "state.json")
+	doctorRun := func(args ...string) doctorInfo {
+		t.Helper()
+		c := onHost(t, w.A, append([]string{"doctor", "-j", "--state", state}, args...)...)
+		err := c.run(t, w.A)
+		var v doctorInfo
+		if e := json.Unmarshal(c.stdout.Bytes(), &v); e != nil || v.OK != (err == nil) {
+			t.Fatalf("doctor %q: %v, %v\n%s%s", args, err, e, &c.stdout, &c.stderr)
+		}
+		return v
+	}
+	status := func(v doctorInfo) doctor.Line {
+		for _, l := range v.Lines {
+			if l.Check == "veth-peer-checksum" {
+				return l
+			}
+		}
+		return doctor.Line{}
+	}
+	if l := status(doctorRun("--interface", "eth0", "--fix")); l.Status != doctor.OK || !l.Fixed {
+		t.Errorf("--fix: %+v", l)
+	}
+	if v := doctorRun("--undo"); len(v.Undone) != 1 {
+		t.Errorf("--undo: %+v", v)
+	}
+	c := onHost(t, w.A, "doctor", "--interface", "eth0")
+	if err := c.run(t, w.A); err != nil {
+		t.Errorf("a warning is no failure: %v\n%s", err, &c.stderr)
+	}
+	for _, want := range []string{"ok     kernel", "warn   veth-peer-checksum", "do:  ethtool -K eth0 tx off", "why: over veth"} {
+		if !strings.Contains(c.stdout.String(), want) {
+			t.Errorf("the text lacks %q:\n%s", want, &c.stdout)
+		}
+	}
+}
+
+func snapshot(at int, frames, drops, payload uint64, state string) control.Snapshot {
+	d := control.DeviceState{DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", XDPMode: "native", Copy: "copy", MTU: 1500, Queues: 1}}
+	d.Steering = map[string]uint64{"pass_no_socket": drops}
+	d.Workers = []control.WorkerState{{
+		Stack: control.Counters(stack.Stats{RxFrames: frames, RxOctets: frames * 1000, DropChecksum: drops}), Ring: control.Counters(ring.Stats{}),
+	}}
+	q := control.QPState{Owner: control.Owner{Session: 3, Device: "eth0"}, Handle: 4, State: state, Counters: map[string]uint64{"payload_in": payload}}
+	return control.Snapshot{Time: time.Unix(int64(at), 0), Devices: []control.DeviceState{d}, QPs: []control.QPState{q}}
+}
+
+func TestTopRates(t *testing.T) {
+	a, b := snapshot(10, 100, 1, 1000, "RTS"), snapshot(12, 300, 5, 3000, "RTS")
+	v := makeTop(&a, &b)
+	if q := v.Queues[0]; q.RxPPS != 100 || q.RxBPS != 800_000 {
+		t.Errorf("queue: %+v", q)
+	}
+	if c := v.Conns[0]; c.InBPS != 8000 {
+		t.Errorf("connection: %+v", c)
+	}
+	if d := v.Drops[0]; d.Cause != "checksum" || d.Frames != 5 || d.Rate != 2 {
+		t.Errorf("drops: %+v", d)
+	}
+	var out strings.Builder
+	if err := writeTop(&out, &v); err != nil || !strings.Contains(out.String(), "checksum") || !strings.Contains(out.String(), "800k") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	// A daemon that was started again counts from zero: no rate below zero.
+	if v := makeTop(&b, &a); v.Queues[0].RxPPS != 0 {
+		t.Errorf("after a restart: %+v", v.Queues[0])
+	}
+}
+
+func TestMonitorChanges(t *testing.T) {
+	a, b := snapshot(10, 0, 1, 0, "RTS"), snapshot(11, 0, 4, 0, "ERROR")
+	seen := map[string]uint64{}
+	if list := newDrops(&a, seen, true); len(list) != 0 {
+		t.Errorf("the first look tells old drops: %+v", list)
+	}
+	list := append(compare(objects(&a), objects(&b)), newDrops(&b, seen, false)...)
+	if len(list) != 2 || list[0].Change != "state" || list[0].Before != "RTS" || list[0].State != "ERROR" || list[1].Cause != "checksum" || list[1].Frames != 3 {
+		t.Errorf("%+v", list)
+	}
+	b.QPs = nil
+	if list := compare(objects(&a), objects(&b)); len(list) != 1 || list[0].Change != "del" || list[0].Object != "session 3 qpn 4" {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestStatusOfDrops(t *testing.T) {
+	s := snapshot(10, 100, 7, 0, "RTS")
+	var out strings.Builder
+	if err := writeStatus(&out, makeStatus(&s)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"xdp, native, copy, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum", "xwarp doctor --interface eth0"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestParseQueues(t *testing.T) {
+	for text, want := range map[string]string{"0": "[0]", "0-3": "[0 1 2 3]", "0,2-3": "[0 2 3]", "": "", "3-1": "", "0-99999": "", "x": ""} {
+		q, err := parseQueues(text)
+		if got := fmt.Sprint(q); (err == nil) != (want != "") || err == nil && got != want {
+			t.Errorf("%q: %s, %v", text, got, err)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/bench/demo"
+)
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError is about what was typed, not about what happened.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// execute runs one command line and returns its exit status.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
+	var usage usageError
+	if errors.As(err, &usage) || errors.Is(err, demo.ErrConfig) {
+		fmt.Fprintf(stderr, "See: %s --help\n", cmd.CommandPath())
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// commands make the commands. A new one is a new file and a line here.
+var commands = []func(*global) *cobra.Command{
+	newDemo,
+	newServe,
+	newPut,
+	newGet,
+	newRping,
+	newStatus,
+	newResource,
+	newStatistic,
+	newMonitor,
+	newTop,
+	newDoctor,
+	newConfig,
+	newExplain,
+	newBench,
+	newBenchEnd,
+	newVersion,
+	newJSONTopic,
+}
+
+// global is what all commands have in common.
+type global struct{ verbose bool }
+
+func newRoot() *cobra.Command {
+	g := &global{}
+	root := &cobra.Command{
+		Use:   "xwarp",
+		Short: "iWARP on any Linux network interface, in user space",
+		Long: `xwarp is RDMA over TCP (iWARP) without an RDMA card and without a kernel module: an eBPF program steers iWARP flows
+to AF_XDP sockets, and a user-space TCP places what arrives straight into registered memory.
+
+Everything else on the interface stays with the host's kernel. Most commands need root.`,
+		Example: `  sudo xwarp demo                                    # two hosts on this machine, data by every verb
+  sudo xwarp serve --interface eth0 --size 1GiB      # on one machine
+  sudo xwarp put disk.img --to 192.0.2.2             # on another`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "log connection events to stderr")
+	for _, c := range commands {
+		root.AddCommand(c(g))
+	}
+	return root
+}
+
+// logger writes to the command's stderr: warnings, or everything with --verbose.
+func (g *global) logger(cmd *cobra.Command) *slog.Logger {
+	level := slog.LevelWarn
+	if g.verbose {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+}
+
+// noArgs and oneArg are cobra's checks as usage errors with the command's own words.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		if !cmd.HasParent() {
+			return usagef("there is no command %q", args[0])
+		}
+		return usagef("%q is one argument too many", args[0])
+	}
+	return nil
+}
+
+func oneArg(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch len(args) {
+		case 1:
+			return nil
+		case 0:
+			return usagef("%s is missing", what)
+		}
+		return usagef("%q is one argument too many", args[1])
+	}
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine"
+	"xwarp/engine/rping"
+)
+
+// rpingResult is what rping --json prints for each connection.
+type rpingResult struct {
+	Schema    int     `json:"schema" doc:"version of this layout, 1"`
+	Command   string  `json:"command" doc:"\"rping\""`
+	Role      string  `json:"role" doc:"\"client\" or \"server\""`
+	OK        bool    `json:"ok" doc:"false: see error"`
+	Error     string  `json:"error,omitempty" doc:"why not"`
+	Transport string  `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	Interface string  `json:"interface,omitempty" doc:"xdp: the interface"`
+	Micros    float64 `json:"microseconds" doc:"of one iteration"`
+	rping.Result
+}
+
+type rpingFlags struct {
+	device                 deviceFlags
+	server, client         bool
+	address, source        string
+	port                   uint16
+	size                   size
+	verbose, debug         bool
+	persistent, ownQP      bool
+	noMarkers, noCRC, json bool
+	timeout                time.Duration
+	cfg                    rping.Config
+}
+
+func newRping(g *global) *cobra.Command {
+	var r rpingFlags
+	cmd := &cobra.Command{
+		Use:   "rping -s|-c [-a ADDRESS]",
+		Short: "Ping another rping: ours, or the one of rdma-core",
+		Long: `rping speaks the protocol of rdma-core's rping, with its flags, as client and as server. In each iteration the
+client shows a buffer, the server reads it by RDMA Read, and writes it back by RDMA Write.
+
+A client with --count 0 goes on until it is stopped. A server ends when its client closes, with -P never. It takes whatever
+size the client chooses, and with -V checks the data too. Sizes are 23 to 65535 octets: rping's own limits.
+
+A client asks for markers, and does without when the server rejects them, as Linux siw does. A server asks for them only of
+a client that does.`,
+		Example: `  sudo xwarp rping -s --interface eth0 -V          # rping -c -V -C 10 -a ADDRESS elsewhere
+  sudo xwarp rping -c -a 192.0.2.2 -V -C 1000 -S 4096
+  xwarp rping -c -a 192.0.2.2 --transport kernel --no-markers -C 10 -v`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&r.server, "server", "s", false, "be the server")
+	f.BoolVarP(&r.client, "client", "c", false, "be the client")
+	f.StringVarP(&r.address, "address", "a", "", "client: `address` or name of the server; server: address to listen on (default: all of IPv4; ::0 is all of IPv6)")
+	f.StringVarP(&r.source, "source", "I", "", "client: `address` to connect from")
+	f.Uint16VarP(&r.port, "port", "p", rping.DefaultPort, "TCP port")
+	f.IntVarP(&r.cfg.Count, "count", "C", 0, "client: iterations, 0 for no end")
+	r.size = rping.DefaultSize
+	f.VarP(&r.size, "size", "S", "client: octets of ping data")
+	f.BoolVarP(&r.cfg.Validate, "validate", "V", false, "compare every octet")
+	f.BoolVarP(&r.verbose, "verbose", "v", false, "print the ping data")
+	f.BoolVarP(&r.debug, "debug", "d", false, "print each step, and log connection events to stderr")
+	f.BoolVarP(&r.ownQP, "self-create-qp", "q", false, "accepted and without effect: the queue pair is always our own")
+	f.BoolVarP(&r.persistent, "persistent", "P", false, "server: serve any number of clients, until SIGINT or SIGTERM")
+	r.device.register(f)
+	f.BoolVar(&r.noMarkers, "no-markers", false, "do not ask for MPA markers")
+	f.BoolVar(&r.noCRC, "no-crc", false, "do without CRC if the peer does too")
+	f.DurationVar(&r.timeout, "timeout", 0, "give up after this long (default: never)")
+	f.BoolVar(&r.json, "json", false, "print one JSON object for each connection, with -P one per line")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.run(cmd, g) }
+	return cmd
+}
+
+func (r *rpingFlags) check() error {
+	r.cfg.Size = int(r.size)
+	if r.server == r.client {
+		return usagef("say -s (server) or -c (client)")
+	}
+	var bad rping.ErrConfig
+	if err := r.cfg.Complete(); errors.As(err, &bad) {
+		return usageError{err}
+	}
+	switch {
+	case r.client && r.address == "":
+		return usagef("where is the server? Say it with -a")
+	case r.client && r.persistent:
+		return usagef("-P is for the server")
+	case r.server && r.source != "":
+		return usagef("-I is for the client; a server listens on -a")
+	}
+	return r.device.check()
+}
+
+func (r *rpingFlags) run(cmd *cobra.Command, g *global) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	ctx := cmd.Context()
+	if r.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("not done within %v (--timeout)", r.timeout))
+		defer cancel()
+	}
+	at, err := r.peer(ctx)
+	if err != nil {
+		return err
+	}
+	r.cfg.Conn.MPA = &engine.MPAConfig{NoMarkers: r.noMarkers, NoCRC: r.noCRC}
+	if r.source != "" {
+		a, err := netip.ParseAddr(r.source)
+		if err != nil {
+			return usagef("-I %q is no IP address", r.source)
+		}
+		r.cfg.Conn.Local = netip.AddrPortFrom(a, 0)
+	}
+	g.verbose = r.debug
+	r.prints(cmd)
+	find := interfaceTo
+	if r.server {
+		find = interfaceOf
+	}
+	dev, err := r.device.open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if r.client {
+		res, err := rping.Client(ctx, dev, at, r.cfg)
+		if cmd.Context().Err() != nil && r.cfg.Count == 0 {
+			err = nil // stopped, as it must be
+		}
+		return errors.Join(err, r.report(cmd, dev, res, err))
+	}
+	return r.serve(ctx, cmd, dev, at)
+}
+
+func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev *engine.Device, at netip.AddrPort) error {
+	l, err := dev.Listen(at, 0, r.cfg.Conn)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if !r.json {
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: listening on %v\n", cmd.CommandPath(), l.Addr())
+	}
+	if !r.persistent {
+		res, err := rping.Serve(ctx, dev, l, r.cfg)
+		return errors.Join(err, r.report(cmd, dev, res, err))
+	}
+	return rping.ServeAll(ctx, dev, l, r.cfg, func(res rping.Result, err error) {
+		if err != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: %v\n", cmd.CommandPath(), res.Remote, err)
+		}
+		r.report(cmd, dev, res, err)
+	})
+}
+
+// peer is the address to connect to or to listen on.
+func (r *rpingFlags) peer(ctx context.Context) (netip.AddrPort, error) {
+	if r.address == "" {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), r.port), nil
+	}
+	if a, err := netip.ParseAddr(r.address); err == nil {
+		return netip.AddrPortFrom(a, r.port), nil
+	}
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.address)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(addrs[0].Unmap(), r.port), nil
+}
+
+// prints sets what is printed during the iterations. The words are rping's.
+func (r *rpingFlags) prints(cmd *cobra.Command) {
+	out := cmd.OutOrStdout()
+	if r.json {
+		out = cmd.ErrOrStderr()
+	}
+	head := "ping data: "
+	if r.server {
+		head = "server ping data: "
+	}
+	if r.verbose {
+		r.cfg.Ping = func(b []byte) { fmt.Fprintf(out, "%s%s\n", head, b) }
+	}
+	if r.debug {
+		r.cfg.Debug = func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+	}
+}
+
+// report says what one connection did.
+func (r *rpingFlags) report(cmd *cobra.Command, dev *engine.Device, res rping.Result, err error) error {
+	t := dev.Transport()
+	if !r.json {
+		if res.Iterations == 0 {
+			return nil
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d octets, %v each; MPA revision %d, markers out %s, in %s, CRC %s%s\n",
+			res.Remote, res.Iterations, res.Octets/int64(res.Iterations), res.Latency().Round(100*time.Nanosecond),
+			res.Revision, onOff(res.MarkersOut), onOff(res.MarkersIn), onOff(res.CRC), map[bool]string{true: "; every octet is right"}[res.Validated])
+		return err
+	}
+	o := rpingResult{
+		Schema: 1, Command: "rping", Role: "client", OK: err == nil, Transport: t.Name, Interface: t.Interface,
+		Micros: float64(res.Latency()) / float64(time.Microsecond), Result: res,
+	}
+	if r.server {
+		o.Role = "server"
+	}
+	if err != nil {
+		o.Error = err.Error()
+	}
+	if r.persistent {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(o)
+	}
+	return printJSON(cmd, o)
+}
+
+func onOff(b bool) string {
+	if b {
+		return "on"
+	}
+	return "off"
+}

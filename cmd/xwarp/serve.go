@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine"
+	"xwarp/engine/transfer"
+)
+
+// serveEvent is one line of serve --json; the doc tags document its keys.
+type serveEvent struct {
+	Schema    int     `json:"schema" doc:"version of this layout, 1"`
+	Command   string  `json:"command" doc:"\"serve\""`
+	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\" or \"error\" (of a connection)"`
+	Address   string  `json:"address,omitempty" doc:"listening: where"`
+	Transport string  `json:"transport,omitempty" doc:"listening: \"xdp\" or \"kernel\""`
+	Interface string  `json:"interface,omitempty" doc:"listening, xdp: the interface"`
+	XDPMode   string  `json:"xdp_mode,omitempty" doc:"listening, xdp: \"native\" or \"generic\""`
+	Copy      string  `json:"copy,omitempty" doc:"listening, xdp: \"copy\" or \"zero-copy\""`
+	Size      int64   `json:"size,omitempty" doc:"listening: octets of the region"`
+	Content   int64   `json:"content" doc:"listening: octets of its content"`
+	Remote    string  `json:"remote,omitempty" doc:"the client"`
+	OK        bool    `json:"ok" doc:"false: see error"`
+	Error     string  `json:"error,omitempty" doc:"why not"`
+	Octets    int64   `json:"octets,omitempty" doc:"put, get: moved"`
+	SHA256    string  `json:"sha256,omitempty" doc:"put, get: of them"`
+	Seconds   float64 `json:"seconds,omitempty" doc:"put, get: from the request to the end, waiting included"`
+}
+
+func newServe(g *global) *cobra.Command {
+	var dev deviceFlags
+	var n size
+	var listen, file string
+	var idle time.Duration
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Export a memory region that put writes and get reads",
+		Long: `serve exports one region of memory. xwarp put writes content into it by RDMA Write, xwarp get reads it back by
+RDMA Read. The region is anonymous memory of --size octets, or the mapping of --file.
+
+A put becomes the content at once and whole, after its SHA-256 was found right; one that fails changes nothing. Puts
+take turns, gets run side by side, and a put takes effect when no get is reading. A put needs as much memory again as
+it has octets. Whoever reaches the port may put and get: there is no authentication.
+
+A file shorter than --size is lengthened while serve runs, and gets the length of its content at the end. Nobody else may
+shorten it meanwhile.
+
+serve runs until SIGINT or SIGTERM.`,
+		Example: `  sudo xwarp serve --interface eth0 --size 1GiB
+  sudo xwarp serve --listen 192.0.2.2 --file disk.img
+  xwarp serve --transport kernel --size 64MiB --listen :9000`,
+		Args: noArgs,
+	}
+	f := cmd.Flags()
+	dev.register(f)
+	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: addr, addr:port, :port or [IPv6]:port")
+	f.Var(&n, "size", "octets of the region, such as 1GiB (default with --file: its length)")
+	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is not there")
+	f.DurationVar(&idle, "idle", transfer.DefaultIdle, "end connections whose peer is silent for this long")
+	f.BoolVar(&asJSON, "json", false, "print one JSON object per line: listening, then every transfer")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		at, err := listenAddr(listen)
+		if err != nil {
+			return err
+		}
+		if err := dev.check(); err != nil {
+			return err
+		}
+		if n == 0 && file == "" {
+			return usagef("how large shall the region be? Say it with --size, or name a --file")
+		}
+		if idle < time.Second {
+			return usagef("--idle %v is below a second", idle)
+		}
+		region, err := openRegion(file, int64(n))
+		if err != nil {
+			return err
+		}
+		defer region.Close()
+		d, err := dev.open(g.logger(cmd), func() (string, error) { return interfaceOf(at.Addr()) })
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}
+		s, err := transfer.Listen(transfer.ServerConfig{Device: d, Region: region, Idle: idle, Event: out.transfer}, at)
+		if err != nil {
+			return err
+		}
+		out.listening(s, d, region)
+		return serve(cmd, s, d)
+	}
+	return cmd
+}
+
+func openRegion(file string, n int64) (*transfer.Region, error) {
+	if file == "" {
+		return transfer.NewRegion(n)
+	}
+	return transfer.OpenRegion(file, n)
+}
+
+func serve(cmd *cobra.Command, s *transfer.Server, d *engine.Device) error {
+	ctx, cancel := context.WithCancel(cmd.Context())
+	defer cancel()
+	go transfer.WatchChecksums(ctx, d, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
+	return s.Serve(ctx)
+}
+
+// eventPrinter prints what happens, one line each, for people or as JSON.
+type eventPrinter struct {
+	mu   sync.Mutex
+	w    io.Writer
+	json bool
+}
+
+func (p *eventPrinter) print(e serveEvent, format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e.Schema, e.Command = 1, "serve"
+	if p.json {
+		json.NewEncoder(p.w).Encode(e)
+		return
+	}
+	fmt.Fprintf(p.w, format+"\n", args...)
+}
+
+func (p *eventPrinter) listening(s *transfer.Server, d *engine.Device, r *transfer.Region) {
+	t := d.Transport()
+	how := t.Name
+	if t.Interface != "" {
+		how = fmt.Sprintf("%s on %s, %s, %s", t.Name, t.Interface, t.XDPMode, t.Copy)
+	}
+	p.print(serveEvent{
+		Event: "listening", OK: true, Address: s.Addr().String(), Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy,
+		Size: r.Size(), Content: r.Length(),
+	}, "listening on %v (%s): a region of %d octets, %d of them content", s.Addr(), how, r.Size(), r.Length())
+}
+
+func (p *eventPrinter) transfer(ev transfer.Event) {
+	e := serveEvent{Event: ev.Op, Remote: ev.Remote.String(), Seconds: ev.Took.Seconds(), OK: ev.Err == nil}
+	if ev.Op == "" {
+		e.Event = "error"
+	}
+	if ev.Err != nil {
+		e.Error = ev.Err.Error()
+		p.print(e, "%s %v failed: %v", e.Event, ev.Remote, ev.Err)
+		return
+	}
+	e.Octets, e.SHA256 = ev.Octets, hex.EncodeToString(ev.Sum[:])
+	p.print(e, "%s %v: %d octets in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Octets, e.Seconds, e.SHA256)
+}

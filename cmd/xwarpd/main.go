@@ -1,0 +1,144 @@
+// Command xwarpd is the daemon: iWARP on network interfaces, for peers that reach exported memory and for programs of this host.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
+)
+
+// hangUp has the configuration read again.
+const hangUp = syscall.SIGHUP
+
+// Exit statuses. systemd does not restart the daemon after a wrong configuration.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+	exitConfig = 78 // EX_CONFIG of sysexits.h
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends it at once
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+}
+
+// settings collects --set.
+type settings []string
+
+func (s *settings) String() string     { return strings.Join(*s, " ") }
+func (s *settings) Set(v string) error { *s = append(*s, v); return nil }
+
+func run(ctx context.Context, args []string, stderr io.Writer) int {
+	var src config.Source
+	var set settings
+	f := flag.NewFlagSet("xwarpd", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&src.Path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+config.DefaultPath+"]")
+	f.Var(&set, "set", "set a `key=value` of the configuration; may be repeated")
+	check := f.Bool("check", false, "read the configuration and end")
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "xwarpd serves iWARP on network interfaces. Its configuration: xwarp config default\n\n")
+		f.PrintDefaults()
+	}
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return exitOK
+		}
+		return exitUsage
+	}
+	if f.NArg() > 0 {
+		fmt.Fprintf(stderr, "xwarpd: %q is one argument too many\n", f.Arg(0))
+		return exitUsage
+	}
+	src.Env, src.Set = os.LookupEnv, set
+	cfg, err := config.Load(src)
+	if err != nil {
+		fmt.Fprintf(stderr, "xwarpd: %v\n", err)
+		return exitConfig
+	}
+	if *check {
+		return exitOK
+	}
+	var level slog.LevelVar
+	log := logger(stderr, cfg.Daemon.LogFormat, &level)
+	if err := serve(ctx, cfg, src, log, &level); err != nil {
+		log.Error("xwarpd ends", "error", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+// logger writes text to terminals and JSON under systemd.
+func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == "auto" {
+		format = "text"
+		f, isFile := w.(*os.File)
+		if os.Getenv("JOURNAL_STREAM") != "" && !(isFile && term.IsTerminal(int(f.Fd()))) {
+			format = "json"
+		}
+	}
+	if format == "json" {
+		return slog.New(daemon.LimitLog(slog.NewJSONHandler(w, o)))
+	}
+	return slog.New(daemon.LimitLog(slog.NewTextHandler(w, o)))
+}
+
+func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog.Logger, level *slog.LevelVar) error {
+	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version()})
+	if err != nil {
+		return err
+	}
+	if cfg.Daemon.DropRights {
+		if err := daemon.DropRights(); err != nil {
+			return errors.Join(fmt.Errorf("giving up capabilities: %w (daemon.drop_rights = false keeps them)", err), d.Close())
+		}
+	}
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, hangUp)
+	defer signal.Stop(hup)
+	go func() {
+		for range hup {
+			reload(d, src, log)
+		}
+	}()
+	return d.Run(ctx)
+}
+
+// reload reads the configuration again; a wrong one changes nothing.
+func reload(d *daemon.Daemon, src config.Source, log *slog.Logger) {
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	defer daemon.NotifyReload(time.Duration(now.Nano()))()
+	cfg, err := config.Load(src)
+	if err == nil {
+		err = d.Reload(cfg)
+	}
+	if err != nil {
+		log.Error("reload", "error", err)
+	}
+}
+
+func version() string {
+	if i, ok := debug.ReadBuildInfo(); ok {
+		return i.Main.Version
+	}
+	return ""
+}
