@@ -1,0 +1,78 @@
+// Command agent is the first program of the lab's virtual machines. As process 1 it mounts the root that the host shares over 9p, under a
+// layer in memory, and moves into it; its child then runs what the host asks for (see package proto). When the host goes
+// away, the machine powers off.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// childArg tells the agent's second process that it is the one that serves the host.
+const childArg = "serve"
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == childArg {
+		if err := serve(); err != nil {
+			fmt.Fprintln(os.Stderr, "agent:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "agent: this program is the init of the lab's virtual machines; it does nothing elsewhere")
+		os.Exit(2)
+	}
+	if err := initSystem(); err != nil {
+		fmt.Fprintln(os.Stderr, "agent: init:", err)
+	}
+	unix.Sync()
+	time.Sleep(100 * time.Millisecond) // let the console drain
+	unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+}
+
+// initSystem prepares the machine and returns when the serving child has ended.
+func initSystem() error {
+	if err := mountAll(early); err != nil {
+		return err
+	}
+	if err := loadModules("/modules"); err != nil {
+		return err
+	}
+	if err := enterRoot(); err != nil {
+		return err
+	}
+	if err := mountAll(late); err != nil {
+		return err
+	}
+	os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+	os.Setenv("HOME", "/root")
+	os.Setenv("LC_ALL", "C")
+	child := exec.Command("/proc/self/exe", childArg)
+	child.Stdout, child.Stderr = os.Stdout, os.Stderr
+	if err := child.Start(); err != nil {
+		return fmt.Errorf("start the serving process: %w", err)
+	}
+	return reap(child.Process.Pid)
+}
+
+// reap collects all orphans until the process pid ends.
+func reap(pid int) error {
+	for {
+		var status unix.WaitStatus
+		got, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return fmt.Errorf("wait4: %w", err)
+		case got == pid && status.ExitStatus() != 0:
+			return fmt.Errorf("the serving process ended with status %d", status.ExitStatus())
+		case got == pid:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package interop
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sort"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+
+	"xwarp/scripts/lab"
+)
+
+// packets is what both pcapgo readers do.
+type packets interface {
+	ReadPacketData() ([]byte, gopacket.CaptureInfo, error)
+}
+
+// readCapture decodes every MPA connection in a pcap or pcapng file, in the order of their SYNs. Connections without a
+// complete start-up are left out.
+func readCapture(file string) ([]*session, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = toPcap(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	conns, err := lab.Parse(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var list []*session
+	for _, c := range conns {
+		if len(c.Up.Stream) == 0 || len(c.Down.Stream) == 0 {
+			continue
+		}
+		s, err := decode(c)
+		if err != nil {
+			return list, fmt.Errorf("%s: %v to %v: %w", file, c.Client, c.Server, err)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// toPcap makes pcap of pcapng.
+func toPcap(b []byte) ([]byte, error) {
+	if !bytes.HasPrefix(b, []byte{0x0a, 0x0d, 0x0d, 0x0a}) {
+		return b, nil
+	}
+	r, err := pcapgo.NewNgReader(bytes.NewReader(b), pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	w := pcapgo.NewWriterNanos(&out)
+	if err := w.WriteFileHeader(1<<18, layers.LinkTypeEthernet); err != nil {
+		return nil, err
+	}
+	for {
+		data, info, err := packets(r).ReadPacketData()
+		if errors.Is(err, io.EOF) {
+			return out.Bytes(), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		info.InterfaceIndex = 0
+		if err := w.WritePacket(info, data); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// piece is what recut writes as one segment.
+type piece struct {
+	at       time.Duration
+	up       bool
+	off, end int // in the TCP stream of its direction
+}
+
+// recut writes the connections to a new pcap file with the same octets at the same sequence numbers, and each start-up frame
+// and each FPDU in a segment of its own.
+func recut(list []*session, file string) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := pcapgo.NewWriterNanos(f)
+	if err := w.WriteFileHeader(1<<18, layers.LinkTypeEthernet); err != nil {
+		return err
+	}
+	for _, s := range list {
+		if err := s.write(w); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}
+
+func (s *session) write(w *pcapgo.Writer) error {
+	for _, syn := range []bool{true, false} {
+		if err := s.segment(w, 0, syn, true, nil, -1); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.pieces() {
+		h := &s.conn.Down
+		if p.up {
+			h = &s.conn.Up
+		}
+		if err := s.segment(w, p.at, p.up, false, h.Stream[p.off:p.end], p.off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pieces returns the segments of both directions in the order of capture.
+func (s *session) pieces() (list []piece) {
+	for i, h := range []*lab.Half{&s.conn.Up, &s.conn.Down} {
+		d := &s.half[i]
+		add := func(off, n int) { list = append(list, piece{when(h, off+n-1), i == 0, off, off + n}) }
+		add(0, d.start)
+		for _, f := range d.fpdus {
+			if !blind(d, f) {
+				add(d.start+f.off, f.n)
+			}
+		}
+	}
+	sort.SliceStable(list, func(i, j int) bool { return list[i].at < list[j].at })
+	return list
+}
+
+// when returns the time at which octet off was captured first.
+func when(h *lab.Half, off int) time.Duration {
+	for _, s := range h.Segments {
+		if s.Off <= off && off < s.Off+len(s.Payload) {
+			return s.Time
+		}
+	}
+	return 0
+}
+
+// segment writes one frame: the payload at off of its direction's stream, or a SYN.
+func (s *session) segment(w *pcapgo.Writer, at time.Duration, up, syn bool, payload []byte, off int) error {
+	from, to := s.conn.Client, s.conn.Server
+	h, other := &s.conn.Up, &s.conn.Down
+	if !up {
+		from, to = to, from
+		h, other = other, h
+	}
+	tcp := &layers.TCP{
+		SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), Window: 65535,
+		Seq: h.Start + uint32(off), Ack: other.Start, ACK: !syn || !up, SYN: syn,
+	}
+	if !tcp.ACK {
+		tcp.Ack = 0
+	}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	eth := &layers.Ethernet{SrcMAC: mac, DstMAC: mac, EthernetType: layers.EthernetTypeIPv4}
+	var ip gopacket.SerializableLayer
+	if from.Addr().Is4() {
+		v4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: ipOf(from), DstIP: ipOf(to)}
+		tcp.SetNetworkLayerForChecksum(v4)
+		ip = v4
+	} else {
+		v6 := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: ipOf(from), DstIP: ipOf(to)}
+		eth.EthernetType = layers.EthernetTypeIPv6
+		tcp.SetNetworkLayerForChecksum(v6)
+		ip = v6
+	}
+	buf := gopacket.NewSerializeBuffer()
+	o := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buf, o, eth, ip, tcp, gopacket.Payload(payload)); err != nil {
+		return err
+	}
+	info := gopacket.CaptureInfo{Timestamp: time.Unix(1, 0).Add(at), CaptureLength: len(buf.Bytes()), Length: len(buf.Bytes())}
+	return w.WritePacket(info, buf.Bytes())
+}
+
+func ipOf(a netip.AddrPort) net.IP { return a.Addr().AsSlice() }
+
+// blind reports whether tshark 4.0 cannot read an FPDU even alone in a segment: one that ends where a marker is due. It counts
+// that marker, which belongs to the next FPDU, as one of this FPDU, and is lost from then on.
+func blind(h *half, f fpdu) bool { return h.markers && (f.off+f.n)%markerEvery == 0 }

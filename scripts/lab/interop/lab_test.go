@@ -1,0 +1,223 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xwarp/engine"
+	"xwarp/engine/rping"
+	"xwarp/scripts/lab/vm"
+)
+
+var runLab = flag.Bool("lab", os.Getenv("LAB") == "1", "run the tests against Linux's soft-iWARP in a virtual machine (or LAB=1 in the environment)")
+
+// bench is one machine with siw, and devices of ours beside it.
+type bench struct {
+	t   *testing.T
+	net *vm.Network
+	vm  *vm.VM
+}
+
+// need boots a machine, or skips.
+func need(t *testing.T, siw vm.Siw) *bench {
+	t.Helper()
+	if !*runLab {
+		t.Skip("make lab, LAB=1 or -lab runs this")
+	}
+	vm.Need(t)
+	network, err := vm.NewNetwork(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m, err := vm.Start(t.Context(), vm.Options{Network: network, Siw: siw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &bench{t, network, m}
+}
+
+// device opens one of ours in the namespace beside the machine.
+func (b *bench) device(t *testing.T, transport string) (d *engine.Device) {
+	t.Helper()
+	o := engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	var err error
+	if transport == "xdp" {
+		err = b.net.Peer.Do(func() (err error) {
+			d, err = engine.OpenXDP(engine.XDPConfig{Options: o, Interface: vm.PeerLink})
+			return err
+		})
+	} else {
+		d, err = engine.OpenKernel(engine.KernelConfig{
+			Options: o,
+			Dial: func(_ context.Context, _, to netip.AddrPort) (net.Conn, error) {
+				return b.net.Peer.Dial("tcp", to.String(), 20*time.Second)
+			},
+			Listen: func(at netip.AddrPort) (net.Listener, error) { return b.net.Peer.Listen("tcp", at.String()) },
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+var nextPort atomic.Uint32
+
+// port is one that no other test uses: what is left of a connection cannot disturb the next.
+func port() uint16 { return uint16(17000 + nextPort.Add(1)) }
+
+// captured runs f while tcpdump writes what passes the machine's link on port, and has both decoders judge that.
+func (b *bench) captured(t *testing.T, port uint16, f func() error, opcodes ...string) []*session {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "link.pcap")
+	c, err := b.net.Capture(file, fmt.Sprintf("tcp port %d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = f()
+	if err := errors.Join(err, c.Stop()); err != nil {
+		keep(t, file)
+		t.Fatal(err)
+	}
+	if err := judge(file, filepath.Join(dir, "recut.pcap"), opcodes...); err != nil {
+		keep(t, file)
+		t.Fatal(err)
+	}
+	list, err := readCapture(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// keep saves the capture of a failure.
+func keep(t *testing.T, file string) {
+	to := filepath.Join(os.TempDir(), "interop-"+strings.NewReplacer("/", "_", " ", "_").Replace(t.Name())+".pcap")
+	if err := os.Rename(file, to); err == nil {
+		t.Logf("the capture is kept as %s", to)
+	}
+}
+
+// ping is one run of rping against ours.
+type ping struct {
+	transport   string
+	ours        string // "client" or "server"
+	v6, noCRC   bool
+	size, count int
+}
+
+func (p ping) String() string {
+	return fmt.Sprintf("%s %s, IPv%d, %d octets, CRC %s", p.transport, p.ours, map[bool]int{false: 4, true: 6}[p.v6], p.size, map[bool]string{false: "on", true: "off"}[p.noCRC])
+}
+
+func (p ping) run(b *bench, d *engine.Device, port uint16) (res rping.Result, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cfg := rping.Config{Size: p.size, Count: p.count, Validate: true, Conn: engine.ConnConfig{MPA: &engine.MPAConfig{NoCRC: p.noCRC}}}
+	ours, theirs, any6 := vm.PeerAddr4, b.vm.Addr4, ""
+	if p.v6 {
+		ours, theirs, any6 = vm.PeerAddr6, b.vm.Addr6, " -a ::0"
+	}
+	if p.ours == "client" {
+		s, err := b.vm.Spawn(fmt.Sprintf("rping -s -V -S %d -p %d%s", p.size, port, any6))
+		if err != nil {
+			return res, err
+		}
+		defer s.Kill()
+		if err := b.vm.Listening(port, 20*time.Second); err != nil {
+			return res, err
+		}
+		if res, err = rping.Client(ctx, d, netip.AddrPortFrom(theirs, port), cfg); err != nil {
+			return res, fmt.Errorf("our client: %w; rping -s: %s", err, s.Output())
+		}
+		return res, ended(s.Wait(20 * time.Second))(s.Output())
+	}
+	l, err := d.Listen(netip.AddrPortFrom(ours, port), 0, cfg.Conn)
+	if err != nil {
+		return res, err
+	}
+	defer l.Close()
+	c, err := b.vm.Spawn(fmt.Sprintf("timeout 280 rping -c -V -C %d -S %d -p %d -a %v", p.count, p.size, port, ours))
+	if err != nil {
+		return res, err
+	}
+	defer c.Kill()
+	if res, err = rping.Serve(ctx, d, l, cfg); err != nil {
+		return res, fmt.Errorf("our server: %w; rping -c: %s", err, c.Output())
+	}
+	return res, ended(c.Wait(20 * time.Second))(c.Output())
+}
+
+// ended makes an error of an exit code.
+func ended(code int, err error) func(output string) error {
+	return func(output string) error {
+		if err == nil && code == 0 && !strings.Contains(output, "mismatch") {
+			return nil
+		}
+		return fmt.Errorf("rping: exit code %d, %v\n%s", code, err, output)
+	}
+}
+
+// TestRping runs unmodified rping against ours.
+//
+//req:rfc5044-4.4-3
+func TestRping(t *testing.T) {
+	b := need(t, vm.Siw{})
+	var runs []ping
+	for _, ours := range []string{"client", "server"} {
+		for _, size := range []int{64, 4096, rping.MaxSize} {
+			for _, v6 := range []bool{false, true} {
+				for _, noCRC := range []bool{false, true} {
+					runs = append(runs, ping{"xdp", ours, v6, noCRC, size, 1000})
+				}
+			}
+			runs = append(runs, ping{"kernel", ours, false, false, size, 100})
+		}
+	}
+	devices := map[string]*engine.Device{}
+	for _, p := range runs {
+		t.Run(p.String(), func(t *testing.T) {
+			d := devices[p.transport]
+			if d == nil {
+				d = b.device(b.t, p.transport)
+				devices[p.transport] = d
+			}
+			port := port()
+			var res rping.Result
+			list := b.captured(t, port, func() (err error) {
+				res, err = p.run(b, d, port)
+				return err
+			}, "Write", "Read Request", "Read Response", "Send")
+			if res.Iterations != p.count || !res.Validated || res.CRC == p.noCRC || res.MarkersIn || res.MarkersOut {
+				t.Errorf("%+v", res)
+			}
+			if s := list[len(list)-1]; s.crc == p.noCRC {
+				t.Errorf("on the wire the CRC is %v", s.crc)
+			}
+			t.Logf("%v each", res.Latency())
+		})
+	}
+}

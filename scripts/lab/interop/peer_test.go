@@ -1,0 +1,129 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// peer is a queue pair of ours that plays the part of a program of rdma-core.
+type peer struct {
+	t    *testing.T
+	dev  *engine.Device
+	pd   *engine.PD
+	cq   *engine.CQ
+	qp   *engine.QP
+	busy int // Sends and Writes not completed yet
+	// received is called with each receive.
+	received func(engine.Completion)
+	flushed  bool
+}
+
+func newPeer(t *testing.T, dev *engine.Device, depth int) *peer {
+	t.Helper()
+	p := &peer{t: t, dev: dev}
+	var err error
+	if p.pd, err = dev.AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	if p.cq, err = engine.NewCQ(4 * depth); err != nil {
+		t.Fatal(err)
+	}
+	if p.qp, err = dev.CreateQP(engine.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq, SendDepth: depth, RecvDepth: depth, IRD: 1, ORD: 1}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.qp.Close() })
+	return p
+}
+
+func (p *peer) register(mem []byte, access ddp.Access) *engine.MR {
+	p.t.Helper()
+	mr, err := p.pd.RegMR(mem, access)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return mr
+}
+
+// serve accepts one connection at addr; started is called when it can be reached. It returns the client's private data.
+func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, started func() error) ([]byte, error) {
+	l, err := p.dev.Listen(at, 0, engine.ConnConfig{})
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	if err := started(); err != nil {
+		return nil, err
+	}
+	r, err := l.Accept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.PrivateData, r.Accept(ctx, p.qp, private)
+}
+
+func (p *peer) post(wr engine.SendWR) error {
+	wr.Flags |= rdmap.Signaled
+	err := p.qp.PostSend(&wr)
+	if err == nil {
+		p.busy++
+	}
+	return err
+}
+
+// until takes completions until done.
+func (p *peer) until(ctx context.Context, done func() bool) error {
+	var c [16]engine.Completion
+	for !done() {
+		n, err := p.cq.Wait(ctx, c[:])
+		if err != nil {
+			return err
+		}
+		for i := range c[:n] {
+			if c[i].Op != rdmap.WRRecv {
+				p.busy--
+			}
+			switch {
+			case c[i].Status == rdmap.WRFlushErr && c[i].Op == rdmap.WRRecv:
+				p.flushed = true
+			case c[i].Status != rdmap.Success:
+				return fmt.Errorf("%v of the %v: %w", c[i].Status, c[i].Op, errors.Join(p.qp.Err()))
+			case c[i].Op == rdmap.WRRecv:
+				p.received(c[i])
+			}
+		}
+		if p.flushed && !done() {
+			return fmt.Errorf("the connection closed: %w", errors.Join(p.qp.Err()))
+		}
+	}
+	return nil
+}
+
+// gone waits until the connection is closed, gracefully.
+func (p *peer) gone(ctx context.Context) error {
+	if err := p.until(ctx, func() bool { return p.flushed }); err != nil {
+		return err
+	}
+	return p.qp.Err()
+}
+
+// disconnect closes it.
+func (p *peer) disconnect(ctx context.Context) error {
+	if err := p.qp.Disconnect(); err != nil {
+		return err
+	}
+	return p.gone(ctx)
+}
+
+func limited(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

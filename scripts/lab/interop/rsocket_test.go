@@ -1,0 +1,296 @@
+package interop
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// rsocket is our end of an rsocket of rdma-core, as far as rstream and riostream need it: byte streams over RDMA Writes.
+//
+// Private data of Request and Reply, 40 octets:
+//
+//	0 version 1  1 flags (1 big-endian host, 2 iomap)  2..3 credits  7 iomap entries
+//	8..15 address, 16..19 STag, 20..23 number of the list of receive buffers
+//	24..31 address, 32..35 STag, 36..39 octets of the first receive buffer
+//
+// Data is written into the peer's receive buffer; a Send of 4 octets says how much: 3 bits of operation, 29 of number. When
+// half of its buffer is free again, the receiver writes its address into an entry of the peer's list of receive buffers and
+// says so by a Send, which also gives credits: the number of messages that it has room for, counted from the start. An entry
+// of the iomap names a region that the peer may write to without a word. Entries and Sends are in the order of octets of a
+// little-endian host unless the flags say otherwise.
+type rsocket struct {
+	*peer
+	half int // octets of one of the two receive buffers
+
+	rbuf, list, sbuf, msgs *engine.MR
+	iomem                  *engine.MR // what the peer may write to by the iomap
+
+	remoteList   uint64
+	remoteListID uint32
+	remoteSlots  int
+	slot         int // of the peer's list that is written next
+
+	target             int    // entry of our list that is written to next
+	targets            [2]sge // what the peer's entries say, less what was used
+	sent, sendLimit    uint16 // messages
+	sbufAt             int
+	rbufAt             int // next octet that is read
+	unread             []int
+	taken              int // octets read since the last buffer was given back
+	free               int // offset of the half that is given back next
+	messages, creditAt uint16
+	mapped, ioKnown    bool
+	ioTarget           sge
+	closed             bool
+	staged             []byte
+}
+
+// sge is a buffer of the peer.
+type sge struct {
+	addr uint64
+	key  uint32
+	size uint32
+}
+
+const (
+	rsDepth = 384 // rsockets' own default for both queues
+
+	opData  = 0
+	opSGL   = 4
+	opIOMap = 6
+	opCtrl  = 7
+
+	ctrlDisconnect = 0
+)
+
+func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
+	const half = 1 << 18
+	r := &rsocket{peer: newPeer(t, dev, rsDepth+16), half: half, creditAt: rsDepth / 2, slot: 1, free: half, taken: half}
+	write := engine.LocalWrite | engine.RemoteWrite
+	r.rbuf = r.register(make([]byte, 2*half), write)
+	r.list = r.register(make([]byte, 2*16+24), write)
+	r.sbuf = r.register(make([]byte, half), 0)
+	r.msgs = r.register(make([]byte, 4*(rsDepth+16)), engine.LocalWrite)
+	if iosize > 0 {
+		r.iomem = r.register(make([]byte, iosize), write)
+	}
+	r.received = r.message
+	for i := range rsDepth + 16 {
+		r.receive(uint64(i))
+	}
+	return r
+}
+
+func (r *rsocket) receive(id uint64) {
+	if err := r.qp.PostRecv(&engine.RecvWR{ID: id, SGL: []engine.SGE{r.msgs.SGE(4*int(id), 4)}}); err != nil {
+		r.t.Error(err)
+	}
+}
+
+func base(mr *engine.MR) uint64 { return uint64(mr.SGE(0, 0).TO) }
+
+// private returns what the peer must know of our buffers.
+func (r *rsocket) private() []byte {
+	b := []byte{1, 2, rsDepth >> 8, rsDepth & 0xff, 0, 0, 0, 1}
+	for _, x := range []struct {
+		mr *engine.MR
+		n  int
+	}{{r.list, 2}, {r.rbuf, r.half}} {
+		b = binary.BigEndian.AppendUint64(b, base(x.mr))
+		b = binary.BigEndian.AppendUint32(b, uint32(x.mr.STag()))
+		b = binary.BigEndian.AppendUint32(b, uint32(x.n))
+	}
+	return b
+}
+
+// meet takes the peer's private data.
+func (r *rsocket) meet(b []byte) error {
+	if len(b) < 40 || b[0] != 1 || b[1] != 2 {
+		return fmt.Errorf("private data %x is no rsocket's on a little-endian host", b)
+	}
+	r.sendLimit = binary.BigEndian.Uint16(b[2:])
+	r.remoteList = binary.BigEndian.Uint64(b[8:])
+	r.remoteListID, r.remoteSlots = binary.BigEndian.Uint32(b[16:]), int(binary.BigEndian.Uint32(b[20:]))
+	r.targets[0] = sge{binary.BigEndian.Uint64(b[24:]), binary.BigEndian.Uint32(b[32:]), binary.BigEndian.Uint32(b[36:])}
+	return nil
+}
+
+// message takes one Send of the peer.
+func (r *rsocket) message(c engine.Completion) {
+	m := binary.LittleEndian.Uint32(r.msgs.Bytes()[4*c.ID:])
+	op, n := m>>29, int(m&0x1fffffff)
+	switch op {
+	case opData:
+		r.unread = append(r.unread, n)
+	case opSGL:
+		r.sendLimit = uint16(n)
+		r.reload()
+	case opIOMap:
+		b := r.list.Bytes()[2*16:]
+		le := binary.LittleEndian
+		r.ioTarget, r.ioKnown = sge{le.Uint64(b[8:]), le.Uint32(b[16:]), le.Uint32(b[20:])}, true
+	case opCtrl:
+		r.closed = r.closed || n == ctrlDisconnect
+	}
+	r.receive(c.ID)
+}
+
+// reload reads the entries that the peer may have written before its Send came, and marks them as read.
+func (r *rsocket) reload() {
+	le := binary.LittleEndian
+	for i := range r.targets {
+		b := r.list.Bytes()[16*i:][:16]
+		if n := le.Uint32(b[12:]); n > 0 {
+			r.targets[i] = sge{le.Uint64(b), le.Uint32(b[8:]), n}
+			clear(b)
+		}
+	}
+}
+
+// write posts a Write of b to the peer.
+func (r *rsocket) write(b []byte, addr uint64, key uint32) error {
+	if r.sbufAt+len(b) > len(r.sbuf.Bytes()) {
+		return errors.New("the send buffer is too small for the test")
+	}
+	copy(r.sbuf.Bytes()[r.sbufAt:], b)
+	err := r.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{r.sbuf.SGE(r.sbufAt, len(b))}, RemoteSTag: ddp.STag(key), RemoteTO: ddp.TO(addr)})
+	r.sbufAt += len(b)
+	return err
+}
+
+func (r *rsocket) say(op uint32, n int) error {
+	return r.post(engine.SendWR{Op: rdmap.WRSend, Inline: binary.LittleEndian.AppendUint32(nil, op<<29|uint32(n)&0x1fffffff)})
+}
+
+// settle waits until nothing that we sent is under way, so that its memory can be used again.
+func (r *rsocket) settle(ctx context.Context) error {
+	err := r.until(ctx, func() bool { return r.busy == 0 })
+	r.sbufAt = 0
+	return err
+}
+
+// credits gives back what was read.
+func (r *rsocket) credits() error {
+	if r.taken < r.half && int16(r.messages-r.creditAt) < 0 {
+		return nil
+	}
+	r.creditAt = r.messages + rsDepth/2
+	if r.taken >= r.half {
+		le := binary.LittleEndian
+		b := le.AppendUint64(nil, base(r.rbuf)+uint64(r.free))
+		b = le.AppendUint32(le.AppendUint32(b, uint32(r.rbuf.STag())), uint32(r.half))
+		if err := r.write(b, r.remoteList+16*uint64(r.slot), r.remoteListID); err != nil {
+			return err
+		}
+		r.taken -= r.half
+		r.free = (r.free + r.half) % (2 * r.half)
+		r.slot = (r.slot + 1) % r.remoteSlots
+	}
+	return r.say(opSGL, int(r.messages+rsDepth))
+}
+
+// sendMap shows iomem to the peer, as offset 0 of its iomap.
+func (r *rsocket) sendMap() error {
+	le := binary.LittleEndian
+	b := le.AppendUint64(make([]byte, 8), base(r.iomem))
+	b = le.AppendUint32(le.AppendUint32(b, uint32(r.iomem.STag())), uint32(len(r.iomem.Bytes())))
+	r.mapped = true
+	r.sent++
+	return firstError(r.write(b, r.remoteList+16*uint64(r.remoteSlots), r.remoteListID), func() error { return r.say(opIOMap, 0) })
+}
+
+// send is rsend of all of b.
+func (r *rsocket) send(ctx context.Context, b []byte) error {
+	if err := r.credits(); err != nil {
+		return err
+	}
+	if r.iomem != nil && !r.mapped {
+		if err := r.sendMap(); err != nil {
+			return err
+		}
+	}
+	for len(b) > 0 {
+		ready := func() bool { return r.closed || r.sent != r.sendLimit && r.targets[r.target].size > 0 }
+		if err := r.until(ctx, ready); err != nil {
+			return err
+		}
+		if r.closed {
+			return errors.New("the peer closed")
+		}
+		t := &r.targets[r.target]
+		n := min(len(b), int(t.size))
+		if err := firstError(r.write(b[:n], t.addr, t.key), func() error { return r.say(opData, n) }); err != nil {
+			return err
+		}
+		t.addr += uint64(n)
+		if t.size -= uint32(n); t.size == 0 {
+			r.target = (r.target + 1) % len(r.targets)
+		}
+		r.sent++
+		b = b[n:]
+	}
+	return r.settle(ctx)
+}
+
+// recv is rrecv of n octets.
+func (r *rsocket) recv(ctx context.Context, n int) ([]byte, error) {
+	for len(r.staged) < n {
+		if err := r.credits(); err != nil {
+			return nil, err
+		}
+		if err := r.until(ctx, func() bool { return r.closed || len(r.unread) > 0 }); err != nil {
+			return nil, err
+		}
+		if len(r.unread) == 0 {
+			return nil, errors.New("the peer closed")
+		}
+		k := r.unread[0]
+		r.unread = r.unread[1:]
+		for range k {
+			r.staged = append(r.staged, r.rbuf.Bytes()[r.rbufAt])
+			r.rbufAt = (r.rbufAt + 1) % len(r.rbuf.Bytes())
+		}
+		r.taken += k
+		r.messages++
+	}
+	b := r.staged[:n:n]
+	r.staged = r.staged[n:]
+	return b, nil
+}
+
+// shut closes. Both sides say so by a Send; the peer's close may come while ours is under way, and takes it with it.
+func (r *rsocket) shut(ctx context.Context) error {
+	if !r.closed {
+		err := firstError(r.say(opCtrl, ctrlDisconnect), func() error {
+			return r.until(ctx, func() bool { return r.busy == 0 || r.flushed })
+		})
+		if err != nil && !r.closed {
+			return err
+		}
+	}
+	if !r.flushed {
+		r.qp.Disconnect()
+	}
+	select {
+	case <-r.qp.Down():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// connect dials and exchanges private data.
+func (r *rsocket) connect(ctx context.Context, to netip.AddrPort) error {
+	if err := r.dev.Dial(ctx, to, r.qp, engine.ConnConfig{PrivateData: r.private()}); err != nil {
+		return err
+	}
+	return r.meet(r.qp.Params().PrivateData)
+}

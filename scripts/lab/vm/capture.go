@@ -1,0 +1,89 @@
+package vm
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Capture is a running tcpdump.
+type Capture struct {
+	cmd  *exec.Cmd
+	File string
+	done chan error
+}
+
+// Capture writes the frames on the machine's link that match filter (pcap-filter(7); empty = all) to file, in pcap format, and
+// returns when tcpdump listens. The frames are those of the wire: whole, and with their checksums.
+func (v *VM) Capture(file, filter string) (*Capture, error) {
+	return capture(v.net.hub, v.tapName, file, filter)
+}
+
+// Capture does the same on the hub's end of the peer namespace's link.
+func (n *Network) Capture(file, filter string) (*Capture, error) {
+	return capture(n.hub, hubLink, file, filter)
+}
+
+func capture(ns *Netns, link, file, filter string) (*Capture, error) {
+	args := []string{"-i", link, "-n", "-p", "-U", "--immediate-mode", "-s", "0", "-B", "16384", "-Z", "root", "-w", file}
+	if filter != "" {
+		args = append(args, filter)
+	}
+	c := &Capture{cmd: exec.Command("tcpdump", args...), File: file, done: make(chan error, 1)}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	c.cmd.Stderr = w
+	err = ns.Start(c.cmd)
+	w.Close()
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("tcpdump: %w", err)
+	}
+	listening := make(chan struct{})
+	var said strings.Builder
+	go func() {
+		defer r.Close()
+		for lines := bufio.NewScanner(r); lines.Scan(); {
+			said.WriteString(lines.Text() + "\n")
+			if strings.Contains(lines.Text(), "listening on") {
+				close(listening)
+			}
+		}
+		err := c.cmd.Wait()
+		if err != nil {
+			err = fmt.Errorf("tcpdump -i %s: %w: %s", link, err, said.String())
+		}
+		c.done <- err
+	}()
+	select {
+	case <-listening:
+		return c, nil
+	case err := <-c.done:
+		return nil, err
+	case <-time.After(20 * time.Second):
+		c.cmd.Process.Kill()
+		return nil, fmt.Errorf("tcpdump -i %s does not listen after 20 s", link)
+	}
+}
+
+// Stop ends the capture once the frames sent before the call are in the file.
+func (c *Capture) Stop() error {
+	// tcpdump in immediate mode takes a frame within a poll round; what it has taken when the signal comes, it writes.
+	time.Sleep(200 * time.Millisecond)
+	if err := c.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		return fmt.Errorf("stop tcpdump: %w", err)
+	}
+	select {
+	case err := <-c.done:
+		return err
+	case <-time.After(10 * time.Second):
+		c.cmd.Process.Kill()
+		return fmt.Errorf("tcpdump did not end; %s may be cut short", c.File)
+	}
+}

@@ -1,0 +1,61 @@
+package vm
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// golden is a file of testdata: for each case its name, and indented what was seen.
+type golden struct {
+	want map[string]string
+	seen strings.Builder
+}
+
+// check runs one case. What is seen depends on how long one waits for it, so that on a busy machine a case which is seen otherwise than the file has it
+// is tried again with more patience.
+func (g *golden) check(t *testing.T, file, name string, run func(quiet time.Duration) string) {
+	t.Helper()
+	if g.want == nil && !*update {
+		g.load(t, file)
+	}
+	got := run(quiet)
+	for patience := 2 * quiet; !*update && got != g.want[name] && patience <= 4*quiet; patience *= 2 {
+		t.Logf("%s: again with more patience", name)
+		got = run(patience)
+	}
+	if d := cmp.Diff(strings.Split(g.want[name], "\n"), strings.Split(got, "\n")); d != "" && !*update {
+		t.Errorf("%s: siw answers otherwise than testdata/%s says (-update writes it anew):\n%s", name, file, d)
+	}
+	g.seen.WriteString(name + "\n" + got)
+}
+
+func (g *golden) load(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile("../testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.want = map[string]string{}
+	name := ""
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, " ") {
+			name = strings.TrimSpace(line)
+			continue
+		}
+		g.want[name] += line
+	}
+}
+
+// done writes the file, if that was asked for.
+func (g *golden) done(t *testing.T, file string) {
+	t.Helper()
+	if *update && !t.Failed() {
+		if err := os.WriteFile("../testdata/"+file, []byte(g.seen.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package vm
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// errNotBuilt says that scripts/lab/build.sh has not run.
+var errNotBuilt = errors.New("the lab is not built: run scripts/lab/build.sh (or make lab), as root")
+
+// Dir is where build.sh puts what machines boot from: $LAB_DIR, or build/lab in the repository around the working directory.
+func Dir() (string, error) {
+	if dir := os.Getenv("LAB_DIR"); dir != "" {
+		return dir, nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "scripts", "lab", "build.sh")); err == nil {
+			return filepath.Join(dir, "build", "lab"), nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("not inside the repository; set LAB_DIR to the directory that build.sh filled")
+		}
+		dir = up
+	}
+}
+
+// Built returns the directory of a complete build, or an error that says what to do.
+func Built() (string, error) {
+	dir, err := Dir()
+	if err != nil {
+		return "", err
+	}
+	for _, name := range []string{"READY", "vmlinuz", "initrd", "root"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return "", fmt.Errorf("%w: %w", errNotBuilt, err)
+		}
+	}
+	return dir, nil
+}
+
+// TB is what Need uses of testing.TB.
+type TB interface {
+	Helper()
+	Skipf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Need ends the test unless the lab is built: it skips when nobody asked for the lab, and fails when LAB=1 is in the environment.
+func Need(t TB) {
+	t.Helper()
+	_, err := Built()
+	switch {
+	case err == nil:
+	case os.Getenv("LAB") == "1" || !errors.Is(err, errNotBuilt):
+		t.Fatalf("%v", err)
+	default:
+		t.Skipf("%v", err)
+	}
+}

@@ -1,0 +1,363 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+
+	"xwarp/scripts/lab"
+)
+
+var update = flag.Bool("update", false, "write testdata anew: the captures and what siw answered")
+
+// machines are two machines on one network, booted by the first test that needs them. Both ask for CRC.
+var machines struct {
+	once sync.Once
+	net  *Network
+	vm   [2]*VM
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if err := closeMachines(); err != nil {
+		fmt.Fprintln(os.Stderr, "close the lab:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func closeMachines() error {
+	var errs []error
+	for _, v := range machines.vm {
+		if v != nil {
+			errs = append(errs, v.Close())
+		}
+	}
+	if machines.net != nil {
+		errs = append(errs, machines.net.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// pair gives the test both machines.
+func pair(t *testing.T) (server, client *VM) {
+	t.Helper()
+	Need(t)
+	machines.once.Do(func() {
+		if machines.net, machines.err = NewNetwork(0); machines.err != nil {
+			return
+		}
+		var wg sync.WaitGroup
+		var errs [2]error
+		for i := range machines.vm {
+			wg.Go(func() {
+				machines.vm[i], errs[i] = Start(context.Background(), Options{Network: machines.net, Siw: Siw{CRC: true}})
+			})
+		}
+		wg.Wait()
+		machines.err = errors.Join(errs[:]...)
+	})
+	if machines.err != nil {
+		t.Fatal(machines.err)
+	}
+	// Numbers, and with them addresses, follow the order of booting.
+	if machines.vm[0].Number == 0 {
+		return machines.vm[0], machines.vm[1]
+	}
+	return machines.vm[1], machines.vm[0]
+}
+
+func TestCommands(t *testing.T) {
+	v, _ := pair(t)
+	out, code, err := v.Run("echo to stdout; echo to stderr >&2; exit 3", 10*time.Second)
+	if out != "to stdout\nto stderr\n" || code != 3 || err != nil {
+		t.Errorf("Run = %q, %d, %v", out, code, err)
+	}
+	if _, _, err := v.Run("sleep 60", 200*time.Millisecond); err == nil {
+		t.Error("Run does not mind its timeout")
+	}
+	p, err := v.Spawn("trap 'echo caught; exit 7' TERM; echo waiting; while :; do sleep 0.05; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.WaitOutput("waiting", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	// A second command runs while the first does.
+	if out, _, _ := v.Run(fmt.Sprintf("kill -TERM %d; echo sent", p.PID()), 10*time.Second); out != "sent\n" {
+		t.Errorf("kill printed %q", out)
+	}
+	if code, err := p.Wait(10 * time.Second); code != 7 || err != nil {
+		t.Errorf("Wait = %d, %v; output %q", code, err, p.Output())
+	}
+	p, err = v.Spawn("sleep 60")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Error(err)
+	}
+	if code, _ := p.Wait(0); code != 128+9 {
+		t.Errorf("exit code after Kill = %d, want 137", code)
+	}
+	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<14)
+	if err := v.WriteFile("/tmp/big", big, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := v.ReadFile("/tmp/big"); err != nil || !bytes.Equal(got, big) {
+		t.Errorf("ReadFile: %d octets, %v; want the %d that were written", len(got), err, len(big))
+	}
+	if _, err := v.ReadFile("/no/such"); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("ReadFile of no file: %v", err)
+	}
+}
+
+// TestNetwork reaches the machine from the namespace, before, while and after a native XDP program is on the namespace's link.
+func TestNetwork(t *testing.T) {
+	v, _ := pair(t)
+	reach := func(when string) {
+		t.Helper()
+		for _, addr := range []string{v.Addr4.String(), v.Addr6.String()} {
+			out, code, err := v.Network().Peer.Run(20*time.Second, "ping", "-c", "3", "-i", "0.2", "-s", "1400", addr)
+			if code != 0 || err != nil {
+				t.Errorf("%s: ping %s: exit code %d, %v\n%s", when, addr, code, err, out)
+			}
+		}
+		out, code, err := v.Run(fmt.Sprintf("ping -c 2 -i 0.2 %v && ping -c 2 -i 0.2 %v", PeerAddr4, PeerAddr6), 20*time.Second)
+		if code != 0 || err != nil {
+			t.Errorf("%s: ping from the machine: exit code %d, %v\n%s", when, code, err, out)
+		}
+	}
+	reach("plain")
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, Name: "lab_pass", License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2 /* XDP_PASS */), asm.Return()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer prog.Close()
+	var xdp link.Link
+	if err := v.Network().Peer.Do(func() error {
+		dev, err := netlink.LinkByName(PeerLink)
+		if err != nil {
+			return err
+		}
+		xdp, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Attrs().Index, Flags: link.XDPDriverMode})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	reach("native XDP")
+	xdp.Close()
+	reach("XDP detached")
+}
+
+// tool is a program of rdma-core run between two siw ends.
+type tool struct {
+	name           string // of the capture
+	port           uint16
+	server, client string
+}
+
+func tools(server *VM) []tool {
+	var list []tool
+	for _, size := range []int{64, 4096, 65535} { // 65535 is the most that rping takes
+		count := 10
+		if size > 4096 {
+			count = 1
+		}
+		list = append(list,
+			tool{fmt.Sprintf("rping-ipv4-%d", size), 7184, fmt.Sprintf("rping -s -V -C %d -S %d -p 7184", count, size),
+				fmt.Sprintf("rping -c -V -C %d -S %d -p 7184 -a %v", count, size, server.Addr4)},
+			tool{fmt.Sprintf("rping-ipv6-%d", size), 7184, fmt.Sprintf("rping -s -V -C %d -S %d -p 7184 -a ::0", count, size),
+				fmt.Sprintf("rping -c -V -C %d -S %d -p 7184 -a %v", count, size, server.Addr6)})
+	}
+	return append(list,
+		tool{"ucmatose-ipv4", 7185, "ucmatose -c 1 -C 4 -S 2000 -p 7185", fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -s %v", server.Addr4)},
+		tool{"ucmatose-ipv6", 7185, fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -b %v", server.Addr6), fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -s %v", server.Addr6)},
+		tool{"rstream-ipv4", 7186, "rstream -I 2 -C 2 -S 1200 -p 7186 -T v", fmt.Sprintf("rstream -I 2 -C 2 -S 1200 -p 7186 -T v -s %v", server.Addr4)},
+		tool{"riostream-ipv4", 7187, "riostream -I 2 -C 2 -S 1200 -p 7187 -T v", fmt.Sprintf("riostream -I 2 -C 2 -S 1200 -p 7187 -T v -s %v", server.Addr4)},
+	)
+}
+
+// errEarly says that a tool failed because its server's first Send came together with the Reply: siw as responder does not wait for the
+// initiator's first FPDU, and siw as initiator gives up when an FPDU is there before it has looked at the Reply. That is luck, and tried again.
+var errEarly = errors.New("an FPDU came before the initiator had sent one")
+
+// early reports whether the capture shows that: FPDUs of the server, none of the client.
+func early(file string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	conns, err := lab.Parse(f)
+	if err != nil || len(conns) == 0 {
+		return false
+	}
+	_, down, err1 := conns[0].Down.Startup()
+	_, up, err2 := conns[0].Up.Startup()
+	return err1 == nil && err2 == nil && len(down) > 0 && len(up) == 0
+}
+
+// TestTools runs each tool between the two machines and decodes what went over the link between them, with tshark and with package lab's reader.
+func TestTools(t *testing.T) {
+	server, client := pair(t)
+	for _, tl := range tools(server) {
+		t.Run(tl.name, func(t *testing.T) {
+			for range 10 {
+				data, out, err := runTool(server, client, tl, t.TempDir())
+				if errors.Is(err, errEarly) {
+					t.Logf("%v; again", err)
+					continue
+				}
+				if err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				if *update {
+					if err := os.WriteFile("../testdata/"+tl.name+".pcap", data, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return
+			}
+			t.Errorf("ten runs in a row: %v", errEarly)
+		})
+	}
+}
+
+// runTool returns the capture of one run, and what both sides printed.
+func runTool(server, client *VM, tl tool, dir string) (data []byte, printed string, err error) {
+	file := filepath.Join(dir, tl.name+".pcap")
+	capture, err := server.Capture(file, "tcp")
+	if err != nil {
+		return nil, "", err
+	}
+	s, err := server.Spawn(tl.server)
+	if err != nil {
+		return nil, "", errors.Join(err, capture.Stop())
+	}
+	defer s.Kill()
+	run := func() (string, error) {
+		if err := server.Listening(tl.port, time.Minute); err != nil {
+			return "", err
+		}
+		out, code, err := client.Run(tl.client, time.Minute)
+		if code != 0 || err != nil {
+			return out, fmt.Errorf("client: exit code %d, %w", code, orExit(err))
+		}
+		if code, err := s.Wait(20 * time.Second); code != 0 || err != nil {
+			return out, fmt.Errorf("server: exit code %d, %w", code, orExit(err))
+		}
+		return out, nil
+	}
+	out, err := run()
+	printed = "client:\n" + out + "server:\n" + s.Output()
+	failed := err != nil
+	err = errors.Join(err, capture.Stop())
+	if failed && early(file) {
+		err = errors.Join(err, errEarly)
+	}
+	if err != nil {
+		return nil, printed, err
+	}
+	if err := tshark(file); err != nil {
+		return nil, printed, err
+	}
+	if data, err = os.ReadFile(file); err != nil {
+		return nil, printed, err
+	}
+	_, err = lab.Parse(bytes.NewReader(data))
+	return data, printed, err
+}
+
+// TestMarkersRejected captures how siw rejects markers, and that it takes the same peer without them. The next connection makes the next try.
+func TestMarkersRejected(t *testing.T) {
+	server, _ := pair(t)
+	const port = 7188
+	s, err := server.Spawn(fmt.Sprintf("rping -s -P -p %d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Kill()
+	if err := server.Listening(port, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "markers.pcap")
+	capture, err := server.Capture(file, "tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, try := range []struct{ sent, want byte }{{flagM | flagC | flagS, flagR | flagC | flagS}, {flagC | flagS, flagC | flagS}} {
+		c := dial(t, server, port)
+		if _, err := c.Write(startup(keyReq, try.sent, 2, v2(1, 1)...)); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := listen(c, quiet)
+		if len(got) != 24 || got[16] != try.want {
+			t.Errorf("answer to flags %#x: %s, want flags %#x", try.sent, describeOr(got, describe), try.want)
+		}
+		c.Close()
+	}
+	if err := capture.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conns, err := lab.Parse(bytes.NewReader(data)); err != nil || len(conns) != 2 {
+		t.Errorf("the capture holds %d connections, %v; want 2", len(conns), err)
+	}
+	if *update && !t.Failed() {
+		if err := os.WriteFile("../testdata/markers-rejected-ipv4.pcap", data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tshark decodes the capture: it must find FPDUs, and no bad CRC and nothing malformed. The heuristics for what may be inside a Send
+// are off, they take rsockets' four octets for RPC.
+func tshark(file string) error {
+	// A client's port may by chance be one that another protocol has registered.
+	cmd := exec.Command("tshark", "-r", file, "-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct", "-V")
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("tshark: %w: %s", err, complaints.String())
+	}
+	good := bytes.Count(out, []byte("(Good CRC32)"))
+	for _, bad := range []string{"Bad CRC32", "Malformed", "BoundError"} {
+		if n := bytes.Count(out, []byte(bad)); n > 0 {
+			return fmt.Errorf("tshark says %q %d times, beside %d FPDUs with a good CRC", bad, n, good)
+		}
+	}
+	if good == 0 {
+		return fmt.Errorf("tshark finds no FPDU in %d octets of text:\n%.2000s", len(out), out)
+	}
+	return nil
+}
+
+// orExit stands for the error of a command that ran and said no.
+func orExit(err error) error {
+	if err == nil {
+		return errors.New("it says that it failed")
+	}
+	return err
+}
