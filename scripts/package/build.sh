@@ -1,0 +1,26 @@
+#!/bin/sh
+# build.sh makes the deb and the rpm in build/: static binaries that are the same octet by octet wherever they are built
+# from the same commit, manual pages and completions from the commands themselves, and the list of modules in the binaries.
+#
+#   scripts/package/build.sh [VERSION]
+set -eu
+cd "$(dirname "$0")/../.."
+VERSION=${1:-0.0.$(git rev-list --count HEAD)}
+ARCH=$(go env GOARCH)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export VERSION ARCH SOURCE_DATE_EPOCH CGO_ENABLED=0
+# The newest nfpm whose modules are all on the module proxy.
+nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.41.1
+out=build/package
+rm -rf "$out"
+mkdir -p "$out"
+go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$out/" ./cmd/xwarp ./cmd/xwarpd
+"$out/xwarp" config default >"$out/xwarp.toml"
+go run ./scripts/package/manual "$out/xwarp" "$out"
+for b in xwarp xwarpd; do
+	go version -m "$out/$b" | sed "s|^$out/||"
+done >"$out/sbom.txt"
+for f in deb rpm; do
+	go run "$nfpm" package --config scripts/package/nfpm.yaml --packager $f --target build/
+done
+sha256sum build/xwarp*_*.deb build/xwarp-*.rpm

@@ -1,0 +1,9 @@
+#!/bin/sh
+# The user of the daemon. Nothing is started: an interface must be configured first.
+set -eu
+if command -v systemd-sysusers >/dev/null; then
+	systemd-sysusers /usr/lib/sysusers.d/xwarpd.conf
+elif ! getent passwd xwarp >/dev/null; then
+	useradd --system --home-dir /var/lib/xwarp --shell /usr/sbin/nologin xwarp
+fi
+[ ! -d /run/systemd/system ] || systemctl daemon-reload

@@ -1,0 +1,6 @@
+#!/bin/sh
+# An upgrade goes on with what runs; a removal stops it.
+set -eu
+case "${1:-}" in
+remove | purge | 0) [ ! -d /run/systemd/system ] || systemctl disable --now xwarpd ;;
+esac
