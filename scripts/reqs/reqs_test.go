@@ -1,0 +1,113 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRepository is the check itself: every requirement has its code and its tests, and the table is up to date.
+func TestRepository(t *testing.T) {
+	faults, err := run("../..", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range faults {
+		t.Error(f)
+	}
+}
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct{ text, want string }{
+		{"# nothing\n\nrfc1-1-1 | MUST | p.F | text", ""},
+		{"rfc1-1.2-1 | MUST NOT | n/a | text | why", ""},
+		{"rfc1-1-1 | MUST | p.F", "line 1: want id"},
+		{"\nrfc1 | MUST | p.F | text", "line 2: \"rfc1\" is no name"},
+		{"rfc1-1-1 | SHALL | p.F | text", "no level"},
+		{"rfc1-1-1 | MUST | p.F | text\nrfc1-1-1 | MUST | p.F | text", "line 2: rfc1-1-1 is there twice"},
+		{"rfc1-1-1 | MUST | open | text", "a reason belongs"},
+		{"rfc1-1-1 | MUST | p.F | text | why", "a reason belongs"},
+	} {
+		_, err := parse(strings.NewReader(tc.text))
+		if got := ""; err != nil {
+			got = err.Error()
+			if tc.want == "" || !strings.Contains(got, tc.want) {
+				t.Errorf("%q: %v, want %q", tc.text, err, tc.want)
+			}
+		} else if tc.want != "" {
+			t.Errorf("%q is accepted, want %q", tc.text, tc.want)
+		}
+	}
+}
+
+// repository writes a small one.
+func repository(t *testing.T, requirements, tests string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"scripts/reqs/requirements.txt": requirements,
+		"README.md":                     "head\n" + begin + "\n" + end + "\ntail\n",
+		"p/p.go":                        "package p\n\ntype T[X any] struct{}\n\nfunc (t *T[X]) M() {}\n\nconst C = 1\n",
+		"p/p_test.go":                   "package p\n" + tests,
+	} {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestCheck(t *testing.T) {
+	const good = "\n// TestA.\n//\n//req:rfc1-1-1\nfunc TestA(t *T) {}\n"
+	for _, tc := range []struct{ name, requirements, tests, want string }{
+		{"good", "rfc1-1-1 | MUST | p.T.M | text", good, ""},
+		{"no test", "rfc1-1-1 | MUST | p.C | text", "\nfunc TestA(t *T) {}\n", "no test has //req:rfc1-1-1"},
+		{"no code", "rfc1-1-1 | MUST | p.T.N | text", good, "there is no p.T.N"},
+		{"unknown", "rfc1-1-2 | MUST | n/a | text | why", good, "which requirements.txt does not have"},
+		{"reason and test", "rfc1-1-1 | MUST | open | text | why", good, "needs no reason"},
+		{"not at a test", "rfc1-1-1 | MUST | p.C | text", good + "\n//req:rfc1-1-1\nfunc helper() {}\n", "belongs into the comment of a test"},
+		{"twice", "rfc1-1-1 | MUST | p.C | text", "\n//req:rfc1-1-1 rfc1-1-1\nfunc TestA(t *T) {}\n", "twice"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root := repository(t, tc.requirements, tc.tests)
+			faults, err := run(root, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want == "" && len(faults) > 0 || tc.want != "" && !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, tc.want) }) {
+				t.Errorf("%q, want %q", faults, tc.want)
+			}
+		})
+	}
+}
+
+// TestStale changes what the table is made of: the check notices, and writing heals it.
+func TestStale(t *testing.T) {
+	root := repository(t, "rfc5044-1-1 | MUST | p.C | a | b", "")
+	os.WriteFile(filepath.Join(root, "scripts/reqs/requirements.txt"), []byte("rfc5044-1-1 | MUST | p.C | text"), 0o644)
+	os.WriteFile(filepath.Join(root, "p/p_test.go"), []byte("package p\n\n//req:rfc5044-1-1\nfunc TestA(t *T) {}\n"), 0o644)
+	if faults, err := run(root, false); err != nil || len(faults) != 1 || !strings.Contains(faults[0], "not up to date") {
+		t.Fatalf("%q, %v", faults, err)
+	}
+	if faults, err := run(root, true); err != nil || len(faults) > 0 {
+		t.Fatalf("%q, %v", faults, err)
+	}
+	if faults, err := run(root, false); err != nil || len(faults) > 0 {
+		t.Fatalf("after writing: %q, %v", faults, err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil || !strings.HasPrefix(string(text), "head\n") || !strings.HasSuffix(string(text), end+"\ntail\n") ||
+		!strings.Contains(string(text), "| 1-1 | MUST text | `p.C` | p TestA |") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	os.WriteFile(filepath.Join(root, "README.md"), []byte("no marks"), 0o644)
+	if faults, err := run(root, true); err != nil || len(faults) != 1 {
+		t.Errorf("without marks: %q, %v", faults, err)
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// test is a test function.
+type test struct{ dir, name string }
+
+// source is what the tool knows of the repository.
+type source struct {
+	names  map[string]bool   // package.Name and package.Type.Method, of what is no test
+	proves map[string][]test // by requirement
+	faults []string
+}
+
+const annotation = "//req:"
+
+// scan parses every Go file of the repository at root.
+func scan(root string) (*source, error) {
+	s := &source{names: map[string]bool{}, proves: map[string][]test{}}
+	err := filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := e.Name()
+		if e.IsDir() && file != root && (name == "build" || name == "testdata" || strings.HasPrefix(name, ".")) {
+			return fs.SkipDir
+		}
+		if e.IsDir() || !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			return err
+		}
+		return s.file(file, filepath.ToSlash(dir))
+	})
+	return s, err
+}
+
+func (s *source) file(file, dir string) error {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, nil, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	if !strings.HasSuffix(file, "_test.go") {
+		s.declare(path.Base(dir), f)
+	}
+	taken := map[*ast.Comment]bool{}
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Doc == nil || !isTest(file, fn) {
+			continue
+		}
+		for _, c := range fn.Doc.List {
+			ids, ok := strings.CutPrefix(c.Text, annotation)
+			if !ok {
+				continue
+			}
+			taken[c] = true
+			for _, id := range strings.Fields(ids) {
+				t := test{dir, fn.Name.Name}
+				if slices.Contains(s.proves[id], t) {
+					s.faults = append(s.faults, fmt.Sprintf("%v: %s names %s twice", fset.Position(c.Pos()), t.name, id))
+				}
+				s.proves[id] = append(s.proves[id], t)
+			}
+		}
+	}
+	for _, g := range f.Comments {
+		for _, c := range g.List {
+			if strings.HasPrefix(c.Text, annotation) && !taken[c] {
+				s.faults = append(s.faults, fmt.Sprintf("%v: this belongs into the comment of a test", fset.Position(c.Pos())))
+			}
+		}
+	}
+	return nil
+}
+
+func isTest(file string, fn *ast.FuncDecl) bool {
+	name := fn.Name.Name
+	return fn.Recv == nil && strings.HasSuffix(file, "_test.go") && (strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz"))
+}
+
+// declare notes the names of a file's top level.
+func (s *source) declare(pkg string, f *ast.File) {
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			name := d.Name.Name
+			if d.Recv != nil {
+				name = receiver(d.Recv.List[0].Type) + "." + name
+			}
+			s.names[pkg+"."+name] = true
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					s.names[pkg+"."+spec.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, n := range spec.Names {
+						s.names[pkg+"."+n.Name] = true
+					}
+				}
+			}
+		}
+	}
+}
+
+func receiver(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return receiver(t.X)
+	case *ast.IndexExpr:
+		return receiver(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return "?"
+}

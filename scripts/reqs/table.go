@@ -1,0 +1,119 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// check compares the requirements with the source.
+func check(list []requirement, s *source) (faults []string) {
+	faults = append(faults, s.faults...)
+	known := map[string]bool{}
+	for _, q := range list {
+		known[q.id] = true
+		n := len(s.proves[q.id])
+		at := fmt.Sprintf("requirements.txt:%d: %s: ", q.line, q.id)
+		switch {
+		case q.reason != "" && n > 0:
+			faults = append(faults, at+"there are tests, so it needs no reason for having none")
+		case q.reason == "" && n == 0:
+			faults = append(faults, at+"no test has "+annotation+q.id+" in its comment")
+		}
+		if q.reason == "" && !s.names[q.code] {
+			faults = append(faults, at+"there is no "+q.code)
+		}
+	}
+	for id, tests := range s.proves {
+		if !known[id] {
+			faults = append(faults, fmt.Sprintf("%s: %s names %s, which requirements.txt does not have", tests[0].dir, tests[0].name, id))
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+// documents are the parts of the table, in order.
+var documents = []struct{ name, title string }{
+	{"rfc5044", "RFC 5044: MPA"},
+	{"rfc5041", "RFC 5041: DDP"},
+	{"rfc5040", "RFC 5040: RDMAP"},
+	{"rfc6581", "RFC 6581: enhanced connection establishment"},
+	{"rfc7306", "RFC 7306: atomics and immediate data"},
+	{"", "Drafts and other texts"},
+}
+
+// table returns the README's section.
+func table(list []requirement, s *source) string {
+	var b strings.Builder
+	for _, d := range documents {
+		var rows []requirement
+		for _, q := range list {
+			if q.document() == d.name || d.name == "" && !slices.ContainsFunc(documents, func(o struct{ name, title string }) bool { return o.name == q.document() }) {
+				rows = append(rows, q)
+			}
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n<details><summary>%s: %s</summary>\n\n| | requirement | code | proven by |\n|---|---|---|---|\n", d.title, summary(rows))
+		for _, q := range rows {
+			fmt.Fprintf(&b, "| %s | %s %s | %s | %s |\n", strings.TrimPrefix(q.id, d.name+"-"), q.level, escape(q.text), code(&q), proof(&q, s))
+		}
+		b.WriteString("\n</details>\n")
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+func summary(rows []requirement) string {
+	n, na, op := 0, 0, 0
+	for _, q := range rows {
+		switch q.code {
+		case notApplicable:
+			na++
+		case open:
+			op++
+		default:
+			n++
+		}
+	}
+	text := fmt.Sprintf("%d proven", n)
+	if na > 0 {
+		text += fmt.Sprintf(", %d not applicable", na)
+	}
+	if op > 0 {
+		text += fmt.Sprintf(", %d open", op)
+	}
+	return text
+}
+
+func code(q *requirement) string {
+	if q.reason != "" {
+		return ""
+	}
+	return "`" + q.code + "`"
+}
+
+// proof lists the tests, by directory.
+func proof(q *requirement, s *source) string {
+	if q.reason != "" {
+		return q.code + ": " + escape(q.reason)
+	}
+	tests := slices.Clone(s.proves[q.id])
+	slices.SortFunc(tests, func(a, b test) int { return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name)) })
+	var parts []string
+	dir := ""
+	for _, t := range tests {
+		if t.dir != dir {
+			dir = t.dir
+			parts = append(parts, dir+" "+t.name)
+			continue
+		}
+		parts[len(parts)-1] += " " + t.name
+	}
+	return strings.Join(parts, "; ")
+}
+
+func escape(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
