@@ -100,13 +100,18 @@ func (k *kernelDriver) run() {
 		case <-k.wake:
 		case <-timer.C:
 		case <-k.stop:
-			for c := range k.conns {
-				c.ses.Abort(clock())
-				c.end(net.ErrClosed)
-			}
-			k.loop.end()
+			k.abortAll()
+			k.loop.end() // which may bring one more connection
+			k.abortAll()
 			return
 		}
+	}
+}
+
+func (k *kernelDriver) abortAll() {
+	for c := range k.conns {
+		c.ses.Abort(clock())
+		c.end(net.ErrClosed)
 	}
 }
 
@@ -116,9 +121,13 @@ func (k *kernelDriver) start(c *conn, local, remote netip.AddrPort) error {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 		defer cancel()
 		sock, err := k.cfg.Dial(ctx, local, remote)
-		if !k.loop.post(func() { k.connected(c, sock, err) }) && err == nil {
+		if k.loop.post(func() { k.connected(c, sock, err) }) {
+			return
+		}
+		if err == nil {
 			sock.Close()
 		}
+		c.report(ErrClosed)
 	}()
 	return nil
 }

@@ -97,3 +97,27 @@ func TestPostAfterClose(t *testing.T) {
 		t.Errorf("PostRecv: %v, want ErrClosed", err)
 	}
 }
+
+// TestRegionAfterClose: what names a region stays readable, for those who list regions while one is closed.
+func TestRegionAfterClose(t *testing.T) {
+	d, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	pd, err := d.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mr, err := pd.RegMR(make([]byte, 4096), engine.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, piece := mr.STag(), mr.SGE(16, 8)
+	if err := mr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if mr.STag() != tag || mr.SGE(16, 8) != piece {
+		t.Errorf("STag %v and piece %v, before %v and %v", mr.STag(), mr.SGE(16, 8), tag, piece)
+	}
+}

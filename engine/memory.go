@@ -22,9 +22,11 @@ type PD struct {
 
 // MR is a registered memory region. Its STag and base are what a peer needs to reach it.
 type MR struct {
-	pd  *PD
-	mrs []*ddp.MR // one per worker, all with the same STag
-	mem []byte
+	pd   *PD
+	mrs  []*ddp.MR // one per worker, all with the same STag; nil once deregistered there
+	mem  []byte
+	stag ddp.STag
+	base ddp.TO
 }
 
 // AllocPD makes a protection domain.
@@ -61,18 +63,19 @@ func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
 		m.deregister()
 		return nil, fmt.Errorf("ibv_reg_mr of %d octets: %w", len(mem), err)
 	}
+	m.stag, m.base = m.mrs[0].STag(), m.mrs[0].Base()
 	return m, nil
 }
 
 // STag returns the tag that names the region.
-func (m *MR) STag() ddp.STag { return m.mrs[0].STag() }
+func (m *MR) STag() ddp.STag { return m.stag }
 
 // Bytes returns the memory.
 func (m *MR) Bytes() []byte { return m.mem }
 
 // SGE returns the piece of n octets at off.
 func (m *MR) SGE(off, n int) SGE {
-	return SGE{STag: m.STag(), TO: m.mrs[0].Base() + ddp.TO(off), Len: uint32(n)}
+	return SGE{STag: m.stag, TO: m.base + ddp.TO(off), Len: uint32(n)}
 }
 
 // Close makes the STag name nothing; it fails with ddp.ErrBusy while work requests point into the region.

@@ -226,6 +226,7 @@ func TestFailedPutChangesNothing(t *testing.T) {
 		done := make(chan error)
 		go func() {
 			_, err := c.Put(patience(t), r, -1)
+			r.Close() // a put that has failed reads no more
 			done <- err
 		}()
 		w.Write(other[:2<<20])
