@@ -149,9 +149,7 @@ func (d *Device) call(ctx context.Context, op control.Op, args, result any, file
 	if args != nil {
 		r.Args = control.Marshal(args)
 	}
-	if err := d.conn.Send(control.KindRequest, control.Marshal(&r), files...); err != nil {
-		d.end(err)
-	}
+	d.send(&r, files...)
 	var a answer
 	select {
 	case a = <-ch:
@@ -184,7 +182,13 @@ func (d *Device) cancel(id uint64) {
 	d.last++
 	r := control.Request{ID: d.last, Op: control.OpCancel, Args: control.Marshal(control.CancelArgs{ID: id})}
 	d.mu.Unlock()
-	if err := d.conn.Send(control.KindRequest, control.Marshal(&r)); err != nil {
+	d.send(&r)
+}
+
+// send makes a request. A daemon that has closed the connection may have said why: that is for read to find, before its end.
+func (d *Device) send(r *control.Request, files ...int) {
+	err := d.conn.Send(control.KindRequest, control.Marshal(r), files...)
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		d.end(err)
 	}
 }
