@@ -124,7 +124,9 @@ func (c *Conn) controlSeq() seq.Num {
 	return seq.Max(c.una, c.right)
 }
 
-// putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated.
+// putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated. An acknowledgement from before the
+// last segments of the batch has none of what is held now: with RCV.NXT beyond it they would speak of a hole that does not exist,
+// and the peer would send it again.
 func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 	if !c.sackOK || len(c.held.v) == 0 && dup.Empty() {
 		return
@@ -143,7 +145,13 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 			n = 2
 		}
 	}
-	out.Opt.NSACK = uint8(c.held.blocks(&out.Opt.SACK, n, limit))
+	if ack == c.rcvNxt {
+		n = c.held.blocks(&out.Opt.SACK, n, limit)
+	}
+	if n == 0 {
+		return
+	}
+	out.Opt.NSACK = uint8(n)
 	out.Opt.Present |= wire.HasSACK
 }
 

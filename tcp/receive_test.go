@@ -48,6 +48,21 @@ func TestAcksInBatch(t *testing.T) {
 	}
 }
 
+// TestSACKInBatch: what was owed before the hole appeared, or before it closed, must not speak of it: the peer would take for lost
+// what lies between.
+func TestSACKInBatch(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000), sackOK())
+	for _, at := range []int{1, 1001, 2001, 3001, 5001} {
+		p.in(fA, at, 1, 1000)
+	}
+	p.want(". 1 ack 2001", ". 1 ack 4001 5001:6001", ". 1 ack 4001 5001:6001")
+	for _, at := range []int{6001, 4001, 8001} {
+		p.in(fA, at, 1, 1000)
+	}
+	p.want(". 1 ack 4001", ". 1 ack 7001 8001:9001", ". 1 ack 7001 8001:9001")
+}
+
 // TestAckNeverGoesBack: a duplicate and a hole that closed were owed when octets left with the newest acknowledgement; what
 // follows them must not acknowledge less.
 func TestAckNeverGoesBack(t *testing.T) {

@@ -28,7 +28,7 @@ func (s *Sender) enterRecovery(now tick.Time) {
 	default:
 		s.cc.Save()
 		s.beginUndo()
-		s.cc.OnLoss(s.ev.outstanding)
+		s.cc.OnLoss(s.flight())
 		s.beginReduction(now)
 	}
 	s.count.FastRecoveries++
@@ -44,14 +44,24 @@ func (s *Sender) enterRecovery(now tick.Time) {
 // enterCWR reduces the window without anything to send again: for a mark, or a loss that a probe repaired.
 func (s *Sender) enterCWR(loss bool, now tick.Time) {
 	if loss {
-		s.cc.OnLoss(s.ev.outstanding)
+		s.cc.OnLoss(s.flight())
 	} else {
-		s.cc.OnECN(s.ev.outstanding)
+		s.cc.OnECN(s.flight())
 	}
 	s.undo.on = false
 	s.beginReduction(now)
 	s.state = CWR
 	s.recover = s.nxt
+}
+
+// flight is the FlightSize that a reduction starts from: the window while it is what limits the sender, else what was outstanding
+// (RFC 9438, 4.6; RFC 7661, 4.4.1). The octets outstanding alone are too few when this is not the first acknowledgement of a batch:
+// nothing was sent for those before it yet.
+func (s *Sender) flight() int {
+	if s.round.limited || s.round.wasLimited {
+		return max(s.ev.outstanding, s.cc.Cwnd())
+	}
+	return s.ev.outstanding
 }
 
 func (s *Sender) beginReduction(now tick.Time) {

@@ -361,3 +361,27 @@ func TestPRR(t *testing.T) {
 	b.ack(20)
 	b.want("window is ssthresh", b.s.Cwnd(), 10000)
 }
+
+// TestReductionInBatch: a batch of acknowledgements ends with a loss, and nothing could be sent between them. The reduction starts
+// from the window that was full, not from what the first ones left of it.
+func TestReductionInBatch(t *testing.T) {
+	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}}, 20*ms)
+	b.want("first flight", b.fresh(), 20)
+	b.wait(20 * ms)
+	b.ack(8)
+	b.ack(8, b.segs(9, 12))
+	b.want("state", b.s.State(), Recovery)
+	if got, least := b.s.cc.Ssthresh(), 14_000; got < least {
+		t.Errorf("ssthresh is %d, want at least 0.7 of the window of 20 segments, %d", got, least)
+	}
+}
+
+// TestReductionAppLimited: the window was not full, so the reduction starts from what was really outstanding.
+func TestReductionAppLimited(t *testing.T) {
+	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}}, 20*ms)
+	b.send(0, 10)
+	b.wait(20 * ms)
+	b.ack(0, b.segs(1, 4))
+	b.want("state", b.s.State(), Recovery)
+	b.want("ssthresh", b.s.cc.Ssthresh(), 7000)
+}

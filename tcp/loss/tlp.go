@@ -52,7 +52,7 @@ func (s *Sender) checkProbe(a *Ack, now tick.Time) {
 		if s.state < CWR && s.q.len() > 0 {
 			s.enterCWR(true, now)
 		} else if s.state < CWR {
-			s.cc.OnLoss(ev.outstanding)
+			s.cc.OnLoss(s.flight())
 			s.cc.SetCwnd(s.cc.Ssthresh())
 			ev.cwr = true
 		}
