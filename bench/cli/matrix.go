@@ -38,9 +38,13 @@ processors that do nothing else.`,
 			return err
 		}
 		defer end()
-		cases := choose(matrix.Standard(), only)
+		all := matrix.Standard()
+		if only != "" {
+			all = append(all, matrix.Extra()...)
+		}
+		cases := choose(all, only)
 		if len(cases) == 0 {
-			return fmt.Errorf("no case begins with %q; there are: %s", only, strings.Join(names(matrix.Standard()), ", "))
+			return fmt.Errorf("no case begins with %q; there are: %s", only, strings.Join(names(all), ", "))
 		}
 		if against == "" && out != "" {
 			against = filepath.Join(out, matrix.FileJSON)

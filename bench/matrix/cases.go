@@ -38,7 +38,7 @@ func Standard() []Case {
 	for _, r := range reorders {
 		all = append(all, pathCase("reorder", r, impair.Config{Reorder: r, Delay: pathDelay}))
 	}
-	return all
+	return append(all, wanCase())
 }
 
 // frameCase is 1 MiB Writes against everything that carries the same octets.
@@ -162,6 +162,34 @@ func pathCase(what string, rate float64, bad impair.Config) Case {
 			{Name: ours, Spec: long(bw(perf.XDP, perf.Write, 65536)), Offloads: topo.NoOffloads},
 			{Name: ourBare, Spec: with(long(bw(perf.XDP, perf.Write, 65536)), noMarkers), Offloads: topo.NoOffloads},
 			{Name: kernelSum, Spec: long(bw(perf.TCP, perf.Write, 65536)), Offloads: topo.NoOffloads},
+		},
+	}
+}
+
+// Round trip, loss and transfer of the wide area's case. At 1 % the window is some 12 segments, whatever the host can do, so a
+// transfer of 8 MiB has 60 losses to recover from in some 8 s.
+const (
+	wanDelay    = 10 * tick.Millisecond // one way
+	wanLoss     = 0.01
+	wanSize     = 256 << 10
+	wanMessages = 32
+)
+
+// wanCase is a whole transfer, from its first octet to the acknowledgement of its last, over a path where loss recovery and
+// congestion control alone decide. The kernel's sockets have CUBIC, as the engine has.
+func wanCase() Case {
+	whole := func(s perf.Spec) perf.Spec {
+		s.Sleep, s.Iterations, s.Depth, s.Moderation = true, wanMessages, 8, 1
+		return s
+	}
+	return Case{
+		Name:  "wan-1",
+		Title: "Transfer of 8 MiB, loss of 1 % of packets towards the receiver, RTT 20 ms, CUBIC, MTU 1500",
+		MTU:   1500, Metric: Gbps, Path: &relay.Config{AB: impair.Config{Loss: wanLoss, Delay: wanDelay}, BA: impair.Config{Delay: wanDelay}},
+		Variants: []Variant{
+			{Name: ours, Spec: whole(bw(perf.XDP, perf.Write, wanSize)), Offloads: topo.NoOffloads},
+			{Name: ourBare, Spec: whole(with(bw(perf.XDP, perf.Write, wanSize), noMarkers)), Offloads: topo.NoOffloads},
+			{Name: kernelSum, Spec: whole(bw(perf.TCP, perf.Write, wanSize)), Offloads: topo.NoOffloads},
 		},
 	}
 }

@@ -48,7 +48,7 @@ func (v *VariantResult) add(rep *perf.Report, err error) {
 // segment that the connection had.
 func frameRate(rep *perf.Report, r *perf.Result, octets float64) float64 {
 	switch {
-	case rep.Spec.Peer == perf.Raw || rep.Spec.Peer == perf.Asavie || rep.Spec.Peer == perf.Memory:
+	case rep.Spec.Peer.Frames() || rep.Spec.Peer == perf.Memory:
 		return float64(r.Frames) / r.Seconds
 	case r.Frames > 0 && r.FrameOctets > 0:
 		return octets * float64(r.Frames) / float64(r.FrameOctets)

@@ -63,7 +63,7 @@ func Targets() []Target {
 	for _, v := range []string{"Read", "Send", "Write+Send", "Write, both directions"} {
 		t = append(t, Target{Row: v + " against Write, 1 MiB", Case: "verbs", Of: v, To: "Write", Metric: Gbps})
 	}
-	return append(t, pathTargets()...)
+	return append(append(t, pathTargets()...), offloadTargets()...)
 }
 
 func pathTargets() (t []Target) {
@@ -82,6 +82,9 @@ func pathTargets() (t []Target) {
 	for _, r := range reorders {
 		name := fmt.Sprintf("reorder-%g", 100*r)
 		t = append(t, Target{Row: fmt.Sprintf("reordering %g %%, goodput against kernel TCP", 100*r), Case: name, Of: ours, To: kernelSum, Metric: Gbps})
+	}
+	for _, of := range []string{ours, ourBare} {
+		t = append(t, Target{Row: "loss 1 %, RTT 20 ms, goodput of " + of + " against kernel TCP", Case: "wan-1", Of: of, To: kernelSum, Metric: Gbps, Want: 1, Beyond: 1.2})
 	}
 	return t
 }

@@ -35,6 +35,8 @@ func newEnd(s *Spec, p *Place) (end, error) {
 		return &sockets{spec: s, place: p}, nil
 	case Raw:
 		return &frames{spec: s, place: p, open: openRing}, nil
+	case GSO:
+		return &frames{spec: s, place: p, open: openGSO}, nil
 	case Asavie:
 		return &frames{spec: s, place: p, open: openAsavie}, nil
 	}

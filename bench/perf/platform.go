@@ -25,3 +25,12 @@ func cpuModel() string {
 	}
 	return ""
 }
+
+// processorTime returns the seconds that this process has had of processors.
+func processorTime() float64 {
+	var u unix.Rusage
+	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) * 1e-9
+}

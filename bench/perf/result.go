@@ -25,7 +25,9 @@ type Result struct {
 	PureAcks    uint64 `json:"pure_acks,omitempty"`
 	Mallocs     uint64 `json:"mallocs"` // in the process while the clock ran
 	GCs         uint32 `json:"gcs"`
-	Sum         uint64 `json:"-"` // keeps the work of MeasureMemory from being optimised away
+	// CPU is processor time of the process while the clock ran, in seconds.
+	CPU float64 `json:"cpu"`
+	Sum uint64  `json:"-"` // keeps the work of MeasureMemory from being optimised away
 }
 
 // Rate returns octets per second, MessageRate messages per second.
@@ -82,6 +84,7 @@ func Quiet(limit int64) {
 type memory struct {
 	now  [2]metrics.Sample
 	from [2]uint64
+	cpu  float64
 }
 
 // prepare makes the first reading, which allocates.
@@ -95,11 +98,13 @@ func (m *memory) begin() {
 	for i := range m.now {
 		m.from[i] = m.now[i].Value.Uint64()
 	}
+	m.cpu = processorTime()
 }
 
 func (m *memory) end(r *Result) {
 	metrics.Read(m.now[:])
 	r.Mallocs, r.GCs = m.now[0].Value.Uint64()-m.from[0], uint32(m.now[1].Value.Uint64()-m.from[1])
+	r.CPU = processorTime() - m.cpu
 }
 
 // window decides what is measured: everything, or what happens between two points of time.
@@ -173,7 +178,7 @@ func (w *window) close(now time.Time, n uint64) {
 func (w *window) result() *Result {
 	n := w.after - w.at
 	r := &Result{Messages: n, Octets: n * uint64(w.spec.Size), Seconds: w.to.Sub(w.from).Seconds()}
-	r.Mallocs, r.GCs = w.got.Mallocs, w.got.GCs
+	r.Mallocs, r.GCs, r.CPU = w.got.Mallocs, w.got.GCs, w.got.CPU
 	if r.Seconds > 0 {
 		r.Peak = max(w.peak*float64(w.spec.Size), r.Rate())
 	}

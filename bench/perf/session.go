@@ -42,7 +42,7 @@ type Report struct {
 
 // Main returns the result that counts: a receiver's of frames, the client's otherwise.
 func (r *Report) Main() *Result {
-	if (r.Spec.Peer == Raw || r.Spec.Peer == Asavie) && r.Spec.Mode == Bandwidth {
+	if r.Spec.Peer.Frames() && r.Spec.Mode == Bandwidth {
 		return r.Server
 	}
 	return r.Client

@@ -17,6 +17,7 @@ const (
 	TCP     Peer = "tcp"     // kernel sockets, no RDMA
 	Raw     Peer = "raw"     // frames over AF_XDP by package ring, no protocol
 	Asavie  Peer = "asavie"  // frames over AF_XDP by github.com/asavie/xdp
+	GSO     Peer = "gso"     // frames cut by the kernel's segmentation offload, received over AF_XDP
 	Memory  Peer = "memory"  // no network: copy, CRC32C and Internet checksum on one core
 	Copying Peer = "copying" // no network: as Memory, from memory that no cache holds
 )
@@ -138,6 +139,9 @@ func (s *Spec) Complete() error {
 	}
 	return nil
 }
+
+// Frames reports whether p carries frames without any protocol.
+func (p Peer) Frames() bool { return p == Raw || p == Asavie || p == GSO }
 
 // buffers returns how many message buffers each connection has, and how far apart: as many as are under way, but no more
 // memory than MaxMemory for all.
