@@ -10,6 +10,7 @@ import (
 
 	"xwarp/bench/cli"
 	"xwarp/bench/demo"
+	"xwarp/engine/view"
 )
 
 // documents are the JSON objects that the commands print.
@@ -21,11 +22,11 @@ var documents = []struct {
 	{"xwarp serve --json, one object per line", serveEvent{}},
 	{"xwarp put --json and xwarp get --json", transferResult{}},
 	{"xwarp rping --json", rpingResult{}},
-	{"xwarp status --json", statusInfo{}},
+	{"xwarp status --json", view.Status{}},
 	{"xwarp resource show --json", resourceInfo{}},
 	{"xwarp statistic show --json", statisticInfo{}},
 	{"xwarp monitor --json, one object per line", change{}},
-	{"xwarp top --json, one object per line", topInfo{}},
+	{"xwarp top --json, one object per line", view.Top{}},
 	{"xwarp doctor --json", doctorInfo{}},
 	{"xwarp config show --json", configInfo{}},
 	{"xwarp explain --json", explanation{}},

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/view"
 )
 
 // change is one line of monitor.
@@ -89,7 +90,7 @@ func objects(s *control.Snapshot) map[string]change {
 	for _, q := range s.QPs {
 		what := fmt.Sprintf("qpn %d", q.Handle)
 		if q.Export != "" {
-			what = "remote " + address(q.Remote)
+			what = "remote " + view.Address(q.Remote)
 		}
 		add("qp", q.Owner, what, q.State, q.Error)
 	}
@@ -126,7 +127,7 @@ func compare(before, now map[string]change) (list []change) {
 func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []change) {
 	for i := range s.Devices {
 		d := &s.Devices[i]
-		drops := deviceDrops(d)
+		drops := view.Drops(d)
 		for _, cause := range slices.Sorted(maps.Keys(drops)) {
 			key := d.Name + " " + cause
 			if n := drops[cause] - min(seen[key], drops[cause]); n > 0 && !first {

@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/doctor"
 	"xwarp/engine/stack"
+	"xwarp/engine/view"
 	"xwarp/ring"
 )
 
@@ -180,7 +181,7 @@ func snapshot(at int, frames, drops, payload uint64, state string) control.Snaps
 
 func TestTopRates(t *testing.T) {
 	a, b := snapshot(10, 100, 1, 1000, "RTS"), snapshot(12, 300, 5, 3000, "RTS")
-	v := makeTop(&a, &b)
+	v := view.MakeTop(&a, &b)
 	if q := v.Queues[0]; q.RxPPS != 100 || q.RxBPS != 800_000 {
 		t.Errorf("queue: %+v", q)
 	}
@@ -195,7 +196,7 @@ func TestTopRates(t *testing.T) {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	// A daemon that was started again counts from zero: no rate below zero.
-	if v := makeTop(&b, &a); v.Queues[0].RxPPS != 0 {
+	if v := view.MakeTop(&b, &a); v.Queues[0].RxPPS != 0 {
 		t.Errorf("after a restart: %+v", v.Queues[0])
 	}
 }
@@ -219,7 +220,7 @@ func TestMonitorChanges(t *testing.T) {
 func TestStatusOfDrops(t *testing.T) {
 	s := snapshot(10, 100, 7, 0, "RTS")
 	var out strings.Builder
-	if err := writeStatus(&out, makeStatus(&s)); err != nil {
+	if err := writeStatus(&out, view.MakeStatus(&s)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"xdp, native, copy, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum", "xwarp doctor --interface eth0"} {

@@ -3,12 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/view"
 )
 
 // resourceInfo is what resource show prints; one of the lists is there, that of the kind.
@@ -16,7 +16,7 @@ type resourceInfo struct {
 	Schema    int           `json:"schema" doc:"version of this layout, 1"`
 	Command   string        `json:"command" doc:"\"resource\""`
 	Kind      string        `json:"kind" doc:"qp, cq, mr, pd, listener or session; empty: the numbers of all"`
-	Objects   *objectCounts `json:"objects,omitempty" doc:"how many there are"`
+	Objects   *view.Objects `json:"objects,omitempty" doc:"how many there are"`
 	QPs       []qpRow       `json:"qp,omitempty" doc:"queue pairs"`
 	CQs       []cqRow       `json:"cq,omitempty" doc:"completion queues"`
 	MRs       []mrRow       `json:"mr,omitempty" doc:"memory regions"`
@@ -141,7 +141,7 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 	v := resourceInfo{Schema: 1, Command: "resource", Kind: kind}
 	switch kind {
 	case "":
-		n := countObjects(s)
+		n := view.CountObjects(s)
 		v.Objects = &n
 	case "qp":
 		for i := range s.QPs {
@@ -176,17 +176,10 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 
 func makeQP(q *control.QPState) qpRow {
 	return qpRow{
-		Device: q.Device, QP: q.Handle, State: q.State, Local: address(q.Local), Remote: address(q.Remote), TCPState: q.TCPState,
+		Device: q.Device, QP: q.Handle, State: q.State, Local: view.Address(q.Local), Remote: view.Address(q.Remote), TCPState: q.TCPState,
 		PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, In: q.Counters["payload_in"], Out: q.Counters["payload_out"],
 		Held: q.MPA["held_octets"], Export: q.Export, Session: q.Session, UID: q.UID, Pid: q.Pid, Error: q.Error,
 	}
-}
-
-func address(a netip.AddrPort) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
 }
 
 func writeResources(w io.Writer, v any) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/view"
 )
 
 // statisticInfo is what statistic show prints.
@@ -73,7 +74,7 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 	}
 	for i := range s.QPs {
 		q := &s.QPs[i]
-		r := statisticRow{Device: q.Device, QP: q.Handle, Session: q.Session, Export: q.Export, Remote: address(q.Remote)}
+		r := statisticRow{Device: q.Device, QP: q.Handle, Session: q.Session, Export: q.Export, Remote: view.Address(q.Remote)}
 		r.Part, r.Counters = "rdma", q.Counters
 		add(r)
 		r.Part, r.Counters = "mpa", q.MPA

@@ -1,58 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/view"
 )
-
-// topInfo is one view of top: rates since the one before.
-type topInfo struct {
-	Schema  int        `json:"schema" doc:"version of this layout, 1"`
-	Command string     `json:"command" doc:"\"top\""`
-	Seconds float64    `json:"seconds" doc:"over which rates are taken"`
-	Queues  []queueTop `json:"queues" doc:"of all devices"`
-	Conns   []connTop  `json:"connections" doc:"the busiest first"`
-	Drops   []dropTop  `json:"drops" doc:"causes for which frames were dropped"`
-}
-
-type queueTop struct {
-	Device string  `json:"device" doc:"its name"`
-	Queue  int     `json:"queue" doc:"of the device"`
-	RxPPS  float64 `json:"rx_frames_per_second" doc:"received"`
-	TxPPS  float64 `json:"tx_frames_per_second" doc:"sent"`
-	RxBPS  float64 `json:"rx_bits_per_second" doc:"received"`
-	TxBPS  float64 `json:"tx_bits_per_second" doc:"sent"`
-}
-
-type connTop struct {
-	Device  string  `json:"device" doc:"its name"`
-	Owner   string  `json:"owner" doc:"session or export"`
-	Local   string  `json:"local" doc:"address"`
-	Remote  string  `json:"remote" doc:"address"`
-	State   string  `json:"state" doc:"of the queue pair"`
-	InBPS   float64 `json:"in_bits_per_second" doc:"payload placed"`
-	OutBPS  float64 `json:"out_bits_per_second" doc:"payload sent"`
-	Ahead   float64 `json:"placed_out_of_order_per_second" doc:"FPDUs placed behind a gap"`
-	Held    uint64  `json:"held_octets" doc:"that wait for what is missing in front of them"`
-	Retrans uint64  `json:"retransmitted_octets" doc:"sent again so far"`
-}
-
-type dropTop struct {
-	Device string  `json:"device" doc:"its name"`
-	Cause  string  `json:"cause" doc:"as in xwarp_dropped_frames_total"`
-	Frames uint64  `json:"frames" doc:"so far"`
-	Rate   float64 `json:"frames_per_second" doc:"now"`
-}
 
 func newTop(*global) *cobra.Command {
 	var o operatorFlags
@@ -84,7 +43,7 @@ frames dropped by cause. End it with Ctrl-C.`,
 				before = s
 				return nil
 			}
-			v := makeTop(before, s)
+			v := view.MakeTop(before, s)
 			before = s
 			shown++
 			err := writeView(w, v, o.json)
@@ -101,7 +60,7 @@ frames dropped by cause. End it with Ctrl-C.`,
 	return cmd
 }
 
-func writeView(w io.Writer, v topInfo, asJSON bool) error {
+func writeView(w io.Writer, v view.Top, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(v)
 	}
@@ -111,70 +70,10 @@ func writeView(w io.Writer, v topInfo, asJSON bool) error {
 	return writeTop(w, &v)
 }
 
-// makeTop takes the rates between two snapshots.
-func makeTop(a, b *control.Snapshot) topInfo {
-	seconds := b.Time.Sub(a.Time).Seconds()
-	v := topInfo{Schema: 1, Command: "top", Seconds: seconds, Queues: []queueTop{}, Conns: []connTop{}, Drops: []dropTop{}}
-	rate := func(now, before uint64) float64 {
-		if seconds <= 0 || now < before {
-			return 0
-		}
-		return float64(now-before) / seconds
-	}
-	for i := range b.Devices {
-		d, old := &b.Devices[i], &control.DeviceState{}
-		if j := slices.IndexFunc(a.Devices, func(x control.DeviceState) bool { return x.Name == d.Name }); j >= 0 {
-			old = &a.Devices[j]
-		}
-		for k, w := range d.Workers {
-			was := map[string]uint64{}
-			if k < len(old.Workers) {
-				was = old.Workers[k].Stack
-			}
-			r := func(key string) float64 { return rate(w.Stack[key], was[key]) }
-			v.Queues = append(v.Queues, queueTop{d.Name, w.Queue, r("rx_frames"), r("tx_frames"), 8 * r("rx_octets"), 8 * r("tx_octets")})
-		}
-		drops, was := deviceDrops(d), deviceDrops(old)
-		for _, cause := range slices.Sorted(maps.Keys(drops)) {
-			if n := drops[cause]; n > 0 {
-				v.Drops = append(v.Drops, dropTop{d.Name, cause, n, rate(n, was[cause])})
-			}
-		}
-	}
-	last := map[string]*control.QPState{}
-	for i := range a.QPs {
-		last[qpKey(&a.QPs[i])] = &a.QPs[i]
-	}
-	for i := range b.QPs {
-		q := &b.QPs[i]
-		was := last[qpKey(q)]
-		if was == nil {
-			was = &control.QPState{}
-		}
-		owner := fmt.Sprintf("session %d", q.Session)
-		if q.Export != "" {
-			owner = "export " + q.Export
-		}
-		v.Conns = append(v.Conns, connTop{
-			Device: q.Device, Owner: owner, Local: address(q.Local), Remote: address(q.Remote), State: q.State,
-			InBPS:  8 * rate(q.Counters["payload_in"], was.Counters["payload_in"]),
-			OutBPS: 8 * rate(q.Counters["payload_out"], was.Counters["payload_out"]),
-			Ahead:  rate(q.MPA["out_by_marker"]+q.MPA["out_by_chain"], was.MPA["out_by_marker"]+was.MPA["out_by_chain"]),
-			Held:   q.MPA["held_octets"], Retrans: q.TCP["retrans_octets"],
-		})
-	}
-	slices.SortStableFunc(v.Conns, func(x, y connTop) int { return cmp.Compare(y.InBPS+y.OutBPS, x.InBPS+x.OutBPS) })
-	return v
-}
-
-func qpKey(q *control.QPState) string {
-	return fmt.Sprint(q.Owner, q.Handle, q.Local, q.Remote)
-}
-
 // topRows bounds the connections that are shown as text: a screen.
 const topRows = 30
 
-func writeTop(w io.Writer, v *topInfo) error {
+func writeTop(w io.Writer, v *view.Top) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-10s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s", "TX frame/s", "RX bit/s", "TX bit/s")
 	for _, q := range v.Queues {
