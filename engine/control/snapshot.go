@@ -27,7 +27,8 @@ type Snapshot struct {
 	QPs       []QPState        `json:"qps"`
 	Listeners []ListenerState  `json:"listeners"`
 	Users     []UserState      `json:"users"`
-	Counters  map[string]int64 `json:"counters"` // of the daemon itself
+	Counters  map[string]int64 `json:"counters"`         // of the daemon itself
+	Events    []EventRecord    `json:"events,omitempty"` // the latest ones, the oldest first; for root only
 }
 
 // DeviceState is a device with its workers. Counters have the names of their fields in engine.Stats, in snake case.

@@ -52,6 +52,9 @@ func (c *cq) take(v *engine.Completion) bool {
 	if !ok {
 		return true
 	}
+	if failed(v) && !q.failed.Swap(true) {
+		logCompletion(c.s.log.With("device", c.s.dev.name, "qp", q.handle), v)
+	}
 	e := control.Completion{
 		ID: v.ID, QP: q.handle, Op: v.Op, Status: v.Status, Flags: v.Flags, ByteLen: v.ByteLen, Imm: v.Imm, Invalidated: v.Invalidated,
 	}

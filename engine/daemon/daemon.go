@@ -30,6 +30,8 @@ type Daemon struct {
 	devices  []*device
 	accounts accounts
 	socket   *net.UnixListener
+	web      *webServer // nil: none is configured
+	events   eventRing
 
 	mu       sync.Mutex
 	exports  []*export
@@ -56,6 +58,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
+	d.log = slog.New(&eventLog{next: d.log.Handler(), ring: &d.events})
 	d.cfg.Store(cfg)
 	d.setLevel()
 	if err := d.start(cfg); err != nil {
@@ -84,6 +87,9 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		if err := d.startExport(c); err != nil {
 			return err
 		}
+	}
+	if err := d.startWeb(cfg); err != nil {
+		return err
 	}
 	if cfg.Daemon.Socket == "" {
 		return nil
@@ -130,6 +136,7 @@ func (d *Daemon) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Load().Daemon.Grace.D())
 	defer cancel()
 	var group sync.WaitGroup
+	group.Go(func() { d.web.stop(ctx) })
 	for _, e := range exports {
 		group.Go(func() { e.stop(ctx) })
 	}

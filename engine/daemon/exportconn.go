@@ -144,6 +144,9 @@ func (c *exportConn) run() {
 		v := &done[0]
 		switch {
 		case v.Status != rdmap.Success:
+			if failed(v) {
+				logCompletion(c.e.d.log.With("device", c.e.dev.name, "export", c.e.cfg.Name), v)
+			}
 			<-c.qp.Down()
 			return
 		case v.Op == rdmap.WRRecv:

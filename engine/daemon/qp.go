@@ -23,6 +23,7 @@ type qp struct {
 	connecting bool  // a connect or accept is under way; under the session's mutex
 
 	connected atomic.Bool
+	failed    atomic.Bool // a completion said so, and so did the log
 	closed    chan struct{}
 
 	// The pump's, under the session's pumping mutex.

@@ -15,42 +15,54 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// listenControl opens the control socket with its owner and rights. A socket that a killed daemon left is replaced.
+// listenControl opens the control socket with its owner and rights.
 func listenControl(c *config.Daemon) (*net.UnixListener, error) {
-	if err := os.MkdirAll(filepath.Dir(c.Socket), 0o755); err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
 	if other, err := net.Dial("unix", c.Socket); err == nil {
 		other.Close()
 		return nil, fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; systemctl stop xwarpd)", c.Socket)
 	}
-	if st, err := os.Lstat(c.Socket); err == nil && st.Mode()&fs.ModeSocket == 0 {
-		return nil, fmt.Errorf("control socket %s: there is a file of that name which is no socket", c.Socket)
+	ln, err := listenUnix(c.Socket, c)
+	if err != nil {
+		return nil, fmt.Errorf("control socket %s: %w", c.Socket, err)
 	}
-	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("control socket: %w", err)
+	return ln, nil
+}
+
+// listenUnix opens a socket with the group and the rights of the control socket. One that a killed daemon left is replaced.
+func listenUnix(path string, c *config.Daemon) (*net.UnixListener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	if st, err := os.Lstat(path); err == nil && st.Mode()&fs.ModeSocket == 0 {
+		return nil, errors.New("there is a file of that name which is no socket")
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	old := unix.Umask(0o177) // nobody else may connect before the owner and the mode are set
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.Socket, Net: "unix"})
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	unix.Umask(old)
 	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
+		return nil, err
 	}
+	if err := handOver(path, c); err != nil {
+		ln.Close()
+		return nil, err
+	}
+	return ln, nil
+}
+
+func handOver(path string, c *config.Daemon) error {
 	if c.SocketGroup != "" {
 		gid, err := config.GroupID(c.SocketGroup)
 		if err == nil {
-			err = os.Chown(c.Socket, -1, gid)
+			err = os.Chown(path, -1, gid)
 		}
 		if err != nil {
-			ln.Close()
-			return nil, fmt.Errorf("control socket: group %s: %w", c.SocketGroup, err)
+			return fmt.Errorf("group %s: %w", c.SocketGroup, err)
 		}
 	}
-	if err := os.Chmod(c.Socket, fs.FileMode(c.SocketMode)); err != nil {
-		ln.Close()
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	return ln, nil
+	return os.Chmod(path, fs.FileMode(c.SocketMode))
 }
 
 // acceptPause keeps a failing accept from spinning.

@@ -97,6 +97,7 @@ func (l *Loaded) check() error {
 	if l.MPA.Revision == 1 && l.MPA.PeerToPeer && l.Origins["mpa.peer_to_peer"] != "" {
 		f.addf("mpa.peer_to_peer = true needs mpa.revision = 2")
 	}
+	l.checkHTTP(f)
 	l.checkInterfaces(f)
 	l.checkUsers(f)
 	l.checkPeers(f)

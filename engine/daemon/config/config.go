@@ -11,6 +11,7 @@ type Config struct {
 	Daemon    Daemon      `toml:"daemon"`
 	Interface []Interface `toml:"interface"`
 	MPA       MPA         `toml:"mpa"`
+	HTTP      HTTP        `toml:"http"`
 	Limits    Limits      `toml:"limits"`
 	User      []User      `toml:"user"`
 	Peer      []Peer      `toml:"peer"`
@@ -27,6 +28,13 @@ type Daemon struct {
 	Grace       Duration `toml:"grace" reload:"yes"`
 	DropRights  bool     `toml:"drop_rights"`
 	Clients     int      `toml:"clients" reload:"yes"`
+}
+
+// HTTP is about the server of metrics and of the status page.
+type HTTP struct {
+	Listen     string   `toml:"listen"`
+	StatusPage bool     `toml:"status_page"`
+	Hosts      []string `toml:"hosts"`
 }
 
 // Interface is one device.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -58,6 +59,14 @@ func TestErrors(t *testing.T) {
 		{"interface twice", nic + nic, `"eth0" stands twice`},
 		{"processors", nic + "queues = [0, 1]\ncpus = [3]\n", "1 processors for 2 queues"},
 		{"transport", nic + "transport = \"xpd\"\n", `did you mean "xdp"?`},
+		{"metrics everywhere", "[http]\nlisten = \":9479\"\n", `http.listen = ":9479": write an address with a port, such as "127.0.0.1:9479"`},
+		{"metrics without port", "[http]\nlisten = \"127.0.0.1\"\n", "an address with a port"},
+		{"metrics on any port", "[http]\nlisten = \"127.0.0.1:0\"\n", "an address with a port"},
+		{"metrics on a name", "[http]\nlisten = \"localhost:9479\"\n", `"127.0.0.1:9479"`},
+		{"metrics on the control socket", "[daemon]\nsocket = \"/run/x\"\n[http]\nlisten = \"/run/x\"\n", "a path each"},
+		{"metrics on a long path", "[http]\nlisten = \"/" + strings.Repeat("x", 100) + "\"\n", "at most 100"},
+		{"a page without a place", "[http]\nstatus_page = true\n", "needs http.listen"},
+		{"a host with a port", "[http]\nhosts = [\"xwarp.example:80\"]\n", `"xwarp.example:80" is no host name`},
 		{"user", "[[user]]\nname = \"no such user\"\n", "there is no such user"},
 		{"prefix", "[[peer]]\nprefix = \"192.0.2.1/33\"\n", "192.0.2.1/33"},
 		{"no prefix", "[[peer]]\nallow = false\n", "peer[0] has no prefix"},
@@ -199,6 +208,19 @@ ports = ["80"]
 	u := l.LimitsOf("nobody", "65534")
 	if u.QPs != 3 || u.Memory != 1024 || u.PDs != 256 || len(u.Ports) != 1 {
 		t.Errorf("limits of a user: %+v", u)
+	}
+}
+
+func TestHTTPAddress(t *testing.T) {
+	for listen, want := range map[string]string{
+		"": "  true", "127.0.0.1:9479": "tcp 127.0.0.1:9479 true", "[::1]:80": "tcp [::1]:80 true", "0.0.0.0:80": "tcp 0.0.0.0:80 false",
+		"[::]:80": "tcp [::]:80 false", "192.0.2.1:80": "tcp 192.0.2.1:80 false", "/run/xwarp/http": "unix /run/xwarp/http true",
+	} {
+		h := HTTP{Listen: listen}
+		network, address, err := h.Address()
+		if got := fmt.Sprintf("%s %s %v", network, address, h.Loopback()); got != want || err != nil {
+			t.Errorf("%q: %s, %v; want %s", listen, got, err, want)
+		}
 	}
 }
 

@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/control"
+)
+
+// eventsKept is how many events a daemon remembers: an evening of a quiet host, and what a flood of connections may make it keep.
+const eventsKept = 512
+
+// eventRing holds the latest events.
+type eventRing struct {
+	mu   sync.Mutex
+	last uint64 // how many there were
+	slot [eventsKept]control.EventRecord
+}
+
+func (r *eventRing) add(e *control.EventRecord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	e.Seq = r.last
+	r.slot[r.last%eventsKept] = *e
+}
+
+// list returns the events, the oldest first.
+func (r *eventRing) list() []control.EventRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(r.last, eventsKept)
+	list := make([]control.EventRecord, 0, n)
+	for seq := r.last - n + 1; seq <= r.last; seq++ {
+		list = append(list, r.slot[seq%eventsKept])
+	}
+	return list
+}
+
+// eventLog is a slog.Handler that remembers the lines from level Info on, also those that the log itself leaves out.
+type eventLog struct {
+	next  slog.Handler
+	ring  *eventRing
+	attrs []slog.Attr
+}
+
+// Enabled implements slog.Handler.
+func (h *eventLog) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelInfo || h.next.Enabled(ctx, l)
+}
+
+// Handle implements slog.Handler.
+func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelInfo {
+		e := control.EventRecord{Time: r.Time.Round(time.Microsecond), Level: r.Level.String(), Event: r.Message}
+		for _, a := range h.attrs {
+			note(&e, a)
+		}
+		r.Attrs(func(a slog.Attr) bool {
+			note(&e, a)
+			return true
+		})
+		h.ring.add(&e)
+	}
+	if !h.next.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return h.next.Handle(ctx, r)
+}
+
+// note puts an attribute where it belongs.
+func note(e *control.EventRecord, a slog.Attr) {
+	v := a.Value.Resolve()
+	text := v.String()
+	switch a.Key {
+	case "device":
+		e.Device = text
+	case "session":
+		if v.Kind() == slog.KindUint64 {
+			e.Session = v.Uint64()
+		}
+	case "export":
+		e.Export = text
+	case "local":
+		e.Local = text
+	case "remote":
+		e.Remote = text
+	case "error":
+		if text != "none" && text != "<nil>" {
+			e.Error = text
+		}
+	default:
+		if e.Detail == nil {
+			e.Detail = map[string]string{}
+		}
+		e.Detail[a.Key] = text
+	}
+}
+
+// WithAttrs implements slog.Handler.
+func (h *eventLog) WithAttrs(a []slog.Attr) slog.Handler {
+	return &eventLog{h.next.WithAttrs(a), h.ring, append(slices.Clone(h.attrs), a...)}
+}
+
+// WithGroup implements slog.Handler. Groups do not show in events.
+func (h *eventLog) WithGroup(name string) slog.Handler {
+	return &eventLog{h.next.WithGroup(name), h.ring, h.attrs}
+}
+
+// logCompletion writes the line of a queue pair's first completion in error. Those that were flushed only follow from it.
+func logCompletion(log *slog.Logger, v *engine.Completion) {
+	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(), "op", v.Op.String())
+}
+
+// failed reports whether a completion says that something went wrong.
+func failed(v *engine.Completion) bool {
+	return v.Status != rdmap.Success && v.Status != rdmap.WRFlushErr
+}

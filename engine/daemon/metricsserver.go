@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/web"
+)
+
+// Limits of the HTTP server: a client that says little, slowly, or that opens many connections holds up itself only.
+const (
+	webClients       = 64
+	webHeaderTimeout = 5 * time.Second
+	webWriteTimeout  = 30 * time.Second
+	webIdleTimeout   = 2 * time.Minute
+	webHeaderOctets  = 16 << 10
+)
+
+// webServer is the HTTP server of metrics and of the status page.
+type webServer struct {
+	http  *http.Server
+	pages *web.Pages
+	addr  net.Addr
+	done  chan struct{}
+}
+
+// startWeb opens the HTTP server, if one is configured.
+func (d *Daemon) startWeb(cfg *config.Loaded) error {
+	network, address, err := cfg.HTTP.Address()
+	if err != nil || network == "" {
+		return err
+	}
+	ln, err := listenWeb(network, address, cfg)
+	if err != nil {
+		return err
+	}
+	if !cfg.HTTP.Loopback() {
+		d.log.Warn("metrics are open to the network: whoever reaches the address reads them, without encryption",
+			"listen", address, "next", `http.listen = "127.0.0.1:9479" and a proxy, or a firewall`)
+	}
+	s := &webServer{pages: web.New(web.Config{Snapshot: d.Snapshot, Hosts: cfg.HTTP.Hosts, StatusPage: cfg.HTTP.StatusPage}), addr: ln.Addr(), done: make(chan struct{})}
+	s.http = &http.Server{
+		Handler: s.pages, ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webHeaderTimeout, WriteTimeout: webWriteTimeout,
+		IdleTimeout: webIdleTimeout, MaxHeaderBytes: webHeaderOctets, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+	}
+	d.web = s
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(netutil.LimitListener(ln, webClients)); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("metrics are not served any more", "error", err)
+		}
+	}()
+	d.log.Info("metrics are served", "listen", address, "status_page", cfg.HTTP.StatusPage)
+	return nil
+}
+
+func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error) {
+	if network == "unix" {
+		if other, err := net.Dial("unix", address); err == nil {
+			other.Close()
+			return nil, fmt.Errorf("http.listen: another process serves %s: give this daemon a path of its own", address)
+		}
+		ln, err := listenUnix(address, &cfg.Daemon)
+		if err != nil {
+			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
+		}
+		return ln, nil
+	}
+	ln, err := net.Listen(network, address)
+	if err != nil {
+		return nil, fmt.Errorf("http.listen: %w (who has it: ss -ltnp; or take another port)", err)
+	}
+	return ln, nil
+}
+
+// stop lets answers that are under way go out, until ctx is done.
+func (s *webServer) stop(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	if s.http.Shutdown(ctx) != nil {
+		s.http.Close()
+	}
+	<-s.done
+	s.pages.Close()
+}

@@ -1,0 +1,260 @@
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
+)
+
+func here(f func() error) error { return f() }
+
+// browser asks servers in the namespace of do; network and address say where they are, whatever the URL names.
+func browser(do func(func() error) error, network, address string) *http.Client {
+	return &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (c net.Conn, err error) {
+			err = do(func() error {
+				c, err = (&net.Dialer{}).DialContext(ctx, network, address)
+				return err
+			})
+			return c, err
+		},
+	}}
+}
+
+func fetch(t testing.TB, c *http.Client, url string) (status int, body string) {
+	t.Helper()
+	r, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode, string(b)
+}
+
+// families returns the names of the metrics in a scrape, and the value of each series.
+func families(text string) (names map[string]bool, series map[string]string) {
+	names, series = map[string]bool{}, map[string]string{}
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			names[name] = true
+		} else if line[0] != '#' {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			series[name] = value
+		}
+	}
+	return names, series
+}
+
+var metricName = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
+
+// What the dashboard and the alert rules ask for is there in a scrape of a daemon on AF_XDP, with a connection and an export. The numbers are
+// those of what was transferred.
+func TestMetricsOfXDP(t *testing.T) {
+	tn := hosts(t)
+	const listen = "127.0.0.1:9479"
+	text := xdp + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = \"0.0.0.0:7175\"\nsize = \"64KiB\"\n", listen)
+	_, socket := run(t, tn.A, text)
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	responder(t, embedded(t, tn.B.Do), at, 1)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	const size = 64 << 10
+	p, err := newProgram(dev, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)}, RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
+		t.Fatal(err)
+	}
+	c := browser(tn.A.Do, "tcp", listen)
+	status, body := fetch(t, c, "http://"+listen+"/metrics")
+	names, series := families(body)
+	if status != 200 {
+		t.Fatalf("status %d\n%s", status, body)
+	}
+	for _, file := range []string{"grafana-dashboard.json", "prometheus-alerts.yaml"} {
+		b, err := os.ReadFile("../../scripts/package/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range metricName.FindAllString(string(b), -1) {
+			if !names[n] {
+				t.Errorf("%s asks for %s, which the daemon does not serve", file, n)
+			}
+		}
+	}
+	for name, want := range map[string]string{
+		`xwarp_rdma_tx_bytes_total{device="eth0"}`: fmt.Sprint(size), `xwarp_queue_pairs{device="eth0",state="RTS"}`: "1", `xwarp_sessions`: "1",
+		`xwarp_export_connections{export="scratch"}`: "0", `xwarp_objects{device="eth0",kind="mr"}`: "1",
+	} {
+		if series[name] != want {
+			t.Errorf("%s is %q, want %s", name, series[name], want)
+		}
+	}
+	if status, body := fetch(t, c, "http://"+listen+"/status.json"); status != 404 {
+		t.Errorf("the status page is off, but %d: %s", status, body)
+	}
+}
+
+// A Unix socket gets the rights of the control socket, and is gone with the daemon.
+func TestMetricsOnUnixSocket(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "http")
+	cfg, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[http]\nlisten = %q\n", path))
+	d, err := daemon.New(cfg, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	st, err := os.Stat(path)
+	if err != nil || st.Mode().Perm() != 0o666 {
+		t.Fatalf("%v, %v; want the mode of the control socket, 0666", st.Mode(), err)
+	}
+	status, body := fetch(t, browser(here, "unix", path), "http://localhost/metrics")
+	if status != 200 || !strings.Contains(body, `xwarp_device_info{copy="",device="lo",interface="",transport="kernel",xdp_mode=""} 1`) {
+		t.Errorf("status %d\n%s", status, body)
+	}
+	cfg2, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[http]\nlisten = %q\n", path))
+	if d, err := daemon.New(cfg2, daemon.Options{}); err == nil || !strings.Contains(err.Error(), "another process serves") {
+		t.Errorf("a second daemon on the same socket: %v", err)
+		d.Close()
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+}
+
+// A port that is taken is said, with what to do, and leaves nothing open; one that the network reaches is warned of.
+func TestMetricsAddresses(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
+	cfg, socket := load(t, nic+fmt.Sprintf("[http]\nlisten = %q\n", taken.Addr()))
+	_, err = daemon.New(cfg, daemon.Options{})
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "http.listen") || !strings.Contains(err.Error(), "ss -ltnp") {
+		t.Errorf("a taken port: %v", err)
+	}
+	if _, err := client.Open(socket); err == nil {
+		t.Error("the daemon that did not start is there")
+	}
+	cfg, _ = load(t, nic+fmt.Sprintf("[http]\nlisten = \"0.0.0.0:%d\"\n", freePort(t).Port()))
+	d, err := daemon.New(cfg, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if e := event(d.Snapshot(), "metrics are open to the network"); e == nil || e.Level != "WARN" || !strings.Contains(e.Detail["next"], "127.0.0.1") {
+		t.Errorf("the warning: %+v", e)
+	}
+}
+
+// event returns the latest event that begins with text.
+func event(s control.Snapshot, text string) (found *control.EventRecord) {
+	for i := range s.Events {
+		if strings.HasPrefix(s.Events[i].Event, text) {
+			found = &s.Events[i]
+		}
+	}
+	return found
+}
+
+// The daemon remembers what happened in the words of RDMA_CM and of completions, also when its log is silent.
+func TestEvents(t *testing.T) {
+	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
+	d, err := daemon.New(cfg, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	dev, err := client.OpenConfig(client.Config{Path: socket, Program: "writer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	at := freePort(t)
+	responder(t, peer, at, 1)
+	p, err := newProgram(dev, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	up := event(d.Snapshot(), "RDMA_CM_EVENT_ESTABLISHED")
+	if up == nil || up.Remote != at.String() || up.Device != "lo" || up.Detail["revision"] != "2" {
+		t.Fatalf("established: %+v", up)
+	}
+	wrong := peerSTag(p.qp.Params().PrivateData) ^ 0x5a5a5a00
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(0, 64)}, RemoteSTag: wrong}); err == nil {
+		t.Fatal("a Read of a region that is not there succeeds")
+	}
+	<-p.qp.Down()
+	if _, ok := eventually(30*time.Second, func() bool { return event(d.Snapshot(), "RDMA_CM_EVENT_DISCONNECTED") != nil }); !ok {
+		t.Error("no RDMA_CM_EVENT_DISCONNECTED")
+	}
+	s := d.Snapshot()
+	wc := event(s, "IBV_WC_")
+	if wc == nil || wc.Event != "IBV_WC_REM_ACCESS_ERR" || wc.Remote != at.String() || wc.Level != "WARN" || wc.Detail["op"] != "read" || wc.Session == 0 {
+		t.Errorf("the failed completion: %+v", wc)
+	}
+	for i, e := range s.Events {
+		if e.Seq != s.Events[0].Seq+uint64(i) || e.Time.IsZero() {
+			t.Errorf("event %d: %+v", i, e)
+		}
+	}
+	for range 600 { // a flood pushes the oldest out
+		cfg := *cfg
+		cfg.Config.Daemon.Grace = config.Duration(time.Second)
+		if err := d.Reload(&cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := d.Snapshot(); len(s.Events) != 512 || event(s, "RDMA_CM_EVENT_ESTABLISHED") != nil || s.Events[511].Seq <= 600 {
+		t.Errorf("after a flood: %d events, the last is %+v", len(s.Events), s.Events[len(s.Events)-1])
+	}
+}

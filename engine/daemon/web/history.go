@@ -1,0 +1,132 @@
+package web
+
+import (
+	"sync"
+	"time"
+
+	"xwarp/engine/control"
+	"xwarp/engine/view"
+)
+
+// interval is the time between two samples, points how many are kept: ten minutes.
+const (
+	interval = 2 * time.Second
+	points   = 300
+)
+
+// History is what the plots show: one value of each series for each time.
+type History struct {
+	Schema   int       `json:"schema"`
+	Command  string    `json:"command"`
+	Interval float64   `json:"interval_seconds"`
+	Times    []float64 `json:"times"` // seconds since 1970
+	Devices  []*series `json:"devices"`
+}
+
+// series are the values of one device.
+type series struct {
+	Device string    `json:"device"`
+	In     []float64 `json:"in_bits_per_second"`
+	Out    []float64 `json:"out_bits_per_second"`
+	Drops  []float64 `json:"dropped_frames_per_second"`
+	Conns  []float64 `json:"connections"`
+}
+
+// history takes a sample at each interval. Pages show the latest one, so that many readers cost the workers nothing.
+type history struct {
+	snapshot func() control.Snapshot
+	end      chan struct{}
+	ended    chan struct{}
+
+	mu      sync.Mutex
+	now     control.Snapshot
+	top     view.Top
+	samples History
+}
+
+func newHistory(snapshot func() control.Snapshot) *history {
+	h := &history{snapshot: snapshot, end: make(chan struct{}), ended: make(chan struct{})}
+	h.samples = History{Schema: 1, Command: "history", Interval: interval.Seconds(), Times: []float64{}, Devices: []*series{}}
+	h.sample(snapshot())
+	go h.run()
+	return h
+}
+
+func (h *history) run() {
+	defer close(h.ended)
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-h.end:
+			return
+		case <-t.C:
+			h.sample(h.snapshot())
+		}
+	}
+}
+
+func (h *history) stop() {
+	close(h.end)
+	<-h.ended
+}
+
+// sample takes s over as the latest one.
+func (h *history) sample(s control.Snapshot) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := &h.now
+	if h.now.Time.IsZero() {
+		before = &s
+	}
+	h.top = view.MakeTop(before, &s)
+	h.now = s
+	push(&h.samples.Times, float64(s.Time.UnixMilli())/1000)
+	for i := range s.Devices {
+		v := h.series(s.Devices[i].Name)
+		var in, out, drops, conns float64
+		for _, c := range h.top.Conns {
+			if c.Device == v.Device {
+				in, out = in+c.InBPS, out+c.OutBPS
+				if c.Remote != "" {
+					conns++
+				}
+			}
+		}
+		for _, d := range h.top.Drops {
+			if d.Device == v.Device {
+				drops += d.Rate
+			}
+		}
+		push(&v.In, in)
+		push(&v.Out, out)
+		push(&v.Drops, drops)
+		push(&v.Conns, conns)
+	}
+}
+
+func (h *history) series(device string) *series {
+	for _, v := range h.samples.Devices {
+		if v.Device == device {
+			return v
+		}
+	}
+	v := &series{Device: device, In: []float64{}, Out: []float64{}, Drops: []float64{}, Conns: []float64{}}
+	h.samples.Devices = append(h.samples.Devices, v)
+	return v
+}
+
+func push(list *[]float64, v float64) {
+	if len(*list) == points {
+		copy(*list, (*list)[1:])
+		*list = (*list)[:points-1]
+	}
+	*list = append(*list, v)
+}
+
+// read calls f with the latest sample; what f sees is valid until it returns.
+func (h *history) read(f func(now *control.Snapshot, top *view.Top, samples *History)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f(&h.now, &h.top, &h.samples)
+}

@@ -1,0 +1,93 @@
+// Package web serves what a daemon shows over HTTP: metrics for Prometheus, and a page for people. Nothing can be changed through it.
+package web
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"xwarp/engine/control"
+	"xwarp/engine/metrics"
+)
+
+// Config says what is served.
+type Config struct {
+	Snapshot   func() control.Snapshot // of the daemon; it may be called from any goroutine
+	Hosts      []string                // names under which clients may ask, besides addresses and localhost
+	StatusPage bool
+}
+
+// Pages is the http.Handler of everything. Close ends what it does in the background.
+type Pages struct {
+	mux     *http.ServeMux
+	hosts   []string
+	history *history // nil without a status page
+}
+
+// New makes the pages. With a status page it takes a snapshot every now and then until Close.
+func New(cfg Config) *Pages {
+	p := &Pages{mux: http.NewServeMux()}
+	for _, h := range cfg.Hosts {
+		p.hosts = append(p.hosts, strings.ToLower(h))
+	}
+	p.mux.Handle("/metrics", metrics.Handler(cfg.Snapshot))
+	if cfg.StatusPage {
+		p.history = newHistory(cfg.Snapshot)
+		p.addStatusPage()
+	} else {
+		p.mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Write([]byte("xwarpd: metrics are at /metrics. The status page is off: http.status_page = true turns it on.\n"))
+		})
+	}
+	return p
+}
+
+// Close ends the collection of samples. Requests may still come.
+func (p *Pages) Close() {
+	if p.history != nil {
+		p.history.stop()
+	}
+}
+
+// policy lets the page load what is embedded here, and nothing else from anywhere; no other page may frame it.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// ServeHTTP implements http.Handler.
+func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "everything here can be read only", http.StatusMethodNotAllowed)
+	case !p.known(r.Host):
+		http.Error(w, "this name is not among http.hosts of the daemon's configuration; an address always does", http.StatusMisdirectedRequest)
+	default:
+		p.mux.ServeHTTP(w, r)
+	}
+}
+
+// known reports whether a Host header is an address, localhost or a configured name. Any other may be a site that points its own name
+// here in order to have a visitor's browser read what this host only shows to itself (DNS rebinding).
+func (p *Pages) known(host string) bool {
+	name := strings.ToLower(host)
+	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.HasSuffix(name, "]") {
+		name = name[:i]
+	}
+	name = strings.TrimSuffix(name, ".")
+	if rest, ok := strings.CutPrefix(name, "["); ok {
+		_, err := netip.ParseAddr(strings.TrimSuffix(rest, "]"))
+		return err == nil
+	}
+	if a, err := netip.ParseAddr(name); err == nil {
+		return a.Is4()
+	}
+	return name == "localhost" || slices.Contains(p.hosts, name)
+}
