@@ -55,11 +55,13 @@ func (c *conn) begin(l *loop, i int, s *session.Session, wake func()) error {
 }
 
 // attach makes c the connection of q. A queue pair has one connection in its life; only an attempt that never got
-// established may be followed by another.
+// established, and let go of q by release, may be followed by another.
 func (q *QP) attach(c *conn) error {
-	first := q.ses == nil
-	if !first && (!q.ses.Over() || q.loop.Load() != c.owner.Load() || q.core.State() != rdmap.Idle || isClosed(q.gone)) {
+	switch {
+	case q.ses != nil, isClosed(q.gone):
 		return errors.New("queue pair has or had a connection already")
+	case q.closing:
+		return ErrClosed
 	}
 	q.info = func() ConnInfo {
 		i := ConnInfo{State: q.core.State(), MPA: c.ses.Stats(), Counters: q.core.Counters}
@@ -70,10 +72,7 @@ func (q *QP) attach(c *conn) error {
 	}
 	q.local, q.remote = c.local, c.remote
 	q.ses, q.wakeTr = c.ses, c.wake
-	if first {
-		return q.bind(c.owner.Load(), c.loopIndex)
-	}
-	return nil
+	return q.bind(c.owner.Load(), c.loopIndex)
 }
 
 // abandon ends q after the last attempt to connect it failed.
@@ -168,6 +167,9 @@ func (c *conn) Closed(s *session.Session, err error) {
 		err = session.ErrStartup
 	}
 	c.retry = s.Retry()
+	if c.listener == nil {
+		c.qp.release()
+	}
 	c.dev.log.Info("connection not established", "local", c.local, "remote", c.remote, "error", err)
 	if c.listener != nil && c.qp != nil {
 		c.qp.setGone(err)

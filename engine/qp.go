@@ -57,6 +57,7 @@ type QP struct {
 	wakeTr  func()
 	overran bool
 	comp    Completion // of Complete: handed to a sink, a local would be allocated
+	closing bool       // Close was called: Dial must not try again
 	ready   bool       // the connection stays on this worker: posted work may go into the core
 
 	// Set by the worker before a channel below is closed.
@@ -131,8 +132,8 @@ func (q *QP) bind(l *loop, i int) error {
 	return nil
 }
 
-// detach undoes bind, before anything was posted to the core, so that another worker can take q.
-func (q *QP) detach() {
+// release undoes bind, before anything was posted to the core, so that another attempt or another worker can take q.
+func (q *QP) release() {
 	q.core.Destroy()
 	q.ses, q.wakeTr = nil, nil
 }
@@ -185,7 +186,7 @@ func (q *QP) kick() {
 
 // drain moves posted requests into the protocol as far as that has room. It runs on the worker.
 func (q *QP) drain() {
-	if q.ses == nil || !q.ready {
+	if !q.ready {
 		return
 	}
 	for p := q.rq.peek(); p != nil; p = q.rq.peek() {
@@ -274,7 +275,8 @@ func (q *QP) Close() error {
 		return nil
 	}
 	err := l.call(func() {
-		if !isClosed(q.gone) {
+		q.closing = true
+		if q.ses != nil && !isClosed(q.gone) {
 			q.ses.Abort(clock())
 			q.wakeTr()
 		}

@@ -92,7 +92,7 @@ func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 		return false
 	}
 	iss := from.stk.Withdraw(e)
-	c.qp.detach()
+	c.qp.release()
 	if !to.post(func() { x.resume(to, c, iss, s) }) {
 		c.report(ErrClosed)
 	}

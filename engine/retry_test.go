@@ -1,0 +1,88 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/session"
+)
+
+// deaf takes MPA Requests of 20 octets and private data and closes without an answer, by FIN or by RST; it sends the
+// revision and the flags of each.
+func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	seen := make(chan [2]byte, len(rst))
+	go func() {
+		for i := range rst {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			var b [20]byte
+			if _, err := io.ReadFull(c, b[:]); err != nil {
+				t.Errorf("Request %d: %v", i, err)
+			}
+			io.CopyN(io.Discard, c, int64(b[18])<<8|int64(b[19]))
+			seen <- [2]byte{b[17], b[16]}
+			if rst[i] {
+				c.(*net.TCPConn).SetLinger(0)
+			}
+			c.Close()
+		}
+	}()
+	return netip.MustParseAddrPort(l.Addr().String()), seen
+}
+
+// TestDialTriesAgain has a peer that refuses everything, by FIN or by RST: each attempt asks for less, and the error is
+// the last attempt's.
+func TestDialTriesAgain(t *testing.T) {
+	for _, rst := range [][]bool{{false, false, false}, {true, true, true}, {false, true, true}, {true, false, true}} {
+		at, seen := deaf(t, rst...)
+		d, err := engine.OpenKernel(engine.KernelConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := newEnd(t, d, 4096)
+		if err := e.qp.PostRecv(&engine.RecvWR{ID: 7}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err = d.Dial(ctx, at, e.qp, engine.ConnConfig{})
+		if !errors.Is(err, session.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
+			t.Errorf("%v: Dial: %v", rst, err)
+		}
+		for i, want := range [][2]byte{{2, 0xd0}, {1, 0xc0}, {1, 0x40}} { // revision 2 with M, C and S; without S; without M
+			select {
+			case got := <-seen:
+				if got != want {
+					t.Errorf("%v: Request %d has revision and flags %x, want %x", rst, i, got, want)
+				}
+			default:
+				t.Errorf("%v: no Request %d", rst, i)
+			}
+		}
+		var c [1]engine.Completion
+		if _, err = e.cq.Wait(ctx, c[:]); err != nil || c[0].ID != 7 || c[0].Status != rdmap.WRFlushErr {
+			t.Errorf("%v: the receive completed with %v, %v", rst, c[0].Status, err)
+		}
+		if err := d.Dial(ctx, at, e.qp, engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "connection already") {
+			t.Errorf("%v: a second Dial: %v", rst, err)
+		}
+		cancel()
+		if err := errors.Join(e.qp.Close(), d.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
