@@ -25,7 +25,7 @@ func currentNamespace() (*namespace, error) {
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := netns.Set(h)
+		err := enter(h)
 		h.Close()
 		ready <- err
 		if err != nil {
@@ -36,9 +36,23 @@ func currentNamespace() (*namespace, error) {
 		}
 	}()
 	if err := <-ready; err != nil {
-		return nil, fmt.Errorf("enter network namespace: %w (CAP_SYS_ADMIN is needed)", err)
+		return nil, fmt.Errorf("enter network namespace: %w (it is not the one of the program, and CAP_SYS_ADMIN is needed)", err)
 	}
 	return n, nil
+}
+
+// enter puts the calling thread into a namespace. A daemon's threads are all where it was started, and a hardened unit allows
+// no setns.
+func enter(h netns.NsHandle) error {
+	here, err := netns.Get()
+	if err != nil {
+		return err
+	}
+	defer here.Close()
+	if here.Equal(h) {
+		return nil
+	}
+	return netns.Set(h)
 }
 
 // do runs f there and waits for it.

@@ -65,7 +65,7 @@ type xdpDriver struct {
 
 // OpenXDP attaches the steering program to an interface of the calling thread's network namespace, and starts a worker for
 // each queue. Everything that no listener or connection claims stays with the host's kernel. It needs CAP_NET_ADMIN, CAP_NET_RAW,
-// CAP_BPF and CAP_SYS_ADMIN.
+// CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace than the program's.
 func OpenXDP(cfg XDPConfig) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -16,7 +16,6 @@ var needed = []struct {
 	{"CAP_NET_RAW", unix.CAP_NET_RAW},     // AF_XDP sockets
 	{"CAP_BPF", unix.CAP_BPF},             // loading
 	{"CAP_PERFMON", unix.CAP_PERFMON},     // packet pointers with a variable offset
-	{"CAP_SYS_ADMIN", unix.CAP_SYS_ADMIN}, // entering the network namespace of the interface
 }
 
 var capabilityCheck = check{
@@ -27,17 +26,25 @@ var capabilityCheck = check{
 		if err != nil {
 			return finding{Warn, "capget: " + err.Error(), ""}
 		}
-		var missing []string
-		for _, c := range needed {
-			if have&(1<<c.bit) == 0 {
-				missing = append(missing, c.name)
-			}
-		}
-		if len(missing) > 0 {
-			return finding{Fail, strings.Join(missing, ", ") + " missing", "sudo xwarp doctor; for the daemon: AmbientCapabilities=" + strings.Join(missing, " ")}
-		}
-		return fine("all %d of them are there", len(needed))
+		return capabilities(have)
 	},
+}
+
+// capabilities judges a set. CAP_SYS_ADMIN stands for those that were split off from it.
+func capabilities(have uint64) finding {
+	if have&(1<<unix.CAP_SYS_ADMIN) != 0 {
+		have |= 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON
+	}
+	var missing []string
+	for _, c := range needed {
+		if have&(1<<c.bit) == 0 {
+			missing = append(missing, c.name)
+		}
+	}
+	if len(missing) > 0 {
+		return finding{Fail, strings.Join(missing, ", ") + " missing", "sudo xwarp doctor; for the daemon: AmbientCapabilities=" + strings.Join(missing, " ")}
+	}
+	return fine("all %d of them are there", len(needed))
 }
 
 // effective returns the thread's effective capabilities as a bit set.

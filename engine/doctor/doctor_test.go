@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
@@ -267,6 +268,16 @@ func TestJudgements(t *testing.T) {
 	}
 	if f := lockdown("none [integrity] confidentiality\n"); f.status != OK || f.what != "lockdown is integrity" {
 		t.Errorf("integrity: %+v", f)
+	}
+	unit := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON | 1<<unix.CAP_NET_BIND_SERVICE)
+	if f := capabilities(unit); f.status != OK {
+		t.Errorf("what the unit gives: %+v", f)
+	}
+	if f := capabilities(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_ADMIN); f.status != OK {
+		t.Errorf("CAP_SYS_ADMIN holds CAP_BPF and CAP_PERFMON: %+v", f)
+	}
+	if f := capabilities(unit &^ (1 << unix.CAP_PERFMON)); f.status != Fail || !strings.Contains(f.mend, "AmbientCapabilities=CAP_PERFMON") {
+		t.Errorf("without CAP_PERFMON: %+v", f)
 	}
 	for _, c := range []struct {
 		list string

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,11 +54,8 @@ type Resolver struct {
 // New starts to follow the neighbour table of the interface with index link, in the network namespace of
 // the calling thread. notify is called from the resolver's goroutine for each answer and each later change.
 func New(link int, notify func(Hop)) (*Resolver, error) {
-	ns, err := netns.Get()
-	if err != nil {
-		return nil, fmt.Errorf("neighbour table: network namespace: %w", err)
-	}
-	defer ns.Close()
+	runtime.LockOSThread() // both sockets are made on this thread
+	defer runtime.UnlockOSThread()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("neighbour table: netlink socket: %w", err)
@@ -71,7 +68,7 @@ func New(link int, notify func(Hop)) (*Resolver, error) {
 		dsts:    map[netip.Addr]netip.Addr{},
 		users:   map[netip.Addr]map[netip.Addr]bool{},
 	}
-	if err := netlink.NeighSubscribeWithOptions(r.updates, r.done, netlink.NeighSubscribeOptions{Namespace: &ns}); err != nil {
+	if err := netlink.NeighSubscribe(r.updates, r.done); err != nil {
 		h.Close()
 		return nil, fmt.Errorf("neighbour table: subscription: %w", err)
 	}
