@@ -102,6 +102,7 @@ type current struct {
 	offered bool
 	kept    bool
 	ack     bool // acknowledge at once
+	syn     bool // a SYN-ACK, whose acknowledgement is owed already
 	holes   bool // there was a gap before this segment
 	dup     seq.Range
 	left    seq.Num // RCV.NXT with what was kept in order

@@ -38,6 +38,7 @@ func (c *Conn) inputSynSent(s *Segment, now tick.Time, o *Offer) {
 	c.sendFrom(s)
 	c.established(now)
 	c.owe(seq.Range{}, false)
+	c.now.syn = true
 	c.inputText(s, now, o)
 }
 

@@ -49,6 +49,9 @@ const (
 	// that is less than half of the largest (the override timeout of RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
 	persistMin = 200 * tick.Millisecond
 
+	// smallWindowProbes is how many probes find the window open, but too small for a record, before the record is cut.
+	smallWindowProbes = 4
+
 	// blackHoleAfter is how many timeouts of one full-sized segment make the path MTU suspect (RFC 4821, 7.7).
 	blackHoleAfter = 2
 	// blackHoleProven is how many when packets of that size were acknowledged before: then it is more often plain loss than a

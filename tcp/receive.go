@@ -113,6 +113,10 @@ func (c *Conn) Finish(now tick.Time) {
 	if c.finSeen && c.rcvNxt == c.finSeq && c.state.receives() {
 		c.peerFIN(now)
 	}
+	if k.syn && c.rcvNxt != old { // one acknowledgement for the SYN and what came with it
+		c.dropAcks()
+		k.ack = true
+	}
 	c.ackPolicy(old, now)
 	c.ecn.finish()
 }

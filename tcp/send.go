@@ -114,7 +114,7 @@ func (c *Conn) cut(n, usable int, now tick.Time) int {
 	case room == c.emss:
 		c.n.SplitEMSS++
 		return room
-	case c.mayForce(usable) && (!c.records || c.maxWnd < min(n, c.emss)):
+	case c.mayForce(usable) && (!c.records || c.maxWnd < min(n, c.emss) || c.windowStuck()):
 		c.n.SplitWindow++
 		return room
 	}
@@ -123,16 +123,19 @@ func (c *Conn) cut(n, usable int, now tick.Time) int {
 }
 
 // mayForce reports whether a window of usable octets, less than a segment, is to be filled all the same: (3) and (4) of RFC
-// 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a segment.
+// 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a segment, or whose window has stayed
+// smaller for so many probes that it will not grow again: its buffer shrank for good.
 func (c *Conn) mayForce(usable int) bool {
 	if usable <= 0 || c.una != c.nxt {
 		return false
 	}
-	if c.records && c.maxWnd >= c.emss {
+	if c.records && c.maxWnd >= c.emss && !c.windowStuck() {
 		return false
 	}
 	return usable >= c.maxWnd/2 || c.timer.override
 }
+
+func (c *Conn) windowStuck() bool { return c.timer.smallN >= smallWindowProbes }
 
 // windowBlocks notes that octets wait for the peer's window. With nothing in flight only a probe finds out about a lost
 // window update.
@@ -155,6 +158,7 @@ func (c *Conn) persistAfter() tick.Duration {
 func (c *Conn) expirePersist(now tick.Time) {
 	t := &c.timer
 	t.persistN++
+	t.asked = true
 	t.probe, t.override = true, true
 	t.persist = now.Add(c.persistAfter())
 }
@@ -263,6 +267,7 @@ func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 	}
 	out.Payload.End = c.nxt
 	out.Probe = true
+	c.tx.MTUProbe(out.Payload)
 	c.pmtu.probe = mtuProbe{on: true, r: seq.Range{Start: start, End: c.nxt}, size: c.packet(out.Payload.Len())}
 	c.pmtu.trial.size = 0
 	c.n.MTUProbes++

@@ -161,6 +161,29 @@ func TestRecordsWait(t *testing.T) {
 	}
 }
 
+// TestRecordsSmallForGood: the peer answers probe after probe that its window stays smaller than a record, which it was not always.
+// Its buffer shrank: the record leaves in parts, counted, instead of never.
+func TestRecordsSmallForGood(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(2000))
+	p.c.SetRecords(true)
+	p.src.sizes = []int{800, 800, 800}
+	p.want(". 1+800 ack 1", ". 801+800 ack 1")
+	p.in(fA, 1, 1601, 0, win(500))
+	for range 4 {
+		p.want()
+		p.wait(p.c.Deadline().Sub(p.now))
+		p.want(". 1600 ack 1")
+		p.in(fA, 1, 1601, 0, win(500))
+	}
+	p.want(". 1601+500 ack 1")
+	p.in(fA, 1, 2101, 0, win(500))
+	p.want(". 2101+300 ack 1")
+	if n := p.c.Counters().SplitWindow; n != 1 {
+		t.Errorf("%d cuts counted, want 1", n)
+	}
+}
+
 // hugeRecords is a Source that returns records larger than room when room is all a segment has.
 type hugeRecords struct {
 	queue

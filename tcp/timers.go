@@ -18,6 +18,8 @@ type timers struct {
 	persistN  int       // probes since the window last said something else
 	probe     bool      // send one
 	override  bool      // a small window has been waited for long enough
+	asked     bool      // a probe left, and the peer said nothing yet
+	smallN    int       // probes in a row after which the peer said that its window is open, but too small
 	zeroSince tick.Time // the window is zero since then
 	keep      tick.Time
 	keepN     int
@@ -70,6 +72,7 @@ func (t *timers) windowOpen() {
 // sent notes that octets left: what they cause the peer to say makes probes needless.
 func (t *timers) sent() {
 	t.persist, t.probe, t.override, t.keepDue = tick.Never, false, false, false
+	t.asked, t.smallN = false, 0
 }
 
 func (t *timers) windowShut(now tick.Time) {

@@ -107,6 +107,12 @@ func (c *Conn) windowUpdate(s *Segment, now tick.Time) (changed bool) {
 	c.wl1, c.wl2 = s.Seq, s.Ack
 	c.maxWnd = max(c.maxWnd, w)
 	c.right = right
+	if c.timer.asked {
+		c.timer.asked = false
+		if c.timer.smallN++; w == 0 {
+			c.timer.smallN = 0
+		}
+	}
 	if c.shut && c.nxt.Less(right) {
 		c.shut = false
 		c.events |= WindowOpen

@@ -126,6 +126,9 @@ func (s *Sender) cumulative(a *Ack) (fin bool) {
 		s.part.on = false
 	}
 	s.una = a.Ack
+	if s.mtuProbe.End.LessEq(s.una) {
+		s.mtuProbe = seq.Range{}
+	}
 	s.fack = seq.Max(s.fack, s.una)
 	return fin
 }

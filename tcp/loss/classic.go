@@ -52,6 +52,10 @@ func (s *Sender) detectDups() {
 	default:
 		return
 	}
+	probe := s.probing(s.q.at(s.q.head))
 	s.markLost(s.q.head)
+	for id := s.q.head + 1; probe && id != s.q.tail && s.probing(s.q.at(id)) && s.q.at(id).at == inFlight; id++ {
+		s.markLost(id)
+	}
 	s.dups = max(0, min(s.dups, s.q.len()-1))
 }

@@ -117,6 +117,10 @@ func (s *Sender) detectRACK(now tick.Time) {
 // markLost takes a record in flight for lost.
 func (s *Sender) markLost(id uint32) {
 	r := s.q.at(id)
+	if s.probing(r) {
+		s.q.move(id, lost)
+		return
+	}
 	s.ev.newlyLost = true
 	if r.retransmitted() {
 		s.count.LostRetransmits++
@@ -128,4 +132,13 @@ func (s *Sender) markLost(id uint32) {
 	if s.state >= Recovery && s.beyond.Less(r.end()) {
 		s.beyond = r.end()
 	}
+}
+
+// MTUProbe says that the records of r left together in one packet that may be too large for the path. Its loss says nothing about
+// congestion: what it carried is sent again, and the window stays (RFC 4821, 3 and 7.6.1). A timeout counts all the same.
+func (s *Sender) MTUProbe(r seq.Range) { s.mtuProbe = r }
+
+// probing reports whether a record was sent only once, in a path MTU probe.
+func (s *Sender) probing(r *record) bool {
+	return !s.mtuProbe.Empty() && !r.retransmitted() && s.mtuProbe.Covers(r.reach())
 }

@@ -385,3 +385,34 @@ func TestReductionAppLimited(t *testing.T) {
 	b.want("state", b.s.State(), Recovery)
 	b.want("ssthresh", b.s.cc.Ssthresh(), 7000)
 }
+
+// TestMTUProbeLoss: a lost path MTU probe is sent again in its records, and the window stays; a loss beside it counts.
+func TestMTUProbeLoss(t *testing.T) {
+	for _, mode := range []Mode{RACK, SACK, NoSACK} {
+		b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}, Mode: mode}, 20*ms)
+		b.fresh()
+		b.s.MTUProbe(b.segs(4, 7))
+		b.wait(20 * ms)
+		b.ack(4)
+		window := b.s.cc.Cwnd()
+		for i := 8; i <= 12; i++ {
+			if mode == NoSACK {
+				b.ack(4)
+			} else {
+				b.ack(4, b.segs(7, i))
+			}
+		}
+		b.want("sent again", b.resend(), []int{4, 5, 6})
+		b.want("ssthresh", b.s.cc.Ssthresh(), cc.Infinite)
+		if got := b.s.cc.Cwnd(); got < window || b.s.State() == Recovery {
+			t.Errorf("mode %d: window %d after %d, state %v", mode, got, window, b.s.State())
+		}
+	}
+	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}}, 20*ms)
+	b.fresh()
+	b.s.MTUProbe(b.segs(4, 7))
+	b.wait(20 * ms)
+	b.ack(4, b.segs(7, 8), b.segs(9, 12))
+	b.want("sent again", b.resend(), []int{4, 5, 6, 8})
+	b.want("state", b.s.State(), Recovery)
+}

@@ -35,7 +35,8 @@ type Sender struct {
 	rescue   seq.Num // RFC 6675: the rescue retransmission may go once Una is here (RescueRxt)
 	dups     int     // duplicate acknowledgements counted (NoSACK)
 	fack     seq.Num
-	force    int // records that may be sent again whatever the window says
+	force    int       // records that may be sent again whatever the window says
+	mtuProbe seq.Range // a path MTU probe in flight
 	lastSent tick.Time
 	timedOut tick.Time
 	cfg      Config

@@ -40,7 +40,7 @@ func (s *Sender) armProbe(now tick.Time) {
 	}
 	pto := probeWithoutRTT
 	if s.rtt.s8 != 0 {
-		pto = 2 * s.rtt.srtt()
+		pto = max(2*s.rtt.srtt(), probeFloor)
 		if s.q.len() == 1 {
 			pto += s.cfg.MaxAckDelay
 		}
