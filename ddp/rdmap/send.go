@@ -188,9 +188,7 @@ const rtrSTag ddp.STag = 1
 func (q *QP) freezeTerminate() (ulp.Ref, int) {
 	t := &q.term
 	t.want, t.sent = false, true
-	h := ddp.Untagged{Control: ddp.MakeControl(false, true, q.par.Version), ULP: control(OpTerminate, q.par.Version), QN: QNTerminate, MSN: 1}
-	h.Put(t.wire[:])
-	t.n = len(AppendTerminate(t.wire[:ddp.UntaggedLen], &t.own))
+	t.n = len(AppendTerminateULPDU(t.wire[:0], &t.own, q.par.Version))
 	q.Counters.SegmentsOut++
 	q.Counters.TerminatesOut++
 	return makeRef(refTerminate, 0, 0, true), t.n

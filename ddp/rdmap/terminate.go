@@ -158,6 +158,12 @@ func AppendTerminate(b []byte, t *Terminate) []byte {
 	return b
 }
 
+// AppendTerminateULPDU appends a whole ULPDU: the DDP header of a Terminate, the only message of queue 2, and t.
+func AppendTerminateULPDU(b []byte, t *Terminate, v ddp.Version) []byte {
+	h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpTerminate, v), QN: QNTerminate, MSN: 1}
+	return AppendTerminate(ddp.AppendUntagged(b, h), t)
+}
+
 // ParseTerminate decodes a Terminate header. It fails with ddp.ErrShort below 4 octets;
 // included headers that are cut off are left out, since any Terminate ends the stream.
 func ParseTerminate(b []byte) (t Terminate, err error) {

@@ -54,9 +54,10 @@ type Config struct {
 type phase uint8
 
 const (
-	phaseStartup phase = iota
-	phaseFull          // FPDUs both ways
-	phaseEnding        // an error or a reject: nothing that arrives counts
+	phaseStartup  phase = iota
+	phaseFull           // FPDUs both ways
+	phaseFarewell       // a responder that failed here waits for the first FPDU, to answer it with a Terminate
+	phaseEnding         // an error or a reject: nothing that arrives counts
 	phaseClosed
 )
 
@@ -74,9 +75,10 @@ type Session struct {
 	rcv    mpa.Receiver
 	qp     *rdmap.QP
 	params *mpa.Params
-	full   bool    // snd is in use
-	next   seq.Num // of the next octet that Next will freeze
-	left   seq.Num // everything before it has arrived
+	last   *farewell // instead of a queue pair that cannot start
+	full   bool      // snd is in use
+	next   seq.Num   // of the next octet that Next will freeze
+	left   seq.Num   // everything before it has arrived
 
 	asked    bool // the consumer was shown the Request
 	told     bool // Established was called
@@ -186,6 +188,12 @@ func (s *Session) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 			return n
 		}
 		return kept
+	case phaseFarewell:
+		kept, err := s.rcv.Offer(at, pieces, n)
+		if s.hearFarewell(err); err != nil {
+			return n
+		}
+		return kept
 	case phaseStartup:
 		if at != s.left {
 			return 0 // start-up frames are taken in order only: TCP sends what is behind a hole again
@@ -198,10 +206,13 @@ func (s *Session) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 // Advance moves the left edge.
 func (s *Session) Advance(to seq.Num) {
 	s.left = to
-	if s.phase == phaseFull {
+	switch s.phase {
+	case phaseFull:
 		if err := s.rcv.Advance(to); err != nil {
 			s.fail(err)
 		}
+	case phaseFarewell:
+		s.hearFarewell(s.rcv.Advance(to))
 	}
 }
 

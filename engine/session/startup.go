@@ -164,18 +164,20 @@ func (s *Session) afterStartup(left seq.Num) {
 func (s *Session) refuse(left seq.Num, err error) {
 	err = fmt.Errorf("%w: %w", ErrStartup, err)
 	t := s.ini.Terminate()
-	if s.cfg.Responder || t == nil || !s.operate(left) {
+	if s.cfg.Responder || t == nil {
 		s.failStartup(err)
 		return
 	}
 	s.note(err)
-	s.fail(t)
-	s.tr.Wake()
+	if s.operate(left, t.Code) {
+		s.fail(t)
+		s.tr.Wake()
+	}
 }
 
 // begin starts full operation: left is where the peer's first FPDU begins.
 func (s *Session) begin(left seq.Num) {
-	if !s.operate(left) {
+	if !s.operate(left, mpa.CodeLocal) {
 		return
 	}
 	s.told = true
@@ -183,29 +185,37 @@ func (s *Session) begin(left seq.Num) {
 	s.tr.Wake()
 }
 
-// operate makes sender, receiver and queue pair ready.
-func (s *Session) operate(left seq.Num) bool {
+// operate makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer hears of it with a Terminate
+// of MPA's code.
+func (s *Session) operate(left seq.Num, code uint8) bool {
 	p := s.ini.Params()
 	if s.cfg.Responder {
 		p = s.rsp.Params()
 	}
 	s.params = p
 	if err := s.qp.Start(qpParams(p, s.cfg.Responder)); err != nil {
-		s.failStartup(fmt.Errorf("%w: %w", ErrStartup, err))
+		s.note(fmt.Errorf("%w: %w", ErrStartup, err))
+		s.sayFarewell(p, left, code)
 		return false
 	}
+	s.frame(p, left, s.qp, s.qp)
+	s.phase = phaseFull
+	s.startAt = tick.Never
+	return true
+}
+
+// frame makes sender and receiver ready: left is where the peer's first FPDU begins.
+func (s *Session) frame(p *mpa.Params, left seq.Num, src mpa.Source, sink mpa.Sink) {
 	first := s.next
 	if n := len(s.out.frames); n > 0 {
 		first = s.out.frames[n-1].r.End
 	}
-	s.snd.Init(mpa.SenderConfig{Framing: p.Send, Pack: s.cfg.Pack}, first, s.tr.EMSS(), s.qp)
+	s.snd.Init(mpa.SenderConfig{Framing: p.Send, Pack: s.cfg.Pack}, first, s.tr.EMSS(), src)
 	s.rcv.Init(mpa.ReceiverConfig{
 		Framing: p.Receive, AnyMarkerOrigin: p.Version == 0,
 		Layered: s.cfg.Reliable, Strict: s.cfg.AnyCRCError, HoldLimit: s.cfg.Window, Pool: s.cfg.Pool,
-	}, left, s.qp)
-	s.full, s.phase, s.left = true, phaseFull, left
-	s.startAt = tick.Never
-	return true
+	}, left, sink)
+	s.full, s.left = true, left
 }
 
 func qpParams(p *mpa.Params, responder bool) rdmap.Params {

@@ -46,7 +46,8 @@ func (s *Session) Settle(now tick.Time) {
 		s.closeAt = now.Add(s.cfg.CloseTimeout)
 		s.tr.Shutdown(now)
 	}
-	if s.qp == nil || !s.full || s.phase == phaseClosed { // after the end the queue pair may have another stream
+	// After the end the queue pair may have another stream.
+	if s.qp == nil || !s.full || s.last != nil || s.phase == phaseClosed {
 		return
 	}
 	a := s.qp.Actions()

@@ -1,0 +1,65 @@
+package session
+
+import (
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
+	"xwarp/mpa/ulp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// farewell is what MPA serves when the queue pair cannot: a stream of one Terminate (RFC 6581, 9.3). A responder says it
+// behind the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
+type farewell struct {
+	terminate []byte // ULPDU
+	wait      bool   // for the first FPDU
+	said      bool
+}
+
+// NextULPDU implements mpa.Source.
+func (f *farewell) NextULPDU(int) (ref ulp.Ref, n int) {
+	if f.wait || f.said {
+		return ref, 0
+	}
+	f.said = true
+	return ref, len(f.terminate)
+}
+
+// ReadULPDU implements mpa.Source.
+func (f *farewell) ReadULPDU(_ ulp.Ref, off int, dst []byte) { copy(dst, f.terminate[off:]) }
+
+// ReleaseULPDU implements mpa.Source.
+func (f *farewell) ReleaseULPDU(ulp.Ref) {}
+
+// Place implements mpa.Sink: what the peer sends counts for its being there.
+func (f *farewell) Place(*ulp.View, bool) *ulp.Error {
+	f.wait = false
+	return nil
+}
+
+// Deliver implements mpa.Sink.
+func (f *farewell) Deliver([]byte, int) *ulp.Error { return nil }
+
+// sayFarewell ends a start-up that failed here: with a Terminate of MPA's code when the peer knows RFC 6581. The caller has
+// noted why.
+func (s *Session) sayFarewell(p *mpa.Params, left seq.Num, code uint8) {
+	if p.Revision != mpa.RevEnhanced {
+		s.failStartup(s.err)
+		return
+	}
+	t := rdmap.Terminate{Cause: ddp.MakeCause(ulp.MPA, 0, code)}
+	s.last = &farewell{terminate: rdmap.AppendTerminateULPDU(nil, &t, ddp.Version(p.Version)), wait: s.cfg.Responder}
+	s.frame(p, left, s.last, s.last)
+	s.phase = phaseFarewell
+	s.hearFarewell(nil)
+}
+
+// hearFarewell goes on with a farewell after octets arrived: err is what the Receiver said of them.
+func (s *Session) hearFarewell(err *ulp.Error) {
+	if err == nil && s.last.wait {
+		return
+	}
+	s.startAt = tick.Never
+	s.failStartup(s.err)
+}
