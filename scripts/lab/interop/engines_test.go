@@ -78,7 +78,7 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 		da.Close()
 		return firstError(file.Flush(), buf.Flush, disk.Close)
 	}
-	ctx := limited(t, 20*time.Second)
+	ctx := limited(t, time.Minute)
 	at := netip.AddrPortFrom(net.B.Addr4.Addr(), 7175)
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -108,7 +108,7 @@ func TestEveryOpcode(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, tc.mpa)
-			ctx := limited(t, 20*time.Second)
+			ctx := limited(t, time.Minute)
 			rnd := rand.New(rand.NewPCG(1, 2))
 			for _, wr := range p.program(rnd) {
 				if err := firstError(p.a.post(wr), func() error {

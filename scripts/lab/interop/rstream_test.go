@@ -139,13 +139,13 @@ func TestRsockets(t *testing.T) {
 				side = "client"
 			}
 			t.Run(fmt.Sprintf("%s, our %s, %d x %d", tool, side, x.count, x.size), func(t *testing.T) {
-				ctx, port := limited(t, time.Minute), port()
+				ctx, port := limited(t, 3*time.Minute), port()
 				r := newRsocket(t, d, map[string]int{"riostream": x.size}[tool])
 				run := x.rstream
 				if tool == "riostream" {
 					run = x.riostream
 				}
-				args := fmt.Sprintf("timeout 60 %s -T v -I %d -C %d -S %d -p %d", tool, x.iterations, x.count, x.size, port)
+				args := fmt.Sprintf("timeout 170 %s -T v -I %d -C %d -S %d -p %d", tool, x.iterations, x.count, x.size, port)
 				opcodes := []string{"Write", "Send"}
 				if x.client {
 					opcodes = append(opcodes, "Read Request", "Read Response") // our RTR message
@@ -158,7 +158,7 @@ func TestRsockets(t *testing.T) {
 					}
 					var err error
 					if x.client {
-						err = firstError(spawn(""), func() error { return b.vm.Listening(port, 20*time.Second) },
+						err = firstError(spawn(""), func() error { return b.vm.Listening(port, time.Minute) },
 							func() error { return r.connect(ctx, netip.AddrPortFrom(b.vm.Addr4, port)) })
 					} else {
 						var private []byte
@@ -173,7 +173,7 @@ func TestRsockets(t *testing.T) {
 					if err != nil && p != nil {
 						return fmt.Errorf("%w\n%s", err, p.Output())
 					}
-					return firstError(err, func() error { return ended(p.Wait(20 * time.Second))(p.Output()) })
+					return firstError(err, func() error { return ended(p.Wait(time.Minute))(p.Output()) })
 				}, opcodes...)
 			})
 		}

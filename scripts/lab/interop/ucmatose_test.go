@@ -77,16 +77,16 @@ func TestUcmatose(t *testing.T) {
 				if tc.v6 {
 					ours, theirs, bind = vm.PeerAddr6, b.vm.Addr6, fmt.Sprintf(" -b %v", b.vm.Addr6)
 				}
-				args := fmt.Sprintf("timeout 60 ucmatose -c 1 -C %d -S %d", tc.count, tc.size)
+				args := fmt.Sprintf("timeout 170 ucmatose -c 1 -C %d -S %d", tc.count, tc.size)
 				t.Run("our client, "+tc.name, func(t *testing.T) {
-					ctx, port, u := limited(t, time.Minute), port(), newUcmatose(t, d, tc.count, tc.size)
+					ctx, port, u := limited(t, 3*time.Minute), port(), newUcmatose(t, d, tc.count, tc.size)
 					b.captured(t, port, func() error {
 						s, err := b.vm.Spawn(fmt.Sprintf("%s -p %d%s", args, port, bind))
 						if err != nil {
 							return err
 						}
 						defer s.Kill()
-						if err := b.vm.Listening(port, 20*time.Second); err != nil {
+						if err := b.vm.Listening(port, time.Minute); err != nil {
 							return err
 						}
 						if err := d.Dial(ctx, netip.AddrPortFrom(theirs, port), u.qp, engine.ConnConfig{MPA: &engine.MPAConfig{RTR: mpa.RTRWrite}}); err != nil {
@@ -95,11 +95,11 @@ func TestUcmatose(t *testing.T) {
 						if err := firstError(u.receive(ctx), u.send, func() error { return u.gone(ctx) }); err != nil {
 							return fmt.Errorf("%w\n%s", err, s.Output())
 						}
-						return ended(s.Wait(20 * time.Second))(s.Output())
+						return ended(s.Wait(time.Minute))(s.Output())
 					}, "Write", "Send")
 				})
 				t.Run("our server, "+tc.name, func(t *testing.T) {
-					ctx, port, u := limited(t, time.Minute), port(), newUcmatose(t, d, tc.count, tc.size)
+					ctx, port, u := limited(t, 3*time.Minute), port(), newUcmatose(t, d, tc.count, tc.size)
 					b.captured(t, port, func() error {
 						var c *vm.Process
 						_, err := u.serve(ctx, netip.AddrPortFrom(ours, port), nil, func() (err error) {
@@ -112,7 +112,7 @@ func TestUcmatose(t *testing.T) {
 						if err := firstError(err, u.send, func() error { return u.receive(ctx) }, func() error { return u.disconnect(ctx) }); err != nil {
 							return err
 						}
-						return ended(c.Wait(20 * time.Second))(c.Output())
+						return ended(c.Wait(time.Minute))(c.Output())
 					}, "Read Request", "Read Response", "Send")
 				})
 			}

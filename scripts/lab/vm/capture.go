@@ -66,7 +66,7 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 		return c, nil
 	case err := <-c.done:
 		return nil, err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		c.cmd.Process.Kill()
 		return nil, fmt.Errorf("tcpdump -i %s does not listen after 20 s", link)
 	}

@@ -134,12 +134,12 @@ func TestNetwork(t *testing.T) {
 	reach := func(when string) {
 		t.Helper()
 		for _, addr := range []string{v.Addr4.String(), v.Addr6.String()} {
-			out, code, err := v.Network().Peer.Run(20*time.Second, "ping", "-c", "3", "-i", "0.2", "-s", "1400", addr)
+			out, code, err := v.Network().Peer.Run(time.Minute, "ping", "-c", "3", "-i", "0.2", "-s", "1400", addr)
 			if code != 0 || err != nil {
 				t.Errorf("%s: ping %s: exit code %d, %v\n%s", when, addr, code, err, out)
 			}
 		}
-		out, code, err := v.Run(fmt.Sprintf("ping -c 2 -i 0.2 %v && ping -c 2 -i 0.2 %v", PeerAddr4, PeerAddr6), 20*time.Second)
+		out, code, err := v.Run(fmt.Sprintf("ping -c 2 -i 0.2 %v && ping -c 2 -i 0.2 %v", PeerAddr4, PeerAddr6), time.Minute)
 		if code != 0 || err != nil {
 			t.Errorf("%s: ping from the machine: exit code %d, %v\n%s", when, code, err, out)
 		}
@@ -261,7 +261,7 @@ func runTool(server, client *VM, tl tool, dir string) (data []byte, printed stri
 		if code != 0 || err != nil {
 			return out, fmt.Errorf("client: exit code %d, %w", code, orExit(err))
 		}
-		if code, err := s.Wait(20 * time.Second); code != 0 || err != nil {
+		if code, err := s.Wait(time.Minute); code != 0 || err != nil {
 			return out, fmt.Errorf("server: exit code %d, %w", code, orExit(err))
 		}
 		return out, nil

@@ -150,10 +150,10 @@ func TestResponderTimeout(t *testing.T) {
 	silent := dial(t, v, port)
 	defer silent.Close()
 	start := time.Now()
-	got, how := listen(silent, 20*time.Second)
+	got, how := listen(silent, time.Minute)
 	t.Logf("without a Request: %d octets, %s after %v", len(got), how, time.Since(start).Round(100*time.Millisecond))
 	if len(got) != 0 || how == "open" {
-		t.Errorf("siw keeps a connection without a Request open for more than 20 s")
+		t.Errorf("siw keeps a connection without a Request open for more than a minute")
 	}
 }
 
