@@ -42,6 +42,7 @@ type XDPConfig struct {
 	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with transmit checksum
 	// offload sends over veth.
 	TrustPartialChecksum bool
+	Transmit             Transmit // how segments leave; empty: TransmitXDP
 	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
@@ -132,7 +133,7 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 		return err
 	}
 	for _, q := range x.cfg.Queues {
-		if err := x.openQueue(link, q); err != nil {
+		if err := x.openQueue(link, q, nic.Type()); err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)
 		}
 	}
@@ -140,7 +141,7 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	return err
 }
 
-func (x *xdpDriver) openQueue(link, queue int) error {
+func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 	const ethernet = 14 + 8 // two VLAN tags
 	sock, err := ring.Open(ring.Config{
 		Ifindex: link, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames), TxSlots: uint32(x.cfg.TxFrames),
@@ -150,10 +151,14 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 		return err
 	}
 	x.copy = copyMode(sock.Info())
-	var port ring.Port = sock
-	if x.cfg.Wrap != nil {
-		if port, err = x.cfg.Wrap(queue, sock); err != nil {
-			sock.Close()
+	port, err := x.cfg.transmitPort(sock, link, kind)
+	if err != nil {
+		sock.Close()
+		return err
+	}
+	if below := port; x.cfg.Wrap != nil {
+		if port, err = x.cfg.Wrap(queue, below); err != nil {
+			below.Close()
 			return err
 		}
 	}

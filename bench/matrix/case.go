@@ -92,8 +92,10 @@ func raw(p perf.Peer, mtu int) perf.Spec {
 	return timed(perf.Spec{Peer: p, Mode: perf.Bandwidth, Size: mtu})
 }
 
-func with(s perf.Spec, f func(*perf.Spec)) perf.Spec {
-	f(&s)
+func with(s perf.Spec, change ...func(*perf.Spec)) perf.Spec {
+	for _, f := range change {
+		f(&s)
+	}
 	return s
 }
 

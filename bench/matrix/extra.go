@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"xwarp/bench/perf"
+	"xwarp/engine"
 )
 
 // Extra returns cases that answer one question each and are not in the standard matrix.
@@ -18,6 +19,7 @@ func Extra() (all []Case) {
 const (
 	gsoWhole   = "segmentation offload"
 	gsoPartial = "segmentation offload, checksums left to a device"
+	ourGSO     = "xwarp, no markers, segmentation offload"
 )
 
 // offloadCase is raw frames that are sent one by one over AF_XDP, and in blocks that the kernel cuts. The receiver is
@@ -29,12 +31,20 @@ func offloadCase(mtu int) Case {
 			{Name: rawRing, Spec: raw(perf.Raw, mtu), Offloads: sameSums},
 			{Name: gsoWhole, Spec: raw(perf.GSO, mtu), Offloads: sameSums},
 			{Name: gsoPartial, Spec: raw(perf.GSO, mtu), Offloads: asTheyCome},
+			{Name: ourBare, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers), Offloads: sameSums},
+			{Name: ourGSO, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers, blocks), Offloads: sameSums},
 		},
 	}
 }
 
+func blocks(s *perf.Spec) { s.Transmit = engine.TransmitGSO }
+
 func offloadTargets() (t []Target) {
 	for _, mtu := range mtus {
+		t = append(t, Target{
+			Row:  fmt.Sprintf("Write 1 MiB, MTU %d, no markers, through segmentation offload against through AF_XDP", mtu),
+			Case: fmt.Sprintf("gso-mtu%d", mtu), Of: ourGSO, To: ourBare, Metric: Frames,
+		})
 		for _, v := range []string{gsoWhole, gsoPartial} {
 			t = append(t, Target{
 				Row:  fmt.Sprintf("frames, MTU %d, %s against raw AF_XDP", mtu, v),

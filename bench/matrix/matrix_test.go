@@ -45,7 +45,7 @@ func TestQuotient(t *testing.T) {
 func TestTargetsExist(t *testing.T) {
 	known := map[string]bool{}
 	seen := map[string]bool{}
-	for _, c := range Standard() {
+	for _, c := range append(Standard(), Extra()...) {
 		if seen[c.Name] {
 			t.Errorf("two cases are called %s", c.Name)
 		}
@@ -107,7 +107,7 @@ func TestCheck(t *testing.T) {
 // TestSave: what was saved loads again, and every plot that has data is there.
 func TestSave(t *testing.T) {
 	res := &Results{Schema: Schema, Date: "2026-01-01", Rounds: 2}
-	for _, c := range Standard() {
+	for _, c := range append(Standard(), Extra()...) {
 		r := CaseResult{Name: c.Name, Title: c.Title, MTU: c.MTU, Metric: c.Metric}
 		for _, v := range c.Variants {
 			x := VariantResult{Name: v.Name, Spec: v.Spec, Values: map[Metric][]float64{}}

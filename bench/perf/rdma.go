@@ -94,6 +94,7 @@ func (e *rdma) open() (err error) {
 	}
 	cfg := engine.XDPConfig{Options: opt, Interface: e.place.Interface, Consumer: func(int) bool { return e.turn() }}
 	cfg.TCP.StretchAck = e.spec.StretchAck
+	cfg.Transmit = e.spec.Transmit
 	if e.place.CPU >= 0 {
 		cfg.CPUs = []int{e.place.CPU}
 	}

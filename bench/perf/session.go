@@ -115,7 +115,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	own := rep.Spec
 	spec := &own
 	if want != nil {
-		spec.Peer = want.Peer // either transport speaks with the other
+		spec.Peer, spec.Transmit = want.Peer, want.Transmit // of each end: any speaks with any
 	}
 	if err := spec.Complete(); err != nil {
 		return rep, c.fail(err)

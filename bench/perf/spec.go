@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"xwarp/engine"
 )
 
 // Peer is what carries the octets.
@@ -65,6 +67,8 @@ type Spec struct {
 	Window     int  `json:"window,omitempty"`      // octets; 0: the engine's own choice
 	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
 	Sleep bool `json:"sleep,omitempty"`
+	// Transmit is how AF_XDP ends transmit; see engine.XDPConfig.
+	Transmit engine.Transmit `json:"transmit,omitempty"`
 	// NoDelay sets TCP_NODELAY on plain kernel sockets.
 	NoDelay bool `json:"no_delay,omitempty"`
 	// Congestion is the congestion control of kernel sockets; empty: the host's.

@@ -22,6 +22,7 @@ const (
 
 	flagPSH = 0x08
 	flagACK = 0x10
+	flagECE = 0x40
 
 	// MaxBlock is octets of the longest frame: its IP packet's length has 16 bits.
 	MaxBlock = ethernet + 65535
@@ -30,11 +31,11 @@ const (
 // segment is a frame that may be joined with others.
 type segment struct {
 	Shape
-	seq  uint32
-	last bool // with PSH: nothing may follow it in a block
+	seq uint32
+	psh bool
 }
 
-// parse reports whether frame holds a TCP segment with octets and no flags but ACK and PSH: what a block is made of.
+// parse reports whether frame holds a TCP segment with octets and no flags but ACK, PSH and ECE: what a block is made of.
 // Tagged frames, IP options and fragments are not.
 func parse(frame []byte) (s segment, ok bool) {
 	if len(frame) < ethernet+ipHeader+tcpMin {
@@ -59,13 +60,14 @@ func parse(frame []byte) (s segment, ok bool) {
 	t := frame[s.tcpAt():]
 	s.Headers = s.tcpAt() + int(t[lengthAt]>>4)*4
 	s.Payload = len(frame) - s.Headers
-	s.seq, s.last = binary.BigEndian.Uint32(t[seqAt:]), t[flagsAt]&flagPSH != 0
-	// The low bits beside the length are reserved, but for accurate ECN's; what has them or CWR goes alone.
-	return s, s.Headers >= s.tcpAt()+tcpMin && s.Payload > 0 && t[lengthAt]&0x0f == 0 && t[flagsAt]&^flagPSH == flagACK
+	s.seq, s.psh = binary.BigEndian.Uint32(t[seqAt:]), t[flagsAt]&flagPSH != 0
+	// The kernel clears CWR in all segments but the first, as classic ECN wants it and accurate ECN does not.
+	return s, s.Headers >= s.tcpAt()+tcpMin && s.Payload > 0 && t[flagsAt]&^(flagPSH|flagECE) == flagACK
 }
 
 // follows reports whether the segment t in the frame next has the headers of the segment s in the frame first, but for what
-// the kernel writes into each itself: lengths, identification, sequence number, checksums, and PSH in the last.
+// the kernel writes into each itself: lengths, identification, sequence number, checksums, and PSH, which only
+// the last one keeps (RFC 9293, 3.9.1: successive PSH may be collapsed).
 func (s *segment) follows(first, next []byte, t *segment) bool {
 	if t.Headers != s.Headers || t.IPv6 != s.IPv6 {
 		return false
@@ -77,6 +79,9 @@ func (s *segment) follows(first, next []byte, t *segment) bool {
 			return false
 		}
 	} else if !same(0, ethernet+2) || !same(ethernet+6, ethernet+10) || !same(ethernet+12, at) {
+		return false
+	}
+	if (first[at+flagsAt]^next[at+flagsAt])&^flagPSH != 0 {
 		return false
 	}
 	return same(at, at+seqAt) && same(at+seqAt+4, at+flagsAt) && same(at+flagsAt+1, at+checksumAt) && same(at+checksumAt+2, s.Headers)

@@ -117,17 +117,18 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 // begin makes the frame of n octets in r the first of a run; one that cannot be joined is a run of its own.
 func (r *run) begin(seg segment, n int, joinable bool) {
 	r.first, r.n, r.count = seg, n, 1
-	r.full = !joinable || seg.last
+	r.full = !joinable
 }
 
 // join adds the segment whose payload lies behind the run.
 func (r *run) join(seg *segment) {
 	r.n += seg.Payload
 	r.count++
-	if seg.last {
-		r.Frame()[r.first.tcpAt()+flagsAt] |= flagPSH
+	flags := &r.Frame()[r.first.tcpAt()+flagsAt]
+	if *flags &^= flagPSH; seg.psh {
+		*flags |= flagPSH
 	}
-	r.full = seg.last || seg.Payload < r.first.Payload || r.n+r.first.Payload > MaxBlock
+	r.full = seg.Payload < r.first.Payload || r.n+r.first.Payload > MaxBlock
 }
 
 // push sends what is full and reports whether there is room for more.

@@ -233,13 +233,27 @@ func TestSameFrames(t *testing.T) {
 				t.Fatalf("seed %d: frames stay", seed)
 			}
 		}
-		if err := equal(got, want); err != nil {
+		if n := len(got); n > 0 && n == len(want) && !bytes.Equal(got[n-1], want[n-1]) {
+			t.Errorf("seed %d: the last frame differs: %x, want %x", seed, got[n-1], want[n-1])
+		}
+		if err := equal(withoutPSH(got), withoutPSH(want)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if s := p.GSOStats(); s.Blocks == 0 || s.Single == 0 || s.Segments+s.Single != uint64(len(want)) || s.Segments < 2*s.Blocks {
 			t.Errorf("seed %d: %+v", seed, s)
 		}
 	}
+}
+
+// withoutPSH clears the one flag that need not arrive.
+func withoutPSH(frames [][]byte) [][]byte {
+	for _, f := range frames {
+		if s, ok := parse(f); ok {
+			f[s.tcpAt()+flagsAt] &^= flagPSH
+			sum(f)
+		}
+	}
+	return frames
 }
 
 func equal(got, want [][]byte) error {

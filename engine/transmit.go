@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ring"
+	"xwarp/ring/gso"
+)
+
+// Transmit is how segments leave.
+type Transmit string
+
+// The ways of Transmit.
+const (
+	// TransmitXDP sends each segment through AF_XDP.
+	TransmitXDP Transmit = "xdp"
+	// TransmitGSO sends runs of segments as blocks through the kernel's segmentation offload, which cuts them at the same
+	// borders, and the rest through AF_XDP: see package ring/gso. Of a device without checksum offload, transmit checksums
+	// must be off (ethtool -K INTERFACE tx off). Segments with markers differ in length, so that few make a block.
+	TransmitGSO Transmit = "packet-gso"
+)
+
+// transmitPort puts what cfg.Transmit asks for around a queue's socket. It owns sock when it succeeds.
+func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring.Port, error) {
+	switch c.Transmit {
+	case "", TransmitXDP:
+		return sock, nil
+	case TransmitGSO:
+	default:
+		return nil, fmt.Errorf("transmit %q: there are %q and %q", c.Transmit, TransmitXDP, TransmitGSO)
+	}
+	if on, err := transmitChecksums(c.Interface); err == nil && on && kind == "veth" {
+		return nil, fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",
+			c.Transmit, c.Interface)
+	}
+	s, err := gso.OpenSender(link)
+	if err != nil {
+		return nil, err
+	}
+	return gso.Wrap(sock, s), nil
+}
+
+// transmitChecksums reports whether checksums are left to an interface of the thread's namespace (ethtool -k, "tx-checksumming").
+func transmitChecksums(name string) (on bool, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GTXCSUM}
+	req := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte // struct ifreq is 40 octets
+	}{data: unsafe.Pointer(&value)}
+	copy(req.name[:len(req.name)-1], name)
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); e != 0 {
+		return false, e
+	}
+	return value.data != 0, nil
+}

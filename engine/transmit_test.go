@@ -1,0 +1,89 @@
+package engine_test
+
+import (
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+	"xwarp/ring"
+	"xwarp/ring/gso"
+)
+
+// TestTransmitGSO moves data by every verb when both ends send in blocks. Every segment that the kernel cut held whole FPDUs
+// from its first octet on.
+func TestTransmitGSO(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		mtu         int
+		markers, v6 bool
+	}{{name: "1500"}, {name: "9000", mtu: 9000}, {name: "ipv6", v6: true}, {name: "markers", markers: true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var ports []*gso.Port
+			da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
+				c.Transmit, c.MPA.NoMarkers = engine.TransmitGSO, !tc.markers
+				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					ports = append(ports, p.(*gso.Port))
+					return p, nil
+				}
+			})
+			a, b := newEnd(t, da, 4<<20), newEnd(t, db, 4<<20)
+			at := net.B.Addr4.Addr()
+			if tc.v6 {
+				at = net.B.Addr6.Addr()
+			}
+			connect(t, a, b, netip.AddrPortFrom(at, 7174))
+			exercise(t, a, b)
+			for _, e := range []*end{a, b} {
+				i, err := e.qp.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m := &i.MPA; m.Aligned == 0 || m.Partial+m.Unaligned+m.CRCDrops > 0 {
+					t.Errorf("not every segment held whole FPDUs: %+v", *m)
+				}
+			}
+			for _, d := range []*engine.Device{da, db} {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			for i, p := range ports {
+				s := p.GSOStats()
+				t.Logf("end %d: %+v", i, s)
+				if s.Blocks == 0 || s.Dropped > 0 || !tc.markers && s.Segments < 2*s.Single {
+					t.Errorf("end %d: %+v", i, s)
+				}
+			}
+		})
+	}
+}
+
+// TestTransmitRefused: what cannot work says why, and what to do.
+func TestTransmitRefused(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.Close()
+	for way, want := range map[engine.Transmit]string{engine.TransmitGSO: "ethtool -K " + net.A.Link.Name + " tx off", "carrier pigeon": `"packet-gso"`} {
+		err := net.A.Do(func() error {
+			d, err := engine.OpenXDP(engine.XDPConfig{Interface: net.A.Link.Name, Transmit: way})
+			if err == nil {
+				d.Close()
+			}
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", way, err, want)
+		}
+	}
+}
