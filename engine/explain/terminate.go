@@ -202,8 +202,8 @@ var terminateTexts = map[ddp.Cause]text{
 	},
 	mpaCause(mpa.CodeCRC): {
 		"The CRC32C of an FPDU does not match its octets, although the TCP checksum did: the data was changed on the way. Nothing of the FPDU or behind it was given to the program.",
-		lines{"memory or a bus of a NIC, switch or middlebox is faulty", "a middlebox rewrites payload", "one side has the CRC off and the other on, outside of the specification", "a fault in a stack's marker or padding code, when it happens at once and always"},
-		lines{"xwarp has TCP send such a segment again and gives up after a few times; look at its counter of CRC failures", "try another path, NIC or cable", "disable offloads on both sides (ethtool -K) to find the guilty one", "if it happens with the first FPDU: compare the start-up frames, and try without markers"},
+		lines{"memory or a bus of a NIC, switch or middlebox is faulty", "a middlebox rewrites payload", "the same where a middlebox also cuts segments anew: parts of an FPDU are acknowledged before its CRC can be checked, and then cannot be had again", "one side has the CRC off and the other on, outside of the specification", "a fault in a stack's marker or padding code, when it happens at once and always"},
+		lines{"xwarp has TCP send such a segment again, unless a part of the FPDU was acknowledged before, and gives up after a few times; look at its counter of CRC failures", "try another path, NIC or cable", "disable offloads on both sides (ethtool -K) to find the guilty one", "if it happens with the first FPDU: compare the start-up frames, and try without markers"},
 	},
 	mpaCause(mpa.CodeMarker): {
 		"A marker does not point to where the lengths of the FPDUs say that an FPDU begins, although the CRC is right: sender and receiver disagree about the framing.",
