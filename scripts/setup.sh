@@ -1,7 +1,8 @@
 #!/bin/sh
 # setup.sh installs what a make target needs beyond Go, when it is missing, on Debian and Ubuntu.
 #
-#   scripts/setup.sh test       tshark: the independent decoder of the capture tests
+#   scripts/setup.sh test       tshark: the independent decoder of the capture tests; Chromium without a screen: it
+#                               clicks through the status page
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
 # It says what it installs, asks nothing, and does nothing where everything is there. As an ordinary user it goes
@@ -35,6 +36,22 @@ need() {
 	command -v "$1" >/dev/null || missing="$missing $2"
 }
 
+# need_browser: any Chromium will do. Where the distribution has none as a package (Ubuntu's is a snap), the test of the
+# status page says that it is left out.
+need_browser() {
+	for b in chromium-headless-shell chromium chromium-browser google-chrome; do
+		! command -v "$b" >/dev/null || return 0
+	done
+	if ! apt-cache show chromium-headless-shell >/dev/null 2>&1; then
+		as_root apt-get update -q >/dev/null 2>&1 || true
+	fi
+	if apt-cache show chromium-headless-shell >/dev/null 2>&1; then
+		missing="$missing chromium-headless-shell"
+	else
+		say "there is no package of Chromium here: the status page is not tested in a browser"
+	fi
+}
+
 install_missing() {
 	[ -n "$missing" ] || return 0
 	command -v apt-get >/dev/null || die "missing:$missing; there is no apt-get here, install them by hand"
@@ -48,7 +65,10 @@ install_missing() {
 
 for what in "${@:-none}"; do
 	case $what in
-	test) need tshark tshark ;;
+	test)
+		need tshark tshark
+		need_browser
+		;;
 	generate)
 		need clang clang
 		need llvm-strip llvm

@@ -75,11 +75,11 @@ func (h *history) stop() {
 func (h *history) sample(s control.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	before := &h.now
-	if h.now.Time.IsZero() {
-		before = &s
+	if h.now.Time.IsZero() { // rates need two
+		h.top, h.now = view.MakeTop(&s, &s), s
+		return
 	}
-	h.top = view.MakeTop(before, &s)
+	h.top = view.MakeTop(&h.now, &s)
 	h.now = s
 	push(&h.samples.Times, float64(s.Time.UnixMilli())/1000)
 	for i := range s.Devices {

@@ -177,7 +177,14 @@ func TestSameKeysAsCommands(t *testing.T) {
 // Samples become rates, and the oldest ones go.
 func TestHistory(t *testing.T) {
 	h := &history{snapshot: func() control.Snapshot { return example(0) }}
-	for second := range points + 10 {
+	h.sample(example(0))
+	if len(h.samples.Times) != 0 || len(h.top.Conns) != 3 {
+		t.Errorf("the first sample: %+v", h.samples)
+	}
+	for second := range points + 11 {
+		if second == 0 {
+			continue
+		}
 		h.sample(example(2 * second))
 	}
 	if n := len(h.samples.Times); n != points {
@@ -187,7 +194,7 @@ func TestHistory(t *testing.T) {
 	if got := h.samples.Devices; len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v\nwant %+v", got[0], want)
 	}
-	if got := h.samples.Times[points-1]; got != 1_800_000_000+2*(points+9) {
+	if got := h.samples.Times[points-1]; got != 1_800_000_000+2*(points+10) {
 		t.Errorf("the last time is %v", got)
 	}
 }
@@ -197,6 +204,7 @@ func fill(v float64) []float64 { return slices.Repeat([]float64{v}, points) }
 // Readers while samples are taken.
 func TestConcurrentReaders(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
+	p.history.sample(example(50))
 	done := make(chan error)
 	for range 4 {
 		go func() {

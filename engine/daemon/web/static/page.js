@@ -91,7 +91,7 @@ function showEvents() {
   const list = state.data.events.events.filter((e) => kinds[state.kind][1](e)).reverse().slice(0, maxRows);
   const rows = list.map((e) => {
     const when = new Date(e.time);
-    const time = node("time", "", when.toLocaleTimeString([], { hour12: false }));
+    const time = node("time", "", when.toLocaleTimeString([], { hourCycle: "h23" }));
     time.dateTime = e.time;
     time.title = when.toLocaleString();
     const what = node("div", "what" + (/^[A-Z_]+\b/.test(e.event) ? " word" : ""), e.event);
@@ -159,7 +159,7 @@ function duration(s) {
   return h ? [h, "h", m, "min"] : [m, "min", Math.floor(s) % 60, "s"];
 }
 
-function plural(n, what) { return `${n} ${what}${n === 1 ? "" : "s"}`; }
+function plural(n, what) { return `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`; }
 
 function showTotals() {
   const s = state.data.status, conns = state.data.top.connections.filter(inView);
@@ -170,7 +170,7 @@ function showTotals() {
   $("t-up-more").textContent = `process ${s.pid}`;
   const causes = s.devices.filter(inView).flatMap((d) => d.dropped || []);
   const total = causes.reduce((n, c) => n + c.frames, 0);
-  $("t-drops-more").textContent = total ? `${total} frames so far` : "no frame so far";
+  $("t-drops-more").textContent = total ? `${plural(total, "frame")} so far` : "no frame so far";
   causes.sort((a, b) => b.frames - a.frames);
   $("drops-legend").textContent = causes.slice(0, 3).map((c) => `${c.cause} ${c.frames}`).join(" \u00b7 ");
 }
@@ -179,9 +179,12 @@ function showDevices() {
   $("device-list").replaceChildren(...state.data.status.devices.filter(inView).map((d) => {
     const how = [d.transport, d.xdp_mode, d.copy, d.mtu && `MTU ${d.mtu}`, d.queues && plural(d.queues, "queue")].filter(Boolean);
     const item = node("div", "item", node("b", "", d.device), node("p", "", how.join(", ")));
-    if (d.xdp_mode) item.append(node("p", "", `${d.rx_frames} frames in, ${d.tx_frames} out`));
-    for (const c of d.dropped || []) item.append(node("p", "bad", `${c.frames} dropped: ${c.cause}`));
-    if (d.unowned) item.append(node("p", "warn", `${plural(d.unowned, "frame")} on queues that are not served: xwarp doctor --interface ${d.device}`));
+    if (d.xdp_mode) item.append(node("p", "", `${plural(d.rx_frames, "frame")} in, ${d.tx_frames.toLocaleString("en")} out`));
+    for (const c of d.dropped || []) item.append(node("p", "bad", `${plural(c.frames, "frame")} dropped: ${c.cause}`));
+    if (d.unowned) {
+      const cure = node("code", "", `xwarp doctor --interface ${d.device}`);
+      item.append(node("p", "warn", `${plural(d.unowned, "frame")} on queues that are not served: `, cure));
+    }
     if (d.fallback) item.append(node("p", "warn", d.fallback));
     if (d.error) item.append(node("p", "bad", d.error));
     return item;

@@ -67,7 +67,7 @@ class Plot {
     }
     const step = w < 420 ? 240 : 120;
     for (let t = Math.ceil(begin / step) * step; t <= end; t += step) {
-      const label = new Date(t * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+      const label = new Date(t * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
       if (x(t) > pad.l + 16 && x(t) < w - 16) root.append(svg("text", { x: x(t), y: h - 5, "text-anchor": "middle" }, label));
     }
     this.lines.forEach((line, i) => {
@@ -91,7 +91,7 @@ class Plot {
     const tip = document.createElement("div");
     tip.className = "tip";
     const when = document.createElement("div");
-    when.textContent = new Date(this.times[k] * 1000).toLocaleTimeString();
+    when.textContent = new Date(this.times[k] * 1000).toLocaleTimeString([], { hourCycle: "h23" });
     tip.append(when);
     this.lines.forEach((line, i) => {
       root.append(svg("circle", { class: line.kind, cx: at, cy: y(this.values[i][k]), r: 3.5 }));
