@@ -1,8 +1,9 @@
 #!/bin/sh
 # build.sh makes the deb and the rpm in build/: static binaries that are the same octet by octet wherever they are built
-# from the same commit, manual pages and completions from the commands themselves, and the list of modules in the binaries.
+# from the same commit, manual pages and completions from the commands themselves, the list of modules in the binaries, and
+# their licences, which it checks.
 #
-#   scripts/package/build.sh [VERSION]
+#   scripts/package/build.sh [VERSION [DIRECTORY]]
 set -eu
 cd "$(dirname "$0")/../.."
 VERSION=${1:-0.0.$(git rev-list --count HEAD)}
@@ -11,16 +12,15 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export VERSION ARCH SOURCE_DATE_EPOCH CGO_ENABLED=0
 # The newest nfpm whose modules are all on the module proxy.
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.41.1
+target=${2:-build}
 out=build/package
 rm -rf "$out"
 mkdir -p "$out"
 go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$out/" ./cmd/xwarp ./cmd/xwarpd
 "$out/xwarp" config default >"$out/xwarp.toml"
-go run ./scripts/package/manual "$out/xwarp" "$out"
-for b in xwarp xwarpd; do
-	go version -m "$out/$b" | sed "s|^$out/||"
-done >"$out/sbom.txt"
+go run ./scripts/package/manual "$out/xwarp" "$out/xwarpd" "$out"
+go run ./scripts/package/notices "$out" "$out/xwarp" "$out/xwarpd"
 for f in deb rpm; do
-	go run "$nfpm" package --config scripts/package/nfpm.yaml --packager $f --target build/
+	go run "$nfpm" package --config scripts/package/nfpm.yaml --packager $f --target "$target/"
 done
-sha256sum build/xwarp*_*.deb build/xwarp-*.rpm
+sha256sum "$target/xwarp_${VERSION}_$ARCH.deb" "$target/xwarp-$VERSION"*.rpm

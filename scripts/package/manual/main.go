@@ -1,4 +1,5 @@
-// Command manual makes manual pages and shell completions from what the xwarp command says of itself: manual XWARP DIRECTORY.
+// Command manual makes manual pages and shell completions from what the commands say of themselves:
+// manual XWARP XWARPD DIRECTORY.
 package main
 
 import (
@@ -12,17 +13,17 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: manual XWARP DIRECTORY")
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: manual XWARP XWARPD DIRECTORY")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, "manual:", err)
 		os.Exit(1)
 	}
 }
 
-func run(binary, dir string) error {
+func run(binary, daemon, dir string) error {
 	for _, c := range []struct{ shell, file string }{{"bash", "xwarp.bash"}, {"zsh", "_xwarp"}, {"fish", "xwarp.fish"}} {
 		b, err := exec.Command(binary, "completion", c.shell).Output()
 		if err != nil {
@@ -32,7 +33,11 @@ func run(binary, dir string) error {
 			return err
 		}
 	}
-	return pages(binary, filepath.Join(dir, "man"), nil)
+	man := filepath.Join(dir, "man")
+	if err := service(binary, daemon, man); err != nil {
+		return err
+	}
+	return pages(binary, man, nil)
 }
 
 func write(file string, b []byte) error {
@@ -78,7 +83,8 @@ var heading = regexp.MustCompile(`^([A-Z][A-Za-z ]+):$`)
 func page(name, help string) []byte {
 	var b bytes.Buffer
 	first, _, _ := strings.Cut(help, "\n")
-	fmt.Fprintf(&b, ".TH %s 1\n.SH NAME\n%s \\- %s\n.SH DESCRIPTION\n.nf\n", strings.ToUpper(name), escape(name), escape(first))
+	title(&b, name, 1, first)
+	fmt.Fprintf(&b, ".SH DESCRIPTION\n.nf\n")
 	for line := range strings.Lines(help) {
 		line = strings.TrimRight(line, "\n")
 		if m := heading.FindStringSubmatch(line); m != nil {
@@ -88,6 +94,7 @@ func page(name, help string) []byte {
 		fmt.Fprintln(&b, escape(line))
 	}
 	b.WriteString(".fi\n")
+	seeAlso(&b, name)
 	return b.Bytes()
 }
 

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// service writes xwarpd(8), whose options are those of its help, and xwarp.toml(5), which is the commented default file.
+func service(binary, daemon, dir string) error {
+	help := exec.Command(daemon, "--help")
+	var said bytes.Buffer
+	help.Stderr = &said
+	if err := help.Run(); err != nil {
+		return fmt.Errorf("%s --help: %w", daemon, err)
+	}
+	if err := write(filepath.Join(dir, "xwarpd.8"), daemonPage(said.String())); err != nil {
+		return err
+	}
+	file, err := exec.Command(binary, "config", "default").Output()
+	if err != nil {
+		return fmt.Errorf("config default: %w", err)
+	}
+	return write(filepath.Join(dir, "xwarp.toml.5"), configPage(string(file)))
+}
+
+func title(b *bytes.Buffer, name string, section int, what string) {
+	fmt.Fprintf(b, ".TH %s %d \"\" \"xwarp %s\" \"xwarp\"\n.SH NAME\n%s \\- %s\n",
+		strings.ToUpper(escape(name)), section, os.Getenv("VERSION"), escape(name), escape(what))
+}
+
+// related are the pages that name each other.
+var related = []string{"xwarp(1)", "xwarpd(8)", "xwarp.toml(5)", "xwarp-doctor(1)"}
+
+func seeAlso(b *bytes.Buffer, name string) {
+	var others []string
+	for _, r := range related {
+		if !strings.HasPrefix(r, name+"(") {
+			others = append(others, escape(r))
+		}
+	}
+	fmt.Fprintf(b, ".SH SEE ALSO\n%s\n", strings.Join(others, ", "))
+}
+
+// about is what no help text says of the daemon.
+var about = []struct{ heading, text string }{
+	{"SIGNALS", `SIGTERM, SIGINT: no new connections, an orderly end of those there are for as long as daemon.grace allows, then the
+interface is as it was before. A second signal ends the daemon at once.
+SIGHUP: the configuration is read again. Keys that need a restart are logged; a wrong file changes nothing.`},
+	{"EXIT STATUS", `0   ended by a signal, or --check found nothing wrong
+1   the daemon could not start or failed; the last line of its log says why
+2   wrong arguments
+78  wrong configuration`},
+	{"FILES", `/etc/xwarp/xwarp.toml     the configuration, see xwarp.toml(5)
+/run/xwarp/control.sock   the control socket, through which programs and xwarp(1) use the daemon
+/var/lib/xwarp            where the unit lets the daemon write files that are exported`},
+	{"ENVIRONMENT", `XWARP_CONFIG names the configuration file. XWARP_ and the name of a key in capitals, with underscores for dots, sets that key:
+XWARP_DAEMON_LOG_LEVEL=debug. NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID and JOURNAL_STREAM are systemd's.`},
+}
+
+// daemonPage makes xwarpd(8) of the text of its help: a sentence, an empty line, the options.
+func daemonPage(help string) []byte {
+	var b bytes.Buffer
+	title(&b, "xwarpd", 8, "iWARP over AF_XDP as a service")
+	what, options, _ := strings.Cut(help, "\n\n")
+	verbatim(&b, "SYNOPSIS", "xwarpd [option ...]")
+	verbatim(&b, "DESCRIPTION", what)
+	verbatim(&b, "OPTIONS", strings.TrimRight(options, "\n"))
+	for _, s := range about {
+		verbatim(&b, s.heading, s.text)
+	}
+	seeAlso(&b, "xwarpd")
+	return b.Bytes()
+}
+
+// table is a line that begins a table of the configuration, which may be commented out.
+var table = regexp.MustCompile(`^(?:# )?(\[+[a-z]+\]+)$`)
+
+// configPage makes xwarp.toml(5) of the commented file, with a section for each table.
+func configPage(file string) []byte {
+	var b bytes.Buffer
+	title(&b, "xwarp.toml", 5, "configuration of xwarpd")
+	sections := []struct{ heading, text string }{{"DESCRIPTION", ""}}
+	for line := range strings.Lines(file) {
+		if m := table.FindStringSubmatch(strings.TrimSpace(line)); m != nil {
+			sections = append(sections, struct{ heading, text string }{m[1], ""})
+		}
+		sections[len(sections)-1].text += line
+	}
+	for _, s := range sections {
+		verbatim(&b, s.heading, strings.TrimRight(s.text, "\n"))
+	}
+	seeAlso(&b, "xwarp.toml")
+	return b.Bytes()
+}
+
+// verbatim writes a section whose lines stay as they are.
+func verbatim(b *bytes.Buffer, heading, text string) {
+	fmt.Fprintf(b, ".SH %s\n.nf\n", strings.ToUpper(escape(heading)))
+	for line := range strings.Lines(text) {
+		fmt.Fprintln(b, escape(strings.TrimRight(line, "\n")))
+	}
+	b.WriteString(".fi\n")
+}
