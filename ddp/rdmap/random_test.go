@@ -97,7 +97,7 @@ func (r *receiver) complete(c *Completion) []byte {
 
 func runProgram(t *testing.T, seed uint64) Counters {
 	rng := rand.New(rand.NewPCG(seed, 0x5eed))
-	pairs := 1 + rng.IntN(8)
+	pairs := 1 + rng.IntN(16)
 	verbs := 1 + rng.IntN(60)
 	if rng.IntN(50) == 0 {
 		verbs = 1000
