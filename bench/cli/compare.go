@@ -42,6 +42,7 @@ func newCompare(version string) *cobra.Command {
 	f.StringVar(&s.Congestion, "congestion", "cubic", "of kernel sockets")
 	f.BoolVar(&s.Sleep, "sleep", false, "idle workers sleep instead of spinning")
 	f.BoolVar(&s.Bidirectional, "bi", false, "both directions")
+	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
 	f.BoolVar(&ipv6, "ipv6", false, "IPv6 instead of IPv4")
 	f.BoolVar(&offloads, "offloads", false, "leave the kernel's offloads on")
 	f.IntVar(&mtu, "mtu", 1500, "of the link")

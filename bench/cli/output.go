@@ -49,6 +49,8 @@ type Line struct {
 	Mean       float64 `json:"t_avg,omitempty" doc:"latency: microseconds"`
 	Stdev      float64 `json:"t_stdev,omitempty" doc:"latency: microseconds"`
 	P99        float64 `json:"t_99p,omitempty" doc:"latency: 99 % percentile, microseconds"`
+	Mallocs    uint64  `json:"allocations" doc:"Go objects made in both processes while the clock ran"`
+	GCs        uint32  `json:"gc_cycles" doc:"garbage collections in both processes while the clock ran"`
 	P999       float64 `json:"t_999p,omitempty" doc:"latency: 99.9 % percentile, microseconds"`
 }
 
@@ -57,7 +59,10 @@ const mebi = 1 << 20
 // line makes one size's figures. Both directions count, as in perftest.
 func line(rep *perf.Report) Line {
 	r := rep.Main()
-	l := Line{Size: rep.Spec.Size, Iterations: r.Messages}
+	l := Line{Size: rep.Spec.Size, Iterations: r.Messages, Mallocs: r.Mallocs, GCs: r.GCs}
+	if s := rep.Server; s != nil {
+		l.Mallocs, l.GCs = rep.Client.Mallocs+s.Mallocs, rep.Client.GCs+s.GCs
+	}
 	if t := r.Latency; t != nil {
 		l.Min, l.Max, l.Typical, l.Mean, l.Stdev, l.P99, l.P999 = t.Min, t.Max, t.P50, t.Mean, t.Stdev, t.P99, t.P999
 		return l
@@ -138,7 +143,12 @@ func (p *printer) begin(rep *perf.Report) {
 
 func (p *printer) end() error {
 	if !p.t.json {
-		_, err := fmt.Fprintln(p.cmd.OutOrStdout(), rule)
+		var mallocs, gcs, messages uint64
+		for i := range p.out.Results {
+			l := &p.out.Results[i]
+			mallocs, gcs, messages = mallocs+l.Mallocs, gcs+uint64(l.GCs), messages+l.Iterations
+		}
+		_, err := fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, %d messages\n", rule, mallocs, gcs, messages)
 		return err
 	}
 	e := json.NewEncoder(p.cmd.OutOrStdout())

@@ -50,7 +50,9 @@ func newTest(name, version string) *cobra.Command {
 		if err := t.check(); err != nil {
 			return err
 		}
-		perf.Quiet(memoryLimit)
+		if !t.spec.Collect {
+			perf.Quiet(memoryLimit)
+		}
 		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), minProcs))
 		if len(args) == 0 {
 			return t.serve(cmd, version)
@@ -102,6 +104,7 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
 	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
 	f.BoolVar(&t.sleep, "sleep", false, "let an idle worker sleep instead of spinning")
+	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
 	f.BoolVar(&t.markers, "markers", true, "ask the peer for MPA markers")
 	f.BoolVar(&t.crc, "crc", true, "CRC32C in every FPDU; off when both ends say so")
 	f.BoolVar(&t.json, "json", false, "print one JSON object, with perftest's keys")

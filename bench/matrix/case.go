@@ -37,6 +37,7 @@ type Case struct {
 	Path     *relay.Config // what stands between the hosts; nil: nothing
 	Metric   Metric
 	Variants []Variant
+	Rounds   int // 0: as many as the matrix has
 }
 
 // What the standard matrix spends on one run.
@@ -45,6 +46,7 @@ const (
 	duration = 350 * time.Millisecond
 	lossy    = 2 * time.Second // congestion control needs some round trips
 	mega     = 1 << 20
+	steady   = 30 * time.Second
 )
 
 // Offload settings that variants use. Attached XDP programs switch TSO off by themselves.

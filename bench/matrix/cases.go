@@ -31,7 +31,7 @@ func Standard() []Case {
 	for _, n := range sizes {
 		all = append(all, sizeCase(n))
 	}
-	all = append(all, verbCase(), latencyCase(), connectCase(), crowdCase())
+	all = append(all, verbCase(), latencyCase(), connectCase(), crowdCase(), steadyCase())
 	for _, l := range losses {
 		all = append(all, pathCase("loss", l, impair.Config{Loss: l, Delay: pathDelay}))
 	}
@@ -139,6 +139,17 @@ func crowdCase() Case {
 	}
 	return c
 }
+
+// steadyCase is long enough for whatever comes only now and then, and has the garbage collector of an ordinary program.
+func steadyCase() Case {
+	collect := func(s *perf.Spec) { s.Collect, s.Duration = true, steady }
+	return Case{
+		Name: steadyName, Title: "Writes of 64 KiB for 30 s, MTU 1500, garbage collector as it comes", MTU: 1500, Metric: Gbps, Rounds: 1,
+		Variants: []Variant{{Name: ours, Spec: with(bw(perf.XDP, perf.Write, 65536), collect)}},
+	}
+}
+
+const steadyName = "steady"
 
 func crowdName(n int) string {
 	if n == 1 {

@@ -56,5 +56,28 @@ func Check(now, old *Results) error {
 			errs = append(errs, fmt.Errorf("%w: %s: %s (%s – %s), was %s", ErrRegression, n.Row, number(n.Median), number(n.Low), number(n.High), number(o.Median)))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, now.checkSteady())...)
+}
+
+// AllocationsAllowed is how many frames of a steady run may go with one allocation: what a timer or the neighbour table does now
+// and then is not the data path's.
+const AllocationsAllowed = 10_000
+
+// checkSteady complains about garbage on the data path.
+func (res *Results) checkSteady() error {
+	for i := range res.Cases {
+		c := &res.Cases[i]
+		if c.Name != steadyName {
+			continue
+		}
+		for k := range c.Variants {
+			v := &c.Variants[k]
+			frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()
+			if v.Collections > 0 || frames > 0 && float64(v.Allocations) > frames/AllocationsAllowed {
+				return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f frames, which should make none",
+					ErrRegression, c.Title, v.Allocations, v.Collections, frames)
+			}
+		}
+	}
+	return nil
 }

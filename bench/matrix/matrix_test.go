@@ -150,3 +150,21 @@ func TestSave(t *testing.T) {
 		t.Error("Markdown loads as JSON")
 	}
 }
+
+// TestCheckSteady: a data path that makes garbage is a regression, a neighbour that was looked up is none.
+func TestCheckSteady(t *testing.T) {
+	for _, tc := range []struct {
+		allocations uint64
+		collections uint32
+		bad         bool
+	}{{0, 0, false}, {165, 0, false}, {10_000, 0, true}, {0, 1, true}} {
+		v := VariantResult{
+			Name: ours, Values: map[Metric][]float64{Frames: {400_000}}, Spec: perf.Spec{Duration: steady},
+			Allocations: tc.allocations, Collections: tc.collections,
+		}
+		err := Check(&Results{Cases: []CaseResult{{Name: steadyName, Variants: []VariantResult{v}}}}, &Results{})
+		if errors.Is(err, ErrRegression) != tc.bad {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+}

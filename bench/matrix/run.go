@@ -68,7 +68,7 @@ func Run(ctx context.Context, cfg Config) (*Results, error) {
 	res := &Results{Schema: Schema, Date: start.UTC().Format(time.DateOnly), Env: cfg.Runner.Env, Rounds: cfg.Rounds}
 	total, done := 0, 0
 	for _, c := range cfg.Cases {
-		total += cfg.Rounds * len(c.Variants)
+		total += c.rounds(&cfg) * len(c.Variants)
 	}
 	for i := range cfg.Cases {
 		c := &cfg.Cases[i]
@@ -88,6 +88,13 @@ func Run(ctx context.Context, cfg Config) (*Results, error) {
 	return res, nil
 }
 
+func (c *Case) rounds(cfg *Config) int {
+	if c.Rounds > 0 {
+		return c.Rounds
+	}
+	return cfg.Rounds
+}
+
 // runCase makes the case's topology and runs all rounds in it.
 func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ *CaseResult, err error) {
 	net, err := topo.New(topo.Options{MTU: c.MTU, Relay: c.Path != nil})
@@ -103,7 +110,7 @@ func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ 
 		}
 		out.Variants[i] = VariantResult{Name: v.Name, Spec: v.Spec, Values: map[Metric][]float64{}}
 	}
-	for round := range cfg.Rounds {
+	for round := range c.rounds(cfg) {
 		for k := range c.Variants {
 			i := (k + round) % len(c.Variants)
 			step(&c.Variants[i])

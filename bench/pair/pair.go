@@ -198,7 +198,9 @@ func Main(ctx context.Context) error {
 	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
 		return fmt.Errorf("this command is started by xwarp bench itself: %w", err)
 	}
-	perf.Quiet(memoryLimit)
+	if !j.Spec.Collect {
+		perf.Quiet(memoryLimit)
+	}
 	setAutogroup(highest) // a session of its own, so that no other one is touched
 	f := os.NewFile(controlFD, "control")
 	conn, err := net.FileConn(f)

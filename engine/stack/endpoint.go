@@ -49,7 +49,8 @@ type Endpoint struct {
 	dirty   bool
 	ended   bool
 	steered bool
-	serial  uint64 // of the connections of the stack, in the order of their beginning
+	late    seq.Num // the left edge of what was not acknowledged in time last; see doubt
+	serial  uint64  // of the connections of the stack, in the order of their beginning
 
 	timerAt  tick.Time
 	timerIdx int

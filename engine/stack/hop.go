@@ -36,6 +36,10 @@ func (h *hop) guess(mac [6]byte) {
 // of them, and would keep an address for ever that answers no more.
 func (e *Endpoint) doubt(now tick.Time) {
 	h := e.hop
+	if una := e.conn.SndUna(); una != e.late { // the first time it is only late
+		e.late = una
+		return
+	}
 	if h == nil || e.conn.SndUna() == e.conn.SndNxt() || now.Sub(h.asked) < HopRetry {
 		return
 	}
