@@ -1,6 +1,8 @@
 package session
 
 import (
+	"bytes"
+	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
@@ -201,4 +203,40 @@ func TestLocalFailureSilence(t *testing.T) {
 	if !errors.Is(r.closed, rdmap.ErrState) {
 		t.Errorf("closed: %v", r.closed)
 	}
+}
+
+// TestReplyRefused has an initiator get Replies that it cannot serve: the one FPDU that it sends is a Terminate, as the
+// reference vectors have it, also when its queue pair cannot even start.
+//
+//req:rfc6581-9.1-4 rfc6581-9.2-5
+func TestReplyRefused(t *testing.T) {
+	for _, c := range []struct {
+		name, words, want string
+	}{
+		{"ORD above our IRD", "8002 6003", "00164147 00000000 00000002 00000001 00000000 20060000 6540fb1b"},
+		{"RTR by Write only", "8002 8002", "00164147 00000000 00000002 00000001 00000000 20070000 1bd2babe"},
+	} {
+		for _, aborted := range []bool{false, true} {
+			i := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
+			if aborted {
+				i.qp.Abort()
+				i.qp.Actions()
+			}
+			request := len(i.say())
+			reply := append([]byte("MPA ID Rep Frame\x50\x02\x00\x04"), unhex(t, c.words)...) // C, S, revision 2, 4 octets
+			i.hear(t, reply, len(reply))
+			i.say()
+			if got := i.sent[request:]; !bytes.Equal(got, unhex(t, c.want)) || !i.fin || i.up {
+				t.Errorf("%s: up %v, FIN %v, sent %x", c.name, i.up, i.fin, got)
+			}
+		}
+	}
+}
+
+func unhex(t *testing.T, s string) []byte {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

@@ -218,6 +218,9 @@ func TestRping(t *testing.T) {
 			if err := s.pinged(p.count, p.size); err != nil {
 				t.Error(err)
 			}
+			if s.conn.Client.Addr().Is6() != p.v6 {
+				t.Errorf("the connection is from %v to %v", s.conn.Client, s.conn.Server)
+			}
 			right, zero, other := s.sums()
 			if p.noCRC && right+other > 0 || !p.noCRC && zero+other > 0 {
 				t.Errorf("on the link %d CRCs are right, %d are 0, %d are neither", right, zero, other)
