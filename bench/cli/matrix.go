@@ -16,6 +16,7 @@ import (
 func newMatrix(version string) *cobra.Command {
 	var out, against, only string
 	var rounds int
+	var full bool
 	c := &cobra.Command{
 		Use:   "matrix",
 		Short: "Run the standard matrix on this machine: ratios, absolute figures, plots",
@@ -31,6 +32,7 @@ processors that do nothing else.`,
 	f.StringVar(&out, "out", "", "write the results to this `DIRECTORY`")
 	f.StringVar(&against, "against", "", "compare with this results.json (default: the one in --out before this run)")
 	f.StringVar(&only, "only", "", "run only cases whose names begin with one of these, separated by commas")
+	f.BoolVar(&full, "full", false, "also run the cases that the standard matrix has no time for, which --only can name too")
 	f.IntVar(&rounds, "rounds", matrix.DefaultRounds, "rounds of every case")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		run, end, err := runner(version)
@@ -39,7 +41,7 @@ processors that do nothing else.`,
 		}
 		defer end()
 		all := matrix.Standard()
-		if only != "" {
+		if only != "" || full {
 			all = append(all, matrix.Extra()...)
 		}
 		cases := choose(all, only)
@@ -56,7 +58,7 @@ processors that do nothing else.`,
 		line := newStatus(cmd.ErrOrStderr())
 		start := time.Now()
 		res, err := matrix.Run(cmd.Context(), matrix.Config{
-			Rounds: rounds, Cases: cases, Runner: run,
+			Rounds: rounds, Cases: cases, Runner: run, Command: commandLine(cmd),
 			Progress: func(what string, i, n int) {
 				left := time.Duration(float64(time.Since(start)) / float64(i) * float64(n-i))
 				line.show("%d of %d, %v left: %s", i, n, left.Round(time.Second), what)
@@ -80,6 +82,20 @@ processors that do nothing else.`,
 		return nil
 	}
 	return c
+}
+
+// commandLine returns the command with the flags that decide what is measured.
+func commandLine(cmd *cobra.Command) string {
+	s := cmd.CommandPath()
+	for _, name := range []string{"full", "only", "rounds"} {
+		if f := cmd.Flag(name); f.Changed {
+			s += " --" + name
+			if f.Value.Type() != "bool" {
+				s += " " + f.Value.String()
+			}
+		}
+	}
+	return s
 }
 
 func choose(all []matrix.Case, only string) (out []matrix.Case) {

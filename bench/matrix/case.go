@@ -26,6 +26,9 @@ const (
 	Messages Metric = "messages/s" // or connections
 	P50      Metric = "us p50"
 	P99      Metric = "us p99"
+	P999     Metric = "us p99.9"
+	Longest  Metric = "us max"
+	Busy     Metric = "us of the sender's processor for a frame"
 	Held     Metric = "octets held"
 )
 

@@ -84,18 +84,28 @@ func sizeCase(n int) Case {
 	return c
 }
 
-func verbCase() Case {
-	return Case{
-		Name: "verbs", Title: "The verbs, 1 MiB, MTU 1500", MTU: 1500, Metric: Gbps,
+func verbCase() Case { return verbsOf("verbs", "The verbs, 1 MiB, MTU 1500", 1500, perf.XDP) }
+
+func verbsOf(name, title string, mtu int, p perf.Peer) Case {
+	c := Case{
+		Name: name, Title: title, MTU: mtu, Metric: Gbps,
 		Variants: []Variant{
-			{Name: "Write", Spec: bw(perf.XDP, perf.Write, mega)},
-			{Name: "Read", Spec: bw(perf.XDP, perf.Read, mega)},
-			{Name: "Send", Spec: bw(perf.XDP, perf.Send, mega)},
-			{Name: "Write+Send", Spec: bw(perf.XDP, perf.WriteSend, mega)},
-			{Name: "Write, both directions", Spec: with(bw(perf.XDP, perf.Write, mega), func(s *perf.Spec) { s.Bidirectional = true })},
+			{Name: "Write", Spec: bw(p, perf.Write, mega)},
+			{Name: "Read", Spec: bw(p, perf.Read, mega)},
+			{Name: "Send", Spec: bw(p, perf.Send, mega)},
+			{Name: "Write+Send", Spec: bw(p, perf.WriteSend, mega)},
+			{Name: "Write, both directions", Spec: with(bw(p, perf.Write, mega), bothWays)},
 		},
 	}
+	for i := range c.Variants {
+		if p == perf.Layered {
+			c.Variants[i].Offloads = sameSums
+		}
+	}
+	return c
 }
+
+func bothWays(s *perf.Spec) { s.Bidirectional = true }
 
 func latencyCase() Case {
 	lat := func(p perf.Peer, v perf.Verb) perf.Spec {

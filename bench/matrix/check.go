@@ -56,6 +56,9 @@ func Check(now, old *Results) error {
 			errs = append(errs, fmt.Errorf("%w: %s: %s (%s – %s), was %s", ErrRegression, n.Row, number(n.Median), number(n.Low), number(n.High), number(o.Median)))
 		}
 	}
+	for _, f := range now.Failures {
+		errs = append(errs, fmt.Errorf("%w: not measured: %s", ErrRegression, f))
+	}
 	return errors.Join(append(errs, now.checkSteady())...)
 }
 

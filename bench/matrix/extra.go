@@ -4,15 +4,81 @@ import (
 	"fmt"
 
 	"xwarp/bench/perf"
+	"xwarp/bench/relay/impair"
 	"xwarp/engine"
 )
 
-// Extra returns cases that answer one question each and are not in the standard matrix.
+// Sizes, losses and reorderings between those of the standard matrix.
+var (
+	moreLosses   = []float64{0.005, 0.02}
+	moreReorders = []float64{0.01, 0.1}
+	lowRates     = []int{64, 1024, 4096}
+)
+
+// Extra returns what the standard matrix has no time for.
 func Extra() (all []Case) {
 	for _, mtu := range mtus {
 		all = append(all, offloadCase(mtu))
 	}
+	for _, mtu := range mtus[1:] {
+		all = append(all, optionCase(mtu), verbsOf(fmt.Sprintf("verbs-mtu%d", mtu), fmt.Sprintf("The verbs, 1 MiB, MTU %d", mtu), mtu, perf.XDP))
+	}
+	all = append(all, verbsOf("verbs-layered", "The verbs, 1 MiB, MTU 1500, over kernel TCP", 1500, perf.Layered))
+	for _, n := range lowRates {
+		all = append(all, rateCase(n))
+	}
+	all = append(all, latencyOf(4096))
+	for _, l := range moreLosses {
+		all = append(all, pathCase("loss", l, impair.Config{Loss: l, Delay: pathDelay}))
+	}
+	for _, r := range moreReorders {
+		all = append(all, pathCase("reorder", r, impair.Config{Reorder: r, Delay: pathDelay}))
+	}
 	return all
+}
+
+// optionCase is what markers, CRC and the address family cost with long frames.
+func optionCase(mtu int) Case {
+	write := func(change ...func(*perf.Spec)) perf.Spec { return with(bw(perf.XDP, perf.Write, mega), change...) }
+	return Case{
+		Name: fmt.Sprintf("options-mtu%d", mtu), Title: fmt.Sprintf("RDMA Write of 1 MiB with options, MTU %d", mtu), MTU: mtu, Metric: Gbps,
+		Variants: []Variant{
+			{Name: ours, Spec: write()},
+			{Name: ourBare, Spec: write(noMarkers)},
+			{Name: ourNoCRC, Spec: write(noCRC)},
+			{Name: ourV6, Spec: write(), IPv6: true},
+		},
+	}
+}
+
+// rateCase is small messages by the other verbs.
+func rateCase(n int) Case {
+	return Case{
+		Name: fmt.Sprintf("rate-%d", n), Title: fmt.Sprintf("Messages of %d octets by verb, MTU 1500", n), MTU: 1500, Metric: Messages,
+		Variants: []Variant{
+			{Name: "Write", Spec: bw(perf.XDP, perf.Write, n)},
+			{Name: "Read", Spec: bw(perf.XDP, perf.Read, n)},
+			{Name: "Send", Spec: bw(perf.XDP, perf.Send, n)},
+			{Name: "Write+Send", Spec: bw(perf.XDP, perf.WriteSend, n)},
+			{Name: "Send, both directions", Spec: with(bw(perf.XDP, perf.Send, n), bothWays)},
+		},
+	}
+}
+
+// latencyOf is a ping-pong of longer messages.
+func latencyOf(n int) Case {
+	lat := func(p perf.Peer, v perf.Verb) perf.Spec {
+		return timed(perf.Spec{Peer: p, Verb: v, Mode: perf.Latency, Size: n})
+	}
+	return Case{
+		Name: fmt.Sprintf("latency-%d", n), Title: fmt.Sprintf("Ping-pong of %d octets, one way (Read: the whole operation)", n), MTU: 1500, Metric: P50,
+		Variants: []Variant{
+			{Name: "Write", Spec: lat(perf.XDP, perf.Write)},
+			{Name: "Send", Spec: lat(perf.XDP, perf.Send)},
+			{Name: "Read", Spec: lat(perf.XDP, perf.Read)},
+			{Name: "kernel TCP, spinning", Spec: lat(perf.TCP, perf.Write), Offloads: asTheyCome},
+		},
+	}
 }
 
 // Names of the ways to send a frame that the offload cases compare with raw AF_XDP.

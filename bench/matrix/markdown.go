@@ -40,12 +40,22 @@ func (res *Results) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	e := &res.Env
 	fmt.Fprintf(&b, "# Measured ratios\n\n")
-	fmt.Fprintf(&b, "Made by `make bench`. %s, kernel %s, %s, %s, %d processors; hosts are network namespaces joined by veth.\n", res.Date, e.Kernel, e.Go, e.CPU, e.CPUs)
+	command := res.Command
+	if command == "" {
+		command = "make bench"
+	}
+	fmt.Fprintf(&b, "Made by `%s`. %s, kernel %s, %s, %s, %d processors; hosts are network namespaces joined by veth.\n", command, res.Date, e.Kernel, e.Go, e.CPU, e.CPUs)
 	fmt.Fprintf(&b, "Median (smallest – largest) of %d interleaved rounds; ratios are taken within a round. %.0f s in all.\n\n", res.Rounds, res.Seconds)
 	fmt.Fprintf(&b, "| figure | ratio | spread | target (beyond) | |\n|---|---:|---|---|---|\n")
 	for i := range res.Ratios {
 		r := &res.Ratios[i]
 		fmt.Fprintf(&b, "| %s | %s | %s – %s | %s | %s |\n", r.Row, number(r.Median), number(r.Low), number(r.High), r.wanted(), r.Verdict())
+	}
+	if len(res.Failures) > 0 {
+		fmt.Fprintf(&b, "\nNot measured:\n\n")
+		for _, f := range res.Failures {
+			fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(f, "\n", " "))
+		}
 	}
 	fmt.Fprintf(&b, "\n## Absolute figures\n\n")
 	for i := range res.Cases {
@@ -73,7 +83,7 @@ func (c *CaseResult) markdown(b *strings.Builder) {
 // other names the further metrics that a variant has.
 func (v *VariantResult) other(but Metric) string {
 	var s []string
-	for _, m := range []Metric{Gbps, Messages, Frames, P50, P99, Held} {
+	for _, m := range allMetrics {
 		if x := median(v.Values[m]); m != but && x != missing && x != 0 {
 			s = append(s, number(x)+" "+string(m))
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -57,7 +58,7 @@ func (res *Results) bySize() (all []curve) {
 
 func (res *Results) byLoss(m Metric) (all []curve) {
 	var xs []float64
-	for _, l := range losses {
+	for _, l := range slices.Sorted(slices.Values(slices.Concat(losses, moreLosses))) {
 		xs = append(xs, 100*l)
 	}
 	for _, v := range []string{ours, ourBare, kernelSum} {

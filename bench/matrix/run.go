@@ -17,6 +17,8 @@ type Config struct {
 	Rounds int // of every case [5]
 	Cases  []Case
 	Runner pair.Runner
+	// Command is what the results say that made them.
+	Command string
 	// Progress, when set, hears before each run which of how many it is.
 	Progress func(what string, i, n int)
 }
@@ -30,12 +32,15 @@ const Schema = 1
 // Results is a finished matrix.
 type Results struct {
 	Schema  int          `json:"schema"`
+	Command string       `json:"command,omitempty"`
 	Date    string       `json:"date"`
 	Env     perf.Env     `json:"environment"`
 	Rounds  int          `json:"rounds"`
 	Seconds float64      `json:"seconds"`
 	Cases   []CaseResult `json:"cases"`
 	Ratios  []Ratio      `json:"ratios"`
+	// Failures are of cases that could not be measured, or not to their end.
+	Failures []string `json:"failures,omitempty"`
 }
 
 // CaseResult is one case, measured.
@@ -59,13 +64,14 @@ type VariantResult struct {
 	Failures    []string `json:"failures,omitempty"`
 }
 
-// Run measures everything. A variant that fails in a round has no value there, and says why.
+// Run measures everything. A variant that fails in a round has no value there, and says why; a case without its topology is
+// left out. The error is only of ctx.
 func Run(ctx context.Context, cfg Config) (*Results, error) {
 	if cfg.Rounds == 0 {
 		cfg.Rounds = DefaultRounds
 	}
 	start := time.Now()
-	res := &Results{Schema: Schema, Date: start.UTC().Format(time.DateOnly), Env: cfg.Runner.Env, Rounds: cfg.Rounds}
+	res := &Results{Schema: Schema, Command: cfg.Command, Date: start.UTC().Format(time.DateOnly), Env: cfg.Runner.Env, Rounds: cfg.Rounds}
 	total, done := 0, 0
 	for _, c := range cfg.Cases {
 		total += c.rounds(&cfg) * len(c.Variants)
@@ -78,10 +84,15 @@ func Run(ctx context.Context, cfg Config) (*Results, error) {
 				cfg.Progress(c.Name+": "+v.Name, done, total)
 			}
 		})
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
-		res.Cases = append(res.Cases, *r)
+		if err != nil {
+			res.Failures = append(res.Failures, fmt.Sprintf("%s: %v", c.Name, err))
+		}
+		if r != nil {
+			res.Cases = append(res.Cases, *r)
+		}
 	}
 	res.Seconds = time.Since(start).Seconds()
 	res.Ratios = ratios(res)

@@ -13,12 +13,15 @@ import (
 // missing stands for a round that failed; JSON has no NaN.
 const missing = -1
 
+// allMetrics is what a round has.
+var allMetrics = []Metric{Gbps, Messages, Frames, Busy, P50, P99, P999, Longest, Held}
+
 // add takes one round's report.
 func (v *VariantResult) add(rep *perf.Report, err error) {
 	put := func(m Metric, x float64) { v.Values[m] = append(v.Values[m], x) }
 	if err != nil {
 		v.Failures = append(v.Failures, err.Error())
-		for _, m := range []Metric{Gbps, Frames, Messages, P50, P99, Held} {
+		for _, m := range allMetrics {
 			put(m, missing)
 		}
 		return
@@ -34,14 +37,32 @@ func (v *VariantResult) add(rep *perf.Report, err error) {
 	put(Held, float64(max(r.HeldHigh, rep.Server.HeldHigh)))
 	l := r.Latency
 	if l == nil {
-		l = &perf.Latencies{P50: missing, P99: missing}
+		l = &perf.Latencies{P50: missing, P99: missing, P999: missing, Max: missing}
 	} else {
 		v.CDF = l.CDF
 	}
 	put(P50, l.P50)
 	put(P99, l.P99)
+	put(P999, l.P999)
+	put(Longest, l.Max)
+	put(Busy, perFrame(rep))
 	v.Allocations = max(v.Allocations, r.Mallocs, rep.Server.Mallocs)
 	v.Collections = max(v.Collections, r.GCs, rep.Server.GCs)
+}
+
+// perFrame returns microseconds of processor time that the sender took for a frame, spinning included.
+func perFrame(rep *perf.Report) float64 {
+	c := rep.Client
+	frames := c.Frames
+	if rep.Spec.Peer.Frames() {
+		frames = c.Messages // a sender of frames counts them from its beginning to its end, as it does its time
+	} else if c.FrameOctets > 0 {
+		frames = c.Octets * c.Frames / c.FrameOctets
+	}
+	if frames == 0 || c.CPU == 0 || rep.Spec.Mode != perf.Bandwidth || rep.Spec.Verb == perf.Read {
+		return missing
+	}
+	return 1e6 * c.CPU / float64(frames)
 }
 
 // frameRate returns frames with payload per second: of RDMA, what the octets of its messages need at the payload per

@@ -1,6 +1,9 @@
 package matrix
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Target is a ratio that is wanted.
 type Target struct {
@@ -63,11 +66,25 @@ func Targets() []Target {
 	for _, v := range []string{"Read", "Send", "Write+Send", "Write, both directions"} {
 		t = append(t, Target{Row: v + " against Write, 1 MiB", Case: "verbs", Of: v, To: "Write", Metric: Gbps})
 	}
-	return append(append(t, pathTargets()...), offloadTargets()...)
+	return slices.Concat(t, pathTargets(), optionTargets(), offloadTargets())
+}
+
+// optionTargets are shown when the cases beyond the standard ones are measured.
+func optionTargets() (t []Target) {
+	for _, mtu := range mtus[1:] {
+		name := fmt.Sprintf("options-mtu%d", mtu)
+		row := func(what string) string { return fmt.Sprintf("Write 1 MiB, MTU %d, %s", mtu, what) }
+		t = append(t,
+			Target{Row: row("CRC on against off"), Case: name, Of: ours, To: ourNoCRC, Metric: Gbps},
+			Target{Row: row("markers on against off"), Case: name, Of: ours, To: ourBare, Metric: Gbps},
+			Target{Row: row("IPv6 against IPv4"), Case: name, Of: ourV6, To: ours, Metric: Gbps},
+		)
+	}
+	return t
 }
 
 func pathTargets() (t []Target) {
-	for _, l := range losses {
+	for _, l := range slices.Concat(losses, moreLosses) {
 		name := fmt.Sprintf("loss-%g", 100*l)
 		g := Target{Row: fmt.Sprintf("loss %g %%, goodput against kernel TCP", 100*l), Case: name, Of: ours, To: kernelSum, Metric: Gbps}
 		h := Target{Row: fmt.Sprintf("loss %g %%, octets held out of order against kernel TCP", 100*l), Case: name, Of: ours, To: kernelSum, Metric: Held, Small: true}
@@ -79,7 +96,7 @@ func pathTargets() (t []Target) {
 			t = append(t, h)
 		}
 	}
-	for _, r := range reorders {
+	for _, r := range slices.Concat(reorders, moreReorders) {
 		name := fmt.Sprintf("reorder-%g", 100*r)
 		t = append(t, Target{Row: fmt.Sprintf("reordering %g %%, goodput against kernel TCP", 100*r), Case: name, Of: ours, To: kernelSum, Metric: Gbps})
 	}
