@@ -39,6 +39,9 @@ type XDPConfig struct {
 	// NoMTUProbe turns packetisation-layer probing (RFC 4821) off: a path that drops large packets without a word then
 	// stops a connection.
 	NoMTUProbe bool
+	// NoPacing lets new segments leave in bursts as the window opens. Otherwise they are spread over round trips of a
+	// millisecond and more: a burst that meets a shallow queue loses its tail, and flows share a bottleneck less evenly.
+	NoPacing bool
 	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with transmit checksum
 	// offload sends over veth.
 	TrustPartialChecksum bool
@@ -111,7 +114,7 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 	if c.MTU > a.MTU {
 		return fmt.Errorf("MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)", c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
-	c.TCP.ProbeMTU = !c.NoMTUProbe
+	c.TCP.ProbeMTU, c.TCP.Loss.Pacing = !c.NoMTUProbe, !c.NoPacing
 	if len(c.Queues) == 0 {
 		c.Queues = []int{0}
 	}

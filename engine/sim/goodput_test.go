@@ -156,6 +156,7 @@ func TestGoodput(t *testing.T) {
 		ecn  tcp.ECNMode
 	}{
 		{"cubic", loss.Config{}, tcp.ECNOff},
+		{"cubic, paced", loss.Config{Pacing: true}, tcp.ECNOff},
 		{"newreno", loss.Config{CC: cc.Config{Algorithm: cc.Reno}, Mode: loss.SACK}, tcp.ECNOff},
 		{"dctcp", loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}, tcp.ECNAccurate},
 	}
@@ -228,6 +229,7 @@ func TestFairness(t *testing.T) {
 		mark int
 	}{
 		{name: "cubic"},
+		{name: "cubic, paced", lc: loss.Config{Pacing: true}},
 		{name: "newreno", lc: loss.Config{CC: cc.Config{Algorithm: cc.Reno}}},
 		{name: "dctcp", lc: loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}, ecn: tcp.ECNAccurate, mark: 64 << 10},
 	} {

@@ -23,6 +23,8 @@ const (
 	renegeWait         = 10 * tick.Millisecond  // patience before the SACKs of a reneging peer are dropped
 	minRTTHalf         = 150 * tick.Second      // half the window of the least round trip (RFC 8985, 6.2 step 1)
 	pacingBurst        = 2                      // segments that may leave ahead of the pacing rate
+	pacingQuantum      = tick.Millisecond       // the same as a time; shorter round trips are not paced: a timer costs more than the burst does harm
+	pacingFree         = 10                     // segments of a connection that are not paced: the initial window
 )
 
 const (

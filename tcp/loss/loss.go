@@ -69,7 +69,7 @@ type Config struct {
 	MaxRTO      tick.Duration
 	InitialRTO  tick.Duration
 	MaxAckDelay tick.Duration // how long the peer may delay an acknowledgement
-	Pacing      bool          // spread new segments over the round trip
+	Pacing      bool          // spread new segments over round trips of a millisecond and more
 	NoTLP       bool
 	NoFRTO      bool
 	NoUndo      bool

@@ -416,3 +416,36 @@ func TestMTUProbeLoss(t *testing.T) {
 	b.want("sent again", b.resend(), []int{4, 5, 6, 8})
 	b.want("state", b.s.State(), Recovery)
 }
+
+// TestPacing: behind the initial window new segments leave a few at a time, at 1.2 windows for each round trip, and never block one
+// shorter than a millisecond.
+func TestPacing(t *testing.T) {
+	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 10}, Pacing: true}, 100*ms)
+	b.want("initial window", b.fresh(), 10)
+	b.wait(100 * ms)
+	b.ack(10)
+	window := b.s.cc.Cwnd() / 1000
+	var got []int
+	for range 200 {
+		got = append(got, b.fresh())
+		if b.s.Pipe()+1000 > b.s.cc.Cwnd() {
+			break
+		}
+		d := b.s.Deadline()
+		if d <= b.now || d > b.now.Add(100*ms) {
+			t.Fatalf("next segment %d ns from now", d.Sub(b.now))
+		}
+		b.now = d
+		b.s.Expire(b.now)
+	}
+	if got[0] > pacingBurst+1 || len(got) < window/2 {
+		t.Errorf("a window of %d segments left as %v", window, got)
+	}
+	b = newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 10}, Pacing: true}, ms/2)
+	b.fresh()
+	b.wait(ms / 2)
+	b.ack(10)
+	if n, window := b.fresh(), b.s.cc.Cwnd()/1000; n != window {
+		t.Errorf("%d of %d segments left at once", n, window)
+	}
+}

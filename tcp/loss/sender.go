@@ -220,7 +220,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	} else if appLimited {
 		s.round.appLimited = true
 	}
-	if s.cfg.Pacing {
+	if s.cfg.Pacing && s.rtt.srtt() >= pacingQuantum && s.count.Sent > pacingFree {
 		s.pace.sent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
 	}
 	if s.tlp.want == probeNew {
@@ -234,12 +234,11 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	s.armProbe(now)
 }
 
+// sent spends n octets of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has one timer for it and
+// not one for each segment.
 func (p *pace) sent(n, rate, mss int, now tick.Time) {
-	if rate == 0 {
-		return
-	}
 	gap := func(octets int) tick.Duration { return tick.Duration(octets * int(tick.Second) / rate) }
-	p.next = max(p.next, now.Add(-gap(pacingBurst*mss))).Add(gap(n))
+	p.next = max(p.next, now.Add(-max(gap(pacingBurst*mss), pacingQuantum))).Add(gap(n))
 }
 
 // NoNewData notes that Permit allowed a segment, but there is none, or the peer's window has no room. True: ask Retransmit again, there is something now.
