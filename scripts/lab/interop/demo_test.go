@@ -30,7 +30,7 @@ func TestDemoCapture(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			cfg := tc.cfg
-			cfg.Size, cfg.Timeout, cfg.Seed = 1<<20, 30*time.Second, 7
+			cfg.Size, cfg.Timeout, cfg.Seed = 1<<20, 2*time.Minute, 7
 			cfg.Capture = filepath.Join(dir, "demo.pcapng")
 			if cfg.MTU == 0 {
 				cfg.MTU = 1500

@@ -2,9 +2,11 @@ package vm
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -29,7 +31,7 @@ func (n *Network) Capture(file, filter string) (*Capture, error) {
 }
 
 func capture(ns *Netns, link, file, filter string) (*Capture, error) {
-	args := []string{"-i", link, "-n", "-p", "-U", "--immediate-mode", "-s", "0", "-B", "16384", "-Z", "root", "-w", file}
+	args := []string{"-i", link, "-n", "-p", "-U", "--immediate-mode", "-s", "0", "-B", "65536", "-Z", "root", "-w", file}
 	if filter != "" {
 		args = append(args, filter)
 	}
@@ -56,6 +58,9 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 			}
 		}
 		err := c.cmd.Wait()
+		if m := droppedLine.FindStringSubmatch(said.String()); err == nil && (m == nil || m[1] != "0") {
+			err = errDropped
+		}
 		if err != nil {
 			err = fmt.Errorf("tcpdump -i %s: %w: %s", link, err, said.String())
 		}
@@ -68,22 +73,42 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 		return nil, err
 	case <-time.After(time.Minute):
 		c.cmd.Process.Kill()
-		return nil, fmt.Errorf("tcpdump -i %s does not listen after 20 s", link)
+		return nil, fmt.Errorf("tcpdump -i %s does not listen after a minute", link)
 	}
 }
 
+var (
+	droppedLine = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
+	errDropped  = errors.New("the capture lacks frames")
+)
+
 // Stop ends the capture once the frames sent before the call are in the file.
 func (c *Capture) Stop() error {
-	// tcpdump in immediate mode takes a frame within a poll round; what it has taken when the signal comes, it writes.
-	time.Sleep(200 * time.Millisecond)
+	// What tcpdump has taken when the signal comes, it writes; what waits for it in the kernel is lost. Where the processor is
+	// busy, that takes a while.
+	size := int64(-1)
+	for range 60 {
+		i, err := os.Stat(c.File)
+		if err != nil {
+			return err
+		}
+		if i.Size() == size {
+			break
+		}
+		size = i.Size()
+		time.Sleep(settle)
+	}
 	if err := c.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		return fmt.Errorf("stop tcpdump: %w", err)
 	}
 	select {
 	case err := <-c.done:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		c.cmd.Process.Kill()
 		return fmt.Errorf("tcpdump did not end; %s may be cut short", c.File)
 	}
 }
+
+// settle is how long a capture must not grow to be taken for complete.
+const settle = 500 * time.Millisecond

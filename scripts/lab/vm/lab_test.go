@@ -85,7 +85,7 @@ func pair(t *testing.T) (server, client *VM) {
 
 func TestCommands(t *testing.T) {
 	v, _ := pair(t)
-	out, code, err := v.Run("echo to stdout; echo to stderr >&2; exit 3", 10*time.Second)
+	out, code, err := v.Run("echo to stdout; echo to stderr >&2; exit 3", time.Minute)
 	if out != "to stdout\nto stderr\n" || code != 3 || err != nil {
 		t.Errorf("Run = %q, %d, %v", out, code, err)
 	}
@@ -96,14 +96,14 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.WaitOutput("waiting", 10*time.Second); err != nil {
+	if err := p.WaitOutput("waiting", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	// A second command runs while the first does.
-	if out, _, _ := v.Run(fmt.Sprintf("kill -TERM %d; echo sent", p.PID()), 10*time.Second); out != "sent\n" {
+	if out, _, _ := v.Run(fmt.Sprintf("kill -TERM %d; echo sent", p.PID()), time.Minute); out != "sent\n" {
 		t.Errorf("kill printed %q", out)
 	}
-	if code, err := p.Wait(10 * time.Second); code != 7 || err != nil {
+	if code, err := p.Wait(time.Minute); code != 7 || err != nil {
 		t.Errorf("Wait = %d, %v; output %q", code, err, p.Output())
 	}
 	p, err = v.Spawn("sleep 60")

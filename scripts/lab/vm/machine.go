@@ -37,7 +37,7 @@ type Options struct {
 	CPUs        int           // 0 = 1
 	MemoryMiB   int           // 0 = 512
 	Siw         Siw           // soft-iWARP on eth0
-	BootTimeout time.Duration // until commands can be run; 0 = 5 minutes
+	BootTimeout time.Duration // until commands can be run; 0 = 15 minutes: 10 s on an idle machine
 }
 
 // VM is a running machine. All methods may be called from any goroutine.
@@ -66,7 +66,7 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 		}
 	}
 	if o.BootTimeout == 0 {
-		o.BootTimeout = 5 * time.Minute
+		o.BootTimeout = 15 * time.Minute
 	}
 	v = &VM{net: o.Network, exited: make(chan struct{})}
 	if v.net == nil {
@@ -122,13 +122,14 @@ func (v *VM) startQemu(o Options, tap, agent *os.File) error {
 	mac := fmt.Sprintf("52:54:00:77:00:%02x", 0x10+v.Number)
 	const off = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
 		"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
+	// no_timer_check: a kernel that hardly gets processor time takes the timer for dead and stops.
 	args := []string{
 		"-name", "xwarp-lab-" + strconv.Itoa(v.Number),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
 		"-kernel", filepath.Join(o.Dir, "vmlinuz"), "-initrd", filepath.Join(o.Dir, "initrd"),
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on",
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on no_timer_check",
 		"-serial", "file:" + v.consoleFile(),
 		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" + filepath.Join(o.Dir, "root"),
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
@@ -175,7 +176,7 @@ ulimit -l unlimited
 	if !o.Siw.Off {
 		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
 	}
-	left := 5 * time.Minute
+	left := 15 * time.Minute
 	if d, ok := ctx.Deadline(); ok {
 		left = time.Until(d)
 	}

@@ -126,7 +126,7 @@ func (n *Network) attrs(name string) netlink.LinkAttrs {
 
 // wireLike turns off the offloads that would let a frame larger than the MTU, or without its checksum, reach the other end.
 func (n *Network) wireLike(ns *Netns, link string) error {
-	out, code, err := ns.Run(10*time.Second, "ethtool", "-K", link, "tx", "off", "tso", "off", "gso", "off", "gro", "off")
+	out, code, err := ns.Run(time.Minute, "ethtool", "-K", link, "tx", "off", "tso", "off", "gso", "off", "gro", "off")
 	if err != nil {
 		return err
 	}

@@ -234,7 +234,7 @@ func (p *Process) Kill() error {
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	_, err := p.Wait(10 * time.Second)
+	_, err := p.Wait(time.Minute)
 	return err
 }
 

@@ -202,14 +202,14 @@ func TestInitiator(t *testing.T) {
 	}
 	defer l.Close()
 	const params = "cd /sys/module/siw/parameters; echo N > mpa_crc_required; echo N > peer_to_peer; echo 2 > mpa_version;"
-	defer v.Run(params+"echo Y > mpa_crc_required", 10*time.Second)
+	defer v.Run(params+"echo Y > mpa_crc_required", time.Minute)
 	var g golden
 	for _, c := range initiatorCases() {
 		set := params
 		if name, value, ok := strings.Cut(c.params, "="); ok {
 			set += "echo " + value + " > " + name
 		}
-		if out, code, err := v.Run(set, 10*time.Second); err != nil || code != 0 {
+		if out, code, err := v.Run(set, time.Minute); err != nil || code != 0 {
 			t.Fatalf("%s: %v %s", set, err, out)
 		}
 		name := strings.TrimSuffix(c.name+" ("+c.params+")", " ()")
@@ -261,7 +261,7 @@ func describeOr(b []byte, f func([]byte) string) string {
 // dial connects from the peer namespace with the kernel's TCP.
 func dial(t *testing.T, v *VM, port int) net.Conn {
 	t.Helper()
-	c, err := v.Network().Peer.Dial("tcp", fmt.Sprintf("%v:%d", v.Addr4, port), 10*time.Second)
+	c, err := v.Network().Peer.Dial("tcp", fmt.Sprintf("%v:%d", v.Addr4, port), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
