@@ -47,7 +47,7 @@ type Case struct {
 const (
 	warmup   = 80 * time.Millisecond
 	duration = 350 * time.Millisecond
-	lossy    = 2 * time.Second // congestion control needs some round trips
+	lossy    = 1500 * time.Millisecond // congestion control needs some round trips
 	mega     = 1 << 20
 	steady   = 30 * time.Second
 )
