@@ -64,13 +64,56 @@ func (f *File) Wrap(p ring.Port, name string, dir Directions, clock func() int64
 	if f.ports == maxPorts {
 		return nil, fmt.Errorf("capture: interface %s: a file has at most %d", name, maxPorts)
 	}
+	id, err := f.describe(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Port{Port: p, file: f, dir: dir, id: id, clock: clock}, nil
+}
+
+// AddInterface describes an interface and returns its number.
+func (f *File) AddInterface(name string) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.describe(name)
+}
+
+func (f *File) describe(name string) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
 	id, err := f.add(pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, OS: runtime.GOOS, TimestampResolution: 9})
 	if err != nil {
 		f.err = fmt.Errorf("capture: interface %s: %w", name, err)
-		return nil, f.err
+		return 0, f.err
 	}
 	f.ports++
-	return &Port{Port: p, file: f, dir: dir, id: id, clock: clock}, nil
+	return id, nil
+}
+
+// Write records a packet of an interface: its first octets b of length, at a time in nanoseconds since 1970. It returns the first failure of
+// the file.
+func (f *File) Write(id int, at int64, b []byte, length int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, at), CaptureLength: len(b), Length: length, InterfaceIndex: id}
+		if f.err = f.w.WritePacket(ci, b); f.err == nil {
+			f.packets++
+		}
+	}
+	return f.err
+}
+
+// WriteStats records how many packets an interface had and how many of them are missing in the file, for its end.
+func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		now := time.Unix(0, at)
+		f.err = f.w.WriteInterfaceStats(id, pcapgo.NgInterfaceStatistics{LastUpdate: now, EndTime: now, PacketsReceived: received, PacketsDropped: dropped})
+	}
+	return f.err
 }
 
 // add describes an interface in the file; the first one comes with the file's head.
@@ -102,18 +145,6 @@ func (f *File) Flush() error {
 	return f.err
 }
 
-func (f *File) write(id int, now int64, b []byte) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.err != nil {
-		return
-	}
-	ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, now), CaptureLength: len(b), Length: len(b), InterfaceIndex: id}
-	if f.err = f.w.WritePacket(ci, b); f.err == nil {
-		f.packets++
-	}
-}
-
 // Recv is Port.Recv, recorded.
 func (p *Port) Recv(batch []ring.Packet) int {
 	n := p.Port.Recv(batch)
@@ -126,7 +157,7 @@ func (p *Port) Recv(batch []ring.Packet) int {
 			p.buf = batch[i].AppendTo(p.buf[:0])
 			b = p.buf
 		}
-		p.file.write(p.id, p.clock(), b)
+		p.file.Write(p.id, p.clock(), b, len(b))
 	}
 	return n
 }
@@ -134,7 +165,7 @@ func (p *Port) Recv(batch []ring.Packet) int {
 // Send is Port.Send, recorded.
 func (p *Port) Send(b ring.TxBuf, n int) {
 	if p.dir&Tx != 0 && n >= 0 && n <= len(b.Data) {
-		p.file.write(p.id, p.clock(), b.Data[:n])
+		p.file.Write(p.id, p.clock(), b.Data[:n], n)
 	}
 	p.Port.Send(b, n)
 }
