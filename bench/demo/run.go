@@ -5,12 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"xwarp/bench/topo"
 	"xwarp/engine"
 	"xwarp/ring"
 )
+
+// busyThreads are the two workers and the relay. With fewer processors a worker that spins while it waits keeps the relay from
+// the frame that it waits for: until the scheduler's slice is over, some 3 ms for each round trip.
+const busyThreads = 3
+
+// noSpin lets an idle worker sleep at once.
+const noSpin = time.Nanosecond
 
 // port is where B listens.
 const port = 7174
@@ -80,6 +88,9 @@ func (r *run) setUp() (err error) {
 	}
 	xdp := engine.XDPConfig{}
 	xdp.Log = r.cfg.Log
+	if o.Relay && runtime.NumCPU() < busyThreads {
+		xdp.BusyPoll = noSpin
+	}
 	xdp.MPA = engine.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
 	r.b = &end{name: "B", host: r.net.B}
 	if err := r.b.open(xdp); err != nil {
