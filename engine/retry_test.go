@@ -13,6 +13,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/session"
+	"xwarp/tcp"
 )
 
 // deaf takes MPA Requests of 20 octets and private data and closes without an answer, by FIN or by RST; it sends the
@@ -101,4 +102,37 @@ func asked(seen <-chan [2]byte) (got [2]byte) {
 	default:
 	}
 	return got
+}
+
+// TestCloseWhileDialing closes a queue pair whose peer does not answer: Dial must end, and not try again.
+func TestCloseWhileDialing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	d, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	e := newEnd(t, d, 4096)
+	dialed := make(chan error, 1)
+	go func() {
+		dialed <- d.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()), e.qp, engine.ConnConfig{})
+	}()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.ReadFull(c, make([]byte, 20)); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.qp.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-dialed; !errors.Is(err, tcp.CauseAborted) {
+		t.Errorf("Dial: %v", err)
+	}
 }
