@@ -27,6 +27,7 @@ var documents = []struct {
 	{"xwarp statistic show --json", statisticInfo{}},
 	{"xwarp monitor --json, one object per line", change{}},
 	{"xwarp top --json, one object per line", view.Top{}},
+	{"xwarp capture --json", captureInfo{}},
 	{"xwarp doctor --json", doctorInfo{}},
 	{"xwarp config show --json", configInfo{}},
 	{"xwarp explain --json", explanation{}},

@@ -57,6 +57,7 @@ var commands = []func(*global) *cobra.Command{
 	newStatistic,
 	newMonitor,
 	newTop,
+	newCapture,
 	newDoctor,
 	newConfig,
 	newExplain,

@@ -127,6 +127,7 @@ var args = map[Op]func() any{
 	OpConnect: func() any { return &ConnectArgs{} }, OpDisconnect: object, OpQueryQP: object, OpListen: func() any { return &ListenArgs{} },
 	OpCloseListener: object, OpGetRequest: object, OpAccept: func() any { return &AcceptArgs{} }, OpReject: func() any { return &AcceptArgs{} },
 	OpCancel: func() any { return &CancelArgs{} }, OpSnapshot: nil, OpFlush: func() any { return &FlushArgs{} },
+	OpCapture: func() any { return &CaptureArgs{} }, OpEndCapture: func() any { return &Object{} },
 }
 
 func object() any { return &Object{} }
@@ -134,6 +135,7 @@ func object() any { return &Object{} }
 var results = map[Op]func() any{
 	OpHello: func() any { return &HelloResult{} }, OpAllocPD: object, OpRegMR: func() any { return &RegMRResult{} }, OpCreateCQ: func() any { return &CreateCQResult{} },
 	OpCreateQP: func() any { return &CreateQPResult{} }, OpListen: func() any { return &ListenResult{} }, OpGetRequest: func() any { return &RequestResult{} },
+	OpCapture: func() any { return &Object{} }, OpEndCapture: func() any { return &CaptureResult{} },
 }
 
 func examples(t testing.TB) (list []string) {

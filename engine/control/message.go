@@ -38,6 +38,8 @@ const (
 	OpCancel        Op = "cancel"
 	OpSnapshot      Op = "snapshot"
 	OpFlush         Op = "flush"
+	OpCapture       Op = "capture"
+	OpEndCapture    Op = "end_capture"
 )
 
 // Handle names an object of one session: a PD, MR, CQ, QP, listener or connection request. No value is used twice.

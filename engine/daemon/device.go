@@ -12,6 +12,7 @@ import (
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 	"xwarp/ring"
+	"xwarp/ring/tap"
 )
 
 // device is one [[interface]].
@@ -19,6 +20,7 @@ type device struct {
 	name string
 	cfg  config.Interface
 	dev  *engine.Device
+	hub  *tap.Hub // of captures; nil: none are taken
 }
 
 func (d *device) info() control.DeviceInfo {
@@ -40,6 +42,9 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 		Log: d.log.With("device", c.Name),
 	}
 	dev := &device{name: c.Name, cfg: c}
+	if c.Transport == config.TransportXDP && d.cfg.Load().Daemon.Capture {
+		dev.hub = tap.NewHub(nil)
+	}
 	var err error
 	if c.Transport == config.TransportKernel {
 		dev.dev, err = engine.OpenKernel(engine.KernelConfig{Options: o})
@@ -47,7 +52,7 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 		dev.dev, err = engine.OpenXDP(engine.XDPConfig{
 			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs, XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
 			MTU: c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages, BusyPoll: c.BusyPoll.D(),
-			TrustPartialChecksum: c.TrustPartialChecksum,
+			TrustPartialChecksum: c.TrustPartialChecksum, Wrap: dev.wrapPort,
 		})
 	}
 	if err != nil {

@@ -15,6 +15,9 @@ func (s *session) release() {
 		cancel()
 	}
 	s.mu.Unlock()
+	for _, c := range all(s, s.captures) {
+		c.abort()
+	}
 	s.tasks.Wait()
 	if s.pumped != nil {
 		s.ringer.Close()

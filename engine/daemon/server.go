@@ -113,6 +113,7 @@ func (d *Daemon) admit(c *net.UnixConn) error {
 	}
 	d.last++
 	s := newSession(d, d.last, asControl(c), cred.Uid, cred.Pid, a)
+	s.gid = cred.Gid
 	d.sessions[s.id] = s
 	d.live.Go(s.serve)
 	return nil

@@ -19,6 +19,7 @@ type session struct {
 	id      uint64
 	conn    *control.Conn
 	uid     uint32
+	gid     uint32
 	pid     int32
 	account *account
 	log     *slog.Logger
@@ -43,6 +44,7 @@ type session struct {
 	qps       map[control.Handle]*qp
 	listeners map[control.Handle]*listener
 	requests  map[control.Handle]*request
+	captures  map[control.Handle]*running // made when the first one comes
 
 	pumping sync.Mutex // held while the pump is at work; guards queues
 	queues  []*qp
@@ -165,7 +167,7 @@ var handlers map[control.Op]handler
 func init() {
 	waiting = map[control.Op]waiter{
 		control.OpConnect: (*session).connect, control.OpAccept: (*session).accept, control.OpGetRequest: (*session).getRequest,
-		control.OpSnapshot: (*session).snapshot, control.OpFlush: (*session).flush,
+		control.OpSnapshot: (*session).snapshot, control.OpFlush: (*session).flush, control.OpEndCapture: (*session).endCapture,
 	}
 	handlers = map[control.Op]handler{
 		control.OpAllocPD: (*session).allocPD, control.OpFreePD: (*session).freePD,
@@ -175,6 +177,7 @@ func init() {
 		control.OpDisconnect: (*session).disconnect, control.OpQueryQP: (*session).queryQP,
 		control.OpListen: (*session).listen, control.OpCloseListener: (*session).closeListener,
 		control.OpReject: (*session).reject, control.OpCancel: (*session).cancelRequest,
+		control.OpCapture: (*session).capture,
 	}
 }
 

@@ -91,6 +91,11 @@ func (l *Loaded) check() error {
 			f.addf("daemon.socket_group = %q: there is no such group (make it: groupadd --system %s)", d.SocketGroup, d.SocketGroup)
 		}
 	}
+	if d.CaptureGroup != "" {
+		if _, err := GroupID(d.CaptureGroup); err != nil {
+			f.addf("daemon.capture_group = %q: there is no such group (make it: groupadd --system %s)", d.CaptureGroup, d.CaptureGroup)
+		}
+	}
 	if r := l.MPA.Revision; r != 1 && r != 2 {
 		f.addf("mpa.revision = %d: it takes 1 and 2", r)
 	}

@@ -20,14 +20,16 @@ type Config struct {
 
 // Daemon is about the process itself.
 type Daemon struct {
-	Socket      string   `toml:"socket"`
-	SocketGroup string   `toml:"socket_group"`
-	SocketMode  FileMode `toml:"socket_mode"`
-	LogLevel    string   `toml:"log_level" reload:"yes"`
-	LogFormat   string   `toml:"log_format"`
-	Grace       Duration `toml:"grace" reload:"yes"`
-	DropRights  bool     `toml:"drop_rights"`
-	Clients     int      `toml:"clients" reload:"yes"`
+	Socket       string   `toml:"socket"`
+	SocketGroup  string   `toml:"socket_group"`
+	SocketMode   FileMode `toml:"socket_mode"`
+	LogLevel     string   `toml:"log_level" reload:"yes"`
+	LogFormat    string   `toml:"log_format"`
+	Grace        Duration `toml:"grace" reload:"yes"`
+	DropRights   bool     `toml:"drop_rights"`
+	Clients      int      `toml:"clients" reload:"yes"`
+	Capture      bool     `toml:"capture"`
+	CaptureGroup string   `toml:"capture_group" reload:"yes"`
 }
 
 // HTTP is about the server of metrics and of the status page.

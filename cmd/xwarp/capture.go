@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+)
+
+// captureInfo is what capture prints at its end.
+type captureInfo struct {
+	Schema  int    `json:"schema" doc:"version of this layout, 1"`
+	Command string `json:"command" doc:"\"capture\""`
+	Device  string `json:"device" doc:"whose frames they are"`
+	File    string `json:"file" doc:"pcapng"`
+	Octets  int64  `json:"octets" doc:"of the file"`
+	Frames  uint64 `json:"frames" doc:"in the file"`
+	Start   int    `json:"start_frames" doc:"of these, first frames of connections that were there before the capture"`
+	Dropped uint64 `json:"dropped" doc:"frames that are missing because they were not written fast enough"`
+	Error   string `json:"error,omitempty" doc:"why the file is not complete"`
+}
+
+type captureFlags struct {
+	operatorFlags
+	file, device, qp, remote string
+	port                     uint16
+	count                    uint64
+	snap                     int
+	duration                 time.Duration
+}
+
+func newCapture(*global) *cobra.Command {
+	var o captureFlags
+	cmd := &cobra.Command{
+		Use: "capture -w FILE", Short: "Write what the engine receives and sends to a file",
+		Long: `capture writes the frames that a device of the daemon receives and sends into a pcapng file, until Ctrl-C: tcpdump does not
+see them. The file begins with the first frames of each connection that is there already, so that Wireshark knows what it
+looks at. Frames that the file's disk is too slow for are left out and counted; the engine does not wait for them.
+
+Of markers and several FPDUs in a segment, tshark 4.0 decodes little: captures for it are best of a connection without markers
+(mpa.markers = false).`,
+		Example: "  xwarp capture -w all.pcapng\n  xwarp capture -w - --qp 4 | wireshark -k -i -\n" +
+			"  xwarp capture -w peer.pcapng --remote 192.0.2.2 --port 7174 -c 1000 -s 128 --duration 10s",
+		Args: noArgs,
+	}
+	o.register(cmd, false)
+	f := cmd.Flags()
+	f.StringVarP(&o.file, "write", "w", "", "file to write, - for stdout")
+	f.StringVar(&o.device, "device", "", "of the daemon; by default the queue pair's, or the first")
+	f.StringVar(&o.qp, "qp", "", "only the connection of this queue pair: QPN, or SESSION/QPN (see: xwarp resource show qp)")
+	f.StringVar(&o.remote, "remote", "", "only peers with this address or prefix")
+	f.Uint16Var(&o.port, "port", 0, "only connections with this port at either end")
+	f.Uint64VarP(&o.count, "count", "c", 0, "end after so many frames")
+	f.IntVarP(&o.snap, "snaplen", "s", 0, "octets of each frame to keep; 0: all")
+	f.DurationVar(&o.duration, "duration", 0, "end after this time")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.run(cmd) }
+	return cmd
+}
+
+// args checks the flags. Flows are still missing.
+func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err error) {
+	switch {
+	case o.file == "":
+		return a, usagef("which file? -w FILE, or -w - for stdout")
+	case o.file == "-" && o.json:
+		return a, usagef("--json and the capture cannot both go to stdout: name a file with -w")
+	case o.file == "-" && isTerminal(cmd.OutOrStdout()):
+		return a, usagef("a capture is not for a terminal: pipe it, or name a file with -w")
+	case o.snap < 0 || o.duration < 0:
+		return a, usagef("--snaplen and --duration must not be below zero")
+	}
+	a = control.CaptureArgs{Port: o.port, Frames: o.count, SnapLen: o.snap}
+	if o.remote == "" {
+		return a, nil
+	}
+	if p, err := netip.ParsePrefix(o.remote); err == nil {
+		a.Remote = p
+		return a, nil
+	}
+	addr, err := netip.ParseAddr(o.remote)
+	if err != nil {
+		return a, usagef("--remote is %q, but it is an address or a prefix such as 192.0.2.0/24", o.remote)
+	}
+	a.Remote = netip.PrefixFrom(addr, addr.BitLen())
+	return a, nil
+}
+
+// find returns the queue pair that --qp names.
+func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
+	session, number, ok := strings.Cut(o.qp, "/")
+	if !ok {
+		session, number = "", o.qp
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return nil, usagef("--qp is %q, but it is the number of a queue pair, or session/number", o.qp)
+	}
+	var found []*control.QPState
+	var names []string
+	for i := range s.QPs {
+		q := &s.QPs[i]
+		if uint64(q.Handle) == n && q.Export == "" && (session == "" || strconv.FormatUint(q.Session, 10) == session) {
+			found = append(found, q)
+			names = append(names, fmt.Sprintf("%d/%d", q.Session, q.Handle))
+		}
+	}
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("there is no queue pair %s (see: xwarp resource show qp)", o.qp)
+	case len(found) > 1:
+		return nil, usagef("--qp %s is ambiguous: %s", o.qp, strings.Join(names, ", "))
+	case !found[0].Remote.IsValid():
+		return nil, fmt.Errorf("queue pair %s has no connection yet", o.qp)
+	}
+	return found[0], nil
+}
+
+// begin connects to the daemon and begins the capture.
+func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device, c *client.Capture, device string, err error) {
+	device = o.device
+	ctx := cmd.Context()
+	s, err := o.snapshot(cmd)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	if o.qp != "" {
+		q, err := o.find(&s)
+		if err != nil {
+			return nil, nil, "", err
+		}
+		device = q.Device
+		a.Flows = []control.CaptureFlow{{Local: q.Local, Remote: q.Remote}}
+	}
+	if device == "" && len(s.Devices) > 0 {
+		device = s.Devices[0].Name
+	}
+	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: device, Program: cmd.CommandPath()}); err != nil {
+		return nil, nil, "", err
+	}
+	if c, err = d.Capture(ctx, a); err != nil {
+		d.Close()
+		return nil, nil, "", fmt.Errorf("capture on %s: %w", device, err)
+	}
+	return d, c, device, nil
+}
+
+func (o *captureFlags) snapshot(cmd *cobra.Command) (s control.Snapshot, err error) {
+	d, err := o.open(cmd)
+	if err != nil {
+		return s, err
+	}
+	defer d.Close()
+	return d.Snapshot(cmd.Context())
+}
+
+func (o *captureFlags) run(cmd *cobra.Command) (err error) {
+	a, err := o.args(cmd)
+	if err != nil {
+		return err
+	}
+	d, c, device, err := o.begin(cmd, a)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	defer c.Close()
+	out := cmd.OutOrStdout()
+	if o.file != "-" {
+		f, err := os.Create(o.file)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		out = f
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", device)
+	n, result, err := o.copy(cmd.Context(), out, c)
+	v := captureInfo{
+		Schema: 1, Command: "capture", Device: device, File: o.file, Octets: n, Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
+	}
+	if err == nil && result.Error != "" {
+		err = fmt.Errorf("the capture is not complete: %s", result.Error)
+	}
+	if o.json {
+		return errors.Join(printJSON(cmd, v), err)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them from the start of connections; %d dropped\n", v.Frames, v.Start, v.Dropped)
+	return err
+}
+
+// endWait is how long the daemon may take to hand over what is still under way.
+const endWait = 30 * time.Second
+
+// copy writes the capture to out until it ends, by itself or because of ctx or the duration.
+func (o *captureFlags) copy(ctx context.Context, out io.Writer, c *client.Capture) (n int64, r control.CaptureResult, err error) {
+	if o.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.duration)
+		defer cancel()
+	}
+	copied := make(chan error, 1)
+	go func() {
+		var e error
+		n, e = io.Copy(out, c)
+		if e != nil {
+			c.Close() // the daemon need not go on
+		}
+		copied <- e
+	}()
+	select {
+	case err = <-copied:
+		copied <- nil
+	case <-ctx.Done():
+	}
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWait)
+	defer cancel()
+	r, e := c.End(wait)
+	err = errors.Join(err, e, <-copied)
+	return n, r, err
+}

@@ -1,0 +1,238 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
+	"xwarp/ring"
+	"xwarp/ring/capture"
+	"xwarp/ring/tap"
+)
+
+// capturePipe is the octets of the pipe to a program, if the kernel gives so many.
+const capturePipe = 1 << 20
+
+// running is one capture of a session.
+type running struct {
+	handle control.Handle
+	tap    *tap.Capture
+	most   uint64 // frames, 0: any number
+	pipe   *os.File
+	end    chan struct{} // closed: no more than what is there
+	once   sync.Once
+	done   chan struct{}
+	result control.CaptureResult // valid when done is closed
+}
+
+// wrapPort puts a tap around the port of a queue, unless the configuration is against it.
+func (d *device) wrapPort(queue int, p ring.Port) (ring.Port, error) {
+	if d.hub == nil {
+		return p, nil
+	}
+	return d.hub.Wrap(p, fmt.Sprintf("%s queue %d", d.name, queue)), nil
+}
+
+// mayCapture says why a session may not see the frames of all users; nil when it may.
+func (s *session) mayCapture() error {
+	group := s.d.cfg.Load().Daemon.CaptureGroup
+	if s.uid == 0 || group != "" && member(s.uid, s.gid, group) {
+		return nil
+	}
+	return &control.Error{Code: control.CodePermission, Text: "a capture shows the data of all users: only root may, and members of daemon.capture_group"}
+}
+
+// member reports whether a user belongs to a group.
+func member(uid, gid uint32, group string) bool {
+	id, err := config.GroupID(group)
+	if err != nil {
+		return false
+	}
+	if uint32(id) == gid {
+		return true
+	}
+	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	if err != nil {
+		return false
+	}
+	groups, err := u.GroupIds()
+	return err == nil && slices.Contains(groups, strconv.Itoa(id))
+}
+
+func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
+	var a control.CaptureArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	if err := s.mayCapture(); err != nil {
+		return nil, nil, err
+	}
+	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
+		return nil, nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d octets of each frame", control.ErrFrame, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
+	}
+	hub, err := s.dev.tapped()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := tap.Config{Snap: a.SnapLen}
+	c.Remote, c.Port = a.Remote, a.Port
+	for _, f := range a.Flows {
+		c.Flows = append(c.Flows, tap.Flow(f))
+	}
+	read, write, err := pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := hub.Start(c)
+	if err != nil {
+		unix.Close(read)
+		write.Close()
+		return nil, nil, &control.Error{Code: control.CodeBusy, Text: err.Error()}
+	}
+	v := &running{tap: t, most: a.Frames, pipe: write, end: make(chan struct{}), done: make(chan struct{})}
+	s.mu.Lock()
+	v.handle = s.handle()
+	if s.captures == nil {
+		s.captures = map[control.Handle]*running{}
+	}
+	s.captures[v.handle] = v
+	s.mu.Unlock()
+	s.log.Info("capture begins", "device", s.dev.name)
+	go v.run(s.dev.name)
+	return control.Object{Handle: v.handle}, []int{read}, nil
+}
+
+// tapped returns the hub of a device whose frames can be captured.
+func (d *device) tapped() (*tap.Hub, error) {
+	switch {
+	case d.cfg.Transport == config.TransportKernel:
+		return nil, &control.Error{Code: control.CodeInvalid, Text: fmt.Sprintf(
+			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i INTERFACE sees them)", d.name)}
+	case d.hub == nil:
+		return nil, &control.Error{Code: control.CodePermission, Text: "the daemon was started with daemon.capture = false"}
+	}
+	return d.hub, nil
+}
+
+// pipe makes a pipe whose writing end does not block a thread.
+func pipe() (read int, write *os.File, err error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return 0, nil, fmt.Errorf("pipe of the capture: %w", err)
+	}
+	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, capturePipe) // or as long as this user may have it
+	if err := unix.SetNonblock(p[1], true); err != nil {
+		unix.Close(p[0])
+		unix.Close(p[1])
+		return 0, nil, fmt.Errorf("pipe of the capture: %w", err)
+	}
+	return p[0], os.NewFile(uintptr(p[1]), "capture"), nil
+}
+
+// stop has the capture end with what was seen so far.
+func (c *running) stop() { c.once.Do(func() { close(c.end) }) }
+
+// abort ends it at once: nobody reads.
+func (c *running) abort() {
+	c.stop()
+	c.pipe.Close()
+	<-c.done
+}
+
+// run writes the file until the capture ends.
+func (c *running) run(device string) {
+	defer close(c.done)
+	defer c.pipe.Close()
+	out := bufio.NewWriterSize(c.pipe, 1<<18)
+	file := capture.NewFile(out)
+	ids := map[string]int{}
+	var err error
+	for _, name := range c.tap.Ports() {
+		if ids[name], err = file.AddInterface(name); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = c.copy(file, out, ids)
+	}
+	c.tap.Stop()
+	c.result.Start = c.tap.StartFrames()
+	for i, name := range c.tap.Ports() {
+		dropped := c.tap.Dropped(i)
+		c.result.Dropped += dropped
+		if err == nil {
+			err = file.WriteStats(ids[name], time.Now().UnixNano(), c.tap.Seen(i), dropped)
+		}
+	}
+	if err == nil {
+		err = errors.Join(file.Flush(), out.Flush())
+	}
+	if err != nil {
+		c.result.Error = err.Error()
+	}
+}
+
+// captureIdle is how long copy sleeps when nothing came.
+const captureIdle = time.Millisecond
+
+// copy takes frames until the capture ends.
+func (c *running) copy(file *capture.File, out *bufio.Writer, ids map[string]int) error {
+	ending := false
+	for c.most == 0 || c.result.Frames < c.most {
+		f, ok := c.tap.Poll()
+		if ok {
+			if err := file.Write(ids[f.Port], f.Time, f.Data, f.Length); err != nil {
+				return err
+			}
+			c.result.Frames++
+			continue
+		}
+		if ending {
+			return nil
+		}
+		if err := errors.Join(file.Flush(), out.Flush()); err != nil {
+			return err
+		}
+		select {
+		case <-c.end:
+			c.tap.Stop()
+			ending = true // once more: what came before
+		case <-time.After(captureIdle):
+		}
+	}
+	return nil
+}
+
+// endCapture ends a capture if it still goes on, and says how it was.
+func (s *session) endCapture(ctx context.Context, r *control.Request) (any, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, err
+	}
+	c, err := find(s, s.captures, h, "capture")
+	if err != nil {
+		return nil, err
+	}
+	c.stop()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	s.mu.Lock()
+	delete(s.captures, h)
+	s.mu.Unlock()
+	s.log.Info("capture ended", "device", s.dev.name, "frames", c.result.Frames, "dropped", c.result.Dropped)
+	return c.result, nil
+}

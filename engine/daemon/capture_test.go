@@ -1,0 +1,345 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/gopacket/pcapgo"
+
+	"xwarp/bench/topo"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+)
+
+// captured is what a capture wrote.
+type captured struct {
+	octets []byte
+	result control.CaptureResult
+}
+
+// capturing runs f while a capture runs, which ends behind it.
+func capturing(t *testing.T, dev *client.Device, a control.CaptureArgs, f func()) captured {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := dev.Capture(ctx, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var v captured
+	read := make(chan error, 1)
+	go func() {
+		b, err := io.ReadAll(c)
+		v.octets = b
+		read <- err
+	}()
+	f()
+	r, err := c.End(ctx)
+	if err := errors.Join(err, <-read); err != nil || r.Error != "" {
+		t.Fatalf("capture: %v, %+v", err, r)
+	}
+	v.result = r
+	return v
+}
+
+// conversation is a connection without markers from a daemon's program on host A to an engine on host B.
+type conversation struct {
+	socket string
+	p      *program
+	peer   netip.AddrPort
+	ctx    context.Context
+}
+
+func converse(t *testing.T, tn *topo.Net) *conversation {
+	t.Helper()
+	_, socket := run(t, tn.A, xdp+"[mpa]\nmarkers = false\n")
+	var far *engine.Device
+	if err := tn.B.Do(func() (err error) {
+		far, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0", Options: engine.Options{MPA: engine.MPAConfig{NoMarkers: true}}})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { far.Close() })
+	v := &conversation{socket: socket, peer: netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)}
+	responder(t, far, v.peer, 2)
+	var cancel context.CancelFunc
+	v.ctx, cancel = context.WithTimeout(context.Background(), 2*time.Minute)
+	t.Cleanup(cancel)
+	v.p = v.connect(t)
+	return v
+}
+
+func (v *conversation) connect(t *testing.T) *program {
+	t.Helper()
+	dev, err := client.Open(v.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	p, err := newProgram(dev, 64<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Dial(v.ctx, v.peer, p.qp, client.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (v *conversation) write(t *testing.T, p *program, times, octets int) {
+	t.Helper()
+	for range times {
+		if err := p.do(v.ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, octets)}, RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tshark returns lines of fields for the packets that a filter shows.
+func tshark(t *testing.T, file string, filter string, fields ...string) []string {
+	t.Helper()
+	args := []string{"-Y", filter, "-T", "fields"}
+	for _, f := range fields {
+		args = append(args, "-e", f)
+	}
+	return tsharkLines(t, file, args...)
+}
+
+func tsharkLines(t *testing.T, file string, args ...string) (lines []string) {
+	t.Helper()
+	args = append([]string{"-n", "-r", file, "-o", "tcp.try_heuristic_first:TRUE"}, args...)
+	var stderr bytes.Buffer
+	cmd := exec.Command("tshark", args...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("tshark: %v (apt-get install tshark)\n%s", err, &stderr)
+	}
+	for l := range strings.Lines(string(out)) {
+		lines = append(lines, strings.TrimSuffix(l, "\n"))
+	}
+	return lines
+}
+
+func save(t *testing.T, b []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "c.pcapng")
+	if err := os.WriteFile(file, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestCaptureMidConnection begins a capture in the middle of a connection: tshark decodes every FPDU of it, because the file begins
+// with the connection's own beginning.
+func TestCaptureMidConnection(t *testing.T) {
+	tn := hosts(t)
+	v := converse(t, tn)
+	v.write(t, v.p, 50, 32<<10) // long ago: the start-up is behind us
+	const writes = 5
+	c := capturing(t, v.p.dev, control.CaptureArgs{}, func() { v.write(t, v.p, writes, 4096) })
+	file := save(t, c.octets)
+	if c.result.Dropped != 0 || c.result.Start < 5 {
+		t.Errorf("%+v: want the start-up (SYN, SYN-ACK, ACK, Request, Reply) and no drops", c.result)
+	}
+	if n := len(tshark(t, file, "iwarp_mpa.req || iwarp_mpa.rep", "frame.number")); n != 2 {
+		t.Errorf("%d frames with Request or Reply, want 2", n)
+	}
+	// What came behind the gap: 3 segments for each Write at an MTU of 1500, all with a right CRC.
+	last := 0
+	for _, l := range tshark(t, file, fmt.Sprintf("iwarp_mpa.fpdu && frame.number > %d", c.result.Start), "iwarp_ddp.last_flag") {
+		last += strings.Count(l, "1") + strings.Count(l, "True")
+	}
+	text := strings.Join(tsharkLines(t, file, "-Y", fmt.Sprintf("frame.number > %d", c.result.Start), "-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"), "\n")
+	good, bad := strings.Count(text, "(Good CRC32)"), strings.Count(text, "Bad CRC32")
+	if good < 3*writes || bad > 0 || last != writes || strings.Contains(text, "Malformed") {
+		t.Errorf("tshark decodes %d FPDUs behind the gap and %d with a wrong CRC, %d of them the last of a message; want %d, 0 and %d:\n%s",
+			good, bad, last, 3*writes, writes, text)
+	}
+}
+
+// TestCaptureFilters has two connections to one port; each filter shows what it says.
+func TestCaptureFilters(t *testing.T) {
+	tn := hosts(t)
+	v := converse(t, tn)
+	other := v.connect(t)
+	both := func() {
+		v.write(t, v.p, 3, 1000)
+		v.write(t, other, 3, 1000)
+	}
+	flow := control.CaptureFlow{Local: v.p.qp.LocalAddr(), Remote: v.p.qp.RemoteAddr()}
+	for _, tc := range []struct {
+		name  string
+		args  control.CaptureArgs
+		conns int
+	}{
+		{"all", control.CaptureArgs{}, 2},
+		{"port of the peer", control.CaptureArgs{Port: 7174}, 2},
+		{"own port", control.CaptureArgs{Port: v.p.qp.LocalAddr().Port()}, 1},
+		{"another port", control.CaptureArgs{Port: 9}, 0},
+		{"peer", control.CaptureArgs{Remote: netip.PrefixFrom(v.peer.Addr(), 24)}, 2},
+		{"another peer", control.CaptureArgs{Remote: netip.MustParsePrefix("203.0.113.0/24")}, 0},
+		{"queue pair", control.CaptureArgs{Flows: []control.CaptureFlow{flow}}, 1},
+	} {
+		c := capturing(t, v.p.dev, tc.args, both)
+		ports := map[string]bool{}
+		for _, p := range tshark(t, save(t, c.octets), "tcp.srcport == 7174", "tcp.dstport") {
+			ports[p] = true
+		}
+		if len(ports) != tc.conns || (c.result.Frames == 0) != (tc.conns == 0) {
+			t.Errorf("%s: %d connections, %+v; want %d", tc.name, len(ports), c.result, tc.conns)
+		}
+	}
+	c := capturing(t, v.p.dev, control.CaptureArgs{SnapLen: 70, Frames: 20}, func() { v.write(t, v.p, 20, 1000) })
+	r, err := pcapgo.NewNgReader(bytes.NewReader(c.octets), pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, cut := 0, 0
+	for {
+		_, ci, err := r.ReadPacketData()
+		if err != nil {
+			break
+		}
+		if n++; n > c.result.Start && ci.CaptureLength > 70 {
+			t.Errorf("frame %d has %d octets", n, ci.CaptureLength)
+		}
+		if ci.CaptureLength < ci.Length {
+			cut++
+		}
+	}
+	if n != 20 || c.result.Frames != 20 || cut == 0 {
+		t.Errorf("%d frames, %d cut off, %+v; want 20", n, cut, c.result)
+	}
+}
+
+// TestCaptureOfSlowReader leaves the pipe unread: the engine does not wait, and the file says how many frames are missing.
+func TestCaptureOfSlowReader(t *testing.T) {
+	tn := hosts(t)
+	v := converse(t, tn)
+	c, err := v.p.dev.Capture(v.ctx, control.CaptureArgs{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	v.write(t, v.p, 400, 64<<10) // 26 MB through a ring of 8 MiB and a pipe
+	ended := make(chan control.CaptureResult, 1)
+	go func() {
+		r, err := c.End(v.ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- r
+	}()
+	b, err := io.ReadAll(c)
+	r := <-ended
+	if err != nil || r.Dropped == 0 || r.Frames == 0 {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	rd, err := pcapgo.NewNgReader(bytes.NewReader(b), pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(0); ; n++ {
+		if _, _, err := rd.ReadPacketData(); err != nil {
+			if n != r.Frames || !errors.Is(err, io.EOF) {
+				t.Errorf("%d frames, %v; want %d", n, err, r.Frames)
+			}
+			break
+		}
+	}
+	i, err := rd.Interface(0)
+	if err != nil || i.Statistics.PacketsDropped != r.Dropped || i.Name != "eth0 queue 0" {
+		t.Errorf("the file's end says %+v, %v; want %d dropped", i.Statistics, err, r.Dropped)
+	}
+}
+
+// captureRole tries to capture as another user: the socket. It prints the error.
+func captureRole(args []string) error {
+	dev, err := client.Open(args[0])
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	c, err := dev.Capture(context.Background(), control.CaptureArgs{Frames: 1})
+	if err == nil {
+		c.Close()
+	}
+	fmt.Println(err)
+	return nil
+}
+
+// TestCaptureRights: root may, others only through the group that the configuration names; a program that goes away takes its captures along.
+func TestCaptureRights(t *testing.T) {
+	tn := hosts(t)
+	exe := publicExe(t)
+	for _, tc := range []struct{ config, want string }{
+		{"", "only root may, and members of daemon.capture_group"},
+		{"capture_group = \"0\"\n", "only root may, and members of daemon.capture_group"},
+		{fmt.Sprintf("capture_group = \"%d\"\n", nobody), "<nil>"},
+		{fmt.Sprintf("capture = false\ncapture_group = \"%d\"\n", nobody), "daemon.capture = false"},
+	} {
+		d, socket := run(t, tn.A, tc.config+xdp)
+		if got := start(t, exe, nobody, "capture", socket).line(); !strings.Contains(got, tc.want) {
+			t.Errorf("with %q: %q, want %q", tc.config, got, tc.want)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	d, socket := run(t, tn.A, xdp)
+	for range 3 { // more than a device has captures, if they stayed
+		dev, err := client.Open(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dev.Close()
+		if _, ok := eventually(30*time.Second, func() bool { return len(d.Snapshot().Sessions) == 0 }); !ok {
+			t.Fatal("the session stays")
+		}
+	}
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for range 4 {
+		if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err == nil || !strings.Contains(err.Error(), "4 captures run already") {
+		t.Errorf("a fifth capture: %v", err)
+	}
+}
+
+func TestCaptureOnKernel(t *testing.T) {
+	_, socket := kernel(t, "")
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err == nil || !strings.Contains(err.Error(), "tcpdump") {
+		t.Errorf("capture on the kernel's sockets: %v", err)
+	}
+}
