@@ -107,14 +107,15 @@ func blocks(s *perf.Spec) { s.Transmit = engine.TransmitGSO }
 
 func offloadTargets() (t []Target) {
 	for _, mtu := range mtus {
-		t = append(t, Target{
-			Row:  fmt.Sprintf("Write 1 MiB, MTU %d, no markers, through segmentation offload against through AF_XDP", mtu),
-			Case: fmt.Sprintf("gso-mtu%d", mtu), Of: ourGSO, To: ourBare, Metric: Frames,
-		})
+		name := fmt.Sprintf("gso-mtu%d", mtu)
+		t = append(t,
+			Target{Row: fmt.Sprintf("Write 1 MiB, MTU %d, no markers, through segmentation offload against through AF_XDP", mtu), Case: name, Of: ourGSO, To: ourBare, Metric: Frames},
+			Target{Row: fmt.Sprintf("the same, processor time of the sender for a frame, MTU %d", mtu), Case: name, Of: ourGSO, To: ourBare, Metric: Busy, Small: true},
+			Target{Row: fmt.Sprintf("frames, MTU %d, processor time of the sender for a frame, against raw AF_XDP", mtu), Case: name, Of: gsoWhole, To: rawRing, Metric: Busy, Small: true})
 		for _, v := range []string{gsoWhole, gsoPartial} {
 			t = append(t, Target{
 				Row:  fmt.Sprintf("frames, MTU %d, %s against raw AF_XDP", mtu, v),
-				Case: fmt.Sprintf("gso-mtu%d", mtu), Of: v, To: rawRing, Metric: Frames,
+				Case: name, Of: v, To: rawRing, Metric: Frames,
 			})
 		}
 	}
