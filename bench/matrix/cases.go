@@ -188,12 +188,12 @@ func pathCase(what string, rate float64, bad impair.Config) Case {
 }
 
 // Round trip, loss and transfer of the wide area's case. At 1 % the window is some 12 segments, whatever the host can do, so a
-// transfer of 8 MiB has 60 losses to recover from in some 8 s.
+// transfer of 4 MiB has 30 losses to recover from in some 4 s; five rounds have 150.
 const (
 	wanDelay    = 10 * tick.Millisecond // one way
 	wanLoss     = 0.01
 	wanSize     = 256 << 10
-	wanMessages = 32
+	wanMessages = 16
 )
 
 // wanCase is a whole transfer, from its first octet to the acknowledgement of its last, over a path where loss recovery and
@@ -205,7 +205,7 @@ func wanCase() Case {
 	}
 	return Case{
 		Name:  "wan-1",
-		Title: "Transfer of 8 MiB, loss of 1 % of packets towards the receiver, RTT 20 ms, CUBIC, MTU 1500",
+		Title: "Transfer of 4 MiB, loss of 1 % of packets towards the receiver, RTT 20 ms, CUBIC, MTU 1500",
 		MTU:   1500, Metric: Gbps, Path: &relay.Config{AB: impair.Config{Loss: wanLoss, Delay: wanDelay}, BA: impair.Config{Delay: wanDelay}},
 		Variants: []Variant{
 			{Name: ours, Spec: whole(bw(perf.XDP, perf.Write, wanSize)), Offloads: topo.NoOffloads},
