@@ -13,6 +13,7 @@ import (
 	"xwarp/bench/perf"
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
+	"xwarp/engine"
 )
 
 // TestMain makes the test binary an end when the runner starts it as one.
@@ -63,6 +64,8 @@ func TestPeers(t *testing.T) {
 		{spec: perf.Spec{Peer: perf.TCP, Verb: perf.Write, Mode: perf.Bandwidth, Size: 1 << 16}},
 		{spec: perf.Spec{Peer: perf.TCP, Verb: perf.Write, Mode: perf.Latency, Size: 64}, ipv6: true},
 		{spec: perf.Spec{Peer: perf.TCP, Verb: perf.Write, Mode: perf.Connect}},
+		{spec: perf.Spec{Peer: perf.GSO, Mode: perf.Bandwidth, Size: 1500}},
+		{spec: perf.Spec{Peer: perf.XDP, Verb: perf.Write, Mode: perf.Bandwidth, Size: 1 << 16, NoMarkers: true, Transmit: engine.TransmitGSO, Collect: true}},
 		{spec: perf.Spec{Peer: perf.Raw, Verb: perf.Write, Mode: perf.Bandwidth, Size: 1500}},
 		{spec: perf.Spec{Peer: perf.Raw, Verb: perf.Write, Mode: perf.Latency, Size: 128}},
 		{spec: perf.Spec{Peer: perf.Asavie, Verb: perf.Write, Mode: perf.Bandwidth, Size: 1500}},
