@@ -93,6 +93,25 @@ func (s *scenario) faults(mtu int) {
 	if s.one(10) {
 		s.reboot()
 	}
+	if s.one(6) {
+		s.reroute(s.rnd.IntN(len(s.hosts)))
+	}
+}
+
+// reroute gives path i another delay and rate for good: what is in flight looks late, or overtaken.
+func (s *scenario) reroute(i int) {
+	at := s.sometime()
+	delay, rate := pick(s.rnd, 0, 25*us, ms, 30*ms, 80*ms), pick[int64](s.rnd, 0, 1e9, 10e6)
+	s.say("path of %s goes another way at %v: delay %v rate %d", s.hosts[i].Name(), at, delay, rate)
+	s.w.After(at, func() {
+		for _, c := range []*impair.Config{&s.base[i], &s.state[i]} {
+			c.Delay, c.Rate = delay, rate
+			if rate == 0 {
+				c.MarkAbove = 0
+			}
+		}
+		s.paths[i].set(s.state[i])
+	})
 }
 
 // alter changes path i.
@@ -131,6 +150,11 @@ func (s *scenario) narrow(i, mtu int) {
 				}
 			})
 		})
+	}
+	if s.one(3) {
+		at := s.until + s.sometime()
+		s.say("path MTU of %s is whole again at %v", s.hosts[i].Name(), at)
+		s.w.After(at, func() { s.alter(i, func(c *impair.Config) { c.MTU = 0 }) })
 	}
 }
 
