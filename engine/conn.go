@@ -42,6 +42,7 @@ type conn struct {
 	up     bool
 	over   bool
 	done   func() // the driver's, when the connection is gone
+	admit  func() // gives back what Admission counted for a passive connection
 }
 
 // begin ties c to a worker; it runs there.
@@ -115,6 +116,14 @@ func (c *conn) abort() {
 	}
 }
 
+// release gives back what Admission counted.
+func (c *conn) release() {
+	if f := c.admit; f != nil {
+		c.admit = nil
+		f()
+	}
+}
+
 func (c *conn) report(err error) {
 	select {
 	case c.result <- err:
@@ -153,6 +162,7 @@ func (c *conn) Disconnected(s *session.Session, err error) {
 // Closed implements session.Handler.
 func (c *conn) Closed(s *session.Session, err error) {
 	c.over = true
+	c.release()
 	if c.done != nil {
 		c.done()
 	}

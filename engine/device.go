@@ -20,6 +20,7 @@ import (
 type Options struct {
 	MPA            MPAConfig     // for every connection, unless its own configuration says otherwise
 	Policy         Policy        // decides for each peer instead of MPA; nil for none
+	Admission      Admission     // counts connections; nil for none
 	Window         int           // octets that a peer may have under way towards us
 	StartupTimeout time.Duration // of the MPA exchange
 	CloseTimeout   time.Duration // of a Terminate or FIN exchange
@@ -97,9 +98,22 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg Co
 	if err != nil {
 		return fmt.Errorf("rdma_connect to %v: %w", remote, err)
 	}
-	d.verdicts.apply(remote.Addr(), &m)
+	release, err := d.admit(remote.Addr())
+	if err != nil {
+		return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+	}
+	if err := d.dial(ctx, remote, qp, &cfg, &m); err != nil {
+		release()
+		return err
+	}
+	qp.onGone(release)
+	return nil
+}
+
+func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig, m *MPAConfig) error {
+	d.verdicts.apply(remote.Addr(), m)
 	for attempt := 0; ; attempt++ {
-		c, err := d.dialOnce(ctx, remote, qp, &cfg, &m)
+		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
 		if err == nil {
 			return nil
 		}

@@ -149,6 +149,7 @@ func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
 		}
 	}
 	if err != nil {
+		c.release()
 		c.report(err)
 	}
 }
@@ -185,16 +186,22 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
 				time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
 				continue
 			}
-			m, err := k.dev.mpaConfig(&l.cfg, addrPort(sock.RemoteAddr()).Addr())
+			remote := addrPort(sock.RemoteAddr()).Addr()
+			m, err := k.dev.mpaConfig(&l.cfg, remote)
+			var release func()
+			if err == nil {
+				release, err = k.dev.admit(remote)
+			}
 			if err != nil {
 				k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
 				sock.Close()
 				continue
 			}
-			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1)}
+			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1), admit: release}
 			c.startup = c.mpa.responder()
 			if !k.loop.post(func() { k.connected(c, sock, nil) }) {
 				sock.Close()
+				release()
 				return
 			}
 		}

@@ -12,6 +12,18 @@ type Policy func(remote netip.Addr) (m MPAConfig, allowed bool)
 // ErrPeerDenied is wrapped when the device's policy does not allow a peer.
 var ErrPeerDenied = errors.New("the policy for this peer does not allow connections")
 
+// Admission counts connections with peers, in either direction: an error refuses one, and release is called once when one that was
+// admitted is gone. Both are called on workers and must not block.
+type Admission func(remote netip.Addr) (release func(), err error)
+
+// admit asks the device's Admission.
+func (d *Device) admit(remote netip.Addr) (release func(), err error) {
+	if d.opt.Admission == nil {
+		return func() {}, nil
+	}
+	return d.opt.Admission(remote)
+}
+
 // mpaConfig returns what MPA negotiates with remote.
 func (d *Device) mpaConfig(c *ConnConfig, remote netip.Addr) (MPAConfig, error) {
 	m := d.opt.MPA

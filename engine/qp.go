@@ -65,6 +65,7 @@ type QP struct {
 	up     chan struct{} // closed when established
 	down   chan struct{} // closed when the queue pair left RTS or never got there
 	gone   chan struct{} // closed when the connection is gone
+	onEnd  func()        // called then
 	isDown bool
 	err    error
 	params *mpa.Params
@@ -300,6 +301,22 @@ func isClosed(c chan struct{}) bool {
 // Down is closed when the connection left full operation, or never got there; Err says why.
 func (q *QP) Down() <-chan struct{} { return q.down }
 
+// Gone is closed when nothing of the connection is left, after Down: both directions are closed, or it was reset or given up.
+func (q *QP) Gone() <-chan struct{} { return q.gone }
+
+// onGone has f called when the connection is gone, which may be at once.
+func (q *QP) onGone(f func()) {
+	q.mu.Lock()
+	over := isClosed(q.gone)
+	if !over {
+		q.onEnd = f
+	}
+	q.mu.Unlock()
+	if over {
+		f()
+	}
+}
+
 // Err returns why the connection ended: nil while it is up and after a graceful close.
 func (q *QP) Err() error {
 	q.mu.Lock()
@@ -369,7 +386,13 @@ func (q *QP) setGone(err error) {
 		q.core.Abort()
 	}
 	q.drain()
+	q.mu.Lock()
 	close(q.gone)
+	f := q.onEnd
+	q.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }
 
 // ConnInfo is the state of a connection for people and tests.

@@ -324,7 +324,14 @@ func (x *xdpDriver) accept(w *worker, i int, l *Listener, t *tcp.Tuple) (stack.U
 	}
 	c := &conn{dev: x.dev, listener: l, mpa: m, local: local, remote: remote, result: make(chan error, 1)}
 	c.startup = c.mpa.responder()
-	return x.upper(w, i, c)
+	if c.admit, err = x.dev.admit(remote.Addr()); err != nil {
+		return nil, err
+	}
+	o, err := x.upper(w, i, c)
+	if err != nil {
+		c.release()
+	}
+	return o, err
 }
 
 func (x *xdpDriver) describe() Transport {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xwarp/engine"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 )
@@ -29,6 +30,7 @@ type Daemon struct {
 
 	devices  []*device
 	accounts accounts
+	peers    peers
 	socket   *net.UnixListener
 	web      *webServer // nil: none is configured
 	events   eventRing
@@ -160,16 +162,23 @@ func (s *session) shutdown(ctx context.Context) {
 	for _, l := range all(s, s.listeners) {
 		l.l.Close()
 	}
+	var ending []*engine.QP
 	for _, q := range all(s, s.qps) {
-		if !q.connected.Load() || q.q.Disconnect() != nil {
-			continue
-		}
-		select {
-		case <-q.q.Down():
-		case <-ctx.Done():
+		if q.connected.Load() {
+			ending = append(ending, q.q)
 		}
 	}
+	disconnect(ctx, ending)
 	s.fail(errShutdown)
+}
+
+// disconnect ends connections in order, all at a time, for as long as ctx allows.
+func disconnect(ctx context.Context, list []*engine.QP) {
+	var group sync.WaitGroup
+	for _, q := range list {
+		group.Go(func() { q.Shutdown(ctx) })
+	}
+	group.Wait()
 }
 
 func (d *Daemon) all() (list []*session) {

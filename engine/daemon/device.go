@@ -38,7 +38,7 @@ func (d *device) info() control.DeviceInfo {
 func (d *Daemon) open(c config.Interface) (*device, error) {
 	m := d.cfg.Load().MPA
 	o := engine.Options{
-		MPA: mpaConfig(&m), Policy: d.policy, Window: int(c.Window), StartupTimeout: m.StartupTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
+		MPA: mpaConfig(&m), Policy: d.policy, Admission: d.admission, Window: int(c.Window), StartupTimeout: m.StartupTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
 		Log: d.log.With("device", c.Name),
 	}
 	dev := &device{name: c.Name, cfg: c}

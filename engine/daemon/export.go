@@ -29,6 +29,9 @@ type export struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
+	life context.Context // ends when connections have had their time
+	kill context.CancelFunc
+
 	mem  []byte // the region; nil for a transfer
 	file *os.File
 	pd   *engine.PD
@@ -49,6 +52,7 @@ var exportAccess = map[string]ddp.Access{
 // startExport opens an export and serves it.
 func (d *Daemon) startExport(c config.Export) error {
 	e := &export{d: d, cfg: c, dev: d.device(c.Interface), conns: map[*engine.QP]*exportConn{}}
+	e.life, e.kill = context.WithCancel(context.Background())
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
 	var err error
@@ -114,7 +118,7 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 			if err != nil {
 				return
 			}
-			e.done.Go(func() { e.serve(ctx, r) })
+			e.done.Go(func() { e.serve(r) })
 		}
 	})
 	return nil
@@ -210,19 +214,19 @@ func (e *export) stop(ctx context.Context) {
 	e.cancel()
 	e.mu.Lock()
 	var list []*engine.QP
-	for q := range e.conns {
-		list = append(list, q)
+	var starting []chan struct{}
+	for q, c := range e.conns {
+		list, starting = append(list, q), append(starting, c.accepted)
 	}
 	e.mu.Unlock()
-	for _, q := range list {
-		if q.Disconnect() != nil {
-			continue
-		}
+	for _, c := range starting { // what has just begun is not over for the peer before it is established here
 		select {
-		case <-q.Down():
+		case <-c:
 		case <-ctx.Done():
 		}
 	}
+	disconnect(ctx, list)
+	e.kill()
 	e.done.Wait()
 }
 

@@ -20,7 +20,6 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/session"
 	"xwarp/engine/transfer"
-	"xwarp/tcp"
 )
 
 // freePort returns a port of the loopback interface that nobody has.
@@ -308,8 +307,7 @@ func TestShutdown(t *testing.T) {
 		t.Error(err)
 	}
 	<-p.qp.Down()
-	// The daemon does not wait for every peer's FIN: a slow one may see a reset behind the orderly end.
-	if err := p.qp.Err(); err != nil && !errors.Is(err, tcp.CauseReset) {
+	if err := p.qp.Err(); err != nil {
 		t.Errorf("a peer sees the end as %v", err)
 	}
 	if _, err := dev.AllocPD(); !errors.Is(err, client.ErrDaemonGone) {

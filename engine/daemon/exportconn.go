@@ -69,10 +69,12 @@ type exportConn struct {
 	cq  *engine.CQ
 	mr  *engine.MR // receive buffers
 	buf []byte
+
+	accepted chan struct{} // closed when Accept returned
 }
 
 // serve is the life of one connection.
-func (e *export) serve(ctx context.Context, r *engine.ConnRequest) {
+func (e *export) serve(r *engine.ConnRequest) {
 	c, why := e.take(r)
 	if c == nil {
 		e.rejected.Add(1)
@@ -82,7 +84,9 @@ func (e *export) serve(ctx context.Context, r *engine.ConnRequest) {
 	}
 	defer c.close()
 	info := ExportInfo{Access: exportAccess[e.cfg.Access], STag: e.mr.STag(), Flushable: e.file != nil, Base: e.mr.SGE(0, 0).TO, Length: uint64(len(e.mem))}
-	if err := r.Accept(ctx, c.qp, info.Append(nil)); err != nil {
+	err := r.Accept(e.life, c.qp, info.Append(nil))
+	close(c.accepted)
+	if err != nil {
 		e.d.log.Info("export: peer lost", "export", e.cfg.Name, "remote", r.Remote, "error", err)
 		return
 	}
@@ -94,7 +98,7 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
 	}
-	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen)}
+	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen), accepted: make(chan struct{})}
 	var err error
 	if c.mr, err = e.pd.RegMR(c.buf, engine.LocalWrite); err != nil {
 		return nil, "no resources"
@@ -177,6 +181,12 @@ func (c *exportConn) request(m []byte) bool {
 }
 
 func (c *exportConn) close() {
+	if c.qp.Params() != nil && c.qp.Err() == nil { // the peer's part of an orderly end, for as long as mpa.close_timeout
+		select {
+		case <-c.qp.Gone():
+		case <-c.e.life.Done():
+		}
+	}
 	c.e.mu.Lock()
 	delete(c.e.conns, c.qp)
 	c.e.mu.Unlock()

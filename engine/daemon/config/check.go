@@ -164,6 +164,8 @@ func (l *Loaded) checkPeers(f *faults) {
 		if p.Revision != nil && *p.Revision != 1 && *p.Revision != 2 {
 			f.addf("%s.revision = %d: it takes 1 and 2", key, *p.Revision)
 		}
+		f.atLeast(key+".connections", p.Connections, 0)
+		f.atLeast(key+".connection_rate", p.ConnectionRate, 0)
 	}
 }
 

@@ -108,6 +108,9 @@ type Peer struct {
 	AnyCRCError *bool        `toml:"any_crc_error"`
 	PeerToPeer  *bool        `toml:"peer_to_peer"`
 	Retry       *bool        `toml:"retry"`
+	// At a time, and begun in a second, by each address; 0 for no limit.
+	Connections    int `toml:"connections"`
+	ConnectionRate int `toml:"connection_rate"`
 }
 
 // Export is a listener of the daemon's own that gives peers a memory region.

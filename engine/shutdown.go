@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"xwarp/ddp/rdmap"
+)
+
+// idlePoll is how often Shutdown looks whether the queue pair is idle.
+const idlePoll = time.Millisecond
+
+// Shutdown ends the connection in order: it waits until no work is under way in either direction, closes, and waits until the
+// peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown returns ctx's error.
+func (q *QP) Shutdown(ctx context.Context) error {
+	l := q.loop.Load()
+	if l == nil {
+		return ErrNotReady
+	}
+	tick := time.NewTicker(idlePoll)
+	defer tick.Stop()
+	for begun := false; !begun; {
+		if err := l.call(func() { begun = q.closeIdle() }); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			if !begun {
+				q.Disconnect()
+			}
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	select {
+	case <-q.gone:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// closeIdle closes the connection if nothing is under way, and reports whether it is closed or closing. It runs on the worker.
+func (q *QP) closeIdle() bool {
+	if q.ses == nil || isClosed(q.down) {
+		return true
+	}
+	if !isClosed(q.up) || q.core.Busy() || q.sq.len() > 0 {
+		return false
+	}
+	if q.core.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR frame is still to come (RFC 6581)
+		return false
+	}
+	q.ses.Disconnect(clock())
+	q.kick()
+	return true
+}
