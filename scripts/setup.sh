@@ -2,7 +2,7 @@
 # setup.sh installs what a make target needs beyond Go, when it is missing, on Debian and Ubuntu.
 #
 #   scripts/setup.sh test       tshark: the independent decoder of the capture tests; Chromium without a screen: it
-#                               clicks through the status page
+#                               clicks through the status page; systemd-analyze: it reads the unit
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
 # It says what it installs, asks nothing, and does nothing where everything is there. As an ordinary user it goes
@@ -67,6 +67,7 @@ for what in "${@:-none}"; do
 	case $what in
 	test)
 		need tshark tshark
+		need systemd-analyze systemd
 		need_browser
 		;;
 	generate)

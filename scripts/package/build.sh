@@ -3,7 +3,7 @@
 # from the same commit, manual pages and completions from the commands themselves, the list of modules in the binaries, and
 # their licences, which it checks.
 #
-#   scripts/package/build.sh [VERSION [DIRECTORY]]
+#   [FORMATS="deb rpm"] scripts/package/build.sh [VERSION [DIRECTORY]]
 set -eu
 cd "$(dirname "$0")/../.."
 VERSION=${1:-0.0.$(git rev-list --count HEAD)}
@@ -13,14 +13,15 @@ export VERSION ARCH SOURCE_DATE_EPOCH CGO_ENABLED=0
 # The newest nfpm whose modules are all on the module proxy.
 nfpm=github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.41.1
 target=${2:-build}
-out=build/package
-rm -rf "$out"
-mkdir -p "$out"
-go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$out/" ./cmd/xwarp ./cmd/xwarpd
-"$out/xwarp" config default >"$out/xwarp.toml"
-go run ./scripts/package/manual "$out/xwarp" "$out/xwarpd" "$out"
-go run ./scripts/package/notices "$out" "$out/xwarp" "$out/xwarpd"
-for f in deb rpm; do
+OUT=$target/package
+export OUT
+rm -rf "$OUT"
+mkdir -p "$OUT"
+go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$OUT/" ./cmd/xwarp ./cmd/xwarpd
+"$OUT/xwarp" config default >"$OUT/xwarp.toml"
+go run ./scripts/package/manual "$OUT/xwarp" "$OUT/xwarpd" "$OUT"
+go run ./scripts/package/notices "$OUT" "$OUT/xwarp" "$OUT/xwarpd"
+for f in ${FORMATS:-deb rpm}; do
 	go run "$nfpm" package --config scripts/package/nfpm.yaml --packager $f --target "$target/"
 done
-sha256sum "$target/xwarp_${VERSION}_$ARCH.deb" "$target/xwarp-$VERSION"*.rpm
+(cd "$target" && sha256sum xwarp[_-]"$VERSION"[_-]*)
