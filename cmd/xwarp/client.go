@@ -45,7 +45,7 @@ func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
 	c.serverFlag = name
 	c.device.register(f)
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
-	f.BoolVar(&c.json, "json", false, "print one JSON object")
+	f.BoolVarP(&c.json, "json", "j", false, "print one JSON object")
 }
 
 // run connects, lets move transfer, and prints the outcome on stdout with --json, else on stderr.

@@ -47,7 +47,7 @@ It needs root, four times --size of memory, and leaves nothing behind.`,
 	f.Uint64Var(&cfg.Seed, "seed", 0, "repeat the data and the relay's choices of an earlier run (default: random, printed)")
 	f.StringVar(&cfg.Capture, "pcap", "", "write what host A sends and receives to a pcapng `FILE`")
 	f.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "give up after this long")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object instead of a table")
+	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object instead of a table")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !f.Changed("seed") {
 			cfg.Seed = uint64(rand.Uint32())

@@ -37,7 +37,7 @@ func newExplain(*global) *cobra.Command {
   xwarp explain --list`,
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "list all codes")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if list == (len(args) > 0) {
 			return usagef("name one code, or --list")

@@ -1,8 +1,10 @@
 package main
 
 import (
-	"net"
+	"fmt"
+	"net/netip"
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -26,16 +28,20 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// waitFor returns when something listens at an address.
+// waitFor returns when something listens at the port of an address. It looks into the kernel's tables: a trial of its own would take the
+// port from who wants to listen, or be taken for a client.
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor address")
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if l, err := net.Listen("tcp", args[0]); err != nil {
-			return
-		} else {
-			l.Close()
+	at, err := netip.ParseAddrPort(args[0])
+	ts.Check(err)
+	listening := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, at.Port()))
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			if b, _ := os.ReadFile(table); listening.Match(b) { // a kernel may be without IPv6
+				return
+			}
 		}
 	}
 	ts.Fatalf("nothing listens at %s", args[0])

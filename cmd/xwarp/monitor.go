@@ -18,15 +18,15 @@ import (
 // change is one line of monitor.
 type change struct {
 	Time   string `json:"time" doc:"when it was noticed"`
-	Change string `json:"change" doc:"\"new\", \"del\", \"state\" or \"drop\""`
-	Kind   string `json:"kind" doc:"qp, cq, mr, pd, listener, session or device"`
+	Change string `json:"change" doc:"\"new\", \"del\", \"state\", \"drop\" or \"event\""`
+	Kind   string `json:"kind" doc:"qp, cq, mr, pd, listener, session or device; daemon for events"`
 	Device string `json:"device,omitempty" doc:"where it is"`
 	Object string `json:"object" doc:"what it is: numbers and addresses"`
 	State  string `json:"state,omitempty" doc:"of a queue pair, now"`
 	Before string `json:"before,omitempty" doc:"state before"`
 	Cause  string `json:"cause,omitempty" doc:"of dropped frames"`
 	Frames uint64 `json:"frames,omitempty" doc:"dropped since the line before"`
-	Error  string `json:"error,omitempty" doc:"why a queue pair ended"`
+	Error  string `json:"error,omitempty" doc:"why a queue pair ended, or an event came"`
 }
 
 func newMonitor(*global) *cobra.Command {
@@ -34,7 +34,8 @@ func newMonitor(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "monitor", Short: "Print what changes: objects, states, drops",
 		Long: `monitor prints a line for each object of a program that comes or goes, each queue pair that changes its state, and each
-cause for which frames were dropped. It looks every --interval: what came and went in between is not seen.`,
+cause for which frames were dropped. It looks every --interval: what came and went in between is not seen. To root it
+also tells the daemon's events, all of them: connections in the words of RDMA_CM, failed work requests as IBV_WC.`,
 		Example: "  xwarp monitor\n  xwarp monitor --interval 100ms -j",
 		Args:    noArgs,
 	}
@@ -52,9 +53,11 @@ cause for which frames were dropped. It looks every --interval: what came and we
 		w := cmd.OutOrStdout()
 		var before map[string]change
 		drops := map[string]uint64{}
+		var seq uint64
 		return o.each(cmd.Context(), d, func(s *control.Snapshot) error {
 			now := objects(s)
 			list := append(compare(before, now), newDrops(s, drops, before == nil)...)
+			list = append(list, newEvents(s, &seq, before == nil)...)
 			before = now
 			return writeChanges(w, list, s.Time, o.json)
 		})
@@ -139,9 +142,32 @@ func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []c
 	return list
 }
 
+// newEvents returns the events behind seq, which remembers the last one; at first nothing is told.
+func newEvents(s *control.Snapshot, seq *uint64, first bool) (list []change) {
+	for _, e := range s.Events {
+		if e.Seq <= *seq {
+			continue
+		}
+		*seq = e.Seq
+		if first {
+			continue
+		}
+		what := e.Event
+		if e.Remote != "" {
+			what += " remote " + e.Remote
+		}
+		list = append(list, change{Time: e.Time.Format(timeFormat), Change: "event", Kind: "daemon", Device: e.Device, Object: what, Error: e.Error})
+	}
+	return list
+}
+
+const timeFormat = "2006-01-02T15:04:05.000Z07:00"
+
 func writeChanges(w io.Writer, list []change, at time.Time, asJSON bool) error {
 	for _, c := range list {
-		c.Time = at.Format("2006-01-02T15:04:05.000Z07:00")
+		if c.Time == "" {
+			c.Time = at.Format(timeFormat)
+		}
 		if asJSON {
 			if err := json.NewEncoder(w).Encode(c); err != nil {
 				return err

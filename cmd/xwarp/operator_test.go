@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"xwarp/bench/topo"
+	"xwarp/ddp/rdmap"
 	"xwarp/engine/client"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon"
@@ -63,10 +64,17 @@ size = "64KiB"
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
 	a, b := newProgram(t, socket, "ping"), newProgram(t, socket, "pong")
-	l, err := b.dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, client.ConnConfig{})
+	join(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+	return socket
+}
+
+// join connects a program to another one, which listens at an address.
+func join(t *testing.T, a, b program, at netip.AddrPort) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l, err := b.dev.Listen(at, 0, client.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,12 +92,13 @@ size = "64KiB"
 	if err := <-accepted; err != nil {
 		t.Fatal(err)
 	}
-	return socket
 }
 
 type program struct {
 	dev *client.Device
 	qp  *client.QP
+	cq  *client.CQ
+	mr  *client.MR
 }
 
 func newProgram(t *testing.T, socket, name string) program {
@@ -111,14 +120,15 @@ func newProgram(t *testing.T, socket, name string) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pd.RegMR(mem, client.LocalWrite|client.RemoteWrite); err != nil {
+	mr, err := pd.RegMR(mem, client.LocalWrite|client.RemoteWrite)
+	if err != nil {
 		t.Fatal(err)
 	}
 	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return program{dev, qp}
+	return program{dev, qp, cq, mr}
 }
 
 // The commands that ask the daemon, text and JSON.
@@ -126,6 +136,65 @@ func TestOperatorScripts(t *testing.T) {
 	socket := startDaemon(t)
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/operator",
+		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
+	})
+}
+
+// startXDP starts two hosts with a daemon each on AF_XDP, and a program on the first that writes to one on the second until the test ends.
+func startXDP(t *testing.T) (socket string) {
+	t.Helper()
+	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
+	dir, err := os.MkdirTemp("", "xwarp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	var ends [2]program
+	for i, h := range []*topo.Host{net.A, net.B} {
+		socket, file := filepath.Join(dir, fmt.Sprint("s", i)), filepath.Join(dir, fmt.Sprint("toml", i))
+		text := fmt.Sprintf("[daemon]\nsocket = %q\ngrace = \"1s\"\n[mpa]\nmarkers = false\n[[interface]]\nname = \"eth0\"\n", socket)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := config.Load(config.Source{Path: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d *daemon.Daemon
+		if err := h.Do(func() (err error) { d, err = daemon.New(cfg, daemon.Options{Version: "v9"}); return err }); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { d.Close() })
+		ends[i] = newProgram(t, socket, []string{"writer", "target"}[i])
+	}
+	join(t, ends[0], ends[1], netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	t.Cleanup(func() { stop(); <-ended })
+	go func() {
+		defer close(ended)
+		var c [1]client.Completion
+		for ctx.Err() == nil {
+			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []client.SGE{ends[0].mr.SGE(0, 4096)}, RemoteSTag: ends[1].mr.STag()}
+			if err := ends[0].qp.PostSend(&wr); err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := ends[0].cq.Wait(ctx, c[:]); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return filepath.Join(dir, "s0")
+}
+
+// The commands that ask a daemon on AF_XDP, with traffic.
+func TestXDPScripts(t *testing.T) {
+	socket := startXDP(t)
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata/xdp",
 		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
 	})
 }
@@ -209,6 +278,15 @@ func TestMonitorChanges(t *testing.T) {
 	}
 	list := append(compare(objects(&a), objects(&b)), newDrops(&b, seen, false)...)
 	if len(list) != 2 || list[0].Change != "state" || list[0].Before != "RTS" || list[0].State != "ERROR" || list[1].Cause != "checksum" || list[1].Frames != 3 {
+		t.Errorf("%+v", list)
+	}
+	a.Events = []control.EventRecord{{Seq: 7, Event: "old"}}
+	b.Events = append(a.Events, control.EventRecord{Seq: 8, Time: time.Unix(0, 0).UTC(), Event: "RDMA_CM_EVENT_ESTABLISHED", Remote: "192.0.2.2:7174", Device: "eth0"})
+	var seq uint64
+	if list := newEvents(&a, &seq, true); len(list) != 0 {
+		t.Errorf("the first look tells old events: %+v", list)
+	}
+	if list := newEvents(&b, &seq, false); len(list) != 1 || list[0].Object != "RDMA_CM_EVENT_ESTABLISHED remote 192.0.2.2:7174" || list[0].Time != "1970-01-01T00:00:00.000Z" {
 		t.Errorf("%+v", list)
 	}
 	b.QPs = nil

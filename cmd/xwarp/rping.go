@@ -77,7 +77,7 @@ a client that does.`,
 	f.BoolVar(&r.noMarkers, "no-markers", false, "do not ask for MPA markers")
 	f.BoolVar(&r.noCRC, "no-crc", false, "do without CRC if the peer does too")
 	f.DurationVar(&r.timeout, "timeout", 0, "give up after this long (default: never)")
-	f.BoolVar(&r.json, "json", false, "print one JSON object for each connection, with -P one per line")
+	f.BoolVarP(&r.json, "json", "j", false, "print one JSON object for each connection, with -P one per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.run(cmd, g) }
 	return cmd
 }

@@ -66,7 +66,7 @@ serve runs until SIGINT or SIGTERM.`,
 	f.Var(&n, "size", "octets of the region, such as 1GiB (default with --file: its length)")
 	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is not there")
 	f.DurationVar(&idle, "idle", transfer.DefaultIdle, "end connections whose peer is silent for this long")
-	f.BoolVar(&asJSON, "json", false, "print one JSON object per line: listening, then every transfer")
+	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then every transfer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		at, err := listenAddr(listen)
 		if err != nil {

@@ -47,7 +47,7 @@ func newVersion(*global) *cobra.Command {
 		Example: "  xwarp version\n  xwarp version --json",
 		Args:    noArgs,
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := buildVersion()
 		if asJSON {
