@@ -34,3 +34,23 @@ func (d *Device) Stats() (s Stats, err error) {
 	s.Steering, err = x.steer.Counters()
 	return s, err
 }
+
+// Unowned returns the frames of the engine's listeners and connections that arrived on queues which the device does not serve, and
+// so went to the kernel: by queue, without those that have none.
+func (d *Device) Unowned() (map[int]uint64, error) {
+	x, ok := d.drv.(*xdpDriver)
+	if !ok {
+		return nil, nil
+	}
+	found := map[int]uint64{}
+	for q := range bpf.DefaultMaxQueues {
+		n, err := x.steer.Unowned(q)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			found[q] = n
+		}
+	}
+	return found, nil
+}

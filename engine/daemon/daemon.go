@@ -110,6 +110,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 func (d *Daemon) Run(ctx context.Context) error {
 	stop := d.watchdog()
 	defer stop()
+	go d.watchQueues(ctx)
 	notify("READY=1\nSTATUS=" + d.status())
 	<-ctx.Done()
 	notify("STOPPING=1\nSTATUS=closing connections")

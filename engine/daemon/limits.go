@@ -19,6 +19,8 @@ const (
 	helloWait = 5 * time.Second
 	// watchWait is how long a worker may take to answer before the watchdog counts it as stuck.
 	watchWait = 5 * time.Second
+	// unownedEvery is how often the daemon looks for frames on queues that nobody serves.
+	unownedEvery = 5 * time.Second
 	// exportDepth is the depth of the queues of a connection to an export, which carry flush requests only.
 	exportDepth = 16
 )

@@ -1,0 +1,47 @@
+package daemon
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"xwarp/bpf"
+)
+
+// watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their connections stall.
+func (d *Daemon) watchQueues(ctx context.Context) {
+	t := time.NewTicker(unownedEvery)
+	defer t.Stop()
+	seen := make([]map[int]uint64, len(d.devices))
+	total := make([]uint64, len(d.devices))
+	for {
+		for i, v := range d.devices {
+			s, err := v.dev.Stats()
+			if now := s.Steering[bpf.PassNoSocket]; err == nil && now > total[i] {
+				total[i] = now
+				seen[i] = d.warnUnowned(v, seen[i])
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+	}
+}
+
+// warnUnowned logs which queues have more such frames than before, and returns what they have now.
+func (d *Daemon) warnUnowned(v *device, before map[int]uint64) map[int]uint64 {
+	now, err := v.dev.Unowned()
+	if err != nil {
+		return before
+	}
+	for _, q := range slices.Sorted(maps.Keys(now)) {
+		if n := now[q] - before[q]; n > 0 {
+			d.log.Warn("frames for our ports arrive on a queue that nobody serves", "device", v.name, "queue", q, "frames", n,
+				"next", "serve it (queues in the [[interface]] table), or use fewer queues: xwarp doctor --interface "+v.name+" --fix")
+		}
+	}
+	return now
+}

@@ -1,0 +1,72 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/daemon"
+)
+
+// buffer is a log that several goroutines write.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// TestUnownedQueue serves one of two queues. Peers whose frames come on the other get no answer, and the log says why.
+func TestUnownedQueue(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Prefix: "xwdaemon", Queues: 2, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	cfg, _ := load(t, xdp+"[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n")
+	var log buffer
+	var d *daemon.Daemon
+	if err := tn.A.Do(func() (err error) {
+		d, err = daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	_, ok := eventually(time.Minute, func() bool {
+		tn.B.Do(func() error {
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(tn.A.Addr4.Addr().String(), "7174"), 100*time.Millisecond)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+		return strings.Contains(log.String(), "on a queue that nobody serves")
+	})
+	if !ok {
+		t.Fatalf("no warning:\n%s", log.String())
+	}
+	says(t, log.String(), "queue=1", "frames=", "queues in the [[interface]] table")
+}
