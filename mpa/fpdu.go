@@ -2,8 +2,8 @@ package mpa
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
+	"xwarp/mpa/octets"
 	"xwarp/mpa/ulp"
 )
 
@@ -22,9 +22,6 @@ import (
 //
 // A marker (4.2) is two reserved octets and the FPDU pointer: the octets from the ULPDU_Length field of the FPDU that holds
 // it to the marker, 0 when the marker stands in front of that field.
-
-// castagnoli is the table of CRC32C; the standard library uses the processor's instruction for it.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // crcResidue is the CRC32C of octets that end with their own CRC32C, least significant octet first.
 const crcResidue = 0x48674bc7
@@ -74,8 +71,9 @@ func markersIn(body int) int {
 	return (body + between - 1) / between
 }
 
-// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream.
-func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) {
+// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream. With a
+// CRC it returns the sum of all octets, too.
+func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) (sum uint64) {
 	w := 0
 	if f.Markers {
 		w = f.putMarked(dst, off, src, ref, n)
@@ -89,9 +87,10 @@ func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) {
 	}
 	crc := uint32(0)
 	if f.CRC {
-		crc = crc32.Update(0, castagnoli, dst[:w])
+		crc, sum = octets.Sum(dst[:w], 0, 0)
 	}
 	binary.LittleEndian.PutUint32(dst[w:], crc)
+	return octets.Add(sum, uint64(crc))
 }
 
 // putMarked writes everything in front of the CRC with its markers and returns how many octets that is.

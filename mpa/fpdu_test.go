@@ -12,6 +12,9 @@ import (
 	"xwarp/tcp/seq"
 )
 
+// castagnoli is CRC32C as the standard library has it.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // memSource is a Source over ULPDUs in memory; it cuts none.
 type memSource struct {
 	ulpdus   [][]byte

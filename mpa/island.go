@@ -1,9 +1,9 @@
 package mpa
 
 import (
-	"hash/crc32"
 	"slices"
 
+	"xwarp/mpa/octets"
 	"xwarp/mpa/ulp"
 )
 
@@ -250,7 +250,7 @@ func (r *Receiver) plausible() bool {
 func (r *Receiver) fingerprint(at int64) (crc uint32) {
 	for at < r.seg.q {
 		b := r.chunk(at, r.seg.q)
-		crc = crc32.Update(crc, castagnoli, b)
+		crc = octets.CRC(crc, b)
 		at += int64(len(b))
 	}
 	return crc

@@ -2,8 +2,8 @@ package mpa
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
+	"xwarp/mpa/octets"
 	"xwarp/mpa/ulp"
 )
 
@@ -103,7 +103,7 @@ func (r *Receiver) gather(from, to int64) bool {
 func (r *Receiver) crcRight() bool {
 	crc := uint32(0)
 	for _, b := range r.cfg.Pool.ext {
-		crc = crc32.Update(crc, castagnoli, b)
+		crc = octets.CRC(crc, b)
 	}
 	return crc == crcResidue
 }

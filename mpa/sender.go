@@ -1,6 +1,7 @@
 package mpa
 
 import (
+	"xwarp/mpa/octets"
 	"xwarp/mpa/ulp"
 	"xwarp/tcp/seq"
 )
@@ -17,6 +18,13 @@ type Source interface {
 	ReleaseULPDU(ref ulp.Ref)
 }
 
+// Waiter is implemented by a Source that can tell whether it has another ULPDU. TCP then knows where a burst ends: only there it
+// says PSH, which makes receivers hurry.
+type Waiter interface {
+	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now.
+	ULPDUWaiting() bool
+}
+
 // SenderConfig says how a Sender frames.
 type SenderConfig struct {
 	Framing
@@ -29,6 +37,7 @@ type SenderConfig struct {
 type Sender struct {
 	cfg   SenderConfig
 	src   Source
+	wait  Waiter // nil when src is none
 	emss  int
 	start seq.Num // SeqStart of the markers
 	nxt   seq.Num // behind the last frozen FPDU
@@ -54,6 +63,7 @@ type descriptor struct {
 // Init makes s ready for a stream whose first octet in full operation has sequence number start; emss is in octets.
 func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
 	*s = Sender{cfg: cfg, src: src, emss: emss, start: start, nxt: start, ring: s.ring, scratch: s.scratch[:0]}
+	s.wait, _ = src.(Waiter)
 }
 
 // SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
@@ -73,7 +83,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 	for s.Outstanding() < maxDescriptors {
 		ref, k, ok := s.pull(room, n)
 		if !ok {
-			return n, false
+			break
 		}
 		size := s.cfg.Size(uint64(uint32(s.nxt-s.start)), k)
 		if n+size > room {
@@ -88,7 +98,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 			break
 		}
 	}
-	return n, false
+	return n, n > 0 && s.wait != nil && s.wait.ULPDUWaiting()
 }
 
 // pull returns the ULPDU that waits, or a new one for a segment of room octets of which used are taken.
@@ -132,25 +142,34 @@ func (s *Sender) end(i uint32) seq.Num {
 // Fill writes the octets of r, which Next has frozen and Acked has not released, to dst; dst holds at least r.Len() octets.
 // It is fast when r is whole FPDUs, one or several. It returns false when r holds octets that s does not have.
 func (s *Sender) Fill(r seq.Range, dst []byte) bool {
+	_, _, ok := s.FillSum(r, dst)
+	return ok
+}
+
+// FillSum is Fill that also returns the one's complement sum of the octets, as a running sum of little-endian words of 64 bits,
+// when it read each of them anyway.
+func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) {
 	if len(dst) < r.Len() {
-		return false
+		return 0, false, false
 	}
+	summed = s.cfg.CRC
 	i, ok := s.find(r.Start)
 	for at := r.Start; at.Less(r.End); i++ {
 		if !ok || i == s.tail {
-			return false
+			return 0, false, false
 		}
 		d, end := s.desc(i), s.end(i)
 		n := seq.Min(end, r.End).Diff(at)
 		if n == end.Diff(d.at) {
-			s.cfg.put(dst[:n], uint32(d.at-s.start), s.src, d.ref, int(d.n))
+			sum = octets.Add(sum, s.cfg.put(dst[:n], uint32(d.at-s.start), s.src, d.ref, int(d.n)))
 		} else {
 			copy(dst[:n], s.whole(d, end)[at.Diff(d.at):])
+			summed = false
 		}
 		at, dst = at.Add(n), dst[n:]
 		s.last = i
 	}
-	return true
+	return sum, summed, true
 }
 
 // find returns the descriptor that holds octet at.

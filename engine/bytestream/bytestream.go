@@ -124,10 +124,11 @@ func (s *Stream) Next(room int) (int, bool) {
 }
 
 // Fill implements stack.Upper.
-func (s *Stream) Fill(r seq.Range, dst []byte) {
+func (s *Stream) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tx.Fill(r, dst)
+	return 0, false
 }
 
 // Acked implements stack.Upper.

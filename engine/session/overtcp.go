@@ -11,7 +11,7 @@ import (
 // given to send goes first.
 type Prior interface {
 	Next(room int) (n int, more bool)
-	Fill(r seq.Range, dst []byte)
+	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
 	Acked(to seq.Num)
 }
 
@@ -77,12 +77,12 @@ func (o *OverTCP) Next(room int) (int, bool) {
 }
 
 // Fill implements stack.Upper.
-func (o *OverTCP) Fill(r seq.Range, dst []byte) {
+func (o *OverTCP) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	if o.prior != nil && r.Start.Less(o.first) {
 		o.prior.Fill(r, dst)
-		return
+		return 0, false
 	}
-	o.Session.Fill(r, dst)
+	return o.Session.Fill(r, dst)
 }
 
 // Acked implements stack.Upper.

@@ -162,12 +162,13 @@ func (s *Session) Next(room int) (n int, more bool) {
 	return n, more
 }
 
-// Fill writes the octets r of the outgoing stream.
-func (s *Session) Fill(r seq.Range, dst []byte) {
+// Fill writes the octets r of the outgoing stream; see stack.Upper.
+func (s *Session) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	n := s.out.fill(r, dst)
 	if n < r.Len() && s.full {
-		s.snd.Fill(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
+		sum, summed, _ = s.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
 	}
+	return sum, summed && n == 0
 }
 
 // Acked releases what the peer has.

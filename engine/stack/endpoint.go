@@ -5,14 +5,15 @@ import (
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
 )
 
 // Upper is what uses a connection: a byte stream, or MPA with RDMAP above. It is called on the thread that owns
 // the Stack, and may call the Endpoint.
 type Upper interface {
 	tcp.Source
-	// Fill writes the octets r of the outgoing stream, which Next has frozen, to dst.
-	Fill(r seq.Range, dst []byte)
+	// Fill writes the octets r of the outgoing stream, which Next has frozen, to dst. It may return their wire.Sum.
+	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
 	// Acked says that the peer acknowledged everything before to.
 	Acked(to seq.Num)
 	// Offer takes n octets at sequence number at, in order or not, and returns how many from the front were placed
@@ -255,11 +256,16 @@ func (e *Endpoint) send(now tick.Time) (sent, again bool) {
 		return false, false
 	}
 	n := e.frame.build(buf.Data, &s.out, e.hop.mac, s.nextID())
-	if p := s.out.Payload; !p.Empty() {
-		e.upper.Fill(p, buf.Data[n:n+p.Len()])
+	p := s.out.Payload
+	sum, summed := uint64(0), true
+	if !p.Empty() {
+		sum, summed = e.upper.Fill(p, buf.Data[n:n+p.Len()])
 		s.stats.TxPayload += uint64(p.Len())
 	}
-	n = e.frame.finish(buf.Data, n, s.out.Payload.Len())
+	if !summed {
+		sum = wire.Sum(buf.Data[n:n+p.Len()], 0)
+	}
+	n = e.frame.finish(buf.Data, n, p.Len(), sum)
 	s.stats.TxFrames++
 	s.stats.TxOctets += uint64(n)
 	s.port.Send(buf, n)

@@ -194,7 +194,7 @@ func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
 	var f template
 	f.init(&s.cfg, t)
 	n := f.build(buf.Data, &s.out, mac, s.nextID())
-	n = f.finish(buf.Data, n, 0)
+	n = f.finish(buf.Data, n, 0, 0)
 	s.stats.TxFrames++
 	s.stats.TxOctets += uint64(n)
 	s.port.Send(buf, n)

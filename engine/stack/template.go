@@ -29,6 +29,7 @@ type template struct {
 	ipAt   int // where the IP header begins
 	v6     bool
 	sum    uint64 // of the addresses and the protocol, for the TCP checksum
+	ipSum  uint64 // of the IPv4 header as it stands in hdr
 	headAt int    // where build put the TCP header
 }
 
@@ -62,6 +63,7 @@ func (f *template) init(cfg *Config, t *tcp.Tuple) {
 	copy(h[16:20], dst[:])
 	f.n = f.ipAt + ipv4Len
 	f.sum = wire.PseudoSum4(src, dst, protoTCP, 0)
+	f.ipSum = wire.Sum(h[:ipv4Len], 0)
 }
 
 // flowLabel is a label that stays the same for a connection (RFC 6437): a mix of its ports and addresses.
@@ -89,8 +91,9 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte, id uint16) int {
 	return f.n + o.Header.Put(b[f.n:])
 }
 
-// finish fills lengths and checksums in, now that n octets of payload follow the headers that end at at. It returns the length of the frame.
-func (f *template) finish(b []byte, at, n int) int {
+// finish fills lengths and checksums in, now that n octets of payload follow the headers that end at at; sum is theirs. It returns
+// the length of the frame.
+func (f *template) finish(b []byte, at, n int, sum uint64) int {
 	end := at + n
 	h := b[f.ipAt:]
 	segment := end - f.headAt
@@ -98,19 +101,24 @@ func (f *template) finish(b []byte, at, n int) int {
 		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
 		binary.BigEndian.PutUint16(h[2:], uint16(end-f.ipAt))
-		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ipv4Len], 0)))
+		filled := uint64(h[1])<<8 + uint64(binary.LittleEndian.Uint32(h[2:])) // TOS, length, identification
+		binary.BigEndian.PutUint16(h[10:], wire.Finish(addSum(f.ipSum, filled)))
 	}
-	sum := wire.Sum(b[f.headAt:end], addLength(f.sum, segment))
+	sum = wire.Sum(b[f.headAt:at], addSum(sum, addLength(f.sum, segment)))
 	wire.PutChecksum(b[f.headAt:], wire.Finish(sum))
 	return end
 }
 
 // addLength adds a length field to the running sum of a pseudo header.
 func addLength(sum uint64, n int) uint64 {
-	v := uint64(n>>8&0xff | n<<8&0xff00)
-	sum += v
-	if sum < v {
-		sum++
+	return addSum(sum, uint64(n>>8&0xff|n<<8&0xff00))
+}
+
+// addSum adds one running sum to another.
+func addSum(a, b uint64) uint64 {
+	a += b
+	if a < b {
+		a++
 	}
-	return sum
+	return a
 }

@@ -1,0 +1,49 @@
+// Package octets computes what MPA and TCP send along with octets: CRC32C, and CRC32C and the Internet checksum in one pass. On
+// amd64 this takes instructions of the processor, three parts of the octets at a time, because the standard library works on
+// parts of fixed length, which do not suit segments. Everywhere else, and for processors without them, it is done in Go.
+package octets
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// CRC returns the CRC32C of the octets that crc is of, 0 for none, followed by b.
+func CRC(crc uint32, b []byte) uint32 {
+	if !fast {
+		return crc32.Update(crc, castagnoli, b)
+	}
+	return crcFast(crc, b)
+}
+
+// Sum is CRC that also returns the one's complement sum (RFC 1071) of what sum is of followed by b, as a running sum of
+// little-endian words of 64 bits. What comes before b in it has an even number of octets.
+func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {
+	if !fast {
+		return sumPlain(b, crc, sum)
+	}
+	return sumFast(b, crc, sum)
+}
+
+// sumPlain is Sum in Go.
+func sumPlain(b []byte, crc uint32, sum uint64) (uint32, uint64) {
+	crc = crc32.Update(crc, castagnoli, b)
+	for len(b) >= 8 {
+		sum = Add(sum, binary.LittleEndian.Uint64(b))
+		b = b[8:]
+	}
+	var last uint64
+	for i, v := range b {
+		last |= uint64(v) << (8 * i)
+	}
+	return crc, Add(sum, last)
+}
+
+// Add adds a word, or a running sum, to a running sum. The first octet of what it is of has an even place in all.
+func Add(sum, word uint64) uint64 {
+	sum, c := bits.Add64(sum, word, 0)
+	return sum + c // at most 2^64-2 before: this carries no more
+}

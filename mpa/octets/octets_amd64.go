@@ -1,0 +1,73 @@
+package octets
+
+// fast says that the processor has CRC32 and PCLMULQDQ.
+var fast = hasCRC()
+
+func hasCRC() bool
+
+// sumLanes is Sum of n octets with the bare CRC register. The first 3*8*words of them are done in three lanes of that many
+// words, whose CRCs are joined by shift[words] and shift[2*words].
+//
+//go:noescape
+func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
+
+// crcLanes is sumLanes without the sum.
+//
+//go:noescape
+func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
+
+const (
+	maxWords  = 512 // of one lane
+	maxOctets = 3 * 8 * maxWords
+	minLanes  = 96 // octets that are worth lanes
+)
+
+// shift has the factors that move a CRC register over i words of zeros: x^(64*i-33) modulo the polynomial, of which bit 31
+// is x^0. A carry-less product of two such registers is worth x too much less 32 bits, which the CRC32 instruction gives.
+var shift = makeShift()
+
+func makeShift() (t [2*maxWords + 1]uint64) {
+	if !fast {
+		return t
+	}
+	v := uint32(1) // x^31
+	for i := 1; i < len(t); i++ {
+		t[i] = uint64(v)
+		v = crcLanes(&zeros[0], len(zeros), 0, &t[0], v)
+	}
+	return t
+}
+
+var zeros [8]byte
+
+// words returns how many words each lane takes of n octets.
+func words(n int) int {
+	if n < minLanes {
+		return 0
+	}
+	return n / 24
+}
+
+func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) {
+	crc = ^crc
+	for len(b) > maxOctets {
+		crc, sum = sumLanes(&b[0], maxOctets, maxWords, &shift[0], crc, sum)
+		b = b[maxOctets:]
+	}
+	if len(b) > 0 {
+		crc, sum = sumLanes(&b[0], len(b), words(len(b)), &shift[0], crc, sum)
+	}
+	return ^crc, sum
+}
+
+func crcFast(crc uint32, b []byte) uint32 {
+	crc = ^crc
+	for len(b) > maxOctets {
+		crc = crcLanes(&b[0], maxOctets, maxWords, &shift[0], crc)
+		b = b[maxOctets:]
+	}
+	if len(b) > 0 {
+		crc = crcLanes(&b[0], len(b), words(len(b)), &shift[0], crc)
+	}
+	return ^crc
+}

@@ -1,0 +1,12 @@
+//go:build !amd64
+
+package octets
+
+const fast = false
+
+func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) { return sumPlain(b, crc, sum) }
+
+func crcFast(crc uint32, b []byte) uint32 {
+	crc, _ = sumPlain(b, crc, 0)
+	return crc
+}

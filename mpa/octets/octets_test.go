@@ -1,0 +1,105 @@
+package octets
+
+import (
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+)
+
+// folded is the sum as RFC 1071 has it, in host order of the little-endian words.
+func folded(sum uint64) uint16 {
+	for sum>>16 != 0 {
+		sum = sum>>16 + sum&0xffff
+	}
+	return uint16(sum)
+}
+
+// reference is RFC 1071's definition, octet by octet.
+func reference(b []byte) uint16 {
+	sum := uint64(0)
+	for i, v := range b {
+		sum += uint64(v) << (8 * (i & 1))
+	}
+	return folded(sum)
+}
+
+// lengths are those around the borders of words and lanes, and of common segments.
+func lengths(r *rand.Rand) (n []int) {
+	for i := range 300 {
+		n = append(n, i)
+	}
+	n = append(n, 1023, 1428, 1434, 1448, 4096, 8934, 9000, 12287, 12288, 12289, 12384, 30000)
+	for range 200 {
+		n = append(n, r.IntN(20000))
+	}
+	return n
+}
+
+// TestSum compares Sum and CRC with the standard library and with the definition of the checksum, over all lengths that
+// matter, at any alignment, on top of other octets, and with the octets that make most carries.
+func TestSum(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	whole := make([]byte, 1<<15)
+	fills := map[string]func() byte{
+		"random": func() byte { return byte(r.Uint32()) }, "ones": func() byte { return 0xff }, "zero": func() byte { return 0 },
+	}
+	for name, fill := range fills {
+		for i := range whole {
+			whole[i] = fill()
+		}
+		for _, n := range lengths(r) {
+			off := r.IntN(64)
+			first, b := whole[:off&^1], whole[off&^1:off&^1+n]
+			crc, sum := sumPlain(first, 0, 0)
+			want := crc32.Update(crc32.Checksum(first, castagnoli), castagnoli, b)
+			gotCRC, gotSum := Sum(b, crc, sum)
+			plainCRC, plainSum := sumPlain(b, crc, sum)
+			if gotCRC != want || plainCRC != want || CRC(crc, b) != want {
+				t.Fatalf("%s: %d octets at %d: CRC %#08x by Sum, %#08x in Go, %#08x by CRC, want %#08x", name, n, off, gotCRC, plainCRC, CRC(crc, b), want)
+			}
+			if ref := reference(whole[:len(first)+n]); folded(gotSum) != ref || folded(plainSum) != ref {
+				t.Fatalf("%s: %d octets at %d: sum %#04x, %#04x in Go, want %#04x", name, n, off, folded(gotSum), folded(plainSum), ref)
+			}
+			_, full := Sum(b, 0, ^uint64(0)-1)
+			if _, plain := sumPlain(b, 0, ^uint64(0)-1); folded(full) != folded(plain) {
+				t.Fatalf("%s: %d octets on top of a full sum: %#04x and %#04x in Go", name, n, folded(full), folded(plain))
+			}
+		}
+	}
+}
+
+// FuzzSum compares the two implementations.
+func FuzzSum(f *testing.F) {
+	f.Add([]byte("iWARP"), uint32(1), uint64(2))
+	f.Fuzz(func(t *testing.T, b []byte, crc uint32, sum uint64) {
+		c1, s1 := Sum(b, crc, sum)
+		c2, s2 := sumPlain(b, crc, sum)
+		if c1 != c2 || c1 != CRC(crc, b) || folded(s1) != folded(s2) {
+			t.Fatalf("%d octets: CRC %#08x, %#08x, %#08x, sum %#04x, %#04x", len(b), c1, c2, CRC(crc, b), folded(s1), folded(s2))
+		}
+	})
+}
+
+func BenchmarkSum(b *testing.B) {
+	src := make([]byte, 1444)
+	b.SetBytes(1444)
+	for b.Loop() {
+		Sum(src, 0, 0)
+	}
+}
+
+func BenchmarkCRC(b *testing.B) {
+	src := make([]byte, 1444)
+	b.SetBytes(1444)
+	for b.Loop() {
+		CRC(0, src)
+	}
+}
+
+func BenchmarkCRCLibrary(b *testing.B) {
+	src := make([]byte, 1444)
+	b.SetBytes(1444)
+	for b.Loop() {
+		crc32.Update(0, castagnoli, src)
+	}
+}
