@@ -34,7 +34,7 @@ func (c *Conn) owe(dup seq.Range, stretch bool) {
 
 func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.held.v) > 0 || !dup.Empty(), ece: c.ecn.echo()}
-	c.timer.delack = tick.Never
+	c.stopDelack()
 	c.ackedTo = to
 	if c.nOwed > 0 {
 		last := &c.owed[c.nOwed-1]
@@ -56,7 +56,13 @@ func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 
 func (c *Conn) dropAcks() {
 	c.nOwed = 0
+	c.stopDelack()
+}
+
+// stopDelack ends the wait of an acknowledgement.
+func (c *Conn) stopDelack() {
 	c.timer.delack = tick.Never
+	c.hold.on = false
 }
 
 // AckNow makes the next Poll acknowledge what was received without waiting for the delayed ACK timer.
@@ -80,7 +86,9 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 		c.quick--
 		c.owe(seq.Range{}, true)
 	case c.rcvNxt.Diff(c.ackedTo) > c.rcvMSS:
-		c.owe(seq.Range{}, true)
+		if !c.hold.begin(c, now) {
+			c.owe(seq.Range{}, true)
+		}
 	case c.cfg.DelayedAck == 0:
 		c.owe(seq.Range{}, true)
 	case c.timer.delack == tick.Never && c.ackedTo != c.rcvNxt:

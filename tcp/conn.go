@@ -30,6 +30,7 @@ type Conn struct {
 	sndSpace
 	rcvSpace
 	ackState
+	hold  ackHold
 	ts    timestamps
 	ecn   ecnState
 	pmtu  pathMTU
@@ -99,6 +100,7 @@ type rcvSpace struct {
 type current struct {
 	open    bool
 	text    bool // the segment occupies sequence space in the window
+	push    bool // the segment says PSH
 	offered bool
 	kept    bool
 	ack     bool // acknowledge at once

@@ -18,6 +18,9 @@ const (
 	// maxPendingAcks bounds the acknowledgements owed after one batch; further ones are merged into the last.
 	maxPendingAcks = 32
 
+	// maxHoldSkip bounds how many acknowledgements do not wait for more segments because that was in vain.
+	maxHoldSkip = 256
+
 	// maxWindow is the largest window that 7323's scaling can announce.
 	maxWindow = 1 << 30
 

@@ -19,6 +19,7 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	if s.Flags&wire.URG != 0 {
 		c.inputURG(s)
 	}
+	c.now.push = s.Flags&wire.PSH != 0
 	text := seq.Of(s.Start(), s.Len)
 	if s.Len > 0 {
 		if c.refuseText(text, now) {

@@ -37,7 +37,7 @@ func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 		}
 		if n, fin, more := c.fresh(now, src); n > 0 || fin {
 			c.sendNew(n, fin, more, now, out)
-			if more && !fin {
+			if more && !fin && c.cfg.ProbeMTU && now >= c.pmtu.next {
 				c.growProbe(src, now, out)
 			}
 			return true
@@ -231,7 +231,7 @@ func (c *Conn) keepOwed() {
 		}
 	}
 	c.nOwed = n
-	c.timer.delack = tick.Never
+	c.stopDelack()
 	c.ackedTo = c.rcvNxt
 }
 

@@ -1,0 +1,82 @@
+package tcp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// holding acknowledges four segments at a time and waits 20 us for them.
+var holding = tcp.Config{QuickAcks: -1, StretchAck: 4, AckHold: 20 * tick.Microsecond}
+
+// TestAckHold: segments that arrive one by one are acknowledged together, and after the time in any case.
+func TestAckHold(t *testing.T) {
+	p := newPeer(t, holding)
+	p.open(mss(1000))
+	for i := range 3 {
+		p.in(fA, 1+1000*i, 1, 1000)
+		p.want()
+	}
+	p.in(fA, 3001, 1, 1000)
+	p.want(". 1 ack 4001")
+	p.in(fA, 4001, 1, 1000)
+	p.in(fA, 5001, 1, 1000)
+	p.want()
+	p.wait(20 * tick.Microsecond)
+	p.want(". 1 ack 6001")
+}
+
+// TestAckHoldEnds: what makes an acknowledgement urgent ends the wait.
+func TestAckHoldEnds(t *testing.T) {
+	p := newPeer(t, holding)
+	p.open(mss(1000), sackOK())
+	p.in(fA, 1, 1, 1000)
+	p.in(fA, 1001, 1, 1000)
+	p.want()
+	p.in(fA|wire.PSH, 2001, 1, 1000) // the peer's burst is over
+	p.want(". 1 ack 3001")
+	p.in(fA, 3001, 1, 1000)
+	p.in(fA, 4001, 1, 1000)
+	p.want()
+	p.in(fA, 6001, 1, 1000) // a segment is missing
+	p.want(". 1 ack 5001 6001:7001")
+	p.in(fA, 5001, 1, 1000)
+	p.want(". 1 ack 7001")
+	p.in(fA, 7001, 1, 1000)
+	p.in(fA, 8001, 1, 1000)
+	p.want()
+	p.src.sizes = []int{10} // octets go along
+	p.want("P. 1+10 ack 9001")
+	p.pass(tick.Millisecond)
+	p.want()
+}
+
+// TestAckHoldInVain: a peer that never sends as many in a row is not made to wait again and again.
+func TestAckHoldInVain(t *testing.T) {
+	p := newPeer(t, holding)
+	p.open(mss(1000))
+	at := 1
+	pair := func(held bool) {
+		t.Helper()
+		p.in(fA, at, 1, 1000)
+		p.in(fA, at+1000, 1, 1000)
+		at += 2000
+		if held {
+			p.want()
+			p.wait(20 * tick.Microsecond)
+		}
+		p.want(ackOf(at))
+	}
+	for _, rest := range []int{1, 2, 4} { // acknowledgements that do not wait
+		pair(true)
+		for range rest {
+			pair(false)
+		}
+	}
+	pair(true)
+}
+
+func ackOf(n int) string { return fmt.Sprintf(". 1 ack %d", n) }
