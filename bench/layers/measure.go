@@ -29,9 +29,9 @@ const (
 func loop(name, part string, f func(n int)) Row {
 	n := 64
 	for {
-		start := time.Now()
+		start := cpuTime()
 		f(n)
-		if d := time.Since(start); d > span/4 {
+		if d := cpuTime() - start; d > span/4 {
 			n = max(1, int(float64(n)*float64(span)/float64(d)))
 			break
 		}
@@ -40,9 +40,9 @@ func loop(name, part string, f func(n int)) Row {
 	var ns []float64
 	before := mallocs()
 	for range rounds {
-		start := time.Now()
+		start := cpuTime()
 		f(n)
-		ns = append(ns, float64(time.Since(start))/float64(n))
+		ns = append(ns, float64(cpuTime()-start)/float64(n))
 	}
 	return row(name, part, ns, float64(mallocs()-before)/float64(n*rounds))
 }
@@ -70,6 +70,10 @@ type Budget struct {
 
 // Measure measures every layer for segments of a link with this MTU.
 func Measure(mtu int, markers bool) (*Budget, error) {
+	runtime.LockOSThread() // cpuTime is the thread's
+	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // cpuTime is the thread's
+	defer runtime.UnlockOSThread()
 	b := &Budget{Payload: mtu - 52, Markers: markers}
 	steer, err := steering()
 	if err != nil {
