@@ -141,6 +141,20 @@ func (s *session) pieces() (list []piece) {
 	return list
 }
 
+// again reports whether octets were captured more than once.
+func (s *session) again() bool {
+	for _, h := range []*lab.Half{&s.conn.Up, &s.conn.Down} {
+		n := 0
+		for _, p := range h.Segments {
+			n += len(p.Payload)
+		}
+		if n > len(h.Stream) {
+			return true
+		}
+	}
+	return false
+}
+
 // when returns the time at which octet off was captured first.
 func when(h *lab.Half, off int) time.Duration {
 	for _, s := range h.Segments {

@@ -24,6 +24,8 @@ type peer struct {
 	// received is called with each receive.
 	received func(engine.Completion)
 	flushed  bool
+	// closing, when set, tells that the peer said good-bye: what it does not take any more is no error.
+	closing func() bool
 }
 
 func newPeer(t *testing.T, dev *engine.Device, depth int) *peer {
@@ -93,6 +95,7 @@ func (p *peer) until(ctx context.Context, done func() bool) error {
 			switch {
 			case c[i].Status == rdmap.WRFlushErr && c[i].Op == rdmap.WRRecv:
 				p.flushed = true
+			case c[i].Status != rdmap.Success && p.closing != nil && p.closing():
 			case c[i].Status != rdmap.Success:
 				return fmt.Errorf("%v of the %v: %w", c[i].Status, c[i].Op, errors.Join(p.qp.Err()))
 			case c[i].Op == rdmap.WRRecv:

@@ -83,6 +83,7 @@ func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
 		r.iomem = r.register(make([]byte, iosize), write)
 	}
 	r.received = r.message
+	r.closing = func() bool { return r.closed }
 	for i := range rsDepth + 16 {
 		r.receive(uint64(i))
 	}
@@ -179,7 +180,7 @@ func (r *rsocket) settle(ctx context.Context) error {
 
 // credits gives back what was read.
 func (r *rsocket) credits() error {
-	if r.taken < r.half && int16(r.messages-r.creditAt) < 0 {
+	if r.closed || r.taken < r.half && int16(r.messages-r.creditAt) < 0 {
 		return nil
 	}
 	r.creditAt = r.messages + rsDepth/2

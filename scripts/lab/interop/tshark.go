@@ -100,7 +100,8 @@ func (d *decoded) read(r io.Reader) error {
 //
 // After the first of them it never finds the stream again, and says nothing: the rest is "TCP segment of a reassembled PDU". So
 // for streams with markers judge gives tshark a file with the same octets at the same sequence numbers, cut so that each FPDU has
-// a segment of its own, and leaves out what blind names: those are judged by this package's reader alone, 1 of 128.
+// a segment of its own, and leaves out what blind names: those are judged by this package's reader alone, 1 of 128. It does the
+// same where TCP sent a segment again, which tshark would count twice.
 func judge(file, scratch string, want ...string) error {
 	list, err := readCapture(file)
 	if err != nil {
@@ -116,7 +117,7 @@ func judge(file, scratch string, want ...string) error {
 			return fmt.Errorf("%s: markers in one direction only, which tshark 4.0 cannot read", file)
 		}
 		for i := range s.half {
-			cut = cut || s.half[i].markers && !s.rejected()
+			cut = cut || s.half[i].markers && !s.rejected() || s.again()
 			for _, f := range s.half[i].fpdus {
 				all++
 				if blind(&s.half[i], f) {
