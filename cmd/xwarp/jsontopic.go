@@ -28,6 +28,7 @@ var documents = []struct {
 	{"xwarp monitor --json, one object per line", change{}},
 	{"xwarp top --json, one object per line", view.Top{}},
 	{"xwarp capture --json", captureInfo{}},
+	{"xwarp confirm --json", confirmInfo{}},
 	{"xwarp doctor --json", doctorInfo{}},
 	{"xwarp config show --json", configInfo{}},
 	{"xwarp explain --json", explanation{}},

@@ -26,8 +26,9 @@ import (
 	"xwarp/ring"
 )
 
-// startDaemon starts a daemon on the kernel's sockets with an export, and two programs with one connection between them.
-func startDaemon(t *testing.T) (socket string) {
+// startDaemon starts a daemon on the kernel's sockets with an export and further keys for [daemon], and two programs with one
+// connection between them.
+func startDaemon(t *testing.T, keys string) (socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 octets at most
 	if err != nil {
@@ -44,6 +45,7 @@ func startDaemon(t *testing.T) (socket string) {
 	text := fmt.Sprintf(`[daemon]
 socket = %q
 grace = "1s"
+%s
 [[interface]]
 name = "lo"
 transport = "kernel"
@@ -51,7 +53,7 @@ transport = "kernel"
 name = "scratch"
 listen = %q
 size = "64KiB"
-`, socket, free.Addr().String())
+`, socket, keys, free.Addr().String())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +135,18 @@ func newProgram(t *testing.T, socket, name string) program {
 
 // The commands that ask the daemon, text and JSON.
 func TestOperatorScripts(t *testing.T) {
-	socket := startDaemon(t)
+	socket := startDaemon(t, "")
 	testscript.Run(t, testscript.Params{
 		Dir:   "testdata/operator",
+		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
+	})
+}
+
+// The word that a daemon waits for.
+func TestConfirmScripts(t *testing.T) {
+	socket := startDaemon(t, `confirm = "1h"`)
+	testscript.Run(t, testscript.Params{
+		Dir:   "testdata/confirm",
 		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
 	})
 }

@@ -58,6 +58,7 @@ var commands = []func(*global) *cobra.Command{
 	newMonitor,
 	newTop,
 	newCapture,
+	newConfirm,
 	newDoctor,
 	newConfig,
 	newExplain,

@@ -30,6 +30,9 @@ func newStatus(*global) *cobra.Command {
 func writeStatus(w io.Writer, v any) error {
 	s := v.(view.Status)
 	fmt.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid, time.Duration(s.Uptime*float64(time.Second)).Round(time.Second))
+	if s.Unconfirmed > 0 {
+		fmt.Fprintf(w, "  everything is undone in %v, unless you say: xwarp confirm\n", time.Duration(s.Unconfirmed*float64(time.Second)).Round(time.Second))
+	}
 	for _, d := range s.Devices {
 		fmt.Fprintf(w, "device %s: %s", d.Device, d.Transport)
 		if d.XDPMode != "" {

@@ -25,12 +25,13 @@ import (
 // hangUp has the configuration read again.
 const hangUp = syscall.SIGHUP
 
-// Exit statuses. systemd does not restart the daemon after a wrong configuration.
+// Exit statuses. systemd does not restart the daemon after a wrong configuration, and not when nobody confirmed it.
 const (
-	exitOK     = 0
-	exitFailed = 1
-	exitUsage  = 2
-	exitConfig = 78 // EX_CONFIG of sysexits.h
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnconfirmed = 75 // EX_TEMPFAIL of sysexits.h
+	exitConfig      = 78 // EX_CONFIG
 )
 
 func main() {
@@ -80,6 +81,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	log := logger(stderr, cfg.Daemon.LogFormat, &level)
 	if err := serve(ctx, cfg, src, log, &level); err != nil {
 		log.Error("xwarpd ends", "error", err)
+		if errors.Is(err, daemon.ErrUnconfirmed) {
+			return exitUnconfirmed
+		}
 		return exitFailed
 	}
 	return exitOK
@@ -102,7 +106,7 @@ func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 }
 
 func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog.Logger, level *slog.LevelVar) error {
-	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version()})
+	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version(), Session: operatorSession("/proc", os.Getpid())})
 	if err != nil {
 		return err
 	}

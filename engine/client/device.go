@@ -301,6 +301,12 @@ func (d *Device) FlushExport(ctx context.Context, name string) error {
 	return err
 }
 
+// Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only root may.
+func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err error) {
+	_, err = d.call(ctx, control.OpConfirm, nil, &r)
+	return r, err
+}
+
 // Close gives everything back that this program has of the daemon; its connections end with RST.
 func (d *Device) Close() error {
 	d.end(engine.ErrClosed)

@@ -127,7 +127,7 @@ var args = map[Op]func() any{
 	OpConnect: func() any { return &ConnectArgs{} }, OpDisconnect: object, OpQueryQP: object, OpListen: func() any { return &ListenArgs{} },
 	OpCloseListener: object, OpGetRequest: object, OpAccept: func() any { return &AcceptArgs{} }, OpReject: func() any { return &AcceptArgs{} },
 	OpCancel: func() any { return &CancelArgs{} }, OpSnapshot: nil, OpFlush: func() any { return &FlushArgs{} },
-	OpCapture: func() any { return &CaptureArgs{} }, OpEndCapture: func() any { return &Object{} },
+	OpCapture: func() any { return &CaptureArgs{} }, OpEndCapture: func() any { return &Object{} }, OpConfirm: nil,
 }
 
 func object() any { return &Object{} }
@@ -136,6 +136,7 @@ var results = map[Op]func() any{
 	OpHello: func() any { return &HelloResult{} }, OpAllocPD: object, OpRegMR: func() any { return &RegMRResult{} }, OpCreateCQ: func() any { return &CreateCQResult{} },
 	OpCreateQP: func() any { return &CreateQPResult{} }, OpListen: func() any { return &ListenResult{} }, OpGetRequest: func() any { return &RequestResult{} },
 	OpCapture: func() any { return &Object{} }, OpEndCapture: func() any { return &CaptureResult{} },
+	OpConfirm: func() any { return &ConfirmResult{} },
 }
 
 func examples(t testing.TB) (list []string) {

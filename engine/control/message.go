@@ -40,6 +40,7 @@ const (
 	OpFlush         Op = "flush"
 	OpCapture       Op = "capture"
 	OpEndCapture    Op = "end_capture"
+	OpConfirm       Op = "confirm"
 )
 
 // Handle names an object of one session: a PD, MR, CQ, QP, listener or connection request. No value is used twice.
@@ -204,6 +205,19 @@ type CancelArgs struct {
 // FlushArgs name an exported region whose file is to be on the disk.
 type FlushArgs struct {
 	Export string `json:"export"`
+}
+
+// What a confirmation came to.
+const (
+	ConfirmDone    = "confirmed"
+	ConfirmAlready = "already_confirmed"
+	ConfirmUnasked = "not_awaited"
+)
+
+// ConfirmResult says what a confirmation came to: one of the words above.
+type ConfirmResult struct {
+	State string  `json:"state"`
+	Left  float64 `json:"left_seconds"` // of the time that there was
 }
 
 // decode parses one JSON object and takes no unknown keys: a client that knows more than the daemon shall hear of it.

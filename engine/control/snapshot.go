@@ -29,6 +29,8 @@ type Snapshot struct {
 	Users     []UserState      `json:"users"`
 	Counters  map[string]int64 `json:"counters"`         // of the daemon itself
 	Events    []EventRecord    `json:"events,omitempty"` // the latest ones, the oldest first; for root only
+	// After so many seconds everything is undone unless a confirmation comes; 0: nothing is waited for.
+	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
 }
 
 // DeviceState is a device with its workers. Counters have the names of their fields in engine.Stats, in snake case.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -41,6 +42,7 @@ type Daemon struct {
 	last     uint64
 	stopping bool
 	live     sync.WaitGroup // sessions
+	await    confirmation
 	ended    struct{ sessions, refused atomic.Int64 }
 }
 
@@ -49,6 +51,9 @@ type Options struct {
 	Log     *slog.Logger   // nil is silent
 	Level   *slog.LevelVar // of Log, for reloads; may be nil
 	Version string         // of the program, for Snapshot
+	// Session is the local address of the session in which an operator starts the daemon by hand; the zero Addr: there is none.
+	Session netip.Addr
+	After   func(time.Duration) <-chan time.Time // nil: time.After
 }
 
 var errShutdown = errors.New("the daemon stops")
@@ -63,7 +68,11 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d.log = slog.New(&eventLog{next: d.log.Handler(), ring: &d.events})
 	d.cfg.Store(cfg)
 	d.setLevel()
-	if err := d.start(cfg); err != nil {
+	err := d.start(cfg)
+	if err == nil {
+		err = d.awaitConfirmation(cfg, &o)
+	}
+	if err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -106,19 +115,25 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	return nil
 }
 
-// Run serves until ctx is done, then closes everything in order within the configured grace.
+// Run serves until ctx is done, then closes everything in order within the configured grace. Without the confirmation that the
+// configuration asks for it does so when that is due, and returns ErrUnconfirmed.
 func (d *Daemon) Run(ctx context.Context) error {
 	stop := d.watchdog()
 	defer stop()
 	go d.watchQueues(ctx)
 	notify("READY=1\nSTATUS=" + d.status())
-	<-ctx.Done()
+	late := d.await.watch(ctx)
 	notify("STOPPING=1\nSTATUS=closing connections")
+	if late != nil {
+		return d.undo(late)
+	}
 	d.log.Info("stopping")
 	return d.Close()
 }
 
 func (d *Daemon) status() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	return fmt.Sprintf("%d devices, %d exports", len(d.devices), len(d.exports))
 }
 

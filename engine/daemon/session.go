@@ -177,7 +177,7 @@ func init() {
 		control.OpDisconnect: (*session).disconnect, control.OpQueryQP: (*session).queryQP,
 		control.OpListen: (*session).listen, control.OpCloseListener: (*session).closeListener,
 		control.OpReject: (*session).reject, control.OpCancel: (*session).cancelRequest,
-		control.OpCapture: (*session).capture,
+		control.OpCapture: (*session).capture, control.OpConfirm: (*session).confirm,
 	}
 }
 

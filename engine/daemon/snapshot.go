@@ -21,6 +21,7 @@ func (d *Daemon) view(see func(uid uint32) bool) control.Snapshot {
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version, Uptime: time.Since(d.since).Seconds(),
 		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load()},
 	}
+	v.Unconfirmed = d.await.left().Seconds()
 	if see(0) {
 		v.Events = d.events.list()
 	}

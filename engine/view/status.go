@@ -20,6 +20,8 @@ type Status struct {
 	Devices []Device `json:"devices" doc:"the daemon's devices"`
 	Exports []Export `json:"exports" doc:"memory that peers reach without a program"`
 	Objects Objects  `json:"objects" doc:"what programs have, as far as this user may see it"`
+	// Of the daemon.
+	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty" doc:"everything is undone then, unless xwarp confirm comes"`
 }
 
 // Device is one device.
@@ -76,7 +78,7 @@ func CountObjects(s *control.Snapshot) Objects {
 func MakeStatus(s *control.Snapshot) Status {
 	v := Status{
 		Schema: 1, Command: "status", Version: s.Version, Pid: s.Pid, Uptime: s.Uptime,
-		Devices: []Device{}, Exports: []Export{}, Objects: CountObjects(s),
+		Devices: []Device{}, Exports: []Export{}, Objects: CountObjects(s), Unconfirmed: s.Unconfirmed,
 	}
 	for i := range s.Devices {
 		v.Devices = append(v.Devices, makeDevice(&s.Devices[i]))

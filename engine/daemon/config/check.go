@@ -86,6 +86,9 @@ func (l *Loaded) check() error {
 	if d.Socket != "" && (d.Socket[0] != '/' || len(d.Socket) > 100) {
 		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters", d.Socket)
 	}
+	if d.Confirm > 0 && d.Socket == "" {
+		f.addf("daemon.confirm = %q needs daemon.socket: xwarp confirm comes through it", d.Confirm)
+	}
 	if d.SocketGroup != "" {
 		if _, err := GroupID(d.SocketGroup); err != nil {
 			f.addf("daemon.socket_group = %q: there is no such group (make it: groupadd --system %s)", d.SocketGroup, d.SocketGroup)

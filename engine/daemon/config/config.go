@@ -30,6 +30,7 @@ type Daemon struct {
 	Clients      int      `toml:"clients" reload:"yes"`
 	Capture      bool     `toml:"capture"`
 	CaptureGroup string   `toml:"capture_group" reload:"yes"`
+	Confirm      AutoTime `toml:"confirm"`
 }
 
 // HTTP is about the server of metrics and of the status page.

@@ -51,6 +51,8 @@ func TestErrors(t *testing.T) {
 		{"group", "[daemon]\nsocket_group = \"no-such-group\"\n", "groupadd"},
 		{"mode", "[daemon]\nsocket_mode = \"rw\"\n", "0660"},
 		{"time", "[daemon]\ngrace = \"soon\"\n", `"soon" is no time`},
+		{"time below zero", "[daemon]\nconfirm = \"-1s\"\n", `"-1s" is below zero: write auto, 0s or a time`},
+		{"nobody can confirm", "[daemon]\nsocket = \"\"\nconfirm = \"1m\"\n", `daemon.confirm = "1m0s" needs daemon.socket`},
 		{"size", "[limits]\nmemory = \"1GB\"\n", `"1GB" is no size`},
 		{"ports", "[limits]\nports = [\"9-1\"]\n", `"9-1" is no port`},
 		{"revision", "[mpa]\nrevision = 3\n", "mpa.revision = 3"},

@@ -74,6 +74,39 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
+// AutoTime is a Duration, or AutoTimeUnset, which is written "auto".
+type AutoTime time.Duration
+
+// AutoTimeUnset leaves the time to the daemon.
+const AutoTimeUnset AutoTime = -1
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *AutoTime) UnmarshalText(b []byte) error {
+	if string(b) == "auto" {
+		*a = AutoTimeUnset
+		return nil
+	}
+	var d Duration
+	if err := d.UnmarshalText(b); err != nil {
+		return err
+	}
+	if d < 0 {
+		return fmt.Errorf("%q is below zero: write auto, 0s or a time", b)
+	}
+	*a = AutoTime(d)
+	return nil
+}
+
+func (a AutoTime) String() string {
+	if a == AutoTimeUnset {
+		return "auto"
+	}
+	return time.Duration(a).String()
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (a AutoTime) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
 // FileMode is written "0660".
 type FileMode os.FileMode
 

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/control"
+)
+
+// confirmInfo is what confirm prints.
+type confirmInfo struct {
+	Schema  int     `json:"schema" doc:"version of this layout, 1"`
+	Command string  `json:"command" doc:"\"confirm\""`
+	State   string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" when the daemon stays anyway"`
+	Left    float64 `json:"left_seconds" doc:"of the time that there was"`
+}
+
+func newConfirm(*global) *cobra.Command {
+	var o operatorFlags
+	cmd := &cobra.Command{
+		Use: "confirm", Short: "Keep a daemon that would undo its start otherwise",
+		Long: `confirm tells the daemon that the host can still be reached, so that it stays. A daemon waits for this when daemon.confirm
+is a time, and when it was started by hand in an SSH session that passes its interface. Unless the confirmation comes, it
+gives the interfaces back and ends. Only root may confirm.`,
+		Example: "  sudo xwarp confirm",
+		Args:    noArgs,
+	}
+	o.register(cmd, false)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		d, err := o.open(cmd)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		r, err := d.Confirm(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if o.json {
+			return printJSON(cmd, confirmInfo{Schema: 1, Command: "confirm", State: r.State, Left: r.Left})
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), confirmText(&r))
+		return err
+	}
+	return cmd
+}
+
+func confirmText(r *control.ConfirmResult) string {
+	switch r.State {
+	case control.ConfirmDone:
+		return fmt.Sprintf("confirmed: the daemon stays (%v were left)", time.Duration(r.Left*float64(time.Second)).Round(time.Second))
+	case control.ConfirmAlready:
+		return "the daemon is confirmed already: it stays"
+	}
+	return "the daemon does not wait for a confirmation: it stays (see: daemon.confirm in xwarp config default)"
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// maxAncestors bounds the walk through processes.
+const maxAncestors = 32
+
+// operatorSession returns the local address of the SSH session in which a process was started by hand, from the environment of the
+// process or of its nearest ancestor that has it: sudo keeps it from its children. The zero Addr: there is none. proc is /proc.
+func operatorSession(proc string, pid int) netip.Addr {
+	for range maxAncestors {
+		dir := filepath.Join(proc, strconv.Itoa(pid))
+		environ, _ := os.ReadFile(filepath.Join(dir, "environ")) // that of others may be closed to us
+		for v := range strings.SplitSeq(string(environ), "\x00") {
+			if text, ok := strings.CutPrefix(v, "SSH_CONNECTION="); ok {
+				return serverAddress(text)
+			}
+		}
+		if pid = parent(dir); pid <= 1 {
+			break
+		}
+	}
+	return netip.Addr{}
+}
+
+// serverAddress returns the third word of ssh(1)'s SSH_CONNECTION: client address and port, server address and port.
+func serverAddress(text string) netip.Addr {
+	words := strings.Fields(text)
+	if len(words) != 4 {
+		return netip.Addr{}
+	}
+	a, _ := netip.ParseAddr(words[2])
+	return a
+}
+
+// parent reads the parent's number from proc_pid_stat(5); 0: there is none.
+func parent(dir string) int {
+	b, _ := os.ReadFile(filepath.Join(dir, "stat"))
+	text := string(b)
+	words := strings.Fields(text[strings.LastIndexByte(text, ')')+1:]) // the name before may hold anything
+	if len(words) < 2 {
+		return 0
+	}
+	n, _ := strconv.Atoi(words[1])
+	return n
+}

@@ -1,0 +1,196 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
+)
+
+// ErrUnconfirmed is wrapped by what Run returns when nobody confirmed the daemon in time.
+var ErrUnconfirmed = errors.New("nobody confirmed in time")
+
+// confirmation is the wait for the operator's word that the host can still be reached.
+type confirmation struct {
+	wait     time.Duration // 0: nothing is awaited
+	deadline time.Time
+	due      <-chan time.Time
+	given    chan struct{} // closed by the confirmation
+
+	mu    sync.Mutex
+	state string // empty while it is awaited
+}
+
+// confirmLate is the state after the deadline.
+const confirmLate = "late"
+
+// sessionWait is how long confirmation is awaited when nobody configured it and an interface carries the operator's session.
+const sessionWait = time.Minute
+
+// awaitConfirmation begins to wait, when the configuration or the operator's session asks for it.
+func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
+	command := "xwarp confirm"
+	if cfg.Origins["daemon.socket"] != "" {
+		command += " --socket " + cfg.Daemon.Socket
+	}
+	wait := time.Duration(cfg.Daemon.Confirm)
+	if cfg.Daemon.Confirm == config.AutoTimeUnset {
+		name, err := d.carrier(o.Session)
+		if err != nil {
+			return fmt.Errorf("which interface carries the session at %s: %w (daemon.confirm = \"0s\" does not ask)", o.Session, err)
+		}
+		if wait = 0; name != "" {
+			wait = sessionWait
+		}
+		switch {
+		case wait > 0 && cfg.Daemon.Socket == "":
+			d.log.Warn("the interface carries your own session, and without a control socket nobody can confirm", "device", name,
+				"next", "set daemon.socket, or daemon.confirm = \"0s\"")
+			wait = 0
+		case wait > 0:
+			d.log.Warn("the interface carries your own session: everything is undone unless you confirm", "device", name,
+				"session", o.Session, "within", wait, "next", command+" (daemon.confirm sets another time, or 0s)")
+		}
+	} else if wait > 0 {
+		d.log.Info("everything is undone unless root confirms", "within", wait, "next", command)
+	}
+	after := o.After
+	if after == nil {
+		after = time.After
+	}
+	d.await.begin(wait, after)
+	return nil
+}
+
+func (c *confirmation) begin(wait time.Duration, after func(time.Duration) <-chan time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if wait <= 0 {
+		c.state = control.ConfirmUnasked
+		return
+	}
+	c.wait, c.deadline, c.given, c.due = wait, time.Now().Add(wait), make(chan struct{}), after(wait)
+}
+
+// watch returns nil when ctx is done, and an error that wraps ErrUnconfirmed when the time is up before a confirmation.
+func (c *confirmation) watch(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.given:
+	case <-c.due:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.state == "" {
+			c.state = confirmLate
+			return fmt.Errorf("%w: %v", ErrUnconfirmed, c.wait)
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// left is the time until everything is undone; 0: it stays.
+func (c *confirmation) left() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state != "" || c.wait == 0 {
+		return 0
+	}
+	return max(time.Until(c.deadline), 1)
+}
+
+// confirm is the operator's word.
+func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
+	left := c.left()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.state == confirmLate:
+		return r, &control.Error{Code: control.CodeClosed, Text: fmt.Sprintf("too late: nobody confirmed within %v, and the daemon ends", c.wait)}
+	case c.state == "" && c.wait == 0:
+		return r, &control.Error{Code: control.CodeNotReady, Text: "the daemon still starts: confirm again"}
+	case c.state == "":
+		close(c.given)
+		c.state = control.ConfirmAlready
+		return control.ConfirmResult{State: control.ConfirmDone, Left: left.Seconds()}, nil
+	}
+	return control.ConfirmResult{State: c.state}, nil
+}
+
+// confirm is for root: the interfaces are the operator's.
+func (s *session) confirm(_ *control.Request, _ []int) (any, []int, error) {
+	if s.uid != 0 {
+		return nil, nil, &control.Error{Code: control.CodePermission, Text: "only root may confirm: sudo xwarp confirm"}
+	}
+	r, err := s.d.await.confirm()
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.State == control.ConfirmDone {
+		s.log.Info("confirmed: the daemon stays")
+		notify("STATUS=" + s.d.status())
+	}
+	return &r, nil, nil
+}
+
+// undo gives everything back because of why.
+func (d *Daemon) undo(why error) error {
+	d.log.Warn("nobody confirmed in time: closing everything", "after", d.await.wait)
+	err := d.Close()
+	if err == nil {
+		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start", "interfaces", d.deviceNames(),
+			"next", "start xwarpd again and say xwarp confirm within the time; or set daemon.confirm")
+	}
+	return errors.Join(why, err)
+}
+
+// carrier returns the name of a device whose interface carries sessions to a local address: the address is the interface's, or that
+// of a VLAN, bridge or bond on it. Empty: there is none.
+func (d *Daemon) carrier(local netip.Addr) (string, error) {
+	if !local.IsValid() {
+		return "", nil
+	}
+	local = local.Unmap().WithZone("")
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return "", err
+	}
+	var holders []int
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == local {
+			holders = append(holders, a.LinkIndex)
+		}
+	}
+	for _, v := range d.devices {
+		if v.cfg.Transport != config.TransportXDP {
+			continue
+		}
+		l, err := netlink.LinkByName(v.name)
+		if err != nil {
+			return "", err
+		}
+		index, master := l.Attrs().Index, l.Attrs().MasterIndex
+		if slices.ContainsFunc(holders, func(h int) bool { return h == index || h == master || under(h) == index }) {
+			return v.name, nil
+		}
+	}
+	return "", nil
+}
+
+// under returns the interface that another one, such as a VLAN, stands on; 0: none.
+func under(index int) int {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return 0
+	}
+	return l.Attrs().ParentIndex
+}

@@ -1,0 +1,30 @@
+package daemon
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"xwarp/engine"
+)
+
+// A confirmation that comes after the decision to end is told so.
+func TestLateConfirmation(t *testing.T) {
+	var c confirmation
+	if _, err := c.confirm(); err == nil || !strings.Contains(err.Error(), "confirm again") {
+		t.Errorf("before the start is over: %v", err)
+	}
+	due := make(chan time.Time, 1)
+	c.begin(time.Minute, func(time.Duration) <-chan time.Time { return due })
+	due <- time.Time{}
+	if err := c.watch(t.Context()); !errors.Is(err, ErrUnconfirmed) {
+		t.Errorf("watch: %v", err)
+	}
+	if _, err := c.confirm(); !errors.Is(err, engine.ErrClosed) || !strings.Contains(err.Error(), "too late: nobody confirmed within 1m0s") {
+		t.Errorf("afterwards: %v", err)
+	}
+	if left := c.left(); left != 0 {
+		t.Errorf("%v left", left)
+	}
+}
