@@ -103,6 +103,10 @@ lab: ## a virtual machine with Linux's soft-iWARP, and a test of it
 package: ## deb and rpm, into build/
 	scripts/package/build.sh
 
+.PHONY: image
+image: ## OCI image of the static binaries, into build/; needs buildah
+	scripts/package/image.sh
+
 .PHONY: clean
 clean: ## remove build/
 	rm -rf --one-file-system build || $(SUDO) rm -rf --one-file-system build
