@@ -12,17 +12,29 @@ type hop struct {
 	known bool
 	users int
 	asked tick.Time // when the resolver was last told that frames may not arrive
+	fresh tick.Time // when the resolver was last asked on behalf of a new connection
 }
 
-// hopFor returns the hop to dst and asks the resolver when it is new.
-func (s *Stack) hopFor(dst ip.Addr) *hop {
+// hopFor returns the hop to dst and asks the resolver when it is new. One that no connection had is used as it is, and confirmed
+// now and then: the route may lead elsewhere.
+func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	h := s.hops[dst]
 	if h == nil {
 		h = &hop{dst: dst}
 		s.hops[dst] = h
-		s.cfg.Resolver.Request(dst)
+	} else if h.users > 0 || now.Sub(h.fresh) < HopRetry {
+		return h
 	}
+	h.fresh = now
+	s.cfg.Resolver.Request(dst)
 	return h
+}
+
+// leave forgets h when nothing uses it, unless the next connection can start with it.
+func (s *Stack) leave(h *hop) {
+	if h.users == 0 && (!h.known || len(s.hops) > MaxIdleHops) {
+		delete(s.hops, h.dst)
+	}
 }
 
 // guess fills a hop that nobody answered for yet with where a frame from it came from.
@@ -51,9 +63,7 @@ func (e *Endpoint) doubt(now tick.Time) {
 func (e *Endpoint) setHop(h *hop) {
 	if old := e.hop; old != nil {
 		old.users--
-		if old.users == 0 {
-			delete(e.stack.hops, old.dst)
-		}
+		e.stack.leave(old)
 	}
 	e.hop = h
 	if h != nil {

@@ -202,20 +202,20 @@ func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
 
 // replyToHop sends s.out to t.Remote when its next hop is known, and asks for it otherwise. A flood of SYNs from made-up
 // sources cannot make it ask for more than MaxHops.
-func (s *Stack) replyToHop(t *tcp.Tuple) {
+func (s *Stack) replyToHop(t *tcp.Tuple, now tick.Time) {
 	h := s.hops[t.Remote]
 	if h == nil {
 		if len(s.hops) >= MaxHops {
 			s.stats.NoHop++
 			return
 		}
-		h = s.hopFor(t.Remote)
+		h = s.hopFor(t.Remote, now)
 	}
 	if h.ready(s) {
 		s.reply(t, h.mac)
 	}
-	if h.users == 0 && h.known {
-		delete(s.hops, t.Remote)
+	if h.known {
+		s.leave(h) // one that is not known yet waits for the answer
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	ChallengesPerSecond = 1000
 	// MaxHops bounds the next hops asked for on behalf of half-open connections.
 	MaxHops = 4096
+	// MaxIdleHops is how many next hops a stack may have before it forgets those without a connection.
+	MaxIdleHops = 256
 	// HopRetry is the shortest pause between two requests to confirm a next hop.
 	HopRetry = 500 * tick.Millisecond
 	// FlushRetry is the first pause after the kernel took less than it was given, FlushRetryMax the longest while it takes nothing:

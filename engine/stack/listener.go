@@ -117,7 +117,7 @@ func (l *Listener) accept(t *tcp.Tuple, from [6]byte, pieces [][]byte, now tick.
 		s.forget(e)
 		return
 	}
-	h := s.hopFor(t.Remote)
+	h := s.hopFor(t.Remote, now)
 	h.guess(from)
 	e.setHop(h)
 	if l.cfg.Accepted != nil {
@@ -136,7 +136,7 @@ func (l *Listener) expire(now tick.Time) bool {
 		}
 		var t tcp.Tuple
 		for tl.Poll(now, &t, &l.stack.out) {
-			l.stack.replyToHop(&t)
+			l.stack.replyToHop(&t, now)
 			worked = true
 		}
 	}
