@@ -11,6 +11,7 @@ import (
 // namespace runs functions on a thread that stays in the network namespace in which a device was opened: sockets
 // made later, such as those that reserve ports, must be made there.
 type namespace struct {
+	home netns.NsHandle
 	jobs chan func()
 	once sync.Once
 }
@@ -21,12 +22,11 @@ func currentNamespace() (*namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace of this thread: %w", err)
 	}
-	n := &namespace{jobs: make(chan func())}
+	n := &namespace{home: h, jobs: make(chan func())}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		err := enter(h)
-		h.Close()
 		ready <- err
 		if err != nil {
 			return
@@ -36,6 +36,7 @@ func currentNamespace() (*namespace, error) {
 		}
 	}()
 	if err := <-ready; err != nil {
+		h.Close()
 		return nil, fmt.Errorf("enter network namespace: %w (it is not the one of the program, and CAP_SYS_ADMIN is needed)", err)
 	}
 	return n, nil
@@ -55,11 +56,33 @@ func enter(h netns.NsHandle) error {
 	return netns.Set(h)
 }
 
-// do runs f there and waits for it.
+// do runs f there and waits for it. A thread that is there already runs it itself: a hand-over costs more than f.
 func (n *namespace) do(f func() error) error {
+	if n.here() {
+		defer runtime.UnlockOSThread()
+		return f()
+	}
 	done := make(chan error)
 	n.jobs <- func() { done <- f() }
 	return <-done
 }
 
-func (n *namespace) close() { n.once.Do(func() { close(n.jobs) }) }
+// here reports whether the calling thread is in the namespace, and if so locks the goroutine to it.
+func (n *namespace) here() bool {
+	runtime.LockOSThread()
+	if h, err := netns.Get(); err == nil {
+		defer h.Close()
+		if h.Equal(n.home) {
+			return true
+		}
+	}
+	runtime.UnlockOSThread()
+	return false
+}
+
+func (n *namespace) close() {
+	n.once.Do(func() {
+		close(n.jobs)
+		n.home.Close()
+	})
+}

@@ -65,6 +65,7 @@ type QP struct {
 	up     chan struct{} // closed when established
 	down   chan struct{} // closed when the queue pair left RTS or never got there
 	gone   chan struct{} // closed when the connection is gone
+	freed  chan struct{} // closed after that, when Close was called and nothing of q is left on the worker
 	onEnd  func()        // called then
 	isDown bool
 	err    error
@@ -95,17 +96,14 @@ func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
 	case cfg.SendCQ == nil || cfg.RecvCQ == nil:
 		return nil, errors.New("ibv_create_qp: completion queue is missing")
 	}
-	q := &QP{cfg: cfg, dev: d, up: make(chan struct{}), down: make(chan struct{}), gone: make(chan struct{})}
-	// The first loop's table only serves to check the configuration; bind initialises again on the connection's own.
-	var err error
-	if e := d.loops[0].call(func() {
-		if err = q.initCore(d.loops[0], 0); err == nil {
-			q.core.Destroy()
-		}
-	}); e != nil {
-		return nil, e
+	if d.loops[0].over.Load() {
+		return nil, ErrClosed
 	}
-	if err != nil {
+	q := &QP{
+		cfg: cfg, dev: d, up: make(chan struct{}), down: make(chan struct{}), gone: make(chan struct{}), freed: make(chan struct{}),
+	}
+	core := q.coreConfig(d.loops[0], 0) // of any loop: bind initialises on the connection's own
+	if err := core.Check(); err != nil {
 		return nil, fmt.Errorf("ibv_create_qp: %w", err)
 	}
 	q.bell.kick = q.kick
@@ -114,17 +112,17 @@ func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
 	return q, nil
 }
 
-func (q *QP) initCore(l *loop, i int) error {
-	return q.core.Init(rdmap.Config{
+func (q *QP) coreConfig(l *loop, i int) rdmap.Config {
+	return rdmap.Config{
 		Table: l.table, PD: q.cfg.PD.pds[i], Stream: ddp.StreamID(nextStream.Add(1)),
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE, MaxInline: q.cfg.MaxInline,
 		MaxIRD: q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
-	})
+	}
 }
 
 // bind makes the i-th worker's loop the owner of q. It runs there.
 func (q *QP) bind(l *loop, i int) error {
-	if err := q.initCore(l, i); err != nil {
+	if err := q.core.Init(q.coreConfig(l, i)); err != nil {
 		q.ses = nil
 		return err
 	}
@@ -255,49 +253,6 @@ func (q *QP) settle() {
 	}
 }
 
-// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed.
-func (q *QP) Disconnect() error {
-	l := q.loop.Load()
-	if l == nil {
-		return ErrNotReady
-	}
-	return l.call(func() {
-		if q.ses != nil && !isClosed(q.gone) {
-			q.ses.Disconnect(clock())
-			q.kick()
-		}
-	})
-}
-
-// Close ends the connection abortively if there still is one and gives back what q has.
-func (q *QP) Close() error {
-	l := q.loop.Load()
-	if l == nil {
-		return nil
-	}
-	err := l.call(func() {
-		q.closing = true
-		if q.ses != nil && !isClosed(q.gone) {
-			q.ses.Abort(clock())
-			q.wakeTr()
-		}
-	})
-	if err != nil {
-		return nil // the worker ended, and with it everything of q
-	}
-	<-q.gone
-	return l.call(func() { q.core.Destroy() })
-}
-
-func isClosed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 // Down is closed when the connection left full operation, or never got there; Err says why.
 func (q *QP) Down() <-chan struct{} { return q.down }
 
@@ -392,6 +347,10 @@ func (q *QP) setGone(err error) {
 	q.mu.Unlock()
 	if f != nil {
 		f()
+	}
+	// Not at once: the connection, which tells of its end here, may still ask the core.
+	if l := q.loop.Load(); q.closing && (l == nil || !l.post(q.free)) {
+		q.free()
 	}
 }
 

@@ -215,11 +215,22 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 	cfg := x.cfg.TCP
 	cfg.PathMTU = route.MTU
 	w := x.workers[0]
-	e := w.call(func() { err = x.connect(w, 0, c, &cfg, port) })
-	if e != nil || err != nil {
+	c.owner.Store(w.loop)
+	posted := w.post(func() {
+		err := ErrClosed // the stack may have ended before this was read
+		if !w.stop.Load() {
+			err = x.connect(w, 0, c, &cfg, port)
+		}
+		if err != nil {
+			port.Close()
+			c.report(err)
+		}
+	})
+	if !posted {
 		port.Close()
+		return ErrClosed
 	}
-	return errors.Join(e, err)
+	return nil
 }
 
 func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {

@@ -136,15 +136,23 @@ const (
 	curResponse
 )
 
-// Init makes q ready for Start. It fails with ErrConfig.
-func (q *QP) Init(cfg Config) error {
-	bad := cfg.Table == nil || cfg.PD == nil || cfg.Stream == 0 || cfg.Completer == nil ||
-		cfg.SendDepth < 1 || cfg.SendDepth > MaxDepth || cfg.RecvDepth < 1 || cfg.RecvDepth > MaxDepth ||
-		cfg.MaxSGE < 1 || cfg.MaxSGE > MaxSGE || cfg.MaxInline < 0 || cfg.MaxInline > MaxInline ||
-		cfg.MaxIRD < 0 || cfg.MaxIRD > MaxIRD || cfg.MaxORD < 0 || cfg.MaxORD > MaxORD ||
-		(cfg.SRQ != nil && cfg.SRQ.cfg.PD != cfg.PD)
+// Check says whether Init would take c, without a queue pair and from any goroutine. It fails with ErrConfig.
+func (c *Config) Check() error {
+	bad := c.Table == nil || c.PD == nil || c.Stream == 0 || c.Completer == nil ||
+		c.SendDepth < 1 || c.SendDepth > MaxDepth || c.RecvDepth < 1 || c.RecvDepth > MaxDepth ||
+		c.MaxSGE < 1 || c.MaxSGE > MaxSGE || c.MaxInline < 0 || c.MaxInline > MaxInline ||
+		c.MaxIRD < 0 || c.MaxIRD > MaxIRD || c.MaxORD < 0 || c.MaxORD > MaxORD ||
+		(c.SRQ != nil && c.SRQ.cfg.PD != c.PD)
 	if bad {
 		return ErrConfig
+	}
+	return nil
+}
+
+// Init makes q ready for Start. It fails with ErrConfig.
+func (q *QP) Init(cfg Config) error {
+	if err := cfg.Check(); err != nil {
+		return err
 	}
 	*q = QP{cfg: cfg}
 	q.sq.init(cfg.SendDepth, cfg.MaxSGE, cfg.MaxInline)
