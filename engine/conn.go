@@ -55,12 +55,15 @@ func (c *conn) begin(l *loop, i int, s *session.Session, wake func()) error {
 	return nil
 }
 
+// errTaken is a second connection for a queue pair; it does the first one no harm.
+var errTaken = errors.New("queue pair has or had a connection already")
+
 // attach makes c the connection of q. A queue pair has one connection in its life; only an attempt that never got
 // established, and let go of q by release, may be followed by another.
 func (q *QP) attach(c *conn) error {
 	switch {
 	case q.ses != nil, isClosed(q.gone):
-		return errors.New("queue pair has or had a connection already")
+		return errTaken
 	case q.closing:
 		return ErrClosed
 	}

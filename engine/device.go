@@ -114,8 +114,11 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 	d.verdicts.apply(remote.Addr(), m)
 	for attempt := 0; ; attempt++ {
 		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
+		case errors.Is(err, errTaken):
+			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
 		}
 		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
 			qp.abandon(err)

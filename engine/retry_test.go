@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/session"
@@ -134,5 +135,40 @@ func TestCloseWhileDialing(t *testing.T) {
 	}
 	if err := <-dialed; !errors.Is(err, tcp.CauseAborted) {
 		t.Errorf("Dial: %v", err)
+	}
+}
+
+// TestDialTwice dials a second time with a queue pair that has a connection: that is refused, and the first one goes on.
+func TestDialTwice(t *testing.T) {
+	for name, open := range map[string]func() (a, b *engine.Device, at netip.AddrPort){
+		"kernel": func() (a, b *engine.Device, at netip.AddrPort) {
+			for _, d := range []**engine.Device{&a, &b} {
+				var err error
+				if *d, err = engine.OpenKernel(engine.KernelConfig{}); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { (*d).Close() })
+			}
+			return a, b, netip.MustParseAddrPort("127.0.0.1:0")
+		},
+		"xdp": func() (a, b *engine.Device, at netip.AddrPort) {
+			a, b, n := xdpPair(t, topo.Options{}, nil)
+			return a, b, netip.AddrPortFrom(n.B.Addr4.Addr(), 7174)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			da, db, at := open()
+			a, b := newEnd(t, da, 1<<16), newEnd(t, db, 1<<16)
+			connect(t, a, b, at)
+			l, err := db.Listen(at, 0, engine.ConnConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if err := da.Dial(t.Context(), l.Addr(), a.qp, engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "already") {
+				t.Errorf("second Dial: %v", err)
+			}
+			exercise(t, a, b)
+		})
 	}
 }
