@@ -97,13 +97,13 @@ func (p *peer) until(ctx context.Context, done func() bool) error {
 				p.flushed = true
 			case c[i].Status != rdmap.Success && p.closing != nil && p.closing():
 			case c[i].Status != rdmap.Success:
-				return fmt.Errorf("%v of the %v: %w", c[i].Status, c[i].Op, errors.Join(p.qp.Err()))
+				return errors.Join(fmt.Errorf("%v of the %v", c[i].Status, c[i].Op), p.qp.Err())
 			case c[i].Op == rdmap.WRRecv:
 				p.received(c[i])
 			}
 		}
 		if p.flushed && !done() {
-			return fmt.Errorf("the connection closed: %w", errors.Join(p.qp.Err()))
+			return errors.Join(errors.New("the connection closed"), p.qp.Err())
 		}
 	}
 	return nil

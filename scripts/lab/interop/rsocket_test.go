@@ -51,6 +51,12 @@ type rsocket struct {
 	ioTarget           sge
 	closed             bool
 	staged             []byte
+
+	// What the peer will send in all, in messages of unit octets; 0: not known. Who gives it room that it does not need may do so
+	// when it has closed, and then Linux throws away what it has not sent yet.
+	expect, unit     int
+	granted, arrived int    // octets
+	allowed          uint16 // messages
 }
 
 // sge is a buffer of the peer.
@@ -73,7 +79,7 @@ const (
 
 func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
 	const half = 1 << 18
-	r := &rsocket{peer: newPeer(t, dev, rsDepth+16), half: half, creditAt: rsDepth / 2, slot: 1, free: half, taken: half}
+	r := &rsocket{peer: newPeer(t, dev, rsDepth+16), half: half, creditAt: rsDepth / 2, slot: 1, free: half, taken: half, granted: half, allowed: rsDepth}
 	write := engine.LocalWrite | engine.RemoteWrite
 	r.rbuf = r.register(make([]byte, 2*half), write)
 	r.list = r.register(make([]byte, 2*16+24), write)
@@ -180,7 +186,7 @@ func (r *rsocket) settle(ctx context.Context) error {
 
 // credits gives back what was read.
 func (r *rsocket) credits() error {
-	if r.closed || r.taken < r.half && int16(r.messages-r.creditAt) < 0 {
+	if r.closed || r.enough() || r.taken < r.half && int16(r.messages-r.creditAt) < 0 {
 		return nil
 	}
 	r.creditAt = r.messages + rsDepth/2
@@ -192,10 +198,21 @@ func (r *rsocket) credits() error {
 			return err
 		}
 		r.taken -= r.half
+		r.granted += r.half
 		r.free = (r.free + r.half) % (2 * r.half)
 		r.slot = (r.slot + 1) % r.remoteSlots
 	}
-	return r.say(opSGL, int(r.messages+rsDepth))
+	r.allowed = r.messages + rsDepth
+	return r.say(opSGL, int(r.allowed))
+}
+
+// enough reports whether the peer has room for all that it will send. Each end of a buffer may cut a message in two.
+func (r *rsocket) enough() bool {
+	if r.expect == 0 || r.granted < r.expect {
+		return false
+	}
+	left := (r.expect - r.arrived) / r.unit
+	return int(int16(r.allowed-r.messages)) > left+4
 }
 
 // sendMap shows iomem to the peer, as offset 0 of its iomap.
@@ -260,6 +277,7 @@ func (r *rsocket) recv(ctx context.Context, n int) ([]byte, error) {
 			r.rbufAt = (r.rbufAt + 1) % len(r.rbuf.Bytes())
 		}
 		r.taken += k
+		r.arrived += k
 		r.messages++
 	}
 	b := r.staged[:n:n]

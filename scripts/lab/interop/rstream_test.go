@@ -39,6 +39,7 @@ type rtest struct {
 
 // rstream is our side: 16 octets each way, then count messages each way, iterations times; the client begins.
 func (x rtest) rstream(ctx context.Context, r *rsocket) error {
+	r.expect, r.unit = 16+x.iterations*x.count*x.size, x.size
 	var c counter
 	send := func(n int) error { return r.send(ctx, c.fill(make([]byte, n))) }
 	recv := func(n int) error {
