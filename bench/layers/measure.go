@@ -66,12 +66,12 @@ type Budget struct {
 	Payload int   `json:"payload"`
 	Markers bool  `json:"markers"`
 	Rows    []Row `json:"rows"`
+	// Ratio is the whole receive path against the bare work on the same memory: median, lowest and highest of the rounds.
+	Ratio [3]float64 `json:"receive_to_work"`
 }
 
 // Measure measures every layer for segments of a link with this MTU.
 func Measure(mtu int, markers bool) (*Budget, error) {
-	runtime.LockOSThread() // cpuTime is the thread's
-	defer runtime.UnlockOSThread()
 	runtime.LockOSThread() // cpuTime is the thread's
 	defer runtime.UnlockOSThread()
 	b := &Budget{Payload: mtu - 52, Markers: markers}
@@ -82,8 +82,8 @@ func Measure(mtu int, markers bool) (*Budget, error) {
 		b.Rows = append(b.Rows, steer)
 	}
 	b.Rows = append(b.Rows, parts(b.Payload)...)
-	rows, err := paths(mtu, markers)
-	b.Rows = append(b.Rows, rows...)
+	rows, ratio, err := paths(mtu, markers)
+	b.Rows, b.Ratio = append(b.Rows, rows...), ratio
 	return b, err
 }
 
@@ -103,6 +103,9 @@ func (b *Budget) WriteMarkdown(w io.Writer) error {
 			continue
 		}
 		_, err = fmt.Fprintf(w, "| %s | %s | %.1f | %.1f – %.1f | %.3g |\n", r.Name, r.Part, r.Nanos, r.Low, r.High, r.Allocs)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "\nThe whole receive path takes %.2f times the bare work on the same memory (%.2f – %.2f).\n", b.Ratio[0], b.Ratio[1], b.Ratio[2])
 	}
 	return err
 }

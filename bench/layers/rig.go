@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"xwarp/ddp"
@@ -82,6 +83,7 @@ var errEnded = errors.New("the connection ended")
 // rig is two hosts and the frames between them.
 type rig struct {
 	a, b   *host
+	work   *bare
 	now    tick.Time
 	frames [][]byte
 	posted int
@@ -90,14 +92,15 @@ type rig struct {
 }
 
 const (
-	message = 1 << 16 // octets of a Write
-	region  = 1 << 20
-	pending = 16 // Writes under way
-	port    = 7
+	message  = 1 << 16 // octets of a Write
+	region   = 1 << 20
+	rxFrames = 1024
+	pending  = 16 // Writes under way
+	port     = 7
 )
 
 func newRig(mtu int, markers bool) (*rig, error) {
-	r := &rig{now: tick.Time(1e12)}
+	r := &rig{now: tick.Time(1e12), work: newBare()}
 	for i, h := range []**host{&r.a, &r.b} {
 		n := &host{mac: [6]byte{2, 0, 0, 0, 0, byte(i + 1)}, addr: ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: byte(i + 1)}}
 		if err := n.open(mtu); err != nil {
@@ -137,8 +140,8 @@ func (h *host) open(mtu int) (err error) {
 	if h.memory, err = newMemory(region, h.handler); err != nil {
 		return err
 	}
-	h.fk = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
-	s, err := ring.OpenFake(ring.Config{RxFrames: 1024, TxSlots: 256, TxSlot: ring.SlotFor(mtu + 22)}, h.fk)
+	h.fk = ring.NewFakeKernel(ring.FakeConfig{Poller: true, Budget: 256})
+	s, err := ring.OpenFake(ring.Config{RxFrames: rxFrames, TxSlots: 256, TxSlot: ring.SlotFor(mtu + 22)}, h.fk)
 	if err != nil {
 		return err
 	}
@@ -153,7 +156,8 @@ func (h *host) step(now tick.Time) {
 	h.spent += cpuTime() - start
 }
 
-// carry gives h the frames that its peer sent, a batch at a time, and returns how many had payload.
+// carry gives h the frames that its peer sent, a batch at a time, and returns how many had payload. Those of the receiver are also
+// the bare worker's.
 func (r *rig) carry(from, to *host) (data int) {
 	n := 0
 	for {
@@ -167,17 +171,21 @@ func (r *rig) carry(from, to *host) (data int) {
 		r.frames[n] = f
 		n++
 	}
-	for i, f := range r.frames[:n] {
-		if len(f) > 200 {
-			data++
+	for batch := range slices.Chunk(r.frames[:n], stack.MaxBatch) {
+		for _, f := range batch {
+			to.fk.Inject(f)
 		}
-		to.fk.Inject(f)
-		if i%stack.MaxBatch == stack.MaxBatch-1 {
-			to.step(r.now)
-		}
-	}
-	if n%stack.MaxBatch != 0 {
 		to.step(r.now)
+		if to != r.b {
+			continue
+		}
+		for _, f := range batch {
+			if len(f) > 200 {
+				r.work.take(f)
+				data++
+			}
+		}
+		r.work.step()
 	}
 	return data
 }
@@ -206,38 +214,47 @@ func (r *rig) post() error {
 	return nil
 }
 
-// paths measures the whole ways in and out.
-func paths(mtu int, markers bool) ([]Row, error) {
+// paths measures the whole ways in and out, and the bare work beside the way in: ratio is the latter's against it, median, lowest
+// and highest of the rounds.
+func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 	r, err := newRig(mtu, markers)
 	if err != nil {
-		return nil, err
+		return nil, ratio, err
 	}
-	var in, out []float64
+	var in, out, work []float64
 	total := 0
 	var before uint64
 	for round := range rounds + 2 { // two to warm up
 		if round == 2 {
 			before, total = mallocs(), 0
 		}
-		r.a.spent, r.b.spent = 0, 0
+		r.a.spent, r.b.spent, r.work.spent = 0, 0, 0
 		n := 0
 		for start := cpuTime(); cpuTime()-start < 4*span; {
 			if err := r.post(); err != nil {
-				return nil, err
+				return nil, ratio, err
 			}
 			n += r.turn()
 		}
 		if n == 0 || r.a.ended != nil || r.b.ended != nil {
-			return nil, fmt.Errorf("nothing moved on the fake ring: %w", errors.Join(r.a.ended, r.b.ended))
+			return nil, ratio, fmt.Errorf("nothing moved on the fake ring: %w", errors.Join(r.a.ended, r.b.ended))
 		}
 		if total += n; round >= 2 {
 			out = append(out, float64(r.a.spent)/float64(n))
 			in = append(in, float64(r.b.spent)/float64(n))
+			work = append(work, float64(r.work.spent)/float64(n))
 		}
 	}
 	allocs := float64(mallocs()-before) / float64(total)
+	ratios := make([]float64, len(in))
+	for i := range in {
+		ratios[i] = in[i] / work[i]
+	}
+	slices.Sort(ratios)
+	ratio = [3]float64{ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1]}
 	return []Row{
+		row("the bare work on the same memory: checksum, CRC32C, copy", "receive", work, 0),
 		row("whole receive path: ring to memory, acknowledgements", "receive", in, allocs),
 		row("whole send path: memory to ring, acknowledgements", "send", out, allocs),
-	}, nil
+	}, ratio, nil
 }
