@@ -41,15 +41,17 @@ type Case struct {
 	Metric   Metric
 	Variants []Variant
 	Rounds   int // 0: as many as the matrix has
+	More     int // rounds beyond those of the matrix: what has targets is measured more often
 }
 
 // What the standard matrix spends on one run.
 const (
-	warmup   = 80 * time.Millisecond
-	duration = 350 * time.Millisecond
-	lossy    = 1500 * time.Millisecond // congestion control needs some round trips
+	warmup   = 60 * time.Millisecond
+	duration = 250 * time.Millisecond // short, so that what is compared lies near in time
+	lossy    = time.Second            // congestion control needs some round trips
 	mega     = 1 << 20
 	steady   = 30 * time.Second
+	more     = 4 // rounds of cases with targets that noise could decide
 )
 
 // Offload settings that variants use. Attached XDP programs switch TSO off by themselves.

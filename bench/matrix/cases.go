@@ -45,7 +45,7 @@ func Standard() []Case {
 func frameCase(mtu int) Case {
 	tcp := bw(perf.TCP, perf.Write, mega)
 	c := Case{
-		Name: fmt.Sprintf("write-mtu%d", mtu), Title: fmt.Sprintf("RDMA Write of 1 MiB, MTU %d", mtu), MTU: mtu, Metric: Gbps,
+		Name: fmt.Sprintf("write-mtu%d", mtu), Title: fmt.Sprintf("RDMA Write of 1 MiB, MTU %d", mtu), MTU: mtu, Metric: Gbps, More: more,
 		Variants: []Variant{
 			{Name: ours, Spec: bw(perf.XDP, perf.Write, mega)},
 			{Name: rawRing, Spec: raw(perf.Raw, mtu)},
@@ -77,6 +77,7 @@ func sizeCase(n int) Case {
 		},
 	}
 	if n == 64 {
+		c.More = more
 		c.Variants = append(c.Variants,
 			Variant{Name: "xwarp, no packing", Spec: with(bw(perf.XDP, perf.Write, n), func(s *perf.Spec) { s.NoPack = true })},
 			Variant{Name: "kernel TCP, TCP_NODELAY", Spec: with(bw(perf.TCP, perf.Write, n), func(s *perf.Spec) { s.NoDelay = true }), Offloads: asTheyCome})
@@ -113,7 +114,7 @@ func latencyCase() Case {
 	}
 	sleeping := func(s perf.Spec) perf.Spec { s.Sleep = true; return s }
 	return Case{
-		Name: "latency", Title: "Ping-pong of 64 octets, one way (Read: the whole operation)", MTU: 1500, Metric: P50,
+		Name: "latency", Title: "Ping-pong of 64 octets, one way (Read: the whole operation)", MTU: 1500, Metric: P50, More: more,
 		Variants: []Variant{
 			{Name: "Write", Spec: lat(perf.XDP, perf.Write)},
 			{Name: rawRing, Spec: with(lat(perf.Raw, perf.Write), func(s *perf.Spec) { s.Size = 64 + 52 + 20 })},

@@ -103,7 +103,7 @@ func (c *Case) rounds(cfg *Config) int {
 	if c.Rounds > 0 {
 		return c.Rounds
 	}
-	return cfg.Rounds
+	return cfg.Rounds + c.More
 }
 
 // runCase makes the case's topology and runs all rounds in it.

@@ -110,6 +110,22 @@ func quotient(a, b []float64) []float64 {
 	return q
 }
 
+// best returns the quotient of the best rounds, each of its own: whatever else the machine does only makes a round worse.
+func best(a, b []float64, small bool) float64 {
+	pick := func(v []float64) float64 {
+		_, lo, hi := spread(v)
+		if small {
+			return lo
+		}
+		return hi
+	}
+	x, y := pick(a), pick(b)
+	if x == missing || y == missing || y == 0 {
+		return missing
+	}
+	return x / y
+}
+
 // OnProcessor runs f on one processor.
 func OnProcessor[T any](cpu int, f func() T) T {
 	c := make(chan T)

@@ -25,6 +25,7 @@ type Ratio struct {
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
+	Best   float64 `json:"best"` // best round against best round
 	Want   float64 `json:"want,omitempty"`
 	Beyond float64 `json:"beyond,omitempty"`
 	Small  bool    `json:"smaller_is_better,omitempty"`
@@ -131,6 +132,7 @@ func ratios(res *Results) (out []Ratio) {
 		}
 		r := Ratio{Row: t.Row, Case: t.Case, Of: t.Of, To: t.To, Metric: t.Metric, Want: t.Want, Beyond: t.Beyond, Small: t.Small}
 		r.Median, r.Low, r.High = spread(quotient(of, to))
+		r.Best = best(of, to, t.Small)
 		out = append(out, r)
 	}
 	return out
