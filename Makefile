@@ -94,6 +94,10 @@ profile: ## CPU profile of the demo's path, into build/
 	$(GO) test $(EXEC) ./engine -run '^$$' -bench 'Write/mtu=1500/markers=true' -benchtime 2000x -cpuprofile build/cpu.prof -o build/engine.test
 	$(GO) tool pprof -top build/engine.test build/cpu.prof | head -40
 
+.PHONY: pgo
+pgo: build ## the profiles that the compiler optimises by (default.pgo), from benchmarks on this machine
+	$(SUDO) scripts/pgo.sh build/xwarp cmd/xwarp/default.pgo cmd/xwarpd/default.pgo
+
 .PHONY: lab
 lab: ## a virtual machine with Linux's soft-iWARP, and a test of it
 	$(SUDO) scripts/lab/build.sh

@@ -1,0 +1,30 @@
+#!/bin/sh
+# pgo.sh PROGRAM FILE... writes CPU profiles of both ends of the workloads that matter, merged, to every FILE: default.pgo
+# beside a main package is what go build optimises by. To be run again when the data path has changed much.
+set -eu
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp "${1:?the program to be measured}" "$work/xwarp" # its path becomes part of the profiles
+shift
+
+n=0
+while read -r flags; do
+	n=$((n + 1))
+	# shellcheck disable=SC2086 # flags are several words
+	"$work/xwarp" bench local --duration 3s --cpuprofile "$work/$n" $flags </dev/null >&2
+done <<END
+--size 1048576 --depth 8
+--size 1048576 --depth 8 --no-markers
+--size 1048576 --depth 8 --no-markers --tx packet-gso
+--size 1048576 --depth 8 --no-markers --mtu 9000
+--size 1048576 --depth 8 --verb read
+--size 1048576 --depth 8 --verb send
+--size 64 --depth 4096 --cq-mod 64
+--size 64 --mode lat
+--size 64 --mode lat --verb send
+--size 65536 --depth 2 --qps 64
+END
+go tool pprof -proto -output "$work/merged" "$work"/*.pprof >/dev/null
+for file; do
+	cp "$work/merged" "$file"
+done
