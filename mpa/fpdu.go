@@ -74,52 +74,57 @@ func markersIn(body int) int {
 // put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream. With a
 // CRC it returns the sum of all octets, too.
 func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) (sum uint64) {
-	w := 0
-	if f.Markers {
-		w = f.putMarked(dst, off, src, ref, n)
-	} else {
-		binary.BigEndian.PutUint16(dst, uint16(n))
-		src.ReadULPDU(ref, 0, dst[lengthLen:lengthLen+n])
-		w = lengthLen + n
-		for ; w&3 != 0; w++ {
-			dst[w] = 0
-		}
+	w, next := f.open(dst, off, n)
+	length := w - lengthLen
+	if !f.Markers {
+		src.ReadULPDU(ref, 0, dst[w:w+n])
+		return f.close(dst, w+n, next, length, 0, 0, 0)
 	}
-	crc := uint32(0)
-	if f.CRC {
-		crc, sum = octets.Sum(dst[:w], 0, 0)
-	}
-	binary.LittleEndian.PutUint32(dst[w:], crc)
-	return octets.Add(sum, uint64(crc))
-}
-
-// putMarked writes everything in front of the CRC with its markers and returns how many octets that is.
-func (f Framing) putMarked(dst []byte, off uint32, src Source, ref ulp.Ref, n int) int {
-	w := 0
-	if off%MarkerInterval == 0 {
-		binary.BigEndian.PutUint32(dst, 0)
-		w = MarkerLen
-	}
-	length := w
-	next := MarkerInterval - int(off%MarkerInterval) // where the next marker goes
-	binary.BigEndian.PutUint16(dst[w:], uint16(n))
-	w += lengthLen
-	for read := 0; read < n; {
-		k := min(n-read, next-w)
-		src.ReadULPDU(ref, read, dst[w:w+k])
-		read += k
-		w += k
-		if w == next {
+	left := dst[len(dst)-crcLen-n : len(dst)-crcLen] // read once, then moved down so that markers find room
+	src.ReadULPDU(ref, 0, left)
+	for len(left) > 0 {
+		k := copy(dst[w:min(next, len(dst))], left)
+		left = left[k:]
+		if w += k; w == next {
 			w, next = putMarker(dst, w, length), next+MarkerInterval
 		}
 	}
-	for ; (w-length)&3 != 0; w++ {
-		dst[w] = 0
+	return f.close(dst, w, next, length, 0, 0, 0)
+}
+
+// open writes what stands in front of a ULPDU of n octets, and returns its place and that of the next marker, len(dst) for none.
+func (f Framing) open(dst []byte, off uint32, n int) (w, next int) {
+	next = len(dst)
+	if f.Markers {
+		if next = MarkerInterval - int(off%MarkerInterval); next == MarkerInterval {
+			binary.BigEndian.PutUint32(dst, 0)
+			w = MarkerLen
+		}
+	}
+	binary.BigEndian.PutUint16(dst[w:], uint16(n))
+	return w + lengthLen, next
+}
+
+// close writes what follows the ULPDU, pad and CRC with a marker before either, to the end of dst. crc and sum are of the first
+// done octets.
+func (f Framing) close(dst []byte, w, next, length, done int, crc uint32, sum uint64) uint64 {
+	if (w-length)&3 != 0 {
+		for ; (w-length)&3 != 0; w++ {
+			dst[w] = 0
+		}
+		if f.CRC {
+			crc, sum = octets.Sum(dst[done:w], crc, sum) // on its own: what follows has to have an even place in the sum
+			done = w
+		}
 	}
 	if w == next {
 		w = putMarker(dst, w, length)
 	}
-	return w
+	if f.CRC {
+		crc, sum = octets.Sum(dst[done:w], crc, sum)
+	}
+	binary.LittleEndian.PutUint32(dst[w:], crc)
+	return octets.Add(sum, uint64(crc))
 }
 
 // putMarker writes at w a marker that points back to length, and returns the octet behind it.

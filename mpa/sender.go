@@ -35,12 +35,13 @@ type SenderConfig struct {
 // Sender makes the FPDUs of one direction of one connection. It keeps descriptors and no payload: the octets of an FPDU
 // are made again from the Source whenever TCP transmits them. It is a value that its owner keeps; Init resets it.
 type Sender struct {
-	cfg   SenderConfig
-	src   Source
-	wait  Waiter // nil when src is none
-	emss  int
-	start seq.Num // SeqStart of the markers
-	nxt   seq.Num // behind the last frozen FPDU
+	cfg    SenderConfig
+	src    Source
+	wait   Waiter // nil when src is none
+	direct Direct // nil when src is none
+	emss   int
+	start  seq.Num // SeqStart of the markers
+	nxt    seq.Num // behind the last frozen FPDU
 
 	ring       []descriptor // power of two; index i is ring[i&(len-1)]
 	head, tail uint32       // oldest descriptor, behind the newest
@@ -64,6 +65,7 @@ type descriptor struct {
 func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
 	*s = Sender{cfg: cfg, src: src, emss: emss, start: start, nxt: start, ring: s.ring, scratch: s.scratch[:0]}
 	s.wait, _ = src.(Waiter)
+	s.direct, _ = src.(Direct)
 }
 
 // SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
@@ -161,7 +163,7 @@ func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) 
 		d, end := s.desc(i), s.end(i)
 		n := seq.Min(end, r.End).Diff(at)
 		if n == end.Diff(d.at) {
-			sum = octets.Add(sum, s.cfg.put(dst[:n], uint32(d.at-s.start), s.src, d.ref, int(d.n)))
+			sum = octets.Add(sum, s.put(dst[:n], d))
 		} else {
 			copy(dst[:n], s.whole(d, end)[at.Diff(d.at):])
 			summed = false
@@ -200,7 +202,7 @@ func (s *Sender) whole(d *descriptor, end seq.Num) []byte {
 			s.scratch = make([]byte, n)
 		}
 		s.scratch, s.scratchAt = s.scratch[:n], d.at
-		s.cfg.put(s.scratch, uint32(d.at-s.start), s.src, d.ref, int(d.n))
+		s.put(s.scratch, d)
 	}
 	return s.scratch
 }

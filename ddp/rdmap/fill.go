@@ -35,10 +35,42 @@ func (q *QP) ReadULPDU(ref ulp.Ref, off int, dst []byte) {
 	}
 }
 
+// HeadULPDU is mpa.Direct: it writes the header of a frozen ULPDU of n octets to head, and returns the registered memory that the
+// rest is in when that is one piece.
+func (q *QP) HeadULPDU(ref ulp.Ref, n int, head []byte) (h int, body []byte, ok bool) {
+	kind, seq, last := splitRef(ref)
+	if kind != refSend && kind != refResponse {
+		return 0, nil, false
+	}
+	b, src := q.header(kind, seq, ref.Off, last, head)
+	if len(b) == 0 || len(b) > n {
+		return 0, nil, false
+	}
+	body, ok = src.from(uint64(ref.Off), n-len(b))
+	return len(b), body, ok
+}
+
 // payload is where the octets behind a header come from.
 type payload struct {
 	one  []byte
 	many [][]byte
+}
+
+// from returns the octets of the piece that holds n octets at at, from there on.
+func (p *payload) from(at uint64, n int) ([]byte, bool) {
+	if p.one != nil || n == 0 {
+		if at+uint64(n) > uint64(len(p.one)) {
+			return nil, n == 0
+		}
+		return p.one[at:], true
+	}
+	for _, b := range p.many {
+		if at < uint64(len(b)) {
+			return b[at:], uint64(n) <= uint64(len(b))-at
+		}
+		at -= uint64(len(b))
+	}
+	return nil, false
 }
 
 // header builds the headers of a ULPDU in b and says where its payload is; nothing when the

@@ -128,7 +128,21 @@ func (h *host) pull(limit int) *frame {
 	}
 	f := &frame{ref: ref, b: make([]byte, n)}
 	h.qp.ReadULPDU(ref, 0, f.b)
+	h.checkHead(f)
 	return f
+}
+
+// checkHead checks that HeadULPDU gives the octets that ReadULPDU gave.
+func (h *host) checkHead(f *frame) {
+	h.t.Helper()
+	b := make([]byte, len(f.b))
+	n, body, ok := h.qp.HeadULPDU(f.ref, len(b), b)
+	if !ok {
+		return
+	}
+	if k := copy(b[n:], body); k != len(b)-n || !bytes.Equal(b, f.b) {
+		h.t.Fatalf("HeadULPDU gives %d and %d octets:\n%x\nReadULPDU:\n%x", n, k, b, f.b)
+	}
 }
 
 // pullAll takes all ULPDUs that h has.
@@ -287,6 +301,7 @@ func (h *host) pullPieces(rng *rand.Rand, limit int) *frame {
 		h.qp.ReadULPDU(ref, off, f.b[off:off+k])
 		off += k
 	}
+	h.checkHead(f)
 	return f
 }
 

@@ -1,6 +1,7 @@
-// Package octets computes what MPA and TCP send along with octets: CRC32C, and CRC32C and the Internet checksum in one pass. On
-// amd64 this takes instructions of the processor, three parts of the octets at a time, because the standard library works on
-// parts of fixed length, which do not suit segments. Everywhere else, and for processors without them, it is done in Go.
+// Package octets computes what MPA and TCP send along with octets: CRC32C, and CRC32C and the Internet checksum in one pass, which
+// may copy the octets, too. On amd64 this takes instructions of the processor, three parts of the octets at a time, because the
+// standard library works on parts of fixed length, which do not suit segments. Everywhere else, and for processors without them,
+// it is done in Go.
 package octets
 
 import (
@@ -26,6 +27,18 @@ func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 		return sumPlain(b, crc, sum)
 	}
 	return sumFast(b, crc, sum)
+}
+
+// CopySum copies src to dst, which is at least as long and does not overlap it, and returns Sum of the octets, those that dst has
+// even when src changes meanwhile. As far as it is worthwhile it fetches the octets that lie ahead octets further on in memory
+// into the cache; nothing is read there, and any ahead is safe.
+func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
+	dst = dst[:len(src)]
+	if !fast {
+		copy(dst, src)
+		return sumPlain(dst, crc, sum)
+	}
+	return copyFast(dst, src, crc, sum, ahead)
 }
 
 // sumPlain is Sum in Go.

@@ -16,6 +16,12 @@ func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (u
 //go:noescape
 func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 
+// copyLanes is sumLanes that copies the octets from src to dst. For each line of 64 it
+// prefetches the one that is ahead octets further on.
+//
+//go:noescape
+func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
+
 const (
 	maxWords  = 512 // of one lane
 	maxOctets = 3 * 8 * maxWords
@@ -70,4 +76,17 @@ func crcFast(crc uint32, b []byte) uint32 {
 		crc = crcLanes(&b[0], len(b), words(len(b)), &shift[0], crc)
 	}
 	return ^crc
+}
+
+// copyFast is CopySum; dst is as long as src.
+func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
+	crc = ^crc
+	for len(src) > maxOctets {
+		crc, sum = copyLanes(&dst[0], &src[0], maxOctets, maxWords, ahead, &shift[0], crc, sum)
+		dst, src = dst[maxOctets:], src[maxOctets:]
+	}
+	if len(src) > 0 {
+		crc, sum = copyLanes(&dst[0], &src[0], len(src), words(len(src)), ahead, &shift[0], crc, sum)
+	}
+	return ^crc, sum
 }

@@ -10,3 +10,8 @@ func crcFast(crc uint32, b []byte) uint32 {
 	crc, _ = sumPlain(b, crc, 0)
 	return crc
 }
+
+func copyFast(dst, src []byte, crc uint32, sum uint64, _ int) (uint32, uint64) {
+	copy(dst, src)
+	return sumPlain(dst, crc, sum)
+}

@@ -1,0 +1,42 @@
+package rdmap
+
+import (
+	"testing"
+
+	"xwarp/ddp"
+)
+
+// TestHeadULPDU checks for which ULPDUs the memory of the payload is named, that it is the registered memory itself, and that a
+// region taken back is not named any more.
+func TestHeadULPDU(t *testing.T) {
+	a, b := twins(t, nil, Params{})
+	m := a.region(8000, ddp.Attr{Access: ddp.RemoteRead})
+	head := make([]byte, 2000)
+	want := func(what string, at int, ok bool) {
+		t.Helper()
+		f := a.pull(1014)
+		h, body, got := a.qp.HeadULPDU(f.ref, len(f.b), head)
+		if got != ok || ok && &body[0] != &a.octets(m)[at] {
+			t.Errorf("%s: %d octets of header, %d of body, %v; want it to begin at octet %d, %v", what, h, len(body), got, at, ok)
+		}
+	}
+	a.send(SendWR{ID: 1, Op: WRWrite, SGL: []SGE{sge(m, 100, 2000)}, RemoteSTag: 9})
+	want("first of one piece", 100, true)
+	want("second of one piece", 1100, true)
+	a.send(SendWR{ID: 2, Op: WRWrite, SGL: []SGE{sge(m, 0, 1500), sge(m, 4000, 1500)}, RemoteSTag: 9})
+	want("inside the first piece", 0, true)
+	want("across the border", 0, false)
+	want("inside the second piece", 4500, true)
+
+	sink := b.region(4000, ddp.Attr{Access: ddp.LocalWrite})
+	b.send(SendWR{ID: 3, Op: WRRead, SGL: []SGE{sge(sink, 0, 3000)}, RemoteSTag: m.STag()})
+	a.push(b, b.pullAll(1014)...)
+	want("Read Response", 0, true)
+	f := a.pull(1014)
+	if err := a.table.Invalidate(m); err != nil {
+		t.Fatal(err)
+	}
+	if _, body, ok := a.qp.HeadULPDU(f.ref, len(f.b), head); ok {
+		t.Errorf("%d octets of a region that was taken back", len(body))
+	}
+}

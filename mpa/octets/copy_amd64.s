@@ -1,0 +1,161 @@
+#include "textflag.h"
+
+// MOVE copies 64 octets of one lane, by whole registers: stores of words would fill the store buffer while the destination is
+// fetched.
+#define MOVE(from, to) \
+	MOVOU	0 from, X4; \
+	MOVOU	16 from, X5; \
+	MOVOU	32 from, X6; \
+	MOVOU	48 from, X7; \
+	MOVOU	X4, 0 to; \
+	MOVOU	X5, 16 to; \
+	MOVOU	X6, 32 to; \
+	MOVOU	X7, 48 to
+
+// TAKE takes the word at d of each lane. It reads what was written: were it the source, an application that changes it just now
+// would make the CRC one of other octets.
+#define TAKE(d) \
+	CRC32Q	d(DI), AX; \
+	ADCQ	d(DI), DX; \
+	CRC32Q	d(DI)(BX*1), R13; \
+	ADCQ	d(DI)(BX*1), DX; \
+	CRC32Q	d(DI)(BX*2), CX; \
+	ADCQ	d(DI)(BX*2), DX
+
+// func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
+//
+// BX is the length of a lane in octets. The carry of the sum runs through the loops, whose counters leave it alone.
+TEXT ·copyLanes(SB), NOSPLIT, $0-80
+	MOVQ	dst+0(FP), DI
+	MOVQ	src+8(FP), SI
+	MOVQ	words+24(FP), BX
+	MOVL	crc+48(FP), AX
+	MOVQ	sum+56(FP), DX
+	TESTQ	BX, BX
+	JEQ	rest
+
+	MOVQ	BX, R8
+	MOVQ	BX, R9
+	SHLQ	$3, BX
+	SHRQ	$3, R9	// lines of a lane
+	ANDQ	$7, R8	// words behind them
+	MOVQ	ahead+32(FP), R12
+	LEAQ	(SI)(R12*1), R12
+	XORL	R13, R13
+	XORL	CX, CX
+	TESTQ	R9, R9	// no carry
+	JEQ	words
+
+lines:
+	PREFETCHT0	(R12)
+	PREFETCHT0	(R12)(BX*1)
+	PREFETCHT0	(R12)(BX*2)
+	MOVE((SI), (DI))
+	MOVE((SI)(BX*1), (DI)(BX*1))
+	MOVE((SI)(BX*2), (DI)(BX*2))
+	TAKE(0)
+	TAKE(8)
+	TAKE(16)
+	TAKE(24)
+	TAKE(32)
+	TAKE(40)
+	TAKE(48)
+	TAKE(56)
+	LEAQ	64(SI), SI
+	LEAQ	64(DI), DI
+	LEAQ	64(R12), R12
+	DECQ	R9
+	JNE	lines
+	ADCQ	$0, DX
+	ADCQ	$0, DX
+
+words:
+	TESTQ	R8, R8
+	JEQ	join
+
+word3:
+	MOVQ	(SI), R9
+	MOVQ	(SI)(BX*1), R10
+	MOVQ	(SI)(BX*2), R11
+	MOVQ	R9, (DI)
+	MOVQ	R10, (DI)(BX*1)
+	MOVQ	R11, (DI)(BX*2)
+	TAKE(0)
+	LEAQ	8(SI), SI
+	LEAQ	8(DI), DI
+	DECQ	R8
+	JNE	word3
+	ADCQ	$0, DX
+	ADCQ	$0, DX
+
+join:
+	MOVQ	shift+40(FP), R8
+	MOVQ	(R8)(BX*1), X1
+	MOVQ	(R8)(BX*2), X2
+	MOVL	AX, AX
+	MOVQ	AX, X0
+	MOVL	R13, R13
+	MOVQ	R13, X3
+	PCLMULQDQ	$0, X2, X0
+	PCLMULQDQ	$0, X1, X3
+	PXOR	X3, X0
+	MOVQ	X0, R9
+	XORL	AX, AX
+	CRC32Q	R9, AX
+	XORL	CX, AX
+	LEAQ	(SI)(BX*2), SI
+	LEAQ	(DI)(BX*2), DI
+
+rest:
+	MOVQ	n+16(FP), CX
+	LEAQ	(BX)(BX*2), BX
+	SUBQ	BX, CX
+	SUBQ	$8, CX
+	JLT	last
+
+word:
+	MOVQ	(SI), R9
+	MOVQ	R9, (DI)
+	CRC32Q	R9, AX
+	ADDQ	R9, DX
+	ADCQ	$0, DX
+	ADDQ	$8, SI
+	ADDQ	$8, DI
+	SUBQ	$8, CX
+	JGE	word
+
+last:
+	TESTQ	$4, CX
+	JEQ	two
+	MOVL	(SI), R9
+	MOVL	R9, (DI)
+	CRC32L	R9, AX
+	ADDQ	R9, DX
+	ADCQ	$0, DX
+	ADDQ	$4, SI
+	ADDQ	$4, DI
+
+two:
+	TESTQ	$2, CX
+	JEQ	one
+	MOVWLZX	(SI), R9
+	MOVW	R9, (DI)
+	CRC32W	R9, AX
+	ADDQ	R9, DX
+	ADCQ	$0, DX
+	ADDQ	$2, SI
+	ADDQ	$2, DI
+
+one:
+	TESTQ	$1, CX
+	JEQ	done
+	MOVBLZX	(SI), R9
+	MOVB	R9, (DI)
+	CRC32B	R9, AX
+	ADDQ	R9, DX
+	ADCQ	$0, DX
+
+done:
+	MOVL	AX, ret+64(FP)
+	MOVQ	DX, ret1+72(FP)
+	RET

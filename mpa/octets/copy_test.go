@@ -1,0 +1,89 @@
+package octets
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestCopySum compares CopySum with copy and the two sums in Go, for every length up to a jumbo frame's and some beyond the lanes,
+// at any alignment of both ends, and checks that it writes nothing beside.
+func TestCopySum(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	src, dst := make([]byte, 1<<16), make([]byte, 1<<16)
+	for i := range src {
+		src[i] = byte(r.Uint32())
+	}
+	for i := range 1 << 15 {
+		src[i] |= 0xf0 // many carries
+	}
+	check := func(n int, crc uint32, sum uint64) {
+		t.Helper()
+		from, to := r.IntN(len(src)-n-256), 64+r.IntN(64)
+		s, d := src[from:from+n], dst[to:to+n]
+		around := dst[to-64 : to+n+64]
+		for i := range around {
+			around[i] = 0xa5
+		}
+		wantCRC, wantSum := sumPlain(s, crc, sum)
+		gotCRC, gotSum := CopySum(d, s, crc, sum, n)
+		if gotCRC != wantCRC || folded(gotSum) != folded(wantSum) {
+			t.Fatalf("%d octets at %d: CRC %#08x, want %#08x; sum %#04x, want %#04x", n, from, gotCRC, wantCRC, folded(gotSum), folded(wantSum))
+		}
+		if !bytes.Equal(d, s) {
+			t.Fatalf("%d octets from %d to %d: the copy differs", n, from, to)
+		}
+		beside := bytes.Repeat([]byte{0xa5}, 64)
+		if !bytes.Equal(dst[to-64:to], beside) || !bytes.Equal(dst[to+n:to+n+64], beside) {
+			t.Fatalf("%d octets to %d: octets beside the destination changed", n, to)
+		}
+	}
+	for n := range 9101 {
+		check(n, r.Uint32(), r.Uint64())
+	}
+	for _, n := range []int{12287, 12288, 12289, 12384, 24576, 24577, 40000} {
+		check(n, 0, ^uint64(0)-1)
+	}
+}
+
+// FuzzCopySum compares CopySum with its parts.
+func FuzzCopySum(f *testing.F) {
+	f.Add([]byte("iWARP"), uint32(1), uint64(2), 64)
+	f.Fuzz(func(t *testing.T, b []byte, crc uint32, sum uint64, ahead int) {
+		dst := make([]byte, len(b))
+		c1, s1 := CopySum(dst, b, crc, sum, ahead)
+		c2, s2 := sumPlain(b, crc, sum)
+		if c1 != c2 || folded(s1) != folded(s2) || !bytes.Equal(dst, b) {
+			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", len(b), c1, c2, folded(s1), folded(s2))
+		}
+	})
+}
+
+// BenchmarkCopy walks through a source that no cache holds and a destination as large as a transmit ring, as an engine does.
+func BenchmarkCopy(b *testing.B) {
+	src, dst := make([]byte, 64<<20), make([]byte, 2<<20)
+	for i := range src {
+		src[i] = byte(i)
+	}
+	for _, n := range []int{1428, 8928} {
+		for name, f := range map[string]func(d, s []byte){
+			"parts": func(d, s []byte) { copy(d, s); Sum(d, 0, 0) },
+			"one":   func(d, s []byte) { CopySum(d, s, 0, 0, n) },
+		} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				from, to := 0, 0
+				for b.Loop() {
+					f(dst[to+86:to+86+n], src[from:from+n])
+					if from += n; from+2*n > len(src) {
+						from = 0
+					}
+					if to += (n + 86 + 4095) &^ 4095; to+n+86 > len(dst) {
+						to = 0
+					}
+				}
+			})
+		}
+	}
+}
