@@ -33,6 +33,7 @@ func (c *Conn) owe(dup seq.Range, stretch bool) {
 }
 
 func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
+	c.run = false
 	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.held.v) > 0 || !dup.Empty(), ece: c.ecn.echo()}
 	c.stopDelack()
 	c.ackedTo = to

@@ -64,6 +64,7 @@ type sndSpace struct {
 	sackOK        bool
 	fin           finState
 	more          bool // the Source held something back for want of room
+	run           bool // PollNext may go on
 	shut          bool // the last Poll found the window too small: Source waits
 }
 
@@ -182,7 +183,7 @@ func (c *Conn) established(now tick.Time) {
 
 // end enters CLOSED.
 func (c *Conn) end(why Cause) {
-	c.state = Closed
+	c.state, c.run = Closed, false
 	c.cause = why
 	c.events |= Ended
 	c.timer.stop()

@@ -11,6 +11,7 @@ import (
 // until it is kept.
 func (c *Conn) Input(s *Segment, now tick.Time) (o Offer) {
 	c.n.SegsIn++
+	c.run = false
 	c.now = current{left: c.rcvNxt}
 	switch c.state {
 	case Closed:

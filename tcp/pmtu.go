@@ -58,6 +58,7 @@ func (c *Conn) PathMTU(mtu int, now tick.Time) {
 
 func (c *Conn) setMTU(mtu int, now tick.Time) {
 	p := &c.pmtu
+	c.run = false
 	p.mtu = min(max(mtu, c.cfg.MinPathMTU), c.cfg.MTU)
 	p.claim.mtu = 0
 	if p.proven > p.mtu {

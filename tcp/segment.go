@@ -63,6 +63,7 @@ type Out struct {
 	ECN        ECN  // for the IP header
 	Retransmit bool // sent before
 	Probe      bool // a path MTU probe: the payload is larger than EMSS
+	Run        Run
 }
 
 // Source is where new octets come from. The octets that Next returned occupy the sequence numbers from SndNxt on, and

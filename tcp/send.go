@@ -10,6 +10,7 @@ import (
 // Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN, octets sent again,
 // new octets, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
+	c.run = false
 	if c.reply.due {
 		c.pollReset(now, out)
 		return true
@@ -184,6 +185,9 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	c.frozen = seq.Max(c.frozen, c.nxt)
 	c.n.OctetsOut += uint64(n)
 	c.timer.sent()
+	if c.run = !fin && c.runs(now); c.run {
+		out.Run = RunFirst
+	}
 }
 
 // segment starts a segment with octets. SACK blocks go along when they fit without cutting a record; else their

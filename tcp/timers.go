@@ -130,6 +130,7 @@ func (c *Conn) keepDeadline() tick.Time {
 
 // Expire runs every timer that is due at now; Poll afterwards.
 func (c *Conn) Expire(now tick.Time) {
+	c.run = false
 	t := &c.timer
 	if c.state == Closed {
 		return

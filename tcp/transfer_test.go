@@ -60,12 +60,32 @@ func TestTransferImpaired(t *testing.T) {
 }
 
 func impaired(t *testing.T, seed uint64, trace bool) bool {
-	r := rand.New(rand.NewPCG(seed, 2))
-	ca, cb := randomConfig(r), randomConfig(r)
-	p := newPipe(t, seed, ca, cb)
+	p, ca := impairedPipe(t, seed, randomConfig)
 	if trace {
 		p.traceOn()
 	}
+	p.connect()
+	ok := t.Run("", func(t *testing.T) {
+		p.t = t
+		t.Logf("seed %d: %+v", seed, ca)
+		p.run(20 * 60 * tick.Minute)
+		for _, h := range []*host{&p.a, &p.b} {
+			if n := h.c.Counters(); h.records != nil && n.SplitEMSS+n.SplitWindow+n.SplitRetransmit != 0 {
+				p.fail("%s: records were cut: %+v", h.name, n)
+			}
+		}
+	})
+	if !ok && !trace {
+		impaired(t, seed, true)
+	}
+	return ok
+}
+
+// impairedPipe returns a pipe, before its connection is opened, that loses, doubles, marks and cuts segments.
+func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Config) (*pipe, tcp.Config) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	ca, cb := config(r), config(r)
+	p := newPipe(t, seed, ca, cb)
 	p.delay = tick.Duration(r.IntN(20_000)) * tick.Microsecond
 	if r.IntN(2) == 0 {
 		p.jitter = tick.Duration(1+r.IntN(10_000)) * tick.Microsecond
@@ -90,21 +110,7 @@ func impaired(t *testing.T, seed uint64, trace bool) bool {
 		}
 	}
 	p.exchange(r.IntN(60_000), r.IntN(2)*r.IntN(60_000))
-	p.connect()
-	ok := t.Run("", func(t *testing.T) {
-		p.t = t
-		t.Logf("seed %d: %+v", seed, ca)
-		p.run(20 * 60 * tick.Minute)
-		for _, h := range []*host{&p.a, &p.b} {
-			if n := h.c.Counters(); h.records != nil && n.SplitEMSS+n.SplitWindow+n.SplitRetransmit != 0 {
-				p.fail("%s: records were cut: %+v", h.name, n)
-			}
-		}
-	})
-	if !ok && !trace {
-		impaired(t, seed, true)
-	}
-	return ok
+	return p, ca
 }
 
 // TestAccECNExact: what the receiver saw marked is what the sender learns, octet for octet (RFC 9768).

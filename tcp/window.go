@@ -55,6 +55,7 @@ func (c *Conn) worthOpening() bool {
 // SetRcvSpace says that the layer above can hold n octets beyond RcvNxt. As RCV.NXT advances the space shrinks by itself until
 // the next call. A window that opens a lot, or from zero, is told to the peer at once, else with the next segment.
 func (c *Conn) SetRcvSpace(n int, now tick.Time) {
+	c.run = false
 	c.space = min(max(n, 0), 0xffff<<c.rcvScale)
 	if c.state < SynReceived {
 		return

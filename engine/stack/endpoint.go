@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
@@ -43,6 +44,7 @@ type Endpoint struct {
 	tuple   tcp.Tuple
 	conn    tcp.Conn
 	upper   Upper
+	src     tcp.Source // upper
 	hop     *hop
 	frame   template
 	rcvEnd  seq.Num // what the layer above knows as the left edge
@@ -100,7 +102,7 @@ func (s *Stack) newEndpoint(t tcp.Tuple, upper Upper) (*Endpoint, error) {
 		return nil, ErrTupleInUse
 	}
 	s.begun++
-	e := &Endpoint{stack: s, tuple: t, upper: upper, timerAt: tick.Never, serial: s.begun}
+	e := &Endpoint{stack: s, tuple: t, upper: upper, src: upper, timerAt: tick.Never, serial: s.begun}
 	if s.cfg.Steering != nil {
 		if err := s.cfg.Steering.AddFlow(&t); err != nil {
 			return nil, err
@@ -142,7 +144,7 @@ func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
 func (e *Endpoint) Upper() Upper { return e.upper }
 
 // SetUpper puts another layer above a started connection; the caller tells it where the streams are.
-func (e *Endpoint) SetUpper(u Upper) { e.upper = u; e.stack.mark(e) }
+func (e *Endpoint) SetUpper(u Upper) { e.upper, e.src = u, u; e.stack.mark(e) }
 
 // Wake makes e transmit at the next Step: the layer above has octets, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
@@ -211,18 +213,8 @@ func (e *Endpoint) output(now tick.Time) int {
 		e.conn.SetRcvSpace(e.upper.Space(), now)
 	}
 	n := 0
-	for n < MaxFramesPerVisit && e.hop.ready(e.stack) {
-		sent, again := e.send(now)
-		if !sent {
-			if again {
-				e.stack.mark(e)
-			}
-			break
-		}
-		n++
-	}
-	if n == MaxFramesPerVisit {
-		e.stack.mark(e)
+	if e.hop.ready(e.stack) {
+		n = e.burst(now)
 	}
 	e.events(now)
 	if n > 0 && e.started {
@@ -237,25 +229,49 @@ func (e *Endpoint) output(now tick.Time) int {
 	return n
 }
 
-// send transmits one segment. again means that one may wait and the port has no room.
-func (e *Endpoint) send(now tick.Time) (sent, again bool) {
-	s := e.stack
-	buf, ok := s.port.AllocTx()
-	if !ok {
-		if s.port.Reap() > 0 {
-			buf, ok = s.port.AllocTx()
-		}
-		if !ok {
-			s.stats.NoSlot++
-			s.starved = true
-			return false, true
-		}
+// burst sends what may be sent and returns how many frames.
+func (e *Endpoint) burst(now tick.Time) (n int) {
+	var src tcp.Source
+	if e.started {
+		src = e.src
 	}
-	if !e.conn.Poll(now, source{e}, &s.out) {
+	for ; n < MaxFramesPerVisit; n++ {
+		sent, again := e.send(n > 0, src, now)
+		if sent {
+			continue
+		}
+		if again {
+			break
+		}
+		return n
+	}
+	e.stack.mark(e)
+	return n
+}
+
+// send transmits one segment; next says that it is not the first of a burst. again means that one may wait and the port has no room.
+func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again bool) {
+	s := e.stack
+	buf, ok := s.allocTx()
+	if !ok {
+		return false, true
+	}
+	if next && !s.general {
+		ok = e.conn.PollNext(now, src, &s.out)
+	} else {
+		ok = e.conn.Poll(now, src, &s.out)
+	}
+	if !ok {
 		s.port.CancelTx(buf)
 		return false, false
 	}
-	n := e.frame.build(buf.Data, &s.out, e.hop.mac, s.nextID())
+	var n int
+	id, run := s.nextID(), s.out.Run == tcp.RunNext && s.run.n > 0
+	if run {
+		n = s.run.build(buf.Data, &s.out, id)
+	} else {
+		n = e.frame.build(buf.Data, &s.out, e.hop.mac, id)
+	}
 	p := s.out.Payload
 	sum, summed := uint64(0), true
 	if !p.Empty() {
@@ -265,21 +281,33 @@ func (e *Endpoint) send(now tick.Time) (sent, again bool) {
 	if !summed {
 		sum = wire.Sum(buf.Data[n:n+p.Len()], 0)
 	}
-	n = e.frame.finish(buf.Data, n, p.Len(), sum)
+	if run {
+		n = s.run.finish(buf.Data, &s.out, sum)
+	} else {
+		if s.out.Run == tcp.RunFirst {
+			s.run.begin(&e.frame, buf.Data, n)
+		}
+		n = e.frame.finish(buf.Data, n, p.Len(), sum)
+	}
 	s.stats.TxFrames++
 	s.stats.TxOctets += uint64(n)
 	s.port.Send(buf, n)
 	return true, false
 }
 
-// source is the layer above as TCP sees it; before it was started it has nothing.
-type source struct{ e *Endpoint }
-
-func (s source) Next(room int) (int, bool) {
-	if !s.e.started {
-		return 0, false
+// allocTx returns a transmit slot, also one that the kernel has just given back.
+func (s *Stack) allocTx() (buf ring.TxBuf, ok bool) {
+	if buf, ok = s.port.AllocTx(); ok {
+		return buf, true
 	}
-	return s.e.upper.Next(room)
+	if s.port.Reap() > 0 {
+		buf, ok = s.port.AllocTx()
+	}
+	if !ok {
+		s.stats.NoSlot++
+		s.starved = true
+	}
+	return buf, ok
 }
 
 func (e *Endpoint) events(now tick.Time) {

@@ -69,6 +69,8 @@ type Stack struct {
 	pieces  [ring.MaxFrags + 1][]byte
 	seg     tcp.Segment
 	out     tcp.Out
+	run     runHeader // of the burst that is being sent
+	general bool      // tests: no runs
 	eth     ip.Ethernet
 	ip      ip.Header
 	scratch []byte

@@ -205,24 +205,14 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	if n == 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
 		return
 	}
-	s.q.push(r.Start, n, k, now)
-	s.nxt = r.End
 	s.lastSent = now
-	s.count.Sent++
 	if s.state == CWR || s.state == Recovery {
 		s.prr.out += n
 	}
 	if s.frto.step == frtoNew {
 		s.frto.sent(r.End)
 	}
-	if s.cc.Cwnd()-s.q.list[inFlight].octets < s.mss {
-		s.round.limited = true
-	} else if appLimited {
-		s.round.appLimited = true
-	}
-	if s.cfg.Pacing && s.rtt.srtt() >= pacingQuantum && s.count.Sent > pacingFree {
-		s.pace.sent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
-	}
+	s.record(r, k, appLimited, now)
 	if s.tlp.want == probeNew {
 		s.tlp.sent(s.nxt, false)
 		s.count.Probes++
@@ -232,6 +222,42 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 		s.timers.rto = now.Add(s.timeout())
 	}
 	s.armProbe(now)
+}
+
+// record keeps r as one record, and notes what limits the sender.
+func (s *Sender) record(r seq.Range, k Kind, appLimited bool, now tick.Time) {
+	n := r.Len()
+	s.q.push(r.Start, n, k, now)
+	s.nxt = r.End
+	s.count.Sent++
+	if s.cc.Cwnd()-s.q.list[inFlight].octets < s.mss {
+		s.round.limited = true
+	} else if appLimited {
+		s.round.appLimited = true
+	}
+	if s.cfg.Pacing && s.rtt.srtt() >= pacingQuantum && s.count.Sent > pacingFree {
+		s.pace.sent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
+	}
+}
+
+// Steady reports whether only the window and the pacing rate decide about the new segments that follow one just sent: nothing is
+// lost, no probe is wanted, no reduction is under way. It holds until the next call of Ack, Expire or SetMSS.
+func (s *Sender) Steady() bool {
+	return s.state <= Disorder && s.q.len() > 0 && s.tlp.want == probeNone && s.frto.step == frtoOff && s.dups == 0 &&
+		s.q.list[lost].n|s.q.list[lostAgain].n == 0
+}
+
+// PermitNext is Permit after a segment was sent at the same time while Steady, for a full one; false means that Permit decides.
+func (s *Sender) PermitNext(now tick.Time) bool {
+	return s.q.len() < maxRecords && s.cc.Cwnd()-s.q.list[inFlight].octets >= s.mss && !(s.cfg.Pacing && s.pace.next > now)
+}
+
+// SentNext is Sent for the segment r, not empty, of Data that begins at Nxt and that PermitNext allowed.
+func (s *Sender) SentNext(r seq.Range, appLimited bool, now tick.Time) {
+	s.record(r, Data, appLimited, now)
+	if s.q.len() == 2 { // a single record would have had a later probe
+		s.armProbe(now)
+	}
 }
 
 // sent spends n octets of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has one timer for it and

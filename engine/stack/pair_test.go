@@ -1,0 +1,79 @@
+package stack
+
+import (
+	"testing"
+
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
+
+type knows struct{}
+
+func (knows) Request(ip.Addr) {}
+
+// pair is two stacks on fake kernels.
+type pair struct {
+	s    [2]*Stack
+	k    [2]*ring.FakeKernel
+	e    *Endpoint // of the active end, which is the first
+	now  tick.Time
+	last [2][]byte                         // frames that left last
+	lose func(from int, frame []byte) bool // nil: none
+}
+
+var macs = [2][6]byte{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
+
+func pairAddr(v6 bool, i int) ip.Addr {
+	if v6 {
+		return ip.Addr{0: 0xfd, 15: byte(i + 1)}
+	}
+	return ip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)})
+}
+
+// newPair opens a connection from the first stack to the second.
+func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper) *pair {
+	p := &pair{now: tick.Time(tick.Second)}
+	for i := range p.s {
+		p.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
+		sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: ring.SlotFor(1522)}, p.k[i])
+		if err == nil {
+			p.s[i], err = New(Config{Port: sock, MAC: macs[i], MTU: 1500, VLAN: vlan, Resolver: knows{}})
+		}
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+	listen := &ListenConfig{Conn: cfg, Accept: func(*tcp.Tuple) (Upper, error) { return upper[1], nil }}
+	if _, err := p.s[1].Listen(pairAddr(v6, 1), 7, listen, p.now); err != nil {
+		tb.Fatal(err)
+	}
+	t := tcp.Tuple{Local: pairAddr(v6, 0), Remote: pairAddr(v6, 1), LocalPort: 1024, RemotePort: 7}
+	var err error
+	if p.e, err = p.s[0].Connect(t, &cfg, upper[0], p.now); err != nil {
+		tb.Fatal(err)
+	}
+	p.s[0].SetHop(t.Remote, macs[1], true)
+	for range 8 {
+		p.turn()
+	}
+	if p.e.conn.State() != tcp.Established {
+		tb.Fatal(p.e.conn.State())
+	}
+	return p
+}
+
+// turn lets both ends work once.
+func (p *pair) turn() {
+	for i := range p.s {
+		p.now = p.now.Add(20 * tick.Microsecond)
+		p.s[i].Step(p.now)
+		for f, ok := p.k[i].Take(nil); ok; f, ok = p.k[i].Take(nil) {
+			p.last[i] = f
+			if p.lose == nil || !p.lose(i, f) {
+				p.k[1-i].Inject(f)
+			}
+		}
+	}
+}

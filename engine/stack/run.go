@@ -1,0 +1,74 @@
+package stack
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"xwarp/tcp"
+	"xwarp/tcp/wire"
+)
+
+// runHeader is the headers of a segment that begins a run. Those of the next ones differ in IP length, identification and checksum,
+// TCP sequence number, flags and checksum.
+type runHeader struct {
+	hdr    [maxRunHeader]byte
+	n      int // octets of hdr, 0 for none
+	ipAt   int
+	tcpAt  int
+	v6     bool
+	ipSum  uint64 // of the IPv4 header without length, identification and checksum
+	tcpSum uint64 // of the pseudo header without length, and of the TCP header without sequence number, flags and checksum
+}
+
+// maxRunHeader is Ethernet with a tag, IPv6, and TCP with timestamps.
+const maxRunHeader = etherLen + vlanLen + ipv6Len + wire.HeaderLen + wire.TimestampsLen
+
+// Where things are in a TCP header.
+const (
+	seqAt      = 4
+	flagsAt    = 12 // after the data offset, in the same word
+	checksumAt = 16
+)
+
+// begin takes the headers of the segment in b, the payload of which is at at.
+func (r *runHeader) begin(f *template, b []byte, at int) {
+	r.n = 0
+	if at > len(r.hdr) || len(b) < len(r.hdr) {
+		return
+	}
+	r.n, r.ipAt, r.tcpAt, r.v6 = at, f.ipAt, f.headAt, f.v6
+	copy(r.hdr[:], b[:at])
+	r.ipSum = addSum(f.ipSum, uint64(b[f.ipAt+1])<<8) // TOS
+	h := r.hdr[r.tcpAt:r.n]
+	binary.BigEndian.PutUint32(h[seqAt:], 0)
+	h[flagsAt], h[flagsAt+1] = h[flagsAt]&0xf0, 0
+	binary.BigEndian.PutUint16(h[checksumAt:], 0)
+	r.tcpSum = wire.Sum(h, f.sum)
+}
+
+// build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
+func (r *runHeader) build(b []byte, o *tcp.Out, id uint16) int {
+	*(*[maxRunHeader]byte)(b) = r.hdr
+	segment := r.n - r.tcpAt + o.Payload.Len()
+	if h := b[r.ipAt : r.ipAt+ipv4Len]; r.v6 {
+		binary.BigEndian.PutUint16(h[4:], uint16(segment))
+	} else {
+		changed := bits.ReverseBytes32(uint32(segment+ipv4Len)<<16 | uint32(id))
+		binary.LittleEndian.PutUint32(h[2:], changed)
+		binary.BigEndian.PutUint16(h[10:], wire.Finish(addSum(r.ipSum, uint64(changed))))
+	}
+	t := b[r.tcpAt : r.tcpAt+wire.HeaderLen]
+	binary.BigEndian.PutUint32(t[seqAt:], uint32(o.Seq))
+	t[flagsAt] |= byte(o.Flags >> 8)
+	t[flagsAt+1] = byte(o.Flags)
+	return r.n
+}
+
+// finish fills the TCP checksum in; sum is that of the payload. It returns the length of the frame.
+func (r *runHeader) finish(b []byte, o *tcp.Out, sum uint64) int {
+	n := o.Payload.Len()
+	sum = addSum(addLength(r.tcpSum, r.n-r.tcpAt+n), sum)
+	sum = addSum(sum, uint64(bits.ReverseBytes32(uint32(o.Seq)))+uint64(bits.ReverseBytes16(uint16(o.Flags&wire.FlagMask))))
+	wire.PutChecksum(b[r.tcpAt:], wire.Finish(sum))
+	return r.n + n
+}

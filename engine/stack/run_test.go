@@ -1,0 +1,101 @@
+package stack
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// scribe is an Upper with octets of its own, in records of any length.
+type scribe struct {
+	endless
+	r      *rand.Rand
+	e      *Endpoint
+	left   int
+	summed bool // Fill returns sums
+}
+
+func (u *scribe) Start(e *Endpoint, _, _ seq.Num, _ tick.Time) { u.e = e }
+
+func (u *scribe) Next(room int) (int, bool) {
+	n := min(u.left, room)
+	if u.r.IntN(4) == 0 {
+		n = min(n, 1+u.r.IntN(1400))
+	}
+	u.left -= n
+	return n, u.left > 0
+}
+
+func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
+	for i := range dst {
+		dst[i] = byte((uint32(r.Start) + uint32(i)) * 0x9e3779b1 >> 24)
+	}
+	return wire.Sum(dst, 0), u.summed
+}
+
+// trace returns all frames that two stacks send each other while both write and frames are lost, and how many were made as ones
+// of a run.
+func trace(t *testing.T, seed uint64, general bool) (frames [][]byte) {
+	r := rand.New(rand.NewPCG(seed, 5))
+	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8, ProbeMTU: true, NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(4))}
+	cfg.Loss.Pacing = r.IntN(2) == 0
+	vlan, v6, loss := uint16(r.IntN(2)*100), r.IntN(2) == 0, r.IntN(2)*100
+	var u [2]*scribe
+	for i := range u {
+		u[i] = &scribe{r: r, summed: r.IntN(2) == 0}
+	}
+	p := newPair(t, vlan, v6, cfg, [2]Upper{u[0], u[1]})
+	p.lose = func(_ int, f []byte) bool {
+		frames = append(frames, bytes.Clone(f))
+		return loss > 0 && r.IntN(loss) == 0
+	}
+	for i := range p.s {
+		p.s[i].general = general
+	}
+	for range 120 {
+		for _, u := range u {
+			if r.IntN(10) == 0 {
+				u.left += r.IntN(200_000)
+				u.e.Wake()
+			}
+		}
+		p.turn()
+		if r.IntN(20) == 0 {
+			p.now = p.now.Add(300 * tick.Millisecond)
+		}
+	}
+	for i := range u {
+		if n := p.s[i].Stats(); n.DropChecksum+n.DropMalformed+n.DropSource > 0 {
+			t.Fatalf("seed %d: the other end's frames are wrong: %+v", seed, n)
+		}
+	}
+	frames = append(frames, fmt.Appendf(nil, "%+v %+v", p.s[0].Stats(), p.s[1].Stats()))
+	for _, u := range u {
+		frames = append(frames, fmt.Appendf(nil, "%+v %+v", u.e.conn.Info(p.now), u.e.conn.Counters()))
+	}
+	return frames
+}
+
+// TestRuns: with and without the short cut for runs of segments the same frames leave.
+func TestRuns(t *testing.T) {
+	all := 0
+	for seed := range uint64(60) {
+		want, got := trace(t, seed, true), trace(t, seed, false)
+		for i := range min(len(want), len(got)) {
+			if !bytes.Equal(want[i], got[i]) {
+				t.Fatalf("seed %d, frame %d:\n% x\nwithout runs:\n% x", seed, i, got[i], want[i])
+			}
+		}
+		if len(want) != len(got) {
+			t.Fatalf("seed %d: %d frames, %d without runs", seed, len(got), len(want))
+		}
+		all += len(got)
+	}
+	t.Logf("%d frames", all)
+}
