@@ -254,3 +254,40 @@ func TestMULPDU(t *testing.T) {
 		}
 	}
 }
+
+// TestDynamicMULPDU compares the longest ULPDU at a place of the stream with the longest whose FPDU fits there, made octet by octet,
+// and checks that nearly all segments of a long stream come out full.
+//
+//req:rfc5044-4.5-1
+func TestDynamicMULPDU(t *testing.T) {
+	for _, f := range []Framing{{}, {Markers: true}} {
+		for room := 12; room < 9100; room += 1 + room/40 {
+			for off := uint32(0); off < 2*MarkerInterval; off += 4 {
+				n := f.mulpdu(off, room)
+				if n < 0 || f.Size(uint64(off), n) > room || f.Size(uint64(off), n+1) <= room {
+					t.Fatalf("%+v: %d octets at %d: a ULPDU of %d makes %d octets, one octet more %d", f, room, off, n, f.Size(uint64(off), n), f.Size(uint64(off), n+1))
+				}
+				if least := f.MULPDU(room); n < least && least > MinMULPDU {
+					t.Fatalf("%+v: %d octets at %d: %d is below the MULPDU %d", f, room, off, n, least)
+				}
+			}
+		}
+	}
+	for _, emss := range []int{536, 1447, 1448, 8948} {
+		var s Sender
+		s.Init(SenderConfig{Framing: Framing{Markers: true}}, 7, emss, &blobSource{})
+		short := 0
+		for range 1024 {
+			n, _ := s.Next(emss)
+			if n < emss&^3-MarkerLen || n > emss {
+				t.Fatalf("EMSS %d: a segment of %d octets", emss, n)
+			}
+			if n < emss&^3 {
+				short++
+			}
+		}
+		if short > 1024/16 {
+			t.Errorf("EMSS %d: %d of 1024 segments are not full", emss, short)
+		}
+	}
+}

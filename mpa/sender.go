@@ -71,7 +71,7 @@ func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
 // SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
 func (s *Sender) SetEMSS(emss int) { s.emss = emss }
 
-// MULPDU returns the largest ULPDU whose FPDU fits one segment (RFC 5044, 4.5), never below MinMULPDU.
+// MULPDU returns the largest ULPDU whose FPDU fits one segment wherever it begins (RFC 5044, 4.5), never below MinMULPDU.
 func (s *Sender) MULPDU() int { return s.cfg.MULPDU(s.emss) }
 
 // Outstanding returns how many FPDUs are frozen and not acknowledged.
@@ -108,7 +108,7 @@ func (s *Sender) pull(room, used int) (ref ulp.Ref, n int, ok bool) {
 	if s.waitingLen > 0 {
 		return s.waiting, s.waitingLen, true
 	}
-	most := s.cfg.mulpdu(min(room, s.emss) - used)
+	most := s.cfg.mulpdu(uint32(s.nxt-s.start), min(room, s.emss)-used)
 	if most < MinMULPDU {
 		if used > 0 {
 			return ref, 0, false // RFC 5044, 4.5: DDP never gets less; the next segment begins with it
