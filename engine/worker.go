@@ -61,15 +61,28 @@ func (w *worker) run(cpu int, busy time.Duration) {
 		set.Set(cpu)
 		unix.SchedSetaffinity(0, &set)
 	}
-	idleSince := clock()
+	p := pace{last: clock()}
+	idleSince := p.last
+	active := false // something was done since p.last, which no clock was read for
 	for !w.stop.Load() {
-		now := clock()
-		worked := w.stk.Receive(now)
-		if w.consumer != nil {
-			worked = w.consumer() || worked
+		arrived := w.stk.Fetch()
+		now := p.last
+		if arrived {
+			now = clock()
+			w.stk.Receive(now)
 		}
-		worked = w.work() || worked
-		worked = w.stk.Transmit(now) || worked
+		worked := w.consumer != nil && w.consumer()
+		worked = w.work() || worked || arrived
+		if w.stk.Quiet() && p.skip() {
+			active = active || worked
+			continue
+		}
+		if !arrived {
+			now = clock()
+		}
+		p.note(now)
+		worked = w.stk.Transmit(now) || worked || active
+		active = false
 		if worked || w.stk.Blocked() {
 			idleSince = now
 			continue
@@ -77,6 +90,7 @@ func (w *worker) run(cpu int, busy time.Duration) {
 		if busy >= 0 && now.Sub(idleSince) > tick.Duration(busy) {
 			w.sleep(now)
 			idleSince = clock()
+			p.last = idleSince
 		}
 	}
 }

@@ -191,6 +191,9 @@ func (s *Socket) metadata(at uint64, p *pending) {
 
 // Reap takes back the slots whose transmission is complete and returns how many.
 func (s *Socket) Reap() int {
+	if s.frames.count[OwnerCompletion] == 0 {
+		return 0
+	}
 	avail := s.comp.avail(uint32(len(s.comp.desc)))
 	if avail == 0 {
 		return 0

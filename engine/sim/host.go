@@ -206,7 +206,7 @@ func (h *Host) run() {
 			f()
 		}
 		h.stats.Steps++
-		worked := h.stk.Step(now)
+		worked := h.step(now)
 		h.take()
 		for _, f := range h.apps {
 			f(now)
@@ -225,6 +225,17 @@ func (h *Host) run() {
 	if err := h.kernel.Check(); err != nil {
 		h.world.Fail(err)
 	}
+}
+
+// step is Stack.Step, and holds the stack to its word that a worker may leave Transmit out.
+func (h *Host) step(now tick.Time) bool {
+	worked := h.stk.Receive(now)
+	quiet, kicks := h.stk.Quiet() && h.stk.Deadline() > now, h.kernel.FakeStats().Kicks
+	sent := h.stk.Transmit(now)
+	if quiet && (sent || h.kernel.FakeStats().Kicks != kicks) {
+		h.world.Fail(fmt.Errorf("host %s was quiet and transmitted", h.cfg.Name))
+	}
+	return worked || sent
 }
 
 // take moves what was transmitted to the path.

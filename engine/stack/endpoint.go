@@ -51,6 +51,7 @@ type Endpoint struct {
 	started bool
 	dirty   bool
 	ended   bool
+	visit   visit
 	steered bool
 	late    seq.Num // the left edge of what was not acknowledged in time last; see doubt
 	serial  uint64  // of the connections of the stack, in the order of their beginning
@@ -205,7 +206,8 @@ func (e *Endpoint) start(now tick.Time) {
 	e.upper.Start(e, snd, rcv, now)
 }
 
-// output tells the layer above what happened, sends what may be sent and returns how many frames.
+// output tells the layer above what happened, sends what may be sent and returns how many frames. The rest is tidy's, once
+// the frames have left.
 func (e *Endpoint) output(now tick.Time) int {
 	e.events(now)
 	if e.started {
@@ -216,15 +218,8 @@ func (e *Endpoint) output(now tick.Time) int {
 	if e.hop.ready(e.stack) {
 		n = e.burst(now)
 	}
-	e.events(now)
-	if n > 0 && e.started {
-		e.upper.Settle(now) // making segments may have shown an error
-	}
-	if e.ended {
-		return n
-	}
-	if d := e.deadline(); d != tick.Never {
-		e.stack.timers.set(e, d)
+	if e.visit = visited; n > 0 {
+		e.visit = visitedSent
 	}
 	return n
 }

@@ -198,6 +198,7 @@ func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
 	s.stats.TxFrames++
 	s.stats.TxOctets += uint64(n)
 	s.port.Send(buf, n)
+	s.queued = true
 }
 
 // replyToHop sends s.out to t.Remote when its next hop is known, and asks for it otherwise. A flood of SYNs from made-up

@@ -58,6 +58,9 @@ type Stack struct {
 	flush     flush
 	starved   bool        // the last round of transmission ended without a slot
 	starving  int         // such rounds in a row, in which nothing was sent
+	fetched   int         // frames in batch that Receive has not seen
+	released  bool        // chunks were released since the last Refill
+	queued    bool        // replies were given to the port since the last Flush
 	dirty     []*Endpoint // want to transmit, oldest first
 	spare     []*Endpoint // the other buffer of dirty
 	ipID      uint16
@@ -117,24 +120,43 @@ func (s *Stack) Step(now tick.Time) bool {
 	return s.Transmit(now) || worked
 }
 
+// Fetch takes a batch of frames from the port for Receive and reports whether there is one. It needs no time, so that a
+// caller that spins has to read its clock only when something came.
+func (s *Stack) Fetch() bool {
+	if s.fetched == 0 {
+		s.fetched = s.port.Recv(s.batch[:])
+	}
+	return s.fetched > 0
+}
+
 // Receive is the first half of Step. Between the halves, consumers may answer what has arrived, so that the answer and
 // the acknowledgement leave together.
 func (s *Stack) Receive(now tick.Time) bool {
-	n := s.port.Recv(s.batch[:])
-	for i := range n {
+	if !s.Fetch() {
+		return false
+	}
+	for i := range s.fetched {
 		s.input(&s.batch[i], now)
 		s.port.Release(&s.batch[i])
 	}
-	if n > 0 {
-		s.port.Refill()
-	}
-	return n > 0
+	s.fetched, s.released = 0, true
+	return true
 }
 
-// Transmit is the second half of Step.
+// Quiet reports whether Transmit has nothing to send and nothing to tidy. Timers, and what the device does by itself, still
+// want it now and then: by Deadline at the latest.
+func (s *Stack) Quiet() bool {
+	return len(s.dirty) == 0 && !s.queued && !s.released && len(s.gone) == 0 && s.flush.at == tick.Never
+}
+
+// Transmit is the second half of Step. What nobody waits for comes after the frames have left.
 func (s *Stack) Transmit(now tick.Time) bool {
 	worked := s.expire(now)
 	worked = s.transmit(now) || worked
+	if s.released {
+		s.released = false
+		s.port.Refill()
+	}
 	s.port.Reap()
 	return worked
 }
@@ -184,8 +206,12 @@ func (s *Stack) transmit(now tick.Time) bool {
 			sent += e.output(now)
 		}
 	}
-	s.requeue(todo, visited)
+	s.queued = false
 	s.flush.note(s.port.Flush(), now)
+	for _, e := range todo[:visited] {
+		e.tidy(now)
+	}
+	s.requeue(todo, visited)
 	if !s.starved || sent > 0 {
 		s.starving = 0
 	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
