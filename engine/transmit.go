@@ -18,8 +18,8 @@ const (
 	// TransmitXDP sends each segment through AF_XDP.
 	TransmitXDP Transmit = "xdp"
 	// TransmitGSO sends runs of segments as blocks through the kernel's segmentation offload, which cuts them at the same
-	// borders, and the rest through AF_XDP: see package ring/gso. Of a device without checksum offload, transmit checksums
-	// must be off (ethtool -K INTERFACE tx off). Segments with markers differ in length, so that few make a block.
+	// borders, and what makes no block through AF_XDP: see package ring/gso. Of a device without checksum offload, transmit checksums
+	// must be off (ethtool -K INTERFACE tx off).
 	TransmitGSO Transmit = "packet-gso"
 )
 

@@ -20,7 +20,8 @@ func TestTransmitGSO(t *testing.T) {
 		name        string
 		mtu         int
 		markers, v6 bool
-	}{{name: "1500"}, {name: "9000", mtu: 9000}, {name: "ipv6", v6: true}, {name: "markers", markers: true}} {
+	}{{name: "1500"}, {name: "9000", mtu: 9000}, {name: "ipv6", v6: true}, {name: "markers", markers: true},
+		{name: "markers-9000", mtu: 9000, markers: true}, {name: "markers-ipv6", markers: true, v6: true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			var mu sync.Mutex
 			var ports []*gso.Port

@@ -101,7 +101,19 @@ func TestReplay(t *testing.T) {
 // many runs seeds on all processors, each World on one of them.
 func many(t *testing.T, first uint64, count int) {
 	t.Helper()
-	var next, frames atomic.Uint64
+	var frames atomic.Uint64
+	each(t, first, count, func(seed uint64) error {
+		_, n, err := simulate(seed)
+		frames.Add(n)
+		return err
+	})
+	t.Logf("%d frames", frames.Load())
+}
+
+// each calls f for seeds on all processors until some fail.
+func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
+	t.Helper()
+	var next atomic.Uint64
 	var failures atomic.Int32
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -111,9 +123,7 @@ func many(t *testing.T, first uint64, count int) {
 				if i >= uint64(count) {
 					return
 				}
-				_, n, err := simulate(first + i)
-				frames.Add(n)
-				if err != nil {
+				if err := f(first + i); err != nil {
 					failures.Add(1)
 					t.Error(err)
 				}
@@ -121,7 +131,7 @@ func many(t *testing.T, first uint64, count int) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d seeds, %d frames", min(next.Load(), uint64(count)), frames.Load())
+	t.Logf("%d seeds", min(next.Load(), uint64(count)))
 }
 
 // TestSeeds is the simulator's part of the ordinary test run.

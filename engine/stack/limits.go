@@ -12,6 +12,8 @@ const (
 	// MaxFramesPerRound is how many frames all connections send before the next batch is received: while thousands of
 	// connections have something to send, their acknowledgements would overflow the receive ring.
 	MaxFramesPerRound = 128
+	// MinBlock is the fewest segments that leave as a block where the port takes blocks: fewer cost more than they save.
+	MinBlock = 4
 	// MinMTU is IPv4's smallest with room for a segment (RFC 791), MaxMTU the largest IP packet.
 	MinMTU = 576
 	MaxMTU = 65535

@@ -39,11 +39,11 @@ func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return wire.Sum(dst, 0), u.summed
 }
 
-// trace returns all frames that two stacks send each other while both write and frames are lost, and how many were made as ones
-// of a run.
-func trace(t *testing.T, seed uint64, general bool) (frames [][]byte) {
+// trace returns all frames that two stacks, which change alters, send each other while both write and frames are lost; space
+// is octets of each window.
+func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames [][]byte) {
 	r := rand.New(rand.NewPCG(seed, 5))
-	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8, ProbeMTU: true, NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(4))}
+	cfg := tcp.Config{RcvSpace: space, RcvSpaceMax: space, StretchAck: 8, ProbeMTU: true, NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(4))}
 	cfg.Loss.Pacing = r.IntN(2) == 0
 	vlan, v6, loss := uint16(r.IntN(2)*100), r.IntN(2) == 0, r.IntN(2)*100
 	var u [2]*scribe
@@ -56,7 +56,7 @@ func trace(t *testing.T, seed uint64, general bool) (frames [][]byte) {
 		return loss > 0 && r.IntN(loss) == 0
 	}
 	for i := range p.s {
-		p.s[i].general = general
+		change(p.s[i])
 	}
 	for range 120 {
 		for _, u := range u {
@@ -84,16 +84,21 @@ func trace(t *testing.T, seed uint64, general bool) (frames [][]byte) {
 
 // TestRuns: with and without the short cut for runs of segments the same frames leave.
 func TestRuns(t *testing.T) {
+	sameTraces(t, 1<<20, func(s *Stack) { s.general = true }, func(*Stack) {})
+}
+
+// sameTraces compares the traces of stacks that were altered in one way and in another.
+func sameTraces(t *testing.T, space int, one, other func(*Stack)) {
 	all := 0
 	for seed := range uint64(60) {
-		want, got := trace(t, seed, true), trace(t, seed, false)
+		want, got := trace(t, seed, space, one), trace(t, seed, space, other)
 		for i := range min(len(want), len(got)) {
 			if !bytes.Equal(want[i], got[i]) {
-				t.Fatalf("seed %d, frame %d:\n% x\nwithout runs:\n% x", seed, i, got[i], want[i])
+				t.Fatalf("seed %d, frame %d:\n% x\nand otherwise:\n% x", seed, i, got[i], want[i])
 			}
 		}
 		if len(want) != len(got) {
-			t.Fatalf("seed %d: %d frames, %d without runs", seed, len(got), len(want))
+			t.Fatalf("seed %d: %d frames, otherwise %d", seed, len(got), len(want))
 		}
 		all += len(got)
 	}

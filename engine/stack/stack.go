@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"xwarp/ring"
+	"xwarp/ring/gso"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
@@ -72,8 +73,10 @@ type Stack struct {
 	pieces  [ring.MaxFrags + 1][]byte
 	seg     tcp.Segment
 	out     tcp.Out
-	run     runHeader // of the burst that is being sent
-	general bool      // tests: no runs
+	run     runHeader  // of the burst that is being sent
+	general bool       // tests: no runs
+	blocks  gso.Blocks // port, nil when it takes none
+	block   block      // of the burst that is being sent
 	eth     ip.Ethernet
 	ip      ip.Header
 	scratch []byte
@@ -107,6 +110,8 @@ func New(cfg Config) (*Stack, error) {
 		listeners: map[listenKey]*Listener{},
 		hops:      map[ip.Addr]*hop{},
 	}
+	s.blocks, _ = cfg.Port.(gso.Blocks)
+	s.block.slots = make([]ring.TxBuf, 0, MinBlock+1)
 	s.flush.at = tick.Never
 	s.budget.Init(ChallengesPerSecond, cfg.Seed)
 	s.frags.Init(ip.MaxDatagrams)

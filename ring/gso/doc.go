@@ -1,8 +1,7 @@
-// Package gso transmits TCP segments in blocks through the kernel's segmentation offload. A Port, a decorator of
-// ring.Ports, joins segments of one connection that follow each other into one frame with one set of headers, hands it
-// to a packet socket with PACKET_VNET_HDR (packet(7), linux/virtio_net.h), and the kernel or the NIC cuts it again: at the
-// borders of the segments, so that each still begins with an FPDU. Everything else leaves through the Port below, and
-// everything arrives there.
+// Package gso transmits TCP segments in blocks through the kernel's segmentation offload. A block is segments of one connection
+// that follow each other, as one frame with one set of headers. A Port, a decorator of ring.Ports, hands it to a packet socket
+// with PACKET_VNET_HDR (packet(7), linux/virtio_net.h), and the kernel or the NIC cuts it: at the borders of the segments, so that
+// each begins with an FPDU. Everything else leaves through the Port below, and everything arrives there.
 //
 // A block goes through the host's own output path: its queueing discipline applies, and packet sockets see it. Where no
 // device completes checksums, as on veth with AF_XDP at the other end, transmit checksums of the interface must be off

@@ -16,189 +16,94 @@ type Stats struct {
 	Dropped  uint64 // blocks that the kernel refused for good, or dropped some of
 }
 
-// Port is a ring.Port that sends runs of segments as blocks. A writer has at most one transmit slot at a time.
-type Port struct {
+// Blocks is a ring.Port that takes runs of segments as blocks, too.
+type Blocks interface {
 	ring.Port
-	sender blockSender
-	stats  Stats
-	room   int // octets of a slot
-	now    run
-	// next is where the first frame of another run waits until now has left.
-	next   run
-	lent   bool // the writer has a slot
-	queued bool // frames in the Port below wait for its Flush
-	state  ring.State
-	saved  [maxHeaders]byte // what a slot covers
+	// Block returns the memory of the next block, MaxBlock octets, which the writer has until SendBlock; nothing needs to be
+	// given back. nil: only frames can be sent now.
+	Block() []byte
+	// SendBlock sends the block of n octets that s describes, after every frame that was sent before.
+	SendBlock(n int, s *Shape)
 }
 
-// blockSender is Sender, or a test's.
-type blockSender interface {
+// Port adds blocks to a ring.Port. While the kernel does not take a block, the frames that were sent after it wait for it.
+type Port struct {
+	ring.Port
+	sender BlockSender
+	stats  Stats
+	block  Block
+	shape  Shape
+	n      int  // octets of the block that waits, 0 for none
+	queued bool // frames in the Port below wait for its Flush
+}
+
+var _ Blocks = (*Port)(nil)
+
+// BlockSender is Sender, or what stands for the kernel in a test. Send's errors are Sender.Send's.
+type BlockSender interface {
 	Send(b Block, n int, c *Shape) unix.Errno
 	Close() error
 }
 
-// maxHeaders is octets of the longest headers that are joined.
-const maxHeaders = ethernet + ipv6Header + 60
-
-// run is a block that grows.
-type run struct {
-	Block
-	first segment
-	n     int // octets of the frame so far
-	count int // segments
-	full  bool
-}
-
 // Wrap returns p with blocks through s, which belongs to the Port from then on, as p does.
-func Wrap(p ring.Port, s *Sender) *Port { return wrap(p, s) }
-
-func wrap(p ring.Port, s blockSender) *Port {
-	room := p.Info().TxRoom
-	block := func() Block { return NewBlock(MaxBlock + room) }
-	return &Port{Port: p, sender: s, room: room, now: run{Block: block()}, next: run{Block: block()}}
+func Wrap(p ring.Port, s BlockSender) *Port {
+	return &Port{Port: p, sender: s, block: NewBlock(MaxBlock)}
 }
 
 // GSOStats returns the counters.
 func (p *Port) GSOStats() Stats { return p.stats }
 
-// AllocTx is Port.AllocTx: memory right behind the octets of the run, so that a payload written there needs no copy. The
-// headers cover the end of the run, which Send puts back.
-func (p *Port) AllocTx() (ring.TxBuf, bool) {
-	if p.lent || p.now.full && !p.push() {
-		return ring.TxBuf{}, false
-	}
-	p.lent = true
-	at := p.now.gap()
-	f := p.now.Frame()
-	copy(p.saved[:], f[at:p.now.n])
-	return ring.TxBuf{Data: f[at : at+p.room : at+p.room]}, true
-}
-
-// gap returns where the next frame is written.
-func (r *run) gap() int {
-	if r.count == 0 {
-		return 0
-	}
-	return r.n - r.first.Headers
-}
-
-// restore puts back what a slot covered.
-func (p *Port) restore() {
-	at := p.now.gap()
-	copy(p.now.Frame()[at:p.now.n], p.saved[:])
-	p.lent = false
-}
-
-// CancelTx is Port.CancelTx.
-func (p *Port) CancelTx(ring.TxBuf) { p.restore() }
-
 // Send is Port.Send.
 func (p *Port) Send(b ring.TxBuf, n int) {
-	frame := b.Data[:n]
-	seg, ok := parse(frame)
-	r := &p.now
-	if r.count == 0 {
-		p.lent = false
-		r.begin(seg, n, ok)
-	} else if ok && seg.seq == r.first.seq+uint32(r.n-r.first.Headers) && seg.Payload <= r.first.Payload && r.first.follows(r.Frame(), frame, &seg) {
-		p.restore()
-		r.join(&seg)
-	} else {
-		copy(p.next.Frame(), frame)
-		p.next.begin(seg, n, ok)
-		p.restore()
-		r.full = true
-	}
-	if r.full {
-		p.push()
-	}
+	p.Port.Send(b, n)
+	p.queued = true
+	p.stats.Single++
 }
 
-// begin makes the frame of n octets in r the first of a run; one that cannot be joined is a run of its own.
-func (r *run) begin(seg segment, n int, joinable bool) {
-	r.first, r.n, r.count = seg, n, 1
-	r.full = !joinable
+// Block implements Blocks.
+func (p *Port) Block() []byte {
+	if p.n > 0 && p.push() != ring.StateOK {
+		return nil
+	}
+	return p.block.Frame()
 }
 
-// join adds the segment whose payload lies behind the run.
-func (r *run) join(seg *segment) {
-	r.n += seg.Payload
-	r.count++
-	flags := &r.Frame()[r.first.tcpAt()+flagsAt]
-	if *flags &^= flagPSH; seg.psh {
-		*flags |= flagPSH
-	}
-	r.full = seg.Payload < r.first.Payload || r.n+r.first.Payload > MaxBlock
-}
-
-// push sends what is full and reports whether there is room for more.
-func (p *Port) push() bool {
-	for p.now.full {
-		if !p.emit(&p.now) {
-			return false
-		}
-		p.now.count, p.now.n, p.now.full = 0, 0, false
-		if p.next.count > 0 {
-			p.now, p.next = p.next, p.now
-		}
-	}
-	return true
-}
-
-// emit sends one run; false: it must be tried again.
-func (p *Port) emit(r *run) bool {
-	if r.count == 1 {
-		b, ok := p.Port.AllocTx()
-		if !ok {
-			return false
-		}
-		copy(b.Data, r.Frame()[:r.n])
-		p.Port.Send(b, r.n)
-		p.queued = true
-		p.stats.Single++
-		return true
-	}
+// SendBlock implements Blocks. What the kernel does not take now, Flush shows it again.
+func (p *Port) SendBlock(n int, s *Shape) {
 	if p.queued { // in the order that they were written
 		p.queued = false
 		p.Port.Flush()
 	}
-	switch e := p.sender.Send(r.Block, r.n, &r.first.Shape); e {
+	p.n, p.shape = n, *s
+	p.push()
+}
+
+// push sends the block that waits.
+func (p *Port) push() ring.State {
+	switch p.sender.Send(p.block, p.n, &p.shape) {
 	case 0:
 		p.stats.Blocks++
-		p.stats.Segments += uint64(r.count)
+		p.stats.Segments += uint64(p.shape.Segments(p.n))
 	case unix.EAGAIN, unix.EINTR:
-		p.state = ring.StateAgain
-		return false
+		return ring.StateAgain
 	case unix.ENETDOWN:
-		p.state = ring.StateDown
-		return false
+		return ring.StateDown
 	default: // TCP sends it again
 		p.stats.Dropped++
 	}
-	return true
+	p.n = 0
+	return ring.StateOK
 }
 
-// Flush is Port.Flush: the run under way ends.
+// Flush is Port.Flush.
 func (p *Port) Flush() ring.State {
-	p.state = ring.StateOK
-	if p.lent { // the writer is not done
-		return ring.StateOK
-	}
-	for p.now.count > 0 {
-		p.now.full = true
-		if !p.push() {
-			break
+	if p.n > 0 {
+		if st := p.push(); st != ring.StateOK {
+			return st
 		}
 	}
 	p.queued = false
-	below := p.Port.Flush()
-	if p.state != ring.StateOK {
-		return p.state
-	}
-	if p.now.count > 0 && below == ring.StateOK {
-		return ring.StateAgain
-	}
-	return below
+	return p.Port.Flush()
 }
 
 // Stats is Port.Stats with the segments of blocks among what was sent.

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +13,8 @@ import (
 	"xwarp/ring"
 	"xwarp/tcp/wire"
 )
+
+const flagACK, flagECE = 0x10, 0x40
 
 // wireSegment is a segment as the tests write it.
 type wireSegment struct {
@@ -28,9 +31,9 @@ type wireSegment struct {
 // frame builds the frame, with all checksums.
 func (w *wireSegment) frame() []byte {
 	at := ethernet + ipHeader
-	kind := uint16(typeIPv4)
+	kind := uint16(0x0800)
 	if w.ipv6 {
-		at, kind = ethernet+ipv6Header, typeIPv6
+		at, kind = ethernet+ipv6Header, 0x86dd
 	}
 	b := make([]byte, at+tcpMin+w.options+len(w.payload))
 	copy(b, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1})
@@ -59,7 +62,7 @@ func (w *wireSegment) frame() []byte {
 		copy(h[12:], addrA4[:])
 		copy(h[16:], addrB4[:])
 	}
-	sum(b)
+	checksums(b)
 	return b
 }
 
@@ -70,8 +73,8 @@ var (
 	addrB6 = [16]byte{0xfd, 15: 2}
 )
 
-// sum writes the checksums of a frame.
-func sum(b []byte) {
+// checksums writes the checksums of a frame.
+func checksums(b []byte) {
 	h := b[ethernet:]
 	if b[12] == 0x86 {
 		t := h[ipv6Header:]
@@ -86,174 +89,54 @@ func sum(b []byte) {
 	wire.PutChecksum(t, wire.Finish(wire.Sum(t, wire.PseudoSum4([4]byte(h[12:]), [4]byte(h[16:]), protoTCP, len(t)))))
 }
 
-// recorder is the kernel's side of a packet socket: it cuts blocks as segmentation offload does.
-type recorder struct {
-	t   *testing.T
-	got *[][]byte
-	err func() unix.Errno
-}
-
-func (r *recorder) Close() error { return nil }
-
-func (r *recorder) Send(b Block, n int, c *Shape) unix.Errno {
-	if r.err != nil {
-		if e := r.err(); e != 0 {
-			return e
-		}
+// draw makes a block of whole segments of size octets, and perhaps a shorter one, and the frames that it stands for.
+func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frames [][]byte) {
+	w := wireSegment{ipv6: ipv6, port: 7, seq: r.Uint32(), ack: r.Uint32(), id: uint16(r.Uint32()), options: 12, headFlags: byte(r.IntN(2))}
+	w.flags = flagACK | byte(r.IntN(2))*flagECE // with the bit beside the length, accurate ECN's counter
+	s = Shape{IPAt: ethernet, Headers: ethernet + ipHeader + tcpMin + w.options, Payload: size, IPv6: ipv6}
+	if ipv6 {
+		s.Headers += ipv6Header - ipHeader
 	}
-	if n > MaxBlock || n <= c.Headers+c.Payload {
-		r.t.Errorf("a block of %d octets, %d in headers and %d in a segment", n, c.Headers, c.Payload)
+	n := 2 + r.IntN(min(most, (MaxBlock-s.Headers)/size)-1)
+	octets := size * n
+	if r.IntN(2) == 0 {
+		octets -= r.IntN(size)
 	}
-	frame := b.Frame()[:n]
-	at := c.tcpAt()
-	for i, off := 0, c.Headers; off < n; i, off = i+1, off+c.Payload {
-		end := min(n, off+c.Payload)
-		f := append(bytes.Clone(frame[:c.Headers]), frame[off:end]...)
-		h := f[ethernet:]
-		if c.IPv6 {
-			binary.BigEndian.PutUint16(h[4:], uint16(len(f)-at))
-		} else {
-			binary.BigEndian.PutUint16(h[2:], uint16(len(h)))
-			binary.BigEndian.PutUint16(h[4:], binary.BigEndian.Uint16(h[4:])+uint16(i))
-		}
-		t := f[at:]
-		binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])+uint32(off-c.Headers))
-		if end < n {
-			t[flagsAt] &^= flagPSH
-		}
-		sum(f)
-		*r.got = append(*r.got, f)
+	all := make([]byte, octets)
+	for i := range all {
+		all[i] = byte(r.Uint32())
 	}
-	return 0
-}
-
-// below is the Port below: it sends to the same list.
-type below struct {
-	ring.Port
-	room  int
-	slots int // free ones
-	wait  [][]byte
-	got   *[][]byte
-	buf   []byte
-}
-
-func (b *below) Info() ring.Info { return ring.Info{TxRoom: b.room} }
-func (b *below) AllocTx() (ring.TxBuf, bool) {
-	if len(b.wait) >= b.slots {
-		return ring.TxBuf{}, false
-	}
-	return ring.TxBuf{Data: b.buf}, true
-}
-func (b *below) Send(x ring.TxBuf, n int) { b.wait = append(b.wait, bytes.Clone(x.Data[:n])) }
-func (b *below) Flush() ring.State {
-	*b.got, b.wait = append(*b.got, b.wait...), nil
-	return ring.StateOK
-}
-
-// script makes runs of segments with everything that ends a run in between.
-func script(r *rand.Rand, ipv6 bool) (all [][]byte) {
-	w := wireSegment{ipv6: ipv6, seq: r.Uint32(), port: 7, options: 12, id: uint16(r.Uint32())}
-	full := 500 + r.IntN(8500)
-	for range 200 {
-		w.flags, w.headFlags = flagACK, 0
-		n := full
-		switch r.IntN(24) {
-		case 0:
-			n = 1 + r.IntN(full)
-		case 1:
-			w.flags |= flagPSH
-		case 2:
-			n, w.ack = 0, w.ack+1
-		case 3:
-			w.ack++
-		case 4:
-			w.port ^= 64
-		case 5:
-			w.seq -= uint32(full)
-		case 6:
-			w.options = 4 * r.IntN(10)
-		case 7:
-			full = 500 + r.IntN(8500)
-		case 8:
-			w.flags |= []byte{1, 2, 4, 0x20, 0x40, 0x80}[r.IntN(6)]
-		case 9:
-			w.headFlags = 1
+	last := r.IntN(2) * flagPSH
+	whole := w
+	whole.payload, whole.flags = all, w.flags|byte(last)
+	block = whole.frame()
+	for part := range slices.Chunk(all, size) {
+		w.payload = part
+		if len(frames) == n-1 {
+			w.flags |= byte(last)
 		}
-		w.payload = make([]byte, n)
-		for i := range w.payload {
-			w.payload[i] = byte(r.Uint32())
-		}
-		all = append(all, w.frame())
-		w.seq += uint32(n)
+		frames = append(frames, w.frame())
+		w.seq += uint32(size)
 		if !ipv6 {
 			w.id++
 		}
 	}
-	return all
+	return block, s, frames
 }
 
-// TestSameFrames: what the kernel makes of the blocks are the frames that were sent, octet for octet and in order; also
-// when the kernel or the Port below take nothing for a while.
-func TestSameFrames(t *testing.T) {
-	for seed := range uint64(100) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		want := script(r, seed%2 == 1)
+// TestSegment: the frames of a block, octet for octet.
+func TestSegment(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range 300 {
+		block, s, want := draw(r, i%2 == 1, 1+r.IntN(9000), 100)
 		var got [][]byte
-		lower := &below{room: 9200, slots: 3, got: &got, buf: make([]byte, 9200)}
-		rec := &recorder{t: t, got: &got, err: func() unix.Errno {
-			if r.IntN(4) == 0 {
-				return unix.EAGAIN
-			}
-			return 0
-		}}
-		p := wrap(lower, rec)
-		for i, f := range want {
-			for tries := 0; ; tries++ {
-				b, ok := p.AllocTx()
-				if ok {
-					if r.IntN(10) == 0 { // a writer may change its mind
-						clear(b.Data[:100])
-						p.CancelTx(b)
-						continue
-					}
-					p.Send(b, copy(b.Data, f))
-					break
-				}
-				p.Flush()
-				if tries == 1000 {
-					t.Fatalf("seed %d: no room for frame %d", seed, i)
-				}
-			}
-			if r.IntN(30) == 0 {
-				p.Flush()
-			}
+		for i := range s.Segments(len(block)) {
+			got = append(got, s.Segment(nil, block, i))
 		}
-		for tries := 0; p.Flush() != ring.StateOK; tries++ {
-			if tries == 1000 {
-				t.Fatalf("seed %d: frames stay", seed)
-			}
-		}
-		if n := len(got); n > 0 && n == len(want) && !bytes.Equal(got[n-1], want[n-1]) {
-			t.Errorf("seed %d: the last frame differs: %x, want %x", seed, got[n-1], want[n-1])
-		}
-		if err := equal(withoutPSH(got), withoutPSH(want)); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if s := p.GSOStats(); s.Blocks == 0 || s.Single == 0 || s.Segments+s.Single != uint64(len(want)) || s.Segments < 2*s.Blocks {
-			t.Errorf("seed %d: %+v", seed, s)
+		if err := equal(got, want); err != nil {
+			t.Fatalf("case %d, %+v: %v", i, s, err)
 		}
 	}
-}
-
-// withoutPSH clears the one flag that need not arrive.
-func withoutPSH(frames [][]byte) [][]byte {
-	for _, f := range frames {
-		if s, ok := parse(f); ok {
-			f[s.tcpAt()+flagsAt] &^= flagPSH
-			sum(f)
-		}
-	}
-	return frames
 }
 
 func equal(got, want [][]byte) error {
@@ -269,56 +152,103 @@ func equal(got, want [][]byte) error {
 	return nil
 }
 
+// recorder is the kernel's side of a packet socket.
+type recorder struct {
+	got *[][]byte
+	err func() unix.Errno
+}
+
+func (r *recorder) Close() error { return nil }
+
+func (r *recorder) Send(b Block, n int, s *Shape) unix.Errno {
+	if e := r.err(); e != 0 {
+		return e
+	}
+	for i := range s.Segments(n) {
+		*r.got = append(*r.got, s.Segment(nil, b.Frame()[:n], i))
+	}
+	return 0
+}
+
+// below is the Port below: it sends to the same list.
+type below struct {
+	ring.Port
+	wait [][]byte
+	got  *[][]byte
+	buf  []byte
+}
+
+func (b *below) AllocTx() (ring.TxBuf, bool) { return ring.TxBuf{Data: b.buf}, true }
+func (b *below) Send(x ring.TxBuf, n int)    { b.wait = append(b.wait, bytes.Clone(x.Data[:n])) }
+func (b *below) Flush() ring.State {
+	*b.got, b.wait = append(*b.got, b.wait...), nil
+	return ring.StateOK
+}
+
+// TestOrder: frames and blocks leave in the order that they were written in, also while the kernel takes no blocks.
+func TestOrder(t *testing.T) {
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var got, want [][]byte
+		busy, refused := 0, 0
+		p := Wrap(&below{got: &got, buf: make([]byte, 2000)}, &recorder{&got, func() unix.Errno {
+			if busy == 0 && r.IntN(4) == 0 {
+				busy = 1 + r.IntN(3)
+			}
+			if busy > 0 {
+				busy--
+				refused++
+				return []unix.Errno{unix.EAGAIN, unix.EINTR, unix.ENETDOWN}[r.IntN(3)]
+			}
+			return 0
+		}})
+		for range 100 {
+			block, s, frames := draw(r, false, 100+r.IntN(1300), 10)
+			mem := []byte(nil)
+			if r.IntN(2) == 0 {
+				mem = p.Block()
+			}
+			if mem != nil {
+				if len(mem) < MaxBlock {
+					t.Fatalf("%d octets", len(mem))
+				}
+				p.SendBlock(copy(mem, block), &s)
+				want = append(want, frames...)
+			} else {
+				b, _ := p.AllocTx()
+				p.Send(b, copy(b.Data, frames[0]))
+				want = append(want, frames[0])
+			}
+			if r.IntN(10) == 0 {
+				p.Flush()
+			}
+		}
+		for tries := 0; p.Flush() != ring.StateOK; tries++ {
+			if tries == 1000 {
+				t.Fatalf("seed %d: frames stay", seed)
+			}
+		}
+		if err := equal(got, want); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if s := p.GSOStats(); s.Blocks == 0 || s.Single == 0 || refused == 0 || s.Dropped > 0 || s.Segments+s.Single != uint64(len(want)) {
+			t.Errorf("seed %d: %+v, %d frames, %d times refused", seed, s, len(want), refused)
+		}
+	}
+}
+
 // TestDropped: a block that the kernel refuses for good does not stop what follows.
 func TestDropped(t *testing.T) {
 	var got [][]byte
-	lower := &below{room: 2000, slots: 3, got: &got, buf: make([]byte, 2000)}
-	p := wrap(lower, &recorder{t: t, got: &got, err: func() unix.Errno { return unix.ENOBUFS }})
-	w := wireSegment{flags: flagACK, payload: make([]byte, 1000)}
-	for range 3 {
-		b, _ := p.AllocTx()
-		p.Send(b, copy(b.Data, w.frame()))
-		w.seq += 1000
-	}
-	if st := p.Flush(); st != ring.StateOK || p.GSOStats().Dropped != 1 || len(got) != 0 {
+	p := Wrap(&below{got: &got, buf: make([]byte, 2000)}, &recorder{&got, func() unix.Errno { return unix.ENOBUFS }})
+	block, s, frames := draw(rand.New(rand.NewPCG(1, 3)), false, 1000, 5)
+	p.SendBlock(copy(p.Block(), block), &s)
+	if st := p.Flush(); st != ring.StateOK || p.GSOStats().Dropped != 1 || len(got) != 0 || p.Block() == nil {
 		t.Errorf("%v, %+v, %d frames", st, p.GSOStats(), len(got))
 	}
-	b, ok := p.AllocTx()
-	if !ok {
-		t.Fatal("no slot")
-	}
-	if _, ok := p.AllocTx(); ok {
-		t.Error("two slots at a time")
-	}
-	p.Send(b, copy(b.Data, w.frame()))
+	b, _ := p.AllocTx()
+	p.Send(b, copy(b.Data, frames[0]))
 	if p.Flush(); len(got) != 1 {
 		t.Errorf("%d frames", len(got))
 	}
 }
-
-// TestNoAllocations: the data path.
-func TestNoAllocations(t *testing.T) {
-	lower := &below{room: 2000, slots: 3, buf: make([]byte, 2000)}
-	p := wrap(lower, discard{})
-	w := wireSegment{flags: flagACK, payload: make([]byte, 1000)}
-	f := w.frame()
-	if n := testing.AllocsPerRun(100, func() {
-		for range 100 {
-			b, _ := p.AllocTx()
-			copy(b.Data, f)
-			binary.BigEndian.PutUint32(b.Data[ethernet+ipHeader+seqAt:], w.seq)
-			w.seq += 1000
-			p.Send(b, len(f))
-		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-	if p.GSOStats().Blocks == 0 {
-		t.Error("nothing was joined")
-	}
-}
-
-type discard struct{}
-
-func (discard) Send(Block, int, *Shape) unix.Errno { return 0 }
-func (discard) Close() error                       { return nil }

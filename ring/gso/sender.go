@@ -55,21 +55,6 @@ func NewBlock(n int) Block { return Block{make([]byte, vnetHeader+n)} }
 // Frame returns the memory of the frame.
 func (b Block) Frame() []byte { return b.mem[vnetHeader:] }
 
-// Shape says how a block is cut.
-type Shape struct {
-	IPAt    int // octets before the IP header
-	Headers int // octets of all headers
-	Payload int // octets of TCP payload in each segment but the last, which may be shorter
-	IPv6    bool
-}
-
-func (s *Shape) tcpAt() int {
-	if s.IPv6 {
-		return s.IPAt + ipv6Header
-	}
-	return s.IPAt + ipHeader
-}
-
 // Send hands the first n octets of b's frame over, which are more than one segment. The lengths in its IP header and its
 // checksums are written here. EAGAIN: nothing was sent, for too much is under way. ENOBUFS: at least one segment was
 // dropped.
@@ -100,18 +85,6 @@ func (s *Shape) describe(v, frame []byte) {
 	o.PutUint16(v[4:], uint16(s.Payload))
 	o.PutUint16(v[6:], uint16(at))
 	o.PutUint16(v[8:], checksumAt)
-}
-
-// pseudoSum is the one's complement sum of TCP's pseudo header, not inverted.
-func pseudoSum(addresses []byte, segment int) uint16 {
-	sum := uint32(protoTCP + segment)
-	for i := 0; i < len(addresses); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(addresses[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
 }
 
 // Close closes the socket.

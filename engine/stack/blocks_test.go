@@ -1,0 +1,74 @@
+package stack
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ring"
+	"xwarp/ring/gso"
+	"xwarp/tcp/wire"
+)
+
+// plainPort clears PSH, the one flag that need not arrive, and which only the last segment of a block keeps.
+type plainPort struct{ ring.Port }
+
+func (p plainPort) Send(b ring.TxBuf, n int) {
+	at := etherLen
+	if b.Data[12] == typeVLAN>>8 {
+		at += vlanLen
+	}
+	if b.Data[at]>>4 == 4 {
+		at += ipv4Len
+	} else {
+		at += ipv6Len
+	}
+	t := b.Data[at:n]
+	word := t[flagsAt : flagsAt+2]
+	if !wire.Flags(word[1]).Has(wire.PSH) {
+		p.Port.Send(b, n)
+		return
+	}
+	word[1] &^= byte(wire.PSH)
+	sum := uint32(^binary.BigEndian.Uint16(t[checksumAt:])) + uint32(^uint16(wire.PSH)) // RFC 1624
+	wire.PutChecksum(t, 0)
+	binary.BigEndian.PutUint16(t[checksumAt:], ^uint16(sum+sum>>16))
+	p.Port.Send(b, n)
+}
+
+// cutter is the kernel: it cuts blocks.
+type cutter struct {
+	port plainPort
+	cut  *int
+}
+
+func (c *cutter) Send(b gso.Block, n int, s *gso.Shape) unix.Errno {
+	for i := range s.Segments(n) {
+		buf, ok := c.port.AllocTx()
+		if !ok {
+			return unix.ENOBUFS
+		}
+		c.port.Send(buf, len(s.Segment(buf.Data[:0], b.Frame()[:n], i)))
+		*c.cut++
+	}
+	c.port.Flush()
+	return 0
+}
+
+func (c *cutter) Close() error { return nil }
+
+// TestBlocks: with and without blocks the same frames leave, in the same order. The window is less than MaxFramesPerVisit segments,
+// for a visit ends with a whole block.
+func TestBlocks(t *testing.T) {
+	cut := 0
+	sameTraces(t, 40_000, func(s *Stack) { s.port = plainPort{s.port} }, func(s *Stack) {
+		below := plainPort{s.port}
+		s.blocks = gso.Wrap(below, &cutter{below, &cut})
+		s.port = s.blocks
+	})
+	t.Logf("%d frames were cut from blocks", cut)
+	if cut < 1000 {
+		t.Error("these are too few")
+	}
+}
