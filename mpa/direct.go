@@ -5,8 +5,9 @@ import (
 	"xwarp/mpa/ulp"
 )
 
-// Direct is implemented by a Source whose ULPDUs mostly are a header and then octets that lie together in memory. They are
-// copied, checked and summed in one pass then, and the header is made once for each FPDU.
+// Direct is implemented by a Source whose ULPDUs mostly are a header and then octets that lie together in memory. The header is
+// made once for each FPDU then, the octets are copied, checked and summed in one pass where no marker is between them, and those
+// that are likely to be sent next are fetched into the cache.
 type Direct interface {
 	// HeadULPDU writes the first h octets of the ULPDU ref, which has n, to head, and returns the memory where the other n-h
 	// are; head has at least n octets of room, and h is even. What body has behind them is likely to be sent next. When ok is
@@ -36,28 +37,30 @@ func (f Framing) putDirect(dst []byte, off uint32, from Direct, ref ulp.Ref, n i
 	if !ok || h%2 != 0 {
 		return 0, false
 	}
-	ahead := nearAhead
-	if len(body) > n-h {
-		ahead = n - h
-	}
 	if w += h; w >= next {
 		copy(dst[next+MarkerLen:], dst[next:w])
 		putMarker(dst, next, length)
 		w, next = w+MarkerLen, next+MarkerInterval
 	}
-	crc, done := uint32(0), 0 // done is how many octets of dst crc and sum are of
-	for left := body[:n-h]; len(left) > 0; {
-		k := min(len(left), next-w)
-		if f.CRC {
-			crc, sum = octets.Sum(dst[done:w], crc, sum)
-			crc, sum = octets.CopySum(dst[w:], left[:k], crc, sum, ahead)
-		} else {
-			copy(dst[w:], left[:k])
+	if !f.Markers && f.CRC {
+		crc, sum := octets.Sum(dst[:w], 0, 0)
+		ahead := nearAhead
+		if len(body) > n-h {
+			ahead = n - h
 		}
-		left, w = left[k:], w+k
-		if done = w; w == next {
+		crc, sum = octets.CopySum(dst[w:], body[:n-h], crc, sum, ahead)
+		return f.close(dst, w+n-h, next, length, w+n-h, crc, sum), true
+	}
+	behind := body[n-h:]
+	for left := body[:n-h]; len(left) > 0; { // the CRC in one pass over it all is cheaper than anew behind each marker
+		k := min(len(left), next-w, MarkerInterval)
+		soon := min(k, len(behind))
+		octets.Fetch(behind[:soon])
+		copy(dst[w:], left[:k])
+		left, behind, w = left[k:], behind[soon:], w+k
+		if w == next {
 			w, next = putMarker(dst, w, length), next+MarkerInterval
 		}
 	}
-	return f.close(dst, w, next, length, done, crc, sum), true
+	return f.close(dst, w, next, length, 0, 0, 0), true
 }

@@ -129,7 +129,7 @@ func (f Framing) close(dst []byte, w, next, length, done int, crc uint32, sum ui
 	if w == next {
 		w = putMarker(dst, w, length)
 	}
-	if f.CRC {
+	if f.CRC && done < w {
 		crc, sum = octets.Sum(dst[done:w], crc, sum)
 	}
 	binary.LittleEndian.PutUint32(dst[w:], crc)

@@ -159,3 +159,15 @@ done:
 	MOVL	AX, ret+64(FP)
 	MOVQ	DX, ret1+72(FP)
 	RET
+
+// func fetchLines(p *byte, n int)
+TEXT ·fetchLines(SB), NOSPLIT, $0-16
+	MOVQ	p+0(FP), SI
+	MOVQ	n+8(FP), CX
+
+line:
+	PREFETCHT0	(SI)
+	LEAQ	64(SI), SI
+	SUBQ	$64, CX
+	JGT	line
+	RET

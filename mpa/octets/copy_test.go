@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 )
 
@@ -45,6 +46,31 @@ func TestCopySum(t *testing.T) {
 	for _, n := range []int{12287, 12288, 12289, 12384, 24576, 24577, 40000} {
 		check(n, 0, ^uint64(0)-1)
 	}
+}
+
+// TestFetch fetches slices of any length and alignment, up to the end of memory that is mapped, and beyond it in CopySum.
+func TestFetch(t *testing.T) {
+	const page = 4096
+	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(mem)
+	if err := syscall.Mprotect(mem[page:], syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	dst := make([]byte, page)
+	for n := range page {
+		b := mem[page-n : page]
+		for i := range b {
+			b[i] = byte(n + i)
+		}
+		Fetch(b)
+		if crc, _ := CopySum(dst, b, 0, 0, page); crc != CRC(0, b) || !bytes.Equal(dst[:n], b) {
+			t.Fatalf("%d octets in front of memory that must not be read: wrong", n)
+		}
+	}
+	Fetch(nil)
 }
 
 // FuzzCopySum compares CopySum with its parts.

@@ -41,6 +41,13 @@ func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64
 	return copyFast(dst, src, crc, sum, ahead)
 }
 
+// Fetch asks the processor to bring b into its cache, where it can.
+func Fetch(b []byte) {
+	if len(b) > 0 {
+		fetch(b)
+	}
+}
+
 // sumPlain is Sum in Go.
 func sumPlain(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	crc = crc32.Update(crc, castagnoli, b)

@@ -1,5 +1,7 @@
 package octets
 
+import "unsafe"
+
 // fast says that the processor has CRC32 and PCLMULQDQ.
 var fast = hasCRC()
 
@@ -21,6 +23,11 @@ func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 //
 //go:noescape
 func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
+
+// fetchLines prefetches the lines of n octets, at least one.
+//
+//go:noescape
+func fetchLines(p *byte, n int)
 
 const (
 	maxWords  = 512 // of one lane
@@ -90,3 +97,5 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 	}
 	return ^crc, sum
 }
+
+func fetch(b []byte) { fetchLines(unsafe.SliceData(b), len(b)) }
