@@ -30,11 +30,11 @@ const (
 	checksumAt = 16
 )
 
-// begin takes the headers of the segment in b, the payload of which is at at.
-func (r *runHeader) begin(f *template, b []byte, at int) {
+// begin takes the headers of the segment in b, the payload of which is at at; false when they are too long.
+func (r *runHeader) begin(f *template, b []byte, at int) bool {
 	r.n = 0
 	if at > len(r.hdr) || len(b) < len(r.hdr) {
-		return
+		return false
 	}
 	r.n, r.ipAt, r.tcpAt, r.v6 = at, f.ipAt, f.headAt, f.v6
 	copy(r.hdr[:], b[:at])
@@ -44,6 +44,7 @@ func (r *runHeader) begin(f *template, b []byte, at int) {
 	h[flagsAt], h[flagsAt+1] = h[flagsAt]&0xf0, 0
 	binary.BigEndian.PutUint16(h[checksumAt:], 0)
 	r.tcpSum = wire.Sum(h, f.sum)
+	return true
 }
 
 // build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
@@ -53,9 +54,7 @@ func (r *runHeader) build(b []byte, o *tcp.Out, id uint16) int {
 	if h := b[r.ipAt : r.ipAt+ipv4Len]; r.v6 {
 		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
-		changed := bits.ReverseBytes32(uint32(segment+ipv4Len)<<16 | uint32(id))
-		binary.LittleEndian.PutUint32(h[2:], changed)
-		binary.BigEndian.PutUint16(h[10:], wire.Finish(addSum(r.ipSum, uint64(changed))))
+		putLength4(h, r.ipSum, ipv4Len+segment, id)
 	}
 	t := b[r.tcpAt : r.tcpAt+wire.HeaderLen]
 	binary.BigEndian.PutUint32(t[seqAt:], uint32(o.Seq))

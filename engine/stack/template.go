@@ -2,6 +2,7 @@ package stack
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"xwarp/tcp"
 	"xwarp/tcp/wire"
@@ -76,37 +77,36 @@ func flowLabel(t *tcp.Tuple) [3]byte {
 	return [3]byte{byte(x>>16) & 0x0f, byte(x >> 8), byte(x)}
 }
 
-// build writes all headers of o to b and returns where the payload goes.
+// build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
 func (f *template) build(b []byte, o *tcp.Out, mac [6]byte, id uint16) int {
 	copy(b, f.hdr[:f.n])
 	copy(b, mac[:])
-	h := b[f.ipAt:]
-	if f.v6 {
-		h[1] = h[1]&0x0f | byte(o.ECN)<<4
-	} else {
-		h[1] = byte(o.ECN)
-		binary.BigEndian.PutUint16(h[4:], id)
-	}
 	f.headAt = f.n
-	return f.n + o.Header.Put(b[f.n:])
-}
-
-// finish fills lengths and checksums in, now that n octets of payload follow the headers that end at at; sum is theirs. It returns
-// the length of the frame.
-func (f *template) finish(b []byte, at, n int, sum uint64) int {
-	end := at + n
-	h := b[f.ipAt:]
-	segment := end - f.headAt
-	if f.v6 {
+	at := f.n + o.Header.Put(b[f.n:])
+	segment := at - f.n + o.Payload.Len()
+	if h := b[f.ipAt : f.ipAt+ipv4Len]; f.v6 {
+		h[1] = h[1]&0x0f | byte(o.ECN)<<4
 		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
-		binary.BigEndian.PutUint16(h[2:], uint16(end-f.ipAt))
-		filled := uint64(h[1])<<8 + uint64(binary.LittleEndian.Uint32(h[2:])) // TOS, length, identification
-		binary.BigEndian.PutUint16(h[10:], wire.Finish(addSum(f.ipSum, filled)))
+		h[1] = byte(o.ECN)
+		putLength4(h, addSum(f.ipSum, uint64(o.ECN)<<8), ipv4Len+segment, id)
 	}
-	sum = wire.Sum(b[f.headAt:at], addSum(sum, addLength(f.sum, segment)))
+	return at
+}
+
+// putLength4 fills the length of an IPv4 packet, its identification and its checksum in; sum is that of the rest of the header.
+func putLength4(h []byte, sum uint64, n int, id uint16) {
+	v := bits.ReverseBytes32(uint32(n)<<16 | uint32(id))
+	binary.LittleEndian.PutUint32(h[2:], v)
+	binary.BigEndian.PutUint16(h[10:], wire.Finish(addSum(sum, uint64(v))))
+}
+
+// finish fills the TCP checksum in, now that n octets of payload follow the headers that end at at; sum is theirs. It returns the
+// length of the frame.
+func (f *template) finish(b []byte, at, n int, sum uint64) int {
+	sum = wire.Sum(b[f.headAt:at], addSum(sum, addLength(f.sum, at+n-f.headAt)))
 	wire.PutChecksum(b[f.headAt:], wire.Finish(sum))
-	return end
+	return at + n
 }
 
 // addLength adds a length field to the running sum of a pseudo header.

@@ -54,7 +54,7 @@ func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 	if s.una.Less(a.Ack) {
 		res.FINAcked = s.cumulative(a)
 	}
-	if s.mode != NoSACK {
+	if s.mode != NoSACK && a.NSACK > 0 {
 		s.selective(a)
 	}
 	s.countDup(a)
@@ -88,6 +88,9 @@ func (s *Sender) beginEvent(now tick.Time) {
 func (s *Sender) cumulative(a *Ack) (fin bool) {
 	ev := &s.ev
 	ev.acked = a.Ack.Diff(s.una)
+	if s.fack == s.una && s.frto.step == frtoOff && !s.single {
+		s.inOrder(a.Ack)
+	}
 	for s.q.len() > 0 {
 		r := s.q.at(s.q.head)
 		if a.Ack.Less(r.end()) {
@@ -131,6 +134,39 @@ func (s *Sender) cumulative(a *Ack) (fin bool) {
 	}
 	s.fack = seq.Max(s.fack, s.una)
 	return fin
+}
+
+// inOrder does what cumulative does for the first records, as far as they were sent once, all are in flight, and were sent in this
+// order: then the last of them says what each would, and they leave their list together. Nothing beyond them has arrived.
+func (s *Sender) inOrder(ack seq.Num) {
+	l := &s.q.list[inFlight]
+	id, octets := s.q.head, 0
+	var oldest, newest tick.Time
+	for range l.n {
+		r := s.q.at(id)
+		if id != l.first || r.at != inFlight || r.tx != 1 || r.stale || r.kind != Data || ack.Less(r.end()) {
+			break
+		}
+		if octets == 0 {
+			oldest = r.sent
+		}
+		newest = r.sent
+		octets += int(r.size)
+		l.first = r.next
+		id++
+	}
+	n := int(id - s.q.head)
+	if n == 0 {
+		return
+	}
+	l.n -= n
+	l.octets -= octets
+	s.q.head = id
+	s.fack = s.fack.Add(octets)
+	ev := &s.ev
+	ev.records, ev.delivered = n, octets
+	ev.haveOldest, ev.oldest, ev.haveNewest, ev.newest = true, oldest, true, newest
+	ev.rack = candidate{true, newest, s.fack}
 }
 
 // arrived takes note of a record that was not known to have arrived before.

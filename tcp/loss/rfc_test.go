@@ -54,7 +54,10 @@ func (b *bench) ack(i int, sacks ...seq.Range) Result {
 func (b *bench) input(a Ack, sacks ...seq.Range) Result {
 	b.Helper()
 	a.NSACK = copy(a.SACK[:], sacks)
-	r := b.s.Ack(&a, b.now)
+	r, err := ackTwice(&b.s, &a, b.now)
+	if err != nil {
+		b.Fatal(err)
+	}
 	if err := invariants(&b.s); err != nil {
 		b.Fatal(err)
 	}

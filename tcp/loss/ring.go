@@ -62,9 +62,18 @@ func (q *ring) push(start seq.Num, size int, k Kind, now tick.Time) {
 	if q.len() == len(q.slot) {
 		q.grow()
 	}
-	*q.at(q.tail) = record{sent: now, start: start, size: uint32(size), tx: 1, kind: k}
+	id, l := q.tail, &q.list[inFlight]
+	r := q.at(id)
+	*r = record{sent: now, start: start, size: uint32(size), tx: 1, kind: k, prev: l.last}
+	if l.n == 0 {
+		l.first = id
+	} else {
+		q.at(l.last).next = id
+	}
+	l.last = id
+	l.n++
+	l.octets += size
 	q.tail++
-	q.link(q.tail-1, inFlight)
 }
 
 func (q *ring) grow() {

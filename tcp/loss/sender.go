@@ -41,6 +41,7 @@ type Sender struct {
 	timedOut tick.Time
 	cfg      Config
 	count    Counters
+	single   bool // tests: an acknowledgement takes records one by one
 }
 
 // part is how far into a record a retransmission got, because the MSS is less than the record.

@@ -174,7 +174,11 @@ func (m *sim) run(limit tick.Duration) error {
 			if d.data {
 				m.receive(d)
 			} else {
-				m.s.Ack(&d.ack, m.now)
+				if m.n%8 != 0 {
+					m.s.Ack(&d.ack, m.now)
+				} else if _, err := ackTwice(m.s, &d.ack, m.now); err != nil {
+					m.fail("%v", err)
+				}
 			}
 		} else if m.s.Expire(m.now); m.s.Deadline() <= m.now {
 			m.fail("deadline %v is not after Expire", m.s.Deadline())

@@ -98,7 +98,17 @@ func (h *Header) Len() int { return HeaderLen + h.Opt.Len() }
 
 // Put writes h to b with a zero checksum field and returns its length; b must hold Len octets.
 func (h *Header) Put(b []byte) int {
-	n := HeaderLen + h.Opt.put(b[HeaderLen:])
+	n := HeaderLen
+	if h.Opt.Present == HasTS {
+		o := b[HeaderLen : HeaderLen+TimestampsLen]
+		binary.BigEndian.PutUint32(o, tsWord)
+		binary.BigEndian.PutUint32(o[4:], h.Opt.TSVal)
+		binary.BigEndian.PutUint32(o[8:], h.Opt.TSEcr)
+		n += TimestampsLen
+	} else {
+		n += h.Opt.put(b[HeaderLen:])
+	}
+	b = b[:HeaderLen]
 	binary.BigEndian.PutUint16(b[0:], h.SrcPort)
 	binary.BigEndian.PutUint16(b[2:], h.DstPort)
 	binary.BigEndian.PutUint32(b[4:], uint32(h.Seq))
