@@ -117,9 +117,14 @@ func (b *block) reserve(s *Stack) bool {
 		need = 1
 	}
 	for len(b.slots) < need {
-		buf, ok := s.allocTx()
+		buf, ok := s.port.AllocTx()
 		if !ok {
-			return false
+			s.port.Reap()
+			if buf, ok = s.port.AllocTx(); !ok {
+				s.stats.NoSlot++
+				s.starved = true
+				return false
+			}
 		}
 		b.slots = append(b.slots, buf)
 	}

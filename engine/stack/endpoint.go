@@ -250,11 +250,9 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 // send transmits one segment; next says that it is not the first of a burst. again means that one may wait and the port has no room.
 func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again bool) {
 	s := e.stack
-	buf, ok := s.port.AllocTx()
+	buf, ok := s.allocTx()
 	if !ok {
-		if buf, ok = s.reclaim(); !ok {
-			return false, true
-		}
+		return false, true
 	}
 	if next && !s.general {
 		ok = e.conn.PollNext(now, src, &s.out)
@@ -281,12 +279,12 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 	if !summed {
 		sum = wire.Sum(buf.Data[n:n+p.Len()], 0)
 	}
-	if s.out.Run == tcp.RunFirst {
-		run = s.run.begin(&e.frame, buf.Data, n)
-	}
 	if run {
 		n = s.run.finish(buf.Data, &s.out, sum)
 	} else {
+		if s.out.Run == tcp.RunFirst {
+			s.run.begin(&e.frame, buf.Data, n)
+		}
 		n = e.frame.finish(buf.Data, n, p.Len(), sum)
 	}
 	s.stats.TxFrames++
@@ -295,8 +293,11 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 	return true, false
 }
 
-// reclaim returns a transmit slot that the kernel has just given back.
-func (s *Stack) reclaim() (buf ring.TxBuf, ok bool) {
+// allocTx returns a transmit slot, also one that the kernel has just given back.
+func (s *Stack) allocTx() (buf ring.TxBuf, ok bool) {
+	if buf, ok = s.port.AllocTx(); ok {
+		return buf, true
+	}
 	if s.port.Reap() > 0 {
 		buf, ok = s.port.AllocTx()
 	}
