@@ -250,9 +250,11 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 // send transmits one segment; next says that it is not the first of a burst. again means that one may wait and the port has no room.
 func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again bool) {
 	s := e.stack
-	buf, ok := s.allocTx()
+	buf, ok := s.port.AllocTx()
 	if !ok {
-		return false, true
+		if buf, ok = s.reclaim(); !ok {
+			return false, true
+		}
 	}
 	if next && !s.general {
 		ok = e.conn.PollNext(now, src, &s.out)
@@ -279,12 +281,12 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 	if !summed {
 		sum = wire.Sum(buf.Data[n:n+p.Len()], 0)
 	}
+	if s.out.Run == tcp.RunFirst {
+		run = s.run.begin(&e.frame, buf.Data, n)
+	}
 	if run {
 		n = s.run.finish(buf.Data, &s.out, sum)
 	} else {
-		if s.out.Run == tcp.RunFirst {
-			s.run.begin(&e.frame, buf.Data, n)
-		}
 		n = e.frame.finish(buf.Data, n, p.Len(), sum)
 	}
 	s.stats.TxFrames++
@@ -293,11 +295,8 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 	return true, false
 }
 
-// allocTx returns a transmit slot, also one that the kernel has just given back.
-func (s *Stack) allocTx() (buf ring.TxBuf, ok bool) {
-	if buf, ok = s.port.AllocTx(); ok {
-		return buf, true
-	}
+// reclaim returns a transmit slot that the kernel has just given back.
+func (s *Stack) reclaim() (buf ring.TxBuf, ok bool) {
 	if s.port.Reap() > 0 {
 		buf, ok = s.port.AllocTx()
 	}
