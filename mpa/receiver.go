@@ -57,12 +57,14 @@ type Receiver struct {
 	quiet Silencer // nil when the sink is none
 	start seq.Num
 
+	due     due    // the last FPDU, when it waits for the left edge alone
 	edge    island // the part in order; its records wait for the left edge
 	islands []island
 	base    []island // the array that islands is a part of
 	hold    hold
 	records int  // records in use
 	stalled bool // complete FPDUs in order wait for records
+	general bool // a test wants everything to go the general way
 
 	dead   *ulp.Error // no octet is taken any more
 	halted bool       // and nothing is delivered
@@ -81,7 +83,7 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
-	*r = Receiver{cfg: cfg, sink: sink, start: start, base: r.base[:0], hold: hold{tab: r.hold.tab}}
+	*r = Receiver{cfg: cfg, sink: sink, start: start, general: r.general, base: r.base[:0], hold: hold{tab: r.hold.tab}}
 	r.quiet, _ = sink.(Silencer)
 	r.islands = r.base
 	r.hold.init(cfg.Pool, cfg.HoldLimit)
@@ -99,6 +101,17 @@ func (r *Receiver) offset(s seq.Num) int64 {
 // TCP acknowledges those, and the rest counts as never received. The pieces may be reused after the call.
 // After an error the caller still calls Advance for what was kept before it, sends the Terminate and offers no more.
 func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
+	if r.whole(at, pieces, n) && (!r.cfg.CRC || residue(pieces)) {
+		return r.takeWhole(n)
+	}
+	return r.offer(at, pieces, n)
+}
+
+// offer is Offer of any octets.
+func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
+	if r.due.on {
+		r.recordDue()
+	}
 	if r.dead != nil {
 		return 0, r.dead
 	}
@@ -123,6 +136,12 @@ func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp
 // Advance says that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
 func (r *Receiver) Advance(to seq.Num) *ulp.Error {
 	edge := r.offset(to)
+	if r.due.on {
+		if edge < r.due.end || r.halted {
+			return r.dead
+		}
+		return r.deliverDue()
+	}
 	for !r.halted {
 		if err := r.deliver(min(edge, max(r.edge.end, r.edge.chain))); err != nil {
 			return err
@@ -219,6 +238,7 @@ func (r *Receiver) Closed() *ulp.Error {
 // Release gives everything back to the pool. The Receiver must be initialised again before it takes octets.
 func (r *Receiver) Release() {
 	r.hold.drop()
+	r.due.on = false
 	r.freeList(&r.edge.list)
 	for i := range r.islands {
 		r.freeList(&r.islands[i].list)

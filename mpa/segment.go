@@ -100,9 +100,12 @@ func (r *Receiver) gather(from, to int64) bool {
 }
 
 // crcRight checks the CRC of the FPDU whose octets are gathered.
-func (r *Receiver) crcRight() bool {
+func (r *Receiver) crcRight() bool { return residue(r.cfg.Pool.ext) }
+
+// residue reports whether the octets of pieces end with their own CRC.
+func residue(pieces [][]byte) bool {
 	crc := uint32(0)
-	for _, b := range r.cfg.Pool.ext {
+	for _, b := range pieces {
 		crc = octets.CRC(crc, b)
 	}
 	return crc == crcResidue

@@ -51,6 +51,9 @@ func (v *View) CopyTo(dst []byte, off int) int {
 	if off < 0 || off >= v.n {
 		return 0
 	}
+	if len(v.pieces) == 1 {
+		return copy(dst, v.pieces[0][off:])
+	}
 	n := 0
 	for _, p := range v.pieces {
 		if off >= len(p) {

@@ -1,0 +1,144 @@
+package mpa
+
+import (
+	"encoding/binary"
+
+	"xwarp/mpa/ulp"
+	"xwarp/tcp/seq"
+)
+
+// ChecksCRC reports whether r uses the CRC32C that OfferCRC is given.
+func (r *Receiver) ChecksCRC() bool { return r.cfg.CRC }
+
+// OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had to touch them for
+// another reason.
+func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int, err *ulp.Error) {
+	if (crc == crcResidue || !r.cfg.CRC) && r.whole(at, pieces, n) {
+		return r.takeWhole(n)
+	}
+	return r.offer(at, pieces, n)
+}
+
+// due is an FPDU that is placed and waits for the left edge, without a record.
+type due struct {
+	on         bool
+	kept       uint8 // octets of hdr
+	n          int   // of the ULPDU
+	start, end int64
+	hdr        [HeaderKept]byte
+}
+
+// whole reports whether the octets of pieces, n in all, are exactly one FPDU, the next one, of a stream in which nothing waits:
+// what an aligned sender's segment is. Markers must be as RFC 5044 has them. It fills in the pool's view of the ULPDU, and leaves
+// the CRC to the caller.
+func (r *Receiver) whole(at seq.Num, pieces [][]byte, n int) bool {
+	e := &r.edge
+	p := e.end
+	if uint32(at)-uint32(r.start) != uint32(p) || e.chain != p || e.list.head != none || len(r.islands) != 0 || r.due.on ||
+		r.stalled || r.dead != nil || r.cfg.Layered || r.general || len(pieces) == 0 {
+		return false
+	}
+	b := pieces[0]
+	if r.cfg.Markers {
+		return len(pieces) == 1 && len(b) == n && r.wholeMarked(b, p)
+	}
+	if len(b) < lengthLen {
+		return false
+	}
+	size := int(binary.BigEndian.Uint16(b))
+	if size > MaxULPDU || (lengthLen+size+3)&^3+crcLen != n {
+		return false
+	}
+	v := &r.cfg.Pool.view
+	v.Reset()
+	if len(pieces) > 1 {
+		return viewPieces(v, pieces, n, size)
+	}
+	if len(b) != n {
+		return false
+	}
+	v.Append(b[lengthLen : lengthLen+size])
+	return true
+}
+
+// wholeMarked is whole for the octets b at offset p of a stream with markers.
+func (r *Receiver) wholeMarked(b []byte, p int64) bool {
+	off, head := int(p%MarkerInterval), lengthLen
+	if off == 0 {
+		head += MarkerLen
+	}
+	if len(b) < head {
+		return false
+	}
+	size := int(binary.BigEndian.Uint16(b[head-lengthLen:]))
+	if size > MaxULPDU || r.cfg.Size(uint64(p), size) != len(b) || !plainMarkers(b, off) {
+		return false
+	}
+	v := &r.cfg.Pool.view
+	v.Reset()
+	for at, next := head, MarkerInterval-off; size > 0; next += MarkerInterval {
+		k := min(size, next-at)
+		v.Append(b[at : at+k])
+		size -= k
+		at = next + MarkerLen
+	}
+	return true
+}
+
+// viewPieces appends the ULPDU of size octets to v, which begins lengthLen octets into pieces; it reports whether those are n octets.
+func viewPieces(v *ulp.View, pieces [][]byte, n, size int) bool {
+	skip := lengthLen
+	for _, b := range pieces {
+		n -= len(b)
+		b = b[min(skip, len(b)):]
+		skip = 0
+		b = b[:min(size, len(b))]
+		v.Append(b)
+		size -= len(b)
+	}
+	return n == 0 && size == 0
+}
+
+// takeWhole places the FPDU of n octets that whole found; its delivery is due.
+func (r *Receiver) takeWhole(n int) (int, *ulp.Error) {
+	e, v, d := &r.edge, &r.cfg.Pool.view, &r.due
+	d.n, d.start, d.end = v.Len(), e.end, e.end+int64(n)
+	if b := v.Pieces(); len(b) > 0 && len(b[0]) >= HeaderKept {
+		d.hdr, d.kept = [HeaderKept]byte(b[0]), HeaderKept
+	} else {
+		d.kept = uint8(v.CopyTo(d.hdr[:], 0))
+	}
+	if err := r.sink.Place(v, true); err != nil {
+		return 0, r.die(err)
+	}
+	d.on = true
+	e.chain, e.end = d.end, d.end
+	r.stats.InOrder++
+	r.stats.FPDUs++
+	r.stats.Aligned++
+	r.stats.RecordsHigh = max(r.stats.RecordsHigh, 1)
+	r.trust.clean()
+	return n, nil
+}
+
+// deliverDue delivers what takeWhole placed, when the left edge to has passed it.
+func (r *Receiver) deliverDue() *ulp.Error {
+	d := &r.due
+	d.on = false
+	r.stats.Delivered++
+	if err := r.sink.Deliver(d.hdr[:d.kept], d.n); err != nil {
+		return r.halt(err)
+	}
+	return r.dead
+}
+
+// recordDue makes the due FPDU an ordinary record, because another one comes before its delivery. It is the only one.
+func (r *Receiver) recordDue() {
+	d := &r.due
+	d.on = false
+	i, _ := r.newRecord(true)
+	rec := &r.cfg.Pool.recs[i]
+	rec.start, rec.end, rec.n, rec.count, rec.kind = d.start, d.end, uint16(d.n), 1, placed
+	rec.hdr = d.hdr
+	r.edge.list = recordList{i, i}
+}
