@@ -24,6 +24,13 @@ func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
 		q.pump()
 	}
 	q.Counters.SegmentsIn++
+	if q.isWrite(hdr, n) {
+		var h ddp.Tagged
+		h.Decode(hdr)
+		if q.deliverWrite(&h, n-ddp.TaggedLen) == ddp.CauseNone {
+			return nil
+		}
+	}
 	if c := q.deliver(hdr, n); c != ddp.CauseNone {
 		e := q.reject(c, hdr, n)
 		if !q.deaf() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest && !ddp.Control(hdr[0]).Tagged() {
