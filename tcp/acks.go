@@ -83,6 +83,14 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	case k.ack, k.text && (k.holes || len(c.held.v) > 0):
 		c.owe(seq.Range{}, false)
 	case c.rcvNxt == old:
+	default:
+		c.ackInOrder(now)
+	}
+}
+
+// ackInOrder decides about the acknowledgement of octets that moved RCV.NXT on without anything remarkable.
+func (c *Conn) ackInOrder(now tick.Time) {
+	switch {
 	case c.quick > 0:
 		c.quick--
 		c.owe(seq.Range{}, true)

@@ -6,10 +6,12 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Same reports whether a and b are in the same state, but for whether PollNext may go on.
+// Same reports whether a and b are in the same state, but for whether PollNext may go on and for what Input keeps for
+// Finish.
 func Same(a, b *Conn) bool {
 	x, y := *a, *b
 	x.run, y.run = false, false
+	x.now, y.now = current{}, current{}
 	return reflect.DeepEqual(&x, &y)
 }
 

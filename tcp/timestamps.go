@@ -11,6 +11,9 @@ type timestamps struct {
 	on       bool // asked for; after the handshake: negotiated
 	recent   uint32
 	recentAt tick.Time
+
+	at    tick.Time // when ticks was worked out: once for a batch
+	ticks uint32
 }
 
 func (c *Conn) clock() loss.Clock {
@@ -19,7 +22,10 @@ func (c *Conn) clock() loss.Clock {
 
 // tsval is the timestamp to send.
 func (c *Conn) tsval(now tick.Time) uint32 {
-	return uint32(int64(now)/int64(c.cfg.TSTick)) + c.cfg.TSOffset
+	if t := &c.ts; t.at != now {
+		t.at, t.ticks = now, uint32(int64(now)/int64(c.cfg.TSTick))
+	}
+	return c.ts.ticks + c.cfg.TSOffset
 }
 
 // pawsReject reports whether s is an old duplicate (RFC 7323, 5.3 R1). RSTs are exempt.

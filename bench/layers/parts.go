@@ -106,9 +106,11 @@ func tcpReceive(n int) Row {
 	var out tcp.Out
 	return loop("TCP receive, with its share of acknowledgements", "receive", func(k int) {
 		for i := range k {
-			o := c.Input(&s, now)
-			c.Keep(o.R[0])
-			c.Finish(now)
+			if !c.Predicted(&s) {
+				panic("layers: a segment in order was not predicted")
+			}
+			c.InputNext(&s, now)
+			c.FinishNext(&s, n, now)
 			s.Seq = s.Seq.Add(n)
 			if i%8 == 7 {
 				c.SetRcvSpace(1<<20, now)

@@ -132,3 +132,18 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 
 // Bind gives o the Endpoint whose handshake has begun, so that it can be aborted before Start.
 func (o *OverTCP) Bind(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
+
+// WantsCRC implements stack.Summer.
+func (o *OverTCP) WantsCRC() bool {
+	return o.phase == phaseFull && len(o.unread) == 0 && o.rcv.ChecksCRC()
+}
+
+// OfferCRC implements stack.Summer.
+func (o *OverTCP) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
+	kept, err := o.rcv.OfferCRC(at, pieces, n, crc)
+	if err != nil {
+		o.fail(err)
+		return n
+	}
+	return kept
+}

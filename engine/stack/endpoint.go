@@ -35,6 +35,14 @@ type Upper interface {
 	Deadline() tick.Time
 }
 
+// Summer is an Upper that may want the CRC32C of what arrives: the octets are touched once for it and the checksum of TCP.
+type Summer interface {
+	// WantsCRC is asked for each segment before OfferCRC is called instead of Offer.
+	WantsCRC() bool
+	// OfferCRC is Offer of n octets in order with their CRC32C.
+	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
+}
+
 // Attacher is an Upper that needs its Endpoint before Start, which may never come.
 type Attacher interface{ Attach(e *Endpoint) }
 
@@ -45,8 +53,10 @@ type Endpoint struct {
 	conn    tcp.Conn
 	upper   Upper
 	src     tcp.Source // upper
+	summer  Summer     // upper, when it is one
 	hop     *hop
 	frame   template
+	expect  expect
 	rcvEnd  seq.Num // what the layer above knows as the left edge
 	started bool
 	dirty   bool
@@ -103,7 +113,8 @@ func (s *Stack) newEndpoint(t tcp.Tuple, upper Upper) (*Endpoint, error) {
 		return nil, ErrTupleInUse
 	}
 	s.begun++
-	e := &Endpoint{stack: s, tuple: t, upper: upper, src: upper, timerAt: tick.Never, serial: s.begun}
+	e := &Endpoint{stack: s, tuple: t, timerAt: tick.Never, serial: s.begun}
+	e.setUpper(upper)
 	if s.cfg.Steering != nil {
 		if err := s.cfg.Steering.AddFlow(&t); err != nil {
 			return nil, err
@@ -111,6 +122,7 @@ func (s *Stack) newEndpoint(t tcp.Tuple, upper Upper) (*Endpoint, error) {
 		e.steered = true
 	}
 	e.frame.init(&s.cfg, &t)
+	e.expect.init(&t)
 	s.conns[t] = e
 	if a, ok := upper.(Attacher); ok {
 		a.Attach(e)
@@ -145,7 +157,12 @@ func (e *Endpoint) Conn() *tcp.Conn { return &e.conn }
 func (e *Endpoint) Upper() Upper { return e.upper }
 
 // SetUpper puts another layer above a started connection; the caller tells it where the streams are.
-func (e *Endpoint) SetUpper(u Upper) { e.upper, e.src = u, u; e.stack.mark(e) }
+func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
+
+func (e *Endpoint) setUpper(u Upper) {
+	e.upper, e.src = u, u
+	e.summer, _ = u.(Summer)
+}
 
 // Wake makes e transmit at the next Step: the layer above has octets, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
@@ -174,9 +191,8 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, now tick.Time) {
 		}
 	}
 	e.conn.Finish(now)
-	if end := e.conn.RcvEnd(); o.N > 0 && end != e.rcvEnd {
-		e.rcvEnd = end
-		e.upper.Advance(end)
+	if o.N > 0 {
+		e.advance()
 	}
 	e.stack.mark(e)
 }

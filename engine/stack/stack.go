@@ -141,7 +141,9 @@ func (s *Stack) Receive(now tick.Time) bool {
 		return false
 	}
 	for i := range s.fetched {
-		s.input(&s.batch[i], now)
+		if !s.predicted(&s.batch[i], now) {
+			s.input(&s.batch[i], now)
+		}
 		s.port.Release(&s.batch[i])
 	}
 	s.fetched, s.released = 0, true

@@ -1,0 +1,224 @@
+package stack
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+
+	"xwarp/mpa/octets"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// taker is a scribe that keeps what it is offered, and not always all of it.
+type taker struct {
+	scribe
+	t     *testing.T
+	kept  *rand.Rand
+	wants bool
+	log   *[][]byte
+	crcs  int
+}
+
+func (u *taker) WantsCRC() bool { return u.wants }
+
+func (u *taker) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
+	b := bytes.Join(pieces, nil)
+	if len(b) != n || crc != crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) {
+		u.t.Errorf("%d octets in %d with CRC %#x", n, len(b), crc)
+	}
+	u.crcs++
+	return u.Offer(at, pieces, n)
+}
+
+func (u *taker) Offer(at seq.Num, pieces [][]byte, n int) int {
+	b := bytes.Join(pieces, nil)[:n]
+	*u.log = append(*u.log, fmt.Appendf(nil, "%d:%x", at, b))
+	if u.kept.IntN(50) == 0 {
+		n = u.kept.IntN(n + 1)
+	}
+	return n
+}
+
+func (u *taker) Advance(to seq.Num) { *u.log = append(*u.log, fmt.Appendf(nil, "to %d", to)) }
+
+// mangle changes something of the frame f, whose IP header is at ipAt, and mends its checksums now and then.
+func mangle(r *rand.Rand, f []byte, ipAt int, v6 bool) []byte {
+	h, n := f[ipAt:], ipv4Len
+	if v6 {
+		n = ipv6Len
+	}
+	t := h[n:]
+	switch r.IntN(16) {
+	case 0:
+		f[r.IntN(len(f))] ^= 1 << r.IntN(8)
+	case 1:
+		return append(f, make([]byte, 1+r.IntN(9))...)
+	case 2:
+		return f[:len(f)-1-r.IntN(min(40, len(f)-1))]
+	case 3:
+		h[r.IntN(n)] ^= 1 << r.IntN(8)
+	case 4:
+		t[13] ^= 1 << r.IntN(8)
+	case 5:
+		t[12] ^= 1 << r.IntN(8)
+	case 6:
+		binary.BigEndian.PutUint16(t[14:], uint16(r.Uint32()>>r.IntN(17)))
+	case 7:
+		t[4+r.IntN(8)] ^= 1 << r.IntN(8) // sequence or acknowledgement number
+	case 8:
+		binary.BigEndian.PutUint32(t[8:], binary.BigEndian.Uint32(t[8:])-uint32(r.IntN(3000))+1500)
+	case 9:
+		binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])-uint32(r.IntN(3000))+1500)
+	case 10:
+		if len(t) >= tcpTSLen {
+			binary.BigEndian.PutUint32(t[24:], binary.BigEndian.Uint32(t[24:])-uint32(r.IntN(20))+10)
+		}
+	case 11:
+		if len(t) >= tcpTSLen {
+			t[20+r.IntN(12)] ^= 1 << r.IntN(8)
+		}
+	case 12:
+		h[1] ^= byte(r.IntN(4)) // congestion experienced, or the traffic class
+	case 13:
+		if !v6 {
+			h[6] ^= []byte{0x20, 0x40, 0x80, 1}[r.IntN(4)]
+		}
+	case 14:
+		t[r.IntN(4)] ^= 1 // another port
+	case 15:
+		h[n-1] ^= 1 // another address
+	}
+	if r.IntN(8) == 0 {
+		return f
+	}
+	var x ip.Header
+	if !v6 {
+		h[10], h[11] = 0, 0
+		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:n], 0)))
+	}
+	if off, err := x.Decode(h); err == nil && x.Proto == ip.ProtoTCP && x.PayloadLen >= tcpLen {
+		t := h[off : off+x.PayloadLen]
+		t[16], t[17] = 0, 0
+		wire.PutChecksum(t, wire.Finish(wire.Sum(t, x.PseudoSum(len(t)))))
+	}
+	return f
+}
+
+// taken returns all that two stacks send each other and give the layers above while frames are changed, cut and lost.
+func taken(t *testing.T, seed uint64, general bool) (all [][]byte, crcs int) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8, NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(8) & 3), UserTimeout: -1}
+	if r.IntN(2) == 0 {
+		cfg.ECN = tcp.ECNOff
+		cfg.AckHold = tick.Duration(r.IntN(2)) * 20 * tick.Microsecond
+	}
+	vlan, v6 := uint16(r.IntN(2)*100), r.IntN(2) == 0
+	loss, change := 1+r.IntN(2)*100, 1+r.IntN(3)*20
+	var u [2]*taker
+	for i := range u {
+		u[i] = &taker{scribe: scribe{r: r, summed: true}, t: t, kept: rand.New(rand.NewPCG(seed, uint64(i))), wants: r.IntN(2) == 0, log: &all}
+	}
+	p := newPair(t, vlan, v6, cfg, [2]Upper{u[0], u[1]})
+	for i := range p.s {
+		p.s[i].general = general
+	}
+	ipAt := etherLen + min(int(vlan), 1)*vlanLen
+	p.lose = func(from int, f []byte) bool {
+		all = append(all, bytes.Clone(f))
+		if loss > 1 && r.IntN(loss) == 0 {
+			return true
+		}
+		if change > 1 && r.IntN(change) == 0 {
+			f = mangle(r, f, ipAt, v6)
+		}
+		size := len(f)
+		if r.IntN(4) == 0 {
+			size = 60 + r.IntN(len(f))
+		}
+		p.k[1-from].InjectSplit(f, size)
+		return true
+	}
+	for range 120 {
+		for i, u := range u {
+			if r.IntN(10) == 0 && p.s[i].Len() > 0 {
+				u.left += r.IntN(100_000)
+				u.e.Wake()
+			}
+		}
+		p.turn()
+		if r.IntN(20) == 0 {
+			p.now = p.now.Add(300 * tick.Millisecond)
+		}
+	}
+	for i, u := range u {
+		all = append(all, fmt.Appendf(nil, "%+v", p.s[i].Stats()), fmt.Appendf(nil, "%+v %+v", u.e.conn.Info(p.now), u.e.conn.Counters()))
+		crcs += u.crcs
+	}
+	return all, crcs
+}
+
+// TestPredictedSame: whatever happens to frames, the short way of those that were expected and the general one give the layers above
+// the same octets, and answer with the same frames.
+func TestPredictedSame(t *testing.T) {
+	crcs := 0
+	for seed := range uint64(100) {
+		want, none := taken(t, seed, true)
+		got, n := taken(t, seed, false)
+		for i := range min(len(want), len(got)) {
+			if !bytes.Equal(want[i], got[i]) {
+				t.Fatalf("seed %d, entry %d of %d:\n%.200x\nthe general way:\n%.200x", seed, i, len(got), got[i], want[i])
+			}
+		}
+		if len(want) != len(got) || none != 0 {
+			t.Fatalf("seed %d: %d entries, the general way %d with %d predicted", seed, len(got), len(want), none)
+		}
+		crcs += n
+	}
+	if crcs < 1000 {
+		t.Errorf("%d segments went the short way", crcs)
+	}
+	t.Logf("%d segments with a CRC went the short way", crcs)
+}
+
+// TestChecksumPieces: a frame in pieces of any length is summed right or left alone.
+func TestChecksumPieces(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 2000 {
+		b := make([]byte, 32+1+r.IntN(3000))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		right := r.IntN(2) == 0
+		b[16], b[17] = 0, 0
+		wire.PutChecksum(b, wire.Finish(wire.Sum(b, 77)))
+		if !right {
+			b[r.IntN(len(b))] ^= 0x10
+		}
+		var pieces [][]byte
+		even := true
+		for rest := b[32:]; len(rest) > 0; {
+			n := 1 + r.IntN(len(rest))
+			pieces = append(pieces, rest[:n])
+			rest = rest[n:]
+			even = even && (n%2 == 0 || len(rest) == 0)
+		}
+		want := uint32(0)
+		if want = octets.CRC(0, b[32:]); !right || !even {
+			want = 0
+		}
+		crc, ok := checksum(b[:32], pieces, 77, true)
+		if ok != (right && even) || ok && crc != want {
+			t.Fatalf("%d octets in %d pieces, right %v, even %v: %#x %v", len(b), len(pieces), right, even, crc, ok)
+		}
+		if _, ok := checksum(b[:32], pieces, 77, false); ok != (right && even) {
+			t.Fatalf("%d octets in %d pieces, right %v, even %v: %v without CRC", len(b), len(pieces), right, even, ok)
+		}
+	}
+}
