@@ -96,7 +96,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 		s.push(descriptor{ref, s.nxt, uint32(k)})
 		s.nxt = s.nxt.Add(size)
 		n += size
-		if !s.cfg.Pack {
+		if !s.cfg.Pack || room-n < MinMULPDU+lengthLen+crcLen {
 			break
 		}
 	}
@@ -176,13 +176,14 @@ func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) 
 
 // find returns the descriptor that holds octet at.
 func (s *Sender) find(at seq.Num) (i uint32, ok bool) {
+	if i = s.last + 1; i-s.head < s.tail-s.head && s.desc(i).at == at {
+		return i, true // a new segment follows the last one
+	}
 	if s.head == s.tail || at.Less(s.desc(s.head).at) || !at.Less(s.nxt) {
 		return 0, false
 	}
-	for i := s.last; i != s.last+2; i++ { // a new segment follows the last one
-		if i-s.head < s.tail-s.head && s.desc(i).at.LessEq(at) && at.Less(s.end(i)) {
-			return i, true
-		}
+	if i = s.last; i-s.head < s.tail-s.head && s.desc(i).at.LessEq(at) && at.Less(s.end(i)) {
+		return i, true
 	}
 	lo, hi := s.head, s.tail // desc(lo).at <= at < desc(hi).at
 	for hi-lo > 1 {

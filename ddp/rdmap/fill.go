@@ -39,6 +39,14 @@ func (q *QP) ReadULPDU(ref ulp.Ref, off int, dst []byte) {
 // rest is in when that is one piece.
 func (q *QP) HeadULPDU(ref ulp.Ref, n int, head []byte) (h int, body []byte, ok bool) {
 	kind, seq, last := splitRef(ref)
+	if kind == refSend && q.sq.holds(seq) {
+		if w := q.sq.at(seq); w.op == WRWrite && len(w.mem.pieces) == 1 && !w.useInline { // the most frequent one, without detours
+			q.writeHeader(w, ref.Off, last, head)
+			body = w.mem.pieces[0]
+			body = body[min(uint64(ref.Off), uint64(len(body))):]
+			return ddp.TaggedLen, body, n-ddp.TaggedLen <= len(body)
+		}
+	}
 	if kind != refSend && kind != refResponse {
 		return 0, nil, false
 	}
@@ -102,8 +110,7 @@ func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) ([]byte, pa
 		src = payload{one: w.mem.pieces[0]}
 	}
 	if w.op == WRWrite {
-		h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpWrite, v), STag: w.remote, TO: w.to + ddp.TO(off)}
-		h.Put(b)
+		q.writeHeader(w, off, last, b)
 		return b[:ddp.TaggedLen], src
 	}
 	h := ddp.Untagged{Control: ddp.MakeControl(false, last, v), ULP: control(sendOpcodes[w.op], v), MSN: w.msn, MO: ddp.MO(off)}
@@ -125,6 +132,13 @@ func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) ([]byte, pa
 	}
 	h.Put(b)
 	return b[:ddp.UntaggedLen], src
+}
+
+// writeHeader writes the header of a segment of a Write to b.
+func (q *QP) writeHeader(w *sendWQE, off uint32, last bool, b []byte) {
+	v := q.par.Version
+	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpWrite, v), STag: w.remote, TO: w.to + ddp.TO(off)}
+	h.Put(b)
 }
 
 var sendOpcodes = [wrOps]Opcode{

@@ -46,6 +46,10 @@ func (q *QP) NextULPDU(limit int) (ulp.Ref, int) {
 		return ulp.Ref{}, 0
 	}
 	if !q.term.want && q.state == RTS {
+		if q.cur == curSend && q.rtr == RTRNone {
+			q.Counters.SegmentsOut++
+			return q.freezeSend(limit)
+		}
 		ref, n := q.nextMessage(limit)
 		if n > 0 || !q.term.want {
 			return ref, n
