@@ -129,6 +129,7 @@ type pipe struct {
 
 	predict   bool           // segments that Predicted holds for take the short way
 	predicted int            // these
+	acks      int            // those that PredictedAck held for
 	next      int            // segments that it gave without Poll
 	onSend    func(*tcp.Out) // sees each segment
 }
@@ -299,6 +300,12 @@ func (p *pipe) receive(h *host, pk *packet) {
 		}
 		h.c.FinishNext(&s, n, p.now)
 		p.predicted++
+		return
+	}
+	if p.predict && h.c.PredictedAck(&s) {
+		p.rng.Float64()
+		h.c.InputAck(&s, p.now)
+		p.acks++
 		return
 	}
 	o := h.c.Input(&s, p.now)

@@ -24,9 +24,33 @@ func (c *Conn) Predicted(s *Segment) bool {
 		!c.finSeen && !c.detached && c.ecn.mode == ECNOff
 }
 
+// PredictedAck reports whether s acknowledges something new and says nothing besides, so that none of
+// Input's checks would refuse it. It changes nothing. For such a segment InputAck does what Input and Finish do.
+func (c *Conn) PredictedAck(s *Segment) bool {
+	opt := wire.OptSet(0)
+	if c.ts.on {
+		opt = wire.HasTS
+	}
+	return c.state.sends() && s.Flags == wire.ACK && s.Opt.Present == opt && s.Seq == c.rcvNxt && s.Len == 0 &&
+		(opt == 0 || int32(s.Opt.TSVal-c.ts.recent) >= 0) && // RFC 7323, 5.3 R1
+		uint32(s.Ack-c.una)-1 < uint32(c.nxt-c.una) && c.ecn.mode == ECNOff
+}
+
+// InputAck takes a segment that PredictedAck held for just before.
+func (c *Conn) InputAck(s *Segment, now tick.Time) {
+	c.n.SegsIn++
+	c.run = false
+	c.timer.heard(now)
+	if c.ts.on {
+		c.tsUpdate(s, now)
+	}
+	c.ackProcess(s, now)
+}
+
 // InputNext takes the header of a segment that Predicted held for just before.
 func (c *Conn) InputNext(s *Segment, now tick.Time) {
 	c.n.SegsIn++
+	c.run = false
 	c.timer.heard(now)
 	if c.ts.on && s.Seq.LessEq(c.lastAck) {
 		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now

@@ -15,7 +15,7 @@ func TestPredicted(t *testing.T) {
 	if testing.Short() {
 		runs = 60
 	}
-	predicted, sent := 0, 0
+	predicted, acks, sent := 0, 0, 0
 	for seed := range runs {
 		var p [2]*pipe
 		var out [2][]tcp.Out
@@ -53,10 +53,10 @@ func TestPredicted(t *testing.T) {
 		if p[0].a.c.State() != tcp.Closed {
 			t.Fatalf("seed %d: %v at the end", seed, p[0].a.c.State())
 		}
-		predicted += p[1].predicted
+		predicted, acks = predicted+p[1].predicted, acks+p[1].acks
 	}
-	t.Logf("%d of %d segments were predicted", predicted, sent)
-	if predicted < int(runs) {
-		t.Errorf("%d of %d segments were predicted", predicted, sent)
+	t.Logf("%d of %d segments were predicted, and %d acknowledgements", predicted, sent, acks)
+	if predicted < int(runs) || acks < int(runs) {
+		t.Errorf("%d of %d segments were predicted, and %d acknowledgements", predicted, sent, acks)
 	}
 }

@@ -57,6 +57,9 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 		return false
 	}
 	s.seg.Len, s.seg.ECN = segment-head, tcp.NotECT
+	if segment == head {
+		return e.predictedAck(h, now)
+	}
 	if !e.conn.Predicted(&s.seg) {
 		return false
 	}
@@ -71,6 +74,19 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 	s.stats.RxFrames++
 	s.stats.RxOctets += uint64(p.Len())
 	e.receiveNext(&s.seg, pieces, crc, crcs, now)
+	return true
+}
+
+// predictedAck is predicted for a segment without octets, whose header in stack.seg is h.
+func (e *Endpoint) predictedAck(h []byte, now tick.Time) bool {
+	s := e.stack
+	if len(h) != int(h[12]>>4)*4 || !e.conn.PredictedAck(&s.seg) || wire.Fold(wire.Sum(h, addLength(e.frame.sum, len(h)))) != 0xffff {
+		return false
+	}
+	s.stats.RxFrames++
+	s.stats.RxOctets += uint64(e.frame.n + len(h))
+	e.conn.InputAck(&s.seg, now)
+	s.mark(e)
 	return true
 }
 

@@ -92,7 +92,10 @@ func (s *Sender) detectRACK(now tick.Time) {
 		return
 	}
 	wait := s.rack.rtt + s.reorderWindow()
-	l := s.q.list[inFlight]
+	l := &s.q.list[inFlight]
+	if s.rack.end.LessEq(s.una) && (l.n == 0 || s.q.at(l.first).sent >= s.rack.sent) && !s.single {
+		return // what is in flight ends later and was not sent earlier, as with every acknowledgement of a burst
+	}
 	id, walked := l.first, 0
 	for range l.n {
 		r := s.q.at(id)

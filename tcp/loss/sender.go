@@ -41,7 +41,7 @@ type Sender struct {
 	timedOut tick.Time
 	cfg      Config
 	count    Counters
-	single   bool // tests: an acknowledgement takes records one by one
+	single   bool // tests: an acknowledgement looks at each record by itself
 }
 
 // part is how far into a record a retransmission got, because the MSS is less than the record.
