@@ -72,6 +72,7 @@ const (
 	kernelCut = "kernel TCP, no TSO/GSO/GRO"
 	kernelSum = "kernel TCP, no offloads"
 	rawRing   = "raw AF_XDP"
+	rawCopy   = "raw AF_XDP, payload copied at both ends"
 	rawAsavie = "raw AF_XDP, asavie/xdp"
 	workHot   = "copy+CRC+checksum"
 )

@@ -40,6 +40,7 @@ func Targets() []Target {
 		t = append(t,
 			Target{Row: row("no markers, frames against raw AF_XDP"), Case: name, Of: ourBare, To: rawRing, Metric: Frames, Want: 0.85, Beyond: 0.95},
 			Target{Row: row("markers, frames against raw AF_XDP"), Case: name, Of: ours, To: rawRing, Metric: Frames, Want: 0.80, Beyond: 0.90},
+			Target{Row: row("no markers, frames against raw AF_XDP that copies payload at both ends"), Case: name, Of: ourBare, To: rawCopy, Metric: Frames},
 			Target{Row: row("no markers, octets of messages against octets of raw packets"), Case: name, Of: ourBare, To: rawRing, Metric: Gbps},
 			Target{Row: row("against kernel TCP without TSO/GSO/GRO"), Case: name, Of: ourBare, To: kernelCut, Metric: Gbps, Want: map[int]float64{9000: 0.80}[mtu], Beyond: map[int]float64{9000: 1}[mtu]},
 			Target{Row: row("against kernel TCP without any offload"), Case: name, Of: ourBare, To: kernelSum, Metric: Gbps, Want: map[int]float64{1500: 1}[mtu], Beyond: map[int]float64{1500: 1.2}[mtu]},

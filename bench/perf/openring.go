@@ -13,7 +13,9 @@ import (
 type ringPort struct {
 	s     *ring.Socket
 	steer *bpf.Steering
-	n     int // octets of a frame
+	n     int    // octets of a frame
+	mem   []byte // where payload comes from and goes to, nil for nowhere
+	at    int    // in mem
 	batch [burst]ring.Packet
 }
 
@@ -24,6 +26,10 @@ func openRing(e *frames) (framePort, error) {
 	}
 	link := nic.Attrs().Index
 	p := &ringPort{n: len(e.frame)}
+	if e.spec.Copy {
+		p.mem = make([]byte, copied)
+		clear(p.mem) // its pages are there before anything is measured
+	}
 	if p.s, err = ring.Open(ring.Config{Ifindex: link, TxSlot: ring.SlotFor(len(e.frame))}); err != nil {
 		return nil, err
 	}
@@ -58,6 +64,9 @@ func (p *ringPort) send(most int) (n int) {
 		if !ok {
 			break
 		}
+		if p.mem != nil {
+			copy(buf.Data[payloadAt:p.n], p.next(p.n-payloadAt))
+		}
 		p.s.Send(buf, p.n)
 		n++
 	}
@@ -66,9 +75,29 @@ func (p *ringPort) send(most int) (n int) {
 	return n
 }
 
+// copied is how many octets frames are copied from and to: what eight messages of 1 MiB have.
+const copied = 8 << 20
+
+// payloadAt is where the payload of a frame begins.
+const payloadAt = ethernet + 20 + tcpHeader
+
+// next returns the next n octets of mem, which it walks through again and again.
+func (p *ringPort) next(n int) []byte {
+	if p.at+n > len(p.mem) {
+		p.at = 0
+	}
+	b := p.mem[p.at : p.at+n]
+	p.at += n
+	return b
+}
+
 func (p *ringPort) receive() int {
 	n := p.s.Recv(p.batch[:])
 	for i := range n {
+		for k := 0; p.mem != nil && k < p.batch[i].NumFrags(); k++ {
+			b := p.batch[i].Frag(k)
+			copy(p.next(len(b)), b)
+		}
 		p.s.Release(&p.batch[i])
 	}
 	if n > 0 {

@@ -71,6 +71,8 @@ type Spec struct {
 	Collect bool `json:"collect,omitempty"`
 	// Transmit is how AF_XDP ends transmit; see engine.XDPConfig.
 	Transmit engine.Transmit `json:"transmit,omitempty"`
+	// Copy has ends of raw frames copy payload from memory into frames and from frames to memory.
+	Copy bool `json:"copy,omitempty"`
 	// NoDelay sets TCP_NODELAY on plain kernel sockets.
 	NoDelay bool `json:"no_delay,omitempty"`
 	// Congestion is the congestion control of kernel sockets; empty: the host's.
