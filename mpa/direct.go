@@ -42,25 +42,30 @@ func (f Framing) putDirect(dst []byte, off uint32, from Direct, ref ulp.Ref, n i
 		putMarker(dst, next, length)
 		w, next = w+MarkerLen, next+MarkerInterval
 	}
+	ahead := nearAhead
+	if len(body) > n-h {
+		ahead = n - h
+	}
 	if !f.Markers && f.CRC {
 		crc, sum := octets.Sum(dst[:w], 0, 0)
-		ahead := nearAhead
-		if len(body) > n-h {
-			ahead = n - h
-		}
 		crc, sum = octets.CopySum(dst[w:], body[:n-h], crc, sum, ahead)
 		return f.close(dst, w+n-h, next, length, w+n-h, crc, sum), true
 	}
-	behind := body[n-h:]
-	for left := body[:n-h]; len(left) > 0; { // the CRC in one pass over it all is cheaper than anew behind each marker
-		k := min(len(left), next-w, MarkerInterval)
-		soon := min(k, len(behind))
-		octets.Fetch(behind[:soon])
-		copy(dst[w:], left[:k])
-		left, behind, w = left[k:], behind[soon:], w+k
+	crc, done := uint32(0), 0 // done is how many octets of dst crc and sum are of
+	for read := 0; read < n-h; {
+		k := min(n-h-read, next-w, MarkerInterval)
+		octets.Fetch(body[min(read+ahead, len(body)):min(read+ahead+k, len(body))])
+		copy(dst[w:], body[read:read+k])
+		read, w = read+k, w+k
+		if w == next && f.CRC && n-h-read >= octets.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
+			crc, sum = octets.Sum(dst[done:w], crc, sum)
+			k, crc, sum = octets.CopyMarked(dst[w:], body[:n-h], read, uint32(w-length), crc, sum, ahead)
+			read += k / MarkerInterval * (MarkerInterval - MarkerLen)
+			w, next, done = w+k, next+k, w+k
+		}
 		if w == next {
 			w, next = putMarker(dst, w, length), next+MarkerInterval
 		}
 	}
-	return f.close(dst, w, next, length, 0, 0, 0), true
+	return f.close(dst, w, next, length, done, crc, sum), true
 }

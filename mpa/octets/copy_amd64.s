@@ -1,26 +1,5 @@
 #include "textflag.h"
-
-// MOVE copies 64 octets of one lane, by whole registers: stores of words would fill the store buffer while the destination is
-// fetched.
-#define MOVE(from, to) \
-	MOVOU	0 from, X4; \
-	MOVOU	16 from, X5; \
-	MOVOU	32 from, X6; \
-	MOVOU	48 from, X7; \
-	MOVOU	X4, 0 to; \
-	MOVOU	X5, 16 to; \
-	MOVOU	X6, 32 to; \
-	MOVOU	X7, 48 to
-
-// TAKE takes the word at d of each lane. It reads what was written: were it the source, an application that changes it just now
-// would make the CRC one of other octets.
-#define TAKE(d) \
-	CRC32Q	d(DI), AX; \
-	ADCQ	d(DI), DX; \
-	CRC32Q	d(DI)(BX*1), R13; \
-	ADCQ	d(DI)(BX*1), DX; \
-	CRC32Q	d(DI)(BX*2), CX; \
-	ADCQ	d(DI)(BX*2), DX
+#include "copy_amd64.h"
 
 // func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
@@ -90,19 +69,7 @@ word3:
 
 join:
 	MOVQ	shift+40(FP), R8
-	MOVQ	(R8)(BX*1), X1
-	MOVQ	(R8)(BX*2), X2
-	MOVL	AX, AX
-	MOVQ	AX, X0
-	MOVL	R13, R13
-	MOVQ	R13, X3
-	PCLMULQDQ	$0, X2, X0
-	PCLMULQDQ	$0, X1, X3
-	PXOR	X3, X0
-	MOVQ	X0, R9
-	XORL	AX, AX
-	CRC32Q	R9, AX
-	XORL	CX, AX
+	JOIN
 	LEAQ	(SI)(BX*2), SI
 	LEAQ	(DI)(BX*2), DI
 

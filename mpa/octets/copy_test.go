@@ -2,6 +2,7 @@ package octets
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"syscall"
@@ -45,6 +46,40 @@ func TestCopySum(t *testing.T) {
 	}
 	for _, n := range []int{12287, 12288, 12289, 12384, 24576, 24577, 40000} {
 		check(n, 0, ^uint64(0)-1)
+	}
+}
+
+// TestCopyMarked compares CopyMarked with blocks made one by one.
+func TestCopyMarked(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	src := make([]byte, 40000)
+	for i := range src {
+		src[i] = byte(r.Uint32()) | 0x81
+	}
+	blocks := 0
+	for range 3000 {
+		at, n := 4+r.IntN(100), r.IntN(30000)
+		room, mark, crc, sum := r.IntN(33000), uint32(r.IntN(1<<15)), r.Uint32(), r.Uint64()
+		got := bytes.Repeat([]byte{0xa5}, room)
+		k, gotCRC, gotSum := CopyMarked(got, src[:at+n], at, mark, crc, sum, 1000)
+		if k%blockLen != 0 || k > room || k/blockLen*(blockLen-markLen) > n {
+			t.Fatalf("%d octets, room for %d: %d were made", n, room, k)
+		}
+		blocks += k / blockLen
+		var want []byte
+		for i := range k / blockLen {
+			want = binary.BigEndian.AppendUint32(want, mark+uint32(i)*blockLen)
+			want = append(want, src[at+i*(blockLen-markLen):][:blockLen-markLen]...)
+		}
+		if !bytes.Equal(got[:k], want) || !bytes.Equal(got[k:], bytes.Repeat([]byte{0xa5}, room-k)) {
+			t.Fatalf("%d octets, %d made: they differ", n, k)
+		}
+		if wantCRC, wantSum := sumPlain(want, crc, sum); gotCRC != wantCRC || folded(gotSum) != folded(wantSum) {
+			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", k, gotCRC, wantCRC, folded(gotSum), folded(wantSum))
+		}
+	}
+	if fast && blocks == 0 {
+		t.Error("no blocks were made: this test does not test")
 	}
 }
 

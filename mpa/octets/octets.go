@@ -41,6 +41,26 @@ func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64
 	return copyFast(dst, src, crc, sum, ahead)
 }
 
+// The blocks of CopyMarked.
+const (
+	blockLen = 512
+	markLen  = 4
+	// MinMarked is the fewest octets of which CopyMarked makes blocks.
+	MinMarked = 3 * (blockLen - markLen)
+)
+
+// CopyMarked copies as many octets of src[at:] to dst as fit whole blocks and are worthwhile: each block is a word, the big-endian
+// value mark and 512 more in each further one, and 508 octets. It returns how many octets of dst that makes, a multiple of 512, and
+// Sum of them. at is at least 4; ahead is that of CopySum.
+func CopyMarked(dst, src []byte, at int, mark, crc uint32, sum uint64, ahead int) (int, uint32, uint64) {
+	blocks := min((len(src)-at)/MinMarked, len(dst)/(3*blockLen), maxBlocks)
+	if !fast || blocks <= 0 || at < markLen {
+		return 0, crc, sum
+	}
+	crc, sum = markedFast(dst, src[at-markLen:], blocks, mark, crc, sum, ahead)
+	return 3 * blocks * blockLen, crc, sum
+}
+
 // Fetch asks the processor to bring b into its cache, where it can.
 func Fetch(b []byte) {
 	if len(b) > 0 {

@@ -24,6 +24,12 @@ func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 //go:noescape
 func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 
+// markedLanes is copyLanes for three lanes of blocks of 512 octets, each of them a marker and 508 octets of src; src is four octets
+// in front of the first. mark is the value of the first marker, in host order; each is 512 more than the one before.
+//
+//go:noescape
+func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
+
 // fetchLines prefetches the lines of n octets, at least one.
 //
 //go:noescape
@@ -99,3 +105,12 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 }
 
 func fetch(b []byte) { fetchLines(unsafe.SliceData(b), len(b)) }
+
+// maxBlocks is the most blocks of one lane.
+const maxBlocks = maxWords * 8 / blockLen
+
+// markedFast is CopyMarked for three times blocks.
+func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32, uint64) {
+	crc, sum = markedLanes(&dst[0], &src[0], blocks, ahead, mark, &shift[0], ^crc, sum)
+	return ^crc, sum
+}
