@@ -221,7 +221,7 @@ func (f *Fault) sendTwice(b TxBuf, n int) bool {
 		return false
 	}
 	copy(c.Data, b.Data[:n])
-	c.sumStart, c.sumOffset, c.sumOn = b.sumStart, b.sumOffset, b.sumOn
+	c.sum = b.sum
 	f.Port.Send(b, n)
 	f.Port.Send(c, n)
 	return true

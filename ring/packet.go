@@ -49,13 +49,11 @@ type TxBuf struct {
 	// Data is the slot: frame octets from Data[0] on, contiguous. It aliases the UMEM and holds what was sent last.
 	Data []byte
 	slot uint32
-	// Where the checksum is, when flags has sumOn.
-	sumStart, sumOffset uint16
-	sumOn               bool
+	sum  uint32 // where the checksum is: start<<16 | offset, 0 for none; with more fields a TxBuf would not fit into registers
 }
 
 // Checksum asks for checksum offload: the sum of the octets from start on is put at start+offset, where the pseudo-header's
 // sum stands already. Without Config.TxChecksum, Send drops the frame and counts TxInvalid.
 func (b *TxBuf) Checksum(start, offset uint16) {
-	b.sumStart, b.sumOffset, b.sumOn = start, offset, true
+	b.sum = uint32(start)<<16 | uint32(offset)
 }

@@ -34,11 +34,11 @@ func (s *Socket) span(i uint32) (from, to uint64) {
 	return from, from + size
 }
 
-// owns reports whether b is a slot of the writer, and blames it otherwise.
-func (s *Socket) owns(b *TxBuf) bool {
+// owns reports whether slot is the writer's, and blames it otherwise.
+func (s *Socket) owns(slot uint32) bool {
 	f := &s.frames
-	if b.slot >= uint32(len(f.tx)) || f.tx[b.slot] != OwnerTx || f.open[b.slot] != 0 {
-		f.blame("transmit slot", b.slot, f.tx, OwnerTx, OwnerCompletion)
+	if slot >= uint32(len(f.tx)) || f.tx[slot] != OwnerTx || f.open[slot] != 0 {
+		f.blame("transmit slot", slot, f.tx, OwnerTx, OwnerCompletion)
 		return false
 	}
 	return true
@@ -47,26 +47,26 @@ func (s *Socket) owns(b *TxBuf) bool {
 // Send queues the first n octets of b as one frame; Flush transmits. The slot is no longer the writer's. A frame of
 // impossible length is dropped and counted.
 func (s *Socket) Send(b TxBuf, n int) {
-	if s.k == nil || !s.owns(&b) {
+	if s.k == nil || !s.owns(b.slot) {
 		return
 	}
-	if n < ethHeader || n > s.info.TxRoom || (b.sumOn && !s.sumFits(&b, n)) {
+	if n < ethHeader || n > s.info.TxRoom || b.sum != 0 && !s.sumFits(b.sum, n) {
 		s.stats.TxInvalid++
 		s.CancelTx(b)
 		return
 	}
 	s.frames.open[b.slot] = queued
-	s.queue[s.qtail&uint32(len(s.queue)-1)] = pending{b.slot, uint32(n), b.sumStart, b.sumOffset, b.sumOn}
+	s.queue[s.qtail&uint32(len(s.queue)-1)] = pending{b.slot, uint32(n), uint16(b.sum >> 16), uint16(b.sum), b.sum != 0}
 	s.qtail++
 }
 
-func (s *Socket) sumFits(b *TxBuf, n int) bool {
-	return s.cfg.TxChecksum && int(b.sumStart)+int(b.sumOffset)+2 <= n
+func (s *Socket) sumFits(sum uint32, n int) bool {
+	return s.cfg.TxChecksum && int(sum>>16)+int(sum&0xffff)+2 <= n
 }
 
 // CancelTx gives back a slot that is not to be sent.
 func (s *Socket) CancelTx(b TxBuf) {
-	if s.k == nil || !s.owns(&b) {
+	if s.k == nil || !s.owns(b.slot) {
 		return
 	}
 	if s.frames.moveTx(b.slot, OwnerTx, OwnerFree) {

@@ -9,13 +9,14 @@ import (
 )
 
 // runHeader is the headers of a segment that begins a run. Those of the next ones differ in IP length, identification and checksum,
-// TCP sequence number, flags and checksum.
+// TCP sequence number, flags and checksum. Its sums have no more than 32 bits: some can be added without a carry.
 type runHeader struct {
 	hdr    [maxRunHeader]byte
 	n      int // octets of hdr, 0 for none
 	ipAt   int
 	tcpAt  int
 	v6     bool
+	offset uint16 // the data offset, in the word that it shares with the flags
 	ipSum  uint64 // of the IPv4 header without length, identification and checksum
 	tcpSum uint64 // of the pseudo header without length, and of the TCP header without sequence number, flags and checksum
 }
@@ -38,13 +39,20 @@ func (r *runHeader) begin(f *template, b []byte, at int) bool {
 	}
 	r.n, r.ipAt, r.tcpAt, r.v6 = at, f.ipAt, f.headAt, f.v6
 	copy(r.hdr[:], b[:at])
-	r.ipSum = addSum(f.ipSum, uint64(b[f.ipAt+1])<<8) // TOS
+	r.ipSum = narrow(f.ipSum + uint64(b[f.ipAt+1])<<8) // TOS
 	h := r.hdr[r.tcpAt:r.n]
+	r.offset = uint16(h[flagsAt]&0xf0) << 8
 	binary.BigEndian.PutUint32(h[seqAt:], 0)
-	h[flagsAt], h[flagsAt+1] = h[flagsAt]&0xf0, 0
+	binary.BigEndian.PutUint16(h[flagsAt:], r.offset)
 	binary.BigEndian.PutUint16(h[checksumAt:], 0)
-	r.tcpSum = wire.Sum(h, f.sum)
+	r.tcpSum = narrow(wire.Sum(h, f.sum))
 	return true
+}
+
+// narrow folds a running sum to 32 bits.
+func narrow(sum uint64) uint64 {
+	sum = sum>>32 + sum&0xffffffff
+	return sum>>32 + sum&0xffffffff
 }
 
 // build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
@@ -58,16 +66,15 @@ func (r *runHeader) build(b []byte, o *tcp.Out, id uint16) int {
 	}
 	t := b[r.tcpAt : r.tcpAt+wire.HeaderLen]
 	binary.BigEndian.PutUint32(t[seqAt:], uint32(o.Seq))
-	t[flagsAt] |= byte(o.Flags >> 8)
-	t[flagsAt+1] = byte(o.Flags)
+	binary.BigEndian.PutUint16(t[flagsAt:], r.offset|uint16(o.Flags&wire.FlagMask))
 	return r.n
 }
 
 // finish fills the TCP checksum in; sum is that of the payload. It returns the length of the frame.
 func (r *runHeader) finish(b []byte, o *tcp.Out, sum uint64) int {
-	n := o.Payload.Len()
-	sum = addSum(addLength(r.tcpSum, r.n-r.tcpAt+n), sum)
-	sum = addSum(sum, uint64(bits.ReverseBytes32(uint32(o.Seq)))+uint64(bits.ReverseBytes16(uint16(o.Flags&wire.FlagMask))))
+	end := r.n + o.Payload.Len()
+	words := uint32(end-r.tcpAt)<<16 | uint32(o.Flags&wire.FlagMask)
+	sum = addSum(sum, r.tcpSum+uint64(bits.ReverseBytes32(words))+uint64(bits.ReverseBytes32(uint32(o.Seq))))
 	wire.PutChecksum(b[r.tcpAt:], wire.Finish(sum))
-	return r.n + n
+	return end
 }

@@ -30,7 +30,7 @@ type template struct {
 	ipAt   int // where the IP header begins
 	v6     bool
 	sum    uint64 // of the addresses and the protocol, for the TCP checksum
-	ipSum  uint64 // of the IPv4 header as it stands in hdr
+	ipSum  uint64 // of the IPv4 header as it stands in hdr, in 32 bits
 	headAt int    // where build put the TCP header
 }
 
@@ -64,7 +64,7 @@ func (f *template) init(cfg *Config, t *tcp.Tuple) {
 	copy(h[16:20], dst[:])
 	f.n = f.ipAt + ipv4Len
 	f.sum = wire.PseudoSum4(src, dst, protoTCP, 0)
-	f.ipSum = wire.Sum(h[:ipv4Len], 0)
+	f.ipSum = narrow(wire.Sum(h[:ipv4Len], 0))
 }
 
 // flowLabel is a label that stays the same for a connection (RFC 6437): a mix of its ports and addresses.
@@ -89,16 +89,17 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte, id uint16) int {
 		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
 		h[1] = byte(o.ECN)
-		putLength4(h, addSum(f.ipSum, uint64(o.ECN)<<8), ipv4Len+segment, id)
+		putLength4(h, f.ipSum+uint64(o.ECN)<<8, ipv4Len+segment, id)
 	}
 	return at
 }
 
-// putLength4 fills the length of an IPv4 packet, its identification and its checksum in; sum is that of the rest of the header.
+// putLength4 fills the length of an IPv4 packet, its identification and its checksum in; sum is that of the rest of the header, in
+// 32 bits.
 func putLength4(h []byte, sum uint64, n int, id uint16) {
 	v := bits.ReverseBytes32(uint32(n)<<16 | uint32(id))
 	binary.LittleEndian.PutUint32(h[2:], v)
-	binary.BigEndian.PutUint16(h[10:], wire.Finish(addSum(sum, uint64(v))))
+	binary.BigEndian.PutUint16(h[10:], wire.Finish(sum+uint64(v)))
 }
 
 // finish fills the TCP checksum in, now that n octets of payload follow the headers that end at at; sum is theirs. It returns the

@@ -64,7 +64,9 @@ func (q *ring) push(start seq.Num, size int, k Kind, now tick.Time) {
 	}
 	id, l := q.tail, &q.list[inFlight]
 	r := q.at(id)
-	*r = record{sent: now, start: start, size: uint32(size), tx: 1, kind: k, prev: l.last}
+	r.sent, r.start, r.size = now, start, uint32(size) // one by one: a composite would be made elsewhere and copied
+	r.prev, r.next = l.last, 0
+	r.at, r.tx, r.kind, r.stale = inFlight, 1, k, false
 	if l.n == 0 {
 		l.first = id
 	} else {
