@@ -11,6 +11,7 @@ type Table struct {
 	slots   []slot // power of two, at most half full
 	used    int
 	domains int
+	gen     uint64 // changes with each STag that ceases to be valid
 }
 
 // slot keeps the tag beside the pointer, so that a probe touches one line.
@@ -197,6 +198,37 @@ func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access)
 	return m, b, f
 }
 
+// Near is what the last access found, so that the next one like it finds it faster.
+type Near struct {
+	mr   *MR
+	stag STag
+	need Access
+	gen  uint64
+	to   TO
+	n    int
+}
+
+// FindNear is Find for the accesses of one stream, all by the same domain, that come one after the other.
+func (t *Table) FindNear(near *Near, pd *PD, stream StreamID, s STag, to TO, n int, need Access) ([]byte, Fault) {
+	if near.mr == nil || near.stag != s || near.gen != t.gen || near.need != need {
+		m, b, f := t.Find(pd, stream, s, to, n, need)
+		if f == OK {
+			*near = Near{m, s, need, t.gen, to, n}
+		}
+		return b, f
+	}
+	b, f := near.mr.slice(to, n)
+	if f == OK {
+		near.to, near.n = to, n
+	}
+	return b, f
+}
+
+// Holds reports whether an access is the last one that FindNear found right, and still is right.
+func (t *Table) Holds(near *Near, s STag, to TO, n int) bool {
+	return near.mr != nil && near.stag == s && near.gen == t.gen && near.to == to && near.n == n
+}
+
 // Lookup returns the region that s names, or nil.
 func (t *Table) Lookup(s STag) *MR {
 	if s == 0 {
@@ -231,6 +263,7 @@ func (t *Table) remove(s STag) {
 		i = (i + 1) & mask
 	}
 	t.used--
+	t.gen++
 	for j := i; ; {
 		j = (j + 1) & mask
 		e := t.slots[j]

@@ -301,3 +301,74 @@ func TestLookupAllocs(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestFindNear: with what the last access found, the next one gets the same octets or the same fault as without, also when regions
+// were invalidated, renewed, deregistered or registered anew under the same STag in between; and Holds believes an access only as
+// long as it would be found right again.
+func TestFindNear(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	tab, pd := newTable(t)
+	const stream = 3
+	var near Near
+	var mrs []*MR
+	tags := []STag{1, 2, 3, 0x10001, 0x20001}
+	s, to, n, hits, held := STag(0), TO(0), 0, 0, 0
+	for range 100_000 {
+		switch rng.IntN(8) {
+		case 0:
+			a := Attr{Access: Access(rng.IntN(16)), STag: tags[rng.IntN(len(tags))], Stream: StreamID(rng.IntN(2) * (stream + rng.IntN(2)))}
+			if m, err := tab.Register(pd, make([]byte, 1+rng.IntN(100)), a); err == nil {
+				mrs = append(mrs, m)
+			}
+		case 1:
+			if len(mrs) == 0 {
+				break
+			}
+			m := mrs[rng.IntN(len(mrs))]
+			switch rng.IntN(6) {
+			case 0:
+				tab.Invalidate(m)
+			case 1:
+				tab.InvalidateLocal(pd, stream, m.STag())
+			case 2:
+				tab.InvalidateRemote(pd, stream, m.STag())
+			case 3:
+				tab.Renew(m, Access(rng.IntN(16)))
+			default:
+				tab.Deregister(m)
+			}
+		}
+		if rng.IntN(3) == 0 {
+			s = tags[rng.IntN(len(tags))]
+			if len(mrs) > 0 && rng.IntN(2) == 0 {
+				s = mrs[rng.IntN(len(mrs))].STag()
+			}
+		}
+		if rng.IntN(2) == 0 {
+			to, n = TO(rng.IntN(80)), 1+rng.IntN(40)
+		}
+		if rng.IntN(50) == 0 {
+			to = ^TO(0) - TO(rng.IntN(50))
+		}
+		_, want, fault := tab.Find(pd, stream, s, to, n, RemoteWrite)
+		if tab.Holds(&near, s, to, n) {
+			held++
+			if fault != OK {
+				t.Fatalf("STag %#x, %d octets at %d held, but %v", s, n, to, fault)
+			}
+		}
+		got, f := tab.FindNear(&near, pd, stream, s, to, n, RemoteWrite)
+		if f != fault || len(got) != len(want) || len(got) > 0 && &got[0] != &want[0] {
+			t.Fatalf("STag %#x, %d octets at %d: %d octets, %v, want %d, %v", s, n, to, len(got), f, len(want), fault)
+		}
+		if f == OK {
+			hits++
+			if !tab.Holds(&near, s, to, n) {
+				t.Fatalf("STag %#x, %d octets at %d was found and does not hold", s, n, to)
+			}
+		}
+	}
+	if hits < 1000 || held < 100 {
+		t.Errorf("%d accesses were right, %d held", hits, held)
+	}
+}

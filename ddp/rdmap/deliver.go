@@ -25,9 +25,7 @@ func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
 	}
 	q.Counters.SegmentsIn++
 	if q.isWrite(hdr, n) {
-		var h ddp.Tagged
-		h.Decode(hdr)
-		if q.deliverWrite(&h, n-ddp.TaggedLen) == ddp.CauseNone {
+		if stag, to := ddp.Target(hdr); q.cfg.Table.Holds(&q.near, stag, to, n-ddp.TaggedLen) {
 			return nil
 		}
 	}

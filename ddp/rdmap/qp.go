@@ -112,6 +112,7 @@ type QP struct {
 	rq   recvQueue
 	msg  inbound
 	term terminator
+	near ddp.Near // of the last segment of an RDMA Write
 
 	rtr      RTRKind // still to be sent
 	turn     bool    // a response went last, so the send queue is next
@@ -213,7 +214,7 @@ func (q *QP) Reset() error {
 	q.sq.reset()
 	q.out.reset()
 	q.in.reset()
-	q.msg, q.term = inbound{}, terminator{}
+	q.msg, q.term, q.near = inbound{}, terminator{}, ddp.Near{}
 	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone, false, 0
 	q.Counters = Counters{}
 	return nil

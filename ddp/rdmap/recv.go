@@ -48,13 +48,15 @@ func (q *QP) placeWrite(v *ulp.View) bool {
 	if len(b) == 0 || !q.isWrite(b[0], v.Len()) {
 		return false
 	}
-	var h ddp.Tagged
-	h.Decode(b[0])
-	if q.cfg.Table.PlaceTagged(q.cfg.PD, q.cfg.Stream, &h, v, ddp.RemoteWrite) != ddp.CauseNone {
+	n := v.Len() - ddp.TaggedLen
+	stag, to := ddp.Target(b[0])
+	dst, f := q.cfg.Table.FindNear(&q.near, q.cfg.PD, q.cfg.Stream, stag, to, n, ddp.RemoteWrite)
+	if f != ddp.OK {
 		return false
 	}
+	v.CopyTo(dst, ddp.TaggedLen)
 	q.sawFPDU = true
-	q.Counters.PayloadIn += uint64(v.Len() - ddp.TaggedLen)
+	q.Counters.PayloadIn += uint64(n)
 	return true
 }
 
