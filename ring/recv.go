@@ -13,7 +13,7 @@ func (s *Socket) Recv(batch []Packet) int {
 	if avail == 0 {
 		return 0
 	}
-	got := 0
+	got, f, claimed := 0, &s.frames, uint32(0)
 	for ; avail > 0 && got < len(batch); avail-- {
 		d := s.rx.next()
 		p := &batch[got]
@@ -24,15 +24,21 @@ func (s *Socket) Recv(batch []Packet) int {
 			}
 			continue
 		}
-		if !s.claim(d) {
+		in, i := d.Addr&(ChunkSize-1), d.Addr>>chunkShift
+		if i >= uint64(len(f.rx)) || in+uint64(d.Len) > ChunkSize || f.rx[i] != OwnerFill {
+			s.claim(d) // which says what is wrong
 			continue
 		}
+		f.rx[i] = OwnerRx
+		claimed++
 		p.mem, p.home, p.n, p.size = s.umem, nil, 1, d.Len
 		p.frags[0] = frag{uint32(d.Addr), d.Len}
-		s.stats.RxPackets++
 		s.stats.RxOctets += uint64(d.Len)
 		got++
 	}
+	s.stats.RxPackets += uint64(claimed)
+	f.count[OwnerFill] -= claimed
+	f.count[OwnerRx] += claimed
 	s.rx.release()
 	return got
 }
@@ -103,9 +109,15 @@ func (s *Socket) Hold(p *Packet) {
 
 // Release ends the reader's ownership of p and empties it. The next Refill offers the chunks to the kernel again.
 func (s *Socket) Release(p *Packet) {
-	if p.home == nil && s.k != nil {
-		for _, f := range p.frags[:p.n] {
-			s.frames.freeRx(f.off >> chunkShift)
+	f := &s.frames
+	if i := p.frags[0].off >> chunkShift; p.n == 1 && p.home == nil && s.k != nil && i < uint32(len(f.rx)) && f.rx[i] == OwnerRx {
+		f.rx[i] = OwnerFree
+		f.count[OwnerRx]--
+		f.count[OwnerFree]++
+		f.rxFree = append(f.rxFree, i)
+	} else if p.home == nil && s.k != nil {
+		for _, g := range p.frags[:p.n] {
+			f.freeRx(g.off >> chunkShift)
 		}
 	}
 	p.n, p.size = 0, 0
@@ -121,12 +133,21 @@ func (s *Socket) Refill() int {
 	if n = min(n, s.fill.room(n)); n == 0 {
 		return 0
 	}
-	for range n {
-		i := f.rxFree[len(f.rxFree)-1]
-		f.rxFree = f.rxFree[:len(f.rxFree)-1]
-		f.moveRx(i, OwnerFree, OwnerFill)
+	left := len(f.rxFree) - int(n)
+	moved := uint32(0)
+	for k := len(f.rxFree) - 1; k >= left; k-- {
+		i := f.rxFree[k]
+		if f.rx[i] == OwnerFree {
+			f.rx[i] = OwnerFill
+			moved++
+		} else {
+			f.moveRx(i, OwnerFree, OwnerFill) // which says what is wrong
+		}
 		s.fill.put(uint64(i) << chunkShift)
 	}
+	f.rxFree = f.rxFree[:left]
+	f.count[OwnerFree] -= moved
+	f.count[OwnerFill] += moved
 	s.fill.publish()
 	if s.fill.needWakeup() {
 		s.k.kickRx()
