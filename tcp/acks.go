@@ -55,6 +55,20 @@ func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 	c.nOwed++
 }
 
+// oweMore is owe with stretch for octets in order without anything beside them. Nearly always the acknowledgement owed last covers
+// them, too.
+func (c *Conn) oweMore() {
+	if c.nOwed > 0 && len(c.held.v) == 0 && c.ecn.mode == ECNOff {
+		last := &c.owed[c.nOwed-1]
+		if last.dup.Empty() && c.cfg.StretchAck > 2 && c.rcvNxt.Diff(last.from) <= c.cfg.StretchAck*c.rcvMSS {
+			last.ack, c.ackedTo = c.rcvNxt, c.rcvNxt
+			c.stopDelack()
+			return
+		}
+	}
+	c.owe(seq.Range{}, true)
+}
+
 func (c *Conn) dropAcks() {
 	c.nOwed = 0
 	c.stopDelack()
@@ -93,13 +107,13 @@ func (c *Conn) ackInOrder(now tick.Time) {
 	switch {
 	case c.quick > 0:
 		c.quick--
-		c.owe(seq.Range{}, true)
+		c.oweMore()
 	case c.rcvNxt.Diff(c.ackedTo) > c.rcvMSS:
 		if !c.hold.begin(c, now) {
-			c.owe(seq.Range{}, true)
+			c.oweMore()
 		}
 	case c.cfg.DelayedAck == 0:
-		c.owe(seq.Range{}, true)
+		c.oweMore()
 	case c.timer.delack == tick.Never && c.ackedTo != c.rcvNxt:
 		c.timer.delack = now.Add(c.cfg.DelayedAck)
 	}

@@ -48,26 +48,28 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 		return false
 	}
 	segment := p.Len() - at
-	h := b[at:]
-	head := int(h[12]>>4) * 4
-	if [4]byte(h) != e.expect.ports || head != tcpLen && head != tcpTSLen {
+	h := (*[tcpTSLen]byte)(b[at:])
+	if [4]byte(h[:4]) != e.expect.ports {
 		return false
 	}
-	if _, err := s.seg.Decode(h); err != nil {
+	head := s.seg.DecodeUsual(h)
+	if head == 0 {
 		return false
 	}
 	s.seg.Len, s.seg.ECN = segment-head, tcp.NotECT
 	if segment == head {
-		return e.predictedAck(h, now)
+		return e.predictedAck(b[at:], now)
 	}
 	if !e.conn.Predicted(&s.seg) {
 		return false
 	}
-	pieces := p.Frags(s.pieces[:0])
-	pieces[0] = h[head:]
-	sum := addLength(e.frame.sum, segment)
+	pieces := s.pieces[:1]
+	pieces[0] = b[at+head:]
+	for i := 1; i < p.NumFrags(); i++ {
+		pieces = append(pieces, p.Frag(i))
+	}
 	crcs := e.summer != nil && e.summer.WantsCRC()
-	crc, ok := checksum(h[:head], pieces, sum, crcs)
+	crc, ok := checksum(pieces, wire.SumUsual(h, head, addLength(e.frame.sum, segment)), crcs)
 	if !ok {
 		return false
 	}
@@ -113,10 +115,9 @@ func (f *template) matches(b []byte, mac *[6]byte, x *expect, n int) bool {
 	return wire.Fold(sum+c) == 0xffff
 }
 
-// checksum adds TCP header h and the payload to the sum of the pseudo header and reports whether the outcome is right. With crcs
+// checksum adds the payload to the sum of the pseudo header and the TCP header and reports whether the outcome is right. With crcs
 // it returns the CRC32C of the payload. Pieces before the last of odd length are left to verify.
-func checksum(h []byte, pieces [][]byte, sum uint64, crcs bool) (crc uint32, ok bool) {
-	sum = wire.Sum(h, sum)
+func checksum(pieces [][]byte, sum uint64, crcs bool) (crc uint32, ok bool) {
 	for i, p := range pieces {
 		if len(p)&1 != 0 && i < len(pieces)-1 {
 			return 0, false

@@ -213,11 +213,11 @@ func TestChecksumPieces(t *testing.T) {
 		if want = octets.CRC(0, b[32:]); !right || !even {
 			want = 0
 		}
-		crc, ok := checksum(b[:32], pieces, 77, true)
+		crc, ok := checksum(pieces, wire.Sum(b[:32], 77), true)
 		if ok != (right && even) || ok && crc != want {
 			t.Fatalf("%d octets in %d pieces, right %v, even %v: %#x %v", len(b), len(pieces), right, even, crc, ok)
 		}
-		if _, ok := checksum(b[:32], pieces, 77, false); ok != (right && even) {
+		if _, ok := checksum(pieces, wire.Sum(b[:32], 77), false); ok != (right && even) {
 			t.Fatalf("%d octets in %d pieces, right %v, even %v: %v without CRC", len(b), len(pieces), right, even, ok)
 		}
 	}

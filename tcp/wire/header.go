@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"xwarp/tcp/seq"
 )
@@ -91,6 +92,42 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	}
 	h.Opt.parse(opt)
 	return off, nil
+}
+
+// DecodeUsual is Decode for the headers that nearly all segments have: without options, or with timestamps as all senders write
+// them. It returns 0, and leaves h in any state, for others. b may be longer than the header.
+func (h *Header) DecodeUsual(b *[HeaderLen + TimestampsLen]byte) (payloadOff int) {
+	switch b[12] >> 4 {
+	case HeaderLen / 4:
+		payloadOff, h.Opt.Present = HeaderLen, 0
+	case (HeaderLen + TimestampsLen) / 4:
+		if binary.BigEndian.Uint32(b[HeaderLen:]) != tsWord {
+			return 0
+		}
+		payloadOff, h.Opt.Present = HeaderLen+TimestampsLen, HasTS
+		h.Opt.TSVal, h.Opt.TSEcr = binary.BigEndian.Uint32(b[24:]), binary.BigEndian.Uint32(b[28:])
+	default:
+		return 0
+	}
+	h.Opt.NSACK, h.Opt.NAccECN = 0, 0
+	h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[0:]), binary.BigEndian.Uint16(b[2:])
+	h.Seq, h.Ack = seq.Num(binary.BigEndian.Uint32(b[4:])), seq.Num(binary.BigEndian.Uint32(b[8:]))
+	h.Flags = Flags(binary.BigEndian.Uint16(b[12:])) & FlagMask
+	h.Window, h.Urgent = binary.BigEndian.Uint16(b[14:]), binary.BigEndian.Uint16(b[18:])
+	return payloadOff
+}
+
+// SumUsual is Sum of the payloadOff octets of such a header.
+func SumUsual(b *[HeaderLen + TimestampsLen]byte, payloadOff int, acc uint64) uint64 {
+	acc, c := bits.Add64(acc, binary.LittleEndian.Uint64(b[0:]), 0)
+	acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b[8:]), c)
+	if payloadOff == HeaderLen {
+		acc, c = bits.Add64(acc, uint64(binary.LittleEndian.Uint32(b[16:])), c)
+		return addCarry(acc, c)
+	}
+	acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b[16:]), c)
+	acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b[24:]), c)
+	return addCarry(acc, c)
 }
 
 // Len returns the octets that Put writes. A header whose options exceed MaxOptionsLen cannot be sent.
