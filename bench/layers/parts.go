@@ -131,7 +131,7 @@ func tcpSend(n int) Row {
 	return loop("TCP send, with its share of acknowledgements", "send", func(k int) {
 		for i := 0; i < k; {
 			for range 8 {
-				if !c.Poll(now, src, &out) {
+				if !c.PollNext(now, src, &out) { // Poll after each acknowledgement
 					break
 				}
 				i++

@@ -281,6 +281,9 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 		s.port.CancelTx(buf)
 		return false, false
 	}
+	if s.out.Run == tcp.RunFirst {
+		s.run.n = 0
+	}
 	var n int
 	id, run := s.nextID(), s.out.Run == tcp.RunNext && s.run.n > 0
 	if run {
@@ -297,8 +300,8 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 	if !summed {
 		sum = wire.Sum(buf.Data[n:n+p.Len()], 0)
 	}
-	if s.out.Run == tcp.RunFirst {
-		run = s.run.begin(&e.frame, buf.Data, n)
+	if !run && s.out.Run != tcp.RunNone && s.out.Flags&wire.PSH == 0 {
+		run = s.run.begin(&e.frame, buf.Data, n) // more are known to follow
 	}
 	if run {
 		n = s.run.finish(buf.Data, &s.out, sum)

@@ -8,7 +8,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// runHeader is the headers of a segment that begins a run. Those of the next ones differ in IP length, identification and checksum,
+// runHeader is the headers of a segment of a run. Those of the next ones differ in IP length, identification and checksum,
 // TCP sequence number, flags and checksum. Its sums have no more than 32 bits: some can be added without a carry.
 type runHeader struct {
 	hdr    [maxRunHeader]byte
@@ -33,7 +33,6 @@ const (
 
 // begin takes the headers of the segment in b, the payload of which is at at; false when they are too long.
 func (r *runHeader) begin(f *template, b []byte, at int) bool {
-	r.n = 0
 	if at > len(r.hdr) || len(b) < len(r.hdr) {
 		return false
 	}

@@ -79,8 +79,8 @@ func flowLabel(t *tcp.Tuple) [3]byte {
 
 // build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
 func (f *template) build(b []byte, o *tcp.Out, mac [6]byte, id uint16) int {
-	copy(b, f.hdr[:f.n])
-	copy(b, mac[:])
+	*(*[len(f.hdr)]byte)(b) = f.hdr
+	*(*[6]byte)(b) = mac
 	f.headAt = f.n
 	at := f.n + o.Header.Put(b[f.n:])
 	segment := at - f.n + o.Payload.Len()

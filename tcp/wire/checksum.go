@@ -11,7 +11,9 @@ import (
 
 // Sum adds b to acc. Only the last piece may have an odd length.
 func Sum(b []byte, acc uint64) uint64 {
-	b, acc = sumWide(b, acc)
+	if len(b) > HeaderLen+TimestampsLen {
+		b, acc = sumWide(b, acc)
+	}
 	return sumScalar(b, acc)
 }
 
@@ -30,6 +32,15 @@ func sumScalar(b []byte, acc uint64) uint64 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[56:]), c)
 		acc, c = bits.Add64(acc, 0, c)
 		b = b[64:]
+	}
+	if len(b) >= 32 { // a TCP header with timestamps
+		w := (*[32]byte)(b)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[0:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[8:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[16:]), c)
+		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[24:]), c)
+		acc, c = bits.Add64(acc, 0, c)
+		b = b[32:]
 	}
 	for len(b) >= 8 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b), c)
