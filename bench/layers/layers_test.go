@@ -36,6 +36,17 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestParts checks that every part can be measured for segments of any size.
+func TestParts(t *testing.T) {
+	for _, n := range []int{1448, 8948} {
+		for _, r := range parts(n) {
+			if r.Nanos <= 0 || r.Note != "" {
+				t.Errorf("%d octets: %+v", n, r)
+			}
+		}
+	}
+}
+
 // BenchmarkPaths moves segments over the fake ring; an operation is one segment.
 func BenchmarkPaths(b *testing.B) {
 	runtime.LockOSThread() // cpuTime is the thread's
