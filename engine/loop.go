@@ -34,6 +34,9 @@ type loop struct {
 	over   atomic.Bool // ended, for those who only post work
 
 	bells atomic.Pointer[bell] // those that rang, a stack
+
+	queue     int  // of the device; -1 for none
+	consuming bool // the worker is in its consumer's callback
 }
 
 // bell makes the worker call kick once after one or more rings.
@@ -44,7 +47,7 @@ type bell struct {
 }
 
 func newLoop(wake func()) *loop {
-	return &loop{table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0), wake: wake}
+	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0), wake: wake}
 }
 
 // post has the worker run f soon; it reports false when the worker has ended.

@@ -146,14 +146,21 @@ func (q *QP) PostSend(wr *SendWR) error {
 	if l.over.Load() {
 		return ErrClosed
 	}
-	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
-		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d",
-			len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
+	if err := q.fits(wr); err != nil {
+		return err
 	}
 	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
 		return ErrQueueFull
 	}
 	l.ring(&q.bell)
+	return nil
+}
+
+func (q *QP) fits(wr *SendWR) error {
+	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
+		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d",
+			len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
+	}
 	return nil
 }
 
@@ -188,24 +195,10 @@ func (q *QP) drain() {
 	if !q.ready {
 		return
 	}
-	for p := q.rq.peek(); p != nil; p = q.rq.peek() {
-		err := q.core.PostRecv(&p.RecvWR)
-		if errors.Is(err, rdmap.ErrFull) {
-			break
-		}
-		if err != nil {
-			q.Complete(&rdmap.Completion{ID: p.ID, Op: rdmap.WRRecv, Status: postStatus(err)})
-		}
+	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
 		q.rq.drop()
 	}
-	for p := q.sq.peek(); p != nil; p = q.sq.peek() {
-		err := q.core.PostSend(&p.SendWR)
-		if errors.Is(err, rdmap.ErrFull) || errors.Is(err, rdmap.ErrState) && q.core.State() == rdmap.Idle && !q.finished() {
-			break
-		}
-		if err != nil {
-			q.Complete(&rdmap.Completion{ID: p.ID, Op: p.Op, Status: postStatus(err)})
-		}
+	for p := q.sq.peek(); p != nil && q.give(&p.SendWR); p = q.sq.peek() {
 		q.sq.drop()
 	}
 }

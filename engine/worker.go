@@ -71,7 +71,7 @@ func (w *worker) run(cpu int, busy time.Duration) {
 			now = clock()
 			w.stk.Receive(now)
 		}
-		worked := w.consumer != nil && w.consumer()
+		worked := w.consumer != nil && w.consume()
 		worked = w.work() || worked || arrived
 		if w.stk.Quiet() && p.skip() {
 			active = active || worked
@@ -93,6 +93,13 @@ func (w *worker) run(cpu int, busy time.Duration) {
 			p.last = idleSince
 		}
 	}
+}
+
+func (w *worker) consume() bool {
+	w.consuming = true
+	worked := w.consumer()
+	w.consuming = false
+	return worked
 }
 
 // maxSleep bounds one sleep, so that a lost wake-up costs a moment and not a connection.

@@ -34,7 +34,8 @@ type XDPConfig struct {
 	BusyPoll  time.Duration // how long an idle worker spins before it sleeps; negative: always spin
 	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports whether it did
 	// anything. A consumer that polls completion queues and posts there needs no thread of its own, and no hand-over costs
-	// time. It must not block, and may call nothing of the engine but CQ.Poll, QP.PostSend and QP.PostRecv.
+	// time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and QP.PostRecv. It must not block, and may call
+	// nothing else of the engine but CQ.Poll.
 	Consumer func(queue int) bool
 	TCP      tcp.Config // what connections start with
 	// NoMTUProbe turns packetisation-layer probing (RFC 4821) off: a path that drops large packets without a word then
@@ -171,6 +172,7 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 		port.Close()
 		return err
 	}
+	w.queue = queue
 	w.stk, err = stack.New(stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Resolver: x, Steering: flows{x, w}, Stray: x.stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
