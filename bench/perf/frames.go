@@ -122,31 +122,37 @@ func (e *frames) run(ctx context.Context, _ Ready) (r *Result, err error) {
 // settle is how much longer a sender goes on than the receiver counts.
 const settle = 50 * time.Millisecond
 
-// ping sends one frame and waits for it to come back.
+// ping sends one frame and waits for it to come back, over and over. As in pingpong, one reading of the clock is the end of a round
+// and the beginning of the next, which is under way while the last is recorded.
 func (e *frames) ping(ctx context.Context) (*Result, error) {
 	h := newHistogram(true)
 	began := time.Now()
 	n := 0
-	var from, now time.Time
-	for now.Sub(began) < e.spec.Warmup+e.spec.Duration {
-		sent := time.Now()
+	var from time.Time
+	var took time.Duration
+	for sent := began; sent.Sub(began) < e.spec.Warmup+e.spec.Duration; {
 		e.port.send(1)
-		for e.port.receive() == 0 {
-			if now = time.Now(); now.Sub(sent) > time.Second {
+		if !from.IsZero() {
+			h.record(took)
+			n++
+		}
+		for turn := 1; e.port.receive() == 0; turn++ {
+			if turn%1024 == 0 && time.Since(sent) > time.Second {
 				return nil, fmt.Errorf("frame %d did not come back", n)
 			}
 		}
-		now = time.Now()
-		if now.Sub(began) < e.spec.Warmup {
-			continue
-		}
-		if from.IsZero() {
+		now := time.Now()
+		took = now.Sub(sent)
+		if from.IsZero() && sent.Sub(began) >= e.spec.Warmup {
 			from = sent
 		}
-		h.record(now.Sub(sent))
+		sent = now
+	}
+	if !from.IsZero() {
+		h.record(took)
 		n++
 	}
-	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size), Seconds: now.Sub(from).Seconds(), Latency: h.result()}, ctx.Err()
+	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size), Seconds: time.Since(from).Seconds(), Latency: h.result()}, ctx.Err()
 }
 
 func (e *frames) serve(ctx context.Context, _ Ready, stop <-chan struct{}) (*Result, error) {

@@ -14,15 +14,23 @@ import (
 // octet in memory, as perftest does: it counts up.
 type pingpong struct {
 	e       *rdma
+	verb    Verb
 	client  bool
 	hist    *histogram
+	running bool
 	began   time.Time
+	from    time.Time // the last whole round; as in perftest, its end is the beginning of the next one
 	sent    time.Time
-	from    time.Time
+	fresh   bool // it was not measured yet: that is done while the next one is under way
+	enough  bool // the one under way is not measured
+	first   time.Time
 	to      time.Time
 	count   uint64 // messages that came back
 	warm    uint64 // of these, before the clock ran
 	seen    byte
+	word    *uint32 // where the last octet of the peer's message is, and which octet of the word it is
+	octet   int
+	idle    int // turns on which nothing came
 	posted  int
 	err     error
 	done    chan struct{}
@@ -37,7 +45,11 @@ type pingpong struct {
 }
 
 func newPingpong(e *rdma, client bool) *pingpong {
-	return &pingpong{e: e, client: client, hist: newHistogram(e.spec.Verb != Read), done: make(chan struct{})}
+	p := &pingpong{e: e, verb: e.spec.Verb, client: client, hist: newHistogram(e.spec.Verb != Read), done: make(chan struct{})}
+	b := unsafe.Pointer(&e.mem[e.spec.Size-1])
+	p.octet = int(uintptr(b) & 3)
+	p.word = (*uint32)(unsafe.Add(b, -p.octet))
+	return p
 }
 
 func (p *pingpong) postReceives() error {
@@ -62,29 +74,46 @@ func (p *pingpong) turn() bool {
 	if p.ended {
 		return false
 	}
-	if p.began.IsZero() {
-		p.mem.prepare()
-		p.began = time.Now()
-		if p.client {
-			p.ping()
-		}
+	if !p.running {
+		p.start()
 		return true
 	}
-	worked := p.poll()
+	worked := p.verb != Write && p.poll()
 	if !p.came() {
-		return worked
+		if p.idle++; p.idle == 1 {
+			p.measure()
+		}
+		return worked || p.verb == Write && p.idle%pollEach == 1 && p.poll()
 	}
-	if !p.client {
-		p.ping()
-		return true
+	if p.idle == 0 {
+		p.measure()
 	}
-	now := time.Now()
-	p.count++
-	p.measure(now)
+	p.idle = 0
+	if p.enough {
+		p.end()
+	}
+	if p.client {
+		p.from, p.sent = p.sent, time.Now()
+		p.fresh = true
+	}
 	if !p.ended {
 		p.ping()
 	}
 	return true
+}
+
+// pollEach is on which of the turns without a message completions of Writes are looked for: those say only that memory is free
+// and that the connection is there. The first such turn is one, so that nothing waits for them but the processor.
+const pollEach = 64
+
+func (p *pingpong) start() {
+	p.running = true
+	p.mem.prepare()
+	p.began = time.Now()
+	p.sent = p.began
+	if p.client {
+		p.ping()
+	}
 }
 
 // poll takes completions.
@@ -112,14 +141,14 @@ func (p *pingpong) poll() bool {
 func (p *pingpong) again() {
 	p.sge[0] = p.e.mr.SGE(0, p.e.spec.Size)
 	wr := engine.RecvWR{ID: kindRecv, SGL: p.sge[:]}
-	if err := p.e.qps[0].PostRecv(&wr); err != nil {
+	if err := p.e.qps[0].PostRecvOn(0, &wr); err != nil {
 		p.fail(err)
 	}
 }
 
 // came reports whether the message that is waited for is there.
 func (p *pingpong) came() bool {
-	switch p.e.spec.Verb {
+	switch p.verb {
 	case Read:
 		ok := p.pending > 0
 		p.pending = 0
@@ -144,10 +173,8 @@ func (p *pingpong) came() bool {
 // last reads the last octet of the peer's message, which lies at the start of the memory. Over kernel sockets another thread
 // writes it.
 func (p *pingpong) last() byte {
-	b := unsafe.Pointer(&p.e.mem[p.e.spec.Size-1])
-	off := int(uintptr(b) & 3)
-	v := atomic.LoadUint32((*uint32)(unsafe.Add(b, -off)))
-	return (*[4]byte)(unsafe.Pointer(&v))[off]
+	v := atomic.LoadUint32(p.word)
+	return (*[4]byte)(unsafe.Pointer(&v))[p.octet&3]
 }
 
 // out is where our own message lies.
@@ -163,8 +190,13 @@ const signalEach = 16
 func (p *pingpong) ping() {
 	s := p.e.spec
 	at := p.out()
-	p.sge[0] = p.e.mr.SGE(at, s.Size)
-	p.wr = engine.SendWR{Op: rdmap.WRWrite, SGL: p.sge[:], RemoteSTag: p.e.target()}
+	p.wr = engine.SendWR{Op: rdmap.WRWrite, RemoteSTag: p.e.target()}
+	if s.Verb != Read && s.Size <= engine.DefaultInline {
+		p.wr.Inline = p.e.mem[at : at+s.Size]
+	} else {
+		p.sge[0] = p.e.mr.SGE(at, s.Size)
+		p.wr.SGL = p.sge[:]
+	}
 	p.posted++
 	if p.posted%signalEach == 0 {
 		p.wr.Flags = rdmap.Signaled
@@ -180,37 +212,36 @@ func (p *pingpong) ping() {
 		}
 		p.e.mem[at+s.Size-1] = p.seen
 	}
-	if p.client {
-		p.sent = time.Now()
-	}
-	if err := p.e.qps[0].PostSend(&p.wr); err != nil {
+	if err := p.e.qps[0].PostSendOn(0, &p.wr); err != nil {
 		p.fail(err)
 	}
 }
 
-// measure records one round and decides whether there is another.
-func (p *pingpong) measure(now time.Time) {
+// measure records the last round and decides whether there are more.
+func (p *pingpong) measure() {
+	if !p.fresh || p.enough {
+		return
+	}
+	p.fresh = false
 	s := p.e.spec
-	warm := s.Iterations == 0 && now.Sub(p.began) < s.Warmup
-	if warm {
+	p.count++
+	if s.Iterations == 0 && p.sent.Sub(p.began) < s.Warmup {
 		p.warm++
 		return
 	}
-	if p.from.IsZero() {
-		p.from = p.sent
+	if p.first.IsZero() {
+		p.first = p.from
 		p.mem.begin()
 	}
-	p.hist.record(now.Sub(p.sent))
-	p.to = now
-	if s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 && now.Sub(p.from) >= s.Duration {
-		p.end()
-	}
+	p.hist.record(p.sent.Sub(p.from))
+	p.to = p.sent
+	p.enough = s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 && p.to.Sub(p.first) >= s.Duration
 }
 
 func (p *pingpong) result() *Result {
 	n := p.count - p.warm
 	return &Result{
-		Messages: n, Octets: n * uint64(p.e.spec.Size), Seconds: p.to.Sub(p.from).Seconds(), Latency: p.hist.result(),
+		Messages: n, Octets: n * uint64(p.e.spec.Size), Seconds: p.to.Sub(p.first).Seconds(), Latency: p.hist.result(),
 		Mallocs: p.got.Mallocs, GCs: p.got.GCs,
 	}
 }
