@@ -86,9 +86,10 @@ const (
 	gsoWhole   = "segmentation offload"
 	gsoPartial = "segmentation offload, checksums left to a device"
 	ourGSO     = "xwarp, no markers, segmentation offload"
+	ourMarked  = "xwarp, segmentation offload"
 )
 
-// offloadCase is raw frames that are sent one by one over AF_XDP, and in blocks that the kernel cuts. The receiver is
+// offloadCase is raw frames and whole Writes that are sent one by one over AF_XDP, and in blocks that the kernel cuts. The receiver is
 // the same. Without an offload of checksums the kernel computes them, which raw AF_XDP never does.
 func offloadCase(mtu int) Case {
 	return Case{
@@ -99,6 +100,9 @@ func offloadCase(mtu int) Case {
 			{Name: gsoPartial, Spec: raw(perf.GSO, mtu), Offloads: asTheyCome},
 			{Name: ourBare, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers), Offloads: sameSums},
 			{Name: ourGSO, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers, blocks), Offloads: sameSums},
+			{Name: ourMarked, Spec: with(bw(perf.XDP, perf.Write, mega), blocks), Offloads: sameSums},
+			{Name: kernelSum, Spec: bw(perf.TCP, perf.Write, mega), Offloads: sameSums},
+			{Name: kernelCut, Spec: bw(perf.TCP, perf.Write, mega), Offloads: sameFrames},
 		},
 	}
 }
@@ -108,9 +112,16 @@ func blocks(s *perf.Spec) { s.Transmit = engine.TransmitGSO }
 func offloadTargets() (t []Target) {
 	for _, mtu := range mtus {
 		name := fmt.Sprintf("gso-mtu%d", mtu)
+		row := func(what string) string {
+			return fmt.Sprintf("Write 1 MiB, MTU %d, through segmentation offload, %s", mtu, what)
+		}
 		t = append(t,
-			Target{Row: fmt.Sprintf("Write 1 MiB, MTU %d, no markers, through segmentation offload against through AF_XDP", mtu), Case: name, Of: ourGSO, To: ourBare, Metric: Frames},
-			Target{Row: fmt.Sprintf("the same, processor time of the sender for a frame, MTU %d", mtu), Case: name, Of: ourGSO, To: ourBare, Metric: Busy, Small: true},
+			Target{Row: row("no markers, against through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Frames},
+			Target{Row: row("no markers, frames against raw AF_XDP"), Case: name, Of: ourGSO, To: rawRing, Metric: Frames, Want: 0.85, Beyond: 0.95},
+			Target{Row: row("markers, frames against raw AF_XDP"), Case: name, Of: ourMarked, To: rawRing, Metric: Frames, Want: 0.80, Beyond: 0.90},
+			Target{Row: row("no markers, against kernel TCP without any offload"), Case: name, Of: ourGSO, To: kernelSum, Metric: Gbps, Want: map[int]float64{1500: 1}[mtu], Beyond: map[int]float64{1500: 1.2}[mtu]},
+			Target{Row: row("no markers, against kernel TCP without TSO/GSO/GRO"), Case: name, Of: ourGSO, To: kernelCut, Metric: Gbps, Want: map[int]float64{9000: 0.80}[mtu], Beyond: map[int]float64{9000: 1}[mtu]},
+			Target{Row: row("no markers, processor time of the sender for a frame, against through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Busy, Small: true},
 			Target{Row: fmt.Sprintf("frames, MTU %d, processor time of the sender for a frame, against raw AF_XDP", mtu), Case: name, Of: gsoWhole, To: rawRing, Metric: Busy, Small: true})
 		for _, v := range []string{gsoWhole, gsoPartial} {
 			t = append(t, Target{

@@ -15,6 +15,7 @@ type block struct {
 	first tcp.Out      // the first segment
 	n     int          // segments
 	most  int          // that fit
+	least int          // that are worth a block
 	size  int          // octets of payload of each, but for the last
 	last  int          // of the last, which ends the run when it is shorter
 	flags wire.Flags   // of the last
@@ -23,11 +24,12 @@ type block struct {
 // start makes o the first segment of b.
 func (b *block) start(e *Endpoint, o *tcp.Out) {
 	b.first, b.n, b.most, b.size, b.flags = *o, 1, 1, o.Payload.Len(), o.Flags
-	b.last = b.size
+	b.last, b.least = b.size, 2
 	// The kernel clears CWR in all segments but the first, as classic ECN wants it and accurate ECN does not.
 	const plain = wire.PSH | wire.ECE | wire.AE
 	if b.mem != nil && o.Run != tcp.RunNone && b.size > 0 && o.Flags&^plain == wire.ACK && e.frame.ipAt == etherLen {
 		b.most = (len(b.mem) - e.frame.n - wire.HeaderLen - o.Opt.Len()) / b.size
+		b.least = min(MinBlockShort, MinBlock+MinBlockOctets/b.size)
 	}
 }
 
@@ -89,8 +91,10 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 				left = !b.join(&s.out)
 			}
 		}
-		n += b.n
-		e.sendBlock()
+		if b.n > 0 {
+			n += b.n
+			e.sendBlock()
+		}
 	}
 	for _, buf := range b.slots {
 		s.port.CancelTx(buf)
@@ -113,16 +117,13 @@ func (e *Endpoint) poll(next bool, src tcp.Source, now tick.Time) bool {
 // reserve gets a slot for the segment that is polled next, and for those before it while they are too few for a block.
 func (b *block) reserve(s *Stack) bool {
 	need := b.n + 1
-	if b.n >= MinBlock {
+	if b.n > 0 && b.n >= b.least {
 		need = 1
 	}
 	for len(b.slots) < need {
 		buf, ok := s.port.AllocTx()
 		if !ok {
-			s.port.Reap()
-			if buf, ok = s.port.AllocTx(); !ok {
-				s.stats.NoSlot++
-				s.starved = true
+			if buf, ok = s.reclaim(); !ok {
 				return false
 			}
 		}
@@ -136,7 +137,7 @@ func (e *Endpoint) sendBlock() {
 	s := e.stack
 	b := &s.block
 	var o tcp.Out
-	if b.n < MinBlock {
+	if b.n < b.least {
 		for i := range b.n {
 			b.segment(i, &o)
 			last := len(b.slots) - 1

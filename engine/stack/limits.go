@@ -12,8 +12,11 @@ const (
 	// MaxFramesPerRound is how many frames all connections send before the next batch is received: while thousands of
 	// connections have something to send, their acknowledgements would overflow the receive ring.
 	MaxFramesPerRound = 128
-	// MinBlock is the fewest segments that leave as a block where the port takes blocks: fewer cost more than they save.
-	MinBlock = 4
+	// MinBlock is the fewest segments that leave as a block where the port takes blocks, MinBlockShort of short ones, and between them
+	// it is MinBlock + MinBlockOctets / length: fewer cost more than they save. Measured on veth: 3 of 8948 octets, 5 of 1448.
+	MinBlock       = 3
+	MinBlockShort  = 8
+	MinBlockOctets = 4096
 	// MinMTU is IPv4's smallest with room for a segment (RFC 791), MaxMTU the largest IP packet.
 	MinMTU = 576
 	MaxMTU = 65535

@@ -111,7 +111,7 @@ func New(cfg Config) (*Stack, error) {
 		hops:      map[ip.Addr]*hop{},
 	}
 	s.blocks, _ = cfg.Port.(gso.Blocks)
-	s.block.slots = make([]ring.TxBuf, 0, MinBlock+1)
+	s.block.slots = make([]ring.TxBuf, 0, MinBlockShort)
 	s.flush.at = tick.Never
 	s.budget.Init(ChallengesPerSecond, cfg.Seed)
 	s.frags.Init(ip.MaxDatagrams)
