@@ -42,30 +42,41 @@ func (f Framing) putDirect(dst []byte, off uint32, from Direct, ref ulp.Ref, n i
 		putMarker(dst, next, length)
 		w, next = w+MarkerLen, next+MarkerInterval
 	}
+	if f.Markers || !f.CRC {
+		return f.spread(dst, w, next, length, body, n-h), true
+	}
 	ahead := nearAhead
 	if len(body) > n-h {
 		ahead = n - h
 	}
-	if !f.Markers && f.CRC {
-		crc, sum := octets.Sum(dst[:w], 0, 0)
-		crc, sum = octets.CopySum(dst[w:], body[:n-h], crc, sum, ahead)
-		return f.close(dst, w+n-h, next, length, w+n-h, crc, sum), true
-	}
-	crc, done := uint32(0), 0 // done is how many octets of dst crc and sum are of
-	for read := 0; read < n-h; {
-		k := min(n-h-read, next-w, MarkerInterval)
-		octets.Fetch(body[min(read+ahead, len(body)):min(read+ahead+k, len(body))])
-		copy(dst[w:], body[read:read+k])
-		read, w = read+k, w+k
-		if w == next && f.CRC && n-h-read >= octets.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
-			crc, sum = octets.Sum(dst[done:w], crc, sum)
-			k, crc, sum = octets.CopyMarked(dst[w:], body[:n-h], read, uint32(w-length), crc, sum, ahead)
-			read += k / MarkerInterval * (MarkerInterval - MarkerLen)
-			w, next, done = w+k, next+k, w+k
-		}
-		if w == next {
-			w, next = putMarker(dst, w, length), next+MarkerInterval
-		}
-	}
-	return f.close(dst, w, next, length, done, crc, sum), true
+	crc, sum := octets.Sum(dst[:w], 0, 0)
+	crc, sum = octets.CopySum(dst[w:], body[:n-h], crc, sum, ahead)
+	return f.close(dst, w+n-h, next, length, w+n-h, crc, sum), true
 }
+
+// spread writes the first n octets of body to dst[w:], with markers from next on, and what follows them.
+func (f Framing) spread(dst []byte, w, next, length int, body []byte, n int) uint64 {
+	crc, sum, done := uint32(0), uint64(0), 0 // done is how many octets of dst crc and sum are of
+	soon := n                                 // what body has from here on is fetched when there is time
+	for read := 0; read < n; {
+		k := copy(dst[w:min(next, len(dst))], body[read:n])
+		read, w = read+k, w+k
+		if w < next {
+			break
+		}
+		if f.CRC && n-read >= octets.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
+			octets.Fetch(clip(body, soon, n+read))
+			crc, sum = octets.Sum(dst[done:w], crc, sum)
+			k, crc, sum = octets.CopyMarked(dst[w:], body[:n], read, uint32(w-length), crc, sum, n)
+			read += k / MarkerInterval * (MarkerInterval - MarkerLen)
+			w, next, done, soon = w+k, next+k, w+k, n+read
+		}
+		w, next = putMarker(dst, w, length), next+MarkerInterval
+	}
+	sum = f.close(dst, w, next, length, done, crc, sum)
+	octets.Fetch(clip(body, soon, 2*n))
+	return sum
+}
+
+// clip is b[from:to] as far as b has that.
+func clip(b []byte, from, to int) []byte { return b[min(from, len(b)):min(to, len(b))] }
