@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"xwarp/tcp"
@@ -24,6 +25,10 @@ type driver struct {
 	known bool
 	in    []byte
 	ended bool
+
+	short bool      // PollNext, Predicted and PredictedAck are asked
+	ways  int       // how often they said yes
+	out   []tcp.Out // all segments
 }
 
 func (d *driver) u8() int {
@@ -83,6 +88,10 @@ func (d *driver) segment() {
 func (d *driver) give(s *tcp.Segment, how int) {
 	wasSynSent := d.c.State() == tcp.SynSent
 	edge := d.c.RcvNxt().Add(d.c.Info(d.now).RcvWnd)
+	if d.short && d.giveShort(s, how) {
+		d.ways++
+		return
+	}
 	o := d.c.Input(s, d.now)
 	if wasSynSent && d.c.State() != tcp.SynSent && d.c.State() != tcp.Closed {
 		_, d.base = d.c.DataStart()
@@ -112,6 +121,24 @@ func (d *driver) give(s *tcp.Segment, how int) {
 		}
 	}
 	d.c.Finish(d.now)
+}
+
+// giveShort is give by a short way.
+func (d *driver) giveShort(s *tcp.Segment, how int) bool {
+	switch {
+	case d.c.PredictedAck(s):
+		d.c.InputAck(s, d.now)
+		return true
+	case how&8 != 0 || !d.c.Predicted(s):
+		return false
+	}
+	d.c.InputNext(s, d.now)
+	n := (1 - how>>4&1) * s.Len
+	for x := range n {
+		d.kept[s.Seq.Add(x).Diff(d.base)] = true
+	}
+	d.c.FinishNext(s, n, d.now)
+	return true
 }
 
 func (d *driver) check() {
@@ -148,7 +175,16 @@ func (d *driver) check() {
 
 func (d *driver) poll() {
 	var out tcp.Out
-	for n := 0; d.c.Poll(d.now, &d.src, &out); n++ {
+	poll := d.c.Poll
+	for n := 0; poll(d.now, &d.src, &out); n++ {
+		if out.Run == tcp.RunNext {
+			d.ways++
+		}
+		d.out = append(d.out, out)
+		d.out[len(d.out)-1].Run = tcp.RunNone
+		if d.short {
+			poll = d.c.PollNext
+		}
 		if n > 5000 {
 			d.t.Fatalf("Poll does not end in %v", d.c.State())
 		}
@@ -220,8 +256,22 @@ func (d *driver) run() {
 	d.check()
 }
 
-func runDriver(t *testing.T, in []byte) {
-	d := &driver{t: t, now: 1e9, kept: map[int]bool{}, in: in}
+// runDriver does the same by the general and by the short ways, and compares. It returns how often those were gone.
+func runDriver(t *testing.T, in []byte) int {
+	a, b := drive(t, in, false), drive(t, in, true)
+	if !slices.Equal(a.out, b.out) || !tcp.Same(&a.c, &b.c) {
+		for i := range min(len(a.out), len(b.out)) {
+			if a.out[i] != b.out[i] {
+				t.Fatalf("segment %d by the short ways:\n%+v\nnot:\n%+v", i, b.out[i], a.out[i])
+			}
+		}
+		t.Fatalf("%d segments, and by the short ways %d:\n%+v\n%+v", len(a.out), len(b.out), a.c.Info(a.now), b.c.Info(b.now))
+	}
+	return b.ways
+}
+
+func drive(t *testing.T, in []byte, short bool) *driver {
+	d := &driver{t: t, now: 1e9, kept: map[int]bool{}, in: in, short: short}
 	how := d.u8()
 	cfg := tcp.Config{NoTimestamps: how&1 != 0, NoSACK: how&2 != 0, ECN: tcp.ECNMode(how >> 2 & 3), MaxHoles: 8, QuickAcks: how>>4 - 1,
 		ProbeMTU: how&64 != 0, KeepaliveIdle: tick.Duration(how>>7) * tick.Second}
@@ -237,6 +287,7 @@ func runDriver(t *testing.T, in []byte) {
 		d.poll()
 	}
 	d.run()
+	return d
 }
 
 // FuzzConn gives a connection any sequence of segments, times and calls.
@@ -245,7 +296,7 @@ func FuzzConn(f *testing.F) {
 	for range 30 {
 		f.Add(randomOps(r, 400))
 	}
-	f.Fuzz(runDriver)
+	f.Fuzz(func(t *testing.T, in []byte) { runDriver(t, in) })
 }
 
 func randomOps(r *rand.Rand, n int) []byte {
@@ -263,10 +314,14 @@ func TestRandomOps(t *testing.T) {
 	if testing.Short() {
 		n = 300
 	}
+	ways := 0
 	for seed := range uint64(n) {
 		in := randomOps(rand.New(rand.NewPCG(seed, 5)), 600)
-		if !t.Run("", func(t *testing.T) { t.Logf("seed %d", seed); runDriver(t, in) }) {
+		if !t.Run("", func(t *testing.T) { t.Logf("seed %d", seed); ways += runDriver(t, in) }) {
 			return
 		}
+	}
+	if t.Logf("%d short ways", ways); ways < n/10 {
+		t.Errorf("%d short ways", ways)
 	}
 }
