@@ -88,3 +88,20 @@ func TestTransmitRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestTransmitAuto: blocks on a veth without checksum offload, and only there.
+func TestTransmitAuto(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	for off, want := range map[topo.Offloads]bool{{}: false, topo.NoOffloads: true} {
+		xdpPair(t, topo.Options{OffloadsA: off, OffloadsB: off}, func(c *engine.XDPConfig) {
+			c.Transmit = engine.TransmitAuto
+			c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+				if _, blocks := p.(*gso.Port); blocks != want {
+					t.Errorf("offloads %+v: %T", off, p)
+				}
+				return p, nil
+			}
+		})
+	}
+}
