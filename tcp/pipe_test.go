@@ -44,31 +44,6 @@ type host struct {
 	records  *recordSource // instead of a plain stream
 }
 
-// recordSource cuts a stream into records that no segment may split, as MPA's aligned sender does.
-type recordSource struct {
-	h    *host
-	rng  *rand.Rand
-	next int // size of the next record, 0: not drawn
-	ends map[seq.Num]bool
-}
-
-func (s *recordSource) Next(room int) (int, bool) {
-	w := s.h.snd.Waiting()
-	if w == 0 {
-		return 0, false
-	}
-	if s.next == 0 {
-		s.next = min(w, 1+s.rng.IntN(s.h.c.EMSS()))
-	}
-	if s.next > room {
-		return 0, true
-	}
-	n, more := s.h.snd.Next(s.next)
-	s.ends[s.h.snd.Pending().Start] = true
-	s.next = 0
-	return n, more
-}
-
 // source is what Poll asks for new octets.
 func (h *host) source() tcp.Source {
 	if h.records != nil {
