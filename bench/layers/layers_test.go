@@ -48,10 +48,15 @@ func TestParts(t *testing.T) {
 }
 
 // BenchmarkPaths moves segments over the fake ring; an operation is one segment.
-func BenchmarkPaths(b *testing.B) {
+func BenchmarkPaths(b *testing.B) { benchmarkPaths(b, false) }
+
+// BenchmarkPathsMarkers is BenchmarkPaths with markers.
+func BenchmarkPathsMarkers(b *testing.B) { benchmarkPaths(b, true) }
+
+func benchmarkPaths(b *testing.B, markers bool) {
 	runtime.LockOSThread() // cpuTime is the thread's
 	defer runtime.UnlockOSThread()
-	r, err := newRig(1500, false)
+	r, err := newRig(1500, markers)
 	if err != nil {
 		b.Fatal(err)
 	}
