@@ -159,7 +159,7 @@ func (e *Endpoint) sendBlock() {
 	s.stats.TxFrames += uint64(b.n)
 	s.stats.TxPayload += uint64(end - at)
 	s.stats.TxOctets += uint64(end + at*(b.n-1))
-	s.blocks.SendBlock(end, &gso.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size, IPv6: e.frame.v6})
+	s.blocks.SendBlock(end, gso.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size, IPv6: e.frame.v6})
 }
 
 // sendFrame sends a segment in a slot.

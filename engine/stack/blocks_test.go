@@ -8,6 +8,8 @@ import (
 
 	"xwarp/ring"
 	"xwarp/ring/gso"
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/wire"
 )
 
@@ -70,5 +72,36 @@ func TestBlocks(t *testing.T) {
 	t.Logf("%d frames were cut from blocks", cut)
 	if cut < 1000 {
 		t.Error("these are too few")
+	}
+}
+
+// nothingSender takes blocks and forgets them.
+type nothingSender struct{}
+
+func (nothingSender) Send(gso.Block, int, *gso.Shape) unix.Errno { return 0 }
+func (nothingSender) Close() error                               { return nil }
+
+// TestBlockAllocations: a block costs no memory.
+func TestBlockAllocations(t *testing.T) {
+	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, [2]Upper{&endless{idle: true}, &endless{idle: true}})
+	s := p.s[0]
+	port := gso.Wrap(&nothingPort{Port: s.port, buf: make([]byte, 2048)}, nothingSender{})
+	s.port, s.blocks = port, port
+	o := tcp.Out{Run: tcp.RunFirst, Payload: seq.Of(1, 1448)}
+	o.Flags = wire.ACK
+	if n := testing.AllocsPerRun(100, func() {
+		b := &s.block
+		b.mem = s.blocks.Block()
+		b.start(p.e, &o)
+		for next := o; b.open(); {
+			next.Run = tcp.RunNext
+			b.join(&next)
+		}
+		p.e.sendBlock()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if st := port.GSOStats(); st.Segments != 45*st.Blocks || st.Blocks < 100 {
+		t.Errorf("%+v", st)
 	}
 }

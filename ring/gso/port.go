@@ -23,7 +23,7 @@ type Blocks interface {
 	// given back. nil: only frames can be sent now.
 	Block() []byte
 	// SendBlock sends the block of n octets that s describes, after every frame that was sent before.
-	SendBlock(n int, s *Shape)
+	SendBlock(n int, s Shape)
 }
 
 // Port adds blocks to a ring.Port. While the kernel does not take a block, the frames that were sent after it wait for it.
@@ -69,12 +69,12 @@ func (p *Port) Block() []byte {
 }
 
 // SendBlock implements Blocks. What the kernel does not take now, Flush shows it again.
-func (p *Port) SendBlock(n int, s *Shape) {
+func (p *Port) SendBlock(n int, s Shape) {
 	if p.queued { // in the order that they were written
 		p.queued = false
 		p.Port.Flush()
 	}
-	p.n, p.shape = n, *s
+	p.n, p.shape = n, s
 	p.push()
 }
 

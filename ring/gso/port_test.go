@@ -212,7 +212,7 @@ func TestOrder(t *testing.T) {
 				if len(mem) < MaxBlock {
 					t.Fatalf("%d octets", len(mem))
 				}
-				p.SendBlock(copy(mem, block), &s)
+				p.SendBlock(copy(mem, block), s)
 				want = append(want, frames...)
 			} else {
 				b, _ := p.AllocTx()
@@ -242,7 +242,7 @@ func TestDropped(t *testing.T) {
 	var got [][]byte
 	p := Wrap(&below{got: &got, buf: make([]byte, 2000)}, &recorder{&got, func() unix.Errno { return unix.ENOBUFS }})
 	block, s, frames := draw(rand.New(rand.NewPCG(1, 3)), false, 1000, 5)
-	p.SendBlock(copy(p.Block(), block), &s)
+	p.SendBlock(copy(p.Block(), block), s)
 	if st := p.Flush(); st != ring.StateOK || p.GSOStats().Dropped != 1 || len(got) != 0 || p.Block() == nil {
 		t.Errorf("%v, %+v, %d frames", st, p.GSOStats(), len(got))
 	}

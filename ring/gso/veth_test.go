@@ -50,7 +50,7 @@ func TestKernelCuts(t *testing.T) {
 				size = 512 + r.IntN(size-512)
 			}
 			block, s, want := draw(r, ipv6, size, 50)
-			if err := equal(carry(t, p, to, block, &s, want[0], len(want)+1), append(want, want[0])); err != nil {
+			if err := equal(carry(t, p, to, block, s, want[0], len(want)+1), append(want, want[0])); err != nil {
 				t.Fatalf("MTU %d, seed %d, %+v: %v", mtu, seed, s, err)
 			}
 		}
@@ -97,7 +97,7 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 }
 
 // carry sends a block and a frame, and returns what arrives, which should be n frames.
-func carry(t *testing.T, p *Port, to *ring.Socket, block []byte, s *Shape, frame []byte, n int) (got [][]byte) {
+func carry(t *testing.T, p *Port, to *ring.Socket, block []byte, s Shape, frame []byte, n int) (got [][]byte) {
 	p.SendBlock(copy(p.Block(), block), s)
 	b, ok := p.AllocTx()
 	if !ok {
