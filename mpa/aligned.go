@@ -7,8 +7,19 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// ChecksCRC reports whether r uses the CRC32C that OfferCRC is given.
-func (r *Receiver) ChecksCRC() bool { return r.cfg.CRC }
+// WantsCRC reports whether OfferCRC would use the CRC32C of the octets of pieces, n in all, as far as their length field shows. They
+// may be wrong yet.
+func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
+	p, head := r.edge.end, lengthLen
+	if !r.cfg.CRC || uint32(at)-uint32(r.start) != uint32(p) || r.cfg.Markers && len(pieces) != 1 {
+		return false
+	}
+	if r.cfg.Markers && p%MarkerInterval == 0 {
+		head += MarkerLen
+	}
+	b := pieces[0]
+	return len(b) >= head && r.cfg.Size(uint64(p), int(binary.BigEndian.Uint16(b[head-lengthLen:]))) == n
+}
 
 // OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had to touch them for
 // another reason.

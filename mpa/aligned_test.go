@@ -38,6 +38,7 @@ func TestWholeSame(t *testing.T) {
 				data[rng.IntN(len(data))] ^= 1 << rng.IntN(8)
 			}
 			pieces := w.pieces(data)
+			wants := false
 			know := rng.IntN(2) == 0 && len(pieces) > 0
 			var got [2]string
 			for i := range r {
@@ -45,6 +46,7 @@ func TestWholeSame(t *testing.T) {
 				var kept int
 				var err *ulp.Error
 				if know {
+					wants = r[1].WantsCRC(w.start.Add(p), [][]byte{data}, q-p)
 					pieces = [][]byte{data[:len(data)/3], data[len(data)/3:]}
 					kept, err = r[i].OfferCRC(w.start.Add(p), pieces, q-p, octets.CRC(0, data))
 				} else {
@@ -52,6 +54,9 @@ func TestWholeSame(t *testing.T) {
 				}
 				if !was && r[i].due.on {
 					short++
+					if know && w.f.CRC && !wants {
+						t.Fatalf("seed %d, octets %d to %d: a whole FPDU whose CRC was not wanted", seed, p, q)
+					}
 				}
 				got[i] = fmt.Sprint(kept, err)
 			}

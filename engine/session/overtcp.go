@@ -134,8 +134,8 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 func (o *OverTCP) Bind(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
 
 // WantsCRC implements stack.Summer.
-func (o *OverTCP) WantsCRC() bool {
-	return o.phase == phaseFull && len(o.unread) == 0 && o.rcv.ChecksCRC()
+func (o *OverTCP) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
+	return o.phase == phaseFull && len(o.unread) == 0 && o.rcv.WantsCRC(at, pieces, n)
 }
 
 // OfferCRC implements stack.Summer.

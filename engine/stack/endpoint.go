@@ -37,8 +37,8 @@ type Upper interface {
 
 // Summer is an Upper that may want the CRC32C of what arrives: the octets are touched once for it and the checksum of TCP.
 type Summer interface {
-	// WantsCRC is asked for each segment before OfferCRC is called instead of Offer.
-	WantsCRC() bool
+	// WantsCRC is asked for each segment, whose checksum nobody has verified yet, before OfferCRC is called instead of Offer.
+	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
 	// OfferCRC is Offer of n octets in order with their CRC32C.
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
 }

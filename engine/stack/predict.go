@@ -68,7 +68,7 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 	for i := 1; i < p.NumFrags(); i++ {
 		pieces = append(pieces, p.Frag(i))
 	}
-	crcs := e.summer != nil && e.summer.WantsCRC()
+	crcs := e.summer != nil && e.summer.WantsCRC(s.seg.Seq, pieces, s.seg.Len)
 	crc, ok := checksum(pieces, wire.SumUsual(h, head, addLength(e.frame.sum, segment)), crcs)
 	if !ok {
 		return false

@@ -26,7 +26,7 @@ type taker struct {
 	crcs  int
 }
 
-func (u *taker) WantsCRC() bool { return u.wants }
+func (u *taker) WantsCRC(seq.Num, [][]byte, int) bool { return u.wants }
 
 func (u *taker) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
 	b := bytes.Join(pieces, nil)
