@@ -51,7 +51,7 @@ const (
 	lossy    = time.Second            // congestion control needs some round trips
 	mega     = 1 << 20
 	steady   = 30 * time.Second
-	more     = 4 // rounds of cases with targets that noise could decide
+	more     = 2 // rounds of cases with targets that noise could decide
 )
 
 // Offload settings that variants use. Attached XDP programs switch TSO off by themselves.

@@ -50,6 +50,8 @@ func frameCase(mtu int) Case {
 			{Name: ours, Spec: bw(perf.XDP, perf.Write, mega)},
 			{Name: rawRing, Spec: raw(perf.Raw, mtu)},
 			{Name: ourBare, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers)},
+			{Name: ourGSO, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers, blocks), Offloads: sameSums},
+			{Name: ourMarked, Spec: with(bw(perf.XDP, perf.Write, mega), blocks), Offloads: sameSums},
 			{Name: rawCopy, Spec: with(raw(perf.Raw, mtu), func(s *perf.Spec) { s.Copy = true })},
 			{Name: kernelSum, Spec: tcp, Offloads: sameSums},
 			{Name: layered, Spec: with(bw(perf.Layered, perf.Write, mega), noMarkers), Offloads: sameSums},
