@@ -57,7 +57,7 @@ func lint(root string) (faults []string, err error) {
 
 // list returns the packages of the module at root.
 func list(root string) (packages []pkg, err error) {
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
+	cmd := exec.Command("go", "list", "-pgo=off", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
