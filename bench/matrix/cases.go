@@ -145,10 +145,11 @@ func connectCase() Case {
 }
 
 func crowdCase() Case {
-	c := Case{Name: "crowd", Title: "Writes of 64 KiB over many connections, MTU 1500", MTU: 1500, Metric: Gbps}
+	c := Case{Name: "crowd", Title: "Writes of 64 KiB over many connections, MTU 1500", MTU: 1500, Metric: Gbps, More: more}
 	for _, n := range crowds {
 		s := bw(perf.XDP, perf.Write, 65536)
 		s.Conns, s.Depth = n, max(2, 32/n)
+		s.Warmup, s.Duration = 4*warmup, 2*duration // until every connection has left slow start
 		c.Variants = append(c.Variants, Variant{Name: crowdName(n), Spec: s})
 	}
 	return c
