@@ -151,5 +151,5 @@ func (r *Receiver) recordDue() {
 	rec := &r.cfg.Pool.recs[i]
 	rec.start, rec.end, rec.n, rec.count, rec.kind = d.start, d.end, uint16(d.n), 1, placed
 	rec.hdr = d.hdr
-	r.edge.list = recordList{i, i}
+	r.edge.list = recordList{i, i, 1}
 }

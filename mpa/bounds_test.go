@@ -111,6 +111,37 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d delivered", len(g.sink.delivered))
 		}
 	})
+	t.Run("records and a split FPDU before them", func(t *testing.T) {
+		const limit = 2 * overdraft
+		sizes := make([]int, limit+50)
+		for i := range sizes {
+			sizes[i] = 100
+		}
+		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
+		g.init(ReceiverConfig{RecordLimit: limit})
+		first := markerAfter(g.borders)
+		kept, err := g.try(g.stream[first:], first)
+		if err != nil || g.r.Stats().Records != limit {
+			t.Fatalf("%d records of %d, kept %d, %v", g.r.Stats().Records, limit, kept, err)
+		}
+		behind := first + kept
+		for p, tries := 0, 0; p < len(g.stream); tries++ {
+			if tries > len(g.stream) {
+				t.Fatalf("nothing moves at %d with %d records", p, g.r.Stats().Records)
+			}
+			kept, err := g.try(g.stream[p:min(p+60, len(g.stream))], p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p += kept; p >= first {
+				p = max(p, behind)
+			}
+			g.advance(p)
+		}
+		if len(g.sink.delivered) != len(sizes) {
+			t.Errorf("%d delivered of %d", len(g.sink.delivered), len(sizes))
+		}
+	})
 	t.Run("holes", func(t *testing.T) {
 		g := newRig(t, Framing{}, 64000)
 		for i := range maxIslands + 10 {
@@ -129,6 +160,16 @@ func TestBounds(t *testing.T) {
 			t.Errorf("beyond any window: kept %d", kept)
 		}
 	})
+}
+
+// markerAfter returns where the first FPDU begins, not counting the first of all, in which a marker lies.
+func markerAfter(borders []int) int {
+	for i, b := range borders[1:] {
+		if b/MarkerInterval != borders[i]/MarkerInterval && i > 0 {
+			return borders[i]
+		}
+	}
+	return 0
 }
 
 // TestSilentRuns checks that FPDUs without an effect at delivery share a record, and that the others are still delivered.

@@ -38,7 +38,8 @@ const (
 	maxSpan = 1 << 30
 	// maxRepeats is how often an FPDU may fail its CRC before that is an error of the peer and not of the wire.
 	maxRepeats = 3
-	// overdraft is how many records over all limits a connection may have for FPDUs in order, so that it always moves on.
+	// overdraft is how many FPDUs in order a connection may have records for over all limits, so that it always moves on: they
+	// are delivered as soon as the left edge has passed them, however many wait behind a hole.
 	overdraft = 64
 	// maxDescriptors bounds the FPDUs that a sender has outstanding; a source of tiny ULPDUs waits for acknowledgements.
 	maxDescriptors = 1 << 17

@@ -118,15 +118,16 @@ func (p *HoldPool) freeRecord(i int32) {
 // recordList is a list of records in stream order.
 type recordList struct {
 	head, tail int32
+	n          int
 }
 
-var noRecords = recordList{none, none}
+var noRecords = recordList{head: none, tail: none}
 
 func (l *recordList) empty() bool { return l.head == none }
 
 // add appends record i, whose next is none.
 func (l *recordList) add(p *HoldPool, i int32) {
-	l.join(p, recordList{i, i})
+	l.join(p, recordList{i, i, 1})
 }
 
 // join appends the records of o.
@@ -138,5 +139,6 @@ func (l *recordList) join(p *HoldPool, o recordList) {
 	default:
 		p.recs[l.tail].next = o.head
 		l.tail = o.tail
+		l.n += o.n
 	}
 }

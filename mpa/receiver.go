@@ -181,6 +181,7 @@ func (r *Receiver) deliver(passed int64) *ulp.Error {
 			}
 		}
 		i := l.head
+		l.n--
 		l.head = p.recs[i].next
 		if l.head == none {
 			l.tail = none

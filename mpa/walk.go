@@ -128,7 +128,7 @@ func (r *Receiver) addRecord(is *island, i int32) {
 }
 
 func (r *Receiver) newRecord(order bool) (int32, bool) {
-	over := order && r.records < overdraft
+	over := order && r.edge.list.n < overdraft
 	if r.records >= r.cfg.RecordLimit && !over {
 		return none, false
 	}
