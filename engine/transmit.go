@@ -28,13 +28,11 @@ const (
 
 // transmitPort puts what cfg.Transmit asks for around a queue's socket. It owns sock when it succeeds.
 func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring.Port, error) {
-	on, err := transmitChecksums(c.Interface)
-	veth := kind == "veth" && err == nil
 	switch c.Transmit {
 	case "", TransmitXDP:
 		return sock, nil
 	case TransmitAuto:
-		if veth && !on {
+		if sums, err := transmitChecksums(c.Interface); kind == "veth" && err == nil && !sums {
 			if s, err := gso.OpenSender(link); err == nil {
 				return gso.Wrap(sock, s), nil
 			}
@@ -44,7 +42,7 @@ func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring
 	default:
 		return nil, fmt.Errorf("transmit %q: there are %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitAuto)
 	}
-	if veth && on {
+	if sums, err := transmitChecksums(c.Interface); kind == "veth" && err == nil && sums {
 		return nil, fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",
 			c.Transmit, c.Interface)
 	}

@@ -10,15 +10,26 @@ import (
 // WantsCRC reports whether OfferCRC would use the CRC32C of the octets of pieces, n in all, as far as their length field shows. They
 // may be wrong yet.
 func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
-	p, head := r.edge.end, lengthLen
+	p := r.edge.end
 	if !r.cfg.CRC || uint32(at)-uint32(r.start) != uint32(p) || r.cfg.Markers && len(pieces) != 1 {
 		return false
 	}
+	_, _, ok := r.fits(pieces[0], p, n)
+	return ok
+}
+
+// fits returns where in b, which begins an FPDU at offset p of the stream, the ULPDU begins, and its octets; it reports whether the
+// length field gives the FPDU n octets.
+func (r *Receiver) fits(b []byte, p int64, n int) (head, size int, ok bool) {
+	head = lengthLen
 	if r.cfg.Markers && p%MarkerInterval == 0 {
 		head += MarkerLen
 	}
-	b := pieces[0]
-	return len(b) >= head && r.cfg.Size(uint64(p), int(binary.BigEndian.Uint16(b[head-lengthLen:]))) == n
+	if len(b) < head {
+		return 0, 0, false
+	}
+	size = int(binary.BigEndian.Uint16(b[head-lengthLen:]))
+	return head, size, size <= MaxULPDU && r.cfg.Size(uint64(p), size) == n
 }
 
 // OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had to touch them for
@@ -50,43 +61,30 @@ func (r *Receiver) whole(at seq.Num, pieces [][]byte, n int) bool {
 		return false
 	}
 	b := pieces[0]
-	if r.cfg.Markers {
-		return len(pieces) == 1 && len(b) == n && r.wholeMarked(b, p)
-	}
-	if len(b) < lengthLen {
-		return false
-	}
-	size := int(binary.BigEndian.Uint16(b))
-	if size > MaxULPDU || (lengthLen+size+3)&^3+crcLen != n {
+	head, size, ok := r.fits(b, p, n)
+	if !ok {
 		return false
 	}
 	v := &r.cfg.Pool.view
 	v.Reset()
-	if len(pieces) > 1 {
-		return viewPieces(v, pieces, n, size)
-	}
-	if len(b) != n {
+	switch {
+	case len(pieces) > 1:
+		return !r.cfg.Markers && viewPieces(v, pieces, n, size)
+	case len(b) != n:
 		return false
+	case r.cfg.Markers:
+		return viewMarked(v, b, int(p%MarkerInterval), head, size)
 	}
-	v.Append(b[lengthLen : lengthLen+size])
+	v.Append(b[head : head+size])
 	return true
 }
 
-// wholeMarked is whole for the octets b at offset p of a stream with markers.
-func (r *Receiver) wholeMarked(b []byte, p int64) bool {
-	off, head := int(p%MarkerInterval), lengthLen
-	if off == 0 {
-		head += MarkerLen
-	}
-	if len(b) < head {
+// viewMarked appends the ULPDU of size octets to v, which begins head octets into the FPDU b, off octets behind a place for a
+// marker; it reports whether the markers are as RFC 5044 has them.
+func viewMarked(v *ulp.View, b []byte, off, head, size int) bool {
+	if !plainMarkers(b, off) {
 		return false
 	}
-	size := int(binary.BigEndian.Uint16(b[head-lengthLen:]))
-	if size > MaxULPDU || r.cfg.Size(uint64(p), size) != len(b) || !plainMarkers(b, off) {
-		return false
-	}
-	v := &r.cfg.Pool.view
-	v.Reset()
 	for at, next := head, MarkerInterval-off; size > 0; next += MarkerInterval {
 		k := min(size, next-at)
 		v.Append(b[at : at+k])

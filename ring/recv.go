@@ -109,15 +109,9 @@ func (s *Socket) Hold(p *Packet) {
 
 // Release ends the reader's ownership of p and empties it. The next Refill offers the chunks to the kernel again.
 func (s *Socket) Release(p *Packet) {
-	f := &s.frames
-	if i := p.frags[0].off >> chunkShift; p.n == 1 && p.home == nil && s.k != nil && i < uint32(len(f.rx)) && f.rx[i] == OwnerRx {
-		f.rx[i] = OwnerFree
-		f.count[OwnerRx]--
-		f.count[OwnerFree]++
-		f.rxFree = append(f.rxFree, i)
-	} else if p.home == nil && s.k != nil {
-		for _, g := range p.frags[:p.n] {
-			f.freeRx(g.off >> chunkShift)
+	if p.home == nil && s.k != nil {
+		for _, f := range p.frags[:p.n] {
+			s.frames.freeRx(f.off >> chunkShift)
 		}
 	}
 	p.n, p.size = 0, 0

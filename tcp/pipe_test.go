@@ -99,14 +99,15 @@ type pipe struct {
 	trace  *strings.Builder
 	opened tcp.Tuple
 
-	cuts bool // records may be cut, since EMSS may fall
-	runs bool // PollNext is asked
+	cuts   bool           // records may be cut, since EMSS may fall
+	onSend func(*tcp.Out) // sees each segment
 
-	predict   bool           // segments that Predicted holds for take the short way
-	predicted int            // these
-	acks      int            // those that PredictedAck held for
-	next      int            // segments that it gave without Poll
-	onSend    func(*tcp.Out) // sees each segment
+	runs bool // PollNext is asked
+	next int  // segments that it gave without Poll
+
+	predict   bool // segments that Predicted holds for take the short way
+	predicted int  // these
+	acks      int  // those that PredictedAck held for
 }
 
 const (

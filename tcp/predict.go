@@ -13,13 +13,8 @@ import (
 //
 // does what Input, Keep of the first kept octets and Finish do. Everything else takes those.
 func (c *Conn) Predicted(s *Segment) bool {
-	opt := wire.OptSet(0)
-	if c.ts.on {
-		opt = wire.HasTS
-	}
-	return c.state == Established && s.Flags&^wire.PSH == wire.ACK && s.Opt.Present == opt &&
+	return c.state == Established && s.Flags&^wire.PSH == wire.ACK && c.usualOptions(s) &&
 		s.Seq == c.rcvNxt && s.Len > 0 && s.Len <= c.edge.Diff(c.rcvNxt) && len(c.held.v) == 0 &&
-		(opt == 0 || int32(s.Opt.TSVal-c.ts.recent) >= 0) && // RFC 7323, 5.3 R1
 		uint32(s.Ack-c.una) <= uint32(c.nxt-c.una) && // RFC 5961, 5.2
 		!c.finSeen && !c.detached && c.ecn.mode == ECNOff
 }
@@ -27,16 +22,19 @@ func (c *Conn) Predicted(s *Segment) bool {
 // PredictedAck reports whether s acknowledges something new and says nothing besides, so that none of
 // Input's checks would refuse it. It changes nothing. For such a segment InputAck does what Input and Finish do.
 func (c *Conn) PredictedAck(s *Segment) bool {
-	opt := wire.OptSet(0)
-	if c.ts.on {
-		opt = wire.HasTS
-	}
-	return c.state.sends() && s.Flags == wire.ACK && s.Opt.Present == opt && s.Seq == c.rcvNxt && s.Len == 0 &&
-		(opt == 0 || int32(s.Opt.TSVal-c.ts.recent) >= 0) && // RFC 7323, 5.3 R1
+	return c.state.sends() && s.Flags == wire.ACK && c.usualOptions(s) && s.Seq == c.rcvNxt && s.Len == 0 &&
 		uint32(s.Ack-c.una)-1 < uint32(c.nxt-c.una) && c.ecn.mode == ECNOff
 }
 
-// InputAck takes a segment that PredictedAck held for just before.
+// usualOptions reports whether s has no option but a timestamp that is not old (RFC 7323, 5.3 R1), if those were negotiated.
+func (c *Conn) usualOptions(s *Segment) bool {
+	if !c.ts.on {
+		return s.Opt.Present == 0
+	}
+	return s.Opt.Present == wire.HasTS && int32(s.Opt.TSVal-c.ts.recent) >= 0
+}
+
+// InputAck takes the header of a segment that PredictedAck or Predicted held for just before.
 func (c *Conn) InputAck(s *Segment, now tick.Time) {
 	c.n.SegsIn++
 	c.run = false
@@ -49,21 +47,8 @@ func (c *Conn) InputAck(s *Segment, now tick.Time) {
 
 // InputNext takes the header of a segment that Predicted held for just before.
 func (c *Conn) InputNext(s *Segment, now tick.Time) {
-	c.n.SegsIn++
-	c.run = false
-	c.timer.heard(now)
-	if c.ts.on && s.Seq.LessEq(c.lastAck) {
-		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now
-	}
-	if s.Ack == c.una && c.una == c.nxt {
-		c.windowUpdate(s, now)
-		c.stillShut(now)
-	} else {
-		c.ackProcess(s, now)
-	}
-	if s.Len > c.rcvMSS {
-		c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))
-	}
+	c.InputAck(s, now)
+	c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))
 	k := &c.now
 	k.open, k.push = true, s.Flags&wire.PSH != 0
 	k.ecr, k.hasEcr = s.Opt.TSEcr, c.ts.on && s.Opt.TSEcr != 0

@@ -6,7 +6,6 @@ import (
 
 	"xwarp/tcp"
 	"xwarp/tcp/cc"
-	"xwarp/tcp/tick"
 )
 
 // runConfig is randomConfig with everything else that has a say in what leaves.
@@ -31,42 +30,8 @@ func TestRuns(t *testing.T) {
 	}
 	next, sent := 0, 0
 	for seed := range runs {
-		var p [2]*pipe
-		var out [2][]tcp.Out
-		for i := range p {
-			p[i], _ = impairedPipe(t, seed, runConfig)
-			p[i].onSend = func(o *tcp.Out) {
-				c := *o
-				c.Run = tcp.RunNone
-				out[i] = append(out[i], c)
-			}
-			p[i].runs, p[i].cuts = i == 1, true
-			p[i].connect()
-		}
-		end := p[0].now.Add(20 * 60 * tick.Minute)
-		for step := 0; p[0].now < end && step < 100_000; step++ {
-			more := p[0].step()
-			if p[1].step() != more || len(out[0]) != len(out[1]) || p[0].now != p[1].now {
-				t.Fatalf("seed %d, step %d: %d and %d segments", seed, step, len(out[0]), len(out[1]))
-			}
-			for i := range out[0] {
-				if out[0][i] != out[1][i] {
-					t.Fatalf("seed %d, step %d, segment %d:\n%+v\n%+v", seed, step, i, out[0][i], out[1][i])
-				}
-			}
-			sent += len(out[0])
-			out[0], out[1] = out[0][:0], out[1][:0]
-			if !tcp.Same(&p[0].a.c, &p[1].a.c) || !tcp.Same(&p[0].b.c, &p[1].b.c) {
-				t.Fatalf("seed %d, step %d: the connections differ\n%+v\n%+v\n%+v\n%+v", seed, step,
-					p[0].a.c.Info(p[0].now), p[1].a.c.Info(p[1].now), p[0].b.c.Info(p[0].now), p[1].b.c.Info(p[1].now))
-			}
-			if !more {
-				break
-			}
-		}
-		if p[0].a.c.State() != tcp.Closed {
-			t.Fatalf("seed %d: %v at the end", seed, p[0].a.c.State())
-		}
+		p, n := lockstep(t, seed, runConfig, func(p *pipe) { p.runs = true })
+		sent += n
 		if p[0].next > 0 {
 			t.Fatalf("seed %d: Poll gave a segment of a run", seed)
 		}

@@ -117,10 +117,10 @@ func offloadTargets() (t []Target) {
 		}
 		t = append(t,
 			Target{Row: row("no markers, against through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Frames},
-			Target{Row: row("no markers, frames against raw AF_XDP"), Case: name, Of: ourGSO, To: rawRing, Metric: Frames, Want: 0.85, Beyond: 0.95},
-			Target{Row: row("markers, frames against raw AF_XDP"), Case: name, Of: ourMarked, To: rawRing, Metric: Frames, Want: 0.80, Beyond: 0.90},
-			Target{Row: row("no markers, against kernel TCP without any offload"), Case: name, Of: ourGSO, To: kernelSum, Metric: Gbps, Want: map[int]float64{1500: 1}[mtu], Beyond: map[int]float64{1500: 1.2}[mtu]},
-			Target{Row: row("no markers, against kernel TCP without TSO/GSO/GRO"), Case: name, Of: ourGSO, To: kernelCut, Metric: Gbps, Want: map[int]float64{9000: 0.80}[mtu], Beyond: map[int]float64{9000: 1}[mtu]},
+			rawTarget(name, row("no markers, frames against raw AF_XDP"), ourGSO),
+			rawTarget(name, row("markers, frames against raw AF_XDP"), ourMarked),
+			kernelTarget(name, row("no markers, against kernel TCP without any offload"), ourGSO, kernelSum, mtu),
+			kernelTarget(name, row("no markers, against kernel TCP without TSO/GSO/GRO"), ourGSO, kernelCut, mtu),
 			Target{Row: row("no markers, processor time of the sender for a frame, against through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Busy, Small: true},
 			Target{Row: fmt.Sprintf("frames, MTU %d, processor time of the sender for a frame, against raw AF_XDP", mtu), Case: name, Of: gsoWhole, To: rawRing, Metric: Busy, Small: true})
 		for _, v := range []string{gsoWhole, gsoPartial} {

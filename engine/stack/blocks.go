@@ -106,14 +106,6 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	return n
 }
 
-// poll is the next segment of a burst.
-func (e *Endpoint) poll(next bool, src tcp.Source, now tick.Time) bool {
-	if next && !e.stack.general {
-		return e.conn.PollNext(now, src, &e.stack.out)
-	}
-	return e.conn.Poll(now, src, &e.stack.out)
-}
-
 // reserve gets a slot for the segment that is polled next, and for those before it while they are too few for a block.
 func (b *block) reserve(s *Stack) bool {
 	need := b.n + 1
@@ -164,19 +156,7 @@ func (e *Endpoint) sendBlock() {
 
 // sendFrame sends a segment in a slot.
 func (e *Endpoint) sendFrame(buf ring.TxBuf, o *tcp.Out) {
-	s := e.stack
-	n := e.frame.build(buf.Data, o, e.hop.mac, s.nextID())
-	p := o.Payload
-	sum, summed := uint64(0), true
-	if !p.Empty() {
-		sum, summed = e.upper.Fill(p, buf.Data[n:n+p.Len()])
-		s.stats.TxPayload += uint64(p.Len())
-	}
-	if !summed {
-		sum = wire.Sum(buf.Data[n:n+p.Len()], 0)
-	}
-	n = e.frame.finish(buf.Data, n, p.Len(), sum)
-	s.stats.TxFrames++
-	s.stats.TxOctets += uint64(n)
-	s.port.Send(buf, n)
+	n := e.frame.build(buf.Data, o, e.hop.mac, e.stack.nextID())
+	sum := e.fill(buf.Data[n:], o)
+	e.stack.put(buf, e.frame.finish(buf.Data, n, o.Payload.Len(), sum))
 }

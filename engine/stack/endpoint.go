@@ -272,12 +272,7 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 			return false, true
 		}
 	}
-	if next && !s.general {
-		ok = e.conn.PollNext(now, src, &s.out)
-	} else {
-		ok = e.conn.Poll(now, src, &s.out)
-	}
-	if !ok {
+	if !e.poll(next, src, now) {
 		s.port.CancelTx(buf)
 		return false, false
 	}
@@ -291,27 +286,47 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 	} else {
 		n = e.frame.build(buf.Data, &s.out, e.hop.mac, id)
 	}
-	p := s.out.Payload
-	sum, summed := uint64(0), true
-	if !p.Empty() {
-		sum, summed = e.upper.Fill(p, buf.Data[n:n+p.Len()])
-		s.stats.TxPayload += uint64(p.Len())
-	}
-	if !summed {
-		sum = wire.Sum(buf.Data[n:n+p.Len()], 0)
-	}
+	sum := e.fill(buf.Data[n:], &s.out)
 	if !run && s.out.Run != tcp.RunNone && s.out.Flags&wire.PSH == 0 {
 		run = s.run.begin(&e.frame, buf.Data, n) // more are known to follow
 	}
 	if run {
 		n = s.run.finish(buf.Data, &s.out, sum)
 	} else {
-		n = e.frame.finish(buf.Data, n, p.Len(), sum)
+		n = e.frame.finish(buf.Data, n, s.out.Payload.Len(), sum)
 	}
+	s.put(buf, n)
+	return true, false
+}
+
+// poll makes stack.out the next segment of a burst.
+func (e *Endpoint) poll(next bool, src tcp.Source, now tick.Time) bool {
+	if next && !e.stack.general {
+		return e.conn.PollNext(now, src, &e.stack.out)
+	}
+	return e.conn.Poll(now, src, &e.stack.out)
+}
+
+// fill writes the payload of o to the front of b and returns its sum.
+func (e *Endpoint) fill(b []byte, o *tcp.Out) uint64 {
+	p := o.Payload
+	if p.Empty() {
+		return 0
+	}
+	b = b[:p.Len()]
+	e.stack.stats.TxPayload += uint64(len(b))
+	sum, summed := e.upper.Fill(p, b)
+	if !summed {
+		sum = wire.Sum(b, 0)
+	}
+	return sum
+}
+
+// put gives the port the frame of n octets in buf.
+func (s *Stack) put(buf ring.TxBuf, n int) {
 	s.stats.TxFrames++
 	s.stats.TxOctets += uint64(n)
 	s.port.Send(buf, n)
-	return true, false
 }
 
 // reclaim returns a transmit slot that the kernel has just given back.

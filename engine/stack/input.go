@@ -195,9 +195,7 @@ func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
 	f.init(&s.cfg, t)
 	n := f.build(buf.Data, &s.out, mac, s.nextID())
 	n = f.finish(buf.Data, n, 0, 0)
-	s.stats.TxFrames++
-	s.stats.TxOctets += uint64(n)
-	s.port.Send(buf, n)
+	s.put(buf, n)
 	s.queued = true
 }
 

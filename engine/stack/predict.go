@@ -58,7 +58,7 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 	}
 	s.seg.Len, s.seg.ECN = segment-head, tcp.NotECT
 	if segment == head {
-		return e.predictedAck(b[at:], now)
+		return e.predictedAck(h, head, now)
 	}
 	if !e.conn.Predicted(&s.seg) {
 		return false
@@ -79,14 +79,14 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 	return true
 }
 
-// predictedAck is predicted for a segment without octets, whose header in stack.seg is h.
-func (e *Endpoint) predictedAck(h []byte, now tick.Time) bool {
+// predictedAck is predicted for a segment that is the header of n octets in h and stack.seg.
+func (e *Endpoint) predictedAck(h *[tcpTSLen]byte, n int, now tick.Time) bool {
 	s := e.stack
-	if len(h) != int(h[12]>>4)*4 || !e.conn.PredictedAck(&s.seg) || wire.Fold(wire.Sum(h, addLength(e.frame.sum, len(h)))) != 0xffff {
+	if !e.conn.PredictedAck(&s.seg) || wire.Fold(wire.SumUsual(h, n, addLength(e.frame.sum, n))) != 0xffff {
 		return false
 	}
 	s.stats.RxFrames++
-	s.stats.RxOctets += uint64(e.frame.n + len(h))
+	s.stats.RxOctets += uint64(e.frame.n + n)
 	e.conn.InputAck(&s.seg, now)
 	s.mark(e)
 	return true

@@ -1,5 +1,5 @@
 #include "textflag.h"
-#include "copy_amd64.h"
+#include "lanes_amd64.h"
 
 // func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //

@@ -1,18 +1,12 @@
 #include "textflag.h"
-#include "copy_amd64.h"
+#include "lanes_amd64.h"
 
 // PUT is MOVE with a marker, of which R14 is the value, in place of the first word.
 #define PUT(from, to) \
 	BSWAPL	R14; \
-	MOVOU	0 from, X4; \
-	MOVOU	16 from, X5; \
-	MOVOU	32 from, X6; \
-	MOVOU	48 from, X7; \
+	LOAD(from); \
 	PINSRD	$0, R14, X4; \
-	MOVOU	X4, 0 to; \
-	MOVOU	X5, 16 to; \
-	MOVOU	X6, 32 to; \
-	MOVOU	X7, 48 to
+	STORE(to)
 
 #define FETCH \
 	PREFETCHT0	(R12); \

@@ -1,4 +1,5 @@
 #include "textflag.h"
+#include "lanes_amd64.h"
 
 // func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
 //
@@ -30,22 +31,10 @@ lanes:
 	ADCQ	$0, DX
 	ADCQ	$0, DX
 
-	LEAQ	(R10)(R8*8), SI
-	MOVQ	shift+24(FP), BX
-	MOVQ	(BX)(R8*8), X1
-	LEAQ	(R8)(R8*1), R8
-	MOVQ	(BX)(R8*8), X2
-	MOVL	AX, AX
-	MOVQ	AX, X0
-	MOVL	R13, R13
-	MOVQ	R13, X3
-	PCLMULQDQ	$0, X2, X0
-	PCLMULQDQ	$0, X1, X3
-	PXOR	X3, X0
-	MOVQ	X0, R14
-	XORL	AX, AX
-	CRC32Q	R14, AX
-	XORL	CX, AX
+	LEAQ	(R8*8), BX
+	LEAQ	(R10)(BX*1), SI
+	MOVQ	shift+24(FP), R8
+	JOIN
 
 rest:
 	MOVQ	n+8(FP), CX
@@ -120,22 +109,10 @@ lanes:
 	CMPQ	R8, BX
 	JNE	lanes
 
-	LEAQ	(R10)(R8*8), SI
-	MOVQ	shift+24(FP), BX
-	MOVQ	(BX)(R8*8), X1
-	LEAQ	(R8)(R8*1), R8
-	MOVQ	(BX)(R8*8), X2
-	MOVL	AX, AX
-	MOVQ	AX, X0
-	MOVL	R13, R13
-	MOVQ	R13, X3
-	PCLMULQDQ	$0, X2, X0
-	PCLMULQDQ	$0, X1, X3
-	PXOR	X3, X0
-	MOVQ	X0, R14
-	XORL	AX, AX
-	CRC32Q	R14, AX
-	XORL	CX, AX
+	LEAQ	(R8*8), BX
+	LEAQ	(R10)(BX*1), SI
+	MOVQ	shift+24(FP), R8
+	JOIN
 
 rest:
 	MOVQ	n+8(FP), CX

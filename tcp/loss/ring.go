@@ -62,20 +62,11 @@ func (q *ring) push(start seq.Num, size int, k Kind, now tick.Time) {
 	if q.len() == len(q.slot) {
 		q.grow()
 	}
-	id, l := q.tail, &q.list[inFlight]
-	r := q.at(id)
+	r := q.at(q.tail)
 	r.sent, r.start, r.size = now, start, uint32(size) // one by one: a composite would be made elsewhere and copied
-	r.prev, r.next = l.last, 0
-	r.at, r.tx, r.kind, r.stale = inFlight, 1, k, false
-	if l.n == 0 {
-		l.first = id
-	} else {
-		q.at(l.last).next = id
-	}
-	l.last = id
-	l.n++
-	l.octets += size
+	r.prev, r.next, r.tx, r.kind, r.stale = 0, 0, 1, k, false
 	q.tail++
+	q.link(q.tail-1, inFlight)
 }
 
 func (q *ring) grow() {

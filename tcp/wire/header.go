@@ -73,14 +73,7 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	if off > len(b) {
 		return 0, ErrShort
 	}
-	h.SrcPort = binary.BigEndian.Uint16(b[0:])
-	h.DstPort = binary.BigEndian.Uint16(b[2:])
-	h.Seq = seq.Num(binary.BigEndian.Uint32(b[4:]))
-	h.Ack = seq.Num(binary.BigEndian.Uint32(b[8:]))
-	h.Flags = Flags(binary.BigEndian.Uint16(b[12:])) & FlagMask
-	h.Window = binary.BigEndian.Uint16(b[14:])
-	h.Urgent = binary.BigEndian.Uint16(b[18:])
-	h.Opt.Present, h.Opt.NSACK, h.Opt.NAccECN = 0, 0, 0
+	h.fixed((*[HeaderLen]byte)(b))
 	if off == HeaderLen {
 		return off, nil
 	}
@@ -96,25 +89,30 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 
 // DecodeUsual is Decode for the headers that nearly all segments have: without options, or with timestamps as all senders write
 // them. It returns 0, and leaves h in any state, for others. b may be longer than the header.
-func (h *Header) DecodeUsual(b *[HeaderLen + TimestampsLen]byte) (payloadOff int) {
+func (h *Header) DecodeUsual(b *[HeaderLen + TimestampsLen]byte) int {
 	switch b[12] >> 4 {
 	case HeaderLen / 4:
-		payloadOff, h.Opt.Present = HeaderLen, 0
+		h.fixed((*[HeaderLen]byte)(b[:]))
+		return HeaderLen
 	case (HeaderLen + TimestampsLen) / 4:
 		if binary.BigEndian.Uint32(b[HeaderLen:]) != tsWord {
 			return 0
 		}
-		payloadOff, h.Opt.Present = HeaderLen+TimestampsLen, HasTS
+		h.fixed((*[HeaderLen]byte)(b[:]))
+		h.Opt.Present = HasTS
 		h.Opt.TSVal, h.Opt.TSEcr = binary.BigEndian.Uint32(b[24:]), binary.BigEndian.Uint32(b[28:])
-	default:
-		return 0
+		return HeaderLen + TimestampsLen
 	}
-	h.Opt.NSACK, h.Opt.NAccECN = 0, 0
+	return 0
+}
+
+// fixed sets what every header has, and no options.
+func (h *Header) fixed(b *[HeaderLen]byte) {
 	h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[0:]), binary.BigEndian.Uint16(b[2:])
 	h.Seq, h.Ack = seq.Num(binary.BigEndian.Uint32(b[4:])), seq.Num(binary.BigEndian.Uint32(b[8:]))
 	h.Flags = Flags(binary.BigEndian.Uint16(b[12:])) & FlagMask
 	h.Window, h.Urgent = binary.BigEndian.Uint16(b[14:]), binary.BigEndian.Uint16(b[18:])
-	return payloadOff
+	h.Opt.Present, h.Opt.NSACK, h.Opt.NAccECN = 0, 0, 0
 }
 
 // SumUsual is Sum of the payloadOff octets of such a header.

@@ -1,14 +1,20 @@
-// MOVE copies 64 octets of one lane, by whole registers: stores of words would fill the store buffer while the destination is
-// fetched.
-#define MOVE(from, to) \
+// LOAD and STORE copy 64 octets of one lane, by whole registers: stores of words would fill the store buffer while the destination
+// is fetched.
+#define LOAD(from) \
 	MOVOU	0 from, X4; \
 	MOVOU	16 from, X5; \
 	MOVOU	32 from, X6; \
-	MOVOU	48 from, X7; \
+	MOVOU	48 from, X7
+
+#define STORE(to) \
 	MOVOU	X4, 0 to; \
 	MOVOU	X5, 16 to; \
 	MOVOU	X6, 32 to; \
 	MOVOU	X7, 48 to
+
+#define MOVE(from, to) \
+	LOAD(from); \
+	STORE(to)
 
 // TAKE takes the word at d of each lane. It reads what was written: were it the source, an application that changes it just now
 // would make the CRC one of other octets.
@@ -20,7 +26,7 @@
 	CRC32Q	d(DI)(BX*2), CX; \
 	ADCQ	d(DI)(BX*2), DX
 
-// JOIN makes AX the CRC register of all three lanes; R8 is the table of shifts.
+// JOIN makes AX the CRC register of three lanes of BX octets, which AX, R13 and CX have; R8 is the table of shifts.
 #define JOIN \
 	MOVQ	(R8)(BX*1), X1; \
 	MOVQ	(R8)(BX*2), X2; \
