@@ -18,6 +18,12 @@ type FakeConfig struct {
 	Budget int    // packets per kick; 0: 32, as Linux
 	Manual bool   // frames that were taken are completed by Complete only
 	Poller bool   // Take looks at the transmit ring itself and kicks are not needed, as with a busy zero-copy driver
+
+	MTU    int     // of the device; 0: 1500
+	Driver *Driver // what the driver says of itself; nil: the kernel does not tell
+	// Refuse, when set, is asked at each bind, and its errno is what the bind gives unless it is 0. Without it zero-copy is
+	// EOPNOTSUPP, as on veth.
+	Refuse func(zeroCopy, segments bool) unix.Errno
 }
 
 // FakeKernel is the kernel's end of one Socket in ordinary memory. It is deterministic: it acts only when called. Its methods may
@@ -60,27 +66,58 @@ func NewFakeKernel(cfg FakeConfig) *FakeKernel {
 	if cfg.Budget <= 0 {
 		cfg.Budget = 32
 	}
+	if cfg.MTU == 0 {
+		cfg.MTU = 1500
+	}
+	if cfg.Refuse == nil {
+		cfg.Refuse = onlyCopy
+	}
 	return &FakeKernel{cfg: cfg}
 }
 
-// OpenFake makes a socket on k. Device, queue and mode of cfg are only reported. A k that has an open socket already gives
-// EBUSY, as a queue does.
+// OpenFake makes a socket on k. Device and queue of cfg are only reported. A k that has an open socket already gives EBUSY, as
+// a queue does.
 func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	d := device{mtu: k.cfg.MTU, told: ErrNotTold}
+	if k.cfg.Driver != nil {
+		d.driver, d.told = *k.cfg.Driver, nil
+	}
+	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return k.open(c, b) })
+	if err != nil {
+		return nil, fmt.Errorf("ring: fake kernel: %w", err)
+	}
+	return s, nil
+}
+
+// open makes a socket that is bound in one way.
+func (k *FakeKernel) open(c Config, b binding) (*Socket, error) {
+	if e := k.cfg.Refuse(b.zeroCopy, b.segments); e != 0 {
+		return nil, e
+	}
 	k.mu.Lock()
 	if k.bound {
 		k.mu.Unlock()
-		return nil, fmt.Errorf("ring: fake kernel: %w (its queue has a socket)", unix.EBUSY)
+		return nil, fmt.Errorf("%w (its queue has a socket)", unix.EBUSY)
 	}
 	k.reset(&c)
+	k.mem.zeroCopy, k.mem.segments = b.zeroCopy, b.segments
 	a := k.mem
 	k.mu.Unlock()
 	s := newSocket(c, k, a)
 	s.info.Fake = true
 	return s, nil
+}
+
+// onlyCopy is the driver of a veth.
+func onlyCopy(zeroCopy, _ bool) unix.Errno {
+	if zeroCopy {
+		return unix.EOPNOTSUPP
+	}
+	return 0
 }
 
 // reset gives k fresh rings, and reuses its UMEM when it is large enough.

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -24,19 +25,34 @@ func Open(cfg Config) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
+	nic, err := netlink.LinkByIndex(c.Ifindex)
+	if err != nil {
+		return nil, fmt.Errorf("ring: device %d: %w (is it in this network namespace?)", c.Ifindex, err)
+	}
+	d := device{mtu: nic.Attrs().MTU}
+	d.driver, d.told = AskDriver(c.Ifindex)
+	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return openLinux(c, b) })
+	if err != nil {
+		return nil, fmt.Errorf("ring: %s queue %d: %w", nic.Attrs().Name, c.Queue, err)
+	}
+	return s, nil
+}
+
+// openLinux makes a socket that is bound in one way.
+func openLinux(c Config, b binding) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("ring: AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with CONFIG_XDP_SOCKETS)", err)
+		return nil, fmt.Errorf("AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with CONFIG_XDP_SOCKETS)", err)
 	}
 	k := &linux{fd: fd}
 	a, err := k.setUp(&c)
 	if err == nil {
-		err = k.bind(&c)
+		err = k.bind(&c, b)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("ring: device %d queue %d: %w", c.Ifindex, c.Queue, err), k.close())
+		return nil, errors.Join(err, k.close())
 	}
-	a.budget = k.setBudget(&c)
+	a.budget, a.segments = k.setBudget(&c), b.segments
 	var opt uint32
 	if err := k.getsockopt(unix.XDP_OPTIONS, unsafe.Pointer(&opt), unsafe.Sizeof(opt)); err == nil {
 		a.zeroCopy = opt&unix.XDP_OPTIONS_ZEROCOPY != 0
@@ -154,14 +170,8 @@ func mapRing[T any](k *linux, pgoff int64, off *unix.XDPRingOffset, size uint32)
 }
 
 // bind binds to the queue. EBUSY is normal for some 20 ms after another socket of the queue was closed.
-func (k *linux) bind(c *Config) error {
-	sa := unix.SockaddrXDP{Flags: unix.XDP_USE_NEED_WAKEUP | unix.XDP_USE_SG, Ifindex: uint32(c.Ifindex), QueueID: c.Queue}
-	switch c.Mode {
-	case ModeCopy:
-		sa.Flags |= unix.XDP_COPY
-	case ModeZeroCopy:
-		sa.Flags |= unix.XDP_ZEROCOPY
-	}
+func (k *linux) bind(c *Config, b binding) error {
+	sa := unix.SockaddrXDP{Flags: b.flags(), Ifindex: uint32(c.Ifindex), QueueID: c.Queue}
 	var err error
 	for left := c.BindTimeout; ; left -= bindRetry {
 		if err = unix.Bind(k.fd, &sa); !errors.Is(err, unix.EBUSY) || left <= 0 {
@@ -174,10 +184,10 @@ func (k *linux) bind(c *Config) error {
 		return nil
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("bind: %w (another AF_XDP socket has the queue; waited %v)", err, c.BindTimeout)
-	case errors.Is(err, unix.EINVAL):
+	case errors.Is(err, unix.ENETDOWN):
+		return fmt.Errorf("bind: %w (ip link set it up)", err)
+	case errors.Is(err, unix.EINVAL) && !b.zeroCopy:
 		return fmt.Errorf("bind: %w (is there such a queue, and a kernel of 6.6 or later, for XDP_USE_SG?)", err)
-	case errors.Is(err, unix.EOPNOTSUPP) && c.Mode == ModeZeroCopy:
-		return fmt.Errorf("bind: %w (the driver has no zero-copy mode: use ModeAuto)", err)
 	}
 	return fmt.Errorf("bind: %w", err)
 }

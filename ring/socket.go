@@ -27,6 +27,7 @@ type area struct {
 	rx, tx   shared[unix.XDPDesc]
 	hugePage bool
 	zeroCopy bool
+	segments bool   // frames may span several chunks
 	budget   uint32 // packets per kick that the kernel accepted
 }
 
@@ -68,6 +69,8 @@ type Info struct {
 	Ifindex    int
 	Queue      uint32
 	ZeroCopy   bool   // by XDP_OPTIONS
+	NoZeroCopy error  // why ModeAuto came to copy mode; nil with zero-copy, and when copy mode was asked for
+	Segments   uint32 // chunks that a received frame may span
 	HugePages  bool   // the UMEM lies in 2 MiB pages
 	Fake       bool   // on a FakeKernel
 	RxFrames   uint32 // chunks for reception
@@ -109,6 +112,9 @@ type Stats struct {
 
 // newSocket makes the account and the ends of the rings for shared memory a.
 func newSocket(c Config, k kernel, a area) *Socket {
+	if !a.segments {
+		c.MaxFrags = 1
+	}
 	s := &Socket{
 		cfg: c, k: k, umem: a.umem, frames: newFrames(&c),
 		fill: newProducer(a.fill), rx: newConsumer(a.rx), tx: newProducer(a.tx), comp: newConsumer(a.comp),
@@ -119,7 +125,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		s.txOff = txMetadata
 	}
 	s.info = Info{
-		Ifindex: c.Ifindex, Queue: c.Queue, ZeroCopy: a.zeroCopy, HugePages: a.hugePage,
+		Ifindex: c.Ifindex, Queue: c.Queue, ZeroCopy: a.zeroCopy, Segments: c.MaxFrags, HugePages: a.hugePage,
 		RxFrames: c.RxFrames, TxSlots: c.TxSlots,
 		TxRoom: int(c.TxSlot*ChunkSize - s.txOff), RxRoom: int(c.MaxFrags * RxChunkData),
 		KickBudget: a.budget, TxChecksum: c.TxChecksum,

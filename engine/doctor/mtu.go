@@ -1,6 +1,10 @@
 package doctor
 
-import "fmt"
+import (
+	"fmt"
+
+	"xwarp/ring"
+)
 
 // singleBuffer is the largest MTU whose frames fit one 4096-octet chunk with the room that XDP takes.
 const singleBuffer = 3506
@@ -13,7 +17,7 @@ var mtuCheck = check{
 		if mtu <= singleBuffer {
 			return fine("%d: one buffer for each frame (larger frames cost less per octet)", mtu)
 		}
-		if f, known := driverFeatures(e.nic.Attrs().Index); known && f&rxSG == 0 {
+		if d, err := ring.AskDriver(e.nic.Attrs().Index); err == nil && !d.RxSegments {
 			return finding{Fail, fmt.Sprintf("%d, but the driver gives XDP no frames of several buffers", mtu), fmt.Sprintf("ip link set %s mtu %d", e.name(), singleBuffer)}
 		}
 		return fine("%d: several buffers for each frame", mtu)

@@ -158,15 +158,15 @@ var zeroCopyCheck = check{
 	why: "with zero-copy the device reads and writes the frames itself; else the kernel copies each",
 	look: func(e *env) finding {
 		t := e.try()
-		f, known := driverFeatures(e.nic.Attrs().Index)
+		d, err := ring.AskDriver(e.nic.Attrs().Index)
 		switch {
 		case t.skipped == "" && t.zero == nil:
 			return fine("bound to %s", t.where)
-		case known && f&xskZeroCopy != 0:
+		case err == nil && d.ZeroCopy:
 			return fine("the driver says that it can; not tried: %s", t.skipped)
 		case e.nic.Type() == "veth":
 			return fine("veth copies always")
-		case known:
+		case err == nil:
 			return finding{Warn, "the driver cannot: frames are copied", "use a driver with XDP_ACT_XSK_ZEROCOPY for more speed"}
 		}
 		return finding{Warn, "unknown: the kernel does not tell, and " + t.skipped, ""}

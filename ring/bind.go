@@ -1,0 +1,95 @@
+package ring
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// binding is one way to bind a socket.
+type binding struct {
+	zeroCopy bool
+	segments bool // XDP_USE_SG: a frame may span several chunks
+}
+
+// flags are those of struct sockaddr_xdp.
+func (b binding) flags() uint16 {
+	f := uint16(unix.XDP_USE_NEED_WAKEUP)
+	if b.segments {
+		f |= unix.XDP_USE_SG
+	}
+	if b.zeroCopy {
+		return f | unix.XDP_ZEROCOPY
+	}
+	return f | unix.XDP_COPY
+}
+
+// device is what decides how a socket can be bound.
+type device struct {
+	mtu    int
+	driver Driver
+	told   error // why driver is unknown; nil when it is known
+}
+
+// vlanHeader is the longest Ethernet header that the steering lets through: with two VLAN tags.
+const vlanHeader = ethHeader + 2*4
+
+// negotiate binds with the best mode that c allows and the device has, by calls of open. Zero-copy is asked for without
+// XDP_USE_SG where every frame fits one chunk: a driver whose zero-copy takes one buffer for each frame refuses the flag. Every
+// attempt has a socket of its own, because a UMEM keeps the flag of a bind that failed.
+func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Socket, error) {
+	copied := binding{segments: true}
+	if c.Mode == ModeCopy {
+		return open(copied)
+	}
+	direct := binding{zeroCopy: true, segments: c.TxSlot > 1 || d.mtu+vlanHeader > RxChunkData}
+	why := d.lacks(direct)
+	if why == nil {
+		s, err := open(direct)
+		if err == nil || errors.Is(err, unix.EBUSY) {
+			return s, err
+		}
+		why = d.explain(direct, err)
+	}
+	if c.Mode == ModeZeroCopy {
+		return nil, fmt.Errorf("%w (ring mode auto copies instead)", why)
+	}
+	s, err := open(copied)
+	if err == nil {
+		s.info.NoZeroCopy = why
+	}
+	return s, err
+}
+
+// lacks says what the driver is known to lack for b; nil when it should work, or nobody knows.
+func (d *device) lacks(b binding) error {
+	switch {
+	case d.told != nil:
+		return nil
+	case !d.driver.ZeroCopy:
+		return fmt.Errorf("%w: the driver has no zero-copy mode", unix.EOPNOTSUPP)
+	case b.segments && d.driver.Segments == 1:
+		return fmt.Errorf("%w: the driver's zero-copy takes one chunk for each frame, which holds an MTU of %d, and the MTU is %d",
+			unix.EOPNOTSUPP, RxChunkData-vlanHeader, d.mtu)
+	}
+	return nil
+}
+
+// explain adds to the error of a zero-copy bind what it means and what can be done.
+func (d *device) explain(b binding, err error) error {
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP) && d.told != nil && b.segments:
+		return fmt.Errorf("%w: the driver has no zero-copy mode, or none for an MTU of %d; %w", err, d.mtu, d.told)
+	case errors.Is(err, unix.EOPNOTSUPP) && d.told != nil:
+		return fmt.Errorf("%w: the driver has no zero-copy mode; %w", err, d.told)
+	case errors.Is(err, unix.EOPNOTSUPP) && b.segments:
+		return fmt.Errorf("%w: the driver has a zero-copy mode, but refuses it for an MTU of %d", err, d.mtu)
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+		return fmt.Errorf("%w: the driver refuses zero-copy with its present settings (MTU %d, rings, channels; virtio: iommu_platform is needed); "+
+			"the kernel log may say which", err, d.mtu)
+	case errors.Is(err, unix.ENOMEM):
+		return fmt.Errorf("%w: no memory for the device's zero-copy queue", err)
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+package ring
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// TestBind opens sockets on drivers of all kinds: which binds are tried, what is had, and what is said of zero-copy.
+func TestBind(t *testing.T) {
+	const direct, directSG, copied = "zero-copy", "zero-copy segments", "copy segments"
+	oneChunk := &Driver{Native: true, ZeroCopy: true, Segments: 1} // igb, virtio_net
+	segments := &Driver{Native: true, ZeroCopy: true, Segments: 8} // ice, i40e
+	for _, c := range []struct {
+		name   string
+		mode   Mode
+		mtu    int
+		driver *Driver
+		refuse map[string]unix.Errno
+		tried  []string
+		had    string
+		why    string // of NoZeroCopy, or of the error when nothing is had
+	}{
+		{name: "one chunk each", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{direct}, had: direct},
+		{name: "largest one chunk", mtu: 3818, driver: oneChunk, tried: []string{direct}, had: direct},
+		{name: "one chunk is too small", mtu: 3819, driver: oneChunk, tried: []string{copied}, had: copied, why: "MTU of 3818, and the MTU is 3819"},
+		{name: "jumbo", mtu: 9000, driver: segments, tried: []string{directSG}, had: directSG},
+		{name: "no need of segments", mtu: 1500, driver: segments, tried: []string{direct}, had: direct},
+		{name: "driver copies", mtu: 1500, driver: &Driver{Native: true}, tried: []string{copied}, had: copied, why: "the driver has no zero-copy mode"},
+		{name: "driver copies, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500, driver: &Driver{Native: true}, why: "the driver has no zero-copy mode"},
+		{name: "jumbo, zero-copy asked for", mode: ModeZeroCopy, mtu: 9000, driver: oneChunk, why: "one chunk for each frame"},
+		{name: "nobody tells", mtu: 1500, refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP}, tried: []string{direct, copied}, had: copied, why: "does not tell"},
+		{name: "nobody tells, jumbo", mtu: 9000, refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{directSG, copied}, had: copied, why: "or none for an MTU of 9000"},
+		{name: "nobody tells, and it works", mtu: 1500, tried: []string{direct}, had: direct},
+		{name: "it says so and refuses", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{direct: unix.EINVAL}, tried: []string{direct, copied}, had: copied, why: "present settings"},
+		{name: "it says so and refuses, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500, driver: oneChunk,
+			refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP}, tried: []string{direct}, why: "present settings"},
+		{name: "no memory", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{direct: unix.ENOMEM}, tried: []string{direct, copied}, had: copied, why: "no memory"},
+		{name: "busy", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{direct: unix.EBUSY}, tried: []string{direct}, why: "busy"},
+		{name: "copy asked for", mode: ModeCopy, mtu: 1500, driver: oneChunk, tried: []string{copied}, had: copied},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var tried []string
+			name := func(zeroCopy, segments bool) string {
+				switch {
+				case zeroCopy && segments:
+					return directSG
+				case zeroCopy:
+					return direct
+				}
+				return copied
+			}
+			k := NewFakeKernel(FakeConfig{MTU: c.mtu, Driver: c.driver, Refuse: func(zeroCopy, segments bool) unix.Errno {
+				tried = append(tried, name(zeroCopy, segments))
+				return c.refuse[tried[len(tried)-1]]
+			}})
+			s, err := OpenFake(Config{Mode: c.mode, TxSlot: SlotFor(c.mtu + vlanHeader)}, k)
+			if !slices.Equal(tried, c.tried) {
+				t.Errorf("binds %q, want %q", tried, c.tried)
+			}
+			if err == nil {
+				defer s.Close()
+				i := s.Info()
+				if got := name(i.ZeroCopy, i.Segments > 1); got != c.had {
+					t.Errorf("had %q, want %q", got, c.had)
+				}
+				if i.RxRoom < c.mtu+ethHeader {
+					t.Errorf("room for frames of %d octets at MTU %d", i.RxRoom, c.mtu)
+				}
+				err = i.NoZeroCopy
+			} else if c.had != "" {
+				t.Fatal(err)
+			}
+			if (err != nil) != (c.why != "") || err != nil && !strings.Contains(err.Error(), c.why) {
+				t.Errorf("says %v, want %q", err, c.why)
+			}
+		})
+	}
+}
+
+// TestBindFlags: XDP_USE_SG together with zero-copy is what a driver of one chunk for each frame refuses.
+func TestBindFlags(t *testing.T) {
+	for _, c := range []struct {
+		b    binding
+		want uint16
+	}{
+		{binding{zeroCopy: true}, unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY},
+		{binding{zeroCopy: true, segments: true}, unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY | unix.XDP_USE_SG},
+		{binding{segments: true}, unix.XDP_USE_NEED_WAKEUP | unix.XDP_COPY | unix.XDP_USE_SG},
+	} {
+		if got := c.b.flags(); got != c.want {
+			t.Errorf("%+v: flags %#x, want %#x", c.b, got, c.want)
+		}
+	}
+}
+
+// TestAskDriver asks about a veth, whose driver runs programs, shows them all buffers and copies. The question is repeated, because
+// a header with octets of whatever lay behind it is answered now and then.
+func TestAskDriver(t *testing.T) {
+	a, _ := newPair(t, 1500)
+	a.in(t, func() error {
+		for range 100 {
+			d, err := AskDriver(a.index)
+			if err != nil || d != (Driver{Native: true, RxSegments: true}) {
+				t.Errorf("veth: %+v, %v", d, err)
+				break
+			}
+		}
+		if _, err := AskDriver(4242); !errors.Is(err, unix.ENODEV) {
+			t.Errorf("no such device: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestParseDriver reads the replies of an igb and of what is no reply.
+func TestParseDriver(t *testing.T) {
+	attr := func(kind uint16, value []byte) []byte { return nl.NewRtAttr(int(kind), value).Serialize() }
+	features := binary.NativeEndian.AppendUint64(nil, netdevBasic|netdevZeroCopy)
+	reply := slices.Concat([]byte{netdevDevGet, 1, 0, 0}, attr(netdevIfindex, []byte{2, 0, 0, 0}),
+		attr(netdevXDPFeatures, features), attr(netdevMaxSegments, binary.NativeEndian.AppendUint32(nil, 1)))
+	d, err := parseDriver(reply)
+	want := Driver{Native: true, ZeroCopy: true, Segments: 1}
+	if err != nil || d != want {
+		t.Errorf("%+v, %v, want %+v", d, err, want)
+	}
+	for _, n := range []int{0, 3, 6, 11, len(reply) - 5} {
+		if d, err := parseDriver(reply[:n]); err == nil && d == want {
+			t.Errorf("%d octets are taken for the whole reply", n)
+		}
+	}
+	if h := (genlHeader{netdevDevGet, 1}); h.Len() != 4 || !slices.Equal(h.Serialize(), []byte{netdevDevGet, 1, 0, 0}) {
+		t.Errorf("header % x", h.Serialize())
+	}
+}
