@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"xwarp/engine"
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 )
 
@@ -92,12 +93,12 @@ func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 	if err := s.checkPort(a.Addr.Port()); err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(quotaListeners, 1); err != nil {
+	if err := s.take(budget.Listeners, 1); err != nil {
 		return nil, nil, err
 	}
 	l, err := s.dev.dev.Listen(a.Addr, a.Backlog, engine.ConnConfig{MPA: a.MPA})
 	if err != nil {
-		s.account.give(quotaListeners, 1)
+		s.account.give(budget.Listeners, 1)
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -121,7 +122,7 @@ func (s *session) closeListener(r *control.Request, _ []int) (any, []int, error)
 		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no listener %d", h)}
 	}
 	err = l.l.Close()
-	s.account.give(quotaListeners, 1)
+	s.account.give(budget.Listeners, 1)
 	return nil, nil, err
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine"
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 )
 
@@ -33,12 +34,12 @@ func busyf(format string, args ...any) error {
 }
 
 func (s *session) allocPD(r *control.Request, _ []int) (any, []int, error) {
-	if err := s.take(quotaPDs, 1); err != nil {
+	if err := s.take(budget.PDs, 1); err != nil {
 		return nil, nil, err
 	}
 	p, err := s.dev.dev.AllocPD()
 	if err != nil {
-		s.account.give(quotaPDs, 1)
+		s.account.give(budget.PDs, 1)
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -67,7 +68,7 @@ func (s *session) freePD(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, busyf("ibv_dealloc_pd: %v", ddp.ErrBusy)
 	}
 	err = p.pd.Close()
-	s.account.give(quotaPDs, 1)
+	s.account.give(budget.PDs, 1)
 	return nil, nil, err
 }
 
@@ -92,17 +93,17 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(quotaMRs, 1); err != nil {
+	if err := s.take(budget.MRs, 1); err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(quotaMemory, pages(a.Length)); err != nil {
-		s.account.give(quotaMRs, 1)
+	if err := s.take(budget.Memory, pages(a.Length)); err != nil {
+		s.account.give(budget.MRs, 1)
 		return nil, nil, err
 	}
 	m, err := mapMR(p, files[0], &a)
 	if err != nil {
-		s.account.give(quotaMRs, 1)
-		s.account.give(quotaMemory, pages(a.Length))
+		s.account.give(budget.MRs, 1)
+		s.account.give(budget.Memory, pages(a.Length))
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -148,8 +149,8 @@ func (s *session) closeMR(m *mr) error {
 	delete(s.mrs, m.handle)
 	m.pd.mrs--
 	s.mu.Unlock()
-	s.account.give(quotaMRs, 1)
-	s.account.give(quotaMemory, pages(m.length))
+	s.account.give(budget.MRs, 1)
+	s.account.give(budget.Memory, pages(m.length))
 	return err
 }
 
@@ -162,17 +163,17 @@ func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", control.ErrFrame, a.Depth, control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
-	if err := s.take(quotaCQs, 1); err != nil {
+	if err := s.take(budget.CQs, 1); err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(quotaCompletions, int64(g.Slots)); err != nil {
-		s.account.give(quotaCQs, 1)
+	if err := s.take(budget.Completions, int64(g.Slots)); err != nil {
+		s.account.give(budget.CQs, 1)
 		return nil, nil, err
 	}
 	c, err := newCQ(s, g)
 	if err != nil {
-		s.account.give(quotaCQs, 1)
-		s.account.give(quotaCompletions, int64(g.Slots))
+		s.account.give(budget.CQs, 1)
+		s.account.give(budget.Completions, int64(g.Slots))
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -208,6 +209,6 @@ func (s *session) destroyCQ(r *control.Request, _ []int) (any, []int, error) {
 // closeCQ gives back what c has; no queue pair uses it any more.
 func (s *session) closeCQ(c *cq) {
 	c.close()
-	s.account.give(quotaCQs, 1)
-	s.account.give(quotaCompletions, int64(c.geometry.Slots))
+	s.account.give(budget.CQs, 1)
+	s.account.give(budget.Completions, int64(c.geometry.Slots))
 }

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 )
 
@@ -19,7 +20,7 @@ type qp struct {
 	q          *engine.QP
 	pd         *pd
 	send, recv *cq
-	entries    int64 // what it counts for quotaWorkRequests
+	entries    int64 // what it counts for budget.WorkRequests
 	connecting bool  // a connect or accept is under way; under the session's mutex
 
 	connected atomic.Bool
@@ -88,17 +89,17 @@ func (s *session) createQP(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	q := &qp{s: s, pd: p, send: send, recv: recv, entries: int64(a.SendDepth + a.RecvDepth), closed: make(chan struct{})}
-	if err := s.take(quotaQPs, 1); err != nil {
+	if err := s.take(budget.QPs, 1); err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(quotaWorkRequests, q.entries); err != nil {
-		s.account.give(quotaQPs, 1)
+	if err := s.take(budget.WorkRequests, q.entries); err != nil {
+		s.account.give(budget.QPs, 1)
 		return nil, nil, err
 	}
 	result, err := q.open(&a)
 	if err != nil {
-		s.account.give(quotaQPs, 1)
-		s.account.give(quotaWorkRequests, q.entries)
+		s.account.give(budget.QPs, 1)
+		s.account.give(budget.WorkRequests, q.entries)
 		return nil, nil, err
 	}
 	return result, []int{q.mem.TakeFd()}, nil
@@ -207,8 +208,8 @@ func (s *session) closeQP(q *qp) error {
 	q.send.users--
 	q.recv.users--
 	s.mu.Unlock()
-	s.account.give(quotaQPs, 1)
-	s.account.give(quotaWorkRequests, q.entries)
+	s.account.give(budget.QPs, 1)
+	s.account.give(budget.WorkRequests, q.entries)
 	return err
 }
 

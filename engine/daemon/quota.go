@@ -6,32 +6,17 @@ import (
 	"strconv"
 	"sync"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 )
 
-// kind is something that a user can have too much of.
-type kind int
-
-const (
-	quotaSessions kind = iota
-	quotaPDs
-	quotaMRs
-	quotaMemory
-	quotaCQs
-	quotaCompletions
-	quotaQPs
-	quotaWorkRequests
-	quotaListeners
-	kinds
-)
-
-// kindNames are the keys of [limits].
-var kindNames = [kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "qps", "work_requests", "listeners"}
-
-func limitOf(l *config.Limits, k kind) int64 {
-	return [kinds]int64{int64(l.Sessions), int64(l.PDs), int64(l.MRs), int64(l.Memory), int64(l.CQs), int64(l.Completions),
-		int64(l.QPs), int64(l.WorkRequests), int64(l.Listeners)}[k]
+func limitOf(l *config.Limits, k budget.Kind) int64 {
+	return [budget.Kinds]int64{
+		budget.Sessions: int64(l.Sessions), budget.PDs: int64(l.PDs), budget.MRs: int64(l.MRs), budget.Memory: int64(l.Memory),
+		budget.CQs: int64(l.CQs), budget.Completions: int64(l.Completions), budget.QPs: int64(l.QPs),
+		budget.WorkRequests: int64(l.WorkRequests), budget.Listeners: int64(l.Listeners),
+	}[k]
 }
 
 // accounts count what users have.
@@ -44,7 +29,7 @@ type accounts struct {
 type account struct {
 	all  *accounts
 	uid  uint32
-	used [kinds]int64
+	used [budget.Kinds]int64
 }
 
 func (a *accounts) of(uid uint32) *account {
@@ -62,19 +47,19 @@ func (a *accounts) of(uid uint32) *account {
 }
 
 // take counts n of kind k, unless the limit is in the way.
-func (u *account) take(l *config.Limits, k kind, n int64) error {
+func (u *account) take(l *config.Limits, k budget.Kind, n int64) error {
 	u.all.mu.Lock()
 	defer u.all.mu.Unlock()
 	if limit := limitOf(l, k); n < 0 || n > limit-u.used[k] {
 		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
 			"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the user a [[user]] table)",
-			u.uid, u.used[k], limit, kindNames[k], n, kindNames[k])}
+			u.uid, u.used[k], limit, k, n, k)}
 	}
 	u.used[k] += n
 	return nil
 }
 
-func (u *account) give(k kind, n int64) {
+func (u *account) give(k budget.Kind, n int64) {
 	u.all.mu.Lock()
 	u.used[k] -= n
 	u.all.mu.Unlock()
@@ -90,8 +75,8 @@ func (a *accounts) state(c *config.Config, see func(uid uint32) bool) (list []co
 		}
 		l := limitsFor(c, uid)
 		s := control.UserState{UID: uid, Used: map[string]int64{}, Limit: map[string]int64{}}
-		for k := range kinds {
-			s.Used[kindNames[k]], s.Limit[kindNames[k]] = u.used[k], limitOf(&l, k)
+		for k := range budget.Kinds {
+			s.Used[k.String()], s.Limit[k.String()] = u.used[k], limitOf(&l, k)
 		}
 		list = append(list, s)
 	}

@@ -3,13 +3,14 @@ package daemon
 import (
 	"sync"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 )
 
 // release gives back everything of a session, in the order in which objects depend on each other: first what could make new
 // ones, then connections, then the memory that they used.
 func (s *session) release() {
-	defer s.account.give(quotaSessions, 1)
+	defer s.account.give(budget.Sessions, 1)
 	s.mu.Lock()
 	for _, cancel := range s.pending {
 		cancel()
@@ -25,7 +26,7 @@ func (s *session) release() {
 	}
 	for _, l := range empty(s, s.listeners) {
 		l.l.Close()
-		s.account.give(quotaListeners, 1)
+		s.account.give(budget.Listeners, 1)
 	}
 	for _, q := range empty(s, s.requests) {
 		q.r.Reject(nil)
@@ -45,7 +46,7 @@ func (s *session) release() {
 		if err := p.pd.Close(); err != nil {
 			s.log.Error("protection domain stays", "pd", p.handle, "error", err)
 		}
-		s.account.give(quotaPDs, 1)
+		s.account.give(budget.PDs, 1)
 	}
 	if s.bell != nil {
 		s.bell.Close()

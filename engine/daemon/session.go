@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 )
@@ -247,7 +248,7 @@ func clip(s string) string { return s[:min(len(s), 64)] }
 
 func (s *session) limits() config.Limits { return limitsFor(&s.d.cfg.Load().Config, s.uid) }
 
-func (s *session) take(k kind, n int64) error {
+func (s *session) take(k budget.Kind, n int64) error {
 	l := s.limits()
 	return s.account.take(&l, k, n)
 }
