@@ -92,7 +92,7 @@ type ConnConfig struct {
 }
 
 // Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is tried again without,
-// and remembered. errors.Is(err, session.ErrRejected) tells that the peer's consumer said no.
+// and remembered for some minutes. errors.Is(err, session.ErrRejected) tells that the peer's consumer said no.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg ConnConfig) error {
 	m, err := d.mpaConfig(&cfg, remote.Addr())
 	if err != nil {
@@ -111,11 +111,15 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg Co
 }
 
 func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig, m *MPAConfig) error {
-	d.verdicts.apply(remote.Addr(), m)
+	d.verdicts.apply(remote, m, clock())
+	guess := mpa.RetryNone // what a rejection may have meant
 	for attempt := 0; ; attempt++ {
 		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
 		switch {
 		case err == nil:
+			if guess != mpa.RetryNone {
+				d.verdicts.learn(remote, guess, clock())
+			}
 			return nil
 		case errors.Is(err, errTaken):
 			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
@@ -133,7 +137,11 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 			qp.abandon(err)
 			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
 		}
-		d.verdicts.learn(remote.Addr(), c.retry)
+		if errors.Is(err, session.ErrRejected) {
+			guess = c.retry // or its consumer said no: the next attempt shows which
+		} else {
+			d.verdicts.learn(remote, c.retry, clock())
+		}
 		d.log.Info("trying again", "remote", remote, "without", c.retry, "because", err)
 	}
 }

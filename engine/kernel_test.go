@@ -10,23 +10,26 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/mpa"
 )
 
 //req:rfc5044-7.1-2
 func TestKernelTransfer(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		mpa  engine.MPAConfig
+		name   string
+		mpa    engine.MPAConfig
+		window int
 	}{
-		{"markers", engine.MPAConfig{}},
-		{"no markers", engine.MPAConfig{NoMarkers: true}},
-		{"no CRC", engine.MPAConfig{NoCRC: true}},
-		{"revision 1", engine.MPAConfig{Revision1: true}},
+		{name: "markers"},
+		{name: "no markers", mpa: engine.MPAConfig{NoMarkers: true}},
+		{name: "no CRC", mpa: engine.MPAConfig{NoCRC: true}},
+		{name: "revision 1", mpa: engine.MPAConfig{Revision1: true}},
+		{name: "nothing held", window: 1}, // what a block ends with stays in the block
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			open := func() *engine.Device {
 				cfg := engine.KernelConfig{}
-				cfg.MPA = tc.mpa
+				cfg.MPA, cfg.Window = tc.mpa, tc.window
 				cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 				d, err := engine.OpenKernel(cfg)
 				if err != nil {
@@ -119,5 +122,88 @@ func TestRegionAfterClose(t *testing.T) {
 	}
 	if mr.STag() != tag || mr.SGE(16, 8) != piece {
 		t.Errorf("STag %v and piece %v, before %v and %v", mr.STag(), mr.SGE(16, 8), tag, piece)
+	}
+}
+
+// flood is a socket whose peer goes on sending after its Request.
+type flood struct {
+	net.Conn
+	first []byte
+	reads chan int // octets of each Read after the Request
+	stop  chan struct{}
+}
+
+func (f *flood) Read(b []byte) (int, error) {
+	if len(f.first) > 0 {
+		n := copy(b, f.first)
+		f.first = f.first[n:]
+		return n, nil
+	}
+	select {
+	case f.reads <- len(b):
+		return len(b), nil
+	case <-f.stop:
+		return 0, net.ErrClosed
+	}
+}
+
+func (f *flood) Write(b []byte) (int, error) { return len(b), nil }
+func (f *flood) LocalAddr() net.Addr         { return &net.TCPAddr{} }
+func (f *flood) RemoteAddr() net.Addr        { return &net.TCPAddr{} }
+func (f *flood) Close() error                { close(f.stop); return nil }
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	conns chan net.Conn
+	stop  chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.stop:
+		return nil, net.ErrClosed
+	}
+}
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *oneConn) Close() error   { close(l.stop); return nil }
+
+// TestKernelStopsReading: what comes before the consumer has answered stays in the kernel, whose window holds the peer back.
+func TestKernelStopsReading(t *testing.T) {
+	var i mpa.Initiator
+	if err := i.Init(mpa.StartupConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	const many = 8
+	f := &flood{first: i.Output(), reads: make(chan int, many), stop: make(chan struct{})}
+	l := &oneConn{make(chan net.Conn, 1), make(chan struct{})}
+	l.conns <- f
+	d, err := engine.OpenKernel(engine.KernelConfig{Listen: func(netip.AddrPort) (net.Listener, error) { return l, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	ln, err := d.Listen(netip.AddrPort{}, 0, engine.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if _, err := ln.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kept := <-f.reads
+	for turns := 0; turns < 1<<14 && len(f.reads) < many; turns++ { // of the loop, each of which could make room for another read
+		pd, err := d.AllocPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pd.Close()
+	}
+	for len(f.reads) > 0 {
+		kept += <-f.reads
+	}
+	if kept > 1<<20 {
+		t.Errorf("%d octets were read that nobody takes", kept)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 
+	"golang.org/x/sys/unix"
+
 	"xwarp/engine/session"
 	"xwarp/tcp"
 	"xwarp/tcp/seq"
@@ -14,6 +16,7 @@ import (
 // Sizes of the blocks that go to and from a socket in one system call. A block must hold the largest FPDU.
 const (
 	readBlock  = 256 << 10
+	readBlocks = 2 // of a connection, with one that is read into while the other one is taken
 	writeBlock = 256 << 10
 )
 
@@ -26,11 +29,12 @@ type kernelConn struct {
 	emss int
 
 	rcv    seq.Num
-	rest   []byte // read and not taken by the session yet
-	block  []byte // which rest is part of
-	blocks chan []byte
+	unread []unread    // what the session has not taken yet: as many blocks as there are, so the reader waits then
+	blocks chan []byte // those that the reader may fill
+	pieces [readBlocks][]byte
 	eof    bool
-	eofBy  tick.Time // tell the session about the peer's FIN by then, although a write is under way
+	broken error     // the socket's, when a write was under way
+	eofBy  tick.Time // tell the session about the peer's FIN or RST by then, although a write is under way
 
 	snd     seq.Num
 	out     []byte
@@ -41,6 +45,9 @@ type kernelConn struct {
 	ended   bool
 }
 
+// unread is the rest of a block.
+type unread struct{ rest, block []byte }
+
 type readResult struct {
 	b   []byte // the whole block
 	n   int
@@ -50,7 +57,7 @@ type readResult struct {
 func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
 	kc := &kernelConn{
 		drv: k, conn: c, sock: sock, emss: k.cfg.EMSS,
-		blocks: make(chan []byte, 2), writes: make(chan []byte, 1), out: make([]byte, writeBlock), eofBy: tick.Never,
+		blocks: make(chan []byte, readBlocks), writes: make(chan []byte, 1), out: make([]byte, writeBlock), eofBy: tick.Never,
 	}
 	if kc.emss == 0 {
 		if n, err := segmentOctets(sock); err == nil {
@@ -59,8 +66,9 @@ func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
 			kc.emss = fallbackEMSS
 		}
 	}
-	kc.blocks <- make([]byte, readBlock)
-	kc.blocks <- make([]byte, readBlock)
+	for range readBlocks {
+		kc.blocks <- make([]byte, readBlock)
+	}
 	return kc
 }
 
@@ -70,7 +78,8 @@ func (c *kernelConn) begin(now tick.Time) {
 	go c.writer()
 }
 
-// reader gives the octets of the socket to the driver, at most two blocks ahead.
+// reader gives the octets of the socket to the driver. While the session leaves them lying it has no block, and TCP's window holds
+// the peer back.
 func (c *kernelConn) reader() {
 	for b := range c.blocks {
 		n, err := c.sock.Read(b)
@@ -95,20 +104,35 @@ func (c *kernelConn) arrived(r readResult) {
 	if c.ended {
 		return
 	}
-	c.take(r.b, r.b[:r.n])
-	switch {
-	case r.err == nil:
-	case errors.Is(r.err, io.EOF):
-		c.eof = true
-		if c.writing {
-			// The peer may have closed because of what the writer has just sent, and the word of that is still on its way.
-			c.eofBy = clock().Add(eofGrace)
-			return
-		}
-		c.peerClosed()
-	default:
-		c.end(tcp.CauseReset)
+	if r.n > 0 {
+		c.unread = append(c.unread, unread{r.b[:r.n], r.b})
+		c.offer()
+	} else {
+		c.release(r.b)
 	}
+	if r.err == nil {
+		return
+	}
+	if c.eof = errors.Is(r.err, io.EOF); !c.eof {
+		c.broken = socketCause(r.err)
+	}
+	if c.writing {
+		// The peer may have closed because of what the writer has just sent, and the word of that is still on its way.
+		c.eofBy = clock().Add(eofGrace)
+		return
+	}
+	c.peerClosed()
+}
+
+// socketCause says what err of a socket means for the connection.
+func socketCause(err error) error {
+	switch {
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return tcp.CauseReset
+	case errors.Is(err, unix.ETIMEDOUT):
+		return tcp.CauseTimeout
+	}
+	return err
 }
 
 // eofGrace bounds the wait for a write that a peer which closed does not take.
@@ -116,6 +140,10 @@ const eofGrace = 2 * tick.Second
 
 func (c *kernelConn) peerClosed() {
 	c.eofBy = tick.Never
+	if c.broken != nil {
+		c.end(c.broken)
+		return
+	}
 	c.ses.PeerClosed(clock())
 	c.finish()
 }
@@ -123,39 +151,41 @@ func (c *kernelConn) peerClosed() {
 // deadline returns when step must be called.
 func (c *kernelConn) deadline() tick.Time { return min(c.ses.Deadline(), c.eofBy) }
 
-// take offers b to the session; what that refuses for now waits for the next step.
-func (c *kernelConn) take(block, b []byte) {
-	if len(c.rest) > 0 {
-		c.rest = append(c.rest[:len(c.rest):len(c.rest)], b...)
-		c.release(block)
-		b = nil
-	} else {
-		c.rest, c.block = b, block
-	}
-	c.offer()
-}
-
+// offer gives the session what it has not taken; what it refuses for now waits for the next step.
 func (c *kernelConn) offer() {
-	for len(c.rest) > 0 {
-		n := c.ses.Offer(c.rcv, [][]byte{c.rest}, len(c.rest))
-		if n == 0 {
+	for len(c.unread) > 0 {
+		pieces, n := c.pieces[:0], 0
+		for _, u := range c.unread {
+			pieces = append(pieces, u.rest)
+			n += len(u.rest)
+		}
+		if n = c.ses.Offer(c.rcv, pieces, n); n == 0 {
 			return
 		}
+		c.took(n)
 		c.rcv = c.rcv.Add(n)
-		c.rest = c.rest[n:]
 		c.ses.Advance(c.rcv)
 	}
-	if c.block != nil {
-		c.release(c.block)
-		c.block = nil
+}
+
+// took drops n octets from unread, and gives the blocks that are done with back to the reader.
+func (c *kernelConn) took(n int) {
+	for n > 0 {
+		u := &c.unread[0]
+		if n < len(u.rest) {
+			u.rest = u.rest[n:]
+			return
+		}
+		n -= len(u.rest)
+		c.release(u.block)
+		c.unread = c.unread[:copy(c.unread, c.unread[1:])]
 	}
 }
 
 func (c *kernelConn) release(block []byte) {
-	if cap(block) < readBlock || c.ended {
-		return
+	if !c.ended {
+		c.blocks <- block[:readBlock]
 	}
-	c.blocks <- block[:readBlock]
 }
 
 // step moves what can be moved: unread octets up, FPDUs down, timers.
@@ -169,9 +199,7 @@ func (c *kernelConn) step(now tick.Time) {
 	if c.eofBy <= now {
 		c.peerClosed()
 	}
-	if len(c.rest) > 0 {
-		c.offer()
-	}
+	c.offer()
 	if q := c.conn.qp; q != nil {
 		q.settle()
 	}
@@ -212,7 +240,7 @@ func (c *kernelConn) written(n int, err error) {
 		return
 	}
 	if err != nil {
-		c.end(tcp.CauseReset)
+		c.end(socketCause(err))
 		return
 	}
 	c.snd = c.snd.Add(n)

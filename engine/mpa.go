@@ -1,11 +1,6 @@
 package engine
 
-import (
-	"net/netip"
-	"sync"
-
-	"xwarp/mpa"
-)
+import "xwarp/mpa"
 
 // MPAConfig is what an endpoint wants of MPA. The zero value is the usual one: revision 2, markers and CRC both ways.
 type MPAConfig struct {
@@ -50,35 +45,4 @@ func (m *MPAConfig) responder() mpa.StartupConfig {
 		c.Revision = mpa.RevIETF
 	}
 	return c
-}
-
-// verdicts remembers what peers refused, so that the next connection starts with what they take.
-type verdicts struct {
-	mu    sync.Mutex
-	peers map[netip.Addr]verdict
-}
-
-type verdict struct{ revision1, noMarkers bool }
-
-// maxVerdicts bounds the memory; beyond it all are forgotten, which costs one more attempt for each peer.
-const maxVerdicts = 4096
-
-func (v *verdicts) apply(peer netip.Addr, m *MPAConfig) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	p := v.peers[peer]
-	m.Revision1 = m.Revision1 || p.revision1
-	m.NoMarkers = m.NoMarkers || p.noMarkers
-}
-
-func (v *verdicts) learn(peer netip.Addr, r mpa.Retry) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.peers == nil || len(v.peers) >= maxVerdicts {
-		v.peers = map[netip.Addr]verdict{}
-	}
-	p := v.peers[peer]
-	p.revision1 = p.revision1 || r == mpa.RetryRevision1
-	p.noMarkers = p.noMarkers || r == mpa.RetryNoMarkers
-	v.peers[peer] = p
 }

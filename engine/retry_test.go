@@ -17,17 +17,25 @@ import (
 	"xwarp/tcp"
 )
 
-// deaf takes MPA Requests of 20 octets and private data and closes without an answer, by FIN or by RST; it sends the
-// revision and the flags of each.
+// deaf closes without an answer to MPA Requests, by FIN or by RST.
 func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
+	return asked(t, len(rst), func(i int, c net.Conn) {
+		if rst[i] {
+			c.(*net.TCPConn).SetLinger(0)
+		}
+	})
+}
+
+// asked takes n MPA Requests of 20 octets and private data, and closes after answer; it sends the revision and the flags of each.
+func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort, <-chan [2]byte) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	seen := make(chan [2]byte, len(rst))
+	seen := make(chan [2]byte, n)
 	go func() {
-		for i := range rst {
+		for i := range n {
 			c, err := l.Accept()
 			if err != nil {
 				return
@@ -38,13 +46,46 @@ func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
 			}
 			io.CopyN(io.Discard, c, int64(b[18])<<8|int64(b[19]))
 			seen <- [2]byte{b[17], b[16]}
-			if rst[i] {
-				c.(*net.TCPConn).SetLinger(0)
-			}
+			answer(i, c)
 			c.Close()
 		}
 	}()
 	return netip.MustParseAddrPort(l.Addr().String()), seen
+}
+
+// TestNoVerdict: a peer that says nothing until the start-up times out, and one whose consumer rejects whatever it is asked, have
+// refused neither revision 2 nor markers: the next connection asks for both again.
+//
+//req:rfc6581-10-4
+func TestNoVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(int, net.Conn)
+		want   [][2]byte
+	}{
+		"silent":   {func(_ int, c net.Conn) { io.Copy(io.Discard, c) }, [][2]byte{{2, 0xd0}, {2, 0xd0}}},
+		"rejected": {func(_ int, c net.Conn) { io.WriteString(c, "MPA ID Rep Frame\x70\x02\x00\x04\x00\x00\x00\x00") }, [][2]byte{{2, 0xd0}, {2, 0x50}, {2, 0xd0}, {2, 0x50}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, seen := asked(t, len(c.want), c.answer)
+			cfg := engine.KernelConfig{}
+			cfg.StartupTimeout = 100 * time.Millisecond
+			d, err := engine.OpenKernel(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			for range 2 {
+				if err := d.Dial(t.Context(), at, newEnd(t, d, 4096).qp, engine.ConnConfig{}); err == nil {
+					t.Error("connected")
+				}
+			}
+			for i, want := range c.want {
+				if got := <-seen; got != want {
+					t.Errorf("Request %d has revision and flags %x, want %x", i, got, want)
+				}
+			}
+		})
+	}
 }
 
 // TestDialTriesAgain has a peer that refuses everything, by FIN or by RST: each attempt asks for less, and the error is
@@ -68,7 +109,7 @@ func TestDialTriesAgain(t *testing.T) {
 			t.Errorf("%v: Dial: %v", rst, err)
 		}
 		for i, want := range [][2]byte{{2, 0xd0}, {1, 0xc0}, {1, 0x40}} { // revision 2 with M, C and S; without S; without M
-			if got := asked(seen); got != want {
+			if got := came(seen); got != want {
 				t.Errorf("%v: Request %d has revision and flags %x, want %x", rst, i, got, want)
 			}
 		}
@@ -83,7 +124,7 @@ func TestDialTriesAgain(t *testing.T) {
 		if err := d.Dial(ctx, at, next, engine.ConnConfig{}); err == nil {
 			t.Errorf("%v: connected", rst)
 		}
-		if got := asked(seen); got != [2]byte{1, 0x40} {
+		if got := came(seen); got != [2]byte{1, 0x40} {
 			t.Errorf("%v: the next connection asks with revision and flags %x", rst, got)
 		}
 		if err := d.Dial(ctx, at, e.qp, engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "connection already") {
@@ -96,8 +137,8 @@ func TestDialTriesAgain(t *testing.T) {
 	}
 }
 
-// asked returns the Request that came; zeros when none did.
-func asked(seen <-chan [2]byte) (got [2]byte) {
+// came returns the Request that came; zeros when none did.
+func came(seen <-chan [2]byte) (got [2]byte) {
 	select {
 	case got = <-seen:
 	default:

@@ -60,9 +60,9 @@ func (i *Initiator) Input(b []byte) (n int, err *ulp.Error) {
 	return n, err
 }
 
-// Closed says that the peer has closed or reset the connection, or that the caller gave up waiting; why is for the message.
-// It returns the error to report, nil when the start-up was over.
-func (i *Initiator) Closed(why string) *ulp.Error {
+// PeerClosed is Closed by the peer's FIN or RST after it was sent the Request. Nothing else says anything about what the peer
+// knows: not a handshake that failed, a path that broke or a time-out.
+func (i *Initiator) PeerClosed(why string) *ulp.Error {
 	if i.stage == StageAwaitReply && i.reader.n == 0 {
 		switch { // RFC 6581, 10: a responder that does not know a frame closes without a word
 		case i.cfg.revision() == RevEnhanced:

@@ -182,8 +182,8 @@ func (s *startup) Stage() Stage { return s.stage }
 // Params returns what was agreed; it is complete from StageEstablished or StageRejected on.
 func (s *startup) Params() *Params { return &s.params }
 
-// Closed says that the peer has closed or reset the connection, or that the caller gave up waiting; why is for the message.
-// It returns the error to report, nil when the start-up was over.
+// Closed says that the connection is gone, or that the caller gave up waiting; why is for the message. It
+// returns the error to report, nil when the start-up was over.
 func (s *startup) Closed(why string) *ulp.Error {
 	switch s.stage {
 	case StageEstablished, StageRejected:

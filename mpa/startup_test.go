@@ -33,7 +33,7 @@ func exchange(i *Initiator, r *Responder, a Answer, chunk int) {
 		}
 	}
 	if r.Stage() == StageFailed {
-		i.Closed("the peer closed")
+		i.PeerClosed("the peer closed")
 	}
 	if i.Stage() == StageFailed {
 		r.Closed("the peer closed")
@@ -258,8 +258,13 @@ func TestStartupClosed(t *testing.T) {
 	} {
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
-		if err := i.Closed("reset by the peer"); err == nil || err.Code != CodeClosed || i.Retry() != c.retry || i.Stage() != StageFailed {
+		if err := i.PeerClosed("reset by the peer"); err == nil || err.Code != CodeClosed || i.Retry() != c.retry || i.Stage() != StageFailed {
 			t.Errorf("%+v: %v, %v, want %v", c.cfg, err, i.Retry(), c.retry)
+		}
+		i.Init(c.cfg)
+		i.Input(unhex(t, c.input))
+		if err := i.Closed("timed out"); err == nil || err.Code != CodeClosed || i.Retry() != RetryNone || i.Stage() != StageFailed {
+			t.Errorf("%+v: %v, %v after what says nothing about the peer", c.cfg, err, i.Retry())
 		}
 	}
 	var r Responder

@@ -252,7 +252,7 @@ func (s *Session) EMSSChanged() {
 func (s *Session) PeerClosed(now tick.Time) {
 	switch s.phase {
 	case phaseStartup:
-		s.startupClosed("the peer closed the connection")
+		s.startupRefused("the peer closed the connection", s.out.empty())
 		s.phase = phaseEnding
 		s.tr.Shutdown(now)
 	case phaseFull:
@@ -277,7 +277,9 @@ func (s *Session) Ended(cause error) {
 		if cause != nil {
 			why = cause.Error()
 		}
-		s.startupClosed(why)
+		// A peer that resets may do so before its acknowledgement leaves. What a socket has not taken never left.
+		left := s.out.empty() || !s.cfg.Reliable && !s.out.unsent()
+		s.startupRefused(why, cause == tcp.CauseReset && left)
 	}
 	s.phase = phaseClosed
 	if s.qp != nil {

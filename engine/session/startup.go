@@ -7,6 +7,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa"
+	"xwarp/mpa/ulp"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -255,12 +256,25 @@ func (s *Session) failStartup(err error) {
 	s.tr.Wake()
 }
 
+// startupRefused is startupClosed by the peer; asked says that it had the Request (RFC 6581, 10).
+func (s *Session) startupRefused(why string, asked bool) {
+	if begun := s.startAt != tick.Never; begun && asked && !s.cfg.Responder {
+		s.noteStartup(s.ini.PeerClosed(why))
+		return
+	}
+	s.startupClosed(why)
+}
+
 func (s *Session) startupClosed(why string) {
 	closed := s.ini.Closed
 	if s.cfg.Responder {
 		closed = s.rsp.Closed
 	}
-	if e := closed(why); e != nil {
+	s.noteStartup(closed(why))
+}
+
+func (s *Session) noteStartup(e *ulp.Error) {
+	if e != nil {
 		s.note(fmt.Errorf("%w: %w", ErrStartup, e))
 	}
 }

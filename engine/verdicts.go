@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"net/netip"
+	"sync"
+
+	"xwarp/mpa"
+	"xwarp/tcp/tick"
+)
+
+// verdicts remembers what responders refused, so that the next connection starts with what they take.
+type verdicts struct {
+	mu    sync.Mutex
+	peers map[netip.AddrPort]verdict
+}
+
+// verdict is about one port of a peer: each may be another program's.
+type verdict struct {
+	revision1, noMarkers bool
+	until                tick.Time
+}
+
+const (
+	// maxVerdicts bounds the memory; beyond it the oldest is forgotten, which costs that peer one more attempt.
+	maxVerdicts = 4096
+	// verdictLife is how long a verdict holds: a peer is restarted with other software, and what closed a connection once may not have
+	// been its MPA.
+	verdictLife = 10 * tick.Minute
+)
+
+// apply takes from m what peer refused lately.
+func (v *verdicts) apply(peer netip.AddrPort, m *MPAConfig, now tick.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p, ok := v.peers[peer]
+	if !ok {
+		return
+	}
+	if p.until <= now {
+		delete(v.peers, peer)
+		return
+	}
+	m.Revision1 = m.Revision1 || p.revision1
+	m.NoMarkers = m.NoMarkers || p.noMarkers
+}
+
+// learn notes that peer refused what r leaves out.
+func (v *verdicts) learn(peer netip.AddrPort, r mpa.Retry, now tick.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := v.peers[peer]
+	if p.until <= now {
+		p = verdict{}
+		v.makeRoom(now)
+	}
+	p.revision1 = p.revision1 || r == mpa.RetryRevision1
+	p.noMarkers = p.noMarkers || r == mpa.RetryNoMarkers
+	p.until = now.Add(verdictLife)
+	v.peers[peer] = p
+}
+
+// makeRoom forgets what has expired when the table is full, and one more if that is not enough.
+func (v *verdicts) makeRoom(now tick.Time) {
+	if v.peers == nil {
+		v.peers = map[netip.AddrPort]verdict{}
+	}
+	if len(v.peers) < maxVerdicts {
+		return
+	}
+	var oldest netip.AddrPort
+	first := tick.Never
+	for a, p := range v.peers {
+		if p.until <= now {
+			delete(v.peers, a)
+		} else if p.until < first {
+			oldest, first = a, p.until
+		}
+	}
+	if len(v.peers) >= maxVerdicts {
+		delete(v.peers, oldest)
+	}
+}

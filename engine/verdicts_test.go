@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"net/netip"
+	"testing"
+
+	"xwarp/mpa"
+	"xwarp/tcp/tick"
+)
+
+// TestVerdicts: what a peer refused is left out for some minutes, on that port alone, and the table stays bounded.
+func TestVerdicts(t *testing.T) {
+	var v verdicts
+	peer := func(n int) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 7174)
+	}
+	asks := func(p netip.AddrPort, now tick.Time) (m MPAConfig) {
+		v.apply(p, &m, now)
+		return m
+	}
+	now := tick.Time(tick.Second)
+	v.learn(peer(1), mpa.RetryRevision1, now)
+	v.learn(peer(1), mpa.RetryNoMarkers, now.Add(tick.Minute))
+	if m := asks(peer(1), now.Add(tick.Minute)); !m.Revision1 || !m.NoMarkers {
+		t.Errorf("%+v, want revision 1 without markers", m)
+	}
+	for _, p := range []netip.AddrPort{peer(2), netip.AddrPortFrom(peer(1).Addr(), 7175)} {
+		if m := asks(p, now); m != (MPAConfig{}) {
+			t.Errorf("%v was never asked, but %+v", p, m)
+		}
+	}
+	if m := asks(peer(1), now.Add(tick.Minute+verdictLife)); m != (MPAConfig{}) {
+		t.Errorf("after its life: %+v", m)
+	}
+	now = now.Add(tick.Minute + verdictLife)
+	v.learn(peer(1), mpa.RetryNoMarkers, now)
+	if m := asks(peer(1), now); m.Revision1 || !m.NoMarkers {
+		t.Errorf("learned anew: %+v, want no markers alone", m)
+	}
+	for i := range maxVerdicts + 10 {
+		v.learn(peer(i), mpa.RetryRevision1, now.Add(tick.Duration(i)))
+	}
+	if len(v.peers) != maxVerdicts {
+		t.Errorf("%d verdicts, want at most %d", len(v.peers), maxVerdicts)
+	}
+	if asks(peer(0), now).Revision1 || !asks(peer(maxVerdicts+9), now).Revision1 {
+		t.Error("not the oldest were forgotten")
+	}
+	v.learn(peer(0), mpa.RetryRevision1, now.Add(2*verdictLife))
+	if len(v.peers) != 1 {
+		t.Errorf("%d verdicts, of which all but one are over", len(v.peers))
+	}
+}
