@@ -249,25 +249,36 @@ func (s *Sender) measure(a *Ack, now tick.Time) (best tick.Duration) {
 	case ev.haveOldSACK:
 		s.rtt.sample(now.Sub(ev.oldSACK), s.una, s.nxt)
 	}
-	if s.rtt.shift > 0 && s.inTime(a, now) {
-		s.rtt.shift = 0
+	if s.rtt.shift > 0 {
+		s.endBackoff(a, now)
 	}
 	return best
 }
 
-// inTime reports whether something sent after the last timeout was acknowledged within the RTO without back-off, as its echo
-// says, or it was never sent again. That is no sample where the clock is too coarse, or the acknowledgement waited for a hole
-// to be filled; but it is all that the back-off waits for (RFC 6298, 5.7, and Karn).
-func (s *Sender) inTime(a *Ack, now tick.Time) bool {
+// endBackoff lowers the back-off as far as an acknowledgement of something sent after the last timeout allows: to the least with
+// which the timer would have waited for it. Its echo says that it was sent then, or it was never sent again. That is no sample where
+// the clock is too coarse, or the acknowledgement waited for a hole to be filled; but it is all that the back-off waits for
+// (RFC 6298, 5.7, and Karn). Where each one waits for several holes it would grow for ever otherwise, whatever arrives.
+func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 	ev, c := &s.ev, &s.cfg.Clock
-	if ev.haveNewest && ev.newest >= s.timedOut && now.Sub(ev.newest) <= s.rtt.rto {
-		return true
+	age := tick.Duration(-1)
+	if ev.haveNewest && ev.newest >= s.timedOut {
+		age = now.Sub(ev.newest)
 	}
-	if ev.acked == 0 || !a.HasTS || c.Tick <= 0 || c.before(a.TSEcr, s.timedOut) {
-		return false
+	if ev.acked > 0 && a.HasTS && c.Tick > 0 && !c.before(a.TSEcr, s.timedOut) {
+		if n := int32(c.TSVal(now) - a.TSEcr); n >= 0 && (age < 0 || tick.Duration(n)*c.Tick < age) {
+			age = tick.Duration(n) * c.Tick
+		}
 	}
-	age := int32(c.TSVal(now) - a.TSEcr)
-	return age >= 0 && tick.Duration(age)*c.Tick <= s.rtt.rto
+	if age < 0 {
+		return
+	}
+	for k := range s.rtt.shift {
+		if s.rtt.rto<<k >= age {
+			s.rtt.shift = k
+			return
+		}
+	}
 }
 
 // endRound reports whether a round trip of the window ended.

@@ -306,6 +306,35 @@ func TestBackoffEnds(t *testing.T) {
 	}
 }
 
+// TestBackoffFalls: without SACK and timestamps, what was sent once after each timeout is acknowledged, but only when two holes before it
+// are filled, which takes longer than the RTO without back-off. The back-off falls all the same: else each timeout doubles it,
+// whatever arrives in between. The peer keeps one segment behind a hole and says nothing about those that it has no room for.
+func TestBackoffFalls(t *testing.T) {
+	cfg := conf(NoSACK)
+	cfg.MinRTO = 5 * ms
+	b := newBench(t, cfg, 10*ms)
+	b.send(0, 4)
+	for i := 0; i < 50; i += 5 { // the peer has i+1, of i to i+3
+		b.expire(ExpiredRTO)
+		b.want("head", b.resend(), []int{i})
+		b.wait(11 * ms)
+		b.ack(i + 2)
+		b.send(i+4, i+6) // the peer keeps i+4
+		b.wait(11 * ms)
+		b.ack(i + 2)
+		again := b.resend()
+		b.wait(11 * ms)
+		b.ack(i + 3)
+		b.want("the holes", append(again, b.resend()...), []int{i + 2, i + 3})
+		b.wait(11 * ms)
+		b.ack(i + 5) // i+3 was sent again, i+4 once, 33 ms ago
+		b.send(i+6, i+9)
+		if n := b.s.rtt.shift; n > 1 {
+			t.Fatalf("RTO %v ms doubled %d times after %d segments arrived", b.s.rtt.rto/ms, n, i+5)
+		}
+	}
+}
+
 func TestRTO(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.MinRTO = 10 * ms
