@@ -64,6 +64,17 @@ func TestBounds(t *testing.T) {
 			t.Errorf("Space %d, %+v", g.r.Space(), g.r.Stats())
 		}
 	})
+	t.Run("records behind a hole", func(t *testing.T) {
+		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
+		g.init(ReceiverConfig{Pool: NewHoldPool(0, 1)})
+		g.offer(g.borders[1], g.borders[2])
+		if kept, err := g.try(g.stream[g.borders[2]:g.borders[3]], g.borders[2]); kept != 0 || err != nil {
+			t.Fatalf("kept %d without a record, %v", kept, err)
+		}
+		if s := g.r.Stats(); s.LimitDrops != uint64(g.borders[3]-g.borders[2]) {
+			t.Errorf("%+v", s)
+		}
+	})
 	t.Run("octets of a worker", func(t *testing.T) {
 		pool := NewHoldPool(16<<10, 0)
 		a, b := newRig(t, f, sizes...), newRig(t, f, sizes...)

@@ -178,6 +178,7 @@ func (r *Receiver) fillIsland(is *island, l limit) {
 		r.stats.HeldUnknown += uint64(n)
 		if s.p+n < head {
 			s.kept = s.p + n
+			r.stats.LimitDrops += uint64(s.q - head)
 			is.first, is.chain, is.scan = none, none, markerFrom(is.start)
 			return
 		}
@@ -191,6 +192,9 @@ func (r *Receiver) fillIsland(is *island, l limit) {
 		if st == again && guessed && is.list.empty() {
 			r.hold.release(s.p, head) // the marker that showed the start may be what is wrong
 			s.kept = s.p
+		}
+		if st == blocked {
+			r.stats.LimitDrops += uint64(s.q - s.kept)
 		}
 		if st != walked {
 			return

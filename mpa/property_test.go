@@ -97,6 +97,12 @@ func (w *world) cut(p int, mode cutMode) int {
 	return min(p+n, len(w.stream))
 }
 
+// refusals adds up the counters of what an offer was not kept for.
+func refusals(r *Receiver) uint64 {
+	s := r.Stats()
+	return s.CRCDrops + s.Suspicious + s.LimitDrops
+}
+
 // arrive gives the receiver the segment [p,q) as TCP would: only ranges that were not kept, and in pieces.
 func (w *world) arrive(p, q int) {
 	data := append([]byte(nil), w.stream[p:q]...)
@@ -114,7 +120,12 @@ func (w *world) arrive(p, q int) {
 		for end < q && !w.kept[end] {
 			end++
 		}
+		before := refusals(&w.r)
 		kept, err := w.r.Offer(w.start.Add(at), w.pieces(data[at-p:end-p]), end-at)
+		if kept < end-at && err == nil && refusals(&w.r) == before {
+			w.sink.fault("Offer(%d, %d) kept %d, and no counter says why", at, end-at, kept)
+			return
+		}
 		if kept < 0 || kept > end-at {
 			w.sink.fault("Offer(%d, %d) kept %d", at, end-at, kept)
 			return

@@ -148,7 +148,7 @@ func (r *Receiver) dropRecord(i int32) {
 // keep holds the octets of [start, end) that lie in the segment.
 func (r *Receiver) keep(start, end int64) bool {
 	from, to := max(start, r.seg.p), min(end, r.seg.q)
-	n := r.store(from, to, false)
+	n := r.put(from, to, false)
 	if n < to-from {
 		r.hold.release(from, from+n)
 		return false
@@ -166,8 +166,15 @@ func (r *Receiver) forget(start, end int64) {
 	}
 }
 
-// store holds the octets [from, to) of the segment and returns how many found room.
-func (r *Receiver) store(from, to int64, over bool) (n int64) {
+// store is put, and counts what found no room.
+func (r *Receiver) store(from, to int64, over bool) int64 {
+	n := r.put(from, to, over)
+	r.stats.LimitDrops += uint64(to - from - n)
+	return n
+}
+
+// put holds the octets [from, to) of the segment and returns how many found room.
+func (r *Receiver) put(from, to int64, over bool) (n int64) {
 	floor := r.edge.chain
 	if !r.edge.list.empty() {
 		floor = r.cfg.Pool.recs[r.edge.list.head].start
@@ -178,7 +185,6 @@ func (r *Receiver) store(from, to int64, over bool) (n int64) {
 		n += k
 		from += k
 		if k < int64(len(b)) {
-			r.stats.LimitDrops += uint64(to - from)
 			break
 		}
 	}
