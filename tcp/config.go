@@ -59,9 +59,11 @@ type Config struct {
 
 	ECN ECNMode
 
-	// SYNRetries is how often a SYN or SYN-ACK is sent again [6]; SYNTimeout the first wait [1 s, RFC 6298].
-	SYNRetries int
-	SYNTimeout tick.Duration
+	// SYNRetries is how often a SYN is sent again [8: the last after 3 minutes, RFC 9293, MUST-23], SYNACKRetries how often a
+	// Listener does that with a SYN-ACK [6: 2 minutes, for the SYN may be forged]; SYNTimeout the first wait [1 s, RFC 6298].
+	SYNRetries    int
+	SYNACKRetries int
+	SYNTimeout    tick.Duration
 
 	// UserTimeout ends a connection whose octets stay unacknowledged that long [5 min]. Negative: never.
 	UserTimeout tick.Duration
@@ -103,7 +105,8 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// defaults fills in the defaults and clamps what the RFCs bound.
+// defaults fills in the defaults and clamps what the RFCs bound. What it leaves it leaves again: a Listener's connections get a
+// Config that has been through it.
 func (c *Config) defaults() {
 	def(&c.MTU, 1500)
 	c.MTU = min(max(c.MTU, minMTU), maxMTU)
@@ -120,12 +123,12 @@ func (c *Config) defaults() {
 	def(&c.RcvSpace, 64<<10)
 	c.RcvSpaceMax = min(max(c.RcvSpaceMax, c.RcvSpace), maxWindow)
 	def(&c.DelayedAck, 40*tick.Millisecond)
-	c.DelayedAck = min(max(c.DelayedAck, 0), 500*tick.Millisecond)
+	c.DelayedAck = min(c.DelayedAck, 500*tick.Millisecond)
 	def(&c.QuickAcks, 16)
-	c.QuickAcks = max(c.QuickAcks, 0)
 	c.StretchAck = max(c.StretchAck, 2)
 	def(&c.TSTick, tick.Millisecond)
-	def(&c.SYNRetries, 6)
+	def(&c.SYNRetries, 8)
+	def(&c.SYNACKRetries, 6)
 	def(&c.SYNTimeout, tick.Second)
 	def(&c.UserTimeout, 5*tick.Minute)
 	def(&c.KeepaliveInterval, 75*tick.Second)

@@ -19,17 +19,9 @@ import (
 //	+--------------------------------------------------+---+---+-----+
 //	|                timestamp clock                   |ECN|SCK|scale|
 //	+--------------------------------------------------+---+---+-----+
-type cookies struct {
-	until tick.Time // cookies sent are valid until then: other ACKs are not worth a hash
-	grace tick.Time // segments without a connection are dropped in silence until then
-}
-
 const (
-	cookiePeriod  = 64 * tick.Second
-	cookiePeriods = 2 // a cookie is good in its period and the next one
-	// cookieGrace is how long after a cookie segments that fit none are not answered with RST: they may have overtaken the
-	// ACK of the handshake, which alone has the number that the cookie was made of. Their octets come again.
-	cookieGrace    = 10 * tick.Second
+	cookiePeriod   = 64 * tick.Second
+	cookiePeriods  = 2 // a cookie is good in its period and the next one
 	cookieNoScale  = 15
 	cookieSACKBit  = 1 << 4
 	cookieECNBit   = 1 << 5
@@ -77,7 +69,7 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	if c.ts.on {
 		out.Opt.TSVal = cookieTS(out.Opt.TSVal, c)
 	}
-	l.cookie.until, l.cookie.grace = now.Add(cookiePeriods*cookiePeriod), now.Add(cookieGrace)
+	l.cookieUntil = now.Add(cookiePeriods * cookiePeriod)
 	l.n.CookiesSent++
 }
 
@@ -100,9 +92,19 @@ func cookieTS(ts uint32, c *Conn) uint32 {
 	return v
 }
 
+// mayFollow reports whether s may be behind the first octets of a connection whose cookie is good. Only those have the number that
+// the cookie was made of; when they are lost, or were overtaken, they come again, but not to a peer that a RST ended. So such a
+// segment is dropped in silence for as long as its cookie would be taken: a path whose MTU fell loses the first segment for many
+// seconds, and not the short ones behind it. Checking more than the period would need a second, shorter hash, which could be
+// guessed by itself. The price is that one in 16 segments of connections that are really gone gets no RST while cookies are out;
+// their end is the peer's timeout.
+func (l *Listener) mayFollow(s *Segment, now tick.Time) bool {
+	return now <= l.cookieUntil && s.Flags&wire.SYN == 0 && (period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
+}
+
 // checkCookie makes the half-open connection again out of the ACK that ends its handshake.
 func (l *Listener) checkCookie(t *Tuple, s *Segment, now tick.Time) (e halfOpen, ok bool) {
-	if now > l.cookie.until || s.Flags&(wire.SYN|wire.RST|wire.ACK) != wire.ACK {
+	if now > l.cookieUntil || s.Flags&(wire.SYN|wire.RST|wire.ACK) != wire.ACK {
 		return e, false
 	}
 	c := uint32(s.Ack - 1)

@@ -23,3 +23,6 @@ func (b *Budget) Take(now tick.Time) bool { return b.take(now) }
 
 // SipHash is the hash under ISNs and cookies.
 func SipHash(key *[16]byte, p []byte) uint64 { return sipHash(key, p) }
+
+// Defaults is what Init and a Listener do to a Config.
+func (c *Config) Defaults() { c.defaults() }

@@ -41,9 +41,10 @@ type Listener struct {
 	used    int
 	soonest tick.Time
 	cursor  int
-	cookie  cookies
 	scratch Conn // makes SYN-ACKs
 	n       ListenCounters
+
+	cookieUntil tick.Time // cookies sent are good until then: other ACKs are not worth a hash
 }
 
 // ListenCounters count what a Listener did.
@@ -52,6 +53,9 @@ type ListenCounters struct {
 	CookiesSent, CookiesAccepted   uint64
 	Overflows                      uint64 // SYNs dropped: backlog full, no cookies
 	Timeouts, Resets, BadAcks, Old uint64
+	CookieTails                    uint64 // dropped: what is before them and has the cookie is still to come
+	Ignored                        uint64 // neither SYN nor ACK, or RST for nothing
+	ChallengeSuppressed            uint64 // answers for half-open connections that were not sent for want of budget
 }
 
 // halfOpen is a connection in SYN-RECEIVED.
@@ -64,6 +68,8 @@ type halfOpen struct {
 	sentAt tick.Time
 	tries  int
 	next   tick.Time
+
+	challengeAt tick.Time // when the next challenge ACK may leave
 }
 
 // Init resets l with a copy of cfg.
@@ -93,16 +99,19 @@ func (l *Listener) Input(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict 
 	}
 	switch {
 	case s.Flags&wire.RST != 0: // first
+		l.n.Ignored++
 		return Drop
 	case s.Flags&wire.ACK != 0: // second
 		if _, ok := l.checkCookie(t, s, now); ok {
 			return Ready
 		}
-		if now < l.cookie.grace {
+		if l.mayFollow(s, now) {
+			l.n.CookieTails++
 			return Drop
 		}
 		return replyIf(ResetReply(s, out))
 	case s.Flags&wire.SYN == 0 || t.Remote.IsMulticast() || t.Remote.IsUnspecified() || t.Local.IsMulticast():
+		l.n.Ignored++
 		return Drop
 	}
 	return l.inputSYN(t, s, now, out)
@@ -186,27 +195,37 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 		l.drop(i)
 		return Drop
 	case s.Flags&wire.ACK == 0:
+		l.n.Ignored++
 		return Drop
 	case s.Ack != e.iss+1:
 		if _, ok := l.checkCookie(&e.t, s, now); ok { // the SYN came twice, and the first was answered with a cookie
 			l.drop(i)
 			return Ready
 		}
+		if l.mayFollow(s, now) {
+			l.n.CookieTails++
+			return Drop
+		}
 		l.n.BadAcks++
-		return replyIf(now >= l.cookie.grace && ResetReply(s, out))
+		return replyIf(ResetReply(s, out))
 	}
 	return Ready
 }
 
-// challenge answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within the shared budget.
+// challenge answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as Conn.challenge does.
 func (l *Listener) challenge(e *halfOpen, now tick.Time, out *Out) bool {
-	if b := l.cfg.Conn.Budget; b != nil && !b.take(now) {
+	if b := l.cfg.Conn.Budget; now < e.challengeAt || b != nil && !b.take(now) {
+		l.n.ChallengeSuppressed++
 		return false
 	}
+	e.challengeAt = now.Add(challengePause)
 	c := &l.scratch
 	l.build(c, e, now)
+	c.limit = c.edge // the window stays that of the SYN-ACK, of which alone the connection will know
 	c.owe(seq.Range{}, false)
-	return c.pollAck(now, out)
+	ok := c.pollAck(now, out)
+	e.window = c.edge.Diff(c.rcvNxt) // scaling may have rounded it up
+	return ok
 }
 
 // Accept makes c the connection that Input said Ready for, in SYN-RECEIVED; Input the same segment to c next. It returns
@@ -248,7 +267,7 @@ func (l *Listener) Poll(now tick.Time, t *Tuple, out *Out) bool {
 		case !e.inUse:
 		case now < e.next:
 			l.soonest = min(l.soonest, e.next)
-		case e.tries > l.cfg.Conn.SYNRetries:
+		case e.tries > l.cfg.Conn.SYNACKRetries:
 			l.n.Timeouts++
 			l.drop(int32(i))
 		default:

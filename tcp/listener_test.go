@@ -128,7 +128,7 @@ func TestHalfOpen(t *testing.T) {
 
 // TestSYNACKTimer sends the SYN-ACK again with back-off, then forgets the entry.
 func TestSYNACKTimer(t *testing.T) {
-	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{SYNRetries: 3}})
+	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{SYNACKRetries: 3}})
 	tu := tuple(4000)
 	var out tcp.Out
 	l.Input(&tu, segment(fS, 1000, 0), now, &out)
@@ -255,8 +255,12 @@ func TestCookieOvertaken(t *testing.T) {
 	if v := l.Input(&tu, first, now, &out); v != tcp.Ready {
 		t.Errorf("the one before it: %v, want ready", v)
 	}
-	if v := l.Input(&tu, second, now.Add(11*tick.Second), &out); v != tcp.Reply || out.Flags&wire.RST == 0 {
-		t.Errorf("without a cookie for 10 s: %v, want RST", v)
+	if v := l.Input(&tu, second, now.Add(129*tick.Second), &out); v != tcp.Reply || out.Flags&wire.RST == 0 {
+		t.Errorf("when the cookie is good no more: %v, want RST", v)
+	}
+	stale := segment(wire.ACK, 1501, iss+1+8<<27) // what no cookie of now could be
+	if v := l.Input(&tu, stale, now, &out); v != tcp.Reply || out.Flags&wire.RST == 0 {
+		t.Errorf("a segment of a connection that is gone: %v, want RST at once", v)
 	}
 }
 
@@ -318,5 +322,56 @@ func TestISN(t *testing.T) {
 	}
 	if tcp.TSOffset(&key, &a) == tcp.TSOffset(&key, &b) {
 		t.Error("timestamp offsets do not depend on the tuple")
+	}
+}
+
+// TestHalfOpenWindow: an answer of a half-open connection promises no window that the connection would take back.
+func TestHalfOpenWindow(t *testing.T) {
+	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}})
+	tu := tuple(4000)
+	var out tcp.Out
+	l.Input(&tu, segment(fS, 1000, 0, mss(1460), ws(7)), now, &out)
+	iss := out.Seq
+	if v := l.Input(&tu, segment(fR, 1042, 0), now, &out); v != tcp.Reply || out.Flags != fA { // it overtook 41 octets
+		t.Fatalf("verdict %v, sends %v", v, &out.Header)
+	}
+	right := out.Ack.Add(int(out.Window) << 5)
+	s := segment(fA, 1001, iss+1)
+	s.Len = 41
+	var c tcp.Conn
+	if l.Input(&tu, s, now, &out) != tcp.Ready || !l.Accept(&tu, s, &c, now) {
+		t.Fatal("not accepted")
+	}
+	o := c.Input(s, now)
+	c.Keep(o.R[0])
+	c.Finish(now)
+	c.SetRcvSpace(1<<16, now) // as engine/session does before MPA is done
+	c.AckNow()
+	for c.Poll(now, nil, &out) {
+		if n := right.Diff(out.Ack.Add(int(out.Window) << 5)); n > 0 {
+			t.Errorf("the right edge of the window moved back by %d", n)
+		}
+	}
+}
+
+// TestCookieHeadLost: the first octets after a cookie are lost for a while, those behind them are not. They must not be answered with
+// RST as long as the cookie is good.
+func TestCookieHeadLost(t *testing.T) {
+	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
+	tu := tuple(4000)
+	var out tcp.Out
+	l.Input(&tu, segment(fS, 1000, 0, mss(1460)), now, &out)
+	iss := out.Seq
+	behind := segment(fA, 1001+2880, iss+1)
+	behind.Len = 1216
+	for _, after := range []tick.Duration{9 * tick.Second, 21 * tick.Second} {
+		if v := l.Input(&tu, behind, now.Add(after), &out); v != tcp.Drop {
+			t.Errorf("after %d s: verdict %v, sends %v", after/tick.Second, v, &out.Header)
+		}
+	}
+	head := segment(fA, 1001, iss+1)
+	head.Len = 1220
+	if v := l.Input(&tu, head, now.Add(45*tick.Second), &out); v != tcp.Ready {
+		t.Errorf("the head: verdict %v", v)
 	}
 }

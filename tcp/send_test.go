@@ -23,6 +23,24 @@ func TestSYNRetransmission(t *testing.T) {
 	p.cause(tcp.CauseTimeout)
 }
 
+// TestSYNPatience: SYNs leave for at least three minutes (RFC 9293, MUST-23).
+func TestSYNPatience(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	begun, last := p.now, p.now
+	p.c.Connect(p.now)
+	for p.c.State() == tcp.SynSent {
+		if len(p.out()) > 0 {
+			last = p.now
+		}
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+	}
+	p.cause(tcp.CauseTimeout)
+	if d := last.Sub(begun); d < 3*tick.Minute || d > 4*tick.Minute {
+		t.Errorf("the last SYN left after %d s, want 3 to 4 minutes", d/tick.Second)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.c.Connect(p.now)
