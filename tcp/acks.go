@@ -23,8 +23,8 @@ type ackState struct {
 	lastAck seq.Num // Last.ACK.sent (RFC 7323, 4.3)
 	ackedTo seq.Num // what lastAck will be once everything owed left
 	quick   int     // acknowledgements left that are not delayed
-	// oowAt is when the next acknowledgement of an unacceptable segment without octets may leave.
-	challengeAt tick.Time
+	// challengeAt is when the next challenge ACK may leave, probeAt when the next answer to a probe may.
+	challengeAt, probeAt tick.Time
 }
 
 // owe queues an acknowledgement of RCV.NXT, or of to with stretch for in-order octets that may be acknowledged together.
@@ -93,7 +93,7 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	switch {
 	case !k.dup.Empty():
 		c.owe(k.dup, false)
-	case k.offered && !k.kept && !k.ack: // never received
+	case k.offered > 0 && k.kept == 0 && !k.ack: // never received
 	case k.ack, k.text && (k.holes || len(c.held.v) > 0):
 		c.owe(seq.Range{}, false)
 	case c.rcvNxt == old:
@@ -112,7 +112,7 @@ func (c *Conn) ackInOrder(now tick.Time) {
 		if !c.hold.begin(c, now) {
 			c.oweMore()
 		}
-	case c.cfg.DelayedAck == 0:
+	case c.cfg.DelayedAck <= 0:
 		c.oweMore()
 	case c.timer.delack == tick.Never && c.ackedTo != c.rcvNxt:
 		c.timer.delack = now.Add(c.cfg.DelayedAck)
@@ -128,6 +128,18 @@ func (c *Conn) challenge(now tick.Time) {
 	}
 	c.challengeAt = now.Add(challengePause)
 	c.n.ChallengeAcks++
+	c.owe(seq.Range{}, false)
+}
+
+// answerProbe owes an answer to a keepalive or window probe. Only this connection's budget decides about it, not the one that all
+// share: peers give a connection up whose probes are not answered, and others must not be able to bring that about.
+func (c *Conn) answerProbe(now tick.Time) {
+	if now < c.probeAt {
+		c.n.ProbesSuppressed++
+		return
+	}
+	c.n.ProbesAnswered++
+	c.probeAt = now.Add(probePause)
 	c.owe(seq.Range{}, false)
 }
 

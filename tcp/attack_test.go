@@ -195,3 +195,78 @@ func TestBudget(t *testing.T) {
 		t.Errorf("only %d different limits in 50 s: an attacker can count", len(counts))
 	}
 }
+
+// TestProbesOfMany: 20,000 idle connections of a worker are probed at the same moment, nine times as keepalive does by default. Every
+// probe is answered: the budget of challenge ACKs is for what may be forged, and a peer that hears nothing ends its connection.
+func TestProbesOfMany(t *testing.T) {
+	var b tcp.Budget
+	b.Init(1000, 7)
+	peers := make([]*peer, 20_000)
+	for i := range peers {
+		peers[i] = newPeer(t, tcp.Config{Budget: &b})
+		peers[i].open(mss(1000), win(0xffff))
+	}
+	for range 9 {
+		silent := 0
+		for _, p := range peers {
+			p.now = p.now.Add(75 * tick.Second)
+			p.in(fA, 0, 1, 0)
+			if len(p.out()) != 1 {
+				silent++
+			}
+		}
+		if silent > 0 {
+			t.Fatalf("%d of %d probes were not answered", silent, len(peers))
+		}
+	}
+	if b.Used() > 0 {
+		t.Errorf("the probes took %d of the shared budget", b.Used())
+	}
+}
+
+// TestProbeFlood: forged probes cause a bounded number of answers, use nothing that other connections need, and are counted.
+func TestProbeFlood(t *testing.T) {
+	var b tcp.Budget
+	b.Init(1000, 7)
+	p := newPeer(t, tcp.Config{Budget: &b})
+	p.open(mss(1000), win(0xffff))
+	sent := 0
+	for range 100_000 { // in a second
+		p.now = p.now.Add(10 * tick.Microsecond)
+		p.in(fA, 0, 1, 0)
+		sent += len(p.out())
+	}
+	n := p.c.Counters()
+	if sent > 11 || n.ProbesAnswered != uint64(sent) || n.ProbesSuppressed != 100_000-uint64(sent) || b.Used() > 0 {
+		t.Errorf("%d answers in a second, %d of the shared budget, %+v", sent, b.Used(), n)
+	}
+}
+
+// TestProbesBesideAttack: others use up the shared budget, and a probe is answered all the same.
+func TestProbesBesideAttack(t *testing.T) {
+	var b tcp.Budget
+	b.Init(1000, 7)
+	p := newPeer(t, tcp.Config{Budget: &b})
+	p.open(mss(1000), win(0xffff))
+	for b.Take(p.now) {
+	}
+	p.in(fA, 0, 1, 0)
+	p.want(". 1 ack 1")
+}
+
+// TestHalfOpenChallenges: segments for one half-open connection cannot use up the answers that all connections share.
+func TestHalfOpenChallenges(t *testing.T) {
+	var b tcp.Budget
+	b.Init(1000, 7)
+	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{Budget: &b}})
+	tu := tuple(4000)
+	var out tcp.Out
+	l.Input(&tu, segment(fS, 1000, 0, mss(1460)), now, &out)
+	for range 1000 {
+		now = now.Add(tick.Millisecond)
+		l.Input(&tu, segment(fA, 1<<30, out.Seq+1), now, &out)
+	}
+	if n := l.Counters().ChallengeSuppressed; b.Used() > 3 || n != 1000-b.Used() {
+		t.Errorf("%d answers in a second, %d suppressed", b.Used(), n)
+	}
+}

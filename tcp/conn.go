@@ -102,8 +102,8 @@ type current struct {
 	open    bool
 	text    bool // the segment occupies sequence space in the window
 	push    bool // the segment says PSH
-	offered bool
-	kept    bool
+	offered int  // octets
+	kept    int  // of those
 	ack     bool // acknowledge at once
 	syn     bool // a SYN-ACK, whose acknowledgement is owed already
 	holes   bool // there was a gap before this segment

@@ -10,18 +10,18 @@ import (
 func (c *Conn) inputSynSent(s *Segment, now tick.Time, o *Offer) {
 	ack, rst := s.Flags&wire.ACK != 0, s.Flags&wire.RST != 0
 	if ack && (s.Ack.LessEq(c.iss) || c.nxt.Less(s.Ack)) { // first
+		c.n.BadAck++
 		if !rst {
 			c.reply.set(s.Ack)
 		}
 		return
 	}
-	if rst { // second
-		if ack {
-			c.end(CauseRefused)
-		}
+	if rst && ack { // second
+		c.end(CauseRefused)
 		return
 	}
-	if s.Flags&wire.SYN == 0 { // fifth
+	if rst || s.Flags&wire.SYN == 0 { // fifth
+		c.n.NoSYN++
 		return
 	}
 	c.receiveFrom(s.Seq)

@@ -17,13 +17,20 @@ type Counters struct {
 	DSACKsSent          uint64
 	DupAcks             uint64 // received
 
+	NotKept             uint64 // octets offered that the layer above did not keep: they count as never received
 	OutOfWindow         uint64 // RFC 9293, 3.10.7.4, first check
 	PAWSDrops           uint64 // RFC 7323, 5.3
 	NoTimestamp         uint64 // RFC 7323, 3.2
 	NoACK               uint64 // no ACK bit
-	BadAck              uint64 // RFC 5961, 5
+	BadAck              uint64 // RFC 5961, 5; before ESTABLISHED: acknowledges no SYN of ours
+	NoSYN               uint64 // in SYN-SENT, neither SYN nor a RST that acknowledges ours
+	LateRST             uint64 // RST in TIME-WAIT (RFC 1337)
+	AfterFIN            uint64 // octets or a FIN behind the peer's FIN, or beyond which others are held
+	AfterEnd            uint64 // segments for a connection that is over
 	ChallengeAcks       uint64 // sent
 	ChallengeSuppressed uint64 // not sent for want of budget
+	ProbesAnswered      uint64 // keepalive and window probes of the peer
+	ProbesSuppressed    uint64 // of those, what came too fast to be answered
 	HolesRefused        uint64 // segments not offered in full: too many gaps
 	WindowTrimmed       uint64 // segments that went beyond the window
 	RefusedText         uint64 // octets after Detach

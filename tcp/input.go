@@ -15,6 +15,7 @@ func (c *Conn) Input(s *Segment, now tick.Time) (o Offer) {
 	c.now = current{left: c.rcvNxt}
 	switch c.state {
 	case Closed:
+		c.n.AfterEnd++
 	case SynSent:
 		c.inputSynSent(s, now, &o)
 	default:
@@ -100,6 +101,8 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 		}
 		c.owe(c.now.dup, false)
 		c.now.dup = seq.Range{}
+	case n == 0 && first == -1: // a keepalive or window probe: whoever guesses that number may have an answer
+		c.answerProbe(now)
 	default:
 		c.challenge(now)
 	}
@@ -126,6 +129,7 @@ func (c *Conn) recentWindow() int { return max(c.space, c.rcvWnd(), 0xffff) }
 func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	switch {
 	case c.state == TimeWait: // RFC 1337
+		c.n.LateRST++
 	case s.Seq != c.rcvNxt:
 		c.challenge(now)
 	case c.state == SynReceived:
@@ -149,6 +153,7 @@ func (c *Conn) inputSYN(s *Segment, now tick.Time) {
 func (c *Conn) inputACK(s *Segment, now tick.Time) bool {
 	if c.state == SynReceived {
 		if !c.una.Less(s.Ack) || !s.Ack.LessEq(c.nxt) {
+			c.n.BadAck++
 			c.reply.set(s.Ack)
 			return false
 		}

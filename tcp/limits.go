@@ -41,6 +41,10 @@ const (
 	// challengePause is the least time between two challenge ACKs of one connection (RFC 5961, 7).
 	challengePause = 500 * tick.Millisecond
 
+	// probePause is the least time between two answers to keepalive or window probes of one connection: honest peers probe no faster
+	// than an RTO, and whoever forges probes for all connections gets no more than ten answers a second from each.
+	probePause = 100 * tick.Millisecond
+
 	// UTOMin and UTOMax bound a user timeout adopted from the peer (RFC 5482, 3.1: L_LIMIT and U_LIMIT).
 	UTOMin = 100 * tick.Second
 	UTOMax = 30 * tick.Minute

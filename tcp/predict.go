@@ -58,7 +58,7 @@ func (c *Conn) InputNext(s *Segment, now tick.Time) {
 func (c *Conn) FinishNext(s *Segment, kept int, now tick.Time) {
 	k := &c.now
 	if kept != s.Len {
-		*k = current{open: k.open, text: true, push: k.push, offered: true, left: c.rcvNxt, ecr: k.ecr, hasEcr: k.hasEcr}
+		*k = current{open: k.open, text: true, push: k.push, offered: s.Len, left: c.rcvNxt, ecr: k.ecr, hasEcr: k.hasEcr}
 		if kept > 0 {
 			c.Keep(seq.Of(s.Seq, kept))
 		}

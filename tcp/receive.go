@@ -14,6 +14,9 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 		c.ecn.textArrived(c)
 	}
 	if !c.state.receives() {
+		if s.Len > 0 {
+			c.n.AfterFIN++
+		}
 		return
 	}
 	if s.Flags&wire.URG != 0 {
@@ -72,21 +75,23 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 		c.n.HolesRefused++
 		k.ack = true
 	}
-	k.offered = o.N > 0
+	for _, r := range o.R[:o.N] {
+		k.offered += r.Len()
+	}
 }
 
 // Keep records that the layer above placed or holds the octets of r, part of the last Offer. What is not kept before
 // Finish counts as never received.
 func (c *Conn) Keep(r seq.Range) {
 	k := &c.now
-	if !k.open || !k.offered {
+	if !k.open || k.offered == 0 {
 		return
 	}
 	r = r.Clip(seq.Range{Start: k.left, End: c.edge})
 	if r.Empty() {
 		return
 	}
-	k.kept = true
+	k.kept += r.Len()
 	c.n.OctetsIn += uint64(r.Len())
 	if r.Start == k.left {
 		k.left = r.End
@@ -103,6 +108,7 @@ func (c *Conn) Finish(now tick.Time) {
 		return
 	}
 	k.open = false
+	c.n.NotKept += uint64(max(0, k.offered-k.kept))
 	old := c.rcvNxt
 	if k.left != old || !c.held.empty() {
 		c.rcvNxt = c.held.take(k.left)
