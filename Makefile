@@ -78,6 +78,7 @@ fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
 .PHONY: soak
 soak: ## the simulator over many seeds (SEEDS=100000)
 	$(GO) test ./engine/sim -count=1 -timeout 24h -v -run '^TestSoak$$' -seeds $(SEEDS)
+	$(GO) test $(EXEC) ./engine/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 
 .PHONY: bench
 bench: build ## the standard matrix with its baselines, into bench/results

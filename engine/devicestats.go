@@ -2,6 +2,7 @@ package engine
 
 import (
 	"xwarp/bpf"
+	"xwarp/engine/netwatch"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 )
@@ -10,6 +11,13 @@ import (
 type Stats struct {
 	Queues   []QueueStats // in the order of XDPConfig.Queues
 	Steering bpf.Counts   // frames on all queues by what the steering program did
+	Watches  []WatchStats // of what the device follows of the kernel's configuration
+}
+
+// WatchStats are the counters of one part of the kernel's configuration that is followed.
+type WatchStats struct {
+	Name string
+	netwatch.Counters
 }
 
 // QueueStats are the counters of one worker.
@@ -31,8 +39,26 @@ func (d *Device) Stats() (s Stats, err error) {
 			return s, err
 		}
 	}
+	for _, w := range x.watches {
+		s.Watches = append(s.Watches, WatchStats{w.Name(), w.Counters()})
+	}
 	s.Steering, err = x.steer.Counters()
 	return s, err
+}
+
+// Health returns nil while the device knows what the kernel knows: neighbours and whatever else it follows. Else connections go on
+// with what was known last; the error is a *netwatch.Stale, which says since when.
+func (d *Device) Health() error {
+	x, ok := d.drv.(*xdpDriver)
+	if !ok {
+		return nil
+	}
+	for _, w := range x.watches {
+		if err := w.Health(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Unowned returns the frames of the engine's listeners and connections that arrived on queues which the device does not serve, and

@@ -11,11 +11,12 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/neigh"
+	"xwarp/engine/netspace"
+	"xwarp/engine/netwatch"
 	"xwarp/engine/ports"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 	"xwarp/tcp"
-	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
 )
 
@@ -58,10 +59,12 @@ const DefaultBusyPoll = 50 * time.Microsecond
 type xdpDriver struct {
 	dev     *Device
 	cfg     XDPConfig
-	ns      *namespace
+	ns      *netspace.Space
 	steer   *bpf.Steering
 	att     bpf.Attachment
 	neigh   *neigh.Resolver
+	hops    hopUsers
+	watches []*netwatch.Watch // all that follow the kernel's configuration
 	workers []*worker
 	mac     [6]byte
 	copy    string
@@ -128,15 +131,17 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 
 func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	link := nic.Attrs().Index
-	if x.ns, err = currentNamespace(); err != nil {
+	if x.ns, err = netspace.Current(); err != nil {
 		return err
 	}
 	if x.steer, err = bpf.Load(bpf.Options{}); err != nil {
 		return err
 	}
-	if x.neigh, err = neigh.New(link, x.hop); err != nil {
+	if x.neigh, err = neigh.New(link, x.dev.log, x.hop); err != nil {
 		return err
 	}
+	x.hops.r = x.neigh
+	x.watches = append(x.watches, x.neigh.Watch())
 	for _, q := range x.cfg.Queues {
 		if err := x.openQueue(link, q, nic.Type()); err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)
@@ -174,7 +179,7 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 	}
 	w.queue = queue
 	w.stk, err = stack.New(stack.Config{
-		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Resolver: x, Steering: flows{x, w}, Stray: x.stray(w),
+		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Resolver: x.hops.of(), Steering: flows{x, w}, Stray: x.stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
 	})
 	if err != nil {
@@ -185,19 +190,6 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 	x.workers = append(x.workers, w)
 	x.dev.loops = append(x.dev.loops, w.loop)
 	return x.steer.SetSocket(queue, sock.Fd())
-}
-
-// Request implements stack.Resolver.
-func (x *xdpDriver) Request(dst ip.Addr) { x.neigh.Request(toNetip(dst)) }
-
-// hop hears from the neighbour table.
-func (x *xdpDriver) hop(h neigh.Hop) {
-	if h.Err != nil {
-		x.dev.log.Warn("next hop", "remote", h.Dst, "error", h.Err)
-	}
-	for _, w := range x.workers {
-		w.post(func() { w.stk.SetHop(fromNetip(h.Dst), h.MAC, h.Err == nil) })
-	}
 }
 
 func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
@@ -236,7 +228,7 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 }
 
 func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
-	err = x.ns.do(func() error {
+	err = x.ns.Do(func() error {
 		r, err = ports.Reserve(at)
 		return err
 	})
@@ -378,7 +370,7 @@ func (x *xdpDriver) close() error {
 		x.neigh.Close()
 	}
 	if x.ns != nil {
-		x.ns.close()
+		x.ns.Close()
 	}
 	return errors.Join(errs...)
 }

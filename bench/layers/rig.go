@@ -63,8 +63,9 @@ type host struct {
 	clock time.Duration // of spent that reading the clock takes, each time
 }
 
-// Request implements stack.Resolver; the rig knows all hops.
+// Request and Forget implement stack.Resolver; the rig knows all hops.
 func (h *host) Request(ip.Addr) {}
+func (h *host) Forget(ip.Addr)  {}
 
 // The session's Handler.
 func (h *host) accept(s *session.Session)                  { s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16}) }

@@ -43,7 +43,7 @@ func writeStatus(w io.Writer, v any) error {
 		for _, c := range d.Dropped {
 			fmt.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}
-		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback}, {"error", d.Error}} {
+		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback}, {"health", d.Health}, {"error", d.Error}} {
 			if m.text != "" {
 				fmt.Fprintf(w, "  %s: %s\n", m.what, m.text)
 			}

@@ -38,7 +38,9 @@ type DeviceState struct {
 	DeviceInfo
 	Workers  []WorkerState     `json:"workers,omitempty"`
 	Steering map[string]uint64 `json:"steering,omitempty"` // frames by what the steering program did
-	Error    string            `json:"error,omitempty"`    // why there are no counters
+	Watches  []WatchState      `json:"watches,omitempty"`
+	Health   string            `json:"health,omitempty"` // what the device knows no more of the kernel's configuration; empty: all is well
+	Error    string            `json:"error,omitempty"`  // why there are no counters
 }
 
 // WorkerState is one worker: one queue.
@@ -46,6 +48,12 @@ type WorkerState struct {
 	Queue int               `json:"queue"`
 	Stack map[string]uint64 `json:"stack"`
 	Ring  map[string]uint64 `json:"ring"`
+}
+
+// WatchState is one part of the kernel's configuration that a device follows.
+type WatchState struct {
+	Name     string            `json:"name"`
+	Counters map[string]uint64 `json:"counters"`
 }
 
 // Owner says whose an object is: a session, or the export of that name.

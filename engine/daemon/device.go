@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"time"
 
 	"xwarp/bpf"
 	"xwarp/engine"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/netwatch"
 	"xwarp/ring"
 	"xwarp/ring/tap"
 )
@@ -107,6 +109,16 @@ func (d *Daemon) deviceNames() (names []string) {
 	return names
 }
 
+// deaf returns err when a device has not known for long what the kernel knows. It goes on with what it has, so this is for the
+// watchdog only when nothing else helps any more.
+func deaf(err error) error {
+	var s *netwatch.Stale
+	if errors.As(err, &s) && time.Since(s.Since) > deafFor {
+		return err
+	}
+	return nil
+}
+
 // healthy asks every worker for a sign of life.
 func (d *Daemon) healthy(ctx context.Context) error {
 	for _, v := range d.devices {
@@ -120,6 +132,9 @@ func (d *Daemon) healthy(ctx context.Context) error {
 		}()
 		select {
 		case err := <-done:
+			if err == nil {
+				err = deaf(v.dev.Health())
+			}
 			if err != nil {
 				return fmt.Errorf("device %s: %w", v.name, err)
 			}

@@ -19,6 +19,9 @@ const (
 	helloWait = 5 * time.Second
 	// watchWait is how long a worker may take to answer before the watchdog counts it as stuck.
 	watchWait = 5 * time.Second
+	// deafFor is how long a device may fail to follow the kernel's neighbours before the watchdog counts it as stuck: nobody new is
+	// connected to then, and only a restart is left. Connections that there are would go on.
+	deafFor = 2 * time.Minute
 	// unownedEvery is how often the daemon looks for frames on queues that nobody serves.
 	unownedEvery = 5 * time.Second
 	// exportDepth is the depth of the queues of a connection to an export, which carry flush requests only.

@@ -61,6 +61,13 @@ func (dev *device) state() control.DeviceState {
 		q := &stats.Queues[i]
 		s.Workers = append(s.Workers, control.WorkerState{Queue: dev.cfg.Queues[i], Stack: control.Counters(&q.Stack), Ring: control.Counters(&q.Ring)})
 	}
+	for i := range stats.Watches {
+		w := &stats.Watches[i]
+		s.Watches = append(s.Watches, control.WatchState{Name: w.Name, Counters: control.Counters(&w.Counters)})
+	}
+	if err := dev.dev.Health(); err != nil {
+		s.Health = err.Error()
+	}
 	s.Steering = map[string]uint64{}
 	for o, n := range stats.Steering {
 		s.Steering[bpf.Outcome(o).String()] = n

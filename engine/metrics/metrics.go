@@ -97,6 +97,12 @@ func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot
 		o.counters(stackCounters, w.Stack, d.Name, queue)
 		o.counters(ringCounters, w.Ring, d.Name, queue)
 	}
+	for i := range d.Watches {
+		o.counters(watchCounters, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
+	}
+	if d.Transport == "xdp" {
+		o.gauge("xwarp_device_follows_kernel", float64(one(d.Health == "")), d.Name)
+	}
 	for outcome, n := range d.Steering {
 		o.count("xwarp_steering_frames_total", n, d.Name, outcome)
 	}

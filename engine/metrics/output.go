@@ -27,6 +27,8 @@ func describe() map[string]*prometheus.Desc {
 	}
 	table(stackCounters, "device", "queue")
 	table(ringCounters, "device", "queue")
+	table(watchCounters, "device", "what")
+	add("xwarp_device_follows_kernel", "1 while the device knows the neighbours as the kernel does; 0: what it knows may be old.", "device")
 	for _, p := range parts {
 		table(p.table, "device")
 	}

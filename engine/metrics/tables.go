@@ -66,6 +66,15 @@ var ringCounters = []counter{
 	{"last_errno", "", "", ""},           // no counter
 }
 
+// watchCounters are of netwatch.Counters, per part of the kernel's configuration.
+var watchCounters = []counter{
+	{"changes", "xwarp_netlink_changes_total", "Changes of the kernel's configuration that were read.", ""},
+	{"overruns", "xwarp_netlink_overruns_total", "Times that changes were lost because they came too fast; everything is read anew then.", ""},
+	{"lists", "xwarp_netlink_lists_total", "Times that everything was read.", ""},
+	{"failures", "xwarp_netlink_failures_total", "Attempts to read everything, or to open the socket again, that failed.", ""},
+	{"restarts", "xwarp_netlink_restarts_total", "Times that the socket was opened again.", ""},
+}
+
 // qpCounters are sums over all connections of a device, of rdmap.Counters.
 var qpCounters = []counter{
 	{"segments_out", "xwarp_ddp_tx_segments_total", "DDP segments sent.", ""},

@@ -4,19 +4,21 @@
 package neigh
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
 	"sync"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-)
 
-// MaxDestinations bounds the destinations followed, against a flood of SYNs with made-up sources.
-const MaxDestinations = 65536
+	"xwarp/engine/netwatch"
+)
 
 // ErrUnreachable is wrapped by a Hop's error when the next hop answers neither ARP nor neighbour discovery.
 var ErrUnreachable = errors.New("next hop does not answer")
@@ -37,24 +39,36 @@ type Hop struct {
 
 // Resolver follows the neighbour table of one interface. Its methods may be called from any goroutine.
 type Resolver struct {
-	link    int
-	handle  *netlink.Handle
-	notify  func(Hop)
-	updates chan netlink.NeighUpdate
-	done    chan struct{}
-	wake    chan struct{}
-	ended   sync.WaitGroup
+	link   int
+	handle *netlink.Handle
+	one    *nl.SocketHandle // for requests of one entry
+	notify func(Hop)
+	watch  *netwatch.Watch
+	done   chan struct{}
+	wake   chan struct{}
+	ended  sync.WaitGroup
+
+	telling sync.Mutex // held from reading the kernel's table to notify: answers come in the order in which they were true
 
 	mu      sync.Mutex
-	pending []netip.Addr
-	dsts    map[netip.Addr]netip.Addr          // destination -> next hop
+	dsts    map[netip.Addr]*destination
 	users   map[netip.Addr]map[netip.Addr]bool // next hop -> destinations
+	recent  list.List                          // of *destination, the one asked for last in front
+	pending list.List                          // of *destination, those to be resolved, the oldest in front
 }
 
-// New starts to follow the neighbour table of the interface with index link, in the network namespace of
-// the calling thread. notify is called from the resolver's goroutine for each answer and each later change.
-func New(link int, notify func(Hop)) (*Resolver, error) {
-	runtime.LockOSThread() // both sockets are made on this thread
+// destination is an address that somebody asked for.
+type destination struct {
+	addr   netip.Addr
+	hop    netip.Addr // invalid until its route was looked up
+	recent *list.Element
+	asked  *list.Element // in pending; nil: nothing is to be done
+}
+
+// New starts to follow the neighbour table of the interface with index link, in the network namespace of the calling thread. notify is
+// called for each answer and each later change, by one goroutine at a time. A log may be nil.
+func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
+	runtime.LockOSThread() // all sockets are made on this thread
 	defer runtime.UnlockOSThread()
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -62,26 +76,48 @@ func New(link int, notify func(Hop)) (*Resolver, error) {
 	}
 	r := &Resolver{
 		link: link, handle: h, notify: notify,
-		updates: make(chan netlink.NeighUpdate, 256),
-		done:    make(chan struct{}),
-		wake:    make(chan struct{}, 1),
-		dsts:    map[netip.Addr]netip.Addr{},
-		users:   map[netip.Addr]map[netip.Addr]bool{},
+		done:  make(chan struct{}),
+		wake:  make(chan struct{}, 1),
+		dsts:  map[netip.Addr]*destination{},
+		users: map[netip.Addr]map[netip.Addr]bool{},
 	}
-	if err := netlink.NeighSubscribe(r.updates, r.done); err != nil {
-		h.Close()
-		return nil, fmt.Errorf("neighbour table: subscription: %w", err)
+	if r.one, err = newSocket(); err == nil {
+		r.watch, err = netwatch.Follow(netwatch.Options{
+			Name: "neighbour table", Groups: []int{unix.RTNLGRP_NEIGH}, Change: r.change, List: r.list, Log: log,
+		})
+	}
+	if err != nil {
+		r.closeSockets()
+		return nil, fmt.Errorf("neighbour table: %w", err)
 	}
 	r.ended.Add(1)
 	go r.run()
 	return r, nil
 }
 
-// Close ends the subscription; no notification comes after it returned.
+// Close ends it; no notification comes after it returned.
 func (r *Resolver) Close() {
 	close(r.done)
+	r.watch.Close()
 	r.ended.Wait()
+	r.closeSockets()
+}
+
+func (r *Resolver) closeSockets() {
 	r.handle.Close()
+	if r.one != nil {
+		r.one.Close()
+	}
+}
+
+// Watch returns what follows the table, for its state and counters.
+func (r *Resolver) Watch() *netwatch.Watch { return r.watch }
+
+// Len returns the destinations that are followed.
+func (r *Resolver) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.dsts)
 }
 
 // Lookup asks the kernel for the route to dst. It fails when dst is not reached through the interface.
@@ -103,12 +139,24 @@ func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 	return Route{}, fmt.Errorf("%v is not reached through interface index %d (see: ip route get %v)", dst, r.link, dst)
 }
 
-// Request asks for the link-layer address of dst's next hop; the answer goes to notify. Asking again makes
-// the kernel confirm the address. It never blocks.
+// Request asks for the link-layer address of dst's next hop; the answer goes to notify, and so do all changes until Forget. Asking
+// again makes the kernel confirm the address; a request that was not answered yet counts for all until then. It never blocks. Of
+// more than MaxDestinations, the one asked for the longest time ago is forgotten.
 func (r *Resolver) Request(dst netip.Addr) {
 	r.mu.Lock()
-	if len(r.pending) < MaxDestinations {
-		r.pending = append(r.pending, dst)
+	d := r.dsts[dst]
+	if d == nil {
+		if len(r.dsts) >= MaxDestinations {
+			r.drop(r.recent.Back().Value.(*destination))
+		}
+		d = &destination{addr: dst}
+		d.recent = r.recent.PushFront(d)
+		r.dsts[dst] = d
+	} else {
+		r.recent.MoveToFront(d.recent)
+	}
+	if d.asked == nil {
+		d.asked = r.pending.PushBack(d)
 	}
 	r.mu.Unlock()
 	select {
@@ -121,11 +169,28 @@ func (r *Resolver) Request(dst netip.Addr) {
 func (r *Resolver) Forget(dst netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if hop, ok := r.dsts[dst]; ok {
-		delete(r.dsts, dst)
-		delete(r.users[hop], dst)
-		if len(r.users[hop]) == 0 {
-			delete(r.users, hop)
+	if d := r.dsts[dst]; d != nil {
+		r.drop(d)
+	}
+}
+
+// drop forgets d. It is called with mu held.
+func (r *Resolver) drop(d *destination) {
+	delete(r.dsts, d.addr)
+	r.recent.Remove(d.recent)
+	if d.asked != nil {
+		r.pending.Remove(d.asked)
+		d.asked = nil
+	}
+	r.leave(d)
+}
+
+// leave takes d from those that use its hop. It is called with mu held.
+func (r *Resolver) leave(d *destination) {
+	if u := r.users[d.hop]; u != nil {
+		delete(u, d.addr)
+		if len(u) == 0 {
+			delete(r.users, d.hop)
 		}
 	}
 }
@@ -138,71 +203,110 @@ func (r *Resolver) run() {
 			return
 		case <-r.wake:
 			r.resolvePending()
-		case u, ok := <-r.updates:
-			if !ok {
-				return
-			}
-			if u.LinkIndex == r.link {
-				r.update(u)
-			}
 		}
 	}
 }
 
 func (r *Resolver) resolvePending() {
-	r.mu.Lock()
-	todo := r.pending
-	r.pending = nil
-	r.mu.Unlock()
-	for _, dst := range todo {
-		if err := r.resolve(dst); err != nil {
-			r.notify(Hop{Dst: dst, Err: err})
+	for {
+		select {
+		case <-r.done:
+			return
+		default:
 		}
+		r.mu.Lock()
+		front := r.pending.Front()
+		if front == nil {
+			r.mu.Unlock()
+			return
+		}
+		d := r.pending.Remove(front).(*destination)
+		d.asked = nil
+		r.mu.Unlock()
+		r.resolve(d)
 	}
 }
 
-func (r *Resolver) resolve(dst netip.Addr) error {
-	rt, err := r.Lookup(dst)
+// resolve looks the route to d up, follows its next hop and says what the kernel knows of that.
+func (r *Resolver) resolve(d *destination) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	rt, err := r.Lookup(d.addr)
+	if err == nil && r.join(d, rt.NextHop) {
+		var n *netlink.Neigh
+		if n, err = r.neighbour(rt.NextHop); n != nil && usable(n) {
+			r.notify(Hop{Dst: d.addr, MAC: [6]byte(n.HardwareAddr)})
+		}
+		if err == nil && (n == nil || n.State&fixed == 0) {
+			err = r.use(rt.NextHop)
+		}
+	}
+	if err != nil {
+		r.notify(Hop{Dst: d.addr, Err: err})
+	}
+}
+
+// join makes hop that of d, unless d was forgotten meanwhile.
+func (r *Resolver) join(d *destination, hop netip.Addr) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dsts[d.addr] != d {
+		return false
+	}
+	if d.hop != hop {
+		r.leave(d)
+		d.hop = hop
+	}
+	if r.users[hop] == nil {
+		r.users[hop] = map[netip.Addr]bool{}
+	}
+	r.users[hop][d.addr] = true
+	return true
+}
+
+// change hears from the kernel.
+func (r *Resolver) change(kind uint16, body []byte) {
+	n := decode(body)
+	if n == nil || n.LinkIndex != r.link {
+		return
+	}
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.update(addr(n.IP), n, kind == unix.RTM_DELNEIGH)
+}
+
+// list tells of all next hops what the kernel has now.
+func (r *Resolver) list() error {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.mu.Lock()
+	gone := make(map[netip.Addr]bool, len(r.users))
+	for hop := range r.users {
+		gone[hop] = true
+	}
+	r.mu.Unlock()
+	if len(gone) == 0 {
+		return nil
+	}
+	known, err := r.handle.NeighList(r.link, unix.AF_UNSPEC)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	if _, known := r.dsts[dst]; !known && len(r.dsts) >= MaxDestinations {
-		r.mu.Unlock()
-		return fmt.Errorf("%d destinations are followed already", MaxDestinations)
-	}
-	r.dsts[dst] = rt.NextHop
-	if r.users[rt.NextHop] == nil {
-		r.users[rt.NextHop] = map[netip.Addr]bool{}
-	}
-	r.users[rt.NextHop][dst] = true
-	r.mu.Unlock()
-
-	known, err := r.handle.NeighList(r.link, family(rt.NextHop))
-	if err != nil {
-		return fmt.Errorf("neighbour table: %w", err)
-	}
 	for i := range known {
-		if addr(known[i].IP) == rt.NextHop && usable(&known[i]) {
-			r.notify(Hop{Dst: dst, MAC: [6]byte(known[i].HardwareAddr)})
+		hop := addr(known[i].IP)
+		if gone[hop] {
+			delete(gone, hop)
+			r.update(hop, &known[i], false)
 		}
 	}
-	return r.use(rt.NextHop)
-}
-
-// use makes the kernel resolve or confirm hop, as a packet of its own to it would.
-func (r *Resolver) use(hop netip.Addr) error {
-	err := r.handle.NeighSet(&netlink.Neigh{
-		LinkIndex: r.link, Family: family(hop), IP: hop.AsSlice(), Flags: netlink.NTF_USE,
-	})
-	if err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("neighbour %v: %w", hop, err)
+	for hop := range gone {
+		r.update(hop, nil, true)
 	}
 	return nil
 }
 
-func (r *Resolver) update(u netlink.NeighUpdate) {
-	hop := addr(u.IP)
+// update tells those who use hop what the kernel has of it.
+func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	r.mu.Lock()
 	dsts := make([]netip.Addr, 0, len(r.users[hop]))
 	for d := range r.users[hop] {
@@ -214,12 +318,13 @@ func (r *Resolver) update(u netlink.NeighUpdate) {
 	}
 	var h Hop
 	switch {
-	case u.Type == unix.RTM_DELNEIGH:
-		r.use(hop)
-		return
-	case usable(&u.Neigh):
-		h.MAC = [6]byte(u.HardwareAddr)
-	case u.State&netlink.NUD_FAILED != 0:
+	case deleted:
+		if h.Err = r.use(hop); h.Err == nil {
+			return
+		}
+	case usable(n):
+		h.MAC = [6]byte(n.HardwareAddr)
+	case n.State&netlink.NUD_FAILED != 0:
 		h.Err = fmt.Errorf("%w: %v on interface index %d (see: ip neigh show %v)", ErrUnreachable, hop, r.link, hop)
 	default:
 		return
@@ -229,9 +334,16 @@ func (r *Resolver) update(u netlink.NeighUpdate) {
 	}
 }
 
-func usable(n *netlink.Neigh) bool {
-	const good = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT | netlink.NUD_NOARP
-	return n.State&good != 0 && len(n.HardwareAddr) == 6
+// use makes the kernel resolve or confirm hop, as a packet of its own to it would. An entry that is fixed would be so no more: since
+// Linux 5.16 this makes it an ordinary one without an address.
+func (r *Resolver) use(hop netip.Addr) error {
+	err := r.handle.NeighSet(&netlink.Neigh{
+		LinkIndex: r.link, Family: family(hop), IP: hop.AsSlice(), Flags: netlink.NTF_USE,
+	})
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("neighbour %v: %w", hop, err)
+	}
+	return nil
 }
 
 func family(a netip.Addr) int {

@@ -153,6 +153,9 @@ func (h *Host) Request(dst ip.Addr) {
 	})
 }
 
+// Forget implements stack.Resolver.
+func (h *Host) Forget(ip.Addr) {}
+
 // due returns when the worker must run.
 func (h *Host) due() tick.Time { return min(h.wakeAt, h.timeAt) }
 

@@ -34,6 +34,7 @@ func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 func (s *Stack) leave(h *hop) {
 	if h.users == 0 && (!h.known || len(s.hops) > MaxIdleHops) {
 		delete(s.hops, h.dst)
+		s.cfg.Resolver.Forget(h.dst)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 type requests int
 
 func (r *requests) Request(ip.Addr) { *r++ }
+func (r *requests) Forget(ip.Addr)  {}
 
 // TestIdleHop: connections one after the other to the same host wait for its address only once, and it is confirmed now and then.
 func TestIdleHop(t *testing.T) {

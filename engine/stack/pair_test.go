@@ -12,6 +12,7 @@ import (
 type knows struct{}
 
 func (knows) Request(ip.Addr) {}
+func (knows) Forget(ip.Addr)  {}
 
 // pair is two stacks on fake kernels.
 type pair struct {

@@ -16,9 +16,12 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Resolver finds the link-layer address of the next hop. Request never blocks; the answer, now or later, is a
-// call of Stack.SetHop on the thread that owns the Stack.
-type Resolver interface{ Request(dst ip.Addr) }
+// Resolver finds the link-layer address of the next hop to dst. The answer, now or later, and whatever changes until Forget, is a
+// call of Stack.SetHop on the thread that owns the Stack. Neither method blocks.
+type Resolver interface {
+	Request(dst ip.Addr)
+	Forget(dst ip.Addr)
+}
 
 // Steering tells the host's packet filter which flows are the engine's. Both may be called for each
 // connection; an error makes the connection fail.

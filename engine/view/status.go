@@ -37,6 +37,7 @@ type Device struct {
 	Dropped   []Drop `json:"dropped,omitempty" doc:"frames dropped, by cause"`
 	Unowned   uint64 `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served"`
 	Fallback  string `json:"fallback,omitempty" doc:"why native mode or zero-copy could not be had"`
+	Health    string `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
 	Error     string `json:"error,omitempty" doc:"why there are no counters"`
 }
 
@@ -92,7 +93,7 @@ func MakeStatus(s *control.Snapshot) Status {
 func makeDevice(d *control.DeviceState) Device {
 	v := Device{
 		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
-		Unowned: d.Steering["pass_no_socket"], Fallback: d.Fallback, Error: d.Error,
+		Unowned: d.Steering["pass_no_socket"], Fallback: d.Fallback, Health: d.Health, Error: d.Error,
 	}
 	for i := range d.Workers {
 		v.RxFrames += d.Workers[i].Stack["rx_frames"]

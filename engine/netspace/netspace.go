@@ -1,4 +1,5 @@
-package engine
+// Package netspace runs functions in a network namespace, whichever thread the caller is on.
+package netspace
 
 import (
 	"fmt"
@@ -8,25 +9,25 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// namespace runs functions on a thread that stays in the network namespace in which a device was opened: sockets
+// Space runs functions on a thread that stays in the network namespace in which a device was opened: sockets
 // made later, such as those that reserve ports, must be made there.
-type namespace struct {
+type Space struct {
 	home netns.NsHandle
 	jobs chan func()
 	once sync.Once
 }
 
-// currentNamespace returns the namespace of the calling thread.
-func currentNamespace() (*namespace, error) {
+// Current returns the namespace of the calling thread.
+func Current() (*Space, error) {
 	h, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("network namespace of this thread: %w", err)
 	}
-	n := &namespace{home: h, jobs: make(chan func())}
+	n := &Space{home: h, jobs: make(chan func())}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := enter(h)
+		err := Enter(h)
 		ready <- err
 		if err != nil {
 			return
@@ -42,9 +43,9 @@ func currentNamespace() (*namespace, error) {
 	return n, nil
 }
 
-// enter puts the calling thread into a namespace. A daemon's threads are all where it was started, and a hardened unit allows
+// Enter puts the calling thread into a namespace. A daemon's threads are all where it was started, and a hardened unit allows
 // no setns.
-func enter(h netns.NsHandle) error {
+func Enter(h netns.NsHandle) error {
 	here, err := netns.Get()
 	if err != nil {
 		return err
@@ -56,8 +57,8 @@ func enter(h netns.NsHandle) error {
 	return netns.Set(h)
 }
 
-// do runs f there and waits for it. A thread that is there already runs it itself: a hand-over costs more than f.
-func (n *namespace) do(f func() error) error {
+// Do runs f there and waits for it. A thread that is there already runs it itself: a hand-over costs more than f.
+func (n *Space) Do(f func() error) error {
 	if n.here() {
 		defer runtime.UnlockOSThread()
 		return f()
@@ -68,7 +69,7 @@ func (n *namespace) do(f func() error) error {
 }
 
 // here reports whether the calling thread is in the namespace, and if so locks the goroutine to it.
-func (n *namespace) here() bool {
+func (n *Space) here() bool {
 	runtime.LockOSThread()
 	if h, err := netns.Get(); err == nil {
 		defer h.Close()
@@ -80,7 +81,7 @@ func (n *namespace) here() bool {
 	return false
 }
 
-func (n *namespace) close() {
+func (n *Space) Close() {
 	n.once.Do(func() {
 		close(n.jobs)
 		n.home.Close()

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"sync"
+
+	"xwarp/engine/neigh"
+	"xwarp/tcp/ip"
+)
+
+// hopUsers count the workers that want to hear of a destination's next hop.
+type hopUsers struct {
+	r  *neigh.Resolver
+	mu sync.Mutex
+	n  map[ip.Addr]int
+}
+
+// workerHops is stack.Resolver of one worker.
+type workerHops struct {
+	all  *hopUsers
+	mine map[ip.Addr]bool // the worker's own
+}
+
+func (u *hopUsers) of() workerHops { return workerHops{u, map[ip.Addr]bool{}} }
+
+// Request implements stack.Resolver.
+func (h workerHops) Request(dst ip.Addr) {
+	u := h.all
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !h.mine[dst] {
+		h.mine[dst] = true
+		if u.n == nil {
+			u.n = map[ip.Addr]int{}
+		}
+		u.n[dst]++
+	}
+	u.r.Request(toNetip(dst))
+}
+
+// Forget implements stack.Resolver.
+func (h workerHops) Forget(dst ip.Addr) {
+	u := h.all
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !h.mine[dst] {
+		return
+	}
+	delete(h.mine, dst)
+	if u.n[dst]--; u.n[dst] == 0 {
+		delete(u.n, dst)
+		u.r.Forget(toNetip(dst))
+	}
+}
+
+// hop hears from the neighbour table.
+func (x *xdpDriver) hop(h neigh.Hop) {
+	if h.Err != nil {
+		x.dev.log.Warn("next hop", "remote", h.Dst, "error", h.Err)
+	}
+	for _, w := range x.workers {
+		w.post(func() { w.stk.SetHop(fromNetip(h.Dst), h.MAC, h.Err == nil) })
+	}
+}

@@ -1,0 +1,60 @@
+package neigh
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// newSocket makes a netlink socket in the calling thread's namespace.
+func newSocket() (*nl.SocketHandle, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("netlink socket: %w", err)
+	}
+	return &nl.SocketHandle{Socket: s}, nil
+}
+
+// neighbour asks the kernel for the entry of hop alone: a dump of the table costs more, the more hosts there are. Without an entry
+// it returns nil.
+func (r *Resolver) neighbour(hop netip.Addr) (*netlink.Neigh, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: r.one}
+	req.AddData(&netlink.Ndmsg{Family: uint8(family(hop)), Index: uint32(r.link)})
+	req.AddData(nl.NewRtAttr(netlink.NDA_DST, hop.AsSlice()))
+	got, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWNEIGH)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("neighbour %v: %w", hop, err)
+	case len(got) == 0:
+		return nil, nil
+	}
+	return decode(got[0]), nil
+}
+
+// decode returns the entry in the body of a message, nil when there is none.
+func decode(body []byte) *netlink.Neigh {
+	if len(body) < (&netlink.Ndmsg{}).Len() {
+		return nil
+	}
+	n, err := netlink.NeighDeserialize(body)
+	if err != nil {
+		return nil
+	}
+	return n
+}
+
+// fixed are states of entries that the kernel neither confirms nor gives up.
+const fixed = netlink.NUD_PERMANENT | netlink.NUD_NOARP
+
+func usable(n *netlink.Neigh) bool {
+	const good = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | fixed
+	return n.State&good != 0 && len(n.HardwareAddr) == 6
+}
