@@ -75,7 +75,7 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 	return err
 }
 
-func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult, move func(context.Context, *transfer.Client) (transfer.Summary, error)) error {
+func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult, move func(context.Context, *transfer.Client) (transfer.Summary, error)) (err error) {
 	ctx := cmd.Context()
 	remote, err := resolve(ctx, c.server)
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer closing(&err, d)
 	t := d.Transport()
 	res.Transport, res.Interface, res.XDPMode = t.Name, t.Interface, t.XDPMode
 	watch, stop := context.WithCancel(ctx)
@@ -100,7 +100,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	if err != nil {
 		return err
 	}
-	defer client.Close()
+	defer closing(&err, client)
 	bar := newBar(cmd.ErrOrStderr())
 	defer bar.end()
 	client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }

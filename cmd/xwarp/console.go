@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"time"
@@ -17,6 +18,9 @@ func printJSON(cmd *cobra.Command, v any) error {
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
+
+// closing closes c at the end of a function whose error is *err: what could not be given back is told.
+func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 
 // bar is a progress bar on a terminal; anywhere else it shows nothing.
 type bar struct {

@@ -102,7 +102,7 @@ func (r *rpingFlags) check() error {
 	return r.device.check()
 }
 
-func (r *rpingFlags) run(cmd *cobra.Command, g *global) error {
+func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) error {
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
+	defer closing(&err, dev)
 	if r.client {
 		res, err := rping.Client(ctx, dev, at, r.cfg)
 		if cmd.Context().Err() != nil && r.cfg.Count == 0 {

@@ -47,9 +47,10 @@ func newServe(g *global) *cobra.Command {
 		Long: `serve exports one region of memory. xwarp put writes content into it by RDMA Write, xwarp get reads it back by
 RDMA Read. The region is anonymous memory of --size octets, or the mapping of --file.
 
-A put becomes the content at once and whole, after its SHA-256 was found right; one that fails changes nothing. Puts
-take turns, gets run side by side, and a put takes effect when no get is reading. A put needs as much memory again as
-it has octets. Whoever reaches the port may put and get: there is no authentication.
+A put becomes the content at once and whole, after its SHA-256 was found right; one that fails changes nothing. A get
+reads the content that was there when it began. Puts take memory beside the region: all together as much again as it has, twice,
+the clients of one address once; then they wait for each other. While others wait, a transfer that stands still for --idle
+is ended. Whoever reaches the port may put and get: there is no authentication.
 
 A file shorter than --size is lengthened while serve runs, and gets the length of its content at the end. Nobody else may
 shorten it meanwhile.
@@ -67,7 +68,7 @@ serve runs until SIGINT or SIGTERM.`,
 	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is not there")
 	f.DurationVar(&idle, "idle", transfer.DefaultIdle, "end connections whose peer is silent for this long")
 	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then every transfer")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		at, err := listenAddr(listen)
 		if err != nil {
 			return err
@@ -85,12 +86,12 @@ serve runs until SIGINT or SIGTERM.`,
 		if err != nil {
 			return err
 		}
-		defer region.Close()
+		defer closing(&err, region)
 		d, err := dev.open(g.logger(cmd), func() (string, error) { return interfaceOf(at.Addr()) })
 		if err != nil {
 			return err
 		}
-		defer d.Close()
+		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}
 		s, err := transfer.Listen(transfer.ServerConfig{Device: d, Region: region, Idle: idle, Event: out.transfer}, at)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 // Client is a connection to a server. One transfer runs at a time.
 type Client struct {
 	*link
-	buffers *engine.MR // depth pieces of chunk octets
+	buffers *engine.MR // depth pieces of chunk octets; the link's to close
 	// Progress, when set, hears of octets that have moved; total is -1 when it is not known.
 	Progress func(done, total int64)
 	// Waiting, when set, is called once when the server makes the client wait for its turn.
@@ -41,26 +41,22 @@ func Dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort, idle t
 		return nil, err
 	}
 	c := &Client{link: l}
-	c.buffers, err = l.pd.RegMR(make([]byte, depth*chunk), engine.LocalWrite)
+	o, err := l.lend(make([]byte, depth*chunk), engine.LocalWrite, func() error { return nil })
 	if err == nil {
+		c.buffers = o.mr
 		err = dev.Dial(ctx, remote, l.qp, engine.ConnConfig{})
 	}
 	if err != nil {
-		c.Close()
-		return nil, err
+		return nil, errors.Join(err, c.Close())
 	}
 	l.begin()
 	return c, nil
 }
 
 // Close ends the connection. It may be called again.
-func (c *Client) Close() {
+func (c *Client) Close() error {
 	c.link.shut()
-	if c.buffers != nil {
-		c.buffers.Close()
-		c.buffers = nil
-	}
-	c.link.free()
+	return c.link.free()
 }
 
 // patience is how long a client waits for the server's answer before it says that it waits.

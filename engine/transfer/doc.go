@@ -3,23 +3,30 @@
 // drives.
 //
 //	client                              server
-//	Put{length | Unknown}    ────────►  waits for its turn, makes a staging region
+//	Put{length | Unknown}    ────────►  waits for memory, makes a staging region
 //	                         ◄────────  Region{STag, TO, length}
 //	RDMA Writes              ════════►
-//	Done{length, SHA-256}    ────────►  takes the STag away, compares, copies to the region
+//	Done{length, SHA-256}    ────────►  takes the STag away, compares, makes it the content
 //	                         ◄────────  Done{length, SHA-256}
 //
-//	Get{length | 0}          ────────►  locks the content against puts
+//	Get{length | 0}          ────────►  holds the content of the moment
 //	                         ◄────────  Region{STag, TO, length, SHA-256}
 //	RDMA Reads               ════════►
-//	Done{length, SHA-256}    ────────►  unlocks
+//	Done{length, SHA-256}    ────────►  lets it go
 //
 // Either side may send Error instead of what is due, and sends Beat every few seconds, so that a peer that is gone or
 // stopped is told from one that is slow.
 //
 // # Several clients
 //
-// Gets run side by side. Puts are taken one at a time, the others wait for their turn in order of arrival. What a put
-// wrote becomes the content at once and whole, when its SHA-256 is right and no get is reading; a put that fails at any point
-// leaves the content as it was. An STag is valid for one client and for one transfer.
+// A content never changes: what a put wrote replaces it at once and whole, when its SHA-256 is right, and a get reads to its end
+// the one that was there when it began. A put that fails at any point leaves the content as it was. An STag is valid for one client and
+// for one transfer.
+//
+// Puts run side by side as long as there is memory for their octets, of each address no more than the region has, then they wait
+// in order of arrival. Contents of before that gets still read count too, and the oldest goes when a put needs the memory. A region that
+// is a file is written when no get reads its mapping any more; those that begin meanwhile read the new content from memory.
+//
+// While others wait, a transfer must move at least minRate, or it ends; so must a client that asks for nothing leave when
+// another one finds no place. Beats keep nothing that others need.
 package transfer

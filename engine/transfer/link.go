@@ -21,6 +21,7 @@ type link struct {
 	sends *engine.CQ
 	recvs *engine.CQ
 	slots *engine.MR // receive buffers
+	loans []*loan    // what the peer reaches
 	idle  time.Duration
 
 	in      chan Message  // what receive returns
@@ -28,6 +29,7 @@ type link struct {
 	err     error
 	heard   atomic.Int64 // messages so far
 	silence atomic.Bool  // the peer was given up
+	watched atomic.Pointer[watch]
 	stop    context.CancelFunc
 	running sync.WaitGroup // the goroutines
 	once    sync.Once      // shut
@@ -37,38 +39,40 @@ type link struct {
 var ErrIdle = errors.New("the peer neither moves data nor says that it is there")
 
 // newLink makes a queue pair that takes messages as soon as it is connected.
-func newLink(dev *engine.Device, idle time.Duration) (l *link, err error) {
-	l = &link{idle: idle, in: make(chan Message, receives), failed: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			l.free()
-		}
-	}()
+func newLink(dev *engine.Device, idle time.Duration) (*link, error) {
+	l := &link{idle: idle, in: make(chan Message, receives), failed: make(chan struct{})}
+	if err := l.make(dev); err != nil {
+		return nil, errors.Join(err, l.free())
+	}
+	return l, nil
+}
+
+func (l *link) make(dev *engine.Device) (err error) {
 	if l.pd, err = dev.AllocPD(); err != nil {
-		return nil, err
+		return err
 	}
 	if l.slots, err = l.pd.RegMR(make([]byte, receives*MaxMessage), engine.LocalWrite); err != nil {
-		return nil, err
+		return err
 	}
 	if l.sends, err = engine.NewCQ(4 * depth); err != nil {
-		return nil, err
+		return err
 	}
 	if l.recvs, err = engine.NewCQ(2 * receives); err != nil {
-		return nil, err
+		return err
 	}
 	l.qp, err = dev.CreateQP(engine.QPConfig{
 		PD: l.pd, SendCQ: l.sends, RecvCQ: l.recvs, SendDepth: 2 * depth, RecvDepth: receives,
 		MaxInline: MaxMessage, IRD: depth, ORD: depth,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i := range receives {
 		if err := l.postReceive(uint64(i)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return l, nil
+	return nil
 }
 
 func (l *link) postReceive(slot uint64) error {
@@ -119,10 +123,15 @@ func (l *link) receive(ctx context.Context) (m Message, err error) {
 // expect is receive for a message that must be of one type.
 func (l *link) expect(ctx context.Context, t Type) (Message, error) {
 	m, err := l.receive(ctx)
+	return m, due(t, &m, err)
+}
+
+// due is err, or what is wrong with the type of m.
+func due(t Type, m *Message, err error) error {
 	if err == nil && m.Type != t {
 		err = fmt.Errorf("%w: %v came where %v is due", ErrProtocol, m.Type, t)
 	}
-	return m, err
+	return err
 }
 
 // ErrProtocol is wrapped when the peer sent what it must not.
@@ -233,6 +242,9 @@ func (l *link) beats(ctx context.Context) {
 		now := uint64(l.heard.Load())
 		if i, err := l.qp.Info(); err == nil {
 			now += i.Counters.PayloadIn
+			if w := l.watched.Load(); w != nil {
+				w.tick(i.Counters.PayloadIn+i.Counters.PayloadOut, l.idle)
+			}
 		}
 		if now != last {
 			last, silent = now, 0
@@ -283,24 +295,8 @@ func (l *link) shutOnce() {
 		l.running.Wait()
 		l.flush()
 	}
-	l.qp.Disconnect()
+	l.qp.Disconnect() // an error is that of a connection that is gone
 	for end := time.Now().Add(closeWait); !l.settled() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
-	}
-	l.qp.Close()
-}
-
-// free gives everything back, after shut if there was a connection.
-func (l *link) free() {
-	if l.qp != nil {
-		l.qp.Close()
-	}
-	if l.slots != nil {
-		l.slots.Close()
-		l.slots = nil
-	}
-	if l.pd != nil {
-		l.pd.Close()
-		l.pd = nil
 	}
 }

@@ -51,6 +51,7 @@ const (
 	CodeSum                      // SHA-256 of what arrived is not that of what was sent
 	CodeInternal                 // no memory, no disk
 	CodeShutdown                 // the server stops
+	CodeYield                    // others need what the transfer holds
 )
 
 // Unknown is the length in a Put whose client does not know it.

@@ -1,24 +1,40 @@
 package transfer
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
-// Region is the memory that a server exports, and what is known about its content. Its fields are the server's, under
-// its locks.
+// Region is what a server exports: one content at a time, and the memory for the next ones. Several goroutines may use it.
 type Region struct {
-	mem  []byte
+	size int64
 	file *os.File // nil for anonymous memory
+	disk []byte   // its mapping
 
-	length int64 // of the content
-	filled bool  // there is content, perhaps of length 0
-	sum    Sum   // of mem[:sumLen]
-	sumLen int64 // -1: not known
+	mu   sync.Mutex
+	now  *content
+	past []*content // replaced, in anonymous memory, and still read; the oldest first
+	room room
+
+	storing *semaphore.Weighted // who writes to the file
+	stored  *content            // what the file has
+	drained chan struct{}       // made by who waits until no get reads stored
+	pressed atomic.Bool         // somebody does
+}
+
+func makeRegion(n int64, first *content) *Region {
+	return &Region{
+		size: n, now: first, storing: semaphore.NewWeighted(1),
+		room: room{all: roomFactor * n, share: n, owned: map[netip.Prefix]int64{}},
+	}
 }
 
 // NewRegion makes a region of n octets of zeroed memory without content.
@@ -26,11 +42,11 @@ func NewRegion(n int64) (*Region, error) {
 	if n <= 0 || n > MaxRegion {
 		return nil, fmt.Errorf("a region of %d octets: it must have 1 to %d", n, int64(MaxRegion))
 	}
-	m, err := mapAnonymous(n)
+	m, err := mapAnonymous(n, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &Region{mem: m, sumLen: -1}, nil
+	return makeRegion(n, newContent(m, 0)), nil
 }
 
 // OpenRegion maps a file, which it makes when it is not there. With n 0 the region is as long as the file. A file
@@ -40,99 +56,158 @@ func OpenRegion(name string, n int64) (r *Region, err error) {
 	if err != nil {
 		return nil, err
 	}
-	r = &Region{file: f, sumLen: -1}
-	if err := r.mapFile(n); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", name, err)
+	r, err = mapFile(f, n)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, errors.Join(err, f.Close()))
 	}
 	return r, nil
 }
 
-func (r *Region) mapFile(n int64) error {
-	fd := int(r.file.Fd())
+func mapFile(f *os.File, n int64) (*Region, error) {
+	fd := int(f.Fd())
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another process has locked the file, perhaps another xwarp serve: %w", err)
+		return nil, fmt.Errorf("another process has locked the file, perhaps another xwarp serve: %w", err)
 	}
-	st, err := r.file.Stat()
+	st, err := f.Stat()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.length, r.filled = st.Size(), st.Size() > 0
+	length := st.Size()
 	if n == 0 {
-		n = r.length
+		n = length
 	}
 	switch {
 	case !st.Mode().IsRegular():
-		return errors.New("is no regular file, so it cannot be a region")
+		return nil, errors.New("is no regular file, so it cannot be a region")
 	case n == 0:
-		return errors.New("is empty: say with --size how large the region shall be")
-	case n < r.length:
-		return fmt.Errorf("has %d octets and would not fit a region of %d: a larger --size, or none", r.length, n)
+		return nil, errors.New("is empty: say with --size how large the region shall be")
+	case n < length:
+		return nil, fmt.Errorf("has %d octets and would not fit a region of %d: a larger --size, or none", length, n)
 	case n > MaxRegion:
-		return fmt.Errorf("a region of %d octets is above %d", n, int64(MaxRegion))
+		return nil, fmt.Errorf("a region of %d octets is above %d", n, int64(MaxRegion))
 	}
-	// With all blocks there, no write into the mapping can fail for want of disk.
+	// With all blocks there, no put fails at its end for want of disk.
 	err = unix.Fallocate(fd, 0, 0, n)
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = r.file.Truncate(n)
+		err = f.Truncate(n)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("%d octets of disk: %w", n, err), r.file.Truncate(r.length))
+		return nil, errors.Join(fmt.Errorf("%d octets of disk: %w", n, err), f.Truncate(length))
 	}
-	r.mem, err = unix.Mmap(fd, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, 0, int(n), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return errors.Join(fmt.Errorf("mapping %d octets: %w", n, err), r.file.Truncate(r.length))
+		return nil, errors.Join(fmt.Errorf("mapping %d octets: %w", n, err), f.Truncate(length))
 	}
-	return nil
+	c := newContent(mem, length)
+	c.filled, c.inFile = length > 0, true
+	r := makeRegion(n, c)
+	r.file, r.disk, r.stored = f, mem, c
+	return r, nil
 }
 
 // Size returns the octets that the region can hold.
-func (r *Region) Size() int64 { return int64(len(r.mem)) }
+func (r *Region) Size() int64 { return r.size }
 
 // Length returns the octets of its content.
-func (r *Region) Length() int64 { return r.length }
+func (r *Region) Length() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now.length
+}
 
-// checksum returns the SHA-256 of the first n octets, remembered from the last time when possible.
-func (r *Region) checksum(n int64) Sum {
-	if n != r.sumLen {
-		r.sum, r.sumLen = sha256.Sum256(r.mem[:n]), n
+// hold returns the content, which stays as it is until release.
+func (r *Region) hold() *content {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now.holders++
+	return r.now
+}
+
+func (r *Region) release(c *content) error {
+	r.mu.Lock()
+	c.holders--
+	gone := c.holders == 0
+	if gone && c.inFile && r.drained != nil {
+		close(r.drained)
+		r.drained = nil
 	}
-	return r.sum
-}
-
-// commit makes content, whose SHA-256 is sum, the region's content.
-func (r *Region) commit(content []byte, sum Sum) {
-	copy(r.mem, content)
-	r.length, r.filled, r.sum, r.sumLen = int64(len(content)), true, sum, int64(len(content))
-}
-
-// sync returns when the content of a file is on the disk.
-func (r *Region) sync() error {
-	if r.file == nil {
+	r.mu.Unlock()
+	if !gone || c.inFile {
 		return nil
 	}
-	if err := unix.Msync(r.mem, unix.MS_SYNC); err != nil {
-		return fmt.Errorf("writing %s to disk: %w", r.file.Name(), err)
+	err := unix.Munmap(c.mem) // which takes its time
+	r.mu.Lock()
+	if i := slices.Index(r.past, c); i >= 0 {
+		r.past = slices.Delete(r.past, i, i+1)
+		r.room.used -= c.length
+		r.settle()
 	}
-	return nil
+	r.mu.Unlock()
+	return err
+}
+
+// commit makes the first length octets of st the content, at once and whole; their SHA-256 is sum. st's memory belongs to the region
+// from then on. It returns when they are in the file too, if there is one.
+func (r *Region) commit(st *stage, length int64, sum Sum) error {
+	mem, err := st.take(length)
+	if err != nil {
+		return err
+	}
+	c := newContent(mem, length)
+	c.filled = true
+	c.know(sum)
+	r.mu.Lock()
+	old := r.now
+	c.serial = old.serial + 1
+	c.holders++ // until it is stored
+	r.room.give(st.who, st.octets)
+	r.replace(c)
+	r.settle()
+	r.mu.Unlock()
+	err = r.release(old)
+	if r.file != nil {
+		err = errors.Join(err, r.store(c))
+	}
+	return errors.Join(err, r.release(c))
+}
+
+// replace makes c the content; the caller releases the one of before. r.mu is held.
+func (r *Region) replace(c *content) {
+	old := r.now
+	r.now = c
+	if !old.inFile && old.holders > 1 {
+		r.past = append(r.past, old)
+		r.room.used += old.length
+	}
 }
 
 // Close unmaps the region. A file gets the length of its content. No transfer may be under way.
 func (r *Region) Close() error {
-	if r.mem == nil {
+	r.mu.Lock()
+	c := r.now
+	r.now = nil
+	r.mu.Unlock()
+	if c == nil {
 		return nil
 	}
-	err := unix.Munmap(r.mem)
-	r.mem = nil
-	if r.file != nil {
-		err = errors.Join(err, r.file.Truncate(r.length), r.file.Close())
+	err := r.release(c)
+	if r.file == nil {
+		return err
 	}
-	return err
+	if r.stored.holders > 0 {
+		return errors.Join(err, fmt.Errorf("%s is still reached by a peer: it stays mapped", r.file.Name()), r.file.Close())
+	}
+	return errors.Join(err, unix.Munmap(r.disk), r.file.Truncate(r.stored.length), r.file.Close())
 }
 
-// mapAnonymous returns n octets of zeroed memory that take room when they are touched, for unix.Munmap.
-func mapAnonymous(n int64) ([]byte, error) {
-	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+// mapAnonymous returns n octets of memory that take room when they are written to, which the first writable ones can be.
+func mapAnonymous(n, writable int64) ([]byte, error) {
+	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	if err == nil && writable > 0 {
+		if err = unix.Mprotect(m[:writable], unix.PROT_READ|unix.PROT_WRITE); err != nil {
+			err = errors.Join(err, unix.Munmap(m))
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%d octets of memory: %w", n, err)
 	}

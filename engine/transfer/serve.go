@@ -2,166 +2,175 @@ package transfer
 
 import (
 	"context"
-	"crypto/sha256"
+	"errors"
+	"net/netip"
+	"os"
 
-	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 
-	"xwarp/ddp"
 	"xwarp/engine"
 )
 
-// put takes content into a staging region and makes it the region's when it is whole.
+// put takes octets into memory of their own, which becomes the region's content when they are whole.
 func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error {
-	size := s.cfg.Region.Size()
-	room := size
+	r := s.cfg.Region
+	room := r.Size()
 	if m.Length != Unknown {
-		if m.Length > uint64(size) {
-			return refuse(CodeTooLarge, "%d octets do not fit the region of %d: start the server with a larger --size", m.Length, size)
+		if m.Length > uint64(room) {
+			return refuse(CodeTooLarge, "%d octets do not fit the region of %d: start the server with a larger --size", m.Length, room)
 		}
 		room = int64(m.Length)
 	}
-	if err := s.acquire(ctx, l, s.putting, 1); err != nil {
-		return err
-	}
-	defer s.putting.Release(1)
-	stage, err := newStage(l, room)
-	if err != nil {
-		return refuse(CodeInternal, "no memory to take %d octets: %v", room, err)
-	}
-	defer stage.free()
-	if err := l.send(&Message{Type: TypeRegion, Length: uint64(room), STag: stage.stag(), TO: 0}); err != nil {
-		return err
-	}
-	done, err := l.expect(ctx, TypeDone)
+	st, err := s.stage(ctx, l, owner(ev.Remote.Addr()), room)
 	if err != nil {
 		return err
 	}
-	if done.Length > uint64(room) || m.Length != Unknown && done.Length != m.Length {
-		return refuse(CodeProtocol, "%d octets were announced and %d are said to have been written", m.Length, done.Length)
-	}
-	if err := stage.seal(); err != nil {
+	done, err := s.fill(ctx, l, st, m.Length)
+	if err != nil {
 		return err
 	}
-	content := stage.mem[:done.Length]
-	sum := Sum(sha256.Sum256(content))
-	if sum != done.Sum {
-		return refuse(CodeSum, "SHA-256 of what arrived is %x, of what was sent %x; the content of the region is as it was", sum, done.Sum)
+	ctx, stop := l.bound(ctx)
+	defer stop()
+	sum, err := s.hash(ctx, st.mem[:done.Length])
+	if err == nil && sum != done.Sum {
+		err = refuse(CodeSum, "SHA-256 of what arrived is %x, of what was sent %x; the content of the region is as it was", sum, done.Sum)
 	}
-	if err := s.commit(ctx, l, content, sum); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, st.drop())
+	}
+	if err := r.commit(st, int64(done.Length), sum); err != nil {
+		return refuse(CodeInternal, "%v", err)
 	}
 	ev.Octets, ev.Sum = int64(done.Length), sum
 	return l.send(&Message{Type: TypeDone, Length: done.Length, Sum: sum})
 }
 
-func (s *Server) commit(ctx context.Context, l *link, content []byte, sum Sum) error {
-	all := int64(s.cfg.MaxClients)
-	if err := s.acquire(ctx, l, s.content, all); err != nil {
-		return err
+// fill lets the client write to st until it says Done. After an error st is gone, or goes with the link.
+func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64) (done Message, err error) {
+	grant := Message{Type: TypeRegion, Length: uint64(st.octets)}
+	var lent *loan
+	if st.octets > 0 {
+		if lent, err = l.lend(st.mem[:st.octets], engine.RemoteWrite, st.drop); err != nil {
+			return done, errors.Join(err, st.drop())
+		}
+		grant.STag = lent.mr.STag()
 	}
-	s.cfg.Region.commit(content, sum)
-	s.content.Release(all)
-	return s.cfg.Region.sync()
+	if err = l.send(&grant); err == nil {
+		w := watch{most: uint64(st.octets), pressed: func() bool { return s.full() || s.cfg.Region.crowded(st.who) }}
+		done, err = l.receiveMoving(ctx, &w)
+		err = due(TypeDone, &done, err)
+	}
+	if err == nil && (done.Length > uint64(st.octets) || announced != Unknown && done.Length != announced) {
+		err = refuse(CodeProtocol, "%d octets were announced and %d are said to have been written", announced, done.Length)
+	}
+	switch left := l.revoke(lent); {
+	case left != nil:
+		return done, errors.Join(err, left)
+	case err != nil:
+		return done, errors.Join(err, st.drop())
+	}
+	return done, nil
 }
 
-// get lets the client read the region.
-func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error {
-	if err := s.acquire(ctx, l, s.content, 1); err != nil {
-		return err
-	}
-	defer s.content.Release(1)
+// get lets the client read the content of the moment.
+func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) (err error) {
 	r := s.cfg.Region
-	n := r.length
+	c := r.hold()
+	n := c.length
 	switch {
 	case m.Length > uint64(r.Size()):
-		return refuse(CodeTooLarge, "%d octets are wanted, and the region has %d", m.Length, r.Size())
+		err = refuse(CodeTooLarge, "%d octets are wanted, and the region has %d", m.Length, r.Size())
 	case m.Length != 0:
 		n = int64(m.Length)
-	case !r.filled:
-		return refuse(CodeEmpty, "nothing was put into the region yet (--length reads its memory as it is)")
+	case !c.filled:
+		err = refuse(CodeEmpty, "nothing was put into the region yet (--length reads its memory as it is)")
 	}
-	sum := s.sum(n)
-	reply := Message{Type: TypeRegion, Length: uint64(n), Sum: sum}
-	if n > 0 {
-		mr, err := l.pd.RegMR(r.mem[:n], engine.RemoteRead)
-		if err != nil {
-			return err
-		}
-		defer mr.Close()
-		reply.STag = mr.STag()
+	var sum Sum
+	if err == nil {
+		ctx, stop := l.bound(ctx)
+		sum, err = c.checksum(ctx, n, s.hash)
+		stop()
 	}
-	if err := l.send(&reply); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, r.release(c))
 	}
-	if _, err := l.expect(ctx, TypeDone); err != nil {
+	if err := s.show(ctx, l, c, n, sum); err != nil {
 		return err
 	}
 	ev.Octets, ev.Sum = n, sum
 	return nil
 }
 
-// sum is Region.checksum for several gets at once.
-func (s *Server) sum(n int64) Sum {
-	s.sums.Lock()
-	defer s.sums.Unlock()
-	return s.cfg.Region.checksum(n)
+// show lets the client read the first n octets of c, which it releases, until it says Done.
+func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum) (err error) {
+	r := s.cfg.Region
+	grant := Message{Type: TypeRegion, Length: uint64(n), Sum: sum}
+	var lent *loan
+	if n > 0 {
+		if lent, err = l.lend(c.mem[:n], engine.RemoteRead, func() error { return r.release(c) }); err != nil {
+			return errors.Join(err, r.release(c))
+		}
+		grant.STag = lent.mr.STag()
+	}
+	if err = l.send(&grant); err == nil {
+		w := watch{most: uint64(n), until: c.revoked, pressed: func() bool { return s.full() || c.inFile && r.pressed.Load() }}
+		m, e := l.receiveMoving(ctx, &w)
+		err = due(TypeDone, &m, e)
+	}
+	if err != nil {
+		if l.revoke(lent) != nil {
+			return err // the link releases c
+		}
+	} else if err = l.recall(ctx, lent); err != nil {
+		return err
+	}
+	return errors.Join(err, r.release(c))
 }
 
-// acquire waits for a turn. It gives up when the client goes away meanwhile.
-func (s *Server) acquire(ctx context.Context, l *link, w *semaphore.Weighted, n int64) error {
+// stage is the memory that one put writes to: as long as the region, with room for octets.
+type stage struct {
+	region *Region
+	who    netip.Prefix
+	octets int64
+	mem    []byte
+}
+
+// stage waits until there is memory for octets of one client's put.
+func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets int64) (*stage, error) {
+	r := s.cfg.Region
 	ctx, stop := l.bound(ctx)
 	defer stop()
-	if w.Acquire(ctx, n) != nil {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// stage is the memory that one put writes to.
-type stage struct {
-	mem []byte
-	mr  *engine.MR
-}
-
-func newStage(l *link, n int64) (st *stage, err error) {
-	st = &stage{}
-	if n == 0 {
-		return st, nil
-	}
-	if st.mem, err = mapAnonymous(n); err != nil {
+	if err := r.reserve(ctx, who, octets); err != nil {
 		return nil, err
 	}
-	if st.mr, err = l.pd.RegMR(st.mem, engine.RemoteWrite); err != nil {
-		st.free()
-		return nil, err
+	mem, err := mapAnonymous(r.Size(), octets)
+	if err != nil {
+		r.unreserve(who, octets)
+		return nil, refuse(CodeInternal, "no memory to take %d octets: %v", octets, err)
 	}
-	return st, nil
+	return &stage{r, who, octets, mem}, nil
 }
 
-func (st *stage) stag() ddp.STag {
-	if st.mr == nil {
-		return 0
-	}
-	return st.mr.STag()
-}
-
-// seal takes the STag away from the client: the memory changes no more.
-func (st *stage) seal() error {
-	if st.mr == nil {
+// drop gives the memory back, which may be done only when no STag leads to it. It may be called again.
+func (st *stage) drop() error {
+	if st.mem == nil {
 		return nil
 	}
-	err := st.mr.Close()
-	if err == nil {
-		st.mr = nil
-	}
+	err := unix.Munmap(st.mem)
+	st.mem = nil
+	st.region.unreserve(st.who, st.octets)
 	return err
 }
 
-// free gives the memory back, which may be done only when no STag leads to it.
-func (st *stage) free() {
-	if st.seal() == nil && st.mem != nil {
-		unix.Munmap(st.mem)
-		st.mem = nil
+// take returns the memory, which is the caller's then, and empty behind length. The caller gives its room back.
+func (st *stage) take(length int64) ([]byte, error) {
+	page := int64(os.Getpagesize())
+	if from := (length + page - 1) / page * page; from < st.octets {
+		if err := unix.Madvise(st.mem[from:st.octets], unix.MADV_DONTNEED); err != nil {
+			return nil, errors.Join(err, st.drop())
+		}
 	}
+	mem := st.mem
+	st.mem = nil
+	return mem, nil
 }

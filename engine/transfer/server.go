@@ -37,9 +37,7 @@ type Event struct {
 type Server struct {
 	cfg     ServerConfig
 	ln      *engine.Listener
-	putting *semaphore.Weighted // whose turn it is to put
-	content *semaphore.Weighted // 1 for a get, all for a commit
-	sums    sync.Mutex          // Region.checksum's memory
+	hashing *semaphore.Weighted // who computes a piece of a SHA-256
 	clients sync.WaitGroup
 	slots   chan struct{}
 }
@@ -60,8 +58,7 @@ func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		cfg: cfg, ln: ln, putting: semaphore.NewWeighted(1), content: semaphore.NewWeighted(int64(cfg.MaxClients)),
-		slots: make(chan struct{}, cfg.MaxClients),
+		cfg: cfg, ln: ln, hashing: semaphore.NewWeighted(1), slots: make(chan struct{}, cfg.MaxClients),
 	}, nil
 }
 
@@ -97,20 +94,25 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
+// full reports whether a further client would be rejected.
+func (s *Server) full() bool { return len(s.slots) == cap(s.slots) }
+
 // client serves one connection; its error is about the connection, not about a transfer.
-func (s *Server) client(ctx context.Context, req *engine.ConnRequest) error {
+func (s *Server) client(ctx context.Context, req *engine.ConnRequest) (err error) {
 	l, err := newLink(s.cfg.Device, s.cfg.Idle)
 	if err != nil {
-		req.Reject([]byte("no resources"))
-		return err
+		return errors.Join(err, req.Reject([]byte("no resources")))
 	}
-	defer func() { l.shut(); l.free() }()
+	defer func() {
+		l.shut()
+		err = errors.Join(err, l.free())
+	}()
 	if err := req.Accept(ctx, l.qp, nil); err != nil {
 		return err
 	}
 	l.begin()
 	for served := false; ; served = true {
-		m, err := l.receive(ctx)
+		m, err := l.receiveMoving(ctx, &watch{pressed: s.full}) // who asks for nothing makes room for others
 		if err != nil {
 			s.tell(l, err)
 			if served || errors.Is(err, ErrPeerClosed) || ctx.Err() != nil {

@@ -90,7 +90,7 @@ func (b *bench) dial() *transfer.Client {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.t.Cleanup(c.Close)
+	b.t.Cleanup(func() { c.Close() })
 	return c
 }
 
@@ -334,7 +334,7 @@ func TestSilentClientLosesItsTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(mute.Close)
+	t.Cleanup(func() { mute.Close() })
 	r, w := io.Pipe()
 	defer w.Close()
 	go mute.Put(patience(t), r, -1)
@@ -343,7 +343,7 @@ func TestSilentClientLosesItsTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(live.Close)
+	t.Cleanup(func() { live.Close() })
 	if _, err := live.Put(patience(t), strings.NewReader("here"), -1); err != nil {
 		t.Errorf("the other client: %v", err)
 	}

@@ -1,0 +1,118 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+)
+
+// content is octets that do not change while anybody holds them: what a get reads to its end, whatever is put meanwhile.
+type content struct {
+	mem    []byte // as long as the region; behind length whatever is there
+	length int64
+	filled bool // somebody put it, perhaps of length 0, or the file had it
+	inFile bool // mem is the mapping of the region's file
+	serial uint64
+
+	// Region.mu's.
+	holders int // gets, and the region while it is its content
+
+	revoked context.Context // ends when the memory is needed
+	revoke  context.CancelCauseFunc
+
+	mu      sync.Mutex
+	digests map[int64]*digest // by length
+}
+
+func newContent(mem []byte, length int64) *content {
+	c := &content{mem: mem, length: length, holders: 1, digests: map[int64]*digest{}}
+	c.revoked, c.revoke = context.WithCancelCause(context.Background())
+	return c
+}
+
+var errReplaced = refuse(CodeYield, "the content was replaced while it was read, and its memory is needed for the next one: get it again")
+
+// digest is the SHA-256 of the first octets of a content, once done is closed; not ok when nobody computed it to its end.
+type digest struct {
+	done chan struct{}
+	ok   bool
+	sum  Sum
+}
+
+// know tells c the SHA-256 of all of it.
+func (c *content) know(sum Sum) {
+	d := &digest{done: make(chan struct{}), ok: true, sum: sum}
+	close(d.done)
+	c.digests[c.length] = d
+}
+
+// whole returns the SHA-256 of all of it, which c was told.
+func (c *content) whole() Sum {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.digests[c.length].sum
+}
+
+// checksum returns the SHA-256 of the first n octets. One caller computes it, with hash, and those who want the same wait for that.
+func (c *content) checksum(ctx context.Context, n int64, hash func(context.Context, []byte) (Sum, error)) (sum Sum, err error) {
+	for {
+		d, known := c.digest(n)
+		if !known {
+			d.sum, err = hash(ctx, c.mem[:n])
+			c.settle(n, d, err)
+			return d.sum, err
+		}
+		select {
+		case <-d.done:
+			if d.ok {
+				return d.sum, nil
+			}
+		case <-ctx.Done():
+			return sum, context.Cause(ctx)
+		}
+	}
+}
+
+// digest returns what there is for a length; when not known, the caller must compute and settle it.
+func (c *content) digest(n int64) (d *digest, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d, known = c.digests[n]; known {
+		return d, true
+	}
+	for old, o := range c.digests {
+		if len(c.digests) < maxDigests {
+			break
+		}
+		if o.ok && old != c.length {
+			delete(c.digests, old)
+		}
+	}
+	d = &digest{done: make(chan struct{})}
+	c.digests[n] = d
+	return d, false
+}
+
+func (c *content) settle(n int64, d *digest, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.ok = err == nil; !d.ok {
+		delete(c.digests, n)
+	}
+	close(d.done)
+}
+
+// hash computes a SHA-256. Those of several clients take turns, chunk by chunk, on one processor.
+func (s *Server) hash(ctx context.Context, b []byte) (sum Sum, err error) {
+	h := sha256.New()
+	for len(b) > 0 {
+		n := min(hashChunk, len(b))
+		if s.hashing.Acquire(ctx, 1) != nil {
+			return sum, context.Cause(ctx)
+		}
+		h.Write(b[:n])
+		s.hashing.Release(1)
+		b = b[n:]
+	}
+	return Sum(h.Sum(nil)), nil
+}

@@ -1,0 +1,181 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// deafConn is a socket whose owner stops reading after some octets.
+type deafConn struct {
+	*net.TCPConn
+	left int
+	end  chan struct{}
+}
+
+func (c *deafConn) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		<-c.end
+		return 0, net.ErrClosed
+	}
+	n, err := c.TCPConn.Read(b)
+	c.left -= n
+	return n, err
+}
+
+// deafDevice makes connections of which the last one is in sock.
+func deafDevice(t *testing.T, sock *deafConn) *engine.Device {
+	t.Helper()
+	dev, err := engine.OpenKernel(engine.KernelConfig{Dial: func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", remote.String())
+		if err != nil {
+			return nil, err
+		}
+		*sock = deafConn{TCPConn: c.(*net.TCPConn), left: 1 << 20, end: make(chan struct{})}
+		return sock, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev
+}
+
+// A client that says Done while the answers to its RDMA Reads are under way, and then goes away, leaves nothing behind: the queue pair,
+// whose answers hold the memory, goes before the memory does.
+func TestDoneBeforeItsReads(t *testing.T) {
+	const size = 32 << 20
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	region, err := NewRegion(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var events []Event
+	srv, err := Listen(ServerConfig{Device: dev, Region: region, Event: func(e Event) {
+		mu.Lock()
+		events = append(events, e)
+		mu.Unlock()
+	}}, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ctx) }()
+	var sock deafConn
+	client := deafDevice(t, &sock)
+	defer client.Close()
+	l := readUnread(t, client, srv.Addr(), size)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		mu.Lock()
+		n := len(events)
+		mu.Unlock()
+		if n > 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	sock.SetLinger(0)
+	sock.TCPConn.Close() // RST
+	close(sock.end)
+	stop()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if len(events) != 1 || !errors.Is(events[0].Err, errUnread) {
+		t.Errorf("events %v, want one with %q", events, errUnread)
+	}
+	for _, e := range events {
+		if errors.Is(e.Err, ddp.ErrBusy) {
+			t.Errorf("something was not given back: %v", e.Err)
+		}
+	}
+	if n := region.now.holders; n != 1 {
+		t.Errorf("the content has %d holders, want the region alone", n)
+	}
+	if err := errors.Join(l.free(), region.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// readUnread asks for the region, begins to read it, and says Done when some of it is there.
+func readUnread(t *testing.T, dev *engine.Device, at netip.AddrPort, size int) *link {
+	t.Helper()
+	l, err := newLink(dev, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink, err := l.lend(make([]byte, size), engine.LocalWrite|engine.RemoteWrite, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := dev.Dial(ctx, at, l.qp, engine.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	l.begin()
+	if err := l.send(&Message{Type: TypeGet, Length: uint64(size)}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := l.expect(ctx, TypeRegion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{sink.mr.SGE(0, size)}, RemoteSTag: m.STag, RemoteTO: m.TO}
+	if err := l.qp.PostSend(&read); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := l.qp.Info(); i.Counters.PayloadIn < 100_000; i, err = l.qp.Info() {
+		if err != nil || ctx.Err() != nil {
+			t.Fatal(i.Counters, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err = errors.Join(err, l.send(&Message{Type: TypeDone, Length: m.Length, Sum: m.Sum})); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// What cannot be given back is told, and the memory stays.
+func TestFreeTells(t *testing.T) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	l, err := newLink(dev, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.pd.RegMR(make([]byte, 1), engine.LocalWrite); err != nil { // nobody knows of it
+		t.Fatal(err)
+	}
+	if err := l.free(); !errors.Is(err, ddp.ErrBusy) {
+		t.Errorf("free: %v, want that the domain still has a region", err)
+	}
+}
+
+// A link that cannot be made says why, instead of ending the process.
+func TestNoLinkOnClosedDevice(t *testing.T) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev.Close()
+	if l, err := newLink(dev, time.Hour); !errors.Is(err, engine.ErrClosed) || l != nil {
+		t.Errorf("%v, %v", l, err)
+	}
+}

@@ -1,0 +1,106 @@
+package transfer
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+)
+
+// room shares out the memory for octets that are not the region's content. Region.mu guards it.
+type room struct {
+	all, share int64 // octets at most: of all clients, of those of one address
+	used       int64
+	owned      map[netip.Prefix]int64
+	queue      []*claim // in order of arrival
+}
+
+// claim waits for n octets.
+type claim struct {
+	who     netip.Prefix
+	n       int64
+	granted chan struct{}
+}
+
+// owner is whom an address belongs to: with IPv6 anybody has a whole /64.
+func owner(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// grant lets those claims go on that fit. One whose owner has its share holds up nobody; one that finds too little left does, or small
+// puts would keep a large one waiting for ever. It reports whether there is such a one.
+func (r *room) grant() (short bool) {
+	for i := 0; i < len(r.queue); {
+		c := r.queue[i]
+		switch {
+		case r.owned[c.who]+c.n > r.share:
+			i++
+			continue
+		case r.used+c.n > r.all:
+			return true
+		}
+		r.used += c.n
+		r.owned[c.who] += c.n
+		close(c.granted)
+		r.queue = slices.Delete(r.queue, i, i+1)
+	}
+	return r.used > r.all
+}
+
+func (r *room) give(who netip.Prefix, n int64) {
+	r.used -= n
+	if r.owned[who] -= n; r.owned[who] == 0 {
+		delete(r.owned, who)
+	}
+}
+
+// reserve waits for n octets of memory.
+func (r *Region) reserve(ctx context.Context, who netip.Prefix, n int64) error {
+	c := &claim{who, n, make(chan struct{})}
+	r.mu.Lock()
+	r.room.queue = append(r.room.queue, c)
+	r.settle()
+	r.mu.Unlock()
+	select {
+	case <-c.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i := slices.Index(r.room.queue, c); i >= 0 {
+		r.room.queue = slices.Delete(r.room.queue, i, i+1)
+	} else {
+		r.room.give(who, n) // granted at the same moment
+	}
+	r.settle()
+	return context.Cause(ctx)
+}
+
+// unreserve gives back what reserve gave.
+func (r *Region) unreserve(who netip.Prefix, n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.room.give(who, n)
+	r.settle()
+}
+
+// settle grants what fits. Where that is not enough, the oldest content of before is taken from its gets: a put never waits for
+// one. r.mu is held.
+func (r *Region) settle() {
+	if r.room.grant() && len(r.past) > 0 {
+		r.past[0].revoke(errReplaced)
+	}
+}
+
+// crowded reports whether a put waits for memory that who's put has.
+func (r *Region) crowded(who netip.Prefix) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.ContainsFunc(r.room.queue, func(c *claim) bool { return c.who == who || r.room.used+c.n > r.room.all })
+}

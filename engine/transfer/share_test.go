@@ -1,0 +1,199 @@
+package transfer_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"xwarp/engine/transfer"
+)
+
+// hurry is the idle time of servers whose clients stand still.
+func hurry(c *transfer.ServerConfig) { c.Idle = 300 * time.Millisecond }
+
+// stalled begins a put of so many octets that goes no further: only its Beats come. Its end is in the channel.
+func (b *bench) stalled(length int64) <-chan error {
+	b.t.Helper()
+	c := b.dialBeating()
+	r, w := io.Pipe()
+	b.t.Cleanup(func() { w.Close() })
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Put(patience(b.t), r, length)
+		done <- err
+	}()
+	w.Write([]byte("and then nothing")) // taken: so the put was granted its memory
+	return done
+}
+
+// dialBeating makes a client that is not silent for servers that hurry.
+func (b *bench) dialBeating() *transfer.Client {
+	b.t.Helper()
+	c, err := transfer.Dial(patience(b.t), device(b.t), b.srv.Addr(), 300*time.Millisecond)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (b *bench) put(content []byte, length int64) {
+	b.t.Helper()
+	if _, err := b.dialBeating().Put(patience(b.t), bytes.NewReader(content), length); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// A put that stands still keeps its memory while nobody needs it, and loses it when somebody waits: Beats do not count.
+func TestStalledPutYields(t *testing.T) {
+	b := start(t, memory(t, 1<<20), hurry)
+	held := b.stalled(1 << 19)
+	b.put([]byte("small"), 5) // there is memory for it
+	b.want([]byte("small"))
+	select {
+	case err := <-held:
+		t.Fatalf("the put that nobody waited for ended: %v", err)
+	default:
+	}
+	b.put([]byte("large"), -1)
+	b.want([]byte("large"))
+	refused(t, <-held, transfer.CodeYield, "others wait")
+}
+
+// stuck is an output that blocks for good, so that its get never says Done.
+type stuck struct{ begun, end chan bool }
+
+func (s *stuck) Write(p []byte) (int, error) {
+	s.begun <- true
+	<-s.end
+	return 0, io.ErrClosedPipe
+}
+
+// stuckGet begins a get that goes no further.
+func (b *bench) stuckGet() <-chan error {
+	b.t.Helper()
+	c := b.dialBeating()
+	out := &stuck{make(chan bool, 1), make(chan bool)}
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Get(patience(b.t), out, 0)
+		done <- err
+	}()
+	<-out.begun
+	b.t.Cleanup(func() { close(out.end); <-done })
+	return done
+}
+
+// A get that never ends holds up no put: it keeps the content that it began with, until a put needs the memory.
+func TestStalledGetHoldsUpNobody(t *testing.T) {
+	const size = 4 << 20
+	b := start(t, memory(t, size), nil)
+	b.put(noise(size), size)
+	b.stuckGet()
+	for range 4 { // each is as long as the region: there is no memory for all that was replaced
+		b.stuckGet()
+		b.put(noise(size), size)
+	}
+	b.want(noise(size))
+	b.end()
+	if err := b.region.Close(); err != nil {
+		t.Errorf("after all gets: %v", err)
+	}
+	yielded := 0
+	for _, e := range b.events {
+		if e.Op == "get" && e.Err != nil && strings.Contains(e.Err.Error(), "was replaced") {
+			yielded++
+		}
+	}
+	if yielded == 0 {
+		t.Errorf("no get had to give up its content: %v", b.events)
+	}
+}
+
+// With a file, a get that stands still on the mapping keeps a put from the disk only for the idle time, and other gets not at all.
+func TestStalledGetOfFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "region")
+	if err := os.WriteFile(name, noise(3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := transfer.OpenRegion(name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, r, hurry)
+	b.stuckGet()
+	content := bytes.Repeat([]byte("new"), 1000)
+	b.put(content, -1) // returns when it is on the disk
+	b.want(content)
+	if got, err := os.ReadFile(name); err != nil || !bytes.HasPrefix(got, content) {
+		t.Errorf("the file has not what was put: %v", err)
+	}
+	b.put([]byte("last"), 4)
+	b.want([]byte("last"))
+	b.end()
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != "last" {
+		t.Errorf("the file has %d octets after Close, %v", len(got), err)
+	}
+}
+
+// While a get reads the file's mapping, a put shows to others at once, and the get still reads what it began with.
+func TestFileContentIsNotTorn(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "region")
+	before, after := noise(40<<20), bytes.Repeat([]byte{7}, 30<<20)
+	if err := os.WriteFile(name, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := transfer.OpenRegion(name, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, r, nil)
+	out := &slow{begun: make(chan bool), goOn: make(chan bool)}
+	got, put := make(chan error, 1), make(chan error, 1)
+	reader, writer := b.dial(), b.dial()
+	go func() {
+		_, err := reader.Get(patience(t), out, 0)
+		got <- err
+	}()
+	<-out.begun
+	go func() {
+		_, err := writer.Put(patience(t), bytes.NewReader(after), -1)
+		put <- err
+	}()
+	for r.Length() != int64(len(after)) && len(put) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	b.want(after)
+	out.goOn <- true
+	if err := <-got; err != nil || !bytes.Equal(out.Bytes(), before) {
+		t.Errorf("get: %v, or not the content that was there when it began", err)
+	}
+	if err := <-put; err != nil {
+		t.Errorf("put: %v", err)
+	}
+	b.want(after)
+}
+
+// A client that asks for nothing keeps its place only as long as nobody else wants it.
+func TestIdleClientMakesRoom(t *testing.T) {
+	b := start(t, memory(t, 1<<20), func(c *transfer.ServerConfig) { hurry(c); c.MaxClients = 1 })
+	b.dialBeating()
+	for {
+		c, err := transfer.Dial(patience(t), device(t), b.srv.Addr(), 300*time.Millisecond)
+		if err == nil {
+			c.Close()
+			return
+		}
+		if patience(t).Err() != nil || !strings.Contains(err.Error(), "REJECTED") {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

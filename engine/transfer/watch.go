@@ -1,0 +1,54 @@
+package transfer
+
+import (
+	"context"
+	"time"
+)
+
+// watch is what a peer must do while others wait for what it holds. Beats do not count.
+type watch struct {
+	most    uint64          // octets that can still be of use; more than these are no progress
+	pressed func() bool     // others wait
+	until   context.Context // ends when the peer has no time left; nil: never
+
+	end func(error)
+	// The goroutine of the Beats' own.
+	begun       bool
+	first, last uint64 // payload at the beginning, and at the start of the idle time that runs
+	ticks       int    // of it, with others waiting
+}
+
+// receiveMoving is receive, but it ends when w does, or when the peer does less than w asks of it.
+func (l *link) receiveMoving(ctx context.Context, w *watch) (Message, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if w.until != nil {
+		defer context.AfterFunc(w.until, func() { cancel(context.Cause(w.until)) })()
+	}
+	w.end = cancel
+	l.watched.Store(w)
+	defer l.watched.Store(nil)
+	return l.receive(ctx)
+}
+
+// tick looks at w with the payload that the connection has moved so far, beatsPerIdle times in the idle time.
+func (w *watch) tick(payload uint64, idle time.Duration) {
+	if !w.begun {
+		w.begun, w.first = true, payload
+	}
+	progress := min(payload-w.first, w.most)
+	if w.ticks == 0 {
+		w.last = progress
+	}
+	if !w.pressed() {
+		w.ticks = 0
+		return
+	}
+	if w.ticks++; w.ticks <= beatsPerIdle {
+		return
+	}
+	w.ticks = 0
+	if moved, must := progress-w.last, uint64(idle.Seconds()*minRate); moved < must {
+		w.end(refuse(CodeYield, "others wait, and this client moved only %d octets in %v", moved, idle))
+	}
+}
