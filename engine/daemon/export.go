@@ -239,7 +239,9 @@ func (e *export) free() (err error) {
 		}
 	}
 	if e.pd != nil && err == nil {
-		e.pd.Close()
+		if err = e.pd.Close(); errors.Is(err, engine.ErrClosed) {
+			err = nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("export %s: %w", e.cfg.Name, err)

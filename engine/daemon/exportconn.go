@@ -108,8 +108,11 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 			PD: e.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth, MaxInline: flushReplyLen,
 		})
 	}
+	for i := 0; err == nil && i < exportDepth; i++ {
+		err = c.post(uint64(i))
+	}
 	if err != nil {
-		c.mr.Close()
+		e.d.log.Warn("export: no resources for a peer", "export", e.cfg.Name, "remote", r.Remote, "error", errors.Join(err, c.free()))
 		return nil, "no resources"
 	}
 	e.mu.Lock()
@@ -119,11 +122,10 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 	}
 	e.mu.Unlock()
 	if full {
-		c.close()
+		if err := c.free(); err != nil {
+			e.d.log.Error("export: a connection's memory", "export", e.cfg.Name, "error", err)
+		}
 		return nil, "too many connections"
-	}
-	for i := range exportDepth {
-		c.post(uint64(i))
 	}
 	return c, ""
 }
@@ -190,6 +192,18 @@ func (c *exportConn) close() {
 	c.e.mu.Lock()
 	delete(c.e.conns, c.qp)
 	c.e.mu.Unlock()
-	c.qp.Close()
-	c.mr.Close()
+	if err := c.free(); err != nil {
+		c.e.d.log.Error("export: a connection's memory", "export", c.e.cfg.Name, "error", err)
+	}
+}
+
+// free gives everything back, the queue pair first: what it has under way holds memory. With the device everything is closed already.
+func (c *exportConn) free() (err error) {
+	if c.qp != nil {
+		err = c.qp.Close()
+	}
+	if err = errors.Join(err, c.mr.Close()); errors.Is(err, engine.ErrClosed) {
+		return nil
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package rping
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 
 	"xwarp/engine"
@@ -16,7 +17,7 @@ func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg 
 	if err != nil {
 		return res, err
 	}
-	defer e.close()
+	defer func() { err = errors.Join(err, e.close()) }()
 	access := engine.LocalWrite | engine.RemoteRead | engine.RemoteWrite
 	source, err := e.register(cfg.Size, access)
 	if err != nil {

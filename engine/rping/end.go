@@ -88,7 +88,11 @@ func (e *end) close() error {
 	if e.pd != nil {
 		errs = append(errs, e.pd.Close())
 	}
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if errors.Is(err, engine.ErrClosed) {
+		return nil // the device was closed, and everything with it
+	}
+	return err
 }
 
 func (e *end) receive(slot int) error {

@@ -66,7 +66,7 @@ func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg C
 		r.Reject(nil)
 		return res, err
 	}
-	defer e.close()
+	defer func() { err = errors.Join(err, e.close()) }()
 	buf, err := e.register(MaxSize, engine.LocalWrite)
 	if err != nil {
 		r.Reject(nil)
