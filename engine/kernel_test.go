@@ -16,19 +16,22 @@ import (
 //req:rfc5044-7.1-2
 func TestKernelTransfer(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		mpa    engine.MPAConfig
-		window int
+		name         string
+		mpa          engine.MPAConfig
+		window, emss int
 	}{
 		{name: "markers"},
 		{name: "no markers", mpa: engine.MPAConfig{NoMarkers: true}},
 		{name: "no CRC", mpa: engine.MPAConfig{NoCRC: true}},
 		{name: "revision 1", mpa: engine.MPAConfig{Revision1: true}},
 		{name: "nothing held", window: 1}, // what a block ends with stays in the block
+		{name: "EMSS of 140", emss: 140},
+		{name: "EMSS of 100", emss: 100},
+		{name: "EMSS of 36 without markers", emss: 36, mpa: engine.MPAConfig{NoMarkers: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			open := func() *engine.Device {
-				cfg := engine.KernelConfig{}
+				cfg := engine.KernelConfig{EMSS: tc.emss}
 				cfg.MPA, cfg.Window = tc.mpa, tc.window
 				cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 				d, err := engine.OpenKernel(cfg)

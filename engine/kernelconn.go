@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/session"
+	"xwarp/mpa"
 	"xwarp/tcp"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -213,14 +214,10 @@ func (c *kernelConn) write() {
 		return
 	}
 	n := 0
-	for len(c.out)-n >= c.emss {
-		k, _ := c.ses.Next(min(c.emss, len(c.out)-n))
+	for len(c.out)-n >= max(c.emss, mpa.MinFPDU) {
+		k, _ := c.ses.Next(c.emss)
 		if k == 0 {
 			break
-		}
-		if n+k > len(c.out) {
-			c.end(errors.New("an FPDU larger than a block"))
-			return
 		}
 		c.ses.Fill(seq.Of(c.snd.Add(n), k), c.out[n:n+k])
 		n += k

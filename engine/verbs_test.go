@@ -173,6 +173,9 @@ func TestXDPTransfer(t *testing.T) {
 		{name: "9000", mtu: 9000},
 		{name: "ipv6", v6: true},
 		{name: "no markers", edit: func(c *engine.XDPConfig) { c.MPA.NoMarkers = true }},
+		{name: "EMSS of 140", edit: func(c *engine.XDPConfig) { c.TCP.MSS = 152 }},
+		{name: "EMSS of 76", edit: func(c *engine.XDPConfig) { c.TCP.MSS, c.MPA.NoMarkers = 88, true }},
+		{name: "EMSS of 36", edit: func(c *engine.XDPConfig) { c.TCP.MSS = 48 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu}, tc.edit)

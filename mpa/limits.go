@@ -6,6 +6,8 @@ const (
 	MaxULPDU = 64768
 	// MinMULPDU is the smallest MULPDU ever given to DDP, however small the segment (4.5).
 	MinMULPDU = 128
+	// MinFPDU is the room in octets that the FPDU of MinMULPDU octets needs with its pad and a marker (A.5.2).
+	MinFPDU = 140
 	// MarkerInterval is the distance in octets between markers in the TCP stream (4.3).
 	MarkerInterval = 512
 	// MarkerLen is the size of a marker in octets (4.2).

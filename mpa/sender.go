@@ -78,9 +78,10 @@ func (s *Sender) MULPDU() int { return s.cfg.MULPDU(s.emss) }
 func (s *Sender) Outstanding() int { return int(s.tail - s.head) }
 
 // Next freezes the next FPDU, or several when packing, of together at most room octets and returns their length.
-// With n = 0 there is nothing to send, or, when more is true, the next FPDU needs more than room: at most the FPDU of
-// MULPDU octets, which is larger than the EMSS when that is below some 140 octets. With n > 0, more is true when another
-// FPDU is known to wait. While maxDescriptors FPDUs are outstanding there is nothing to send. Next is tcp.Source.
+// With n = 0 there is nothing to send, or, when more is true, the next FPDU needs more than room, which is less than the EMSS.
+// With n > 0, more is true when another FPDU is known to wait. n > room is an FPDU larger than any segment: EMSS is below
+// MinFPDU, or fell after the ULPDU was frozen; the caller cuts it (RFC 5044, 4.5). While maxDescriptors FPDUs are outstanding
+// there is nothing to send. Next is tcp.Source.
 func (s *Sender) Next(room int) (n int, more bool) {
 	for s.Outstanding() < maxDescriptors {
 		ref, k, ok := s.pull(room, n)
@@ -88,7 +89,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 			break
 		}
 		size := s.cfg.Size(uint64(uint32(s.nxt-s.start)), k)
-		if n+size > room {
+		if n+size > room && (n > 0 || room < s.emss) {
 			s.waiting, s.waitingLen = ref, k
 			return n, true
 		}

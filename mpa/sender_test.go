@@ -166,6 +166,40 @@ func TestNext(t *testing.T) {
 			t.Errorf("the next one: %d octets, asked %v", n, src.asked)
 		}
 	})
+	t.Run("EMSS below the smallest FPDU", func(t *testing.T) {
+		for _, markers := range []bool{false, true} {
+			var s Sender
+			src := &messageSource{left: 1 << 10}
+			s.Init(SenderConfig{Framing: Framing{Markers: markers}, Pack: true}, 0, 100, src)
+			sum := 0
+			for n, more := s.Next(100); n > 0; n, more = s.Next(100) {
+				if n > MinFPDU || more {
+					t.Errorf("%d octets, more %v", n, more)
+				}
+				sum += n
+			}
+			for _, a := range src.asked {
+				if a != MinMULPDU {
+					t.Errorf("source asked for %d octets", a)
+				}
+			}
+			if sum < 8*136 {
+				t.Errorf("markers %v: %d octets in all, want 8 FPDUs", markers, sum)
+			}
+		}
+	})
+	t.Run("EMSS fell below the ULPDU that waits", func(t *testing.T) {
+		var s Sender
+		s.Init(SenderConfig{}, 0, 1460, &messageSource{left: 1000, most: 1000})
+		s.waiting, s.waitingLen = ulp.Ref{ID: 1}, 1000
+		s.SetEMSS(500)
+		if n, more := s.Next(400); n != 0 || !more {
+			t.Errorf("room 400: %d, %v", n, more)
+		}
+		if n, _ := s.Next(500); n != 1008 {
+			t.Errorf("room of the EMSS: %d octets, want the whole FPDU for TCP to cut", n)
+		}
+	})
 	t.Run("nothing to send", func(t *testing.T) {
 		var s Sender
 		s.Init(SenderConfig{}, 0, 1460, &messageSource{})

@@ -43,7 +43,7 @@ type Counters struct {
 	CEIn, ECEIn     uint64 // packets that arrived with CE; acknowledgements that said ECE
 	CEOctetsOut     uint64 // octets that the peer reported as marked (RFC 9768)
 
-	SplitEMSS       uint64 // records cut: EMSS fell below what the Source had frozen
+	SplitEMSS       uint64 // records cut: larger than EMSS, which fell, or is below the smallest record
 	SplitWindow     uint64 // records cut: the peer's window never held one
 	SplitRetransmit uint64 // records cut when sent again: EMSS had fallen
 	PTBAccepted     uint64 // ICMP packet too big that lowered the path MTU
