@@ -18,7 +18,8 @@ type MPAConfig struct {
 	NoPeerToPeer bool
 	RtrFrame     bool // the proposal that came before RFC 6581
 	SMBD         bool // [MS-SMBD] IRD and ORD with revision 1
-	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP send again.
+	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP send again. What
+	// was acknowledged cannot be sent again: the head of an FPDU that straddles segments, and all that a socket gives.
 	AnyCRCError bool
 	// NoRetry keeps Dial from trying again without what the peer refused.
 	NoRetry bool

@@ -3,6 +3,7 @@ package mpa
 import (
 	"bytes"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"xwarp/mpa/ulp"
@@ -120,6 +121,40 @@ func TestUnalignedPeer(t *testing.T) {
 	}
 	if s := g.r.Stats(); len(g.sink.delivered) != 4 || s.Suspicious != 1 || s.Spanning != 4 {
 		t.Errorf("%d delivered, %+v", len(g.sink.delivered), s)
+	}
+}
+
+// TestStraddlingCRC: of an FPDU that comes in two segments the first is acknowledged before the CRC can be checked. A change in
+// the second is healed when it comes again; one in the first is not, and the error does not blame the sender alone.
+//
+//req:rfc5044-8-2
+func TestStraddlingCRC(t *testing.T) {
+	const cut = 600
+	for at, healed := range map[int]bool{cut - 1: false, cut: true} {
+		g := newRig(t, Framing{CRC: true}, 1000)
+		g.r.trust.aligned = believed // the sender is known to cut FPDUs
+		bad := bytes.Clone(g.stream)
+		bad[at] ^= 1
+		if kept, err := g.try(bad[:cut], 0); kept != cut || err != nil {
+			t.Fatalf("kept %d, %v", kept, err)
+		}
+		g.advance(cut)
+		if kept, err := g.try(bad[cut:], cut); kept != 0 || err != nil {
+			t.Fatalf("kept %d, %v", kept, err)
+		}
+		kept, err := 0, (*ulp.Error)(nil)
+		for tries := 0; tries < 10 && kept == 0 && err == nil; tries++ {
+			kept, err = g.try(g.stream[cut:], cut)
+		}
+		if healed {
+			if err != nil || kept != len(bad)-cut || len(g.sink.placed) != 1 {
+				t.Errorf("change at %d: kept %d, %v", at, kept, err)
+			}
+			continue
+		}
+		if codeOf(err) != CodeCRC || !strings.Contains(err.Error(), "its first 600 octets came in earlier segments and were acknowledged") || strings.Contains(err.Error(), "at fault") {
+			t.Errorf("change at %d: %v", at, err)
+		}
 	}
 }
 

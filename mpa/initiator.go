@@ -147,8 +147,13 @@ func (i *Initiator) agree(e *enhanced) *ulp.Error {
 		return nil
 	}
 	p.PeerToPeer = true
-	if p.RTR = (e.rtr & i.cfg.RTR).one(); p.RTR == 0 {
-		return i.give(CodeRTR, "the responder takes the RTR messages %v, this side can send %v", e.rtr, i.cfg.RTR)
+	both, hint := e.rtr&i.cfg.RTR, ""
+	if both&RTRRead != 0 && e.ird == 0 { // ORD is at most the responder's IRD (9.1): no Read may be sent
+		both &^= RTRRead
+		hint = "; its IRD of 0 leaves no room for the Read"
+	}
+	if p.RTR = both.one(); p.RTR == 0 {
+		return i.give(CodeRTR, "the responder takes the RTR messages %v, this side can send %v%s", e.rtr, i.cfg.RTR, hint)
 	}
 	return nil
 }

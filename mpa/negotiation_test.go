@@ -114,6 +114,9 @@ func TestReplies(t *testing.T) {
 	}{
 		{"insufficient IRD", StartupConfig{IRD: 4}, repKey + "50 02 0004 0001 0005", StageFailed, RetryNone, CodeIRD},
 		{"RTR not answered", StartupConfig{IRD: 4, ORD: 4, RTR: RTRSend}, repKey + "50 02 0004 0004 0004", StageFailed, RetryNone, CodeRTR},
+		{"RTR by Read with an IRD of 0", StartupConfig{IRD: 4, ORD: 4, RTR: RTRRead}, repKey + "50 02 0004 8000 4004", StageFailed, RetryNone, CodeRTR},
+		{"RTR by Read or Write with an IRD of 0", StartupConfig{IRD: 4, ORD: 4, RTR: allRTR}, repKey + "50 02 0004 8000 c004", StageEstablished, RetryNone, 0},
+		{"RTR by Read, IRD not negotiated", StartupConfig{IRD: 4, ORD: 4, RTR: RTRRead}, repKey + "50 02 0004 bfff 4004", StageEstablished, RetryNone, 0},
 		{"two RTR messages answered", StartupConfig{IRD: 4, ORD: 4, RTR: allRTR}, repKey + "50 02 0004 8004 c004", StageEstablished, RetryNone, 0},
 		{"A in the Reply only", StartupConfig{IRD: 4, ORD: 4}, repKey + "50 02 0004 c004 c004", StageEstablished, RetryNone, 0},
 		{"not enhanced", StartupConfig{}, repKey + "40 02 0000", StageFailed, RetryRevision1, CodeStartup},
@@ -143,6 +146,9 @@ func TestReplies(t *testing.T) {
 			}
 			if (err != nil) != (c.code != 0) || err != nil && (err.Code != c.code || err.Layer != ulp.MPA) {
 				t.Errorf("error %v, want code %d", err, c.code)
+			}
+			if r := i.Params().RTR; c.stage == StageEstablished && r == RTRRead && i.Params().ORD == 0 {
+				t.Errorf("RTR by %v with an ORD of 0", r)
 			}
 			if want := c.code == CodeIRD || c.code == CodeRTR; (i.Terminate() != nil) != want {
 				t.Errorf("Terminate %v", i.Terminate())

@@ -1,6 +1,10 @@
 package mpa
 
-import "xwarp/mpa/ulp"
+import (
+	"fmt"
+
+	"xwarp/mpa/ulp"
+)
 
 // limit says how far a walk may go.
 type limit struct {
@@ -214,8 +218,15 @@ func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp
 	return walked, r.die(ulp.Newf(ulp.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: wrong CRC%s", is.chain, r.u16(r.lengthAt(is.chain)), r.tries(is.chain)))
 }
 
+// tries says what was done about the wrong FPDU at, and what that tells.
 func (r *Receiver) tries(at int64) string {
-	if r.trust.edgeAt == at && r.trust.edgeFails > 1 {
+	again := r.trust.edgeAt == at && r.trust.edgeFails > 1
+	switch {
+	case r.cfg.Layered: // a socket has acknowledged it all
+	case at < r.seg.p:
+		return fmt.Sprintf("; its first %d octets came in earlier segments and were acknowledged before its CRC could be checked, "+
+			"so TCP cannot have them sent again: they were changed on the way, or by the sender", r.seg.p-at)
+	case again:
 		return ", also when sent again; the sender or a device that computes checksums on the way is at fault"
 	}
 	return ""

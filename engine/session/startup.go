@@ -161,11 +161,12 @@ func (s *Session) afterStartup(left seq.Num) {
 	}
 }
 
-// refuse ends a start-up that err broke: silently, or with the Terminate that RFC 6581 asks for as the only FPDU.
+// refuse ends a start-up that err broke: silently, behind a Reply of our version, or with the Terminate that RFC 6581 asks for as the only FPDU.
 func (s *Session) refuse(left seq.Num, err error) {
 	err = fmt.Errorf("%w: %w", ErrStartup, err)
 	t := s.ini.Terminate()
 	if s.cfg.Responder || t == nil {
+		s.pullStartup() // a peer of another version gets a Reply that says so (RFC 5044, C.2.1)
 		s.failStartup(err)
 		return
 	}
@@ -202,6 +203,7 @@ func (s *Session) operate(left seq.Num, code uint8) bool {
 	s.frame(p, left, s.qp, s.qp)
 	s.phase = phaseFull
 	s.startAt = tick.Never
+	s.waits = s.qp.State() == rdmap.RTR
 	return true
 }
 
