@@ -23,9 +23,11 @@ type Options struct {
 	Admission      Admission     // counts connections; nil for none
 	Window         int           // octets that a peer may have under way towards us
 	StartupTimeout time.Duration // of the MPA exchange
-	CloseTimeout   time.Duration // of a Terminate or FIN exchange
-	NoPack         bool          // one FPDU per segment also when several small ones would fit
-	Log            *slog.Logger  // one line per connection event; nil is silent
+	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first; negative: for ever.
+	FirstFPDUTimeout time.Duration
+	CloseTimeout     time.Duration // of a Terminate or FIN exchange
+	NoPack           bool          // one FPDU per segment also when several small ones would fit
+	Log              *slog.Logger  // one line per connection event; nil is silent
 }
 
 // driver is a transport: it starts connections and listens.
@@ -174,7 +176,8 @@ func (d *Device) sessionConfig(c *conn, l *loop, reliable bool) session.Config {
 	s := session.Config{
 		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c, Pack: !d.opt.NoPack,
 		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
-		StartupTimeout: tick.Duration(d.opt.StartupTimeout), CloseTimeout: tick.Duration(d.opt.CloseTimeout),
+		StartupTimeout: tick.Duration(d.opt.StartupTimeout), FirstFPDUTimeout: tick.Duration(d.opt.FirstFPDUTimeout),
+		CloseTimeout: tick.Duration(d.opt.CloseTimeout),
 	}
 	if c.qp != nil {
 		s.QP = &c.qp.core

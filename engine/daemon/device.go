@@ -40,8 +40,12 @@ func (d *device) info() control.DeviceInfo {
 func (d *Daemon) open(c config.Interface) (*device, error) {
 	m := d.cfg.Load().MPA
 	o := engine.Options{
-		MPA: mpaConfig(&m), Policy: d.policy, Admission: d.admission, Window: int(c.Window), StartupTimeout: m.StartupTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
+		MPA: mpaConfig(&m), Policy: d.policy, Admission: d.admission, Window: int(c.Window),
+		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
 		Log: d.log.With("device", c.Name),
+	}
+	if o.FirstFPDUTimeout == 0 {
+		o.FirstFPDUTimeout = -1 // for ever
 	}
 	dev := &device{name: c.Name, cfg: c}
 	if c.Transport == config.TransportXDP && d.cfg.Load().Daemon.Capture {

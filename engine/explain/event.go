@@ -17,7 +17,7 @@ var events = []Entry{
 		Causes: lines{"the peer closed instead of answering: a service without iWARP, or a revision that it does not know (xwarp tries revision 1 by itself)", "a malformed frame (MPA error 4)", "IRD and ORD or the RTR message do not fit (MPA errors 6 and 7)"},
 		Remedy: lines{"the error's text goes on with the reason", "check address and port", "explain the MPA error: xwarp explain 2/0/4"}},
 	{Kind: Event, Code: "RDMA_CM_EVENT_UNREACHABLE", Name: "no answer in time", Meaning: "A step of the start-up took too long; the error says which.",
-		Causes: lines{"the peer's program does not accept, or is stopped", "something that is not iWARP took the connection and waits", "packets are lost: a firewall, a wrong MTU"},
+		Causes: lines{"the peer's program does not accept, or is stopped", "a client whose program must send first connected and sent nothing (mpa.first_fpdu_timeout)", "something that is not iWARP took the connection and waits", "packets are lost: a firewall, a wrong MTU"},
 		Remedy: lines{"see on the peer that its program waits for connections", "capture: does the Request arrive?"}},
 	{Kind: Event, Code: "IBV_EVENT_CQ_ERR", Name: "completion queue overrun", Meaning: "A completion queue was full when a completion came; that completion is lost and the queue pairs of the queue are in error.",
 		Causes: lines{"the queue is less deep than the work requests that use it", "the program does not poll"}, Remedy: lines{"make it as deep as SendDepth plus RecvDepth of all its queue pairs"}},

@@ -11,6 +11,9 @@ const (
 	MinWindow = 64 << 10
 	// DefaultStartupTimeout stops a peer that connects and says nothing (RFC 5044, 7.1.2).
 	DefaultStartupTimeout = 10 * tick.Second
+	// DefaultFirstFPDUTimeout stops an initiator that connects and then says nothing, for which the responder's consumer has to be
+	// silent, too, and a program that has failed there (RFC 5044, 7.1.2, rules 4 and 10).
+	DefaultFirstFPDUTimeout = 5 * tick.Minute
 	// DefaultCloseTimeout stops a peer that never acknowledges a Terminate or a FIN.
 	DefaultCloseTimeout = 5 * tick.Second
 )

@@ -49,6 +49,9 @@ type Config struct {
 	Window int
 	// StartupTimeout bounds the MPA exchange from the first octet [10 s], CloseTimeout a Terminate or FIN exchange [5 s].
 	StartupTimeout, CloseTimeout tick.Duration
+	// FirstFPDUTimeout is how long a responder, which is silent until then, waits for an FPDU of an initiator whose consumer sends
+	// first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within StartupTimeout.
+	FirstFPDUTimeout tick.Duration
 }
 
 type phase uint8
@@ -86,7 +89,8 @@ type Session struct {
 	finish   bool // FIN as soon as the last start-up frame left
 	err      error
 
-	startAt tick.Time // start-up must be over
+	waits   bool      // startAt is to be set for the initiator's first FPDU
+	startAt tick.Time // start-up must be over, or the initiator's first FPDU be there
 	closeAt tick.Time
 }
 
@@ -97,6 +101,9 @@ func (s *Session) Init(cfg Config) error {
 	}
 	if cfg.StartupTimeout == 0 {
 		cfg.StartupTimeout = DefaultStartupTimeout
+	}
+	if cfg.FirstFPDUTimeout == 0 {
+		cfg.FirstFPDUTimeout = DefaultFirstFPDUTimeout
 	}
 	if cfg.CloseTimeout == 0 {
 		cfg.CloseTimeout = DefaultCloseTimeout

@@ -50,6 +50,9 @@ func (s *Session) Settle(now tick.Time) {
 	if s.qp == nil || !s.full || s.last != nil || s.phase == phaseClosed {
 		return
 	}
+	if s.waits || s.startAt != tick.Never {
+		s.waitFirst(now)
+	}
 	a := s.qp.Actions()
 	if a == 0 {
 		return
@@ -72,17 +75,26 @@ func (s *Session) Settle(now tick.Time) {
 	}
 }
 
+// waitFirst starts and ends a responder's wait for the first FPDU.
+func (s *Session) waitFirst(now tick.Time) {
+	switch {
+	case s.phase == phaseFull && s.qp.State() != rdmap.RTR:
+		s.startAt = tick.Never
+	case s.waits && s.params.PeerToPeer:
+		s.startAt = now.Add(s.cfg.StartupTimeout)
+	case s.waits && s.cfg.FirstFPDUTimeout > 0:
+		s.startAt = now.Add(s.cfg.FirstFPDUTimeout)
+	}
+	s.waits = false
+}
+
 // Deadline returns when Expire must be called.
 func (s *Session) Deadline() tick.Time { return min(s.startAt, s.closeAt) }
 
 // Expire runs the timers that are due.
 func (s *Session) Expire(now tick.Time) {
 	if s.startAt <= now {
-		s.startAt = tick.Never
-		s.note(timeoutIn(s.stage()))
-		s.startupClosed("timed out")
-		s.phase = phaseEnding
-		s.tr.Abort(now)
+		s.expireStart(now)
 	}
 	if s.closeAt <= now {
 		s.closeAt = tick.Never
@@ -91,6 +103,22 @@ func (s *Session) Expire(now tick.Time) {
 		}
 		s.tr.Abort(now)
 	}
+}
+
+// expireStart ends a connection whose start-up, or whose initiator's first FPDU, takes too long.
+func (s *Session) expireStart(now tick.Time) {
+	s.startAt = tick.Never
+	if s.phase == phaseFull {
+		if s.qp.State() == rdmap.RTR {
+			s.note(timeoutIn(mpa.StageEstablished))
+			s.Abort(now)
+		}
+		return
+	}
+	s.note(timeoutIn(s.stage()))
+	s.startupClosed("timed out")
+	s.phase = phaseEnding
+	s.tr.Abort(now)
 }
 
 func timeoutIn(st mpa.Stage) error { return &StageError{Stage: st} }
@@ -109,6 +137,8 @@ func (e *StageError) Error() string {
 		step = "waiting for the peer's MPA Reply"
 	case mpa.StageAwaitRtr:
 		step = "waiting for the peer's Rtr frame"
+	case mpa.StageEstablished:
+		step = "waiting for the initiator's first FPDU, before which a responder may send none"
 	}
 	return ErrTimeout.Error() + ": " + step
 }

@@ -60,14 +60,15 @@ type Interface struct {
 
 // MPA is what connections negotiate unless a peer entry says otherwise.
 type MPA struct {
-	Revision       int      `toml:"revision" reload:"yes"`
-	Markers        bool     `toml:"markers" reload:"yes"`
-	CRC            bool     `toml:"crc" reload:"yes"`
-	AnyCRCError    bool     `toml:"any_crc_error" reload:"yes"`
-	PeerToPeer     bool     `toml:"peer_to_peer" reload:"yes"`
-	Retry          bool     `toml:"retry" reload:"yes"`
-	StartupTimeout Duration `toml:"startup_timeout"`
-	CloseTimeout   Duration `toml:"close_timeout"`
+	Revision         int      `toml:"revision" reload:"yes"`
+	Markers          bool     `toml:"markers" reload:"yes"`
+	CRC              bool     `toml:"crc" reload:"yes"`
+	AnyCRCError      bool     `toml:"any_crc_error" reload:"yes"`
+	PeerToPeer       bool     `toml:"peer_to_peer" reload:"yes"`
+	Retry            bool     `toml:"retry" reload:"yes"`
+	StartupTimeout   Duration `toml:"startup_timeout"`
+	FirstFPDUTimeout Duration `toml:"first_fpdu_timeout"`
+	CloseTimeout     Duration `toml:"close_timeout"`
 }
 
 // Limits is what one local user may have at a time.
