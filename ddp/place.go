@@ -33,8 +33,10 @@ func Index(msn, next MSN, n int) (int, Cause) {
 }
 
 // CheckUntagged checks n octets at mo against a buffer of size octets (RFC 5041, 7.1, checks
-// 3 and 4 of untagged segments).
+// 3 and 4 of untagged segments). What a message cannot reach, MaxMessage and beyond, counts as
+// no part of the buffer.
 func CheckUntagged(mo MO, n int, size uint64) Cause {
+	size = min(size, MaxMessage)
 	if uint64(mo) > size {
 		return CauseMO
 	}

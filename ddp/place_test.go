@@ -48,8 +48,10 @@ func TestCheckUntagged(t *testing.T) {
 		{0xffffffff, 1, 16, CauseMO},
 		{0, 17, 16, CauseTooLong},
 		{16, 1, 16, CauseTooLong},
-		{0xffffffff, 1, 1 << 32, CauseNone},
-		{0xffffffff, 2, 1 << 32, CauseTooLong},
+		{0xfffffffe, 1, 1 << 32, CauseNone},
+		{0xffffffff, 0, 1 << 32, CauseNone},
+		{0xffffffff, 1, 1 << 32, CauseTooLong}, // a message of 2^32 octets
+		{0xffffffff, 1, 1 << 40, CauseTooLong},
 	} {
 		if got := CheckUntagged(c.mo, c.n, c.size); got != c.want {
 			t.Errorf("MO %d, %d octets, buffer %d: %v, want %v", c.mo, c.n, c.size, got, c.want)

@@ -160,6 +160,41 @@ func image(h *host) string {
 	return s + string(b)
 }
 
+// TestLongestReceived: a receive may be longer than a message can be, but no message is: the segment with which one would reach
+// 2^32 octets is refused before anything wraps.
+//
+//req:rfc5041-5.2-2 rfc5041-7.1-1
+func TestLongestReceived(t *testing.T) {
+	for n, want := range map[int]ddp.Cause{1000: ddp.CauseTooLong, 999: ddp.CauseNone} {
+		h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
+		buf := h.region(1<<16, ddp.Attr{Access: ddp.LocalWrite})
+		h.recv(7, sge(buf, 0, 1<<16))
+		w, _ := h.qp.rq.find(1) // a receive of more than 2^32 octets whose pieces are all the same memory
+		const pieces = 1<<16 + 1
+		w.mem.pieces, w.mem.total = make([][]byte, pieces), pieces<<16
+		for i := range w.mem.pieces {
+			w.mem.pieces[i] = h.octets(buf)
+		}
+		h.qp.msg = inbound{open: true, op: OpSend, got: 1<<32 - 1000}
+		err := h.inject(unhex(t, untagged(3, 0, 1, 1<<32-1000, n)))
+		if want == ddp.CauseNone {
+			if err != nil || len(h.cqes) != 1 || h.cqes[0].Status != Success || h.cqes[0].ByteLen != MaxMessage {
+				t.Errorf("the longest message: %v, %+v", err, h.cqes)
+			}
+			continue
+		}
+		if err == nil || ddp.MakeCause(err.Layer, err.Type, err.Code) != want {
+			t.Errorf("a message of 2^32 octets: %v, want %v", err, want)
+		}
+		h.qp.Fail(err)
+		for _, c := range h.take() {
+			if c.Status == Success {
+				t.Errorf("a message of 2^32 octets completes as one of %d", c.ByteLen)
+			}
+		}
+	}
+}
+
 // TestReservedBitsAreIgnored: RFC 5041, 4.1 and RFC 5040, 4.1.
 //
 //req:rfc5041-4.1-4 rfc5040-4.1-5 rfc5040-4.1-6

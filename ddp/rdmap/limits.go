@@ -1,6 +1,6 @@
 package rdmap
 
-import "math"
+import "xwarp/ddp"
 
 // Limits of the package, each with the attack or the exhaustion that it stops.
 const (
@@ -22,7 +22,7 @@ const (
 	MaxORD = 1 << 12
 
 	// MaxMessage is the longest message in octets (RFC 5041, 5.2).
-	MaxMessage = math.MaxUint32
+	MaxMessage = ddp.MaxMessage
 
 	// MinULPDU is the smallest room that MPA offers (RFC 5044, 4.5); every message of
 	// fixed length fits.
