@@ -22,7 +22,8 @@ func (s *scenario) tcp(window int) tcp.Config {
 	c := tcp.Config{
 		RcvSpace: window, RcvSpaceMax: window, TimeWait: pick(r, 10*tick.Second, 30*tick.Second), FinWait2: 5 * tick.Second,
 		KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 5,
-		ECN: pick(r, tcp.ECNOff, tcp.ECNPassive, tcp.ECNClassic, tcp.ECNAccurate),
+		SYNRetries: 6, // a dial is over within settleTime
+		ECN:        pick(r, tcp.ECNOff, tcp.ECNPassive, tcp.ECNClassic, tcp.ECNAccurate),
 	}
 	c.NoTimestamps, c.NoSACK, c.NoWScale = s.one(6), s.one(6), s.one(10)
 	c.DelayedAck = pick(r, 0, 0, -1, ms, 200*ms)
