@@ -70,7 +70,7 @@ func TestWholeSame(t *testing.T) {
 			}
 			if rng.IntN(200) == 0 {
 				for i := range r {
-					got[i] += fmt.Sprint(r[i].Closed())
+					got[i] += fmt.Sprint(r[i].Closed(w.start.Add(int(r[0].edge.end))))
 				}
 			}
 			sink[0].refuse, sink[1].refuse = nil, nil

@@ -31,7 +31,7 @@ func (r *Receiver) offerNext() *ulp.Error {
 	case st == blocked && is.chain >= s.p:
 		r.stats.LimitDrops += uint64(s.q - t)
 	case t < s.q:
-		if is.chain == t && r.trust.doubts() && r.trust.suspect(t, r.fingerprint(t)) {
+		if is.chain == t && r.doubts() && r.trust.suspect(t, r.fingerprint(t)) {
 			r.stats.Suspicious++
 			break
 		}
@@ -218,14 +218,14 @@ func (r *Receiver) holdBehind(is *island, began bool) {
 		r.stats.HeldUnknown += uint64(s.kept - t)
 	case is.first < 0:
 		r.stats.Unknown++
-		if r.trust.doubts() && !r.plausible() && r.trust.suspect(t, r.fingerprint(t)) {
+		if r.doubts() && !r.plausible() && r.trust.suspect(t, r.fingerprint(t)) {
 			r.stats.Suspicious++
 			return
 		}
 		s.kept = t + r.store(t, s.q, false)
 		r.stats.HeldUnknown += uint64(s.kept - t)
 	default:
-		if is.chain == t && r.trust.doubts() && r.trust.suspect(t, r.fingerprint(t)) {
+		if is.chain == t && r.doubts() && r.trust.suspect(t, r.fingerprint(t)) {
 			r.stats.Suspicious++
 			return
 		}

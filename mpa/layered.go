@@ -75,7 +75,7 @@ func (l *LayeredReceiver) ReadOnce(r io.Reader, mu Locker) error {
 	if errors.Is(err, io.EOF) {
 		mu.Lock()
 		defer mu.Unlock()
-		if e := l.Closed(); e != nil {
+		if e := l.Closed(l.at.Add(l.used)); e != nil {
 			return e
 		}
 	}

@@ -222,7 +222,7 @@ func (w *world) finish() {
 	if octets, records := w.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
 		w.sink.fault("the pool has %d octets and %d records in use", octets, records)
 	}
-	if err := w.r.Closed(); err != nil {
+	if err := w.r.Closed(w.start.Add(w.rcvNxt)); err != nil {
 		w.sink.fault("Closed at an FPDU border: %v", err)
 	}
 }
@@ -333,7 +333,7 @@ func TestCorruptionUnaligned(t *testing.T) {
 			if e := w.r.dead; e.Layer != 2 || e.Code != CodeCRC && e.Code != CodeMarker {
 				t.Fatalf("seed %d: %v", seed, w.err)
 			}
-			w.r.Closed()
+			w.r.Closed(w.start.Add(w.rcvNxt))
 			if octets, records := w.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
 				t.Fatalf("seed %d: after the error the pool has %d octets and %d records in use", seed, octets, records)
 			}

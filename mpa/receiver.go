@@ -69,6 +69,7 @@ type Receiver struct {
 	dead   *ulp.Error // no octet is taken any more
 	halted bool       // and nothing is delivered
 
+	last  int64 // where the stream ends, none while nobody said
 	seg   segment
 	trust trust
 	stats ReceiverStats
@@ -83,7 +84,7 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
-	*r = Receiver{cfg: cfg, sink: sink, start: start, general: r.general, base: r.base[:0], hold: hold{tab: r.hold.tab}}
+	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, general: r.general, base: r.base[:0], hold: hold{tab: r.hold.tab}}
 	r.quiet, _ = sink.(Silencer)
 	r.islands = r.base
 	r.hold.init(cfg.Pool, cfg.HoldLimit)
@@ -221,16 +222,18 @@ func (r *Receiver) lost(at int64) *ulp.Error {
 	return ulp.Newf(ulp.MPA, 0, CodeLocal, "held octets at stream offset %d are gone", at)
 }
 
-// Closed says that no octet follows those received so far, because of the peer's FIN or because the connection is lost. It
-// gives what is held back to the pool. The error, MPA code 1, says that this cuts an FPDU; nil means that it does not.
-func (r *Receiver) Closed() *ulp.Error {
+// EndsAt says that the stream ends before at: an incomplete FPDU there is no reason to ask for its octets again.
+func (r *Receiver) EndsAt(at seq.Num) { r.last = r.offset(at) }
+
+// doubts reports whether an incomplete FPDU in the segment is suspicious.
+func (r *Receiver) doubts() bool { return r.trust.doubts() && r.seg.q != r.last }
+
+// Closed says that the stream ends before at, with the peer's FIN. It gives what is held back to the pool: octets at and behind at are
+// not the peer's. The error, MPA code 1, says that the end cuts an FPDU; nil means that it does not.
+func (r *Receiver) Closed(at seq.Num) *ulp.Error {
 	err := r.dead
-	switch {
-	case err != nil:
-	case r.edge.end > r.edge.chain:
-		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", r.edge.end-r.edge.chain, r.edge.chain)
-	case len(r.islands) > 0:
-		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended with octets missing from stream offset %d on", r.edge.end)
+	if end := r.offset(at); err == nil && end > r.edge.chain {
+		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", end-r.edge.chain, r.edge.chain)
 	}
 	r.Release()
 	return err

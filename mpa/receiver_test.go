@@ -175,30 +175,59 @@ func TestPlacedOnArrival(t *testing.T) {
 	}
 }
 
-// TestClosed checks the end of the stream at a border, in an FPDU and before a hole.
+// TestClosed checks the end of the stream at a border, in an FPDU, and before octets that are not the peer's.
 //
 //req:rfc5044-8-1
 func TestClosed(t *testing.T) {
-	g := newRig(t, Framing{CRC: true}, 100, 100, 100)
-	g.r.trust.on = false
-	g.offer(0, g.borders[1])
-	g.advance(g.borders[1])
-	if err := g.r.Closed(); err != nil {
-		t.Error(err)
+	for _, c := range []struct {
+		name       string
+		upTo, from int // octets offered in order, and those behind a hole of none or more
+		end        int
+		cut        bool
+	}{
+		{name: "at a border", upTo: 1, end: 1},
+		{name: "in an FPDU", upTo: 2, end: 1, cut: true},
+		{name: "octets behind the end", upTo: 1, from: 2, end: 1},
+		{name: "octets at the end", upTo: 2, end: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newRig(t, Framing{CRC: true}, 100, 100, 100)
+			g.r.trust.on = false
+			end, upTo := g.borders[c.end], g.borders[c.upTo]
+			if c.cut {
+				end, upTo = end+50, end+50
+			}
+			g.offer(0, upTo)
+			if c.from > 0 {
+				g.offer(g.borders[c.from], g.borders[c.from]+50)
+			}
+			g.advance(end)
+			if err := g.r.Closed(seq.Num(1000).Add(end)); (err != nil) != c.cut || c.cut && codeOf(err) != CodeClosed {
+				t.Error(err)
+			}
+			if kept, err := g.try(g.stream[upTo:], upTo); kept != 0 || codeOf(err) != CodeClosed {
+				t.Errorf("after the end: kept %d, %v", kept, err)
+			}
+			if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
+				t.Errorf("the pool has %d octets and %d records in use", octets, records)
+			}
+		})
 	}
-	if kept, err := g.try(g.stream[g.borders[1]:], g.borders[1]); kept != 0 || codeOf(err) != CodeClosed {
-		t.Errorf("after the end: kept %d, %v", kept, err)
-	}
-	g.init(ReceiverConfig{})
-	g.r.trust.on = false
-	g.offer(0, 50)
-	if err := g.r.Closed(); codeOf(err) != CodeClosed {
-		t.Error(err)
-	}
-	g.init(ReceiverConfig{})
-	g.offer(g.borders[1], g.borders[2])
-	if err := g.r.Closed(); codeOf(err) != CodeClosed {
-		t.Error(err)
+}
+
+// TestCutAtEnd: of a peer that always was aligned, the head of an FPDU is kept at once where its stream ends, and nowhere else.
+func TestCutAtEnd(t *testing.T) {
+	for _, end := range []bool{false, true} {
+		g := newRig(t, Framing{CRC: true}, 100, 100, 100)
+		g.offer(0, g.borders[1])
+		cut := g.borders[1] + 50
+		if end {
+			g.r.EndsAt(seq.Num(1000).Add(cut))
+		}
+		kept, err := g.try(g.stream[g.borders[1]:cut], g.borders[1])
+		if err != nil || (kept == 50) != end {
+			t.Errorf("the stream ends there %v: kept %d, %v", end, kept, err)
+		}
 	}
 }
 

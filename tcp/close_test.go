@@ -296,3 +296,25 @@ func TestRFC1337(t *testing.T) {
 	p.want()
 	p.state(tcp.TimeWait)
 }
+
+// TestEarlyFIN: a FIN behind a hole that has octets held beyond it may be the forged one: it waits until it comes again in order. Then it
+// counts, and what is held beyond it is nobody's.
+func TestEarlyFIN(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(sackOK())
+	p.in(fA, 1001, 1, 100)
+	p.want(". 1 ack 1 1001:1101")
+	p.in(fFA, 501, 1, 0)
+	p.want()
+	p.in(fA, 1, 1, 500)
+	p.want(". 1 ack 501 1001:1101")
+	p.state(tcp.Established)
+	p.in(fFA, 501, 1, 0)
+	p.want(". 1 ack 502")
+	p.state(tcp.CloseWait)
+	p.in(fA, 502, 1, 10)
+	p.want()
+	if n := p.c.Counters(); n.EarlyFINs != 1 || n.AfterFIN != 2 || p.c.Info(p.now).HeldOctets != 0 {
+		t.Errorf("%+v", n)
+	}
+}

@@ -235,6 +235,9 @@ func (c *Conn) DataStart() (snd, rcv seq.Num) { return c.iss + 1, c.irs + 1 }
 // EMSS is the most payload octets that a segment carries now, 0 before ESTABLISHED.
 func (c *Conn) EMSS() int { return c.emss }
 
+// PeerEnd returns the number of the peer's FIN while RCV.NXT has not reached it; false: none came.
+func (c *Conn) PeerEnd() (seq.Num, bool) { return c.finSeq, c.finSeen }
+
 // PeerFIN reports whether RCV.NXT passed the peer's FIN.
 func (c *Conn) PeerFIN() bool {
 	switch c.state {

@@ -16,6 +16,9 @@ type held struct {
 
 func (h *held) reset() { *h = held{v: h.v[:0]} }
 
+// drop empties the set.
+func (h *held) drop() { h.v, h.octets, h.nRecent = h.v[:0], 0, 0 }
+
 func (h *held) empty() bool { return len(h.v) == 0 }
 
 // end returns the end of the last range of a set that is not empty.

@@ -25,7 +25,8 @@ type Counters struct {
 	BadAck              uint64 // RFC 5961, 5; before ESTABLISHED: acknowledges no SYN of ours
 	NoSYN               uint64 // in SYN-SENT, neither SYN nor a RST that acknowledges ours
 	LateRST             uint64 // RST in TIME-WAIT (RFC 1337)
-	AfterFIN            uint64 // octets or a FIN behind the peer's FIN, or beyond which others are held
+	AfterFIN            uint64 // segments, and ranges held, of octets behind the peer's FIN: they are not the peer's
+	EarlyFINs           uint64 // FINs behind a hole with octets held beyond them
 	AfterEnd            uint64 // segments for a connection that is over
 	ChallengeAcks       uint64 // sent
 	ChallengeSuppressed uint64 // not sent for want of budget

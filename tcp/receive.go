@@ -31,10 +31,20 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 		c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))
 		c.offer(text, o)
 	}
-	if s.Flags&wire.FIN != 0 && (c.held.empty() || c.held.end().LessEq(text.End)) {
-		c.finSeen, c.finSeq = true, text.End
-		c.now.ack = true
+	if s.Flags&wire.FIN != 0 {
+		c.inputFIN(text)
 	}
+}
+
+// inputFIN notes the peer's FIN, behind text. One in order counts (RFC 9293, 3.10.7.4, eighth), and what is held beyond it is not the
+// peer's. Behind a hole either may be the forged one: such a FIN waits until it comes again in order.
+func (c *Conn) inputFIN(text seq.Range) {
+	if c.rcvNxt.Less(text.Start) && !c.held.empty() && text.End.Less(c.held.end()) {
+		c.n.EarlyFINs++
+		return
+	}
+	c.finSeen, c.finSeq = true, text.End
+	c.now.ack = true
 }
 
 // refuseText resets a connection that nobody reads any more when new octets come (RFC 9293, 3.6.1).
@@ -112,6 +122,9 @@ func (c *Conn) Finish(now tick.Time) {
 	old := c.rcvNxt
 	if k.left != old || !c.held.empty() {
 		c.rcvNxt = c.held.take(k.left)
+		if c.finSeen && c.finSeq.Less(c.rcvNxt) {
+			c.rcvNxt = c.finSeq
+		}
 	}
 	if c.rcvNxt != old {
 		c.events |= Received
@@ -131,6 +144,8 @@ func (c *Conn) Finish(now tick.Time) {
 // peerFIN is the eighth check: RCV.NXT reached the peer's FIN.
 func (c *Conn) peerFIN(now tick.Time) {
 	c.finSeen = false
+	c.n.AfterFIN += uint64(len(c.held.v))
+	c.held.drop()
 	c.rcvNxt++
 	c.edge = seq.Max(c.edge, c.rcvNxt)
 	c.events |= PeerClosed

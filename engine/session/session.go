@@ -211,6 +211,13 @@ func (s *Session) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return n
 }
 
+// EndsAt says that the peer's FIN is at that number, which the left edge has not reached.
+func (s *Session) EndsAt(at seq.Num) {
+	if s.phase == phaseFull {
+		s.rcv.EndsAt(at)
+	}
+}
+
 // Advance moves the left edge.
 func (s *Session) Advance(to seq.Num) {
 	s.left = to
@@ -263,7 +270,7 @@ func (s *Session) PeerClosed(now tick.Time) {
 		s.phase = phaseEnding
 		s.tr.Shutdown(now)
 	case phaseFull:
-		cut := s.rcv.Closed()
+		cut := s.rcv.Closed(s.left)
 		if cut != nil {
 			s.note(cut)
 		}

@@ -43,6 +43,9 @@ type Summer interface {
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
 }
 
+// Ender is an Upper that is told where the peer's stream ends, before it is offered the octets that came with the FIN or after it.
+type Ender interface{ EndsAt(at seq.Num) }
+
 // Attacher is an Upper that needs its Endpoint before Start, which may never come.
 type Attacher interface{ Attach(e *Endpoint) }
 
@@ -178,6 +181,11 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, now tick.Time) {
 	o := e.conn.Input(s, now)
 	if !e.started {
 		e.start(now)
+	}
+	if end, ok := e.conn.PeerEnd(); ok && o.N > 0 {
+		if u, ok := e.upper.(Ender); ok {
+			u.EndsAt(end)
+		}
 	}
 	for i, at := 0, s.Start(); i < o.N; i++ {
 		r := o.R[i]
