@@ -26,6 +26,8 @@ var stackCounters = []counter{
 	{"drop_no_connection", dropped, droppedHelp, "no_connection"},
 	{"drop_limit", dropped, droppedHelp, "limit"},
 	{"drop_source", dropped, droppedHelp, "source"},
+	{"drop_not_local", dropped, droppedHelp, "not_local"},
+	{"drop_vlan", dropped, droppedHelp, "vlan"},
 	{"drop_partial_sum", "xwarp_partial_checksum_frames_total",
 		"Frames dropped for their checksum that hold the pseudo header's sum only: transmit checksum offload of a veth peer.", ""},
 	{"fragments", "xwarp_rx_ip_fragments_total", "IP fragments received.", ""},

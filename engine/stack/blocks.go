@@ -140,8 +140,7 @@ func (e *Endpoint) sendBlock() {
 	}
 	o = b.first
 	o.Flags = b.flags
-	at := e.frame.build(b.mem, &o, e.hop.mac, s.nextID())
-	s.ipID += uint16(b.n - 1)
+	at := e.frame.build(b.mem, &o, e.hop.mac)
 	end := at
 	for i := range b.n {
 		b.segment(i, &o)
@@ -156,7 +155,7 @@ func (e *Endpoint) sendBlock() {
 
 // sendFrame sends a segment in a slot.
 func (e *Endpoint) sendFrame(buf ring.TxBuf, o *tcp.Out) {
-	n := e.frame.build(buf.Data, o, e.hop.mac, e.stack.nextID())
+	n := e.frame.build(buf.Data, o, e.hop.mac)
 	sum := e.fill(buf.Data[n:], o)
 	e.stack.put(buf, e.frame.finish(buf.Data, n, o.Payload.Len(), sum))
 }

@@ -13,7 +13,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// plainPort clears PSH, the one flag that need not arrive, and which only the last segment of a block keeps.
+// plainPort clears PSH, the one flag that need not arrive, and which only the last segment of a block keeps, and IPv4's
+// identification, with which the kernel numbers the segments of a block.
 type plainPort struct{ ring.Port }
 
 func (p plainPort) Send(b ring.TxBuf, n int) {
@@ -21,7 +22,10 @@ func (p plainPort) Send(b ring.TxBuf, n int) {
 	if b.Data[12] == typeVLAN>>8 {
 		at += vlanLen
 	}
-	if b.Data[at]>>4 == 4 {
+	if h := b.Data[at:]; h[0]>>4 == 4 {
+		clear(h[4:6])
+		clear(h[10:12])
+		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ipv4Len], 0)))
 		at += ipv4Len
 	} else {
 		at += ipv6Len

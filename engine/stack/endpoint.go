@@ -288,11 +288,11 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 		s.run.n = 0
 	}
 	var n int
-	id, run := s.nextID(), s.out.Run == tcp.RunNext && s.run.n > 0
+	run := s.out.Run == tcp.RunNext && s.run.n > 0
 	if run {
-		n = s.run.build(buf.Data, &s.out, id)
+		n = s.run.build(buf.Data, &s.out)
 	} else {
-		n = e.frame.build(buf.Data, &s.out, e.hop.mac, id)
+		n = e.frame.build(buf.Data, &s.out, e.hop.mac)
 	}
 	sum := e.fill(buf.Data[n:], &s.out)
 	if !run && s.out.Run != tcp.RunNone && s.out.Flags&wire.PSH == 0 {

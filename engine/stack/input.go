@@ -23,6 +23,9 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	case s.eth.Dst != s.cfg.MAC:
 		s.stats.DropNotForUs++
 		return
+	case vlanOf(&s.eth) != int(s.cfg.VLAN&maxVLAN):
+		s.stats.DropVLAN++
+		return
 	}
 	pieces[0] = pieces[0][off:]
 	off, err = s.ip.DecodeFirst(pieces[0], p.Len()-off)
@@ -40,6 +43,25 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	default:
 		s.icmp(pieces, now)
 	}
+}
+
+// maxVLAN are the bits of a tag that hold its VLAN's identifier.
+const maxVLAN = 0xfff
+
+// vlanOf returns the VLAN that a frame is of, 0 for none. A tag with identifier 0 says its priority only (IEEE 802.1Q, 9.6). A frame
+// of a VLAN within another, or within a service provider's, is of none that a stack can have: -1.
+func vlanOf(e *ip.Ethernet) int {
+	vid := 0
+	for _, tag := range e.VLAN[:e.NVLAN] {
+		switch {
+		case tag.ID() == 0:
+		case vid != 0 || tag.TPID != ip.TypeVLAN:
+			return -1
+		default:
+			vid = int(tag.ID())
+		}
+	}
+	return vid
 }
 
 // flat returns pieces as one, copied when they are several.
@@ -120,6 +142,9 @@ func (s *Stack) segment(pieces [][]byte, now tick.Time) {
 	if s.cfg.Stray != nil && s.stray(pieces) {
 		return
 	}
+	if !s.admits(t) {
+		return
+	}
 	if l := s.listenerFor(t); l != nil {
 		l.input(t, s.eth.Src, pieces, now)
 		return
@@ -193,7 +218,7 @@ func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
 	}
 	var f template
 	f.init(&s.cfg, t)
-	n := f.build(buf.Data, &s.out, mac, s.nextID())
+	n := f.build(buf.Data, &s.out, mac)
 	n = f.finish(buf.Data, n, 0, 0)
 	s.put(buf, n)
 	s.queued = true
@@ -216,10 +241,4 @@ func (s *Stack) replyToHop(t *tcp.Tuple, now tick.Time) {
 	if h.known {
 		s.leave(h) // one that is not known yet waits for the answer
 	}
-}
-
-// nextID numbers IPv4 packets. They never may be fragmented, so the number only helps people who read captures.
-func (s *Stack) nextID() uint16 {
-	s.ipID++
-	return s.ipID
 }

@@ -95,7 +95,7 @@ func (e *Endpoint) predictedAck(h *[tcpTSLen]byte, n int, now tick.Time) bool {
 // matches reports whether the Ethernet and IP headers of b are those of the connection with template f: a frame of n octets for
 // mac that ends with the IP packet, without options, extensions or fragments, the header's checksum right.
 func (f *template) matches(b []byte, mac *[6]byte, x *expect, n int) bool {
-	if [6]byte(b) != *mac || f.ipAt != etherLen && binary.BigEndian.Uint16(b[12:]) != typeVLAN {
+	if [6]byte(b) != *mac || f.ipAt != etherLen && !f.sameVLAN(b) {
 		return false
 	}
 	kind, h, n := binary.BigEndian.Uint16(b[f.ipAt-2:]), b[f.ipAt:], n-f.ipAt
@@ -113,6 +113,11 @@ func (f *template) matches(b []byte, mac *[6]byte, x *expect, n int) bool {
 	sum, c := bits.Add64(binary.LittleEndian.Uint64(v[0:]), binary.LittleEndian.Uint64(v[8:]), 0)
 	sum, c = bits.Add64(sum, uint64(binary.LittleEndian.Uint32(v[16:])), c)
 	return wire.Fold(sum+c) == 0xffff
+}
+
+// sameVLAN reports whether b has the tag of the template's frames, of whatever priority.
+func (f *template) sameVLAN(b []byte) bool {
+	return binary.BigEndian.Uint16(b[12:]) == typeVLAN && (binary.BigEndian.Uint16(b[14:])^binary.BigEndian.Uint16(f.hdr[14:]))&maxVLAN == 0
 }
 
 // checksum adds the payload to the sum of the pseudo header and the TCP header and reports whether the outcome is right. With crcs

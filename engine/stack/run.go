@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// runHeader is the headers of a segment of a run. Those of the next ones differ in IP length, identification and checksum,
-// TCP sequence number, flags and checksum. Its sums have no more than 32 bits: some can be added without a carry.
+// runHeader is the headers of a segment of a run. Those of the next ones differ in IP length and checksum, TCP sequence
+// number, flags and checksum. Its sums have no more than 32 bits: some can be added without a carry.
 type runHeader struct {
 	hdr    [maxRunHeader]byte
 	n      int // octets of hdr, 0 for none
@@ -17,7 +17,7 @@ type runHeader struct {
 	tcpAt  int
 	v6     bool
 	offset uint16 // the data offset, in the word that it shares with the flags
-	ipSum  uint64 // of the IPv4 header without length, identification and checksum
+	ipSum  uint64 // of the IPv4 header without length and checksum
 	tcpSum uint64 // of the pseudo header without length, and of the TCP header without sequence number, flags and checksum
 }
 
@@ -55,13 +55,13 @@ func narrow(sum uint64) uint64 {
 }
 
 // build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
-func (r *runHeader) build(b []byte, o *tcp.Out, id uint16) int {
+func (r *runHeader) build(b []byte, o *tcp.Out) int {
 	*(*[maxRunHeader]byte)(b) = r.hdr
 	segment := r.n - r.tcpAt + o.Payload.Len()
 	if h := b[r.ipAt : r.ipAt+ipv4Len]; r.v6 {
 		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
-		putLength4(h, r.ipSum, ipv4Len+segment, id)
+		putLength4(h, r.ipSum, ipv4Len+segment)
 	}
 	t := b[r.tcpAt : r.tcpAt+wire.HeaderLen]
 	binary.BigEndian.PutUint32(t[seqAt:], uint32(o.Seq))

@@ -35,7 +35,7 @@ type Config struct {
 	Port     ring.Port
 	MAC      [6]byte
 	MTU      int    // of the link, octets of an IP packet
-	VLAN     uint16 // tag of transmitted frames, 0 for none
+	VLAN     uint16 // identifier of the network that frames are of, 0 for those without a tag
 	Resolver Resolver
 	Steering Steering
 	Secret   [16]byte // random: keys ISNs, timestamp offsets and SYN cookies
@@ -57,6 +57,7 @@ type Stack struct {
 	listeners map[listenKey]*Listener
 	listening []*Listener
 	hops      map[ip.Addr]*hop
+	local     local
 	begun     uint64 // connections so far
 	timers    timers
 	flush     flush
@@ -67,7 +68,6 @@ type Stack struct {
 	queued    bool        // replies were given to the port since the last Flush
 	dirty     []*Endpoint // want to transmit, oldest first
 	spare     []*Endpoint // the other buffer of dirty
-	ipID      uint16
 	stats     Stats
 	last      lookup
 	gone      []*Endpoint // ended, to be forgotten after the callbacks

@@ -12,7 +12,9 @@ type Stats struct {
 	DropPartialSum   uint64 // of these: only the pseudo header's sum, so transmit checksum offload is on at a veth peer
 	DropNoConnection uint64 // no connection and no listener
 	DropLimit        uint64 // too many connections
-	DropSource       uint64 // multicast or unspecified source
+	DropSource       uint64 // a source that is no other host's: multicast, broadcast, loopback, reserved, our own
+	DropNotLocal     uint64 // to an address that this host does not have, and no connection
+	DropVLAN         uint64 // of another VLAN than the stack's
 	Fragments        uint64 // IP fragments received
 	Reassembled      uint64 // packets made of them
 	ICMP             uint64 // ICMP errors for connections of the stack

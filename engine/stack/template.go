@@ -78,7 +78,7 @@ func flowLabel(t *tcp.Tuple) [3]byte {
 }
 
 // build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
-func (f *template) build(b []byte, o *tcp.Out, mac [6]byte, id uint16) int {
+func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	*(*[len(f.hdr)]byte)(b) = f.hdr
 	*(*[6]byte)(b) = mac
 	f.headAt = f.n
@@ -89,16 +89,17 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte, id uint16) int {
 		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
 		h[1] = byte(o.ECN)
-		putLength4(h, f.ipSum+uint64(o.ECN)<<8, ipv4Len+segment, id)
+		putLength4(h, f.ipSum+uint64(o.ECN)<<8, ipv4Len+segment)
 	}
 	return at
 }
 
-// putLength4 fills the length of an IPv4 packet, its identification and its checksum in; sum is that of the rest of the header, in
-// 32 bits.
-func putLength4(h []byte, sum uint64, n int, id uint16) {
-	v := bits.ReverseBytes32(uint32(n)<<16 | uint32(id))
-	binary.LittleEndian.PutUint32(h[2:], v)
+// putLength4 fills the length of an IPv4 packet and its checksum in; sum is that of the rest of the header, in 32 bits. The
+// identification stays 0: packets that must not be fragmented need none (RFC 6864, 4.1), and a counter would tell one peer how much
+// the others are sent.
+func putLength4(h []byte, sum uint64, n int) {
+	v := bits.ReverseBytes16(uint16(n))
+	binary.LittleEndian.PutUint16(h[2:], v)
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(sum+uint64(v)))
 }
 

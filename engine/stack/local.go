@@ -1,0 +1,72 @@
+package stack
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+)
+
+// Prefix is an address of this host and how many of its first bits the other hosts of its network share: 24 of 32 for 192.0.2.1/24.
+type Prefix struct {
+	Addr ip.Addr
+	Bits int
+}
+
+// local is what the stack knows of this host's addresses.
+type local struct {
+	known      bool // SetLocal was called
+	addrs      map[ip.Addr]bool
+	broadcasts map[ip.Addr]bool // of the networks of addrs
+}
+
+// SetLocal tells the stack the addresses of this host, all of them: from then on nobody connects to others, and nobody connects from
+// them or from the broadcast addresses of their networks. Before the first call any destination is accepted. Connections that there
+// are stay.
+func (s *Stack) SetLocal(list []Prefix) {
+	l := local{known: true, addrs: make(map[ip.Addr]bool, len(list)), broadcasts: map[ip.Addr]bool{}}
+	for _, p := range list {
+		l.addrs[p.Addr] = true
+		if b, ok := p.broadcast(); ok {
+			l.broadcasts[b] = true
+		}
+	}
+	s.local = l
+}
+
+// broadcast returns the directed broadcast address of p's network (RFC 1122, 3.2.1.3), which networks of one and of two addresses
+// (RFC 3021) and IPv6 do not have.
+func (p *Prefix) broadcast() (b ip.Addr, ok bool) {
+	if !p.Addr.Is4() || p.Bits < 0 || p.Bits > 30 {
+		return b, false
+	}
+	b = p.Addr
+	binary.BigEndian.PutUint32(b[12:], binary.BigEndian.Uint32(b[12:])|^uint32(0)>>p.Bits)
+	return b, true
+}
+
+// admits reports whether a segment between t's addresses, for which there is no connection, may be answered, and counts it
+// otherwise: its destination is an address of this host, and its source can be another host's (RFC 1122, 3.2.1.3; RFC 9293, MUST-57
+// and MUST-63).
+func (s *Stack) admits(t *tcp.Tuple) bool {
+	l := &s.local
+	switch {
+	case l.known && !l.addrs[t.Local]:
+		s.stats.DropNotLocal++
+		return false
+	case t.Remote == t.Local, neverOnWire(&t.Remote), neverOnWire(&t.Local), l.addrs[t.Remote], l.broadcasts[t.Remote], l.broadcasts[t.Local]:
+		s.stats.DropSource++
+		return false
+	}
+	return true
+}
+
+// neverOnWire reports whether a is of no host that can be reached: this network, loopback, multicast, reserved, and the limited
+// broadcast address.
+func neverOnWire(a *ip.Addr) bool {
+	if a.Is4() {
+		return a[12] == 0 || a[12] == 127 || a[12] >= 224
+	}
+	return a[0] == 0xff || slices.Max(a[:15]) == 0 && a[15] <= 1 // ::, ::1
+}

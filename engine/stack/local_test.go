@@ -1,0 +1,259 @@
+package stack
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// host is one stack that listens on port 7 of every address, on a fake kernel.
+type host struct {
+	t   *testing.T
+	s   *Stack
+	k   *ring.FakeKernel
+	now tick.Time
+}
+
+func newHost(t *testing.T, change func(*Config)) *host {
+	t.Helper()
+	h := &host{t: t, k: ring.NewFakeKernel(ring.FakeConfig{Budget: 256}), now: tick.Time(tick.Second)}
+	sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: ring.SlotFor(1522)}, h.k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Port: sock, MAC: macs[0], MTU: 1500, Resolver: knows{}}
+	if change != nil {
+		change(&cfg)
+	}
+	if h.s, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// listen takes connections to port 7 of every address.
+func (h *host) listen(l ListenConfig) *Listener {
+	h.t.Helper()
+	if l.Accept == nil {
+		l.Accept = func(*tcp.Tuple) (Upper, error) { return &endless{idle: true}, nil }
+	}
+	var got *Listener
+	for _, any := range []ip.Addr{{}, ip.AddrFrom4([4]byte{})} {
+		var err error
+		if got, err = h.s.Listen(any, 7, &l, h.now); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	return got
+}
+
+// give has a frame arrive and returns what leaves.
+func (h *host) give(f []byte) (out [][]byte) {
+	if f != nil {
+		h.k.Inject(f)
+	}
+	for range 3 {
+		h.now = h.now.Add(20 * tick.Microsecond)
+		h.s.Step(h.now)
+		for b, ok := h.k.Take(nil); ok; b, ok = h.k.Take(nil) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// frame is a segment in IP and Ethernet, with the tags given.
+func frame(mac [6]byte, t tcp.Tuple, h wire.Header, tags ...ip.VLANTag) []byte {
+	e := ip.Ethernet{Dst: macs[0], Src: mac, Type: ip.TypeIPv4, NVLAN: uint8(len(tags))}
+	copy(e.VLAN[:], tags)
+	x := ip.Header{Src: t.Local, Dst: t.Remote, V6: !t.Remote.Is4(), Proto: ip.ProtoTCP, TTL: 64, PayloadLen: h.Len()}
+	if x.V6 {
+		e.Type = ip.TypeIPv6
+	}
+	h.SrcPort, h.DstPort, h.Window = t.LocalPort, t.RemotePort, 60000
+	b := make([]byte, 200)
+	n := e.Put(b)
+	n += x.Put(b[n:])
+	at := n
+	n += h.Put(b[n:])
+	wire.PutChecksum(b[at:], wire.Finish(wire.Sum(b[at:n], x.PseudoSum(n-at))))
+	return b[:n]
+}
+
+// synAck reports whether f, untagged, answers a SYN.
+func synAck(f []byte) bool {
+	at := etherLen + ipv4Len
+	if f[etherLen]>>4 == 6 {
+		at = etherLen + ipv6Len
+	}
+	return wire.Flags(f[at+13]).Has(wire.SYN | wire.ACK)
+}
+
+func v4(a, b, c, d byte) ip.Addr { return ip.AddrFrom4([4]byte{a, b, c, d}) }
+
+// TestAddressesOfSYNs sends SYNs from and to addresses of all kinds (RFC 9293, MUST-57 and MUST-63; RFC 1122, 3.2.1.3).
+func TestAddressesOfSYNs(t *testing.T) {
+	own, own6 := v4(192, 0, 2, 1), ip.Addr{0x20, 1, 0x0d, 0xb8, 15: 1}
+	peer, peer6 := v4(198, 51, 100, 9), ip.Addr{0x20, 1, 0x0d, 0xb8, 7: 9, 15: 2}
+	for _, c := range []struct {
+		name     string
+		from, to ip.Addr
+		answered bool
+		drop     func(*Stats) uint64
+	}{
+		{"another host", peer, own, true, nil},
+		{"another host, IPv6", peer6, own6, true, nil},
+		{"a neighbour", v4(192, 0, 2, 254), own, true, nil},
+		{"the other end of a /31", v4(203, 0, 113, 1), v4(203, 0, 113, 0), true, nil},
+		{"an address behind us", peer, v4(203, 0, 113, 77), false, notLocal},
+		{"an address behind us, IPv6", peer6, ip.Addr{0x20, 1, 0x0d, 0xb8, 15: 77}, false, notLocal},
+		{"from loopback", v4(127, 0, 0, 1), own, false, source},
+		{"to loopback", peer, v4(127, 0, 0, 1), false, source},
+		{"from this network", v4(0, 1, 2, 3), own, false, source},
+		{"from a group", v4(224, 0, 0, 1), own, false, source},
+		{"from reserved", v4(240, 0, 0, 1), own, false, source},
+		{"from limited broadcast", v4(255, 255, 255, 255), own, false, source},
+		{"from our network's broadcast", v4(192, 0, 2, 255), own, false, source},
+		{"from our other network's broadcast", v4(10, 255, 255, 255), own, false, source},
+		{"from ourselves", own, own, false, source},
+		{"from another address of ours", v4(10, 0, 0, 1), own, false, source},
+		{"from the unspecified address", ip.Addr{}, own6, false, source},
+		{"from loopback, IPv6", ip.Addr{15: 1}, own6, false, source},
+		{"from a group, IPv6", ip.Addr{0: 0xff, 1: 2, 15: 1}, own6, false, source},
+		{"from ourselves, IPv6", own6, own6, false, source},
+	} {
+		h := newHost(t, nil)
+		h.s.SetLocal([]Prefix{{own, 24}, {v4(10, 0, 0, 1), 8}, {v4(203, 0, 113, 0), 31}, {v4(127, 0, 0, 1), 8}, {own6, 64}})
+		h.listen(ListenConfig{})
+		tuple := tcp.Tuple{Local: c.from, Remote: c.to, LocalPort: 7, RemotePort: 7}
+		out := h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Flags: wire.SYN}))
+		if got := slices.ContainsFunc(out, synAck); got != c.answered {
+			t.Errorf("%s: answered %v", c.name, got)
+		}
+		if st := h.s.Stats(); c.drop != nil && (c.drop(&st) != 1 || len(out) != 0) {
+			t.Errorf("%s: %d frames leave, %+v", c.name, len(out), st)
+		}
+		out = h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Ack: 9, Flags: wire.ACK})) // neither is there a reset
+		if !c.answered && len(out) > 0 {
+			t.Errorf("%s: an ACK is answered with % x", c.name, out[0])
+		}
+	}
+}
+
+func notLocal(s *Stats) uint64 { return s.DropNotLocal }
+func source(s *Stats) uint64   { return s.DropSource }
+
+// TestNoAddressAtAll: before the stack is told, any destination is this host's; a host that lost its last address has none.
+func TestNoAddressAtAll(t *testing.T) {
+	h := newHost(t, nil)
+	h.listen(ListenConfig{})
+	syn := func(port uint16) bool {
+		tuple := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: port, RemotePort: 7}
+		return slices.ContainsFunc(h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Flags: wire.SYN})), synAck)
+	}
+	if !syn(1000) {
+		t.Error("not answered, although nothing is known")
+	}
+	h.s.SetLocal(nil)
+	if syn(1001) {
+		t.Error("answered, although there is no address")
+	}
+}
+
+// TestVLAN sends SYNs with tags of all kinds to stacks of no VLAN and of VLAN 100.
+func TestVLAN(t *testing.T) {
+	tag := func(tci uint16) ip.VLANTag { return ip.VLANTag{TPID: ip.TypeVLAN, TCI: tci} }
+	service := func(tci uint16) ip.VLANTag { return ip.VLANTag{TPID: ip.TypeVLANS, TCI: tci} }
+	for _, c := range []struct {
+		name     string
+		vlan     uint16
+		tags     []ip.VLANTag
+		answered bool
+	}{
+		{"none", 0, nil, true},
+		{"priority only", 0, []ip.VLANTag{tag(5 << 13)}, true},
+		{"another's", 0, []ip.VLANTag{tag(666)}, false},
+		{"another's within priority", 0, []ip.VLANTag{tag(5 << 13), tag(666)}, false},
+		{"none, and one is wanted", 100, nil, false},
+		{"the one", 100, []ip.VLANTag{tag(100)}, true},
+		{"the one with a priority", 100, []ip.VLANTag{tag(3<<13 | 100)}, true},
+		{"the one within priority", 100, []ip.VLANTag{tag(0), tag(100)}, true},
+		{"priority only, and one is wanted", 100, []ip.VLANTag{tag(1 << 13)}, false},
+		{"another one", 100, []ip.VLANTag{tag(101)}, false},
+		{"a service provider's", 100, []ip.VLANTag{service(100)}, false},
+		{"the one within a service provider's", 100, []ip.VLANTag{service(9), tag(100)}, false},
+		{"the one twice", 100, []ip.VLANTag{tag(100), tag(100)}, false},
+	} {
+		h := newHost(t, func(cfg *Config) { cfg.VLAN = c.vlan })
+		h.listen(ListenConfig{})
+		tuple := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
+		out := h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Flags: wire.SYN}, c.tags...))
+		dropped := h.s.Stats().DropVLAN
+		if c.answered != (len(out) == 1) || c.answered != (dropped == 0) {
+			t.Errorf("%s: %d answers, %d dropped", c.name, len(out), dropped)
+		}
+		if c.answered && (binary.BigEndian.Uint16(out[0][12:]) == typeVLAN) != (c.vlan != 0) {
+			t.Errorf("%s: the answer is % x", c.name, out[0][:18])
+		}
+	}
+}
+
+// TestVLANOfConnection: frames of an established connection with another tag go neither the short way nor the general one, and those
+// with another priority go the short way.
+func TestVLANOfConnection(t *testing.T) {
+	p := newPair(t, 100, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, [2]Upper{&endless{}, &endless{idle: true}})
+	p.turn()
+	before := p.s[1].Stats()
+	p.lose = func(from int, f []byte) bool {
+		if from == 0 {
+			binary.BigEndian.PutUint16(f[14:], 6<<13|101)
+		}
+		return false
+	}
+	p.turn()
+	after := p.s[1].Stats()
+	if n := after.DropVLAN; n == 0 || after.RxFrames-before.RxFrames != n {
+		t.Errorf("%d frames of another VLAN were dropped of %d", n, after.RxFrames-before.RxFrames)
+	}
+	f := append([]byte(nil), p.last[0]...)
+	e := p.s[1].conns[tcp.Tuple{Local: pairAddr(false, 1), Remote: pairAddr(false, 0), LocalPort: 7, RemotePort: 1024}]
+	for tci, want := range map[uint16]bool{100: true, 5<<13 | 100: true, 101: false, 0: false} {
+		binary.BigEndian.PutUint16(f[14:], tci)
+		if got := e.frame.matches(f, &macs[1], &e.expect, len(f)); got != want {
+			t.Errorf("tag %#x: taken %v, want %v", tci, got, want)
+		}
+	}
+}
+
+// TestIdentification: no frame has a number (RFC 6864, 4.1), neither of a connection nor a reset, and all forbid fragmentation.
+func TestIdentification(t *testing.T) {
+	frames := 0
+	check := func(f []byte) {
+		frames++
+		if h := f[etherLen:]; binary.BigEndian.Uint16(h[4:]) != 0 || h[6] != 0x40 || wire.Fold(wire.Sum(h[:ipv4Len], 0)) != 0xffff {
+			t.Fatalf("IP header % x", h[:ipv4Len])
+		}
+	}
+	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, [2]Upper{&endless{}, &endless{}})
+	p.lose = func(_ int, f []byte) bool { check(f); return false }
+	for range 20 {
+		p.turn()
+	}
+	h := newHost(t, nil)
+	h.listen(ListenConfig{})
+	tuple := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
+	for _, x := range []wire.Header{{Seq: 1, Flags: wire.SYN}, {Seq: 5, Ack: 5, Flags: wire.ACK}} {
+		for _, f := range h.give(frame(macs[1], tuple, x)) {
+			check(f)
+		}
+	}
+	if frames < 100 {
+		t.Errorf("only %d frames", frames)
+	}
+}
