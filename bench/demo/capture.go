@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"xwarp/engine/hostfile"
 	"xwarp/ring"
 	"xwarp/ring/capture"
 )
@@ -20,7 +21,7 @@ type captured struct {
 }
 
 func newCapture(name string) (*captured, error) {
-	f, err := os.Create(name)
+	f, err := hostfile.Create(name)
 	if err != nil {
 		return nil, fmt.Errorf("capture: %w", err)
 	}

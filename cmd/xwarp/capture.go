@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 	"xwarp/engine/client"
 	"xwarp/engine/control"
+	"xwarp/engine/hostfile"
 )
 
 // captureInfo is what capture prints at its end.
@@ -176,7 +176,7 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 	defer c.Close()
 	out := cmd.OutOrStdout()
 	if o.file != "-" {
-		f, err := os.Create(o.file)
+		f, err := hostfile.Create(o.file)
 		if err != nil {
 			return err
 		}

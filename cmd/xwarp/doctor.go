@@ -33,7 +33,8 @@ func newDoctor(*global) *cobra.Command {
 warning (works, but slower or not with every peer) or a failure (does not work), what was found, why it matters, and the command
 that mends it. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
 
---fix mends what it can and remembers what was there; --undo takes that back, the last first. Status 1: something fails.`,
+--fix mends what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
+directory that only root may write to, and is not taken otherwise. Status 1: something fails.`,
 		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port 7471\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
 		Args:    noArgs,
 	}

@@ -53,17 +53,31 @@ func listenUnix(path string, c *config.Daemon) (*net.UnixListener, error) {
 	return ln, nil
 }
 
+// handOver gives the socket the group and the rights of the configuration. It holds what it changes: whoever may write to the
+// directory could put a link to another file in the socket's place meanwhile.
 func handOver(path string, c *config.Daemon) error {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return errors.New("somebody else puts files there: use a directory that only xwarpd's user may write to (daemon.socket)")
+	}
 	if c.SocketGroup != "" {
 		gid, err := config.GroupID(c.SocketGroup)
 		if err == nil {
-			err = os.Chown(path, -1, gid)
+			err = unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH)
 		}
 		if err != nil {
 			return fmt.Errorf("group %s: %w", c.SocketGroup, err)
 		}
 	}
-	return os.Chmod(path, fs.FileMode(c.SocketMode))
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), fs.FileMode(c.SocketMode))
 }
 
 // acceptPause keeps a failing accept from spinning.

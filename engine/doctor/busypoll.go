@@ -1,9 +1,6 @@
 package doctor
 
-import (
-	"fmt"
-	"os"
-)
+import "fmt"
 
 var busyPollCheck = check{
 	name: "busy-poll", nic: true,
@@ -19,13 +16,13 @@ var busyPollCheck = check{
 	save: func(e *env) (settings, error) { return saveFile(e.deferral()...) },
 	fix: func(e *env) error {
 		for _, f := range e.deferral() {
-			if err := os.WriteFile(f, []byte("0\n"), 0); err != nil {
+			if err := writeSetting(f, "0"); err != nil {
 				return err
 			}
 		}
 		return nil
 	},
-	undo: restoreFiles,
+	undo: restoreFiles((*env).deferral),
 }
 
 func (e *env) deferral() []string {

@@ -2,9 +2,7 @@ package doctor
 
 import (
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
 
 	"xwarp/ring"
 )
@@ -41,49 +39,15 @@ var hugePageCheck = check{
 		if err != nil {
 			return err
 		}
-		return os.WriteFile(hugeDir+"nr_hugepages", fmt.Append(nil, total+e.hugePages()-free), 0)
+		return writeSetting(hugeDir+"nr_hugepages", strconv.Itoa(total+e.hugePages()-free))
 	},
-	undo: restoreFiles,
+	undo: restoreFiles(func(*env) []string { return []string{hugeDir + "nr_hugepages"} }),
 }
 
 // hugePages is how many 2 MiB pages the frames of all queues take.
 func (e *env) hugePages() int {
 	octets := (ring.DefaultRxFrames + ring.DefaultTxSlots) * ring.ChunkSize
 	return len(e.opt.Queues) * (octets + hugeSize - 1) / hugeSize
-}
-
-func readNumber(file string) (int, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(b)))
-}
-
-// saveFile is check.save for settings that are files.
-func saveFile(files ...string) (settings, error) {
-	s := settings{}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		s[f] = strings.TrimSpace(string(b))
-	}
-	return s, nil
-}
-
-// restoreFiles is check.undo for settings that are files.
-func restoreFiles(_ *env, s settings) error {
-	for f, v := range s {
-		if !strings.HasPrefix(f, "/sys/") && !strings.HasPrefix(f, "/proc/sys/") {
-			return fmt.Errorf("%s is no setting of the kernel", f)
-		}
-		if err := os.WriteFile(f, []byte(v+"\n"), 0); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // sizes formats octets in a message.

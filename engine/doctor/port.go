@@ -38,8 +38,8 @@ var portCheck = check{
 		return fine("free: %v", e.opt.Ports)
 	},
 	save: func(*env) (settings, error) { return saveFile(localReserved) },
-	fix:  func(e *env) error { return os.WriteFile(localReserved, []byte(e.reserved()+"\n"), 0) },
-	undo: restoreFiles,
+	fix:  func(e *env) error { return writeSetting(localReserved, e.reserved()) },
+	undo: restoreFiles(func(*env) []string { return []string{localReserved} }),
 }
 
 // ephemeral returns the first port that is in the range for outgoing connections and not taken out of it.

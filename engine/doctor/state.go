@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+
+	"xwarp/engine/hostfile"
 )
 
-// DefaultState is the file of what --undo goes back to.
-const DefaultState = "/var/lib/xwarp/doctor.json"
+// DefaultState is the file of what --undo goes back to. Its directory is root's: the daemon's own user, who has /var/lib/xwarp, must
+// not tell root what to write.
+const DefaultState = "/var/lib/xwarp-doctor/state.json"
 
 // record is one fix that was made, in the order in which they were.
 type record struct {
@@ -19,17 +21,23 @@ type record struct {
 	Before    settings `json:"before"`
 }
 
-// remember appends r to the file, which is never half written.
-func remember(file string, r record) error {
-	records, err := recall(file)
-	if err != nil {
-		return err
-	}
-	return store(file, append(records, r))
+// memory is the file of the records, and nobody else's until it is closed.
+type memory struct {
+	dir  *hostfile.Dir
+	name string
 }
 
-func recall(file string) (records []record, err error) {
-	b, err := os.ReadFile(file)
+// openMemory opens the directory of a file, which need not be there yet; with create the directory neither.
+func openMemory(file string, create bool) (*memory, error) {
+	dir, err := hostfile.OpenDir(filepath.Dir(file), create)
+	if err != nil {
+		return nil, fmt.Errorf("the file of what was there before: %w (see --state)", err)
+	}
+	return &memory{dir, filepath.Base(file)}, nil
+}
+
+func (m *memory) recall() (records []record, err error) {
+	b, err := m.dir.Read(m.name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -37,27 +45,33 @@ func recall(file string) (records []record, err error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(b, &records); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w: remove it when nothing is to be undone", file, err)
+		return nil, fmt.Errorf("%s is damaged: %w: remove it when nothing is to be undone", m.name, err)
 	}
 	return records, nil
 }
 
-func store(file string, records []record) error {
+func (m *memory) store(records []record) error {
 	if len(records) == 0 {
-		return os.Remove(file)
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
+		return m.dir.Remove(m.name)
 	}
 	b, err := json.MarshalIndent(records, "", "  ")
 	if err != nil {
 		return err
 	}
-	tmp := file + ".new"
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o600); err != nil {
+	return m.dir.Write(m.name, append(b, '\n'))
+}
+
+// remember appends r to the file, which is never half written.
+func remember(file string, r record) error {
+	m, err := openMemory(file, true)
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, file)
+	records, err := m.recall()
+	if err == nil {
+		err = m.store(append(records, r))
+	}
+	return errors.Join(err, m.dir.Close())
 }
 
 // Undone is one fix that was taken back.
@@ -69,12 +83,19 @@ type Undone struct {
 }
 
 // Undo takes back what Fix did, the last first. What cannot be taken back stays in the file.
-func Undo(state string) ([]Undone, error) {
-	records, err := recall(state)
+func Undo(state string) (done []Undone, err error) {
+	m, err := openMemory(state, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.dir.Close()) }()
+	records, err := m.recall()
 	if err != nil || len(records) == 0 {
 		return nil, err
 	}
-	var done []Undone
 	var left []record
 	for i := len(records) - 1; i >= 0; i-- {
 		r := records[i]
@@ -85,7 +106,7 @@ func Undo(state string) ([]Undone, error) {
 		}
 		done = append(done, u)
 	}
-	return done, store(state, left)
+	return done, m.store(left)
 }
 
 func (r *record) undo() error {

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+
+	"xwarp/engine/hostfile"
 )
 
 // Output is a file that has its name only once it is whole; until then an older file of that name stays. What is no
@@ -20,6 +22,9 @@ type Output struct {
 
 // CreateOutput begins the file called name, in name's directory.
 func CreateOutput(name string) (*Output, error) {
+	if _, err := hostfile.Follow(name); err != nil {
+		return nil, err
+	}
 	st, err := os.Stat(name)
 	switch {
 	case err == nil && !st.Mode().IsRegular():

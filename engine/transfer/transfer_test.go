@@ -440,4 +440,10 @@ func TestOutput(t *testing.T) {
 	if st, _ := os.Stat(name); st.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, want what the older file had", st.Mode())
 	}
+	if err := os.Lchown(link, 65534, 65534); err != nil {
+		t.Fatalf("this test needs root: %v", err)
+	}
+	if _, err := transfer.CreateOutput(link); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+		t.Errorf("through a link of another user: %v", err)
+	}
 }

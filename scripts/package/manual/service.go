@@ -57,7 +57,8 @@ SIGHUP: the configuration is read again. Keys that need a restart are logged; a 
 78  wrong configuration`},
 	{"FILES", `/etc/xwarp/xwarp.toml     the configuration, see xwarp.toml(5)
 /run/xwarp/control.sock   the control socket, through which programs and xwarp(1) use the daemon
-/var/lib/xwarp            where the unit lets the daemon write files that are exported`},
+/var/lib/xwarp            where the unit lets the daemon write files that are exported
+/var/lib/xwarp-doctor     root's: what xwarp doctor --fix changed`},
 	{"ENVIRONMENT", `XWARP_CONFIG names the configuration file. XWARP_ and the name of a key in capitals, with underscores for dots, sets that key:
 XWARP_DAEMON_LOG_LEVEL=debug. NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID and JOURNAL_STREAM are systemd's.`},
 }

@@ -1,0 +1,62 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What is remembered is not what is written: each check has its own files, and no other is touched.
+func TestUndoOwnFilesOnly(t *testing.T) {
+	victim := filepath.Join(t.TempDir(), "victim")
+	for check, file := range map[string]string{
+		"hugepages": "/sys/.." + victim,
+		"ports":     "/proc/sys/../.." + victim,
+		"busy-poll": hugeDir + "nr_hugepages", // a setting, but another check's
+		"rss":       victim,
+	} {
+		state := filepath.Join(t.TempDir(), "dir", "state.json")
+		if err := remember(state, record{Check: check, Interface: "lo", Before: settings{file: "0"}}); err != nil {
+			t.Fatal(err)
+		}
+		u, err := Undo(state)
+		if err != nil || len(u) != 1 || !strings.Contains(u[0].Error, "no file that this check changes") && !strings.Contains(u[0].Error, "knows no fix") {
+			t.Errorf("%s with %s: %+v, %v", check, file, u, err)
+		}
+	}
+	if _, err := os.Stat(victim); err == nil {
+		t.Error("the file was written")
+	}
+}
+
+// A file where a setting ought to be is not written, nor made.
+func TestWriteSetting(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := writeSetting(name, "1"); !os.IsNotExist(err) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	os.WriteFile(name, nil, 0o600)
+	if err := writeSetting(name, "1"); err == nil || !strings.Contains(err.Error(), "no setting of the kernel") {
+		t.Errorf("a file on the disk: %v", err)
+	}
+}
+
+// Root takes nothing from a directory that another user writes to, and writes nothing there.
+func TestStateOfAnotherUser(t *testing.T) {
+	dir := t.TempDir()
+	state := filepath.Join(dir, "state.json")
+	os.WriteFile(state, []byte(`[{"check":"ports","before":{}}]`), 0o644)
+	if err := os.Chown(dir, 65534, 65534); err != nil {
+		t.Fatalf("this test needs root: %v", err)
+	}
+	if u, err := Undo(state); err == nil || len(u) != 0 || !strings.Contains(err.Error(), "belongs to user 65534") {
+		t.Errorf("Undo: %+v, %v", u, err)
+	}
+	if err := remember(state, record{Check: "x"}); err == nil {
+		t.Error("written")
+	}
+	if DefaultState == "/var/lib/xwarp" || strings.HasPrefix(DefaultState, "/var/lib/xwarp/") {
+		t.Error("the default lies in the daemon's own directory")
+	}
+}

@@ -1,0 +1,59 @@
+package hostfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Create opens a file to write it anew, as os.Create does. But it follows no symbolic link of another user's, which would have root
+// write where that user wants, and takes no file of another user's, who could read along. Pipes and devices are written to, whosever
+// they are.
+func Create(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err == nil || !errors.Is(err, unix.EEXIST) {
+		return f, err
+	}
+	flags := os.O_WRONLY | unix.O_NOFOLLOW
+	switch link, err := Follow(name); {
+	case err != nil:
+		return nil, err
+	case link:
+		flags = os.O_WRONLY
+	}
+	if f, err = os.OpenFile(name, flags, 0); err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG {
+		if err = foreign(&st); err == nil {
+			err = f.Truncate(0)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, errors.Join(err, f.Close()))
+	}
+	return f, nil
+}
+
+// Follow reports whether name is a symbolic link, and fails when it is one of another user than this one and root.
+func Follow(name string) (link bool, err error) {
+	var st unix.Stat_t
+	if unix.Lstat(name, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return false, nil
+	}
+	if err := foreign(&st); err != nil {
+		return true, fmt.Errorf("%s is a symbolic link, and %w", name, err)
+	}
+	return true, nil
+}
+
+// foreign checks that a file belongs to this user or to root.
+func foreign(st *unix.Stat_t) error {
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("it belongs to user %d: remove it, or name another file", st.Uid)
+	}
+	return nil
+}

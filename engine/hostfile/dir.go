@@ -1,0 +1,155 @@
+// Package hostfile opens files so that nobody with fewer rights than this process decides which ones: a link or a directory of another
+// user's leads root to where it did not want to write.
+package hostfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFile bounds what Read takes: such files have some lines.
+const maxFile = 1 << 20
+
+// Dir is a directory whose files nobody but this user and root can change.
+type Dir struct {
+	f    *os.File
+	path string
+}
+
+// OpenDir opens a directory, and with create makes what is missing of its path, with mode 0700. It fails when somebody else may write to
+// it or to a directory above it, but for one such as /tmp where nobody takes the files of others away, and follows no symbolic
+// link. The Dir is this process's alone until Close.
+func OpenDir(path string, create bool) (*Dir, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	at, err := unix.Open("/", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	name := ""
+	for part := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
+		if part == "" {
+			break // the root directory itself
+		}
+		name += "/" + part
+		next, err := step(at, part, create)
+		unix.Close(at)
+		if err == nil {
+			err = private(next, name == path)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("directory %s: %w", name, err)
+		}
+		at = next
+	}
+	d := &Dir{os.NewFile(uintptr(at), path), path}
+	if err := unix.Flock(at, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("locking %s: %w", path, err), d.Close())
+	}
+	return d, nil
+}
+
+// step opens a directory in another one.
+func step(at int, name string, create bool) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(at, name, flags, 0)
+	if errors.Is(err, fs.ErrNotExist) && create {
+		if err = unix.Mkdirat(at, name, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+			fd, err = unix.Openat(at, name, flags, 0)
+		}
+	}
+	if errors.Is(err, unix.ENOTDIR) {
+		err = fmt.Errorf("%w, and symbolic links are not followed: name what it leads to", err)
+	}
+	return fd, err
+}
+
+// private checks a directory, the last one of a path or one above it, and closes it when it is not fit.
+func private(fd int, last bool) error {
+	var st unix.Stat_t
+	err := unix.Fstat(fd, &st)
+	if err == nil {
+		err = ours(&st, !last && st.Mode&unix.S_ISVTX != 0)
+	}
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	return nil
+}
+
+// ours checks that a file belongs to this user or to root, and unless shared that nobody else may write to it.
+func ours(st *unix.Stat_t, shared bool) error {
+	switch {
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("it belongs to user %d, who could change what is in it", st.Uid)
+	case !shared && (st.Mode&0o002 != 0 || st.Mode&0o020 != 0 && st.Gid != 0):
+		return fmt.Errorf("others may write to it (mode %04o): chmod go-w", st.Mode&0o7777)
+	}
+	return nil
+}
+
+// Close lets others use the directory.
+func (d *Dir) Close() error { return d.f.Close() }
+
+// Read returns what a file has. It must be a regular one, this user's or root's, that nobody else may write to. errors.Is(err,
+// fs.ErrNotExist) tells that there is none.
+func (d *Dir) Read(name string) (b []byte, err error) {
+	fd, err := unix.Openat(int(d.f.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(d.path, name), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer func() { err = errors.Join(err, f.Close()) }()
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		err = ours(&st, false)
+	}
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxFile) {
+		err = fmt.Errorf("it is no regular file of at most %d octets", maxFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)
+	}
+	return io.ReadAll(io.LimitReader(f, maxFile))
+}
+
+// Write makes b what the file has, with mode 0600: all of it, also after a crash, or nothing.
+func (d *Dir) Write(name string, b []byte) error {
+	at, tmp := int(d.f.Fd()), name+".new"
+	if err := d.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	fd, err := unix.Openat(at, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return &fs.PathError{Op: "create", Path: filepath.Join(d.path, tmp), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(d.path, tmp))
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = unix.Renameat(at, tmp, at, name)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", filepath.Join(d.path, name), err), d.Remove(tmp))
+	}
+	return d.f.Sync()
+}
+
+// Remove takes a file away, or a link, but not what it leads to.
+func (d *Dir) Remove(name string) error {
+	if err := unix.Unlinkat(int(d.f.Fd()), name, 0); err != nil {
+		return &fs.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}
+	}
+	return nil
+}
