@@ -152,23 +152,3 @@ var copyCheck = check{
 		return fine("bound to %s", t.where)
 	},
 }
-
-var zeroCopyCheck = check{
-	name: "af_xdp-zero-copy", nic: true,
-	why: "with zero-copy the device reads and writes the frames itself; else the kernel copies each",
-	look: func(e *env) finding {
-		t := e.try()
-		d, err := ring.AskDriver(e.nic.Attrs().Index)
-		switch {
-		case t.skipped == "" && t.zero == nil:
-			return fine("bound to %s", t.where)
-		case err == nil && d.ZeroCopy:
-			return fine("the driver says that it can; not tried: %s", t.skipped)
-		case e.nic.Type() == "veth":
-			return fine("veth copies always")
-		case err == nil:
-			return finding{Warn, "the driver cannot: frames are copied", "use a driver with XDP_ACT_XSK_ZEROCOPY for more speed"}
-		}
-		return finding{Warn, "unknown: the kernel does not tell, and " + t.skipped, ""}
-	},
-}
