@@ -63,6 +63,8 @@ type MR struct {
 	base   TO
 	mem    []byte
 	refs   int // queued work that points into mem
+	lost   bool
+	owner  any
 }
 
 type mrState uint8
@@ -88,6 +90,8 @@ type Attr struct {
 	// Shared says that streams of other tables reach the same memory: no peer can invalidate
 	// the region then, unless it is limited to one stream (RFC 5040, 8.1.1, item 7).
 	Shared bool
+	// Owner is the consumer's own, see MR.Owner.
+	Owner any
 }
 
 // Errors of registration.
@@ -125,6 +129,12 @@ func (m *MR) Valid() bool { return m.state == mrValid }
 
 // Revoked reports whether the owner, not the peer, took the STag back.
 func (m *MR) Revoked() bool { return m.state == mrRevoked || m.state == mrGone }
+
+// Lost reports whether the STag was taken back because the memory cannot be accessed; see Table.Fault.
+func (m *MR) Lost() bool { return m.lost }
+
+// Owner returns what Attr.Owner was.
+func (m *MR) Owner() any { return m.owner }
 
 // Busy returns how many pieces of queued work point into the region.
 func (m *MR) Busy() int { return m.refs }

@@ -12,6 +12,9 @@ type Table struct {
 	used    int
 	domains int
 	gen     uint64 // changes with each STag that ceases to be valid
+
+	// OnFault, when set, hears of each region that Fault takes back.
+	OnFault func(m *MR, off uint64)
 }
 
 // slot keeps the tag beside the pointer, so that a probe touches one line.
@@ -64,7 +67,7 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 	if t.used >= MaxRegions {
 		return nil, ErrLimit
 	}
-	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem}
+	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem, owner: a.Owner}
 	if err := t.name(m, a.STag); err != nil {
 		return nil, err
 	}

@@ -53,11 +53,12 @@ type Transport struct {
 
 // Device is where everything else is made. Its methods may be called from any goroutine.
 type Device struct {
-	opt      Options
-	log      *slog.Logger
-	drv      driver
-	loops    []*loop
-	verdicts verdicts
+	opt       Options
+	log       *slog.Logger
+	drv       driver
+	loops     []*loop
+	verdicts  verdicts
+	contained contained
 
 	mu     sync.Mutex
 	closed bool

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -60,7 +61,7 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 	k.dev = newDevice(cfg.Options)
 	k.dev.drv = k
 	k.loop = newLoop(k.rouse)
-	k.dev.loops = []*loop{k.loop}
+	k.dev.own(k.loop)
 	go k.run()
 	return k.dev, nil
 }
@@ -75,6 +76,7 @@ func (k *kernelDriver) rouse() {
 // run is the life of the one goroutine that owns every session.
 func (k *kernelDriver) run() {
 	defer close(k.ended)
+	debug.SetPanicOnFault(true) // see regionLost
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {

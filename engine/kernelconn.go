@@ -219,7 +219,9 @@ func (c *kernelConn) write() {
 		if k == 0 {
 			break
 		}
-		c.ses.Fill(seq.Of(c.snd.Add(n), k), c.out[n:n+k])
+		if c.ses.Fill(seq.Of(c.snd.Add(n), k), c.out[n:n+k]); c.ended {
+			return
+		}
 		n += k
 	}
 	if n == 0 {
@@ -291,6 +293,9 @@ func (c *kernelConn) Abort(tick.Time) {
 	}
 	c.drv.loop.post(func() { c.end(tcp.CauseAborted) })
 }
+
+// Break implements session.Transport.
+func (c *kernelConn) Break() { c.end(tcp.CauseAborted) }
 
 // EMSS implements session.Transport.
 func (c *kernelConn) EMSS() int { return c.emss }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"sync"
 
 	"xwarp/ddp"
 )
@@ -27,6 +28,10 @@ type MR struct {
 	mem  []byte
 	stag ddp.STag
 	base ddp.TO
+
+	failing sync.Once
+	failed  chan struct{}
+	err     error
 }
 
 // AllocPD makes a protection domain.
@@ -50,8 +55,8 @@ func (p *PD) Close() error {
 // RegMR registers mem. The caller keeps mem and must not unmap it before Close returned; while a peer may write to it, its
 // octets change at any time. Offsets count from 0: an address in the region is its TO.
 func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
-	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem}
-	attr := ddp.Attr{Access: access, Shared: len(p.pds) > 1}
+	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
+	attr := ddp.Attr{Access: access, Shared: len(p.pds) > 1, Owner: m}
 	err := p.dev.onEach(func(i int, l *loop) (err error) {
 		m.mrs[i], err = l.table.Register(p.pds[i], mem, attr)
 		if err == nil {

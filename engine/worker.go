@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +55,8 @@ func (w *worker) rouse() {
 // run is the worker's life: take what consumers posted, step the stack, and sleep when there is nothing to do.
 func (w *worker) run(cpu int, busy time.Duration) {
 	w.started.Store(true)
-	runtime.LockOSThread() // never unlocked: the affinity ends with the thread
+	debug.SetPanicOnFault(true) // see regionLost
+	runtime.LockOSThread()      // never unlocked: the affinity ends with the thread
 	defer w.running.Done()
 	if cpu >= 0 {
 		var set unix.CPUSet

@@ -188,7 +188,7 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 		return err
 	}
 	x.workers = append(x.workers, w)
-	x.dev.loops = append(x.dev.loops, w.loop)
+	x.dev.own(w.loop)
 	return x.steer.SetSocket(queue, sock.Fd())
 }
 

@@ -203,8 +203,10 @@ func (s *Sender) whole(d *descriptor, end seq.Num) []byte {
 		if cap(s.scratch) < n {
 			s.scratch = make([]byte, n)
 		}
-		s.scratch, s.scratchAt = s.scratch[:n], d.at
-		s.put(s.scratch, d)
+		b := s.scratch[:n]
+		s.scratch = b[:0] // if put panics, it holds nothing
+		s.put(b, d)
+		s.scratch, s.scratchAt = b, d.at
 	}
 	return s.scratch
 }

@@ -30,6 +30,9 @@ func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
 		}
 	}
 	if c := q.deliver(hdr, n); c != ddp.CauseNone {
+		if q.lost != nil {
+			return q.lost
+		}
 		e := q.reject(c, hdr, n)
 		if !q.deaf() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest && !ddp.Control(hdr[0]).Tagged() {
 			q.capture(e, hdr, n, q.in.at(q.in.tail))
@@ -210,7 +213,9 @@ func (q *QP) deliverAtomicResponse(h *ddp.Untagged) ddp.Cause {
 	if !e.mr.Valid() {
 		return ddp.CauseSTag
 	}
-	putNative(e.mem, r.Value)
+	if q.putNative(e.mem, r.Value) != nil {
+		return CauseCatastrophic
+	}
 	q.answered(e)
 	return ddp.CauseNone
 }

@@ -10,8 +10,12 @@ import (
 // written as zero octets.
 func (q *QP) ReadULPDU(ref ulp.Ref, off int, dst []byte) {
 	kind, seq, last := splitRef(ref)
+	blank := q.blank && (kind == refSend || kind == refResponse)
 	var b [atomicRequestULPDU]byte
-	h, src := q.header(kind, seq, ref.Off, last, b[:])
+	h, src := q.header(kind, seq, ref.Off, last && !blank, b[:])
+	if blank {
+		src = payload{}
+	}
 	if off < len(h) {
 		n := copy(dst, h[off:])
 		dst, off = dst[n:], len(h)
@@ -38,6 +42,9 @@ func (q *QP) ReadULPDU(ref ulp.Ref, off int, dst []byte) {
 // HeadULPDU is mpa.Direct: it writes the header of a frozen ULPDU of n octets to head, and returns the registered memory that the
 // rest is in when that is one piece.
 func (q *QP) HeadULPDU(ref ulp.Ref, n int, head []byte) (h int, body []byte, ok bool) {
+	if q.blank {
+		return 0, nil, false
+	}
 	kind, seq, last := splitRef(ref)
 	if kind == refSend && q.sq.holds(seq) {
 		if w := q.sq.at(seq); w.op == WRWrite && len(w.mem.pieces) == 1 && !w.useInline { // the most frequent one, without detours
@@ -157,7 +164,7 @@ func (q *QP) responseHeader(r *request, off uint32, last bool, b []byte) ([]byte
 	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpReadResponse, v), STag: r.read.SinkSTag, TO: r.read.SinkTO + ddp.TO(off)}
 	h.Put(b)
 	src := payload{one: r.mem}
-	if r.mr != nil && !r.mr.Valid() {
+	if r.mr != nil && !r.mr.Valid() && !r.mr.Lost() {
 		// The STag was taken back after this segment was frozen. A peer that has the octets
 		// drops the repetition; one that has not must not see what is there now (RFC 5042).
 		src = payload{}

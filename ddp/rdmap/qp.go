@@ -105,6 +105,8 @@ type QP struct {
 	state   State
 	actions Action
 	err     *ulp.Error
+	lost    *ulp.Error // memory could not be accessed
+	blank   bool       // see Blank
 
 	sq   sendQueue
 	out  reads
@@ -215,6 +217,7 @@ func (q *QP) Reset() error {
 	q.out.reset()
 	q.in.reset()
 	q.msg, q.term, q.near = inbound{}, terminator{}, ddp.Near{}
+	q.lost, q.blank = nil, false
 	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone, false, 0
 	q.Counters = Counters{}
 	return nil

@@ -12,11 +12,15 @@ var errAhead = &ulp.Error{Layer: ulp.DDP, Detail: "segment cannot be placed ahea
 // Place copies the payload of a received ULPDU to where it belongs. It places segments in any
 // order; an error for one that is not in order means that nothing was placed, and one in order
 // ends the stream: tell Fail.
-func (q *QP) Place(v *ulp.View, inOrder bool) *ulp.Error {
+func (q *QP) Place(v *ulp.View, inOrder bool) (err *ulp.Error) {
 	if q.deaf() {
 		q.Counters.DroppedAfterError++
 		return nil // RFC 5041, 7.1: silently dropped
 	}
+	if q.lost != nil {
+		return q.lost
+	}
+	defer q.guard(&err)
 	if q.placeWrite(v) {
 		if !inOrder {
 			q.Counters.PlacedAhead++

@@ -94,6 +94,14 @@ func (q *QP) execute(r *request) bool {
 		q.failResponse(r, c, "target of an atomic is gone")
 		return false
 	}
+	err := q.swap(r, word)
+	q.Fail(err)
+	return err == nil
+}
+
+// swap does what an atomic asks for.
+func (q *QP) swap(r *request, word *uint64) (err *ulp.Error) {
+	defer q.guard(&err)
 	for {
 		old := *word
 		want, _ := r.op.Apply(old)
@@ -103,7 +111,7 @@ func (q *QP) execute(r *request) bool {
 			continue
 		}
 		r.value = old
-		return true
+		return nil
 	}
 }
 
@@ -163,4 +171,8 @@ func (r *request) progress() ReadRequest {
 }
 
 // putNative writes v as a local word, in the host's order.
-func putNative(b []byte, v uint64) { binary.NativeEndian.PutUint64(b, v) }
+func (q *QP) putNative(b []byte, v uint64) (err *ulp.Error) {
+	defer q.guard(&err)
+	binary.NativeEndian.PutUint64(b, v)
+	return nil
+}

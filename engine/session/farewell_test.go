@@ -37,6 +37,7 @@ func (d *side) Wake()                                 {}
 func (d *side) Shutdown(tick.Time)                    { d.fin = true }
 func (d *side) Abort(tick.Time)                       { d.rst = true }
 func (d *side) EMSS() int                             { return 1448 }
+func (d *side) Break()                                { d.rst = true }
 func (d *side) Complete(*rdmap.Completion)            {}
 func (d *side) Request(s *Session, r *mpa.Request)    {}
 func (d *side) Established(s *Session, p *mpa.Params) { d.up = true }

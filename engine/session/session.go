@@ -20,6 +20,8 @@ type Transport interface {
 	Shutdown(now tick.Time) // FIN once Next has nothing left
 	Abort(now tick.Time)    // RST
 	EMSS() int              // octets of payload that one segment carries
+	// Break says, from within Fill, that the octets asked for cannot be had: they must not be sent, and the connection ends.
+	Break()
 }
 
 // Handler hears what happens to a Session, on the thread that calls it. Closed is the last call.
@@ -82,6 +84,9 @@ type Session struct {
 	full   bool      // snd is in use
 	next   seq.Num   // of the next octet that Next will freeze
 	left   seq.Num   // everything before it has arrived
+	filled seq.Num   // Fill wrote everything before it
+	cut    bool      // from cutAt on, the octets are blank
+	cutAt  seq.Num
 
 	asked    bool // the consumer was shown the Request
 	told     bool // Established was called
@@ -120,7 +125,7 @@ func (s *Session) Init(cfg Config) error {
 
 // Begin gives s its transport and where both streams are: the next octet that it sends and the next that arrives.
 func (s *Session) Begin(tr Transport, snd, rcv seq.Num, now tick.Time) {
-	s.tr, s.next, s.left = tr, snd, rcv
+	s.tr, s.next, s.left, s.filled = tr, snd, rcv, snd
 	s.startAt = now.Add(s.cfg.StartupTimeout)
 	s.pullStartup()
 }
@@ -173,8 +178,13 @@ func (s *Session) Next(room int) (n int, more bool) {
 func (s *Session) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	n := s.out.fill(r, dst)
 	if n < r.Len() && s.full {
+		defer s.guardFill(r, n, dst)
+		if s.cut {
+			s.qp.Blank(s.cutAt.LessEq(r.Start))
+		}
 		sum, summed, _ = s.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
 	}
+	s.filled = seq.Max(s.filled, r.End)
 	return sum, summed && n == 0
 }
 

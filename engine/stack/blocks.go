@@ -94,6 +94,7 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 		if b.n > 0 {
 			n += b.n
 			e.sendBlock()
+			ok = ok && !e.broken
 		}
 	}
 	for _, buf := range b.slots {
@@ -130,11 +131,12 @@ func (e *Endpoint) sendBlock() {
 	b := &s.block
 	var o tcp.Out
 	if b.n < b.least {
-		for i := range b.n {
+		for i := 0; i < b.n && !e.broken; i++ {
 			b.segment(i, &o)
 			last := len(b.slots) - 1
-			e.sendFrame(b.slots[last], &o)
-			b.slots = b.slots[:last]
+			if e.sendFrame(b.slots[last], &o) {
+				b.slots = b.slots[:last]
+			}
 		}
 		return
 	}
@@ -147,15 +149,22 @@ func (e *Endpoint) sendBlock() {
 		e.upper.Fill(o.Payload, b.mem[end:end+o.Payload.Len()])
 		end += o.Payload.Len()
 	}
+	if e.broken {
+		return
+	}
 	s.stats.TxFrames += uint64(b.n)
 	s.stats.TxPayload += uint64(end - at)
 	s.stats.TxOctets += uint64(end + at*(b.n-1))
 	s.blocks.SendBlock(end, gso.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size, IPv6: e.frame.v6})
 }
 
-// sendFrame sends a segment in a slot.
-func (e *Endpoint) sendFrame(buf ring.TxBuf, o *tcp.Out) {
+// sendFrame sends a segment in a slot, unless its octets cannot be had.
+func (e *Endpoint) sendFrame(buf ring.TxBuf, o *tcp.Out) bool {
 	n := e.frame.build(buf.Data, o, e.hop.mac)
 	sum := e.fill(buf.Data[n:], o)
+	if e.broken {
+		return false
+	}
 	e.stack.put(buf, e.frame.finish(buf.Data, n, o.Payload.Len(), sum))
+	return true
 }

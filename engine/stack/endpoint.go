@@ -64,6 +64,7 @@ type Endpoint struct {
 	started bool
 	dirty   bool
 	ended   bool
+	broken  bool // see Break
 	visit   visit
 	steered bool
 	late    seq.Num // the left edge of what was not acknowledged in time last; see doubt
@@ -176,6 +177,10 @@ func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(
 // Abort ends the connection with RST.
 func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 
+// Break says, from within Upper.Fill, that the octets asked for cannot be had: their segment is not sent, and the connection ends
+// with RST.
+func (e *Endpoint) Break() { e.broken = true }
+
 // receive runs the segment s with the given payload through TCP and the layer above.
 func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, now tick.Time) {
 	o := e.conn.Input(s, now)
@@ -242,6 +247,10 @@ func (e *Endpoint) output(now tick.Time) int {
 	if e.hop.ready(e.stack) {
 		n = e.burst(now)
 	}
+	if e.broken {
+		e.broken = false
+		e.Abort(now)
+	}
 	if e.visit = visited; n > 0 {
 		e.visit = visitedSent
 	}
@@ -295,6 +304,10 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 		n = e.frame.build(buf.Data, &s.out, e.hop.mac)
 	}
 	sum := e.fill(buf.Data[n:], &s.out)
+	if e.broken {
+		s.port.CancelTx(buf)
+		return false, false
+	}
 	if !run && s.out.Run != tcp.RunNone && s.out.Flags&wire.PSH == 0 {
 		run = s.run.begin(&e.frame, buf.Data, n) // more are known to follow
 	}

@@ -1,0 +1,112 @@
+package rdmap
+
+import (
+	"xwarp/ddp"
+	"xwarp/mpa/ulp"
+)
+
+// memoryFault is what a panic carries after runtime/debug.SetPanicOnFault: an access to memory that cannot be accessed.
+type memoryFault interface {
+	error
+	Addr() uintptr
+}
+
+// guard, deferred around an access to registered memory, makes a fault there the error of this stream. Other panics go on.
+func (q *QP) guard(err **ulp.Error) {
+	if v := recover(); v != nil {
+		if *err = q.Fault(v); *err == nil {
+			panic(v)
+		}
+	}
+}
+
+// Fault takes what was recovered from a panic of an access to registered memory. It returns the error that ends the stream, for
+// Fail: the regions with that memory are revoked. nil: the panic is about something else, and goes on.
+func (q *QP) Fault(v any) *ulp.Error {
+	f, ok := v.(memoryFault)
+	if !ok {
+		return nil
+	}
+	m := q.cfg.Table.Fault(f.Addr())
+	if own := q.blameMemory(f.Addr()); own != nil {
+		m = own
+	}
+	if m == nil {
+		return nil
+	}
+	off, _ := m.Offset(f.Addr())
+	if q.lost == nil {
+		q.lost = CauseCatastrophic.Errorf("octet %d of the memory region with %v cannot be accessed: was the file behind it shortened, or did its disk fail?", off, m)
+	}
+	return q.lost
+}
+
+// blameMemory marks the work requests that point to the address, and returns one of their regions. Those are found also when
+// their STag is not valid any more.
+func (q *QP) blameMemory(addr uintptr) (found *ddp.MR) {
+	for i := q.sq.head; i != q.sq.tail; i++ {
+		w := q.sq.at(i)
+		m := w.mem.region(addr)
+		if m == nil {
+			continue
+		}
+		if found = m; w.status == Success {
+			w.status = LocProtErr
+		}
+	}
+	for i := range q.out.len() {
+		e := q.out.at(i)
+		if e.mr == nil {
+			continue
+		}
+		if _, ok := e.mr.Offset(addr); ok {
+			found = e.mr
+			q.blameSend(e.seq, LocProtErr)
+		}
+	}
+	for i := q.in.acked; i != q.in.tail; i++ {
+		if m := q.in.at(i).mr; m != nil {
+			if _, ok := m.Offset(addr); ok {
+				found = m
+			}
+		}
+	}
+	if m := q.rq.blameMemory(addr); m != nil {
+		found = m
+	}
+	return found
+}
+
+// blameMemory is the part of QP.blameMemory about receives.
+func (r *recvQueue) blameMemory(addr uintptr) (found *ddp.MR) {
+	blame := func(w *recvWQE) {
+		if m := w.mem.region(addr); m != nil {
+			found = m
+			w.status = LocProtErr
+		}
+	}
+	for i := r.head; i != r.tail; i++ {
+		blame(&r.own[i&r.mask])
+	}
+	for _, i := range r.taken {
+		if i >= 0 {
+			blame(&r.srq.wqes[i])
+		}
+	}
+	return found
+}
+
+// region returns the region of s that has the address.
+func (s *sgl) region(addr uintptr) *ddp.MR {
+	for i, p := range s.pieces {
+		if _, ok := ddp.Within(p, addr); ok {
+			return s.regions[i]
+		}
+	}
+	return nil
+}
+
+// Blank says whether the ULPDUs that ReadULPDU writes from now on are to be worth nothing to the peer: they have their place in the
+// stream already, and the octets that belong there cannot be had any more. They get zero octets, and their messages no end, so
+// that nothing is delivered of them, or of what was to follow them, before the Terminate.
+func (q *QP) Blank(on bool) { q.blank = on }

@@ -1,0 +1,247 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/mpa/ulp"
+	"xwarp/ring"
+)
+
+// mapped returns a mapping of n octets of a file, and what cuts the file off so that nothing behind keep can be accessed.
+func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "region")
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(int64(n)); err != nil {
+		t.Fatal(err)
+	}
+	mem, err = unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(mem) })
+	return mem, func(keep int) {
+		if err := os.Truncate(path, int64(keep)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// failure returns the first completion of e that is no success, nil when its connection ends without one.
+func (e *end) failure() *engine.Completion {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for {
+		var c [1]engine.Completion
+		if _, err := e.cq.Wait(ctx, c[:]); err != nil {
+			e.t.Fatalf("no completion says that the work request failed: %v; queue pair: %v", err, e.qp.Err())
+		}
+		if c[0].Status != rdmap.Success {
+			return &c[0]
+		}
+	}
+}
+
+// TestRegionLost cuts a file off that is registered, and has each operation touch what is gone. The region and the connection that
+// touched it end, with a Terminate that says so; another connection of the same worker goes on.
+//
+//req:rfc5040-4.8-1
+func TestRegionLost(t *testing.T) {
+	const size, keep = 1 << 20, 256 << 10
+	const inside = keep + 100_000 // after cutting: gone
+	touch := map[string]func(a, b *end, mr *engine.MR){
+		"peer writes": func(a, b *end, mr *engine.MR) {
+			a.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)}, RemoteSTag: mr.STag()})
+		},
+		"peer reads": func(a, b *end, mr *engine.MR) {
+			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, size)}, RemoteSTag: mr.STag()})
+		},
+		"peer adds": func(a, b *end, mr *engine.MR) {
+			a.post(engine.SendWR{Op: rdmap.WRFetchAdd, SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: mr.STag(), RemoteTO: inside &^ 7})
+		},
+		"peer sends": func(a, b *end, mr *engine.MR) {
+			if err := b.qp.PostRecv(&engine.RecvWR{ID: 7, SGL: []engine.SGE{mr.SGE(inside, 4096)}}); err != nil {
+				a.t.Fatal(err)
+			}
+			b.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{b.mr.SGE(0, 8)}, RemoteSTag: a.mr.STag()}) // the receive is there then
+			b.wait()
+			a.post(engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{a.mr.SGE(0, 4096)}})
+		},
+		"own write": func(a, b *end, mr *engine.MR) {
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRWrite, SGL: []engine.SGE{mr.SGE(inside, 100_000)}, RemoteSTag: a.mr.STag()})
+		},
+		"own send": func(a, b *end, mr *engine.MR) {
+			if err := a.qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{a.mr.SGE(0, 200_000)}}); err != nil {
+				a.t.Fatal(err)
+			}
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []engine.SGE{b.mr.SGE(0, 100), mr.SGE(inside, 100_000)}})
+		},
+		"own read": func(a, b *end, mr *engine.MR) {
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRRead, SGL: []engine.SGE{mr.SGE(inside, 4096)}, RemoteSTag: a.mr.STag()})
+		},
+		"own atomic": func(a, b *end, mr *engine.MR) {
+			word, err := a.pd.RegMR(make([]byte, 8), engine.RemoteAtomic)
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRFetchAdd, SGL: []engine.SGE{mr.SGE(inside&^7, 8)}, RemoteSTag: word.STag()})
+		},
+	}
+	for _, transport := range []string{"kernel", "xdp", "packet-gso"} {
+		for name, f := range touch {
+			t.Run(transport+"/"+name, func(t *testing.T) {
+				da, db, at := pairOf(t, transport)
+				a, b := newEnd(t, da, size), newEnd(t, db, size)
+				connect(t, a, b, at)
+				otherA, otherB := newEnd(t, da, size), newEnd(t, db, size)
+				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+				mem, cut := mapped(t, size)
+				mr, err := b.pd.RegMR(mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite|engine.RemoteAtomic)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cut(keep)
+				f(a, b, mr)
+				regionIsLost(t, a, b, mr)
+				if name[:3] == "own" {
+					if c := b.failure(); c.ID != 7 || c.Status != rdmap.LocProtErr {
+						t.Errorf("completion: %+v, want IBV_WC_LOC_PROT_ERR of 7", c)
+					}
+				} else if name == "peer reads" || name == "peer adds" { // others may be complete before they arrive
+					a.failure()
+				}
+				exercise(t, otherA, otherB)
+				if err := b.qp.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := mr.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// regionIsLost checks what both ends of the connection know of it.
+func regionIsLost(t *testing.T, a, b *end, mr *engine.MR) {
+	t.Helper()
+	for _, e := range []*end{a, b} {
+		select {
+		case <-e.qp.Down():
+		case <-time.After(20 * time.Second):
+			t.Fatal("the connection goes on")
+		}
+	}
+	var lost *engine.RegionError
+	if !errors.As(mr.Err(), &lost) || lost.STag != mr.STag() || lost.Len != len(mr.Bytes()) || lost.Off >= uint64(lost.Len) {
+		t.Errorf("region: %v", mr.Err())
+	}
+	want := rdmap.CauseCatastrophic.Errorf("")
+	for _, e := range []*end{a, b} {
+		var got *ulp.Error
+		if !errors.As(e.qp.Err(), &got) || !got.Is(want) {
+			t.Errorf("queue pair: %v, want %v", e.qp.Err(), want)
+		}
+	}
+	if h := b.dev.Contained(); h.RegionFaults != 1 {
+		t.Errorf("%+v, want one region", h)
+	}
+}
+
+// pairOf returns two devices and where the second one listens.
+func pairOf(t *testing.T, transport string) (a, b *engine.Device, at netip.AddrPort) {
+	t.Helper()
+	if transport == "kernel" {
+		open := func() *engine.Device {
+			cfg := engine.KernelConfig{}
+			cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+			d, err := engine.OpenKernel(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { d.Close() })
+			return d
+		}
+		return open(), open(), netip.MustParseAddrPort("127.0.0.1:7174")
+	}
+	a, b, net := xdpPair(t, topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
+		c.Transmit = engine.Transmit(transport)
+	})
+	return a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
+}
+
+// TestRegionLostRepeated cuts the file off while octets of it are under way, on a path that loses segments: what must be sent again
+// and cannot be made again resets the connection, and no Read completes with other octets than those of the file.
+func TestRegionLostRepeated(t *testing.T) {
+	da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
+		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+			return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: ring.Rates{Drop: 0.05}, Batches: 3}), nil
+		}
+	})
+	const size, n, reads = 8 << 20, 512 << 10, 16
+	lost := 0
+	for round := range 8 {
+		a, b := newEnd(t, da, size), newEnd(t, db, size)
+		connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), uint16(7174+round)))
+		mem, cut := mapped(t, size)
+		for i := range mem {
+			mem[i] = byte(i) | 1 // never 0
+		}
+		mr, err := b.pd.RegMR(mem, engine.RemoteRead)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		go func() { // the reset may get lost as well
+			select {
+			case <-b.qp.Down():
+				time.AfterFunc(time.Second, cancel)
+			case <-ctx.Done():
+			}
+		}()
+		for i := range reads {
+			a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(i*n, n)}, RemoteSTag: mr.STag(), RemoteTO: ddpTO(i * n)})
+		}
+		for done := 0; done < reads; done++ {
+			var c [1]engine.Completion
+			if _, err := a.cq.Wait(ctx, c[:]); err != nil || c[0].Status != rdmap.Success {
+				break
+			}
+			for i, o := range a.mem[c[0].ID*n:][:n] {
+				if want := byte(int(c[0].ID)*n+i) | 1; o != want {
+					t.Fatalf("Read %d completed and octet %d is %#x, in the file %#x", c[0].ID, i, o, want)
+				}
+			}
+			if done == round {
+				cut(0)
+			}
+		}
+		t.Logf("round %d: %v", round, b.qp.Err())
+		if mr.Err() != nil {
+			lost++
+		}
+		a.qp.Close()
+		b.qp.Close()
+	}
+	if lost == 0 {
+		t.Error("no region was lost: the files were cut off too late")
+	}
+}
