@@ -64,6 +64,9 @@ const (
 	// blackHoleProven is how many when packets of that size were acknowledged before: then it is more often plain loss than a
 	// path that changed.
 	blackHoleProven = 4
+	// blackHoleWait is how long a segment of suspicious size waits for its acknowledgement where back-off has made the RTO longer than
+	// that: as long as Linux retransmits before it suspects the path.
+	blackHoleWait = 3 * tick.Second
 	// mtuProbeAgain is the pause after a lost probe (RFC 4821, 7.7: 10 minutes for a search that ended; a minute while it goes on).
 	mtuProbeAgain = tick.Minute
 	// mtuResolution ends a search.

@@ -21,6 +21,7 @@ type pathMTU struct {
 	probe  mtuProbe
 	failed int // smallest probe that was lost, 0: none
 	blamed int // timeouts in a row for which mtu was lowered already
+	steps  int // how often mtu was lowered since something was acknowledged
 	next   tick.Time
 }
 
@@ -96,6 +97,7 @@ func (p *pathMTU) resent(c *Conn, r seq.Range, now tick.Time) {
 
 // acked takes what an acknowledgement says about sizes, and about an ICMP message that waits.
 func (p *pathMTU) acked(c *Conn, now tick.Time) {
+	p.steps = 0
 	if p.trial.size > 0 && p.trial.end.LessEq(c.una) {
 		p.proven, p.trial.size = max(p.proven, p.trial.size), 0
 	}
@@ -131,29 +133,63 @@ func (p *pathMTU) timeout(c *Conn, now tick.Time) {
 		p.weigh(c, now, true)
 		return
 	}
-	head, ok := c.tx.Head()
 	b := c.tx.Backoff()
 	if b < p.blamed {
 		p.blamed = 0
 	}
-	if !c.cfg.ProbeMTU || !ok {
-		return
-	}
+	size := p.vanishing(c)
 	need := blackHoleAfter
-	if c.packet(head.Len()) <= p.proven {
+	if size <= p.proven {
 		need = blackHoleProven
 	}
-	if b-p.blamed < need {
+	if size > 0 && b-p.blamed >= need {
+		p.lower(c, size, now)
+	}
+}
+
+// vanishing returns the size of the packet whose acknowledgement is missing, 0 when no lower one is left to try.
+func (p *pathMTU) vanishing(c *Conn) int {
+	head, ok := c.tx.Head()
+	if !c.cfg.ProbeMTU || !ok {
+		return 0
+	}
+	size := c.packet(head.Len())
+	if from := min(size, p.mtu); p.below(c, from) >= from {
+		return 0
+	}
+	return size
+}
+
+// deadline is when a segment is blamed on its size whose timeout back-off has moved too far away: RFC 4821, 7.7 counts timeouts, which
+// with a backed off RTO are minutes. Each lower size is given twice the time, so that an outage does not lead to the lowest.
+func (p *pathMTU) deadline(c *Conn) tick.Time {
+	if !c.cfg.ProbeMTU {
+		return tick.Never
+	}
+	rto, sent, ok := c.tx.Overdue()
+	if !ok || p.vanishing(c) == 0 {
+		return tick.Never
+	}
+	return sent.Add(max(blackHoleWait, rto) << p.steps)
+}
+
+// expire runs what deadline is for.
+func (p *pathMTU) expire(c *Conn, now tick.Time) {
+	if p.claim.mtu != 0 {
+		p.weigh(c, now, true)
 		return
 	}
-	size := min(c.packet(head.Len()), p.mtu) // what vanished
-	if lower := p.below(c, size); lower < size {
-		c.n.BlackHoles++
-		p.blamed = b
-		p.failed = p.mtu
-		p.next = now.Add(mtuProbeAgain)
-		c.setMTU(lower, now)
-	}
+	p.lower(c, p.vanishing(c), now)
+}
+
+// lower blames a packet's size for its loss.
+func (p *pathMTU) lower(c *Conn, size int, now tick.Time) {
+	c.n.BlackHoles++
+	p.steps++
+	p.blamed = c.tx.Backoff()
+	p.failed = p.mtu
+	p.next = now.Add(mtuProbeAgain)
+	c.setMTU(p.below(c, min(size, p.mtu)), now)
 }
 
 // below is the largest size to fall back to that is smaller than size: Ethernet's, IPv6's least, the floor.

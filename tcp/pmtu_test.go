@@ -78,6 +78,47 @@ func TestBlackHoleSmall(t *testing.T) {
 	}
 }
 
+// TestBlackHoleBackedOff: a black hole is found in seconds although earlier losses left an RTO of a minute, whether or not packets of
+// that size arrived before. Lower sizes are given more time: an outage must not lead to the lowest.
+func TestBlackHoleBackedOff(t *testing.T) {
+	for _, proven := range []bool{false, true} {
+		p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
+		p.open(mss(8960))
+		at := 1
+		send := func(n int) {
+			p.src.sizes = []int{n}
+			p.out()
+			at += n
+		}
+		if proven {
+			send(8960)
+			p.in(fA, 1, at, 0)
+		}
+		send(100)
+		for range 9 {
+			p.now = p.c.Deadline()
+			p.c.Expire(p.now)
+			p.out()
+		}
+		p.in(fA, 1, at, 0) // sent more than once: no sample
+		send(8960)
+		begun := p.now
+		var got []string
+		for emss := p.c.EMSS(); p.now.Sub(begun) < 40*tick.Second; {
+			p.now = p.c.Deadline()
+			p.c.Expire(p.now)
+			p.out()
+			if e := p.c.EMSS(); e != emss {
+				got = append(got, fmt.Sprintf("%d after %d s", e, p.now.Sub(begun)/tick.Second))
+				emss = e
+			}
+		}
+		if want := "[1460 after 3 s 1240 after 9 s 512 after 21 s]"; fmt.Sprint(got) != want {
+			t.Errorf("proven %v: EMSS %v, want %v", proven, got, want)
+		}
+	}
+}
+
 // TestMTUProbe lets the search find a path MTU that nobody told, without cutting a record.
 func TestMTUProbe(t *testing.T) {
 	for _, mtu := range []int{9000, 4470} {

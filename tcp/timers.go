@@ -89,7 +89,7 @@ func (c *Conn) Deadline() tick.Time {
 	}
 	d := min(t.syn, t.delack, t.persist, t.wait, t.linger)
 	if c.state >= Established && c.state != TimeWait {
-		d = min(d, c.tx.Deadline(), c.userDeadline(), c.keepDeadline(), c.zeroDeadline())
+		d = min(d, c.tx.Deadline(), c.userDeadline(), c.keepDeadline(), c.zeroDeadline(), c.pmtu.deadline(c))
 	}
 	return d
 }
@@ -160,6 +160,9 @@ func (c *Conn) Expire(now tick.Time) {
 	}
 	if c.tx.Deadline() <= now && c.tx.Expire(now)&loss.ExpiredRTO != 0 {
 		c.pmtu.timeout(c, now)
+	}
+	if c.pmtu.deadline(c) <= now {
+		c.pmtu.expire(c, now)
 	}
 	if t.persist <= now {
 		c.expirePersist(now)

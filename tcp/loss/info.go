@@ -17,6 +17,14 @@ func (s *Sender) RTTVar() tick.Duration { return s.rtt.rttvar() }
 // RTO returns the retransmission timeout with its back-off.
 func (s *Sender) RTO() tick.Duration { return s.timeout() }
 
+// Overdue returns the RTO without back-off and when the first record not acknowledged left last; false unless the RTO is backed off now.
+func (s *Sender) Overdue() (rto tick.Duration, sent tick.Time, ok bool) {
+	if s.rtt.shift == 0 || s.q.len() == 0 {
+		return 0, 0, false
+	}
+	return s.rtt.rto, s.q.at(s.q.head).sent, true
+}
+
 // Backoff returns how many timeouts followed each other without new data acknowledged.
 func (s *Sender) Backoff() int { return s.rtt.retries }
 

@@ -1,0 +1,42 @@
+package sim
+
+import (
+	"testing"
+
+	"xwarp/tcp/tick"
+)
+
+// TestCrawls runs seeds in which a connection once crawled, or ended for no reason: each must be over some seconds after the last
+// fault. settleTime is for what any seed may need, and hides a timer that has grown to a minute.
+func TestCrawls(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		seed uint64
+		most tick.Duration // from the last fault to the end of the last connection
+	}{
+		{"back-off that grew while octets kept arriving behind holes", 748803, 5 * tick.Second},
+		{"RST of a cookie listener for the tail of a first flight whose head was lost, TIME-WAIT included", 5237458, 45 * tick.Second},
+		{"black hole that was found after four timeouts of a backed off RTO", 7007431, 10 * tick.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := draw(c.seed, nil)
+			over := tick.Never
+			check := s.w.Check
+			s.w.Check = func(now tick.Time) error {
+				if over == tick.Never && s.over() {
+					over = now
+				}
+				return check(now)
+			}
+			if err := s.guard(); err != nil {
+				t.Fatal(replay(c.seed, s, err))
+			}
+			after := over.Sub(Epoch.Add(s.until))
+			t.Logf("over %.3f s after the last fault", float64(after)/1e9)
+			if after > c.most {
+				t.Errorf("seed %d was over %d ms after the last fault, want at most %d s", c.seed, after/ms, c.most/tick.Second)
+			}
+		})
+	}
+}
