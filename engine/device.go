@@ -37,6 +37,7 @@ type driver interface {
 	listen(l *Listener) (netip.AddrPort, error)
 	unlisten(l *Listener)
 	describe() Transport
+	footprint() int // octets of a connection, see Device.Footprint
 	close() error
 }
 

@@ -218,6 +218,9 @@ func (k *kernelDriver) unlisten(l *Listener) { l.drv.(net.Listener).Close() }
 
 func (k *kernelDriver) describe() Transport { return Transport{Name: "kernel"} }
 
+// footprint is the blocks of a connection, and 64 KiB for its state, goroutines and FPDUs under way.
+func (k *kernelDriver) footprint() int { return 2*readBlock + writeBlock + 64<<10 }
+
 func (k *kernelDriver) close() error {
 	k.closing.Do(func() { close(k.stop) })
 	<-k.ended

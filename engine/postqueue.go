@@ -18,11 +18,17 @@ type postQueue[T any] struct {
 }
 
 func (q *postQueue[T]) init(depth int) {
+	n := slots(depth)
+	q.slots, q.mask = make([]T, n), uint32(n-1)
+}
+
+// slots is how many a queue of that depth has: a power of two.
+func slots(depth int) int {
 	n := 1
 	for n < depth {
 		n <<= 1
 	}
-	q.slots, q.mask = make([]T, n), uint32(n-1)
+	return n
 }
 
 // put has fill write the next slot, and reports false when there is none.

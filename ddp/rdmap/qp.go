@@ -7,7 +7,8 @@ import (
 	"xwarp/mpa/ulp"
 )
 
-// Config describes a queue pair before it has a stream. Everything is allocated by Init.
+// Config describes a queue pair before it has a stream. Footprint says what it costs at most. Init allocates the
+// queues; the tables of Reads, and the room for inline data, come with their use.
 type Config struct {
 	Table  *ddp.Table
 	PD     *ddp.PD

@@ -49,8 +49,13 @@ func (s *sgl) release() {
 	s.pieces, s.regions = s.pieces[:0], s.regions[:0]
 }
 
-func makeSGL(n int) sgl {
-	return sgl{pieces: make([][]byte, 0, n), regions: make([]*ddp.MR, 0, n)}
+// makeSGLs gives n lists room for sge pieces each, in one piece of memory.
+func makeSGLs(n, sge int, at func(i int) *sgl) {
+	pieces, regions := make([][]byte, n*sge), make([]*ddp.MR, n*sge)
+	for i := range n {
+		from, to := i*sge, (i+1)*sge
+		*at(i) = sgl{pieces: pieces[from:from:to], regions: regions[from:from:to]}
+	}
 }
 
 // sendWQE is a send work request in the queue.
@@ -71,7 +76,7 @@ type sendWQE struct {
 	sink      SGE // of Read
 	atomic    AtomicRequest
 	mem       sgl
-	inline    []byte // room of MaxInline octets
+	inline    []byte // room of MaxInline octets once inline data came here
 	useInline bool
 }
 
@@ -90,6 +95,7 @@ type sendQueue struct {
 	ring             []sendWQE
 	mask             uint64
 	depth            uint64
+	room             int // for inline data of each
 	head, next, tail uint64
 	sendMSN          ddp.MSN // next message on queue 0
 	readMSN          ddp.MSN // next message on queue 1
@@ -98,13 +104,22 @@ type sendQueue struct {
 
 func (s *sendQueue) init(depth, sge, inline int) {
 	n := ringSize(depth)
-	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth)}
-	room := make([]byte, n*inline)
-	for i := range s.ring {
-		s.ring[i].mem = makeSGL(sge)
-		s.ring[i].inline = room[i*inline : i*inline : (i+1)*inline]
-	}
+	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth), room: inline}
+	makeSGLs(n, sge, func(i int) *sgl { return &s.ring[i].mem })
 	s.reset()
+}
+
+// inlineStep is how many slots get their room for inline data together: most queue pairs never post any.
+const inlineStep = 64
+
+// makeRoom gives slot i its room for inline data, and its neighbours theirs.
+func (s *sendQueue) makeRoom(i uint64) {
+	first := i & s.mask &^ (inlineStep - 1)
+	group := s.ring[first:min(first+inlineStep, uint64(len(s.ring)))]
+	room := make([]byte, len(group)*s.room)
+	for j := range group {
+		group[j].inline = room[j*s.room : j*s.room : (j+1)*s.room]
+	}
 }
 
 func (s *sendQueue) reset() {
@@ -141,6 +156,9 @@ type outRead struct {
 	resp   [AtomicRespLen]byte // as placed
 }
 
+// firstReads is how many Reads have room from the start, in either direction; the tables double when more are outstanding.
+const firstReads = 32
+
 // reads is the ring of outstanding Reads and atomics, in request order.
 type reads struct {
 	ring       []outRead
@@ -149,7 +167,7 @@ type reads struct {
 }
 
 func (r *reads) init(n int) {
-	n = ringSize(n)
+	n = ringSize(min(n, firstReads))
 	*r = reads{ring: make([]outRead, n), mask: uint32(n - 1)}
 }
 
@@ -161,8 +179,21 @@ func (r *reads) reset() {
 func (r *reads) len() int          { return int(r.tail - r.head) }
 func (r *reads) first() *outRead   { return &r.ring[r.head&r.mask] }
 func (r *reads) at(i int) *outRead { return &r.ring[(r.head+uint32(i))&r.mask] }
-func (r *reads) push(e outRead)    { r.ring[r.tail&r.mask] = e; r.tail++ }
 func (r *reads) pop()              { r.ring[r.head&r.mask] = outRead{}; r.head++ }
+
+// push appends e. The caller keeps to the ORD.
+func (r *reads) push(e outRead) {
+	if r.len() == len(r.ring) {
+		bigger := make([]outRead, 2*len(r.ring))
+		mask := uint32(len(bigger) - 1)
+		for i := r.head; i != r.tail; i++ {
+			bigger[i&mask] = r.ring[i&r.mask]
+		}
+		r.ring, r.mask = bigger, mask
+	}
+	r.ring[r.tail&r.mask] = e
+	r.tail++
+}
 
 // request is a Read or atomic of the peer.
 type request struct {
@@ -187,13 +218,15 @@ type request struct {
 type requests struct {
 	ring              []request
 	mask              uint64
+	most              int // the ring's length at last
 	acked, next, tail uint64
 	atomicMSN         ddp.MSN // of the next Atomic Response
 }
 
 func (r *requests) init(ird int) {
-	n := ringSize((1 + ackSlack) * max(ird, 1))
-	*r = requests{ring: make([]request, n), mask: uint64(n - 1)}
+	most := ringSize((1 + ackSlack) * max(ird, 1))
+	n := min(most, firstReads)
+	*r = requests{ring: make([]request, n), mask: uint64(n - 1), most: most}
 	r.reset()
 }
 
@@ -210,7 +243,20 @@ func (r *requests) expected() ddp.MSN { return ddp.MSN(r.tail + 1) }
 
 // room returns how many requests, from the expected one on, have a slot.
 func (r *requests) room(ird int) int {
-	return max(0, min(ird-r.waiting(), len(r.ring)-int(r.tail-r.acked)))
+	return max(0, min(ird-r.waiting(), r.most-int(r.tail-r.acked)))
+}
+
+// reach returns slot i, for which there is room, and makes the ring longer where it takes that.
+func (r *requests) reach(i uint64) *request {
+	for i-r.acked >= uint64(len(r.ring)) {
+		bigger := make([]request, 2*len(r.ring))
+		mask := uint64(len(bigger) - 1)
+		for j := range uint64(len(r.ring)) {
+			bigger[(r.acked+j)&mask] = r.ring[(r.acked+j)&r.mask]
+		}
+		r.ring, r.mask = bigger, mask
+	}
+	return r.at(i)
 }
 
 func (r *request) release() {
@@ -230,9 +276,7 @@ type recvWQE struct {
 
 func makeRecvWQEs(n, sge int) []recvWQE {
 	w := make([]recvWQE, n)
-	for i := range w {
-		w[i].mem = makeSGL(sge)
-	}
+	makeSGLs(n, sge, func(i int) *sgl { return &w[i].mem })
 	return w
 }
 

@@ -193,7 +193,7 @@ func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulp.View) ddp.Cause {
 	if v.Len()-ddp.UntaggedLen != want || !h.Control.Last() {
 		return CauseStreamFatal
 	}
-	r := q.in.at(q.in.tail + uint64(i))
+	r := q.in.reach(q.in.tail + uint64(i))
 	copy(r.head[:], hdr)
 	r.placed = v.CopyTo(r.raw[:], ddp.UntaggedLen)
 	return ddp.CauseNone

@@ -21,10 +21,32 @@ const (
 	QPs
 	WorkRequests
 	Listeners
+	// DaemonMemory bounds the octets that the daemon itself allocates for programs: rings, queues with the room of each work request,
+	// tables of RDMA Reads, buffers of connections and of requests to connect. Few objects of the largest size cost gigabytes.
+	DaemonMemory
+	// Connects bounds the connections that are being opened at a time: each holds a port, a half-open connection, a goroutine,
+	// and, until the neighbour answers, a request to resolve it.
+	Connects
 	// Kinds is how many there are.
 	Kinds
 )
 
-var names = [Kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "qps", "work_requests", "listeners"}
+var names = [Kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "qps", "work_requests", "listeners", "daemon_memory", "connects"}
 
 func (k Kind) String() string { return names[k] }
+
+// Amounts is how much of each kind.
+type Amounts [Kinds]int64
+
+// What things cost the daemon that have no size of their own, in octets of DaemonMemory.
+const (
+	// SessionMemory is a program: its socket's goroutine and pump, tables, a request of the longest kind.
+	SessionMemory = 128 << 10
+	// PendingMemory is a request that waits, with its goroutine and arguments.
+	PendingMemory = 16 << 10
+	// ObjectMemory is the least of a region, domain, queue, queue pair or listener: records on each worker, goroutines.
+	ObjectMemory = 4 << 10
+)
+
+// MaxPendingArgs bounds the arguments of a request that waits, which are kept meanwhile.
+const MaxPendingArgs = 4 << 10

@@ -13,11 +13,13 @@ import (
 type listener struct {
 	handle control.Handle
 	l      *engine.Listener
+	cost   budget.Amounts
 }
 
 type request struct {
 	handle control.Handle
 	r      *engine.ConnRequest
+	cost   budget.Amounts
 }
 
 // claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice.
@@ -66,12 +68,26 @@ func (s *session) connect(ctx context.Context, r *control.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = s.dev.dev.Dial(ctx, a.Remote, q.q, engine.ConnConfig{Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA})
+	err = s.open(ctx, func() error {
+		return s.dev.dev.Dial(ctx, a.Remote, q.q, engine.ConnConfig{Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA})
+	})
 	s.unclaim(q, err)
 	if err != nil {
 		return nil, err
 	}
 	return connected(q), nil
+}
+
+// open counts an attempt of the user to open a connection, which has its turn at the user's rate.
+func (s *session) open(ctx context.Context, try func() error) error {
+	if err := s.take(connectCost); err != nil {
+		return err
+	}
+	defer s.account.give(connectCost)
+	if err := s.account.turn(ctx, s.limits().ConnectRate); err != nil {
+		return err
+	}
+	return try()
 }
 
 func (s *session) checkPort(port uint16) error {
@@ -93,17 +109,19 @@ func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 	if err := s.checkPort(a.Addr.Port()); err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(budget.Listeners, 1); err != nil {
+	setDefault(&a.Backlog, engine.DefaultBacklog)
+	cost := s.listenerCost(a.Backlog)
+	if err := s.take(cost); err != nil {
 		return nil, nil, err
 	}
 	l, err := s.dev.dev.Listen(a.Addr, a.Backlog, engine.ConnConfig{MPA: a.MPA})
 	if err != nil {
-		s.account.give(budget.Listeners, 1)
+		s.account.give(cost)
 		return nil, nil, err
 	}
 	s.mu.Lock()
 	h := s.handle()
-	s.listeners[h] = &listener{h, l}
+	s.listeners[h] = &listener{h, l, cost}
 	s.mu.Unlock()
 	s.log.Info("RDMA_CM listener", "local", l.Addr())
 	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil, nil
@@ -122,7 +140,7 @@ func (s *session) closeListener(r *control.Request, _ []int) (any, []int, error)
 		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no listener %d", h)}
 	}
 	err = l.l.Close()
-	s.account.give(budget.Listeners, 1)
+	s.account.give(l.cost)
 	return nil, nil, err
 }
 
@@ -135,17 +153,23 @@ func (s *session) getRequest(ctx context.Context, r *control.Request) (any, erro
 	if err != nil {
 		return nil, err
 	}
+	cost := s.requestCost()
+	if err := s.take(cost); err != nil {
+		return nil, err
+	}
 	c, err := l.l.Accept(ctx)
 	if err != nil {
+		s.account.give(cost)
 		return nil, err
 	}
 	s.mu.Lock()
 	if len(s.requests) >= control.MaxBacklog {
 		s.mu.Unlock()
+		s.account.give(cost)
 		c.Reject(nil)
 		return nil, &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d connection requests wait for an answer already", control.MaxBacklog)}
 	}
-	q := &request{s.handle(), c}
+	q := &request{s.handle(), c, cost}
 	s.requests[q.handle] = q
 	s.mu.Unlock()
 	return control.RequestResult{
@@ -162,6 +186,7 @@ func (s *session) answer(h control.Handle) (*request, error) {
 		return nil, &control.Error{Code: control.CodeLapsed, Text: engine.ErrLapsed.Error()}
 	}
 	delete(s.requests, h)
+	s.account.give(q.cost) // the queue pair of an accept has paid for its connection
 	return q, nil
 }
 
@@ -176,7 +201,7 @@ func (s *session) accept(ctx context.Context, r *control.Request) (any, error) {
 	}
 	c, err := s.answer(a.Handle)
 	if err == nil {
-		err = c.r.Accept(ctx, q.q, a.PrivateData)
+		err = s.open(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
 	}
 	s.unclaim(q, err)
 	if err != nil {

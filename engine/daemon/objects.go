@@ -2,13 +2,11 @@ package daemon
 
 import (
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp"
 	"xwarp/engine"
-	"xwarp/engine/budget"
 	"xwarp/engine/control"
 )
 
@@ -34,12 +32,12 @@ func busyf(format string, args ...any) error {
 }
 
 func (s *session) allocPD(r *control.Request, _ []int) (any, []int, error) {
-	if err := s.take(budget.PDs, 1); err != nil {
+	if err := s.take(pdCost); err != nil {
 		return nil, nil, err
 	}
 	p, err := s.dev.dev.AllocPD()
 	if err != nil {
-		s.account.give(budget.PDs, 1)
+		s.account.give(pdCost)
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -68,14 +66,8 @@ func (s *session) freePD(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, busyf("ibv_dealloc_pd: %v", ddp.ErrBusy)
 	}
 	err = p.pd.Close()
-	s.account.give(budget.PDs, 1)
+	s.account.give(pdCost)
 	return nil, nil, err
-}
-
-// pages rounds up to whole pages: what a mapping costs.
-func pages(n uint64) int64 {
-	p := uint64(os.Getpagesize())
-	return int64((n + p - 1) / p * p)
 }
 
 func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
@@ -93,17 +85,13 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(budget.MRs, 1); err != nil {
-		return nil, nil, err
-	}
-	if err := s.take(budget.Memory, pages(a.Length)); err != nil {
-		s.account.give(budget.MRs, 1)
+	cost := mrCost(a.Length)
+	if err := s.take(cost); err != nil {
 		return nil, nil, err
 	}
 	m, err := mapMR(p, files[0], &a)
 	if err != nil {
-		s.account.give(budget.MRs, 1)
-		s.account.give(budget.Memory, pages(a.Length))
+		s.account.give(cost)
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -149,8 +137,7 @@ func (s *session) closeMR(m *mr) error {
 	delete(s.mrs, m.handle)
 	m.pd.mrs--
 	s.mu.Unlock()
-	s.account.give(budget.MRs, 1)
-	s.account.give(budget.Memory, pages(m.length))
+	s.account.give(mrCost(m.length))
 	return err
 }
 
@@ -163,17 +150,12 @@ func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", control.ErrFrame, a.Depth, control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
-	if err := s.take(budget.CQs, 1); err != nil {
-		return nil, nil, err
-	}
-	if err := s.take(budget.Completions, int64(g.Slots)); err != nil {
-		s.account.give(budget.CQs, 1)
+	if err := s.take(cqCost(g)); err != nil {
 		return nil, nil, err
 	}
 	c, err := newCQ(s, g)
 	if err != nil {
-		s.account.give(budget.CQs, 1)
-		s.account.give(budget.Completions, int64(g.Slots))
+		s.account.give(cqCost(g))
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -209,6 +191,5 @@ func (s *session) destroyCQ(r *control.Request, _ []int) (any, []int, error) {
 // closeCQ gives back what c has; no queue pair uses it any more.
 func (s *session) closeCQ(c *cq) {
 	c.close()
-	s.account.give(budget.CQs, 1)
-	s.account.give(budget.Completions, int64(c.geometry.Slots))
+	s.account.give(cqCost(c.geometry))
 }

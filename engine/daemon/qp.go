@@ -20,8 +20,8 @@ type qp struct {
 	q          *engine.QP
 	pd         *pd
 	send, recv *cq
-	entries    int64 // what it counts for budget.WorkRequests
-	connecting bool  // a connect or accept is under way; under the session's mutex
+	cost       budget.Amounts
+	connecting bool // a connect or accept is under way; under the session's mutex
 
 	connected atomic.Bool
 	failed    atomic.Bool // a completion said so, and so did the log
@@ -88,29 +88,29 @@ func (s *session) createQP(r *control.Request, _ []int) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	q := &qp{s: s, pd: p, send: send, recv: recv, entries: int64(a.SendDepth + a.RecvDepth), closed: make(chan struct{})}
-	if err := s.take(budget.QPs, 1); err != nil {
-		return nil, nil, err
-	}
-	if err := s.take(budget.WorkRequests, q.entries); err != nil {
-		s.account.give(budget.QPs, 1)
+	q := &qp{s: s, pd: p, send: send, recv: recv, cost: s.qpCost(&a), closed: make(chan struct{})}
+	if err := s.take(q.cost); err != nil {
 		return nil, nil, err
 	}
 	result, err := q.open(&a)
 	if err != nil {
-		s.account.give(budget.QPs, 1)
-		s.account.give(budget.WorkRequests, q.entries)
+		s.account.give(q.cost)
 		return nil, nil, err
 	}
 	return result, []int{q.mem.TakeFd()}, nil
+}
+
+// rings says where the two rings of a queue pair lie in their memory.
+func rings(a *control.CreateQPArgs) (send, recv control.Geometry) {
+	send = control.NewGeometry(0, a.SendDepth, control.SendSlot(a.MaxSGE, a.MaxInline))
+	return send, control.NewGeometry(send.After(), a.RecvDepth, control.RecvSlot(a.MaxSGE))
 }
 
 // open makes the rings and the engine's queue pair, and enters q into the session.
 func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 	s := q.s
 	res := &control.CreateQPResult{MaxSGE: a.MaxSGE, MaxInline: a.MaxInline}
-	res.Send = control.NewGeometry(0, a.SendDepth, control.SendSlot(a.MaxSGE, a.MaxInline))
-	res.Recv = control.NewGeometry(res.Send.After(), a.RecvDepth, control.RecvSlot(a.MaxSGE))
+	res.Send, res.Recv = rings(a)
 	mem, err := control.NewMemory("xwarp-qp", int(res.Recv.After()))
 	if err != nil {
 		return nil, err
@@ -208,8 +208,7 @@ func (s *session) closeQP(q *qp) error {
 	q.send.users--
 	q.recv.users--
 	s.mu.Unlock()
-	s.account.give(budget.QPs, 1)
-	s.account.give(budget.WorkRequests, q.entries)
+	s.account.give(q.cost)
 	return err
 }
 

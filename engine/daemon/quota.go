@@ -1,10 +1,14 @@
 package daemon
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os/user"
 	"strconv"
 	"sync"
+
+	"golang.org/x/time/rate"
 
 	"xwarp/engine/budget"
 	"xwarp/engine/control"
@@ -16,6 +20,7 @@ func limitOf(l *config.Limits, k budget.Kind) int64 {
 		budget.Sessions: int64(l.Sessions), budget.PDs: int64(l.PDs), budget.MRs: int64(l.MRs), budget.Memory: int64(l.Memory),
 		budget.CQs: int64(l.CQs), budget.Completions: int64(l.Completions), budget.QPs: int64(l.QPs),
 		budget.WorkRequests: int64(l.WorkRequests), budget.Listeners: int64(l.Listeners),
+		budget.DaemonMemory: int64(l.DaemonMemory), budget.Connects: int64(l.Connects),
 	}[k]
 }
 
@@ -29,7 +34,8 @@ type accounts struct {
 type account struct {
 	all  *accounts
 	uid  uint32
-	used [budget.Kinds]int64
+	used budget.Amounts
+	pace *rate.Limiter // of connections that it begins; nil: not limited
 }
 
 func (a *accounts) of(uid uint32) *account {
@@ -46,23 +52,51 @@ func (a *accounts) of(uid uint32) *account {
 	return u
 }
 
-// take counts n of kind k, unless the limit is in the way.
-func (u *account) take(l *config.Limits, k budget.Kind, n int64) error {
+// take counts what somebody wants more, all of it or nothing, unless a limit is in the way.
+func (u *account) take(l *config.Limits, want budget.Amounts) error {
 	u.all.mu.Lock()
 	defer u.all.mu.Unlock()
-	if limit := limitOf(l, k); n < 0 || n > limit-u.used[k] {
-		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
-			"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the user a [[user]] table)",
-			u.uid, u.used[k], limit, k, n, k)}
+	for k, n := range want {
+		k := budget.Kind(k)
+		if limit := limitOf(l, k); n < 0 || n > 0 && n > limit-u.used[k] {
+			return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
+				"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the user a [[user]] table)",
+				u.uid, u.used[k], limit, k, n, k)}
+		}
 	}
-	u.used[k] += n
+	for k, n := range want {
+		u.used[k] += n
+	}
 	return nil
 }
 
-func (u *account) give(k budget.Kind, n int64) {
+// give counts what is gone.
+func (u *account) give(gone budget.Amounts) {
 	u.all.mu.Lock()
-	u.used[k] -= n
+	for k, n := range gone {
+		u.used[k] -= n
+	}
 	u.all.mu.Unlock()
+}
+
+// turn waits until a user may begin one more connection at a rate, which a reload may have changed; a second's worth may come at once.
+func (u *account) turn(ctx context.Context, perSecond int) error {
+	u.all.mu.Lock()
+	switch {
+	case perSecond == 0:
+		u.pace = nil
+	case u.pace == nil || u.pace.Burst() != perSecond:
+		u.pace = rate.NewLimiter(rate.Limit(perSecond), perSecond)
+	}
+	pace := u.pace
+	u.all.mu.Unlock()
+	if pace == nil {
+		return nil
+	}
+	if err := pace.Wait(ctx); err != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	return nil
 }
 
 // state returns the users' part of a snapshot.

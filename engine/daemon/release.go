@@ -3,14 +3,13 @@ package daemon
 import (
 	"sync"
 
-	"xwarp/engine/budget"
 	"xwarp/engine/control"
 )
 
 // release gives back everything of a session, in the order in which objects depend on each other: first what could make new
 // ones, then connections, then the memory that they used.
 func (s *session) release() {
-	defer s.account.give(budget.Sessions, 1)
+	defer s.account.give(sessionCost)
 	s.mu.Lock()
 	for _, cancel := range s.pending {
 		cancel()
@@ -26,10 +25,11 @@ func (s *session) release() {
 	}
 	for _, l := range empty(s, s.listeners) {
 		l.l.Close()
-		s.account.give(budget.Listeners, 1)
+		s.account.give(l.cost)
 	}
 	for _, q := range empty(s, s.requests) {
 		q.r.Reject(nil)
+		s.account.give(q.cost)
 	}
 	s.releaseQPs()
 	for _, m := range all(s, s.mrs) {
@@ -46,7 +46,7 @@ func (s *session) release() {
 		if err := p.pd.Close(); err != nil {
 			s.log.Error("protection domain stays", "pd", p.handle, "error", err)
 		}
-		s.account.give(budget.PDs, 1)
+		s.account.give(pdCost)
 	}
 	if s.bell != nil {
 		s.bell.Close()

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/budget"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 )
@@ -123,7 +122,7 @@ func (d *Daemon) admit(c *net.UnixConn) error {
 		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d programs use the daemon already (daemon.clients)", len(d.sessions))}
 	}
 	a := d.accounts.of(cred.Uid)
-	if err := a.take(&limits, budget.Sessions, 1); err != nil {
+	if err := a.take(&limits, sessionCost); err != nil {
 		return err
 	}
 	d.last++

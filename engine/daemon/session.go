@@ -128,8 +128,11 @@ func (s *session) begin(r *control.Request, f waiter) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
 	_, twice := s.pending[r.ID]
-	many := len(s.pending) >= control.MaxPending
-	if !twice && !many {
+	var refused error
+	if !twice {
+		refused = s.mayWait(r)
+	}
+	if !twice && refused == nil {
 		s.pending[r.ID] = cancel
 	}
 	s.mu.Unlock()
@@ -137,9 +140,9 @@ func (s *session) begin(r *control.Request, f waiter) error {
 	case twice:
 		cancel()
 		return fmt.Errorf("%w: request %d is not answered yet and comes again", control.ErrFrame, r.ID)
-	case many:
+	case refused != nil:
 		cancel()
-		return s.reply(r.ID, nil, nil, &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d requests wait already", control.MaxPending)})
+		return s.reply(r.ID, nil, nil, refused)
 	}
 	s.tasks.Add(1)
 	go func() {
@@ -148,12 +151,24 @@ func (s *session) begin(r *control.Request, f waiter) error {
 		s.mu.Lock()
 		delete(s.pending, r.ID)
 		s.mu.Unlock()
+		s.account.give(pendingCost)
 		cancel()
 		if err := s.reply(r.ID, result, nil, err); err != nil {
 			s.fail(err)
 		}
 	}()
 	return nil
+}
+
+// mayWait counts one more request that waits, unless a limit is in the way. It is called with mu held.
+func (s *session) mayWait(r *control.Request) error {
+	switch {
+	case len(s.pending) >= control.MaxPending:
+		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d requests wait already", control.MaxPending)}
+	case len(r.Args) > budget.MaxPendingArgs:
+		return fmt.Errorf("%w: %s with %d octets of arguments, at most %d", control.ErrFrame, r.Op, len(r.Args), budget.MaxPendingArgs)
+	}
+	return s.take(pendingCost)
 }
 
 // waiter is a request that may wait, handler one that does not; the descriptors that a handler returns are closed after the reply.
@@ -248,9 +263,9 @@ func clip(s string) string { return s[:min(len(s), 64)] }
 
 func (s *session) limits() config.Limits { return limitsFor(&s.d.cfg.Load().Config, s.uid) }
 
-func (s *session) take(k budget.Kind, n int64) error {
+func (s *session) take(n budget.Amounts) error {
 	l := s.limits()
-	return s.account.take(&l, k, n)
+	return s.account.take(&l, n)
 }
 
 // handle returns a new one. It is called with mu held.

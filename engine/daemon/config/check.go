@@ -141,6 +141,7 @@ func (l *Loaded) checkUsers(f *faults) {
 	if _, err := ParsePorts(l.Limits.Ports); err != nil {
 		f.addf("limits.ports: %v", err)
 	}
+	f.atLeast("limits.connect_rate", l.Limits.ConnectRate, 0)
 	for i, u := range l.User {
 		key := fmt.Sprintf("user[%d]", i)
 		if u.Name == "" {

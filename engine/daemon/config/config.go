@@ -82,6 +82,9 @@ type Limits struct {
 	QPs          int      `toml:"qps" reload:"yes"`
 	WorkRequests int      `toml:"work_requests" reload:"yes"`
 	Listeners    int      `toml:"listeners" reload:"yes"`
+	DaemonMemory Size     `toml:"daemon_memory" reload:"yes"`
+	Connects     int      `toml:"connects" reload:"yes"`
+	ConnectRate  int      `toml:"connect_rate" reload:"yes"`
 	Ports        []string `toml:"ports" reload:"yes"`
 }
 
@@ -97,6 +100,9 @@ type User struct {
 	QPs          *int     `toml:"qps"`
 	WorkRequests *int     `toml:"work_requests"`
 	Listeners    *int     `toml:"listeners"`
+	DaemonMemory *Size    `toml:"daemon_memory"`
+	Connects     *int     `toml:"connects"`
+	ConnectRate  *int     `toml:"connect_rate"`
 	Ports        []string `toml:"ports"`
 }
 
@@ -159,6 +165,7 @@ func (c *Config) LimitsOf(name, uid string) Limits {
 		}{
 			{&l.Sessions, u.Sessions}, {&l.PDs, u.PDs}, {&l.MRs, u.MRs}, {&l.CQs, u.CQs}, {&l.Completions, u.Completions},
 			{&l.QPs, u.QPs}, {&l.WorkRequests, u.WorkRequests}, {&l.Listeners, u.Listeners},
+			{&l.Connects, u.Connects}, {&l.ConnectRate, u.ConnectRate},
 		} {
 			if e.from != nil {
 				*e.to = *e.from
@@ -166,6 +173,9 @@ func (c *Config) LimitsOf(name, uid string) Limits {
 		}
 		if u.Memory != nil {
 			l.Memory = *u.Memory
+		}
+		if u.DaemonMemory != nil {
+			l.DaemonMemory = *u.DaemonMemory
 		}
 		if u.Ports != nil {
 			l.Ports = u.Ports

@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"os"
+
+	"xwarp/engine"
+	"xwarp/engine/budget"
+	"xwarp/engine/control"
+)
+
+// What objects cost their user. The octets are what the daemon allocates at most, whatever a program does with the object.
+
+var (
+	sessionCost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory}
+	pdCost      = budget.Amounts{budget.PDs: 1, budget.DaemonMemory: budget.ObjectMemory}
+	pendingCost = budget.Amounts{budget.DaemonMemory: budget.PendingMemory}
+	// connectCost is that of an attempt to connect a queue pair, which pays for the connection itself.
+	connectCost = budget.Amounts{budget.Connects: 1}
+)
+
+// pages rounds up to whole pages: what a mapping costs.
+func pages(n uint64) int64 {
+	p := uint64(os.Getpagesize())
+	return int64((n + p - 1) / p * p)
+}
+
+func mrCost(length uint64) budget.Amounts {
+	tables := pages(uint64(pages(length)) / 512) // 8 octets for a page of 4 KiB
+	return budget.Amounts{budget.MRs: 1, budget.Memory: pages(length), budget.DaemonMemory: budget.ObjectMemory + tables}
+}
+
+func cqCost(g control.Geometry) budget.Amounts {
+	return budget.Amounts{
+		budget.CQs: 1, budget.Completions: int64(g.Slots),
+		budget.DaemonMemory: budget.ObjectMemory + pages(uint64(g.Len())),
+	}
+}
+
+// qpCost is that of a queue pair and of its connection.
+func (s *session) qpCost(a *control.CreateQPArgs) budget.Amounts {
+	_, recv := rings(a)
+	footprint := s.dev.dev.Footprint(&engine.QPConfig{
+		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline, IRD: a.IRD, ORD: a.ORD,
+	})
+	return budget.Amounts{
+		budget.QPs: 1, budget.WorkRequests: int64(a.SendDepth + a.RecvDepth),
+		budget.DaemonMemory: budget.ObjectMemory + pages(uint64(recv.After())) + int64(footprint),
+	}
+}
+
+// listenerCost is that of a listener whose backlog is full, requestCost that of a request which waits for its program's answer.
+func (s *session) listenerCost(backlog int) budget.Amounts {
+	return budget.Amounts{budget.Listeners: 1, budget.DaemonMemory: budget.ObjectMemory + int64(backlog)*int64(s.dev.dev.ConnFootprint())}
+}
+
+func (s *session) requestCost() budget.Amounts {
+	return budget.Amounts{budget.DaemonMemory: budget.ObjectMemory + int64(s.dev.dev.ConnFootprint())}
+}
