@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"unsafe"
 
@@ -112,12 +113,38 @@ func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
 		return nil, fmt.Errorf("ibv_reg_mr of %d octets: %w", len(mem), err)
 	}
 	defer unix.Close(fd)
+	if err := populate(fd, offset, uint64(len(mem))); err != nil {
+		return nil, err
+	}
 	return p.register(fd, offset, uint64(len(mem)), access, mem)
 }
 
-// RegMRFd registers length octets at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of the region is nil.
+// RegMRFd registers length octets at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of the region is nil. Nobody
+// may punch holes into it before Close returned: the region would be lost, and the connections that come to touch the hole.
 func (p *PD) RegMRFd(fd int, offset, length uint64, access ddp.Access) (*MR, error) {
+	if err := populate(fd, offset, length); err != nil {
+		return nil, err
+	}
 	return p.register(fd, offset, length, access, nil)
+}
+
+// populate makes pages where a memfd has holes, as the daemon wants it: pages belong to the control group of who touches them first. What
+// cannot be mapped is the daemon's to refuse.
+func populate(fd int, offset, length uint64) error {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || length == 0 || offset > uint64(st.Size) || length > uint64(st.Size)-offset {
+		return nil
+	}
+	slack := offset % uint64(os.Getpagesize())
+	mem, err := unix.Mmap(fd, int64(offset-slack), int(length+slack), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil
+	}
+	defer unix.Munmap(mem)
+	if err := unix.Madvise(mem, unix.MADV_POPULATE_READ); err != nil {
+		return fmt.Errorf("ibv_reg_mr of %d octets: %w", length, err)
+	}
+	return nil
 }
 
 func (p *PD) register(fd int, offset, length uint64, access ddp.Access, mem []byte) (*MR, error) {

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
@@ -56,50 +55,4 @@ func (m *Memory) Close() error {
 	err := unix.Munmap(m.Mem)
 	m.Mem = nil
 	return err
-}
-
-// MapForeign maps length octets at offset of a memfd that came from somebody else. With write the mapping can be written. It refuses
-// what could take pages away from under the mapping: the access would then kill this process with SIGBUS.
-func MapForeign(fd int, offset, length uint64, write bool) (mapping, mem []byte, err error) {
-	if err := checkForeign(fd, offset, length); err != nil {
-		return nil, nil, err
-	}
-	page := uint64(os.Getpagesize())
-	slack := offset % page
-	prot, advice := unix.PROT_READ, unix.MADV_POPULATE_READ
-	if write {
-		prot, advice = unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
-	}
-	mapping, err = unix.Mmap(fd, int64(offset-slack), int(length+slack), prot, unix.MAP_SHARED)
-	if err != nil {
-		return nil, nil, fmt.Errorf("mapping %d octets at %d: %w", length, offset, err)
-	}
-	// All pages are there before the first transfer; where there is no memory for them, that is an error and not a signal.
-	if err := unix.Madvise(mapping, advice); err != nil && !errors.Is(err, unix.EINVAL) {
-		unix.Munmap(mapping)
-		return nil, nil, fmt.Errorf("%d octets of memory: %w", length, err)
-	}
-	return mapping, mapping[slack:][:length:length], nil
-}
-
-const tmpfsMagic = 0x01021994
-
-func checkForeign(fd int, offset, length uint64) error {
-	var fs unix.Statfs_t
-	var st unix.Stat_t
-	if err := errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)); err != nil {
-		return fmt.Errorf("descriptor of the memory: %w", err)
-	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	switch {
-	case err != nil || fs.Type != tmpfsMagic:
-		return errors.New("the memory must be a memfd without MFD_HUGETLB: memfd_create(2)")
-	case seals&unix.F_SEAL_SHRINK == 0:
-		return errors.New("the memfd must have F_SEAL_SHRINK, so that it cannot be cut off under a transfer: fcntl(2), F_ADD_SEALS")
-	case length == 0 || length > MaxRegion:
-		return fmt.Errorf("a region of %d octets: it must have 1 to %d", length, uint64(MaxRegion))
-	case offset > uint64(st.Size) || length > uint64(st.Size)-offset:
-		return fmt.Errorf("%d octets at %d do not lie in a memfd of %d", length, offset, st.Size)
-	}
-	return nil
 }

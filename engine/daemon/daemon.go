@@ -31,6 +31,7 @@ type Daemon struct {
 
 	devices  []*device
 	accounts accounts
+	mapper   *control.Mapper // of programs' memory
 	peers    peers
 	socket   *net.UnixListener
 	web      *webServer // nil: none is configured
@@ -61,7 +62,7 @@ var errShutdown = errors.New("the daemon stops")
 // New opens the devices, the control socket and the exports of a configuration. Devices are opened in the network namespace of
 // the calling thread.
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
-	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(), since: time.Now(), sessions: map[uint64]*session{}}
+	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(), since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper()}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -104,6 +105,9 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	}
 	if cfg.Daemon.Socket == "" {
 		return nil
+	}
+	if err := d.mapper.Err(); err != nil {
+		d.log.Warn("programs cannot register memory", "error", err)
 	}
 	ln, err := listenControl(&cfg.Daemon)
 	if err != nil {
@@ -170,6 +174,7 @@ func (d *Daemon) Close() error {
 	for _, e := range exports {
 		errs = append(errs, e.free())
 	}
+	d.mapper.Close()
 	return errors.Join(errs...)
 }
 

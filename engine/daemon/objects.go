@@ -89,7 +89,7 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 	if err := s.take(cost); err != nil {
 		return nil, nil, err
 	}
-	m, err := mapMR(p, files[0], &a)
+	m, err := s.mapMR(p, files[0], &a)
 	if err != nil {
 		s.account.give(cost)
 		return nil, nil, err
@@ -102,8 +102,8 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 	return control.RegMRResult{Handle: m.handle, STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil, nil
 }
 
-func mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
-	mapping, mem, err := control.MapForeign(fd, a.Offset, a.Length, a.Access&^ddp.RemoteRead != 0)
+func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
+	mapping, mem, err := s.d.mapper.Map(fd, a.Offset, a.Length, a.Access&^ddp.RemoteRead != 0)
 	if err != nil {
 		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
 	}

@@ -1,0 +1,137 @@
+package daemon_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+)
+
+// memfd makes memory for a region, with no pages yet.
+func memfd(t testing.TB, size int64, seals int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("test", unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Ftruncate(fd, size); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|seals); err != nil {
+		t.Fatal(err)
+	}
+	return fd
+}
+
+// present returns the octets of a memfd that have pages.
+func present(t testing.TB, fd int) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	return 512 * st.Blocks
+}
+
+// TestHoles registers memory without pages. A page that the daemon touched first would be charged to its control group, and stay so
+// after the region is gone: no registration may make one.
+func TestHoles(t *testing.T) {
+	_, socket := kernel(t, "")
+	r := dialRaw(t, socket)
+	control.CloseAll(r.hello())
+	var pd control.Object
+	r.must(&pd, control.OpAllocPD, "")
+	const size = 1 << 20
+	for _, access := range []int{1, 2} { // local write, remote read
+		for name, fd := range map[string]int{
+			"no pages": memfd(t, size, 0), "a hole": memfd(t, size, 0), "frozen": memfd(t, size, unix.F_SEAL_FUTURE_WRITE),
+		} {
+			if name == "a hole" {
+				if err := unix.Fallocate(fd, 0, 0, size-4096); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := present(t, fd)
+			args := fmt.Sprintf(`{"pd":%d,"offset":0,"length":%d,"access":%d}`, pd.Handle, size, access)
+			reply, _ := r.call(control.OpRegMR, args, fd)
+			if reply.Error == nil || !strings.Contains(reply.Error.Text, "holes") && !(name == "frozen" && access == 1) {
+				t.Errorf("%s, access %d: %v, want an error about holes", name, access, reply.Error)
+			}
+			if got := present(t, fd); got != before {
+				t.Errorf("%s, access %d: the daemon made %d octets of pages", name, access, got-before)
+			}
+		}
+	}
+}
+
+// TestPunchedHoles takes the pages of a region away after its registration. The daemon makes no new ones: the region is lost, with
+// the connection that comes upon the hole, and nothing else.
+func TestPunchedHoles(t *testing.T) {
+	_, socket := kernel(t, "")
+	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	at := listenAddr(t)
+	responder(t, peer, at, 2)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	const size = 64 << 10
+	fd := memfd(t, size, 0)
+	for _, hole := range []bool{true, false} {
+		p, err := newProgram(dev, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
+			t.Fatal(err)
+		}
+		if hole {
+			if p.mr, err = p.pd.RegMRFd(fd, 0, size, client.LocalWrite); err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err = p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)}, RemoteSTag: peerSTag(p.qp.Params().PrivateData)})
+		if hole != (err != nil) {
+			t.Errorf("a Write with a hole %v: %v", hole, err)
+		}
+	}
+	if n := present(t, fd); n != 0 {
+		t.Errorf("the daemon made %d octets of pages", n)
+	}
+}
+
+// listenAddr returns an address of this host that is free.
+func listenAddr(t testing.TB) netip.AddrPort {
+	t.Helper()
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, engine.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr()
+}
