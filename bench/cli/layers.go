@@ -9,6 +9,7 @@ import (
 	"xwarp/bench/layers"
 	"xwarp/bench/matrix"
 	"xwarp/bench/perf"
+	"xwarp/engine/plain"
 )
 
 func newLayers() *cobra.Command {
@@ -49,7 +50,7 @@ func newLayers() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
 		if asJSON {
-			e := json.NewEncoder(cmd.OutOrStdout())
+			e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
 			e.SetIndent("", "  ")
 			return e.Encode(all)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/bench/perf"
+	"xwarp/engine/plain"
 )
 
 // Output is what a test prints with --json: perftest's keys, the layout's version, and both ends. The doc tags document it.
@@ -122,15 +123,15 @@ func (p *printer) begin(rep *perf.Report) {
 		Depth: s.Depth, Moderation: s.Moderation, MTU: here.MTU, Bidirectional: s.Bidirectional, Markers: !s.NoMarkers, CRC: !s.NoCRC,
 	}
 	for _, d := range rep.Differences {
-		fmt.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n", p.cmd.CommandPath(), d)
+		plain.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n", p.cmd.CommandPath(), d)
 	}
 	if p.t.json {
 		return
 	}
 	i, w := &p.out.TestInfo, p.cmd.OutOrStdout()
 	fmt.Fprintf(w, "%s\n                    %s Test\n", rule, title(s.Verb, s.Mode))
-	fmt.Fprintf(w, " Transport       : client %-8s server %s\n", rep.ClientEnv.Transport, rep.ServerEnv.Transport)
-	fmt.Fprintf(w, " Interface       : client %-8s server %s\n", rep.ClientEnv.Interface, rep.ServerEnv.Interface)
+	plain.Fprintf(w, " Transport       : client %-8s server %s\n", rep.ClientEnv.Transport, rep.ServerEnv.Transport)
+	plain.Fprintf(w, " Interface       : client %-8s server %s\n", rep.ClientEnv.Interface, rep.ServerEnv.Interface)
 	fmt.Fprintf(w, " Number of qps   : %-8d        TX depth      : %d\n", i.QPs, i.Depth)
 	fmt.Fprintf(w, " CQ Moderation   : %-8d        Mtu           : %d\n", i.Moderation, i.MTU)
 	fmt.Fprintf(w, " Markers         : %-8s        CRC           : %s\n%s\n", onOff(i.Markers), onOff(i.CRC), rule)
@@ -151,7 +152,7 @@ func (p *printer) end() error {
 		_, err := fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, %d messages\n", rule, mallocs, gcs, messages)
 		return err
 	}
-	e := json.NewEncoder(p.cmd.OutOrStdout())
+	e := json.NewEncoder(plain.JSON(p.cmd.OutOrStdout()))
 	e.SetIndent("", "  ")
 	return e.Encode(&p.out)
 }

@@ -10,6 +10,7 @@ import (
 
 	"xwarp/bench/pair"
 	"xwarp/bench/share"
+	"xwarp/engine/plain"
 )
 
 func newShare() *cobra.Command {
@@ -57,7 +58,7 @@ queue; without, they only meet the same loss and round trip, and the ratio compa
 			return err
 		}
 		if asJSON {
-			e := json.NewEncoder(cmd.OutOrStdout())
+			e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
 			e.SetIndent("", "  ")
 			return e.Encode(res)
 		}

@@ -15,6 +15,7 @@ import (
 	"xwarp/engine/client"
 	"xwarp/engine/control"
 	"xwarp/engine/hostfile"
+	"xwarp/engine/plain"
 )
 
 // captureInfo is what capture prints at its end.
@@ -183,7 +184,7 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", device)
+	plain.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", device)
 	n, result, err := o.copy(cmd.Context(), out, c)
 	v := captureInfo{
 		Schema: 1, Command: "capture", Device: device, File: o.file, Octets: n, Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
@@ -194,7 +195,7 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 	if o.json {
 		return errors.Join(printJSON(cmd, v), err)
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them from the start of connections; %d dropped\n", v.Frames, v.Start, v.Dropped)
+	plain.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them from the start of connections; %d dropped\n", v.Frames, v.Start, v.Dropped)
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
 )
 
@@ -69,7 +70,7 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 		return errors.Join(err, printJSON(cmd, res))
 	}
 	if err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d octets in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
+		plain.Fprintf(cmd.ErrOrStderr(), "%d octets in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
 			res.Octets, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
 	}
 	return err
@@ -91,7 +92,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	res.Transport, res.Interface, res.XDPMode = t.Name, t.Interface, t.XDPMode
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	go transfer.WatchChecksums(watch, d, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
+	go transfer.WatchChecksums(watch, d, func(text string) { plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
 
 	tooLong := fmt.Errorf("no connection within %v: does xwarp serve run there, and does nothing between filter the port? (--timeout waits longer)", c.timeout)
 	dialCtx, cancel := context.WithTimeoutCause(ctx, c.timeout, tooLong)
@@ -105,7 +106,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	defer bar.end()
 	client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
 	client.Waiting = func() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n", cmd.CommandPath())
+		plain.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n", cmd.CommandPath())
 	}
 	s, err := move(ctx, client)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/plain"
 )
 
 // configInfo is what config show prints; the doc tags document its JSON keys.
@@ -85,7 +86,7 @@ func newConfigCheck() *cobra.Command {
 		if where == "" {
 			where = "the defaults (there is no " + config.DefaultPath + ")"
 		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: right, %d interfaces, %d exports\n", where, len(l.Interface), len(l.Export))
+		_, err = plain.Fprintf(cmd.OutOrStdout(), "%s: right, %d interfaces, %d exports\n", where, len(l.Interface), len(l.Export))
 		return err
 	}
 	return cmd
@@ -123,9 +124,9 @@ func newConfigShow() *cobra.Command {
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 		for _, v := range info.Keys {
 			if origin {
-				fmt.Fprintf(w, "%s\t%s\t%s\n", v.Key, v.Value, v.Origin)
+				plain.Fprintf(w, "%s\t%s\t%s\n", v.Key, v.Value, v.Origin)
 			} else {
-				fmt.Fprintf(w, "%s\t%s\n", v.Key, v.Value)
+				plain.Fprintf(w, "%s\t%s\n", v.Key, v.Value)
 			}
 		}
 		return w.Flush()

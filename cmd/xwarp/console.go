@@ -10,17 +10,22 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"xwarp/engine/plain"
 )
 
 // printJSON writes one object, indented, to the command's stdout.
 func printJSON(cmd *cobra.Command, v any) error {
-	e := json.NewEncoder(cmd.OutOrStdout())
+	e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }
 
 // closing closes c at the end of a function whose error is *err: what could not be given back is told.
 func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
+
+// lineJSON writes one object on a line of its own.
+func lineJSON(w io.Writer, v any) error { return json.NewEncoder(plain.JSON(w)).Encode(v) }
 
 // bar is a progress bar on a terminal; anywhere else it shows nothing.
 type bar struct {

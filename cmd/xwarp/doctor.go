@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/doctor"
+	"xwarp/engine/plain"
 )
 
 // doctorInfo is what doctor prints.
@@ -128,24 +129,24 @@ func writeDoctor(w io.Writer, v *doctorInfo, undo bool) error {
 		if l.Fixed {
 			word = "mended"
 		}
-		fmt.Fprintf(&b, "%-6s %-19s %s\n", word, l.Check, l.What)
+		plain.Fprintf(&b, "%-6s %-19s %s\n", word, l.Check, l.What)
 		if l.Status == doctor.OK {
 			continue
 		}
-		fmt.Fprintf(&b, "%27swhy: %s\n", "", l.Why)
+		plain.Fprintf(&b, "%27swhy: %s\n", "", l.Why)
 		if l.Mend != "" {
-			fmt.Fprintf(&b, "%27sdo:  %s\n", "", l.Mend)
+			plain.Fprintf(&b, "%27sdo:  %s\n", "", l.Mend)
 		}
 		if l.Error != "" {
-			fmt.Fprintf(&b, "%27serror: %s\n", "", l.Error)
+			plain.Fprintf(&b, "%27serror: %s\n", "", l.Error)
 		}
 	}
 	for _, u := range v.Undone {
 		what := strings.TrimSpace(u.Check + " " + u.Interface)
 		if u.Error != "" {
-			fmt.Fprintf(&b, "error  %s: %s\n", what, u.Error)
+			plain.Fprintf(&b, "error  %s: %s\n", what, u.Error)
 		} else {
-			fmt.Fprintf(&b, "undone %s\n", what)
+			plain.Fprintf(&b, "undone %s\n", what)
 		}
 	}
 	if undo && len(v.Undone) == 0 {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -169,7 +168,7 @@ func writeChanges(w io.Writer, list []change, at time.Time, asJSON bool) error {
 			c.Time = at.Format(timeFormat)
 		}
 		if asJSON {
-			if err := json.NewEncoder(w).Encode(c); err != nil {
+			if err := lineJSON(w, c); err != nil {
 				return err
 			}
 			continue

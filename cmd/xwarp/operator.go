@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"xwarp/engine/client"
 	"xwarp/engine/control"
+	"xwarp/engine/plain"
 )
 
 // operatorFlags are those of all commands that ask the daemon.
@@ -57,7 +57,7 @@ func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) an
 		}
 		switch {
 		case o.json && o.watch > 0:
-			return json.NewEncoder(w).Encode(v) // one object per line
+			return lineJSON(w, v) // one object per line
 		case o.json:
 			return printJSON(cmd, v)
 		}
@@ -104,11 +104,7 @@ func writeRow(w io.Writer, row any) error {
 		if f.IsZero() && strings.Contains(opts, "omitempty") {
 			continue
 		}
-		text := fmt.Sprint(f.Interface())
-		if strings.ContainsAny(text, " \t\n") || text == "" {
-			text = fmt.Sprintf("%q", text)
-		}
-		parts = append(parts, name+" "+text)
+		parts = append(parts, name+" "+plain.Field(fmt.Sprint(f.Interface())))
 	}
 	_, err := fmt.Fprintln(w, strings.Join(parts, " "))
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/bench/demo"
+	"xwarp/engine/plain"
 )
 
 // Exit statuses.
@@ -36,7 +37,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", cmd.CommandPath(), err)
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(err.Error()))
 	var usage usageError
 	if errors.As(err, &usage) || errors.Is(err, demo.ErrConfig) {
 		fmt.Fprintf(stderr, "See: %s --help\n", cmd.CommandPath())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine"
+	"xwarp/engine/plain"
 	"xwarp/engine/rping"
 )
 
@@ -152,7 +152,7 @@ func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev *engine.
 	}
 	defer l.Close()
 	if !r.json {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: listening on %v\n", cmd.CommandPath(), l.Addr())
+		plain.Fprintf(cmd.ErrOrStderr(), "%s: listening on %v\n", cmd.CommandPath(), l.Addr())
 	}
 	if !r.persistent {
 		res, err := rping.Serve(ctx, dev, l, r.cfg)
@@ -160,7 +160,7 @@ func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev *engine.
 	}
 	return rping.ServeAll(ctx, dev, l, r.cfg, func(res rping.Result, err error) {
 		if err != nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: %v\n", cmd.CommandPath(), res.Remote, err)
+			plain.Fprintf(cmd.ErrOrStderr(), "%s: %v: %v\n", cmd.CommandPath(), res.Remote, err)
 		}
 		r.report(cmd, dev, res, err)
 	})
@@ -192,10 +192,10 @@ func (r *rpingFlags) prints(cmd *cobra.Command) {
 		head = "server ping data: "
 	}
 	if r.verbose {
-		r.cfg.Ping = func(b []byte) { fmt.Fprintf(out, "%s%s\n", head, b) }
+		r.cfg.Ping = func(b []byte) { plain.Fprintf(out, "%s%s\n", head, string(b)) }
 	}
 	if r.debug {
-		r.cfg.Debug = func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
+		r.cfg.Debug = func(format string, args ...any) { plain.Fprintf(out, format+"\n", args...) }
 	}
 }
 
@@ -206,7 +206,7 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev *engine.Device, res rping.Re
 		if res.Iterations == 0 {
 			return nil
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d octets, %v each; MPA revision %d, markers out %s, in %s, CRC %s%s\n",
+		_, err := plain.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d octets, %v each; MPA revision %d, markers out %s, in %s, CRC %s%s\n",
 			res.Remote, res.Iterations, res.Octets/int64(res.Iterations), res.Latency().Round(100*time.Nanosecond),
 			res.Revision, onOff(res.MarkersOut), onOff(res.MarkersIn), onOff(res.CRC), map[bool]string{true: "; every octet is right"}[res.Validated])
 		return err
@@ -222,7 +222,7 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev *engine.Device, res rping.Re
 		o.Error = err.Error()
 	}
 	if r.persistent {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(o)
+		return lineJSON(cmd.OutOrStdout(), o)
 	}
 	return printJSON(cmd, o)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine"
+	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
 )
 
@@ -113,7 +113,7 @@ func openRegion(file string, n int64) (*transfer.Region, error) {
 func serve(cmd *cobra.Command, s *transfer.Server, d *engine.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	go transfer.WatchChecksums(ctx, d, func(text string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
+	go transfer.WatchChecksums(ctx, d, func(text string) { plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
 	return s.Serve(ctx)
 }
 
@@ -129,10 +129,10 @@ func (p *eventPrinter) print(e serveEvent, format string, args ...any) {
 	defer p.mu.Unlock()
 	e.Schema, e.Command = 1, "serve"
 	if p.json {
-		json.NewEncoder(p.w).Encode(e)
+		lineJSON(p.w, e)
 		return
 	}
-	fmt.Fprintf(p.w, format+"\n", args...)
+	plain.Fprintf(p.w, format+"\n", args...)
 }
 
 func (p *eventPrinter) listening(s *transfer.Server, d *engine.Device, r *transfer.Region) {

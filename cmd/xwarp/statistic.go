@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/plain"
 	"xwarp/engine/view"
 )
 
@@ -88,23 +89,23 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 func writeStatistics(w io.Writer, v statisticInfo, all bool) error {
 	for _, r := range v.Statistics {
 		var b strings.Builder
-		fmt.Fprintf(&b, "device %s", r.Device)
+		plain.Fprintf(&b, "device %s", r.Device)
 		if r.Queue != nil {
-			fmt.Fprintf(&b, " queue %d", *r.Queue)
+			plain.Fprintf(&b, " queue %d", *r.Queue)
 		}
 		if r.QP != 0 {
-			fmt.Fprintf(&b, " session %d qpn %d", r.Session, r.QP)
+			plain.Fprintf(&b, " session %d qpn %d", r.Session, r.QP)
 		}
 		if r.Export != "" {
-			fmt.Fprintf(&b, " export %s", r.Export)
+			plain.Fprintf(&b, " export %s", r.Export)
 		}
 		if r.Remote != "" {
-			fmt.Fprintf(&b, " remote %s", r.Remote)
+			plain.Fprintf(&b, " remote %s", r.Remote)
 		}
-		fmt.Fprintf(&b, " part %s", r.Part)
+		plain.Fprintf(&b, " part %s", r.Part)
 		for _, key := range slices.Sorted(maps.Keys(r.Counters)) {
 			if n := r.Counters[key]; n != 0 || all {
-				fmt.Fprintf(&b, " %s %d", key, n)
+				plain.Fprintf(&b, " %s %d", key, n)
 			}
 		}
 		if _, err := fmt.Fprintln(w, b.String()); err != nil {

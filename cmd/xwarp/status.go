@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/plain"
 	"xwarp/engine/view"
 )
 
@@ -29,33 +30,33 @@ func newStatus(*global) *cobra.Command {
 
 func writeStatus(w io.Writer, v any) error {
 	s := v.(view.Status)
-	fmt.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid, time.Duration(s.Uptime*float64(time.Second)).Round(time.Second))
+	plain.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid, time.Duration(s.Uptime*float64(time.Second)).Round(time.Second))
 	if s.Unconfirmed > 0 {
-		fmt.Fprintf(w, "  everything is undone in %v, unless you say: xwarp confirm\n", time.Duration(s.Unconfirmed*float64(time.Second)).Round(time.Second))
+		plain.Fprintf(w, "  everything is undone in %v, unless you say: xwarp confirm\n", time.Duration(s.Unconfirmed*float64(time.Second)).Round(time.Second))
 	}
 	for _, d := range s.Devices {
-		fmt.Fprintf(w, "device %s: %s", d.Device, d.Transport)
+		plain.Fprintf(w, "device %s: %s", d.Device, d.Transport)
 		if d.XDPMode != "" {
-			fmt.Fprintf(w, ", %s, %s, MTU %d, %s", d.XDPMode, d.Copy, d.MTU, count(d.Queues, "queue"))
-			fmt.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
+			plain.Fprintf(w, ", %s, %s, MTU %d, %s", d.XDPMode, d.Copy, d.MTU, count(d.Queues, "queue"))
+			plain.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
 		}
 		fmt.Fprintln(w)
 		for _, c := range d.Dropped {
-			fmt.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
+			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}
 		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback}, {"health", d.Health}, {"error", d.Error}} {
 			if m.text != "" {
-				fmt.Fprintf(w, "  %s: %s\n", m.what, m.text)
+				plain.Fprintf(w, "  %s: %s\n", m.what, m.text)
 			}
 		}
 		if d.Unowned > 0 {
-			fmt.Fprintf(w, "  %d frames came on queues that are not served: xwarp doctor --interface %s\n", d.Unowned, d.Device)
+			plain.Fprintf(w, "  %d frames came on queues that are not served: xwarp doctor --interface %s\n", d.Unowned, d.Device)
 		}
 	}
 	for _, e := range s.Exports {
-		fmt.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve, e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
+		plain.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve, e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
 	}
-	_, err := fmt.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", count(s.Objects.Sessions, "program"), count(s.Objects.QPs, "queue pair"),
+	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", count(s.Objects.Sessions, "program"), count(s.Objects.QPs, "queue pair"),
 		count(s.Objects.MRs, "memory region"), count(s.Objects.CQs, "completion queue"), count(s.Objects.PDs, "protection domain"), count(s.Objects.Listeners, "listener"))
 	return err
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/plain"
 	"xwarp/engine/view"
 )
 
@@ -62,7 +62,7 @@ frames dropped by cause. End it with Ctrl-C.`,
 
 func writeView(w io.Writer, v view.Top, asJSON bool) error {
 	if asJSON {
-		return json.NewEncoder(w).Encode(v)
+		return lineJSON(w, v)
 	}
 	if isTerminal(w) {
 		fmt.Fprint(w, clearScreen)
@@ -75,24 +75,24 @@ const topRows = 30
 
 func writeTop(w io.Writer, v *view.Top) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-10s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s", "TX frame/s", "RX bit/s", "TX bit/s")
+	plain.Fprintf(&b, "%-10s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s", "TX frame/s", "RX bit/s", "TX bit/s")
 	for _, q := range v.Queues {
-		fmt.Fprintf(&b, "%-10s %5d %10s %10s %10s %10s\n", q.Device, q.Queue, scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
+		plain.Fprintf(&b, "%-10s %5d %10s %10s %10s %10s\n", q.Device, q.Queue, scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
 	}
-	fmt.Fprintf(&b, "\n%-12s %-22s %-22s %-10s %9s %9s %8s %8s %8s\n", "OWNER", "LOCAL", "REMOTE", "STATE", "IN bit/s", "OUT bit/s", "AHEAD/s", "HELD", "RETRANS")
+	plain.Fprintf(&b, "\n%-12s %-22s %-22s %-10s %9s %9s %8s %8s %8s\n", "OWNER", "LOCAL", "REMOTE", "STATE", "IN bit/s", "OUT bit/s", "AHEAD/s", "HELD", "RETRANS")
 	for i, c := range v.Conns {
 		if i == topRows {
-			fmt.Fprintf(&b, "and %d more\n", len(v.Conns)-topRows)
+			plain.Fprintf(&b, "and %d more\n", len(v.Conns)-topRows)
 			break
 		}
-		fmt.Fprintf(&b, "%-12s %-22s %-22s %-10s %9s %9s %8s %8s %8s\n", c.Owner, c.Local, c.Remote, c.State, scaled(c.InBPS), scaled(c.OutBPS),
+		plain.Fprintf(&b, "%-12s %-22s %-22s %-10s %9s %9s %8s %8s %8s\n", c.Owner, c.Local, c.Remote, c.State, scaled(c.InBPS), scaled(c.OutBPS),
 			scaled(c.Ahead), scaled(float64(c.Held)), scaled(float64(c.Retrans)))
 	}
 	if len(v.Drops) > 0 {
-		fmt.Fprintf(&b, "\n%-10s %-24s %10s %10s\n", "DEVICE", "DROPPED BECAUSE", "frames", "frame/s")
+		plain.Fprintf(&b, "\n%-10s %-24s %10s %10s\n", "DEVICE", "DROPPED BECAUSE", "frames", "frame/s")
 	}
 	for _, d := range v.Drops {
-		fmt.Fprintf(&b, "%-10s %-24s %10d %10s\n", d.Device, d.Cause, d.Frames, scaled(d.Rate))
+		plain.Fprintf(&b, "%-10s %-24s %10d %10s\n", d.Device, d.Cause, d.Frames, scaled(d.Rate))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

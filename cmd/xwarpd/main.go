@@ -20,6 +20,7 @@ import (
 
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/plain"
 )
 
 // hangUp has the configuration read again.
@@ -71,7 +72,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	src.Env, src.Set = os.LookupEnv, set
 	cfg, err := config.Load(src)
 	if err != nil {
-		fmt.Fprintf(stderr, "xwarpd: %v\n", err)
+		fmt.Fprintf(stderr, "xwarpd: %s\n", plain.Text(err.Error()))
 		return exitConfig
 	}
 	if *check {
@@ -100,7 +101,7 @@ func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 		}
 	}
 	if format == "json" {
-		return slog.New(daemon.LimitLog(slog.NewJSONHandler(w, o)))
+		return slog.New(daemon.LimitLog(slog.NewJSONHandler(plain.JSON(w), o)))
 	}
 	return slog.New(daemon.LimitLog(slog.NewTextHandler(w, o)))
 }

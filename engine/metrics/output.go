@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"xwarp/engine/plain"
 )
 
 // descs are all metrics by name.
@@ -66,11 +68,20 @@ func Names() []string {
 type output struct{ ch chan<- prometheus.Metric }
 
 func (o output) gauge(name string, v float64, labels ...string) {
-	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.GaugeValue, v, labels...)
+	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.GaugeValue, v, own(labels)...)
 }
 
 func (o output) count(name string, v uint64, labels ...string) {
-	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.CounterValue, float64(v), labels...)
+	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.CounterValue, float64(v), own(labels)...)
+}
+
+// own makes labels printable: one that is no UTF-8, which the name of an interface need not be, would end the daemon.
+func own(labels []string) []string {
+	list := make([]string, len(labels))
+	for i, l := range labels {
+		list[i] = plain.Line(l)
+	}
+	return list
 }
 
 // counters sends one table's.

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"unicode/utf8"
 
 	"xwarp/ddp"
+	"xwarp/engine/plain"
 )
 
 // Version of the messages. The first six octets and Error are the same in every version, so that any two versions can
@@ -157,7 +157,7 @@ func (m *Message) parseBody(b []byte) error {
 		if len(b) < 2 || len(b)-2 > MaxText {
 			return ErrBody
 		}
-		m.Code, m.Text = Code(binary.BigEndian.Uint16(b)), printable(b[2:])
+		m.Code, m.Text = Code(binary.BigEndian.Uint16(b)), plain.Line(string(b[2:]))
 		return nil
 	}
 	if m.Type == 0 || int(m.Type) >= len(bodyLens) || len(b) != bodyLens[m.Type] {
@@ -175,16 +175,6 @@ func (m *Message) parseBody(b []byte) error {
 		copy(m.Sum[:], b[8:])
 	}
 	return nil
-}
-
-// printable makes a peer's text safe for a terminal.
-func printable(b []byte) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return '.'
-		}
-		return r
-	}, strings.ToValidUTF8(string(b), "."))
 }
 
 // RemoteError is an Error that the peer sent.

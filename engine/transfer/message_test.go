@@ -92,7 +92,7 @@ func TestErrorOfAnyVersion(t *testing.T) {
 func TestTextIsPrintable(t *testing.T) {
 	m := Message{Type: TypeError, Code: CodeInternal, Text: "a\x1b[2Jb\nc\u009bd\xff"}
 	got, err := ParseMessage(AppendMessage(nil, &m))
-	if err != nil || got.Text != "a.[2Jb.c.d." {
+	if err != nil || got.Text != `a\x1b[2Jb\nc\u009bd\xff` {
 		t.Errorf("%q, %v", got.Text, err)
 	}
 }

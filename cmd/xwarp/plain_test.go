@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/control"
+	"xwarp/engine/doctor"
+	"xwarp/engine/plain"
+	"xwarp/engine/transfer"
+	"xwarp/engine/view"
+)
+
+// hostile is what somebody calls a program, an interface or an export. It also begins a line that looks like ours.
+const hostile = "\x1b]0;owned\x07\x1b[2J\r\u009b2J\u202e\x7f\xffx\ndevice eth0"
+
+// vandalise makes every text in v, of which lists and maps get an element, hostile.
+func vandalise(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(hostile)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		vandalise(v.Elem())
+	case reflect.Slice:
+		if v.Type().Elem().Kind() != reflect.Uint8 {
+			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+			vandalise(v.Index(0))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		vandalise(key)
+		vandalise(value)
+		v.SetMapIndex(key, value)
+	case reflect.Uint64, reflect.Int, reflect.Int64:
+		if v.CanSet() && v.Type() != reflect.TypeFor[time.Duration]() {
+			v.Set(reflect.ValueOf(7).Convert(v.Type()))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				vandalise(v.Field(i))
+			}
+		}
+	}
+}
+
+// Whatever programs, peers, interfaces and files are called, nothing that is printed moves the cursor or begins a line of its own.
+func TestEverythingPrintedIsPlain(t *testing.T) {
+	var s control.Snapshot
+	vandalise(reflect.ValueOf(&s).Elem())
+	later := s
+	later.Time = s.Time.Add(time.Second)
+	var out bytes.Buffer
+	check := func(name string, lines int, err error) {
+		t.Helper()
+		text := out.String()
+		out.Reset()
+		if err != nil || text == "" {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+		if plain.Text(text) != text || strings.Contains(text, "\ndevice eth0") {
+			t.Errorf("%s prints %q", name, text)
+		}
+		if lines > 0 && strings.Count(text, "\n") != lines {
+			t.Errorf("%s prints %d lines, want %d: %q", name, strings.Count(text, "\n"), lines, text)
+		}
+	}
+	asJSON := func(name string, v any) {
+		t.Helper()
+		check(name+" in lines", 1, lineJSON(&out, v))
+		cmd := &cobra.Command{}
+		cmd.SetOut(&out)
+		check(name+" --json", 0, printJSON(cmd, v))
+	}
+	for _, kind := range append([]string{""}, kinds...) {
+		v := makeResources(&s, kind)
+		check("resource "+kind, 0, writeResources(&out, v))
+		asJSON("resource "+kind, v)
+	}
+	check("status", 0, writeStatus(&out, view.MakeStatus(&s)))
+	asJSON("status", view.MakeStatus(&s))
+	check("statistic", 0, writeStatistics(&out, makeStatistics(&s, true), true))
+	asJSON("statistic", makeStatistics(&s, true))
+	top := view.MakeTop(&s, &later)
+	check("top", 0, writeTop(&out, &top))
+	asJSON("top", top)
+	var seq uint64
+	changes := append(compare(nil, objects(&s)), newEvents(&s, &seq, false)...)
+	changes = append(changes, newDrops(&s, map[string]uint64{}, false)...)
+	check("monitor", len(changes), writeChanges(&out, changes, s.Time, false))
+	check("monitor --json", len(changes), writeChanges(&out, changes, s.Time, true))
+	var d doctorInfo
+	vandalise(reflect.ValueOf(&d).Elem())
+	check("doctor", 0, writeDoctor(&out, &d, true))
+	asJSON("doctor", d)
+	d.Lines[0].Status = doctor.OK
+	check("doctor, ok", 0, writeDoctor(&out, &d, true))
+	ev := transfer.Event{Op: "put", Remote: netip.MustParseAddrPort("[fe80::1%eth0]:1"), Err: errors.New(hostile)}
+	for _, asJSON := range []bool{false, true} {
+		p := eventPrinter{w: &out, json: asJSON}
+		p.transfer(ev)
+		check("serve", 1, nil)
+	}
+	rping := rpingFlags{verbose: true, debug: true}
+	cmd := &cobra.Command{}
+	cmd.SetOut(&out)
+	rping.prints(cmd)
+	rping.cfg.Ping([]byte(hostile))
+	rping.cfg.Debug("%v %s", errors.New(hostile), hostile)
+	check("rping", 2, nil)
+}
+
+// The error of a command, which may have a peer's words or a file's name in it, is printed likewise.
+func TestErrorsArePlain(t *testing.T) {
+	var out, err bytes.Buffer
+	if status := execute(t.Context(), []string{"put", "/nowhere/" + strings.ReplaceAll(hostile, "\n", ""), "--to", "192.0.2.1"}, &out, &err); status != exitFailed {
+		t.Errorf("status %d", status)
+	}
+	if text := err.String(); plain.Text(text) != text || !strings.Contains(text, `\x1b]0;owned`) {
+		t.Errorf("%q", text)
+	}
+}
