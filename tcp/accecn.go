@@ -8,7 +8,6 @@ const (
 	aceAll           = 7 // SYN: RFC 9768 is asked for
 	aceClassicSYN    = 3 // SYN: RFC 3168 is asked for
 	aceClassicSYNACK = 1
-	aceNonce         = 5
 	aceNotECT        = 2 // SYN-ACK and the ACK of it: what the other's SYN carried
 	aceECT1          = 3
 	aceECT0          = 4
@@ -48,8 +47,9 @@ func handshakeACE(e ECN) uint8 { return [4]uint8{aceNotECT, aceECT1, aceECT0, ac
 
 // accECN is RFC 9768's state.
 type accECN struct {
-	first ECN  // IP bits of the peer's SYN or SYN-ACK
-	reply bool // the next ACK ends the handshake and echoes them
+	first   ECN  // IP bits of the peer's latest SYN or SYN-ACK
+	reply   bool // the next pure ACK is of a SYN-ACK and echoes them
+	counted bool // a SYN-ACK with CE is in cep
 
 	// What this side received: packets with CE, and octets by their IP bits.
 	cep           uint32
@@ -60,16 +60,22 @@ type accECN struct {
 
 	// What the peer said that it received.
 	sawFirst bool
+	deaf     bool // its counters do not count
+	marked   bool // it got our SYN or SYN-ACK with CE, and nothing was done about that yet
 	peerCEP  uint32
 	peerCEB  uint32
 	byOption bool // the peer sends the option
 	guessed  int  // octets told by the field alone before the first option
 }
 
-// init begins the counters (RFC 9768, 3.2.1) after a SYN or SYN-ACK with IP bits e.
-func (a *accECN) init(e ECN) {
-	*a = accECN{first: e, cep: aceStart, e0b: 1, e1b: 1, peerCEP: aceStart}
-	if e == CE {
+// init begins the counters (RFC 9768, 3.2.1). CE on a SYN is in none of them (3.2.2.2).
+func (a *accECN) init() { *a = accECN{cep: aceStart, e0b: 1, e1b: 1, peerCEP: aceStart} }
+
+// synACK takes the IP bits of a SYN-ACK, of which CE counts once however many come (RFC 9768, 3.2.2.2).
+func (a *accECN) synACK(e ECN) {
+	a.first, a.reply = e, true
+	if e == CE && !a.counted {
+		a.counted = true
 		a.cep++
 	}
 }
@@ -89,9 +95,9 @@ func (a *accECN) count(s *Segment) {
 	}
 }
 
-// ace is the field of an outgoing segment without SYN.
-func (a *accECN) ace() wire.Flags {
-	if a.reply {
+// ace is the field of an outgoing segment without SYN; pure says that it is nothing but an ACK.
+func (a *accECN) ace(pure bool) wire.Flags {
+	if a.reply && pure {
 		a.reply = false
 		return aceFlags(handshakeACE(a.first))
 	}
@@ -122,15 +128,13 @@ func (a *accECN) feedback(c *Conn, s *Segment) int {
 	ace := uint32(aceOf(s.Flags))
 	if !a.sawFirst {
 		a.sawFirst = true
-		if c.passive { // the end of the handshake (RFC 9768, 3.2.2.1)
-			switch ace {
-			case aceZeroed:
-				c.ecn.noECT = true
-			case aceCE:
-				a.peerCEP++
-			}
+		if c.passive && s.size() == 0 && s.Opt.Present&wire.HasSACK == 0 {
+			a.handshakeACK(c, uint8(ace))
 			return 0
 		}
+	}
+	if a.deaf {
+		return 0
 	}
 	acked := s.Ack.Diff(c.una)
 	octets := 0
@@ -150,6 +154,18 @@ func (a *accECN) feedback(c *Conn, s *Segment) int {
 		a.guessed += octets
 	}
 	return octets
+}
+
+// handshakeACK takes the field of the pure ACK that ends a passive handshake (RFC 9768, table 4). Zero is a client that is not in this
+// mode, or a path that clears the bits.
+func (a *accECN) handshakeACK(c *Conn, ace uint8) {
+	switch ace {
+	case aceZeroed:
+		c.ecn.noECT, a.deaf = true, true
+	case aceCE:
+		a.peerCEP++
+	}
+	c.ecn.toldOfSYN(ace)
 }
 
 // fromOption reads the CE octet counter, when the option carries it.

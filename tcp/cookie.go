@@ -57,11 +57,16 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	p := period(now)
 	e := halfOpen{t: *t, syn: *s}
 	e.iss = seq.Num(p&31<<27 | uint32(idx)<<24 | l.cookieHash(t, s.Seq, p, uint32(idx)))
-	if s.Opt.Present&wire.HasTS == 0 || l.cfg.Conn.NoTimestamps { // nowhere to keep them
+	keep := s.Opt.Present&wire.HasTS != 0 && !l.cfg.Conn.NoTimestamps
+	if !keep { // nowhere to keep them
 		e.syn.Opt.Present &^= wire.HasWScale | wire.HasSACKPermitted
-		e.syn.Flags &^= wire.ECE | wire.CWR | wire.AE
 	}
 	e.syn.Flags &^= wire.AE
+	if !keep || l.cfg.Conn.ecnAsked(s.Flags) != ECNClassic {
+		// There is no bit for RFC 9768, and whoever asks for that must not be granted RFC 3168 here and the other by a half-open
+		// connection (RFC 9768, 3.1.5).
+		e.syn.Flags &^= ecnSetup
+	}
 	c := &l.scratch
 	l.build(c, &e, now)
 	c.timer.synDue = true

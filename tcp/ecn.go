@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"xwarp/tcp/cc"
 	"xwarp/tcp/loss"
 	"xwarp/tcp/wire"
 )
@@ -14,66 +13,13 @@ type ecnState struct {
 	ce      bool    // the last segment with octets was marked
 	marked  bool    // the current segment is marked
 	cwr     bool    // say CWR with the next new octets
-	noECT   bool    // the path erases our bits
+	noECT   bool    // what is sent is not ECN-capable: the path changes our bits, or the handshake was without them for a while
+	bare    bool    // no bits in SYN-ACKs any more
+	asked   askedSet
 	acc     accECN
 }
 
 const ecnSetup = wire.ECE | wire.CWR
-
-// negotiate takes the ECN bits of the peer's SYN or SYN-ACK.
-func (e *ecnState) negotiate(c *Conn, s *Segment) {
-	e.mode = ECNOff
-	e.exact = c.cfg.Loss.CC.Algorithm == cc.DCTCP
-	ace := aceOf(s.Flags)
-	switch {
-	case c.cfg.ECN == ECNOff:
-	case s.Flags&wire.ACK == 0:
-		switch {
-		case ace == aceAll && c.cfg.ECN != ECNClassic:
-			e.mode = ECNAccurate
-			e.acc.init(s.ECN)
-		case ace&aceClassicSYN == aceClassicSYN:
-			e.mode = ECNClassic
-		}
-	case c.cfg.ECN == ECNAccurate && c.timer.synTries <= ecnSYNs:
-		switch ace {
-		case aceNotECT, aceECT1, aceECT0, aceCE:
-			e.mode = ECNAccurate
-			e.acc.init(s.ECN)
-			e.acc.reply = true
-		case aceClassicSYNACK, aceNonce:
-			e.mode = ECNClassic
-		}
-	case c.cfg.ECN == ECNClassic && ace == aceClassicSYNACK && c.timer.synTries <= ecnSYNs:
-		e.mode = ECNClassic
-	}
-}
-
-// ecnSYNs is how many SYNs ask for ECN; then a path that drops them is suspected (RFC 3168, 6.1.1.1; RFC 9768, 3.1.4).
-const ecnSYNs = 2
-
-// syn sets the bits of a SYN or SYN-ACK.
-func (e *ecnState) syn(c *Conn, out *Out) {
-	if out.Flags&wire.ACK != 0 {
-		switch e.mode {
-		case ECNClassic:
-			out.Flags |= wire.ECE
-		case ECNAccurate:
-			out.Flags |= aceFlags(handshakeACE(e.acc.first))
-			e.acc.option(out)
-		}
-		return
-	}
-	if c.timer.synTries > ecnSYNs {
-		return
-	}
-	switch c.cfg.ECN {
-	case ECNClassic:
-		out.Flags |= ecnSetup
-	case ECNAccurate:
-		out.Flags |= ecnSetup | wire.AE
-	}
-}
 
 // arrived takes the IP bits and CWR of an acceptable segment.
 func (e *ecnState) arrived(c *Conn, s *Segment) {
@@ -142,6 +88,10 @@ func (e *ecnState) feedback(c *Conn, s *Segment, a *loss.Ack) {
 	case e.mode == ECNAccurate:
 		a.CEOctets = e.acc.feedback(c, s)
 		c.n.CEOctetsOut += uint64(a.CEOctets)
+		if e.acc.marked && c.una.Less(s.Ack) {
+			e.acc.marked = false
+			a.CEOctets += c.emss
+		}
 	}
 }
 
@@ -152,10 +102,10 @@ func (e *ecnState) result(r *loss.Result) {
 	}
 }
 
-// segment sets the bits of a segment with octets or FIN.
+// segment sets the bits of a segment with octets or FIN, or of a probe.
 func (e *ecnState) segment(out *Out) {
 	if e.mode == ECNAccurate {
-		out.Flags |= e.acc.ace()
+		out.Flags |= e.acc.ace(false)
 	} else if e.echo() {
 		out.Flags |= wire.ECE
 	}
@@ -176,7 +126,7 @@ func (e *ecnState) newData(out *Out) {
 // pureACK sets the bits of an acknowledgement; the AccECN option goes only with these, so that it never takes room from octets.
 func (e *ecnState) pureACK(out *Out, ece bool) {
 	if e.mode == ECNAccurate {
-		out.Flags |= e.acc.ace()
+		out.Flags |= e.acc.ace(out.Opt.Present&wire.HasSACK == 0)
 		e.acc.maybeOption(out)
 	} else if ece {
 		out.Flags |= wire.ECE

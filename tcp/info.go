@@ -64,6 +64,7 @@ type Info struct {
 	SACK          bool
 	WindowScaling bool
 	ECN           ECNMode
+	NoECT         bool // what is sent is not ECN-capable all the same: the handshake showed that the path changes or stops our bits
 	SndWScale     uint8
 	RcvWScale     uint8
 	SndMSS        int // EMSS
@@ -91,7 +92,7 @@ func (c *Conn) Counters() Counters { return c.n }
 // Info returns the state for display.
 func (c *Conn) Info(now tick.Time) Info {
 	i := Info{
-		State: c.state, Timestamps: c.ts.on, SACK: c.sackOK, WindowScaling: !c.cfg.NoWScale, ECN: c.ecn.mode,
+		State: c.state, Timestamps: c.ts.on, SACK: c.sackOK, WindowScaling: !c.cfg.NoWScale, ECN: c.ecn.mode, NoECT: c.ecn.noECT,
 		SndWScale: c.wscale, RcvWScale: c.rcvScale, SndMSS: c.emss, RcvMSS: c.rcvMSS, AdvMSS: c.cfg.MSS, PathMTU: c.pmtu.mtu,
 		SndWnd: max(0, c.right.Diff(c.una)), RcvWnd: c.rcvWnd(), RcvSpace: c.space,
 		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.more,

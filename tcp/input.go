@@ -85,6 +85,10 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 		return
 	}
 	if c.state == SynReceived && s.Flags&(wire.SYN|wire.ACK) == wire.SYN && s.Seq == c.irs {
+		if !c.ecn.synAgain(c, s) {
+			c.endWithReset(CauseAborted)
+			return
+		}
 		c.timer.synDue = true // our SYN-ACK was lost
 		return
 	}
@@ -105,6 +109,9 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 		c.answerProbe(now)
 	default:
 		c.challenge(now)
+		if s.Flags.Has(wire.SYN|wire.ACK) && c.nOwed > 0 {
+			c.ecn.synACKAgain(c, s)
+		}
 	}
 }
 

@@ -55,6 +55,7 @@ type ListenCounters struct {
 	Timeouts, Resets, BadAcks, Old uint64
 	CookieTails                    uint64 // dropped: what is before them and has the cookie is still to come
 	Ignored                        uint64 // neither SYN nor ACK, or RST for nothing
+	MixedECN                       uint64 // reset: SYNs that ask for ECN of both kinds (RFC 9768, 3.1.5)
 	ChallengeSuppressed            uint64 // answers for half-open connections that were not sent for want of budget
 }
 
@@ -68,6 +69,9 @@ type halfOpen struct {
 	sentAt tick.Time
 	tries  int
 	next   tick.Time
+
+	asked   askedSet
+	expired int // SYN-ACKs that nobody acknowledged in time
 
 	challengeAt tick.Time // when the next challenge ACK may leave
 }
@@ -140,6 +144,7 @@ func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdi
 	l.used++
 	l.index[*t] = i
 	l.entries[i] = halfOpen{inUse: true, t: *t, iss: ISN(&l.cfg.Key, t, now), syn: *s, sentAt: now}
+	l.entries[i].asked.add(l.cfg.Conn.ecnAsked(s.Flags))
 	l.synAck(&l.entries[i], now, out)
 	return Reply
 }
@@ -150,12 +155,17 @@ func (l *Listener) build(c *Conn, e *halfOpen, now tick.Time) {
 	cfg.TSOffset = TSOffset(&l.cfg.Key, &e.t)
 	c.Init(cfg, e.t.LocalPort, e.t.RemotePort, e.iss, now)
 	c.accepted(&e.syn, e.window, e.sentAt, e.tries, now)
+	c.ecn.noECT = e.asked.spoils(c.ecn.mode)
 }
 
 // synAck sends e's SYN-ACK and starts its timer.
 func (l *Listener) synAck(e *halfOpen, now tick.Time, out *Out) {
 	c := &l.scratch
 	l.build(c, e, now)
+	if c.ecn.mode == ECNAccurate && e.expired >= ecnSYNACKs {
+		c.ecn.bare = true
+		e.asked.add(ECNOff)
+	}
 	c.timer.synDue = true
 	c.pollSYN(now, out)
 	e.window = int(out.Window)
@@ -181,6 +191,12 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 	old := s.Opt.Present&e.syn.Opt.Present&wire.HasTS != 0 && int32(s.Opt.TSVal-e.syn.Opt.TSVal) < 0
 	switch {
 	case syn && !rst && s.Flags&wire.ACK == 0 && s.Seq == e.syn.Seq: // our SYN-ACK was lost
+		if e.asked.add(l.cfg.Conn.ecnAsked(s.Flags)); e.asked.mixed() {
+			l.n.MixedECN++
+			l.reset(i, now, out)
+			return Reply
+		}
+		e.syn.ECN = s.ECN // the latest's are fed back
 		l.synAck(e, now, out)
 		e.tries-- // the peer's retransmission does not use up ours
 		e.tries = max(e.tries, 2)
@@ -210,6 +226,15 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 		return replyIf(ResetReply(s, out))
 	}
 	return Ready
+}
+
+// reset ends a half-open connection and makes the RST that says so.
+func (l *Listener) reset(i int32, now tick.Time, out *Out) {
+	c := &l.scratch
+	l.build(c, &l.entries[i], now)
+	c.endWithReset(CauseAborted)
+	c.pollReset(now, out)
+	l.drop(i)
 }
 
 // challenge answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as Conn.challenge does.
@@ -271,6 +296,7 @@ func (l *Listener) Poll(now tick.Time, t *Tuple, out *Out) bool {
 			l.n.Timeouts++
 			l.drop(int32(i))
 		default:
+			e.expired++
 			l.synAck(e, now, out)
 			out.Retransmit = true
 			*t = e.t

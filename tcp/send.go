@@ -20,6 +20,8 @@ func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 		return false
 	case c.state <= SynReceived:
 		return c.pollSYN(now, out) || c.state == SynReceived && c.pollAck(now, out)
+	case c.ecn.acc.reply && c.pollAck(now, out): // RFC 9768, 3.2.2.1: octets cannot say it
+		return true
 	case c.state.sends() && c.pollData(now, src, out):
 		return true
 	}

@@ -222,6 +222,7 @@ func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	}
 	t.probe, t.keepDue = false, false
 	c.header(out, wire.ACK, c.una-1, c.rcvNxt, now)
+	c.ecn.segment(out)
 	c.ackedAll()
 	return true
 }

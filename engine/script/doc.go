@@ -20,8 +20,8 @@
 //
 // Fields: ack N; win N (octets, scaled when both sides scale); mss N; ws N; sackok; sack A:B ...; ts V; ecr V; nots; uto N; accecn A B C;
 // urg N; ecn ce|ect0|ect1|no; opts HEX instead of other options. To inject only: badsum, zerosum, badip, reserved, doff N, cut N, src ADDRESS.
-// To expect only: save NAME (the timestamp), psh, nopsh. An expected segment without "sack" has no SACK option; other fields that are not
-// named are not compared.
+// To expect only: save NAME (the timestamp), psh, nopsh, noaccecn. An expected segment without "sack" has no SACK option; other fields that
+// are not named are not compared.
 //
 // "> " is one segment, ">?" one or none, ">*" any number of them. A step may begin with the time since the one before it: +0.2, or +0.2..0.3.
 // @2 before a step names another connection, from another port of the peer.

@@ -55,6 +55,9 @@ func (p *packet) match(s *seen, f *flow) error {
 			no("AccECN")
 		}
 	}
+	if p.noaccecn && o.NAccECN > 0 {
+		no("AccECN")
+	}
 	if at, ok := checkPattern(s.payload, s.seq); !ok {
 		no("octet %d", at)
 	}
