@@ -45,6 +45,7 @@ func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
 	f.StringVar(&c.server, name, "", what)
 	c.serverFlag = name
 	c.device.register(f)
+	c.device.registerMPA(f)
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
 	f.BoolVarP(&c.json, "json", "j", false, "print one JSON object")
 }

@@ -28,11 +28,25 @@ const defaultPort = 7471
 type deviceFlags struct {
 	transport string
 	iface     string
+	mpa       engine.MPAConfig
 }
 
 func (d *deviceFlags) register(f *pflag.FlagSet) {
 	f.StringVar(&d.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) or \"kernel\" (the kernel's TCP)")
 	f.StringVar(&d.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
+}
+
+// registerMPA adds what is asked of MPA, of every peer; without it that is the usual.
+func (d *deviceFlags) registerMPA(f *pflag.FlagSet) {
+	not := func(v *bool, name, what string) {
+		f.BoolFunc(name, what+" (default true)", func(text string) error {
+			on, err := strconv.ParseBool(text)
+			*v = !on
+			return err
+		})
+	}
+	not(&d.mpa.NoMarkers, "markers", "ask the peer for MPA markers")
+	not(&d.mpa.NoCRC, "crc", "CRC32C in every FPDU; false: do without if the peer does too, as one must that neither makes nor checks it")
 }
 
 func (d *deviceFlags) check() error {
@@ -48,7 +62,7 @@ func (d *deviceFlags) check() error {
 // open makes the device. find names the interface when the user did not.
 func (d *deviceFlags) open(log *slog.Logger, find func() (string, error)) (*engine.Device, error) {
 	if d.transport == "kernel" {
-		return engine.OpenKernel(engine.KernelConfig{Options: engine.Options{Log: log}})
+		return engine.OpenKernel(engine.KernelConfig{Options: engine.Options{Log: log, MPA: d.mpa}})
 	}
 	iface := d.iface
 	if iface == "" {
@@ -58,7 +72,7 @@ func (d *deviceFlags) open(log *slog.Logger, find func() (string, error)) (*engi
 		}
 	}
 	dev, err := engine.OpenXDP(engine.XDPConfig{
-		Options: engine.Options{Log: log}, Interface: iface,
+		Options: engine.Options{Log: log, MPA: d.mpa}, Interface: iface,
 		// A peer that is gone without a word is noticed by Beats once there is a connection; this is for the rest.
 		TCP: tcp.Config{KeepaliveIdle: tick.Duration(time.Minute)},
 	})

@@ -63,6 +63,7 @@ serve runs until SIGINT or SIGTERM.`,
 	}
 	f := cmd.Flags()
 	dev.register(f)
+	dev.registerMPA(f)
 	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: addr, addr:port, :port or [IPv6]:port")
 	f.Var(&n, "size", "octets of the region, such as 1GiB (default with --file: its length)")
 	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is not there")
