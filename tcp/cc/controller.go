@@ -167,9 +167,14 @@ func (c *Controller) OnECN(flight int) {
 }
 
 // OnTimeout sets the loss window of one segment. first is false when the same octets timed out before: ssthresh then stays (RFC 5681, 3.1).
+// CUBIC reduces from the window also where less was outstanding (RFC 9438, 4.6 lets it, because the window grows only when it is full):
+// the loss of a lone segment says nothing about how much the path carries, and slow start asks again from one segment on.
 func (c *Controller) OnTimeout(flight int, first bool) {
 	c.stats.timeouts++
 	if first {
+		if c.alg == CUBIC {
+			flight = c.cwnd
+		}
 		n, d := c.lossFactor()
 		c.reduce(c.basis(flight), n, d)
 	}

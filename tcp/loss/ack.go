@@ -29,7 +29,7 @@ type event struct {
 	rack        candidate
 	newlyLost   bool
 	lostAgain   bool // a retransmission sent after the last reduction was lost
-	exited      bool // recovery ended
+	exited      bool // a paced reduction ended
 	undone      bool
 	cwr         bool
 }
@@ -320,6 +320,9 @@ func (s *Sender) control(a *Ack, rtt tick.Duration, newRound bool, now tick.Time
 		Limited: s.round.limited || s.round.wasLimited || s.lostRecords() > 0,
 		Grow:    s.state != Recovery && s.state != CWR && !ev.exited && !ev.undone && !ece,
 	})
+	if s.state < CWR {
+		s.cc.Recovered()
+	}
 	// Once per window: an acknowledgement of what was sent before the last reduction says nothing new.
 	if ece && s.state < CWR && s.recover.Less(s.una) && (ev.acked > 0 || s.q.len() > 0) {
 		s.count.ECNReductions++

@@ -104,7 +104,7 @@ func (s *Sender) checkExit() {
 }
 
 func (s *Sender) leave() {
-	s.ev.exited = true
+	s.ev.exited = s.state != Loss // there the window grows with each acknowledgement, and with this one
 	if s.state != Loss {
 		w := s.cc.Ssthresh()
 		if s.mode == NoSACK {
@@ -117,7 +117,6 @@ func (s *Sender) leave() {
 		// A hole in what was sent after recovery began is another window's loss: it gets its own reduction (RFC 5681, 4.3).
 		s.ev.newlyLost = s.ev.newlyLost || s.una.Less(s.beyond)
 	}
-	s.cc.Recovered()
 	s.dups = 0
 	s.force = 0
 	s.frto.step = frtoOff

@@ -452,3 +452,24 @@ func TestPacing(t *testing.T) {
 		t.Errorf("%d of %d segments left at once", n, window)
 	}
 }
+
+// TestLoneTimeout: a lone segment times out. Its acknowledgement doubles the loss window (RFC 5681, 3.1); ssthresh is half of what was
+// outstanding, but two segments (4), or with CUBIC 0.7 of the window, which nothing had filled (RFC 9438, 4.6).
+func TestLoneTimeout(t *testing.T) {
+	for _, c := range []struct {
+		alg      cc.Algorithm
+		ssthresh int
+	}{{cc.Reno, 2000}, {cc.CUBIC, 7000}} {
+		cfg := conf(RACK)
+		cfg.CC.Algorithm, cfg.NoTLP = c.alg, true
+		b := newBench(t, cfg, 100*ms)
+		b.send(0, 1)
+		b.expire(ExpiredRTO)
+		b.want("head", b.resend(), []int{0})
+		b.want("loss window", b.s.Cwnd(), 1000)
+		b.wait(100 * ms)
+		b.ack(1)
+		b.want("window after the acknowledgement", b.s.Cwnd(), 2000)
+		b.want("ssthresh", b.s.Ssthresh(), c.ssthresh)
+	}
+}

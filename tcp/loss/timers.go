@@ -116,6 +116,7 @@ func (s *Sender) onTimeout(now tick.Time) {
 		s.beginUndo()
 	}
 	s.cc.OnTimeout(s.Outstanding(), !again)
+	s.round.limited = true // by the loss window, which what goes again fills
 	s.reduced, s.timedOut = now, now
 	s.state = Loss
 	s.recover, s.beyond = s.nxt, s.nxt
