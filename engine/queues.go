@@ -91,7 +91,7 @@ func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 	if !ok || c.qp == nil {
 		return false
 	}
-	iss := from.stk.Withdraw(e)
+	iss := from.stk.Withdraw(e, clock())
 	c.qp.release()
 	if !to.post(func() { x.resume(to, c, iss, s) }) {
 		c.report(ErrClosed)

@@ -126,6 +126,7 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 			local, remote := tupleAddrs(t)
 			return l.accepted(newStream(w, cfg.Config, local, remote))
 		}
+		lc.Refused = x.refused
 		return &lc
 	})
 	if err != nil {

@@ -284,6 +284,7 @@ func (x *xdpDriver) listen(l *Listener) (netip.AddrPort, error) {
 	x.window(&lc.Conn)
 	err = x.listenStack(port.Addr(), func(i int, w *worker) *stack.ListenConfig {
 		lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) { return x.accept(w, i, l, t) }
+		lc.Refused = x.refused
 		return &lc
 	})
 	if err != nil {
@@ -327,6 +328,12 @@ func (x *xdpDriver) unlistenStack(at netip.AddrPort) {
 func (x *xdpDriver) unlisten(l *Listener) {
 	x.unlistenStack(l.addr)
 	l.drv.(*ports.Reservation).Close()
+}
+
+// refused hears of a connection that was reset when its handshake was done.
+func (x *xdpDriver) refused(t *tcp.Tuple, err error) {
+	_, remote := tupleAddrs(t)
+	x.dev.log.Info("connection refused", "remote", remote, "error", err)
 }
 
 // accept makes the upper layer of a connection that a listener's handshake completed.

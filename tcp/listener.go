@@ -273,6 +273,13 @@ func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 	return true
 }
 
+// Refuse forgets a half-open connection that Input said Ready for, instead of Accept.
+func (l *Listener) Refuse(t *Tuple) {
+	if i, ok := l.index[*t]; ok {
+		l.drop(i)
+	}
+}
+
 // Deadline returns when Poll must be called next, tick.Never for not at all.
 func (l *Listener) Deadline() tick.Time { return l.soonest }
 

@@ -64,8 +64,8 @@ type host struct {
 }
 
 // Request and Forget implement stack.Resolver; the rig knows all hops.
-func (h *host) Request(ip.Addr) {}
-func (h *host) Forget(ip.Addr)  {}
+func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, true) }
+func (h *host) Forget(ip.Addr)      {}
 
 // The session's Handler.
 func (h *host) accept(s *session.Session)                  { s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16}) }
@@ -129,7 +129,6 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	if r.a.ses.Endpoint, err = r.a.stk.Connect(t, &tc, &r.a.ses, r.now); err != nil {
 		return nil, err
 	}
-	r.a.stk.SetHop(r.b.addr, r.b.mac, true)
 	for i := 0; i < 1000 && !(r.a.up && r.b.up); i++ {
 		r.turn()
 	}

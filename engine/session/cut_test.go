@@ -88,8 +88,13 @@ type hosts struct {
 	hear hearer
 }
 
-func (h *hosts) Request(ip.Addr) {}
-func (h *hosts) Forget(ip.Addr)  {}
+// Request and Forget implement stack.Resolver for both.
+func (h *hosts) Request(dst ip.Addr) {
+	for _, s := range h.s {
+		s.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, true)
+	}
+}
+func (h *hosts) Forget(ip.Addr) {}
 
 func newHosts(t *testing.T) *hosts {
 	h := &hosts{t: t, now: tick.Time(tick.Second)}
@@ -117,14 +122,12 @@ func newHosts(t *testing.T) *hosts {
 		fail(err)
 		h.s[i], err = stack.New(stack.Config{Port: sock, MAC: macs[i], MTU: 1500, Resolver: h})
 		fail(err)
-		h.s[i].SetHop(addrs[1-i], macs[1-i], true)
 	}
 	listen := &stack.ListenConfig{Accept: func(*tcp.Tuple) (stack.Upper, error) { return &h.hear, nil }}
 	_, err = h.s[1].Listen(addrs[1], 7, listen, h.now)
 	fail(err)
 	_, err = h.s[0].Connect(tcp.Tuple{Local: addrs[0], Remote: addrs[1], LocalPort: 1000, RemotePort: 7}, &tcp.Config{}, &h.talk, h.now)
 	fail(err)
-	h.s[0].SetHop(addrs[1], macs[1], true)
 	h.run(10*tick.Millisecond, func() bool { return h.hear.up })
 	if !h.hear.up {
 		t.Fatal("not established")

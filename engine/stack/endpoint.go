@@ -58,6 +58,7 @@ type Endpoint struct {
 	src     tcp.Source // upper
 	summer  Summer     // upper, when it is one
 	hop     *hop
+	hopIdx  int // in hop.users
 	frame   template
 	expect  expect
 	rcvEnd  seq.Num // what the layer above knows as the left edge
@@ -84,14 +85,15 @@ func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time
 }
 
 func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (*Endpoint, error) {
-	e, err := s.newEndpoint(t, upper)
+	e, err := s.newEndpoint(t)
 	if err != nil {
 		return nil, err
 	}
+	e.use(upper)
 	c := s.connConfig(cfg, &t)
 	c.TSOffset = tcp.TSOffset(&s.cfg.Secret, &t)
 	e.conn.Init(&c, t.LocalPort, t.RemotePort, iss, now)
-	e.setHop(s.hopFor(t.Remote, now))
+	e.setHop(s.hopFor(t.Remote, now), now)
 	e.conn.Connect(now)
 	s.mark(e)
 	return e, nil
@@ -108,7 +110,8 @@ func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	return c
 }
 
-func (s *Stack) newEndpoint(t tcp.Tuple, upper Upper) (*Endpoint, error) {
+// newEndpoint makes a connection without an upper layer.
+func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 	if len(s.conns) >= MaxEndpoints {
 		s.stats.DropLimit++
 		return nil, ErrTooMany
@@ -118,7 +121,6 @@ func (s *Stack) newEndpoint(t tcp.Tuple, upper Upper) (*Endpoint, error) {
 	}
 	s.begun++
 	e := &Endpoint{stack: s, tuple: t, timerAt: tick.Never, serial: s.begun}
-	e.setUpper(upper)
 	if s.cfg.Steering != nil {
 		if err := s.cfg.Steering.AddFlow(&t); err != nil {
 			return nil, err
@@ -128,14 +130,19 @@ func (s *Stack) newEndpoint(t tcp.Tuple, upper Upper) (*Endpoint, error) {
 	e.frame.init(&s.cfg, &t)
 	e.expect.init(&t)
 	s.conns[t] = e
-	if a, ok := upper.(Attacher); ok {
-		a.Attach(e)
-	}
 	return e, nil
 }
 
+// use gives e its first upper layer.
+func (e *Endpoint) use(u Upper) {
+	e.setUpper(u)
+	if a, ok := u.(Attacher); ok {
+		a.Attach(e)
+	}
+}
+
 // forget takes e out of every table.
-func (s *Stack) forget(e *Endpoint) {
+func (s *Stack) forget(e *Endpoint, now tick.Time) {
 	e.ended = true
 	s.timers.remove(e)
 	if s.conns[e.tuple] == e {
@@ -144,7 +151,7 @@ func (s *Stack) forget(e *Endpoint) {
 	if s.last.ep == e {
 		s.last = lookup{}
 	}
-	e.setHop(nil)
+	e.setHop(nil, now)
 	if e.steered {
 		e.steered = false
 		s.cfg.Steering.RemoveFlow(&e.tuple)

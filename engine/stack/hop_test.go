@@ -4,54 +4,152 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
 )
-
-// requests is a Resolver that counts.
-type requests int
-
-func (r *requests) Request(ip.Addr) { *r++ }
-func (r *requests) Forget(ip.Addr)  {}
 
 // TestIdleHop: connections one after the other to the same host wait for its address only once, and it is confirmed now and then.
 func TestIdleHop(t *testing.T) {
-	var asked requests
-	s := &Stack{hops: map[ip.Addr]*hop{}, cfg: Config{Resolver: &asked}}
-	dst, mac := ip.AddrFrom4([4]byte{192, 0, 2, 1}), [6]byte{2, 0, 0, 0, 0, 1}
-	now := tick.Time(tick.Second)
-	connection := func(dst ip.Addr, want requests, known bool) *Endpoint {
+	h := newHost(t, nil)
+	h.r.slow = true
+	dst, mac := v4(192, 0, 2, 9), [6]byte{2, 0, 0, 0, 0, 1}
+	connection := func(dst ip.Addr, asked int, known bool) *Endpoint {
 		t.Helper()
-		e := &Endpoint{stack: s}
-		e.setHop(s.hopFor(dst, now))
-		if asked != want || e.hop.known != known {
-			t.Fatalf("asked %d times, known %t; want %d, %t", asked, e.hop.known, want, known)
+		e := &Endpoint{stack: h.s, ended: true} // has nothing to send
+		e.setHop(h.s.hopFor(dst, h.now), h.now)
+		if len(h.r.asked) != asked || e.hop.known != known {
+			t.Fatalf("asked %d times, known %t; want %d, %t", len(h.r.asked), e.hop.known, asked, known)
 		}
 		return e
 	}
-	connection(dst, 1, false).setHop(nil)
-	if len(s.hops) != 0 {
-		t.Fatal("a hop without an address and without a connection is kept")
-	}
-	e := connection(dst, 2, false)
-	s.SetHop(dst, mac, true)
-	e.setHop(nil)
-	connection(dst, 2, true).setHop(nil)
+	e, other := connection(dst, 1, false), connection(dst, 1, false)
+	h.s.SetHop(dst, mac, true)
+	e.setHop(nil, h.now)
+	other.setHop(nil, h.now)
+	connection(dst, 1, true).setHop(nil, h.now)
 	mac[5] = 2 // the neighbour table changed while nobody used the hop
-	s.SetHop(dst, mac, true)
-	now = now.Add(HopRetry)
-	if e = connection(dst, 3, true); e.hop.mac != mac {
+	h.s.SetHop(dst, mac, true)
+	h.now = h.now.Add(HopRetry)
+	if e = connection(dst, 2, true); e.hop.mac != mac {
 		t.Errorf("address % x, want % x", e.hop.mac, mac)
 	}
-	for i := range uint32(2 * MaxIdleHops) {
-		var other [4]byte
-		binary.BigEndian.PutUint32(other[:], 10<<24+i)
-		o := &Endpoint{stack: s}
-		o.setHop(s.hopFor(ip.AddrFrom4(other), now))
-		s.SetHop(ip.AddrFrom4(other), mac, true)
-		o.setHop(nil)
+	h.now = h.now.Add(2 * HopIdle)
+	h.s.Step(h.now)
+	if h.s.hops[dst] != e.hop {
+		t.Error("a hop in use is forgotten")
 	}
-	if n := len(s.hops); n != MaxIdleHops || s.hops[dst] != e.hop {
-		t.Errorf("%d hops are kept, want %d and the one in use", n, MaxIdleHops)
+	e.setHop(nil, h.now)
+	h.settle()
+	if len(h.s.hops) != 0 || len(h.r.followed) != 0 || len(h.s.idle.near) != 0 {
+		t.Errorf("%d hops are kept, %d are followed", len(h.s.hops), len(h.r.followed))
+	}
+}
+
+// TestHopsHaveBounds: neither one network nor all of them fill the table, and an address that somebody really has finds its place.
+func TestHopsHaveBounds(t *testing.T) {
+	h := newHost(t, nil)
+	h.listen(ListenConfig{Cookies: tcp.CookiesAlways})
+	h.r.slow = true
+	for i := range 3 * MaxHops {
+		h.give(frame(macs[1], tuple(v4(10, byte(i>>16), byte(i>>8), byte(i)), 1000), wire.Header{Seq: 1, Flags: wire.SYN}))
+		h.give(frame(macs[1], tcp.Tuple{Local: ip.Addr{0x20, 1, 15: byte(i), 14: byte(i >> 8)}, Remote: ip.Addr{0xfd, 15: 1}, RemotePort: 7},
+			wire.Header{Seq: 1, Flags: wire.SYN}))
+	}
+	if n := len(h.s.hops); n != MaxHops || len(h.r.followed) != n || h.s.idle.all.Len() != n {
+		t.Errorf("%d hops, %d followed, %d idle; want %d", n, len(h.r.followed), h.s.idle.all.Len(), MaxHops)
+	}
+	if n := h.s.idle.near[network(ip.Addr{0x20, 1})].Len(); n != MaxHopsOfNetwork {
+		t.Errorf("one network has %d hops, want %d", n, MaxHopsOfNetwork)
+	}
+	if h.s.held > MaxHeld || h.s.held > len(h.s.hops) {
+		t.Errorf("%d segments are held", h.s.held)
+	}
+	h.r.slow = false
+	if _, out := h.connect(tuple(v4(198, 51, 100, 9), 1000)); len(out) == 0 && h.s.Len() != 1 {
+		t.Error("an honest peer is not answered")
+	}
+	h.settle()
+	if len(h.s.hops) != 1 || h.s.held != 0 {
+		t.Errorf("%d hops and %d held segments are left beside one connection", len(h.s.hops), h.s.held)
+	}
+}
+
+// TestAnswersGoToTheHop: SYN-ACKs, also those of cookies, and resets go to the next hop that the kernel knows, and wait for it: a
+// station that sends in another's name gets nothing.
+func TestAnswersGoToTheHop(t *testing.T) {
+	attacker := [6]byte{2, 0, 0, 0, 0, 0x66}
+	for _, c := range []struct {
+		name  string
+		mode  tcp.CookieMode
+		flags wire.Flags
+		want  wire.Flags
+	}{
+		{"SYN", tcp.CookiesNever, wire.SYN, wire.SYN | wire.ACK},
+		{"SYN, with cookies", tcp.CookiesAlways, wire.SYN, wire.SYN | wire.ACK},
+		{"ACK for a listener", tcp.CookiesNever, wire.ACK, wire.RST},
+		{"ACK for nobody", tcp.CookiesNever, wire.ACK | wire.PSH, wire.RST},
+	} {
+		h := newHost(t, nil)
+		h.listen(ListenConfig{Cookies: c.mode})
+		h.r.slow = true
+		at := tuple(v4(10, 1, 0, 5), 2000)
+		if c.flags.Has(wire.PSH) {
+			at.RemotePort = 9
+		}
+		if out := h.give(frame(attacker, at, wire.Header{Seq: 1, Ack: 1, Flags: c.flags})); len(out) != 0 {
+			t.Errorf("%s: an answer goes to % x, and the next hop is not known", c.name, out[0][:6])
+		}
+		h.s.SetHop(at.Local, macs[1], true)
+		out := h.give(nil)
+		if len(out) != 1 || [6]byte(out[0]) != macs[1] || !flagsOf(out[0]).Has(c.want) {
+			t.Errorf("%s: %d frames leave when it is known, want one with %v", c.name, len(out), c.want)
+		}
+		if out := h.give(frame(attacker, at, wire.Header{Seq: 1, Ack: 1, Flags: c.flags})); len(out) != 1 || [6]byte(out[0]) != macs[1] {
+			t.Errorf("%s: the second answer: % x", c.name, out)
+		}
+	}
+}
+
+// TestManySYNsBeforeTheHop: a peer that opens many connections at once gets all its SYN-ACKs when its address is known, each once.
+func TestManySYNsBeforeTheHop(t *testing.T) {
+	h := newHost(t, nil)
+	h.listen(ListenConfig{})
+	h.r.slow = true
+	peer := v4(198, 51, 100, 9)
+	for range 2 {
+		for port := range uint16(MaxHeldOfHop + 10) {
+			h.give(frame(macs[1], tuple(peer, 1000+port), wire.Header{Seq: 1, Flags: wire.SYN}))
+		}
+	}
+	h.s.SetHop(peer, macs[1], true)
+	if n := len(h.give(nil)); n != MaxHeldOfHop || h.s.held != 0 || h.s.Stats().DropNoHop != 20 {
+		t.Errorf("%d answers, %d held, %d dropped", n, h.s.held, h.s.Stats().DropNoHop)
+	}
+	h.now = h.now.Add(4 * tick.Second)
+	if n := len(h.give(nil)); n < 10 {
+		t.Errorf("%d answers some seconds later: those without room are not sent again", n)
+	}
+	dead := v4(198, 51, 100, 10)
+	h.give(frame(macs[1], tuple(dead, 1), wire.Header{Seq: 1, Flags: wire.SYN}))
+	h.s.SetHop(dead, [6]byte{}, false)
+	if h.s.held != 0 {
+		t.Error("an answer waits for a hop that was given up")
+	}
+}
+
+// TestEstablishedFromAnyStation: a path that changes in one direction only, as with two routers, does not end a connection.
+func TestEstablishedFromAnyStation(t *testing.T) {
+	h := newHost(t, nil)
+	h.listen(ListenConfig{Accept: func(*tcp.Tuple) (Upper, error) { return &endless{idle: true}, nil }})
+	at := tuple(v4(198, 51, 100, 9), 1000)
+	ack, _ := h.connect(at)
+	hdr := wire.Header{Seq: 1001, Ack: seq.Num(binary.BigEndian.Uint32(ack[etherLen+ipv4Len+8:])), Flags: wire.ACK | wire.FIN}
+	f := frame([6]byte{2, 0, 0, 0, 0, 0x77}, at, hdr)
+	out := h.give(f)
+	if len(out) == 0 || [6]byte(out[0]) != macs[1] {
+		t.Errorf("a FIN that came from another router is answered with % x", out)
 	}
 }

@@ -117,7 +117,9 @@ func clip(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// segment processes a TCP segment that lies in pieces, with header s.ip.
+// segment processes a TCP segment that lies in pieces, with header s.ip. One of a connection may come from any station: paths need
+// not be symmetric, routers that share an address (VRRP) send from several, and so do bonds. A station that does not see what
+// leaves knows no sequence number.
 func (s *Stack) segment(pieces [][]byte, now tick.Time) {
 	if s.ip.ValidTCP() != nil {
 		s.stats.DropSource++
@@ -146,13 +148,13 @@ func (s *Stack) segment(pieces [][]byte, now tick.Time) {
 		return
 	}
 	if l := s.listenerFor(t); l != nil {
-		l.input(t, s.eth.Src, pieces, now)
+		l.input(t, pieces, now)
 		return
 	}
 	s.stats.DropNoConnection++
 	if tcp.ResetReply(&s.seg, &s.out) {
 		s.stats.Resets++
-		s.reply(t, s.eth.Src)
+		s.answer(t, &s.out, now)
 	}
 }
 
@@ -163,7 +165,7 @@ func (s *Stack) reuse(e *Endpoint, now tick.Time) bool {
 	}
 	e.conn.Recycle()
 	e.events(now)
-	s.forget(e)
+	s.forget(e, now)
 	return true
 }
 
@@ -209,8 +211,8 @@ func (s *Stack) verify(pieces [][]byte) bool {
 	return false
 }
 
-// reply sends s.out, which has no payload, to where a frame came from.
-func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
+// reply sends o, which has no payload, to mac.
+func (s *Stack) reply(t *tcp.Tuple, o *tcp.Out, mac [6]byte) {
 	buf, ok := s.port.AllocTx()
 	if !ok {
 		s.stats.NoSlot++
@@ -218,27 +220,8 @@ func (s *Stack) reply(t *tcp.Tuple, mac [6]byte) {
 	}
 	var f template
 	f.init(&s.cfg, t)
-	n := f.build(buf.Data, &s.out, mac)
+	n := f.build(buf.Data, o, mac)
 	n = f.finish(buf.Data, n, 0, 0)
 	s.put(buf, n)
 	s.queued = true
-}
-
-// replyToHop sends s.out to t.Remote when its next hop is known, and asks for it otherwise. A flood of SYNs from made-up
-// sources cannot make it ask for more than MaxHops.
-func (s *Stack) replyToHop(t *tcp.Tuple, now tick.Time) {
-	h := s.hops[t.Remote]
-	if h == nil {
-		if len(s.hops) >= MaxHops {
-			s.stats.NoHop++
-			return
-		}
-		h = s.hopFor(t.Remote, now)
-	}
-	if h.ready(s) {
-		s.reply(t, h.mac)
-	}
-	if h.known {
-		s.leave(h) // one that is not known yet waits for the answer
-	}
 }

@@ -24,10 +24,17 @@ const (
 	MaxEndpoints = 65536
 	// ChallengesPerSecond is the budget of challenge ACKs of a worker (RFC 5961, 7).
 	ChallengesPerSecond = 1000
-	// MaxHops bounds the next hops asked for on behalf of half-open connections.
-	MaxHops = 4096
-	// MaxIdleHops is how many next hops a stack may have before it forgets those without a connection.
-	MaxIdleHops = 256
+	// MaxHops bounds the next hops without a connection, which segments from made-up sources have asked for: the one wanted the
+	// longest time ago goes. MaxHopsOfNetwork is the share of one network (IPv4 /24, IPv6 /64), which whoever is on it can fill with
+	// addresses that nobody has.
+	MaxHops          = 4096
+	MaxHopsOfNetwork = 256
+	// HopIdle is how long one is kept that nothing wants: the next connection can begin with it.
+	HopIdle = tick.Minute
+	// MaxHeld bounds the segments that wait for a next hop, and MaxHeldOfHop those that wait for the same: as many SYNs of one peer
+	// as may come before the kernel knows its address.
+	MaxHeld      = 8192
+	MaxHeldOfHop = 64
 	// HopRetry is the shortest pause between two requests to confirm a next hop.
 	HopRetry = 500 * tick.Millisecond
 	// FlushRetry is the first pause after the kernel took less than it was given, FlushRetryMax the longest while it takes nothing:

@@ -14,6 +14,8 @@ var (
 	ErrTooMany    = errors.New("too many connections on this worker")
 	ErrTupleInUse = errors.New("a connection between these addresses and ports exists already")
 	ErrListening  = errors.New("this address and port is listened on already")
+	// ErrNoHandshake says that a listener knows nothing of a handshake any more.
+	ErrNoHandshake = errors.New("the handshake is not known any more")
 )
 
 type listenKey struct {
@@ -28,6 +30,8 @@ type ListenConfig struct {
 	Cookies tcp.CookieMode
 	// Accept makes the upper layer of a connection whose handshake is complete; an error resets it.
 	Accept func(t *tcp.Tuple) (Upper, error)
+	// Refused, when set, hears of a connection that was reset because of err: Accept's, or one of this host.
+	Refused func(t *tcp.Tuple, err error)
 	// Accepted, when set, hears of the Endpoint.
 	Accepted func(e *Endpoint)
 }
@@ -92,38 +96,57 @@ func (s *Stack) listenerFor(t *tcp.Tuple) *Listener {
 	return s.listeners[listenKey{any, t.LocalPort}]
 }
 
-// input processes a segment for which there is no connection; from is the Ethernet source of its frame.
-func (l *Listener) input(t *tcp.Tuple, from [6]byte, pieces [][]byte, now tick.Time) {
+// input processes a segment for which there is no connection.
+func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 	s := l.stack
 	switch l.of(!t.Remote.Is4()).Input(t, &s.seg, now, &s.out) {
 	case tcp.Reply:
-		s.reply(t, from)
+		s.answer(t, &s.out, now)
 	case tcp.Ready:
-		l.accept(t, from, pieces, now)
+		if e, err := l.accept(t, now); err != nil {
+			l.refuse(t, err, now)
+		} else {
+			e.receive(&s.seg, pieces, now)
+		}
 	}
 }
 
-func (l *Listener) accept(t *tcp.Tuple, from [6]byte, pieces [][]byte, now tick.Time) {
+// accept makes the connection of the handshake that s.seg completed. The layer above is made last: when anything else fails there is
+// nobody who would have to hear of it. The handshake is over in any case.
+func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
-	upper, err := l.cfg.Accept(t)
+	e, err := s.newEndpoint(*t)
 	if err != nil {
-		return
-	}
-	e, err := s.newEndpoint(*t, upper)
-	if err != nil {
-		return
+		l.of(!t.Remote.Is4()).Refuse(t)
+		return nil, err
 	}
 	if !l.of(!t.Remote.Is4()).Accept(t, &s.seg, &e.conn, now) {
-		s.forget(e)
-		return
+		s.forget(e, now)
+		return nil, ErrNoHandshake
 	}
-	h := s.hopFor(t.Remote, now)
-	h.guess(from)
-	e.setHop(h)
+	upper, err := l.cfg.Accept(t)
+	if err != nil {
+		s.forget(e, now)
+		return nil, err
+	}
+	e.use(upper)
+	e.setHop(s.hopFor(t.Remote, now), now)
 	if l.cfg.Accepted != nil {
 		l.cfg.Accepted(e)
 	}
-	e.receive(&s.seg, pieces, now)
+	return e, nil
+}
+
+// refuse resets a connection that accept could not make.
+func (l *Listener) refuse(t *tcp.Tuple, err error, now tick.Time) {
+	s := l.stack
+	s.stats.Refused++
+	if tcp.ResetReply(&s.seg, &s.out) {
+		s.answer(t, &s.out, now)
+	}
+	if l.cfg.Refused != nil {
+		l.cfg.Refused(t, err)
+	}
 }
 
 // expire sends SYN-ACKs again.
@@ -136,7 +159,7 @@ func (l *Listener) expire(now tick.Time) bool {
 		}
 		var t tcp.Tuple
 		for tl.Poll(now, &t, &l.stack.out) {
-			l.stack.replyToHop(&t, now)
+			l.stack.answer(&t, &l.stack.out, now)
 			worked = true
 		}
 	}

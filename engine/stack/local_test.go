@@ -5,97 +5,10 @@ import (
 	"slices"
 	"testing"
 
-	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
-	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
-
-// host is one stack that listens on port 7 of every address, on a fake kernel.
-type host struct {
-	t   *testing.T
-	s   *Stack
-	k   *ring.FakeKernel
-	now tick.Time
-}
-
-func newHost(t *testing.T, change func(*Config)) *host {
-	t.Helper()
-	h := &host{t: t, k: ring.NewFakeKernel(ring.FakeConfig{Budget: 256}), now: tick.Time(tick.Second)}
-	sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: ring.SlotFor(1522)}, h.k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := Config{Port: sock, MAC: macs[0], MTU: 1500, Resolver: knows{}}
-	if change != nil {
-		change(&cfg)
-	}
-	if h.s, err = New(cfg); err != nil {
-		t.Fatal(err)
-	}
-	return h
-}
-
-// listen takes connections to port 7 of every address.
-func (h *host) listen(l ListenConfig) *Listener {
-	h.t.Helper()
-	if l.Accept == nil {
-		l.Accept = func(*tcp.Tuple) (Upper, error) { return &endless{idle: true}, nil }
-	}
-	var got *Listener
-	for _, any := range []ip.Addr{{}, ip.AddrFrom4([4]byte{})} {
-		var err error
-		if got, err = h.s.Listen(any, 7, &l, h.now); err != nil {
-			h.t.Fatal(err)
-		}
-	}
-	return got
-}
-
-// give has a frame arrive and returns what leaves.
-func (h *host) give(f []byte) (out [][]byte) {
-	if f != nil {
-		h.k.Inject(f)
-	}
-	for range 3 {
-		h.now = h.now.Add(20 * tick.Microsecond)
-		h.s.Step(h.now)
-		for b, ok := h.k.Take(nil); ok; b, ok = h.k.Take(nil) {
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
-// frame is a segment in IP and Ethernet, with the tags given.
-func frame(mac [6]byte, t tcp.Tuple, h wire.Header, tags ...ip.VLANTag) []byte {
-	e := ip.Ethernet{Dst: macs[0], Src: mac, Type: ip.TypeIPv4, NVLAN: uint8(len(tags))}
-	copy(e.VLAN[:], tags)
-	x := ip.Header{Src: t.Local, Dst: t.Remote, V6: !t.Remote.Is4(), Proto: ip.ProtoTCP, TTL: 64, PayloadLen: h.Len()}
-	if x.V6 {
-		e.Type = ip.TypeIPv6
-	}
-	h.SrcPort, h.DstPort, h.Window = t.LocalPort, t.RemotePort, 60000
-	b := make([]byte, 200)
-	n := e.Put(b)
-	n += x.Put(b[n:])
-	at := n
-	n += h.Put(b[n:])
-	wire.PutChecksum(b[at:], wire.Finish(wire.Sum(b[at:n], x.PseudoSum(n-at))))
-	return b[:n]
-}
-
-// synAck reports whether f, untagged, answers a SYN.
-func synAck(f []byte) bool {
-	at := etherLen + ipv4Len
-	if f[etherLen]>>4 == 6 {
-		at = etherLen + ipv6Len
-	}
-	return wire.Flags(f[at+13]).Has(wire.SYN | wire.ACK)
-}
-
-func v4(a, b, c, d byte) ip.Addr { return ip.AddrFrom4([4]byte{a, b, c, d}) }
 
 // TestAddressesOfSYNs sends SYNs from and to addresses of all kinds (RFC 9293, MUST-57 and MUST-63; RFC 1122, 3.2.1.3).
 func TestAddressesOfSYNs(t *testing.T) {
@@ -131,15 +44,15 @@ func TestAddressesOfSYNs(t *testing.T) {
 		h := newHost(t, nil)
 		h.s.SetLocal([]Prefix{{own, 24}, {v4(10, 0, 0, 1), 8}, {v4(203, 0, 113, 0), 31}, {v4(127, 0, 0, 1), 8}, {own6, 64}})
 		h.listen(ListenConfig{})
-		tuple := tcp.Tuple{Local: c.from, Remote: c.to, LocalPort: 7, RemotePort: 7}
-		out := h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Flags: wire.SYN}))
+		at := tcp.Tuple{Local: c.from, Remote: c.to, LocalPort: 7, RemotePort: 7}
+		out := h.give(frame(macs[1], at, wire.Header{Seq: 1, Flags: wire.SYN}))
 		if got := slices.ContainsFunc(out, synAck); got != c.answered {
 			t.Errorf("%s: answered %v", c.name, got)
 		}
 		if st := h.s.Stats(); c.drop != nil && (c.drop(&st) != 1 || len(out) != 0) {
 			t.Errorf("%s: %d frames leave, %+v", c.name, len(out), st)
 		}
-		out = h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Ack: 9, Flags: wire.ACK})) // neither is there a reset
+		out = h.give(frame(macs[1], at, wire.Header{Seq: 1, Ack: 9, Flags: wire.ACK})) // neither is there a reset
 		if !c.answered && len(out) > 0 {
 			t.Errorf("%s: an ACK is answered with % x", c.name, out[0])
 		}
@@ -154,8 +67,8 @@ func TestNoAddressAtAll(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
 	syn := func(port uint16) bool {
-		tuple := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: port, RemotePort: 7}
-		return slices.ContainsFunc(h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Flags: wire.SYN})), synAck)
+		at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: port, RemotePort: 7}
+		return slices.ContainsFunc(h.give(frame(macs[1], at, wire.Header{Seq: 1, Flags: wire.SYN})), synAck)
 	}
 	if !syn(1000) {
 		t.Error("not answered, although nothing is known")
@@ -192,8 +105,8 @@ func TestVLAN(t *testing.T) {
 	} {
 		h := newHost(t, func(cfg *Config) { cfg.VLAN = c.vlan })
 		h.listen(ListenConfig{})
-		tuple := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
-		out := h.give(frame(macs[1], tuple, wire.Header{Seq: 1, Flags: wire.SYN}, c.tags...))
+		at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
+		out := h.give(frame(macs[1], at, wire.Header{Seq: 1, Flags: wire.SYN}, c.tags...))
 		dropped := h.s.Stats().DropVLAN
 		if c.answered != (len(out) == 1) || c.answered != (dropped == 0) {
 			t.Errorf("%s: %d answers, %d dropped", c.name, len(out), dropped)
@@ -247,9 +160,9 @@ func TestIdentification(t *testing.T) {
 	}
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
-	tuple := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
+	at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
 	for _, x := range []wire.Header{{Seq: 1, Flags: wire.SYN}, {Seq: 5, Ack: 5, Flags: wire.ACK}} {
-		for _, f := range h.give(frame(macs[1], tuple, x)) {
+		for _, f := range h.give(frame(macs[1], at, x)) {
 			check(f)
 		}
 	}

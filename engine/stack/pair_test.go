@@ -9,10 +9,26 @@ import (
 	"xwarp/tcp/tick"
 )
 
-type knows struct{}
+// resolver is a Resolver that has one answer for all addresses, at once or when it is told to.
+type resolver struct {
+	s        *Stack
+	mac      [6]byte
+	slow     bool
+	asked    []ip.Addr
+	followed map[ip.Addr]bool
+}
 
-func (knows) Request(ip.Addr) {}
-func (knows) Forget(ip.Addr)  {}
+func newResolver(mac [6]byte) *resolver { return &resolver{mac: mac, followed: map[ip.Addr]bool{}} }
+
+func (r *resolver) Request(dst ip.Addr) {
+	r.asked = append(r.asked, dst)
+	r.followed[dst] = true
+	if !r.slow {
+		r.s.SetHop(dst, r.mac, true)
+	}
+}
+
+func (r *resolver) Forget(dst ip.Addr) { delete(r.followed, dst) }
 
 // pair is two stacks on fake kernels.
 type pair struct {
@@ -40,7 +56,9 @@ func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper
 		p.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
 		sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: ring.SlotFor(1522)}, p.k[i])
 		if err == nil {
-			p.s[i], err = New(Config{Port: sock, MAC: macs[i], MTU: 1500, VLAN: vlan, Resolver: knows{}})
+			r := newResolver(macs[1-i])
+			p.s[i], err = New(Config{Port: sock, MAC: macs[i], MTU: 1500, VLAN: vlan, Resolver: r})
+			r.s = p.s[i]
 		}
 		if err != nil {
 			tb.Fatal(err)
@@ -55,7 +73,6 @@ func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper
 	if p.e, err = p.s[0].Connect(t, &cfg, upper[0], p.now); err != nil {
 		tb.Fatal(err)
 	}
-	p.s[0].SetHop(t.Remote, macs[1], true)
 	for range 8 {
 		p.turn()
 	}

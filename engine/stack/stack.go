@@ -57,6 +57,8 @@ type Stack struct {
 	listeners map[listenKey]*Listener
 	listening []*Listener
 	hops      map[ip.Addr]*hop
+	idle      idleHops
+	held      int // segments that wait for a hop
 	local     local
 	begun     uint64 // connections so far
 	timers    timers
@@ -173,7 +175,7 @@ func (s *Stack) Transmit(now tick.Time) bool {
 
 // Deadline returns when Step must be called even if no frame arrives.
 func (s *Stack) Deadline() tick.Time {
-	d := min(s.timers.next(), s.flush.at)
+	d := min(s.timers.next(), s.flush.at, s.idle.deadline())
 	for _, l := range s.listening {
 		d = min(d, l.deadline())
 	}
@@ -199,6 +201,7 @@ func (s *Stack) expire(now tick.Time) bool {
 	for _, l := range s.listening {
 		worked = l.expire(now) || worked
 	}
+	s.expireHops(now)
 	return worked
 }
 
@@ -228,7 +231,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 		s.flush = flush{now.Add(StarvedRetry), StarvedRetry} // a driver that polls says nothing about what it does not take
 	}
 	for i, e := range s.gone {
-		s.forget(e)
+		s.forget(e, now)
 		s.gone[i] = nil
 	}
 	s.gone = s.gone[:0]
@@ -316,7 +319,7 @@ func (s *Stack) Close(now tick.Time) error {
 		s.port.Reap()
 	}
 	for _, e := range s.conns {
-		s.forget(e)
+		s.forget(e, now)
 	}
 	return s.port.Close()
 }

@@ -12,6 +12,7 @@ type Stats struct {
 	DropPartialSum   uint64 // of these: only the pseudo header's sum, so transmit checksum offload is on at a veth peer
 	DropNoConnection uint64 // no connection and no listener
 	DropLimit        uint64 // too many connections
+	Refused          uint64 // connections that were reset when their handshake was done
 	DropSource       uint64 // a source that is no other host's: multicast, broadcast, loopback, reserved, our own
 	DropNotLocal     uint64 // to an address that this host does not have, and no connection
 	DropVLAN         uint64 // of another VLAN than the stack's
@@ -22,4 +23,5 @@ type Stats struct {
 	HandedOver       uint64 // given to the worker that has the connection
 	NoSlot           uint64 // times that the transmit ring was full
 	NoHop            uint64 // times that the next hop was not known yet
+	DropNoHop        uint64 // answers to SYNs and resets that did not leave for want of the next hop
 }

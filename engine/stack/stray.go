@@ -15,7 +15,6 @@ type Stray struct {
 	// Segment and Payload are valid during Config.Stray only; Keep copies them.
 	Segment tcp.Segment
 	Payload []byte
-	From    ip.MAC
 }
 
 // Keep returns a copy of x that stays valid.
@@ -35,7 +34,7 @@ func (x *Stray) SYNACK() bool {
 }
 
 func (s *Stack) stray(pieces [][]byte) bool {
-	s.strayed = Stray{Tuple: s.tuple, Segment: s.seg, Payload: s.flat(pieces), From: s.eth.Src}
+	s.strayed = Stray{Tuple: s.tuple, Segment: s.seg, Payload: s.flat(pieces)}
 	taken := s.cfg.Stray(&s.strayed)
 	s.strayed.Payload = nil
 	if taken {
@@ -72,9 +71,9 @@ func (s *Stack) Find(t *tcp.Tuple) *Endpoint { return s.conns[*t] }
 
 // Withdraw forgets a connection whose SYN another worker's queue was answered on, without a word to anybody, and returns
 // the initial sequence number with which Resume goes on there.
-func (s *Stack) Withdraw(e *Endpoint) seq.Num {
+func (s *Stack) Withdraw(e *Endpoint, now tick.Time) seq.Num {
 	iss := e.conn.SndUna()
-	s.forget(e)
+	s.forget(e, now)
 	return iss
 }
 
