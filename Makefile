@@ -79,6 +79,7 @@ fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
 soak: ## the simulator over many seeds (SEEDS=100000)
 	$(GO) test ./engine/sim -count=1 -timeout 24h -v -run '^TestSoak$$' -seeds $(SEEDS)
 	$(GO) test $(EXEC) ./engine/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
+	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
 
 .PHONY: bench
 bench: build ## the standard matrix with its baselines, into bench/results

@@ -55,6 +55,9 @@ func writeStatus(w io.Writer, v any) error {
 	}
 	for _, e := range s.Exports {
 		plain.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve, e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
+		if e.Error != "" {
+			plain.Fprintf(w, "  failed: %s\n", e.Error)
+		}
 	}
 	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", count(s.Objects.Sessions, "program"), count(s.Objects.QPs, "queue pair"),
 		count(s.Objects.MRs, "memory region"), count(s.Objects.CQs, "completion queue"), count(s.Objects.PDs, "protection domain"), count(s.Objects.Listeners, "listener"))

@@ -39,8 +39,10 @@ type DeviceState struct {
 	Workers  []WorkerState     `json:"workers,omitempty"`
 	Steering map[string]uint64 `json:"steering,omitempty"` // frames by what the steering program did
 	Watches  []WatchState      `json:"watches,omitempty"`
-	Health   string            `json:"health,omitempty"` // what the device knows no more of the kernel's configuration; empty: all is well
-	Error    string            `json:"error,omitempty"`  // why there are no counters
+	// Contained counts what ended a part of the device and nothing else: engine.Contained.
+	Contained map[string]uint64 `json:"contained"`
+	Health    string            `json:"health,omitempty"` // what the device knows no more of the kernel's configuration; empty: all is well
+	Error     string            `json:"error,omitempty"`  // why there are no counters
 }
 
 // WorkerState is one worker: one queue.
@@ -85,6 +87,7 @@ type ExportState struct {
 	Connections int            `json:"connections"`
 	Rejected    uint64         `json:"rejected"`
 	Flushes     uint64         `json:"flushes"`
+	Error       string         `json:"error,omitempty"` // why it failed: connections are rejected until a reload opens it again
 }
 
 // PDState is a protection domain.

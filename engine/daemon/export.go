@@ -41,6 +41,7 @@ type export struct {
 
 	mu       sync.Mutex
 	conns    map[*engine.QP]*exportConn
+	failed   error // why the memory is of no use any more; nil: all is well
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
 }
@@ -85,6 +86,7 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	e.done.Go(func() { e.guard(ctx, e.region.Failed(), e.region.Err) })
 	e.done.Go(func() {
 		if err := srv.Serve(ctx); err != nil {
 			e.d.log.Error("export ended", "export", e.cfg.Name, "error", err)
@@ -111,6 +113,7 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	e.done.Go(func() { e.guard(ctx, e.mr.Failed(), e.mr.Err) })
 	e.done.Go(func() {
 		defer l.Close()
 		for {
@@ -264,7 +267,7 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 	d.mu.Lock()
 	var gone []*export
 	d.exports = slices.DeleteFunc(d.exports, func(e *export) bool {
-		stays := slices.ContainsFunc(now.Export, func(c config.Export) bool { return reflect.DeepEqual(c, e.cfg) })
+		stays := slices.ContainsFunc(now.Export, func(c config.Export) bool { return reflect.DeepEqual(c, e.cfg) }) && e.failure() == nil
 		if !stays {
 			gone = append(gone, e)
 		}
@@ -315,6 +318,9 @@ func (e *export) state() control.ExportState {
 	}
 	if e.region != nil {
 		s.Size = e.region.Size()
+	}
+	if e.failed != nil {
+		s.Error = e.failed.Error()
 	}
 	return s
 }

@@ -98,6 +98,9 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
 	}
+	if e.failure() != nil {
+		return nil, "the export failed: its file cannot be accessed"
+	}
 	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen), accepted: make(chan struct{})}
 	var err error
 	if c.mr, err = e.pd.RegMR(c.buf, engine.LocalWrite); err != nil {
@@ -183,7 +186,7 @@ func (c *exportConn) request(m []byte) bool {
 }
 
 func (c *exportConn) close() {
-	if c.qp.Params() != nil && c.qp.Err() == nil { // the peer's part of an orderly end, for as long as mpa.close_timeout
+	if c.qp.Params() != nil { // the peer's part of an orderly end, or a Terminate, for as long as mpa.close_timeout
 		select {
 		case <-c.qp.Gone():
 		case <-c.e.life.Done():

@@ -48,7 +48,8 @@ func (d *Daemon) view(see func(uid uint32) bool) control.Snapshot {
 }
 
 func (dev *device) state() control.DeviceState {
-	s := control.DeviceState{DeviceInfo: dev.info()}
+	contained := dev.dev.Contained()
+	s := control.DeviceState{DeviceInfo: dev.info(), Contained: control.Counters(&contained)}
 	if dev.cfg.Transport != "xdp" {
 		return s
 	}

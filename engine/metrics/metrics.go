@@ -73,6 +73,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		o.gauge("xwarp_export_connections", float64(e.Connections), e.Name)
 		o.count("xwarp_export_rejected_connections_total", e.Rejected, e.Name)
 		o.count("xwarp_export_flushes_total", e.Flushes, e.Name)
+		o.gauge("xwarp_export_failed", float64(one(e.Error != "")), e.Name)
 	}
 	for _, u := range s.Users {
 		uid := strconv.FormatUint(uint64(u.UID), 10)
@@ -97,6 +98,7 @@ func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot
 		o.counters(stackCounters, w.Stack, d.Name, queue)
 		o.counters(ringCounters, w.Ring, d.Name, queue)
 	}
+	o.counters(containedCounters, d.Contained, d.Name)
 	for i := range d.Watches {
 		o.counters(watchCounters, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
 	}

@@ -30,6 +30,7 @@ func describe() map[string]*prometheus.Desc {
 	table(stackCounters, "device", "queue")
 	table(ringCounters, "device", "queue")
 	table(watchCounters, "device", "what")
+	table(containedCounters, "device")
 	add("xwarp_device_follows_kernel", "1 while the device knows the neighbours as the kernel does; 0: what it knows may be old.", "device")
 	for _, p := range parts {
 		table(p.table, "device")
@@ -46,6 +47,7 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_overrun_completion_queues", "Completion queues that lost completions.", "device")
 	add("xwarp_export_connections", "Connections to an export.", "export")
 	add("xwarp_export_rejected_connections_total", "Connections that an export rejected.", "export")
+	add("xwarp_export_failed", "1 when the memory of an export cannot be accessed and it has to be opened again; 0 else.", "export")
 	add("xwarp_export_flushes_total", "Times that an export's file was flushed.", "export")
 	add("xwarp_user_resources", "What a local user has.", "uid", "resource")
 	add("xwarp_user_resource_limit", "What a local user may have.", "uid", "resource")

@@ -70,6 +70,11 @@ var ringCounters = []counter{
 	{"last_errno", "", "", ""},           // no counter
 }
 
+// containedCounters are of engine.Contained, per device.
+var containedCounters = []counter{
+	{"region_faults", "xwarp_lost_regions_total", "Memory regions lost because their memory could not be accessed, as of a file that was shortened.", ""},
+}
+
 // watchCounters are of netwatch.Counters, per part of the kernel's configuration.
 var watchCounters = []counter{
 	{"changes", "xwarp_netlink_changes_total", "Changes of the kernel's configuration that were read.", ""},

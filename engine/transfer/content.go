@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"sync"
+
+	"xwarp/engine/fault"
 )
 
 // content is octets that do not change while anybody holds them: what a get reads to its end, whatever is put meanwhile.
@@ -110,8 +112,11 @@ func (s *Server) hash(ctx context.Context, b []byte) (sum Sum, err error) {
 		if s.hashing.Acquire(ctx, 1) != nil {
 			return sum, context.Cause(ctx)
 		}
-		h.Write(b[:n])
+		err := fault.Touch(func() { h.Write(b[:n]) }) // b may be a file's
 		s.hashing.Release(1)
+		if err != nil {
+			return sum, s.cfg.Region.lose(err)
+		}
 		b = b[n:]
 	}
 	return Sum(h.Sum(nil)), nil

@@ -28,11 +28,15 @@ type Region struct {
 	stored  *content            // what the file has
 	drained chan struct{}       // made by who waits until no get reads stored
 	pressed atomic.Bool         // somebody does
+
+	losing sync.Once
+	lost   chan struct{}
+	why    error
 }
 
 func makeRegion(n int64, first *content) *Region {
 	return &Region{
-		size: n, now: first, storing: semaphore.NewWeighted(1),
+		size: n, now: first, storing: semaphore.NewWeighted(1), lost: make(chan struct{}),
 		room: room{all: roomFactor * n, share: n, owned: map[netip.Prefix]int64{}},
 	}
 }
@@ -113,6 +117,31 @@ func (r *Region) Length() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now.length
+}
+
+var errLost = refuse(CodeInternal, "the server's region failed: its file was shortened, or its disk failed")
+
+// lose says that the memory of the region cannot be accessed; cause is how that showed. It returns what a client hears.
+func (r *Region) lose(cause error) error {
+	r.losing.Do(func() {
+		r.why = cause
+		close(r.lost)
+	})
+	return errLost
+}
+
+// Failed is closed when the memory of the region cannot be accessed, as when its file was shortened; Err says more. The region is
+// of no use then, and has to be opened anew.
+func (r *Region) Failed() <-chan struct{} { return r.lost }
+
+// Err returns why the region failed, nil while it has not.
+func (r *Region) Err() error {
+	select {
+	case <-r.lost:
+		return r.why
+	default:
+		return nil
+	}
 }
 
 // hold returns the content, which stays as it is until release.

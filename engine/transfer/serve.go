@@ -117,6 +117,9 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 		m, e := l.receiveMoving(ctx, &w)
 		err = due(TypeDone, &m, e)
 	}
+	if lent != nil && lent.mr.Err() != nil {
+		err = r.lose(lent.mr.Err())
+	}
 	if err != nil {
 		if l.revoke(lent) != nil {
 			return err // the link releases c

@@ -77,6 +77,11 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			return err
 		}
+		if err := s.cfg.Region.Err(); err != nil {
+			err = errors.Join(err, req.Reject([]byte("the region failed")))
+			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %w", err)})
+			continue
+		}
 		select {
 		case s.slots <- struct{}{}:
 		default:

@@ -58,6 +58,7 @@ type Export struct {
 	Access      string `json:"access" doc:"rights of peers"`
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
+	Error       string `json:"error,omitempty" doc:"why it failed: connections are rejected until a reload opens it again"`
 }
 
 // Objects counts what programs have.
@@ -85,7 +86,7 @@ func MakeStatus(s *control.Snapshot) Status {
 		v.Devices = append(v.Devices, makeDevice(&s.Devices[i]))
 	}
 	for _, e := range s.Exports {
-		v.Exports = append(v.Exports, Export{e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections, e.Rejected})
+		v.Exports = append(v.Exports, Export{e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections, e.Rejected, e.Error})
 	}
 	return v
 }

@@ -1,0 +1,246 @@
+package daemon_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/control"
+	"xwarp/engine/daemon"
+	"xwarp/engine/session"
+	"xwarp/engine/transfer"
+)
+
+var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cuts off a file that is exported")
+
+// TestTruncatedExports cuts off the files of exports while peers read them. The export fails, says so and rejects connections, and a
+// reload opens it again; the daemon lives, and a peer of another export notices nothing. With -latency that peer's 99th
+// percentile may at most double.
+func TestTruncatedExports(t *testing.T) {
+	const size = 4 << 20
+	dir := t.TempDir()
+	memory, put, good := freePort(t), freePort(t), freePort(t)
+	text := fmt.Sprintf(`
+[[export]]
+name = "memory"
+listen = %q
+memory = "file"
+path = %q
+size = %d
+[[export]]
+name = "put"
+listen = %q
+serve = "transfer"
+memory = "file"
+path = %q
+size = %d
+[[export]]
+name = "good"
+listen = %q
+size = 65536
+`, memory, filepath.Join(dir, "memory"), size, put, filepath.Join(dir, "put"), size, good)
+	if err := os.WriteFile(filepath.Join(dir, "put"), make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, _ := kernel(t, text)
+	p, err := dialExport(t, good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := p.beside(t, func() { // the same work, and nothing is cut off
+		for round := range *truncations {
+			if round%2 == 0 {
+				workMemory(t, memory, size, afterwards(round, func() error { return nil }))
+			} else {
+				workPut(t, put, afterwards(round, func() error { return nil }))
+			}
+		}
+	})
+	cut := p.beside(t, func() { cutOften(t, d, text, dir, size, memory, put) })
+	t.Logf("the peer of another export: %v beside peers that work, %v beside %d truncations", whole, cut, *truncations)
+	if *latency && cut.p99 > 2*whole.p99 {
+		t.Error("the 99th percentile more than doubled")
+	}
+	if n := d.Snapshot().Devices[0].Contained["region_faults"]; n < uint64(*truncations/2) {
+		t.Errorf("%d regions were lost, by the count", n)
+	}
+}
+
+// cutOften cuts the exports' files off in turns.
+func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory, put netip.AddrPort) {
+	state := func(name string) (s control.ExportState) {
+		v := d.Snapshot()
+		for _, s = range v.Exports {
+			if s.Name == name {
+				return s
+			}
+		}
+		t.Errorf("no export %q in %+v", name, v.Exports)
+		return s
+	}
+	for round := range *truncations {
+		name := []string{"memory", "put"}[round%2]
+		cut := afterwards(round, func() error { return os.Truncate(filepath.Join(dir, name), int64(round%3)*4096) })
+		if name == "memory" {
+			err := workMemory(t, memory, size, cut)
+			if !errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) && !errors.Is(err, rdmap.CauseProtSTag.Errorf("")) && !errors.Is(err, ddp.CauseSTag.Errorf("")) {
+				t.Errorf("round %d: the peer's connection: %v", round, err)
+			}
+		} else {
+			workPut(t, put, cut)
+		}
+		for end := time.Now().Add(20 * time.Second); state(name).Error == ""; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("round %d: the export does not fail: %+v", round, state(name))
+			}
+		}
+		if err := dialFailed(t, name, memory, put); !errors.Is(err, session.ErrRejected) {
+			t.Errorf("round %d: a new connection to the failed export: %v", round, err)
+		}
+		if name == "put" {
+			if err := os.Truncate(filepath.Join(dir, name), int64(size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		now, _ := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
+		if err := d.Reload(now); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if s := state(name); s.Error != "" || s.Size != int64(size) {
+			t.Fatalf("round %d: after the reload: %+v", round, s)
+		}
+	}
+}
+
+// delays are those of one peer's Reads.
+type delays struct {
+	n        int
+	p50, p99 time.Duration
+}
+
+func (d delays) String() string {
+	return fmt.Sprintf("%d Reads, 50%% in %v, 99%% in %v", d.n, d.p50, d.p99)
+}
+
+// beside reads the export while f runs.
+func (p *peer) beside(t *testing.T, f func()) delays {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		f()
+	}()
+	took := p.probe(t, over)
+	return delays{len(took), took[len(took)/2], took[len(took)*99/100]}
+}
+
+// probe reads the export until over, and returns how long each Read took, in order of size.
+func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) {
+	for {
+		select {
+		case <-over:
+			slices.Sort(took)
+			return append(took, 0)
+		default:
+		}
+		begin := time.Now()
+		err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 1024)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
+		if err != nil {
+			t.Errorf("a Read of the other export: %v (%v)", err, p.qp.Err())
+			<-over
+			return append(took, 0)
+		}
+		took = append(took, time.Since(begin))
+	}
+}
+
+// afterwards runs f a little later, and tells when it is done.
+func afterwards(round int, f func() error) <-chan error {
+	done := make(chan error, 1)
+	time.AfterFunc(time.Duration(round%7)*time.Millisecond, func() { done <- f() })
+	return done
+}
+
+// workMemory has a peer read and write an export until its connection ends, or until over with nothing wrong. It returns why the
+// connection ended.
+func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) error {
+	p, err := dialExport(t, at)
+	if err != nil {
+		t.Errorf("connecting: %v", err)
+		return err
+	}
+	defer p.qp.Close()
+	cut := false
+	for off := 0; ; off = (off + 4096) % size {
+		wr := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 2048)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + ddp.TO(off)}
+		if off%8192 == 0 {
+			wr.Op = rdmap.WRWrite
+		}
+		if err := p.do(wr); err != nil {
+			<-p.qp.Down()
+			return p.qp.Err()
+		}
+		select {
+		case err := <-over:
+			if cut = true; err != nil {
+				t.Error(err)
+			}
+		default:
+			if cut && off+4096 >= size {
+				return nil
+			}
+		}
+	}
+}
+
+// workPut has a client get an export's content until that fails, or over comes and it goes well once more.
+func workPut(t *testing.T, at netip.AddrPort, over <-chan error) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer dev.Close()
+	c, err := transfer.Dial(t.Context(), dev, at, 0)
+	if err != nil {
+		t.Errorf("connecting: %v", err)
+		return
+	}
+	defer c.Close()
+	for cut := false; err == nil && !cut; {
+		select {
+		case <-over:
+			cut = true
+		default:
+		}
+		_, err = c.Get(t.Context(), io.Discard, 0)
+	}
+}
+
+// dialFailed tries to connect to an export that failed.
+func dialFailed(t *testing.T, name string, memory, put netip.AddrPort) error {
+	t.Helper()
+	if name == "memory" {
+		_, err := dialExport(t, memory)
+		return err
+	}
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	c, err := transfer.Dial(t.Context(), dev, put, 0)
+	if err == nil {
+		c.Close()
+	}
+	return err
+}
