@@ -28,7 +28,7 @@ type conn struct {
 	request  *ConnRequest
 	mpa      MPAConfig
 	startup  mpa.StartupConfig
-	local    netip.AddrPort
+	local    netip.AddrPort // both are set before attach, and stay
 	remote   netip.AddrPort
 
 	owner     atomic.Pointer[loop] // changes at most once, while the connection is being opened
@@ -67,14 +67,7 @@ func (q *QP) attach(c *conn) error {
 	case q.closing:
 		return ErrClosed
 	}
-	q.info = func() ConnInfo {
-		i := ConnInfo{State: q.core.State(), MPA: c.ses.Stats(), Counters: q.core.Counters}
-		if c.info != nil {
-			i.TCP = c.info()
-		}
-		return i
-	}
-	q.local, q.remote = c.local, c.remote
+	q.conn.Store(c)
 	q.ses, q.wakeTr = c.ses, c.wake
 	return q.bind(c.owner.Load(), c.loopIndex)
 }

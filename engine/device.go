@@ -36,6 +36,7 @@ type driver interface {
 	start(c *conn, local, remote netip.AddrPort) error
 	listen(l *Listener) (netip.AddrPort, error)
 	unlisten(l *Listener)
+	detach() error
 	describe() Transport
 	footprint() int // octets of a connection, see Device.Footprint
 	close() error
@@ -75,6 +76,10 @@ func newDevice(o Options) *Device {
 
 // Transport describes how the device moves octets.
 func (d *Device) Transport() Transport { return d.drv.describe() }
+
+// Detach takes the program off the interface, so that the host has all frames again; the rest of the device stays as it is. It waits
+// for no worker.
+func (d *Device) Detach() error { return d.drv.detach() }
 
 // Close ends every connection with RST, takes the program off the interface and gives ports and queues back.
 func (d *Device) Close() error {

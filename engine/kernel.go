@@ -221,6 +221,8 @@ func (k *kernelDriver) describe() Transport { return Transport{Name: "kernel"} }
 // footprint is the blocks of a connection, and 64 KiB for its state, goroutines and FPDUs under way.
 func (k *kernelDriver) footprint() int { return 2*readBlock + writeBlock + 64<<10 }
 
+func (k *kernelDriver) detach() error { return nil }
+
 func (k *kernelDriver) close() error {
 	k.closing.Do(func() { close(k.stop) })
 	<-k.ended

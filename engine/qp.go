@@ -70,9 +70,8 @@ type QP struct {
 	isDown bool
 	err    error
 	params *mpa.Params
-	local  netip.AddrPort
-	remote netip.AddrPort
-	info   func() ConnInfo
+
+	conn atomic.Pointer[conn] // the last one that was attached
 }
 
 var nextStream atomic.Uint64
@@ -279,11 +278,21 @@ func (q *QP) Params() *mpa.Params {
 	return q.params
 }
 
-// LocalAddr and RemoteAddr are the ends of the connection.
-func (q *QP) LocalAddr() netip.AddrPort { return q.local }
+// LocalAddr and RemoteAddr are the ends of the connection; zero before there is one.
+func (q *QP) LocalAddr() (a netip.AddrPort) {
+	if c := q.conn.Load(); c != nil {
+		a = c.local
+	}
+	return a
+}
 
 // RemoteAddr is the peer's end.
-func (q *QP) RemoteAddr() netip.AddrPort { return q.remote }
+func (q *QP) RemoteAddr() (a netip.AddrPort) {
+	if c := q.conn.Load(); c != nil {
+		a = c.remote
+	}
+	return a
+}
 
 // established waits until q is up or cannot come up any more.
 func (q *QP) established(ctx context.Context) error {
@@ -345,22 +354,4 @@ func (q *QP) setGone(err error) {
 	if l := q.loop.Load(); q.closing && (l == nil || !l.post(q.free)) {
 		q.free()
 	}
-}
-
-// ConnInfo is the state of a connection for people and tests.
-type ConnInfo struct {
-	State    rdmap.State
-	MPA      mpa.ReceiverStats
-	Counters rdmap.Counters
-	TCP      *TCPInfo // nil on the kernel transport
-}
-
-// Info returns a snapshot taken on the worker.
-func (q *QP) Info() (i ConnInfo, err error) {
-	l := q.loop.Load()
-	if l == nil || q.info == nil {
-		return i, ErrNotReady
-	}
-	err = l.call(func() { i = q.info() })
-	return i, err
 }

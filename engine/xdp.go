@@ -365,6 +365,13 @@ func (x *xdpDriver) describe() Transport {
 	}
 }
 
+func (x *xdpDriver) detach() error {
+	if x.steer == nil {
+		return nil
+	}
+	return x.steer.Detach()
+}
+
 func (x *xdpDriver) close() error {
 	var errs []error
 	for _, w := range x.workers {

@@ -10,7 +10,7 @@ import (
 
 // Capture is a capture of the frames of a device. It is read as a pcapng file, to its end.
 type Capture struct {
-	*os.File // the file, as a pipe
+	*os.File // the file, as a stream
 	dev      *Device
 	handle   control.Handle
 }

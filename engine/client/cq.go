@@ -48,7 +48,7 @@ type CQ struct {
 	handle  control.Handle
 	ring    *control.Consumer
 	mem     []byte
-	signal  *control.Signal
+	channel *control.ChannelReader
 	leaving []*QP // closed, perhaps with completions in the ring
 }
 
@@ -85,7 +85,7 @@ func (c *CQ) bind(d *Device) error {
 		unix.Close(files[1])
 		return err
 	}
-	if c.signal, err = control.OpenSignal(files[1]); err != nil {
+	if c.channel, err = control.OpenChannel(files[1]); err != nil {
 		return err
 	}
 	if c.ring, err = control.NewConsumer(mem, r.Ring); err != nil {
@@ -100,11 +100,11 @@ func (c *CQ) bind(d *Device) error {
 func (c *CQ) listen(d *Device) {
 	go func() {
 		<-d.gone
-		c.signal.Close()
+		c.channel.Close()
 	}()
 	for {
 		c.ringBell()
-		if c.signal.Wait() != nil {
+		if c.channel.Wait() != nil {
 			c.ringBell()
 			return
 		}
@@ -187,7 +187,7 @@ func (c *CQ) Close() error {
 	}
 	err := c.dev.ask(control.OpDestroyCQ, control.Object{Handle: c.handle}, nil)
 	if err == nil {
-		c.signal.Close()
+		c.channel.Close()
 		err = unix.Munmap(c.mem)
 		c.dev, c.ring, c.mem = nil, nil, nil
 	}

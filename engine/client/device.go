@@ -199,6 +199,8 @@ func (d *Device) read() {
 		k, body, files, err := d.conn.Receive()
 		if err == nil {
 			err = d.received(k, body, files)
+		} else {
+			control.CloseAll(files)
 		}
 		if err != nil {
 			d.end(err)
@@ -272,8 +274,9 @@ func (d *Device) failed() error {
 	return d.err
 }
 
-// wake makes the daemon look at the work queues if it sleeps.
-func (d *Device) wake() {
+// wake makes the daemon look at the work queues of the queue pair with that bell.
+func (d *Device) wake(bell uint32) {
+	control.RingBell(d.shm, bell)
 	if control.Take(d.sleep) {
 		d.bell.Ring()
 	}

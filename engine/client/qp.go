@@ -45,6 +45,7 @@ type QP struct {
 	recvMu    sync.Mutex
 	rq        *control.Producer
 	mem       []byte
+	bell      uint32
 	sge       int
 	inline    int
 
@@ -97,7 +98,11 @@ func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
 }
 
 func (q *QP) open(fd int, r *control.CreateQPResult) (err error) {
-	q.handle, q.sge, q.inline = r.Handle, r.MaxSGE, r.MaxInline
+	q.handle, q.bell, q.sge, q.inline = r.Handle, r.Bell, r.MaxSGE, r.MaxInline
+	if q.bell >= control.MaxQPs {
+		unix.Close(fd)
+		return fmt.Errorf("%w: bell %d", control.ErrFrame, q.bell)
+	}
 	if q.mem, err = mapShared(fd, int(r.Recv.After())); err != nil {
 		return err
 	}
@@ -172,7 +177,7 @@ func (q *QP) post(mu *sync.Mutex, ring *control.Producer, put func([]byte)) erro
 	}
 	put(slot)
 	ring.Publish()
-	q.dev.wake()
+	q.dev.wake(q.bell)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -111,9 +112,11 @@ func TestReceiveLeaksNothing(t *testing.T) {
 	before := count()
 	for _, octets := range []string{"\x02\x00\x00\x00\x01\x00\x00\x00{}", "\xff\xff\xff\xff\x01\x01\x00\x00", "\x00\x00\x00\x00\x07\x01\x00\x00"} {
 		a.WriteMsgUnix([]byte(octets), unix.UnixRights(0, 1), nil)
-		if _, _, _, err := NewConn(b, 100).Receive(); !errors.Is(err, ErrFrame) {
-			t.Errorf("%x: %v", octets, err)
+		_, _, files, err := NewConn(b, 100).Receive()
+		if !errors.Is(err, ErrFrame) || len(files) != 2 {
+			t.Errorf("%x: %d descriptors, %v", octets, len(files), err)
 		}
+		CloseAll(files)
 	}
 	if after := count(); after != before {
 		t.Errorf("%d descriptors before, %d after", before, after)
@@ -392,12 +395,24 @@ func TestSignal(t *testing.T) {
 	defer unix.Close(fd)
 	s.Ring()
 	s.Ring()
-	if err := s.Wait(); err != nil {
-		t.Fatal(err)
+	if rung, err := s.Wait(0); !rung || err != nil {
+		t.Fatal(rung, err)
 	}
-	s.Clear() // would block for ever
+	s.Rouse()
+	for _, limit := range []time.Duration{0, time.Millisecond, time.Millisecond} { // nobody rings
+		if rung, err := s.Wait(limit); rung || err != nil {
+			t.Fatal(rung, err)
+		}
+	}
+	s.Ring()
+	if rung, err := s.Wait(0); !rung || err != nil {
+		t.Fatal(rung, err)
+	}
 	ended := make(chan error)
-	go func() { ended <- s.Wait() }()
+	go func() {
+		_, err := s.Wait(0)
+		ended <- err
+	}()
 	s.Close()
 	if err := <-ended; err == nil {
 		t.Error("Wait after Close succeeds")
@@ -465,4 +480,59 @@ func FuzzEntry(f *testing.F) {
 		var c Completion
 		c.Parse(slot)
 	})
+}
+
+// TestBells takes each bell that rang once.
+func TestBells(t *testing.T) {
+	mem := make([]byte, DoorbellLen)
+	for _, bell := range []uint32{0, 31, 32, 100, 100, MaxQPs - 1} {
+		RingBell(mem, bell)
+	}
+	var got []int
+	take := func(bell int) { got = append(got, bell) }
+	TakeBells(mem, 100, take)
+	if d := cmp.Diff([]int{0, 31, 32}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+	got = nil
+	RingBell(mem, 100)
+	TakeBells(mem, MaxQPs, take)
+	TakeBells(mem, MaxQPs, take)
+	if d := cmp.Diff([]int{100, MaxQPs - 1}, got); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}
+
+// TestChannel has a program leave signals unread, and send what it may not.
+func TestChannel(t *testing.T) {
+	c, peer, err := NewChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		c.Ring() // would block for ever
+	}
+	if err := unix.Sendmsg(peer, []byte{1}, unix.UnixRights(0), nil, unix.MSG_NOSIGNAL); err == nil {
+		t.Error("a program can send to the daemon's end")
+	}
+	r, err := OpenChannel(peer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.Wait(); err != nil {
+		t.Error(err)
+	}
+	c.Ring()
+	if err := r.Wait(); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	c.Ring()
+	for err == nil {
+		err = r.Wait()
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Errorf("after the end: %v", err)
+	}
 }

@@ -4,15 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Signal is an eventfd. The other side has the same one and can make it block, so that waiting never trusts its flags.
+// Signal is the eventfd of a doorbell: programs write it, the daemon waits. Both sides have the same file, and a program can change
+// its flags and fill it, so that the daemon trusts no flag and never writes.
 type Signal struct {
-	f  *os.File
-	rc syscall.RawConn
+	f      *os.File
+	rc     syscall.RawConn
+	roused atomic.Bool
+	timed  bool // the file has a deadline; of the goroutine that waits
 }
 
 // NewSignal makes an eventfd.
@@ -33,7 +38,7 @@ func OpenSignal(fd int) (*Signal, error) {
 		f.Close()
 		return nil, err
 	}
-	return &Signal{f, rc}, nil
+	return &Signal{f: f, rc: rc}, nil
 }
 
 // Dup returns another descriptor of the eventfd, which is the caller's; -1 with an error.
@@ -47,18 +52,39 @@ func (s *Signal) Dup() (n int, err error) {
 
 var one = func() (b [8]byte) { host.PutUint64(b[:], 1); return b }()
 
-// Ring signals. It blocks only when the other side made the descriptor block and filled it.
+// Ring signals. It is for programs: it blocks when the program itself has filled the eventfd and made it block.
 func (s *Signal) Ring() {
 	s.rc.Control(func(fd uintptr) { unix.Write(int(fd), one[:]) })
 }
 
-// Wait returns after the next signal, or with an error after Close.
-func (s *Signal) Wait() error {
-	return s.rc.Read(func(fd uintptr) bool { return !errors.Is(take(int(fd)), unix.EAGAIN) })
+// Wait returns after the next signal, after Rouse, when limit is over (0: there is none), or with an error after Close. It reports
+// whether it was a signal. One goroutine waits.
+func (s *Signal) Wait(limit time.Duration) (rung bool, err error) {
+	if limit > 0 || s.timed {
+		var at time.Time
+		if limit > 0 {
+			at = time.Now().Add(limit)
+		}
+		s.f.SetReadDeadline(at)
+		s.timed = limit > 0
+	}
+	if s.roused.Swap(false) {
+		return false, nil
+	}
+	err = s.rc.Read(func(fd uintptr) bool { return !errors.Is(take(int(fd)), unix.EAGAIN) })
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		s.timed = true
+		s.roused.Store(false)
+		return false, nil
+	}
+	return err == nil, err
 }
 
-// Clear takes back signals that nobody waited for.
-func (s *Signal) Clear() { s.rc.Control(func(fd uintptr) { take(int(fd)) }) }
+// Rouse ends Wait, or the next one, without a signal. It does not block.
+func (s *Signal) Rouse() {
+	s.roused.Store(true)
+	s.f.SetReadDeadline(time.Unix(1, 0))
+}
 
 // take reads the eventfd without blocking, whatever its flags say.
 func take(fd int) error {

@@ -127,15 +127,19 @@ func checkWhole(fd int, offset, length uint64) error {
 }
 
 func checkForeign(fd int, offset, length uint64) (seals int, err error) {
+	errKind := errors.New("the memory must be a memfd without MFD_HUGETLB: memfd_create(2)")
+	seals, err = unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil { // asked first: any other question about a file that a program serves (FUSE) waits for that program
+		return 0, errKind
+	}
 	var fs unix.Statfs_t
 	var st unix.Stat_t
 	if err := errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)); err != nil {
 		return 0, fmt.Errorf("descriptor of the memory: %w", err)
 	}
-	seals, err = unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	switch {
-	case err != nil || fs.Type != tmpfsMagic:
-		return 0, errors.New("the memory must be a memfd without MFD_HUGETLB: memfd_create(2)")
+	case fs.Type != tmpfsMagic:
+		return 0, errKind
 	case seals&unix.F_SEAL_SHRINK == 0:
 		return 0, errors.New("the memfd must have F_SEAL_SHRINK, so that it cannot be cut off under a transfer: fcntl(2), F_ADD_SEALS")
 	case length == 0 || length > MaxRegion:

@@ -66,44 +66,90 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 // Conn sends and receives frames. One goroutine receives, any may send.
 type Conn struct {
 	c     *net.UnixConn
-	limit int // longest body received
-	mu    sync.Mutex
+	limit int        // longest body received
+	mu    sync.Mutex // of who sends
+
+	life   sync.RWMutex // held for writing by Close, for reading by everything else that uses c but Receive
+	closed bool
 }
 
 // NewConn returns a Conn over a connected stream socket that takes bodies of at most limit octets.
 func NewConn(c *net.UnixConn, limit int) *Conn { return &Conn{c: c, limit: limit} }
 
-// Close ends the connection; Receive returns.
-func (c *Conn) Close() error { return c.c.Close() }
+// Shutdown ends the connection: Receive and Send return soon. It does not block, and the socket stays.
+func (c *Conn) Shutdown() {
+	c.life.RLock()
+	defer c.life.RUnlock()
+	if !c.closed {
+		c.c.CloseRead()
+		c.c.CloseWrite()
+	}
+}
+
+// Close gives the socket back, and closes the descriptors that the other side sent and nobody received: it blocks for as long as
+// the other side has arranged that closing them takes. Only the caller waits, who must also be the one that receives,
+// unless he trusts the other side.
+func (c *Conn) Close() error {
+	c.Shutdown()
+	c.life.Lock()
+	again := c.closed
+	c.closed = true
+	c.life.Unlock()
+	if again {
+		return nil
+	}
+	return c.c.Close()
+}
 
 // Send writes one frame. The descriptors stay the caller's.
 func (c *Conn) Send(k Kind, body []byte, files ...int) error {
-	b := make([]byte, headerLen+len(body))
-	h := header{length: len(body), kind: k, files: len(files)}
-	h.put(b)
-	copy(b[headerLen:], body)
+	return c.SendParts(k, [][]byte{body}, files...)
+}
+
+// shortBody is the octets up to which a body goes into one system call with its header.
+const shortBody = 16 << 10
+
+// SendParts is Send of a body in parts, which are not copied when they are long: many replies may wait for a slow reader.
+func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
+	h := header{kind: k, files: len(files)}
+	for _, p := range parts {
+		h.length += len(p)
+	}
+	c.life.RLock()
+	defer c.life.RUnlock()
+	if c.closed {
+		return net.ErrClosed
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first := make([]byte, headerLen, headerLen+min(h.length, shortBody))
+	h.put(first)
+	if h.length <= shortBody {
+		for _, p := range parts {
+			first = append(first, p...)
+		}
+		parts = nil
+	}
 	var oob []byte
 	if len(files) > 0 {
 		oob = unix.UnixRights(files...)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.c.SetWriteDeadline(time.Now().Add(WriteTimeout))
-	n, _, err := c.c.WriteMsgUnix(b, oob, nil)
-	if err == nil && n < len(b) {
-		_, err = c.c.Write(b[n:])
+	n, _, err := c.c.WriteMsgUnix(first, oob, nil)
+	if err == nil && n < len(first) {
+		_, err = c.c.Write(first[n:])
+	}
+	for _, p := range parts {
+		if err == nil {
+			_, err = c.c.Write(p)
+		}
 	}
 	return err
 }
 
-// Receive reads one frame. The descriptors are the caller's. io.EOF says that the other side closed between two frames.
+// Receive reads one frame. The descriptors are the caller's, also those that came before an error. io.EOF says that the other side
+// closed between two frames.
 func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
-	defer func() {
-		if err != nil {
-			CloseAll(files)
-			files = nil
-		}
-	}()
 	var b [headerLen]byte
 	if err = c.read(b[:], &files); err != nil {
 		return 0, nil, files, err

@@ -5,7 +5,7 @@ import "time"
 // Limits of the protocol, each with what it stops.
 const (
 	// Version is the protocol's. A daemon takes exactly the versions that it knows.
-	Version = 1
+	Version = 2
 	// MaxRequest is the longest body of a request in octets: what a client makes the daemon keep before it is looked at.
 	MaxRequest = 64 << 10
 	// MaxReply is the longest body of a reply or event; a snapshot is the longest there is.

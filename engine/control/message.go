@@ -122,7 +122,7 @@ type CreateCQArgs struct {
 	Depth int `json:"depth"`
 }
 
-// CreateCQResult comes with two descriptors: the ring's memory and the eventfd of its completions.
+// CreateCQResult comes with two descriptors: the ring's memory and the program's end of its completion channel.
 type CreateCQResult struct {
 	Handle Handle   `json:"handle"`
 	Ring   Geometry `json:"ring"`
@@ -146,6 +146,7 @@ type CreateQPResult struct {
 	Handle    Handle   `json:"handle"`
 	Send      Geometry `json:"send"`
 	Recv      Geometry `json:"recv"`
+	Bell      uint32   `json:"bell"` // its bit in the doorbell's memory
 	MaxSGE    int      `json:"max_sge"`
 	MaxInline int      `json:"max_inline"`
 }

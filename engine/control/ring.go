@@ -3,6 +3,7 @@ package control
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"sync/atomic"
 	"unsafe"
 )
@@ -11,7 +12,7 @@ import (
 //
 //	  0  tail   entries produced so far, modulo 2^32; the producer writes it
 //	 64  head   entries consumed so far; the consumer writes it
-//	128  armed  the consumer wants a signal on its eventfd for the next entry
+//	128  armed  the consumer wants a signal on its channel for the next entry
 //	132  state  1: the completion queue overran
 //	192  slots
 //
@@ -153,12 +154,44 @@ func (c *Consumer) Release() {
 	atomic.StoreUint32(word(c.mem, headAt), c.own)
 }
 
-// DoorbellLen is the length of a session's doorbell memory. Its first word is 1 while the daemon sleeps: who then puts
-// something into a work queue sets it to 0 and writes the eventfd.
-const DoorbellLen = 4096
+// Doorbell memory of a session:
+//
+//	 0  sleeps  1 while the daemon sleeps: who then puts something into a work queue sets it to 0 and writes the eventfd
+//	64  bells   one bit for each queue pair: bit n mod 32 of word n / 32, set by who put something into its work queues
+//
+// The bells are hints: the daemon looks at no other queue pairs, and believes nothing of those but what their rings hold.
+const (
+	DoorbellLen = 4096
+	bellsAt     = 64
+	// MaxQPs bounds the queue pairs of a session: each has a bell.
+	MaxQPs = (DoorbellLen - bellsAt) * 8
+)
 
-// Doorbell is the word of doorbell memory.
+// Doorbell is the word of doorbell memory that says whether the daemon sleeps.
 func Doorbell(mem []byte) *uint32 { return word(mem, 0) }
+
+// RingBell says that the queue pair of that bell has something in its work queues.
+func RingBell(mem []byte, bell uint32) {
+	w, bit := word(mem, bellsAt+int(bell/32)*4), uint32(1)<<(bell%32)
+	if atomic.LoadUint32(w)&bit == 0 {
+		atomic.OrUint32(w, bit)
+	}
+}
+
+// TakeBells calls f for each bell below n that was rung, and silences it before.
+func TakeBells(mem []byte, n int, f func(bell int)) {
+	for first := 0; first < n; first += 32 {
+		w := word(mem, bellsAt+first/8)
+		if atomic.LoadUint32(w) == 0 {
+			continue
+		}
+		for set := atomic.SwapUint32(w, 0); set != 0; set &= set - 1 {
+			if bell := first + bits.TrailingZeros32(set); bell < n {
+				f(bell)
+			}
+		}
+	}
+}
 
 // Take sets *w from 1 to 0 and reports whether it was 1.
 func Take(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }

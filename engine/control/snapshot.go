@@ -72,6 +72,7 @@ type SessionState struct {
 	Owner
 	Program string    `json:"program,omitempty"`
 	Since   time.Time `json:"since"`
+	Ending  bool      `json:"ending,omitempty"` // it is over but for the close of descriptors that the program passed
 }
 
 // ExportState is one exported region.

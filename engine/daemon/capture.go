@@ -21,15 +21,15 @@ import (
 	"xwarp/ring/tap"
 )
 
-// capturePipe is the octets of the pipe to a program, if the kernel gives so many.
-const capturePipe = 1 << 20
+// captureBuffer is the octets that may wait in the stream to a program, if the kernel gives so many.
+const captureBuffer = 1 << 20
 
 // running is one capture of a session.
 type running struct {
 	handle control.Handle
 	tap    *tap.Capture
 	most   uint64 // frames, 0: any number
-	pipe   *os.File
+	out    *os.File
 	end    chan struct{} // closed: no more than what is there
 	once   sync.Once
 	done   chan struct{}
@@ -90,7 +90,7 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 	for _, f := range a.Flows {
 		c.Flows = append(c.Flows, tap.Flow(f))
 	}
-	read, write, err := pipe()
+	write, read, err := control.NewStream("capture", captureBuffer)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -100,9 +100,9 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 		write.Close()
 		return nil, nil, &control.Error{Code: control.CodeBusy, Text: err.Error()}
 	}
-	v := &running{tap: t, most: a.Frames, pipe: write, end: make(chan struct{}), done: make(chan struct{})}
+	v := &running{tap: t, most: a.Frames, out: write, end: make(chan struct{}), done: make(chan struct{})}
 	s.mu.Lock()
-	v.handle = s.handle()
+	v.handle = s.newHandle()
 	if s.captures == nil {
 		s.captures = map[control.Handle]*running{}
 	}
@@ -125,36 +125,21 @@ func (d *device) tapped() (*tap.Hub, error) {
 	return d.hub, nil
 }
 
-// pipe makes a pipe whose writing end does not block a thread.
-func pipe() (read int, write *os.File, err error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return 0, nil, fmt.Errorf("pipe of the capture: %w", err)
-	}
-	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, capturePipe) // or as long as this user may have it
-	if err := unix.SetNonblock(p[1], true); err != nil {
-		unix.Close(p[0])
-		unix.Close(p[1])
-		return 0, nil, fmt.Errorf("pipe of the capture: %w", err)
-	}
-	return p[0], os.NewFile(uintptr(p[1]), "capture"), nil
-}
-
 // stop has the capture end with what was seen so far.
 func (c *running) stop() { c.once.Do(func() { close(c.end) }) }
 
 // abort ends it at once: nobody reads.
 func (c *running) abort() {
 	c.stop()
-	c.pipe.Close()
+	c.out.Close()
 	<-c.done
 }
 
 // run writes the file until the capture ends.
 func (c *running) run(device string) {
 	defer close(c.done)
-	defer c.pipe.Close()
-	out := bufio.NewWriterSize(c.pipe, 1<<18)
+	defer c.out.Close()
+	out := bufio.NewWriterSize(c.out, 1<<18)
 	file := capture.NewFile(out)
 	ids := map[string]int{}
 	var err error

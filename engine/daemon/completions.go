@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +16,7 @@ type cq struct {
 	eng      *engine.CQ
 	geometry control.Geometry
 	mem      *control.Memory
-	signal   *control.Signal
+	channel  *control.Channel
 	users    int // queue pair sides, under the session's mutex
 
 	mu    sync.Mutex // workers
@@ -24,26 +25,25 @@ type cq struct {
 	count atomic.Uint64
 	over  atomic.Bool
 
-	kick  chan struct{} // has the ringer signal
-	ended chan struct{} // closed when the ringer ended
+	kicked atomic.Bool // it waits for the ringer
 }
 
-func newCQ(s *session, g control.Geometry) (c *cq, err error) {
-	c = &cq{s: s, geometry: g, kick: make(chan struct{}, 1), ended: make(chan struct{})}
+// newCQ makes a completion queue; peer is the program's end of its channel, which is the caller's.
+func newCQ(s *session, g control.Geometry) (c *cq, peer int, err error) {
+	c = &cq{s: s, geometry: g}
 	if c.mem, err = control.NewMemory("xwarp-cq", g.Len()); err != nil {
-		return nil, err
+		return nil, -1, err
 	}
 	if c.ring, err = control.NewProducer(c.mem.Mem, g); err != nil {
 		c.mem.Close()
-		return nil, err
+		return nil, -1, err
 	}
-	if c.signal, err = control.NewSignal(); err != nil {
+	if c.channel, peer, err = control.NewChannel(); err != nil {
 		c.mem.Close()
-		return nil, err
+		return nil, -1, err
 	}
 	c.eng = engine.NewSinkCQ(c.take)
-	go c.ringing()
-	return c, nil
+	return c, peer, nil
 }
 
 // take puts a completion into the ring. It runs on workers.
@@ -77,21 +77,10 @@ func (c *cq) take(v *engine.Completion) bool {
 		c.ring.Publish()
 		c.count.Add(1)
 	}
-	if control.Take(c.ring.Armed()) {
-		select {
-		case c.kick <- struct{}{}:
-		default:
-		}
+	if control.Take(c.ring.Armed()) && !c.kicked.Swap(true) {
+		c.s.ringers.add(c)
 	}
 	return slot != nil
-}
-
-// ringing signals the client. A client can make that block; then it blocks here, where nobody else waits.
-func (c *cq) ringing() {
-	defer close(c.ended)
-	for range c.kick {
-		c.signal.Ring()
-	}
 }
 
 // close gives the memory back. No queue pair may use c any more.
@@ -99,16 +88,43 @@ func (c *cq) close() {
 	c.mu.Lock()
 	c.dead = true
 	c.mu.Unlock()
-	close(c.kick)
-	for waiting := true; waiting; {
+	c.channel.Close()
+	c.mem.Close()
+}
+
+// ringers are the completion queues of a session whose programs are to be signalled. Workers do not do it themselves: whatever a
+// program has wait for its end of a channel is woken on the thread that signals.
+type ringers struct {
+	mu   sync.Mutex
+	list []*cq
+	kick chan struct{}
+}
+
+func (r *ringers) add(c *cq) {
+	r.mu.Lock()
+	r.list = append(r.list, c)
+	r.mu.Unlock()
+	select {
+	case r.kick <- struct{}{}:
+	default:
+	}
+}
+
+// run signals until ctx is done.
+func (r *ringers) run(ctx context.Context) {
+	for {
 		select {
-		case <-c.ended:
-			waiting = false
-		default:
-			c.signal.Clear() // in case that the client made Ring block
-			pause()
+		case <-r.kick:
+		case <-ctx.Done():
+			return
+		}
+		r.mu.Lock()
+		list := r.list
+		r.list = nil
+		r.mu.Unlock()
+		for _, c := range list {
+			c.kicked.Store(false)
+			c.channel.Ring()
 		}
 	}
-	c.signal.Close()
-	c.mem.Close()
 }

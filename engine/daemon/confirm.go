@@ -145,7 +145,8 @@ func (s *session) confirm(_ *control.Request, _ []int) (any, []int, error) {
 // undo gives everything back because of why.
 func (d *Daemon) undo(why error) error {
 	d.log.Warn("nobody confirmed in time: closing everything", "after", d.await.wait)
-	err := d.Close()
+	err := d.detach() // before anything that takes time: the host may be out of reach because of it
+	err = errors.Join(err, d.close(0))
 	if err == nil {
 		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start", "interfaces", d.deviceNames(),
 			"next", "start xwarpd again and say xwarp confirm within the time; or set daemon.confirm")

@@ -120,7 +120,7 @@ func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	s.mu.Lock()
-	h := s.handle()
+	h := s.newHandle()
 	s.listeners[h] = &listener{h, l, cost}
 	s.mu.Unlock()
 	s.log.Info("RDMA_CM listener", "local", l.Addr())
@@ -169,7 +169,7 @@ func (s *session) getRequest(ctx context.Context, r *control.Request) (any, erro
 		c.Reject(nil)
 		return nil, &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d connection requests wait for an answer already", control.MaxBacklog)}
 	}
-	q := &request{s.handle(), c, cost}
+	q := &request{s.newHandle(), c, cost}
 	s.requests[q.handle] = q
 	s.mu.Unlock()
 	return control.RequestResult{

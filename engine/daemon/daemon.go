@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 )
@@ -42,7 +41,9 @@ type Daemon struct {
 	sessions map[uint64]*session
 	last     uint64
 	stopping bool
-	live     sync.WaitGroup // sessions
+	live     sync.WaitGroup // sessions that have something of the daemon's
+	refused  refused
+	viewers  viewers
 	await    confirmation
 	ended    struct{ sessions, refused atomic.Int64 }
 }
@@ -139,67 +140,6 @@ func (d *Daemon) status() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return fmt.Sprintf("%d devices, %d exports", len(d.devices), len(d.exports))
-}
-
-// Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the grace lasts, then
-// everything is given back. The interface is as it was before.
-func (d *Daemon) Close() error {
-	d.mu.Lock()
-	again := d.stopping
-	d.stopping = true
-	exports := slices.Clone(d.exports)
-	d.mu.Unlock()
-	if again {
-		return nil
-	}
-	if d.socket != nil {
-		d.socket.Close()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), d.cfg.Load().Daemon.Grace.D())
-	defer cancel()
-	var group sync.WaitGroup
-	group.Go(func() { d.web.stop(ctx) })
-	for _, e := range exports {
-		group.Go(func() { e.stop(ctx) })
-	}
-	for _, s := range d.all() {
-		group.Go(func() { s.shutdown(ctx) })
-	}
-	group.Wait()
-	d.live.Wait()
-	var errs []error
-	for _, v := range d.devices {
-		errs = append(errs, v.dev.Close())
-	}
-	for _, e := range exports {
-		errs = append(errs, e.free())
-	}
-	d.mapper.Close()
-	return errors.Join(errs...)
-}
-
-// shutdown disconnects what a session has and ends it.
-func (s *session) shutdown(ctx context.Context) {
-	for _, l := range all(s, s.listeners) {
-		l.l.Close()
-	}
-	var ending []*engine.QP
-	for _, q := range all(s, s.qps) {
-		if q.connected.Load() {
-			ending = append(ending, q.q)
-		}
-	}
-	disconnect(ctx, ending)
-	s.fail(errShutdown)
-}
-
-// disconnect ends connections in order, all at a time, for as long as ctx allows.
-func disconnect(ctx context.Context, list []*engine.QP) {
-	var group sync.WaitGroup
-	for _, q := range list {
-		group.Go(func() { q.Shutdown(ctx) })
-	}
-	group.Wait()
 }
 
 func (d *Daemon) all() (list []*session) {

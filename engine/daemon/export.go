@@ -236,10 +236,7 @@ func (e *export) stop(ctx context.Context) {
 // free gives the memory back; nothing serves it any more, or its device is closed.
 func (e *export) free() (err error) {
 	if e.mr != nil {
-		err = e.mr.Close()
-		if errors.Is(err, engine.ErrClosed) {
-			err = nil
-		}
+		err = noneLeft(e.mr.Close())
 	}
 	if e.pd != nil && err == nil {
 		if err = e.pd.Close(); errors.Is(err, engine.ErrClosed) {

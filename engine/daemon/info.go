@@ -5,20 +5,22 @@ import (
 	"xwarp/engine/control"
 )
 
-// fillQP adds what the worker knows about a queue pair.
-func fillQP(v *control.QPState, q *engine.QP) {
-	if err := q.Err(); err != nil {
-		v.Error = err.Error()
-	}
-	i, err := q.Info()
-	if err != nil {
-		return // not connected yet, or the device is closed
-	}
-	v.Local, v.Remote = q.LocalAddr(), q.RemoteAddr()
-	v.State = i.State.String()
-	v.Counters, v.MPA = control.Counters(&i.Counters), control.Counters(&i.MPA)
-	if i.TCP != nil {
-		v.TCP, v.TCPState = control.Counters(i.TCP), i.TCP.State.String()
+// fillQPs adds what the workers know about queue pairs: v is the state of q.
+func fillQPs(v []control.QPState, q []*engine.QP) {
+	for i, info := range engine.Infos(q) {
+		v := &v[i]
+		if err := q[i].Err(); err != nil {
+			v.Error = err.Error()
+		}
+		if info == nil { // not connected yet, or the device is closed
+			continue
+		}
+		v.Local, v.Remote = q[i].LocalAddr(), q[i].RemoteAddr()
+		v.State = info.State.String()
+		v.Counters, v.MPA = control.Counters(&info.Counters), control.Counters(&info.MPA)
+		if info.TCP != nil {
+			v.TCP, v.TCPState = control.Counters(info.TCP), info.TCP.State.String()
+		}
 	}
 }
 
@@ -30,9 +32,10 @@ func (e *export) view(v *control.Snapshot) {
 		list = append(list, q)
 	}
 	e.mu.Unlock()
-	for _, q := range list {
-		s := control.QPState{Owner: control.Owner{Export: e.cfg.Name, Device: e.dev.name}}
-		fillQP(&s, q)
-		v.QPs = append(v.QPs, s)
+	states := make([]control.QPState, len(list))
+	for i := range states {
+		states[i].Owner = control.Owner{Export: e.cfg.Name, Device: e.dev.name}
 	}
+	fillQPs(states, list)
+	v.QPs = append(v.QPs, states...)
 }

@@ -11,6 +11,28 @@ const (
 	spins = 16
 	// stallPause is how long a pump waits when the engine's queues are full.
 	stallPause = 100 * time.Microsecond
+	// shortStalls is how many such waits there are in a row before the pump listens to the doorbell instead, with waits that double up to
+	// longestStall: a program whose peer takes nothing must not keep a processor busy.
+	shortStalls  = 4
+	longestStall = 10 * time.Millisecond
+	// A bell that rings makes a debt of 1, a ring that ends the pump's sleep one of wakeDebt; workCredit of it is forgiven for each batch
+	// that was there to be posted. From mostDebt on the pump rests for debtPause for each, at most longestRest: a program that
+	// rings for nothing costs the daemon some hundredths of a processor.
+	wakeDebt    = 32
+	workCredit  = 128
+	mostDebt    = 512
+	debtPause   = 16 * time.Microsecond
+	longestRest = 20 * time.Millisecond
+	// leaveWait is how long the close of a program's descriptors may take before its session ends.
+	leaveWait = time.Second
+	// stopWait is how long what follows the grace may take at the end of the daemon, before that goes on without it.
+	stopWait = 300 * time.Millisecond
+	// snapshotEvery and snapshotShare bound the snapshots for the programs of a user: one every so often, and no more than one
+	// part in so many of the time. Each costs a user's queue pairs some 50 us of a processor and 2 KiB each.
+	snapshotEvery = 100 * time.Millisecond
+	snapshotShare = 10
+	// refusals is how many refused programs may wait for the close of descriptors that they sent.
+	refusals = 256
 	// destroyWait is how long the end of a queue pair may take before it is logged and given up.
 	destroyWait = 10 * time.Second
 	// closers is how many queue pairs of a dead client are closed at a time.

@@ -42,7 +42,7 @@ func (s *session) allocPD(r *control.Request, _ []int) (any, []int, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.handle()
+	h := s.newHandle()
 	s.pds[h] = &pd{handle: h, pd: p}
 	return control.Object{Handle: h}, nil, nil
 }
@@ -96,7 +96,7 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.handle = s.handle()
+	m.handle = s.newHandle()
 	s.mrs[m.handle] = m
 	p.mrs++
 	return control.RegMRResult{Handle: m.handle, STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil, nil
@@ -129,7 +129,7 @@ func (s *session) deregMR(r *control.Request, _ []int) (any, []int, error) {
 
 // closeMR forgets a region and unmaps it; with an error it stays.
 func (s *session) closeMR(m *mr) error {
-	if err := m.mr.Close(); err != nil {
+	if err := noneLeft(m.mr.Close()); err != nil {
 		return err
 	}
 	err := unix.Munmap(m.mapping)
@@ -153,17 +153,16 @@ func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
 	if err := s.take(cqCost(g)); err != nil {
 		return nil, nil, err
 	}
-	c, err := newCQ(s, g)
+	c, peer, err := newCQ(s, g)
 	if err != nil {
 		s.account.give(cqCost(g))
 		return nil, nil, err
 	}
 	s.mu.Lock()
-	c.handle = s.handle()
+	c.handle = s.newHandle()
 	s.cqs[c.handle] = c
 	s.mu.Unlock()
-	fd, err := c.signal.Dup()
-	return control.CreateCQResult{Handle: c.handle, Ring: g}, []int{c.mem.TakeFd(), fd}, err
+	return control.CreateCQResult{Handle: c.handle, Ring: g}, []int{c.mem.TakeFd(), peer}, nil
 }
 
 func (s *session) destroyCQ(r *control.Request, _ []int) (any, []int, error) {

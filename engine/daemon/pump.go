@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -16,53 +17,145 @@ func pause() { time.Sleep(stallPause) }
 func (s *session) pump() {
 	defer close(s.pumped)
 	bell := control.Doorbell(s.bell.Mem)
+	stalls := 0 // in a row
 	for s.ctx.Err() == nil {
 		worked, stalled := s.scan()
 		for i := 0; !worked && !stalled && i < spins; i++ {
 			runtime.Gosched()
 			worked, stalled = s.scan()
 		}
-		switch {
-		case worked:
+		if worked {
+			stalls = 0
 			continue
-		case stalled:
+		}
+		if stalled && stalls < shortStalls {
+			stalls++
 			pause()
 			continue
 		}
+		s.rest()
 		control.Arm(bell)
-		if worked, stalled = s.scan(); worked || stalled {
+		if worked, stalled = s.scan(); worked {
 			control.Take(bell)
 			continue
 		}
-		if s.ringer.Wait() != nil {
+		var limit time.Duration // none
+		if stalled {
+			limit = min(stallPause<<stalls, longestStall)
+			stalls = min(stalls+1, 16)
+		} else {
+			stalls = 0
+		}
+		rung, err := s.ringer.Wait(limit)
+		if err != nil {
 			return
+		}
+		if rung {
+			s.owe(wakeDebt)
 		}
 	}
 }
 
-// scan gives every queue pair its turn. It reports whether there was anything, and whether something waits for room.
+// owe adds n to the debt of the program, less when n is negative. A ring costs the program next to nothing and the daemon a look
+// into rings, so that a program which rings for nothing goes without attention for a while, by itself.
+func (s *session) owe(n int) {
+	s.pumping.Lock()
+	s.debt = max(s.debt+n, 0)
+	s.pumping.Unlock()
+}
+
+// rest has a program in debt wait. What is posted counts against debt, so that programs which post something never get there.
+func (s *session) rest() {
+	s.pumping.Lock()
+	debt := s.debt
+	if debt >= mostDebt {
+		s.debt = 0
+	}
+	s.pumping.Unlock()
+	if debt >= mostDebt {
+		time.Sleep(min(time.Duration(debt)*debtPause, longestRest))
+	}
+}
+
+// enlist gives q a bell.
+func (s *session) enlist(q *qp) error {
+	s.pumping.Lock()
+	defer s.pumping.Unlock()
+	if n := len(s.free); n > 0 {
+		q.bell = s.free[n-1]
+		s.free = s.free[:n-1]
+		s.bells[q.bell] = q
+		return nil
+	}
+	if len(s.bells) == control.MaxQPs {
+		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("a program has at most %d queue pairs: use another session for more", control.MaxQPs)}
+	}
+	q.bell = uint32(len(s.bells))
+	s.bells = append(s.bells, q)
+	return nil
+}
+
+// delist closes q's rings.
+func (s *session) delist(q *qp) {
+	s.pumping.Lock()
+	defer s.pumping.Unlock()
+	q.unposted = true // active may still have it
+	s.bells[q.bell] = nil
+	s.free = append(s.free, q.bell)
+}
+
+// activate has the pump look at q. It is called with pumping held.
+func (s *session) activate(q *qp) {
+	if !q.active {
+		q.active = true
+		s.active = append(s.active, q)
+	}
+}
+
+// scan gives the queue pairs whose bells rang, and those that had something before, their turn. It reports whether there was
+// anything, and whether something waits for room.
 func (s *session) scan() (worked, stalled bool) {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
-	for _, q := range s.queues {
+	control.TakeBells(s.bell.Mem, len(s.bells), func(bell int) {
+		if q := s.bells[bell]; q != nil {
+			s.activate(q)
+		}
+		s.debt++
+	})
+	n := 0
+	for _, q := range s.active {
 		w, st := s.post(q)
 		worked, stalled = worked || w, stalled || st
+		if w {
+			s.debt = max(s.debt-workCredit, 0)
+		}
+		if q.active = w || st; q.active {
+			s.active[n] = q
+			n++
+		}
 	}
+	clear(s.active[n:])
+	s.active = s.active[:n]
 	return worked, stalled
 }
 
 // drain posts what the client posted until now; the pump may be asleep.
 func (s *session) drain(q *qp) {
-	worked := true
-	for n := 0; worked && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
-		var stalled bool
+	more := true
+	for n := 0; more && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
 		s.pumping.Lock()
-		worked, stalled = s.post(q)
+		worked, stalled := s.post(q)
 		s.pumping.Unlock()
-		if stalled {
+		if more = worked || stalled; stalled {
 			pause()
-			worked = true
 		}
+	}
+	if more {
+		s.pumping.Lock()
+		s.activate(q)
+		s.pumping.Unlock()
+		s.ringer.Rouse()
 	}
 }
 

@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +37,8 @@ type qp struct {
 	sendHeld    bool // sendWR is parsed and the engine's queue was full
 	recvHeld    bool
 	unposted    bool // the rings are closed
+	bell        uint32
+	active      bool // it is in the session's list
 }
 
 func setDefault(v *int, def int) {
@@ -126,22 +127,22 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 			MaxSGE: a.MaxSGE, MaxInline: a.MaxInline, IRD: a.IRD, ORD: a.ORD, Context: q,
 		})
 	}
+	if err == nil {
+		err = s.enlist(q)
+	}
 	if err != nil {
 		mem.Close()
 		return nil, err
 	}
 	s.mu.Lock()
-	q.handle = s.handle()
+	q.handle = s.newHandle()
 	s.qps[q.handle] = q
 	q.pd.qps++
 	q.send.users++
 	q.recv.users++
 	s.mu.Unlock()
-	s.pumping.Lock()
-	s.queues = append(s.queues, q)
-	s.pumping.Unlock()
 	go q.watch()
-	res.Handle = q.handle
+	res.Handle, res.Bell = q.handle, q.bell
 	return res, nil
 }
 
@@ -187,12 +188,7 @@ var errStuck = errors.New("the queue pair does not end; its memory is kept until
 // closeQP ends the connection and gives back what q has. q is in no table any more.
 func (s *session) closeQP(q *qp) error {
 	close(q.closed)
-	s.pumping.Lock()
-	q.unposted = true
-	if i := slices.Index(s.queues, q); i >= 0 {
-		s.queues = slices.Delete(s.queues, i, i+1)
-	}
-	s.pumping.Unlock()
+	s.delist(q)
 	done := make(chan error, 1)
 	go func() { done <- q.q.Close() }()
 	var err error

@@ -9,7 +9,6 @@ import (
 // release gives back everything of a session, in the order in which objects depend on each other: first what could make new
 // ones, then connections, then the memory that they used.
 func (s *session) release() {
-	defer s.account.give(sessionCost)
 	s.mu.Lock()
 	for _, cancel := range s.pending {
 		cancel()
@@ -43,7 +42,7 @@ func (s *session) release() {
 		}
 	}
 	for _, p := range empty(s, s.pds) {
-		if err := p.pd.Close(); err != nil {
+		if err := noneLeft(p.pd.Close()); err != nil {
 			s.log.Error("protection domain stays", "pd", p.handle, "error", err)
 		}
 		s.account.give(pdCost)
@@ -51,7 +50,6 @@ func (s *session) release() {
 	if s.bell != nil {
 		s.bell.Close()
 	}
-	s.d.forget(s)
 }
 
 func (s *session) releaseQPs() {

@@ -97,7 +97,7 @@ func (r *raw) must(result any, op control.Op, args string, files ...int) []int {
 
 func (r *raw) hello() []int {
 	r.t.Helper()
-	return r.must(nil, control.OpHello, `{"version":1}`)
+	return r.must(nil, control.OpHello, string(control.Marshal(control.HelloArgs{Version: control.Version})))
 }
 
 // dropped waits for the daemon to end the session.
@@ -177,9 +177,9 @@ func TestWrongFrames(t *testing.T) {
 	}
 	t.Run("version", func(t *testing.T) {
 		r := dialRaw(t, socket)
-		reply, _ := r.call(control.OpHello, `{"version":2}`)
+		reply, _ := r.call(control.OpHello, `{"version":1}`)
 		if reply.Error == nil || reply.Error.Code != control.CodeVersion {
-			t.Errorf("version 2: %+v", reply.Error)
+			t.Errorf("version 1: %+v", reply.Error)
 		}
 		r.dropped()
 	})
@@ -240,7 +240,7 @@ func TestWrongRings(t *testing.T) {
 			files := r.must(&q, control.OpCreateQP, string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle})))
 			defer control.CloseAll(files)
 			lie(&q, mapping(t, files[0]))
-			unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
+			ring(t, session, q.Bell)
 			r.dropped()
 		})
 	}
@@ -250,6 +250,12 @@ func TestWrongRings(t *testing.T) {
 	if _, err := good.AllocPD(); err != nil {
 		t.Errorf("an honest program suffers: %v", err)
 	}
+}
+
+// ring is what a program does that has posted something: the bell of its queue pair, and the doorbell.
+func ring(t testing.TB, session []int, bell uint32) {
+	control.RingBell(mapping(t, session[0]), bell)
+	unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
 func poke(mem []byte, offset uint32, v uint32) {

@@ -25,6 +25,7 @@ func listenControl(c *config.Daemon) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", c.Socket, err)
 	}
+	passRights(ln, false) // until they are admitted
 	return ln, nil
 }
 
@@ -96,11 +97,7 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener) {
 		if err := d.admit(c); err != nil {
 			d.ended.refused.Add(1)
 			d.log.Warn("program refused", "error", err)
-			body := control.Marshal(control.Reply{Error: control.AsError(err)})
-			go func() { // a socket that takes nothing must not hold the others up
-				asControl(c).Send(control.KindReply, body)
-				c.Close()
-			}()
+			d.refused.end(c, control.AsError(err))
 		}
 	}
 }
@@ -126,10 +123,11 @@ func (d *Daemon) admit(c *net.UnixConn) error {
 		return err
 	}
 	d.last++
-	s := newSession(d, d.last, asControl(c), cred.Uid, cred.Pid, a)
+	s := newSession(d, d.last, c, cred.Uid, cred.Pid, a)
 	s.gid = cred.Gid
 	d.sessions[s.id] = s
-	d.live.Go(s.serve)
+	d.live.Add(1)
+	go s.serve(d.live.Done)
 	return nil
 }
 

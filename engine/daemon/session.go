@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"xwarp/engine/budget"
@@ -18,6 +20,7 @@ import (
 type session struct {
 	d       *Daemon
 	id      uint64
+	sock    syscall.Conn
 	conn    *control.Conn
 	uid     uint32
 	gid     uint32
@@ -33,8 +36,12 @@ type session struct {
 	bell    *control.Memory
 	ringer  *control.Signal // the client rings it when the pump sleeps
 	pumped  chan struct{}   // closed when the pump ended
+	ringers ringers
 
-	tasks sync.WaitGroup // requests that wait
+	working sync.Mutex     // held while a request is carried out; guards over
+	over    bool           // no request may be carried out any more
+	left    chan struct{}  // closed when the reader ended
+	tasks   sync.WaitGroup // requests that wait
 
 	mu        sync.Mutex
 	pending   map[uint64]context.CancelFunc
@@ -47,17 +54,23 @@ type session struct {
 	requests  map[control.Handle]*request
 	captures  map[control.Handle]*running // made when the first one comes
 
-	pumping sync.Mutex // held while the pump is at work; guards queues
-	queues  []*qp
+	viewing chan struct{} // of the snapshot that is under way to the program
+
+	pumping sync.Mutex // held while the pump is at work; guards the rest
+	bells   []*qp      // by their bells; nil: free
+	free    []uint32   // bells
+	active  []*qp      // had something in their rings
+	debt    int        // what the program owes for bells that rang for nothing
 }
 
-func newSession(d *Daemon, id uint64, c *control.Conn, uid uint32, pid int32, a *account) *session {
+func newSession(d *Daemon, id uint64, c *net.UnixConn, uid uint32, pid int32, a *account) *session {
 	s := &session{
-		d: d, id: id, conn: c, uid: uid, pid: pid, account: a, since: time.Now(),
+		d: d, id: id, sock: c, conn: asControl(c), uid: uid, pid: pid, account: a, since: time.Now(),
 		log:     d.log.With("session", id, "uid", uid, "pid", pid),
 		pending: map[uint64]context.CancelFunc{},
 		pds:     map[control.Handle]*pd{}, mrs: map[control.Handle]*mr{}, cqs: map[control.Handle]*cq{}, qps: map[control.Handle]*qp{},
 		listeners: map[control.Handle]*listener{}, requests: map[control.Handle]*request{},
+		left: make(chan struct{}), viewing: make(chan struct{}, 1), ringers: ringers{kick: make(chan struct{}, 1)},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
@@ -66,39 +79,82 @@ func newSession(d *Daemon, id uint64, c *control.Conn, uid uint32, pid int32, a 
 // fail ends the session. It does not block: workers call it.
 func (s *session) fail(err error) {
 	s.cancel(err)
-	go s.conn.Close()
+	go s.conn.Shutdown()
 }
 
-// serve is the session's life.
-func (s *session) serve() {
-	err := s.hello()
-	for err == nil {
-		err = s.next()
-	}
-	if cause := context.Cause(s.ctx); cause != nil {
-		err = cause
-	}
-	s.cancel(err)
-	s.conn.Close()
-	switch {
+// serve is the session's life until what it has of the daemon is given back; then it calls released, and waits for the reader, which
+// may be at work for as long as the program likes. The session counts until that is over.
+func (s *session) serve(released func()) {
+	go s.read()
+	<-s.ctx.Done()
+	s.conn.Shutdown()
+	s.working.Lock() // what is carried out comes to its end
+	s.over = true
+	s.working.Unlock()
+	switch err := context.Cause(s.ctx); {
 	case errors.Is(err, io.EOF), errors.Is(err, errShutdown):
 		s.log.Info("program left", "program", s.program)
 	default:
 		s.log.Warn("program dropped", "program", s.program, "error", err)
 	}
 	s.release()
+	released()
+	<-s.left
+	s.account.give(sessionCost)
+	s.d.forget(s)
 }
 
-// next takes one request.
-func (s *session) next() error {
-	k, body, files, err := s.conn.Receive()
-	if err != nil {
-		return err
+// read takes what the program sends. It alone receives and closes the program's descriptors, which can take as long as the program
+// wants (SO_LINGER, FUSE): that costs the program one of its sessions, and the daemon one thread.
+func (s *session) read() {
+	defer close(s.left)
+	defer s.conn.Close()
+	quiet := time.AfterFunc(helloWait, func() { s.fail(errors.New("no hello in time")) })
+	for handle := s.hello; ; handle = s.handle {
+		k, body, files, err := s.conn.Receive()
+		quiet.Stop()
+		if err == nil {
+			err = s.carryOut(handle, k, body, files)
+		}
+		if err != nil {
+			s.fail(err)
+		}
+		s.discard(files)
+		if err != nil {
+			return
+		}
 	}
-	defer func() { control.CloseAll(files) }()
+}
+
+// errHeldUp ends the session of a program whose descriptor does not close.
+var errHeldUp = errors.New("the program passed a descriptor whose close blocks (a socket with SO_LINGER, a file of a FUSE server that does not answer); " +
+	"its session counts until that is over")
+
+// discard closes what the program passed.
+func (s *session) discard(files []int) {
+	if len(files) == 0 {
+		return
+	}
+	late := time.AfterFunc(leaveWait, func() { s.fail(errHeldUp) })
+	control.CloseAll(files)
+	late.Stop()
+}
+
+// carryOut has handle take a frame, unless the session is over.
+func (s *session) carryOut(handle func(body []byte, files []int) error, k control.Kind, body []byte, files []int) error {
+	s.working.Lock()
+	defer s.working.Unlock()
+	if s.over {
+		return errShutdown
+	}
 	if k != control.KindRequest {
 		return fmt.Errorf("%w: a frame of kind %d from a client", control.ErrFrame, k)
 	}
+	return handle(body, files)
+}
+
+// handle carries a request out.
+func (s *session) handle(body []byte, files []int) error {
 	r, err := control.ParseRequest(body)
 	if err != nil {
 		return err
@@ -113,6 +169,11 @@ func (s *session) next() error {
 
 // reply answers a request; files stay open.
 func (s *session) reply(id uint64, result any, files []int, err error) error {
+	if e, ok := result.(*encoded); ok {
+		defer e.sent()
+		head := fmt.Appendf(nil, `{"id":%d,"result":`, id)
+		return s.conn.SendParts(control.KindReply, [][]byte{head, e.body, []byte("}")})
+	}
 	r := control.Reply{ID: id}
 	if err != nil {
 		r.Error = control.AsError(err)
@@ -206,16 +267,9 @@ func (s *session) do(r *control.Request, files []int) (any, []int, error) {
 }
 
 // hello is the first exchange.
-func (s *session) hello() error {
-	quiet := time.AfterFunc(helloWait, func() { s.fail(errors.New("no hello in time")) })
-	k, body, files, err := s.conn.Receive()
-	quiet.Stop()
-	control.CloseAll(files)
-	if err != nil {
-		return err
-	}
+func (s *session) hello(body []byte, _ []int) error {
 	r, err := control.ParseRequest(body)
-	if err != nil || k != control.KindRequest || r.Op != control.OpHello {
+	if err != nil || r.Op != control.OpHello {
 		return errors.Join(fmt.Errorf("%w: hello must be first", control.ErrFrame), err)
 	}
 	var a control.HelloArgs
@@ -228,6 +282,7 @@ func (s *session) hello() error {
 		return err
 	}
 	s.log.Info("program came", "program", s.program, "device", s.dev.name)
+	passRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
 	out := []int{s.bell.TakeFd(), fd}
 	defer control.CloseAll(out)
@@ -255,6 +310,7 @@ func (s *session) greet(a *control.HelloArgs) (err error) {
 	s.mu.Unlock()
 	s.pumped = make(chan struct{})
 	go s.pump()
+	go s.ringers.run(s.ctx)
 	return nil
 }
 
@@ -268,8 +324,8 @@ func (s *session) take(n budget.Amounts) error {
 	return s.account.take(&l, n)
 }
 
-// handle returns a new one. It is called with mu held.
-func (s *session) handle() control.Handle {
+// newHandle returns a new one. It is called with mu held.
+func (s *session) newHandle() control.Handle {
 	s.last++
 	return s.last
 }

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine"
 	"xwarp/engine/control"
 )
 
@@ -88,7 +89,7 @@ func (s *session) owner() control.Owner {
 func (s *session) view(v *control.Snapshot) {
 	s.mu.Lock()
 	o := s.owner()
-	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program, Since: s.since})
+	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program, Since: s.since, Ending: s.ctx.Err() != nil})
 	for _, p := range sorted(s.pds) {
 		v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: p.handle, MRs: p.mrs, QPs: p.qps})
 	}
@@ -107,15 +108,15 @@ func (s *session) view(v *control.Snapshot) {
 	}
 	qps := sorted(s.qps)
 	s.mu.Unlock()
-	for _, q := range qps {
-		v.QPs = append(v.QPs, q.state(o)) // asks the worker
+	states, list := make([]control.QPState, len(qps)), make([]*engine.QP, len(qps))
+	for i, q := range qps {
+		list[i] = q.q
+		states[i] = control.QPState{
+			Owner: o, Handle: q.handle, PD: q.pd.handle, SendCQ: q.send.handle, RecvCQ: q.recv.handle, State: rdmap.Idle.String(),
+		}
 	}
-}
-
-func (q *qp) state(o control.Owner) control.QPState {
-	v := control.QPState{Owner: o, Handle: q.handle, PD: q.pd.handle, SendCQ: q.send.handle, RecvCQ: q.recv.handle, State: rdmap.Idle.String()}
-	fillQP(&v, q.q)
-	return v
+	fillQPs(states, list)
+	v.QPs = append(v.QPs, states...)
 }
 
 // sorted returns the objects of a table by handle. It is called with the session's mutex held.
@@ -130,13 +131,6 @@ func sorted[T any](table map[control.Handle]T) []T {
 		list[i] = table[h]
 	}
 	return list
-}
-
-func (s *session) snapshot(_ context.Context, _ *control.Request) (any, error) {
-	if s.uid == 0 {
-		return s.d.Snapshot(), nil
-	}
-	return s.d.view(func(uid uint32) bool { return uid == s.uid }), nil
 }
 
 // flush is for root: exports are the operator's.

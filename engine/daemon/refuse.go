@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"net"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/control"
+)
+
+// passRights says whether programs may send descriptors through a socket, or through those that a listener will have. Before Linux
+// 6.16 they always may.
+func passRights(s syscall.Conn, may bool) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return
+	}
+	v := 0
+	if may {
+		v = 1
+	}
+	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, v) })
+}
+
+// refused closes the connections of programs that are not admitted. The close of a socket closes descriptors that were sent and not
+// received, which takes as long as their sender likes.
+type refused struct {
+	once sync.Once
+	list chan *net.UnixConn // with descriptors in them
+}
+
+// end answers with e and closes c.
+func (r *refused) end(c *net.UnixConn, e *control.Error) {
+	asControl(c).Send(control.KindReply, control.Marshal(control.Reply{Error: e})) // the first octets of a socket always have room
+	if !carriesFiles(c) {
+		c.Close()
+		return
+	}
+	r.once.Do(func() {
+		r.list = make(chan *net.UnixConn, refusals)
+		go func() {
+			for c := range r.list {
+				c.Close()
+			}
+		}()
+	})
+	r.list <- c
+}
+
+// carriesFiles reports whether descriptors wait in c, and has nobody send more.
+func carriesFiles(c *net.UnixConn) (found bool) {
+	c.CloseRead()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEEK_OFF, 0)
+		b := make([]byte, control.MaxRequest)
+		for {
+			n, _, flags, _, err := unix.Recvmsg(int(fd), b, nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+			if found = flags&unix.MSG_CTRUNC != 0; found || n <= 0 || err != nil {
+				return
+			}
+		}
+	})
+	return found
+}

@@ -1,0 +1,127 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"xwarp/engine"
+)
+
+// Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the grace lasts, then
+// everything is given back. The interface is as it was before. What programs and peers do cannot lengthen it: what has not
+// ended in time is left behind, and said.
+func (d *Daemon) Close() error { return d.close(d.cfg.Load().Daemon.Grace.D()) }
+
+func (d *Daemon) close(grace time.Duration) error {
+	d.mu.Lock()
+	again := d.stopping
+	d.stopping = true
+	exports := slices.Clone(d.exports)
+	d.mu.Unlock()
+	if again {
+		return nil
+	}
+	if d.socket != nil {
+		d.socket.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	var group sync.WaitGroup
+	group.Go(func() { d.web.stop(ctx) })
+	for _, e := range exports {
+		group.Go(func() { e.stop(ctx) })
+	}
+	sessions := d.all()
+	for _, s := range sessions {
+		group.Go(func() { s.shutdown(ctx) })
+	}
+	d.inTime(grace+stopWait, "connections", group.Wait)
+	errs := []error{d.detach()}
+	for _, s := range sessions {
+		s.fail(errShutdown)
+	}
+	closed := d.inTime(stopWait, "devices", func() { errs = append(errs, d.closeDevices()) })
+	ended := d.inTime(stopWait, "sessions and exports", func() {
+		group.Wait()
+		d.live.Wait()
+	})
+	if !closed || !ended {
+		return fmt.Errorf("not everything ended within %v after the grace: the interfaces are free, the rest is when the process ends", 3*stopWait)
+	}
+	for _, e := range exports {
+		errs = append(errs, e.free())
+	}
+	d.mapper.Close()
+	return errors.Join(errs...)
+}
+
+// inTime runs f and reports whether it came to its end within most.
+func (d *Daemon) inTime(most time.Duration, what string, f func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-time.After(most):
+		d.log.Warn("the stop goes on without what has not ended in time", "what", what, "after", most)
+		return false
+	}
+}
+
+// detach takes the programs off the interfaces: from then on the host has all frames.
+func (d *Daemon) detach() error {
+	var errs []error
+	for _, v := range d.devices {
+		errs = append(errs, v.dev.Detach())
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Daemon) closeDevices() error {
+	errs := make([]error, len(d.devices))
+	var group sync.WaitGroup
+	for i, v := range d.devices {
+		group.Go(func() { errs[i] = v.dev.Close() })
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// shutdown disconnects what a session has and ends it.
+func (s *session) shutdown(ctx context.Context) {
+	for _, l := range all(s, s.listeners) {
+		l.l.Close()
+	}
+	var ending []*engine.QP
+	for _, q := range all(s, s.qps) {
+		if q.connected.Load() {
+			ending = append(ending, q.q)
+		}
+	}
+	disconnect(ctx, ending)
+	s.fail(errShutdown)
+}
+
+// disconnect ends connections in order, all at a time, for as long as ctx allows.
+func disconnect(ctx context.Context, list []*engine.QP) {
+	var group sync.WaitGroup
+	for _, q := range list {
+		group.Go(func() { q.Shutdown(ctx) })
+	}
+	group.Wait()
+}
+
+// noneLeft is err without what a device says that was closed before, and with it everything of its objects.
+func noneLeft(err error) error {
+	if errors.Is(err, engine.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,263 @@
+package daemon_test
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+)
+
+var stops = flag.Int("stops", 2, "ends of the daemon for each of the programs that hold it up")
+
+// linger returns a descriptor whose last close takes a minute: a socket with octets that nobody takes, and SO_LINGER.
+func linger() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return -1, err
+	}
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		return -1, err
+	}
+	defer c.Close()
+	tc := c.(*net.TCPConn)
+	tc.SetWriteBuffer(64 << 10)
+	tc.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	tc.Write(make([]byte, 16<<20))
+	tc.SetLinger(60)
+	f, err := tc.File()
+	if err != nil {
+		return -1, err
+	}
+	defer f.Close()
+	lingered = append(lingered, l) // the other end, which nobody accepted, is the listener's
+	return unix.Dup(int(f.Fd()))
+}
+
+var lingered []net.Listener
+
+// lingering is linger for as long as the test.
+func lingering(t testing.TB) int {
+	t.Helper()
+	fd, err := linger()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lingered[len(lingered)-1]
+	t.Cleanup(func() { l.Close() })
+	return fd
+}
+
+// unanswered returns a file whose every close waits for its server, which says nothing: a FUSE file system that is one file.
+func unanswered(t testing.TB) int {
+	t.Helper()
+	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("test", path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=100600,user_id=0,group_id=0", dev)); err != nil {
+		t.Fatal(err)
+	}
+	const getattr, open, opInit = 3, 14, 26
+	go func() {
+		b := make([]byte, 1<<17)
+		for {
+			n, err := unix.Read(dev, b)
+			if err != nil || n < 40 {
+				return
+			}
+			var answer []byte
+			switch binary.NativeEndian.Uint32(b[4:]) {
+			case opInit:
+				answer = make([]byte, 64)
+				binary.NativeEndian.PutUint32(answer, 7)
+				binary.NativeEndian.PutUint32(answer[4:], 31)
+				binary.NativeEndian.PutUint32(answer[20:], 4096) // max_write
+			case getattr:
+				answer = make([]byte, 104)
+				binary.NativeEndian.PutUint64(answer[16:], 1)       // inode
+				binary.NativeEndian.PutUint32(answer[76:], 0100600) // mode
+			case open:
+				answer = make([]byte, 16)
+			default:
+				continue
+			}
+			out := binary.NativeEndian.AppendUint32(nil, uint32(16+len(answer)))
+			out = append(out, 0, 0, 0, 0)
+			unix.Write(dev, append(append(out, b[8:16]...), answer...))
+		}
+	}()
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		unix.Unmount(path, unix.MNT_DETACH|unix.MNT_FORCE) // who waits hears ECONNABORTED
+		unix.Close(fd)
+		unix.Close(dev)
+	})
+	return fd
+}
+
+// leave sends a request with a descriptor and closes it, so that the daemon has the last one.
+func (r *raw) leave(fd int) {
+	r.t.Helper()
+	body := control.Marshal(control.Request{ID: 999, Op: control.OpAllocPD})
+	if _, _, err := r.sock.WriteMsgUnix([]byte{byte(len(body)), 0, 0, 0, 1, 1, 0, 0}, unix.UnixRights(fd), nil); err != nil {
+		r.t.Fatal(err)
+	}
+	r.read()
+	unix.Close(fd)
+	r.sock.Write(body)
+}
+
+// read returns when the daemon has taken everything that was sent.
+func (r *raw) read() {
+	r.t.Helper()
+	raw, err := r.sock.SyscallConn()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, ok := eventually(5*time.Second, func() bool {
+		n := -1
+		raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		return n == 0 && err == nil
+	}); !ok {
+		r.t.Fatalf("the daemon does not read: %v", err)
+	}
+}
+
+// held are programs that do what they can to make the daemon's end take long.
+var held = map[string]func(t *testing.T, socket string){
+	"a descriptor that lingers": func(t *testing.T, socket string) {
+		r := dialRaw(t, socket)
+		control.CloseAll(r.hello())
+		r.leave(lingering(t))
+	},
+	"descriptors that linger in the socket": func(t *testing.T, socket string) {
+		r := dialRaw(t, socket)
+		control.CloseAll(r.hello())
+		r.leave(lingering(t))
+		for range 3 { // behind the one whose close blocks
+			fd := lingering(t)
+			r.send(control.OpAllocPD, "", fd)
+			unix.Close(fd)
+		}
+		r.sock.Close()
+	},
+	"a file of a dead FUSE server": func(t *testing.T, socket string) {
+		r := dialRaw(t, socket)
+		control.CloseAll(r.hello())
+		r.send(control.OpAllocPD, "", unanswered(t))
+	},
+	"a file of a dead FUSE server for a region": func(t *testing.T, socket string) {
+		r := dialRaw(t, socket)
+		control.CloseAll(r.hello())
+		var pd control.Object
+		r.must(&pd, control.OpAllocPD, "")
+		r.send(control.OpRegMR, fmt.Sprintf(`{"pd":%d,"offset":0,"length":4096,"access":1}`, pd.Handle), unanswered(t))
+	},
+	"replies that nobody reads": func(t *testing.T, socket string) {
+		r := dialRaw(t, socket)
+		control.CloseAll(r.hello())
+		r.sock.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+		for {
+			if _, err := r.sock.Write([]byte("\x1b\x00\x00\x00\x01\x00\x00\x00" + `{"id":1,"op":"no such one"}`)); err != nil {
+				return
+			}
+		}
+	},
+}
+
+// TestStopInTime ends a daemon on the word of SIGTERM while programs hold it up.
+func TestStopInTime(t *testing.T) {
+	for name, hold := range held {
+		t.Run(name, func(t *testing.T) {
+			for range *stops {
+				d, socket := kernel(t, "")
+				hold(t, socket)
+				if _, ok := eventually(5*time.Second, func() bool { return len(d.Snapshot().Sessions) == 1 }); !ok {
+					t.Fatal("the program has no session")
+				}
+				time.Sleep(20 * time.Millisecond) // the daemon takes what the program sent
+				begin := time.Now()
+				d.Close()
+				if took := time.Since(begin); took > 2*time.Second {
+					t.Errorf("the end takes %v, and the grace is 1s", took)
+				}
+			}
+		})
+	}
+}
+
+// TestDescriptorsThatLinger takes places from a user for as long as his descriptors hold the daemon up, and gives them back.
+func TestDescriptorsThatLinger(t *testing.T) {
+	d, socket := kernel(t, "[limits]\nsessions = 3\n")
+	for range 2 {
+		r := dialRaw(t, socket)
+		control.CloseAll(r.hello())
+		r.leave(lingering(t))
+	}
+	_, ok := eventually(5*time.Second, func() bool {
+		v := d.Snapshot()
+		s := v.Sessions
+		return len(s) == 2 && s[0].Ending && s[1].Ending && len(v.PDs) == 0
+	})
+	if s := d.Snapshot(); !ok || s.Users[0].Used["sessions"] != 2 || len(s.PDs) != 0 {
+		t.Errorf("%+v, %+v, %+v; want two sessions that are ending", s.Sessions, s.Users, s.PDs)
+	}
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dev.AllocPD(); err != nil {
+		t.Error(err)
+	}
+	dev.Close()
+	for _, l := range lingered {
+		l.Close() // resets the connections: nothing is left to wait for
+	}
+	if _, ok := eventually(10*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
+		t.Errorf("left over: %+v", d.Snapshot())
+	}
+}
+
+// TestRefusedWithDescriptors has programs that are not admitted leave descriptors in their sockets.
+func TestRefusedWithDescriptors(t *testing.T) {
+	_, socket := kernel(t, "[limits]\nsessions = 1\n")
+	good, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 8 {
+		r := dialRaw(t, socket)
+		fd := lingering(t)
+		if _, _, err := r.sock.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil { // Linux refuses it from 6.16 on
+			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
+		}
+		unix.Close(fd)
+	}
+	good.Close()
+	if took, ok := eventually(5*time.Second, func() bool {
+		dev, err := client.Open(socket)
+		if err == nil {
+			dev.Close()
+		}
+		return err == nil
+	}); !ok {
+		t.Errorf("nobody is admitted after %v", took)
+	}
+}

@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"xwarp/engine/control"
+)
+
+// viewers make the snapshots that programs ask for.
+type viewers struct {
+	mu sync.Mutex
+	of map[uint32]*viewer
+}
+
+// viewer makes those of one user: one at a time, which all who wait for one share, and no more than snapshotShare of the time. Each is
+// begun after it was asked for.
+type viewer struct {
+	turn  chan struct{} // of who makes one; guards what follows
+	begun time.Time     // the last one
+	next  time.Time     // not before
+	body  []byte        // its encoding; nil when nobody waited for it
+
+	waiting int // under the mutex of viewers
+}
+
+func (v *viewers) enter(uid uint32) *viewer {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.of == nil {
+		v.of = map[uint32]*viewer{}
+	}
+	u := v.of[uid]
+	if u == nil {
+		u = &viewer{turn: make(chan struct{}, 1)}
+		v.of[uid] = u
+	}
+	u.waiting++
+	return u
+}
+
+// leave reports whether others wait.
+func (v *viewers) leave(u *viewer) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	u.waiting--
+	return u.waiting > 0
+}
+
+// snapshot returns the encoding of a snapshot that was begun after the call.
+func (v *viewers) snapshot(ctx context.Context, uid uint32, take func() control.Snapshot) ([]byte, error) {
+	asked := time.Now()
+	u := v.enter(uid)
+	select {
+	case u.turn <- struct{}{}:
+	case <-ctx.Done():
+		v.leave(u)
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-u.turn }()
+	body, err := u.since(ctx, asked, take)
+	if !v.leave(u) {
+		u.body = nil
+	}
+	return body, err
+}
+
+// since is called by whose turn it is.
+func (u *viewer) since(ctx context.Context, asked time.Time, take func() control.Snapshot) ([]byte, error) {
+	if u.body != nil && !u.begun.Before(asked) {
+		return u.body, nil
+	}
+	wait := time.NewTimer(time.Until(u.next))
+	defer wait.Stop()
+	select {
+	case <-wait.C:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	u.begun = time.Now()
+	s := take()
+	u.body = control.Marshal(&s)
+	u.next = u.begun.Add(max(snapshotEvery, snapshotShare*time.Since(u.begun)))
+	return u.body, nil
+}
+
+// snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be kept meanwhile.
+func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
+	select {
+	case s.viewing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	body, err := s.d.viewers.snapshot(ctx, s.uid, func() control.Snapshot {
+		return s.d.view(func(uid uint32) bool { return s.uid == 0 || uid == s.uid })
+	})
+	if err != nil {
+		<-s.viewing
+		return nil, err
+	}
+	return &encoded{body, func() { <-s.viewing }}, nil
+}
+
+// encoded is a result that is in JSON already; sent is called when it was sent.
+type encoded struct {
+	body []byte
+	sent func()
+}
