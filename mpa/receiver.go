@@ -114,6 +114,7 @@ func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp
 		r.recordDue()
 	}
 	if r.dead != nil {
+		r.stats.AfterEnd += uint64(n)
 		return 0, r.dead
 	}
 	p := r.offset(at)

@@ -208,6 +208,9 @@ func TestClosed(t *testing.T) {
 			if kept, err := g.try(g.stream[upTo:], upTo); kept != 0 || codeOf(err) != CodeClosed {
 				t.Errorf("after the end: kept %d, %v", kept, err)
 			}
+			if n := g.r.Stats().AfterEnd; n != uint64(len(g.stream)-upTo) {
+				t.Errorf("%d octets counted after the end", n)
+			}
 			if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
 				t.Errorf("the pool has %d octets and %d records in use", octets, records)
 			}

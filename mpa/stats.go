@@ -20,6 +20,7 @@ type ReceiverStats struct {
 	BadGuesses    uint64 // starts that a marker showed and the CRC did not confirm
 	Suspicious    uint64 // offers refused once, because a sender that has been aligned does not send such
 	LimitDrops    uint64 // octets not kept because of a limit
+	AfterEnd      uint64 // octets that came after the stream had ended, with an error or without
 	HeldPartial   uint64 // octets ever held because their FPDU was incomplete
 	HeldUnknown   uint64 // octets ever held because no FPDU start was known
 	HeldOctets    int    // octets held now

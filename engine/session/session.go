@@ -95,6 +95,7 @@ type Session struct {
 	err      error
 
 	waits   bool      // startAt is to be set for the initiator's first FPDU
+	ignored uint64    // octets that came after the end
 	startAt tick.Time // start-up must be over, or the initiator's first FPDU be there
 	closeAt tick.Time
 }
@@ -140,7 +141,11 @@ func (s *Session) QP() *rdmap.QP { return s.qp }
 func (s *Session) Params() *mpa.Params { return s.params }
 
 // Stats returns the receiver's counters.
-func (s *Session) Stats() mpa.ReceiverStats { return s.rcv.Stats() }
+func (s *Session) Stats() mpa.ReceiverStats {
+	n := s.rcv.Stats()
+	n.AfterEnd += s.ignored
+	return n
+}
 
 // Established reports whether FPDUs flow.
 func (s *Session) Established() bool { return s.phase == phaseFull }
@@ -218,6 +223,7 @@ func (s *Session) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 		}
 		return s.startup(at, pieces, n)
 	}
+	s.ignored += uint64(n)
 	return n
 }
 

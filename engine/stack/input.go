@@ -100,8 +100,12 @@ func (s *Stack) icmp(pieces [][]byte, now tick.Time) {
 		return
 	}
 	t := tcp.Tuple{Local: e.Local, Remote: e.Remote, LocalPort: e.LocalPort, RemotePort: e.RemotePort}
-	if !s.DeliverICMP(&t, &e, now) && s.cfg.Stray != nil {
-		s.cfg.Stray(&Stray{Tuple: t, ICMP: &e})
+	switch {
+	case s.DeliverICMP(&t, &e, now):
+	case s.cfg.Stray != nil && s.cfg.Stray(&Stray{Tuple: t, ICMP: &e}):
+		s.stats.HandedOver++
+	default:
+		s.stats.DropICMP++
 	}
 }
 

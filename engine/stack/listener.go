@@ -77,6 +77,7 @@ func (s *Stack) Unlisten(addr ip.Addr, port uint16) {
 	k := listenKey{addr, port}
 	for i, l := range s.listening {
 		if l.key == k {
+			s.stats.listener(l)
 			s.listening = append(s.listening[:i], s.listening[i+1:]...)
 			break
 		}

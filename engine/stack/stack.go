@@ -301,9 +301,6 @@ func (s *Stack) eldestFirst(want func(e *Endpoint) bool) []*Endpoint {
 // Len returns the number of connections.
 func (s *Stack) Len() int { return len(s.conns) }
 
-// Stats returns the counters of the stack.
-func (s *Stack) Stats() Stats { return s.stats }
-
 // Audit checks that every frame of the port has exactly one owner.
 func (s *Stack) Audit() error { return s.port.Audit() }
 

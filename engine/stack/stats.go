@@ -1,5 +1,7 @@
 package stack
 
+import "xwarp/tcp"
+
 // Stats counts what a stack did with frames, each drop by its cause.
 type Stats struct {
 	RxFrames, RxOctets uint64
@@ -16,6 +18,12 @@ type Stats struct {
 	DropSource       uint64 // a source that is no other host's: multicast, broadcast, loopback, reserved, our own
 	DropNotLocal     uint64 // to an address that this host does not have, and no connection
 	DropVLAN         uint64 // of another VLAN than the stack's
+	DropICMP         uint64 // ICMP errors for connections that are not here
+	DropFragments    uint64 // fragments that cannot be, and datagrams given up: overlapping, too long, too many, too late
+	DropListener     uint64 // segments that a listener ignored: for no connection that it knows of, forged, or too early for a cookie
+	DropSYN          uint64 // SYNs for which a listener had no room
+	SYNCookies       uint64 // SYNs answered with a cookie for want of room
+	HalfOpenTimeouts uint64 // connections of which only a SYN came
 	Fragments        uint64 // IP fragments received
 	Reassembled      uint64 // packets made of them
 	ICMP             uint64 // ICMP errors for connections of the stack
@@ -24,4 +32,25 @@ type Stats struct {
 	NoSlot           uint64 // times that the transmit ring was full
 	NoHop            uint64 // times that the next hop was not known yet
 	DropNoHop        uint64 // answers to SYNs and resets that did not leave for want of the next hop
+}
+
+// Stats returns the counters of the stack.
+func (s *Stack) Stats() Stats {
+	n := s.stats
+	f := s.frags.Counters()
+	n.DropFragments = f.Malformed + f.Overlaps + f.TooLong + f.TooMany + f.Timeouts + f.Evicted
+	for _, l := range s.listening {
+		n.listener(l)
+	}
+	return n
+}
+
+// listener adds what l counted.
+func (n *Stats) listener(l *Listener) {
+	for _, c := range [...]tcp.ListenCounters{l.v4.Counters(), l.v6.Counters()} {
+		n.DropListener += c.Ignored + c.CookieTails + c.ChallengeSuppressed
+		n.DropSYN += c.Overflows
+		n.SYNCookies += c.CookiesSent
+		n.HalfOpenTimeouts += c.Timeouts
+	}
 }

@@ -46,12 +46,17 @@ func (s *Stack) stray(pieces [][]byte) bool {
 // Inject processes what another worker handed over.
 func (s *Stack) Inject(x *Stray, now tick.Time) {
 	if x.ICMP != nil {
-		s.DeliverICMP(&x.Tuple, x.ICMP, now)
+		if !s.DeliverICMP(&x.Tuple, x.ICMP, now) {
+			s.stats.DropICMP++
+		}
 		return
 	}
-	if e := s.conns[x.Tuple]; e != nil {
-		e.receive(&x.Segment, append(s.pieces[:0], x.Payload), now)
+	e := s.conns[x.Tuple]
+	if e == nil {
+		s.stats.DropNoConnection++
+		return
 	}
+	e.receive(&x.Segment, append(s.pieces[:0], x.Payload), now)
 }
 
 // DeliverICMP gives an ICMP error to the connection that it is about; false: there is none here.
