@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -16,6 +17,7 @@ import (
 
 // Sizes of the blocks that go to and from a socket in one system call. A block must hold the largest FPDU.
 const (
+	firstBlock = 4 << 10 // until MPA's start-up is over: whoever connects costs no more than that
 	readBlock  = 256 << 10
 	readBlocks = 2 // of a connection, with one that is read into while the other one is taken
 	writeBlock = 256 << 10
@@ -32,6 +34,7 @@ type kernelConn struct {
 	rcv    seq.Num
 	unread []unread    // what the session has not taken yet: as many blocks as there are, so the reader waits then
 	blocks chan []byte // those that the reader may fill
+	large  atomic.Bool // with FPDUs: blocks of full size
 	pieces [readBlocks][]byte
 	eof    bool
 	broken error     // the socket's, when a write was under way
@@ -58,7 +61,7 @@ type readResult struct {
 func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
 	kc := &kernelConn{
 		drv: k, conn: c, sock: sock, emss: k.cfg.EMSS,
-		blocks: make(chan []byte, readBlocks), writes: make(chan []byte, 1), out: make([]byte, writeBlock), eofBy: tick.Never,
+		blocks: make(chan []byte, readBlocks), writes: make(chan []byte, 1), out: make([]byte, firstBlock), eofBy: tick.Never,
 	}
 	if kc.emss == 0 {
 		if n, err := segmentOctets(sock); err == nil {
@@ -68,7 +71,7 @@ func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
 		}
 	}
 	for range readBlocks {
-		kc.blocks <- make([]byte, readBlock)
+		kc.blocks <- make([]byte, firstBlock)
 	}
 	return kc
 }
@@ -83,6 +86,9 @@ func (c *kernelConn) begin(now tick.Time) {
 // the peer back.
 func (c *kernelConn) reader() {
 	for b := range c.blocks {
+		if len(b) < readBlock && c.large.Load() {
+			b = make([]byte, readBlock)
+		}
 		n, err := c.sock.Read(b)
 		r := readResult{b: b, n: n, err: err}
 		if !c.drv.loop.post(func() { c.arrived(r) }) || err != nil {
@@ -185,7 +191,7 @@ func (c *kernelConn) took(n int) {
 
 func (c *kernelConn) release(block []byte) {
 	if !c.ended {
-		c.blocks <- block[:readBlock]
+		c.blocks <- block
 	}
 }
 
@@ -213,8 +219,15 @@ func (c *kernelConn) write() {
 	if c.writing || c.ended || c.finSent {
 		return
 	}
+	room := firstBlock // for start-up frames
+	if c.ses.Params() != nil {
+		if room = max(c.emss, mpa.MinFPDU); len(c.out) < writeBlock {
+			c.out = make([]byte, writeBlock)
+			c.large.Store(true) // before the peer can send an FPDU
+		}
+	}
 	n := 0
-	for len(c.out)-n >= max(c.emss, mpa.MinFPDU) {
+	for len(c.out)-n >= room {
 		k, _ := c.ses.Next(c.emss)
 		if k == 0 {
 			break
