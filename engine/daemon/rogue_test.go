@@ -466,3 +466,11 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}
 }
+
+func snapshotOf(t testing.TB, r *control.Reply) (s control.Snapshot) {
+	t.Helper()
+	if err := json.Unmarshal(r.Result, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -14,15 +14,15 @@ type viewers struct {
 	of map[uint32]*viewer
 }
 
-// viewer makes those of one user: one at a time, which all who wait for one share, and no more than snapshotShare of the time. Each is
-// begun after it was asked for.
+// viewer makes those of one user: one at a time, which all who asked before it was begun share, at most every snapshotEvery, and for
+// no more of the time than one part in snapshotShare.
 type viewer struct {
 	turn  chan struct{} // of who makes one; guards what follows
 	begun time.Time     // the last one
 	next  time.Time     // not before
-	body  []byte        // its encoding; nil when nobody waited for it
+	body  []byte        // its encoding, while somebody waits
 
-	waiting int // under the mutex of viewers
+	waiting int // who asked and has no answer; under the mutex of viewers
 }
 
 func (v *viewers) enter(uid uint32) *viewer {
@@ -40,30 +40,24 @@ func (v *viewers) enter(uid uint32) *viewer {
 	return u
 }
 
-// leave reports whether others wait.
-func (v *viewers) leave(u *viewer) bool {
+// leave forgets what nobody waits for any more.
+func (v *viewers) leave(u *viewer) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	u.waiting--
-	return u.waiting > 0
+	if u.waiting--; u.waiting == 0 {
+		u.body = nil // nobody else has the turn
+	}
 }
 
-// snapshot returns the encoding of a snapshot that was begun after the call.
-func (v *viewers) snapshot(ctx context.Context, uid uint32, take func() control.Snapshot) ([]byte, error) {
-	asked := time.Now()
-	u := v.enter(uid)
+// snapshot returns the encoding of a snapshot that was begun after asked.
+func (u *viewer) snapshot(ctx context.Context, asked time.Time, take func() control.Snapshot) ([]byte, error) {
 	select {
 	case u.turn <- struct{}{}:
 	case <-ctx.Done():
-		v.leave(u)
 		return nil, context.Cause(ctx)
 	}
 	defer func() { <-u.turn }()
-	body, err := u.since(ctx, asked, take)
-	if !v.leave(u) {
-		u.body = nil
-	}
-	return body, err
+	return u.since(ctx, asked, take)
 }
 
 // since is called by whose turn it is.
@@ -87,12 +81,15 @@ func (u *viewer) since(ctx context.Context, asked time.Time, take func() control
 
 // snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be kept meanwhile.
 func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
+	asked := time.Now()
+	u := s.d.viewers.enter(s.uid)
+	defer s.d.viewers.leave(u)
 	select {
 	case s.viewing <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	body, err := s.d.viewers.snapshot(ctx, s.uid, func() control.Snapshot {
+	body, err := u.snapshot(ctx, asked, func() control.Snapshot {
 		return s.d.view(func(uid uint32) bool { return s.uid == 0 || uid == s.uid })
 	})
 	if err != nil {

@@ -1,0 +1,86 @@
+package daemon_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+)
+
+// TestSnapshotsAreShared asks for as many snapshots as may wait: they share what was begun after the last one asked.
+func TestSnapshotsAreShared(t *testing.T) {
+	_, socket := kernel(t, "")
+	r := dialRaw(t, socket)
+	control.CloseAll(r.hello())
+	const n = control.MaxPending - 1
+	for range n {
+		r.send(control.OpSnapshot, "")
+	}
+	made := map[time.Time]int{}
+	begin := time.Now()
+	for range n {
+		k, body, _, err := r.c.Receive()
+		if err != nil || k != control.KindReply {
+			t.Fatal(k, err)
+		}
+		reply, err := control.ParseReply(body)
+		if err != nil || reply.Error != nil {
+			t.Fatal(err, reply.Error)
+		}
+		made[snapshotOf(t, &reply).Time]++
+	}
+	if len(made) > n/4 {
+		t.Errorf("%d snapshots for %d requests", len(made), n)
+	}
+	t.Logf("%d snapshots for %d requests in %v", len(made), n, time.Since(begin))
+}
+
+// TestSnapshotIsFresh asks after each change, more often than snapshots are made.
+func TestSnapshotIsFresh(t *testing.T) {
+	_, socket := kernel(t, "")
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	at := netip.MustParseAddrPort("127.0.0.1:0")
+	for i := range 5 {
+		if _, err := dev.AllocPD(); err != nil {
+			t.Fatal(err)
+		}
+		l, err := dev.Listen(at, 1, client.ConnConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := dev.Snapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(s.PDs) != i+1 || len(s.Listeners) != 1 || s.Listeners[0].Addr != l.Addr() {
+			t.Errorf("%d domains, listeners %v; want %d, and one at %v", len(s.PDs), s.Listeners, i+1, l.Addr())
+		}
+		l.Close()
+	}
+}
+
+// TestUnreadSnapshot has a program ask and read nothing: others of its user, and others, are answered.
+func TestUnreadSnapshot(t *testing.T) {
+	_, socket := kernel(t, "")
+	rogue := dialRaw(t, socket)
+	control.CloseAll(rogue.hello())
+	for range control.MaxPending - 1 {
+		rogue.send(control.OpSnapshot, "")
+	}
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for range 3 {
+		if _, err := dev.Snapshot(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
