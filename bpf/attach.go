@@ -44,9 +44,13 @@ type Attachment struct {
 }
 
 // Attach runs the program on an interface of the calling thread's network namespace until [Steering.Detach], [Steering.Close] or the
-// end of the process. It replaces nothing: another program gives a [*ForeignProgramError]. With ModeAuto the caller should log
-// Attachment.NativeErr when there is one.
+// end of the process, with the Ethernet address that the interface has now (see [Steering.SetMAC]). It replaces nothing:
+// another program gives a [*ForeignProgramError]. With ModeAuto the caller should log Attachment.NativeErr when there is one.
 func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
+	if err := s.enter(); err != nil {
+		return Attachment{}, err
+	}
+	defer s.life.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil {
@@ -63,9 +67,14 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	if err := foreign(nic); err != nil {
 		return Attachment{}, err
 	}
+	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 {
+		if err := s.setMAC([6]byte(mac)); err != nil {
+			return Attachment{}, err
+		}
+	}
 
 	if mode != ModeGeneric {
-		if err = s.attach(&att, ModeNative); err == nil {
+		if err = s.attach(&att, nic.Attrs().MTU, ModeNative); err == nil {
 			return att, nil
 		}
 		if mode == ModeNative || !genericMayHelp(err) {
@@ -73,14 +82,14 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 		}
 		att.NativeErr = err
 	}
-	if err := s.attach(&att, ModeGeneric); err != nil {
+	if err := s.attach(&att, nic.Attrs().MTU, ModeGeneric); err != nil {
 		return Attachment{}, errors.Join(err, att.NativeErr)
 	}
 	return att, nil
 }
 
 // attach makes the link in one mode and completes att. The caller holds the lock.
-func (s *Steering) attach(att *Attachment, mode Mode) error {
+func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	flags := link.XDPDriverMode
 	if mode == ModeGeneric {
 		flags = link.XDPGenericMode
@@ -95,7 +104,7 @@ func (s *Steering) attach(att *Attachment, mode Mode) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("bpf: attach to %s in %s mode: %w", att.Interface, mode, attachHint(err))
+		return fmt.Errorf("bpf: attach to %s in %s mode: %w", att.Interface, mode, attachHint(err, mtu))
 	}
 	info, err := l.Info()
 	if err != nil {

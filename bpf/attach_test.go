@@ -265,6 +265,7 @@ func TestQueues(t *testing.T) {
 	b := newBench(t, true)
 	_, err := b.Attach(l.ifindex(), ModeNative)
 	l.must(err)
+	l.must(b.SetMAC([6]byte(localMAC)))
 	seg := frame(ether4(), ip4(local4, protoTCP), flowSegment())
 	run := func(queue uint32) uint32 {
 		t.Helper()
@@ -276,7 +277,7 @@ func TestQueues(t *testing.T) {
 		l.must(err)
 		return action
 	}
-	if got := []uint32{run(0), run(1), run(1)}; !slices.Equal(got, []uint32{xdpRedirect, xdpPass, xdpPass}) {
+	if got := []uint32{run(0), run(1), run(1)}; !slices.Equal(got, []uint32{xdpRedirect, xdpDrop, xdpDrop}) {
 		t.Errorf("actions %v on queues 0, 1, 1", got)
 	}
 	for queue, want := range []uint64{0, 2, 0} {
@@ -286,8 +287,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached, and a port of ours
-// without a socket is the kernel's.
+// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached. A port of ours is not the
+// kernel's, with or without a socket.
 func TestHostStaysReachable(t *testing.T) {
 	l := newLab(t)
 	for _, mode := range []Mode{ModeNative, ModeGeneric} {
@@ -307,8 +308,11 @@ func TestHostStaysReachable(t *testing.T) {
 			t.Errorf("%s: the program was not on the way: %v", mode, c)
 		}
 		l.must(b.RemoveSocket(0))
-		if err := l.echoTCP(listenPort); err != nil {
-			t.Errorf("%s: TCP to a claimed port without socket: %v", mode, err)
+		if err := l.refused(unusedPort); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s: TCP to a port of nobody: %v", mode, err)
+		}
+		if timeout, ok := errors.AsType[net.Error](l.refused(listenPort)); !ok || !timeout.Timeout() {
+			t.Errorf("%s: the kernel answers for a claimed port without socket: %v", mode, timeout)
 		}
 		c, err = b.Counters()
 		l.must(err)
@@ -317,8 +321,22 @@ func TestHostStaysReachable(t *testing.T) {
 				t.Errorf("%s: %d frames as %s", mode, c[o], Outcome(o))
 			}
 		}
+		if c[DropNoSocket] == 0 {
+			t.Errorf("%s: the segments for a port without socket are not counted", mode)
+		}
 		l.must(b.Detach())
 	}
+}
+
+// refused has the peer's kernel connect to a port, and returns what came of it within a short time.
+func (l *lab) refused(port int) (err error) {
+	l.inPeer(func() {
+		var c net.Conn
+		if c, err = net.DialTimeout("tcp", net.JoinHostPort(hostAddr, strconv.Itoa(port)), 300*time.Millisecond); err == nil {
+			c.Close()
+		}
+	})
+	return err
 }
 
 // echoTCP sends a text from the peer's kernel to the host's and back.
@@ -354,4 +372,25 @@ func (l *lab) echoTCP(port int) error {
 		err = fmt.Errorf("%d octets came back of %d", len(got), len(text))
 	}
 	return err
+}
+
+// TestAttachHint: whoever reads that native mode is refused must learn whether it is the MTU. vmxnet3 says EOPNOTSUPP above its
+// limit, as a driver without native mode does.
+func TestAttachHint(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		mtu  int
+		says string
+		not  string
+	}{
+		{unix.EOPNOTSUPP, 1500, "no native XDP: allow generic", "MTU"},
+		{unix.EOPNOTSUPP, 9000, "none at MTU 9000: vmxnet3", ""},
+		{unix.EINVAL, 9000, "MTU 9000", ""},
+		{unix.ERANGE, 3600, "MTU of 3600", ""},
+	} {
+		err := attachHint(c.err, c.mtu)
+		if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) || c.not != "" && strings.Contains(err.Error(), c.not) {
+			t.Errorf("%v at MTU %d: %q", c.err, c.mtu, err)
+		}
+	}
 }

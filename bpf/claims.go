@@ -50,6 +50,10 @@ func makeListenerKey(local netip.AddrPort) (k listenerKey) {
 // AddFlow claims the segments that remote sends to local. Zones are ignored: the steering serves one interface. Errors:
 // [ErrClaimed], [ErrFull].
 func (s *Steering) AddFlow(local, remote netip.AddrPort) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
 	if err := checkFlow(local, remote); err != nil {
 		return err
 	}
@@ -62,6 +66,10 @@ func (s *Steering) AddFlow(local, remote netip.AddrPort) error {
 
 // RemoveFlow gives up what [Steering.AddFlow] claimed. Error: [ErrNotClaimed].
 func (s *Steering) RemoveFlow(local, remote netip.AddrPort) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
 	if err := checkFlow(local, remote); err != nil {
 		return err
 	}
@@ -85,9 +93,13 @@ func checkFlow(local, remote netip.AddrPort) error {
 }
 
 // AddListener claims all segments to a local address and port. The address 0.0.0.0 stands for any IPv4 address, :: for any
-// IPv6 address, and the zero [netip.Addr] for both. Any means every destination address that enters the interface, so a
-// host that forwards should give its own address. Zones are ignored. Errors: [ErrClaimed], [ErrFull]; nothing is claimed then.
+// IPv6 address, and the zero [netip.Addr] for both; any means those that [Steering.SetLocal] named. Zones are ignored. Errors:
+// [ErrClaimed], [ErrFull]; nothing is claimed then.
 func (s *Steering) AddListener(local netip.AddrPort) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
 	keys, err := listenerKeys(local)
 	if err != nil {
 		return err
@@ -105,6 +117,10 @@ func (s *Steering) AddListener(local netip.AddrPort) error {
 
 // RemoveListener gives up what [Steering.AddListener] claimed for the same argument. Error: [ErrNotClaimed].
 func (s *Steering) RemoveListener(local netip.AddrPort) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
 	keys, err := listenerKeys(local)
 	if err != nil {
 		return err

@@ -173,11 +173,11 @@ func TestSocketOfQueue(t *testing.T) {
 		t.Error("removal from an empty queue:", err)
 	}
 
-	b.expect(seg, PassNoSocket)
+	b.expect(seg, DropNoSocket)
 	if err := b.SetSocket(1, newXSK(t)); err != nil {
 		t.Fatal(err)
 	}
-	b.expect(seg, PassNoSocket) // the other queue's socket does not serve this one
+	b.expect(seg, DropNoSocket) // the other queue's socket does not serve this one
 	first, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +187,7 @@ func TestSocketOfQueue(t *testing.T) {
 	}
 	b.expect(seg, Flow)
 	unix.Close(first) // the kernel takes a closed socket out
-	b.expect(seg, PassNoSocket)
+	b.expect(seg, DropNoSocket)
 	for range 2 { // the second replaces the first
 		if err := b.SetSocket(0, newXSK(t)); err != nil {
 			t.Fatal(err)
@@ -197,7 +197,7 @@ func TestSocketOfQueue(t *testing.T) {
 	if err := b.RemoveSocket(0); err != nil {
 		t.Fatal(err)
 	}
-	b.expect(seg, PassNoSocket)
+	b.expect(seg, DropNoSocket)
 }
 
 // TestClaimsComeAndGo: claims act at once, and an exact flow goes before a listener.
@@ -228,11 +228,11 @@ func TestOutcomeNames(t *testing.T) {
 			t.Errorf("outcome %d is called %q", uint32(o), name)
 		}
 		seen[name] = true
-		if o.Steered() == strings.HasPrefix(name, "pass_") {
-			t.Errorf("%s: steered %v", name, o.Steered())
+		if o.Dropped() != strings.HasPrefix(name, "drop_") || o.Steered() == (o.Dropped() || strings.HasPrefix(name, "pass_")) {
+			t.Errorf("%s: steered %v, dropped %v", name, o.Steered(), o.Dropped())
 		}
 	}
-	if got, want := Outcome(NumOutcomes).String(), "outcome(13)"; got != want {
+	if got, want := Outcome(NumOutcomes).String(), "outcome(17)"; got != want {
 		t.Errorf("beyond the last: %q, want %q", got, want)
 	}
 }

@@ -17,6 +17,9 @@ var (
 
 	// ErrFull is returned when a map has reached the size that [Options] gave it.
 	ErrFull = errors.New("table full")
+
+	// ErrClosed is returned for everything after [Steering.Close].
+	ErrClosed = errors.New("bpf: steering is closed")
 )
 
 // ForeignProgramError says that an interface carries an XDP program of somebody else, which is never replaced.
@@ -66,8 +69,12 @@ func loadHint(err error) error {
 	return err
 }
 
-// attachHint adds to an error of attaching what can be done about it.
-func attachHint(err error) error {
+// singleBuffer is about the largest MTU for which drivers that give XDP one buffer for each frame have native mode: a page without
+// headroom, tailroom and headers.
+const singleBuffer = 3500
+
+// attachHint adds to an error of attaching to an interface of that MTU what can be done about it.
+func attachHint(err error, mtu int) error {
 	switch {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return hint(err, rightsHint)
@@ -75,14 +82,17 @@ func attachHint(err error) error {
 		return hint(err, "no such interface in this network namespace")
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return hint(err, "another XDP program is attached, or is being attached: see bpftool net show")
+	case errors.Is(err, unix.EOPNOTSUPP) && mtu > singleBuffer:
+		return hint(err, fmt.Sprintf("the driver has no native XDP, or none at MTU %d: vmxnet3 and others have it up to about %d; "+
+			"lower the MTU or allow generic mode", mtu, singleBuffer))
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return hint(err, "the driver has no native XDP: allow generic mode")
 	case errors.Is(err, unix.ERANGE):
-		return hint(err, "the MTU is too large for the driver's XDP buffers: lower it (on veth: that of the peer)")
+		return hint(err, fmt.Sprintf("the MTU of %d is too large for the driver's XDP buffers: lower it (on veth: that of the peer)", mtu))
 	case errors.Is(err, unix.ENOSPC):
 		return hint(err, "too few receive queues: a veth needs as many as its peer has transmit queues, a NIC fewer channels (ethtool -L)")
 	case errors.Is(err, unix.EINVAL):
-		return hint(err, "the driver refuses its present settings (MTU, LRO, rings, channels): the kernel log says which")
+		return hint(err, fmt.Sprintf("the driver refuses its present settings (MTU %d, LRO, rings, channels): the kernel log says which", mtu))
 	case errors.Is(err, unix.ENOMEM):
 		return hint(err, "no memory for the driver's XDP queues")
 	}

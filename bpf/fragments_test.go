@@ -131,17 +131,27 @@ func TestFragmentExpires(t *testing.T) {
 	}
 }
 
-// TestFragmentsWithoutSocket: when the first fragment went to the kernel, the later ones follow it there, also after a
-// socket came.
+// TestFragmentsWithoutSocket: fragments of a segment that is ours are not for the kernel either.
 func TestFragmentsWithoutSocket(t *testing.T) {
 	b := newBench(t, false)
 	pieces := pieces4(datagramID, listenPort, 32)
-	b.expect(pieces[0], PassNoSocket)
-	b.expect(pieces[1], PassFragment)
+	b.expect(pieces[0], DropNoSocket)
+	b.expect(pieces[1], DropNoSocket)
 	if err := b.SetSocket(0, newXSK(t)); err != nil {
 		t.Fatal(err)
 	}
-	b.expect(pieces[2], PassFragment)
+	b.expect(pieces[2], Fragment)
+}
+
+// TestFragmentsOfDeniedPeers are not kept from the kernel: nothing is known of their datagrams.
+func TestFragmentsOfDeniedPeers(t *testing.T) {
+	b := newBench(t, true)
+	if err := b.SetPeers(hosts(other4)); err != nil {
+		t.Fatal(err)
+	}
+	pieces := pieces4(datagramID, listenPort, 32)
+	b.expect(pieces[0], DropPeer)
+	b.expect(pieces[1], PassFragment)
 }
 
 // TestFragmentFlood: the table keeps the latest datagrams and never grows.

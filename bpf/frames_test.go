@@ -10,7 +10,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// The addresses of RFC 5737 and RFC 3849. local* are ours.
+// The addresses of RFC 5737 and RFC 3849. local* and other* are ours.
 var (
 	local4   = netip.MustParseAddr("192.0.2.1")
 	other4   = netip.MustParseAddr("192.0.2.2")
@@ -18,6 +18,8 @@ var (
 	local6   = netip.MustParseAddr("2001:db8::1")
 	other6   = netip.MustParseAddr("2001:db8::2")
 	remote6  = netip.MustParseAddr("2001:db8:9::9")
+	routed4  = netip.MustParseAddr("203.0.113.77") // of other hosts, for which this one routes
+	routed6  = netip.MustParseAddr("2001:db8:7::77")
 	localMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	peerMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 2}
 )
@@ -183,6 +185,20 @@ func patch(b []byte, pairs ...int) []byte {
 		b[pairs[0]] = byte(pairs[1])
 	}
 	return b
+}
+
+// hosts gives the prefix of each address alone.
+func hosts(addrs ...netip.Addr) (ps []netip.Prefix) {
+	for _, a := range addrs {
+		ps = append(ps, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return ps
+}
+
+// to puts another destination into an Ethernet frame.
+func to(mac net.HardwareAddr, f []byte) []byte {
+	copy(f, mac)
+	return f
 }
 
 func addr16(a netip.Addr) []byte {

@@ -15,6 +15,10 @@ const (
 	// 30 s that an entry is valid serve misconfigured paths, not a load.
 	DefaultMaxFragments = 1 << 13
 
+	// DefaultMaxPrefixes bounds the addresses of this host, and the prefixes of peers. An entry costs about 100 octets, of
+	// which nothing is taken before it exists; a host that has more addresses is refused those beyond.
+	DefaultMaxPrefixes = 1 << 16
+
 	// DefaultMaxQueues bounds the receive queue numbers that can have a socket.
 	DefaultMaxQueues = 256
 

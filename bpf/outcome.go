@@ -5,19 +5,23 @@ import "fmt"
 // Outcome is what became of a frame that met the program. Every frame has exactly one.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in steer.c. Up to ICMP the frame went to a socket, from PassNoSocket on to the
-// kernel.
+// The outcomes, in the order of enum outcome in steer.c. Up to ICMP the frame went to a socket, up to DropPeer it was dropped,
+// the rest went to the kernel.
 const (
 	Flow               = Outcome(steerOutcomeOUTCOME_FLOW)                 // segment of an exact flow
 	Listener           = Outcome(steerOutcomeOUTCOME_LISTENER)             // segment to a listener
 	Fragment           = Outcome(steerOutcomeOUTCOME_FRAGMENT)             // later fragment of a steered segment
 	ICMP               = Outcome(steerOutcomeOUTCOME_ICMP)                 // ICMP error that quotes a segment of the engine
-	PassNoSocket       = Outcome(steerOutcomeOUTCOME_PASS_NO_SOCKET)       // claimed, but its queue has no socket
+	DropNoSocket       = Outcome(steerOutcomeOUTCOME_DROP_NO_SOCKET)       // claimed, but its queue has no socket
+	DropPeer           = Outcome(steerOutcomeOUTCOME_DROP_PEER)            // to a listener, from an address that SetPeers did not name
 	PassNoMatch        = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH)        // TCP that nobody claimed
+	PassNotLocal       = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)       // port of a listener of any address, at another host's address
+	PassOtherMAC       = Outcome(steerOutcomeOUTCOME_PASS_OTHER_MAC)       // TCP of no flow, in a frame for another Ethernet address or a group
 	PassNotTCP         = Outcome(steerOutcomeOUTCOME_PASS_NOT_TCP)         // IP with another protocol
 	PassNotIP          = Outcome(steerOutcomeOUTCOME_PASS_NOT_IP)          // ARP and other Ethernet types
 	PassFragment       = Outcome(steerOutcomeOUTCOME_PASS_FRAGMENT)        // later fragment without a steered first one
 	PassMalformed      = Outcome(steerOutcomeOUTCOME_PASS_MALFORMED)       // cut short or contradicting lengths
+	PassVLAN           = Outcome(steerOutcomeOUTCOME_PASS_VLAN)            // the tag of a VLAN
 	PassVLANDepth      = Outcome(steerOutcomeOUTCOME_PASS_VLAN_DEPTH)      // more than two VLAN tags
 	PassExtensionDepth = Outcome(steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH) // more than six IPv6 extension headers
 	PassHeaderSplit    = Outcome(steerOutcomeOUTCOME_PASS_HEADER_SPLIT)    // headers reach beyond the frame's first buffer
@@ -29,12 +33,16 @@ var outcomeNames = [NumOutcomes]string{
 	Listener:           "listener",
 	Fragment:           "fragment",
 	ICMP:               "icmp",
-	PassNoSocket:       "pass_no_socket",
+	DropNoSocket:       "drop_no_socket",
+	DropPeer:           "drop_peer",
 	PassNoMatch:        "pass_no_match",
+	PassNotLocal:       "pass_not_local",
+	PassOtherMAC:       "pass_other_mac",
 	PassNotTCP:         "pass_not_tcp",
 	PassNotIP:          "pass_not_ip",
 	PassFragment:       "pass_fragment",
 	PassMalformed:      "pass_malformed",
+	PassVLAN:           "pass_vlan",
 	PassVLANDepth:      "pass_vlan_depth",
 	PassExtensionDepth: "pass_extension_depth",
 	PassHeaderSplit:    "pass_header_split",
@@ -50,6 +58,9 @@ func (o Outcome) String() string {
 
 // Steered reports whether frames of this outcome went to a socket of the engine.
 func (o Outcome) Steered() bool { return o <= ICMP }
+
+// Dropped reports whether frames of this outcome went nowhere.
+func (o Outcome) Dropped() bool { return o == DropNoSocket || o == DropPeer }
 
 // Counts holds frames by [Outcome] since the program was loaded.
 type Counts [NumOutcomes]uint64

@@ -3,20 +3,30 @@
 //
 // steer.c: gives the engine's TCP segments to its AF_XDP sockets and leaves everything else to the kernel.
 //
-//   frame -> Ethernet, up to two VLAN tags -> IPv4 | IPv6 -> TCP  -> exact flow, else listener -> socket of the rx queue
-//                                                         -> later fragment -> as its first fragment went
-//                                                         -> ICMP error     -> as the packet that it quotes
+//   frame -> Ethernet without VLAN -> IPv4 | IPv6 -> TCP -> exact flow, else listener -> socket of the rx queue
+//                                                 -> later fragment -> as its first fragment went
+//                                                 -> ICMP error     -> as the packet that it quotes
 //         -> anything else: XDP_PASS
 //
 // Every frame is counted under exactly one outcome. What the kernel no longer sees, and what that means:
 //
-//   - TCP segments to a claimed local address and port. The VLAN tag is not part of the claim, and a listener of any
-//     address claims its port on every destination address that enters the interface, forwarded traffic included.
+//   - TCP segments to a claimed local address and port. A listener of any address claims its port on the addresses of
+//     this host (the map local_prefixes), and not on those that it routes for. Neither the host's firewall nor its IPsec
+//     policies are asked about them.
 //   - Fragments of such segments, each after its first fragment. They never reach the kernel's reassembly.
 //   - ICMP errors that quote such a segment, and only those: the kernel's path MTU cache does not learn from them.
 //
-// Nothing is dropped and nothing is written. A frame whose headers are cut short or contradict each other goes to the
-// kernel, which knows how to refuse it.
+// Of these, two kinds are dropped: what arrives on a receive queue that has no socket, because the kernel, which knows no
+// such connection, would answer RST (only the socket of a frame's own queue can take it; TCP sends again); and segments
+// to a listener from whom the list of peers does not name. Nothing is written.
+//
+// Listeners claim nothing in frames for other Ethernet addresses (bridged machines, macvlan, promiscuous captures) and for
+// groups. Flows do: nobody else can have the four-tuple, the engine looks at the address itself, and when the interface's
+// changes, the kernel must not answer RST before this program hears of it.
+//
+// The kernel keeps frames with the tag of a VLAN; a tag of VLAN 0 gives a priority only. A device that takes tags off before
+// XDP hides them: that offload has to be off where there are VLANs. It keeps segments behind AH and ESP, which only it can
+// authenticate, and frames whose headers are cut short or contradict each other, which it knows how to refuse.
 //
 // Checksums are not verified here: the engine does it, over octets that it has to touch anyway.
 
@@ -32,18 +42,22 @@ const char license_text[] SEC("license") = "Apache-2.0";
 #define FRAGMENT_LIFETIME_NS 30000000000ULL /* as long as Linux waits for the missing fragments (ipfrag_time) */
 
 // What became of a frame. The order is the interface to Go (outcome.go) and to the counters: add at the end of its
-// part, regenerate. The first part is redirected, the rest passed.
+// part, regenerate. The first part is redirected, the second dropped, the rest passed.
 enum outcome {
 	OUTCOME_FLOW,
 	OUTCOME_LISTENER,
 	OUTCOME_FRAGMENT,
 	OUTCOME_ICMP,
-	OUTCOME_PASS_NO_SOCKET,	      /* claimed, but no socket is bound to the rx queue */
+	OUTCOME_DROP_NO_SOCKET,	      /* claimed, but no socket is bound to the rx queue */
+	OUTCOME_DROP_PEER,	      /* to a listener, from an address that the list of peers does not have */
 	OUTCOME_PASS_NO_MATCH,	      /* TCP that nobody claimed */
+	OUTCOME_PASS_NOT_LOCAL,	      /* to the port of a listener of any address, at an address of another host */
+	OUTCOME_PASS_OTHER_MAC,	      /* TCP of no flow, in a frame for another Ethernet address or a group */
 	OUTCOME_PASS_NOT_TCP,	      /* IP with another protocol, ICMP that quotes nothing of ours */
 	OUTCOME_PASS_NOT_IP,	      /* ARP, LLDP, ... */
 	OUTCOME_PASS_FRAGMENT,	      /* a later fragment whose first one was not seen before, or not claimed */
 	OUTCOME_PASS_MALFORMED,	      /* cut short, or lengths that contradict each other */
+	OUTCOME_PASS_VLAN,	      /* the tag of a VLAN */
 	OUTCOME_PASS_VLAN_DEPTH,      /* more than MAX_VLAN_TAGS */
 	OUTCOME_PASS_EXTENSION_DEPTH, /* more than MAX_EXT_HEADERS */
 	OUTCOME_PASS_HEADER_SPLIT,    /* headers longer than MAX_HEADERS or than the frame's first buffer */
@@ -51,6 +65,7 @@ enum outcome {
 };
 
 #define OUTCOME_LAST_STEERED OUTCOME_ICMP
+#define OUTCOME_LAST_DROPPED OUTCOME_DROP_PEER
 #define GO_ON OUTCOME_COUNT /* what the parsers below return when there is no outcome yet */
 
 // The keys are octets in network order without padding; claims.go writes the same layout.
@@ -71,7 +86,26 @@ struct fragment_key {
 	__u32 protocol; /* RFC 791 3.2; PROTO_FRAGMENT for IPv6, where it is no part of the identity (RFC 8200 4.5) */
 };
 
-// The sizes of the maps are set by the loader; those here are for tools that load the object alone.
+// A prefix of addresses; those of IPv4 have 96 bits more.
+struct prefix {
+	__u32 bits;
+	struct address address;
+};
+
+// What is so for all frames.
+struct settings {
+	struct mac mac;	   /* of the interface */
+	__u16 only_peers; /* listeners serve whom the map of peers names */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct settings);
+} settings SEC(".maps");
+
+// The sizes of the other maps are set by the loader; those here are for tools that load the object alone.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -87,6 +121,24 @@ struct {
 	__type(key, struct listener_key);
 	__type(value, __u32); /* always 1 */
 } listeners SEC(".maps");
+
+// The addresses of this host, for listeners of any address.
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct prefix);
+	__type(value, __u32); /* 1; 0 for a hole in a shorter prefix */
+} local_prefixes SEC(".maps");
+
+// Whom listeners serve, with settings.only_peers.
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct prefix);
+	__type(value, __u32); /* 1; 0 for a hole in a shorter prefix */
+} peers SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -109,7 +161,7 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-// Frames of OUTCOME_PASS_NO_SOCKET by rx queue.
+// Frames of OUTCOME_DROP_NO_SOCKET by rx queue.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 256);
@@ -120,6 +172,7 @@ struct {
 // A frame, and how far it reaches. Offsets count from the frame's first octet.
 struct frame {
 	struct xdp_md *ctx;
+	const struct settings *settings;
 	__u32 length; /* of all its buffers */
 };
 
@@ -232,9 +285,6 @@ static inline_always enum outcome read_extension(const struct frame *f, struct d
 		length = sizeof(*frag);
 		break;
 	}
-	case PROTO_AH:
-		length = (ext->length + 2) * 4;
-		break;
 	case PROTO_ROUTING:
 		if (ext->segments_left) /* not at its destination yet: the kernel forwards or refuses it */
 			return OUTCOME_PASS_NOT_TCP;
@@ -247,8 +297,9 @@ static inline_always enum outcome read_extension(const struct frame *f, struct d
 
 static inline_always int is_extension(__u32 protocol)
 {
-	// Hop-by-hop options may only come first (RFC 8200 4.1), where read_ipv6 takes them.
-	return protocol == PROTO_DSTOPTS || protocol == PROTO_ROUTING || protocol == PROTO_FRAGMENT || protocol == PROTO_AH;
+	// Hop-by-hop options may only come first (RFC 8200 4.1), where read_ipv6 takes them. What AH (RFC 4302) protects is for
+	// the kernel to check.
+	return protocol == PROTO_DSTOPTS || protocol == PROTO_ROUTING || protocol == PROTO_FRAGMENT;
 }
 
 // read_ipv6 reads the header at off and walks the extension headers (RFC 8200) up to the transport header, or to the
@@ -288,22 +339,53 @@ static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __
 	return is_extension(d->protocol) ? OUTCOME_PASS_EXTENSION_DEPTH : GO_ON;
 }
 
+static inline_always int has(void *prefixes, const struct address *a)
+{
+	struct prefix key = {.bits = 128, .address = *a};
+	__u32 *in = bpf_map_lookup_elem(prefixes, &key);
+	return in && *in;
+}
+
+// for_us tells whether the frame has the interface's Ethernet address.
+static inline_always int for_us(const struct frame *f)
+{
+	const struct ethernet *eth = at(f, 0, sizeof(*eth));
+	const struct mac *ours = &f->settings->mac;
+	return eth && ((eth->dst.word[0] ^ ours->word[0]) | (eth->dst.word[1] ^ ours->word[1]) | (eth->dst.word[2] ^ ours->word[2])) == 0;
+}
+
+// listened_to decides on a segment that belongs to no flow.
+static inline_always enum outcome listened_to(const struct frame *f, const struct address *local, const struct address *remote,
+					      __be16 port)
+{
+	if (!for_us(f))
+		return OUTCOME_PASS_OTHER_MAC;
+
+	struct listener_key listener = {.local = *local, .port = port};
+	if (!bpf_map_lookup_elem(&listeners, &listener)) {
+		if (is_mapped_ipv4(local)) {
+			listener.local.word[3] = 0;
+		} else {
+			listener.local = (struct address){};
+		}
+		if (!bpf_map_lookup_elem(&listeners, &listener))
+			return OUTCOME_PASS_NO_MATCH;
+		if (!has(&local_prefixes, local))
+			return OUTCOME_PASS_NOT_LOCAL;
+	}
+	if (f->settings->only_peers && !has(&peers, remote))
+		return OUTCOME_DROP_PEER;
+	return OUTCOME_LISTENER;
+}
+
 // claimed tells whether a flow or a listener of the engine owns the four-tuple.
-static inline_always enum outcome claimed(const struct address *local, const struct address *remote, struct ports port)
+static inline_always enum outcome claimed(const struct frame *f, const struct address *local, const struct address *remote,
+					  struct ports port)
 {
 	struct flow_key flow = {.local = *local, .remote = *remote, .port = port};
 	if (bpf_map_lookup_elem(&flows, &flow))
 		return OUTCOME_FLOW;
-
-	struct listener_key listener = {.local = *local, .port = port.dst};
-	if (bpf_map_lookup_elem(&listeners, &listener))
-		return OUTCOME_LISTENER;
-	if (is_mapped_ipv4(local)) {
-		listener.local.word[3] = 0;
-	} else {
-		listener.local = (struct address){};
-	}
-	return bpf_map_lookup_elem(&listeners, &listener) ? OUTCOME_LISTENER : OUTCOME_PASS_NO_MATCH;
+	return listened_to(f, local, remote, port.dst);
 }
 
 // steer_tcp decides on a segment, or on the first fragment of one, which must hold the whole header (RFC 1858).
@@ -316,7 +398,7 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	__u32 header = (tcp->offset >> 4) * 4;
 	if (header < sizeof(*tcp) || d->payload + header > d->end)
 		return OUTCOME_PASS_MALFORMED;
-	return claimed(&d->dst, &d->src, tcp->port);
+	return claimed(f, &d->dst, &d->src, tcp->port);
 }
 
 static inline_always void name_fragment(struct fragment_key *key, const struct datagram *d)
@@ -384,7 +466,7 @@ static inline_always enum outcome steer_icmp(const struct frame *f, const struct
 	if (!same_address(&q.src, &d->dst))
 		return OUTCOME_PASS_NOT_TCP;
 	struct ports reversed = {.src = port->dst, .dst = port->src};
-	return claimed(&q.src, &q.dst, reversed) == OUTCOME_PASS_NO_MATCH ? OUTCOME_PASS_NOT_TCP : OUTCOME_ICMP;
+	return claimed(f, &q.src, &q.dst, reversed) <= OUTCOME_LAST_STEERED ? OUTCOME_ICMP : OUTCOME_PASS_NOT_TCP;
 }
 
 // steer_ip decides on a datagram whose IP headers were read.
@@ -416,20 +498,21 @@ static inline_always enum outcome classify(const struct frame *f, struct datagra
 		struct vlan_tag *tag = at(f, off, sizeof(*tag));
 		if (!tag)
 			return OUTCOME_PASS_MALFORMED;
+		if (tag->tci & be16(VLAN_ID))
+			return OUTCOME_PASS_VLAN;
 		type = tag->type;
 		off += sizeof(*tag);
 	}
 
-	enum outcome o = OUTCOME_PASS_NOT_IP;
-	if (type == be16(ETHERTYPE_IPV4)) {
-		o = read_ipv4(f, off, f->length, 0, d);
-		return o == GO_ON ? steer_ip(f, d, 0) : o;
-	}
-	if (type == be16(ETHERTYPE_IPV6)) {
-		o = read_ipv6(f, off, f->length, 0, d);
+	int v6 = type == be16(ETHERTYPE_IPV6);
+	if (!v6 && type != be16(ETHERTYPE_IPV4))
+		return OUTCOME_PASS_NOT_IP;
+	if (v6) {
+		enum outcome o = read_ipv6(f, off, f->length, 0, d);
 		return o == GO_ON ? steer_ip(f, d, 1) : o;
 	}
-	return o;
+	enum outcome o = read_ipv4(f, off, f->length, 0, d);
+	return o == GO_ON ? steer_ip(f, d, 0) : o;
 }
 
 static inline_always void count(void *map, __u32 index)
@@ -442,20 +525,26 @@ static inline_always void count(void *map, __u32 index)
 SEC("xdp.frags")
 int xwarp_steer(struct xdp_md *ctx)
 {
-	struct frame f = {.ctx = ctx, .length = bpf_xdp_get_buff_len(ctx)};
+	__u32 only = 0;
+	const struct settings *set = bpf_map_lookup_elem(&settings, &only);
+	if (!set)
+		return XDP_PASS; /* there is always one; the verifier wants to see it */
+
+	struct frame f = {.ctx = ctx, .settings = set, .length = bpf_xdp_get_buff_len(ctx)};
 	struct datagram d = {};
 	enum outcome o = classify(&f, &d);
-	int action = XDP_PASS;
+	int ours = o <= OUTCOME_LAST_STEERED;
+	int action = o <= OUTCOME_LAST_DROPPED ? XDP_DROP : XDP_PASS;
 
-	if (o <= OUTCOME_LAST_STEERED) {
-		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS);
+	if (ours) {
+		action = bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_DROP);
 		if (action != XDP_REDIRECT) {
-			o = OUTCOME_PASS_NO_SOCKET;
+			o = OUTCOME_DROP_NO_SOCKET;
 			count(&unowned, ctx->rx_queue_index);
 		}
 	}
 	if (d.part == FIRST_FRAGMENT && d.protocol == PROTO_TCP)
-		remember_first(&d, action == XDP_REDIRECT);
+		remember_first(&d, ours);
 	count(&counters, o);
 	return action;
 }

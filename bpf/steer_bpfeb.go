@@ -61,29 +61,54 @@ const (
 	steerOutcomeOUTCOME_LISTENER             steerOutcome = 1
 	steerOutcomeOUTCOME_FRAGMENT             steerOutcome = 2
 	steerOutcomeOUTCOME_ICMP                 steerOutcome = 3
-	steerOutcomeOUTCOME_PASS_NO_SOCKET       steerOutcome = 4
-	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 5
-	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 6
-	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 7
-	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 8
-	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 9
-	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 10
-	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 11
-	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 12
-	steerOutcomeOUTCOME_COUNT                steerOutcome = 13
+	steerOutcomeOUTCOME_DROP_NO_SOCKET       steerOutcome = 4
+	steerOutcomeOUTCOME_DROP_PEER            steerOutcome = 5
+	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 6
+	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 7
+	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 8
+	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 9
+	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 10
+	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 11
+	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 12
+	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 13
+	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 14
+	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 15
+	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 16
+	steerOutcomeOUTCOME_COUNT                steerOutcome = 17
 )
+
+type steerPrefix struct {
+	_       structs.HostLayout
+	Bits    uint32
+	Address struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+}
+
+type steerSettings struct {
+	_   structs.HostLayout
+	Mac struct {
+		_    structs.HostLayout
+		Word [3]uint16
+	}
+	OnlyPeers uint16
+}
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	steerMapCounters    = "counters"
-	steerMapFlows       = "flows"
-	steerMapFragments   = "fragments"
-	steerMapListeners   = "listeners"
-	steerMapSockets     = "sockets"
-	steerMapUnowned     = "unowned"
-	steerProgXwarpSteer = "xwarp_steer"
+	steerMapCounters      = "counters"
+	steerMapFlows         = "flows"
+	steerMapFragments     = "fragments"
+	steerMapListeners     = "listeners"
+	steerMapLocalPrefixes = "local_prefixes"
+	steerMapPeers         = "peers"
+	steerMapSettings      = "settings"
+	steerMapSockets       = "sockets"
+	steerMapUnowned       = "unowned"
+	steerProgXwarpSteer   = "xwarp_steer"
 )
 
 // loadSteer returns the embedded CollectionSpec for steer.
@@ -135,12 +160,15 @@ type steerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type steerMapSpecs struct {
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	Flows     *ebpf.MapSpec `ebpf:"flows"`
-	Fragments *ebpf.MapSpec `ebpf:"fragments"`
-	Listeners *ebpf.MapSpec `ebpf:"listeners"`
-	Sockets   *ebpf.MapSpec `ebpf:"sockets"`
-	Unowned   *ebpf.MapSpec `ebpf:"unowned"`
+	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	Flows         *ebpf.MapSpec `ebpf:"flows"`
+	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
+	Listeners     *ebpf.MapSpec `ebpf:"listeners"`
+	LocalPrefixes *ebpf.MapSpec `ebpf:"local_prefixes"`
+	Peers         *ebpf.MapSpec `ebpf:"peers"`
+	Settings      *ebpf.MapSpec `ebpf:"settings"`
+	Sockets       *ebpf.MapSpec `ebpf:"sockets"`
+	Unowned       *ebpf.MapSpec `ebpf:"unowned"`
 }
 
 // steerVariableSpecs contains global variables before they are loaded into the kernel.
@@ -169,12 +197,15 @@ func (o *steerObjects) Close() error {
 //
 // It can be passed to loadSteerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type steerMaps struct {
-	Counters  *ebpf.Map `ebpf:"counters"`
-	Flows     *ebpf.Map `ebpf:"flows"`
-	Fragments *ebpf.Map `ebpf:"fragments"`
-	Listeners *ebpf.Map `ebpf:"listeners"`
-	Sockets   *ebpf.Map `ebpf:"sockets"`
-	Unowned   *ebpf.Map `ebpf:"unowned"`
+	Counters      *ebpf.Map `ebpf:"counters"`
+	Flows         *ebpf.Map `ebpf:"flows"`
+	Fragments     *ebpf.Map `ebpf:"fragments"`
+	Listeners     *ebpf.Map `ebpf:"listeners"`
+	LocalPrefixes *ebpf.Map `ebpf:"local_prefixes"`
+	Peers         *ebpf.Map `ebpf:"peers"`
+	Settings      *ebpf.Map `ebpf:"settings"`
+	Sockets       *ebpf.Map `ebpf:"sockets"`
+	Unowned       *ebpf.Map `ebpf:"unowned"`
 }
 
 func (m *steerMaps) Close() error {
@@ -183,6 +214,9 @@ func (m *steerMaps) Close() error {
 		m.Flows,
 		m.Fragments,
 		m.Listeners,
+		m.LocalPrefixes,
+		m.Peers,
+		m.Settings,
 		m.Sockets,
 		m.Unowned,
 	)

@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 // XDP actions (linux/bpf.h).
 const (
+	xdpDrop     = 1
 	xdpPass     = 2
 	xdpRedirect = 4
 )
@@ -46,6 +48,9 @@ func newBench(t testing.TB, socket bool) *bench {
 		if err := s.AddListener(l); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := errors.Join(s.SetMAC([6]byte(localMAC)), s.SetLocal(hosts(local4, other4, local6, other6))); err != nil {
+		t.Fatal(err)
 	}
 	for _, f := range [][2]netip.AddrPort{
 		{at(local4, flowPort), at(remote4, flowRemote)},
@@ -117,8 +122,11 @@ func (b *bench) expect(frame []byte, want Outcome) {
 	b.Helper()
 	action, o := b.run(frame)
 	wantAction := uint32(xdpPass)
-	if want.Steered() {
+	switch {
+	case want.Steered():
 		wantAction = xdpRedirect
+	case want.Dropped():
+		wantAction = xdpDrop
 	}
 	if o != want || action != wantAction {
 		b.Errorf("action %d as %s, want action %d as %s\n% x", action, o, wantAction, want, frame)
@@ -141,15 +149,15 @@ func TestFixtures(t *testing.T) {
 	t.Logf("%d fixtures", len(names))
 }
 
-// TestNoSocket runs the same frames with no socket on the queue: nothing may be redirected, and what would have been must
-// show that somebody ought to serve the queue.
+// TestNoSocket runs the same frames with no socket on the queue: nothing may be redirected. What would have been is dropped, for the
+// kernel would answer RST, and shows that somebody ought to serve the queue.
 func TestNoSocket(t *testing.T) {
 	b := newBench(t, false)
 	var unowned uint64
 	for _, f := range fixtures() {
 		want := f.want
 		if want.Steered() {
-			want = PassNoSocket
+			want = DropNoSocket
 			unowned++
 		}
 		t.Run(f.name, func(t *testing.T) {

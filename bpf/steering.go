@@ -18,16 +18,21 @@ type Options struct {
 	MaxFlows     int // exact flows at a time
 	MaxListeners int // listening addresses at a time
 	MaxFragments int // datagrams at a time whose later fragments are expected
+	MaxPrefixes  int // of this host's addresses, and of peers
 	MaxQueues    int // receive queues that can have a socket: numbers 0 to MaxQueues-1
 }
 
 // Steering is a loaded XDP program with its maps. Its methods may be called by several goroutines at once.
 type Steering struct {
-	objs steerObjects
+	life   sync.RWMutex // held for reading while objs is used
+	closed bool
+	objs   steerObjects
 
-	mu   sync.Mutex // guards what follows
-	link link.Link  // nil when not attached
-	att  Attachment
+	mu           sync.Mutex // guards what follows
+	link         link.Link  // nil when not attached
+	att          Attachment
+	settings     steerSettings
+	local, peers prefixes
 }
 
 // Load loads program and maps into the kernel, attached to nothing. It needs CAP_BPF, CAP_NET_ADMIN and
@@ -46,6 +51,7 @@ func Load(opts Options) (*Steering, error) {
 		{"MaxFlows", opts.MaxFlows, DefaultMaxFlows, []*ebpf.MapSpec{spec.Maps[steerMapFlows]}},
 		{"MaxListeners", opts.MaxListeners, DefaultMaxListeners, []*ebpf.MapSpec{spec.Maps[steerMapListeners]}},
 		{"MaxFragments", opts.MaxFragments, DefaultMaxFragments, []*ebpf.MapSpec{spec.Maps[steerMapFragments]}},
+		{"MaxPrefixes", opts.MaxPrefixes, DefaultMaxPrefixes, []*ebpf.MapSpec{spec.Maps[steerMapLocalPrefixes], spec.Maps[steerMapPeers]}},
 		{"MaxQueues", opts.MaxQueues, DefaultMaxQueues, []*ebpf.MapSpec{spec.Maps[steerMapSockets], spec.Maps[steerMapUnowned]}},
 	} {
 		n := m.asked
@@ -63,18 +69,43 @@ func Load(opts Options) (*Steering, error) {
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
 		return nil, fmt.Errorf("bpf: load: %w", loadHint(err))
 	}
+	s.local, s.peers = newPrefixes(s.objs.LocalPrefixes), newPrefixes(s.objs.Peers)
+	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil)); err != nil {
+		return nil, errors.Join(fmt.Errorf("bpf: load: %w", err), s.Close())
+	}
 	return s, nil
 }
 
-// Close detaches the program and frees program and maps. The sockets stay with their owners.
+// Close detaches the program and frees program and maps. The sockets stay with their owners. Other methods give [ErrClosed]
+// from then on.
 func (s *Steering) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	return errors.Join(s.Detach(), s.objs.Close())
+}
+
+// enter keeps program and maps from being closed until s.life.RUnlock.
+func (s *Steering) enter() error {
+	s.life.RLock()
+	if s.closed {
+		s.life.RUnlock()
+		return ErrClosed
+	}
+	return nil
 }
 
 // SetSocket sends claimed frames of a receive queue to the AF_XDP socket fd, in place of the queue's former socket if any.
 // The socket should be bound to that queue of the attached interface, with XDP_USE_SG: the kernel drops frames that it
 // cannot give to the socket. The map does not own fd.
 func (s *Steering) SetSocket(queue, fd int) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
 	if fd < 0 {
 		return fmt.Errorf("bpf: socket of queue %d: bad descriptor %d", queue, fd)
 	}
@@ -91,9 +122,13 @@ func (s *Steering) SetSocket(queue, fd int) error {
 	return nil
 }
 
-// RemoveSocket leaves claimed frames of a receive queue to the kernel. A queue without socket is no error: the kernel takes
+// RemoveSocket has claimed frames of a receive queue dropped. A queue without socket is no error: the kernel takes
 // a socket out by itself when its last descriptor is closed.
 func (s *Steering) RemoveSocket(queue int) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
 	if err := s.checkQueue(queue); err != nil {
 		return err
 	}
@@ -112,6 +147,10 @@ func (s *Steering) checkQueue(queue int) error {
 
 // Counters returns the frames by outcome since [Load], summed over the CPUs.
 func (s *Steering) Counters() (Counts, error) {
+	if err := s.enter(); err != nil {
+		return Counts{}, err
+	}
+	defer s.life.RUnlock()
 	var c Counts
 	for o := range c {
 		n, err := sum(s.objs.Counters, uint32(o))
@@ -123,9 +162,13 @@ func (s *Steering) Counters() (Counts, error) {
 	return c, nil
 }
 
-// Unowned returns how many frames of [PassNoSocket] arrived on a receive queue: traffic of the engine on a queue that
+// Unowned returns how many frames of [DropNoSocket] arrived on a receive queue: traffic of the engine on a queue that
 // nobody serves.
 func (s *Steering) Unowned(queue int) (uint64, error) {
+	if err := s.enter(); err != nil {
+		return 0, err
+	}
+	defer s.life.RUnlock()
 	if err := s.checkQueue(queue); err != nil {
 		return 0, err
 	}

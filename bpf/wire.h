@@ -17,7 +17,6 @@ enum protocol {
 	PROTO_TCP = 6,
 	PROTO_ROUTING = 43,
 	PROTO_FRAGMENT = 44,
-	PROTO_AH = 51,
 	PROTO_ICMPV6 = 58,
 	PROTO_DSTOPTS = 60,
 };
@@ -28,15 +27,21 @@ enum { ICMP_UNREACHABLE = 3, ICMP_TIME_EXCEEDED = 11, ICMP_PARAMETER = 12 };
 /* RFC 4443 2.1: the errors are the types below 128; those that are defined are 1 to 4. */
 enum { ICMPV6_UNREACHABLE = 1, ICMPV6_PARAMETER = 4 };
 
+struct mac {
+	__u16 word[3]; /* as in the frame */
+};
+
 struct ethernet {
-	__u8 dst[6], src[6];
+	struct mac dst, src;
 	__be16 type;
 };
 
 struct vlan_tag {
-	__be16 tci;
+	__be16 tci; /* priority, drop eligibility, VLAN identifier */
 	__be16 type; /* of what follows */
 };
+
+#define VLAN_ID 0x0fff /* of the tci; 0 says that the tag carries a priority only */
 
 /* An IPv6 address, or an IPv4 one as ::ffff:a.b.c.d (RFC 4291 2.5.5.2). */
 struct address {
@@ -68,10 +73,10 @@ struct ipv6 {
 	struct address src, dst;
 };
 
-/* RFC 8200 4: what hop-by-hop, routing and destination options have in common; AH (RFC 4302 2) counts units of 4. */
+/* RFC 8200 4: what hop-by-hop, routing and destination options have in common. */
 struct extension {
 	__u8 next;
-	__u8 length; /* in units of 8 octets, without the first; AH: units of 4, without the first two */
+	__u8 length; /* in units of 8 octets, without the first */
 	__u8 routing_type;
 	__u8 segments_left; /* routing header only */
 };

@@ -48,9 +48,12 @@ type Transport struct {
 	Interface string
 	XDPMode   string // "native" or "generic"
 	Copy      string // "copy" or "zero-copy"
+	Segments  int    // chunks that a received frame may span; 1 with zero-copy where the MTU allows it
 	MTU       int
 	Queues    int
-	Fallback  error // why native mode or zero-copy could not be had
+	Fallback  error // why native mode could not be had
+	// NoZeroCopy is why zero-copy could not be had, when the configuration leaves that to the driver.
+	NoZeroCopy error
 }
 
 // Device is where everything else is made. Its methods may be called from any goroutine.

@@ -9,7 +9,7 @@ import (
 
 // Stats are the counters of a device on AF_XDP; those of a device on the kernel's sockets are empty.
 type Stats struct {
-	Queues   []QueueStats // in the order of XDPConfig.Queues
+	Queues   []QueueStats // of the workers
 	Steering bpf.Counts   // frames on all queues by what the steering program did
 	Watches  []WatchStats // of what the device follows of the kernel's configuration
 }
@@ -22,6 +22,7 @@ type WatchStats struct {
 
 // QueueStats are the counters of one worker.
 type QueueStats struct {
+	Queue int // receive queue of the device
 	Stack stack.Stats
 	Ring  ring.Stats
 }
@@ -34,7 +35,7 @@ func (d *Device) Stats() (s Stats, err error) {
 	}
 	for _, w := range x.workers {
 		if err := w.call(func() {
-			s.Queues = append(s.Queues, QueueStats{Stack: w.stk.Stats(), Ring: w.port.Stats()})
+			s.Queues = append(s.Queues, QueueStats{Queue: w.queue, Stack: w.stk.Stats(), Ring: w.port.Stats()})
 		}); err != nil {
 			return s, err
 		}
@@ -62,7 +63,7 @@ func (d *Device) Health() error {
 }
 
 // Unowned returns the frames of the engine's listeners and connections that arrived on queues which the device does not serve, and
-// so went to the kernel: by queue, without those that have none.
+// so were dropped: by queue, without those that have none.
 func (d *Device) Unowned() (map[int]uint64, error) {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {

@@ -17,13 +17,19 @@ import (
 // underWrites runs disturb while Writes go on, and checks that every octet arrives all the same.
 func underWrites(t *testing.T, disturb func(tn *topo.Net)) {
 	t.Helper()
-	da, db, tn := xdpPair(t, topo.Options{}, nil)
+	underWritesOf(t, nil, func(_ *engine.Device, tn *topo.Net) { disturb(tn) })
+}
+
+// underWritesOf shows disturb the device that is written to, too.
+func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *engine.Device, tn *topo.Net)) {
+	t.Helper()
+	da, db, tn := xdpPair(t, topo.Options{}, edit)
 	const size, rounds = 1 << 20, 20
 	a, b := newEnd(t, da, 2*size), newEnd(t, db, size)
 	connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
 	copy(a.mem, randomBytes(size, 5))
 	disturbed := make(chan bool)
-	go func() { defer close(disturbed); disturb(tn) }()
+	go func() { defer close(disturbed); disturb(db, tn) }()
 	for i, over := 0, false; i < rounds || !over; i++ {
 		a.post(engine.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)}, RemoteSTag: b.mr.STag()})
 		a.wait()

@@ -2,10 +2,8 @@ package engine
 
 import (
 	"fmt"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
-
+	"xwarp/engine/ethtool"
 	"xwarp/ring"
 	"xwarp/ring/gso"
 )
@@ -32,7 +30,7 @@ func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring
 	case "", TransmitXDP:
 		return sock, nil
 	case TransmitAuto:
-		if sums, err := transmitChecksums(c.Interface); kind == "veth" && err == nil && !sums {
+		if sums, err := ethtool.TxChecksums(c.Interface); kind == "veth" && err == nil && !sums {
 			if s, err := gso.OpenSender(link); err == nil {
 				return gso.Wrap(sock, s), nil
 			}
@@ -42,7 +40,7 @@ func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring
 	default:
 		return nil, fmt.Errorf("transmit %q: there are %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitAuto)
 	}
-	if sums, err := transmitChecksums(c.Interface); kind == "veth" && err == nil && sums {
+	if sums, err := ethtool.TxChecksums(c.Interface); kind == "veth" && err == nil && sums {
 		return nil, fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",
 			c.Transmit, c.Interface)
 	}
@@ -51,24 +49,4 @@ func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring
 		return nil, err
 	}
 	return gso.Wrap(sock, s), nil
-}
-
-// transmitChecksums reports whether checksums are left to an interface of the thread's namespace (ethtool -k, "tx-checksumming").
-func transmitChecksums(name string) (on bool, err error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(fd)
-	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GTXCSUM}
-	req := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte // struct ifreq is 40 octets
-	}{data: unsafe.Pointer(&value)}
-	copy(req.name[:len(req.name)-1], name)
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req))); e != 0 {
-		return false, e
-	}
-	return value.data != 0, nil
 }

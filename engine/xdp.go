@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bpf"
+	"xwarp/engine/localaddr"
 	"xwarp/engine/neigh"
 	"xwarp/engine/netspace"
 	"xwarp/engine/netwatch"
@@ -24,14 +25,14 @@ import (
 type XDPConfig struct {
 	Options
 	Interface string
-	Queues    []int // receive and transmit queues to serve, one worker each; empty: queue 0
+	Queues    []int // receive and transmit queues to serve, one worker each; empty: all that there are once the program is attached
 	XDPMode   bpf.Mode
 	RingMode  ring.Mode
 	MTU       int // 0: the interface's
 	RxFrames  int // 4096-octet chunks for reception per queue
 	TxFrames  int // frames under way in transmission per queue
 	HugePages bool
-	CPUs      []int         // for the workers, in the order of Queues; empty: wherever the scheduler puts them
+	CPUs      []int         // for the workers, in the order of Queues; none for the rest: wherever the scheduler puts them
 	BusyPoll  time.Duration // how long an idle worker spins before it sleeps; negative: always spin
 	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports whether it did
 	// anything. A consumer that polls completion queues and posts there needs no thread of its own, and no hand-over costs
@@ -49,6 +50,9 @@ type XDPConfig struct {
 	// offload sends over veth.
 	TrustPartialChecksum bool
 	Transmit             Transmit // how segments leave; empty: TransmitXDP
+	// Allow, when there are any, are the only addresses that listeners serve: the steering program drops segments to them from
+	// others. Connections that this end begins are not asked.
+	Allow []netip.Prefix
 	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
@@ -64,11 +68,12 @@ type xdpDriver struct {
 	att     bpf.Attachment
 	neigh   *neigh.Resolver
 	hops    hopUsers
+	local   *localaddr.Follower
 	watches []*netwatch.Watch // all that follow the kernel's configuration
 	workers []*worker
 	mac     [6]byte
-	copy    string
-	secret  [16]byte // of all stacks: a connection may move between them while it is being opened
+	socket  ring.Info // of the first queue
+	secret  [16]byte  // of all stacks: a connection may move between them while it is being opened
 	owners  owners
 }
 
@@ -95,6 +100,9 @@ func OpenXDP(cfg XDPConfig) (*Device, error) {
 	if x.att.NativeErr != nil {
 		d.log.Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface, "because", x.att.NativeErr)
 	}
+	if why := x.socket.NoZeroCopy; why != nil {
+		d.log.Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface, "because", why)
+	}
 	for i, w := range x.workers {
 		cpu := -1
 		if i < len(cfg.CPUs) {
@@ -120,76 +128,10 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 		return fmt.Errorf("MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)", c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
 	c.TCP.ProbeMTU, c.TCP.Loss.Pacing = !c.NoMTUProbe, !c.NoPacing
-	if len(c.Queues) == 0 {
-		c.Queues = []int{0}
-	}
 	if c.BusyPoll == 0 {
 		c.BusyPoll = DefaultBusyPoll
 	}
 	return nil
-}
-
-func (x *xdpDriver) open(nic netlink.Link) (err error) {
-	link := nic.Attrs().Index
-	if x.ns, err = netspace.Current(); err != nil {
-		return err
-	}
-	if x.steer, err = bpf.Load(bpf.Options{}); err != nil {
-		return err
-	}
-	if x.neigh, err = neigh.New(link, x.dev.log, x.hop); err != nil {
-		return err
-	}
-	x.hops.r = x.neigh
-	x.watches = append(x.watches, x.neigh.Watch())
-	for _, q := range x.cfg.Queues {
-		if err := x.openQueue(link, q, nic.Type()); err != nil {
-			return fmt.Errorf("queue %d: %w", q, err)
-		}
-	}
-	x.att, err = x.steer.Attach(link, x.cfg.XDPMode)
-	return err
-}
-
-func (x *xdpDriver) openQueue(link, queue int, kind string) error {
-	const ethernet = 14 + 8 // two VLAN tags
-	sock, err := ring.Open(ring.Config{
-		Ifindex: link, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames), TxSlots: uint32(x.cfg.TxFrames),
-		TxSlot: ring.SlotFor(x.cfg.MTU + ethernet), Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages,
-	})
-	if err != nil {
-		return err
-	}
-	x.copy = copyMode(sock.Info())
-	port, err := x.cfg.transmitPort(sock, link, kind)
-	if err != nil {
-		sock.Close()
-		return err
-	}
-	if below := port; x.cfg.Wrap != nil {
-		if port, err = x.cfg.Wrap(queue, below); err != nil {
-			below.Close()
-			return err
-		}
-	}
-	w, err := newWorker(port)
-	if err != nil {
-		port.Close()
-		return err
-	}
-	w.queue = queue
-	w.stk, err = stack.New(stack.Config{
-		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Resolver: x.hops.of(), Steering: flows{x, w}, Stray: x.stray(w),
-		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
-	})
-	if err != nil {
-		w.closeFiles()
-		port.Close()
-		return err
-	}
-	x.workers = append(x.workers, w)
-	x.dev.own(w.loop)
-	return x.steer.SetSocket(queue, sock.Fd())
 }
 
 func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
@@ -360,8 +302,8 @@ func (x *xdpDriver) footprint() int { return 64 << 10 }
 
 func (x *xdpDriver) describe() Transport {
 	return Transport{
-		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(), Copy: x.copy,
-		MTU: x.cfg.MTU, Queues: len(x.workers), Fallback: x.att.NativeErr,
+		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(), Copy: copyMode(x.socket), Segments: int(x.socket.Segments),
+		MTU: x.cfg.MTU, Queues: len(x.workers), Fallback: x.att.NativeErr, NoZeroCopy: x.socket.NoZeroCopy,
 	}
 }
 
@@ -370,24 +312,4 @@ func (x *xdpDriver) detach() error {
 		return nil
 	}
 	return x.steer.Detach()
-}
-
-func (x *xdpDriver) close() error {
-	var errs []error
-	for _, w := range x.workers {
-		w.end()
-		errs = append(errs, w.stk.Close(clock()))
-		w.loop.end()
-		w.closeFiles()
-	}
-	if x.steer != nil {
-		errs = append(errs, x.steer.Close())
-	}
-	if x.neigh != nil {
-		x.neigh.Close()
-	}
-	if x.ns != nil {
-		x.ns.Close()
-	}
-	return errors.Join(errs...)
 }

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -111,6 +111,12 @@ func TestAskDriver(t *testing.T) {
 				break
 			}
 		}
+		if n, err := ReceiveQueues(a.index, 9); err != nil || n != 2 {
+			t.Errorf("%d receive queues, %v, want 2", n, err)
+		}
+		if n, err := ReceiveQueues(a.index, 1); err != nil || n != 1 {
+			t.Errorf("%d receive queues of at most 1, %v", n, err)
+		}
 		if _, err := AskDriver(4242); !errors.Is(err, unix.ENODEV) {
 			t.Errorf("no such device: %v", err)
 		}
@@ -118,21 +124,24 @@ func TestAskDriver(t *testing.T) {
 	})
 }
 
-// TestParseDriver reads the replies of an igb and of what is no reply.
+// TestParseDriver reads what an igb says.
 func TestParseDriver(t *testing.T) {
-	attr := func(kind uint16, value []byte) []byte { return nl.NewRtAttr(int(kind), value).Serialize() }
-	features := binary.NativeEndian.AppendUint64(nil, netdevBasic|netdevZeroCopy)
-	reply := slices.Concat([]byte{netdevDevGet, 1, 0, 0}, attr(netdevIfindex, []byte{2, 0, 0, 0}),
-		attr(netdevXDPFeatures, features), attr(netdevMaxSegments, binary.NativeEndian.AppendUint32(nil, 1)))
-	d, err := parseDriver(reply)
-	want := Driver{Native: true, ZeroCopy: true, Segments: 1}
-	if err != nil || d != want {
-		t.Errorf("%+v, %v, want %+v", d, err, want)
+	value := func(kind uint16, v []byte) syscall.NetlinkRouteAttr {
+		return syscall.NetlinkRouteAttr{Attr: syscall.RtAttr{Type: kind}, Value: v}
 	}
-	for _, n := range []int{0, 3, 6, 11, len(reply) - 5} {
-		if d, err := parseDriver(reply[:n]); err == nil && d == want {
-			t.Errorf("%d octets are taken for the whole reply", n)
-		}
+	reply := []syscall.NetlinkRouteAttr{
+		value(netdevIfindex, []byte{2, 0, 0, 0}),
+		value(netdevXDPFeatures, binary.NativeEndian.AppendUint64(nil, netdevBasic|netdevZeroCopy)),
+		value(netdevMaxSegments, binary.NativeEndian.AppendUint32(nil, 1)),
+	}
+	if got, want := parseDriver(reply), (Driver{Native: true, ZeroCopy: true, Segments: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	for i := range reply {
+		reply[i].Value = reply[i].Value[:1]
+	}
+	if got := parseDriver(reply); got != (Driver{}) {
+		t.Errorf("values of one octet are taken for %+v", got)
 	}
 	if h := (genlHeader{netdevDevGet, 1}); h.Len() != 4 || !slices.Equal(h.Serialize(), []byte{netdevDevGet, 1, 0, 0}) {
 		t.Errorf("header % x", h.Serialize())

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -23,7 +24,7 @@ type Driver struct {
 // ErrNotTold is wrapped by AskDriver's errors when the kernel is too old to be asked (before 6.3).
 var ErrNotTold = errors.New("this kernel does not tell what drivers can")
 
-// The part of linux/netdev.h that AskDriver uses: enum netdev_xdp_act and the command dev-get.
+// The part of linux/netdev.h that AskDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
 const (
 	netdevBasic    = 1 << 0
 	netdevZeroCopy = 1 << 3
@@ -33,39 +34,73 @@ const (
 	netdevIfindex     = 1
 	netdevXDPFeatures = 3
 	netdevMaxSegments = 4
+
+	netdevQueueGet     = 10
+	netdevQueueID      = 1
+	netdevQueueIfindex = 2
+	netdevQueueType    = 3
+	netdevQueueRx      = 0
 )
 
 // AskDriver asks the netdev family of generic netlink about a device of the calling thread's network namespace.
 func AskDriver(ifindex int) (Driver, error) {
-	family, err := netlink.GenlFamilyGet("netdev")
-	if errors.Is(err, unix.ENOENT) {
-		return Driver{}, fmt.Errorf("ring: netdev family: %w", ErrNotTold)
-	}
-	if err != nil {
-		return Driver{}, fmt.Errorf("ring: netdev family: %w", err)
-	}
-	req := nl.NewNetlinkRequest(int(family.ID), 0)
-	req.AddData(genlHeader{netdevDevGet, 1})
-	req.AddData(nl.NewRtAttr(netdevIfindex, nl.Uint32Attr(uint32(ifindex))))
-	replies, err := req.Execute(unix.NETLINK_GENERIC, 0)
-	if err == nil && len(replies) != 1 {
-		err = fmt.Errorf("%d replies", len(replies))
-	}
+	attrs, err := askNetdev(netdevDevGet, attr{netdevIfindex, uint32(ifindex)})
 	if err != nil {
 		return Driver{}, fmt.Errorf("ring: what the driver of device %d can: %w", ifindex, err)
 	}
-	return parseDriver(replies[0])
+	return parseDriver(attrs), nil
+}
+
+// ReceiveQueues counts the receive queues that a device of the calling thread's network namespace, which is up, has now, up to
+// most (Linux 6.8; before, the error wraps ErrNotTold).
+func ReceiveQueues(ifindex, most int) (n int, err error) {
+	for ; n < most; n++ {
+		_, err := askNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)}, attr{netdevQueueType, netdevQueueRx}, attr{netdevQueueID, uint32(n)})
+		if errors.Is(err, unix.EINVAL) && n > 0 { // there is no such queue
+			break
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			err = ErrNotTold
+		}
+		if err != nil {
+			return 0, fmt.Errorf("ring: the queues of device %d: %w", ifindex, err)
+		}
+	}
+	return n, nil
+}
+
+// attr is an attribute of 32 bits.
+type attr struct {
+	kind  int
+	value uint32
+}
+
+// askNetdev sends a command to the netdev family and returns the attributes of the reply.
+func askNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, error) {
+	family, err := netlink.GenlFamilyGet("netdev")
+	if errors.Is(err, unix.ENOENT) {
+		err = ErrNotTold
+	}
+	if err != nil {
+		return nil, fmt.Errorf("netdev family: %w", err)
+	}
+	req := nl.NewNetlinkRequest(int(family.ID), 0)
+	req.AddData(genlHeader{command, 1})
+	for _, a := range about {
+		req.AddData(nl.NewRtAttr(a.kind, nl.Uint32Attr(a.value)))
+	}
+	replies, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(replies) != 1 || len(replies[0]) < nl.SizeofGenlmsg {
+		return nil, fmt.Errorf("netdev family: %d replies, or one that is cut short", len(replies))
+	}
+	return nl.ParseRouteAttr(replies[0][nl.SizeofGenlmsg:])
 }
 
 // parseDriver reads the reply to dev-get.
-func parseDriver(reply []byte) (d Driver, err error) {
-	if len(reply) < nl.SizeofGenlmsg {
-		return d, fmt.Errorf("ring: netdev family: a reply of %d octets", len(reply))
-	}
-	attrs, err := nl.ParseRouteAttr(reply[nl.SizeofGenlmsg:])
-	if err != nil {
-		return d, fmt.Errorf("ring: netdev family: %w", err)
-	}
+func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 	for _, a := range attrs {
 		switch {
 		case a.Attr.Type == netdevXDPFeatures && len(a.Value) == 8:
@@ -75,7 +110,7 @@ func parseDriver(reply []byte) (d Driver, err error) {
 			d.Segments = int(binary.NativeEndian.Uint32(a.Value))
 		}
 	}
-	return d, nil
+	return d
 }
 
 // genlHeader is struct genlmsghdr: command, version, and 16 bits that must be zero. nl.Genlmsg sends what happens to lie

@@ -38,6 +38,7 @@ func steering() (r Row, err error) {
 		}
 		defer p.Close()
 		f := append(make([]byte, 14), segment(1400)...)
+		copy(f, net.A.Link.MAC)
 		f[12] = 8
 		var ns []float64
 		for range rounds {

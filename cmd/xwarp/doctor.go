@@ -41,7 +41,7 @@ directory that only root may write to, and is not taken otherwise. Status 1: som
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Interface, "interface", "", "network interface to look at")
-	f.StringVar(&queues, "queue", "0", "receive queues that shall be served: 0, 0-3 or 0,2")
+	f.StringVar(&queues, "queue", "", "receive queues that shall be served: 0, 0-3 or 0,2; empty: all")
 	f.UintSliceVar(&ports, "port", nil, "TCP ports on which xwarp shall listen")
 	f.BoolVar(&o.HugePages, "huge-pages", false, "frames shall lie in 2 MiB pages")
 	f.BoolVar(&fix, "fix", false, "mend what can be mended")
@@ -79,8 +79,11 @@ directory that only root may write to, and is not taken otherwise. Status 1: som
 // maxQueues bounds --queue: no device has more.
 const maxQueues = 4096
 
-// parseQueues reads numbers and ranges.
+// parseQueues reads numbers and ranges; none for all queues.
 func parseQueues(text string) (list []int, err error) {
+	if text == "" {
+		return nil, nil
+	}
 	for part := range strings.SplitSeq(text, ",") {
 		low, high, isRange := strings.Cut(part, "-")
 		if !isRange {

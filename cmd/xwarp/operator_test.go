@@ -251,7 +251,7 @@ func TestDoctorCommand(t *testing.T) {
 
 func snapshot(at int, frames, drops, payload uint64, state string) control.Snapshot {
 	d := control.DeviceState{DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", XDPMode: "native", Copy: "copy", MTU: 1500, Queues: 1}}
-	d.Steering = map[string]uint64{"pass_no_socket": drops}
+	d.Steering = map[string]uint64{"drop_no_socket": drops}
 	d.Workers = []control.WorkerState{{
 		Stack: control.Counters(stack.Stats{RxFrames: frames, RxOctets: frames * 1000, DropChecksum: drops}), Ring: control.Counters(ring.Stats{}),
 	}}

@@ -44,13 +44,13 @@ func writeStatus(w io.Writer, v any) error {
 		for _, c := range d.Dropped {
 			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}
-		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback}, {"health", d.Health}, {"error", d.Error}} {
+		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback}, {"no zero-copy", d.Copied}, {"health", d.Health}, {"error", d.Error}} {
 			if m.text != "" {
 				plain.Fprintf(w, "  %s: %s\n", m.what, m.text)
 			}
 		}
 		if d.Unowned > 0 {
-			plain.Fprintf(w, "  %d frames came on queues that are not served: xwarp doctor --interface %s\n", d.Unowned, d.Device)
+			plain.Fprintf(w, "  %d frames were dropped, because they came on queues that are not served %v: xwarp doctor --interface %s\n", d.Unowned, d.Lost, d.Device)
 		}
 	}
 	for _, e := range s.Exports {

@@ -285,9 +285,14 @@ func (d *Device) wake(bell uint32) {
 // Transport describes how the daemon's device moves octets.
 func (d *Device) Transport() engine.Transport {
 	i := &d.info
-	t := engine.Transport{Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Copy: i.Copy, MTU: i.MTU, Queues: i.Queues}
+	t := engine.Transport{
+		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
+	}
 	if i.Fallback != "" {
 		t.Fallback = errors.New(i.Fallback)
+	}
+	if i.NoZeroCopy != "" {
+		t.NoZeroCopy = errors.New(i.NoZeroCopy)
 	}
 	return t
 }

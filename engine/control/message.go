@@ -92,9 +92,12 @@ type DeviceInfo struct {
 	Interface string `json:"interface,omitempty"`
 	XDPMode   string `json:"xdp_mode,omitempty"` // "native" or "generic"
 	Copy      string `json:"copy,omitempty"`     // "copy" or "zero-copy"
+	Segments  int    `json:"segments,omitempty"` // chunks that a received frame may span
 	MTU       int    `json:"mtu,omitempty"`
 	Queues    int    `json:"queues,omitempty"`
-	Fallback  string `json:"fallback,omitempty"` // why native mode or zero-copy could not be had
+	Fallback  string `json:"fallback,omitempty"` // why native mode could not be had
+	// NoZeroCopy is why zero-copy could not be had, where that is left to the driver.
+	NoZeroCopy string `json:"no_zero_copy,omitempty"`
 }
 
 // Object is the arguments or the result that is one handle.

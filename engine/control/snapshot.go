@@ -38,6 +38,7 @@ type DeviceState struct {
 	DeviceInfo
 	Workers  []WorkerState     `json:"workers,omitempty"`
 	Steering map[string]uint64 `json:"steering,omitempty"` // frames by what the steering program did
+	Unowned  map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket by receive queue
 	Watches  []WatchState      `json:"watches,omitempty"`
 	// Contained counts what ended a part of the device and nothing else: engine.Contained.
 	Contained map[string]uint64 `json:"contained"`

@@ -165,10 +165,11 @@ func (d *Daemon) Reload(now *config.Loaded) error {
 	for _, key := range old.Changed(now) {
 		d.log.Warn("a changed key counts after a restart only", "key", key, "next", "systemctl restart xwarpd")
 	}
+	err := d.reloadAllow(now)
 	now.Interface = old.Interface
 	d.cfg.Store(now)
 	d.setLevel()
-	err := d.reloadExports(now)
+	err = errors.Join(err, d.reloadExports(now))
 	d.log.Info("configuration is reloaded", "path", now.Path, "error", err)
 	return err
 }

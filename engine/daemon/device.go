@@ -28,10 +28,13 @@ type device struct {
 func (d *device) info() control.DeviceInfo {
 	t := d.dev.Transport()
 	i := control.DeviceInfo{
-		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy, MTU: t.MTU, Queues: t.Queues,
+		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
 	}
 	if t.Fallback != nil {
 		i.Fallback = t.Fallback.Error()
+	}
+	if t.NoZeroCopy != nil {
+		i.NoZeroCopy = t.NoZeroCopy.Error()
 	}
 	return i
 }
@@ -58,14 +61,15 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 		dev.dev, err = engine.OpenXDP(engine.XDPConfig{
 			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs, XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
 			MTU: c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages, BusyPoll: c.BusyPoll.D(),
-			TrustPartialChecksum: c.TrustPartialChecksum, Wrap: dev.wrapPort,
+			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
 		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 	}
 	i := dev.info()
-	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode, "copy", i.Copy, "mtu", i.MTU, "queues", i.Queues)
+	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode, "copy", i.Copy, "segments", i.Segments,
+		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil
 }
 
@@ -147,4 +151,15 @@ func (d *Daemon) healthy(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// reloadAllow takes over who may connect to each device.
+func (d *Daemon) reloadAllow(now *config.Loaded) error {
+	var errs []error
+	for _, n := range now.Interface {
+		if v := d.device(n.Name); v != nil && v.cfg.Transport == config.TransportXDP {
+			errs = append(errs, v.dev.SetAllow(n.Allow))
+		}
+	}
+	return errors.Join(errs...)
 }

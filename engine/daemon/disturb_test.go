@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/client"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
+	xsk "xwarp/ring"
 )
 
 // underLoad has a program of the daemon on host A write to host B and read back while disturb goes on: everything must arrive.
@@ -193,8 +194,23 @@ func TestForeignProgram(t *testing.T) {
 // A queue that another program has is named, with what to do.
 func TestBusyQueue(t *testing.T) {
 	tn := hosts(t)
+	if err := tn.A.Do(func() error {
+		s, err := xsk.Open(xsk.Config{Ifindex: tn.A.Link.Index})
+		if err == nil {
+			t.Cleanup(func() { s.Close() })
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	says(t, startFails(t, tn.A, xdp), "interface eth0", "queue 0", "another AF_XDP socket")
+}
+
+// So is another of our kind, which has the whole interface.
+func TestAnotherDaemon(t *testing.T) {
+	tn := hosts(t)
 	embedded(t, tn.A.Do)
-	says(t, startFails(t, tn.A, xdp), "interface eth0", "queue 0", "another")
+	says(t, startFails(t, tn.A, xdp), "interface eth0", "another xwarp uses this interface")
 }
 
 // Without capabilities the daemon says which way it has to be started.

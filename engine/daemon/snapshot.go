@@ -61,7 +61,7 @@ func (dev *device) state() control.DeviceState {
 	}
 	for i := range stats.Queues {
 		q := &stats.Queues[i]
-		s.Workers = append(s.Workers, control.WorkerState{Queue: dev.cfg.Queues[i], Stack: control.Counters(&q.Stack), Ring: control.Counters(&q.Ring)})
+		s.Workers = append(s.Workers, control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack), Ring: control.Counters(&q.Ring)})
 	}
 	for i := range stats.Watches {
 		w := &stats.Watches[i]
@@ -73,6 +73,9 @@ func (dev *device) state() control.DeviceState {
 	s.Steering = map[string]uint64{}
 	for o, n := range stats.Steering {
 		s.Steering[bpf.Outcome(o).String()] = n
+	}
+	if s.Unowned, err = dev.dev.Unowned(); err != nil {
+		s.Error = err.Error()
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -9,7 +10,8 @@ import (
 	"xwarp/bpf"
 )
 
-// watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their connections stall.
+// watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their connections stall until the device
+// puts them on another, as after a change of its channels.
 func (d *Daemon) watchQueues(ctx context.Context) {
 	t := time.NewTicker(unownedEvery)
 	defer t.Stop()
@@ -18,7 +20,7 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 	for {
 		for i, v := range d.devices {
 			s, err := v.dev.Stats()
-			if now := s.Steering[bpf.PassNoSocket]; err == nil && now > total[i] {
+			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[i] {
 				total[i] = now
 				seen[i] = d.warnUnowned(v, seen[i])
 			}
@@ -39,9 +41,15 @@ func (d *Daemon) warnUnowned(v *device, before map[int]uint64) map[int]uint64 {
 	}
 	for _, q := range slices.Sorted(maps.Keys(now)) {
 		if n := now[q] - before[q]; n > 0 {
-			d.log.Warn("frames for our ports arrive on a queue that nobody serves", "device", v.name, "queue", q, "frames", n,
-				"next", "serve it (queues in the [[interface]] table), or use fewer queues: xwarp doctor --interface "+v.name+" --fix")
+			d.log.Warn("frames for our ports arrive on a queue that nobody serves, and are dropped", "device", v.name, "queue", q, "frames", n,
+				"next", "serve it (queues in the [[interface]] table, or none there: all are; then systemctl restart xwarpd), or take it from the device: "+
+					fewer(v))
 		}
 	}
 	return now
+}
+
+// fewer is the command that leaves a device only the queues that are served.
+func fewer(v *device) string {
+	return fmt.Sprintf("ethtool -L %s combined %d", v.name, v.dev.Transport().Queues)
 }

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -42,7 +43,7 @@ func TestUnownedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
-	cfg, _ := load(t, xdp+"[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n")
+	cfg, _ := load(t, xdp+"queues = [0]\n[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n")
 	var log buffer
 	var d *daemon.Daemon
 	if err := tn.A.Do(func() (err error) {
@@ -68,5 +69,51 @@ func TestUnownedQueue(t *testing.T) {
 	if !ok {
 		t.Fatalf("no warning:\n%s", log.String())
 	}
-	says(t, log.String(), "queue=1", "frames=", "queues in the [[interface]] table")
+	says(t, log.String(), "queue=1", "frames=", "queues in the [[interface]] table", "ethtool -L eth0 combined 1")
+}
+
+// TestReloadAllow: a reload changes who may connect to an interface's ports, which needs no restart.
+func TestReloadAllow(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Prefix: "xwdaemon", OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tn.Close()
+	text := func(allow string) string {
+		return xdp + "allow = [" + allow + "]\n[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
+	}
+	cfg, _ := load(t, text(`"198.51.100.0/24"`))
+	var d *daemon.Daemon
+	if err := tn.A.Do(func() (err error) {
+		d, err = daemon.New(cfg, daemon.Options{})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	connects := func() error {
+		return tn.B.Do(func() error {
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(tn.A.Addr4.Addr().String(), "7174"), 300*time.Millisecond)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+	}
+	if connects() == nil {
+		t.Error("who is not on the list may connect")
+	}
+	now, _ := load(t, text(fmt.Sprintf("%q", tn.B.Addr4.Masked())))
+	now.Daemon.Socket = cfg.Daemon.Socket
+	if err := d.Reload(now); err != nil {
+		t.Fatal(err)
+	}
+	if err := connects(); err != nil {
+		t.Errorf("who is on the list now may not connect: %v", err)
+	}
 }

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+
+	"xwarp/bpf"
+	"xwarp/engine/ethtool"
 )
 
 var channelCheck = check{
 	name: "channels", nic: true,
-	why: "frames that arrive on a receive queue that xwarp does not serve go to the kernel, where nobody waits for them",
+	why: "frames of xwarp's connections that arrive on a receive queue without a worker are dropped: no other socket can take them",
 	look: func(e *env) finding {
 		n := e.receiveQueues()
 		most := slices.Max(e.opt.Queues)
@@ -17,37 +20,34 @@ var channelCheck = check{
 			return finding{Fail, fmt.Sprintf("queue %d is to be served, but %s has %d", most, e.name(), n), fmt.Sprintf("ethtool -L %s combined %d", e.name(), most+1)}
 		case n > len(e.opt.Queues):
 			return finding{Warn, fmt.Sprintf("%d receive queues, %d of them served", n, len(e.opt.Queues)),
-				fmt.Sprintf("ethtool -L %s combined %d, or serve all: xwarp doctor --queue 0-%d", e.name(), most+1, n-1)}
+				fmt.Sprintf("ethtool -L %s combined %d, or serve all: no queues in the [[interface]] table", e.name(), most+1)}
 		}
 		return fine("%d of %d receive queues served", len(e.opt.Queues), n)
 	},
 	save: func(e *env) (settings, error) {
-		c, _, err := readChannels(e.name())
-		return settings{"queues": strconv.Itoa(c.queues())}, err
+		c, err := ethtool.ReadChannels(e.name())
+		return settings{"queues": strconv.Itoa(c.Queues())}, err
 	},
-	fix: func(e *env) error { return setQueues(e.name(), uint32(slices.Max(e.opt.Queues)+1)) },
+	fix: func(e *env) error { return ethtool.SetQueues(e.name(), uint32(slices.Max(e.opt.Queues)+1)) },
 	undo: func(e *env, s settings) error {
 		n, err := strconv.ParseUint(s["queues"], 10, 32)
 		if err != nil {
 			return err
 		}
-		return setQueues(e.name(), uint32(n))
+		return ethtool.SetQueues(e.name(), uint32(n))
 	},
 }
 
 // receiveQueues is how many queues frames can arrive on.
 func (e *env) receiveQueues() int {
-	if c, _, err := readChannels(e.name()); err == nil && c.queues() > 0 {
-		return c.queues()
-	}
-	return max(1, e.nic.Attrs().NumRxQueues)
+	return ethtool.ReceiveQueues(e.nic.Attrs().Index, e.name(), bpf.DefaultMaxQueues)
 }
 
 var rssCheck = check{
 	name: "rss", nic: true,
 	why: "the device spreads connections over the queues of its table; each of these must be served",
 	look: func(e *env) finding {
-		table, err := indirection(e.name())
+		table, err := ethtool.Indirection(e.name())
 		if err != nil || table == nil {
 			return fine("%s has no table", e.name())
 		}

@@ -9,6 +9,8 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netlink"
+
+	"xwarp/ring"
 )
 
 // Status is the verdict of a check.
@@ -36,7 +38,7 @@ type Line struct {
 // Options say what is looked at. Zero fields mean defaults.
 type Options struct {
 	Interface string   // network interface; empty: only the host as such
-	Queues    []int    // that shall be served; empty: queue 0
+	Queues    []int    // that shall be served; empty: all
 	Ports     []uint16 // on which programs shall listen
 	HugePages bool     // frames shall lie in 2 MiB pages
 
@@ -119,14 +121,17 @@ func Fix(o Options, state string) ([]Line, error) {
 
 func newEnv(o Options) (e *env, done func(), err error) {
 	runtime.LockOSThread()
-	if len(o.Queues) == 0 {
-		o.Queues = []int{0}
-	}
 	e = &env{opt: o}
 	if o.Interface != "" {
 		if e.nic, err = netlink.LinkByName(o.Interface); err != nil {
 			runtime.UnlockOSThread()
 			return nil, nil, fmt.Errorf("interface %q: %w (see: ip -br link)", o.Interface, err)
+		}
+	}
+	if len(o.Queues) == 0 {
+		e.opt.Queues = []int{0}
+		for q := 1; e.nic != nil && q < min(e.receiveQueues(), ring.MaxQueues); q++ {
+			e.opt.Queues = append(e.opt.Queues, q)
 		}
 	}
 	return e, runtime.UnlockOSThread, nil

@@ -18,6 +18,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
+	"xwarp/engine/ethtool"
 )
 
 // world is two hosts; f runs on the first.
@@ -93,8 +94,8 @@ func TestFixAndUndo(t *testing.T) {
 			t.Helper()
 			on := false
 			if err := w.B.Do(func() error {
-				f, err := features("eth0")
-				on = f[txChecksum].on
+				f, err := ethtool.Features("eth0")
+				on = f[txChecksum].On
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -142,13 +143,16 @@ func TestChannels(t *testing.T) {
 		if l := look(0); l.Status != Warn || !strings.Contains(l.What, "2 receive queues, 1 of them served") {
 			t.Errorf("one of two: %+v", l)
 		}
+		if l := look(); l.Status != OK || !strings.Contains(l.What, "2 of 2") {
+			t.Errorf("all: %+v", l)
+		}
 		if l := look(0, 1); l.Status != OK {
 			t.Errorf("two of two: %+v", l)
 		}
 		if l := look(0, 5); l.Status != Fail {
 			t.Errorf("queue 5 of two: %+v", l)
 		}
-		if _, err := Fix(Options{Interface: "eth0", only: "channels"}, state); err != nil {
+		if _, err := Fix(Options{Interface: "eth0", Queues: []int{0}, only: "channels"}, state); err != nil {
 			return err
 		}
 		if l := look(0); l.Status != OK {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
+
+	"xwarp/engine/ethtool"
 )
 
 // mustBeOff makes a check for an offload of the interface that must be off.
@@ -11,20 +13,20 @@ func mustBeOff(name, why, what string, bad Status) check {
 	return check{
 		name: name, why: why, nic: true,
 		look: func(e *env) finding {
-			f, err := features(e.name())
+			f, err := ethtool.Features(e.name())
 			switch {
 			case err != nil:
 				return fine("%s has no offloads", e.name())
-			case f[what].on && f[what].fixed:
+			case f[what].On && f[what].Fixed:
 				return finding{bad, what + " is on and cannot be switched", ""}
-			case f[what].on:
+			case f[what].On:
 				return finding{bad, what + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(), what)}
 			}
 			return fine("%s is off", what)
 		},
 		save: func(e *env) (settings, error) { return settings{what: "on"}, nil },
-		fix:  func(e *env) error { return setFeature(e.name(), what, false) },
-		undo: func(e *env, _ settings) error { return setFeature(e.name(), what, true) },
+		fix:  func(e *env) error { return ethtool.SetFeature(e.name(), what, false) },
+		undo: func(e *env, _ settings) error { return ethtool.SetFeature(e.name(), what, true) },
 	}
 }
 
@@ -38,8 +40,8 @@ var vlanCheck = check{
 	why: "a device that takes VLAN tags off hides from XDP to which VLAN a frame belongs",
 	look: func(e *env) finding {
 		const what = "rx-vlan-hw-parse"
-		f, err := features(e.name())
-		if err != nil || !f[what].on {
+		f, err := ethtool.Features(e.name())
+		if err != nil || !f[what].On {
 			return fine("tags stay in the frames")
 		}
 		if n := vlans(e.nic); n > 0 && e.nic.Type() != "veth" {
@@ -48,8 +50,8 @@ var vlanCheck = check{
 		return fine("no VLAN interface is on %s", e.name())
 	},
 	save: func(*env) (settings, error) { return settings{"rx-vlan-hw-parse": "on"}, nil },
-	fix:  func(e *env) error { return setFeature(e.name(), "rx-vlan-hw-parse", false) },
-	undo: func(e *env, _ settings) error { return setFeature(e.name(), "rx-vlan-hw-parse", true) },
+	fix:  func(e *env) error { return ethtool.SetFeature(e.name(), "rx-vlan-hw-parse", false) },
+	undo: func(e *env, _ settings) error { return ethtool.SetFeature(e.name(), "rx-vlan-hw-parse", true) },
 }
 
 // vlans counts the VLAN interfaces on nic.

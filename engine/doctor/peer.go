@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/ethtool"
 )
 
 const txChecksum = "tx-checksum-ip-generic"
@@ -23,12 +25,12 @@ var peerCheck = check{
 		}
 		var f finding
 		err := e.onPeer(func(peer string) error {
-			m, err := features(peer)
+			m, err := ethtool.Features(peer)
 			if err != nil {
 				return err
 			}
 			f = fine("the peer %s computes them", peer)
-			if m[txChecksum].on {
+			if m[txChecksum].On {
 				f = finding{Warn, fmt.Sprintf("the peer %s leaves them out: frames of its kernel's TCP are dropped", peer), fmt.Sprintf("ethtool -K %s tx off", peer)}
 			}
 			return nil
@@ -40,10 +42,10 @@ var peerCheck = check{
 	},
 	save: func(*env) (settings, error) { return settings{txChecksum: "on"}, nil },
 	fix: func(e *env) error {
-		return e.onPeer(func(peer string) error { return setFeature(peer, txChecksum, false) })
+		return e.onPeer(func(peer string) error { return ethtool.SetFeature(peer, txChecksum, false) })
 	},
 	undo: func(e *env, _ settings) error {
-		return e.onPeer(func(peer string) error { return setFeature(peer, txChecksum, true) })
+		return e.onPeer(func(peer string) error { return ethtool.SetFeature(peer, txChecksum, true) })
 	},
 }
 

@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"strconv"
+
+	"xwarp/engine/ethtool"
 )
 
 // shortRing is the receive ring below which a burst of a 64 KiB window's frames overruns the device.
@@ -12,7 +14,7 @@ var ringCheck = check{
 	name: "device-ring", nic: true,
 	why: "a short receive ring of the device drops frames in bursts, before anybody counts them",
 	look: func(e *env) finding {
-		now, most, _, err := ringParams(e.name())
+		now, most, err := ethtool.RxRing(e.name())
 		switch {
 		case err != nil || most == 0:
 			return fine("%s has no setting for it", e.name())
@@ -22,21 +24,21 @@ var ringCheck = check{
 		return fine("%d of at most %d entries", now, most)
 	},
 	save: func(e *env) (settings, error) {
-		now, _, _, err := ringParams(e.name())
+		now, _, err := ethtool.RxRing(e.name())
 		return settings{"rx": strconv.Itoa(int(now))}, err
 	},
 	fix: func(e *env) error {
-		_, most, _, err := ringParams(e.name())
+		_, most, err := ethtool.RxRing(e.name())
 		if err != nil {
 			return err
 		}
-		return setRing(e.name(), most)
+		return ethtool.SetRxRing(e.name(), most)
 	},
 	undo: func(e *env, s settings) error {
 		n, err := strconv.ParseUint(s["rx"], 10, 32)
 		if err != nil {
 			return err
 		}
-		return setRing(e.name(), uint32(n))
+		return ethtool.SetRxRing(e.name(), uint32(n))
 	},
 }

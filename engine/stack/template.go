@@ -37,7 +37,7 @@ type template struct {
 func (f *template) init(cfg *Config, t *tcp.Tuple) {
 	*f = template{v6: !t.Remote.Is4(), ipAt: etherLen}
 	b := f.hdr[:]
-	copy(b[6:12], cfg.MAC[:])
+	f.setSource(cfg.MAC)
 	etherType := b[12:14]
 	if cfg.VLAN != 0 {
 		binary.BigEndian.PutUint16(b[12:], typeVLAN)
@@ -66,6 +66,9 @@ func (f *template) init(cfg *Config, t *tcp.Tuple) {
 	f.sum = wire.PseudoSum4(src, dst, protoTCP, 0)
 	f.ipSum = narrow(wire.Sum(h[:ipv4Len], 0))
 }
+
+// setSource says from which Ethernet address frames come.
+func (f *template) setSource(mac [6]byte) { copy(f.hdr[6:12], mac[:]) }
 
 // flowLabel is a label that stays the same for a connection (RFC 6437): a mix of its ports and addresses.
 func flowLabel(t *tcp.Tuple) [3]byte {

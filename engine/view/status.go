@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"xwarp/bpf"
 	"xwarp/engine/control"
 	"xwarp/engine/metrics"
 )
@@ -35,15 +36,17 @@ type Device struct {
 	RxFrames  uint64 `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64 `json:"tx_frames" doc:"frames sent"`
 	Dropped   []Drop `json:"dropped,omitempty" doc:"frames dropped, by cause"`
-	Unowned   uint64 `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served"`
-	Fallback  string `json:"fallback,omitempty" doc:"why native mode or zero-copy could not be had"`
+	Unowned   uint64 `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
+	Lost      []int  `json:"unowned_queues,omitempty" doc:"these queues"`
+	Fallback  string `json:"fallback,omitempty" doc:"why native mode could not be had"`
+	Copied    string `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
 	Health    string `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
 	Error     string `json:"error,omitempty" doc:"why there are no counters"`
 }
 
 // Drop is one cause for which frames were dropped.
 type Drop struct {
-	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total"`
+	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer: in xwarp_steering_frames_total"`
 	Frames uint64 `json:"frames" doc:"since the daemon started"`
 }
 
@@ -94,7 +97,8 @@ func MakeStatus(s *control.Snapshot) Status {
 func makeDevice(d *control.DeviceState) Device {
 	v := Device{
 		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
-		Unowned: d.Steering["pass_no_socket"], Fallback: d.Fallback, Health: d.Health, Error: d.Error,
+		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.Sorted(maps.Keys(d.Unowned)), Fallback: d.Fallback, Copied: d.NoZeroCopy,
+		Health: d.Health, Error: d.Error,
 	}
 	for i := range d.Workers {
 		v.RxFrames += d.Workers[i].Stack["rx_frames"]
@@ -109,9 +113,12 @@ func makeDevice(d *control.DeviceState) Device {
 	return v
 }
 
-// Drops sums the frames that the workers of a device dropped.
+// Drops sums the frames that the workers of a device dropped, and those that the steering program dropped because of the peer.
 func Drops(d *control.DeviceState) map[string]uint64 {
 	sum := map[string]uint64{}
+	if n := d.Steering[bpf.DropPeer.String()]; n > 0 {
+		sum[bpf.DropPeer.String()] = n
+	}
 	for i := range d.Workers {
 		for cause, n := range metrics.Drops(d.Workers[i].Stack, d.Workers[i].Ring) {
 			sum[cause] += n

@@ -36,7 +36,8 @@ func (w *wireSegment) frame() []byte {
 		at, kind = ethernet+ipv6Header, 0x86dd
 	}
 	b := make([]byte, at+tcpMin+w.options+len(w.payload))
-	copy(b, []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1})
+	copy(b, dstMAC[:])
+	copy(b[6:], []byte{2, 0, 0, 0, 0, 1})
 	binary.BigEndian.PutUint16(b[12:], kind)
 	t := b[at:]
 	binary.BigEndian.PutUint16(t, w.port)
@@ -67,6 +68,7 @@ func (w *wireSegment) frame() []byte {
 }
 
 var (
+	dstMAC = [6]byte{2, 0, 0, 0, 0, 2}
 	addrA4 = [4]byte{10, 0, 0, 1}
 	addrB4 = [4]byte{10, 0, 0, 2}
 	addrA6 = [16]byte{0xfd, 15: 1}

@@ -1,6 +1,7 @@
 package gso
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -89,7 +90,7 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 		if _, err = steer.Attach(link, bpf.ModeAuto); err != nil {
 			return err
 		}
-		return steer.SetSocket(0, s.Fd())
+		return errors.Join(steer.SetMAC(dstMAC), steer.SetSocket(0, s.Fd()))
 	}); err != nil {
 		t.Fatal(err)
 	}

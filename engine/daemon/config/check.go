@@ -20,9 +20,6 @@ func (c *Config) complete() {
 		if f.BusyPoll == 0 {
 			f.BusyPoll = Duration(50 * time.Microsecond)
 		}
-		if len(f.Queues) == 0 {
-			f.Queues = []int{0}
-		}
 	}
 	for i := range c.Export {
 		e := &c.Export[i]
@@ -128,8 +125,11 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		f.oneOf(key+".transport", n.Transport, TransportXDP, TransportKernel)
 		f.oneOf(key+".xdp_mode", n.XDPMode, "auto", "native", "generic")
 		f.oneOf(key+".ring_mode", n.RingMode, "auto", "zero-copy", "copy")
-		if len(n.CPUs) > 0 && len(n.CPUs) != len(n.Queues) {
+		if len(n.CPUs) > 0 && len(n.Queues) > 0 && len(n.CPUs) != len(n.Queues) {
 			f.addf("%s.cpus has %d processors for %d queues", key, len(n.CPUs), len(n.Queues))
+		}
+		if len(n.Allow) > 0 && n.Transport == TransportKernel {
+			f.addf("%s.allow is for transport = \"xdp\"; of the kernel's sockets the host's firewall decides who may connect", key)
 		}
 		for _, q := range n.Queues {
 			f.atLeast(key+".queues", q, 0)

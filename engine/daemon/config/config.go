@@ -54,6 +54,8 @@ type Interface struct {
 	HugePages bool     `toml:"huge_pages"`
 	BusyPoll  Duration `toml:"busy_poll"`
 	Window    Size     `toml:"window"`
+	// Allow is asked by the steering program.
+	Allow []netip.Prefix `toml:"allow" reload:"yes"`
 	// TrustPartialChecksum is for veth whose other end computes no checksums.
 	TrustPartialChecksum bool `toml:"trust_partial_checksum"`
 }

@@ -242,6 +242,14 @@ func TestChanged(t *testing.T) {
 	if c := old.Changed(old); len(c) > 0 {
 		t.Errorf("nothing changed, but %v", c)
 	}
+	if c := old.Changed(load("[[interface]]\nname = \"eth0\"\nallow = [\"192.0.2.0/24\"]\n")); len(c) > 0 {
+		t.Errorf("the list of peers needs no restart, but %v", c)
+	}
+	for _, v := range old.Values() {
+		if v.Key == "interface[0].allow" && !v.Reload || v.Key == "interface[0].queues" && v.Reload {
+			t.Errorf("%s: reload %v", v.Key, v.Reload)
+		}
+	}
 }
 
 func TestValuesAsText(t *testing.T) {

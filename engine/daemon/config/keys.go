@@ -218,7 +218,8 @@ func (l *Loaded) entry(table string, n int, v reflect.Value) (list []Value) {
 			origin = Origin(l.Path)
 		}
 		list = append(list, Value{
-			Key: fmt.Sprintf("%s[%d].%s", table, n, key), Value: show(f), Origin: origin, Reload: table != "interface",
+			Key: fmt.Sprintf("%s[%d].%s", table, n, key), Value: show(f), Origin: origin,
+			Reload: table != "interface" || v.Type().Field(j).Tag.Get("reload") == "yes",
 		})
 	}
 	return list
@@ -249,8 +250,17 @@ func (l *Loaded) Changed(now *Loaded) (keys []string) {
 			keys = append(keys, s.name)
 		}
 	}
-	if !reflect.DeepEqual(l.Interface, now.Interface) {
+	if !reflect.DeepEqual(fixed(l.Interface), fixed(now.Interface)) {
 		keys = append(keys, "interface")
 	}
 	return keys
+}
+
+// fixed is list without what a reload takes over.
+func fixed(list []Interface) []Interface {
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Allow = nil
+	}
+	return list
 }

@@ -184,7 +184,8 @@ func busy() func() control.Snapshot {
 				}},
 			})
 		}
-		s.Devices[1].Steering = map[string]uint64{"pass_no_socket": 17}
+		s.Devices[1].Steering = map[string]uint64{"drop_no_socket": 17}
+		s.Devices[1].Unowned = map[int]uint64{1: 17}
 		for i := range 12 {
 			q := control.QPState{
 				Owner: control.Owner{Session: uint64(3 + i%4), Device: []string{"eth0", "eth0", "eth1"}[i%3]}, Handle: control.Handle(4 + i), State: "RTS",
@@ -306,7 +307,7 @@ func TestPage(t *testing.T) {
 	b.click(t, `#event-kinds button:nth-child(1)`)
 
 	b.click(t, `#devices button:nth-child(3)`)
-	if got := text("#device-list"); rows() != 4 || strings.Contains(got, "eth0") || !strings.Contains(got, "17 frames on queues that are not served") {
+	if got := text("#device-list"); rows() != 4 || strings.Contains(got, "eth0") || !strings.Contains(got, "17 frames dropped: on queues that are not served (1)") {
 		t.Errorf("eth1: %d rows, %s", rows(), got)
 	}
 	b.click(t, `#devices button:nth-child(1)`)

@@ -183,7 +183,7 @@ function showDevices() {
     for (const c of d.dropped || []) item.append(node("p", "bad", `${plural(c.frames, "frame")} dropped: ${c.cause}`));
     if (d.unowned) {
       const cure = node("code", "", `xwarp doctor --interface ${d.device}`);
-      item.append(node("p", "warn", `${plural(d.unowned, "frame")} on queues that are not served: `, cure));
+      item.append(node("p", "warn", `${plural(d.unowned, "frame")} dropped: on queues that are not served (${(d.unowned_queues || []).join(", ")}): `, cure));
     }
     if (d.fallback) item.append(node("p", "warn", d.fallback));
     if (d.error) item.append(node("p", "bad", d.error));

@@ -1,4 +1,5 @@
-package doctor
+// Package ethtool asks and sets what ethtool(8) does: offloads, queues, rings of an interface of the calling thread's network namespace.
+package ethtool
 
 import (
 	"bytes"
@@ -8,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/ring"
 )
 
 const featureStrings = 4 // ETH_SS_FEATURES of linux/ethtool.h
@@ -34,6 +37,13 @@ func ioctl(name string, b []byte) error {
 		return errno
 	}
 	return nil
+}
+
+// TxChecksums reports whether checksums are left to the interface (ethtool -k, "tx-checksumming").
+func TxChecksums(name string) (on bool, err error) {
+	b := words(0, unix.ETHTOOL_GTXCSUM, 0)
+	err = ioctl(name, b)
+	return word(b, 1) != 0, err
 }
 
 // words builds a structure of 32-bit fields, with room octets behind them.
@@ -68,11 +78,11 @@ func featureNames(name string) ([]string, error) {
 	return names, nil
 }
 
-// feature is an offload: whether it is on and whether the driver lets it be changed.
-type feature struct{ on, fixed bool }
+// Feature is an offload: whether it is on, and whether the driver does not let it be changed.
+type Feature struct{ On, Fixed bool }
 
-// features returns the offloads by the names that `ethtool -k` has in the kernel.
-func features(name string) (map[string]feature, error) {
+// Features returns the offloads by the names that `ethtool -k` has in the kernel.
+func Features(name string) (map[string]Feature, error) {
 	names, err := featureNames(name)
 	if err != nil {
 		return nil, err
@@ -82,18 +92,18 @@ func features(name string) (map[string]feature, error) {
 	if err := ioctl(name, b); err != nil {
 		return nil, err
 	}
-	m := make(map[string]feature, len(names))
+	m := make(map[string]Feature, len(names))
 	for i, s := range names {
 		bit := uint32(1) << (i % 32)
 		at := 2 + i/32*4
 		available, active, never := word(b, at), word(b, at+2), word(b, at+3)
-		m[s] = feature{on: active&bit != 0, fixed: available&bit == 0 || never&bit != 0}
+		m[s] = Feature{On: active&bit != 0, Fixed: available&bit == 0 || never&bit != 0}
 	}
 	return m, nil
 }
 
-// setFeature switches one offload and looks whether the kernel did it.
-func setFeature(name, what string, on bool) error {
+// SetFeature switches one offload and looks whether the kernel did it.
+func SetFeature(name, what string, on bool) error {
 	names, err := featureNames(name)
 	if err != nil {
 		return err
@@ -117,35 +127,54 @@ func setFeature(name, what string, on bool) error {
 	if err := ioctl(name, b); err != nil {
 		return fmt.Errorf("switching %s of %s: %w", what, name, err)
 	}
-	now, err := features(name)
-	if err == nil && now[what].on != on {
+	now, err := Features(name)
+	if err == nil && now[what].On != on {
 		err = fmt.Errorf("%s of %s cannot be switched", what, name)
 	}
 	return err
 }
 
-// channels are the queues of an interface: struct ethtool_channels.
-type channels struct{ maxRx, maxCombined, rx, combined uint32 }
+// Channels are the queues of an interface: struct ethtool_channels.
+type Channels struct{ MaxRx, MaxCombined, Rx, Combined uint32 }
 
-func readChannels(name string) (c channels, raw []byte, err error) {
+// ReadChannels returns how many queues there are and may be.
+func ReadChannels(name string) (Channels, error) {
+	c, _, err := readChannels(name)
+	return c, err
+}
+
+func readChannels(name string) (c Channels, raw []byte, err error) {
 	raw = words(0, unix.ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0)
 	if err = ioctl(name, raw); err == nil {
-		c = channels{maxRx: word(raw, 1), maxCombined: word(raw, 4), rx: word(raw, 5), combined: word(raw, 8)}
+		c = Channels{MaxRx: word(raw, 1), MaxCombined: word(raw, 4), Rx: word(raw, 5), Combined: word(raw, 8)}
 	}
 	return c, raw, err
 }
 
-// queues is the number of receive queues in use.
-func (c channels) queues() int { return int(c.rx + c.combined) }
+// Queues is the number of receive queues in use.
+func (c Channels) Queues() int { return int(c.Rx + c.Combined) }
 
-// setQueues sets the number of receive queues.
-func setQueues(name string, n uint32) error {
+// ReceiveQueues counts the receive queues that an interface which is up has now, up to most: as the kernel tells (Linux 6.8), else
+// as the driver tells, else 1.
+func ReceiveQueues(ifindex int, name string, most int) int {
+	if n, err := ring.ReceiveQueues(ifindex, most); err == nil {
+		return n
+	}
+	c, err := ReadChannels(name)
+	if err != nil {
+		return 1
+	}
+	return min(max(1, c.Queues()), most)
+}
+
+// SetQueues sets the number of receive queues.
+func SetQueues(name string, n uint32) error {
 	c, raw, err := readChannels(name)
 	if err != nil {
 		return err
 	}
 	putWord(raw, 0, unix.ETHTOOL_SCHANNELS)
-	if c.maxCombined > 0 {
+	if c.MaxCombined > 0 {
 		putWord(raw, 8, n)
 	} else {
 		putWord(raw, 5, n)
@@ -153,8 +182,8 @@ func setQueues(name string, n uint32) error {
 	return ioctl(name, raw)
 }
 
-// indirection returns the receive queues that RSS spreads over; nil when there is no table.
-func indirection(name string) ([]uint32, error) {
+// Indirection returns the receive queues that RSS spreads over; nil when there is no table.
+func Indirection(name string) ([]uint32, error) {
 	b := words(0, unix.ETHTOOL_GRXFHINDIR, 0)
 	if err := ioctl(name, b); err != nil {
 		return nil, err
@@ -174,14 +203,20 @@ func indirection(name string) ([]uint32, error) {
 	return table, nil
 }
 
-// ringParams returns the receive ring's present and greatest size.
+// RxRing returns the receive ring's present and greatest size.
+func RxRing(name string) (now, most uint32, err error) {
+	now, most, _, err = ringParams(name)
+	return now, most, err
+}
+
 func ringParams(name string) (now, most uint32, raw []byte, err error) {
 	raw = words(0, unix.ETHTOOL_GRINGPARAM, 0, 0, 0, 0, 0, 0, 0, 0)
 	err = ioctl(name, raw)
 	return word(raw, 5), word(raw, 1), raw, err
 }
 
-func setRing(name string, n uint32) error {
+// SetRxRing sets the receive ring's size.
+func SetRxRing(name string, n uint32) error {
 	_, _, raw, err := ringParams(name)
 	if err != nil {
 		return err

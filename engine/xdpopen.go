@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bpf"
+	"xwarp/engine/ethtool"
+	"xwarp/engine/localaddr"
+	"xwarp/engine/neigh"
+	"xwarp/engine/netspace"
+	"xwarp/engine/stack"
+	"xwarp/ring"
+)
+
+func (x *xdpDriver) open(nic netlink.Link) (err error) {
+	link := nic.Attrs().Index
+	if x.ns, err = netspace.Current(); err != nil {
+		return err
+	}
+	if x.steer, err = bpf.Load(bpf.Options{}); err != nil {
+		return err
+	}
+	if x.neigh, err = neigh.New(link, x.dev.log, x.hop); err != nil {
+		return err
+	}
+	x.hops.r = x.neigh
+	x.watches = append(x.watches, x.neigh.Watch())
+	if err := x.steer.SetPeers(x.cfg.Allow); err != nil {
+		return err
+	}
+	// A driver may make more receive queues when a program comes: virtio_net does, one for each processor.
+	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
+		return err
+	}
+	x.chooseQueues(link)
+	for _, q := range x.cfg.Queues {
+		if err := x.openQueue(link, q, nic.Type()); err != nil {
+			return fmt.Errorf("queue %d: %w", q, err)
+		}
+	}
+	if x.local, err = localaddr.Follow(link, x.dev.log, x.relocate); err != nil {
+		return err
+	}
+	x.watches = append(x.watches, x.local.Watch())
+	return nil
+}
+
+// chooseQueues decides which queues are served when the configuration does not.
+func (x *xdpDriver) chooseQueues(link int) {
+	if len(x.cfg.Queues) > 0 {
+		return
+	}
+	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
+	if n > ring.MaxQueues {
+		x.dev.log.Warn("more receive queues than are served: connections that the device puts on the others stall", "interface", x.cfg.Interface,
+			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d", x.cfg.Interface, ring.MaxQueues))
+	}
+	for q := range min(n, ring.MaxQueues) {
+		x.cfg.Queues = append(x.cfg.Queues, q)
+	}
+}
+
+// relocate hears which addresses are the host's and the interface's.
+func (x *xdpDriver) relocate(s *localaddr.State) error {
+	for _, w := range x.workers {
+		w.post(func() { w.stk.SetMAC(s.MAC) })
+	}
+	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
+}
+
+func (x *xdpDriver) openQueue(link, queue int, kind string) error {
+	const ethernet = 14 + 8 // two VLAN tags
+	sock, err := ring.Open(ring.Config{
+		Ifindex: link, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames), TxSlots: uint32(x.cfg.TxFrames),
+		TxSlot: ring.SlotFor(x.cfg.MTU + ethernet), Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages,
+	})
+	if err != nil {
+		return err
+	}
+	if len(x.workers) == 0 {
+		x.socket = sock.Info()
+	}
+	port, err := x.cfg.transmitPort(sock, link, kind)
+	if err != nil {
+		sock.Close()
+		return err
+	}
+	if below := port; x.cfg.Wrap != nil {
+		if port, err = x.cfg.Wrap(queue, below); err != nil {
+			below.Close()
+			return err
+		}
+	}
+	w, err := newWorker(port)
+	if err != nil {
+		port.Close()
+		return err
+	}
+	w.queue = queue
+	w.stk, err = stack.New(stack.Config{
+		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Resolver: x.hops.of(), Steering: flows{x, w}, Stray: x.stray(w),
+		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
+	})
+	if err != nil {
+		w.closeFiles()
+		port.Close()
+		return err
+	}
+	x.workers = append(x.workers, w)
+	x.dev.own(w.loop)
+	return x.steer.SetSocket(queue, sock.Fd())
+}
+
+func (x *xdpDriver) close() error {
+	var errs []error
+	if x.local != nil {
+		x.local.Close()
+	}
+	for _, w := range x.workers {
+		w.end()
+		errs = append(errs, w.stk.Close(clock()))
+		w.loop.end()
+		w.closeFiles()
+	}
+	if x.steer != nil {
+		errs = append(errs, x.steer.Close())
+	}
+	if x.neigh != nil {
+		x.neigh.Close()
+	}
+	if x.ns != nil {
+		x.ns.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// SetAllow replaces XDPConfig.Allow. Connections that are there stay.
+func (d *Device) SetAllow(from []netip.Prefix) error {
+	x, ok := d.drv.(*xdpDriver)
+	if !ok {
+		return fmt.Errorf("device: on the kernel's sockets the host's firewall decides who may connect")
+	}
+	return x.steer.SetPeers(from)
+}
