@@ -44,6 +44,7 @@ type export struct {
 	failed   error // why the memory is of no use any more; nil: all is well
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
+	flusher  flusher
 }
 
 var exportAccess = map[string]ddp.Access{
@@ -54,6 +55,7 @@ var exportAccess = map[string]ddp.Access{
 func (d *Daemon) startExport(c config.Export) error {
 	e := &export{d: d, cfg: c, dev: d.device(c.Interface), conns: map[*engine.QP]*exportConn{}}
 	e.life, e.kill = context.WithCancel(context.Background())
+	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
 	var err error
@@ -202,11 +204,8 @@ func (e *export) flush(off, n uint64) (uint64, error) {
 		n = size - off
 	}
 	page := uint64(os.Getpagesize())
-	from := off / page * page
-	if n > 0 {
-		if err := unix.Msync(e.mem[from:off+n], unix.MS_SYNC); err != nil {
-			return 0, fmt.Errorf("export %s: writing to disk: %w", e.cfg.Name, err)
-		}
+	if err := e.flusher.flush(off/page*page, off+n); n > 0 && err != nil {
+		return 0, fmt.Errorf("export %s: writing to disk: %w", e.cfg.Name, err)
 	}
 	e.flushes.Add(1)
 	return n, nil

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"slices"
+	"sync"
+)
+
+// flushPiece is the most octets of one msync: behind a flush of a large region, those of others wait for one piece.
+const flushPiece = 64 << 20
+
+// flusher runs the flushes of an export, one msync at a time. Those that wait take turns, and what one of them has had written to disk
+// need not be written again for the others: however many peers ask for all of a region, it is written about once.
+type flusher struct {
+	sync func(from, to uint64) error // writes [from, to) to disk
+
+	mu    sync.Mutex
+	busy  bool
+	queue []*flushing
+}
+
+// flushing is one flush that waits.
+type flushing struct {
+	left []extent // of what was asked for, in order
+	err  error
+	done chan struct{}
+}
+
+// extent is [from, to).
+type extent struct{ from, to uint64 }
+
+// flush returns when [from, to) is on the disk as it was at the time of the call, or later.
+func (f *flusher) flush(from, to uint64) error {
+	if from == to {
+		return nil
+	}
+	w := &flushing{left: []extent{{from, to}}, done: make(chan struct{})}
+	f.mu.Lock()
+	f.queue = append(f.queue, w)
+	first := !f.busy
+	f.busy = true
+	f.mu.Unlock()
+	if first {
+		go f.run()
+	}
+	<-w.done
+	return w.err
+}
+
+// run goes on until nobody waits.
+func (f *flusher) run() {
+	for {
+		f.mu.Lock()
+		if len(f.queue) == 0 {
+			f.busy = false
+			f.mu.Unlock()
+			return
+		}
+		served := slices.Clone(f.queue) // who comes from now on may have written since
+		next := served[0].left[0]
+		next.to = min(next.to, next.from+flushPiece)
+		f.mu.Unlock()
+		err := f.sync(next.from, next.to)
+		f.mu.Lock()
+		f.queue = append(f.queue[1:], served[0]) // behind those that came meanwhile
+		for _, w := range served {
+			if w.over(next, err) {
+				f.queue = slices.DeleteFunc(f.queue, func(o *flushing) bool { return o == w })
+				close(w.done)
+			}
+		}
+		f.mu.Unlock()
+	}
+}
+
+// over takes what was written to disk, or failed to be, and reports whether w has to wait no longer.
+func (w *flushing) over(e extent, err error) bool {
+	var left []extent
+	for _, l := range w.left {
+		if e.to <= l.from || l.to <= e.from {
+			left = append(left, l)
+			continue
+		}
+		w.err = err
+		if l.from < e.from {
+			left = append(left, extent{l.from, e.from})
+		}
+		if e.to < l.to {
+			left = append(left, extent{e.to, l.to})
+		}
+	}
+	w.left = left
+	return w.err != nil || len(left) == 0
+}
