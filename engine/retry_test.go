@@ -14,6 +14,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/session"
+	"xwarp/mpa"
 	"xwarp/tcp"
 )
 
@@ -179,9 +180,9 @@ func TestCloseWhileDialing(t *testing.T) {
 	}
 }
 
-// TestDialTwice dials a second time with a queue pair that has a connection: that is refused, and the first one goes on.
-func TestDialTwice(t *testing.T) {
-	for name, open := range map[string]func() (a, b *engine.Device, at netip.AddrPort){
+// transports opens two devices on either transport, and says where the second one can listen.
+func transports(t *testing.T) map[string]func() (a, b *engine.Device, at netip.AddrPort) {
+	return map[string]func() (a, b *engine.Device, at netip.AddrPort){
 		"kernel": func() (a, b *engine.Device, at netip.AddrPort) {
 			for _, d := range []**engine.Device{&a, &b} {
 				var err error
@@ -196,7 +197,55 @@ func TestDialTwice(t *testing.T) {
 			a, b, n := xdpPair(t, topo.Options{}, nil)
 			return a, b, netip.AddrPortFrom(n.B.Addr4.Addr(), 7174)
 		},
-	} {
+	}
+}
+
+// TestRefusedIsNoVerdict: a SYN that nobody answered with anything but RST says nothing about the peer's MPA. The next connection asks
+// for revision 2 and for markers.
+//
+//req:rfc6581-10-4
+func TestRefusedIsNoVerdict(t *testing.T) {
+	for name, open := range transports(t) {
+		t.Run(name, func(t *testing.T) {
+			da, db, at := open()
+			if at.Port() == 0 { // one that is free, at an address where nobody else looks for one
+				l, err := net.Listen("tcp", "127.71.74.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				at = netip.MustParseAddrPort(l.Addr().String())
+				l.Close()
+			}
+			for range 3 {
+				if err := da.Dial(t.Context(), at, newEnd(t, da, 4096).qp, engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
+					t.Fatalf("Dial: %v", err)
+				}
+			}
+			l, err := db.Listen(at, 0, engine.ConnConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			dialed := make(chan error, 1)
+			a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
+			go func() { dialed <- da.Dial(t.Context(), at, a.qp, engine.ConnConfig{}) }()
+			r, err := l.Accept(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(r.Accept(t.Context(), b.qp, nil), <-dialed); err != nil {
+				t.Fatal(err)
+			}
+			if p := b.qp.Params(); r.Revision != mpa.RevEnhanced || !p.Send.Markers || r.IRD == mpa.NotNegotiated {
+				t.Errorf("the next Request has revision %d, IRD %d, markers %v", r.Revision, r.IRD, p.Send.Markers)
+			}
+		})
+	}
+}
+
+// TestDialTwice dials a second time with a queue pair that has a connection: that is refused, and the first one goes on.
+func TestDialTwice(t *testing.T) {
+	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
 			da, db, at := open()
 			a, b := newEnd(t, da, 1<<16), newEnd(t, db, 1<<16)
