@@ -43,6 +43,7 @@ var stackCounters = []counter{
 	{"resets", "xwarp_tx_stray_resets_total", "RST segments sent for segments without a connection.", ""},
 	{"refused", "xwarp_refused_connections_total", "Connections that were reset when their handshake was done: limits, policy, exhaustion.", ""},
 	{"handed_over", "xwarp_handed_over_frames_total", "Frames given to the worker that has the connection.", ""},
+	{"panics", "xwarp_panics_total", "Defects of xwarp that ended one connection each: please report the line of the log.", ""},
 	{"no_slot", "xwarp_tx_slot_waits_total", "Times that the TCP found the transmit ring full.", ""},
 	{"no_hop", "xwarp_tx_hop_waits_total", "Times that the next hop was not known yet.", ""},
 }

@@ -51,25 +51,26 @@ type Attacher interface{ Attach(e *Endpoint) }
 
 // Endpoint is one connection of a Stack.
 type Endpoint struct {
-	stack   *Stack
-	tuple   tcp.Tuple
-	conn    tcp.Conn
-	upper   Upper
-	src     tcp.Source // upper
-	summer  Summer     // upper, when it is one
-	hop     *hop
-	hopIdx  int // in hop.users
-	frame   template
-	expect  expect
-	rcvEnd  seq.Num // what the layer above knows as the left edge
-	started bool
-	dirty   bool
-	ended   bool
-	broken  bool // see Break
-	visit   visit
-	steered bool
-	late    seq.Num // the left edge of what was not acknowledged in time last; see doubt
-	serial  uint64  // of the connections of the stack, in the order of their beginning
+	stack     *Stack
+	tuple     tcp.Tuple
+	conn      tcp.Conn
+	upper     Upper
+	src       tcp.Source // upper
+	summer    Summer     // upper, when it is one
+	hop       *hop
+	hopIdx    int // in hop.users
+	frame     template
+	expect    expect
+	rcvEnd    seq.Num // what the layer above knows as the left edge
+	started   bool
+	dirty     bool
+	ended     bool
+	broken    bool // see Break
+	abandoned bool
+	visit     visit
+	steered   bool
+	late      seq.Num // the left edge of what was not acknowledged in time last; see doubt
+	serial    uint64  // of the connections of the stack, in the order of their beginning
 
 	timerAt  tick.Time
 	timerIdx int
@@ -190,6 +191,7 @@ func (e *Endpoint) Break() { e.broken = true }
 
 // receive runs the segment s with the given payload through TCP and the layer above.
 func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, now tick.Time) {
+	e.stack.serve(e)
 	o := e.conn.Input(s, now)
 	if !e.started {
 		e.start(now)
@@ -296,7 +298,9 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 			return false, true
 		}
 	}
+	s.slot, s.filling = buf, true
 	if !e.poll(next, src, now) {
+		s.filling = false
 		s.port.CancelTx(buf)
 		return false, false
 	}
@@ -311,6 +315,7 @@ func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again b
 		n = e.frame.build(buf.Data, &s.out, e.hop.mac)
 	}
 	sum := e.fill(buf.Data[n:], &s.out)
+	s.filling = false
 	if e.broken {
 		s.port.CancelTx(buf)
 		return false, false

@@ -12,6 +12,7 @@ import (
 
 // input processes one frame. Nothing of p is kept.
 func (s *Stack) input(p *ring.Packet, now tick.Time) {
+	s.serve(nil)
 	s.stats.RxFrames++
 	s.stats.RxOctets += uint64(p.Len())
 	pieces := p.Frags(s.pieces[:0])

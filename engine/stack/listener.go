@@ -121,6 +121,7 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		l.of(!t.Remote.Is4()).Refuse(t)
 		return nil, err
 	}
+	s.serve(e)
 	if !l.of(!t.Remote.Is4()).Accept(t, &s.seg, &e.conn, now) {
 		s.forget(e, now)
 		return nil, ErrNoHandshake

@@ -57,6 +57,7 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 		return false
 	}
 	s.seg.Len, s.seg.ECN = segment-head, tcp.NotECT
+	s.serve(e)
 	if segment == head {
 		return e.predictedAck(h, head, now)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"xwarp/ring"
 	"xwarp/ring/gso"
@@ -46,6 +47,8 @@ type Config struct {
 	// TrustPartialChecksum accepts a TCP checksum that is only the pseudo header's sum: what a kernel on the
 	// other end of a veth sends with transmit checksum offload on. Such a frame was never on a wire.
 	TrustPartialChecksum bool
+	// Defect, when set, hears of each panic that was contained. Without it a panic goes on, as tests want it.
+	Defect func(d *Defect)
 }
 
 // Stack owns a Port and every connection on it.
@@ -73,6 +76,13 @@ type Stack struct {
 	stats     Stats
 	last      lookup
 	gone      []*Endpoint // ended, to be forgotten after the callbacks
+
+	serving atomic.Pointer[Endpoint] // whose turn it is; nil: nobody's
+	at      int                      // the next frame of batch
+	holding int                      // the frame of batch that is being received, and 1; 0: none
+	slot    ring.TxBuf               // that is being filled, if filling
+	filling bool
+	round   round // of transmission
 
 	batch   [MaxBatch]ring.Packet
 	pieces  [ring.MaxFrags + 1][]byte
@@ -145,14 +155,26 @@ func (s *Stack) Receive(now tick.Time) bool {
 	if !s.Fetch() {
 		return false
 	}
-	for i := range s.fetched {
-		if !s.predicted(&s.batch[i], now) {
-			s.input(&s.batch[i], now)
-		}
-		s.port.Release(&s.batch[i])
+	for s.at = 0; s.at < s.fetched; {
+		s.receive(now) // once, or once more after each panic
 	}
 	s.fetched, s.released = 0, true
 	return true
+}
+
+// receive takes the frames of the batch that are left.
+func (s *Stack) receive(now tick.Time) {
+	defer s.contain(now)
+	for s.at < s.fetched {
+		p := &s.batch[s.at]
+		s.at++
+		s.holding = s.at
+		if !s.predicted(p, now) {
+			s.input(p, now)
+		}
+		s.holding = 0
+		s.port.Release(p)
+	}
 }
 
 // Quiet reports whether Transmit has nothing to send and nothing to tidy. Timers, and what the device does by itself, still
@@ -190,14 +212,15 @@ func (s *Stack) Blocked() bool {
 
 func (s *Stack) expire(now tick.Time) bool {
 	worked := false
-	for e := s.timers.pop(now); e != nil; e = s.timers.pop(now) {
-		if at := e.deadline(); at > now {
-			s.timers.set(e, at)
-			continue
-		}
-		e.expire(now)
-		worked = true
+	for s.timers.next() <= now {
+		worked = s.expireSome(now) || worked
 	}
+	return s.expireOthers(now) || worked
+}
+
+func (s *Stack) expireOthers(now tick.Time) (worked bool) {
+	s.serve(nil)
+	defer s.contain(now)
 	for _, l := range s.listening {
 		worked = l.expire(now) || worked
 	}
@@ -205,26 +228,44 @@ func (s *Stack) expire(now tick.Time) bool {
 	return worked
 }
 
+// expireSome runs the timers that are due, up to the first panic.
+func (s *Stack) expireSome(now tick.Time) (worked bool) {
+	defer s.contain(now)
+	for e := s.timers.pop(now); e != nil; e = s.timers.pop(now) {
+		s.serve(e)
+		if at := e.deadline(); at > now {
+			s.timers.set(e, at)
+			continue
+		}
+		worked = true
+		e.expire(now)
+	}
+	return worked
+}
+
+// round is one round of transmission: todo[:visited] had their turn, todo[:tidied] are done with.
+type round struct {
+	todo            []*Endpoint
+	visited, tidied int
+	sent            int
+}
+
 // transmit visits the endpoints that want to, each for a bounded number of frames and all together for another, and kicks
 // the port.
 func (s *Stack) transmit(now tick.Time) bool {
-	todo := s.dirty
+	r := &s.round
+	*r = round{todo: s.dirty}
 	s.dirty = s.spare[:0]
 	s.starved = false
-	sent, visited := 0, 0
-	for ; visited < len(todo) && sent < MaxFramesPerRound; visited++ {
-		e := todo[visited]
-		e.dirty = false
-		if !e.ended {
-			sent += e.output(now)
-		}
+	for !s.visit(now) { // until it comes to its end without a panic
 	}
 	s.queued = false
 	s.flush.note(s.port.Flush(), now)
-	for _, e := range todo[:visited] {
-		e.tidy(now)
+	for !s.tidy(now) {
 	}
-	s.requeue(todo, visited)
+	s.requeue(r.todo, r.visited)
+	sent := r.sent
+	r.todo = nil
 	if !s.starved || sent > 0 {
 		s.starving = 0
 	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
@@ -236,6 +277,35 @@ func (s *Stack) transmit(now tick.Time) bool {
 	}
 	s.gone = s.gone[:0]
 	return sent > 0
+}
+
+// visit lets connections send, until all had their turn or enough has left, and reports whether it came to that.
+func (s *Stack) visit(now tick.Time) bool {
+	defer s.contain(now)
+	r := &s.round
+	for r.visited < len(r.todo) && r.sent < MaxFramesPerRound {
+		e := r.todo[r.visited]
+		r.visited++
+		e.dirty = false
+		if !e.ended {
+			s.serve(e)
+			r.sent += e.output(now)
+		}
+	}
+	return true
+}
+
+// tidy does for those connections what comes after the frames have left, and reports whether it came to its end.
+func (s *Stack) tidy(now tick.Time) bool {
+	defer s.contain(now)
+	r := &s.round
+	for r.tidied < r.visited {
+		e := r.todo[r.tidied]
+		r.tidied++
+		s.serve(e)
+		e.tidy(now)
+	}
+	return true
 }
 
 // requeue puts the endpoints of todo that were not visited before those that are dirty since.

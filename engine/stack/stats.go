@@ -29,6 +29,7 @@ type Stats struct {
 	ICMP             uint64 // ICMP errors for connections of the stack
 	Resets           uint64 // RST sent for segments without a connection
 	HandedOver       uint64 // given to the worker that has the connection
+	Panics           uint64 // defects of this program, each of which ended the connection that was being served
 	NoSlot           uint64 // times that the transmit ring was full
 	NoHop            uint64 // times that the next hop was not known yet
 	DropNoHop        uint64 // answers to SYNs and resets that did not leave for want of the next hop

@@ -45,6 +45,8 @@ func (s *Stack) stray(pieces [][]byte) bool {
 
 // Inject processes what another worker handed over.
 func (s *Stack) Inject(x *Stray, now tick.Time) {
+	s.serve(nil)
+	defer s.contain(now)
 	if x.ICMP != nil {
 		if !s.DeliverICMP(&x.Tuple, x.ICMP, now) {
 			s.stats.DropICMP++
@@ -66,6 +68,7 @@ func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
 		return false
 	}
 	s.stats.ICMP++
+	s.serve(c)
 	c.conn.ICMP(e, now)
 	s.mark(c)
 	return true

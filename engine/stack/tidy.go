@@ -14,7 +14,7 @@ const (
 // tidy is the part of output that nobody at the other end waits for.
 func (e *Endpoint) tidy(now tick.Time) {
 	v := e.visit
-	if e.visit = visitedNot; v == visitedNot {
+	if e.visit = visitedNot; v == visitedNot || e.abandoned {
 		return
 	}
 	e.events(now)
