@@ -36,6 +36,7 @@ type conn struct {
 	ses       *session.Session
 	wake      func()
 	info      func() *TCPInfo
+	cut       func(why error) // ends the connection after a panic
 
 	result chan error // one value: established, or why not
 	retry  mpa.Retry
@@ -79,18 +80,14 @@ func (q *QP) abandon(err error) {
 		q.setDown(err)
 		return
 	}
-	l.call(func() {
-		if !isClosed(q.gone) {
-			q.setGone(err)
-		}
-	})
+	l.callFor(q, func() { q.setGone(err) })
 }
 
 // call runs f on the worker that has c, wherever that moves.
 func (c *conn) call(f func()) error {
 	for {
 		l, here := c.owner.Load(), false
-		err := l.call(func() {
+		err := l.callFor(c, func() {
 			if here = c.owner.Load() == l; here {
 				f()
 			}
@@ -99,6 +96,14 @@ func (c *conn) call(f func()) error {
 			return err
 		}
 	}
+}
+
+// cutOff implements part.
+func (c *conn) cutOff(why error) {
+	if c.cut != nil {
+		c.cut(why)
+	}
+	c.report(why)
 }
 
 func (c *conn) abort() {

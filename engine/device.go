@@ -26,6 +26,7 @@ type Options struct {
 	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first; negative: for ever.
 	FirstFPDUTimeout time.Duration
 	CloseTimeout     time.Duration // of a Terminate or FIN exchange
+	Stall            time.Duration // of a worker's turn: the watchdog says then that it stands still; 0: DefaultStall, negative: no watchdog
 	NoPack           bool          // one FPDU per segment also when several small ones would fit
 	Log              *slog.Logger  // one line per connection event; nil is silent
 }
@@ -65,12 +66,17 @@ type Device struct {
 	verdicts  verdicts
 	contained contained
 
+	failing sync.Once
+	failed  chan struct{}
+	failure error
+	closing chan struct{} // closed by Close
+
 	mu     sync.Mutex
 	closed bool
 }
 
 func newDevice(o Options) *Device {
-	d := &Device{opt: o, log: o.Log}
+	d := &Device{opt: o, log: o.Log, failed: make(chan struct{}), closing: make(chan struct{})}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -93,6 +99,7 @@ func (d *Device) Close() error {
 	}
 	d.closed = true
 	d.mu.Unlock()
+	close(d.closing)
 	return d.drv.close()
 }
 

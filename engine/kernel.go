@@ -63,6 +63,7 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 	k.loop = newLoop(k.rouse)
 	k.dev.own(k.loop)
 	go k.run()
+	go k.dev.watch()
 	return k.dev, nil
 }
 
@@ -77,22 +78,20 @@ func (k *kernelDriver) rouse() {
 func (k *kernelDriver) run() {
 	defer close(k.ended)
 	debug.SetPanicOnFault(true) // see regionLost
+	k.loop.name()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
+		now := clock()
+		k.loop.beat(now)
 		k.loop.work()
-		now, next := clock(), tick.Never
-		for c := range k.conns {
-			c.step(now)
-			if c.dead() {
-				delete(k.conns, c)
-				continue
-			}
-			next = min(next, c.deadline())
-		}
-		if k.loop.pending() {
+		now = clock()
+		k.loop.enter(atTimers)
+		next, whole := k.steps(now)
+		if !whole || k.loop.pending() {
 			continue
 		}
+		k.loop.rest()
 		wait := time.Hour
 		if next != tick.Never {
 			wait = max(0, time.Duration(next.Sub(now)))
@@ -108,6 +107,22 @@ func (k *kernelDriver) run() {
 			return
 		}
 	}
+}
+
+// steps lets each connection do what it can, and returns when the next one wants to; not whole: there was a panic.
+func (k *kernelDriver) steps(now tick.Time) (next tick.Time, whole bool) {
+	defer k.loop.contain()
+	next = tick.Never
+	for c := range k.conns {
+		k.loop.doing = c
+		c.step(now)
+		if c.dead() {
+			delete(k.conns, c)
+			continue
+		}
+		next = min(next, c.deadline())
+	}
+	return next, true
 }
 
 func (k *kernelDriver) abortAll() {
@@ -160,6 +175,7 @@ func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
 func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 	c.local, c.remote = addrPort(sock.LocalAddr()), addrPort(sock.RemoteAddr())
 	kc := newKernelConn(k, c, sock)
+	c.cut = kc.cutOff
 	if err := c.begin(k.loop, 0, &kc.ses, func() { kc.Wake() }); err != nil {
 		return err
 	}

@@ -108,6 +108,7 @@ func (c *kernelConn) writer() {
 
 // arrived takes one read.
 func (c *kernelConn) arrived(r readResult) {
+	c.drv.loop.doing = c
 	if c.ended {
 		return
 	}
@@ -247,6 +248,7 @@ func (c *kernelConn) write() {
 
 // written hears that the kernel has taken n octets: it sends them again by itself, so their memory is free.
 func (c *kernelConn) written(n int, err error) {
+	c.drv.loop.doing = c
 	c.writing = false
 	if c.ended {
 		return
@@ -286,6 +288,21 @@ func (c *kernelConn) end(cause error) {
 	close(c.writes)
 	close(c.blocks)
 	c.ses.Ended(cause)
+}
+
+// cutOff implements part.
+func (c *kernelConn) cutOff(why error) {
+	if c.ended {
+		return
+	}
+	c.ended = true
+	if t, ok := c.sock.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+	c.sock.Close()
+	close(c.writes)
+	close(c.blocks)
+	c.ses.Abandon(why)
 }
 
 func (c *kernelConn) dead() bool { return c.ended }

@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/mpa"
+	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
 
@@ -37,10 +38,17 @@ type loop struct {
 
 	queue     int  // of the device; -1 for none
 	consuming bool // the worker is in its consumer's callback
+
+	dev     *Device
+	doing   part             // whose work is being done, nil for nobody's in particular
+	serving func() tcp.Tuple // the connection that is or was served last; may be nil
+	suspect bool             // there was a panic: the tables want to be checked
+	watched
 }
 
 // bell makes the worker call kick once after one or more rings.
 type bell struct {
+	of   part
 	kick func()
 	rung atomic.Bool
 	next *bell
@@ -64,14 +72,24 @@ func (l *loop) post(f func()) bool {
 	return true
 }
 
-// call has the worker run f and waits for it.
-func (l *loop) call(f func()) error {
+// call has the worker run f and waits for it. It fails with ErrClosed, or ErrDefect when f panicked.
+func (l *loop) call(f func()) error { return l.callFor(nil, f) }
+
+// callFor is call for work on p, which ends when f panics.
+func (l *loop) callFor(p part, f func()) error {
 	done := make(chan struct{})
-	if !l.post(func() { f(); close(done) }) {
+	err := ErrDefect
+	posted := l.post(func() {
+		l.doing = p
+		defer close(done)
+		f()
+		err = nil
+	})
+	if !posted {
 		return ErrClosed
 	}
 	<-done
-	return nil
+	return err
 }
 
 // work runs what was posted and answers the bells that rang; it reports whether there was anything.
@@ -84,8 +102,9 @@ func (l *loop) work() bool {
 		l.mail, l.spare = l.spare[:0], nil
 		l.hasNew.Store(false)
 		l.mu.Unlock()
-		for _, f := range todo {
-			f()
+		l.enter(atMail)
+		for next := 0; next < len(todo); {
+			l.runMail(todo, &next) // once, or once more after each panic
 		}
 		clear(todo)
 		l.spare = todo[:0]
@@ -94,14 +113,34 @@ func (l *loop) work() bool {
 	if l.bells.Load() == nil { // a swap costs ten times as much, on every turn of a worker that spins
 		return worked
 	}
+	l.enter(atBells)
 	for b := l.bells.Swap(nil); b != nil; {
-		next := b.next
-		b.next = nil
-		b.rung.Store(false)
-		b.kick()
-		b, worked = next, true
+		l.answer(&b)
+		worked = true
 	}
 	return worked
+}
+
+func (l *loop) runMail(todo []func(), next *int) {
+	defer l.contain()
+	for *next < len(todo) {
+		f := todo[*next]
+		*next++
+		l.doing = nil
+		f()
+	}
+}
+
+// answer answers the bells from *b on, up to the first panic.
+func (l *loop) answer(b **bell) {
+	defer l.contain()
+	for *b != nil {
+		this := *b
+		*b, this.next = this.next, nil
+		this.rung.Store(false)
+		l.doing = this.of
+		this.kick()
+	}
 }
 
 // pending reports whether work has something to do.

@@ -105,7 +105,7 @@ func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
 	if err := core.Check(); err != nil {
 		return nil, fmt.Errorf("ibv_create_qp: %w", err)
 	}
-	q.bell.kick = q.kick
+	q.bell.kick, q.bell.of = q.kick, q
 	q.sq.init(cfg.SendDepth)
 	q.rq.init(cfg.RecvDepth)
 	return q, nil
@@ -337,12 +337,20 @@ func (q *QP) setDown(err error) {
 }
 
 func (q *QP) setGone(err error) {
+	if isClosed(q.gone) {
+		return
+	}
+	defer q.leave() // also after a panic: somebody waits
 	q.setDown(err)
 	q.ready = true
 	if q.core.State() == rdmap.Idle {
 		q.core.Abort()
 	}
 	q.drain()
+}
+
+// leave says that nothing of the connection is left.
+func (q *QP) leave() {
 	q.mu.Lock()
 	close(q.gone)
 	f := q.onEnd
@@ -353,5 +361,12 @@ func (q *QP) setGone(err error) {
 	// Not at once: the connection, which tells of its end here, may still ask the core.
 	if l := q.loop.Load(); q.closing && (l == nil || !l.post(q.free)) {
 		q.free()
+	}
+}
+
+// cutOff implements part.
+func (q *QP) cutOff(why error) {
+	if q.ses != nil {
+		q.conn.Load().cutOff(why)
 	}
 }

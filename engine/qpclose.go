@@ -6,7 +6,7 @@ func (q *QP) Disconnect() error {
 	if l == nil {
 		return ErrNotReady
 	}
-	return l.call(func() {
+	return l.callFor(q, func() {
 		if q.ses != nil && !isClosed(q.gone) {
 			q.ses.Disconnect(clock())
 			q.kick()
@@ -22,6 +22,7 @@ func (q *QP) Close() error {
 	}
 	posted := l.post(func() {
 		q.closing = true
+		l.doing = q
 		if isClosed(q.gone) {
 			q.free()
 		} else if q.ses != nil {
@@ -39,8 +40,8 @@ func (q *QP) Close() error {
 // free gives back what q has. It runs on the worker.
 func (q *QP) free() {
 	if !isClosed(q.freed) {
+		defer close(q.freed) // also after a panic: somebody waits
 		q.core.Destroy()
-		close(q.freed)
 	}
 }
 

@@ -52,6 +52,7 @@ func Infos(list []*QP) []*ConnInfo {
 			l.call(func() {
 				for _, i := range part {
 					if c := list[i].conn.Load(); c.owner.Load() == l { // else it moves just now
+						l.doing = list[i]
 						v := list[i].info(c)
 						infos[i] = &v
 					}

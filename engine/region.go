@@ -34,6 +34,7 @@ func (m *MR) Err() error {
 
 // own makes l one of the device's loops.
 func (d *Device) own(l *loop) {
+	l.dev = d
 	l.table.OnFault = d.regionLost
 	d.loops = append(d.loops, l)
 }

@@ -91,6 +91,8 @@ func TestRegionLost(t *testing.T) {
 			if err := a.qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{a.mr.SGE(0, 200_000)}}); err != nil {
 				a.t.Fatal(err)
 			}
+			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()}) // the receive is there then
+			a.wait()
 			b.post(engine.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []engine.SGE{b.mr.SGE(0, 100), mr.SGE(inside, 100_000)}})
 		},
 		"own read": func(a, b *end, mr *engine.MR) {
@@ -168,11 +170,14 @@ func regionIsLost(t *testing.T, a, b *end, mr *engine.MR) {
 // pairOf returns two devices and where the second one listens.
 func pairOf(t *testing.T, transport string) (a, b *engine.Device, at netip.AddrPort) {
 	t.Helper()
+	return pairWith(t, transport, engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+}
+
+func pairWith(t *testing.T, transport string, o engine.Options) (a, b *engine.Device, at netip.AddrPort) {
+	t.Helper()
 	if transport == "kernel" {
 		open := func() *engine.Device {
-			cfg := engine.KernelConfig{}
-			cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-			d, err := engine.OpenKernel(cfg)
+			d, err := engine.OpenKernel(engine.KernelConfig{Options: o})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +187,7 @@ func pairOf(t *testing.T, transport string) (a, b *engine.Device, at netip.AddrP
 		return open(), open(), netip.MustParseAddrPort("127.0.0.1:7174")
 	}
 	a, b, net := xdpPair(t, topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
-		c.Transmit = engine.Transmit(transport)
+		c.Options, c.Transmit = o, engine.Transmit(transport)
 	})
 	return a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
 }

@@ -20,7 +20,7 @@ func (q *QP) Shutdown(ctx context.Context) error {
 	tick := time.NewTicker(idlePoll)
 	defer tick.Stop()
 	for begun := false; !begun; {
-		if err := l.call(func() { begun = q.closeIdle() }); err != nil {
+		if err := l.callFor(q, func() { begun = q.closeIdle() }); err != nil {
 			return err
 		}
 		select {

@@ -56,7 +56,7 @@ func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
 func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *Stream {
 	s := &Stream{w: w, local: local, remote: remote}
 	s.Stream = bytestream.New(cfg, func(*bytestream.Stream) { w.ring(&s.bell) })
-	s.bell.kick = s.Kick
+	s.bell.kick, s.bell.of = s.Kick, s
 	return s
 }
 
@@ -198,9 +198,16 @@ func (s *Stream) LocalAddr() netip.AddrPort { return s.local }
 // RemoteAddr is the peer's end.
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
 
+// cutOff implements part.
+func (s *Stream) cutOff(why error) {
+	if e := s.Endpoint(); e != nil {
+		s.w.stk.Abandon(e, why, clock())
+	}
+}
+
 // onConn runs f with the connection on the worker.
 func (s *Stream) onConn(f func(c *tcp.Conn, now tick.Time)) error {
-	return s.w.call(func() {
+	return s.w.callFor(s, func() {
 		e := s.Endpoint()
 		if e == nil {
 			e = s.ep

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -52,7 +53,7 @@ func (w *worker) rouse() {
 	}
 }
 
-// run is the worker's life: take what consumers posted, step the stack, and sleep when there is nothing to do.
+// run is the worker's life.
 func (w *worker) run(cpu int, busy time.Duration) {
 	w.started.Store(true)
 	debug.SetPanicOnFault(true) // see regionLost
@@ -63,6 +64,17 @@ func (w *worker) run(cpu int, busy time.Duration) {
 		set.Set(cpu)
 		unix.SchedSetaffinity(0, &set)
 	}
+	w.name()
+	defer w.rest()
+	if err := w.turns(busy); err != nil {
+		w.fail(err)
+	}
+}
+
+// turns takes what consumers posted, steps the stack, and sleeps when there is nothing to do. It returns nil when it is told to stop,
+// else why the worker cannot go on.
+func (w *worker) turns(busy time.Duration) (err error) {
+	defer w.containTurn(&err)
 	p := pace{last: clock()}
 	idleSince := p.last
 	active := false // something was done since p.last, which no clock was read for
@@ -71,6 +83,8 @@ func (w *worker) run(cpu int, busy time.Duration) {
 		now := p.last
 		if arrived {
 			now = clock()
+			w.beat(now)
+			w.enter(atReceive)
 			w.stk.Receive(now)
 		}
 		worked := w.consumer != nil && w.consume()
@@ -81,10 +95,18 @@ func (w *worker) run(cpu int, busy time.Duration) {
 		}
 		if !arrived {
 			now = clock()
+			w.beat(now)
 		}
 		p.note(now)
+		w.enter(atTransmit)
 		worked = w.stk.Transmit(now) || worked || active
 		active = false
+		if w.suspect {
+			w.suspect = false
+			if err := w.stk.Check(); err != nil {
+				return err
+			}
+		}
 		if worked || w.stk.Blocked() {
 			idleSince = now
 			continue
@@ -95,10 +117,45 @@ func (w *worker) run(cpu int, busy time.Duration) {
 			p.last = idleSince
 		}
 	}
+	return nil
+}
+
+// containTurn is deferred by turns: what panics outside of the service of one connection leaves a worker that cannot go on.
+func (w *worker) containTurn(err *error) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	w.defect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
+	*err = fmt.Errorf("%w: %v", ErrDefect, v)
+}
+
+// fail gives the worker up: its connections end, and nobody can reach it any more.
+func (w *worker) fail(err error) {
+	err = fmt.Errorf("worker of queue %d is in disorder: %w", w.queue, err)
+	w.dev.fail(err)
+	now := clock()
+	var all []*stack.Endpoint
+	w.stk.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
+	for _, e := range all {
+		w.stk.Abandon(e, err, now)
+	}
+	attempt(func() { w.stk.Transmit(now) }) // the resets
+	w.loop.end()
+}
+
+// close ends what is left of the connections, after end.
+func (w *worker) close() (err error) {
+	if v := attempt(func() { err = w.stk.Close(clock()) }); v != nil {
+		err = fmt.Errorf("worker of queue %d: %w: %v", w.queue, ErrDefect, v)
+		attempt(func() { err = errors.Join(err, w.port.Close()) })
+	}
+	return err
 }
 
 func (w *worker) consume() bool {
 	w.consuming = true
+	w.enter(atConsumer)
 	worked := w.consumer()
 	w.consuming = false
 	return worked
@@ -116,6 +173,7 @@ func (w *worker) sleep(now tick.Time) {
 		return
 	}
 	w.asleep.Store(true)
+	w.rest()
 	if !w.pending() && !w.stop.Load() {
 		if w.port.Wait(d, w.efd)&ring.ReadyExtra != 0 {
 			var b [8]byte

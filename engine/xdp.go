@@ -113,6 +113,7 @@ func OpenXDP(cfg XDPConfig) (*Device, error) {
 		}
 		go w.run(cpu, x.cfg.BusyPoll)
 	}
+	go d.watch()
 	return d, nil
 }
 

@@ -36,6 +36,13 @@ func (x *xdpDriver) upper(w *worker, i int, c *conn) (*session.OverTCP, error) {
 	if err := c.begin(w.loop, i, &o.Session, wake); err != nil {
 		return nil, err
 	}
+	c.cut = func(why error) {
+		if o.Endpoint != nil {
+			w.stk.Abandon(o.Endpoint, why, clock())
+		} else {
+			o.Abandon(why)
+		}
+	}
 	c.info = func() *TCPInfo {
 		if o.Endpoint == nil {
 			return nil

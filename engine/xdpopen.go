@@ -104,12 +104,14 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 	w.stk, err = stack.New(stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Resolver: x.hops.of(), Steering: flows{x, w}, Stray: x.stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
+		Defect: w.defect,
 	})
 	if err != nil {
 		w.closeFiles()
 		port.Close()
 		return err
 	}
+	w.serving = w.stk.Serving
 	x.workers = append(x.workers, w)
 	x.dev.own(w.loop)
 	return x.steer.SetSocket(queue, sock.Fd())
@@ -122,7 +124,7 @@ func (x *xdpDriver) close() error {
 	}
 	for _, w := range x.workers {
 		w.end()
-		errs = append(errs, w.stk.Close(clock()))
+		errs = append(errs, w.close())
 		w.loop.end()
 		w.closeFiles()
 	}

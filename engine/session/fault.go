@@ -26,3 +26,18 @@ func (s *Session) guardFill(r seq.Range, n int, dst []byte) {
 	s.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
 	s.filled = r.End
 }
+
+// Abandon ends the session after a panic in it or below: it tells what it can, and the handler in any case. It is the last call.
+func (s *Session) Abandon(why error) {
+	if s.phase == phaseClosed {
+		return
+	}
+	s.note(why)
+	defer func() {
+		if recover() != nil {
+			s.phase = phaseClosed
+			s.cfg.Handler.Closed(s, s.err)
+		}
+	}()
+	s.Ended(why)
+}

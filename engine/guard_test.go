@@ -1,0 +1,185 @@
+package engine_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/ring"
+)
+
+// sinkEnd is an end whose completions go to sink on the worker.
+func sinkEnd(t *testing.T, dev *engine.Device, sink func(*engine.Completion) bool) *end {
+	t.Helper()
+	e := newEnd(t, dev, 1<<20)
+	cq := engine.NewSinkCQ(sink)
+	var err error
+	if e.qp, err = dev.CreateQP(engine.QPConfig{PD: e.pd, SendCQ: cq, RecvCQ: cq}); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// TestDefect has a completion's sink panic on the worker, in the middle of the protocol: once, and at each attempt to end the
+// connection in order. That connection ends at both ends, with nobody left waiting; the one beside it and the device go on.
+func TestDefect(t *testing.T) {
+	for _, transport := range []string{"kernel", "xdp"} {
+		for _, always := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/always=%v", transport, always), func(t *testing.T) {
+				da, db, at := pairOf(t, transport)
+				n := 0
+				a := sinkEnd(t, da, func(v *engine.Completion) bool {
+					if n++; n == 3 || n > 3 && always {
+						panic("made to fail")
+					}
+					return true
+				})
+				b := newEnd(t, db, 1<<20)
+				connect(t, a, b, at)
+				otherA, otherB := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
+				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+				for i := range 8 {
+					a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 100_000)}, RemoteSTag: b.mr.STag()})
+				}
+				for _, c := range []<-chan struct{}{a.qp.Down(), a.qp.Gone(), b.qp.Down(), b.qp.Gone()} {
+					select {
+					case <-c:
+					case <-time.After(20 * time.Second):
+						t.Fatalf("the connection goes on: %v, %v", a.qp.Err(), b.qp.Err())
+					}
+				}
+				if !strings.Contains(a.qp.Err().Error(), "made to fail") {
+					t.Errorf("the queue pair ended with %v", a.qp.Err())
+				}
+				exercise(t, otherA, otherB)
+				if c := da.Contained(); c.Panics == 0 {
+					t.Errorf("%+v", c)
+				}
+				if err := a.qp.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := da.Err(); err != nil {
+					t.Errorf("the device failed: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// brittle is a port that panics in Flush once it is told to.
+type brittle struct {
+	ring.Port
+	broken *atomic.Bool
+}
+
+func (p *brittle) Flush() ring.State {
+	if p.broken.Load() {
+		panic("made to fail")
+	}
+	return p.Port.Flush()
+}
+
+// TestDeviceFails has the port of a worker panic, outside of the service of any connection. The device says so, its connections end,
+// nobody waits, and after Close another one can be opened in its place.
+func TestDeviceFails(t *testing.T) {
+	var broken atomic.Bool
+	da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
+		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) { return &brittle{p, &broken}, nil }
+	})
+	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
+	connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	broken.Store(true)
+	a.qp.PostSend(&engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)}, RemoteSTag: b.mr.STag()})
+	for _, c := range []<-chan struct{}{da.Failed(), a.qp.Gone()} {
+		select {
+		case <-c:
+		case <-time.After(20 * time.Second):
+			t.Fatal("the device goes on")
+		}
+	}
+	if !errors.Is(da.Err(), engine.ErrDefect) || a.qp.Err() == nil {
+		t.Errorf("device: %v, queue pair: %v", da.Err(), a.qp.Err())
+	}
+	if _, err := da.AllocPD(); !errors.Is(err, engine.ErrClosed) {
+		t.Errorf("AllocPD: %v", err)
+	}
+	if err := a.qp.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := da.Close(); err != nil && !errors.Is(err, engine.ErrDefect) {
+		t.Error(err)
+	}
+	db.Close()
+	broken.Store(false)
+	if err := net.A.Do(func() (err error) {
+		da, err = engine.OpenXDP(engine.XDPConfig{Interface: net.A.Link.Name})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := da.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) contains(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.b.String(), s)
+}
+
+// TestStall has a worker stand still in a completion's sink. The watchdog says which worker it is, with which connection, and where
+// in the program; when it goes on, it says that too.
+func TestStall(t *testing.T) {
+	for _, transport := range []string{"kernel", "xdp"} {
+		t.Run(transport, func(t *testing.T) {
+			var log lines
+			o := engine.Options{Stall: 40 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			da, db, at := pairWith(t, transport, o)
+			goOn := make(chan struct{})
+			a, b := sinkEnd(t, da, func(*engine.Completion) bool { standStill(goOn); return true }), newEnd(t, db, 1<<20)
+			connect(t, a, b, at)
+			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)}, RemoteSTag: b.mr.STag()})
+			if !eventually(func() bool { return da.Stalled() != nil && log.contains("standStill") }) {
+				t.Fatalf("stalled: %v; log: %s", da.Stalled(), log.b.String())
+			}
+			err := da.Stalled().Error()
+			if where := a.qp.RemoteAddr().String(); transport == "xdp" && !strings.Contains(err, where) {
+				t.Errorf("%s does not name the connection to %s", err, where)
+			}
+			t.Log(err)
+			if n := da.Contained().Stalls; n == 0 {
+				t.Error("the stall is not counted")
+			}
+			close(goOn)
+			if !eventually(func() bool { return da.Stalled() == nil && log.contains("worker goes on") }) {
+				t.Errorf("stalled: %v", da.Stalled())
+			}
+		})
+	}
+}
+
+//go:noinline
+func standStill(until <-chan struct{}) { <-until }
