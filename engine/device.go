@@ -39,7 +39,7 @@ type driver interface {
 	unlisten(l *Listener)
 	detach() error
 	describe() Transport
-	footprint() int // octets of a connection, see Device.Footprint
+	footprint(accepted bool) int // octets of a connection, see Device.Footprint
 	close() error
 }
 

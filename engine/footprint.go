@@ -16,8 +16,8 @@ func (d *Device) Footprint(cfg *QPConfig) int {
 	sends, recvs := slots(cfg.SendDepth), slots(cfg.RecvDepth)
 	posted := rdmap.Allocated(sends*int(unsafe.Sizeof(postedSend{}))) + sends*(rdmap.Allocated(list)+rdmap.Allocated(cfg.MaxInline)) +
 		rdmap.Allocated(recvs*int(unsafe.Sizeof(postedRecv{}))) + recvs*rdmap.Allocated(list)
-	return core.Footprint() + posted + int(unsafe.Sizeof(QP{})) + d.ConnFootprint()
+	return core.Footprint() + posted + int(unsafe.Sizeof(QP{})) + d.drv.footprint(true)
 }
 
-// ConnFootprint is the part of Footprint that a connection takes before it has a queue pair.
-func (d *Device) ConnFootprint() int { return d.drv.footprint() }
+// ConnFootprint is what a connection takes before it has a queue pair.
+func (d *Device) ConnFootprint() int { return d.drv.footprint(false) }

@@ -235,7 +235,12 @@ func (k *kernelDriver) unlisten(l *Listener) { l.drv.(net.Listener).Close() }
 func (k *kernelDriver) describe() Transport { return Transport{Name: "kernel"} }
 
 // footprint is the blocks of a connection, and 64 KiB for its state, goroutines and FPDUs under way.
-func (k *kernelDriver) footprint() int { return 2*readBlock + writeBlock + 64<<10 }
+func (k *kernelDriver) footprint(accepted bool) int {
+	if !accepted {
+		return (readBlocks+1)*firstBlock + 64<<10
+	}
+	return readBlocks*readBlock + writeBlock + 64<<10
+}
 
 func (k *kernelDriver) detach() error { return nil }
 

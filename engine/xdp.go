@@ -299,7 +299,7 @@ func (x *xdpDriver) accept(w *worker, i int, l *Listener, t *tcp.Tuple) (stack.U
 }
 
 // footprint is the state of a connection in TCP, MPA and the stack, with its queues of segments and FPDUs under way.
-func (x *xdpDriver) footprint() int { return 64 << 10 }
+func (x *xdpDriver) footprint(bool) int { return 64 << 10 }
 
 func (x *xdpDriver) describe() Transport {
 	return Transport{

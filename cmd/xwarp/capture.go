@@ -145,7 +145,7 @@ func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *clie
 	if device == "" && len(s.Devices) > 0 {
 		device = s.Devices[0].Name
 	}
-	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: device, Program: cmd.CommandPath()}); err != nil {
+	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: device, Program: cmd.CommandPath(), Operator: true}); err != nil {
 		return nil, nil, "", err
 	}
 	if c, err = d.Capture(ctx, a); err != nil {

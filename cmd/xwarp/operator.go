@@ -26,7 +26,7 @@ type operatorFlags struct {
 
 func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
 	f := cmd.Flags()
-	f.StringVar(&o.socket, "socket", client.DefaultPath, "control socket of the daemon")
+	f.StringVar(&o.socket, "socket", client.DefaultPath, "control socket of the daemon; the operator's, which belongs to it, is taken by who may open that")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
 	if watch {
 		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often (alone: every 2s)")
@@ -36,7 +36,7 @@ func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
 
 // open connects to the daemon.
 func (o *operatorFlags) open(cmd *cobra.Command) (*client.Device, error) {
-	return client.OpenConfig(client.Config{Path: o.socket, Program: cmd.CommandPath()})
+	return client.OpenConfig(client.Config{Path: o.socket, Program: cmd.CommandPath(), Operator: true})
 }
 
 // show prints what make turns snapshots into, once or until ctx is done.

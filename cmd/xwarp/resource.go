@@ -105,7 +105,7 @@ func newResource(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "resource",
 		Short:   "Show what programs have: queue pairs, memory regions and so on",
-		Long:    "resource shows the objects of programs, as rdma resource of iproute2 does for RDMA cards. Users other than root see their own.",
+		Long:    "resource shows the objects of programs, as rdma resource of iproute2 does for RDMA cards. Users other than the operator see their own.",
 		Example: "  xwarp resource show\n  xwarp resource show qp\n  xwarp resource show mr -j",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

@@ -12,8 +12,8 @@ const (
 	// PDs, MRs, CQs, QPs and Listeners bound the tables of the workers, and the time for which a program that ends holds them up.
 	PDs
 	MRs
-	// Memory bounds the octets of the memfds in which regions lie, each counted once and whole. Their pages are the programs'; the
-	// daemon pays address space and page tables.
+	// Memory bounds the octets of regions. Their pages are the programs' own, see control.Mapper; the
+	// daemon pays address space and page tables, and the time to map them.
 	Memory
 	CQs
 	// Completions and WorkRequests bound the entries of queues, which workers walk through when a connection ends.
@@ -46,6 +46,13 @@ const (
 	PendingMemory = 16 << 10
 	// ObjectMemory is the least of a region, domain, queue, queue pair or listener: records on each worker, goroutines.
 	ObjectMemory = 4 << 10
+)
+
+// OperatorSessions are the programs at the operator's socket at a time, and RootSessions how many of root find a place at the socket
+// of all although others have filled it (daemon.clients): whoever takes all places must not keep the operator out.
+const (
+	OperatorSessions = 16
+	RootSessions     = 8
 )
 
 // MaxPendingArgs bounds the arguments of a request that waits, which are kept meanwhile.

@@ -15,7 +15,7 @@ type Capture struct {
 	handle   control.Handle
 }
 
-// Capture begins a capture. Only root may, and who the daemon's configuration names.
+// Capture begins a capture. Only the operator may, and who the daemon's configuration names.
 func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Capture, error) {
 	var r control.Object
 	files, err := d.call(ctx, control.OpCapture, args, &r)

@@ -27,13 +27,15 @@ import (
 )
 
 // DefaultPath is where the daemon's control socket is.
-const DefaultPath = "/run/xwarp/control.sock"
+const DefaultPath = control.DefaultPath
 
 // Config says which daemon and which of its devices.
 type Config struct {
 	Path    string // of the control socket; empty: DefaultPath
 	Device  string // by the name of its interface; empty: the daemon's first
 	Program string // shown to operators; empty: the name of the executable
+	// Operator takes the operator's socket that belongs to Path where this process may open it, else Path.
+	Operator bool
 }
 
 // ErrDaemonGone is wrapped by everything that fails because the daemon ended or dropped this program.
@@ -73,7 +75,7 @@ func OpenConfig(cfg Config) (*Device, error) {
 	if cfg.Program == "" {
 		cfg.Program = filepath.Base(os.Args[0])
 	}
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Path, Net: "unix"})
+	c, err := dial(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("xwarp daemon: %w%s", err, hint(err))
 	}
@@ -86,6 +88,17 @@ func OpenConfig(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("xwarp daemon at %s: %w", cfg.Path, err)
 	}
 	return d, nil
+}
+
+func dial(cfg *Config) (*net.UnixConn, error) {
+	if cfg.Operator {
+		path := control.OperatorPath(cfg.Path)
+		if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
+			cfg.Path = path
+			return c, nil
+		}
+	}
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Path, Net: "unix"})
 }
 
 func hint(err error) string {
@@ -303,13 +316,13 @@ func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
 	return s, err
 }
 
-// FlushExport returns when what peers wrote into an exported file is on the disk. Only root may.
+// FlushExport returns when what peers wrote into an exported file is on the disk. Only the operator may.
 func (d *Device) FlushExport(ctx context.Context, name string) error {
 	_, err := d.call(ctx, control.OpFlush, control.FlushArgs{Export: name}, nil)
 	return err
 }
 
-// Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only root may.
+// Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only the operator may.
 func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err error) {
 	_, err = d.call(ctx, control.OpConfirm, nil, &r)
 	return r, err

@@ -11,7 +11,7 @@ import (
 // SnapshotSchema is the version of Snapshot's layout.
 const SnapshotSchema = 1
 
-// Snapshot is what the daemon has and does, at about one moment. Clients of other users than root see only what is their own.
+// Snapshot is what the daemon has and does, at about one moment. Who does not come through the operator's socket sees only what is his own.
 type Snapshot struct {
 	Schema    int              `json:"schema"`
 	Time      time.Time        `json:"time"`
@@ -28,7 +28,7 @@ type Snapshot struct {
 	Listeners []ListenerState  `json:"listeners"`
 	Users     []UserState      `json:"users"`
 	Counters  map[string]int64 `json:"counters"`         // of the daemon itself
-	Events    []EventRecord    `json:"events,omitempty"` // the latest ones, the oldest first; for root only
+	Events    []EventRecord    `json:"events,omitempty"` // the latest ones, the oldest first; for the operator only
 	// After so many seconds everything is undone unless a confirmation comes; 0: nothing is waited for.
 	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
 }
@@ -100,7 +100,7 @@ type PDState struct {
 	QPs    int    `json:"qps"`
 }
 
-// MRState is a memory region. STag is shown to its owner and to root.
+// MRState is a memory region. STag is shown to its owner and to the operator.
 type MRState struct {
 	Owner
 	Handle Handle `json:"handle"`

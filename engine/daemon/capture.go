@@ -47,10 +47,10 @@ func (d *device) wrapPort(queue int, p ring.Port) (ring.Port, error) {
 // mayCapture says why a session may not see the frames of all users; nil when it may.
 func (s *session) mayCapture() error {
 	group := s.d.cfg.Load().Daemon.CaptureGroup
-	if s.uid == 0 || group != "" && member(s.uid, s.gid, group) {
+	if group != "" && member(s.uid, s.gid, group) {
 		return nil
 	}
-	return &control.Error{Code: control.CodePermission, Text: "a capture shows the data of all users: only root may, and members of daemon.capture_group"}
+	return s.onlyOperator("capture, which shows the data of all users, and members of daemon.capture_group")
 }
 
 // member reports whether a user belongs to a group.

@@ -85,7 +85,7 @@ func converse(t *testing.T, tn *topo.Net) *conversation {
 
 func (v *conversation) connect(t *testing.T) *program {
 	t.Helper()
-	dev, err := client.Open(v.socket)
+	dev, err := client.Open(control.OperatorPath(v.socket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,13 +283,13 @@ func captureRole(args []string) error {
 	return nil
 }
 
-// TestCaptureRights: root may, others only through the group that the configuration names; a program that goes away takes its captures along.
+// TestCaptureRights: the operator may, others only through the group that the configuration names; a program that goes away takes its captures along.
 func TestCaptureRights(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)
 	for _, tc := range []struct{ config, want string }{
-		{"", "only root may, and members of daemon.capture_group"},
-		{"capture_group = \"0\"\n", "only root may, and members of daemon.capture_group"},
+		{"", "and members of daemon.capture_group"},
+		{"capture_group = \"0\"\n", "and members of daemon.capture_group"},
 		{fmt.Sprintf("capture_group = \"%d\"\n", nobody), "<nil>"},
 		{fmt.Sprintf("capture = false\ncapture_group = \"%d\"\n", nobody), "daemon.capture = false"},
 	} {
@@ -303,7 +303,7 @@ func TestCaptureRights(t *testing.T) {
 	}
 	d, socket := run(t, tn.A, xdp)
 	for range 3 { // more than a device has captures, if they stayed
-		dev, err := client.Open(socket)
+		dev, err := client.Open(control.OperatorPath(socket))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,7 +317,7 @@ func TestCaptureRights(t *testing.T) {
 			t.Fatal("the session stays")
 		}
 	}
-	dev, err := client.Open(socket)
+	dev, err := client.Open(control.OperatorPath(socket))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestCaptureRights(t *testing.T) {
 
 func TestCaptureOnKernel(t *testing.T) {
 	_, socket := kernel(t, "")
-	dev, err := client.Open(socket)
+	dev, err := client.Open(control.OperatorPath(socket))
 	if err != nil {
 		t.Fatal(err)
 	}

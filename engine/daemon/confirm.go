@@ -38,7 +38,10 @@ const sessionWait = time.Minute
 // awaitConfirmation begins to wait, when the configuration or the operator's session asks for it.
 func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	command := "xwarp confirm"
-	if cfg.Origins["daemon.socket"] != "" {
+	switch path := cfg.Daemon.OperatorSocket(); {
+	case path != "" && path != control.OperatorPath(cfg.Daemon.Socket):
+		command += " --socket " + path
+	case cfg.Origins["daemon.socket"] != "":
 		command += " --socket " + cfg.Daemon.Socket
 	}
 	wait := time.Duration(cfg.Daemon.Confirm)
@@ -51,16 +54,16 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 			wait = sessionWait
 		}
 		switch {
-		case wait > 0 && cfg.Daemon.Socket == "":
-			d.log.Warn("the interface carries your own session, and without a control socket nobody can confirm", "device", name,
-				"next", "set daemon.socket, or daemon.confirm = \"0s\"")
+		case wait > 0 && cfg.Daemon.OperatorSocket() == "":
+			d.log.Warn("the interface carries your own session, and without a socket of the operator's nobody can confirm", "device", name,
+				"next", "set daemon.admin_socket, or daemon.confirm = \"0s\"")
 			wait = 0
 		case wait > 0:
 			d.log.Warn("the interface carries your own session: everything is undone unless you confirm", "device", name,
 				"session", o.Session, "within", wait, "next", command+" (daemon.confirm sets another time, or 0s)")
 		}
 	} else if wait > 0 {
-		d.log.Info("everything is undone unless root confirms", "within", wait, "next", command)
+		d.log.Info("everything is undone unless the operator confirms", "within", wait, "next", command)
 	}
 	after := o.After
 	if after == nil {
@@ -126,10 +129,10 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	return control.ConfirmResult{State: c.state}, nil
 }
 
-// confirm is for root: the interfaces are the operator's.
+// confirm is the operator's: the interfaces are.
 func (s *session) confirm(_ *control.Request, _ []int) (any, []int, error) {
-	if s.uid != 0 {
-		return nil, nil, &control.Error{Code: control.CodePermission, Text: "only root may confirm: sudo xwarp confirm"}
+	if err := s.onlyOperator("confirm"); err != nil {
+		return nil, nil, err
 	}
 	r, err := s.d.await.confirm()
 	if err != nil {

@@ -55,7 +55,7 @@ func await(t *testing.T, tn *topo.Net, session netip.Addr, text string) *awaitin
 // confirm says so as an operator would.
 func (a *awaiting) confirm() (control.ConfirmResult, error) {
 	a.t.Helper()
-	dev, err := client.Open(a.socket)
+	dev, err := client.Open(control.OperatorPath(a.socket))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestUnconfirmed(t *testing.T) {
 	if _, err := client.Open(a.socket); err == nil {
 		t.Error("the control socket is still served")
 	}
-	says(t, a.log.String(), "everything is undone unless root confirms", "next=\"xwarp confirm --socket "+a.socket, "within=1m30s",
+	says(t, a.log.String(), "everything is undone unless the operator confirms", "next=\"xwarp confirm --socket "+a.socket, "within=1m30s",
 		"nobody confirmed in time: closing everything", "programs are detached, ports are free", "interfaces=[eth0]", "or set daemon.confirm")
 }
 
@@ -152,13 +152,13 @@ func TestConfirmed(t *testing.T) {
 // Who waits for nothing takes a confirmation, and other users' are not taken.
 func TestConfirmNotAwaited(t *testing.T) {
 	_, socket := kernel(t, "")
-	r := dialRaw(t, socket)
+	r := dialRaw(t, control.OperatorPath(socket))
 	control.CloseAll(r.hello())
 	if reply, _ := r.call(control.OpConfirm, ""); reply.Error != nil || string(reply.Result) != `{"state":"not_awaited","left_seconds":0}` {
 		t.Errorf("%s, %+v", reply.Result, reply.Error)
 	}
 	c := start(t, publicExe(t), nobody, "confirm", socket)
-	says(t, c.line(), "only root may confirm: sudo xwarp confirm")
+	says(t, c.line(), "only the operator may confirm: as root, with "+control.OperatorPath(socket))
 }
 
 // confirmRole confirms.

@@ -33,7 +33,8 @@ type Daemon struct {
 	mapper   *control.Mapper // of programs' memory
 	peers    peers
 	socket   *net.UnixListener
-	web      *webServer // nil: none is configured
+	admin    *net.UnixListener // the operator's
+	web      *webServer        // nil: none is configured
 	events   eventRing
 
 	mu       sync.Mutex
@@ -110,13 +111,19 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if err := d.mapper.Err(); err != nil {
 		d.log.Warn("programs cannot register memory", "error", err)
 	}
-	ln, err := listenControl(&cfg.Daemon)
-	if err != nil {
+	var err error
+	if d.socket, err = listenControl(cfg.Daemon.Socket, programs(&cfg.Daemon)); err != nil {
 		return err
 	}
-	d.socket = ln
-	go d.acceptPrograms(ln)
+	go d.acceptPrograms(d.socket, false)
 	d.log.Info("control socket is open", "path", cfg.Daemon.Socket)
+	if path := cfg.Daemon.OperatorSocket(); path != "" {
+		if d.admin, err = listenControl(path, operator); err != nil {
+			return err
+		}
+		go d.acceptPrograms(d.admin, true)
+		d.log.Info("operator's control socket is open", "path", path)
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/client"
+	"xwarp/engine/control"
 	"xwarp/engine/daemon"
 	"xwarp/engine/session"
 	"xwarp/engine/transfer"
@@ -197,7 +198,7 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 	if err != nil || len(b) != 10000 || string(b[9000:9013]) != "onto the disk" {
 		t.Errorf("the file: %d octets, %v", len(b), err)
 	}
-	dev, err := client.Open(socket)
+	dev, err := client.Open(control.OperatorPath(socket))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 			other.Close()
 			return nil, fmt.Errorf("http.listen: another process serves %s: give this daemon a path of its own", address)
 		}
-		ln, err := listenUnix(address, &cfg.Daemon)
+		ln, err := listenUnix(address, programs(&cfg.Daemon))
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}

@@ -34,7 +34,7 @@ const (
 	argsEnv = "XWARP_TEST_ARGS"
 )
 
-var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole, "here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole}
+var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole, "here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole, "fill": fillRole}
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -52,7 +52,7 @@ func TestDaemonMemory(t *testing.T) {
 	most("reads", 6, func(c *client.QPConfig) { c.IRD, c.ORD = 4096, 4096 })
 	most("inline", 1, func(c *client.QPConfig) { c.SendDepth, c.MaxInline = 1024, 4096 })
 	most("pieces", 4, func(c *client.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })
-	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 64, client.ConnConfig{})
+	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 1000, client.ConnConfig{})
 	quotaError(t, "a long backlog", "limits.daemon_memory", err)
 	deep, _ := client.NewCQ(1 << 18)
 	cfg := base

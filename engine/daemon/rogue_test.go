@@ -23,7 +23,13 @@ import (
 // kernel starts a daemon on the kernel's sockets: what it does with programs needs no more.
 func kernel(t testing.TB, text string) (*daemon.Daemon, string) {
 	t.Helper()
-	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
+	return kernelKeys(t, "", text)
+}
+
+// kernelKeys is kernel with more keys of [daemon].
+func kernelKeys(t testing.TB, keys, text string) (*daemon.Daemon, string) {
+	t.Helper()
+	cfg, socket := load(t, keys+"[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
 	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +145,7 @@ func TestWrongRequests(t *testing.T) {
 		{"connect to nowhere", control.OpConnect, `{"qp":1,"local":"","remote":""}`, control.CodeInvalid, ""},
 		{"listen nowhere", control.OpListen, `{"addr":""}`, control.CodeInvalid, ""},
 		{"accept nothing", control.OpReject, `{"handle":9}`, control.CodeLapsed, ""},
-		{"flush nothing", control.OpFlush, `{"export":"x"}`, control.CodeUnknown, ""},
+		{"flush", control.OpFlush, `{"export":"x"}`, control.CodePermission, "only the operator"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := dialRaw(t, socket)

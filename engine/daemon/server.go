@@ -11,26 +11,39 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 )
 
-// listenControl opens the control socket with its owner and rights.
-func listenControl(c *config.Daemon) (*net.UnixListener, error) {
-	if other, err := net.Dial("unix", c.Socket); err == nil {
+// listenControl opens a control socket with its owner and rights.
+func listenControl(path string, o owner) (*net.UnixListener, error) {
+	if other, err := net.Dial("unix", path); err == nil {
 		other.Close()
-		return nil, fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; systemctl stop xwarpd)", c.Socket)
+		return nil, fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; systemctl stop xwarpd)", path)
 	}
-	ln, err := listenUnix(c.Socket, c)
+	ln, err := listenUnix(path, o)
 	if err != nil {
-		return nil, fmt.Errorf("control socket %s: %w", c.Socket, err)
+		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
 	passRights(ln, false) // until they are admitted
 	return ln, nil
 }
 
-// listenUnix opens a socket with the group and the rights of the control socket. One that a killed daemon left is replaced.
-func listenUnix(path string, c *config.Daemon) (*net.UnixListener, error) {
+// owner says who may connect to a socket beside root and the daemon's own user.
+type owner struct {
+	group string // name or number; empty: that of the daemon
+	mode  config.FileMode
+}
+
+// programs are the owners of the control socket. The operator's belongs to nobody else: root passes every mode, and the daemon need not
+// be root to make it.
+func programs(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
+
+var operator = owner{mode: 0o600}
+
+// listenUnix opens a socket for its owner. One that a killed daemon left is replaced.
+func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -46,7 +59,7 @@ func listenUnix(path string, c *config.Daemon) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := handOver(path, c); err != nil {
+	if err := handOver(path, o); err != nil {
 		ln.Close()
 		return nil, err
 	}
@@ -55,7 +68,7 @@ func listenUnix(path string, c *config.Daemon) (*net.UnixListener, error) {
 
 // handOver gives the socket the group and the rights of the configuration. It holds what it changes: whoever may write to the
 // directory could put a link to another file in the socket's place meanwhile.
-func handOver(path string, c *config.Daemon) error {
+func handOver(path string, o owner) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -68,22 +81,23 @@ func handOver(path string, c *config.Daemon) error {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
 		return errors.New("somebody else puts files there: use a directory that only xwarpd's user may write to (daemon.socket)")
 	}
-	if c.SocketGroup != "" {
-		gid, err := config.GroupID(c.SocketGroup)
+	if o.group != "" {
+		gid, err := config.GroupID(o.group)
 		if err == nil {
 			err = unix.Fchownat(fd, "", -1, gid, unix.AT_EMPTY_PATH)
 		}
 		if err != nil {
-			return fmt.Errorf("group %s: %w", c.SocketGroup, err)
+			return fmt.Errorf("group %s: %w", o.group, err)
 		}
 	}
-	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), fs.FileMode(c.SocketMode))
+	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), fs.FileMode(o.mode))
 }
 
 // acceptPause keeps a failing accept from spinning.
 const acceptPause = 20 * time.Millisecond
 
-func (d *Daemon) acceptPrograms(ln *net.UnixListener) {
+// acceptPrograms begins the sessions of a socket, which is the operator's or for all.
+func (d *Daemon) acceptPrograms(ln *net.UnixListener, operator bool) {
 	for {
 		c, err := ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -94,7 +108,7 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		if err := d.admit(c); err != nil {
+		if err := d.admit(c, operator); err != nil {
 			d.ended.refused.Add(1)
 			d.log.Warn("program refused", "error", err)
 			d.refused.end(c, control.AsError(err))
@@ -103,32 +117,55 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener) {
 }
 
 // admit begins a session, unless there are too many.
-func (d *Daemon) admit(c *net.UnixConn) error {
+func (d *Daemon) admit(c *net.UnixConn, operator bool) error {
 	cred, err := credentials(c)
 	if err != nil {
 		return err
 	}
 	cfg := d.cfg.Load()
-	limits := limitsFor(&cfg.Config, cred.Uid)
+	limits := new(limitsFor(&cfg.Config, cred.Uid))
+	if operator {
+		if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
+			return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf("user %d has no business at the operator's socket (daemon.admin_socket)", cred.Uid)}
+		}
+		limits = nil
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping {
 		return &control.Error{Code: control.CodeClosed, Text: errShutdown.Error()}
 	}
-	if len(d.sessions) >= cfg.Daemon.Clients {
-		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d programs use the daemon already (daemon.clients)", len(d.sessions))}
+	if n, most := d.places(cred.Uid, operator); n >= most {
+		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d programs use the daemon already, of at most %d (daemon.clients)", n, most)}
 	}
 	a := d.accounts.of(cred.Uid)
-	if err := a.take(&limits, sessionCost); err != nil {
+	if err := a.take(limits, sessionCost); err != nil {
 		return err
 	}
 	d.last++
 	s := newSession(d, d.last, c, cred.Uid, cred.Pid, a)
-	s.gid = cred.Gid
+	s.gid, s.operator = cred.Gid, operator
 	d.sessions[s.id] = s
 	d.live.Add(1)
 	go s.serve(d.live.Done)
 	return nil
+}
+
+// places returns how many sessions compete with a new one for a place, and how many places there are. It is called with mu held.
+func (d *Daemon) places(uid uint32, operator bool) (taken, most int) {
+	for _, s := range d.sessions {
+		if s.operator == operator {
+			taken++
+		}
+	}
+	switch clients := d.cfg.Load().Daemon.Clients; {
+	case operator:
+		return taken, budget.OperatorSessions
+	case uid == 0:
+		return taken, clients + budget.RootSessions
+	default:
+		return taken, clients
+	}
 }
 
 // credentials asks the kernel who is at the other end.

@@ -18,18 +18,21 @@ import (
 
 // session is one program that uses the daemon. Its objects are tables of its own: a handle means nothing to others.
 type session struct {
-	d       *Daemon
-	id      uint64
-	sock    syscall.Conn
-	conn    *control.Conn
-	uid     uint32
-	gid     uint32
-	pid     int32
-	account *account
-	log     *slog.Logger
-	ctx     context.Context // ends with the session
-	cancel  context.CancelCauseFunc
-	since   time.Time
+	d    *Daemon
+	id   uint64
+	sock syscall.Conn
+	conn *control.Conn
+	uid  uint32
+	gid  uint32
+	// The session came through the operator's socket: it has no limits, sees everything, and may do everything. Whoever is uid 0 at the
+	// socket for all is a user like others: root in a container is uid 0 too.
+	operator bool
+	pid      int32
+	account  *account
+	log      *slog.Logger
+	ctx      context.Context // ends with the session
+	cancel   context.CancelCauseFunc
+	since    time.Time
 
 	dev     *device // from hello on
 	program string
@@ -320,8 +323,22 @@ func clip(s string) string { return s[:min(len(s), 64)] }
 func (s *session) limits() config.Limits { return limitsFor(&s.d.cfg.Load().Config, s.uid) }
 
 func (s *session) take(n budget.Amounts) error {
-	l := s.limits()
-	return s.account.take(&l, n)
+	if s.operator {
+		return s.account.take(nil, n)
+	}
+	return s.account.take(new(s.limits()), n)
+}
+
+// onlyOperator refuses what is the operator's alone.
+func (s *session) onlyOperator(what string) error {
+	if s.operator {
+		return nil
+	}
+	where := "there is no socket of the operator's: daemon.admin_socket"
+	if path := s.d.cfg.Load().Daemon.OperatorSocket(); path != "" {
+		where = "as root, with " + path + " (daemon.admin_socket)"
+	}
+	return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf("only the operator may %s: %s", what, where)}
 }
 
 // newHandle returns a new one. It is called with mu held.

@@ -14,16 +14,17 @@ import (
 )
 
 // Snapshot returns everything that the daemon has.
-func (d *Daemon) Snapshot() control.Snapshot { return d.view(func(uint32) bool { return true }) }
+func (d *Daemon) Snapshot() control.Snapshot { return d.view(nil) }
 
-// view is a Snapshot of what belongs to the users that see accepts.
-func (d *Daemon) view(see func(uid uint32) bool) control.Snapshot {
+// view is a Snapshot of what belongs to one user; nil sees everything.
+func (d *Daemon) view(only *uint32) control.Snapshot {
+	see := func(uid uint32) bool { return only == nil || *only == uid }
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version, Uptime: time.Since(d.since).Seconds(),
 		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load()},
 	}
 	v.Unconfirmed = d.await.left().Seconds()
-	if see(0) {
+	if only == nil {
 		v.Events = d.events.list()
 	}
 	for _, dev := range d.devices {
@@ -34,7 +35,7 @@ func (d *Daemon) view(see func(uid uint32) bool) control.Snapshot {
 	d.mu.Unlock()
 	for _, e := range exports {
 		v.Exports = append(v.Exports, e.state())
-		if see(0) {
+		if only == nil {
 			e.view(&v)
 		}
 	}
@@ -136,14 +137,14 @@ func sorted[T any](table map[control.Handle]T) []T {
 	return list
 }
 
-// flush is for root: exports are the operator's.
+// flush is the operator's: exports are.
 func (s *session) flush(_ context.Context, r *control.Request) (any, error) {
 	var a control.FlushArgs
 	if err := r.ParseArgs(&a); err != nil {
 		return nil, err
 	}
-	if s.uid != 0 {
-		return nil, &control.Error{Code: control.CodePermission, Text: "only root may have exports flushed; peers do it on their connection"}
+	if err := s.onlyOperator("have exports flushed, and peers on their connections"); err != nil {
+		return nil, err
 	}
 	e := s.d.export(a.Export)
 	if e == nil {

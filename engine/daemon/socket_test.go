@@ -13,7 +13,7 @@ import (
 func TestHandOverFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	victim, socket := filepath.Join(dir, "victim"), filepath.Join(dir, "control.sock")
-	c := &config.Daemon{SocketMode: 0o666}
+	c := programs(&config.Daemon{SocketMode: 0o666})
 	ln, err := listenUnix(socket, c)
 	if err != nil {
 		t.Fatal(err)

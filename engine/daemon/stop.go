@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +26,10 @@ func (d *Daemon) close(grace time.Duration) error {
 	if again {
 		return nil
 	}
-	if d.socket != nil {
-		d.socket.Close()
+	for _, ln := range []*net.UnixListener{d.socket, d.admin} {
+		if ln != nil {
+			ln.Close()
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()

@@ -11,7 +11,20 @@ import (
 // viewers make the snapshots that programs ask for.
 type viewers struct {
 	mu sync.Mutex
-	of map[uint32]*viewer
+	of map[audience]*viewer
+}
+
+// audience is who sees the same: a user, or the operator, whose user does not count.
+type audience struct {
+	operator bool
+	uid      uint32
+}
+
+func (s *session) audience() audience {
+	if s.operator {
+		return audience{operator: true}
+	}
+	return audience{uid: s.uid}
 }
 
 // viewer makes those of one user: one at a time, which all who asked before it was begun share, at most every snapshotEvery, and for
@@ -25,16 +38,16 @@ type viewer struct {
 	waiting int // who asked and has no answer; under the mutex of viewers
 }
 
-func (v *viewers) enter(uid uint32) *viewer {
+func (v *viewers) enter(a audience) *viewer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.of == nil {
-		v.of = map[uint32]*viewer{}
+		v.of = map[audience]*viewer{}
 	}
-	u := v.of[uid]
+	u := v.of[a]
 	if u == nil {
 		u = &viewer{turn: make(chan struct{}, 1)}
-		v.of[uid] = u
+		v.of[a] = u
 	}
 	u.waiting++
 	return u
@@ -82,7 +95,7 @@ func (u *viewer) since(ctx context.Context, asked time.Time, take func() control
 // snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be kept meanwhile.
 func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
-	u := s.d.viewers.enter(s.uid)
+	u := s.d.viewers.enter(s.audience())
 	defer s.d.viewers.leave(u)
 	select {
 	case s.viewing <- struct{}{}:
@@ -90,7 +103,10 @@ func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 		return nil, context.Cause(ctx)
 	}
 	body, err := u.snapshot(ctx, asked, func() control.Snapshot {
-		return s.d.view(func(uid uint32) bool { return s.uid == 0 || uid == s.uid })
+		if s.operator {
+			return s.d.Snapshot()
+		}
+		return s.d.view(&s.uid)
 	})
 	if err != nil {
 		<-s.viewing

@@ -83,8 +83,11 @@ func (l *Loaded) check() error {
 	if d.Socket != "" && (d.Socket[0] != '/' || len(d.Socket) > 100) {
 		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters", d.Socket)
 	}
-	if d.Confirm > 0 && d.Socket == "" {
-		f.addf("daemon.confirm = %q needs daemon.socket: xwarp confirm comes through it", d.Confirm)
+	if p := d.OperatorSocket(); p != "" && (p[0] != '/' || len(p) > 106 || p == d.Socket) {
+		f.addf("daemon.admin_socket = %q: it must be an absolute path of at most 106 characters, and not daemon.socket", p)
+	}
+	if d.Confirm > 0 && d.OperatorSocket() == "" {
+		f.addf("daemon.confirm = %q needs daemon.socket and daemon.admin_socket: xwarp confirm comes through the latter", d.Confirm)
 	}
 	if d.SocketGroup != "" {
 		if _, err := GroupID(d.SocketGroup); err != nil {

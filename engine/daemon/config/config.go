@@ -4,6 +4,8 @@ package config
 import (
 	"net/netip"
 	"time"
+
+	"xwarp/engine/control"
 )
 
 // Config is everything that can be set. The comments in default.toml say what each key means.
@@ -23,6 +25,7 @@ type Daemon struct {
 	Socket       string   `toml:"socket"`
 	SocketGroup  string   `toml:"socket_group"`
 	SocketMode   FileMode `toml:"socket_mode"`
+	AdminSocket  string   `toml:"admin_socket"`
 	LogLevel     string   `toml:"log_level" reload:"yes"`
 	LogFormat    string   `toml:"log_format"`
 	Grace        Duration `toml:"grace" reload:"yes"`
@@ -32,6 +35,20 @@ type Daemon struct {
 	CaptureGroup string   `toml:"capture_group" reload:"yes"`
 	Confirm      AutoTime `toml:"confirm"`
 }
+
+// OperatorSocket returns where the operator's socket is; empty: there is none.
+func (d *Daemon) OperatorSocket() string {
+	switch {
+	case d.Socket == "":
+		return ""
+	case d.AdminSocket == AdminSocketAuto:
+		return control.OperatorPath(d.Socket)
+	}
+	return d.AdminSocket
+}
+
+// AdminSocketAuto has the operator's socket follow the control socket.
+const AdminSocketAuto = "auto"
 
 // HTTP is about the server of metrics and of the status page.
 type HTTP struct {

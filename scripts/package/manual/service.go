@@ -57,6 +57,7 @@ SIGHUP: the configuration is read again. Keys that need a restart are logged; a 
 78  wrong configuration`},
 	{"FILES", `/etc/xwarp/xwarp.toml     the configuration, see xwarp.toml(5)
 /run/xwarp/control.sock   the control socket, through which programs and xwarp(1) use the daemon
+/run/xwarpd/admin.sock    the operator's control socket, for root
 /var/lib/xwarp            where the unit lets the daemon write files that are exported
 /var/lib/xwarp-doctor     root's: what xwarp doctor --fix changed`},
 	{"ENVIRONMENT", `XWARP_CONFIG names the configuration file. XWARP_ and the name of a key in capitals, with underscores for dots, sets that key:
