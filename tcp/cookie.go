@@ -22,6 +22,8 @@ import (
 const (
 	cookiePeriod   = 64 * tick.Second
 	cookiePeriods  = 2 // a cookie is good in its period and the next one
+	cookieLife     = cookiePeriods * cookiePeriod
+	cookieTail     = 30 * tick.Second // the head of a first flight was sent five times by then
 	cookieNoScale  = 15
 	cookieSACKBit  = 1 << 4
 	cookieECNBit   = 1 << 5
@@ -74,7 +76,7 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	if c.ts.on {
 		out.Opt.TSVal = cookieTS(out.Opt.TSVal, c)
 	}
-	l.cookieUntil = now.Add(cookiePeriods * cookiePeriod)
+	l.cookieUntil = now.Add(cookieLife)
 	l.n.CookiesSent++
 }
 
@@ -97,14 +99,14 @@ func cookieTS(ts uint32, c *Conn) uint32 {
 	return v
 }
 
-// mayFollow reports whether s may be behind the first octets of a connection whose cookie is good. Only those have the number that
-// the cookie was made of; when they are lost, or were overtaken, they come again, but not to a peer that a RST ended. So such a
-// segment is dropped in silence for as long as its cookie would be taken: a path whose MTU fell loses the first segment for many
-// seconds, and not the short ones behind it. Checking more than the period would need a second, shorter hash, which could be
-// guessed by itself. The price is that one in 16 segments of connections that are really gone gets no RST while cookies are out;
-// their end is the peer's timeout.
+// mayFollow reports whether s may be behind the first octets of a connection that was offered a cookie. Only those have the number that
+// the cookie was made of; when they are lost, or were overtaken, they come again, but not to a peer that a RST ended: a path whose
+// MTU fell loses the first segment for many seconds, and not the short ones behind it. So such a segment is dropped in silence.
+// A connection that is really gone, with a host that has just come up again, pays for that: its number may look like a cookie's,
+// too, and then the RST comes cookieTail after the last cookie, or with the end of its period. To check more than the period
+// would need a second, shorter hash, which could be guessed by itself.
 func (l *Listener) mayFollow(s *Segment, now tick.Time) bool {
-	return now <= l.cookieUntil && s.Flags&wire.SYN == 0 && (period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
+	return now <= l.cookieUntil.Add(cookieTail-cookieLife) && s.Flags&wire.SYN == 0 && (period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
 }
 
 // checkCookie makes the half-open connection again out of the ACK that ends its handshake.
