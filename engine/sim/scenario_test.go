@@ -17,6 +17,8 @@ const (
 	// settleTime is how much later than the last fault everything must have come to its end: some back-offs of what the
 	// fault lasted, the timeouts of close and start-up, and TIME-WAIT.
 	settleTime = 150 * tick.Second
+	// workTime is the same where no fault excuses a connection that fails: what takes longer has crawled.
+	workTime = 75 * tick.Second
 )
 
 // scenario is one run: everything follows from its seed.
@@ -39,6 +41,7 @@ type scenario struct {
 	rebooted bool          // connections of before may end with an error
 	redial   func(h *Host) // sets up again what h had
 	audits   int
+	overAt   tick.Time // when every workload was over, 0 before
 
 	wrap func(name string, clock func() int64) func(ring.Port) (ring.Port, error)
 }
@@ -117,6 +120,9 @@ func (s *scenario) check(now tick.Time) error {
 			return err
 		}
 	}
+	if s.overAt == 0 && s.over() {
+		s.overAt = now
+	}
 	return nil
 }
 
@@ -139,6 +145,9 @@ func (s *scenario) quiet() bool {
 	return s.over()
 }
 
+// afterFaults returns how long after the last fault every workload was over.
+func (s *scenario) afterFaults() tick.Duration { return s.overAt.Sub(Epoch.Add(s.until)) }
+
 // run lets the scenario happen and returns what was broken.
 func (s *scenario) run() error {
 	end := Epoch.Add(s.until + settleTime)
@@ -147,6 +156,9 @@ func (s *scenario) run() error {
 	}
 	if !s.over() {
 		return fmt.Errorf("not over %v s after the last fault", settleTime/tick.Second)
+	}
+	if after := s.afterFaults(); after > workTime && !s.mayFail() {
+		return fmt.Errorf("over only %d s after the last fault", after/tick.Second)
 	}
 	for _, l := range s.loads {
 		if err := l.verdict(); err != nil {
