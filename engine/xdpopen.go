@@ -66,10 +66,25 @@ func (x *xdpDriver) chooseQueues(link int) {
 
 // relocate hears which addresses are the host's and the interface's.
 func (x *xdpDriver) relocate(s *localaddr.State) error {
+	local := stackLocal(s)
 	for _, w := range x.workers {
-		w.post(func() { w.stk.SetMAC(s.MAC) })
+		w.post(func() {
+			w.stk.SetMAC(s.MAC)
+			w.stk.SetLocal(local)
+		})
 	}
 	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
+}
+
+// stackLocal is the stacks' form of the host's addresses.
+func stackLocal(s *localaddr.State) (list []stack.Prefix) {
+	for _, p := range s.Networks {
+		list = append(list, stack.Prefix{Addr: fromNetip(p.Addr()), Bits: p.Bits()})
+	}
+	for _, p := range s.Addrs { // those of Networks once more, without a network
+		list = append(list, stack.Prefix{Addr: fromNetip(p.Addr()), Bits: p.Bits(), All: !p.IsSingleIP()})
+	}
+	return list
 }
 
 func (x *xdpDriver) openQueue(link, queue int, kind string) error {

@@ -320,7 +320,7 @@ func TestStatusOfDrops(t *testing.T) {
 }
 
 func TestParseQueues(t *testing.T) {
-	for text, want := range map[string]string{"0": "[0]", "0-3": "[0 1 2 3]", "0,2-3": "[0 2 3]", "": "", "3-1": "", "0-99999": "", "x": ""} {
+	for text, want := range map[string]string{"0": "[0]", "0-3": "[0 1 2 3]", "0,2-3": "[0 2 3]", "": "[]", "3-1": "", "0-99999": "", "x": ""} {
 		q, err := parseQueues(text)
 		if got := fmt.Sprint(q); (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%q: %s, %v", text, got, err)

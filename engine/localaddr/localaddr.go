@@ -24,6 +24,8 @@ type State struct {
 	// Addrs are what the host answers to, whichever interface has them: the local routes of the interface's VRF, or of the
 	// kernel's table local. Those of loopback never come from a wire and are left out.
 	Addrs []netip.Prefix
+	// Networks are the addresses among Addrs that an interface has, each with the length of its network's prefix.
+	Networks []netip.Prefix
 }
 
 // Follower follows until it is closed.
@@ -66,7 +68,7 @@ func Follow(link int, log *slog.Logger, notify func(*State) error) (*Follower, e
 	f := &Follower{link: link, handle: h, log: log, notify: notify, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if f.routes, err = filteredSocket(); err == nil {
 		f.watch, err = netwatch.Follow(netwatch.Options{
-			Name: "local addresses", Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+			Name: "local addresses", Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
 			Change: f.change, List: f.read, Log: log,
 		})
 	}
@@ -108,6 +110,7 @@ func (f *Follower) change(kind uint16, body []byte) {
 		if len(body) < unix.SizeofIfInfomsg || int(nl.DeserializeIfInfomsg(body).Index) != f.link {
 			return
 		}
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 	default:
 		return
 	}
@@ -174,6 +177,9 @@ func (f *Follower) read() error {
 			return fmt.Errorf("routes of table %d: %w", table, err)
 		}
 	}
+	if err := f.networks(s); err != nil {
+		return fmt.Errorf("addresses: %w", err)
+	}
 	return f.notify(s)
 }
 
@@ -233,6 +239,30 @@ func (f *Follower) local(addrs []netip.Prefix, family uint8, table uint32) ([]ne
 		}
 	}
 	return addrs, nil
+}
+
+// networks adds the networks of the addresses in s.
+func (f *Follower) networks(s *State) error {
+	ours := make(map[netip.Addr]bool, len(s.Addrs))
+	for _, p := range s.Addrs {
+		if p.IsSingleIP() {
+			ours[p.Addr()] = true
+		}
+	}
+	var list []netlink.Addr
+	err := error(nl.ErrDumpInterrupted)
+	for range interrupted {
+		if list, err = f.handle.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err, nl.ErrDumpInterrupted) {
+			break
+		}
+	}
+	for _, a := range list {
+		addr, _ := netip.AddrFromSlice(a.IP)
+		if bits, _ := a.Mask.Size(); ours[addr.Unmap()] {
+			s.Networks = append(s.Networks, netip.PrefixFrom(addr.Unmap(), bits))
+		}
+	}
+	return err
 }
 
 // parseRoute returns the destination of a local route; the zero Prefix for another.

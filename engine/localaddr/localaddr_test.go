@@ -127,6 +127,9 @@ func TestFollow(t *testing.T) {
 		}
 		defer f.Close()
 		h.expect("at first", "192.0.2.1/32")
+		if got, want := h.last().Networks, netip.MustParsePrefix("192.0.2.1/24"); !slices.Contains(got, want) {
+			t.Errorf("networks %v, want %v", got, want)
+		}
 		if mac := h.last().MAC; mac != [6]byte(h.link.Attrs().HardwareAddr) {
 			t.Errorf("Ethernet address % x, want %v", mac, h.link.Attrs().HardwareAddr)
 		}

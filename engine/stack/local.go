@@ -2,6 +2,7 @@ package stack
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"slices"
 
 	"xwarp/tcp"
@@ -12,6 +13,8 @@ import (
 type Prefix struct {
 	Addr ip.Addr
 	Bits int
+	// All says that the whole prefix is this host's, as a local route to it has it; Bits count from the beginning of an IPv4 address.
+	All bool
 }
 
 // local is what the stack knows of this host's addresses.
@@ -19,6 +22,7 @@ type local struct {
 	known      bool // SetLocal was called
 	addrs      map[ip.Addr]bool
 	broadcasts map[ip.Addr]bool // of the networks of addrs
+	whole      []netip.Prefix
 }
 
 // SetLocal tells the stack the addresses of this host, all of them: from then on nobody connects to others, and nobody connects from
@@ -27,12 +31,25 @@ type local struct {
 func (s *Stack) SetLocal(list []Prefix) {
 	l := local{known: true, addrs: make(map[ip.Addr]bool, len(list)), broadcasts: map[ip.Addr]bool{}}
 	for _, p := range list {
+		if p.All {
+			l.whole = append(l.whole, p.netip())
+			continue
+		}
 		l.addrs[p.Addr] = true
 		if b, ok := p.broadcast(); ok {
 			l.broadcasts[b] = true
 		}
 	}
 	s.local = l
+}
+
+// has reports whether a is this host's.
+func (l *local) has(a *ip.Addr) bool {
+	return l.addrs[*a] || slices.ContainsFunc(l.whole, func(p netip.Prefix) bool { return p.Contains(netip.AddrFrom16(*a).Unmap()) })
+}
+
+func (p *Prefix) netip() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom16(p.Addr).Unmap(), p.Bits)
 }
 
 // broadcast returns the directed broadcast address of p's network (RFC 1122, 3.2.1.3), which networks of one and of two addresses
@@ -52,10 +69,10 @@ func (p *Prefix) broadcast() (b ip.Addr, ok bool) {
 func (s *Stack) admits(t *tcp.Tuple) bool {
 	l := &s.local
 	switch {
-	case l.known && !l.addrs[t.Local]:
+	case l.known && !l.has(&t.Local):
 		s.stats.DropNotLocal++
 		return false
-	case t.Remote == t.Local, neverOnWire(&t.Remote), neverOnWire(&t.Local), l.addrs[t.Remote], l.broadcasts[t.Remote], l.broadcasts[t.Local]:
+	case t.Remote == t.Local, neverOnWire(&t.Remote), neverOnWire(&t.Local), l.has(&t.Remote), l.broadcasts[t.Remote], l.broadcasts[t.Local]:
 		s.stats.DropSource++
 		return false
 	}

@@ -26,6 +26,9 @@ func TestAddressesOfSYNs(t *testing.T) {
 		{"the other end of a /31", v4(203, 0, 113, 1), v4(203, 0, 113, 0), true, nil},
 		{"an address behind us", peer, v4(203, 0, 113, 77), false, notLocal},
 		{"an address behind us, IPv6", peer6, ip.Addr{0x20, 1, 0x0d, 0xb8, 15: 77}, false, notLocal},
+		{"an address of a prefix that is ours", peer, v4(203, 0, 114, 77), true, nil},
+		{"an address of a prefix that is ours, IPv6", peer6, ip.Addr{0x20, 1, 0x0d, 0xb8, 5: 1, 15: 77}, true, nil},
+		{"from a prefix that is ours", v4(203, 0, 114, 77), own, false, source},
 		{"from loopback", v4(127, 0, 0, 1), own, false, source},
 		{"to loopback", peer, v4(127, 0, 0, 1), false, source},
 		{"from this network", v4(0, 1, 2, 3), own, false, source},
@@ -42,7 +45,10 @@ func TestAddressesOfSYNs(t *testing.T) {
 		{"from ourselves, IPv6", own6, own6, false, source},
 	} {
 		h := newHost(t, nil)
-		h.s.SetLocal([]Prefix{{own, 24}, {v4(10, 0, 0, 1), 8}, {v4(203, 0, 113, 0), 31}, {v4(127, 0, 0, 1), 8}, {own6, 64}})
+		h.s.SetLocal([]Prefix{
+			{Addr: own, Bits: 24}, {Addr: v4(10, 0, 0, 1), Bits: 8}, {Addr: v4(203, 0, 113, 0), Bits: 31}, {Addr: v4(127, 0, 0, 1), Bits: 8},
+			{Addr: own6, Bits: 64}, {Addr: v4(203, 0, 114, 0), Bits: 24, All: true}, {Addr: ip.Addr{0x20, 1, 0x0d, 0xb8, 5: 1}, Bits: 48, All: true},
+		})
 		h.listen(ListenConfig{})
 		at := tcp.Tuple{Local: c.from, Remote: c.to, LocalPort: 7, RemotePort: 7}
 		out := h.give(frame(macs[1], at, wire.Header{Seq: 1, Flags: wire.SYN}))
