@@ -38,10 +38,12 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_LPM_TRIE = 11,
+	BPF_MAP_TYPE_DEVMAP = 14,
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
 
 #define BPF_F_NO_PREALLOC 1
+#define BPF_F_MMAPABLE 1024
 #define BPF_ANY 0
 
 /* None of these helpers is reserved to GPL programs (bpf_ktime_get_ns since Linux 5.8). */
@@ -50,6 +52,8 @@ static long (*bpf_map_update_elem)(void *map, const void *key, const void *value
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
+static long (*bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
+static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, const void *from, __u32 n) = (void *)190; /* Linux 5.18 */
 static __u64 (*bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188; /* Linux 5.18, all buffers of the frame */
 
 /* How a map and a program are described to the loader. */

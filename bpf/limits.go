@@ -22,6 +22,9 @@ const (
 	// DefaultMaxQueues bounds the receive queue numbers that can have a socket.
 	DefaultMaxQueues = 256
 
+	// DefaultLiveSlots is how many live frames a worker can queue for one run.
+	DefaultLiveSlots = 512
+
 	// maxEntries bounds what the options may ask for: the kernel allocates some of it at once.
 	maxEntries = 1 << 24
 )

@@ -32,6 +32,7 @@
 
 #include "kernel.h"
 #include "wire.h"
+#include "live.h"
 
 // No helper in use is reserved to GPL programs, so the program carries the licence of the project.
 const char license_text[] SEC("license") = "Apache-2.0";
@@ -525,6 +526,9 @@ static inline_always void count(void *map, __u32 index)
 SEC("xdp.frags")
 int xwarp_steer(struct xdp_md *ctx)
 {
+	if (is_live(ctx))
+		return transmit_live(ctx);
+
 	__u32 only = 0;
 	const struct settings *set = bpf_map_lookup_elem(&settings, &only);
 	if (!set)

@@ -54,6 +54,20 @@ type steerListenerKey struct {
 	Zero uint16
 }
 
+type steerLiveSlot struct {
+	_      structs.HostLayout
+	Length uint32
+	Zero   uint32
+	Frame  [3360]uint8
+}
+
+type steerLiveState struct {
+	_    structs.HostLayout
+	Next uint32
+	End  uint32
+	Zero [14]uint32
+}
+
 type steerOutcome uint32
 
 const (
@@ -103,6 +117,9 @@ const (
 	steerMapFlows         = "flows"
 	steerMapFragments     = "fragments"
 	steerMapListeners     = "listeners"
+	steerMapLiveDevice    = "live_device"
+	steerMapLiveSlots     = "live_slots"
+	steerMapLiveStates    = "live_states"
 	steerMapLocalPrefixes = "local_prefixes"
 	steerMapPeers         = "peers"
 	steerMapSettings      = "settings"
@@ -164,6 +181,9 @@ type steerMapSpecs struct {
 	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
 	Listeners     *ebpf.MapSpec `ebpf:"listeners"`
+	LiveDevice    *ebpf.MapSpec `ebpf:"live_device"`
+	LiveSlots     *ebpf.MapSpec `ebpf:"live_slots"`
+	LiveStates    *ebpf.MapSpec `ebpf:"live_states"`
 	LocalPrefixes *ebpf.MapSpec `ebpf:"local_prefixes"`
 	Peers         *ebpf.MapSpec `ebpf:"peers"`
 	Settings      *ebpf.MapSpec `ebpf:"settings"`
@@ -201,6 +221,9 @@ type steerMaps struct {
 	Flows         *ebpf.Map `ebpf:"flows"`
 	Fragments     *ebpf.Map `ebpf:"fragments"`
 	Listeners     *ebpf.Map `ebpf:"listeners"`
+	LiveDevice    *ebpf.Map `ebpf:"live_device"`
+	LiveSlots     *ebpf.Map `ebpf:"live_slots"`
+	LiveStates    *ebpf.Map `ebpf:"live_states"`
 	LocalPrefixes *ebpf.Map `ebpf:"local_prefixes"`
 	Peers         *ebpf.Map `ebpf:"peers"`
 	Settings      *ebpf.Map `ebpf:"settings"`
@@ -214,6 +237,9 @@ func (m *steerMaps) Close() error {
 		m.Flows,
 		m.Fragments,
 		m.Listeners,
+		m.LiveDevice,
+		m.LiveSlots,
+		m.LiveStates,
 		m.LocalPrefixes,
 		m.Peers,
 		m.Settings,

@@ -57,3 +57,9 @@ type TxBuf struct {
 func (b *TxBuf) Checksum(start, offset uint16) {
 	b.sum = uint32(start)<<16 | uint32(offset)
 }
+
+// NewTxBuf returns the TxBuf of a decorator's own slot. Only the decorator may take it back: it knows the slot by its number.
+func NewTxBuf(data []byte, slot uint32) TxBuf { return TxBuf{Data: data, slot: slot} }
+
+// Slot returns the number that the maker of b gave.
+func (b TxBuf) Slot() uint32 { return b.slot }

@@ -1,0 +1,178 @@
+package live
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ring"
+)
+
+const (
+	// Room is octets of the longest frame.
+	Room = 3360
+	// MinRun is the fewest frames that leave by a run: fewer cost more than they save.
+	MinRun = 16
+	// tries bounds the calls for one Flush: a signal ends one early.
+	tries = 64
+)
+
+// Slot is what the program reads one frame from: struct live_slot of bpf/live.h.
+type Slot struct {
+	length uint32 // of the frame; 0: there is none
+	_      uint32
+	frame  [Room]byte
+}
+
+// State is struct live_state of bpf/live.h.
+type State struct {
+	next, end uint32
+	_         [14]uint32
+}
+
+// Stats counts what a Port did.
+type Stats struct {
+	Runs   uint64 // calls that transmitted frames
+	Frames uint64 // by those
+	Single uint64 // frames that left through the Port below
+	Failed uint64 // calls that transmitted nothing; the Port below took their frames
+}
+
+// Runner makes a call: it has the program take n slots from State.next on. Program is one; tests have others.
+type Runner interface {
+	Run(n int) unix.Errno
+}
+
+// Port adds live frames to a ring.Port.
+type Port struct {
+	ring.Port
+	run   Runner
+	slots []Slot
+	first uint32 // number of slots[0] among those of all workers
+	state *State
+	n     int // slots that were allocated since the last time that all were free
+	head  int // slots before it have left
+	open  int // slots that the writer has
+	stats Stats
+}
+
+var _ ring.Port = (*Port)(nil)
+
+// Memory is what a Port and the program share.
+type Memory struct {
+	Slots []Slot
+	First uint32 // number of Slots[0] for the program
+	State *State
+}
+
+// Wrap returns p with live frames. The memory is the Port's from then on, as p is.
+func Wrap(p ring.Port, r Runner, m Memory) *Port {
+	m.State.end = m.First + uint32(len(m.Slots))
+	return &Port{Port: p, run: r, slots: m.Slots, first: m.First, state: m.State}
+}
+
+// LiveStats returns the counters.
+func (p *Port) LiveStats() Stats { return p.stats }
+
+// AllocTx is Port.AllocTx.
+func (p *Port) AllocTx() (ring.TxBuf, bool) {
+	if p.n == len(p.slots) {
+		return ring.TxBuf{}, false
+	}
+	s := &p.slots[p.n]
+	s.length = 0
+	p.n++
+	p.open++
+	return ring.NewTxBuf(s.frame[:], uint32(p.n-1)), true
+}
+
+// Send is Port.Send.
+func (p *Port) Send(b ring.TxBuf, n int) {
+	if n > 0 && n <= Room {
+		p.slots[b.Slot()].length = uint32(n)
+	}
+	p.open--
+}
+
+// CancelTx is Port.CancelTx.
+func (p *Port) CancelTx(b ring.TxBuf) {
+	p.open--
+	if int(b.Slot()) == p.n-1 {
+		p.n--
+	}
+}
+
+// Flush is Port.Flush. Frames leave in the order in which their slots were allocated.
+func (p *Port) Flush() ring.State {
+	if p.n == p.head {
+		return p.Port.Flush()
+	}
+	if p.n-p.head >= MinRun && p.below() == ring.StateOK {
+		p.transmit()
+	}
+	st := p.copyDown()
+	if p.head == p.n && p.open == 0 {
+		p.head, p.n = 0, 0
+	}
+	return st
+}
+
+// below has the Port below transmit what it still has, which was written before.
+func (p *Port) below() ring.State { return p.Port.Flush() }
+
+// transmit has runs take the slots from head on.
+func (p *Port) transmit() {
+	for range tries {
+		n := p.n - p.head
+		if n == 0 {
+			return
+		}
+		atomic.StoreUint32(&p.state.next, p.first+uint32(p.head))
+		errno := p.run.Run(n)
+		done := int(atomic.LoadUint32(&p.state.next)-p.first) - p.head
+		if done > 0 {
+			p.stats.Runs++
+			p.left(done)
+		}
+		if errno != 0 && errno != unix.EINTR || done <= 0 && errno == 0 {
+			p.stats.Failed++
+			return
+		}
+	}
+}
+
+// left counts the next n slots as sent.
+func (p *Port) left(n int) {
+	for i := range n {
+		if p.slots[p.head+i].length > 0 {
+			p.stats.Frames++
+		}
+	}
+	p.head += n
+}
+
+// copyDown gives the frames from head on to the Port below. What it has no slot for waits.
+func (p *Port) copyDown() ring.State {
+	for ; p.head < p.n; p.head++ {
+		s := &p.slots[p.head]
+		if s.length == 0 {
+			continue
+		}
+		b, ok := p.Port.AllocTx()
+		if !ok {
+			p.Port.Flush()
+			return ring.StateAgain
+		}
+		p.Port.Send(b, copy(b.Data, s.frame[:s.length]))
+		p.stats.Single++
+	}
+	return p.Port.Flush()
+}
+
+// Stats is Port.Stats with the frames of runs among what was sent.
+func (p *Port) Stats() ring.Stats {
+	s := p.Port.Stats()
+	s.TxPackets += p.stats.Frames
+	s.TxCompleted += p.stats.Frames
+	return s
+}
