@@ -19,14 +19,21 @@ const (
 	// borders, and what makes no block through AF_XDP: see package ring/gso. Of a device without checksum offload, transmit checksums
 	// must be off (ethtool -K INTERFACE tx off).
 	TransmitGSO Transmit = "packet-gso"
+	// TransmitLive sends runs of segments as XDP live frames, and what makes no run through AF_XDP, as everything does while the
+	// driver takes no such frames (a veth takes them while its peer has an XDP program or GRO): see package ring/live. A frame must
+	// lie within a page, so the MTU may be 3346 at most.
+	TransmitLive Transmit = "xdp-live"
 	// TransmitAuto is TransmitGSO where that is known to be faster, a veth with transmit checksums off, if the process has the
 	// capabilities, and TransmitXDP elsewhere.
 	TransmitAuto Transmit = "auto"
 )
 
-// transmitPort puts what cfg.Transmit asks for around a queue's socket. It owns sock when it succeeds.
-func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring.Port, error) {
+// transmitPort puts what cfg.Transmit asks for around the socket of the i-th queue. It owns sock when it succeeds.
+func (x *xdpDriver) transmitPort(sock *ring.Socket, i, link int, kind string) (ring.Port, error) {
+	c := &x.cfg
 	switch c.Transmit {
+	case TransmitLive:
+		return x.livePort(sock, i, link)
 	case "", TransmitXDP:
 		return sock, nil
 	case TransmitAuto:
@@ -38,7 +45,7 @@ func (c *XDPConfig) transmitPort(sock *ring.Socket, link int, kind string) (ring
 		return sock, nil
 	case TransmitGSO:
 	default:
-		return nil, fmt.Errorf("transmit %q: there are %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitAuto)
+		return nil, fmt.Errorf("transmit %q: there are %q, %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	if sums, err := ethtool.TxChecksums(c.Interface); kind == "veth" && err == nil && sums {
 		return nil, fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",

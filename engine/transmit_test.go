@@ -5,12 +5,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine"
 	"xwarp/ring"
 	"xwarp/ring/gso"
+	"xwarp/ring/live"
 )
 
 // TestTransmitGSO moves data by every verb when both ends send in blocks. Every segment that the kernel cut held whole FPDUs
@@ -59,6 +61,59 @@ func TestTransmitGSO(t *testing.T) {
 				s := p.GSOStats()
 				t.Logf("end %d: %+v", i, s)
 				if s.Blocks == 0 || s.Dropped > 0 || !tc.markers && s.Segments < 2*s.Single {
+					t.Errorf("end %d: %+v", i, s)
+				}
+			}
+		})
+	}
+}
+
+// TestTransmitLive moves data by every verb when both ends send live frames. Every
+// segment holds whole FPDUs, and nothing is sent twice.
+func TestTransmitLive(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		mtu         int
+		markers, v6 bool
+	}{{name: "1500"}, {name: "3346", mtu: 3346}, {name: "ipv6", v6: true}, {name: "markers", markers: true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var ports []*live.Port
+			da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
+				c.Transmit, c.MPA.NoMarkers = engine.TransmitLive, !tc.markers
+				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					ports = append(ports, p.(*live.Port))
+					return p, nil
+				}
+			})
+			time.Sleep(500 * time.Millisecond) // both know that the other end has a program
+			a, b := newEnd(t, da, 4<<20), newEnd(t, db, 4<<20)
+			at := net.B.Addr4.Addr()
+			if tc.v6 {
+				at = net.B.Addr6.Addr()
+			}
+			connect(t, a, b, netip.AddrPortFrom(at, 7174))
+			exercise(t, a, b)
+			for _, e := range []*end{a, b} {
+				i, err := e.qp.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m := &i.MPA; m.Aligned == 0 || m.Partial+m.Unaligned+m.CRCDrops > 0 {
+					t.Errorf("not every segment held whole FPDUs: %+v", *m)
+				}
+			}
+			for _, d := range []*engine.Device{da, db} {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			for i, p := range ports {
+				s := p.LiveStats()
+				t.Logf("end %d: %+v", i, s)
+				if s.Runs == 0 || s.Failed > 0 {
 					t.Errorf("end %d: %+v", i, s)
 				}
 			}

@@ -69,6 +69,7 @@ type xdpDriver struct {
 	neigh   *neigh.Resolver
 	hops    hopUsers
 	local   *localaddr.Follower
+	live    *liveFrames       // nil without TransmitLive
 	watches []*netwatch.Watch // all that follow the kernel's configuration
 	workers []*worker
 	mac     [6]byte

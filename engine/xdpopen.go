@@ -21,7 +21,7 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	if x.ns, err = netspace.Current(); err != nil {
 		return err
 	}
-	if x.steer, err = bpf.Load(bpf.Options{}); err != nil {
+	if x.steer, err = bpf.Load(bpf.Options{LiveWorkers: x.cfg.liveWorkers(link)}); err != nil {
 		return err
 	}
 	if x.neigh, err = neigh.New(link, x.dev.log, x.hop); err != nil {
@@ -99,7 +99,7 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 	if len(x.workers) == 0 {
 		x.socket = sock.Info()
 	}
-	port, err := x.cfg.transmitPort(sock, link, kind)
+	port, err := x.transmitPort(sock, len(x.workers), link, kind)
 	if err != nil {
 		sock.Close()
 		return err
@@ -143,6 +143,7 @@ func (x *xdpDriver) close() error {
 		w.loop.end()
 		w.closeFiles()
 	}
+	x.live.close()
 	if x.steer != nil {
 		errs = append(errs, x.steer.Close())
 	}

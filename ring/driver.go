@@ -14,6 +14,7 @@ import (
 // Driver is what a device's driver says of its XDP.
 type Driver struct {
 	Native     bool // it runs XDP programs
+	Transmits  bool // it takes XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
 	ZeroCopy   bool // it has a zero-copy mode for AF_XDP
 	RxSegments bool // it shows programs frames of several buffers
 	// Segments is how many buffers a frame may have in zero-copy mode. With 1 it refuses sockets of XDP_USE_SG. 0 without
@@ -27,6 +28,7 @@ var ErrNotTold = errors.New("this kernel does not tell what drivers can")
 // The part of linux/netdev.h that AskDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
 const (
 	netdevBasic    = 1 << 0
+	netdevTransmit = 1 << 2
 	netdevZeroCopy = 1 << 3
 	netdevRxSG     = 1 << 5
 
@@ -105,7 +107,7 @@ func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 		switch {
 		case a.Attr.Type == netdevXDPFeatures && len(a.Value) == 8:
 			f := binary.NativeEndian.Uint64(a.Value)
-			d.Native, d.ZeroCopy, d.RxSegments = f&netdevBasic != 0, f&netdevZeroCopy != 0, f&netdevRxSG != 0
+			d.Native, d.Transmits, d.ZeroCopy, d.RxSegments = f&netdevBasic != 0, f&netdevTransmit != 0, f&netdevZeroCopy != 0, f&netdevRxSG != 0
 		case a.Attr.Type == netdevMaxSegments && len(a.Value) == 4:
 			d.Segments = int(binary.NativeEndian.Uint32(a.Value))
 		}

@@ -47,6 +47,7 @@ type Runner interface {
 type Port struct {
 	ring.Port
 	run   Runner
+	on    *atomic.Bool
 	slots []Slot
 	first uint32 // number of slots[0] among those of all workers
 	state *State
@@ -65,10 +66,10 @@ type Memory struct {
 	State *State
 }
 
-// Wrap returns p with live frames. The memory is the Port's from then on, as p is.
-func Wrap(p ring.Port, r Runner, m Memory) *Port {
+// Wrap returns p with live frames, while on is set: the device takes them. The memory is the Port's from then on, as p is.
+func Wrap(p ring.Port, r Runner, m Memory, on *atomic.Bool) *Port {
 	m.State.end = m.First + uint32(len(m.Slots))
-	return &Port{Port: p, run: r, slots: m.Slots, first: m.First, state: m.State}
+	return &Port{Port: p, run: r, on: on, slots: m.Slots, first: m.First, state: m.State}
 }
 
 // LiveStats returns the counters.
@@ -107,7 +108,7 @@ func (p *Port) Flush() ring.State {
 	if p.n == p.head {
 		return p.Port.Flush()
 	}
-	if p.n-p.head >= MinRun && p.below() == ring.StateOK {
+	if p.n-p.head >= MinRun && p.on.Load() && p.below() == ring.StateOK {
 		p.transmit()
 	}
 	st := p.copyDown()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -64,7 +65,9 @@ func (k *kernel) Stats() ring.Stats { return ring.Stats{} }
 func newPort(seed uint64, slots int) (*Port, *kernel) {
 	m := Memory{Slots: make([]Slot, slots), First: 1024, State: new(State)}
 	k := &kernel{r: rand.New(rand.NewPCG(seed, 1)), slots: m.Slots, first: m.First, state: m.State, free: 8}
-	return Wrap(k, k, m), k
+	on := new(atomic.Bool)
+	on.Store(true)
+	return Wrap(k, k, m, on), k
 }
 
 // TestOrder: whatever way frames leave by, they leave in the order in which they were written, each once and whole, while signals end

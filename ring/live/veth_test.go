@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -25,6 +26,8 @@ var addrA, addrB = netip.AddrFrom4([4]byte{10, 0, 0, 1}), netip.AddrFrom4([4]byt
 // open opens an AF_XDP socket of a host, steers the test's flow to it, and adds live frames.
 func open(t *testing.T, h *topo.Host) (p *Port) {
 	t.Helper()
+	on := new(atomic.Bool)
+	on.Store(true)
 	if err := h.Do(func() error {
 		nic, err := netlink.LinkByName(h.Link.Name)
 		if err != nil {
@@ -57,7 +60,7 @@ func open(t *testing.T, h *topo.Host) (p *Port) {
 		p = Wrap(s, NewProgram(m.Program, m.Worker), Memory{
 			Slots: unsafe.Slice((*Slot)(unsafe.Pointer(&m.Slots[0])), len(m.Slots)/bpf.LiveSlotSize),
 			First: m.First, State: (*State)(unsafe.Pointer(&m.State[0])),
-		})
+		}, on)
 		return nil
 	}); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"xwarp/bpf"
+	"xwarp/engine/ethtool"
+	"xwarp/ring"
+	"xwarp/ring/live"
+)
+
+// askDriverEvery is how often a device with TransmitLive asks whether its driver takes live frames: while it does not, and for so long
+// after it ceased to, frames would be lost.
+const askDriverEvery = 200 * time.Millisecond
+
+// The program and package live mean the same slot.
+var _ = [1]struct{}{}[int(unsafe.Sizeof(live.Slot{}))-bpf.LiveSlotSize]
+
+// liveFrames is what the queues of a device with TransmitLive share.
+type liveFrames struct {
+	on   atomic.Bool // the driver takes them now
+	stop chan struct{}
+	over chan struct{}
+}
+
+// liveWorkers returns how many workers have live frames: the queues that the configuration names, or that an interface has now or
+// once a program is attached.
+func (c *XDPConfig) liveWorkers(link int) int {
+	switch {
+	case c.Transmit != TransmitLive:
+		return 0
+	case len(c.Queues) > 0:
+		return len(c.Queues)
+	}
+	return min(max(ethtool.ReceiveQueues(link, c.Interface, bpf.DefaultMaxQueues), runtime.NumCPU()), ring.MaxQueues)
+}
+
+// livePort adds live frames to the socket of the i-th queue.
+func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
+	const ethernet = 14
+	if most := live.Room - ethernet; x.cfg.MTU > most {
+		return nil, fmt.Errorf("transmit %q: a frame must lie within one page: MTU %d, at most %d (use %q or %q)", TransmitLive, x.cfg.MTU, most,
+			TransmitGSO, TransmitXDP)
+	}
+	m, err := x.steer.Live(link, i)
+	if err != nil {
+		return nil, err
+	}
+	if x.live == nil {
+		x.live = &liveFrames{stop: make(chan struct{}), over: make(chan struct{})}
+		go x.live.ask(func() (d ring.Driver, err error) {
+			e := x.ns.Do(func() error { d, err = ring.AskDriver(link); return err })
+			return d, e
+		})
+	}
+	return live.Wrap(sock, live.NewProgram(m.Program, m.Worker), live.Memory{
+		Slots: unsafe.Slice((*live.Slot)(unsafe.Pointer(&m.Slots[0])), len(m.Slots)/bpf.LiveSlotSize),
+		First: m.First, State: (*live.State)(unsafe.Pointer(&m.State[0])),
+	}, &x.live.on), nil
+}
+
+// ask follows what the driver takes, until close.
+func (l *liveFrames) ask(driver func() (ring.Driver, error)) {
+	defer close(l.over)
+	t := time.NewTicker(askDriverEvery)
+	defer t.Stop()
+	for {
+		d, err := driver()
+		l.on.Store(err == nil && d.Transmits)
+		select {
+		case <-l.stop:
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func (l *liveFrames) close() {
+	if l != nil {
+		close(l.stop)
+		<-l.over
+	}
+}
