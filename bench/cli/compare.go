@@ -39,7 +39,7 @@ func newCompare(version string) *cobra.Command {
 	f.BoolVar(&s.NoCRC, "no-crc", false, "without CRC32C")
 	f.BoolVar(&s.NoPack, "no-pack", false, "one FPDU per segment")
 	f.BoolVar(&s.Copy, "copy", false, "raw frames: copy payload from memory and to memory")
-	f.StringVar((*string)(&s.Transmit), "tx", "", "how segments leave: xdp, packet-gso or auto")
+	f.StringVar((*string)(&s.Transmit), "tx", "", "how segments leave: xdp, packet-gso, xdp-live or auto")
 	f.StringVar(&s.Congestion, "congestion", "cubic", "of kernel sockets")
 	f.BoolVar(&s.Sleep, "sleep", false, "idle workers sleep instead of spinning")
 	f.BoolVar(&s.Bidirectional, "bi", false, "both directions")

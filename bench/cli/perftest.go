@@ -100,7 +100,7 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.BoolP("rdma_cm", "R", false, "taken and ignored: connections are always made so")
 	f.Bool("report_gbits", false, "taken and ignored: both units are always shown")
 	f.StringVar(&t.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) or \"kernel\" (the kernel's TCP)")
-	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, packet-gso (segmentation offload), or auto")
+	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
 	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
 	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
 	f.BoolVar(&t.sleep, "sleep", false, "let an idle worker sleep instead of spinning")
