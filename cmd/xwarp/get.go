@@ -18,7 +18,7 @@ func newGet(g *global) *cobra.Command {
 		Long: `get reads the content of the region of an xwarp serve, by RDMA Read, and compares its SHA-256.
 
 With -o the file appears, or is replaced, only when everything is right. On stdout the octets come as they arrive, and
-only the exit status says whether they are right.`,
+only the exit status says whether they are right. To a terminal they go with -o - only.`,
 		Example: `  sudo xwarp get --from 192.0.2.2 -o disk.img
   sudo xwarp get --from 192.0.2.2:9000 | tar x
   xwarp get --from server.example --length 4096 --transport kernel | xxd | head`,
@@ -29,8 +29,11 @@ only the exit status says whether they are right.`,
 	cmd.Flags().Var(&length, "length", "octets from the region's start (default: its content)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if output == "" || output == "-" {
-			if c.json {
+			switch {
+			case c.json:
 				return usagef("--json and the octets cannot both go to stdout: name a file with -o")
+			case output == "" && isTerminal(cmd.OutOrStdout()):
+				return usagef("the octets are not for a terminal: name a file with -o, or pipe them (-o - has them there all the same)")
 			}
 			return c.run(cmd, g, "-", func(ctx context.Context, t *transfer.Client) (transfer.Summary, error) {
 				return t.Get(ctx, cmd.OutOrStdout(), int64(length))

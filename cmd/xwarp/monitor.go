@@ -41,8 +41,8 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 	o.register(cmd, false)
 	cmd.Flags().DurationVar(&o.watch, "interval", 500*time.Millisecond, "time between two looks")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if o.watch <= 0 {
-			return usagef("--interval is %v, but it is a time between two looks", o.watch)
+		if o.watch < shortestWatch {
+			return usagef("--interval is %v, but it is a time of at least %v between two looks", o.watch, shortestWatch)
 		}
 		d, err := o.open(cmd)
 		if err != nil {

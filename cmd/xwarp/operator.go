@@ -41,8 +41,8 @@ func (o *operatorFlags) open(cmd *cobra.Command) (*client.Device, error) {
 
 // show prints what make turns snapshots into, once or until ctx is done.
 func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) any, text func(io.Writer, any) error) error {
-	if o.watch < 0 {
-		return usagef("--watch is %v, but it is a time between two looks", o.watch)
+	if o.watch != 0 && o.watch < shortestWatch {
+		return usagef("--watch is %v, but it is a time of at least %v between two looks", o.watch, shortestWatch)
 	}
 	d, err := o.open(cmd)
 	if err != nil {
@@ -85,6 +85,9 @@ func (o *operatorFlags) each(ctx context.Context, d *client.Device, f func(*cont
 		}
 	}
 }
+
+// shortestWatch keeps a command that watches from asking the daemon without a pause: each look has every worker do something.
+const shortestWatch = 10 * time.Millisecond
 
 const clearScreen = "\x1b[H\x1b[2J"
 

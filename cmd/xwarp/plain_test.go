@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/netip"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -117,6 +118,19 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 	rping.cfg.Ping([]byte(hostile))
 	rping.cfg.Debug("%v %s", errors.New(hostile), hostile)
 	check("rping", 2, nil)
+}
+
+// What a server has goes to no terminal that was not asked for it.
+func TestGetToTerminal(t *testing.T) {
+	tty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tty.Close()
+	var stderr bytes.Buffer
+	if status := execute(t.Context(), []string{"get", "--from", "192.0.2.1"}, tty, &stderr); status != exitUsage || !strings.Contains(stderr.String(), "not for a terminal") {
+		t.Errorf("status %d, %s", status, stderr.String())
+	}
 }
 
 // The error of a command, which may have a peer's words or a file's name in it, is printed likewise.

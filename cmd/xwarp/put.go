@@ -54,7 +54,7 @@ func openInput(cmd *cobra.Command, name string) (io.ReadCloser, int64, error) {
 		f.Close()
 		return nil, 0, err
 	}
-	if !st.Mode().IsRegular() {
+	if !st.Mode().IsRegular() || st.Size() == 0 { // files of /proc say 0 and have something to read all the same
 		return f, -1, nil
 	}
 	return f, st.Size(), nil

@@ -27,8 +27,8 @@ frames dropped by cause. End it with Ctrl-C.`,
 	cmd.Flags().DurationVar(&o.watch, "interval", time.Second, "time between two views")
 	cmd.Flags().IntVarP(&views, "count", "n", 0, "end after so many views")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if o.watch <= 0 || views < 0 {
-			return usagef("--interval must be above 0 and --count not below")
+		if o.watch < shortestWatch || views < 0 {
+			return usagef("--interval must be at least %v and --count not below 0", shortestWatch)
 		}
 		d, err := o.open(cmd)
 		if err != nil {

@@ -196,6 +196,9 @@ func (e *end) received(c engine.Completion) error {
 	if err != nil {
 		return err
 	}
+	if len(e.inbox) == slots { // each is answered before the next one: a peer that goes on would fill the memory
+		return fmt.Errorf("the peer sent %d messages that were not asked for", slots)
+	}
 	e.inbox = append(e.inbox, i)
 	return e.receive(int(c.ID))
 }

@@ -240,6 +240,19 @@ func TestPersistentServer(t *testing.T) {
 	}
 }
 
+// A peer that sends and sends, while the server reads or writes, does not fill its memory.
+func TestUnaskedMessages(t *testing.T) {
+	e, err := newEnd(open(t, engine.MPAConfig{}), &Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	e.inbox = make([]Info, slots)
+	if err := e.received(engine.Completion{ByteLen: InfoLen}); err == nil || !strings.Contains(err.Error(), "not asked for") {
+		t.Errorf("%v, with %d messages kept", err, len(e.inbox))
+	}
+}
+
 // TestWrongPeers is about peers that do not speak rping.
 func TestWrongPeers(t *testing.T) {
 	for _, tc := range []struct {

@@ -18,6 +18,8 @@ const (
 	DefaultIdle = 30 * time.Second
 	// beatsPerIdle is how many Beats are sent in the time that the peer waits.
 	beatsPerIdle = 6
+	// minBeat is the shortest time between two Beats, however short the idle time: else they would be all that is done.
+	minBeat = time.Millisecond
 	// minRate is the octets that a transfer must move in each second while others wait for what it holds, taken over the idle
 	// time: a client that only sends Beats, or an octet now and then, would keep them waiting for ever.
 	minRate = 64 << 10

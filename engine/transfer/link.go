@@ -227,7 +227,7 @@ func (l *link) cause() error {
 
 // beats tells the peer that this end lives, and ends the connection when the peer does not.
 func (l *link) beats(ctx context.Context) {
-	t := time.NewTicker(l.idle / beatsPerIdle)
+	t := time.NewTicker(max(l.idle/beatsPerIdle, minBeat))
 	defer t.Stop()
 	last, silent := uint64(0), 0
 	for {

@@ -181,6 +181,18 @@ func TestFileContentIsNotTorn(t *testing.T) {
 	b.want(after)
 }
 
+// An idle time of next to nothing is a short one, and no end of the process.
+func TestShortestIdle(t *testing.T) {
+	b := start(t, memory(t, 1), func(c *transfer.ServerConfig) { c.Idle = time.Nanosecond })
+	c, err := transfer.Dial(patience(t), device(t), b.srv.Addr(), time.Nanosecond)
+	if err == nil {
+		err = c.Close()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // A client that asks for nothing keeps its place only as long as nobody else wants it.
 func TestIdleClientMakesRoom(t *testing.T) {
 	b := start(t, memory(t, 1<<20), func(c *transfer.ServerConfig) { hurry(c); c.MaxClients = 1 })
