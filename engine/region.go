@@ -47,7 +47,7 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 		return
 	}
 	m.failing.Do(func() {
-		m.err = &RegionError{m.stag, off, len(m.mem)}
+		m.err = &RegionError{r.STag(), off, len(m.mem)} // RegMR may still be at work on m
 		d.contained.regions.Add(1)
 		d.log.Error("memory region lost; its connections end, and its STag is revoked", "error", m.err,
 			"next", "do not shorten files that are registered; open the export again with a reload")

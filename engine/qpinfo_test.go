@@ -1,0 +1,53 @@
+package engine_test
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+
+	"xwarp/engine"
+)
+
+// TestInfoWhileConnecting asks a queue pair how it is while it is being connected: for the race detector.
+func TestInfoWhileConnecting(t *testing.T) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	for range 20 {
+		a, b := newEnd(t, dev, 4096), newEnd(t, dev, 4096)
+		stop := make(chan struct{})
+		var group sync.WaitGroup
+		for _, q := range []*engine.QP{a.qp, b.qp} {
+			group.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					i, err := q.Info()
+					if local, remote := q.LocalAddr(), q.RemoteAddr(); err == nil && (!local.IsValid() || !remote.IsValid()) {
+						t.Errorf("%v, and the ends are %v and %v", i.State, local, remote)
+						return
+					}
+					engine.Infos([]*engine.QP{a.qp, b.qp})
+				}
+			})
+		}
+		connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+		close(stop)
+		group.Wait()
+		if a.qp.LocalAddr() != b.qp.RemoteAddr() || a.qp.RemoteAddr() != b.qp.LocalAddr() {
+			t.Errorf("%v to %v, and %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(), b.qp.LocalAddr(), b.qp.RemoteAddr())
+		}
+		for i, info := range engine.Infos([]*engine.QP{a.qp, b.qp}) {
+			if info == nil {
+				t.Errorf("nothing is known of queue pair %d", i)
+			}
+		}
+		a.qp.Close()
+		b.qp.Close()
+	}
+}
