@@ -20,6 +20,7 @@ import (
 type Options struct {
 	MPA            MPAConfig     // for every connection, unless its own configuration says otherwise
 	Policy         Policy        // decides for each peer instead of MPA; nil for none
+	Override       Override      // bounds what a connection's own configuration can change; nil: everything
 	Admission      Admission     // counts connections; nil for none
 	Window         int           // octets that a peer may have under way towards us
 	StartupTimeout time.Duration // of the MPA exchange

@@ -9,6 +9,10 @@ import (
 // whether there may be a connection at all, in either direction. It is called on workers and must not block.
 type Policy func(remote netip.Addr) (m MPAConfig, allowed bool)
 
+// Override decides what becomes of the configuration that a connection or its listener asks for, where the policy says policy. It is
+// called on workers and must not block.
+type Override func(policy, asked MPAConfig) MPAConfig
+
 // ErrPeerDenied is wrapped when the device's policy does not allow a peer.
 var ErrPeerDenied = errors.New("the policy for this peer does not allow connections")
 
@@ -33,7 +37,11 @@ func (d *Device) mpaConfig(c *ConnConfig, remote netip.Addr) (MPAConfig, error) 
 			return m, ErrPeerDenied
 		}
 	}
-	if c.MPA != nil {
+	switch {
+	case c.MPA == nil:
+	case d.opt.Override != nil:
+		m = d.opt.Override(m, *c.MPA)
+	default:
 		m = *c.MPA
 	}
 	return m, nil

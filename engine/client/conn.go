@@ -11,7 +11,7 @@ import (
 )
 
 // ConnConfig describes one connection or the connections of one listener. A nil MPA means what the daemon's configuration says
-// about the peer.
+// about the peer, and another one counts as far as mpa.override of that allows.
 type ConnConfig = engine.ConnConfig
 
 // MPAConfig is what MPA negotiates.

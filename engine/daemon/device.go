@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"slices"
 	"time"
 
 	"xwarp/bpf"
@@ -43,7 +44,7 @@ func (d *device) info() control.DeviceInfo {
 func (d *Daemon) open(c config.Interface) (*device, error) {
 	m := d.cfg.Load().MPA
 	o := engine.Options{
-		MPA: mpaConfig(&m), Policy: d.policy, Admission: d.admission, Window: int(c.Window),
+		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Admission: d.admission, Window: int(c.Window),
 		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
 		Log: d.log.With("device", c.Name),
 	}
@@ -98,6 +99,32 @@ func (d *Daemon) policy(remote netip.Addr) (engine.MPAConfig, bool) {
 	c := d.cfg.Load()
 	m := c.MPAOf(remote)
 	return mpaConfig(&m), c.Allowed(remote)
+}
+
+// override is engine.Override: of what a program asks for, the keys of mpa.override count. It may always ask for more safety than the
+// operator does.
+func (d *Daemon) override(policy, asked engine.MPAConfig) engine.MPAConfig {
+	may := d.cfg.Load().MPA.Override
+	m := asked
+	if !slices.Contains(may, "revision") {
+		m.Revision1 = policy.Revision1
+	}
+	if !slices.Contains(may, "markers") {
+		m.NoMarkers, m.InsistMarkers = policy.NoMarkers, policy.InsistMarkers
+	}
+	if !slices.Contains(may, "crc") {
+		m.NoCRC = asked.NoCRC && policy.NoCRC
+	}
+	if !slices.Contains(may, "any_crc_error") {
+		m.AnyCRCError = asked.AnyCRCError || policy.AnyCRCError
+	}
+	if !slices.Contains(may, "peer_to_peer") {
+		m.NoPeerToPeer, m.RTR = policy.NoPeerToPeer, policy.RTR
+	}
+	if !slices.Contains(may, "retry") {
+		m.NoRetry = policy.NoRetry
+	}
+	return m
 }
 
 // device returns the device of that name, the first one for an empty name, nil for none.

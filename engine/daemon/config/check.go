@@ -105,6 +105,9 @@ func (l *Loaded) check() error {
 	if l.MPA.Revision == 1 && l.MPA.PeerToPeer && l.Origins["mpa.peer_to_peer"] != "" {
 		f.addf("mpa.peer_to_peer = true needs mpa.revision = 2")
 	}
+	for _, key := range l.MPA.Override {
+		f.oneOf("mpa.override", key, Overridable...)
+	}
 	l.checkHTTP(f)
 	l.checkInterfaces(f)
 	l.checkUsers(f)

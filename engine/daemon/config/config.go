@@ -85,6 +85,7 @@ type MPA struct {
 	AnyCRCError      bool     `toml:"any_crc_error" reload:"yes"`
 	PeerToPeer       bool     `toml:"peer_to_peer" reload:"yes"`
 	Retry            bool     `toml:"retry" reload:"yes"`
+	Override         []string `toml:"override" reload:"yes"`
 	StartupTimeout   Duration `toml:"startup_timeout"`
 	FirstFPDUTimeout Duration `toml:"first_fpdu_timeout"`
 	CloseTimeout     Duration `toml:"close_timeout"`
@@ -106,6 +107,9 @@ type Limits struct {
 	ConnectRate  int      `toml:"connect_rate" reload:"yes"`
 	Ports        []string `toml:"ports" reload:"yes"`
 }
+
+// Overridable are the keys that mpa.override takes.
+var Overridable = []string{"revision", "markers", "crc", "any_crc_error", "peer_to_peer", "retry"}
 
 // User overrides limits for one user; keys that are absent keep the general limit.
 type User struct {

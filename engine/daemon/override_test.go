@@ -1,0 +1,70 @@
+package daemon_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/engine"
+	"xwarp/engine/client"
+)
+
+// TestOverride has programs ask for connections without CRC and without markers, towards a peer that takes everything: they get what
+// the operator leaves to them.
+func TestOverride(t *testing.T) {
+	peer, err := engine.OpenKernel(engine.KernelConfig{Options: engine.Options{MPA: engine.MPAConfig{NoCRC: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	at := listenAddr(t)
+	responder(t, peer, at, 100)
+	type want struct{ crc, markers bool }
+	asked := &client.MPAConfig{NoCRC: true, NoMarkers: true}
+	for _, tc := range []struct {
+		config string
+		mpa    *client.MPAConfig
+		want   want
+	}{
+		{"", nil, want{true, true}},
+		{"", asked, want{true, false}},
+		{"override = []\n", asked, want{true, true}},
+		{"override = [\"crc\"]\n", asked, want{false, true}},
+		{"crc = false\n", asked, want{false, false}},
+		{"crc = false\n", &client.MPAConfig{}, want{true, true}}, // more than the operator asks for
+		{"crc = false\n[[peer]]\nprefix = \"127.0.0.0/8\"\ncrc = true\n", asked, want{true, false}},
+	} {
+		_, socket := kernel(t, "[mpa]\n"+tc.config)
+		for _, who := range []client.Config{{Path: socket}, {Path: socket, Operator: true}} {
+			got, err := connectAs(t, who, at, tc.mpa)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have := (want{got.Params().Send.CRC, got.Params().Receive.Markers}); have != tc.want {
+				t.Errorf("%q, asked for %+v, operator %v: %+v, want %+v", tc.config, tc.mpa, who.Operator, have, tc.want)
+			}
+		}
+	}
+}
+
+// connectAs connects a queue pair of a new program.
+func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *client.MPAConfig) (*client.QP, error) {
+	t.Helper()
+	dev, err := client.OpenConfig(who)
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(func() { dev.Close() })
+	p, err := newProgram(dev, 4096)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{MPA: mpa}); err != nil {
+		return nil, fmt.Errorf("dial: %w", err)
+	}
+	return p.qp, nil
+}
