@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 	"xwarp/engine/view"
 )
@@ -15,7 +16,7 @@ import (
 type resourceInfo struct {
 	Schema    int           `json:"schema" doc:"version of this layout, 1"`
 	Command   string        `json:"command" doc:"\"resource\""`
-	Kind      string        `json:"kind" doc:"qp, cq, mr, pd, listener or session; empty: the numbers of all"`
+	Kind      string        `json:"kind" doc:"qp, cq, mr, pd, listener, session or user; empty: the numbers of all"`
 	Objects   *view.Objects `json:"objects,omitempty" doc:"how many there are"`
 	QPs       []qpRow       `json:"qp,omitempty" doc:"queue pairs"`
 	CQs       []cqRow       `json:"cq,omitempty" doc:"completion queues"`
@@ -23,6 +24,7 @@ type resourceInfo struct {
 	PDs       []pdRow       `json:"pd,omitempty" doc:"protection domains"`
 	Listeners []listenerRow `json:"listener,omitempty" doc:"listeners"`
 	Sessions  []sessionRow  `json:"session,omitempty" doc:"programs"`
+	Users     []userRow     `json:"user,omitempty" doc:"what users have of what [limits] allows"`
 }
 
 type qpRow struct {
@@ -98,8 +100,16 @@ type sessionRow struct {
 	Since   string `json:"since" doc:"when it came"`
 }
 
+type userRow struct {
+	UID      uint32 `json:"uid" doc:"user"`
+	Resource string `json:"resource" doc:"key in [limits]"`
+	Used     int64  `json:"used" doc:"now, over all programs of the user; octets of memory and daemon_memory"`
+	Limit    int64  `json:"limit" doc:"at most"`
+	Refused  int64  `json:"refused" doc:"how often the limit was in the way"`
+}
+
 // kinds are what resource show takes.
-var kinds = []string{"qp", "cq", "mr", "pd", "listener", "session"}
+var kinds = []string{"qp", "cq", "mr", "pd", "listener", "session", "user"}
 
 func newResource(*global) *cobra.Command {
 	cmd := &cobra.Command{
@@ -112,8 +122,8 @@ func newResource(*global) *cobra.Command {
 	}
 	var o operatorFlags
 	show := &cobra.Command{
-		Use: "show [qp|cq|mr|pd|listener|session]", Short: "List the objects of one kind, or how many there are",
-		Example:   "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource show listener -j",
+		Use: "show [qp|cq|mr|pd|listener|session|user]", Short: "List the objects of one kind, or how many there are",
+		Example:   "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource show user",
 		ValidArgs: kinds,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -170,6 +180,13 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 		for _, p := range s.Sessions {
 			v.Sessions = append(v.Sessions, sessionRow{p.Session, p.Program, p.Device, p.UID, p.Pid, p.Since.Format("2006-01-02T15:04:05Z07:00")})
 		}
+	case "user":
+		for _, u := range s.Users {
+			for k := range budget.Kinds {
+				name := k.String()
+				v.Users = append(v.Users, userRow{u.UID, name, u.Used[name], u.Limit[name], u.Refused[name]})
+			}
+		}
 	}
 	return v
 }
@@ -187,7 +204,7 @@ func writeResources(w io.Writer, v any) error {
 	if r.Objects != nil {
 		return writeRow(w, *r.Objects)
 	}
-	return firstError(writeRows(w, r.QPs), writeRows(w, r.CQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners), writeRows(w, r.Sessions))
+	return firstError(writeRows(w, r.QPs), writeRows(w, r.CQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners), writeRows(w, r.Sessions), writeRows(w, r.Users))
 }
 
 func writeRows[T any](w io.Writer, rows []T) error {

@@ -149,6 +149,8 @@ type UserState struct {
 	UID   uint32           `json:"uid"`
 	Used  map[string]int64 `json:"used"`
 	Limit map[string]int64 `json:"limit"`
+	// How often the limit was in the way.
+	Refused map[string]int64 `json:"refused"`
 }
 
 // Counters makes a map of the integer fields of a struct, nested ones included, with their names in snake case.

@@ -35,7 +35,9 @@ type account struct {
 	all  *accounts
 	uid  uint32
 	used budget.Amounts
-	pace *rate.Limiter // of connections that it begins; nil: not limited
+	// How often a limit was in the way.
+	refused budget.Amounts
+	pace    *rate.Limiter // of connections that it begins; nil: not limited
 }
 
 func (a *accounts) of(uid uint32) *account {
@@ -62,6 +64,7 @@ func (u *account) take(l *config.Limits, want budget.Amounts) error {
 			break
 		}
 		if limit := limitOf(l, k); n < 0 || n > 0 && n > limit-u.used[k] {
+			u.refused[k]++
 			return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
 				"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the user a [[user]] table)",
 				u.uid, u.used[k], limit, k, n, k)}
@@ -111,9 +114,9 @@ func (a *accounts) state(c *config.Config, see func(uid uint32) bool) (list []co
 			continue
 		}
 		l := limitsFor(c, uid)
-		s := control.UserState{UID: uid, Used: map[string]int64{}, Limit: map[string]int64{}}
+		s := control.UserState{UID: uid, Used: map[string]int64{}, Limit: map[string]int64{}, Refused: map[string]int64{}}
 		for k := range budget.Kinds {
-			s.Used[k.String()], s.Limit[k.String()] = u.used[k], limitOf(&l, k)
+			s.Used[k.String()], s.Limit[k.String()], s.Refused[k.String()] = u.used[k], limitOf(&l, k), u.refused[k]
 		}
 		list = append(list, s)
 	}

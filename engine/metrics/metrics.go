@@ -83,6 +83,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		for what, n := range u.Limit {
 			o.gauge("xwarp_user_resource_limit", float64(n), uid, what)
 		}
+		for what, n := range u.Refused {
+			o.count("xwarp_user_refusals_total", uint64(n), uid, what)
+		}
 	}
 	o.gauge("xwarp_sessions", float64(len(s.Sessions)))
 	o.count("xwarp_sessions_ended_total", uint64(s.Counters["sessions_ended"]))

@@ -51,6 +51,7 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_export_flushes_total", "Times that an export's file was flushed.", "export")
 	add("xwarp_user_resources", "What a local user has.", "uid", "resource")
 	add("xwarp_user_resource_limit", "What a local user may have.", "uid", "resource")
+	add("xwarp_user_refusals_total", "How often a limit was in a local user's way.", "uid", "resource")
 	add("xwarp_sessions", "Programs connected to the daemon.")
 	add("xwarp_sessions_ended_total", "Programs that were connected and are gone.")
 	add("xwarp_sessions_refused_total", "Programs that were refused.")
