@@ -3,10 +3,12 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"xwarp/engine"
 	"xwarp/engine/budget"
 	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
 )
 
 // listener is a listener of a session, request a peer's wish to connect that its client has not answered.
@@ -100,6 +102,15 @@ func (s *session) checkPort(port uint16) error {
 	return nil
 }
 
+// checkWildcard refuses a listener at all addresses to who may not have one. The kernel's sockets are the kernel's to refuse.
+func (s *session) checkWildcard(a netip.Addr) error {
+	if !a.Unmap().IsUnspecified() || s.operator || s.dev.cfg.Transport == config.TransportKernel || s.limits().Wildcard {
+		return nil
+	}
+	return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
+		"user %d may not listen on %v: name an address of this host (or set limits.wildcard, or wildcard in a [[user]] table)", s.uid, a)}
+}
+
 func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 	var a control.ListenArgs
 	if err := r.ParseArgs(&a); err != nil {
@@ -109,6 +120,9 @@ func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d", control.ErrFrame, a.Addr, a.Backlog, control.MaxBacklog)
 	}
 	if err := s.checkPort(a.Addr.Port()); err != nil {
+		return nil, nil, err
+	}
+	if err := s.checkWildcard(a.Addr.Addr()); err != nil {
 		return nil, nil, err
 	}
 	setDefault(&a.Backlog, engine.DefaultBacklog)

@@ -106,6 +106,7 @@ type Limits struct {
 	Connects     int      `toml:"connects" reload:"yes"`
 	ConnectRate  int      `toml:"connect_rate" reload:"yes"`
 	Ports        []string `toml:"ports" reload:"yes"`
+	Wildcard     bool     `toml:"wildcard" reload:"yes"`
 }
 
 // Overridable are the keys that mpa.override takes.
@@ -127,6 +128,7 @@ type User struct {
 	Connects     *int     `toml:"connects"`
 	ConnectRate  *int     `toml:"connect_rate"`
 	Ports        []string `toml:"ports"`
+	Wildcard     *bool    `toml:"wildcard"`
 }
 
 // Peer is what holds for remote addresses; the longest prefix that matches counts.
@@ -202,6 +204,9 @@ func (c *Config) LimitsOf(name, uid string) Limits {
 		}
 		if u.Ports != nil {
 			l.Ports = u.Ports
+		}
+		if u.Wildcard != nil {
+			l.Wildcard = *u.Wildcard
 		}
 	}
 	return l
