@@ -23,6 +23,8 @@ type pathMTU struct {
 	blamed int // timeouts in a row for which mtu was lowered already
 	steps  int // how often mtu was lowered since something was acknowledged
 	next   tick.Time
+
+	changed tick.Time // when mtu got its value
 }
 
 // mtuProbe is a packet larger than mtu allows. Its records are kept one by one, so that a lost probe is sent again in pieces that
@@ -61,7 +63,7 @@ func (c *Conn) setMTU(mtu int, now tick.Time) {
 	p := &c.pmtu
 	c.run = false
 	p.mtu = min(max(mtu, c.cfg.MinPathMTU), c.cfg.MTU)
-	p.claim.mtu = 0
+	p.claim.mtu, p.changed = 0, now
 	if p.proven > p.mtu {
 		p.proven = 0
 	}
@@ -170,7 +172,7 @@ func (p *pathMTU) deadline(c *Conn) tick.Time {
 	if !ok || p.vanishing(c) == 0 {
 		return tick.Never
 	}
-	return sent.Add(max(blackHoleWait, rto) << p.steps)
+	return max(sent, p.changed).Add(max(blackHoleWait, rto) << p.steps)
 }
 
 // expire runs what deadline is for.

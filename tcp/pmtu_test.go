@@ -6,6 +6,7 @@ import (
 
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/loss"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -59,6 +60,28 @@ func TestBlackHoleSteps(t *testing.T) {
 	want := []int{8960, 1460, 1460, 1240, 1240, 512, 512}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("EMSS after each timeout: %v, want %v", got, want)
+	}
+}
+
+// TestBlackHolePatience: with long timeouts, too, the time of a lower size begins when the record leaves with it.
+func TestBlackHolePatience(t *testing.T) {
+	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true, Loss: loss.Config{MinRTO: tick.Second}})
+	p.open(mss(8960))
+	p.src.sizes = []int{8960}
+	p.out()
+	begun := p.now
+	var got []string
+	for emss := p.c.EMSS(); p.now.Sub(begun) < 30*tick.Second; {
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+		p.out()
+		if e := p.c.EMSS(); e != emss {
+			got = append(got, fmt.Sprintf("%d after %d s", e, p.now.Sub(begun)/tick.Second))
+			emss = e
+		}
+	}
+	if want := "[1460 after 3 s 1240 after 13 s 512 after 33 s]"; fmt.Sprint(got) != want {
+		t.Errorf("EMSS %v, want %v", got, want)
 	}
 }
 
@@ -116,6 +139,43 @@ func TestBlackHoleBackedOff(t *testing.T) {
 		if want := "[1460 after 3 s 1240 after 9 s 512 after 21 s]"; fmt.Sprint(got) != want {
 			t.Errorf("proven %v: EMSS %v, want %v", proven, got, want)
 		}
+	}
+}
+
+// TestBlackHoleClaim: a packet too big message about a number that was not the oldest, of a path with a backed off RTO, is believed after
+// seconds, too; what it says is tried for a time before a still lower size is.
+func TestBlackHoleClaim(t *testing.T) {
+	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
+	p.open(mss(8960))
+	p.src.sizes = []int{8960}
+	p.out()
+	p.in(fA, 1, 8961, 0)
+	p.src.sizes = []int{100, 4480, 4480}
+	p.out()
+	for range 9 {
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+		p.out()
+	}
+	p.in(fA, 1, 9061, 0) // sent more than once: no sample
+	p.out()
+	begun := p.now
+	p.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 4000, Seq: iss.Add(9061 + 4480)}, p.now)
+	var got []string
+	for emss := p.c.EMSS(); p.now.Sub(begun) < 12*tick.Second; {
+		p.now = p.c.Deadline()
+		p.c.Expire(p.now)
+		if d := p.c.Deadline(); d <= p.now { // nothing can leave yet, for want of a transmit slot
+			t.Errorf("the next deadline is %d ns ago", p.now.Sub(d))
+		}
+		p.out()
+		if e := p.c.EMSS(); e != emss {
+			got = append(got, fmt.Sprintf("%d after %d s", e, p.now.Sub(begun)/tick.Second))
+			emss = e
+		}
+	}
+	if want := "[3960 after 3 s 1460 after 6 s 1240 after 12 s]"; fmt.Sprint(got) != want {
+		t.Errorf("EMSS %v, want %v", got, want)
 	}
 }
 
