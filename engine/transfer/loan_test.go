@@ -14,14 +14,14 @@ import (
 	"xwarp/engine"
 )
 
-// deafConn is a socket whose owner stops reading after some octets.
-type deafConn struct {
+// mutedConn is a socket whose owner stops reading after some octets.
+type mutedConn struct {
 	*net.TCPConn
 	left int
 	end  chan struct{}
 }
 
-func (c *deafConn) Read(b []byte) (int, error) {
+func (c *mutedConn) Read(b []byte) (int, error) {
 	if c.left <= 0 {
 		<-c.end
 		return 0, net.ErrClosed
@@ -31,15 +31,15 @@ func (c *deafConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// deafDevice makes connections of which the last one is in sock.
-func deafDevice(t *testing.T, sock *deafConn) *engine.Device {
+// mutedDevice makes connections of which the last one is in sock.
+func mutedDevice(t *testing.T, sock *mutedConn) *engine.Device {
 	t.Helper()
 	dev, err := engine.OpenKernel(engine.KernelConfig{Dial: func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", remote.String())
 		if err != nil {
 			return nil, err
 		}
-		*sock = deafConn{TCPConn: c.(*net.TCPConn), left: 1 << 20, end: make(chan struct{})}
+		*sock = mutedConn{TCPConn: c.(*net.TCPConn), left: 1 << 20, end: make(chan struct{})}
 		return sock, nil
 	}})
 	if err != nil {
@@ -74,8 +74,8 @@ func TestDoneBeforeItsReads(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ctx) }()
-	var sock deafConn
-	client := deafDevice(t, &sock)
+	var sock mutedConn
+	client := mutedDevice(t, &sock)
 	defer client.Close()
 	l := readUnread(t, client, srv.Addr(), size)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {

@@ -210,16 +210,23 @@ func (r *Region) replace(c *content) {
 	}
 }
 
-// Close unmaps the region. A file gets the length of its content. No transfer may be under way.
-func (r *Region) Close() error {
+// Close unmaps the region. A file gets its content, if the disk did not take it before, and the length of that. No transfer may
+// be under way.
+func (r *Region) Close() (err error) {
 	r.mu.Lock()
 	c := r.now
-	r.now = nil
+	missing := c != nil && r.file != nil && !c.inFile && r.stored.holders == 0
+	r.mu.Unlock()
+	if missing {
+		err = r.store(c)
+	}
+	r.mu.Lock()
+	c, r.now = r.now, nil
 	r.mu.Unlock()
 	if c == nil {
-		return nil
+		return err
 	}
-	err := r.release(c)
+	err = errors.Join(err, r.release(c))
 	if r.file == nil {
 		return err
 	}
