@@ -48,6 +48,9 @@ func Infos(list []*QP) []*ConnInfo {
 		}
 	}
 	for l, all := range of {
+		if l.stall() != nil {
+			continue
+		}
 		for part := range slices.Chunk(all, infoBatch) {
 			l.call(func() {
 				for _, i := range part {

@@ -46,7 +46,7 @@ type Daemon struct {
 	refused  refused
 	viewers  viewers
 	await    confirmation
-	ended    struct{ sessions, refused atomic.Int64 }
+	ended    struct{ sessions, refused, defects atomic.Int64 }
 }
 
 // Options are what is not in the configuration.
@@ -132,12 +132,21 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 func (d *Daemon) Run(ctx context.Context) error {
 	stop := d.watchdog()
 	defer stop()
+	ctx, lost := context.WithCancelCause(ctx)
+	defer lost(nil)
+	for _, v := range d.devices {
+		go d.attend(ctx, v, lost)
+	}
 	go d.watchQueues(ctx)
 	notify("READY=1\nSTATUS=" + d.status())
 	late := d.await.watch(ctx)
 	notify("STOPPING=1\nSTATUS=closing connections")
 	if late != nil {
 		return d.undo(late)
+	}
+	if cause := context.Cause(ctx); errors.Is(cause, errNoDevice) {
+		d.log.Error("stopping", "error", cause)
+		return errors.Join(cause, d.Close())
 	}
 	d.log.Info("stopping")
 	return d.Close()
@@ -198,9 +207,9 @@ func (d *Daemon) watchdog() (stop func()) {
 			t := time.NewTicker(every / 2)
 			defer t.Stop()
 			for {
-				if err := d.alive(ctx); err == nil {
+				if err := d.healthy(); err == nil {
 					notify("WATCHDOG=1")
-				} else if ctx.Err() == nil {
+				} else {
 					d.log.Error("watchdog", "error", err)
 				}
 				select {
@@ -212,12 +221,6 @@ func (d *Daemon) watchdog() (stop func()) {
 		}()
 	}
 	return cancel
-}
-
-func (d *Daemon) alive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, watchWait)
-	defer cancel()
-	return d.healthy(ctx)
 }
 
 func asControl(c *net.UnixConn) *control.Conn { return control.NewConn(c, control.MaxRequest) }

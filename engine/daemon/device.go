@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,7 +45,7 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 	o := engine.Options{
 		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Admission: d.admission, Window: int(c.Window),
 		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
-		Log: d.log.With("device", c.Name),
+		Stall: d.cfg.Load().Daemon.Stall.D(), Log: d.log.With("device", c.Name),
 	}
 	if o.FirstFPDUTimeout == 0 {
 		o.FirstFPDUTimeout = -1 // for ever
@@ -154,27 +153,19 @@ func deaf(err error) error {
 	return nil
 }
 
-// healthy asks every worker for a sign of life.
-func (d *Daemon) healthy(ctx context.Context) error {
+// healthy returns what systemd's watchdog should know: a worker that stands still, or a device that has been deaf for long. It waits
+// for nobody.
+func (d *Daemon) healthy() error {
 	for _, v := range d.devices {
-		done := make(chan error, 1)
-		go func() {
-			pd, err := v.dev.AllocPD() // every worker has to answer
-			if err == nil {
-				err = pd.Close()
-			}
-			done <- err
-		}()
-		select {
-		case err := <-done:
-			if err == nil {
-				err = deaf(v.dev.Health())
-			}
-			if err != nil {
-				return fmt.Errorf("device %s: %w", v.name, err)
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("device %s: a worker does not answer", v.name)
+		if v.dev.Err() != nil {
+			continue // closed, and said; when all are, the daemon ends
+		}
+		err := v.dev.Stalled()
+		if err == nil {
+			err = deaf(v.dev.Health())
+		}
+		if err != nil {
+			return fmt.Errorf("device %s: %w", v.name, err)
 		}
 	}
 	return nil

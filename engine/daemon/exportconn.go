@@ -83,6 +83,7 @@ func (e *export) serve(r *engine.ConnRequest) {
 		return
 	}
 	defer c.close()
+	defer e.contain("serving a peer")
 	info := ExportInfo{Access: exportAccess[e.cfg.Access], STag: e.mr.STag(), Flushable: e.file != nil, Base: e.mr.SGE(0, 0).TO, Length: uint64(len(e.mem))}
 	err := r.Accept(e.life, c.qp, info.Append(nil))
 	close(c.accepted)

@@ -10,15 +10,20 @@ func (e *export) guard(ctx context.Context, failed <-chan struct{}, why func() e
 		return
 	case <-failed:
 	}
+	e.lose(why())
+}
+
+// lose makes the export fail.
+func (e *export) lose(why error) {
 	e.mu.Lock()
-	e.failed = why()
+	e.failed = why
 	var conns []*exportConn
 	for _, c := range e.conns {
 		conns = append(conns, c)
 	}
 	e.mu.Unlock()
-	e.d.log.Error("export failed; its connections end, and new ones are rejected", "export", e.cfg.Name, "path", e.cfg.Path, "error", e.failed,
-		"next", "restore the file, do not shorten it while it is exported, then: systemctl reload xwarpd")
+	e.d.log.Error("export failed; its connections end, and new ones are rejected", "export", e.cfg.Name, "path", e.cfg.Path, "error", why,
+		"next", "see the error; when its cause is gone: systemctl reload xwarpd")
 	for _, c := range conns {
 		c.qp.Disconnect()
 	}

@@ -16,6 +16,7 @@ func pause() { time.Sleep(stallPause) }
 // itself. It reads each entry once, into memory of its own, before it looks at it.
 func (s *session) pump() {
 	defer close(s.pumped)
+	defer s.contain("taking work requests")
 	bell := control.Doorbell(s.bell.Mem)
 	stalls := 0 // in a row
 	for s.ctx.Err() == nil {

@@ -148,6 +148,7 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 
 // watch tells the client when the connection is over.
 func (q *qp) watch() {
+	defer q.s.contain("watching a queue pair")
 	select {
 	case <-q.q.Down():
 	case <-q.closed:

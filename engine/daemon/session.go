@@ -147,6 +147,7 @@ func (s *session) discard(files []int) {
 func (s *session) carryOut(handle func(body []byte, files []int) error, k control.Kind, body []byte, files []int) error {
 	s.working.Lock()
 	defer s.working.Unlock()
+	defer s.contain("a request")
 	if s.over {
 		return errShutdown
 	}
@@ -211,12 +212,8 @@ func (s *session) begin(r *control.Request, f waiter) error {
 	s.tasks.Add(1)
 	go func() {
 		defer s.tasks.Done()
-		result, err := f(s, ctx, r)
-		s.mu.Lock()
-		delete(s.pending, r.ID)
-		s.mu.Unlock()
-		s.account.give(pendingCost)
-		cancel()
+		defer s.contain(string(r.Op))
+		result, err := s.wait(ctx, r, f, cancel)
 		if err := s.reply(r.ID, result, nil, err); err != nil {
 			s.fail(err)
 		}
@@ -233,6 +230,18 @@ func (s *session) mayWait(r *control.Request) error {
 		return fmt.Errorf("%w: %s with %d octets of arguments, at most %d", control.ErrFrame, r.Op, len(r.Args), budget.MaxPendingArgs)
 	}
 	return s.take(pendingCost)
+}
+
+// wait carries out a request that may wait.
+func (s *session) wait(ctx context.Context, r *control.Request, f waiter, cancel func()) (any, error) {
+	defer func() {
+		s.mu.Lock()
+		delete(s.pending, r.ID)
+		s.mu.Unlock()
+		s.account.give(pendingCost)
+		cancel()
+	}()
+	return f(s, ctx, r)
 }
 
 // waiter is a request that may wait, handler one that does not; the descriptors that a handler returns are closed after the reply.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,7 +22,7 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 	see := func(uid uint32) bool { return only == nil || *only == uid }
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version, Uptime: time.Since(d.since).Seconds(),
-		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load()},
+		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load(), "defects": d.ended.defects.Load()},
 	}
 	v.Unconfirmed = d.await.left().Seconds()
 	if only == nil {
@@ -52,6 +53,10 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 func (dev *device) state() control.DeviceState {
 	contained := dev.dev.Contained()
 	s := control.DeviceState{DeviceInfo: dev.info(), Contained: control.Counters(&contained)}
+	if err := errors.Join(dev.dev.Err(), dev.dev.Stalled()); err != nil {
+		s.Error = err.Error() // who does not turn does not answer
+		return s
+	}
 	if dev.cfg.Transport != "xdp" {
 		return s
 	}

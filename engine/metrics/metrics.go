@@ -90,6 +90,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	o.gauge("xwarp_sessions", float64(len(s.Sessions)))
 	o.count("xwarp_sessions_ended_total", uint64(s.Counters["sessions_ended"]))
 	o.count("xwarp_sessions_refused_total", uint64(s.Counters["sessions_refused"]))
+	o.count("xwarp_daemon_panics_total", uint64(s.Counters["defects"]))
 }
 
 func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot) {

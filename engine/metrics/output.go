@@ -55,6 +55,7 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_sessions", "Programs connected to the daemon.")
 	add("xwarp_sessions_ended_total", "Programs that were connected and are gone.")
 	add("xwarp_sessions_refused_total", "Programs that were refused.")
+	add("xwarp_daemon_panics_total", "Defects of xwarpd outside of its workers, each of which ended what was being served.")
 	return m
 }
 

@@ -43,7 +43,7 @@ var stackCounters = []counter{
 	{"resets", "xwarp_tx_stray_resets_total", "RST segments sent for segments without a connection.", ""},
 	{"refused", "xwarp_refused_connections_total", "Connections that were reset when their handshake was done: limits, policy, exhaustion.", ""},
 	{"handed_over", "xwarp_handed_over_frames_total", "Frames given to the worker that has the connection.", ""},
-	{"panics", "xwarp_panics_total", "Defects of xwarp that ended one connection each: please report the line of the log.", ""},
+	{"panics", "", "", ""}, // among xwarp_panics_total
 	{"no_slot", "xwarp_tx_slot_waits_total", "Times that the TCP found the transmit ring full.", ""},
 	{"no_hop", "xwarp_tx_hop_waits_total", "Times that the next hop was not known yet.", ""},
 }
@@ -80,6 +80,8 @@ var ringCounters = []counter{
 // containedCounters are of engine.Contained, per device.
 var containedCounters = []counter{
 	{"region_faults", "xwarp_lost_regions_total", "Memory regions lost because their memory could not be accessed, as of a file that was shortened.", ""},
+	{"panics", "xwarp_panics_total", "Defects of xwarp on a worker, each of which ended the connection that was being served: please report the line of the log.", ""},
+	{"stalls", "xwarp_worker_stalls_total", "Times that a worker stood still.", ""},
 }
 
 // watchCounters are of netwatch.Counters, per part of the kernel's configuration.

@@ -215,9 +215,17 @@ func (s *Stack) expire(now tick.Time) bool {
 	for s.timers.next() <= now {
 		worked = s.expireSome(now) || worked
 	}
-	return s.expireOthers(now) || worked
+	due := s.idle.deadline() <= now
+	for _, l := range s.listening {
+		due = due || l.deadline() <= now
+	}
+	if due {
+		worked = s.expireOthers(now) || worked
+	}
+	return worked
 }
 
+// expireOthers runs the timers that are of no connection.
 func (s *Stack) expireOthers(now tick.Time) (worked bool) {
 	s.serve(nil)
 	defer s.contain(now)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -92,10 +93,18 @@ func (s *Server) Serve(ctx context.Context) error {
 		s.clients.Add(1)
 		go func() {
 			defer func() { <-s.slots; s.clients.Done() }()
+			defer s.contain(req.Remote)
 			if err := s.client(ctx, req); err != nil {
 				s.cfg.Event(Event{Remote: req.Remote, Err: err})
 			}
 		}()
+	}
+}
+
+// contain is deferred by what serves one client. A panic there is a defect of this program, and ends that client's connection only.
+func (s *Server) contain(remote netip.AddrPort) {
+	if v := recover(); v != nil {
+		s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", engine.ErrDefect, v, debug.Stack())})
 	}
 }
 

@@ -80,6 +80,9 @@ func (l *Loaded) check() error {
 	f.oneOf("daemon.log_level", d.LogLevel, "error", "warn", "info", "debug")
 	f.oneOf("daemon.log_format", d.LogFormat, "text", "json", "auto")
 	f.atLeast("daemon.clients", d.Clients, 1)
+	if d.Stall < Duration(100*time.Millisecond) {
+		f.addf("daemon.stall = %q: it must be 100ms or more, or a busy machine looks as if it stood still", d.Stall)
+	}
 	if d.Socket != "" && (d.Socket[0] != '/' || len(d.Socket) > 100) {
 		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters", d.Socket)
 	}

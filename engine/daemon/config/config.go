@@ -29,6 +29,7 @@ type Daemon struct {
 	LogLevel     string   `toml:"log_level" reload:"yes"`
 	LogFormat    string   `toml:"log_format"`
 	Grace        Duration `toml:"grace" reload:"yes"`
+	Stall        Duration `toml:"stall"`
 	DropRights   bool     `toml:"drop_rights"`
 	Clients      int      `toml:"clients" reload:"yes"`
 	Capture      bool     `toml:"capture"`

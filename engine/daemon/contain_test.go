@@ -1,0 +1,194 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
+	"xwarp/ring"
+)
+
+// daemonOn returns a daemon with the kernel's sockets.
+func daemonOn(t *testing.T) (d *Daemon, socket string) {
+	t.Helper()
+	dir := t.TempDir()
+	path, socket := filepath.Join(dir, "xwarp.toml"), filepath.Join(dir, "socket")
+	text := fmt.Sprintf("[daemon]\nsocket = %q\n[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n", socket)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err = New(cfg, Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d, socket
+}
+
+// raw is a program that speaks the control protocol by hand.
+type raw struct {
+	*control.Conn
+	last uint64
+}
+
+func dialRaw(t *testing.T, socket, device string) *raw {
+	t.Helper()
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &raw{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
+	t.Cleanup(func() { r.Close() })
+	if err := r.ask(control.OpHello, &control.HelloArgs{Version: control.Version, Device: device}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// ask sends a request and returns the error of its reply, or of the connection.
+func (r *raw) ask(op control.Op, args any) error {
+	r.last++
+	q := control.Request{ID: r.last, Op: op, Args: control.Marshal(args)}
+	if err := r.Send(control.KindRequest, control.Marshal(&q)); err != nil {
+		return err
+	}
+	_, body, files, err := r.Receive()
+	control.CloseAll(files)
+	if err != nil {
+		return err
+	}
+	reply, err := control.ParseReply(body)
+	if err == nil && reply.Error != nil {
+		return reply.Error
+	}
+	return err
+}
+
+// TestDefect has a request's handler panic, one that answers at once and one that waits: the session ends, its part of the quotas is
+// free again, the defect is counted, and another program notices nothing.
+func TestDefect(t *testing.T) {
+	const atOnce, later = control.OpConfirm, control.OpEndCapture
+	oldHandler, oldWaiter := handlers[atOnce], waiting[later]
+	handlers[atOnce] = func(*session, *control.Request, []int) (any, []int, error) { panic("made to fail") }
+	waiting[later] = func(*session, context.Context, *control.Request) (any, error) { panic("made to fail") }
+	t.Cleanup(func() { handlers[atOnce], waiting[later] = oldHandler, oldWaiter })
+	d, socket := daemonOn(t)
+	other := dialRaw(t, socket, "")
+	for i, op := range []control.Op{atOnce, later} {
+		r := dialRaw(t, socket, "")
+		if err := r.ask(op, &control.Object{}); err == nil {
+			t.Errorf("%s: the session goes on", op)
+		}
+		for end := time.Now().Add(20 * time.Second); len(d.all()) > 1; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: the session stays", op)
+			}
+		}
+		if n := d.Snapshot().Counters["defects"]; n != int64(i+1) {
+			t.Errorf("%s: %d defects by the count", op, n)
+		}
+		if err := other.ask(control.OpAllocPD, &struct{}{}); err != nil {
+			t.Errorf("%s: another program: %v", op, err)
+		}
+	}
+	other.Close()
+	for end := time.Now().Add(20 * time.Second); len(d.all()) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+	for _, u := range d.Snapshot().Users {
+		for what, n := range u.Used {
+			if n != 0 {
+				t.Errorf("%d of %s stay with user %d", n, what, u.UID)
+			}
+		}
+	}
+}
+
+// brittle is a port that panics in Flush once it is told to.
+type brittle struct {
+	ring.Port
+	broken *atomic.Bool
+}
+
+func (p *brittle) Flush() ring.State {
+	if p.broken.Load() {
+		panic("made to fail")
+	}
+	return p.Port.Flush()
+}
+
+// TestDeviceFails has one of two devices fail, then the only one. The programs and the exports of that device end, and say why; others go
+// on, and only a daemon without any device ends.
+func TestDeviceFails(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	for _, only := range []bool{false, true} {
+		t.Run(fmt.Sprintf("only=%v", only), func(t *testing.T) {
+			tn, err := topo.New(topo.Options{Prefix: "xwfail"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { tn.Close() })
+			var broken atomic.Bool
+			v := &device{name: "eth0", cfg: config.Interface{Name: "eth0", Transport: config.TransportXDP, Queues: []int{0}}}
+			if err := tn.A.Do(func() (err error) {
+				v.dev, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name, Wrap: func(_ int, p ring.Port) (ring.Port, error) {
+					return &brittle{p, &broken}, nil
+				}})
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			d, socket := daemonOn(t)
+			if d.devices = append(d.devices, v); only {
+				if err := d.devices[0].dev.Close(); err != nil {
+					t.Fatal(err)
+				}
+				d.devices = d.devices[1:]
+			}
+			e := &export{d: d, cfg: config.Export{Name: "x"}, dev: v}
+			d.exports = append(d.exports, e)
+			e.life, e.kill = context.WithCancel(t.Context())
+			e.cancel = e.kill
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			ended := make(chan error, 1)
+			go func() { ended <- d.Run(ctx) }()
+			r := dialRaw(t, socket, "eth0")
+			broken.Store(true)
+			if _, _, _, err := r.Receive(); err == nil {
+				t.Error("the program's session goes on")
+			}
+			if only {
+				if err := <-ended; !errors.Is(err, errNoDevice) || !errors.Is(err, engine.ErrDefect) {
+					t.Errorf("the daemon ended with %v", err)
+				}
+				return
+			}
+			if err := dialRaw(t, socket, "lo").ask(control.OpAllocPD, &struct{}{}); err != nil {
+				t.Errorf("a program of the other device: %v", err)
+			}
+			if s := d.Snapshot(); s.Devices[1].Error == "" || s.Exports[0].Error == "" || d.healthy() != nil {
+				t.Errorf("device: %q, export: %q, healthy: %v", s.Devices[1].Error, s.Exports[0].Error, d.healthy())
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("the daemon ended with %v", err)
+			}
+		})
+	}
+}
