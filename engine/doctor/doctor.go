@@ -80,7 +80,7 @@ type settings map[string]string
 var checks = []*check{
 	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck, &genericCheck, &copyCheck,
 	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &channelCheck, &rssCheck, &ringCheck, &lroCheck, &groCheck,
-	&vlanCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
+	&vlanCheck, &firewallCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
 }
 
 // Look runs the checks.

@@ -1,0 +1,186 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+var firewallCheck = check{
+	name: "firewall", nic: true,
+	why: "ports of xwarp are served before the host's firewall and its IPsec policies are asked: what they forbid reaches these ports all the same",
+	look: func(e *env) finding {
+		var found []string
+		for _, what := range []func() ([]string, error){nftInput, legacyInput, ipsecInput} {
+			list, err := what()
+			if err != nil {
+				return finding{Warn, fmt.Sprintf("what the host filters is unknown: %v", err), ""}
+			}
+			found = append(found, list...)
+		}
+		if len(found) > 0 {
+			return finding{Warn, "not asked about ports of xwarp: " + strings.Join(found, ", "),
+				"allow = [PREFIXES OF PEERS] in the [[interface]] table of /etc/xwarp/xwarp.toml"}
+		}
+		return fine("there is no rule for what arrives, and no IPsec policy")
+	},
+}
+
+// The part of linux/netfilter/nf_tables.h that tells which chains see what arrives.
+const (
+	nftGetChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN
+
+	hookPrerouting = 0 // netdev: ingress
+	hookInput      = 1
+	hookIngress    = 5 // of the family inet
+)
+
+var nftFamilies = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_NETDEV: "netdev"}
+
+// nftInput names the chains of nftables that filter what arrives.
+func nftInput() (found []string, err error) {
+	req := nl.NewNetlinkRequest(nftGetChain, unix.NLM_F_DUMP)
+	req.AddData(&nl.Nfgenmsg{})
+	replies, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, nil // a kernel without nftables
+	}
+	if err != nil {
+		return nil, fmt.Errorf("chains of nftables: %w", err)
+	}
+	for _, r := range replies {
+		if c, ok := parseChain(r); ok && c.filters() {
+			found = append(found, fmt.Sprintf("chain %s %s %s (nft list chain %s %s %s)", c.family, c.table, c.name, c.family, c.table, c.name))
+		}
+	}
+	return found, nil
+}
+
+// chain is a base chain of nftables.
+type chain struct {
+	family, table, name, kind string
+	hook, policy, rules       uint32
+}
+
+// filters reports whether frames that arrive for this host may be refused there.
+func (c *chain) filters() bool {
+	return c.kind == "filter" && (c.rules > 0 || c.policy == 0) &&
+		(c.hook == hookPrerouting || c.hook == hookInput && c.family != "netdev" || c.hook == hookIngress && c.family == "inet")
+}
+
+// parseChain reads a reply; false for chains that no hook leads to.
+func parseChain(b []byte) (c chain, ok bool) {
+	if len(b) < nl.SizeofNfgenmsg {
+		return c, false
+	}
+	attrs, err := nl.ParseRouteAttr(b[nl.SizeofNfgenmsg:])
+	c.family, c.policy, ok = nftFamilies[b[0]], 1, false
+	if err != nil || c.family == "" {
+		return c, false
+	}
+	for _, a := range attrs {
+		switch a.Attr.Type & nl.NLA_TYPE_MASK {
+		case unix.NFTA_CHAIN_TABLE:
+			c.table = unix.ByteSliceToString(a.Value)
+		case unix.NFTA_CHAIN_NAME:
+			c.name = unix.ByteSliceToString(a.Value)
+		case unix.NFTA_CHAIN_TYPE:
+			c.kind = unix.ByteSliceToString(a.Value)
+		case unix.NFTA_CHAIN_POLICY:
+			c.policy = bigWord(a.Value)
+		case unix.NFTA_CHAIN_USE:
+			c.rules = bigWord(a.Value)
+		case unix.NFTA_CHAIN_HOOK:
+			hook, err := nl.ParseRouteAttr(a.Value)
+			for _, h := range hook {
+				if ok = err == nil; ok && h.Attr.Type&nl.NLA_TYPE_MASK == unix.NFTA_HOOK_HOOKNUM {
+					c.hook = bigWord(h.Value)
+				}
+			}
+		}
+	}
+	return c, ok
+}
+
+func bigWord(b []byte) uint32 {
+	if len(b) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+// legacyInput names the tables "filter" of the older iptables that have rules.
+func legacyInput() (found []string, err error) {
+	for _, t := range []struct {
+		command, names string
+		family, level  int
+	}{
+		{"iptables", "ip_tables_names", unix.AF_INET, unix.SOL_IP}, {"ip6tables", "ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6},
+	} {
+		// The question would make the table where it is not.
+		names, err := os.ReadFile("/proc/thread-self/net/" + t.names)
+		if err != nil || !slices.Contains(strings.Fields(string(names)), "filter") {
+			continue
+		}
+		n, err := legacyEntries(t.family, t.level)
+		if err != nil {
+			return nil, fmt.Errorf("rules of %s: %w", t.command, err)
+		}
+		const empty = 4 // the three chains' ends, and that of the table
+		if n > empty {
+			found = append(found, fmt.Sprintf("rules of %s-legacy (%s-legacy -S)", t.command, t.command))
+		}
+	}
+	return found, nil
+}
+
+// legacyEntries counts what is in a table "filter", which is made if it is not there.
+func legacyEntries(family, level int) (uint32, error) {
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	const getInfo = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
+	info := struct {   // struct ipt_getinfo
+		name            [32]byte
+		_               [11]uint32
+		entries, octets uint32
+	}{}
+	copy(info.name[:], "filter")
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), getInfo, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return info.entries, nil
+}
+
+// ipsecInput counts the IPsec policies for what arrives.
+func ipsecInput() ([]string, error) {
+	list, err := netlink.XfrmPolicyList(netlink.FAMILY_ALL)
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil // a kernel without IPsec
+	}
+	if err != nil {
+		return nil, fmt.Errorf("IPsec policies: %w", err)
+	}
+	n := 0
+	for _, p := range list {
+		if p.Dir == netlink.XFRM_DIR_IN {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	return []string{fmt.Sprintf("inbound IPsec policies: %d (ip xfrm policy list dir in)", n)}, nil
+}
