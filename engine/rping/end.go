@@ -33,6 +33,9 @@ type end struct {
 	sends   int    // Sends not completed yet
 	writing bool   // a server's Write is not waited for yet
 	sge     [1]engine.SGE
+
+	wanted  func() bool // others find no place; nil: there are none
+	silence time.Duration
 }
 
 // newEnd makes everything that a connection needs but its data buffers.
@@ -166,10 +169,29 @@ func (e *end) complete(ctx context.Context, op engine.WROp) error {
 	return nil
 }
 
+// errSilent ends a connection that others need the place of.
+var errSilent = errors.New("the peer is silent, and others find no place")
+
+// wait waits for completions. A peer that lets it wait for too long may only do so while nobody else wants its place.
+func (e *end) wait(ctx context.Context, c []engine.Completion) error {
+	if e.wanted == nil {
+		_, err := e.cq.Wait(ctx, c)
+		return err
+	}
+	for {
+		short, cancel := context.WithTimeoutCause(ctx, e.silence, errSilent)
+		_, err := e.cq.Wait(short, c)
+		cancel()
+		if !errors.Is(err, errSilent) || e.wanted() {
+			return err
+		}
+	}
+}
+
 // step takes one completion.
 func (e *end) step(ctx context.Context) error {
 	var c [1]engine.Completion
-	if _, err := e.cq.Wait(ctx, c[:]); err != nil {
+	if err := e.wait(ctx, c[:]); err != nil {
 		return err
 	}
 	if c[0].Op == rdmap.WRRecv {

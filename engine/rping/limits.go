@@ -16,6 +16,8 @@ const (
 	// maxServed bounds the connections that a persistent server serves at the same time, each with MaxSize octets and a
 	// goroutine; a client beyond it is rejected.
 	maxServed = 256
+	// maxSilence is how long one of them may do nothing when there is no place for others.
+	maxSilence = 30 * time.Second
 
 	// closeGrace is longer than the engine's own close timeout, after which it resets the connection.
 	closeGrace = 10 * time.Second

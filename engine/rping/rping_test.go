@@ -253,6 +253,20 @@ func TestUnaskedMessages(t *testing.T) {
 	}
 }
 
+// A peer that does nothing keeps its place only as long as nobody else wants it.
+func TestSilentPeer(t *testing.T) {
+	e, err := newEnd(open(t, engine.MPAConfig{}), &Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	asked := 0
+	e.silence, e.wanted = time.Millisecond, func() bool { asked++; return asked == 3 }
+	if _, err := e.await(limit(t)); !errors.Is(err, errSilent) || asked != 3 {
+		t.Errorf("%v, after %d looks", err, asked)
+	}
+}
+
 // TestWrongPeers is about peers that do not speak rping.
 func TestWrongPeers(t *testing.T) {
 	for _, tc := range []struct {

@@ -19,7 +19,7 @@ func Serve(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Conf
 	if err != nil {
 		return res, err
 	}
-	return serve(ctx, dev, r, cfg)
+	return serve(ctx, dev, r, cfg, nil)
 }
 
 // ServeAll serves any number of connections at a time until ctx ends or l is closed. report, when set, hears the end of each, one
@@ -49,7 +49,7 @@ func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg C
 		}
 		wg.Go(func() {
 			defer func() { <-room }()
-			res, err := serve(ctx, dev, r, cfg)
+			res, err := serve(ctx, dev, r, cfg, func() bool { return len(room) == cap(room) })
 			if report != nil {
 				mu.Lock()
 				defer mu.Unlock()
@@ -59,7 +59,8 @@ func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg C
 	}
 }
 
-func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg Config) (res Result, err error) {
+// serve is the life of one connection. wanted, when set, reports whether others find no place.
+func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg Config, wanted func() bool) (res Result, err error) {
 	res.Local, res.Remote = r.Local, r.Remote
 	e, err := newEnd(dev, &cfg)
 	if err != nil {
@@ -67,6 +68,7 @@ func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg C
 		return res, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
+	e.wanted, e.silence = wanted, maxSilence
 	buf, err := e.register(MaxSize, engine.LocalWrite)
 	if err != nil {
 		r.Reject(nil)
