@@ -7,8 +7,12 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// idlePoll is how often Shutdown looks whether the queue pair is idle.
-const idlePoll = time.Millisecond
+// idlePoll is how soon Shutdown looks again whether the queue pair is idle; the wait doubles up to longestPoll, so that the end of
+// a thousand queue pairs leaves their worker time for them.
+const (
+	idlePoll    = time.Millisecond
+	longestPoll = 16 * time.Millisecond
+)
 
 // Shutdown ends the connection in order: it waits until no work is under way in either direction, closes, and waits until the
 // peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown returns ctx's error.
@@ -17,8 +21,9 @@ func (q *QP) Shutdown(ctx context.Context) error {
 	if l == nil {
 		return ErrNotReady
 	}
-	tick := time.NewTicker(idlePoll)
-	defer tick.Stop()
+	wait := idlePoll
+	again := time.NewTimer(wait)
+	defer again.Stop()
 	for begun := false; !begun; {
 		if err := l.callFor(q, func() { begun = q.closeIdle() }); err != nil {
 			return err
@@ -29,7 +34,9 @@ func (q *QP) Shutdown(ctx context.Context) error {
 				q.Disconnect()
 			}
 			return context.Cause(ctx)
-		case <-tick.C:
+		case <-again.C:
+			wait = min(2*wait, longestPoll)
+			again.Reset(wait)
 		}
 	}
 	select {

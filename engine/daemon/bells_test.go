@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/client"
 	"xwarp/engine/control"
 )
 
@@ -134,6 +135,14 @@ func TestRingsForNothing(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	used := processor(t, d.Process.Pid) - before
 	t.Logf("%v of a processor in 2s", used)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	if s, err := dev.Snapshot(t.Context()); err != nil || s.Counters["doorbell_rests"] == 0 {
+		t.Errorf("no rest is counted: %v, %v", s.Counters, err)
+	}
 	if used > 600*time.Millisecond {
 		t.Errorf("%v of a processor in 2s", used)
 	}

@@ -46,7 +46,11 @@ type Daemon struct {
 	refused  refused
 	viewers  viewers
 	await    confirmation
-	ended    struct{ sessions, refused, defects atomic.Int64 }
+	ended    struct {
+		sessions, refused, defects atomic.Int64
+		heldUp                     atomic.Int64 // by a descriptor whose close blocked
+		rests                      atomic.Int64 // of programs that rang for nothing
+	}
 }
 
 // Options are what is not in the configuration.

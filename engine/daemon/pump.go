@@ -74,6 +74,7 @@ func (s *session) rest() {
 	}
 	s.pumping.Unlock()
 	if debt >= mostDebt {
+		s.d.ended.rests.Add(1)
 		time.Sleep(min(time.Duration(debt)*debtPause, longestRest))
 	}
 }

@@ -138,7 +138,10 @@ func (s *session) discard(files []int) {
 	if len(files) == 0 {
 		return
 	}
-	late := time.AfterFunc(leaveWait, func() { s.fail(errHeldUp) })
+	late := time.AfterFunc(leaveWait, func() {
+		s.d.ended.heldUp.Add(1)
+		s.fail(errHeldUp)
+	})
 	control.CloseAll(files)
 	late.Stop()
 }

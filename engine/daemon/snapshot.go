@@ -22,7 +22,9 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 	see := func(uid uint32) bool { return only == nil || *only == uid }
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version, Uptime: time.Since(d.since).Seconds(),
-		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load(), "defects": d.ended.defects.Load()},
+		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load(),
+			"defects":          d.ended.defects.Load(),
+			"sessions_held_up": d.ended.heldUp.Load(), "doorbell_rests": d.ended.rests.Load()},
 	}
 	v.Unconfirmed = d.await.left().Seconds()
 	if only == nil {

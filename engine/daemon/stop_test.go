@@ -2,9 +2,11 @@ package daemon_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"xwarp/engine/client"
 	"xwarp/engine/control"
+	"xwarp/engine/daemon"
 )
 
 var stops = flag.Int("stops", 2, "ends of the daemon for each of the programs that hold it up")
@@ -203,6 +206,29 @@ func TestStopInTime(t *testing.T) {
 	}
 }
 
+// TestUndoInTime has nobody confirm a daemon that programs hold up: the program is off the interface at once.
+func TestUndoInTime(t *testing.T) {
+	for name, hold := range held {
+		t.Run(name, func(t *testing.T) {
+			a := await(t, hosts(t), netip.Addr{}, within90)
+			hold(t, a.socket)
+			time.Sleep(20 * time.Millisecond) // the daemon takes what the program sent
+			begin := time.Now()
+			a.fire <- time.Time{}
+			if _, ok := eventually(10*time.Second, func() bool { return !attached(t, a.net.A) }); !ok {
+				t.Error("the program stays on the interface")
+			}
+			off := time.Since(begin)
+			if err := a.end(); !errors.Is(err, daemon.ErrUnconfirmed) {
+				t.Errorf("Run: %v", err)
+			}
+			if took := time.Since(begin); off > time.Second || took > 2*time.Second {
+				t.Errorf("the program is off the interface after %v, everything is undone after %v", off, took)
+			}
+		})
+	}
+}
+
 // TestDescriptorsThatLinger takes places from a user for as long as his descriptors hold the daemon up, and gives them back.
 func TestDescriptorsThatLinger(t *testing.T) {
 	d, socket := kernel(t, "[limits]\nsessions = 3\n")
@@ -218,6 +244,9 @@ func TestDescriptorsThatLinger(t *testing.T) {
 	})
 	if s := d.Snapshot(); !ok || s.Users[0].Used["sessions"] != 2 || len(s.PDs) != 0 {
 		t.Errorf("%+v, %+v, %+v; want two sessions that are ending", s.Sessions, s.Users, s.PDs)
+	}
+	if n := d.Snapshot().Counters["sessions_held_up"]; n != 2 {
+		t.Errorf("%d sessions were held up, the counter says", n)
 	}
 	dev, err := client.Open(socket)
 	if err != nil {

@@ -91,6 +91,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	o.count("xwarp_sessions_ended_total", uint64(s.Counters["sessions_ended"]))
 	o.count("xwarp_sessions_refused_total", uint64(s.Counters["sessions_refused"]))
 	o.count("xwarp_daemon_panics_total", uint64(s.Counters["defects"]))
+	o.count("xwarp_sessions_held_up_total", uint64(s.Counters["sessions_held_up"]))
+	o.count("xwarp_doorbell_rests_total", uint64(s.Counters["doorbell_rests"]))
 }
 
 func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot) {

@@ -56,6 +56,8 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_sessions_ended_total", "Programs that were connected and are gone.")
 	add("xwarp_sessions_refused_total", "Programs that were refused.")
 	add("xwarp_daemon_panics_total", "Defects of xwarpd outside of its workers, each of which ended what was being served.")
+	add("xwarp_sessions_held_up_total", "Programs that were dropped because the close of a descriptor that they passed blocked.")
+	add("xwarp_doorbell_rests_total", "Rests that programs had to take which rang their doorbell often with nothing posted.")
 	return m
 }
 
