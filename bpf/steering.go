@@ -104,8 +104,8 @@ func (s *Steering) enter() error {
 }
 
 // SetSocket sends claimed frames of a receive queue to the AF_XDP socket fd, in place of the queue's former socket if any.
-// The socket should be bound to that queue of the attached interface, with XDP_USE_SG: the kernel drops frames that it
-// cannot give to the socket. The map does not own fd.
+// The socket should be bound to that queue of the attached interface, with XDP_USE_SG where frames may span several chunks: the
+// kernel drops frames that it cannot give to the socket. The map does not own fd.
 func (s *Steering) SetSocket(queue, fd int) error {
 	if err := s.enter(); err != nil {
 		return err

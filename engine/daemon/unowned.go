@@ -51,5 +51,9 @@ func (d *Daemon) warnUnowned(v *device, before map[int]uint64) map[int]uint64 {
 
 // fewer is the command that leaves a device only the queues that are served.
 func fewer(v *device) string {
-	return fmt.Sprintf("ethtool -L %s combined %d", v.name, v.dev.Transport().Queues)
+	n := v.dev.Transport().Queues
+	if len(v.cfg.Queues) > 0 {
+		n = slices.Max(v.cfg.Queues) + 1
+	}
+	return fmt.Sprintf("ethtool -L %s combined %d", v.name, n)
 }
