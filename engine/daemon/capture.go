@@ -109,7 +109,10 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 	s.captures[v.handle] = v
 	s.mu.Unlock()
 	s.log.Info("capture begins", "device", s.dev.name)
-	go v.run(s.dev.name)
+	go func() {
+		defer s.contain("a capture")
+		v.run(s.dev.name)
+	}()
 	return control.Object{Handle: v.handle}, []int{read}, nil
 }
 

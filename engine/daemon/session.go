@@ -88,6 +88,7 @@ func (s *session) fail(err error) {
 // serve is the session's life until what it has of the daemon is given back; then it calls released, and waits for the reader, which
 // may be at work for as long as the program likes. The session counts until that is over.
 func (s *session) serve(released func()) {
+	defer s.contain("giving back what it has")
 	go s.read()
 	<-s.ctx.Done()
 	s.conn.Shutdown()
@@ -112,6 +113,7 @@ func (s *session) serve(released func()) {
 func (s *session) read() {
 	defer close(s.left)
 	defer s.conn.Close()
+	defer s.contain("reading requests")
 	quiet := time.AfterFunc(helloWait, func() { s.fail(errors.New("no hello in time")) })
 	for handle := s.hello; ; handle = s.handle {
 		k, body, files, err := s.conn.Receive()
@@ -325,7 +327,10 @@ func (s *session) greet(a *control.HelloArgs) (err error) {
 	s.mu.Unlock()
 	s.pumped = make(chan struct{})
 	go s.pump()
-	go s.ringers.run(s.ctx)
+	go func() {
+		defer s.contain("telling of completions")
+		s.ringers.run(s.ctx)
+	}()
 	return nil
 }
 
