@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/budget"
 	"xwarp/engine/session"
 	"xwarp/mpa"
 	"xwarp/tcp"
@@ -43,7 +44,10 @@ type conn struct {
 	up     bool
 	over   bool
 	done   func() // the driver's, when the connection is gone
-	admit  func() // gives back what Admission counted for a passive connection
+	// confirm, when set, tells the driver that the start-up is done; hold is a passive connection in the accounts of peers, nil when
+	// the driver keeps that itself.
+	confirm func()
+	hold    *budget.Hold
 }
 
 // begin ties c to a worker; it runs there.
@@ -117,14 +121,6 @@ func (c *conn) abort() {
 	}
 }
 
-// release gives back what Admission counted.
-func (c *conn) release() {
-	if f := c.admit; f != nil {
-		c.admit = nil
-		f()
-	}
-}
-
 func (c *conn) report(err error) {
 	select {
 	case c.result <- err:
@@ -148,6 +144,10 @@ func (c *conn) Request(s *session.Session, r *mpa.Request) {
 // Established implements session.Handler.
 func (c *conn) Established(s *session.Session, p *mpa.Params) {
 	c.up = true
+	c.hold.Established()
+	if c.confirm != nil {
+		c.confirm()
+	}
 	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.local, "remote", c.remote, "revision", p.Revision,
 		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird", p.IRD, "ord", p.ORD)
 	c.qp.setUp(p)
@@ -163,7 +163,7 @@ func (c *conn) Disconnected(s *session.Session, err error) {
 // Closed implements session.Handler.
 func (c *conn) Closed(s *session.Session, err error) {
 	c.over = true
-	c.release()
+	c.hold.End(clock())
 	if c.done != nil {
 		c.done()
 	}

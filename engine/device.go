@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/session"
 	"xwarp/mpa"
 	"xwarp/tcp/tick"
@@ -21,7 +22,8 @@ type Options struct {
 	MPA            MPAConfig     // for every connection, unless its own configuration says otherwise
 	Policy         Policy        // decides for each peer instead of MPA; nil for none
 	Override       Override      // bounds what a connection's own configuration can change; nil: everything
-	Admission      Admission     // counts connections; nil for none
+	Peers          *budget.Peers // counts what each peer has, for all devices that share it; nil: the device's own, with defaults
+	Keepalive      Keepalive     // asks silent peers whether they are still there
 	Window         int           // octets that a peer may have under way towards us
 	StartupTimeout time.Duration // of the MPA exchange
 	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first; negative: for ever.
@@ -77,6 +79,10 @@ type Device struct {
 }
 
 func newDevice(o Options) *Device {
+	if o.Peers == nil {
+		o.Peers = budget.NewPeers(nil)
+	}
+	o.Keepalive.complete()
 	d := &Device{opt: o, log: o.Log, failed: make(chan struct{}), closing: make(chan struct{})}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -118,10 +124,11 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg Co
 	if err != nil {
 		return fmt.Errorf("rdma_connect to %v: %w", remote, err)
 	}
-	release, err := d.admit(remote.Addr())
+	hold, err := d.opt.Peers.Dial(remote.Addr(), clock())
 	if err != nil {
-		return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+		return fmt.Errorf("rdma_connect to %v: %w", remote, denied(err))
 	}
+	release := func() { hold.End(clock()) }
 	if err := d.dial(ctx, remote, qp, &cfg, &m); err != nil {
 		release()
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/budget"
 	"xwarp/tcp/tick"
 )
 
@@ -166,7 +167,7 @@ func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
 		}
 	}
 	if err != nil {
-		c.release()
+		c.hold.End(clock())
 		c.report(err)
 	}
 }
@@ -174,6 +175,11 @@ func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
 // adopt makes a session for a connected socket. It runs on the loop.
 func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 	c.local, c.remote = addrPort(sock.LocalAddr()), addrPort(sock.RemoteAddr())
+	if t, ok := sock.(*net.TCPConn); ok {
+		if err := t.SetKeepAliveConfig(k.dev.opt.Keepalive.kernel()); err != nil {
+			return fmt.Errorf("SO_KEEPALIVE: %w", err)
+		}
+	}
 	kc := newKernelConn(k, c, sock)
 	c.cut = kc.cutOff
 	if err := c.begin(k.loop, 0, &kc.ses, func() { kc.Wake() }); err != nil {
@@ -206,20 +212,21 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
 			}
 			remote := addrPort(sock.RemoteAddr()).Addr()
 			m, err := k.dev.mpaConfig(&l.cfg, remote)
-			var release func()
+			var hold *budget.Hold
 			if err == nil {
-				release, err = k.dev.admit(remote)
+				hold, err = k.dev.opt.Peers.Begin(remote, clock())
+				err = denied(err)
 			}
 			if err != nil {
 				k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
 				sock.Close()
 				continue
 			}
-			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1), admit: release}
+			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1), hold: hold}
 			c.startup = c.mpa.responder()
 			if !k.loop.post(func() { k.connected(c, sock, nil) }) {
 				sock.Close()
-				release()
+				hold.End(clock())
 				return
 			}
 		}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 )
 
@@ -16,16 +17,12 @@ type Override func(policy, asked MPAConfig) MPAConfig
 // ErrPeerDenied is wrapped when the device's policy does not allow a peer.
 var ErrPeerDenied = errors.New("the policy for this peer does not allow connections")
 
-// Admission counts connections with peers, in either direction: an error refuses one, and release is called once when one that was
-// admitted is gone. Both are called on workers and must not block.
-type Admission func(remote netip.Addr) (release func(), err error)
-
-// admit asks the device's Admission.
-func (d *Device) admit(remote netip.Addr) (release func(), err error) {
-	if d.opt.Admission == nil {
-		return func() {}, nil
+// denied is the error of a peer that has as much as it may have.
+func denied(err error) error {
+	if err == nil {
+		return nil
 	}
-	return d.opt.Admission(remote)
+	return fmt.Errorf("%w now: %w", ErrPeerDenied, err)
 }
 
 // mpaConfig returns what MPA negotiates with remote.

@@ -120,7 +120,7 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 		backlog = DefaultBacklog
 	}
 	l := &StreamListener{x: x, port: port, backlog: backlog, bell: make(chan struct{}, 1)}
-	lc := stack.ListenConfig{Conn: x.streamConfig(&cfg)}
+	lc := stack.ListenConfig{Conn: x.streamConfig(&cfg), Startup: -1}
 	err = x.listenStack(port.Addr(), func(i int, w *worker) *stack.ListenConfig {
 		lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
 			local, remote := tupleAddrs(t)

@@ -205,6 +205,7 @@ const DefaultAckHold = 20 * tick.Microsecond
 
 // window completes what connections under MPA start with.
 func (x *xdpDriver) window(cfg *tcp.Config) {
+	x.dev.opt.Keepalive.engine(cfg)
 	if cfg.StretchAck == 0 {
 		cfg.StretchAck = DefaultStretchAck
 	}
@@ -289,14 +290,7 @@ func (x *xdpDriver) accept(w *worker, i int, l *Listener, t *tcp.Tuple) (stack.U
 	}
 	c := &conn{dev: x.dev, listener: l, mpa: m, local: local, remote: remote, result: make(chan error, 1)}
 	c.startup = c.mpa.responder()
-	if c.admit, err = x.dev.admit(remote.Addr()); err != nil {
-		return nil, err
-	}
-	o, err := x.upper(w, i, c)
-	if err != nil {
-		c.release()
-	}
-	return o, err
+	return x.upper(w, i, c)
 }
 
 // footprint is the state of a connection in TCP, MPA and the stack, with its queues of segments and FPDUs under way.

@@ -43,6 +43,7 @@ func (x *xdpDriver) upper(w *worker, i int, c *conn) (*session.OverTCP, error) {
 			o.Abandon(why)
 		}
 	}
+	c.confirm = func() { o.Endpoint.Confirm() }
 	c.info = func() *TCPInfo {
 		if o.Endpoint == nil {
 			return nil

@@ -30,6 +30,14 @@ type ListenConfig struct {
 	Key     [16]byte // secret and random: ISNs, cookies, timestamp offsets
 	Backlog int      // half-open connections kept [256], at most MaxBacklog
 	Cookies CookieMode
+	// Gate, when set, bounds the half-open connections of peers: a SYN that it does not let in is treated as when there are too many.
+	Gate Gate
+}
+
+// Gate counts half-open connections.
+type Gate interface {
+	Open(t *Tuple, now tick.Time) bool // one more; false: too many, and it is not counted
+	Done(t *Tuple, now tick.Time)      // one less
 }
 
 // Listener is a passive open (RFC 9293, 3.10.7.2): a SYN cache of bounded size, and SYN cookies when that is full (RFC 4987).
@@ -51,7 +59,7 @@ type Listener struct {
 type ListenCounters struct {
 	SYNs, SYNAcks, Accepted        uint64
 	CookiesSent, CookiesAccepted   uint64
-	Overflows                      uint64 // SYNs dropped: backlog full, no cookies
+	Overflows                      uint64 // SYNs dropped: backlog full or too many of the peer, no cookies
 	Timeouts, Resets, BadAcks, Old uint64
 	CookieTails                    uint64 // dropped: what is before them and has the cookie is still to come
 	Ignored                        uint64 // neither SYN nor ACK, or RST for nothing
@@ -131,13 +139,14 @@ func replyIf(ok bool) Verdict {
 // inputSYN answers a new SYN; its octets, if any, are left to be sent again.
 func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
 	l.n.SYNs++
-	if l.cfg.Cookies == CookiesAlways || len(l.free) == 0 && l.cfg.Cookies == CookiesUnderPressure {
-		l.sendCookie(t, s, now, out)
-		return Reply
-	}
-	if len(l.free) == 0 {
+	switch {
+	case l.cfg.Cookies != CookiesAlways && len(l.free) > 0 && (l.cfg.Gate == nil || l.cfg.Gate.Open(t, now)):
+	case l.cfg.Cookies == CookiesNever:
 		l.n.Overflows++
 		return Drop
+	default:
+		l.sendCookie(t, s, now, out)
+		return Reply
 	}
 	i := l.free[len(l.free)-1]
 	l.free = l.free[:len(l.free)-1]
@@ -175,7 +184,10 @@ func (l *Listener) synAck(e *halfOpen, now tick.Time, out *Out) {
 	l.n.SYNAcks++
 }
 
-func (l *Listener) drop(i int32) {
+func (l *Listener) drop(i int32, now tick.Time) {
+	if l.cfg.Gate != nil {
+		l.cfg.Gate.Done(&l.entries[i].t, now)
+	}
 	delete(l.index, l.entries[i].t)
 	l.entries[i].inUse = false
 	l.free = append(l.free, i)
@@ -208,14 +220,14 @@ func (l *Listener) inputHalfOpen(i int32, s *Segment, now tick.Time, out *Out) V
 		return replyIf(l.challenge(e, now, out))
 	case rst, syn:
 		l.n.Resets++
-		l.drop(i)
+		l.drop(i, now)
 		return Drop
 	case s.Flags&wire.ACK == 0:
 		l.n.Ignored++
 		return Drop
 	case s.Ack != e.iss+1:
 		if _, ok := l.checkCookie(&e.t, s, now); ok { // the SYN came twice, and the first was answered with a cookie
-			l.drop(i)
+			l.drop(i, now)
 			return Ready
 		}
 		if l.mayFollow(s, now) {
@@ -234,7 +246,7 @@ func (l *Listener) reset(i int32, now tick.Time, out *Out) {
 	l.build(c, &l.entries[i], now)
 	c.endWithReset(CauseAborted)
 	c.pollReset(now, out)
-	l.drop(i)
+	l.drop(i, now)
 }
 
 // challenge answers <SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>, within e's budget and the shared one, as Conn.challenge does.
@@ -268,15 +280,24 @@ func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 		return true
 	}
 	l.build(c, &l.entries[i], now)
-	l.drop(i)
+	l.drop(i, now)
 	l.n.Accepted++
 	return true
 }
 
 // Refuse forgets a half-open connection that Input said Ready for, instead of Accept.
-func (l *Listener) Refuse(t *Tuple) {
+func (l *Listener) Refuse(t *Tuple, now tick.Time) {
 	if i, ok := l.index[*t]; ok {
-		l.drop(i)
+		l.drop(i, now)
+	}
+}
+
+// Close forgets all half-open connections.
+func (l *Listener) Close(now tick.Time) {
+	for i := range l.entries {
+		if l.entries[i].inUse {
+			l.drop(int32(i), now)
+		}
 	}
 }
 
@@ -301,7 +322,7 @@ func (l *Listener) Poll(now tick.Time, t *Tuple, out *Out) bool {
 			l.soonest = min(l.soonest, e.next)
 		case e.tries > l.cfg.Conn.SYNACKRetries:
 			l.n.Timeouts++
-			l.drop(int32(i))
+			l.drop(int32(i), now)
 		default:
 			e.expired++
 			l.synAck(e, now, out)

@@ -16,7 +16,7 @@ import (
 type resourceInfo struct {
 	Schema    int           `json:"schema" doc:"version of this layout, 1"`
 	Command   string        `json:"command" doc:"\"resource\""`
-	Kind      string        `json:"kind" doc:"qp, cq, mr, pd, listener, session or user; empty: the numbers of all"`
+	Kind      string        `json:"kind" doc:"qp, cq, mr, pd, listener, session, user or peer; empty: the numbers of all"`
 	Objects   *view.Objects `json:"objects,omitempty" doc:"how many there are"`
 	QPs       []qpRow       `json:"qp,omitempty" doc:"queue pairs"`
 	CQs       []cqRow       `json:"cq,omitempty" doc:"completion queues"`
@@ -25,6 +25,7 @@ type resourceInfo struct {
 	Listeners []listenerRow `json:"listener,omitempty" doc:"listeners"`
 	Sessions  []sessionRow  `json:"session,omitempty" doc:"programs"`
 	Users     []userRow     `json:"user,omitempty" doc:"what users have of what [limits] allows"`
+	Peers     []peerRow     `json:"peer,omitempty" doc:"remote addresses and their networks, those with the most connections; for root"`
 }
 
 type qpRow struct {
@@ -108,8 +109,16 @@ type userRow struct {
 	Refused  int64  `json:"refused" doc:"how often the limit was in the way"`
 }
 
+type peerRow struct {
+	Prefix      string `json:"prefix" doc:"an IPv4 address or an IPv6 /64, or a network: an IPv4 /24 or an IPv6 /48"`
+	HalfOpen    int    `json:"half_open" doc:"handshakes that are not done"`
+	Startup     int    `json:"startup" doc:"connections whose MPA start-up is not done"`
+	Connections int    `json:"connections" doc:"that are established"`
+	Refused     uint64 `json:"refused" doc:"connections that were more than it may have"`
+}
+
 // kinds are what resource show takes.
-var kinds = []string{"qp", "cq", "mr", "pd", "listener", "session", "user"}
+var kinds = []string{"qp", "cq", "mr", "pd", "listener", "session", "user", "peer"}
 
 func newResource(*global) *cobra.Command {
 	cmd := &cobra.Command{
@@ -122,7 +131,7 @@ func newResource(*global) *cobra.Command {
 	}
 	var o operatorFlags
 	show := &cobra.Command{
-		Use: "show [qp|cq|mr|pd|listener|session|user]", Short: "List the objects of one kind, or how many there are",
+		Use: "show [qp|cq|mr|pd|listener|session|user|peer]", Short: "List the objects of one kind, or how many there are",
 		Example:   "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource show user",
 		ValidArgs: kinds,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -176,6 +185,10 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 		for _, e := range s.Exports {
 			v.Listeners = append(v.Listeners, listenerRow{Device: e.Device, Addr: e.Listen.String(), Export: e.Name})
 		}
+	case "peer":
+		for _, p := range s.Peers {
+			v.Peers = append(v.Peers, peerRow(p))
+		}
 	case "session":
 		for _, p := range s.Sessions {
 			v.Sessions = append(v.Sessions, sessionRow{p.Session, p.Program, p.Device, p.UID, p.Pid, p.Since.Format("2006-01-02T15:04:05Z07:00")})
@@ -204,7 +217,8 @@ func writeResources(w io.Writer, v any) error {
 	if r.Objects != nil {
 		return writeRow(w, *r.Objects)
 	}
-	return firstError(writeRows(w, r.QPs), writeRows(w, r.CQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners), writeRows(w, r.Sessions), writeRows(w, r.Users))
+	return firstError(writeRows(w, r.QPs), writeRows(w, r.CQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners),
+		writeRows(w, r.Sessions), writeRows(w, r.Users), writeRows(w, r.Peers))
 }
 
 func writeRows[T any](w io.Writer, rows []T) error {

@@ -2,6 +2,8 @@
 // it stops. What can be configured has its default in engine/daemon/config/default.toml.
 package budget
 
+import "xwarp/tcp/tick"
+
 // Kind is something that a user of this host can have too much of, over all programs. Its name is the key in [limits].
 type Kind int
 
@@ -57,3 +59,28 @@ const (
 
 // MaxPendingArgs bounds the arguments of a request that waits, which are kept meanwhile.
 const MaxPendingArgs = 4 << 10
+
+// What remote addresses may have.
+var (
+	// DefaultPeer is for an IPv4 address or an IPv6 /64. HalfOpen stops a flood of SYNs from filling backlogs: more are answered with
+	// cookies. Startup stops connections that say nothing after their handshake, which cost a session each until the start-up times
+	// out. Connections stops one peer from filling the table of a worker.
+	DefaultPeer = PeerLimits{HalfOpen: 64, Startup: 256, Connections: 8192}
+	// DefaultNetwork is for an IPv4 /24 or an IPv6 /48, which one owner can fill with peers. Half of a backlog and of a worker's table
+	// are left for others.
+	DefaultNetwork = PeerLimits{HalfOpen: 128, Startup: 2048, Connections: 32768}
+)
+
+// Bounds of the accounts themselves: whoever has many addresses must not fill the memory, nor lock out those who have none counted yet.
+const (
+	// MaxPeers and MaxNetworks bound the accounts of peers and of networks. What has no room counts in its network's, or in that of
+	// the rest.
+	MaxPeers    = 16384
+	MaxNetworks = 8192
+	// MaxPeersOfNetwork is the share of one network in MaxPeers.
+	MaxPeersOfNetwork = 256
+	// PeerIdle is how long an account stays that has nothing, for its rate and for the operator to see who was refused.
+	PeerIdle = tick.Minute
+	// MaxPeersShown bounds the accounts in a snapshot.
+	MaxPeersShown = 1024
+)

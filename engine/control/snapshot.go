@@ -27,6 +27,7 @@ type Snapshot struct {
 	QPs       []QPState        `json:"qps"`
 	Listeners []ListenerState  `json:"listeners"`
 	Users     []UserState      `json:"users"`
+	Peers     []PeerState      `json:"peers,omitempty"`  // those with the most connections; for root only
 	Counters  map[string]int64 `json:"counters"`         // of the daemon itself
 	Events    []EventRecord    `json:"events,omitempty"` // the latest ones, the oldest first; for the operator only
 	// After so many seconds everything is undone unless a confirmation comes; 0: nothing is waited for.
@@ -151,6 +152,15 @@ type UserState struct {
 	Limit map[string]int64 `json:"limit"`
 	// How often the limit was in the way.
 	Refused map[string]int64 `json:"refused"`
+}
+
+// PeerState is what a peer or its network has.
+type PeerState struct {
+	Prefix      string `json:"prefix"` // "others" for all networks that have no account of their own
+	HalfOpen    int    `json:"half_open"`
+	Startup     int    `json:"startup"`     // connections whose MPA start-up is not done
+	Connections int    `json:"connections"` // that are established
+	Refused     uint64 `json:"refused"`     // since it was first seen lately
 }
 
 // Counters makes a map of the integer fields of a struct, nested ones included, with their names in snake case.

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
 )
@@ -31,7 +32,7 @@ type Daemon struct {
 	devices  []*device
 	accounts accounts
 	mapper   *control.Mapper // of programs' memory
-	peers    peers
+	peers    *budget.Peers
 	socket   *net.UnixListener
 	admin    *net.UnixListener // the operator's
 	web      *webServer        // nil: none is configured
@@ -74,6 +75,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	}
 	d.log = slog.New(&eventLog{next: d.log.Handler(), ring: &d.events})
 	d.cfg.Store(cfg)
+	d.peers = budget.NewPeers(d.peerRule)
 	d.setLevel()
 	err := d.start(cfg)
 	if err == nil {

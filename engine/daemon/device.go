@@ -43,7 +43,8 @@ func (d *device) info() control.DeviceInfo {
 func (d *Daemon) open(c config.Interface) (*device, error) {
 	m := d.cfg.Load().MPA
 	o := engine.Options{
-		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Admission: d.admission, Window: int(c.Window),
+		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Peers: d.peers, Keepalive: keepalive(&d.cfg.Load().Peers),
+		Window:         int(c.Window),
 		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
 		Stall: d.cfg.Load().Daemon.Stall.D(), Log: d.log.With("device", c.Name),
 	}

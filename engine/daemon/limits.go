@@ -39,6 +39,8 @@ const (
 	closers = 32
 	// helloWait is how long a client may be connected without saying hello.
 	helloWait = 5 * time.Second
+	// keepaliveProbes is how many questions a silent peer may leave unanswered.
+	keepaliveProbes = 6
 	// deafFor is how long a device may fail to follow the kernel's neighbours before the watchdog counts it as stuck: nobody new is
 	// connected to then, and only a restart is left. Connections that there are would go on.
 	deafFor = 2 * time.Minute

@@ -26,9 +26,12 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 			"defects":          d.ended.defects.Load(),
 			"sessions_held_up": d.ended.heldUp.Load(), "doorbell_rests": d.ended.rests.Load()},
 	}
+	peers, refused := d.peerStates()
+	v.Counters["peers_refused"] = int64(refused)
 	v.Unconfirmed = d.await.left().Seconds()
 	if only == nil {
 		v.Events = d.events.list()
+		v.Peers = peers
 	}
 	for _, dev := range d.devices {
 		v.Devices = append(v.Devices, dev.state())

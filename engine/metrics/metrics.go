@@ -93,6 +93,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	o.count("xwarp_daemon_panics_total", uint64(s.Counters["defects"]))
 	o.count("xwarp_sessions_held_up_total", uint64(s.Counters["sessions_held_up"]))
 	o.count("xwarp_doorbell_rests_total", uint64(s.Counters["doorbell_rests"]))
+	o.count("xwarp_peers_refused_connections_total", uint64(s.Counters["peers_refused"]))
 }
 
 func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot) {

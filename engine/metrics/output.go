@@ -58,6 +58,7 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_daemon_panics_total", "Defects of xwarpd outside of its workers, each of which ended what was being served.")
 	add("xwarp_sessions_held_up_total", "Programs that were dropped because the close of a descriptor that they passed blocked.")
 	add("xwarp_doorbell_rests_total", "Rests that programs had to take which rang their doorbell often with nothing posted.")
+	add("xwarp_peers_refused_connections_total", "Connections that were more than their peer or its network may have.")
 	return m
 }
 

@@ -42,6 +42,7 @@ var stackCounters = []counter{
 	{"icmp", "xwarp_rx_icmp_errors_total", "ICMP errors for connections.", ""},
 	{"resets", "xwarp_tx_stray_resets_total", "RST segments sent for segments without a connection.", ""},
 	{"refused", "xwarp_refused_connections_total", "Connections that were reset when their handshake was done: limits, policy, exhaustion.", ""},
+	{"evicted", "xwarp_evicted_connections_total", "Connections reset because too many of a listener said nothing after their handshake.", ""},
 	{"handed_over", "xwarp_handed_over_frames_total", "Frames given to the worker that has the connection.", ""},
 	{"panics", "", "", ""}, // among xwarp_panics_total
 	{"no_slot", "xwarp_tx_slot_waits_total", "Times that the TCP found the transmit ring full.", ""},

@@ -90,7 +90,9 @@ func (h *host) build() (err error) {
 // route gives the gateway its address and leads everything else there.
 func (h *host) route() error {
 	h.neighbour(gateway, 9)
-	return h.nl.RouteReplace(&netlink.Route{LinkIndex: h.link.Attrs().Index, Gw: gateway, Dst: &net.IPNet{IP: net.IPv4(128, 0, 0, 0), Mask: net.CIDRMask(1, 32)}})
+	return h.nl.RouteReplace(&netlink.Route{
+		LinkIndex: h.link.Attrs().Index, Gw: gateway, Dst: &net.IPNet{IP: net.IPv4(128, 0, 0, 0), Mask: net.CIDRMask(1, 32)},
+	})
 }
 
 func (h *host) neighbour(ip net.IP, mac byte) {

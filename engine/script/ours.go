@@ -88,7 +88,7 @@ func (set *settings) tcpConfig() tcp.Config {
 	}
 	c := tcp.Config{MTU: or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK, NoWScale: set.NoWScale, MSS: set.MSS,
 		RcvSpace: or(set.RcvBuf, 64<<10), SYNRetries: set.SYNRetries, SYNACKRetries: set.SYNRetries,
-		TimeWait: set.TimeWait, ProbeMTU: set.ProbeMTU}
+		TimeWait: set.TimeWait, ProbeMTU: set.ProbeMTU, KeepaliveIdle: -1}
 	c.RcvSpaceMax = c.RcvSpace
 	c.ECN = map[string]tcp.ECNMode{"": tcp.ECNPassive, "off": tcp.ECNOff, "passive": tcp.ECNPassive, "classic": tcp.ECNClassic,
 		"accurate": tcp.ECNAccurate}[set.ECN]

@@ -1,6 +1,9 @@
 package stack
 
 import (
+	"container/list"
+
+	"xwarp/engine/budget"
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
@@ -69,8 +72,11 @@ type Endpoint struct {
 	abandoned bool
 	visit     visit
 	steered   bool
-	late      seq.Num // the left edge of what was not acknowledged in time last; see doubt
-	serial    uint64  // of the connections of the stack, in the order of their beginning
+	from      *Listener     // that accepted it
+	young     *list.Element // in from.young
+	peer      *budget.Hold  // nil for those that this host opened
+	late      seq.Num       // the left edge of what was not acknowledged in time last; see doubt
+	serial    uint64        // of the connections of the stack, in the order of their beginning
 
 	timerAt  tick.Time
 	timerIdx int
@@ -105,6 +111,9 @@ func (s *Stack) connConfig(cfg *tcp.Config, t *tcp.Tuple) tcp.Config {
 	c := *cfg
 	c.IPv6 = !t.Remote.Is4()
 	c.Budget = &s.budget
+	if c.KeepaliveIdle == 0 {
+		c.KeepaliveIdle = KeepaliveIdle
+	}
 	if c.MTU == 0 || c.MTU > s.cfg.MTU {
 		c.MTU = s.cfg.MTU
 	}
@@ -153,6 +162,7 @@ func (s *Stack) forget(e *Endpoint, now tick.Time) {
 		s.last = lookup{}
 	}
 	e.setHop(nil, now)
+	e.leave(now)
 	if e.steered {
 		e.steered = false
 		s.cfg.Steering.RemoveFlow(&e.tuple)
@@ -387,6 +397,9 @@ func (e *Endpoint) events(now tick.Time) {
 	}
 	if ev &^= tcp.Acked | tcp.Received; ev != 0 {
 		e.upper.Event(ev, now)
+	}
+	if e.peer != nil && e.conn.State() == tcp.TimeWait {
+		e.leave(now) // what is left of it is between TCP and the network
 	}
 	if ev&tcp.Ended != 0 && !e.ended {
 		e.ended = true

@@ -51,7 +51,7 @@ func TestIdleHop(t *testing.T) {
 // TestHopsHaveBounds: neither one network nor all of them fill the table, and an address that somebody really has finds its place.
 func TestHopsHaveBounds(t *testing.T) {
 	h := newHost(t, nil)
-	h.listen(ListenConfig{Cookies: tcp.CookiesAlways})
+	h.listen(ListenConfig{Conn: tcp.Config{KeepaliveIdle: -1}, Cookies: tcp.CookiesAlways})
 	h.r.slow = true
 	for i := range 3 * MaxHops {
 		h.give(frame(macs[1], tuple(v4(10, byte(i>>16), byte(i>>8), byte(i)), 1000), wire.Header{Seq: 1, Flags: wire.SYN}))

@@ -22,6 +22,16 @@ const (
 	MaxMTU = 65535
 	// MaxEndpoints bounds the connections of a stack against exhaustion of memory.
 	MaxEndpoints = 65536
+	// MaxAccepted is how many connections of one listener there may be unless it says otherwise: half of a worker's table is left for
+	// the others.
+	MaxAccepted = MaxEndpoints / 2
+	// MaxStartup is how many connections of one listener the layer above may not have confirmed yet, unless it says otherwise: those of
+	// peers that say nothing after their handshake. One more ends the eldest, for those that mean it are confirmed within moments.
+	// What each peer and network may have of them is in package budget.
+	MaxStartup = 4096
+	// KeepaliveIdle is after how much silence a peer is asked whether it is still there when the configuration says nothing (RFC 9293,
+	// MUST-28: two hours). Without it connections of peers that are gone for ever would stay for ever.
+	KeepaliveIdle = 120 * tick.Minute
 	// ChallengesPerSecond is the budget of challenge ACKs of a worker (RFC 5961, 7).
 	ChallengesPerSecond = 1000
 	// MaxHops bounds the next hops without a connection, which segments from made-up sources have asked for: the one wanted the

@@ -1,8 +1,10 @@
 package stack
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
@@ -27,7 +29,11 @@ type listenKey struct {
 type ListenConfig struct {
 	Conn    tcp.Config
 	Backlog int // half-open connections
-	Cookies tcp.CookieMode
+	// Connections is how many there may be at a time [MaxAccepted]. Startup is how many of them the layer above may not have confirmed
+	// by Endpoint.Confirm [MaxStartup]; negative: they need none.
+	Connections int
+	Startup     int
+	Cookies     tcp.CookieMode
 	// Accept makes the upper layer of a connection whose handshake is complete; an error resets it.
 	Accept func(t *tcp.Tuple) (Upper, error)
 	// Refused, when set, hears of a connection that was reset because of err: Accept's, or one of this host.
@@ -43,7 +49,17 @@ type Listener struct {
 	cfg   ListenConfig
 	v4    tcp.Listener
 	v6    tcp.Listener
+	conns int
+	young list.List // of *Endpoint that are not confirmed, the eldest in front
 }
+
+// gate is tcp.Gate: the half-open connections of peers.
+type gate struct{ *Stack }
+
+func (g gate) Open(t *tcp.Tuple, now tick.Time) bool { return g.cfg.Peers.Open(toNetip(t.Remote), now) }
+func (g gate) Done(t *tcp.Tuple, now tick.Time)      { g.cfg.Peers.Done(toNetip(t.Remote), now) }
+
+func toNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
 // Listen accepts connections to addr, or to every address of its family when it is unspecified.
 func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Time) (*Listener, error) {
@@ -52,12 +68,18 @@ func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Ti
 		return nil, fmt.Errorf("%v port %d: %w", addr, port, ErrListening)
 	}
 	l := &Listener{stack: s, key: k, cfg: *cfg}
+	if l.cfg.Connections == 0 {
+		l.cfg.Connections = MaxAccepted
+	}
+	if l.cfg.Startup == 0 {
+		l.cfg.Startup = MaxStartup
+	}
 	for _, v6 := range []bool{false, true} {
 		t := tcp.Tuple{}
 		if !v6 {
 			t.Remote = ip.AddrFrom4([4]byte{})
 		}
-		c := tcp.ListenConfig{Conn: s.connConfig(&cfg.Conn, &t), Key: s.cfg.Secret, Backlog: cfg.Backlog, Cookies: cfg.Cookies}
+		c := tcp.ListenConfig{Conn: s.connConfig(&cfg.Conn, &t), Key: s.cfg.Secret, Backlog: cfg.Backlog, Cookies: cfg.Cookies, Gate: gate{s}}
 		l.of(v6).Init(&c, now)
 	}
 	s.listeners[k] = l
@@ -77,6 +99,7 @@ func (s *Stack) Unlisten(addr ip.Addr, port uint16) {
 	k := listenKey{addr, port}
 	for i, l := range s.listening {
 		if l.key == k {
+			l.close(s.now)
 			s.stats.listener(l)
 			s.listening = append(s.listening[:i], s.listening[i+1:]...)
 			break
@@ -116,9 +139,9 @@ func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 // nobody who would have to hear of it. The handshake is over in any case.
 func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
-	e, err := s.newEndpoint(*t)
+	e, err := l.admit(t, now)
 	if err != nil {
-		l.of(!t.Remote.Is4()).Refuse(t)
+		l.of(!t.Remote.Is4()).Refuse(t, now)
 		return nil, err
 	}
 	s.serve(e)
@@ -137,6 +160,70 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		l.cfg.Accepted(e)
 	}
 	return e, nil
+}
+
+// admit makes a connection without an upper layer that the listener, its peer and the stack have room for.
+func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
+	s := l.stack
+	if l.conns >= l.cfg.Connections {
+		s.stats.DropLimit++
+		return nil, fmt.Errorf("%w: %d of this listener", ErrTooMany, l.conns)
+	}
+	hold, err := s.cfg.Peers.Begin(toNetip(t.Remote), now)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.newEndpoint(*t)
+	if err != nil {
+		hold.End(now)
+		return nil, err
+	}
+	e.from, e.peer = l, hold
+	l.conns++
+	if l.cfg.Startup < 0 {
+		hold.Established()
+		return e, nil
+	}
+	if l.young.Len() >= l.cfg.Startup {
+		eldest := l.young.Front().Value.(*Endpoint)
+		eldest.grow()
+		eldest.Abort(now)
+		s.stats.Evicted++
+	}
+	e.young = l.young.PushBack(e)
+	return e, nil
+}
+
+// Confirm says that the layer above knows what e is for: it counts no more against ListenConfig.Startup, and for its peer as one that is
+// established.
+func (e *Endpoint) Confirm() {
+	e.grow()
+	e.peer.Established()
+}
+
+// grow takes e from those of its listener that are not confirmed.
+func (e *Endpoint) grow() {
+	if e.young != nil {
+		e.from.young.Remove(e.young)
+		e.young = nil
+	}
+}
+
+// leave takes e from what its listener and its peer have.
+func (e *Endpoint) leave(now tick.Time) {
+	e.grow()
+	if e.from != nil {
+		e.from.conns--
+		e.from = nil
+	}
+	e.peer.End(now)
+	e.peer = nil
+}
+
+// close forgets what is half open.
+func (l *Listener) close(now tick.Time) {
+	l.v4.Close(now)
+	l.v6.Close(now)
 }
 
 // refuse resets a connection that accept could not make.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"xwarp/engine/budget"
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/tcp"
@@ -39,8 +40,9 @@ type Config struct {
 	VLAN     uint16 // identifier of the network that frames are of, 0 for those without a tag
 	Resolver Resolver
 	Steering Steering
-	Secret   [16]byte // random: keys ISNs, timestamp offsets and SYN cookies
-	Seed     uint64   // random: the challenge ACK budget
+	Peers    *budget.Peers // of all stacks of a device; nil: the stack's own, with defaults
+	Secret   [16]byte      // random: keys ISNs, timestamp offsets and SYN cookies
+	Seed     uint64        // random: the challenge ACK budget
 	// Stray, when set, is shown what belongs to no connection here, for it may be another worker's; it returns true
 	// when it took it. With receive-side scaling a frame comes on the queue that the device chooses.
 	Stray func(x *Stray) bool
@@ -63,7 +65,8 @@ type Stack struct {
 	idle      idleHops
 	held      int // segments that wait for a hop
 	local     local
-	begun     uint64 // connections so far
+	now       tick.Time // of the last round of transmission
+	begun     uint64    // connections so far
 	timers    timers
 	flush     flush
 	starved   bool        // the last round of transmission ended without a slot
@@ -125,6 +128,9 @@ func New(cfg Config) (*Stack, error) {
 		listeners: map[listenKey]*Listener{},
 		hops:      map[ip.Addr]*hop{},
 	}
+	if s.cfg.Peers == nil {
+		s.cfg.Peers = budget.NewPeers(nil)
+	}
 	s.blocks, _ = cfg.Port.(gso.Blocks)
 	s.block.slots = make([]ring.TxBuf, 0, MinBlockShort)
 	s.flush.at = tick.Never
@@ -185,6 +191,7 @@ func (s *Stack) Quiet() bool {
 
 // Transmit is the second half of Step. What nobody waits for comes after the frames have left.
 func (s *Stack) Transmit(now tick.Time) bool {
+	s.now = now
 	worked := s.expire(now)
 	worked = s.transmit(now) || worked
 	if s.released {
@@ -395,6 +402,9 @@ func (s *Stack) Close(now tick.Time) error {
 	}
 	for _, e := range s.conns {
 		s.forget(e, now)
+	}
+	for _, l := range s.listening {
+		l.close(now)
 	}
 	return s.port.Close()
 }

@@ -15,6 +15,7 @@ type Stats struct {
 	DropNoConnection uint64 // no connection and no listener
 	DropLimit        uint64 // too many connections
 	Refused          uint64 // connections that were reset when their handshake was done
+	Evicted          uint64 // connections that were reset because too many of their listener said nothing after the handshake
 	DropSource       uint64 // a source that is no other host's: multicast, broadcast, loopback, reserved, our own
 	DropNotLocal     uint64 // to an address that this host does not have, and no connection
 	DropVLAN         uint64 // of another VLAN than the stack's

@@ -169,6 +169,19 @@ func (l *Loaded) checkUsers(f *faults) {
 }
 
 func (l *Loaded) checkPeers(f *faults) {
+	s := &l.Peers
+	for _, e := range []struct {
+		key string
+		n   int
+	}{
+		{"half_open", s.HalfOpen}, {"startup", s.Startup}, {"connections", s.Connections}, {"connection_rate", s.ConnectionRate},
+		{"network_half_open", s.NetworkHalfOpen}, {"network_startup", s.NetworkStartup}, {"network_connections", s.NetworkConnections},
+	} {
+		f.atLeast("peers."+e.key, e.n, 0)
+	}
+	if k := s.Keepalive.D(); k < 0 || k > 0 && k < time.Second {
+		f.addf("peers.keepalive = %q: it must be 1s or more, or 0s for none", s.Keepalive)
+	}
 	for i, p := range l.Peer {
 		key := fmt.Sprintf("peer[%d]", i)
 		if !p.Prefix.IsValid() {
@@ -177,6 +190,8 @@ func (l *Loaded) checkPeers(f *faults) {
 		if p.Revision != nil && *p.Revision != 1 && *p.Revision != 2 {
 			f.addf("%s.revision = %d: it takes 1 and 2", key, *p.Revision)
 		}
+		f.atLeast(key+".half_open", p.HalfOpen, 0)
+		f.atLeast(key+".startup", p.Startup, 0)
 		f.atLeast(key+".connections", p.Connections, 0)
 		f.atLeast(key+".connection_rate", p.ConnectionRate, 0)
 	}

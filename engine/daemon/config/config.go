@@ -15,6 +15,7 @@ type Config struct {
 	MPA       MPA         `toml:"mpa"`
 	HTTP      HTTP        `toml:"http"`
 	Limits    Limits      `toml:"limits"`
+	Peers     Peers       `toml:"peers"`
 	User      []User      `toml:"user"`
 	Peer      []Peer      `toml:"peer"`
 	Export    []Export    `toml:"export"`
@@ -132,6 +133,18 @@ type User struct {
 	Wildcard     *bool    `toml:"wildcard"`
 }
 
+// Peers is what remote addresses may have unless a peer entry says otherwise; 0 is no limit.
+type Peers struct {
+	HalfOpen           int      `toml:"half_open" reload:"yes"`
+	Startup            int      `toml:"startup" reload:"yes"`
+	Connections        int      `toml:"connections" reload:"yes"`
+	ConnectionRate     int      `toml:"connection_rate" reload:"yes"`
+	NetworkHalfOpen    int      `toml:"network_half_open" reload:"yes"`
+	NetworkStartup     int      `toml:"network_startup" reload:"yes"`
+	NetworkConnections int      `toml:"network_connections" reload:"yes"`
+	Keepalive          Duration `toml:"keepalive"`
+}
+
 // Peer is what holds for remote addresses; the longest prefix that matches counts.
 type Peer struct {
 	Prefix      netip.Prefix `toml:"prefix"`
@@ -142,7 +155,9 @@ type Peer struct {
 	AnyCRCError *bool        `toml:"any_crc_error"`
 	PeerToPeer  *bool        `toml:"peer_to_peer"`
 	Retry       *bool        `toml:"retry"`
-	// At a time, and begun in a second, by each address; 0 for no limit.
+	// 0 keeps the value of Peers.
+	HalfOpen       int `toml:"half_open"`
+	Startup        int `toml:"startup"`
 	Connections    int `toml:"connections"`
 	ConnectionRate int `toml:"connection_rate"`
 }
@@ -229,6 +244,31 @@ func (c *Config) PeerOf(a netip.Addr) *Peer {
 func (c *Config) Allowed(a netip.Addr) bool {
 	p := c.PeerOf(a)
 	return p == nil || p.Allow == nil || *p.Allow
+}
+
+// PeersOf returns what a may have. The network of a peer with limits of its own may have as much as that peer at least.
+func (c *Config) PeersOf(a netip.Addr) Peers {
+	l := c.Peers
+	p := c.PeerOf(a)
+	if p == nil {
+		return l
+	}
+	for _, e := range []struct {
+		from        int
+		to, network *int
+	}{
+		{p.HalfOpen, &l.HalfOpen, &l.NetworkHalfOpen}, {p.Startup, &l.Startup, &l.NetworkStartup},
+		{p.Connections, &l.Connections, &l.NetworkConnections}, {p.ConnectionRate, &l.ConnectionRate, nil},
+	} {
+		if e.from == 0 {
+			continue
+		}
+		*e.to = e.from
+		if e.network != nil && *e.network > 0 {
+			*e.network = max(*e.network, e.from)
+		}
+	}
+	return l
 }
 
 // MPAOf returns what connections with a negotiate.

@@ -71,6 +71,8 @@ func TestErrors(t *testing.T) {
 		{"a host with a port", "[http]\nhosts = [\"xwarp.example:80\"]\n", `"xwarp.example:80" is no host name`},
 		{"user", "[[user]]\nname = \"no such user\"\n", "there is no such user"},
 		{"prefix", "[[peer]]\nprefix = \"192.0.2.1/33\"\n", "192.0.2.1/33"},
+		{"peers below zero", "[peers]\nnetwork_startup = -1\n", "peers.network_startup = -1"},
+		{"keepalive", "[peers]\nkeepalive = \"5ms\"\n", "peers.keepalive"},
 		{"no prefix", "[[peer]]\nallow = false\n", "peer[0] has no prefix"},
 		{"export of nothing", "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = 1\n", "there is no [[interface]]"},
 		{"export without size", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n", "export[0].size is missing"},
@@ -210,6 +212,21 @@ ports = ["80"]
 	u := l.LimitsOf("nobody", "65534")
 	if u.QPs != 3 || u.Memory != 1024 || u.PDs != 256 || len(u.Ports) != 1 {
 		t.Errorf("limits of a user: %+v", u)
+	}
+}
+
+func TestPeersOf(t *testing.T) {
+	l, err := Load(Source{Path: write(t, "[peers]\nstartup = 5\n[[peer]]\nprefix = \"192.0.2.0/24\"\nconnections = 40000\nhalf_open = 7\n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := l.Peers
+	if d := cmp.Diff(want, l.PeersOf(netip.MustParseAddr("2001:db8::1"))); d != "" || want.Startup != 5 || want.Keepalive.D() != time.Minute {
+		t.Errorf("a peer without a table: %+v", want)
+	}
+	want.Connections, want.NetworkConnections, want.HalfOpen = 40000, 40000, 7
+	if d := cmp.Diff(want, l.PeersOf(netip.MustParseAddr("::ffff:192.0.2.9"))); d != "" {
+		t.Errorf("a peer with a table (-want +got):\n%s", d)
 	}
 }
 

@@ -1,0 +1,203 @@
+package budget
+
+import (
+	"cmp"
+	"container/list"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"xwarp/tcp/tick"
+)
+
+// ErrPeer is wrapped when a peer has as much as it may have.
+var ErrPeer = errors.New("the peer has as much as it may have")
+
+// PeerLimits are what one peer may have; 0 is no bound.
+type PeerLimits struct {
+	HalfOpen    int // handshakes that wait for their third segment; more are answered with SYN cookies
+	Startup     int // connections whose MPA start-up is not done
+	Connections int // of these and of those that are established
+	Rate        int // connections begun in a second
+}
+
+// PeerRule is what holds for a peer, which is an IPv4 address or an IPv6 /64, and for its network, an IPv4 /24 or an IPv6 /48.
+type PeerRule struct{ Peer, Network PeerLimits }
+
+// stage is how far a connection is.
+type stage int
+
+const (
+	halfOpen stage = iota
+	startup
+	established
+	stages
+)
+
+// Peers counts what peers have, for all workers and devices that share it. Its methods may be called from any goroutine.
+type Peers struct {
+	rule func(netip.Addr) PeerRule
+
+	mu       sync.Mutex
+	accounts map[netip.Prefix]*account
+	peers    int       // accounts of peers, the others are of networks
+	idlePeer list.List // of *account that have nothing, the latest in front
+	idleNet  list.List // the same of networks
+	rest     account   // networks without an account of their own
+	refused  uint64
+}
+
+// NewPeers counts by the rule that holds for each address when a connection begins; nil: DefaultPeer and DefaultNetwork for all. The
+// rule must not block.
+func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
+	if rule == nil {
+		rule = func(netip.Addr) PeerRule { return PeerRule{DefaultPeer, DefaultNetwork} }
+	}
+	return &Peers{rule: rule, accounts: map[netip.Prefix]*account{}}
+}
+
+// Hold is one connection in the accounts. The nil Hold is in none.
+type Hold struct {
+	p    *Peers
+	a    *account // the peer's, or else the network's
+	at   stage
+	over bool
+}
+
+// Begin counts one more connection that a opened, which is in start-up.
+func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Hold, error) { return p.begin(a, startup, now) }
+
+// Dial counts one more connection to a that this host opens: its start-up is no cost that a peer causes.
+func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Hold, error) { return p.begin(a, established, now) }
+
+func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Hold, error) {
+	r := p.rule(clean(a))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	acc := p.find(clean(a), now)
+	if err := p.check(acc, s, &r, now); err != nil {
+		return nil, err
+	}
+	p.add(acc, s, now)
+	return &Hold{p: p, a: acc, at: s}, nil
+}
+
+// check refuses a connection that is too much for its peer or its network, and takes it from their rates otherwise.
+func (p *Peers) check(acc *account, s stage, r *PeerRule, now tick.Time) error {
+	for c := acc; c != nil; c = c.net {
+		l := c.limits(r)
+		switch {
+		case s == startup && l.Startup > 0 && c.n[startup] >= l.Startup:
+			return p.refuse(acc, c, "connections whose start-up is not done", l.Startup)
+		case l.Connections > 0 && c.n[startup]+c.n[established] >= l.Connections:
+			return p.refuse(acc, c, "connections", l.Connections)
+		case l.Rate > 0 && !c.bucket.has(l.Rate, now):
+			return p.refuse(acc, c, "connections begun in a second", l.Rate)
+		}
+	}
+	for c := acc; c != nil; c = c.net {
+		if c.limits(r).Rate > 0 {
+			c.bucket.tokens--
+		}
+	}
+	return nil
+}
+
+func (p *Peers) refuse(acc, full *account, what string, limit int) error {
+	p.refused++
+	for c := acc; c != nil; c = c.net {
+		c.refused++
+	}
+	return fmt.Errorf("%w: %v has %d %s (raise it in [peers], or give the prefix a [[peer]] table)", ErrPeer, full, limit, what)
+}
+
+// Established says that the start-up of a connection is done.
+func (h *Hold) Established() {
+	if h == nil {
+		return
+	}
+	h.p.mu.Lock()
+	defer h.p.mu.Unlock()
+	if h.at == startup && !h.over {
+		for c := h.a; c != nil; c = c.net {
+			c.n[startup]--
+			c.n[established]++
+		}
+		h.at = established
+	}
+}
+
+// End says that a connection is gone. Further calls do nothing.
+func (h *Hold) End(now tick.Time) {
+	if h == nil {
+		return
+	}
+	h.p.mu.Lock()
+	defer h.p.mu.Unlock()
+	if !h.over {
+		h.over = true
+		h.p.remove(h.a, h.at, now)
+	}
+}
+
+// Open counts a half-open connection with a; false: there are enough, and nothing is counted.
+func (p *Peers) Open(a netip.Addr, now tick.Time) bool {
+	r := p.rule(clean(a))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	acc := p.find(clean(a), now)
+	for c := acc; c != nil; c = c.net {
+		if l := c.limits(&r); l.HalfOpen > 0 && c.n[halfOpen] >= l.HalfOpen {
+			return false
+		}
+	}
+	p.add(acc, halfOpen, now)
+	return true
+}
+
+// Done says that a half-open connection with a is no more.
+func (p *Peers) Done(a netip.Addr, now tick.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, key := range []netip.Prefix{peerOf(clean(a)), networkOf(clean(a))} {
+		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // else that account was made later
+			p.remove(acc, halfOpen, now)
+			return
+		}
+	}
+	if p.rest.n[halfOpen] > 0 {
+		p.remove(&p.rest, halfOpen, now)
+	}
+}
+
+// PeerState is one account.
+type PeerState struct {
+	Prefix                         netip.Prefix // invalid: all networks without an account
+	HalfOpen, Startup, Established int
+	Refused                        uint64
+}
+
+// State returns at most MaxPeersShown accounts, those with the most connections first, and how many connections were refused so far.
+func (p *Peers) State() (list []PeerState, refused uint64) {
+	p.mu.Lock()
+	add := func(c *account) {
+		if c.n != [stages]int{} || c.refused > 0 {
+			list = append(list, PeerState{c.key, c.n[halfOpen], c.n[startup], c.n[established], c.refused})
+		}
+	}
+	for _, c := range p.accounts {
+		add(c)
+	}
+	if p.rest.n != [stages]int{} {
+		add(&p.rest)
+	}
+	refused = p.refused
+	p.mu.Unlock()
+	slices.SortFunc(list, func(a, b PeerState) int {
+		return cmp.Or(cmp.Compare(b.Established+b.Startup, a.Established+a.Startup), cmp.Compare(b.HalfOpen, a.HalfOpen),
+			cmp.Compare(b.Refused, a.Refused), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+	})
+	return list[:min(len(list), MaxPeersShown)], refused
+}

@@ -1,0 +1,92 @@
+package neigh
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// change hears from the kernel.
+func (r *Resolver) change(kind uint16, body []byte) {
+	n := decode(body)
+	if n == nil || n.LinkIndex != r.link {
+		return
+	}
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.update(addr(n.IP), n, kind == unix.RTM_DELNEIGH)
+}
+
+// list tells of all next hops what the kernel has now.
+func (r *Resolver) list() error {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.mu.Lock()
+	gone := make(map[netip.Addr]bool, len(r.users))
+	for hop := range r.users {
+		gone[hop] = true
+	}
+	r.mu.Unlock()
+	if len(gone) == 0 {
+		return nil
+	}
+	known, err := r.handle.NeighList(r.link, unix.AF_UNSPEC)
+	if err != nil {
+		return err
+	}
+	for i := range known {
+		hop := addr(known[i].IP)
+		if gone[hop] {
+			delete(gone, hop)
+			r.update(hop, &known[i], false)
+		}
+	}
+	for hop := range gone {
+		r.update(hop, nil, true)
+	}
+	return nil
+}
+
+// update tells those who use hop what the kernel has of it.
+func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
+	r.mu.Lock()
+	dsts := make([]netip.Addr, 0, len(r.users[hop]))
+	for d := range r.users[hop] {
+		dsts = append(dsts, d)
+	}
+	r.mu.Unlock()
+	if len(dsts) == 0 {
+		return
+	}
+	var h Hop
+	switch {
+	case deleted:
+		if h.Err = r.use(hop); h.Err == nil {
+			return
+		}
+	case usable(n):
+		h.MAC = [6]byte(n.HardwareAddr)
+	case n.State&netlink.NUD_FAILED != 0:
+		h.Err = fmt.Errorf("%w: %v on interface index %d (see: ip neigh show %v)", ErrUnreachable, hop, r.link, hop)
+	default:
+		return
+	}
+	for _, h.Dst = range dsts {
+		r.notify(h)
+	}
+}
+
+// use makes the kernel resolve or confirm hop, as a packet of its own to it would. An entry that is fixed would be so no more: since
+// Linux 5.16 this makes it an ordinary one without an address.
+func (r *Resolver) use(hop netip.Addr) error {
+	err := r.handle.NeighSet(&netlink.Neigh{
+		LinkIndex: r.link, Family: family(hop), IP: hop.AsSlice(), Flags: netlink.NTF_USE,
+	})
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("neighbour %v: %w", hop, err)
+	}
+	return nil
+}
