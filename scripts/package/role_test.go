@@ -91,7 +91,11 @@ func unitRole(args []string) error {
 	}
 	uid, _ := strconv.Atoi(who.Uid)
 	gid, _ := strconv.Atoi(who.Gid)
-	for _, d := range []string{"/run/" + u.one("RuntimeDirectory"), "/var/lib/" + u.one("StateDirectory")} {
+	dirs := []string{"/var/lib/" + u.one("StateDirectory")}
+	for d := range strings.FieldsSeq(u.one("RuntimeDirectory")) {
+		dirs = append(dirs, "/run/"+d)
+	}
+	for _, d := range dirs {
 		if err := errors.Join(os.MkdirAll(d, 0o755), os.Chown(d, uid, gid)); err != nil {
 			return err
 		}
