@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flowKey is struct flow_key of steer.c:
+// flowKey is struct flow_key of maps.h:
 //
 //	 0                16                32            34           36
 //	| local address   | remote address  | remote port | local port |
@@ -19,7 +19,7 @@ import (
 // Everything is in network order, IPv4 addresses are mapped (RFC 4291 2.5.5.2).
 type flowKey [36]byte
 
-// listenerKey is struct listener_key of steer.c:
+// listenerKey is struct listener_key of maps.h:
 //
 //	 0                16           18     20
 //	| local address   | local port | zero |

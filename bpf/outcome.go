@@ -5,7 +5,7 @@ import "fmt"
 // Outcome is what became of a frame that met the program. Every frame has exactly one.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in steer.c. Up to ICMP the frame went to a socket, up to DropPeer it was dropped,
+// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropPeer it was dropped,
 // the rest went to the kernel.
 const (
 	Flow               = Outcome(steerOutcomeOUTCOME_FLOW)                 // segment of an exact flow

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prefixes is a set of addresses in the kernel: a map from struct prefix of steer.c to whether it is in the set.
+// prefixes is a set of addresses in the kernel: a map from struct prefix of maps.h to whether it is in the set.
 type prefixes struct {
 	m    *ebpf.Map
 	have map[netip.Prefix]uint32
