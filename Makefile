@@ -14,6 +14,8 @@ SEEDS     ?= 100000
 # are not ordered with those of its owner: tests take it from outside Go's heap (Device.Alloc), where the detector does not look.
 RACE      ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine ./engine/session ./engine/stack ./engine/client ./engine/daemon \
 	./engine/transfer
+# TestStalledGetHoldsUpNobody has half a second in real time for what takes longer at the detector's speed.
+RACE_SKIP ?= StalledGetHoldsUpNobody
 # The part of it that takes two minutes: packages whole, and those tests of engine and daemon that have several threads meet.
 RACE_SOME ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine/session ./engine/client ./engine/transfer
 RACE_RUN  ?= WhileConnecting|OwnSession|Confirm|Stop|Snapshot|Unrung|Wrong|Quota|Export|Blocked|Closed|KernelTransfer|XDPTransfer|Queues
@@ -55,12 +57,12 @@ test: setup ## go vet and all tests (TESTFLAGS, PKGS)
 .PHONY: race
 race: ## what runs on several threads under the race detector, ten minutes; needs gcc (RACE)
 	@[ -z "$(SUDO)" ] || sudo -v
-	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m $(TESTFLAGS) $(RACE)
+	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m -skip '$(RACE_SKIP)' $(TESTFLAGS) $(RACE)
 
 .PHONY: race-some
 race-some: ## the part of race that takes two minutes (RACE_SOME, RACE_RUN)
 	@[ -z "$(SUDO)" ] || sudo -v
-	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m $(TESTFLAGS) $(RACE_SOME)
+	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m -skip '$(RACE_SKIP)' $(TESTFLAGS) $(RACE_SOME)
 	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m $(TESTFLAGS) -run '$(RACE_RUN)' ./engine ./engine/daemon
 
 .PHONY: lint
