@@ -127,7 +127,7 @@ func TestBlackHoleBackedOff(t *testing.T) {
 		send(8960)
 		begun := p.now
 		var got []string
-		for emss := p.c.EMSS(); p.now.Sub(begun) < 40*tick.Second; {
+		for emss := p.c.EMSS(); p.now.Sub(begun) < 40*tick.Second && p.c.State() != tcp.Closed; {
 			p.now = p.c.Deadline()
 			p.c.Expire(p.now)
 			p.out()
