@@ -107,6 +107,7 @@ func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 }
 
 func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog.Logger, level *slog.LevelVar) error {
+	daemon.LimitGarbage()
 	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version(), Session: operatorSession("/proc", os.Getpid())})
 	if err != nil {
 		return err

@@ -57,6 +57,11 @@ const (
 	RootSessions     = 8
 )
 
+// GarbagePercent bounds what the heap holds beyond what lives, as GOGC does: a program that makes and closes objects all the time
+// would have the daemon hold twice what DaemonMemory allows it. The data path allocates nothing, so that this costs the making of
+// objects alone.
+const GarbagePercent = 20
+
 // MaxPendingArgs bounds the arguments of a request that waits, which are kept meanwhile.
 const MaxPendingArgs = 4 << 10
 

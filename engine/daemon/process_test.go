@@ -34,7 +34,7 @@ const (
 	argsEnv = "XWARP_TEST_ARGS"
 )
 
-var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole, "here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole, "fill": fillRole}
+var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole, "here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole, "fill": fillRole, "greedy": greedyRole}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -197,6 +197,7 @@ func daemonRole(args []string) error {
 	if err != nil {
 		return err
 	}
+	daemon.LimitGarbage()
 	d, err := daemon.New(cfg, daemon.Options{})
 	if err != nil {
 		return err

@@ -1,0 +1,186 @@
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/client"
+	"xwarp/engine/control"
+)
+
+// greedy are queue pairs that cost much for their number.
+var greedy = map[string]client.QPConfig{
+	"small":  {SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1, IRD: 1, ORD: 1},
+	"usual":  {},
+	"inline": {SendDepth: 1024, RecvDepth: 1, MaxSGE: 1, MaxInline: 4096, IRD: 1, ORD: 1},
+	"pieces": {SendDepth: 2048, RecvDepth: 2048, MaxSGE: 16, MaxInline: 1, IRD: 4096, ORD: 4096},
+}
+
+// greedyRole takes as many queue pairs as it gets, connects them, and has all their memory used; then it closes the oldest and makes a
+// new one, again and again: the socket, the peer's address, a name of greedy. It prints how many it has.
+func greedyRole(args []string) error {
+	g := &greedyProgram{at: netip.MustParseAddrPort(args[1]), cfg: greedy[args[2]]}
+	if err := g.open(args[0]); err != nil {
+		return err
+	}
+	for {
+		err := g.more()
+		var e *control.Error
+		switch {
+		case err == nil:
+			continue
+		case !errors.As(err, &e) || e.Code != control.CodeQuota:
+			return fmt.Errorf("after %d queue pairs: %w", len(g.qps), err)
+		}
+		break
+	}
+	fmt.Println(len(g.qps))
+	for {
+		if err := g.qps[0].Close(); err != nil {
+			return err
+		}
+		g.qps = g.qps[1:]
+		if err := g.more(); err != nil {
+			return err
+		}
+	}
+}
+
+type greedyProgram struct {
+	at  netip.AddrPort
+	cfg client.QPConfig
+	dev *client.Device
+	mem []byte
+	qps []*client.QP
+}
+
+func (g *greedyProgram) open(socket string) (err error) {
+	var e [4]error
+	g.dev, e[0] = client.Open(socket)
+	if e[0] != nil {
+		return e[0]
+	}
+	g.cfg.PD, e[1] = g.dev.AllocPD()
+	g.cfg.SendCQ, e[2] = client.NewCQ(4096)
+	g.mem, e[3] = g.dev.Alloc(4096)
+	g.cfg.RecvCQ = g.cfg.SendCQ
+	return errors.Join(e[:]...)
+}
+
+// more makes a queue pair and uses every slot of its send queue, twice.
+func (g *greedyProgram) more() error {
+	qp, err := g.dev.CreateQP(g.cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := g.dev.Dial(ctx, g.at, qp, client.ConnConfig{}); err != nil {
+		return err
+	}
+	g.qps = append(g.qps, qp)
+	wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, Inline: g.mem[:max(g.cfg.MaxInline, 1)], RemoteSTag: peerSTag(qp.Params().PrivateData)}
+	for range 2 * max(g.cfg.SendDepth, 1) {
+		if err := qp.PostSend(&wr); err != nil {
+			return err
+		}
+		if _, err := g.cfg.SendCQ.Wait(ctx, make([]client.Completion, 1)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// status reads fields of /proc/PID/status; memory in octets.
+func status(t testing.TB, pid int, fields ...string) (sum int64) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		name, value, _ := strings.Cut(line, ":")
+		for _, f := range fields {
+			if name != f {
+				continue
+			}
+			n, unit := strings.CutSuffix(strings.TrimSpace(value), " kB")
+			v, err := strconv.ParseInt(n, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if unit {
+				v <<= 10
+			}
+			sum += v
+		}
+	}
+	return sum
+}
+
+// TestProcessLimits has a user take all the memory that daemon_memory allows, in queue pairs of several kinds, and then make and close
+// them without end. Seen from outside, the daemon's process has at most a tenth more than the limit beyond what it had at rest, and
+// no more threads than it needs for itself.
+func TestProcessLimits(t *testing.T) {
+	const limit = 96 << 20
+	exe := publicExe(t)
+	for name := range greedy {
+		t.Run(name, func(t *testing.T) {
+			peer, err := engine.OpenKernel(engine.KernelConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { peer.Close() })
+			at := listenAddr(t)
+			responder(t, peer, at, 8000)
+			path, socket := writeConfig(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[limits]\ndaemon_memory = %d\n", limit))
+			d := start(t, "/proc/self/exe", 0, "daemon", "/proc/self/ns/net", path)
+			if got := d.line(); got != "ready" {
+				t.Fatal(got)
+			}
+			memory, threads := status(t, d.Process.Pid, "RssAnon", "RssShmem"), status(t, d.Process.Pid, "Threads")
+			p := start(t, exe, nobody, "greedy", socket, at.String(), name)
+			said := p.line()
+			if n, err := strconv.Atoi(said); err != nil || n == 0 {
+				t.Fatalf("the program: %s", said)
+			}
+			dev, err := client.OpenConfig(client.Config{Path: socket, Operator: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dev.Close()
+			s, err := dev.Snapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var used int64
+			for _, u := range s.Users {
+				if u.UID == nobody {
+					used = u.Used["daemon_memory"]
+				}
+			}
+			var more int64
+			for range 200 { // while queue pairs come and go
+				more = max(more, status(t, d.Process.Pid, "RssAnon", "RssShmem")-memory)
+				time.Sleep(10 * time.Millisecond)
+			}
+			threads = status(t, d.Process.Pid, "Threads") - threads
+			t.Logf("%s queue pairs: %d MiB counted, at most %d MiB more in the process, %d threads more", said, used>>20, more>>20, threads)
+			if used > limit || more > limit*11/10 {
+				t.Errorf("a limit of %d octets: %d are counted, the process has %d more", limit, used, more)
+			}
+			if threads > 32 {
+				t.Errorf("%d threads more for one session", threads)
+			}
+		})
+	}
+}
