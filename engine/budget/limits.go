@@ -40,6 +40,13 @@ func (k Kind) String() string { return names[k] }
 // Amounts is how much of each kind.
 type Amounts [Kinds]int64
 
+// Mappings is how many pieces of shared memory the process maps for them.
+func (a *Amounts) Mappings() int64 { return a[Sessions] + a[MRs] + a[CQs] + a[QPs] }
+
+// MaxMappings bounds those of all users together: half of what the kernel gives a process (vm.max_map_count). Beyond that the heap of the
+// daemon cannot grow any more, and the Go runtime ends it; a dozen users within their limits could have that.
+const MaxMappings = 32 << 10
+
 // What things cost the daemon that have no size of their own, in octets of DaemonMemory.
 const (
 	// SessionMemory is a program: its socket's goroutine and pump, tables, a request of the longest kind.

@@ -28,6 +28,7 @@ func limitOf(l *config.Limits, k budget.Kind) int64 {
 type accounts struct {
 	mu    sync.Mutex
 	users map[uint32]*account
+	maps  int64 // mappings of all
 }
 
 // account is one user's.
@@ -70,6 +71,13 @@ func (u *account) take(l *config.Limits, want budget.Amounts) error {
 				u.uid, u.used[k], limit, k, n, k)}
 		}
 	}
+	maps := want.Mappings()
+	if maps > budget.MaxMappings-u.all.maps {
+		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
+			"programs have %d regions, queues and queue pairs together, of at most %d that the daemon maps (lower limits.mrs, cqs or qps for who takes most: xwarp resource show user)",
+			u.all.maps, budget.MaxMappings)}
+	}
+	u.all.maps += maps
 	for k, n := range want {
 		u.used[k] += n
 	}
@@ -79,6 +87,7 @@ func (u *account) take(l *config.Limits, want budget.Amounts) error {
 // give counts what is gone.
 func (u *account) give(gone budget.Amounts) {
 	u.all.mu.Lock()
+	u.all.maps -= gone.Mappings()
 	for k, n := range gone {
 		u.used[k] -= n
 	}
