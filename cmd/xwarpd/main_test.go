@@ -101,13 +101,13 @@ func TestService(t *testing.T) {
 		heard("READY=1")
 	}
 	reload(text + nic + "[[peer]]\nprefix = \"192.0.2.0/24\"\nallow = false\n")
-	reload(text + nic + "[peers]\n")
+	reload(text + nic + "[exports]\n")
 	stop()
 	heard("STOPPING=1")
 	if got := <-status; got != exitOK {
 		t.Errorf("exit status %d", got)
 	}
-	for _, want := range []string{`"msg":"configuration is reloaded"`, `unknown key \"peers\": did you mean \"peer\"?`, `"msg":"stopping"`} {
+	for _, want := range []string{`"msg":"configuration is reloaded"`, `unknown key \"exports\": did you mean \"export\"?`, `"msg":"stopping"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, log.String())
 		}
