@@ -18,7 +18,7 @@ const (
 // PD is a protection domain: the queue pairs in it reach the memory regions in it and no others.
 type PD struct {
 	dev *Device
-	pds []*ddp.PD // one per worker
+	pds []*ddp.PD // one per worker; nil once freed there
 }
 
 // MR is a registered memory region. Its STag and base are what a peer needs to reach it.
@@ -42,14 +42,24 @@ func (d *Device) AllocPD() (*PD, error) {
 		return err
 	})
 	if err != nil {
+		pd.Close()
 		return nil, fmt.Errorf("ibv_alloc_pd: %w", err)
 	}
 	return pd, nil
 }
 
-// Close gives the domain back; it fails while regions or queue pairs are in it.
+// Close gives the domain back; it fails with ddp.ErrBusy while regions or queue pairs are in it. It may be called again then.
 func (p *PD) Close() error {
-	return p.dev.onEach(func(i int, l *loop) error { return l.table.FreePD(p.pds[i]) })
+	return p.dev.onEach(func(i int, l *loop) error {
+		if p.pds[i] == nil {
+			return nil
+		}
+		err := l.table.FreePD(p.pds[i])
+		if err == nil {
+			p.pds[i] = nil
+		}
+		return err
+	})
 }
 
 // RegMR registers mem. The caller keeps mem and must not unmap it before Close returned; while a peer may write to it, its
