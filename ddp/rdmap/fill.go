@@ -161,17 +161,18 @@ func (q *QP) responseHeader(r *request, off uint32, last bool, b []byte) ([]byte
 		AppendAtomicResponse(b[:ddp.UntaggedLen], AtomicResponse{r.op.ID, r.value})
 		return b[:atomicRespULPDU], payload{}
 	}
-	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpReadResponse, v), STag: r.read.SinkSTag, TO: r.read.SinkTO + ddp.TO(off)}
-	h.Put(b)
 	src := payload{one: r.mem}
 	if r.mr != nil && !r.mr.Valid() && !r.mr.Lost() {
-		// The STag was taken back after this segment was frozen. A peer that has the octets
-		// drops the repetition; one that has not must not see what is there now (RFC 5042).
+		// The STag was taken back after this segment was frozen. A peer that has the octets drops the repetition; one that has
+		// not must not see what is there now (RFC 5042), nor take zeros for the end of its Read when they are not its own doing.
 		src = payload{}
 		if r.mr.Revoked() {
+			last = false
 			q.revoked(r, off)
 		}
 	}
+	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpReadResponse, v), STag: r.read.SinkSTag, TO: r.read.SinkTO + ddp.TO(off)}
+	h.Put(b)
 	return b[:ddp.TaggedLen], src
 }
 
