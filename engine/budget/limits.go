@@ -23,7 +23,7 @@ const (
 	QPs
 	WorkRequests
 	Listeners
-	// DaemonMemory bounds the octets that the daemon itself allocates for programs: rings, queues with the room of each work request,
+	// DaemonMemory bounds the octets that the daemon itself allocates for programs: queues with the room of each work request,
 	// tables of RDMA Reads, buffers of connections and of requests to connect. Few objects of the largest size cost gigabytes.
 	DaemonMemory
 	// Connects bounds the connections that are being opened at a time: each holds a port, a half-open connection, a goroutine,
@@ -67,7 +67,7 @@ const (
 // GarbagePercent bounds what the heap holds beyond what lives, as GOGC does: a program that makes and closes objects all the time
 // would have the daemon hold twice what DaemonMemory allows it. The data path allocates nothing, so that this costs the making of
 // objects alone.
-const GarbagePercent = 20
+const GarbagePercent = 10
 
 // MaxPendingArgs bounds the arguments of a request that waits, which are kept meanwhile.
 const MaxPendingArgs = 4 << 10

@@ -140,6 +140,9 @@ func mapShared(fd, n int) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %d octets of shared memory, not %d: %v", control.ErrFrame, st.Size, n, err)
 	}
 	mem, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err == nil {
+		err = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) // the daemon makes no page
+	}
 	if err != nil {
 		return nil, fmt.Errorf("mapping %d octets of shared memory: %w", n, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapper maps memfds that came from somebody else.
+// Mapper maps memfds that came from somebody else, or go to somebody else.
 //
 // Two things must not happen to such memory. It must not be cut off from under the mapping: F_SEAL_SHRINK. And this process must
 // not be the first to touch a page: the kernel charges the page to the control group of whoever does, for as long as anybody
@@ -47,6 +47,23 @@ func NewMapper() *Mapper {
 		m.err = fmt.Errorf("UFFDIO_API: %w", e)
 	}
 	return m
+}
+
+// NewMemory makes memory for rings, which this process touches no page of before the program that it is for has: the program pays for it,
+// and may keep it. An access to a page that is not there panics, see package fault.
+func (m *Mapper) NewMemory(name string, n int) (*Memory, error) {
+	if m.err != nil {
+		return nil, fmt.Errorf("memory that is shared cannot be guarded: %w", m.err)
+	}
+	r, err := NewMemory(name, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.guard(r.Mem); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
 }
 
 // Err returns why no memory can be mapped; nil when it can.

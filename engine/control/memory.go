@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +35,11 @@ func NewMemory(name string, n int) (*Memory, error) {
 		return nil, fmt.Errorf("%d octets of shared memory: %w", n, err)
 	}
 	return &Memory{fd, mem}, nil
+}
+
+// Holds reports whether an address lies in the memory.
+func (m *Memory) Holds(addr uintptr) bool {
+	return addr-uintptr(unsafe.Pointer(unsafe.SliceData(m.Mem))) < uintptr(len(m.Mem))
 }
 
 // TakeFd gives the descriptor to the caller; the mapping stays.

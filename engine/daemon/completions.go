@@ -31,7 +31,7 @@ type cq struct {
 // newCQ makes a completion queue; peer is the program's end of its channel, which is the caller's.
 func newCQ(s *session, g control.Geometry) (c *cq, peer int, err error) {
 	c = &cq{s: s, geometry: g}
-	if c.mem, err = control.NewMemory("xwarp-cq", g.Len()); err != nil {
+	if c.mem, err = s.d.mapper.NewMemory("xwarp-cq", g.Len()); err != nil {
 		return nil, -1, err
 	}
 	if c.ring, err = control.NewProducer(c.mem.Mem, g); err != nil {
@@ -47,7 +47,7 @@ func newCQ(s *session, g control.Geometry) (c *cq, peer int, err error) {
 }
 
 // take puts a completion into the ring. It runs on workers.
-func (c *cq) take(v *engine.Completion) bool {
+func (c *cq) take(v *engine.Completion) (kept bool) {
 	q, ok := v.QP.Context().(*qp)
 	if !ok {
 		return true
@@ -60,6 +60,12 @@ func (c *cq) take(v *engine.Completion) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() {
+		if v := recover(); v != nil {
+			c.s.lostRing(c.mem, v)
+			c.dead, kept = true, true
+		}
+	}()
 	if c.dead {
 		return true
 	}

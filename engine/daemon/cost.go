@@ -8,7 +8,8 @@ import (
 	"xwarp/engine/control"
 )
 
-// What objects cost their user. The octets are what the daemon allocates at most, whatever a program does with the object.
+// What objects cost their user. The octets are what the daemon allocates at most, whatever a program does with the object;
+// the pages of rings and regions are the program's.
 
 var (
 	sessionCost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory}
@@ -24,15 +25,17 @@ func pages(n uint64) int64 {
 	return int64((n + p - 1) / p * p)
 }
 
+// tables is what the kernel's page tables of a mapping take: 8 octets for a page of 4 KiB.
+func tables(n uint64) int64 { return pages(uint64(pages(n)) / 512) }
+
 func mrCost(length uint64) budget.Amounts {
-	tables := pages(uint64(pages(length)) / 512) // 8 octets for a page of 4 KiB
-	return budget.Amounts{budget.MRs: 1, budget.Memory: pages(length), budget.DaemonMemory: budget.ObjectMemory + tables}
+	return budget.Amounts{budget.MRs: 1, budget.Memory: pages(length), budget.DaemonMemory: budget.ObjectMemory + tables(length)}
 }
 
 func cqCost(g control.Geometry) budget.Amounts {
 	return budget.Amounts{
 		budget.CQs: 1, budget.Completions: int64(g.Slots),
-		budget.DaemonMemory: budget.ObjectMemory + pages(uint64(g.Len())),
+		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(g.Len())),
 	}
 }
 
@@ -44,7 +47,7 @@ func (s *session) qpCost(a *control.CreateQPArgs) budget.Amounts {
 	})
 	return budget.Amounts{
 		budget.QPs: 1, budget.WorkRequests: int64(a.SendDepth + a.RecvDepth),
-		budget.DaemonMemory: budget.ObjectMemory + pages(uint64(recv.After())) + int64(footprint),
+		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(recv.After())) + int64(footprint),
 	}
 }
 

@@ -135,3 +135,81 @@ func listenAddr(t testing.TB) netip.AddrPort {
 	defer l.Close()
 	return l.Addr()
 }
+
+// TestRingHoles has programs that leave the pages of rings and doorbell to the daemon, or take them away: they lose the session, the
+// daemon makes none, and others go on.
+func TestRingHoles(t *testing.T) {
+	for _, what := range []string{"doorbell", "work queue", "completion queue"} {
+		t.Run(what, func(t *testing.T) {
+			_, socket := kernel(t, "")
+			r := dialRaw(t, socket)
+			session := r.hello()
+			bell := mapping(t, session[0])
+			var pd control.Object
+			var cq control.CreateCQResult
+			r.must(&pd, control.OpAllocPD, "")
+			cqFiles := r.must(&cq, control.OpCreateCQ, `{"depth":4096}`)
+			mapping(t, cqFiles[0])
+			var q control.CreateQPResult
+			punch := map[string]int{"doorbell": session[0], "completion queue": cqFiles[0]}
+			if what == "doorbell" {
+				hole(t, punch[what])
+			}
+			qpFiles := r.must(&q, control.OpCreateQP, fmt.Sprintf(`{"pd":%d,"send_cq":%d,"recv_cq":%d}`, pd.Handle, cq.Handle, cq.Handle))
+			punch["work queue"] = qpFiles[0]
+			if what != "work queue" {
+				mem := mapping(t, qpFiles[0])
+				rq, err := control.NewProducer(mem, q.Recv)
+				if err != nil {
+					t.Fatal(err)
+				}
+				slot, err := rq.Next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				control.PutRecv(slot, &rdmap.RecvWR{ID: 1})
+				rq.Publish()
+			}
+			switch what {
+			case "completion queue": // the receive is flushed into a hole
+				peer, err := engine.OpenKernel(engine.KernelConfig{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer peer.Close()
+				at := listenAddr(t)
+				responder(t, peer, at, 1)
+				r.must(nil, control.OpConnect, fmt.Sprintf(`{"qp":%d,"local":"","remote":%q}`, q.Handle, at))
+				hole(t, punch[what])
+				r.send(control.OpDestroyQP, string(control.Marshal(control.Object{Handle: q.Handle})))
+			case "work queue":
+				control.RingBell(bell, q.Bell)
+				r.send(control.OpQueryQP, string(control.Marshal(control.Object{Handle: q.Handle})))
+			}
+			r.dropped()
+			if n := present(t, punch[what]); n != 0 {
+				t.Errorf("the daemon made %d octets of pages", n)
+			}
+			good, err := client.Open(socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer good.Close()
+			if _, err := newProgram(good, 4096); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// hole takes the pages of a memfd away.
+func hole(t *testing.T, fd int) {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, st.Size); err != nil {
+		t.Fatal(err)
+	}
+}

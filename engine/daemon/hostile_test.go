@@ -73,7 +73,7 @@ func newFoe(socket string) (f *foe, err error) {
 		return nil, err
 	}
 	f.wake = files[1]
-	f.bell, err = unix.Mmap(files[0], 0, control.DoorbellLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	f.bell, err = unix.Mmap(files[0], 0, control.DoorbellLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	return f, err
 }
 
@@ -112,7 +112,7 @@ func (f *foe) unread() (control.Handle, error) {
 	if err != nil {
 		return 0, err
 	}
-	mem, err := unix.Mmap(files[0], 0, r.Ring.Len(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(files[0], 0, r.Ring.Len(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return 0, err
 	}
@@ -140,14 +140,14 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 		return err
 	}
 	defer control.CloseAll(files)
-	if _, err := f.ask(control.OpConnect, control.ConnectArgs{QP: q.Handle, Remote: at}, nil); err != nil {
-		return err
-	}
-	mem, err := unix.Mmap(files[0], 0, int(q.Recv.After()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(files[0], 0, int(q.Recv.After()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return err
 	}
 	defer unix.Munmap(mem)
+	if _, err := f.ask(control.OpConnect, control.ConnectArgs{QP: q.Handle, Remote: at}, nil); err != nil {
+		return err
+	}
 	sq, err := control.NewProducer(mem, q.Send)
 	if err != nil {
 		return err

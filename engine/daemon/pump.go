@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"xwarp/engine"
@@ -17,6 +18,12 @@ func pause() { time.Sleep(stallPause) }
 func (s *session) pump() {
 	defer close(s.pumped)
 	defer s.contain("taking work requests")
+	defer func() {
+		if v := recover(); v != nil {
+			s.lostRing(s.bell, v)
+		}
+	}()
+	debug.SetPanicOnFault(true)
 	bell := control.Doorbell(s.bell.Mem)
 	stalls := 0 // in a row
 	for s.ctx.Err() == nil {
@@ -35,10 +42,12 @@ func (s *session) pump() {
 			continue
 		}
 		s.rest()
-		control.Arm(bell)
-		if worked, stalled = s.scan(); worked {
-			control.Take(bell)
-			continue
+		if s.listed() {
+			control.Arm(bell)
+			if worked, stalled = s.scan(); worked {
+				control.Take(bell)
+				continue
+			}
 		}
 		var limit time.Duration // none
 		if stalled {
@@ -79,8 +88,26 @@ func (s *session) rest() {
 	}
 }
 
+// lostRing ends a session because of the panic v of an access to a ring or the doorbell. The program has not touched the page that is not
+// there, or took it away; it shall pay for its pages, see control.Mapper. Other panics go on.
+func (s *session) lostRing(m *control.Memory, v any) {
+	at, ok := v.(interface{ Addr() uintptr })
+	if !ok || !m.Holds(at.Addr()) {
+		panic(v)
+	}
+	s.fail(fmt.Errorf("%w: a ring without all its pages: a program maps it with MADV_POPULATE_WRITE, and punches no holes", control.ErrFrame))
+}
+
+// listed reports whether the session has had a queue pair. Before that the program may not have mapped the doorbell yet.
+func (s *session) listed() bool {
+	s.pumping.Lock()
+	defer s.pumping.Unlock()
+	return len(s.bells) > 0
+}
+
 // enlist gives q a bell.
 func (s *session) enlist(q *qp) error {
+	defer s.ringer.Rouse() // the pump arms the doorbell
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
 	if n := len(s.free); n > 0 {
@@ -144,6 +171,7 @@ func (s *session) scan() (worked, stalled bool) {
 
 // drain posts what the client posted until now; the pump may be asleep.
 func (s *session) drain(q *qp) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
 	for n := 0; more && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
 		s.pumping.Lock()
@@ -169,6 +197,12 @@ func (s *session) post(q *qp) (worked, stalled bool) {
 	if q.unposted {
 		return false, false
 	}
+	defer func() {
+		if v := recover(); v != nil {
+			s.lostRing(q.mem, v)
+			q.unposted, worked, stalled = true, false, false
+		}
+	}()
 	sends, err := q.sq.Len()
 	if err == nil {
 		var more bool

@@ -112,7 +112,7 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 	s := q.s
 	res := &control.CreateQPResult{MaxSGE: a.MaxSGE, MaxInline: a.MaxInline}
 	res.Send, res.Recv = rings(a)
-	mem, err := control.NewMemory("xwarp-qp", int(res.Recv.After()))
+	mem, err := s.d.mapper.NewMemory("xwarp-qp", int(res.Recv.After()))
 	if err != nil {
 		return nil, err
 	}

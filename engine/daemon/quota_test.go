@@ -54,11 +54,6 @@ func TestDaemonMemory(t *testing.T) {
 	most("pieces", 4, func(c *client.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })
 	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 1000, client.ConnConfig{})
 	quotaError(t, "a long backlog", "limits.daemon_memory", err)
-	deep, _ := client.NewCQ(1 << 18)
-	cfg := base
-	cfg.SendCQ = deep
-	_, err = dev.CreateQP(cfg)
-	quotaError(t, "a deep completion queue", "limits.daemon_memory", err)
 	dev.Close()
 	if _, ok := eventually(5*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)

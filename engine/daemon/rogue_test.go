@@ -212,6 +212,9 @@ func mapping(t testing.TB, fd int) []byte {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(mem) })
+	if err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE); err != nil {
+		t.Fatal(err)
+	}
 	return mem
 }
 
@@ -272,7 +275,7 @@ func poke(mem []byte, offset uint32, v uint32) {
 func TestBlockedSignal(t *testing.T) {
 	d, socket := kernel(t, "")
 	r := dialRaw(t, socket)
-	control.CloseAll(r.hello())
+	mapping(t, r.hello()[0])
 	var pd control.Object
 	r.must(&pd, control.OpAllocPD, "")
 	var cq control.CreateCQResult

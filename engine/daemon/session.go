@@ -316,7 +316,7 @@ func (s *session) greet(a *control.HelloArgs) (err error) {
 	if dev == nil {
 		return &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("the daemon has no device %q; it has %v", a.Device, s.d.deviceNames())}
 	}
-	if s.bell, err = control.NewMemory("xwarp-doorbell", control.DoorbellLen); err != nil {
+	if s.bell, err = s.d.mapper.NewMemory("xwarp-doorbell", control.DoorbellLen); err != nil {
 		return err
 	}
 	if s.ringer, err = control.NewSignal(); err != nil {
