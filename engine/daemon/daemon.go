@@ -115,7 +115,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return nil
 	}
 	if err := d.mapper.Err(); err != nil {
-		d.log.Warn("programs cannot register memory", "error", err)
+		d.log.Error("programs cannot be served: what they share with the daemon cannot be guarded", "error", err)
 	}
 	var err error
 	if d.socket, err = listenControl(cfg.Daemon.Socket, programs(&cfg.Daemon)); err != nil {

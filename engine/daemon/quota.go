@@ -1,8 +1,8 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os/user"
 	"strconv"
@@ -109,7 +109,7 @@ func (u *account) turn(ctx context.Context, perSecond int) error {
 		return nil
 	}
 	if err := pace.Wait(ctx); err != nil {
-		return errors.Join(context.Cause(ctx), err)
+		return cmp.Or(context.Cause(ctx), err)
 	}
 	return nil
 }
