@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/control"
+	"xwarp/engine/daemon/config"
 	"xwarp/engine/plain"
 	"xwarp/engine/view"
 )
@@ -55,6 +56,9 @@ func writeStatus(w io.Writer, v any) error {
 	}
 	for _, e := range s.Exports {
 		plain.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve, e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
+		if e.Serve == config.ServeTransfer {
+			plain.Fprintf(w, "  %s of %d octets, %s of %d, %d failed\n", count(int(e.Puts), "put"), e.PutOctets, count(int(e.Gets), "get"), e.GetOctets, e.Failed)
+		}
 		if e.Error != "" {
 			plain.Fprintf(w, "  failed: %s\n", e.Error)
 		}

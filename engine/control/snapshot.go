@@ -90,7 +90,9 @@ type ExportState struct {
 	Connections int            `json:"connections"`
 	Rejected    uint64         `json:"rejected"`
 	Flushes     uint64         `json:"flushes"`
-	Error       string         `json:"error,omitempty"` // why it failed: connections are rejected until a reload opens it again
+	// Transfers are the counters of what serves puts and gets; nil for memory.
+	Transfers map[string]uint64 `json:"transfers,omitempty"`
+	Error     string            `json:"error,omitempty"` // why it failed: connections are rejected until a reload opens it again
 }
 
 // PDState is a protection domain.

@@ -37,7 +37,8 @@ type export struct {
 	pd   *engine.PD
 	mr   *engine.MR
 
-	region *transfer.Region // of a transfer
+	region *transfer.Region // of a transfer, and what serves it
+	srv    *transfer.Server
 
 	mu       sync.Mutex
 	conns    map[*engine.QP]*exportConn
@@ -84,13 +85,13 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	srv, err := transfer.Listen(transfer.ServerConfig{Device: e.dev.dev, Region: e.region, MaxClients: e.cfg.Connections, Event: e.transferred}, e.cfg.Listen)
+	e.srv, err = transfer.Listen(transfer.ServerConfig{Device: e.dev.dev, Region: e.region, MaxClients: e.cfg.Connections, Event: e.transferred}, e.cfg.Listen)
 	if err != nil {
 		return err
 	}
 	e.done.Go(func() { e.guard(ctx, e.region.Failed(), e.region.Err) })
 	e.done.Go(func() {
-		if err := srv.Serve(ctx); err != nil {
+		if err := e.srv.Serve(ctx); err != nil {
 			e.d.log.Error("export ended", "export", e.cfg.Name, "error", err)
 		}
 	})
@@ -312,8 +313,9 @@ func (e *export) state() control.ExportState {
 		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen, Serve: e.cfg.Serve, Memory: e.cfg.Memory, Path: e.cfg.Path,
 		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns), Rejected: e.rejected.Load(), Flushes: e.flushes.Load(),
 	}
-	if e.region != nil {
-		s.Size = e.region.Size()
+	if e.srv != nil {
+		done := e.srv.Stats()
+		s.Size, s.Connections, s.Rejected, s.Transfers = e.region.Size(), len(e.srv.QPs()), done.Rejected, control.Counters(&done)
 	}
 	if e.failed != nil {
 		s.Error = e.failed.Error()

@@ -6,10 +6,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -168,7 +171,7 @@ serve = "transfer"
 		t.Errorf("a peer that is not on the list: %v", err)
 	}
 	t.Run("file", func(t *testing.T) { exportFile(t, file, path, socket) })
-	t.Run("transfer", func(t *testing.T) { exportTransfer(t, put) })
+	t.Run("transfer", func(t *testing.T) { exportTransfer(t, d, put) })
 	for _, e := range d.Snapshot().Exports {
 		if e.Name == "scratch" && (e.Connections != 1 || e.Rejected != 1 || e.Size != 64<<10) {
 			t.Errorf("%+v", e)
@@ -215,7 +218,7 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 	}
 }
 
-func exportTransfer(t *testing.T, at netip.AddrPort) {
+func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 	dev, err := engine.OpenKernel(engine.KernelConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -225,10 +228,39 @@ func exportTransfer(t *testing.T, at netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
 	content := bytes.Repeat([]byte("content "), 1000)
 	if _, err := c.Put(t.Context(), bytes.NewReader(content), int64(len(content))); err != nil {
 		t.Fatal(err)
+	}
+	s := d.Snapshot()
+	i := slices.IndexFunc(s.QPs, func(q control.QPState) bool { return q.Export == "put" })
+	if i < 0 || s.QPs[i].Counters["payload_in"] < uint64(len(content)) {
+		t.Errorf("the connection does not show what came: %+v", s.QPs)
+	}
+	c.Close()
+	for _, octets := range []int64{0, 1000, 2 << 20} { // all, a part, more than there is
+		if c, err = transfer.Dial(t.Context(), dev, at, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Get(t.Context(), io.Discard, octets); (err != nil) != (octets > 1<<20) {
+			t.Errorf("get of %d octets: %v", octets, err)
+		}
+		c.Close()
+	}
+	want := control.Counters(transfer.Stats{Puts: 1, PutOctets: 8000, Gets: 2, GetOctets: 9000, Failed: 1})
+	patience := time.After(time.Minute)
+	for { // the server hears of the end of a get after the client
+		s = d.Snapshot()
+		i = slices.IndexFunc(s.Exports, func(e control.ExportState) bool { return e.Name == "put" })
+		e := s.Exports[i]
+		if e.Connections == 0 && maps.Equal(e.Transfers, want) {
+			break
+		}
+		select {
+		case <-patience:
+			t.Fatalf("%d connections, %v, want none and %v", e.Connections, e.Transfers, want)
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 

@@ -32,6 +32,9 @@ func (e *export) view(v *control.Snapshot) {
 		list = append(list, q)
 	}
 	e.mu.Unlock()
+	if e.srv != nil {
+		list = e.srv.QPs()
+	}
 	states := make([]control.QPState, len(list))
 	for i := range states {
 		states[i].Owner = control.Owner{Export: e.cfg.Name, Device: e.dev.name}

@@ -74,6 +74,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		o.count("xwarp_export_rejected_connections_total", e.Rejected, e.Name)
 		o.count("xwarp_export_flushes_total", e.Flushes, e.Name)
 		o.gauge("xwarp_export_failed", float64(one(e.Error != "")), e.Name)
+		if e.Transfers != nil {
+			o.counters(transferCounters, e.Transfers, e.Name)
+		}
 	}
 	for _, u := range s.Users {
 		uid := strconv.FormatUint(uint64(u.UID), 10)

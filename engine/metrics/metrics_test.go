@@ -16,6 +16,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/control"
 	"xwarp/engine/stack"
+	"xwarp/engine/transfer"
 	"xwarp/ring"
 )
 
@@ -59,7 +60,8 @@ func example() control.Snapshot {
 	owner := control.Owner{Session: 1, UID: 1000, Device: "eth0"}
 	return control.Snapshot{
 		Version: "v1", Devices: []control.DeviceState{d},
-		Exports:  []control.ExportState{{Name: "scratch", Connections: 2}},
+		Exports: []control.ExportState{{Name: "scratch", Connections: 2},
+			{Name: "images", Transfers: control.Counters(transfer.Stats{Puts: 3, PutOctets: 500, GetOctets: 70, Failed: 1})}},
 		Sessions: []control.SessionState{{Owner: owner}},
 		MRs:      []control.MRState{{Owner: owner, Length: 4096}},
 		QPs: []control.QPState{{Owner: owner, Handle: 9, State: "RTS", Local: local, Remote: remote,
@@ -83,12 +85,19 @@ func TestSeries(t *testing.T) {
 		`xwarp_queue_pairs{device="eth0",state="RTS"}`:                                    "1",
 		`xwarp_user_resource_limit{resource="qps",uid="1000"}`:                            "10",
 		`xwarp_export_connections{export="scratch"}`:                                      "2",
+		`xwarp_export_puts_total{export="images"}`:                                        "3",
+		`xwarp_export_put_bytes_total{export="images"}`:                                   "500",
+		`xwarp_export_get_bytes_total{export="images"}`:                                   "70",
+		`xwarp_export_failed_transfers_total{export="images"}`:                            "1",
 		`xwarp_device_mtu_bytes{device="eth0"}`:                                           "9000",
 		`xwarp_build_info{version="v1"}`:                                                  "1",
 	} {
 		if series[name] != want {
 			t.Errorf("%s is %q, want %s", name, series[name], want)
 		}
+	}
+	if n, ok := series[`xwarp_export_puts_total{export="scratch"}`]; ok {
+		t.Errorf("an export of memory has %s puts", n)
 	}
 	for name := range series {
 		if strings.Contains(name, "192.0.2") || strings.Contains(name, "handle") {
@@ -142,6 +151,7 @@ func TestTablesAreComplete(t *testing.T) {
 		{mpaCounters, control.Counters(engine.ConnInfo{}.MPA), false},
 		{tcpCounters, control.Counters(engine.TCPInfo{}), false},
 		{connGauges, control.Counters(engine.ConnInfo{}.MPA), false},
+		{transferCounters, control.Counters(transfer.Stats{}), true},
 	} {
 		for _, e := range c.table {
 			if _, ok := c.keys[e.key]; !ok {

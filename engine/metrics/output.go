@@ -49,6 +49,7 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_export_rejected_connections_total", "Connections that an export rejected.", "export")
 	add("xwarp_export_failed", "1 when the memory of an export cannot be accessed and it has to be opened again; 0 else.", "export")
 	add("xwarp_export_flushes_total", "Times that an export's file was flushed.", "export")
+	table(transferCounters, "export")
 	add("xwarp_user_resources", "What a local user has.", "uid", "resource")
 	add("xwarp_user_resource_limit", "What a local user may have.", "uid", "resource")
 	add("xwarp_user_refusals_total", "How often a limit was in a local user's way.", "uid", "resource")

@@ -85,6 +85,16 @@ var containedCounters = []counter{
 	{"stalls", "xwarp_worker_stalls_total", "Times that a worker stood still.", ""},
 }
 
+// transferCounters are of transfer.Stats, per export for transfer.
+var transferCounters = []counter{
+	{"puts", "xwarp_export_puts_total", "Puts that became the content of an export for transfer.", ""},
+	{"put_octets", "xwarp_export_put_bytes_total", "Octets of these contents.", ""},
+	{"gets", "xwarp_export_gets_total", "Gets of an export for transfer that the client had whole.", ""},
+	{"get_octets", "xwarp_export_get_bytes_total", "Octets of these.", ""},
+	{"failed", "xwarp_export_failed_transfers_total", "Puts and gets of an export for transfer that were refused or broke off.", ""},
+	{"rejected", "", "", ""}, // among xwarp_export_rejected_connections_total
+}
+
 // watchCounters are of netwatch.Counters, per part of the kernel's configuration.
 var watchCounters = []counter{
 	{"changes", "xwarp_netlink_changes_total", "Changes of the kernel's configuration that were read.", ""},

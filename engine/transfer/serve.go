@@ -42,6 +42,8 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 		return refuse(CodeInternal, "%v", err)
 	}
 	ev.Octets, ev.Sum = int64(done.Length), sum
+	s.counts.puts.Add(1)
+	s.counts.putOctets.Add(done.Length)
 	return l.send(&Message{Type: TypeDone, Length: done.Length, Sum: sum})
 }
 
@@ -98,6 +100,8 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) (err e
 		return err
 	}
 	ev.Octets, ev.Sum = n, sum
+	s.counts.gets.Add(1)
+	s.counts.getOctets.Add(uint64(n))
 	return nil
 }
 

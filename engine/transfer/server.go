@@ -41,6 +41,10 @@ type Server struct {
 	hashing *semaphore.Weighted // who computes a piece of a SHA-256
 	clients sync.WaitGroup
 	slots   chan struct{}
+	counts  counts
+
+	mu  sync.Mutex
+	qps map[*engine.QP]struct{} // of the clients that are there
 }
 
 // Listen makes a server at addr that takes clients once Serve runs.
@@ -60,6 +64,7 @@ func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
 	}
 	return &Server{
 		cfg: cfg, ln: ln, hashing: semaphore.NewWeighted(1), slots: make(chan struct{}, cfg.MaxClients),
+		qps: map[*engine.QP]struct{}{},
 	}, nil
 }
 
@@ -79,6 +84,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			return err
 		}
 		if err := s.cfg.Region.Err(); err != nil {
+			s.counts.rejected.Add(1)
 			err = errors.Join(err, req.Reject([]byte("the region failed")))
 			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %w", err)})
 			continue
@@ -86,6 +92,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		select {
 		case s.slots <- struct{}{}:
 		default:
+			s.counts.rejected.Add(1)
 			req.Reject([]byte("too many clients"))
 			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %d clients are here already", s.cfg.MaxClients)})
 			continue
@@ -115,10 +122,13 @@ func (s *Server) full() bool { return len(s.slots) == cap(s.slots) }
 func (s *Server) client(ctx context.Context, req *engine.ConnRequest) (err error) {
 	l, err := newLink(s.cfg.Device, s.cfg.Idle)
 	if err != nil {
+		s.counts.rejected.Add(1)
 		return errors.Join(err, req.Reject([]byte("no resources")))
 	}
+	s.came(l.qp)
 	defer func() {
 		l.shut()
+		s.left(l.qp)
 		err = errors.Join(err, l.free())
 	}()
 	if err := req.Accept(ctx, l.qp, nil); err != nil {
@@ -155,8 +165,11 @@ func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m
 	default:
 		err = fmt.Errorf("%w: %v came where Put or Get is due", ErrProtocol, m.Type)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = errShutdown
+	if err != nil {
+		s.counts.failed.Add(1)
+		if ctx.Err() != nil {
+			err = errShutdown
+		}
 	}
 	ev.Took, ev.Err = time.Since(start), err
 	s.cfg.Event(ev)

@@ -61,6 +61,11 @@ type Export struct {
 	Access      string `json:"access" doc:"rights of peers"`
 	Connections int    `json:"connections" doc:"now"`
 	Rejected    uint64 `json:"rejected" doc:"connections"`
+	Puts        uint64 `json:"puts" doc:"transfer: puts that became the content"`
+	PutOctets   uint64 `json:"put_octets" doc:"transfer: octets of these contents"`
+	Gets        uint64 `json:"gets" doc:"transfer: gets that the client had whole"`
+	GetOctets   uint64 `json:"get_octets" doc:"transfer: octets of these"`
+	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or broke off"`
 	Error       string `json:"error,omitempty" doc:"why it failed: connections are rejected until a reload opens it again"`
 }
 
@@ -89,7 +94,11 @@ func MakeStatus(s *control.Snapshot) Status {
 		v.Devices = append(v.Devices, makeDevice(&s.Devices[i]))
 	}
 	for _, e := range s.Exports {
-		v.Exports = append(v.Exports, Export{e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections, e.Rejected, e.Error})
+		t := e.Transfers
+		v.Exports = append(v.Exports, Export{
+			e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections, e.Rejected,
+			t["puts"], t["put_octets"], t["gets"], t["get_octets"], t["failed"], e.Error,
+		})
 	}
 	return v
 }

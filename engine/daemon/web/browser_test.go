@@ -205,7 +205,9 @@ func busy() func() control.Snapshot {
 		}
 		s.Sessions = make([]control.SessionState, 4)
 		s.Exports = []control.ExportState{{Name: "scratch", Device: "eth0", Listen: netip.MustParseAddrPort("0.0.0.0:7174"), Serve: "memory",
-			Memory: "hugepages", Size: 4 << 30, Access: "read-write", Connections: 1, Rejected: 2}}
+			Memory: "hugepages", Size: 4 << 30, Access: "read-write", Connections: 1, Rejected: 2},
+			{Name: "images", Device: "eth0", Listen: netip.MustParseAddrPort("0.0.0.0:7175"), Serve: "transfer", Memory: "file", Size: 4 << 30, Access: "read-write",
+				Transfers: map[string]uint64{"puts": 3, "put_octets": 5_600_000_000, "gets": 40, "get_octets": 160_000_000_000, "failed": 1}}}
 		s.Events = happenings(now)
 		return s
 	}
@@ -311,6 +313,9 @@ func TestPage(t *testing.T) {
 		t.Errorf("eth1: %d rows, %s", rows(), got)
 	}
 	b.click(t, `#devices button:nth-child(1)`)
+	if got := text("#export-list"); !strings.Contains(got, "3 puts of 5.6 GB, 40 gets of 160 GB") || !strings.Contains(got, "1 transfer refused or broken off") {
+		t.Errorf("exports: %s", got)
+	}
 
 	eval[bool](t, b, `$("plot-rates").dispatchEvent(new PointerEvent("pointermove", { clientX: $("plot-rates").getBoundingClientRect().left + 420 }))`)
 	if got := text("#plot-rates .tip"); !strings.Contains(got, "received") || !strings.Contains(got, "bit/s") {

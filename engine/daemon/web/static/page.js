@@ -194,7 +194,15 @@ function showDevices() {
   $("exports-head").hidden = exports.length === 0;
   $("export-list").replaceChildren(...exports.map((e) => node("div", "item", node("b", "", e.export),
     node("p", "", `${e.serve} on ${e.listen}, ${e.memory}, ${quantity(e.size, "B")}, ${e.access}`),
-    node("p", "", `${plural(e.connections, "connection")}, ${e.rejected} rejected`))));
+    node("p", "", `${plural(e.connections, "connection")}, ${e.rejected} rejected`), ...transfers(e))));
+}
+
+// transfers says what an export for transfer moved.
+function transfers(e) {
+  if (e.serve !== "transfer") return [];
+  const list = [node("p", "", `${plural(e.puts, "put")} of ${quantity(e.put_octets, "B")}, ${plural(e.gets, "get")} of ${quantity(e.get_octets, "B")}`)];
+  if (e.failed) list.push(node("p", "warn", `${plural(e.failed, "transfer")} refused or broken off`));
+  return list;
 }
 
 function show() {
