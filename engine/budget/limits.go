@@ -77,7 +77,7 @@ var (
 	// DefaultPeer is for an IPv4 address or an IPv6 /64. HalfOpen stops a flood of SYNs from filling backlogs: more are answered with
 	// cookies. Startup stops connections that say nothing after their handshake, which cost a session each until the start-up times
 	// out. Connections stops one peer from filling the table of a worker.
-	DefaultPeer = PeerLimits{HalfOpen: 64, Startup: 256, Connections: 8192}
+	DefaultPeer = PeerLimits{HalfOpen: 64, Startup: 1024, Connections: 8192}
 	// DefaultNetwork is for an IPv4 /24 or an IPv6 /48, which one owner can fill with peers. Half of a backlog and of a worker's table
 	// are left for others.
 	DefaultNetwork = PeerLimits{HalfOpen: 128, Startup: 2048, Connections: 32768}

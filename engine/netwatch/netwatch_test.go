@@ -161,7 +161,9 @@ func TestOverrun(t *testing.T) {
 		k.fails.Store(2)
 		k.gate.Unlock()
 		for i := range neighbours {
-			eventually(t, "the latest address of each neighbour is known", func() bool { return k.has(i, 3) })
+			if eventually(t, "the latest address of each neighbour is known", func() bool { return k.has(i, 3) }); t.Failed() {
+				return
+			}
 		}
 		eventually(t, "health", func() bool { return w.Health() == nil })
 		if n := w.Counters(); n.Overruns == 0 || n.Lists < 2 || n.Failures != 2 {

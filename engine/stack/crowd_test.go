@@ -60,9 +60,8 @@ func TestSilentConnections(t *testing.T) {
 			t.Error("a connection that was confirmed is gone")
 		}
 		list, _ := peers.State()
-		if i := slices.IndexFunc(list, func(s budget.PeerState) bool {
-			return s.Prefix.IsSingleIP() && s.Prefix.Addr().String() == "203.0.113.9"
-		}); i < 0 || list[i].Established != 1 || list[i].Startup != 0 {
+		i := slices.IndexFunc(list, func(s budget.PeerState) bool { return s.Prefix.String() == "203.0.113.9/32" })
+		if i < 0 || list[i].Established != 1 || list[i].Startup != 0 {
 			t.Errorf("the honest peer's account: %+v", list)
 		}
 		for _, e := range h.s.eldestFirst(func(*Endpoint) bool { return true }) {
