@@ -59,8 +59,10 @@ func TestConnections(t *testing.T) {
 func TestStages(t *testing.T) {
 	p := one(PeerLimits{HalfOpen: 2, Startup: 1, Connections: 3}, PeerLimits{})
 	a := addr("192.0.2.1")
-	if !p.Open(a, start) || !p.Open(a, start) || p.Open(a, start) {
-		t.Error("two half-open connections are what there may be")
+	for i, want := range []bool{true, true, false} {
+		if got := p.Open(a, start); got != want {
+			t.Errorf("half-open connection %d: %v", i+1, got)
+		}
 	}
 	h, err := p.Begin(a, start)
 	if err != nil {
