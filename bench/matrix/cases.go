@@ -63,6 +63,7 @@ func frameCase(mtu int) Case {
 	if mtu == 1500 {
 		c.Variants = append(c.Variants,
 			Variant{Name: rawAsavie, Spec: raw(perf.Asavie, mtu)},
+			Variant{Name: ourLive, Spec: with(bw(perf.XDP, perf.Write, mega), live)}, // a frame of it lies within one page
 			Variant{Name: ourNoCRC, Spec: with(bw(perf.XDP, perf.Write, mega), noCRC)},
 			Variant{Name: ourV6, Spec: bw(perf.XDP, perf.Write, mega), IPv6: true})
 	}
@@ -75,6 +76,8 @@ func sizeCase(n int) Case {
 		Name: fmt.Sprintf("size-%d", n), Title: fmt.Sprintf("Messages of %d octets, MTU 1500", n), MTU: 1500, Metric: Messages,
 		Variants: []Variant{
 			{Name: ours, Spec: bw(perf.XDP, perf.Write, n)},
+			{Name: ourMarked, Spec: with(bw(perf.XDP, perf.Write, n), blocks), Offloads: sameSums},
+			{Name: ourLive, Spec: with(bw(perf.XDP, perf.Write, n), live)},
 			{Name: kernelAll, Spec: bw(perf.TCP, perf.Write, n), Offloads: asTheyCome},
 			{Name: kernelSum, Spec: bw(perf.TCP, perf.Write, n), Offloads: sameSums},
 		},

@@ -87,6 +87,7 @@ const (
 	gsoPartial = "segmentation offload, checksums left to a device"
 	ourGSO     = "xwarp, no markers, segmentation offload"
 	ourMarked  = "xwarp, segmentation offload"
+	ourLive    = "xwarp, XDP live frames"
 )
 
 // offloadCase is raw frames and whole Writes that are sent one by one over AF_XDP, and in blocks that the kernel cuts. The receiver is
@@ -108,6 +109,7 @@ func offloadCase(mtu int) Case {
 }
 
 func blocks(s *perf.Spec) { s.Transmit = engine.TransmitGSO }
+func live(s *perf.Spec)   { s.Transmit = engine.TransmitLive }
 
 func offloadTargets() (t []Target) {
 	for _, mtu := range mtus {

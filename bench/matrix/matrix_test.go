@@ -140,7 +140,7 @@ func TestSave(t *testing.T) {
 	if string(a) != string(b) {
 		t.Error("results differ after saving and loading")
 	}
-	for _, f := range []string{FileMarkdown, "bandwidth.svg", "loss.svg", "held.svg", "latency.svg"} {
+	for _, f := range []string{FileMarkdown, "bandwidth.svg", "mtu.svg", "loss.svg", "held.svg", "latency.svg"} {
 		b, err := os.ReadFile(filepath.Join(dir, f))
 		if err != nil || len(b) < 500 {
 			t.Errorf("%s: %d octets, %v", f, len(b), err)

@@ -3,32 +3,71 @@ package matrix
 import (
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // curve is one line of a plot.
 type curve struct {
 	name string
 	xy   plotter.XYs
-	lo   []float64 // smallest and largest at each point; nil without
+	lo   []float64 // smallest and largest at each point, as distances; nil without
 	hi   []float64
+}
+
+// figure is one plot.
+type figure struct {
+	file, title string
+	x, y        axis
+	steps       bool // curves of many points, which get no marks
+	curves      []curve
+}
+
+// figures returns all plots; those without measurements have no curves.
+func (res *Results) figures() []figure {
+	loss := axis{label: "packets lost, %", log: true, zero: true, at: percent(slices.Concat(losses, moreLosses)), text: plain}
+	return []figure{
+		{
+			file: "bandwidth.svg", title: "Bandwidth by message size, MTU 1500", curves: res.bySize(),
+			x: axis{label: "octets of a message", log: true, at: floats(sizes), text: binary}, y: axis{label: "Gbit/s", log: true, text: plain},
+		},
+		{
+			file: "mtu.svg", title: "RDMA Write of 1 MiB by MTU", curves: res.byMTU(),
+			x: axis{label: "MTU, octets", at: floats(mtus), text: plain}, y: axis{label: "Gbit/s", log: true, text: plain},
+		},
+		{
+			file: "loss.svg", title: "Goodput by loss, RTT 1 ms, MTU 1500", curves: res.byLoss(Gbps),
+			x: loss, y: axis{label: "Gbit/s", log: true, text: plain},
+		},
+		{
+			file: "held.svg", title: "Octets held out of order, most at a time", curves: res.byLoss(Held),
+			x: loss, y: axis{label: "octets", log: true, zero: true, text: decimal},
+		},
+		{
+			file: "latency.svg", title: "Latency of 64 octets, one way (Read: the whole operation)", curves: res.latencies(), steps: true,
+			x: axis{label: "microseconds", log: true, text: plain}, y: axis{label: "fraction of messages", most: 1, text: plain},
+		},
+	}
 }
 
 // Plots writes every plot for which there are measurements, as SVG files into dir.
 func (res *Results) Plots(dir string) error {
-	return errors.Join(
-		draw(filepath.Join(dir, "bandwidth.svg"), "Bandwidth by message size, MTU 1500", "octets of a message", "Gbit/s", true, false, res.bySize()),
-		draw(filepath.Join(dir, "loss.svg"), "Goodput by loss, RTT 1 ms, MTU 1500", "packets lost, %", "Gbit/s", false, false, res.byLoss(Gbps)),
-		draw(filepath.Join(dir, "held.svg"), "Octets held out of order, most at a time", "packets lost, %", "octets", false, false, res.byLoss(Held)),
-		draw(filepath.Join(dir, "latency.svg"), "Latency of 64 octets, one way", "microseconds", "fraction of messages", true, false, res.latencies()),
-	)
+	var errs []error
+	for _, f := range res.figures() {
+		c := vgsvg.New(width, height)
+		drawn, err := f.draw(c)
+		if err == nil && drawn {
+			err = write(filepath.Join(dir, f.file), c)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", f.file, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // line collects one variant's values over cases.
@@ -45,26 +84,28 @@ func (res *Results) line(variant string, m Metric, xs []float64, name func(x flo
 	return c
 }
 
-func (res *Results) bySize() (all []curve) {
-	var xs []float64
-	for _, n := range sizes {
-		xs = append(xs, float64(n))
-	}
-	for _, v := range []string{ours, kernelAll, kernelSum} {
-		all = append(all, res.line(v, Gbps, xs, func(x float64) string { return fmt.Sprintf("size-%d", int(x)) }))
+func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x float64) string) (all []curve) {
+	for _, v := range variants {
+		if c := res.line(v, m, xs, name); len(c.xy) > 0 {
+			all = append(all, c)
+		}
 	}
 	return all
 }
 
-func (res *Results) byLoss(m Metric) (all []curve) {
-	var xs []float64
-	for _, l := range slices.Sorted(slices.Values(slices.Concat(losses, moreLosses))) {
-		xs = append(xs, 100*l)
-	}
-	for _, v := range []string{ours, ourBare, kernelSum} {
-		all = append(all, res.line(v, m, xs, func(x float64) string { return fmt.Sprintf("loss-%g", x) }))
-	}
-	return all
+func (res *Results) bySize() []curve {
+	return res.lines([]string{ours, ourMarked, ourLive, kernelAll, kernelSum}, Gbps, floats(sizes),
+		func(x float64) string { return fmt.Sprintf("size-%d", int(x)) })
+}
+
+func (res *Results) byMTU() []curve {
+	return res.lines([]string{ours, ourMarked, ourLive, rawRing, kernelAll, kernelCut, kernelSum, layered}, Gbps, floats(mtus),
+		func(x float64) string { return fmt.Sprintf("write-mtu%d", int(x)) })
+}
+
+func (res *Results) byLoss(m Metric) []curve {
+	return res.lines([]string{ours, ourBare, kernelSum}, m, percent(slices.Sorted(slices.Values(slices.Concat(losses, moreLosses)))),
+		func(x float64) string { return fmt.Sprintf("loss-%g", x) })
 }
 
 func (res *Results) latencies() (all []curve) {
@@ -80,61 +121,33 @@ func (res *Results) latencies() (all []curve) {
 					c.xy = append(c.xy, plotter.XY{X: p[0], Y: p[1]})
 				}
 			}
-			all = append(all, c)
+			if len(c.xy) > 0 {
+				all = append(all, c)
+			}
 		}
 	}
 	return all
 }
 
-// errorBars are a curve's spreads.
-type errorBars struct {
-	plotter.XYs
-	plotter.YErrors
+func floats(list []int) (f []float64) {
+	for _, n := range list {
+		f = append(f, float64(n))
+	}
+	return f
 }
 
-// draw writes one plot; without any curve it writes none.
-func draw(file, title, x, y string, logX, logY bool, curves []curve) error {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	p.Add(plotter.NewGrid())
-	p.Y.Min, p.X.Min = 0, math.Inf(1)
-	if logX {
-		p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+func percent(list []float64) (p []float64) {
+	for _, x := range list {
+		p = append(p, 100*x)
 	}
-	if logY {
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	return p
+}
+
+// ticks are those of an axis that has its own.
+func ticks(at []float64, place func(float64) float64, text func(float64) string) plot.Ticker {
+	var list plot.ConstantTicks
+	for _, v := range at {
+		list = append(list, plot.Tick{Value: place(v), Label: text(v)})
 	}
-	p.Legend.Top, p.Legend.Left = true, true
-	n := 0
-	for _, c := range curves {
-		if len(c.xy) < 2 {
-			continue
-		}
-		l, pts, err := plotter.NewLinePoints(c.xy)
-		if err != nil {
-			return fmt.Errorf("%s: %s: %w", file, c.name, err)
-		}
-		l.Color, l.Dashes, l.Width = plotutil.Color(n), plotutil.Dashes(n), vg.Points(1.5)
-		pts.Color, pts.Shape = plotutil.Color(n), plotutil.Shape(n)
-		p.Add(l, pts)
-		p.Legend.Add(c.name, l, pts)
-		if c.lo != nil {
-			e := errorBars{XYs: c.xy}
-			for i := range c.lo {
-				e.YErrors = append(e.YErrors, struct{ Low, High float64 }{c.lo[i], c.hi[i]})
-			}
-			bars, err := plotter.NewYErrorBars(e)
-			if err != nil {
-				return fmt.Errorf("%s: %s: %w", file, c.name, err)
-			}
-			bars.Color = plotutil.Color(n)
-			p.Add(bars)
-		}
-		n++
-	}
-	if n == 0 {
-		return nil
-	}
-	p.Y.Max *= 1.3 // room for the legend
-	return p.Save(20*vg.Centimeter, 13*vg.Centimeter, file)
+	return list
 }

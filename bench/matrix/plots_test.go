@@ -1,0 +1,185 @@
+package matrix
+
+import (
+	"bytes"
+	"flag"
+	"image/color"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/recorder"
+)
+
+var update = flag.Bool("update", false, "draw the plots of bench/results anew")
+
+// TestCommittedPlots: the plots in bench/results are what its measurements give, and there is no other.
+func TestCommittedPlots(t *testing.T) {
+	const dir = "../results"
+	res, err := Load(filepath.Join(dir, FileJSON))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := t.TempDir()
+	if *update {
+		to = dir
+	}
+	if err := res.Plots(to); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range res.figures() {
+		want, err := os.ReadFile(filepath.Join(to, f.file))
+		if err != nil {
+			t.Errorf("%s is not drawn: %v", f.file, err)
+		}
+		if have, err := os.ReadFile(filepath.Join(dir, f.file)); err != nil || !bytes.Equal(have, want) {
+			t.Errorf("%s is not what %s gives: go test ./bench/matrix -run CommittedPlots -update (%v)", f.file, FileJSON, err)
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*.svg"))
+	if len(files) != len(res.figures()) {
+		t.Errorf("there are %v", files)
+	}
+}
+
+// picture is what a drawn figure has where.
+type picture struct {
+	end     vg.Length // of the curves on the right
+	strings []written
+	colours map[color.Color]bool // of the curves
+}
+
+type written struct {
+	text     string
+	from, to vg.Length // with slack: fonts differ
+	y, size  vg.Length
+}
+
+// look draws a figure, which draws the legend first.
+func look(t *testing.T, f figure) picture {
+	t.Helper()
+	var c recorder.Canvas
+	if drawn, err := f.draw(&c); err != nil || !drawn {
+		t.Fatalf("%s: drawn %v, %v", f.file, drawn, err)
+	}
+	p := picture{colours: map[color.Color]bool{}}
+	legend, turned := 0, 0
+	for i, a := range c.Actions {
+		switch a := a.(type) {
+		case *recorder.Push:
+			turned++
+		case *recorder.Pop:
+			turned--
+		case *recorder.FillString:
+			if turned > 0 {
+				continue // the label of the vertical axis
+			}
+			face := plot.DefaultTextHandler.(text.Plain).Fonts.Lookup(a.Font, a.Size)
+			w := face.Width(a.String)
+			p.strings = append(p.strings, written{a.String, a.Point.X, a.Point.X + w*slack, a.Point.Y, a.Size})
+			if slices.ContainsFunc(f.curves, func(c curve) bool { return c.name == a.String }) {
+				legend = i
+			}
+		}
+	}
+	var now color.Color
+	for _, a := range c.Actions[legend:] {
+		switch a := a.(type) {
+		case *recorder.SetColor:
+			now = a.Color
+		case *recorder.Stroke:
+			if !slices.Contains(palette, now) {
+				continue
+			}
+			p.colours[now] = true
+			for _, s := range a.Path {
+				p.end = max(p.end, s.Pos.X)
+			}
+		}
+	}
+	return p
+}
+
+// full has two rounds of every variant of every case.
+func full() *Results {
+	res := &Results{}
+	for i, c := range append(Standard(), Extra()...) {
+		r := CaseResult{Name: c.Name}
+		for k, v := range c.Variants {
+			x := VariantResult{Name: v.Name, Values: map[Metric][]float64{}}
+			y := float64(1+i%7) * float64(1+k)
+			x.Values[Gbps], x.Values[Held] = []float64{y, 1.5 * y}, []float64{0, 1e5 * float64(k)}
+			x.CDF = [][2]float64{{y, 0.01}, {2 * y, 0.5}, {9000 * y, 1}}
+			r.Variants = append(r.Variants, x)
+		}
+		res.Cases = append(res.Cases, r)
+	}
+	return res
+}
+
+// TestFigures: each curve has its colour, all text is within the picture, and the legend beside the curves.
+func TestFigures(t *testing.T) {
+	committed, err := Load("../results/" + FileJSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range slices.Concat(full().figures(), committed.figures()) {
+		p := look(t, f)
+		if len(p.colours) != len(f.curves) {
+			t.Errorf("%s: %d colours for %d curves", f.file, len(p.colours), len(f.curves))
+		}
+		legend := 0
+		for i, s := range p.strings {
+			if s.from < 0 || s.to > width || s.y < 0 || s.y+s.size > height {
+				t.Errorf("%s: %q from %v to %v at %v is not within %v x %v", f.file, s.text, s.from, s.to, s.y, width, height)
+			}
+			if slices.ContainsFunc(f.curves, func(c curve) bool { return c.name == s.text }) {
+				legend++
+				if s.from-28 < p.end {
+					t.Errorf("%s: %q of the legend at %v, curves as far as %v", f.file, s.text, s.from, p.end)
+				}
+			}
+			for _, o := range p.strings[:i] {
+				if max(s.y, o.y)-min(s.y, o.y) < 9 && s.from < o.to && o.from < s.to {
+					t.Errorf("%s: %q lies over %q", f.file, s.text, o.text)
+				}
+			}
+		}
+		if legend != len(f.curves) {
+			t.Errorf("%s: %d curves, %d names", f.file, len(f.curves), legend)
+		}
+	}
+	many := figure{curves: make([]curve, len(palette)+1)}
+	if _, err := many.draw(&recorder.Canvas{}); err == nil {
+		t.Error("one colour is enough for two curves")
+	}
+}
+
+// TestWaysToSend: the plots show each way in which segments leave.
+func TestWaysToSend(t *testing.T) {
+	res := full()
+	for _, curves := range [][]curve{res.bySize(), res.byMTU()} {
+		for _, way := range []string{ours, ourMarked, ourLive} {
+			if !slices.ContainsFunc(curves, func(c curve) bool { return c.name == way }) {
+				t.Errorf("no curve %q in %+v", way, curves)
+			}
+		}
+	}
+}
+
+// TestAxisOfLoss: a tenth of the loss is as far away everywhere, and none at all stands apart.
+func TestAxisOfLoss(t *testing.T) {
+	f := full().figures()[2]
+	look(t, f)
+	a := f.x
+	a.measure(percent(losses))
+	at := func(v float64) float64 { return math.Log10(a.place(v)) }
+	if d := (at(1) - at(0.1)) - (at(10) - at(1)); !a.log || math.Abs(d) > 1e-9 || at(0.1)-at(0) < 0.2 {
+		t.Errorf("log %v; 0 at %v, 0.1 at %v, 1 at %v, 10 at %v", a.log, at(0), at(0.1), at(1), at(10))
+	}
+}
