@@ -19,7 +19,7 @@ func newLayers() *cobra.Command {
 		Short: "Measure what one segment costs in each layer: nanoseconds and allocations",
 		Args:  cobra.NoArgs,
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON instead of tables")
+	c.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON instead of tables")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		run, end, err := runner("")
 		if err != nil {

@@ -19,7 +19,7 @@ type Output struct {
 	Results     []Line    `json:"results" doc:"one for each size"`
 	Client      *perf.Env `json:"client" doc:"where the client ran"`
 	Server      *perf.Env `json:"server" doc:"where the server ran"`
-	Differences []string  `json:"differences,omitempty" doc:"what the two ends do not have in common"`
+	Differences []string  `json:"differences" doc:"what the two ends do not have in common"`
 }
 
 // TestInfo has perftest's keys, as far as they mean something over TCP.
@@ -87,7 +87,7 @@ type printer struct {
 }
 
 func (t *testFlags) output(cmd *cobra.Command) *printer {
-	return &printer{cmd: cmd, t: t, out: Output{Schema: perf.Schema, Command: "bench " + string(t.spec.Verb) + "_" + string(t.spec.Mode)}}
+	return &printer{cmd: cmd, t: t, out: Output{Schema: perf.Schema, Command: "bench " + string(t.spec.Verb) + "_" + string(t.spec.Mode), Results: []Line{}, Differences: []string{}}}
 }
 
 func (p *printer) add(rep *perf.Report) {
@@ -113,7 +113,7 @@ func (p *printer) add(rep *perf.Report) {
 // begin prints what perftest prints before its results, and how the two ends differ.
 func (p *printer) begin(rep *perf.Report) {
 	s := &rep.Spec
-	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv, rep.Differences
+	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv, append([]string{}, rep.Differences...)
 	here := &rep.ClientEnv
 	if rep.ServerEnv.Interface == p.t.iface && p.t.iface != "" {
 		here = &rep.ServerEnv

@@ -107,7 +107,7 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
 	f.BoolVar(&t.markers, "markers", true, "ask the peer for MPA markers")
 	f.BoolVar(&t.crc, "crc", true, "CRC32C in every FPDU; off when both ends say so")
-	f.BoolVar(&t.json, "json", false, "print one JSON object, with perftest's keys")
+	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
 	f.Lookup("CPU-freq").NoOptDefVal = "true"
 }
 

@@ -42,7 +42,7 @@ queue; without, they only meet the same loss and round trip, and the ratio compa
 	f.DurationVar(&cfg.Duration, "duration", 0, "measured (default 10s)")
 	f.IntVar(&cfg.Rounds, "rounds", 1, "rounds, with fresh connections and another seed each")
 	f.Uint64Var(&cfg.Seed, "seed", 1, "what the relay's losses follow from")
-	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVarP(&asJSON, "json", "j", false, "print JSON")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.Rate = int64(mbit * 1e6)
 		end, err := pair.Prioritise()

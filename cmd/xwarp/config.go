@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -18,6 +19,24 @@ type configInfo struct {
 	Command string        `json:"command" doc:"\"config show\""`
 	Path    string        `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
 	Keys    []configValue `json:"keys" doc:"all keys, in the order of the file"`
+}
+
+// configText is what config default prints.
+type configText struct {
+	Schema  int    `json:"schema" doc:"version of this layout, 1"`
+	Command string `json:"command" doc:"\"config default\""`
+	Text    string `json:"text" doc:"the file, in TOML with comments"`
+}
+
+// configCheck is what config check prints.
+type configCheck struct {
+	Schema     int    `json:"schema" doc:"version of this layout, 1"`
+	Command    string `json:"command" doc:"\"config check\""`
+	OK         bool   `json:"ok" doc:"nothing is wrong"`
+	Path       string `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
+	Interfaces int    `json:"interfaces" doc:"how many there are"`
+	Exports    int    `json:"exports" doc:"how many there are"`
+	Error      string `json:"error,omitempty" doc:"what is wrong, one line for each"`
 }
 
 type configValue struct {
@@ -56,37 +75,53 @@ prints, is the manual. A flag counts before the environment, the environment bef
 }
 
 func newConfigDefault() *cobra.Command {
-	return &cobra.Command{
+	asJSON := false
+	cmd := &cobra.Command{
 		Use:     "default",
 		Short:   "Print the commented file with every key and its default",
 		Example: "  xwarp config default > " + config.DefaultPath,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return printJSON(cmd, configText{Schema: 1, Command: "config default", Text: config.Default})
+			}
 			_, err := fmt.Fprint(cmd.OutOrStdout(), config.Default)
 			return err
 		},
 	}
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	return cmd
 }
 
 func newConfigCheck() *cobra.Command {
 	var f configFlags
+	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "check",
 		Short:   "Read the configuration and say what is wrong with it",
+		Long:    "check reads the configuration as xwarpd does, and says no to what xwarpd would not start with.",
 		Example: "  xwarp config check --config new.toml",
 		Args:    noArgs,
 	}
 	f.register(cmd)
+	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		v := configCheck{Schema: 1, Command: "config check"}
 		l, err := f.load()
+		if err == nil {
+			v.Path, v.Interfaces, v.Exports = l.Path, len(l.Interface), len(l.Export)
+			err = l.Serves()
+		}
+		if v.OK = err == nil; !v.OK {
+			v.Error = err.Error()
+		}
+		if asJSON {
+			return errors.Join(err, printJSON(cmd, v))
+		}
 		if err != nil {
 			return err
 		}
-		where := l.Path
-		if where == "" {
-			where = "the defaults (there is no " + config.DefaultPath + ")"
-		}
-		_, err = plain.Fprintf(cmd.OutOrStdout(), "%s: right, %d interfaces, %d exports\n", where, len(l.Interface), len(l.Export))
+		_, err = plain.Fprintf(cmd.OutOrStdout(), "%s: right, %s, %s\n", v.Path, count(v.Interfaces, "interface"), count(v.Exports, "export"))
 		return err
 	}
 	return cmd

@@ -21,6 +21,14 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return e.Encode(v)
 }
 
+// present makes a list that is empty one that JSON shows as such, and not as null.
+func present[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
 // closing closes c at the end of a function whose error is *err: what could not be given back is told.
 func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ import (
 
 // defaultPort is where serve listens.
 const defaultPort = 7471
+
+// transports are the values of --transport.
+var transports = []string{"xdp", "kernel"}
 
 // deviceFlags choose a device.
 type deviceFlags struct {
@@ -51,7 +55,7 @@ func (d *deviceFlags) registerMPA(f *pflag.FlagSet) {
 
 func (d *deviceFlags) check() error {
 	switch {
-	case d.transport != "xdp" && d.transport != "kernel":
+	case !slices.Contains(transports, d.transport):
 		return usagef("--transport is %q, but it is xdp or kernel", d.transport)
 	case d.transport == "kernel" && d.iface != "":
 		return usagef("--interface is for --transport=xdp: the kernel finds its interface itself")

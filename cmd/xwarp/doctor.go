@@ -17,8 +17,8 @@ type doctorInfo struct {
 	Schema  int             `json:"schema" doc:"version of this layout, 1"`
 	Command string          `json:"command" doc:"\"doctor\""`
 	OK      bool            `json:"ok" doc:"nothing failed"`
-	Lines   []doctor.Line   `json:"lines,omitempty" doc:"one for each check"`
-	Undone  []doctor.Undone `json:"undone,omitempty" doc:"what --undo took back"`
+	Lines   []doctor.Line   `json:"lines" doc:"one for each check"`
+	Undone  []doctor.Undone `json:"undone" doc:"what --undo took back"`
 }
 
 func newDoctor(*global) *cobra.Command {
@@ -71,6 +71,7 @@ directory that only root may write to, and is not taken otherwise. Status 1: som
 		if err != nil {
 			return err
 		}
+		v.Lines, v.Undone = present(v.Lines), present(v.Undone)
 		return finishDoctor(cmd, v, asJSON, undo)
 	}
 	return cmd

@@ -44,6 +44,10 @@ func newExplain(*global) *cobra.Command {
 		}
 		return nil
 	}
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		all := explain.All()
+		return each(all, func(e *explain.Entry) string { return e.Code + "\t" + e.Name }), cobra.ShellCompDirectiveNoFileComp
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		query := strings.Join(args, " ")
 		entries := explain.All()

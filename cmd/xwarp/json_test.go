@@ -2,7 +2,10 @@ package main
 
 import (
 	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // Every key of a printed object says what it means.
@@ -17,11 +20,57 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 		}
 		for i := range typ.NumField() {
 			f := typ.Field(i)
-			if !f.IsExported() {
+			if !f.IsExported() && !f.Anonymous {
 				continue
 			}
 			if !f.Anonymous && (f.Tag.Get("json") == "" || f.Tag.Get("doc") == "") {
 				t.Errorf("%s.%s has no json or no doc tag", path, f.Name)
+			}
+			walk(path+"."+f.Name, f.Type)
+		}
+	}
+	for _, d := range documents {
+		walk(reflect.TypeOf(d.object).Name(), reflect.TypeOf(d.object))
+	}
+}
+
+// Every command that prints something prints it as JSON too.
+func TestJSONEverywhere(t *testing.T) {
+	none := map[string]bool{ // what makes files of its own, and help
+		"bench matrix": true, "bench local": true, "json": true, "completion bash": true, "completion zsh": true, "completion fish": true,
+		"completion powershell": true,
+	}
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		name := strings.TrimPrefix(c.CommandPath(), "xwarp ")
+		if c.HasSubCommands() || !c.IsAvailableCommand() || !c.HasParent() || none[name] {
+			return
+		}
+		c.InheritedFlags()
+		if f := c.Flags().Lookup("json"); f == nil || f.Shorthand != "j" || f == c.Root().PersistentFlags().Lookup("json") {
+			t.Errorf("%s has no -j", name)
+		}
+	}
+	walk(newRoot())
+}
+
+// No list is left out because it is empty: a program that reads the objects need not know both forms.
+func TestEmptyListsArePresent(t *testing.T) {
+	var walk func(path string, typ reflect.Type)
+	walk = func(path string, typ reflect.Type) {
+		for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
+			typ = typ.Elem()
+		}
+		if typ.Kind() != reflect.Struct || typ.Implements(marshaler) {
+			return
+		}
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if f.Type.Kind() == reflect.Slice && strings.Contains(f.Tag.Get("json"), "omitempty") {
+				t.Errorf("%s.%s is left out when it is empty", path, f.Name)
 			}
 			walk(path+"."+f.Name, f.Type)
 		}

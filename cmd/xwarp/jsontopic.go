@@ -24,12 +24,16 @@ var documents = []struct {
 	{"xwarp rping --json", rpingResult{}},
 	{"xwarp status --json", view.Status{}},
 	{"xwarp resource show --json", resourceInfo{}},
+	{"xwarp link show --json", linkInfo{}},
+	{"xwarp dev show --json", devInfo{}},
 	{"xwarp statistic show --json", statisticInfo{}},
 	{"xwarp monitor --json, one object per line", change{}},
 	{"xwarp top --json, one object per line", view.Top{}},
 	{"xwarp capture --json", captureInfo{}},
 	{"xwarp confirm --json", confirmInfo{}},
 	{"xwarp doctor --json", doctorInfo{}},
+	{"xwarp config default --json", configText{}},
+	{"xwarp config check --json", configCheck{}},
 	{"xwarp config show --json", configInfo{}},
 	{"xwarp explain --json", explanation{}},
 	{"xwarp bench write_bw --json (and the other tests)", cli.Output{}},
@@ -54,7 +58,7 @@ var marshaler = reflect.TypeFor[encoding.TextMarshaler]()
 func describe(b *strings.Builder, t reflect.Type, indent string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
-		if !f.IsExported() {
+		if !f.IsExported() && !f.Anonymous {
 			continue
 		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"xwarp/engine/client"
@@ -24,12 +25,13 @@ type operatorFlags struct {
 	watch  time.Duration
 }
 
-func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
-	f := cmd.Flags()
+func (o *operatorFlags) register(cmd *cobra.Command, watch bool) { o.registerOn(cmd.Flags(), watch) }
+
+func (o *operatorFlags) registerOn(f *pflag.FlagSet, watch bool) {
 	f.StringVar(&o.socket, "socket", client.DefaultPath, "control socket of the daemon; the operator's, which belongs to it, is taken by who may open that")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
 	if watch {
-		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often (alone: every 2s)")
+		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often: --watch=1s, --watch 1s or -w1s (alone: every 2s)")
 		f.Lookup("watch").NoOptDefVal = "2s"
 	}
 }
@@ -40,7 +42,7 @@ func (o *operatorFlags) open(cmd *cobra.Command) (*client.Device, error) {
 }
 
 // show prints what make turns snapshots into, once or until ctx is done.
-func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) any, text func(io.Writer, any) error) error {
+func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) (any, error), text func(io.Writer, any) error) error {
 	if o.watch != 0 && o.watch < shortestWatch {
 		return usagef("--watch is %v, but it is a time of at least %v between two looks", o.watch, shortestWatch)
 	}
@@ -51,7 +53,10 @@ func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) an
 	defer d.Close()
 	w := cmd.OutOrStdout()
 	return o.each(cmd.Context(), d, func(s *control.Snapshot) error {
-		v := make(s)
+		v, err := make(s)
+		if err != nil {
+			return err
+		}
 		if o.watch > 0 && !o.json && isTerminal(w) {
 			fmt.Fprint(w, clearScreen)
 		}
@@ -96,19 +101,23 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// writeRow prints a struct in the manner of iproute2: each key, which is that of its JSON, and its value. Empty values whose
-// tag says omitempty are left out.
+// writeRow prints a struct in the manner of iproute2: link DEV/PORT or dev DEV for where it is, then each key, which is that of its
+// JSON, and its value. Empty values whose tag says omitempty are left out.
 func writeRow(w io.Writer, row any) error {
 	var parts []string
-	v := reflect.ValueOf(row)
-	for i := range v.NumField() {
-		name, opts, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		f := v.Field(i)
-		if f.IsZero() && strings.Contains(opts, "omitempty") {
-			continue
+	walkRow(reflect.ValueOf(row), func(name string, v reflect.Value, omitempty bool) {
+		value := plain.Field(fmt.Sprint(v.Interface()))
+		switch {
+		case v.IsZero() && omitempty || name == "ifindex":
+			return
+		case name == "ifname":
+			name = "dev"
+		case name == "port":
+			parts[len(parts)-1] = "link" + strings.TrimPrefix(parts[len(parts)-1], "dev") + "/" + value
+			return
 		}
-		parts = append(parts, name+" "+plain.Field(fmt.Sprint(f.Interface())))
-	}
+		parts = append(parts, name+" "+value)
+	})
 	_, err := fmt.Fprintln(w, strings.Join(parts, " "))
 	return err
 }

@@ -89,6 +89,9 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 	}
 	check("status", 0, writeStatus(&out, view.MakeStatus(&s)))
 	asJSON("status", view.MakeStatus(&s))
+	links := linkInfo{Links: []linkRow{makeLink(0, &s.Devices[0])}}
+	check("link", 1, writeRows(&out, links.Links))
+	asJSON("link", links)
 	check("statistic", 0, writeStatistics(&out, makeStatistics(&s, true), true))
 	asJSON("statistic", makeStatistics(&s, true))
 	top := view.MakeTop(&s, &later)

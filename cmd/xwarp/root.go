@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // execute runs one command line and returns its exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(rearrange(root, args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -54,6 +55,8 @@ var commands = []func(*global) *cobra.Command{
 	newGet,
 	newRping,
 	newStatus,
+	newLink,
+	newDev,
 	newResource,
 	newStatistic,
 	newMonitor,
@@ -89,12 +92,25 @@ Everything else on the interface stays with the host's kernel. Most commands nee
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cobra.EnablePrefixMatching = true // as iproute2 has it: res sh
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "log connection events to stderr")
+	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
+	v := buildVersion()
+	root.Version = v.text()
+	root.SetVersionTemplate("{{.Version}}")
+	root.Flags().BoolP("version", "V", false, "print what this binary was built from")
 	for _, c := range commands {
 		root.AddCommand(c(g))
 	}
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if root.PersistentFlags().Changed("json") { // cmd has none of its own
+			return usagef("%s prints no JSON", cmd.CommandPath())
+		}
+		return nil
+	}
+	completeFlags(root)
 	return root
 }
 
@@ -111,11 +127,45 @@ func (g *global) logger(cmd *cobra.Command) *slog.Logger {
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		if !cmd.HasParent() {
-			return usagef("there is no command %q", args[0])
+			return usagef("there is no command %q%s", args[0], likely(cmd, args[0]))
 		}
 		return usagef("%q is one argument too many", args[0])
 	}
 	return nil
+}
+
+// completeFlags has the shell complete the values of flags that are called alike in all commands.
+func completeFlags(cmd *cobra.Command) {
+	for name, values := range map[string]func() []string{
+		"interface": interfaces, "device": interfaces, "transport": func() []string { return transports },
+	} {
+		if cmd.Flags().Lookup(name) == nil {
+			continue
+		}
+		complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return values(), cobra.ShellCompDirectiveNoFileComp
+		}
+		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
+			panic(err) // a command has it already
+		}
+	}
+	for _, c := range cmd.Commands() {
+		completeFlags(c)
+	}
+}
+
+// likely names the commands that an abbreviation could mean.
+func likely(cmd *cobra.Command, text string) string {
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() && strings.HasPrefix(c.Name(), text) {
+			names = append(names, c.Name())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ": it could be " + strings.Join(names, " or ")
 }
 
 func oneArg(what string) cobra.PositionalArgs {

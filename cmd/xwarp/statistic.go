@@ -16,15 +16,15 @@ import (
 
 // statisticInfo is what statistic show prints.
 type statisticInfo struct {
-	Schema     int            `json:"schema" doc:"version of this layout, 1"`
+	Schema     int            `json:"schema" doc:"version of this layout, 2"`
 	Command    string         `json:"command" doc:"\"statistic\""`
 	Statistics []statisticRow `json:"statistics" doc:"groups of counters"`
 }
 
 type statisticRow struct {
-	Device   string            `json:"device" doc:"where it is counted"`
+	onLink
 	Queue    *int              `json:"queue,omitempty" doc:"of the device, for stack and ring"`
-	QP       control.Handle    `json:"qpn,omitempty" doc:"queue pair, for rdma, mpa and tcp"`
+	QP       control.Handle    `json:"lqpn,omitempty" doc:"queue pair, for rdma, mpa and tcp"`
 	Session  uint64            `json:"session,omitempty" doc:"whose the queue pair is"`
 	Export   string            `json:"export,omitempty" doc:"whose the queue pair is, instead of a session"`
 	Remote   string            `json:"remote,omitempty" doc:"peer of the queue pair"`
@@ -33,41 +33,51 @@ type statisticRow struct {
 }
 
 func newStatistic(*global) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "statistic", Short: "Show counters", Long: "statistic shows the counters of devices, queues and connections.",
-		Example: "  xwarp statistic show", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 	var o operatorFlags
+	cmd, show := objectCommand("statistic", &o)
+	cmd.Aliases = []string{"stat", "stats", "s"} // iproute2's
+	cmd.Short, cmd.Long = "Show counters", "statistic shows the counters of devices, queues and connections."
+	cmd.Example = "  xwarp statistic show\n  xwarp -j stat show link eth0/1"
 	conns, all := false, false
-	show := &cobra.Command{
-		Use: "show", Short: "Print the counters that are not zero",
-		Example: "  xwarp statistic show\n  xwarp statistic show --connections --watch=1s\n  xwarp statistic show -j",
-		Args:    noArgs,
+	show.Use, show.Short = "show [link DEV/PORT]", "Print the counters that are not zero"
+	show.Example = "  xwarp statistic show\n  xwarp statistic show --connections --watch 1s\n  xwarp statistic show -j"
+	show.ValidArgsFunction = completeLink
+	cmd.PersistentFlags().BoolVarP(&conns, "connections", "c", false, "those of each connection too")
+	cmd.PersistentFlags().BoolVarP(&all, "all", "a", false, "those that are zero too (JSON has them always)")
+	run := func(cmd *cobra.Command, args []string) error {
+		var f filters
+		if err := f.parse(args, nil); err != nil {
+			return err
+		}
+		return o.show(cmd, func(s *control.Snapshot) (any, error) {
+			err := f.resolve(s)
+			v := makeStatistics(s, conns)
+			if f.device != "" {
+				v.Statistics = slices.DeleteFunc(v.Statistics, func(r statisticRow) bool { return r.Name != f.device })
+			}
+			return v, err
+		}, func(w io.Writer, v any) error { return writeStatistics(w, v.(statisticInfo), all) })
 	}
-	o.register(show, true)
-	show.Flags().BoolVarP(&conns, "connections", "c", false, "those of each connection too")
-	show.Flags().BoolVarP(&all, "all", "a", false, "those that are zero too (JSON has them always)")
-	show.RunE = func(cmd *cobra.Command, _ []string) error {
-		return o.show(cmd, func(s *control.Snapshot) any { return makeStatistics(s, conns) },
-			func(w io.Writer, v any) error { return writeStatistics(w, v.(statisticInfo), all) })
-	}
-	cmd.AddCommand(show)
+	show.RunE, cmd.RunE = run, defaultShow(run)
 	return cmd
 }
 
 func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
-	v := statisticInfo{Schema: 1, Command: "statistic", Statistics: []statisticRow{}}
+	v := statisticInfo{Schema: 2, Command: "statistic", Statistics: []statisticRow{}}
 	add := func(r statisticRow) {
 		if r.Counters != nil {
 			v.Statistics = append(v.Statistics, r)
 		}
 	}
-	for _, d := range s.Devices {
-		add(statisticRow{Device: d.Name, Part: "steering", Counters: d.Steering})
+	index := map[string]int{}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		index[d.Name] = i
+		link := onLink{i, d.Name, 1}
+		add(statisticRow{onLink: link, Part: "steering", Counters: d.Steering})
 		for _, w := range d.Workers {
-			add(statisticRow{Device: d.Name, Queue: &w.Queue, Part: "stack", Counters: w.Stack})
-			add(statisticRow{Device: d.Name, Queue: &w.Queue, Part: "ring", Counters: w.Ring})
+			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "stack", Counters: w.Stack})
+			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "ring", Counters: w.Ring})
 		}
 	}
 	if !conns {
@@ -75,7 +85,7 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 	}
 	for i := range s.QPs {
 		q := &s.QPs[i]
-		r := statisticRow{Device: q.Device, QP: q.Handle, Session: q.Session, Export: q.Export, Remote: view.Address(q.Remote)}
+		r := statisticRow{onLink: onLink{index[q.Device], q.Device, 1}, QP: q.Handle, Session: q.Session, Export: q.Export, Remote: view.Address(q.Remote)}
 		r.Part, r.Counters = "rdma", q.Counters
 		add(r)
 		r.Part, r.Counters = "mpa", q.MPA
@@ -89,12 +99,12 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 func writeStatistics(w io.Writer, v statisticInfo, all bool) error {
 	for _, r := range v.Statistics {
 		var b strings.Builder
-		plain.Fprintf(&b, "device %s", r.Device)
+		plain.Fprintf(&b, "link %s/%d", r.Name, r.Port)
 		if r.Queue != nil {
 			plain.Fprintf(&b, " queue %d", *r.Queue)
 		}
 		if r.QP != 0 {
-			plain.Fprintf(&b, " session %d qpn %d", r.Session, r.QP)
+			plain.Fprintf(&b, " session %d lqpn %d", r.Session, r.QP)
 		}
 		if r.Export != "" {
 			plain.Fprintf(&b, " export %s", r.Export)

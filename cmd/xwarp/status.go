@@ -24,7 +24,7 @@ func newStatus(*global) *cobra.Command {
 	}
 	o.register(cmd, true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return o.show(cmd, func(s *control.Snapshot) any { return view.MakeStatus(s) }, writeStatus)
+		return o.show(cmd, func(s *control.Snapshot) (any, error) { return view.MakeStatus(s), nil }, writeStatus)
 	}
 	return cmd
 }

@@ -3,16 +3,17 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"xwarp/engine/version"
 )
 
 // versionInfo is what version prints; the doc tags document its JSON keys.
 type versionInfo struct {
 	Schema   int    `json:"schema" doc:"version of this layout, 1"`
 	Command  string `json:"command" doc:"\"version\""`
-	Version  string `json:"version" doc:"of the module, \"(devel)\" when built from a work tree"`
+	Version  string `json:"version" doc:"of the package or of the module, \"(devel)\" when built from a work tree"`
 	Revision string `json:"revision,omitempty" doc:"of the repository"`
 	Modified bool   `json:"modified" doc:"the work tree had changes that were not committed"`
 	Go       string `json:"go" doc:"toolchain"`
@@ -20,23 +21,16 @@ type versionInfo struct {
 }
 
 func buildVersion() versionInfo {
-	v := versionInfo{
-		Schema: 1, Command: "version", Version: "(unknown)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	b := version.Get()
+	return versionInfo{
+		Schema: 1, Command: "version", Version: b.Version, Revision: b.Revision, Modified: b.Modified,
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
-	b, ok := debug.ReadBuildInfo()
-	if !ok {
-		return v
-	}
-	v.Version = b.Main.Version
-	for _, s := range b.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			v.Revision = s.Value
-		case "vcs.modified":
-			v.Modified = s.Value == "true"
-		}
-	}
-	return v
+}
+
+// text is the line for people.
+func (v *versionInfo) text() string {
+	return fmt.Sprintf("xwarp %s, %s, %s\n", v.Version, v.Go, v.Platform)
 }
 
 func newVersion(*global) *cobra.Command {
@@ -53,7 +47,7 @@ func newVersion(*global) *cobra.Command {
 		if asJSON {
 			return printJSON(cmd, v)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "xwarp %s, %s, %s\n", v.Version, v.Go, v.Platform)
+		_, err := fmt.Fprint(cmd.OutOrStdout(), v.text())
 		return err
 	}
 	return cmd

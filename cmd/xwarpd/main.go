@@ -10,7 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/plain"
+	"xwarp/engine/version"
 )
 
 // hangUp has the configuration read again.
@@ -38,7 +39,7 @@ const (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends it at once
-	os.Exit(run(ctx, os.Args[1:], os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // settings collects --set.
@@ -47,7 +48,7 @@ type settings []string
 func (s *settings) String() string     { return strings.Join(*s, " ") }
 func (s *settings) Set(v string) error { *s = append(*s, v); return nil }
 
-func run(ctx context.Context, args []string, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var src config.Source
 	var set settings
 	f := flag.NewFlagSet("xwarpd", flag.ContinueOnError)
@@ -55,6 +56,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	f.StringVar(&src.Path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+config.DefaultPath+"]")
 	f.Var(&set, "set", "set a `key=value` of the configuration; may be repeated")
 	check := f.Bool("check", false, "read the configuration and end")
+	show := f.Bool("version", false, "print the version and end")
 	f.Usage = func() {
 		fmt.Fprintf(stderr, "xwarpd serves iWARP on network interfaces. Its configuration: xwarp config default\n\n")
 		f.PrintDefaults()
@@ -69,8 +71,15 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "xwarpd: %q is one argument too many\n", f.Arg(0))
 		return exitUsage
 	}
+	if *show {
+		fmt.Fprintf(stdout, "xwarpd %s, %s, %s/%s\n", version.Get().Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return exitOK
+	}
 	src.Env, src.Set = os.LookupEnv, set
 	cfg, err := config.Load(src)
+	if err == nil {
+		err = cfg.Serves()
+	}
 	if err != nil {
 		fmt.Fprintf(stderr, "xwarpd: %s\n", plain.Text(err.Error()))
 		return exitConfig
@@ -108,7 +117,7 @@ func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 
 func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog.Logger, level *slog.LevelVar) error {
 	daemon.LimitGarbage()
-	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version(), Session: operatorSession("/proc", os.Getpid())})
+	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version.Get().Version, Session: operatorSession("/proc", os.Getpid())})
 	if err != nil {
 		return err
 	}
@@ -140,11 +149,4 @@ func reload(d *daemon.Daemon, src config.Source, log *slog.Logger) {
 	if err != nil {
 		log.Error("reload", "error", err)
 	}
-}
-
-func version() string {
-	if i, ok := debug.ReadBuildInfo(); ok {
-		return i.Main.Version
-	}
-	return ""
 }

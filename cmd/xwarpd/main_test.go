@@ -73,7 +73,7 @@ func TestService(t *testing.T) {
 	defer stop()
 	var log output
 	status := make(chan int, 1)
-	go func() { status <- run(ctx, []string{"--config", file, "--set", "limits.pds=1"}, &log) }()
+	go func() { status <- run(ctx, []string{"--config", file, "--set", "limits.pds=1"}, &log, &log) }()
 	heard("READY=1")
 	heard("WATCHDOG=1")
 	dev, err := client.Open(socket)
@@ -118,22 +118,26 @@ func TestExitStatus(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.toml")
 	write(t, bad, "[daemon]\nlog_levle = \"info\"\n")
 	good := filepath.Join(t.TempDir(), "good.toml")
-	write(t, good, "")
+	write(t, good, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
+	empty := filepath.Join(t.TempDir(), "empty.toml")
+	write(t, empty, "")
 	for _, tc := range []struct {
 		args   string
 		status int
 		want   string
 	}{
 		{"--help", exitOK, "xwarp config default"},
+		{"--version", exitOK, "xwarpd "},
 		{"--colour", exitUsage, "colour"},
 		{"start", exitUsage, "too many"},
 		{"--config " + bad, exitConfig, `bad.toml:2: unknown key "daemon.log_levle": did you mean "daemon.log_level"?`},
 		{"--config /no/such", exitConfig, "xwarp config default > /no/such"},
+		{"--check --config " + empty, exitConfig, "no [[interface]] is configured"},
 		{"--check --config " + good, exitOK, ""},
-		{"--config " + good, exitFailed, "no [[interface]] is configured"},
+		{"--config " + empty, exitConfig, "no [[interface]] is configured"},
 	} {
 		var log output
-		if got := run(t.Context(), strings.Fields(tc.args), &log); got != tc.status || !strings.Contains(log.String(), tc.want) {
+		if got := run(t.Context(), strings.Fields(tc.args), &log, &log); got != tc.status || !strings.Contains(log.String(), tc.want) {
 			t.Errorf("xwarpd %s: status %d, want %d; it says %q, want %q", tc.args, got, tc.status, log.String(), tc.want)
 		}
 	}

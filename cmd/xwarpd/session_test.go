@@ -47,7 +47,7 @@ func TestUnconfirmedStatus(t *testing.T) {
 	file := filepath.Join(dir, "xwarp.toml")
 	write(t, file, "[daemon]\nsocket = \""+filepath.Join(dir, "s")+"\"\ndrop_rights = false\n[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	var log output
-	if got := run(t.Context(), []string{"--config", file, "--set", "daemon.confirm=1ms"}, &log); got != exitUnconfirmed {
+	if got := run(t.Context(), []string{"--config", file, "--set", "daemon.confirm=1ms"}, &log, &log); got != exitUnconfirmed {
 		t.Errorf("status %d\n%s", got, log.String())
 	}
 	if want := `msg="xwarpd ends" error="nobody confirmed in time: 1ms"`; !strings.Contains(log.String(), want) {

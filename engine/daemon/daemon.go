@@ -89,12 +89,8 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 }
 
 func (d *Daemon) start(cfg *config.Loaded) error {
-	if len(cfg.Interface) == 0 {
-		where := cfg.Path
-		if where == "" {
-			where = config.DefaultPath
-		}
-		return fmt.Errorf("no [[interface]] is configured: put one into %s (xwarp config default shows how)", where)
+	if err := cfg.Serves(); err != nil {
+		return err
 	}
 	for _, c := range cfg.Interface {
 		dev, err := d.open(c)

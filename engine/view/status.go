@@ -35,9 +35,9 @@ type Device struct {
 	Queues    int    `json:"queues,omitempty" doc:"queues served"`
 	RxFrames  uint64 `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64 `json:"tx_frames" doc:"frames sent"`
-	Dropped   []Drop `json:"dropped,omitempty" doc:"frames dropped, by cause"`
+	Dropped   []Drop `json:"dropped" doc:"frames dropped, by cause"`
 	Unowned   uint64 `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
-	Lost      []int  `json:"unowned_queues,omitempty" doc:"these queues"`
+	Lost      []int  `json:"unowned_queues" doc:"these queues"`
 	Fallback  string `json:"fallback,omitempty" doc:"why native mode could not be had"`
 	Copied    string `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
 	Health    string `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
@@ -106,9 +106,10 @@ func MakeStatus(s *control.Snapshot) Status {
 func makeDevice(d *control.DeviceState) Device {
 	v := Device{
 		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
-		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.Sorted(maps.Keys(d.Unowned)), Fallback: d.Fallback, Copied: d.NoZeroCopy,
+		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.AppendSeq([]int{}, maps.Keys(d.Unowned)), Dropped: []Drop{}, Fallback: d.Fallback, Copied: d.NoZeroCopy,
 		Health: d.Health, Error: d.Error,
 	}
+	slices.Sort(v.Lost)
 	for i := range d.Workers {
 		v.RxFrames += d.Workers[i].Stack["rx_frames"]
 		v.TxFrames += d.Workers[i].Stack["tx_frames"]

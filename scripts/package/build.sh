@@ -17,7 +17,8 @@ OUT=$target/package
 export OUT
 rm -rf "$OUT"
 mkdir -p "$OUT"
-go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$OUT/" ./cmd/xwarp ./cmd/xwarpd
+stamp="-X xwarp/engine/version.stamped=$VERSION -X xwarp/engine/version.stampedRevision=$(git rev-parse HEAD)"
+go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$OUT/" ./cmd/xwarp ./cmd/xwarpd
 "$OUT/xwarp" config default >"$OUT/xwarp.toml"
 go run ./scripts/package/manual "$OUT/xwarp" "$OUT/xwarpd" "$OUT"
 go run ./scripts/package/notices "$OUT" "$OUT/xwarp" "$OUT/xwarpd"

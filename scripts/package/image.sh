@@ -16,7 +16,8 @@ export CGO_ENABLED=0
 out=$target/image
 $as_root rm -rf --one-file-system "$out"
 mkdir -p "$out/context"
-go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$out/context/" ./cmd/xwarp ./cmd/xwarpd
+stamp="-X xwarp/engine/version.stamped=$VERSION -X xwarp/engine/version.stampedRevision=$(git rev-parse HEAD)"
+go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$out/context/" ./cmd/xwarp ./cmd/xwarpd
 
 # Layers are kept in a place of their own: the machine's images are left alone.
 store=$(mktemp -d)

@@ -164,6 +164,11 @@ func TestInstall(t *testing.T) {
 			t.Errorf("the package lacks %s", path)
 		}
 	}
+	for _, program := range []string{"xwarp", "xwarpd"} {
+		if got := m.run("/usr/bin/"+program, "--version"); !strings.HasPrefix(got, program+" 0.0.1, go") {
+			t.Errorf("%s --version says %q", program, got)
+		}
+	}
 	m.edit("/etc/xwarp/xwarp.toml", "[http]\n", fmt.Sprintf("[[interface]]\nname = %q\n\n[http]\n", tn.A.Link.Name))
 	m.edit("/etc/xwarp/xwarp.toml", "\nlisten = \"\"\n", "\nlisten = \"127.0.0.1:9479\"\n")
 	m.run("/usr/bin/xwarp", "config", "check")

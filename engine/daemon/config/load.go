@@ -40,6 +40,18 @@ type Loaded struct {
 	raw map[string]any // the file as it is
 }
 
+// Serves says why a daemon would not start with a configuration that is right but has nothing to serve.
+func (l *Loaded) Serves() error {
+	if len(l.Interface) > 0 {
+		return nil
+	}
+	where := l.Path
+	if where == "" {
+		where = DefaultPath
+	}
+	return fmt.Errorf("no [[interface]] is configured: put one into %s (xwarp config default shows how)", where)
+}
+
 // Load reads the configuration. Its errors name the file, the line, the key and what to do.
 func Load(src Source) (*Loaded, error) {
 	l := &Loaded{Origins: map[string]Origin{}}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"io"
+	"net"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/control"
+)
+
+// linkInfo and devInfo are what link show and dev show print.
+type linkInfo struct {
+	Schema  int       `json:"schema" doc:"version of this layout, 1"`
+	Command string    `json:"command" doc:"\"link\""`
+	Links   []linkRow `json:"link" doc:"the ports of the daemon's devices"`
+}
+
+type linkRow struct {
+	onLink
+	State    string `json:"state" doc:"ACTIVE, DOWN, or NOP where this host does not see the interface"`
+	Physical string `json:"physical_state" doc:"LINK_UP, DISABLED (the interface is down), POLLING (no carrier) or NOP"`
+	Netdev   string `json:"netdev" doc:"network interface"`
+	NetIndex int    `json:"netdev_ifindex,omitempty" doc:"its number"`
+}
+
+type devInfo struct {
+	Schema  int      `json:"schema" doc:"version of this layout, 1"`
+	Command string   `json:"command" doc:"\"dev\""`
+	Devices []devRow `json:"dev" doc:"the daemon's devices"`
+}
+
+type devRow struct {
+	onDevice
+	NodeType  string `json:"node_type" doc:"rnic: a device of iWARP"`
+	Firmware  string `json:"fw" doc:"version of the daemon"`
+	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	XDPMode   string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
+	Copy      string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
+	MTU       int    `json:"mtu,omitempty" doc:"largest IP packet in octets"`
+	Queues    int    `json:"queues,omitempty" doc:"queues served"`
+}
+
+func newLink(*global) *cobra.Command {
+	return newPlace("link", "Show the daemon's ports and their network interfaces", "DEV/PORT", func(s *control.Snapshot, only string) any {
+		v := linkInfo{Schema: 1, Command: "link", Links: []linkRow{}}
+		for i := range s.Devices {
+			if d := &s.Devices[i]; only == "" || only == d.Name {
+				v.Links = append(v.Links, makeLink(i, d))
+			}
+		}
+		return v
+	}, func(w io.Writer, v any) error { return writeRows(w, v.(linkInfo).Links) })
+}
+
+func newDev(*global) *cobra.Command {
+	return newPlace("dev", "Show the daemon's devices", "DEV", func(s *control.Snapshot, only string) any {
+		v := devInfo{Schema: 1, Command: "dev", Devices: []devRow{}}
+		for i := range s.Devices {
+			if d := &s.Devices[i]; only == "" || only == d.Name {
+				v.Devices = append(v.Devices, devRow{onDevice{i, d.Name}, "rnic", s.Version, d.Transport, d.XDPMode, d.Copy, d.MTU, d.Queues})
+			}
+		}
+		return v
+	}, func(w io.Writer, v any) error { return writeRows(w, v.(devInfo).Devices) })
+}
+
+// newPlace makes link and dev.
+func newPlace(name, short, arg string, rows func(*control.Snapshot, string) any, text func(io.Writer, any) error) *cobra.Command {
+	var o operatorFlags
+	cmd, show := objectCommand(name, &o)
+	cmd.Short, cmd.Long = short, short+", as rdma "+name+" of iproute2. A device is called as its interface, or xwarp and its number."
+	cmd.Example = "  xwarp " + name + "\n  xwarp -j " + name + " show"
+	show.Use, show.Short, show.Example = "show ["+arg+"]", short, cmd.Example
+	show.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return interfaces(), cobra.ShellCompDirectiveNoFileComp
+	}
+	run := func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("%q is one argument too many", args[1])
+		}
+		f := filters{device: slices.Concat(args, []string{""})[0]}
+		return o.show(cmd, func(s *control.Snapshot) (any, error) {
+			if err := f.resolve(s); err != nil {
+				return nil, err
+			}
+			return rows(s, f.device), nil
+		}, text)
+	}
+	show.RunE, cmd.RunE = run, defaultShow(run)
+	return cmd
+}
+
+// makeLink takes the state from this host's interface, which the daemon may have in another network namespace.
+func makeLink(index int, d *control.DeviceState) linkRow {
+	r := linkRow{onLink{index, d.Name, 1}, "NOP", "NOP", d.Interface, 0}
+	if r.Netdev == "" {
+		r.Netdev = d.Name
+	}
+	i, err := net.InterfaceByName(r.Netdev)
+	switch {
+	case err != nil:
+	case i.Flags&net.FlagUp == 0:
+		r.State, r.Physical, r.NetIndex = "DOWN", "DISABLED", i.Index
+	case i.Flags&net.FlagRunning == 0:
+		r.State, r.Physical, r.NetIndex = "DOWN", "POLLING", i.Index
+	default:
+		r.State, r.Physical, r.NetIndex = "ACTIVE", "LINK_UP", i.Index
+	}
+	return r
+}

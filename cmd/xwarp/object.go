@@ -1,0 +1,247 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/control"
+)
+
+// objectCommand makes the command of an object in the manner of iproute2's rdma: OBJECT [show|list], which is the default, and help.
+func objectCommand(name string, o *operatorFlags) (object, show *cobra.Command) {
+	object = &cobra.Command{Use: name}
+	show = &cobra.Command{Use: "show", Aliases: []string{"list"}}
+	f := object.PersistentFlags()
+	o.registerOn(f, true)
+	f.BoolP("pretty", "p", false, "taken and without effect: JSON is always indented")
+	f.BoolP("details", "d", false, "taken and without effect: nothing is left out")
+	object.AddCommand(show)
+	return object, show
+}
+
+// defaultShow is the command of an object without a command.
+func defaultShow(show func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] == "help" {
+			return cmd.Help()
+		}
+		if len(args) > 0 {
+			return usagef("%s has no command %q; it has show", cmd.Name(), args[0])
+		}
+		return show(cmd, nil)
+	}
+}
+
+// before are the flags that rdma has before the object.
+var before = regexp.MustCompile(`^(-[jpd]+|--json|--pretty|--details)$`)
+
+// rearrange puts what stands before the object behind it, and writes the time of --watch so that it can be left out: cobra knows neither.
+func rearrange(root *cobra.Command, args []string) []string {
+	i := 0
+	for i < len(args) && before.MatchString(args[i]) {
+		i++
+	}
+	if i == len(args) || strings.HasPrefix(args[i], "-") {
+		return args
+	}
+	object, _, err := root.Find(args[i : i+1])
+	if err != nil {
+		return args
+	}
+	args = slices.Concat(args[i:i+1], args[:i], args[i+1:])
+	if f := object.Flags().Lookup("watch"); f == nil && object.PersistentFlags().Lookup("watch") == nil {
+		return args
+	}
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		switch time, short := strings.CutPrefix(args[i], "-w"); {
+		case args[i] == "-w" || args[i] == "--watch":
+			if i+1 < len(args) && len(args[i+1]) > 0 && strings.Contains("0123456789.", args[i+1][:1]) {
+				args = slices.Replace(args, i, i+2, "--watch="+args[i+1])
+			}
+		case short && !strings.HasPrefix(time, "="):
+			args[i] = "--watch=" + time
+		}
+	}
+	return args
+}
+
+// prefixOf returns the first word that begins with text.
+func prefixOf(words []string, text string) string {
+	if i := slices.IndexFunc(words, func(w string) bool { return text != "" && strings.HasPrefix(w, text) }); i >= 0 {
+		return words[i]
+	}
+	return ""
+}
+
+// filters are what follows the kind of an object: link DEV/PORT, dev DEV, and keys with values.
+type filters struct {
+	device, what string // what the device is when there is none
+	keys         map[string]string
+}
+
+func (f *filters) parse(args, keys []string) error {
+	f.keys = map[string]string{}
+	for i := 0; i < len(args); i += 2 {
+		if i+1 == len(args) {
+			return usagef("%s has no value", args[i])
+		}
+		key, value := args[i], args[i+1]
+		switch {
+		case key == "link" || key == "dev":
+			f.device = value
+		case slices.Contains(keys, key):
+			f.keys[key] = value
+		default:
+			return usagef("%q is no filter; there are link, dev and the keys %v", key, keys)
+		}
+	}
+	return nil
+}
+
+// resolve finds the device, by the name of its interface or as xwarp and its number, and leaves in the lists what is there.
+func (f *filters) resolve(s *control.Snapshot) error {
+	if f.device == "" {
+		return nil
+	}
+	name, port, isLink := strings.Cut(f.device, "/")
+	if isLink && port != "1" {
+		return usagef("%q has no port %s: a device has port 1", name, port)
+	}
+	var names []string
+	found := ""
+	for i := range s.Devices {
+		n := s.Devices[i].Name
+		names = append(names, n)
+		if n == name || found == "" && name == "xwarp"+strconv.Itoa(i) {
+			found = n
+		}
+	}
+	if found == "" {
+		if f.what == "" {
+			f.what = "no device"
+		}
+		return usagef("%q is %s; the devices are %v", name, f.what, names)
+	}
+	f.device = found
+	s.QPs = onlyOn(s.QPs, found, func(q *control.QPState) string { return q.Device })
+	s.CQs = onlyOn(s.CQs, found, func(c *control.CQState) string { return c.Device })
+	s.MRs = onlyOn(s.MRs, found, func(m *control.MRState) string { return m.Device })
+	s.PDs = onlyOn(s.PDs, found, func(p *control.PDState) string { return p.Device })
+	s.Listeners = onlyOn(s.Listeners, found, func(l *control.ListenerState) string { return l.Device })
+	s.Sessions = onlyOn(s.Sessions, found, func(p *control.SessionState) string { return p.Device })
+	s.Exports = onlyOn(s.Exports, found, func(e *control.ExportState) string { return e.Device })
+	return nil
+}
+
+func onlyOn[T any](list []T, device string, of func(*T) string) []T {
+	return slices.DeleteFunc(list, func(v T) bool { return of(&v) != device })
+}
+
+// apply leaves the rows, to whose slice list points, that have the values asked for.
+func (f *filters) apply(list any) {
+	rows := reflect.ValueOf(list).Elem()
+	n := 0
+	for i := range rows.Len() {
+		if f.match(rows.Index(i)) {
+			rows.Index(n).Set(rows.Index(i))
+			n++
+		}
+	}
+	rows.SetLen(n)
+}
+
+func (f *filters) match(row reflect.Value) bool {
+	for key, want := range f.keys {
+		ok := false
+		walkRow(row, func(name string, v reflect.Value, _ bool) { ok = ok || name == key && matches(v, want) })
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// matches compares a number with a list of numbers and ranges, and any other value as text.
+func matches(v reflect.Value, want string) bool {
+	text := fmt.Sprint(v.Interface())
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return strings.EqualFold(text, want)
+	}
+	for part := range strings.SplitSeq(want, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		a, err1 := strconv.ParseUint(low, 10, 64)
+		b, err2 := strconv.ParseUint(high, 10, 64)
+		if err1 == nil && err2 == nil && a <= n && n <= b {
+			return true
+		}
+	}
+	return false
+}
+
+// walkRow calls f for each field of a row, those of embedded structs too.
+func walkRow(row reflect.Value, f func(name string, v reflect.Value, omitempty bool)) {
+	for i := range row.NumField() {
+		field := row.Type().Field(i)
+		if field.Anonymous {
+			walkRow(row.Field(i), f)
+			continue
+		}
+		name, opts, _ := strings.Cut(field.Tag.Get("json"), ",")
+		f(name, row.Field(i), strings.Contains(opts, "omitempty"))
+	}
+}
+
+// kindKeys are the keys of a kind's rows.
+func kindKeys(kind string) (keys []string) {
+	row := reflect.New(reflect.TypeOf((&resourceInfo{}).rows(kind)).Elem().Elem()).Elem()
+	walkRow(row, func(name string, _ reflect.Value, _ bool) { keys = append(keys, name) })
+	return keys
+}
+
+func completeResource(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	kind := ""
+	switch {
+	case len(args) == 0:
+		return kinds, cobra.ShellCompDirectiveNoFileComp
+	case len(args)%2 == 0 && args[len(args)-1] != "link" && args[len(args)-1] != "dev":
+		return nil, cobra.ShellCompDirectiveNoFileComp // the value of a key
+	default:
+		kind = prefixOf(kinds, args[0])
+	}
+	words, directive := completeLink(nil, args[1:], "")
+	if len(args)%2 == 1 && kind != "" {
+		words = append(words, kindKeys(kind)...)
+	}
+	return words, directive
+}
+
+// completeLink completes link DEV/PORT.
+func completeLink(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	switch {
+	case len(args)%2 == 0:
+		return []string{"link", "dev"}, cobra.ShellCompDirectiveNoFileComp
+	case args[len(args)-1] == "link":
+		return each(interfaces(), func(n *string) string { return *n + "/1" }), cobra.ShellCompDirectiveNoFileComp
+	}
+	return interfaces(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// interfaces are the names of this host's.
+func interfaces() (names []string) {
+	all, _ := net.Interfaces()
+	for _, i := range all {
+		names = append(names, i.Name)
+	}
+	return names
+}
