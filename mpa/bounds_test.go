@@ -187,7 +187,7 @@ func markerAfter(borders []int) int {
 func TestSilentRuns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	f := Framing{Markers: true, CRC: true}
-	sink := &quietSink{checkSink{silent: true}}
+	sink := &checkSink{silent: true}
 	stream, borders, sent := newStream(rng, f, func() int { return 1000 }, 400000)
 	for i := range sent {
 		flags := uint32(noDelivery)

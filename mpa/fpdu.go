@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"xwarp/mpa/octets"
-	"xwarp/mpa/ulp"
 )
 
 // An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four octets is aligned with the start of the
@@ -78,27 +77,6 @@ func (f Framing) worst(n int) int { return f.Size(0, n) }
 func markersIn(body int) int {
 	const between = MarkerInterval - MarkerLen
 	return (body + between - 1) / between
-}
-
-// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream. With a
-// CRC it returns the sum of all octets, too.
-func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) (sum uint64) {
-	w, next := f.open(dst, off, n)
-	length := w - lengthLen
-	if !f.Markers {
-		src.ReadULPDU(ref, 0, dst[w:w+n])
-		return f.close(dst, w+n, next, length, 0, 0, 0)
-	}
-	left := dst[len(dst)-crcLen-n : len(dst)-crcLen] // read once, then moved down so that markers find room
-	src.ReadULPDU(ref, 0, left)
-	for len(left) > 0 {
-		k := copy(dst[w:min(next, len(dst))], left)
-		left = left[k:]
-		if w += k; w == next {
-			w, next = putMarker(dst, w, length), next+MarkerInterval
-		}
-	}
-	return f.close(dst, w, next, length, 0, 0, 0)
 }
 
 // open writes what stands in front of a ULPDU of n octets, and returns its place and that of the next marker, len(dst) for none.

@@ -30,10 +30,13 @@ func (m *memSource) NextULPDU(most int) (ulp.Ref, int) {
 	return ulp.Ref{ID: uint64(m.next - 1)}, len(m.ulpdus[m.next-1])
 }
 
-func (m *memSource) ReadULPDU(ref ulp.Ref, off int, dst []byte) {
-	if n := copy(dst, m.ulpdus[ref.ID][off:]); n != len(dst) {
-		panic("ReadULPDU beyond the end")
+func (m *memSource) ULPDUWaiting() bool { return m.next < len(m.ulpdus) }
+
+func (m *memSource) ReadULPDU(ref ulp.Ref, dst []byte) (int, []byte) {
+	if n := copy(dst, m.ulpdus[ref.ID]); n != len(dst) {
+		panic("ReadULPDU with the wrong length")
 	}
+	return len(dst), nil
 }
 
 func (m *memSource) ReleaseULPDU(ref ulp.Ref) {

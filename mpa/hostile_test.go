@@ -63,7 +63,7 @@ func TestHostileStream(t *testing.T) {
 		}
 		sink := &logSink{}
 		r.Init(cfg, 0, sink)
-		w := &world{rng: rng, f: f, stream: stream, kept: make([]bool, len(stream)), sink: &quietSink{}}
+		w := &world{rng: rng, f: f, stream: stream, kept: make([]bool, len(stream)), sink: &checkSink{}}
 		w.r = r
 		tries := 0
 		for ; w.rcvNxt < len(stream) && w.err == nil && tries < 3000; tries++ {

@@ -23,6 +23,8 @@ func (c *copySink) Place(v *ulp.View, inOrder bool) *ulp.Error {
 	return nil
 }
 
+func (c *copySink) Silent([]byte, int) bool { return false }
+
 func (c *copySink) Deliver(hdr []byte, n int) *ulp.Error {
 	c.seen++
 	return nil
@@ -31,9 +33,10 @@ func (c *copySink) Deliver(hdr []byte, n int) *ulp.Error {
 // blobSource has one endless message in memory.
 type blobSource struct{ mem []byte }
 
-func (b *blobSource) NextULPDU(most int) (ulp.Ref, int)          { return ulp.Ref{}, most }
-func (b *blobSource) ReadULPDU(ref ulp.Ref, off int, dst []byte) { copy(dst, b.mem[off:]) }
-func (b *blobSource) ReleaseULPDU(ulp.Ref)                       {}
+func (b *blobSource) NextULPDU(most int) (ulp.Ref, int)             { return ulp.Ref{}, most }
+func (b *blobSource) ULPDUWaiting() bool                            { return false }
+func (b *blobSource) ReadULPDU(_ ulp.Ref, dst []byte) (int, []byte) { return copy(dst, b.mem), nil }
+func (b *blobSource) ReleaseULPDU(ulp.Ref)                          {}
 
 var framings = []Framing{{}, {CRC: true}, {Markers: true}, {Markers: true, CRC: true}}
 

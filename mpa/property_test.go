@@ -39,7 +39,7 @@ type world struct {
 	kept   []bool
 	rcvNxt int
 	r      Receiver
-	sink   *quietSink
+	sink   *checkSink
 
 	corrupt float64 // probability that a segment has flipped bits
 	err     error
@@ -245,7 +245,7 @@ func newWorld(seed uint64) *world {
 		w.start = seq.Num(0).Add(-rng.IntN(len(w.stream) + 1))
 	}
 	w.kept = make([]bool, len(w.stream))
-	w.sink = &quietSink{checkSink{sent: w.sent, placed: make([]bool, len(w.sent)), silent: true}}
+	w.sink = &checkSink{sent: w.sent, placed: make([]bool, len(w.sent)), silent: true}
 	cfg := ReceiverConfig{Framing: w.f, Pool: NewHoldPool(0, 0), AnyMarkerOrigin: rng.IntN(8) == 0}
 	if rng.IntN(4) == 0 {
 		cfg.HoldLimit = pick(rng, 2048, 8192)

@@ -11,16 +11,12 @@ type Sink interface {
 	// With inOrder, every earlier FPDU has been delivered, and an error ends the stream. Without, an error means that
 	// nothing was placed: the FPDU is held, and Place is called again in order.
 	Place(v *ulp.View, inOrder bool) *ulp.Error
+	// Silent reports whether Deliver would have no effect for the ULPDU that begins with hdr, and that Place has just placed out
+	// of order, such as a segment of an RDMA Write: such FPDUs share a record, and Deliver is not called for them.
+	Silent(hdr []byte, n int) bool
 	// Deliver says that a placed ULPDU and all before it are complete: in stream order, once per FPDU, after TCP's left edge
 	// has passed it. hdr is the first min(n, HeaderKept) octets and n the length of the ULPDU. hdr is valid during the call.
 	Deliver(hdr []byte, n int) *ulp.Error
-}
-
-// Silencer is implemented by a Sink that can tell FPDUs whose delivery has no effect, such as the segments of an
-// RDMA Write: such FPDUs, when they were placed out of order, share a record, and Deliver is not called for them.
-type Silencer interface {
-	// Silent reports whether Deliver may be left out for the ULPDU that begins with hdr. Place has just returned nil for it.
-	Silent(hdr []byte, n int) bool
 }
 
 // ReceiverConfig says how a Receiver reads its stream.
@@ -54,7 +50,6 @@ type ReceiverConfig struct {
 type Receiver struct {
 	cfg   ReceiverConfig
 	sink  Sink
-	quiet Silencer // nil when the sink is none
 	start seq.Num
 
 	due     due    // the last FPDU, when it waits for the left edge alone
@@ -85,7 +80,6 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
 	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, general: r.general, base: r.base[:0], hold: hold{tab: r.hold.tab}}
-	r.quiet, _ = sink.(Silencer)
 	r.islands = r.base
 	r.hold.init(cfg.Pool, cfg.HoldLimit)
 	r.edge = island{first: 0, list: noRecords}

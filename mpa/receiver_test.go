@@ -150,7 +150,7 @@ func TestShapes(t *testing.T) {
 func TestPlacedOnArrival(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	f := Framing{Markers: true, CRC: true}
-	w := &world{rng: rng, f: f, sink: &quietSink{checkSink{silent: true}}}
+	w := &world{rng: rng, f: f, sink: &checkSink{silent: true}}
 	w.stream, w.borders, w.sent = newStream(rng, f, func() int { return 1430 }, 3<<20)
 	w.kept = make([]bool, len(w.stream))
 	w.sink.sent, w.sink.placed = w.sent, make([]bool, len(w.sent))

@@ -11,18 +11,15 @@ type Source interface {
 	// NextULPDU freezes the next ULPDU of at most max octets (max is never below MinMULPDU) and returns its name and
 	// length; length 0 means that there is nothing to send.
 	NextULPDU(max int) (ref ulp.Ref, n int)
-	// ReadULPDU writes the octets [off, off+len(dst)) of the ULPDU to dst; off+len(dst) is never beyond its length.
-	// It may be called in several pieces, and again for a retransmission.
-	ReadULPDU(ref ulp.Ref, off int, dst []byte)
+	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP then knows where a burst ends: only there it says
+	// PSH, which makes receivers hurry.
+	ULPDUWaiting() bool
+	// ReadULPDU writes the first head octets of the ULPDU ref to dst, which has its length, and returns the memory where the
+	// others are; what body has behind them is likely to be sent next. head is even, or all of dst: then body has no meaning.
+	// It is called again for a retransmission.
+	ReadULPDU(ref ulp.Ref, dst []byte) (head int, body []byte)
 	// ReleaseULPDU says that TCP has acknowledged the last octet of the FPDU: once for each ULPDU, in order.
 	ReleaseULPDU(ref ulp.Ref)
-}
-
-// Waiter is implemented by a Source that can tell whether it has another ULPDU. TCP then knows where a burst ends: only there it
-// says PSH, which makes receivers hurry.
-type Waiter interface {
-	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now.
-	ULPDUWaiting() bool
 }
 
 // SenderConfig says how a Sender frames.
@@ -35,13 +32,11 @@ type SenderConfig struct {
 // Sender makes the FPDUs of one direction of one connection. It keeps descriptors and no payload: the octets of an FPDU
 // are made again from the Source whenever TCP transmits them. It is a value that its owner keeps; Init resets it.
 type Sender struct {
-	cfg    SenderConfig
-	src    Source
-	wait   Waiter // nil when src is none
-	direct Direct // nil when src is none
-	emss   int
-	start  seq.Num // SeqStart of the markers
-	nxt    seq.Num // behind the last frozen FPDU
+	cfg   SenderConfig
+	src   Source
+	emss  int
+	start seq.Num // SeqStart of the markers
+	nxt   seq.Num // behind the last frozen FPDU
 
 	ring       []descriptor // power of two; index i is ring[i&(len-1)]
 	head, tail uint32       // oldest descriptor, behind the newest
@@ -64,8 +59,11 @@ type descriptor struct {
 // Init makes s ready for a stream whose first octet in full operation has sequence number start; emss is in octets.
 func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
 	*s = Sender{cfg: cfg, src: src, emss: emss, start: start, nxt: start, ring: s.ring, scratch: s.scratch[:0]}
-	s.wait, _ = src.(Waiter)
-	s.direct, _ = src.(Direct)
+}
+
+// put writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all octets, too.
+func (s *Sender) put(dst []byte, d *descriptor) (sum uint64) {
+	return s.cfg.put(dst, uint32(d.at-s.start), s.src, d.ref, int(d.n))
 }
 
 // SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
@@ -101,7 +99,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 			break
 		}
 	}
-	return n, n > 0 && s.wait != nil && s.wait.ULPDUWaiting()
+	return n, n > 0 && s.src.ULPDUWaiting()
 }
 
 // pull returns the ULPDU that waits, or a new one for a segment of room octets of which used are taken.

@@ -34,13 +34,16 @@ func (m *messageSource) NextULPDU(most int) (ulp.Ref, int) {
 
 func (m *messageSource) octet(id uint64, i int) byte { return byte(id*31) + byte(i) + m.fill }
 
-func (m *messageSource) ReadULPDU(ref ulp.Ref, off int, dst []byte) {
-	if off < 0 || off+len(dst) > int(ref.Off) {
-		panic("ReadULPDU outside the ULPDU")
+func (m *messageSource) ULPDUWaiting() bool { return m.left > 0 }
+
+func (m *messageSource) ReadULPDU(ref ulp.Ref, dst []byte) (int, []byte) {
+	if len(dst) != int(ref.Off) {
+		panic("ReadULPDU with the wrong length")
 	}
 	for i := range dst {
-		dst[i] = m.octet(ref.ID, off+i)
+		dst[i] = m.octet(ref.ID, i)
 	}
+	return len(dst), nil
 }
 
 func (m *messageSource) ReleaseULPDU(ref ulp.Ref) {
@@ -159,7 +162,7 @@ func TestNext(t *testing.T) {
 		if n, more := s.Next(135); n != 0 || !more {
 			t.Errorf("room 135: %d, %v", n, more)
 		}
-		if n, more := s.Next(1460); n != 136 || more {
+		if n, more := s.Next(1460); n != 136 || !more {
 			t.Errorf("room 1460 for the waiting ULPDU of 128: %d, %v", n, more)
 		}
 		if n, _ := s.Next(1460); n != 1460 || len(src.asked) != 3 {
@@ -173,7 +176,7 @@ func TestNext(t *testing.T) {
 			s.Init(SenderConfig{Framing: Framing{Markers: markers}, Pack: true}, 0, 100, src)
 			sum := 0
 			for n, more := s.Next(100); n > 0; n, more = s.Next(100) {
-				if n > MinFPDU || more {
+				if n > MinFPDU || more != (src.left > 0) {
 					t.Errorf("%d octets, more %v", n, more)
 				}
 				sum += n
@@ -212,7 +215,7 @@ func TestNext(t *testing.T) {
 		src := &messageSource{left: 100 * 50, most: 100}
 		s.Init(SenderConfig{Pack: true}, 0, 1460, src)
 		n, more := s.Next(1460) // FPDUs of 108 octets until fewer than MinMULPDU would fit
-		if n != 12*108 && n != 13*108 || more {
+		if n != 12*108 && n != 13*108 || !more {
 			t.Errorf("%d octets (%.1f FPDUs), more %v", n, float64(n)/108, more)
 		}
 		for _, a := range src.asked {

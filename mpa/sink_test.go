@@ -28,6 +28,8 @@ func (s *logSink) Place(v *ulp.View, inOrder bool) *ulp.Error {
 	return nil
 }
 
+func (s *logSink) Silent([]byte, int) bool { return false }
+
 func (s *logSink) Deliver(hdr []byte, n int) *ulp.Error {
 	s.delivered = append(s.delivered, fmt.Sprintf("%d:%x", n, hdr))
 	return nil
@@ -94,6 +96,11 @@ func (s *checkSink) Place(v *ulp.View, inOrder bool) *ulp.Error {
 	return nil
 }
 
+func (s *checkSink) Silent(hdr []byte, n int) bool {
+	i := s.index(hdr, n)
+	return i >= 0 && s.flags(i)&noDelivery != 0
+}
+
 func (s *checkSink) Deliver(hdr []byte, n int) *ulp.Error {
 	if i := s.index(hdr, n); i >= 0 {
 		s.passSilent(i)
@@ -122,12 +129,4 @@ func (s *checkSink) passSilent(i int) {
 	for s.next < min(i, len(s.sent)) && len(s.sent[s.next]) >= 8 && s.flags(s.next)&noDelivery != 0 && s.silent && s.placed[s.next] {
 		s.next++
 	}
-}
-
-// quietSink is a checkSink that can be Silent.
-type quietSink struct{ checkSink }
-
-func (s *quietSink) Silent(hdr []byte, n int) bool {
-	i := s.index(hdr, n)
-	return i >= 0 && s.flags(i)&noDelivery != 0
 }

@@ -90,7 +90,7 @@ func (r *Receiver) complete(is *island, l limit, start, length, end int64, n int
 	} else {
 		r.forget(start, end)
 		r.countPlaced(is, l, start)
-		if !order && r.quiet != nil && r.quiet.Silent(rec.hdr[:min(n, HeaderKept)], n) {
+		if !order && r.sink.Silent(rec.hdr[:min(n, HeaderKept)], n) {
 			rec.kind = silent
 		}
 	}

@@ -153,14 +153,16 @@ func tcpSend(n int) Row {
 type nothing struct{}
 
 func (nothing) Place(*ulp.View, bool) *ulp.Error   { return nil }
+func (nothing) Silent([]byte, int) bool            { return false }
 func (nothing) Deliver(h []byte, n int) *ulp.Error { return nil }
 
-// blob is a Source of ULPDUs as long as they may be.
+// blob is a Source of ULPDUs as long as they may be, with the header of a tagged segment in front of what is in memory.
 type blob struct{ b []byte }
 
 func (s *blob) NextULPDU(max int) (ulp.Ref, int) { return ulp.Ref{}, min(max, len(s.b)) }
-func (s *blob) ReadULPDU(_ ulp.Ref, off int, dst []byte) {
-	copy(dst, s.b[off:])
+func (s *blob) ULPDUWaiting() bool               { return false }
+func (s *blob) ReadULPDU(_ ulp.Ref, dst []byte) (int, []byte) {
+	return copy(dst, s.b[:ddp.TaggedLen]), s.b[ddp.TaggedLen:len(dst)]
 }
 func (s *blob) ReleaseULPDU(ulp.Ref) {}
 

@@ -32,7 +32,7 @@ func (w *wire) move(t testing.TB, from, to *QP) int {
 		}
 		frames++
 		b := w.buf[:n]
-		from.ReadULPDU(ref, 0, b)
+		readULPDU(t, from, ref, b)
 		w.view.Reset()
 		w.view.Append(b[:10]) // a marker in the header, as far as the reader can see
 		w.view.Append(b[10:])

@@ -151,7 +151,7 @@ func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
 	}
 	r := q.in.at(q.in.tail)
 	r.atomic = opcodeOf(h.ULP) == OpAtomicReq
-	r.sent, r.mr, r.mem = 0, nil, nil
+	r.sent, r.mr, r.mem[0] = 0, nil, nil
 	if r.atomic {
 		r.op, _, _ = ParseAtomicRequest(r.raw[:])
 		if _, c := q.atomicTarget(&r.op); c != ddp.CauseNone {

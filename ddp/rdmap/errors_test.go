@@ -243,7 +243,7 @@ func TestAheadIsNotFatal(t *testing.T) {
 	if err := placeAhead(h, late.b); err == nil {
 		t.Fatal("placed without a receive")
 	}
-	if h.qp.State() != RTS || h.qp.Err() != nil || h.qp.Pending() {
+	if h.qp.State() != RTS || h.qp.Err() != nil || h.qp.ULPDUWaiting() {
 		t.Fatalf("state %v, error %v", h.qp.State(), h.qp.Err())
 	}
 	h.recv(3)

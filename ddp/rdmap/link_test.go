@@ -127,22 +127,24 @@ func (h *host) pull(limit int) *frame {
 		h.t.Fatalf("ULPDU of %d octets where %d were allowed", n, limit)
 	}
 	f := &frame{ref: ref, b: make([]byte, n)}
-	h.qp.ReadULPDU(ref, 0, f.b)
-	h.checkHead(f)
+	h.read(f)
 	return f
 }
 
-// checkHead checks that HeadULPDU gives the octets that ReadULPDU gave.
-func (h *host) checkHead(f *frame) {
+// read writes the ULPDU f to f.b, as MPA does, and returns what of it did not come from memory in one piece.
+func (h *host) read(f *frame) (head int) {
 	h.t.Helper()
-	b := make([]byte, len(f.b))
-	n, body, ok := h.qp.HeadULPDU(f.ref, len(b), b)
-	if !ok {
-		return
+	return readULPDU(h.t, h.qp, f.ref, f.b)
+}
+
+// readULPDU writes a ULPDU of q to b.
+func readULPDU(t testing.TB, q *QP, ref ulp.Ref, b []byte) (head int) {
+	t.Helper()
+	head, body := q.ReadULPDU(ref, b)
+	if n := copy(b[head:], body); head != len(b) && head%2 != 0 || n != len(b)-head {
+		t.Fatalf("ReadULPDU of %d octets gives %d and %d", len(b), head, n)
 	}
-	if k := copy(b[n:], body); k != len(b)-n || !bytes.Equal(b, f.b) {
-		h.t.Fatalf("HeadULPDU gives %d and %d octets:\n%x\nReadULPDU:\n%x", n, k, b, f.b)
-	}
+	return head
 }
 
 // pullAll takes all ULPDUs that h has.
@@ -217,7 +219,7 @@ func (l *lane) step() bool {
 	switch l.rng.IntN(4) {
 	case 0, 1:
 		if len(l.flying) < l.window {
-			if f := l.from.pullPieces(l.rng, l.limit); f != nil {
+			if f := l.from.pull(max(MinULPDU, l.limit-l.rng.IntN(64))); f != nil {
 				l.flying = append(l.flying, f)
 				return true
 			}
@@ -233,7 +235,7 @@ func (l *lane) step() bool {
 			l.release()
 			return true
 		}
-		if f := l.from.pullPieces(l.rng, l.limit); f != nil {
+		if f := l.from.pull(max(MinULPDU, l.limit-l.rng.IntN(64))); f != nil {
 			l.flying = append(l.flying, f)
 			return true
 		}
@@ -270,7 +272,7 @@ func (l *lane) release() {
 func (l *lane) place(f *frame, inOrder bool) *ulp.Error {
 	if l.rng.IntN(8) == 0 {
 		again := make([]byte, len(f.b))
-		l.from.qp.ReadULPDU(f.ref, 0, again)
+		readULPDU(l.from.t, l.from.qp, f.ref, again)
 		if !bytes.Equal(again, f.b) {
 			l.from.t.Fatalf("retransmission differs:\n%x\n%x", f.b, again)
 		}
@@ -287,22 +289,6 @@ func cut(rng *rand.Rand, b []byte) ulp.View {
 		p, b = append(p, b[:n]), b[n:]
 	}
 	return ulp.ViewOf(append(p, b)...)
-}
-
-// pullPieces takes the next ULPDU, read in random pieces.
-func (h *host) pullPieces(rng *rand.Rand, limit int) *frame {
-	ref, n := h.qp.NextULPDU(max(MinULPDU, limit-rng.IntN(64)))
-	if n == 0 {
-		return nil
-	}
-	f := &frame{ref: ref, b: make([]byte, n)}
-	for off := 0; off < n; {
-		k := min(1+rng.IntN(n), n-off)
-		h.qp.ReadULPDU(ref, off, f.b[off:off+k])
-		off += k
-	}
-	h.checkHead(f)
-	return f
 }
 
 // placeAhead places b in pieces as if something before it were missing.

@@ -45,10 +45,10 @@ func (q *QP) PostSend(wr *SendWR) error {
 		w.total = ImmLen
 	default:
 		if len(wr.Inline) > 0 {
-			if cap(w.inline) == 0 {
+			if cap(w.inline[0]) == 0 {
 				s.makeRoom(s.tail)
 			}
-			w.inline = append(w.inline[:0], wr.Inline...)
+			w.inline[0] = append(w.inline[0][:0], wr.Inline...)
 			w.useInline, w.total = true, uint32(len(wr.Inline))
 		}
 	}

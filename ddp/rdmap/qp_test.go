@@ -146,7 +146,7 @@ func TestRTR(t *testing.T) {
 			b.send(SendWR{ID: 9, Op: WRSend, Flags: Signaled, Inline: []byte("from the responder")})
 			dst := a.region(32, ddp.Attr{Access: ddp.LocalWrite})
 			a.recv(8, sge(dst, 0, 32))
-			if b.qp.Pending() || len(b.pullAll(1500)) != 0 {
+			if b.qp.ULPDUWaiting() || len(b.pullAll(1500)) != 0 {
 				t.Error("responder speaks before the first FPDU")
 			}
 			a.send(SendWR{ID: 1, Op: WRSend, Flags: Signaled, Inline: []byte("first")})
@@ -342,7 +342,7 @@ func TestAtomicBehindRead(t *testing.T) {
 		a.send(SendWR{Op: WRFetchAdd, SGL: []SGE{sge(res, 0, 8)}, RemoteSTag: m.STag(), RemoteTO: c.at, Data: 1})
 		b.push(a, a.pullAll(1500)...)
 		f := b.pullAll(1500)
-		if len(f) != c.want || b.qp.Pending() {
+		if len(f) != c.want || b.qp.ULPDUWaiting() {
 			t.Errorf("word at %d: %d responses, want %d", c.at, len(f), c.want)
 		}
 		b.qp.ReleaseULPDU(f[0].ref)

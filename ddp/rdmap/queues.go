@@ -76,7 +76,7 @@ type sendWQE struct {
 	sink      SGE // of Read
 	atomic    AtomicRequest
 	mem       sgl
-	inline    []byte // room of MaxInline octets once inline data came here
+	inline    [1][]byte // room of MaxInline octets once inline data came here
 	useInline bool
 }
 
@@ -118,7 +118,7 @@ func (s *sendQueue) makeRoom(i uint64) {
 	group := s.ring[first:min(first+inlineStep, uint64(len(s.ring)))]
 	room := make([]byte, len(group)*s.room)
 	for j := range group {
-		group[j].inline = room[j*s.room : j*s.room : (j+1)*s.room]
+		group[j].inline[0] = room[j*s.room : j*s.room : (j+1)*s.room]
 	}
 }
 
@@ -207,7 +207,7 @@ type request struct {
 	sent   uint32 // Read: octets frozen
 	msn    ddp.MSN
 	mr     *ddp.MR // held while octets of it may be sent
-	mem    []byte
+	mem    [1][]byte
 }
 
 // requests is the queue 1 of the peer's Reads and atomics. Counters never wrap:
@@ -263,7 +263,7 @@ func (r *request) release() {
 	if r.mr != nil {
 		r.mr.Drop()
 	}
-	r.mr, r.mem = nil, nil
+	r.mr, r.mem[0] = nil, nil
 }
 
 // recvWQE is a posted receive.

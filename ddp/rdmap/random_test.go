@@ -210,7 +210,7 @@ func drive(t *testing.T, rng *rand.Rand, flows []*flow, lanes []*lane) {
 		}
 		busy := false
 		for k, f := range flows {
-			busy = busy || f.post() || f.x.qp.Busy() || len(f.queue) > 0 || len(lanes[k].flying) > 0 || len(lanes[k].delivered) > 0 || f.x.qp.Pending()
+			busy = busy || f.post() || f.x.qp.Busy() || len(f.queue) > 0 || len(lanes[k].flying) > 0 || len(lanes[k].delivered) > 0 || f.x.qp.ULPDUWaiting()
 		}
 		if !busy {
 			return

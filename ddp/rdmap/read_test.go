@@ -49,7 +49,7 @@ func TestReadSourceVanishes(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	if b.pull(1500) != nil || b.qp.Pending() {
+	if b.pull(1500) != nil || b.qp.ULPDUWaiting() {
 		t.Error("something follows the Terminate")
 	}
 	if got := b.qp.Actions(); got != ActFIN|ActTimer {
@@ -94,7 +94,7 @@ func TestRevokedIsNotSentAgain(t *testing.T) {
 		}
 		copy(mem, "secret")
 		again := make([]byte, len(f.b))
-		b.qp.ReadULPDU(f.ref, 0, again)
+		readULPDU(t, b.qp, f.ref, again)
 		want := append(bytes.Clone(f.b[:14]), make([]byte, 64)...)
 		if !byPeer {
 			want[0] &^= 0x40 // without Last, so that the peer's Read does not complete with zeros

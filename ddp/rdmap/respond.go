@@ -24,7 +24,7 @@ func (q *QP) responseReady() bool {
 		return true // execute tells the peer
 	}
 	for i := q.in.acked; i != q.in.next; i++ {
-		if m := q.in.at(i).mem; len(m) > 0 {
+		if m := q.in.at(i).mem[0]; len(m) > 0 {
 			off := uintptr(unsafe.Pointer(word)) + 7 - uintptr(unsafe.Pointer(unsafe.SliceData(m)))
 			if off < uintptr(len(m))+7 {
 				return false
@@ -79,7 +79,7 @@ func (q *QP) source(r *request) ddp.Fault {
 			return f
 		}
 		m.Hold()
-		r.mr, r.mem = m, b
+		r.mr, r.mem[0] = m, b
 	}
 	if !r.mr.Valid() {
 		return ddp.FaultSTag

@@ -30,63 +30,55 @@ func splitRef(r ulp.Ref) (kind, seq uint64, last bool) {
 	return r.ID >> refShift & 7, r.ID & refSeq, r.ID&refLast != 0
 }
 
-// Pending reports whether NextULPDU has something to give.
-func (q *QP) Pending() bool {
-	if q.term.want {
-		return true
+// ULPDUWaiting reports whether NextULPDU would return one now.
+func (q *QP) ULPDUWaiting() bool {
+	if q.term.want || q.state != RTS {
+		return q.term.want
 	}
-	return q.state == RTS && (q.cur != curNone || q.rtr != RTRNone || q.responseReady() || q.sendReady())
+	return q.cur != curNone || q.rtr != RTRNone || q.sendReady() || q.responseReady()
 }
 
 // NextULPDU freezes the next ULPDU of at most limit octets, which is at least MinULPDU, and
 // returns its name and length; 0 means that there is nothing to send. A message is sent whole
 // before another one begins; Responses and the send queue take turns.
-func (q *QP) NextULPDU(limit int) (ulp.Ref, int) {
+func (q *QP) NextULPDU(limit int) (ref ulp.Ref, n int) {
 	if limit < MinULPDU {
-		return ulp.Ref{}, 0
+		return ref, 0
 	}
 	if !q.term.want && q.state == RTS {
-		if q.cur == curSend && q.rtr == RTRNone {
-			q.Counters.SegmentsOut++
-			return q.freezeSend(limit)
+		if q.rtr == RTRNone && q.cur == curNone {
+			q.cur = q.nextMessage()
 		}
-		ref, n := q.nextMessage(limit)
-		if n > 0 || !q.term.want {
-			return ref, n
-		}
-	}
-	if q.term.want {
-		return q.freezeTerminate()
-	}
-	return ulp.Ref{}, 0
-}
-
-func (q *QP) nextMessage(limit int) (ulp.Ref, int) {
-	if q.rtr != RTRNone {
-		return q.freezeRTR()
-	}
-	if q.cur == curNone {
-		ready := q.sendReady()
 		switch {
-		case (!q.turn || !ready) && q.responseReady():
-			q.cur, q.turn = curResponse, true
-		case ready:
-			q.cur, q.turn = curSend, false
-		default:
-			return ulp.Ref{}, 0
+		case q.rtr != RTRNone:
+			ref, n = q.freezeRTR()
+		case q.cur == curSend:
+			ref, n = q.freezeSend(limit)
+		case q.cur == curResponse:
+			ref, n = q.freezeResponse(limit)
 		}
 	}
-	var ref ulp.Ref
-	var n int
-	if q.cur == curResponse {
-		ref, n = q.freezeResponse(limit)
-	} else {
-		ref, n = q.freezeSend(limit)
+	if n == 0 && q.term.want {
+		ref, n = q.freezeTerminate()
 	}
 	if n > 0 {
 		q.Counters.SegmentsOut++
 	}
 	return ref, n
+}
+
+// nextMessage chooses the message to be cut into segments next.
+func (q *QP) nextMessage() current {
+	ready := q.sendReady()
+	if (!q.turn || !ready) && q.responseReady() {
+		q.turn = true
+		return curResponse
+	}
+	if !ready {
+		return curNone
+	}
+	q.turn = false
+	return curSend
 }
 
 // sendReady reports whether the send queue's next message may begin.
@@ -181,7 +173,6 @@ func (q *QP) freezeRTR() (ulp.Ref, int) {
 		q.sq.readMSN++
 		q.out.push(outRead{rtr: true, stag: rtrSTag})
 	}
-	q.Counters.SegmentsOut++
 	q.pump()
 	return makeRef(refRTR, uint64(kind), 0, true), n
 }
@@ -193,7 +184,6 @@ func (q *QP) freezeTerminate() (ulp.Ref, int) {
 	t := &q.term
 	t.want, t.sent = false, true
 	t.n = len(AppendTerminateULPDU(t.wire[:0], &t.own, q.par.Version))
-	q.Counters.SegmentsOut++
 	q.Counters.TerminatesOut++
 	return makeRef(refTerminate, 0, 0, true), t.n
 }

@@ -159,7 +159,7 @@ func TestTerminateIsAnsweredByNothing(t *testing.T) {
 		t.Fatalf("%d ULPDUs", len(frames))
 	}
 	a.push(b, frames...)
-	if a.qp.Pending() || a.pull(1500) != nil {
+	if a.qp.ULPDUWaiting() || a.pull(1500) != nil {
 		t.Error("Terminate is answered")
 	}
 	if got, ok := a.qp.PeerTerminate(); !ok || got.Cause != ddp.CauseSTag {

@@ -26,8 +26,11 @@ func (f *farewell) NextULPDU(int) (ref ulp.Ref, n int) {
 	return ref, len(f.terminate)
 }
 
+// ULPDUWaiting implements mpa.Source.
+func (f *farewell) ULPDUWaiting() bool { return !f.wait && !f.said }
+
 // ReadULPDU implements mpa.Source.
-func (f *farewell) ReadULPDU(_ ulp.Ref, off int, dst []byte) { copy(dst, f.terminate[off:]) }
+func (f *farewell) ReadULPDU(_ ulp.Ref, dst []byte) (int, []byte) { return copy(dst, f.terminate), nil }
 
 // ReleaseULPDU implements mpa.Source.
 func (f *farewell) ReleaseULPDU(ulp.Ref) {}
@@ -37,6 +40,9 @@ func (f *farewell) Place(*ulp.View, bool) *ulp.Error {
 	f.wait = false
 	return nil
 }
+
+// Silent implements mpa.Sink.
+func (f *farewell) Silent([]byte, int) bool { return false }
 
 // Deliver implements mpa.Sink.
 func (f *farewell) Deliver([]byte, int) *ulp.Error { return nil }

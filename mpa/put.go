@@ -1,0 +1,72 @@
+package mpa
+
+import (
+	"xwarp/mpa/octets"
+	"xwarp/mpa/ulp"
+)
+
+// nearAhead is how many octets ahead memory is fetched into the cache when nothing is known to be sent after an FPDU.
+const nearAhead = 256
+
+// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream. What
+// src has in memory is copied, checked and summed in one pass where no marker is between. With a CRC it returns the sum of all
+// octets, too.
+func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) (sum uint64) {
+	w, next := f.open(dst, off, n)
+	length := w - lengthLen
+	head, body := src.ReadULPDU(ref, dst[w:w+n])
+	if w += head; w >= next {
+		w, next = insertMarkers(dst, w, next, length)
+	}
+	n -= head
+	if f.Markers || !f.CRC || n == 0 {
+		return f.spread(dst, w, next, length, body, n)
+	}
+	ahead := nearAhead
+	if len(body) > n {
+		ahead = n
+	}
+	crc, sum := octets.Sum(dst[:w], 0, 0)
+	crc, sum = octets.CopySum(dst[w:], body[:n], crc, sum, ahead)
+	return f.close(dst, w+n, next, length, w+n, crc, sum)
+}
+
+// insertMarkers makes room in dst[:w] for the markers, the first of which belongs at next, and puts them there. It returns the
+// octet behind it all and the place of the marker after that.
+func insertMarkers(dst []byte, w, next, length int) (int, int) {
+	const between = MarkerInterval - MarkerLen
+	k := (w-next)/between + 1
+	for i := k - 1; i >= 0; i-- { // from behind: each octet moves once
+		from, at := next+i*between, next+i*MarkerInterval
+		copy(dst[at+MarkerLen:], dst[from:min(from+between, w)])
+		putMarker(dst, at, length)
+	}
+	return w + k*MarkerLen, next + k*MarkerInterval
+}
+
+// spread writes the first n octets of body to dst[w:], with markers from next on, and what follows them.
+func (f Framing) spread(dst []byte, w, next, length int, body []byte, n int) uint64 {
+	crc, sum, done := uint32(0), uint64(0), 0 // done is how many octets of dst crc and sum are of
+	soon := n                                 // what body has from here on is fetched when there is time
+	for read := 0; read < n; {
+		k := copy(dst[w:min(next, len(dst))], body[read:n])
+		read, w = read+k, w+k
+		if w < next {
+			break
+		}
+		if f.CRC && n-read >= octets.MinMarked && read >= MarkerLen { // from marker to marker, as fast as without
+			octets.Fetch(clip(body, soon, n+read))
+			crc, sum = octets.Sum(dst[done:w], crc, sum)
+			k, crc, sum = octets.CopyMarked(dst[w:], body[:n], read, uint32(w-length), crc, sum, n)
+			read += k / MarkerInterval * (MarkerInterval - MarkerLen)
+			w, next, done, soon = w+k, next+k, w+k, n+read
+		}
+		w, next = putMarker(dst, w, length), next+MarkerInterval
+	}
+	sum = f.close(dst, w, next, length, done, crc, sum)
+	octets.Fetch(clip(body, soon, 2*n))
+	return sum
+}
+
+// clip is b[from:to] as far as b has that.
+func clip(b []byte, from, to int) []byte { return b[min(from, len(b)):min(to, len(b))] }
