@@ -28,12 +28,3 @@ func (t Time) Add(d Duration) Time {
 
 // Sub returns the span from o to t.
 func (t Time) Sub(o Time) Duration { return Duration(t - o) }
-
-// Earliest returns the first of the given times, Never for none.
-func Earliest(ts ...Time) Time {
-	first := Never
-	for _, t := range ts {
-		first = min(first, t)
-	}
-	return first
-}
