@@ -2,7 +2,9 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -80,10 +82,11 @@ const rule = "------------------------------------------------------------------
 
 // printer writes lines as they come, or collects them for one object.
 type printer struct {
-	cmd  *cobra.Command
-	t    *testFlags
-	out  Output
-	some bool
+	cmd    *cobra.Command
+	t      *testFlags
+	out    Output
+	some   bool
+	server bool // this end is
 }
 
 func (t *testFlags) output(cmd *cobra.Command) *printer {
@@ -101,6 +104,10 @@ func (p *printer) add(rep *perf.Report) {
 		return
 	}
 	w := p.cmd.OutOrStdout()
+	if p.t.only != "" {
+		fmt.Fprintf(w, "%.6f\n", p.t.figure(&l))
+		return
+	}
 	if rep.Spec.Mode == perf.Latency {
 		fmt.Fprintf(w, " %-7d %-10d     %-7.2f        %-7.2f      %-7.2f            %-7.2f         %-7.2f         %-7.2f                %-7.2f\n",
 			l.Size, l.Iterations, l.Min, l.Max, l.Typical, l.Mean, l.Stdev, l.P99, l.P999)
@@ -114,8 +121,8 @@ func (p *printer) add(rep *perf.Report) {
 func (p *printer) begin(rep *perf.Report) {
 	s := &rep.Spec
 	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv, append([]string{}, rep.Differences...)
-	here := &rep.ClientEnv
-	if rep.ServerEnv.Interface == p.t.iface && p.t.iface != "" {
+	here := &rep.ClientEnv // this end
+	if p.server {
 		here = &rep.ServerEnv
 	}
 	p.out.TestInfo = TestInfo{
@@ -125,7 +132,7 @@ func (p *printer) begin(rep *perf.Report) {
 	for _, d := range rep.Differences {
 		plain.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n", p.cmd.CommandPath(), d)
 	}
-	if p.t.json {
+	if p.t.json || p.t.only != "" {
 		return
 	}
 	i, w := &p.out.TestInfo, p.cmd.OutOrStdout()
@@ -143,16 +150,28 @@ func (p *printer) begin(rep *perf.Report) {
 }
 
 func (p *printer) end() error {
-	if !p.t.json {
-		var mallocs, gcs, messages uint64
-		for i := range p.out.Results {
-			l := &p.out.Results[i]
-			mallocs, gcs, messages = mallocs+l.Mallocs, gcs+uint64(l.GCs), messages+l.Iterations
-		}
-		_, err := fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, %d messages\n", rule, mallocs, gcs, messages)
+	err := p.limits()
+	if p.t.outJSON {
+		err = errors.Join(err, p.writeFile())
+	}
+	switch {
+	case p.t.json:
+		return errors.Join(p.encode(p.cmd.OutOrStdout()), err)
+	case p.t.only != "":
 		return err
 	}
-	e := json.NewEncoder(plain.JSON(p.cmd.OutOrStdout()))
+	var mallocs, gcs, messages uint64
+	for i := range p.out.Results {
+		l := &p.out.Results[i]
+		mallocs, gcs, messages = mallocs+l.Mallocs, gcs+uint64(l.GCs), messages+l.Iterations
+	}
+	fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, %d messages\n", rule, mallocs, gcs, messages)
+	return err
+}
+
+// encode writes the object.
+func (p *printer) encode(w io.Writer) error {
+	e := json.NewEncoder(plain.JSON(w))
 	e.SetIndent("", "  ")
 	return e.Encode(&p.out)
 }

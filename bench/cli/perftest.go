@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bench/perf"
+	"xwarp/engine/plain"
 )
 
 // tests are named like perftest's programs.
@@ -32,6 +34,16 @@ type testFlags struct {
 	markers   bool
 	crc       bool
 	sleep     bool
+	// perftest's, in ignored.go
+	kind      string
+	margin    int
+	gbits     bool
+	outJSON   bool
+	outFile   string
+	fileSet   bool
+	only      string
+	limitBW   float64
+	limitRate float64
 }
 
 func newTest(name, version string) *cobra.Command {
@@ -47,9 +59,18 @@ func newTest(name, version string) *cobra.Command {
 	}
 	t.register(c)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if show, _ := cmd.Flags().GetBool("version"); show {
+			_, err := plain.Fprintf(cmd.OutOrStdout(), "xwarp %s\n", version)
+			return err
+		}
+		t.fileSet = cmd.Flags().Changed("out_json_file")
+		if cmd.Flags().Changed("margin") {
+			t.spec.Warmup = time.Duration(t.margin) * time.Second
+		}
 		if err := t.check(); err != nil {
 			return err
 		}
+		t.nameIgnored(cmd)
 		if !t.spec.Collect {
 			perf.Quiet(memoryLimit)
 		}
@@ -98,7 +119,17 @@ func (t *testFlags) register(c *cobra.Command) {
 	}
 	f.BoolP("CPU-freq", "F", false, "taken and ignored: nothing is measured in cycles")
 	f.BoolP("rdma_cm", "R", false, "taken and ignored: connections are always made so")
-	f.Bool("report_gbits", false, "taken and ignored: both units are always shown")
+	f.BoolVar(&t.gbits, "report_gbits", false, "the unit of --output and --limit_bw; the table always has both")
+	f.StringVarP(&t.kind, "connection", "c", "RC", "RC: iWARP has no other")
+	f.IntVarP(&t.margin, "margin", "f", 0, "with --duration: `seconds` at the beginning that are not measured (default: half a second)")
+	f.BoolP("version", "V", false, "print the version")
+	f.BoolVar(&t.outJSON, "out_json", false, "write the object of --json into a file too")
+	f.StringVar(&t.outFile, "out_json_file", "perftest_out.json", "that `file`")
+	f.StringVar(&t.only, "output", "", "print one figure alone: bandwidth, message_rate or latency (average)")
+	if s.Mode == perf.Bandwidth {
+		f.Float64VarP(&t.limitBW, "limit_bw", "w", 0, "fail when the average is below this, in MiB/s or with --report_gbits Gbit/s")
+		f.Float64VarP(&t.limitRate, "limit_msgrate", "y", 0, "fail when fewer million messages per second are moved")
+	}
 	f.StringVar(&t.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) or \"kernel\" (the kernel's TCP)")
 	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
 	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
@@ -108,6 +139,7 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.BoolVar(&t.markers, "markers", true, "ask the peer for MPA markers")
 	f.BoolVar(&t.crc, "crc", true, "CRC32C in every FPDU; off when both ends say so")
 	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
+	registerIgnored(f)
 	f.Lookup("CPU-freq").NoOptDefVal = "true"
 }
 
@@ -126,9 +158,12 @@ func (t *testFlags) check() error {
 	if t.port < 1 || t.port > 65534 {
 		return fmt.Errorf("--port %d is not in 1 to 65534", t.port)
 	}
+	if err := t.checkMeaning(); err != nil {
+		return err
+	}
 	s.NoMarkers, s.NoCRC, s.Sleep = !t.markers, !t.crc, t.sleep
 	if t.seconds > 0 {
-		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second, warmup
+		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second, cmp.Or(s.Warmup, warmup)
 	}
 	try := *s
 	return try.Complete()
@@ -204,6 +239,7 @@ func (t *testFlags) serve(cmd *cobra.Command, version string) error {
 	defer l.Close()
 	fmt.Fprintf(cmd.ErrOrStderr(), "Waiting for client to connect on port %d…\n", t.port)
 	out := t.output(cmd)
+	out.server = true
 	for {
 		c, err := l.Accept()
 		if err != nil {

@@ -108,7 +108,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 		return nil, err
 	}
 	if hello.Spec == nil || hello.Env == nil {
-		return nil, c.fail(errors.New("this is no client of a measurement"))
+		return nil, c.fail(errors.New("what connected is no client of a measurement"))
 	}
 	rep := &Report{Spec: *hello.Spec, ClientEnv: *hello.Env, ServerEnv: env, Left: hello.Left}
 	rep.compare(want)
@@ -134,8 +134,11 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 		return rep, err
 	}
 	begin, err := c.recv()
-	if err != nil || begin.Ready == nil {
-		return rep, errors.Join(err, errors.New("the client was not ready"))
+	if err != nil {
+		return rep, err
+	}
+	if begin.Ready == nil {
+		return rep, c.fail(errors.New("what the other end sent is not what a client sends then"))
 	}
 	over := make(chan struct{})
 	var last message
@@ -185,7 +188,7 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 		return nil, err
 	}
 	if there.Env == nil || there.Ready == nil {
-		return nil, c.fail(errors.New("this is no server of a measurement"))
+		return nil, c.fail(errors.New("what answered is no server of a measurement"))
 	}
 	rep.ServerEnv = *there.Env
 	rep.compare(there.Spec)
