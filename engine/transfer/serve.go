@@ -128,7 +128,9 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 		if l.revoke(lent) != nil {
 			return err // the link releases c
 		}
-	} else if err = l.recall(ctx, lent); err != nil {
+	} else if err = l.recall(ctx, lent); errors.Is(err, ErrPeerClosed) {
+		return nil // the client has what it said, and closed before its acknowledgements were seen; the link releases c
+	} else if err != nil {
 		return err
 	}
 	return errors.Join(err, r.release(c))

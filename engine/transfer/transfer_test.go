@@ -447,3 +447,26 @@ func TestOutput(t *testing.T) {
 		t.Errorf("through a link of another user: %v", err)
 	}
 }
+
+// TestGetThenClose: a get is one that succeeded for the server too when the client closes at once, whatever the server sees first: the end
+// of the connection, or that the last octets were acknowledged.
+func TestGetThenClose(t *testing.T) {
+	b := start(t, memory(t, 64<<10), nil)
+	const rounds = 100
+	for range rounds {
+		c := b.dial()
+		if _, err := c.Get(t.Context(), io.Discard, 64<<10); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	b.end()
+	if len(b.events) != rounds {
+		t.Errorf("%d transfers, want %d", len(b.events), rounds)
+	}
+	for _, e := range b.events {
+		if e.Err != nil || e.Octets != 64<<10 {
+			t.Fatalf("%+v", e)
+		}
+	}
+}
