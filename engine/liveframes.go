@@ -39,6 +39,14 @@ func (c *XDPConfig) liveWorkers(link int) int {
 	return min(max(ethtool.ReceiveQueues(link, c.Interface, bpf.DefaultMaxQueues), runtime.NumCPU()), ring.MaxQueues)
 }
 
+// run returns how many frames the ports take best at a time.
+func (c *XDPConfig) run() int {
+	if c.Transmit == TransmitLive {
+		return live.BestRun
+	}
+	return 0
+}
+
 // livePort adds live frames to the socket of the i-th queue.
 func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
 	const ethernet = 14

@@ -117,7 +117,7 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 	}
 	w.queue = queue
 	w.stk, err = stack.New(stack.Config{
-		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Resolver: x.hops.of(), Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: x.stray(w),
+		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(), Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: x.stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
 		Defect: w.defect,
 	})

@@ -67,9 +67,9 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	b := &s.block
 	next, left := false, false // left: s.out was polled and not sent
 	again, ok := true, true
-	for ok && (n < MaxFramesPerVisit || left) {
+	for ok && (n < s.round.each || left) {
 		b.mem, b.n = nil, 0
-		if n < MaxFramesPerVisit {
+		if n < s.round.each {
 			b.mem = s.blocks.Block()
 		}
 		if left {

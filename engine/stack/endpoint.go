@@ -285,7 +285,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	if e.stack.blocks != nil {
 		return e.burstBlocks(src, now)
 	}
-	for ; n < MaxFramesPerVisit; n++ {
+	for ; n < e.stack.round.each; n++ {
 		sent, again := e.send(n > 0, src, now)
 		if sent {
 			continue

@@ -7,7 +7,8 @@ const (
 	// MaxBatch is how many frames are received before anything is sent: more would delay acknowledgements,
 	// fewer would cost a system call for less.
 	MaxBatch = 64
-	// MaxFramesPerVisit is how many frames one connection sends before the next one's turn.
+	// MaxFramesPerVisit is how many frames one connection sends before the next one's turn, unless the port wants longer runs and there
+	// is room in the round.
 	MaxFramesPerVisit = 64
 	// MaxFramesPerRound is how many frames all connections send before the next batch is received: while thousands of
 	// connections have something to send, their acknowledgements would overflow the receive ring.

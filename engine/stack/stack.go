@@ -37,6 +37,7 @@ type Config struct {
 	Port     ring.Port
 	MAC      [6]byte
 	MTU      int    // of the link, octets of an IP packet
+	Run      int    // frames that the port takes best at a time; 0: no more than MaxFramesPerRound
 	VLAN     uint16 // identifier of the network that frames are of, 0 for those without a tag
 	Resolver Resolver
 	Steering Steering
@@ -263,13 +264,22 @@ type round struct {
 	todo            []*Endpoint
 	visited, tidied int
 	sent            int
+	most, each      int // frames, of all connections and of one
+}
+
+// begin sets the bounds of a round: where the port wants long runs, a connection that is alone sends one in a visit.
+func (r *round) begin(todo []*Endpoint, run int) {
+	*r = round{todo: todo, most: max(MaxFramesPerRound, run), each: MaxFramesPerVisit}
+	if len(todo) > 0 {
+		r.each = max(r.each, run/len(todo))
+	}
 }
 
 // transmit visits the endpoints that want to, each for a bounded number of frames and all together for another, and kicks
 // the port.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
-	*r = round{todo: s.dirty}
+	r.begin(s.dirty, s.cfg.Run)
 	s.dirty = s.spare[:0]
 	s.starved = false
 	for !s.visit(now) { // until it comes to its end without a panic
@@ -298,7 +308,7 @@ func (s *Stack) transmit(now tick.Time) bool {
 func (s *Stack) visit(now tick.Time) bool {
 	defer s.contain(now)
 	r := &s.round
-	for r.visited < len(r.todo) && r.sent < MaxFramesPerRound {
+	for r.visited < len(r.todo) && r.sent < r.most {
 		e := r.todo[r.visited]
 		r.visited++
 		e.dirty = false

@@ -13,6 +13,8 @@ const (
 	Room = 3360
 	// MinRun is the fewest frames that leave by a run: fewer cost more than they save.
 	MinRun = 16
+	// BestRun is from how many frames on longer runs gain no more. Measured on veth: 256 are 1.2 times as fast as 64.
+	BestRun = 256
 	// tries bounds the calls for one Flush: a signal ends one early.
 	tries = 64
 )
