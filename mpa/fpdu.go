@@ -70,9 +70,6 @@ func (f Framing) Size(off uint64, n int) int {
 	return body + MarkerLen*markersIn(body-room)
 }
 
-// worst returns the most octets that an FPDU with a ULPDU of n octets can have.
-func (f Framing) worst(n int) int { return f.Size(0, n) }
-
 // markersIn returns how many markers stand in front of body octets that begin at a marker.
 func markersIn(body int) int {
 	const between = MarkerInterval - MarkerLen
