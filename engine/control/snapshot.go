@@ -32,6 +32,7 @@ type Snapshot struct {
 	Events    []EventRecord    `json:"events,omitempty"` // the latest ones, the oldest first; for the operator only
 	// After so many seconds everything is undone unless a confirmation comes; 0: nothing is waited for.
 	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
+	Places      int     `json:"places"` // for programs at the control socket, of all users
 }
 
 // DeviceState is a device with its workers. Counters have the names of their fields in engine.Stats, in snake case.

@@ -28,7 +28,7 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 	}
 	peers, refused := d.peerStates()
 	v.Counters["peers_refused"] = int64(refused)
-	v.Unconfirmed = d.await.left().Seconds()
+	v.Unconfirmed, v.Places = d.await.left().Seconds(), d.cfg.Load().Daemon.Clients
 	if only == nil {
 		v.Events = d.events.list()
 		v.Peers = peers

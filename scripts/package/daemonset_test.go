@@ -24,19 +24,33 @@ type manifest struct {
 		Selector struct{ MatchLabels map[string]string }
 		Template struct {
 			Metadata struct{ Labels map[string]string }
-			Spec     struct {
-				HostNetwork bool
-				Containers  []struct {
-					SecurityContext struct{ Capabilities struct{ Add []string } }
-					VolumeMounts    []struct{ Name, MountPath string }
-				}
-				Volumes []struct {
-					Name      string
-					ConfigMap struct{ Name string }
-					HostPath  struct{ Path string }
-				}
-			}
+			Spec     pod
 		}
+		pod // of a Pod
+	}
+}
+
+type pod struct {
+	HostNetwork bool
+	HostUsers   *bool
+	Containers  []struct {
+		Name            string
+		Command         []string
+		SecurityContext struct {
+			AllowPrivilegeEscalation *bool
+			Privileged               bool
+			Capabilities             struct{ Add, Drop []string }
+		}
+		VolumeMounts []struct {
+			Name, MountPath string
+			ReadOnly        bool
+		}
+		Resources struct{ Limits map[string]string }
+	}
+	Volumes []struct {
+		Name      string
+		ConfigMap struct{ Name string }
+		HostPath  struct{ Path string }
 	}
 }
 
@@ -88,9 +102,10 @@ func TestDaemonSet(t *testing.T) {
 			t.Errorf("the selector's label %s=%s is not the pod's", k, v)
 		}
 	}
-	if !pod.HostNetwork || len(pod.Containers) != 1 {
+	if !pod.HostNetwork || len(pod.Containers) != 2 {
 		t.Fatalf("pod: %+v", pod)
 	}
+	devicePlugin(t, pod)
 	want := map[string]string{filepath.Dir(config.DefaultPath): "config " + list[0].Metadata.Name, filepath.Dir(client.DefaultPath): "host " + filepath.Dir(client.DefaultPath)}
 	for _, m := range pod.Containers[0].VolumeMounts {
 		for _, v := range pod.Volumes {
@@ -114,5 +129,66 @@ func TestDaemonSet(t *testing.T) {
 	wrong := bytes.Replace(text, []byte("hostNetwork"), []byte("hostNetwrok"), 1)
 	if _, err := manifests(t, wrong); err == nil || !strings.Contains(err.Error(), `unknown field "hostNetwrok"`) {
 		t.Errorf("with a misspelt field: %v", err)
+	}
+}
+
+// devicePlugin holds the plugin's container against the program: no privilege, the daemon's socket at the same path as on the host,
+// the kubelet's directory, and not the operator's socket.
+func devicePlugin(t *testing.T, p *pod) {
+	t.Helper()
+	c := &p.Containers[1]
+	if len(c.Command) != 1 || filepath.Base(c.Command[0]) != "xwarp-device-plugin" {
+		t.Errorf("the plugin's command: %q", c.Command)
+	}
+	if s := &c.SecurityContext; s.Privileged || len(s.Capabilities.Add) != 0 || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
+		t.Errorf("the plugin has privileges: %+v", c.SecurityContext)
+	}
+	want := map[string]bool{filepath.Dir(client.DefaultPath): true, "/var/lib/kubelet/device-plugins": false} // whether it is read-only
+	for _, m := range c.VolumeMounts {
+		readOnly, ok := want[m.MountPath]
+		if !ok || readOnly != m.ReadOnly {
+			t.Errorf("the plugin has %+v", m)
+		}
+		for _, v := range p.Volumes {
+			if v.Name == m.Name && v.HostPath.Path != m.MountPath {
+				t.Errorf("%s is %q on the host", m.MountPath, v.HostPath.Path)
+			}
+		}
+		delete(want, m.MountPath)
+	}
+	if len(want) > 0 {
+		t.Errorf("the plugin lacks %v", want)
+	}
+}
+
+// TestPod: the example of a pod has what the plugin gives and nothing else.
+func TestPod(t *testing.T) {
+	text, err := os.ReadFile("pod.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := manifests(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 1 || list[0].Kind != "Pod" || len(list[0].Spec.Containers) != 1 {
+		t.Fatalf("objects: %+v", list)
+	}
+	p := &list[0].Spec.pod
+	c := &p.Containers[0]
+	if p.HostUsers == nil || *p.HostUsers || p.HostNetwork || len(p.Volumes)+len(c.VolumeMounts)+len(c.SecurityContext.Capabilities.Add) != 0 || c.SecurityContext.Privileged {
+		t.Errorf("the pod has more than it needs: %+v", p)
+	}
+	source, err := os.ReadFile("../../cmd/xwarp-device-plugin/plugin.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, n := range c.Resources.Limits {
+		if n != "1" || !bytes.Contains(source, fmt.Appendf(nil, "resource       = %q", name)) {
+			t.Errorf("%s %s of the plugin's resources", n, name)
+		}
+	}
+	if !slices.ContainsFunc(c.Command, func(s string) bool { return s == "$(XWARP_SOCKET)" }) || !bytes.Contains(source, []byte(`"XWARP_SOCKET"`)) {
+		t.Errorf("command %q", c.Command)
 	}
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# image.sh makes an OCI image of the static binaries in build/, without a registry and without a daemon for containers, and runs both
-# out of it. It is the same octet by octet wherever it is built from the same commit. What mounts layers runs as root.
+# image.sh makes an OCI image of the static binaries in build/, with the licences of what is in them, without a registry and without a
+# daemon for containers, and runs them out of it. It is the same octet by octet wherever it is built from the same commit. What mounts layers runs as root.
 # Then: podman load -i build/xwarp-VERSION.oci.tar
 #
 #   scripts/package/image.sh [VERSION [DIRECTORY]]
@@ -17,7 +17,9 @@ out=$target/image
 $as_root rm -rf --one-file-system "$out"
 mkdir -p "$out/context"
 stamp="-X xwarp/engine/version.stamped=$VERSION -X xwarp/engine/version.stampedRevision=$(git rev-parse HEAD)"
-go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$out/context/" ./cmd/xwarp ./cmd/xwarpd
+go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$out/context/" ./cmd/xwarp ./cmd/xwarpd ./cmd/xwarp-device-plugin
+export VERSION
+go run ./scripts/package/notices "$out/context" "$out/context/xwarp" "$out/context/xwarpd" "$out/context/xwarp-device-plugin"
 
 # Layers are kept in a place of their own: the machine's images are left alone.
 store=$(mktemp -d)
@@ -27,6 +29,8 @@ b build --quiet --isolation chroot --timestamp "$SOURCE_DATE_EPOCH" -f scripts/p
 container=$(b from "xwarp:$VERSION")
 b run --isolation chroot "$container" -- /usr/bin/xwarp version
 help=$(b run --isolation chroot "$container" -- /usr/bin/xwarpd --help 2>&1)
+echo "$help" | head -n 1
+help=$(b run --isolation chroot "$container" -- /usr/bin/xwarp-device-plugin --help 2>&1)
 echo "$help" | head -n 1
 
 b push --quiet "xwarp:$VERSION" "oci:$out/oci:xwarp:$VERSION"

@@ -21,6 +21,7 @@ import (
 var kinds = map[metav1.TypeMeta]func() any{
 	{APIVersion: "v1", Kind: "ConfigMap"}:      func() any { return &corev1.ConfigMap{} },
 	{APIVersion: "apps/v1", Kind: "DaemonSet"}: func() any { return &appsv1.DaemonSet{} },
+	{APIVersion: "v1", Kind: "Pod"}:            func() any { return &corev1.Pod{} },
 }
 
 func main() {

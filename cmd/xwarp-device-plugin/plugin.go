@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// resource is what containers ask for, and socketVariable where they read the socket's path.
+const (
+	resource       = "xwarp.io/socket"
+	socketVariable = "XWARP_SOCKET"
+)
+
+// plugin serves the kubelet's device-plugin API. A device is one place for a program at the daemon.
+type plugin struct {
+	v1beta1.UnimplementedDevicePluginServer
+	cfg *config
+
+	mu      sync.Mutex
+	count   int
+	illness error         // why the devices are unhealthy; nil: they are not
+	changed chan struct{} // closed when something of this changes
+}
+
+func newPlugin(c *config) *plugin {
+	return &plugin{cfg: c, count: c.devices, illness: errUnknown, changed: make(chan struct{})}
+}
+
+func (p *plugin) run(ctx context.Context) {
+	var w sync.WaitGroup
+	w.Go(func() { p.follow(ctx) })
+	w.Go(func() { p.attend(ctx) })
+	w.Wait()
+}
+
+// set takes over what the daemon's health is. places is 0 when the daemon did not say.
+func (p *plugin) set(places int, illness error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count := p.count
+	if places > 0 && p.cfg.devices == 0 {
+		count = min(places, maxDevices)
+	}
+	if was, is := fmt.Sprint(p.illness), fmt.Sprint(illness); was != is {
+		if illness != nil {
+			p.cfg.log.Warn("devices are unhealthy", "socket", p.cfg.socket, "error", illness)
+		} else {
+			p.cfg.log.Info("devices are healthy", "socket", p.cfg.socket, "devices", count)
+		}
+	}
+	if count != p.count || (illness == nil) != (p.illness == nil) {
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+	p.count, p.illness = count, illness
+}
+
+// list returns the devices, and a channel that is closed when they are others.
+func (p *plugin) list() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	health := v1beta1.Healthy
+	if p.illness != nil {
+		health = v1beta1.Unhealthy
+	}
+	r := &v1beta1.ListAndWatchResponse{}
+	for i := range p.count {
+		r.Devices = append(r.Devices, &v1beta1.Device{ID: name(i), Health: health})
+	}
+	return r, p.changed
+}
+
+func name(i int) string { return fmt.Sprintf("place-%d", i) }
+
+// GetDevicePluginOptions says that nothing is to be done before a container starts.
+func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
+	return &v1beta1.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch tells the devices whenever they change.
+func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndWatchServer) error {
+	for {
+		list, changed := p.list()
+		if err := to.Send(list); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-to.Context().Done():
+			return nil
+		}
+	}
+}
+
+// Allocate says what a container gets: the socket's directory, because a daemon that starts again makes a new socket in it. Through
+// a read-only mount a program can connect, and can put nothing in the socket's place.
+func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+	p.mu.Lock()
+	count, illness := p.count, p.illness
+	p.mu.Unlock()
+	if illness == nil {
+		illness = alone(p.cfg.socket) // what was true at the last look need not be
+	}
+	if illness != nil {
+		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v", resource, illness)
+	}
+	known := make([]string, count)
+	for i := range known {
+		known[i] = name(i)
+	}
+	out := &v1beta1.AllocateResponse{}
+	for _, c := range r.ContainerRequests {
+		for _, id := range c.DevicesIds {
+			if !slices.Contains(known, id) {
+				return nil, status.Errorf(codes.NotFound, "%s: there is no device %q, only %d", resource, id, count)
+			}
+		}
+		dir := filepath.Dir(p.cfg.socket)
+		out.ContainerResponses = append(out.ContainerResponses, &v1beta1.ContainerAllocateResponse{
+			Envs:   map[string]string{socketVariable: p.cfg.socket},
+			Mounts: []*v1beta1.Mount{{ContainerPath: dir, HostPath: dir, ReadOnly: true}},
+		})
+	}
+	return out, nil
+}
