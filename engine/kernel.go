@@ -129,7 +129,7 @@ func (k *kernelDriver) steps(now tick.Time) (next tick.Time, whole bool) {
 func (k *kernelDriver) abortAll() {
 	for c := range k.conns {
 		c.ses.Abort(clock())
-		c.end(net.ErrClosed)
+		c.end(ErrClosed)
 	}
 }
 

@@ -243,7 +243,10 @@ func (t *testFlags) serve(cmd *cobra.Command, version string) error {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			return errors.Join(context.Cause(ctx), err)
+			if ctx.Err() != nil {
+				return errors.New("ended by a signal before a client came")
+			}
+			return err
 		}
 		env := perf.Platform(version)
 		place, err := t.place(c, &env)

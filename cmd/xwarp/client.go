@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
+	"xwarp/tcp"
 )
 
 // transferResult is what put and get print; the doc tags document its JSON keys.
@@ -77,6 +79,14 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 	return err
 }
 
+// refused asks what who sees a connection refused must ask.
+func refused(err error, who string) error {
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, tcp.CauseRefused) {
+		return fmt.Errorf("%w: does %s run there, on that address and port?", err, who)
+	}
+	return err
+}
+
 func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult, move func(context.Context, *transfer.Client) (transfer.Summary, error)) (err error) {
 	ctx := cmd.Context()
 	remote, err := resolve(ctx, c.server)
@@ -100,7 +110,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	defer cancel()
 	client, err := transfer.Dial(dialCtx, d, remote, 0)
 	if err != nil {
-		return err
+		return refused(err, "xwarp serve")
 	}
 	defer closing(&err, client)
 	bar := newBar(cmd.ErrOrStderr())

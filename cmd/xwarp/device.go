@@ -18,12 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine"
+	"xwarp/engine/rping"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
 
-// defaultPort is where serve listens.
-const defaultPort = 7471
+// defaultPort is where serve listens: iWARP's usual port, and rping's.
+const defaultPort = rping.DefaultPort
 
 // transports are the values of --transport.
 var transports = []string{"xdp", "kernel"}
@@ -81,10 +82,13 @@ func (d *deviceFlags) open(log *slog.Logger, find func() (string, error)) (*engi
 		TCP: tcp.Config{KeepaliveIdle: tick.Duration(time.Minute)},
 	})
 	if err != nil && os.Geteuid() != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
-		return nil, fmt.Errorf("AF_XDP needs root (sudo), --transport=kernel does not: %w", err)
+		return nil, fmt.Errorf("%s: %w: AF_XDP needs root (sudo), --transport=kernel does not", iface, errNotPermitted)
 	}
 	return dev, err
 }
+
+// errNotPermitted says no more than that: what the kernel's libraries add is about limits that are not in the way.
+var errNotPermitted = errors.New("operation not permitted")
 
 // interfaceTo returns the interface on the way to a remote address.
 func interfaceTo(remote netip.Addr) (string, error) {
@@ -102,10 +106,21 @@ func interfaceTo(remote netip.Addr) (string, error) {
 	return link.Attrs().Name, nil
 }
 
+// errWhich is an address that belongs to no interface in particular.
+var errWhich = errors.New("which interface?")
+
+// which names the flags that say it.
+func which(err error, address string) error {
+	if errors.Is(err, errWhich) {
+		return usagef("%w Name it with --interface, or an address of it with %s (see: ip -br addr)", err, address)
+	}
+	return err
+}
+
 // interfaceOf returns the interface that has a local address.
 func interfaceOf(local netip.Addr) (string, error) {
 	if local.IsUnspecified() {
-		return "", usagef("which interface? Name it with --interface, or an address of it with --listen (see: ip -br addr)")
+		return "", errWhich
 	}
 	links, err := net.Interfaces()
 	if err != nil {

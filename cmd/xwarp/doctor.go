@@ -36,7 +36,7 @@ that mends it. Attaching and binding are really tried: on the interface where th
 
 --fix mends what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
 directory that only root may write to, and is not taken otherwise. Status 1: something fails.`,
-		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port 7471\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
+		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port 7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
 		Args:    noArgs,
 	}
 	f := cmd.Flags()

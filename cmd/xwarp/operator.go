@@ -135,8 +135,8 @@ func scaled(v float64) string {
 	for _, u := range []struct {
 		unit string
 		size float64
-	}{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
-		if v >= u.size {
+	}{{"E", 1e18}, {"P", 1e15}, {"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"k", 1e3}} {
+		if v >= 0.9995*u.size { // 999.6 is 1k in three digits
 			return fmt.Sprintf("%.3g%s", v/u.size, u.unit)
 		}
 	}

@@ -76,6 +76,7 @@ a client that does.`,
 	r.device.register(f)
 	f.BoolVar(&r.noMarkers, "no-markers", false, "do not ask for MPA markers")
 	f.BoolVar(&r.noCRC, "no-crc", false, "do without CRC if the peer does too")
+	f.DurationVar(&r.cfg.ConnectTimeout, "connect-timeout", 10*time.Second, "client: how long connecting may take")
 	f.DurationVar(&r.timeout, "timeout", 0, "give up after this long (default: never)")
 	f.BoolVarP(&r.json, "json", "j", false, "print one JSON object for each connection, with -P one per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.run(cmd, g) }
@@ -96,6 +97,8 @@ func (r *rpingFlags) check() error {
 		return usagef("where is the server? Say it with -a")
 	case r.client && r.persistent:
 		return usagef("-P is for the server")
+	case r.cfg.ConnectTimeout <= 0:
+		return usagef("--connect-timeout %v is not positive", r.cfg.ConnectTimeout)
 	case r.server && r.source != "":
 		return usagef("-I is for the client; a server listens on -a")
 	}
@@ -132,11 +135,12 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	}
 	dev, err := r.device.open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
 	if err != nil {
-		return err
+		return which(err, "-a")
 	}
 	defer closing(&err, dev)
 	if r.client {
 		res, err := rping.Client(ctx, dev, at, r.cfg)
+		err = refused(err, "an rping -s")
 		if cmd.Context().Err() != nil && r.cfg.Count == 0 {
 			err = nil // stopped, as it must be
 		}

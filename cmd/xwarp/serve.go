@@ -90,7 +90,7 @@ serve runs until SIGINT or SIGTERM.`,
 		defer closing(&err, region)
 		d, err := dev.open(g.logger(cmd), func() (string, error) { return interfaceOf(at.Addr()) })
 		if err != nil {
-			return err
+			return which(err, "--listen")
 		}
 		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}

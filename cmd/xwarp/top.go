@@ -19,7 +19,7 @@ func newTop(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "top", Short: "Watch queues, connections, rates and drops",
 		Long: `top shows, again and again, the rates of all queues and connections, what was placed out of order, what is held, and the
-frames dropped by cause. End it with Ctrl-C.`,
+frames dropped by cause. End it with q or Ctrl-C.`,
 		Example: "  xwarp top\n  xwarp top --interval 5s\n  xwarp top -n 1 -j",
 		Args:    noArgs,
 	}
@@ -36,9 +36,14 @@ frames dropped by cause. End it with Ctrl-C.`,
 		}
 		defer d.Close()
 		w := cmd.OutOrStdout()
+		ctx, restore, err := quitKey(cmd.Context(), cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		defer restore()
 		var before *control.Snapshot
 		shown := 0
-		err = o.each(cmd.Context(), d, func(s *control.Snapshot) error {
+		err = o.each(ctx, d, func(s *control.Snapshot) error {
 			if before == nil {
 				before = s
 				return nil
@@ -73,26 +78,35 @@ func writeView(w io.Writer, v view.Top, asJSON bool) error {
 // topRows bounds the connections that are shown as text: a screen.
 const topRows = 30
 
+// fit cuts text that is longer than its column, and says so. An address keeps its end, which has the port.
+func fit(text string, width int) string {
+	if r := []rune(plain.Line(text)); len(r) > width {
+		return "…" + string(r[len(r)-width+1:])
+	}
+	return text
+}
+
 func writeTop(w io.Writer, v *view.Top) error {
 	var b strings.Builder
-	plain.Fprintf(&b, "%-10s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s", "TX frame/s", "RX bit/s", "TX bit/s")
+	plain.Fprintf(&b, "%-15s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s", "TX frame/s", "RX bit/s", "TX bit/s")
 	for _, q := range v.Queues {
-		plain.Fprintf(&b, "%-10s %5d %10s %10s %10s %10s\n", q.Device, q.Queue, scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
+		plain.Fprintf(&b, "%-15s %5d %10s %10s %10s %10s\n", fit(q.Device, 15), q.Queue, scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
 	}
-	plain.Fprintf(&b, "\n%-12s %-22s %-22s %-10s %9s %9s %8s %8s %8s\n", "OWNER", "LOCAL", "REMOTE", "STATE", "IN bit/s", "OUT bit/s", "AHEAD/s", "HELD", "RETRANS")
+	const row = "%-11s %-21s %-8s %7s %7s %6s %6s %7s\n"
+	plain.Fprintf(&b, "\n"+row, "OWNER", "REMOTE", "STATE", "IN b/s", "OUT b/s", "AHEAD", "HELD", "RETRANS")
 	for i, c := range v.Conns {
 		if i == topRows {
 			plain.Fprintf(&b, "and %d more\n", len(v.Conns)-topRows)
 			break
 		}
-		plain.Fprintf(&b, "%-12s %-22s %-22s %-10s %9s %9s %8s %8s %8s\n", c.Owner, c.Local, c.Remote, c.State, scaled(c.InBPS), scaled(c.OutBPS),
+		plain.Fprintf(&b, row, fit(c.Owner, 11), fit(c.Remote, 21), fit(c.State, 8), scaled(c.InBPS), scaled(c.OutBPS),
 			scaled(c.Ahead), scaled(float64(c.Held)), scaled(float64(c.Retrans)))
 	}
 	if len(v.Drops) > 0 {
-		plain.Fprintf(&b, "\n%-10s %-24s %10s %10s\n", "DEVICE", "DROPPED BECAUSE", "frames", "frame/s")
+		plain.Fprintf(&b, "\n%-15s %-40s %10s %10s\n", "DEVICE", "DROPPED BECAUSE", "frames", "frame/s")
 	}
 	for _, d := range v.Drops {
-		plain.Fprintf(&b, "%-10s %-24s %10d %10s\n", d.Device, d.Cause, d.Frames, scaled(d.Rate))
+		plain.Fprintf(&b, "%-15s %-40s %10s %10s\n", fit(d.Device, 15), fit(d.Cause, 40), scaled(float64(d.Frames)), scaled(d.Rate))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -3,6 +3,7 @@ package rping
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"xwarp/engine"
@@ -28,7 +29,7 @@ func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg 
 		return res, err
 	}
 	cfg.debug("rdma_connect to %v", remote)
-	if err := dev.Dial(ctx, remote, e.qp, cfg.Conn); err != nil {
+	if err := e.dial(ctx, dev, remote); err != nil {
 		return res, err
 	}
 	cfg.debug("ESTABLISHED")
@@ -41,6 +42,17 @@ func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg 
 	}
 	res.Validated = cfg.Validate
 	return res, e.disconnect(ctx)
+}
+
+// dial connects within the time that the configuration gives.
+func (e *end) dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort) error {
+	if most := e.cfg.ConnectTimeout; most > 0 {
+		late := fmt.Errorf("no connection within %v: is an rping -s there, and does nothing between filter the port?", most)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, most, late)
+		defer cancel()
+	}
+	return dev.Dial(ctx, remote, e.qp, e.cfg.Conn)
 }
 
 // ping is one iteration of the client.

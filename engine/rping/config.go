@@ -19,6 +19,8 @@ type Config struct {
 	Debug func(format string, args ...any)
 	// Conn is how a client connects.
 	Conn engine.ConnConfig
+	// ConnectTimeout bounds a client's connecting. 0: as long as TCP tries.
+	ConnectTimeout time.Duration
 }
 
 // ErrConfig is what is wrong with a Config.

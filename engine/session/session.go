@@ -307,6 +307,9 @@ func (s *Session) Ended(cause error) {
 		if cause != nil {
 			why = cause.Error()
 		}
+		if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // MPA had not begun
+			s.note(fmt.Errorf("%w: %w", ErrConnect, cause))
+		}
 		// A peer that resets may do so before its acknowledgement leaves. What a socket has not taken never left.
 		left := s.out.empty() || !s.cfg.Reliable && !s.out.unsent()
 		s.startupRefused(why, cause == tcp.CauseReset && left)

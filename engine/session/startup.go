@@ -16,6 +16,7 @@ import (
 var (
 	ErrRejected = errors.New("RDMA_CM_EVENT_REJECTED: the peer's consumer rejected the connection")
 	ErrStartup  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: MPA start-up failed")
+	ErrConnect  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection") // the peer's TCP, or the network, said no
 	ErrTimeout  = errors.New("RDMA_CM_EVENT_UNREACHABLE: MPA start-up timed out")
 	ErrNotAsked = errors.New("session: no Request waits for an answer")
 )

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"xwarp/mpa"
@@ -49,6 +50,18 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("%s, socket %v: %v, want %v", c.name, reliable, d.Retry(), want)
 			}
 			d.Ended(errors.New("gone"))
+		}
+	}
+}
+
+// TestRefusedIsNotMPA: where no TCP connection came up, the error does not speak of MPA.
+func TestRefusedIsNotMPA(t *testing.T) {
+	for _, cause := range []tcp.Cause{tcp.CauseRefused, tcp.CauseUnreachable} {
+		d := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
+		d.Init(d.cfg)
+		d.Ended(cause)
+		if !errors.Is(d.Err(), ErrConnect) || !errors.Is(d.Err(), cause) || strings.Contains(d.Err().Error(), "MPA") {
+			t.Errorf("%v: %v", cause, d.Err())
 		}
 	}
 }

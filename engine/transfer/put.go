@@ -66,6 +66,8 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			end = true
+		case ctx.Err() != nil:
+			return context.Cause(ctx) // the connection's end, which is not the input's
 		case err != nil:
 			return fmt.Errorf("reading the input: %w", err)
 		}

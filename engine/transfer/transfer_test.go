@@ -235,6 +235,8 @@ func TestFailedPutChangesNothing(t *testing.T) {
 		w.Close()
 		if err := <-done; err == nil {
 			t.Error("put succeeded without a connection")
+		} else if strings.Contains(err.Error(), "reading the input") {
+			t.Errorf("the connection's end is blamed on the input: %v", err)
 		}
 		b.want(content)
 	})

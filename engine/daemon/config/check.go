@@ -44,16 +44,21 @@ func def(v *string, d string) {
 	}
 }
 
-// faults collects what is wrong, with the file's name in front.
+// faults collects what is wrong, with the place where the value comes from in front.
 type faults struct {
-	path string
-	errs []error
+	path    string
+	origins map[string]Origin
+	errs    []error
 }
 
 func (f *faults) addf(format string, args ...any) {
 	where := f.path
 	if where == "" {
 		where = "configuration"
+	}
+	key, _, _ := strings.Cut(fmt.Sprintf(format, args...), " ")
+	if o := f.origins[key]; o != "" {
+		where = string(o)
 	}
 	f.errs = append(f.errs, fmt.Errorf("%s: "+format, append([]any{where}, args...)...))
 }
@@ -75,7 +80,7 @@ func (f *faults) atLeast(key string, got, least int) {
 }
 
 func (l *Loaded) check() error {
-	f := &faults{path: l.Path}
+	f := &faults{path: l.Path, origins: l.Origins}
 	d := &l.Daemon
 	f.oneOf("daemon.log_level", d.LogLevel, "error", "warn", "info", "debug")
 	f.oneOf("daemon.log_format", d.LogFormat, "text", "json", "auto")

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// quitKey returns a context that ends with q, or Q, on a terminal, which restore makes as it was. Keys come one by one and are not shown;
+// Ctrl-C stays a signal. On anything else than a terminal it does nothing.
+func quitKey(ctx context.Context, in io.Reader) (_ context.Context, restore func(), err error) {
+	f, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return ctx, func() {}, nil
+	}
+	fd := int(f.Fd())
+	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return nil, nil, err
+	}
+	now := *before
+	now.Lflag &^= unix.ICANON | unix.ECHO
+	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(fd, unix.TCSETS, &now); err != nil {
+		return nil, nil, err
+	}
+	ctx, quit := context.WithCancel(ctx)
+	go func() {
+		for key := make([]byte, 1); ; {
+			n, err := f.Read(key)
+			if err != nil || n == 1 && (key[0] == 'q' || key[0] == 'Q') {
+				quit()
+				return
+			}
+		}
+	}()
+	return ctx, func() { quit(); unix.IoctlSetTermios(fd, unix.TCSETS, before) }, nil
+}
