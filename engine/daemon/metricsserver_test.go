@@ -71,12 +71,13 @@ func families(text string) (names map[string]bool, series map[string]string) {
 
 var metricName = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 
-// What the dashboard and the alert rules ask for is there in a scrape of a daemon on AF_XDP, with a connection and an export. The numbers are
+// What the dashboard and the alert rules ask for is there in a scrape of a daemon on AF_XDP, with a connection and exports of both kinds. The numbers are
 // those of what was transferred.
 func TestMetricsOfXDP(t *testing.T) {
 	tn := hosts(t)
 	const listen = "127.0.0.1:9479"
-	text := xdp + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = \"0.0.0.0:7175\"\nsize = \"64KiB\"\n", listen)
+	text := xdp + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = \"0.0.0.0:7175\"\nsize = \"64KiB\"\n"+
+		"[[export]]\nname = \"images\"\nlisten = \"0.0.0.0:7176\"\nsize = \"64KiB\"\nserve = \"transfer\"\n", listen)
 	_, socket := run(t, tn.A, text)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	responder(t, embedded(t, tn.B.Do), at, 1)
