@@ -30,6 +30,8 @@ func newExplain(*global) *cobra.Command {
   a completion      WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, or the number of enum ibv_wc_status
   an event          RDMA_CM_EVENT_REJECTED, rejected
   an error of TCP   ECONNRESET, or the words of the message
+  a dropped frame   checksum, kernel_rx_ring_full: the causes that status and top name
+  a line of the log its msg, or the whole line
   or words          crc mismatch, bounds; a whole line of a log that has a Terminate's code in it`,
 		Example: `  xwarp explain 2/0/02
   xwarp explain 20 02

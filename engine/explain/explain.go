@@ -18,11 +18,13 @@ const (
 	Event     Kind = "event"
 	TCP       Kind = "TCP"
 	Errno     Kind = "error"
+	Drop      Kind = "drop cause"
+	Log       Kind = "log line"
 )
 
 // Entry explains one code.
 type Entry struct {
-	Kind    Kind     `json:"kind" doc:"Terminate, completion status, event, TCP or error"`
+	Kind    Kind     `json:"kind" doc:"Terminate, completion status, event, TCP, error, drop cause or log line"`
 	Code    string   `json:"code" doc:"as the messages of xwarp write it; a Terminate is layer/type/code, the code in hexadecimal"`
 	Octets  string   `json:"octets,omitempty" doc:"of a Terminate on the wire, the first two, in hexadecimal"`
 	Number  int      `json:"number,omitempty" doc:"of a completion status, in libibverbs"`
@@ -38,10 +40,10 @@ type Entry struct {
 	tcp    tcp.Cause
 }
 
-// All returns every entry: Terminates in the order of the RFCs, statuses, events, TCP, errors.
+// All returns every entry: Terminates in the order of the RFCs, statuses, events, TCP, errors, causes of dropped frames, lines of the log.
 func All() []Entry {
 	var all []Entry
-	for _, t := range [][]Entry{terminates(), statuses(), events, tcpCauses(), errnos} {
+	for _, t := range [][]Entry{terminates(), statuses(), events, tcpCauses(), errnos, drops, messages} {
 		all = append(all, t...)
 	}
 	return all

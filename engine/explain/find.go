@@ -30,6 +30,9 @@ func Find(query string) []Entry {
 	if e := byName(low); e != nil {
 		return e
 	}
+	if e := byMessage(low); e != nil {
+		return e
+	}
 	if e := byNumber(low); e != nil {
 		return e
 	}
