@@ -37,7 +37,7 @@ func run(binary, daemon, dir string) error {
 	if err := service(binary, daemon, man); err != nil {
 		return err
 	}
-	return pages(binary, man, nil)
+	return pages(binary, man, nil, "iWARP on any Linux network interface, in user space")
 }
 
 func write(file string, b []byte) error {
@@ -47,29 +47,36 @@ func write(file string, b []byte) error {
 	return os.WriteFile(file, b, 0o644)
 }
 
-// command is a line of the list of commands in a help text.
-var command = regexp.MustCompile(`(?m)^  ([a-z]+) {2,}\S`)
+// command is a line of the list of commands in a help text: the name, and what it does in one line.
+var command = regexp.MustCompile(`(?m)^  ([a-z][a-z_-]*) {2,}(\S.*)$`)
+
+// commands are those of a list in a help text: name and what it does.
+func commands(help string) (list [][2]string) {
+	_, text, ok := strings.Cut(help, "Available Commands:\n")
+	if !ok {
+		return nil
+	}
+	text, _, _ = strings.Cut(text, "\n\n")
+	for _, m := range command.FindAllStringSubmatch(text+"\n", -1) {
+		if m[1] != "help" && m[1] != "completion" {
+			list = append(list, [2]string{m[1], m[2]})
+		}
+	}
+	return list
+}
 
 // pages writes the page of a command and those of the commands below it.
-func pages(binary, dir string, path []string) error {
+func pages(binary, dir string, path []string, what string) error {
 	help, err := exec.Command(binary, append(path[:len(path):len(path)], "--help")...).Output()
 	if err != nil {
 		return fmt.Errorf("help of %v: %w", path, err)
 	}
 	name := strings.Join(append([]string{"xwarp"}, path...), "-")
-	if err := write(filepath.Join(dir, name+".1"), page(name, string(help))); err != nil {
+	if err := write(filepath.Join(dir, name+".1"), page(name, what, string(help))); err != nil {
 		return err
 	}
-	_, list, ok := strings.Cut(string(help), "Available Commands:\n")
-	if !ok {
-		return nil
-	}
-	list, _, _ = strings.Cut(list, "\n\n")
-	for _, m := range command.FindAllStringSubmatch(list, -1) {
-		if m[1] == "help" || m[1] == "completion" {
-			continue
-		}
-		if err := pages(binary, dir, append(path[:len(path):len(path)], m[1])); err != nil {
+	for _, c := range commands(string(help)) {
+		if err := pages(binary, dir, append(path[:len(path):len(path)], c[0]), c[1]); err != nil {
 			return err
 		}
 	}
@@ -80,10 +87,9 @@ func pages(binary, dir string, path []string) error {
 var heading = regexp.MustCompile(`^([A-Z][A-Za-z ]+):$`)
 
 // page makes troff of a help text, which keeps its lines.
-func page(name, help string) []byte {
+func page(name, what, help string) []byte {
 	var b bytes.Buffer
-	first, _, _ := strings.Cut(help, "\n")
-	title(&b, name, 1, first)
+	title(&b, name, 1, what)
 	fmt.Fprintf(&b, ".SH DESCRIPTION\n.nf\n")
 	for line := range strings.Lines(help) {
 		line = strings.TrimRight(line, "\n")
@@ -94,6 +100,9 @@ func page(name, help string) []byte {
 		fmt.Fprintln(&b, escape(line))
 	}
 	b.WriteString(".fi\n")
+	verbatim(&b, "EXIT STATUS", `0   done
+1   it failed; the last line on stderr says why
+2   wrong arguments`)
 	seeAlso(&b, name)
 	return b.Bytes()
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,8 +12,8 @@ import (
 
 // No line of a help text becomes a request of troff.
 func TestPage(t *testing.T) {
-	got := string(page("xwarp-x", "short\n\n.SH not a request\n'quoted\n\\fB\n\nFlags:\n  --all\n"))
-	for _, want := range []string{".TH XWARP\\-X 1 ", "xwarp\\-x \\- short\n", "\n\\&.SH not", "\n\\&'quoted", "\n\\efB\n", "\n.SH FLAGS\n", "\\-\\-all"} {
+	got := string(page("xwarp-x", "short", "long\n\n.SH not a request\n'quoted\n\\fB\n\nFlags:\n  --all\n"))
+	for _, want := range []string{".TH XWARP\\-X 1 ", "xwarp\\-x \\- short\n", "\n\\&.SH not", "\n\\&'quoted", "\n\\efB\n", "\n.SH FLAGS\n", ".SH EXIT STATUS\n.nf\n0   done\n1 ", "\\-\\-all"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}
@@ -34,9 +37,43 @@ func TestConfigPage(t *testing.T) {
 
 func TestDaemonPage(t *testing.T) {
 	got := string(daemonPage("xwarpd serves.\n\n  -check\n    \tread the configuration and end\n"))
-	for _, want := range []string{".TH XWARPD 8", ".SH OPTIONS\n.nf\n  \\-check\n", ".SH EXIT STATUS\n", ".SH SEE ALSO\nxwarp(1), xwarp.toml(5)"} {
+	for _, want := range []string{".TH XWARPD 8", ".SH OPTIONS\n.nf\n  \\-check\n", ".SH EXIT STATUS\n", "\n75  nobody confirmed in time", ".SH SEE ALSO\nxwarp(1), xwarp.toml(5)"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
+		}
+	}
+}
+
+// Each command of the program has its page, whose NAME line is whole: it is the command's short text.
+func TestEveryCommandHasItsPage(t *testing.T) {
+	dir := t.TempDir()
+	build := exec.Command("go", "build", "-o", dir+"/", "xwarp/cmd/xwarp", "xwarp/cmd/xwarpd")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := run(filepath.Join(dir, "xwarp"), filepath.Join(dir, "xwarpd"), dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"xwarp", "xwarp-serve", "xwarp-resource-show", "xwarp-link", "xwarp-dev", "xwarp-bench-write_bw", "xwarp-bench-read_lat", "xwarp-config-check"} {
+		if _, err := os.Stat(filepath.Join(dir, "man", name+".1")); err != nil {
+			t.Error(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "man", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(b), ".SH NAME\n")
+		line, _, _ := strings.Cut(rest, "\n")
+		_, what, ok := strings.Cut(line, " \\- ")
+		last := what[max(len(what)-1, 0):]
+		if !ok || what == "" || len(what) > 110 || strings.ContainsAny(last, ",:;") || strings.HasSuffix(what, " and") {
+			t.Errorf("%s: NAME is %q", filepath.Base(f), line)
 		}
 	}
 }

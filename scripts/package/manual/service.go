@@ -54,7 +54,8 @@ SIGHUP: the configuration is read again. Keys that need a restart are logged; a 
 	{"EXIT STATUS", `0   ended by a signal, or --check found nothing wrong
 1   the daemon could not start or failed; the last line of its log says why
 2   wrong arguments
-78  wrong configuration`},
+75  nobody confirmed in time (daemon.confirm, xwarp confirm): everything is undone; systemd does not restart it then
+78  wrong configuration, or one with nothing to serve`},
 	{"FILES", `/etc/xwarp/xwarp.toml     the configuration, see xwarp.toml(5)
 /run/xwarp/control.sock   the control socket, through which programs and xwarp(1) use the daemon
 /run/xwarpd/admin.sock    the operator's control socket, for root
