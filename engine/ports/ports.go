@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +18,7 @@ var ErrInUse = errors.New("address already in use")
 // Reservation holds a port until it is closed or the process ends.
 type Reservation struct {
 	fd   int
+	lock int // keeps out other engines that bind past TIME-WAIT; -1: not needed
 	addr netip.AddrPort
 }
 
@@ -34,16 +37,74 @@ func Reserve(at netip.AddrPort) (*Reservation, error) {
 			return nil, fmt.Errorf("reserve port %d: IPV6_V6ONLY: %w", at.Port(), err)
 		}
 	}
-	if err := unix.Bind(fd, sa); err != nil {
+	lock := -1
+	err = unix.Bind(fd, sa)
+	if errors.Is(err, unix.EADDRINUSE) {
+		lock, err = bindPast(fd, family, sa, at.Port())
+	}
+	if err != nil {
 		unix.Close(fd)
 		return nil, bindError(at, err)
 	}
 	got, err := unix.Getsockname(fd)
 	if err != nil {
 		unix.Close(fd)
+		closeLock(lock)
 		return nil, fmt.Errorf("reserve port %d: %w", at.Port(), err)
 	}
-	return &Reservation{fd: fd, addr: netip.AddrPortFrom(at.Addr(), portOf(got))}, nil
+	return &Reservation{fd: fd, lock: lock, addr: netip.AddrPortFrom(at.Addr(), portOf(got))}, nil
+}
+
+// bindPast binds where connections of an earlier listener are in TIME-WAIT, as that listener itself could: they are the kernel's, and
+// none of ours. Sockets that may share a port may do so with each other while none listens, so only who has the lock binds in this
+// way, and says right after that it shares no more: another engine's bind and any listen fail then.
+func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err error) {
+	if !onlyTimeWait(port) {
+		return -1, unix.EADDRINUSE
+	}
+	if lock, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, err
+	}
+	err = unix.Bind(lock, &unix.SockaddrUnix{Name: fmt.Sprintf("@xwarp/port/%d/%d", family, port)}) // of the network namespace
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
+	if err == nil {
+		err = unix.Bind(fd, sa)
+	}
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	}
+	if err != nil {
+		closeLock(lock)
+		return -1, err
+	}
+	return lock, nil
+}
+
+// onlyTimeWait reports whether every connection of the kernel at a port is in TIME-WAIT. The tables are those of the calling thread's
+// network namespace.
+func onlyTimeWait(port uint16) bool {
+	const timeWait = "06"
+	local := fmt.Sprintf(":%04X", port)
+	for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
+		b, err := os.ReadFile(table)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel may be without IPv6
+			return false
+		}
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], local) && f[3] != timeWait {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func closeLock(lock int) {
+	if lock >= 0 {
+		unix.Close(lock)
+	}
 }
 
 // Addr returns the reserved address with the port that was taken.
@@ -56,6 +117,7 @@ func (r *Reservation) Close() error {
 	}
 	fd := r.fd
 	r.fd = -1
+	closeLock(r.lock)
 	return unix.Close(fd)
 }
 

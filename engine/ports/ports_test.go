@@ -38,3 +38,48 @@ func TestReserveForeignAddress(t *testing.T) {
 		t.Fatal("reserved a port on an address that this host does not have")
 	}
 }
+
+// Connections of the kernel's listener that are in TIME-WAIT do not keep the next one from the port, and it is reserved all the same.
+func TestTimeWaitDoesNotBlock(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	at := l.Addr().(*net.TCPAddr).AddrPort()
+	client, err := net.Dial("tcp4", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if _, err := Reserve(at); !errors.Is(err, ErrInUse) {
+		t.Errorf("with a connection that lives: %v, want ErrInUse", err)
+	}
+	server.Close() // first: TIME-WAIT is here
+	if _, err := client.Read(make([]byte, 1)); err == nil {
+		t.Fatal("the server did not close")
+	}
+	client.Close()
+	r, err := Reserve(at)
+	if err != nil {
+		t.Fatalf("TIME-WAIT: %v", err)
+	}
+	if _, err := Reserve(at); !errors.Is(err, ErrInUse) {
+		t.Errorf("second reservation: %v, want ErrInUse", err)
+	}
+	if other, err := net.Listen("tcp4", at.String()); err == nil {
+		other.Close()
+		t.Error("a socket listens at the reserved port")
+	}
+	r.Close()
+	if again, err := Reserve(at); err != nil {
+		t.Errorf("after Close: %v", err)
+	} else {
+		again.Close()
+	}
+}
