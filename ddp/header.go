@@ -138,12 +138,6 @@ func (h *Tagged) Decode(b []byte) {
 	h.TO = TO(binary.BigEndian.Uint64(b[offTO:]))
 }
 
-// Target returns the STag and TO of the tagged header at the start of b, as Decode does.
-func Target(b []byte) (STag, TO) {
-	_ = b[TaggedLen-1]
-	return STag(binary.BigEndian.Uint32(b[offSTag:])), TO(binary.BigEndian.Uint64(b[offTO:]))
-}
-
 // Put writes the 14 octets to the start of b.
 func (h *Tagged) Put(b []byte) {
 	_ = b[TaggedLen-1]

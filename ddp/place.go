@@ -2,15 +2,14 @@ package ddp
 
 import "xwarp/mpa/ulp"
 
-// PlaceTagged checks a tagged segment of a stream of domain pd (RFC 5041, 7.1) and copies its
-// payload. The region needs the rights in need. A segment without payload is not checked
-// (5.2).
-func (t *Table) PlaceTagged(pd *PD, stream StreamID, h *Tagged, v *ulp.View, need Access) Cause {
+// PlaceTagged checks a segment of an RDMA Write of a stream of domain pd (RFC 5041, 7.1) and copies its payload. One without payload
+// is not checked (5.2).
+func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged, v *ulp.View) Cause {
 	n := v.Len() - TaggedLen
 	if n <= 0 {
 		return CauseNone
 	}
-	_, dst, f := t.Find(pd, stream, h.STag, h.TO, n, need)
+	dst, f := t.FindCached(c, pd, stream, h.STag, h.TO, n, RemoteWrite)
 	if f != OK {
 		return TaggedCause(f)
 	}

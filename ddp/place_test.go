@@ -101,15 +101,11 @@ func TestScatterGather(t *testing.T) {
 func TestPlaceTagged(t *testing.T) {
 	tab, pd := newTable(t)
 	mem := bytes.Repeat([]byte{0xaa}, 128)
-	m, err := tab.Register(pd, mem[32:96:96], Attr{Base: 0x1000, Access: RemoteWrite})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct {
-		to   TO
-		n    int
-		need Access
-		want Cause
+		to     TO
+		n      int
+		access Access
+		want   Cause
 	}{
 		{0x1000, 64, RemoteWrite, CauseNone},
 		{0x103f, 1, RemoteWrite, CauseNone},
@@ -123,10 +119,14 @@ func TestPlaceTagged(t *testing.T) {
 			mem[i] = 0xaa
 		}
 		want := bytes.Clone(mem)
+		m, err := tab.Register(pd, mem[32:96:96], Attr{Base: 0x1000, Access: c.access})
+		if err != nil {
+			t.Fatal(err)
+		}
 		h := Tagged{Control: MakeControl(true, true, IETF), STag: m.STag(), TO: c.to}
 		payload := bytes.Repeat([]byte{0x55}, c.n)
 		v := ulp.ViewOf(append(AppendTagged(nil, h), payload...))
-		if got := tab.PlaceTagged(pd, 1, &h, &v, c.need); got != c.want {
+		if got := tab.PlaceTagged(&LookupCache{}, pd, 1, h, &v); got != c.want {
 			t.Errorf("%d octets at %#x: %v, want %v", c.n, c.to, got, c.want)
 		}
 		if c.want == CauseNone {

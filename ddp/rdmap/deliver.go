@@ -24,11 +24,6 @@ func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
 		q.pump()
 	}
 	q.Counters.SegmentsIn++
-	if q.isWrite(hdr, n) {
-		if stag, to := ddp.Target(hdr); q.cfg.Table.Holds(&q.near, stag, to, n-ddp.TaggedLen) {
-			return nil
-		}
-	}
 	if c := q.deliver(hdr, n); c != ddp.CauseNone {
 		if q.lost != nil {
 			return q.lost
@@ -42,10 +37,8 @@ func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
 	return nil
 }
 
+// deliver delivers a segment whose header Place has checked.
 func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
-	if c := q.checkHeader(hdr); c != ddp.CauseNone {
-		return c
-	}
 	if ddp.Control(hdr[0]).Tagged() {
 		var h ddp.Tagged
 		h.Decode(hdr)
@@ -70,7 +63,7 @@ func (q *QP) deliver(hdr []byte, n int) ddp.Cause {
 
 // deliverWrite finds out when the STag was invalidated after the segment had been placed ahead.
 func (q *QP) deliverWrite(h *ddp.Tagged, n int) ddp.Cause {
-	if n <= 0 {
+	if n <= 0 || q.cfg.Table.Unchanged(&q.lookup, h.STag) {
 		return ddp.CauseNone
 	}
 	_, _, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, h.STag, h.TO, n, ddp.RemoteWrite)

@@ -115,7 +115,8 @@ type QP struct {
 	rq   recvQueue
 	msg  inbound
 	term terminator
-	near ddp.Near // of the last segment of an RDMA Write
+
+	lookup ddp.LookupCache // of the last segment of an RDMA Write
 
 	rtr      RTRKind // still to be sent
 	turn     bool    // a response went last, so the send queue is next
@@ -217,7 +218,7 @@ func (q *QP) Reset() error {
 	q.sq.reset()
 	q.out.reset()
 	q.in.reset()
-	q.msg, q.term, q.near = inbound{}, terminator{}, ddp.Near{}
+	q.msg, q.term, q.lookup = inbound{}, terminator{}, ddp.LookupCache{}
 	q.lost, q.blank = nil, false
 	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone, false, 0
 	q.Counters = Counters{}

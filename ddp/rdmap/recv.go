@@ -21,12 +21,6 @@ func (q *QP) Place(v *ulp.View, inOrder bool) (err *ulp.Error) {
 		return q.lost
 	}
 	defer q.guard(&err)
-	if q.placeWrite(v) {
-		if !inOrder {
-			q.Counters.PlacedAhead++
-		}
-		return nil
-	}
 	var scratch [ddp.UntaggedLen]byte
 	hdr := v.Header(ddp.UntaggedLen, scratch[:])
 	q.sawFPDU = true
@@ -46,49 +40,50 @@ func (q *QP) Place(v *ulp.View, inOrder bool) (err *ulp.Error) {
 	return q.reject(c, hdr, v.Len())
 }
 
-// placeWrite places a segment of an RDMA Write with nothing wrong. Everything else is place's, which says what it is.
-func (q *QP) placeWrite(v *ulp.View) bool {
-	b := v.Pieces()
-	if len(b) == 0 || !q.isWrite(b[0], v.Len()) {
-		return false
-	}
-	n := v.Len() - ddp.TaggedLen
-	stag, to := ddp.Target(b[0])
-	dst, f := q.cfg.Table.FindNear(&q.near, q.cfg.PD, q.cfg.Stream, stag, to, n, ddp.RemoteWrite)
-	if f != ddp.OK {
-		return false
-	}
-	v.CopyTo(dst, ddp.TaggedLen)
-	q.sawFPDU = true
-	q.Counters.PayloadIn += uint64(n)
-	return true
-}
-
-// isWrite reports whether a ULPDU of n octets that begins with hdr is a segment of an RDMA Write with payload, with the right
-// versions.
-func (q *QP) isWrite(hdr []byte, n int) bool {
-	const control, ulpControl = 0x83, 0xcf // T and DV; RV and opcode
-	version := byte(q.par.Version)
-	return len(hdr) >= ddp.TaggedLen && n > ddp.TaggedLen && hdr[0]&control == 0x80|version && hdr[1]&ulpControl == version<<6|byte(OpWrite)
-}
-
 // deaf reports whether what arrives is dropped.
 func (q *QP) deaf() bool { return q.state == Terminated || q.state == Errored || q.state == Idle }
 
+// place checks the header of a segment (RFC 5041, 7.1; RFC 5040, 7.2), and copies its payload to where it belongs.
 func (q *QP) place(v *ulp.View, hdr []byte) ddp.Cause {
-	if c := q.checkHeader(hdr); c != ddp.CauseNone {
-		return c
+	if len(hdr) < 2 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
+		return ddp.CauseCatastrophic
 	}
-	if ddp.Control(hdr[0]).Tagged() {
-		var h ddp.Tagged
-		h.Decode(hdr)
-		if opcodeOf(h.ULP) == OpWrite {
-			return q.cfg.Table.PlaceTagged(q.cfg.PD, q.cfg.Stream, &h, v, ddp.RemoteWrite)
-		}
+	if !ddp.Control(hdr[0]).Tagged() {
+		return q.placeUntagged(v, hdr)
+	}
+	var h ddp.Tagged
+	h.Decode(hdr)
+	if h.Control.Version() != q.par.Version {
+		return ddp.CauseTaggedVersion
+	}
+	if versionOf(h.ULP) != q.par.Version {
+		return CauseVersion
+	}
+	switch opcodeOf(h.ULP) {
+	case OpWrite:
+		return q.cfg.Table.PlaceTagged(&q.lookup, q.cfg.PD, q.cfg.Stream, h, v)
+	case OpReadResponse:
 		return q.placeResponse(&h, v)
 	}
+	return CauseOpcode
+}
+
+func (q *QP) placeUntagged(v *ulp.View, hdr []byte) ddp.Cause {
 	var h ddp.Untagged
 	h.Decode(hdr)
+	if h.Control.Version() != q.par.Version {
+		return ddp.CauseUntaggedVersion
+	}
+	if h.QN > QNAtomic || (h.QN == QNAtomic && q.par.Version != ddp.IETF) {
+		return ddp.CauseQN
+	}
+	if versionOf(h.ULP) != q.par.Version {
+		return CauseVersion
+	}
+	op := opcodeOf(h.ULP)
+	if op > OpAtomicResp || queueOf[op] != int8(h.QN) || (op >= OpImm && q.par.Version != ddp.IETF) {
+		return CauseOpcode
+	}
 	switch h.QN {
 	case QNSend:
 		return q.placeSend(&h, v)
@@ -99,42 +94,6 @@ func (q *QP) place(v *ulp.View, hdr []byte) ddp.Cause {
 	default:
 		return q.placeAtomicResponse(&h, v)
 	}
-}
-
-// checkHeader validates length, versions, opcode and queue (RFC 5041, 7.1; RFC 5040, 7.2).
-func (q *QP) checkHeader(hdr []byte) ddp.Cause {
-	if len(hdr) < 2 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
-		return ddp.CauseCatastrophic
-	}
-	ctl := ddp.Control(hdr[0])
-	if ctl.Version() != q.par.Version {
-		if ctl.Tagged() {
-			return ddp.CauseTaggedVersion
-		}
-		return ddp.CauseUntaggedVersion
-	}
-	op := opcodeOf(hdr[1])
-	if ctl.Tagged() {
-		if versionOf(hdr[1]) != q.par.Version {
-			return CauseVersion
-		}
-		if op != OpWrite && op != OpReadResponse {
-			return CauseOpcode
-		}
-		return ddp.CauseNone
-	}
-	var h ddp.Untagged
-	h.Decode(hdr)
-	if h.QN > QNAtomic || (h.QN == QNAtomic && q.par.Version != ddp.IETF) {
-		return ddp.CauseQN
-	}
-	if versionOf(h.ULP) != q.par.Version {
-		return CauseVersion
-	}
-	if op > OpAtomicResp || queueOf[op] != int8(h.QN) || (op >= OpImm && q.par.Version != ddp.IETF) {
-		return CauseOpcode
-	}
-	return ddp.CauseNone
 }
 
 // queueOf is the queue of each opcode, -1 for tagged messages.
