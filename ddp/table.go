@@ -209,8 +209,8 @@ type LookupCache struct {
 	gen  uint64
 }
 
-// FindCached is Find for the accesses of one stream, all by the same domain, that come one after the other. It saves 3 ns for each
-// segment of a Write, and its delivery as much.
+// FindCached is Find for the accesses of one stream, all by the same domain, that come one after the other: it saves a look-up for each
+// segment of a long Write.
 func (t *Table) FindCached(c *LookupCache, pd *PD, stream StreamID, s STag, to TO, n int, need Access) ([]byte, Fault) {
 	if t.Unchanged(c, s) && c.need == need {
 		return c.mr.slice(to, n)
@@ -223,7 +223,9 @@ func (t *Table) FindCached(c *LookupCache, pd *PD, stream StreamID, s STag, to T
 }
 
 // Unchanged reports whether s is the STag of the last access that FindCached found right, and no STag has ceased to be valid since.
-func (t *Table) Unchanged(c *LookupCache, s STag) bool { return c.mr != nil && c.stag == s && c.gen == t.gen }
+func (t *Table) Unchanged(c *LookupCache, s STag) bool {
+	return c.mr != nil && c.stag == s && c.gen == t.gen
+}
 
 // Lookup returns the region that s names, or nil.
 func (t *Table) Lookup(s STag) *MR {

@@ -242,7 +242,7 @@ func (r *Receiver) plausible() bool {
 			return false
 		}
 		end := at + int64(r.cfg.Size(uint64(at), r.u16(length)))
-		if end > r.seg.q || !r.gather(at, end) || !r.crcRight() {
+		if end > r.seg.q || !crcRight(r.gather(at, end)) {
 			return false
 		}
 		at = end
@@ -266,7 +266,7 @@ func (r *Receiver) findStart(is *island, avail int64) bool {
 		return false
 	}
 	for ; is.scan+MarkerLen <= avail; is.scan += MarkerInterval {
-		if at := r.fpduAt(is.scan); at >= is.start {
+		if at := r.fpduOf(is.scan, int64(r.u16(is.scan+2))); at >= is.start {
 			is.first, is.chain = at, at
 			return true
 		}

@@ -25,8 +25,8 @@ type HoldPool struct {
 	recLimit int
 
 	// Room that each call of a Receiver uses anew.
-	ext  [][]byte
-	view ulp.View
+	pieces [][]byte
+	view   ulp.View
 }
 
 // none is the index of no block and of no record.

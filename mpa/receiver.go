@@ -52,14 +52,13 @@ type Receiver struct {
 	sink  Sink
 	start seq.Num
 
-	due     due    // the last FPDU, when it waits for the left edge alone
-	edge    island // the part in order; its records wait for the left edge
+	pending pendingDelivery // the last FPDU, when it waits for the left edge alone
+	edge    island          // the part in order; its records wait for the left edge
 	islands []island
 	base    []island // the array that islands is a part of
 	hold    hold
 	records int  // records in use
 	stalled bool // complete FPDUs in order wait for records
-	general bool // a test wants everything to go the general way
 
 	dead   *ulp.Error // no octet is taken any more
 	halted bool       // and nothing is delivered
@@ -79,7 +78,7 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
-	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, general: r.general, base: r.base[:0], hold: hold{tab: r.hold.tab}}
+	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, base: r.base[:0], hold: hold{tab: r.hold.tab}}
 	r.islands = r.base
 	r.hold.init(cfg.Pool, cfg.HoldLimit)
 	r.edge = island{first: 0, list: noRecords}
@@ -96,22 +95,31 @@ func (r *Receiver) offset(s seq.Num) int64 {
 // TCP acknowledges those, and the rest counts as never received. The pieces may be reused after the call.
 // After an error the caller still calls Advance for what was kept before it, sends the Terminate and offers no more.
 func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
-	if r.whole(at, pieces, n) && (!r.cfg.CRC || residue(pieces)) {
-		return r.takeWhole(n)
-	}
-	return r.offer(at, pieces, n)
+	return r.offer(at, pieces, n, nil)
 }
 
-// offer is Offer of any octets.
-func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
-	if r.due.on {
-		r.recordDue()
+// OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had to touch them for
+// another reason.
+func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int, err *ulp.Error) {
+	return r.offer(at, pieces, n, &crc)
+}
+
+// offer is Offer, and OfferCRC when there is a crc.
+func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int, crc *uint32) (kept int, err *ulp.Error) {
+	p := r.offset(at)
+	if err, ok := r.alignedFPDU(p, pieces, n, crc); ok {
+		if err != nil {
+			n = 0
+		}
+		return n, err
+	}
+	if r.pending.on {
+		r.recordPending()
 	}
 	if r.dead != nil {
 		r.stats.AfterEnd += uint64(n)
 		return 0, r.dead
 	}
-	p := r.offset(at)
 	r.seg.set(pieces, p, n)
 	if p < r.edge.end {
 		r.seg.skip(r.edge.end) // kept before
@@ -132,11 +140,11 @@ func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp
 // Advance says that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
 func (r *Receiver) Advance(to seq.Num) *ulp.Error {
 	edge := r.offset(to)
-	if r.due.on {
-		if edge < r.due.end || r.halted {
+	if r.pending.on {
+		if edge < r.pending.end || r.halted {
 			return r.dead
 		}
-		return r.deliverDue()
+		return r.deliverPending()
 	}
 	for !r.halted {
 		if err := r.deliver(min(edge, max(r.edge.end, r.edge.chain))); err != nil {
@@ -191,11 +199,12 @@ func (r *Receiver) deliver(passed int64) *ulp.Error {
 // placeHeld asks the sink again for an FPDU that it refused out of order.
 func (r *Receiver) placeHeld(rec *record) *ulp.Error {
 	r.seg.none(r.edge.end)
-	if !r.gather(rec.start, rec.end) {
+	x := r.gather(rec.start, rec.end)
+	if x == nil {
 		return r.lost(rec.start)
 	}
 	length, n := r.lengthAt(rec.start), int(rec.n)
-	err := r.sink.Place(r.viewOf(rec.start, length, n), true)
+	err := r.sink.Place(r.viewOf(x, rec.start, length, n), true)
 	r.hold.release(rec.start, rec.end)
 	return err
 }
@@ -237,7 +246,7 @@ func (r *Receiver) Closed(at seq.Num) *ulp.Error {
 // Release gives everything back to the pool. The Receiver must be initialised again before it takes octets.
 func (r *Receiver) Release() {
 	r.hold.drop()
-	r.due.on = false
+	r.pending.on = false
 	r.freeList(&r.edge.list)
 	for i := range r.islands {
 		r.freeList(&r.islands[i].list)

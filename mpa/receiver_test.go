@@ -244,8 +244,8 @@ func TestLinear(t *testing.T) {
 		if err := g.advance(q); err != nil {
 			t.Fatal(err)
 		}
-		if x := cap(g.r.cfg.Pool.ext); x > MaxFPDU/blockSize*2+10 {
-			t.Fatalf("%d extents", x)
+		if x := cap(g.r.cfg.Pool.pieces); x > MaxFPDU/blockSize*2+10 {
+			t.Fatalf("%d pieces", x)
 		}
 	}
 	if s := g.r.Stats(); len(g.sink.delivered) != 2 || s.HeldHighWater > MaxFPDU || s.Spanning != 2 {

@@ -34,5 +34,8 @@ type ReceiverStats struct {
 func (r *Receiver) Stats() ReceiverStats {
 	s := r.stats
 	s.HeldOctets, s.Records, s.Holes = r.hold.octets, r.records, len(r.islands)
+	if r.pending.on {
+		s.Records++
+	}
 	return s
 }

@@ -44,13 +44,14 @@ func (r *Receiver) walk(is *island, l limit) (step, *ulp.Error) {
 			}
 			return walked, nil
 		}
-		if !r.gather(start, end) {
+		x := r.gather(start, end)
+		if x == nil {
 			return walked, r.die(r.lost(start))
 		}
-		if r.cfg.CRC && !r.crcRight() {
+		if r.cfg.CRC && !crcRight(x) {
 			return r.wrong(is, l, end, CodeCRC)
 		}
-		if r.cfg.Markers && !r.markersRight(start, length, end) {
+		if r.cfg.Markers && !r.markersRight(x, start, length, end) {
 			r.stats.MarkerErrors++
 			if l.order {
 				return walked, r.die(r.disagree(start))
@@ -58,20 +59,20 @@ func (r *Receiver) walk(is *island, l limit) (step, *ulp.Error) {
 			r.blind(is)
 			return walked, nil
 		}
-		if st, err := r.complete(is, l, start, length, end, n); st != walked || err != nil {
+		if st, err := r.complete(is, l, x, start, length, end, n); st != walked || err != nil {
 			return st, err
 		}
 	}
 }
 
-// complete places and records the gathered FPDU [start, end).
-func (r *Receiver) complete(is *island, l limit, start, length, end int64, n int) (step, *ulp.Error) {
+// complete places and records the FPDU x, which is [start, end).
+func (r *Receiver) complete(is *island, l limit, x [][]byte, start, length, end int64, n int) (step, *ulp.Error) {
 	i, ok := r.newRecord(l.order)
 	if !ok {
 		return blocked, nil
 	}
 	p := r.cfg.Pool
-	v := r.viewOf(start, length, n)
+	v := r.viewOf(x, start, length, n)
 	rec := &p.recs[i]
 	rec.start, rec.end, rec.n, rec.count, rec.kind = start, end, uint16(n), 1, placed
 	copy(rec.hdr[:], v.Header(HeaderKept, rec.hdr[:]))
