@@ -52,7 +52,11 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 	}
 	if cfg.Listen == nil {
 		cfg.Listen = func(at netip.AddrPort) (net.Listener, error) {
-			return net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+			network := "tcp6" // [::] is all of IPv6 alone, as on AF_XDP
+			if at.Addr().Unmap().Is4() {
+				network = "tcp4"
+			}
+			return net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
 		}
 	}
 	k := &kernelDriver{

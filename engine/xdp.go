@@ -172,6 +172,9 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 }
 
 func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
+	if a := at.Addr(); a.Is6() && a.IsLinkLocalUnicast() { // the kernel takes it with its interface only
+		at = netip.AddrPortFrom(a.WithZone(x.cfg.Interface), at.Port())
+	}
 	err = x.ns.Do(func() error {
 		r, err = ports.Reserve(at)
 		return err

@@ -92,6 +92,16 @@ var errNotPermitted = errors.New("operation not permitted")
 
 // interfaceTo returns the interface on the way to a remote address.
 func interfaceTo(remote netip.Addr) (string, error) {
+	if zone := remote.Zone(); zone != "" { // of a link-local address
+		link, err := netlink.LinkByName(zone)
+		if err != nil {
+			return "", fmt.Errorf("%v: there is no interface %s: %w (see: ip -br link)", remote, zone, err)
+		}
+		return link.Attrs().Name, nil
+	}
+	if remote.Is6() && remote.IsLinkLocalUnicast() {
+		return "", usagef("%v is on every link: say which, as in %v%%eth0", remote, remote)
+	}
 	routes, err := netlink.RouteGet(net.IP(remote.AsSlice()))
 	if err != nil || len(routes) == 0 {
 		return "", fmt.Errorf("no route to %v: %w (see: ip route get %v)", remote, err, remote)
@@ -121,6 +131,9 @@ func which(err error, address string) error {
 func interfaceOf(local netip.Addr) (string, error) {
 	if local.IsUnspecified() {
 		return "", errWhich
+	}
+	if local.Is6() && local.IsLinkLocalUnicast() {
+		return interfaceTo(local)
 	}
 	links, err := net.Interfaces()
 	if err != nil {
@@ -166,20 +179,20 @@ func splitPort(s string) (host string, port uint16, err error) {
 	return host, uint16(n), nil
 }
 
-// listenAddr parses --listen.
-func listenAddr(s string) (netip.AddrPort, error) {
+// listenAddrs parses --listen. A port alone is all of IPv4 and all of IPv6.
+func listenAddrs(s string) ([]netip.AddrPort, error) {
 	host, port, err := splitPort(s)
 	if err != nil {
-		return netip.AddrPort{}, err
+		return nil, err
 	}
 	if host == "" {
-		return netip.AddrPortFrom(netip.IPv4Unspecified(), port), nil
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port), netip.AddrPortFrom(netip.IPv6Unspecified(), port)}, nil
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil {
-		return netip.AddrPort{}, usagef("%q is no IP address: --listen takes one of this host's, or :port for all of IPv4, or [::]:port for all of IPv6", host)
+		return nil, usagef("%q is no IP address: --listen takes one of this host's, :port for all of them, or 0.0.0.0:port or [::]:port for those of IPv4 or IPv6", host)
 	}
-	return netip.AddrPortFrom(a, port), nil
+	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 }
 
 // resolve parses --to and --from, and looks a name up.

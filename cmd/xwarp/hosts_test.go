@@ -5,8 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,6 +151,38 @@ func TestInterfaceIsFound(t *testing.T) {
 		}
 		if !strings.Contains(put.stdout.String(), `"interface": "eth0"`) {
 			t.Errorf("put said %s", &put.stdout)
+		}
+		srv.end(t)
+	}
+}
+
+// A link-local address has its interface behind it, at either end and on either transport.
+func TestLinkLocal(t *testing.T) {
+	w := hosts(t, topo.NoOffloads, topo.NoOffloads)
+	var local netip.Addr
+	if err := w.B.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		addrs, err := i.Addrs()
+		for _, a := range addrs {
+			if p, e := netip.ParsePrefix(a.String()); e == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+				local = p.Addr().WithZone("eth0")
+			}
+		}
+		return err
+	}); err != nil || !local.IsValid() {
+		t.Fatalf("host B has no link-local address: %v", err)
+	}
+	for _, transport := range []string{"xdp", "kernel"} {
+		srv, _ := serving(t, w.B, "--transport="+transport, "--size=1MiB", fmt.Sprintf("--listen=[%v]:7174", local))
+		for _, args := range [][]string{{"put", "-", "--to"}, {"get", "-o", filepath.Join(t.TempDir(), "out"), "--from"}} {
+			c := onHost(t, w.A, append(args, fmt.Sprintf("[%v]:7174", local), "--transport="+transport)...)
+			c.Stdin = strings.NewReader("near")
+			if err := c.run(t, w.A); err != nil {
+				t.Errorf("%s, %s: %v\n%s%s", transport, args[0], err, &c.stderr, &srv.stderr)
+			}
 		}
 		srv.end(t)
 	}

@@ -3,12 +3,15 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"xwarp/engine"
 	"xwarp/engine/plain"
@@ -64,13 +67,13 @@ serve runs until SIGINT or SIGTERM.`,
 	f := cmd.Flags()
 	dev.register(f)
 	dev.registerMPA(f)
-	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: addr, addr:port, :port or [IPv6]:port")
+	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
 	f.Var(&n, "size", "octets of the region, such as 1GiB (default with --file: its length)")
 	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is not there")
 	f.DurationVar(&idle, "idle", transfer.DefaultIdle, "end connections whose peer is silent for this long")
 	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then every transfer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		at, err := listenAddr(listen)
+		at, err := listenAddrs(listen)
 		if err != nil {
 			return err
 		}
@@ -88,18 +91,20 @@ serve runs until SIGINT or SIGTERM.`,
 			return err
 		}
 		defer closing(&err, region)
-		d, err := dev.open(g.logger(cmd), func() (string, error) { return interfaceOf(at.Addr()) })
+		d, err := dev.open(g.logger(cmd), func() (string, error) { return interfaceOf(at[0].Addr()) })
 		if err != nil {
 			return which(err, "--listen")
 		}
 		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}
-		s, err := transfer.Listen(transfer.ServerConfig{Device: d, Region: region, Idle: idle, Event: out.transfer}, at)
+		servers, err := listenAll(transfer.ServerConfig{Device: d, Region: region, Idle: idle, Event: out.transfer}, at)
 		if err != nil {
 			return err
 		}
-		out.listening(s, d, region)
-		return serve(cmd, s, d)
+		for _, s := range servers {
+			out.listening(s, d, region)
+		}
+		return serve(cmd, servers, d)
 	}
 	return cmd
 }
@@ -111,11 +116,41 @@ func openRegion(file string, n int64) (*transfer.Region, error) {
 	return transfer.OpenRegion(file, n)
 }
 
-func serve(cmd *cobra.Command, s *transfer.Server, d *engine.Device) error {
+// listenAll makes a server at each address, with one port; a host may be without IPv6.
+func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*transfer.Server, err error) {
+	for i, a := range at {
+		if i > 0 {
+			a = netip.AddrPortFrom(a.Addr(), servers[0].Addr().Port())
+		}
+		s, err := transfer.Listen(cfg, a)
+		if i > 0 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
+// serve serves until the command ends, or until one of the servers fails.
+func serve(cmd *cobra.Command, servers []*transfer.Server, d *engine.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	go transfer.WatchChecksums(ctx, d, func(text string) { plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
-	return s.Serve(ctx)
+	errs := make(chan error, len(servers))
+	for _, s := range servers {
+		go func() {
+			defer cancel()
+			errs <- s.Serve(ctx)
+		}()
+	}
+	var err error
+	for range servers {
+		err = errors.Join(err, <-errs)
+	}
+	return err
 }
 
 // eventPrinter prints what happens, one line each, for people or as JSON.
