@@ -264,7 +264,7 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 	d.mu.Lock()
 	var gone []*export
 	d.exports = slices.DeleteFunc(d.exports, func(e *export) bool {
-		stays := slices.ContainsFunc(now.Export, func(c config.Export) bool { return reflect.DeepEqual(c, e.cfg) }) && e.failure() == nil
+		stays := e.failure() == nil && slices.ContainsFunc(now.Export, e.adopt)
 		if !stays {
 			gone = append(gone, e)
 		}
@@ -290,6 +290,23 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 	return errors.Join(errs...)
 }
 
+// adopt takes over what counts for further connections alone, and reports whether that is all that c changes: memory, with what peers
+// wrote there, and connections stay.
+func (e *export) adopt(c config.Export) bool {
+	same := e.cfg
+	same.Connections, same.Allow = c.Connections, c.Allow
+	if !reflect.DeepEqual(c, same) {
+		return false
+	}
+	e.mu.Lock()
+	e.cfg.Connections, e.cfg.Allow = c.Connections, c.Allow
+	e.mu.Unlock()
+	if e.srv != nil {
+		e.srv.SetMaxClients(c.Connections)
+	}
+	return true
+}
+
 func (d *Daemon) export(name string) *export {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -303,6 +320,8 @@ func (d *Daemon) export(name string) *export {
 
 // allows reports whether a peer may connect.
 func (e *export) allows(a netip.Addr) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return len(e.cfg.Allow) == 0 || slices.ContainsFunc(e.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }
 

@@ -265,6 +265,42 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 }
 
 // TestReload changes what a running daemon can change.
+// A reload that changes who may connect, and how many, leaves the memory of an export and its connections.
+func TestReloadKeepsContent(t *testing.T) {
+	at := freePort(t)
+	nic := "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
+	export := fmt.Sprintf("[[export]]\nname = \"scratch\"\nlisten = %q\nsize = 4096\n", at)
+	d, _ := kernel(t, export)
+	p, err := dialExport(t, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(p.mr.Bytes(), "kept")
+	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 4)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
+		t.Fatal(err)
+	}
+	now, _ := load(t, nic+export+"connections = 1\nallow = [\"127.0.0.0/8\"]\n")
+	if err := d.Reload(now); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 4)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
+		t.Fatalf("the connection is gone: %v", err)
+	}
+	if got := string(p.mr.Bytes()[1000:1004]); got != "kept" {
+		t.Errorf("the content is %q", got)
+	}
+	if _, err := dialExport(t, at); err == nil {
+		t.Error("a second connection, and one is allowed now")
+	}
+	none, _ := load(t, nic+export+"allow = [\"192.0.2.0/24\"]\n")
+	if err := d.Reload(none); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dialExport(t, at); err == nil {
+		t.Error("a peer that is not in allow may connect")
+	}
+}
+
 func TestReload(t *testing.T) {
 	first, second := freePort(t), freePort(t)
 	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"

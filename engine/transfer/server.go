@@ -40,11 +40,11 @@ type Server struct {
 	ln      *engine.Listener
 	hashing *semaphore.Weighted // who computes a piece of a SHA-256
 	clients sync.WaitGroup
-	slots   chan struct{}
 	counts  counts
 
-	mu  sync.Mutex
-	qps map[*engine.QP]struct{} // of the clients that are there
+	mu          sync.Mutex
+	qps         map[*engine.QP]struct{} // of the clients that are there
+	most, taken int                     // clients that may be there, and those that are
 }
 
 // Listen makes a server at addr that takes clients once Serve runs.
@@ -63,7 +63,7 @@ func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		cfg: cfg, ln: ln, hashing: semaphore.NewWeighted(1), slots: make(chan struct{}, cfg.MaxClients),
+		cfg: cfg, ln: ln, hashing: semaphore.NewWeighted(1), most: cfg.MaxClients,
 		qps: map[*engine.QP]struct{}{},
 	}, nil
 }
@@ -89,17 +89,15 @@ func (s *Server) Serve(ctx context.Context) error {
 			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %w", err)})
 			continue
 		}
-		select {
-		case s.slots <- struct{}{}:
-		default:
+		if !s.take() {
 			s.counts.rejected.Add(1)
 			req.Reject([]byte("too many clients"))
-			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %d clients are here already", s.cfg.MaxClients)})
+			s.cfg.Event(Event{Remote: req.Remote, Err: errors.New("rejected: as many clients as may be are here already")})
 			continue
 		}
 		s.clients.Add(1)
 		go func() {
-			defer func() { <-s.slots; s.clients.Done() }()
+			defer func() { s.give(); s.clients.Done() }()
 			defer s.contain(req.Remote)
 			if err := s.client(ctx, req); err != nil {
 				s.cfg.Event(Event{Remote: req.Remote, Err: err})
@@ -116,7 +114,35 @@ func (s *Server) contain(remote netip.AddrPort) {
 }
 
 // full reports whether a further client would be rejected.
-func (s *Server) full() bool { return len(s.slots) == cap(s.slots) }
+func (s *Server) full() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken >= s.most
+}
+
+// take counts a client, if there may be another one.
+func (s *Server) take() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken >= s.most {
+		return false
+	}
+	s.taken++
+	return true
+}
+
+func (s *Server) give() {
+	s.mu.Lock()
+	s.taken--
+	s.mu.Unlock()
+}
+
+// SetMaxClients says how many clients may be there from now on; those that are there stay.
+func (s *Server) SetMaxClients(n int) {
+	s.mu.Lock()
+	s.most = n
+	s.mu.Unlock()
+}
 
 // client serves one connection; its error is about the connection, not about a transfer.
 func (s *Server) client(ctx context.Context, req *engine.ConnRequest) (err error) {
