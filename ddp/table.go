@@ -68,7 +68,7 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 		return nil, ErrLimit
 	}
 	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem, owner: a.Owner}
-	if err := t.name(m, a.STag); err != nil {
+	if err := t.assignSTag(m, a.STag); err != nil {
 		return nil, err
 	}
 	pd.regions++
@@ -87,15 +87,15 @@ func (t *Table) Renew(m *MR, a Access) error {
 	if a&^accessAll != 0 {
 		return ErrAttr
 	}
-	if err := t.name(m, 0); err != nil {
+	if err := t.assignSTag(m, 0); err != nil {
 		return err
 	}
 	m.access = a
 	return nil
 }
 
-// name puts m into the table under want or a drawn STag.
-func (t *Table) name(m *MR, want STag) error {
+// assignSTag puts m into the table under want or a drawn STag.
+func (t *Table) assignSTag(m *MR, want STag) error {
 	if want != 0 {
 		if t.Lookup(want) != nil {
 			return ErrTaken

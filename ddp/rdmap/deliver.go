@@ -18,7 +18,7 @@ func (q *QP) Silent(hdr []byte, n int) bool {
 func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
 	if q.state != RTS {
 		q.event(EvFPDU)
-		if q.deaf() {
+		if q.discards() {
 			return nil
 		}
 		q.pump()
@@ -29,7 +29,7 @@ func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
 			return q.lost
 		}
 		e := q.reject(c, hdr, n)
-		if !q.deaf() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest && !ddp.Control(hdr[0]).Tagged() {
+		if !q.discards() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest && !ddp.Control(hdr[0]).Tagged() {
 			q.capture(e, hdr, n, q.in.at(q.in.tail))
 		}
 		return e
@@ -230,14 +230,14 @@ func (q *QP) deliverTerminate() ddp.Cause {
 	t.peer, _ = ParseTerminate(t.raw[:t.rawLen])
 	t.gotPeer = true
 	q.Counters.TerminatesIn++
-	q.note(t.peer.Cause.Errorf("peer said: %v", t.peer))
-	q.accuse(&t.peer)
+	q.keepErr(t.peer.Cause.Errorf("peer said: %v", t.peer))
+	q.markNamed(&t.peer)
 	q.event(EvPeerTerminate)
 	return ddp.CauseNone
 }
 
-// accuse marks the work request that the peer's Terminate is about.
-func (q *QP) accuse(t *Terminate) {
+// markNamed marks the work request that the peer's Terminate is about.
+func (q *QP) markNamed(t *Terminate) {
 	if !t.HasDDP {
 		return
 	}

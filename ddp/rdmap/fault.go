@@ -28,7 +28,7 @@ func (q *QP) Fault(v any) *ulp.Error {
 		return nil
 	}
 	m := q.cfg.Table.Fault(f.Addr())
-	if own := q.blameMemory(f.Addr()); own != nil {
+	if own := q.markMemory(f.Addr()); own != nil {
 		m = own
 	}
 	if m == nil {
@@ -41,9 +41,9 @@ func (q *QP) Fault(v any) *ulp.Error {
 	return q.lost
 }
 
-// blameMemory marks the work requests that point to the address, and returns one of their regions. Those are found also when
+// markMemory marks the work requests that point to the address, and returns one of their regions. Those are found also when
 // their STag is not valid any more.
-func (q *QP) blameMemory(addr uintptr) (found *ddp.MR) {
+func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
 	for i := q.sq.head; i != q.sq.tail; i++ {
 		w := q.sq.at(i)
 		m := w.mem.region(addr)
@@ -61,7 +61,7 @@ func (q *QP) blameMemory(addr uintptr) (found *ddp.MR) {
 		}
 		if _, ok := e.mr.Offset(addr); ok {
 			found = e.mr
-			q.blameSend(e.seq, LocProtErr)
+			q.markSend(e.seq, LocProtErr)
 		}
 	}
 	for i := q.in.acked; i != q.in.tail; i++ {
@@ -71,26 +71,26 @@ func (q *QP) blameMemory(addr uintptr) (found *ddp.MR) {
 			}
 		}
 	}
-	if m := q.rq.blameMemory(addr); m != nil {
+	if m := q.rq.markMemory(addr); m != nil {
 		found = m
 	}
 	return found
 }
 
-// blameMemory is the part of QP.blameMemory about receives.
-func (r *recvQueue) blameMemory(addr uintptr) (found *ddp.MR) {
-	blame := func(w *recvWQE) {
+// markMemory is the part of QP.markMemory about receives.
+func (r *recvQueue) markMemory(addr uintptr) (found *ddp.MR) {
+	mark := func(w *recvWQE) {
 		if m := w.mem.region(addr); m != nil {
 			found = m
 			w.status = LocProtErr
 		}
 	}
 	for i := r.head; i != r.tail; i++ {
-		blame(&r.own[i&r.mask])
+		mark(&r.own[i&r.mask])
 	}
 	for _, i := range r.taken {
 		if i >= 0 {
-			blame(&r.srq.wqes[i])
+			mark(&r.srq.wqes[i])
 		}
 	}
 	return found

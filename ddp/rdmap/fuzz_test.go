@@ -134,7 +134,7 @@ func feed(h *host, control byte, u []byte) {
 
 //req:rfc5040-4.8-2
 func FuzzTerminate(f *testing.F) {
-	for _, c := range culprits {
+	for _, c := range badSegments {
 		for _, row := range Rows() {
 			var hdr []byte
 			if c.header != "" {

@@ -66,7 +66,7 @@ func TestFootprint(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := 0; i < len(q.sq.ring); i += inlineStep {
-				q.sq.makeRoom(uint64(i))
+				q.sq.allocInline(uint64(i))
 			}
 			for len(q.in.ring) < q.in.most {
 				q.in.reach(uint64(len(q.in.ring)))

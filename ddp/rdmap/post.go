@@ -46,7 +46,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	default:
 		if len(wr.Inline) > 0 {
 			if cap(w.inline[0]) == 0 {
-				s.makeRoom(s.tail)
+				s.allocInline(s.tail)
 			}
 			w.inline[0] = append(w.inline[0][:0], wr.Inline...)
 			w.useInline, w.total = true, uint32(len(wr.Inline))

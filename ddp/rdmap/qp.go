@@ -278,8 +278,8 @@ func (q *QP) PeerClosed(clean bool) {
 		return
 	}
 	if q.state == RTR || q.state == RTS || q.state == Closing {
-		q.note((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
-		q.sq.blame(FatalErr)
+		q.keepErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
+		q.sq.markOldest(FatalErr)
 	}
 	q.event(EvFINDirty)
 }
@@ -290,8 +290,8 @@ func (q *QP) Closed() { q.event(EvClosed) }
 // Lost tells that the connection was reset or given up, or that the close timer ran out.
 func (q *QP) Lost() {
 	if q.state != Terminated && q.state != Errored {
-		q.note((causeMPA | ddp.Cause(codeMPALost)).Errorf("TCP connection reset or timed out"))
-		q.sq.blame(FatalErr)
+		q.keepErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("TCP connection reset or timed out"))
+		q.sq.markOldest(FatalErr)
 	}
 	q.event(EvLost)
 }
@@ -312,19 +312,19 @@ func (q *QP) Fail(e *ulp.Error) {
 	}
 	if q.state == RTR && !q.sawFPDU {
 		// Nothing may be sent before the first valid FPDU (RFC 5044, 7.1.2).
-		q.note(e)
+		q.keepErr(e)
 		q.event(EvAbort)
 		return
 	}
 	if q.state == RTR || q.state == RTS {
 		q.term.prepare(e)
 	}
-	q.note(e)
+	q.keepErr(e)
 	q.event(EvLocalError)
 }
 
-// note keeps the first error.
-func (q *QP) note(e *ulp.Error) {
+// keepErr keeps the first error.
+func (q *QP) keepErr(e *ulp.Error) {
 	if q.err == nil {
 		q.err = e
 	}

@@ -95,7 +95,7 @@ type sendQueue struct {
 	ring             []sendWQE
 	mask             uint64
 	depth            uint64
-	room             int // for inline data of each
+	maxInline        int // octets of inline data of each
 	head, next, tail uint64
 	sendMSN          ddp.MSN // next message on queue 0
 	readMSN          ddp.MSN // next message on queue 1
@@ -104,7 +104,7 @@ type sendQueue struct {
 
 func (s *sendQueue) init(depth, sge, inline int) {
 	n := ringSize(depth)
-	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth), room: inline}
+	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth), maxInline: inline}
 	makeSGLs(n, sge, func(i int) *sgl { return &s.ring[i].mem })
 	s.reset()
 }
@@ -112,13 +112,13 @@ func (s *sendQueue) init(depth, sge, inline int) {
 // inlineStep is how many slots get their room for inline data together: most queue pairs never post any.
 const inlineStep = 64
 
-// makeRoom gives slot i its room for inline data, and its neighbours theirs.
-func (s *sendQueue) makeRoom(i uint64) {
+// allocInline gives slot i its room for inline data, and its neighbours theirs.
+func (s *sendQueue) allocInline(i uint64) {
 	first := i & s.mask &^ (inlineStep - 1)
 	group := s.ring[first:min(first+inlineStep, uint64(len(s.ring)))]
-	room := make([]byte, len(group)*s.room)
+	room := make([]byte, len(group)*s.maxInline)
 	for j := range group {
-		group[j].inline[0] = room[j*s.room : j*s.room : (j+1)*s.room]
+		group[j].inline[0] = room[j*s.maxInline : j*s.maxInline : (j+1)*s.maxInline]
 	}
 }
 
@@ -131,8 +131,8 @@ func (s *sendQueue) len() int              { return int(s.tail - s.head) }
 func (s *sendQueue) at(i uint64) *sendWQE  { return &s.ring[i&s.mask] }
 func (s *sendQueue) holds(seq uint64) bool { return seq-s.head < s.tail-s.head }
 
-// blame marks the oldest unfinished work request that has begun as the one that failed.
-func (s *sendQueue) blame(st Status) {
+// markOldest marks the oldest unfinished work request that has begun as the one that failed.
+func (s *sendQueue) markOldest(st Status) {
 	if s.head != s.tail {
 		if w := s.at(s.head); w.status == Success {
 			w.status = st
@@ -241,8 +241,8 @@ func (r *requests) waiting() int         { return int(r.tail - r.next) }
 // expected returns the MSN of the next request to deliver.
 func (r *requests) expected() ddp.MSN { return ddp.MSN(r.tail + 1) }
 
-// room returns how many requests, from the expected one on, have a slot.
-func (r *requests) room(ird int) int {
+// free returns how many requests, from the expected one on, have a slot.
+func (r *requests) free(ird int) int {
 	return max(0, min(ird-r.waiting(), r.most-int(r.tail-r.acked)))
 }
 

@@ -13,7 +13,7 @@ var errAhead = &ulp.Error{Layer: ulp.DDP, Detail: "segment cannot be placed ahea
 // order; an error for one that is not in order means that nothing was placed, and one in order
 // ends the stream: tell Fail.
 func (q *QP) Place(v *ulp.View, inOrder bool) (err *ulp.Error) {
-	if q.deaf() {
+	if q.discards() {
 		q.Counters.DroppedAfterError++
 		return nil // RFC 5041, 7.1: silently dropped
 	}
@@ -40,8 +40,8 @@ func (q *QP) Place(v *ulp.View, inOrder bool) (err *ulp.Error) {
 	return q.reject(c, hdr, v.Len())
 }
 
-// deaf reports whether what arrives is dropped.
-func (q *QP) deaf() bool { return q.state == Terminated || q.state == Errored || q.state == Idle }
+// discards reports whether what arrives is dropped (RFC 5041, 7.1).
+func (q *QP) discards() bool { return q.state == Terminated || q.state == Errored || q.state == Idle }
 
 // place checks the header of a segment (RFC 5041, 7.1; RFC 5040, 7.2), and copies its payload to where it belongs.
 func (q *QP) place(v *ulp.View, hdr []byte) ddp.Cause {
@@ -135,7 +135,7 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulp.View) ddp.Cause {
 
 // placeRequest keeps a Read or Atomic Request until it is delivered.
 func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulp.View) ddp.Cause {
-	i, c := ddp.Index(h.MSN, q.in.expected(), q.in.room(q.par.IRD))
+	i, c := ddp.Index(h.MSN, q.in.expected(), q.in.free(q.par.IRD))
 	if c != ddp.CauseNone {
 		return c
 	}
@@ -258,20 +258,20 @@ func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulp.Error {
 	}
 	name, _ := Describe(c)
 	e := c.Errorf("%s: ULPDU of %d octets, %s", name, n, what)
-	q.blameRecv(c, hdr)
+	q.markRecv(c, hdr)
 	q.capture(e, hdr, n, nil)
 	return e
 }
 
-// blameRecv marks the receive that a message did not suit, or the Read that got a wrong
+// markRecv marks the receive that a message did not suit, or the Read that got a wrong
 // response.
-func (q *QP) blameRecv(c ddp.Cause, hdr []byte) {
+func (q *QP) markRecv(c ddp.Cause, hdr []byte) {
 	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
 		return
 	}
 	if ddp.Control(hdr[0]).Tagged() {
 		if opcodeOf(hdr[1]) == OpReadResponse && q.out.len() > 0 && !q.out.first().rtr {
-			q.blameSend(q.out.first().seq, BadRespErr)
+			q.markSend(q.out.first().seq, BadRespErr)
 		}
 		return
 	}
@@ -288,7 +288,7 @@ func (q *QP) blameRecv(c ddp.Cause, hdr []byte) {
 	}
 }
 
-func (q *QP) blameSend(seq uint64, st Status) {
+func (q *QP) markSend(seq uint64, st Status) {
 	if q.sq.holds(seq) {
 		if w := q.sq.at(seq); w.status == Success {
 			w.status = st

@@ -171,7 +171,7 @@ func TestFPDUAfterFIN(t *testing.T) {
 	wantCQEs(t, a, "1 recv WR_FLUSH_ERR")
 }
 
-// TestFlushOrder: every work request completes once, in posting order, the culprit first.
+// TestFlushOrder: every work request completes once, in posting order, the one that failed first.
 //
 //req:rfc5040-7.1-1
 func TestFlushOrder(t *testing.T) {

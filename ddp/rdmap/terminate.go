@@ -115,7 +115,7 @@ func protectionCause(f ddp.Fault) ddp.Cause {
 }
 
 // Terminate is the header of a Terminate message (RFC 5040, 4.8). With HasDDP the length and
-// header of the culprit are there, with HasRead its Read Request header too.
+// header of the segment at fault are there, with HasRead its Read Request header too.
 //
 //	0  Layer 0xF0, EType 0x0F   1  code   2  M 0x80, D 0x40, R 0x20   3  reserved
 //	4..5 DDP segment length, then 14 or 18 octets of DDP header, both with D
@@ -234,8 +234,8 @@ func (t Terminate) String() string {
 	return s
 }
 
-// makeTerminate builds the message for cause. hdr is the DDP header of the culprit and n its
-// ULPDU length; hdr is empty when no incoming message is to blame. read is its Read Request
+// makeTerminate builds the message for cause. hdr is the DDP header of the segment at fault and n its
+// ULPDU length; hdr is empty when no incoming message is at fault. read is its Read Request
 // header, nil for any other message (RFC 5040, figure 10 and 7.1; RFC 7306, 8.1).
 func makeTerminate(c ddp.Cause, hdr []byte, n int, read *ReadRequest) Terminate {
 	t := Terminate{Cause: c}

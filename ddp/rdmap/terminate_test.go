@@ -14,8 +14,8 @@ import (
 	"xwarp/mpa/ulp"
 )
 
-// culprits are the segments that Terminates of the golden file are about.
-var culprits = []struct {
+// badSegments are the segments that Terminates of the golden file are about.
+var badSegments = []struct {
 	name, header string
 	n            int
 	read         *ReadRequest
@@ -28,7 +28,7 @@ var culprits = []struct {
 }
 
 // TestTerminateGolden makes a Terminate for each row of the error tables and each kind of
-// culprit, and reads it back.
+// segment at fault, and reads it back.
 //
 //req:rfc5044-8-6 rfc5041-7.2-1 rfc5040-4.8-1 rfc5040-4.8-2 rfc5040-4.8-3 rfc5040-5.4-1 rfc5040-7.1-3 rfc7306-8.1-1
 func TestTerminateGolden(t *testing.T) {
@@ -42,11 +42,11 @@ func TestTerminateGolden(t *testing.T) {
 			golden[f[0]+" "+f[1]] = f[2]
 		}
 	}
-	if len(golden) != len(Rows())*len(culprits) {
-		t.Errorf("golden file has %d lines for %d rows and %d culprits", len(golden), len(Rows()), len(culprits))
+	if len(golden) != len(Rows())*len(badSegments) {
+		t.Errorf("golden file has %d lines for %d rows and %d badSegments", len(golden), len(Rows()), len(badSegments))
 	}
 	for _, row := range Rows() {
-		for _, c := range culprits {
+		for _, c := range badSegments {
 			l, typ, code := row.Cause.Layer(), row.Cause.Type(), row.Cause.Code()
 			key := fmt.Sprintf("%d/%d/%02x %s", l, typ, code, c.name)
 			h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
