@@ -10,7 +10,7 @@ import (
 // WantsCRC reports whether OfferCRC would use the CRC32C of the octets of pieces, n in all, as far as their length field shows. They
 // may be wrong yet.
 func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
-	p := r.edge.end
+	p := r.inOrder.end
 	if !r.cfg.CRC || r.offset(at) != p {
 		return false
 	}
@@ -43,7 +43,7 @@ type pendingDelivery struct {
 // one right FPDU, the next one, of a stream in which nothing waits: what an aligned sender's segment is. It reports whether they
 // are. The way that is for everything, over segment, island and record, comes to the same and takes 30 ns more for each FPDU.
 func (r *Receiver) alignedFPDU(p int64, pieces [][]byte, n int, crc *uint32) (err *ulp.Error, ok bool) {
-	e := &r.edge
+	e := &r.inOrder
 	if p != e.end || e.chain != p || !e.list.empty() || len(r.islands) != 0 || r.pending.on || r.stalled || r.dead != nil ||
 		r.cfg.Layered || len(pieces) == 0 {
 		return nil, false
@@ -100,5 +100,5 @@ func (r *Receiver) recordPending() {
 	rec := &r.cfg.Pool.recs[i]
 	rec.start, rec.end, rec.n, rec.count, rec.kind = d.start, d.end, uint16(d.n), 1, placed
 	rec.hdr = d.hdr
-	r.edge.list = recordList{i, i, 1}
+	r.inOrder.list = recordList{i, i, 1}
 }

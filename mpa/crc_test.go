@@ -132,7 +132,7 @@ func TestStraddlingCRC(t *testing.T) {
 	const cut = 600
 	for at, healed := range map[int]bool{cut - 1: false, cut: true} {
 		g := newRig(t, Framing{CRC: true}, 1000)
-		g.r.trust.aligned = believed // the sender is known to cut FPDUs
+		g.r.trust.aligned = -unalignedOffers // the sender is known to cut FPDUs
 		bad := bytes.Clone(g.stream)
 		bad[at] ^= 1
 		if kept, err := g.try(bad[:cut], 0); kept != cut || err != nil {

@@ -59,7 +59,7 @@ func TestGolden(t *testing.T) {
 				got[i] = fmt.Sprint(kept, err)
 			}
 			if rng.IntN(4) > 0 {
-				to := w.start.Add(int(r[0].edge.end) - rng.IntN(3)*rng.IntN(2000))
+				to := w.start.Add(int(r[0].inOrder.end) - rng.IntN(3)*rng.IntN(2000))
 				if w.start.LessEq(to) {
 					for i := range r {
 						got[i] += fmt.Sprint(r[i].Advance(to))
@@ -68,7 +68,7 @@ func TestGolden(t *testing.T) {
 			}
 			if rng.IntN(200) == 0 {
 				for i := range r {
-					got[i] += fmt.Sprint(r[i].Closed(w.start.Add(int(r[0].edge.end))))
+					got[i] += fmt.Sprint(r[i].Closed(w.start.Add(int(r[0].inOrder.end))))
 				}
 			}
 			for i := range r {
@@ -93,14 +93,14 @@ func TestGolden(t *testing.T) {
 			case 1:
 				q = min(at+1+rng.IntN(800), len(w.stream))
 			}
-			at = int(r[0].edge.end)
+			at = int(r[0].inOrder.end)
 			if q <= at {
 				continue
 			}
 			if !step(at, q) {
 				break
 			}
-			at = int(r[0].edge.end)
+			at = int(r[0].inOrder.end)
 		}
 		sink[0].refuse, sink[1].refuse = nil, nil
 		fmt.Fprintf(sum, "%x %v %v\n", sink[0].placed, sink[0].order, sink[0].delivered)

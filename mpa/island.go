@@ -19,7 +19,7 @@ type island struct {
 
 // offerNext takes the segment, which continues the part in order.
 func (r *Receiver) offerNext() *ulp.Error {
-	is, s := &r.edge, &r.seg
+	is, s := &r.inOrder, &r.seg
 	l := r.reach(0, true)
 	began := is.chain == s.p
 	st, err := r.walk(is, l)
@@ -53,14 +53,14 @@ func (r *Receiver) offerNext() *ulp.Error {
 		return r.absorb()
 	}
 	if st == blocked && r.islands[0].first < 0 { // the walk may have gone into it
-		return r.joinEdge()
+		return r.joinInOrder()
 	}
 	return nil
 }
 
 // touches reports whether the first island follows the part in order at once.
 func (r *Receiver) touches() bool {
-	return len(r.islands) > 0 && r.islands[0].start == r.edge.end
+	return len(r.islands) > 0 && r.islands[0].start == r.inOrder.end
 }
 
 // holdRest keeps the octets of the segment from t on.
@@ -92,24 +92,24 @@ func (r *Receiver) reach(i int, order bool) limit {
 // absorb walks on over octets that are held, and joins the islands that follow the part in order at once.
 func (r *Receiver) absorb() *ulp.Error {
 	for {
-		r.seg.p, r.seg.q = r.edge.end, r.edge.end
+		r.seg.p, r.seg.q = r.inOrder.end, r.inOrder.end
 		l := r.reach(0, true)
 		if !r.touches() || l.hard {
-			st, err := r.walk(&r.edge, l)
+			st, err := r.walk(&r.inOrder, l)
 			r.stalled = st == blocked
 			if err != nil || r.stalled || !r.touches() {
 				return err
 			}
 		}
-		if err := r.joinEdge(); err != nil {
+		if err := r.joinInOrder(); err != nil {
 			return err
 		}
 	}
 }
 
-// joinEdge makes the first island a part of what is in order.
-func (r *Receiver) joinEdge() *ulp.Error {
-	e, is := &r.edge, &r.islands[0]
+// joinInOrder makes the first island a part of what is in order.
+func (r *Receiver) joinInOrder() *ulp.Error {
+	e, is := &r.inOrder, &r.islands[0]
 	if is.first >= 0 {
 		if e.chain != is.first {
 			r.stats.MarkerErrors++

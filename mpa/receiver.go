@@ -53,7 +53,7 @@ type Receiver struct {
 	start seq.Num
 
 	pending pendingDelivery // the last FPDU, when it waits for the left edge alone
-	edge    island          // the part in order; its records wait for the left edge
+	inOrder island          // the part in order; its records wait for the left edge
 	islands []island
 	base    []island // the array that islands is a part of
 	hold    hold
@@ -81,13 +81,13 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, base: r.base[:0], hold: hold{tab: r.hold.tab}}
 	r.islands = r.base
 	r.hold.init(cfg.Pool, cfg.HoldLimit)
-	r.edge = island{first: 0, list: noRecords}
+	r.inOrder = island{first: 0, list: noRecords}
 	r.trust.init(cfg.CRC && !cfg.Strict)
 }
 
 // offset returns the place of s in the stream; s is less than 2^31 octets from what is expected next.
 func (r *Receiver) offset(s seq.Num) int64 {
-	return r.edge.end + int64(int32(uint32(s)-uint32(r.start)-uint32(r.edge.end)))
+	return r.inOrder.end + int64(int32(uint32(s)-uint32(r.start)-uint32(r.inOrder.end)))
 }
 
 // Offer gives r the n octets of the stream that begin at sequence number at and that it has not kept before, in order or
@@ -121,11 +121,11 @@ func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int, crc *uint32) (kept 
 		return 0, r.dead
 	}
 	r.seg.set(pieces, p, n)
-	if p < r.edge.end {
-		r.seg.skip(r.edge.end) // kept before
+	if p < r.inOrder.end {
+		r.seg.skip(r.inOrder.end) // kept before
 	}
 	if r.seg.p < r.seg.q {
-		if r.seg.p == r.edge.end {
+		if r.seg.p == r.inOrder.end {
 			err = r.offerNext()
 		} else {
 			r.offerBehind()
@@ -139,26 +139,26 @@ func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int, crc *uint32) (kept 
 
 // Advance says that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
 func (r *Receiver) Advance(to seq.Num) *ulp.Error {
-	edge := r.offset(to)
+	left := r.offset(to)
 	if r.pending.on {
-		if edge < r.pending.end || r.halted {
+		if left < r.pending.end || r.halted {
 			return r.dead
 		}
 		return r.deliverPending()
 	}
 	for !r.halted {
-		if err := r.deliver(min(edge, max(r.edge.end, r.edge.chain))); err != nil {
+		if err := r.deliver(min(left, max(r.inOrder.end, r.inOrder.chain))); err != nil {
 			return err
 		}
 		if !r.stalled || r.dead != nil {
 			return r.dead
 		}
-		r.seg.none(r.edge.end)
-		before := r.edge.chain
+		r.seg.none(r.inOrder.end)
+		before := r.inOrder.chain
 		if err := r.absorb(); err != nil {
 			return err
 		}
-		if r.edge.chain == before {
+		if r.inOrder.chain == before {
 			break
 		}
 	}
@@ -168,7 +168,7 @@ func (r *Receiver) Advance(to seq.Num) *ulp.Error {
 // deliver delivers what ends at or before passed.
 func (r *Receiver) deliver(passed int64) *ulp.Error {
 	p := r.cfg.Pool
-	l := &r.edge.list
+	l := &r.inOrder.list
 	for l.head != none && p.recs[l.head].end <= passed {
 		rec := &p.recs[l.head]
 		if rec.kind == refused {
@@ -198,7 +198,7 @@ func (r *Receiver) deliver(passed int64) *ulp.Error {
 
 // placeHeld asks the sink again for an FPDU that it refused out of order.
 func (r *Receiver) placeHeld(rec *record) *ulp.Error {
-	r.seg.none(r.edge.end)
+	r.seg.none(r.inOrder.end)
 	x := r.gather(rec.start, rec.end)
 	if x == nil {
 		return r.lost(rec.start)
@@ -236,8 +236,8 @@ func (r *Receiver) doubts() bool { return r.trust.doubts() && r.seg.q != r.last 
 // not the peer's. The error, MPA code 1, says that the end cuts an FPDU; nil means that it does not.
 func (r *Receiver) Closed(at seq.Num) *ulp.Error {
 	err := r.dead
-	if end := r.offset(at); err == nil && end > r.edge.chain {
-		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", end-r.edge.chain, r.edge.chain)
+	if end := r.offset(at); err == nil && end > r.inOrder.chain {
+		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", end-r.inOrder.chain, r.inOrder.chain)
 	}
 	r.Release()
 	return err
@@ -247,7 +247,7 @@ func (r *Receiver) Closed(at seq.Num) *ulp.Error {
 func (r *Receiver) Release() {
 	r.hold.drop()
 	r.pending.on = false
-	r.freeList(&r.edge.list)
+	r.freeList(&r.inOrder.list)
 	for i := range r.islands {
 		r.freeList(&r.islands[i].list)
 	}

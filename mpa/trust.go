@@ -15,25 +15,25 @@ type trust struct {
 	failed [8]failure // FPDUs that were refused lately
 	oldest int
 
-	edgeAt    int64 // the FPDU at the left edge that was refused last
-	edgeFails int
+	inOrderAt    int64 // the FPDU at the left edge that was refused last
+	inOrderFails int
 }
 
 // failure counts how often the FPDU at an offset was refused.
 type failure struct {
-	at    int64
-	n     int
-	print uint32 // what was seen there
+	at          int64
+	n           int
+	fingerprint uint32 // what was seen there
 }
 
 const (
-	believed   = -4096 // aligned offers until an unaligned sender is expected to be aligned again
-	forgetting = 8     // aligned offers after which earlier refusals do not count
-	enough     = 8     // refusals that show an unaligned sender
+	unalignedOffers = 4096 // aligned offers until an unaligned sender is expected to be aligned again
+	forgetRefusals  = 8    // aligned offers after which earlier refusals do not count
+	maxRefusals     = 8    // refusals that show an unaligned sender
 )
 
 func (t *trust) init(on bool) {
-	*t = trust{on: on, edgeAt: -1}
+	*t = trust{on: on, inOrderAt: -1}
 	for i := range t.failed {
 		t.failed[i].at = -1
 	}
@@ -42,7 +42,7 @@ func (t *trust) init(on bool) {
 // clean notes an offer of whole FPDUs.
 func (t *trust) clean() {
 	t.aligned++
-	if t.since++; t.since >= forgetting {
+	if t.since++; t.since >= forgetRefusals {
 		t.refused = 0
 	}
 }
@@ -50,20 +50,20 @@ func (t *trust) clean() {
 // doubts reports whether incomplete FPDUs are suspicious now.
 func (t *trust) doubts() bool { return t.on && t.aligned >= 0 }
 
-// suspect reports whether the octets at offset at, which do not make a right FPDU, should be sent again. print stands for what
+// suspect reports whether the octets at offset at, which do not make a right FPDU, should be sent again. fingerprint stands for what
 // was seen: what a wire has changed does not come again the same.
-func (t *trust) suspect(at int64, print uint32) bool {
+func (t *trust) suspect(at int64, fingerprint uint32) bool {
 	if !t.doubts() {
 		return false
 	}
 	t.since = 0
 	t.refused++
 	f := t.failure(at)
-	same := f.n > 0 && f.print == print
+	same := f.n > 0 && f.fingerprint == fingerprint
 	f.n++
-	f.print = print
-	if t.refused >= enough || same || f.n > maxRepeats {
-		t.aligned, t.refused = believed, 0
+	f.fingerprint = fingerprint
+	if t.refused >= maxRefusals || same || f.n > maxRepeats {
+		t.aligned, t.refused = -unalignedOffers, 0
 		return false
 	}
 	return true
@@ -89,11 +89,11 @@ func (t *trust) failure(at int64) *failure {
 	return f
 }
 
-// failEdge counts a refusal of the FPDU at offset at, the first that is not complete in order.
-func (t *trust) failEdge(at int64) int {
-	if t.edgeAt != at {
-		t.edgeAt, t.edgeFails = at, 0
+// failInOrder counts a refusal of the FPDU at offset at, the first that is not complete in order.
+func (t *trust) failInOrder(at int64) int {
+	if t.inOrderAt != at {
+		t.inOrderAt, t.inOrderFails = at, 0
 	}
-	t.edgeFails++
-	return t.edgeFails
+	t.inOrderFails++
+	return t.inOrderFails
 }

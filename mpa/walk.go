@@ -133,7 +133,7 @@ func (r *Receiver) addRecord(is *island, i int32) {
 }
 
 func (r *Receiver) newRecord(order bool) (int32, bool) {
-	over := order && r.edge.list.n < overdraft
+	over := order && r.inOrder.list.n < overdraft
 	if r.records >= r.cfg.RecordLimit && !over {
 		return none, false
 	}
@@ -180,9 +180,9 @@ func (r *Receiver) store(from, to int64, over bool) int64 {
 
 // put holds the octets [from, to) of the segment and returns how many found room.
 func (r *Receiver) put(from, to int64, over bool) (n int64) {
-	floor := r.edge.chain
-	if !r.edge.list.empty() {
-		floor = r.cfg.Pool.recs[r.edge.list.head].start
+	floor := r.inOrder.chain
+	if !r.inOrder.list.empty() {
+		floor = r.cfg.Pool.recs[r.inOrder.list.head].start
 	}
 	for from < to {
 		b := r.chunk(from, to)
@@ -208,7 +208,7 @@ func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp
 		r.blind(is)
 		return walked, nil
 	}
-	if fresh && !r.cfg.Strict && r.trust.failEdge(is.chain) <= maxRepeats {
+	if fresh && !r.cfg.Strict && r.trust.failInOrder(is.chain) <= maxRepeats {
 		r.stats.CRCDrops++
 		return again, nil
 	}
@@ -221,7 +221,7 @@ func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp
 
 // tries says what was done about the wrong FPDU at, and what that tells.
 func (r *Receiver) tries(at int64) string {
-	again := r.trust.edgeAt == at && r.trust.edgeFails > 1
+	again := r.trust.inOrderAt == at && r.trust.inOrderFails > 1
 	switch {
 	case r.cfg.Layered: // a socket has acknowledged it all
 	case at < r.seg.p:
