@@ -40,8 +40,8 @@ func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
 		return LiveMemory{}, err
 	}
 	defer s.life.RUnlock()
-	workers := int(s.objs.LiveStates.MaxEntries())
-	if worker < 0 || worker >= workers || s.objs.LiveSlots.MaxEntries() < 2 {
+	workers := s.LiveWorkers()
+	if worker < 0 || worker >= workers {
 		return LiveMemory{}, fmt.Errorf("bpf: live frames: worker %d is not within 0 to %d: raise Options.LiveWorkers", worker, workers-1)
 	}
 	if err := s.objs.LiveDevice.Update(uint32(0), uint32(ifindex), ebpf.UpdateAny); err != nil {
@@ -71,6 +71,14 @@ func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
 		Program: s.objs.XwarpSteer.FD(), Worker: uint32(worker), First: uint32(first),
 		Slots: s.live.slots[first*LiveSlotSize:][:each*LiveSlotSize], State: s.live.states[worker*stateSize:][:stateSize],
 	}, nil
+}
+
+// LiveWorkers returns how many workers can transmit live frames: Options.LiveWorkers.
+func (s *Steering) LiveWorkers() int {
+	if s.objs.LiveSlots.MaxEntries() < DefaultLiveSlots {
+		return 0
+	}
+	return int(s.objs.LiveStates.MaxEntries())
 }
 
 func (l *live) close() error {

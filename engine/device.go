@@ -51,6 +51,7 @@ type Transport struct {
 	Name      string // "xdp" or "kernel"
 	Interface string
 	XDPMode   string // "native" or "generic"
+	Transmit  string // "xdp", "packet-gso" or "xdp-live"
 	Copy      string // "copy" or "zero-copy"
 	Segments  int    // chunks that a received frame may span; 1 with zero-copy where the MTU allows it
 	MTU       int

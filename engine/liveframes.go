@@ -20,6 +20,9 @@ const askDriverEvery = 200 * time.Millisecond
 // The program and package live mean the same slot.
 var _ = [1]struct{}{}[int(unsafe.Sizeof(live.Slot{}))-bpf.LiveSlotSize]
 
+// maxLiveMTU is the longest IP packet of a live frame, behind an Ethernet header.
+const maxLiveMTU = live.Room - 14
+
 // liveFrames is what the queues of a device with TransmitLive share.
 type liveFrames struct {
 	on   atomic.Bool // the driver takes them now
@@ -49,10 +52,13 @@ func (c *XDPConfig) run() int {
 
 // livePort adds live frames to the socket of the i-th queue.
 func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
-	const ethernet = 14
-	if most := live.Room - ethernet; x.cfg.MTU > most {
-		return nil, fmt.Errorf("transmit %q: a frame must lie within one page: MTU %d, at most %d (use %q or %q)", TransmitLive, x.cfg.MTU, most,
+	if x.cfg.MTU > maxLiveMTU {
+		return nil, fmt.Errorf("transmit %q: a frame must lie within one page: MTU %d, at most %d (use %q or %q)", TransmitLive, x.cfg.MTU, maxLiveMTU,
 			TransmitGSO, TransmitXDP)
+	}
+	if i >= x.steer.LiveWorkers() {
+		x.dev.log.Warn("the driver made more queues than it had: live frames are not for all of them", "interface", x.cfg.Interface, "queue", x.cfg.Queues[i])
+		return sock, nil
 	}
 	m, err := x.steer.Live(link, i)
 	if err != nil {

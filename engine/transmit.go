@@ -23,33 +23,48 @@ const (
 	// driver takes no such frames (a veth takes them while its peer has an XDP program or GRO): see package ring/live. A frame must
 	// lie within a page, so the MTU may be 3346 at most.
 	TransmitLive Transmit = "xdp-live"
-	// TransmitAuto is TransmitGSO where that is known to be faster, a veth with transmit checksums off, if the process has the
-	// capabilities, and TransmitXDP elsewhere.
+	// TransmitAuto is what was measured to be the fastest: on a veth TransmitLive, with an MTU that is too large for it and transmit
+	// checksums off TransmitGSO, if the process has the capabilities; TransmitXDP elsewhere.
 	TransmitAuto Transmit = "auto"
 )
 
-// transmitPort puts what cfg.Transmit asks for around the socket of the i-th queue. It owns sock when it succeeds.
-func (x *xdpDriver) transmitPort(sock *ring.Socket, i, link int, kind string) (ring.Port, error) {
-	c := &x.cfg
+// chooseTransmit replaces what leaves the choice to the engine by the way that it takes; kind is the interface's.
+func (c *XDPConfig) chooseTransmit(link int, kind string) error {
+	sums, err := ethtool.TxChecksums(c.Interface)
+	complete := kind != "veth" || err != nil || !sums // somebody completes what is left to the device
 	switch c.Transmit {
+	case TransmitXDP, TransmitLive:
+	case "":
+		c.Transmit = TransmitXDP
+	case TransmitGSO:
+		if !complete {
+			return fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",
+				c.Transmit, c.Interface)
+		}
+	case TransmitAuto:
+		c.Transmit = TransmitXDP
+		if kind != "veth" {
+			return nil
+		}
+		if c.MTU <= maxLiveMTU {
+			c.Transmit = TransmitLive
+		} else if s, err := gso.OpenSender(link); err == nil && complete {
+			s.Close()
+			c.Transmit = TransmitGSO
+		}
+	default:
+		return fmt.Errorf("transmit %q: there are %q, %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
+	}
+	return nil
+}
+
+// transmitPort puts what cfg.Transmit says around the socket of the i-th queue. It owns sock when it succeeds.
+func (x *xdpDriver) transmitPort(sock *ring.Socket, i, link int) (ring.Port, error) {
+	switch x.cfg.Transmit {
 	case TransmitLive:
 		return x.livePort(sock, i, link)
-	case "", TransmitXDP:
+	case TransmitXDP:
 		return sock, nil
-	case TransmitAuto:
-		if sums, err := ethtool.TxChecksums(c.Interface); kind == "veth" && err == nil && !sums {
-			if s, err := gso.OpenSender(link); err == nil {
-				return gso.Wrap(sock, s), nil
-			}
-		}
-		return sock, nil
-	case TransmitGSO:
-	default:
-		return nil, fmt.Errorf("transmit %q: there are %q, %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
-	}
-	if sums, err := ethtool.TxChecksums(c.Interface); kind == "veth" && err == nil && sums {
-		return nil, fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",
-			c.Transmit, c.Interface)
 	}
 	s, err := gso.OpenSender(link)
 	if err != nil {

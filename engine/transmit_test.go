@@ -144,19 +144,29 @@ func TestTransmitRefused(t *testing.T) {
 	}
 }
 
-// TestTransmitAuto: blocks on a veth without checksum offload, and only there.
+// TestTransmitAuto: on a veth live frames while they fit, else blocks where checksums are complete, else frames.
 func TestTransmitAuto(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	for off, want := range map[topo.Offloads]bool{{}: false, topo.NoOffloads: true} {
-		xdpPair(t, topo.Options{OffloadsA: off, OffloadsB: off}, func(c *engine.XDPConfig) {
+	for _, tc := range []struct {
+		mtu  int
+		off  topo.Offloads
+		want engine.Transmit
+	}{{1500, topo.Offloads{}, engine.TransmitLive}, {3346, topo.NoOffloads, engine.TransmitLive}, {3347, topo.NoOffloads, engine.TransmitGSO},
+		{9000, topo.Offloads{}, engine.TransmitXDP}} {
+		da, _, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: tc.off, OffloadsB: tc.off}, func(c *engine.XDPConfig) {
 			c.Transmit = engine.TransmitAuto
 			c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-				if _, blocks := p.(*gso.Port); blocks != want {
-					t.Errorf("offloads %+v: %T", off, p)
+				_, blocks := p.(*gso.Port)
+				_, frames := p.(*live.Port)
+				if blocks != (tc.want == engine.TransmitGSO) || frames != (tc.want == engine.TransmitLive) {
+					t.Errorf("%+v: %T", tc, p)
 				}
 				return p, nil
 			}
 		})
+		if got := da.Transport().Transmit; got != string(tc.want) {
+			t.Errorf("%+v: %s", tc, got)
+		}
 	}
 }

@@ -301,7 +301,7 @@ func (x *xdpDriver) footprint(bool) int { return 64 << 10 }
 
 func (x *xdpDriver) describe() Transport {
 	return Transport{
-		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(), Copy: copyMode(x.socket), Segments: int(x.socket.Segments),
+		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(), Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket), Segments: int(x.socket.Segments),
 		MTU: x.cfg.MTU, Queues: len(x.workers), Fallback: x.att.NativeErr, NoZeroCopy: x.socket.NoZeroCopy,
 	}
 }

@@ -21,6 +21,9 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	if x.ns, err = netspace.Current(); err != nil {
 		return err
 	}
+	if err := x.cfg.chooseTransmit(link, nic.Type()); err != nil {
+		return err
+	}
 	if x.steer, err = bpf.Load(bpf.Options{LiveWorkers: x.cfg.liveWorkers(link)}); err != nil {
 		return err
 	}
@@ -38,7 +41,7 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	}
 	x.chooseQueues(link)
 	for _, q := range x.cfg.Queues {
-		if err := x.openQueue(link, q, nic.Type()); err != nil {
+		if err := x.openQueue(link, q); err != nil {
 			return fmt.Errorf("queue %d: %w", q, err)
 		}
 	}
@@ -87,7 +90,7 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 	return list
 }
 
-func (x *xdpDriver) openQueue(link, queue int, kind string) error {
+func (x *xdpDriver) openQueue(link, queue int) error {
 	const ethernet = 14 + 8 // two VLAN tags
 	sock, err := ring.Open(ring.Config{
 		Ifindex: link, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames), TxSlots: uint32(x.cfg.TxFrames),
@@ -99,7 +102,7 @@ func (x *xdpDriver) openQueue(link, queue int, kind string) error {
 	if len(x.workers) == 0 {
 		x.socket = sock.Info()
 	}
-	port, err := x.transmitPort(sock, len(x.workers), link, kind)
+	port, err := x.transmitPort(sock, len(x.workers), link)
 	if err != nil {
 		sock.Close()
 		return err

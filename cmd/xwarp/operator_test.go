@@ -250,7 +250,7 @@ func TestDoctorCommand(t *testing.T) {
 }
 
 func snapshot(at int, frames, drops, payload uint64, state string) control.Snapshot {
-	d := control.DeviceState{DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", XDPMode: "native", Copy: "copy", MTU: 1500, Queues: 1}}
+	d := control.DeviceState{DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}}
 	d.Steering = map[string]uint64{"drop_no_socket": drops}
 	d.Workers = []control.WorkerState{{
 		Stack: control.Counters(stack.Stats{RxFrames: frames, RxOctets: frames * 1000, DropChecksum: drops}), Ring: control.Counters(ring.Stats{}),
@@ -312,7 +312,7 @@ func TestStatusOfDrops(t *testing.T) {
 	if err := writeStatus(&out, view.MakeStatus(&s)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"xdp, native, copy, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum", "xwarp doctor --interface eth0"} {
+	for _, want := range []string{"xdp, native, copy, transmit xdp, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum", "xwarp doctor --interface eth0"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out.String())
 		}

@@ -38,7 +38,7 @@ func writeStatus(w io.Writer, v any) error {
 	for _, d := range s.Devices {
 		plain.Fprintf(w, "device %s: %s", d.Device, d.Transport)
 		if d.XDPMode != "" {
-			plain.Fprintf(w, ", %s, %s, MTU %d, %s", d.XDPMode, d.Copy, d.MTU, count(d.Queues, "queue"))
+			plain.Fprintf(w, ", %s, %s, transmit %s, MTU %d, %s", d.XDPMode, d.Copy, d.Transmit, d.MTU, count(d.Queues, "queue"))
 			plain.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
 		}
 		fmt.Fprintln(w)

@@ -302,7 +302,7 @@ func (d *Device) wake(bell uint32) {
 func (d *Device) Transport() engine.Transport {
 	i := &d.info
 	t := engine.Transport{
-		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
+		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Transmit: i.Transmit, Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 	}
 	if i.Fallback != "" {
 		t.Fallback = errors.New(i.Fallback)

@@ -91,6 +91,7 @@ type DeviceInfo struct {
 	Transport string `json:"transport"` // "xdp" or "kernel"
 	Interface string `json:"interface,omitempty"`
 	XDPMode   string `json:"xdp_mode,omitempty"` // "native" or "generic"
+	Transmit  string `json:"transmit,omitempty"` // "xdp", "packet-gso" or "xdp-live"
 	Copy      string `json:"copy,omitempty"`     // "copy" or "zero-copy"
 	Segments  int    `json:"segments,omitempty"` // chunks that a received frame may span
 	MTU       int    `json:"mtu,omitempty"`

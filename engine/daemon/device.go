@@ -28,7 +28,7 @@ type device struct {
 func (d *device) info() control.DeviceInfo {
 	t := d.dev.Transport()
 	i := control.DeviceInfo{
-		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
+		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Transmit: t.Transmit, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
 	}
 	if t.Fallback != nil {
 		i.Fallback = t.Fallback.Error()
@@ -60,7 +60,7 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 		dev.dev, err = engine.OpenKernel(engine.KernelConfig{Options: o})
 	} else {
 		dev.dev, err = engine.OpenXDP(engine.XDPConfig{
-			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs, XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
+			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs, XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode], Transmit: engine.Transmit(c.Transmit),
 			MTU: c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages, BusyPoll: c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
 		})
@@ -69,7 +69,7 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 	}
 	i := dev.info()
-	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode, "copy", i.Copy, "segments", i.Segments,
+	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode, "copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil
 }

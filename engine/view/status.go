@@ -30,6 +30,7 @@ type Device struct {
 	Device    string `json:"device" doc:"its name"`
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
 	XDPMode   string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
+	Transmit  string `json:"transmit,omitempty" doc:"how segments leave: \"xdp\", \"packet-gso\" or \"xdp-live\""`
 	Copy      string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
 	MTU       int    `json:"mtu,omitempty" doc:"largest IP packet in octets"`
 	Queues    int    `json:"queues,omitempty" doc:"queues served"`
@@ -105,7 +106,7 @@ func MakeStatus(s *control.Snapshot) Status {
 
 func makeDevice(d *control.DeviceState) Device {
 	v := Device{
-		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
+		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Transmit: d.Transmit, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
 		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.AppendSeq([]int{}, maps.Keys(d.Unowned)), Dropped: []Drop{}, Fallback: d.Fallback, Copied: d.NoZeroCopy,
 		Health: d.Health, Error: d.Error,
 	}

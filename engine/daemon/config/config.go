@@ -67,6 +67,7 @@ type Interface struct {
 	CPUs      []int    `toml:"cpus"`
 	XDPMode   string   `toml:"xdp_mode"`
 	RingMode  string   `toml:"ring_mode"`
+	Transmit  string   `toml:"transmit"`
 	MTU       int      `toml:"mtu"`
 	RxFrames  int      `toml:"rx_frames"`
 	TxFrames  int      `toml:"tx_frames"`
