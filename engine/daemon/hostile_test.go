@@ -105,32 +105,35 @@ func (f *foe) ask(op control.Op, args, result any, files ...int) ([]int, error) 
 	}
 }
 
-// unread makes a completion queue that is armed for ever, and does what it can to its descriptor.
-func (f *foe) unread() (control.Handle, error) {
+// unread makes a completion queue whose channel is not read, and does what it can to its descriptor; arm arms it again.
+func (f *foe) unread() (h control.Handle, arm func(), err error) {
 	var r control.CreateCQResult
-	files, err := f.ask(control.OpCreateCQ, control.CreateCQArgs{Depth: 4}, &r)
+	files, err := f.ask(control.OpCreateCQ, control.CreateCQArgs{Depth: 64}, &r)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	mem, err := unix.Mmap(files[0], 0, r.Ring.Len(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	mem[128] = 1
+	c, err := control.NewConsumer(mem, r.Ring)
+	if err != nil {
+		return 0, nil, err
+	}
 	unix.SetNonblock(files[1], false)
 	unix.SetsockoptInt(files[1], unix.SOL_SOCKET, unix.SO_RCVBUF, 1)
 	unix.Shutdown(files[1], unix.SHUT_WR)
 	f.files = append(f.files, files...)
-	return r.Handle, nil
+	return r.Handle, func() { control.Arm(c.Armed()) }, nil
 }
 
-// fail makes a queue pair whose two completion queues each get a completion that says so.
+// fail makes a queue pair whose two completion queues each get completions that say so, with more signals than a channel takes.
 func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
-	send, err := f.unread()
+	send, armSend, err := f.unread()
 	if err != nil {
 		return err
 	}
-	recv, err := f.unread()
+	recv, armRecv, err := f.unread()
 	if err != nil {
 		return err
 	}
@@ -156,14 +159,21 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	slot, _ := rq.Next()
-	control.PutRecv(slot, &rdmap.RecvWR{ID: 1})
-	rq.Publish()
-	slot, _ = sq.Next()
-	control.PutSend(slot, 1, &rdmap.SendWR{ID: 2, Op: rdmap.WRLocalInv, Flags: rdmap.Signaled, Invalidate: 1})
-	sq.Publish()
-	control.RingBell(f.bell, q.Bell)
-	unix.Write(f.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	for range 12 {
+		armSend()
+		armRecv()
+		slot, _ := rq.Next()
+		control.PutRecv(slot, &rdmap.RecvWR{ID: 1})
+		rq.Publish()
+		slot, _ = sq.Next()
+		control.PutSend(slot, 1, &rdmap.SendWR{ID: 2, Op: rdmap.WRLocalInv, Flags: rdmap.Signaled, Invalidate: 1})
+		sq.Publish()
+		control.RingBell(f.bell, q.Bell)
+		unix.Write(f.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		if _, err := f.ask(control.OpQueryQP, control.Object{Handle: q.Handle}, nil); err != nil { // both are taken then
+			return err
+		}
+	}
 	return nil
 }
 
@@ -177,7 +187,7 @@ func hostileRole(args []string) error {
 		"completions": func(f *foe) error {
 			var pd control.Object
 			_, err := f.ask(control.OpAllocPD, nil, &pd)
-			for i := 0; i < 100 && err == nil; i++ {
+			for i := 0; i < 20 && err == nil; i++ {
 				err = f.fail(pd.Handle, at)
 			}
 			return err
