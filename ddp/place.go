@@ -3,13 +3,20 @@ package ddp
 import "xwarp/mpa/ulp"
 
 // PlaceTagged checks a segment of an RDMA Write of a stream of domain pd (RFC 5041, 7.1) and copies its payload. One without payload
-// is not checked (5.2).
+// is not checked (5.2). c is the cache of this stream alone.
 func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged, v *ulp.View) Cause {
 	n := v.Len() - TaggedLen
 	if n <= 0 {
 		return CauseNone
 	}
-	dst, f := t.FindCached(c, pd, stream, h.STag, h.TO, n, RemoteWrite)
+	if !t.Unchanged(c, h.STag) {
+		m, _, f := t.Find(pd, stream, h.STag, h.TO, n, RemoteWrite)
+		if f != OK {
+			return TaggedCause(f)
+		}
+		*c = LookupCache{m, h.STag, t.gen}
+	}
+	dst, f := c.mr.slice(h.TO, n)
 	if f != OK {
 		return TaggedCause(f)
 	}

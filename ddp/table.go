@@ -201,28 +201,14 @@ func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access)
 	return m, b, f
 }
 
-// LookupCache is what the last access found, so that the next one like it finds it faster.
+// LookupCache is the region of a stream's last Write, which the next segment needs not look up.
 type LookupCache struct {
 	mr   *MR
 	stag STag
-	need Access
 	gen  uint64
 }
 
-// FindCached is Find for the accesses of one stream, all by the same domain, that come one after the other: it saves a look-up for each
-// segment of a long Write.
-func (t *Table) FindCached(c *LookupCache, pd *PD, stream StreamID, s STag, to TO, n int, need Access) ([]byte, Fault) {
-	if t.Unchanged(c, s) && c.need == need {
-		return c.mr.slice(to, n)
-	}
-	m, b, f := t.Find(pd, stream, s, to, n, need)
-	if f == OK {
-		*c = LookupCache{m, s, need, t.gen}
-	}
-	return b, f
-}
-
-// Unchanged reports whether s is the STag of the last access that FindCached found right, and no STag has ceased to be valid since.
+// Unchanged reports whether s is the STag of the region in c, and no STag has ceased to be valid since.
 func (t *Table) Unchanged(c *LookupCache, s STag) bool {
 	return c.mr != nil && c.stag == s && c.gen == t.gen
 }
