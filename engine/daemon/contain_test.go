@@ -177,6 +177,18 @@ func TestDeviceFails(t *testing.T) {
 				if err := <-ended; !errors.Is(err, errNoDevice) || !errors.Is(err, engine.ErrDefect) {
 					t.Errorf("the daemon ended with %v", err)
 				}
+				told := 0
+				for _, e := range d.Snapshot().Events {
+					if e.Event == "stopping" {
+						told++
+						if e.Error != "" {
+							t.Errorf("what ended the daemon is logged here and by who runs it: %s", e.Error)
+						}
+					}
+				}
+				if told != 1 {
+					t.Errorf("%d events say that it stops", told)
+				}
 				return
 			}
 			if err := dialRaw(t, socket, "lo").ask(control.OpAllocPD, &struct{}{}); err != nil {

@@ -146,11 +146,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if late != nil {
 		return d.undo(late)
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, errNoDevice) {
-		d.log.Error("stopping", "error", cause)
-		return errors.Join(cause, d.Close())
-	}
 	d.log.Info("stopping")
+	if cause := context.Cause(ctx); errors.Is(cause, errNoDevice) {
+		return errors.Join(cause, d.Close()) // who runs the daemon logs it
+	}
 	return d.Close()
 }
 
