@@ -95,24 +95,14 @@ func (r *Receiver) offset(s seq.Num) int64 {
 // TCP acknowledges those, and the rest counts as never received. The pieces may be reused after the call.
 // After an error the caller still calls Advance for what was kept before it, sends the Terminate and offers no more.
 func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
-	return r.offer(at, pieces, n, nil)
-}
-
-// OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had to touch them for
-// another reason.
-func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int, err *ulp.Error) {
-	return r.offer(at, pieces, n, &crc)
-}
-
-// offer is Offer, and OfferCRC when there is a crc.
-func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int, crc *uint32) (kept int, err *ulp.Error) {
-	p := r.offset(at)
-	if err, ok := r.alignedFPDU(p, pieces, n, crc); ok {
-		if err != nil {
-			n = 0
-		}
-		return n, err
+	if r.aligned(at, pieces, n) && (!r.cfg.CRC || crcRight(pieces)) {
+		return r.placeAligned(n)
 	}
+	return r.offer(at, pieces, n)
+}
+
+// offer is Offer of any octets.
+func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
 	if r.pending.on {
 		r.recordPending()
 	}
@@ -120,6 +110,7 @@ func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int, crc *uint32) (kept 
 		r.stats.AfterEnd += uint64(n)
 		return 0, r.dead
 	}
+	p := r.offset(at)
 	r.seg.set(pieces, p, n)
 	if p < r.inOrder.end {
 		r.seg.skip(r.inOrder.end) // kept before

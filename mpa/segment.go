@@ -112,10 +112,6 @@ func crcRight(x [][]byte) bool {
 func (r *Receiver) viewOf(x [][]byte, start, length int64, n int) *ulp.View {
 	v := &r.cfg.Pool.view
 	v.Reset()
-	if !r.cfg.Markers && len(x) == 1 { // saves an aligned segment 3 ns
-		v.Append(x[0][int(length-start)+lengthLen:][:n])
-		return v
-	}
 	skip, run := int(length-start)+lengthLen, n // octets to leave out, octets to the next marker
 	if r.cfg.Markers {
 		run = MarkerInterval - int((length+lengthLen)%MarkerInterval)
@@ -149,17 +145,32 @@ func (r *Receiver) lengthAt(start int64) int64 {
 
 // markersRight checks the markers of the FPDU x, which is [start, end), against the place of its length field.
 func (r *Receiver) markersRight(x [][]byte, start, length, end int64) bool {
-	pointer := func(m int64) int64 {
-		if len(x) == 1 {
-			return int64(binary.BigEndian.Uint16(x[0][m+2-start:]))
-		}
-		return int64(r.u16(m + 2))
+	if len(x) == 1 && plainMarkers(x[0], int(start%MarkerInterval)) {
+		return true
 	}
-	if start != length && pointer(start)&^3 != 0 {
+	if start != length && r.u16(start+2)&^3 != 0 {
 		return false
 	}
 	for m := (length | (MarkerInterval - 1)) + 1; m < end; m += MarkerInterval {
-		if p := pointer(m); p != m-length && r.fpduOf(m, p) != start {
+		if r.fpduOf(m, int64(r.u16(m+2))) != start {
+			return false
+		}
+	}
+	return true
+}
+
+// plainMarkers reports whether all markers of the FPDU b, which begins off octets behind a marker's place, are as RFC 5044 has
+// them.
+func plainMarkers(b []byte, off int) bool {
+	length := 0
+	if off == 0 {
+		if binary.BigEndian.Uint16(b[2:]) != 0 {
+			return false
+		}
+		length = MarkerLen
+	}
+	for m := MarkerInterval - off; m+MarkerLen <= len(b); m += MarkerInterval {
+		if int(binary.BigEndian.Uint16(b[m+2:])) != m-length {
 			return false
 		}
 	}
