@@ -45,6 +45,7 @@ var messages = []Entry{
 	message("more receive queues than are served: connections that the device puts on the others stall", "unserved queues", "The device has more receive queues than are served.", "interface.queues or --queues leaves some out", "serve all, or ethtool -L so that there are fewer"),
 	message("generic XDP: slower, and a veth peer may reorder", "no native XDP", "The driver has no native XDP, or refused it; the line says why.", "an MTU above one page, a driver without XDP", "xwarp doctor --interface"),
 	message("no zero-copy: the kernel copies each frame", "copy mode", "The driver has no zero-copy for AF_XDP.", "veth, or a driver without it", "nothing; it works and is slower"),
+	message("the driver made more queues than it had: live frames are not for all of them", "live frames on some queues", "Attaching made the driver create transmit queues, and not all of them take XDP live frames.", "a veth peer or a driver that makes queues on demand", "nothing; other queues transmit in another way"),
 	message("local addresses may be old: trying again", "addresses are not followed", "What addresses this host has could not be read.", "netlink failed", "look at \"error\""),
 	message("what is known may be old: trying again", "the kernel is not followed", "What the kernel says of links or neighbours could not be read.", "netlink failed", "look at \"error\""),
 	message("nothing more is received", "following ended", "Changes of addresses are not heard of any more.", "the netlink socket failed", "systemctl restart xwarpd"),
