@@ -152,9 +152,6 @@ func TestRingHoles(t *testing.T) {
 			mapping(t, cqFiles[0])
 			var q control.CreateQPResult
 			punch := map[string]int{"doorbell": session[0], "completion queue": cqFiles[0]}
-			if what == "doorbell" {
-				hole(t, punch[what])
-			}
 			qpFiles := r.must(&q, control.OpCreateQP, fmt.Sprintf(`{"pd":%d,"send_cq":%d,"recv_cq":%d}`, pd.Handle, cq.Handle, cq.Handle))
 			punch["work queue"] = qpFiles[0]
 			if what != "work queue" {
@@ -182,6 +179,9 @@ func TestRingHoles(t *testing.T) {
 				r.must(nil, control.OpConnect, fmt.Sprintf(`{"qp":%d,"local":"","remote":%q}`, q.Handle, at))
 				hole(t, punch[what])
 				r.send(control.OpDestroyQP, string(control.Marshal(control.Object{Handle: q.Handle})))
+			case "doorbell":
+				hole(t, punch[what])
+				unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
 			case "work queue":
 				control.RingBell(bell, q.Bell)
 				r.send(control.OpQueryQP, string(control.Marshal(control.Object{Handle: q.Handle})))

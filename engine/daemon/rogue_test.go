@@ -242,6 +242,7 @@ func TestWrongRings(t *testing.T) {
 			r := dialRaw(t, socket)
 			session := r.hello()
 			defer control.CloseAll(session)
+			mapping(t, session[0]) // or the daemon ends the session for the want of that page
 			var pd, cq control.Object
 			r.must(&pd, control.OpAllocPD, "")
 			control.CloseAll(r.must(&cq, control.OpCreateCQ, `{"depth":16}`))
