@@ -30,14 +30,12 @@ const (
 
 // chooseTransmit replaces what leaves the choice to the engine by the way that it takes; kind is the interface's.
 func (c *XDPConfig) chooseTransmit(link int, kind string) error {
-	sums, err := ethtool.TxChecksums(c.Interface)
-	complete := kind != "veth" || err != nil || !sums // somebody completes what is left to the device
 	switch c.Transmit {
 	case TransmitXDP, TransmitLive:
 	case "":
 		c.Transmit = TransmitXDP
 	case TransmitGSO:
-		if !complete {
+		if !c.completes(kind) {
 			return fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",
 				c.Transmit, c.Interface)
 		}
@@ -48,14 +46,25 @@ func (c *XDPConfig) chooseTransmit(link int, kind string) error {
 		}
 		if c.MTU <= maxLiveMTU {
 			c.Transmit = TransmitLive
-		} else if s, err := gso.OpenSender(link); err == nil && complete {
-			s.Close()
-			c.Transmit = TransmitGSO
+		} else if c.completes(kind) {
+			if s, err := gso.OpenSender(link); err == nil {
+				s.Close()
+				c.Transmit = TransmitGSO
+			}
 		}
 	default:
 		return fmt.Errorf("transmit %q: there are %q, %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	return nil
+}
+
+// completes reports whether somebody completes checksums that are left to the device.
+func (c *XDPConfig) completes(kind string) bool {
+	if kind != "veth" {
+		return true
+	}
+	sums, err := ethtool.TxChecksums(c.Interface)
+	return err != nil || !sums
 }
 
 // transmitPort puts what cfg.Transmit says around the socket of the i-th queue. It owns sock when it succeeds.

@@ -15,50 +15,61 @@ import (
 	"xwarp/ring/live"
 )
 
-// TestTransmitGSO moves data by every verb when both ends send in blocks. Every segment that the kernel cut held whole FPDUs
-// from its first octet on.
+// transmitCase is a link and what its two ends send over it.
+type transmitCase struct {
+	name        string
+	mtu         int
+	markers, v6 bool
+}
+
+// transmits moves data by every verb over devices whose segments leave in one way, and closes them. Every segment that arrived held
+// whole FPDUs from its first octet on. It returns the ports.
+func (tc *transmitCase) transmits(t *testing.T, way engine.Transmit) (ports []ring.Port) {
+	t.Helper()
+	var mu sync.Mutex
+	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
+		c.Transmit, c.MPA.NoMarkers = way, !tc.markers
+		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			ports = append(ports, p)
+			return p, nil
+		}
+	})
+	if way == engine.TransmitLive {
+		time.Sleep(500 * time.Millisecond) // both know that the other end has a program
+	}
+	a, b := newEnd(t, da, 4<<20), newEnd(t, db, 4<<20)
+	at := net.B.Addr4.Addr()
+	if tc.v6 {
+		at = net.B.Addr6.Addr()
+	}
+	connect(t, a, b, netip.AddrPortFrom(at, 7174))
+	exercise(t, a, b)
+	for _, e := range []*end{a, b} {
+		i, err := e.qp.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := &i.MPA; m.Aligned == 0 || m.Partial+m.Unaligned+m.CRCDrops > 0 {
+			t.Errorf("not every segment held whole FPDUs: %+v", *m)
+		}
+	}
+	for _, d := range []*engine.Device{da, db} {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return ports
+}
+
+// TestTransmitGSO: both ends send in blocks, which the kernel cuts.
 func TestTransmitGSO(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		mtu         int
-		markers, v6 bool
-	}{{name: "1500"}, {name: "9000", mtu: 9000}, {name: "ipv6", v6: true}, {name: "markers", markers: true},
+	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000}, {name: "ipv6", v6: true}, {name: "markers", markers: true},
 		{name: "markers-9000", mtu: 9000, markers: true}, {name: "markers-ipv6", markers: true, v6: true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			var mu sync.Mutex
-			var ports []*gso.Port
-			da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
-				c.Transmit, c.MPA.NoMarkers = engine.TransmitGSO, !tc.markers
-				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					ports = append(ports, p.(*gso.Port))
-					return p, nil
-				}
-			})
-			a, b := newEnd(t, da, 4<<20), newEnd(t, db, 4<<20)
-			at := net.B.Addr4.Addr()
-			if tc.v6 {
-				at = net.B.Addr6.Addr()
-			}
-			connect(t, a, b, netip.AddrPortFrom(at, 7174))
-			exercise(t, a, b)
-			for _, e := range []*end{a, b} {
-				i, err := e.qp.Info()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if m := &i.MPA; m.Aligned == 0 || m.Partial+m.Unaligned+m.CRCDrops > 0 {
-					t.Errorf("not every segment held whole FPDUs: %+v", *m)
-				}
-			}
-			for _, d := range []*engine.Device{da, db} {
-				if err := d.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-			for i, p := range ports {
-				s := p.GSOStats()
+			for i, p := range tc.transmits(t, engine.TransmitGSO) {
+				s := p.(*gso.Port).GSOStats()
 				t.Logf("end %d: %+v", i, s)
 				if s.Blocks == 0 || s.Dropped > 0 || !tc.markers && s.Segments < 2*s.Single {
 					t.Errorf("end %d: %+v", i, s)
@@ -68,50 +79,12 @@ func TestTransmitGSO(t *testing.T) {
 	}
 }
 
-// TestTransmitLive moves data by every verb when both ends send live frames. Every
-// segment holds whole FPDUs, and nothing is sent twice.
+// TestTransmitLive: both ends send live frames.
 func TestTransmitLive(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		mtu         int
-		markers, v6 bool
-	}{{name: "1500"}, {name: "3346", mtu: 3346}, {name: "ipv6", v6: true}, {name: "markers", markers: true}} {
+	for _, tc := range []transmitCase{{name: "1500"}, {name: "3346", mtu: 3346}, {name: "ipv6", v6: true}, {name: "markers", markers: true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			var mu sync.Mutex
-			var ports []*live.Port
-			da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
-				c.Transmit, c.MPA.NoMarkers = engine.TransmitLive, !tc.markers
-				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					ports = append(ports, p.(*live.Port))
-					return p, nil
-				}
-			})
-			time.Sleep(500 * time.Millisecond) // both know that the other end has a program
-			a, b := newEnd(t, da, 4<<20), newEnd(t, db, 4<<20)
-			at := net.B.Addr4.Addr()
-			if tc.v6 {
-				at = net.B.Addr6.Addr()
-			}
-			connect(t, a, b, netip.AddrPortFrom(at, 7174))
-			exercise(t, a, b)
-			for _, e := range []*end{a, b} {
-				i, err := e.qp.Info()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if m := &i.MPA; m.Aligned == 0 || m.Partial+m.Unaligned+m.CRCDrops > 0 {
-					t.Errorf("not every segment held whole FPDUs: %+v", *m)
-				}
-			}
-			for _, d := range []*engine.Device{da, db} {
-				if err := d.Close(); err != nil {
-					t.Error(err)
-				}
-			}
-			for i, p := range ports {
-				s := p.LiveStats()
+			for i, p := range tc.transmits(t, engine.TransmitLive) {
+				s := p.(*live.Port).LiveStats()
 				t.Logf("end %d: %+v", i, s)
 				if s.Runs == 0 || s.Failed > 0 {
 					t.Errorf("end %d: %+v", i, s)
