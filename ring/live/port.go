@@ -34,10 +34,11 @@ type State struct {
 
 // Stats counts what a Port did.
 type Stats struct {
-	Runs   uint64 // calls that transmitted frames
-	Frames uint64 // by those
-	Single uint64 // frames that left through the Port below
-	Failed uint64 // calls that transmitted nothing; the Port below took their frames
+	Runs    uint64 // calls that transmitted frames
+	Frames  uint64 // by those
+	Single  uint64 // frames that left through the Port below
+	Invalid uint64 // frames of impossible length, which were dropped
+	Failed  uint64 // calls that transmitted nothing; the Port below took their frames
 }
 
 // Runner makes a call: it has the program take n slots from State.next on. Program is one; tests have others.
@@ -93,6 +94,8 @@ func (p *Port) AllocTx() (ring.TxBuf, bool) {
 func (p *Port) Send(b ring.TxBuf, n int) {
 	if n > 0 && n <= Room {
 		p.slots[b.Slot()].length = uint32(n)
+	} else {
+		p.stats.Invalid++
 	}
 	p.open--
 }
@@ -100,17 +103,14 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 // CancelTx is Port.CancelTx.
 func (p *Port) CancelTx(b ring.TxBuf) {
 	p.open--
-	if int(b.Slot()) == p.n-1 {
+	if int(b.Slot()) == p.n-1 && p.n > p.head {
 		p.n--
 	}
 }
 
 // Flush is Port.Flush. Frames leave in the order in which their slots were allocated.
 func (p *Port) Flush() ring.State {
-	if p.n == p.head {
-		return p.Port.Flush()
-	}
-	if p.n-p.head >= MinRun && p.on.Load() && p.below() == ring.StateOK {
+	if p.n-p.head >= MinRun && p.on.Load() && p.Port.Flush() == ring.StateOK { // what is below was written before
 		p.transmit()
 	}
 	st := p.copyDown()
@@ -119,9 +119,6 @@ func (p *Port) Flush() ring.State {
 	}
 	return st
 }
-
-// below has the Port below transmit what it still has, which was written before.
-func (p *Port) below() ring.State { return p.Port.Flush() }
 
 // transmit has runs take the slots from head on.
 func (p *Port) transmit() {
@@ -177,5 +174,6 @@ func (p *Port) Stats() ring.Stats {
 	s := p.Port.Stats()
 	s.TxPackets += p.stats.Frames
 	s.TxCompleted += p.stats.Frames
+	s.TxInvalid += p.stats.Invalid
 	return s
 }

@@ -136,3 +136,27 @@ func equal(got, want [][]byte) error {
 	}
 	return nil
 }
+
+// TestSlotOverFlush: a slot that its writer has while others are flushed, and gives back, takes no room for ever, and what is sent
+// after it leaves.
+func TestSlotOverFlush(t *testing.T) {
+	p, k := newPort(1, 8)
+	for range 100 {
+		b, ok := p.AllocTx()
+		if !ok {
+			t.Fatal("no slot")
+		}
+		p.Flush()
+		p.CancelTx(b)
+		p.Flush()
+	}
+	for _, n := range []int{Room + 1, 100} {
+		b, _ := p.AllocTx()
+		p.Send(b, n)
+	}
+	for p.Flush() != ring.StateOK {
+	}
+	if s := p.Stats(); len(k.got) != 1 || len(k.got[0]) != 100 || s.TxInvalid != 1 || p.LiveStats().Single != 1 {
+		t.Errorf("%d frames left, %+v", len(k.got), s)
+	}
+}
