@@ -12,12 +12,12 @@ FUZZTIME  ?= 10m
 SEEDS     ?= 100000
 # What runs on several threads. Registered memory shares no rules that the race detector could follow, for the peer's reads and writes
 # are not ordered with those of its owner: tests take it from outside Go's heap (Device.Alloc), where the detector does not look.
-RACE      ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine ./engine/session ./engine/stack ./engine/client ./engine/daemon \
+RACE      ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
 	./engine/transfer
 # TestStalledGetHoldsUpNobody has half a second in real time for what takes longer at the detector's speed.
 RACE_SKIP ?= StalledGetHoldsUpNobody
 # The part of it that takes two minutes: packages whole, and those tests of engine and daemon that have several threads meet.
-RACE_SOME ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine/session ./engine/client ./engine/transfer
+RACE_SOME ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine/iwarp ./engine/daemon/client ./engine/transfer
 RACE_RUN  ?= WhileConnecting|OwnSession|Confirm|Stop|Snapshot|Unrung|Wrong|Quota|Export|Blocked|Closed|KernelTransfer|XDPTransfer|Queues
 
 # Privileged parts run as root, but go itself runs as whoever calls make, so that caches keep their owner.
@@ -89,8 +89,8 @@ fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
 
 .PHONY: soak
 soak: ## the simulator over many seeds (SEEDS=100000)
-	$(GO) test ./engine/sim -count=1 -timeout 24h -v -run '^TestSoak$$' -seeds $(SEEDS)
-	$(GO) test $(EXEC) ./engine/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
+	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^TestSoak$$' -seeds $(SEEDS)
+	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
 
 .PHONY: bench

@@ -3,7 +3,7 @@ package ddp
 import (
 	"fmt"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Cause is why a stream ends, as a Terminate says it: layer, type and code, with a mark
@@ -32,12 +32,12 @@ const (
 )
 
 // MakeCause returns the cause with the fields given; typ is cut to its 4 bits.
-func MakeCause(l ulp.Layer, typ, code uint8) Cause {
+func MakeCause(l ulpdu.Layer, typ, code uint8) Cause {
 	return causeMark | Cause(l&15)<<16 | Cause(typ&15)<<8 | Cause(code)
 }
 
 // Layer returns who found the error.
-func (c Cause) Layer() ulp.Layer { return ulp.Layer(c >> 16 & 15) }
+func (c Cause) Layer() ulpdu.Layer { return ulpdu.Layer(c >> 16 & 15) }
 
 // Type returns the error type, 4 bits.
 func (c Cause) Type() uint8 { return uint8(c >> 8 & 15) }
@@ -46,11 +46,11 @@ func (c Cause) Type() uint8 { return uint8(c >> 8 & 15) }
 func (c Cause) Code() uint8 { return uint8(c) }
 
 // Errorf returns the cause as an error with a detail for an engineer, nil for CauseNone.
-func (c Cause) Errorf(format string, args ...any) *ulp.Error {
+func (c Cause) Errorf(format string, args ...any) *ulpdu.Error {
 	if c == CauseNone {
 		return nil
 	}
-	return ulp.Newf(c.Layer(), c.Type(), c.Code(), format, args...)
+	return ulpdu.Newf(c.Layer(), c.Type(), c.Code(), format, args...)
 }
 
 func (c Cause) String() string {

@@ -1,10 +1,10 @@
 package ddp
 
-import "xwarp/mpa/ulp"
+import "xwarp/mpa/ulpdu"
 
 // PlaceTagged checks a segment of an RDMA Write of a stream of domain pd (RFC 5041, 7.1) and copies its payload. One without payload
 // is not checked (5.2). c is the cache of this stream alone.
-func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged, v *ulp.View) Cause {
+func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged, v *ulpdu.View) Cause {
 	n := v.Len() - TaggedLen
 	if n <= 0 {
 		return CauseNone
@@ -54,7 +54,7 @@ func CheckUntagged(mo MO, n int, size uint64) Cause {
 
 // Scatter copies the octets of v from off on to the pieces, beginning at octets into them.
 // The caller has checked that they fit.
-func Scatter(pieces [][]byte, at uint64, v *ulp.View, off int) {
+func Scatter(pieces [][]byte, at uint64, v *ulpdu.View, off int) {
 	for _, p := range pieces {
 		if off >= v.Len() {
 			return

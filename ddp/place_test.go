@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 //req:rfc5041-4.3-4
@@ -81,7 +81,7 @@ func TestScatterGather(t *testing.T) {
 		}
 		off := rng.IntN(len(src) + 1)
 		at := rng.IntN(len(dst) - len(src) + off + 1)
-		v := ulp.ViewOf(pieces(src)...)
+		v := ulpdu.ViewOf(pieces(src)...)
 		Scatter(pieces(dst), uint64(at), &v, off)
 		copy(want[at:], src[off:])
 		if !bytes.Equal(dst, want) {
@@ -125,7 +125,7 @@ func TestPlaceTagged(t *testing.T) {
 		}
 		h := Tagged{Control: MakeControl(true, true, IETF), STag: m.STag(), TO: c.to}
 		payload := bytes.Repeat([]byte{0x55}, c.n)
-		v := ulp.ViewOf(append(AppendTagged(nil, h), payload...))
+		v := ulpdu.ViewOf(append(AppendTagged(nil, h), payload...))
 		if got := tab.PlaceTagged(&LookupCache{}, pd, 1, h, &v); got != c.want {
 			t.Errorf("%d octets at %#x: %v, want %v", c.n, c.to, got, c.want)
 		}

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // sequence is a Random that repeats the values given.
@@ -361,7 +361,7 @@ func TestLookupCache(t *testing.T) {
 		}
 		clear(want)
 		h := Tagged{Control: MakeControl(true, true, IETF), STag: s, TO: to}
-		v := ulp.ViewOf(append(AppendTagged(nil, h), bytes.Repeat([]byte{0x55}, n)...))
+		v := ulpdu.ViewOf(append(AppendTagged(nil, h), bytes.Repeat([]byte{0x55}, n)...))
 		f := tab.PlaceTagged(&cache, pd, stream, h, &v)
 		if f != TaggedCause(fault) || fault == OK && bytes.Count(want, []byte{0x55}) != n {
 			t.Fatalf("STag %#x, %d octets at %d: %v, want %v", s, n, to, f, fault)

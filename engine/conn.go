@@ -10,7 +10,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/mpa"
 	"xwarp/tcp"
 )
@@ -34,7 +34,7 @@ type conn struct {
 
 	owner     atomic.Pointer[loop] // changes at most once, while the connection is being opened
 	loopIndex int
-	ses       *session.Session
+	ses       *iwarp.Session
 	wake      func()
 	info      func() *TCPInfo
 	cut       func(why error) // ends the connection after a panic
@@ -51,7 +51,7 @@ type conn struct {
 }
 
 // begin ties c to a worker; it runs there.
-func (c *conn) begin(l *loop, i int, s *session.Session, wake func()) error {
+func (c *conn) begin(l *loop, i int, s *iwarp.Session, wake func()) error {
 	c.owner.Store(l)
 	c.loopIndex, c.ses, c.wake = i, s, wake
 	if c.qp != nil {
@@ -129,7 +129,7 @@ func (c *conn) report(err error) {
 }
 
 // Request implements session.Handler.
-func (c *conn) Request(s *session.Session, r *mpa.Request) {
+func (c *conn) Request(s *iwarp.Session, r *mpa.Request) {
 	req := &ConnRequest{conn: c, PrivateData: r.PrivateData, IRD: int(r.IRD), ORD: int(r.ORD), Revision: r.Revision, Local: c.local, Remote: c.remote}
 	c.request = req
 	select {
@@ -142,7 +142,7 @@ func (c *conn) Request(s *session.Session, r *mpa.Request) {
 }
 
 // Established implements session.Handler.
-func (c *conn) Established(s *session.Session, p *mpa.Params) {
+func (c *conn) Established(s *iwarp.Session, p *mpa.Params) {
 	c.up = true
 	c.hold.Established()
 	if c.confirm != nil {
@@ -155,13 +155,13 @@ func (c *conn) Established(s *session.Session, p *mpa.Params) {
 }
 
 // Disconnected implements session.Handler.
-func (c *conn) Disconnected(s *session.Session, err error) {
+func (c *conn) Disconnected(s *iwarp.Session, err error) {
 	c.dev.log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.local, "remote", c.remote, "error", errText(err))
 	c.qp.setDown(err)
 }
 
 // Closed implements session.Handler.
-func (c *conn) Closed(s *session.Session, err error) {
+func (c *conn) Closed(s *iwarp.Session, err error) {
 	c.over = true
 	c.hold.End(clock())
 	if c.done != nil {
@@ -175,7 +175,7 @@ func (c *conn) Closed(s *session.Session, err error) {
 		return
 	}
 	if err == nil {
-		err = session.ErrStartup
+		err = iwarp.ErrStartup
 	}
 	c.retry = s.Retry()
 	if c.listener == nil {
@@ -315,5 +315,5 @@ func (r *ConnRequest) Reject(private []byte) error {
 	return errors.Join(e, err)
 }
 
-var _ session.Handler = (*conn)(nil)
+var _ iwarp.Handler = (*conn)(nil)
 var _ rdmap.Completer = (*QP)(nil)

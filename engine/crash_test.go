@@ -18,7 +18,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine"
-	"xwarp/engine/ports"
+	"xwarp/engine/host/ports"
 )
 
 const crashEnv = "XWARP_TEST_CRASH_NAMESPACE"

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/mpa"
 	"xwarp/tcp/tick"
 )
@@ -165,7 +165,7 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 			qp.abandon(err)
 			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
 		}
-		if errors.Is(err, session.ErrRejected) {
+		if errors.Is(err, iwarp.ErrRejected) {
 			guess = c.retry // or its consumer said no: the next attempt shows which
 		} else {
 			d.verdicts.learn(remote, c.retry, clock())
@@ -198,8 +198,8 @@ func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cf
 var ErrListenerClosed = errors.New("listener is closed")
 
 // sessionConfig is the configuration of c's session on loop l.
-func (d *Device) sessionConfig(c *conn, l *loop, reliable bool) session.Config {
-	s := session.Config{
+func (d *Device) sessionConfig(c *conn, l *loop, reliable bool) iwarp.Config {
+	s := iwarp.Config{
 		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c, Pack: !d.opt.NoPack,
 		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
 		StartupTimeout: tick.Duration(d.opt.StartupTimeout), FirstFPDUTimeout: tick.Duration(d.opt.FirstFPDUTimeout),

@@ -2,7 +2,7 @@ package engine
 
 import (
 	"xwarp/bpf"
-	"xwarp/engine/netwatch"
+	"xwarp/engine/host/netwatch"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 )

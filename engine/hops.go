@@ -3,7 +3,7 @@ package engine
 import (
 	"sync"
 
-	"xwarp/engine/neigh"
+	"xwarp/engine/host/neigh"
 	"xwarp/tcp/ip"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine/neigh"
+	"xwarp/engine/host/neigh"
 )
 
 // TestHopUsers: a destination is followed until the last worker that asked for it forgets it.

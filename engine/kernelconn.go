@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/mpa"
 	"xwarp/tcp"
 	"xwarp/tcp/seq"
@@ -28,7 +28,7 @@ type kernelConn struct {
 	drv  *kernelDriver
 	conn *conn
 	sock net.Conn
-	ses  session.Session
+	ses  iwarp.Session
 	emss int
 
 	rcv    seq.Num

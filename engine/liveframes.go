@@ -8,7 +8,7 @@ import (
 	"unsafe"
 
 	"xwarp/bpf"
-	"xwarp/engine/ethtool"
+	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
 	"xwarp/ring/live"
 )

@@ -10,9 +10,9 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/mpa"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Defaults of QPConfig.
@@ -53,7 +53,7 @@ type QP struct {
 
 	// The worker's.
 	core    rdmap.QP
-	ses     *session.Session
+	ses     *iwarp.Session
 	wakeTr  func()
 	overran bool
 	comp    Completion // of Complete: handed to a sink, a local would be allocated
@@ -241,7 +241,7 @@ func (q *QP) settle() {
 	}
 	if q.overran {
 		q.overran = false
-		q.core.Fail(ulp.Newf(ulp.RDMAP, 0, 0, "completion queue overrun"))
+		q.core.Fail(ulpdu.Newf(ulpdu.RDMAP, 0, 0, "completion queue overrun"))
 	}
 }
 
@@ -306,7 +306,7 @@ func (q *QP) established(ctx context.Context) error {
 		if err := q.Err(); err != nil {
 			return err
 		}
-		return session.ErrStartup
+		return iwarp.ErrStartup
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

@@ -3,7 +3,7 @@ package engine
 import (
 	"sync"
 
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
 	"xwarp/tcp"
 )
@@ -83,7 +83,7 @@ func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 	if e == nil || e.Conn().State() != tcp.SynSent {
 		return false
 	}
-	o, ok := e.Upper().(*session.OverTCP)
+	o, ok := e.Upper().(*iwarp.OverTCP)
 	if !ok {
 		return false
 	}

@@ -15,7 +15,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/ring"
 )
 
@@ -157,7 +157,7 @@ func regionIsLost(t *testing.T, a, b *end, mr *engine.MR) {
 	}
 	want := rdmap.CauseCatastrophic.Errorf("")
 	for _, e := range []*end{a, b} {
-		var got *ulp.Error
+		var got *ulpdu.Error
 		if !errors.As(e.qp.Err(), &got) || !got.Is(want) {
 			t.Errorf("queue pair: %v, want %v", e.qp.Err(), want)
 		}

@@ -13,7 +13,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/mpa"
 	"xwarp/tcp"
 )
@@ -106,7 +106,7 @@ func TestDialTriesAgain(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err = d.Dial(ctx, at, e.qp, engine.ConnConfig{})
-		if !errors.Is(err, session.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
+		if !errors.Is(err, iwarp.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
 			t.Errorf("%v: Dial: %v", rst, err)
 		}
 		for i, want := range [][2]byte{{2, 0xd0}, {1, 0xc0}, {1, 0x40}} { // revision 2 with M, C and S; without S; without M

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"xwarp/engine/bytestream"
-	"xwarp/engine/ports"
+	"xwarp/engine/host/ports"
 	"xwarp/engine/stack"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"

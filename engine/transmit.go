@@ -3,7 +3,7 @@ package engine
 import (
 	"fmt"
 
-	"xwarp/engine/ethtool"
+	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
 	"xwarp/ring/gso"
 )

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/tcp/tick"
 )
 
@@ -92,4 +92,4 @@ func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
 	return nil
 }
 
-var _ session.Prior = (*Stream)(nil)
+var _ iwarp.Prior = (*Stream)(nil)

@@ -3,7 +3,7 @@ package engine
 import (
 	"net/netip"
 
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 	"xwarp/tcp"
@@ -12,7 +12,7 @@ import (
 )
 
 // defaultWindow is what a peer may have under way towards one connection when nothing else is configured.
-const defaultWindow = session.DefaultWindow
+const defaultWindow = iwarp.DefaultWindow
 
 func toNetip(a ip.Addr) netip.Addr   { return netip.AddrFrom16(a).Unmap() }
 func fromNetip(a netip.Addr) ip.Addr { return ip.Addr(a.As16()) }
@@ -22,8 +22,8 @@ func tupleAddrs(t *tcp.Tuple) (local, remote netip.AddrPort) {
 }
 
 // upper makes the session of c on worker w.
-func (x *xdpDriver) upper(w *worker, i int, c *conn) (*session.OverTCP, error) {
-	o := &session.OverTCP{OnSettle: func() {
+func (x *xdpDriver) upper(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
+	o := &iwarp.OverTCP{OnSettle: func() {
 		if c.qp != nil {
 			c.qp.settle()
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bpf"
-	"xwarp/engine/ethtool"
-	"xwarp/engine/localaddr"
-	"xwarp/engine/neigh"
-	"xwarp/engine/netspace"
+	"xwarp/engine/host/ethtool"
+	"xwarp/engine/host/localaddr"
+	"xwarp/engine/host/neigh"
+	"xwarp/engine/host/netspace"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 )

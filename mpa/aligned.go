@@ -3,7 +3,7 @@ package mpa
 import (
 	"encoding/binary"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -34,7 +34,7 @@ func (r *Receiver) fits(b []byte, p int64, n int) (head, size int, ok bool) {
 
 // OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had to touch them for
 // another reason.
-func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int, err *ulp.Error) {
+func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int, err *ulpdu.Error) {
 	if (crc == crcResidue || !r.cfg.CRC) && r.aligned(at, pieces, n) {
 		return r.placeAligned(n)
 	}
@@ -82,7 +82,7 @@ func (r *Receiver) aligned(at seq.Num, pieces [][]byte, n int) bool {
 
 // viewMarked appends the ULPDU of size octets to v, which begins head octets into the FPDU b, off octets behind a place for a
 // marker; it reports whether the markers are as RFC 5044 has them.
-func viewMarked(v *ulp.View, b []byte, off, head, size int) bool {
+func viewMarked(v *ulpdu.View, b []byte, off, head, size int) bool {
 	if !plainMarkers(b, off) {
 		return false
 	}
@@ -96,7 +96,7 @@ func viewMarked(v *ulp.View, b []byte, off, head, size int) bool {
 }
 
 // viewPieces appends the ULPDU of size octets to v, which begins lengthLen octets into pieces; it reports whether those are n octets.
-func viewPieces(v *ulp.View, pieces [][]byte, n, size int) bool {
+func viewPieces(v *ulpdu.View, pieces [][]byte, n, size int) bool {
 	skip := lengthLen
 	for _, b := range pieces {
 		n -= len(b)
@@ -110,7 +110,7 @@ func viewPieces(v *ulp.View, pieces [][]byte, n, size int) bool {
 }
 
 // placeAligned places the FPDU of n octets that aligned found; it waits for its delivery.
-func (r *Receiver) placeAligned(n int) (int, *ulp.Error) {
+func (r *Receiver) placeAligned(n int) (int, *ulpdu.Error) {
 	e, v, d := &r.inOrder, &r.cfg.Pool.view, &r.pending
 	d.n, d.start, d.end = v.Len(), e.end, e.end+int64(n)
 	if b := v.Pieces(); len(b) > 0 && len(b[0]) >= HeaderKept {
@@ -132,7 +132,7 @@ func (r *Receiver) placeAligned(n int) (int, *ulp.Error) {
 }
 
 // deliverPending delivers what placeAligned placed, when the left edge to has passed it.
-func (r *Receiver) deliverPending() *ulp.Error {
+func (r *Receiver) deliverPending() *ulpdu.Error {
 	d := &r.pending
 	d.on = false
 	r.stats.Delivered++

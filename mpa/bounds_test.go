@@ -5,16 +5,16 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
 // TestRefusedOutOfOrder checks that an FPDU which the sink cannot place early is held and placed in its turn.
 func TestRefusedOutOfOrder(t *testing.T) {
 	g := newRig(t, Framing{Markers: true, CRC: true}, 700, 900, 800)
-	g.sink.refuse = func(u []byte, inOrder bool) *ulp.Error {
+	g.sink.refuse = func(u []byte, inOrder bool) *ulpdu.Error {
 		if u[0] == 2 && !inOrder {
-			return ulp.Newf(ulp.DDP, 2, 2, "no buffer")
+			return ulpdu.Newf(ulpdu.DDP, 2, 2, "no buffer")
 		}
 		return nil
 	}
@@ -29,16 +29,16 @@ func TestRefusedOutOfOrder(t *testing.T) {
 	}
 	// In order the refusal is final, and nothing is delivered from there on.
 	g.init(ReceiverConfig{})
-	g.sink.refuse = func(u []byte, inOrder bool) *ulp.Error {
+	g.sink.refuse = func(u []byte, inOrder bool) *ulpdu.Error {
 		if u[0] == 2 {
-			return ulp.Newf(ulp.DDP, 1, 0, "no such STag")
+			return ulpdu.Newf(ulpdu.DDP, 1, 0, "no such STag")
 		}
 		return nil
 	}
 	g.offer(g.borders[1], g.borders[3])
 	g.offer(0, g.borders[1])
 	err := g.advance(len(g.stream))
-	if err == nil || err.Layer != ulp.DDP || len(g.sink.delivered) != 1 {
+	if err == nil || err.Layer != ulpdu.DDP || len(g.sink.delivered) != 1 {
 		t.Errorf("%v, %d delivered", err, len(g.sink.delivered))
 	}
 	if e := g.advance(len(g.stream)); e != err || len(g.sink.delivered) != 1 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // TestCRC checks a wrong CRC: dropped, healed by the next try, an error after some, an error at once when strict, and nothing
@@ -35,7 +35,7 @@ func TestCRC(t *testing.T) {
 		}
 
 		g.init(ReceiverConfig{})
-		var err *ulp.Error
+		var err *ulpdu.Error
 		tries := 0
 		for ; err == nil && tries < 20; tries++ {
 			_, err = g.try(bad, 0)
@@ -142,7 +142,7 @@ func TestStraddlingCRC(t *testing.T) {
 		if kept, err := g.try(bad[cut:], cut); kept != 0 || err != nil {
 			t.Fatalf("kept %d, %v", kept, err)
 		}
-		kept, err := 0, (*ulp.Error)(nil)
+		kept, err := 0, (*ulpdu.Error)(nil)
 		for tries := 0; tries < 10 && kept == 0 && err == nil; tries++ {
 			kept, err = g.try(g.stream[cut:], cut)
 		}

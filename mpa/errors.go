@@ -1,6 +1,6 @@
 package mpa
 
-import "xwarp/mpa/ulp"
+import "xwarp/mpa/ulpdu"
 
 // Error codes of MPA: layer ulp.MPA, type 0 (RFC 5044, 8; RFC 6581, 8).
 const (
@@ -13,6 +13,6 @@ const (
 	CodeRTR     = 7 // no RTR message that both can use
 )
 
-func startupError(format string, args ...any) *ulp.Error {
-	return ulp.Newf(ulp.MPA, 0, CodeStartup, format, args...)
+func startupError(format string, args ...any) *ulpdu.Error {
+	return ulpdu.Newf(ulpdu.MPA, 0, CodeStartup, format, args...)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -46,7 +46,7 @@ func TestStartupEvents(t *testing.T) {
 		{"nothing", nil},
 	}
 	var out bytes.Buffer
-	line := func(side string, stage Stage, event string, after Stage, used int, output []byte, err *ulp.Error) {
+	line := func(side string, stage Stage, event string, after Stage, used int, output []byte, err *ulpdu.Error) {
 		fmt.Fprintf(&out, "%s, %v | %s -> %v", side, stage, event, after)
 		if used > 0 {
 			fmt.Fprintf(&out, ", %d octets used", used)

@@ -3,7 +3,7 @@ package mpa
 import (
 	"encoding/binary"
 
-	"xwarp/mpa/octets"
+	"xwarp/tcp/octets"
 )
 
 // An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four octets is aligned with the start of the

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -22,24 +22,24 @@ type memSource struct {
 	released int
 }
 
-func (m *memSource) NextULPDU(most int) (ulp.Ref, int) {
+func (m *memSource) NextULPDU(most int) (ulpdu.Ref, int) {
 	if m.next == len(m.ulpdus) {
-		return ulp.Ref{}, 0
+		return ulpdu.Ref{}, 0
 	}
 	m.next++
-	return ulp.Ref{ID: uint64(m.next - 1)}, len(m.ulpdus[m.next-1])
+	return ulpdu.Ref{ID: uint64(m.next - 1)}, len(m.ulpdus[m.next-1])
 }
 
 func (m *memSource) ULPDUWaiting() bool { return m.next < len(m.ulpdus) }
 
-func (m *memSource) ReadULPDU(ref ulp.Ref, dst []byte) (int, []byte) {
+func (m *memSource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	if n := copy(dst, m.ulpdus[ref.ID]); n != len(dst) {
 		panic("ReadULPDU with the wrong length")
 	}
 	return len(dst), nil
 }
 
-func (m *memSource) ReleaseULPDU(ref ulp.Ref) {
+func (m *memSource) ReleaseULPDU(ref ulpdu.Ref) {
 	if ref.ID != uint64(m.released) {
 		panic("ReleaseULPDU out of order")
 	}
@@ -78,9 +78,9 @@ func reference(f Framing, off int, ulpdu []byte) []byte {
 }
 
 // encode is the FPDU as the package makes it.
-func encode(f Framing, off int, ulpdu []byte) []byte {
-	dst := make([]byte, f.Size(uint64(off), len(ulpdu)))
-	f.put(dst, uint32(off), &memSource{ulpdus: [][]byte{ulpdu}}, ulp.Ref{}, len(ulpdu))
+func encode(f Framing, off int, payload []byte) []byte {
+	dst := make([]byte, f.Size(uint64(off), len(payload)))
+	f.put(dst, uint32(off), &memSource{ulpdus: [][]byte{payload}}, ulpdu.Ref{}, len(payload))
 	return dst
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // A start-up frame (RFC 5044, 7.1.1; RFC 6581, 6): no CRC, no markers.
@@ -83,7 +83,7 @@ type frameReader struct {
 
 // read takes what belongs to a frame of the wanted kind from b and returns how many octets that is. done is true once the frame
 // is complete; its data alias the reader. The first octet that cannot be right is an error.
-func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bool, err *ulp.Error) {
+func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bool, err *ulpdu.Error) {
 	for {
 		need := frameLen
 		if r.n >= frameLen {
@@ -108,7 +108,7 @@ func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bo
 }
 
 // checkKey compares what is there of the key with the key of a frame of kind want.
-func (r *frameReader) checkKey(want frameKind) *ulp.Error {
+func (r *frameReader) checkKey(want frameKind) *ulpdu.Error {
 	got := string(r.buf[:min(r.n, keyLen)])
 	is := func(key string) bool { return strings.HasPrefix(key, got) }
 	switch {

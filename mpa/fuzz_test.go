@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -145,9 +145,9 @@ func FuzzReceiver(f *testing.F) {
 		}
 		sink := &logSink{}
 		if mode&8 != 0 {
-			sink.refuse = func(u []byte, inOrder bool) *ulp.Error {
+			sink.refuse = func(u []byte, inOrder bool) *ulpdu.Error {
 				if !inOrder && len(u)%3 == 0 {
-					return &ulp.Error{Layer: ulp.DDP}
+					return &ulpdu.Error{Layer: ulpdu.DDP}
 				}
 				return nil
 			}
@@ -161,7 +161,7 @@ func FuzzReceiver(f *testing.F) {
 		r.Init(cfg, start, sink)
 		have := make([]bool, len(stream))
 		edge := 0
-		offer := func(p, q int, damage bool) *ulp.Error {
+		offer := func(p, q int, damage bool) *ulpdu.Error {
 			for p < q && have[p] {
 				p++
 			}

@@ -8,8 +8,8 @@ import (
 	"reflect"
 	"testing"
 
-	"xwarp/mpa/octets"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/octets"
 )
 
 // TestGolden: what a Receiver keeps, tells its Sink and counts, whatever the segments and their errors, is what it was when FPDUs that
@@ -25,8 +25,8 @@ func TestGolden(t *testing.T) {
 		var r [2]Receiver
 		var sink [2]logSink
 		for i := range r {
-			no := ulp.Newf(ulp.DDP, 1, 2, "no")
-			sink[i].refuse = func(u []byte, inOrder bool) *ulp.Error {
+			no := ulpdu.Newf(ulpdu.DDP, 1, 2, "no")
+			sink[i].refuse = func(u []byte, inOrder bool) *ulpdu.Error {
 				if len(u) > 8 && u[8]&0x1f == 0 && (!inOrder || u[8] == 0 && seed%4 == 0) {
 					return no
 				}
@@ -47,7 +47,7 @@ func TestGolden(t *testing.T) {
 			var got [2]string
 			for i := range r {
 				var kept int
-				var err *ulp.Error
+				var err *ulpdu.Error
 				if i == 1 && know {
 					if r[i].WantsCRC(w.start.Add(p), [][]byte{data}, q-p) {
 						known++

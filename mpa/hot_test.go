@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -16,7 +16,7 @@ type copySink struct {
 	seen int
 }
 
-func (c *copySink) Place(v *ulp.View, inOrder bool) *ulp.Error {
+func (c *copySink) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	var scratch [14]byte
 	_ = v.Header(14, scratch[:])
 	c.n += v.CopyTo(c.mem, 14)
@@ -25,7 +25,7 @@ func (c *copySink) Place(v *ulp.View, inOrder bool) *ulp.Error {
 
 func (c *copySink) Silent([]byte, int) bool { return false }
 
-func (c *copySink) Deliver(hdr []byte, n int) *ulp.Error {
+func (c *copySink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	c.seen++
 	return nil
 }
@@ -33,10 +33,10 @@ func (c *copySink) Deliver(hdr []byte, n int) *ulp.Error {
 // blobSource has one endless message in memory.
 type blobSource struct{ mem []byte }
 
-func (b *blobSource) NextULPDU(most int) (ulp.Ref, int)             { return ulp.Ref{}, most }
-func (b *blobSource) ULPDUWaiting() bool                            { return false }
-func (b *blobSource) ReadULPDU(_ ulp.Ref, dst []byte) (int, []byte) { return copy(dst, b.mem), nil }
-func (b *blobSource) ReleaseULPDU(ulp.Ref)                          {}
+func (b *blobSource) NextULPDU(most int) (ulpdu.Ref, int)             { return ulpdu.Ref{}, most }
+func (b *blobSource) ULPDUWaiting() bool                              { return false }
+func (b *blobSource) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) { return copy(dst, b.mem), nil }
+func (b *blobSource) ReleaseULPDU(ulpdu.Ref)                          {}
 
 var framings = []Framing{{}, {CRC: true}, {Markers: true}, {Markers: true, CRC: true}}
 

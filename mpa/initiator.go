@@ -3,14 +3,14 @@ package mpa
 import (
 	"bytes"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Initiator is the side that sends the Request (RFC 5044, 7.1.2): Init, send Output, feed Input until the stage is
 // StageEstablished, send Output again. The zero value is to be initialised.
 type Initiator struct {
 	startup
-	terminate *ulp.Error
+	terminate *ulpdu.Error
 	retry     Retry
 }
 
@@ -46,7 +46,7 @@ func (i *Initiator) Init(cfg StartupConfig) error {
 
 // Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full operation.
 // After an error the connection is to be closed at once, unless Terminate is not nil.
-func (i *Initiator) Input(b []byte) (n int, err *ulp.Error) {
+func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	if i.stage != StageAwaitReply {
 		return 0, i.err
 	}
@@ -62,7 +62,7 @@ func (i *Initiator) Input(b []byte) (n int, err *ulp.Error) {
 
 // PeerClosed is Closed by the peer's FIN or RST after it was sent the Request. Nothing else says anything about what the peer
 // knows: not a handshake that failed, a path that broke or a time-out.
-func (i *Initiator) PeerClosed(why string) *ulp.Error {
+func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	if i.stage == StageAwaitReply && i.reader.n == 0 {
 		switch { // RFC 6581, 10: a responder that does not know a frame closes without a word
 		case i.cfg.revision() == RevEnhanced:
@@ -76,12 +76,12 @@ func (i *Initiator) PeerClosed(why string) *ulp.Error {
 
 // Terminate returns the Terminate that the peer must get when its Reply asks for what this endpoint cannot do (RFC 6581, 9),
 // or nil. The stage is StageFailed then, and Params say how to send the Terminate as the only FPDU before closing.
-func (i *Initiator) Terminate() *ulp.Error { return i.terminate }
+func (i *Initiator) Terminate() *ulpdu.Error { return i.terminate }
 
 // Retry returns what may work on another connection after StageRejected or StageFailed.
 func (i *Initiator) Retry() Retry { return i.retry }
 
-func (i *Initiator) reply(f *frame) *ulp.Error {
+func (i *Initiator) reply(f *frame) *ulpdu.Error {
 	asked, p := i.cfg.revision(), &i.params
 	p.Revision, p.Version = f.rev, 1
 	p.PrivateData = bytes.Clone(f.data)
@@ -134,7 +134,7 @@ func (i *Initiator) reply(f *frame) *ulp.Error {
 }
 
 // agree takes over the responder's IRD, ORD and RTR message (RFC 6581, 9.1 and 9.2).
-func (i *Initiator) agree(e *enhanced) *ulp.Error {
+func (i *Initiator) agree(e *enhanced) *ulpdu.Error {
 	p := &i.params
 	p.Negotiated = true
 	if e.ird != NotNegotiated {
@@ -159,8 +159,8 @@ func (i *Initiator) agree(e *enhanced) *ulp.Error {
 }
 
 // give fails with an error that the peer must be told with a Terminate.
-func (i *Initiator) give(code uint8, format string, args ...any) *ulp.Error {
-	i.terminate = ulp.Newf(ulp.MPA, 0, code, format, args...)
+func (i *Initiator) give(code uint8, format string, args ...any) *ulpdu.Error {
+	i.terminate = ulpdu.Newf(ulpdu.MPA, 0, code, format, args...)
 	return i.fail(i.terminate)
 }
 

@@ -3,8 +3,8 @@ package mpa
 import (
 	"slices"
 
-	"xwarp/mpa/octets"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/octets"
 )
 
 // island is a part of the stream without holes.
@@ -18,7 +18,7 @@ type island struct {
 }
 
 // offerNext takes the segment, which continues the part in order.
-func (r *Receiver) offerNext() *ulp.Error {
+func (r *Receiver) offerNext() *ulpdu.Error {
 	is, s := &r.inOrder, &r.seg
 	l := r.reach(0, true)
 	began := is.chain == s.p
@@ -90,7 +90,7 @@ func (r *Receiver) reach(i int, order bool) limit {
 }
 
 // absorb walks on over octets that are held, and joins the islands that follow the part in order at once.
-func (r *Receiver) absorb() *ulp.Error {
+func (r *Receiver) absorb() *ulpdu.Error {
 	for {
 		r.seg.p, r.seg.q = r.inOrder.end, r.inOrder.end
 		l := r.reach(0, true)
@@ -108,7 +108,7 @@ func (r *Receiver) absorb() *ulp.Error {
 }
 
 // joinInOrder makes the first island a part of what is in order.
-func (r *Receiver) joinInOrder() *ulp.Error {
+func (r *Receiver) joinInOrder() *ulpdu.Error {
 	e, is := &r.inOrder, &r.islands[0]
 	if is.first >= 0 {
 		if e.chain != is.first {

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // rewriteMarker gives the n-th marker of b, which begins at stream offset off, another FPDU pointer, and makes the CRC right.
@@ -73,7 +73,7 @@ func TestMarkerErrors(t *testing.T) {
 			t.Fatalf("kept %d, %v, %d placed", kept, err, len(g.sink.placed))
 		}
 		g.try(stream[seg+len(inner):], seg+len(inner))
-		var err *ulp.Error
+		var err *ulpdu.Error
 		for range maxRepeats + 1 {
 			_, err = g.try(stream[:seg], 0)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // TestNegotiation checks what both sides take away, whatever the chunks in which frames arrive.
@@ -144,7 +144,7 @@ func TestReplies(t *testing.T) {
 			if i.Stage() != c.stage || i.Retry() != c.retry {
 				t.Errorf("%v, %v; want %v, %v (%v)", i.Stage(), i.Retry(), c.stage, c.retry, err)
 			}
-			if (err != nil) != (c.code != 0) || err != nil && (err.Code != c.code || err.Layer != ulp.MPA) {
+			if (err != nil) != (c.code != 0) || err != nil && (err.Code != c.code || err.Layer != ulpdu.MPA) {
 				t.Errorf("error %v, want code %d", err, c.code)
 			}
 			if r := i.Params().RTR; c.stage == StageEstablished && r == RTRRead && i.Params().ORD == 0 {

@@ -1,6 +1,6 @@
 package mpa
 
-import "xwarp/mpa/ulp"
+import "xwarp/mpa/ulpdu"
 
 const (
 	blockBits = 11
@@ -26,7 +26,7 @@ type HoldPool struct {
 
 	// Room that each call of a Receiver uses anew.
 	pieces [][]byte
-	view   ulp.View
+	view   ulpdu.View
 }
 
 // none is the index of no block and of no record.

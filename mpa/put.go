@@ -1,8 +1,8 @@
 package mpa
 
 import (
-	"xwarp/mpa/octets"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/octets"
 )
 
 // nearAhead is how many octets ahead memory is fetched into the cache when nothing is known to be sent after an FPDU.
@@ -11,7 +11,7 @@ const nearAhead = 256
 // put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream. What
 // src has in memory is copied, checked and summed in one pass where no marker is between. With a CRC it returns the sum of all
 // octets, too.
-func (f Framing) put(dst []byte, off uint32, src Source, ref ulp.Ref, n int) (sum uint64) {
+func (f Framing) put(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (sum uint64) {
 	w, next := f.open(dst, off, n)
 	length := w - lengthLen
 	head, body := src.ReadULPDU(ref, dst[w:w+n])

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -17,7 +17,7 @@ type bodySource struct {
 	asked  int
 }
 
-func (b *bodySource) ReadULPDU(ref ulp.Ref, dst []byte) (int, []byte) {
+func (b *bodySource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	u := b.ulpdus[ref.ID]
 	b.asked++
 	n := min(b.head, len(u))

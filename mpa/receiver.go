@@ -1,7 +1,7 @@
 package mpa
 
 import (
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -10,13 +10,13 @@ type Sink interface {
 	// Place copies the payload of a ULPDU, whose CRC was right, to where it belongs. v is valid during the call only.
 	// With inOrder, every earlier FPDU has been delivered, and an error ends the stream. Without, an error means that
 	// nothing was placed: the FPDU is held, and Place is called again in order.
-	Place(v *ulp.View, inOrder bool) *ulp.Error
+	Place(v *ulpdu.View, inOrder bool) *ulpdu.Error
 	// Silent reports whether Deliver would have no effect for the ULPDU that begins with hdr, and that Place has just placed out
 	// of order, such as a segment of an RDMA Write: such FPDUs share a record, and Deliver is not called for them.
 	Silent(hdr []byte, n int) bool
 	// Deliver says that a placed ULPDU and all before it are complete: in stream order, once per FPDU, after TCP's left edge
 	// has passed it. hdr is the first min(n, HeaderKept) octets and n the length of the ULPDU. hdr is valid during the call.
-	Deliver(hdr []byte, n int) *ulp.Error
+	Deliver(hdr []byte, n int) *ulpdu.Error
 }
 
 // ReceiverConfig says how a Receiver reads its stream.
@@ -60,8 +60,8 @@ type Receiver struct {
 	records int  // records in use
 	stalled bool // complete FPDUs in order wait for records
 
-	dead   *ulp.Error // no octet is taken any more
-	halted bool       // and nothing is delivered
+	dead   *ulpdu.Error // no octet is taken any more
+	halted bool         // and nothing is delivered
 
 	last  int64 // where the stream ends, none while nobody said
 	seg   segment
@@ -94,7 +94,7 @@ func (r *Receiver) offset(s seq.Num) int64 {
 // not, in the given pieces, of which octets beyond n are ignored. kept is how many octets from at on were placed or held:
 // TCP acknowledges those, and the rest counts as never received. The pieces may be reused after the call.
 // After an error the caller still calls Advance for what was kept before it, sends the Terminate and offers no more.
-func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
+func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
 	if r.aligned(at, pieces, n) && (!r.cfg.CRC || crcRight(pieces)) {
 		return r.placeAligned(n)
 	}
@@ -102,7 +102,7 @@ func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp
 }
 
 // offer is Offer of any octets.
-func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp.Error) {
+func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
 	if r.pending.on {
 		r.recordPending()
 	}
@@ -129,7 +129,7 @@ func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp
 }
 
 // Advance says that TCP's left edge (RCV.NXT) is now to, and delivers the FPDUs before it.
-func (r *Receiver) Advance(to seq.Num) *ulp.Error {
+func (r *Receiver) Advance(to seq.Num) *ulpdu.Error {
 	left := r.offset(to)
 	if r.pending.on {
 		if left < r.pending.end || r.halted {
@@ -157,7 +157,7 @@ func (r *Receiver) Advance(to seq.Num) *ulp.Error {
 }
 
 // deliver delivers what ends at or before passed.
-func (r *Receiver) deliver(passed int64) *ulp.Error {
+func (r *Receiver) deliver(passed int64) *ulpdu.Error {
 	p := r.cfg.Pool
 	l := &r.inOrder.list
 	for l.head != none && p.recs[l.head].end <= passed {
@@ -188,7 +188,7 @@ func (r *Receiver) deliver(passed int64) *ulp.Error {
 }
 
 // placeHeld asks the sink again for an FPDU that it refused out of order.
-func (r *Receiver) placeHeld(rec *record) *ulp.Error {
+func (r *Receiver) placeHeld(rec *record) *ulpdu.Error {
 	r.seg.none(r.inOrder.end)
 	x := r.gather(rec.start, rec.end)
 	if x == nil {
@@ -201,20 +201,20 @@ func (r *Receiver) placeHeld(rec *record) *ulp.Error {
 }
 
 // die ends the stream: nothing more is placed; what was complete before err is still delivered.
-func (r *Receiver) die(err *ulp.Error) *ulp.Error {
+func (r *Receiver) die(err *ulpdu.Error) *ulpdu.Error {
 	r.dead = err
 	return err
 }
 
 // halt ends the stream and keeps what is complete from being delivered.
-func (r *Receiver) halt(err *ulp.Error) *ulp.Error {
+func (r *Receiver) halt(err *ulpdu.Error) *ulpdu.Error {
 	r.dead, r.halted = err, true
 	return err
 }
 
 // lost is the error of an octet that should be held and is not: a fault of this package.
-func (r *Receiver) lost(at int64) *ulp.Error {
-	return ulp.Newf(ulp.MPA, 0, CodeLocal, "held octets at stream offset %d are gone", at)
+func (r *Receiver) lost(at int64) *ulpdu.Error {
+	return ulpdu.Newf(ulpdu.MPA, 0, CodeLocal, "held octets at stream offset %d are gone", at)
 }
 
 // EndsAt says that the stream ends before at: an incomplete FPDU there is no reason to ask for its octets again.
@@ -225,10 +225,10 @@ func (r *Receiver) doubts() bool { return r.trust.doubts() && r.seg.q != r.last 
 
 // Closed says that the stream ends before at, with the peer's FIN. It gives what is held back to the pool: octets at and behind at are
 // not the peer's. The error, MPA code 1, says that the end cuts an FPDU; nil means that it does not.
-func (r *Receiver) Closed(at seq.Num) *ulp.Error {
+func (r *Receiver) Closed(at seq.Num) *ulpdu.Error {
 	err := r.dead
 	if end := r.offset(at); err == nil && end > r.inOrder.chain {
-		err = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", end-r.inOrder.chain, r.inOrder.chain)
+		err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", end-r.inOrder.chain, r.inOrder.chain)
 	}
 	r.Release()
 	return err
@@ -244,7 +244,7 @@ func (r *Receiver) Release() {
 	}
 	r.islands = r.base[:0]
 	if r.halted = true; r.dead == nil {
-		r.dead = ulp.Newf(ulp.MPA, 0, CodeClosed, "the stream has ended")
+		r.dead = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "the stream has ended")
 	}
 }
 

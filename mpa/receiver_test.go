@@ -7,12 +7,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
 func codeOf(err error) uint8 {
-	var e *ulp.Error
+	var e *ulpdu.Error
 	if errors.As(err, &e) && e != nil {
 		return e.Code
 	}
@@ -57,11 +57,11 @@ func (g *rig) offer(p, q int) {
 	}
 }
 
-func (g *rig) try(b []byte, p int) (int, *ulp.Error) {
+func (g *rig) try(b []byte, p int) (int, *ulpdu.Error) {
 	return g.r.Offer(seq.Num(1000).Add(p), [][]byte{b}, len(b))
 }
 
-func (g *rig) advance(to int) *ulp.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
+func (g *rig) advance(to int) *ulpdu.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
 
 // TestShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: what a segment may hold, in order and out
 // of it. The stream has six FPDUs of 1008 octets and more; a segment goes from a place to another, each an FPDU border and

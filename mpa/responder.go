@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Request is what the peer asks for, shown to the consumer of a Responder.
@@ -49,7 +49,7 @@ func (r *Responder) Init(cfg StartupConfig) error {
 
 // Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full operation.
 // After an error the connection is to be closed at once, behind Output if that has a frame.
-func (r *Responder) Input(b []byte) (n int, err *ulp.Error) {
+func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 	switch r.stage {
 	case StageAwaitRequest:
 		n, f, done, err := r.reader.read(b, requestFrame)
@@ -84,7 +84,7 @@ func (r *Responder) Input(b []byte) (n int, err *ulp.Error) {
 func (r *Responder) Request() *Request { return &r.request }
 
 // take looks at a complete Request.
-func (r *Responder) take(f *frame) *ulp.Error {
+func (r *Responder) take(f *frame) *ulpdu.Error {
 	r.asked = *f
 	r.asked.data = nil
 	r.cfg.Markers = r.cfg.Markers && (f.markers || !r.cfg.MirrorMarkers)

@@ -3,8 +3,8 @@ package mpa
 import (
 	"encoding/binary"
 
-	"xwarp/mpa/octets"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/octets"
 )
 
 // segment is the octets of one offer, at their place in the stream.
@@ -109,7 +109,7 @@ func crcRight(x [][]byte) bool {
 }
 
 // viewOf returns the ULPDU of n octets in the FPDU x that begins at start and whose length field is at length.
-func (r *Receiver) viewOf(x [][]byte, start, length int64, n int) *ulp.View {
+func (r *Receiver) viewOf(x [][]byte, start, length int64, n int) *ulpdu.View {
 	v := &r.cfg.Pool.view
 	v.Reset()
 	skip, run := int(length-start)+lengthLen, n // octets to leave out, octets to the next marker

@@ -1,8 +1,8 @@
 package mpa
 
 import (
-	"xwarp/mpa/octets"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/octets"
 	"xwarp/tcp/seq"
 )
 
@@ -10,16 +10,16 @@ import (
 type Source interface {
 	// NextULPDU freezes the next ULPDU of at most max octets (max is never below MinMULPDU) and returns its name and
 	// length; length 0 means that there is nothing to send.
-	NextULPDU(max int) (ref ulp.Ref, n int)
+	NextULPDU(max int) (ref ulpdu.Ref, n int)
 	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP then knows where a burst ends: only there it says
 	// PSH, which makes receivers hurry.
 	ULPDUWaiting() bool
 	// ReadULPDU writes the first head octets of the ULPDU ref to dst, which has its length, and returns the memory where the
 	// others are; what body has behind them is likely to be sent next. head is even, or all of dst: then body has no meaning.
 	// It is called again for a retransmission.
-	ReadULPDU(ref ulp.Ref, dst []byte) (head int, body []byte)
+	ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte)
 	// ReleaseULPDU says that TCP has acknowledged the last octet of the FPDU: once for each ULPDU, in order.
-	ReleaseULPDU(ref ulp.Ref)
+	ReleaseULPDU(ref ulpdu.Ref)
 }
 
 // SenderConfig says how a Sender frames.
@@ -42,8 +42,8 @@ type Sender struct {
 	head, tail uint32       // oldest descriptor, behind the newest
 	last       uint32       // the descriptor that Fill used last
 
-	waiting    ulp.Ref // a ULPDU that was frozen and did not fit
-	waitingLen int     // 0 for none
+	waiting    ulpdu.Ref // a ULPDU that was frozen and did not fit
+	waitingLen int       // 0 for none
 
 	scratch   []byte // the FPDU at scratchAt, for ranges that cut it
 	scratchAt seq.Num
@@ -51,7 +51,7 @@ type Sender struct {
 
 // descriptor is one frozen FPDU; it ends where the next one begins.
 type descriptor struct {
-	ref ulp.Ref
+	ref ulpdu.Ref
 	at  seq.Num // first octet, a marker in front included
 	n   uint32  // octets of the ULPDU
 }
@@ -103,7 +103,7 @@ func (s *Sender) Next(room int) (n int, more bool) {
 }
 
 // pull returns the ULPDU that waits, or a new one for a segment of room octets of which used are taken.
-func (s *Sender) pull(room, used int) (ref ulp.Ref, n int, ok bool) {
+func (s *Sender) pull(room, used int) (ref ulpdu.Ref, n int, ok bool) {
 	if s.waitingLen > 0 {
 		return s.waiting, s.waitingLen, true
 	}

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
 
@@ -19,24 +19,24 @@ type messageSource struct {
 	fill     byte // added to every octet: the memory behind the message
 }
 
-func (m *messageSource) NextULPDU(most int) (ulp.Ref, int) {
+func (m *messageSource) NextULPDU(most int) (ulpdu.Ref, int) {
 	n := min(most, m.left)
 	if m.most > 0 {
 		n = min(n, m.most)
 	}
 	if n == 0 {
-		return ulp.Ref{}, 0
+		return ulpdu.Ref{}, 0
 	}
 	m.left -= n
 	m.made, m.asked = append(m.made, n), append(m.asked, most)
-	return ulp.Ref{ID: uint64(len(m.made) - 1), Off: uint32(n)}, n
+	return ulpdu.Ref{ID: uint64(len(m.made) - 1), Off: uint32(n)}, n
 }
 
 func (m *messageSource) octet(id uint64, i int) byte { return byte(id*31) + byte(i) + m.fill }
 
 func (m *messageSource) ULPDUWaiting() bool { return m.left > 0 }
 
-func (m *messageSource) ReadULPDU(ref ulp.Ref, dst []byte) (int, []byte) {
+func (m *messageSource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	if len(dst) != int(ref.Off) {
 		panic("ReadULPDU with the wrong length")
 	}
@@ -46,7 +46,7 @@ func (m *messageSource) ReadULPDU(ref ulp.Ref, dst []byte) (int, []byte) {
 	return len(dst), nil
 }
 
-func (m *messageSource) ReleaseULPDU(ref ulp.Ref) {
+func (m *messageSource) ReleaseULPDU(ref ulpdu.Ref) {
 	if ref.ID != uint64(m.released) {
 		panic("ReleaseULPDU out of order")
 	}
@@ -194,7 +194,7 @@ func TestNext(t *testing.T) {
 	t.Run("EMSS fell below the ULPDU that waits", func(t *testing.T) {
 		var s Sender
 		s.Init(SenderConfig{}, 0, 1460, &messageSource{left: 1000, most: 1000})
-		s.waiting, s.waitingLen = ulp.Ref{ID: 1}, 1000
+		s.waiting, s.waitingLen = ulpdu.Ref{ID: 1}, 1000
 		s.SetEMSS(500)
 		if n, more := s.Next(400); n != 0 || !more {
 			t.Errorf("room 400: %d, %v", n, more)

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // logSink keeps all that it is told.
@@ -13,10 +13,10 @@ type logSink struct {
 	placed    [][]byte
 	order     []bool // inOrder of each Place
 	delivered []string
-	refuse    func(u []byte, inOrder bool) *ulp.Error
+	refuse    func(u []byte, inOrder bool) *ulpdu.Error
 }
 
-func (s *logSink) Place(v *ulp.View, inOrder bool) *ulp.Error {
+func (s *logSink) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	u := make([]byte, v.Len())
 	v.CopyTo(u, 0)
 	if s.refuse != nil {
@@ -30,7 +30,7 @@ func (s *logSink) Place(v *ulp.View, inOrder bool) *ulp.Error {
 
 func (s *logSink) Silent([]byte, int) bool { return false }
 
-func (s *logSink) Deliver(hdr []byte, n int) *ulp.Error {
+func (s *logSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	s.delivered = append(s.delivered, fmt.Sprintf("%d:%x", n, hdr))
 	return nil
 }
@@ -68,7 +68,7 @@ func (s *checkSink) index(hdr []byte, n int) int {
 
 func (s *checkSink) flags(i int) uint32 { return binary.BigEndian.Uint32(s.sent[i][4:]) }
 
-func (s *checkSink) Place(v *ulp.View, inOrder bool) *ulp.Error {
+func (s *checkSink) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	var scratch [HeaderKept]byte
 	i := s.index(v.Header(HeaderKept, scratch[:]), v.Len())
 	if i < 0 {
@@ -83,7 +83,7 @@ func (s *checkSink) Place(v *ulp.View, inOrder bool) *ulp.Error {
 		}
 	}
 	if !inOrder && s.flags(i)&refuseEarly != 0 {
-		return ulp.Newf(ulp.DDP, 2, 2, "not yet")
+		return ulpdu.Newf(ulpdu.DDP, 2, 2, "not yet")
 	}
 	if s.placed[i] {
 		s.fault("%d placed twice", i)
@@ -101,7 +101,7 @@ func (s *checkSink) Silent(hdr []byte, n int) bool {
 	return i >= 0 && s.flags(i)&noDelivery != 0
 }
 
-func (s *checkSink) Deliver(hdr []byte, n int) *ulp.Error {
+func (s *checkSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	if i := s.index(hdr, n); i >= 0 {
 		s.passSilent(i)
 	} else {

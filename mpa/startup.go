@@ -3,7 +3,7 @@ package mpa
 import (
 	"fmt"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Revision is the MPA revision of a start-up frame.
@@ -162,7 +162,7 @@ type startup struct {
 	reader frameReader
 	out    [][]byte
 	params Params
-	err    *ulp.Error
+	err    *ulpdu.Error
 }
 
 // Output returns the next start-up frame to send, or nil; each is returned once, and must not be changed. It must travel in
@@ -184,17 +184,17 @@ func (s *startup) Params() *Params { return &s.params }
 
 // Closed says that the connection is gone, or that the caller gave up waiting; why is for the message. It
 // returns the error to report, nil when the start-up was over.
-func (s *startup) Closed(why string) *ulp.Error {
+func (s *startup) Closed(why string) *ulpdu.Error {
 	switch s.stage {
 	case StageEstablished, StageRejected:
 		return nil
 	case StageFailed:
 		return s.err
 	}
-	return s.fail(ulp.Newf(ulp.MPA, 0, CodeClosed, "%s while %v", why, s.stage))
+	return s.fail(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "%s while %v", why, s.stage))
 }
 
-func (s *startup) fail(err *ulp.Error) *ulp.Error {
+func (s *startup) fail(err *ulpdu.Error) *ulpdu.Error {
 	s.stage, s.err = StageFailed, err
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 const (
@@ -40,7 +40,7 @@ func exchange(i *Initiator, r *Responder, a Answer, chunk int) {
 	}
 }
 
-func feed(input func([]byte) (int, *ulp.Error), b []byte, chunk int) {
+func feed(input func([]byte) (int, *ulpdu.Error), b []byte, chunk int) {
 	for len(b) > 0 {
 		k := min(chunk, len(b))
 		n, err := input(b[:k])

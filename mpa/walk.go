@@ -3,7 +3,7 @@ package mpa
 import (
 	"fmt"
 
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // limit says how far a walk may go.
@@ -23,7 +23,7 @@ const (
 )
 
 // walk goes along the length chain of is as far as FPDUs are complete, and checks, places and records them.
-func (r *Receiver) walk(is *island, l limit) (step, *ulp.Error) {
+func (r *Receiver) walk(is *island, l limit) (step, *ulpdu.Error) {
 	for {
 		start := is.chain
 		length := r.lengthAt(start)
@@ -66,7 +66,7 @@ func (r *Receiver) walk(is *island, l limit) (step, *ulp.Error) {
 }
 
 // complete places and records the FPDU x, which is [start, end).
-func (r *Receiver) complete(is *island, l limit, x [][]byte, start, length, end int64, n int) (step, *ulp.Error) {
+func (r *Receiver) complete(is *island, l limit, x [][]byte, start, length, end int64, n int) (step, *ulpdu.Error) {
 	i, ok := r.newRecord(l.order)
 	if !ok {
 		return blocked, nil
@@ -198,7 +198,7 @@ func (r *Receiver) put(from, to int64, over bool) (n int64) {
 
 // wrong decides about the FPDU at the chain, of which octets to end show that it is wrong: it has a bad CRC, an impossible
 // length, or runs over the known start of another.
-func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp.Error) {
+func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulpdu.Error) {
 	fresh := is.chain < r.seg.q && end > r.seg.p // the segment has a part in it, and could be sent again
 	if !l.order {
 		if fresh && !r.cfg.Strict && r.trust.fail(is.chain) <= maxRepeats {
@@ -216,7 +216,7 @@ func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp
 		r.stats.MarkerErrors++
 		return walked, r.die(r.disagree(is.chain))
 	}
-	return walked, r.die(ulp.Newf(ulp.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: wrong CRC%s", is.chain, r.u16(r.lengthAt(is.chain)), r.tries(is.chain)))
+	return walked, r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: wrong CRC%s", is.chain, r.u16(r.lengthAt(is.chain)), r.tries(is.chain)))
 }
 
 // tries says what was done about the wrong FPDU at, and what that tells.
@@ -233,8 +233,8 @@ func (r *Receiver) tries(at int64) string {
 	return ""
 }
 
-func (r *Receiver) disagree(at int64) *ulp.Error {
-	return ulp.Newf(ulp.MPA, 0, CodeMarker, "FPDU at stream offset %d: the markers and the length chain disagree", at)
+func (r *Receiver) disagree(at int64) *ulpdu.Error {
+	return ulpdu.Newf(ulpdu.MPA, 0, CodeMarker, "FPDU at stream offset %d: the markers and the length chain disagree", at)
 }
 
 // blind gives up walking along is before it is in order: what is there is held, and the length chain decides.

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/bpf/needs"
+	"xwarp/engine/bytestream/stream"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
-	"xwarp/tcp/stream"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )

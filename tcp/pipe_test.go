@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"xwarp/engine/bytestream/stream"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
-	"xwarp/tcp/stream"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )

@@ -7,9 +7,9 @@ import (
 	"os"
 	"time"
 
-	"xwarp/engine/hostfile"
+	"xwarp/engine/host/hostfile"
 	"xwarp/ring"
-	"xwarp/ring/capture"
+	"xwarp/ring/pcapng"
 )
 
 // captured is the pcapng file of host A's interface.
@@ -17,7 +17,7 @@ type captured struct {
 	name string
 	disk *os.File
 	buf  *bufio.Writer
-	file *capture.File
+	file *pcapng.File
 }
 
 func newCapture(name string) (*captured, error) {
@@ -26,12 +26,12 @@ func newCapture(name string) (*captured, error) {
 		return nil, fmt.Errorf("capture: %w", err)
 	}
 	c := &captured{name: name, disk: f, buf: bufio.NewWriterSize(f, 1<<20)}
-	c.file = capture.NewFile(c.buf)
+	c.file = pcapng.NewFile(c.buf)
 	return c, nil
 }
 
 func (c *captured) wrap(p ring.Port) (ring.Port, error) {
-	return c.file.Wrap(p, "A eth0", capture.Both, func() int64 { return time.Now().UnixNano() })
+	return c.file.Wrap(p, "A eth0", pcapng.Both, func() int64 { return time.Now().UnixNano() })
 }
 
 // close makes the file complete. The device must be closed before.

@@ -6,7 +6,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
@@ -152,19 +152,19 @@ func tcpSend(n int) Row {
 // nothing is a Sink that takes everything.
 type nothing struct{}
 
-func (nothing) Place(*ulp.View, bool) *ulp.Error   { return nil }
-func (nothing) Silent([]byte, int) bool            { return false }
-func (nothing) Deliver(h []byte, n int) *ulp.Error { return nil }
+func (nothing) Place(*ulpdu.View, bool) *ulpdu.Error { return nil }
+func (nothing) Silent([]byte, int) bool              { return false }
+func (nothing) Deliver(h []byte, n int) *ulpdu.Error { return nil }
 
 // blob is a Source of ULPDUs as long as they may be, with the header of a tagged segment in front of what is in memory.
 type blob struct{ b []byte }
 
-func (s *blob) NextULPDU(max int) (ulp.Ref, int) { return ulp.Ref{}, min(max, len(s.b)) }
-func (s *blob) ULPDUWaiting() bool               { return false }
-func (s *blob) ReadULPDU(_ ulp.Ref, dst []byte) (int, []byte) {
+func (s *blob) NextULPDU(max int) (ulpdu.Ref, int) { return ulpdu.Ref{}, min(max, len(s.b)) }
+func (s *blob) ULPDUWaiting() bool                 { return false }
+func (s *blob) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
 	return copy(dst, s.b[:ddp.TaggedLen]), s.b[ddp.TaggedLen:len(dst)]
 }
-func (s *blob) ReleaseULPDU(ulp.Ref) {}
+func (s *blob) ReleaseULPDU(ulpdu.Ref) {}
 
 // locate finds an FPDU without markers in a segment; with crc its CRC is checked too.
 func locate(n int, crc bool) Row {
@@ -202,7 +202,7 @@ func place(n int) Row {
 	}
 	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 0x40, STag: e.mr.STag()}
 	f := append(ddp.AppendTagged(nil, h), make([]byte, n-22)...)
-	v := ulp.ViewOf(f)
+	v := ulpdu.ViewOf(f)
 	return loop("DDP place and deliver", "receive", func(k int) {
 		for range k {
 			if e.qp.Place(&v, true) != nil || e.qp.Deliver(f[:18], len(f)) != nil {

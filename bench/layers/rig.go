@@ -9,7 +9,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/session"
+	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
 	"xwarp/ring"
@@ -55,7 +55,7 @@ type host struct {
 	stk   *stack.Stack
 	addr  ip.Addr
 	mac   [6]byte
-	ses   session.OverTCP
+	ses   iwarp.OverTCP
 	up    bool
 	ended error
 	done  int // completions
@@ -68,17 +68,17 @@ func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, d
 func (h *host) Forget(ip.Addr)      {}
 
 // The session's Handler.
-func (h *host) accept(s *session.Session)                  { s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16}) }
-func (h *host) Established(*session.Session, *mpa.Params)  { h.up = true }
-func (h *host) Disconnected(_ *session.Session, err error) { h.ended = errors.Join(errEnded, err) }
-func (h *host) Closed(_ *session.Session, err error)       { h.ended = errors.Join(errEnded, err) }
-func (h *host) handler(*rdmap.Completion)                  { h.done++ }
-func handlerOf(h *host) session.Handler                    { return asker{h} }
+func (h *host) accept(s *iwarp.Session)                  { s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16}) }
+func (h *host) Established(*iwarp.Session, *mpa.Params)  { h.up = true }
+func (h *host) Disconnected(_ *iwarp.Session, err error) { h.ended = errors.Join(errEnded, err) }
+func (h *host) Closed(_ *iwarp.Session, err error)       { h.ended = errors.Join(errEnded, err) }
+func (h *host) handler(*rdmap.Completion)                { h.done++ }
+func handlerOf(h *host) iwarp.Handler                    { return asker{h} }
 
 // asker answers yes to every request.
 type asker struct{ *host }
 
-func (a asker) Request(s *session.Session, _ *mpa.Request) { a.accept(s) }
+func (a asker) Request(s *iwarp.Session, _ *mpa.Request) { a.accept(s) }
 
 var errEnded = errors.New("the connection ended")
 
@@ -114,9 +114,9 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	cfg := mpa.StartupConfig{Markers: markers, RTR: mpa.RTRRead, IRD: 16, ORD: 16}
 	pool := func() *mpa.HoldPool { return mpa.NewHoldPool(0, 0) }
 	tc := tcp.Config{RcvSpace: region, RcvSpaceMax: region, StretchAck: 8}
-	err := r.b.ses.Init(session.Config{Responder: true, Startup: cfg, Pool: pool(), Handler: handlerOf(r.b), Window: region})
+	err := r.b.ses.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(), Handler: handlerOf(r.b), Window: region})
 	if err == nil {
-		err = r.a.ses.Init(session.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a), QP: &r.a.qp, Window: region})
+		err = r.a.ses.Init(iwarp.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a), QP: &r.a.qp, Window: region})
 	}
 	if err != nil {
 		return nil, err

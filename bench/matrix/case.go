@@ -3,7 +3,7 @@ package matrix
 import (
 	"time"
 
-	"xwarp/bench/perf"
+	"xwarp/bench/endpoint"
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
 )
@@ -11,7 +11,7 @@ import (
 // Variant is one thing that is measured in a case.
 type Variant struct {
 	Name     string
-	Spec     perf.Spec
+	Spec     endpoint.Spec
 	Offloads topo.Offloads // of both hosts
 	IPv6     bool
 }
@@ -78,34 +78,34 @@ const (
 )
 
 // timed gives s the standard times.
-func timed(s perf.Spec) perf.Spec {
+func timed(s endpoint.Spec) endpoint.Spec {
 	s.Warmup, s.Duration = warmup, duration
 	s.Congestion = "cubic" // as the engine's own
 	return s
 }
 
 // bw is a bandwidth test of one connection with so many octets under way that nothing waits for completions.
-func bw(p perf.Peer, v perf.Verb, size int) perf.Spec {
-	s := timed(perf.Spec{Peer: p, Verb: v, Mode: perf.Bandwidth, Size: size})
+func bw(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
+	s := timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Bandwidth, Size: size})
 	s.Depth = min(4096, max(8, 2*mega/size))
 	s.Moderation = max(1, min(64, 16384/size))
-	if v == perf.Read {
+	if v == endpoint.Read {
 		s.Depth = 16
 		s.Moderation = 1
 	}
 	return s
 }
 
-func raw(p perf.Peer, mtu int) perf.Spec {
-	return timed(perf.Spec{Peer: p, Mode: perf.Bandwidth, Size: mtu})
+func raw(p endpoint.Peer, mtu int) endpoint.Spec {
+	return timed(endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: mtu})
 }
 
-func with(s perf.Spec, change ...func(*perf.Spec)) perf.Spec {
+func with(s endpoint.Spec, change ...func(*endpoint.Spec)) endpoint.Spec {
 	for _, f := range change {
 		f(&s)
 	}
 	return s
 }
 
-func noMarkers(s *perf.Spec) { s.NoMarkers = true }
-func noCRC(s *perf.Spec)     { s.NoCRC = true }
+func noMarkers(s *endpoint.Spec) { s.NoMarkers = true }
+func noCRC(s *endpoint.Spec)     { s.NoCRC = true }

@@ -3,7 +3,7 @@ package matrix
 import (
 	"fmt"
 
-	"xwarp/bench/perf"
+	"xwarp/bench/endpoint"
 	"xwarp/bench/relay/impair"
 	"xwarp/engine"
 )
@@ -21,9 +21,9 @@ func Extra() (all []Case) {
 		all = append(all, offloadCase(mtu))
 	}
 	for _, mtu := range mtus[1:] {
-		all = append(all, optionCase(mtu), verbsOf(fmt.Sprintf("verbs-mtu%d", mtu), fmt.Sprintf("The verbs, 1 MiB, MTU %d", mtu), mtu, perf.XDP))
+		all = append(all, optionCase(mtu), verbsOf(fmt.Sprintf("verbs-mtu%d", mtu), fmt.Sprintf("The verbs, 1 MiB, MTU %d", mtu), mtu, endpoint.XDP))
 	}
-	all = append(all, verbsOf("verbs-layered", "The verbs, 1 MiB, MTU 1500, over kernel TCP", 1500, perf.Layered))
+	all = append(all, verbsOf("verbs-layered", "The verbs, 1 MiB, MTU 1500, over kernel TCP", 1500, endpoint.Layered))
 	for _, n := range lowRates {
 		all = append(all, rateCase(n))
 	}
@@ -39,7 +39,9 @@ func Extra() (all []Case) {
 
 // optionCase is what markers, CRC and the address family cost with long frames.
 func optionCase(mtu int) Case {
-	write := func(change ...func(*perf.Spec)) perf.Spec { return with(bw(perf.XDP, perf.Write, mega), change...) }
+	write := func(change ...func(*endpoint.Spec)) endpoint.Spec {
+		return with(bw(endpoint.XDP, endpoint.Write, mega), change...)
+	}
 	return Case{
 		Name: fmt.Sprintf("options-mtu%d", mtu), Title: fmt.Sprintf("RDMA Write of 1 MiB with options, MTU %d", mtu), MTU: mtu, Metric: Gbps,
 		Variants: []Variant{
@@ -56,27 +58,27 @@ func rateCase(n int) Case {
 	return Case{
 		Name: fmt.Sprintf("rate-%d", n), Title: fmt.Sprintf("Messages of %d octets by verb, MTU 1500", n), MTU: 1500, Metric: Messages,
 		Variants: []Variant{
-			{Name: "Write", Spec: bw(perf.XDP, perf.Write, n)},
-			{Name: "Read", Spec: bw(perf.XDP, perf.Read, n)},
-			{Name: "Send", Spec: bw(perf.XDP, perf.Send, n)},
-			{Name: "Write+Send", Spec: bw(perf.XDP, perf.WriteSend, n)},
-			{Name: "Send, both directions", Spec: with(bw(perf.XDP, perf.Send, n), bothWays)},
+			{Name: "Write", Spec: bw(endpoint.XDP, endpoint.Write, n)},
+			{Name: "Read", Spec: bw(endpoint.XDP, endpoint.Read, n)},
+			{Name: "Send", Spec: bw(endpoint.XDP, endpoint.Send, n)},
+			{Name: "Write+Send", Spec: bw(endpoint.XDP, endpoint.WriteSend, n)},
+			{Name: "Send, both directions", Spec: with(bw(endpoint.XDP, endpoint.Send, n), bothWays)},
 		},
 	}
 }
 
 // latencyOf is a ping-pong of longer messages.
 func latencyOf(n int) Case {
-	lat := func(p perf.Peer, v perf.Verb) perf.Spec {
-		return timed(perf.Spec{Peer: p, Verb: v, Mode: perf.Latency, Size: n})
+	lat := func(p endpoint.Peer, v endpoint.Verb) endpoint.Spec {
+		return timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Latency, Size: n})
 	}
 	return Case{
 		Name: fmt.Sprintf("latency-%d", n), Title: fmt.Sprintf("Ping-pong of %d octets, one way (Read: the whole operation)", n), MTU: 1500, Metric: P50,
 		Variants: []Variant{
-			{Name: "Write", Spec: lat(perf.XDP, perf.Write)},
-			{Name: "Send", Spec: lat(perf.XDP, perf.Send)},
-			{Name: "Read", Spec: lat(perf.XDP, perf.Read)},
-			{Name: "kernel TCP, spinning", Spec: lat(perf.TCP, perf.Write), Offloads: asTheyCome},
+			{Name: "Write", Spec: lat(endpoint.XDP, endpoint.Write)},
+			{Name: "Send", Spec: lat(endpoint.XDP, endpoint.Send)},
+			{Name: "Read", Spec: lat(endpoint.XDP, endpoint.Read)},
+			{Name: "kernel TCP, spinning", Spec: lat(endpoint.TCP, endpoint.Write), Offloads: asTheyCome},
 		},
 	}
 }
@@ -96,20 +98,20 @@ func offloadCase(mtu int) Case {
 	return Case{
 		Name: fmt.Sprintf("gso-mtu%d", mtu), Title: fmt.Sprintf("Frames through segmentation offload, MTU %d", mtu), MTU: mtu, Metric: Frames,
 		Variants: []Variant{
-			{Name: rawRing, Spec: raw(perf.Raw, mtu), Offloads: sameSums},
-			{Name: gsoWhole, Spec: raw(perf.GSO, mtu), Offloads: sameSums},
-			{Name: gsoPartial, Spec: raw(perf.GSO, mtu), Offloads: asTheyCome},
-			{Name: ourBare, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers), Offloads: sameSums},
-			{Name: ourGSO, Spec: with(bw(perf.XDP, perf.Write, mega), noMarkers, blocks), Offloads: sameSums},
-			{Name: ourMarked, Spec: with(bw(perf.XDP, perf.Write, mega), blocks), Offloads: sameSums},
-			{Name: kernelSum, Spec: bw(perf.TCP, perf.Write, mega), Offloads: sameSums},
-			{Name: kernelCut, Spec: bw(perf.TCP, perf.Write, mega), Offloads: sameFrames},
+			{Name: rawRing, Spec: raw(endpoint.Raw, mtu), Offloads: sameSums},
+			{Name: gsoWhole, Spec: raw(endpoint.GSO, mtu), Offloads: sameSums},
+			{Name: gsoPartial, Spec: raw(endpoint.GSO, mtu), Offloads: asTheyCome},
+			{Name: ourBare, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers), Offloads: sameSums},
+			{Name: ourGSO, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers, blocks), Offloads: sameSums},
+			{Name: ourMarked, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), blocks), Offloads: sameSums},
+			{Name: kernelSum, Spec: bw(endpoint.TCP, endpoint.Write, mega), Offloads: sameSums},
+			{Name: kernelCut, Spec: bw(endpoint.TCP, endpoint.Write, mega), Offloads: sameFrames},
 		},
 	}
 }
 
-func blocks(s *perf.Spec) { s.Transmit = engine.TransmitGSO }
-func live(s *perf.Spec)   { s.Transmit = engine.TransmitLive }
+func blocks(s *endpoint.Spec) { s.Transmit = engine.TransmitGSO }
+func live(s *endpoint.Spec)   { s.Transmit = engine.TransmitLive }
 
 func offloadTargets() (t []Target) {
 	for _, mtu := range mtus {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"xwarp/bench/perf"
+	"xwarp/bench/endpoint"
 )
 
 func TestSpread(t *testing.T) {
@@ -113,10 +113,10 @@ func TestSave(t *testing.T) {
 			x := VariantResult{Name: v.Name, Spec: v.Spec, Values: map[Metric][]float64{}}
 			for k := range 2 {
 				s := 1 + float64(k)
-				x.add(&perf.Report{
-					Spec: v.Spec, Server: &perf.Result{Seconds: 1, Messages: 5, Octets: 500, Frames: 7, FrameOctets: 700},
-					Client: &perf.Result{Seconds: s, Messages: 10, Octets: 1000, Frames: 7, FrameOctets: 700, HeldHigh: 9,
-						Latency: &perf.Latencies{P50: s, P99: 2 * s, CDF: [][2]float64{{s, 0.5}, {2 * s, 0.99}}}},
+				x.add(&endpoint.Report{
+					Spec: v.Spec, Server: &endpoint.Result{Seconds: 1, Messages: 5, Octets: 500, Frames: 7, FrameOctets: 700},
+					Client: &endpoint.Result{Seconds: s, Messages: 10, Octets: 1000, Frames: 7, FrameOctets: 700, HeldHigh: 9,
+						Latency: &endpoint.Latencies{P50: s, P99: 2 * s, CDF: [][2]float64{{s, 0.5}, {2 * s, 0.99}}}},
 				}, nil)
 			}
 			r.Variants = append(r.Variants, x)
@@ -159,7 +159,7 @@ func TestCheckSteady(t *testing.T) {
 		bad         bool
 	}{{0, 0, false}, {165, 0, false}, {10_000, 0, true}, {0, 1, true}} {
 		v := VariantResult{
-			Name: ours, Values: map[Metric][]float64{Frames: {400_000}}, Spec: perf.Spec{Duration: steady},
+			Name: ours, Values: map[Metric][]float64{Frames: {400_000}}, Spec: endpoint.Spec{Duration: steady},
 			Allocations: tc.allocations, Collections: tc.collections,
 		}
 		err := Check(&Results{Cases: []CaseResult{{Name: steadyName, Variants: []VariantResult{v}}}}, &Results{})

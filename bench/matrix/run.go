@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"xwarp/bench/pair"
-	"xwarp/bench/perf"
+	"xwarp/bench/endpoint"
+	"xwarp/bench/process"
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
 )
@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Rounds int // of every case [5]
 	Cases  []Case
-	Runner pair.Runner
+	Runner process.Runner
 	// Command is what the results say that made them.
 	Command string
 	// Progress, when set, hears before each run which of how many it is.
@@ -34,7 +34,7 @@ type Results struct {
 	Schema  int          `json:"schema"`
 	Command string       `json:"command,omitempty"`
 	Date    string       `json:"date"`
-	Env     perf.Env     `json:"environment"`
+	Env     endpoint.Env `json:"environment"`
 	Rounds  int          `json:"rounds"`
 	Seconds float64      `json:"seconds"`
 	Cases   []CaseResult `json:"cases"`
@@ -55,7 +55,7 @@ type CaseResult struct {
 // VariantResult is one variant in all rounds, in the order of the rounds.
 type VariantResult struct {
 	Name   string               `json:"name"`
-	Spec   perf.Spec            `json:"spec"`
+	Spec   endpoint.Spec        `json:"spec"`
 	Values map[Metric][]float64 `json:"values"`
 	CDF    [][2]float64         `json:"cdf,omitempty"` // of latencies, of the last round
 	// Allocations and Collections are the most of any round, in either process.
@@ -136,11 +136,11 @@ func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ 
 }
 
 // runOne is one variant in one round.
-func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (*perf.Report, error) {
-	if v.Spec.Peer == perf.Memory {
-		return OnProcessor(cfg.Runner.CPUs[0], func() *perf.Report {
-			r := perf.MeasureMemory(v.Spec.Size, v.Spec.Duration/2, perf.MaxMemory/4)
-			return &perf.Report{Spec: v.Spec, Client: r, Server: &perf.Result{Seconds: 1}}
+func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (*endpoint.Report, error) {
+	if v.Spec.Peer == endpoint.Memory {
+		return OnProcessor(cfg.Runner.CPUs[0], func() *endpoint.Report {
+			r := endpoint.MeasureMemory(v.Spec.Size, v.Spec.Duration/2, endpoint.MaxMemory/4)
+			return &endpoint.Report{Spec: v.Spec, Client: r, Server: &endpoint.Result{Seconds: 1}}
 		}), nil
 	}
 	for _, h := range []*topo.Host{net.A, net.B} {

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/bench/perf"
+	"xwarp/bench/endpoint"
 )
 
 // missing stands for a round that failed; JSON has no NaN.
@@ -17,7 +17,7 @@ const missing = -1
 var allMetrics = []Metric{Gbps, Messages, Frames, Busy, P50, P99, P999, Longest, Held}
 
 // add takes one round's report.
-func (v *VariantResult) add(rep *perf.Report, err error) {
+func (v *VariantResult) add(rep *endpoint.Report, err error) {
 	put := func(m Metric, x float64) { v.Values[m] = append(v.Values[m], x) }
 	if err != nil {
 		v.Failures = append(v.Failures, err.Error())
@@ -37,7 +37,7 @@ func (v *VariantResult) add(rep *perf.Report, err error) {
 	put(Held, float64(max(r.HeldHigh, rep.Server.HeldHigh)))
 	l := r.Latency
 	if l == nil {
-		l = &perf.Latencies{P50: missing, P99: missing, P999: missing, Max: missing}
+		l = &endpoint.Latencies{P50: missing, P99: missing, P999: missing, Max: missing}
 	} else {
 		v.CDF = l.CDF
 	}
@@ -51,7 +51,7 @@ func (v *VariantResult) add(rep *perf.Report, err error) {
 }
 
 // perFrame returns microseconds of processor time that the sender took for a frame, spinning included.
-func perFrame(rep *perf.Report) float64 {
+func perFrame(rep *endpoint.Report) float64 {
 	c := rep.Client
 	frames := c.Frames
 	if rep.Spec.Peer.Frames() {
@@ -59,7 +59,7 @@ func perFrame(rep *perf.Report) float64 {
 	} else if c.FrameOctets > 0 {
 		frames = c.Octets * c.Frames / c.FrameOctets
 	}
-	if frames == 0 || c.CPU == 0 || rep.Spec.Mode != perf.Bandwidth || rep.Spec.Verb == perf.Read {
+	if frames == 0 || c.CPU == 0 || rep.Spec.Mode != endpoint.Bandwidth || rep.Spec.Verb == endpoint.Read {
 		return missing
 	}
 	return 1e6 * c.CPU / float64(frames)
@@ -67,9 +67,9 @@ func perFrame(rep *perf.Report) float64 {
 
 // frameRate returns frames with payload per second: of RDMA, what the octets of its messages need at the payload per
 // segment that the connection had.
-func frameRate(rep *perf.Report, r *perf.Result, octets float64) float64 {
+func frameRate(rep *endpoint.Report, r *endpoint.Result, octets float64) float64 {
 	switch {
-	case rep.Spec.Peer.Frames() || rep.Spec.Peer == perf.Memory:
+	case rep.Spec.Peer.Frames() || rep.Spec.Peer == endpoint.Memory:
 		return float64(r.Frames) / r.Seconds
 	case r.Frames > 0 && r.FrameOctets > 0:
 		return octets * float64(r.Frames) / float64(r.FrameOctets)

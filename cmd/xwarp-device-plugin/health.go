@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"xwarp/engine/client"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 var (

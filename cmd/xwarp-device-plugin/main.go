@@ -20,7 +20,7 @@ import (
 
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/plain"
 	"xwarp/engine/version"
 )

@@ -21,8 +21,8 @@ import (
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"xwarp/bpf/needs"
-	"xwarp/engine/client"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
 	daemonconfig "xwarp/engine/daemon/config"
 )
 

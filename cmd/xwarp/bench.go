@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"xwarp/bench/cli"
+	"xwarp/cmd/xwarp/bench"
 )
 
 func newBench(*global) *cobra.Command {
@@ -12,7 +12,7 @@ func newBench(*global) *cobra.Command {
 	if v.Revision != "" {
 		name += " " + v.Revision
 	}
-	return cli.New(name)
+	return bench.New(name)
 }
 
-func newBenchEnd(*global) *cobra.Command { return cli.NewEnd() }
+func newBenchEnd(*global) *cobra.Command { return bench.NewEnd() }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/bench/cli"
 	"xwarp/bench/topo"
+	"xwarp/cmd/xwarp/bench"
 )
 
 // benchServer starts a bench test without an address on h and returns once it waits for its client.
@@ -51,7 +51,7 @@ func TestBenchBetweenHosts(t *testing.T) {
 				t.Fatalf("server: %v\n%s", err, &srv.stderr)
 			}
 			for who, text := range map[string]string{"client": c.stdout.String(), "server": srv.stdout.String()} {
-				var o cli.Output
+				var o bench.Output
 				if err := json.Unmarshal([]byte(text), &o); err != nil {
 					t.Fatalf("%s printed %q: %v", who, text, err)
 				}

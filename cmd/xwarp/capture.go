@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/client"
-	"xwarp/engine/control"
-	"xwarp/engine/hostfile"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/host/hostfile"
 	"xwarp/engine/plain"
 )
 

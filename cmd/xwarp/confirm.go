@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // confirmInfo is what confirm prints.

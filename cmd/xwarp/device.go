@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
-	"xwarp/engine/rping"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/doctor"
+	"xwarp/cmd/xwarp/doctor"
 	"xwarp/engine/plain"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/explain"
+	"xwarp/cmd/xwarp/explain"
 )
 
 // explanation is what explain --json prints.

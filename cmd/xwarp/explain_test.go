@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/engine/explain"
+	"xwarp/cmd/xwarp/explain"
 )
 
 func TestExplain(t *testing.T) {

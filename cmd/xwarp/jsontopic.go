@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/bench/cli"
 	"xwarp/bench/demo"
-	"xwarp/engine/view"
+	"xwarp/cmd/xwarp/bench"
+	"xwarp/engine/daemon/view"
 )
 
 // documents are the JSON objects that the commands print.
@@ -36,7 +36,7 @@ var documents = []struct {
 	{"xwarp config check --json", configCheck{}},
 	{"xwarp config show --json", configInfo{}},
 	{"xwarp explain --json", explanation{}},
-	{"xwarp bench write_bw --json (and the other tests)", cli.Output{}},
+	{"xwarp bench write_bw --json (and the other tests)", bench.Output{}},
 	{"xwarp version --json", versionInfo{}},
 }
 

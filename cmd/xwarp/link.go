@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // linkInfo and devInfo are what link show and dev show print.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 // change is one line of monitor.

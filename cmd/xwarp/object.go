@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // objectCommand makes the command of an object in the manner of iproute2's rdma: OBJECT [show|list], which is the default, and help.

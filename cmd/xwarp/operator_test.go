@@ -15,14 +15,14 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"xwarp/bench/topo"
+	"xwarp/cmd/xwarp/doctor"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
-	"xwarp/engine/doctor"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 	"xwarp/engine/stack"
-	"xwarp/engine/view"
 	"xwarp/ring"
 )
 

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
-	"xwarp/engine/doctor"
+	"xwarp/cmd/xwarp/doctor"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
-	"xwarp/engine/view"
 )
 
 // hostile is what somebody calls a program, an interface or an export. It also begins a line that looks like ours.

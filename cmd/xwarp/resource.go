@@ -3,8 +3,8 @@ package main
 import (
 	"io"
 
-	"xwarp/engine/control"
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 // resourceInfo is what resource show prints; one of the lists is there, that of the kind, even when it is empty.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 // kinds are what resource show takes. An abbreviation is the first that begins so, as with iproute2.

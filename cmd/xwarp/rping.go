@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
 	"xwarp/engine/plain"
-	"xwarp/engine/rping"
 )
 
 // rpingResult is what rping --json prints for each connection.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 	"xwarp/engine/plain"
-	"xwarp/engine/view"
 )
 
 // statisticInfo is what statistic show prints.

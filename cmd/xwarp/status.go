@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 	"xwarp/engine/plain"
-	"xwarp/engine/view"
 )
 
 func newStatus(*global) *cobra.Command {

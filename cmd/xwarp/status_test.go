@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/engine/control"
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 // What an export for transfer moved is a line of status; an export of memory has none.

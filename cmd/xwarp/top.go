@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 	"xwarp/engine/plain"
-	"xwarp/engine/view"
 )
 
 func newTop(*global) *cobra.Command {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/view"
 )
 
 // The table fits a terminal of 80 columns, whatever stands in it.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine/client"
+	"xwarp/engine/daemon/client"
 )
 
 // output is what a daemon logs.

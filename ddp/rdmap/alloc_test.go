@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // tally is a Completer that keeps nothing.
@@ -20,7 +20,7 @@ func (c *tally) Complete(w *Completion) {
 // wire moves ULPDUs between two queue pairs through one buffer, as the data path does.
 type wire struct {
 	buf  []byte
-	view ulp.View
+	view ulpdu.View
 }
 
 func (w *wire) move(t testing.TB, from, to *QP) int {
@@ -107,7 +107,7 @@ func TestNoAllocations(t *testing.T) {
 // TestNoAllocationsAhead: refusing to place a segment ahead of its turn allocates nothing either.
 func TestNoAllocationsAhead(t *testing.T) {
 	h := victim(t)
-	v := ulp.ViewOf(unhex(t, untagged(3, 0, 9, 0, 0)))
+	v := ulpdu.ViewOf(unhex(t, untagged(3, 0, 9, 0, 0)))
 	if n := testing.AllocsPerRun(100, func() {
 		if h.qp.Place(&v, false) == nil {
 			t.Fatal("placed")
@@ -121,7 +121,7 @@ func BenchmarkPlaceWrite(b *testing.B) {
 	x := newBench(b)
 	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 0x40, STag: x.there.STag()}
 	f := append(ddp.AppendTagged(nil, h), make([]byte, 1440)...)
-	v := ulp.ViewOf(f)
+	v := ulpdu.ViewOf(f)
 	b.SetBytes(1440)
 	b.ReportAllocs()
 	for b.Loop() {

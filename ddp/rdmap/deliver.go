@@ -2,7 +2,7 @@ package rdmap
 
 import (
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Silent reports whether delivery of a ULPDU that was placed ahead has no effect, so that mpa
@@ -15,7 +15,7 @@ func (q *QP) Silent(hdr []byte, n int) bool {
 // Deliver says that a placed ULPDU of n octets and all before it are there. hdr is its first
 // min(n, 18) octets. Messages are completed, executed and invalidated here. An error ends the
 // stream: tell Fail.
-func (q *QP) Deliver(hdr []byte, n int) *ulp.Error {
+func (q *QP) Deliver(hdr []byte, n int) *ulpdu.Error {
 	if q.state != RTS {
 		q.event(EvFPDU)
 		if q.discards() {
@@ -245,7 +245,7 @@ func (q *QP) markNamed(t *Terminate) {
 	switch {
 	case t.Cause.Type() == typeRemoteProtection: // RDMAP's, or DDP's of tagged buffers
 		st = RemAccessErr
-	case t.Cause.Layer() == ulp.DDP:
+	case t.Cause.Layer() == ulpdu.DDP:
 		st = RemInvReqErr
 	}
 	tagged, _, err := ddp.ParseTagged(t.DDP[:])

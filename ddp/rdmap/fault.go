@@ -2,7 +2,7 @@ package rdmap
 
 import (
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // memoryFault is what a panic carries after runtime/debug.SetPanicOnFault: an access to memory that cannot be accessed.
@@ -12,7 +12,7 @@ type memoryFault interface {
 }
 
 // guard, deferred around an access to registered memory, makes a fault there the error of this stream. Other panics go on.
-func (q *QP) guard(err **ulp.Error) {
+func (q *QP) guard(err **ulpdu.Error) {
 	if v := recover(); v != nil {
 		if *err = q.Fault(v); *err == nil {
 			panic(v)
@@ -22,7 +22,7 @@ func (q *QP) guard(err **ulp.Error) {
 
 // Fault takes what was recovered from a panic of an access to registered memory. It returns the error that ends the stream, for
 // Fail: the regions with that memory are revoked. nil: the panic is about something else, and goes on.
-func (q *QP) Fault(v any) *ulp.Error {
+func (q *QP) Fault(v any) *ulpdu.Error {
 	f, ok := v.(memoryFault)
 	if !ok {
 		return nil

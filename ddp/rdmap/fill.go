@@ -2,13 +2,13 @@ package rdmap
 
 import (
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // ReadULPDU writes the header of a frozen ULPDU to dst, which has its length, and returns the registered memory that the rest is in.
 // When that is not one piece the rest is written behind the header, and head is all of dst. It is the same each time unless the
 // consumer changes its memory. What no longer belongs to the queue pair is written as zero octets.
-func (q *QP) ReadULPDU(ref ulp.Ref, dst []byte) (head int, body []byte) {
+func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	kind, seq, last := splitRef(ref)
 	var src [][]byte // the payload of the whole message
 	switch kind {

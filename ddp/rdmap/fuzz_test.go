@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 const guard = 0xA5
@@ -119,7 +119,7 @@ func FuzzPlaceDeliver(f *testing.F) {
 }
 
 func feed(h *host, control byte, u []byte) {
-	pieces := ulp.ViewOf(u[:len(u)/3], u[len(u)/3:])
+	pieces := ulpdu.ViewOf(u[:len(u)/3], u[len(u)/3:])
 	if control&1 != 0 {
 		if err := h.qp.Place(&pieces, false); err == nil && control&4 != 0 {
 			return // placed, and what is before it never comes

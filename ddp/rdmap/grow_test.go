@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // TestManyReads has more Reads outstanding than their tables have room for at first, with requests that come in reverse order, in a
@@ -27,7 +27,7 @@ func TestManyReads(t *testing.T) {
 		}
 		requests := a.pullAll(1500)
 		for _, f := range slices.Backward(requests) {
-			v := ulp.ViewOf(f.b)
+			v := ulpdu.ViewOf(f.b)
 			if err := b.qp.Place(&v, f == requests[0]); err != nil {
 				t.Fatal(err)
 			}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // host is one end: a table, a domain, a queue pair and its completions.
@@ -112,7 +112,7 @@ func (h *host) recv(id uint64, sgl ...SGE) {
 
 // frame is a ULPDU under way.
 type frame struct {
-	ref    ulp.Ref
+	ref    ulpdu.Ref
 	b      []byte
 	placed bool
 }
@@ -138,7 +138,7 @@ func (h *host) read(f *frame) (head int) {
 }
 
 // readULPDU writes a ULPDU of q to b.
-func readULPDU(t testing.TB, q *QP, ref ulp.Ref, b []byte) (head int) {
+func readULPDU(t testing.TB, q *QP, ref ulpdu.Ref, b []byte) (head int) {
 	t.Helper()
 	head, body := q.ReadULPDU(ref, b)
 	if n := copy(b[head:], body); head != len(b) && head%2 != 0 || n != len(b)-head {
@@ -158,9 +158,9 @@ func (h *host) pullAll(limit int) []*frame {
 
 // push gives ULPDUs to h in order and acknowledges them to from. It stops at an error, which it
 // returns and tells h.
-func (h *host) push(from *host, frames ...*frame) *ulp.Error {
+func (h *host) push(from *host, frames ...*frame) *ulpdu.Error {
 	for _, f := range frames {
-		v := ulp.ViewOf(f.b)
+		v := ulpdu.ViewOf(f.b)
 		err := h.qp.Place(&v, true)
 		if err == nil {
 			err = h.qp.Deliver(f.b[:min(len(f.b), 18)], len(f.b))
@@ -177,7 +177,7 @@ func (h *host) push(from *host, frames ...*frame) *ulp.Error {
 }
 
 // inject gives octets of the test's making to h.
-func (h *host) inject(b []byte) *ulp.Error { return h.push(nil, &frame{b: b}) }
+func (h *host) inject(b []byte) *ulpdu.Error { return h.push(nil, &frame{b: b}) }
 
 // settle moves ULPDUs both ways until none are left.
 func settle(a, b *host, limit int) {
@@ -269,7 +269,7 @@ func (l *lane) release() {
 }
 
 // place places f in random pieces. What the sender would retransmit must be what it sent.
-func (l *lane) place(f *frame, inOrder bool) *ulp.Error {
+func (l *lane) place(f *frame, inOrder bool) *ulpdu.Error {
 	if l.rng.IntN(8) == 0 {
 		again := make([]byte, len(f.b))
 		readULPDU(l.from.t, l.from.qp, f.ref, again)
@@ -282,13 +282,13 @@ func (l *lane) place(f *frame, inOrder bool) *ulp.Error {
 }
 
 // cut returns b as a view of up to four pieces.
-func cut(rng *rand.Rand, b []byte) ulp.View {
+func cut(rng *rand.Rand, b []byte) ulpdu.View {
 	var p [][]byte
 	for i := 0; i < 3 && len(b) > 0; i++ {
 		n := rng.IntN(len(b) + 1)
 		p, b = append(p, b[:n]), b[n:]
 	}
-	return ulp.ViewOf(append(p, b)...)
+	return ulpdu.ViewOf(append(p, b)...)
 }
 
 // placeAhead places b in pieces as if something before it were missing.

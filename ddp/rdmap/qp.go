@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Config describes a queue pair before it has a stream. Footprint says what it costs at most. Init allocates the
@@ -105,9 +105,9 @@ type QP struct {
 	par     Params
 	state   State
 	actions Action
-	err     *ulp.Error
-	lost    *ulp.Error // memory could not be accessed
-	blank   bool       // see Blank
+	err     *ulpdu.Error
+	lost    *ulpdu.Error // memory could not be accessed
+	blank   bool         // see Blank
 
 	sq   sendQueue
 	out  reads
@@ -229,7 +229,7 @@ func (q *QP) Reset() error {
 func (q *QP) State() State { return q.state }
 
 // Err returns the error that ended the stream, found here or told by the peer; nil when none did.
-func (q *QP) Err() *ulp.Error { return q.err }
+func (q *QP) Err() *ulpdu.Error { return q.err }
 
 // Params returns what Start was given.
 func (q *QP) Params() Params { return q.par }
@@ -302,11 +302,11 @@ func (q *QP) Abort() { q.event(EvAbort) }
 // Fail ends the stream with an error: one that Place or Deliver returned, or MPA's own. A
 // Terminate says so to the peer when it still can be sent; call Actions afterwards. nil
 // does nothing.
-func (q *QP) Fail(e *ulp.Error) {
+func (q *QP) Fail(e *ulpdu.Error) {
 	if e == nil {
 		return
 	}
-	if e.Layer == ulp.MPA && e.Code == codeMPALost {
+	if e.Layer == ulpdu.MPA && e.Code == codeMPALost {
 		q.Lost()
 		return
 	}
@@ -324,7 +324,7 @@ func (q *QP) Fail(e *ulp.Error) {
 }
 
 // keepErr keeps the first error.
-func (q *QP) keepErr(e *ulp.Error) {
+func (q *QP) keepErr(e *ulpdu.Error) {
 	if q.err == nil {
 		q.err = e
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // brief shows completions as text.
@@ -173,7 +173,7 @@ func TestRTR(t *testing.T) {
 		b.recv(7, sge(buf, 0, 16))
 		a.send(SendWR{Op: WRSend, Inline: []byte("first")})
 		f := a.pullAll(1500)
-		v := ulp.ViewOf(f[1].b)
+		v := ulpdu.ViewOf(f[1].b)
 		if err := b.qp.Place(&v, false); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +191,7 @@ func TestRTR(t *testing.T) {
 	})
 }
 
-func wantError(t *testing.T, err *ulp.Error, c ddp.Cause) {
+func wantError(t *testing.T, err *ulpdu.Error, c ddp.Cause) {
 	t.Helper()
 	if err == nil || !errors.Is(err, c.Errorf("")) {
 		t.Errorf("error %v, want %v", err, c)
@@ -212,7 +212,7 @@ func TestInvalidateAtDelivery(t *testing.T) {
 	a.send(SendWR{Op: WRWrite, Inline: []byte("last words"), RemoteSTag: m.STag()})
 	a.send(SendWR{Op: WRSendInv, Invalidate: m.STag()})
 	f := a.pullAll(1500)
-	v := ulp.ViewOf(f[1].b)
+	v := ulpdu.ViewOf(f[1].b)
 	if err := b.qp.Place(&v, false); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestWritePlacedAheadOfInvalidation(t *testing.T) {
 	a.send(SendWR{Op: WRSendInv, Invalidate: m.STag()})
 	a.send(SendWR{Op: WRWrite, Inline: []byte("more"), RemoteSTag: m.STag()})
 	f := a.pullAll(1500)
-	v := ulp.ViewOf(f[1].b)
+	v := ulpdu.ViewOf(f[1].b)
 	if err := b.qp.Place(&v, false); err != nil {
 		t.Fatal(err)
 	}

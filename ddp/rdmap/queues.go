@@ -4,7 +4,7 @@ import (
 	"math/bits"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // ringSize returns the power of two that holds n entries.
@@ -386,7 +386,7 @@ type terminator struct {
 	rawLen  int
 
 	// The segment that an error was reported for, to be included when Fail is told of it.
-	err     *ulp.Error
+	err     *ulpdu.Error
 	head    [ddp.UntaggedLen]byte
 	headLen int
 	segLen  int

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // TestReadSourceVanishes: the Terminate shows how far the Read came (RFC 5040, 4.8).
@@ -138,7 +138,7 @@ func TestStaleResponse(t *testing.T) {
 
 	a.push(b, resp)
 	copy(a.octets(sink), make([]byte, 64))
-	v := ulp.ViewOf(resp.b)
+	v := ulpdu.ViewOf(resp.b)
 	if err := a.qp.Place(&v, false); err == nil {
 		t.Error("duplicate was placed ahead")
 	}

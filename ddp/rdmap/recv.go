@@ -2,17 +2,17 @@ package rdmap
 
 import (
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // errAhead is what Place says of a segment that cannot be placed before its turn. Nothing is
 // wrong yet: MPA holds it and asks again in order.
-var errAhead = &ulp.Error{Layer: ulp.DDP, Detail: "segment cannot be placed ahead of its turn"}
+var errAhead = &ulpdu.Error{Layer: ulpdu.DDP, Detail: "segment cannot be placed ahead of its turn"}
 
 // Place copies the payload of a received ULPDU to where it belongs. It places segments in any
 // order; an error for one that is not in order means that nothing was placed, and one in order
 // ends the stream: tell Fail.
-func (q *QP) Place(v *ulp.View, inOrder bool) (err *ulp.Error) {
+func (q *QP) Place(v *ulpdu.View, inOrder bool) (err *ulpdu.Error) {
 	if q.discards() {
 		q.Counters.DroppedAfterError++
 		return nil // RFC 5041, 7.1: silently dropped
@@ -49,7 +49,7 @@ func (q *QP) Place(v *ulp.View, inOrder bool) (err *ulp.Error) {
 func (q *QP) discards() bool { return q.state == Terminated || q.state == Errored || q.state == Idle }
 
 // place checks the header of a segment (RFC 5041, 7.1; RFC 5040, 7.2), and copies its payload to where it belongs.
-func (q *QP) place(v *ulp.View, hdr []byte) ddp.Cause {
+func (q *QP) place(v *ulpdu.View, hdr []byte) ddp.Cause {
 	if len(hdr) < 2 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() {
 		return ddp.CauseCatastrophic
 	}
@@ -73,7 +73,7 @@ func (q *QP) place(v *ulp.View, hdr []byte) ddp.Cause {
 	return CauseOpcode
 }
 
-func (q *QP) placeUntagged(v *ulp.View, hdr []byte) ddp.Cause {
+func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
 	var h ddp.Untagged
 	h.Decode(hdr)
 	if h.Control.Version() != q.par.Version {
@@ -108,7 +108,7 @@ var queueOf = [...]int8{
 }
 
 // placeSend places a segment of queue 0 into its receive.
-func (q *QP) placeSend(h *ddp.Untagged, v *ulp.View) ddp.Cause {
+func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	n := v.Len() - ddp.UntaggedLen
 	op := opcodeOf(h.ULP)
 	if q.msg.rtrSend && h.MSN == 1 {
@@ -139,7 +139,7 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulp.View) ddp.Cause {
 }
 
 // placeRequest keeps a Read or Atomic Request until it is delivered.
-func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulp.View) ddp.Cause {
+func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulpdu.View) ddp.Cause {
 	i, c := ddp.Index(h.MSN, q.in.expected(), q.in.free(q.par.IRD))
 	if c != ddp.CauseNone {
 		return c
@@ -163,7 +163,7 @@ func (q *QP) placeRequest(h *ddp.Untagged, hdr []byte, v *ulp.View) ddp.Cause {
 	return ddp.CauseNone
 }
 
-func (q *QP) placeTerminate(h *ddp.Untagged, v *ulp.View) ddp.Cause {
+func (q *QP) placeTerminate(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	n := v.Len() - ddp.UntaggedLen
 	if h.MSN != 1 || q.term.gotPeer {
 		return ddp.CauseMSNRange
@@ -182,7 +182,7 @@ func (q *QP) placeTerminate(h *ddp.Untagged, v *ulp.View) ddp.Cause {
 }
 
 // placeAtomicResponse keeps a response until it is delivered.
-func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulp.View) ddp.Cause {
+func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 	next, waiting := q.sq.atomicMSN, 0
 	var e *outRead
 	for i := range q.out.len() {
@@ -215,7 +215,7 @@ func (q *QP) placeAtomicResponse(h *ddp.Untagged, v *ulp.View) ddp.Cause {
 
 // placeResponse places a segment of a Read Response. Only the sink of an outstanding Read of
 // this stream takes it, for as long as that Read is not complete.
-func (q *QP) placeResponse(h *ddp.Tagged, v *ulp.View) ddp.Cause {
+func (q *QP) placeResponse(h *ddp.Tagged, v *ulpdu.View) ddp.Cause {
 	n := v.Len() - ddp.TaggedLen
 	if n == 0 {
 		return ddp.CauseNone
@@ -254,7 +254,7 @@ func (e *outRead) offset(h *ddp.Tagged, n int) (uint64, ddp.Fault) {
 }
 
 // reject records the segment that ends the stream, and the receive or Read that it belongs to.
-func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulp.Error {
+func (q *QP) reject(c ddp.Cause, hdr []byte, n int) *ulpdu.Error {
 	what := "cut off in its header"
 	if h, _, err := ddp.ParseTagged(hdr); err == nil {
 		what = opcodeOf(h.ULP).String() + ", " + h.String()
@@ -302,7 +302,7 @@ func (q *QP) markSend(seq uint64, st Status) {
 }
 
 // capture keeps what a Terminate for e will show.
-func (q *QP) capture(e *ulp.Error, hdr []byte, n int, r *request) {
+func (q *QP) capture(e *ulpdu.Error, hdr []byte, n int, r *request) {
 	t := &q.term
 	t.err, t.segLen, t.hasRead = e, n, false
 	t.headLen = copy(t.head[:], hdr)
@@ -312,7 +312,7 @@ func (q *QP) capture(e *ulp.Error, hdr []byte, n int, r *request) {
 }
 
 // prepare makes the Terminate for e, once.
-func (t *terminator) prepare(e *ulp.Error) {
+func (t *terminator) prepare(e *ulpdu.Error) {
 	if t.made {
 		return
 	}

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // responseReady reports whether the next response may begin. An atomic waits while TCP may have
@@ -35,12 +35,12 @@ func (q *QP) responseReady() bool {
 }
 
 // freezeResponse freezes the next segment of the response that is due.
-func (q *QP) freezeResponse(limit int) (ulp.Ref, int) {
+func (q *QP) freezeResponse(limit int) (ulpdu.Ref, int) {
 	i := q.in.next
 	r := q.in.at(i)
 	if r.atomic {
 		if !q.execute(r) {
-			return ulp.Ref{}, 0
+			return ulpdu.Ref{}, 0
 		}
 		r.msn = q.in.atomicMSN
 		q.in.atomicMSN++
@@ -49,7 +49,7 @@ func (q *QP) freezeResponse(limit int) (ulp.Ref, int) {
 	}
 	if f := q.source(r); f != ddp.OK {
 		q.failResponse(r, protectionCause(f), "source of a Read is gone")
-		return ulp.Ref{}, 0
+		return ulpdu.Ref{}, 0
 	}
 	off := r.sent
 	n := min(uint64(limit-ddp.TaggedLen), uint64(r.read.Size-off))
@@ -100,7 +100,7 @@ func (q *QP) execute(r *request) bool {
 }
 
 // swap does what an atomic asks for.
-func (q *QP) swap(r *request, word *uint64) (err *ulp.Error) {
+func (q *QP) swap(r *request, word *uint64) (err *ulpdu.Error) {
 	defer q.guard(&err)
 	for {
 		old := *word
@@ -171,7 +171,7 @@ func (r *request) progress() ReadRequest {
 }
 
 // putNative writes v as a local word, in the host's order.
-func (q *QP) putNative(b []byte, v uint64) (err *ulp.Error) {
+func (q *QP) putNative(b []byte, v uint64) (err *ulpdu.Error) {
 	defer q.guard(&err)
 	binary.NativeEndian.PutUint64(b, v)
 	return nil

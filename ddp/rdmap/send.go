@@ -2,7 +2,7 @@ package rdmap
 
 import (
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // The ID of a ulp.Ref: the kind of the message, whether the ULPDU is its last, and which
@@ -18,15 +18,15 @@ const (
 	refRTR       = 3
 )
 
-func makeRef(kind, seq uint64, off uint32, last bool) ulp.Ref {
-	r := ulp.Ref{ID: kind<<refShift | seq, Off: off}
+func makeRef(kind, seq uint64, off uint32, last bool) ulpdu.Ref {
+	r := ulpdu.Ref{ID: kind<<refShift | seq, Off: off}
 	if last {
 		r.ID |= refLast
 	}
 	return r
 }
 
-func splitRef(r ulp.Ref) (kind, seq uint64, last bool) {
+func splitRef(r ulpdu.Ref) (kind, seq uint64, last bool) {
 	return r.ID >> refShift & 7, r.ID & refSeq, r.ID&refLast != 0
 }
 
@@ -41,7 +41,7 @@ func (q *QP) ULPDUWaiting() bool {
 // NextULPDU freezes the next ULPDU of at most limit octets, which is at least MinULPDU, and
 // returns its name and length; 0 means that there is nothing to send. A message is sent whole
 // before another one begins; Responses and the send queue take turns.
-func (q *QP) NextULPDU(limit int) (ref ulp.Ref, n int) {
+func (q *QP) NextULPDU(limit int) (ref ulpdu.Ref, n int) {
 	if limit < MinULPDU {
 		return ref, 0
 	}
@@ -98,7 +98,7 @@ func (q *QP) sendReady() bool {
 }
 
 // freezeSend freezes the next segment of the send queue's message.
-func (q *QP) freezeSend(limit int) (ulp.Ref, int) {
+func (q *QP) freezeSend(limit int) (ulpdu.Ref, int) {
 	s := &q.sq
 	w, seq := s.at(s.next), s.next
 	switch w.op {
@@ -114,7 +114,7 @@ func (q *QP) freezeSend(limit int) (ulp.Ref, int) {
 }
 
 // cut freezes what fits of a message with payload.
-func (q *QP) cut(w *sendWQE, seq uint64, limit, header int) (ulp.Ref, int) {
+func (q *QP) cut(w *sendWQE, seq uint64, limit, header int) (ulpdu.Ref, int) {
 	off := w.sent
 	n := min(uint64(limit-header), uint64(w.total-off))
 	w.sent += uint32(n)
@@ -138,7 +138,7 @@ func (q *QP) finishSend(untagged bool) {
 }
 
 // freezeRequest freezes a Read or Atomic Request and begins to wait for its response.
-func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulp.Ref, int) {
+func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulpdu.Ref, int) {
 	s := &q.sq
 	e := outRead{seq: seq, size: w.total, stag: w.sink.STag, to: w.sink.TO}
 	if len(w.mem.pieces) > 0 {
@@ -160,7 +160,7 @@ func (q *QP) freezeRequest(w *sendWQE, seq uint64) (ulp.Ref, int) {
 }
 
 // freezeRTR freezes the message that opens the stream (RFC 6581, 4.4).
-func (q *QP) freezeRTR() (ulp.Ref, int) {
+func (q *QP) freezeRTR() (ulpdu.Ref, int) {
 	kind := q.rtr
 	q.rtr = RTRNone
 	n := ddp.TaggedLen
@@ -180,7 +180,7 @@ func (q *QP) freezeRTR() (ulp.Ref, int) {
 // rtrSTag is in RTR messages where no STag is meant: some adapters fail on 0.
 const rtrSTag ddp.STag = 1
 
-func (q *QP) freezeTerminate() (ulp.Ref, int) {
+func (q *QP) freezeTerminate() (ulpdu.Ref, int) {
 	t := &q.term
 	t.want, t.sent = false, true
 	t.n = len(AppendTerminateULPDU(t.wire[:0], &t.own, q.par.Version))
@@ -190,7 +190,7 @@ func (q *QP) freezeTerminate() (ulp.Ref, int) {
 
 // ReleaseULPDU says that TCP has acknowledged all of a ULPDU: once for each, in order. The last
 // one of a message completes a Send or Write.
-func (q *QP) ReleaseULPDU(ref ulp.Ref) {
+func (q *QP) ReleaseULPDU(ref ulpdu.Ref) {
 	kind, seq, last := splitRef(ref)
 	if !last {
 		return

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // sharers returns two connected pairs whose receiving ends share a receive queue.
@@ -43,7 +43,7 @@ func TestSRQ(t *testing.T) {
 		a[1].send(SendWR{Op: WRSend})
 	}
 	f, g := a[0].pullAll(1500), a[1].pullAll(1500)
-	v := ulp.ViewOf(f[1].b)
+	v := ulpdu.ViewOf(f[1].b)
 	if err := b[0].qp.Place(&v, false); err != nil { // second message, first receive
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -142,7 +142,7 @@ func TestCloseWithWork(t *testing.T) {
 				if a.qp.State() != Errored || a.qp.Actions() != ActRST {
 					t.Errorf("FIN %v: state %v", fin, a.qp.State())
 				}
-				if e := a.qp.Err(); fin && (e == nil || e.Layer != ulp.MPA || e.Code != 1) {
+				if e := a.qp.Err(); fin && (e == nil || e.Layer != ulpdu.MPA || e.Code != 1) {
 					t.Errorf("error %v, want MPA's 1", e)
 				}
 			}
@@ -222,7 +222,7 @@ func TestLost(t *testing.T) {
 	a, _ := twins(t, nil, Params{})
 	a.send(SendWR{ID: 1, Op: WRSend})
 	a.send(SendWR{ID: 2, Op: WRSend})
-	a.qp.Fail(ulp.Newf(ulp.MPA, 0, 1, "reset"))
+	a.qp.Fail(ulpdu.Newf(ulpdu.MPA, 0, 1, "reset"))
 	if a.qp.State() != Errored || a.qp.ULPDUWaiting() || a.pull(1500) != nil || a.qp.Actions() != 0 {
 		t.Errorf("state %v", a.qp.State())
 	}
@@ -235,7 +235,7 @@ func TestLost(t *testing.T) {
 //req:rfc5044-7.1.2-7
 func TestNoTerminateBeforeFirstFPDU(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, Wait: true})
-	h.qp.Fail(ulp.Newf(ulp.MPA, 0, 2, "CRC"))
+	h.qp.Fail(ulpdu.Newf(ulpdu.MPA, 0, 2, "CRC"))
 	if h.qp.State() != Errored || h.pull(1500) != nil || h.qp.Actions() != ActRST {
 		t.Errorf("state %v", h.qp.State())
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // Causes of RDMAP (RFC 5040, figure 9). Those of DDP are in package ddp, those of MPA come
@@ -87,7 +87,7 @@ func Describe(c ddp.Cause) (string, bool) {
 			return rows[i].Name, true
 		}
 	}
-	if c.Layer() == ulp.RDMAP && c.Type() == typeCatastrophic {
+	if c.Layer() == ulpdu.RDMAP && c.Type() == typeCatastrophic {
 		return rows[0].Name, true // any code is acceptable there
 	}
 	return fmt.Sprintf("unknown error %v", c), false
@@ -176,7 +176,7 @@ func ParseTerminate(b []byte) (t Terminate, err error) {
 		layer, typ = typ, layer
 		bits = bits&1<<7 | bits&2<<5 | bits&4<<3
 	}
-	t.Cause = ddp.MakeCause(ulp.Layer(layer), typ, b[1])
+	t.Cause = ddp.MakeCause(ulpdu.Layer(layer), typ, b[1])
 	b = b[4:]
 	if bits&termD != 0 && len(b) >= 3 {
 		n := ddp.Control(b[2]).HeaderLen()
@@ -208,10 +208,10 @@ func swappedTerminate(b []byte) bool {
 
 // legalCause reports whether the RFCs, or cxgb4, use the three values together.
 func legalCause(layer, typ, code uint8) bool {
-	if layer == uint8(ulp.MPA) && typ == typeMPAOfSomeChelsios {
+	if layer == uint8(ulpdu.MPA) && typ == typeMPAOfSomeChelsios {
 		typ = 0
 	}
-	_, ok := Describe(ddp.MakeCause(ulp.Layer(layer), typ, code))
+	_, ok := Describe(ddp.MakeCause(ulpdu.Layer(layer), typ, code))
 	return ok
 }
 
@@ -240,13 +240,13 @@ func (t Terminate) String() string {
 func makeTerminate(c ddp.Cause, hdr []byte, n int, read *ReadRequest) Terminate {
 	t := Terminate{Cause: c}
 	local := c.Type() == typeCatastrophic
-	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() || local || c.Layer() == ulp.MPA {
+	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() || local || c.Layer() == ulpdu.MPA {
 		return t
 	}
 	t.HasDDP = true
 	t.SegLen = uint16(min(n, 0xFFFF))
 	copy(t.DDP[:], hdr[:ddp.Control(hdr[0]).HeaderLen()])
-	if read != nil && c.Layer() == ulp.RDMAP && c.Type() == typeRemoteProtection {
+	if read != nil && c.Layer() == ulpdu.RDMAP && c.Type() == typeRemoteProtection {
 		t.HasRead, t.Read = true, *read
 	}
 	return t

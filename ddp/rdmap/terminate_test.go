@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"xwarp/ddp"
-	"xwarp/mpa/ulp"
+	"xwarp/mpa/ulpdu"
 )
 
 // badSegments are the segments that Terminates of the golden file are about.
@@ -57,7 +57,7 @@ func TestTerminateGolden(t *testing.T) {
 					h.qp.term.read, h.qp.term.hasRead = *c.read, true
 				}
 			}
-			if l == ulp.MPA && code == codeMPALost {
+			if l == ulpdu.MPA && code == codeMPALost {
 				h.qp.term.prepare(e) // is never sent: there is no connection
 				h.qp.term.want = true
 			} else {
@@ -98,7 +98,7 @@ func TestTerminateVectors(t *testing.T) {
 		{6, "4147 00000000 00000002 00000001 00000000 20060000"},
 	} {
 		h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
-		h.qp.Fail(ulp.Newf(ulp.MPA, 0, c.code, "start-up"))
+		h.qp.Fail(ulpdu.Newf(ulpdu.MPA, 0, c.code, "start-up"))
 		if f := h.pull(1500); f == nil || !bytes.Equal(f.b, unhex(t, c.want)) {
 			t.Errorf("code %d: %+v", c.code, f)
 		}
@@ -119,7 +119,7 @@ func TestTerminateOfOthers(t *testing.T) {
 			Terminate{Cause: ddp.CauseBounds, Swapped: true, HasDDP: true, SegLen: 1014, DDP: [18]byte{0xc1, 0x40, 0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0x10, 0}}},
 		{"siw, no buffer", "21020000", Terminate{Cause: ddp.CauseNoBuffer, Swapped: true}},
 		{"siw, access violation", "10020000", Terminate{Cause: CauseProtAccess, Swapped: true}},
-		{"RFC order wins when both are legal", "20070000", Terminate{Cause: ddp.MakeCause(ulp.MPA, 0, 7)}},
+		{"RFC order wins when both are legal", "20070000", Terminate{Cause: ddp.MakeCause(ulpdu.MPA, 0, 7)}},
 		{"reserved bits are ignored", "010102ff", Terminate{Cause: CauseProtBounds}},
 		{"nothing known", "77550000", Terminate{Cause: ddp.MakeCause(7, 7, 0x55)}},
 		{"header cut off", "1101c000 0010 c140 1234", Terminate{Cause: ddp.CauseBounds}},

@@ -7,10 +7,10 @@ import (
 	"io"
 	"sync"
 
+	"xwarp/engine/bytestream/stream"
 	"xwarp/engine/stack"
 	"xwarp/tcp"
 	"xwarp/tcp/seq"
-	"xwarp/tcp/stream"
 	"xwarp/tcp/tick"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"xwarp/engine/bytestream"
-	"xwarp/engine/sim"
+	"xwarp/engine/testkit/sim"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/client"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 func init() { roles["rings"] = ringsRole }

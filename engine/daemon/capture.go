@@ -14,11 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 	"xwarp/ring"
-	"xwarp/ring/capture"
-	"xwarp/ring/tap"
+	"xwarp/ring/monitor"
+	"xwarp/ring/pcapng"
 )
 
 // captureBuffer is the octets that may wait in the stream to a program, if the kernel gives so many.
@@ -27,7 +27,7 @@ const captureBuffer = 1 << 20
 // running is one capture of a session.
 type running struct {
 	handle control.Handle
-	tap    *tap.Capture
+	tap    *monitor.Capture
 	most   uint64 // frames, 0: any number
 	out    *os.File
 	end    chan struct{} // closed: no more than what is there
@@ -85,10 +85,10 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	c := tap.Config{Snap: a.SnapLen}
+	c := monitor.Config{Snap: a.SnapLen}
 	c.Remote, c.Port = a.Remote, a.Port
 	for _, f := range a.Flows {
-		c.Flows = append(c.Flows, tap.Flow(f))
+		c.Flows = append(c.Flows, monitor.Flow(f))
 	}
 	write, read, err := control.NewStream("capture", captureBuffer)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 }
 
 // tapped returns the hub of a device whose frames can be captured.
-func (d *device) tapped() (*tap.Hub, error) {
+func (d *device) tapped() (*monitor.Hub, error) {
 	switch {
 	case d.cfg.Transport == config.TransportKernel:
 		return nil, &control.Error{Code: control.CodeInvalid, Text: fmt.Sprintf(
@@ -143,7 +143,7 @@ func (c *running) run(device string) {
 	defer close(c.done)
 	defer c.out.Close()
 	out := bufio.NewWriterSize(c.out, 1<<18)
-	file := capture.NewFile(out)
+	file := pcapng.NewFile(out)
 	ids := map[string]int{}
 	var err error
 	for _, name := range c.tap.Ports() {
@@ -175,7 +175,7 @@ func (c *running) run(device string) {
 const captureIdle = time.Millisecond
 
 // copy takes frames until the capture ends.
-func (c *running) copy(file *capture.File, out *bufio.Writer, ids map[string]int) error {
+func (c *running) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int) error {
 	ending := false
 	for c.most == 0 || c.result.Frames < c.most {
 		f, ok := c.tap.Poll()

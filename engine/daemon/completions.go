@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"xwarp/engine"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // cq is a completion queue in shared memory. Workers write completions straight into it.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 // ErrUnconfirmed is wrapped by what Run returns when nobody confirmed the daemon in time.

@@ -13,9 +13,9 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 // awaiting is a daemon on the first host of a link that runs until the test ends, with a timer that the test fires.

@@ -7,8 +7,8 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 // listener is a listener of a session, request a peer's wish to connect that its client has not answered.

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // errDefect is what a program hears that a defect of the daemon cost its session.

@@ -5,7 +5,7 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // What objects cost their user. The octets are what the daemon allocates at most, whatever a program does with the object;

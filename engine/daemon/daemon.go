@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 // Daemon serves until Run returns.

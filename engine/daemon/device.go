@@ -10,11 +10,11 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
-	"xwarp/engine/netwatch"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/host/netwatch"
 	"xwarp/ring"
-	"xwarp/ring/tap"
+	"xwarp/ring/monitor"
 )
 
 // device is one [[interface]].
@@ -22,7 +22,7 @@ type device struct {
 	name string
 	cfg  config.Interface
 	dev  *engine.Device
-	hub  *tap.Hub // of captures; nil: none are taken
+	hub  *monitor.Hub // of captures; nil: none are taken
 }
 
 func (d *device) info() control.DeviceInfo {
@@ -53,7 +53,7 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 	}
 	dev := &device{name: c.Name, cfg: c}
 	if c.Transport == config.TransportXDP && d.cfg.Load().Daemon.Capture {
-		dev.hub = tap.NewHub(nil)
+		dev.hub = monitor.NewHub(nil)
 	}
 	var err error
 	if c.Transport == config.TransportKernel {

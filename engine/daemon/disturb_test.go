@@ -18,8 +18,8 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/client"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	xsk "xwarp/ring"
 )

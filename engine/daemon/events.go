@@ -9,7 +9,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // eventsKept is how many events a daemon remembers: an evening of a quiet host, and what a flood of connections may make it keep.

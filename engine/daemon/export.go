@@ -16,8 +16,8 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/transfer"
 )
 

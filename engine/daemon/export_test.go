@@ -19,10 +19,10 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon"
-	"xwarp/engine/session"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/iwarp"
 	"xwarp/engine/transfer"
 )
 
@@ -164,10 +164,10 @@ serve = "transfer"
 	if status, _, err := p.flush(0, 0); err != nil || status != 1 {
 		t.Errorf("flush of memory: status %d, %v", status, err)
 	}
-	if _, err := dialExport(t, anon); !errors.Is(err, session.ErrRejected) {
+	if _, err := dialExport(t, anon); !errors.Is(err, iwarp.ErrRejected) {
 		t.Errorf("a second connection of one: %v", err)
 	}
-	if _, err := dialExport(t, guarded); !errors.Is(err, session.ErrRejected) {
+	if _, err := dialExport(t, guarded); !errors.Is(err, iwarp.ErrRejected) {
 		t.Errorf("a peer that is not on the list: %v", err)
 	}
 	t.Run("file", func(t *testing.T) { exportFile(t, file, path, socket) })

@@ -15,9 +15,9 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon"
-	"xwarp/engine/session"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/iwarp"
 	"xwarp/engine/transfer"
 )
 
@@ -104,7 +104,7 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 				t.Fatalf("round %d: the export does not fail: %+v", round, state(name))
 			}
 		}
-		if err := dialFailed(t, name, memory, put); !errors.Is(err, session.ErrRejected) {
+		if err := dialFailed(t, name, memory, put); !errors.Is(err, iwarp.ErrRejected) {
 			t.Errorf("round %d: a new connection to the failed export: %v", round, err)
 		}
 		if name == "put" {

@@ -12,8 +12,8 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 // memfd makes memory for a region, with no pages yet.

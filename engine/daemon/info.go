@@ -2,7 +2,7 @@ package daemon
 
 import (
 	"xwarp/engine"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // fillQPs adds what the workers know about queue pairs: v is the state of q.

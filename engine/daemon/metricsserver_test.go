@@ -18,10 +18,10 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 func here(f func() error) error { return f() }

@@ -7,7 +7,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // pd, mr and cq are objects of a session; their counts are under its mutex.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 // fillRole takes sessions and keeps them: the socket, how many.

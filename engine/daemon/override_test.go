@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"xwarp/engine"
-	"xwarp/engine/client"
+	"xwarp/engine/daemon/client"
 )
 
 // TestOverride has programs ask for connections without CRC and without markers, towards a peer that takes everything: they get what

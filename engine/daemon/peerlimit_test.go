@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // TestPeerConnections has a peer reach its limit of connections, and go on when one of them is gone.

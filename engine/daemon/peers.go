@@ -6,8 +6,8 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 // peerRule is what the peer at a may have, by the configuration as it is now.

@@ -23,8 +23,8 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine/client"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 )
 

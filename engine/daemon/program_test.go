@@ -17,7 +17,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/client"
+	"xwarp/engine/daemon/client"
 )
 
 const nobody = 65534

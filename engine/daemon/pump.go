@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"xwarp/engine"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 func pause() { time.Sleep(stallPause) }

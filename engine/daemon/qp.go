@@ -9,7 +9,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // qp is a queue pair of a session: the engine's, and the rings in which the client posts.

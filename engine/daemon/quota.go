@@ -11,8 +11,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 func limitOf(l *config.Limits, k budget.Kind) int64 {

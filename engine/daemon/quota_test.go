@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine/client"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 // TestDaemonMemory has programs ask for few objects that are large for the daemon: its octets count.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // passRights says whether programs may send descriptors through a socket, or through those that a listener will have. Before Linux

@@ -3,7 +3,7 @@ package daemon
 import (
 	"sync"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // release gives back everything of a session, in the order in which objects depend on each other: first what could make new

@@ -15,9 +15,9 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 // kernel starts a daemon on the kernel's sockets: what it does with programs needs no more.

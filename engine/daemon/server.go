@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 // listenControl opens a control socket with its owner and rights.

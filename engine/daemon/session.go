@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 // session is one program that uses the daemon. Its objects are tables of its own: a handle means nothing to others.

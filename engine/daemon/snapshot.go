@@ -11,7 +11,7 @@ import (
 	"xwarp/bpf"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // Snapshot returns everything that the daemon has.

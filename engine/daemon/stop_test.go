@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/client"
-	"xwarp/engine/control"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 var stops = flag.Int("stops", 2, "ends of the daemon for each of the programs that hold it up")

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // viewers make the snapshots that programs ask for.

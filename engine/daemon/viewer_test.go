@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine/client"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 // TestSnapshotsAreShared asks for as many snapshots as may wait: they share what was begun after the last one asked.

@@ -12,8 +12,8 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine/client"
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 )
 
 func init() { roles["wildcard"] = wildcardRole }

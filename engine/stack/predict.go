@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"xwarp/mpa/octets"
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/octets"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )

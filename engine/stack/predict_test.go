@@ -8,9 +8,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"xwarp/mpa/octets"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/octets"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"

@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"sync"
 
-	"xwarp/engine/fault"
+	"xwarp/engine/host/fault"
 )
 
 // content is octets that do not change while anybody holds them: what a get reads to its end, whatever is put meanwhile.

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"xwarp/engine/hostfile"
+	"xwarp/engine/host/hostfile"
 )
 
 // Output is a file that has its name only once it is whole; until then an older file of that name stays. What is no

@@ -9,8 +9,8 @@ import (
 // module is the path that our own packages begin with.
 const module = "xwarp"
 
-// room is a top-level directory and what the non-test code in it may import. Paths end in /... for a whole tree, as in
-// go list; a package may always import its own room.
+// room is a directory and what the non-test code in it and below it may import; the innermost room
+// counts. Paths end in /... for a whole tree, as in go list; a package may import its own room.
 type room struct {
 	name   string
 	ours   []string // of this module
@@ -18,6 +18,7 @@ type room struct {
 	never  []string // of other modules, against others
 	banned []string // of the standard library
 	values bool     // no goroutine, channel or select: protocols are values, not processes
+	tests  bool     // a test kit: only tests, and itself, import it
 }
 
 // ioFree is what packages without clock, thread and I/O stay away from: the four that the architecture names, and the
@@ -31,36 +32,50 @@ var drivers = []string{"golang.org/x/sys/...", "github.com/asavie/xdp/...", "git
 
 const gopacket = "github.com/google/gopacket/..."
 
-// rooms is the house. It says the same as the README; change both.
+// rooms is the house, from the wire upwards. engine/README says what each is for.
 var rooms = []room{
 	{name: "tcp", banned: ioFree, values: true},
-	{name: "mpa", ours: []string{"xwarp/tcp/seq"}, banned: ioFree, values: true},
-	{name: "ddp", ours: []string{"xwarp/mpa/ulp"}, banned: ioFree, values: true},
+	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/octets"}, banned: ioFree, values: true},
+	{name: "ddp", ours: []string{"xwarp/mpa/ulpdu"}, banned: ioFree, values: true},
 	{name: "bpf", others: drivers},
 	{name: "ring", others: drivers},
-	{
-		name:   "engine",
-		ours:   []string{"xwarp/tcp/...", "xwarp/mpa/...", "xwarp/ddp/...", "xwarp/bpf/...", "xwarp/ring/..."},
-		others: []string{"any"},
-		never:  []string{gopacket, "github.com/asavie/xdp/..."}, // both cannot carry a data path: see the README
-	},
-	{
-		name:   "bench",
-		ours:   []string{"xwarp/engine/...", "xwarp/tcp/...", "xwarp/mpa/...", "xwarp/ddp/...", "xwarp/bpf/...", "xwarp/ring/..."},
-		others: []string{"any"},
-	},
-	{
-		name:   "cmd",
-		ours:   []string{"xwarp/bench/...", "xwarp/engine/...", "xwarp/tcp/...", "xwarp/mpa/...", "xwarp/ddp/...", "xwarp/bpf/...", "xwarp/ring/..."},
-		others: []string{"any"},
-	},
-	{name: "scripts", ours: []string{"xwarp/bench/topo"}, others: []string{"any"}},
+
+	{name: "engine", ours: within("tcp", "mpa", "ddp", "bpf", "ring", "engine/budget", "engine/bytestream", "engine/host",
+		"engine/iwarp", "engine/queue", "engine/stack"), others: []string{"any"}, never: neverOnDataPath},
+	{name: "engine/budget", ours: within("tcp")},
+	{name: "engine/stack", ours: within("tcp", "ring", "engine/budget")},
+	{name: "engine/iwarp", ours: within("tcp", "mpa", "ddp", "engine/stack")},
+	{name: "engine/bytestream", ours: within("tcp", "engine/stack")},
+	{name: "engine/host", ours: within("ring"), others: drivers},
+	{name: "engine/plain", others: []string{"any"}},
+	{name: "engine/queue"},
+	{name: "engine/version"},
+	{name: "engine/transfer", ours: append(within("tcp", "ddp", "engine/host", "engine/plain"), "xwarp/engine"),
+		others: []string{"any"}},
+	{name: "engine/daemon", ours: append(within("bpf", "ring", "ddp", "mpa", "tcp", "engine/budget", "engine/host", "engine/plain",
+		"engine/queue", "engine/iwarp", "engine/transfer", "engine/version"), "xwarp/engine"), others: []string{"any"}, never: neverOnDataPath},
+	{name: "engine/testkit", ours: within("tcp", "mpa", "ddp", "ring", "engine"), others: []string{"any"}, tests: true},
+
+	{name: "bench", ours: within("engine", "tcp", "mpa", "ddp", "bpf", "ring"), others: []string{"any"}},
+	{name: "cmd", ours: within("bench", "engine", "tcp", "mpa", "ddp", "bpf", "ring"), others: []string{"any"}},
+	{name: "scripts", ours: within("bench/topo"), others: []string{"any"}},
+}
+
+// neverOnDataPath cannot carry a data path: ring's documentation says why.
+var neverOnDataPath = []string{gopacket, "github.com/asavie/xdp/..."}
+
+// within returns the patterns of whole trees of this module.
+func within(dirs ...string) (patterns []string) {
+	for _, d := range dirs {
+		patterns = append(patterns, module+"/"+d+"/...")
+	}
+	return patterns
 }
 
 // exceptions are packages that may import more than their room, each with its reason.
 var exceptions = map[string][]string{
 	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // the daemon's file
-	"xwarp/ring/capture":         {gopacket},                     // pcapng files of what a decorator saw: a tool, not on the data path
+	"xwarp/ring/pcapng":          {gopacket},                     // pcapng files of what a decorator saw: a tool, not on the data path
 }
 
 // topLevel is what stands in the repository beside dot-files; build is not committed.
@@ -75,15 +90,18 @@ type pkg struct {
 	Imports    []string
 }
 
-// findRoom returns the room of a package of ours.
-func findRoom(path string) (room, bool) {
-	name, _, _ := strings.Cut(strings.TrimPrefix(path, module+"/"), "/")
-	i := slices.IndexFunc(rooms, func(r room) bool { return r.name == name })
-	if i < 0 {
-		return room{}, false
+// findRoom returns the innermost room of a package of ours.
+func findRoom(path string) (found room, ok bool) {
+	for _, r := range rooms {
+		if len(r.name) > len(found.name) && r.owns(path) {
+			found, ok = r, true
+		}
 	}
-	return rooms[i], true
+	return found, ok
 }
+
+// owns reports whether the package of that path lies in r's directory or below it.
+func (r room) owns(path string) bool { return matches(path, within(r.name)) }
 
 // checkImports returns what is wrong with the imports of p.
 func checkImports(p pkg) (faults []string) {
@@ -96,6 +114,9 @@ func checkImports(p pkg) (faults []string) {
 			faults = append(faults, fmt.Sprintf("%s: uses cgo", p.ImportPath))
 			continue
 		}
+		if kit, ok := findRoom(path); ok && kit.tests && kit.name != r.name {
+			faults = append(faults, fmt.Sprintf("%s: imports %s, which is for tests", p.ImportPath, path))
+		}
 		if !r.allows(path) && !matches(path, exceptions[p.ImportPath]) {
 			faults = append(faults, fmt.Sprintf("%s: imports %s, which %s may not", p.ImportPath, path, r.name))
 		}
@@ -107,7 +128,8 @@ func (r room) allows(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	switch {
 	case first == module:
-		return matches(path, append([]string{module + "/" + r.name + "/..."}, r.ours...))
+		to, _ := findRoom(path)
+		return to.name == r.name || matches(path, r.ours)
 	case strings.Contains(first, "."):
 		return !matches(path, r.never) && (slices.Contains(r.others, "any") || matches(path, r.others))
 	default:

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/engine/client"
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 )
 

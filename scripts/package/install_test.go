@@ -22,7 +22,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/view"
 )
 
 // machine is a host of the test with a file system of its own: all commands run in it and in the host's network namespace.

@@ -18,7 +18,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/client"
+	"xwarp/engine/daemon/client"
 )
 
 // half is what is written and read back.

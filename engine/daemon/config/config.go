@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 )
 
 // Config is everything that can be set. The comments in default.toml say what each key means.

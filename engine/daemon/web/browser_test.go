@@ -22,7 +22,7 @@ import (
 	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/web"
 	"xwarp/engine/stack"
 	"xwarp/ring"

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
-	"xwarp/engine/control"
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 // interval is the time between two samples, points how many are kept: ten minutes.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"xwarp/engine/client"
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 )
 

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 
-	"xwarp/engine/control"
-	"xwarp/engine/view"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 )
 
 //go:embed static

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"xwarp/engine/control"
-	"xwarp/engine/metrics"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/metrics"
 )
 
 // Config says what is served.

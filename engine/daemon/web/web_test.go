@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine/control"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/view"
 	"xwarp/engine/stack"
-	"xwarp/engine/view"
 	"xwarp/ring"
 )
 

@@ -19,7 +19,7 @@ import (
 	"xwarp/engine"
 	"xwarp/mpa"
 	"xwarp/ring"
-	"xwarp/ring/capture"
+	"xwarp/ring/pcapng"
 )
 
 // pair is two engines on AF_XDP in namespaces; what a sends and receives is captured.
@@ -46,13 +46,13 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 		t.Fatal(err)
 	}
 	buf := bufio.NewWriter(disk)
-	file := capture.NewFile(buf)
+	file := pcapng.NewFile(buf)
 	open := func(h *topo.Host, wrap bool) *engine.Device {
 		cfg := engine.XDPConfig{Interface: h.Link.Name}
 		cfg.MPA = m
 		if wrap {
 			cfg.Wrap = func(_ int, port ring.Port) (ring.Port, error) {
-				return file.Wrap(port, "a", capture.Both, func() int64 { return time.Now().UnixNano() })
+				return file.Wrap(port, "a", pcapng.Both, func() int64 { return time.Now().UnixNano() })
 			}
 		}
 		var d *engine.Device

@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
-	"xwarp/engine/rping"
 	"xwarp/scripts/lab/vm"
 )
 

@@ -1,0 +1,114 @@
+package endpoint
+
+import (
+	"errors"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bpf"
+	"xwarp/ring"
+)
+
+// ringPort is AF_XDP by package ring.
+type ringPort struct {
+	s     *ring.Socket
+	steer *bpf.Steering
+	n     int    // octets of a frame
+	mem   []byte // where payload comes from and goes to, nil for nowhere
+	at    int    // in mem
+	batch [burst]ring.Packet
+}
+
+func openRing(e *frames) (framePort, error) {
+	nic, err := netlink.LinkByName(e.place.Interface)
+	if err != nil {
+		return nil, err
+	}
+	link := nic.Attrs().Index
+	p := &ringPort{n: len(e.frame)}
+	if e.spec.Copy {
+		p.mem = make([]byte, copied)
+		clear(p.mem) // its pages are there before anything is measured
+	}
+	if p.s, err = ring.Open(ring.Config{Ifindex: link, TxSlot: ring.SlotFor(len(e.frame))}); err != nil {
+		return nil, err
+	}
+	if err := p.steerTo(link, e); err != nil {
+		p.close()
+		return nil, err
+	}
+	var all []ring.TxBuf
+	for buf, ok := p.s.AllocTx(); ok; buf, ok = p.s.AllocTx() {
+		copy(buf.Data, e.frame)
+		all = append(all, buf)
+	}
+	for _, buf := range all {
+		p.s.CancelTx(buf)
+	}
+	p.s.Refill()
+	return p, nil
+}
+
+func (p *ringPort) steerTo(link int, e *frames) (err error) {
+	if p.steer, err = bpf.Load(bpf.Options{}); err != nil {
+		return err
+	}
+	local, remote := e.flow()
+	_, err = p.steer.Attach(link, bpf.ModeAuto)
+	return errors.Join(err, p.steer.AddFlow(local, remote), p.steer.SetSocket(0, p.s.Fd()))
+}
+
+func (p *ringPort) send(most int) (n int) {
+	for n < most {
+		buf, ok := p.s.AllocTx()
+		if !ok {
+			break
+		}
+		if p.mem != nil {
+			copy(buf.Data[payloadAt:p.n], p.next(p.n-payloadAt))
+		}
+		p.s.Send(buf, p.n)
+		n++
+	}
+	p.s.Flush()
+	p.s.Reap()
+	return n
+}
+
+// copied is how many octets frames are copied from and to: what eight messages of 1 MiB have.
+const copied = 8 << 20
+
+// payloadAt is where the payload of a frame begins.
+const payloadAt = ethernet + 20 + tcpHeader
+
+// next returns the next n octets of mem, which it walks through again and again.
+func (p *ringPort) next(n int) []byte {
+	if p.at+n > len(p.mem) {
+		p.at = 0
+	}
+	b := p.mem[p.at : p.at+n]
+	p.at += n
+	return b
+}
+
+func (p *ringPort) receive() int {
+	n := p.s.Recv(p.batch[:])
+	for i := range n {
+		for k := 0; p.mem != nil && k < p.batch[i].NumFrags(); k++ {
+			b := p.batch[i].Frag(k)
+			copy(p.next(len(b)), b)
+		}
+		p.s.Release(&p.batch[i])
+	}
+	if n > 0 {
+		p.s.Refill()
+	}
+	return n
+}
+
+func (p *ringPort) close() {
+	p.s.Close()
+	if p.steer != nil {
+		p.steer.Close()
+	}
+}

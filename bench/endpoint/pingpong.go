@@ -1,0 +1,262 @@
+package endpoint
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// pingpong is the consumer of an end under a latency test. By Write, an end knows that a message arrived from its last
+// octet in memory, as perftest does: it counts up.
+type pingpong struct {
+	e       *rdma
+	verb    Verb
+	client  bool
+	hist    *histogram
+	running bool
+	began   time.Time
+	from    time.Time // the last whole round; as in perftest, its end is the beginning of the next one
+	sent    time.Time
+	fresh   bool // it was not measured yet: that is done while the next one is under way
+	enough  bool // the one under way is not measured
+	first   time.Time
+	to      time.Time
+	count   uint64 // messages that came back
+	warm    uint64 // of these, before the clock ran
+	seen    byte
+	word    *uint32 // where the last octet of the peer's message is, and which octet of the word it is
+	octet   int
+	idle    int // turns on which nothing came
+	posted  int
+	err     error
+	done    chan struct{}
+	ended   bool
+	batch   [32]engine.Completion
+	wr      engine.SendWR
+	sge     [1]engine.SGE
+	arrived int // receives that completed
+	pending int // Reads that completed
+	mem     memory
+	got     Result // what mem counted
+}
+
+func newPingpong(e *rdma, client bool) *pingpong {
+	p := &pingpong{e: e, verb: e.spec.Verb, client: client, hist: newHistogram(e.spec.Verb != Read), done: make(chan struct{})}
+	b := unsafe.Pointer(&e.mem[e.spec.Size-1])
+	p.octet = int(uintptr(b) & 3)
+	p.word = (*uint32)(unsafe.Add(b, -p.octet))
+	return p
+}
+
+func (p *pingpong) postReceives() error {
+	if !p.e.spec.twoSided() {
+		return nil
+	}
+	for range 8 {
+		if err := p.postRecv(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pingpong) postRecv() error {
+	n := p.e.spec.Size
+	return p.e.qps[0].PostRecv(&engine.RecvWR{ID: kindRecv, SGL: []engine.SGE{p.e.mr.SGE(0, n)}})
+}
+
+// turn implements consumer.
+func (p *pingpong) turn() bool {
+	if p.ended {
+		return false
+	}
+	if !p.running {
+		p.start()
+		return true
+	}
+	worked := p.verb != Write && p.poll()
+	if !p.came() {
+		if p.idle++; p.idle == 1 {
+			p.measure()
+		}
+		return worked || p.verb == Write && p.idle%pollEach == 1 && p.poll()
+	}
+	if p.idle == 0 {
+		p.measure()
+	}
+	p.idle = 0
+	if p.enough {
+		p.end()
+	}
+	if p.client {
+		p.from, p.sent = p.sent, time.Now()
+		p.fresh = true
+	}
+	if !p.ended {
+		p.ping()
+	}
+	return true
+}
+
+// pollEach is on which of the turns without a message completions of Writes are looked for: those say only that memory is free
+// and that the connection is there. The first such turn is one, so that nothing waits for them but the processor.
+const pollEach = 64
+
+func (p *pingpong) start() {
+	p.running = true
+	p.mem.prepare()
+	p.began = time.Now()
+	p.sent = p.began
+	if p.client {
+		p.ping()
+	}
+}
+
+// poll takes completions.
+func (p *pingpong) poll() bool {
+	n, err := p.e.cq.Poll(p.batch[:])
+	if err != nil {
+		p.fail(err)
+	}
+	for i := range p.batch[:n] {
+		c := &p.batch[i]
+		switch {
+		case c.Status != rdmap.Success:
+			p.fail(fmt.Errorf("%v completed with %v: %w", c.Op, c.Status, c.QP.Err()))
+		case c.Op == rdmap.WRRecv:
+			p.arrived++
+			p.again()
+		case c.Op == rdmap.WRRead:
+			p.pending++
+		}
+	}
+	return n > 0
+}
+
+// again posts the receive that was used.
+func (p *pingpong) again() {
+	p.sge[0] = p.e.mr.SGE(0, p.e.spec.Size)
+	wr := engine.RecvWR{ID: kindRecv, SGL: p.sge[:]}
+	if err := p.e.qps[0].PostRecvOn(0, &wr); err != nil {
+		p.fail(err)
+	}
+}
+
+// came reports whether the message that is waited for is there.
+func (p *pingpong) came() bool {
+	switch p.verb {
+	case Read:
+		ok := p.pending > 0
+		p.pending = 0
+		return ok
+	case Send:
+		if p.arrived == 0 {
+			return false
+		}
+		p.arrived--
+		return true
+	}
+	if p.client {
+		return p.last() == p.seen
+	}
+	if p.last() == p.seen+1 {
+		p.seen++
+		return true
+	}
+	return false
+}
+
+// last reads the last octet of the peer's message, which lies at the start of the memory. Over kernel sockets another thread
+// writes it.
+func (p *pingpong) last() byte {
+	v := atomic.LoadUint32(p.word)
+	return (*[4]byte)(unsafe.Pointer(&v))[p.octet&3]
+}
+
+// out is where our own message lies.
+func (p *pingpong) out() int {
+	_, stride := p.e.spec.buffers()
+	return stride
+}
+
+// signalEach is after how many Writes or Sends one asks for a completion.
+const signalEach = 16
+
+// ping sends one message.
+func (p *pingpong) ping() {
+	s := p.e.spec
+	at := p.out()
+	p.wr = engine.SendWR{Op: rdmap.WRWrite, RemoteSTag: p.e.target()}
+	if s.Verb != Read && s.Size <= engine.DefaultInline {
+		p.wr.Inline = p.e.mem[at : at+s.Size]
+	} else {
+		p.sge[0] = p.e.mr.SGE(at, s.Size)
+		p.wr.SGL = p.sge[:]
+	}
+	p.posted++
+	if p.posted%signalEach == 0 {
+		p.wr.Flags = rdmap.Signaled
+	}
+	switch s.Verb {
+	case Read:
+		p.wr.Op, p.wr.Flags = rdmap.WRRead, rdmap.Signaled
+	case Send:
+		p.wr.Op, p.wr.RemoteSTag = rdmap.WRSend, 0
+	default:
+		if p.client {
+			p.seen++
+		}
+		p.e.mem[at+s.Size-1] = p.seen
+	}
+	if err := p.e.qps[0].PostSendOn(0, &p.wr); err != nil {
+		p.fail(err)
+	}
+}
+
+// measure records the last round and decides whether there are more.
+func (p *pingpong) measure() {
+	if !p.fresh || p.enough {
+		return
+	}
+	p.fresh = false
+	s := p.e.spec
+	p.count++
+	if s.Iterations == 0 && p.sent.Sub(p.began) < s.Warmup {
+		p.warm++
+		return
+	}
+	if p.first.IsZero() {
+		p.first = p.from
+		p.mem.begin()
+	}
+	p.hist.record(p.sent.Sub(p.from))
+	p.to = p.sent
+	p.enough = s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 && p.to.Sub(p.first) >= s.Duration
+}
+
+func (p *pingpong) result() *Result {
+	n := p.count - p.warm
+	return &Result{
+		Messages: n, Octets: n * uint64(p.e.spec.Size), Seconds: p.to.Sub(p.first).Seconds(), Latency: p.hist.result(),
+		Mallocs: p.got.Mallocs, GCs: p.got.GCs,
+	}
+}
+
+func (p *pingpong) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+	p.end()
+}
+
+func (p *pingpong) end() {
+	if !p.ended {
+		p.ended = true
+		p.mem.end(&p.got)
+		close(p.done)
+	}
+}

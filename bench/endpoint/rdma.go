@@ -1,0 +1,238 @@
+package endpoint
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/engine"
+)
+
+// rdma is an end that speaks RDMA, over either transport.
+type rdma struct {
+	spec  *Spec
+	place *Place
+	dev   *engine.Device
+	pd    *engine.PD
+	cq    *engine.CQ
+	mr    *engine.MR
+	small *engine.MR // where credits and announcements go
+	mem   []byte
+	qps   []*engine.QP
+	peer  Ready
+	l     *engine.Listener
+
+	consumer atomic.Pointer[consumer]
+	quit     chan struct{}
+	running  sync.WaitGroup
+}
+
+// consumer is called again and again, on the worker's thread where there is one, and reports whether it did anything.
+type consumer interface{ turn() bool }
+
+func (e *rdma) setUp() (r Ready, err error) {
+	if err := e.open(); err != nil {
+		return r, err
+	}
+	s := e.spec
+	n, stride := s.buffers()
+	e.mem = make([]byte, n*stride*s.Conns)
+	for i := range e.mem {
+		e.mem[i] = byte(i >> 3)
+	}
+	if s.Mode == Latency {
+		e.mem[s.Size-1] = 0
+	}
+	if e.pd, err = e.dev.AllocPD(); err != nil {
+		return r, err
+	}
+	if e.mr, err = e.pd.RegMR(e.mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite); err != nil {
+		return r, err
+	}
+	if e.small, err = e.pd.RegMR(make([]byte, 64), engine.LocalWrite); err != nil {
+		return r, err
+	}
+	if e.cq, err = engine.NewCQ(min(1<<20, s.Conns*(2*s.Depth+2*e.receives()+64))); err != nil {
+		return r, err
+	}
+	for range s.Conns {
+		q, err := e.dev.CreateQP(engine.QPConfig{
+			PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 2*s.Depth + 16, RecvDepth: e.receives() + 16, MaxSGE: 1,
+		})
+		if err != nil {
+			return r, err
+		}
+		e.qps = append(e.qps, q)
+	}
+	return Ready{STag: uint32(e.mr.STag()), Octets: len(e.mem), Transport: e.dev.Transport().Name}, nil
+}
+
+// receives is how many receives an end keeps posted on each connection.
+func (e *rdma) receives() int {
+	switch {
+	case e.spec.Verb == Send && e.spec.Mode == Bandwidth, e.spec.Verb == WriteSend:
+		return min(receives, max(16, 4*MaxMemory/e.spec.Conns/1024))
+	}
+	return 16
+}
+
+func (e *rdma) open() (err error) {
+	opt := engine.Options{Window: e.spec.Window, NoPack: e.spec.NoPack}
+	opt.MPA = engine.MPAConfig{NoMarkers: e.spec.NoMarkers, NoCRC: e.spec.NoCRC}
+	e.quit = make(chan struct{})
+	if e.spec.Peer == Layered {
+		e.dev, err = engine.OpenKernel(e.kernel(opt))
+		return err
+	}
+	cfg := engine.XDPConfig{Options: opt, Interface: e.place.Interface, Consumer: func(int) bool { return e.turn() }}
+	cfg.TCP.StretchAck = e.spec.StretchAck
+	cfg.Transmit = e.spec.Transmit
+	if e.place.CPU >= 0 {
+		cfg.CPUs = []int{e.place.CPU}
+	}
+	e.dev, err = engine.OpenXDP(cfg)
+	return err
+}
+
+// kernel makes sockets with the spec's congestion control; those that a listener gives inherit its own.
+func (e *rdma) kernel(opt engine.Options) engine.KernelConfig {
+	control := func(_, _ string, c syscall.RawConn) error { return c.Control(e.spec.congestion) }
+	return engine.KernelConfig{
+		Options: opt,
+		Dial: func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
+			d := net.Dialer{Control: control}
+			return d.DialContext(ctx, "tcp", remote.String())
+		},
+		Listen: func(at netip.AddrPort) (net.Listener, error) {
+			l := net.ListenConfig{Control: control}
+			return l.Listen(context.Background(), "tcp", at.String())
+		},
+	}
+}
+
+func (e *rdma) turn() bool {
+	c := e.consumer.Load()
+	if c == nil {
+		return false
+	}
+	return (*c).turn() || !e.spec.Sleep // a worker that hears of work does not sleep
+}
+
+// consume has c called from now on; nil ends that.
+func (e *rdma) consume(c consumer) {
+	e.consumer.Store(&c)
+	if e.spec.Peer != Layered {
+		return
+	}
+	e.running.Add(1)
+	go func() {
+		defer e.running.Done()
+		for {
+			select {
+			case <-e.quit:
+				return
+			default:
+			}
+			if !c.turn() {
+				e.idle()
+			}
+		}
+	}()
+}
+
+// idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait for a completion.
+func (e *rdma) idle() { time.Sleep(time.Microsecond) }
+
+func (e *rdma) close() {
+	if e.quit != nil {
+		close(e.quit)
+	}
+	e.running.Wait()
+	if e.l != nil {
+		e.l.Close()
+	}
+	if e.dev != nil {
+		e.dev.Close()
+	}
+}
+
+// listen makes the server reachable.
+func (e *rdma) listen() (netip.AddrPort, error) {
+	var err error
+	e.l, err = e.dev.Listen(netip.AddrPortFrom(e.place.Local, e.place.Port), min(MaxConns, max(128, e.spec.Conns)), engine.ConnConfig{})
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return e.l.Addr(), nil
+}
+
+// parallel is how many connections are made at a time.
+const parallel = 32
+
+// connect makes all connections of a client; the first octets of the private data tell the server which one it is.
+func (e *rdma) connect(ctx context.Context, to netip.AddrPort) error {
+	return each(e.spec.Conns, func(i int) error {
+		return e.dev.Dial(ctx, to, e.qps[i], engine.ConnConfig{PrivateData: binary.BigEndian.AppendUint32(nil, uint32(i))})
+	})
+}
+
+// accept takes all connections of a server.
+func (e *rdma) accept(ctx context.Context) error {
+	return each(e.spec.Conns, func(int) error {
+		r, err := e.l.Accept(ctx)
+		if err != nil {
+			return err
+		}
+		if len(r.PrivateData) < 4 {
+			return errors.New("a connection that is none of the measurement's")
+		}
+		i := binary.BigEndian.Uint32(r.PrivateData)
+		if i >= uint32(len(e.qps)) {
+			return fmt.Errorf("connection %d of %d", i, len(e.qps))
+		}
+		return r.Accept(ctx, e.qps[i], nil)
+	})
+}
+
+// each runs f for 0 to n-1, several at a time, and returns the first error.
+func each(n int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	errs := make([]error, min(parallel, n))
+	for w := range errs {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && errs[w] == nil; i = next.Add(1) - 1 {
+				errs[w] = f(int(i))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// account adds what the connections themselves counted.
+func (e *rdma) account(r *Result) {
+	for _, q := range e.qps {
+		i, err := q.Info()
+		if err != nil {
+			continue
+		}
+		r.HeldHigh = max(r.HeldHigh, i.MPA.HeldHighWater)
+		r.Frames += i.Counters.SegmentsOut
+		r.FrameOctets += i.Counters.PayloadOut
+		if i.TCP != nil {
+			r.PureAcks += i.TCP.PureAcks
+			r.Retransmits += i.TCP.Loss.Counters.Retransmitted
+		}
+	}
+}
+
+func (e *rdma) target() ddp.STag { return ddp.STag(e.peer.STag) }

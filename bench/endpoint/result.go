@@ -1,0 +1,186 @@
+package endpoint
+
+import (
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Result is what one end saw.
+type Result struct {
+	Messages uint64  `json:"messages"`
+	Octets   uint64  `json:"octets"` // of messages, in one direction
+	Seconds  float64 `json:"seconds"`
+	// Peak is the most octets per second in any stretch of at least peakSpan.
+	Peak float64 `json:"peak,omitempty"`
+	// Frames is how many frames with payload left or, of raw peers, arrived; FrameOctets their payload above TCP's header.
+	Frames      uint64     `json:"frames,omitempty"`
+	FrameOctets uint64     `json:"frame_octets,omitempty"`
+	Latency     *Latencies `json:"latency,omitempty"`
+	// HeldHigh is the most octets that one connection held back because others before them were missing.
+	HeldHigh    int    `json:"held_high,omitempty"`
+	Retransmits uint64 `json:"retransmits,omitempty"`
+	PureAcks    uint64 `json:"pure_acks,omitempty"`
+	Mallocs     uint64 `json:"mallocs"` // in the process while the clock ran
+	GCs         uint32 `json:"gcs"`
+	// CPU is processor time of the process while the clock ran, in seconds.
+	CPU float64 `json:"cpu"`
+	Sum uint64  `json:"-"` // keeps the work of MeasureMemory from being optimised away
+}
+
+// Rate returns octets per second, MessageRate messages per second.
+func (r *Result) Rate() float64 { return float64(r.Octets) / r.Seconds }
+
+// MessageRate returns messages per second.
+func (r *Result) MessageRate() float64 { return float64(r.Messages) / r.Seconds }
+
+// Latencies are in microseconds of one way, but for Reads, where it is of the whole operation.
+type Latencies struct {
+	Count                                        int64   `json:"count"`
+	Min, P50, Mean, Stdev, P99, P999, P9999, Max float64 `json:",omitempty"`
+	// CDF has pairs of microseconds and fraction.
+	CDF [][2]float64 `json:"cdf,omitempty"`
+}
+
+// histogram records nanoseconds.
+type histogram struct {
+	h     *hdrhistogram.Histogram
+	halve bool
+}
+
+func newHistogram(halve bool) *histogram {
+	return &histogram{hdrhistogram.New(1, int64(10*time.Second), 3), halve}
+}
+
+func (h *histogram) record(d time.Duration) { h.h.RecordValue(min(int64(d), int64(10*time.Second))) }
+
+func (h *histogram) result() *Latencies {
+	unit := 1e3
+	if h.halve {
+		unit = 2e3
+	}
+	q := func(p float64) float64 { return float64(h.h.ValueAtQuantile(p)) / unit }
+	l := &Latencies{
+		Count: h.h.TotalCount(), Min: float64(h.h.Min()) / unit, P50: q(50), Mean: h.h.Mean() / unit, Stdev: h.h.StdDev() / unit,
+		P99: q(99), P999: q(99.9), P9999: q(99.99), Max: float64(h.h.Max()) / unit,
+	}
+	for _, p := range []float64{
+		1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 97, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.999,
+	} {
+		l.CDF = append(l.CDF, [2]float64{q(p), p / 100})
+	}
+	return l
+}
+
+// Quiet makes the process one that collects no garbage unless it would take more than limit octets.
+func Quiet(limit int64) {
+	debug.SetGCPercent(-1)
+	debug.SetMemoryLimit(limit)
+}
+
+// memory counts allocations and collections between begin and end, without stopping anything.
+type memory struct {
+	now  [2]metrics.Sample
+	from [2]uint64
+	cpu  float64
+}
+
+// prepare makes the first reading, which allocates.
+func (m *memory) prepare() {
+	m.now[0].Name, m.now[1].Name = "/gc/heap/allocs:objects", "/gc/cycles/total:gc-cycles"
+	m.begin()
+}
+
+func (m *memory) begin() {
+	metrics.Read(m.now[:])
+	for i := range m.now {
+		m.from[i] = m.now[i].Value.Uint64()
+	}
+	m.cpu = processorTime()
+}
+
+func (m *memory) end(r *Result) {
+	metrics.Read(m.now[:])
+	r.Mallocs, r.GCs = m.now[0].Value.Uint64()-m.from[0], uint32(m.now[1].Value.Uint64()-m.from[1])
+	r.CPU = processorTime() - m.cpu
+}
+
+// window decides what is measured: everything, or what happens between two points of time.
+type window struct {
+	spec       *Spec
+	began      time.Time
+	from, to   time.Time
+	at, after  uint64 // messages
+	open, over bool
+
+	mark   time.Time // where the stretch for the peak began
+	marked uint64
+	peak   float64 // messages per second
+
+	mem memory
+	got Result // what mem counted
+}
+
+// peakSpan is long enough that one batch of completions is no peak.
+const peakSpan = 5 * time.Millisecond
+
+func (w *window) sample(now time.Time, n uint64) {
+	if w.mark.IsZero() {
+		w.mark, w.marked = now, n
+		return
+	}
+	if d := now.Sub(w.mark); d >= peakSpan {
+		w.peak = max(w.peak, float64(n-w.marked)/d.Seconds())
+		w.mark, w.marked = now, n
+	}
+}
+
+func (w *window) start(now time.Time) {
+	w.began = now
+	w.mem.prepare()
+	if w.spec.Iterations > 0 {
+		w.from, w.open = now, true
+	}
+}
+
+// tick is called with every progress: n messages are complete. It reports whether the source should go on.
+func (w *window) tick(now time.Time, n uint64) bool {
+	if w.open && !w.over {
+		w.sample(now, n)
+	}
+	if w.spec.Iterations > 0 || w.over {
+		return !w.over
+	}
+	switch {
+	case !w.open && now.Sub(w.began) >= w.spec.Warmup:
+		w.open, w.from, w.at = true, now, n
+		w.mem.begin()
+	case w.open && now.Sub(w.from) >= w.spec.Duration:
+		w.close(now, n)
+	}
+	return !w.over
+}
+
+// finish closes a window of iterations.
+func (w *window) finish(now time.Time, n uint64) {
+	if !w.over {
+		w.close(now, n)
+	}
+}
+
+func (w *window) close(now time.Time, n uint64) {
+	w.over, w.to, w.after = true, now, n
+	w.mem.end(&w.got)
+}
+
+func (w *window) result() *Result {
+	n := w.after - w.at
+	r := &Result{Messages: n, Octets: n * uint64(w.spec.Size), Seconds: w.to.Sub(w.from).Seconds()}
+	r.Mallocs, r.GCs, r.CPU = w.got.Mallocs, w.got.GCs, w.got.CPU
+	if r.Seconds > 0 {
+		r.Peak = max(w.peak*float64(w.spec.Size), r.Rate())
+	}
+	return r
+}

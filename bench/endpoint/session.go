@@ -1,0 +1,268 @@
+package endpoint
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"time"
+)
+
+// Schema is the version of the control protocol and of the JSON output.
+const Schema = 1
+
+// Env is where an end runs, for whoever reads the figures later.
+type Env struct {
+	Version   string `json:"version" doc:"of this program"`
+	Go        string `json:"go" doc:"toolchain"`
+	Kernel    string `json:"kernel" doc:"release"`
+	CPU       string `json:"cpu" doc:"model of the processor"`
+	CPUs      int    `json:"cpus" doc:"processors that may be used"`
+	Platform  string `json:"platform" doc:"operating system and processor"`
+	Interface string `json:"interface,omitempty" doc:"that was used"`
+	MTU       int    `json:"mtu,omitempty" doc:"of the interface"`
+	Transport string `json:"transport,omitempty" doc:"\"xdp\" or \"kernel\""`
+}
+
+// Report is a finished measurement, both ends of it.
+type Report struct {
+	Spec      Spec    `json:"spec"`
+	Client    *Result `json:"client"`
+	Server    *Result `json:"server"`
+	ClientEnv Env     `json:"client_env"`
+	ServerEnv Env     `json:"server_env"`
+	// Differences are what the two ends do not have in common.
+	Differences []string `json:"differences,omitempty"`
+	// Left is how many measurements the client has after this one.
+	Left int `json:"-"`
+}
+
+// Main returns the result that counts: a receiver's of frames, the client's otherwise.
+func (r *Report) Main() *Result {
+	if r.Spec.Peer.Frames() && r.Spec.Mode == Bandwidth {
+		return r.Server
+	}
+	return r.Client
+}
+
+// message is what travels on the control connection, one JSON object each way at every stage.
+type message struct {
+	Schema int     `json:"schema,omitempty"`
+	Env    *Env    `json:"env,omitempty"`
+	Spec   *Spec   `json:"spec,omitempty"`
+	Ready  *Ready  `json:"ready,omitempty"`
+	Result *Result `json:"result,omitempty"`
+	Left   int     `json:"left,omitempty"`
+	Error  string  `json:"error,omitempty"`
+}
+
+// control is a control connection.
+type control struct {
+	c   net.Conn
+	enc *json.Encoder
+	dec *json.Decoder
+}
+
+func newControl(c net.Conn) *control {
+	return &control{c, json.NewEncoder(c), json.NewDecoder(io.LimitReader(c, maxControl))}
+}
+
+// maxControl bounds what an end reads from the other.
+const maxControl = 1 << 20
+
+func (c *control) send(m *message) error { return c.enc.Encode(m) }
+
+func (c *control) recv() (m message, err error) {
+	if err := c.dec.Decode(&m); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the other end hung up")
+		}
+		return m, err
+	}
+	if m.Error != "" {
+		return m, fmt.Errorf("the other end: %s", m.Error)
+	}
+	if m.Schema != 0 && m.Schema != Schema {
+		return m, fmt.Errorf("the other end speaks schema %d of the control protocol, this one %d: use the same version on both", m.Schema, Schema)
+	}
+	return m, nil
+}
+
+// fail tells the other end why this one cannot go on.
+func (c *control) fail(err error) error {
+	c.send(&message{Error: err.Error()})
+	return err
+}
+
+// Serve does a server's part of one measurement. want, when not nil, is what the server was told to expect.
+func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec) (*Report, error) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	c := newControl(conn)
+	hello, err := c.recv()
+	if err != nil {
+		return nil, err
+	}
+	if hello.Spec == nil || hello.Env == nil {
+		return nil, c.fail(errors.New("what connected is no client of a measurement"))
+	}
+	rep := &Report{Spec: *hello.Spec, ClientEnv: *hello.Env, ServerEnv: env, Left: hello.Left}
+	rep.compare(want)
+	own := rep.Spec
+	spec := &own
+	if want != nil {
+		spec.Peer, spec.Transmit = want.Peer, want.Transmit // of each end: any speaks with any
+	}
+	if err := spec.Complete(); err != nil {
+		return rep, c.fail(err)
+	}
+	e, err := newEnd(spec, &place)
+	if err != nil {
+		return rep, c.fail(err)
+	}
+	defer e.close()
+	ready, err := e.prepare(true)
+	if err != nil {
+		return rep, c.fail(err)
+	}
+	rep.ServerEnv.Transport = ready.Transport
+	if err := c.send(&message{Schema: Schema, Env: &rep.ServerEnv, Ready: &ready, Spec: want}); err != nil {
+		return rep, err
+	}
+	begin, err := c.recv()
+	if err != nil {
+		return rep, err
+	}
+	if begin.Ready == nil {
+		return rep, c.fail(errors.New("what the other end sent is not what a client sends then"))
+	}
+	over := make(chan struct{})
+	var last message
+	var lastErr error
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		if last, lastErr = c.recv(); lastErr != nil {
+			cancel(lastErr)
+		}
+		close(over)
+	}()
+	if err := c.send(&message{}); err != nil {
+		return rep, err
+	}
+	if rep.Server, err = e.serve(ctx, *begin.Ready, over); err != nil {
+		return rep, c.fail(err)
+	}
+	<-over
+	if lastErr != nil {
+		return rep, lastErr
+	}
+	rep.Client = last.Result
+	return rep, c.send(&message{Result: rep.Server})
+}
+
+// Run does a client's part of one measurement; left is how many come after it.
+func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, left int) (*Report, error) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := spec.Complete(); err != nil {
+		return nil, err
+	}
+	c := newControl(conn)
+	rep := &Report{Spec: spec, ClientEnv: env}
+	e, err := newEnd(&rep.Spec, &place)
+	if err != nil {
+		return nil, err
+	}
+	defer e.close()
+	if err := c.send(&message{Schema: Schema, Env: &env, Spec: &spec, Left: left}); err != nil {
+		return nil, err
+	}
+	there, err := c.recv()
+	if err != nil {
+		return nil, err
+	}
+	if there.Env == nil || there.Ready == nil {
+		return nil, c.fail(errors.New("what answered is no server of a measurement"))
+	}
+	rep.ServerEnv = *there.Env
+	rep.compare(there.Spec)
+	here, err := e.prepare(false)
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	rep.ClientEnv.Transport = here.Transport
+	if err := c.send(&message{Ready: &here}); err != nil {
+		return nil, err
+	}
+	if _, err := c.recv(); err != nil { // the server waits for us
+		return nil, err
+	}
+	if rep.Client, err = e.run(ctx, *there.Ready); err != nil {
+		return rep, errors.Join(err, c.pending())
+	}
+	if err := c.send(&message{Result: rep.Client}); err != nil {
+		return rep, err
+	}
+	last, err := c.recv()
+	rep.Server = last.Result
+	return rep, err
+}
+
+// pending returns what the other end said went wrong, if it did.
+func (c *control) pending() error {
+	c.c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	_, err := c.recv()
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return nil
+	}
+	c.fail(errors.New("the client failed"))
+	return err
+}
+
+// compare notes what the two ends do not have in common. want is what the server's command line said, if anything.
+func (r *Report) compare(want *Spec) {
+	diff := func(what string, client, server any) {
+		if client != server {
+			r.Differences = append(r.Differences, fmt.Sprintf("%s: client %v, server %v", what, client, server))
+		}
+	}
+	if r.ServerEnv.Version != "" {
+		diff("version", r.ClientEnv.Version, r.ServerEnv.Version)
+		diff("Go", r.ClientEnv.Go, r.ServerEnv.Go)
+		diff("MTU", r.ClientEnv.MTU, r.ServerEnv.MTU)
+	}
+	if want == nil {
+		return
+	}
+	s := &r.Spec
+	diff("test", string(s.Verb)+"_"+string(s.Mode), string(want.Verb)+"_"+string(want.Mode))
+	if want.Size != 0 { // a server that was told -a takes any
+		diff("-s", s.Size, want.Size)
+	}
+	diff("-n", s.Iterations, want.Iterations)
+	diff("-D", s.Duration, want.Duration)
+	diff("-t", s.Depth, want.Depth)
+	diff("-q", s.Conns, want.Conns)
+	diff("-Q", s.Moderation, want.Moderation)
+	diff("-b", s.Bidirectional, want.Bidirectional)
+	diff("--markers", !s.NoMarkers, !want.NoMarkers)
+	diff("--crc", !s.NoCRC, !want.NoCRC)
+}
+
+// Platform fills in what every Env of this process has.
+func Platform(version string) Env {
+	return Env{
+		Version: version, Go: runtime.Version(), Kernel: kernelRelease(), CPU: cpuModel(), CPUs: runtime.NumCPU(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+}

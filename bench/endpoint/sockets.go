@@ -1,0 +1,284 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sockets is the kernel's TCP: system calls on one thread, nothing of the Go runtime between.
+type sockets struct {
+	spec  *Spec
+	place *Place
+	l     int
+	open  atomic.Bool
+}
+
+// bulkRead is how many octets the server asks for at a time: what iperf3 does.
+const bulkRead = 128 << 10
+
+// startupOctets is what either side sends before an MPA connection can be used: a frame of 20 octets and the enhanced
+// data of RFC 6581.
+const startupOctets = 24
+
+func (e *sockets) prepare(server bool) (r Ready, err error) {
+	if e.spec.Conns > 1 || e.spec.Verb != Write || e.spec.Bidirectional {
+		return r, fmt.Errorf("%w: plain sockets carry one stream in one direction", ErrSpec)
+	}
+	if !server {
+		return r, nil
+	}
+	e.l, err = unix.Socket(family(e.place.Local), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return r, err
+	}
+	e.open.Store(true)
+	unix.SetsockoptInt(e.l, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	err = unix.Bind(e.l, sockaddr(netip.AddrPortFrom(e.place.Local, e.place.Port)))
+	if err == nil {
+		err = unix.Listen(e.l, 1024)
+	}
+	if err != nil {
+		return r, fmt.Errorf("listening at %v: %w", e.place.Local, err)
+	}
+	name, err := unix.Getsockname(e.l)
+	if err != nil {
+		return r, err
+	}
+	port := 0
+	switch a := name.(type) {
+	case *unix.SockaddrInet4:
+		port = a.Port
+	case *unix.SockaddrInet6:
+		port = a.Port
+	}
+	r.Addr = netip.AddrPortFrom(e.place.Local, uint16(port))
+	return r, nil
+}
+
+func family(a netip.Addr) int {
+	if a.Unmap().Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if ip := a.Addr().Unmap(); ip.Is4() {
+		return &unix.SockaddrInet4{Addr: ip.As4(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+}
+
+func (e *sockets) close() {
+	if e.open.Swap(false) {
+		unix.Close(e.l)
+	}
+}
+
+// thread puts the caller on the CPU of the end, for good.
+func (e *sockets) thread() {
+	runtime.LockOSThread()
+	pin(e.place.CPU)
+}
+
+// pin puts the calling thread on a CPU; below 0 nothing happens.
+func pin(cpu int) {
+	if cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(cpu)
+		unix.SchedSetaffinity(0, &set)
+	}
+}
+
+func (e *sockets) dial(to netip.AddrPort) (int, error) {
+	fd, err := unix.Socket(family(to.Addr()), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	e.options(fd)
+	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("connect to %v: %w", to, err)
+	}
+	return fd, nil
+}
+
+// options sets what the spec asks for.
+func (e *sockets) options(fd int) {
+	e.spec.congestion(uintptr(fd))
+	if e.spec.NoDelay || e.spec.Mode == Latency {
+		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+	}
+}
+
+// congestion chooses the congestion control of a socket. A kernel that does not have it keeps its own.
+func (s *Spec) congestion(fd uintptr) {
+	if s.Congestion != "" {
+		unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, s.Congestion)
+	}
+}
+
+func (e *sockets) run(ctx context.Context, server Ready) (*Result, error) {
+	var r *Result
+	err := errors.New("the client's thread ended")
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		e.thread()
+		if e.spec.Mode == Connect {
+			r, err = e.dialAll(ctx, server.Addr)
+			return
+		}
+		var fd int
+		if fd, err = e.dial(server.Addr); err != nil {
+			return
+		}
+		defer unix.Close(fd)
+		stop := context.AfterFunc(ctx, func() { unix.Shutdown(fd, unix.SHUT_RDWR) })
+		defer stop()
+		if e.spec.Mode == Latency {
+			r, err = e.ping(fd)
+		} else {
+			r, err = e.stream(fd)
+		}
+	}()
+	<-finished
+	return r, err
+}
+
+// stream writes messages until the window is over, and waits until the server has everything.
+func (e *sockets) stream(fd int) (*Result, error) {
+	b := make([]byte, e.spec.Size)
+	for i := range b {
+		b[i] = byte(i >> 3)
+	}
+	held, endHeld := e.watchHeld(fd)
+	defer endHeld()
+	w := window{spec: e.spec}
+	every := uint64(max(1, 65536/e.spec.Size))
+	w.start(time.Now())
+	var n uint64
+	for more := true; more; {
+		if err := writeAll(fd, b); err != nil {
+			return nil, err
+		}
+		n++
+		if it := uint64(e.spec.Iterations); it > 0 {
+			more = n < it
+		} else if n%every == 0 {
+			more = w.tick(time.Now(), n)
+		}
+	}
+	unix.Shutdown(fd, unix.SHUT_WR)
+	if err := readAll(fd, b[:1], false); err != nil {
+		return nil, fmt.Errorf("waiting for the server's last word: %w", err)
+	}
+	w.finish(time.Now(), n)
+	r := w.result()
+	if i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+		r.Retransmits = uint64(i.Total_retrans)
+	}
+	r.HeldHigh = int(held.Load())
+	return r, nil
+}
+
+// heldEach is how often the kernel is asked what its peer holds out of order.
+const heldEach = 500 * time.Microsecond
+
+// watchHeld follows what the peer of fd says that it holds behind a hole: segments that SACK named, as the sender's
+// kernel counts them.
+func (e *sockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
+	most = new(atomic.Int64)
+	quit, done := make(chan struct{}), make(chan struct{})
+	if !e.spec.Sleep {
+		return most, func() {} // a measurement of speed, which asking would disturb
+	}
+	go func() {
+		defer close(done)
+		t := time.NewTicker(heldEach)
+		defer t.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-t.C:
+			}
+			i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+			if err == nil {
+				most.Store(max(most.Load(), int64(i.Sacked)*int64(i.Snd_mss)))
+			}
+		}
+	}()
+	return most, func() { close(quit); <-done }
+}
+
+func (e *sockets) ping(fd int) (*Result, error) {
+	b := make([]byte, e.spec.Size)
+	h := newHistogram(true)
+	began := time.Now()
+	var from, to time.Time
+	n := 0
+	for {
+		sent := time.Now()
+		if err := writeAll(fd, b); err != nil {
+			return nil, err
+		}
+		if err := readAll(fd, b, !e.spec.Sleep); err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		if e.spec.Iterations == 0 && now.Sub(began) < e.spec.Warmup {
+			continue
+		}
+		if from.IsZero() {
+			from = sent
+		}
+		h.record(now.Sub(sent))
+		n, to = n+1, now
+		if e.spec.Iterations > 0 && n >= e.spec.Iterations || e.spec.Iterations == 0 && now.Sub(from) >= e.spec.Duration {
+			break
+		}
+	}
+	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size), Seconds: to.Sub(from).Seconds(), Latency: h.result()}, nil
+}
+
+// dialAll makes connections one after the other, each with an exchange as long as MPA's start-up.
+func (e *sockets) dialAll(ctx context.Context, to netip.AddrPort) (*Result, error) {
+	h := newHistogram(false)
+	w := window{spec: e.spec}
+	w.start(time.Now())
+	var b [startupOctets]byte
+	for n := uint64(1); ctx.Err() == nil; n++ {
+		from := time.Now()
+		fd, err := e.dial(to)
+		if err != nil {
+			return nil, err
+		}
+		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // RST, and no TIME-WAIT
+		if err = writeAll(fd, b[:]); err == nil {
+			err = readAll(fd, b[:], false)
+		}
+		unix.Close(fd)
+		if err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		h.record(now.Sub(from))
+		if e.spec.Iterations > 0 && n >= uint64(e.spec.Iterations) {
+			w.finish(now, n)
+		}
+		if !w.tick(now, n) {
+			r := w.result()
+			r.Octets, r.Latency = 0, h.result()
+			return r, nil
+		}
+	}
+	return nil, context.Cause(ctx)
+}

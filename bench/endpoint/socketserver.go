@@ -1,0 +1,92 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+func (e *sockets) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
+	go func() {
+		e.thread()
+		for e.open.Load() {
+			fd, _, err := unix.Accept4(e.l, unix.SOCK_CLOEXEC)
+			if err != nil {
+				return
+			}
+			e.options(fd)
+			e.answer(fd)
+			unix.Close(fd)
+		}
+	}()
+	select {
+	case <-stop:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	unix.Shutdown(e.l, unix.SHUT_RDWR) // ends accept
+	return &Result{Seconds: 1}, nil
+}
+
+// answer does the server's part on one connection.
+func (e *sockets) answer(fd int) {
+	switch e.spec.Mode {
+	case Bandwidth:
+		b := make([]byte, bulkRead)
+		for {
+			n, err := unix.Read(fd, b)
+			if err == unix.EINTR {
+				continue
+			}
+			if n <= 0 {
+				break
+			}
+		}
+		writeAll(fd, b[:1])
+	case Latency:
+		b := make([]byte, e.spec.Size)
+		for readAll(fd, b, !e.spec.Sleep) == nil && writeAll(fd, b) == nil {
+		}
+	case Connect:
+		var b [startupOctets]byte
+		if readAll(fd, b[:], false) == nil {
+			writeAll(fd, b[:])
+		}
+		readAll(fd, b[:1], false)
+	}
+}
+
+func writeAll(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		if err != nil && err != unix.EINTR {
+			return err
+		}
+		b = b[max(0, n):]
+	}
+	return nil
+}
+
+var errClosed = errors.New("the peer closed the connection")
+
+// readAll fills b. With spin the thread never sleeps in the kernel.
+func readAll(fd int, b []byte, spin bool) error {
+	flags := 0
+	if spin {
+		flags = unix.MSG_DONTWAIT
+	}
+	for len(b) > 0 {
+		n, _, err := unix.Recvfrom(fd, b, flags)
+		switch {
+		case err == unix.EINTR || err == unix.EAGAIN:
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return errClosed
+		}
+		b = b[n:]
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package endpoint
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+)
+
+// The kinds of work requests, in the low bits of their IDs; above them how many messages the completion stands for, and
+// the connection's number.
+const (
+	kindData   = iota // a message, or the last of a moderated run
+	kindRecv          // a receive for a message of the peer
+	kindCredit        // a receive for the peer's word that it took messages
+	kindOther         // nobody counts it
+	kindBits   = 2
+	countBits  = 16
+)
+
+func workID(conn, kind, count int) uint64 {
+	return uint64(conn)<<(kindBits+countBits) | uint64(count)<<kindBits | uint64(kind)
+}
+
+func workOf(id uint64) (conn, kind, count int) {
+	return int(id >> (kindBits + countBits)), int(id & (1<<kindBits - 1)), int(id >> kindBits & (1<<countBits - 1))
+}
+
+// mover is the consumer of an end under a bandwidth test: it sends messages, takes messages, or both.
+type mover struct {
+	e       *rdma
+	source  bool
+	flows   []flow
+	win     window
+	total   uint64 // messages complete on all connections
+	want    uint64 // of Iterations on all connections, 0 without
+	under   int    // messages under way on all connections
+	run     int    // messages with one completion
+	stopped bool
+	err     error
+	done    chan struct{} // closed when the source has finished, or the end failed
+	ended   bool
+	batch   [64]engine.Completion
+	wr      engine.SendWR
+	sge     [1]engine.SGE
+	word    [8]byte
+}
+
+// flow is one connection of a mover.
+type flow struct {
+	posted, done uint64
+	credit       uint64 // messages that may have been sent in all; only Sends have such a limit
+	taken        uint64
+	slot, into   int // buffers to send from and to receive into next
+}
+
+func newMover(e *rdma, source bool) *mover {
+	m := &mover{e: e, source: source, flows: make([]flow, e.spec.Conns), done: make(chan struct{})}
+	m.win.spec = e.spec
+	m.run = e.spec.Moderation
+	if e.spec.twoSided() {
+		m.run = min(m.run, e.receives()/4)
+	}
+	m.want = uint64(e.spec.Iterations * e.spec.Conns)
+	for i := range m.flows {
+		m.flows[i].credit = uint64(e.receives())
+	}
+	return m
+}
+
+// twoSided reports whether messages consume receives of the peer.
+func (s *Spec) twoSided() bool { return s.Verb == Send || s.Verb == WriteSend }
+
+// postReceives gives every connection its receives, before it exists.
+func (m *mover) postReceives() error {
+	for i, q := range m.e.qps {
+		if !m.e.spec.twoSided() {
+			continue
+		}
+		for range m.e.receives() {
+			if err := m.postRecv(q, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// postRecv posts one receive. What kind of message it will take depends on which direction the peer uses it for; with both
+// directions in use credits and messages come mixed, and the length tells.
+func (m *mover) postRecv(q *engine.QP, i int) error {
+	s := m.e.spec
+	f := &m.flows[i]
+	wr := engine.RecvWR{ID: workID(i, kindRecv, 0), SGL: m.sge[:]}
+	m.sge[0] = m.e.small.SGE(0, 8)
+	if s.Verb == Send && s.Size > 8 {
+		n, stride := s.buffers()
+		m.sge[0] = m.e.mr.SGE((i*n+f.into)*stride, s.Size)
+		if f.into++; f.into == n {
+			f.into = 0
+		}
+	}
+	return q.PostRecv(&wr)
+}
+
+// turn implements consumer.
+func (m *mover) turn() bool {
+	if m.ended {
+		return false
+	}
+	if m.win.began.IsZero() {
+		m.win.start(time.Now())
+		if m.source {
+			for i := range m.flows {
+				m.fill(i)
+			}
+		}
+		return true
+	}
+	n, err := m.e.cq.Poll(m.batch[:])
+	if err != nil {
+		m.fail(err)
+		return false
+	}
+	for i := range m.batch[:n] {
+		m.completed(&m.batch[i])
+	}
+	if m.source && n > 0 {
+		now := time.Now()
+		if m.stopped = m.stopped || !m.win.tick(now, m.total); m.want > 0 && m.total >= m.want {
+			m.stopped = true
+			m.win.finish(now, m.total)
+		}
+		if m.stopped && m.under == 0 {
+			m.end()
+		}
+	}
+	return n > 0
+}
+
+func (m *mover) completed(c *engine.Completion) {
+	if c.Status != rdmap.Success {
+		m.fail(fmt.Errorf("%v completed with %v: %w", c.Op, c.Status, c.QP.Err()))
+		return
+	}
+	i, kind, n := workOf(c.ID)
+	f := &m.flows[i]
+	switch kind {
+	case kindData:
+		f.done += uint64(n)
+		m.total += uint64(n)
+		m.under -= n
+		m.fill(i)
+	case kindRecv:
+		if err := m.postRecv(c.QP, i); err != nil {
+			m.fail(err)
+			return
+		}
+		if c.Flags&rdmap.Solicited != 0 {
+			f.credit += creditStep(m.e.receives())
+			m.fill(i)
+			return
+		}
+		if f.taken++; f.taken%creditStep(m.e.receives()) == 0 {
+			m.grant(c.QP, i)
+		}
+	}
+}
+
+func creditStep(receives int) uint64 { return uint64(max(1, receives/4)) }
+
+// grant lets the peer send more: a Send that asks for an event, which messages do not.
+func (m *mover) grant(q *engine.QP, i int) {
+	binary.BigEndian.PutUint64(m.word[:], m.flows[i].taken)
+	wr := engine.SendWR{ID: workID(i, kindOther, 0), Op: rdmap.WRSendSE, Inline: m.word[:]}
+	if err := q.PostSend(&wr); err != nil {
+		m.fail(err)
+	}
+}
+
+// fill posts what connection i may have under way, in runs with one completion each.
+func (m *mover) fill(i int) {
+	s, f, q := m.e.spec, &m.flows[i], m.e.qps[i]
+	for !m.stopped && m.source && f.posted-f.done < uint64(s.Depth) {
+		run := uint64(m.run)
+		if n := uint64(s.Iterations); n > 0 {
+			run = min(run, n-f.posted)
+		}
+		if run == 0 || f.posted-f.done+run > uint64(s.Depth) {
+			return
+		}
+		if s.twoSided() && f.posted+run > f.credit-min(f.credit, creditReserve) {
+			return
+		}
+		for k := range run {
+			last := 0
+			if k == run-1 {
+				last = int(run)
+			}
+			if err := m.post(q, i, f, last); err != nil {
+				m.fail(err)
+				return
+			}
+		}
+		m.under += int(run)
+	}
+}
+
+// creditReserve keeps receives for the credits of the other direction.
+const creditReserve = 8
+
+// post sends one message. With last above 0 its completion stands for so many.
+func (m *mover) post(q *engine.QP, i int, f *flow, last int) error {
+	s := m.e.spec
+	n, stride := s.buffers()
+	at := (i*n + f.slot) * stride
+	if f.slot++; f.slot == n {
+		f.slot = 0
+	}
+	f.posted++
+	m.sge[0] = m.e.mr.SGE(at, s.Size)
+	m.wr = engine.SendWR{ID: workID(i, kindData, last), SGL: m.sge[:]}
+	if last > 0 {
+		m.wr.Flags = rdmap.Signaled
+	}
+	switch s.Verb {
+	case Read:
+		m.wr.Op = rdmap.WRRead
+	case Send:
+		m.wr.Op = rdmap.WRSend
+		return q.PostSend(&m.wr)
+	default:
+		m.wr.Op = rdmap.WRWrite
+	}
+	m.wr.RemoteSTag, m.wr.RemoteTO = m.e.target(), ddp.TO(at)
+	if s.Verb != WriteSend {
+		return q.PostSend(&m.wr)
+	}
+	m.wr.Flags = 0
+	if err := q.PostSend(&m.wr); err != nil {
+		return err
+	}
+	m.wr = engine.SendWR{ID: workID(i, kindData, last), Op: rdmap.WRSend, Inline: m.word[:]}
+	if last > 0 {
+		m.wr.Flags = rdmap.Signaled
+	}
+	return q.PostSend(&m.wr)
+}
+
+func (m *mover) fail(err error) {
+	if m.err == nil {
+		m.err = err
+	}
+	m.end()
+}
+
+func (m *mover) end() {
+	if !m.ended {
+		m.ended = true
+		close(m.done)
+	}
+}

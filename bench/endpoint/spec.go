@@ -1,0 +1,163 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"xwarp/engine"
+)
+
+// Peer is what carries the octets.
+type Peer string
+
+// The peers.
+const (
+	XDP     Peer = "xdp"     // RDMA over the engine's own TCP on AF_XDP
+	Layered Peer = "kernel"  // RDMA, MPA fully layered over kernel sockets
+	TCP     Peer = "tcp"     // kernel sockets, no RDMA
+	Raw     Peer = "raw"     // frames over AF_XDP by package ring, no protocol
+	Asavie  Peer = "asavie"  // frames over AF_XDP by github.com/asavie/xdp
+	GSO     Peer = "gso"     // frames cut by the kernel's segmentation offload, received over AF_XDP
+	Memory  Peer = "memory"  // no network: copy, CRC32C and Internet checksum on one core
+	Copying Peer = "copying" // no network: as Memory, from memory that no cache holds
+)
+
+// Verb is what an operation does.
+type Verb string
+
+// The verbs.
+const (
+	Write     Verb = "write"
+	Read      Verb = "read"
+	Send      Verb = "send"
+	WriteSend Verb = "write_send" // a Write, and a Send of 8 octets that announces it
+)
+
+// Mode is what is measured.
+type Mode string
+
+// The modes.
+const (
+	Bandwidth Mode = "bw"
+	Latency   Mode = "lat"     // one message under way, to and fro
+	Connect   Mode = "connect" // connections one after the other
+)
+
+// Spec is one measurement, the same for both ends.
+type Spec struct {
+	Peer          Peer `json:"peer"`
+	Verb          Verb `json:"verb"`
+	Mode          Mode `json:"mode"`
+	Size          int  `json:"size"`       // octets of a message; of raw frames, of the IP packet
+	Depth         int  `json:"tx_depth"`   // messages under way on one connection
+	Conns         int  `json:"qps"`        // connections
+	Moderation    int  `json:"cq_mod"`     // one completion for so many messages
+	Bidirectional bool `json:"bi"`         // both ends are sources
+	Iterations    int  `json:"iterations"` // on each connection; 0: Duration counts
+	// Warmup is not measured, Duration is.
+	Warmup   time.Duration `json:"warmup_ns"`
+	Duration time.Duration `json:"duration_ns"`
+
+	NoMarkers  bool `json:"no_markers,omitempty"`
+	NoCRC      bool `json:"no_crc,omitempty"`
+	NoPack     bool `json:"no_pack,omitempty"`
+	StretchAck int  `json:"stretch_ack,omitempty"` // see tcp.Config; 0: the engine's own choice
+	Window     int  `json:"window,omitempty"`      // octets; 0: the engine's own choice
+	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
+	Sleep bool `json:"sleep,omitempty"`
+	// Collect leaves the garbage collector as a Go program has it. Otherwise it only runs when memory gets short.
+	Collect bool `json:"collect,omitempty"`
+	// Transmit is how AF_XDP ends transmit; see engine.XDPConfig.
+	Transmit engine.Transmit `json:"transmit,omitempty"`
+	// Copy has ends of raw frames copy payload from memory into frames and from frames to memory.
+	Copy bool `json:"copy,omitempty"`
+	// NoDelay sets TCP_NODELAY on plain kernel sockets.
+	NoDelay bool `json:"no_delay,omitempty"`
+	// Congestion is the congestion control of kernel sockets; empty: the host's.
+	Congestion string `json:"congestion,omitempty"`
+}
+
+// Place is where an end runs.
+type Place struct {
+	Interface string     `json:"interface"` // of AF_XDP
+	Local     netip.Addr `json:"local"`
+	Remote    netip.Addr `json:"remote"`
+	Port      uint16     `json:"port"` // of the server's listener; 0: any
+	CPU       int        `json:"cpu"`  // for a worker; below 0: any
+	LocalMAC  string     `json:"local_mac,omitempty"`
+	RemoteMAC string     `json:"remote_mac,omitempty"` // raw frames need it
+}
+
+// Defaults of perftest, where it has them.
+const (
+	DefaultSize       = 65536
+	DefaultSizeLat    = 2
+	DefaultDepth      = 128
+	DefaultDepthRead  = 16
+	DefaultIterations = 5000
+	DefaultIterLat    = 1000
+	DefaultPort       = 18515
+)
+
+// ErrSpec is wrapped by complaints about a Spec.
+var ErrSpec = errors.New("cannot be measured")
+
+// Complete fills in defaults and checks.
+func (s *Spec) Complete() error {
+	set := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	set(&s.Conns, 1)
+	set(&s.Moderation, 1)
+	if s.Mode == Latency {
+		set(&s.Size, DefaultSizeLat)
+	}
+	set(&s.Size, DefaultSize)
+	set(&s.Depth, DefaultDepth)
+	if s.Verb == "" {
+		s.Verb = Write
+	}
+	if s.Iterations == 0 && s.Duration == 0 {
+		s.Iterations = DefaultIterations
+		if s.Mode == Latency {
+			s.Iterations = DefaultIterLat
+		}
+	}
+	if s.Iterations > 0 {
+		s.Moderation = min(s.Moderation, s.Iterations)
+	}
+	s.Moderation = min(s.Moderation, max(1, s.Depth/2))
+	switch {
+	case s.Size < 1 || s.Size > MaxSize:
+		return fmt.Errorf("%w: size %d is not in 1 to %d", ErrSpec, s.Size, MaxSize)
+	case s.Conns < 1 || s.Conns > MaxConns:
+		return fmt.Errorf("%w: %d connections are not in 1 to %d", ErrSpec, s.Conns, MaxConns)
+	case s.Depth < 1 || s.Depth > MaxDepth:
+		return fmt.Errorf("%w: depth %d is not in 1 to %d", ErrSpec, s.Depth, MaxDepth)
+	case s.Moderation < 1:
+		return fmt.Errorf("%w: completion moderation %d", ErrSpec, s.Moderation)
+	case s.Mode == Latency && s.Conns > 1:
+		return fmt.Errorf("%w: latency is of one connection", ErrSpec)
+	case s.Bidirectional && (s.Mode != Bandwidth || s.Peer != XDP && s.Peer != Layered):
+		return fmt.Errorf("%w: both directions at once are for bandwidth by RDMA", ErrSpec)
+	}
+	return nil
+}
+
+// Frames reports whether p carries frames without any protocol.
+func (p Peer) Frames() bool { return p == Raw || p == Asavie || p == GSO }
+
+// buffers returns how many message buffers each connection has, and how far apart: as many as are under way, but no more
+// memory than MaxMemory for all.
+func (s *Spec) buffers() (n, stride int) {
+	stride = (s.Size + 63) &^ 63
+	if s.Mode == Latency {
+		return 2, stride
+	}
+	n = max(1, min(s.Depth, MaxMemory/stride/s.Conns))
+	return n, stride
+}

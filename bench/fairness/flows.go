@@ -1,0 +1,160 @@
+package fairness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/engine"
+	"xwarp/engine/bytestream"
+)
+
+// Ports of the listeners.
+const (
+	ourPort    = 5001
+	kernelPort = 5002
+)
+
+// chunk is how much a flow writes and reads at a time.
+const chunk = 64 << 10
+
+// flow is one connection from A to B.
+type flow struct {
+	read   atomic.Int64 // octets
+	before int64
+}
+
+// field is everything that must end with a round.
+type field struct {
+	cancel context.CancelCauseFunc
+	undo   []func() error
+	wg     sync.WaitGroup
+	over   atomic.Bool
+}
+
+func (f *field) later(undo func() error) { f.undo = append(f.undo, undo) }
+
+// close ends connections, listeners and engines, in this order.
+func (f *field) close() {
+	f.over.Store(true)
+	for i := len(f.undo) - 1; i >= 0; i-- {
+		f.undo[i]() // what cannot be closed any more is closed
+	}
+	f.wg.Wait()
+}
+
+// start makes one connection and runs its writer and its reader.
+func (f *field) start(ctx context.Context, k *kind) error {
+	type accepted struct {
+		c   net.Conn
+		err error
+	}
+	in := make(chan accepted, 1)
+	go func() {
+		c, err := k.accept(ctx)
+		in <- accepted{c, err}
+	}()
+	out, err := k.dial(ctx)
+	if err != nil {
+		return err
+	}
+	f.later(out.Close)
+	a := <-in
+	if a.err != nil {
+		return a.err
+	}
+	f.later(a.c.Close)
+	w := &flow{}
+	k.flows = append(k.flows, w)
+	f.wg.Go(func() { f.run(k.name+": write", func(b []byte) error { _, err := out.Write(b); return err }) })
+	f.wg.Go(func() {
+		f.run(k.name+": read", func(b []byte) error {
+			n, err := a.c.Read(b)
+			w.read.Add(int64(n))
+			return err
+		})
+	})
+	return nil
+}
+
+// run repeats step until the round is over; an error before that ends the round.
+func (f *field) run(what string, step func(b []byte) error) {
+	b := make([]byte, chunk)
+	for !f.over.Load() {
+		if err := step(b); err != nil {
+			if !f.over.Load() {
+				f.cancel(fmt.Errorf("%s: %w", what, err))
+			}
+			return
+		}
+	}
+}
+
+// ours is the engine's TCP.
+func ours(n *topo.Net, a, b *engine.Device) (*kind, error) {
+	at := netip.AddrPortFrom(n.B.Addr4.Addr(), ourPort)
+	l, err := b.ListenStream(at, MaxFlows, engine.StreamConfig{})
+	if err != nil {
+		return nil, err
+	}
+	accept := func(ctx context.Context) (net.Conn, error) {
+		for {
+			s, err := l.Accept()
+			if err == nil {
+				return engine.NewNetConn(s), nil
+			}
+			if !errors.Is(err, bytestream.ErrAgain) {
+				return nil, err
+			}
+			select {
+			case <-l.Bell():
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}
+	}
+	dial := func(ctx context.Context) (net.Conn, error) { return a.DialStream(ctx, at, engine.StreamConfig{}) }
+	return &kind{name: "xwarp", dial: dial, accept: accept, listener: l}, nil
+}
+
+// kernel is the hosts' own TCP with a congestion control of our choice, which the host's default may not be.
+func kernel(n *topo.Net, congestion string) (*kind, error) {
+	k := &kind{name: "kernel TCP"}
+	control := func(_, _ string, c syscall.RawConn) (err error) {
+		e := c.Control(func(fd uintptr) {
+			if err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion); err != nil {
+				err = fmt.Errorf("TCP_CONGESTION %s: %w (is the module loaded?)", congestion, err)
+				return
+			}
+			k.congestion, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		})
+		return errors.Join(e, err)
+	}
+	at := netip.AddrPortFrom(n.B.Addr4.Addr(), kernelPort).String()
+	var l net.Listener
+	err := n.B.Do(func() (err error) {
+		l, err = (&net.ListenConfig{Control: control}).Listen(context.Background(), "tcp4", at)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	k.listener = l
+	k.accept = func(context.Context) (net.Conn, error) { return l.Accept() }
+	k.dial = func(ctx context.Context) (c net.Conn, err error) {
+		err = n.A.Do(func() (err error) {
+			c, err = (&net.Dialer{Control: control}).DialContext(ctx, "tcp4", at)
+			return err
+		})
+		return c, err
+	}
+	return k, nil
+}

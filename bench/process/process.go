@@ -1,0 +1,225 @@
+// Package process runs the two ends of a measurement as two processes, each in the network namespace of a host of a test
+// topology and on a processor of its own, so that the garbage collector and the scheduler of one do not disturb the other.
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/endpoint"
+	"xwarp/bench/topo"
+)
+
+// Runner starts ends.
+type Runner struct {
+	// Command is the program and the arguments that make it call Main. Empty: this executable with Argument.
+	Command []string
+	// CPUs are the processors of host A (the client) and of host B.
+	CPUs [2]int
+	// Env is what both ends say about themselves.
+	Env endpoint.Env
+	// Profile, when set, is where the ends write CPU profiles: its name and -client.pprof or -server.pprof.
+	Profile string
+}
+
+// Argument makes this executable be an end, as a hidden command.
+const Argument = "bench-end"
+
+// Processors returns the two that ends are put on: the first and the last that this process may use, which on a machine
+// with hyperthreads are not of one core.
+func Processors() ([2]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return [2]int{}, fmt.Errorf("sched_getaffinity: %w", err)
+	}
+	var all []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			all = append(all, cpu)
+		}
+	}
+	if len(all) < 2 {
+		return [2]int{}, errors.New("two processors are needed, one for each end")
+	}
+	return [2]int{all[0], all[len(all)-1]}, nil
+}
+
+// job is what an end reads from its standard input.
+type job struct {
+	Client  bool           `json:"client"`
+	Place   endpoint.Place `json:"place"`
+	Env     endpoint.Env   `json:"env"`
+	Spec    endpoint.Spec  `json:"spec"`
+	Profile string         `json:"profile,omitempty"`
+}
+
+// Run measures spec between the hosts of t. IPv6 chooses the address family.
+func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec, ipv6 bool) (*endpoint.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, spec.Warmup+spec.Duration+setUp)
+	defer cancel()
+	a, b, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	server := r.start(ctx, t.B, t.A, b, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[1]}}, ipv6)
+	client := r.start(ctx, t.A, t.B, a, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[0]}, Client: true}, ipv6)
+	rep, err := client.wait()
+	_, serr := server.wait()
+	if err = errors.Join(err, serr); err != nil {
+		return nil, fmt.Errorf("%s %s_%s of %d octets: %w", spec.Peer, spec.Verb, spec.Mode, spec.Size, err)
+	}
+	return rep, nil
+}
+
+// setUp bounds everything that is not measured.
+const setUp = 60 * time.Second
+
+// socketPair makes a control connection.
+func socketPair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(fds[0]), "control-a"), os.NewFile(uintptr(fds[1]), "control-b"), nil
+}
+
+// end is a running process.
+type end struct {
+	cmd         *exec.Cmd
+	out, errOut bytes.Buffer
+	err         error
+}
+
+func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File, j job, ipv6 bool) *end {
+	defer control.Close()
+	e := &end{}
+	j.Env = r.Env
+	j.Env.Interface, j.Env.MTU = h.Link.Name, h.Link.MTU
+	j.Place.Interface = h.Link.Name
+	j.Place.Local, j.Place.Remote = h.Addr4.Addr(), peer.Addr4.Addr()
+	if ipv6 {
+		j.Place.Local, j.Place.Remote = h.Addr6.Addr(), peer.Addr6.Addr()
+	}
+	j.Place.LocalMAC, j.Place.RemoteMAC = h.Link.MAC.String(), peer.Link.MAC.String()
+	role := "-server"
+	if j.Client {
+		role = "-client"
+	}
+	if r.Profile != "" {
+		j.Profile = r.Profile + role + ".pprof"
+	}
+	in, err := json.Marshal(&j)
+	if err != nil {
+		e.err = err
+		return e
+	}
+	command := r.Command
+	if len(command) == 0 {
+		self, err := os.Executable()
+		if err != nil {
+			e.err = err
+			return e
+		}
+		command = []string{self, Argument}
+	}
+	e.cmd = exec.CommandContext(ctx, command[0], command[1:]...)
+	e.cmd.Stdin = bytes.NewReader(in)
+	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.errOut
+	e.cmd.ExtraFiles = []*os.File{control}
+	e.cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors))
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
+	e.err = h.Do(func() error { return startOn(j.Place.CPU, e.cmd) })
+	return e
+}
+
+// processors is GOMAXPROCS of an end: one for the worker, which never gives its own away, and two for everything else.
+const processors = 3
+
+// startOn starts cmd on one processor: a child inherits the mask of the thread that forks, and its threads inherit its own.
+func startOn(cpu int, cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var old, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &old); err != nil {
+		return err
+	}
+	one.Set(cpu)
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		return fmt.Errorf("processor %d: %w", cpu, err)
+	}
+	err := cmd.Start()
+	return errors.Join(err, unix.SchedSetaffinity(0, &old))
+}
+
+// wait returns what the end reported.
+func (e *end) wait() (*endpoint.Report, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	if err := e.cmd.Wait(); err != nil {
+		said := strings.TrimSpace(e.errOut.String())
+		if len(said) > maxSaid {
+			said = said[:maxSaid] + "…"
+		}
+		return nil, fmt.Errorf("%w: %s", err, said)
+	}
+	rep := &endpoint.Report{}
+	if err := json.Unmarshal(e.out.Bytes(), rep); err != nil {
+		return nil, fmt.Errorf("an end's report: %w", err)
+	}
+	return rep, nil
+}
+
+// maxSaid bounds what is repeated of a process that failed.
+const maxSaid = 2000
+
+// controlFD is where an end finds its control connection.
+const controlFD = 3
+
+// memoryLimit is when an end collects garbage after all.
+const memoryLimit = 2 << 30
+
+// Main is the life of an end: it reads its job from standard input, measures, and writes its report to standard output.
+func Main(ctx context.Context) error {
+	var j job
+	if err := json.NewDecoder(os.Stdin).Decode(&j); err != nil {
+		return fmt.Errorf("this command is started by xwarp bench itself: %w", err)
+	}
+	if !j.Spec.Collect {
+		endpoint.Quiet(memoryLimit)
+	}
+	setAutogroup(highest) // a session of its own, so that no other one is touched
+	f := os.NewFile(controlFD, "control")
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return fmt.Errorf("control connection: %w", err)
+	}
+	f.Close()
+	endProfile, err := profile(j.Profile)
+	if err != nil {
+		return err
+	}
+	var rep *endpoint.Report
+	if j.Client {
+		rep, err = endpoint.Run(ctx, conn, j.Place, j.Env, j.Spec, 0)
+	} else {
+		rep, err = endpoint.Serve(ctx, conn, j.Place, j.Env, nil)
+	}
+	if err = errors.Join(err, endProfile()); err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(rep)
+}

@@ -1,0 +1,140 @@
+package process_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bench/endpoint"
+	"xwarp/bench/process"
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+)
+
+// TestMain makes the test binary an end when the runner starts it as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == process.Argument {
+		if err := process.Main(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestPeers runs every peer shortly. What they measure is not judged here; that they measure anything is.
+func TestPeers(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { net.Close() })
+	cpus, err := process.Processors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
+	const short, warm = 60 * time.Millisecond, 10 * time.Millisecond
+	for _, tc := range []struct {
+		spec endpoint.Spec
+		ipv6 bool
+	}{
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 20, Depth: 8}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Read, Mode: endpoint.Bandwidth, Size: 1 << 16, Depth: 16}, ipv6: true},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Bandwidth, Size: 64, Depth: 512, Moderation: 64}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Bandwidth, Size: 4096, Bidirectional: true}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.WriteSend, Mode: endpoint.Bandwidth, Size: 4096}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 4096, Conns: 16, Depth: 8, NoMarkers: true, NoCRC: true}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 4096, Iterations: 100}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 64}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Read, Mode: endpoint.Latency, Size: 64, Iterations: 100}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Latency, Size: 4096}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Connect}},
+		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 16}},
+		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 64}},
+		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Send, Mode: endpoint.Bandwidth, Size: 4096, Depth: 64, Moderation: 8}},
+		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 16}},
+		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 64}, ipv6: true},
+		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Connect}},
+		{spec: endpoint.Spec{Peer: endpoint.GSO, Mode: endpoint.Bandwidth, Size: 1500}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 16, NoMarkers: true, Transmit: engine.TransmitGSO, Collect: true}},
+		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1500}},
+		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 128}},
+		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1500}},
+		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 128}},
+	} {
+		s := tc.spec
+		if s.Iterations == 0 {
+			s.Warmup, s.Duration = warm, short
+		}
+		t.Run(fmt.Sprintf("%s/%s_%s/%d", s.Peer, s.Verb, s.Mode, s.Size), func(t *testing.T) {
+			rep, err := run.Run(t.Context(), net, s, tc.ipv6)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rep.Main()
+			if r == nil || r.Messages == 0 || r.Seconds <= 0 {
+				t.Fatalf("measured %+v", r)
+			}
+			if n := uint64(s.Iterations); n > 0 && r.Messages != n*uint64(max(1, s.Conns)) {
+				t.Errorf("%d messages, want %d on each of %d connections", r.Messages, n, max(1, s.Conns))
+			}
+			if s.Mode == endpoint.Latency && (r.Latency == nil || r.Latency.P50 <= 0) {
+				t.Errorf("latency %+v", r.Latency)
+			}
+			t.Logf("%.0f messages/s, %.3f Gbit/s, %d mallocs, %d collections %s", r.MessageRate(), r.Rate()*8e-9, r.Mallocs, r.GCs, lat(r.Latency))
+		})
+	}
+}
+
+func lat(l *endpoint.Latencies) string {
+	if l == nil {
+		return ""
+	}
+	return fmt.Sprintf("p50 %.1f p99 %.1f max %.1f us", l.P50, l.P99, l.Max)
+}
+
+// TestSameFrames: without offloads the kernel's TCP puts no more into a frame than we do, so that a comparison is one of the
+// same frames.
+func TestSameFrames(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { net.Close() })
+	cpus, err := process.Processors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
+	for _, p := range []endpoint.Peer{endpoint.TCP, endpoint.XDP} {
+		before := sent(t, net.A)
+		s := endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: 1 << 20, Depth: 8, Iterations: 40}
+		if _, err := run.Run(t.Context(), net, s, false); err != nil {
+			t.Fatal(err)
+		}
+		after := sent(t, net.A)
+		mean := float64(after.TxBytes-before.TxBytes) / float64(after.TxPackets-before.TxPackets)
+		if mean < 1400 || mean > 1514 {
+			t.Errorf("%s: %.0f octets in a frame on average, want nearly 1514 and never more", p, mean)
+		}
+	}
+}
+
+func sent(t *testing.T, h *topo.Host) netlink.LinkStatistics {
+	l, err := h.Netlink().LinkByName(h.Link.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *l.Attrs().Statistics
+}

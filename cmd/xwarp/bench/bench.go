@@ -1,0 +1,107 @@
+// Package bench is the command `xwarp bench`.
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"xwarp/bench/endpoint"
+	"xwarp/bench/process"
+)
+
+// New returns the command. version is what the two ends of a measurement compare.
+func New(version string) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure RDMA between two hosts, or everything against everything on this one",
+		Long: `bench measures.
+
+The tests named like perftest's (write_bw, read_lat, …) run between two hosts: without an address a test is the server,
+with one it is the client. They have perftest's flags, defaults and columns.
+
+matrix runs the standard set of measurements on this machine, between two network namespaces, with the kernel's TCP and
+raw AF_XDP beside it in the same rounds, and writes tables and plots. layers measures the layers one by one, without any
+network.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(newMatrix(version), newCompare(version), newLayers(), newShare())
+	for _, t := range tests {
+		c.AddCommand(newTest(t, version))
+	}
+	return c
+}
+
+// NewEnd returns the hidden command that makes this executable one end of a measurement; it belongs to the root.
+func NewEnd() *cobra.Command {
+	return &cobra.Command{
+		Use: process.Argument, Hidden: true, Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return process.Main(cmd.Context()) },
+	}
+}
+
+// status is one line on a terminal that is written over; elsewhere it shows nothing.
+type status struct {
+	w  io.Writer
+	on bool
+}
+
+func newStatus(w io.Writer) *status {
+	f, ok := w.(*os.File)
+	return &status{w, ok && term.IsTerminal(int(f.Fd()))}
+}
+
+func (s *status) show(format string, args ...any) {
+	if s.on {
+		fmt.Fprintf(s.w, "\r\033[K"+format, args...)
+	}
+}
+
+func (s *status) end() { s.show("") }
+
+// runner returns what starts the ends of a measurement on this machine, which comes before everything else until end.
+func runner(version string) (r process.Runner, end func(), err error) {
+	cpus, err := process.Processors()
+	if err != nil {
+		return r, nil, err
+	}
+	end, err = process.Prioritise()
+	return process.Runner{CPUs: cpus, Env: endpoint.Platform(version)}, end, err
+}
+
+// clockwork shows that something goes on while f runs.
+func clockwork(ctx context.Context, s *status, what string, f func() error) error {
+	if !s.on {
+		return f()
+	}
+	start, quit := time.Now(), make(chan struct{})
+	idle := make(chan struct{})
+	go func() {
+		defer close(idle)
+		t := time.NewTicker(time.Second / 4)
+		defer t.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-quit:
+				s.end()
+				return
+			case <-ctx.Done():
+				<-quit
+				return
+			case <-t.C:
+				s.show("%s %.0f s %s", what, time.Since(start).Seconds(), strings.Repeat(".", i%4))
+			}
+		}
+	}()
+	err := f()
+	close(quit)
+	<-idle
+	return err
+}

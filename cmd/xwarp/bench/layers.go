@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/bench/endpoint"
+	"xwarp/bench/layers"
+	"xwarp/bench/matrix"
+	"xwarp/engine/plain"
+)
+
+func newLayers() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "layers",
+		Short: "Measure what one segment costs in each layer: nanoseconds and allocations",
+		Args:  cobra.NoArgs,
+	}
+	c.Flags().BoolVarP(&asJSON, "json", "j", false, "print JSON instead of tables")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		run, end, err := runner("")
+		if err != nil {
+			return err
+		}
+		defer end()
+		endpoint.Quiet(memoryLimit)
+		var all []*layers.Budget
+		for _, k := range []struct {
+			mtu     int
+			markers bool
+		}{{1500, false}, {1500, true}, {9000, false}, {9000, true}} {
+			var b *layers.Budget
+			err := matrix.OnProcessor(run.CPUs[0], func() (err error) {
+				b, err = layers.Measure(k.mtu, k.markers)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			all = append(all, b)
+			if asJSON {
+				continue
+			}
+			if err := b.WriteMarkdown(cmd.OutOrStdout()); err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout())
+		}
+		if asJSON {
+			e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
+			e.SetIndent("", "  ")
+			return e.Encode(all)
+		}
+		return nil
+	}
+	return c
+}

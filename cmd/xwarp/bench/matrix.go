@@ -1,0 +1,118 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/bench/matrix"
+)
+
+func newMatrix(version string) *cobra.Command {
+	var out, against, only string
+	var rounds int
+	var full bool
+	c := &cobra.Command{
+		Use:   "matrix",
+		Short: "Run the standard matrix on this machine: ratios, absolute figures, plots",
+		Long: `matrix makes pairs of network namespaces joined by veth, runs every case of the standard matrix in interleaved rounds,
+and writes results.json, results.md and plots to a directory. When that directory has results already, or --against names
+some, ratios with a target are compared, and the exit status says whether one fell behind. It needs root and two
+processors that do nothing else.`,
+		Example: `  sudo xwarp bench matrix --out bench/results
+  sudo xwarp bench matrix --only write-mtu,latency --rounds 9 --out /tmp/try`,
+		Args: cobra.NoArgs,
+	}
+	f := c.Flags()
+	f.StringVar(&out, "out", "", "write the results to this `DIRECTORY`")
+	f.StringVar(&against, "against", "", "compare with this results.json (default: the one in --out before this run)")
+	f.StringVar(&only, "only", "", "run only cases whose names begin with one of these, separated by commas")
+	f.BoolVar(&full, "full", false, "also run the cases that the standard matrix has no time for, which --only can name too")
+	f.IntVar(&rounds, "rounds", matrix.DefaultRounds, "rounds of every case")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		run, end, err := runner(version)
+		if err != nil {
+			return err
+		}
+		defer end()
+		all := matrix.Standard()
+		if only != "" || full {
+			all = append(all, matrix.Extra()...)
+		}
+		cases := choose(all, only)
+		if len(cases) == 0 {
+			return fmt.Errorf("no case begins with %q; there are: %s", only, strings.Join(names(all), ", "))
+		}
+		if against == "" && out != "" {
+			against = filepath.Join(out, matrix.FileJSON)
+		}
+		old, err := matrix.Load(against)
+		if err != nil && !(errors.Is(err, fs.ErrNotExist) && !f.Changed("against")) {
+			return err
+		}
+		line := newStatus(cmd.ErrOrStderr())
+		start := time.Now()
+		res, err := matrix.Run(cmd.Context(), matrix.Config{
+			Rounds: rounds, Cases: cases, Runner: run, Command: commandLine(cmd),
+			Progress: func(what string, i, n int) {
+				left := time.Duration(float64(time.Since(start)) / float64(i) * float64(n-i))
+				line.show("%d of %d, %v left: %s", i, n, left.Round(time.Second), what)
+			},
+		})
+		line.end()
+		if err != nil {
+			return err
+		}
+		if err := res.WriteMarkdown(cmd.OutOrStdout()); err != nil {
+			return err
+		}
+		if out != "" {
+			if err := res.Save(out); err != nil {
+				return err
+			}
+		}
+		if old != nil {
+			return matrix.Check(res, old)
+		}
+		return nil
+	}
+	return c
+}
+
+// commandLine returns the command with the flags that decide what is measured.
+func commandLine(cmd *cobra.Command) string {
+	s := cmd.CommandPath()
+	for _, name := range []string{"full", "only", "rounds"} {
+		if f := cmd.Flag(name); f.Changed {
+			s += " --" + name
+			if f.Value.Type() != "bool" {
+				s += " " + f.Value.String()
+			}
+		}
+	}
+	return s
+}
+
+func choose(all []matrix.Case, only string) (out []matrix.Case) {
+	for _, c := range all {
+		for p := range strings.SplitSeq(only, ",") {
+			if strings.HasPrefix(c.Name, p) {
+				out = append(out, c)
+				break
+			}
+		}
+	}
+	return out
+}
+
+func names(all []matrix.Case) (n []string) {
+	for _, c := range all {
+		n = append(n, c.Name)
+	}
+	return n
+}

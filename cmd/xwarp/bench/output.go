@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/bench/endpoint"
+	"xwarp/engine/plain"
+)
+
+// Output is what a test prints with --json: perftest's keys, the layout's version, and both ends. The doc tags document it.
+type Output struct {
+	Schema      int           `json:"schema" doc:"version of this layout, 1"`
+	Command     string        `json:"command" doc:"\"bench write_bw\" and so on"`
+	TestInfo    TestInfo      `json:"test_info" doc:"what was asked for"`
+	Results     []Line        `json:"results" doc:"one for each size"`
+	Client      *endpoint.Env `json:"client" doc:"where the client ran"`
+	Server      *endpoint.Env `json:"server" doc:"where the server ran"`
+	Differences []string      `json:"differences" doc:"what the two ends do not have in common"`
+}
+
+// TestInfo has perftest's keys, as far as they mean something over TCP.
+type TestInfo struct {
+	Test          string `json:"test" doc:"WRITE_BW and so on"`
+	Device        string `json:"Device" doc:"interface of this end"`
+	Transport     string `json:"Transport_type" doc:"\"xdp\" or \"kernel\", of this end"`
+	QPs           int    `json:"Number_of_qps" doc:"connections"`
+	Depth         int    `json:"TX_depth" doc:"messages under way on a connection"`
+	Moderation    int    `json:"CQ_Moderation" doc:"messages with one completion"`
+	MTU           int    `json:"Mtu" doc:"of this end's interface"`
+	Bidirectional bool   `json:"Bidirectional" doc:"both directions at once"`
+	Markers       bool   `json:"Markers" doc:"MPA markers were asked for"`
+	CRC           bool   `json:"CRC" doc:"CRC32C was asked for"`
+}
+
+// Line is one size: of bandwidth or of latency.
+type Line struct {
+	Size       int     `json:"MsgSize" doc:"octets of a message"`
+	Iterations uint64  `json:"n_iterations" doc:"messages"`
+	Peak       float64 `json:"BW_peak,omitempty" doc:"bandwidth: MiB/s in the best 5 ms"`
+	Average    float64 `json:"BW_average,omitempty" doc:"bandwidth: MiB/s"`
+	Gbps       float64 `json:"BW_average_gbits,omitempty" doc:"bandwidth: Gbit/s"`
+	Rate       float64 `json:"MsgRate,omitempty" doc:"bandwidth: millions of messages per second"`
+	Min        float64 `json:"t_min,omitempty" doc:"latency: microseconds; one way, but for Reads"`
+	Max        float64 `json:"t_max,omitempty" doc:"latency: microseconds"`
+	Typical    float64 `json:"t_typical,omitempty" doc:"latency: median, microseconds"`
+	Mean       float64 `json:"t_avg,omitempty" doc:"latency: microseconds"`
+	Stdev      float64 `json:"t_stdev,omitempty" doc:"latency: microseconds"`
+	P99        float64 `json:"t_99p,omitempty" doc:"latency: 99 % percentile, microseconds"`
+	Mallocs    uint64  `json:"allocations" doc:"Go objects made in both processes while the clock ran"`
+	GCs        uint32  `json:"gc_cycles" doc:"garbage collections in both processes while the clock ran"`
+	P999       float64 `json:"t_999p,omitempty" doc:"latency: 99.9 % percentile, microseconds"`
+}
+
+const mebi = 1 << 20
+
+// line makes one size's figures. Both directions count, as in perftest.
+func line(rep *endpoint.Report) Line {
+	r := rep.Main()
+	l := Line{Size: rep.Spec.Size, Iterations: r.Messages, Mallocs: r.Mallocs, GCs: r.GCs}
+	if s := rep.Server; s != nil {
+		l.Mallocs, l.GCs = rep.Client.Mallocs+s.Mallocs, rep.Client.GCs+s.GCs
+	}
+	if t := r.Latency; t != nil {
+		l.Min, l.Max, l.Typical, l.Mean, l.Stdev, l.P99, l.P999 = t.Min, t.Max, t.P50, t.Mean, t.Stdev, t.P99, t.P999
+		return l
+	}
+	rate, peak, msgs := r.Rate(), r.Peak, r.MessageRate()
+	if s := rep.Server; rep.Spec.Bidirectional && s != nil {
+		rate, peak, msgs = rate+s.Rate(), peak+s.Peak, msgs+s.MessageRate()
+	}
+	l.Peak, l.Average, l.Gbps, l.Rate = peak/mebi, rate/mebi, rate*8e-9, msgs*1e-6
+	return l
+}
+
+const rule = "---------------------------------------------------------------------------------------"
+
+// printer writes lines as they come, or collects them for one object.
+type printer struct {
+	cmd    *cobra.Command
+	t      *testFlags
+	out    Output
+	some   bool
+	server bool // this end is
+}
+
+func (t *testFlags) output(cmd *cobra.Command) *printer {
+	return &printer{cmd: cmd, t: t, out: Output{Schema: endpoint.Schema, Command: "bench " + string(t.spec.Verb) + "_" + string(t.spec.Mode), Results: []Line{}, Differences: []string{}}}
+}
+
+func (p *printer) add(rep *endpoint.Report) {
+	if !p.some {
+		p.some = true
+		p.begin(rep)
+	}
+	l := line(rep)
+	p.out.Results = append(p.out.Results, l)
+	if p.t.json {
+		return
+	}
+	w := p.cmd.OutOrStdout()
+	if p.t.only != "" {
+		fmt.Fprintf(w, "%.6f\n", p.t.figure(&l))
+		return
+	}
+	if rep.Spec.Mode == endpoint.Latency {
+		fmt.Fprintf(w, " %-7d %-10d     %-7.2f        %-7.2f      %-7.2f            %-7.2f         %-7.2f         %-7.2f                %-7.2f\n",
+			l.Size, l.Iterations, l.Min, l.Max, l.Typical, l.Mean, l.Stdev, l.P99, l.P999)
+		return
+	}
+	fmt.Fprintf(w, " %-7d    %-10d     %-7.2f             %-7.2f              %-7.3f             %-7.6f\n",
+		l.Size, l.Iterations, l.Peak, l.Average, l.Gbps, l.Rate)
+}
+
+// begin prints what perftest prints before its results, and how the two ends differ.
+func (p *printer) begin(rep *endpoint.Report) {
+	s := &rep.Spec
+	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv, append([]string{}, rep.Differences...)
+	here := &rep.ClientEnv // this end
+	if p.server {
+		here = &rep.ServerEnv
+	}
+	p.out.TestInfo = TestInfo{
+		Test: strings.ToUpper(string(s.Verb)) + "_" + strings.ToUpper(string(s.Mode)), Device: here.Interface, Transport: here.Transport, QPs: s.Conns,
+		Depth: s.Depth, Moderation: s.Moderation, MTU: here.MTU, Bidirectional: s.Bidirectional, Markers: !s.NoMarkers, CRC: !s.NoCRC,
+	}
+	for _, d := range rep.Differences {
+		plain.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n", p.cmd.CommandPath(), d)
+	}
+	if p.t.json || p.t.only != "" {
+		return
+	}
+	i, w := &p.out.TestInfo, p.cmd.OutOrStdout()
+	fmt.Fprintf(w, "%s\n                    %s Test\n", rule, title(s.Verb, s.Mode))
+	plain.Fprintf(w, " Transport       : client %-8s server %s\n", rep.ClientEnv.Transport, rep.ServerEnv.Transport)
+	plain.Fprintf(w, " Interface       : client %-8s server %s\n", rep.ClientEnv.Interface, rep.ServerEnv.Interface)
+	fmt.Fprintf(w, " Number of qps   : %-8d        TX depth      : %d\n", i.QPs, i.Depth)
+	fmt.Fprintf(w, " CQ Moderation   : %-8d        Mtu           : %d\n", i.Moderation, i.MTU)
+	fmt.Fprintf(w, " Markers         : %-8s        CRC           : %s\n%s\n", onOff(i.Markers), onOff(i.CRC), rule)
+	if s.Mode == endpoint.Latency {
+		fmt.Fprintln(w, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
+		return
+	}
+	fmt.Fprintln(w, " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]  BW average[Gb/sec]  MsgRate[Mpps]")
+}
+
+func (p *printer) end() error {
+	err := p.limits()
+	if p.t.outJSON {
+		err = errors.Join(err, p.writeFile())
+	}
+	switch {
+	case p.t.json:
+		return errors.Join(p.encode(p.cmd.OutOrStdout()), err)
+	case p.t.only != "":
+		return err
+	}
+	var mallocs, gcs, messages uint64
+	for i := range p.out.Results {
+		l := &p.out.Results[i]
+		mallocs, gcs, messages = mallocs+l.Mallocs, gcs+uint64(l.GCs), messages+l.Iterations
+	}
+	fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, %d messages\n", rule, mallocs, gcs, messages)
+	return err
+}
+
+// encode writes the object.
+func (p *printer) encode(w io.Writer) error {
+	e := json.NewEncoder(plain.JSON(w))
+	e.SetIndent("", "  ")
+	return e.Encode(&p.out)
+}
+
+func onOff(v bool) string {
+	if v {
+		return "on"
+	}
+	return "off"
+}

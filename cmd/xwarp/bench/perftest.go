@@ -1,0 +1,317 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bench/endpoint"
+	"xwarp/engine/plain"
+)
+
+// tests are named like perftest's programs.
+var tests = []string{"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", "send_lat"}
+
+// testFlags are perftest's flags, and ours.
+type testFlags struct {
+	spec      endpoint.Spec
+	all       bool
+	seconds   int
+	port      int
+	cpu       int
+	transport string
+	iface     string
+	json      bool
+	markers   bool
+	crc       bool
+	sleep     bool
+	// perftest's, in ignored.go
+	kind      string
+	margin    int
+	gbits     bool
+	outJSON   bool
+	outFile   string
+	fileSet   bool
+	only      string
+	limitBW   float64
+	limitRate float64
+}
+
+func newTest(name, version string) *cobra.Command {
+	t := &testFlags{}
+	verb, mode, _ := strings.Cut(name, "_")
+	t.spec.Verb, t.spec.Mode = endpoint.Verb(verb), endpoint.Mode(mode)
+	c := &cobra.Command{
+		Use:   name + " [server]",
+		Short: title(t.spec.Verb, t.spec.Mode) + " between two hosts, as ib_" + name,
+		Example: fmt.Sprintf(`  sudo xwarp bench %s                     # on one host: the server
+  sudo xwarp bench %s -a -F 192.0.2.2     # on the other`, name, name),
+		Args: cobra.MaximumNArgs(1),
+	}
+	t.register(c)
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if show, _ := cmd.Flags().GetBool("version"); show {
+			_, err := plain.Fprintf(cmd.OutOrStdout(), "xwarp %s\n", version)
+			return err
+		}
+		t.fileSet = cmd.Flags().Changed("out_json_file")
+		if cmd.Flags().Changed("margin") {
+			t.spec.Warmup = time.Duration(t.margin) * time.Second
+		}
+		if err := t.check(); err != nil {
+			return err
+		}
+		t.nameIgnored(cmd)
+		if !t.spec.Collect {
+			endpoint.Quiet(memoryLimit)
+		}
+		runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), minProcs))
+		if len(args) == 0 {
+			return t.serve(cmd, version)
+		}
+		return t.client(cmd, version, args[0])
+	}
+	return c
+}
+
+const (
+	memoryLimit = 4 << 30 // when garbage is collected after all
+	minProcs    = 3       // a worker that spins never gives its own away
+)
+
+func title(v endpoint.Verb, m endpoint.Mode) string {
+	what := map[endpoint.Verb]string{endpoint.Write: "RDMA Write", endpoint.Read: "RDMA Read", endpoint.Send: "Send"}[v]
+	if m == endpoint.Latency {
+		return what + " latency"
+	}
+	return what + " bandwidth"
+}
+
+func (t *testFlags) register(c *cobra.Command) {
+	f, s := c.Flags(), &t.spec
+	f.SortFlags = false
+	size, iterations, depth, moderation := endpoint.DefaultSize, endpoint.DefaultIterations, endpoint.DefaultDepth, 100
+	if s.Mode == endpoint.Latency {
+		size, iterations, moderation = endpoint.DefaultSizeLat, endpoint.DefaultIterLat, 1
+	}
+	if s.Verb == endpoint.Read {
+		depth, moderation = endpoint.DefaultDepthRead, 1
+	}
+	f.IntVarP(&s.Size, "size", "s", size, "octets of a message")
+	f.BoolVarP(&t.all, "all", "a", false, "all sizes from 2 to 2^23")
+	f.IntVarP(&s.Iterations, "iters", "n", iterations, "messages on each connection")
+	f.IntVarP(&t.seconds, "duration", "D", 0, "run for so many seconds instead of --iters")
+	f.IntVarP(&t.port, "port", "p", endpoint.DefaultPort, "of the control connection; the measured ones use the next")
+	f.IntVarP(&s.Depth, "tx-depth", "t", depth, "messages under way on a connection; Reads: at most 16 are outstanding")
+	if s.Mode == endpoint.Bandwidth {
+		f.IntVarP(&s.Conns, "qp", "q", 1, "connections")
+		f.IntVarP(&s.Moderation, "cq-mod", "Q", moderation, "messages with one completion")
+		f.BoolVarP(&s.Bidirectional, "bidirectional", "b", false, "both directions at once")
+	}
+	f.BoolP("CPU-freq", "F", false, "taken and ignored: nothing is measured in cycles")
+	f.BoolP("rdma_cm", "R", false, "taken and ignored: connections are always made so")
+	f.BoolVar(&t.gbits, "report_gbits", false, "the unit of --output and --limit_bw; the table always has both")
+	f.StringVarP(&t.kind, "connection", "c", "RC", "RC: iWARP has no other")
+	f.IntVarP(&t.margin, "margin", "f", 0, "with --duration: `seconds` at the beginning that are not measured (default: half a second)")
+	f.BoolP("version", "V", false, "print the version")
+	f.BoolVar(&t.outJSON, "out_json", false, "write the object of --json into a file too")
+	f.StringVar(&t.outFile, "out_json_file", "perftest_out.json", "that `file`")
+	f.StringVar(&t.only, "output", "", "print one figure alone: bandwidth, message_rate or latency (average)")
+	if s.Mode == endpoint.Bandwidth {
+		f.Float64VarP(&t.limitBW, "limit_bw", "w", 0, "fail when the average is below this, in MiB/s or with --report_gbits Gbit/s")
+		f.Float64VarP(&t.limitRate, "limit_msgrate", "y", 0, "fail when fewer million messages per second are moved")
+	}
+	f.StringVar(&t.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) or \"kernel\" (the kernel's TCP)")
+	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
+	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
+	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
+	f.BoolVar(&t.sleep, "sleep", false, "let an idle worker sleep instead of spinning")
+	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
+	f.BoolVar(&t.markers, "markers", true, "ask the peer for MPA markers")
+	f.BoolVar(&t.crc, "crc", true, "CRC32C in every FPDU; off when both ends say so")
+	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
+	registerIgnored(f)
+	f.Lookup("CPU-freq").NoOptDefVal = "true"
+}
+
+func (t *testFlags) check() error {
+	s := &t.spec
+	switch {
+	case t.transport == "xdp":
+		s.Peer = endpoint.XDP
+	case t.transport == "kernel" && t.iface == "":
+		s.Peer = endpoint.Layered
+	case t.transport == "kernel":
+		return errors.New("--interface is for --transport=xdp: the kernel finds its interface itself")
+	default:
+		return fmt.Errorf("--transport is %q, but it is xdp or kernel", t.transport)
+	}
+	if t.port < 1 || t.port > 65534 {
+		return fmt.Errorf("--port %d is not in 1 to 65534", t.port)
+	}
+	if err := t.checkMeaning(); err != nil {
+		return err
+	}
+	s.NoMarkers, s.NoCRC, s.Sleep = !t.markers, !t.crc, t.sleep
+	if t.seconds > 0 {
+		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second, cmp.Or(s.Warmup, warmup)
+	}
+	try := *s
+	return try.Complete()
+}
+
+// warmup is perftest's margin at the beginning of a run by time: it has 2 s, congestion control here needs less.
+const warmup = 500 * time.Millisecond
+
+// sizes returns the sizes of --all, or the one.
+func (t *testFlags) sizes() (n []int) {
+	if !t.all {
+		return []int{t.spec.Size}
+	}
+	for i := 1; i <= 23; i++ {
+		n = append(n, 1<<i)
+	}
+	return n
+}
+
+// place describes this end, from the addresses of the control connection.
+func (t *testFlags) place(c net.Conn, env *endpoint.Env) (p endpoint.Place, err error) {
+	p.CPU = t.cpu
+	p.Local = addrOf(c.LocalAddr())
+	p.Remote = addrOf(c.RemoteAddr())
+	p.Port = uint16(t.port + 1)
+	if p.Interface = t.iface; p.Interface == "" {
+		if p.Interface, err = interfaceWith(p.Local); err != nil && t.spec.Peer == endpoint.Layered {
+			err = nil
+		}
+	}
+	env.Interface = p.Interface
+	if l, e := netlink.LinkByName(p.Interface); e == nil {
+		env.MTU = l.Attrs().MTU
+	}
+	return p, err
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		return t.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// interfaceWith returns the interface that has an address.
+func interfaceWith(a netip.Addr) (string, error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, i := range all {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, n := range addrs {
+			if p, err := netip.ParsePrefix(n.String()); err == nil && p.Addr().Unmap() == a.WithZone("") {
+				return i.Name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no interface has address %v: name one with --interface", a)
+}
+
+func (t *testFlags) serve(cmd *cobra.Command, version string) error {
+	ctx := cmd.Context()
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", t.port))
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer stop()
+	defer l.Close()
+	fmt.Fprintf(cmd.ErrOrStderr(), "Waiting for client to connect on port %d…\n", t.port)
+	out := t.output(cmd)
+	out.server = true
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return errors.New("ended by a signal before a client came")
+			}
+			return err
+		}
+		env := endpoint.Platform(version)
+		place, err := t.place(c, &env)
+		if err != nil {
+			c.Close()
+			return err
+		}
+		want := t.spec
+		if err := want.Complete(); err != nil {
+			c.Close()
+			return err
+		}
+		if t.all {
+			want.Size = 0
+		}
+		rep, err := endpoint.Serve(ctx, c, place, env, &want)
+		if err != nil {
+			return err
+		}
+		out.add(rep)
+		if rep.Left == 0 {
+			return out.end()
+		}
+	}
+}
+
+func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
+	ctx := cmd.Context()
+	out := t.output(cmd)
+	line := newStatus(cmd.ErrOrStderr())
+	sizes := t.sizes()
+	for i, n := range sizes {
+		c, err := dialRetry(ctx, net.JoinHostPort(server, fmt.Sprint(t.port)), i > 0)
+		if err != nil {
+			return fmt.Errorf("%w (is `xwarp bench %s_%s` running there?)", err, t.spec.Verb, t.spec.Mode)
+		}
+		env := endpoint.Platform(version)
+		place, err := t.place(c, &env)
+		if err != nil {
+			c.Close()
+			return err
+		}
+		s := t.spec
+		s.Size = n
+		var rep *endpoint.Report
+		err = clockwork(ctx, line, fmt.Sprintf("%d octets", n), func() (err error) {
+			rep, err = endpoint.Run(ctx, c, place, env, s, len(sizes)-1-i)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		out.add(rep)
+	}
+	return out.end()
+}
+
+// dialRetry connects to the server, which between two measurements needs a moment.
+func dialRetry(ctx context.Context, to string, again bool) (net.Conn, error) {
+	var d net.Dialer
+	for try := 0; ; try++ {
+		c, err := d.DialContext(ctx, "tcp", to)
+		if err == nil || !again || try == 20 {
+			return c, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,311 @@
+package doctor
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/host/ethtool"
+)
+
+// world is two hosts; f runs on the first.
+func world(t *testing.T, o topo.Options, f func(w *topo.Net) error) {
+	t.Helper()
+	needs.XSK(t)
+	needs.XDP(t)
+	needs.NetNS(t)
+	w, err := topo.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := w.A.Do(func() error { return f(w) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func find(t *testing.T, lines []Line, name string) Line {
+	t.Helper()
+	i := slices.IndexFunc(lines, func(l Line) bool { return l.Check == name })
+	if i < 0 {
+		t.Fatalf("no line for %s", name)
+	}
+	return lines[i]
+}
+
+// A veth whose peer computes its checksums has nothing to complain about.
+func TestGreenOnVeth(t *testing.T) {
+	for _, mtu := range []int{1500, 9000} {
+		world(t, topo.Options{MTU: mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
+			lines, err := Look(Options{Interface: "eth0", Ports: []uint16{7471}})
+			if err != nil {
+				return err
+			}
+			if len(lines) != len(checks) {
+				t.Errorf("%d lines for %d checks", len(lines), len(checks))
+			}
+			for _, l := range lines {
+				if l.Status != OK {
+					t.Errorf("MTU %d: %s is %s: %s", mtu, l.Check, l.Status, l.What)
+				}
+				if l.Why == "" || l.What == "" {
+					t.Errorf("%s does not say what or why", l.Check)
+				}
+			}
+			if l := find(t, lines, "xdp-native"); !strings.Contains(l.What, "eth0") {
+				t.Errorf("native mode was not tried on the interface: %s", l.What)
+			}
+			return nil
+		})
+	}
+}
+
+// Fix switches the peer's checksums on, Undo switches them as they were.
+func TestFixAndUndo(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "dir", "doctor.json")
+	world(t, topo.Options{}, func(w *topo.Net) error {
+		o := Options{Interface: "eth0", only: "veth-peer-checksum"}
+		lines, err := Look(o)
+		if err != nil {
+			return err
+		}
+		before := find(t, lines, "veth-peer-checksum")
+		if before.Status != Warn || !before.Fix || before.Mend != "ethtool -K eth0 tx off" {
+			t.Errorf("with offload: %+v", before)
+		}
+		checksum := func() bool {
+			t.Helper()
+			on := false
+			if err := w.B.Do(func() error {
+				f, err := ethtool.Features("eth0")
+				on = f[txChecksum].On
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return on
+		}
+		if !checksum() {
+			t.Fatal("Look changed something")
+		}
+		if lines, err = Fix(o, state); err != nil {
+			return err
+		}
+		if l := find(t, lines, "veth-peer-checksum"); l.Status != OK || !l.Fixed || checksum() {
+			t.Errorf("after Fix: %+v", l)
+		}
+		if lines, err = Fix(o, state); err != nil || find(t, lines, "veth-peer-checksum").Fixed {
+			t.Errorf("Fix mended again what was mended: %v", err)
+		}
+		undone, err := Undo(state)
+		if err != nil || len(undone) != 1 || undone[0].Check != "veth-peer-checksum" || undone[0].Error != "" || !checksum() {
+			t.Errorf("Undo: %+v, %v", undone, err)
+		}
+		if _, err := os.Stat(state); !os.IsNotExist(err) {
+			t.Errorf("the file is still there: %v", err)
+		}
+		if undone, err = Undo(state); err != nil || len(undone) != 0 {
+			t.Errorf("second Undo: %+v, %v", undone, err)
+		}
+		return nil
+	})
+}
+
+// Several queues of which not all are served.
+func TestChannels(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "doctor.json")
+	world(t, topo.Options{Queues: 2, OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
+		look := func(queues ...int) Line {
+			t.Helper()
+			lines, err := Look(Options{Interface: "eth0", Queues: queues, only: "channels"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return find(t, lines, "channels")
+		}
+		if l := look(0); l.Status != Warn || !strings.Contains(l.What, "2 receive queues, 1 of them served") {
+			t.Errorf("one of two: %+v", l)
+		}
+		if l := look(); l.Status != OK || !strings.Contains(l.What, "2 of 2") {
+			t.Errorf("all: %+v", l)
+		}
+		if l := look(0, 1); l.Status != OK {
+			t.Errorf("two of two: %+v", l)
+		}
+		if l := look(0, 5); l.Status != Fail {
+			t.Errorf("queue 5 of two: %+v", l)
+		}
+		if _, err := Fix(Options{Interface: "eth0", Queues: []int{0}, only: "channels"}, state); err != nil {
+			return err
+		}
+		if l := look(0); l.Status != OK {
+			t.Errorf("after Fix: %+v", l)
+		}
+		if _, err := Undo(state); err != nil {
+			return err
+		}
+		if l := look(0); l.Status != Warn {
+			t.Errorf("after Undo: %+v", l)
+		}
+		return nil
+	})
+}
+
+// A program of somebody else is named and stays.
+func TestForeignProgram(t *testing.T) {
+	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(w *topo.Net) error {
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Name: "somebody", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+		})
+		if err != nil {
+			return err
+		}
+		defer prog.Close()
+		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: w.A.Link.Index})
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		lines, err := Look(Options{Interface: "eth0"})
+		if err != nil {
+			return err
+		}
+		f := find(t, lines, "foreign-program")
+		if f.Status != Fail || !strings.Contains(f.What, `"somebody"`) || f.Fix {
+			t.Errorf("%+v", f)
+		}
+		if n := find(t, lines, "xdp-native"); n.Status != OK || !strings.Contains(n.What, "made for the trial") {
+			t.Errorf("the trial went to the interface: %+v", n)
+		}
+		if _, err := l.Info(); err != nil {
+			t.Errorf("the program is gone: %v", err)
+		}
+		return nil
+	})
+}
+
+func TestInterface(t *testing.T) {
+	if _, err := Look(Options{Interface: "nosuch0"}); err == nil || !strings.Contains(err.Error(), "nosuch0") {
+		t.Errorf("an interface that is not there: %v", err)
+	}
+	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(w *topo.Net) error {
+		nic, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(nic); err != nil {
+			return err
+		}
+		lines, err := Look(Options{Interface: "eth0", only: "interface"})
+		if l := find(t, lines, "interface"); l.Status != Fail || l.Mend != "ip link set eth0 up" {
+			t.Errorf("down: %+v", l)
+		}
+		return err
+	})
+}
+
+// A port in use, a port in the range for outgoing connections, and the reservation that mends that.
+func TestPorts(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "doctor.json")
+	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		taken := netip.MustParseAddrPort(l.Addr().String()).Port()
+		lines, err := Look(Options{Ports: []uint16{taken}, only: "ports"})
+		if err != nil {
+			return err
+		}
+		if p := find(t, lines, "ports"); p.Status != Fail || !strings.Contains(p.What, strconv.Itoa(int(taken))) {
+			t.Errorf("in use: %+v", p)
+		}
+		free := Options{Ports: []uint16{7471, 40000}, only: "ports"}
+		if lines, err = Look(free); err != nil {
+			return err
+		}
+		if p := find(t, lines, "ports"); p.Status != Warn || p.Mend != "sysctl -w net.ipv4.ip_local_reserved_ports=7471,40000" {
+			t.Errorf("in the range: %+v", p)
+		}
+		if lines, err = Fix(free, state); err != nil {
+			return err
+		}
+		if p := find(t, lines, "ports"); p.Status != OK || !p.Fixed {
+			t.Errorf("after Fix: %+v", p)
+		}
+		if _, err = Undo(state); err != nil {
+			return err
+		}
+		if lines, err = Look(free); find(t, lines, "ports").Status != Warn {
+			t.Error("Undo did not take the reservation back")
+		}
+		return err
+	})
+}
+
+func TestJudgements(t *testing.T) {
+	for release, want := range map[string]bool{"6.6.0": true, "6.5.11-arch": false, "7.0.1": true, "5.18": false, "10.1": true, "x": false} {
+		if newEnough(release) != want {
+			t.Errorf("kernel %s: %v", release, !want)
+		}
+	}
+	if f := lockdown("none integrity [confidentiality]\n"); f.status != Warn {
+		t.Errorf("confidentiality: %+v", f)
+	}
+	if f := lockdown("none [integrity] confidentiality\n"); f.status != OK || f.what != "lockdown is integrity" {
+		t.Errorf("integrity: %+v", f)
+	}
+	unit := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON | 1<<unix.CAP_NET_BIND_SERVICE)
+	if f := capabilities(unit); f.status != OK {
+		t.Errorf("what the unit gives: %+v", f)
+	}
+	if f := capabilities(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_ADMIN); f.status != OK {
+		t.Errorf("CAP_SYS_ADMIN holds CAP_BPF and CAP_PERFMON: %+v", f)
+	}
+	if f := capabilities(unit &^ (1 << unix.CAP_PERFMON)); f.status != Fail || !strings.Contains(f.mend, "AmbientCapabilities=CAP_PERFMON") {
+		t.Errorf("without CAP_PERFMON: %+v", f)
+	}
+	for _, c := range []struct {
+		list string
+		port uint16
+		want bool
+	}{{"", 80, false}, {"80", 80, true}, {"1-9,80-90", 85, true}, {"1-9,80-90", 91, false}} {
+		if inRanges(c.list, c.port) != c.want {
+			t.Errorf("%d in %q: %v", c.port, c.list, !c.want)
+		}
+	}
+}
+
+// A damaged file is not taken for nothing to undo.
+func TestDamagedState(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "doctor.json")
+	os.WriteFile(file, []byte("[{"), 0o600)
+	if _, err := Undo(file); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("Undo: %v", err)
+	}
+	os.WriteFile(file, []byte(`[{"check":"hugepages","before":{"/etc/passwd":"x"}}]`), 0o600)
+	if u, err := Undo(file); err != nil || len(u) != 1 || u[0].Error == "" {
+		t.Errorf("a file outside the kernel's settings: %+v, %v", u, err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("what was not undone is forgotten: %v", err)
+	}
+}

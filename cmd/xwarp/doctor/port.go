@@ -1,0 +1,94 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+
+	"xwarp/engine/host/ports"
+)
+
+const (
+	localRange    = "/proc/sys/net/ipv4/ip_local_port_range"
+	localReserved = "/proc/sys/net/ipv4/ip_local_reserved_ports"
+)
+
+var portCheck = check{
+	name: "ports",
+	why:  "a port of xwarp must not be a socket's, nor one that the kernel gives to outgoing connections",
+	look: func(e *env) finding {
+		if len(e.opt.Ports) == 0 {
+			return fine("none asked for (--port)")
+		}
+		for _, p := range e.opt.Ports {
+			for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+				r, err := ports.Reserve(netip.AddrPortFrom(a, p))
+				if errors.Is(err, ports.ErrInUse) {
+					return finding{Fail, fmt.Sprintf("port %d is in use", p), fmt.Sprintf("ss -tanp 'sport = :%d'", p)}
+				}
+				r.Close()
+			}
+		}
+		if p, ok := e.ephemeral(); ok {
+			return finding{Warn, fmt.Sprintf("port %d is one that the kernel gives to outgoing connections", p), fmt.Sprintf("sysctl -w net.ipv4.ip_local_reserved_ports=%s", e.reserved())}
+		}
+		return fine("free: %v", e.opt.Ports)
+	},
+	save: func(*env) (settings, error) { return saveFile(localReserved) },
+	fix:  func(e *env) error { return writeSetting(localReserved, e.reserved()) },
+	undo: restoreFiles(func(*env) []string { return []string{localReserved} }),
+}
+
+// ephemeral returns the first port that is in the range for outgoing connections and not taken out of it.
+func (e *env) ephemeral() (uint16, bool) {
+	b, err := os.ReadFile(localRange)
+	if err != nil {
+		return 0, false
+	}
+	var low, high uint16
+	if n, _ := fmt.Sscan(string(b), &low, &high); n != 2 {
+		return 0, false
+	}
+	out, _ := os.ReadFile(localReserved)
+	for _, p := range e.opt.Ports {
+		if p >= low && p <= high && !inRanges(strings.TrimSpace(string(out)), p) {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// inRanges reports whether p is in a list such as "80,8000-8100".
+func inRanges(list string, p uint16) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		if !isRange {
+			high = low
+		}
+		a, err1 := strconv.ParseUint(low, 10, 16)
+		b, err2 := strconv.ParseUint(high, 10, 16)
+		if err1 == nil && err2 == nil && uint64(p) >= a && uint64(p) <= b {
+			return true
+		}
+	}
+	return false
+}
+
+// reserved is the list of reserved ports with ours in it.
+func (e *env) reserved() string {
+	b, _ := os.ReadFile(localReserved)
+	list := strings.TrimSpace(string(b))
+	for _, p := range e.opt.Ports {
+		if inRanges(list, p) {
+			continue
+		}
+		if list != "" {
+			list += ","
+		}
+		list += strconv.Itoa(int(p))
+	}
+	return list
+}

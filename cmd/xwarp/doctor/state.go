@@ -1,0 +1,125 @@
+package doctor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"xwarp/engine/host/hostfile"
+)
+
+// DefaultState is the file of what --undo goes back to. Its directory is root's: the daemon's own user, who has /var/lib/xwarp, must
+// not tell root what to write.
+const DefaultState = "/var/lib/xwarp-doctor/state.json"
+
+// record is one fix that was made, in the order in which they were.
+type record struct {
+	Check     string   `json:"check"`
+	Interface string   `json:"interface,omitempty"`
+	Before    settings `json:"before"`
+}
+
+// memory is the file of the records, and nobody else's until it is closed.
+type memory struct {
+	dir  *hostfile.Dir
+	name string
+}
+
+// openMemory opens the directory of a file, which need not be there yet; with create the directory neither.
+func openMemory(file string, create bool) (*memory, error) {
+	dir, err := hostfile.OpenDir(filepath.Dir(file), create)
+	if err != nil {
+		return nil, fmt.Errorf("the file of what was there before: %w (see --state)", err)
+	}
+	return &memory{dir, filepath.Base(file)}, nil
+}
+
+func (m *memory) recall() (records []record, err error) {
+	b, err := m.dir.Read(m.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(b, &records); err != nil {
+		return nil, fmt.Errorf("%s is damaged: %w: remove it when nothing is to be undone", m.name, err)
+	}
+	return records, nil
+}
+
+func (m *memory) store(records []record) error {
+	if len(records) == 0 {
+		return m.dir.Remove(m.name)
+	}
+	b, err := json.MarshalIndent(records, "", "  ")
+	if err != nil {
+		return err
+	}
+	return m.dir.Write(m.name, append(b, '\n'))
+}
+
+// remember appends r to the file, which is never half written.
+func remember(file string, r record) error {
+	m, err := openMemory(file, true)
+	if err != nil {
+		return err
+	}
+	records, err := m.recall()
+	if err == nil {
+		err = m.store(append(records, r))
+	}
+	return errors.Join(err, m.dir.Close())
+}
+
+// Undone is one fix that was taken back.
+type Undone struct {
+	Check     string            `json:"check" doc:"name of the check"`
+	Interface string            `json:"interface,omitempty" doc:"that it was made for"`
+	Before    map[string]string `json:"before" doc:"the settings that are there again"`
+	Error     string            `json:"error,omitempty" doc:"why it could not be taken back; it stays in the file"`
+}
+
+// Undo takes back what Fix did, the last first. What cannot be taken back stays in the file.
+func Undo(state string) (done []Undone, err error) {
+	m, err := openMemory(state, false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, m.dir.Close()) }()
+	records, err := m.recall()
+	if err != nil || len(records) == 0 {
+		return nil, err
+	}
+	var left []record
+	for i := len(records) - 1; i >= 0; i-- {
+		r := records[i]
+		u := Undone{Check: r.Check, Interface: r.Interface, Before: r.Before}
+		if err := r.undo(); err != nil {
+			u.Error = err.Error()
+			left = append([]record{r}, left...)
+		}
+		done = append(done, u)
+	}
+	return done, m.store(left)
+}
+
+func (r *record) undo() error {
+	for _, c := range checks {
+		if c.name != r.Check || c.undo == nil {
+			continue
+		}
+		e, done, err := newEnv(Options{Interface: r.Interface})
+		if err != nil {
+			return err
+		}
+		defer done()
+		return c.undo(e, r.Before)
+	}
+	return fmt.Errorf("this version knows no fix called %q", r.Check)
+}

@@ -1,0 +1,146 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp"
+)
+
+func complete(t *testing.T, e *Entry) {
+	t.Helper()
+	if e.Kind == "" || e.Code == "" || e.Name == "" || len(e.Meaning) < 20 || len(e.Causes) == 0 || len(e.Remedy) == 0 {
+		t.Errorf("%s %q is not explained: %+v", e.Kind, e.Code, e)
+	}
+	for _, s := range append(append([]string{e.Meaning}, e.Causes...), e.Remedy...) {
+		if s != strings.TrimSpace(s) || s == "" || strings.Contains(s, "  ") {
+			t.Errorf("%s: %q", e.Code, s)
+		}
+	}
+}
+
+// TestEverything finds a text for each row that a Terminate can name, each status and each end of a TCP connection, and no
+// text without a row.
+func TestEverything(t *testing.T) {
+	all := All()
+	seen := map[string]bool{}
+	for i := range all {
+		complete(t, &all[i])
+		if seen[all[i].Code] {
+			t.Errorf("%s is explained twice", all[i].Code)
+		}
+		seen[all[i].Code] = true
+	}
+	rows := rdmap.Rows()
+	if len(rows) != len(terminateTexts) {
+		t.Errorf("%d texts for %d rows of the error tables", len(terminateTexts), len(rows))
+	}
+	for _, r := range rows {
+		if e := ForCause(r.Cause); e.cause != r.Cause || e.Name != r.Name {
+			t.Errorf("%v: %+v", r.Cause, e)
+		}
+	}
+	n := 0
+	for s := range statusTexts {
+		if e := Find(s.String()); len(e) != 1 || e[0].status != s {
+			t.Errorf("%v: %+v", s, e)
+		}
+		n++
+	}
+	if len(statuses()) != n || len(verbsNumbers) != n {
+		t.Errorf("%d texts and %d numbers for %d statuses", n, len(verbsNumbers), len(statuses()))
+	}
+	for c := tcp.CauseClosed; c.String() != "?"; c++ {
+		if e := Find(c.Error()); len(e) != 1 || e[0].tcp != c {
+			t.Errorf("%v: %+v", c, e)
+		}
+	}
+	for i := range foreign {
+		complete(t, &foreign[i])
+	}
+}
+
+func TestFind(t *testing.T) {
+	for _, tc := range []struct {
+		query string
+		want  string // codes
+		note  string
+	}{
+		{"2/0/2", "2/0/02", ""},
+		{"2/0/02", "2/0/02", ""},
+		{" 0/1/ff ", "0/1/ff", ""},
+		{"0/2/0x9", "0/2/09", ""},
+		{"terminate 1/2/05", "1/2/05", ""},
+		{"DDP error (terminate 1/2/02): no receive", "1/2/02", ""},
+		{"20 02", "2/0/02", ""},
+		{"0x2002", "2/0/02", ""},
+		{"20020000", "2/0/02", ""},
+		{"0x20 0x06", "2/0/06", ""},
+		{"02 02 00", "2/0/02", "siw"},    // a bad CRC as Linux siw says it
+		{"11 00 03 00", "1/1/00", "siw"}, // the halves are equal, the flags are at the wrong end
+		{"10 00 07", "0/1/00", "siw"},
+		{"23 07", "2/0/07", "Chelsio"},
+		{"2/3/6", "2/0/06", "Chelsio"},
+		{"0/0/7a", "0/0/7a", ""},
+		{"1/2/44", "1/2/44", ""},
+		{"7/1/1", "7/1/01", ""},
+		{"WR_FLUSH_ERR", "WR_FLUSH_ERR", ""},
+		{"ibv_wc_wr_flush_err", "WR_FLUSH_ERR", ""},
+		{"IBV_WC_RNR_RETRY_EXC_ERR", "RNR_RETRY_EXC_ERR", ""},
+		{"RDMA_CM_EVENT_REJECTED", "RDMA_CM_EVENT_REJECTED", ""},
+		{"unreachable", "RDMA_CM_EVENT_UNREACHABLE", ""},
+		{"ENOMEM", "ENOMEM", ""},
+		{"ECONNRESET", "ECONNRESET", ""},
+		{"5", "WR_FLUSH_ERR 2/0/05", ""},
+		{"12", "RETRY_EXC_ERR", ""},
+		{"0", "SUCCESS", ""},
+		{"crc mismatch", "2/0/02", ""},
+		{"insufficient IRD", "2/0/06", ""},
+		{"", "", ""},
+		{"nonsense", "", ""},
+		{"zz/1/2", "", ""},
+		{"99", "", ""},
+		{"2", "LOC_QP_OP_ERR 2/0/02", ""},
+		{strings.Repeat("1/", 1000), "", ""},
+	} {
+		var codes []string
+		notes := ""
+		for _, e := range Find(tc.query) {
+			complete(t, &e)
+			codes = append(codes, e.Code)
+			notes += e.Note
+		}
+		if got := strings.Join(codes, " "); got != tc.want {
+			t.Errorf("Find(%q) = %q, want %q", tc.query, got, tc.want)
+		}
+		if (tc.note == "") != (notes == "") || !strings.Contains(notes, tc.note) {
+			t.Errorf("Find(%q): note %q, want %q", tc.query, notes, tc.note)
+		}
+	}
+	if e := Find("bounds"); len(e) < 2 {
+		t.Errorf("\"bounds\" finds %d entries", len(e))
+	}
+}
+
+// TestErrorText pastes what ulp.Error prints.
+func TestErrorText(t *testing.T) {
+	for _, r := range rdmap.Rows() {
+		e := Find(ulpdu.Newf(r.Cause.Layer(), r.Cause.Type(), r.Cause.Code(), "detail of 4/4 octets").Error())
+		if len(e) != 1 || e[0].cause != r.Cause {
+			t.Errorf("%v: %+v", r.Cause, e)
+		}
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	for _, s := range []string{"2/0/2", "20 02", "5", "crc", "0x", "//", "terminate "} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, q string) {
+		for _, e := range Find(q) {
+			complete(t, &e)
+		}
+	})
+}

@@ -1,0 +1,66 @@
+package explain
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"xwarp/bpf"
+	"xwarp/engine/daemon/metrics"
+)
+
+// Every cause for which frames are dropped is explained.
+func TestEveryDrop(t *testing.T) {
+	want := []string{bpf.DropPeer.String(), bpf.DropNoSocket.String()}
+	for cause := range metrics.Drops(nil, nil) {
+		want = append(want, cause)
+	}
+	for _, cause := range want {
+		if e := Find(cause); len(e) != 1 || e[0].Kind != Drop || e[0].Code != cause {
+			t.Errorf("%s: %+v", cause, e)
+		}
+	}
+	if len(drops) != len(want) {
+		t.Errorf("%d texts for %d causes", len(drops), len(want))
+	}
+}
+
+// logged is a call of slog with a message.
+var logged = regexp.MustCompile(`[lL]og\.(?:Info|Warn|Error)\("([^"]+)"`)
+
+// Every message of the log is explained, alone and in its line, and every text is of a message.
+func TestEveryMessage(t *testing.T) {
+	used := map[string]bool{}
+	for _, root := range []string{"../../../engine", "../../xwarpd"} {
+		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			b, err := os.ReadFile(path)
+			for _, m := range logged.FindAllSubmatch(b, -1) {
+				used[string(m[1])] = true
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text := range used {
+		for _, query := range []string{text, "level=WARN msg=\"" + text + "\" remote=192.0.2.1:1", `{"level":"INFO","msg":"` + text + `","remote":"x"}`} {
+			if query != text && strings.HasPrefix(text, "RDMA_CM_EVENT_") {
+				continue // events are found by their name
+			}
+			if e := Find(query); len(e) == 0 || e[0].Code != text {
+				t.Errorf("%s: %d entries", query, len(e))
+			}
+		}
+	}
+	for _, e := range messages {
+		if !used[e.Code] && !strings.HasPrefix(e.Code, "RDMA_CM listener") && e.Code != "IBV_WC_" {
+			t.Errorf("nothing logs %q", e.Code)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"xwarp/engine/daemon/control"
+)
+
+// Capture is a capture of the frames of a device. It is read as a pcapng file, to its end.
+type Capture struct {
+	*os.File // the file, as a stream
+	dev      *Device
+	handle   control.Handle
+}
+
+// Capture begins a capture. Only the operator may, and who the daemon's configuration names.
+func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Capture, error) {
+	var r control.Object
+	files, err := d.call(ctx, control.OpCapture, args, &r)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != 1 {
+		control.CloseAll(files)
+		return nil, fmt.Errorf("%w: capture with %d descriptors", control.ErrFrame, len(files))
+	}
+	return &Capture{os.NewFile(uintptr(files[0]), "capture"), d, r.Handle}, nil
+}
+
+// End ends the capture, if it still goes on, and says how it was. Somebody must go on reading meanwhile.
+func (c *Capture) End(ctx context.Context) (r control.CaptureResult, err error) {
+	_, err = c.dev.call(ctx, control.OpEndCapture, control.Object{Handle: c.handle}, &r)
+	return r, err
+}

@@ -1,0 +1,338 @@
+// Package client is package engine for programs without privileges: the same verbs on the devices of a daemon. A program
+// changes over by its import and its constructor:
+//
+//	import engine "xwarp/engine/daemon/client"
+//
+//	dev, err := engine.Open("/run/xwarp/control.sock") // was: engine.OpenXDP(cfg)
+//
+// Memory for regions must come from Device.Alloc, because the daemon has to map it too.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine"
+	"xwarp/engine/daemon/control"
+)
+
+// DefaultPath is where the daemon's control socket is.
+const DefaultPath = control.DefaultPath
+
+// Config says which daemon and which of its devices.
+type Config struct {
+	Path    string // of the control socket; empty: DefaultPath
+	Device  string // by the name of its interface; empty: the daemon's first
+	Program string // shown to operators; empty: the name of the executable
+	// Operator takes the operator's socket that belongs to Path where this process may open it, else Path.
+	Operator bool
+}
+
+// ErrDaemonGone is wrapped by everything that fails because the daemon ended or dropped this program.
+var ErrDaemonGone = errors.New("the daemon closed the connection (see: journalctl -u xwarpd)")
+
+// Device is a device of a daemon. Its methods may be called from any goroutine.
+type Device struct {
+	conn  *control.Conn
+	info  control.DeviceInfo
+	bell  *control.Signal // wakes the daemon
+	sleep *uint32         // 1 while the daemon sleeps
+	shm   []byte          // sleep is in it
+
+	mu     sync.Mutex
+	last   uint64
+	calls  map[uint64]chan answer
+	qps    map[control.Handle]*QP
+	arenas []*arena
+	err    error         // set before gone is closed
+	gone   chan struct{} // closed when the connection to the daemon ended
+}
+
+type answer struct {
+	result json.RawMessage
+	files  []int
+	err    error
+}
+
+// Open connects to the daemon whose control socket is at path, and uses its first device.
+func Open(path string) (*Device, error) { return OpenConfig(Config{Path: path}) }
+
+// OpenConfig connects to a daemon.
+func OpenConfig(cfg Config) (*Device, error) {
+	if cfg.Path == "" {
+		cfg.Path = DefaultPath
+	}
+	if cfg.Program == "" {
+		cfg.Program = filepath.Base(os.Args[0])
+	}
+	c, err := dial(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("xwarp daemon: %w%s", err, hint(err))
+	}
+	d := &Device{
+		conn: control.NewConn(c, control.MaxReply), calls: map[uint64]chan answer{}, qps: map[control.Handle]*QP{}, gone: make(chan struct{}),
+	}
+	go d.read()
+	if err := d.hello(&cfg); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("xwarp daemon at %s: %w", cfg.Path, err)
+	}
+	return d, nil
+}
+
+func dial(cfg *Config) (*net.UnixConn, error) {
+	if cfg.Operator {
+		path := control.OperatorPath(cfg.Path)
+		if c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"}); err == nil {
+			cfg.Path = path
+			return c, nil
+		}
+	}
+	return net.DialUnix("unix", nil, &net.UnixAddr{Name: cfg.Path, Net: "unix"})
+}
+
+func hint(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+		return " (is it running? systemctl start xwarpd)"
+	case errors.Is(err, unix.EACCES):
+		return " (this user may not: join the group of the socket, daemon.socket_group)"
+	}
+	return ""
+}
+
+func (d *Device) hello(cfg *Config) error {
+	var r control.HelloResult
+	args := control.HelloArgs{Version: control.Version, Device: cfg.Device, Program: cfg.Program}
+	files, err := d.call(context.Background(), control.OpHello, args, &r)
+	if err != nil {
+		return err
+	}
+	if len(files) != 2 {
+		control.CloseAll(files)
+		return fmt.Errorf("%w: hello with %d descriptors", control.ErrFrame, len(files))
+	}
+	d.info = r.Device
+	if d.shm, err = mapShared(files[0], control.DoorbellLen); err != nil {
+		unix.Close(files[1])
+		return err
+	}
+	d.sleep = control.Doorbell(d.shm)
+	d.bell, err = control.OpenSignal(files[1])
+	return err
+}
+
+// mapShared maps memory that the daemon made, and closes its descriptor.
+func mapShared(fd, n int) ([]byte, error) {
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Size < int64(n) {
+		return nil, fmt.Errorf("%w: %d octets of shared memory, not %d: %v", control.ErrFrame, st.Size, n, err)
+	}
+	mem, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err == nil {
+		err = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) // the daemon makes no page
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mapping %d octets of shared memory: %w", n, err)
+	}
+	return mem, nil
+}
+
+// call makes a request and waits for its reply. When ctx ends first the daemon is asked to give up; what it then answers counts.
+func (d *Device) call(ctx context.Context, op control.Op, args, result any, files ...int) ([]int, error) {
+	ch := make(chan answer, 1)
+	d.mu.Lock()
+	if d.err != nil {
+		d.mu.Unlock()
+		return nil, d.err
+	}
+	d.last++
+	id := d.last
+	d.calls[id] = ch
+	d.mu.Unlock()
+	r := control.Request{ID: id, Op: op}
+	if args != nil {
+		r.Args = control.Marshal(args)
+	}
+	d.send(&r, files...)
+	var a answer
+	select {
+	case a = <-ch:
+	case <-ctx.Done():
+		d.cancel(id)
+		if a = <-ch; errors.Is(a.err, context.Canceled) {
+			a.err = context.Cause(ctx)
+		}
+	}
+	if a.err == nil && result != nil {
+		a.err = json.Unmarshal(a.result, result)
+	}
+	if a.err != nil {
+		control.CloseAll(a.files)
+		return nil, a.err
+	}
+	return a.files, nil
+}
+
+// ask is call without descriptors in the reply, for requests that do not wait.
+func (d *Device) ask(op control.Op, args, result any) error {
+	files, err := d.call(context.Background(), op, args, result)
+	control.CloseAll(files)
+	return err
+}
+
+// cancel asks for request id to be given up. Nobody waits for the reply.
+func (d *Device) cancel(id uint64) {
+	d.mu.Lock()
+	d.last++
+	r := control.Request{ID: d.last, Op: control.OpCancel, Args: control.Marshal(control.CancelArgs{ID: id})}
+	d.mu.Unlock()
+	d.send(&r)
+}
+
+// send makes a request. A daemon that has closed the connection may have said why: that is for read to find, before its end.
+func (d *Device) send(r *control.Request, files ...int) {
+	err := d.conn.Send(control.KindRequest, control.Marshal(r), files...)
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		d.end(err)
+	}
+}
+
+// read takes what the daemon sends.
+func (d *Device) read() {
+	for {
+		k, body, files, err := d.conn.Receive()
+		if err == nil {
+			err = d.received(k, body, files)
+		} else {
+			control.CloseAll(files)
+		}
+		if err != nil {
+			d.end(err)
+			return
+		}
+	}
+}
+
+func (d *Device) received(k control.Kind, body []byte, files []int) error {
+	if k == control.KindEvent {
+		control.CloseAll(files)
+		e, err := control.ParseEvent(body)
+		if err == nil && e.Event == control.EventDown {
+			d.down(e.QP, e.Error)
+		}
+		return err
+	}
+	r, err := control.ParseReply(body)
+	if err != nil {
+		control.CloseAll(files)
+		return err
+	}
+	a := answer{result: r.Result, files: files}
+	if r.Error != nil {
+		a.err = r.Error
+	}
+	if r.ID == 0 && a.err != nil {
+		return a.err // the daemon does not want this program at all
+	}
+	d.mu.Lock()
+	ch := d.calls[r.ID]
+	delete(d.calls, r.ID)
+	d.mu.Unlock()
+	if ch == nil {
+		control.CloseAll(files)
+		return nil
+	}
+	ch <- a
+	return nil
+}
+
+// end is the end of everything: the daemon is gone, or this side closed.
+func (d *Device) end(err error) {
+	if !errors.Is(err, engine.ErrClosed) {
+		err = fmt.Errorf("%w: %w", ErrDaemonGone, err)
+	}
+	d.conn.Close()
+	d.mu.Lock()
+	if d.err != nil {
+		d.mu.Unlock()
+		return
+	}
+	d.err = err
+	calls := d.calls
+	d.calls = nil
+	qps := slices.Collect(maps.Values(d.qps))
+	close(d.gone)
+	d.mu.Unlock()
+	for _, ch := range calls {
+		ch <- answer{err: err}
+	}
+	for _, q := range qps {
+		q.setDown(err)
+	}
+}
+
+// failed returns why the device cannot be used any more, nil while it can.
+func (d *Device) failed() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// wake makes the daemon look at the work queues of the queue pair with that bell.
+func (d *Device) wake(bell uint32) {
+	control.RingBell(d.shm, bell)
+	if control.Take(d.sleep) {
+		d.bell.Ring()
+	}
+}
+
+// Transport describes how the daemon's device moves octets.
+func (d *Device) Transport() engine.Transport {
+	i := &d.info
+	t := engine.Transport{
+		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Transmit: i.Transmit, Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
+	}
+	if i.Fallback != "" {
+		t.Fallback = errors.New(i.Fallback)
+	}
+	if i.NoZeroCopy != "" {
+		t.NoZeroCopy = errors.New(i.NoZeroCopy)
+	}
+	return t
+}
+
+// Snapshot returns what the daemon has, as far as this user may see it.
+func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
+	_, err = d.call(ctx, control.OpSnapshot, nil, &s)
+	return s, err
+}
+
+// FlushExport returns when what peers wrote into an exported file is on the disk. Only the operator may.
+func (d *Device) FlushExport(ctx context.Context, name string) error {
+	_, err := d.call(ctx, control.OpFlush, control.FlushArgs{Export: name}, nil)
+	return err
+}
+
+// Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only the operator may.
+func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err error) {
+	_, err = d.call(ctx, control.OpConfirm, nil, &r)
+	return r, err
+}
+
+// Close gives everything back that this program has of the daemon; its connections end with RST.
+func (d *Device) Close() error {
+	d.end(engine.ErrClosed)
+	return nil
+}

@@ -1,0 +1,209 @@
+// Package metrics shows a daemon's snapshots as Prometheus metrics. Nothing has a label for each connection: their counters are
+// summed up for each device.
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"xwarp/engine/daemon/control"
+)
+
+// Handler serves the metrics of what snapshot returns, which is called once per scrape.
+func Handler(snapshot func() control.Snapshot) http.Handler {
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(New(snapshot))
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+}
+
+// maxScrapes bounds the scrapes at a time: each asks every worker.
+const maxScrapes = 4
+
+// Collector is a prometheus.Collector. Sums over connections go on when a connection ends; what it counted after the last
+// scrape is then missing.
+type Collector struct {
+	snapshot func() control.Snapshot
+
+	mu   sync.Mutex
+	last map[connKey]map[string]uint64
+	sums map[sumKey]uint64
+}
+
+type connKey struct {
+	owner  control.Owner
+	handle control.Handle
+	conn   string
+}
+
+type sumKey struct {
+	device, part string
+	key          string
+}
+
+// New makes a collector.
+func New(snapshot func() control.Snapshot) *Collector {
+	return &Collector{snapshot: snapshot, last: map[connKey]map[string]uint64{}, sums: map[sumKey]uint64{}}
+}
+
+// Describe implements prometheus.Collector: it describes what an empty snapshot cannot show.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range descs {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.snapshot()
+	c.add(&s)
+	o := output{ch}
+	o.gauge("xwarp_build_info", 1, s.Version)
+	o.gauge("xwarp_uptime_seconds", s.Uptime)
+	for i := range s.Devices {
+		c.device(o, &s.Devices[i], &s)
+	}
+	for i := range s.Exports {
+		e := &s.Exports[i]
+		o.gauge("xwarp_export_connections", float64(e.Connections), e.Name)
+		o.count("xwarp_export_rejected_connections_total", e.Rejected, e.Name)
+		o.count("xwarp_export_flushes_total", e.Flushes, e.Name)
+		o.gauge("xwarp_export_failed", float64(one(e.Error != "")), e.Name)
+		if e.Transfers != nil {
+			o.counters(transferCounters, e.Transfers, e.Name)
+		}
+	}
+	for _, u := range s.Users {
+		uid := strconv.FormatUint(uint64(u.UID), 10)
+		for what, n := range u.Used {
+			o.gauge("xwarp_user_resources", float64(n), uid, what)
+		}
+		for what, n := range u.Limit {
+			o.gauge("xwarp_user_resource_limit", float64(n), uid, what)
+		}
+		for what, n := range u.Refused {
+			o.count("xwarp_user_refusals_total", uint64(n), uid, what)
+		}
+	}
+	o.gauge("xwarp_sessions", float64(len(s.Sessions)))
+	o.count("xwarp_sessions_ended_total", uint64(s.Counters["sessions_ended"]))
+	o.count("xwarp_sessions_refused_total", uint64(s.Counters["sessions_refused"]))
+	o.count("xwarp_daemon_panics_total", uint64(s.Counters["defects"]))
+	o.count("xwarp_sessions_held_up_total", uint64(s.Counters["sessions_held_up"]))
+	o.count("xwarp_doorbell_rests_total", uint64(s.Counters["doorbell_rests"]))
+	o.count("xwarp_peers_refused_connections_total", uint64(s.Counters["peers_refused"]))
+}
+
+func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot) {
+	o.gauge("xwarp_device_info", 1, d.Name, d.Transport, d.Interface, d.XDPMode, d.Copy)
+	o.gauge("xwarp_device_mtu_bytes", float64(d.MTU), d.Name)
+	for i := range d.Workers {
+		w := &d.Workers[i]
+		queue := strconv.Itoa(w.Queue)
+		o.counters(stackCounters, w.Stack, d.Name, queue)
+		o.counters(ringCounters, w.Ring, d.Name, queue)
+	}
+	o.counters(containedCounters, d.Contained, d.Name)
+	for i := range d.Watches {
+		o.counters(watchCounters, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
+	}
+	if d.Transport == "xdp" {
+		o.gauge("xwarp_device_follows_kernel", float64(one(d.Health == "")), d.Name)
+	}
+	for outcome, n := range d.Steering {
+		o.count("xwarp_steering_frames_total", n, d.Name, outcome)
+	}
+	for _, p := range parts {
+		sums := map[string]uint64{}
+		for _, t := range p.table {
+			sums[t.key] = c.sums[sumKey{d.Name, p.name, t.key}]
+		}
+		o.counters(p.table, sums, d.Name)
+	}
+	o.objects(d, s)
+}
+
+// objects counts what programs have on a device.
+func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
+	var memory, held, overruns uint64
+	n := map[string]int{"pd": 0, "mr": 0, "cq": 0, "qp": 0, "listener": 0}
+	states := map[string]int{}
+	for _, p := range s.PDs {
+		n["pd"] += one(p.Device == d.Name)
+	}
+	for _, m := range s.MRs {
+		if m.Device == d.Name {
+			n["mr"]++
+			memory += m.Length
+		}
+	}
+	for _, q := range s.CQs {
+		n["cq"] += one(q.Device == d.Name)
+		overruns += uint64(one(q.Device == d.Name && q.Overrun))
+	}
+	for _, l := range s.Listeners {
+		n["listener"] += one(l.Device == d.Name)
+	}
+	for _, q := range s.QPs {
+		if q.Device == d.Name {
+			n["qp"]++
+			states[q.State]++
+			held += q.MPA["held_octets"]
+		}
+	}
+	for kind, v := range n {
+		o.gauge("xwarp_objects", float64(v), d.Name, kind)
+	}
+	for state, v := range states {
+		o.gauge("xwarp_queue_pairs", float64(v), d.Name, state)
+	}
+	o.gauge("xwarp_registered_memory_bytes", float64(memory), d.Name)
+	o.gauge("xwarp_overrun_completion_queues", float64(overruns), d.Name)
+	for _, g := range connGauges {
+		o.gauge(g.name, float64(held), d.Name)
+	}
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// parts are the counters of a connection that are summed up.
+var parts = []struct {
+	name  string
+	table []counter
+	of    func(*control.QPState) map[string]uint64
+}{
+	{"rdma", qpCounters, func(q *control.QPState) map[string]uint64 { return q.Counters }},
+	{"mpa", mpaCounters, func(q *control.QPState) map[string]uint64 { return q.MPA }},
+	{"tcp", tcpCounters, func(q *control.QPState) map[string]uint64 { return q.TCP }},
+}
+
+// add brings the sums up to date and forgets connections that are gone.
+func (c *Collector) add(s *control.Snapshot) {
+	seen := make(map[connKey]map[string]uint64, len(s.QPs))
+	for i := range s.QPs {
+		q := &s.QPs[i]
+		k := connKey{q.Owner, q.Handle, q.Local.String() + " " + q.Remote.String()}
+		now := map[string]uint64{}
+		before := c.last[k]
+		for _, p := range parts {
+			values := p.of(q)
+			for _, t := range p.table {
+				id := p.name + "." + t.key
+				now[id] = max(values[t.key], before[id])
+				c.sums[sumKey{q.Device, p.name, t.key}] += now[id] - before[id]
+			}
+		}
+		seen[k] = now
+	}
+	c.last = seen
+}

@@ -1,0 +1,199 @@
+package metrics
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"xwarp/bpf"
+	"xwarp/engine"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/stack"
+	"xwarp/engine/transfer"
+	"xwarp/ring"
+)
+
+func scrape(t *testing.T, s func() control.Snapshot) map[string]string {
+	t.Helper()
+	h := Handler(s)
+	return get(t, h.ServeHTTP)
+}
+
+// get returns the series of one scrape.
+func get(t *testing.T, serve func(http.ResponseWriter, *http.Request)) map[string]string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	serve(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	series := map[string]string{}
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.HasPrefix(line, "#") {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+			series[name] = value
+		}
+	}
+	return series
+}
+
+func example() control.Snapshot {
+	local, remote := netip.MustParseAddrPort("192.0.2.1:7471"), netip.MustParseAddrPort("192.0.2.2:4000")
+	d := control.DeviceState{
+		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0", XDPMode: "native", Copy: "copy", MTU: 9000},
+		Steering:   map[string]uint64{},
+		Workers: []control.WorkerState{
+			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}), Ring: control.Counters(ring.Stats{KernelRxRingFull: 5})},
+			{Queue: 1, Stack: control.Counters(stack.Stats{}), Ring: control.Counters(ring.Stats{})},
+		},
+	}
+	for o := range bpf.NumOutcomes {
+		d.Steering[bpf.Outcome(o).String()] = uint64(o)
+	}
+	owner := control.Owner{Session: 1, UID: 1000, Device: "eth0"}
+	return control.Snapshot{
+		Version: "v1", Devices: []control.DeviceState{d},
+		Exports: []control.ExportState{{Name: "scratch", Connections: 2},
+			{Name: "images", Transfers: control.Counters(transfer.Stats{Puts: 3, PutOctets: 500, GetOctets: 70, Failed: 1})}},
+		Sessions: []control.SessionState{{Owner: owner}},
+		MRs:      []control.MRState{{Owner: owner, Length: 4096}},
+		QPs: []control.QPState{{Owner: owner, Handle: 9, State: "RTS", Local: local, Remote: remote,
+			Counters: map[string]uint64{"payload_in": 100}, MPA: map[string]uint64{"held_octets": 64}}},
+		Users: []control.UserState{{UID: 1000, Used: map[string]int64{"qps": 1}, Limit: map[string]int64{"qps": 10}}},
+	}
+}
+
+func TestSeries(t *testing.T) {
+	series := scrape(t, example)
+	for name, want := range map[string]string{
+		`xwarp_rx_frames_total{device="eth0",queue="0"}`:                                  "7",
+		`xwarp_dropped_frames_total{cause="checksum",device="eth0",queue="0"}`:            "3",
+		`xwarp_dropped_frames_total{cause="kernel_rx_ring_full",device="eth0",queue="0"}`: "5",
+		`xwarp_dropped_frames_total{cause="checksum",device="eth0",queue="1"}`:            "0",
+		`xwarp_steering_frames_total{device="eth0",outcome="listener"}`:                   "1",
+		`xwarp_rdma_rx_bytes_total{device="eth0"}`:                                        "100",
+		`xwarp_mpa_held_bytes{device="eth0"}`:                                             "64",
+		`xwarp_registered_memory_bytes{device="eth0"}`:                                    "4096",
+		`xwarp_objects{device="eth0",kind="qp"}`:                                          "1",
+		`xwarp_queue_pairs{device="eth0",state="RTS"}`:                                    "1",
+		`xwarp_user_resource_limit{resource="qps",uid="1000"}`:                            "10",
+		`xwarp_export_connections{export="scratch"}`:                                      "2",
+		`xwarp_export_puts_total{export="images"}`:                                        "3",
+		`xwarp_export_put_bytes_total{export="images"}`:                                   "500",
+		`xwarp_export_get_bytes_total{export="images"}`:                                   "70",
+		`xwarp_export_failed_transfers_total{export="images"}`:                            "1",
+		`xwarp_device_mtu_bytes{device="eth0"}`:                                           "9000",
+		`xwarp_build_info{version="v1"}`:                                                  "1",
+	} {
+		if series[name] != want {
+			t.Errorf("%s is %q, want %s", name, series[name], want)
+		}
+	}
+	if n, ok := series[`xwarp_export_puts_total{export="scratch"}`]; ok {
+		t.Errorf("an export of memory has %s puts", n)
+	}
+	for name := range series {
+		if strings.Contains(name, "192.0.2") || strings.Contains(name, "handle") {
+			t.Errorf("%s has a label for each connection", name)
+		}
+	}
+}
+
+// A daemon without devices is scraped too.
+func TestEmptySnapshot(t *testing.T) {
+	if s := scrape(t, func() control.Snapshot { return control.Snapshot{} }); s["xwarp_sessions"] != "0" {
+		t.Errorf("%v", s)
+	}
+}
+
+// Sums over connections go on when connections end, and do not count the handle of a new one as the old one's.
+func TestSumsNeverFall(t *testing.T) {
+	s := example()
+	h := Handler(func() control.Snapshot { return s })
+	const name = `xwarp_rdma_rx_bytes_total{device="eth0"}`
+	step := func(want string) {
+		t.Helper()
+		if got := get(t, h.ServeHTTP)[name]; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	step("100")
+	step("100")
+	s.QPs[0].Counters = map[string]uint64{"payload_in": 150}
+	step("150")
+	s.QPs[0].Counters = nil // the worker did not answer
+	step("150")
+	gone := s.QPs
+	s.QPs = nil
+	step("150")
+	s.QPs = slices.Clone(gone)
+	s.QPs[0].Handle, s.QPs[0].Counters = 10, map[string]uint64{"payload_in": 7}
+	step("157")
+}
+
+// Every counter of the engine's queues is a metric or left out on purpose; every entry of the tables is a counter that exists.
+func TestTablesAreComplete(t *testing.T) {
+	for _, c := range []struct {
+		table []counter
+		keys  map[string]uint64
+		all   bool
+	}{
+		{stackCounters, control.Counters(stack.Stats{}), true},
+		{ringCounters, control.Counters(ring.Stats{}), true},
+		{qpCounters, control.Counters(engine.ConnInfo{}.Counters), true},
+		{mpaCounters, control.Counters(engine.ConnInfo{}.MPA), false},
+		{tcpCounters, control.Counters(engine.TCPInfo{}), false},
+		{connGauges, control.Counters(engine.ConnInfo{}.MPA), false},
+		{transferCounters, control.Counters(transfer.Stats{}), true},
+	} {
+		for _, e := range c.table {
+			if _, ok := c.keys[e.key]; !ok {
+				t.Errorf("there is no counter %q, only %v", e.key, slices.Sorted(maps.Keys(c.keys)))
+			}
+			delete(c.keys, e.key)
+		}
+		if c.all && len(c.keys) > 0 {
+			t.Errorf("no metrics for %v", slices.Sorted(maps.Keys(c.keys)))
+		}
+	}
+}
+
+var named = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
+
+// Every panel of the dashboard and every rule names metrics that exist.
+func TestDashboardAndRules(t *testing.T) {
+	names := Names()
+	for _, file := range []string{"../../../scripts/package/grafana-dashboard.json", "../../../scripts/package/prometheus-alerts.yaml"} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, ".json") && !json.Valid(b) {
+			t.Errorf("%s is no JSON", file)
+		}
+		found := named.FindAllString(string(b), -1)
+		if len(found) < 10 {
+			t.Errorf("%s names %d metrics only", file, len(found))
+		}
+		for _, n := range found {
+			if !slices.Contains(names, n) {
+				t.Errorf("%s: there is no metric %s", file, n)
+			}
+		}
+	}
+}
+
+func TestUnitsInNames(t *testing.T) {
+	for _, n := range Names() {
+		if strings.Contains(n, "octets") {
+			t.Errorf("%s: Prometheus says bytes", n)
+		}
+	}
+}

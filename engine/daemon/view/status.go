@@ -1,0 +1,139 @@
+// Package view makes what an operator sees of a daemon: the JSON objects of xwarp's commands and of the status page, which have the
+// same keys. The doc tags of the fields are their documentation.
+package view
+
+import (
+	"maps"
+	"slices"
+
+	"xwarp/bpf"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/metrics"
+)
+
+// Status is what `xwarp status` prints.
+type Status struct {
+	Schema  int      `json:"schema" doc:"version of this layout, 1"`
+	Command string   `json:"command" doc:"\"status\""`
+	Version string   `json:"version" doc:"of the daemon"`
+	Pid     int      `json:"pid" doc:"of the daemon"`
+	Uptime  float64  `json:"uptime_seconds" doc:"how long the daemon runs"`
+	Devices []Device `json:"devices" doc:"the daemon's devices"`
+	Exports []Export `json:"exports" doc:"memory that peers reach without a program"`
+	Objects Objects  `json:"objects" doc:"what programs have, as far as this user may see it"`
+	// Of the daemon.
+	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty" doc:"everything is undone then, unless xwarp confirm comes"`
+}
+
+// Device is one device.
+type Device struct {
+	Device    string `json:"device" doc:"its name"`
+	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	XDPMode   string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
+	Transmit  string `json:"transmit,omitempty" doc:"how segments leave: \"xdp\", \"packet-gso\" or \"xdp-live\""`
+	Copy      string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
+	MTU       int    `json:"mtu,omitempty" doc:"largest IP packet in octets"`
+	Queues    int    `json:"queues,omitempty" doc:"queues served"`
+	RxFrames  uint64 `json:"rx_frames" doc:"frames received"`
+	TxFrames  uint64 `json:"tx_frames" doc:"frames sent"`
+	Dropped   []Drop `json:"dropped" doc:"frames dropped, by cause"`
+	Unowned   uint64 `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
+	Lost      []int  `json:"unowned_queues" doc:"these queues"`
+	Fallback  string `json:"fallback,omitempty" doc:"why native mode could not be had"`
+	Copied    string `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
+	Health    string `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
+	Error     string `json:"error,omitempty" doc:"why there are no counters"`
+}
+
+// Drop is one cause for which frames were dropped.
+type Drop struct {
+	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer: in xwarp_steering_frames_total"`
+	Frames uint64 `json:"frames" doc:"since the daemon started"`
+}
+
+// Export is memory that peers reach without a program.
+type Export struct {
+	Export      string `json:"export" doc:"its name"`
+	Device      string `json:"device" doc:"where it is"`
+	Listen      string `json:"listen" doc:"address"`
+	Serve       string `json:"serve" doc:"\"memory\" or \"transfer\""`
+	Memory      string `json:"memory" doc:"\"anonymous\", \"hugepages\" or \"file\""`
+	Size        int64  `json:"size" doc:"octets"`
+	Access      string `json:"access" doc:"rights of peers"`
+	Connections int    `json:"connections" doc:"now"`
+	Rejected    uint64 `json:"rejected" doc:"connections"`
+	Puts        uint64 `json:"puts" doc:"transfer: puts that became the content"`
+	PutOctets   uint64 `json:"put_octets" doc:"transfer: octets of these contents"`
+	Gets        uint64 `json:"gets" doc:"transfer: gets that the client had whole"`
+	GetOctets   uint64 `json:"get_octets" doc:"transfer: octets of these"`
+	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or broke off"`
+	Error       string `json:"error,omitempty" doc:"why it failed: connections are rejected until a reload opens it again"`
+}
+
+// Objects counts what programs have.
+type Objects struct {
+	Sessions  int `json:"session" doc:"programs connected to the daemon"`
+	PDs       int `json:"pd" doc:"protection domains"`
+	MRs       int `json:"mr" doc:"memory regions"`
+	CQs       int `json:"cq" doc:"completion queues"`
+	QPs       int `json:"qp" doc:"queue pairs"`
+	Listeners int `json:"listener" doc:"listeners of programs"`
+}
+
+// CountObjects counts what programs have in a snapshot.
+func CountObjects(s *control.Snapshot) Objects {
+	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.CQs), len(s.QPs), len(s.Listeners)}
+}
+
+// MakeStatus makes it from a snapshot.
+func MakeStatus(s *control.Snapshot) Status {
+	v := Status{
+		Schema: 1, Command: "status", Version: s.Version, Pid: s.Pid, Uptime: s.Uptime,
+		Devices: []Device{}, Exports: []Export{}, Objects: CountObjects(s), Unconfirmed: s.Unconfirmed,
+	}
+	for i := range s.Devices {
+		v.Devices = append(v.Devices, makeDevice(&s.Devices[i]))
+	}
+	for _, e := range s.Exports {
+		t := e.Transfers
+		v.Exports = append(v.Exports, Export{
+			e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections, e.Rejected,
+			t["puts"], t["put_octets"], t["gets"], t["get_octets"], t["failed"], e.Error,
+		})
+	}
+	return v
+}
+
+func makeDevice(d *control.DeviceState) Device {
+	v := Device{
+		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Transmit: d.Transmit, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
+		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.AppendSeq([]int{}, maps.Keys(d.Unowned)), Dropped: []Drop{}, Fallback: d.Fallback, Copied: d.NoZeroCopy,
+		Health: d.Health, Error: d.Error,
+	}
+	slices.Sort(v.Lost)
+	for i := range d.Workers {
+		v.RxFrames += d.Workers[i].Stack["rx_frames"]
+		v.TxFrames += d.Workers[i].Stack["tx_frames"]
+	}
+	drops := Drops(d)
+	for _, cause := range slices.Sorted(maps.Keys(drops)) {
+		if n := drops[cause]; n > 0 {
+			v.Dropped = append(v.Dropped, Drop{cause, n})
+		}
+	}
+	return v
+}
+
+// Drops sums the frames that the workers of a device dropped, and those that the steering program dropped because of the peer.
+func Drops(d *control.DeviceState) map[string]uint64 {
+	sum := map[string]uint64{}
+	if n := d.Steering[bpf.DropPeer.String()]; n > 0 {
+		sum[bpf.DropPeer.String()] = n
+	}
+	for i := range d.Workers {
+		for cause, n := range metrics.Drops(d.Workers[i].Stack, d.Workers[i].Ring) {
+			sum[cause] += n
+		}
+	}
+	return sum
+}

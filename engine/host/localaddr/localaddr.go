@@ -1,0 +1,294 @@
+// Package localaddr follows which IP addresses are this host's, and which Ethernet address an interface has.
+package localaddr
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netwatch"
+)
+
+// State is what is so at a moment.
+type State struct {
+	MAC [6]byte // of the interface
+	// Addrs are what the host answers to, whichever interface has them: the local routes of the interface's VRF, or of the
+	// kernel's table local. Those of loopback never come from a wire and are left out.
+	Addrs []netip.Prefix
+	// Networks are the addresses among Addrs that an interface has, each with the length of its network's prefix.
+	Networks []netip.Prefix
+}
+
+// Follower follows until it is closed.
+type Follower struct {
+	link   int
+	handle *netlink.Handle
+	routes *nl.SocketHandle // with filtered dumps
+	watch  *netwatch.Watch
+	log    *slog.Logger
+	notify func(*State) error
+	wake   chan struct{}
+	done   chan struct{}
+	ended  sync.WaitGroup
+
+	reading sync.Mutex // held from reading the kernel's tables to notify: States come in the order in which they were true
+}
+
+// settle is how long changes are gathered before the tables are read, so that a thousand new addresses cost a few reads.
+const settle = 20 * time.Millisecond
+
+// interrupted is how often a table that changes meanwhile is read at once again.
+const interrupted = 8
+
+// again is the time between attempts to read, and to have the reader take what was read.
+const again = time.Second
+
+// Follow begins for the interface with index link, in the network namespace of the calling thread. notify is called before it returns
+// and after changes, by one goroutine at a time; an error of the first call is Follow's, later ones
+// are logged and tried again. A log may be nil.
+func Follow(link int, log *slog.Logger, notify func(*State) error) (*Follower, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	runtime.LockOSThread() // all sockets are made on this thread
+	defer runtime.UnlockOSThread()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("local addresses: netlink socket: %w", err)
+	}
+	f := &Follower{link: link, handle: h, log: log, notify: notify, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	if f.routes, err = filteredSocket(); err == nil {
+		f.watch, err = netwatch.Follow(netwatch.Options{
+			Name: "local addresses", Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+			Change: f.change, List: f.read, Log: log,
+		})
+	}
+	if err != nil {
+		f.closeSockets()
+		return nil, fmt.Errorf("local addresses: %w", err)
+	}
+	f.ended.Add(1)
+	go f.run()
+	return f, nil
+}
+
+// Watch is what follows the kernel's tables, for health and counters.
+func (f *Follower) Watch() *netwatch.Watch { return f.watch }
+
+// Close ends it; no call of notify begins after it returned.
+func (f *Follower) Close() {
+	f.watch.Close()
+	close(f.done)
+	f.ended.Wait()
+	f.closeSockets()
+}
+
+func (f *Follower) closeSockets() {
+	f.handle.Close()
+	if f.routes != nil {
+		f.routes.Close()
+	}
+}
+
+// change looks whether a change concerns us: there may be a million routes that do not.
+func (f *Follower) change(kind uint16, body []byte) {
+	switch kind {
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if len(body) < unix.SizeofRtMsg || nl.DeserializeRtMsg(body).Type != unix.RTN_LOCAL {
+			return
+		}
+	case unix.RTM_NEWLINK:
+		if len(body) < unix.SizeofIfInfomsg || int(nl.DeserializeIfInfomsg(body).Index) != f.link {
+			return
+		}
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+	default:
+		return
+	}
+	f.rouse()
+}
+
+func (f *Follower) rouse() {
+	select {
+	case f.wake <- struct{}{}:
+	default: // the tables will be read anyway
+	}
+}
+
+// run reads the tables after changes.
+func (f *Follower) run() {
+	defer f.ended.Done()
+	pause, failing := settle, false
+	for {
+		select {
+		case <-f.wake:
+		case <-f.done:
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-f.done:
+			return
+		}
+		err := f.read()
+		if pause = settle; err == nil {
+			failing = false
+			continue
+		}
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			f.log.Error("nothing more is received", "error", err)
+			return
+		}
+		if !failing {
+			f.log.Error("local addresses may be old: trying again", "error", err)
+		}
+		pause, failing = again, true
+		f.rouse()
+	}
+}
+
+// read reads the tables and tells what they say.
+func (f *Follower) read() error {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	nic, err := f.handle.LinkByIndex(f.link)
+	if err != nil {
+		return fmt.Errorf("interface %d: %w", f.link, err)
+	}
+	s := &State{}
+	if mac := nic.Attrs().HardwareAddr; len(mac) == len(s.MAC) {
+		s.MAC = [6]byte(mac)
+	}
+	table, err := f.table(nic)
+	if err != nil {
+		return err
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		if s.Addrs, err = f.local(s.Addrs, family, table); err != nil {
+			return fmt.Errorf("routes of table %d: %w", table, err)
+		}
+	}
+	if err := f.networks(s); err != nil {
+		return fmt.Errorf("addresses: %w", err)
+	}
+	return f.notify(s)
+}
+
+// table is where the local routes are for what arrives on nic.
+func (f *Follower) table(nic netlink.Link) (uint32, error) {
+	if master := nic.Attrs().MasterIndex; master != 0 {
+		m, err := f.handle.LinkByIndex(master)
+		if err != nil {
+			return 0, fmt.Errorf("interface %d: %w", master, err)
+		}
+		if vrf, ok := m.(*netlink.Vrf); ok {
+			return vrf.Table, nil
+		}
+	}
+	return unix.RT_TABLE_LOCAL, nil
+}
+
+// filteredSocket makes a socket on which the kernel dumps only what was asked for.
+func filteredSocket() (*nl.SocketHandle, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("netlink socket: %w", err)
+	}
+	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("netlink socket: filtered dumps: %w", err)
+	}
+	return &nl.SocketHandle{Socket: s}, nil
+}
+
+// local adds the local routes of one family to addrs.
+func (f *Follower) local(addrs []netip.Prefix, family uint8, table uint32) ([]netip.Prefix, error) {
+	req := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: f.routes}
+	req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Type: unix.RTN_LOCAL}})
+	req.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table)))
+	var replies [][]byte
+	err := error(nl.ErrDumpInterrupted)
+	for range interrupted {
+		if replies, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE); !errors.Is(err, nl.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // there is no such table, or no IPv6
+		return addrs, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range replies {
+		p, err := parseRoute(r)
+		if err != nil {
+			return nil, err
+		}
+		if p.IsValid() && !p.Addr().IsLoopback() {
+			addrs = append(addrs, p)
+		}
+	}
+	return addrs, nil
+}
+
+// networks adds the networks of the addresses in s.
+func (f *Follower) networks(s *State) error {
+	ours := make(map[netip.Addr]bool, len(s.Addrs))
+	for _, p := range s.Addrs {
+		if p.IsSingleIP() {
+			ours[p.Addr()] = true
+		}
+	}
+	var list []netlink.Addr
+	err := error(nl.ErrDumpInterrupted)
+	for range interrupted {
+		if list, err = f.handle.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err, nl.ErrDumpInterrupted) {
+			break
+		}
+	}
+	for _, a := range list {
+		addr, _ := netip.AddrFromSlice(a.IP)
+		if bits, _ := a.Mask.Size(); ours[addr.Unmap()] {
+			s.Networks = append(s.Networks, netip.PrefixFrom(addr.Unmap(), bits))
+		}
+	}
+	return err
+}
+
+// parseRoute returns the destination of a local route; the zero Prefix for another.
+func parseRoute(body []byte) (netip.Prefix, error) {
+	if len(body) < unix.SizeofRtMsg {
+		return netip.Prefix{}, fmt.Errorf("a route of %d octets", len(body))
+	}
+	m := nl.DeserializeRtMsg(body)
+	if m.Type != unix.RTN_LOCAL {
+		return netip.Prefix{}, nil
+	}
+	attrs, err := nl.ParseRouteAttr(body[unix.SizeofRtMsg:])
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("a route: %w", err)
+	}
+	dst := netip.IPv6Unspecified()
+	if m.Family == unix.AF_INET {
+		dst = netip.IPv4Unspecified()
+	}
+	for _, a := range attrs {
+		if a.Attr.Type != unix.RTA_DST {
+			continue
+		}
+		if got, ok := netip.AddrFromSlice(a.Value); ok {
+			dst = got
+		}
+	}
+	return netip.PrefixFrom(dst, int(m.Dst_len)), nil
+}

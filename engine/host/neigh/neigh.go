@@ -1,0 +1,280 @@
+// Package neigh asks the kernel how a destination is reached: which source address, which next hop,
+// which link-layer address. The kernel keeps doing ARP and neighbour discovery; this package follows
+// its tables, so that the engine never has one of its own.
+package neigh
+
+import (
+	"container/list"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netwatch"
+)
+
+// ErrUnreachable is wrapped by a Hop's error when the next hop answers neither ARP nor neighbour discovery.
+var ErrUnreachable = errors.New("next hop does not answer")
+
+// Route says how a destination is reached through the interface of a Resolver.
+type Route struct {
+	Source  netip.Addr // the kernel's choice for packets to the destination
+	NextHop netip.Addr // the destination itself when it is on the link
+	MTU     int        // of the route in octets; 0 when the route sets none
+}
+
+// Hop is the link-layer answer for a destination.
+type Hop struct {
+	Dst netip.Addr
+	MAC [6]byte
+	Err error // non-nil when the kernel gave the next hop up; a later Hop may heal it
+}
+
+// Resolver follows the neighbour table of one interface. Its methods may be called from any goroutine.
+type Resolver struct {
+	link   int
+	handle *netlink.Handle
+	one    *nl.SocketHandle // for requests of one entry
+	notify func(Hop)
+	watch  *netwatch.Watch
+	done   chan struct{}
+	wake   chan struct{}
+	ended  sync.WaitGroup
+
+	telling sync.Mutex // held from reading the kernel's table to notify: answers come in the order in which they were true
+
+	mu      sync.Mutex
+	dsts    map[netip.Addr]*destination
+	users   map[netip.Addr]map[netip.Addr]bool // next hop -> destinations
+	recent  list.List                          // of *destination, the one asked for last in front
+	pending list.List                          // of *destination, those to be resolved, the oldest in front
+}
+
+// destination is an address that somebody asked for.
+type destination struct {
+	addr   netip.Addr
+	hop    netip.Addr // invalid until its route was looked up
+	recent *list.Element
+	asked  *list.Element // in pending; nil: nothing is to be done
+}
+
+// New starts to follow the neighbour table of the interface with index link, in the network namespace of the calling thread. notify is
+// called for each answer and each later change, by one goroutine at a time. A log may be nil.
+func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
+	runtime.LockOSThread() // all sockets are made on this thread
+	defer runtime.UnlockOSThread()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("neighbour table: netlink socket: %w", err)
+	}
+	r := &Resolver{
+		link: link, handle: h, notify: notify,
+		done:  make(chan struct{}),
+		wake:  make(chan struct{}, 1),
+		dsts:  map[netip.Addr]*destination{},
+		users: map[netip.Addr]map[netip.Addr]bool{},
+	}
+	if r.one, err = newSocket(); err == nil {
+		r.watch, err = netwatch.Follow(netwatch.Options{
+			Name: "neighbour table", Groups: []int{unix.RTNLGRP_NEIGH}, Change: r.change, List: r.list, Log: log,
+		})
+	}
+	if err != nil {
+		r.closeSockets()
+		return nil, fmt.Errorf("neighbour table: %w", err)
+	}
+	r.ended.Add(1)
+	go r.run()
+	return r, nil
+}
+
+// Close ends it; no notification comes after it returned.
+func (r *Resolver) Close() {
+	close(r.done)
+	r.watch.Close()
+	r.ended.Wait()
+	r.closeSockets()
+}
+
+func (r *Resolver) closeSockets() {
+	r.handle.Close()
+	if r.one != nil {
+		r.one.Close()
+	}
+}
+
+// Watch returns what follows the table, for its state and counters.
+func (r *Resolver) Watch() *netwatch.Watch { return r.watch }
+
+// Len returns the destinations that are followed.
+func (r *Resolver) Len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.dsts)
+}
+
+// Lookup asks the kernel for the route to dst. It fails when dst is not reached through the interface.
+func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
+	routes, err := r.handle.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{OifIndex: r.link})
+	if err != nil {
+		return Route{}, fmt.Errorf("no route to %v: %w (see: ip route get %v)", dst, err, dst)
+	}
+	for _, k := range routes {
+		if k.LinkIndex != r.link {
+			continue
+		}
+		rt := Route{NextHop: dst, MTU: k.MTU, Source: addr(k.Src)}
+		if gw := addr(k.Gw); gw.IsValid() {
+			rt.NextHop = gw
+		}
+		return rt, nil
+	}
+	return Route{}, fmt.Errorf("%v is not reached through interface index %d (see: ip route get %v)", dst, r.link, dst)
+}
+
+// Request asks for the link-layer address of dst's next hop; the answer goes to notify, and so do all changes until Forget. Asking
+// again makes the kernel confirm the address; a request that was not answered yet counts for all until then. It never blocks. Of
+// more than MaxDestinations, the one asked for the longest time ago is forgotten.
+func (r *Resolver) Request(dst netip.Addr) {
+	r.mu.Lock()
+	d := r.dsts[dst]
+	if d == nil {
+		if len(r.dsts) >= MaxDestinations {
+			r.drop(r.recent.Back().Value.(*destination))
+		}
+		d = &destination{addr: dst}
+		d.recent = r.recent.PushFront(d)
+		r.dsts[dst] = d
+	} else {
+		r.recent.MoveToFront(d.recent)
+	}
+	if d.asked == nil {
+		d.asked = r.pending.PushBack(d)
+	}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Forget ends the notifications for dst.
+func (r *Resolver) Forget(dst netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := r.dsts[dst]; d != nil {
+		r.drop(d)
+	}
+}
+
+// drop forgets d. It is called with mu held.
+func (r *Resolver) drop(d *destination) {
+	delete(r.dsts, d.addr)
+	r.recent.Remove(d.recent)
+	if d.asked != nil {
+		r.pending.Remove(d.asked)
+		d.asked = nil
+	}
+	r.leave(d)
+}
+
+// leave takes d from those that use its hop. It is called with mu held.
+func (r *Resolver) leave(d *destination) {
+	if u := r.users[d.hop]; u != nil {
+		delete(u, d.addr)
+		if len(u) == 0 {
+			delete(r.users, d.hop)
+		}
+	}
+}
+
+func (r *Resolver) run() {
+	defer r.ended.Done()
+	for {
+		select {
+		case <-r.done:
+			return
+		case <-r.wake:
+			r.resolvePending()
+		}
+	}
+}
+
+func (r *Resolver) resolvePending() {
+	for {
+		select {
+		case <-r.done:
+			return
+		default:
+		}
+		r.mu.Lock()
+		front := r.pending.Front()
+		if front == nil {
+			r.mu.Unlock()
+			return
+		}
+		d := r.pending.Remove(front).(*destination)
+		d.asked = nil
+		r.mu.Unlock()
+		r.resolve(d)
+	}
+}
+
+// resolve looks the route to d up, follows its next hop and says what the kernel knows of that.
+func (r *Resolver) resolve(d *destination) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	rt, err := r.Lookup(d.addr)
+	if err == nil && r.join(d, rt.NextHop) {
+		var n *netlink.Neigh
+		if n, err = r.neighbour(rt.NextHop); n != nil && usable(n) {
+			r.notify(Hop{Dst: d.addr, MAC: [6]byte(n.HardwareAddr)})
+		}
+		if err == nil && (n == nil || n.State&fixed == 0) {
+			err = r.use(rt.NextHop)
+		}
+	}
+	if err != nil {
+		r.notify(Hop{Dst: d.addr, Err: err})
+	}
+}
+
+// join makes hop that of d, unless d was forgotten meanwhile.
+func (r *Resolver) join(d *destination, hop netip.Addr) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dsts[d.addr] != d {
+		return false
+	}
+	if d.hop != hop {
+		r.leave(d)
+		d.hop = hop
+	}
+	if r.users[hop] == nil {
+		r.users[hop] = map[netip.Addr]bool{}
+	}
+	r.users[hop][d.addr] = true
+	return true
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func addr(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	if a.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return a.Unmap()
+}

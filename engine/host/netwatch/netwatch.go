@@ -1,0 +1,345 @@
+// Package netwatch follows a part of the kernel's network configuration: neighbours, addresses, links, routes. The kernel tells of
+// changes and does not wait for whoever listens: it drops what the socket's buffer does not hold. So whoever follows it has to
+// read everything anew when that happened, and this package says when.
+package netwatch
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netspace"
+)
+
+// Options say what is followed.
+type Options struct {
+	Name   string // of what is followed, for errors and the log: "neighbours"
+	Groups []int  // unix.RTNLGRP_NEIGH and the like
+	// Change takes one message, such as unix.RTM_NEWNEIGH, and may keep nothing of body.
+	Change func(kind uint16, body []byte)
+	// List reads all that is followed, by a socket of its own: once before Follow returns, and when changes were lost. What it
+	// finds is newer than all changes before its call; changes during the call may come again after it.
+	List   func() error
+	Log    *slog.Logger // nil is silent
+	Buffer int          // octets of changes that the kernel keeps until they are read [DefaultBuffer]
+}
+
+// Counters count what a Watch saw.
+type Counters struct {
+	Changes  uint64 // messages
+	Overruns uint64 // times that the kernel dropped changes because the buffer was full
+	Lists    uint64 // times that everything was read
+	Failures uint64 // of these reads, and of attempts to open the socket again
+	Restarts uint64 // times that the socket was opened again
+}
+
+// Watch follows until it is closed. Its methods may be called from any goroutine; Change and List are called by one goroutine at a
+// time.
+type Watch struct {
+	opt  Options
+	home netns.NsHandle
+	done chan struct{}
+	gone sync.WaitGroup
+	buf  []byte
+
+	stale  bool      // changes were lost since the last List
+	listAt time.Time // not before then
+	pause  time.Duration
+	said   time.Time // when the log was told of an overrun
+
+	mu     sync.Mutex
+	sock   *os.File
+	closed bool
+	n      Counters
+	stuck  *Stale // nil: all is known
+}
+
+// Follow begins to follow, in the network namespace of the calling thread.
+func Follow(o Options) (*Watch, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Buffer == 0 {
+		o.Buffer = DefaultBuffer
+	}
+	home, err := netns.Get()
+	if err != nil {
+		return nil, fmt.Errorf("%s: network namespace of this thread: %w", o.Name, err)
+	}
+	w := &Watch{opt: o, home: home, done: make(chan struct{}), buf: make([]byte, maxMessage)}
+	if w.sock, err = open(o.Groups, o.Buffer); err == nil {
+		if err = w.list(); err != nil {
+			w.sock.Close()
+		}
+	}
+	if err != nil {
+		home.Close()
+		return nil, fmt.Errorf("%s: %w", o.Name, err)
+	}
+	w.gone.Add(1)
+	go w.run()
+	return w, nil
+}
+
+// Close ends it; no call of Change or List begins after it returned.
+func (w *Watch) Close() {
+	w.mu.Lock()
+	again := w.closed
+	w.closed = true
+	sock := w.sock
+	w.mu.Unlock()
+	if again {
+		return
+	}
+	close(w.done)
+	sock.Close()
+	w.gone.Wait()
+	w.home.Close()
+}
+
+// Stale is the error of a Watch that cannot read what it follows: what is known may be old.
+type Stale struct {
+	Since time.Time
+	Err   error
+}
+
+func (s *Stale) Error() string {
+	return fmt.Sprintf("not followed since %s: %v", s.Since.Format(time.RFC3339), s.Err)
+}
+
+func (s *Stale) Unwrap() error { return s.Err }
+
+// Health returns nil while everything is known as the kernel has it, else a *Stale.
+func (w *Watch) Health() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stuck == nil {
+		return nil
+	}
+	return &Stale{w.stuck.Since, w.stuck.Err}
+}
+
+// Name returns what is followed.
+func (w *Watch) Name() string { return w.opt.Name }
+
+// Counters returns the counters.
+func (w *Watch) Counters() Counters {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.n
+}
+
+// count changes a counter.
+func (w *Watch) count(f func(n *Counters)) {
+	w.mu.Lock()
+	f(&w.n)
+	w.mu.Unlock()
+}
+
+func (w *Watch) run() {
+	defer w.gone.Done()
+	for !w.over() {
+		err := w.receive()
+		switch {
+		case err == nil:
+		case w.over():
+		case errors.Is(err, unix.ENOBUFS):
+			w.overrun()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			w.relist()
+		default:
+			w.restart(err)
+		}
+	}
+}
+
+func (w *Watch) over() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
+}
+
+// receive takes what the socket has, and waits for it: until everything has to be read anew, if it has.
+func (w *Watch) receive() error {
+	var until time.Time
+	if w.stale {
+		until = w.listAt
+	}
+	w.sock.SetReadDeadline(until)
+	_, err := w.take(true)
+	return err
+}
+
+// take reads one datagram, if wait is set or there is one.
+func (w *Watch) take(wait bool) (got bool, err error) {
+	raw, err := w.sock.SyscallConn()
+	if err != nil {
+		return false, err
+	}
+	var n int
+	var from unix.Sockaddr
+	var flags int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		n, _, flags, from, failed = unix.Recvmsg(int(fd), w.buf, nil, unix.MSG_DONTWAIT)
+		return !wait || failed != unix.EAGAIN && failed != unix.EINTR
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case failed == unix.EAGAIN || failed == unix.EINTR:
+		return false, nil
+	case failed != nil:
+		return false, failed
+	case flags&unix.MSG_TRUNC != 0:
+		return true, unix.ENOBUFS // a part of it is lost: the same cure
+	}
+	if a, ok := from.(*unix.SockaddrNetlink); ok && a.Pid == 0 { // of the kernel, not of a program that sends to our port
+		return true, w.parse(w.buf[:n])
+	}
+	return true, nil
+}
+
+func (w *Watch) parse(b []byte) error {
+	list, err := syscall.ParseNetlinkMessage(b)
+	if err != nil {
+		return unix.ENOBUFS // it may have said anything: the same cure
+	}
+	w.count(func(n *Counters) { n.Changes += uint64(len(list)) })
+	for i := range list {
+		if h := &list[i].Header; h.Type >= unix.NLMSG_MIN_TYPE {
+			w.opt.Change(h.Type, list[i].Data)
+		}
+	}
+	return nil
+}
+
+// overrun hears that the kernel dropped changes.
+func (w *Watch) overrun() {
+	w.count(func(n *Counters) { n.Overruns++ })
+	if now := time.Now(); now.Sub(w.said) > sayAgain {
+		w.said = now
+		w.opt.Log.Warn("changes came faster than they were read: reading everything anew", "what", w.opt.Name, "overruns", w.Counters().Overruns)
+	}
+	w.stale = true
+}
+
+// relist reads everything anew. What the socket holds is older than that, and has to be seen first.
+func (w *Watch) relist() {
+	w.sock.SetReadDeadline(time.Time{})
+	for range maxDrain {
+		if got, err := w.take(false); err != nil && !errors.Is(err, unix.ENOBUFS) || err == nil && !got {
+			break
+		}
+	}
+	if err := w.list(); err != nil {
+		w.pause = min(max(2*w.pause, firstPause), maxPause)
+		w.listAt = time.Now().Add(w.pause)
+		w.fail(fmt.Errorf("%s: %w", w.opt.Name, err))
+	}
+}
+
+func (w *Watch) list() error {
+	if err := w.opt.List(); err != nil {
+		return err
+	}
+	w.stale, w.pause, w.listAt = false, 0, time.Now().Add(listPause)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.n.Lists++
+	if w.stuck != nil {
+		w.opt.Log.Info("all is known again", "what", w.opt.Name)
+	}
+	w.stuck = nil
+	return nil
+}
+
+// fail notes what is in the way of knowing everything.
+func (w *Watch) fail(err error) {
+	w.mu.Lock()
+	first := w.stuck == nil
+	if first {
+		w.stuck = &Stale{Since: time.Now()}
+	}
+	w.stuck.Err = err
+	w.n.Failures++
+	w.mu.Unlock()
+	if first {
+		w.opt.Log.Error("what is known may be old: trying again", "what", w.opt.Name, "error", err)
+	}
+}
+
+// restart opens the socket again after err, until that is possible.
+func (w *Watch) restart(err error) {
+	w.sock.Close()
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		w.fail(fmt.Errorf("%s: %w", w.opt.Name, err))
+		select {
+		case <-w.done:
+			return
+		case <-time.After(pause):
+		}
+		var f *os.File
+		if f, err = w.reopen(); err != nil {
+			continue
+		}
+		w.mu.Lock()
+		w.n.Restarts++
+		w.sock = f
+		closed := w.closed
+		w.mu.Unlock()
+		if closed {
+			f.Close()
+		}
+		w.stale, w.listAt = true, time.Now()
+		return
+	}
+}
+
+// reopen opens the socket in the namespace in which it was.
+func (w *Watch) reopen() (f *os.File, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err = netspace.Enter(w.home); err == nil {
+			f, err = open(w.opt.Groups, w.opt.Buffer)
+		}
+	}()
+	<-done
+	return f, err
+}
+
+// open makes a socket that hears of groups.
+func open(groups []int, buffer int) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("netlink socket: %w", err)
+	}
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer) != nil { // needs CAP_NET_ADMIN
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, buffer)
+	}
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
+	}
+	for _, g := range groups {
+		if err == nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, g)
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("netlink socket: subscription: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "netlink"), nil
+}

@@ -1,0 +1,177 @@
+package iwarp_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/iwarp"
+	"xwarp/engine/stack"
+	"xwarp/mpa"
+	"xwarp/mpa/ulpdu"
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// talker is the layer above a TCP that says the octets of out, and nothing else.
+type talker struct {
+	out   []byte
+	next  int
+	first seq.Num
+	ep    *stack.Endpoint
+}
+
+func (s *talker) Next(room int) (int, bool) {
+	n := min(room, len(s.out)-s.next)
+	s.next += n
+	return n, s.next < len(s.out)
+}
+
+func (s *talker) Fill(r seq.Range, dst []byte) (uint64, bool) {
+	copy(dst, s.out[r.Start.Diff(s.first):])
+	return 0, false
+}
+
+func (s *talker) Start(e *stack.Endpoint, snd, _ seq.Num, _ tick.Time) { s.ep, s.first = e, snd }
+func (s *talker) Offer(_ seq.Num, _ [][]byte, n int) int               { return n }
+func (s *talker) Acked(seq.Num)                                        {}
+func (s *talker) Advance(seq.Num)                                      {}
+func (s *talker) Space() int                                           { return 1 << 20 }
+func (s *talker) Settle(tick.Time)                                     {}
+func (s *talker) Event(tcp.Events, tick.Time)                          {}
+func (s *talker) Expire(tick.Time)                                     {}
+func (s *talker) Deadline() tick.Time                                  { return tick.Never }
+
+// write is the FPDU of a Write of n octets.
+func write(n int) []byte {
+	h := ddp.Tagged{Control: ddp.MakeControl(true, true, ddp.IETF), ULP: 1 << 6, STag: 0x100}
+	b := binary.BigEndian.AppendUint16(nil, uint16(ddp.TaggedLen+n))
+	b = append(b, make([]byte, ddp.TaggedLen+n)...)
+	h.Put(b[2:])
+	for len(b)%4 != 0 {
+		b = append(b, 0)
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// hearer is a responder: a session with its queue pair.
+type hearer struct {
+	iwarp.OverTCP
+	qp     rdmap.QP
+	up     bool
+	closed bool
+	err    error
+}
+
+func (h *hearer) Complete(*rdmap.Completion) {}
+func (h *hearer) Request(s *iwarp.Session, _ *mpa.Request) {
+	s.Accept(&h.qp, mpa.Answer{IRD: 1, ORD: 1})
+}
+func (h *hearer) Established(*iwarp.Session, *mpa.Params) { h.up = true }
+func (h *hearer) Disconnected(*iwarp.Session, error)      {}
+func (h *hearer) Closed(_ *iwarp.Session, err error)      { h.closed, h.err = true, err }
+
+// hosts is a talker and a hearer on two stacks, and the wire between them.
+type hosts struct {
+	t    *testing.T
+	s    [2]*stack.Stack
+	k    [2]*ring.FakeKernel
+	now  tick.Time
+	talk talker
+	hear hearer
+}
+
+// Request and Forget implement stack.Resolver for both.
+func (h *hosts) Request(dst ip.Addr) {
+	for _, s := range h.s {
+		s.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, true)
+	}
+}
+func (h *hosts) Forget(ip.Addr) {}
+
+func newHosts(t *testing.T) *hosts {
+	h := &hosts{t: t, now: tick.Time(tick.Second)}
+	table := ddp.NewTable(rand.New(rand.NewPCG(1, 2)))
+	pd, err := table.AllocPD()
+	fail := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail(err)
+	_, err = table.Register(pd, make([]byte, 2000), ddp.Attr{Access: ddp.RemoteWrite, STag: 0x100})
+	fail(err)
+	fail(h.hear.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxIRD: 1, MaxORD: 1, Completer: &h.hear}))
+	fail(h.hear.Init(iwarp.Config{Responder: true, Startup: mpa.StartupConfig{IRD: 1, ORD: 1}, Pool: mpa.NewHoldPool(0, 0), Handler: &h.hear}))
+	var ini mpa.Initiator
+	fail(ini.Init(mpa.StartupConfig{Revision: mpa.RevIETF}))
+	h.talk.out = ini.Output()
+	macs := [2][6]byte{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
+	addrs := [2]ip.Addr{ip.AddrFrom4([4]byte{192, 0, 2, 1}), ip.AddrFrom4([4]byte{192, 0, 2, 2})}
+	for i := range h.s {
+		h.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
+		sock, err := ring.OpenFake(ring.Config{RxFrames: 128, TxSlots: 128, TxSlot: ring.SlotFor(1522)}, h.k[i])
+		fail(err)
+		h.s[i], err = stack.New(stack.Config{Port: sock, MAC: macs[i], MTU: 1500, Resolver: h})
+		fail(err)
+	}
+	listen := &stack.ListenConfig{Accept: func(*tcp.Tuple) (stack.Upper, error) { return &h.hear, nil }}
+	_, err = h.s[1].Listen(addrs[1], 7, listen, h.now)
+	fail(err)
+	_, err = h.s[0].Connect(tcp.Tuple{Local: addrs[0], Remote: addrs[1], LocalPort: 1000, RemotePort: 7}, &tcp.Config{}, &h.talk, h.now)
+	fail(err)
+	h.run(10*tick.Millisecond, func() bool { return h.hear.up })
+	if !h.hear.up {
+		t.Fatal("not established")
+	}
+	return h
+}
+
+// run lets both hosts work for d at most, until done.
+func (h *hosts) run(d tick.Duration, done func() bool) {
+	for end := h.now.Add(d); h.now < end && !done(); h.now = h.now.Add(100 * tick.Microsecond) {
+		for i, s := range h.s {
+			s.Step(h.now)
+			for f, ok := h.k[i].Take(nil); ok; f, ok = h.k[i].Take(nil) {
+				h.k[1-i].Inject(f)
+			}
+		}
+	}
+}
+
+// say sends b.
+func (h *hosts) say(b []byte) {
+	h.talk.out = append(h.talk.out, b...)
+	h.talk.ep.Wake()
+	h.run(10*tick.Millisecond, func() bool { return h.talk.ep.Conn().SndUna() == h.talk.first.Add(len(h.talk.out)) })
+}
+
+// TestCutByFIN: the peer ends its stream inside an FPDU. Its FIN is acknowledged as soon as it comes (RFC 9293, 3.10.7.4, eighth), and
+// the connection ends with MPA's error for a cut FPDU.
+func TestCutByFIN(t *testing.T) {
+	for _, n := range []int{1, 10, 500} {
+		h := newHosts(t)
+		for range 10 {
+			h.say(write(1000))
+		}
+		h.talk.out = append(h.talk.out, write(1000)[:n]...)
+		h.talk.ep.Shutdown(h.now)
+		from := h.now
+		h.run(5*tick.Second, func() bool { return h.hear.closed })
+		var e *ulpdu.Error
+		if !errors.As(h.hear.err, &e) || e.Layer != ulpdu.MPA || e.Code != mpa.CodeClosed {
+			t.Errorf("%d octets: closed %v, %v, want MPA's error for a cut FPDU", n, h.hear.closed, h.hear.err)
+		}
+		if l := h.talk.ep.Conn().Info(h.now).Loss.Counters; l.Retransmitted != 0 || h.now.Sub(from) > tick.Millisecond {
+			t.Errorf("%d octets: the end took %d us, and %d segments were sent again", n, h.now.Sub(from)/tick.Microsecond, l.Retransmitted)
+		}
+	}
+}

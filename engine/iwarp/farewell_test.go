@@ -1,0 +1,243 @@
+package iwarp
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// side is one end: a session, its queue pair, and a transport whose octets the test carries.
+type side struct {
+	Session
+	qp       rdmap.QP
+	sent     []byte
+	at       seq.Num // of what comes next
+	fin, rst bool
+	up       bool
+	closed   error
+}
+
+func (d *side) Wake()                                 {}
+func (d *side) Shutdown(tick.Time)                    { d.fin = true }
+func (d *side) Abort(tick.Time)                       { d.rst = true }
+func (d *side) EMSS() int                             { return 1448 }
+func (d *side) Break()                                { d.rst = true }
+func (d *side) Complete(*rdmap.Completion)            {}
+func (d *side) Request(s *Session, r *mpa.Request)    {}
+func (d *side) Established(s *Session, p *mpa.Params) { d.up = true }
+func (d *side) Disconnected(s *Session, err error)    {}
+func (d *side) Closed(s *Session, err error)          { d.closed = err }
+func (d *side) answer(ird, ord uint16) (*rdmap.QP, mpa.Answer) {
+	return &d.qp, mpa.Answer{IRD: ird, ORD: ord}
+}
+
+func newSide(t *testing.T, responder bool, cfg mpa.StartupConfig) *side {
+	t.Helper()
+	d := &side{at: 1000}
+	table := ddp.NewTable(rand.New(rand.NewPCG(1, 2)))
+	pd, err := table.AllocPD()
+	if err == nil {
+		err = d.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 4, RecvDepth: 4, MaxSGE: 1, MaxIRD: 4, MaxORD: 4, Completer: d})
+	}
+	c := Config{Responder: responder, Startup: cfg, Pool: mpa.NewHoldPool(0, 0), Handler: d, Reliable: true}
+	if !responder {
+		c.QP = &d.qp
+	}
+	if err = errors.Join(err, d.Init(c)); err != nil {
+		t.Fatal(err)
+	}
+	d.Begin(d, 1000, 1000, 0)
+	return d
+}
+
+// say returns what d has to send.
+func (d *side) say() (b []byte) {
+	d.Settle(0)
+	for {
+		at := d.next
+		n, _ := d.Next(1448)
+		if n == 0 {
+			d.Settle(0)
+			d.sent = append(d.sent, b...)
+			return b
+		}
+		b = append(b, make([]byte, n)...)
+		d.Fill(seq.Of(at, n), b[len(b)-n:])
+	}
+}
+
+// hear gives d octets in order, in pieces of at most n.
+func (d *side) hear(t *testing.T, b []byte, n int) {
+	t.Helper()
+	for len(b) > 0 {
+		k := min(n, len(b))
+		if got := d.Offer(d.at, [][]byte{b[:k]}, k); got != k {
+			t.Fatalf("%d octets taken of %d", got, k)
+		}
+		d.at = d.at.Add(k)
+		d.Advance(d.at)
+		b = b[k:]
+	}
+}
+
+// meet runs the start-up of an initiator and a responder, one of whose queue pairs cannot start, until nothing is left to say.
+// change may alter what the initiator says behind its Request.
+func meet(t *testing.T, i, r *side, piece int, change func([]byte)) {
+	t.Helper()
+	r.hear(t, i.say(), piece)
+	if err := r.Accept(r.answer(2, 2)); err != nil {
+		t.Fatal(err)
+	}
+	i.hear(t, r.say(), piece)
+	b := i.say()
+	if change != nil {
+		change(b)
+	}
+	r.hear(t, b, piece)
+	i.hear(t, r.say(), piece)
+}
+
+func (d *side) describe() string {
+	n := 20 + int(d.sent[18])<<8 + int(d.sent[19])
+	s := fmt.Sprintf("up %v, FIN %v, RST %v, behind the start-up frame %x", d.up, d.fin, d.rst, d.sent[n:])
+	if t, ok := d.qp.PeerTerminate(); ok {
+		s += fmt.Sprintf(", told %v", t)
+	}
+	return s
+}
+
+// TestLocalFailure has the queue pair of either side fail when MPA is done with it: the peer gets a Terminate if it knows RFC
+// 6581, and as the very first FPDU; a responder's waits for the initiator's first FPDU, and comes only if that is valid.
+//
+//req:rfc6581-9.3-1 rfc5044-7.1.2-7
+func TestLocalFailure(t *testing.T) {
+	var out strings.Builder
+	for _, c := range []struct {
+		name   string
+		cfg    mpa.StartupConfig
+		damage bool // of the initiator's first FPDU
+	}{
+		{name: "markers and CRC", cfg: mpa.StartupConfig{Markers: true, RTR: mpa.RTRRead}},
+		{name: "CRC", cfg: mpa.StartupConfig{RTR: mpa.RTRWrite}},
+		{name: "markers", cfg: mpa.StartupConfig{Markers: true, NoCRC: true, RTR: mpa.RTRSend}},
+		{name: "neither", cfg: mpa.StartupConfig{NoCRC: true, RTR: mpa.RTRRead}},
+		{name: "client-server model", cfg: mpa.StartupConfig{}},
+		{name: "revision 1", cfg: mpa.StartupConfig{Revision: mpa.RevIETF}},
+		{name: "first FPDU damaged", cfg: mpa.StartupConfig{RTR: mpa.RTRRead}, damage: true},
+	} {
+		c.cfg.IRD, c.cfg.ORD = 2, 2
+		for _, failing := range []string{"initiator", "responder"} {
+			said := ""
+			for _, piece := range []int{1 << 16, 1} {
+				i, r := newSide(t, false, c.cfg), newSide(t, true, c.cfg)
+				bad := i
+				if failing == "responder" {
+					bad = r
+				}
+				bad.qp.Abort()
+				bad.qp.Actions()
+				meet(t, i, r, piece, func(b []byte) {
+					if c.damage && len(b) > 0 {
+						b[len(b)-1] ^= 1
+					}
+				})
+				if bad.up || !errors.Is(bad.Err(), ErrStartup) || !errors.Is(bad.Err(), rdmap.ErrState) {
+					t.Errorf("%s, %s: up %v, error %v", c.name, failing, bad.up, bad.Err())
+				}
+				s := fmt.Sprintf("%s fails, %s\n\tinitiator: %s\n\tresponder: %s\n", failing, c.name, i.describe(), r.describe())
+				if piece == 1 && s != said {
+					t.Errorf("octet by octet another story:\n%s", s)
+				}
+				said = s
+			}
+			out.WriteString(said)
+		}
+	}
+	const path = "testdata/local-failure.golden"
+	if *update {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); d != "" {
+		t.Errorf("what is said changed (-golden +now); -update if that is meant:\n%s", d)
+	}
+}
+
+// TestLocalFailureSilence: when no FPDU comes, the start-up timer ends the connection.
+//
+//req:rfc6581-9.3-1
+func TestLocalFailureSilence(t *testing.T) {
+	cfg := mpa.StartupConfig{IRD: 2, ORD: 2}
+	i, r := newSide(t, false, cfg), newSide(t, true, cfg)
+	r.qp.Abort()
+	r.qp.Actions()
+	meet(t, i, r, 1<<16, nil)
+	if r.fin || r.rst || r.Deadline() != tick.Time(DefaultStartupTimeout) {
+		t.Fatalf("%s; deadline %v", r.describe(), r.Deadline())
+	}
+	r.Expire(r.Deadline())
+	if !r.rst || r.Deadline() != tick.Never {
+		t.Errorf("%s; deadline %v", r.describe(), r.Deadline())
+	}
+	r.Ended(errors.New("reset"))
+	if !errors.Is(r.closed, rdmap.ErrState) {
+		t.Errorf("closed: %v", r.closed)
+	}
+}
+
+// TestReplyRefused has an initiator get Replies that it cannot serve: the one FPDU that it sends is a Terminate, as the
+// reference vectors have it, also when its queue pair cannot even start.
+//
+//req:rfc6581-9.1-4 rfc6581-9.2-5
+func TestReplyRefused(t *testing.T) {
+	for _, c := range []struct {
+		name, words, want string
+	}{
+		{"ORD above our IRD", "8002 6003", "00164147 00000000 00000002 00000001 00000000 20060000 6540fb1b"},
+		{"RTR by Write only", "8002 8002", "00164147 00000000 00000002 00000001 00000000 20070000 1bd2babe"},
+	} {
+		for _, aborted := range []bool{false, true} {
+			i := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
+			if aborted {
+				i.qp.Abort()
+				i.qp.Actions()
+			}
+			request := len(i.say())
+			reply := append([]byte("MPA ID Rep Frame\x50\x02\x00\x04"), unhex(t, c.words)...) // C, S, revision 2, 4 octets
+			i.hear(t, reply, len(reply))
+			i.say()
+			if got := i.sent[request:]; !bytes.Equal(got, unhex(t, c.want)) || !i.fin || i.up {
+				t.Errorf("%s: up %v, FIN %v, sent %x", c.name, i.up, i.fin, got)
+			}
+		}
+	}
+}
+
+func unhex(t *testing.T, s string) []byte {
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

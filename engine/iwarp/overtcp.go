@@ -1,0 +1,149 @@
+package iwarp
+
+import (
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// Prior is the byte stream that used a connection before MPA started on it (delayed start-up, RFC 5044, 7.1.4). What it was
+// given to send goes first.
+type Prior interface {
+	Next(room int) (n int, more bool)
+	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
+	Acked(to seq.Num)
+}
+
+// OverTCP is a Session on the engine's own TCP: it is the stack.Upper of an Endpoint.
+type OverTCP struct {
+	Session
+	Endpoint *stack.Endpoint
+	// OnSettle, when set, runs before each transmission: the owner moves posted work into the queue pair.
+	OnSettle func()
+
+	prior  Prior
+	first  seq.Num // of the octets that the Session sends
+	unread []byte  // arrived before the Session, and not taken by it yet
+	at     seq.Num // of unread[0]
+
+	fins tcp.Events // of PeerClosed and FINAcked
+}
+
+// Start implements stack.Upper.
+func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
+	o.Endpoint = e
+	o.first = snd
+	e.Conn().SetRecords(true)
+	o.Begin(e, snd, rcv, now)
+}
+
+// StartAfter is Start on a connection that p used until now. p sends the octets before snd; unread are octets that arrived,
+// from sequence number rcv on, and were acknowledged.
+func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte, now tick.Time) {
+	o.prior, o.at, o.unread = p, rcv, unread
+	o.Start(e, snd, rcv, now)
+	o.reread()
+}
+
+// reread offers what arrived early once more.
+func (o *OverTCP) reread() {
+	for len(o.unread) > 0 {
+		n := o.Session.Offer(o.at, [][]byte{o.unread}, len(o.unread))
+		if n == 0 {
+			return
+		}
+		o.at, o.unread = o.at.Add(n), o.unread[n:]
+		o.Session.Advance(o.at)
+	}
+}
+
+// Offer implements stack.Upper.
+func (o *OverTCP) Offer(at seq.Num, pieces [][]byte, n int) int {
+	if len(o.unread) > 0 {
+		return 0 // what came before has to be taken first; TCP sends this again
+	}
+	return o.Session.Offer(at, pieces, n)
+}
+
+// Next implements tcp.Source.
+func (o *OverTCP) Next(room int) (int, bool) {
+	if o.prior != nil {
+		if n, more := o.prior.Next(room); n > 0 || more {
+			return n, true
+		}
+	}
+	return o.Session.Next(room)
+}
+
+// Fill implements stack.Upper.
+func (o *OverTCP) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
+	if o.prior != nil && r.Start.Less(o.first) {
+		o.prior.Fill(r, dst)
+		return 0, false
+	}
+	return o.Session.Fill(r, dst)
+}
+
+// Acked implements stack.Upper.
+func (o *OverTCP) Acked(to seq.Num) {
+	if o.prior != nil {
+		o.prior.Acked(seq.Min(to, o.first))
+		if o.first.LessEq(to) {
+			o.prior = nil
+		}
+	}
+	if o.prior == nil {
+		o.Session.Acked(to)
+	}
+}
+
+// Settle implements stack.Upper.
+func (o *OverTCP) Settle(now tick.Time) {
+	if o.OnSettle != nil {
+		o.OnSettle()
+	}
+	if len(o.unread) > 0 {
+		o.reread()
+	}
+	o.Session.Settle(now)
+}
+
+// Event implements stack.Upper.
+func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
+	if ev&tcp.EMSSChanged != 0 {
+		o.EMSSChanged()
+	}
+	if ev&tcp.PeerClosed != 0 {
+		o.PeerClosed(now)
+	}
+	o.fins |= ev & (tcp.PeerClosed | tcp.FINAcked)
+	if ev&tcp.Ended == 0 && o.fins == tcp.PeerClosed|tcp.FINAcked {
+		o.Ended(nil) // TIME-WAIT is between TCP and the network
+	}
+	if ev&tcp.Ended != 0 {
+		if c := o.Endpoint.Conn().Cause(); c == tcp.CauseClosed {
+			o.Ended(nil)
+		} else {
+			o.Ended(c)
+		}
+	}
+}
+
+// Bind gives o the Endpoint whose handshake has begun, so that it can be aborted before Start.
+func (o *OverTCP) Bind(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
+
+// WantsCRC implements stack.Summer.
+func (o *OverTCP) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
+	return o.phase == phaseFull && len(o.unread) == 0 && o.rcv.WantsCRC(at, pieces, n)
+}
+
+// OfferCRC implements stack.Summer.
+func (o *OverTCP) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
+	kept, err := o.rcv.OfferCRC(at, pieces, n, crc)
+	if err != nil {
+		o.fail(err)
+		return n
+	}
+	return kept
+}

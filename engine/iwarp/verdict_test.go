@@ -1,0 +1,67 @@
+package iwarp
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"xwarp/mpa"
+	"xwarp/tcp"
+)
+
+// TestVerdict: only a peer that closes although it was sent the Request has refused it (RFC 6581, 10). A handshake that failed, a
+// path that broke and a peer that says nothing teach nothing.
+//
+//req:rfc6581-10-4
+func TestVerdict(t *testing.T) {
+	begin := func(d *side, reliable bool) {
+		c := d.cfg
+		c.Reliable = reliable
+		if err := d.Init(c); err != nil {
+			t.Fatal(err)
+		}
+		d.Begin(d, 1000, 1000, 0)
+	}
+	for _, c := range []struct {
+		name          string
+		end           func(d *side)
+		stack, socket mpa.Retry
+	}{
+		{"refused", func(d *side) { d.Init(d.cfg); d.Ended(tcp.CauseRefused) }, mpa.RetryNone, mpa.RetryNone},
+		{"reset before the Session began", func(d *side) { d.Init(d.cfg); d.Ended(tcp.CauseReset) }, mpa.RetryNone, mpa.RetryNone},
+		{"reset before the Request left", func(d *side) { d.Ended(tcp.CauseReset) }, mpa.RetryNone, mpa.RetryNone},
+		{"reset after the Request left", func(d *side) { d.say(); d.Ended(tcp.CauseReset) }, mpa.RetryRevision1, mpa.RetryNone},
+		{"reset after its acknowledgement", func(d *side) { d.say(); d.Acked(d.next); d.Ended(tcp.CauseReset) }, mpa.RetryRevision1, mpa.RetryRevision1},
+		{"FIN before the Request came", func(d *side) { d.say(); d.PeerClosed(0) }, mpa.RetryNone, mpa.RetryNone},
+		{"FIN behind the Request", func(d *side) { d.say(); d.Acked(d.next); d.PeerClosed(0) }, mpa.RetryRevision1, mpa.RetryRevision1},
+		{"no answer", func(d *side) { d.say(); d.Acked(d.next); d.Expire(d.Deadline()) }, mpa.RetryNone, mpa.RetryNone},
+		{"no acknowledgement", func(d *side) { d.say(); d.Ended(tcp.CauseTimeout) }, mpa.RetryNone, mpa.RetryNone},
+		{"aborted", func(d *side) { d.say(); d.Acked(d.next); d.Abort(0); d.Ended(tcp.CauseAborted) }, mpa.RetryNone, mpa.RetryNone},
+	} {
+		for _, reliable := range []bool{false, true} {
+			d := newSide(t, false, mpa.StartupConfig{Markers: true})
+			begin(d, reliable)
+			c.end(d)
+			want := c.stack
+			if reliable {
+				want = c.socket
+			}
+			if d.Retry() != want {
+				t.Errorf("%s, socket %v: %v, want %v", c.name, reliable, d.Retry(), want)
+			}
+			d.Ended(errors.New("gone"))
+		}
+	}
+}
+
+// TestRefusedIsNotMPA: where no TCP connection came up, the error does not speak of MPA.
+func TestRefusedIsNotMPA(t *testing.T) {
+	for _, cause := range []tcp.Cause{tcp.CauseRefused, tcp.CauseUnreachable} {
+		d := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
+		d.Init(d.cfg)
+		d.Ended(cause)
+		if !errors.Is(d.Err(), ErrConnect) || !errors.Is(d.Err(), cause) || strings.Contains(d.Err().Error(), "MPA") {
+			t.Errorf("%v: %v", cause, d.Err())
+		}
+	}
+}

@@ -1,0 +1,409 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/iwarp"
+	"xwarp/engine/stack"
+	"xwarp/mpa"
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+)
+
+const rdmaPort = 7174
+
+// rdmaEnd is one end of a connection with a program to run.
+type rdmaEnd struct {
+	name  string
+	c     *rdmaConn
+	host  *Host
+	life  uint64
+	peer  *rdmaEnd
+	table *ddp.Table
+	pool  *mpa.HoldPool
+	pd    *ddp.PD
+	mr    *ddp.MR
+	qp    rdmap.QP
+	ses   *iwarp.OverTCP
+	mem   []byte
+	base  []byte // mem before anything happened
+	ops   []op
+	next  int
+	recvs []recvBuf
+
+	recvDone     int
+	acks         int // completions of ops
+	up           bool
+	down, closed int
+	err          error
+	disconnected bool
+}
+
+// rdmaConfig is the free choice of one connection.
+type rdmaConfig struct {
+	ini, rsp    mpa.StartupConfig
+	pack        bool
+	window      int
+	depth       int
+	ops         int // per end, at most
+	maxOp       int // octets
+	tcpA, tcpB  tcp.Config
+	acceptDelay tick.Duration
+	badOp       bool // one operation names an STag that the peer does not have
+	v6          int  // 1 when over IPv6
+	poolOctets  int  // of the hold pool, shared by nobody
+	poolRecords int
+}
+
+// poolBound is what a hold pool may hold at most: beyond its bound the rest of one FPDU of each connection.
+func (c *rdmaConfig) poolBound() int { return c.poolOctets + 1<<17 }
+
+// rdmaConn is a connection between two hosts, a dials.
+type rdmaConn struct {
+	s    *scenario
+	cfg  rdmaConfig
+	a, b *rdmaEnd
+}
+
+// newRDMA makes both ends and their programs.
+func newRDMA(s *scenario, cfg rdmaConfig, a, b *Host) *rdmaConn {
+	if cfg.poolOctets == 0 {
+		cfg.poolOctets, cfg.poolRecords = 4<<20, 1<<12
+	}
+	c := &rdmaConn{s: s, cfg: cfg}
+	c.a, c.b = c.end("a", a), c.end("b", b)
+	c.a.peer, c.b.peer = c.b, c.a
+	r := rand.New(rand.NewPCG(s.seed, 77))
+	na, nb := 1+r.IntN(cfg.ops), r.IntN(cfg.ops+1)
+	var la, lb layout
+	c.a.plan(r, na, &la, &lb)
+	c.b.plan(r, nb, &lb, &la)
+	c.a.fill(r, &la)
+	c.b.fill(r, &lb)
+	return c
+}
+
+func (c *rdmaConn) end(name string, h *Host) *rdmaEnd {
+	return &rdmaEnd{
+		name: name, c: c, host: h, life: h.lives,
+		table: ddp.NewTable(seededRandom{rand.New(rand.NewPCG(c.s.seed, uint64(h.index)+5))}),
+		pool:  mpa.NewHoldPool(c.cfg.poolOctets, c.cfg.poolRecords),
+	}
+}
+
+func (e *rdmaEnd) fail(format string, args ...any) {
+	e.c.s.w.Fail(fmt.Errorf("rdma end %s: %s", e.name, fmt.Sprintf(format, args...)))
+}
+
+// alive reports whether the host of e is still the one that e began on.
+func (e *rdmaEnd) alive() bool { return e.host.lives == e.life }
+
+func (e *rdmaEnd) config(responder bool) iwarp.Config {
+	c := iwarp.Config{
+		Responder: responder, Startup: e.c.cfg.ini, QP: &e.qp, Pool: e.pool, Handler: e, Pack: e.c.cfg.pack, Window: e.c.cfg.window,
+	}
+	if responder {
+		c.Startup, c.QP = e.c.cfg.rsp, nil
+	}
+	return c
+}
+
+// start listens at b and dials from a.
+func (c *rdmaConn) start() {
+	r := rand.New(rand.NewPCG(c.s.seed, 78))
+	c.a.ready(r)
+	c.b.ready(r)
+	c.a.host.Each(c.a.pump)
+	c.b.host.Each(c.b.pump)
+	accepted := false
+	lc := stack.ListenConfig{Conn: c.cfg.tcpB, Backlog: 4, Accept: func(t *tcp.Tuple) (stack.Upper, error) {
+		if accepted {
+			return nil, errors.New("one connection only")
+		}
+		accepted = true
+		c.b.ses = &iwarp.OverTCP{}
+		return c.b.ses, c.b.ses.Init(c.b.config(true))
+	}}
+	w := c.s.w
+	if _, err := c.b.host.Stack().Listen(c.b.host.Addr(c.cfg.v6), rdmaPort, &lc, w.Now()); err != nil {
+		panic(err)
+	}
+	c.a.ses = &iwarp.OverTCP{}
+	if err := c.a.ses.Init(c.a.config(false)); err != nil {
+		panic(err)
+	}
+	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6), LocalPort: 30000, RemotePort: rdmaPort}
+	e, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.ses, w.Now())
+	if err != nil {
+		panic(err)
+	}
+	c.a.ses.Endpoint = e
+	c.a.host.Wake()
+}
+
+// Request implements session.Handler.
+func (e *rdmaEnd) Request(s *iwarp.Session, _ *mpa.Request) {
+	accept := func() {
+		if !e.alive() || e.closed > 0 {
+			return
+		}
+		if err := s.Accept(&e.qp, mpa.Answer{IRD: 8, ORD: 8}); err != nil && !errors.Is(err, iwarp.ErrNotAsked) {
+			e.fail("Accept: %v", err)
+		}
+		e.wake()
+	}
+	if e.c.cfg.acceptDelay == 0 {
+		accept()
+		return
+	}
+	e.c.s.w.After(e.c.cfg.acceptDelay, accept)
+}
+
+func (e *rdmaEnd) wake() {
+	if e.ses != nil && e.ses.Endpoint != nil {
+		e.ses.Endpoint.Wake()
+	}
+	e.host.Wake()
+}
+
+// Established implements session.Handler.
+func (e *rdmaEnd) Established(*iwarp.Session, *mpa.Params) {
+	if e.up {
+		e.fail("Established twice")
+	}
+	e.up = true
+}
+
+// Disconnected implements session.Handler.
+func (e *rdmaEnd) Disconnected(_ *iwarp.Session, err error) {
+	e.down++
+	if e.down > 1 || !e.up || e.closed > 0 {
+		e.fail("Disconnected %d times, up %v, closed %d", e.down, e.up, e.closed)
+	}
+}
+
+// Closed implements session.Handler.
+func (e *rdmaEnd) Closed(_ *iwarp.Session, err error) {
+	e.closed++
+	e.err = err
+	if e.closed > 1 {
+		e.fail("Closed twice")
+	}
+	if !e.up {
+		e.qp.Abort()
+	}
+}
+
+// Complete implements rdmap.Completer: each work request once, the send queue in order, memory as it must be.
+func (e *rdmaEnd) Complete(c *rdmap.Completion) {
+	if c.Op == rdmap.WRRecv {
+		e.received(c)
+		return
+	}
+	if c.ID >= uint64(len(e.ops)) || !e.ops[c.ID].posted || e.ops[c.ID].done {
+		e.fail("completion of %v %d, which is not outstanding", c.Op, c.ID)
+		return
+	}
+	if c.ID != uint64(e.acks) {
+		e.fail("completion of %v %d before %d", c.Op, c.ID, e.acks)
+	}
+	e.acks++
+	o := &e.ops[c.ID]
+	o.done, o.status = true, c.Status
+	if c.Status != rdmap.Success {
+		return
+	}
+	what := fmt.Sprintf("%v %d of %s is complete", o.wr.Op, c.ID, e.name)
+	// TCP has acknowledged all of it, so it must be there, unless the peer gave the stream up.
+	peerUp := e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 && e.peer.qp.Err() == nil
+	if o.effect.end == e || peerUp {
+		e.c.s.w.Fail(o.effect.check(what))
+	}
+	if peerUp {
+		e.c.s.w.Fail(o.second.check(what))
+	}
+}
+
+func (e *rdmaEnd) received(c *rdmap.Completion) {
+	if c.ID != uint64(e.recvDone) || e.recvDone >= len(e.recvs) {
+		e.fail("completion of receive %d, want %d", c.ID, e.recvDone)
+		return
+	}
+	b := &e.recvs[e.recvDone]
+	e.recvDone++
+	if c.Status != rdmap.Success {
+		return
+	}
+	b.done = true
+	if int(c.ByteLen) != len(b.want) {
+		e.fail("receive %d has %d octets, want %d", c.ID, c.ByteLen, len(b.want))
+	}
+	e.c.s.w.Fail(b.check(fmt.Sprintf("receive %d of %s", c.ID, e.name)))
+}
+
+// pump posts what fits, and ends the connection when both programs are done.
+func (e *rdmaEnd) pump(now tick.Time) {
+	if !e.alive() || e.closed > 0 {
+		return
+	}
+	n := e.next
+	for e.up && e.next < len(e.ops) {
+		o := &e.ops[e.next]
+		o.posted = true
+		err := e.qp.PostSend(&o.wr)
+		if err != nil {
+			o.posted = false
+		}
+		if errors.Is(err, rdmap.ErrFull) || errors.Is(err, rdmap.ErrState) {
+			break
+		}
+		if err != nil {
+			e.fail("PostSend of %v: %v", o.wr.Op, err)
+			return
+		}
+		e.next++
+	}
+	if e.next > n {
+		e.wake()
+	}
+	if e.name == "a" && e.c.finished() && !e.disconnected {
+		e.disconnected = true
+		e.c.s.w.After(e.c.s.pause, func() {
+			if e.alive() && e.closed == 0 {
+				e.ses.Disconnect(e.c.s.w.Now())
+				e.wake()
+			}
+		})
+	}
+}
+
+// finished reports whether both programs ran to their ends and nothing is under way.
+func (c *rdmaConn) finished() bool {
+	for _, e := range []*rdmaEnd{c.a, c.b} {
+		if !e.up || e.acks < len(e.ops) || e.recvDone < len(e.recvs) || e.qp.Busy() {
+			return false
+		}
+	}
+	return true
+}
+
+// over reports whether nothing of the connection is left.
+func (c *rdmaConn) over() bool {
+	return (c.a.closed > 0 || !c.a.alive()) && (c.b.closed > 0 || !c.b.alive() || c.b.ses == nil || c.b.ses.Endpoint == nil)
+}
+
+// verdict holds the end of the run to the programs.
+func (c *rdmaConn) verdict() error {
+	for _, e := range []*rdmaEnd{c.a, c.b} {
+		if err := e.verdict(); err != nil {
+			return fmt.Errorf("end %s: %w", e.name, err)
+		}
+	}
+	return nil
+}
+
+func (e *rdmaEnd) verdict() error {
+	if !e.alive() {
+		return nil
+	}
+	if !e.c.s.mayFail() && !e.c.cfg.badOp {
+		if !e.up || e.err != nil {
+			return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up, e.err)
+		}
+		for i := range e.ops {
+			if o := &e.ops[i]; !o.done || o.status != rdmap.Success {
+				return fmt.Errorf("%v %d: done %v, %v", o.wr.Op, i, o.done, o.status)
+			}
+		}
+	}
+	for i := range e.ops {
+		if o := &e.ops[i]; o.posted && !o.done {
+			return fmt.Errorf("%v %d was posted and never completed", o.wr.Op, i)
+		}
+	}
+	if e.closed > 0 && e.recvDone != len(e.recvs) {
+		return fmt.Errorf("%d of %d receives completed or flushed", e.recvDone, len(e.recvs))
+	}
+	if o, n := e.pool.InUse(); o != 0 || n != 0 {
+		return fmt.Errorf("hold pool: %d octets and %d records in use after the end", o, n)
+	}
+	if err := e.memory(); err != nil {
+		return err
+	}
+	return e.alignment()
+}
+
+// alignment: FPDUs and segments part only where something explains it.
+func (e *rdmaEnd) alignment() error {
+	if e.ses == nil || e.ses.Endpoint == nil {
+		return nil
+	}
+	k := e.ses.Endpoint.Conn().Counters()
+	if n := k.SplitEMSS + k.SplitRetransmit; n > 0 && !e.c.s.cuts {
+		return fmt.Errorf("%d segments lost their alignment for EMSS, which never changed", n)
+	}
+	if k.SplitWindow > 0 && e.c.cfg.window >= 16<<10 {
+		return fmt.Errorf("%d segments lost their alignment for a window of %d", k.SplitWindow, e.c.cfg.window)
+	}
+	st := e.ses.Stats()
+	if st.LimitDrops == 0 && !e.c.s.cuts && !e.c.s.recut && (st.Unaligned > 0 || st.Partial > 0) {
+		return fmt.Errorf("%d unaligned and %d partial offers on a path that does not cut segments", st.Unaligned, st.Partial)
+	}
+	if st.Records != 0 || st.HeldOctets != 0 {
+		return fmt.Errorf("receiver holds %d octets and %d records after the end", st.HeldOctets, st.Records)
+	}
+	return nil
+}
+
+// step is checked after each instant.
+func (c *rdmaConn) step() error {
+	for _, e := range []*rdmaEnd{c.a, c.b} {
+		if !e.alive() {
+			continue
+		}
+		if o, n := e.pool.InUse(); o > c.cfg.poolBound() || n > c.cfg.poolRecords+64 {
+			return fmt.Errorf("end %s: hold pool exceeds its bounds: %d octets, %d records", e.name, o, n)
+		}
+		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
+			return fmt.Errorf("end %s: %d and %d requests outstanding", e.name, s, r)
+		}
+		if st := e.ses; st != nil && st.Stats().HeldOctets > c.cfg.window+(64<<10) {
+			return fmt.Errorf("end %s holds %d octets, its window is %d", e.name, st.Stats().HeldOctets, c.cfg.window)
+		}
+	}
+	if c.a.alive() && c.b.alive() {
+		return acked(c.a.endpoint(), c.b.endpoint())
+	}
+	return nil
+}
+
+func (e *rdmaEnd) endpoint() *stack.Endpoint {
+	if e.ses == nil {
+		return nil
+	}
+	return e.ses.Endpoint
+}
+
+// acked: neither end may think that the other has more than it has.
+func acked(a, b *stack.Endpoint) error {
+	if a == nil || b == nil {
+		return nil
+	}
+	for _, d := range [][2]*stack.Endpoint{{a, b}, {b, a}} {
+		s, r := d[0].Conn(), d[1].Conn()
+		if s.State() < tcp.Established || r.State() < tcp.Established {
+			continue
+		}
+		if n := s.SndUna().Diff(r.RcvNxt()); n > 0 {
+			return fmt.Errorf("%d octets were acknowledged that the peer does not have", n)
+		}
+		if i := r.Info(0); i.Holes > tcp.MaxHoles {
+			return fmt.Errorf("%d holes", i.Holes)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"xwarp/ring"
+	"xwarp/ring/pcapng"
+	"xwarp/tcp/tick"
+)
+
+var (
+	flagSeed   = flag.Int64("seed", -1, "run this seed only")
+	flagSeeds  = flag.Int("seeds", 0, "how many seeds TestSoak runs")
+	flagFirst  = flag.Uint64("first", 1, "first seed of TestSoak")
+	flagTrace  = flag.Bool("frames", false, "with -seed: print every frame")
+	flagUpdate = flag.Bool("update", false, "write testdata again")
+	flagPcap   = flag.String("pcap", "", "with -seed: write a pcapng file")
+)
+
+// simulate runs one seed. The error names the command that replays it.
+func simulate(seed uint64) (hash uint64, frames uint64, err error) {
+	s := draw(seed, nil)
+	err = s.guard()
+	return s.w.Hash(), s.w.Frames(), replay(seed, s, err)
+}
+
+// guard runs s and turns a panic into an error.
+func (s *scenario) guard() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			buf := make([]byte, 4096)
+			err = fmt.Errorf("panic: %v\n%s", p, buf[:runtime.Stack(buf, false)])
+		}
+	}()
+	return s.run()
+}
+
+func replay(seed uint64, s *scenario, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("seed %d: %w\n  scenario: %v\n  go test ./engine/testkit/sim -run 'TestSeed$' -seed %d -frames -pcap /tmp/seed%d.pcapng", seed, err, s, seed, seed)
+}
+
+// TestSeed replays one seed.
+func TestSeed(t *testing.T) {
+	seed := uint64(*flagSeed)
+	if *flagSeed < 0 {
+		seed = 1
+	}
+	var wrap func(string, func() int64) func(ring.Port) (ring.Port, error)
+	if *flagPcap != "" {
+		out, err := os.Create(*flagPcap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		file := pcapng.NewFile(out)
+		defer file.Flush()
+		wrap = func(name string, clock func() int64) func(ring.Port) (ring.Port, error) {
+			return func(p ring.Port) (ring.Port, error) { return file.Wrap(p, name, pcapng.Both, clock) }
+		}
+	}
+	s := draw(seed, wrap)
+	if *flagTrace {
+		fmt.Println(s)
+		see := s.w.Tap
+		s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+			fmt.Printf("%12.6f %s %v %s\n", float64(now.Sub(Epoch))/1e9, h.Name(), d, Describe(frame))
+			see(h, d, frame, now)
+		}
+	}
+	err := s.guard()
+	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9, s.w.Hash())
+	if err != nil {
+		s.dump()
+		t.Fatal(replay(seed, s, err))
+	}
+}
+
+// TestReplay runs seeds twice: every frame must be the same, at the same time.
+func TestReplay(t *testing.T) {
+	for seed := uint64(1); seed <= 60; seed++ {
+		a, n, err := simulate(seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, m, _ := simulate(seed)
+		if a != b || n != m {
+			t.Errorf("seed %d: hash %#x of %d frames, and %#x of %d the second time", seed, a, n, b, m)
+		}
+	}
+}
+
+// many runs seeds on all processors, each World on one of them.
+func many(t *testing.T, first uint64, count int) {
+	t.Helper()
+	var frames atomic.Uint64
+	each(t, first, count, func(seed uint64) error {
+		_, n, err := simulate(seed)
+		frames.Add(n)
+		return err
+	})
+	t.Logf("%d frames", frames.Load())
+}
+
+// each calls f for seeds on all processors until some fail.
+func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
+	t.Helper()
+	var next atomic.Uint64
+	var failures atomic.Int32
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for failures.Load() < 8 {
+				i := next.Add(1) - 1
+				if i >= uint64(count) {
+					return
+				}
+				if err := f(first + i); err != nil {
+					failures.Add(1)
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d seeds", min(next.Load(), uint64(count)))
+}
+
+// TestSeeds is the simulator's part of the ordinary test run.
+func TestSeeds(t *testing.T) {
+	n := 1000
+	if testing.Short() {
+		n = 100
+	}
+	many(t, 1, n)
+}
+
+// TestSoak is for make soak: -seeds says how many.
+func TestSoak(t *testing.T) {
+	if *flagSeeds == 0 {
+		t.Skip("soak only: -seeds 100000")
+	}
+	many(t, *flagFirst, *flagSeeds)
+}
+
+// dump prints the connections that are not over.
+func (s *scenario) dump() {
+	for _, l := range s.loads {
+		if c, ok := l.(*rdmaConn); ok && !c.over() {
+			for _, e := range []*rdmaEnd{c.a, c.b} {
+				out, in := e.qp.ReadsInFlight()
+				fmt.Printf("%s up %v down %d closed %d: %d of %d operations, %d of %d receives, queue pair %v, busy %v, reads out %d in %d, err %v\n", e.name, e.up, e.down, e.closed,
+					e.acks, len(e.ops), e.recvDone, len(e.recvs), e.qp.State(), e.qp.Busy(), out, in, e.err)
+				if p := e.endpoint(); p != nil {
+					fmt.Printf("  %s\n  %s\n  %s\n", brief(p.Conn().Info(s.w.Now())), brief(p.Conn().Counters()), brief(e.ses.Stats()))
+				}
+			}
+		}
+		c, ok := l.(*streamConn)
+		if !ok || c.over() {
+			continue
+		}
+		for _, e := range []*streamEnd{c.a, c.b} {
+			fmt.Printf("%s wrote %d of %d, read %d of %d, shut %v eof %v ended %v alive %v\n", e.name, e.wrote, e.total, e.read, e.peer.total, e.shut, e.eof, e.ended, e.alive())
+			if e.s != nil && e.s.Endpoint() != nil {
+				fmt.Printf("  poll %v unread %d %s\n", e.s.Poll(), e.s.Unread(), brief(e.s.Endpoint().Conn().Info(s.w.Now())))
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+// Package ulpdu holds the types that MPA shares with the layer above it (DDP, RDMAP): the error that is a Terminate,
+// the name of an outgoing ULPDU and the view of a received one.
+package ulpdu
+
+import "fmt"
+
+// Layer says which layer found an error (RFC 5040, 4.8).
+type Layer uint8
+
+const (
+	RDMAP Layer = 0
+	DDP   Layer = 1
+	MPA   Layer = 2
+)
+
+func (l Layer) String() string {
+	switch l {
+	case RDMAP:
+		return "RDMAP"
+	case DDP:
+		return "DDP"
+	case MPA:
+		return "MPA"
+	}
+	return fmt.Sprintf("layer %d", uint8(l))
+}
+
+// Error is an error of the stream, in the form in which a Terminate message tells it to the peer (RFC 5040, 4.8).
+// nil means that all is well. An Error ends its stream: nothing that follows it is delivered.
+type Error struct {
+	Layer Layer
+	Type  uint8 // error type, 4 bits on the wire
+	Code  uint8
+	// Detail says for an engineer what was seen and where; it is not sent.
+	Detail string
+}
+
+// Newf returns an Error whose Detail is formatted like fmt.Sprintf.
+func Newf(l Layer, typ, code uint8, format string, args ...any) *Error {
+	return &Error{l, typ, code, fmt.Sprintf(format, args...)}
+}
+
+// Error returns the layer, type and code as in a Terminate, then the detail.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%v error (terminate %d/%d/%02x)", e.Layer, e.Layer, e.Type, e.Code)
+	if e.Detail != "" {
+		s += ": " + e.Detail
+	}
+	return s
+}
+
+// Is reports whether target is an *Error with the same layer, type and code.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t != nil && e != nil && t.Layer == e.Layer && t.Type == e.Type && t.Code == e.Code
+}
+
+// Ref names one outgoing ULPDU of the layer above; MPA keeps it and gives it back, and never looks inside.
+type Ref struct {
+	ID  uint64
+	Off uint32
+}

@@ -1,0 +1,102 @@
+package monitor
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// Offsets and lengths of what a frame begins with (IEEE 802.3 and 802.1Q; RFC 791, 3.1; RFC 8200, 3; RFC 9293, 3.1).
+const (
+	etherType = 12
+	vlanLen   = 4
+	maxTags   = 2
+	ipv4Min   = 20
+	ipv6Len   = 40
+	tcpMin    = 20
+	tcpFlags  = 13
+	tcpProto  = 6
+)
+
+// Flags of TCP.
+const (
+	fin = 1 << iota
+	syn
+	rst
+)
+
+// Flow is a TCP connection as this host sees it.
+type Flow struct{ Local, Remote netip.AddrPort }
+
+// segment is where things are in a frame that begins with a TCP segment, complete up to the TCP header's fixed part.
+type segment struct {
+	ip, tcp int  // offsets of the headers
+	v6      bool // which IP
+	flags   byte
+	payload int // octets of payload in the packet, present or not
+	data    int // offset of the payload
+}
+
+// parse finds the TCP segment in a frame, of which b is the beginning. Fragments but the first are no segments.
+func parse(b []byte) (s segment, ok bool) {
+	at := etherType
+	for range maxTags {
+		if len(b) >= at+2+vlanLen && (b[at] == 0x81 && b[at+1] == 0 || b[at] == 0x88 && b[at+1] == 0xa8) {
+			at += vlanLen
+		}
+	}
+	if len(b) < at+2+ipv4Min {
+		return s, false
+	}
+	s.ip = at + 2
+	length := 0
+	switch binary.BigEndian.Uint16(b[at:]) {
+	case 0x0800:
+		ip := b[s.ip:]
+		if ip[9] != tcpProto || binary.BigEndian.Uint16(ip[6:])&0x1fff != 0 {
+			return s, false
+		}
+		s.tcp = s.ip + int(ip[0]&15)*4
+		length = s.ip + int(binary.BigEndian.Uint16(ip[2:]))
+	case 0x86dd:
+		if len(b) < s.ip+ipv6Len || b[s.ip+6] != tcpProto {
+			return s, false
+		}
+		s.v6, s.tcp = true, s.ip+ipv6Len
+		length = s.tcp + int(binary.BigEndian.Uint16(b[s.ip+4:]))
+	default:
+		return s, false
+	}
+	if len(b) < s.tcp+tcpMin {
+		return s, false
+	}
+	s.flags = b[s.tcp+tcpFlags]
+	s.data = s.tcp + int(b[s.tcp+12]>>4)*4
+	s.payload = max(0, length-s.data)
+	return s, true
+}
+
+// flow returns the connection of a segment.
+func (s *segment) flow(b []byte, d Direction) Flow {
+	var from, to netip.Addr
+	if s.v6 {
+		from, to = netip.AddrFrom16([16]byte(b[s.ip+8:])).Unmap(), netip.AddrFrom16([16]byte(b[s.ip+24:])).Unmap()
+	} else {
+		from, to = netip.AddrFrom4([4]byte(b[s.ip+12:])), netip.AddrFrom4([4]byte(b[s.ip+16:]))
+	}
+	f := Flow{netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[s.tcp+2:])), netip.AddrPortFrom(from, binary.BigEndian.Uint16(b[s.tcp:]))}
+	if d == Tx {
+		f.Local, f.Remote = f.Remote, f.Local
+	}
+	return f
+}
+
+// bucket is the same number for both directions of a connection: the sum of the last words of the addresses and of the ports.
+func (s *segment) bucket(b []byte) uint32 {
+	from, to := s.ip+12, s.ip+16
+	if s.v6 {
+		from, to = s.ip+20, s.ip+36
+	}
+	h := binary.BigEndian.Uint32(b[from:]) + binary.BigEndian.Uint32(b[to:])
+	h += uint32(binary.BigEndian.Uint16(b[s.tcp:])) + uint32(binary.BigEndian.Uint16(b[s.tcp+2:]))
+	return (h * 0x9e3779b1) >> (32 - bucketBits)
+}

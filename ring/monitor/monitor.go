@@ -1,0 +1,152 @@
+// Package monitor lets captures see what the ring.Ports of a device receive and send, while the device works: tcpdump does not, because the
+// frames of AF_XDP sockets pass it by.
+//
+// A Hub decorates the Ports. Without a capture it only keeps the first frames of each connection, its handshake and the start-up of
+// MPA (RFC 5044, 7.1), which no decoder can do without: what a frame costs then is a look at the flags of TCP. A Capture begins with
+// these and goes on with what passes, through one ring of bounded size for each Port: who reads too slowly misses frames, which are counted,
+// and never holds up a worker.
+package monitor
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"xwarp/ring"
+)
+
+// Direction is where a frame goes.
+type Direction uint8
+
+// The directions.
+const (
+	Rx Direction = iota
+	Tx
+)
+
+// Hub is what the Ports of a device have in common.
+type Hub struct {
+	clock  func() int64
+	starts starts
+
+	mu    sync.Mutex
+	ports []*Port
+}
+
+// NewHub makes a Hub. clock gives nanoseconds since 1970; nil is the system's.
+func NewHub(clock func() int64) *Hub {
+	if clock == nil {
+		clock = func() int64 { return time.Now().UnixNano() }
+	}
+	h := &Hub{clock: clock}
+	h.starts.init()
+	return h
+}
+
+// Port is a decorated ring.Port.
+type Port struct {
+	ring.Port
+	hub   *Hub
+	name  string
+	rings atomic.Pointer[[]*frameRing] // of the captures that run; nil: none
+	buf   []byte
+}
+
+// Wrap decorates the Port of a queue; captures show it by that name.
+func (h *Hub) Wrap(p ring.Port, name string) *Port {
+	t := &Port{Port: p, hub: h, name: name}
+	h.mu.Lock()
+	h.ports = append(h.ports, t)
+	h.mu.Unlock()
+	return t
+}
+
+// Recv is ring.Port's.
+func (p *Port) Recv(batch []ring.Packet) int {
+	n := p.Port.Recv(batch)
+	for i := range batch[:n] {
+		k := &batch[i]
+		b := k.Frag(0)
+		if p.quiet(b) {
+			continue
+		}
+		s, ok := parse(b)
+		if !p.wanted(&s, ok, b) {
+			continue
+		}
+		if k.NumFrags() > 1 {
+			p.buf = k.AppendTo(p.buf[:0])
+			b = p.buf
+		}
+		p.see(&s, ok, b, Rx)
+	}
+	return n
+}
+
+// Send is ring.Port's.
+func (p *Port) Send(b ring.TxBuf, n int) {
+	if n >= 0 && n <= len(b.Data) && !p.quiet(b.Data[:n]) {
+		s, ok := parse(b.Data[:n])
+		if p.wanted(&s, ok, b.Data[:n]) {
+			p.see(&s, ok, b.Data[:n], Tx)
+		}
+	}
+	p.Port.Send(b, n)
+}
+
+// quiet reports that nobody wants the frame that begins with b, where that is quickly seen: no capture runs, no connection starts, and it
+// is a segment in the middle of one. It is all that most frames meet.
+func (p *Port) quiet(b []byte) bool {
+	if p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 || len(b) < quietLen4 {
+		return false
+	}
+	switch {
+	case b[12] == 0x08 && b[13] == 0x00 && b[14] == 0x45 && b[23] == tcpProto:
+		return b[14+ipv4Min+tcpFlags]&(fin|syn|rst) == 0
+	case b[12] == 0x86 && b[13] == 0xdd && b[20] == tcpProto && len(b) >= quietLen6:
+		return b[14+ipv6Len+tcpFlags]&(fin|syn|rst) == 0
+	}
+	return false
+}
+
+// quietLen4 and quietLen6 are the octets that quiet looks at.
+const (
+	quietLen4 = 14 + ipv4Min + tcpFlags + 1
+	quietLen6 = 14 + ipv6Len + tcpFlags + 1
+)
+
+// wanted reports whether anybody wants the frame that begins with b.
+func (p *Port) wanted(s *segment, isTCP bool, b []byte) bool {
+	return p.rings.Load() != nil || isTCP && p.hub.starts.wants(s, b)
+}
+
+// see gives a whole frame to those who want it.
+func (p *Port) see(s *segment, isTCP bool, b []byte, d Direction) {
+	now := p.hub.clock()
+	if isTCP && p.hub.starts.wants(s, b) {
+		p.hub.starts.see(s, b, d, now, p.name)
+	}
+	rings := p.rings.Load()
+	if rings == nil {
+		return
+	}
+	for _, r := range *rings {
+		if r.capture.filter.match(s, isTCP, b, d) {
+			r.put(now, d, b)
+		}
+	}
+}
+
+// attach makes the captures' rings those of p. It is called with the hub's mutex held.
+func (p *Port) attach(change func([]*frameRing) []*frameRing) {
+	var list []*frameRing
+	if old := p.rings.Load(); old != nil {
+		list = slices.Clone(*old)
+	}
+	if list = change(list); len(list) == 0 {
+		p.rings.Store(nil)
+		return
+	}
+	p.rings.Store(&list)
+}

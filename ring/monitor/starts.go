@@ -1,0 +1,212 @@
+package monitor
+
+import (
+	"bytes"
+	"container/list"
+	"sync"
+	"sync/atomic"
+)
+
+// What the first frames of connections may cost, and what each limit stops.
+const (
+	maxOpen      = 256      // connections that start at a time: a flood of SYNs
+	maxKept      = 4096     // connections whose frames are kept
+	maxOver      = 64       // of these, connections that a peer's RST may have ended, or somebody else's
+	maxOctets    = 16 << 20 // of all kept frames
+	maxFrames    = 24       // of one connection
+	maxOfOne     = 24 << 10 // octets of one connection: two FPDUs of jumbo frames, and what goes before them
+	patience     = 16       // frames after the MPA Reply in which the first FPDU of each direction is waited for
+	bucketBits   = 12
+	replyKey     = "MPA ID Rep Frame" // RFC 5044, 7.1.2
+	fullSYN      = 0x12               // SYN and ACK
+	replyMinimum = len(replyKey)
+)
+
+// Frame is one frame of a capture.
+type Frame struct {
+	Time      int64 // nanoseconds since 1970
+	Port      string
+	Direction Direction
+	Length    int    // octets on the wire
+	Data      []byte // the first of them
+}
+
+// start are the first frames of one connection.
+type start struct {
+	flow    Flow
+	bucket  uint32
+	frames  []Frame
+	octets  int
+	payload bool // a segment with octets came
+	reply   bool // the MPA Reply came
+	first   [2]bool
+	ended   [2]bool // FIN
+	after   int
+	kept    bool
+	in      *list.List // open, keep or over
+	elem    *list.Element
+}
+
+// starts keeps the first frames of connections.
+type starts struct {
+	opening atomic.Int32                  // connections that start now
+	buckets [1 << bucketBits]atomic.Int32 // the same by bucket
+	mu      sync.Mutex
+	conns   map[Flow]*start
+	open    *list.List // of *start, the oldest first
+	keep    *list.List
+	over    *list.List
+	octets  int
+	lost    int // connections that were given up for others
+}
+
+func (t *starts) init() {
+	t.conns, t.open, t.keep, t.over = map[Flow]*start{}, list.New(), list.New(), list.New()
+}
+
+// wants reports whether a segment begins or ends a connection, or may be of one that starts.
+func (t *starts) wants(s *segment, b []byte) bool {
+	return s.flags&(syn|fin|rst) != 0 || t.opening.Load() != 0 && t.buckets[s.bucket(b)].Load() != 0
+}
+
+func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) {
+	flow := s.flow(b, d)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.conns[flow]
+	switch {
+	case s.flags&rst != 0:
+		t.reset(c, d)
+		return
+	case s.flags&syn != 0 && (c == nil && s.flags&fullSYN != fullSYN || c != nil && d == Tx && (c.kept || c.payload)):
+		// A peer's SYN for a connection that there is says nothing until it is answered: it may be a stranger's.
+		t.remove(c)
+		c = t.begin(flow, s.bucket(b))
+	case c == nil:
+		return
+	}
+	if !c.kept {
+		t.take(c, s, b, d, now, port)
+	}
+	if s.flags&fin != 0 {
+		if c.ended[d] = true; c.ended[1-d] {
+			t.remove(c)
+		}
+	}
+}
+
+// reset hears of RST. Ours is the end; a peer's may be a stranger's, so the frames stay for a while.
+func (t *starts) reset(c *start, d Direction) {
+	switch {
+	case c == nil:
+	case d == Tx || !c.kept:
+		t.remove(c)
+	case c.in == t.keep:
+		c.move(t.over)
+		if t.over.Len() > maxOver {
+			t.remove(t.over.Front().Value.(*start))
+		}
+	}
+}
+
+// move puts c at the end of a list.
+func (c *start) move(to *list.List) {
+	if c.in != nil {
+		c.in.Remove(c.elem)
+	}
+	c.in, c.elem = to, to.PushBack(c)
+}
+
+func (t *starts) begin(f Flow, bucket uint32) *start {
+	if t.open.Len() == maxOpen {
+		t.settle(t.open.Front().Value.(*start))
+	}
+	c := &start{flow: f, bucket: bucket}
+	c.move(t.open)
+	t.conns[f] = c
+	t.opening.Add(1)
+	t.buckets[bucket].Add(1)
+	return c
+}
+
+// take keeps a frame of a connection that starts. Bare acknowledgements behind the handshake say nothing.
+func (t *starts) take(c *start, s *segment, b []byte, d Direction, now int64, port string) {
+	if s.payload > 0 {
+		c.payload = true
+	}
+	if c.reply {
+		c.after++
+	}
+	if s.payload > 0 || !c.payload {
+		if len(c.frames) == maxFrames || c.octets+len(b) > maxOfOne {
+			t.settle(c)
+			return
+		}
+		c.frames = append(c.frames, Frame{now, port, d, len(b), bytes.Clone(b)})
+		c.octets += len(b)
+		t.octets += len(b)
+	}
+	switch {
+	case s.payload == 0:
+	case c.reply:
+		c.first[d] = true
+	case len(b) >= s.data+replyMinimum && string(b[s.data:s.data+replyMinimum]) == replyKey:
+		c.reply = true
+	}
+	if c.first[0] && c.first[1] || c.after >= patience {
+		t.settle(c)
+	}
+}
+
+// settle ends the start of a connection: its frames are kept if they tell how MPA started.
+func (t *starts) settle(c *start) {
+	if !c.reply {
+		t.lost++
+		t.remove(c)
+		return
+	}
+	t.close(c)
+	c.kept = true
+	c.move(t.keep)
+	for t.keep.Len()+t.over.Len() > maxKept || t.octets > maxOctets {
+		l := t.over
+		if l.Len() == 0 {
+			l = t.keep
+			t.lost++
+		}
+		if l.Len() == 0 {
+			return
+		}
+		t.remove(l.Front().Value.(*start))
+	}
+}
+
+// close takes c out of those that start.
+func (t *starts) close(c *start) {
+	t.opening.Add(-1)
+	t.buckets[c.bucket].Add(-1)
+}
+
+func (t *starts) remove(c *start) {
+	if c == nil {
+		return
+	}
+	if !c.kept {
+		t.close(c)
+	}
+	c.in.Remove(c.elem)
+	t.octets -= c.octets
+	delete(t.conns, c.flow)
+}
+
+// frames returns what is kept of the connections that pass the filter, in the order of time.
+func (t *starts) frames(f *Filter) (all []Frame) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range t.conns {
+		if f.matchFlow(&c.flow) {
+			all = append(all, c.frames...)
+		}
+	}
+	return all
+}

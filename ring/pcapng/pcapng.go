@@ -1,0 +1,174 @@
+// Package pcapng records the packets of ring.Ports in a pcapng file, with nanosecond time stamps. It is for tools and
+// tests, apart from ring so that the data path does not carry its dependency.
+package pcapng
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"github.com/google/gopacket/pcapgo"
+
+	"xwarp/ring"
+)
+
+// Directions says which packets of a Port are recorded.
+type Directions uint8
+
+// Directions.
+const (
+	Rx   Directions = 1 << iota // received packets
+	Tx                          // sent packets
+	Both = Rx | Tx
+)
+
+// maxPorts bounds the interfaces of one file.
+const maxPorts = 4096
+
+// File is a pcapng file. Ports of several threads may share it.
+type File struct {
+	mu      sync.Mutex
+	out     io.Writer
+	w       *pcapgo.NgWriter
+	ports   int
+	packets uint64
+	err     error
+}
+
+// NewFile returns a File that writes to w; nothing is written before the first Wrap.
+func NewFile(w io.Writer) *File { return &File{out: w} }
+
+// Port is a ring.Port that records what passes.
+type Port struct {
+	ring.Port
+	file  *File
+	dir   Directions
+	id    int
+	clock func() int64
+	buf   []byte
+}
+
+// Wrap returns p with a recorder, as an interface called name. clock gives nanoseconds since 1970. A packet is recorded
+// when it is received or sent, not when it is on the wire.
+func (f *File) Wrap(p ring.Port, name string, dir Directions, clock func() int64) (*Port, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.ports == maxPorts {
+		return nil, fmt.Errorf("capture: interface %s: a file has at most %d", name, maxPorts)
+	}
+	id, err := f.describe(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Port{Port: p, file: f, dir: dir, id: id, clock: clock}, nil
+}
+
+// AddInterface describes an interface and returns its number.
+func (f *File) AddInterface(name string) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.describe(name)
+}
+
+func (f *File) describe(name string) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	id, err := f.add(pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, OS: runtime.GOOS, TimestampResolution: 9})
+	if err != nil {
+		f.err = fmt.Errorf("capture: interface %s: %w", name, err)
+		return 0, f.err
+	}
+	f.ports++
+	return id, nil
+}
+
+// Write records a packet of an interface: its first octets b of length, at a time in nanoseconds since 1970. It returns the first failure of
+// the file.
+func (f *File) Write(id int, at int64, b []byte, length int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, at), CaptureLength: len(b), Length: length, InterfaceIndex: id}
+		if f.err = f.w.WritePacket(ci, b); f.err == nil {
+			f.packets++
+		}
+	}
+	return f.err
+}
+
+// WriteStats records how many packets an interface had and how many of them are missing in the file, for its end.
+func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		now := time.Unix(0, at)
+		f.err = f.w.WriteInterfaceStats(id, pcapgo.NgInterfaceStatistics{LastUpdate: now, EndTime: now, PacketsReceived: received, PacketsDropped: dropped})
+	}
+	return f.err
+}
+
+// add describes an interface in the file; the first one comes with the file's head.
+func (f *File) add(i pcapgo.NgInterface) (int, error) {
+	if f.w != nil {
+		return f.w.AddInterface(i)
+	}
+	opt := pcapgo.DefaultNgWriterOptions
+	opt.SectionInfo.Application = "xwarp"
+	var err error
+	f.w, err = pcapgo.NewNgWriterInterface(f.out, i, opt)
+	return 0, err
+}
+
+// Packets returns the number of recorded packets.
+func (f *File) Packets() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.packets
+}
+
+// Flush writes what is buffered and returns the first failure of the file. The writer below is the caller's to close.
+func (f *File) Flush() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.w != nil && f.err == nil {
+		f.err = f.w.Flush()
+	}
+	return f.err
+}
+
+// Recv is Port.Recv, recorded.
+func (p *Port) Recv(batch []ring.Packet) int {
+	n := p.Port.Recv(batch)
+	if p.dir&Rx == 0 {
+		return n
+	}
+	for i := range batch[:n] {
+		b := batch[i].Frag(0)
+		if batch[i].NumFrags() > 1 {
+			p.buf = batch[i].AppendTo(p.buf[:0])
+			b = p.buf
+		}
+		p.file.Write(p.id, p.clock(), b, len(b))
+	}
+	return n
+}
+
+// Send is Port.Send, recorded.
+func (p *Port) Send(b ring.TxBuf, n int) {
+	if p.dir&Tx != 0 && n >= 0 && n <= len(b.Data) {
+		p.file.Write(p.id, p.clock(), b.Data[:n], n)
+	}
+	p.Port.Send(b, n)
+}
+
+// Close closes the Port below and flushes the file, which stays open for the other Ports.
+func (p *Port) Close() error { return errors.Join(p.Port.Close(), p.file.Flush()) }
