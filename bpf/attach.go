@@ -43,9 +43,10 @@ type Attachment struct {
 	LinkID    uint32
 }
 
-// Attach runs the program on an interface of the calling thread's network namespace until [Steering.Detach], [Steering.Close] or the
-// end of the process, with the Ethernet address that the interface has now (see [Steering.SetMAC]). It replaces nothing:
-// another program gives a [*ForeignProgramError]. With ModeAuto the caller should log Attachment.NativeErr when there is one.
+// Attach runs the program on an interface of the calling thread's network namespace until [Steering.Detach],
+// [Steering.Close] or the end of the process, with the Ethernet address that the interface has now (see
+// [Steering.SetMAC]). It replaces nothing: another program gives a [*ForeignProgramError]. With ModeAuto the
+// caller should log Attachment.NativeErr when there is one.
 func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	if err := s.enter(); err != nil {
 		return Attachment{}, err
@@ -54,14 +55,16 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil {
-		return Attachment{}, fmt.Errorf("bpf: attached to %s already: one Steering serves one interface", s.att.Interface)
+		return Attachment{}, fmt.Errorf("bpf: attached to %s already: one Steering serves one "+
+			"interface", s.att.Interface)
 	}
 	if mode > ModeGeneric {
 		return Attachment{}, fmt.Errorf("bpf: attach: unknown %s", mode)
 	}
 	nic, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
-		return Attachment{}, fmt.Errorf("bpf: attach to interface %d: %w: is it in this network namespace?", ifindex, err)
+		return Attachment{}, fmt.Errorf("bpf: attach to interface %d: %w: is it in this network "+
+			"namespace?", ifindex, err)
 	}
 	att := Attachment{Ifindex: ifindex, Interface: nic.Attrs().Name}
 	if err := foreign(nic); err != nil {
@@ -94,7 +97,8 @@ func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	if mode == ModeGeneric {
 		flags = link.XDPGenericMode
 	}
-	l, err := link.AttachXDP(link.XDPOptions{Program: s.objs.XwarpSteer, Interface: att.Ifindex, Flags: flags})
+	l, err := link.AttachXDP(link.XDPOptions{Program: s.objs.XwarpSteer, Interface: att.Ifindex,
+		Flags: flags})
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
 		// Somebody was faster, after the check in Attach.
 		if nic, lookup := netlink.LinkByIndex(att.Ifindex); lookup == nil {
@@ -104,7 +108,8 @@ func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("bpf: attach to %s in %s mode: %w", att.Interface, mode, attachHint(err, mtu))
+		return fmt.Errorf("bpf: attach to %s in %s mode: %w", att.Interface, mode,
+			attachHint(err, mtu))
 	}
 	info, err := l.Info()
 	if err != nil {
@@ -128,8 +133,8 @@ func genericMayHelp(err error) bool {
 	return true
 }
 
-// Attached returns the attachment, and false when there is none: never made, detached, or ended by the kernel because the
-// interface went away or because somebody detached the link by force.
+// Attached returns the attachment, and false when there is none: never made, detached, or ended by the kernel
+// because the interface went away or because somebody detached the link by force.
 func (s *Steering) Attached() (Attachment, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,8 +148,8 @@ func (s *Steering) Attached() (Attachment, bool) {
 	return s.att, true
 }
 
-// Detach takes the program off its interface, so that every frame goes to the kernel. It keeps claims, sockets and counters;
-// [Steering.Attach] may follow. Without attachment it does nothing.
+// Detach takes the program off its interface, so that every frame goes to the kernel. It keeps claims,
+// sockets and counters; [Steering.Attach] may follow. Without attachment it does nothing.
 func (s *Steering) Detach() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,7 +170,8 @@ func foreign(nic netlink.Link) error {
 	if xdp == nil || !xdp.Attached {
 		return nil
 	}
-	e := &ForeignProgramError{Interface: nic.Attrs().Name, Ifindex: nic.Attrs().Index, ID: xdp.ProgId}
+	e := &ForeignProgramError{Interface: nic.Attrs().Name, Ifindex: nic.Attrs().Index,
+		ID: xdp.ProgId}
 	switch xdp.AttachMode {
 	case nl.XDP_ATTACHED_DRV:
 		e.Mode = ModeNative

@@ -94,7 +94,8 @@ func TestAttachNative(t *testing.T) {
 	for _, mode := range []Mode{ModeAuto, ModeNative} {
 		att, err := s.Attach(l.ifindex(), mode)
 		l.must(err)
-		if att.Mode != ModeNative || att.NativeErr != nil || att.Interface != hostName || att.Ifindex != l.ifindex() || att.LinkID == 0 {
+		if att.Mode != ModeNative || att.NativeErr != nil || att.Interface != hostName ||
+			att.Ifindex != l.ifindex() || att.LinkID == 0 {
 			t.Errorf("%s: %+v", mode, att)
 		}
 		if id := l.attached(); id != att.ProgramID || id == 0 {
@@ -140,7 +141,9 @@ func TestAttachFallback(t *testing.T) {
 
 // TestAttachQueues: a veth whose peer has more transmit queues than it has receive queues refuses native mode.
 func TestAttachQueues(t *testing.T) {
-	l := newLab(t, func(v *netlink.Veth) { v.NumRxQueues, v.NumTxQueues, v.PeerNumTxQueues = 1, 1, 2 })
+	l := newLab(t, func(v *netlink.Veth) {
+		v.NumRxQueues, v.NumTxQueues, v.PeerNumTxQueues = 1, 1, 2
+	})
 	s := load(t, Options{})
 	_, err := s.Attach(l.ifindex(), ModeNative)
 	wantError(t, err, unix.ENOSPC, "transmit queues")
@@ -149,7 +152,8 @@ func TestAttachQueues(t *testing.T) {
 func TestForeignProgram(t *testing.T) {
 	l := newLab(t)
 	s := load(t, Options{})
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "somebody_else", Type: ebpf.XDP, License: "GPL",
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "somebody_else", Type: ebpf.XDP,
+		License:      "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
 	l.must(err)
 	defer prog.Close()
@@ -159,7 +163,8 @@ func TestForeignProgram(t *testing.T) {
 
 	byLink := func(flags link.XDPAttachFlags) func() func() {
 		return func() func() {
-			other, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: l.ifindex(), Flags: flags})
+			other, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: l.ifindex(),
+				Flags: flags})
 			l.must(err)
 			return func() { l.must(other.Close()) }
 		}
@@ -173,7 +178,9 @@ func TestForeignProgram(t *testing.T) {
 		{"link generic", ModeGeneric, byLink(link.XDPGenericMode)},
 		{"netlink", ModeNative, func() func() {
 			l.must(netlink.LinkSetXdpFdWithFlags(l.host, prog.FD(), int(link.XDPDriverMode)))
-			return func() { l.must(netlink.LinkSetXdpFdWithFlags(l.host, -1, int(link.XDPDriverMode))) }
+			return func() {
+				l.must(netlink.LinkSetXdpFdWithFlags(l.host, -1, int(link.XDPDriverMode)))
+			}
 		}},
 	} {
 		detach := c.attach()
@@ -184,7 +191,8 @@ func TestForeignProgram(t *testing.T) {
 				t.Errorf("%s, %s: %v", c.name, mode, err)
 				continue
 			}
-			want := ForeignProgramError{Interface: hostName, Ifindex: l.ifindex(), ID: uint32(id), Name: "somebody_else", Mode: c.mode}
+			want := ForeignProgramError{Interface: hostName, Ifindex: l.ifindex(), ID: uint32(id),
+				Name: "somebody_else", Mode: c.mode}
 			if *foreign != want {
 				t.Errorf("%s, %s: %+v, want %+v", c.name, mode, *foreign, want)
 			}
@@ -217,8 +225,8 @@ func TestInterfaceGone(t *testing.T) {
 	l.must(s.Detach())
 }
 
-// TestRights loads with the three capabilities that the errors name, and not with one too few. From then on the program needs
-// none, so that a daemon can drop them all.
+// TestRights loads with the three capabilities that the errors name, and not with one too few. From then on
+// the program needs none, so that a daemon can drop them all.
 func TestRights(t *testing.T) {
 	l := newLab(t)
 	xsk := newXSK(t)
@@ -233,7 +241,8 @@ func TestRights(t *testing.T) {
 		}
 		l.must(unix.Capset(&hdr, &data[0]))
 	}
-	for _, caps := range [][]int{nil, {unix.CAP_BPF, unix.CAP_PERFMON}, {unix.CAP_NET_ADMIN, unix.CAP_PERFMON}, {unix.CAP_BPF, unix.CAP_NET_ADMIN}} {
+	for _, caps := range [][]int{nil, {unix.CAP_BPF, unix.CAP_PERFMON},
+		{unix.CAP_NET_ADMIN, unix.CAP_PERFMON}, {unix.CAP_BPF, unix.CAP_NET_ADMIN}} {
 		limit(caps...)
 		s, err := Load(Options{})
 		if err == nil {
@@ -261,7 +270,9 @@ func TestRights(t *testing.T) {
 
 // TestQueues steers by the queue on which a frame arrives.
 func TestQueues(t *testing.T) {
-	l := newLab(t, func(v *netlink.Veth) { v.NumRxQueues, v.NumTxQueues, v.PeerNumRxQueues, v.PeerNumTxQueues = 2, 2, 2, 2 })
+	l := newLab(t, func(v *netlink.Veth) {
+		v.NumRxQueues, v.NumTxQueues, v.PeerNumRxQueues, v.PeerNumTxQueues = 2, 2, 2, 2
+	})
 	b := newBench(t, true)
 	_, err := b.Attach(l.ifindex(), ModeNative)
 	l.must(err)
@@ -277,7 +288,8 @@ func TestQueues(t *testing.T) {
 		l.must(err)
 		return action
 	}
-	if got := []uint32{run(0), run(1), run(1)}; !slices.Equal(got, []uint32{xdpRedirect, xdpDrop, xdpDrop}) {
+	if got := []uint32{run(0), run(1), run(1)}; !slices.Equal(got, []uint32{xdpRedirect, xdpDrop,
+		xdpDrop}) {
 		t.Errorf("actions %v on queues 0, 1, 1", got)
 	}
 	for queue, want := range []uint64{0, 2, 0} {
@@ -287,8 +299,8 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached. A port of ours is not the
-// kernel's, with or without a socket.
+// TestHostStaysReachable: ping and a TCP connection to another port work while the program is attached. A
+// port of ours is not the kernel's, with or without a socket.
 func TestHostStaysReachable(t *testing.T) {
 	l := newLab(t)
 	for _, mode := range []Mode{ModeNative, ModeGeneric} {
@@ -311,7 +323,8 @@ func TestHostStaysReachable(t *testing.T) {
 		if err := l.refused(unusedPort); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: TCP to a port of nobody: %v", mode, err)
 		}
-		if timeout, ok := errors.AsType[net.Error](l.refused(listenPort)); !ok || !timeout.Timeout() {
+		if timeout, ok := errors.AsType[net.Error](l.refused(listenPort)); !ok ||
+			!timeout.Timeout() {
 			t.Errorf("%s: the kernel answers for a claimed port without socket: %v", mode, timeout)
 		}
 		c, err = b.Counters()
@@ -332,7 +345,8 @@ func TestHostStaysReachable(t *testing.T) {
 func (l *lab) refused(port int) (err error) {
 	l.inPeer(func() {
 		var c net.Conn
-		if c, err = net.DialTimeout("tcp", net.JoinHostPort(hostAddr, strconv.Itoa(port)), 300*time.Millisecond); err == nil {
+		if c, err = net.DialTimeout("tcp", net.JoinHostPort(hostAddr, strconv.Itoa(port)),
+			300*time.Millisecond); err == nil {
 			c.Close()
 		}
 	})
@@ -374,8 +388,8 @@ func (l *lab) echoTCP(port int) error {
 	return err
 }
 
-// TestAttachHint: whoever reads that native mode is refused must learn whether it is the MTU. vmxnet3 says EOPNOTSUPP above its
-// limit, as a driver without native mode does.
+// TestAttachHint: whoever reads that native mode is refused must learn whether it is the MTU. vmxnet3 says
+// EOPNOTSUPP above its limit, as a driver without native mode does.
 func TestAttachHint(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -389,7 +403,8 @@ func TestAttachHint(t *testing.T) {
 		{unix.ERANGE, 3600, "MTU of 3600", ""},
 	} {
 		err := attachHint(c.err, c.mtu)
-		if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) || c.not != "" && strings.Contains(err.Error(), c.not) {
+		if !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) || c.not != "" &&
+			strings.Contains(err.Error(), c.not) {
 			t.Errorf("%v at MTU %d: %q", c.err, c.mtu, err)
 		}
 	}

@@ -83,7 +83,8 @@ func (s *Steering) RemoveFlow(local, remote netip.AddrPort) error {
 func checkFlow(local, remote netip.AddrPort) error {
 	for _, a := range []netip.AddrPort{local, remote} {
 		if !a.IsValid() || a.Addr().IsUnspecified() || a.Port() == 0 {
-			return fmt.Errorf("bpf: flow %s from %s: both ends need an address and a port", local, remote)
+			return fmt.Errorf("bpf: flow %s from %s: both ends need an address and a port", local,
+				remote)
 		}
 	}
 	if local.Addr().Unmap().Is4() != remote.Addr().Unmap().Is4() {
@@ -92,9 +93,9 @@ func checkFlow(local, remote netip.AddrPort) error {
 	return nil
 }
 
-// AddListener claims all segments to a local address and port. The address 0.0.0.0 stands for any IPv4 address, :: for any
-// IPv6 address, and the zero [netip.Addr] for both; any means those that [Steering.SetLocal] named. Zones are ignored. Errors:
-// [ErrClaimed], [ErrFull]; nothing is claimed then.
+// AddListener claims all segments to a local address and port. The address 0.0.0.0 stands for any IPv4
+// address, :: for any IPv6 address, and the zero [netip.Addr] for both; any means those that
+// [Steering.SetLocal] named. Zones are ignored. Errors: [ErrClaimed], [ErrFull]; nothing is claimed then.
 func (s *Steering) AddListener(local netip.AddrPort) error {
 	if err := s.enter(); err != nil {
 		return err

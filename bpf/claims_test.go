@@ -46,7 +46,8 @@ func wantError(t *testing.T, err, target error, says ...string) {
 
 // TestKeys has the layout of steer.c written by hand.
 func TestKeys(t *testing.T) {
-	flow := makeFlowKey(netip.MustParseAddrPort("192.0.2.1:4420"), netip.MustParseAddrPort("198.51.100.9:40000"))
+	flow := makeFlowKey(netip.MustParseAddrPort("192.0.2.1:4420"),
+		netip.MustParseAddrPort("198.51.100.9:40000"))
 	wantFlow := flowKey{
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,
 		0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, 9,
@@ -71,11 +72,17 @@ func TestClaimTwiceAndRelease(t *testing.T) {
 		add, remove func() error
 		again       func() error // the same claim in other words
 	}{
-		{"flow", func() error { return s.AddFlow(local, remote) }, func() error { return s.RemoveFlow(local, remote) },
+		{"flow", func() error {
+			return s.AddFlow(local, remote)
+		}, func() error { return s.RemoveFlow(local, remote) },
 			func() error { return s.AddFlow(mapped, remote) }},
-		{"listener", func() error { return s.AddListener(local) }, func() error { return s.RemoveListener(local) },
+		{"listener", func() error {
+			return s.AddListener(local)
+		}, func() error { return s.RemoveListener(local) },
 			func() error { return s.AddListener(mapped) }},
-		{"listener any", func() error { return s.AddListener(at(netip.Addr{}, 9)) }, func() error { return s.RemoveListener(at(netip.Addr{}, 9)) },
+		{"listener any", func() error {
+			return s.AddListener(at(netip.Addr{}, 9))
+		}, func() error { return s.RemoveListener(at(netip.Addr{}, 9)) },
 			func() error { return s.AddListener(at(netip.IPv6Unspecified(), 9)) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -148,7 +155,8 @@ func TestBadArguments(t *testing.T) {
 	if _, err := s.Unowned(4); err == nil {
 		t.Error("Unowned accepts a queue beyond MaxQueues")
 	}
-	if _, err := Load(Options{MaxFlows: -1}); err == nil || !strings.Contains(err.Error(), "MaxFlows") {
+	if _, err := Load(Options{MaxFlows: -1}); err == nil ||
+		!strings.Contains(err.Error(), "MaxFlows") {
 		t.Error("Load with MaxFlows -1:", err)
 	}
 }
@@ -228,7 +236,8 @@ func TestOutcomeNames(t *testing.T) {
 			t.Errorf("outcome %d is called %q", uint32(o), name)
 		}
 		seen[name] = true
-		if o.Dropped() != strings.HasPrefix(name, "drop_") || o.Steered() == (o.Dropped() || strings.HasPrefix(name, "pass_")) {
+		if o.Dropped() != strings.HasPrefix(name, "drop_") || o.Steered() == (o.Dropped() ||
+			strings.HasPrefix(name, "pass_")) {
 			t.Errorf("%s: steered %v, dropped %v", name, o.Steered(), o.Dropped())
 		}
 	}

@@ -37,16 +37,18 @@ func (e *ForeignProgramError) Error() string {
 	if e.ID != 0 {
 		who = fmt.Sprintf("XDP program %q (id %d, %s)", e.Name, e.ID, e.Mode)
 	}
-	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use another interface", e.Interface, e.Interface)
+	next := fmt.Sprintf("detach it first (bpftool net show dev %s; ip link show %s) or use "+
+		"another interface", e.Interface, e.Interface)
 	if e.Name == programName {
 		next = "another xwarp uses this interface: stop it or use another interface"
 	}
 	return fmt.Sprintf("bpf: %s carries %s of another owner: %s", e.Interface, who, next)
 }
 
-// rightsHint names what loading and attaching take. CAP_PERFMON is for packet pointers with a variable offset, which headers
-// of variable length call for.
-const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or grant all three (setcap, AmbientCapabilities=)"
+// rightsHint names what loading and attaching take. CAP_PERFMON is for packet pointers with a variable
+// offset, which headers of variable length call for.
+const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or grant all three " +
+	"(setcap, AmbientCapabilities=)"
 
 // hint is an error with the next step for whoever reads it.
 func hint(err error, next string) error {
@@ -62,15 +64,16 @@ func loadHint(err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return hint(err, rightsHint)
 	case errors.Is(err, unix.ENOMEM):
-		return hint(err, "not enough memory for the maps: ask for smaller ones or raise the cgroup's limit")
+		return hint(err, "not enough memory for the maps: ask for smaller ones or raise the "+
+			"cgroup's limit")
 	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
 		return hint(err, "multi-buffer XDP programs need Linux 5.18 or newer")
 	}
 	return err
 }
 
-// singleBuffer is about the largest MTU for which drivers that give XDP one buffer for each frame have native mode: a page without
-// headroom, tailroom and headers.
+// singleBuffer is about the largest MTU for which drivers that give XDP one buffer for each frame have native
+// mode: a page without headroom, tailroom and headers.
 const singleBuffer = 3500
 
 // attachHint adds to an error of attaching to an interface of that MTU what can be done about it.
@@ -81,18 +84,23 @@ func attachHint(err error, mtu int) error {
 	case errors.Is(err, unix.ENODEV):
 		return hint(err, "no such interface in this network namespace")
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return hint(err, "another XDP program is attached, or is being attached: see bpftool net show")
+		return hint(err,
+			"another XDP program is attached, or is being attached: see bpftool net show")
 	case errors.Is(err, unix.EOPNOTSUPP) && mtu > singleBuffer:
-		return hint(err, fmt.Sprintf("the driver has no native XDP, or none at MTU %d: vmxnet3 and others have it up to about %d; "+
+		return hint(err, fmt.Sprintf("the driver has no native XDP, or none at MTU %d: vmxnet3 "+
+			"and others have it up to about %d; "+
 			"lower the MTU or allow generic mode", mtu, singleBuffer))
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return hint(err, "the driver has no native XDP: allow generic mode")
 	case errors.Is(err, unix.ERANGE):
-		return hint(err, fmt.Sprintf("the MTU of %d is too large for the driver's XDP buffers: lower it (on veth: that of the peer)", mtu))
+		return hint(err, fmt.Sprintf("the MTU of %d is too large for the driver's XDP buffers: "+
+			"lower it (on veth: that of the peer)", mtu))
 	case errors.Is(err, unix.ENOSPC):
-		return hint(err, "too few receive queues: a veth needs as many as its peer has transmit queues, a NIC fewer channels (ethtool -L)")
+		return hint(err, "too few receive queues: a veth needs as many as its peer has transmit "+
+			"queues, a NIC fewer channels (ethtool -L)")
 	case errors.Is(err, unix.EINVAL):
-		return hint(err, fmt.Sprintf("the driver refuses its present settings (MTU %d, LRO, rings, channels): the kernel log says which", mtu))
+		return hint(err, fmt.Sprintf("the driver refuses its present settings (MTU %d, LRO, "+
+			"rings, channels): the kernel log says which", mtu))
 	case errors.Is(err, unix.ENOMEM):
 		return hint(err, "no memory for the driver's XDP queues")
 	}

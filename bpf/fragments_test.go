@@ -16,7 +16,8 @@ func pieces4(id uint16, port layers.TCPPort, size int) [][]byte {
 	var out [][]byte
 	for off := 0; off < len(body); off += size {
 		end := min(off+size, len(body))
-		out = append(out, frame(ether4(), ip4(local4, protoTCP, part(id, off, end < len(body))), gopacket.Payload(body[off:end])))
+		out = append(out, frame(ether4(), ip4(local4, protoTCP, part(id, off, end < len(body))),
+			gopacket.Payload(body[off:end])))
 	}
 	return out
 }
@@ -35,7 +36,8 @@ func pieces6(id uint32, port layers.TCPPort, size int) [][]byte {
 
 func TestFragmentsInOrder(t *testing.T) {
 	b := newBench(t, true)
-	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32), pieces6(datagramID, listenPort, 32)} {
+	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32),
+		pieces6(datagramID, listenPort, 32)} {
 		if len(pieces) < 3 {
 			t.Fatalf("only %d pieces", len(pieces))
 		}
@@ -50,7 +52,8 @@ func TestFragmentsInOrder(t *testing.T) {
 // TestFragmentsOutOfOrder: nobody can know where a fragment belongs before the ports were seen.
 func TestFragmentsOutOfOrder(t *testing.T) {
 	b := newBench(t, true)
-	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32), pieces6(datagramID, listenPort, 32)} {
+	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32),
+		pieces6(datagramID, listenPort, 32)} {
 		b.expect(pieces[2], PassFragment)
 		b.expect(pieces[0], Listener)
 		b.expect(pieces[2], Fragment)
@@ -85,10 +88,12 @@ func TestFragmentIdentity(t *testing.T) {
 	b.expect(pieces6(1, listenPort, 32)[0], Listener)
 	b.expect(pieces6(2, listenPort, 32)[1], PassFragment)
 	// The next header of a later fragment is no part of the identity.
-	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(protoTCP, 1, 32, false), payload)), Fragment)
+	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(protoTCP, 1, 32, false),
+		payload)), Fragment)
 }
 
-// TestFragmentIDReuse: when the identification comes round with a datagram of the kernel's, its fragments are the kernel's.
+// TestFragmentIDReuse: when the identification comes round with a datagram of the kernel's, its fragments are
+// the kernel's.
 func TestFragmentIDReuse(t *testing.T) {
 	b := newBench(t, true)
 	ours, ssh := pieces4(datagramID, listenPort, 32), pieces4(datagramID, 22, 32)

@@ -38,8 +38,8 @@ const (
 
 var payload = gopacket.Payload(slices.Repeat([]byte("xwarp..."), payloadSize/8))
 
-// frame serializes layers with gopacket, the encoder that shares nothing with steer.c, and takes off the padding to 60 octets
-// that it gives to Ethernet.
+// frame serializes layers with gopacket, the encoder that shares nothing with steer.c, and takes off the
+// padding to 60 octets that it gives to Ethernet.
 func frame(ls ...gopacket.SerializableLayer) []byte {
 	b := octets(ls...)
 	return b[:14+len(octets(ls[1:]...))]
@@ -48,7 +48,8 @@ func frame(ls ...gopacket.SerializableLayer) []byte {
 // octets serializes layers as they are, for frames without link header: quotes and fragments.
 func octets(ls ...gopacket.SerializableLayer) []byte {
 	buf := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true}, ls...); err != nil {
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true},
+		ls...); err != nil {
 		panic(err)
 	}
 	return slices.Clone(buf.Bytes())
@@ -66,7 +67,8 @@ func tag(vlan uint16, next layers.EthernetType) *layers.Dot1Q {
 }
 
 func ip4(dst netip.Addr, proto layers.IPProtocol, edit ...func(*layers.IPv4)) *layers.IPv4 {
-	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: proto, SrcIP: remote4.AsSlice(), DstIP: dst.AsSlice(), Flags: layers.IPv4DontFragment}
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: proto, SrcIP: remote4.AsSlice(),
+		DstIP: dst.AsSlice(), Flags: layers.IPv4DontFragment}
 	for _, e := range edit {
 		e(ip)
 	}
@@ -74,7 +76,8 @@ func ip4(dst netip.Addr, proto layers.IPProtocol, edit ...func(*layers.IPv4)) *l
 }
 
 func ip6(dst netip.Addr, proto layers.IPProtocol, edit ...func(*layers.IPv6)) *layers.IPv6 {
-	ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: remote6.AsSlice(), DstIP: dst.AsSlice()}
+	ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: remote6.AsSlice(),
+		DstIP: dst.AsSlice()}
 	for _, e := range edit {
 		e(ip)
 	}
@@ -100,14 +103,16 @@ func part(id uint16, offset int, more bool) func(*layers.IPv4) {
 }
 
 func tcp(src, dst layers.TCPPort, options ...layers.TCPOption) *layers.TCP {
-	return &layers.TCP{SrcPort: src, DstPort: dst, Seq: 1, Ack: 2, ACK: true, Window: 1000, Options: options}
+	return &layers.TCP{SrcPort: src, DstPort: dst, Seq: 1, Ack: 2, ACK: true, Window: 1000,
+		Options: options}
 }
 
 // segmentTo is a segment from a peer's port that no flow names.
 func segmentTo(port layers.TCPPort) *layers.TCP { return tcp(33333, port) }
 func flowSegment() *layers.TCP                  { return tcp(flowRemote, flowPort) }
 
-var timestamps = layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: make([]byte, 8)}
+var timestamps = layers.TCPOption{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10,
+	OptionData: make([]byte, 8)}
 
 // raw gives the octets that follow an IP header whose next protocol is chosen by hand.
 func raw(parts ...[]byte) gopacket.Payload { return slices.Concat(parts...) }
@@ -176,7 +181,8 @@ func icmp4(kind, code uint8, quote []byte) []byte {
 func icmp6(kind, code uint8, quote []byte) []byte {
 	router := netip.MustParseAddr("2001:db8:5::5")
 	return frame(ether6(), ip6(local6, layers.IPProtocolICMPv6, from6(router)),
-		&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, code)}, raw(make([]byte, 4), quote))
+		&layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, code)},
+		raw(make([]byte, 4), quote))
 }
 
 // patch sets octets: offset, value, offset, value ...

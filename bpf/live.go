@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LiveMemory is what one worker shares with the program's runs over live frames (live.h). It is valid until [Steering.Close].
+// LiveMemory is what one worker shares with the program's runs over live frames (live.h). It is valid until
+// [Steering.Close].
 type LiveMemory struct {
 	Program int    // descriptor of the program
 	Worker  uint32 // number of the worker
@@ -32,9 +33,9 @@ type live struct {
 	slots, states []byte
 }
 
-// Live has runs over live frames transmit through the interface ifindex of the calling thread's network namespace, and returns the
-// memory of a worker. The program must be loaded with Options.LiveWorkers. While it is attached nowhere, each run costs the kernel
-// a grace period of RCU.
+// Live has runs over live frames transmit through the interface ifindex of the calling thread's network
+// namespace, and returns the memory of a worker. The program must be loaded with Options.LiveWorkers. While
+// it is attached nowhere, each run costs the kernel a grace period of RCU.
 func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
 	if err := s.enter(); err != nil {
 		return LiveMemory{}, err
@@ -42,7 +43,8 @@ func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
 	defer s.life.RUnlock()
 	workers := s.LiveWorkers()
 	if worker < 0 || worker >= workers {
-		return LiveMemory{}, fmt.Errorf("bpf: live frames: worker %d is not within 0 to %d: raise Options.LiveWorkers", worker, workers-1)
+		return LiveMemory{}, fmt.Errorf("bpf: live frames: worker %d is not within 0 to %d: "+
+			"raise Options.LiveWorkers", worker, workers-1)
 	}
 	if err := s.objs.LiveDevice.Update(uint32(0), uint32(ifindex), ebpf.UpdateAny); err != nil {
 		return LiveMemory{}, fmt.Errorf("bpf: live frames to interface %d: %w", ifindex, err)
@@ -69,7 +71,8 @@ func (s *Steering) Live(ifindex, worker int) (LiveMemory, error) {
 	first := worker * each
 	return LiveMemory{
 		Program: s.objs.XwarpSteer.FD(), Worker: uint32(worker), First: uint32(first),
-		Slots: s.live.slots[first*LiveSlotSize:][:each*LiveSlotSize], State: s.live.states[worker*stateSize:][:stateSize],
+		Slots: s.live.slots[first*LiveSlotSize:][:each*LiveSlotSize],
+		State: s.live.states[worker*stateSize:][:stateSize],
 	}, nil
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// TestMutated damages fixtures at random. Whatever comes, a frame has one outcome, and a frame that was taken from the kernel as a
-// segment is one that an independent decoder reads as a segment to a claimed port.
+// TestMutated damages fixtures at random. Whatever comes, a frame has one outcome, and a frame that was taken
+// from the kernel as a segment is one that an independent decoder reads as a segment to a claimed port.
 func TestMutated(t *testing.T) {
 	const rounds = 20000
 	seed := rand.Uint64()
@@ -41,7 +41,8 @@ func TestMutated(t *testing.T) {
 			t.Fatalf("action %d\n% x", action, f)
 		}
 		redirected++
-		seg, ok := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default).Layer(layers.LayerTypeTCP).(*layers.TCP)
+		seg, ok := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default).Layer(
+			layers.LayerTypeTCP).(*layers.TCP)
 		if !ok {
 			continue // a quoting error, a fragment, or options that the decoder dislikes
 		}

@@ -19,8 +19,9 @@ const (
 	hostAddr, peerAddr = "192.0.2.1", "192.0.2.2"
 )
 
-// lab is two network namespaces with a veth pair between them. The test's thread is in that of the host and belongs to the
-// test alone: when the test ends, the thread ends, and with it the namespaces and all that is in them.
+// lab is two network namespaces with a veth pair between them. The test's thread is in that of the host and
+// belongs to the test alone: when the test ends, the thread ends, and with it the namespaces and all that is
+// in them.
 type lab struct {
 	t              *testing.T
 	hostNS, peerNS int
@@ -37,7 +38,8 @@ func newLab(t *testing.T, edit ...func(*netlink.Veth)) *lab {
 	l.peerNS = l.namespace()
 	l.hostNS = l.namespace()
 
-	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: peerName, PeerNamespace: netlink.NsFd(l.peerNS)}
+	veth := &netlink.Veth{LinkAttrs: netlink.NewLinkAttrs(), PeerName: peerName,
+		PeerNamespace: netlink.NsFd(l.peerNS)}
 	veth.Name = hostName
 	for _, e := range edit {
 		e(veth)
@@ -118,17 +120,22 @@ func (l *lab) sender() func(frame []byte) {
 func (l *lab) ping() error {
 	var fd int
 	var err error
-	l.inPeer(func() { fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP) })
+	l.inPeer(func() {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	})
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+		&unix.Timeval{Sec: 5}); err != nil {
 		return err
 	}
-	echo := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: 0x7777, Seq: 1}
+	echo := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0),
+		Id: 0x7777, Seq: 1}
 	buf := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{ComputeChecksums: true}, echo, payload); err != nil {
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{ComputeChecksums: true}, echo,
+		payload); err != nil {
 		return err
 	}
 	if err := unix.Sendto(fd, buf.Bytes(), 0, &unix.SockaddrInet4{Addr: local4.As4()}); err != nil {
@@ -139,7 +146,8 @@ func (l *lab) ping() error {
 		if err != nil {
 			return fmt.Errorf("no echo reply: %w", err)
 		}
-		reply, ok := gopacket.NewPacket(b[:n], layers.LayerTypeIPv4, gopacket.Default).Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4)
+		reply, ok := gopacket.NewPacket(b[:n], layers.LayerTypeIPv4, gopacket.Default).Layer(
+			layers.LayerTypeICMPv4).(*layers.ICMPv4)
 		if ok && reply.TypeCode.Type() == layers.ICMPv4TypeEchoReply && reply.Id == echo.Id {
 			return nil
 		}

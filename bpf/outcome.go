@@ -5,18 +5,22 @@ import "fmt"
 // Outcome is what became of a frame that met the program. Every frame has exactly one.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropPeer it was dropped,
-// the rest went to the kernel.
+// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropPeer
+// it was dropped, the rest went to the kernel.
 const (
-	Flow               = Outcome(steerOutcomeOUTCOME_FLOW)                 // segment of an exact flow
-	Listener           = Outcome(steerOutcomeOUTCOME_LISTENER)             // segment to a listener
-	Fragment           = Outcome(steerOutcomeOUTCOME_FRAGMENT)             // later fragment of a steered segment
-	ICMP               = Outcome(steerOutcomeOUTCOME_ICMP)                 // ICMP error that quotes a segment of the engine
-	DropNoSocket       = Outcome(steerOutcomeOUTCOME_DROP_NO_SOCKET)       // claimed, but its queue has no socket
-	DropPeer           = Outcome(steerOutcomeOUTCOME_DROP_PEER)            // to a listener, from an address that SetPeers did not name
-	PassNoMatch        = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH)        // TCP that nobody claimed
-	PassNotLocal       = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)       // port of a listener of any address, at another host's address
-	PassOtherMAC       = Outcome(steerOutcomeOUTCOME_PASS_OTHER_MAC)       // TCP of no flow, in a frame for another Ethernet address or a group
+	Flow     = Outcome(steerOutcomeOUTCOME_FLOW)     // segment of an exact flow
+	Listener = Outcome(steerOutcomeOUTCOME_LISTENER) // segment to a listener
+	Fragment = Outcome(steerOutcomeOUTCOME_FRAGMENT) // later fragment of a steered segment
+	// ICMP error that quotes a segment of the engine
+	ICMP         = Outcome(steerOutcomeOUTCOME_ICMP)
+	DropNoSocket = Outcome(steerOutcomeOUTCOME_DROP_NO_SOCKET) // claimed, but its queue has no socket
+	// to a listener, from an address that SetPeers did not name
+	DropPeer    = Outcome(steerOutcomeOUTCOME_DROP_PEER)
+	PassNoMatch = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH) // TCP that nobody claimed
+	// port of a listener of any address, at another host's address
+	PassNotLocal = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)
+	// TCP of no flow, in a frame for another Ethernet address or a group
+	PassOtherMAC       = Outcome(steerOutcomeOUTCOME_PASS_OTHER_MAC)
 	PassNotTCP         = Outcome(steerOutcomeOUTCOME_PASS_NOT_TCP)         // IP with another protocol
 	PassNotIP          = Outcome(steerOutcomeOUTCOME_PASS_NOT_IP)          // ARP and other Ethernet types
 	PassFragment       = Outcome(steerOutcomeOUTCOME_PASS_FRAGMENT)        // later fragment without a steered first one
@@ -24,8 +28,9 @@ const (
 	PassVLAN           = Outcome(steerOutcomeOUTCOME_PASS_VLAN)            // the tag of a VLAN
 	PassVLANDepth      = Outcome(steerOutcomeOUTCOME_PASS_VLAN_DEPTH)      // more than two VLAN tags
 	PassExtensionDepth = Outcome(steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH) // more than six IPv6 extension headers
-	PassHeaderSplit    = Outcome(steerOutcomeOUTCOME_PASS_HEADER_SPLIT)    // headers reach beyond the frame's first buffer
-	NumOutcomes        = int(steerOutcomeOUTCOME_COUNT)
+	// headers reach beyond the frame's first buffer
+	PassHeaderSplit = Outcome(steerOutcomeOUTCOME_PASS_HEADER_SPLIT)
+	NumOutcomes     = int(steerOutcomeOUTCOME_COUNT)
 )
 
 var outcomeNames = [NumOutcomes]string{

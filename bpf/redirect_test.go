@@ -76,7 +76,8 @@ func TestRedirect(t *testing.T) {
 			t.Fatalf("%s: sent\n% x\ngot\n% x", f.name, f.frame, got)
 		}
 	}
-	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32), pieces6(datagramID, listenPort, 32)} {
+	for _, pieces := range [][][]byte{pieces4(datagramID, listenPort, 32),
+		pieces6(datagramID, listenPort, 32)} {
 		for i, p := range pieces {
 			send(p)
 			if got := r.next(len(p)); !bytes.Equal(got, p) {

@@ -18,8 +18,8 @@ type prefixes struct {
 
 func newPrefixes(m *ebpf.Map) prefixes { return prefixes{m, map[netip.Prefix]uint32{}} }
 
-// mapped is the part of the IPv6 addresses that stands for IPv4. It is always there, so that a prefix of IPv6 addresses which
-// covers it does not stand for IPv4 addresses too.
+// mapped is the part of the IPv6 addresses that stands for IPv4. It is always there, so that a prefix of IPv6
+// addresses which covers it does not stand for IPv4 addresses too.
 var mapped = netip.MustParsePrefix("0.0.0.0/0")
 
 // replace makes the set what want says. What is in both stays in all the time.
@@ -48,7 +48,8 @@ func (p *prefixes) replace(want []netip.Prefix) error {
 			continue
 		}
 		if err := p.m.Update(makePrefix(w), in, ebpf.UpdateAny); errors.Is(err, unix.ENOSPC) {
-			return fmt.Errorf("%w at %d entries: raise Options.MaxPrefixes", ErrFull, p.m.MaxEntries())
+			return fmt.Errorf("%w at %d entries: raise Options.MaxPrefixes", ErrFull,
+				p.m.MaxEntries())
 		} else if err != nil {
 			return err
 		}
@@ -69,8 +70,8 @@ func makePrefix(p netip.Prefix) *steerPrefix {
 	return k
 }
 
-// SetLocal says which addresses are this host's: those that listeners of any address serve. It replaces what was said before;
-// in the beginning there are none. Error: [ErrFull]; some of addrs are missing then.
+// SetLocal says which addresses are this host's: those that listeners of any address serve. It replaces what
+// was said before; in the beginning there are none. Error: [ErrFull]; some of addrs are missing then.
 func (s *Steering) SetLocal(addrs []netip.Prefix) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -84,8 +85,9 @@ func (s *Steering) SetLocal(addrs []netip.Prefix) error {
 	return nil
 }
 
-// SetPeers says whom listeners serve: segments to them from other addresses are dropped as [DropPeer]. Exact flows are not asked.
-// None means everybody, as in the beginning. Error: [ErrFull]; some of from are missing then.
+// SetPeers says whom listeners serve: segments to them from other addresses are dropped as [DropPeer]. Exact
+// flows are not asked. None means everybody, as in the beginning. Error: [ErrFull]; some of from are missing
+// then.
 func (s *Steering) SetPeers(from []netip.Prefix) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -107,8 +109,8 @@ func (s *Steering) SetPeers(from []netip.Prefix) error {
 	return nil
 }
 
-// SetMAC says which Ethernet address the interface has: listeners are not given frames for others. [Steering.Attach] says so the
-// first time.
+// SetMAC says which Ethernet address the interface has: listeners are not given frames for others.
+// [Steering.Attach] says so the first time.
 func (s *Steering) SetMAC(mac [6]byte) error {
 	if err := s.enter(); err != nil {
 		return err

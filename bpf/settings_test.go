@@ -17,7 +17,8 @@ func parsePrefixes(ss ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// TestLocal: a listener of any address serves this host's addresses as they are now, another listener and a flow serve what they name.
+// TestLocal: a listener of any address serves this host's addresses as they are now, another listener and a
+// flow serve what they name.
 func TestLocal(t *testing.T) {
 	b := newBench(t, true)
 	any4 := frame(ether4(), ip4(local4, protoTCP), segmentTo(any4Port))
@@ -32,10 +33,12 @@ func TestLocal(t *testing.T) {
 		{"one each", hosts(local4, local6), Listener, Listener},
 		{"others", hosts(other4, other6), PassNotLocal, PassNotLocal},
 		{"one of them", hosts(other4, local6), PassNotLocal, Listener},
-		{"mapped", []netip.Prefix{netip.PrefixFrom(netip.AddrFrom16(local4.As16()), 128)}, Listener, PassNotLocal},
+		{"mapped", []netip.Prefix{netip.PrefixFrom(netip.AddrFrom16(local4.As16()), 128)}, Listener,
+			PassNotLocal},
 		{"all of IPv6 are not those of IPv4", parsePrefixes("::/0"), PassNotLocal, Listener},
 		{"all of IPv4", parsePrefixes("0.0.0.0/0"), Listener, PassNotLocal},
-		{"networks", parsePrefixes("192.0.2.0/24", "2001:db8::/64", "192.0.2.128/25"), Listener, Listener},
+		{"networks", parsePrefixes("192.0.2.0/24", "2001:db8::/64", "192.0.2.128/25"), Listener,
+			Listener},
 		{"not masked", parsePrefixes("192.0.2.99/24", "2001:db8::99/64"), Listener, Listener},
 	} {
 		if err := b.SetLocal(c.local); err != nil {
@@ -51,7 +54,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestPeers: listeners serve those that are named. Flows, which somebody here wanted, and the host's other ports are not asked.
+// TestPeers: listeners serve those that are named. Flows, which somebody here wanted, and the host's other
+// ports are not asked.
 func TestPeers(t *testing.T) {
 	b := newBench(t, true)
 	for _, c := range []struct {
@@ -141,9 +145,12 @@ func TestClosed(t *testing.T) {
 	_, unowned := s.Unowned(0)
 	_, attach := s.Attach(1, ModeAuto)
 	for name, err := range map[string]error{
-		"AddListener": s.AddListener(listener), "RemoveListener": s.RemoveListener(listener), "AddFlow": s.AddFlow(listener, flow),
-		"RemoveFlow": s.RemoveFlow(listener, flow), "SetSocket": s.SetSocket(0, 0), "RemoveSocket": s.RemoveSocket(0), "SetLocal": s.SetLocal(nil),
-		"SetPeers": s.SetPeers(nil), "SetMAC": s.SetMAC([6]byte{}), "Counters": counters, "Unowned": unowned, "Attach": attach,
+		"AddListener": s.AddListener(listener), "RemoveListener": s.RemoveListener(listener),
+		"AddFlow":    s.AddFlow(listener, flow),
+		"RemoveFlow": s.RemoveFlow(listener, flow), "SetSocket": s.SetSocket(0, 0),
+		"RemoveSocket": s.RemoveSocket(0), "SetLocal": s.SetLocal(nil),
+		"SetPeers": s.SetPeers(nil), "SetMAC": s.SetMAC([6]byte{}), "Counters": counters,
+		"Unowned": unowned, "Attach": attach,
 	} {
 		t.Run(name, func(t *testing.T) { wantError(t, err, ErrClosed) })
 	}

@@ -27,8 +27,8 @@ type bench struct {
 	last Counts
 }
 
-// newBench loads the program with the claims that frames_test.go names. With a socket, queue 0 has an AF_XDP socket: it is not
-// bound, which a test run does not notice, so that the program's own XDP_REDIRECT is seen.
+// newBench loads the program with the claims that frames_test.go names. With a socket, queue 0 has an AF_XDP
+// socket: it is not bound, which a test run does not notice, so that the program's own XDP_REDIRECT is seen.
 func newBench(t testing.TB, socket bool) *bench {
 	t.Helper()
 	needs.XDP(t)
@@ -49,7 +49,8 @@ func newBench(t testing.TB, socket bool) *bench {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(s.SetMAC([6]byte(localMAC)), s.SetLocal(hosts(local4, other4, local6, other6))); err != nil {
+	if err := errors.Join(s.SetMAC([6]byte(localMAC)),
+		s.SetLocal(hosts(local4, other4, local6, other6))); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range [][2]netip.AddrPort{
@@ -149,8 +150,8 @@ func TestFixtures(t *testing.T) {
 	t.Logf("%d fixtures", len(names))
 }
 
-// TestNoSocket runs the same frames with no socket on the queue: nothing may be redirected. What would have been is dropped, for the
-// kernel would answer RST, and shows that somebody ought to serve the queue.
+// TestNoSocket runs the same frames with no socket on the queue: nothing may be redirected. What would have
+// been is dropped, for the kernel would answer RST, and shows that somebody ought to serve the queue.
 func TestNoSocket(t *testing.T) {
 	b := newBench(t, false)
 	var unowned uint64
@@ -190,7 +191,8 @@ func TestTruncated(t *testing.T) {
 				}
 				action, o := b.run(f.frame[:n])
 				if action != xdpPass || o != PassMalformed {
-					t.Fatalf("first %d of %d octets: action %d as %s, want %d as %s", n, len(f.frame), action, o, xdpPass, PassMalformed)
+					t.Fatalf("first %d of %d octets: action %d as %s, want %d as %s", n,
+						len(f.frame), action, o, xdpPass, PassMalformed)
 				}
 			}
 		})
@@ -222,9 +224,11 @@ func TestClaimsAreExact(t *testing.T) {
 				b.TB = t
 				seg := tcp(layers.TCPPort(c.remote.Port()), layers.TCPPort(c.local.Port()))
 				if v6 {
-					b.expect(frame(ether6(), ip6(c.local.Addr(), layers.IPProtocolTCP, from6(c.remote.Addr())), seg), c.want)
+					b.expect(frame(ether6(), ip6(c.local.Addr(), layers.IPProtocolTCP,
+						from6(c.remote.Addr())), seg), c.want)
 				} else {
-					b.expect(frame(ether4(), ip4(c.local.Addr(), layers.IPProtocolTCP, from4(c.remote.Addr())), seg), c.want)
+					b.expect(frame(ether4(), ip4(c.local.Addr(), layers.IPProtocolTCP,
+						from4(c.remote.Addr())), seg), c.want)
 				}
 			})
 		}

@@ -51,24 +51,30 @@ func Load(opts Options) (*Steering, error) {
 		specs  []*ebpf.MapSpec
 	}{
 		{"MaxFlows", opts.MaxFlows, DefaultMaxFlows, []*ebpf.MapSpec{spec.Maps[steerMapFlows]}},
-		{"MaxListeners", opts.MaxListeners, DefaultMaxListeners, []*ebpf.MapSpec{spec.Maps[steerMapListeners]}},
-		{"MaxFragments", opts.MaxFragments, DefaultMaxFragments, []*ebpf.MapSpec{spec.Maps[steerMapFragments]}},
-		{"MaxPrefixes", opts.MaxPrefixes, DefaultMaxPrefixes, []*ebpf.MapSpec{spec.Maps[steerMapLocalPrefixes], spec.Maps[steerMapPeers]}},
-		{"MaxQueues", opts.MaxQueues, DefaultMaxQueues, []*ebpf.MapSpec{spec.Maps[steerMapSockets], spec.Maps[steerMapUnowned]}},
+		{"MaxListeners", opts.MaxListeners, DefaultMaxListeners,
+			[]*ebpf.MapSpec{spec.Maps[steerMapListeners]}},
+		{"MaxFragments", opts.MaxFragments, DefaultMaxFragments,
+			[]*ebpf.MapSpec{spec.Maps[steerMapFragments]}},
+		{"MaxPrefixes", opts.MaxPrefixes, DefaultMaxPrefixes,
+			[]*ebpf.MapSpec{spec.Maps[steerMapLocalPrefixes], spec.Maps[steerMapPeers]}},
+		{"MaxQueues", opts.MaxQueues, DefaultMaxQueues, []*ebpf.MapSpec{spec.Maps[steerMapSockets],
+			spec.Maps[steerMapUnowned]}},
 	} {
 		n := m.asked
 		if n == 0 {
 			n = m.def
 		}
 		if n < 0 || n > maxEntries {
-			return nil, fmt.Errorf("bpf: %s is %d: use 1 to %d, or 0 for the default of %d", m.option, n, maxEntries, m.def)
+			return nil, fmt.Errorf("bpf: %s is %d: use 1 to %d, or 0 for the default of %d",
+				m.option, n, maxEntries, m.def)
 		}
 		for _, s := range m.specs {
 			s.MaxEntries = uint32(n)
 		}
 	}
 	if n := opts.LiveWorkers; n > 0 {
-		spec.Maps[steerMapLiveStates].MaxEntries, spec.Maps[steerMapLiveSlots].MaxEntries = uint32(n), uint32(n*DefaultLiveSlots)
+		spec.Maps[steerMapLiveStates].MaxEntries, spec.Maps[steerMapLiveSlots].MaxEntries = uint32(
+			n), uint32(n*DefaultLiveSlots)
 	}
 	s := new(Steering)
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
@@ -81,8 +87,8 @@ func Load(opts Options) (*Steering, error) {
 	return s, nil
 }
 
-// Close detaches the program and frees program and maps. The sockets stay with their owners. Other methods give [ErrClosed]
-// from then on.
+// Close detaches the program and frees program and maps. The sockets stay with their owners. Other methods
+// give [ErrClosed] from then on.
 func (s *Steering) Close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
@@ -103,9 +109,10 @@ func (s *Steering) enter() error {
 	return nil
 }
 
-// SetSocket sends claimed frames of a receive queue to the AF_XDP socket fd, in place of the queue's former socket if any.
-// The socket should be bound to that queue of the attached interface, with XDP_USE_SG where frames may span several chunks: the
-// kernel drops frames that it cannot give to the socket. The map does not own fd.
+// SetSocket sends claimed frames of a receive queue to the AF_XDP socket fd, in place of the queue's former
+// socket if any. The socket should be bound to that queue of the attached interface, with XDP_USE_SG where
+// frames may span several chunks: the kernel drops frames that it cannot give to the socket. The map does not
+// own fd.
 func (s *Steering) SetSocket(queue, fd int) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -137,7 +144,8 @@ func (s *Steering) RemoveSocket(queue int) error {
 	if err := s.checkQueue(queue); err != nil {
 		return err
 	}
-	if err := s.objs.Sockets.Delete(uint32(queue)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := s.objs.Sockets.Delete(uint32(queue)); err != nil &&
+		!errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("bpf: socket of queue %d: %w", queue, err)
 	}
 	return nil
@@ -145,7 +153,8 @@ func (s *Steering) RemoveSocket(queue int) error {
 
 func (s *Steering) checkQueue(queue int) error {
 	if limit := int(s.objs.Sockets.MaxEntries()); queue < 0 || queue >= limit {
-		return fmt.Errorf("bpf: queue %d is not within 0 to %d: raise Options.MaxQueues", queue, limit-1)
+		return fmt.Errorf("bpf: queue %d is not within 0 to %d: raise Options.MaxQueues", queue,
+			limit-1)
 	}
 	return nil
 }

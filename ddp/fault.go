@@ -2,8 +2,9 @@ package ddp
 
 import "unsafe"
 
-// Registered memory may be the mapping of a file. When the file is cut off, or its disk fails, an access gets SIGBUS, which
-// runtime/debug.SetPanicOnFault makes a panic with the address. That ends the region, and the streams that came to touch it.
+// Registered memory may be the mapping of a file. When the file is cut off, or its disk fails, an access gets
+// SIGBUS, which runtime/debug.SetPanicOnFault makes a panic with the address. That ends the region, and the
+// streams that came to touch it.
 
 // Offset returns where in the region the address lies.
 func (m *MR) Offset(addr uintptr) (off uint64, ok bool) {
@@ -16,8 +17,8 @@ func Within(mem []byte, addr uintptr) (off uint64, ok bool) {
 	return uint64(at), at < uintptr(len(mem))
 }
 
-// Fault says that the memory at addr cannot be accessed. Every STag that leads to it is revoked: peers hear that there is no such
-// STag. It returns one of the regions, nil when there is none.
+// Fault says that the memory at addr cannot be accessed. Every STag that leads to it is revoked: peers hear
+// that there is no such STag. It returns one of the regions, nil when there is none.
 func (t *Table) Fault(addr uintptr) (found *MR) {
 	var hit []*MR
 	for i := range t.slots {
@@ -38,8 +39,9 @@ func (t *Table) Fault(addr uintptr) (found *MR) {
 	return found
 }
 
-// Lose revokes the STag of a region whose memory cannot be accessed, as another table's Fault found out. Unlike after Invalidate,
-// octets that a peer has not acknowledged yet are still read from there, for as long as that is possible.
+// Lose revokes the STag of a region whose memory cannot be accessed, as another table's Fault found out.
+// Unlike after Invalidate, octets that a peer has not acknowledged yet are still read from there, for as long
+// as that is possible.
 func (t *Table) Lose(m *MR) {
 	m.lost = true
 	t.Invalidate(m)

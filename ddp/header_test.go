@@ -24,8 +24,10 @@ var taggedVectors = []struct {
 	h   Tagged
 }{
 	{"c1 40 00000001 0000000000000000", Tagged{MakeControl(true, true, IETF), 0x40, 1, 0}},
-	{"81 40 12345678 0000000000001000", Tagged{MakeControl(true, false, IETF), 0x40, 0x12345678, 0x1000}},
-	{"c0 00 fefdfcfb 0102030405060708", Tagged{MakeControl(true, true, RDMAC), 0, 0xfefdfcfb, 0x0102030405060708}},
+	{"81 40 12345678 0000000000001000", Tagged{MakeControl(true, false, IETF), 0x40, 0x12345678,
+		0x1000}},
+	{"c0 00 fefdfcfb 0102030405060708", Tagged{MakeControl(true, true, RDMAC), 0, 0xfefdfcfb,
+		0x0102030405060708}},
 	{"80 02 00000000 ffffffffffffffff", Tagged{MakeControl(true, false, RDMAC), 2, 0, ^TO(0)}},
 }
 
@@ -33,11 +35,16 @@ var untaggedVectors = []struct {
 	hex string
 	h   Untagged
 }{
-	{"41 43 00000000 00000000 00000001 00000000", Untagged{MakeControl(false, true, IETF), 0x43, 0, 0, 1, 0}},
-	{"01 44 11223344 00000000 00000007 000005ca", Untagged{MakeControl(false, false, IETF), 0x44, 0x11223344, 0, 7, 1482}},
-	{"40 03 00000000 00000000 00000002 00000000", Untagged{MakeControl(false, true, RDMAC), 3, 0, 0, 2, 0}},
-	{"41 47 00000000 00000002 00000001 00000000", Untagged{MakeControl(false, true, IETF), 0x47, 0, 2, 1, 0}},
-	{"41 43 fefdfcfb 01020304 05060708 090a0b0c", Untagged{MakeControl(false, true, IETF), 0x43, 0xfefdfcfb, 0x01020304, 0x05060708, 0x090a0b0c}},
+	{"41 43 00000000 00000000 00000001 00000000", Untagged{MakeControl(false, true, IETF), 0x43, 0,
+		0, 1, 0}},
+	{"01 44 11223344 00000000 00000007 000005ca", Untagged{MakeControl(false, false, IETF), 0x44,
+		0x11223344, 0, 7, 1482}},
+	{"40 03 00000000 00000000 00000002 00000000", Untagged{MakeControl(false, true, RDMAC), 3, 0, 0,
+		2, 0}},
+	{"41 47 00000000 00000002 00000001 00000000", Untagged{MakeControl(false, true, IETF), 0x47, 0,
+		2, 1, 0}},
+	{"41 43 fefdfcfb 01020304 05060708 090a0b0c", Untagged{MakeControl(false, true, IETF), 0x43,
+		0xfefdfcfb, 0x01020304, 0x05060708, 0x090a0b0c}},
 }
 
 //req:rfc5041-4.2-1

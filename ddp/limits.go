@@ -14,8 +14,8 @@ const (
 	// and far enough from 2^64 that no sum of offset and length of ours wraps.
 	MaxRegionLen = 1 << 47
 
-	// MaxMessage is the longest message in octets (RFC 5041, 5.2): beyond it MO wraps, and what a peer goes on sending would
-	// overwrite the message's beginning and complete as one of a few octets.
+	// MaxMessage is the longest message in octets (RFC 5041, 5.2): beyond it MO wraps, and what a peer goes
+	// on sending would overwrite the message's beginning and complete as one of a few octets.
 	MaxMessage = 1<<32 - 1
 
 	// maxDraws bounds the draws for an unused STag: with MaxRegions of 2^32 values

@@ -96,11 +96,15 @@ type Attr struct {
 
 // Errors of registration.
 var (
-	ErrLimit    = errors.New("ddp: too many regions or domains in this table; deregister some or raise MaxRegions")
-	ErrAttr     = errors.New("ddp: bad region: empty, longer than MaxRegionLen, unknown right, or its offsets pass 2^64; check length and base")
-	ErrTaken    = errors.New("ddp: STag is in use")
-	ErrRandom   = errors.New("ddp: random source keeps repeating itself; seed it from the operating system")
-	ErrBusy     = errors.New("ddp: region is used by queued work; wait for its completions or destroy the queue pair")
+	ErrLimit = errors.New("ddp: too many regions or domains in this table; deregister some or " +
+		"raise MaxRegions")
+	ErrAttr = errors.New("ddp: bad region: empty, longer than MaxRegionLen, unknown right, " +
+		"or its offsets pass 2^64; check length and base")
+	ErrTaken  = errors.New("ddp: STag is in use")
+	ErrRandom = errors.New("ddp: random source keeps repeating itself; seed it from the " +
+		"operating system")
+	ErrBusy = errors.New("ddp: region is used by queued work; wait for its completions or " +
+		"destroy the queue pair")
 	ErrNotValid = errors.New("ddp: region is not registered or already invalidated")
 	ErrForeign  = errors.New("ddp: protection domain belongs to another table")
 )
@@ -147,7 +151,8 @@ func (m *MR) Hold() { m.refs++ }
 func (m *MR) Drop() { m.refs-- }
 
 func (m *MR) String() string {
-	return fmt.Sprintf("STag %#08x [%#x,+%d) %v", uint32(m.stag), uint64(m.base), len(m.mem), m.access)
+	return fmt.Sprintf("STag %#08x [%#x,+%d) %v", uint32(m.stag), uint64(m.base), len(m.mem),
+		m.access)
 }
 
 // Fault says why an access to registered memory was refused.
@@ -165,7 +170,8 @@ const (
 )
 
 func (f Fault) String() string {
-	names := [...]string{"ok", "invalid STag", "STag of another stream or domain", "access right missing", "TO wrap", "base or bounds violation", "STag cannot be invalidated"}
+	names := [...]string{"ok", "invalid STag", "STag of another stream or domain",
+		"access right missing", "TO wrap", "base or bounds violation", "STag cannot be invalidated"}
 	if int(f) < len(names) {
 		return names[f]
 	}

@@ -2,9 +2,10 @@ package ddp
 
 import "xwarp/mpa/ulpdu"
 
-// PlaceTagged checks a segment of an RDMA Write of a stream of domain pd (RFC 5041, 7.1) and copies its payload. One without payload
-// is not checked (5.2). c is the cache of this stream alone.
-func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged, v *ulpdu.View) Cause {
+// PlaceTagged checks a segment of an RDMA Write of a stream of domain pd (RFC 5041, 7.1) and copies its
+// payload. One without payload is not checked (5.2). c is the cache of this stream alone.
+func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged,
+	v *ulpdu.View) Cause {
 	n := v.Len() - TaggedLen
 	if n <= 0 {
 		return CauseNone

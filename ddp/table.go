@@ -67,7 +67,8 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 	if t.used >= MaxRegions {
 		return nil, ErrLimit
 	}
-	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem, owner: a.Owner}
+	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem,
+		owner: a.Owner}
 	if err := t.assignSTag(m, a.STag); err != nil {
 		return nil, err
 	}
@@ -105,7 +106,8 @@ func (t *Table) assignSTag(m *MR, want STag) error {
 			if i == maxDraws {
 				return ErrRandom
 			}
-			if want = STag(t.random.Uint32()); want != 0 && want != m.stag && t.Lookup(want) == nil {
+			if want = STag(t.random.Uint32()); want != 0 && want != m.stag &&
+				t.Lookup(want) == nil {
 				break
 			}
 		}
@@ -170,7 +172,8 @@ func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 	switch {
 	case m == nil:
 		return FaultSTag
-	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 && (m.shared || pd.streams > 1):
+	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 &&
+		(m.shared || pd.streams > 1):
 		return FaultInvalid
 	}
 	t.remove(s)
@@ -186,7 +189,8 @@ func (m *MR) reach(pd *PD, stream StreamID) bool {
 // Find checks an access of n octets at to by a stream of domain pd and returns the region
 // and its octets. The rights in need must all be there. The order of the checks tells a
 // peer least: nothing of a region that the stream cannot reach is looked at.
-func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte, Fault) {
+func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte,
+	Fault) {
 	m := t.Lookup(s)
 	if m == nil {
 		return nil, nil, FaultSTag

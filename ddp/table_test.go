@@ -105,7 +105,8 @@ func TestDraw(t *testing.T) {
 	if err := tab.Invalidate(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.Renew(m, RemoteRead); err != nil || m.STag() != 12 || !m.Valid() || m.Access() != RemoteRead {
+	if err := tab.Renew(m, RemoteRead); err != nil || m.STag() != 12 || !m.Valid() ||
+		m.Access() != RemoteRead {
 		t.Errorf("renewed as %v: %v", m, err)
 	}
 	stuck := NewTable(&sequence{values: []uint32{3}})
@@ -170,7 +171,8 @@ func TestRegionLife(t *testing.T) {
 	if err := tab.Deregister(m); !errors.Is(err, ErrBusy) {
 		t.Errorf("deregistered while busy: %v", err)
 	}
-	if err := tab.Invalidate(m); err != nil || m.Valid() || !m.Revoked() || tab.Lookup(m.STag()) != nil {
+	if err := tab.Invalidate(m); err != nil || m.Valid() || !m.Revoked() ||
+		tab.Lookup(m.STag()) != nil {
 		t.Errorf("invalidated: %v", err)
 	}
 	if err := tab.Renew(m, 0); !errors.Is(err, ErrBusy) {
@@ -305,8 +307,9 @@ func TestLookupAllocs(t *testing.T) {
 	}
 }
 
-// TestLookupCache: with what the last Write found, the next one is placed in the same octets or has the same fault as without, also when regions
-// were invalidated, renewed, deregistered or registered anew under the same STag in between.
+// TestLookupCache: with what the last Write found, the next one is placed in the same octets or has the same
+// fault as without, also when regions were invalidated, renewed, deregistered or registered anew under the
+// same STag in between.
 func TestLookupCache(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 9))
 	tab, pd := newTable(t)
@@ -318,7 +321,8 @@ func TestLookupCache(t *testing.T) {
 	for range 100_000 {
 		switch rng.IntN(8) {
 		case 0:
-			a := Attr{Access: Access(rng.IntN(16)), STag: tags[rng.IntN(len(tags))], Stream: StreamID(rng.IntN(2) * (stream + rng.IntN(2)))}
+			a := Attr{Access: Access(rng.IntN(16)), STag: tags[rng.IntN(len(tags))],
+				Stream: StreamID(rng.IntN(2) * (stream + rng.IntN(2)))}
 			if m, err := tab.Register(pd, make([]byte, 1+rng.IntN(100)), a); err == nil {
 				mrs = append(mrs, m)
 			}

@@ -15,7 +15,10 @@ func BenchmarkWrite(b *testing.B) {
 	for _, mtu := range []int{1500, 3506, 9000} {
 		for _, markers := range []bool{true, false} {
 			b.Run(fmt.Sprintf("mtu=%d/markers=%v", mtu, markers), func(b *testing.B) {
-				da, db, net := xdpPair(b, topo.Options{MTU: mtu}, func(c *engine.XDPConfig) { c.Log = nil; c.MPA.NoMarkers = !markers })
+				da, db, net := xdpPair(b, topo.Options{MTU: mtu}, func(c *engine.XDPConfig) {
+					c.Log = nil
+					c.MPA.NoMarkers = !markers
+				})
 				const block, depth = 1 << 20, 8
 				x, y := newEnd(b, da, block*depth), newEnd(b, db, block*depth)
 				connect(b, x, y, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
@@ -26,7 +29,9 @@ func BenchmarkWrite(b *testing.B) {
 				var c [depth]engine.Completion
 				for done < b.N {
 					for posted < b.N && posted-done < depth {
-						x.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{x.mr.SGE(posted%depth*block, block)}, RemoteSTag: y.mr.STag(), RemoteTO: ddpTO(posted % depth * block)})
+						x.post(engine.SendWR{Op: rdmap.WRWrite,
+							SGL:        []engine.SGE{x.mr.SGE(posted%depth*block, block)},
+							RemoteSTag: y.mr.STag(), RemoteTO: ddpTO(posted % depth * block)})
 						posted++
 					}
 					x.wait()

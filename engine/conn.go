@@ -44,8 +44,8 @@ type conn struct {
 	up     bool
 	over   bool
 	done   func() // the driver's, when the connection is gone
-	// confirm, when set, tells the driver that the start-up is done; hold is a passive connection in the accounts of peers, nil when
-	// the driver keeps that itself.
+	// confirm, when set, tells the driver that the start-up is done; hold is a passive connection in the
+	// accounts of peers, nil when the driver keeps that itself.
 	confirm func()
 	hold    *budget.Hold
 }
@@ -130,13 +130,16 @@ func (c *conn) report(err error) {
 
 // Request implements session.Handler.
 func (c *conn) Request(s *iwarp.Session, r *mpa.Request) {
-	req := &ConnRequest{conn: c, PrivateData: r.PrivateData, IRD: int(r.IRD), ORD: int(r.ORD), Revision: r.Revision, Local: c.local, Remote: c.remote}
+	req := &ConnRequest{conn: c, PrivateData: r.PrivateData, IRD: int(r.IRD), ORD: int(r.ORD),
+		Revision: r.Revision, Local: c.local, Remote: c.remote}
 	c.request = req
 	select {
 	case c.listener.requests <- req:
-		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.local, "remote", c.remote, "private_data", len(r.PrivateData))
+		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.local, "remote", c.remote,
+			"private_data", len(r.PrivateData))
 	default:
-		c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.remote, "backlog", cap(c.listener.requests))
+		c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.remote,
+			"backlog", cap(c.listener.requests))
 		s.Reject(mpa.Answer{})
 	}
 }
@@ -148,15 +151,18 @@ func (c *conn) Established(s *iwarp.Session, p *mpa.Params) {
 	if c.confirm != nil {
 		c.confirm()
 	}
-	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.local, "remote", c.remote, "revision", p.Revision,
-		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird", p.IRD, "ord", p.ORD)
+	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.local, "remote", c.remote, "revision",
+		p.Revision,
+		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird",
+		p.IRD, "ord", p.ORD)
 	c.qp.setUp(p)
 	c.report(nil)
 }
 
 // Disconnected implements session.Handler.
 func (c *conn) Disconnected(s *iwarp.Session, err error) {
-	c.dev.log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.local, "remote", c.remote, "error", errText(err))
+	c.dev.log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.local, "remote", c.remote, "error",
+		errText(err))
 	c.qp.setDown(err)
 }
 
@@ -207,12 +213,14 @@ type Listener struct {
 	drv      any // the driver's own
 }
 
-// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0 takes a free one.
+// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0
+// takes a free one.
 func (d *Device) Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (*Listener, error) {
 	if backlog <= 0 {
 		backlog = DefaultBacklog
 	}
-	l := &Listener{dev: d, cfg: cfg, asked: addr, requests: make(chan *ConnRequest, backlog), closed: make(chan struct{})}
+	l := &Listener{dev: d, cfg: cfg, asked: addr, requests: make(chan *ConnRequest, backlog),
+		closed: make(chan struct{})}
 	got, err := d.drv.listen(l)
 	if err != nil {
 		return nil, fmt.Errorf("rdma_listen on %v: %w", addr, err)
@@ -268,7 +276,8 @@ type ConnRequest struct {
 func (r *ConnRequest) lapse() { r.lapsed = true }
 
 // ErrLapsed is returned when the peer went away before its request was answered.
-var ErrLapsed = errors.New("the connection request lapsed: the peer closed or the start-up timed out")
+var ErrLapsed = errors.New(
+	"the connection request lapsed: the peer closed or the start-up timed out")
 
 // Accept makes qp the end of the connection and returns when it can be used.
 func (r *ConnRequest) Accept(ctx context.Context, qp *QP, private []byte) error {
@@ -297,7 +306,8 @@ func (r *ConnRequest) accept(qp *QP, private []byte) error {
 		return err
 	}
 	defer c.wake()
-	return c.ses.Accept(&qp.core, mpa.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD), ORD: uint16(qp.cfg.ORD)})
+	return c.ses.Accept(&qp.core, mpa.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD),
+		ORD: uint16(qp.cfg.ORD)})
 }
 
 // Reject answers no.

@@ -32,7 +32,8 @@ type Completion struct {
 
 // ErrCQOverrun is what a completion queue returns after it was too small once: completions are lost, and the
 // queue pairs that lost one are in error.
-var ErrCQOverrun = errors.New("IBV_EVENT_CQ_ERR: completion queue overrun; make it deeper or poll it sooner")
+var ErrCQOverrun = errors.New("IBV_EVENT_CQ_ERR: completion queue overrun; make it deeper or " +
+	"poll it sooner")
 
 // CQ is a completion queue. Workers fill it; any goroutine may poll it.
 type CQ struct {
@@ -53,10 +54,11 @@ func NewCQ(depth int) (*CQ, error) {
 	return &CQ{ring: r, bell: make(chan struct{}, 1)}, nil
 }
 
-// Poll moves up to len(dst) completions into dst and returns how many. It never blocks. A goroutine that calls it in a loop needs
-// a processor beside the worker's: where they share one, each waits for the scheduler to stop the other, and a message takes
-// 25 times as long as one that XDPConfig.Consumer answers, 100 times and more with time.Sleep or runtime.Gosched in
-// the loop. Without a processor to spare use Consumer, or Wait.
+// Poll moves up to len(dst) completions into dst and returns how many. It never blocks. A goroutine that
+// calls it in a loop needs a processor beside the worker's: where they share one, each waits for the
+// scheduler to stop the other, and a message takes 25 times as long as one that XDPConfig.Consumer answers,
+// 100 times and more with time.Sleep or runtime.Gosched in the loop. Without a processor to spare use
+// Consumer, or Wait.
 func (c *CQ) Poll(dst []Completion) (n int, err error) {
 	for n < len(dst) && c.ring.Pop(&dst[n]) {
 		n++

@@ -10,8 +10,8 @@ import (
 	"xwarp/engine"
 )
 
-// TestCQOverrun gives one queue pair a completion queue that is too small. The queue says so, its queue pair fails, and the
-// other connection of the same device goes on.
+// TestCQOverrun gives one queue pair a completion queue that is too small. The queue says so, its queue pair
+// fails, and the other connection of the same device goes on.
 //
 //req:rfc5040-8.1.1-10
 func TestCQOverrun(t *testing.T) {
@@ -37,7 +37,8 @@ func TestCQOverrun(t *testing.T) {
 	connect(t, a, b, loopback)
 	connect(t, c, d, loopback)
 	for range 64 {
-		err := c.qp.PostSend(&engine.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, RemoteSTag: d.mr.STag(), SGL: []engine.SGE{c.mr.SGE(0, 8)}})
+		err := c.qp.PostSend(&engine.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+			RemoteSTag: d.mr.STag(), SGL: []engine.SGE{c.mr.SGE(0, 8)}})
 		if err != nil && !errors.Is(err, engine.ErrQueueFull) {
 			t.Fatal(err)
 		}

@@ -23,7 +23,8 @@ import (
 
 const crashEnv = "XWARP_TEST_CRASH_NAMESPACE"
 
-// TestMain doubles as the victim of TestKilled: it serves iWARP in the namespace that the variable names, until it is killed.
+// TestMain doubles as the victim of TestKilled: it serves iWARP in the namespace that the variable names,
+// until it is killed.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(crashEnv); path != "" {
 		fmt.Println(victim(path))
@@ -52,8 +53,8 @@ func victim(path string) error {
 	return fmt.Errorf("ready")
 }
 
-// TestKilled takes the engine's process away without warning: while it lives the host stays reachable, and afterwards nothing
-// of it is left.
+// TestKilled takes the engine's process away without warning: while it lives the host stays reachable, and
+// afterwards nothing of it is left.
 func TestKilled(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -65,7 +66,8 @@ func TestKilled(t *testing.T) {
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	for round := range 3 {
 		cmd := exec.Command("/proc/self/exe")
-		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=/proc/%d/fd/%d", crashEnv, os.Getpid(), tn.B.Fd()))
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=/proc/%d/fd/%d", crashEnv, os.Getpid(),
+			tn.B.Fd()))
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -132,7 +134,10 @@ func hostAnswers(t *testing.T, tn *topo.Net) {
 	t.Helper()
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 2222)
 	var ln net.Listener
-	if err := tn.B.Do(func() (err error) { ln, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); return err }); err != nil {
+	if err := tn.B.Do(func() (err error) {
+		ln, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()

@@ -19,19 +19,22 @@ import (
 
 // Options are what both transports have in common. Zero fields mean defaults.
 type Options struct {
-	MPA            MPAConfig     // for every connection, unless its own configuration says otherwise
-	Policy         Policy        // decides for each peer instead of MPA; nil for none
-	Override       Override      // bounds what a connection's own configuration can change; nil: everything
-	Peers          *budget.Peers // counts what each peer has, for all devices that share it; nil: the device's own, with defaults
+	MPA      MPAConfig // for every connection, unless its own configuration says otherwise
+	Policy   Policy    // decides for each peer instead of MPA; nil for none
+	Override Override  // bounds what a connection's own configuration can change; nil: everything
+	// counts what each peer has, for all devices that share it; nil: the device's own, with defaults
+	Peers          *budget.Peers
 	Keepalive      Keepalive     // asks silent peers whether they are still there
 	Window         int           // octets that a peer may have under way towards us
 	StartupTimeout time.Duration // of the MPA exchange
-	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first; negative: for ever.
+	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first;
+	// negative: for ever.
 	FirstFPDUTimeout time.Duration
 	CloseTimeout     time.Duration // of a Terminate or FIN exchange
-	Stall            time.Duration // of a worker's turn: the watchdog says then that it stands still; 0: DefaultStall, negative: no watchdog
-	NoPack           bool          // one FPDU per segment also when several small ones would fit
-	Log              *slog.Logger  // one line per connection event; nil is silent
+	// of a worker's turn: the watchdog says then that it stands still; 0: DefaultStall, negative: no watchdog
+	Stall  time.Duration
+	NoPack bool         // one FPDU per segment also when several small ones would fit
+	Log    *slog.Logger // one line per connection event; nil is silent
 }
 
 // driver is a transport: it starts connections and listens.
@@ -94,8 +97,8 @@ func newDevice(o Options) *Device {
 // Transport describes how the device moves octets.
 func (d *Device) Transport() Transport { return d.drv.describe() }
 
-// Detach takes the program off the interface, so that the host has all frames again; the rest of the device stays as it is. It waits
-// for no worker.
+// Detach takes the program off the interface, so that the host has all frames again; the rest of the device
+// stays as it is. It waits for no worker.
 func (d *Device) Detach() error { return d.drv.detach() }
 
 // Close ends every connection with RST, takes the program off the interface and gives ports and queues back.
@@ -118,8 +121,9 @@ type ConnConfig struct {
 	MPA         *MPAConfig     // instead of the device's
 }
 
-// Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is tried again without,
-// and remembered for some minutes. errors.Is(err, session.ErrRejected) tells that the peer's consumer said no.
+// Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is
+// tried again without, and remembered for some minutes. errors.Is(err, session.ErrRejected) tells that the
+// peer's consumer said no.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg ConnConfig) error {
 	m, err := d.mpaConfig(&cfg, remote.Addr())
 	if err != nil {
@@ -138,7 +142,8 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg Co
 	return nil
 }
 
-func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig, m *MPAConfig) error {
+func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig,
+	m *MPAConfig) error {
 	d.verdicts.apply(remote, m, clock())
 	guess := mpa.RetryNone // what a rejection may have meant
 	for attempt := 0; ; attempt++ {
@@ -177,7 +182,8 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 // maxAttempts is how often Dial tries again: once without markers, once without revision 2.
 const maxAttempts = 2
 
-func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig, m *MPAConfig) (*conn, error) {
+func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig,
+	m *MPAConfig) (*conn, error) {
 	c := &conn{dev: d, qp: qp, result: make(chan error, 1)}
 	c.remote = remote
 	c.mpa = *m
@@ -200,10 +206,12 @@ var ErrListenerClosed = errors.New("listener is closed")
 // sessionConfig is the configuration of c's session on loop l.
 func (d *Device) sessionConfig(c *conn, l *loop, reliable bool) iwarp.Config {
 	s := iwarp.Config{
-		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c, Pack: !d.opt.NoPack,
+		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c,
+		Pack:     !d.opt.NoPack,
 		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
-		StartupTimeout: tick.Duration(d.opt.StartupTimeout), FirstFPDUTimeout: tick.Duration(d.opt.FirstFPDUTimeout),
-		CloseTimeout: tick.Duration(d.opt.CloseTimeout),
+		StartupTimeout:   tick.Duration(d.opt.StartupTimeout),
+		FirstFPDUTimeout: tick.Duration(d.opt.FirstFPDUTimeout),
+		CloseTimeout:     tick.Duration(d.opt.CloseTimeout),
 	}
 	if c.qp != nil {
 		s.QP = &c.qp.core

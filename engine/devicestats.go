@@ -35,7 +35,8 @@ func (d *Device) Stats() (s Stats, err error) {
 	}
 	for _, w := range x.workers {
 		if err := w.call(func() {
-			s.Queues = append(s.Queues, QueueStats{Queue: w.queue, Stack: w.stk.Stats(), Ring: w.port.Stats()})
+			s.Queues = append(s.Queues, QueueStats{Queue: w.queue, Stack: w.stk.Stats(),
+				Ring: w.port.Stats()})
 		}); err != nil {
 			return s, err
 		}
@@ -47,8 +48,8 @@ func (d *Device) Stats() (s Stats, err error) {
 	return s, err
 }
 
-// Health returns nil while the device knows what the kernel knows: neighbours and whatever else it follows. Else connections go on
-// with what was known last; the error is a *netwatch.Stale, which says since when.
+// Health returns nil while the device knows what the kernel knows: neighbours and whatever else it follows.
+// Else connections go on with what was known last; the error is a *netwatch.Stale, which says since when.
 func (d *Device) Health() error {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {
@@ -62,8 +63,8 @@ func (d *Device) Health() error {
 	return nil
 }
 
-// Unowned returns the frames of the engine's listeners and connections that arrived on queues which the device does not serve, and
-// so were dropped: by queue, without those that have none.
+// Unowned returns the frames of the engine's listeners and connections that arrived on queues which the
+// device does not serve, and so were dropped: by queue, without those that have none.
 func (d *Device) Unowned() (map[int]uint64, error) {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {

@@ -27,7 +27,8 @@ func TestXDPFaults(t *testing.T) {
 			da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
 				c.MPA.NoMarkers = tc.noMarkers
 				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-					return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: tc.rates, Batches: 3}), nil
+					return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: tc.rates, Batches: 3}),
+						nil
 				}
 			})
 			const size = 8 << 20
@@ -46,7 +47,9 @@ func TestXDPFaults(t *testing.T) {
 			case tc.noMarkers && i.MPA.HeldHighWater == 0:
 				t.Error("without markers, octets behind a gap were not held")
 			case !tc.noMarkers && (placed < i.MPA.Behind*9/10 || i.MPA.HeldHighWater > 0):
-				t.Errorf("with markers, %d of %d segments behind a gap were placed and %d octets held", placed, i.MPA.Behind, i.MPA.HeldHighWater)
+				t.Errorf(
+					"with markers, %d of %d segments behind a gap were placed and %d octets held",
+					placed, i.MPA.Behind, i.MPA.HeldHighWater)
 			}
 			if c := i.TCP.Counters; c.SplitEMSS+c.SplitWindow+c.SplitRetransmit > 0 {
 				t.Errorf("alignment was lost: %+v", c)

@@ -11,14 +11,15 @@ import (
 	"xwarp/engine"
 )
 
-// TestConnFootprint compares what is promised of connected queue pairs with what the heap holds of both ends of them, after each slot
-// of their send queues was used with inline data.
+// TestConnFootprint compares what is promised of connected queue pairs with what the heap holds of both ends
+// of them, after each slot of their send queues was used with inline data.
 func TestConnFootprint(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
 			a, b, at := pairWith(t, transport, engine.Options{})
 			const n = 40
-			cfg := engine.QPConfig{SendDepth: 64, RecvDepth: 1, MaxSGE: 1, MaxInline: 256, IRD: 1, ORD: 1}
+			cfg := engine.QPConfig{SendDepth: 64, RecvDepth: 1, MaxSGE: 1, MaxInline: 256, IRD: 1,
+				ORD: 1}
 			most := a.Footprint(&cfg) + b.Footprint(&cfg)
 			keep, before := connections(t, a, b, at, n, cfg)
 			each := (heapOctets() - before) / n
@@ -32,7 +33,8 @@ func TestConnFootprint(t *testing.T) {
 }
 
 // connections makes n of them; before is what the heap held without.
-func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cfg engine.QPConfig) (qps []*engine.QP, before int) {
+func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cfg engine.QPConfig) (
+	qps []*engine.QP, before int) {
 	t.Helper()
 	ea, eb := newEnd(t, a, 4096), newEnd(t, b, 4096)
 	l, err := b.Listen(at, 0, engine.ConnConfig{})
@@ -71,7 +73,8 @@ func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cf
 		}
 		for range 2 {
 			for i := range cfg.SendDepth {
-				wr := engine.SendWR{Op: rdmap.WRWrite, Inline: make([]byte, cfg.MaxInline), RemoteSTag: eb.mr.STag()}
+				wr := engine.SendWR{Op: rdmap.WRWrite, Inline: make([]byte, cfg.MaxInline),
+					RemoteSTag: eb.mr.STag()}
 				if i == cfg.SendDepth-1 {
 					wr.Flags = rdmap.Signaled
 				}

@@ -10,9 +10,10 @@ import (
 	"xwarp/engine/stack"
 )
 
-// A panic on a worker is a defect of this program. It ends the connection that was being served, as well as that can be done, and
-// the worker goes on, if its tables came through it; else the device fails. What the Go runtime does not make a panic cannot be
-// contained: concurrent use of a map, a stack that is exhausted, memory that the system does not give.
+// A panic on a worker is a defect of this program. It ends the connection that was being served, as well as
+// that can be done, and the worker goes on, if its tables came through it; else the device fails. What the Go
+// runtime does not make a panic cannot be contained: concurrent use of a map, a stack that is exhausted,
+// memory that the system does not give.
 
 // ErrDefect is wrapped by what fails because of a defect of this program. The log has the stack.
 var ErrDefect = errors.New("a defect of this program, see the log")
@@ -55,12 +56,14 @@ func (l *loop) defect(d *stack.Defect) {
 		c.told.Store(now)
 	}
 	local, remote := tupleAddrs(&d.Tuple)
-	l.dev.log.Error("defect of xwarp: the connection that was being served ends, the others go on", "queue", l.queue, "local", local,
-		"remote", remote, "panic", fmt.Sprint(d.Value), "panics", c.panics.Load(), "stack", string(d.Trace), "next", "report this line")
+	l.dev.log.Error("defect of xwarp: the connection that was being served ends, the others go on",
+		"queue", l.queue, "local", local,
+		"remote", remote, "panic", fmt.Sprint(d.Value), "panics", c.panics.Load(), "stack",
+		string(d.Trace), "next", "report this line")
 }
 
-// defectPause is how long after the log line of one defect no other is written: a peer that knows how to cause them shall not fill
-// the disk with stacks.
+// defectPause is how long after the log line of one defect no other is written: a peer that knows how to
+// cause them shall not fill the disk with stacks.
 const defectPause = time.Second
 
 // Contained counts what ended a part of a device and nothing else.
@@ -78,11 +81,13 @@ type contained struct {
 // Contained returns what the device survived until now.
 func (d *Device) Contained() Contained {
 	c := &d.contained
-	return Contained{RegionFaults: c.regions.Load(), Panics: c.panics.Load(), Stalls: c.stalls.Load()}
+	return Contained{RegionFaults: c.regions.Load(), Panics: c.panics.Load(),
+		Stalls: c.stalls.Load()}
 }
 
-// Failed is closed when the device is of no use any more, because a defect has left the tables of a worker in disorder; Err says
-// more. The connections of that worker are reset. The device must be closed, and may be opened again.
+// Failed is closed when the device is of no use any more, because a defect has left the tables of a worker in
+// disorder; Err says more. The connections of that worker are reset. The device must be closed, and may be
+// opened again.
 func (d *Device) Failed() <-chan struct{} { return d.failed }
 
 // Err returns why the device failed, nil while it has not.
@@ -98,7 +103,8 @@ func (d *Device) Err() error {
 func (d *Device) fail(err error) {
 	d.failing.Do(func() {
 		d.failure = err
-		d.log.Error("device failed; its connections end", "error", err, "next", "close the device and open it again")
+		d.log.Error("device failed; its connections end", "error", err, "next",
+			"close the device and open it again")
 		close(d.failed)
 	})
 }

@@ -30,8 +30,9 @@ func sinkEnd(t *testing.T, dev *engine.Device, sink func(*engine.Completion) boo
 	return e
 }
 
-// TestDefect has a completion's sink panic on the worker, in the middle of the protocol: once, and at each attempt to end the
-// connection in order. That connection ends at both ends, with nobody left waiting; the one beside it and the device go on.
+// TestDefect has a completion's sink panic on the worker, in the middle of the protocol: once, and at each
+// attempt to end the connection in order. That connection ends at both ends, with nobody left waiting; the
+// one beside it and the device go on.
 func TestDefect(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		for _, always := range []bool{false, true} {
@@ -49,9 +50,11 @@ func TestDefect(t *testing.T) {
 				otherA, otherB := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
 				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
 				for i := range 8 {
-					a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 100_000)}, RemoteSTag: b.mr.STag()})
+					a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead,
+						SGL: []engine.SGE{a.mr.SGE(0, 100_000)}, RemoteSTag: b.mr.STag()})
 				}
-				for _, c := range []<-chan struct{}{a.qp.Down(), a.qp.Gone(), b.qp.Down(), b.qp.Gone()} {
+				for _, c := range []<-chan struct{}{a.qp.Down(), a.qp.Gone(), b.qp.Down(),
+					b.qp.Gone()} {
 					select {
 					case <-c:
 					case <-time.After(20 * time.Second):
@@ -89,8 +92,8 @@ func (p *brittle) Flush() ring.State {
 	return p.Port.Flush()
 }
 
-// TestDeviceFails has the port of a worker panic, outside of the service of any connection. The device says so, its connections end,
-// nobody waits, and after Close another one can be opened in its place.
+// TestDeviceFails has the port of a worker panic, outside of the service of any connection. The device says
+// so, its connections end, nobody waits, and after Close another one can be opened in its place.
 func TestDeviceFails(t *testing.T) {
 	var broken atomic.Bool
 	da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
@@ -99,7 +102,8 @@ func TestDeviceFails(t *testing.T) {
 	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
 	connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 	broken.Store(true)
-	a.qp.PostSend(&engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)}, RemoteSTag: b.mr.STag()})
+	a.qp.PostSend(&engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)},
+		RemoteSTag: b.mr.STag()})
 	for _, c := range []<-chan struct{}{da.Failed(), a.qp.Gone()} {
 		select {
 		case <-c:
@@ -150,23 +154,31 @@ func (l *lines) contains(s string) bool {
 	return strings.Contains(l.b.String(), s)
 }
 
-// TestStall has a worker stand still in a completion's sink. The watchdog says which worker it is, with which connection, and where
-// in the program; when it goes on, it says that too.
+// TestStall has a worker stand still in a completion's sink. The watchdog says which worker it is, with which
+// connection, and where in the program; when it goes on, it says that too.
 func TestStall(t *testing.T) {
 	for _, transport := range []string{"kernel", "xdp"} {
 		t.Run(transport, func(t *testing.T) {
 			var log lines
-			o := engine.Options{Stall: 40 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil))}
+			o := engine.Options{Stall: 40 * time.Millisecond,
+				Log: slog.New(slog.NewTextHandler(&log, nil))}
 			da, db, at := pairWith(t, transport, o)
 			goOn := make(chan struct{})
-			a, b := sinkEnd(t, da, func(*engine.Completion) bool { standStill(goOn); return true }), newEnd(t, db, 1<<20)
+			a, b := sinkEnd(t, da, func(*engine.Completion) bool {
+				standStill(goOn)
+				return true
+			}), newEnd(t, db, 1<<20)
 			connect(t, a, b, at)
-			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)}, RemoteSTag: b.mr.STag()})
-			if !eventually(func() bool { return da.Stalled() != nil && log.contains("standStill") }) {
+			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)},
+				RemoteSTag: b.mr.STag()})
+			if !eventually(func() bool {
+				return da.Stalled() != nil && log.contains("standStill")
+			}) {
 				t.Fatalf("stalled: %v; log: %s", da.Stalled(), log.b.String())
 			}
 			err := da.Stalled().Error()
-			if where := a.qp.RemoteAddr().String(); transport == "xdp" && !strings.Contains(err, where) {
+			if where := a.qp.RemoteAddr().String(); transport == "xdp" &&
+				!strings.Contains(err, where) {
 				t.Errorf("%s does not name the connection to %s", err, where)
 			}
 			t.Log(err)
@@ -174,7 +186,9 @@ func TestStall(t *testing.T) {
 				t.Error("the stall is not counted")
 			}
 			close(goOn)
-			if !eventually(func() bool { return da.Stalled() == nil && log.contains("worker goes on") }) {
+			if !eventually(func() bool {
+				return da.Stalled() == nil && log.contains("worker goes on")
+			}) {
 				t.Errorf("stalled: %v", da.Stalled())
 			}
 		})

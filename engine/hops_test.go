@@ -18,7 +18,10 @@ func TestHopUsers(t *testing.T) {
 	}
 	defer tn.Close()
 	var r *neigh.Resolver
-	if err := tn.A.Do(func() (err error) { r, err = neigh.New(tn.A.Link.Index, nil, func(neigh.Hop) {}); return err }); err != nil {
+	if err := tn.A.Do(func() (err error) {
+		r, err = neigh.New(tn.A.Link.Index, nil, func(neigh.Hop) {})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()

@@ -14,14 +14,16 @@ import (
 	"xwarp/engine"
 )
 
-// TestKeepaliveOfSockets: both ends of a connection over the kernel's sockets have its keepalive, by default and as configured.
+// TestKeepaliveOfSockets: both ends of a connection over the kernel's sockets have its keepalive, by default
+// and as configured.
 func TestKeepaliveOfSockets(t *testing.T) {
 	for _, c := range []struct {
 		k    engine.Keepalive
 		want [4]int // SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT
 	}{
 		{engine.Keepalive{}, [4]int{1, 60, 10, 6}},
-		{engine.Keepalive{Idle: 7 * time.Second, Interval: 2 * time.Second, Probes: 3}, [4]int{1, 7, 2, 3}},
+		{engine.Keepalive{Idle: 7 * time.Second, Interval: 2 * time.Second, Probes: 3},
+			[4]int{1, 7, 2, 3}},
 		{engine.Keepalive{Idle: -1}, [4]int{}},
 	} {
 		var mu sync.Mutex
@@ -78,7 +80,8 @@ func keepaliveOf(t *testing.T, s *net.TCPConn) (v [4]int) {
 	}
 	raw.Control(func(fd uintptr) {
 		const tcp = unix.IPPROTO_TCP
-		for i, o := range [][2]int{{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {tcp, unix.TCP_KEEPIDLE}, {tcp, unix.TCP_KEEPINTVL}, {tcp, unix.TCP_KEEPCNT}} {
+		for i, o := range [][2]int{{unix.SOL_SOCKET, unix.SO_KEEPALIVE}, {tcp, unix.TCP_KEEPIDLE},
+			{tcp, unix.TCP_KEEPINTVL}, {tcp, unix.TCP_KEEPCNT}} {
 			if v[i], err = unix.GetsockoptInt(int(fd), o[0], o[1]); err != nil {
 				t.Error(err)
 			}
@@ -90,7 +93,8 @@ func keepaliveOf(t *testing.T, s *net.TCPConn) (v [4]int) {
 // TestPeerGoneXDP cuts the link of an idle connection: both ends notice, by keepalive alone.
 func TestPeerGoneXDP(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
-		c.Keepalive = engine.Keepalive{Idle: 200 * time.Millisecond, Interval: 100 * time.Millisecond, Probes: 3}
+		c.Keepalive = engine.Keepalive{Idle: 200 * time.Millisecond,
+			Interval: 100 * time.Millisecond, Probes: 3}
 	})
 	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
 	connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))

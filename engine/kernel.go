@@ -16,7 +16,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// KernelConfig describes a device on the kernel's TCP sockets: MPA fully layered (RFC 5044, 5.1). It needs no privilege.
+// KernelConfig describes a device on the kernel's TCP sockets: MPA fully layered (RFC 5044, 5.1). It needs no
+// privilege.
 type KernelConfig struct {
 	Options
 	// Dialer and ListenConfig, when set, make the sockets; a test gives ones that enter a network namespace.
@@ -60,7 +61,8 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 		}
 	}
 	k := &kernelDriver{
-		cfg: cfg, wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+		cfg: cfg, wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		ended: make(chan struct{}),
 		conns: map[*kernelConn]bool{},
 	}
 	k.dev = newDevice(cfg.Options)
@@ -280,7 +282,9 @@ func segmentOctets(sock net.Conn) (int, error) {
 		return 0, err
 	}
 	n := 0
-	e := raw.Control(func(fd uintptr) { n, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG) })
+	e := raw.Control(func(fd uintptr) {
+		n, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+	})
 	if err = errors.Join(e, err); err != nil {
 		return 0, fmt.Errorf("TCP_MAXSEG: %w", err)
 	}

@@ -49,11 +49,12 @@ func TestKernelTransfer(t *testing.T) {
 	}
 }
 
-// TestKernelDialGivesUp cancels Dial while the kernel still connects: there is no session then, and the socket that comes
-// too late must not stay.
+// TestKernelDialGivesUp cancels Dial while the kernel still connects: there is no session then, and the
+// socket that comes too late must not stay.
 func TestKernelDialGivesUp(t *testing.T) {
 	asked, late := make(chan struct{}), make(chan net.Conn)
-	cfg := engine.KernelConfig{Dial: func(context.Context, netip.AddrPort, netip.AddrPort) (net.Conn, error) {
+	cfg := engine.KernelConfig{Dial: func(context.Context, netip.AddrPort, netip.AddrPort) (
+		net.Conn, error) {
 		close(asked)
 		return <-late, nil
 	}}
@@ -68,7 +69,8 @@ func TestKernelDialGivesUp(t *testing.T) {
 		<-asked
 		cancel()
 	}()
-	if err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.qp, engine.ConnConfig{}); !errors.Is(err, context.Canceled) {
+	if err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.qp,
+		engine.ConnConfig{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Dial: %v", err)
 	}
 	ours, theirs := net.Pipe()
@@ -172,7 +174,8 @@ func (l *oneConn) Accept() (net.Conn, error) {
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 func (l *oneConn) Close() error   { close(l.stop); return nil }
 
-// TestKernelStopsReading: what comes before the consumer has answered stays in the kernel, whose window holds the peer back.
+// TestKernelStopsReading: what comes before the consumer has answered stays in the kernel, whose window holds
+// the peer back.
 func TestKernelStopsReading(t *testing.T) {
 	var i mpa.Initiator
 	if err := i.Init(mpa.StartupConfig{}); err != nil {
@@ -182,7 +185,10 @@ func TestKernelStopsReading(t *testing.T) {
 	f := &flood{first: i.Output(), reads: make(chan int, many), stop: make(chan struct{})}
 	l := &oneConn{make(chan net.Conn, 1), make(chan struct{})}
 	l.conns <- f
-	d, err := engine.OpenKernel(engine.KernelConfig{Listen: func(netip.AddrPort) (net.Listener, error) { return l, nil }})
+	d, err := engine.OpenKernel(engine.KernelConfig{Listen: func(netip.AddrPort) (net.Listener,
+		error) {
+		return l, nil
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +202,8 @@ func TestKernelStopsReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := <-f.reads
-	for turns := 0; turns < 1<<14 && len(f.reads) < many; turns++ { // of the loop, each of which could make room for another read
+	// of the loop, each of which could make room for another read
+	for turns := 0; turns < 1<<14 && len(f.reads) < many; turns++ {
 		pd, err := d.AllocPD()
 		if err != nil {
 			t.Fatal(err)

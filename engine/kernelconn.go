@@ -61,7 +61,8 @@ type readResult struct {
 func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
 	kc := &kernelConn{
 		drv: k, conn: c, sock: sock, emss: k.cfg.EMSS,
-		blocks: make(chan []byte, readBlocks), writes: make(chan []byte, 1), out: make([]byte, firstBlock), eofBy: tick.Never,
+		blocks: make(chan []byte, readBlocks), writes: make(chan []byte, 1),
+		out: make([]byte, firstBlock), eofBy: tick.Never,
 	}
 	if kc.emss == 0 {
 		if n, err := segmentOctets(sock); err == nil {
@@ -82,8 +83,8 @@ func (c *kernelConn) begin(now tick.Time) {
 	go c.writer()
 }
 
-// reader gives the octets of the socket to the driver. While the session leaves them lying it has no block, and TCP's window holds
-// the peer back.
+// reader gives the octets of the socket to the driver. While the session leaves them lying it has no block,
+// and TCP's window holds the peer back.
 func (c *kernelConn) reader() {
 	for b := range c.blocks {
 		if len(b) < readBlock && c.large.Load() {

@@ -21,7 +21,8 @@ func underWrites(t *testing.T, disturb func(tn *topo.Net)) {
 }
 
 // underWritesOf shows disturb the device that is written to, too.
-func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *engine.Device, tn *topo.Net)) {
+func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *engine.Device,
+	tn *topo.Net)) {
 	t.Helper()
 	da, db, tn := xdpPair(t, topo.Options{}, edit)
 	const size, rounds = 1 << 20, 20
@@ -31,7 +32,8 @@ func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *
 	disturbed := make(chan bool)
 	go func() { defer close(disturbed); disturb(db, tn) }()
 	for i, over := 0, false; i < rounds || !over; i++ {
-		a.post(engine.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)}, RemoteSTag: b.mr.STag()})
+		a.post(engine.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)},
+			RemoteSTag: b.mr.STag()})
 		a.wait()
 		select {
 		case <-disturbed:
@@ -39,7 +41,8 @@ func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *
 		default:
 		}
 	}
-	a.post(engine.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(size, size)}, RemoteSTag: b.mr.STag()})
+	a.post(engine.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(size, size)},
+		RemoteSTag: b.mr.STag()})
 	a.wait()
 	if !bytes.Equal(a.mem[size:], a.mem[:size]) {
 		t.Fatal("what was written and read back differs")
@@ -64,7 +67,8 @@ func TestLinkFlaps(t *testing.T) {
 	})
 }
 
-// TestNeighbourMoves gives the peer's interface another Ethernet address: the kernel's table learns it, and the engine follows.
+// TestNeighbourMoves gives the peer's interface another Ethernet address: the kernel's table learns it, and
+// the engine follows.
 func TestNeighbourMoves(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
 	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
@@ -73,7 +77,8 @@ func TestNeighbourMoves(t *testing.T) {
 	moved := net.HardwareAddr{0x02, 0, 0, 0, 0xbe, 0xef}
 	h := tn.A.Netlink()
 	if err := h.NeighSet(&netlink.Neigh{
-		LinkIndex: tn.A.Link.Index, IP: tn.B.Addr4.Addr().AsSlice(), HardwareAddr: moved, State: netlink.NUD_REACHABLE,
+		LinkIndex: tn.A.Link.Index, IP: tn.B.Addr4.Addr().AsSlice(), HardwareAddr: moved,
+		State: netlink.NUD_REACHABLE,
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -82,13 +87,15 @@ func TestNeighbourMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.qp.PostSend(&engine.SendWR{ID: 9, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()})
+		a.qp.PostSend(&engine.SendWR{ID: 9, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, 8)},
+			RemoteSTag: b.mr.STag()})
 		return s.Queues[0].Stack.DropNotForUs > 0
 	}) {
 		t.Error("frames do not go to the address that the neighbour table has now")
 	}
 	if err := h.NeighSet(&netlink.Neigh{
-		LinkIndex: tn.A.Link.Index, IP: tn.B.Addr4.Addr().AsSlice(), HardwareAddr: tn.B.Link.MAC, State: netlink.NUD_REACHABLE,
+		LinkIndex: tn.A.Link.Index, IP: tn.B.Addr4.Addr().AsSlice(), HardwareAddr: tn.B.Link.MAC,
+		State: netlink.NUD_REACHABLE,
 	}); err != nil {
 		t.Fatal(err)
 	}

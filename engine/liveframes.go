@@ -13,8 +13,8 @@ import (
 	"xwarp/ring/live"
 )
 
-// askDriverEvery is how often a device with TransmitLive asks whether its driver takes live frames: while it does not, and for so long
-// after it ceased to, frames would be lost.
+// askDriverEvery is how often a device with TransmitLive asks whether its driver takes live frames: while it
+// does not, and for so long after it ceased to, frames would be lost.
 const askDriverEvery = 200 * time.Millisecond
 
 // The program and package live mean the same slot.
@@ -30,8 +30,8 @@ type liveFrames struct {
 	over chan struct{}
 }
 
-// liveWorkers returns how many workers have live frames: the queues that the configuration names, or that an interface has now or
-// once a program is attached.
+// liveWorkers returns how many workers have live frames: the queues that the configuration names, or that an
+// interface has now or once a program is attached.
 func (c *XDPConfig) liveWorkers(link int) int {
 	switch {
 	case c.Transmit != TransmitLive:
@@ -39,7 +39,8 @@ func (c *XDPConfig) liveWorkers(link int) int {
 	case len(c.Queues) > 0:
 		return len(c.Queues)
 	}
-	return min(max(ethtool.ReceiveQueues(link, c.Interface, bpf.DefaultMaxQueues), runtime.NumCPU()), ring.MaxQueues)
+	return min(max(ethtool.ReceiveQueues(link, c.Interface, bpf.DefaultMaxQueues),
+		runtime.NumCPU()), ring.MaxQueues)
 }
 
 // run returns how many frames the ports take best at a time.
@@ -53,11 +54,13 @@ func (c *XDPConfig) run() int {
 // livePort adds live frames to the socket of the i-th queue.
 func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) {
 	if x.cfg.MTU > maxLiveMTU {
-		return nil, fmt.Errorf("transmit %q: a frame must lie within one page: MTU %d, at most %d (use %q or %q)", TransmitLive, x.cfg.MTU, maxLiveMTU,
+		return nil, fmt.Errorf("transmit %q: a frame must lie within one page: MTU %d, at most "+
+			"%d (use %q or %q)", TransmitLive, x.cfg.MTU, maxLiveMTU,
 			TransmitGSO, TransmitXDP)
 	}
 	if i >= x.steer.LiveWorkers() {
-		x.dev.log.Warn("the driver made more queues than it had: live frames are not for all of them", "interface", x.cfg.Interface, "queue", x.cfg.Queues[i])
+		x.dev.log.Warn("the driver made more queues than it had: live frames are not for all of them",
+			"interface", x.cfg.Interface, "queue", x.cfg.Queues[i])
 		return sock, nil
 	}
 	m, err := x.steer.Live(link, i)
@@ -72,7 +75,8 @@ func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) 
 		})
 	}
 	return live.Wrap(sock, live.NewProgram(m.Program, m.Worker), live.Memory{
-		Slots: unsafe.Slice((*live.Slot)(unsafe.Pointer(&m.Slots[0])), len(m.Slots)/bpf.LiveSlotSize),
+		Slots: unsafe.Slice((*live.Slot)(unsafe.Pointer(&m.Slots[0])),
+			len(m.Slots)/bpf.LiveSlotSize),
 		First: m.First, State: (*live.State)(unsafe.Pointer(&m.State[0])),
 	}, &x.live.on), nil
 }

@@ -35,8 +35,9 @@ func steering(t *testing.T, d *engine.Device) bpf.Counts {
 	return s.Steering
 }
 
-// TestListenerOfAnyAddress: host A routes for 203.0.113.0/24. A listener of any address serves A's own addresses, among them those
-// that A gets meanwhile, on whichever interface; it does not answer for others, whose segments stay with the kernel.
+// TestListenerOfAnyAddress: host A routes for 203.0.113.0/24. A listener of any address serves A's own
+// addresses, among them those that A gets meanwhile, on whichever interface; it does not answer for others,
+// whose segments stay with the kernel.
 func TestListenerOfAnyAddress(t *testing.T) {
 	da, _, tn := xdpPair(t, topo.Options{OffloadsB: topo.NoOffloads}, nil)
 	l, err := da.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, engine.ConnConfig{})
@@ -45,7 +46,8 @@ func TestListenerOfAnyAddress(t *testing.T) {
 	}
 	defer l.Close()
 	foreign := netip.MustParseAddrPort("203.0.113.77:7174")
-	route := &netlink.Route{LinkIndex: tn.B.Link.Index, Gw: tn.A.Addr4.Addr().AsSlice(), Dst: &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMask(24, 32)}}
+	route := &netlink.Route{LinkIndex: tn.B.Link.Index, Gw: tn.A.Addr4.Addr().AsSlice(),
+		Dst: &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMask(24, 32)}}
 	if err := tn.B.Netlink().RouteAdd(route); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,8 @@ func TestListenerOfAnyAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(203, 0, 113, 77), Mask: net.CIDRMask(32, 32)}}
+	ours := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(203, 0, 113, 77),
+		Mask: net.CIDRMask(32, 32)}}
 	if err := tn.A.Netlink().AddrAdd(lo, ours); err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +105,9 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestQueueLosesSocket: for a moment, a queue of a transfer has no socket, as when the device spreads its traffic anew. The kernel
-// must not answer for connections that it does not know; TCP sends again what was dropped.
+// TestQueueLosesSocket: for a moment, a queue of a transfer has no socket, as when the device spreads its
+// traffic anew. The kernel must not answer for connections that it does not know; TCP sends again what was
+// dropped.
 func TestQueueLosesSocket(t *testing.T) {
 	var db *engine.Device
 	var fd int
@@ -140,7 +144,8 @@ func TestOwnAddressMoves(t *testing.T) {
 		}
 		if err == nil {
 			err = tn.B.Netlink().NeighSet(&netlink.Neigh{
-				LinkIndex: tn.B.Link.Index, IP: tn.A.Addr4.Addr().AsSlice(), HardwareAddr: moved, State: netlink.NUD_PERMANENT,
+				LinkIndex: tn.B.Link.Index, IP: tn.A.Addr4.Addr().AsSlice(), HardwareAddr: moved,
+				State: netlink.NUD_PERMANENT,
 			})
 		}
 		if err != nil {
@@ -157,7 +162,8 @@ func TestServesAllQueues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := da.Transport().Queues; n != 2 || len(s.Queues) != 2 || s.Queues[0].Queue != 0 || s.Queues[1].Queue != 1 {
+	if n := da.Transport().Queues; n != 2 || len(s.Queues) != 2 || s.Queues[0].Queue != 0 ||
+		s.Queues[1].Queue != 1 {
 		t.Errorf("%d queues, %+v", n, s.Queues)
 	}
 }
@@ -165,7 +171,8 @@ func TestServesAllQueues(t *testing.T) {
 // TestTransportSays what mode the sockets have, and why.
 func TestTransportSays(t *testing.T) {
 	da, _, _ := xdpPair(t, topo.Options{}, nil)
-	if got := da.Transport(); got.Copy != "copy" || got.NoZeroCopy == nil || got.Segments < 2 || got.Fallback != nil {
+	if got := da.Transport(); got.Copy != "copy" || got.NoZeroCopy == nil || got.Segments < 2 ||
+		got.Fallback != nil {
 		t.Errorf("on a veth, which copies: %+v", got)
 	}
 }

@@ -55,7 +55,8 @@ type bell struct {
 }
 
 func newLoop(wake func()) *loop {
-	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0), wake: wake}
+	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0),
+		wake: wake}
 }
 
 // post has the worker run f soon; it reports false when the worker has ended.

@@ -48,7 +48,8 @@ func (d *Device) AllocPD() (*PD, error) {
 	return pd, nil
 }
 
-// Close gives the domain back; it fails with ddp.ErrBusy while regions or queue pairs are in it. It may be called again then.
+// Close gives the domain back; it fails with ddp.ErrBusy while regions or queue pairs are in it. It may be
+// called again then.
 func (p *PD) Close() error {
 	return p.dev.onEach(func(i int, l *loop) error {
 		if p.pds[i] == nil {
@@ -62,8 +63,8 @@ func (p *PD) Close() error {
 	})
 }
 
-// RegMR registers mem. The caller keeps mem and must not unmap it before Close returned; while a peer may write to it, its
-// octets change at any time. Offsets count from 0: an address in the region is its TO.
+// RegMR registers mem. The caller keeps mem and must not unmap it before Close returned; while a peer may
+// write to it, its octets change at any time. Offsets count from 0: an address in the region is its TO.
 func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
 	attr := ddp.Attr{Access: access, Shared: len(p.pds) > 1, Owner: m}

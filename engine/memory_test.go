@@ -29,8 +29,8 @@ func fill(l *loop) (list []*ddp.PD) {
 	}
 }
 
-// TestDomainOfTwoWorkers: a domain that cannot be made on one worker leaves nothing on the other, and one that is busy on one of
-// them can be closed later.
+// TestDomainOfTwoWorkers: a domain that cannot be made on one worker leaves nothing on the other, and one
+// that is busy on one of them can be closed later.
 func TestDomainOfTwoWorkers(t *testing.T) {
 	d := twoLoops()
 	full := fill(d.loops[1])

@@ -7,19 +7,20 @@ type MPAConfig struct {
 	Role      mpa.Role
 	Revision1 bool // RFC 5044 only: no IRD and ORD, no peer-to-peer
 	NoMarkers bool // do not ask the peer for markers
-	// InsistMarkers makes a responder ask for markers also of an initiator that does not: many, Linux siw among them, then
-	// close the connection.
+	// InsistMarkers makes a responder ask for markers also of an initiator that does not: many, Linux siw
+	// among them, then close the connection.
 	InsistMarkers bool
 	NoCRC         bool // give up the CRC if the peer does too
-	// RTR is the set of ready-to-receive messages that are offered or taken. With 0 an initiator offers the Read, which every
-	// known peer takes, and a responder takes all.
+	// RTR is the set of ready-to-receive messages that are offered or taken. With 0 an initiator offers the
+	// Read, which every known peer takes, and a responder takes all.
 	RTR mpa.RTR
 	// NoPeerToPeer is the client-server model: the initiator's consumer must be the first to send.
 	NoPeerToPeer bool
 	RtrFrame     bool // the proposal that came before RFC 6581
 	SMBD         bool // [MS-SMBD] IRD and ORD with revision 1
-	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP send again. What
-	// was acknowledged cannot be sent again: the head of an FPDU that straddles segments, and all that a socket gives.
+	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP
+	// send again. What was acknowledged cannot be sent again: the head of an FPDU that straddles segments,
+	// and all that a socket gives.
 	AnyCRCError bool
 	// NoRetry keeps Dial from trying again without what the peer refused.
 	NoRetry bool
@@ -40,7 +41,8 @@ func (m *MPAConfig) initiator(private []byte, ird, ord int) mpa.StartupConfig {
 
 func (m *MPAConfig) responder() mpa.StartupConfig {
 	c := mpa.StartupConfig{
-		Role: m.Role, Markers: !m.NoMarkers, MirrorMarkers: !m.InsistMarkers, NoCRC: m.NoCRC, RTR: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
+		Role: m.Role, Markers: !m.NoMarkers, MirrorMarkers: !m.InsistMarkers, NoCRC: m.NoCRC,
+		RTR: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
 	}
 	if m.Revision1 {
 		c.Revision = mpa.RevIETF

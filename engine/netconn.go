@@ -39,13 +39,16 @@ func NewNetConn(s *Stream) *NetConn {
 }
 
 // DialStream connects to remote and waits until that is done.
-func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg StreamConfig) (*NetConn, error) {
+func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg StreamConfig) (*NetConn,
+	error) {
 	s, err := d.ConnectStream(netip.AddrPort{}, remote, cfg)
 	if err != nil {
 		return nil, err
 	}
 	c := NewNetConn(s)
-	err = c.await(ctx.Done(), func() bool { return s.Poll()&(bytestream.Connected|bytestream.Ended) != 0 })
+	err = c.await(ctx.Done(), func() bool {
+		return s.Poll()&(bytestream.Connected|bytestream.Ended) != 0
+	})
 	if err != nil {
 		s.Abort()
 		return nil, context.Cause(ctx)
@@ -80,7 +83,9 @@ func (c *NetConn) Read(p []byte) (int, error) {
 		if !errors.Is(err, bytestream.ErrAgain) {
 			return n, err
 		}
-		if err := c.await(c.read.done(), func() bool { return c.Poll()&bytestream.Readable != 0 }); err != nil {
+		if err := c.await(c.read.done(), func() bool {
+			return c.Poll()&bytestream.Readable != 0
+		}); err != nil {
 			return 0, err
 		}
 	}
@@ -100,7 +105,9 @@ func (c *NetConn) Write(p []byte) (int, error) {
 		if !errors.Is(err, bytestream.ErrAgain) {
 			return done, err
 		}
-		if err := c.await(c.write.done(), func() bool { return c.Poll()&bytestream.Writable != 0 }); err != nil {
+		if err := c.await(c.write.done(), func() bool {
+			return c.Poll()&bytestream.Writable != 0
+		}); err != nil {
 			return done, err
 		}
 	}

@@ -2,8 +2,8 @@ package engine
 
 import "xwarp/tcp/tick"
 
-// pace says on which of the turns that find nothing the clock is read, for timers and for what the device does by itself: a
-// reading costs more than all else that such a turn does.
+// pace says on which of the turns that find nothing the clock is read, for timers and for what the device
+// does by itself: a reading costs more than all else that such a turn does.
 type pace struct {
 	last    tick.Time // of the last reading
 	skipped int       // turns since then

@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestPace: with turns of any length the clock is read so often that a timer is late by no more than maxLate and what turns
-// take while their length changes, and on short turns it is read on few of them.
+// TestPace: with turns of any length the clock is read so often that a timer is late by no more than maxLate
+// and what turns take while their length changes, and on short turns it is read on few of them.
 func TestPace(t *testing.T) {
 	now := tick.Time(tick.Second)
 	p := pace{last: now}

@@ -6,12 +6,13 @@ import (
 	"net/netip"
 )
 
-// Policy decides about a peer: what MPA asks of it, unless the connection or its listener has a configuration of its own, and
-// whether there may be a connection at all, in either direction. It is called on workers and must not block.
+// Policy decides about a peer: what MPA asks of it, unless the connection or its listener has a configuration
+// of its own, and whether there may be a connection at all, in either direction. It is called on workers and
+// must not block.
 type Policy func(remote netip.Addr) (m MPAConfig, allowed bool)
 
-// Override decides what becomes of the configuration that a connection or its listener asks for, where the policy says policy. It is
-// called on workers and must not block.
+// Override decides what becomes of the configuration that a connection or its listener asks for, where the
+// policy says policy. It is called on workers and must not block.
 type Override func(policy, asked MPAConfig) MPAConfig
 
 // ErrPeerDenied is wrapped when the device's policy does not allow a peer.

@@ -6,11 +6,11 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// PostSendOn is PostSend for XDPConfig.Consumer, called with its argument, the queue: a request for a queue pair that has its
-// connection there goes straight into the protocol and leaves at the end of the turn, without the lock, the copy and the bell
-// that carry it from one thread to another. It does what PostSend does where that is not possible: for queue pairs of other queues
-// and for those that are not connected, and behind requests that are queued. Only the callback may call it, on the
-// goroutine that it was called on.
+// PostSendOn is PostSend for XDPConfig.Consumer, called with its argument, the queue: a request for a queue
+// pair that has its connection there goes straight into the protocol and leaves at the end of the turn,
+// without the lock, the copy and the bell that carry it from one thread to another. It does what PostSend
+// does where that is not possible: for queue pairs of other queues and for those that are not connected, and
+// behind requests that are queued. Only the callback may call it, on the goroutine that it was called on.
 func (q *QP) PostSendOn(queue int, wr *SendWR) error {
 	if !q.here(queue) || q.sq.len() > 0 {
 		return q.PostSend(wr)
@@ -45,7 +45,8 @@ func (q *QP) give(wr *SendWR) bool {
 	err := q.core.PostSend(wr)
 	switch {
 	case err == nil:
-	case errors.Is(err, rdmap.ErrFull), errors.Is(err, rdmap.ErrState) && q.core.State() == rdmap.Idle && !q.finished():
+	case errors.Is(err, rdmap.ErrFull), errors.Is(err, rdmap.ErrState) &&
+		q.core.State() == rdmap.Idle && !q.finished():
 		return false
 	default:
 		q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: postStatus(err)})

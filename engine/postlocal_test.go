@@ -46,8 +46,8 @@ func (o *onWorker) run(t *testing.T, f func(queue int) (done bool, err error)) {
 	}
 }
 
-// TestPostOn posts from the consumer's callback by either way, more than the queues hold: the requests stay in order, none is
-// lost, and ErrQueueFull comes as from PostSend alone.
+// TestPostOn posts from the consumer's callback by either way, more than the queues hold: the requests stay
+// in order, none is lost, and ErrQueueFull comes as from PostSend alone.
 func TestPostOn(t *testing.T) {
 	var o onWorker
 	da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) { c.Consumer = nil })
@@ -61,7 +61,8 @@ func TestPostOn(t *testing.T) {
 	}
 	defer da.Close()
 	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
-	if a.qp, err = da.CreateQP(engine.QPConfig{PD: a.pd, SendCQ: a.cq, RecvCQ: a.cq, SendDepth: 16, RecvDepth: 64}); err != nil {
+	if a.qp, err = da.CreateQP(engine.QPConfig{PD: a.pd, SendCQ: a.cq, RecvCQ: a.cq, SendDepth: 16,
+		RecvDepth: 64}); err != nil {
 		t.Fatal(err)
 	}
 	rnd := rand.New(rand.NewPCG(5, 6))
@@ -73,7 +74,8 @@ func TestPostOn(t *testing.T) {
 		return a.qp.PostRecvOn(queue, &wr)
 	}
 	send := func(queue int, id uint64) error {
-		wr := engine.SendWR{ID: id, Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()}
+		wr := engine.SendWR{ID: id, Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+			SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()}
 		switch rnd.IntN(8) {
 		case 0:
 			return a.qp.PostSend(&wr)

@@ -99,7 +99,8 @@ func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
 		return nil, ErrClosed
 	}
 	q := &QP{
-		cfg: cfg, dev: d, up: make(chan struct{}), down: make(chan struct{}), gone: make(chan struct{}), freed: make(chan struct{}),
+		cfg: cfg, dev: d, up: make(chan struct{}), down: make(chan struct{}),
+		gone: make(chan struct{}), freed: make(chan struct{}),
 	}
 	core := q.coreConfig(d.loops[0], 0) // of any loop: bind initialises on the connection's own
 	if err := core.Check(); err != nil {
@@ -114,8 +115,9 @@ func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
 func (q *QP) coreConfig(l *loop, i int) rdmap.Config {
 	return rdmap.Config{
 		Table: l.table, PD: q.cfg.PD.pds[i], Stream: ddp.StreamID(nextStream.Add(1)),
-		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE, MaxInline: q.cfg.MaxInline,
-		MaxIRD: q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
+		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
+		MaxInline: q.cfg.MaxInline,
+		MaxIRD:    q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
 	}
 }
 
@@ -228,7 +230,8 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	if c.Op == rdmap.WRRecv {
 		cq = q.cfg.RecvCQ
 	}
-	q.comp = Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags, ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: uint32(c.Invalidated)}
+	q.comp = Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
+		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: uint32(c.Invalidated)}
 	if !cq.push(&q.comp) {
 		q.overran = true
 	}
@@ -248,7 +251,8 @@ func (q *QP) settle() {
 // Down is closed when the connection left full operation, or never got there; Err says why.
 func (q *QP) Down() <-chan struct{} { return q.down }
 
-// Gone is closed when nothing of the connection is left, after Down: both directions are closed, or it was reset or given up.
+// Gone is closed when nothing of the connection is left, after Down: both directions are closed, or it was
+// reset or given up.
 func (q *QP) Gone() <-chan struct{} { return q.gone }
 
 // onGone has f called when the connection is gone, which may be at once.

@@ -28,7 +28,8 @@ func TestInfoWhileConnecting(t *testing.T) {
 					default:
 					}
 					i, err := q.Info()
-					if local, remote := q.LocalAddr(), q.RemoteAddr(); err == nil && (!local.IsValid() || !remote.IsValid()) {
+					if local, remote := q.LocalAddr(), q.RemoteAddr(); err == nil &&
+						(!local.IsValid() || !remote.IsValid()) {
 						t.Errorf("%v, and the ends are %v and %v", i.State, local, remote)
 						return
 					}
@@ -40,7 +41,8 @@ func TestInfoWhileConnecting(t *testing.T) {
 		close(stop)
 		group.Wait()
 		if a.qp.LocalAddr() != b.qp.RemoteAddr() || a.qp.RemoteAddr() != b.qp.LocalAddr() {
-			t.Errorf("%v to %v, and %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(), b.qp.LocalAddr(), b.qp.RemoteAddr())
+			t.Errorf("%v to %v, and %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(),
+				b.qp.LocalAddr(), b.qp.RemoteAddr())
 		}
 		for i, info := range engine.Infos([]*engine.QP{a.qp, b.qp}) {
 			if info == nil {

@@ -56,8 +56,8 @@ func (f flows) RemoveFlow(t *tcp.Tuple) {
 	}
 }
 
-// stray returns what w does with frames for connections of other workers: it hands them over. The answer to a SYN tells on
-// which queue the device puts the connection, which then moves there.
+// stray returns what w does with frames for connections of other workers: it hands them over. The answer to a
+// SYN tells on which queue the device puts the connection, which then moves there.
 func (x *xdpDriver) stray(w *worker) func(*stack.Stray) bool {
 	if len(x.cfg.Queues) == 1 {
 		return nil
@@ -76,8 +76,8 @@ func (x *xdpDriver) stray(w *worker) func(*stack.Stray) bool {
 	}
 }
 
-// move takes a connection that waits for the answer to its SYN from one worker to another. It runs on from's thread; false
-// means that it stays.
+// move takes a connection that waits for the answer to its SYN from one worker to another. It runs on from's
+// thread; false means that it stays.
 func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 	e := from.stk.Find(&s.Tuple)
 	if e == nil || e.Conn().State() != tcp.SynSent {

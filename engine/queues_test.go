@@ -11,8 +11,8 @@ import (
 	"xwarp/engine"
 )
 
-// TestQueues opens connections on a device with two queues to a kernel, which sends on whichever queue it likes: connections
-// must end up on the worker of their queue.
+// TestQueues opens connections on a device with two queues to a kernel, which sends on whichever queue it
+// likes: connections must end up on the worker of their queue.
 func TestQueues(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -31,11 +31,17 @@ func TestQueues(t *testing.T) {
 	defer da.Close()
 	db, err := engine.OpenKernel(engine.KernelConfig{
 		Dial: func(ctx context.Context, local, remote netip.AddrPort) (c net.Conn, err error) {
-			err = tn.B.Do(func() error { c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String()); return err })
+			err = tn.B.Do(func() error {
+				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
+				return err
+			})
 			return c, err
 		},
 		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
-			err = tn.B.Do(func() error { l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at)); return err })
+			err = tn.B.Do(func() error {
+				l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+				return err
+			})
 			return l, err
 		},
 	})
@@ -54,7 +60,8 @@ func TestQueues(t *testing.T) {
 		if s, err = da.Stats(); err != nil {
 			t.Fatal(err)
 		}
-		if q := s.Queues; i > 4 && len(q) == 2 && q[0].Stack.RxFrames > 0 && q[1].Stack.RxFrames > 0 && q[0].Stack.HandedOver+q[1].Stack.HandedOver > 0 {
+		if q := s.Queues; i > 4 && len(q) == 2 && q[0].Stack.RxFrames > 0 &&
+			q[1].Stack.RxFrames > 0 && q[0].Stack.HandedOver+q[1].Stack.HandedOver > 0 {
 			return
 		}
 	}

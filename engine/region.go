@@ -6,8 +6,8 @@ import (
 	"xwarp/ddp"
 )
 
-// RegionError says that the memory of a region cannot be accessed. It ends the region, and the connections that came to touch
-// that memory, and nothing else.
+// RegionError says that the memory of a region cannot be accessed. It ends the region, and the connections
+// that came to touch that memory, and nothing else.
 type RegionError struct {
 	STag ddp.STag
 	Off  uint64 // of the octet that was asked for
@@ -15,7 +15,8 @@ type RegionError struct {
 }
 
 func (e *RegionError) Error() string {
-	return fmt.Sprintf("octet %d of the %d of memory region %#08x cannot be accessed: the file behind it was shortened meanwhile, or its disk failed",
+	return fmt.Sprintf("octet %d of the %d of memory region %#08x cannot be accessed: the file "+
+		"behind it was shortened meanwhile, or its disk failed",
 		e.Off, e.Len, uint32(e.STag))
 }
 
@@ -39,8 +40,9 @@ func (d *Device) own(l *loop) {
 	d.loops = append(d.loops, l)
 }
 
-// regionLost hears from a worker that memory could not be accessed: the kernel's SIGBUS is a panic on the goroutines that call
-// debug.SetPanicOnFault, and package rdmap takes it from there. The other workers hear of it in their own time.
+// regionLost hears from a worker that memory could not be accessed: the kernel's SIGBUS is a panic on the
+// goroutines that call debug.SetPanicOnFault, and package rdmap takes it from there. The other workers hear
+// of it in their own time.
 func (d *Device) regionLost(r *ddp.MR, off uint64) {
 	m, ok := r.Owner().(*MR)
 	if !ok {
@@ -49,7 +51,8 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 	m.failing.Do(func() {
 		m.err = &RegionError{r.STag(), off, len(m.mem)} // RegMR may still be at work on m
 		d.contained.regions.Add(1)
-		d.log.Error("memory region lost; its connections end, and its STag is revoked", "error", m.err,
+		d.log.Error("memory region lost; its connections end, and its STag is revoked", "error",
+			m.err,
 			"next", "do not shorten files that are registered; open the export again with a reload")
 		close(m.failed)
 		for i, l := range d.loops {

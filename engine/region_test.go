@@ -19,7 +19,8 @@ import (
 	"xwarp/ring"
 )
 
-// mapped returns a mapping of n octets of a file, and what cuts the file off so that nothing behind keep can be accessed.
+// mapped returns a mapping of n octets of a file, and what cuts the file off so that nothing behind keep can
+// be accessed.
 func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "region")
@@ -51,7 +52,8 @@ func (e *end) failure() *engine.Completion {
 	for {
 		var c [1]engine.Completion
 		if _, err := e.cq.Wait(ctx, c[:]); err != nil {
-			e.t.Fatalf("no completion says that the work request failed: %v; queue pair: %v", err, e.qp.Err())
+			e.t.Fatalf("no completion says that the work request failed: %v; queue pair: %v", err,
+				e.qp.Err())
 		}
 		if c[0].Status != rdmap.Success {
 			return &c[0]
@@ -59,8 +61,9 @@ func (e *end) failure() *engine.Completion {
 	}
 }
 
-// TestRegionLost cuts a file off that is registered, and has each operation touch what is gone. The region and the connection that
-// touched it end, with a Terminate that says so; another connection of the same worker goes on.
+// TestRegionLost cuts a file off that is registered, and has each operation touch what is gone. The region
+// and the connection that touched it end, with a Terminate that says so; another connection of the same
+// worker goes on.
 //
 //req:rfc5040-4.8-1
 func TestRegionLost(t *testing.T) {
@@ -68,42 +71,55 @@ func TestRegionLost(t *testing.T) {
 	const inside = keep + 100_000 // after cutting: gone
 	touch := map[string]func(a, b *end, mr *engine.MR){
 		"peer writes": func(a, b *end, mr *engine.MR) {
-			a.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)}, RemoteSTag: mr.STag()})
+			a.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)},
+				RemoteSTag: mr.STag()})
 		},
 		"peer reads": func(a, b *end, mr *engine.MR) {
-			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, size)}, RemoteSTag: mr.STag()})
+			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, size)},
+				RemoteSTag: mr.STag()})
 		},
 		"peer adds": func(a, b *end, mr *engine.MR) {
-			a.post(engine.SendWR{Op: rdmap.WRFetchAdd, SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: mr.STag(), RemoteTO: inside &^ 7})
+			a.post(engine.SendWR{Op: rdmap.WRFetchAdd, SGL: []engine.SGE{a.mr.SGE(0, 8)},
+				RemoteSTag: mr.STag(), RemoteTO: inside &^ 7})
 		},
 		"peer sends": func(a, b *end, mr *engine.MR) {
-			if err := b.qp.PostRecv(&engine.RecvWR{ID: 7, SGL: []engine.SGE{mr.SGE(inside, 4096)}}); err != nil {
+			if err := b.qp.PostRecv(&engine.RecvWR{ID: 7,
+				SGL: []engine.SGE{mr.SGE(inside, 4096)}}); err != nil {
 				a.t.Fatal(err)
 			}
-			b.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{b.mr.SGE(0, 8)}, RemoteSTag: a.mr.STag()}) // the receive is there then
+			// the receive is there then
+			b.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{b.mr.SGE(0, 8)},
+				RemoteSTag: a.mr.STag()})
 			b.wait()
 			a.post(engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{a.mr.SGE(0, 4096)}})
 		},
 		"own write": func(a, b *end, mr *engine.MR) {
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRWrite, SGL: []engine.SGE{mr.SGE(inside, 100_000)}, RemoteSTag: a.mr.STag()})
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRWrite,
+				SGL: []engine.SGE{mr.SGE(inside, 100_000)}, RemoteSTag: a.mr.STag()})
 		},
 		"own send": func(a, b *end, mr *engine.MR) {
-			if err := a.qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{a.mr.SGE(0, 200_000)}}); err != nil {
+			if err := a.qp.PostRecv(
+				&engine.RecvWR{SGL: []engine.SGE{a.mr.SGE(0, 200_000)}}); err != nil {
 				a.t.Fatal(err)
 			}
-			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()}) // the receive is there then
+			// the receive is there then
+			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 8)},
+				RemoteSTag: b.mr.STag()})
 			a.wait()
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []engine.SGE{b.mr.SGE(0, 100), mr.SGE(inside, 100_000)}})
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []engine.SGE{b.mr.SGE(0, 100),
+				mr.SGE(inside, 100_000)}})
 		},
 		"own read": func(a, b *end, mr *engine.MR) {
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRRead, SGL: []engine.SGE{mr.SGE(inside, 4096)}, RemoteSTag: a.mr.STag()})
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRRead, SGL: []engine.SGE{mr.SGE(inside, 4096)},
+				RemoteSTag: a.mr.STag()})
 		},
 		"own atomic": func(a, b *end, mr *engine.MR) {
 			word, err := a.pd.RegMR(make([]byte, 8), engine.RemoteAtomic)
 			if err != nil {
 				a.t.Fatal(err)
 			}
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRFetchAdd, SGL: []engine.SGE{mr.SGE(inside&^7, 8)}, RemoteSTag: word.STag()})
+			b.post(engine.SendWR{ID: 7, Op: rdmap.WRFetchAdd,
+				SGL: []engine.SGE{mr.SGE(inside&^7, 8)}, RemoteSTag: word.STag()})
 		},
 	}
 	for _, transport := range []string{"kernel", "xdp", "packet-gso"} {
@@ -115,7 +131,8 @@ func TestRegionLost(t *testing.T) {
 				otherA, otherB := newEnd(t, da, size), newEnd(t, db, size)
 				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
 				mem, cut := mapped(t, size)
-				mr, err := b.pd.RegMR(mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite|engine.RemoteAtomic)
+				mr, err := b.pd.RegMR(mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite|
+					engine.RemoteAtomic)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -152,7 +169,8 @@ func regionIsLost(t *testing.T, a, b *end, mr *engine.MR) {
 		}
 	}
 	var lost *engine.RegionError
-	if !errors.As(mr.Err(), &lost) || lost.STag != mr.STag() || lost.Len != len(mr.Bytes()) || lost.Off >= uint64(lost.Len) {
+	if !errors.As(mr.Err(), &lost) || lost.STag != mr.STag() || lost.Len != len(mr.Bytes()) ||
+		lost.Off >= uint64(lost.Len) {
 		t.Errorf("region: %v", mr.Err())
 	}
 	want := rdmap.CauseCatastrophic.Errorf("")
@@ -170,10 +188,12 @@ func regionIsLost(t *testing.T, a, b *end, mr *engine.MR) {
 // pairOf returns two devices and where the second one listens.
 func pairOf(t *testing.T, transport string) (a, b *engine.Device, at netip.AddrPort) {
 	t.Helper()
-	return pairWith(t, transport, engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	return pairWith(t, transport,
+		engine.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 
-func pairWith(t *testing.T, transport string, o engine.Options) (a, b *engine.Device, at netip.AddrPort) {
+func pairWith(t *testing.T, transport string, o engine.Options) (a, b *engine.Device,
+	at netip.AddrPort) {
 	t.Helper()
 	if transport == "kernel" {
 		open := func() *engine.Device {
@@ -186,18 +206,21 @@ func pairWith(t *testing.T, transport string, o engine.Options) (a, b *engine.De
 		}
 		return open(), open(), netip.MustParseAddrPort("127.0.0.1:7174")
 	}
-	a, b, net := xdpPair(t, topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
-		c.Options, c.Transmit = o, engine.Transmit(transport)
-	})
+	a, b, net := xdpPair(t, topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads},
+		func(c *engine.XDPConfig) {
+			c.Options, c.Transmit = o, engine.Transmit(transport)
+		})
 	return a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174)
 }
 
-// TestRegionLostRepeated cuts the file off while octets of it are under way, on a path that loses segments: what must be sent again
-// and cannot be made again resets the connection, and no Read completes with other octets than those of the file.
+// TestRegionLostRepeated cuts the file off while octets of it are under way, on a path that loses segments:
+// what must be sent again and cannot be made again resets the connection, and no Read completes with other
+// octets than those of the file.
 func TestRegionLostRepeated(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-			return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: ring.Rates{Drop: 0.05}, Batches: 3}), nil
+			return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: ring.Rates{Drop: 0.05},
+				Batches: 3}), nil
 		}
 	})
 	const size, n, reads = 8 << 20, 512 << 10, 16
@@ -223,7 +246,8 @@ func TestRegionLostRepeated(t *testing.T) {
 			}
 		}()
 		for i := range reads {
-			a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(i*n, n)}, RemoteSTag: mr.STag(), RemoteTO: ddpTO(i * n)})
+			a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead,
+				SGL: []engine.SGE{a.mr.SGE(i*n, n)}, RemoteSTag: mr.STag(), RemoteTO: ddpTO(i * n)})
 		}
 		for done := 0; done < reads; done++ {
 			var c [1]engine.Completion
@@ -232,7 +256,8 @@ func TestRegionLostRepeated(t *testing.T) {
 			}
 			for i, o := range a.mem[c[0].ID*n:][:n] {
 				if want := byte(int(c[0].ID)*n+i) | 1; o != want {
-					t.Fatalf("Read %d completed and octet %d is %#x, in the file %#x", c[0].ID, i, o, want)
+					t.Fatalf("Read %d completed and octet %d is %#x, in the file %#x", c[0].ID, i,
+						o, want)
 				}
 			}
 			if done == round {

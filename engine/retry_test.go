@@ -27,7 +27,8 @@ func deaf(t *testing.T, rst ...bool) (netip.AddrPort, <-chan [2]byte) {
 	})
 }
 
-// asked takes n MPA Requests of 20 octets and private data, and closes after answer; it sends the revision and the flags of each.
+// asked takes n MPA Requests of 20 octets and private data, and closes after answer; it sends the revision
+// and the flags of each.
 func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort, <-chan [2]byte) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,8 +55,8 @@ func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort,
 	return netip.MustParseAddrPort(l.Addr().String()), seen
 }
 
-// TestNoVerdict: a peer that says nothing until the start-up times out, and one whose consumer rejects whatever it is asked, have
-// refused neither revision 2 nor markers: the next connection asks for both again.
+// TestNoVerdict: a peer that says nothing until the start-up times out, and one whose consumer rejects
+// whatever it is asked, have refused neither revision 2 nor markers: the next connection asks for both again.
 //
 //req:rfc6581-10-4
 func TestNoVerdict(t *testing.T) {
@@ -63,8 +64,12 @@ func TestNoVerdict(t *testing.T) {
 		answer func(int, net.Conn)
 		want   [][2]byte
 	}{
-		"silent":   {func(_ int, c net.Conn) { io.Copy(io.Discard, c) }, [][2]byte{{2, 0xd0}, {2, 0xd0}}},
-		"rejected": {func(_ int, c net.Conn) { io.WriteString(c, "MPA ID Rep Frame\x70\x02\x00\x04\x00\x00\x00\x00") }, [][2]byte{{2, 0xd0}, {2, 0x50}, {2, 0xd0}, {2, 0x50}}},
+		"silent": {func(_ int, c net.Conn) {
+			io.Copy(io.Discard, c)
+		}, [][2]byte{{2, 0xd0}, {2, 0xd0}}},
+		"rejected": {func(_ int, c net.Conn) {
+			io.WriteString(c, "MPA ID Rep Frame\x70\x02\x00\x04\x00\x00\x00\x00")
+		}, [][2]byte{{2, 0xd0}, {2, 0x50}, {2, 0xd0}, {2, 0x50}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, seen := asked(t, len(c.want), c.answer)
@@ -76,7 +81,8 @@ func TestNoVerdict(t *testing.T) {
 			}
 			defer d.Close()
 			for range 2 {
-				if err := d.Dial(t.Context(), at, newEnd(t, d, 4096).qp, engine.ConnConfig{}); err == nil {
+				if err := d.Dial(t.Context(), at, newEnd(t, d, 4096).qp,
+					engine.ConnConfig{}); err == nil {
 					t.Error("connected")
 				}
 			}
@@ -94,7 +100,8 @@ func TestNoVerdict(t *testing.T) {
 //
 //req:rfc6581-10-4
 func TestDialTriesAgain(t *testing.T) {
-	for _, rst := range [][]bool{{false, false, false}, {true, true, true}, {false, true, true}, {true, false, true}} {
+	for _, rst := range [][]bool{{false, false, false}, {true, true, true}, {false, true, true},
+		{true, false, true}} {
 		at, seen := deaf(t, append(rst, false)...)
 		d, err := engine.OpenKernel(engine.KernelConfig{})
 		if err != nil {
@@ -109,13 +116,15 @@ func TestDialTriesAgain(t *testing.T) {
 		if !errors.Is(err, iwarp.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
 			t.Errorf("%v: Dial: %v", rst, err)
 		}
-		for i, want := range [][2]byte{{2, 0xd0}, {1, 0xc0}, {1, 0x40}} { // revision 2 with M, C and S; without S; without M
+		// revision 2 with M, C and S; without S; without M
+		for i, want := range [][2]byte{{2, 0xd0}, {1, 0xc0}, {1, 0x40}} {
 			if got := came(seen); got != want {
 				t.Errorf("%v: Request %d has revision and flags %x, want %x", rst, i, got, want)
 			}
 		}
 		var c [1]engine.Completion
-		if _, err = e.cq.Wait(ctx, c[:]); err != nil || c[0].ID != 7 || c[0].Status != rdmap.WRFlushErr {
+		if _, err = e.cq.Wait(ctx, c[:]); err != nil || c[0].ID != 7 ||
+			c[0].Status != rdmap.WRFlushErr {
 			t.Errorf("%v: the receive completed with %v, %v", rst, c[0].Status, err)
 		}
 		next, err := d.CreateQP(engine.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq})
@@ -128,7 +137,8 @@ func TestDialTriesAgain(t *testing.T) {
 		if got := came(seen); got != [2]byte{1, 0x40} {
 			t.Errorf("%v: the next connection asks with revision and flags %x", rst, got)
 		}
-		if err := d.Dial(ctx, at, e.qp, engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "connection already") {
+		if err := d.Dial(ctx, at, e.qp, engine.ConnConfig{}); err == nil ||
+			!strings.Contains(err.Error(), "connection already") {
 			t.Errorf("%v: a second Dial: %v", rst, err)
 		}
 		cancel()
@@ -162,7 +172,8 @@ func TestCloseWhileDialing(t *testing.T) {
 	e := newEnd(t, d, 4096)
 	dialed := make(chan error, 1)
 	go func() {
-		dialed <- d.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()), e.qp, engine.ConnConfig{})
+		dialed <- d.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()), e.qp,
+			engine.ConnConfig{})
 	}()
 	c, err := l.Accept()
 	if err != nil {
@@ -200,8 +211,8 @@ func transports(t *testing.T) map[string]func() (a, b *engine.Device, at netip.A
 	}
 }
 
-// TestRefusedIsNoVerdict: a SYN that nobody answered with anything but RST says nothing about the peer's MPA. The next connection asks
-// for revision 2 and for markers.
+// TestRefusedIsNoVerdict: a SYN that nobody answered with anything but RST says nothing about the peer's MPA.
+// The next connection asks for revision 2 and for markers.
 //
 //req:rfc6581-10-4
 func TestRefusedIsNoVerdict(t *testing.T) {
@@ -217,7 +228,8 @@ func TestRefusedIsNoVerdict(t *testing.T) {
 				l.Close()
 			}
 			for range 3 {
-				if err := da.Dial(t.Context(), at, newEnd(t, da, 4096).qp, engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
+				if err := da.Dial(t.Context(), at, newEnd(t, da, 4096).qp,
+					engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
 					t.Fatalf("Dial: %v", err)
 				}
 			}
@@ -236,14 +248,17 @@ func TestRefusedIsNoVerdict(t *testing.T) {
 			if err := errors.Join(r.Accept(t.Context(), b.qp, nil), <-dialed); err != nil {
 				t.Fatal(err)
 			}
-			if p := b.qp.Params(); r.Revision != mpa.RevEnhanced || !p.Send.Markers || r.IRD == mpa.NotNegotiated {
-				t.Errorf("the next Request has revision %d, IRD %d, markers %v", r.Revision, r.IRD, p.Send.Markers)
+			if p := b.qp.Params(); r.Revision != mpa.RevEnhanced || !p.Send.Markers ||
+				r.IRD == mpa.NotNegotiated {
+				t.Errorf("the next Request has revision %d, IRD %d, markers %v", r.Revision, r.IRD,
+					p.Send.Markers)
 			}
 		})
 	}
 }
 
-// TestDialTwice dials a second time with a queue pair that has a connection: that is refused, and the first one goes on.
+// TestDialTwice dials a second time with a queue pair that has a connection: that is refused, and the first
+// one goes on.
 func TestDialTwice(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
@@ -255,7 +270,8 @@ func TestDialTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			if err := da.Dial(t.Context(), l.Addr(), a.qp, engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "already") {
+			if err := da.Dial(t.Context(), l.Addr(), a.qp, engine.ConnConfig{}); err == nil ||
+				!strings.Contains(err.Error(), "already") {
 				t.Errorf("second Dial: %v", err)
 			}
 			exercise(t, a, b)

@@ -7,15 +7,16 @@ import (
 	"xwarp/ddp/rdmap"
 )
 
-// idlePoll is how soon Shutdown looks again whether the queue pair is idle; the wait doubles up to longestPoll, so that the end of
-// a thousand queue pairs leaves their worker time for them.
+// idlePoll is how soon Shutdown looks again whether the queue pair is idle; the wait doubles up to
+// longestPoll, so that the end of a thousand queue pairs leaves their worker time for them.
 const (
 	idlePoll    = time.Millisecond
 	longestPoll = 16 * time.Millisecond
 )
 
-// Shutdown ends the connection in order: it waits until no work is under way in either direction, closes, and waits until the
-// peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown returns ctx's error.
+// Shutdown ends the connection in order: it waits until no work is under way in either direction, closes, and
+// waits until the peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown
+// returns ctx's error.
 func (q *QP) Shutdown(ctx context.Context) error {
 	l := q.loop.Load()
 	if l == nil {
@@ -47,7 +48,8 @@ func (q *QP) Shutdown(ctx context.Context) error {
 	}
 }
 
-// closeIdle closes the connection if nothing is under way, and reports whether it is closed or closing. It runs on the worker.
+// closeIdle closes the connection if nothing is under way, and reports whether it is closed or closing. It
+// runs on the worker.
 func (q *QP) closeIdle() bool {
 	if q.ses == nil || isClosed(q.down) {
 		return true

@@ -16,7 +16,8 @@ import (
 // StreamConfig describes a plain TCP byte stream. Zero fields mean the device's defaults.
 type StreamConfig struct {
 	bytestream.Config
-	TCP *tcp.Config // instead of the device's: window scale, MSS, timestamps, SACK, ECN, delayed ACK, congestion control, …
+	// instead of the device's: window scale, MSS, timestamps, SACK, ECN, delayed ACK, congestion control, …
+	TCP *tcp.Config
 }
 
 // Stream is a plain TCP byte stream on the engine's own TCP. No method blocks; see NetConn for one whose methods do.
@@ -82,7 +83,8 @@ func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (
 	s := newStream(w, cfg.Config, port.Addr(), remote)
 	s.port = port
 	t := tcp.Tuple{
-		Local: fromNetip(s.local.Addr()), LocalPort: s.local.Port(), Remote: fromNetip(remote.Addr()), RemotePort: remote.Port(),
+		Local: fromNetip(s.local.Addr()), LocalPort: s.local.Port(),
+		Remote: fromNetip(remote.Addr()), RemotePort: remote.Port(),
 	}
 	c := x.streamConfig(&cfg)
 	c.PathMTU = route.MTU
@@ -107,7 +109,8 @@ type StreamListener struct {
 }
 
 // ListenStream waits for connections at addr.
-func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener, error) {
+func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener,
+	error) {
 	x, err := d.xdp()
 	if err != nil {
 		return nil, err
@@ -224,8 +227,9 @@ func (s *Stream) Abort() error {
 	return s.onConn(func(c *tcp.Conn, now tick.Time) { c.Abort(now) })
 }
 
-// Close sends what was written and FIN, and refuses what still arrives; the connection goes on without its owner until the
-// peer closed too. With linger set, it is reset when that takes longer; with octets that nobody read it is reset at once.
+// Close sends what was written and FIN, and refuses what still arrives; the connection goes on without its
+// owner until the peer closed too. With linger set, it is reset when that takes longer; with octets that
+// nobody read it is reset at once.
 func (s *Stream) Close() error {
 	err := s.onConn(func(c *tcp.Conn, now tick.Time) {
 		if s.Endpoint() == nil { // no answer to the SYN yet
@@ -264,8 +268,8 @@ func (s *Stream) SetLinger(d tick.Duration) error {
 	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetLinger(d) })
 }
 
-// Barrier returns when every frame that the device had received before the call was processed, and what that made it send
-// has left.
+// Barrier returns when every frame that the device had received before the call was processed, and what that
+// made it send has left.
 func (d *Device) Barrier() error {
 	x, err := d.xdp()
 	if err != nil {

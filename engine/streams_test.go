@@ -77,7 +77,8 @@ func TestStreamWithKernel(t *testing.T) {
 			t.Run("connect", func(t *testing.T) {
 				var ln net.Listener
 				if err := tn.B.Do(func() (err error) {
-					ln, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(theirs, 0)))
+					ln, err = net.ListenTCP("tcp",
+						net.TCPAddrFromAddrPort(netip.AddrPortFrom(theirs, 0)))
 					return err
 				}); err != nil {
 					t.Fatal(err)
@@ -96,7 +97,8 @@ func TestStreamWithKernel(t *testing.T) {
 				}()
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 				defer cancel()
-				c, err := dev.DialStream(ctx, ln.Addr().(*net.TCPAddr).AddrPort(), engine.StreamConfig{})
+				c, err := dev.DialStream(ctx, ln.Addr().(*net.TCPAddr).AddrPort(),
+					engine.StreamConfig{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -104,7 +106,8 @@ func TestStreamWithKernel(t *testing.T) {
 				judge(t, c, up, down, peer)
 			})
 			t.Run("accept", func(t *testing.T) {
-				ln, err := dev.ListenStream(netip.AddrPortFrom(ours, 9999), 0, engine.StreamConfig{})
+				ln, err := dev.ListenStream(netip.AddrPortFrom(ours, 9999), 0,
+					engine.StreamConfig{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,23 +152,27 @@ func judge(t *testing.T, c *engine.NetConn, up, down []byte, peer <-chan []byte)
 		t.Fatalf("our end: %v after %d octets; %+v", err, len(got), i)
 	}
 	if !bytes.Equal(got, down) {
-		t.Errorf("our end read %d octets, sha256 %x, want %d, %x", len(got), sha256.Sum256(got), len(down), sha256.Sum256(down))
+		t.Errorf("our end read %d octets, sha256 %x, want %d, %x", len(got), sha256.Sum256(got),
+			len(down), sha256.Sum256(down))
 	}
 	select {
 	case theirs := <-peer:
 		if !bytes.Equal(theirs, up) {
-			t.Errorf("the kernel read %d octets, sha256 %x, want %d, %x", len(theirs), sha256.Sum256(theirs), len(up), sha256.Sum256(up))
+			t.Errorf("the kernel read %d octets, sha256 %x, want %d, %x", len(theirs),
+				sha256.Sum256(theirs), len(up), sha256.Sum256(up))
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("the kernel's end did not come to its end")
 	}
 }
 
-// TestStreamCloseBeforeAnswer closes a stream whose SYN nobody answers: the connection is gone at once, not after its last SYN.
+// TestStreamCloseBeforeAnswer closes a stream whose SYN nobody answers: the connection is gone at once, not
+// after its last SYN.
 func TestStreamCloseBeforeAnswer(t *testing.T) {
 	dev, _, tn := xdpPair(t, topo.Options{}, nil)
 	nobody := tn.B.Addr4.Addr().Next().Next()
-	s, err := dev.ConnectStream(netip.AddrPort{}, netip.AddrPortFrom(nobody, 9), engine.StreamConfig{})
+	s, err := dev.ConnectStream(netip.AddrPort{}, netip.AddrPortFrom(nobody, 9),
+		engine.StreamConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

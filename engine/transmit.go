@@ -15,16 +15,17 @@ type Transmit string
 const (
 	// TransmitXDP sends each segment through AF_XDP.
 	TransmitXDP Transmit = "xdp"
-	// TransmitGSO sends runs of segments as blocks through the kernel's segmentation offload, which cuts them at the same
-	// borders, and what makes no block through AF_XDP: see package ring/gso. Of a device without checksum offload, transmit checksums
-	// must be off (ethtool -K INTERFACE tx off).
+	// TransmitGSO sends runs of segments as blocks through the kernel's segmentation offload, which cuts them
+	// at the same borders, and what makes no block through AF_XDP: see package ring/gso. Of a device without
+	// checksum offload, transmit checksums must be off (ethtool -K INTERFACE tx off).
 	TransmitGSO Transmit = "packet-gso"
-	// TransmitLive sends runs of segments as XDP live frames, and what makes no run through AF_XDP, as everything does while the
-	// driver takes no such frames (a veth takes them while its peer has an XDP program or GRO): see package ring/live. A frame must
-	// lie within a page, so the MTU may be 3346 at most.
+	// TransmitLive sends runs of segments as XDP live frames, and what makes no run through AF_XDP, as
+	// everything does while the driver takes no such frames (a veth takes them while its peer has an XDP
+	// program or GRO): see package ring/live. A frame must lie within a page, so the MTU may be 3346 at most.
 	TransmitLive Transmit = "xdp-live"
-	// TransmitAuto is what was measured to be the fastest: on a veth TransmitLive, with an MTU that is too large for it and transmit
-	// checksums off TransmitGSO, if the process has the capabilities; TransmitXDP elsewhere.
+	// TransmitAuto is what was measured to be the fastest: on a veth TransmitLive, with an MTU that is too
+	// large for it and transmit checksums off TransmitGSO, if the process has the capabilities; TransmitXDP
+	// elsewhere.
 	TransmitAuto Transmit = "auto"
 )
 
@@ -36,7 +37,8 @@ func (c *XDPConfig) chooseTransmit(link int, kind string) error {
 		c.Transmit = TransmitXDP
 	case TransmitGSO:
 		if !c.completes(kind) {
-			return fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer would drop every block (switch that off: ethtool -K %s tx off)",
+			return fmt.Errorf("transmit %q: nobody completes checksums on a veth, so the peer "+
+				"would drop every block (switch that off: ethtool -K %s tx off)",
 				c.Transmit, c.Interface)
 		}
 	case TransmitAuto:
@@ -53,7 +55,8 @@ func (c *XDPConfig) chooseTransmit(link int, kind string) error {
 			}
 		}
 	default:
-		return fmt.Errorf("transmit %q: there are %q, %q, %q and %q", c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
+		return fmt.Errorf("transmit %q: there are %q, %q, %q and %q", c.Transmit, TransmitXDP,
+			TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	return nil
 }

@@ -22,12 +22,13 @@ type transmitCase struct {
 	markers, v6 bool
 }
 
-// transmits moves data by every verb over devices whose segments leave in one way, and closes them. Every segment that arrived held
-// whole FPDUs from its first octet on. It returns the ports.
+// transmits moves data by every verb over devices whose segments leave in one way, and closes them. Every
+// segment that arrived held whole FPDUs from its first octet on. It returns the ports.
 func (tc *transmitCase) transmits(t *testing.T, way engine.Transmit) (ports []ring.Port) {
 	t.Helper()
 	var mu sync.Mutex
-	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
+	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
+		OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
 		c.Transmit, c.MPA.NoMarkers = way, !tc.markers
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
 			mu.Lock()
@@ -65,8 +66,10 @@ func (tc *transmitCase) transmits(t *testing.T, way engine.Transmit) (ports []ri
 
 // TestTransmitGSO: both ends send in blocks, which the kernel cuts.
 func TestTransmitGSO(t *testing.T) {
-	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000}, {name: "ipv6", v6: true}, {name: "markers", markers: true},
-		{name: "markers-9000", mtu: 9000, markers: true}, {name: "markers-ipv6", markers: true, v6: true}} {
+	for _, tc := range []transmitCase{{name: "1500"}, {name: "9000", mtu: 9000},
+		{name: "ipv6", v6: true}, {name: "markers", markers: true},
+		{name: "markers-9000", mtu: 9000, markers: true}, {name: "markers-ipv6", markers: true,
+			v6: true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i, p := range tc.transmits(t, engine.TransmitGSO) {
 				s := p.(*gso.Port).GSOStats()
@@ -81,7 +84,8 @@ func TestTransmitGSO(t *testing.T) {
 
 // TestTransmitLive: both ends send live frames.
 func TestTransmitLive(t *testing.T) {
-	for _, tc := range []transmitCase{{name: "1500"}, {name: "3346", mtu: 3346}, {name: "ipv6", v6: true}, {name: "markers", markers: true}} {
+	for _, tc := range []transmitCase{{name: "1500"}, {name: "3346", mtu: 3346},
+		{name: "ipv6", v6: true}, {name: "markers", markers: true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i, p := range tc.transmits(t, engine.TransmitLive) {
 				s := p.(*live.Port).LiveStats()
@@ -103,7 +107,8 @@ func TestTransmitRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer net.Close()
-	for way, want := range map[engine.Transmit]string{engine.TransmitGSO: "ethtool -K " + net.A.Link.Name + " tx off", "carrier pigeon": `"packet-gso"`} {
+	for way, want := range map[engine.Transmit]string{engine.TransmitGSO: "ethtool -K " +
+		net.A.Link.Name + " tx off", "carrier pigeon": `"packet-gso"`} {
 		err := net.A.Do(func() error {
 			d, err := engine.OpenXDP(engine.XDPConfig{Interface: net.A.Link.Name, Transmit: way})
 			if err == nil {
@@ -125,19 +130,22 @@ func TestTransmitAuto(t *testing.T) {
 		mtu  int
 		off  topo.Offloads
 		want engine.Transmit
-	}{{1500, topo.Offloads{}, engine.TransmitLive}, {3346, topo.NoOffloads, engine.TransmitLive}, {3347, topo.NoOffloads, engine.TransmitGSO},
+	}{{1500, topo.Offloads{}, engine.TransmitLive}, {3346, topo.NoOffloads, engine.TransmitLive},
+		{3347, topo.NoOffloads, engine.TransmitGSO},
 		{9000, topo.Offloads{}, engine.TransmitXDP}} {
-		da, _, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: tc.off, OffloadsB: tc.off}, func(c *engine.XDPConfig) {
-			c.Transmit = engine.TransmitAuto
-			c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-				_, blocks := p.(*gso.Port)
-				_, frames := p.(*live.Port)
-				if blocks != (tc.want == engine.TransmitGSO) || frames != (tc.want == engine.TransmitLive) {
-					t.Errorf("%+v: %T", tc, p)
+		da, _, _ := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: tc.off, OffloadsB: tc.off},
+			func(c *engine.XDPConfig) {
+				c.Transmit = engine.TransmitAuto
+				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
+					_, blocks := p.(*gso.Port)
+					_, frames := p.(*live.Port)
+					if blocks != (tc.want == engine.TransmitGSO) ||
+						frames != (tc.want == engine.TransmitLive) {
+						t.Errorf("%+v: %T", tc, p)
+					}
+					return p, nil
 				}
-				return p, nil
-			}
-		})
+			})
 		if got := da.Transport().Transmit; got != string(tc.want) {
 			t.Errorf("%+v: %s", tc, got)
 		}

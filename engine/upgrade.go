@@ -9,12 +9,14 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ErrBusy is returned by Upgrade and AwaitRequest when octets beyond a gap have arrived: try again when the stream is in order.
-var ErrBusy = errors.New("EBUSY: octets have arrived out of order; MPA can start once the gap is closed")
+// ErrBusy is returned by Upgrade and AwaitRequest when octets beyond a gap have arrived: try again when the
+// stream is in order.
+var ErrBusy = errors.New(
+	"EBUSY: octets have arrived out of order; MPA can start once the gap is closed")
 
-// Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure 9): what was
-// written goes first, and what the peer sends from now on is MPA's. It returns when qp can be used; the stream itself is not
-// usable any more, whatever the outcome.
+// Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
+// 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
+// used; the stream itself is not usable any more, whatever the outcome.
 func (d *Device) Upgrade(ctx context.Context, s *Stream, qp *QP, cfg ConnConfig) error {
 	m, err := d.mpaConfig(&cfg, s.remote.Addr())
 	if err != nil {
@@ -37,13 +39,16 @@ func (d *Device) Upgrade(ctx context.Context, s *Stream, qp *QP, cfg ConnConfig)
 	return nil
 }
 
-// AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was used before.
-func (d *Device) AwaitRequest(ctx context.Context, s *Stream, cfg ConnConfig) (*ConnRequest, error) {
+// AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was
+// used before.
+func (d *Device) AwaitRequest(ctx context.Context, s *Stream, cfg ConnConfig) (*ConnRequest,
+	error) {
 	m, err := d.mpaConfig(&cfg, s.remote.Addr())
 	if err != nil {
 		return nil, fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
 	}
-	l := &Listener{dev: d, cfg: cfg, requests: make(chan *ConnRequest, 1), closed: make(chan struct{})}
+	l := &Listener{dev: d, cfg: cfg, requests: make(chan *ConnRequest, 1),
+		closed: make(chan struct{})}
 	c := &conn{dev: d, listener: l, mpa: m, result: make(chan error, 1)}
 	c.startup = c.mpa.responder()
 	if err := d.upgrade(s, c); err != nil {

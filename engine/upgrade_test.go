@@ -11,7 +11,8 @@ import (
 	"xwarp/engine"
 )
 
-// TestDelayedStartup exchanges streaming-mode messages first, as figure 9 of RFC 5044 has it, and starts MPA after the last of them.
+// TestDelayedStartup exchanges streaming-mode messages first, as figure 9 of RFC 5044 has it, and starts MPA
+// after the last of them.
 //
 //req:rfc5044-7.1-1 rfc5044-7.1.4-1
 func TestDelayedStartup(t *testing.T) {
@@ -19,7 +20,8 @@ func TestDelayedStartup(t *testing.T) {
 	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	ln, err := db.ListenStream(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7175), 0, engine.StreamConfig{})
+	ln, err := db.ListenStream(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7175), 0,
+		engine.StreamConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ func newEnd(t testing.TB, dev *engine.Device, size int) *end {
 	t.Helper()
 	e := &end{t: t, dev: dev}
 	var err error
-	// Not of Go's heap: what a peer does to registered memory is ordered with nothing that the race detector sees. It stays mapped,
-	// for the device may outlive its ends.
+	// Not of Go's heap: what a peer does to registered memory is ordered with nothing that the race detector
+	// sees. It stays mapped, for the device may outlive its ends.
 	if e.mem, err = dev.Alloc(size); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,8 @@ func newEnd(t testing.TB, dev *engine.Device, size int) *end {
 	if e.cq, err = engine.NewCQ(1024); err != nil {
 		t.Fatal(err)
 	}
-	if e.mr, err = e.pd.RegMR(e.mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite); err != nil {
+	if e.mr, err = e.pd.RegMR(e.mem,
+		engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite); err != nil {
 		t.Fatal(err)
 	}
 	if e.qp, err = dev.CreateQP(engine.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq}); err != nil {
@@ -93,7 +94,8 @@ func connect(t testing.TB, a, b *end, at netip.AddrPort) {
 		}
 		accepted <- err
 	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp, engine.ConnConfig{PrivateData: []byte("hello")}); err != nil {
+	if err := a.dev.Dial(ctx, l.Addr(), a.qp,
+		engine.ConnConfig{PrivateData: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {
@@ -109,11 +111,13 @@ func exercise(t testing.TB, a, b *end) {
 	for i := range a.mem[:half] {
 		a.mem[i] = byte(rnd.Uint32())
 	}
-	a.post(engine.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, half)}, RemoteSTag: b.mr.STag()})
+	a.post(engine.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, half)},
+		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 1 {
 		t.Fatalf("completion of %d, want the Write", c.ID)
 	}
-	a.post(engine.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(half, half)}, RemoteSTag: b.mr.STag()})
+	a.post(engine.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(half, half)},
+		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 2 {
 		t.Fatalf("completion of %d, want the Read", c.ID)
 	}
@@ -125,11 +129,13 @@ func exercise(t testing.TB, a, b *end) {
 		t.Fatal("RDMA Read: sink differs from source")
 	}
 	n := min(half, 100_000)
-	if err := b.qp.PostRecv(&engine.RecvWR{ID: 3, SGL: []engine.SGE{b.mr.SGE(half, n)}}); err != nil {
+	if err := b.qp.PostRecv(&engine.RecvWR{ID: 3,
+		SGL: []engine.SGE{b.mr.SGE(half, n)}}); err != nil {
 		t.Fatal(err)
 	}
 	// One round trip, so that the receive is posted before the Send is there.
-	a.post(engine.SendWR{ID: 4, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(half, 8)}, RemoteSTag: b.mr.STag()})
+	a.post(engine.SendWR{ID: 4, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(half, 8)},
+		RemoteSTag: b.mr.STag()})
 	a.wait()
 	a.post(engine.SendWR{ID: 5, Op: rdmap.WRSend, SGL: []engine.SGE{a.mr.SGE(0, n)}})
 	if c := b.wait(); c.ID != 3 || c.ByteLen != uint32(n) {
@@ -141,7 +147,8 @@ func exercise(t testing.TB, a, b *end) {
 	}
 }
 
-func xdpPair(t testing.TB, o topo.Options, edit func(*engine.XDPConfig)) (a, b *engine.Device, net *topo.Net) {
+func xdpPair(t testing.TB, o topo.Options, edit func(*engine.XDPConfig)) (a, b *engine.Device,
+	net *topo.Net) {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -157,7 +164,10 @@ func xdpPair(t testing.TB, o topo.Options, edit func(*engine.XDPConfig)) (a, b *
 			edit(&cfg)
 		}
 		var d *engine.Device
-		if err := h.Do(func() (err error) { d, err = engine.OpenXDP(cfg); return err }); err != nil {
+		if err := h.Do(func() (err error) {
+			d, err = engine.OpenXDP(cfg)
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { d.Close() })
@@ -179,7 +189,9 @@ func TestXDPTransfer(t *testing.T) {
 		{name: "ipv6", v6: true},
 		{name: "no markers", edit: func(c *engine.XDPConfig) { c.MPA.NoMarkers = true }},
 		{name: "EMSS of 140", edit: func(c *engine.XDPConfig) { c.TCP.MSS = 152 }},
-		{name: "EMSS of 76", edit: func(c *engine.XDPConfig) { c.TCP.MSS, c.MPA.NoMarkers = 88, true }},
+		{name: "EMSS of 76", edit: func(c *engine.XDPConfig) {
+			c.TCP.MSS, c.MPA.NoMarkers = 88, true
+		}},
 		{name: "EMSS of 36", edit: func(c *engine.XDPConfig) { c.TCP.MSS = 48 }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -23,8 +23,8 @@ type verdict struct {
 const (
 	// maxVerdicts bounds the memory; beyond it the oldest is forgotten, which costs that peer one more attempt.
 	maxVerdicts = 4096
-	// verdictLife is how long a verdict holds: a peer is restarted with other software, and what closed a connection once may not have
-	// been its MPA.
+	// verdictLife is how long a verdict holds: a peer is restarted with other software, and what closed a
+	// connection once may not have been its MPA.
 	verdictLife = 10 * tick.Minute
 )
 

@@ -32,7 +32,8 @@ const (
 )
 
 var placeNames = [...]string{
-	atReceive: "receiving", atConsumer: "in XDPConfig.Consumer", atMail: "doing what was posted", atBells: "taking work requests",
+	atReceive: "receiving", atConsumer: "in XDPConfig.Consumer", atMail: "doing what was posted",
+	atBells:  "taking work requests",
 	atTimers: "serving connections", atTransmit: "transmitting or in timers",
 }
 
@@ -54,8 +55,8 @@ func (w *watched) name() {
 	}
 }
 
-// DefaultStall is how long one turn of a worker may last: a turn takes microseconds, and on a machine without time to spare some
-// tenths of a second.
+// DefaultStall is how long one turn of a worker may last: a turn takes microseconds, and on a machine without
+// time to spare some tenths of a second.
 const DefaultStall = 5 * time.Second
 
 // watch looks whether the workers turn, until the device is closed.
@@ -83,7 +84,8 @@ func (d *Device) watch() {
 				l.stalled.Store(0)
 			}
 			// Twice the same: a process that was stopped as a whole has not stalled.
-			if since != 0 && since == seen[i] && since != l.stalled.Load() && time.Duration(clock())-time.Duration(since) > limit {
+			if since != 0 && since == seen[i] && since != l.stalled.Load() &&
+				time.Duration(clock())-time.Duration(since) > limit {
 				l.stalled.Store(since)
 				d.contained.stalls.Add(1)
 				d.tellStall(l)
@@ -93,10 +95,11 @@ func (d *Device) watch() {
 	}
 }
 
-// tellStall logs where a worker stands still. The stack comes in a line of its own: where a thread waits for a page of a file, the Go
-// runtime may have to wait for that too.
+// tellStall logs where a worker stands still. The stack comes in a line of its own: where a thread waits for
+// a page of a file, the Go runtime may have to wait for that too.
 func (d *Device) tellStall(l *loop) {
-	d.log.Error("worker stands still", "queue", l.queue, "error", l.stall(), "next", "the stack in the next line says where; report it")
+	d.log.Error("worker stands still", "queue", l.queue, "error", l.stall(), "next",
+		"the stack in the next line says where; report it")
 	b := make([]byte, maxStacks)
 	b = b[:runtime.Stack(b, true)]
 	head := fmt.Appendf(nil, "goroutine %d ", l.goroutine.Load())
@@ -125,7 +128,8 @@ func (l *loop) stall() error {
 		}
 	}
 	took := (time.Duration(clock()) - time.Duration(since)).Round(time.Millisecond)
-	return fmt.Errorf("the worker of queue %d stands still for %v, %s%s", l.queue, took, placeNames[l.place.Load()], who)
+	return fmt.Errorf("the worker of queue %d stands still for %v, %s%s", l.queue, took,
+		placeNames[l.place.Load()], who)
 }
 
 // Stalled returns an error while a worker stands still.

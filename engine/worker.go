@@ -71,8 +71,8 @@ func (w *worker) run(cpu int, busy time.Duration) {
 	}
 }
 
-// turns takes what consumers posted, steps the stack, and sleeps when there is nothing to do. It returns nil when it is told to stop,
-// else why the worker cannot go on.
+// turns takes what consumers posted, steps the stack, and sleeps when there is nothing to do. It returns nil
+// when it is told to stop, else why the worker cannot go on.
 func (w *worker) turns(busy time.Duration) (err error) {
 	defer w.containTurn(&err)
 	p := pace{last: clock()}
@@ -120,7 +120,8 @@ func (w *worker) turns(busy time.Duration) (err error) {
 	return nil
 }
 
-// containTurn is deferred by turns: what panics outside of the service of one connection leaves a worker that cannot go on.
+// containTurn is deferred by turns: what panics outside of the service of one connection leaves a worker that
+// cannot go on.
 func (w *worker) containTurn(err *error) {
 	v := recover()
 	if v == nil {

@@ -25,33 +25,37 @@ import (
 type XDPConfig struct {
 	Options
 	Interface string
-	Queues    []int // receive and transmit queues to serve, one worker each; empty: all that there are once the program is attached
+	// receive and transmit queues to serve, one worker each; empty: all that there are once the program is
+	// attached
+	Queues    []int
 	XDPMode   bpf.Mode
 	RingMode  ring.Mode
 	MTU       int // 0: the interface's
 	RxFrames  int // 4096-octet chunks for reception per queue
 	TxFrames  int // frames under way in transmission per queue
 	HugePages bool
-	CPUs      []int         // for the workers, in the order of Queues; none for the rest: wherever the scheduler puts them
-	BusyPoll  time.Duration // how long an idle worker spins before it sleeps; negative: always spin
-	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports whether it did
-	// anything. A consumer that polls completion queues and posts there needs no thread of its own, and no hand-over costs
-	// time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and QP.PostRecv. It must not block, and may call
-	// nothing else of the engine but CQ.Poll.
+	// for the workers, in the order of Queues; none for the rest: wherever the scheduler puts them
+	CPUs     []int
+	BusyPoll time.Duration // how long an idle worker spins before it sleeps; negative: always spin
+	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports
+	// whether it did anything. A consumer that polls completion queues and posts there needs no thread of its
+	// own, and no hand-over costs time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and
+	// QP.PostRecv. It must not block, and may call nothing else of the engine but CQ.Poll.
 	Consumer func(queue int) bool
 	TCP      tcp.Config // what connections start with
 	// NoMTUProbe turns packetisation-layer probing (RFC 4821) off: a path that drops large packets without a word then
 	// stops a connection.
 	NoMTUProbe bool
-	// NoPacing lets new segments leave in bursts as the window opens. Otherwise they are spread over round trips of a
-	// millisecond and more: a burst that meets a shallow queue loses its tail, and flows share a bottleneck less evenly.
+	// NoPacing lets new segments leave in bursts as the window opens. Otherwise they are spread over round
+	// trips of a millisecond and more: a burst that meets a shallow queue loses its tail, and flows share a
+	// bottleneck less evenly.
 	NoPacing bool
-	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with transmit checksum
-	// offload sends over veth.
+	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with
+	// transmit checksum offload sends over veth.
 	TrustPartialChecksum bool
 	Transmit             Transmit // how segments leave; empty: TransmitXDP
-	// Allow, when there are any, are the only addresses that listeners serve: the steering program drops segments to them from
-	// others. Connections that this end begins are not asked.
+	// Allow, when there are any, are the only addresses that listeners serve: the steering program drops
+	// segments to them from others. Connections that this end begins are not asked.
 	Allow []netip.Prefix
 	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
@@ -78,9 +82,10 @@ type xdpDriver struct {
 	owners  owners
 }
 
-// OpenXDP attaches the steering program to an interface of the calling thread's network namespace, and starts a worker for
-// each queue. Everything that no listener or connection claims stays with the host's kernel. It needs CAP_NET_ADMIN, CAP_NET_RAW,
-// CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace than the program's.
+// OpenXDP attaches the steering program to an interface of the calling thread's network namespace, and starts
+// a worker for each queue. Everything that no listener or connection claims stays with the host's kernel. It
+// needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace
+// than the program's.
 func OpenXDP(cfg XDPConfig) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -99,10 +104,12 @@ func OpenXDP(cfg XDPConfig) (*Device, error) {
 		return nil, fmt.Errorf("xdp device %s: %w", cfg.Interface, err)
 	}
 	if x.att.NativeErr != nil {
-		d.log.Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface, "because", x.att.NativeErr)
+		d.log.Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface,
+			"because", x.att.NativeErr)
 	}
 	if why := x.socket.NoZeroCopy; why != nil {
-		d.log.Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface, "because", why)
+		d.log.Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface,
+			"because", why)
 	}
 	for i, w := range x.workers {
 		cpu := -1
@@ -121,13 +128,15 @@ func OpenXDP(cfg XDPConfig) (*Device, error) {
 func (c *XDPConfig) complete(nic netlink.Link) error {
 	a := nic.Attrs()
 	if len(a.HardwareAddr) != 6 {
-		return fmt.Errorf("interface %q has no Ethernet address: iWARP over AF_XDP needs an Ethernet interface", c.Interface)
+		return fmt.Errorf("interface %q has no Ethernet address: iWARP over AF_XDP needs an "+
+			"Ethernet interface", c.Interface)
 	}
 	if c.MTU == 0 {
 		c.MTU = a.MTU
 	}
 	if c.MTU > a.MTU {
-		return fmt.Errorf("MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)", c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
+		return fmt.Errorf("MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
+			c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
 	c.TCP.ProbeMTU, c.TCP.Loss.Pacing = !c.NoMTUProbe, !c.NoPacing
 	if c.BusyPoll == 0 {
@@ -182,7 +191,8 @@ func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error)
 	return r, err
 }
 
-func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config, port *ports.Reservation) error {
+func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config,
+	port *ports.Reservation) error {
 	o, err := x.upper(w, i, c)
 	if err != nil {
 		return err
@@ -196,14 +206,14 @@ func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config, port *po
 	return err
 }
 
-// DefaultStretchAck is how many full-sized segments that arrived in one batch a connection under MPA acknowledges with one
-// segment, as a kernel with receive offload does. On veth, where the sender's processor binds, 8 gives 7 % more than 2 at
-// MTU 1500, and more than 8 nothing.
+// DefaultStretchAck is how many full-sized segments that arrived in one batch a connection under MPA
+// acknowledges with one segment, as a kernel with receive offload does. On veth, where the sender's processor
+// binds, 8 gives 7 % more than 2 at MTU 1500, and more than 8 nothing.
 const DefaultStretchAck = 8
 
-// DefaultAckHold is how long an acknowledgement of fewer waits for more: some ten full-sized segments at 10 Gbit/s. A receiver
-// that is faster than its sender finds batches of one or two segments, and each acknowledgement costs the sender as much as
-// half a segment.
+// DefaultAckHold is how long an acknowledgement of fewer waits for more: some ten full-sized segments at 10
+// Gbit/s. A receiver that is faster than its sender finds batches of one or two segments, and each
+// acknowledgement costs the sender as much as half a segment.
 const DefaultAckHold = 20 * tick.Microsecond
 
 // window completes what connections under MPA start with.
@@ -243,10 +253,14 @@ func (x *xdpDriver) listen(l *Listener) (netip.AddrPort, error) {
 	return port.Addr(), nil
 }
 
-// listenStack listens at the address on every worker, each with the configuration that make returns, and has frames for it steered.
-func (x *xdpDriver) listenStack(at netip.AddrPort, make func(i int, w *worker) *stack.ListenConfig) (err error) {
+// listenStack listens at the address on every worker, each with the configuration that make returns, and has
+// frames for it steered.
+func (x *xdpDriver) listenStack(at netip.AddrPort,
+	make func(i int, w *worker) *stack.ListenConfig) (err error) {
 	for i, w := range x.workers {
-		e := w.call(func() { _, err = w.stk.Listen(fromNetip(at.Addr()), at.Port(), make(i, w), clock()) })
+		e := w.call(func() {
+			_, err = w.stk.Listen(fromNetip(at.Addr()), at.Port(), make(i, w), clock())
+		})
 		if err = errors.Join(e, err); err != nil {
 			break
 		}
@@ -291,7 +305,8 @@ func (x *xdpDriver) accept(w *worker, i int, l *Listener, t *tcp.Tuple) (stack.U
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{dev: x.dev, listener: l, mpa: m, local: local, remote: remote, result: make(chan error, 1)}
+	c := &conn{dev: x.dev, listener: l, mpa: m, local: local, remote: remote,
+		result: make(chan error, 1)}
 	c.startup = c.mpa.responder()
 	return x.upper(w, i, c)
 }
@@ -301,8 +316,11 @@ func (x *xdpDriver) footprint(bool) int { return 64 << 10 }
 
 func (x *xdpDriver) describe() Transport {
 	return Transport{
-		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(), Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket), Segments: int(x.socket.Segments),
-		MTU: x.cfg.MTU, Queues: len(x.workers), Fallback: x.att.NativeErr, NoZeroCopy: x.socket.NoZeroCopy,
+		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(),
+		Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket),
+		Segments: int(x.socket.Segments),
+		MTU:      x.cfg.MTU, Queues: len(x.workers), Fallback: x.att.NativeErr,
+		NoZeroCopy: x.socket.NoZeroCopy,
 	}
 }
 

@@ -18,7 +18,8 @@ func toNetip(a ip.Addr) netip.Addr   { return netip.AddrFrom16(a).Unmap() }
 func fromNetip(a netip.Addr) ip.Addr { return ip.Addr(a.As16()) }
 
 func tupleAddrs(t *tcp.Tuple) (local, remote netip.AddrPort) {
-	return netip.AddrPortFrom(toNetip(t.Local), t.LocalPort), netip.AddrPortFrom(toNetip(t.Remote), t.RemotePort)
+	return netip.AddrPortFrom(toNetip(t.Local), t.LocalPort), netip.AddrPortFrom(toNetip(t.Remote),
+		t.RemotePort)
 }
 
 // upper makes the session of c on worker w.

@@ -60,7 +60,8 @@ func (x *xdpDriver) chooseQueues(link int) {
 	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
 	if n > ring.MaxQueues {
 		x.dev.log.Warn("more receive queues than are served: connections that the device puts on the others stall", "interface", x.cfg.Interface,
-			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d", x.cfg.Interface, ring.MaxQueues))
+			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d",
+				x.cfg.Interface, ring.MaxQueues))
 	}
 	for q := range min(n, ring.MaxQueues) {
 		x.cfg.Queues = append(x.cfg.Queues, q)
@@ -85,7 +86,8 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 		list = append(list, stack.Prefix{Addr: fromNetip(p.Addr()), Bits: p.Bits()})
 	}
 	for _, p := range s.Addrs { // those of Networks once more, without a network
-		list = append(list, stack.Prefix{Addr: fromNetip(p.Addr()), Bits: p.Bits(), All: !p.IsSingleIP()})
+		list = append(list, stack.Prefix{Addr: fromNetip(p.Addr()), Bits: p.Bits(),
+			All: !p.IsSingleIP()})
 	}
 	return list
 }
@@ -93,8 +95,10 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 func (x *xdpDriver) openQueue(link, queue int) error {
 	const ethernet = 14 + 8 // two VLAN tags
 	sock, err := ring.Open(ring.Config{
-		Ifindex: link, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames), TxSlots: uint32(x.cfg.TxFrames),
-		TxSlot: ring.SlotFor(x.cfg.MTU + ethernet), Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages,
+		Ifindex: link, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
+		TxSlots: uint32(x.cfg.TxFrames),
+		TxSlot:  ring.SlotFor(x.cfg.MTU + ethernet), Mode: x.cfg.RingMode,
+		HugePages: x.cfg.HugePages,
 	})
 	if err != nil {
 		return err
@@ -120,7 +124,8 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 	}
 	w.queue = queue
 	w.stk, err = stack.New(stack.Config{
-		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(), Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: x.stray(w),
+		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(),
+		Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: x.stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
 		Defect: w.defect,
 	})
@@ -163,7 +168,8 @@ func (x *xdpDriver) close() error {
 func (d *Device) SetAllow(from []netip.Prefix) error {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {
-		return fmt.Errorf("device: on the kernel's sockets the host's firewall decides who may connect")
+		return fmt.Errorf(
+			"device: on the kernel's sockets the host's firewall decides who may connect")
 	}
 	return x.steer.SetPeers(from)
 }

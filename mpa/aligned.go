@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// WantsCRC reports whether OfferCRC would use the CRC32C of the octets of pieces, n in all, as far as their length field shows. They
-// may be wrong yet.
+// WantsCRC reports whether OfferCRC would use the CRC32C of the octets of pieces, n in all, as far as their
+// length field shows. They may be wrong yet.
 func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
 	p := r.inOrder.end
 	if !r.cfg.CRC || uint32(at)-uint32(r.start) != uint32(p) || r.cfg.Markers && len(pieces) != 1 {
@@ -18,8 +18,8 @@ func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
 	return ok
 }
 
-// fits returns where in b, which begins an FPDU at offset p of the stream, the ULPDU begins, and its octets; it reports whether the
-// length field gives the FPDU n octets.
+// fits returns where in b, which begins an FPDU at offset p of the stream, the ULPDU begins, and its octets;
+// it reports whether the length field gives the FPDU n octets.
 func (r *Receiver) fits(b []byte, p int64, n int) (head, size int, ok bool) {
 	head = lengthLen
 	if r.cfg.Markers && p%MarkerInterval == 0 {
@@ -32,9 +32,10 @@ func (r *Receiver) fits(b []byte, p int64, n int) (head, size int, ok bool) {
 	return head, size, size <= MaxULPDU && r.cfg.Size(uint64(p), size) == n
 }
 
-// OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had to touch them for
-// another reason.
-func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int, err *ulpdu.Error) {
+// OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had
+// to touch them for another reason.
+func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int,
+	err *ulpdu.Error) {
 	if (crc == crcResidue || !r.cfg.CRC) && r.aligned(at, pieces, n) {
 		return r.placeAligned(n)
 	}
@@ -50,14 +51,16 @@ type pendingDelivery struct {
 	hdr        [HeaderKept]byte
 }
 
-// aligned reports whether the octets of pieces, n in all, are exactly one FPDU, the next one, of a stream in which nothing waits:
-// what an aligned sender's segment is. Markers must be as RFC 5044 has them. It fills in the pool's view of the ULPDU, and leaves
-// the CRC to the caller. The way that is for everything, over segment, island and record, comes to the same and takes 30 ns more for each
-// FPDU; with its cut and its check of the markers the whole way in, of 200 ns, is 5 to 10 ns longer, with markers 15.
+// aligned reports whether the octets of pieces, n in all, are exactly one FPDU, the next one, of a stream in
+// which nothing waits: what an aligned sender's segment is. Markers must be as RFC 5044 has them. It fills in
+// the pool's view of the ULPDU, and leaves the CRC to the caller. The way that is for everything, over
+// segment, island and record, comes to the same and takes 30 ns more for each FPDU; with its cut and its
+// check of the markers the whole way in, of 200 ns, is 5 to 10 ns longer, with markers 15.
 func (r *Receiver) aligned(at seq.Num, pieces [][]byte, n int) bool {
 	e := &r.inOrder
 	p := e.end
-	if uint32(at)-uint32(r.start) != uint32(p) || e.chain != p || e.list.head != none || len(r.islands) != 0 || r.pending.on ||
+	if uint32(at)-uint32(r.start) != uint32(p) || e.chain != p || e.list.head != none ||
+		len(r.islands) != 0 || r.pending.on ||
 		r.stalled || r.dead != nil || r.cfg.Layered || len(pieces) == 0 {
 		return false
 	}
@@ -80,8 +83,8 @@ func (r *Receiver) aligned(at seq.Num, pieces [][]byte, n int) bool {
 	return true
 }
 
-// viewMarked appends the ULPDU of size octets to v, which begins head octets into the FPDU b, off octets behind a place for a
-// marker; it reports whether the markers are as RFC 5044 has them.
+// viewMarked appends the ULPDU of size octets to v, which begins head octets into the FPDU b, off octets
+// behind a place for a marker; it reports whether the markers are as RFC 5044 has them.
 func viewMarked(v *ulpdu.View, b []byte, off, head, size int) bool {
 	if !plainMarkers(b, off) {
 		return false
@@ -95,7 +98,8 @@ func viewMarked(v *ulpdu.View, b []byte, off, head, size int) bool {
 	return true
 }
 
-// viewPieces appends the ULPDU of size octets to v, which begins lengthLen octets into pieces; it reports whether those are n octets.
+// viewPieces appends the ULPDU of size octets to v, which begins lengthLen octets into pieces; it reports
+// whether those are n octets.
 func viewPieces(v *ulpdu.View, pieces [][]byte, n, size int) bool {
 	skip := lengthLen
 	for _, b := range pieces {
@@ -142,7 +146,8 @@ func (r *Receiver) deliverPending() *ulpdu.Error {
 	return r.dead
 }
 
-// recordPending makes the pending FPDU an ordinary record, because another one comes before its delivery. It is the only one.
+// recordPending makes the pending FPDU an ordinary record, because another one comes before its delivery. It
+// is the only one.
 func (r *Receiver) recordPending() {
 	d := &r.pending
 	d.on = false

@@ -19,12 +19,14 @@ func TestRefusedOutOfOrder(t *testing.T) {
 		return nil
 	}
 	g.offer(g.borders[1], g.borders[3])
-	if s := g.r.Stats(); len(g.sink.placed) != 1 || s.HeldWhole != 1 || s.HeldOctets != g.borders[2]-g.borders[1] {
+	if s := g.r.Stats(); len(g.sink.placed) != 1 || s.HeldWhole != 1 ||
+		s.HeldOctets != g.borders[2]-g.borders[1] {
 		t.Fatalf("%d placed, %+v", len(g.sink.placed), s)
 	}
 	g.offer(0, g.borders[1])
 	g.advance(len(g.stream))
-	if len(g.sink.delivered) != 3 || !g.sink.order[2] || g.sink.placed[2][0] != 2 || g.r.Stats().HeldOctets != 0 {
+	if len(g.sink.delivered) != 3 || !g.sink.order[2] || g.sink.placed[2][0] != 2 ||
+		g.r.Stats().HeldOctets != 0 {
 		t.Errorf("delivered %d, order %v, %+v", len(g.sink.delivered), g.sink.order, g.r.Stats())
 	}
 	// In order the refusal is final, and nothing is delivered from there on.
@@ -68,7 +70,8 @@ func TestBounds(t *testing.T) {
 		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
 		g.init(ReceiverConfig{Pool: NewHoldPool(0, 1)})
 		g.offer(g.borders[1], g.borders[2])
-		if kept, err := g.try(g.stream[g.borders[2]:g.borders[3]], g.borders[2]); kept != 0 || err != nil {
+		if kept, err := g.try(g.stream[g.borders[2]:g.borders[3]], g.borders[2]); kept != 0 ||
+			err != nil {
 			t.Fatalf("kept %d without a record, %v", kept, err)
 		}
 		if s := g.r.Stats(); s.LimitDrops != uint64(g.borders[3]-g.borders[2]) {
@@ -183,7 +186,8 @@ func markerAfter(borders []int) int {
 	return 0
 }
 
-// TestSilentRuns checks that FPDUs without an effect at delivery share a record, and that the others are still delivered.
+// TestSilentRuns checks that FPDUs without an effect at delivery share a record, and that the others are
+// still delivered.
 func TestSilentRuns(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	f := Framing{Markers: true, CRC: true}
@@ -202,7 +206,8 @@ func TestSilentRuns(t *testing.T) {
 	r.Init(ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0)}, 0, sink)
 	for i := 1; i < len(sent); i++ {
 		b := stream[borders[i]:borders[i+1]]
-		if kept, err := r.Offer(seq.Num(borders[i]), [][]byte{b}, len(b)); kept != len(b) || err != nil {
+		if kept, err := r.Offer(seq.Num(borders[i]), [][]byte{b}, len(b)); kept != len(b) ||
+			err != nil {
 			t.Fatal(kept, err)
 		}
 	}
@@ -214,7 +219,8 @@ func TestSilentRuns(t *testing.T) {
 	if err := r.Advance(seq.Num(len(stream))); err != nil {
 		t.Fatal(err)
 	}
-	if s := r.Stats(); len(sink.wrong) > 0 || s.Records != 0 || s.Delivered+s.Silent != uint64(len(sent)) {
+	if s := r.Stats(); len(sink.wrong) > 0 || s.Records != 0 ||
+		s.Delivered+s.Silent != uint64(len(sent)) {
 		t.Errorf("%v %+v", sink.wrong, s)
 	}
 }

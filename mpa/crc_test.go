@@ -9,8 +9,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestCRC checks a wrong CRC: dropped, healed by the next try, an error after some, an error at once when strict, and nothing
-// when CRCs are off.
+// TestCRC checks a wrong CRC: dropped, healed by the next try, an error after some, an error at once when
+// strict, and nothing when CRCs are off.
 //
 //req:rfc5044-4.1-3 rfc5044-4.4-3 rfc5044-4.4-6 rfc5044-5.2-2 rfc5044-8-2 rfc5044-8-6
 func TestCRC(t *testing.T) {
@@ -83,8 +83,9 @@ func TestCRCBehind(t *testing.T) {
 	}
 }
 
-// TestLongLength flips a bit of a length field so that the FPDU seems to go on in the next segment. An aligned sender is not
-// believed to do that, so the segment is asked for again; without that the stream would be lost.
+// TestLongLength flips a bit of a length field so that the FPDU seems to go on in the next segment. An
+// aligned sender is not believed to do that, so the segment is asked for again; without that the stream would
+// be lost.
 func TestLongLength(t *testing.T) {
 	for _, f := range []Framing{{CRC: true}, {Markers: true, CRC: true}} {
 		for _, at := range []int{0, 1} {
@@ -92,7 +93,8 @@ func TestLongLength(t *testing.T) {
 			bad := bytes.Clone(g.stream[g.borders[at]:g.borders[at+1]])
 			length := int(g.r.lengthAt(int64(g.borders[at]))) - g.borders[at]
 			bad[length] ^= 0x04 // 1000 to 2024
-			if kept, err := g.try(bad, g.borders[at]); kept != 0 || err != nil || g.r.Stats().Suspicious != 1 {
+			if kept, err := g.try(bad, g.borders[at]); kept != 0 || err != nil ||
+				g.r.Stats().Suspicious != 1 {
 				t.Fatalf("%+v FPDU %d: kept %d, %v, %+v", f, at, kept, err, g.r.Stats())
 			}
 			for i := range 3 {
@@ -124,8 +126,9 @@ func TestUnalignedPeer(t *testing.T) {
 	}
 }
 
-// TestStraddlingCRC: of an FPDU that comes in two segments the first is acknowledged before the CRC can be checked. A change in
-// the second is healed when it comes again; one in the first is not, and the error does not blame the sender alone.
+// TestStraddlingCRC: of an FPDU that comes in two segments the first is acknowledged before the CRC can be
+// checked. A change in the second is healed when it comes again; one in the first is not, and the error does
+// not blame the sender alone.
 //
 //req:rfc5044-8-2
 func TestStraddlingCRC(t *testing.T) {
@@ -152,14 +155,17 @@ func TestStraddlingCRC(t *testing.T) {
 			}
 			continue
 		}
-		if codeOf(err) != CodeCRC || !strings.Contains(err.Error(), "its first 600 octets came in earlier segments and were acknowledged") || strings.Contains(err.Error(), "at fault") {
+		if codeOf(err) != CodeCRC ||
+			!strings.Contains(err.Error(), "its first 600 octets came in earlier segments and "+
+				"were acknowledged") || strings.Contains(err.Error(), "at fault") {
 			t.Errorf("change at %d: %v", at, err)
 		}
 	}
 }
 
-// TestTwoBitFlips changes two bits that keep the TCP checksum right, in FPDUs of an aligned sender, a million times: the
-// CRC finds them all, wherever they are, and the segment that is sent again heals the stream each time.
+// TestTwoBitFlips changes two bits that keep the TCP checksum right, in FPDUs of an aligned sender, a million
+// times: the CRC finds them all, wherever they are, and the segment that is sent again heals the stream each
+// time.
 //
 //req:rfc5044-4.4-6 rfc5041-2.3-5
 func TestTwoBitFlips(t *testing.T) {
@@ -188,7 +194,8 @@ func TestTwoBitFlips(t *testing.T) {
 		b[o1] ^= m
 		b[o2] ^= m
 		if onesSum(b) != sum {
-			t.Fatalf("bit %d of words %d and %d change the TCP checksum: the test does not test", bit, w1, w2)
+			t.Fatalf("bit %d of words %d and %d change the TCP checksum: the test does not test",
+				bit, w1, w2)
 		}
 		kept, err := g.try(b, 0)
 		b[o1] ^= m

@@ -27,7 +27,8 @@ func TestStartupEvents(t *testing.T) {
 		return i.Output()
 	}
 	reply := func(flags, rev byte) []byte {
-		return (&frame{kind: replyFrame, crc: true, rev: Revision(rev), rejected: flags&flagR != 0, extra: flags&flagS != 0}).appendTo(nil)
+		return (&frame{kind: replyFrame, crc: true, rev: Revision(rev), rejected: flags&flagR != 0,
+			extra: flags&flagS != 0}).appendTo(nil)
 	}
 	frames := []struct {
 		name string
@@ -46,13 +47,15 @@ func TestStartupEvents(t *testing.T) {
 		{"nothing", nil},
 	}
 	var out bytes.Buffer
-	line := func(side string, stage Stage, event string, after Stage, used int, output []byte, err *ulpdu.Error) {
+	line := func(side string, stage Stage, event string, after Stage, used int, output []byte,
+		err *ulpdu.Error) {
 		fmt.Fprintf(&out, "%s, %v | %s -> %v", side, stage, event, after)
 		if used > 0 {
 			fmt.Fprintf(&out, ", %d octets used", used)
 		}
 		if output != nil {
-			fmt.Fprintf(&out, ", sends %s flags %02x revision %d", strings.Fields(string(output[:16]))[2], output[16], output[17])
+			fmt.Fprintf(&out, ", sends %s flags %02x revision %d",
+				strings.Fields(string(output[:16]))[2], output[16], output[17])
 		}
 		if err != nil {
 			fmt.Fprintf(&out, ", error %d", err.Code)
@@ -143,7 +146,8 @@ func TestStartupEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" {
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(),
+		"\n")); diff != "" {
 		t.Errorf("the state machine has changed (-golden +now); -update if that is meant\n%s", diff)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/octets"
 )
 
-// An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four octets is aligned with the start of the
-// stream, so a marker never cuts a word.
+// An FPDU (RFC 5044, 4.1): counted from its ULPDU_Length field, every word of four octets is aligned with the
+// start of the stream, so a marker never cuts a word.
 //
 //	 0                   1                   2                   3
 //	+-------------------------------+-------------------------------+
@@ -19,8 +19,8 @@ import (
 //	|        CRC32C (4), least significant octet first              |
 //	+---------------------------------------------------------------+
 //
-// A marker (4.2) is two reserved octets and the FPDU pointer: the octets from the ULPDU_Length field of the FPDU that holds
-// it to the marker, 0 when the marker stands in front of that field.
+// A marker (4.2) is two reserved octets and the FPDU pointer: the octets from the ULPDU_Length field of the
+// FPDU that holds it to the marker, 0 when the marker stands in front of that field.
 
 // crcResidue is the CRC32C of octets that end with their own CRC32C, least significant octet first.
 const crcResidue = 0x48674bc7
@@ -31,7 +31,8 @@ type Framing struct {
 	CRC     bool // the CRC is made and checked; the field is there in any case
 }
 
-// MULPDU returns the largest ULPDU whose FPDU fits room octets wherever it begins (RFC 5044, 4.5), never below MinMULPDU.
+// MULPDU returns the largest ULPDU whose FPDU fits room octets wherever it begins (RFC 5044, 4.5), never
+// below MinMULPDU.
 func (f Framing) MULPDU(room int) int {
 	n := room - (lengthLen + crcLen + room%4)
 	if f.Markers {
@@ -40,9 +41,9 @@ func (f Framing) MULPDU(room int) int {
 	return min(max(n, MinMULPDU), MaxULPDU)
 }
 
-// mulpdu is MULPDU without the lower bound for an FPDU that begins off octets after the start of the stream: it counts the markers
-// that fall into room there instead of the most that can, the dynamic MULPDU of RFC 5044, 4.5. FPDUs as long as this fill their
-// segments, but for one that would end with a marker.
+// mulpdu is MULPDU without the lower bound for an FPDU that begins off octets after the start of the stream:
+// it counts the markers that fall into room there instead of the most that can, the dynamic MULPDU of RFC
+// 5044, 4.5. FPDUs as long as this fill their segments, but for one that would end with a marker.
 func (f Framing) mulpdu(off uint32, room int) int {
 	n := room&^3 - (lengthLen + crcLen)
 	if f.Markers {
@@ -76,7 +77,8 @@ func markersIn(body int) int {
 	return (body + between - 1) / between
 }
 
-// open writes what stands in front of a ULPDU of n octets, and returns its place and that of the next marker, len(dst) for none.
+// open writes what stands in front of a ULPDU of n octets, and returns its place and that of the next marker,
+// len(dst) for none.
 func (f Framing) open(dst []byte, off uint32, n int) (w, next int) {
 	next = len(dst)
 	if f.Markers {
@@ -89,15 +91,16 @@ func (f Framing) open(dst []byte, off uint32, n int) (w, next int) {
 	return w + lengthLen, next
 }
 
-// close writes what follows the ULPDU, pad and CRC with a marker before either, to the end of dst. crc and sum are of the first
-// done octets.
+// close writes what follows the ULPDU, pad and CRC with a marker before either, to the end of dst. crc and
+// sum are of the first done octets.
 func (f Framing) close(dst []byte, w, next, length, done int, crc uint32, sum uint64) uint64 {
 	if (w-length)&3 != 0 {
 		for ; (w-length)&3 != 0; w++ {
 			dst[w] = 0
 		}
 		if f.CRC {
-			crc, sum = octets.Sum(dst[done:w], crc, sum) // on its own: what follows has to have an even place in the sum
+			// on its own: what follows has to have an even place in the sum
+			crc, sum = octets.Sum(dst[done:w], crc, sum)
 			done = w
 		}
 	}

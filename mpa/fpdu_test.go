@@ -121,29 +121,47 @@ var vectors = []struct {
 		"00000000 002a 4003 00000000 00000000 00000001 00000000" + zeros(24) + "4c86b384"},
 	{"draft-culley-00 figure 6", true, 0x1ec, "400300000000000000000000000200000000" + zeros(24),
 		"002a 4003 00000000 00000000 00000002 00000000 00000014" + zeros(24) + "a19cd103"},
-	{"RTR Write, STag 1", false, 0, "c140000000010000000000000000", "000ec14000000001 0000000000000000 ebd34c5f"},
-	{"RTR Write, STag 0", false, 0, "c140000000000000000000000000", "000ec14000000000 0000000000000000 a30572ab"},
-	{"RTR Send", false, 0, "414300000000000000000000000100000000", "00124143 00000000 00000000 00000001 00000000 587be8c4"},
-	{"RTR Read", false, 0, "41410000000000000001000000010000000000000001000000000000000000000000000000010000000000000000",
-		"002e4141 00000000 00000001 00000001 00000000 00000001 0000000000000000 00000000 00000001 0000000000000000 27dbd7e7"},
-	{"zero-length Read Response", false, 0, "c142000000010000000000000000", "000ec14200000001 0000000000000000 21a3e83e"},
-	{"RTR Write behind the first marker", true, 0, "c140000000010000000000000000", "00000000 000ec14000000001 0000000000000000 3f1ff9a1"},
+	{"RTR Write, STag 1", false, 0, "c140000000010000000000000000",
+		"000ec14000000001 0000000000000000 ebd34c5f"},
+	{"RTR Write, STag 0", false, 0, "c140000000000000000000000000",
+		"000ec14000000000 0000000000000000 a30572ab"},
+	{"RTR Send", false, 0, "414300000000000000000000000100000000",
+		"00124143 00000000 00000000 00000001 00000000 587be8c4"},
+	{"RTR Read", false, 0,
+		"41410000000000000001000000010000000000000001000000000000000000000000000000010000000000000000",
+		"002e4141 00000000 00000001 00000001 00000000 00000001 0000000000000000 00000000 " +
+			"00000001 0000000000000000 27dbd7e7"},
+	{"zero-length Read Response", false, 0, "c142000000010000000000000000",
+		"000ec14200000001 0000000000000000 21a3e83e"},
+	{"RTR Write behind the first marker", true, 0, "c140000000010000000000000000",
+		"00000000 000ec14000000001 0000000000000000 3f1ff9a1"},
 	{"RTR Send behind the first marker", true, 0, "414300000000000000000000000100000000",
 		"00000000 00124143 00000000 00000000 00000001 00000000 88c1d6fc"},
-	{"Terminate 2/0/7", false, 0, "41470000000000000002000000010000000020070000", "00164147 00000000 00000002 00000001 00000000 20070000 1bd2babe"},
-	{"Terminate 2/0/6", false, 0, "41470000000000000002000000010000000020060000", "00164147 00000000 00000002 00000001 00000000 20060000 6540fb1b"},
-	{"pad 3", false, 0, "41430000000000000000000000010000000001", "00134143 00000000 00000000 00000001 00000000 01 000000 16c9d732"},
-	{"pad 2", false, 0, "4143000000000000000000000001000000000102", "00144143 00000000 00000000 00000001 00000000 0102 0000 423d6f31"},
-	{"pad 1", false, 0, "414300000000000000000000000100000000010203", "00154143 00000000 00000000 00000001 00000000 010203 00 e3655b70"},
+	{"Terminate 2/0/7", false, 0, "41470000000000000002000000010000000020070000",
+		"00164147 00000000 00000002 00000001 00000000 20070000 1bd2babe"},
+	{"Terminate 2/0/6", false, 0, "41470000000000000002000000010000000020060000",
+		"00164147 00000000 00000002 00000001 00000000 20060000 6540fb1b"},
+	{"pad 3", false, 0, "41430000000000000000000000010000000001",
+		"00134143 00000000 00000000 00000001 00000000 01 000000 16c9d732"},
+	{"pad 2", false, 0, "4143000000000000000000000001000000000102",
+		"00144143 00000000 00000000 00000001 00000000 0102 0000 423d6f31"},
+	{"pad 1", false, 0, "414300000000000000000000000100000000010203",
+		"00154143 00000000 00000000 00000001 00000000 010203 00 e3655b70"},
 	{"Immediate", false, 0, "4148000000000000000000000001000000001122334455667788",
 		"001a4148 00000000 00000000 00000001 00000000 1122334455667788 fa7ee097"},
-	{"FetchAdd", false, 0, "414a00000000000000010000000100000000" + "00000000 00000007 00000100 0000000000001000 0000000000000001 0000000000000000 0000000000000000 ffffffffffffffff",
-		"0046414a 00000000 00000001 00000001 00000000 00000000 00000007 00000100 0000000000001000 0000000000000001 0000000000000000 0000000000000000 ffffffffffffffff 9abe54fd"},
-	{"Atomic Response", false, 0, "414b00000000000000030000000100000000" + "00000007 0000000000000029",
+	{"FetchAdd", false, 0, "414a00000000000000010000000100000000" + "00000000 00000007 00000100 " +
+		"0000000000001000 0000000000000001 0000000000000000 0000000000000000 ffffffffffffffff",
+		"0046414a 00000000 00000001 00000001 00000000 00000000 00000007 00000100 " +
+			"0000000000001000 0000000000000001 0000000000000000 0000000000000000 " +
+			"ffffffffffffffff 9abe54fd"},
+	{"Atomic Response", false, 0, "414b00000000000000030000000100000000" +
+		"00000007 0000000000000029",
 		"001e414b 00000000 00000003 00000001 00000000 00000007 0000000000000029 b9ebafe8"},
-	{"Write of 1000", false, 0, "c140123456780000000000001000" + ramp(1000), "03f6c140 12345678 0000000000001000" + ramp(1000) + "6111a023"},
+	{"Write of 1000", false, 0, "c140123456780000000000001000" + ramp(1000),
+		"03f6c140 12345678 0000000000001000" + ramp(1000) + "6111a023"},
 	{"Write of 1000 with three markers", true, 0, "c140123456780000000000001000" + ramp(1000),
-		"00000000 03f6c140 12345678 0000000000001000" + ramp(1000)[:2*492] + "000001fc" + ramp(1000)[2*492:2*1000] + "000003fc 4d2a04e6"},
+		"00000000 03f6c140 12345678 0000000000001000" + ramp(1000)[:2*492] + "000001fc" +
+			ramp(1000)[2*492:2*1000] + "000003fc 4d2a04e6"},
 	{"marker between PAD and CRC", true, 468, "414300000000000000000000000300000000" + zeros(24),
 		"002a4143 00000000 00000000 00000003 00000000" + zeros(24) + "0000002c e382d8ff"},
 	{"the end at 512", true, 464, "414300000000000000000000000300000000" + zeros(24),
@@ -170,11 +188,13 @@ func TestVectors(t *testing.T) {
 			var r Receiver
 			r.Init(ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0)}, 77, sink)
 			stream := append(filler(f, v.off), want...)
-			if kept, err := r.Offer(77, [][]byte{stream}, len(stream)); kept != len(stream) || err != nil {
+			if kept, err := r.Offer(77, [][]byte{stream}, len(stream)); kept != len(stream) ||
+				err != nil {
 				t.Fatalf("Offer kept %d of %d, %v", kept, len(stream), err)
 			}
 			if err := r.Advance(77); err != nil || len(sink.delivered) != 0 {
-				t.Errorf("delivered %d FPDUs before the left edge moved, %v", len(sink.delivered), err)
+				t.Errorf("delivered %d FPDUs before the left edge moved, %v", len(sink.delivered),
+					err)
 			}
 			if err := r.Advance(seq.Num(77).Add(len(stream))); err != nil {
 				t.Fatal(err)
@@ -205,7 +225,8 @@ func filler(f Framing, off int) []byte {
 func TestSizes(t *testing.T) {
 	for _, f := range []Framing{{}, {CRC: true}, {Markers: true}, {Markers: true, CRC: true}} {
 		for off := 0; off < 1024; off += 4 {
-			for _, n := range []int{0, 1, 2, 3, 4, 5, 14, 18, 127, 128, 129, 494, 498, 502, 506, 510, 1000, 1010, 1436} {
+			for _, n := range []int{0, 1, 2, 3, 4, 5, 14, 18, 127, 128, 129, 494, 498, 502, 506,
+				510, 1000, 1010, 1436} {
 				u := make([]byte, n)
 				for i := range u {
 					u[i] = byte(off + i*7)
@@ -223,7 +244,8 @@ func TestSizes(t *testing.T) {
 	u := make([]byte, MaxULPDU)
 	f := Framing{Markers: true, CRC: true}
 	for off := 0; off < 1024; off += 4 {
-		if got, want := encode(f, off, u), reference(f, off, u); !bytes.Equal(got, want) || len(got) > MaxFPDU {
+		if got, want := encode(f, off, u), reference(f, off, u); !bytes.Equal(got, want) ||
+			len(got) > MaxFPDU {
 			t.Fatalf("largest FPDU at %d is wrong or has %d octets", off, len(got))
 		}
 	}
@@ -237,9 +259,12 @@ func TestMULPDU(t *testing.T) {
 		f          Framing
 		emss, want int
 	}{
-		{Framing{}, 1460, 1454}, {Framing{}, 1448, 1442}, {Framing{Markers: true}, 1460, 1442}, {Framing{Markers: true}, 1448, 1430},
-		{Framing{}, 536, 530}, {Framing{Markers: true}, 512, 502}, {Framing{Markers: true}, 513, 498}, {Framing{}, 8948, 8942},
-		{Framing{}, 1449, 1442}, {Framing{}, 100, 128}, {Framing{Markers: true}, 100, 128}, {Framing{}, 1 << 20, MaxULPDU},
+		{Framing{}, 1460, 1454}, {Framing{}, 1448, 1442}, {Framing{Markers: true}, 1460, 1442},
+		{Framing{Markers: true}, 1448, 1430},
+		{Framing{}, 536, 530}, {Framing{Markers: true}, 512, 502}, {Framing{Markers: true}, 513,
+			498}, {Framing{}, 8948, 8942},
+		{Framing{}, 1449, 1442}, {Framing{}, 100, 128}, {Framing{Markers: true}, 100, 128},
+		{Framing{}, 1 << 20, MaxULPDU},
 	} {
 		if got := c.f.MULPDU(c.emss); got != c.want {
 			t.Errorf("markers %v, EMSS %d: MULPDU %d, want %d", c.f.Markers, c.emss, got, c.want)
@@ -258,8 +283,8 @@ func TestMULPDU(t *testing.T) {
 	}
 }
 
-// TestDynamicMULPDU compares the longest ULPDU at a place of the stream with the longest whose FPDU fits there, made octet by octet,
-// and checks that nearly all segments of a long stream come out full.
+// TestDynamicMULPDU compares the longest ULPDU at a place of the stream with the longest whose FPDU fits
+// there, made octet by octet, and checks that nearly all segments of a long stream come out full.
 //
 //req:rfc5044-4.5-1
 func TestDynamicMULPDU(t *testing.T) {
@@ -268,10 +293,13 @@ func TestDynamicMULPDU(t *testing.T) {
 			for off := uint32(0); off < 2*MarkerInterval; off += 4 {
 				n := f.mulpdu(off, room)
 				if n < 0 || f.Size(uint64(off), n) > room || f.Size(uint64(off), n+1) <= room {
-					t.Fatalf("%+v: %d octets at %d: a ULPDU of %d makes %d octets, one octet more %d", f, room, off, n, f.Size(uint64(off), n), f.Size(uint64(off), n+1))
+					t.Fatalf(
+						"%+v: %d octets at %d: a ULPDU of %d makes %d octets, one octet more %d", f,
+						room, off, n, f.Size(uint64(off), n), f.Size(uint64(off), n+1))
 				}
 				if least := f.MULPDU(room); n < least && least > MinMULPDU {
-					t.Fatalf("%+v: %d octets at %d: %d is below the MULPDU %d", f, room, off, n, least)
+					t.Fatalf("%+v: %d octets at %d: %d is below the MULPDU %d", f, room, off, n,
+						least)
 				}
 			}
 		}

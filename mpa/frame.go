@@ -81,15 +81,19 @@ type frameReader struct {
 	n   int
 }
 
-// read takes what belongs to a frame of the wanted kind from b and returns how many octets that is. done is true once the frame
-// is complete; its data alias the reader. The first octet that cannot be right is an error.
-func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bool, err *ulpdu.Error) {
+// read takes what belongs to a frame of the wanted kind from b and returns how many octets that is. done is
+// true once the frame is complete; its data alias the reader. The first octet that cannot be right is an
+// error.
+func (r *frameReader) read(b []byte, want frameKind) (used int, f frame, done bool,
+	err *ulpdu.Error) {
 	for {
 		need := frameLen
 		if r.n >= frameLen {
 			pd := int(binary.BigEndian.Uint16(r.buf[pdLenAt:]))
 			if pd > MaxPrivateData {
-				return used, f, false, startupError("%v with a PD_Length of %d octets, at most %d are allowed", want, pd, MaxPrivateData)
+				return used, f, false,
+					startupError("%v with a PD_Length of %d octets, at most %d are allowed", want,
+						pd, MaxPrivateData)
 			}
 			if need += pd; r.n == need {
 				return used, r.decode(want), true, nil
@@ -115,9 +119,11 @@ func (r *frameReader) checkKey(want frameKind) *ulpdu.Error {
 	case is(frameKeys[want]), want == rtrFrame && is(rtrFrameAsText):
 		return nil
 	case want == replyFrame && is(frameKeys[requestFrame]):
-		return startupError("a Request came instead of a Reply: both sides are initiators; one must wait for the other")
+		return startupError("a Request came instead of a Reply: both sides are initiators; one " +
+			"must wait for the other")
 	case want == requestFrame && is(frameKeys[replyFrame]):
-		return startupError("a Reply came instead of a Request: this side is a responder and has asked for nothing")
+		return startupError("a Reply came instead of a Request: this side is a responder and has " +
+			"asked for nothing")
 	}
 	return startupError("no MPA %v: the stream begins with %q", want, got)
 }
@@ -193,13 +199,14 @@ func parseEnhanced(pd []byte) (e enhanced, rest []byte, ok bool) {
 
 const smbdLen = 8
 
-// AppendSMBD appends the header that [MS-SMBD], 6.1, puts in front of the private data of revision 1: IRD and ORD, both above 0.
+// AppendSMBD appends the header that [MS-SMBD], 6.1, puts in front of the private data of revision 1: IRD and
+// ORD, both above 0.
 func AppendSMBD(b []byte, ird, ord uint32) []byte {
 	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, ird), ord)
 }
 
-// ParseSMBD splits private data into the header of [MS-SMBD], 6.1, and the rest. Numbers that are small only when they are
-// read as little-endian are taken so: an early sender wrote them so.
+// ParseSMBD splits private data into the header of [MS-SMBD], 6.1, and the rest. Numbers that are small only
+// when they are read as little-endian are taken so: an early sender wrote them so.
 func ParseSMBD(pd []byte) (ird, ord uint32, rest []byte, ok bool) {
 	if len(pd) < smbdLen {
 		return 0, 0, pd, false
@@ -237,7 +244,8 @@ func (s Stage) String() string {
 	return fmt.Sprintf("stage %d", uint8(s))
 }
 
-var stageNames = [...]string{"waiting for the MPA Request", "waiting for the consumer to accept", "waiting for the MPA Reply",
+var stageNames = [...]string{"waiting for the MPA Request", "waiting for the consumer to accept",
+	"waiting for the MPA Reply",
 	"waiting for the Rtr frame", "established", "rejected", "failed"}
 
 func (r Retry) String() string {

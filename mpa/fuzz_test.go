@@ -8,13 +8,15 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// FuzzStartup feeds both sides with octets, whole and one by one: no panic, the same end, and never a Reply that our own
-// initiator cannot read.
+// FuzzStartup feeds both sides with octets, whole and one by one: no panic, the same end, and never a Reply
+// that our own initiator cannot read.
 //
 //req:rfc5044-7.1.2-3 rfc5044-7.1.2-9
 func FuzzStartup(f *testing.F) {
-	for _, cfg := range []StartupConfig{{}, {Revision: 1}, {Role: RDMAC}, {RTR: allRTR, IRD: 5, ORD: 6, PrivateData: []byte("hello")},
-		{Revision: 1, RtrFrame: true}, {Revision: 1, SMBD: true, IRD: 7, ORD: 8}, {PrivateData: make([]byte, 508), NoCRC: true, Markers: true}} {
+	for _, cfg := range []StartupConfig{{}, {Revision: 1}, {Role: RDMAC},
+		{RTR: allRTR, IRD: 5, ORD: 6, PrivateData: []byte("hello")},
+		{Revision: 1, RtrFrame: true}, {Revision: 1, SMBD: true, IRD: 7, ORD: 8},
+		{PrivateData: make([]byte, 508), NoCRC: true, Markers: true}} {
 		var i Initiator
 		if err := i.Init(cfg); err != nil {
 			f.Fatal(err)
@@ -32,7 +34,8 @@ func FuzzStartup(f *testing.F) {
 		f.Add(append(req, i.Output()...), uint8(6))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, kind uint8) {
-		cfg := StartupConfig{Role: Role(kind % 3), RtrFrame: kind&4 != 0, SMBD: kind&8 != 0, IRD: 4, ORD: 4}
+		cfg := StartupConfig{Role: Role(kind % 3), RtrFrame: kind&4 != 0, SMBD: kind&8 != 0, IRD: 4,
+			ORD: 4}
 		if kind&16 != 0 {
 			cfg.Revision, cfg.RTR = RevIETF, RTRRead
 		}
@@ -66,12 +69,14 @@ func FuzzStartup(f *testing.F) {
 				}
 			}
 			reply = r.Output()
-			ri.stage, ri.params, rr.stage, rr.params = i.Stage(), *i.Params(), r.Stage(), *r.Params()
+			ri.stage, ri.params, rr.stage, rr.params = i.Stage(), *i.Params(), r.Stage(),
+				*r.Params()
 			return ri, rr, reply
 		}
 		ri, rr, reply := run(len(b) + 1)
 		ri1, rr1, reply1 := run(1)
-		if ri.stage != ri1.stage || rr.stage != rr1.stage || !bytes.Equal(reply, reply1) || ri.params.Send != ri1.params.Send || rr.params.RTR != rr1.params.RTR {
+		if ri.stage != ri1.stage || rr.stage != rr1.stage || !bytes.Equal(reply, reply1) ||
+			ri.params.Send != ri1.params.Send || rr.params.RTR != rr1.params.RTR {
 			t.Errorf("octet by octet %+v %+v, at once %+v %+v", ri1, rr1, ri, rr)
 		}
 		if ri.stage == StageEstablished && ri.used != ri1.used {
@@ -79,7 +84,8 @@ func FuzzStartup(f *testing.F) {
 		}
 		if reply != nil {
 			var fr frameReader
-			if n, _, done, err := fr.read(reply, replyFrame); n != len(reply) || !done || err != nil {
+			if n, _, done, err := fr.read(reply, replyFrame); n != len(reply) || !done ||
+				err != nil {
 				t.Errorf("our Reply %x cannot be read: %v", reply, err)
 			}
 		}
@@ -126,8 +132,8 @@ func FuzzFPDU(f *testing.F) {
 	})
 }
 
-// FuzzReceiver is a sequence of segments of a good stream, each three octets of input: where, how long, and whether it is
-// damaged. Whatever comes, nothing wrong is placed, and what is kept is kept.
+// FuzzReceiver is a sequence of segments of a good stream, each three octets of input: where, how long, and
+// whether it is damaged. Whatever comes, nothing wrong is placed, and what is kept is kept.
 func FuzzReceiver(f *testing.F) {
 	f.Add([]byte{0, 10, 0, 20, 10, 0, 10, 10, 0}, uint8(3))
 	f.Add([]byte{0, 255, 0}, uint8(1))
@@ -215,7 +221,8 @@ func FuzzReceiver(f *testing.F) {
 			}
 		}
 		if !damaged && (r.dead != nil || edge != len(stream) || len(sink.delivered) != len(sizes)) {
-			t.Fatalf("edge %d of %d, %d of %d delivered, %v %+v", edge, len(stream), len(sink.delivered), len(sizes), r.dead, r.Stats())
+			t.Fatalf("edge %d of %d, %d of %d delivered, %v %+v", edge, len(stream),
+				len(sink.delivered), len(sizes), r.dead, r.Stats())
 		}
 		r.Release()
 		if octets, records := cfg.Pool.InUse(); octets != 0 || records != 0 {

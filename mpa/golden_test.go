@@ -12,9 +12,9 @@ import (
 	"xwarp/tcp/octets"
 )
 
-// TestGolden: what a Receiver keeps, tells its Sink and counts, whatever the segments and their errors, is what it was when FPDUs that
-// are a segment each went a way of their own, beside which there was another one for all; and it is the same when TCP knows the CRC32C
-// of some segments, or has them in other pieces.
+// TestGolden: what a Receiver keeps, tells its Sink and counts, whatever the segments and their errors, is
+// what it was when FPDUs that are a segment each went a way of their own, beside which there was another one
+// for all; and it is the same when TCP knows the CRC32C of some segments, or has them in other pieces.
 func TestGolden(t *testing.T) {
 	const want = "46674a9f65b727c4"
 	known := 0
@@ -52,7 +52,8 @@ func TestGolden(t *testing.T) {
 					if r[i].WantsCRC(w.start.Add(p), [][]byte{data}, q-p) {
 						known++
 					}
-					kept, err = r[i].OfferCRC(w.start.Add(p), [][]byte{data[:cut], data[cut:]}, q-p, octets.CRC(0, data))
+					kept, err = r[i].OfferCRC(w.start.Add(p), [][]byte{data[:cut], data[cut:]}, q-p,
+						octets.CRC(0, data))
 				} else {
 					kept, err = r[i].Offer(w.start.Add(p), pieces, q-p)
 				}
@@ -76,7 +77,8 @@ func TestGolden(t *testing.T) {
 			}
 			fmt.Fprintln(sum, p, q, got[0])
 			if got[0] != got[1] {
-				t.Fatalf("seed %d, octets %d to %d: %s\nwith the CRC of some: %s", seed, p, q, got[0], got[1])
+				t.Fatalf("seed %d, octets %d to %d: %s\nwith the CRC of some: %s", seed, p, q,
+					got[0], got[1])
 			}
 			return r[0].dead == nil
 		}
@@ -110,7 +112,8 @@ func TestGolden(t *testing.T) {
 		for i := range r {
 			r[i].Release()
 			if octets, records := r[i].cfg.Pool.InUse(); octets != 0 || records != 0 {
-				t.Fatalf("seed %d: the pool has %d octets and %d records in use", seed, octets, records)
+				t.Fatalf("seed %d: the pool has %d octets and %d records in use", seed, octets,
+					records)
 			}
 		}
 	}

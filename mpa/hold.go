@@ -1,7 +1,7 @@
 package mpa
 
-// hold keeps octets of one stream in blocks of the pool. Block k holds the stream octets [k*blockSize, (k+1)*blockSize); a
-// ring of block numbers finds it. Each octet is stored once and released once.
+// hold keeps octets of one stream in blocks of the pool. Block k holds the stream octets [k*blockSize,
+// (k+1)*blockSize); a ring of block numbers finds it. Each octet is stored once and released once.
 type hold struct {
 	pool   *HoldPool
 	tab    []int32 // power of two: the pool's block + 1 for stream block k at k&(len-1), 0 for none
@@ -18,8 +18,8 @@ func (h *hold) init(pool *HoldPool, limit int) {
 
 func (h *hold) slot(k int64) *int32 { return &h.tab[k&int64(len(h.tab)-1)] }
 
-// store keeps b, which begins at off, and returns how many octets found room. floor is at or before the first octet held.
-// over lets the bounds be exceeded.
+// store keeps b, which begins at off, and returns how many octets found room. floor is at or before the first
+// octet held. over lets the bounds be exceeded.
 func (h *hold) store(off int64, b []byte, floor int64, over bool) int {
 	n := 0
 	for n < len(b) {

@@ -10,7 +10,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// lie changes markers or lengths in the FPDU b, which begins at stream offset off, and makes the CRC right again, most times.
+// lie changes markers or lengths in the FPDU b, which begins at stream offset off, and makes the CRC right
+// again, most times.
 func lie(rng *rand.Rand, b []byte, off int, f Framing) {
 	at := 4 * rng.IntN(len(b)/4)
 	if m := int(markerFrom(int64(off))) - off; f.Markers && m < len(b) && rng.IntN(4) > 0 {
@@ -18,7 +19,8 @@ func lie(rng *rand.Rand, b []byte, off int, f Framing) {
 		if more := (len(b) - 1 - m) / MarkerInterval; more > 0 {
 			at += MarkerInterval * rng.IntN(more+1)
 		}
-		binary.BigEndian.PutUint16(b[at:], uint16(pick(rng, 0, 4, 4*rng.IntN(200), 4*rng.IntN(1<<14))))
+		binary.BigEndian.PutUint16(b[at:],
+			uint16(pick(rng, 0, 4, 4*rng.IntN(200), 4*rng.IntN(1<<14))))
 	} else {
 		binary.BigEndian.PutUint16(b[at:], uint16(rng.Uint32()))
 	}
@@ -27,9 +29,9 @@ func lie(rng *rand.Rand, b []byte, off int, f Framing) {
 	}
 }
 
-// TestHostileStream reads streams of a peer that lies about markers and lengths, with good CRCs, in any order. What is
-// delivered is what a reader in order would get from the front of the stream; an error in order is an error in any order;
-// nothing is lost from the pool.
+// TestHostileStream reads streams of a peer that lies about markers and lengths, with good CRCs, in any
+// order. What is delivered is what a reader in order would get from the front of the stream; an error in
+// order is an error in any order; nothing is lost from the pool.
 //
 //req:rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-8-3 rfc5044-8-5
 func TestHostileStream(t *testing.T) {
@@ -49,7 +51,8 @@ func TestHostileStream(t *testing.T) {
 			}
 			stream = append(stream, b...)
 		}
-		cfg := ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0), Strict: true, AnyMarkerOrigin: rng.IntN(4) == 0}
+		cfg := ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0), Strict: true,
+			AnyMarkerOrigin: rng.IntN(4) == 0}
 		inOrder := &logSink{}
 		var r Receiver
 		r.Init(cfg, 0, inOrder)
@@ -63,7 +66,8 @@ func TestHostileStream(t *testing.T) {
 		}
 		sink := &logSink{}
 		r.Init(cfg, 0, sink)
-		w := &world{rng: rng, f: f, stream: stream, kept: make([]bool, len(stream)), sink: &checkSink{}}
+		w := &world{rng: rng, f: f, stream: stream, kept: make([]bool, len(stream)),
+			sink: &checkSink{}}
 		w.r = r
 		tries := 0
 		for ; w.rcvNxt < len(stream) && w.err == nil && tries < 3000; tries++ {
@@ -74,14 +78,16 @@ func TestHostileStream(t *testing.T) {
 			w.arrive(p, min(len(stream), p+1+rng.IntN(2500)))
 		}
 		if tries == 3000 {
-			t.Fatalf("seed %d: no progress at %d of %d: %+v", seed, w.rcvNxt, len(stream), w.r.Stats())
+			t.Fatalf("seed %d: no progress at %d of %d: %+v", seed, w.rcvNxt, len(stream),
+				w.r.Stats())
 		}
 		if w.err == nil && want != nil || w.err != nil && !cut {
 			t.Fatalf("seed %d: error %v, in order %v", seed, w.err, want)
 		}
 		got := sink.delivered
 		if len(got) > len(inOrder.delivered) || !slices.Equal(got, inOrder.delivered[:len(got)]) {
-			t.Fatalf("seed %d: %d delivered, in order %d, and not the same", seed, len(got), len(inOrder.delivered))
+			t.Fatalf("seed %d: %d delivered, in order %d, and not the same", seed, len(got),
+				len(inOrder.delivered))
 		}
 		if !cut && len(got) != len(inOrder.delivered) {
 			t.Fatalf("seed %d: %d of %d delivered", seed, len(got), len(inOrder.delivered))
@@ -99,7 +105,8 @@ func TestHostileStream(t *testing.T) {
 	}
 }
 
-// TestImpossibleLength checks a ULPDU_Length above the maximum, and that overlapping offers of a careless caller do no harm.
+// TestImpossibleLength checks a ULPDU_Length above the maximum, and that overlapping offers of a careless
+// caller do no harm.
 func TestImpossibleLength(t *testing.T) {
 	g := newRig(t, Framing{CRC: true}, 100, 100)
 	bad := slices.Clone(g.stream)
@@ -121,7 +128,8 @@ func TestOverlap(t *testing.T) {
 	g := newRig(t, f, 400, 400, 400, 400)
 	g.r.trust.on = false
 	g.offer(500, 900)
-	for _, o := range [][3]int{{600, 1000, 400}, {500, 1000, 500}, {450, 600, 50}, {700, 800, 100}, {0, 1000, 450}, {0, 1200, 1200}} {
+	for _, o := range [][3]int{{600, 1000, 400}, {500, 1000, 500}, {450, 600, 50}, {700, 800, 100},
+		{0, 1000, 450}, {0, 1200, 1200}} {
 		if kept, err := g.try(g.stream[o[0]:o[1]], o[0]); kept != o[2] || err != nil {
 			t.Errorf("[%d,%d): kept %d, %v; want %d", o[0], o[1], kept, err, o[2])
 		}

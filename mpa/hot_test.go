@@ -33,10 +33,12 @@ func (c *copySink) Deliver(hdr []byte, n int) *ulpdu.Error {
 // blobSource has one endless message in memory.
 type blobSource struct{ mem []byte }
 
-func (b *blobSource) NextULPDU(most int) (ulpdu.Ref, int)             { return ulpdu.Ref{}, most }
-func (b *blobSource) ULPDUWaiting() bool                              { return false }
-func (b *blobSource) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) { return copy(dst, b.mem), nil }
-func (b *blobSource) ReleaseULPDU(ulpdu.Ref)                          {}
+func (b *blobSource) NextULPDU(most int) (ulpdu.Ref, int) { return ulpdu.Ref{}, most }
+func (b *blobSource) ULPDUWaiting() bool                  { return false }
+func (b *blobSource) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
+	return copy(dst, b.mem), nil
+}
+func (b *blobSource) ReleaseULPDU(ulpdu.Ref) {}
 
 var framings = []Framing{{}, {CRC: true}, {Markers: true}, {Markers: true, CRC: true}}
 
@@ -109,7 +111,8 @@ func (l *loop) cut() bool {
 // TestNoAllocation checks that a packet allocates nothing, once buffers have their size.
 func TestNoAllocation(t *testing.T) {
 	for _, f := range framings {
-		for name, do := range map[string]func(*loop) bool{"in order": (*loop).step, "out of order": (*loop).swap, "cut": (*loop).cut} {
+		for name, do := range map[string]func(*loop) bool{"in order": (*loop).step,
+			"out of order": (*loop).swap, "cut": (*loop).cut} {
 			t.Run(f.label()+"/"+name, func(t *testing.T) {
 				l := newLoop(f, 1448)
 				l.r.trust.on = false // it would ask for the first cut segment again
@@ -149,7 +152,8 @@ func TestNoAllocation(t *testing.T) {
 func BenchmarkOffer(b *testing.B) {
 	for _, emss := range []int{1448, 8948} {
 		for _, f := range framings {
-			for name, do := range map[string]func(*loop) bool{"order": (*loop).step, "swap": (*loop).swap, "cut": (*loop).cut} {
+			for name, do := range map[string]func(*loop) bool{"order": (*loop).step,
+				"swap": (*loop).swap, "cut": (*loop).cut} {
 				b.Run(fmt.Sprintf("emss=%d/%s/%s", emss, f.label(), name), func(b *testing.B) {
 					l := newLoop(f, emss)
 					l.r.trust.on = false

@@ -44,8 +44,8 @@ func (i *Initiator) Init(cfg StartupConfig) error {
 	return nil
 }
 
-// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full operation.
-// After an error the connection is to be closed at once, unless Terminate is not nil.
+// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full
+// operation. After an error the connection is to be closed at once, unless Terminate is not nil.
 func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	if i.stage != StageAwaitReply {
 		return 0, i.err
@@ -60,8 +60,8 @@ func (i *Initiator) Input(b []byte) (n int, err *ulpdu.Error) {
 	return n, err
 }
 
-// PeerClosed is Closed by the peer's FIN or RST after it was sent the Request. Nothing else says anything about what the peer
-// knows: not a handshake that failed, a path that broke or a time-out.
+// PeerClosed is Closed by the peer's FIN or RST after it was sent the Request. Nothing else says anything
+// about what the peer knows: not a handshake that failed, a path that broke or a time-out.
 func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	if i.stage == StageAwaitReply && i.reader.n == 0 {
 		switch { // RFC 6581, 10: a responder that does not know a frame closes without a word
@@ -74,8 +74,9 @@ func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 	return i.startup.Closed(why)
 }
 
-// Terminate returns the Terminate that the peer must get when its Reply asks for what this endpoint cannot do (RFC 6581, 9),
-// or nil. The stage is StageFailed then, and Params say how to send the Terminate as the only FPDU before closing.
+// Terminate returns the Terminate that the peer must get when its Reply asks for what this endpoint cannot do
+// (RFC 6581, 9), or nil. The stage is StageFailed then, and Params say how to send the Terminate as the only
+// FPDU before closing.
 func (i *Initiator) Terminate() *ulpdu.Error { return i.terminate }
 
 // Retry returns what may work on another connection after StageRejected or StageFailed.
@@ -90,7 +91,8 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 	if isEnhanced {
 		var ok bool
 		if e, p.PrivateData, ok = parseEnhanced(p.PrivateData); !ok {
-			return i.fail(startupError("Reply with S set and %d octets of private data, less than RFC 6581's four", len(f.data)))
+			return i.fail(startupError("Reply with S set and %d octets of private data, less "+
+				"than RFC 6581's four", len(f.data)))
 		}
 		p.PeerIRD, p.PeerORD = e.ird, e.ord
 	}
@@ -109,14 +111,17 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 	case f.rev > RevEnhanced:
 		return i.fail(startupError("Reply with revision %d; revisions up to 2 are known", f.rev))
 	case f.rev == RevRDMAC && i.cfg.Role == NonPermissive:
-		return i.fail(startupError("the peer speaks the RDMA Consortium's version 0, which this role (%v) does not", i.cfg.Role))
+		return i.fail(startupError("the peer speaks the RDMA Consortium's version 0, which this "+
+			"role (%v) does not", i.cfg.Role))
 	case f.rev != RevRDMAC && i.cfg.Role == RDMAC:
-		return i.fail(startupError("the peer answers with revision %d, and this role (%v) speaks version 0 only", f.rev, i.cfg.Role))
+		return i.fail(startupError("the peer answers with revision %d, and this role (%v) speaks "+
+			"version 0 only", f.rev, i.cfg.Role))
 	case f.rev == RevRDMAC:
 		p.Version = 0
 	case asked == RevEnhanced && !isEnhanced:
 		i.retry = RetryRevision1
-		return i.fail(startupError("the Request was enhanced (RFC 6581), the Reply of revision %d is not", f.rev))
+		return i.fail(startupError("the Request was enhanced (RFC 6581), the Reply of revision "+
+			"%d is not", f.rev))
 	case asked != RevEnhanced && isEnhanced:
 		return i.fail(startupError("the Request was not enhanced (RFC 6581), the Reply is"))
 	}
@@ -141,7 +146,8 @@ func (i *Initiator) agree(e *enhanced) *ulpdu.Error {
 		p.ORD = min(p.ORD, e.ird)
 	}
 	if e.ord != NotNegotiated && e.ord > p.IRD {
-		return i.give(CodeIRD, "the responder will send up to %d RDMA Reads at a time, this side takes %d", e.ord, p.IRD)
+		return i.give(CodeIRD, "the responder will send up to %d RDMA Reads at a time, this side "+
+			"takes %d", e.ord, p.IRD)
 	}
 	if i.cfg.RTR == 0 {
 		return nil
@@ -153,7 +159,8 @@ func (i *Initiator) agree(e *enhanced) *ulpdu.Error {
 		hint = "; its IRD of 0 leaves no room for the Read"
 	}
 	if p.RTR = both.one(); p.RTR == 0 {
-		return i.give(CodeRTR, "the responder takes the RTR messages %v, this side can send %v%s", e.rtr, i.cfg.RTR, hint)
+		return i.give(CodeRTR, "the responder takes the RTR messages %v, this side can send %v%s",
+			e.rtr, i.cfg.RTR, hint)
 	}
 	return nil
 }

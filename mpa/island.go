@@ -70,8 +70,8 @@ func (r *Receiver) holdRest(t int64, over bool) {
 	r.seg.kept = t + n
 }
 
-// reach returns how far a walk may go that ends at the segment: over the octets of island i too when it follows at once.
-// It cuts the segment where island i begins.
+// reach returns how far a walk may go that ends at the segment: over the octets of island i too when it
+// follows at once. It cuts the segment where island i begins.
 func (r *Receiver) reach(i int, order bool) limit {
 	s := &r.seg
 	if i == len(r.islands) || r.islands[i].start > s.q {
@@ -138,7 +138,8 @@ func (r *Receiver) offerBehind() {
 	if s.p == s.q {
 		return
 	}
-	is := island{start: s.p, end: s.p, first: none, chain: none, scan: markerFrom(s.p), list: noRecords}
+	is := island{start: s.p, end: s.p, first: none, chain: none, scan: markerFrom(s.p),
+		list: noRecords}
 	grown := i > 0 && r.islands[i-1].end == s.p
 	if grown {
 		is = r.islands[i-1]

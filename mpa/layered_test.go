@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// offerAll gives a layered Receiver the octets of b as a socket may, at most most at a time. What it does not keep comes again with
-// what follows.
+// offerAll gives a layered Receiver the octets of b as a socket may, at most most at a time. What it does not
+// keep comes again with what follows.
 func offerAll(r *Receiver, b []byte, most int) (err error) {
 	for at, n := 0, 0; at < len(b); {
 		n = min(n+most, len(b)-at)
@@ -23,8 +23,8 @@ func offerAll(r *Receiver, b []byte, most int) (err error) {
 	return nil
 }
 
-// TestLayered sends messages over a transport that delivers every octet once and in order, in pieces of any size: FPDUs of any size are
-// delivered as soon as their last octet is there.
+// TestLayered sends messages over a transport that delivers every octet once and in order, in pieces of any
+// size: FPDUs of any size are delivered as soon as their last octet is there.
 //
 //req:rfc5044-4.3-6
 func TestLayered(t *testing.T) {
@@ -56,7 +56,8 @@ func TestLayered(t *testing.T) {
 				}
 				for _, o := range sink.order {
 					if !o {
-						t.Fatalf("%v: an FPDU of a stream in order was placed as out of order", f.label())
+						t.Fatalf("%v: an FPDU of a stream in order was placed as out of order",
+							f.label())
 					}
 				}
 				n := 0
@@ -68,19 +69,22 @@ func TestLayered(t *testing.T) {
 					}
 					n += len(u)
 				}
-				if n != 60000 || len(sink.delivered) != len(src.made) || src.released != len(src.made) {
-					t.Errorf("%v: %d octets placed, %d of %d delivered, %d released", f.label(), n, len(sink.delivered), len(src.made), src.released)
+				if n != 60000 || len(sink.delivered) != len(src.made) ||
+					src.released != len(src.made) {
+					t.Errorf("%v: %d octets placed, %d of %d delivered, %d released", f.label(), n,
+						len(sink.delivered), len(src.made), src.released)
 				}
 				if octets, records := pool.InUse(); octets != 0 || records != 0 {
-					t.Errorf("%v: %d octets and %d records left in the pool", f.label(), octets, records)
+					t.Errorf("%v: %d octets and %d records left in the pool", f.label(), octets,
+						records)
 				}
 			}
 		}
 	}
 }
 
-// TestLayeredErrors checks that a socket, which cannot send again, makes the first wrong CRC an error, and that the end of the
-// stream inside an FPDU is one.
+// TestLayeredErrors checks that a socket, which cannot send again, makes the first wrong CRC an error, and
+// that the end of the stream inside an FPDU is one.
 //
 //req:rfc5044-8-2
 func TestLayeredErrors(t *testing.T) {
@@ -107,8 +111,10 @@ func TestLayeredErrors(t *testing.T) {
 				err = e
 			}
 		}
-		if (err == nil) != (c.code == 0) || err != nil && codeOf(err) != c.code || len(sink.delivered) != c.count {
-			t.Errorf("%s: %v, %d delivered; want code %d, %d delivered", c.name, err, len(sink.delivered), c.code, c.count)
+		if (err == nil) != (c.code == 0) || err != nil && codeOf(err) != c.code ||
+			len(sink.delivered) != c.count {
+			t.Errorf("%s: %v, %d delivered; want code %d, %d delivered", c.name, err,
+				len(sink.delivered), c.code, c.count)
 		}
 	}
 }

@@ -36,14 +36,17 @@ const (
 	DefaultRecordLimit = 1 << 15
 	// maxIslands bounds the holes in one stream, which are searched and shifted for every segment that is out of order.
 	maxIslands = 4096
-	// maxSpan bounds how far behind the left edge an octet may lie, and with it the block table; no TCP window is larger.
+	// maxSpan bounds how far behind the left edge an octet may lie, and with it the block table; no TCP
+	// window is larger.
 	maxSpan = 1 << 30
 	// maxRepeats is how often an FPDU may fail its CRC before that is an error of the peer and not of the wire.
 	maxRepeats = 3
-	// overdraft is how many FPDUs in order a connection may have records for over all limits, so that it always moves on: they
-	// are delivered as soon as the left edge has passed them, however many wait behind a hole.
+	// overdraft is how many FPDUs in order a connection may have records for over all limits, so that it
+	// always moves on: they are delivered as soon as the left edge has passed them, however many wait behind
+	// a hole.
 	overdraft = 64
-	// maxDescriptors bounds the FPDUs that a sender has outstanding; a source of tiny ULPDUs waits for acknowledgements.
+	// maxDescriptors bounds the FPDUs that a sender has outstanding; a source of tiny ULPDUs waits for
+	// acknowledgements.
 	maxDescriptors = 1 << 17
 	// maxScan bounds the markers that are read to find one FPDU start; the largest FPDU holds 128.
 	maxScan = 130

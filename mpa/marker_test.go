@@ -9,7 +9,8 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// rewriteMarker gives the n-th marker of b, which begins at stream offset off, another FPDU pointer, and makes the CRC right.
+// rewriteMarker gives the n-th marker of b, which begins at stream offset off, another FPDU pointer, and
+// makes the CRC right.
 func rewriteMarker(b []byte, off, n, ptr int) []byte {
 	b = bytes.Clone(b)
 	at := int(markerFrom(int64(off))) - off + n*MarkerInterval
@@ -18,7 +19,8 @@ func rewriteMarker(b []byte, off, n, ptr int) []byte {
 	return b
 }
 
-// TestMarkerErrors checks markers that point elsewhere although the CRC is right: error 3, at the latest when the gap closes.
+// TestMarkerErrors checks markers that point elsewhere although the CRC is right: error 3, at the latest when
+// the gap closes.
 //
 //req:rfc5044-4.2-2 rfc5044-8-3
 func TestMarkerErrors(t *testing.T) {
@@ -69,7 +71,8 @@ func TestMarkerErrors(t *testing.T) {
 		g := newRig(t, f, 100)
 		seg := 512 - 4 - 2 - 14
 		stream = rewriteMarker(stream, 0, 0, 0)
-		if kept, err := g.try(stream[seg:seg+len(inner)], seg); kept != len(inner) || err != nil || len(g.sink.placed) != 1 {
+		if kept, err := g.try(stream[seg:seg+len(inner)], seg); kept != len(inner) || err != nil ||
+			len(g.sink.placed) != 1 {
 			t.Fatalf("kept %d, %v, %d placed", kept, err, len(g.sink.placed))
 		}
 		g.try(stream[seg+len(inner):], seg+len(inner))
@@ -83,8 +86,8 @@ func TestMarkerErrors(t *testing.T) {
 	})
 }
 
-// TestMarkerOrigin checks pointers that count from the marker in front of an FPDU, as version 0 peers may write them: four
-// more than RFC 5044 says.
+// TestMarkerOrigin checks pointers that count from the marker in front of an FPDU, as version 0 peers may
+// write them: four more than RFC 5044 says.
 //
 //req:culley-markers-1
 func TestMarkerOrigin(t *testing.T) {
@@ -112,7 +115,8 @@ func TestMarkerOrigin(t *testing.T) {
 	second := rewriteMarker(encode(f, p, make([]byte, 1000)), p, 1, 512)
 	g := newRig(t, f)
 	g.init(ReceiverConfig{AnyMarkerOrigin: true})
-	if kept, err := g.try(second[4:], p+4); kept != 0 || err != nil { // the marker in front is missing: its CRC cannot be right
+	// the marker in front is missing: its CRC cannot be right
+	if kept, err := g.try(second[4:], p+4); kept != 0 || err != nil {
 		t.Logf("held %d, %v", kept, err)
 	}
 	g.init(ReceiverConfig{AnyMarkerOrigin: true})

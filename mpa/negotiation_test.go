@@ -24,51 +24,90 @@ func TestNegotiation(t *testing.T) {
 		term   uint8  // code of the Terminate of the initiator
 	}{
 		{name: "markers are of the receiver",
-			i: StartupConfig{Revision: 1, Markers: true, NoCRC: true}, r: StartupConfig{NoCRC: true},
-			pi: Params{Revision: 1, Version: 1, Receive: Framing{Markers: true}, PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
-			pr: Params{Revision: 1, Version: 1, Send: Framing{Markers: true}, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}},
+			i: StartupConfig{Revision: 1, Markers: true, NoCRC: true},
+			r: StartupConfig{NoCRC: true},
+			pi: Params{Revision: 1, Version: 1, Receive: Framing{Markers: true},
+				PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
+			pr: Params{Revision: 1, Version: 1, Send: Framing{Markers: true},
+				PeerIRD: NotNegotiated, PeerORD: NotNegotiated}},
 		{name: "one side's wish for CRCs counts for both",
 			i: StartupConfig{Revision: 1, NoCRC: true}, r: StartupConfig{Markers: true},
-			pi: Params{Revision: 1, Version: 1, Send: Framing{true, true}, Receive: Framing{CRC: true}, PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
-			pr: Params{Revision: 1, Version: 1, Receive: Framing{true, true}, Send: Framing{CRC: true}, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}},
+			pi: Params{Revision: 1, Version: 1, Send: Framing{true, true},
+				Receive: Framing{CRC: true}, PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
+			pr: Params{Revision: 1, Version: 1, Receive: Framing{true, true},
+				Send: Framing{CRC: true}, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}},
 		{name: "ORD falls to the peer's IRD on both sides",
 			i: StartupConfig{IRD: 4, ORD: 100}, answer: Answer{IRD: 50, ORD: 60},
-			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 4, ORD: 50, PeerIRD: 50, PeerORD: 4, Negotiated: true},
-			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 50, ORD: 4, PeerIRD: 4, PeerORD: 100, Negotiated: true}},
+			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 4, ORD: 50, PeerIRD: 50, PeerORD: 4,
+				Negotiated: true},
+			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 50, ORD: 4, PeerIRD: 4, PeerORD: 100,
+				Negotiated: true}},
 		{name: "0x3fff leaves local values alone",
-			i: StartupConfig{IRD: NotNegotiated, ORD: NotNegotiated}, answer: Answer{IRD: 7, ORD: 9},
-			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: NotNegotiated, ORD: NotNegotiated, PeerIRD: NotNegotiated, PeerORD: NotNegotiated, Negotiated: true},
-			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 7, ORD: 9, PeerIRD: NotNegotiated, PeerORD: NotNegotiated, Negotiated: true}},
+			i:      StartupConfig{IRD: NotNegotiated, ORD: NotNegotiated},
+			answer: Answer{IRD: 7, ORD: 9},
+			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: NotNegotiated, ORD: NotNegotiated,
+				PeerIRD: NotNegotiated, PeerORD: NotNegotiated, Negotiated: true},
+			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 7, ORD: 9, PeerIRD: NotNegotiated,
+				PeerORD: NotNegotiated, Negotiated: true}},
 		{name: "RTR: Read before Write before Send",
-			i: StartupConfig{IRD: 1, ORD: 1, RTR: allRTR}, r: StartupConfig{RTR: RTRSend | RTRWrite}, answer: Answer{IRD: 1, ORD: 1},
-			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1, Negotiated: true, PeerToPeer: true, RTR: RTRWrite},
-			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1, Negotiated: true, PeerToPeer: true, RTR: RTRWrite}},
+			i: StartupConfig{IRD: 1, ORD: 1, RTR: allRTR},
+			r: StartupConfig{RTR: RTRSend | RTRWrite}, answer: Answer{IRD: 1, ORD: 1},
+			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1,
+				Negotiated: true, PeerToPeer: true, RTR: RTRWrite},
+			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 1, ORD: 1, PeerIRD: 1, PeerORD: 1,
+				Negotiated: true, PeerToPeer: true, RTR: RTRWrite}},
 		{name: "RTR: a Read raises the responder's IRD",
 			i: StartupConfig{RTR: RTRRead}, answer: Answer{},
-			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, PeerIRD: 1, Negotiated: true, PeerToPeer: true, RTR: RTRRead},
-			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 1, Negotiated: true, PeerToPeer: true, RTR: RTRRead}},
+			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, PeerIRD: 1, Negotiated: true, PeerToPeer: true,
+				RTR: RTRRead},
+			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 1, Negotiated: true, PeerToPeer: true,
+				RTR: RTRRead}},
 		{name: "RTR: nothing in common",
 			i: StartupConfig{RTR: RTRWrite}, r: StartupConfig{RTR: RTRSend}, term: CodeRTR,
-			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, Negotiated: true, PeerToPeer: true},
-			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, Negotiated: true, PeerToPeer: true, RTR: RTRSend}},
+			pi: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, Negotiated: true, PeerToPeer: true},
+			pr: Params{Revision: 2, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, Negotiated: true, PeerToPeer: true, RTR: RTRSend}},
 		{name: "Rtr frame",
-			i: StartupConfig{Revision: 1, RtrFrame: true, IRD: 3, ORD: 4}, r: StartupConfig{RtrFrame: true}, answer: Answer{IRD: 5, ORD: 6},
-			pi: Params{Revision: 1, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 3, ORD: 4, PeerIRD: NotNegotiated, PeerORD: NotNegotiated, RtrFrame: true},
-			pr: Params{Revision: 1, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 5, ORD: 6, PeerIRD: NotNegotiated, PeerORD: NotNegotiated, RtrFrame: true}},
+			i: StartupConfig{Revision: 1, RtrFrame: true, IRD: 3, ORD: 4},
+			r: StartupConfig{RtrFrame: true}, answer: Answer{IRD: 5, ORD: 6},
+			pi: Params{Revision: 1, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 3, ORD: 4, PeerIRD: NotNegotiated,
+				PeerORD: NotNegotiated, RtrFrame: true},
+			pr: Params{Revision: 1, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 5, ORD: 6, PeerIRD: NotNegotiated,
+				PeerORD: NotNegotiated, RtrFrame: true}},
 		{name: "[MS-SMBD]",
-			i: StartupConfig{Revision: 1, SMBD: true, IRD: 16, ORD: 10}, r: StartupConfig{SMBD: true}, answer: Answer{IRD: 8, ORD: 20},
-			pi: Params{Revision: 1, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 16, ORD: 8, PeerIRD: 8, PeerORD: 16, Negotiated: true},
-			pr: Params{Revision: 1, Version: 1, Send: Framing{CRC: true}, Receive: Framing{CRC: true}, IRD: 8, ORD: 16, PeerIRD: 16, PeerORD: 10, Negotiated: true}},
+			i: StartupConfig{Revision: 1, SMBD: true, IRD: 16, ORD: 10},
+			r: StartupConfig{SMBD: true}, answer: Answer{IRD: 8, ORD: 20},
+			pi: Params{Revision: 1, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 16, ORD: 8, PeerIRD: 8, PeerORD: 16,
+				Negotiated: true},
+			pr: Params{Revision: 1, Version: 1, Send: Framing{CRC: true},
+				Receive: Framing{CRC: true}, IRD: 8, ORD: 16, PeerIRD: 16, PeerORD: 10,
+				Negotiated: true}},
 		{name: "permissive initiator with revision 2 and an RDMAC responder",
-			i: StartupConfig{Role: Permissive, IRD: 1, ORD: 1, NoCRC: true}, r: StartupConfig{Role: RDMAC}, answer: Answer{IRD: 2, ORD: 2},
-			pi: Params{Send: Framing{true, true}, Receive: Framing{true, true}, IRD: 1, ORD: 1, PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
-			pr: Params{Revision: 2, Send: Framing{true, true}, Receive: Framing{true, true}, IRD: 2, ORD: 2, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}},
+			i: StartupConfig{Role: Permissive, IRD: 1, ORD: 1, NoCRC: true},
+			r: StartupConfig{Role: RDMAC}, answer: Answer{IRD: 2, ORD: 2},
+			pi: Params{Send: Framing{true, true}, Receive: Framing{true, true}, IRD: 1, ORD: 1,
+				PeerIRD: NotNegotiated, PeerORD: NotNegotiated},
+			pr: Params{Revision: 2, Send: Framing{true, true}, Receive: Framing{true, true}, IRD: 2,
+				ORD: 2, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}},
 	} {
 		for _, chunk := range []int{1, 3, 20, 1000} {
 			t.Run(fmt.Sprintf("%s/%d", c.name, chunk), func(t *testing.T) {
 				var i Initiator
 				var r Responder
-				c.i.PrivateData, c.answer.PrivateData = []byte("from the initiator"), []byte("from the responder")
+				c.i.PrivateData, c.answer.PrivateData = []byte("from the initiator"),
+					[]byte("from the responder")
 				if err := i.Init(c.i); err != nil {
 					t.Fatal(err)
 				}
@@ -88,10 +127,12 @@ func TestNegotiation(t *testing.T) {
 				if !cmp.Equal(got, want) {
 					t.Errorf("responder (-want +got)\n%s", cmp.Diff(want, got))
 				}
-				if c.term == 0 && (i.Stage() != StageEstablished || r.Stage() != StageEstablished || i.Terminate() != nil) {
+				if c.term == 0 && (i.Stage() != StageEstablished || r.Stage() != StageEstablished ||
+					i.Terminate() != nil) {
 					t.Errorf("%v and %v, Terminate %v", i.Stage(), r.Stage(), i.Terminate())
 				}
-				if c.term != 0 && (i.Stage() != StageFailed || i.Terminate() == nil || i.Terminate().Code != c.term) {
+				if c.term != 0 && (i.Stage() != StageFailed || i.Terminate() == nil ||
+					i.Terminate().Code != c.term) {
 					t.Errorf("%v, Terminate %v, want code %d", i.Stage(), i.Terminate(), c.term)
 				}
 			})
@@ -112,28 +153,48 @@ func TestReplies(t *testing.T) {
 		retry Retry
 		code  uint8 // of the error
 	}{
-		{"insufficient IRD", StartupConfig{IRD: 4}, repKey + "50 02 0004 0001 0005", StageFailed, RetryNone, CodeIRD},
-		{"RTR not answered", StartupConfig{IRD: 4, ORD: 4, RTR: RTRSend}, repKey + "50 02 0004 0004 0004", StageFailed, RetryNone, CodeRTR},
-		{"RTR by Read with an IRD of 0", StartupConfig{IRD: 4, ORD: 4, RTR: RTRRead}, repKey + "50 02 0004 8000 4004", StageFailed, RetryNone, CodeRTR},
-		{"RTR by Read or Write with an IRD of 0", StartupConfig{IRD: 4, ORD: 4, RTR: allRTR}, repKey + "50 02 0004 8000 c004", StageEstablished, RetryNone, 0},
-		{"RTR by Read, IRD not negotiated", StartupConfig{IRD: 4, ORD: 4, RTR: RTRRead}, repKey + "50 02 0004 bfff 4004", StageEstablished, RetryNone, 0},
-		{"two RTR messages answered", StartupConfig{IRD: 4, ORD: 4, RTR: allRTR}, repKey + "50 02 0004 8004 c004", StageEstablished, RetryNone, 0},
-		{"A in the Reply only", StartupConfig{IRD: 4, ORD: 4}, repKey + "50 02 0004 c004 c004", StageEstablished, RetryNone, 0},
-		{"not enhanced", StartupConfig{}, repKey + "40 02 0000", StageFailed, RetryRevision1, CodeStartup},
-		{"revision 1", StartupConfig{}, repKey + "40 01 0000", StageFailed, RetryRevision1, CodeStartup},
-		{"enhanced without being asked", StartupConfig{Revision: 1}, repKey + "50 02 0004 0000 0000", StageFailed, RetryNone, CodeStartup},
-		{"S with too little private data", StartupConfig{}, repKey + "50 02 0003 000000", StageFailed, RetryNone, CodeStartup},
-		{"revision 3", StartupConfig{}, repKey + "50 03 0004 0000 0000", StageFailed, RetryNone, CodeStartup},
-		{"reserved bits", StartupConfig{Revision: 1}, repKey + "4f 01 0000", StageEstablished, RetryNone, 0},
-		{"rejected when markers were asked for", StartupConfig{Revision: 1, Markers: true}, repKey + "60 01 0000", StageRejected, RetryNoMarkers, 0},
-		{"rejected by the consumer", StartupConfig{Revision: 1, Markers: true}, repKey + "60 01 0001 00", StageRejected, RetryNone, 0},
-		{"enhanced, rejected when markers were asked for", StartupConfig{Markers: true}, repKey + "70 02 0004 0000 0000", StageRejected, RetryNoMarkers, 0},
-		{"rejected with revision 1", StartupConfig{}, repKey + "60 01 0000", StageRejected, RetryRevision1, 0},
+		{"insufficient IRD", StartupConfig{IRD: 4}, repKey + "50 02 0004 0001 0005", StageFailed,
+			RetryNone, CodeIRD},
+		{"RTR not answered", StartupConfig{IRD: 4, ORD: 4, RTR: RTRSend}, repKey +
+			"50 02 0004 0004 0004", StageFailed, RetryNone, CodeRTR},
+		{"RTR by Read with an IRD of 0", StartupConfig{IRD: 4, ORD: 4, RTR: RTRRead}, repKey +
+			"50 02 0004 8000 4004", StageFailed, RetryNone, CodeRTR},
+		{"RTR by Read or Write with an IRD of 0", StartupConfig{IRD: 4, ORD: 4, RTR: allRTR},
+			repKey + "50 02 0004 8000 c004", StageEstablished, RetryNone, 0},
+		{"RTR by Read, IRD not negotiated", StartupConfig{IRD: 4, ORD: 4, RTR: RTRRead}, repKey +
+			"50 02 0004 bfff 4004", StageEstablished, RetryNone, 0},
+		{"two RTR messages answered", StartupConfig{IRD: 4, ORD: 4, RTR: allRTR}, repKey +
+			"50 02 0004 8004 c004", StageEstablished, RetryNone, 0},
+		{"A in the Reply only", StartupConfig{IRD: 4, ORD: 4}, repKey + "50 02 0004 c004 c004",
+			StageEstablished, RetryNone, 0},
+		{"not enhanced", StartupConfig{}, repKey + "40 02 0000", StageFailed, RetryRevision1,
+			CodeStartup},
+		{"revision 1", StartupConfig{}, repKey + "40 01 0000", StageFailed, RetryRevision1,
+			CodeStartup},
+		{"enhanced without being asked", StartupConfig{Revision: 1}, repKey +
+			"50 02 0004 0000 0000", StageFailed, RetryNone, CodeStartup},
+		{"S with too little private data", StartupConfig{}, repKey + "50 02 0003 000000",
+			StageFailed, RetryNone, CodeStartup},
+		{"revision 3", StartupConfig{}, repKey + "50 03 0004 0000 0000", StageFailed, RetryNone,
+			CodeStartup},
+		{"reserved bits", StartupConfig{Revision: 1}, repKey + "4f 01 0000", StageEstablished,
+			RetryNone, 0},
+		{"rejected when markers were asked for", StartupConfig{Revision: 1, Markers: true}, repKey +
+			"60 01 0000", StageRejected, RetryNoMarkers, 0},
+		{"rejected by the consumer", StartupConfig{Revision: 1, Markers: true}, repKey +
+			"60 01 0001 00", StageRejected, RetryNone, 0},
+		{"enhanced, rejected when markers were asked for", StartupConfig{Markers: true}, repKey +
+			"70 02 0004 0000 0000", StageRejected, RetryNoMarkers, 0},
+		{"rejected with revision 1", StartupConfig{}, repKey + "60 01 0000", StageRejected,
+			RetryRevision1, 0},
 		{"initiator and initiator", StartupConfig{}, reqKey, StageFailed, RetryNone, CodeStartup},
 		{"no MPA", StartupConfig{}, "48545450", StageFailed, RetryNone, CodeStartup},
-		{"PD_Length 513", StartupConfig{}, repKey + "40 01 0201", StageFailed, RetryNone, CodeStartup},
-		{"PD_Length 512, incomplete", StartupConfig{Revision: 1}, repKey + "40 01 0200" + zeros(511), StageAwaitReply, RetryNone, 0},
-		{"PD_Length 512", StartupConfig{Revision: 1}, repKey + "40 01 0200" + zeros(512), StageEstablished, RetryNone, 0},
+		{"PD_Length 513", StartupConfig{}, repKey + "40 01 0201", StageFailed, RetryNone,
+			CodeStartup},
+		{"PD_Length 512, incomplete", StartupConfig{Revision: 1}, repKey + "40 01 0200" +
+			zeros(511), StageAwaitReply, RetryNone, 0},
+		{"PD_Length 512", StartupConfig{Revision: 1}, repKey + "40 01 0200" + zeros(512),
+			StageEstablished, RetryNone, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var i Initiator
@@ -144,10 +205,12 @@ func TestReplies(t *testing.T) {
 			if i.Stage() != c.stage || i.Retry() != c.retry {
 				t.Errorf("%v, %v; want %v, %v (%v)", i.Stage(), i.Retry(), c.stage, c.retry, err)
 			}
-			if (err != nil) != (c.code != 0) || err != nil && (err.Code != c.code || err.Layer != ulpdu.MPA) {
+			if (err != nil) != (c.code != 0) || err != nil &&
+				(err.Code != c.code || err.Layer != ulpdu.MPA) {
 				t.Errorf("error %v, want code %d", err, c.code)
 			}
-			if r := i.Params().RTR; c.stage == StageEstablished && r == RTRRead && i.Params().ORD == 0 {
+			if r := i.Params().RTR; c.stage == StageEstablished && r == RTRRead &&
+				i.Params().ORD == 0 {
 				t.Errorf("RTR by %v with an ORD of 0", r)
 			}
 			if want := c.code == CodeIRD || c.code == CodeRTR; (i.Terminate() != nil) != want {
@@ -170,16 +233,21 @@ func TestRequests(t *testing.T) {
 		reply string // sent all the same
 	}{
 		{"revision 2 not enhanced", StartupConfig{}, reqKey + "40 02 0000", StageDecide, ""},
-		{"revision 2 for a side that knows 1", StartupConfig{Revision: 1}, reqKey + "50 02 0004 0000 0000", StageFailed, ""},
+		{"revision 2 for a side that knows 1", StartupConfig{Revision: 1}, reqKey +
+			"50 02 0004 0000 0000", StageFailed, ""},
 		{"revision 3", StartupConfig{}, reqKey + "40 03 0000", StageFailed, ""},
-		{"S with too little private data", StartupConfig{}, reqKey + "50 02 0003 000000", StageFailed, ""},
+		{"S with too little private data", StartupConfig{}, reqKey + "50 02 0003 000000",
+			StageFailed, ""},
 		{"R set", StartupConfig{}, reqKey + "60 01 0000", StageDecide, ""},
 		{"octets behind the Request", StartupConfig{}, reqKey + "40 01 0000 00", StageFailed, ""},
 		{"responder and responder", StartupConfig{}, repKey, StageFailed, ""},
 		{"PD_Length 513", StartupConfig{}, reqKey + "40 01 0201", StageFailed, ""},
-		{"revision 0 for a non-permissive side", StartupConfig{Markers: true}, reqKey + "c0 00 0000", StageFailed, repKey + "c0 01 0000"},
-		{"revision 0 with odd flags", StartupConfig{Role: Permissive}, reqKey + "00 00 0000", StageDecide, ""},
-		{"little-endian [MS-SMBD]", StartupConfig{SMBD: true}, reqKey + "40 01 0008 10000000 01000000", StageDecide, ""},
+		{"revision 0 for a non-permissive side", StartupConfig{Markers: true}, reqKey +
+			"c0 00 0000", StageFailed, repKey + "c0 01 0000"},
+		{"revision 0 with odd flags", StartupConfig{Role: Permissive}, reqKey + "00 00 0000",
+			StageDecide, ""},
+		{"little-endian [MS-SMBD]", StartupConfig{SMBD: true}, reqKey +
+			"40 01 0008 10000000 01000000", StageDecide, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var r Responder

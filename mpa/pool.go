@@ -8,10 +8,10 @@ const (
 	slabSize  = 64             // blocks that are allocated together
 )
 
-// HoldPool is the memory that the receivers of one worker share: blocks for octets whose FPDU is not complete, records for
-// FPDUs that are placed and not delivered. It grows on demand up to its bounds and does not shrink. Beyond them it gives each
-// connection only what moves its left edge on: the rest of one FPDU and a few records, so that no connection can starve
-// another. It is not safe for concurrent use.
+// HoldPool is the memory that the receivers of one worker share: blocks for octets whose FPDU is not
+// complete, records for FPDUs that are placed and not delivered. It grows on demand up to its bounds and does
+// not shrink. Beyond them it gives each connection only what moves its left edge on: the rest of one FPDU and
+// a few records, so that no connection can starve another. It is not safe for concurrent use.
 type HoldPool struct {
 	slabs [][]byte
 	held  []uint16 // octets in use, per block

@@ -45,7 +45,8 @@ type world struct {
 	err     error
 }
 
-func newStream(rng *rand.Rand, f Framing, sizes func() int, total int) (stream []byte, borders []int, sent [][]byte) {
+func newStream(rng *rand.Rand, f Framing, sizes func() int, total int) (stream []byte,
+	borders []int, sent [][]byte) {
 	borders = []int{0}
 	for len(stream) < total {
 		u := make([]byte, sizes())
@@ -216,7 +217,8 @@ func (w *world) finish() {
 			w.sink.fault("%d never placed", i)
 		}
 	}
-	if s := w.r.Stats(); s.HeldOctets != 0 || s.Records != 0 || s.Holes != 0 || int(s.FPDUs) != len(w.sent) || int(s.Delivered+s.Silent) != len(w.sent) {
+	if s := w.r.Stats(); s.HeldOctets != 0 || s.Records != 0 || s.Holes != 0 ||
+		int(s.FPDUs) != len(w.sent) || int(s.Delivered+s.Silent) != len(w.sent) {
 		w.sink.fault("at the end %+v", s)
 	}
 	if octets, records := w.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
@@ -239,7 +241,9 @@ func newWorld(seed uint64) *world {
 	if rng.IntN(100) == 0 {
 		top, total = MaxULPDU, 150000
 	}
-	w.stream, w.borders, w.sent = newStream(rng, w.f, func() int { return min(rng.IntN(top+1), rng.IntN(2*top+1)) }, total)
+	w.stream, w.borders, w.sent = newStream(rng, w.f, func() int {
+		return min(rng.IntN(top+1), rng.IntN(2*top+1))
+	}, total)
 	w.start = seq.Num(rng.Uint32())
 	if rng.IntN(2) == 0 {
 		w.start = seq.Num(0).Add(-rng.IntN(len(w.stream) + 1))
@@ -258,8 +262,9 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-// TestAnyOrder is the promise of MPA: a stream that is cut anyhow, whose segments come in any order, several times, late, cut
-// anew or not at all until sent again, ends in the same memory and the same deliveries as the stream in order.
+// TestAnyOrder is the promise of MPA: a stream that is cut anyhow, whose segments come in any order, several
+// times, late, cut anew or not at all until sent again, ends in the same memory and the same deliveries as
+// the stream in order.
 //
 //req:rfc5044-2-1 rfc5044-3-4 rfc5044-4.3-4 rfc5044-4.3-6 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-4 rfc5041-2.3-7 rfc5041-5.3-2
 //req:rfc5040-6.1-1
@@ -278,10 +283,12 @@ func TestAnyOrder(t *testing.T) {
 		if w.rng.IntN(3) == 0 {
 			mode = func() cutMode { return pick(w.rng, cutAligned, cutPacked, cutRandom, cutLarge) }
 		}
-		w.run(mode, pick(w.rng, 1000, 5000, 1<<20), pick(w.rng, 0, 0.05, 0.3, 0.7), pick(w.rng, 0, 0.2), pick(w.rng, 0, 0.1, 1))
+		w.run(mode, pick(w.rng, 1000, 5000, 1<<20), pick(w.rng, 0, 0.05, 0.3, 0.7),
+			pick(w.rng, 0, 0.2), pick(w.rng, 0, 0.1, 1))
 		w.finish()
 		if len(w.sink.wrong) > 0 {
-			t.Fatalf("seed %d (run with -mpa.seed): %+v cut %d, %d octets in %d FPDUs: %v", seed, w.r.cfg, fixed, len(w.stream), len(w.sent), short(w.sink.wrong))
+			t.Fatalf("seed %d (run with -mpa.seed): %+v cut %d, %d octets in %d FPDUs: %v", seed,
+				w.r.cfg, fixed, len(w.stream), len(w.sent), short(w.sink.wrong))
 		}
 	}
 }
@@ -293,41 +300,52 @@ func short(s []string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// TestCorruption flips bits that the TCP checksum does not catch in the segments of an aligned sender. The CRC finds them
-// all, and retransmission heals them all.
+// TestCorruption flips bits that the TCP checksum does not catch in the segments of an aligned sender. The
+// CRC finds them all, and retransmission heals them all.
 //
 //req:rfc5044-4.4-6
 func TestCorruption(t *testing.T) {
 	for seed := uint64(1); seed <= 1000; seed++ {
 		w := newWorld(seed)
 		w.f.CRC = true
-		w.stream, w.borders, w.sent = newStream(w.rng, w.f, func() int { return w.rng.IntN(1400) }, 30000)
+		w.stream, w.borders, w.sent = newStream(w.rng, w.f, func() int {
+			return w.rng.IntN(1400)
+		}, 30000)
 		w.kept = make([]bool, len(w.stream))
 		w.sink.sent, w.sink.placed = w.sent, make([]bool, len(w.sent))
 		w.r.Init(ReceiverConfig{Framing: w.f, Pool: NewHoldPool(0, 0)}, w.start, w.sink)
 		w.corrupt = 0.02
 		mode := pick(w.rng, cutAligned, cutPacked)
-		w.run(func() cutMode { return mode }, pick(w.rng, 3000, 1<<20), pick(w.rng, 0, 0.1), 0.05, pick(w.rng, 0, 0.3))
+		w.run(func() cutMode {
+			return mode
+		}, pick(w.rng, 3000, 1<<20), pick(w.rng, 0, 0.1), 0.05, pick(w.rng, 0, 0.3))
 		w.finish()
 		if len(w.sink.wrong) > 0 {
-			t.Fatalf("seed %d: %+v cut %d: %v\n%+v", seed, w.f, mode, short(w.sink.wrong), w.r.Stats())
+			t.Fatalf("seed %d: %+v cut %d: %v\n%+v", seed, w.f, mode, short(w.sink.wrong),
+				w.r.Stats())
 		}
 	}
 }
 
-// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Octets that are acknowledged before their FPDU is
-// complete cannot be healed; but nothing wrong is placed or delivered, and the error has the right code.
+// TestCorruptionUnaligned flips bits in segments that are cut anywhere. Octets that are acknowledged before
+// their FPDU is complete cannot be healed; but nothing wrong is placed or delivered, and the error has the
+// right code.
 func TestCorruptionUnaligned(t *testing.T) {
 	ended := 0
 	for seed := uint64(1); seed <= 1000; seed++ {
 		w := newWorld(seed)
 		w.f.CRC = true
-		w.stream, w.borders, w.sent = newStream(w.rng, w.f, func() int { return w.rng.IntN(1400) }, 10000)
+		w.stream, w.borders, w.sent = newStream(w.rng, w.f, func() int {
+			return w.rng.IntN(1400)
+		}, 10000)
 		w.kept = make([]bool, len(w.stream))
 		w.sink.sent, w.sink.placed = w.sent, make([]bool, len(w.sent))
-		w.r.Init(ReceiverConfig{Framing: w.f, Pool: NewHoldPool(0, 0), Strict: seed%4 == 0}, w.start, w.sink)
+		w.r.Init(ReceiverConfig{Framing: w.f, Pool: NewHoldPool(0, 0), Strict: seed%4 == 0},
+			w.start, w.sink)
 		w.corrupt = 0.03
-		w.run(func() cutMode { return pick(w.rng, cutAligned, cutRandom, cutLarge) }, 5000, 0.1, 0.05, 0.3)
+		w.run(func() cutMode {
+			return pick(w.rng, cutAligned, cutRandom, cutLarge)
+		}, 5000, 0.1, 0.05, 0.3)
 		if w.err != nil {
 			ended++
 			if e := w.r.dead; e.Layer != 2 || e.Code != CodeCRC && e.Code != CodeMarker {
@@ -335,7 +353,8 @@ func TestCorruptionUnaligned(t *testing.T) {
 			}
 			w.r.Closed(w.start.Add(w.rcvNxt))
 			if octets, records := w.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
-				t.Fatalf("seed %d: after the error the pool has %d octets and %d records in use", seed, octets, records)
+				t.Fatalf("seed %d: after the error the pool has %d octets and %d records in use",
+					seed, octets, records)
 			}
 		} else if len(w.sink.wrong) == 0 && w.rcvNxt == len(w.stream) {
 			w.finish()

@@ -8,9 +8,9 @@ import (
 // nearAhead is how many octets ahead memory is fetched into the cache when nothing is known to be sent after an FPDU.
 const nearAhead = 256
 
-// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins in the stream. What
-// src has in memory is copied, checked and summed in one pass where no marker is between. With a CRC it returns the sum of all
-// octets, too.
+// put writes the FPDU of the ULPDU ref of n octets to dst, which has exactly its size; off is where it begins
+// in the stream. What src has in memory is copied, checked and summed in one pass where no marker is between.
+// With a CRC it returns the sum of all octets, too.
 func (f Framing) put(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (sum uint64) {
 	w, next := f.open(dst, off, n)
 	length := w - lengthLen
@@ -31,8 +31,8 @@ func (f Framing) put(dst []byte, off uint32, src Source, ref ulpdu.Ref, n int) (
 	return f.close(dst, w+n, next, length, w+n, crc, sum)
 }
 
-// insertMarkers makes room in dst[:w] for the markers, the first of which belongs at next, and puts them there. It returns the
-// octet behind it all and the place of the marker after that.
+// insertMarkers makes room in dst[:w] for the markers, the first of which belongs at next, and puts them
+// there. It returns the octet behind it all and the place of the marker after that.
 func insertMarkers(dst []byte, w, next, length int) (int, int) {
 	const between = MarkerInterval - MarkerLen
 	k := (w-next)/between + 1

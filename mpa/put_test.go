@@ -9,7 +9,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// bodySource is a Source of ULPDUs in memory that writes the first head octets of each, and has the others in one piece.
+// bodySource is a Source of ULPDUs in memory that writes the first head octets of each, and has the others in
+// one piece.
 type bodySource struct {
 	memSource
 	head   int
@@ -25,13 +26,14 @@ func (b *bodySource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	return n, append(u[n:len(u):len(u)], b.behind...)
 }
 
-// TestPut compares FPDUs with those that RFC 5044 says, and their sums with those of their octets, however much of a ULPDU the Source
-// writes and has in memory.
+// TestPut compares FPDUs with those that RFC 5044 says, and their sums with those of their octets, however
+// much of a ULPDU the Source writes and has in memory.
 func TestPut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	for try := range 6000 {
 		f := Framing{Markers: try%2 == 0, CRC: try%4 < 2}
-		n := pick(rng, rng.IntN(40), rng.IntN(1500), 1400+rng.IntN(100), rng.IntN(9000), pick(rng, 40000, MaxULPDU))
+		n := pick(rng, rng.IntN(40), rng.IntN(1500), 1400+rng.IntN(100), rng.IntN(9000),
+			pick(rng, 40000, MaxULPDU))
 		u := make([]byte, n)
 		for i := range u {
 			u[i] = byte(rng.Uint32())
@@ -40,7 +42,8 @@ func TestPut(t *testing.T) {
 		want := reference(f, int(off), u)
 		size := len(want)
 		got := bytes.Repeat([]byte{0xaa}, size+8)
-		src := &bodySource{memSource: memSource{ulpdus: [][]byte{u}}, behind: make([]byte, rng.IntN(2))}
+		src := &bodySource{memSource: memSource{ulpdus: [][]byte{u}},
+			behind: make([]byte, rng.IntN(2))}
 		src.head = pick(rng, 0, 14, 18, 18, 46, 2*rng.IntN(1+n/2), n)
 		s := Sender{cfg: SenderConfig{Framing: f}, src: src}
 		sum := s.put(got[:size:size], &descriptor{at: seq.Num(off), n: uint32(n)})
@@ -48,7 +51,8 @@ func TestPut(t *testing.T) {
 			t.Fatalf("try %d: %+v, %d octets at %d, head %d: differs", try, f, n, off, src.head)
 		}
 		if f.CRC && onesSum(want) != swap(fold(sum)) {
-			t.Fatalf("try %d: %+v, %d octets at %d, head %d: sum %#x of octets whose sum is %#x", try, f, n, off, src.head, swap(fold(sum)), onesSum(want))
+			t.Fatalf("try %d: %+v, %d octets at %d, head %d: sum %#x of octets whose sum is %#x",
+				try, f, n, off, src.head, swap(fold(sum)), onesSum(want))
 		}
 	}
 }

@@ -11,11 +11,13 @@ type Sink interface {
 	// With inOrder, every earlier FPDU has been delivered, and an error ends the stream. Without, an error means that
 	// nothing was placed: the FPDU is held, and Place is called again in order.
 	Place(v *ulpdu.View, inOrder bool) *ulpdu.Error
-	// Silent reports whether Deliver would have no effect for the ULPDU that begins with hdr, and that Place has just placed out
-	// of order, such as a segment of an RDMA Write: such FPDUs share a record, and Deliver is not called for them.
+	// Silent reports whether Deliver would have no effect for the ULPDU that begins with hdr, and that Place
+	// has just placed out of order, such as a segment of an RDMA Write: such FPDUs share a record, and
+	// Deliver is not called for them.
 	Silent(hdr []byte, n int) bool
-	// Deliver says that a placed ULPDU and all before it are complete: in stream order, once per FPDU, after TCP's left edge
-	// has passed it. hdr is the first min(n, HeaderKept) octets and n the length of the ULPDU. hdr is valid during the call.
+	// Deliver says that a placed ULPDU and all before it are complete: in stream order, once per FPDU, after
+	// TCP's left edge has passed it. hdr is the first min(n, HeaderKept) octets and n the length of the
+	// ULPDU. hdr is valid during the call.
 	Deliver(hdr []byte, n int) *ulpdu.Error
 }
 
@@ -28,8 +30,9 @@ type ReceiverConfig struct {
 	// Strict makes the first CRC failure in order an error. Otherwise the octets count as never received, and TCP sends
 	// them again.
 	Strict bool
-	// Layered says that the transport below delivers every octet once and in order and cannot send again, as a socket does:
-	// it implies Strict, and each FPDU is delivered as soon as it is placed, within Offer. Advance does nothing.
+	// Layered says that the transport below delivers every octet once and in order and cannot send again, as
+	// a socket does: it implies Strict, and each FPDU is delivered as soon as it is placed, within Offer.
+	// Advance does nothing.
 	Layered bool
 	// HoldLimit bounds the octets held, 0 means DefaultHoldLimit.
 	HoldLimit int
@@ -41,8 +44,8 @@ type ReceiverConfig struct {
 
 // Receiver reads the FPDUs of one direction of one connection. It is a value that its owner keeps; Init resets it.
 //
-// It sees the stream as the part in order and islands behind holes. In each it knows up to where FPDUs are complete (chain);
-// the octets behind that are held until the rest of their FPDU is there:
+// It sees the stream as the part in order and islands behind holes. In each it knows up to where FPDUs are
+// complete (chain); the octets behind that are held until the rest of their FPDU is there:
 //
 //	left edge                  next                          island
 //	    |== placed ==|~~ held ~~|         hole         |~ held ~|== placed ==|~ held ~|
@@ -78,7 +81,8 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
-	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, base: r.base[:0], hold: hold{tab: r.hold.tab}}
+	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, base: r.base[:0],
+		hold: hold{tab: r.hold.tab}}
 	r.islands = r.base
 	r.hold.init(cfg.Pool, cfg.HoldLimit)
 	r.inOrder = island{first: 0, list: noRecords}
@@ -90,10 +94,11 @@ func (r *Receiver) offset(s seq.Num) int64 {
 	return r.inOrder.end + int64(int32(uint32(s)-uint32(r.start)-uint32(r.inOrder.end)))
 }
 
-// Offer gives r the n octets of the stream that begin at sequence number at and that it has not kept before, in order or
-// not, in the given pieces, of which octets beyond n are ignored. kept is how many octets from at on were placed or held:
-// TCP acknowledges those, and the rest counts as never received. The pieces may be reused after the call.
-// After an error the caller still calls Advance for what was kept before it, sends the Terminate and offers no more.
+// Offer gives r the n octets of the stream that begin at sequence number at and that it has not kept before,
+// in order or not, in the given pieces, of which octets beyond n are ignored. kept is how many octets from at
+// on were placed or held: TCP acknowledges those, and the rest counts as never received. The pieces may be
+// reused after the call. After an error the caller still calls Advance for what was kept before it, sends the
+// Terminate and offers no more.
 func (r *Receiver) Offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulpdu.Error) {
 	if r.aligned(at, pieces, n) && (!r.cfg.CRC || crcRight(pieces)) {
 		return r.placeAligned(n)
@@ -223,12 +228,15 @@ func (r *Receiver) EndsAt(at seq.Num) { r.last = r.offset(at) }
 // doubts reports whether an incomplete FPDU in the segment is suspicious.
 func (r *Receiver) doubts() bool { return r.trust.doubts() && r.seg.q != r.last }
 
-// Closed says that the stream ends before at, with the peer's FIN. It gives what is held back to the pool: octets at and behind at are
-// not the peer's. The error, MPA code 1, says that the end cuts an FPDU; nil means that it does not.
+// Closed says that the stream ends before at, with the peer's FIN. It gives what is held back to the pool:
+// octets at and behind at are not the peer's. The error, MPA code 1, says that the end cuts an FPDU; nil
+// means that it does not.
 func (r *Receiver) Closed(at seq.Num) *ulpdu.Error {
 	err := r.dead
 	if end := r.offset(at); err == nil && end > r.inOrder.chain {
-		err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "the stream ended %d octets into the FPDU at stream offset %d", end-r.inOrder.chain, r.inOrder.chain)
+		err = ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
+			"the stream ended %d octets into the FPDU at stream offset %d", end-r.inOrder.chain,
+			r.inOrder.chain)
 	}
 	r.Release()
 	return err
@@ -258,5 +266,6 @@ func (r *Receiver) freeList(l *recordList) {
 	*l = noRecords
 }
 
-// Space returns how many octets r can still hold: the TCP window may promise that many when segments may have to be held.
+// Space returns how many octets r can still hold: the TCP window may promise that many when segments may have
+// to be held.
 func (r *Receiver) Space() int { return r.hold.space() }

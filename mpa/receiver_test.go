@@ -63,9 +63,9 @@ func (g *rig) try(b []byte, p int) (int, *ulpdu.Error) {
 
 func (g *rig) advance(to int) *ulpdu.Error { return g.r.Advance(seq.Num(1000).Add(to)) }
 
-// TestShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: what a segment may hold, in order and out
-// of it. The stream has six FPDUs of 1008 octets and more; a segment goes from a place to another, each an FPDU border and
-// octets to add to it.
+// TestShapes is the list of RFC 5044, A.4, and of draft-culley-iwarp-mpa-02, 7.4.1: what a segment may hold,
+// in order and out of it. The stream has six FPDUs of 1008 octets and more; a segment goes from a place to
+// another, each an FPDU border and octets to add to it.
 //
 //req:rfc5044-5.2-1 rfc5044-5.2-2 rfc5044-5.2-3 rfc5044-A.4-1 culley-7.4-1
 func TestShapes(t *testing.T) {
@@ -84,22 +84,35 @@ func TestShapes(t *testing.T) {
 	}{
 		{"one aligned FPDU, in order", all, []span{whole(0, 1)}, []int{1}, []int{0}},
 		{"one aligned FPDU, out of order", marked, []span{whole(2, 3)}, []int{1}, []int{0}},
-		{"one aligned FPDU, out of order, no marker to find it", plain, []span{whole(2, 3), whole(0, 2)}, []int{0, 3}, []int{1008, 0}},
+		{"one aligned FPDU, out of order, no marker to find it", plain,
+			[]span{whole(2, 3), whole(0, 2)}, []int{0, 3}, []int{1008, 0}},
 		{"several, in order", all, []span{whole(0, 3)}, []int{3}, []int{0}},
-		{"several, out of order", marked, []span{whole(3, 6), whole(0, 3)}, []int{3, 6}, []int{0, 0}},
-		{"head, then the rest", all, []span{{place{0, 0}, place{1, -300}}, {place{1, -300}, place{1, 0}}}, []int{0, 1}, []int{-1, 0}},
-		{"length field cut", all, []span{{place{0, 0}, place{1, 1}}, {place{1, 1}, place{2, 0}}}, []int{1, 2}, []int{1, 0}},
-		{"head out of order, then the rest", marked, []span{{place{2, 0}, place{3, -300}}, {place{3, -300}, place{3, 0}}}, []int{0, 1}, []int{-1, 0}},
-		{"tail of one, all of the next, out of order", marked, []span{{place{1, 50}, place{3, 0}}, {place{1, 0}, place{1, 50}}}, []int{1, 2}, []int{-1, 0}},
+		{"several, out of order", marked, []span{whole(3, 6), whole(0, 3)}, []int{3, 6},
+			[]int{0, 0}},
+		{"head, then the rest", all, []span{{place{0, 0}, place{1, -300}},
+			{place{1, -300}, place{1, 0}}}, []int{0, 1}, []int{-1, 0}},
+		{"length field cut", all, []span{{place{0, 0}, place{1, 1}}, {place{1, 1}, place{2, 0}}},
+			[]int{1, 2}, []int{1, 0}},
+		{"head out of order, then the rest", marked, []span{{place{2, 0}, place{3, -300}},
+			{place{3, -300}, place{3, 0}}}, []int{0, 1}, []int{-1, 0}},
+		{"tail of one, all of the next, out of order", marked, []span{{place{1, 50}, place{3, 0}},
+			{place{1, 0}, place{1, 50}}}, []int{1, 2}, []int{-1, 0}},
 		{"tail of one, all of the next, head of a third", marked,
-			[]span{{place{1, 50}, place{3, 40}}, {place{1, 0}, place{1, 50}}, {place{3, 40}, place{4, 0}}, whole(0, 1)}, []int{1, 2, 3, 4}, []int{-1, 40, 0, 0}},
-		{"the part in front is there already", marked, []span{{place{2, 0}, place{2, 700}}, {place{2, 700}, place{4, 0}}}, []int{0, 2}, []int{700, 0}},
-		{"the part behind is there already", marked, []span{{place{2, 400}, place{4, 0}}, {place{2, 0}, place{2, 400}}}, []int{1, 2}, []int{-1, 0}},
+			[]span{{place{1, 50}, place{3, 40}}, {place{1, 0}, place{1, 50}},
+				{place{3, 40}, place{4, 0}}, whole(0, 1)}, []int{1, 2, 3, 4}, []int{-1, 40, 0, 0}},
+		{"the part in front is there already", marked, []span{{place{2, 0}, place{2, 700}},
+			{place{2, 700}, place{4, 0}}}, []int{0, 2}, []int{700, 0}},
+		{"the part behind is there already", marked, []span{{place{2, 400}, place{4, 0}},
+			{place{2, 0}, place{2, 400}}}, []int{1, 2}, []int{-1, 0}},
 		{"one FPDU in three parts, the middle last", marked,
-			[]span{{place{2, 0}, place{2, 400}}, {place{2, 800}, place{4, 0}}, {place{2, 400}, place{2, 800}}}, []int{0, 1, 2}, []int{400, -1, 0}},
-		{"everything backwards", marked, []span{whole(5, 6), whole(4, 5), whole(3, 4), whole(2, 3), whole(1, 2), whole(0, 1)}, []int{1, 2, 3, 4, 5, 6}, []int{0, 0, 0, 0, 0, 0}},
-		{"everything backwards, held", plain, []span{whole(4, 6), whole(2, 4), whole(0, 2)}, []int{0, 0, 6}, []int{2016, 4032, 0}},
-		{"in order into two islands", marked, []span{whole(2, 3), whole(4, 5), whole(0, 2), whole(3, 4), whole(5, 6)}, []int{1, 2, 4, 5, 6}, []int{0, 0, 0, 0, 0}},
+			[]span{{place{2, 0}, place{2, 400}}, {place{2, 800}, place{4, 0}},
+				{place{2, 400}, place{2, 800}}}, []int{0, 1, 2}, []int{400, -1, 0}},
+		{"everything backwards", marked, []span{whole(5, 6), whole(4, 5), whole(3, 4), whole(2, 3),
+			whole(1, 2), whole(0, 1)}, []int{1, 2, 3, 4, 5, 6}, []int{0, 0, 0, 0, 0, 0}},
+		{"everything backwards, held", plain, []span{whole(4, 6), whole(2, 4), whole(0, 2)},
+			[]int{0, 0, 6}, []int{2016, 4032, 0}},
+		{"in order into two islands", marked, []span{whole(2, 3), whole(4, 5), whole(0, 2),
+			whole(3, 4), whole(5, 6)}, []int{1, 2, 4, 5, 6}, []int{0, 0, 0, 0, 0}},
 	} {
 		for _, f := range framings {
 			if !c.f(f) {
@@ -123,10 +136,12 @@ func TestShapes(t *testing.T) {
 						t.Fatal(err)
 					}
 					if got := len(g.sink.placed); got != c.placed[i] {
-						t.Errorf("after segment %d [%d,%d): %d FPDUs placed, want %d", i, p, q, got, c.placed[i])
+						t.Errorf("after segment %d [%d,%d): %d FPDUs placed, want %d", i, p, q, got,
+							c.placed[i])
 					}
 					if got := g.r.Stats().HeldOctets; c.held[i] >= 0 && got != c.held[i] {
-						t.Errorf("after segment %d [%d,%d): %d octets held, want %d", i, p, q, got, c.held[i])
+						t.Errorf("after segment %d [%d,%d): %d octets held, want %d", i, p, q, got,
+							c.held[i])
 					}
 					delivered := 0
 					for _, b := range g.borders[1:] {
@@ -135,7 +150,8 @@ func TestShapes(t *testing.T) {
 						}
 					}
 					if len(g.sink.delivered) != delivered {
-						t.Errorf("after segment %d: %d delivered with the left edge at %d, want %d", i, len(g.sink.delivered), edge, delivered)
+						t.Errorf("after segment %d: %d delivered with the left edge at %d, want %d",
+							i, len(g.sink.delivered), edge, delivered)
 					}
 				}
 			})
@@ -171,7 +187,8 @@ func TestPlacedOnArrival(t *testing.T) {
 	out := s.OutByMarker + s.OutByChain
 	t.Logf("%+v", s)
 	if s.Behind < 1000 || out*100 < s.Behind*99 || s.HeldHighWater > 1448*20 {
-		t.Errorf("%d segments behind a hole, %d FPDUs placed out of order, at most %d octets held", s.Behind, out, s.HeldHighWater)
+		t.Errorf("%d segments behind a hole, %d FPDUs placed out of order, at most %d octets held",
+			s.Behind, out, s.HeldHighWater)
 	}
 }
 
@@ -202,7 +219,8 @@ func TestClosed(t *testing.T) {
 				g.offer(g.borders[c.from], g.borders[c.from]+50)
 			}
 			g.advance(end)
-			if err := g.r.Closed(seq.Num(1000).Add(end)); (err != nil) != c.cut || c.cut && codeOf(err) != CodeClosed {
+			if err := g.r.Closed(seq.Num(1000).Add(end)); (err != nil) != c.cut || c.cut &&
+				codeOf(err) != CodeClosed {
 				t.Error(err)
 			}
 			if kept, err := g.try(g.stream[upTo:], upTo); kept != 0 || codeOf(err) != CodeClosed {
@@ -218,7 +236,8 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestCutAtEnd: of a peer that always was aligned, the head of an FPDU is kept at once where its stream ends, and nowhere else.
+// TestCutAtEnd: of a peer that always was aligned, the head of an FPDU is kept at once where its stream ends,
+// and nowhere else.
 func TestCutAtEnd(t *testing.T) {
 	for _, end := range []bool{false, true} {
 		g := newRig(t, Framing{CRC: true}, 100, 100, 100)
@@ -248,7 +267,8 @@ func TestLinear(t *testing.T) {
 			t.Fatalf("%d pieces", x)
 		}
 	}
-	if s := g.r.Stats(); len(g.sink.delivered) != 2 || s.HeldHighWater > MaxFPDU || s.Spanning != 2 {
+	if s := g.r.Stats(); len(g.sink.delivered) != 2 || s.HeldHighWater > MaxFPDU ||
+		s.Spanning != 2 {
 		t.Errorf("%d delivered, %+v", len(g.sink.delivered), s)
 	}
 }
@@ -266,7 +286,8 @@ func TestBeyond4GiB(t *testing.T) {
 			at := seq.Num(1000) + seq.Num(uint32(base))
 			for _, i := range order {
 				b := g.stream[g.borders[i]:g.borders[i+1]]
-				if kept, err := g.r.Offer(at.Add(g.borders[i]), [][]byte{b}, len(b)); kept != len(b) || err != nil {
+				if kept, err := g.r.Offer(at.Add(g.borders[i]), [][]byte{b}, len(b)); kept != len(
+					b) || err != nil {
 					t.Fatalf("FPDU %d at %#x: kept %d, %v", i, base, kept, err)
 				}
 			}

@@ -23,14 +23,14 @@ type Request struct {
 // Answer is the consumer's reply to a Request.
 type Answer struct {
 	PrivateData []byte
-	// IRD and ORD are how many RDMA Reads this endpoint takes and sends at a time. The exchange lowers ORD to what the peer
-	// takes. In a rejection ORD is what would be needed.
+	// IRD and ORD are how many RDMA Reads this endpoint takes and sends at a time. The exchange lowers ORD to
+	// what the peer takes. In a rejection ORD is what would be needed.
 	IRD, ORD uint16
 }
 
-// Responder is the side that waits for the Request (RFC 5044, 7.1.2): Init, feed Input until the stage is StageDecide, show
-// Request to the consumer, Accept or Reject, send Output. In full operation it must receive an FPDU before it sends one,
-// unless Params.RtrFrame. The zero value is to be initialised.
+// Responder is the side that waits for the Request (RFC 5044, 7.1.2): Init, feed Input until the stage is
+// StageDecide, show Request to the consumer, Accept or Reject, send Output. In full operation it must receive
+// an FPDU before it sends one, unless Params.RtrFrame. The zero value is to be initialised.
 type Responder struct {
 	startup
 	request Request
@@ -47,8 +47,8 @@ func (r *Responder) Init(cfg StartupConfig) error {
 	return nil
 }
 
-// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full operation.
-// After an error the connection is to be closed at once, behind Output if that has a frame.
+// Input takes octets of the stream and returns how many belong to the start-up; the rest is the first of full
+// operation. After an error the connection is to be closed at once, behind Output if that has a frame.
 func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 	switch r.stage {
 	case StageAwaitRequest:
@@ -65,7 +65,8 @@ func (r *Responder) Input(b []byte) (n int, err *ulpdu.Error) {
 		return n, nil
 	case StageDecide:
 		if len(b) > 0 {
-			return 0, r.fail(startupError("%d octets follow the Request before the Reply was sent", len(b)))
+			return 0, r.fail(startupError("%d octets follow the Request before the Reply was sent",
+				len(b)))
 		}
 	case StageAwaitRtr:
 		n, _, done, err := r.reader.read(b, rtrFrame)
@@ -89,21 +90,25 @@ func (r *Responder) take(f *frame) *ulpdu.Error {
 	r.asked.data = nil
 	r.cfg.Markers = r.cfg.Markers && (f.markers || !r.cfg.MirrorMarkers)
 	q := &r.request
-	*q = Request{Revision: f.rev, Version: 1, Markers: f.markers, IRD: NotNegotiated, ORD: NotNegotiated, PrivateData: bytes.Clone(f.data)}
+	*q = Request{Revision: f.rev, Version: 1, Markers: f.markers, IRD: NotNegotiated,
+		ORD: NotNegotiated, PrivateData: bytes.Clone(f.data)}
 	switch {
 	case r.cfg.Role == RDMAC:
 		q.Version, q.Markers = 0, true // it answers with revision 0, whatever was asked
 	case f.rev == RevRDMAC && r.cfg.Role == NonPermissive:
 		r.send(&frame{kind: replyFrame, rev: RevIETF, markers: r.cfg.Markers, crc: !r.cfg.NoCRC})
-		return startupError("the peer speaks the RDMA Consortium's version 0, which this role (%v) does not", r.cfg.Role)
+		return startupError("the peer speaks the RDMA Consortium's version 0, which this role "+
+			"(%v) does not", r.cfg.Role)
 	case f.rev == RevRDMAC:
 		q.Version, q.Markers = 0, true
 	case f.rev > r.cfg.revision():
-		return startupError("Request with revision %d, this side knows revisions up to %d", f.rev, r.cfg.revision())
+		return startupError("Request with revision %d, this side knows revisions up to %d", f.rev,
+			r.cfg.revision())
 	case f.rev == RevEnhanced && f.extra:
 		e, rest, ok := parseEnhanced(q.PrivateData)
 		if !ok {
-			return startupError("Request with S set and %d octets of private data, less than RFC 6581's four", len(f.data))
+			return startupError("Request with S set and %d octets of private data, less than RFC "+
+				"6581's four", len(f.data))
 		}
 		q.Enhanced, q.PrivateData = true, rest
 		q.IRD, q.ORD, q.PeerToPeer, q.RTR = e.ird, e.ord, e.peerToPeer, e.rtr
@@ -145,8 +150,8 @@ func (r *Responder) Accept(a Answer) error {
 	return nil
 }
 
-// Reject answers the Request with no; TCP stays open. A peer of revision 0 knows no rejection: there is no Output, and the
-// connection is to be closed. The error leaves the stage as it is.
+// Reject answers the Request with no; TCP stays open. A peer of revision 0 knows no rejection: there is no
+// Output, and the connection is to be closed. The error leaves the stage as it is.
 func (r *Responder) Reject(a Answer) error {
 	f, _, err := r.answer(&a, true)
 	if err != nil {
@@ -166,11 +171,14 @@ func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
 		return nil, e, fmt.Errorf("mpa: no Request to answer: %v", r.stage)
 	}
 	if a.IRD > NotNegotiated || a.ORD > NotNegotiated {
-		return nil, e, fmt.Errorf("mpa: IRD %d and ORD %d must be at most %d", a.IRD, a.ORD, NotNegotiated)
+		return nil, e, fmt.Errorf("mpa: IRD %d and ORD %d must be at most %d", a.IRD, a.ORD,
+			NotNegotiated)
 	}
 	q, p := &r.request, &r.params
-	*p = Params{Revision: q.Revision, Version: q.Version, PeerIRD: q.IRD, PeerORD: q.ORD, PrivateData: q.PrivateData}
-	f := &frame{kind: replyFrame, rev: q.Revision, markers: r.cfg.Markers, crc: !r.cfg.NoCRC, rejected: reject}
+	*p = Params{Revision: q.Revision, Version: q.Version, PeerIRD: q.IRD, PeerORD: q.ORD,
+		PrivateData: q.PrivateData}
+	f := &frame{kind: replyFrame, rev: q.Revision, markers: r.cfg.Markers, crc: !r.cfg.NoCRC,
+		rejected: reject}
 	var head []byte
 	switch {
 	case q.Version == 0:

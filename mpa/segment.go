@@ -159,8 +159,8 @@ func (r *Receiver) markersRight(x [][]byte, start, length, end int64) bool {
 	return true
 }
 
-// plainMarkers reports whether all markers of the FPDU b, which begins off octets behind a marker's place, are as RFC 5044 has
-// them.
+// plainMarkers reports whether all markers of the FPDU b, which begins off octets behind a marker's place,
+// are as RFC 5044 has them.
 func plainMarkers(b []byte, off int) bool {
 	length := 0
 	if off == 0 {
@@ -177,8 +177,8 @@ func plainMarkers(b []byte, off int) bool {
 	return true
 }
 
-// fpduOf returns where the FPDU begins that the marker at m, with FPDU pointer ptr, belongs to, its marker in front included; -1 when
-// the pointer cannot be right.
+// fpduOf returns where the FPDU begins that the marker at m, with FPDU pointer ptr, belongs to, its marker in
+// front included; -1 when the pointer cannot be right.
 func (r *Receiver) fpduOf(m, ptr int64) int64 {
 	ptr &^= 3
 	length := m - ptr

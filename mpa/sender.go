@@ -11,12 +11,12 @@ type Source interface {
 	// NextULPDU freezes the next ULPDU of at most max octets (max is never below MinMULPDU) and returns its name and
 	// length; length 0 means that there is nothing to send.
 	NextULPDU(max int) (ref ulpdu.Ref, n int)
-	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP then knows where a burst ends: only there it says
-	// PSH, which makes receivers hurry.
+	// ULPDUWaiting reports whether NextULPDU would return a ULPDU now. TCP then knows where a burst ends:
+	// only there it says PSH, which makes receivers hurry.
 	ULPDUWaiting() bool
-	// ReadULPDU writes the first head octets of the ULPDU ref to dst, which has its length, and returns the memory where the
-	// others are; what body has behind them is likely to be sent next. head is even, or all of dst: then body has no meaning.
-	// It is called again for a retransmission.
+	// ReadULPDU writes the first head octets of the ULPDU ref to dst, which has its length, and returns the
+	// memory where the others are; what body has behind them is likely to be sent next. head is even, or all
+	// of dst: then body has no meaning. It is called again for a retransmission.
 	ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte)
 	// ReleaseULPDU says that TCP has acknowledged the last octet of the FPDU: once for each ULPDU, in order.
 	ReleaseULPDU(ref ulpdu.Ref)
@@ -58,7 +58,8 @@ type descriptor struct {
 
 // Init makes s ready for a stream whose first octet in full operation has sequence number start; emss is in octets.
 func (s *Sender) Init(cfg SenderConfig, start seq.Num, emss int, src Source) {
-	*s = Sender{cfg: cfg, src: src, emss: emss, start: start, nxt: start, ring: s.ring, scratch: s.scratch[:0]}
+	*s = Sender{cfg: cfg, src: src, emss: emss, start: start, nxt: start, ring: s.ring,
+		scratch: s.scratch[:0]}
 }
 
 // put writes the FPDU of d to dst, which has exactly its size. With a CRC it returns the sum of all octets, too.
@@ -69,17 +70,18 @@ func (s *Sender) put(dst []byte, d *descriptor) (sum uint64) {
 // SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
 func (s *Sender) SetEMSS(emss int) { s.emss = emss }
 
-// MULPDU returns the largest ULPDU whose FPDU fits one segment wherever it begins (RFC 5044, 4.5), never below MinMULPDU.
+// MULPDU returns the largest ULPDU whose FPDU fits one segment wherever it begins (RFC 5044, 4.5), never
+// below MinMULPDU.
 func (s *Sender) MULPDU() int { return s.cfg.MULPDU(s.emss) }
 
 // Outstanding returns how many FPDUs are frozen and not acknowledged.
 func (s *Sender) Outstanding() int { return int(s.tail - s.head) }
 
-// Next freezes the next FPDU, or several when packing, of together at most room octets and returns their length.
-// With n = 0 there is nothing to send, or, when more is true, the next FPDU needs more than room, which is less than the EMSS.
-// With n > 0, more is true when another FPDU is known to wait. n > room is an FPDU larger than any segment: EMSS is below
-// MinFPDU, or fell after the ULPDU was frozen; the caller cuts it (RFC 5044, 4.5). While maxDescriptors FPDUs are outstanding
-// there is nothing to send. Next is tcp.Source.
+// Next freezes the next FPDU, or several when packing, of together at most room octets and returns their
+// length. With n = 0 there is nothing to send, or, when more is true, the next FPDU needs more than room,
+// which is less than the EMSS. With n > 0, more is true when another FPDU is known to wait. n > room is an
+// FPDU larger than any segment: EMSS is below MinFPDU, or fell after the ULPDU was frozen; the caller cuts it
+// (RFC 5044, 4.5). While maxDescriptors FPDUs are outstanding there is nothing to send. Next is tcp.Source.
 func (s *Sender) Next(room int) (n int, more bool) {
 	for s.Outstanding() < maxDescriptors {
 		ref, k, ok := s.pull(room, n)
@@ -140,15 +142,16 @@ func (s *Sender) end(i uint32) seq.Num {
 	return s.desc(i + 1).at
 }
 
-// Fill writes the octets of r, which Next has frozen and Acked has not released, to dst; dst holds at least r.Len() octets.
-// It is fast when r is whole FPDUs, one or several. It returns false when r holds octets that s does not have.
+// Fill writes the octets of r, which Next has frozen and Acked has not released, to dst; dst holds at least
+// r.Len() octets. It is fast when r is whole FPDUs, one or several. It returns false when r holds octets that
+// s does not have.
 func (s *Sender) Fill(r seq.Range, dst []byte) bool {
 	_, _, ok := s.FillSum(r, dst)
 	return ok
 }
 
-// FillSum is Fill that also returns the one's complement sum of the octets, as a running sum of little-endian words of 64 bits,
-// when it read each of them anyway.
+// FillSum is Fill that also returns the one's complement sum of the octets, as a running sum of little-endian
+// words of 64 bits, when it read each of them anyway.
 func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) {
 	if len(dst) < r.Len() {
 		return 0, false, false

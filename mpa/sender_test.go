@@ -110,7 +110,8 @@ func TestSenderStream(t *testing.T) {
 				t.Fatalf("seed %d: Fill %v failed", seed, r)
 			}
 			if !bytes.Equal(dst[:r.Len()], want[r.Start.Diff(start):][:r.Len()]) {
-				t.Fatalf("seed %d: Fill of [%d,%d) of %d is wrong", seed, r.Start.Diff(start), r.End.Diff(start), len(want))
+				t.Fatalf("seed %d: Fill of [%d,%d) of %d is wrong", seed, r.Start.Diff(start),
+					r.End.Diff(start), len(want))
 			}
 			if !bytes.Equal(dst[r.Len():], []byte{0xaa, 0xaa, 0xaa}) {
 				t.Fatalf("seed %d: Fill wrote behind its range", seed)
@@ -123,7 +124,8 @@ func TestSenderStream(t *testing.T) {
 			a, b := rng.IntN(len(want)+1), rng.IntN(len(want)+1)
 			check(seq.Range{Start: start.Add(min(a, b)), End: start.Add(max(a, b))})
 		}
-		for _, r := range []seq.Range{seq.Of(start.Add(-1), 2), seq.Of(at.Add(-1), 2), seq.Of(at, 1)} {
+		for _, r := range []seq.Range{seq.Of(start.Add(-1), 2), seq.Of(at.Add(-1), 2),
+			seq.Of(at, 1)} {
 			if s.Fill(r, make([]byte, 4)) {
 				t.Fatalf("seed %d: Fill of %v outside [%d,%d) succeeded", seed, r, start, at)
 			}
@@ -138,7 +140,8 @@ func TestSenderStream(t *testing.T) {
 				}
 			}
 			if src.released != done || s.Outstanding() != len(src.made)-done {
-				t.Fatalf("seed %d: acknowledged %d: released %d, want %d", seed, una.Diff(start), src.released, done)
+				t.Fatalf("seed %d: acknowledged %d: released %d, want %d", seed, una.Diff(start),
+					src.released, done)
 			}
 		}
 	}
@@ -248,7 +251,8 @@ func TestNext(t *testing.T) {
 	})
 	t.Run("EMSS", func(t *testing.T) {
 		var s Sender
-		s.Init(SenderConfig{Framing: Framing{Markers: true}}, 0, 1448, &messageSource{left: 1 << 20})
+		s.Init(SenderConfig{Framing: Framing{Markers: true}}, 0, 1448,
+			&messageSource{left: 1 << 20})
 		a := s.MULPDU()
 		s.SetEMSS(1000)
 		if b := s.MULPDU(); a != 1430 || b != 986 {
@@ -260,8 +264,8 @@ func TestNext(t *testing.T) {
 	})
 }
 
-// TestFillCutKeepsBoundaries checks that parts of one FPDU that are sent one after the other fit together, although the memory
-// behind it has changed in between.
+// TestFillCutKeepsBoundaries checks that parts of one FPDU that are sent one after the other fit together,
+// although the memory behind it has changed in between.
 //
 //req:rfc5044-5.1-1
 func TestFillCutKeepsBoundaries(t *testing.T) {

@@ -35,8 +35,8 @@ func (s *logSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	return nil
 }
 
-// checkSink compares everything with the ULPDUs that were sent. A ULPDU of at least 8 octets begins with its index and a
-// word of behaviour; shorter ones are compared at delivery only.
+// checkSink compares everything with the ULPDUs that were sent. A ULPDU of at least 8 octets begins with its
+// index and a word of behaviour; shorter ones are compared at delivery only.
 type checkSink struct {
 	sent   [][]byte
 	placed []bool
@@ -116,7 +116,8 @@ func (s *checkSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 	case s.next >= len(s.sent):
 		s.fault("one delivery too many: %x", hdr)
 	case n != len(s.sent[s.next]) || !bytes.Equal(hdr, s.sent[s.next][:min(n, HeaderKept)]):
-		s.fault("delivery of %d octets %x, want %d octets for ULPDU %d", n, hdr, len(s.sent[s.next]), s.next)
+		s.fault("delivery of %d octets %x, want %d octets for ULPDU %d", n, hdr,
+			len(s.sent[s.next]), s.next)
 	case n >= 8 && !s.placed[s.next]:
 		s.fault("%d delivered before it was placed", s.next)
 	}
@@ -126,7 +127,8 @@ func (s *checkSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 
 // passSilent moves next over silent ULPDUs up to i.
 func (s *checkSink) passSilent(i int) {
-	for s.next < min(i, len(s.sent)) && len(s.sent[s.next]) >= 8 && s.flags(s.next)&noDelivery != 0 && s.silent && s.placed[s.next] {
+	for s.next < min(i, len(s.sent)) && len(s.sent[s.next]) >= 8 &&
+		s.flags(s.next)&noDelivery != 0 && s.silent && s.placed[s.next] {
 		s.next++
 	}
 }

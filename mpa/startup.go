@@ -24,7 +24,8 @@ const (
 	RDMAC                     // version 0 only
 )
 
-// RTR is a set of ready-to-receive messages (RFC 6581, 4.3 and 9.2): zero-length messages of which the initiator sends one first.
+// RTR is a set of ready-to-receive messages (RFC 6581, 4.3 and 9.2): zero-length messages of which the
+// initiator sends one first.
 type RTR uint8
 
 const (
@@ -51,12 +52,14 @@ const NotNegotiated = 0x3fff
 // StartupConfig is what one endpoint wants.
 type StartupConfig struct {
 	Role Role
-	// Revision is the highest that is used, RevIETF or RevEnhanced; zero means RevEnhanced. The role RDMAC uses RevRDMAC.
+	// Revision is the highest that is used, RevIETF or RevEnhanced; zero means RevEnhanced. The role RDMAC
+	// uses RevRDMAC.
 	Revision Revision
 	// Markers asks for markers in the stream that this endpoint receives. With version 0 there are markers in any case.
 	Markers bool
-	// MirrorMarkers makes a responder ask for markers only when the initiator asked for them too. An initiator that knows no
-	// markers, as most do, takes the M of a Reply for a refusal, and a responder cannot try again.
+	// MirrorMarkers makes a responder ask for markers only when the initiator asked for them too. An
+	// initiator that knows no markers, as most do, takes the M of a Reply for a refusal, and a responder
+	// cannot try again.
 	MirrorMarkers bool
 	// NoCRC gives up the CRC if the peer does too; only an administrator may say so.
 	NoCRC bool
@@ -65,8 +68,8 @@ type StartupConfig struct {
 	// IRD and ORD are how many RDMA Reads this endpoint takes and sends at a time; at most NotNegotiated. A responder's
 	// are in its Answer.
 	IRD, ORD uint16
-	// RTR is the set of RTR messages that this endpoint can send or take. For an initiator 0 is the client-server model, in
-	// which the consumer that connects sends first; for a responder 0 means all.
+	// RTR is the set of RTR messages that this endpoint can send or take. For an initiator 0 is the
+	// client-server model, in which the consumer that connects sends first; for a responder 0 means all.
 	RTR RTR
 	// RtrFrame enables the proposal that came before RFC 6581: a third start-up frame, with RevIETF only.
 	RtrFrame bool
@@ -103,7 +106,8 @@ func (c *StartupConfig) revision() Revision {
 // limitData returns b, a header and own octets of the consumer's private data, if that fits a frame.
 func limitData(b []byte, own int) ([]byte, error) {
 	if len(b) > MaxPrivateData {
-		return nil, fmt.Errorf("mpa: %d octets of private data are too many, %d fit", own, MaxPrivateData-(len(b)-own))
+		return nil, fmt.Errorf("mpa: %d octets of private data are too many, %d fit", own,
+			MaxPrivateData-(len(b)-own))
 	}
 	return b, nil
 }
@@ -165,8 +169,8 @@ type startup struct {
 	err    *ulpdu.Error
 }
 
-// Output returns the next start-up frame to send, or nil; each is returned once, and must not be changed. It must travel in
-// segments of its own, also when TCP sends it again.
+// Output returns the next start-up frame to send, or nil; each is returned once, and must not be changed. It
+// must travel in segments of its own, also when TCP sends it again.
 func (s *startup) Output() []byte {
 	if len(s.out) == 0 {
 		return nil

@@ -90,7 +90,8 @@ func TestInterop(t *testing.T) {
 			cells++
 			want = strings.TrimSuffix(want, "*")
 			if got := cell(row, columns[c]); got != want {
-				t.Errorf("%s: %v markers %v with %v markers %v: %s, want %s", figure, row.Role, row.Markers, columns[c].Role, columns[c].Markers, got, want)
+				t.Errorf("%s: %v markers %v with %v markers %v: %s, want %s", figure, row.Role,
+					row.Markers, columns[c].Role, columns[c].Markers, got, want)
 			}
 		}
 	}
@@ -113,7 +114,8 @@ func cell(initiator, responder StartupConfig) string {
 		return "close" // also when the responder took itself for established: it sees the close
 	}
 	p, q := i.Params(), r.Params()
-	if i.Stage() != StageEstablished || r.Stage() != StageEstablished || p.Version != q.Version || p.Send != q.Receive || p.Receive != q.Send {
+	if i.Stage() != StageEstablished || r.Stage() != StageEstablished || p.Version != q.Version ||
+		p.Send != q.Receive || p.Receive != q.Send {
 		return fmt.Sprintf("%v %+v, %v %+v", i.Stage(), p, r.Stage(), q)
 	}
 	if p.Version == 0 && (!p.Send.CRC || !p.Receive.CRC) {
@@ -137,33 +139,47 @@ func TestStartupFrames(t *testing.T) {
 		reject     bool
 		req, reply string
 	}{
-		{"revision 1, private data", StartupConfig{Revision: 1, PrivateData: []byte("hello")}, StartupConfig{}, Answer{PrivateData: []byte("ok")}, false,
+		{"revision 1, private data", StartupConfig{Revision: 1, PrivateData: []byte("hello")},
+			StartupConfig{}, Answer{PrivateData: []byte("ok")}, false,
 			reqKey + "40 01 0005 68656c6c6f", repKey + "40 01 0002 6f6b"},
-		{"revision 1, markers, no CRC", StartupConfig{Revision: 1, Markers: true, NoCRC: true}, StartupConfig{Markers: true, NoCRC: true}, Answer{}, false,
+		{"revision 1, markers, no CRC", StartupConfig{Revision: 1, Markers: true, NoCRC: true},
+			StartupConfig{Markers: true, NoCRC: true}, Answer{}, false,
 			reqKey + "80 01 0000", repKey + "80 01 0000"},
-		{"revision 1, rejected", StartupConfig{Revision: 1}, StartupConfig{}, Answer{PrivateData: []byte{7}}, true,
+		{"revision 1, rejected", StartupConfig{Revision: 1}, StartupConfig{},
+			Answer{PrivateData: []byte{7}}, true,
 			reqKey + "40 01 0000", repKey + "60 01 0001 07"},
-		{"revision 2, client-server", StartupConfig{IRD: 16, ORD: 8}, StartupConfig{}, Answer{IRD: 32, ORD: 32}, false,
+		{"revision 2, client-server", StartupConfig{IRD: 16, ORD: 8}, StartupConfig{},
+			Answer{IRD: 32, ORD: 32}, false,
 			reqKey + "50 02 0004 0010 0008", repKey + "50 02 0004 0020 0010"},
-		{"revision 2, peer-to-peer with Read", StartupConfig{IRD: 1, ORD: 0, RTR: RTRRead}, StartupConfig{}, Answer{}, false,
+		{"revision 2, peer-to-peer with Read", StartupConfig{IRD: 1, ORD: 0, RTR: RTRRead},
+			StartupConfig{}, Answer{}, false,
 			reqKey + "50 02 0004 8001 4000", repKey + "50 02 0004 8001 4000"},
-		{"revision 2, peer-to-peer, all offered, one answered", StartupConfig{IRD: 2, ORD: 3, RTR: allRTR}, StartupConfig{}, Answer{IRD: 4, ORD: 4}, false,
+		{"revision 2, peer-to-peer, all offered, one answered", StartupConfig{IRD: 2, ORD: 3,
+			RTR: allRTR}, StartupConfig{}, Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 c002 c003", repKey + "50 02 0004 8004 4002"},
-		{"revision 2, only Write offered", StartupConfig{IRD: 2, ORD: 3, RTR: RTRWrite}, StartupConfig{}, Answer{IRD: 4, ORD: 4}, false,
+		{"revision 2, only Write offered", StartupConfig{IRD: 2, ORD: 3, RTR: RTRWrite},
+			StartupConfig{}, Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 8002 8003", repKey + "50 02 0004 8004 8002"},
-		{"revision 2, only Send offered", StartupConfig{RTR: RTRSend}, StartupConfig{}, Answer{IRD: 4, ORD: 4}, false,
+		{"revision 2, only Send offered", StartupConfig{RTR: RTRSend}, StartupConfig{},
+			Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 c000 0000", repKey + "50 02 0004 c004 0000"},
-		{"revision 2, not negotiated", StartupConfig{IRD: NotNegotiated, ORD: NotNegotiated}, StartupConfig{}, Answer{IRD: 4, ORD: 5}, false,
+		{"revision 2, not negotiated", StartupConfig{IRD: NotNegotiated, ORD: NotNegotiated},
+			StartupConfig{}, Answer{IRD: 4, ORD: 5}, false,
 			reqKey + "50 02 0004 3fff 3fff", repKey + "50 02 0004 3fff 3fff"},
-		{"revision 2, rejected with the ORD it needs", StartupConfig{IRD: 2, ORD: 2}, StartupConfig{}, Answer{IRD: 4, ORD: 9}, true,
+		{"revision 2, rejected with the ORD it needs", StartupConfig{IRD: 2, ORD: 2},
+			StartupConfig{}, Answer{IRD: 4, ORD: 9}, true,
 			reqKey + "50 02 0004 0002 0002", repKey + "70 02 0004 0004 0009"},
-		{"revision 0", StartupConfig{Role: RDMAC, PrivateData: []byte{1}}, StartupConfig{Role: Permissive}, Answer{PrivateData: []byte{2}}, false,
+		{"revision 0", StartupConfig{Role: RDMAC, PrivateData: []byte{1}},
+			StartupConfig{Role: Permissive}, Answer{PrivateData: []byte{2}}, false,
 			reqKey + "c0 00 0001 01", repKey + "c0 00 0001 02"},
-		{"Rtr frame", StartupConfig{Revision: 1, RtrFrame: true}, StartupConfig{RtrFrame: true}, Answer{}, false,
+		{"Rtr frame", StartupConfig{Revision: 1, RtrFrame: true}, StartupConfig{RtrFrame: true},
+			Answer{}, false,
 			reqKey + "50 01 0000", repKey + "50 01 0000"},
-		{"Rtr frame not known", StartupConfig{Revision: 1, RtrFrame: true}, StartupConfig{}, Answer{}, false,
+		{"Rtr frame not known", StartupConfig{Revision: 1, RtrFrame: true}, StartupConfig{},
+			Answer{}, false,
 			reqKey + "50 01 0000", repKey + "40 01 0000"},
-		{"[MS-SMBD]", StartupConfig{Revision: 1, SMBD: true, IRD: 16, ORD: 1, PrivateData: []byte{9}}, StartupConfig{SMBD: true}, Answer{IRD: 2, ORD: 300}, false,
+		{"[MS-SMBD]", StartupConfig{Revision: 1, SMBD: true, IRD: 16, ORD: 1,
+			PrivateData: []byte{9}}, StartupConfig{SMBD: true}, Answer{IRD: 2, ORD: 300}, false,
 			reqKey + "40 01 0009 00000010 00000001 09", repKey + "40 01 0008 00000002 00000010"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -218,7 +234,8 @@ func TestStartupFrames(t *testing.T) {
 //
 //req:ptp-1
 func TestRtrFrameKeys(t *testing.T) {
-	for key, ok := range map[string]bool{"MPA ID RtR Frame": true, "MPA ID Rtr Frame": true, "MPA ID Req Frame": false, "MPA ID RTR Frame": false} {
+	for key, ok := range map[string]bool{"MPA ID RtR Frame": true, "MPA ID Rtr Frame": true,
+		"MPA ID Req Frame": false, "MPA ID RTR Frame": false} {
 		var r Responder
 		r.Init(StartupConfig{RtrFrame: true})
 		r.Input(unhex(t, reqKey+"50 01 0000"))
@@ -235,7 +252,8 @@ func TestRtrFrameKeys(t *testing.T) {
 	i.Init(StartupConfig{Revision: RevIETF, RtrFrame: true})
 	i.Output()
 	i.Input(unhex(t, repKey+"50 01 0000"))
-	if got, want := i.Output(), unhex(t, "4d504120494420527452204672616d65 00 01 0000"); !bytes.Equal(got, want) {
+	if got, want := i.Output(),
+		unhex(t, "4d504120494420527452204672616d65 00 01 0000"); !bytes.Equal(got, want) {
 		t.Errorf("Rtr frame\n got %x\nwant %x", got, want)
 	}
 }
@@ -258,18 +276,21 @@ func TestStartupClosed(t *testing.T) {
 	} {
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
-		if err := i.PeerClosed("reset by the peer"); err == nil || err.Code != CodeClosed || i.Retry() != c.retry || i.Stage() != StageFailed {
+		if err := i.PeerClosed("reset by the peer"); err == nil || err.Code != CodeClosed ||
+			i.Retry() != c.retry || i.Stage() != StageFailed {
 			t.Errorf("%+v: %v, %v, want %v", c.cfg, err, i.Retry(), c.retry)
 		}
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
-		if err := i.Closed("timed out"); err == nil || err.Code != CodeClosed || i.Retry() != RetryNone || i.Stage() != StageFailed {
+		if err := i.Closed("timed out"); err == nil || err.Code != CodeClosed ||
+			i.Retry() != RetryNone || i.Stage() != StageFailed {
 			t.Errorf("%+v: %v, %v after what says nothing about the peer", c.cfg, err, i.Retry())
 		}
 	}
 	var r Responder
 	r.Init(StartupConfig{})
-	if err := r.Closed("timeout"); err == nil || !strings.Contains(err.Error(), "timeout while waiting for the MPA Request") {
+	if err := r.Closed("timeout"); err == nil ||
+		!strings.Contains(err.Error(), "timeout while waiting for the MPA Request") {
 		t.Error(err)
 	}
 	i.Init(StartupConfig{})
@@ -292,7 +313,8 @@ func TestStartupConfig(t *testing.T) {
 		{StartupConfig{Revision: 1, PrivateData: make([]byte, 512)}, true},
 		{StartupConfig{Revision: 1, PrivateData: make([]byte, 513)}, false},
 		{StartupConfig{Revision: 1, SMBD: true, PrivateData: make([]byte, 505)}, false},
-		{StartupConfig{Revision: 3}, false}, {StartupConfig{Role: 3}, false}, {StartupConfig{IRD: 0x4000}, false}, {StartupConfig{RTR: 8}, false},
+		{StartupConfig{Revision: 3}, false}, {StartupConfig{Role: 3}, false},
+		{StartupConfig{IRD: 0x4000}, false}, {StartupConfig{RTR: 8}, false},
 	} {
 		if err := i.Init(c.cfg); (err == nil) != c.good {
 			t.Errorf("%+v: %v", c.cfg, err)
@@ -305,7 +327,8 @@ func TestStartupConfig(t *testing.T) {
 	}
 	i.Init(StartupConfig{})
 	r.Input(i.Output())
-	if r.Accept(Answer{PrivateData: make([]byte, 509)}) == nil || r.Accept(Answer{IRD: 0x4000}) == nil || r.Stage() != StageDecide {
+	if r.Accept(Answer{PrivateData: make([]byte, 509)}) == nil ||
+		r.Accept(Answer{IRD: 0x4000}) == nil || r.Stage() != StageDecide {
 		t.Error("a bad Answer was taken")
 	}
 	if err := r.Accept(Answer{PrivateData: make([]byte, 508)}); err != nil {
@@ -333,7 +356,8 @@ func TestMirrorMarkers(t *testing.T) {
 		if i.Stage() != StageEstablished || r.Stage() != StageEstablished {
 			t.Fatalf("%+v: %v, %v", tc, i.Stage(), r.Stage())
 		}
-		if got := r.Params(); got.Receive.Markers != tc.want || got.Send.Markers != tc.asked || i.Params().Send.Markers != tc.want {
+		if got := r.Params(); got.Receive.Markers != tc.want || got.Send.Markers != tc.asked ||
+			i.Params().Send.Markers != tc.want {
 			t.Errorf("%+v: responder %+v, initiator %+v", tc, got, i.Params())
 		}
 	}

@@ -2,10 +2,11 @@ package mpa
 
 // trust decides which octets a receiver asks for a second time before it keeps them.
 //
-// A wrong length in an FPDU that passed the TCP checksum makes the FPDU look longer than its segment. To keep it as the head
-// of an FPDU would acknowledge the wrong octets, and the stream could not be healed. An aligned sender never sends heads of
-// FPDUs, so as long as a peer looks aligned, octets that do not end with a right FPDU are refused until they come again the
-// same. A sender that cuts its FPDUs pays for that with one retransmission, and is then believed for a long time.
+// A wrong length in an FPDU that passed the TCP checksum makes the FPDU look longer than its segment. To keep
+// it as the head of an FPDU would acknowledge the wrong octets, and the stream could not be healed. An
+// aligned sender never sends heads of FPDUs, so as long as a peer looks aligned, octets that do not end with
+// a right FPDU are refused until they come again the same. A sender that cuts its FPDUs pays for that with
+// one retransmission, and is then believed for a long time.
 type trust struct {
 	on      bool
 	aligned int // offers of whole FPDUs since the last proof that the sender cuts FPDUs
@@ -50,8 +51,8 @@ func (t *trust) clean() {
 // doubts reports whether incomplete FPDUs are suspicious now.
 func (t *trust) doubts() bool { return t.on && t.aligned >= 0 }
 
-// suspect reports whether the octets at offset at, which do not make a right FPDU, should be sent again. fingerprint stands for what
-// was seen: what a wire has changed does not come again the same.
+// suspect reports whether the octets at offset at, which do not make a right FPDU, should be sent again.
+// fingerprint stands for what was seen: what a wire has changed does not come again the same.
 func (t *trust) suspect(at int64, fingerprint uint32) bool {
 	if !t.doubts() {
 		return false

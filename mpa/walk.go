@@ -66,7 +66,8 @@ func (r *Receiver) walk(is *island, l limit) (step, *ulpdu.Error) {
 }
 
 // complete places and records the FPDU x, which is [start, end).
-func (r *Receiver) complete(is *island, l limit, x [][]byte, start, length, end int64, n int) (step, *ulpdu.Error) {
+func (r *Receiver) complete(is *island, l limit, x [][]byte, start, length, end int64, n int) (step,
+	*ulpdu.Error) {
 	i, ok := r.newRecord(l.order)
 	if !ok {
 		return blocked, nil
@@ -196,8 +197,8 @@ func (r *Receiver) put(from, to int64, over bool) (n int64) {
 	return n
 }
 
-// wrong decides about the FPDU at the chain, of which octets to end show that it is wrong: it has a bad CRC, an impossible
-// length, or runs over the known start of another.
+// wrong decides about the FPDU at the chain, of which octets to end show that it is wrong: it has a bad CRC,
+// an impossible length, or runs over the known start of another.
 func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulpdu.Error) {
 	fresh := is.chain < r.seg.q && end > r.seg.p // the segment has a part in it, and could be sent again
 	if !l.order {
@@ -216,7 +217,8 @@ func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp
 		r.stats.MarkerErrors++
 		return walked, r.die(r.disagree(is.chain))
 	}
-	return walked, r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length field %d: wrong CRC%s", is.chain, r.u16(r.lengthAt(is.chain)), r.tries(is.chain)))
+	return walked, r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length "+
+		"field %d: wrong CRC%s", is.chain, r.u16(r.lengthAt(is.chain)), r.tries(is.chain)))
 }
 
 // tries says what was done about the wrong FPDU at, and what that tells.
@@ -225,16 +227,20 @@ func (r *Receiver) tries(at int64) string {
 	switch {
 	case r.cfg.Layered: // a socket has acknowledged it all
 	case at < r.seg.p:
-		return fmt.Sprintf("; its first %d octets came in earlier segments and were acknowledged before its CRC could be checked, "+
-			"so TCP cannot have them sent again: they were changed on the way, or by the sender", r.seg.p-at)
+		return fmt.Sprintf("; its first %d octets came in earlier segments and were acknowledged "+
+			"before its CRC could be checked, "+
+			"so TCP cannot have them sent again: they were changed on the way, or by the sender",
+			r.seg.p-at)
 	case again:
-		return ", also when sent again; the sender or a device that computes checksums on the way is at fault"
+		return ", also when sent again; the sender or a device that computes checksums on the " +
+			"way is at fault"
 	}
 	return ""
 }
 
 func (r *Receiver) disagree(at int64) *ulpdu.Error {
-	return ulpdu.Newf(ulpdu.MPA, 0, CodeMarker, "FPDU at stream offset %d: the markers and the length chain disagree", at)
+	return ulpdu.Newf(ulpdu.MPA, 0, CodeMarker,
+		"FPDU at stream offset %d: the markers and the length chain disagree", at)
 }
 
 // blind gives up walking along is before it is in order: what is there is held, and the length chain decides.

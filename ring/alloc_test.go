@@ -8,7 +8,8 @@ import (
 )
 
 func TestNoAllocations(t *testing.T) {
-	s, k := fake(t, Config{RxFrames: 64, TxSlots: 32, TxSlot: 3, MaxFrags: 3}, FakeConfig{Start: nearWrap})
+	s, k := fake(t, Config{RxFrames: 64, TxSlots: 32, TxSlot: 3, MaxFrags: 3},
+		FakeConfig{Start: nearWrap})
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)

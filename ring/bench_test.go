@@ -34,7 +34,8 @@ func BenchmarkReceive(b *testing.B) {
 func BenchmarkTransmit(b *testing.B) {
 	for _, n := range []int{64, 1514, 9014} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			s, k := fake(b, Config{RxFrames: 32, TxSlots: 64, TxSlot: SlotFor(n)}, FakeConfig{Budget: 64})
+			s, k := fake(b, Config{RxFrames: 32, TxSlots: 64, TxSlot: SlotFor(n)},
+				FakeConfig{Budget: 64})
 			b.ReportAllocs()
 			out := make([]byte, 0, 65536)
 			for i := 0; i < b.N; i += 64 {

@@ -35,9 +35,10 @@ type device struct {
 // vlanHeader is the longest Ethernet header that the steering lets through: with two VLAN tags.
 const vlanHeader = ethHeader + 2*4
 
-// negotiate binds with the best mode that c allows and the device has, by calls of open. Zero-copy is asked for without
-// XDP_USE_SG where every frame fits one chunk: a driver whose zero-copy takes one buffer for each frame refuses the flag. Every
-// attempt has a socket of its own, because a UMEM keeps the flag of a bind that failed.
+// negotiate binds with the best mode that c allows and the device has, by calls of open. Zero-copy is asked
+// for without XDP_USE_SG where every frame fits one chunk: a driver whose zero-copy takes one buffer for each
+// frame refuses the flag. Every attempt has a socket of its own, because a UMEM keeps the flag of a bind that
+// failed.
 func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Socket, error) {
 	copied := binding{segments: true}
 	if c.Mode == ModeCopy {
@@ -70,7 +71,8 @@ func (d *device) lacks(b binding) error {
 	case !d.driver.ZeroCopy:
 		return fmt.Errorf("%w: the driver has no zero-copy mode", unix.EOPNOTSUPP)
 	case b.segments && d.driver.Segments == 1:
-		return fmt.Errorf("%w: the driver's zero-copy takes one chunk for each frame, which holds an MTU of %d, and the MTU is %d",
+		return fmt.Errorf("%w: the driver's zero-copy takes one chunk for each frame, which "+
+			"holds an MTU of %d, and the MTU is %d",
 			unix.EOPNOTSUPP, RxChunkData-vlanHeader, d.mtu)
 	}
 	return nil
@@ -80,13 +82,16 @@ func (d *device) lacks(b binding) error {
 func (d *device) explain(b binding, err error) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP) && d.told != nil && b.segments:
-		return fmt.Errorf("%w: the driver has no zero-copy mode, or none for an MTU of %d; %w", err, d.mtu, d.told)
+		return fmt.Errorf("%w: the driver has no zero-copy mode, or none for an MTU of %d; %w", err,
+			d.mtu, d.told)
 	case errors.Is(err, unix.EOPNOTSUPP) && d.told != nil:
 		return fmt.Errorf("%w: the driver has no zero-copy mode; %w", err, d.told)
 	case errors.Is(err, unix.EOPNOTSUPP) && b.segments:
-		return fmt.Errorf("%w: the driver has a zero-copy mode, but refuses it for an MTU of %d", err, d.mtu)
+		return fmt.Errorf("%w: the driver has a zero-copy mode, but refuses it for an MTU of %d",
+			err, d.mtu)
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		return fmt.Errorf("%w: the driver refuses zero-copy with its present settings (MTU %d, rings, channels; virtio: iommu_platform is needed); "+
+		return fmt.Errorf("%w: the driver refuses zero-copy with its present settings (MTU %d, "+
+			"rings, channels; virtio: iommu_platform is needed); "+
 			"the kernel log may say which", err, d.mtu)
 	case errors.Is(err, unix.ENOMEM):
 		return fmt.Errorf("%w: no memory for the device's zero-copy queue", err)

@@ -26,23 +26,43 @@ func TestBind(t *testing.T) {
 		had    string
 		why    string // of NoZeroCopy, or of the error when nothing is had
 	}{
-		{name: "one chunk each", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{direct}, had: direct},
-		{name: "largest one chunk", mtu: 3818, driver: oneChunk, tried: []string{direct}, had: direct},
-		{name: "one chunk is too small", mtu: 3819, driver: oneChunk, tried: []string{copied}, had: copied, why: "MTU of 3818, and the MTU is 3819"},
+		{name: "one chunk each", mtu: 1500, driver: oneChunk,
+			refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{direct},
+			had: direct},
+		{name: "largest one chunk", mtu: 3818, driver: oneChunk, tried: []string{direct},
+			had: direct},
+		{name: "one chunk is too small", mtu: 3819, driver: oneChunk, tried: []string{copied},
+			had: copied, why: "MTU of 3818, and the MTU is 3819"},
 		{name: "jumbo", mtu: 9000, driver: segments, tried: []string{directSG}, had: directSG},
-		{name: "no need of segments", mtu: 1500, driver: segments, tried: []string{direct}, had: direct},
-		{name: "driver copies", mtu: 1500, driver: &Driver{Native: true}, tried: []string{copied}, had: copied, why: "the driver has no zero-copy mode"},
-		{name: "driver copies, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500, driver: &Driver{Native: true}, why: "the driver has no zero-copy mode"},
-		{name: "jumbo, zero-copy asked for", mode: ModeZeroCopy, mtu: 9000, driver: oneChunk, why: "one chunk for each frame"},
-		{name: "nobody tells", mtu: 1500, refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP}, tried: []string{direct, copied}, had: copied, why: "does not tell"},
-		{name: "nobody tells, jumbo", mtu: 9000, refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{directSG, copied}, had: copied, why: "or none for an MTU of 9000"},
+		{name: "no need of segments", mtu: 1500, driver: segments, tried: []string{direct},
+			had: direct},
+		{name: "driver copies", mtu: 1500, driver: &Driver{Native: true}, tried: []string{copied},
+			had: copied, why: "the driver has no zero-copy mode"},
+		{name: "driver copies, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500,
+			driver: &Driver{Native: true}, why: "the driver has no zero-copy mode"},
+		{name: "jumbo, zero-copy asked for", mode: ModeZeroCopy, mtu: 9000, driver: oneChunk,
+			why: "one chunk for each frame"},
+		{name: "nobody tells", mtu: 1500, refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP},
+			tried: []string{direct, copied}, had: copied, why: "does not tell"},
+		{name: "nobody tells, jumbo", mtu: 9000,
+			refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{directSG,
+				copied}, had: copied, why: "or none for an MTU of 9000"},
 		{name: "nobody tells, and it works", mtu: 1500, tried: []string{direct}, had: direct},
-		{name: "it says so and refuses", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{direct: unix.EINVAL}, tried: []string{direct, copied}, had: copied, why: "present settings"},
-		{name: "it says so and refuses, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500, driver: oneChunk,
-			refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP}, tried: []string{direct}, why: "present settings"},
-		{name: "no memory", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{direct: unix.ENOMEM}, tried: []string{direct, copied}, had: copied, why: "no memory"},
-		{name: "busy", mtu: 1500, driver: oneChunk, refuse: map[string]unix.Errno{direct: unix.EBUSY}, tried: []string{direct}, why: "busy"},
-		{name: "copy asked for", mode: ModeCopy, mtu: 1500, driver: oneChunk, tried: []string{copied}, had: copied},
+		{name: "it says so and refuses", mtu: 1500, driver: oneChunk,
+			refuse: map[string]unix.Errno{direct: unix.EINVAL}, tried: []string{direct, copied},
+			had: copied, why: "present settings"},
+		{name: "it says so and refuses, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500,
+			driver: oneChunk,
+			refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP}, tried: []string{direct},
+			why: "present settings"},
+		{name: "no memory", mtu: 1500, driver: oneChunk,
+			refuse: map[string]unix.Errno{direct: unix.ENOMEM}, tried: []string{direct, copied},
+			had: copied, why: "no memory"},
+		{name: "busy", mtu: 1500, driver: oneChunk,
+			refuse: map[string]unix.Errno{direct: unix.EBUSY}, tried: []string{direct},
+			why: "busy"},
+		{name: "copy asked for", mode: ModeCopy, mtu: 1500, driver: oneChunk,
+			tried: []string{copied}, had: copied},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var tried []string
@@ -55,10 +75,11 @@ func TestBind(t *testing.T) {
 				}
 				return copied
 			}
-			k := NewFakeKernel(FakeConfig{MTU: c.mtu, Driver: c.driver, Refuse: func(zeroCopy, segments bool) unix.Errno {
-				tried = append(tried, name(zeroCopy, segments))
-				return c.refuse[tried[len(tried)-1]]
-			}})
+			k := NewFakeKernel(FakeConfig{MTU: c.mtu, Driver: c.driver,
+				Refuse: func(zeroCopy, segments bool) unix.Errno {
+					tried = append(tried, name(zeroCopy, segments))
+					return c.refuse[tried[len(tried)-1]]
+				}})
 			s, err := OpenFake(Config{Mode: c.mode, TxSlot: SlotFor(c.mtu + vlanHeader)}, k)
 			if !slices.Equal(tried, c.tried) {
 				t.Errorf("binds %q, want %q", tried, c.tried)
@@ -76,7 +97,8 @@ func TestBind(t *testing.T) {
 			} else if c.had != "" {
 				t.Fatal(err)
 			}
-			if (err != nil) != (c.why != "") || err != nil && !strings.Contains(err.Error(), c.why) {
+			if (err != nil) != (c.why != "") || err != nil &&
+				!strings.Contains(err.Error(), c.why) {
 				t.Errorf("says %v, want %q", err, c.why)
 			}
 		})
@@ -90,7 +112,8 @@ func TestBindFlags(t *testing.T) {
 		want uint16
 	}{
 		{binding{zeroCopy: true}, unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY},
-		{binding{zeroCopy: true, segments: true}, unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY | unix.XDP_USE_SG},
+		{binding{zeroCopy: true, segments: true}, unix.XDP_USE_NEED_WAKEUP | unix.XDP_ZEROCOPY |
+			unix.XDP_USE_SG},
 		{binding{segments: true}, unix.XDP_USE_NEED_WAKEUP | unix.XDP_COPY | unix.XDP_USE_SG},
 	} {
 		if got := c.b.flags(); got != c.want {
@@ -99,8 +122,8 @@ func TestBindFlags(t *testing.T) {
 	}
 }
 
-// TestAskDriver asks about a veth, whose driver runs programs, shows them all buffers and copies. The question is repeated, because
-// a header with octets of whatever lay behind it is answered now and then.
+// TestAskDriver asks about a veth, whose driver runs programs, shows them all buffers and copies. The
+// question is repeated, because a header with octets of whatever lay behind it is answered now and then.
 func TestAskDriver(t *testing.T) {
 	a, _ := newPair(t, 1500)
 	a.in(t, func() error {
@@ -134,7 +157,8 @@ func TestParseDriver(t *testing.T) {
 		value(netdevXDPFeatures, binary.NativeEndian.AppendUint64(nil, netdevBasic|netdevZeroCopy)),
 		value(netdevMaxSegments, binary.NativeEndian.AppendUint32(nil, 1)),
 	}
-	if got, want := parseDriver(reply), (Driver{Native: true, ZeroCopy: true, Segments: 1}); got != want {
+	if got, want := parseDriver(reply),
+		(Driver{Native: true, ZeroCopy: true, Segments: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	for i := range reply {
@@ -143,7 +167,8 @@ func TestParseDriver(t *testing.T) {
 	if got := parseDriver(reply); got != (Driver{}) {
 		t.Errorf("values of one octet are taken for %+v", got)
 	}
-	if h := (genlHeader{netdevDevGet, 1}); h.Len() != 4 || !slices.Equal(h.Serialize(), []byte{netdevDevGet, 1, 0, 0}) {
+	if h := (genlHeader{netdevDevGet, 1}); h.Len() != 4 ||
+		!slices.Equal(h.Serialize(), []byte{netdevDevGet, 1, 0, 0}) {
 		t.Errorf("header % x", h.Serialize())
 	}
 }

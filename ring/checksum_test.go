@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// datagram returns a UDP/IPv4 frame from 10.99.0.1 to 10.99.0.2:9 with the pseudo-header's sum as its checksum, which is
-// what offload starts from; no receiver takes it as it is.
+// datagram returns a UDP/IPv4 frame from 10.99.0.1 to 10.99.0.2:9 with the pseudo-header's sum as its
+// checksum, which is what offload starts from; no receiver takes it as it is.
 func datagram(dst net.HardwareAddr, payload []byte) []byte {
 	b := make([]byte, 14+20+8, 14+20+8+len(payload))
 	copy(b, dst)
@@ -75,7 +75,8 @@ func TestVethChecksumOffload(t *testing.T) {
 		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 		m, _, err := conn.ReadFromUDP(got)
 		if err != nil || m != n || got[0] != 2 {
-			t.Errorf("%d octets: received %d, marked %d, %v; want the offloaded one only", n, m, got[0], err)
+			t.Errorf("%d octets: received %d, marked %d, %v; want the offloaded one only", n, m,
+				got[0], err)
 		}
 		eventually(t, "both complete", func() bool { s.Reap(); return s.InFlight() == 0 })
 		audit(t, s, nil)

@@ -11,7 +11,8 @@ import (
 func TestConcurrentEcho(t *testing.T) {
 	for _, poller := range []bool{false, true} {
 		const frames = 4_000
-		s, k := fake(t, Config{RxFrames: 64, TxSlots: 32, TxSlot: 3}, FakeConfig{Start: nearWrap, Poller: poller})
+		s, k := fake(t, Config{RxFrames: 64, TxSlots: 32, TxSlot: 3}, FakeConfig{Start: nearWrap,
+			Poller: poller})
 		sizes := []int{60, 1514, 9014, 64, 4096, 300}
 		failed := make(chan string, 1)
 		go func() { failed <- feed(k, frames, sizes) }()

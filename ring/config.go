@@ -89,15 +89,20 @@ func (c *Config) checkMemory() error {
 	case c.Ifindex < 0:
 		return fmt.Errorf("ring: config: Ifindex %d is negative", c.Ifindex)
 	case c.TxSlot > MaxTxSlot:
-		return fmt.Errorf("ring: config: TxSlot %d chunks, at most %d: the kernel refuses longer frames", c.TxSlot, MaxTxSlot)
+		return fmt.Errorf(
+			"ring: config: TxSlot %d chunks, at most %d: the kernel refuses longer frames",
+			c.TxSlot, MaxTxSlot)
 	case c.RxFrames > MaxFrames || c.TxSlots > MaxFrames || c.Frames() > MaxFrames:
-		return fmt.Errorf("ring: config: RxFrames %d + TxSlots %d * TxSlot %d chunks, at most %d", c.RxFrames, c.TxSlots, c.TxSlot, MaxFrames)
+		return fmt.Errorf("ring: config: RxFrames %d + TxSlots %d * TxSlot %d chunks, at most %d",
+			c.RxFrames, c.TxSlots, c.TxSlot, MaxFrames)
 	case c.MaxFrags > MaxFrags:
 		return fmt.Errorf("ring: config: MaxFrags %d, at most %d", c.MaxFrags, MaxFrags)
 	case c.MaxFrags > c.RxFrames:
-		return fmt.Errorf("ring: config: RxFrames %d cannot hold one packet of MaxFrags %d chunks", c.RxFrames, c.MaxFrags)
+		return fmt.Errorf("ring: config: RxFrames %d cannot hold one packet of MaxFrags %d chunks",
+			c.RxFrames, c.MaxFrags)
 	case c.KickBudget > MaxKickBudget:
-		return fmt.Errorf("ring: config: KickBudget %d packets, at most %d", c.KickBudget, MaxKickBudget)
+		return fmt.Errorf("ring: config: KickBudget %d packets, at most %d", c.KickBudget,
+			MaxKickBudget)
 	case c.Kicks > MaxKicks:
 		return fmt.Errorf("ring: config: Kicks %d, at most %d", c.Kicks, MaxKicks)
 	case c.Mode > ModeZeroCopy:
@@ -105,7 +110,8 @@ func (c *Config) checkMemory() error {
 	case c.BindTimeout < 0:
 		return fmt.Errorf("ring: config: BindTimeout %v is negative", c.BindTimeout)
 	case c.TxChecksum && c.TxSlot != 1:
-		return fmt.Errorf("ring: config: TxChecksum with TxSlot %d: checksum offload works for frames of one chunk only", c.TxSlot)
+		return fmt.Errorf("ring: config: TxChecksum with TxSlot %d: checksum offload works for "+
+			"frames of one chunk only", c.TxSlot)
 	}
 	return nil
 }
@@ -127,7 +133,8 @@ func (c *Config) checkRings() error {
 		case r.size > MaxRingSize:
 			return fmt.Errorf("ring: config: %s %d, at most %d", r.name, r.size, MaxRingSize)
 		case r.size < r.need:
-			return fmt.Errorf("ring: config: %s %d is less than the %d entries that may be in the ring", r.name, r.size, r.need)
+			return fmt.Errorf("ring: config: %s %d is less than the %d entries that may be in "+
+				"the ring", r.name, r.size, r.need)
 		}
 	}
 	return nil

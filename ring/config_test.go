@@ -22,7 +22,8 @@ func TestConfigErrors(t *testing.T) {
 		{"frags over chunks", Config{RxFrames: 4, MaxFrags: 5}, "RxFrames 4 cannot hold"},
 		{"odd ring", Config{FillSize: 100}, "FillSize 100 is no power of two"},
 		{"huge ring", Config{RxSize: 1 << 21}, "RxSize 2097152"},
-		{"completion ring", Config{TxSlots: 64, TxSlot: 3, CompSize: 128}, "CompSize 128 is less than the 192"},
+		{"completion ring", Config{TxSlots: 64, TxSlot: 3, CompSize: 128},
+			"CompSize 128 is less than the 192"},
 		{"transmit ring", Config{TxSlot: 3, TxSize: 2}, "TxSize 2 is less than the 3"},
 		{"budget", Config{KickBudget: 257}, "KickBudget 257"},
 		{"kicks", Config{Kicks: 65}, "Kicks 65"},
@@ -45,7 +46,8 @@ func TestConfigDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.TxSlot != 3 || c.TxSize != 4096 || c.CompSize != 4096 || c.FillSize != 4096 || c.RxSize != 4096 || c.Frames() != 4096+3072 {
+	if c.TxSlot != 3 || c.TxSize != 4096 || c.CompSize != 4096 || c.FillSize != 4096 ||
+		c.RxSize != 4096 || c.Frames() != 4096+3072 {
 		t.Errorf("defaults %+v", c)
 	}
 	for n, want := range map[int]uint32{0: 1, 1: 1, 4096: 1, 4097: 2, 8192: 2, 9014: 3, 65536: 16} {
@@ -57,16 +59,19 @@ func TestConfigDefaults(t *testing.T) {
 
 func TestStateOfErrno(t *testing.T) {
 	for errno, want := range map[unix.Errno]State{
-		0: StateOK, unix.EAGAIN: StateAgain, unix.EINTR: StateAgain, unix.EBUSY: StateBusy, unix.ENOBUFS: StateNoBuffers,
-		unix.ENOMEM: StateNoBuffers, unix.ENETDOWN: StateDown, unix.ENXIO: StateGone, unix.ENODEV: StateGone,
-		unix.EBADF: StateClosed, unix.EIO: StateError,
+		0: StateOK, unix.EAGAIN: StateAgain, unix.EINTR: StateAgain, unix.EBUSY: StateBusy,
+		unix.ENOBUFS: StateNoBuffers,
+		unix.ENOMEM:  StateNoBuffers, unix.ENETDOWN: StateDown, unix.ENXIO: StateGone,
+		unix.ENODEV: StateGone,
+		unix.EBADF:  StateClosed, unix.EIO: StateError,
 	} {
 		if got := stateOf(errno); got != want {
 			t.Errorf("%v is %v, want %v", errno, got, want)
 		}
 	}
 	for s := StateOK; s <= StateError; s++ {
-		if want := s == StateOK || s == StateAgain || s == StateBusy || s == StateNoBuffers; s.Usable() != want {
+		if want := s == StateOK || s == StateAgain || s == StateBusy ||
+			s == StateNoBuffers; s.Usable() != want {
 			t.Errorf("%v usable: %v", s, s.Usable())
 		}
 	}

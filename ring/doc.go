@@ -1,11 +1,12 @@
-// Package ring sends and receives Ethernet frames through AF_XDP sockets, with its own UMEM, its own account of who owns
-// each frame, and its own four rings.
+// Package ring sends and receives Ethernet frames through AF_XDP sockets, with its own UMEM, its own account
+// of who owns each frame, and its own four rings.
 //
 // # Frames
 //
-// The UMEM of a socket is cut in chunks of 4096 octets. The first RxFrames chunks receive; the rest form TxSlots transmit
-// slots of TxSlot adjacent chunks, so that a jumbo frame is one contiguous []byte for who writes it. The two parts never
-// mix: a receiver that holds all its frames cannot stop the transmitter, nor the other way round.
+// The UMEM of a socket is cut in chunks of 4096 octets. The first RxFrames chunks receive; the rest form
+// TxSlots transmit slots of TxSlot adjacent chunks, so that a jumbo frame is one contiguous []byte for who
+// writes it. The two parts never mix: a receiver that holds all its frames cannot stop the transmitter, nor
+// the other way round.
 //
 // Every chunk has one owner, and one call, Audit, asserts that none is lost or owned twice:
 //

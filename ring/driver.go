@@ -17,8 +17,8 @@ type Driver struct {
 	Transmits  bool // it takes XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
 	ZeroCopy   bool // it has a zero-copy mode for AF_XDP
 	RxSegments bool // it shows programs frames of several buffers
-	// Segments is how many buffers a frame may have in zero-copy mode. With 1 it refuses sockets of XDP_USE_SG. 0 without
-	// zero-copy mode, and from kernels before 6.6, which do not say.
+	// Segments is how many buffers a frame may have in zero-copy mode. With 1 it refuses sockets of
+	// XDP_USE_SG. 0 without zero-copy mode, and from kernels before 6.6, which do not say.
 	Segments int
 }
 
@@ -53,11 +53,12 @@ func AskDriver(ifindex int) (Driver, error) {
 	return parseDriver(attrs), nil
 }
 
-// ReceiveQueues counts the receive queues that a device of the calling thread's network namespace, which is up, has now, up to
-// most (Linux 6.8; before, the error wraps ErrNotTold).
+// ReceiveQueues counts the receive queues that a device of the calling thread's network namespace, which is
+// up, has now, up to most (Linux 6.8; before, the error wraps ErrNotTold).
 func ReceiveQueues(ifindex, most int) (n int, err error) {
 	for ; n < most; n++ {
-		_, err := askNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)}, attr{netdevQueueType, netdevQueueRx}, attr{netdevQueueID, uint32(n)})
+		_, err := askNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)},
+			attr{netdevQueueType, netdevQueueRx}, attr{netdevQueueID, uint32(n)})
 		if errors.Is(err, unix.EINVAL) && n > 0 { // there is no such queue
 			break
 		}
@@ -107,7 +108,8 @@ func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 		switch {
 		case a.Attr.Type == netdevXDPFeatures && len(a.Value) == 8:
 			f := binary.NativeEndian.Uint64(a.Value)
-			d.Native, d.Transmits, d.ZeroCopy, d.RxSegments = f&netdevBasic != 0, f&netdevTransmit != 0, f&netdevZeroCopy != 0, f&netdevRxSG != 0
+			d.Native, d.Transmits, d.ZeroCopy, d.RxSegments = f&netdevBasic != 0,
+				f&netdevTransmit != 0, f&netdevZeroCopy != 0, f&netdevRxSG != 0
 		case a.Attr.Type == netdevMaxSegments && len(a.Value) == 4:
 			d.Segments = int(binary.NativeEndian.Uint32(a.Value))
 		}
@@ -115,8 +117,8 @@ func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 	return d
 }
 
-// genlHeader is struct genlmsghdr: command, version, and 16 bits that must be zero. nl.Genlmsg sends what happens to lie
-// behind it instead of those.
+// genlHeader is struct genlmsghdr: command, version, and 16 bits that must be zero. nl.Genlmsg sends what
+// happens to lie behind it instead of those.
 type genlHeader [2]byte
 
 // Len and Serialize implement nl.NetlinkRequestData.

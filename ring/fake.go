@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FakeConfig says how a FakeKernel behaves. The zero value completes a frame when it is taken, is kicked like copy mode, and
-// starts its rings at index 0.
+// FakeConfig says how a FakeKernel behaves. The zero value completes a frame when it is taken, is kicked like
+// copy mode, and starts its rings at index 0.
 type FakeConfig struct {
 	Start  uint32 // first index of all rings; near 2^32 to see them wrap
 	Budget int    // packets per kick; 0: 32, as Linux
@@ -21,13 +21,14 @@ type FakeConfig struct {
 
 	MTU    int     // of the device; 0: 1500
 	Driver *Driver // what the driver says of itself; nil: the kernel does not tell
-	// Refuse, when set, is asked at each bind, and its errno is what the bind gives unless it is 0. Without it zero-copy is
-	// EOPNOTSUPP, as on veth.
+	// Refuse, when set, is asked at each bind, and its errno is what the bind gives unless it is 0. Without
+	// it zero-copy is EOPNOTSUPP, as on veth.
 	Refuse func(zeroCopy, segments bool) unix.Errno
 }
 
-// FakeKernel is the kernel's end of one Socket in ordinary memory. It is deterministic: it acts only when called. Its methods may
-// be called from one other goroutine than the Socket's. A FakeKernel whose Socket was closed can be opened again.
+// FakeKernel is the kernel's end of one Socket in ordinary memory. It is deterministic: it acts only when
+// called. Its methods may be called from one other goroutine than the Socket's. A FakeKernel whose Socket was
+// closed can be opened again.
 type FakeKernel struct {
 	cfg FakeConfig
 
@@ -75,8 +76,8 @@ func NewFakeKernel(cfg FakeConfig) *FakeKernel {
 	return &FakeKernel{cfg: cfg}
 }
 
-// OpenFake makes a socket on k. Device and queue of cfg are only reported. A k that has an open socket already gives EBUSY, as
-// a queue does.
+// OpenFake makes a socket on k. Device and queue of cfg are only reported. A k that has an open socket
+// already gives EBUSY, as a queue does.
 func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
@@ -129,8 +130,10 @@ func (k *FakeKernel) reset(c *Config) {
 	}
 	k.mem = area{
 		umem: umem[:size], budget: min(uint32(k.cfg.Budget), c.KickBudget),
-		fill: fakeRing[uint64](c.FillSize, k.cfg.Start), comp: fakeRing[uint64](c.CompSize, k.cfg.Start),
-		rx: fakeRing[unix.XDPDesc](c.RxSize, k.cfg.Start), tx: fakeRing[unix.XDPDesc](c.TxSize, k.cfg.Start),
+		fill: fakeRing[uint64](c.FillSize, k.cfg.Start), comp: fakeRing[uint64](c.CompSize,
+			k.cfg.Start),
+		rx: fakeRing[unix.XDPDesc](c.RxSize, k.cfg.Start), tx: fakeRing[unix.XDPDesc](c.TxSize,
+			k.cfg.Start),
 	}
 	if !k.cfg.Poller {
 		*k.mem.tx.flags = needWakeup
@@ -148,7 +151,8 @@ func fakeRing[T any](size, start uint32) shared[T] {
 		_ [60]byte // one cache line each
 	}
 	words[0].v, words[1].v = start, start
-	return shared[T]{prod: &words[0].v, cons: &words[1].v, flags: &words[2].v, desc: make([]T, size)}
+	return shared[T]{prod: &words[0].v, cons: &words[1].v, flags: &words[2].v,
+		desc: make([]T, size)}
 }
 
 // SetState sets what kicks meet from now on. StateBusy drops one frame per kick, but completes it; the other states but
@@ -181,7 +185,8 @@ func (k *FakeKernel) blame(format string, args ...any) {
 	}
 }
 
-var errnos = [...]unix.Errno{0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.ENETDOWN, unix.ENXIO, unix.EBADF, unix.EIO}
+var errnos = [...]unix.Errno{0, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS, unix.ENETDOWN, unix.ENXIO,
+	unix.EBADF, unix.EIO}
 
 // kickTx is sendto.
 func (k *FakeKernel) kickTx() unix.Errno {
@@ -199,8 +204,8 @@ func (k *FakeKernel) kickTx() unix.Errno {
 
 func (k *FakeKernel) kickRx() {}
 
-// wait does not sleep for packets, because nothing happens while the only thread does. With an extra descriptor it sleeps for
-// that, a millisecond at most.
+// wait does not sleep for packets, because nothing happens while the only thread does. With an extra
+// descriptor it sleeps for that, a millisecond at most.
 func (k *FakeKernel) wait(timeout time.Duration, extra int) Ready {
 	if extra < 0 {
 		runtime.Gosched()
@@ -220,8 +225,9 @@ func (k *FakeKernel) statistics() (unix.XDPStatistics, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return unix.XDPStatistics{
-		Rx_dropped: k.stats.LinkDown, Rx_ring_full: k.stats.RxFull, Rx_fill_ring_empty_descs: k.stats.NoFill,
-		Tx_invalid_descs: k.stats.InvalidDescs,
+		Rx_dropped: k.stats.LinkDown, Rx_ring_full: k.stats.RxFull,
+		Rx_fill_ring_empty_descs: k.stats.NoFill,
+		Tx_invalid_descs:         k.stats.InvalidDescs,
 	}, nil
 }
 

@@ -2,8 +2,8 @@ package ring
 
 import "golang.org/x/sys/unix"
 
-// Inject lets the device receive one frame: its octets are copied to chunks of the fill ring. False: dropped and counted,
-// because the chunks did not suffice, the receive ring is full, or the link is down.
+// Inject lets the device receive one frame: its octets are copied to chunks of the fill ring. False: dropped
+// and counted, because the chunks did not suffice, the receive ring is full, or the link is down.
 func (k *FakeKernel) Inject(frame []byte) bool {
 	return k.inject(frame, RxChunkData, false)
 }
@@ -74,8 +74,8 @@ func (k *FakeKernel) accept(budget int) unix.Errno {
 	return 0
 }
 
-// acceptOne moves the descriptors of one packet to k.sent; a packet with a bad descriptor is dropped and never completed,
-// as Linux does.
+// acceptOne moves the descriptors of one packet to k.sent; a packet with a bad descriptor is dropped and
+// never completed, as Linux does.
 func (k *FakeKernel) acceptOne() {
 	first, bad := len(k.sent), false
 	for {
@@ -86,7 +86,8 @@ func (k *FakeKernel) acceptOne() {
 		}
 		d := *k.tx.next()
 		chunk := d.Addr >> chunkShift
-		if d.Len == 0 || d.Addr&(ChunkSize-1)+uint64(d.Len) > ChunkSize || chunk >= uint64(len(k.busy)) {
+		if d.Len == 0 || d.Addr&(ChunkSize-1)+uint64(d.Len) > ChunkSize ||
+			chunk >= uint64(len(k.busy)) {
 			k.blame("transmit descriptor %+v is invalid", d)
 			bad = true
 		} else if k.busy[chunk] {
@@ -153,8 +154,8 @@ func (k *FakeKernel) Take(dst []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// Complete reports up to n of the taken descriptors as complete, oldest first (a frame has one per chunk), and returns how
-// many; n < 0: all.
+// Complete reports up to n of the taken descriptors as complete, oldest first (a frame has one per chunk),
+// and returns how many; n < 0: all.
 func (k *FakeKernel) Complete(n int) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Rates are the probabilities, 0 to 1, of what may happen to a packet. They are tried in this order; at most one happens.
+// Rates are the probabilities, 0 to 1, of what may happen to a packet. They are tried in this order; at most
+// one happens.
 type Rates struct {
 	Drop      float64
 	Duplicate float64 // the copy follows the packet
@@ -23,8 +24,9 @@ type FaultConfig struct {
 // FaultStats counts faults of one direction.
 type FaultStats struct{ Dropped, Duplicated, Corrupted, Delayed uint64 }
 
-// Fault is a Port that mistreats packets, the same way for the same seed and calls. The frame account of the Port below stays
-// exact: a dropped packet is released, a delayed one stays with the reader or writer, a received copy is no UMEM memory.
+// Fault is a Port that mistreats packets, the same way for the same seed and calls. The frame account of the
+// Port below stays exact: a dropped packet is released, a delayed one stays with the reader or writer, a
+// received copy is no UMEM memory.
 type Fault struct {
 	Port
 	cfg    FaultConfig

@@ -74,13 +74,15 @@ func TestFaults(t *testing.T) {
 			return ""
 		}},
 		{"drop", Rates{Drop: 0.2}, func(got []uint32, st FaultStats) string {
-			if uint64(n-len(got)) != st.Dropped || st.Dropped < 40 || st.Dropped > 130 || !slices.IsSorted(got) {
+			if uint64(n-len(got)) != st.Dropped || st.Dropped < 40 || st.Dropped > 130 ||
+				!slices.IsSorted(got) {
 				return "wrong number of losses"
 			}
 			return ""
 		}},
 		{"duplicate", Rates{Duplicate: 0.2}, func(got []uint32, st FaultStats) string {
-			if uint64(len(got)-n) != st.Duplicated || st.Duplicated < 40 || !slices.Equal(slices.Compact(slices.Clone(got)), all) {
+			if uint64(len(got)-n) != st.Duplicated || st.Duplicated < 40 ||
+				!slices.Equal(slices.Compact(slices.Clone(got)), all) {
 				return "wrong number of duplicates"
 			}
 			return ""
@@ -222,8 +224,10 @@ func TestTrace(t *testing.T) {
 	tr := NewTrace(s, &out, func() int64 { now++; return now })
 	eth := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
 	tcp := []byte{0, 80, 0x12, 0x67, 0, 0, 0, 17, 0, 0, 0, 5, 0x50, 0x12, 0xff, 0xff, 0, 0, 0, 0}
-	v4 := slices.Concat(eth, []byte{8, 0, 0x45, 0, 0, 50, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2}, tcp, make([]byte, 10))
-	v6 := slices.Concat(eth, []byte{0x81, 0, 0, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64}, make([]byte, 15), []byte{1}, make([]byte, 15), []byte{2}, tcp)
+	v4 := slices.Concat(eth, []byte{8, 0, 0x45, 0, 0, 50, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1,
+		10, 0, 0, 2}, tcp, make([]byte, 10))
+	v6 := slices.Concat(eth, []byte{0x81, 0, 0, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64},
+		make([]byte, 15), []byte{1}, make([]byte, 15), []byte{2}, tcp)
 	arp := slices.Concat(eth, []byte{8, 6}, make([]byte, 46))
 	udp := slices.Clone(v4)
 	udp[23] = 17
@@ -253,7 +257,8 @@ func TestTrace(t *testing.T) {
 // Whatever arrives, the summary reads no octet that is not there.
 func TestSummaryOfTruncatedFrames(t *testing.T) {
 	f := newFrame(120, 1)
-	for _, kind := range []string{"\x08\x00\x4f", "\x86\xdd\x60", "\x81\x00\x00\x01\x88\xa8\x00\x02\x08\x00\x45", "\x81\x00\x00\x01\x81\x00"} {
+	for _, kind := range []string{"\x08\x00\x4f", "\x86\xdd\x60",
+		"\x81\x00\x00\x01\x88\xa8\x00\x02\x08\x00\x45", "\x81\x00\x00\x01\x81\x00"} {
 		copy(f[12:], kind)
 		for n := range f {
 			if got := appendSummary(nil, f[:n:n]); len(got) == 0 {

@@ -14,7 +14,8 @@ func (h *host) foreign(t *testing.T) *xdp.Socket {
 	var s *xdp.Socket
 	h.in(t, func() (err error) {
 		s, err = xdp.NewSocket(h.index, 0, &xdp.SocketOptions{
-			NumFrames: 256, FrameSize: 2048, FillRingNumDescs: 128, CompletionRingNumDescs: 128, RxRingNumDescs: 128, TxRingNumDescs: 128,
+			NumFrames: 256, FrameSize: 2048, FillRingNumDescs: 128, CompletionRingNumDescs: 128,
+			RxRingNumDescs: 128, TxRingNumDescs: 128,
 		})
 		return err
 	})
@@ -55,7 +56,8 @@ func toForeign(t *testing.T, own *Socket, other *xdp.Socket, sizes []int) {
 				continue
 			}
 			if !bytes.Equal(f, newFrame(sizes[got], uint32(got))) {
-				t.Fatalf("frame %d of %d octets arrived as %d other octets", got, sizes[got], len(f))
+				t.Fatalf("frame %d of %d octets arrived as %d other octets", got, sizes[got],
+					len(f))
 			}
 			got++
 		}
@@ -83,7 +85,8 @@ func fromForeign(t *testing.T, other *xdp.Socket, own *Socket, sizes []int) {
 			f := batch[i].Frag(0)
 			if ours(f) {
 				if !bytes.Equal(f, newFrame(sizes[got], uint32(got))) {
-					t.Fatalf("frame %d of %d octets arrived as %d other octets", got, sizes[got], len(f))
+					t.Fatalf("frame %d of %d octets arrived as %d other octets", got, sizes[got],
+						len(f))
 				}
 				got++
 			}

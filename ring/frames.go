@@ -157,30 +157,36 @@ func (f *frames) audit() error {
 		seen[o] = countOwner(f.rx, o) + countOwner(f.tx, o)*f.slot
 	}
 	for i, o := range f.tx {
-		if n := f.open[i]; (o == OwnerFree && n != 0) || (o == OwnerCompletion && (n == 0 || n > MaxTxSlot)) {
-			return fmt.Errorf("ring: audit: transmit slot %d is %v with %d open descriptors", i, o, n)
+		if n := f.open[i]; (o == OwnerFree && n != 0) ||
+			(o == OwnerCompletion && (n == 0 || n > MaxTxSlot)) {
+			return fmt.Errorf("ring: audit: transmit slot %d is %v with %d open descriptors", i, o,
+				n)
 		}
 	}
 	free := uint32(len(f.rxFree)) + uint32(len(f.txFree))*f.slot
 	all := uint32(len(f.rx)) + uint32(len(f.tx))*f.slot
 	switch {
 	case f.misuse != 0:
-		return fmt.Errorf("ring: audit: %d operations on chunks of another owner, the first: %s", f.misuse, f.first)
+		return fmt.Errorf("ring: audit: %d operations on chunks of another owner, the first: %s",
+			f.misuse, f.first)
 	case seen != f.count:
 		return fmt.Errorf("ring: audit: owners say %v, the count says %v", seen, f.count)
 	case seen.Total() != all:
 		return fmt.Errorf("ring: audit: %v is not %d chunks", seen, all)
 	case free != seen[OwnerFree]:
-		return fmt.Errorf("ring: audit: %d chunks in the free lists, %d are free", free, seen[OwnerFree])
+		return fmt.Errorf("ring: audit: %d chunks in the free lists, %d are free", free,
+			seen[OwnerFree])
 	}
 	for _, i := range f.rxFree {
 		if f.rx[i] != OwnerFree {
-			return fmt.Errorf("ring: audit: receive chunk %d is in the free list but %v", i, f.rx[i])
+			return fmt.Errorf("ring: audit: receive chunk %d is in the free list but %v", i,
+				f.rx[i])
 		}
 	}
 	for _, i := range f.txFree {
 		if f.tx[i] != OwnerFree {
-			return fmt.Errorf("ring: audit: transmit slot %d is in the free list but %v", i, f.tx[i])
+			return fmt.Errorf("ring: audit: transmit slot %d is in the free list but %v", i,
+				f.tx[i])
 		}
 	}
 	return nil

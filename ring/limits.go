@@ -4,9 +4,11 @@ import "time"
 
 // Facts of the kernel's AF_XDP interface.
 const (
-	ChunkSize   = 4096                   // octets per UMEM chunk: the largest that the kernel takes without the unaligned mode
-	chunkShift  = 12                     // log2 ChunkSize
-	RxHeadroom  = 256                    // XDP_PACKET_HEADROOM: the kernel writes a received frame that far into its chunk
+	// octets per UMEM chunk: the largest that the kernel takes without the unaligned mode
+	ChunkSize  = 4096
+	chunkShift = 12 // log2 ChunkSize
+	// XDP_PACKET_HEADROOM: the kernel writes a received frame that far into its chunk
+	RxHeadroom  = 256
 	RxChunkData = ChunkSize - RxHeadroom // octets of a received frame that one chunk holds
 	ethHeader   = 14                     // octets; a shorter frame is no Ethernet frame
 	txMetadata  = 24                     // octets of struct xsk_tx_metadata before the first octet of a frame
@@ -23,13 +25,13 @@ const (
 	MaxFrames = 1 << 19
 	// MaxRingSize is the most entries of one ring (16 MiB of descriptors).
 	MaxRingSize = 1 << 20
-	// MaxKickBudget is the most packets of one transmit system call. The call keeps its processor from the Go scheduler,
-	// so a stop-the-world waits for it: at 2 us a packet, half a millisecond.
+	// MaxKickBudget is the most packets of one transmit system call. The call keeps its processor from the Go
+	// scheduler, so a stop-the-world waits for it: at 2 us a packet, half a millisecond.
 	MaxKickBudget = 256
 	// MaxKicks is the most transmit system calls of one Flush, so that Flush ends although the peer never does.
 	MaxKicks = 64
-	// MaxQueues is the most queues of a device for which a program should make sockets by itself: an adapter may have hundreds,
-	// and each takes a thread and 20 MiB of UMEM.
+	// MaxQueues is the most queues of a device for which a program should make sockets by itself: an adapter
+	// may have hundreds, and each takes a thread and 20 MiB of UMEM.
 	MaxQueues = 64
 	// MaxDelayed is the most packets that a Fault keeps back in each direction, so that it cannot starve the port.
 	MaxDelayed = 64

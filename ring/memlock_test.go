@@ -20,8 +20,8 @@ func dropCaps(caps ...int) error {
 	return unix.Capset(&h, &d[0])
 }
 
-// Without the right to lock memory, the soft limit is raised to the hard one when that helps, and the error says what to
-// do when it does not.
+// Without the right to lock memory, the soft limit is raised to the hard one when that helps, and the error
+// says what to do when it does not.
 func TestMemlockLimit(t *testing.T) {
 	a, _ := newPair(t, 1500)
 	var old unix.Rlimit
@@ -29,7 +29,8 @@ func TestMemlockLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	hard := min(old.Max, 1<<40)
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 4 << chunkShift, Max: old.Max}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 4 << chunkShift,
+		Max: old.Max}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {

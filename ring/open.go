@@ -17,9 +17,9 @@ type linux struct {
 	fds  [2]unix.PollFd
 }
 
-// Open makes a socket for cfg.Queue of device cfg.Ifindex in the network namespace of the calling thread. It needs
-// CAP_NET_RAW and Linux 6.6. The socket receives nothing until its Fd is in the XSKMAP of an XDP program of the device, and
-// frames of more than one chunk only from a program that knows fragments.
+// Open makes a socket for cfg.Queue of device cfg.Ifindex in the network namespace of the calling thread. It
+// needs CAP_NET_RAW and Linux 6.6. The socket receives nothing until its Fd is in the XSKMAP of an XDP
+// program of the device, and frames of more than one chunk only from a program that knows fragments.
 func Open(cfg Config) (*Socket, error) {
 	c, err := cfg.withDefaults()
 	if err != nil {
@@ -27,7 +27,8 @@ func Open(cfg Config) (*Socket, error) {
 	}
 	nic, err := netlink.LinkByIndex(c.Ifindex)
 	if err != nil {
-		return nil, fmt.Errorf("ring: device %d: %w (is it in this network namespace?)", c.Ifindex, err)
+		return nil, fmt.Errorf("ring: device %d: %w (is it in this network namespace?)", c.Ifindex,
+			err)
 	}
 	d := device{mtu: nic.Attrs().MTU}
 	d.driver, d.told = AskDriver(c.Ifindex)
@@ -42,7 +43,8 @@ func Open(cfg Config) (*Socket, error) {
 func openLinux(c Config, b binding) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with CONFIG_XDP_SOCKETS)", err)
+		return nil, fmt.Errorf("AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with "+
+			"CONFIG_XDP_SOCKETS)", err)
 	}
 	k := &linux{fd: fd}
 	a, err := k.setUp(&c)
@@ -73,7 +75,8 @@ func (k *linux) setUp(c *Config) (a area, err error) {
 		name string
 		size uint32
 	}{
-		{unix.XDP_UMEM_FILL_RING, "fill", c.FillSize}, {unix.XDP_UMEM_COMPLETION_RING, "completion", c.CompSize},
+		{unix.XDP_UMEM_FILL_RING, "fill", c.FillSize}, {unix.XDP_UMEM_COMPLETION_RING, "completion",
+			c.CompSize},
 		{unix.XDP_RX_RING, "receive", c.RxSize}, {unix.XDP_TX_RING, "transmit", c.TxSize},
 	} {
 		if err = unix.SetsockoptInt(k.fd, unix.SOL_XDP, r.opt, int(r.size)); err != nil {
@@ -81,13 +84,16 @@ func (k *linux) setUp(c *Config) (a area, err error) {
 		}
 	}
 	var off unix.XDPMmapOffsets
-	if err = k.getsockopt(unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off)); err != nil {
+	if err = k.getsockopt(unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off),
+		unsafe.Sizeof(off)); err != nil {
 		return a, fmt.Errorf("XDP_MMAP_OFFSETS: %w", err)
 	}
-	if a.fill, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr, c.FillSize); err != nil {
+	if a.fill, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr,
+		c.FillSize); err != nil {
 		return a, err
 	}
-	if a.comp, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr, c.CompSize); err != nil {
+	if a.comp, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr,
+		c.CompSize); err != nil {
 		return a, err
 	}
 	if a.rx, err = mapRing[unix.XDPDesc](k, unix.XDP_PGOFF_RX_RING, &off.Rx, c.RxSize); err != nil {
@@ -112,15 +118,18 @@ func (k *linux) mapUMEM(c *Config) (umem []byte, huge bool, err error) {
 	}
 	m, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, flags)
 	if err != nil {
-		return nil, false, fmt.Errorf("mapping %d octets of UMEM: %w (lower RxFrames or TxSlots)", size, err)
+		return nil, false, fmt.Errorf("mapping %d octets of UMEM: %w (lower RxFrames or TxSlots)",
+			size, err)
 	}
 	k.maps = append(k.maps, m)
 	return m, false, nil
 }
 
-// register hands the UMEM to the kernel. When the locked-memory limit is in the way it is raised once, as far as allowed.
+// register hands the UMEM to the kernel. When the locked-memory limit is in the way it is raised once, as far
+// as allowed.
 func (k *linux) register(c *Config, umem []byte) error {
-	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)), Size: ChunkSize}
+	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
+		Size: ChunkSize}
 	if c.TxChecksum {
 		reg.Flags, reg.Tx_metadata_len = unix.XDP_UMEM_TX_METADATA_LEN, txMetadata
 	}
@@ -133,7 +142,8 @@ func (k *linux) register(c *Config, umem []byte) error {
 	}
 	raised := raiseMemlock()
 	if err = k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
-		return errors.Join(fmt.Errorf("registering %d octets of UMEM: %w (RLIMIT_MEMLOCK is too low: raise it, or give CAP_IPC_LOCK)", len(umem), err), raised)
+		return errors.Join(fmt.Errorf("registering %d octets of UMEM: %w (RLIMIT_MEMLOCK is too "+
+			"low: raise it, or give CAP_IPC_LOCK)", len(umem), err), raised)
 	}
 	return nil
 }
@@ -144,20 +154,24 @@ func raiseMemlock() error {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil {
 		return fmt.Errorf("reading RLIMIT_MEMLOCK: %w", err)
 	}
-	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}) == nil {
+	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY,
+		Max: unix.RLIM_INFINITY}) == nil {
 		return nil
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: now.Max, Max: now.Max}); err != nil {
+	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: now.Max,
+		Max: now.Max}); err != nil {
 		return fmt.Errorf("raising RLIMIT_MEMLOCK to %d: %w", now.Max, err)
 	}
 	return nil
 }
 
 // mapRing maps one ring of the socket.
-func mapRing[T any](k *linux, pgoff int64, off *unix.XDPRingOffset, size uint32) (shared[T], error) {
+func mapRing[T any](k *linux, pgoff int64, off *unix.XDPRingOffset, size uint32) (shared[T],
+	error) {
 	var zero T
 	n := off.Desc + uint64(size)*uint64(unsafe.Sizeof(zero))
-	m, err := unix.Mmap(k.fd, pgoff, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	m, err := unix.Mmap(k.fd, pgoff, int(n), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return shared[T]{}, fmt.Errorf("mapping a ring of %d entries: %w", size, err)
 	}
@@ -183,11 +197,13 @@ func (k *linux) bind(c *Config, b binding) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("bind: %w (another AF_XDP socket has the queue; waited %v)", err, c.BindTimeout)
+		return fmt.Errorf("bind: %w (another AF_XDP socket has the queue; waited %v)", err,
+			c.BindTimeout)
 	case errors.Is(err, unix.ENETDOWN):
 		return fmt.Errorf("bind: %w (ip link set it up)", err)
 	case errors.Is(err, unix.EINVAL) && !b.zeroCopy:
-		return fmt.Errorf("bind: %w (is there such a queue, and a kernel of 6.6 or later, for XDP_USE_SG?)", err)
+		return fmt.Errorf("bind: %w (is there such a queue, and a kernel of 6.6 or later, for "+
+			"XDP_USE_SG?)", err)
 	}
 	return fmt.Errorf("bind: %w", err)
 }
@@ -196,7 +212,8 @@ func (k *linux) bind(c *Config, b binding) error {
 // fail without harm; it returns the budget in force.
 func (k *linux) setBudget(c *Config) uint32 {
 	// An skb of one chunk is charged with less than two chunks; the kernel doubles the value it is given.
-	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int(c.TxSlots*c.TxSlot)*ChunkSize)
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
+		int(c.TxSlots*c.TxSlot)*ChunkSize)
 	const kernelDefault = 32
 	budget := min(c.KickBudget, c.TxSize)
 	if unix.SetsockoptInt(k.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, int(budget)) != nil {
@@ -206,7 +223,8 @@ func (k *linux) setBudget(c *Config) uint32 {
 }
 
 func (k *linux) setsockopt(opt int, v unsafe.Pointer, n uintptr) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(k.fd), unix.SOL_XDP, uintptr(opt), uintptr(v), n, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(k.fd), unix.SOL_XDP, uintptr(opt),
+		uintptr(v), n, 0)
 	if errno != 0 {
 		return errno
 	}
@@ -215,7 +233,8 @@ func (k *linux) setsockopt(opt int, v unsafe.Pointer, n uintptr) error {
 
 func (k *linux) getsockopt(opt int, v unsafe.Pointer, n uintptr) error {
 	size := uint32(n)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(k.fd), unix.SOL_XDP, uintptr(opt), uintptr(v), uintptr(unsafe.Pointer(&size)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(k.fd), unix.SOL_XDP, uintptr(opt),
+		uintptr(v), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return errno
 	}

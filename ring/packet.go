@@ -3,8 +3,8 @@ package ring
 // frag is one piece of a packet: octets [off, off+n) of the packet's memory.
 type frag struct{ off, n uint32 }
 
-// Packet is one received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A Packet may be
-// copied; then only one of the copies may be released.
+// Packet is one received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A
+// Packet may be copied; then only one of the copies may be released.
 type Packet struct {
 	mem   []byte // the UMEM, or the copy of a Fault
 	home  *Fault // who made it; nil: a Socket
@@ -49,16 +49,19 @@ type TxBuf struct {
 	// Data is the slot: frame octets from Data[0] on, contiguous. It aliases the UMEM and holds what was sent last.
 	Data []byte
 	slot uint32
-	sum  uint32 // where the checksum is: start<<16 | offset, 0 for none; with more fields a TxBuf would not fit into registers
+	// where the checksum is: start<<16 | offset, 0 for none; with more fields a TxBuf would not fit into
+	// registers
+	sum uint32
 }
 
-// Checksum asks for checksum offload: the sum of the octets from start on is put at start+offset, where the pseudo-header's
-// sum stands already. Without Config.TxChecksum, Send drops the frame and counts TxInvalid.
+// Checksum asks for checksum offload: the sum of the octets from start on is put at start+offset, where the
+// pseudo-header's sum stands already. Without Config.TxChecksum, Send drops the frame and counts TxInvalid.
 func (b *TxBuf) Checksum(start, offset uint16) {
 	b.sum = uint32(start)<<16 | uint32(offset)
 }
 
-// NewTxBuf returns the TxBuf of a decorator's own slot. Only the decorator may take it back: it knows the slot by its number.
+// NewTxBuf returns the TxBuf of a decorator's own slot. Only the decorator may take it back: it knows the
+// slot by its number.
 func NewTxBuf(data []byte, slot uint32) TxBuf { return TxBuf{Data: data, slot: slot} }
 
 // Slot returns the number that the maker of b gave.

@@ -2,8 +2,8 @@ package ring
 
 import "time"
 
-// Port is what a Socket and its decorators have in common: all that a worker needs. The methods are documented at Socket.
-// Packets and transmit buffers must go back to the Port that they came from.
+// Port is what a Socket and its decorators have in common: all that a worker needs. The methods are
+// documented at Socket. Packets and transmit buffers must go back to the Port that they came from.
 type Port interface {
 	Recv(batch []Packet) int
 	Hold(p *Packet)

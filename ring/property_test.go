@@ -43,8 +43,10 @@ func TestRandomOperations(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			fc := FakeConfig{Start: nearWrap - uint32(r.IntN(100)), Budget: 1 + r.IntN(40), Manual: r.IntN(2) == 0, Poller: r.IntN(4) == 0}
-			c := Config{RxFrames: 4 + uint32(r.IntN(60)), TxSlots: 1 + uint32(r.IntN(30)), TxSlot: 1 + uint32(r.IntN(4)), Kicks: 1 + uint32(r.IntN(8))}
+			fc := FakeConfig{Start: nearWrap - uint32(r.IntN(100)), Budget: 1 + r.IntN(40),
+				Manual: r.IntN(2) == 0, Poller: r.IntN(4) == 0}
+			c := Config{RxFrames: 4 + uint32(r.IntN(60)), TxSlots: 1 + uint32(r.IntN(30)),
+				TxSlot: 1 + uint32(r.IntN(4)), Kicks: 1 + uint32(r.IntN(8))}
 			c.MaxFrags = 1 + uint32(r.IntN(4))
 			c.TxSize, c.FillSize = powerOfTwo(c.TxSlot)<<r.IntN(3), 4<<r.IntN(4)
 			s, k := fake(t, c, fc)
@@ -155,8 +157,11 @@ func (m *model) take() {
 			return
 		}
 		id := binary.BigEndian.Uint32(f[14:])
-		if n, known := m.sent[id]; !known || n != len(f) || id <= m.lastOut || !bytes.Equal(f, newFrame(n, id)) {
-			m.t.Fatalf("frame %d of %d octets was transmitted; sent as %d octets, the last one was %d", id, len(f), n, m.lastOut)
+		if n, known := m.sent[id]; !known || n != len(f) || id <= m.lastOut ||
+			!bytes.Equal(f, newFrame(n, id)) {
+			m.t.Fatalf(
+				"frame %d of %d octets was transmitted; sent as %d octets, the last one was %d", id,
+				len(f), n, m.lastOut)
 		}
 		delete(m.sent, id)
 		m.lastOut = id
@@ -192,7 +197,8 @@ func (m *model) drain() {
 	}
 	lost := m.k.FakeStats().Lost
 	if len(m.coming) != 0 || uint64(len(m.sent)) != lost {
-		m.t.Errorf("%d injected packets never came, %d sent frames missing of which %d lost", len(m.coming), len(m.sent), lost)
+		m.t.Errorf("%d injected packets never came, %d sent frames missing of which %d lost",
+			len(m.coming), len(m.sent), lost)
 	}
 	if st := m.s.Stats(); st.RxOversize != m.dropped {
 		m.t.Errorf("%d packets counted oversize, want %d", st.RxOversize, m.dropped)

@@ -92,8 +92,8 @@ func (s *Socket) dropChain() {
 	s.chain.n, s.chain.size = 0, 0
 }
 
-// Hold records that the reader keeps p beyond the batch. It changes the account only: a held packet goes back by Release
-// like any other.
+// Hold records that the reader keeps p beyond the batch. It changes the account only: a held packet goes back
+// by Release like any other.
 func (s *Socket) Hold(p *Packet) {
 	if p.home != nil || s.k == nil {
 		return
@@ -149,8 +149,9 @@ func (s *Socket) Refill() int {
 	return int(n)
 }
 
-// Wait sleeps until a packet has arrived, the descriptor extraFD (an eventfd; -1: none) is readable, or timeout is over;
-// a negative timeout is endless. It returns at once when packets are there already. Completed transmissions do not wake it.
+// Wait sleeps until a packet has arrived, the descriptor extraFD (an eventfd; -1: none) is readable, or
+// timeout is over; a negative timeout is endless. It returns at once when packets are there already.
+// Completed transmissions do not wake it.
 func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 	if s.k == nil {
 		return ReadyError

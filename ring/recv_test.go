@@ -28,7 +28,8 @@ func receive(t testing.TB, s Port, want ...[]byte) []Packet {
 func TestRecvSizes(t *testing.T) {
 	s, k := fake(t, Config{RxFrames: 16, TxSlots: 1}, FakeConfig{Start: nearWrap})
 	for _, c := range []struct{ n, frags int }{
-		{14, 1}, {60, 1}, {1514, 1}, {RxChunkData, 1}, {RxChunkData + 1, 2}, {9014, 3}, {16 * RxChunkData, 16},
+		{14, 1}, {60, 1}, {1514, 1}, {RxChunkData, 1}, {RxChunkData + 1, 2}, {9014, 3},
+		{16 * RxChunkData, 16},
 	} {
 		f := newFrame(c.n, 7)
 		if !k.Inject(f) {
@@ -54,7 +55,8 @@ func TestRecvSizes(t *testing.T) {
 	}
 }
 
-// The kernel reports addresses with its headroom in them; the fill ring must get the chunk's own address. The fake checks.
+// The kernel reports addresses with its headroom in them; the fill ring must get the chunk's own address. The
+// fake checks.
 func TestRefillMasksHeadroom(t *testing.T) {
 	s, k := fake(t, small, FakeConfig{Start: nearWrap})
 	for i := range uint32(200) {
@@ -89,7 +91,8 @@ func TestRecvWithoutFill(t *testing.T) {
 }
 
 func TestRecvRingFull(t *testing.T) {
-	s, k := fake(t, Config{RxFrames: 16, RxSize: 4, TxSlots: 1, MaxFrags: 4}, FakeConfig{Start: nearWrap})
+	s, k := fake(t, Config{RxFrames: 16, RxSize: 4, TxSlots: 1, MaxFrags: 4},
+		FakeConfig{Start: nearWrap})
 	for i := range 6 {
 		if got := k.Inject(newFrame(60, 1)); got != (i < 4) {
 			t.Errorf("packet %d received: %v", i, got)

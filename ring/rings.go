@@ -58,8 +58,8 @@ func (r *producer[T]) used() uint32 {
 // needWakeup reports whether the kernel wants a system call to look at the ring.
 func (r *producer[T]) needWakeup() bool { return atomic.LoadUint32(r.flags)&needWakeup != 0 }
 
-// avail returns how many entries can be read; it looks at the producer's index only when less than want are known. It is
-// never more than the ring's size, whatever the memory says.
+// avail returns how many entries can be read; it looks at the producer's index only when less than want are
+// known. It is never more than the ring's size, whatever the memory says.
 func (r *consumer[T]) avail(want uint32) uint32 {
 	n := r.tail - r.head
 	if n < want {

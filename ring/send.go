@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AllocTx returns a free transmit slot, which the writer owns until Send or CancelTx. Without a free one it reaps first;
-// false: all slots wait for the device.
+// AllocTx returns a free transmit slot, which the writer owns until Send or CancelTx. Without a free one it
+// reaps first; false: all slots wait for the device.
 func (s *Socket) AllocTx() (TxBuf, bool) {
 	f := &s.frames
 	if s.k == nil {
@@ -56,7 +56,8 @@ func (s *Socket) Send(b TxBuf, n int) {
 		return
 	}
 	s.frames.open[b.slot] = queued
-	s.queue[s.qtail&uint32(len(s.queue)-1)] = pending{b.slot, uint32(n), uint16(b.sum >> 16), uint16(b.sum), b.sum != 0}
+	s.queue[s.qtail&uint32(len(s.queue)-1)] = pending{b.slot, uint32(n), uint16(b.sum >> 16),
+		uint16(b.sum), b.sum != 0}
 	s.qtail++
 }
 
@@ -202,7 +203,8 @@ func (s *Socket) Reap() int {
 	for range avail {
 		addr := *s.comp.next()
 		if addr < s.txBase {
-			s.frames.blame("receive chunk", uint32(addr>>chunkShift), s.frames.rx, OwnerCompletion, OwnerFree)
+			s.frames.blame("receive chunk", uint32(addr>>chunkShift), s.frames.rx, OwnerCompletion,
+				OwnerFree)
 			continue
 		}
 		i := uint32((addr - s.txBase) >> chunkShift)

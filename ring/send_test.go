@@ -38,7 +38,8 @@ func TestSendSizes(t *testing.T) {
 
 // A slot is free only when all of its descriptors are complete.
 func TestReapPartOfSlot(t *testing.T) {
-	s, k := fake(t, Config{RxFrames: 32, TxSlots: 2, TxSlot: 3}, FakeConfig{Manual: true, Start: nearWrap})
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 2, TxSlot: 3},
+		FakeConfig{Manual: true, Start: nearWrap})
 	transmit(t, s, newFrame(9014, 1))
 	s.Flush()
 	k.Take(nil)
@@ -134,7 +135,8 @@ func TestChecksumMetadata(t *testing.T) {
 }
 
 func TestKickBudget(t *testing.T) {
-	s, k := fake(t, Config{RxFrames: 32, TxSlots: 64, Kicks: 3}, FakeConfig{Budget: 10, Start: nearWrap})
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 64, Kicks: 3},
+		FakeConfig{Budget: 10, Start: nearWrap})
 	for i := range uint32(50) {
 		transmit(t, s, newFrame(60, i))
 	}
@@ -157,7 +159,8 @@ func TestKickBudget(t *testing.T) {
 
 // A transmit ring smaller than the slots: the rest waits in our queue, in order.
 func TestSmallTransmitRing(t *testing.T) {
-	s, k := fake(t, Config{RxFrames: 32, TxSlots: 16, TxSlot: 2, TxSize: 4}, FakeConfig{Start: nearWrap})
+	s, k := fake(t, Config{RxFrames: 32, TxSlots: 16, TxSlot: 2, TxSize: 4},
+		FakeConfig{Start: nearWrap})
 	for i := range uint32(16) {
 		transmit(t, s, newFrame(5000, i))
 	}
@@ -196,7 +199,8 @@ func TestStates(t *testing.T) {
 		}
 		n := s.Stats()
 		counts := []uint64{n.Again, n.NoBuffers, n.Down, n.Gone, n.OtherErrors}
-		if i := slices.Index([]State{StateAgain, StateNoBuffers, StateDown, StateGone, StateError}, st); counts[i] != 3 {
+		if i := slices.Index([]State{StateAgain, StateNoBuffers, StateDown, StateGone, StateError},
+			st); counts[i] != 3 {
 			t.Errorf("%v: counted %v", st, counts)
 		}
 	}
@@ -243,7 +247,8 @@ func TestClosedSocketDoesNothing(t *testing.T) {
 	if s.Recv(batch) != 0 || s.Refill() != 0 || s.Reap() != 0 || s.Pending() || s.Fd() != -1 {
 		t.Error("a closed socket works")
 	}
-	if st := s.Flush(); st != StateClosed || s.State() != StateClosed || s.Wait(0, -1) != ReadyError {
+	if st := s.Flush(); st != StateClosed || s.State() != StateClosed ||
+		s.Wait(0, -1) != ReadyError {
 		t.Errorf("Flush on a closed socket: %v", st)
 	}
 	if err := s.Audit(); err != nil {

@@ -117,7 +117,8 @@ func newSocket(c Config, k kernel, a area) *Socket {
 	}
 	s := &Socket{
 		cfg: c, k: k, umem: a.umem, frames: newFrames(&c),
-		fill: newProducer(a.fill), rx: newConsumer(a.rx), tx: newProducer(a.tx), comp: newConsumer(a.comp),
+		fill: newProducer(a.fill), rx: newConsumer(a.rx), tx: newProducer(a.tx),
+		comp:   newConsumer(a.comp),
 		queue:  make([]pending, powerOfTwo(c.TxSlots)),
 		txBase: uint64(c.RxFrames) << chunkShift,
 	}
@@ -125,8 +126,9 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		s.txOff = txMetadata
 	}
 	s.info = Info{
-		Ifindex: c.Ifindex, Queue: c.Queue, ZeroCopy: a.zeroCopy, Segments: c.MaxFrags, HugePages: a.hugePage,
-		RxFrames: c.RxFrames, TxSlots: c.TxSlots,
+		Ifindex: c.Ifindex, Queue: c.Queue, ZeroCopy: a.zeroCopy, Segments: c.MaxFrags,
+		HugePages: a.hugePage,
+		RxFrames:  c.RxFrames, TxSlots: c.TxSlots,
 		TxRoom: int(c.TxSlot*ChunkSize - s.txOff), RxRoom: int(c.MaxFrags * RxChunkData),
 		KickBudget: a.budget, TxChecksum: c.TxChecksum,
 	}
@@ -159,7 +161,8 @@ func (s *Socket) Stats() Stats {
 		return st
 	}
 	if ks, err := s.k.statistics(); err == nil {
-		st.KernelRxDropped, st.KernelRxInvalid, st.KernelTxInvalid = ks.Rx_dropped, ks.Rx_invalid_descs, ks.Tx_invalid_descs
+		st.KernelRxDropped, st.KernelRxInvalid, st.KernelTxInvalid = ks.Rx_dropped,
+			ks.Rx_invalid_descs, ks.Tx_invalid_descs
 		st.KernelRxRingFull, st.KernelFillRingEmpty = ks.Rx_ring_full, ks.Rx_fill_ring_empty_descs
 		st.KernelTxRingEmpty = ks.Tx_ring_empty_descs
 	}
@@ -169,8 +172,8 @@ func (s *Socket) Stats() Stats {
 // Census returns how many chunks each owner has.
 func (s *Socket) Census() Census { return s.frames.count }
 
-// Audit returns an error unless every chunk has exactly one owner and the rings agree with the account. It costs about a
-// nanosecond per chunk and makes no system call.
+// Audit returns an error unless every chunk has exactly one owner and the rings agree with the account. It
+// costs about a nanosecond per chunk and makes no system call.
 func (s *Socket) Audit() error {
 	if err := s.frames.audit(); err != nil {
 		return err
@@ -183,19 +186,22 @@ func (s *Socket) Audit() error {
 		return fmt.Errorf("ring: audit: %d chunks in the fill ring, the account says %v", n, *c)
 	}
 	if n := s.tx.used(); n > c[OwnerCompletion] {
-		return fmt.Errorf("ring: audit: %d descriptors in the transmit ring, the account says %v", n, *c)
+		return fmt.Errorf("ring: audit: %d descriptors in the transmit ring, the account says %v",
+			n, *c)
 	}
 	if n := s.qtail - s.qhead; n*s.cfg.TxSlot > c[OwnerTx] {
 		return fmt.Errorf("ring: audit: %d slots wait to be flushed, the account says %v", n, *c)
 	}
 	if s.chain.n > c[OwnerRx] {
-		return fmt.Errorf("ring: audit: an unfinished packet of %d chunks, the account says %v", s.chain.n, *c)
+		return fmt.Errorf("ring: audit: an unfinished packet of %d chunks, the account says %v",
+			s.chain.n, *c)
 	}
 	return nil
 }
 
-// Close unmaps the UMEM and the rings and closes the descriptor; the kernel frees the queue some milliseconds later. All
-// Packets and TxBufs become invalid: touching their octets crashes. Later calls of any method do nothing.
+// Close unmaps the UMEM and the rings and closes the descriptor; the kernel frees the queue some milliseconds
+// later. All Packets and TxBufs become invalid: touching their octets crashes. Later calls of any method do
+// nothing.
 func (s *Socket) Close() error {
 	if s.k == nil {
 		return nil

@@ -6,20 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State is the condition of the transmit side after a Flush. None is fatal to the socket; only StateGone and StateClosed
-// last.
+// State is the condition of the transmit side after a Flush. None is fatal to the socket; only StateGone and
+// StateClosed last.
 type State uint8
 
 // States of a socket.
 const (
-	StateOK        State = iota // everything that was queued left
-	StateAgain                  // EAGAIN: the device takes no more now; frames wait in the ring, Flush again later
-	StateBusy                   // EBUSY: the device dropped at least one frame; Socket.Pending tells whether others wait
-	StateNoBuffers              // ENOBUFS: the kernel has no memory for the moment; frames wait
-	StateDown                   // ENETDOWN: the link is down; frames wait
-	StateGone                   // ENXIO, ENODEV: the device or the queue is gone; the socket must be opened anew
-	StateClosed                 // the socket was closed
-	StateError                  // any other errno; Stats.LastErrno has it
+	StateOK    State = iota // everything that was queued left
+	StateAgain              // EAGAIN: the device takes no more now; frames wait in the ring, Flush again later
+	// EBUSY: the device dropped at least one frame; Socket.Pending tells whether others wait
+	StateBusy
+	StateNoBuffers // ENOBUFS: the kernel has no memory for the moment; frames wait
+	StateDown      // ENETDOWN: the link is down; frames wait
+	StateGone      // ENXIO, ENODEV: the device or the queue is gone; the socket must be opened anew
+	StateClosed    // the socket was closed
+	StateError     // any other errno; Stats.LastErrno has it
 )
 
 var stateNames = [...]string{"ok", "again", "busy", "no-buffers", "down", "gone", "closed", "error"}

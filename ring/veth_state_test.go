@@ -35,7 +35,8 @@ func TestVethLinkDownAndUp(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)
 	b.attach(t)
-	sa, sb := a.open(t, Config{RxFrames: 128, TxSlots: 64}), b.open(t, Config{RxFrames: 128, TxSlots: 64})
+	sa, sb := a.open(t, Config{RxFrames: 128, TxSlots: 64}),
+		b.open(t, Config{RxFrames: 128, TxSlots: 64})
 	sizes := sizesBetween(60, 1514, 50)
 	for range 2 {
 		exchange(t, sa, sb, sizes)
@@ -51,8 +52,13 @@ func TestVethLinkDownAndUp(t *testing.T) {
 			t.Error("frames left through a link that is down")
 		}
 		a.link(t, netlink.LinkSetUp)
-		eventually(t, "the link works again", func() bool { return sa.Flush().Usable() && !sa.Pending() })
-		eventually(t, "the frames that waited are complete", func() bool { sa.Reap(); return sa.InFlight() == 0 })
+		eventually(t, "the link works again", func() bool {
+			return sa.Flush().Usable() && !sa.Pending()
+		})
+		eventually(t, "the frames that waited are complete", func() bool {
+			sa.Reap()
+			return sa.InFlight() == 0
+		})
 		eventually(t, "one of them is received", func() bool {
 			var batch [8]Packet
 			n := sb.Recv(batch[:])
@@ -93,7 +99,9 @@ func TestVethDeviceGone(t *testing.T) {
 	s := a.open(t, Config{RxFrames: 128, TxSlots: 64})
 	a.link(t, netlink.LinkDel)
 	transmit(t, s, newFrame(60, 1))
-	eventually(t, "the socket knows that its device is gone", func() bool { return s.Flush() == StateGone })
+	eventually(t, "the socket knows that its device is gone", func() bool {
+		return s.Flush() == StateGone
+	})
 	audit(t, s, nil)
 	s.Wait(0, -1)
 	if err := s.Close(); err != nil {
@@ -138,7 +146,8 @@ func TestVethBusyQueue(t *testing.T) {
 	a.attach(t)
 	a.open(t, Config{RxFrames: 64, TxSlots: 64})
 	a.in(t, func() error {
-		_, err := Open(Config{Ifindex: a.index, RxFrames: 64, TxSlots: 64, BindTimeout: 10 * time.Millisecond})
+		_, err := Open(Config{Ifindex: a.index, RxFrames: 64, TxSlots: 64,
+			BindTimeout: 10 * time.Millisecond})
 		if err == nil || !strings.Contains(err.Error(), "another AF_XDP socket has the queue") {
 			t.Errorf("second socket on one queue: %v", err)
 		}
@@ -164,12 +173,19 @@ func TestVethStatistics(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)
 	b.attach(t)
-	sa, sb := a.open(t, Config{RxFrames: 64, TxSlots: 64}), b.open(t, Config{RxFrames: 16, TxSlots: 64})
+	sa, sb := a.open(t, Config{RxFrames: 64, TxSlots: 64}),
+		b.open(t, Config{RxFrames: 16, TxSlots: 64})
 	for i := range uint32(40) {
 		transmit(t, sa, newFrame(60, i))
 	}
-	eventually(t, "40 frames left", func() bool { sa.Flush(); sa.Reap(); return sa.InFlight() == 0 })
-	eventually(t, "the empty fill ring is counted", func() bool { return sb.Stats().KernelFillRingEmpty > 0 })
+	eventually(t, "40 frames left", func() bool {
+		sa.Flush()
+		sa.Reap()
+		return sa.InFlight() == 0
+	})
+	eventually(t, "the empty fill ring is counted", func() bool {
+		return sb.Stats().KernelFillRingEmpty > 0
+	})
 	if n := sb.rx.avail(64); n != 16 {
 		t.Errorf("%d packets in the receive ring, want 16", n)
 	}
@@ -182,7 +198,8 @@ func TestVethWait(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)
 	b.attach(t)
-	sa, sb := a.open(t, Config{RxFrames: 64, TxSlots: 64}), b.open(t, Config{RxFrames: 64, TxSlots: 64})
+	sa, sb := a.open(t, Config{RxFrames: 64, TxSlots: 64}),
+		b.open(t, Config{RxFrames: 64, TxSlots: 64})
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,8 @@ func newPair(t testing.TB, mtu int) (a, b *host) {
 	a.in(t, func() error {
 		return netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: "ringt0", MTU: mtu, NumTxQueues: 2, NumRxQueues: 2},
-			PeerName:  "ringt1", PeerNamespace: netlink.NsFd(b.ns), PeerMTU: uint32(mtu), PeerNumTxQueues: 2, PeerNumRxQueues: 2,
+			PeerName:  "ringt1", PeerNamespace: netlink.NsFd(b.ns), PeerMTU: uint32(mtu),
+			PeerNumTxQueues: 2, PeerNumRxQueues: 2,
 		})
 	})
 	for i, h := range []*host{a, b} {
@@ -85,13 +86,15 @@ func newPair(t testing.TB, mtu int) (a, b *host) {
 func (h *host) attach(t testing.TB) {
 	t.Helper()
 	var err error
-	h.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "ringt_xsks", Type: ebpf.XSKMap, KeySize: 4, ValueSize: 4, MaxEntries: 4})
+	h.xsks, err = ebpf.NewMap(&ebpf.MapSpec{Name: "ringt_xsks", Type: ebpf.XSKMap, KeySize: 4,
+		ValueSize: 4, MaxEntries: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const ctxQueue = 16 // offset of rx_queue_index in struct xdp_md
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "ringt_redirect", Type: ebpf.XDP, License: "Apache-2.0", Flags: unix.BPF_F_XDP_HAS_FRAGS,
+		Name: "ringt_redirect", Type: ebpf.XDP, License: "Apache-2.0",
+		Flags: unix.BPF_F_XDP_HAS_FRAGS,
 		Instructions: asm.Instructions{
 			asm.LoadMem(asm.R2, asm.R1, ctxQueue, asm.Word),
 			asm.LoadMapPtr(asm.R1, h.xsks.FD()),
@@ -105,7 +108,8 @@ func (h *host) attach(t testing.TB) {
 	}
 	defer prog.Close()
 	h.in(t, func() error {
-		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: h.index, Flags: link.XDPDriverMode})
+		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: h.index,
+			Flags: link.XDPDriverMode})
 		if err == nil {
 			t.Cleanup(func() { l.Close(); h.xsks.Close() })
 		}
@@ -140,7 +144,8 @@ const stray = 1 << 31
 // ours reports whether b is a frame of newFrame that an exchange waits for, and not a stray one or one that the kernel
 // sent by itself, as IPv6 does.
 func ours(b []byte) bool {
-	return len(b) >= 18 && b[12] == 0x88 && b[13] == 0xb5 && binary.BigEndian.Uint32(b[14:]) != stray
+	return len(b) >= 18 && b[12] == 0x88 && b[13] == 0xb5 &&
+		binary.BigEndian.Uint32(b[14:]) != stray
 }
 
 // exchange sends frames of all sizes from one port to the other and expects each once, in order, unharmed: veth loses
@@ -162,7 +167,8 @@ func exchange(t testing.TB, from, to Port, sizes []int) {
 			p := &batch[i]
 			if b := p.AppendTo(nil); ours(b) {
 				if !bytes.Equal(b, newFrame(sizes[got], uint32(got))) {
-					t.Fatalf("frame %d of %d octets arrived as %d octets with id %d", got, sizes[got], len(b), binary.BigEndian.Uint32(b[14:]))
+					t.Fatalf("frame %d of %d octets arrived as %d octets with id %d", got,
+						sizes[got], len(b), binary.BigEndian.Uint32(b[14:]))
 				}
 				got++
 			}
@@ -176,7 +182,8 @@ func exchange(t testing.TB, from, to Port, sizes []int) {
 			to.Wait(time.Millisecond, -1)
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d of %d frames after 10 s; sender %+v, receiver %+v", got, len(sizes), from.Stats(), to.Stats())
+			t.Fatalf("%d of %d frames after 10 s; sender %+v, receiver %+v", got, len(sizes),
+				from.Stats(), to.Stats())
 		}
 	}
 }
@@ -260,7 +267,8 @@ func TestVethHeldSurvivesRefill(t *testing.T) {
 	a, b := newPair(t, 1500)
 	a.attach(t)
 	b.attach(t)
-	sa, sb := a.open(t, Config{RxFrames: 128, TxSlots: 64}), b.open(t, Config{RxFrames: 64, TxSlots: 64})
+	sa, sb := a.open(t, Config{RxFrames: 128, TxSlots: 64}),
+		b.open(t, Config{RxFrames: 64, TxSlots: 64})
 	var held []Packet
 	want := newFrame(1000, 4711)
 	transmit(t, sa, want)

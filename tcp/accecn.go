@@ -2,8 +2,9 @@ package tcp
 
 import "xwarp/tcp/wire"
 
-// The ACE field is AE, CWR and ECE read as one number (RFC 9768, 3.2.2). In SYNs and SYN-ACKs it negotiates, in the last
-// segment of the handshake it echoes the SYN-ACK's IP bits, afterwards it counts packets that arrived with CE.
+// The ACE field is AE, CWR and ECE read as one number (RFC 9768, 3.2.2). In SYNs and SYN-ACKs it negotiates,
+// in the last segment of the handshake it echoes the SYN-ACK's IP bits, afterwards it counts packets that
+// arrived with CE.
 const (
 	aceAll           = 7 // SYN: RFC 9768 is asked for
 	aceClassicSYN    = 3 // SYN: RFC 3168 is asked for
@@ -107,7 +108,8 @@ func (a *accECN) ace(pure bool) wire.Flags {
 // maybeOption adds the option when its content is news, or the path's attitude to it is not known yet, and it fits.
 func (a *accECN) maybeOption(out *Out) {
 	const atFirst = 3
-	if a.ceb == a.said && a.options >= atFirst || out.Opt.Len()+wire.AccECNLen(3) > wire.MaxOptionsLen {
+	if a.ceb == a.said && a.options >= atFirst ||
+		out.Opt.Len()+wire.AccECNLen(3) > wire.MaxOptionsLen {
 		return
 	}
 	a.option(out)
@@ -122,8 +124,9 @@ func (a *accECN) option(out *Out) {
 	a.options++
 }
 
-// feedback returns the octets that s newly reports as marked. The option says it exactly; the ACE field counts packets modulo 8, so
-// that with many packets acknowledged at once the largest likely number is taken (RFC 9768, appendix A.2).
+// feedback returns the octets that s newly reports as marked. The option says it exactly; the ACE field
+// counts packets modulo 8, so that with many packets acknowledged at once the largest likely number is taken
+// (RFC 9768, appendix A.2).
 func (a *accECN) feedback(c *Conn, s *Segment) int {
 	ace := uint32(aceOf(s.Flags))
 	if !a.sawFirst {
@@ -156,8 +159,8 @@ func (a *accECN) feedback(c *Conn, s *Segment) int {
 	return octets
 }
 
-// handshakeACK takes the field of the pure ACK that ends a passive handshake (RFC 9768, table 4). Zero is a client that is not in this
-// mode, or a path that clears the bits.
+// handshakeACK takes the field of the pure ACK that ends a passive handshake (RFC 9768, table 4). Zero is a
+// client that is not in this mode, or a path that clears the bits.
 func (a *accECN) handshakeACK(c *Conn, ace uint8) {
 	switch ace {
 	case aceZeroed:

@@ -33,7 +33,8 @@ func TestAccECN(t *testing.T) {
 	}
 	p.in(fA, 1, 1, 100, ecnIP(tcp.CE))
 	p.c.Poll(p.now, nil, &o)
-	if aceOf(o.Flags) != 6 || !o.Opt.Present.Has(wire.HasAccECN0) || o.Opt.AccECN != [3]uint32{1, 100, 1} {
+	if aceOf(o.Flags) != 6 || !o.Opt.Present.Has(wire.HasAccECN0) ||
+		o.Opt.AccECN != [3]uint32{1, 100, 1} {
 		t.Errorf("after one marked packet: ACE %d, %v", aceOf(o.Flags), &o.Opt)
 	}
 	for i := range 3 {
@@ -68,8 +69,8 @@ func TestAccECN(t *testing.T) {
 	}
 }
 
-// TestAccECNHandshakeACK: a pure ACK says what the SYN-ACK arrived with, before octets that wait, which could not say it (RFC 9768,
-// 3.2.2.1). What follows has the counter.
+// TestAccECNHandshakeACK: a pure ACK says what the SYN-ACK arrived with, before octets that wait, which could
+// not say it (RFC 9768, 3.2.2.1). What follows has the counter.
 func TestAccECNHandshakeACK(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1})
 	p.c.Connect(p.now)
@@ -83,7 +84,9 @@ func TestAccECNHandshakeACK(t *testing.T) {
 		got, octets = append(got, aceOf(o.Flags)), append(octets, o.Payload.Len())
 	}
 	if len(got) != 2 || got[0] != 6 || octets[0] != 0 || got[1] != 6 || octets[1] != 1000 {
-		t.Errorf("ACE %v with %v octets, want 6 (CE) on a pure ACK, then 6 (5 and one mark) with 1000", got, octets)
+		t.Errorf(
+			"ACE %v with %v octets, want 6 (CE) on a pure ACK, then 6 (5 and one mark) with 1000",
+			got, octets)
 	}
 	// A SYN-ACK that comes again while octets are held: an ACK with SACK blocks has the counter.
 	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1})
@@ -114,8 +117,9 @@ func TestAccECNProbe(t *testing.T) {
 	}
 }
 
-// TestAccECNCrossed: two SYNs that cross. Ours is answered as a responder would; a SYN that comes again is answered with its own IP
-// bits, and one that asks for the other kind of ECN resets the connection (RFC 9768, 3.1.2 and 3.1.5).
+// TestAccECNCrossed: two SYNs that cross. Ours is answered as a responder would; a SYN that comes again is
+// answered with its own IP bits, and one that asks for the other kind of ECN resets the connection (RFC 9768,
+// 3.1.2 and 3.1.5).
 func TestAccECNCrossed(t *testing.T) {
 	const all = wire.AE | wire.CWR | wire.ECE
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
@@ -135,7 +139,8 @@ func TestAccECNCrossed(t *testing.T) {
 	}
 }
 
-// TestListenECN: what a listener keeps no bit for it does not grant, and SYNs that ask for both kinds of ECN are counted.
+// TestListenECN: what a listener keeps no bit for it does not grant, and SYNs that ask for both kinds of ECN
+// are counted.
 func TestListenECN(t *testing.T) {
 	const setup, all = wire.CWR | wire.ECE, wire.AE | wire.CWR | wire.ECE
 	for _, c := range []struct {
@@ -143,13 +148,17 @@ func TestListenECN(t *testing.T) {
 		asks   wire.Flags
 		grants wire.Flags
 	}{
-		{tcp.ECNPassive, setup, wire.ECE}, {tcp.ECNPassive, all, 0}, {tcp.ECNPassive, wire.ECE, 0}, {tcp.ECNPassive, wire.AE | wire.ECE, 0},
-		{tcp.ECNClassic, setup, wire.ECE}, {tcp.ECNClassic, all, wire.ECE}, {tcp.ECNClassic, wire.ECE, 0}, {tcp.ECNOff, setup, 0},
+		{tcp.ECNPassive, setup, wire.ECE}, {tcp.ECNPassive, all, 0}, {tcp.ECNPassive, wire.ECE, 0},
+		{tcp.ECNPassive, wire.AE | wire.ECE, 0},
+		{tcp.ECNClassic, setup, wire.ECE}, {tcp.ECNClassic, all, wire.ECE},
+		{tcp.ECNClassic, wire.ECE, 0}, {tcp.ECNOff, setup, 0},
 	} {
-		l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways, Conn: tcp.Config{ECN: c.mode}})
+		l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways,
+			Conn: tcp.Config{ECN: c.mode}})
 		tu := tuple(4000)
 		var out tcp.Out
-		if v := l.Input(&tu, segment(fS|c.asks, 1000, 0, mss(1460), ts(77, 0)), now, &out); v != tcp.Reply || out.Flags != fSA|c.grants {
+		if v := l.Input(&tu, segment(fS|c.asks, 1000, 0, mss(1460), ts(77, 0)), now,
+			&out); v != tcp.Reply || out.Flags != fSA|c.grants {
 			t.Errorf("mode %d, cookie for %v: %v", c.mode, c.asks, out.Flags)
 		}
 	}
@@ -161,7 +170,9 @@ func TestListenECN(t *testing.T) {
 	if out.Flags != fSA {
 		t.Errorf("a SYN without ECN came first, the answer is %v", out.Flags)
 	}
-	if v := l.Input(&tu, segment(fS|setup, 1000, 0), now, &out); v != tcp.Reply || out.Flags != fRA || out.Ack != 1001 || l.Pending() != 0 || l.Counters().MixedECN != 1 {
-		t.Errorf("verdict %v, sends %v, %d half-open, %+v", v, &out.Header, l.Pending(), l.Counters())
+	if v := l.Input(&tu, segment(fS|setup, 1000, 0), now, &out); v != tcp.Reply ||
+		out.Flags != fRA || out.Ack != 1001 || l.Pending() != 0 || l.Counters().MixedECN != 1 {
+		t.Errorf("verdict %v, sends %v, %d half-open, %+v", v, &out.Header, l.Pending(),
+			l.Counters())
 	}
 }

@@ -16,7 +16,8 @@ func (c *Conn) ackProcess(s *Segment, now tick.Time) {
 	if c.una.LessEq(s.Ack) {
 		c.windowUpdate(s, now)
 	}
-	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 && c.ecn.mode != ECNAccurate {
+	if c.una == c.nxt && s.Ack == c.una && s.Opt.Present&wire.HasSACK == 0 &&
+		c.ecn.mode != ECNAccurate {
 		c.stillShut(now) // nothing in flight: the peer sends octets, or a window update
 		return
 	}
@@ -49,7 +50,8 @@ func (c *Conn) ackProcess(s *Segment, now tick.Time) {
 
 // stillShut starts probing when everything in flight is acknowledged and the window keeps more from leaving.
 func (c *Conn) stillShut(now tick.Time) {
-	if c.una == c.nxt && c.timer.zeroSince != tick.Never && c.more && c.timer.persist == tick.Never {
+	if c.una == c.nxt && c.timer.zeroSince != tick.Never && c.more &&
+		c.timer.persist == tick.Never {
 		c.windowBlocks(now)
 	}
 }

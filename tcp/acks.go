@@ -27,20 +27,23 @@ type ackState struct {
 	challengeAt, probeAt tick.Time
 }
 
-// owe queues an acknowledgement of RCV.NXT, or of to with stretch for in-order octets that may be acknowledged together.
+// owe queues an acknowledgement of RCV.NXT, or of to with stretch for in-order octets that may be
+// acknowledged together.
 func (c *Conn) owe(dup seq.Range, stretch bool) {
 	c.oweAt(c.rcvNxt, dup, stretch)
 }
 
 func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 	c.run = false
-	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.held.v) > 0 || !dup.Empty(), ece: c.ecn.echo()}
+	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.held.v) > 0 || !dup.Empty(),
+		ece: c.ecn.echo()}
 	c.stopDelack()
 	c.ackedTo = to
 	if c.nOwed > 0 {
 		last := &c.owed[c.nOwed-1]
 		most := c.cfg.StretchAck * c.rcvMSS
-		merge := stretch && last.dup.Empty() && last.ece == p.ece && c.cfg.StretchAck > 2 && to.Diff(last.from) <= most
+		merge := stretch && last.dup.Empty() && last.ece == p.ece && c.cfg.StretchAck > 2 &&
+			to.Diff(last.from) <= most
 		if merge || c.nOwed == len(c.owed) {
 			p.from = last.from
 			if p.dup.Empty() {
@@ -55,12 +58,13 @@ func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 	c.nOwed++
 }
 
-// oweMore is owe with stretch for octets in order without anything beside them. Nearly always the acknowledgement owed last covers
-// them, too.
+// oweMore is owe with stretch for octets in order without anything beside them. Nearly always the
+// acknowledgement owed last covers them, too.
 func (c *Conn) oweMore() {
 	if c.nOwed > 0 && len(c.held.v) == 0 && c.ecn.mode == ECNOff {
 		last := &c.owed[c.nOwed-1]
-		if last.dup.Empty() && c.cfg.StretchAck > 2 && c.rcvNxt.Diff(last.from) <= c.cfg.StretchAck*c.rcvMSS {
+		if last.dup.Empty() && c.cfg.StretchAck > 2 &&
+			c.rcvNxt.Diff(last.from) <= c.cfg.StretchAck*c.rcvMSS {
 			last.ack, c.ackedTo = c.rcvNxt, c.rcvNxt
 			c.stopDelack()
 			return
@@ -87,7 +91,8 @@ func (c *Conn) AckNow() {
 	}
 }
 
-// ackPolicy decides about the acknowledgement of a segment that moved RCV.NXT from old (RFC 5681, 4.2; RFC 9293, 3.8.6.3).
+// ackPolicy decides about the acknowledgement of a segment that moved RCV.NXT from old (RFC 5681, 4.2; RFC
+// 9293, 3.8.6.3).
 func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	k := &c.now
 	switch {
@@ -119,8 +124,8 @@ func (c *Conn) ackInOrder(now tick.Time) {
 	}
 }
 
-// challenge owes an acknowledgement for a segment that may be forged, within both budgets (RFC 5961, 7). The budget of this
-// connection comes first, so that a closed one takes nothing from the shared one.
+// challenge owes an acknowledgement for a segment that may be forged, within both budgets (RFC 5961, 7). The
+// budget of this connection comes first, so that a closed one takes nothing from the shared one.
 func (c *Conn) challenge(now tick.Time) {
 	if now < c.challengeAt || c.cfg.Budget != nil && !c.cfg.Budget.take(now) {
 		c.n.ChallengeSuppressed++
@@ -131,8 +136,9 @@ func (c *Conn) challenge(now tick.Time) {
 	c.owe(seq.Range{}, false)
 }
 
-// answerProbe owes an answer to a keepalive or window probe. Only this connection's budget decides about it, not the one that all
-// share: peers give a connection up whose probes are not answered, and others must not be able to bring that about.
+// answerProbe owes an answer to a keepalive or window probe. Only this connection's budget decides about it,
+// not the one that all share: peers give a connection up whose probes are not answered, and others must not
+// be able to bring that about.
 func (c *Conn) answerProbe(now tick.Time) {
 	if now < c.probeAt {
 		c.n.ProbesSuppressed++
@@ -158,8 +164,8 @@ func (c *Conn) pollAck(now tick.Time, out *Out) bool {
 	return true
 }
 
-// controlSeq is the sequence number of segments without octets: SND.NXT, but not beyond a window that shrank, where the peer
-// would not take it.
+// controlSeq is the sequence number of segments without octets: SND.NXT, but not beyond a window that shrank,
+// where the peer would not take it.
 func (c *Conn) controlSeq() seq.Num {
 	if c.state < Established || c.nxt.Diff(c.right) < 1<<c.wscale {
 		return c.nxt
@@ -167,9 +173,9 @@ func (c *Conn) controlSeq() seq.Num {
 	return seq.Max(c.una, c.right)
 }
 
-// putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated. An acknowledgement from before the
-// last segments of the batch has none of what is held now: with RCV.NXT beyond it they would speak of a hole that does not exist,
-// and the peer would send it again.
+// putSACK adds the blocks that fit, the duplicate first (RFC 2883, 4), when SACK was negotiated. An
+// acknowledgement from before the last segments of the batch has none of what is held now: with RCV.NXT
+// beyond it they would speak of a hole that does not exist, and the peer would send it again.
 func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 	if !c.sackOK || len(c.held.v) == 0 && dup.Empty() {
 		return
@@ -183,7 +189,8 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 		out.Opt.SACK[0] = dup
 		n = 1
 		c.n.DSACKsSent++
-		if _, in := c.held.duplicate(dup); !in.Empty() && ack.LessEq(dup.Start) { // also when it is the same: else nobody sees that the first one is a duplicate
+		// also when it is the same: else nobody sees that the first one is a duplicate
+		if _, in := c.held.duplicate(dup); !in.Empty() && ack.LessEq(dup.Start) {
 			out.Opt.SACK[1] = in
 			n = 2
 		}

@@ -50,7 +50,8 @@ func TestACKRange5961(t *testing.T) {
 	for _, c := range []struct {
 		ack int
 		ok  bool
-	}{{3002, false}, {3001, true}, {3001 - 5000, true}, {3001 - 5001, false}, {1 << 30, false}, {-1 << 30, false}} {
+	}{{3002, false}, {3001, true}, {3001 - 5000, true}, {3001 - 5001, false}, {1 << 30, false},
+		{-1 << 30, false}} {
 		p.pass(tick.Second)
 		p.out()
 		o := p.in(fA, 1, c.ack, 10, win(5000), func(s *tcp.Segment) { s.Seq = p.c.RcvNxt() })
@@ -107,7 +108,8 @@ func TestBlindSegments(t *testing.T) {
 			s.Opt.Present = wire.HasTS
 			s.Opt.TSVal, s.Opt.TSEcr = r.Uint32(), r.Uint32()
 		}
-		if s.Flags&fR != 0 && s.Seq == p.c.RcvNxt() || s.Ack.Diff(iss) < 70000 && s.Ack.Diff(iss) > -70000 {
+		if s.Flags&fR != 0 && s.Seq == p.c.RcvNxt() || s.Ack.Diff(iss) < 70000 &&
+			s.Ack.Diff(iss) > -70000 {
 			exact++ // not blind any more
 			continue
 		}
@@ -116,8 +118,10 @@ func TestBlindSegments(t *testing.T) {
 		}
 		p.c.Finish(p.now)
 		sent += len(p.out())
-		if p.c.State() != tcp.Established || p.c.RcvNxt() != irs.Add(1) || p.c.SndUna() != iss.Add(1) {
-			t.Fatalf("seed %d, segment %d: %v moved the connection to %v", seed, i, &s.Header, p.c.State())
+		if p.c.State() != tcp.Established || p.c.RcvNxt() != irs.Add(1) ||
+			p.c.SndUna() != iss.Add(1) {
+			t.Fatalf("seed %d, segment %d: %v moved the connection to %v", seed, i, &s.Header,
+				p.c.State())
 		}
 		p.now = p.now.Add(tick.Microsecond)
 	}
@@ -129,10 +133,12 @@ func TestBlindSegments(t *testing.T) {
 	if sent > int(c.ChallengeAcks)+n/16 {
 		t.Errorf("%d segments sent", sent)
 	}
-	t.Logf("%d segments, %d left out; %d answers, of those %d challenge ACKs, %d suppressed", n, exact, sent, c.ChallengeAcks, c.ChallengeSuppressed)
+	t.Logf("%d segments, %d left out; %d answers, of those %d challenge ACKs, %d suppressed", n,
+		exact, sent, c.ChallengeAcks, c.ChallengeSuppressed)
 }
 
-// TestSegmentSmack counts what every other octet of a window, in the worst orders, costs: a bounded search and move each.
+// TestSegmentSmack counts what every other octet of a window, in the worst orders, costs: a bounded search
+// and move each.
 func TestSegmentSmack(t *testing.T) {
 	for _, order := range []string{"up", "down", "random", "close"} {
 		cost := func(n int) uint64 {
@@ -167,7 +173,8 @@ func TestSegmentSmack(t *testing.T) {
 		}
 		for _, n := range []int{1000, 10_000, 40_000} {
 			if got, most := cost(n), uint64(n)*(tcp.MaxHoles+200); got > most {
-				t.Errorf("%s: %d segments cost %d steps, more than %d each", order, n, got, most/uint64(n))
+				t.Errorf("%s: %d segments cost %d steps, more than %d each", order, n, got,
+					most/uint64(n))
 			}
 		}
 	}
@@ -196,8 +203,9 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestProbesOfMany: 20,000 idle connections of a worker are probed at the same moment, nine times as keepalive does by default. Every
-// probe is answered: the budget of challenge ACKs is for what may be forged, and a peer that hears nothing ends its connection.
+// TestProbesOfMany: 20,000 idle connections of a worker are probed at the same moment, nine times as
+// keepalive does by default. Every probe is answered: the budget of challenge ACKs is for what may be forged,
+// and a peer that hears nothing ends its connection.
 func TestProbesOfMany(t *testing.T) {
 	var b tcp.Budget
 	b.Init(1000, 7)
@@ -224,7 +232,8 @@ func TestProbesOfMany(t *testing.T) {
 	}
 }
 
-// TestProbeFlood: forged probes cause a bounded number of answers, use nothing that other connections need, and are counted.
+// TestProbeFlood: forged probes cause a bounded number of answers, use nothing that other connections need,
+// and are counted.
 func TestProbeFlood(t *testing.T) {
 	var b tcp.Budget
 	b.Init(1000, 7)
@@ -237,7 +246,8 @@ func TestProbeFlood(t *testing.T) {
 		sent += len(p.out())
 	}
 	n := p.c.Counters()
-	if sent > 11 || n.ProbesAnswered != uint64(sent) || n.ProbesSuppressed != 100_000-uint64(sent) || b.Used() > 0 {
+	if sent > 11 || n.ProbesAnswered != uint64(sent) ||
+		n.ProbesSuppressed != 100_000-uint64(sent) || b.Used() > 0 {
 		t.Errorf("%d answers in a second, %d of the shared budget, %+v", sent, b.Used(), n)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// autosize measures how much receive space keeps the peer busy: twice what arrives in a round trip, as dynamic right-sizing
-// (Fisk and Feng) does, because the peer doubles its window in a round trip at most.
+// autosize measures how much receive space keeps the peer busy: twice what arrives in a round trip, as
+// dynamic right-sizing (Fisk and Feng) does, because the peer doubles its window in a round trip at most.
 type autosize struct {
 	rtt  tick.Duration
 	at   tick.Time // the current round began
@@ -14,8 +14,9 @@ type autosize struct {
 	want int
 }
 
-// received notes that RCV.NXT moved. The round trip comes from our own timestamp in the segment, of which the least counts: a
-// peer that had nothing to send makes it look longer; without timestamps it is the sender side's.
+// received notes that RCV.NXT moved. The round trip comes from our own timestamp in the segment, of which the
+// least counts: a peer that had nothing to send makes it look longer; without timestamps it is the sender
+// side's.
 func (a *autosize) received(c *Conn, now tick.Time) {
 	if c.ts.on && c.now.hasEcr {
 		d := max(tick.Duration(int32(c.tsval(now)-c.now.ecr)), 1) * c.cfg.TSTick
@@ -38,6 +39,6 @@ func (a *autosize) received(c *Conn, now tick.Time) {
 	a.at, a.mark = now, c.rcvNxt
 }
 
-// WantRcvSpace returns how much receive space would let the peer send without pause, as far as arrivals show: a reader that
-// follows may grow its buffer to it and call SetRcvSpace. 0: not known yet.
+// WantRcvSpace returns how much receive space would let the peer send without pause, as far as arrivals show:
+// a reader that follows may grow its buffer to it and call SetRcvSpace. 0: not known yet.
 func (c *Conn) WantRcvSpace() int { return c.auto.want }

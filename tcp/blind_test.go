@@ -9,9 +9,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestBlindSweep is the attack of RFC 5961, 1.2 on a connection without timestamps: someone who knows addresses and ports, but no number,
-// walks the sequence space in steps of the window, so that every round of 2^16 segments has one inside it; with each kind of
-// segment, 10 million in all.
+// TestBlindSweep is the attack of RFC 5961, 1.2 on a connection without timestamps: someone who knows
+// addresses and ports, but no number, walks the sequence space in steps of the window, so that every round of
+// 2^16 segments has one inside it; with each kind of segment, 10 million in all.
 func TestBlindSweep(t *testing.T) {
 	perKind := 2_000_000
 	if testing.Short() {
@@ -21,7 +21,8 @@ func TestBlindSweep(t *testing.T) {
 		name  string
 		flags wire.Flags
 		octs  int
-	}{{"SYN", wire.SYN, 0}, {"RST", wire.RST, 0}, {"ACK", wire.ACK, 0}, {"octets", wire.ACK | wire.PSH, 100}, {"FIN", wire.ACK | wire.FIN, 0}} {
+	}{{"SYN", wire.SYN, 0}, {"RST", wire.RST, 0}, {"ACK", wire.ACK, 0},
+		{"octets", wire.ACK | wire.PSH, 100}, {"FIN", wire.ACK | wire.FIN, 0}} {
 		t.Run(k.name, func(t *testing.T) {
 			const window = 1 << 16
 			var b tcp.Budget
@@ -46,13 +47,15 @@ func TestBlindSweep(t *testing.T) {
 				}
 				p.c.Finish(p.now)
 				sent += len(p.out())
-				if p.c.State() != tcp.Established || p.c.RcvNxt() != irs.Add(1) || p.c.SndUna() != iss.Add(1) {
+				if p.c.State() != tcp.Established || p.c.RcvNxt() != irs.Add(1) ||
+					p.c.SndUna() != iss.Add(1) {
 					t.Fatalf("segment %d: %v moved the connection to %v", i, &s.Header, p.c.State())
 				}
 				p.now = p.now.Add(tick.Microsecond)
 			}
 			if inside < perKind/(window+1) {
-				t.Errorf("%d of %d segments were inside the window: this was no attack", inside, perKind)
+				t.Errorf("%d of %d segments were inside the window: this was no attack", inside,
+					perKind)
 			}
 			c := p.c.Counters()
 			if seconds := p.now.Sub(start)/tick.Second + 1; c.ChallengeAcks > uint64(2*seconds)+1 {
@@ -62,7 +65,8 @@ func TestBlindSweep(t *testing.T) {
 			if sent > int(c.ChallengeAcks)+2*inside {
 				t.Errorf("%d answers, %d of them challenges", sent, c.ChallengeAcks)
 			}
-			t.Logf("%d inside the window, %d challenge ACKs, %d suppressed", inside, c.ChallengeAcks, c.ChallengeSuppressed)
+			t.Logf("%d inside the window, %d challenge ACKs, %d suppressed", inside,
+				c.ChallengeAcks, c.ChallengeSuppressed)
 		})
 	}
 }

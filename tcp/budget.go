@@ -2,8 +2,8 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// Budget throttles the challenge ACKs of all connections of a worker (RFC 5961, 7). Its limit is random in each interval, so that
-// counting what comes back tells an attacker nothing about other connections.
+// Budget throttles the challenge ACKs of all connections of a worker (RFC 5961, 7). Its limit is random in
+// each interval, so that counting what comes back tells an attacker nothing about other connections.
 type Budget struct {
 	perInterval int
 	left        int

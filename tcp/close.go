@@ -6,8 +6,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4); no octet may be added to the Source afterwards. Before the
-// peer answered our SYN it ends the connection.
+// Shutdown sends FIN once the Source is empty (RFC 9293, 3.10.4); no octet may be added to the Source
+// afterwards. Before the peer answered our SYN it ends the connection.
 func (c *Conn) Shutdown(now tick.Time) {
 	c.run = false
 	if c.fin != finNone {
@@ -31,8 +31,8 @@ func (c *Conn) Shutdown(now tick.Time) {
 	}
 }
 
-// Detach says that nobody reads any more: new octets from the peer are answered with RST (RFC 9293, 3.6.1), and FIN-WAIT-2 ends
-// after Config.FinWait2. It includes Shutdown.
+// Detach says that nobody reads any more: new octets from the peer are answered with RST (RFC 9293, 3.6.1),
+// and FIN-WAIT-2 ends after Config.FinWait2. It includes Shutdown.
 func (c *Conn) Detach(now tick.Time) {
 	c.Shutdown(now)
 	c.detached = true
@@ -91,9 +91,9 @@ func (c *Conn) Recycle() {
 	}
 }
 
-// Reusable reports whether s, a SYN for a connection in TIME-WAIT, may start a new one (RFC 6191; RFC 9293, 3.10.7.4): its
-// timestamp is newer, or without timestamps its number is beyond everything received. Then Recycle c and give s to the
-// Listener, whose ISN is later than any that c used (RFC 6528).
+// Reusable reports whether s, a SYN for a connection in TIME-WAIT, may start a new one (RFC 6191; RFC 9293,
+// 3.10.7.4): its timestamp is newer, or without timestamps its number is beyond everything received. Then
+// Recycle c and give s to the Listener, whose ISN is later than any that c used (RFC 6528).
 func (c *Conn) Reusable(s *Segment) bool {
 	if c.state != TimeWait || s.Flags&(wire.SYN|wire.ACK|wire.RST|wire.FIN) != wire.SYN {
 		return false

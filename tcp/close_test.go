@@ -78,7 +78,8 @@ func TestFigure12NormalClose(t *testing.T) {
 	p.want(". 2 ack 102")
 	p.wait(60 * tick.Second)
 	p.cause(tcp.CauseClosed)
-	if e := p.c.Events(); e&(tcp.PeerClosed|tcp.FINAcked|tcp.Ended) != tcp.PeerClosed|tcp.FINAcked|tcp.Ended {
+	if e := p.c.Events(); e&(tcp.PeerClosed|tcp.FINAcked|tcp.Ended) != tcp.PeerClosed|tcp.FINAcked|
+		tcp.Ended {
 		t.Errorf("events %b", e)
 	}
 }
@@ -187,12 +188,36 @@ func TestAbort(t *testing.T) {
 		rst  []string
 	}{
 		{"SYN-SENT", func(p *peer) { p.c.Connect(p.now); p.want("S 0") }, nil},
-		{"SYN-RECEIVED", func(p *peer) { p.c.Connect(p.now); p.out(); p.in(fS, 0, 0, 0); p.out() }, []string{"R. 1 ack 1"}},
+		{"SYN-RECEIVED", func(p *peer) {
+			p.c.Connect(p.now)
+			p.out()
+			p.in(fS, 0, 0, 0)
+			p.out()
+		}, []string{"R. 1 ack 1"}},
 		{"ESTABLISHED", func(p *peer) { p.open() }, []string{"R. 1 ack 1"}},
-		{"CLOSE-WAIT", func(p *peer) { p.open(); p.in(fFA, 1, 1, 0); p.out() }, []string{"R. 1 ack 2"}},
-		{"FIN-WAIT-1", func(p *peer) { p.open(); p.c.Shutdown(p.now); p.out() }, []string{"R. 2 ack 1"}},
-		{"FIN-WAIT-2", func(p *peer) { p.open(); p.c.Shutdown(p.now); p.out(); p.in(fA, 1, 2, 0) }, []string{"R. 2 ack 1"}},
-		{"TIME-WAIT", func(p *peer) { p.open(); p.c.Shutdown(p.now); p.out(); p.in(fFA, 1, 2, 0); p.out() }, nil},
+		{"CLOSE-WAIT", func(p *peer) {
+			p.open()
+			p.in(fFA, 1, 1, 0)
+			p.out()
+		}, []string{"R. 1 ack 2"}},
+		{"FIN-WAIT-1", func(p *peer) {
+			p.open()
+			p.c.Shutdown(p.now)
+			p.out()
+		}, []string{"R. 2 ack 1"}},
+		{"FIN-WAIT-2", func(p *peer) {
+			p.open()
+			p.c.Shutdown(p.now)
+			p.out()
+			p.in(fA, 1, 2, 0)
+		}, []string{"R. 2 ack 1"}},
+		{"TIME-WAIT", func(p *peer) {
+			p.open()
+			p.c.Shutdown(p.now)
+			p.out()
+			p.in(fFA, 1, 2, 0)
+			p.out()
+		}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPeer(t, tcp.Config{})
@@ -242,13 +267,28 @@ func TestTimeWaitReuse(t *testing.T) {
 		syn  func(s *tcp.Segment)
 		want bool
 	}{
-		{"newer timestamp, older number", true, func(s *tcp.Segment) { s.Seq = irs.Add(-5); ts(101, 0)(s) }, true},
-		{"same timestamp, newer number", true, func(s *tcp.Segment) { s.Seq = irs.Add(500); ts(100, 0)(s) }, true},
-		{"same timestamp, older number", true, func(s *tcp.Segment) { s.Seq = irs.Add(1); ts(100, 0)(s) }, false},
-		{"older timestamp", true, func(s *tcp.Segment) { s.Seq = irs.Add(500); ts(99, 0)(s) }, false},
+		{"newer timestamp, older number", true, func(s *tcp.Segment) {
+			s.Seq = irs.Add(-5)
+			ts(101, 0)(s)
+		}, true},
+		{"same timestamp, newer number", true, func(s *tcp.Segment) {
+			s.Seq = irs.Add(500)
+			ts(100, 0)(s)
+		}, true},
+		{"same timestamp, older number", true, func(s *tcp.Segment) {
+			s.Seq = irs.Add(1)
+			ts(100, 0)(s)
+		}, false},
+		{"older timestamp", true, func(s *tcp.Segment) {
+			s.Seq = irs.Add(500)
+			ts(99, 0)(s)
+		}, false},
 		{"no timestamps, newer number", false, func(s *tcp.Segment) { s.Seq = irs.Add(500) }, true},
 		{"no timestamps, older number", false, func(s *tcp.Segment) { s.Seq = irs.Add(1) }, false},
-		{"SYN-ACK", false, func(s *tcp.Segment) { s.Seq = irs.Add(500); s.Flags |= wire.ACK }, false},
+		{"SYN-ACK", false, func(s *tcp.Segment) {
+			s.Seq = irs.Add(500)
+			s.Flags |= wire.ACK
+		}, false},
 		{"RST", false, func(s *tcp.Segment) { s.Seq = irs.Add(500); s.Flags |= wire.RST }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -297,8 +337,8 @@ func TestRFC1337(t *testing.T) {
 	p.state(tcp.TimeWait)
 }
 
-// TestEarlyFIN: a FIN behind a hole that has octets held beyond it may be the forged one: it waits until it comes again in order. Then it
-// counts, and what is held beyond it is nobody's.
+// TestEarlyFIN: a FIN behind a hole that has octets held beyond it may be the forged one: it waits until it
+// comes again in order. Then it counts, and what is held beyond it is nobody's.
 func TestEarlyFIN(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(sackOK())

@@ -48,8 +48,8 @@ type Config struct {
 	// StretchAck is how many full-sized segments one acknowledgement may cover when they arrived in one batch,
 	// between two calls of Poll [2, RFC 5681].
 	StretchAck int
-	// AckHold is how long an acknowledgement of fewer segments than that waits for more, in a stream that does not pause. 0: only
-	// for those of the same batch.
+	// AckHold is how long an acknowledgement of fewer segments than that waits for more, in a stream that
+	// does not pause. 0: only for those of the same batch.
 	AckHold tick.Duration
 
 	// TSOffset is added to the timestamp clock: random for each connection (RFC 7323, 5.4). TSTick is the clock's
@@ -59,8 +59,9 @@ type Config struct {
 
 	ECN ECNMode
 
-	// SYNRetries is how often a SYN is sent again [8: the last after 3 minutes, RFC 9293, MUST-23], SYNACKRetries how often a
-	// Listener does that with a SYN-ACK [6: 2 minutes, for the SYN may be forged]; SYNTimeout the first wait [1 s, RFC 6298].
+	// SYNRetries is how often a SYN is sent again [8: the last after 3 minutes, RFC 9293, MUST-23],
+	// SYNACKRetries how often a Listener does that with a SYN-ACK [6: 2 minutes, for the SYN may be forged];
+	// SYNTimeout the first wait [1 s, RFC 6298].
 	SYNRetries    int
 	SYNACKRetries int
 	SYNTimeout    tick.Duration
@@ -105,8 +106,8 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// defaults fills in the defaults and clamps what the RFCs bound. What it leaves it leaves again: a Listener's connections get a
-// Config that has been through it.
+// defaults fills in the defaults and clamps what the RFCs bound. What it leaves it leaves again: a Listener's
+// connections get a Config that has been through it.
 func (c *Config) defaults() {
 	def(&c.MTU, 1500)
 	c.MTU = min(max(c.MTU, minMTU), maxMTU)

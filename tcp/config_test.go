@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestDefaultsTwice: a Config that has its defaults keeps them, whatever each number was: a Listener's connections get one that has
-// been through it.
+// TestDefaultsTwice: a Config that has its defaults keeps them, whatever each number was: a Listener's
+// connections get one that has been through it.
 func TestDefaultsTwice(t *testing.T) {
 	fields := reflect.TypeFor[tcp.Config]()
 	for i := range fields.NumField() {

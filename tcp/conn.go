@@ -1,6 +1,6 @@
-// Package tcp is one TCP connection as a value: RFC 9293 with 5961, 7323, 2018, 2883, 3168, 9768 and more. It has no clock, no
-// goroutine, no I/O and sees no payload, only sequence numbers. Package loss decides what to send again and when;
-// a Listener makes connections out of SYNs.
+// Package tcp is one TCP connection as a value: RFC 9293 with 5961, 7323, 2018, 2883, 3168, 9768 and more. It
+// has no clock, no goroutine, no I/O and sees no payload, only sequence numbers. Package loss decides what to
+// send again and when; a Listener makes connections out of SYNs.
 package tcp
 
 import (
@@ -18,7 +18,8 @@ import (
 //	for _, r := range o.R[:o.N] { ...; c.Keep(r or a part of it) }
 //	c.Finish(now)
 //
-// and after a batch, a call of Expire, or new octets in the Source: Poll until it returns false, then Events and Deadline.
+// and after a batch, a call of Expire, or new octets in the Source: Poll until it returns false, then Events
+// and Deadline.
 type Conn struct {
 	state    State
 	cause    Cause

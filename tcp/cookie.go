@@ -65,8 +65,8 @@ func (l *Listener) sendCookie(t *Tuple, s *Segment, now tick.Time, out *Out) {
 	}
 	e.syn.Flags &^= wire.AE
 	if !keep || l.cfg.Conn.ecnAsked(s.Flags) != ECNClassic {
-		// There is no bit for RFC 9768, and whoever asks for that must not be granted RFC 3168 here and the other by a half-open
-		// connection (RFC 9768, 3.1.5).
+		// There is no bit for RFC 9768, and whoever asks for that must not be granted RFC 3168 here and the
+		// other by a half-open connection (RFC 9768, 3.1.5).
 		e.syn.Flags &^= ecnSetup
 	}
 	c := &l.scratch
@@ -99,14 +99,16 @@ func cookieTS(ts uint32, c *Conn) uint32 {
 	return v
 }
 
-// mayFollow reports whether s may be behind the first octets of a connection that was offered a cookie. Only those have the number that
-// the cookie was made of; when they are lost, or were overtaken, they come again, but not to a peer that a RST ended: a path whose
-// MTU fell loses the first segment for many seconds, and not the short ones behind it. So such a segment is dropped in silence.
-// A connection that is really gone, with a host that has just come up again, pays for that: its number may look like a cookie's,
-// too, and then the RST comes cookieTail after the last cookie, or with the end of its period. To check more than the period
-// would need a second, shorter hash, which could be guessed by itself.
+// mayFollow reports whether s may be behind the first octets of a connection that was offered a cookie. Only
+// those have the number that the cookie was made of; when they are lost, or were overtaken, they come again,
+// but not to a peer that a RST ended: a path whose MTU fell loses the first segment for many seconds, and not
+// the short ones behind it. So such a segment is dropped in silence. A connection that is really gone, with a
+// host that has just come up again, pays for that: its number may look like a cookie's, too, and then the RST
+// comes cookieTail after the last cookie, or with the end of its period. To check more than the period would
+// need a second, shorter hash, which could be guessed by itself.
 func (l *Listener) mayFollow(s *Segment, now tick.Time) bool {
-	return now <= l.cookieUntil.Add(cookieTail-cookieLife) && s.Flags&wire.SYN == 0 && (period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
+	return now <= l.cookieUntil.Add(cookieTail-cookieLife) && s.Flags&wire.SYN == 0 &&
+		(period(now)-uint32(s.Ack-1)>>27)&31 < cookiePeriods
 }
 
 // checkCookie makes the half-open connection again out of the ACK that ends its handshake.
@@ -123,7 +125,8 @@ func (l *Listener) checkCookie(t *Tuple, s *Segment, now tick.Time) (e halfOpen,
 		return e, false
 	}
 	e = halfOpen{t: *t, iss: s.Ack - 1, window: min(l.cfg.Conn.RcvSpace, 0xffff), sentAt: now}
-	e.syn = Segment{Header: wire.Header{SrcPort: s.SrcPort, DstPort: s.DstPort, Seq: irs, Flags: wire.SYN, Window: s.Window}}
+	e.syn = Segment{Header: wire.Header{SrcPort: s.SrcPort, DstPort: s.DstPort, Seq: irs,
+		Flags: wire.SYN, Window: s.Window}}
 	o := &e.syn.Opt
 	o.Present, o.MSS = wire.HasMSS, cookieMSS[idx]
 	if s.Opt.Present&wire.HasTS != 0 && !l.cfg.Conn.NoTimestamps {

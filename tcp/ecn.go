@@ -5,7 +5,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// ecnState is explicit congestion notification in both directions: RFC 3168, RFC 8257's exact echo, or RFC 9768 (accecn.go).
+// ecnState is explicit congestion notification in both directions: RFC 3168, RFC 8257's exact echo, or RFC
+// 9768 (accecn.go).
 type ecnState struct {
 	mode    ECNMode // what was negotiated: ECNOff, ECNClassic, ECNAccurate
 	exact   bool    // DCTCP: ECE says what the last segment was (RFC 8257, 3.2)
@@ -13,10 +14,12 @@ type ecnState struct {
 	ce      bool    // the last segment with octets was marked
 	marked  bool    // the current segment is marked
 	cwr     bool    // say CWR with the next new octets
-	noECT   bool    // what is sent is not ECN-capable: the path changes our bits, or the handshake was without them for a while
-	bare    bool    // no bits in SYN-ACKs any more
-	asked   askedSet
-	acc     accECN
+	// what is sent is not ECN-capable: the path changes our bits, or the handshake was without them for a
+	// while
+	noECT bool
+	bare  bool // no bits in SYN-ACKs any more
+	asked askedSet
+	acc   accECN
 }
 
 const ecnSetup = wire.ECE | wire.CWR
@@ -38,8 +41,8 @@ func (e *ecnState) arrived(c *Conn, s *Segment) {
 	}
 }
 
-// textArrived notes a segment with octets. When marks begin or end, what came before is acknowledged at once with the old
-// echo (RFC 8257, 3.2); RFC 9768, 3.2.2.5.1 wants the change told at once, too.
+// textArrived notes a segment with octets. When marks begin or end, what came before is acknowledged at once
+// with the old echo (RFC 8257, 3.2); RFC 9768, 3.2.2.5.1 wants the change told at once, too.
 func (e *ecnState) textArrived(c *Conn) {
 	switch e.mode {
 	case ECNClassic:
@@ -123,7 +126,8 @@ func (e *ecnState) newData(out *Out) {
 	}
 }
 
-// pureACK sets the bits of an acknowledgement; the AccECN option goes only with these, so that it never takes room from octets.
+// pureACK sets the bits of an acknowledgement; the AccECN option goes only with these, so that it never takes
+// room from octets.
 func (e *ecnState) pureACK(out *Out, ece bool) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(out.Opt.Present&wire.HasSACK == 0)

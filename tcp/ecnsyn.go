@@ -6,14 +6,16 @@ import (
 )
 
 const (
-	// ecnSYNs is how many SYNs ask for ECN; then a path that drops them is suspected (RFC 3168, 6.1.1.1; RFC 9768, 3.1.4.1).
+	// ecnSYNs is how many SYNs ask for ECN; then a path that drops them is suspected (RFC 3168, 6.1.1.1; RFC
+	// 9768, 3.1.4.1).
 	ecnSYNs = 2
-	// ecnSYNACKs is how many SYN-ACKs that nobody acknowledged in time grant RFC 9768's feedback; those after them have no bits. Only
-	// the first has the option (RFC 9768, 3.2.3.2.2).
+	// ecnSYNACKs is how many SYN-ACKs that nobody acknowledged in time grant RFC 9768's feedback; those after
+	// them have no bits. Only the first has the option (RFC 9768, 3.2.3.2.2).
 	ecnSYNACKs = 2
 )
 
-// ecnAsked returns what a SYN with flags f asks for. What nobody knows yet asks for accurate feedback (RFC 9768, 3.1.3).
+// ecnAsked returns what a SYN with flags f asks for. What nobody knows yet asks for accurate feedback (RFC
+// 9768, 3.1.3).
 func (c *Config) ecnAsked(f wire.Flags) ECNMode {
 	ace := aceOf(f)
 	switch {
@@ -30,7 +32,8 @@ func (c *Config) ecnAsked(f wire.Flags) ECNMode {
 	return ECNAccurate
 }
 
-// ecnGranted returns what a SYN-ACK with ACE field ace grants to whoever asked as c says (RFC 3168, 6.1.1; RFC 9768, table 2 and 3.1.3).
+// ecnGranted returns what a SYN-ACK with ACE field ace grants to whoever asked as c says (RFC 3168, 6.1.1;
+// RFC 9768, table 2 and 3.1.3).
 func (c *Config) ecnGranted(ace uint8) ECNMode {
 	switch {
 	case c.ECN != ECNClassic && c.ECN != ECNAccurate:
@@ -50,7 +53,8 @@ func (a askedSet) has(m ECNMode) bool    { return a>>m&1 != 0 }
 func (a askedSet) mixed() bool           { return a.has(ECNClassic) && a.has(ECNAccurate) }
 func (a askedSet) spoils(m ECNMode) bool { return m != ECNOff && a.has(ECNOff) }
 
-// negotiate takes the ECN bits of the peer's first SYN or SYN-ACK: the mode stays, whatever others say (RFC 9768, 3.1.5).
+// negotiate takes the ECN bits of the peer's first SYN or SYN-ACK: the mode stays, whatever others say (RFC
+// 9768, 3.1.5).
 func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	e.exact = c.cfg.Loss.CC.Algorithm == cc.DCTCP
 	plain := !c.passive && c.timer.synTries > ecnSYNs // a SYN without ECN left
@@ -75,8 +79,8 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 	}
 }
 
-// synAgain takes the ECN bits of a SYN that came again. False: it asks for another kind than one before, and the connection has to be
-// reset, since the peers could not know which one counts (RFC 9768, 3.1.5).
+// synAgain takes the ECN bits of a SYN that came again. False: it asks for another kind than one before, and
+// the connection has to be reset, since the peers could not know which one counts (RFC 9768, 3.1.5).
 func (e *ecnState) synAgain(c *Conn, s *Segment) bool {
 	e.asked.add(c.cfg.ecnAsked(s.Flags))
 	e.acc.first = s.ECN
@@ -84,16 +88,18 @@ func (e *ecnState) synAgain(c *Conn, s *Segment) bool {
 	return !e.asked.mixed()
 }
 
-// synACKAgain takes the IP bits of a SYN-ACK that came again because our acknowledgement of it was lost: the next one is of it, too
-// (RFC 9768, 3.2.2.1).
+// synACKAgain takes the IP bits of a SYN-ACK that came again because our acknowledgement of it was lost: the
+// next one is of it, too (RFC 9768, 3.2.2.1).
 func (e *ecnState) synACKAgain(c *Conn, s *Segment) {
-	if e.mode == ECNAccurate && !c.passive && s.Seq == c.irs && c.cfg.ecnGranted(aceOf(s.Flags)) == ECNAccurate {
+	if e.mode == ECNAccurate && !c.passive && s.Seq == c.irs &&
+		c.cfg.ecnGranted(aceOf(s.Flags)) == ECNAccurate {
 		e.acc.synACK(s.ECN)
 	}
 }
 
-// toldOfSYN takes what the peer says that our SYN or SYN-ACK arrived with, which had no ECT: anything else was made on the way, and what
-// is sent from now on is not ECT either (RFC 9768, 3.2.2.3). A mark counts all the same.
+// toldOfSYN takes what the peer says that our SYN or SYN-ACK arrived with, which had no ECT: anything else
+// was made on the way, and what is sent from now on is not ECT either (RFC 9768, 3.2.2.3). A mark counts all
+// the same.
 func (e *ecnState) toldOfSYN(ace uint8) {
 	switch ace {
 	case aceECT1, aceECT0, aceCE:

@@ -71,11 +71,13 @@ func (d *driver) segment() {
 		s.Opt.Present |= wire.HasSACK
 		s.Opt.NSACK = uint8(1 + d.u8()%4)
 		for i := range s.Opt.NSACK {
-			s.Opt.SACK[i] = seq.Range{Start: d.near(d.c.SndUna(), d.c.SndNxt()), End: d.near(d.c.SndUna(), d.c.SndNxt())}
+			s.Opt.SACK[i] = seq.Range{Start: d.near(d.c.SndUna(), d.c.SndNxt()),
+				End: d.near(d.c.SndUna(), d.c.SndNxt())}
 		}
 	}
 	if s.Flags&fS != 0 {
-		s.Opt.Present |= wire.OptSet(d.u8()) & (wire.HasMSS | wire.HasWScale | wire.HasSACKPermitted | wire.HasTS)
+		s.Opt.Present |= wire.OptSet(d.u8()) & (wire.HasMSS | wire.HasWScale |
+			wire.HasSACKPermitted | wire.HasTS)
 		s.Opt.MSS, s.Opt.WScale = uint16(d.u16()), uint8(d.u8())
 	}
 	if o&4 != 0 {
@@ -100,8 +102,10 @@ func (d *driver) give(s *tcp.Segment, how int) {
 	}
 	last := s.Start()
 	for _, r := range o.R[:o.N] {
-		if r.Empty() || r.Start.Less(last) || s.Start().Add(s.Len).Less(r.End) || edge.Less(r.End) || r.Start.Less(d.c.RcvNxt()) {
-			d.t.Fatalf("offer %+v of %v len %d, RCV.NXT %d, edge %d", o, &s.Header, s.Len, d.c.RcvNxt(), edge)
+		if r.Empty() || r.Start.Less(last) || s.Start().Add(s.Len).Less(r.End) ||
+			edge.Less(r.End) || r.Start.Less(d.c.RcvNxt()) {
+			d.t.Fatalf("offer %+v of %v len %d, RCV.NXT %d, edge %d", o, &s.Header, s.Len,
+				d.c.RcvNxt(), edge)
 		}
 		last = r.End
 		for x := r.Start; x != r.End; x++ {
@@ -197,7 +201,8 @@ func (d *driver) poll() {
 		if out.Flags&fA != 0 && d.known && d.c.RcvNxt().Less(out.Ack) {
 			d.t.Fatalf("acknowledges %d, RCV.NXT %d", out.Ack, d.c.RcvNxt())
 		}
-		for _, r := range out.Opt.SACK[:btoi(out.Opt.Present.Has(wire.HasSACK))*int(out.Opt.NSACK)] {
+		for _, r := range out.Opt.SACK[:btoi(out.Opt.Present.Has(wire.HasSACK))*int(
+			out.Opt.NSACK)] {
 			for x := r.Start; x != r.End; x++ {
 				if r.Len() > 1<<20 || !d.kept[x.Diff(d.base)] {
 					d.t.Fatalf("SACK %v of octets that were not kept", r)
@@ -235,7 +240,8 @@ func (d *driver) run() {
 		case 12:
 			d.c.SetRcvSpace(d.u16(), d.now)
 		case 13:
-			d.c.ICMP(&ip.ICMPError{Kind: ip.ICMPKind(d.u8() % 10), MTU: d.u16(), Seq: d.near(d.c.SndUna(), d.c.SndNxt())}, d.now)
+			d.c.ICMP(&ip.ICMPError{Kind: ip.ICMPKind(d.u8() % 10), MTU: d.u16(),
+				Seq: d.near(d.c.SndUna(), d.c.SndNxt())}, d.now)
 		case 14:
 			switch op >> 4 {
 			case 0, 1, 2, 3, 4:
@@ -265,7 +271,8 @@ func runDriver(t *testing.T, in []byte) int {
 				t.Fatalf("segment %d by the short ways:\n%+v\nnot:\n%+v", i, b.out[i], a.out[i])
 			}
 		}
-		t.Fatalf("%d segments, and by the short ways %d:\n%+v\n%+v", len(a.out), len(b.out), a.c.Info(a.now), b.c.Info(b.now))
+		t.Fatalf("%d segments, and by the short ways %d:\n%+v\n%+v", len(a.out), len(b.out),
+			a.c.Info(a.now), b.c.Info(b.now))
 	}
 	return b.ways
 }
@@ -273,7 +280,8 @@ func runDriver(t *testing.T, in []byte) int {
 func drive(t *testing.T, in []byte, short bool) *driver {
 	d := &driver{t: t, now: 1e9, kept: map[int]bool{}, in: in, short: short}
 	how := d.u8()
-	cfg := tcp.Config{NoTimestamps: how&1 != 0, NoSACK: how&2 != 0, ECN: tcp.ECNMode(how >> 2 & 3), MaxHoles: 8, QuickAcks: how>>4 - 1,
+	cfg := tcp.Config{NoTimestamps: how&1 != 0, NoSACK: how&2 != 0, ECN: tcp.ECNMode(how >> 2 & 3),
+		MaxHoles: 8, QuickAcks: how>>4 - 1,
 		ProbeMTU: how&64 != 0, KeepaliveIdle: tick.Duration(how>>7) * tick.Second}
 	d.c.Init(&cfg, 1, 2, iss, d.now)
 	d.c.Connect(d.now)
@@ -281,7 +289,8 @@ func drive(t *testing.T, in []byte, short bool) *driver {
 	if how&32 != 0 { // begin established
 		s := tcp.Segment{}
 		s.Flags, s.Seq, s.Ack, s.Window = fSA, irs, iss+1, 0xffff
-		s.Opt.Present, s.Opt.MSS, s.Opt.WScale = wire.HasMSS|wire.HasSACKPermitted|wire.HasWScale, 1000, 2
+		s.Opt.Present, s.Opt.MSS, s.Opt.WScale = wire.HasMSS|wire.HasSACKPermitted|wire.HasWScale,
+			1000, 2
 		d.give(&s, 0)
 		d.check()
 		d.poll()

@@ -2,8 +2,8 @@ package tcp
 
 import "xwarp/tcp/seq"
 
-// held is the set of octets kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent. The number of ranges is
-// bounded by Config.MaxHoles, a search halves it, an insertion moves at most all of it.
+// held is the set of octets kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent. The
+// number of ranges is bounded by Config.MaxHoles, a search halves it, an insertion moves at most all of it.
 type held struct {
 	v []seq.Range
 	// recent is where the last octets were kept, newest first: the order of SACK blocks (RFC 2018, 4).

@@ -2,10 +2,10 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// ackHold is the wait of an acknowledgement for more segments that it may cover (Config.AckHold), as receive offload in a
-// kernel waits for a batch. It ends with StretchAck segments, with PSH, when an acknowledgement is owed for any other reason,
-// or when the time is over. A wait during which the stream paused was for nothing: then some acknowledgements do not wait,
-// twice as many after each such wait, until one pays again.
+// ackHold is the wait of an acknowledgement for more segments that it may cover (Config.AckHold), as receive
+// offload in a kernel waits for a batch. It ends with StretchAck segments, with PSH, when an acknowledgement
+// is owed for any other reason, or when the time is over. A wait during which the stream paused was for
+// nothing: then some acknowledgements do not wait, twice as many after each such wait, until one pays again.
 type ackHold struct {
 	on    bool
 	last  tick.Time // when the last segment arrived that waits

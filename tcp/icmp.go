@@ -5,9 +5,10 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ICMP processes an ICMP error that quotes a segment of this connection. It must quote a number in flight (RFC 5927, 4.1); then
-// packet too big lowers the path MTU after validation, hard errors end a connection that is not established yet, and everything
-// else is told as SoftError (RFC 1122, 4.2.3.9; RFC 9293, 3.9.2.2; RFC 5461).
+// ICMP processes an ICMP error that quotes a segment of this connection. It must quote a number in flight
+// (RFC 5927, 4.1); then packet too big lowers the path MTU after validation, hard errors end a connection
+// that is not established yet, and everything else is told as SoftError (RFC 1122, 4.2.3.9; RFC 9293,
+// 3.9.2.2; RFC 5461).
 func (c *Conn) ICMP(e *ip.ICMPError, now tick.Time) {
 	inFlight := c.una.LessEq(e.Seq) && e.Seq.Less(c.nxt)
 	switch {
@@ -29,8 +30,8 @@ func hard(k ip.ICMPKind) bool {
 	return k == ip.ProtoUnreachable || k == ip.PortUnreachable || k == ip.Prohibited
 }
 
-// packetTooBig takes a claim about the path. One that contradicts a packet size which got through waits for confirmation, so that
-// a forged one does nothing to a connection that makes progress (RFC 5927, 7.2).
+// packetTooBig takes a claim about the path. One that contradicts a packet size which got through waits for
+// confirmation, so that a forged one does nothing to a connection that makes progress (RFC 5927, 7.2).
 func (c *Conn) packetTooBig(e *ip.ICMPError, now tick.Time) {
 	p := &c.pmtu
 	mtu := e.MTU

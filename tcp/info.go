@@ -64,26 +64,28 @@ type Info struct {
 	SACK          bool
 	WindowScaling bool
 	ECN           ECNMode
-	NoECT         bool // what is sent is not ECN-capable all the same: the handshake showed that the path changes or stops our bits
-	SndWScale     uint8
-	RcvWScale     uint8
-	SndMSS        int // EMSS
-	RcvMSS        int
-	AdvMSS        int
-	PathMTU       int
-	SndWnd        int // what the peer announced
-	RcvWnd        int // what we announced
-	RcvSpace      int
-	RcvRTT        tick.Duration // round trip as the receiver sees it, 0: not known
-	RcvWant       int           // what WantRcvSpace returns
-	Unacked       int           // octets in flight
-	NotSent       bool
-	HeldOctets    int // kept beyond a gap
-	HeldHigh      int // most of that ever
-	Holes         int
-	LastHeard     tick.Duration // ago
-	Backoff       int           // of the RTO
-	Probes        int           // unanswered zero-window or keepalive probes
+	// what is sent is not ECN-capable all the same: the handshake showed that the path changes or stops our
+	// bits
+	NoECT      bool
+	SndWScale  uint8
+	RcvWScale  uint8
+	SndMSS     int // EMSS
+	RcvMSS     int
+	AdvMSS     int
+	PathMTU    int
+	SndWnd     int // what the peer announced
+	RcvWnd     int // what we announced
+	RcvSpace   int
+	RcvRTT     tick.Duration // round trip as the receiver sees it, 0: not known
+	RcvWant    int           // what WantRcvSpace returns
+	Unacked    int           // octets in flight
+	NotSent    bool
+	HeldOctets int // kept beyond a gap
+	HeldHigh   int // most of that ever
+	Holes      int
+	LastHeard  tick.Duration // ago
+	Backoff    int           // of the RTO
+	Probes     int           // unanswered zero-window or keepalive probes
 }
 
 // Counters returns the counters.
@@ -92,12 +94,15 @@ func (c *Conn) Counters() Counters { return c.n }
 // Info returns the state for display.
 func (c *Conn) Info(now tick.Time) Info {
 	i := Info{
-		State: c.state, Timestamps: c.ts.on, SACK: c.sackOK, WindowScaling: !c.cfg.NoWScale, ECN: c.ecn.mode, NoECT: c.ecn.noECT,
-		SndWScale: c.wscale, RcvWScale: c.rcvScale, SndMSS: c.emss, RcvMSS: c.rcvMSS, AdvMSS: c.cfg.MSS, PathMTU: c.pmtu.mtu,
+		State: c.state, Timestamps: c.ts.on, SACK: c.sackOK, WindowScaling: !c.cfg.NoWScale,
+		ECN: c.ecn.mode, NoECT: c.ecn.noECT,
+		SndWScale: c.wscale, RcvWScale: c.rcvScale, SndMSS: c.emss, RcvMSS: c.rcvMSS,
+		AdvMSS: c.cfg.MSS, PathMTU: c.pmtu.mtu,
 		SndWnd: max(0, c.right.Diff(c.una)), RcvWnd: c.rcvWnd(), RcvSpace: c.space,
 		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.more,
-		HeldOctets: c.held.octets, HeldHigh: c.held.high, Holes: len(c.held.v), LastHeard: now.Sub(c.timer.lastHeard),
-		Probes: max(c.timer.persistN, c.timer.keepN),
+		HeldOctets: c.held.octets, HeldHigh: c.held.high, Holes: len(c.held.v),
+		LastHeard: now.Sub(c.timer.lastHeard),
+		Probes:    max(c.timer.persistN, c.timer.keepN),
 	}
 	if c.emss > 0 {
 		i.Loss = c.tx.Info(now)

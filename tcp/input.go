@@ -6,9 +6,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and returns the payload octets that were never kept.
-// s is not retained. Only octets in order and out of order inside the window are offered, each at most once
-// until it is kept.
+// Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and returns the payload octets that were
+// never kept. s is not retained. Only octets in order and out of order inside the window are offered, each at
+// most once until it is kept.
 func (c *Conn) Input(s *Segment, now tick.Time) (o Offer) {
 	c.n.SegsIn++
 	c.run = false
@@ -42,7 +42,8 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 			return false
 		}
 	}
-	simultaneous := c.state == SynReceived && s.Flags.Has(wire.SYN|wire.ACK) && s.Seq == c.irs && s.Ack == c.nxt
+	simultaneous := c.state == SynReceived && s.Flags.Has(wire.SYN|wire.ACK) && s.Seq == c.irs &&
+		s.Ack == c.nxt
 	if !simultaneous && !c.acceptable(s) { // first
 		c.n.OutOfWindow++
 		c.unacceptable(s, now)
@@ -63,9 +64,9 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 	return c.inputACK(s, now)
 }
 
-// acceptable is table 6 of RFC 9293, and accepts besides what its appendix A.2 is about: a segment without octets at the right
-// edge, from a peer that filled the window; and any segment that begins at RCV.NXT while the window is zero, for its
-// ACK and RST.
+// acceptable is table 6 of RFC 9293, and accepts besides what its appendix A.2 is about: a segment without
+// octets at the right edge, from a peer that filled the window; and any segment that begins at RCV.NXT while
+// the window is zero, for its ACK and RST.
 func (c *Conn) acceptable(s *Segment) bool {
 	wnd := c.rcvWnd()
 	n := s.size()
@@ -115,8 +116,8 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 	}
 }
 
-// before returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A number from before
-// the peer's SYN is nobody's.
+// before returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A
+// number from before the peer's SYN is nobody's.
 func (c *Conn) before(r seq.Range) seq.Range {
 	if c.n.OctetsIn < 1<<30 {
 		r.Start = seq.Max(r.Start, c.irs+1)
@@ -146,8 +147,9 @@ func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	}
 }
 
-// inputSYN is a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a passive open the
-// connection returns to LISTEN (RFC 9293, 3.10.7.4, fourth): it ends, and the peer's next SYN finds the listener.
+// inputSYN is a SYN in the window of a synchronized connection (RFC 5961, 4.2). In SYN-RECEIVED after a
+// passive open the connection returns to LISTEN (RFC 9293, 3.10.7.4, fourth): it ends, and the peer's next
+// SYN finds the listener.
 func (c *Conn) inputSYN(s *Segment, now tick.Time) {
 	if c.state == SynReceived && c.passive {
 		c.end(CauseRefused)

@@ -8,8 +8,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ISN returns an initial sequence number for t (RFC 6528, 3): a clock of 4 µs plus a hash of t under key, which must be secret
-// and random. For one t it grows with time, so that a new incarnation begins beyond the old one.
+// ISN returns an initial sequence number for t (RFC 6528, 3): a clock of 4 µs plus a hash of t under key,
+// which must be secret and random. For one t it grows with time, so that a new incarnation begins beyond the
+// old one.
 func ISN(key *[16]byte, t *Tuple, now tick.Time) seq.Num {
 	return seq.Num(uint32(int64(now)/int64(4*tick.Microsecond)) + uint32(t.hash(key, 0)))
 }

@@ -85,7 +85,8 @@ func newTunnel(t *testing.T, seed uint64, loss float64, mtu int) *tunnel {
 		addr.Flags = unix.IFA_F_NODAD
 		must(netlink.AddrAdd(l, addr))
 	}
-	return &tunnel{t: t, fd: fd, rng: rand.New(rand.NewPCG(seed, 1)), loss: loss, start: time.Now(), buf: make([]byte, 1<<16)}
+	return &tunnel{t: t, fd: fd, rng: rand.New(rand.NewPCG(seed, 1)), loss: loss, start: time.Now(),
+		buf: make([]byte, 1<<16)}
 }
 
 func (u *tunnel) now() tick.Time { return tick.Time(time.Since(u.start)) + 1e9 }
@@ -99,7 +100,8 @@ func (u *tunnel) read(deadline tick.Time) (h ip.Header, s tcp.Segment, payload [
 			if deadline <= u.now() {
 				return h, s, nil, false
 			}
-			if k, _ := unix.Poll([]unix.PollFd{{Fd: int32(u.fd), Events: unix.POLLIN}}, wait); k == 0 && u.now() >= deadline {
+			if k, _ := unix.Poll([]unix.PollFd{{Fd: int32(u.fd), Events: unix.POLLIN}},
+				wait); k == 0 && u.now() >= deadline {
 				return h, s, nil, false
 			} else if k == 0 {
 				return h, s, nil, false
@@ -142,7 +144,8 @@ func (u *tunnel) write(out *tcp.Out, v6 bool, fill func(seq.Range, []byte)) {
 		u.drops++
 		return
 	}
-	h := ip.Header{V6: v6, Proto: ip.ProtoTCP, TTL: 64, DF: true, TOS: uint8(out.ECN), Src: ip.AddrFrom4(ours4), Dst: ip.AddrFrom4(kernel4)}
+	h := ip.Header{V6: v6, Proto: ip.ProtoTCP, TTL: 64, DF: true, TOS: uint8(out.ECN),
+		Src: ip.AddrFrom4(ours4), Dst: ip.AddrFrom4(kernel4)}
 	if v6 {
 		h.Src, h.Dst = ours6, kernel6
 	}
@@ -181,15 +184,22 @@ func TestKernel(t *testing.T) {
 		{name: "active", mtu: 1500},
 		{name: "passive", mtu: 1500, passive: true},
 		{name: "active, IPv6, jumbo", v6: true, mtu: 9000, cfg: tcp.Config{MTU: 9000}},
-		{name: "passive, IPv6, jumbo", v6: true, mtu: 9000, passive: true, cfg: tcp.Config{MTU: 9000}},
+		{name: "passive, IPv6, jumbo", v6: true, mtu: 9000, passive: true,
+			cfg: tcp.Config{MTU: 9000}},
 		{name: "active, losses", mtu: 1500, loss: 0.02},
 		{name: "passive, losses", mtu: 1500, loss: 0.02, passive: true},
-		{name: "no options", mtu: 1500, loss: 0.01, cfg: tcp.Config{NoTimestamps: true, NoSACK: true, NoWScale: true}},
-		{name: "ECN", mtu: 1500, ecn: "1", mode: tcp.ECNClassic, mark: 0.01, cfg: tcp.Config{ECN: tcp.ECNClassic}},
-		{name: "ECN, passive", mtu: 1500, ecn: "1", mode: tcp.ECNClassic, mark: 0.01, passive: true, cfg: tcp.Config{ECN: tcp.ECNPassive}},
-		{name: "AccECN", mtu: 1500, ecn: "3", mode: tcp.ECNAccurate, mark: 0.01, cfg: tcp.Config{ECN: tcp.ECNAccurate}},
-		{name: "AccECN, passive", mtu: 1500, ecn: "3", mode: tcp.ECNAccurate, mark: 0.01, passive: true, cfg: tcp.Config{ECN: tcp.ECNPassive}},
-		{name: "AccECN to a classic kernel", mtu: 1500, ecn: "1", mode: tcp.ECNClassic, cfg: tcp.Config{ECN: tcp.ECNAccurate}},
+		{name: "no options", mtu: 1500, loss: 0.01, cfg: tcp.Config{NoTimestamps: true,
+			NoSACK: true, NoWScale: true}},
+		{name: "ECN", mtu: 1500, ecn: "1", mode: tcp.ECNClassic, mark: 0.01,
+			cfg: tcp.Config{ECN: tcp.ECNClassic}},
+		{name: "ECN, passive", mtu: 1500, ecn: "1", mode: tcp.ECNClassic, mark: 0.01, passive: true,
+			cfg: tcp.Config{ECN: tcp.ECNPassive}},
+		{name: "AccECN", mtu: 1500, ecn: "3", mode: tcp.ECNAccurate, mark: 0.01,
+			cfg: tcp.Config{ECN: tcp.ECNAccurate}},
+		{name: "AccECN, passive", mtu: 1500, ecn: "3", mode: tcp.ECNAccurate, mark: 0.01,
+			passive: true, cfg: tcp.Config{ECN: tcp.ECNPassive}},
+		{name: "AccECN to a classic kernel", mtu: 1500, ecn: "1", mode: tcp.ECNClassic,
+			cfg: tcp.Config{ECN: tcp.ECNAccurate}},
 		{name: "cookies", mtu: 1500, passive: true, cfg: tcp.Config{SYNRetries: -1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -220,17 +230,23 @@ func TestKernel(t *testing.T) {
 					t.Errorf("ECN mode %d was negotiated, want %d", k.info.ECN, c.mode)
 				}
 				if c.mark > 0 && (n.CEIn == 0 || n.ECEIn+n.CEOctetsOut == 0) {
-					t.Errorf("marks: %d arrived, %d echoes, %d octets reported", n.CEIn, n.ECEIn, n.CEOctetsOut)
+					t.Errorf("marks: %d arrived, %d echoes, %d octets reported", n.CEIn, n.ECEIn,
+						n.CEOctetsOut)
 				}
-				if c.mode == tcp.ECNAccurate && n.CEOctetsOut != uint64(u.marked) && n.CEOctetsOut != uint64(u.marked-u.lastMark) {
-					t.Errorf("%d octets were marked on the way, the kernel reported %d", u.marked, n.CEOctetsOut)
+				if c.mode == tcp.ECNAccurate && n.CEOctetsOut != uint64(u.marked) &&
+					n.CEOctetsOut != uint64(u.marked-u.lastMark) {
+					t.Errorf("%d octets were marked on the way, the kernel reported %d", u.marked,
+						n.CEOctetsOut)
 				}
-				if c.cfg.NoSACK == k.info.SACK || c.cfg.NoTimestamps == k.info.Timestamps || c.cfg.NoWScale == k.info.WindowScaling {
+				if c.cfg.NoSACK == k.info.SACK || c.cfg.NoTimestamps == k.info.Timestamps ||
+					c.cfg.NoWScale == k.info.WindowScaling {
 					t.Errorf("negotiated %+v", k.info)
 				}
 				l := k.info.Loss.Counters
-				t.Logf("%v, %d dropped, %d sent again, %d timeouts, EMSS %d; %d octets marked, %d reported, %d reductions", k.took.Round(time.Millisecond),
-					u.drops, l.Retransmitted, l.Timeouts, k.info.SndMSS, u.marked, n.CEOctetsOut, l.ECNReductions)
+				t.Logf("%v, %d dropped, %d sent again, %d timeouts, EMSS %d; %d octets marked, "+
+					"%d reported, %d reductions", k.took.Round(time.Millisecond),
+					u.drops, l.Retransmitted, l.Timeouts, k.info.SndMSS, u.marked, n.CEOctetsOut,
+					l.ECNReductions)
 			})
 			if lacks != "" {
 				t.Skip(lacks)

@@ -41,8 +41,9 @@ const (
 	// challengePause is the least time between two challenge ACKs of one connection (RFC 5961, 7).
 	challengePause = 500 * tick.Millisecond
 
-	// probePause is the least time between two answers to keepalive or window probes of one connection: honest peers probe no faster
-	// than an RTO, and whoever forges probes for all connections gets no more than ten answers a second from each.
+	// probePause is the least time between two answers to keepalive or window probes of one connection:
+	// honest peers probe no faster than an RTO, and whoever forges probes for all connections gets no more
+	// than ten answers a second from each.
 	probePause = 100 * tick.Millisecond
 
 	// UTOMin and UTOMax bound a user timeout adopted from the peer (RFC 5482, 3.1: L_LIMIT and U_LIMIT).
@@ -52,8 +53,9 @@ const (
 	// pawsIdle is how long TS.Recent stays valid without a segment (RFC 7323, 5.5).
 	pawsIdle = 24 * 24 * 60 * tick.Minute
 
-	// persistMin is the first pause before a zero-window probe when the RTO is shorter; after it a stream also fills a window
-	// that is less than half of the largest (the override timeout of RFC 9293, 3.8.6.2.1: 0.1 to 1 s).
+	// persistMin is the first pause before a zero-window probe when the RTO is shorter; after it a stream
+	// also fills a window that is less than half of the largest (the override timeout of RFC 9293, 3.8.6.2.1:
+	// 0.1 to 1 s).
 	persistMin = 200 * tick.Millisecond
 
 	// smallWindowProbes is how many probes find the window open, but too small for a record, before the record is cut.
@@ -61,13 +63,14 @@ const (
 
 	// blackHoleAfter is how many timeouts of one full-sized segment make the path MTU suspect (RFC 4821, 7.7).
 	blackHoleAfter = 2
-	// blackHoleProven is how many when packets of that size were acknowledged before: then it is more often plain loss than a
-	// path that changed.
+	// blackHoleProven is how many when packets of that size were acknowledged before: then it is more often
+	// plain loss than a path that changed.
 	blackHoleProven = 4
-	// blackHoleWait is how long a segment of suspicious size waits for its acknowledgement where back-off has made the RTO longer than
-	// that: as long as Linux retransmits before it suspects the path.
+	// blackHoleWait is how long a segment of suspicious size waits for its acknowledgement where back-off has
+	// made the RTO longer than that: as long as Linux retransmits before it suspects the path.
 	blackHoleWait = 3 * tick.Second
-	// mtuProbeAgain is the pause after a lost probe (RFC 4821, 7.7: 10 minutes for a search that ended; a minute while it goes on).
+	// mtuProbeAgain is the pause after a lost probe (RFC 4821, 7.7: 10 minutes for a search that ended; a
+	// minute while it goes on).
 	mtuProbeAgain = tick.Minute
 	// mtuResolution ends a search.
 	mtuResolution = 64

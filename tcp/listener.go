@@ -12,7 +12,9 @@ type Verdict uint8
 const (
 	Drop  Verdict = iota // nothing to do
 	Reply                // send out
-	Ready                // the handshake is done: Accept, then Input the same segment to the Conn. Or leave it: the peer tries again
+	// the handshake is done: Accept, then Input the same segment to the Conn. Or leave it: the peer tries
+	// again
+	Ready
 )
 
 // CookieMode says when a Listener answers with SYN cookies (RFC 4987, 3.6).
@@ -30,7 +32,8 @@ type ListenConfig struct {
 	Key     [16]byte // secret and random: ISNs, cookies, timestamp offsets
 	Backlog int      // half-open connections kept [256], at most MaxBacklog
 	Cookies CookieMode
-	// Gate, when set, bounds the half-open connections of peers: a SYN that it does not let in is treated as when there are too many.
+	// Gate, when set, bounds the half-open connections of peers: a SYN that it does not let in is treated as
+	// when there are too many.
 	Gate Gate
 }
 
@@ -40,7 +43,8 @@ type Gate interface {
 	Done(t *Tuple, now tick.Time)      // one less
 }
 
-// Listener is a passive open (RFC 9293, 3.10.7.2): a SYN cache of bounded size, and SYN cookies when that is full (RFC 4987).
+// Listener is a passive open (RFC 9293, 3.10.7.2): a SYN cache of bounded size, and SYN cookies when that is
+// full (RFC 4987).
 type Listener struct {
 	cfg     ListenConfig
 	index   map[Tuple]int32
@@ -122,7 +126,8 @@ func (l *Listener) Input(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict 
 			return Drop
 		}
 		return replyIf(ResetReply(s, out))
-	case s.Flags&wire.SYN == 0 || t.Remote.IsMulticast() || t.Remote.IsUnspecified() || t.Local.IsMulticast():
+	case s.Flags&wire.SYN == 0 || t.Remote.IsMulticast() || t.Remote.IsUnspecified() ||
+		t.Local.IsMulticast():
 		l.n.Ignored++
 		return Drop
 	}
@@ -140,7 +145,8 @@ func replyIf(ok bool) Verdict {
 func (l *Listener) inputSYN(t *Tuple, s *Segment, now tick.Time, out *Out) Verdict {
 	l.n.SYNs++
 	switch {
-	case l.cfg.Cookies != CookiesAlways && len(l.free) > 0 && (l.cfg.Gate == nil || l.cfg.Gate.Open(t, now)):
+	case l.cfg.Cookies != CookiesAlways && len(l.free) > 0 &&
+		(l.cfg.Gate == nil || l.cfg.Gate.Open(t, now)):
 	case l.cfg.Cookies == CookiesNever:
 		l.n.Overflows++
 		return Drop
@@ -265,8 +271,8 @@ func (l *Listener) challenge(e *halfOpen, now tick.Time, out *Out) bool {
 	return ok
 }
 
-// Accept makes c the connection that Input said Ready for, in SYN-RECEIVED; Input the same segment to c next. It returns
-// false when there is no such half-open connection.
+// Accept makes c the connection that Input said Ready for, in SYN-RECEIVED; Input the same segment to c next.
+// It returns false when there is no such half-open connection.
 func (l *Listener) Accept(t *Tuple, s *Segment, c *Conn, now tick.Time) bool {
 	i, ok := l.index[*t]
 	if !ok {

@@ -13,7 +13,8 @@ import (
 )
 
 func tuple(port uint16) tcp.Tuple {
-	return tcp.Tuple{Local: ip.AddrFrom4([4]byte{10, 0, 0, 2}), Remote: ip.AddrFrom4([4]byte{10, 0, 0, 1}), LocalPort: 7, RemotePort: port}
+	return tcp.Tuple{Local: ip.AddrFrom4([4]byte{10, 0, 0, 2}),
+		Remote: ip.AddrFrom4([4]byte{10, 0, 0, 1}), LocalPort: 7, RemotePort: port}
 }
 
 func newListener(cfg tcp.ListenConfig) (*tcp.Listener, tick.Time) {
@@ -52,11 +53,13 @@ func TestListenState(t *testing.T) {
 		{"FIN", segment(fF, 5, 0), tcp.Drop, 0},
 		{"nothing", segment(0, 5, 0), tcp.Drop, 0},
 	} {
-		if v := l.Input(&tu, c.s, now, &out); v != c.want || v == tcp.Reply && (out.Flags != c.f || out.Seq != 9) {
+		if v := l.Input(&tu, c.s, now, &out); v != c.want || v == tcp.Reply &&
+			(out.Flags != c.f || out.Seq != 9) {
 			t.Errorf("%s: verdict %v, sends %v", c.name, v, &out.Header)
 		}
 	}
-	for _, bad := range []ip.Addr{{}, ip.AddrFrom4([4]byte{}), ip.AddrFrom4([4]byte{224, 0, 0, 1}), ip.AddrFrom4([4]byte{255, 255, 255, 255}), {0xff, 2}} {
+	for _, bad := range []ip.Addr{{}, ip.AddrFrom4([4]byte{}), ip.AddrFrom4([4]byte{224, 0, 0, 1}),
+		ip.AddrFrom4([4]byte{255, 255, 255, 255}), {0xff, 2}} {
 		m := tu
 		m.Remote = bad
 		if v := l.Input(&m, segment(fS, 5, 0), now, &out); v != tcp.Drop {
@@ -79,26 +82,53 @@ func TestHalfOpen(t *testing.T) {
 		pending int
 	}{
 		{"ACK", func(i seq.Num) *tcp.Segment { return segment(fA, 1001, i+1) }, tcp.Ready, 0, 1},
-		{"ACK with octets", func(i seq.Num) *tcp.Segment { s := segment(fA, 1001, i+1); s.Len = 10; return s }, tcp.Ready, 0, 1},
-		{"FIN-ACK", func(i seq.Num) *tcp.Segment { return segment(fFA, 1001, i+1) }, tcp.Ready, 0, 1},
-		{"octets before the ACK", func(i seq.Num) *tcp.Segment { s := segment(fA, 1101, i+1); s.Len = 10; return s }, tcp.Ready, 0, 1},
-		{"ACK of nothing sent", func(i seq.Num) *tcp.Segment { return segment(fA, 1001, i+2) }, tcp.Reply, fR, 1},
+		{"ACK with octets", func(i seq.Num) *tcp.Segment {
+			s := segment(fA, 1001, i+1)
+			s.Len = 10
+			return s
+		}, tcp.Ready, 0, 1},
+		{"FIN-ACK", func(i seq.Num) *tcp.Segment {
+			return segment(fFA, 1001, i+1)
+		}, tcp.Ready, 0, 1},
+		{"octets before the ACK", func(i seq.Num) *tcp.Segment {
+			s := segment(fA, 1101, i+1)
+			s.Len = 10
+			return s
+		}, tcp.Ready, 0, 1},
+		{"ACK of nothing sent", func(i seq.Num) *tcp.Segment {
+			return segment(fA, 1001, i+2)
+		}, tcp.Reply, fR, 1},
 		{"old ACK", func(i seq.Num) *tcp.Segment { return segment(fA, 1001, i) }, tcp.Reply, fR, 1},
-		{"the SYN again", func(i seq.Num) *tcp.Segment { return segment(fS, 1000, 0) }, tcp.Reply, fSA, 1},
-		{"another SYN outside", func(i seq.Num) *tcp.Segment { return segment(fS, 900, 0) }, tcp.Reply, fA, 1},
-		{"another SYN in the window", func(i seq.Num) *tcp.Segment { return segment(fS, 1100, 0) }, tcp.Drop, 0, 0},
+		{"the SYN again", func(i seq.Num) *tcp.Segment {
+			return segment(fS, 1000, 0)
+		}, tcp.Reply, fSA, 1},
+		{"another SYN outside", func(i seq.Num) *tcp.Segment {
+			return segment(fS, 900, 0)
+		}, tcp.Reply, fA, 1},
+		{"another SYN in the window", func(i seq.Num) *tcp.Segment {
+			return segment(fS, 1100, 0)
+		}, tcp.Drop, 0, 0},
 		{"exact RST", func(i seq.Num) *tcp.Segment { return segment(fR, 1001, 0) }, tcp.Drop, 0, 0},
-		{"RST in the window", func(i seq.Num) *tcp.Segment { return segment(fR, 1002, 0) }, tcp.Reply, fA, 1},
-		{"RST outside", func(i seq.Num) *tcp.Segment { return segment(fR, 999, 0) }, tcp.Drop, 0, 1},
-		{"outside", func(i seq.Num) *tcp.Segment { return segment(fA, 1001+70000, i+1) }, tcp.Reply, fA, 1},
+		{"RST in the window", func(i seq.Num) *tcp.Segment {
+			return segment(fR, 1002, 0)
+		}, tcp.Reply, fA, 1},
+		{"RST outside", func(i seq.Num) *tcp.Segment {
+			return segment(fR, 999, 0)
+		}, tcp.Drop, 0, 1},
+		{"outside", func(i seq.Num) *tcp.Segment {
+			return segment(fA, 1001+70000, i+1)
+		}, tcp.Reply, fA, 1},
 		{"no ACK", func(i seq.Num) *tcp.Segment { return segment(0, 1001, 0) }, tcp.Drop, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, now := newListener(tcp.ListenConfig{})
 			tu := tuple(4000)
 			var out tcp.Out
-			if v := l.Input(&tu, segment(fS, peerISS, 0, mss(1460), ws(7), sackOK(), ts(77, 0)), now, &out); v != tcp.Reply || out.Flags != fSA ||
-				out.Ack != peerISS+1 || out.Opt.Present != wire.HasMSS|wire.HasWScale|wire.HasSACKPermitted|wire.HasTS || out.Opt.TSEcr != 77 {
+			if v := l.Input(&tu, segment(fS, peerISS, 0, mss(1460), ws(7), sackOK(), ts(77, 0)),
+				now, &out); v != tcp.Reply || out.Flags != fSA ||
+				out.Ack != peerISS+1 ||
+				out.Opt.Present != wire.HasMSS|wire.HasWScale|wire.HasSACKPermitted|wire.HasTS ||
+				out.Opt.TSEcr != 77 {
 				t.Fatalf("verdict %v, sends %v", v, &out.Header)
 			}
 			iss := out.Seq
@@ -113,7 +143,8 @@ func TestHalfOpen(t *testing.T) {
 				return
 			}
 			var conn tcp.Conn
-			if !l.Accept(&tu, c.s(iss), &conn, now.Add(1e6)) || conn.State() != tcp.SynReceived || l.Pending() != 0 {
+			if !l.Accept(&tu, c.s(iss), &conn, now.Add(1e6)) || conn.State() != tcp.SynReceived ||
+				l.Pending() != 0 {
 				t.Fatalf("state %v, %d half-open", conn.State(), l.Pending())
 			}
 			s := c.s(iss)
@@ -145,7 +176,8 @@ func TestSYNACKTimer(t *testing.T) {
 			at = append(at, int(now.Sub(start)/tick.Second))
 		}
 	}
-	if len(at) != 3 || at[0] != 1 || at[1] != 3 || at[2] != 7 || l.Pending() != 0 || l.Counters().Timeouts != 1 {
+	if len(at) != 3 || at[0] != 1 || at[1] != 3 || at[2] != 7 || l.Pending() != 0 ||
+		l.Counters().Timeouts != 1 {
 		t.Errorf("sent again after %v s, %d half-open", at, l.Pending())
 	}
 }
@@ -157,7 +189,8 @@ func TestSYNFlood(t *testing.T) {
 		var out tcp.Out
 		for i := range 1000 {
 			tu := tuple(uint16(10000 + i))
-			if v := l.Input(&tu, segment(fS, seq.Num(i), 0), now, &out); v != tcp.Reply || out.Flags != fSA {
+			if v := l.Input(&tu, segment(fS, seq.Num(i), 0), now, &out); v != tcp.Reply ||
+				out.Flags != fSA {
 				t.Fatalf("SYN %d: %v", i, v)
 			}
 		}
@@ -170,7 +203,8 @@ func TestSYNFlood(t *testing.T) {
 		}
 		tu := tuple(4000)
 		l.Input(&tu, segment(fS, 5000, 0, opts...), now, &out)
-		if out.Opt.Present.Has(wire.HasWScale) != withTS || out.Opt.Present.Has(wire.HasSACKPermitted) != withTS {
+		if out.Opt.Present.Has(wire.HasWScale) != withTS ||
+			out.Opt.Present.Has(wire.HasSACKPermitted) != withTS {
 			t.Errorf("timestamps %v: cookie grants %v", withTS, &out.Opt)
 		}
 		ack := segment(fA, 5001, out.Seq+1)
@@ -195,7 +229,8 @@ func TestSYNFlood(t *testing.T) {
 		}
 		o := c.Input(ack, now)
 		i := c.Info(now)
-		if o.N != 1 || c.State() != tcp.Established || i.SACK != withTS || i.WindowScaling != withTS || withTS && i.SndWScale != 9 || i.Timestamps != withTS {
+		if o.N != 1 || c.State() != tcp.Established || i.SACK != withTS ||
+			i.WindowScaling != withTS || withTS && i.SndWScale != 9 || i.Timestamps != withTS {
 			t.Errorf("offer %+v, %v, %+v", o, c.State(), i)
 		}
 		if want := 1460 - map[bool]int{true: 12}[withTS]; c.EMSS() != want {
@@ -218,7 +253,8 @@ func TestCookieThenCache(t *testing.T) {
 	l.Input(&tu, segment(wire.SYN, 1000, 0), now, &out)
 	cookie := out.Seq
 	l.Input(&other, segment(wire.RST, 2, 0), now, &out)
-	if v := l.Input(&tu, segment(wire.SYN, 1000, 0), now, &out); v != tcp.Reply || out.Seq == cookie || l.Pending() != 1 {
+	if v := l.Input(&tu, segment(wire.SYN, 1000, 0), now, &out); v != tcp.Reply ||
+		out.Seq == cookie || l.Pending() != 1 {
 		t.Fatalf("the duplicate: %v, half-open %d", v, l.Pending())
 	}
 	ack := segment(wire.ACK, 1001, cookie+1)
@@ -231,8 +267,8 @@ func TestCookieThenCache(t *testing.T) {
 	}
 }
 
-// TestCookieOvertaken: the second segment of a connection comes before the first. It has no cookie in it, yet a RST would end
-// a connection whose handshake is complete for the peer.
+// TestCookieOvertaken: the second segment of a connection comes before the first. It has no cookie in it, yet
+// a RST would end a connection whose handshake is complete for the peer.
 func TestCookieOvertaken(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
 	tu := tuple(4000)
@@ -255,7 +291,8 @@ func TestCookieOvertaken(t *testing.T) {
 	if v := l.Input(&tu, first, now, &out); v != tcp.Ready {
 		t.Errorf("the one before it: %v, want ready", v)
 	}
-	if v := l.Input(&tu, second, now.Add(31*tick.Second), &out); v != tcp.Reply || out.Flags&wire.RST == 0 {
+	if v := l.Input(&tu, second, now.Add(31*tick.Second), &out); v != tcp.Reply ||
+		out.Flags&wire.RST == 0 {
 		t.Errorf("without a cookie for 30 s: %v, want RST", v)
 	}
 	stale := segment(wire.ACK, 1501, iss+1+8<<27) // what no cookie of now could be
@@ -288,7 +325,8 @@ func TestSipHash(t *testing.T) {
 	for i := range msg {
 		msg[i] = byte(i)
 	}
-	for n, want := range map[int]uint64{0: 0x726fdb47dd0e0e31, 1: 0x74f839c593dc67fd, 15: 0xa129ca6149be45e5} {
+	for n, want := range map[int]uint64{0: 0x726fdb47dd0e0e31, 1: 0x74f839c593dc67fd,
+		15: 0xa129ca6149be45e5} {
 		if got := tcp.SipHash(&key, msg[:n]); got != want {
 			t.Errorf("%d octets: %#x, want %#x", n, got, want)
 		}
@@ -327,7 +365,8 @@ func TestISN(t *testing.T) {
 
 // TestHalfOpenWindow: an answer of a half-open connection promises no window that the connection would take back.
 func TestHalfOpenWindow(t *testing.T) {
-	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}})
+	l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{RcvSpace: 1 << 20,
+		RcvSpaceMax: 1 << 20}})
 	tu := tuple(4000)
 	var out tcp.Out
 	l.Input(&tu, segment(fS, 1000, 0, mss(1460), ws(7)), now, &out)
@@ -357,8 +396,8 @@ func TestHalfOpenWindow(t *testing.T) {
 	}
 }
 
-// TestCookieHeadLost: the first octets after a cookie are lost for a while, those behind them are not. They must not be answered with
-// RST as long as the cookie is good.
+// TestCookieHeadLost: the first octets after a cookie are lost for a while, those behind them are not. They
+// must not be answered with RST as long as the cookie is good.
 func TestCookieHeadLost(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
 	tu := tuple(4000)

@@ -8,9 +8,11 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// lockstep runs two pipes with the same faults side by side, the second of which short has told to take a short way: they send the
-// same segments, how many it returns, and their connections are in the same state after each step.
-func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, short func(*pipe)) (p [2]*pipe, sent int) {
+// lockstep runs two pipes with the same faults side by side, the second of which short has told to take a
+// short way: they send the same segments, how many it returns, and their connections are in the same state
+// after each step.
+func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, short func(*pipe)) (
+	p [2]*pipe, sent int) {
 	t.Helper()
 	var out [2][]tcp.Out
 	for i := range p {
@@ -35,14 +37,16 @@ func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, sho
 		}
 		for i := range out[0] {
 			if out[0][i] != out[1][i] {
-				t.Fatalf("seed %d, step %d, segment %d:\n%+v\n%+v", seed, step, i, out[0][i], out[1][i])
+				t.Fatalf("seed %d, step %d, segment %d:\n%+v\n%+v", seed, step, i, out[0][i],
+					out[1][i])
 			}
 		}
 		sent += len(out[0])
 		out[0], out[1] = out[0][:0], out[1][:0]
 		if !tcp.Same(&p[0].a.c, &p[1].a.c) || !tcp.Same(&p[0].b.c, &p[1].b.c) {
 			t.Fatalf("seed %d, step %d: the connections differ\n%+v\n%+v\n%+v\n%+v", seed, step,
-				p[0].a.c.Info(p[0].now), p[1].a.c.Info(p[1].now), p[0].b.c.Info(p[0].now), p[1].b.c.Info(p[1].now))
+				p[0].a.c.Info(p[0].now), p[1].a.c.Info(p[1].now), p[0].b.c.Info(p[0].now),
+				p[1].b.c.Info(p[1].now))
 		}
 		if !more {
 			break

@@ -33,8 +33,8 @@ var states = []struct {
 	{tcp.TimeWait, func(p *peer) { p.open(); p.c.Shutdown(p.now); p.out(); p.in(fFA, 1, 2, 0) }},
 }
 
-// TestMatrix tries every kind of segment in every state (RFC 9293, 3.10.7) and compares with a golden file whose lines were
-// checked against the text: what is offered, what is answered, the state afterwards.
+// TestMatrix tries every kind of segment in every state (RFC 9293, 3.10.7) and compares with a golden file
+// whose lines were checked against the text: what is offered, what is answered, the state afterwards.
 func TestMatrix(t *testing.T) {
 	var b strings.Builder
 	for _, st := range states {
@@ -55,7 +55,8 @@ func TestMatrix(t *testing.T) {
 	golden(t, "matrix.txt", b.String())
 }
 
-func matrixLine(t *testing.T, state tcp.State, to func(p *peer), f wire.Flags, at string, n int, ack string) string {
+func matrixLine(t *testing.T, state tcp.State, to func(p *peer), f wire.Flags, at string, n int,
+	ack string) string {
 	p := newPeer(t, tcp.Config{RcvSpace: 1000, QuickAcks: -1, NoTimestamps: true, NoWScale: true})
 	to(p)
 	p.out()
@@ -64,11 +65,13 @@ func matrixLine(t *testing.T, state tcp.State, to func(p *peer), f wire.Flags, a
 	if state <= tcp.SynSent {
 		nxt = 1
 	}
-	where := map[string]int{"left": nxt - 50, "edge": nxt, "inside": nxt + 500, "right": nxt + 1000, "outside": nxt + 5000}[at]
+	where := map[string]int{"left": nxt - 50, "edge": nxt, "inside": nxt + 500, "right": nxt + 1000,
+		"outside": nxt + 5000}[at]
 	if f&wire.SYN != 0 && state == tcp.SynReceived && at == "left" {
 		where = 0 // the SYN that is known
 	}
-	num := map[string]int{"-": 0, "new": p.c.SndNxt().Diff(iss), "old": p.c.SndNxt().Diff(iss) - 1, "beyond": p.c.SndNxt().Diff(iss) + 1}[ack]
+	num := map[string]int{"-": 0, "new": p.c.SndNxt().Diff(iss), "old": p.c.SndNxt().Diff(iss) - 1,
+		"beyond": p.c.SndNxt().Diff(iss) + 1}[ack]
 	o := p.in(f, where, num, n)
 	offered := 0
 	for _, r := range o.R[:o.N] {
@@ -78,7 +81,8 @@ func matrixLine(t *testing.T, state tcp.State, to func(p *peer), f wire.Flags, a
 	if p.c.State() == state {
 		after = "="
 	}
-	return fmt.Sprintf("%-12v %-4v %-7s +%-2d ack %-6s: offers %-2d sends %-28q %s\n", state, f, at, n, ack, offered, p.out(), after)
+	return fmt.Sprintf("%-12v %-4v %-7s +%-2d ack %-6s: offers %-2d sends %-28q %s\n", state, f, at,
+		n, ack, offered, p.out(), after)
 }
 
 // golden compares got with a file of testdata.

@@ -34,7 +34,8 @@ func TestUserTimeoutOption(t *testing.T) {
 		p.c.Connect(p.now)
 		var out tcp.Out
 		p.c.Poll(p.now, nil, &out)
-		if !out.Opt.Present.Has(wire.HasUTO) || tick.Duration(out.Opt.UTO.Value)*tick.Second != c.own {
+		if !out.Opt.Present.Has(wire.HasUTO) ||
+			tick.Duration(out.Opt.UTO.Value)*tick.Second != c.own {
 			t.Errorf("%s: announces %v", c.name, &out.Opt)
 		}
 		p.in(fSA, 0, 1, 0, mss(1000))

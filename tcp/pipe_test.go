@@ -116,7 +116,8 @@ const (
 )
 
 func newPipe(t *testing.T, seed uint64, ca, cb tcp.Config) *pipe {
-	p := &pipe{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: tick.Time(seed%1000) * 1e6, delay: tick.Millisecond, batch: 1}
+	p := &pipe{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: tick.Time(seed%1000) * 1e6,
+		delay: tick.Millisecond, batch: 1}
 	p.a.name, p.b.name = "A", "B"
 	p.a.recvMax, p.b.recvMax = 1<<16, 1<<16
 	iss := func() seq.Num { return seq.Num(p.rng.Uint32()) }
@@ -129,7 +130,8 @@ func newPipe(t *testing.T, seed uint64, ca, cb tcp.Config) *pipe {
 	}
 	p.b.l.Init(&lc, p.now)
 	p.a.open = true
-	p.opened = tcp.Tuple{Local: ip.AddrFrom4([4]byte{10, 0, 0, 2}), Remote: ip.AddrFrom4([4]byte{10, 0, 0, 1}), LocalPort: portB, RemotePort: portA}
+	p.opened = tcp.Tuple{Local: ip.AddrFrom4([4]byte{10, 0, 0, 2}),
+		Remote: ip.AddrFrom4([4]byte{10, 0, 0, 1}), LocalPort: portB, RemotePort: portA}
 	return p
 }
 
@@ -167,7 +169,8 @@ func (p *pipe) send(from *host, out *tcp.Out) {
 		from.snd.Fill(out.Payload, b[off:])
 		// A receiver may keep, and a middlebox may bring, a part of a record: its rest is then sent again.
 		begins := func(s *recordSource) bool {
-			return s.ends[out.Payload.Start] || out.Retransmit && out.Payload.Start == from.c.SndUna()
+			return s.ends[out.Payload.Start] || out.Retransmit &&
+				out.Payload.Start == from.c.SndUna()
 		}
 		if s := from.records; s != nil && !p.cuts && !(begins(s) && s.ends[out.Payload.End]) {
 			p.fail("%s: segment %v does not begin and end with a record", from.name, out.Payload)
@@ -210,7 +213,8 @@ func (p *pipe) put(from *host, b []byte, off int, ecn tcp.ECN, h *wire.Header) {
 			first[13] &^= byte(wire.FIN | wire.PSH)
 			second := append(append([]byte(nil), b[:off]...), b[off+cut:]...)
 			s := uint32(h.Seq) + uint32(cut)
-			second[4], second[5], second[6], second[7] = byte(s>>24), byte(s>>16), byte(s>>8), byte(s)
+			second[4], second[5], second[6], second[7] = byte(s>>24), byte(s>>16), byte(s>>8),
+				byte(s)
 			p.push(from, first, ecn)
 			p.push(from, second, ecn)
 			continue
@@ -457,8 +461,10 @@ func (p *pipe) run(limit tick.Duration) {
 		}
 	}
 	for _, h := range []*host{&p.a, &p.b} {
-		if h.c.State() != tcp.Closed || h.c.Cause() != tcp.CauseClosed || h.got != len(h.want) || h.c.Deadline() != tick.Never || !h.fin {
-			p.fail("%s: state %v, cause %v, %d of %d octets, FIN %v, deadline %d", h.name, h.c.State(), h.c.Cause(), h.got, len(h.want), h.fin, h.c.Deadline())
+		if h.c.State() != tcp.Closed || h.c.Cause() != tcp.CauseClosed || h.got != len(h.want) ||
+			h.c.Deadline() != tick.Never || !h.fin {
+			p.fail("%s: state %v, cause %v, %d of %d octets, FIN %v, deadline %d", h.name,
+				h.c.State(), h.c.Cause(), h.got, len(h.want), h.fin, h.c.Deadline())
 		}
 		if h.c.Info(p.now).HeldOctets != 0 {
 			p.fail("%s: %d octets held at the end", h.name, h.c.Info(p.now).HeldOctets)

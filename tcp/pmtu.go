@@ -5,8 +5,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// pathMTU is what is known about the path: from ICMP with validation (RFC 1191, 8201, 5927) and, with Config.ProbeMTU, from what
-// arrives and what vanishes (RFC 4821). Sizes are those of IP packets.
+// pathMTU is what is known about the path: from ICMP with validation (RFC 1191, 8201, 5927) and, with
+// Config.ProbeMTU, from what arrives and what vanishes (RFC 4821). Sizes are those of IP packets.
 type pathMTU struct {
 	mtu    int
 	proven int // largest packet acknowledged
@@ -27,8 +27,8 @@ type pathMTU struct {
 	changed tick.Time // when mtu got its value
 }
 
-// mtuProbe is a packet larger than mtu allows. Its records are kept one by one, so that a lost probe is sent again in pieces that
-// are whole.
+// mtuProbe is a packet larger than mtu allows. Its records are kept one by one, so that a lost probe is sent
+// again in pieces that are whole.
 type mtuProbe struct {
 	on   bool
 	r    seq.Range
@@ -114,8 +114,8 @@ func (p *pathMTU) acked(c *Conn, now tick.Time) {
 	}
 }
 
-// weigh decides about the waiting claim: refuted once the quoted segment is acknowledged; true when it is the very one that is
-// missing, or when a timeout finds it still unacknowledged (RFC 5927, 7.2).
+// weigh decides about the waiting claim: refuted once the quoted segment is acknowledged; true when it is the
+// very one that is missing, or when a timeout finds it still unacknowledged (RFC 5927, 7.2).
 func (p *pathMTU) weigh(c *Conn, now tick.Time, timeout bool) {
 	switch {
 	case p.claim.quoted.Less(c.una):
@@ -127,9 +127,9 @@ func (p *pathMTU) weigh(c *Conn, now tick.Time, timeout bool) {
 	}
 }
 
-// timeout is a retransmission timeout: a waiting claim is confirmed, and a path where full-sized segments vanish is a black hole.
-// Each lower size gets as many timeouts as the first one before it is blamed too: one that is lost for another reason, or that the
-// peer's layer above refuses once, says nothing about the path.
+// timeout is a retransmission timeout: a waiting claim is confirmed, and a path where full-sized segments
+// vanish is a black hole. Each lower size gets as many timeouts as the first one before it is blamed too: one
+// that is lost for another reason, or that the peer's layer above refuses once, says nothing about the path.
 func (p *pathMTU) timeout(c *Conn, now tick.Time) {
 	if p.claim.mtu != 0 {
 		p.weigh(c, now, true)
@@ -162,8 +162,9 @@ func (p *pathMTU) vanishing(c *Conn) int {
 	return size
 }
 
-// deadline is when a segment is blamed on its size whose timeout back-off has moved too far away: RFC 4821, 7.7 counts timeouts, which
-// with a backed off RTO are minutes. Each lower size is given twice the time, so that an outage does not lead to the lowest.
+// deadline is when a segment is blamed on its size whose timeout back-off has moved too far away: RFC 4821,
+// 7.7 counts timeouts, which with a backed off RTO are minutes. Each lower size is given twice the time, so
+// that an outage does not lead to the lowest.
 func (p *pathMTU) deadline(c *Conn) tick.Time {
 	if !c.cfg.ProbeMTU {
 		return tick.Never

@@ -33,18 +33,21 @@ func TestMTUDrop(t *testing.T) {
 			p.run(10 * tick.Minute)
 			n, i := p.a.c.Counters(), p.a.c.Info(p.now)
 			if i.PathMTU != 1500 || n.SplitRetransmit == 0 {
-				t.Errorf("path MTU %d, %d records cut when sent again; want 1500 and some", i.PathMTU, n.SplitRetransmit)
+				t.Errorf("path MTU %d, %d records cut when sent again; want 1500 and some",
+					i.PathMTU, n.SplitRetransmit)
 			}
 			if c.icmp != (n.PTBAccepted > 0) || c.icmp == (n.BlackHoles > 0) {
-				t.Errorf("accepted %d ICMP messages, found %d black holes", n.PTBAccepted, n.BlackHoles)
+				t.Errorf("accepted %d ICMP messages, found %d black holes", n.PTBAccepted,
+					n.BlackHoles)
 			}
-			t.Logf("%.3f s, %d records cut, %d when sent again, %d ICMP ignored", float64(p.now)/1e9, n.SplitEMSS, n.SplitRetransmit, n.PTBIgnored)
+			t.Logf("%.3f s, %d records cut, %d when sent again, %d ICMP ignored",
+				float64(p.now)/1e9, n.SplitEMSS, n.SplitRetransmit, n.PTBIgnored)
 		})
 	}
 }
 
-// TestBlackHoleSteps: each size that the path MTU falls to gets two timeouts before the next lower one is tried, although what is
-// sent again is still the record of the first size.
+// TestBlackHoleSteps: each size that the path MTU falls to gets two timeouts before the next lower one is
+// tried, although what is sent again is still the record of the first size.
 func TestBlackHoleSteps(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -85,7 +88,8 @@ func TestBlackHolePatience(t *testing.T) {
 	}
 }
 
-// TestBlackHoleSmall: what vanishes is larger than the path takes, although smaller than the first size to fall back to.
+// TestBlackHoleSmall: what vanishes is larger than the path takes, although smaller than the first size to
+// fall back to.
 func TestBlackHoleSmall(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -101,8 +105,9 @@ func TestBlackHoleSmall(t *testing.T) {
 	}
 }
 
-// TestBlackHoleBackedOff: a black hole is found in seconds although earlier losses left an RTO of a minute, whether or not packets of
-// that size arrived before. Lower sizes are given more time: an outage must not lead to the lowest.
+// TestBlackHoleBackedOff: a black hole is found in seconds although earlier losses left an RTO of a minute,
+// whether or not packets of that size arrived before. Lower sizes are given more time: an outage must not
+// lead to the lowest.
 func TestBlackHoleBackedOff(t *testing.T) {
 	for _, proven := range []bool{false, true} {
 		p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
@@ -142,8 +147,9 @@ func TestBlackHoleBackedOff(t *testing.T) {
 	}
 }
 
-// TestBlackHoleClaim: a packet too big message about a number that was not the oldest, of a path with a backed off RTO, is believed after
-// seconds, too; what it says is tried for a time before a still lower size is.
+// TestBlackHoleClaim: a packet too big message about a number that was not the oldest, of a path with a
+// backed off RTO, is believed after seconds, too; what it says is tried for a time before a still lower size
+// is.
 func TestBlackHoleClaim(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
 	p.open(mss(8960))
@@ -182,7 +188,8 @@ func TestBlackHoleClaim(t *testing.T) {
 // TestMTUProbe lets the search find a path MTU that nobody told, without cutting a record.
 func TestMTUProbe(t *testing.T) {
 	for _, mtu := range []int{9000, 4470} {
-		cfg := tcp.Config{MTU: 9000, PathMTU: 1500, ProbeMTU: true, RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}
+		cfg := tcp.Config{MTU: 9000, PathMTU: 1500, ProbeMTU: true, RcvSpace: 1 << 18,
+			RcvSpaceMax: 1 << 18}
 		p := newPipe(t, 6, cfg, cfg)
 		p.b.recvMax = 1 << 18
 		p.mtu = mtu
@@ -203,8 +210,11 @@ func TestMTUProbe(t *testing.T) {
 			}
 		}
 		n, i := p.a.c.Counters(), p.a.c.Info(p.now)
-		if i.PathMTU > mtu || i.PathMTU < mtu-1500 || n.SplitRetransmit+n.SplitEMSS+n.SplitWindow != 0 {
-			t.Errorf("path of %d: found %d; %d probes, %d lost; records cut: %d %d %d", mtu, i.PathMTU, n.MTUProbes, n.MTUProbesLost, n.SplitRetransmit, n.SplitEMSS, n.SplitWindow)
+		if i.PathMTU > mtu || i.PathMTU < mtu-1500 ||
+			n.SplitRetransmit+n.SplitEMSS+n.SplitWindow != 0 {
+			t.Errorf("path of %d: found %d; %d probes, %d lost; records cut: %d %d %d", mtu,
+				i.PathMTU, n.MTUProbes, n.MTUProbesLost, n.SplitRetransmit, n.SplitEMSS,
+				n.SplitWindow)
 		}
 	}
 }
@@ -229,12 +239,14 @@ func TestForgedPTB(t *testing.T) {
 			// Not a segment's first octet: a blind attacker hits one in 1448.
 			start, _ := p.a.c.DataStart()
 			if n := nxt.Diff(una); n > 2 && una.Add(1+i%(n-1)).Diff(start)%1448 != 0 {
-				p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 600, Seq: una.Add(1 + i%(n-1))}, p.now)
+				p.a.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 600,
+					Seq: una.Add(1 + i%(n-1))}, p.now)
 			}
 		}
 	}
 	if n, i := p.a.c.Counters(), p.a.c.Info(p.now); i.PathMTU != 1500 || n.PTBAccepted != 0 {
-		t.Errorf("path MTU %d after forged messages; %d accepted, %d ignored", i.PathMTU, n.PTBAccepted, n.PTBIgnored)
+		t.Errorf("path MTU %d after forged messages; %d accepted, %d ignored", i.PathMTU,
+			n.PTBAccepted, n.PTBIgnored)
 	}
 }
 

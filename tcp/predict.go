@@ -6,8 +6,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Predicted reports whether s is the next octets of an established connection and nothing besides: all of it lies in the
-// window, nothing is held beyond it, and none of Input's checks would refuse it. It changes nothing. For such a segment
+// Predicted reports whether s is the next octets of an established connection and nothing besides: all of it
+// lies in the window, nothing is held beyond it, and none of Input's checks would refuse it. It changes
+// nothing. For such a segment
 //
 //	c.InputNext(&segment, now); ...; c.FinishNext(&segment, kept, now)
 //
@@ -22,11 +23,13 @@ func (c *Conn) Predicted(s *Segment) bool {
 // PredictedAck reports whether s acknowledges something new and says nothing besides, so that none of
 // Input's checks would refuse it. It changes nothing. For such a segment InputAck does what Input and Finish do.
 func (c *Conn) PredictedAck(s *Segment) bool {
-	return c.state.sends() && s.Flags == wire.ACK && c.usualOptions(s) && s.Seq == c.rcvNxt && s.Len == 0 &&
+	return c.state.sends() && s.Flags == wire.ACK && c.usualOptions(s) && s.Seq == c.rcvNxt &&
+		s.Len == 0 &&
 		uint32(s.Ack-c.una)-1 < uint32(c.nxt-c.una) && c.ecn.mode == ECNOff
 }
 
-// usualOptions reports whether s has no option but a timestamp that is not old (RFC 7323, 5.3 R1), if those were negotiated.
+// usualOptions reports whether s has no option but a timestamp that is not old (RFC 7323, 5.3 R1), if those
+// were negotiated.
 func (c *Conn) usualOptions(s *Segment) bool {
 	if !c.ts.on {
 		return s.Opt.Present == 0
@@ -58,7 +61,8 @@ func (c *Conn) InputNext(s *Segment, now tick.Time) {
 func (c *Conn) FinishNext(s *Segment, kept int, now tick.Time) {
 	k := &c.now
 	if kept != s.Len {
-		*k = current{open: k.open, text: true, push: k.push, offered: s.Len, left: c.rcvNxt, ecr: k.ecr, hasEcr: k.hasEcr}
+		*k = current{open: k.open, text: true, push: k.push, offered: s.Len, left: c.rcvNxt,
+			ecr: k.ecr, hasEcr: k.hasEcr}
 		if kept > 0 {
 			c.Keep(seq.Of(s.Seq, kept))
 		}

@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp"
 )
 
-// TestPredicted: two pipes with the same faults, one of which takes what Predicted holds for by InputNext and FinishNext: they send
-// the same segments, and their connections are in the same state after each step.
+// TestPredicted: two pipes with the same faults, one of which takes what Predicted holds for by InputNext and
+// FinishNext: they send the same segments, and their connections are in the same state after each step.
 func TestPredicted(t *testing.T) {
 	runs := uint64(300)
 	if testing.Short() {

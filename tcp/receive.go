@@ -36,8 +36,9 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	}
 }
 
-// inputFIN notes the peer's FIN, behind text. One in order counts (RFC 9293, 3.10.7.4, eighth), and what is held beyond it is not the
-// peer's. Behind a hole either may be the forged one: such a FIN waits until it comes again in order.
+// inputFIN notes the peer's FIN, behind text. One in order counts (RFC 9293, 3.10.7.4, eighth), and what is
+// held beyond it is not the peer's. Behind a hole either may be the forged one: such a FIN waits until it
+// comes again in order.
 func (c *Conn) inputFIN(text seq.Range) {
 	if c.rcvNxt.Less(text.Start) && !c.held.empty() && text.End.Less(c.held.end()) {
 		c.n.EarlyFINs++
@@ -111,7 +112,8 @@ func (c *Conn) Keep(r seq.Range) {
 	c.held.add(r)
 }
 
-// Finish moves RCV.NXT over what was kept, processes the FIN and decides about the acknowledgement. It must follow every Input.
+// Finish moves RCV.NXT over what was kept, processes the FIN and decides about the acknowledgement. It must
+// follow every Input.
 func (c *Conn) Finish(now tick.Time) {
 	k := &c.now
 	if !k.open {

@@ -48,8 +48,8 @@ func TestAcksInBatch(t *testing.T) {
 	}
 }
 
-// TestSACKInBatch: what was owed before the hole appeared, or before it closed, must not speak of it: the peer would take for lost
-// what lies between.
+// TestSACKInBatch: what was owed before the hole appeared, or before it closed, must not speak of it: the
+// peer would take for lost what lies between.
 func TestSACKInBatch(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
@@ -63,8 +63,8 @@ func TestSACKInBatch(t *testing.T) {
 	p.want(". 1 ack 4001", ". 1 ack 7001 8001:9001", ". 1 ack 7001 8001:9001")
 }
 
-// TestAckNeverGoesBack: a duplicate and a hole that closed were owed when octets left with the newest acknowledgement; what
-// follows them must not acknowledge less.
+// TestAckNeverGoesBack: a duplicate and a hole that closed were owed when octets left with the newest
+// acknowledgement; what follows them must not acknowledge less.
 func TestAckNeverGoesBack(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
@@ -320,8 +320,8 @@ func TestWindowEdge(t *testing.T) {
 	last()
 }
 
-// TestBeyondWindow: octets beyond the edge are trimmed and answered.
-// TestSmallSpace: the layer above never has half of RcvSpaceMax, nor room for a segment. A window that it closed opens all the same.
+// TestBeyondWindow: octets beyond the edge are trimmed and answered. TestSmallSpace: the layer above never
+// has half of RcvSpaceMax, nor room for a segment. A window that it closed opens all the same.
 func TestSmallSpace(t *testing.T) {
 	p := newPeer(t, tcp.Config{QuickAcks: -1, MTU: 9000, RcvSpace: 16384, RcvSpaceMax: 16384})
 	p.open(mss(8960))
@@ -380,7 +380,8 @@ func TestTimestamps(t *testing.T) {
 		t.Helper()
 		var o tcp.Out
 		p.c.AckNow()
-		if !p.c.Poll(p.now, nil, &o) || !o.Opt.Present.Has(wire.HasTS) || o.Opt.TSVal != uint32(p.now/1e6)+5 {
+		if !p.c.Poll(p.now, nil, &o) || !o.Opt.Present.Has(wire.HasTS) ||
+			o.Opt.TSVal != uint32(p.now/1e6)+5 {
 			t.Fatalf("no timestamp of 1 ms clock: %v", &o.Header)
 		}
 		return o.Opt.TSEcr

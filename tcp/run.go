@@ -12,11 +12,13 @@ type Run uint8
 const (
 	RunNone  Run = iota // nothing is known
 	RunFirst            // PollNext may go on from here
-	RunNext             // only sequence number, length, flags and ECN differ from the segment before, and it has no other options
+	// only sequence number, length, flags and ECN differ from the segment before, and it has no other options
+	RunNext
 )
 
-// PollNext does what Poll does, at the same time and with the Source of the last call of Poll or PollNext, which wrote to out:
-// nobody touched out or c since. It is for runs of new octets, where most of what Poll decides and writes is as it was.
+// PollNext does what Poll does, at the same time and with the Source of the last call of Poll or PollNext,
+// which wrote to out: nobody touched out or c since. It is for runs of new octets, where most of what Poll
+// decides and writes is as it was.
 func (c *Conn) PollNext(now tick.Time, src Source, out *Out) bool {
 	if !c.run || c.right.Diff(c.nxt) < c.emss || !c.tx.PermitNext(now) {
 		return c.Poll(now, src, out)
@@ -56,8 +58,8 @@ func (c *Conn) PollNext(now tick.Time, src Source, out *Out) bool {
 	return true
 }
 
-// runs reports whether the segment of new octets that just left may be the first of a run: the next one needs no look at
-// acknowledgements, losses or probes, so that only windows and the Source decide about it.
+// runs reports whether the segment of new octets that just left may be the first of a run: the next one needs
+// no look at acknowledgements, losses or probes, so that only windows and the Source decide about it.
 func (c *Conn) runs(now tick.Time) bool {
 	return c.nxt == c.frozen && c.held.empty() && c.nOwed == 0 && !c.reply.due &&
 		!(c.cfg.ProbeMTU && now >= c.pmtu.next) && c.tx.Steady()

@@ -21,8 +21,8 @@ func runConfig(r *rand.Rand) tcp.Config {
 	return c
 }
 
-// TestRuns: two pipes with the same faults, one of which asks PollNext, send the same segments, and their connections are in the
-// same state after each step.
+// TestRuns: two pipes with the same faults, one of which asks PollNext, send the same segments, and their
+// connections are in the same state after each step.
 func TestRuns(t *testing.T) {
 	runs := uint64(300)
 	if testing.Short() {

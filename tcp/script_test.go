@@ -10,7 +10,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// peer is a hand-driven other end of one connection. Sequence numbers in tests are relative: ours to iss, the peer's to irs.
+// peer is a hand-driven other end of one connection. Sequence numbers in tests are relative: ours to iss, the
+// peer's to irs.
 type peer struct {
 	t    *testing.T
 	c    tcp.Conn
@@ -62,7 +63,9 @@ func ts(val, ecr uint32) opt {
 	}
 }
 func win(n uint16) opt { return func(s *tcp.Segment) { s.Window = n } }
-func mss(n uint16) opt { return func(s *tcp.Segment) { s.Opt.Present |= wire.HasMSS; s.Opt.MSS = n } }
+func mss(n uint16) opt {
+	return func(s *tcp.Segment) { s.Opt.Present |= wire.HasMSS; s.Opt.MSS = n }
+}
 func ws(n uint8) opt {
 	return func(s *tcp.Segment) { s.Opt.Present |= wire.HasWScale; s.Opt.WScale = n }
 }
@@ -154,7 +157,8 @@ func (p *peer) state(s tcp.State) {
 func (p *peer) cause(c tcp.Cause) {
 	p.t.Helper()
 	if p.c.State() != tcp.Closed || p.c.Cause() != c || p.c.Deadline() != tick.Never {
-		p.t.Fatalf("state %v, cause %q, deadline %d; want CLOSED, %q, never", p.c.State(), p.c.Cause(), p.c.Deadline(), c)
+		p.t.Fatalf("state %v, cause %q, deadline %d; want CLOSED, %q, never", p.c.State(),
+			p.c.Cause(), p.c.Deadline(), c)
 	}
 }
 

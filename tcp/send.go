@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN, octets sent again,
-// new octets, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
+// Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN,
+// octets sent again, new octets, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
 	c.run = false
 	if c.reply.due {
@@ -107,8 +107,8 @@ func (c *Conn) fresh(now tick.Time, src Source) (n int, fin, more bool) {
 	return n, fin, more
 }
 
-// cut returns how much of a frozen record of n octets may leave now: all of it, or a part when no segment can hold it (EMSS
-// fell) or the peer's window never will. Both are counted; otherwise the record waits.
+// cut returns how much of a frozen record of n octets may leave now: all of it, or a part when no segment can
+// hold it (EMSS fell) or the peer's window never will. Both are counted; otherwise the record waits.
 func (c *Conn) cut(n, usable int, now tick.Time) int {
 	room := max(0, min(c.emss, usable))
 	switch {
@@ -125,9 +125,10 @@ func (c *Conn) cut(n, usable int, now tick.Time) int {
 	return 0
 }
 
-// mayForce reports whether a window of usable octets, less than a segment, is to be filled all the same: (3) and (4) of RFC
-// 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a segment, or whose window has stayed
-// smaller for so many probes that it will not grow again: its buffer shrank for good.
+// mayForce reports whether a window of usable octets, less than a segment, is to be filled all the same: (3)
+// and (4) of RFC 9293, 3.8.6.2.1. Records are only cut for a peer whose largest window ever is smaller than a
+// segment, or whose window has stayed smaller for so many probes that it will not grow again: its buffer
+// shrank for good.
 func (c *Conn) mayForce(usable int) bool {
 	if usable <= 0 || c.una != c.nxt {
 		return false
@@ -225,8 +226,9 @@ func (c *Conn) owesDuplicate() bool {
 	return false
 }
 
-// keepOwed drops the acknowledgements that a segment with octets has made needless: all but those that say something by SACK
-// blocks, or by being a duplicate acknowledgement to a peer without SACK. What stays acknowledges no less than that segment did.
+// keepOwed drops the acknowledgements that a segment with octets has made needless: all but those that say
+// something by SACK blocks, or by being a duplicate acknowledgement to a peer without SACK. What stays
+// acknowledges no less than that segment did.
 func (c *Conn) keepOwed() {
 	n := 0
 	for _, o := range c.owed[:c.nOwed] {
@@ -241,8 +243,9 @@ func (c *Conn) keepOwed() {
 	c.ackedTo = c.rcvNxt
 }
 
-// growProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to it, each with its own
-// place in the retransmission queue: when the probe is lost they are sent again one by one, whole (RFC 4821, 7.4).
+// growProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to
+// it, each with its own place in the retransmission queue: when the probe is lost they are sent again one by
+// one, whole (RFC 4821, 7.4).
 func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 	if c.nxt != c.frozen || c.events&EMSSChanged != 0 {
 		return
@@ -274,7 +277,8 @@ func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 	out.Payload.End = c.nxt
 	out.Probe = true
 	c.tx.MTUProbe(out.Payload)
-	c.pmtu.probe = mtuProbe{on: true, r: seq.Range{Start: start, End: c.nxt}, size: c.packet(out.Payload.Len())}
+	c.pmtu.probe = mtuProbe{on: true, r: seq.Range{Start: start, End: c.nxt},
+		size: c.packet(out.Payload.Len())}
 	c.pmtu.trial.size = 0
 	c.n.MTUProbes++
 }

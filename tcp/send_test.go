@@ -65,7 +65,8 @@ func TestEMSS(t *testing.T) {
 		{"IPv6 with timestamps", tcp.Config{IPv6: true}, []opt{mss(1440), ts(1, 0)}, 1428},
 		{"jumbo here, not there", tcp.Config{MTU: 9000}, []opt{mss(1460)}, 1460},
 		{"jumbo there, not here", tcp.Config{}, []opt{mss(8960)}, 1460},
-		{"a path below both", tcp.Config{MTU: 9000, PathMTU: 4000}, []opt{mss(8960), ts(1, 0)}, 3948},
+		{"a path below both", tcp.Config{MTU: 9000, PathMTU: 4000}, []opt{mss(8960), ts(1, 0)},
+			3948},
 		{"an MSS of one", tcp.Config{}, []opt{mss(1)}, 48},
 	} {
 		p := newPeer(t, c.cfg)
@@ -98,7 +99,8 @@ func TestZeroWindow(t *testing.T) {
 	for i := range 30 {
 		d := p.c.Deadline().Sub(p.now)
 		if d < last || d > tick.Minute || i > 10 && d != tick.Minute {
-			t.Fatalf("probe %d after %d ms, the one before after %d ms", i, d/tick.Millisecond, last/tick.Millisecond)
+			t.Fatalf("probe %d after %d ms, the one before after %d ms", i, d/tick.Millisecond,
+				last/tick.Millisecond)
 		}
 		last = d
 		p.wait(d)
@@ -179,8 +181,8 @@ func TestRecordsWait(t *testing.T) {
 	}
 }
 
-// TestRecordsSmallForGood: the peer answers probe after probe that its window stays smaller than a record, which it was not always.
-// Its buffer shrank: the record leaves in parts, counted, instead of never.
+// TestRecordsSmallForGood: the peer answers probe after probe that its window stays smaller than a record,
+// which it was not always. Its buffer shrank: the record leaves in parts, counted, instead of never.
 func TestRecordsSmallForGood(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
@@ -283,12 +285,14 @@ func TestEMSSFell(t *testing.T) {
 	}
 	n := p.c.Counters()
 	if sum < 8000 || n.SplitRetransmit == 0 || n.SplitEMSS == 0 || p.c.SndNxt() != iss.Add(8001) {
-		t.Errorf("segments %v, SND.NXT %d, cut %d when sent again and %d before", got, p.c.SndNxt().Diff(iss), n.SplitRetransmit, n.SplitEMSS)
+		t.Errorf("segments %v, SND.NXT %d, cut %d when sent again and %d before", got,
+			p.c.SndNxt().Diff(iss), n.SplitRetransmit, n.SplitEMSS)
 	}
 }
 
 func TestKeepalive(t *testing.T) {
-	p := newPeer(t, tcp.Config{KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 3})
+	p := newPeer(t, tcp.Config{KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second,
+		KeepaliveProbes: 3})
 	p.open()
 	p.wait(10 * tick.Second)
 	p.want(". 0 ack 1")
@@ -323,11 +327,14 @@ func TestUserTimeout(t *testing.T) {
 
 func TestResetReply(t *testing.T) {
 	var out tcp.Out
-	if tcp.ResetReply(&tcp.Segment{Header: wire.Header{Flags: fR}}, &out) || tcp.ResetReply(&tcp.Segment{Header: wire.Header{Flags: fRA}}, &out) {
+	if tcp.ResetReply(&tcp.Segment{Header: wire.Header{Flags: fR}}, &out) ||
+		tcp.ResetReply(&tcp.Segment{Header: wire.Header{Flags: fRA}}, &out) {
 		t.Error("RST answered with RST")
 	}
-	s := &tcp.Segment{Header: wire.Header{SrcPort: 1, DstPort: 2, Seq: 100, Ack: 200, Flags: fA}, Len: 10}
-	if !tcp.ResetReply(s, &out) || out.Flags != fR || out.Seq != 200 || out.SrcPort != 2 || out.DstPort != 1 {
+	s := &tcp.Segment{Header: wire.Header{SrcPort: 1, DstPort: 2, Seq: 100, Ack: 200, Flags: fA},
+		Len: 10}
+	if !tcp.ResetReply(s, &out) || out.Flags != fR || out.Seq != 200 || out.SrcPort != 2 ||
+		out.DstPort != 1 {
 		t.Errorf("ACK: %v", &out.Header)
 	}
 	s.Flags = fS | fF
@@ -421,7 +428,8 @@ func TestECNNotGranted(t *testing.T) {
 
 // TestDCTCPEcho: ECE says exactly which segments were marked (RFC 8257, 3.2).
 func TestDCTCPEcho(t *testing.T) {
-	p := newPeer(t, tcp.Config{ECN: tcp.ECNClassic, QuickAcks: -1, Loss: loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}})
+	p := newPeer(t, tcp.Config{ECN: tcp.ECNClassic, QuickAcks: -1,
+		Loss: loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}})
 	p.c.Connect(p.now)
 	p.out()
 	p.in(fSA, 0, 1, 0, mss(1000), flags(wire.ECE))

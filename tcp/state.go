@@ -16,7 +16,8 @@ const (
 	TimeWait
 )
 
-var stateNames = [...]string{"CLOSED", "SYN-SENT", "SYN-RECEIVED", "ESTABLISHED", "FIN-WAIT-1", "FIN-WAIT-2",
+var stateNames = [...]string{"CLOSED", "SYN-SENT", "SYN-RECEIVED", "ESTABLISHED", "FIN-WAIT-1",
+	"FIN-WAIT-2",
 	"CLOSE-WAIT", "CLOSING", "LAST-ACK", "TIME-WAIT"}
 
 // String is the name RFC 9293 uses.
@@ -74,9 +75,12 @@ const (
 	CauseOrphan            // FIN-WAIT-2 lasted too long after the layer above was gone
 )
 
-var causeTexts = [...]string{"not ended", "closed by both sides", "connection refused: the peer answered the SYN with RST",
-	"connection reset by the peer", "aborted locally", "timed out: the peer acknowledged nothing within the user timeout",
-	"timed out: no answer to keepalive probes", "host or port unreachable: an ICMP error answered the SYN",
+var causeTexts = [...]string{"not ended", "closed by both sides",
+	"connection refused: the peer answered the SYN with RST",
+	"connection reset by the peer", "aborted locally",
+	"timed out: the peer acknowledged nothing within the user timeout",
+	"timed out: no answer to keepalive probes",
+	"host or port unreachable: an ICMP error answered the SYN",
 	"gave up waiting for the peer's FIN"}
 
 // String says the cause for an engineer.

@@ -30,7 +30,8 @@ type timers struct {
 }
 
 func (t *timers) init(now tick.Time) {
-	*t = timers{syn: tick.Never, delack: tick.Never, persist: tick.Never, zeroSince: tick.Never, keep: tick.Never,
+	*t = timers{syn: tick.Never, delack: tick.Never, persist: tick.Never, zeroSince: tick.Never,
+		keep: tick.Never,
 		wait: tick.Never, linger: tick.Never, lastHeard: now}
 }
 
@@ -89,13 +90,14 @@ func (c *Conn) Deadline() tick.Time {
 	}
 	d := min(t.syn, t.delack, t.persist, t.wait, t.linger)
 	if c.state >= Established && c.state != TimeWait {
-		d = min(d, c.tx.Deadline(), c.userDeadline(), c.keepDeadline(), c.zeroDeadline(), c.pmtu.deadline(c))
+		d = min(d, c.tx.Deadline(), c.userDeadline(), c.keepDeadline(), c.zeroDeadline(),
+			c.pmtu.deadline(c))
 	}
 	return d
 }
 
-// userDeadline is when the user timeout ends the connection (RFC 9293, 3.8.3 R2; RFC 5482). A peer that keeps acknowledging with
-// a zero window is alive (RFC 6429).
+// userDeadline is when the user timeout ends the connection (RFC 9293, 3.8.3 R2; RFC 5482). A peer that keeps
+// acknowledging with a zero window is alive (RFC 6429).
 func (c *Conn) userDeadline() tick.Time {
 	if c.cfg.UserTimeout < 0 {
 		return tick.Never
@@ -208,8 +210,9 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 	t.keep = now.Add(c.cfg.KeepaliveInterval)
 }
 
-// pollProbe emits a keepalive or zero-window probe: a segment without octets just left of the window, which the peer must
-// answer. A probe with an octet of new data, as RFC 9293, 3.8.6.1 has it, would cut a record for ever.
+// pollProbe emits a keepalive or zero-window probe: a segment without octets just left of the window, which
+// the peer must answer. A probe with an octet of new data, as RFC 9293, 3.8.6.1 has it, would cut a record
+// for ever.
 func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	t := &c.timer
 	if !t.probe && !t.keepDue {

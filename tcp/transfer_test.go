@@ -17,7 +17,8 @@ func TestTransferClean(t *testing.T) {
 	p.run(10 * tick.Minute)
 	for _, h := range []*host{&p.a, &p.b} {
 		if n := h.c.Info(p.now); n.Loss.Counters.Retransmitted != 0 {
-			p.fail("%s: %d segments sent again on a clean path", h.name, n.Loss.Counters.Retransmitted)
+			p.fail("%s: %d segments sent again on a clean path", h.name,
+				n.Loss.Counters.Retransmitted)
 		}
 	}
 }
@@ -70,7 +71,8 @@ func impaired(t *testing.T, seed uint64, trace bool) bool {
 		t.Logf("seed %d: %+v", seed, ca)
 		p.run(20 * 60 * tick.Minute)
 		for _, h := range []*host{&p.a, &p.b} {
-			if n := h.c.Counters(); h.records != nil && n.SplitEMSS+n.SplitWindow+n.SplitRetransmit != 0 {
+			if n := h.c.Counters(); h.records != nil &&
+				n.SplitEMSS+n.SplitWindow+n.SplitRetransmit != 0 {
 				p.fail("%s: records were cut: %+v", h.name, n)
 			}
 		}
@@ -82,7 +84,8 @@ func impaired(t *testing.T, seed uint64, trace bool) bool {
 }
 
 // impairedPipe returns a pipe, before its connection is opened, that loses, doubles, marks and cuts segments.
-func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Config) (*pipe, tcp.Config) {
+func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Config) (*pipe,
+	tcp.Config) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	ca, cb := config(r), config(r)
 	p := newPipe(t, seed, ca, cb)
@@ -127,8 +130,10 @@ func TestAccECNExact(t *testing.T) {
 			p.connect()
 			p.run(10 * tick.Minute)
 			n := p.a.c.Counters()
-			if p.a.c.Info(p.now).ECN != tcp.ECNAccurate || n.CEOctetsOut == 0 || int(n.CEOctetsOut) != p.markedOctets {
-				t.Fatalf("seed %d: %d octets were marked, %d reported", seed, p.markedOctets, n.CEOctetsOut)
+			if p.a.c.Info(p.now).ECN != tcp.ECNAccurate || n.CEOctetsOut == 0 ||
+				int(n.CEOctetsOut) != p.markedOctets {
+				t.Fatalf("seed %d: %d octets were marked, %d reported", seed, p.markedOctets,
+					n.CEOctetsOut)
 			}
 		}
 	}

@@ -8,7 +8,8 @@ import (
 
 // header starts a segment: everything but payload and SACK.
 func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
-	*out = Out{Header: wire.Header{SrcPort: c.ports.local, DstPort: c.ports.remote, Seq: at, Flags: f},
+	*out = Out{Header: wire.Header{SrcPort: c.ports.local, DstPort: c.ports.remote, Seq: at,
+		Flags: f},
 		Payload: seq.Range{Start: at, End: at}}
 	if f&wire.ACK != 0 {
 		out.Ack = ack
@@ -25,8 +26,8 @@ func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
 	c.n.SegsOut++
 }
 
-// windowField is SEG.WND for an acknowledgement of ack. The edge moves only by min(half the space, a segment) (RFC 9293,
-// 3.8.6.2.2), never to the left; scaling rounds a new edge down and one that must stay up.
+// windowField is SEG.WND for an acknowledgement of ack. The edge moves only by min(half the space, a segment)
+// (RFC 9293, 3.8.6.2.2), never to the left; scaling rounds a new edge down and one that must stay up.
 func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	if f&wire.SYN != 0 {
 		w := min(c.space, 0xffff)
@@ -44,16 +45,17 @@ func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	return uint16(w)
 }
 
-// worthOpening reports whether the window may grow by enough to tell the peer. Half is of the whole buffer, not of what is free in
-// it: else every octet that is read would open a full one. It is of what the layer above really has when that is less than
-// RcvSpaceMax: else a window that closed would never open again.
+// worthOpening reports whether the window may grow by enough to tell the peer. Half is of the whole buffer,
+// not of what is free in it: else every octet that is read would open a full one. It is of what the layer
+// above really has when that is less than RcvSpaceMax: else a window that closed would never open again.
 func (c *Conn) worthOpening() bool {
 	grow := c.limit.Diff(c.edge)
 	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.most/2, c.rcvMSS)
 }
 
-// SetRcvSpace says that the layer above can hold n octets beyond RcvNxt. As RCV.NXT advances the space shrinks by itself until
-// the next call. A window that opens a lot, or from zero, is told to the peer at once, else with the next segment.
+// SetRcvSpace says that the layer above can hold n octets beyond RcvNxt. As RCV.NXT advances the space
+// shrinks by itself until the next call. A window that opens a lot, or from zero, is told to the peer at
+// once, else with the next segment.
 func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	c.run = false
 	c.space = min(max(n, 0), 0xffff<<c.rcvScale)

@@ -33,7 +33,8 @@ const maxRequests = 4096
 // depth is how many work requests of a verb are under way at a time.
 const depth = 16
 
-// Impairments are what a relay between the hosts does to the frames of both directions. Fractions are 0 to 1, of IP packets.
+// Impairments are what a relay between the hosts does to the frames of both directions. Fractions are 0 to 1,
+// of IP packets.
 type Impairments struct {
 	Loss      float64 `json:"loss" doc:"fraction of IP packets that the relay drops, as asked for"`
 	Reorder   float64 `json:"reorder" doc:"fraction that it holds back until others have passed"`
@@ -78,9 +79,11 @@ func (c *Config) Complete() error {
 	for _, f := range []struct {
 		name string
 		v    float64
-	}{{"loss", c.Loss}, {"reorder", c.Reorder}, {"duplicate", c.Duplicate}, {"corrupt", c.Corrupt}} {
+	}{{"loss", c.Loss}, {"reorder", c.Reorder}, {"duplicate", c.Duplicate},
+		{"corrupt", c.Corrupt}} {
 		if math.IsNaN(f.v) || f.v < 0 || f.v > 1 {
-			return fmt.Errorf("%w: %s is %v, but it is a fraction from 0 to 1 (2 %% is 0.02)", ErrConfig, f.name, f.v)
+			return fmt.Errorf("%w: %s is %v, but it is a fraction from 0 to 1 (2 %% is 0.02)",
+				ErrConfig, f.name, f.v)
 		}
 		if f.v == 1 && f.name != "reorder" && f.name != "duplicate" {
 			return fmt.Errorf("%w: with %s 1 nothing ever arrives", ErrConfig, f.name)
@@ -100,13 +103,16 @@ func (c *Config) Complete() error {
 // Warnings returns what may surprise although it is allowed.
 func (c *Config) Warnings() (w []string) {
 	if c.Capture != "" && c.Size > BigCapture {
-		w = append(w, fmt.Sprintf("the capture will hold about %d MiB; for a file that is read with pleasure: --size 16MiB", 3*c.Size>>20))
+		w = append(w, fmt.Sprintf("the capture will hold about %d MiB; for a file that is read "+
+			"with pleasure: --size 16MiB", 3*c.Size>>20))
 	}
 	if c.Corrupt > 0 && !c.CRC {
-		w = append(w, "the relay corrupts segments and repairs their TCP checksum: without CRC nobody can notice, so wrong octets will arrive")
+		w = append(w, "the relay corrupts segments and repairs their TCP checksum: without CRC "+
+			"nobody can notice, so wrong octets will arrive")
 	}
 	if c.Corrupt > 0 && c.CRC && c.Resegment {
-		w = append(w, "with --resegment a part of an FPDU is acknowledged before its CRC can be checked; when the relay corrupts such a part, "+
+		w = append(w, "with --resegment a part of an FPDU is acknowledged before its CRC can be "+
+			"checked; when the relay corrupts such a part, "+
 			"TCP will not send it again and the connection ends with MPA's CRC error")
 	}
 	return w

@@ -42,7 +42,8 @@ func TestConfig(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c := good
 			tc.edit(&c)
-			if err := c.Complete(); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), tc.want) {
+			if err := c.Complete(); !errors.Is(err, ErrConfig) ||
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 		})
@@ -50,7 +51,8 @@ func TestConfig(t *testing.T) {
 }
 
 func TestRequestsCoverTheSize(t *testing.T) {
-	for _, size := range []int64{1, 4095, chunk, chunk + 1, maxRequests * chunk, maxRequests*chunk + 1, 1 << 39} {
+	for _, size := range []int64{1, 4095, chunk, chunk + 1, maxRequests * chunk,
+		maxRequests*chunk + 1, 1 << 39} {
 		c := Config{Size: size}
 		r := run{cfg: c, each: c.requestLen()}
 		r.requests = int((size + r.each - 1) / r.each)
@@ -61,7 +63,8 @@ func TestRequestsCoverTheSize(t *testing.T) {
 		for i := range r.requests {
 			off, n := r.piece(i)
 			if off != end || n <= 0 {
-				t.Fatalf("size %d: piece %d is %d octets at %d, want it at %d", size, i, n, off, end)
+				t.Fatalf("size %d: piece %d is %d octets at %d, want it at %d", size, i, n, off,
+					end)
 			}
 			end = off + n
 		}
@@ -79,7 +82,8 @@ func TestDiffer(t *testing.T) {
 	dst[199_999] = 0
 	src[199_999] = 9
 	err := differ(src, dst)
-	if !errors.Is(err, ErrOctets) || !strings.Contains(err.Error(), "2 of 200000, first at offset 70000; 1 of them are zero") {
+	if !errors.Is(err, ErrOctets) ||
+		!strings.Contains(err.Error(), "2 of 200000, first at offset 70000; 1 of them are zero") {
 		t.Error(err)
 	}
 }
@@ -112,7 +116,8 @@ func TestRun(t *testing.T) {
 		check func(*testing.T, *Result)
 	}{
 		{"plain", nil, func(t *testing.T, r *Result) {
-			if r.AToB.Exceptions+r.BToA.Exceptions > 0 || r.AToB.Unaligned+r.BToA.Unaligned > 0 || r.AToB.Held > 0 {
+			if r.AToB.Exceptions+r.BToA.Exceptions > 0 || r.AToB.Unaligned+r.BToA.Unaligned > 0 ||
+				r.AToB.Held > 0 {
 				t.Errorf("a path that does nothing broke the alignment: %+v", r.AToB)
 			}
 		}},
@@ -127,20 +132,28 @@ func TestRun(t *testing.T) {
 				t.Errorf("%.0f %% placed on arrival, want most: %+v", 100*s, r.AToB)
 			}
 			if r.AToB.Relay.Lost == 0 || r.AToB.Retransmissions == 0 {
-				t.Errorf("the relay lost %d, %d were sent again", r.AToB.Relay.Lost, r.AToB.Retransmissions)
+				t.Errorf("the relay lost %d, %d were sent again", r.AToB.Relay.Lost,
+					r.AToB.Retransmissions)
 			}
 		}},
-		{"loss without markers", func(c *Config) { c.Loss, c.Markers = 0.02, false }, func(t *testing.T, r *Result) {
-			if r.MPA.Markers || r.AToB.ByMarker > 0 || r.AToB.Held == 0 || r.AToB.HeldHighWater == 0 {
+		{"loss without markers", func(c *Config) {
+			c.Loss, c.Markers = 0.02, false
+		}, func(t *testing.T, r *Result) {
+			if r.MPA.Markers || r.AToB.ByMarker > 0 || r.AToB.Held == 0 ||
+				r.AToB.HeldHighWater == 0 {
 				t.Errorf("behind a gap no FPDU start is known, so it is held: %+v", r.AToB)
 			}
 		}},
-		{"everything", func(c *Config) { c.Loss, c.Reorder, c.Duplicate, c.Corrupt = 0.01, 0.05, 0.01, 0.003 }, func(t *testing.T, r *Result) {
-			if x := r.AToB.Relay; x.Lost == 0 || x.Reordered == 0 || x.Duplicated == 0 || x.Corrupted == 0 {
+		{"everything", func(c *Config) {
+			c.Loss, c.Reorder, c.Duplicate, c.Corrupt = 0.01, 0.05, 0.01, 0.003
+		}, func(t *testing.T, r *Result) {
+			if x := r.AToB.Relay; x.Lost == 0 || x.Reordered == 0 || x.Duplicated == 0 ||
+				x.Corrupted == 0 {
 				t.Errorf("the relay did not do everything: %+v", *x)
 			}
 			if r.AToB.CRCDrops == 0 {
-				t.Error("corrupted segments have a right TCP checksum: the CRC must have found them")
+				t.Error(
+					"corrupted segments have a right TCP checksum: the CRC must have found them")
 			}
 		}},
 		{"resegment", func(c *Config) { c.Resegment = true }, func(t *testing.T, r *Result) {
@@ -161,7 +174,8 @@ func TestRun(t *testing.T) {
 				tc.check(t, r)
 			}
 			var table bytes.Buffer
-			if err := r.WriteTable(&table); err != nil || strings.Count(table.String(), "equal") != 3 {
+			if err := r.WriteTable(&table); err != nil ||
+				strings.Count(table.String(), "equal") != 3 {
 				t.Errorf("%v\n%s", err, &table)
 			}
 		})
@@ -207,7 +221,9 @@ func TestRunGivesUp(t *testing.T) {
 func TestCapture(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	c := quick(func(c *Config) { c.Size, c.Capture = 100_000, filepath.Join(t.TempDir(), "demo.pcapng") })
+	c := quick(func(c *Config) {
+		c.Size, c.Capture = 100_000, filepath.Join(t.TempDir(), "demo.pcapng")
+	})
 	r, err := Run(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -253,6 +269,7 @@ func TestCapture(t *testing.T) {
 		}
 	}
 	if len(segments) == 0 || !segments[0].SYN || segments[0].ACK || fins < 1 {
-		t.Errorf("%d segments with %d FINs, want the first to be the SYN, and a FIN", len(segments), fins)
+		t.Errorf("%d segments with %d FINs, want the first to be the SYN, and a FIN", len(segments),
+			fins)
 	}
 }

@@ -69,7 +69,8 @@ func (e *end) makeQueues(recvDepth int) (err error) {
 		return err
 	}
 	e.qp, err = e.dev.CreateQP(engine.QPConfig{
-		PD: e.pd, SendCQ: e.sends, RecvCQ: e.recvs, SendDepth: 2 * depth, RecvDepth: recvDepth, IRD: depth, ORD: depth,
+		PD: e.pd, SendCQ: e.sends, RecvCQ: e.recvs, SendDepth: 2 * depth, RecvDepth: recvDepth,
+		IRD: depth, ORD: depth,
 	})
 	return err
 }
@@ -98,7 +99,8 @@ func (e *end) await(ctx context.Context, cq *engine.CQ) (engine.Completion, erro
 	if c[0].Status == rdmap.Success {
 		return c[0], nil
 	}
-	return c[0], fmt.Errorf("work request %d at %s: %v, because: %w", c[0].ID, e.name, c[0].Status, e.cause())
+	return c[0], fmt.Errorf("work request %d at %s: %v, because: %w", c[0].ID, e.name, c[0].Status,
+		e.cause())
 }
 
 // cause waits a moment for the reason why the connection ended.
@@ -119,7 +121,8 @@ func (e *end) where() string {
 	if err != nil {
 		return fmt.Sprintf("%s: %v", e.name, err)
 	}
-	s := fmt.Sprintf("%s: %v, %d octets sent, %d received", e.name, i.State, i.Counters.PayloadOut, i.Counters.PayloadIn)
+	s := fmt.Sprintf("%s: %v, %d octets sent, %d received", e.name, i.State, i.Counters.PayloadOut,
+		i.Counters.PayloadIn)
 	if t := i.TCP; t != nil {
 		s += fmt.Sprintf(", TCP %v, %d octets in flight, %d segments sent again, RTO %v",
 			t.State, t.Unacked, t.Info.Loss.Counters.Retransmitted, time.Duration(t.Info.Loss.RTO))

@@ -20,9 +20,11 @@ const reserve = 256 << 20
 // mapMemory returns n octets of zeroed memory outside of Go's heap, for unmap. Every page is there, so that no transfer
 // waits for page faults.
 func mapMemory(n int64) ([]byte, error) {
-	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	b, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
-		return nil, fmt.Errorf("memory for a region of %d octets: %w (a smaller --size needs less)", n, err)
+		return nil, fmt.Errorf("memory for a region of %d octets: %w (a smaller --size needs less)",
+			n, err)
 	}
 	return b, nil
 }
@@ -47,7 +49,8 @@ func fill(b []byte, seed uint64) {
 func (c *Config) enoughMemory() error {
 	have, ok := availableMemory("/proc/meminfo")
 	if need := regions*c.Size + reserve; ok && need > have {
-		return fmt.Errorf("%w: size %d MiB needs %d MiB of memory in all, and %d MiB are available (--size %dMiB fits)",
+		return fmt.Errorf("%w: size %d MiB needs %d MiB of memory in all, and %d MiB are "+
+			"available (--size %dMiB fits)",
 			ErrConfig, c.Size>>20, need>>20, have>>20, max(1, (have-reserve)/regions>>20))
 	}
 	return nil

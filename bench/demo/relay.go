@@ -27,8 +27,9 @@ func (r *relayed) counters() (aToB, bToA *Relay) { return r.of(relay.AToB), r.of
 func (r *relayed) of(d relay.Direction) *Relay {
 	c := r.Counters(d)
 	return &Relay{
-		In: c.In, Out: c.Out, Lost: c.Lost, Duplicated: c.Duplicated, Reordered: c.Reordered, Corrupted: c.Corrupted,
-		RecutIn: c.RecutIn, RecutOut: c.RecutOut,
+		In: c.In, Out: c.Out, Lost: c.Lost, Duplicated: c.Duplicated, Reordered: c.Reordered,
+		Corrupted: c.Corrupted,
+		RecutIn:   c.RecutIn, RecutOut: c.RecutOut,
 		Overflow: c.Overflow + c.QueueDropped + c.Truncated + c.SendErrors,
 	}
 }

@@ -4,7 +4,8 @@ import (
 	"xwarp/engine"
 )
 
-// Schema is the version of Result's JSON form. It changes when a key changes its meaning or goes away, not when one is added.
+// Schema is the version of Result's JSON form. It changes when a key changes its meaning or goes away, not
+// when one is added.
 const Schema = 1
 
 // Result is what a run found. The doc tags are the documentation of the JSON keys.

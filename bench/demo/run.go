@@ -13,8 +13,9 @@ import (
 	"xwarp/ring"
 )
 
-// busyThreads are the two workers and the relay. With fewer processors a worker that spins while it waits keeps the relay from
-// the frame that it waits for: until the scheduler's slice is over, some 3 ms for each round trip.
+// busyThreads are the two workers and the relay. With fewer processors a worker that spins while it waits
+// keeps the relay from the frame that it waits for: until the scheduler's slice is over, some 3 ms for each
+// round trip.
 const busyThreads = 3
 
 // noSpin lets an idle worker sleep at once.
@@ -38,8 +39,8 @@ type run struct {
 // ErrTimeout is wrapped when Config.Timeout was too short.
 var ErrTimeout = errors.New("not done")
 
-// Run makes the hosts, moves the data and takes everything away again, also when it fails or ctx ends. The result is never
-// nil and holds what was found up to an error.
+// Run makes the hosts, moves the data and takes everything away again, also when it fails or ctx ends. The
+// result is never nil and holds what was found up to an error.
 func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 	res = &Result{Schema: Schema, Command: "demo", Seed: cfg.Seed, Verbs: []Verb{}}
 	defer func() {
@@ -77,7 +78,8 @@ func (r *run) describe() {
 
 // setUp makes the topology and an engine on each host.
 func (r *run) setUp() (err error) {
-	o := topo.Options{Relay: r.cfg.Any(), MTU: r.cfg.MTU, IPv4Only: !r.cfg.IPv6, IPv6Only: r.cfg.IPv6}
+	o := topo.Options{Relay: r.cfg.Any(), MTU: r.cfg.MTU, IPv4Only: !r.cfg.IPv6,
+		IPv6Only: r.cfg.IPv6}
 	if r.net, err = topo.New(o); err != nil {
 		return err
 	}
@@ -109,7 +111,8 @@ func (r *run) setUp() (err error) {
 	if err := r.a.prepare(r.cfg.Size, 1, 0, engine.LocalWrite); err != nil {
 		return err
 	}
-	if err := r.b.prepare(r.cfg.Size, r.requests, engine.LocalWrite|engine.RemoteWrite|engine.RemoteRead, engine.LocalWrite); err != nil {
+	if err := r.b.prepare(r.cfg.Size, r.requests,
+		engine.LocalWrite|engine.RemoteWrite|engine.RemoteRead, engine.LocalWrite); err != nil {
 		return err
 	}
 	return r.postReceives()
@@ -165,7 +168,8 @@ func (r *run) agreed() error {
 		*e.res = End{Address: e.end.qp.LocalAddr().String(), XDPMode: t.XDPMode, Copy: t.Copy}
 	}
 	if m.Markers != r.cfg.Markers || m.CRC != r.cfg.CRC {
-		return fmt.Errorf("MPA agreed on markers %v and CRC %v, want %v and %v", m.Markers, m.CRC, r.cfg.Markers, r.cfg.CRC)
+		return fmt.Errorf("MPA agreed on markers %v and CRC %v, want %v and %v", m.Markers, m.CRC,
+			r.cfg.Markers, r.cfg.CRC)
 	}
 	return nil
 }
@@ -231,7 +235,8 @@ func (r *run) disconnect(ctx context.Context) error {
 				return fmt.Errorf("host %s: close: %w", e.name, err)
 			}
 		case <-limit.C:
-			return fmt.Errorf("host %s: the connection did not close within %v", e.name, closeTimeout)
+			return fmt.Errorf("host %s: the connection did not close within %v", e.name,
+				closeTimeout)
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -40,7 +40,8 @@ func (t table) head(r *Result) {
 	}
 	t.row("link", fmt.Sprintf("MTU %d, IPv%d", r.MTU, r.IPVersion))
 	if r.MPA.Revision != 0 {
-		t.row("MPA", fmt.Sprintf("revision %d, markers %s, CRC %s", r.MPA.Revision, onOff(r.MPA.Markers), onOff(r.MPA.CRC)))
+		t.row("MPA", fmt.Sprintf("revision %d, markers %s, CRC %s", r.MPA.Revision,
+			onOff(r.MPA.Markers), onOff(r.MPA.CRC)))
 	}
 	if i := r.Impairments; i != nil {
 		t.row("relay", i.String())
@@ -63,7 +64,8 @@ func (i *Impairments) String() string {
 	for _, f := range []struct {
 		name string
 		v    float64
-	}{{"loss", i.Loss}, {"reorder", i.Reorder}, {"duplicate", i.Duplicate}, {"corrupt", i.Corrupt}} {
+	}{{"loss", i.Loss}, {"reorder", i.Reorder}, {"duplicate", i.Duplicate},
+		{"corrupt", i.Corrupt}} {
 		if f.v > 0 {
 			s = append(s, fmt.Sprintf("%s %g", f.name, f.v))
 		}
@@ -82,7 +84,8 @@ func (t table) verbs(verbs []Verb) {
 		if !v.OK {
 			verdict = "DIFFERENT " + short(v.SourceSHA256) + " / " + short(v.TargetSHA256)
 		}
-		t.row(v.Name, fmt.Sprint(v.Octets), fmt.Sprintf("%.3f", v.Seconds), fmt.Sprintf("%.2f", v.GbitPerSecond),
+		t.row(v.Name, fmt.Sprint(v.Octets), fmt.Sprintf("%.3f", v.Seconds),
+			fmt.Sprintf("%.2f", v.GbitPerSecond),
 			fmt.Sprintf("%.0f", v.MiBPerSecond), verdict)
 	}
 }
@@ -90,10 +93,14 @@ func (t table) verbs(verbs []Verb) {
 func (t table) directions(a, b *Direction) {
 	t.row("")
 	t.row("stream", "A to B", "B to A")
-	count := func(name string, of func(*Direction) uint64) { t.row(name, fmt.Sprint(of(a)), fmt.Sprint(of(b))) }
+	count := func(name string, of func(*Direction) uint64) {
+		t.row(name, fmt.Sprint(of(a)), fmt.Sprint(of(b)))
+	}
 	count("segments sent", func(d *Direction) uint64 { return d.Segments })
 	count("sent again", func(d *Direction) uint64 { return d.Retransmissions })
-	count("octets per segment, at the end", func(d *Direction) uint64 { return uint64(d.SegmentSize) })
+	count("octets per segment, at the end", func(d *Direction) uint64 {
+		return uint64(d.SegmentSize)
+	})
 	count("path MTU lowered", func(d *Direction) uint64 { return d.BlackHoles })
 	count("alignment exceptions", func(d *Direction) uint64 { return d.Exceptions })
 	count("unaligned on arrival", func(d *Direction) uint64 { return d.Unaligned })

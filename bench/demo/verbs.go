@@ -77,7 +77,8 @@ func (r *run) read(ctx context.Context) error {
 // send moves the source again, in messages. They have arrived when B's receives complete, in the order of posting.
 func (r *run) send(ctx context.Context) error {
 	err := r.pump(ctx, nameSend, func(off, n int64) engine.SendWR {
-		return engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{r.a.buffers[source].SGE(int(off), int(n))}}
+		return engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{r.a.buffers[source].SGE(int(off),
+			int(n))}}
 	})
 	if err != nil {
 		return err
@@ -88,7 +89,8 @@ func (r *run) send(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", nameSend, err)
 		}
 		if _, n := r.piece(i); c.ID != uint64(i) || int64(c.ByteLen) != n {
-			return fmt.Errorf("%s: receive %d completed with %d octets, want receive %d with %d", nameSend, c.ID, c.ByteLen, i, n)
+			return fmt.Errorf("%s: receive %d completed with %d octets, want receive %d with %d",
+				nameSend, c.ID, c.ByteLen, i, n)
 		}
 	}
 	return nil
@@ -98,7 +100,8 @@ func (r *run) send(ctx context.Context) error {
 func (r *run) postReceives() error {
 	for i := range r.requests {
 		off, n := r.piece(i)
-		wr := engine.RecvWR{ID: uint64(i), SGL: []engine.SGE{r.b.buffers[inbox].SGE(int(off), int(n))}}
+		wr := engine.RecvWR{ID: uint64(i),
+			SGL: []engine.SGE{r.b.buffers[inbox].SGE(int(off), int(n))}}
 		if err := r.b.qp.PostRecv(&wr); err != nil {
 			return fmt.Errorf("receive %d of %d: %w", i, r.requests, err)
 		}
@@ -113,7 +116,8 @@ func (r *run) progress(verb string, done int64) {
 }
 
 // timed runs one verb and verifies what it moved.
-func (r *run) timed(ctx context.Context, name string, move func(context.Context) error, src, dst []byte) error {
+func (r *run) timed(ctx context.Context, name string, move func(context.Context) error, src,
+	dst []byte) error {
 	start := time.Now()
 	if err := move(ctx); err != nil {
 		return err

@@ -39,7 +39,10 @@ func differ(src, dst []byte) error {
 		}
 	}
 	if first < 0 {
-		return fmt.Errorf("%w by SHA-256, but no more when compared: they were still being written", ErrOctets)
+		return fmt.Errorf("%w by SHA-256, but no more when compared: they were still being written",
+			ErrOctets)
 	}
-	return fmt.Errorf("%w: %d of %d, first at offset %d; %d of them are zero, so perhaps never written", ErrOctets, wrong, len(src), first, zero)
+	return fmt.Errorf(
+		"%w: %d of %d, first at offset %d; %d of them are zero, so perhaps never written",
+		ErrOctets, wrong, len(src), first, zero)
 }

@@ -12,7 +12,8 @@ import (
 type dialer struct{ rdma }
 
 func (d *dialer) pair(ctx context.Context, dial func(q *engine.QP) error) error {
-	q, err := d.dev.CreateQP(engine.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq, SendDepth: 16, RecvDepth: 16, MaxSGE: 1})
+	q, err := d.dev.CreateQP(engine.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq, SendDepth: 16,
+		RecvDepth: 16, MaxSGE: 1})
 	if err != nil {
 		return err
 	}
@@ -26,7 +27,9 @@ func (d *dialer) run(ctx context.Context, server Ready) (*Result, error) {
 	n := uint64(0)
 	for ctx.Err() == nil {
 		from := time.Now()
-		err := d.pair(ctx, func(q *engine.QP) error { return d.dev.Dial(ctx, server.Addr, q, engine.ConnConfig{}) })
+		err := d.pair(ctx, func(q *engine.QP) error {
+			return d.dev.Dial(ctx, server.Addr, q, engine.ConnConfig{})
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +60,8 @@ func (d *dialer) serve(ctx context.Context, client Ready, stop <-chan struct{}) 
 		if err != nil {
 			return &Result{Seconds: 1}, nil
 		}
-		q, err := d.dev.CreateQP(engine.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq, SendDepth: 16, RecvDepth: 16, MaxSGE: 1})
+		q, err := d.dev.CreateQP(engine.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq,
+			SendDepth: 16, RecvDepth: 16, MaxSGE: 1})
 		if err != nil {
 			return nil, err
 		}

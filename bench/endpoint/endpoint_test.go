@@ -11,20 +11,24 @@ import (
 
 func TestSpecComplete(t *testing.T) {
 	ok := []Spec{
-		{Peer: XDP, Mode: Bandwidth}, {Peer: XDP, Mode: Latency, Verb: Read}, {Peer: TCP, Mode: Bandwidth, Size: 1},
+		{Peer: XDP, Mode: Bandwidth}, {Peer: XDP, Mode: Latency, Verb: Read},
+		{Peer: TCP, Mode: Bandwidth, Size: 1},
 		{Peer: XDP, Mode: Bandwidth, Bidirectional: true, Conns: MaxConns},
 	}
 	for _, s := range ok {
 		if err := s.Complete(); err != nil {
 			t.Errorf("%+v: %v", s, err)
 		}
-		if s.Size == 0 || s.Depth == 0 || s.Iterations == 0 && s.Duration == 0 || s.Moderation > max(1, s.Depth/2) {
+		if s.Size == 0 || s.Depth == 0 || s.Iterations == 0 && s.Duration == 0 ||
+			s.Moderation > max(1, s.Depth/2) {
 			t.Errorf("incomplete: %+v", s)
 		}
 	}
 	bad := []Spec{
-		{Peer: XDP, Mode: Bandwidth, Size: MaxSize + 1}, {Peer: XDP, Mode: Bandwidth, Conns: MaxConns + 1},
-		{Peer: XDP, Mode: Bandwidth, Depth: -1}, {Peer: XDP, Mode: Latency, Conns: 2}, {Peer: TCP, Mode: Bandwidth, Bidirectional: true},
+		{Peer: XDP, Mode: Bandwidth, Size: MaxSize + 1}, {Peer: XDP, Mode: Bandwidth,
+			Conns: MaxConns + 1},
+		{Peer: XDP, Mode: Bandwidth, Depth: -1}, {Peer: XDP, Mode: Latency, Conns: 2},
+		{Peer: TCP, Mode: Bandwidth, Bidirectional: true},
 	}
 	for _, s := range bad {
 		if err := s.Complete(); !errors.Is(err, ErrSpec) {
@@ -40,7 +44,8 @@ func TestWindow(t *testing.T) {
 	start := time.Unix(1000, 0)
 	w.start(start)
 	for ms := range 5000 {
-		if more := w.tick(start.Add(time.Duration(ms)*time.Millisecond), uint64(ms)); more != (ms < 3000) {
+		now := start.Add(time.Duration(ms) * time.Millisecond)
+		if more := w.tick(now, uint64(ms)); more != (ms < 3000) {
 			t.Fatalf("after %d ms: go on %v", ms, more)
 		}
 	}
@@ -57,7 +62,8 @@ func TestWorkID(t *testing.T) {
 	for _, conn := range []int{0, 1, MaxConns - 1} {
 		for _, kind := range []int{kindData, kindRecv, kindOther} {
 			for _, count := range []int{0, 1, MaxDepth/2 - 1} {
-				if c, k, n := workOf(workID(conn, kind, count)); c != conn || k != kind || n != count {
+				if c, k, n := workOf(workID(conn, kind, count)); c != conn || k != kind ||
+					n != count {
 					t.Errorf("%d %d %d comes back as %d %d %d", conn, kind, count, c, k, n)
 				}
 			}
@@ -68,8 +74,10 @@ func TestWorkID(t *testing.T) {
 // TestLayered is a whole measurement over the loopback, without privileges.
 func TestLayered(t *testing.T) {
 	for _, tc := range []Spec{
-		{Peer: Layered, Mode: Bandwidth, Verb: Write, Size: 1000, Iterations: 500, Depth: 16, Moderation: 5},
-		{Peer: Layered, Mode: Bandwidth, Verb: Send, Size: 3000, Iterations: 2000, Depth: 64, Conns: 3},
+		{Peer: Layered, Mode: Bandwidth, Verb: Write, Size: 1000, Iterations: 500, Depth: 16,
+			Moderation: 5},
+		{Peer: Layered, Mode: Bandwidth, Verb: Send, Size: 3000, Iterations: 2000, Depth: 64,
+			Conns: 3},
 		{Peer: Layered, Mode: Bandwidth, Verb: Read, Size: 5000, Iterations: 200, Depth: 4},
 		{Peer: Layered, Mode: Latency, Verb: Send, Size: 64, Iterations: 50},
 		{Peer: TCP, Mode: Bandwidth, Size: 4096, Iterations: 100},
@@ -113,7 +121,8 @@ func TestNoServer(t *testing.T) {
 			s.Read(b)
 			talk(s)
 		}()
-		_, err := Run(t.Context(), c, Place{Local: loopback, CPU: -1}, Platform("test"), Spec{Peer: Layered, Mode: Bandwidth}, 0)
+		_, err := Run(t.Context(), c, Place{Local: loopback, CPU: -1}, Platform("test"),
+			Spec{Peer: Layered, Mode: Bandwidth}, 0)
 		if err == nil {
 			t.Errorf("%s: no error", name)
 		} else {

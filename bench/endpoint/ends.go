@@ -14,7 +14,8 @@ type Ready struct {
 	Transport string         `json:"transport,omitempty"`
 }
 
-// end is one end of a measurement by one peer. A server's calls are prepare, serve, close; a client's prepare, run, close.
+// end is one end of a measurement by one peer. A server's calls are prepare, serve, close; a client's
+// prepare, run, close.
 type end interface {
 	prepare(server bool) (Ready, error)
 	// serve measures what comes until stop is closed.
@@ -106,9 +107,10 @@ func (e *rdma) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*
 	return e.clock(ctx, t, stop, e.spec.Bidirectional)
 }
 
-// clock has t run until stop is closed, or t failed. An end that measures counts its allocations itself, while the clock
-// runs; for one that only answers everything counts.
-func (e *rdma) clock(ctx context.Context, t tester, stop <-chan struct{}, measures bool) (*Result, error) {
+// clock has t run until stop is closed, or t failed. An end that measures counts its allocations itself,
+// while the clock runs; for one that only answers everything counts.
+func (e *rdma) clock(ctx context.Context, t tester, stop <-chan struct{}, measures bool) (*Result,
+	error) {
 	var mem memory
 	mem.prepare()
 	e.consume(t)

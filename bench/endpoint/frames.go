@@ -63,7 +63,8 @@ func (e *frames) build(local, remote uint16) ([]byte, error) {
 		return nil, err
 	}
 	if e.spec.Size < 20+tcpHeader {
-		return nil, fmt.Errorf("%w: packets of %d octets have no room for headers", ErrSpec, e.spec.Size)
+		return nil, fmt.Errorf("%w: packets of %d octets have no room for headers", ErrSpec,
+			e.spec.Size)
 	}
 	b := make([]byte, ethernet+e.spec.Size)
 	copy(b, dst)
@@ -110,10 +111,12 @@ func (e *frames) run(ctx context.Context, _ Ready) (r *Result, err error) {
 			return
 		}
 		from, n, spent := time.Now(), 0, processorTime()
-		for until := from.Add(e.spec.Warmup + e.spec.Duration + settle); time.Now().Before(until) && ctx.Err() == nil; {
+		for until := from.Add(e.spec.Warmup + e.spec.Duration + settle); time.Now().Before(until) &&
+			ctx.Err() == nil; {
 			n += e.port.send(burst)
 		}
-		r = &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size), Seconds: time.Since(from).Seconds(), CPU: processorTime() - spent}
+		r = &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size),
+			Seconds: time.Since(from).Seconds(), CPU: processorTime() - spent}
 	}()
 	<-finished
 	return r, err
@@ -122,8 +125,8 @@ func (e *frames) run(ctx context.Context, _ Ready) (r *Result, err error) {
 // settle is how much longer a sender goes on than the receiver counts.
 const settle = 50 * time.Millisecond
 
-// ping sends one frame and waits for it to come back, over and over. As in pingpong, one reading of the clock is the end of a round
-// and the beginning of the next, which is under way while the last is recorded.
+// ping sends one frame and waits for it to come back, over and over. As in pingpong, one reading of the clock
+// is the end of a round and the beginning of the next, which is under way while the last is recorded.
 func (e *frames) ping(ctx context.Context) (*Result, error) {
 	h := newHistogram(true)
 	began := time.Now()
@@ -152,7 +155,8 @@ func (e *frames) ping(ctx context.Context) (*Result, error) {
 		h.record(took)
 		n++
 	}
-	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size), Seconds: time.Since(from).Seconds(), Latency: h.result()}, ctx.Err()
+	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size),
+		Seconds: time.Since(from).Seconds(), Latency: h.result()}, ctx.Err()
 }
 
 func (e *frames) serve(ctx context.Context, _ Ready, stop <-chan struct{}) (*Result, error) {

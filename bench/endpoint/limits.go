@@ -10,7 +10,7 @@ const (
 	// MaxMemory bounds the message buffers of all connections. It is also what a transfer touches over and over: larger
 	// than a second-level cache, so that nobody is measured on hot memory, and smaller than the machine.
 	MaxMemory = 16 << 20
-	// receives is how many receives a sink keeps posted on each connection, and so how many Sends a source may have sent
-	// beyond what the sink said it has taken.
+	// receives is how many receives a sink keeps posted on each connection, and so how many Sends a source
+	// may have sent beyond what the sink said it has taken.
 	receives = 1024
 )

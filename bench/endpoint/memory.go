@@ -7,8 +7,9 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// MeasureMemory does what no receiver can avoid with the same octets: an Internet checksum over a segment of n octets, its
-// CRC32C, and its copy to where it belongs. The segments lie in spread octets of memory; a transfer's lie in the UMEM.
+// MeasureMemory does what no receiver can avoid with the same octets: an Internet checksum over a segment of
+// n octets, its CRC32C, and its copy to where it belongs. The segments lie in spread octets of memory; a
+// transfer's lie in the UMEM.
 func MeasureMemory(n int, d time.Duration, spread int) *Result {
 	stride := (n + 63) &^ 63
 	count := max(1, spread/stride)
@@ -30,5 +31,6 @@ func MeasureMemory(n int, d time.Duration, spread int) *Result {
 		done += uint64(count)
 	}
 	took := time.Since(from)
-	return &Result{Sum: sink, Messages: done, Octets: done * uint64(n), Frames: done, FrameOctets: done * uint64(n), Seconds: took.Seconds()}
+	return &Result{Sum: sink, Messages: done, Octets: done * uint64(n), Frames: done,
+		FrameOctets: done * uint64(n), Seconds: took.Seconds()}
 }

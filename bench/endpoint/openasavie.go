@@ -45,13 +45,15 @@ func openAsavie(e *frames) (framePort, error) {
 	}
 	options := xdp.SocketOptions{
 		NumFrames: 2 * asavieRing, FrameSize: asavieFrame,
-		FillRingNumDescs: asavieRing, CompletionRingNumDescs: asavieRing, RxRingNumDescs: asavieRing, TxRingNumDescs: asavieRing,
+		FillRingNumDescs: asavieRing, CompletionRingNumDescs: asavieRing,
+		RxRingNumDescs: asavieRing, TxRingNumDescs: asavieRing,
 	}
 	for try := 0; ; try++ {
 		if p.s, err = xdp.NewSocket(p.link, 0, &options); err == nil {
 			break
 		}
-		// Another process's socket of the queue may just have been closed; the kernel gives the queue back a while later.
+		// Another process's socket of the queue may just have been closed; the kernel gives the queue back a
+		// while later.
 		if try == bindTries {
 			return nil, errors.Join(err, p.prog.Detach(p.link))
 		}

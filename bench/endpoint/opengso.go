@@ -26,7 +26,8 @@ func openGSO(e *frames) (framePort, error) {
 		return nil, err
 	}
 	const headers = ethernet + 20 + tcpHeader
-	p := &gsoPort{shape: gso.Shape{IPAt: ethernet, Headers: headers, Payload: len(e.frame) - headers}, block: gso.NewBlock(gso.MaxBlock)}
+	p := &gsoPort{shape: gso.Shape{IPAt: ethernet, Headers: headers,
+		Payload: len(e.frame) - headers}, block: gso.NewBlock(gso.MaxBlock)}
 	if p.s, err = gso.OpenSender(nic.Attrs().Index); err != nil {
 		return nil, err
 	}

@@ -30,7 +30,8 @@ func openRing(e *frames) (framePort, error) {
 		p.mem = make([]byte, copied)
 		clear(p.mem) // its pages are there before anything is measured
 	}
-	if p.s, err = ring.Open(ring.Config{Ifindex: link, TxSlot: ring.SlotFor(len(e.frame))}); err != nil {
+	if p.s, err = ring.Open(ring.Config{Ifindex: link,
+		TxSlot: ring.SlotFor(len(e.frame))}); err != nil {
 		return nil, err
 	}
 	if err := p.steerTo(link, e); err != nil {

@@ -45,7 +45,8 @@ type pingpong struct {
 }
 
 func newPingpong(e *rdma, client bool) *pingpong {
-	p := &pingpong{e: e, verb: e.spec.Verb, client: client, hist: newHistogram(e.spec.Verb != Read), done: make(chan struct{})}
+	p := &pingpong{e: e, verb: e.spec.Verb, client: client, hist: newHistogram(e.spec.Verb != Read),
+		done: make(chan struct{})}
 	b := unsafe.Pointer(&e.mem[e.spec.Size-1])
 	p.octet = int(uintptr(b) & 3)
 	p.word = (*uint32)(unsafe.Add(b, -p.octet))
@@ -102,8 +103,9 @@ func (p *pingpong) turn() bool {
 	return true
 }
 
-// pollEach is on which of the turns without a message completions of Writes are looked for: those say only that memory is free
-// and that the connection is there. The first such turn is one, so that nothing waits for them but the processor.
+// pollEach is on which of the turns without a message completions of Writes are looked for: those say only
+// that memory is free and that the connection is there. The first such turn is one, so that nothing waits for
+// them but the processor.
 const pollEach = 64
 
 func (p *pingpong) start() {
@@ -170,8 +172,8 @@ func (p *pingpong) came() bool {
 	return false
 }
 
-// last reads the last octet of the peer's message, which lies at the start of the memory. Over kernel sockets another thread
-// writes it.
+// last reads the last octet of the peer's message, which lies at the start of the memory. Over kernel sockets
+// another thread writes it.
 func (p *pingpong) last() byte {
 	v := atomic.LoadUint32(p.word)
 	return (*[4]byte)(unsafe.Pointer(&v))[p.octet&3]
@@ -235,13 +237,15 @@ func (p *pingpong) measure() {
 	}
 	p.hist.record(p.sent.Sub(p.from))
 	p.to = p.sent
-	p.enough = s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 && p.to.Sub(p.first) >= s.Duration
+	p.enough = s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 &&
+		p.to.Sub(p.first) >= s.Duration
 }
 
 func (p *pingpong) result() *Result {
 	n := p.count - p.warm
 	return &Result{
-		Messages: n, Octets: n * uint64(p.e.spec.Size), Seconds: p.to.Sub(p.first).Seconds(), Latency: p.hist.result(),
+		Messages: n, Octets: n * uint64(p.e.spec.Size), Seconds: p.to.Sub(p.first).Seconds(),
+		Latency: p.hist.result(),
 		Mallocs: p.got.Mallocs, GCs: p.got.GCs,
 	}
 }

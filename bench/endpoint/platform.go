@@ -19,7 +19,8 @@ func kernelRelease() string {
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(b)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+		if name, value, ok := strings.Cut(line, ":"); ok &&
+			strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)
 		}
 	}

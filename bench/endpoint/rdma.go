@@ -54,7 +54,8 @@ func (e *rdma) setUp() (r Ready, err error) {
 	if e.pd, err = e.dev.AllocPD(); err != nil {
 		return r, err
 	}
-	if e.mr, err = e.pd.RegMR(e.mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite); err != nil {
+	if e.mr, err = e.pd.RegMR(e.mem,
+		engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite); err != nil {
 		return r, err
 	}
 	if e.small, err = e.pd.RegMR(make([]byte, 64), engine.LocalWrite); err != nil {
@@ -65,14 +66,16 @@ func (e *rdma) setUp() (r Ready, err error) {
 	}
 	for range s.Conns {
 		q, err := e.dev.CreateQP(engine.QPConfig{
-			PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 2*s.Depth + 16, RecvDepth: e.receives() + 16, MaxSGE: 1,
+			PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 2*s.Depth + 16,
+			RecvDepth: e.receives() + 16, MaxSGE: 1,
 		})
 		if err != nil {
 			return r, err
 		}
 		e.qps = append(e.qps, q)
 	}
-	return Ready{STag: uint32(e.mr.STag()), Octets: len(e.mem), Transport: e.dev.Transport().Name}, nil
+	return Ready{STag: uint32(e.mr.STag()), Octets: len(e.mem), Transport: e.dev.Transport().Name},
+		nil
 }
 
 // receives is how many receives an end keeps posted on each connection.
@@ -92,7 +95,9 @@ func (e *rdma) open() (err error) {
 		e.dev, err = engine.OpenKernel(e.kernel(opt))
 		return err
 	}
-	cfg := engine.XDPConfig{Options: opt, Interface: e.place.Interface, Consumer: func(int) bool { return e.turn() }}
+	cfg := engine.XDPConfig{Options: opt, Interface: e.place.Interface, Consumer: func(int) bool {
+		return e.turn()
+	}}
 	cfg.TCP.StretchAck = e.spec.StretchAck
 	cfg.Transmit = e.spec.Transmit
 	if e.place.CPU >= 0 {
@@ -148,7 +153,8 @@ func (e *rdma) consume(c consumer) {
 	}()
 }
 
-// idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait for a completion.
+// idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait
+// for a completion.
 func (e *rdma) idle() { time.Sleep(time.Microsecond) }
 
 func (e *rdma) close() {
@@ -167,7 +173,8 @@ func (e *rdma) close() {
 // listen makes the server reachable.
 func (e *rdma) listen() (netip.AddrPort, error) {
 	var err error
-	e.l, err = e.dev.Listen(netip.AddrPortFrom(e.place.Local, e.place.Port), min(MaxConns, max(128, e.spec.Conns)), engine.ConnConfig{})
+	e.l, err = e.dev.Listen(netip.AddrPortFrom(e.place.Local, e.place.Port),
+		min(MaxConns, max(128, e.spec.Conns)), engine.ConnConfig{})
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
@@ -180,7 +187,8 @@ const parallel = 32
 // connect makes all connections of a client; the first octets of the private data tell the server which one it is.
 func (e *rdma) connect(ctx context.Context, to netip.AddrPort) error {
 	return each(e.spec.Conns, func(i int) error {
-		return e.dev.Dial(ctx, to, e.qps[i], engine.ConnConfig{PrivateData: binary.BigEndian.AppendUint32(nil, uint32(i))})
+		return e.dev.Dial(ctx, to, e.qps[i],
+			engine.ConnConfig{PrivateData: binary.BigEndian.AppendUint32(nil, uint32(i))})
 	})
 }
 

@@ -15,7 +15,8 @@ type Result struct {
 	Seconds  float64 `json:"seconds"`
 	// Peak is the most octets per second in any stretch of at least peakSpan.
 	Peak float64 `json:"peak,omitempty"`
-	// Frames is how many frames with payload left or, of raw peers, arrived; FrameOctets their payload above TCP's header.
+	// Frames is how many frames with payload left or, of raw peers, arrived; FrameOctets their payload above
+	// TCP's header.
 	Frames      uint64     `json:"frames,omitempty"`
 	FrameOctets uint64     `json:"frame_octets,omitempty"`
 	Latency     *Latencies `json:"latency,omitempty"`
@@ -54,7 +55,9 @@ func newHistogram(halve bool) *histogram {
 	return &histogram{hdrhistogram.New(1, int64(10*time.Second), 3), halve}
 }
 
-func (h *histogram) record(d time.Duration) { h.h.RecordValue(min(int64(d), int64(10*time.Second))) }
+func (h *histogram) record(d time.Duration) {
+	h.h.RecordValue(min(int64(d), int64(10*time.Second)))
+}
 
 func (h *histogram) result() *Latencies {
 	unit := 1e3
@@ -63,11 +66,13 @@ func (h *histogram) result() *Latencies {
 	}
 	q := func(p float64) float64 { return float64(h.h.ValueAtQuantile(p)) / unit }
 	l := &Latencies{
-		Count: h.h.TotalCount(), Min: float64(h.h.Min()) / unit, P50: q(50), Mean: h.h.Mean() / unit, Stdev: h.h.StdDev() / unit,
+		Count: h.h.TotalCount(), Min: float64(h.h.Min()) / unit, P50: q(50),
+		Mean: h.h.Mean() / unit, Stdev: h.h.StdDev() / unit,
 		P99: q(99), P999: q(99.9), P9999: q(99.99), Max: float64(h.h.Max()) / unit,
 	}
 	for _, p := range []float64{
-		1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 97, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98, 99.99, 99.999,
+		1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 97, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98,
+		99.99, 99.999,
 	} {
 		l.CDF = append(l.CDF, [2]float64{q(p), p / 100})
 	}

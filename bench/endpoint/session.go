@@ -86,7 +86,8 @@ func (c *control) recv() (m message, err error) {
 		return m, fmt.Errorf("the other end: %s", m.Error)
 	}
 	if m.Schema != 0 && m.Schema != Schema {
-		return m, fmt.Errorf("the other end speaks schema %d of the control protocol, this one %d: use the same version on both", m.Schema, Schema)
+		return m, fmt.Errorf("the other end speaks schema %d of the control protocol, this one "+
+			"%d: use the same version on both", m.Schema, Schema)
 	}
 	return m, nil
 }
@@ -130,7 +131,8 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 		return rep, c.fail(err)
 	}
 	rep.ServerEnv.Transport = ready.Transport
-	if err := c.send(&message{Schema: Schema, Env: &rep.ServerEnv, Ready: &ready, Spec: want}); err != nil {
+	if err := c.send(&message{Schema: Schema, Env: &rep.ServerEnv, Ready: &ready,
+		Spec: want}); err != nil {
 		return rep, err
 	}
 	begin, err := c.recv()
@@ -166,7 +168,8 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 }
 
 // Run does a client's part of one measurement; left is how many come after it.
-func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, left int) (*Report, error) {
+func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, left int) (*Report,
+	error) {
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
@@ -233,7 +236,8 @@ func (c *control) pending() error {
 func (r *Report) compare(want *Spec) {
 	diff := func(what string, client, server any) {
 		if client != server {
-			r.Differences = append(r.Differences, fmt.Sprintf("%s: client %v, server %v", what, client, server))
+			r.Differences = append(r.Differences, fmt.Sprintf("%s: client %v, server %v", what,
+				client, server))
 		}
 	}
 	if r.ServerEnv.Version != "" {
@@ -262,7 +266,8 @@ func (r *Report) compare(want *Spec) {
 // Platform fills in what every Env of this process has.
 func Platform(version string) Env {
 	return Env{
-		Version: version, Go: runtime.Version(), Kernel: kernelRelease(), CPU: cpuModel(), CPUs: runtime.NumCPU(),
+		Version: version, Go: runtime.Version(), Kernel: kernelRelease(), CPU: cpuModel(),
+		CPUs:     runtime.NumCPU(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }

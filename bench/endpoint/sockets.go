@@ -242,11 +242,13 @@ func (e *sockets) ping(fd int) (*Result, error) {
 		}
 		h.record(now.Sub(sent))
 		n, to = n+1, now
-		if e.spec.Iterations > 0 && n >= e.spec.Iterations || e.spec.Iterations == 0 && now.Sub(from) >= e.spec.Duration {
+		if e.spec.Iterations > 0 && n >= e.spec.Iterations || e.spec.Iterations == 0 &&
+			now.Sub(from) >= e.spec.Duration {
 			break
 		}
 	}
-	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size), Seconds: to.Sub(from).Seconds(), Latency: h.result()}, nil
+	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size),
+		Seconds: to.Sub(from).Seconds(), Latency: h.result()}, nil
 }
 
 // dialAll makes connections one after the other, each with an exchange as long as MPA's start-up.

@@ -26,7 +26,8 @@ func workID(conn, kind, count int) uint64 {
 }
 
 func workOf(id uint64) (conn, kind, count int) {
-	return int(id >> (kindBits + countBits)), int(id & (1<<kindBits - 1)), int(id >> kindBits & (1<<countBits - 1))
+	return int(id >> (kindBits + countBits)), int(id & (1<<kindBits - 1)),
+		int(id >> kindBits & (1<<countBits - 1))
 }
 
 // mover is the consumer of an end under a bandwidth test: it sends messages, takes messages, or both.
@@ -89,8 +90,8 @@ func (m *mover) postReceives() error {
 	return nil
 }
 
-// postRecv posts one receive. What kind of message it will take depends on which direction the peer uses it for; with both
-// directions in use credits and messages come mixed, and the length tells.
+// postRecv posts one receive. What kind of message it will take depends on which direction the peer uses it
+// for; with both directions in use credits and messages come mixed, and the length tells.
 func (m *mover) postRecv(q *engine.QP, i int) error {
 	s := m.e.spec
 	f := &m.flows[i]

@@ -151,8 +151,8 @@ func (s *Spec) Complete() error {
 // Frames reports whether p carries frames without any protocol.
 func (p Peer) Frames() bool { return p == Raw || p == Asavie || p == GSO }
 
-// buffers returns how many message buffers each connection has, and how far apart: as many as are under way, but no more
-// memory than MaxMemory for all.
+// buffers returns how many message buffers each connection has, and how far apart: as many as are under way,
+// but no more memory than MaxMemory for all.
 func (s *Spec) buffers() (n, stride int) {
 	stride = (s.Size + 63) &^ 63
 	if s.Mode == Latency {

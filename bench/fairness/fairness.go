@@ -1,8 +1,10 @@
-// Package fairness lets flows of the engine and flows of the kernel's TCP compete for one path, and says how they shared it.
+// Package fairness lets flows of the engine and flows of the kernel's TCP compete for one path, and says how
+// they shared it.
 //
-// All flows are plain byte streams from host A to host B, through one relay: one queue, one loss process. What counts is the octets
-// that the readers got between the end of the warm-up and the end. Without a bottleneck flows do not touch each other, and the ratio
-// compares loss recovery and congestion control of the two stacks under the same loss and round trip, at the same time.
+// All flows are plain byte streams from host A to host B, through one relay: one queue, one loss process.
+// What counts is the octets that the readers got between the end of the warm-up and the end. Without a
+// bottleneck flows do not touch each other, and the ratio compares loss recovery and congestion control of
+// the two stacks under the same loss and round trip, at the same time.
 package fairness
 
 import (
@@ -68,7 +70,8 @@ func (c *Config) Complete() error {
 	}
 	switch n := c.Ours + c.Kernel; {
 	case c.Ours < 0 || c.Kernel < 0 || n > MaxFlows:
-		return fmt.Errorf("%w: %d and %d flows, at most %d in all", ErrConfig, c.Ours, c.Kernel, MaxFlows)
+		return fmt.Errorf("%w: %d and %d flows, at most %d in all", ErrConfig, c.Ours, c.Kernel,
+			MaxFlows)
 	case c.Rounds < 0 || c.Rounds > MaxRounds:
 		return fmt.Errorf("%w: %d rounds are not in 1 to %d", ErrConfig, c.Rounds, MaxRounds)
 	case c.Warmup < 0 || c.Duration < 0 || c.RTT < 0:

@@ -15,7 +15,8 @@ func TestJain(t *testing.T) {
 		in   []float64
 		want float64
 	}{
-		{nil, 0}, {[]float64{0, 0}, 0}, {[]float64{5}, 1}, {[]float64{3, 3, 3, 3}, 1}, {[]float64{7, 0, 0, 0}, 0.25}, {[]float64{1, 2, 3}, 36. / 42},
+		{nil, 0}, {[]float64{0, 0}, 0}, {[]float64{5}, 1}, {[]float64{3, 3, 3, 3}, 1},
+		{[]float64{7, 0, 0, 0}, 0.25}, {[]float64{1, 2, 3}, 36. / 42},
 	} {
 		if got := Jain(c.in); math.Abs(got-c.want) > 1e-12 {
 			t.Errorf("Jain(%v) = %v, want %v", c.in, got, c.want)
@@ -39,7 +40,8 @@ func TestMedian(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for name, c := range map[string]Config{
-		"negative": {Ours: -1, Kernel: 1}, "too many": {Ours: MaxFlows, Kernel: 1}, "rounds": {Rounds: MaxRounds + 1}, "loss": {Loss: 2},
+		"negative": {Ours: -1, Kernel: 1}, "too many": {Ours: MaxFlows, Kernel: 1},
+		"rounds": {Rounds: MaxRounds + 1}, "loss": {Loss: 2},
 		"mark without rate": {MarkAbove: 1}, "time": {Warmup: -1},
 	} {
 		if err := c.Complete(); !errors.Is(err, ErrConfig) {
@@ -62,7 +64,9 @@ func together(t *testing.T, cfg Config) *Result {
 		t.Errorf("the kernel's congestion control is %q", res.Congestion)
 	}
 	for i, r := range res.Rounds {
-		t.Logf("round %d: ratio %.3f, Jain %.4f (ours %.4f, kernel's %.4f), link used %.2f, lost %d, dropped %d", i+1, r.Ratio, r.Jain, r.JainOurs, r.JainKernel, r.Used, r.Lost, r.Dropped)
+		t.Logf("round %d: ratio %.3f, Jain %.4f (ours %.4f, kernel's %.4f), link used %.2f, lost "+
+			"%d, dropped %d", i+1, r.Ratio, r.Jain, r.JainOurs, r.JainKernel, r.Used, r.Lost,
+			r.Dropped)
 		if len(r.Ours) != cfg.Ours || len(r.Kernel) != cfg.Kernel {
 			t.Errorf("%d and %d flows were measured", len(r.Ours), len(r.Kernel))
 		}
@@ -70,8 +74,8 @@ func together(t *testing.T, cfg Config) *Result {
 	return res
 }
 
-// moved checks that every flow of each round moved octets while it was measured, and that the path lost some. How the flows compare
-// depends on who has the processors: `xwarp bench share` measures that.
+// moved checks that every flow of each round moved octets while it was measured, and that the path lost some.
+// How the flows compare depends on who has the processors: `xwarp bench share` measures that.
 func moved(t *testing.T, res *Result) {
 	t.Helper()
 	for i, r := range res.Rounds {
@@ -90,10 +94,12 @@ func moved(t *testing.T, res *Result) {
 
 // TestBottleneck: both kinds share a queue of one round trip at 40 Mbit/s, and none starves.
 func TestBottleneck(t *testing.T) {
-	moved(t, together(t, Config{Ours: 4, Kernel: 4, Rate: 40e6, RTT: 20 * time.Millisecond, Warmup: 3 * time.Second, Duration: 6 * time.Second, Seed: 1}))
+	moved(t, together(t, Config{Ours: 4, Kernel: 4, Rate: 40e6, RTT: 20 * time.Millisecond,
+		Warmup: 3 * time.Second, Duration: 6 * time.Second, Seed: 1}))
 }
 
 // TestWideArea: 1 % loss and 20 ms for both kinds at the same time: no recovery stalls.
 func TestWideArea(t *testing.T) {
-	moved(t, together(t, Config{Ours: 12, Kernel: 12, Loss: 0.01, RTT: 20 * time.Millisecond, Warmup: 2 * time.Second, Duration: 6 * time.Second, Seed: 1}))
+	moved(t, together(t, Config{Ours: 12, Kernel: 12, Loss: 0.01, RTT: 20 * time.Millisecond,
+		Warmup: 2 * time.Second, Duration: 6 * time.Second, Seed: 1}))
 }

@@ -74,7 +74,9 @@ func (f *field) start(ctx context.Context, k *kind) error {
 	f.later(a.c.Close)
 	w := &flow{}
 	k.flows = append(k.flows, w)
-	f.wg.Go(func() { f.run(k.name+": write", func(b []byte) error { _, err := out.Write(b); return err }) })
+	f.wg.Go(func() {
+		f.run(k.name+": write", func(b []byte) error { _, err := out.Write(b); return err })
+	})
 	f.wg.Go(func() {
 		f.run(k.name+": read", func(b []byte) error {
 			n, err := a.c.Read(b)
@@ -121,7 +123,9 @@ func ours(n *topo.Net, a, b *engine.Device) (*kind, error) {
 			}
 		}
 	}
-	dial := func(ctx context.Context) (net.Conn, error) { return a.DialStream(ctx, at, engine.StreamConfig{}) }
+	dial := func(ctx context.Context) (net.Conn, error) {
+		return a.DialStream(ctx, at, engine.StreamConfig{})
+	}
 	return &kind{name: "xwarp", dial: dial, accept: accept, listener: l}, nil
 }
 
@@ -130,11 +134,13 @@ func kernel(n *topo.Net, congestion string) (*kind, error) {
 	k := &kind{name: "kernel TCP"}
 	control := func(_, _ string, c syscall.RawConn) (err error) {
 		e := c.Control(func(fd uintptr) {
-			if err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, congestion); err != nil {
+			if err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION,
+				congestion); err != nil {
 				err = fmt.Errorf("TCP_CONGESTION %s: %w (is the module loaded?)", congestion, err)
 				return
 			}
-			k.congestion, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+			k.congestion, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP,
+				unix.TCP_CONGESTION)
 		})
 		return errors.Join(e, err)
 	}

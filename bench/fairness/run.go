@@ -18,7 +18,8 @@ func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 		return nil, err
 	}
 	// The engine's frames carry whole checksums and no segment is larger than the MTU: the kernel's are the same.
-	n, err := topo.New(topo.Options{Relay: true, MTU: cfg.MTU, IPv4Only: true, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	n, err := topo.New(topo.Options{Relay: true, MTU: cfg.MTU, IPv4Only: true,
+		OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +40,8 @@ func Run(ctx context.Context, cfg Config) (res *Result, err error) {
 }
 
 // round starts both kinds of flows one by one, alternating, and measures them.
-func round(ctx context.Context, n *topo.Net, cfg *Config, seed uint64, res *Result) (_ *Round, err error) {
+func round(ctx context.Context, n *topo.Net, cfg *Config, seed uint64, res *Result) (_ *Round,
+	err error) {
 	r, err := relay.Start(n.Relay, relay.Config{AB: cfg.there(), BA: cfg.back(), Seed: seed})
 	if err != nil {
 		return nil, err
@@ -76,7 +78,8 @@ func round(ctx context.Context, n *topo.Net, cfg *Config, seed uint64, res *Resu
 	span, after := time.Since(from).Seconds(), r.Counters(relay.AToB)
 	out := &Round{
 		Ours: kinds[0].rates(span), Kernel: kinds[1].rates(span),
-		Dropped: after.QueueDropped - before.QueueDropped, Lost: after.Lost - before.Lost, Marked: after.Marked - before.Marked,
+		Dropped: after.QueueDropped - before.QueueDropped, Lost: after.Lost - before.Lost,
+		Marked: after.Marked - before.Marked,
 	}
 	out.judge(cfg.Rate)
 	return out, nil

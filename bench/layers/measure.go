@@ -52,7 +52,8 @@ func row(name, part string, ns []float64, allocs float64) Row {
 	if allocs < 1e-3 {
 		allocs = 0 // the clock's and the collector's own
 	}
-	return Row{Name: name, Part: part, Nanos: ns[len(ns)/2], Low: ns[0], High: ns[len(ns)-1], Allocs: allocs}
+	return Row{Name: name, Part: part, Nanos: ns[len(ns)/2], Low: ns[0], High: ns[len(ns)-1],
+		Allocs: allocs}
 }
 
 func mallocs() uint64 {
@@ -66,7 +67,8 @@ type Budget struct {
 	Payload int   `json:"payload"`
 	Markers bool  `json:"markers"`
 	Rows    []Row `json:"rows"`
-	// Ratio is the whole receive path against the bare work on the same memory: median, lowest and highest of the rounds.
+	// Ratio is the whole receive path against the bare work on the same memory: median, lowest and highest of
+	// the rounds.
 	Ratio [3]float64 `json:"receive_to_work"`
 }
 
@@ -93,7 +95,8 @@ func (b *Budget) WriteMarkdown(w io.Writer) error {
 	if b.Markers {
 		how = "markers"
 	}
-	_, err := fmt.Fprintf(w, "Segments of %d octets, %s\n\n| layer | path | ns per segment | spread | allocations |\n|---|---|---:|---|---:|\n", b.Payload, how)
+	_, err := fmt.Fprintf(w, "Segments of %d octets, %s\n\n| layer | path | ns per segment | "+
+		"spread | allocations |\n|---|---|---:|---|---:|\n", b.Payload, how)
 	for _, r := range b.Rows {
 		if err != nil {
 			return err
@@ -102,10 +105,12 @@ func (b *Budget) WriteMarkdown(w io.Writer) error {
 			_, err = fmt.Fprintf(w, "| %s | %s | – | %s | |\n", r.Name, r.Part, r.Note)
 			continue
 		}
-		_, err = fmt.Fprintf(w, "| %s | %s | %.1f | %.1f – %.1f | %.3g |\n", r.Name, r.Part, r.Nanos, r.Low, r.High, r.Allocs)
+		_, err = fmt.Fprintf(w, "| %s | %s | %.1f | %.1f – %.1f | %.3g |\n", r.Name, r.Part,
+			r.Nanos, r.Low, r.High, r.Allocs)
 	}
 	if err == nil {
-		_, err = fmt.Fprintf(w, "\nThe whole receive path takes %.2f times the bare work on the same memory (%.2f – %.2f).\n", b.Ratio[0], b.Ratio[1], b.Ratio[2])
+		_, err = fmt.Fprintf(w, "\nThe whole receive path takes %.2f times the bare work on the "+
+			"same memory (%.2f – %.2f).\n", b.Ratio[0], b.Ratio[1], b.Ratio[2])
 	}
 	return err
 }

@@ -26,7 +26,8 @@ func parts(n int) []Row {
 func segment(n int) []byte {
 	b := make([]byte, 20+32+n)
 	h := ip.Header{Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: 32 + n}
-	h.Src, h.Dst = ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: 1}, ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: 2}
+	h.Src, h.Dst = ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: 1}, ip.Addr{10: 0xff, 11: 0xff,
+		12: 192, 14: 2, 15: 2}
 	off := h.Put(b)
 	t := wire.Header{SrcPort: 1, DstPort: 2, Seq: 100, Ack: 200, Flags: wire.ACK, Window: 1000}
 	t.Opt.Present = wire.HasTS

@@ -34,17 +34,20 @@ func (f completer) Complete(c *rdmap.Completion) { f(c) }
 type random struct{ *rand.Rand }
 
 func newMemory(octets int, done completer) (*memory, error) {
-	m := &memory{mem: make([]byte, octets), table: ddp.NewTable(random{rand.New(rand.NewPCG(1, 2))})}
+	m := &memory{mem: make([]byte, octets),
+		table: ddp.NewTable(random{rand.New(rand.NewPCG(1, 2))})}
 	var err error
 	if m.pd, err = m.table.AllocPD(); err != nil {
 		return nil, err
 	}
-	m.mr, err = m.table.Register(m.pd, m.mem, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteWrite | ddp.RemoteRead})
+	m.mr, err = m.table.Register(m.pd, m.mem,
+		ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteWrite | ddp.RemoteRead})
 	if err != nil {
 		return nil, err
 	}
 	return m, m.qp.Init(rdmap.Config{
-		Table: m.table, PD: m.pd, Stream: 1, SendDepth: 64, RecvDepth: 16, MaxSGE: 1, MaxIRD: 16, MaxORD: 16, Completer: done,
+		Table: m.table, PD: m.pd, Stream: 1, SendDepth: 64, RecvDepth: 16, MaxSGE: 1, MaxIRD: 16,
+		MaxORD: 16, Completer: done,
 	})
 }
 
@@ -68,7 +71,9 @@ func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, d
 func (h *host) Forget(ip.Addr)      {}
 
 // The session's Handler.
-func (h *host) accept(s *iwarp.Session)                  { s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16}) }
+func (h *host) accept(s *iwarp.Session) {
+	s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16})
+}
 func (h *host) Established(*iwarp.Session, *mpa.Params)  { h.up = true }
 func (h *host) Disconnected(_ *iwarp.Session, err error) { h.ended = errors.Join(errEnded, err) }
 func (h *host) Closed(_ *iwarp.Session, err error)       { h.ended = errors.Join(errEnded, err) }
@@ -105,7 +110,8 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	r := &rig{now: tick.Time(1e12), work: newBare()}
 	r.work.clock = clockCost()
 	for i, h := range []**host{&r.a, &r.b} {
-		n := &host{clock: r.work.clock, mac: [6]byte{2, 0, 0, 0, 0, byte(i + 1)}, addr: ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: byte(i + 1)}}
+		n := &host{clock: r.work.clock, mac: [6]byte{2, 0, 0, 0, 0, byte(i + 1)},
+			addr: ip.Addr{10: 0xff, 11: 0xff, 12: 192, 14: 2, 15: byte(i + 1)}}
 		if err := n.open(mtu); err != nil {
 			return nil, err
 		}
@@ -114,14 +120,18 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	cfg := mpa.StartupConfig{Markers: markers, RTR: mpa.RTRRead, IRD: 16, ORD: 16}
 	pool := func() *mpa.HoldPool { return mpa.NewHoldPool(0, 0) }
 	tc := tcp.Config{RcvSpace: region, RcvSpaceMax: region, StretchAck: 8}
-	err := r.b.ses.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(), Handler: handlerOf(r.b), Window: region})
+	err := r.b.ses.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(),
+		Handler: handlerOf(r.b), Window: region})
 	if err == nil {
-		err = r.a.ses.Init(iwarp.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a), QP: &r.a.qp, Window: region})
+		err = r.a.ses.Init(iwarp.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a),
+			QP: &r.a.qp, Window: region})
 	}
 	if err != nil {
 		return nil, err
 	}
-	listen := &stack.ListenConfig{Conn: tc, Accept: func(*tcp.Tuple) (stack.Upper, error) { return &r.b.ses, nil }}
+	listen := &stack.ListenConfig{Conn: tc, Accept: func(*tcp.Tuple) (stack.Upper, error) {
+		return &r.b.ses, nil
+	}}
 	if _, err := r.b.stk.Listen(r.b.addr, port, listen, r.now); err != nil {
 		return nil, err
 	}
@@ -133,7 +143,8 @@ func newRig(mtu int, markers bool) (*rig, error) {
 		r.turn()
 	}
 	if !r.a.up || !r.b.up {
-		return nil, fmt.Errorf("no connection on the fake ring: %w", errors.Join(r.a.ended, r.b.ended))
+		return nil, fmt.Errorf("no connection on the fake ring: %w",
+			errors.Join(r.a.ended, r.b.ended))
 	}
 	return r, nil
 }
@@ -143,7 +154,8 @@ func (h *host) open(mtu int) (err error) {
 		return err
 	}
 	h.fk = ring.NewFakeKernel(ring.FakeConfig{Poller: true, Budget: 256})
-	s, err := ring.OpenFake(ring.Config{RxFrames: rxFrames, TxSlots: 256, TxSlot: ring.SlotFor(mtu + 22)}, h.fk)
+	s, err := ring.OpenFake(ring.Config{RxFrames: rxFrames, TxSlots: 256,
+		TxSlot: ring.SlotFor(mtu + 22)}, h.fk)
 	if err != nil {
 		return err
 	}
@@ -158,8 +170,8 @@ func (h *host) step(now tick.Time) {
 	h.spent += cpuTime() - start - h.clock
 }
 
-// carry gives h the frames that its peer sent, a batch at a time, and returns how many had payload. Those of the receiver are also
-// the bare worker's.
+// carry gives h the frames that its peer sent, a batch at a time, and returns how many had payload. Those of
+// the receiver are also the bare worker's.
 func (r *rig) carry(from, to *host) (data int) {
 	n := 0
 	for {
@@ -206,7 +218,8 @@ func (r *rig) post() error {
 	for r.posted-r.a.done < pending {
 		at := ddp.TO(r.posted % (region / message) * message)
 		r.sge[0] = rdmap.SGE{STag: r.a.mr.STag(), TO: at, Len: message}
-		r.wr = rdmap.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: r.sge[:], RemoteSTag: r.b.mr.STag(), RemoteTO: at}
+		r.wr = rdmap.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: r.sge[:],
+			RemoteSTag: r.b.mr.STag(), RemoteTO: at}
 		if err := r.a.qp.PostSend(&r.wr); err != nil {
 			return err
 		}
@@ -216,8 +229,8 @@ func (r *rig) post() error {
 	return nil
 }
 
-// paths measures the whole ways in and out, and the bare work beside the way in: ratio is the latter's against it, median, lowest
-// and highest of the rounds.
+// paths measures the whole ways in and out, and the bare work beside the way in: ratio is the latter's
+// against it, median, lowest and highest of the rounds.
 func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 	r, err := newRig(mtu, markers)
 	if err != nil {
@@ -239,7 +252,8 @@ func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 			n += r.turn()
 		}
 		if n == 0 || r.a.ended != nil || r.b.ended != nil {
-			return nil, ratio, fmt.Errorf("nothing moved on the fake ring: %w", errors.Join(r.a.ended, r.b.ended))
+			return nil, ratio, fmt.Errorf("nothing moved on the fake ring: %w",
+				errors.Join(r.a.ended, r.b.ended))
 		}
 		if total += n; round >= 2 {
 			out = append(out, float64(r.a.spent)/float64(n))

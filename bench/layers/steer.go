@@ -28,7 +28,8 @@ func steering() (r Row, err error) {
 		if err != nil {
 			return err
 		}
-		local, remote := netip.MustParseAddrPort("192.0.2.2:2"), netip.MustParseAddrPort("192.0.2.1:1")
+		local, remote := netip.MustParseAddrPort("192.0.2.2:2"),
+			netip.MustParseAddrPort("192.0.2.1:1")
 		if err := s.AddFlow(local, remote); err != nil {
 			return err
 		}

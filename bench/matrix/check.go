@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Tolerance is how much worse a ratio may be than the committed one before it counts as a regression. Ratios on a shared
-// machine move by a tenth from run to run.
+// Tolerance is how much worse a ratio may be than the committed one before it counts as a regression. Ratios
+// on a shared machine move by a tenth from run to run.
 const Tolerance = 0.20
 
 // ErrRegression is wrapped by what Check finds.
@@ -25,7 +25,8 @@ func Load(name string) (*Results, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if r.Schema != Schema {
-		return nil, fmt.Errorf("%s: schema %d, this program has %d: measure again", name, r.Schema, Schema)
+		return nil, fmt.Errorf("%s: schema %d, this program has %d: measure again", name, r.Schema,
+			Schema)
 	}
 	return r, nil
 }
@@ -45,7 +46,8 @@ func Check(now, old *Results) error {
 			continue
 		}
 		if n.Median == missing {
-			errs = append(errs, fmt.Errorf("%w: %s: was %s, could not be measured", ErrRegression, n.Row, number(o.Median)))
+			errs = append(errs, fmt.Errorf("%w: %s: was %s, could not be measured", ErrRegression,
+				n.Row, number(o.Median)))
 			continue
 		}
 		worse, best := o.Median/n.Median, o.Median/n.High
@@ -53,7 +55,8 @@ func Check(now, old *Results) error {
 			worse, best = n.Median/o.Median, n.Low/o.Median
 		}
 		if worse > 1+Tolerance && best > 1+Tolerance/2 {
-			errs = append(errs, fmt.Errorf("%w: %s: %s (%s – %s), was %s", ErrRegression, n.Row, number(n.Median), number(n.Low), number(n.High), number(o.Median)))
+			errs = append(errs, fmt.Errorf("%w: %s: %s (%s – %s), was %s", ErrRegression, n.Row,
+				number(n.Median), number(n.Low), number(n.High), number(o.Median)))
 		}
 	}
 	for _, f := range now.Failures {
@@ -62,8 +65,8 @@ func Check(now, old *Results) error {
 	return errors.Join(append(errs, now.checkSteady())...)
 }
 
-// AllocationsAllowed is how many frames of a steady run may go with one allocation: what a timer or the neighbour table does now
-// and then is not the data path's.
+// AllocationsAllowed is how many frames of a steady run may go with one allocation: what a timer or the
+// neighbour table does now and then is not the data path's.
 const AllocationsAllowed = 10_000
 
 // checkSteady complains about garbage on the data path.
@@ -76,8 +79,10 @@ func (res *Results) checkSteady() error {
 		for k := range c.Variants {
 			v := &c.Variants[k]
 			frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()
-			if v.Collections > 0 || frames > 0 && float64(v.Allocations) > frames/AllocationsAllowed {
-				return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f frames, which should make none",
+			if v.Collections > 0 || frames > 0 &&
+				float64(v.Allocations) > frames/AllocationsAllowed {
+				return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f "+
+					"frames, which should make none",
 					ErrRegression, c.Title, v.Allocations, v.Collections, frames)
 			}
 		}

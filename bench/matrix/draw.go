@@ -14,8 +14,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Sizes of a plot. Whoever shows an SVG takes a font of its own, of which some are a fifth wider than the one that gonum measures:
-// slack is for that.
+// Sizes of a plot. Whoever shows an SVG takes a font of its own, of which some are a fifth wider than the one
+// that gonum measures: slack is for that.
 const (
 	width  = 26 * vg.Centimeter
 	height = 13 * vg.Centimeter
@@ -25,7 +25,8 @@ const (
 
 // palette has one colour for each curve of a plot: ten that also differ in brightness, on white.
 var palette = []color.Color{
-	rgb(0x1f77b4), rgb(0xd62728), rgb(0x2ca02c), rgb(0xff7f0e), rgb(0x9467bd), rgb(0x8c564b), rgb(0x17becf), rgb(0xe377c2), rgb(0x5f5f5f), rgb(0xbcbd22),
+	rgb(0x1f77b4), rgb(0xd62728), rgb(0x2ca02c), rgb(0xff7f0e), rgb(0x9467bd), rgb(0x8c564b),
+	rgb(0x17becf), rgb(0xe377c2), rgb(0x5f5f5f), rgb(0xbcbd22),
 }
 
 func rgb(v uint32) color.Color { return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 255} }
@@ -67,7 +68,8 @@ func (a *axis) measure(values []float64) {
 	}
 	a.floor = least
 	if a.zero && zeros {
-		a.floor = math.Pow(10, math.Ceil(math.Log10(least))-1.5) // so far from the values that it cannot be taken for one
+		// so far from the values that it cannot be taken for one
+		a.floor = math.Pow(10, math.Ceil(math.Log10(least))-1.5)
 	}
 	a.top = max(a.top, 10*a.floor)
 }
@@ -101,7 +103,8 @@ func (a *axis) apply(p *plot.Axis) {
 	}
 }
 
-// round returns round values from the first to the last: 1, 2 and 5 of each decade where there are few of them, else the powers of ten.
+// round returns round values from the first to the last: 1, 2 and 5 of each decade where there are few of
+// them, else the powers of ten.
 func (a *axis) round() (list []float64) {
 	if !a.log {
 		for i := range 6 {
@@ -116,7 +119,8 @@ func (a *axis) round() (list []float64) {
 	for e := from; e <= to; e++ {
 		for _, m := range []float64{1, 2, 5} {
 			v := m * math.Pow(10, e)
-			if v >= a.floor*0.999 && v <= a.top*1.1 && (m == 1 || to-from <= 3) && (!a.zero || v > 2*a.floor) {
+			if v >= a.floor*0.999 && v <= a.top*1.1 && (m == 1 || to-from <= 3) &&
+				(!a.zero || v > 2*a.floor) {
 				list = append(list, v)
 			}
 		}
@@ -157,14 +161,16 @@ func (f *figure) draw(c vg.Canvas) (bool, error) {
 		return false, nil
 	}
 	if len(f.curves) > len(palette) {
-		return false, fmt.Errorf("%d curves, and %d colours to tell them apart", len(f.curves), len(palette))
+		return false, fmt.Errorf("%d curves, and %d colours to tell them apart", len(f.curves),
+			len(palette))
 	}
 	f.measure()
 	p := plot.New()
 	p.Title.Text, p.Title.Padding, p.Title.TextStyle.Font.Size = f.title, vg.Points(6), 13
 	p.Add(plotter.NewGrid())
 	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.TextStyle.Font.Size, legend.Padding = true, true, 10, vg.Points(4)
+	legend.Top, legend.Left, legend.TextStyle.Font.Size, legend.Padding = true, true, 10,
+		vg.Points(4)
 	legend.ThumbnailWidth = vg.Points(28)
 	for i, v := range f.curves {
 		if err := f.add(p, &legend, i, &v); err != nil {
@@ -217,7 +223,9 @@ func (f *figure) add(p *plot.Plot, legend *plot.Legend, n int, c *curve) error {
 		}
 		if c.lo != nil {
 			bars.XYs = append(bars.XYs, at)
-			bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{at.Y - f.y.place(v.Y-c.lo[i]), f.y.place(v.Y+c.hi[i]) - at.Y})
+			bars.YErrors = append(bars.YErrors,
+				struct{ Low, High float64 }{at.Y - f.y.place(v.Y-c.lo[i]),
+					f.y.place(v.Y+c.hi[i]) - at.Y})
 		}
 	}
 	l, err := plotter.NewLine(joined)

@@ -21,9 +21,11 @@ func Extra() (all []Case) {
 		all = append(all, offloadCase(mtu))
 	}
 	for _, mtu := range mtus[1:] {
-		all = append(all, optionCase(mtu), verbsOf(fmt.Sprintf("verbs-mtu%d", mtu), fmt.Sprintf("The verbs, 1 MiB, MTU %d", mtu), mtu, endpoint.XDP))
+		all = append(all, optionCase(mtu), verbsOf(fmt.Sprintf("verbs-mtu%d", mtu),
+			fmt.Sprintf("The verbs, 1 MiB, MTU %d", mtu), mtu, endpoint.XDP))
 	}
-	all = append(all, verbsOf("verbs-layered", "The verbs, 1 MiB, MTU 1500, over kernel TCP", 1500, endpoint.Layered))
+	all = append(all, verbsOf("verbs-layered", "The verbs, 1 MiB, MTU 1500, over kernel TCP", 1500,
+		endpoint.Layered))
 	for _, n := range lowRates {
 		all = append(all, rateCase(n))
 	}
@@ -43,7 +45,8 @@ func optionCase(mtu int) Case {
 		return with(bw(endpoint.XDP, endpoint.Write, mega), change...)
 	}
 	return Case{
-		Name: fmt.Sprintf("options-mtu%d", mtu), Title: fmt.Sprintf("RDMA Write of 1 MiB with options, MTU %d", mtu), MTU: mtu, Metric: Gbps,
+		Name:  fmt.Sprintf("options-mtu%d", mtu),
+		Title: fmt.Sprintf("RDMA Write of 1 MiB with options, MTU %d", mtu), MTU: mtu, Metric: Gbps,
 		Variants: []Variant{
 			{Name: ours, Spec: write()},
 			{Name: ourBare, Spec: write(noMarkers)},
@@ -56,13 +59,16 @@ func optionCase(mtu int) Case {
 // rateCase is small messages by the other verbs.
 func rateCase(n int) Case {
 	return Case{
-		Name: fmt.Sprintf("rate-%d", n), Title: fmt.Sprintf("Messages of %d octets by verb, MTU 1500", n), MTU: 1500, Metric: Messages,
+		Name:  fmt.Sprintf("rate-%d", n),
+		Title: fmt.Sprintf("Messages of %d octets by verb, MTU 1500", n), MTU: 1500,
+		Metric: Messages,
 		Variants: []Variant{
 			{Name: "Write", Spec: bw(endpoint.XDP, endpoint.Write, n)},
 			{Name: "Read", Spec: bw(endpoint.XDP, endpoint.Read, n)},
 			{Name: "Send", Spec: bw(endpoint.XDP, endpoint.Send, n)},
 			{Name: "Write+Send", Spec: bw(endpoint.XDP, endpoint.WriteSend, n)},
-			{Name: "Send, both directions", Spec: with(bw(endpoint.XDP, endpoint.Send, n), bothWays)},
+			{Name: "Send, both directions", Spec: with(bw(endpoint.XDP, endpoint.Send, n),
+				bothWays)},
 		},
 	}
 }
@@ -73,12 +79,15 @@ func latencyOf(n int) Case {
 		return timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Latency, Size: n})
 	}
 	return Case{
-		Name: fmt.Sprintf("latency-%d", n), Title: fmt.Sprintf("Ping-pong of %d octets, one way (Read: the whole operation)", n), MTU: 1500, Metric: P50,
+		Name:  fmt.Sprintf("latency-%d", n),
+		Title: fmt.Sprintf("Ping-pong of %d octets, one way (Read: the whole operation)", n),
+		MTU:   1500, Metric: P50,
 		Variants: []Variant{
 			{Name: "Write", Spec: lat(endpoint.XDP, endpoint.Write)},
 			{Name: "Send", Spec: lat(endpoint.XDP, endpoint.Send)},
 			{Name: "Read", Spec: lat(endpoint.XDP, endpoint.Read)},
-			{Name: "kernel TCP, spinning", Spec: lat(endpoint.TCP, endpoint.Write), Offloads: asTheyCome},
+			{Name: "kernel TCP, spinning", Spec: lat(endpoint.TCP, endpoint.Write),
+				Offloads: asTheyCome},
 		},
 	}
 }
@@ -92,18 +101,24 @@ const (
 	ourLive    = "xwarp, XDP live frames"
 )
 
-// offloadCase is raw frames and whole Writes that are sent one by one over AF_XDP, and in blocks that the kernel cuts. The receiver is
-// the same. Without an offload of checksums the kernel computes them, which raw AF_XDP never does.
+// offloadCase is raw frames and whole Writes that are sent one by one over AF_XDP, and in blocks that the
+// kernel cuts. The receiver is the same. Without an offload of checksums the kernel computes them, which raw
+// AF_XDP never does.
 func offloadCase(mtu int) Case {
 	return Case{
-		Name: fmt.Sprintf("gso-mtu%d", mtu), Title: fmt.Sprintf("Frames through segmentation offload, MTU %d", mtu), MTU: mtu, Metric: Frames,
+		Name:  fmt.Sprintf("gso-mtu%d", mtu),
+		Title: fmt.Sprintf("Frames through segmentation offload, MTU %d", mtu), MTU: mtu,
+		Metric: Frames,
 		Variants: []Variant{
 			{Name: rawRing, Spec: raw(endpoint.Raw, mtu), Offloads: sameSums},
 			{Name: gsoWhole, Spec: raw(endpoint.GSO, mtu), Offloads: sameSums},
 			{Name: gsoPartial, Spec: raw(endpoint.GSO, mtu), Offloads: asTheyCome},
-			{Name: ourBare, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers), Offloads: sameSums},
-			{Name: ourGSO, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers, blocks), Offloads: sameSums},
-			{Name: ourMarked, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), blocks), Offloads: sameSums},
+			{Name: ourBare, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers),
+				Offloads: sameSums},
+			{Name: ourGSO, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers, blocks),
+				Offloads: sameSums},
+			{Name: ourMarked, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), blocks),
+				Offloads: sameSums},
 			{Name: kernelSum, Spec: bw(endpoint.TCP, endpoint.Write, mega), Offloads: sameSums},
 			{Name: kernelCut, Spec: bw(endpoint.TCP, endpoint.Write, mega), Offloads: sameFrames},
 		},
@@ -120,13 +135,19 @@ func offloadTargets() (t []Target) {
 			return fmt.Sprintf("Write 1 MiB, MTU %d, through segmentation offload, %s", mtu, what)
 		}
 		t = append(t,
-			Target{Row: row("no markers, against through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Frames},
+			Target{Row: row("no markers, against through AF_XDP"), Case: name, Of: ourGSO,
+				To: ourBare, Metric: Frames},
 			rawTarget(name, row("no markers, frames against raw AF_XDP"), ourGSO),
 			rawTarget(name, row("markers, frames against raw AF_XDP"), ourMarked),
-			kernelTarget(name, row("no markers, against kernel TCP without any offload"), ourGSO, kernelSum, mtu),
-			kernelTarget(name, row("no markers, against kernel TCP without TSO/GSO/GRO"), ourGSO, kernelCut, mtu),
-			Target{Row: row("no markers, processor time of the sender for a frame, against through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Busy, Small: true},
-			Target{Row: fmt.Sprintf("frames, MTU %d, processor time of the sender for a frame, against raw AF_XDP", mtu), Case: name, Of: gsoWhole, To: rawRing, Metric: Busy, Small: true})
+			kernelTarget(name, row("no markers, against kernel TCP without any offload"), ourGSO,
+				kernelSum, mtu),
+			kernelTarget(name, row("no markers, against kernel TCP without TSO/GSO/GRO"), ourGSO,
+				kernelCut, mtu),
+			Target{Row: row("no markers, processor time of the sender for a frame, against " +
+				"through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Busy, Small: true},
+			Target{Row: fmt.Sprintf("frames, MTU %d, processor time of the sender for a frame, "+
+				"against raw AF_XDP", mtu), Case: name, Of: gsoWhole, To: rawRing, Metric: Busy,
+				Small: true})
 		for _, v := range []string{gsoWhole, gsoPartial} {
 			t = append(t, Target{
 				Row:  fmt.Sprintf("frames, MTU %d, %s against raw AF_XDP", mtu, v),

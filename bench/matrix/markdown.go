@@ -44,12 +44,18 @@ func (res *Results) WriteMarkdown(w io.Writer) error {
 	if command == "" {
 		command = "make bench"
 	}
-	fmt.Fprintf(&b, "Made by `%s`. %s, kernel %s, %s, %s, %d processors; hosts are network namespaces joined by veth.\n", command, res.Date, e.Kernel, e.Go, e.CPU, e.CPUs)
-	fmt.Fprintf(&b, "Median (smallest – largest) of at least %d interleaved rounds; ratios are taken within a round. The third column of figures divides the best round of the one by the best of the\nother, since neighbours of a virtual machine only take away. %.0f s in all.\n\n", res.Rounds, res.Seconds)
-	fmt.Fprintf(&b, "| figure | ratio | spread | best to best | target (beyond) | |\n|---|---:|---|---:|---|---|\n")
+	fmt.Fprintf(&b, "Made by `%s`. %s, kernel %s, %s, %s, %d processors; hosts are network "+
+		"namespaces joined by veth.\n", command, res.Date, e.Kernel, e.Go, e.CPU, e.CPUs)
+	fmt.Fprintf(&b, "Median (smallest – largest) of at least %d interleaved rounds; ratios are "+
+		"taken within a round. The third column of figures divides the best round of the one by "+
+		"the best of the\nother, since neighbours of a virtual machine only take away. %.0f s in "+
+		"all.\n\n", res.Rounds, res.Seconds)
+	fmt.Fprintf(&b, "| figure | ratio | spread | best to best | target (beyond) | "+
+		"|\n|---|---:|---|---:|---|---|\n")
 	for i := range res.Ratios {
 		r := &res.Ratios[i]
-		fmt.Fprintf(&b, "| %s | %s | %s – %s | %s | %s | %s |\n", r.Row, number(r.Median), number(r.Low), number(r.High), number(r.Best), r.wanted(), r.Verdict())
+		fmt.Fprintf(&b, "| %s | %s | %s – %s | %s | %s | %s |\n", r.Row, number(r.Median),
+			number(r.Low), number(r.High), number(r.Best), r.wanted(), r.Verdict())
 	}
 	if len(res.Failures) > 0 {
 		fmt.Fprintf(&b, "\nNot measured:\n\n")
@@ -66,16 +72,19 @@ func (res *Results) WriteMarkdown(w io.Writer) error {
 }
 
 func (c *CaseResult) markdown(b *strings.Builder) {
-	fmt.Fprintf(b, "### %s\n\n`%s`\n\n| | %s | spread | other | allocations | collections |\n|---|---:|---|---|---:|---:|\n", c.Title, c.Name, c.Metric)
+	fmt.Fprintf(b, "### %s\n\n`%s`\n\n| | %s | spread | other | allocations | collections "+
+		"|\n|---|---:|---|---|---:|---:|\n", c.Title, c.Name, c.Metric)
 	for i := range c.Variants {
 		v := &c.Variants[i]
 		m, lo, hi := spread(v.Values[c.Metric])
-		fmt.Fprintf(b, "| %s | %s | %s – %s | %s | %d | %d |\n", v.Name, number(m), number(lo), number(hi), v.other(c.Metric), v.Allocations, v.Collections)
+		fmt.Fprintf(b, "| %s | %s | %s – %s | %s | %d | %d |\n", v.Name, number(m), number(lo),
+			number(hi), v.other(c.Metric), v.Allocations, v.Collections)
 	}
 	b.WriteString("\n")
 	for i := range c.Variants {
 		if f := c.Variants[i].Failures; len(f) > 0 {
-			fmt.Fprintf(b, "%s failed in %d rounds: %s\n\n", c.Variants[i].Name, len(f), strings.ReplaceAll(f[0], "\n", " "))
+			fmt.Fprintf(b, "%s failed in %d rounds: %s\n\n", c.Variants[i].Name, len(f),
+				strings.ReplaceAll(f[0], "\n", " "))
 		}
 	}
 }

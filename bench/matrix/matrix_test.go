@@ -28,7 +28,8 @@ func TestSpread(t *testing.T) {
 	} {
 		mid, lo, hi := spread(tc.in)
 		if mid != tc.mid || lo != tc.lo || hi != tc.hi {
-			t.Errorf("%s: %v (%v – %v), want %v (%v – %v)", tc.name, mid, lo, hi, tc.mid, tc.lo, tc.hi)
+			t.Errorf("%s: %v (%v – %v), want %v (%v – %v)", tc.name, mid, lo, hi, tc.mid, tc.lo,
+				tc.hi)
 		}
 	}
 }
@@ -74,7 +75,8 @@ func TestTargetsExist(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	old := &Results{Ratios: []Ratio{
-		{Row: "fast", Median: 1, Want: 1}, {Row: "small", Median: 0.1, Want: 0.1, Small: true}, {Row: "shown", Median: 5},
+		{Row: "fast", Median: 1, Want: 1}, {Row: "small", Median: 0.1, Want: 0.1, Small: true},
+		{Row: "shown", Median: 5},
 		{Row: "was never measured", Median: missing, Want: 1},
 	}}
 	for _, tc := range []struct {
@@ -85,10 +87,14 @@ func TestCheck(t *testing.T) {
 		{"the same", old.Ratios, nil},
 		{"a tenth slower", []Ratio{{Row: "fast", Median: 0.9, High: 0.95, Want: 1}}, nil},
 		{"much slower", []Ratio{{Row: "fast", Median: 0.5, High: 0.6, Want: 1}}, []string{"fast"}},
-		{"slower, but one round as good", []Ratio{{Row: "fast", Median: 0.7, High: 1, Want: 1}}, nil},
-		{"larger where smaller is better", []Ratio{{Row: "small", Median: 0.2, Low: 0.18, Want: 0.1, Small: true}}, []string{"small"}},
-		{"smaller where smaller is better", []Ratio{{Row: "small", Median: 0.01, Low: 0.01, Want: 0.1, Small: true}}, nil},
-		{"fails now", []Ratio{{Row: "fast", Median: missing, Low: missing, High: missing, Want: 1}}, []string{"fast"}},
+		{"slower, but one round as good", []Ratio{{Row: "fast", Median: 0.7, High: 1, Want: 1}},
+			nil},
+		{"larger where smaller is better", []Ratio{{Row: "small", Median: 0.2, Low: 0.18, Want: 0.1,
+			Small: true}}, []string{"small"}},
+		{"smaller where smaller is better",
+			[]Ratio{{Row: "small", Median: 0.01, Low: 0.01, Want: 0.1, Small: true}}, nil},
+		{"fails now", []Ratio{{Row: "fast", Median: missing, Low: missing, High: missing, Want: 1}},
+			[]string{"fast"}},
 		{"only shown", []Ratio{{Row: "shown", Median: 1, High: 1}}, nil},
 		{"new", []Ratio{{Row: "new", Median: 0.1, High: 0.1, Want: 1}}, nil},
 	} {
@@ -114,9 +120,12 @@ func TestSave(t *testing.T) {
 			for k := range 2 {
 				s := 1 + float64(k)
 				x.add(&endpoint.Report{
-					Spec: v.Spec, Server: &endpoint.Result{Seconds: 1, Messages: 5, Octets: 500, Frames: 7, FrameOctets: 700},
-					Client: &endpoint.Result{Seconds: s, Messages: 10, Octets: 1000, Frames: 7, FrameOctets: 700, HeldHigh: 9,
-						Latency: &endpoint.Latencies{P50: s, P99: 2 * s, CDF: [][2]float64{{s, 0.5}, {2 * s, 0.99}}}},
+					Spec: v.Spec, Server: &endpoint.Result{Seconds: 1, Messages: 5, Octets: 500,
+						Frames: 7, FrameOctets: 700},
+					Client: &endpoint.Result{Seconds: s, Messages: 10, Octets: 1000, Frames: 7,
+						FrameOctets: 700, HeldHigh: 9,
+						Latency: &endpoint.Latencies{P50: s, P99: 2 * s, CDF: [][2]float64{{s, 0.5},
+							{2 * s, 0.99}}}},
 				}, nil)
 			}
 			r.Variants = append(r.Variants, x)
@@ -140,7 +149,8 @@ func TestSave(t *testing.T) {
 	if string(a) != string(b) {
 		t.Error("results differ after saving and loading")
 	}
-	for _, f := range []string{FileMarkdown, "bandwidth.svg", "mtu.svg", "loss.svg", "held.svg", "latency.svg"} {
+	for _, f := range []string{FileMarkdown, "bandwidth.svg", "mtu.svg", "loss.svg", "held.svg",
+		"latency.svg"} {
 		b, err := os.ReadFile(filepath.Join(dir, f))
 		if err != nil || len(b) < 500 {
 			t.Errorf("%s: %d octets, %v", f, len(b), err)
@@ -159,10 +169,12 @@ func TestCheckSteady(t *testing.T) {
 		bad         bool
 	}{{0, 0, false}, {165, 0, false}, {10_000, 0, true}, {0, 1, true}} {
 		v := VariantResult{
-			Name: ours, Values: map[Metric][]float64{Frames: {400_000}}, Spec: endpoint.Spec{Duration: steady},
+			Name: ours, Values: map[Metric][]float64{Frames: {400_000}},
+			Spec:        endpoint.Spec{Duration: steady},
 			Allocations: tc.allocations, Collections: tc.collections,
 		}
-		err := Check(&Results{Cases: []CaseResult{{Name: steadyName, Variants: []VariantResult{v}}}}, &Results{})
+		err := Check(&Results{Cases: []CaseResult{{Name: steadyName,
+			Variants: []VariantResult{v}}}}, &Results{})
 		if errors.Is(err, ErrRegression) != tc.bad {
 			t.Errorf("%+v: %v", tc, err)
 		}

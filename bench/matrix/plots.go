@@ -29,27 +29,35 @@ type figure struct {
 
 // figures returns all plots; those without measurements have no curves.
 func (res *Results) figures() []figure {
-	loss := axis{label: "packets lost, %", log: true, zero: true, at: percent(slices.Concat(losses, moreLosses)), text: plain}
+	loss := axis{label: "packets lost, %", log: true, zero: true,
+		at: percent(slices.Concat(losses, moreLosses)), text: plain}
 	return []figure{
 		{
-			file: "bandwidth.svg", title: "Bandwidth by message size, MTU 1500", curves: res.bySize(),
-			x: axis{label: "octets of a message", log: true, at: floats(sizes), text: binary}, y: axis{label: "Gbit/s", log: true, text: plain},
+			file: "bandwidth.svg", title: "Bandwidth by message size, MTU 1500",
+			curves: res.bySize(),
+			x:      axis{label: "octets of a message", log: true, at: floats(sizes), text: binary},
+			y:      axis{label: "Gbit/s", log: true, text: plain},
 		},
 		{
 			file: "mtu.svg", title: "RDMA Write of 1 MiB by MTU", curves: res.byMTU(),
-			x: axis{label: "MTU, octets", at: floats(mtus), text: plain}, y: axis{label: "Gbit/s", log: true, text: plain},
+			x: axis{label: "MTU, octets", at: floats(mtus), text: plain},
+			y: axis{label: "Gbit/s", log: true, text: plain},
 		},
 		{
-			file: "loss.svg", title: "Goodput by loss, RTT 1 ms, MTU 1500", curves: res.byLoss(Gbps),
-			x: loss, y: axis{label: "Gbit/s", log: true, text: plain},
+			file: "loss.svg", title: "Goodput by loss, RTT 1 ms, MTU 1500",
+			curves: res.byLoss(Gbps),
+			x:      loss, y: axis{label: "Gbit/s", log: true, text: plain},
 		},
 		{
-			file: "held.svg", title: "Octets held out of order, most at a time", curves: res.byLoss(Held),
-			x: loss, y: axis{label: "octets", log: true, zero: true, text: decimal},
+			file: "held.svg", title: "Octets held out of order, most at a time",
+			curves: res.byLoss(Held),
+			x:      loss, y: axis{label: "octets", log: true, zero: true, text: decimal},
 		},
 		{
-			file: "latency.svg", title: "Latency of 64 octets, one way (Read: the whole operation)", curves: res.latencies(), steps: true,
-			x: axis{label: "microseconds", log: true, text: plain}, y: axis{label: "fraction of messages", most: 1, text: plain},
+			file: "latency.svg", title: "Latency of 64 octets, one way (Read: the whole operation)",
+			curves: res.latencies(), steps: true,
+			x: axis{label: "microseconds", log: true, text: plain},
+			y: axis{label: "fraction of messages", most: 1, text: plain},
 		},
 	}
 }
@@ -71,7 +79,8 @@ func (res *Results) Plots(dir string) error {
 }
 
 // line collects one variant's values over cases.
-func (res *Results) line(variant string, m Metric, xs []float64, name func(x float64) string) curve {
+func (res *Results) line(variant string, m Metric, xs []float64,
+	name func(x float64) string) curve {
 	c := curve{name: variant}
 	for _, x := range xs {
 		mid, lo, hi := spread(res.find(name(x), variant, m))
@@ -84,7 +93,8 @@ func (res *Results) line(variant string, m Metric, xs []float64, name func(x flo
 	return c
 }
 
-func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x float64) string) (all []curve) {
+func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x float64) string) (
+	all []curve) {
 	for _, v := range variants {
 		if c := res.line(v, m, xs, name); len(c.xy) > 0 {
 			all = append(all, c)
@@ -99,12 +109,14 @@ func (res *Results) bySize() []curve {
 }
 
 func (res *Results) byMTU() []curve {
-	return res.lines([]string{ours, ourMarked, ourLive, rawRing, kernelAll, kernelCut, kernelSum, layered}, Gbps, floats(mtus),
+	return res.lines([]string{ours, ourMarked, ourLive, rawRing, kernelAll, kernelCut, kernelSum,
+		layered}, Gbps, floats(mtus),
 		func(x float64) string { return fmt.Sprintf("write-mtu%d", int(x)) })
 }
 
 func (res *Results) byLoss(m Metric) []curve {
-	return res.lines([]string{ours, ourBare, kernelSum}, m, percent(slices.Sorted(slices.Values(slices.Concat(losses, moreLosses)))),
+	return res.lines([]string{ours, ourBare, kernelSum}, m,
+		percent(slices.Sorted(slices.Values(slices.Concat(losses, moreLosses)))),
 		func(x float64) string { return fmt.Sprintf("loss-%g", x) })
 }
 

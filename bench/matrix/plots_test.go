@@ -37,8 +37,10 @@ func TestCommittedPlots(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s is not drawn: %v", f.file, err)
 		}
-		if have, err := os.ReadFile(filepath.Join(dir, f.file)); err != nil || !bytes.Equal(have, want) {
-			t.Errorf("%s is not what %s gives: go test ./bench/matrix -run CommittedPlots -update (%v)", f.file, FileJSON, err)
+		if have, err := os.ReadFile(filepath.Join(dir, f.file)); err != nil ||
+			!bytes.Equal(have, want) {
+			t.Errorf("%s is not what %s gives: go test ./bench/matrix -run CommittedPlots "+
+				"-update (%v)", f.file, FileJSON, err)
 		}
 	}
 	files, _ := filepath.Glob(filepath.Join(dir, "*.svg"))
@@ -81,7 +83,8 @@ func look(t *testing.T, f figure) picture {
 			}
 			face := plot.DefaultTextHandler.(text.Plain).Fonts.Lookup(a.Font, a.Size)
 			w := face.Width(a.String)
-			p.strings = append(p.strings, written{a.String, a.Point.X, a.Point.X + w*slack, a.Point.Y, a.Size})
+			p.strings = append(p.strings, written{a.String, a.Point.X, a.Point.X + w*slack,
+				a.Point.Y, a.Size})
 			if slices.ContainsFunc(f.curves, func(c curve) bool { return c.name == a.String }) {
 				legend = i
 			}
@@ -136,12 +139,14 @@ func TestFigures(t *testing.T) {
 		legend := 0
 		for i, s := range p.strings {
 			if s.from < 0 || s.to > width || s.y < 0 || s.y+s.size > height {
-				t.Errorf("%s: %q from %v to %v at %v is not within %v x %v", f.file, s.text, s.from, s.to, s.y, width, height)
+				t.Errorf("%s: %q from %v to %v at %v is not within %v x %v", f.file, s.text, s.from,
+					s.to, s.y, width, height)
 			}
 			if slices.ContainsFunc(f.curves, func(c curve) bool { return c.name == s.text }) {
 				legend++
 				if s.from-28 < p.end {
-					t.Errorf("%s: %q of the legend at %v, curves as far as %v", f.file, s.text, s.from, p.end)
+					t.Errorf("%s: %q of the legend at %v, curves as far as %v", f.file, s.text,
+						s.from, p.end)
 				}
 			}
 			for _, o := range p.strings[:i] {
@@ -179,7 +184,9 @@ func TestAxisOfLoss(t *testing.T) {
 	a := f.x
 	a.measure(percent(losses))
 	at := func(v float64) float64 { return math.Log10(a.place(v)) }
-	if d := (at(1) - at(0.1)) - (at(10) - at(1)); !a.log || math.Abs(d) > 1e-9 || at(0.1)-at(0) < 0.2 {
-		t.Errorf("log %v; 0 at %v, 0.1 at %v, 1 at %v, 10 at %v", a.log, at(0), at(0.1), at(1), at(10))
+	if d := (at(1) - at(0.1)) - (at(10) - at(1)); !a.log || math.Abs(d) > 1e-9 ||
+		at(0.1)-at(0) < 0.2 {
+		t.Errorf("log %v; 0 at %v, 0.1 at %v, 1 at %v, 10 at %v", a.log, at(0), at(0.1), at(1),
+			at(10))
 	}
 }

@@ -64,14 +64,15 @@ type VariantResult struct {
 	Failures    []string `json:"failures,omitempty"`
 }
 
-// Run measures everything. A variant that fails in a round has no value there, and says why; a case without its topology is
-// left out. The error is only of ctx.
+// Run measures everything. A variant that fails in a round has no value there, and says why; a case without
+// its topology is left out. The error is only of ctx.
 func Run(ctx context.Context, cfg Config) (*Results, error) {
 	if cfg.Rounds == 0 {
 		cfg.Rounds = DefaultRounds
 	}
 	start := time.Now()
-	res := &Results{Schema: Schema, Command: cfg.Command, Date: start.UTC().Format(time.DateOnly), Env: cfg.Runner.Env, Rounds: cfg.Rounds}
+	res := &Results{Schema: Schema, Command: cfg.Command, Date: start.UTC().Format(time.DateOnly),
+		Env: cfg.Runner.Env, Rounds: cfg.Rounds}
 	total, done := 0, 0
 	for _, c := range cfg.Cases {
 		total += c.rounds(&cfg) * len(c.Variants)
@@ -107,13 +108,15 @@ func (c *Case) rounds(cfg *Config) int {
 }
 
 // runCase makes the case's topology and runs all rounds in it.
-func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ *CaseResult, err error) {
+func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ *CaseResult,
+	err error) {
 	net, err := topo.New(topo.Options{MTU: c.MTU, Relay: c.Path != nil})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, net.Close()) }()
-	out := &CaseResult{Name: c.Name, Title: c.Title, MTU: c.MTU, Metric: c.Metric, Variants: make([]VariantResult, len(c.Variants))}
+	out := &CaseResult{Name: c.Name, Title: c.Title, MTU: c.MTU, Metric: c.Metric,
+		Variants: make([]VariantResult, len(c.Variants))}
 	for i := range c.Variants {
 		v := &c.Variants[i]
 		if err := v.Spec.Complete(); err != nil {
@@ -136,7 +139,8 @@ func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ 
 }
 
 // runOne is one variant in one round.
-func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (*endpoint.Report, error) {
+func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (
+	*endpoint.Report, error) {
 	if v.Spec.Peer == endpoint.Memory {
 		return OnProcessor(cfg.Runner.CPUs[0], func() *endpoint.Report {
 			r := endpoint.MeasureMemory(v.Spec.Size, v.Spec.Duration/2, endpoint.MaxMemory/4)

@@ -59,7 +59,8 @@ func perFrame(rep *endpoint.Report) float64 {
 	} else if c.FrameOctets > 0 {
 		frames = c.Octets * c.Frames / c.FrameOctets
 	}
-	if frames == 0 || c.CPU == 0 || rep.Spec.Mode != endpoint.Bandwidth || rep.Spec.Verb == endpoint.Read {
+	if frames == 0 || c.CPU == 0 || rep.Spec.Mode != endpoint.Bandwidth ||
+		rep.Spec.Verb == endpoint.Read {
 		return missing
 	}
 	return 1e6 * c.CPU / float64(frames)
@@ -85,7 +86,9 @@ func median(v []float64) float64 {
 
 // spread returns median, smallest and largest of the rounds that did not fail.
 func spread(v []float64) (mid, lo, hi float64) {
-	ok := slices.DeleteFunc(slices.Clone(v), func(x float64) bool { return x == missing || math.IsNaN(x) || math.IsInf(x, 0) })
+	ok := slices.DeleteFunc(slices.Clone(v), func(x float64) bool {
+		return x == missing || math.IsNaN(x) || math.IsInf(x, 0)
+	})
 	if len(ok) == 0 {
 		return missing, missing, missing
 	}
@@ -110,7 +113,8 @@ func quotient(a, b []float64) []float64 {
 	return q
 }
 
-// best returns the quotient of the best rounds, each of its own: whatever else the machine does only makes a round worse.
+// best returns the quotient of the best rounds, each of its own: whatever else the machine does only makes a
+// round worse.
 func best(a, b []float64, small bool) float64 {
 	pick := func(v []float64) float64 {
 		_, lo, hi := spread(v)

@@ -12,8 +12,8 @@ import (
 // highest is the nice value of a measurement.
 const highest = -20
 
-// Prioritise puts every thread of this process, and with them what it starts, before the other processes of the machine,
-// and undo takes its session back. Without the right to do so it changes nothing and says so.
+// Prioritise puts every thread of this process, and with them what it starts, before the other processes of
+// the machine, and undo takes its session back. Without the right to do so it changes nothing and says so.
 func Prioritise() (undo func(), err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -24,7 +24,8 @@ func Prioritise() (undo func(), err error) {
 		if err != nil {
 			continue
 		}
-		if err := unix.Setpriority(unix.PRIO_PROCESS, id, highest); err != nil && err != unix.ESRCH {
+		if err := unix.Setpriority(unix.PRIO_PROCESS, id, highest); err != nil &&
+			err != unix.ESRCH {
 			return nil, fmt.Errorf("nice %d: %w", highest, err)
 		}
 	}
@@ -46,4 +47,6 @@ func autogroup() (nice int) {
 }
 
 // setAutogroup is best effort: not every kernel schedules by session.
-func setAutogroup(nice int) { os.WriteFile(autogroupFile, strconv.AppendInt(nil, int64(nice), 10), 0) }
+func setAutogroup(nice int) {
+	os.WriteFile(autogroupFile, strconv.AppendInt(nil, int64(nice), 10), 0)
+}

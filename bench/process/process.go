@@ -1,5 +1,6 @@
-// Package process runs the two ends of a measurement as two processes, each in the network namespace of a host of a test
-// topology and on a processor of its own, so that the garbage collector and the scheduler of one do not disturb the other.
+// Package process runs the two ends of a measurement as two processes, each in the network namespace of a
+// host of a test topology and on a processor of its own, so that the garbage collector and the scheduler of
+// one do not disturb the other.
 package process
 
 import (
@@ -67,19 +68,23 @@ type job struct {
 }
 
 // Run measures spec between the hosts of t. IPv6 chooses the address family.
-func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec, ipv6 bool) (*endpoint.Report, error) {
+func (r *Runner) Run(ctx context.Context, t *topo.Net, spec endpoint.Spec,
+	ipv6 bool) (*endpoint.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, spec.Warmup+spec.Duration+setUp)
 	defer cancel()
 	a, b, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
-	server := r.start(ctx, t.B, t.A, b, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[1]}}, ipv6)
-	client := r.start(ctx, t.A, t.B, a, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[0]}, Client: true}, ipv6)
+	server := r.start(ctx, t.B, t.A, b, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[1]}},
+		ipv6)
+	client := r.start(ctx, t.A, t.B, a, job{Spec: spec, Place: endpoint.Place{CPU: r.CPUs[0]},
+		Client: true}, ipv6)
 	rep, err := client.wait()
 	_, serr := server.wait()
 	if err = errors.Join(err, serr); err != nil {
-		return nil, fmt.Errorf("%s %s_%s of %d octets: %w", spec.Peer, spec.Verb, spec.Mode, spec.Size, err)
+		return nil, fmt.Errorf("%s %s_%s of %d octets: %w", spec.Peer, spec.Verb, spec.Mode,
+			spec.Size, err)
 	}
 	return rep, nil
 }
@@ -103,7 +108,8 @@ type end struct {
 	err         error
 }
 
-func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File, j job, ipv6 bool) *end {
+func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File, j job,
+	ipv6 bool) *end {
 	defer control.Close()
 	e := &end{}
 	j.Env = r.Env
@@ -148,7 +154,8 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 // processors is GOMAXPROCS of an end: one for the worker, which never gives its own away, and two for everything else.
 const processors = 3
 
-// startOn starts cmd on one processor: a child inherits the mask of the thread that forks, and its threads inherit its own.
+// startOn starts cmd on one processor: a child inherits the mask of the thread that forks, and its threads
+// inherit its own.
 func startOn(cpu int, cmd *exec.Cmd) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

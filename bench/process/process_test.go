@@ -47,29 +47,49 @@ func TestPeers(t *testing.T) {
 		spec endpoint.Spec
 		ipv6 bool
 	}{
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 20, Depth: 8}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Read, Mode: endpoint.Bandwidth, Size: 1 << 16, Depth: 16}, ipv6: true},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Bandwidth, Size: 64, Depth: 512, Moderation: 64}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Bandwidth, Size: 4096, Bidirectional: true}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.WriteSend, Mode: endpoint.Bandwidth, Size: 4096}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 4096, Conns: 16, Depth: 8, NoMarkers: true, NoCRC: true}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 4096, Iterations: 100}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 64}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Read, Mode: endpoint.Latency, Size: 64, Iterations: 100}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Latency, Size: 4096}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 1 << 20, Depth: 8}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Read, Mode: endpoint.Bandwidth,
+			Size: 1 << 16, Depth: 16}, ipv6: true},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Bandwidth,
+			Size: 64, Depth: 512, Moderation: 64}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Bandwidth,
+			Size: 4096, Bidirectional: true}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.WriteSend, Mode: endpoint.Bandwidth,
+			Size: 4096}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 4096, Conns: 16, Depth: 8, NoMarkers: true, NoCRC: true}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 4096, Iterations: 100}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Latency,
+			Size: 64}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Read, Mode: endpoint.Latency,
+			Size: 64, Iterations: 100}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Send, Mode: endpoint.Latency,
+			Size: 4096}},
 		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Connect}},
-		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 16}},
-		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 64}},
-		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Send, Mode: endpoint.Bandwidth, Size: 4096, Depth: 64, Moderation: 8}},
-		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 16}},
-		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 64}, ipv6: true},
+		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 1 << 16}},
+		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Write, Mode: endpoint.Latency,
+			Size: 64}},
+		{spec: endpoint.Spec{Peer: endpoint.Layered, Verb: endpoint.Send, Mode: endpoint.Bandwidth,
+			Size: 4096, Depth: 64, Moderation: 8}},
+		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 1 << 16}},
+		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Latency,
+			Size: 64}, ipv6: true},
 		{spec: endpoint.Spec{Peer: endpoint.TCP, Verb: endpoint.Write, Mode: endpoint.Connect}},
 		{spec: endpoint.Spec{Peer: endpoint.GSO, Mode: endpoint.Bandwidth, Size: 1500}},
-		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1 << 16, NoMarkers: true, Transmit: engine.TransmitGSO, Collect: true}},
-		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1500}},
-		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 128}},
-		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Bandwidth, Size: 1500}},
-		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Latency, Size: 128}},
+		{spec: endpoint.Spec{Peer: endpoint.XDP, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 1 << 16, NoMarkers: true, Transmit: engine.TransmitGSO, Collect: true}},
+		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 1500}},
+		{spec: endpoint.Spec{Peer: endpoint.Raw, Verb: endpoint.Write, Mode: endpoint.Latency,
+			Size: 128}},
+		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Bandwidth,
+			Size: 1500}},
+		{spec: endpoint.Spec{Peer: endpoint.Asavie, Verb: endpoint.Write, Mode: endpoint.Latency,
+			Size: 128}},
 	} {
 		s := tc.spec
 		if s.Iterations == 0 {
@@ -85,12 +105,14 @@ func TestPeers(t *testing.T) {
 				t.Fatalf("measured %+v", r)
 			}
 			if n := uint64(s.Iterations); n > 0 && r.Messages != n*uint64(max(1, s.Conns)) {
-				t.Errorf("%d messages, want %d on each of %d connections", r.Messages, n, max(1, s.Conns))
+				t.Errorf("%d messages, want %d on each of %d connections", r.Messages, n,
+					max(1, s.Conns))
 			}
 			if s.Mode == endpoint.Latency && (r.Latency == nil || r.Latency.P50 <= 0) {
 				t.Errorf("latency %+v", r.Latency)
 			}
-			t.Logf("%.0f messages/s, %.3f Gbit/s, %d mallocs, %d collections %s", r.MessageRate(), r.Rate()*8e-9, r.Mallocs, r.GCs, lat(r.Latency))
+			t.Logf("%.0f messages/s, %.3f Gbit/s, %d mallocs, %d collections %s", r.MessageRate(),
+				r.Rate()*8e-9, r.Mallocs, r.GCs, lat(r.Latency))
 		})
 	}
 }
@@ -102,8 +124,8 @@ func lat(l *endpoint.Latencies) string {
 	return fmt.Sprintf("p50 %.1f p99 %.1f max %.1f us", l.P50, l.P99, l.Max)
 }
 
-// TestSameFrames: without offloads the kernel's TCP puts no more into a frame than we do, so that a comparison is one of the
-// same frames.
+// TestSameFrames: without offloads the kernel's TCP puts no more into a frame than we do, so that a
+// comparison is one of the same frames.
 func TestSameFrames(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -119,14 +141,16 @@ func TestSameFrames(t *testing.T) {
 	run := process.Runner{CPUs: cpus, Env: endpoint.Platform("test")}
 	for _, p := range []endpoint.Peer{endpoint.TCP, endpoint.XDP} {
 		before := sent(t, net.A)
-		s := endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: 1 << 20, Depth: 8, Iterations: 40}
+		s := endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: 1 << 20, Depth: 8,
+			Iterations: 40}
 		if _, err := run.Run(t.Context(), net, s, false); err != nil {
 			t.Fatal(err)
 		}
 		after := sent(t, net.A)
 		mean := float64(after.TxBytes-before.TxBytes) / float64(after.TxPackets-before.TxPackets)
 		if mean < 1400 || mean > 1514 {
-			t.Errorf("%s: %.0f octets in a frame on average, want nearly 1514 and never more", p, mean)
+			t.Errorf("%s: %.0f octets in a frame on average, want nearly 1514 and never more", p,
+				mean)
 		}
 	}
 }

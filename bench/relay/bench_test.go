@@ -22,7 +22,10 @@ func BenchmarkForward(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			n, r := start(b, topo.Options{}, Config{AB: c.cfg})
 			var a *end
-			if err := n.A.Do(func() (err error) { a, err = openEnd(n.A.Link.Index, n.A.Link.MTU); return err }); err != nil {
+			if err := n.A.Do(func() (err error) {
+				a, err = openEnd(n.A.Link.Index, n.A.Link.MTU)
+				return err
+			}); err != nil {
 				b.Fatal(err)
 			}
 			defer a.close()

@@ -80,23 +80,28 @@ func (e *end) setUp(index int) error {
 			return fmt.Errorf("%s: %w", o.name, err)
 		}
 	}
-	if err := unix.SetsockoptTpacketReq(e.fd, unix.SOL_PACKET, unix.PACKET_RX_RING, &req); err != nil {
+	if err := unix.SetsockoptTpacketReq(e.fd, unix.SOL_PACKET, unix.PACKET_RX_RING,
+		&req); err != nil {
 		return fmt.Errorf("PACKET_RX_RING of %d octets: %w", ringOctets, err)
 	}
 	promiscuous := unix.PacketMreq{Ifindex: int32(index), Type: unix.PACKET_MR_PROMISC}
-	if err := unix.SetsockoptPacketMreq(e.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &promiscuous); err != nil {
+	if err := unix.SetsockoptPacketMreq(e.fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+		&promiscuous); err != nil {
 		return fmt.Errorf("promiscuous mode: %w", err)
 	}
-	if err := unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer); err != nil {
+	if err := unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
+		sendBuffer); err != nil {
 		return fmt.Errorf("SO_SNDBUFFORCE: %w", err)
 	}
 	var err error
-	e.ring, err = unix.Mmap(e.fd, 0, int(req.Block_size*req.Block_nr), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	e.ring, err = unix.Mmap(e.fd, 0, int(req.Block_size*req.Block_nr),
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		return fmt.Errorf("mapping the receive ring: %w", err)
 	}
 	all := uint16(unix.ETH_P_ALL)
-	if err := unix.Bind(e.fd, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: index}); err != nil {
+	if err := unix.Bind(e.fd, &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8,
+		Ifindex: index}); err != nil {
 		return fmt.Errorf("binding to the interface: %w", err)
 	}
 	return nil
@@ -122,8 +127,10 @@ func (e *end) receive(pool *impair.Pool) *impair.Buf {
 	}
 }
 
-// take copies the frame out of its slot, with the VLAN tag that the kernel keeps apart put back; nil when it is not whole.
-func (e *end) take(slot []byte, hdr *unix.Tpacket2Hdr, status uint32, pool *impair.Pool) *impair.Buf {
+// take copies the frame out of its slot, with the VLAN tag that the kernel keeps apart put back; nil when it
+// is not whole.
+func (e *end) take(slot []byte, hdr *unix.Tpacket2Hdr, status uint32,
+	pool *impair.Pool) *impair.Buf {
 	const macs, vlanTag = 12, 4
 	n, at := int(hdr.Snaplen), int(hdr.Mac)
 	tag := 0
@@ -163,7 +170,8 @@ func (e *end) send(frames []*impair.Buf) {
 			e.iovs[i].SetLen(len(b.Data))
 		}
 		// Raw: an ordinary system call of this length costs the thread its P every time.
-		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(e.fd), uintptr(unsafe.Pointer(&e.msgs[0])), uintptr(n), 0, 0, 0)
+		sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(e.fd),
+			uintptr(unsafe.Pointer(&e.msgs[0])), uintptr(n), 0, 0, 0)
 		switch {
 		case errno == unix.EINTR:
 			continue
@@ -180,7 +188,8 @@ func (e *end) readDrops() {
 	if e.fd < 0 {
 		return
 	}
-	if s, err := unix.GetsockoptTpacketStats(e.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+	if s, err := unix.GetsockoptTpacketStats(e.fd, unix.SOL_PACKET,
+		unix.PACKET_STATISTICS); err == nil {
 		e.overflow += uint64(s.Drops)
 	}
 }

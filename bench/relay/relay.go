@@ -1,4 +1,5 @@
-// Package relay joins two network interfaces by carrying frames between them, through the impairments of package impair.
+// Package relay joins two network interfaces by carrying frames between them, through the impairments of
+// package impair.
 //
 // It stands in the middle namespace of a topology: what the hosts see is a bad cable. It receives with AF_PACKET rings
 // and sends with sendmmsg, one thread for both directions, and sleeps when nothing is due. Hosts whose kernel sends TCP
@@ -62,9 +63,11 @@ type Relay struct {
 // Start runs a relay between the links of a topology's middle namespace. Close it before the topology.
 func Start(m *topo.Middle, cfg Config) (*Relay, error) {
 	if m == nil {
-		return nil, errors.New("relay: the topology has no middle namespace: make it with Options.Relay")
+		return nil, errors.New("relay: the topology has no middle namespace: make it with " +
+			"Options.Relay")
 	}
-	r := &Relay{stopped: make(chan struct{}), start: time.Now(), batch: make([]*impair.Buf, 0, sendBatch), wake: -1}
+	r := &Relay{stopped: make(chan struct{}), start: time.Now(), batch: make([]*impair.Buf, 0,
+		sendBatch), wake: -1}
 	if err := r.open(m, cfg); err != nil {
 		r.release()
 		return nil, err
@@ -113,7 +116,8 @@ func (r *Relay) Counters(d Direction) Counters {
 	in, out := r.ends[d], r.ends[1-d]
 	in.readDrops()
 	return Counters{
-		Counters: r.paths[d].Counters(), Overflow: in.overflow, Truncated: in.truncated, Unfinished: in.unfinished,
+		Counters: r.paths[d].Counters(), Overflow: in.overflow, Truncated: in.truncated,
+		Unfinished: in.unfinished,
 		SendErrors: out.sendErrors,
 	}
 }
@@ -221,7 +225,8 @@ func (r *Relay) forward(to *end, next func() *impair.Buf) (moved bool) {
 // sleep waits for a frame, a deadline or notify.
 func (r *Relay) sleep(deadline tick.Time) error {
 	fds := []unix.PollFd{
-		{Fd: int32(r.ends[0].fd), Events: unix.POLLIN}, {Fd: int32(r.ends[1].fd), Events: unix.POLLIN},
+		{Fd: int32(r.ends[0].fd), Events: unix.POLLIN}, {Fd: int32(r.ends[1].fd),
+			Events: unix.POLLIN},
 		{Fd: int32(r.wake), Events: unix.POLLIN},
 	}
 	var timeout *unix.Timespec
@@ -241,7 +246,8 @@ func (r *Relay) sleep(deadline tick.Time) error {
 			continue
 		}
 		// A link that went down reports ENETDOWN once and works again when it comes back.
-		if e, err := unix.GetsockoptInt(int(f.Fd), unix.SOL_SOCKET, unix.SO_ERROR); err == nil && e != 0 && unix.Errno(e) != unix.ENETDOWN {
+		if e, err := unix.GetsockoptInt(int(f.Fd), unix.SOL_SOCKET, unix.SO_ERROR); err == nil &&
+			e != 0 && unix.Errno(e) != unix.ENETDOWN {
 			return unix.Errno(e)
 		}
 	}

@@ -40,7 +40,8 @@ func start(t testing.TB, o topo.Options, cfg Config) (*topo.Net, *Relay) {
 	return n, r
 }
 
-// transfer sends data from A to B over the kernels' TCP and returns what arrived. during, when given, runs after a part.
+// transfer sends data from A to B over the kernels' TCP and returns what arrived. during, when given, runs
+// after a part.
 func transfer(t testing.TB, n *topo.Net, v6 bool, data []byte, during func()) []byte {
 	t.Helper()
 	to := n.B.Addr4.Addr()
@@ -117,32 +118,45 @@ func TestKernelTCP(t *testing.T) {
 		{"nothing", topo.Options{}, false, 16 << 20, Config{}, func(ab, ba Counters) bool {
 			return ab.Out >= 16<<20/1500 && ab.In == ab.Out && ba.Out > 0
 		}},
-		{"IPv6, two queues", topo.Options{Queues: 2}, true, 4 << 20, Config{}, func(ab, ba Counters) bool {
-			return ab.Untouched > 0 // neighbour discovery
-		}},
+		{"IPv6, two queues", topo.Options{Queues: 2}, true, 4 << 20, Config{},
+			func(ab, ba Counters) bool {
+				return ab.Untouched > 0 // neighbour discovery
+			}},
 		{"jumbo", topo.Options{MTU: 9000}, false, 16 << 20, Config{}, func(ab, ba Counters) bool {
 			return ab.OutOctets/ab.Out > 5000
 		}},
-		{"loss", topo.Options{}, false, 4 << 20, both(impair.Config{Loss: 0.01}), func(ab, ba Counters) bool { return ab.Lost > 0 }},
-		{"reorder", topo.Options{}, false, 4 << 20, both(impair.Config{Reorder: 0.05}), func(ab, ba Counters) bool {
-			return ab.Reordered > 10
-		}},
-		{"duplicate", topo.Options{}, false, 4 << 20, both(impair.Config{Duplicate: 0.05}), func(ab, ba Counters) bool {
-			return ab.Duplicated > 10
-		}},
-		{"corrupt", topo.Options{}, false, 4 << 20, both(impair.Config{Corrupt: 0.01, CorruptMode: impair.CorruptRaw}),
+		{"loss", topo.Options{}, false, 4 << 20, both(impair.Config{Loss: 0.01}),
+			func(ab, ba Counters) bool {
+				return ab.Lost > 0
+			}},
+		{"reorder", topo.Options{}, false, 4 << 20, both(impair.Config{Reorder: 0.05}),
+			func(ab, ba Counters) bool {
+				return ab.Reordered > 10
+			}},
+		{"duplicate", topo.Options{}, false, 4 << 20, both(impair.Config{Duplicate: 0.05}),
+			func(ab, ba Counters) bool {
+				return ab.Duplicated > 10
+			}},
+		{"corrupt", topo.Options{}, false, 4 << 20,
+			both(impair.Config{Corrupt: 0.01, CorruptMode: impair.CorruptRaw}),
 			func(ab, ba Counters) bool { return ab.Corrupted > 5 }},
-		{"resegment", topo.Options{}, false, 4 << 20, both(impair.Config{Resegment: true}), func(ab, ba Counters) bool {
-			return ab.RecutOut > 1000 && ab.BadChecksum == 0
-		}},
-		{"resegment jumbo IPv6", topo.Options{MTU: 9000}, true, 16 << 20, both(impair.Config{Resegment: true}),
+		{"resegment", topo.Options{}, false, 4 << 20, both(impair.Config{Resegment: true}),
+			func(ab, ba Counters) bool {
+				return ab.RecutOut > 1000 && ab.BadChecksum == 0
+			}},
+		{"resegment jumbo IPv6", topo.Options{MTU: 9000}, true, 16 << 20,
+			both(impair.Config{Resegment: true}),
 			func(ab, ba Counters) bool { return ab.RecutOut > 1000 && ab.BadChecksum == 0 }},
 		{"delay and rate", topo.Options{}, false, 2 << 20,
-			both(impair.Config{Delay: tick.Millisecond, Rate: 200e6, Queue: 64 << 10}), func(ab, ba Counters) bool {
+			both(impair.Config{Delay: tick.Millisecond, Rate: 200e6, Queue: 64 << 10}),
+			func(ab, ba Counters) bool {
 				return ab.MaxQueue > 10<<10 && ab.MaxQueue <= 64<<10
 			}},
-		{"everything", topo.Options{}, true, 2 << 20, both(impair.Config{Loss: 0.005, Reorder: 0.02, Duplicate: 0.01, Corrupt: 0.002,
-			CorruptMode: impair.CorruptRaw, Resegment: true}), func(ab, ba Counters) bool { return ab.Lost > 0 && ab.RecutOut > 0 }},
+		{"everything", topo.Options{}, true, 2 << 20,
+			both(impair.Config{Loss: 0.005, Reorder: 0.02, Duplicate: 0.01, Corrupt: 0.002,
+				CorruptMode: impair.CorruptRaw, Resegment: true}), func(ab, ba Counters) bool {
+				return ab.Lost > 0 && ab.RecutOut > 0
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n, r := start(t, c.o, c.cfg)
@@ -154,7 +168,8 @@ func TestKernelTCP(t *testing.T) {
 			if !bytes.Equal(got, data) {
 				t.Errorf("%d octets were sent, %d arrived, not the same", len(data), len(got))
 			}
-			if ab.Truncated+ab.Unfinished+ab.SendErrors+ba.Truncated+ba.Unfinished+ba.SendErrors > 0 || !c.saw(ab, ba) {
+			if ab.Truncated+ab.Unfinished+ab.SendErrors+ba.Truncated+ba.Unfinished+
+				ba.SendErrors > 0 || !c.saw(ab, ba) {
 				t.Errorf("counters:\n%+v\n%+v", ab, ba)
 			}
 		})
@@ -163,8 +178,10 @@ func TestKernelTCP(t *testing.T) {
 
 // A sealed corruption reaches the application: nothing below finds it.
 func TestSealedCorruptionArrives(t *testing.T) {
-	for name, mode := range map[string]impair.CorruptMode{"sealed": impair.CorruptSealed, "pair": impair.CorruptPair} {
-		n, r := start(t, topo.Options{}, Config{AB: impair.Config{Corrupt: 0.01, CorruptMode: mode}, Seed: 5})
+	for name, mode := range map[string]impair.CorruptMode{"sealed": impair.CorruptSealed,
+		"pair": impair.CorruptPair} {
+		n, r := start(t, topo.Options{}, Config{AB: impair.Config{Corrupt: 0.01, CorruptMode: mode},
+			Seed: 5})
 		data := randomOctets(4 << 20)
 		got := transfer(t, n, false, data, nil)
 		if len(got) != len(data) {
@@ -193,7 +210,8 @@ func TestMTUDrop(t *testing.T) {
 		n, r := start(t, topo.Options{MTU: 9000}, Config{})
 		data := randomOctets(8 << 20)
 		got := transfer(t, n, v6, data, func() {
-			err := r.Set(AToB, impair.Config{MTU: 1500, MTUReply: true, Reply4: topo.RelayAddr4, Reply6: topo.RelayAddr6})
+			err := r.Set(AToB, impair.Config{MTU: 1500, MTUReply: true, Reply4: topo.RelayAddr4,
+				Reply6: topo.RelayAddr6})
 			if err != nil {
 				t.Error(err)
 			}
@@ -261,11 +279,13 @@ func ping(n *topo.Net, wait time.Duration) error {
 }
 
 func TestStartErrors(t *testing.T) {
-	if _, err := Start(nil, Config{}); err == nil || !strings.Contains(err.Error(), "Options.Relay") {
+	if _, err := Start(nil, Config{}); err == nil ||
+		!strings.Contains(err.Error(), "Options.Relay") {
 		t.Errorf("without a middle: %v", err)
 	}
 	n, r := start(t, topo.Options{}, Config{})
-	if _, err := Start(n.Relay, Config{BA: impair.Config{Loss: 2}}); err == nil || !strings.Contains(err.Error(), "loss") {
+	if _, err := Start(n.Relay, Config{BA: impair.Config{Loss: 2}}); err == nil ||
+		!strings.Contains(err.Error(), "loss") {
 		t.Errorf("loss of 2: %v", err)
 	}
 	if err := r.Set(AToB, impair.Config{Reorder: -1}); err == nil {

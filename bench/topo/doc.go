@@ -7,6 +7,6 @@
 // It speaks netlink and ioctl itself and starts no program. Namespaces are anonymous by default: they live as long as
 // this process holds their file descriptors, so that a killed process leaves nothing behind.
 //
-// The links keep veth's noqueue discipline on purpose: with a queueing discipline a full ring that is detached wedges the
-// veth pair for good.
+// The links keep veth's noqueue discipline on purpose: with a queueing discipline a full ring that is
+// detached wedges the veth pair for good.
 package topo

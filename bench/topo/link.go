@@ -10,7 +10,8 @@ import (
 )
 
 // makeVeth makes a pair with one end in each namespace and switches both on.
-func makeVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string) (la, lb Link, err error) {
+func makeVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string) (la, lb Link,
+	err error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = nameA
 	attrs.MTU = o.MTU
@@ -50,7 +51,8 @@ func (n *Namespace) up(name string) (Link, error) {
 // discovery.
 func quietIPv6(link string) error {
 	for _, s := range []struct{ name, value string }{
-		{"accept_dad", "0"}, {"dad_transmits", "0"}, {"router_solicitations", "0"}, {"accept_ra", "0"},
+		{"accept_dad", "0"}, {"dad_transmits", "0"}, {"router_solicitations", "0"},
+		{"accept_ra", "0"},
 	} {
 		if err := writeSysctl("ipv6/conf/"+link+"/"+s.name, s.value); err != nil {
 			return err

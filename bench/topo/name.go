@@ -37,7 +37,8 @@ func startTime(pid int) (uint64, error) {
 	// The command in field 2 may hold anything, so count from its closing parenthesis.
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 {
-		return 0, fmt.Errorf("topo: /proc/%d/stat has only %d fields after the command", pid, len(f))
+		return 0, fmt.Errorf("topo: /proc/%d/stat has only %d fields after the command", pid,
+			len(f))
 	}
 	return strconv.ParseUint(f[19], 10, 64)
 }

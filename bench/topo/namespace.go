@@ -12,7 +12,8 @@ import (
 )
 
 // ErrPrivileges is what New returns to a caller who may not make network namespaces.
-var ErrPrivileges = errors.New("making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN: run as root or through sudo")
+var ErrPrivileges = errors.New("making network namespaces needs CAP_SYS_ADMIN and CAP_NET_ADMIN: " +
+	"run as root or through sudo")
 
 // Namespace is a network namespace that this process keeps alive. Its methods may be called by several goroutines.
 type Namespace struct {
@@ -82,7 +83,8 @@ func onOwnThread(f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		err := errors.New("topo: the function ended its goroutine (runtime.Goexit, as t.Fatal does)")
+		err := errors.New(
+			"topo: the function ended its goroutine (runtime.Goexit, as t.Fatal does)")
 		home, homeErr := netns.Get()
 		defer func() {
 			if homeErr == nil {
@@ -106,7 +108,8 @@ func writeSysctl(path, value string) error {
 		return nil // an older kernel, or one without IPv6: there is nothing to switch
 	}
 	if errors.Is(err, unix.EROFS) {
-		return fmt.Errorf("%w: /proc/sys is read-only here (a container?); it must be writable", err)
+		return fmt.Errorf("%w: /proc/sys is read-only here (a container?); it must be writable",
+			err)
 	}
 	return err
 }

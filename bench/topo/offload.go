@@ -39,9 +39,11 @@ type offloadCommands struct {
 
 var (
 	cmdTxChecksum = offloadCommands{"tx checksumming", unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_STXCSUM}
-	cmdTSO        = offloadCommands{"TCP segmentation offload", unix.ETHTOOL_GTSO, unix.ETHTOOL_STSO}
-	cmdGSO        = offloadCommands{"generic segmentation offload", unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO}
-	cmdGRO        = offloadCommands{"generic receive offload", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO}
+	cmdTSO        = offloadCommands{"TCP segmentation offload", unix.ETHTOOL_GTSO,
+		unix.ETHTOOL_STSO}
+	cmdGSO = offloadCommands{"generic segmentation offload", unix.ETHTOOL_GGSO,
+		unix.ETHTOOL_SGSO}
+	cmdGRO = offloadCommands{"generic receive offload", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO}
 )
 
 // SetOffloads changes the offloads of the interface called link in the namespace.
@@ -108,7 +110,8 @@ func setFeature(fd int, link string, cmd offloadCommands, want Switch) error {
 		return fmt.Errorf("topo: reading %s of %s: %w", cmd.name, link, err)
 	}
 	if (got != 0) != (want == On) {
-		return fmt.Errorf("topo: %s of %s stays %v: an XDP program on the peer end, or a feature that depends on another, keeps it",
+		return fmt.Errorf("topo: %s of %s stays %v: an XDP program on the peer end, or a feature "+
+			"that depends on another, keeps it",
 			cmd.name, link, got != 0)
 	}
 	return nil
@@ -126,7 +129,8 @@ func ethtoolValue(fd int, link string, cmd, data uint32) (uint32, error) {
 		_    [16]byte // struct ifreq is 40 octets
 	}{data: unsafe.Pointer(&value)}
 	copy(req.name[:], link)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&req)))
 	if errno != 0 {
 		return 0, errno
 	}

@@ -43,7 +43,8 @@ func TestDirect(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := link.Attrs()
-		if at.Name != h.Link.Name || at.MTU != 9000 || at.NumRxQueues != 2 || at.NumTxQueues != 2 || at.Flags&net.FlagUp == 0 {
+		if at.Name != h.Link.Name || at.MTU != 9000 || at.NumRxQueues != 2 || at.NumTxQueues != 2 ||
+			at.Flags&net.FlagUp == 0 {
 			t.Errorf("link is %+v", at)
 		}
 		if at.HardwareAddr.String() != h.Link.MAC.String() {
@@ -55,7 +56,8 @@ func TestDirect(t *testing.T) {
 		}
 		for _, q := range qdiscs {
 			if q.Type() != "noqueue" {
-				t.Errorf("queueing discipline %s: a full ring under it can wedge the veth", q.Type())
+				t.Errorf("queueing discipline %s: a full ring under it can wedge the veth",
+					q.Type())
 			}
 		}
 	}
@@ -158,7 +160,8 @@ func TestDoReturnsThread(t *testing.T) {
 		t.Errorf("Do returned %v", err)
 	}
 	if first != outer || first == inner || first == home.UniqueId() || inner == home.UniqueId() {
-		t.Errorf("spaces: home %s, A %s, B inside A %s, A again %s", home.UniqueId(), first, inner, outer)
+		t.Errorf("spaces: home %s, A %s, B inside A %s, A again %s", home.UniqueId(), first, inner,
+			outer)
 	}
 	if err := n.A.Do(func() error { panicless(); return nil }); err == nil {
 		t.Error("a function that ends its goroutine gave no error")

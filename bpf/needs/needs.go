@@ -54,12 +54,14 @@ func NetNS(t testing.TB) {
 			done <- err
 			return
 		}
-		done <- netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "needs0"}, PeerName: "needs1"})
+		done <- netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "needs0"},
+			PeerName: "needs1"})
 	}()
 	verdict(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
-// verdict skips when err is one of absent, what the kernel answers when it lacks the facility, and fails on any other error.
+// verdict skips when err is one of absent, what the kernel answers when it lacks the facility, and fails on
+// any other error.
 func verdict(t testing.TB, what string, err error, absent ...error) {
 	t.Helper()
 	if err == nil {

@@ -43,7 +43,8 @@ func TestVerdict(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := decide(c.err, unix.EAFNOSUPPORT)
 			if r.skipped != c.skipped || r.failed != c.failed {
-				t.Errorf("skipped %v failed %v, want %v %v", r.skipped, r.failed, c.skipped, c.failed)
+				t.Errorf("skipped %v failed %v, want %v %v", r.skipped, r.failed, c.skipped,
+					c.failed)
 			}
 		})
 	}

@@ -17,7 +17,8 @@ import (
 var (
 	errUnknown  = errors.New("the daemon was not asked yet")
 	errSilent   = errors.New("the daemon does not answer (see: journalctl -u xwarpd, kubectl logs)")
-	errOperator = errors.New("this is the operator's socket, which is for nobody else: --socket has to be daemon.socket")
+	errOperator = errors.New("this is the operator's socket, which is for nobody else: --socket " +
+		"has to be daemon.socket")
 )
 
 // visit is the connection to the daemon. It is kept: each new one would be a program that came, in the daemon's log.
@@ -69,12 +70,14 @@ func (v *visit) ask(ctx context.Context) (places int, err error) {
 	return s.Places, nil
 }
 
-// open connects, and makes sure that this is not the operator's socket: what only the operator may has to be refused here.
+// open connects, and makes sure that this is not the operator's socket: what only the operator may has to be
+// refused here.
 func (v *visit) open(ctx context.Context) error {
 	if v.opening == nil {
 		c := make(chan opened, 1)
 		go func() {
-			d, err := client.OpenConfig(client.Config{Path: v.socket, Program: "xwarp-device-plugin"})
+			d, err := client.OpenConfig(client.Config{Path: v.socket,
+				Program: "xwarp-device-plugin"})
 			c <- opened{d, err}
 		}()
 		v.opening = c
@@ -112,8 +115,8 @@ func (v *visit) close() {
 	}
 }
 
-// alone returns an error when the directory of a socket has another one, for containers get the directory: root in one would be taken for
-// the operator at the operator's socket.
+// alone returns an error when the directory of a socket has another one, for containers get the directory:
+// root in one would be taken for the operator at the operator's socket.
 func alone(socket string) error {
 	dir, err := os.Open(filepath.Dir(socket))
 	if err != nil {
@@ -125,13 +128,16 @@ func alone(socket string) error {
 		return err
 	}
 	for _, e := range list {
-		if e.Name() != filepath.Base(socket) && (e.Type()&(fs.ModeSocket|fs.ModeSymlink) != 0 || e.IsDir()) {
-			return fmt.Errorf("%s holds more than the daemon's socket: %s; put the operator's (daemon.admin_socket) and whatever else into another directory",
+		if e.Name() != filepath.Base(socket) && (e.Type()&(fs.ModeSocket|fs.ModeSymlink) != 0 ||
+			e.IsDir()) {
+			return fmt.Errorf("%s holds more than the daemon's socket: %s; put the operator's "+
+				"(daemon.admin_socket) and whatever else into another directory",
 				filepath.Dir(socket), e.Name())
 		}
 	}
 	if len(list) == maxEntries {
-		return fmt.Errorf("%s holds %d files and more: it has to be the socket's alone", filepath.Dir(socket), maxEntries)
+		return fmt.Errorf("%s holds %d files and more: it has to be the socket's alone",
+			filepath.Dir(socket), maxEntries)
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ import (
 // endpoint is the name of our socket in the kubelet's directory, beside the kubelet's own.
 const endpoint = "xwarp.sock"
 
-// attend serves one kubelet after the other until ctx is done: one that starts again knows no plugin, and has removed their sockets.
+// attend serves one kubelet after the other until ctx is done: one that starts again knows no plugin, and has
+// removed their sockets.
 func (p *plugin) attend(ctx context.Context) {
 	said := ""
 	for ctx.Err() == nil {
@@ -38,7 +39,8 @@ var errRestarted = errors.New("the kubelet started again, or removed our socket"
 
 // serve registers with the kubelet and serves it until it starts again; registered is called in between.
 func (p *plugin) serve(ctx context.Context, registered func()) error {
-	theirs, ours := filepath.Join(p.cfg.kubelet, filepath.Base(v1beta1.KubeletSocket)), filepath.Join(p.cfg.kubelet, endpoint)
+	theirs, ours := filepath.Join(p.cfg.kubelet, filepath.Base(v1beta1.KubeletSocket)),
+		filepath.Join(p.cfg.kubelet, endpoint)
 	kubelet, err := identify(theirs)
 	if err != nil {
 		return err
@@ -86,7 +88,8 @@ func (p *plugin) serve(ctx context.Context, registered func()) error {
 }
 
 func (p *plugin) register(ctx context.Context, kubelet string) error {
-	c, err := grpc.NewClient("unix://"+kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("unix://"+
+		kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -94,7 +97,8 @@ func (p *plugin) register(ctx context.Context, kubelet string) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.patience)
 	defer cancel()
 	_, err = v1beta1.NewRegistrationClient(c).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: endpoint, ResourceName: resource, Options: &v1beta1.DevicePluginOptions{},
+		Version: v1beta1.Version, Endpoint: endpoint, ResourceName: resource,
+		Options: &v1beta1.DevicePluginOptions{},
 	})
 	if err != nil {
 		return fmt.Errorf("registering %s: %w", resource, err)

@@ -16,7 +16,8 @@ import (
 // long ends a test that waits for what does not come.
 const long = time.Minute
 
-// kubelet does what the real one does with a plugin: it takes the registration, connects to the endpoint and watches the devices.
+// kubelet does what the real one does with a plugin: it takes the registration, connects to the endpoint and
+// watches the devices.
 type kubelet struct {
 	v1beta1.UnimplementedRegistrationServer
 	t     *testing.T
@@ -41,7 +42,8 @@ func startKubelet(t *testing.T, dir string) *kubelet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kubelet{t: t, dir: dir, srv: grpc.NewServer(), came: make(chan *v1beta1.RegisterRequest, 10), lists: make(chan []*v1beta1.Device, 100)}
+	k := &kubelet{t: t, dir: dir, srv: grpc.NewServer(), came: make(chan *v1beta1.RegisterRequest,
+		10), lists: make(chan []*v1beta1.Device, 100)}
 	v1beta1.RegisterRegistrationServer(k.srv, k)
 	go k.srv.Serve(ln)
 	t.Cleanup(k.stop)
@@ -69,10 +71,12 @@ func (k *kubelet) plugin() {
 	case <-time.After(long):
 		k.t.Fatal("no plugin registers")
 	}
-	if r.Version != "v1beta1" || r.ResourceName != "xwarp.io/socket" || filepath.Base(r.Endpoint) != r.Endpoint {
+	if r.Version != "v1beta1" || r.ResourceName != "xwarp.io/socket" ||
+		filepath.Base(r.Endpoint) != r.Endpoint {
 		k.t.Fatalf("registration: %v", r)
 	}
-	c, err := grpc.NewClient("unix://"+filepath.Join(k.dir, r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := grpc.NewClient("unix://"+filepath.Join(k.dir, r.Endpoint),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -80,7 +84,8 @@ func (k *kubelet) plugin() {
 	k.api = v1beta1.NewDevicePluginClient(c)
 	ctx, end := context.WithCancel(context.Background())
 	k.end = end
-	if o, err := k.api.GetDevicePluginOptions(ctx, &v1beta1.Empty{}); err != nil || o.PreStartRequired || o.GetPreferredAllocationAvailable {
+	if o, err := k.api.GetDevicePluginOptions(ctx, &v1beta1.Empty{}); err != nil ||
+		o.PreStartRequired || o.GetPreferredAllocationAvailable {
 		k.t.Fatalf("options: %v, %v", o, err)
 	}
 	w, err := k.api.ListAndWatch(ctx, &v1beta1.Empty{})
@@ -128,7 +133,8 @@ func (k *kubelet) allocate(containers ...[]string) (*v1beta1.AllocateResponse, e
 	defer cancel()
 	r := &v1beta1.AllocateRequest{}
 	for _, ids := range containers {
-		r.ContainerRequests = append(r.ContainerRequests, &v1beta1.ContainerAllocateRequest{DevicesIds: ids})
+		r.ContainerRequests = append(r.ContainerRequests,
+			&v1beta1.ContainerAllocateRequest{DevicesIds: ids})
 	}
 	return k.api.Allocate(ctx, r)
 }

@@ -1,5 +1,6 @@
-// Command xwarp-device-plugin offers a node's xwarpd to Kubernetes as xwarp.io/socket. A container that asks for it has the directory of
-// the daemon's control socket mounted and needs no privilege; the operator's socket is never handed out.
+// Command xwarp-device-plugin offers a node's xwarpd to Kubernetes as xwarp.io/socket. A container that asks
+// for it has the directory of the daemon's control socket mounted and needs no privilege; the operator's
+// socket is never handed out.
 //
 // It is a program of its own because the kubelet's API brings gRPC, which neither xwarp nor xwarpd has.
 package main
@@ -51,12 +52,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := config{pace: pace, patience: patience}
 	f := flag.NewFlagSet("xwarp-device-plugin", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.socket, "socket", control.DefaultPath, "the daemon's control `socket`, by the same path here and on the host; containers get its directory")
-	f.StringVar(&c.kubelet, "kubelet-dir", v1beta1.DevicePluginPath, "`directory` in which the kubelet and its plugins have their sockets")
-	f.IntVar(&c.devices, "devices", 0, "how many xwarp.io/socket this node has; 0: as many as the daemon has places for programs (daemon.clients)")
+	f.StringVar(&c.socket, "socket", control.DefaultPath, "the daemon's control `socket`, by the "+
+		"same path here and on the host; containers get its directory")
+	f.StringVar(&c.kubelet, "kubelet-dir", v1beta1.DevicePluginPath,
+		"`directory` in which the kubelet and its plugins have their sockets")
+	f.IntVar(&c.devices, "devices", 0, "how many xwarp.io/socket this node has; 0: as many as "+
+		"the daemon has places for programs (daemon.clients)")
 	show := f.Bool("version", false, "print the version and end")
 	f.Usage = func() {
-		fmt.Fprintf(stderr, "xwarp-device-plugin offers xwarpd's control socket to Kubernetes as %s.\n\n", resource)
+		fmt.Fprintf(stderr,
+			"xwarp-device-plugin offers xwarpd's control socket to Kubernetes as %s.\n\n", resource)
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
@@ -67,16 +72,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case *show:
-		fmt.Fprintf(stdout, "xwarp-device-plugin %s, %s, %s/%s\n", version.Get().Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		fmt.Fprintf(stdout, "xwarp-device-plugin %s, %s, %s/%s\n", version.Get().Version,
+			runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return exitOK
 	case f.NArg() > 0:
 		fmt.Fprintf(stderr, "xwarp-device-plugin: %q is one argument too many\n", f.Arg(0))
 		return exitUsage
 	case !filepath.IsAbs(c.socket) || filepath.Dir(filepath.Clean(c.socket)) == "/":
-		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: an absolute path in a directory of its own, which containers get\n", c.socket)
+		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: an absolute path in a directory "+
+			"of its own, which containers get\n", c.socket)
 		return exitUsage
 	case c.devices < 0 || c.devices > maxDevices:
-		fmt.Fprintf(stderr, "xwarp-device-plugin: --devices %d: from 0 to %d\n", c.devices, maxDevices)
+		fmt.Fprintf(stderr, "xwarp-device-plugin: --devices %d: from 0 to %d\n", c.devices,
+			maxDevices)
 		return exitUsage
 	}
 	c.socket = filepath.Clean(c.socket)

@@ -80,7 +80,8 @@ func (p *plugin) list() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
 func name(i int) string { return fmt.Sprintf("place-%d", i) }
 
 // GetDevicePluginOptions says that nothing is to be done before a container starts.
-func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1beta1.DevicePluginOptions, error) {
+func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (
+	*v1beta1.DevicePluginOptions, error) {
 	return &v1beta1.DevicePluginOptions{}, nil
 }
 
@@ -99,9 +100,10 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndW
 	}
 }
 
-// Allocate says what a container gets: the socket's directory, because a daemon that starts again makes a new socket in it. Through
-// a read-only mount a program can connect, and can put nothing in the socket's place.
-func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
+// Allocate says what a container gets: the socket's directory, because a daemon that starts again makes a new
+// socket in it. Through a read-only mount a program can connect, and can put nothing in the socket's place.
+func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse,
+	error) {
 	p.mu.Lock()
 	count, illness := p.count, p.illness
 	p.mu.Unlock()
@@ -119,7 +121,8 @@ func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1bet
 	for _, c := range r.ContainerRequests {
 		for _, id := range c.DevicesIds {
 			if !slices.Contains(known, id) {
-				return nil, status.Errorf(codes.NotFound, "%s: there is no device %q, only %d", resource, id, count)
+				return nil, status.Errorf(codes.NotFound, "%s: there is no device %q, only %d",
+					resource, id, count)
 			}
 		}
 		dir := filepath.Dir(p.cfg.socket)

@@ -39,7 +39,8 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	n := &node{t, filepath.Join(dir, "xwarp", "control.sock"), filepath.Join(dir, "xwarpd", "admin.sock"), filepath.Join(dir, "plugins"), filepath.Join(dir, "root")}
+	n := &node{t, filepath.Join(dir, "xwarp", "control.sock"), filepath.Join(dir, "xwarpd",
+		"admin.sock"), filepath.Join(dir, "plugins"), filepath.Join(dir, "root")}
 	for _, d := range []string{dir, filepath.Dir(n.socket), n.kubelet, n.container} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -55,7 +56,8 @@ func newNode(t *testing.T) *node {
 func (n *node) daemon(places int) *daemon.Daemon {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "xwarp.toml")
-	text := fmt.Sprintf("[daemon]\nsocket = %q\nadmin_socket = %q\nsocket_mode = \"0666\"\nclients = %d\ngrace = \"1s\"\n"+
+	text := fmt.Sprintf("[daemon]\nsocket = %q\nadmin_socket = %q\nsocket_mode = "+
+		"\"0666\"\nclients = %d\ngrace = \"1s\"\n"+
 		"[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n", n.socket, n.admin, places)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)
@@ -76,7 +78,8 @@ func (n *node) daemon(places int) *daemon.Daemon {
 func (n *node) plugin(socket string) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	c := config{socket: socket, kubelet: n.kubelet, pace: 5 * time.Millisecond, patience: 200 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
+	c := config{socket: socket, kubelet: n.kubelet, pace: 5 * time.Millisecond,
+		patience: 200 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
 	go func() { newPlugin(&c).run(ctx); close(ended) }()
 	n.t.Cleanup(func() { stop(); <-ended })
 }
@@ -96,7 +99,9 @@ func TestPlugin(t *testing.T) {
 		t.Fatalf("%v, %v", r, err)
 	}
 	for _, c := range r.ContainerResponses {
-		if len(c.Mounts) != 1 || !c.Mounts[0].ReadOnly || c.Mounts[0].HostPath != filepath.Dir(n.socket) || len(c.Devices) != 0 || c.Envs["XWARP_SOCKET"] != n.socket {
+		if len(c.Mounts) != 1 || !c.Mounts[0].ReadOnly ||
+			c.Mounts[0].HostPath != filepath.Dir(n.socket) || len(c.Devices) != 0 ||
+			c.Envs["XWARP_SOCKET"] != n.socket {
 			t.Errorf("a container gets %v", c)
 		}
 		if strings.Contains(c.String(), filepath.Dir(n.admin)+"\"") {
@@ -149,9 +154,10 @@ func use(socket string) error {
 	return err
 }
 
-// inContainer calls f on a thread that has the mounts of a container in a mount namespace of its own, is a user, and has no capability
-// unless it is root.
-func (n *node) inContainer(t *testing.T, c *v1beta1.ContainerAllocateResponse, uid int, f func(socket string) error) {
+// inContainer calls f on a thread that has the mounts of a container in a mount namespace of its own, is a
+// user, and has no capability unless it is root.
+func (n *node) inContainer(t *testing.T, c *v1beta1.ContainerAllocateResponse, uid int,
+	f func(socket string) error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
@@ -167,11 +173,13 @@ func (n *node) inContainer(t *testing.T, c *v1beta1.ContainerAllocateResponse, u
 				if err := unix.Mount(m.HostPath, n.container, "", unix.MS_BIND, ""); err != nil {
 					return err
 				}
-				if err := unix.Mount("", n.container, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+				if err := unix.Mount("", n.container, "",
+					unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 					return err
 				}
 			}
-			if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); e != 0 {
+			if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid),
+				uintptr(uid)); e != 0 {
 				return e
 			}
 			return f(filepath.Join(n.container, filepath.Base(c.Envs["XWARP_SOCKET"])))
@@ -238,14 +246,16 @@ func refuses(t *testing.T, n *node, why string) {
 }
 
 func TestCommandLine(t *testing.T) {
-	for _, args := range [][]string{{"now"}, {"--socket", "control.sock"}, {"--socket", "/control.sock"}, {"--devices", "-1"}, {"--wrong"}} {
+	for _, args := range [][]string{{"now"}, {"--socket", "control.sock"},
+		{"--socket", "/control.sock"}, {"--devices", "-1"}, {"--wrong"}} {
 		var out bytes.Buffer
 		if code := run(t.Context(), args, io.Discard, &out); code != exitUsage || out.Len() == 0 {
 			t.Errorf("%q: status %d, %s", args, code, &out)
 		}
 	}
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"--version"}, &out, io.Discard); code != exitOK || !strings.HasPrefix(out.String(), "xwarp-device-plugin ") {
+	if code := run(t.Context(), []string{"--version"}, &out, io.Discard); code != exitOK ||
+		!strings.HasPrefix(out.String(), "xwarp-device-plugin ") {
 		t.Errorf("--version: status %d, %s", code, &out)
 	}
 }

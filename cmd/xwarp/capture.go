@@ -51,14 +51,16 @@ looks at. Frames that the file's disk is too slow for are left out and counted; 
 Of markers and several FPDUs in a segment, tshark 4.0 decodes little: captures for it are best of a connection without markers
 (mpa.markers = false).`,
 		Example: "  xwarp capture -w all.pcapng\n  xwarp capture -w - --qp 4 | wireshark -k -i -\n" +
-			"  xwarp capture -w peer.pcapng --remote 192.0.2.2 --port 7174 -c 1000 -s 128 --duration 10s",
+			"  xwarp capture -w peer.pcapng --remote 192.0.2.2 --port 7174 -c 1000 -s 128 " +
+			"--duration 10s",
 		Args: noArgs,
 	}
 	o.register(cmd, false)
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "write", "w", "", "file to write, - for stdout")
 	f.StringVar(&o.device, "device", "", "of the daemon; by default the queue pair's, or the first")
-	f.StringVar(&o.qp, "qp", "", "only the connection of this queue pair: QPN, or SESSION/QPN (see: xwarp resource show qp)")
+	f.StringVar(&o.qp, "qp", "", "only the connection of this queue pair: QPN, or SESSION/QPN "+
+		"(see: xwarp resource show qp)")
 	f.StringVar(&o.remote, "remote", "", "only peers with this address or prefix")
 	f.Uint16Var(&o.port, "port", 0, "only connections with this port at either end")
 	f.Uint64VarP(&o.count, "count", "c", 0, "end after so many frames")
@@ -90,7 +92,8 @@ func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err erro
 	}
 	addr, err := netip.ParseAddr(o.remote)
 	if err != nil {
-		return a, usagef("--remote is %q, but it is an address or a prefix such as 192.0.2.0/24", o.remote)
+		return a, usagef("--remote is %q, but it is an address or a prefix such as 192.0.2.0/24",
+			o.remote)
 	}
 	a.Remote = netip.PrefixFrom(addr, addr.BitLen())
 	return a, nil
@@ -104,13 +107,15 @@ func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 32)
 	if err != nil {
-		return nil, usagef("--qp is %q, but it is the number of a queue pair, or session/number", o.qp)
+		return nil, usagef("--qp is %q, but it is the number of a queue pair, or session/number",
+			o.qp)
 	}
 	var found []*control.QPState
 	var names []string
 	for i := range s.QPs {
 		q := &s.QPs[i]
-		if uint64(q.Handle) == n && q.Export == "" && (session == "" || strconv.FormatUint(q.Session, 10) == session) {
+		if uint64(q.Handle) == n && q.Export == "" &&
+			(session == "" || strconv.FormatUint(q.Session, 10) == session) {
 			found = append(found, q)
 			names = append(names, fmt.Sprintf("%d/%d", q.Session, q.Handle))
 		}
@@ -127,7 +132,8 @@ func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 }
 
 // begin connects to the daemon and begins the capture.
-func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device, c *client.Capture, device string, err error) {
+func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device,
+	c *client.Capture, device string, err error) {
 	device = o.device
 	ctx := cmd.Context()
 	s, err := o.snapshot(cmd)
@@ -145,7 +151,8 @@ func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *clie
 	if device == "" && len(s.Devices) > 0 {
 		device = s.Devices[0].Name
 	}
-	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: device, Program: cmd.CommandPath(), Operator: true}); err != nil {
+	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: device,
+		Program: cmd.CommandPath(), Operator: true}); err != nil {
 		return nil, nil, "", err
 	}
 	if c, err = d.Capture(ctx, a); err != nil {
@@ -187,7 +194,8 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 	plain.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", device)
 	n, result, err := o.copy(cmd.Context(), out, c)
 	v := captureInfo{
-		Schema: 1, Command: "capture", Device: device, File: o.file, Octets: n, Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
+		Schema: 1, Command: "capture", Device: device, File: o.file, Octets: n,
+		Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
 	}
 	if err == nil && result.Error != "" {
 		err = fmt.Errorf("the capture is not complete: %s", result.Error)
@@ -195,7 +203,8 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 	if o.json {
 		return errors.Join(printJSON(cmd, v), err)
 	}
-	plain.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them from the start of connections; %d dropped\n", v.Frames, v.Start, v.Dropped)
+	plain.Fprintf(cmd.ErrOrStderr(), "%d frames, %d of them from the start of connections; %d "+
+		"dropped\n", v.Frames, v.Start, v.Dropped)
 	return err
 }
 
@@ -203,7 +212,8 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 const endWait = 30 * time.Second
 
 // copy writes the capture to out until it ends, by itself or because of ctx or the duration.
-func (o *captureFlags) copy(ctx context.Context, out io.Writer, c *client.Capture) (n int64, r control.CaptureResult, err error) {
+func (o *captureFlags) copy(ctx context.Context, out io.Writer, c *client.Capture) (n int64,
+	r control.CaptureResult, err error) {
 	if o.duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.duration)

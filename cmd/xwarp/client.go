@@ -53,7 +53,8 @@ func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
 }
 
 // run connects, lets move transfer, and prints the outcome on stdout with --json, else on stderr.
-func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(context.Context, *transfer.Client) (transfer.Summary, error)) error {
+func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(context.Context,
+	*transfer.Client) (transfer.Summary, error)) error {
 	if err := c.device.check(); err != nil {
 		return err
 	}
@@ -73,7 +74,8 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 		return errors.Join(err, printJSON(cmd, res))
 	}
 	if err == nil {
-		plain.Fprintf(cmd.ErrOrStderr(), "%d octets in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
+		plain.Fprintf(cmd.ErrOrStderr(),
+			"%d octets in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
 			res.Octets, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
 	}
 	return err
@@ -87,14 +89,17 @@ func refused(err error, who string) error {
 	return err
 }
 
-func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult, move func(context.Context, *transfer.Client) (transfer.Summary, error)) (err error) {
+func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult,
+	move func(context.Context, *transfer.Client) (transfer.Summary, error)) (err error) {
 	ctx := cmd.Context()
 	remote, err := resolve(ctx, c.server)
 	if err != nil {
 		return err
 	}
 	res.Remote = remote.String()
-	d, err := c.device.open(g.logger(cmd), func() (string, error) { return interfaceTo(remote.Addr()) })
+	d, err := c.device.open(g.logger(cmd), func() (string, error) {
+		return interfaceTo(remote.Addr())
+	})
 	if err != nil {
 		return err
 	}
@@ -103,9 +108,12 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	res.Transport, res.Interface, res.XDPMode = t.Name, t.Interface, t.XDPMode
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	go transfer.WatchChecksums(watch, d, func(text string) { plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
+	go transfer.WatchChecksums(watch, d, func(text string) {
+		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
+	})
 
-	tooLong := fmt.Errorf("no connection within %v: does xwarp serve run there, and does nothing between filter the port? (--timeout waits longer)", c.timeout)
+	tooLong := fmt.Errorf("no connection within %v: does xwarp serve run there, and does nothing "+
+		"between filter the port? (--timeout waits longer)", c.timeout)
 	dialCtx, cancel := context.WithTimeoutCause(ctx, c.timeout, tooLong)
 	defer cancel()
 	client, err := transfer.Dial(dialCtx, d, remote, 0)
@@ -117,7 +125,8 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	defer bar.end()
 	client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
 	client.Waiting = func() {
-		plain.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n", cmd.CommandPath())
+		plain.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n",
+			cmd.CommandPath())
 	}
 	s, err := move(ctx, client)
 	if err != nil {

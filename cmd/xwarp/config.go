@@ -53,8 +53,10 @@ type configFlags struct {
 }
 
 func (c *configFlags) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+config.DefaultPath+"]")
-	cmd.Flags().StringArrayVar(&c.set, "set", nil, "set a `key=value`, as with xwarpd --set; may be repeated")
+	cmd.Flags().StringVar(&c.path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+
+		config.DefaultPath+"]")
+	cmd.Flags().StringArrayVar(&c.set, "set", nil,
+		"set a `key=value`, as with xwarpd --set; may be repeated")
 }
 
 func (c *configFlags) load() (*config.Loaded, error) {
@@ -83,7 +85,8 @@ func newConfigDefault() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return printJSON(cmd, configText{Schema: 1, Command: "config default", Text: config.Default})
+				return printJSON(cmd, configText{Schema: 1, Command: "config default",
+					Text: config.Default})
 			}
 			_, err := fmt.Fprint(cmd.OutOrStdout(), config.Default)
 			return err
@@ -97,9 +100,10 @@ func newConfigCheck() *cobra.Command {
 	var f configFlags
 	asJSON := false
 	cmd := &cobra.Command{
-		Use:     "check",
-		Short:   "Read the configuration and say what is wrong with it",
-		Long:    "check reads the configuration as xwarpd does, and says no to what xwarpd would not start with.",
+		Use:   "check",
+		Short: "Read the configuration and say what is wrong with it",
+		Long: "check reads the configuration as xwarpd does, and says no to what xwarpd would " +
+			"not start with.",
 		Example: "  xwarp config check --config new.toml",
 		Args:    noArgs,
 	}
@@ -121,7 +125,8 @@ func newConfigCheck() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		_, err = plain.Fprintf(cmd.OutOrStdout(), "%s: right, %s, %s\n", v.Path, count(v.Interfaces, "interface"), count(v.Exports, "export"))
+		_, err = plain.Fprintf(cmd.OutOrStdout(), "%s: right, %s, %s\n", v.Path,
+			count(v.Interfaces, "interface"), count(v.Exports, "export"))
 		return err
 	}
 	return cmd
@@ -147,7 +152,8 @@ func newConfigShow() *cobra.Command {
 		info := configInfo{Schema: 1, Command: "config show", Path: l.Path}
 		for _, v := range l.Values() {
 			if wanted(v.Key, args) {
-				info.Keys = append(info.Keys, configValue{v.Key, v.Value, string(v.Origin), v.Reload})
+				info.Keys = append(info.Keys, configValue{v.Key, v.Value, string(v.Origin),
+					v.Reload})
 			}
 		}
 		if len(info.Keys) == 0 {
@@ -172,7 +178,8 @@ func newConfigShow() *cobra.Command {
 // wanted reports whether a key was asked for; "interface" is all of interface[0].name and so on.
 func wanted(key string, args []string) bool {
 	for _, a := range args {
-		if rest, ok := strings.CutPrefix(key, a); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+		if rest, ok := strings.CutPrefix(key, a); ok && (rest == "" || rest[0] == '.' ||
+			rest[0] == '[') {
 			return true
 		}
 	}

@@ -39,7 +39,8 @@ gives the interfaces back and ends. Only who may open the operator's socket may 
 			return err
 		}
 		if o.json {
-			return printJSON(cmd, confirmInfo{Schema: 1, Command: "confirm", State: r.State, Left: r.Left})
+			return printJSON(cmd, confirmInfo{Schema: 1, Command: "confirm", State: r.State,
+				Left: r.Left})
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), confirmText(&r))
 		return err
@@ -50,9 +51,11 @@ gives the interfaces back and ends. Only who may open the operator's socket may 
 func confirmText(r *control.ConfirmResult) string {
 	switch r.State {
 	case control.ConfirmDone:
-		return fmt.Sprintf("confirmed: the daemon stays (%v were left)", time.Duration(r.Left*float64(time.Second)).Round(time.Second))
+		return fmt.Sprintf("confirmed: the daemon stays (%v were left)",
+			time.Duration(r.Left*float64(time.Second)).Round(time.Second))
 	case control.ConfirmAlready:
 		return "the daemon is confirmed already: it stays"
 	}
-	return "the daemon does not wait for a confirmation: it stays (see: daemon.confirm in xwarp config default)"
+	return "the daemon does not wait for a confirmation: it stays (see: daemon.confirm in xwarp " +
+		"config default)"
 }

@@ -42,9 +42,12 @@ It needs root, four times --size of memory, and leaves nothing behind.`,
 	f.Float64Var(&cfg.Loss, "loss", 0, "fraction of packets that are dropped")
 	f.Float64Var(&cfg.Reorder, "reorder", 0, "fraction of packets that later ones overtake")
 	f.Float64Var(&cfg.Duplicate, "duplicate", 0, "fraction of packets that arrive twice")
-	f.Float64Var(&cfg.Corrupt, "corrupt", 0, "fraction of data segments that are changed, with a right TCP checksum")
-	f.BoolVar(&cfg.Resegment, "resegment", false, "re-cut and merge TCP segments, as some middleboxes do")
-	f.Uint64Var(&cfg.Seed, "seed", 0, "repeat the data and the relay's choices of an earlier run (default: random, printed)")
+	f.Float64Var(&cfg.Corrupt, "corrupt", 0, "fraction of data segments that are changed, with a "+
+		"right TCP checksum")
+	f.BoolVar(&cfg.Resegment, "resegment", false,
+		"re-cut and merge TCP segments, as some middleboxes do")
+	f.Uint64Var(&cfg.Seed, "seed", 0, "repeat the data and the relay's choices of an earlier run "+
+		"(default: random, printed)")
 	f.StringVar(&cfg.Capture, "pcap", "", "write what host A sends and receives to a pcapng `FILE`")
 	f.DurationVar(&cfg.Timeout, "timeout", cfg.Timeout, "give up after this long")
 	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object instead of a table")

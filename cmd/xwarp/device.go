@@ -37,8 +37,10 @@ type deviceFlags struct {
 }
 
 func (d *deviceFlags) register(f *pflag.FlagSet) {
-	f.StringVar(&d.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) or \"kernel\" (the kernel's TCP)")
-	f.StringVar(&d.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
+	f.StringVar(&d.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) "+
+		"or \"kernel\" (the kernel's TCP)")
+	f.StringVar(&d.iface, "interface", "", "network interface for xdp (default: the one that the "+
+		"address belongs to)")
 }
 
 // registerMPA adds what is asked of MPA, of every peer; without it that is the usual.
@@ -51,7 +53,8 @@ func (d *deviceFlags) registerMPA(f *pflag.FlagSet) {
 		})
 	}
 	not(&d.mpa.NoMarkers, "markers", "ask the peer for MPA markers")
-	not(&d.mpa.NoCRC, "crc", "CRC32C in every FPDU; false: do without if the peer does too, as one must that neither makes nor checks it")
+	not(&d.mpa.NoCRC, "crc", "CRC32C in every FPDU; false: do without if the peer does too, as "+
+		"one must that neither makes nor checks it")
 }
 
 func (d *deviceFlags) check() error {
@@ -81,8 +84,10 @@ func (d *deviceFlags) open(log *slog.Logger, find func() (string, error)) (*engi
 		// A peer that is gone without a word is noticed by Beats once there is a connection; this is for the rest.
 		TCP: tcp.Config{KeepaliveIdle: tick.Duration(time.Minute)},
 	})
-	if err != nil && os.Geteuid() != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES)) {
-		return nil, fmt.Errorf("%s: %w: AF_XDP needs root (sudo), --transport=kernel does not", iface, errNotPermitted)
+	if err != nil && os.Geteuid() != 0 && (errors.Is(err, unix.EPERM) ||
+		errors.Is(err, unix.EACCES)) {
+		return nil, fmt.Errorf("%s: %w: AF_XDP needs root (sudo), --transport=kernel does not",
+			iface, errNotPermitted)
 	}
 	return dev, err
 }
@@ -95,7 +100,8 @@ func interfaceTo(remote netip.Addr) (string, error) {
 	if zone := remote.Zone(); zone != "" { // of a link-local address
 		link, err := netlink.LinkByName(zone)
 		if err != nil {
-			return "", fmt.Errorf("%v: there is no interface %s: %w (see: ip -br link)", remote, zone, err)
+			return "", fmt.Errorf("%v: there is no interface %s: %w (see: ip -br link)", remote,
+				zone, err)
 		}
 		return link.Attrs().Name, nil
 	}
@@ -111,7 +117,8 @@ func interfaceTo(remote netip.Addr) (string, error) {
 		return "", fmt.Errorf("interface %d on the way to %v: %w", routes[0].LinkIndex, remote, err)
 	}
 	if link.Attrs().Flags&net.FlagLoopback != 0 {
-		return "", fmt.Errorf("%v is an address of this host, and AF_XDP does not see what stays inside: use --transport=kernel", remote)
+		return "", fmt.Errorf("%v is an address of this host, and AF_XDP does not see what stays "+
+			"inside: use --transport=kernel", remote)
 	}
 	return link.Attrs().Name, nil
 }
@@ -122,7 +129,8 @@ var errWhich = errors.New("which interface?")
 // which names the flags that say it.
 func which(err error, address string) error {
 	if errors.Is(err, errWhich) {
-		return usagef("%w Name it with --interface, or an address of it with %s (see: ip -br addr)", err, address)
+		return usagef("%w Name it with --interface, or an address of it with %s (see: ip -br addr)",
+			err, address)
 	}
 	return err
 }
@@ -145,7 +153,8 @@ func interfaceOf(local netip.Addr) (string, error) {
 			return "", err
 		}
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().WithZone("") == local.WithZone("") {
+			if p, err := netip.ParsePrefix(a.String()); err == nil &&
+				p.Addr().WithZone("") == local.WithZone("") {
 				return l.Name, nil
 			}
 		}
@@ -186,11 +195,13 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 		return nil, err
 	}
 	if host == "" {
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port), netip.AddrPortFrom(netip.IPv6Unspecified(), port)}, nil
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port),
+			netip.AddrPortFrom(netip.IPv6Unspecified(), port)}, nil
 	}
 	a, err := netip.ParseAddr(host)
 	if err != nil {
-		return nil, usagef("%q is no IP address: --listen takes one of this host's, :port for all of them, or 0.0.0.0:port or [::]:port for those of IPv4 or IPv6", host)
+		return nil, usagef("%q is no IP address: --listen takes one of this host's, :port for "+
+			"all of them, or 0.0.0.0:port or [::]:port for those of IPv4 or IPv6", host)
 	}
 	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 }
@@ -202,7 +213,8 @@ func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
 		return netip.AddrPort{}, err
 	}
 	if host == "" || port == 0 {
-		return netip.AddrPort{}, usagef("%q does not say where: write host, host:port or [IPv6]:port", s)
+		return netip.AddrPort{},
+			usagef("%q does not say where: write host, host:port or [IPv6]:port", s)
 	}
 	if a, err := netip.ParseAddr(host); err == nil {
 		return netip.AddrPortFrom(a, port), nil

@@ -36,12 +36,14 @@ that mends it. Attaching and binding are really tried: on the interface where th
 
 --fix mends what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
 directory that only root may write to, and is not taken otherwise. Status 1: something fails.`,
-		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port 7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
-		Args:    noArgs,
+		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port " +
+			"7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
+		Args: noArgs,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Interface, "interface", "", "network interface to look at")
-	f.StringVar(&queues, "queue", "", "receive queues that shall be served: 0, 0-3 or 0,2; empty: all")
+	f.StringVar(&queues, "queue", "", "receive queues that shall be served: 0, 0-3 or 0,2; "+
+		"empty: all")
 	f.UintSliceVar(&ports, "port", nil, "TCP ports on which xwarp shall listen")
 	f.BoolVar(&o.HugePages, "huge-pages", false, "frames shall lie in 2 MiB pages")
 	f.BoolVar(&fix, "fix", false, "mend what can be mended")

@@ -46,9 +46,12 @@ func newExplain(*global) *cobra.Command {
 		}
 		return nil
 	}
-	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string,
+		cobra.ShellCompDirective) {
 		all := explain.All()
-		return each(all, func(e *explain.Entry) string { return e.Code + "\t" + e.Name }), cobra.ShellCompDirectiveNoFileComp
+		return each(all, func(e *explain.Entry) string {
+			return e.Code + "\t" + e.Name
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		query := strings.Join(args, " ")
@@ -57,11 +60,13 @@ func newExplain(*global) *cobra.Command {
 			entries = explain.Find(query)
 		}
 		if len(entries) == 0 {
-			return usagef("%q is no code that is known here; xwarp explain --list shows them", query)
+			return usagef("%q is no code that is known here; xwarp explain --list shows them",
+				query)
 		}
 		switch {
 		case asJSON:
-			return printJSON(cmd, explanation{Schema: 1, Command: "explain", Query: query, Entries: entries})
+			return printJSON(cmd, explanation{Schema: 1, Command: "explain", Query: query,
+				Entries: entries})
 		case list:
 			return listCodes(cmd.OutOrStdout(), entries)
 		}

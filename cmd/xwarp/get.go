@@ -33,20 +33,24 @@ only the exit status says whether they are right. To a terminal they go with -o 
 			case c.json:
 				return usagef("--json and the octets cannot both go to stdout: name a file with -o")
 			case output == "" && isTerminal(cmd.OutOrStdout()):
-				return usagef("the octets are not for a terminal: name a file with -o, or pipe them (-o - has them there all the same)")
+				return usagef("the octets are not for a terminal: name a file with -o, or pipe " +
+					"them (-o - has them there all the same)")
 			}
-			return c.run(cmd, g, "-", func(ctx context.Context, t *transfer.Client) (transfer.Summary, error) {
+			return c.run(cmd, g, "-", func(ctx context.Context, t *transfer.Client) (
+				transfer.Summary, error) {
 				return t.Get(ctx, cmd.OutOrStdout(), int64(length))
 			})
 		}
-		return c.run(cmd, g, output, func(ctx context.Context, t *transfer.Client) (transfer.Summary, error) {
+		return c.run(cmd, g, output, func(ctx context.Context, t *transfer.Client) (
+			transfer.Summary, error) {
 			return getFile(ctx, t, output, int64(length))
 		})
 	}
 	return cmd
 }
 
-func getFile(ctx context.Context, t *transfer.Client, name string, length int64) (s transfer.Summary, err error) {
+func getFile(ctx context.Context, t *transfer.Client, name string, length int64) (
+	s transfer.Summary, err error) {
 	out, err := transfer.CreateOutput(name)
 	if err != nil {
 		return s, err

@@ -22,7 +22,8 @@ import (
 	"xwarp/bpf/needs"
 )
 
-// hosts makes two hosts. The kernel's end of a veth pair leaves no checksum to hardware that is not there, unless asked to.
+// hosts makes two hosts. The kernel's end of a veth pair leaves no checksum to hardware that is not there,
+// unless asked to.
 func hosts(t *testing.T, offA, offB topo.Offloads) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
@@ -120,18 +121,21 @@ func TestPairings(t *testing.T) {
 		for _, client := range []string{"xdp", "kernel"} {
 			t.Run(client+" to "+server, func(t *testing.T) {
 				net := hosts(t, topo.NoOffloads, topo.NoOffloads)
-				srv, at := serving(t, net.B, append(transportArgs(server), "--size=16MiB", "--listen="+net.B.Addr4.Addr().String())...)
+				srv, at := serving(t, net.B, append(transportArgs(server), "--size=16MiB",
+					"--listen="+net.B.Addr4.Addr().String())...)
 				put := onHost(t, net.A, append(transportArgs(client), "put", file, "--to="+at)...)
 				if err := put.run(t, net.A); err != nil {
 					t.Fatalf("put: %v\n%s\nserver: %s", err, &put.stderr, &srv.stdout)
 				}
 				out := filepath.Join(dir, "out")
-				get := onHost(t, net.A, append(transportArgs(client), "get", "--from="+at, "-o", out)...)
+				get := onHost(t, net.A, append(transportArgs(client), "get", "--from="+
+					at, "-o", out)...)
 				if err := get.run(t, net.A); err != nil {
 					t.Fatalf("get: %v\n%s\nserver: %s", err, &get.stderr, &srv.stdout)
 				}
 				if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
-					t.Errorf("got %d octets, %v; want the %d that were put", len(got), err, len(content))
+					t.Errorf("got %d octets, %v; want the %d that were put", len(got), err,
+						len(content))
 				}
 				srv.end(t)
 			})
@@ -167,7 +171,8 @@ func TestLinkLocal(t *testing.T) {
 		}
 		addrs, err := i.Addrs()
 		for _, a := range addrs {
-			if p, e := netip.ParsePrefix(a.String()); e == nil && p.Addr().Is6() && p.Addr().IsLinkLocalUnicast() {
+			if p, e := netip.ParsePrefix(a.String()); e == nil && p.Addr().Is6() &&
+				p.Addr().IsLinkLocalUnicast() {
 				local = p.Addr().WithZone("eth0")
 			}
 		}
@@ -176,9 +181,12 @@ func TestLinkLocal(t *testing.T) {
 		t.Fatalf("host B has no link-local address: %v", err)
 	}
 	for _, transport := range []string{"xdp", "kernel"} {
-		srv, _ := serving(t, w.B, "--transport="+transport, "--size=1MiB", fmt.Sprintf("--listen=[%v]:7174", local))
-		for _, args := range [][]string{{"put", "-", "--to"}, {"get", "-o", filepath.Join(t.TempDir(), "out"), "--from"}} {
-			c := onHost(t, w.A, append(args, fmt.Sprintf("[%v]:7174", local), "--transport="+transport)...)
+		srv, _ := serving(t, w.B, "--transport="+transport, "--size=1MiB",
+			fmt.Sprintf("--listen=[%v]:7174", local))
+		for _, args := range [][]string{{"put", "-", "--to"},
+			{"get", "-o", filepath.Join(t.TempDir(), "out"), "--from"}} {
+			c := onHost(t, w.A, append(args, fmt.Sprintf("[%v]:7174", local), "--transport="+
+				transport)...)
 			c.Stdin = strings.NewReader("near")
 			if err := c.run(t, w.A); err != nil {
 				t.Errorf("%s, %s: %v\n%s%s", transport, args[0], err, &c.stderr, &srv.stderr)
@@ -193,7 +201,8 @@ func TestChecksumOffloadIsDiagnosed(t *testing.T) {
 	const remedy = "ethtool -K <dev> tx off"
 	t.Run("kernel client", func(t *testing.T) {
 		net := hosts(t, topo.Offloads{}, topo.Offloads{})
-		srv, at := serving(t, net.B, append(transportArgs("xdp"), "--size=1MiB", "--listen="+net.B.Addr4.Addr().String())...)
+		srv, at := serving(t, net.B, append(transportArgs("xdp"), "--size=1MiB", "--listen="+
+			net.B.Addr4.Addr().String())...)
 		put := onHost(t, net.A, "put", "-", "--to="+at, "--transport=kernel", "--timeout=2s")
 		if err := put.run(t, net.A); err == nil {
 			t.Error("put succeeded")
@@ -208,12 +217,14 @@ func TestChecksumOffloadIsDiagnosed(t *testing.T) {
 	})
 	t.Run("kernel server", func(t *testing.T) {
 		net := hosts(t, topo.Offloads{}, topo.Offloads{})
-		srv, at := serving(t, net.B, "--transport=kernel", "--size=1MiB", "--listen="+net.B.Addr4.Addr().String())
+		srv, at := serving(t, net.B, "--transport=kernel", "--size=1MiB", "--listen="+
+			net.B.Addr4.Addr().String())
 		put := onHost(t, net.A, "put", "-", "--to="+at, "--timeout=2s")
 		if err := put.run(t, net.A); err == nil {
 			t.Error("put succeeded")
 		}
-		if s := put.stderr.String(); !strings.Contains(s, remedy) || !strings.Contains(s, "no connection within 2s") {
+		if s := put.stderr.String(); !strings.Contains(s, remedy) ||
+			!strings.Contains(s, "no connection within 2s") {
 			t.Errorf("client said %q, want the remedy", s)
 		}
 		srv.end(t)

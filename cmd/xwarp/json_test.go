@@ -37,7 +37,8 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 // Every command that prints something prints it as JSON too.
 func TestJSONEverywhere(t *testing.T) {
 	none := map[string]bool{ // what makes files of its own, and help
-		"bench matrix": true, "bench local": true, "json": true, "completion bash": true, "completion zsh": true, "completion fish": true,
+		"bench matrix": true, "bench local": true, "json": true, "completion bash": true,
+		"completion zsh": true, "completion fish": true,
 		"completion powershell": true,
 	}
 	var walk func(c *cobra.Command)
@@ -50,7 +51,8 @@ func TestJSONEverywhere(t *testing.T) {
 			return
 		}
 		c.InheritedFlags()
-		if f := c.Flags().Lookup("json"); f == nil || f.Shorthand != "j" || f == c.Root().PersistentFlags().Lookup("json") {
+		if f := c.Flags().Lookup("json"); f == nil || f.Shorthand != "j" ||
+			f == c.Root().PersistentFlags().Lookup("json") {
 			t.Errorf("%s has no -j", name)
 		}
 	}

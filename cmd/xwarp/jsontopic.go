@@ -43,12 +43,14 @@ var documents = []struct {
 // newJSONTopic documents the keys, from the same struct tags that make them.
 func newJSONTopic(*global) *cobra.Command {
 	var b strings.Builder
-	b.WriteString("The keys of the JSON objects that the commands print. New keys may be added at any time; when one goes away or\nchanges its meaning, \"schema\" is counted up.\n")
+	b.WriteString("The keys of the JSON objects that the commands print. New keys may be added " +
+		"at any time; when one goes away or\nchanges its meaning, \"schema\" is counted up.\n")
 	for _, d := range documents {
 		fmt.Fprintf(&b, "\n%s\n", d.command)
 		describe(&b, reflect.TypeOf(d.object), "  ")
 	}
-	return &cobra.Command{Use: "json", Short: "What the keys of the JSON objects mean", Long: b.String()}
+	return &cobra.Command{Use: "json", Short: "What the keys of the JSON objects mean",
+		Long: b.String()}
 }
 
 // marshaler is what types implement that print themselves as text, such as addresses.

@@ -43,23 +43,26 @@ type devRow struct {
 }
 
 func newLink(*global) *cobra.Command {
-	return newPlace("link", "Show the daemon's ports and their network interfaces", "DEV/PORT", func(s *control.Snapshot, only string) any {
-		v := linkInfo{Schema: 1, Command: "link", Links: []linkRow{}}
-		for i := range s.Devices {
-			if d := &s.Devices[i]; only == "" || only == d.Name {
-				v.Links = append(v.Links, makeLink(i, d))
+	return newPlace("link", "Show the daemon's ports and their network interfaces", "DEV/PORT",
+		func(s *control.Snapshot, only string) any {
+			v := linkInfo{Schema: 1, Command: "link", Links: []linkRow{}}
+			for i := range s.Devices {
+				if d := &s.Devices[i]; only == "" || only == d.Name {
+					v.Links = append(v.Links, makeLink(i, d))
+				}
 			}
-		}
-		return v
-	}, func(w io.Writer, v any) error { return writeRows(w, v.(linkInfo).Links) })
+			return v
+		}, func(w io.Writer, v any) error { return writeRows(w, v.(linkInfo).Links) })
 }
 
 func newDev(*global) *cobra.Command {
-	return newPlace("dev", "Show the daemon's devices", "DEV", func(s *control.Snapshot, only string) any {
+	return newPlace("dev", "Show the daemon's devices", "DEV", func(s *control.Snapshot,
+		only string) any {
 		v := devInfo{Schema: 1, Command: "dev", Devices: []devRow{}}
 		for i := range s.Devices {
 			if d := &s.Devices[i]; only == "" || only == d.Name {
-				v.Devices = append(v.Devices, devRow{onDevice{i, d.Name}, "rnic", s.Version, d.Transport, d.XDPMode, d.Copy, d.MTU, d.Queues})
+				v.Devices = append(v.Devices, devRow{onDevice{i, d.Name}, "rnic", s.Version,
+					d.Transport, d.XDPMode, d.Copy, d.MTU, d.Queues})
 			}
 		}
 		return v
@@ -67,13 +70,16 @@ func newDev(*global) *cobra.Command {
 }
 
 // newPlace makes link and dev.
-func newPlace(name, short, arg string, rows func(*control.Snapshot, string) any, text func(io.Writer, any) error) *cobra.Command {
+func newPlace(name, short, arg string, rows func(*control.Snapshot, string) any,
+	text func(io.Writer, any) error) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand(name, &o)
-	cmd.Short, cmd.Long = short, short+", as rdma "+name+" of iproute2. A device is called as its interface, or xwarp and its number."
+	cmd.Short, cmd.Long = short, short+", as rdma "+name+" of iproute2. A device is called as "+
+		"its interface, or xwarp and its number."
 	cmd.Example = "  xwarp " + name + "\n  xwarp -j " + name + " show"
 	show.Use, show.Short, show.Example = "show ["+arg+"]", short, cmd.Example
-	show.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	show.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string,
+		cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

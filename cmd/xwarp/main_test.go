@@ -28,17 +28,19 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// waitFor returns when something listens at the port of an address. It looks into the tables of the kernel: a trial of its own would
-// take the port from who wants to listen, or be taken for a client. The tables are this thread's, because other tests leave threads in
-// network namespaces.
+// waitFor returns when something listens at the port of an address. It looks into the tables of the kernel: a
+// trial of its own would take the port from who wants to listen, or be taken for a client. The tables are
+// this thread's, because other tests leave threads in network namespaces.
 func waitFor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: waitfor address")
 	}
 	at, err := netip.ParseAddrPort(args[0])
 	ts.Check(err)
-	listening := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, at.Port()))
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	listening := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `,
+		at.Port()))
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(
+		5 * time.Millisecond) {
 		for _, table := range []string{"/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"} {
 			if b, _ := os.ReadFile(table); listening.Match(b) { // a kernel may be without IPv6
 				return

@@ -42,7 +42,8 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 	cmd.Flags().DurationVar(&o.watch, "interval", 500*time.Millisecond, "time between two looks")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.watch < shortestWatch {
-			return usagef("--interval is %v, but it is a time of at least %v between two looks", o.watch, shortestWatch)
+			return usagef("--interval is %v, but it is a time of at least %v between two looks",
+				o.watch, shortestWatch)
 		}
 		d, err := o.open(cmd)
 		if err != nil {
@@ -72,10 +73,12 @@ func objects(s *control.Snapshot) map[string]change {
 		if o.Export != "" {
 			text = fmt.Sprintf("export %s %s", o.Export, what)
 		}
-		m[kind+" "+o.Device+" "+text] = change{Kind: kind, Device: o.Device, Object: text, State: state, Error: err}
+		m[kind+" "+o.Device+" "+text] = change{Kind: kind, Device: o.Device, Object: text,
+			State: state, Error: err}
 	}
 	for _, p := range s.Sessions {
-		add("session", p.Owner, fmt.Sprintf("program %q uid %d pid %d", p.Program, p.UID, p.Pid), "", "")
+		add("session", p.Owner, fmt.Sprintf("program %q uid %d pid %d", p.Program, p.UID, p.Pid),
+			"", "")
 	}
 	for _, p := range s.PDs {
 		add("pd", p.Owner, fmt.Sprintf("pdn %d", p.Handle), "", "")
@@ -120,7 +123,8 @@ func compare(before, now map[string]change) (list []change) {
 		}
 	}
 	slices.SortFunc(list, func(a, b change) int {
-		return cmp.Or(cmp.Compare(a.Change, b.Change), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Object, b.Object))
+		return cmp.Or(cmp.Compare(a.Change, b.Change), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Object, b.Object))
 	})
 	return list
 }
@@ -133,7 +137,8 @@ func newDrops(s *control.Snapshot, seen map[string]uint64, first bool) (list []c
 		for _, cause := range slices.Sorted(maps.Keys(drops)) {
 			key := d.Name + " " + cause
 			if n := drops[cause] - min(seen[key], drops[cause]); n > 0 && !first {
-				list = append(list, change{Change: "drop", Kind: "device", Device: d.Name, Object: d.Name, Cause: cause, Frames: n})
+				list = append(list, change{Change: "drop", Kind: "device", Device: d.Name,
+					Object: d.Name, Cause: cause, Frames: n})
 			}
 			seen[key] = drops[cause]
 		}
@@ -155,7 +160,8 @@ func newEvents(s *control.Snapshot, seq *uint64, first bool) (list []change) {
 		if e.Remote != "" {
 			what += " remote " + e.Remote
 		}
-		list = append(list, change{Time: e.Time.Format(timeFormat), Change: "event", Kind: "daemon", Device: e.Device, Object: what, Error: e.Error})
+		list = append(list, change{Time: e.Time.Format(timeFormat), Change: "event", Kind: "daemon",
+			Device: e.Device, Object: what, Error: e.Error})
 	}
 	return list
 }

@@ -14,7 +14,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// objectCommand makes the command of an object in the manner of iproute2's rdma: OBJECT [show|list], which is the default, and help.
+// objectCommand makes the command of an object in the manner of iproute2's rdma: OBJECT [show|list], which is
+// the default, and help.
 func objectCommand(name string, o *operatorFlags) (object, show *cobra.Command) {
 	object = &cobra.Command{Use: name}
 	show = &cobra.Command{Use: "show", Aliases: []string{"list"}}
@@ -42,7 +43,8 @@ func defaultShow(show func(*cobra.Command, []string) error) func(*cobra.Command,
 // before are the flags that rdma has before the object.
 var before = regexp.MustCompile(`^(-[jpd]+|--json|--pretty|--details)$`)
 
-// rearrange puts what stands before the object behind it, and writes the time of --watch so that it can be left out: cobra knows neither.
+// rearrange puts what stands before the object behind it, and writes the time of --watch so that it can be
+// left out: cobra knows neither.
 func rearrange(root *cobra.Command, args []string) []string {
 	i := 0
 	for i < len(args) && before.MatchString(args[i]) {
@@ -56,13 +58,15 @@ func rearrange(root *cobra.Command, args []string) []string {
 		return args
 	}
 	args = slices.Concat(args[i:i+1], args[:i], args[i+1:])
-	if f := object.Flags().Lookup("watch"); f == nil && object.PersistentFlags().Lookup("watch") == nil {
+	if f := object.Flags().Lookup("watch"); f == nil &&
+		object.PersistentFlags().Lookup("watch") == nil {
 		return args
 	}
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		switch time, short := strings.CutPrefix(args[i], "-w"); {
 		case args[i] == "-w" || args[i] == "--watch":
-			if i+1 < len(args) && len(args[i+1]) > 0 && strings.Contains("0123456789.", args[i+1][:1]) {
+			if i+1 < len(args) && len(args[i+1]) > 0 &&
+				strings.Contains("0123456789.", args[i+1][:1]) {
 				args = slices.Replace(args, i, i+2, "--watch="+args[i+1])
 			}
 		case short && !strings.HasPrefix(time, "="):
@@ -74,7 +78,9 @@ func rearrange(root *cobra.Command, args []string) []string {
 
 // prefixOf returns the first word that begins with text.
 func prefixOf(words []string, text string) string {
-	if i := slices.IndexFunc(words, func(w string) bool { return text != "" && strings.HasPrefix(w, text) }); i >= 0 {
+	if i := slices.IndexFunc(words, func(w string) bool {
+		return text != "" && strings.HasPrefix(w, text)
+	}); i >= 0 {
 		return words[i]
 	}
 	return ""
@@ -105,7 +111,8 @@ func (f *filters) parse(args, keys []string) error {
 	return nil
 }
 
-// resolve finds the device, by the name of its interface or as xwarp and its number, and leaves in the lists what is there.
+// resolve finds the device, by the name of its interface or as xwarp and its number, and leaves in the lists
+// what is there.
 func (f *filters) resolve(s *control.Snapshot) error {
 	if f.device == "" {
 		return nil
@@ -134,7 +141,9 @@ func (f *filters) resolve(s *control.Snapshot) error {
 	s.CQs = onlyOn(s.CQs, found, func(c *control.CQState) string { return c.Device })
 	s.MRs = onlyOn(s.MRs, found, func(m *control.MRState) string { return m.Device })
 	s.PDs = onlyOn(s.PDs, found, func(p *control.PDState) string { return p.Device })
-	s.Listeners = onlyOn(s.Listeners, found, func(l *control.ListenerState) string { return l.Device })
+	s.Listeners = onlyOn(s.Listeners, found, func(l *control.ListenerState) string {
+		return l.Device
+	})
 	s.Sessions = onlyOn(s.Sessions, found, func(p *control.SessionState) string { return p.Device })
 	s.Exports = onlyOn(s.Exports, found, func(e *control.ExportState) string { return e.Device })
 	return nil
@@ -160,7 +169,9 @@ func (f *filters) apply(list any) {
 func (f *filters) match(row reflect.Value) bool {
 	for key, want := range f.keys {
 		ok := false
-		walkRow(row, func(name string, v reflect.Value, _ bool) { ok = ok || name == key && matches(v, want) })
+		walkRow(row, func(name string, v reflect.Value, _ bool) {
+			ok = ok || name == key && matches(v, want)
+		})
 		if !ok {
 			return false
 		}
@@ -209,7 +220,8 @@ func kindKeys(kind string) (keys []string) {
 	return keys
 }
 
-func completeResource(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func completeResource(_ *cobra.Command, args []string, _ string) ([]string,
+	cobra.ShellCompDirective) {
 	kind := ""
 	switch {
 	case len(args) == 0:
@@ -232,7 +244,9 @@ func completeLink(_ *cobra.Command, args []string, _ string) ([]string, cobra.Sh
 	case len(args)%2 == 0:
 		return []string{"link", "dev"}, cobra.ShellCompDirectiveNoFileComp
 	case args[len(args)-1] == "link":
-		return each(interfaces(), func(n *string) string { return *n + "/1" }), cobra.ShellCompDirectiveNoFileComp
+		return each(interfaces(), func(n *string) string {
+			return *n + "/1"
+		}), cobra.ShellCompDirectiveNoFileComp
 	}
 	return interfaces(), cobra.ShellCompDirectiveNoFileComp
 }

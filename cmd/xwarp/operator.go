@@ -25,26 +25,33 @@ type operatorFlags struct {
 	watch  time.Duration
 }
 
-func (o *operatorFlags) register(cmd *cobra.Command, watch bool) { o.registerOn(cmd.Flags(), watch) }
+func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
+	o.registerOn(cmd.Flags(), watch)
+}
 
 func (o *operatorFlags) registerOn(f *pflag.FlagSet, watch bool) {
-	f.StringVar(&o.socket, "socket", client.DefaultPath, "control socket of the daemon; the operator's, which belongs to it, is taken by who may open that")
+	f.StringVar(&o.socket, "socket", client.DefaultPath, "control socket of the daemon; the "+
+		"operator's, which belongs to it, is taken by who may open that")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
 	if watch {
-		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often: --watch=1s, --watch 1s or -w1s (alone: every 2s)")
+		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often: "+
+			"--watch=1s, --watch 1s or -w1s (alone: every 2s)")
 		f.Lookup("watch").NoOptDefVal = "2s"
 	}
 }
 
 // open connects to the daemon.
 func (o *operatorFlags) open(cmd *cobra.Command) (*client.Device, error) {
-	return client.OpenConfig(client.Config{Path: o.socket, Program: cmd.CommandPath(), Operator: true})
+	return client.OpenConfig(client.Config{Path: o.socket, Program: cmd.CommandPath(),
+		Operator: true})
 }
 
 // show prints what make turns snapshots into, once or until ctx is done.
-func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) (any, error), text func(io.Writer, any) error) error {
+func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) (any, error),
+	text func(io.Writer, any) error) error {
 	if o.watch != 0 && o.watch < shortestWatch {
-		return usagef("--watch is %v, but it is a time of at least %v between two looks", o.watch, shortestWatch)
+		return usagef("--watch is %v, but it is a time of at least %v between two looks", o.watch,
+			shortestWatch)
 	}
 	d, err := o.open(cmd)
 	if err != nil {
@@ -71,7 +78,8 @@ func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) (a
 }
 
 // each calls f with snapshots: one, or one every o.watch until ctx is done.
-func (o *operatorFlags) each(ctx context.Context, d *client.Device, f func(*control.Snapshot) error) error {
+func (o *operatorFlags) each(ctx context.Context, d *client.Device,
+	f func(*control.Snapshot) error) error {
 	for {
 		s, err := d.Snapshot(ctx)
 		if ctx.Err() != nil && o.watch > 0 {
@@ -91,7 +99,8 @@ func (o *operatorFlags) each(ctx context.Context, d *client.Device, f func(*cont
 	}
 }
 
-// shortestWatch keeps a command that watches from asking the daemon without a pause: each look has every worker do something.
+// shortestWatch keeps a command that watches from asking the daemon without a pause: each look has every
+// worker do something.
 const shortestWatch = 10 * time.Millisecond
 
 const clearScreen = "\x1b[H\x1b[2J"
@@ -101,8 +110,8 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// writeRow prints a struct in the manner of iproute2: link DEV/PORT or dev DEV for where it is, then each key, which is that of its
-// JSON, and its value. Empty values whose tag says omitempty are left out.
+// writeRow prints a struct in the manner of iproute2: link DEV/PORT or dev DEV for where it is, then each
+// key, which is that of its JSON, and its value. Empty values whose tag says omitempty are left out.
 func writeRow(w io.Writer, row any) error {
 	var parts []string
 	walkRow(reflect.ValueOf(row), func(name string, v reflect.Value, omitempty bool) {
@@ -113,7 +122,8 @@ func writeRow(w io.Writer, row any) error {
 		case name == "ifname":
 			name = "dev"
 		case name == "port":
-			parts[len(parts)-1] = "link" + strings.TrimPrefix(parts[len(parts)-1], "dev") + "/" + value
+			parts[len(parts)-1] = "link" + strings.TrimPrefix(parts[len(parts)-1], "dev") + "/" +
+				value
 			return
 		}
 		parts = append(parts, name+" "+value)

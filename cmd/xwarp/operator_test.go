@@ -26,8 +26,8 @@ import (
 	"xwarp/ring"
 )
 
-// startDaemon starts a daemon on the kernel's sockets with an export and further keys for [daemon], and two programs with one
-// connection between them.
+// startDaemon starts a daemon on the kernel's sockets with an export and further keys for [daemon], and two
+// programs with one connection between them.
 func startDaemon(t *testing.T, keys string) (socket string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "xwarp") // short: the name of a socket has 107 octets at most
@@ -151,7 +151,8 @@ func TestConfirmScripts(t *testing.T) {
 	})
 }
 
-// startXDP starts two hosts with a daemon each on AF_XDP, and a program on the first that writes to one on the second until the test ends.
+// startXDP starts two hosts with a daemon each on AF_XDP, and a program on the first that writes to one on
+// the second until the test ends.
 func startXDP(t *testing.T) (socket string) {
 	t.Helper()
 	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
@@ -162,8 +163,10 @@ func startXDP(t *testing.T) (socket string) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	var ends [2]program
 	for i, h := range []*topo.Host{net.A, net.B} {
-		socket, file := filepath.Join(dir, fmt.Sprint("s", i)), filepath.Join(dir, fmt.Sprint("toml", i))
-		text := fmt.Sprintf("[daemon]\nsocket = %q\ngrace = \"1s\"\n[mpa]\nmarkers = false\n[[interface]]\nname = \"eth0\"\n", socket)
+		socket, file := filepath.Join(dir, fmt.Sprint("s", i)),
+			filepath.Join(dir, fmt.Sprint("toml", i))
+		text := fmt.Sprintf("[daemon]\nsocket = %q\ngrace = \"1s\"\n[mpa]\nmarkers = "+
+			"false\n[[interface]]\nname = \"eth0\"\n", socket)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +175,10 @@ func startXDP(t *testing.T) (socket string) {
 			t.Fatal(err)
 		}
 		var d *daemon.Daemon
-		if err := h.Do(func() (err error) { d, err = daemon.New(cfg, daemon.Options{Version: "v9"}); return err }); err != nil {
+		if err := h.Do(func() (err error) {
+			d, err = daemon.New(cfg, daemon.Options{Version: "v9"})
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { d.Close() })
@@ -186,7 +192,8 @@ func startXDP(t *testing.T) (socket string) {
 		defer close(ended)
 		var c [1]client.Completion
 		for ctx.Err() == nil {
-			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []client.SGE{ends[0].mr.SGE(0, 4096)}, RemoteSTag: ends[1].mr.STag()}
+			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+				SGL: []client.SGE{ends[0].mr.SGE(0, 4096)}, RemoteSTag: ends[1].mr.STag()}
 			if err := ends[0].qp.PostSend(&wr); err != nil {
 				t.Error(err)
 				return
@@ -242,7 +249,8 @@ func TestDoctorCommand(t *testing.T) {
 	if err := c.run(t, w.A); err != nil {
 		t.Errorf("a warning is no failure: %v\n%s", err, &c.stderr)
 	}
-	for _, want := range []string{"ok     kernel", "warn   veth-peer-checksum", "do:  ethtool -K eth0 tx off", "why: over veth"} {
+	for _, want := range []string{"ok     kernel", "warn   veth-peer-checksum",
+		"do:  ethtool -K eth0 tx off", "why: over veth"} {
 		if !strings.Contains(c.stdout.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, &c.stdout)
 		}
@@ -250,13 +258,17 @@ func TestDoctorCommand(t *testing.T) {
 }
 
 func snapshot(at int, frames, drops, payload uint64, state string) control.Snapshot {
-	d := control.DeviceState{DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}}
+	d := control.DeviceState{DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp",
+		XDPMode: "native", Transmit: "xdp", Copy: "copy", MTU: 1500, Queues: 1}}
 	d.Steering = map[string]uint64{"drop_no_socket": drops}
 	d.Workers = []control.WorkerState{{
-		Stack: control.Counters(stack.Stats{RxFrames: frames, RxOctets: frames * 1000, DropChecksum: drops}), Ring: control.Counters(ring.Stats{}),
+		Stack: control.Counters(stack.Stats{RxFrames: frames, RxOctets: frames * 1000,
+			DropChecksum: drops}), Ring: control.Counters(ring.Stats{}),
 	}}
-	q := control.QPState{Owner: control.Owner{Session: 3, Device: "eth0"}, Handle: 4, State: state, Counters: map[string]uint64{"payload_in": payload}}
-	return control.Snapshot{Time: time.Unix(int64(at), 0), Devices: []control.DeviceState{d}, QPs: []control.QPState{q}}
+	q := control.QPState{Owner: control.Owner{Session: 3, Device: "eth0"}, Handle: 4, State: state,
+		Counters: map[string]uint64{"payload_in": payload}}
+	return control.Snapshot{Time: time.Unix(int64(at), 0), Devices: []control.DeviceState{d},
+		QPs: []control.QPState{q}}
 }
 
 func TestTopRates(t *testing.T) {
@@ -272,7 +284,8 @@ func TestTopRates(t *testing.T) {
 		t.Errorf("drops: %+v", d)
 	}
 	var out strings.Builder
-	if err := writeTop(&out, &v); err != nil || !strings.Contains(out.String(), "checksum") || !strings.Contains(out.String(), "800k") {
+	if err := writeTop(&out, &v); err != nil || !strings.Contains(out.String(), "checksum") ||
+		!strings.Contains(out.String(), "800k") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 	// A daemon that was started again counts from zero: no rate below zero.
@@ -288,20 +301,25 @@ func TestMonitorChanges(t *testing.T) {
 		t.Errorf("the first look tells old drops: %+v", list)
 	}
 	list := append(compare(objects(&a), objects(&b)), newDrops(&b, seen, false)...)
-	if len(list) != 2 || list[0].Change != "state" || list[0].Before != "RTS" || list[0].State != "ERROR" || list[1].Cause != "checksum" || list[1].Frames != 3 {
+	if len(list) != 2 || list[0].Change != "state" || list[0].Before != "RTS" ||
+		list[0].State != "ERROR" || list[1].Cause != "checksum" || list[1].Frames != 3 {
 		t.Errorf("%+v", list)
 	}
 	a.Events = []control.EventRecord{{Seq: 7, Event: "old"}}
-	b.Events = append(a.Events, control.EventRecord{Seq: 8, Time: time.Unix(0, 0).UTC(), Event: "RDMA_CM_EVENT_ESTABLISHED", Remote: "192.0.2.2:7174", Device: "eth0"})
+	b.Events = append(a.Events, control.EventRecord{Seq: 8, Time: time.Unix(0, 0).UTC(),
+		Event: "RDMA_CM_EVENT_ESTABLISHED", Remote: "192.0.2.2:7174", Device: "eth0"})
 	var seq uint64
 	if list := newEvents(&a, &seq, true); len(list) != 0 {
 		t.Errorf("the first look tells old events: %+v", list)
 	}
-	if list := newEvents(&b, &seq, false); len(list) != 1 || list[0].Object != "RDMA_CM_EVENT_ESTABLISHED remote 192.0.2.2:7174" || list[0].Time != "1970-01-01T00:00:00.000Z" {
+	if list := newEvents(&b, &seq, false); len(list) != 1 ||
+		list[0].Object != "RDMA_CM_EVENT_ESTABLISHED remote 192.0.2.2:7174" ||
+		list[0].Time != "1970-01-01T00:00:00.000Z" {
 		t.Errorf("%+v", list)
 	}
 	b.QPs = nil
-	if list := compare(objects(&a), objects(&b)); len(list) != 1 || list[0].Change != "del" || list[0].Object != "session 3 qpn 4" {
+	if list := compare(objects(&a), objects(&b)); len(list) != 1 || list[0].Change != "del" ||
+		list[0].Object != "session 3 qpn 4" {
 		t.Errorf("%+v", list)
 	}
 }
@@ -312,7 +330,9 @@ func TestStatusOfDrops(t *testing.T) {
 	if err := writeStatus(&out, view.MakeStatus(&s)); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"xdp, native, copy, transmit xdp, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum", "xwarp doctor --interface eth0"} {
+	for _, want := range []string{
+		"xdp, native, copy, transmit xdp, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum",
+		"xwarp doctor --interface eth0"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out.String())
 		}
@@ -320,7 +340,8 @@ func TestStatusOfDrops(t *testing.T) {
 }
 
 func TestParseQueues(t *testing.T) {
-	for text, want := range map[string]string{"0": "[0]", "0-3": "[0 1 2 3]", "0,2-3": "[0 2 3]", "": "[]", "3-1": "", "0-99999": "", "x": ""} {
+	for text, want := range map[string]string{"0": "[0]", "0-3": "[0 1 2 3]", "0,2-3": "[0 2 3]",
+		"": "[]", "3-1": "", "0-99999": "", "x": ""} {
 		q, err := parseQueues(text)
 		if got := fmt.Sprint(q); (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%q: %s, %v", text, got, err)

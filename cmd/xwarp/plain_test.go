@@ -54,7 +54,8 @@ func vandalise(v reflect.Value) {
 	}
 }
 
-// Whatever programs, peers, interfaces and files are called, nothing that is printed moves the cursor or begins a line of its own.
+// Whatever programs, peers, interfaces and files are called, nothing that is printed moves the cursor or
+// begins a line of its own.
 func TestEverythingPrintedIsPlain(t *testing.T) {
 	var s control.Snapshot
 	vandalise(reflect.ValueOf(&s).Elem())
@@ -72,7 +73,8 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 			t.Errorf("%s prints %q", name, text)
 		}
 		if lines > 0 && strings.Count(text, "\n") != lines {
-			t.Errorf("%s prints %d lines, want %d: %q", name, strings.Count(text, "\n"), lines, text)
+			t.Errorf("%s prints %d lines, want %d: %q", name, strings.Count(text, "\n"), lines,
+				text)
 		}
 	}
 	asJSON := func(name string, v any) {
@@ -108,7 +110,8 @@ func TestEverythingPrintedIsPlain(t *testing.T) {
 	asJSON("doctor", d)
 	d.Lines[0].Status = doctor.OK
 	check("doctor, ok", 0, writeDoctor(&out, &d, true))
-	ev := transfer.Event{Op: "put", Remote: netip.MustParseAddrPort("[fe80::1%eth0]:1"), Err: errors.New(hostile)}
+	ev := transfer.Event{Op: "put", Remote: netip.MustParseAddrPort("[fe80::1%eth0]:1"),
+		Err: errors.New(hostile)}
 	for _, asJSON := range []bool{false, true} {
 		p := eventPrinter{w: &out, json: asJSON}
 		p.transfer(ev)
@@ -131,7 +134,8 @@ func TestGetToTerminal(t *testing.T) {
 	}
 	defer tty.Close()
 	var stderr bytes.Buffer
-	if status := execute(t.Context(), []string{"get", "--from", "192.0.2.1"}, tty, &stderr); status != exitUsage || !strings.Contains(stderr.String(), "not for a terminal") {
+	if status := execute(t.Context(), []string{"get", "--from", "192.0.2.1"}, tty,
+		&stderr); status != exitUsage || !strings.Contains(stderr.String(), "not for a terminal") {
 		t.Errorf("status %d, %s", status, stderr.String())
 	}
 }
@@ -139,7 +143,9 @@ func TestGetToTerminal(t *testing.T) {
 // The error of a command, which may have a peer's words or a file's name in it, is printed likewise.
 func TestErrorsArePlain(t *testing.T) {
 	var out, err bytes.Buffer
-	if status := execute(t.Context(), []string{"put", "/nowhere/" + strings.ReplaceAll(hostile, "\n", ""), "--to", "192.0.2.1"}, &out, &err); status != exitFailed {
+	if status := execute(t.Context(), []string{"put", "/nowhere/" +
+		strings.ReplaceAll(hostile, "\n", ""), "--to", "192.0.2.1"}, &out,
+		&err); status != exitFailed {
 		t.Errorf("status %d", status)
 	}
 	if text := err.String(); plain.Text(text) != text || !strings.Contains(text, `\x1b]0;owned`) {

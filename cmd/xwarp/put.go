@@ -30,7 +30,8 @@ content of the region when all of it has arrived and its SHA-256 is right; a put
 			return err
 		}
 		defer in.Close()
-		return c.run(cmd, g, args[0], func(ctx context.Context, t *transfer.Client) (transfer.Summary, error) {
+		return c.run(cmd, g, args[0], func(ctx context.Context, t *transfer.Client) (
+			transfer.Summary, error) {
 			return t.Put(ctx, in, length)
 		})
 	}

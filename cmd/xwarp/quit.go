@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// quitKey returns a context that ends with q, or Q, on a terminal, which restore makes as it was. Keys come one by one and are not shown;
-// Ctrl-C stays a signal. On anything else than a terminal it does nothing.
+// quitKey returns a context that ends with q, or Q, on a terminal, which restore makes as it was. Keys come
+// one by one and are not shown; Ctrl-C stays a signal. On anything else than a terminal it does nothing.
 func quitKey(ctx context.Context, in io.Reader) (_ context.Context, restore func(), err error) {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -24,7 +24,8 @@ type resourceInfo struct {
 	Peers     []peerRow     `json:"peer,omitzero" doc:"remote addresses and their networks, those with the most connections; for root"`
 }
 
-// onLink begins the rows of what belongs to a port, onDevice those of what belongs to a device: the names are those of iproute2's rdma.
+// onLink begins the rows of what belongs to a port, onDevice those of what belongs to a device: the names are
+// those of iproute2's rdma.
 type onLink struct {
 	Index int    `json:"ifindex" doc:"number of the device"`
 	Name  string `json:"ifname" doc:"the device"`
@@ -143,7 +144,8 @@ func writeResources(w io.Writer, v any) error {
 	if r.Objects != nil {
 		return writeRow(w, *r.Objects)
 	}
-	return firstError(writeRows(w, r.QPs), writeRows(w, r.CMIDs), writeRows(w, r.CQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners),
+	return firstError(writeRows(w, r.QPs), writeRows(w, r.CMIDs), writeRows(w, r.CQs),
+		writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners),
 		writeRows(w, r.Sessions), writeRows(w, r.Users), writeRows(w, r.Peers))
 }
 

@@ -23,10 +23,13 @@ func newResource(*global) *cobra.Command {
 	cmd.Long = `resource shows the objects of programs, as rdma resource of iproute2 does for RDMA cards: words may be abbreviated, -j stands
 before or after the object, and filters follow: link or dev, and the name of any key with a value, a list or a range of numbers.
 A device is called as its interface, or xwarp and its number. Users other than the operator see their own.`
-	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
-	show.Use = "show [DEV|qp|cm_id|cq|mr|pd|listener|session|user|peer [link DEV/PORT] [KEY VALUE]...]"
+	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 " +
+		"lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
+	show.Use = "show [DEV|qp|cm_id|cq|mr|pd|listener|session|user|peer [link DEV/PORT] [KEY " +
+		"VALUE]...]"
 	show.Short = "List the objects of one kind, or how many there are"
-	show.Example = "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource show mr pid 4711\n  xwarp resource show user"
+	show.Example = "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource " +
+		"show mr pid 4711\n  xwarp resource show user"
 	show.ValidArgsFunction = completeResource
 	run := func(cmd *cobra.Command, args []string) error {
 		var kind string
@@ -39,7 +42,8 @@ A device is called as its interface, or xwarp and its number. Users other than t
 				return err
 			}
 		case len(args) == 1:
-			f.device, f.what = args[0], fmt.Sprintf("neither a device nor a kind of object; there are the kinds %v", kinds)
+			f.device, f.what = args[0],
+				fmt.Sprintf("neither a device nor a kind of object; there are the kinds %v", kinds)
 		default:
 			return usagef("%q is no kind of object; there are %v", args[0], kinds)
 		}
@@ -62,7 +66,8 @@ A device is called as its interface, or xwarp and its number. Users other than t
 // rows returns a pointer to the list of a kind.
 func (v *resourceInfo) rows(kind string) any {
 	return map[string]any{
-		"qp": &v.QPs, "cm_id": &v.CMIDs, "cq": &v.CQs, "mr": &v.MRs, "pd": &v.PDs, "listener": &v.Listeners, "session": &v.Sessions,
+		"qp": &v.QPs, "cm_id": &v.CMIDs, "cq": &v.CQs, "mr": &v.MRs, "pd": &v.PDs,
+		"listener": &v.Listeners, "session": &v.Sessions,
 		"user": &v.Users, "peer": &v.Peers,
 	}[kind]
 }
@@ -85,11 +90,13 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 		v.CMIDs = makeCMIDs(s, link)
 	case "cq":
 		v.CQs = each(s.CQs, func(c *control.CQState) cqRow {
-			return cqRow{dev(c.Device), c.Handle, c.Depth, c.Users, c.Completions, c.Overrun, makeOwner(&c.Owner)}
+			return cqRow{dev(c.Device), c.Handle, c.Depth, c.Users, c.Completions, c.Overrun,
+				makeOwner(&c.Owner)}
 		})
 	case "mr":
 		v.MRs = each(s.MRs, func(m *control.MRState) mrRow {
-			return mrRow{dev(m.Device), m.Handle, fmt.Sprintf("0x%08x", m.STag), m.Length, m.PD, m.Access, makeOwner(&m.Owner)}
+			return mrRow{dev(m.Device), m.Handle, fmt.Sprintf("0x%08x", m.STag), m.Length, m.PD,
+				m.Access, makeOwner(&m.Owner)}
 		})
 	case "pd":
 		v.PDs = each(s.PDs, func(p *control.PDState) pdRow {
@@ -100,20 +107,23 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 			return listenerRow{link(l.Device), l.Handle, l.Addr.String(), makeOwner(&l.Owner)}
 		})
 		for _, e := range s.Exports {
-			v.Listeners = append(v.Listeners, listenerRow{onLink: link(e.Device), Addr: e.Listen.String(), ownerRow: ownerRow{Export: e.Name}})
+			v.Listeners = append(v.Listeners, listenerRow{onLink: link(e.Device),
+				Addr: e.Listen.String(), ownerRow: ownerRow{Export: e.Name}})
 		}
 	case "peer":
 		v.Peers = each(s.Peers, func(p *control.PeerState) peerRow { return peerRow(*p) })
 	case "session":
 		v.Sessions = each(s.Sessions, func(p *control.SessionState) sessionRow {
-			return sessionRow{p.Session, p.Program, dev(p.Device), p.UID, p.Pid, comm(p.Pid), p.Since.Format("2006-01-02T15:04:05Z07:00")}
+			return sessionRow{p.Session, p.Program, dev(p.Device), p.UID, p.Pid, comm(p.Pid),
+				p.Since.Format("2006-01-02T15:04:05Z07:00")}
 		})
 	case "user":
 		v.Users = []userRow{}
 		for _, u := range s.Users {
 			for k := range budget.Kinds {
 				name := k.String()
-				v.Users = append(v.Users, userRow{u.UID, name, u.Used[name], u.Limit[name], u.Refused[name]})
+				v.Users = append(v.Users, userRow{u.UID, name, u.Used[name], u.Limit[name],
+					u.Refused[name]})
 			}
 		}
 	}
@@ -144,17 +154,22 @@ func comm(pid int32) string {
 
 func makeQP(q *control.QPState, l onLink) qpRow {
 	return qpRow{
-		onLink: l, QP: q.Handle, Type: "RC", State: q.State, Local: view.Address(q.Local), Remote: view.Address(q.Remote), TCPState: q.TCPState,
-		PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, In: q.Counters["payload_in"], Out: q.Counters["payload_out"],
+		onLink: l, QP: q.Handle, Type: "RC", State: q.State, Local: view.Address(q.Local),
+		Remote: view.Address(q.Remote), TCPState: q.TCPState,
+		PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, In: q.Counters["payload_in"],
+		Out:  q.Counters["payload_out"],
 		Held: q.MPA["held_octets"], ownerRow: makeOwner(&q.Owner), Error: q.Error,
 	}
 }
 
 func makeCMIDs(s *control.Snapshot, link func(string) onLink) []cmRow {
 	listen := func(device string, at netip.AddrPort, o ownerRow) cmRow {
-		return cmRow{onLink: link(device), Type: "RC", State: "LISTEN", Space: "TCP", SrcAddr: at.Addr().String(), SrcPort: at.Port(), ownerRow: o}
+		return cmRow{onLink: link(device), Type: "RC", State: "LISTEN", Space: "TCP",
+			SrcAddr: at.Addr().String(), SrcPort: at.Port(), ownerRow: o}
 	}
-	rows := each(s.Listeners, func(l *control.ListenerState) cmRow { return listen(l.Device, l.Addr, makeOwner(&l.Owner)) })
+	rows := each(s.Listeners, func(l *control.ListenerState) cmRow {
+		return listen(l.Device, l.Addr, makeOwner(&l.Owner))
+	})
 	for _, e := range s.Exports {
 		rows = append(rows, listen(e.Device, e.Listen, ownerRow{Export: e.Name}))
 	}
@@ -168,7 +183,8 @@ func makeCMIDs(s *control.Snapshot, link func(string) onLink) []cmRow {
 			state = "CONNECT"
 		}
 		rows = append(rows, cmRow{
-			link(q.Device), "RC", q.Handle, state, "TCP", q.Local.Addr().String(), q.Local.Port(), q.Remote.Addr().String(), q.Remote.Port(), makeOwner(&q.Owner),
+			link(q.Device), "RC", q.Handle, state, "TCP", q.Local.Addr().String(), q.Local.Port(),
+			q.Remote.Addr().String(), q.Remote.Port(), makeOwner(&q.Owner),
 		})
 	}
 	return rows

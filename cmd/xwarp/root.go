@@ -95,7 +95,8 @@ Everything else on the interface stays with the host's kernel. Most commands nee
 	cobra.EnablePrefixMatching = true // as iproute2 has it: res sh
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false, "log connection events to stderr")
+	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false,
+		"log connection events to stderr")
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
 	v := buildVersion()
 	root.Version = v.text()
@@ -137,7 +138,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 // completeFlags has the shell complete the values of flags that are called alike in all commands.
 func completeFlags(cmd *cobra.Command) {
 	for name, values := range map[string]func() []string{
-		"interface": interfaces, "device": interfaces, "transport": func() []string { return transports },
+		"interface": interfaces, "device": interfaces, "transport": func() []string {
+			return transports
+		},
 	} {
 		if cmd.Flags().Lookup(name) == nil {
 			continue

@@ -62,7 +62,8 @@ a client that does.`,
 	f := cmd.Flags()
 	f.BoolVarP(&r.server, "server", "s", false, "be the server")
 	f.BoolVarP(&r.client, "client", "c", false, "be the client")
-	f.StringVarP(&r.address, "address", "a", "", "client: `address` or name of the server; server: address to listen on (default: all of IPv4; ::0 is all of IPv6)")
+	f.StringVarP(&r.address, "address", "a", "", "client: `address` or name of the server; "+
+		"server: address to listen on (default: all of IPv4; ::0 is all of IPv6)")
 	f.StringVarP(&r.source, "source", "I", "", "client: `address` to connect from")
 	f.Uint16VarP(&r.port, "port", "p", rping.DefaultPort, "TCP port")
 	f.IntVarP(&r.cfg.Count, "count", "C", 0, "client: iterations, 0 for no end")
@@ -70,15 +71,20 @@ a client that does.`,
 	f.VarP(&r.size, "size", "S", "client: octets of ping data")
 	f.BoolVarP(&r.cfg.Validate, "validate", "V", false, "compare every octet")
 	f.BoolVarP(&r.verbose, "verbose", "v", false, "print the ping data")
-	f.BoolVarP(&r.debug, "debug", "d", false, "print each step, and log connection events to stderr")
-	f.BoolVarP(&r.ownQP, "self-create-qp", "q", false, "accepted and without effect: the queue pair is always our own")
-	f.BoolVarP(&r.persistent, "persistent", "P", false, "server: serve any number of clients, until SIGINT or SIGTERM")
+	f.BoolVarP(&r.debug, "debug", "d", false,
+		"print each step, and log connection events to stderr")
+	f.BoolVarP(&r.ownQP, "self-create-qp", "q", false,
+		"accepted and without effect: the queue pair is always our own")
+	f.BoolVarP(&r.persistent, "persistent", "P", false,
+		"server: serve any number of clients, until SIGINT or SIGTERM")
 	r.device.register(f)
 	f.BoolVar(&r.noMarkers, "no-markers", false, "do not ask for MPA markers")
 	f.BoolVar(&r.noCRC, "no-crc", false, "do without CRC if the peer does too")
-	f.DurationVar(&r.cfg.ConnectTimeout, "connect-timeout", 10*time.Second, "client: how long connecting may take")
+	f.DurationVar(&r.cfg.ConnectTimeout, "connect-timeout", 10*time.Second,
+		"client: how long connecting may take")
 	f.DurationVar(&r.timeout, "timeout", 0, "give up after this long (default: never)")
-	f.BoolVarP(&r.json, "json", "j", false, "print one JSON object for each connection, with -P one per line")
+	f.BoolVarP(&r.json, "json", "j", false, "print one JSON object for each connection, with -P "+
+		"one per line")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return r.run(cmd, g) }
 	return cmd
 }
@@ -112,7 +118,8 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	ctx := cmd.Context()
 	if r.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("not done within %v (--timeout)", r.timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, r.timeout,
+			fmt.Errorf("not done within %v (--timeout)", r.timeout))
 		defer cancel()
 	}
 	at, err := r.peer(ctx)
@@ -149,7 +156,8 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	return r.serve(ctx, cmd, dev, at)
 }
 
-func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev *engine.Device, at netip.AddrPort) error {
+func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev *engine.Device,
+	at netip.AddrPort) error {
 	l, err := dev.Listen(at, 0, r.cfg.Conn)
 	if err != nil {
 		return err
@@ -204,20 +212,25 @@ func (r *rpingFlags) prints(cmd *cobra.Command) {
 }
 
 // report says what one connection did.
-func (r *rpingFlags) report(cmd *cobra.Command, dev *engine.Device, res rping.Result, err error) error {
+func (r *rpingFlags) report(cmd *cobra.Command, dev *engine.Device, res rping.Result,
+	err error) error {
 	t := dev.Transport()
 	if !r.json {
 		if res.Iterations == 0 {
 			return nil
 		}
-		_, err := plain.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d octets, %v each; MPA revision %d, markers out %s, in %s, CRC %s%s\n",
-			res.Remote, res.Iterations, res.Octets/int64(res.Iterations), res.Latency().Round(100*time.Nanosecond),
-			res.Revision, onOff(res.MarkersOut), onOff(res.MarkersIn), onOff(res.CRC), map[bool]string{true: "; every octet is right"}[res.Validated])
+		_, err := plain.Fprintf(cmd.OutOrStdout(), "%v: %d iterations of %d octets, %v each; MPA "+
+			"revision %d, markers out %s, in %s, CRC %s%s\n",
+			res.Remote, res.Iterations, res.Octets/int64(res.Iterations),
+			res.Latency().Round(100*time.Nanosecond),
+			res.Revision, onOff(res.MarkersOut), onOff(res.MarkersIn), onOff(res.CRC),
+			map[bool]string{true: "; every octet is right"}[res.Validated])
 		return err
 	}
 	o := rpingResult{
-		Schema: 1, Command: "rping", Role: "client", OK: err == nil, Transport: t.Name, Interface: t.Interface,
-		Micros: float64(res.Latency()) / float64(time.Microsecond), Result: res,
+		Schema: 1, Command: "rping", Role: "client", OK: err == nil, Transport: t.Name,
+		Interface: t.Interface,
+		Micros:    float64(res.Latency()) / float64(time.Microsecond), Result: res,
 	}
 	if r.server {
 		o.Role = "server"

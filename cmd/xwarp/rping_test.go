@@ -43,11 +43,13 @@ func TestRping(t *testing.T) {
 	said := &listening{at: make(chan struct{})}
 	status := make(chan int, 1)
 	go func() {
-		status <- execute(ctx, []string{"rping", "-s", "-V", "-v", "-a", "127.0.0.1", "-p", port, "--transport", "kernel"}, &served, said)
+		status <- execute(ctx, []string{"rping", "-s", "-V", "-v", "-a", "127.0.0.1", "-p", port,
+			"--transport", "kernel"}, &served, said)
 	}()
 	<-said.at
 	var out, stderr bytes.Buffer
-	if got := execute(ctx, []string{"rping", "-c", "-V", "-q", "-C", "3", "-S", "30", "-a", "localhost", "-p", port, "--transport", "kernel",
+	if got := execute(ctx, []string{"rping", "-c", "-V", "-q", "-C", "3", "-S", "30", "-a",
+		"localhost", "-p", port, "--transport", "kernel",
 		"--no-markers", "--json"}, &out, &stderr); got != exitOK {
 		t.Fatalf("client: status %d\n%s", got, stderr.String())
 	}
@@ -58,10 +60,12 @@ func TestRping(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &res); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	if !res.OK || res.Role != "client" || res.Iterations != 3 || res.Octets != 90 || !res.Validated || !res.CRC || res.MarkersIn || res.MarkersOut || res.Micros <= 0 {
+	if !res.OK || res.Role != "client" || res.Iterations != 3 || res.Octets != 90 ||
+		!res.Validated || !res.CRC || res.MarkersIn || res.MarkersOut || res.Micros <= 0 {
 		t.Errorf("client: %+v", res)
 	}
-	for _, want := range []string{"server ping data: rdma-ping-2: CDEFGHIJKLMNOPQR\n", "3 iterations of 30 octets", "markers out off, in off, CRC on; every octet is right"} {
+	for _, want := range []string{"server ping data: rdma-ping-2: CDEFGHIJKLMNOPQR\n",
+		"3 iterations of 30 octets", "markers out off, in off, CRC on; every octet is right"} {
 		if !strings.Contains(served.String(), want) {
 			t.Errorf("server's output lacks %q:\n%s", want, served.String())
 		}
@@ -82,7 +86,8 @@ func TestRpingUsage(t *testing.T) {
 		{"-s extra", "one argument too many"},
 	} {
 		var out, stderr bytes.Buffer
-		if got := execute(t.Context(), append([]string{"rping"}, strings.Fields(tc.args)...), &out, &stderr); got != exitUsage || !strings.Contains(stderr.String(), tc.want) {
+		if got := execute(t.Context(), append([]string{"rping"}, strings.Fields(tc.args)...), &out,
+			&stderr); got != exitUsage || !strings.Contains(stderr.String(), tc.want) {
 			t.Errorf("rping %s: status %d, %q; want %q", tc.args, got, stderr.String(), tc.want)
 		}
 	}

@@ -67,11 +67,15 @@ serve runs until SIGINT or SIGTERM.`,
 	f := cmd.Flags()
 	dev.register(f)
 	dev.registerMPA(f)
-	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
+	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: "+
+		"addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
 	f.Var(&n, "size", "octets of the region, such as 1GiB (default with --file: its length)")
-	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is not there")
-	f.DurationVar(&idle, "idle", transfer.DefaultIdle, "end connections whose peer is silent for this long")
-	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then every transfer")
+	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is "+
+		"not there")
+	f.DurationVar(&idle, "idle", transfer.DefaultIdle,
+		"end connections whose peer is silent for this long")
+	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then "+
+		"every transfer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		at, err := listenAddrs(listen)
 		if err != nil {
@@ -91,13 +95,16 @@ serve runs until SIGINT or SIGTERM.`,
 			return err
 		}
 		defer closing(&err, region)
-		d, err := dev.open(g.logger(cmd), func() (string, error) { return interfaceOf(at[0].Addr()) })
+		d, err := dev.open(g.logger(cmd), func() (string, error) {
+			return interfaceOf(at[0].Addr())
+		})
 		if err != nil {
 			return which(err, "--listen")
 		}
 		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}
-		servers, err := listenAll(transfer.ServerConfig{Device: d, Region: region, Idle: idle, Event: out.transfer}, at)
+		servers, err := listenAll(transfer.ServerConfig{Device: d, Region: region, Idle: idle,
+			Event: out.transfer}, at)
 		if err != nil {
 			return err
 		}
@@ -117,7 +124,8 @@ func openRegion(file string, n int64) (*transfer.Region, error) {
 }
 
 // listenAll makes a server at each address, with one port; a host may be without IPv6.
-func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*transfer.Server, err error) {
+func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*transfer.Server,
+	err error) {
 	for i, a := range at {
 		if i > 0 {
 			a = netip.AddrPortFrom(a.Addr(), servers[0].Addr().Port())
@@ -138,7 +146,9 @@ func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*trans
 func serve(cmd *cobra.Command, servers []*transfer.Server, d *engine.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	go transfer.WatchChecksums(ctx, d, func(text string) { plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text) })
+	go transfer.WatchChecksums(ctx, d, func(text string) {
+		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
+	})
 	errs := make(chan error, len(servers))
 	for _, s := range servers {
 		go func() {
@@ -178,13 +188,16 @@ func (p *eventPrinter) listening(s *transfer.Server, d *engine.Device, r *transf
 		how = fmt.Sprintf("%s on %s, %s, %s", t.Name, t.Interface, t.XDPMode, t.Copy)
 	}
 	p.print(serveEvent{
-		Event: "listening", OK: true, Address: s.Addr().String(), Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy,
+		Event: "listening", OK: true, Address: s.Addr().String(), Transport: t.Name,
+		Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy,
 		Size: r.Size(), Content: r.Length(),
-	}, "listening on %v (%s): a region of %d octets, %d of them content", s.Addr(), how, r.Size(), r.Length())
+	}, "listening on %v (%s): a region of %d octets, %d of them content", s.Addr(), how, r.Size(),
+		r.Length())
 }
 
 func (p *eventPrinter) transfer(ev transfer.Event) {
-	e := serveEvent{Event: ev.Op, Remote: ev.Remote.String(), Seconds: ev.Took.Seconds(), OK: ev.Err == nil}
+	e := serveEvent{Event: ev.Op, Remote: ev.Remote.String(), Seconds: ev.Took.Seconds(),
+		OK: ev.Err == nil}
 	if ev.Op == "" {
 		e.Event = "error"
 	}
@@ -194,5 +207,6 @@ func (p *eventPrinter) transfer(ev transfer.Event) {
 		return
 	}
 	e.Octets, e.SHA256 = ev.Octets, hex.EncodeToString(ev.Sum[:])
-	p.print(e, "%s %v: %d octets in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Octets, e.Seconds, e.SHA256)
+	p.print(e, "%s %v: %d octets in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Octets, e.Seconds,
+		e.SHA256)
 }

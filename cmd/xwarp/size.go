@@ -31,7 +31,8 @@ func (s *size) Set(text string) error {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n <= 0 || n > math.MaxInt64/unit {
-		return fmt.Errorf("%q is no size: write a positive whole number with a unit, such as 4096, 64KiB, 256MiB, 1GiB, 10MB", text)
+		return fmt.Errorf("%q is no size: write a positive whole number with a unit, such as "+
+			"4096, 64KiB, 256MiB, 1GiB, 10MB", text)
 	}
 	*s = size(n * unit)
 	return nil

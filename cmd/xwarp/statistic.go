@@ -36,14 +36,18 @@ func newStatistic(*global) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand("statistic", &o)
 	cmd.Aliases = []string{"stat", "stats", "s"} // iproute2's
-	cmd.Short, cmd.Long = "Show counters", "statistic shows the counters of devices, queues and connections."
+	cmd.Short, cmd.Long = "Show counters",
+		"statistic shows the counters of devices, queues and connections."
 	cmd.Example = "  xwarp statistic show\n  xwarp -j stat show link eth0/1"
 	conns, all := false, false
 	show.Use, show.Short = "show [link DEV/PORT]", "Print the counters that are not zero"
-	show.Example = "  xwarp statistic show\n  xwarp statistic show --connections --watch 1s\n  xwarp statistic show -j"
+	show.Example = "  xwarp statistic show\n  xwarp statistic show --connections --watch 1s\n  " +
+		"xwarp statistic show -j"
 	show.ValidArgsFunction = completeLink
-	cmd.PersistentFlags().BoolVarP(&conns, "connections", "c", false, "those of each connection too")
-	cmd.PersistentFlags().BoolVarP(&all, "all", "a", false, "those that are zero too (JSON has them always)")
+	cmd.PersistentFlags().BoolVarP(&conns, "connections", "c", false,
+		"those of each connection too")
+	cmd.PersistentFlags().BoolVarP(&all, "all", "a", false,
+		"those that are zero too (JSON has them always)")
 	run := func(cmd *cobra.Command, args []string) error {
 		var f filters
 		if err := f.parse(args, nil); err != nil {
@@ -53,7 +57,9 @@ func newStatistic(*global) *cobra.Command {
 			err := f.resolve(s)
 			v := makeStatistics(s, conns)
 			if f.device != "" {
-				v.Statistics = slices.DeleteFunc(v.Statistics, func(r statisticRow) bool { return r.Name != f.device })
+				v.Statistics = slices.DeleteFunc(v.Statistics, func(r statisticRow) bool {
+					return r.Name != f.device
+				})
 			}
 			return v, err
 		}, func(w io.Writer, v any) error { return writeStatistics(w, v.(statisticInfo), all) })
@@ -85,7 +91,8 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 	}
 	for i := range s.QPs {
 		q := &s.QPs[i]
-		r := statisticRow{onLink: onLink{index[q.Device], q.Device, 1}, QP: q.Handle, Session: q.Session, Export: q.Export, Remote: view.Address(q.Remote)}
+		r := statisticRow{onLink: onLink{index[q.Device], q.Device, 1}, QP: q.Handle,
+			Session: q.Session, Export: q.Export, Remote: view.Address(q.Remote)}
 		r.Part, r.Counters = "rdma", q.Counters
 		add(r)
 		r.Part, r.Counters = "mpa", q.MPA

@@ -16,54 +16,66 @@ import (
 func newStatus(*global) *cobra.Command {
 	var o operatorFlags
 	cmd := &cobra.Command{
-		Use:     "status",
-		Short:   "Show what the daemon is and does",
-		Long:    "status shows the daemon's devices with what they dropped, its exports, and how much programs have.",
+		Use:   "status",
+		Short: "Show what the daemon is and does",
+		Long: "status shows the daemon's devices with what they dropped, its exports, and how " +
+			"much programs have.",
 		Example: "  xwarp status\n  xwarp status --watch\n  xwarp status -j",
 		Args:    noArgs,
 	}
 	o.register(cmd, true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return o.show(cmd, func(s *control.Snapshot) (any, error) { return view.MakeStatus(s), nil }, writeStatus)
+		return o.show(cmd, func(s *control.Snapshot) (any, error) {
+			return view.MakeStatus(s), nil
+		}, writeStatus)
 	}
 	return cmd
 }
 
 func writeStatus(w io.Writer, v any) error {
 	s := v.(view.Status)
-	plain.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid, time.Duration(s.Uptime*float64(time.Second)).Round(time.Second))
+	plain.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid,
+		time.Duration(s.Uptime*float64(time.Second)).Round(time.Second))
 	if s.Unconfirmed > 0 {
-		plain.Fprintf(w, "  everything is undone in %v, unless you say: xwarp confirm\n", time.Duration(s.Unconfirmed*float64(time.Second)).Round(time.Second))
+		plain.Fprintf(w, "  everything is undone in %v, unless you say: xwarp confirm\n",
+			time.Duration(s.Unconfirmed*float64(time.Second)).Round(time.Second))
 	}
 	for _, d := range s.Devices {
 		plain.Fprintf(w, "device %s: %s", d.Device, d.Transport)
 		if d.XDPMode != "" {
-			plain.Fprintf(w, ", %s, %s, transmit %s, MTU %d, %s", d.XDPMode, d.Copy, d.Transmit, d.MTU, count(d.Queues, "queue"))
+			plain.Fprintf(w, ", %s, %s, transmit %s, MTU %d, %s", d.XDPMode, d.Copy, d.Transmit,
+				d.MTU, count(d.Queues, "queue"))
 			plain.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
 		}
 		fmt.Fprintln(w)
 		for _, c := range d.Dropped {
 			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}
-		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback}, {"no zero-copy", d.Copied}, {"health", d.Health}, {"error", d.Error}} {
+		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback},
+			{"no zero-copy", d.Copied}, {"health", d.Health}, {"error", d.Error}} {
 			if m.text != "" {
 				plain.Fprintf(w, "  %s: %s\n", m.what, m.text)
 			}
 		}
 		if d.Unowned > 0 {
-			plain.Fprintf(w, "  %d frames were dropped, because they came on queues that are not served %v: xwarp doctor --interface %s\n", d.Unowned, d.Lost, d.Device)
+			plain.Fprintf(w, "  %d frames were dropped, because they came on queues that are not "+
+				"served %v: xwarp doctor --interface %s\n", d.Unowned, d.Lost, d.Device)
 		}
 	}
 	for _, e := range s.Exports {
-		plain.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve, e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
+		plain.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve,
+			e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
 		if e.Serve == config.ServeTransfer {
-			plain.Fprintf(w, "  %s of %d octets, %s of %d, %d failed\n", count(int(e.Puts), "put"), e.PutOctets, count(int(e.Gets), "get"), e.GetOctets, e.Failed)
+			plain.Fprintf(w, "  %s of %d octets, %s of %d, %d failed\n", count(int(e.Puts), "put"),
+				e.PutOctets, count(int(e.Gets), "get"), e.GetOctets, e.Failed)
 		}
 		if e.Error != "" {
 			plain.Fprintf(w, "  failed: %s\n", e.Error)
 		}
 	}
-	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", count(s.Objects.Sessions, "program"), count(s.Objects.QPs, "queue pair"),
-		count(s.Objects.MRs, "memory region"), count(s.Objects.CQs, "completion queue"), count(s.Objects.PDs, "protection domain"), count(s.Objects.Listeners, "listener"))
+	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", count(s.Objects.Sessions, "program"),
+		count(s.Objects.QPs, "queue pair"),
+		count(s.Objects.MRs, "memory region"), count(s.Objects.CQs, "completion queue"),
+		count(s.Objects.PDs, "protection domain"), count(s.Objects.Listeners, "listener"))
 	return err
 }

@@ -12,7 +12,8 @@ import (
 func TestStatusOfTransfers(t *testing.T) {
 	s := control.Snapshot{Exports: []control.ExportState{
 		{Name: "scratch", Serve: "memory"},
-		{Name: "images", Serve: "transfer", Transfers: map[string]uint64{"puts": 1, "put_octets": 4096, "gets": 3, "get_octets": 12288, "failed": 2}},
+		{Name: "images", Serve: "transfer", Transfers: map[string]uint64{"puts": 1,
+			"put_octets": 4096, "gets": 3, "get_octets": 12288, "failed": 2}},
 	}}
 	var b strings.Builder
 	if err := writeStatus(&b, view.MakeStatus(&s)); err != nil {

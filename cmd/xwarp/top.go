@@ -88,25 +88,31 @@ func fit(text string, width int) string {
 
 func writeTop(w io.Writer, v *view.Top) error {
 	var b strings.Builder
-	plain.Fprintf(&b, "%-15s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s", "TX frame/s", "RX bit/s", "TX bit/s")
+	plain.Fprintf(&b, "%-15s %5s %10s %10s %10s %10s\n", "DEVICE", "QUEUE", "RX frame/s",
+		"TX frame/s", "RX bit/s", "TX bit/s")
 	for _, q := range v.Queues {
-		plain.Fprintf(&b, "%-15s %5d %10s %10s %10s %10s\n", fit(q.Device, 15), q.Queue, scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
+		plain.Fprintf(&b, "%-15s %5d %10s %10s %10s %10s\n", fit(q.Device, 15), q.Queue,
+			scaled(q.RxPPS), scaled(q.TxPPS), scaled(q.RxBPS), scaled(q.TxBPS))
 	}
 	const row = "%-11s %-21s %-8s %7s %7s %6s %6s %7s\n"
-	plain.Fprintf(&b, "\n"+row, "OWNER", "REMOTE", "STATE", "IN b/s", "OUT b/s", "AHEAD", "HELD", "RETRANS")
+	plain.Fprintf(&b, "\n"+row, "OWNER", "REMOTE", "STATE", "IN b/s", "OUT b/s", "AHEAD", "HELD",
+		"RETRANS")
 	for i, c := range v.Conns {
 		if i == topRows {
 			plain.Fprintf(&b, "and %d more\n", len(v.Conns)-topRows)
 			break
 		}
-		plain.Fprintf(&b, row, fit(c.Owner, 11), fit(c.Remote, 21), fit(c.State, 8), scaled(c.InBPS), scaled(c.OutBPS),
+		plain.Fprintf(&b, row, fit(c.Owner, 11), fit(c.Remote, 21), fit(c.State, 8),
+			scaled(c.InBPS), scaled(c.OutBPS),
 			scaled(c.Ahead), scaled(float64(c.Held)), scaled(float64(c.Retrans)))
 	}
 	if len(v.Drops) > 0 {
-		plain.Fprintf(&b, "\n%-15s %-40s %10s %10s\n", "DEVICE", "DROPPED BECAUSE", "frames", "frame/s")
+		plain.Fprintf(&b, "\n%-15s %-40s %10s %10s\n", "DEVICE", "DROPPED BECAUSE", "frames",
+			"frame/s")
 	}
 	for _, d := range v.Drops {
-		plain.Fprintf(&b, "%-15s %-40s %10s %10s\n", fit(d.Device, 15), fit(d.Cause, 40), scaled(float64(d.Frames)), scaled(d.Rate))
+		plain.Fprintf(&b, "%-15s %-40s %10s %10s\n", fit(d.Device, 15), fit(d.Cause, 40),
+			scaled(float64(d.Frames)), scaled(d.Rate))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -19,9 +19,11 @@ import (
 func TestTopFits(t *testing.T) {
 	long := strings.Repeat("x", 60)
 	v := view.Top{
-		Queues: []view.QueueRates{{Device: "enp193s0f1np1vx", Queue: 4095, RxPPS: 148.8e6, TxPPS: 148.8e6, RxBPS: 400e9, TxBPS: 400e9}},
+		Queues: []view.QueueRates{{Device: "enp193s0f1np1vx", Queue: 4095, RxPPS: 148.8e6,
+			TxPPS: 148.8e6, RxBPS: 400e9, TxBPS: 400e9}},
 		Conns: []view.ConnRates{{
-			Device: long, Owner: "export " + long, Local: long, Remote: "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", State: "TERMINATE",
+			Device: long, Owner: "export " + long, Local: long,
+			Remote: "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", State: "TERMINATE",
 			InBPS: 399.6e9, OutBPS: 999.6e3, Ahead: 148.8e6, Held: 1 << 40, Retrans: 1 << 50,
 		}},
 		Drops: []view.DropRates{{Device: long, Cause: long, Frames: 1 << 50, Rate: 148.8e6}},

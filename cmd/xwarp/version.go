@@ -23,8 +23,9 @@ type versionInfo struct {
 func buildVersion() versionInfo {
 	b := version.Get()
 	return versionInfo{
-		Schema: 1, Command: "version", Version: b.Version, Revision: b.Revision, Modified: b.Modified,
-		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Schema: 1, Command: "version", Version: b.Version, Revision: b.Revision,
+		Modified: b.Modified,
+		Go:       runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }
 

@@ -1,4 +1,5 @@
-// Command xwarpd is the daemon: iWARP on network interfaces, for peers that reach exported memory and for programs of this host.
+// Command xwarpd is the daemon: iWARP on network interfaces, for peers that reach exported memory and for
+// programs of this host.
 package main
 
 import (
@@ -53,12 +54,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var set settings
 	f := flag.NewFlagSet("xwarpd", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&src.Path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+config.DefaultPath+"]")
+	f.StringVar(&src.Path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+
+		config.DefaultPath+"]")
 	f.Var(&set, "set", "set a `key=value` of the configuration; may be repeated")
 	check := f.Bool("check", false, "read the configuration and end")
 	show := f.Bool("version", false, "print the version and end")
 	f.Usage = func() {
-		fmt.Fprintf(stderr, "xwarpd serves iWARP on network interfaces. Its configuration: xwarp config default\n\n")
+		fmt.Fprintf(stderr, "xwarpd serves iWARP on network interfaces. Its configuration: xwarp "+
+			"config default\n\n")
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
@@ -72,7 +75,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	if *show {
-		fmt.Fprintf(stdout, "xwarpd %s, %s, %s/%s\n", version.Get().Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		fmt.Fprintf(stdout, "xwarpd %s, %s, %s/%s\n", version.Get().Version, runtime.Version(),
+			runtime.GOOS, runtime.GOARCH)
 		return exitOK
 	}
 	src.Env, src.Set = os.LookupEnv, set
@@ -115,15 +119,18 @@ func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	return slog.New(daemon.LimitLog(slog.NewTextHandler(w, o)))
 }
 
-func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog.Logger, level *slog.LevelVar) error {
+func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog.Logger,
+	level *slog.LevelVar) error {
 	daemon.LimitGarbage()
-	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version.Get().Version, Session: operatorSession("/proc", os.Getpid())})
+	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version.Get().Version,
+		Session: operatorSession("/proc", os.Getpid())})
 	if err != nil {
 		return err
 	}
 	if cfg.Daemon.DropRights {
 		if err := daemon.DropRights(); err != nil {
-			return errors.Join(fmt.Errorf("giving up capabilities: %w (daemon.drop_rights = false keeps them)", err), d.Close())
+			return errors.Join(fmt.Errorf("giving up capabilities: %w (daemon.drop_rights = "+
+				"false keeps them)", err), d.Close())
 		}
 	}
 	hup := make(chan os.Signal, 1)

@@ -45,9 +45,11 @@ func TestService(t *testing.T) {
 	dir := t.TempDir()
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "xwarp.toml")
 	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
-	text := fmt.Sprintf("[daemon]\nsocket = %q\ndrop_rights = false\nlog_format = \"json\"\n", socket)
+	text := fmt.Sprintf("[daemon]\nsocket = %q\ndrop_rights = false\nlog_format = \"json\"\n",
+		socket)
 	write(t, file, text+nic)
-	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"), Net: "unixgram"})
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "notify"),
+		Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,9 @@ func TestService(t *testing.T) {
 	defer stop()
 	var log output
 	status := make(chan int, 1)
-	go func() { status <- run(ctx, []string{"--config", file, "--set", "limits.pds=1"}, &log, &log) }()
+	go func() {
+		status <- run(ctx, []string{"--config", file, "--set", "limits.pds=1"}, &log, &log)
+	}()
 	heard("READY=1")
 	heard("WATCHDOG=1")
 	dev, err := client.Open(socket)
@@ -107,7 +111,8 @@ func TestService(t *testing.T) {
 	if got := <-status; got != exitOK {
 		t.Errorf("exit status %d", got)
 	}
-	for _, want := range []string{`"msg":"configuration is reloaded"`, `unknown key \"exports\": did you mean \"export\"?`, `"msg":"stopping"`} {
+	for _, want := range []string{`"msg":"configuration is reloaded"`,
+		`unknown key \"exports\": did you mean \"export\"?`, `"msg":"stopping"`} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %s:\n%s", want, log.String())
 		}
@@ -130,15 +135,18 @@ func TestExitStatus(t *testing.T) {
 		{"--version", exitOK, "xwarpd "},
 		{"--colour", exitUsage, "colour"},
 		{"start", exitUsage, "too many"},
-		{"--config " + bad, exitConfig, `bad.toml:2: unknown key "daemon.log_levle": did you mean "daemon.log_level"?`},
+		{"--config " + bad, exitConfig,
+			`bad.toml:2: unknown key "daemon.log_levle": did you mean "daemon.log_level"?`},
 		{"--config /no/such", exitConfig, "xwarp config default > /no/such"},
 		{"--check --config " + empty, exitConfig, "no [[interface]] is configured"},
 		{"--check --config " + good, exitOK, ""},
 		{"--config " + empty, exitConfig, "no [[interface]] is configured"},
 	} {
 		var log output
-		if got := run(t.Context(), strings.Fields(tc.args), &log, &log); got != tc.status || !strings.Contains(log.String(), tc.want) {
-			t.Errorf("xwarpd %s: status %d, want %d; it says %q, want %q", tc.args, got, tc.status, log.String(), tc.want)
+		if got := run(t.Context(), strings.Fields(tc.args), &log, &log); got != tc.status ||
+			!strings.Contains(log.String(), tc.want) {
+			t.Errorf("xwarpd %s: status %d, want %d; it says %q, want %q", tc.args, got, tc.status,
+				log.String(), tc.want)
 		}
 	}
 }

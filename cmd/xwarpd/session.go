@@ -11,8 +11,9 @@ import (
 // maxAncestors bounds the walk through processes.
 const maxAncestors = 32
 
-// operatorSession returns the local address of the SSH session in which a process was started by hand, from the environment of the
-// process or of its nearest ancestor that has it: sudo keeps it from its children. The zero Addr: there is none. proc is /proc.
+// operatorSession returns the local address of the SSH session in which a process was started by hand, from
+// the environment of the process or of its nearest ancestor that has it: sudo keeps it from its children. The
+// zero Addr: there is none. proc is /proc.
 func operatorSession(proc string, pid int) netip.Addr {
 	for range maxAncestors {
 		dir := filepath.Join(proc, strconv.Itoa(pid))

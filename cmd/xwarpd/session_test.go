@@ -19,7 +19,8 @@ func TestOperatorSession(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, "stat"), strconv.Itoa(pid)+" ("+name+") S "+strconv.Itoa(parent)+" 1 1 0 -1")
+		write(t, filepath.Join(dir, "stat"), strconv.Itoa(pid)+" ("+name+") S "+
+			strconv.Itoa(parent)+" 1 1 0 -1")
 		write(t, filepath.Join(dir, "environ"), environ)
 	}
 	process(1, 0, "systemd", "PATH=/bin\x00")
@@ -30,7 +31,8 @@ func TestOperatorSession(t *testing.T) {
 	process(14, 10, "xwarpd", "SSH_CONNECTION=fe80::9 40000 fe80::1%eth0 22\x00")
 	process(15, 1, "xwarpd", "SSH_CONNECTION=unknown\x00")
 	process(16, 16, "circle", "")
-	for pid, want := range map[int]string{10: "192.0.2.1", 12: "192.0.2.1", 13: "", 14: "fe80::1%eth0", 15: "", 16: "", 99: ""} {
+	for pid, want := range map[int]string{10: "192.0.2.1", 12: "192.0.2.1", 13: "",
+		14: "fe80::1%eth0", 15: "", 16: "", 99: ""} {
 		var a netip.Addr
 		if want != "" {
 			a = netip.MustParseAddr(want)
@@ -45,12 +47,15 @@ func TestOperatorSession(t *testing.T) {
 func TestUnconfirmedStatus(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "xwarp.toml")
-	write(t, file, "[daemon]\nsocket = \""+filepath.Join(dir, "s")+"\"\ndrop_rights = false\n[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
+	write(t, file, "[daemon]\nsocket = \""+filepath.Join(dir, "s")+"\"\ndrop_rights = "+
+		"false\n[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	var log output
-	if got := run(t.Context(), []string{"--config", file, "--set", "daemon.confirm=1ms"}, &log, &log); got != exitUnconfirmed {
+	if got := run(t.Context(), []string{"--config", file, "--set", "daemon.confirm=1ms"}, &log,
+		&log); got != exitUnconfirmed {
 		t.Errorf("status %d\n%s", got, log.String())
 	}
-	if want := `msg="xwarpd ends" error="nobody confirmed in time: 1ms"`; !strings.Contains(log.String(), want) {
+	if want := `msg="xwarpd ends" error="nobody confirmed in time: 1ms"`; !strings.Contains(
+		log.String(), want) {
 		t.Errorf("the log lacks %s:\n%s", want, log.String())
 	}
 	b, err := os.ReadFile("../../scripts/package/xwarpd.service")
@@ -58,7 +63,8 @@ func TestUnconfirmedStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if list, ok := strings.CutPrefix(line, "RestartPreventExitStatus="); ok && slices.Contains(strings.Fields(list), strconv.Itoa(exitUnconfirmed)) {
+		if list, ok := strings.CutPrefix(line, "RestartPreventExitStatus="); ok &&
+			slices.Contains(strings.Fields(list), strconv.Itoa(exitUnconfirmed)) {
 			return
 		}
 	}

@@ -60,7 +60,8 @@ func newBench(t testing.TB) *bench {
 	x.a = newHost(t, 1).open(func(c *Config) { c.Completer = x.ca }, p)
 	x.b = newHost(t, 2).open(func(c *Config) { c.Completer = x.cb }, p)
 	x.local = x.a.region(1<<16, ddp.Attr{Access: ddp.LocalWrite})
-	x.there = x.b.region(1<<16, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic})
+	x.there = x.b.region(1<<16, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite |
+		ddp.RemoteAtomic})
 	return x
 }
 
@@ -75,11 +76,13 @@ func TestNoAllocations(t *testing.T) {
 		recv bool
 	}{
 		{"write", SendWR{Op: WRWrite, SGL: gather, RemoteSTag: x.there.STag()}, false},
-		{"inline write", SendWR{Op: WRWrite, Inline: make([]byte, 64), RemoteSTag: x.there.STag()}, false},
+		{"inline write", SendWR{Op: WRWrite, Inline: make([]byte, 64), RemoteSTag: x.there.STag()},
+			false},
 		{"read", SendWR{Op: WRRead, SGL: gather[:1], RemoteSTag: x.there.STag()}, false},
 		{"send", SendWR{Op: WRSend, SGL: gather}, true},
 		{"immediate", SendWR{Op: WRImm}, true},
-		{"fetch-add", SendWR{Op: WRFetchAdd, SGL: []SGE{sge(x.local, 0, 8)}, RemoteSTag: x.there.STag()}, false},
+		{"fetch-add", SendWR{Op: WRFetchAdd, SGL: []SGE{sge(x.local, 0, 8)},
+			RemoteSTag: x.there.STag()}, false},
 	} {
 		c.wr.Flags = Signaled
 		run := func() {

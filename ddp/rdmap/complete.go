@@ -19,7 +19,8 @@ func (q *QP) pump() {
 		}
 		if f := q.cfg.Table.InvalidateLocal(q.cfg.PD, q.cfg.Stream, w.inv); f != 0 {
 			w.status = LocProtErr
-			q.Fail(CauseCatastrophic.Errorf("local invalidation of STag %#08x: %v", uint32(w.inv), f))
+			q.Fail(CauseCatastrophic.Errorf("local invalidation of STag %#08x: %v", uint32(w.inv),
+				f))
 			break
 		}
 		w.acked = true

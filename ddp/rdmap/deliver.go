@@ -9,7 +9,8 @@ import (
 // need not keep a record of it: a segment of an RDMA Write. That its STag was invalidated between
 // placement and its turn stays unnoticed then, as RFC 5041, 5.3 permits.
 func (q *QP) Silent(hdr []byte, n int) bool {
-	return q.state == RTS && len(hdr) >= 2 && ddp.Control(hdr[0]).Tagged() && opcodeOf(hdr[1]) == OpWrite
+	return q.state == RTS && len(hdr) >= 2 && ddp.Control(hdr[0]).Tagged() &&
+		opcodeOf(hdr[1]) == OpWrite
 }
 
 // Deliver says that a placed ULPDU of n octets and all before it are there. hdr is its first
@@ -29,7 +30,8 @@ func (q *QP) Deliver(hdr []byte, n int) *ulpdu.Error {
 			return q.lost
 		}
 		e := q.reject(c, hdr, n)
-		if !q.discards() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest && !ddp.Control(hdr[0]).Tagged() {
+		if !q.discards() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest &&
+			!ddp.Control(hdr[0]).Tagged() {
 			q.capture(e, hdr, n, q.in.at(q.in.tail))
 		}
 		return e
@@ -154,7 +156,8 @@ func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
 	} else {
 		r.read, _, _ = ParseReadRequest(r.raw[:])
 		if r.read.Size > 0 {
-			_, _, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
+			_, _, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO,
+				int(r.read.Size), ddp.RemoteRead)
 			if f != ddp.OK {
 				return protectionCause(f)
 			}
@@ -262,11 +265,13 @@ func (q *QP) markNamed(t *Terminate) {
 		match := false
 		switch {
 		case err == nil: // a Write; a Read Response is not in the send queue
-			match = opcodeOf(tagged.ULP) == OpWrite && w.op == WRWrite && w.remote == tagged.STag && uint64(tagged.TO-w.to) < max(uint64(w.total), 1)
+			match = opcodeOf(tagged.ULP) == OpWrite && w.op == WRWrite && w.remote == tagged.STag &&
+				uint64(tagged.TO-w.to) < max(uint64(w.total), 1)
 		case untagged.QN == QNRead:
 			match = w.wantsResponse() && w.msn == untagged.MSN
 		case untagged.QN == QNSend:
-			match = w.op != WRWrite && w.op != WRLocalInv && !w.wantsResponse() && w.msn == untagged.MSN
+			match = w.op != WRWrite && w.op != WRLocalInv && !w.wantsResponse() &&
+				w.msn == untagged.MSN
 		}
 		if match {
 			w.status = st

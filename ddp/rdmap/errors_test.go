@@ -9,15 +9,20 @@ import (
 
 // victim is a queue pair with regions of every kind, whose STags are fixed.
 func victim(t testing.TB) *host {
-	h := newHost(t, 3).open(func(c *Config) { c.Stream = 1 }, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
+	h := newHost(t, 3).open(func(c *Config) {
+		c.Stream = 1
+	}, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
 	other, err := h.table.AllocPD()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.region(4096, ddp.Attr{STag: 0x100, Base: 0x1000, Access: ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic})
+	h.region(4096, ddp.Attr{STag: 0x100, Base: 0x1000, Access: ddp.RemoteRead | ddp.RemoteWrite |
+		ddp.RemoteAtomic})
 	h.region(64, ddp.Attr{STag: 0x101, Access: ddp.LocalWrite})
-	h.region(64, ddp.Attr{STag: 0x102, Access: ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic, Stream: 2})
-	if _, err := h.table.Register(other, make([]byte, 64), ddp.Attr{STag: 0x103, Access: ddp.RemoteRead | ddp.RemoteWrite}); err != nil {
+	h.region(64, ddp.Attr{STag: 0x102, Access: ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic,
+		Stream: 2})
+	if _, err := h.table.Register(other, make([]byte, 64),
+		ddp.Attr{STag: 0x103, Access: ddp.RemoteRead | ddp.RemoteWrite}); err != nil {
 		t.Fatal(err)
 	}
 	buf := h.region(32, ddp.Attr{STag: 0x104, Access: ddp.LocalWrite})
@@ -35,11 +40,13 @@ func untagged(op, qn, msn, mo uint64, n int) string {
 }
 
 func readRequest(stag, to, size uint64) string {
-	return untagged(1, 1, 1, 0, 0) + fmt.Sprintf("00000001 0000000000000000 %08x %08x %016x", size, stag, to)
+	return untagged(1, 1, 1, 0, 0) + fmt.Sprintf("00000001 0000000000000000 %08x %08x %016x", size,
+		stag, to)
 }
 
 func fetchAdd(op, stag, to uint64) string {
-	return untagged(10, 1, 1, 0, 0) + fmt.Sprintf("%08x 00000001 %08x %016x", op, stag, to) + zeros(32)
+	return untagged(10, 1, 1, 0, 0) + fmt.Sprintf("%08x 00000001 %08x %016x", op, stag,
+		to) + zeros(32)
 }
 
 // TestErrors gives a queue pair one bad segment each: it must name the error of RFC 5041, 7.2 or
@@ -58,7 +65,8 @@ func TestErrors(t *testing.T) {
 		{"no octets", "", ddp.CauseCatastrophic},
 		{"one octet", "c1", ddp.CauseCatastrophic},
 		{"tagged header cut off", write(0x100, 0x1000, 0)[:28], ddp.CauseCatastrophic},
-		{"untagged header cut off", "4143 00000000 00000000 00000001 000000", ddp.CauseCatastrophic},
+		{"untagged header cut off", "4143 00000000 00000000 00000001 000000",
+			ddp.CauseCatastrophic},
 
 		{"STag 0", write(0, 0x1000, 1), ddp.CauseSTag},
 		{"unknown STag", write(0x999, 0x1000, 1), ddp.CauseSTag},
@@ -82,10 +90,13 @@ func TestErrors(t *testing.T) {
 		{"MO skips octets", untagged(3, 0, 1, 4, 1), ddp.CauseMO},
 		{"too long", untagged(3, 0, 1, 0, 17), ddp.CauseTooLong},
 		{"too long at the end", untagged(3, 0, 1, 16, 1), ddp.CauseTooLong},
-		{"untagged version 0", "4043 00000000 00000000 00000001 00000000", ddp.CauseUntaggedVersion},
-		{"untagged version 3", "4343 00000000 00000000 00000001 00000000", ddp.CauseUntaggedVersion},
+		{"untagged version 0", "4043 00000000 00000000 00000001 00000000",
+			ddp.CauseUntaggedVersion},
+		{"untagged version 3", "4343 00000000 00000000 00000001 00000000",
+			ddp.CauseUntaggedVersion},
 
-		{"RDMAP version 0 in DDP version 1", "4103 00000000 00000000 00000001 00000000", CauseVersion},
+		{"RDMAP version 0 in DDP version 1", "4103 00000000 00000000 00000001 00000000",
+			CauseVersion},
 		{"RDMAP version 2, tagged", "c180 00000100 0000000000001000 00", CauseVersion},
 		{"tagged Send", "c143 00000100 0000000000001000", CauseOpcode},
 		{"untagged Write", untagged(0, 0, 1, 0, 0), CauseOpcode},
@@ -96,7 +107,8 @@ func TestErrors(t *testing.T) {
 		{"opcode F", untagged(15, 0, 1, 0, 0), CauseOpcode},
 		{"tagged opcode F", "c14f 00000100 0000000000001000", CauseOpcode},
 		{"Read Response that nobody asked for", "c142 00000100 0000000000001000 00", CauseOpcode},
-		{"empty Read Response that nobody asked for", "c142 00000001 0000000000000000", CauseOpcode},
+		{"empty Read Response that nobody asked for", "c142 00000001 0000000000000000",
+			CauseOpcode},
 		{"Atomic Response that nobody asked for", untagged(11, 3, 1, 0, 12), ddp.CauseNoBuffer},
 		{"Immediate of 7 octets", untagged(8, 0, 1, 0, 7), CauseStreamFatal},
 		{"Immediate of 9 octets", untagged(8, 0, 1, 0, 9), CauseStreamFatal},
@@ -141,7 +153,8 @@ func TestErrors(t *testing.T) {
 				t.Error("memory was touched")
 			}
 			f := h.pull(MinULPDU)
-			if f == nil || opcodeOf(f.b[1]) != OpTerminate || ddp.MakeCause(h.qp.Err().Layer, f.b[18]&15, f.b[19]) != c.want {
+			if f == nil || opcodeOf(f.b[1]) != OpTerminate ||
+				ddp.MakeCause(h.qp.Err().Layer, f.b[18]&15, f.b[19]) != c.want {
 				t.Errorf("Terminate %+v", f)
 			}
 		})
@@ -160,8 +173,8 @@ func image(h *host) string {
 	return s + string(b)
 }
 
-// TestLongestReceived: a receive may be longer than a message can be, but no message is: the segment with which one would reach
-// 2^32 octets is refused before anything wraps.
+// TestLongestReceived: a receive may be longer than a message can be, but no message is: the segment with
+// which one would reach 2^32 octets is refused before anything wraps.
 //
 //req:rfc5041-5.2-2 rfc5041-7.1-1
 func TestLongestReceived(t *testing.T) {
@@ -178,7 +191,8 @@ func TestLongestReceived(t *testing.T) {
 		h.qp.msg = inbound{open: true, op: OpSend, got: 1<<32 - 1000}
 		err := h.inject(unhex(t, untagged(3, 0, 1, 1<<32-1000, n)))
 		if want == ddp.CauseNone {
-			if err != nil || len(h.cqes) != 1 || h.cqes[0].Status != Success || h.cqes[0].ByteLen != MaxMessage {
+			if err != nil || len(h.cqes) != 1 || h.cqes[0].Status != Success ||
+				h.cqes[0].ByteLen != MaxMessage {
 				t.Errorf("the longest message: %v, %+v", err, h.cqes)
 			}
 			continue
@@ -221,7 +235,8 @@ func TestReservedBitsAreIgnored(t *testing.T) {
 //req:rfc5041-5.2-5
 func TestZeroLengthTaggedIsNotChecked(t *testing.T) {
 	h := victim(t)
-	for _, s := range []string{write(0, 0, 0), write(0x103, 0xffffffffffffffff, 0), write(0x999, 5, 0)} {
+	for _, s := range []string{write(0, 0, 0), write(0x103, 0xffffffffffffffff, 0),
+		write(0x999, 5, 0)} {
 		if err := h.inject(unhex(t, s)); err != nil {
 			t.Error(err)
 		}
@@ -229,7 +244,8 @@ func TestZeroLengthTaggedIsNotChecked(t *testing.T) {
 	if err := h.inject(unhex(t, readRequest(0x999, 7, 0))); err != nil {
 		t.Errorf("Read of nothing: %v", err)
 	}
-	if f := h.pull(1500); f == nil || fmt.Sprintf("%x", f.b) != fmt.Sprintf("%x", unhex(t, vectorReadResp)) {
+	if f := h.pull(1500); f == nil || fmt.Sprintf("%x", f.b) != fmt.Sprintf("%x",
+		unhex(t, vectorReadResp)) {
 		t.Errorf("response %+v", f)
 	}
 }
@@ -247,7 +263,8 @@ func TestAheadIsNotFatal(t *testing.T) {
 		t.Fatalf("state %v, error %v", h.qp.State(), h.qp.Err())
 	}
 	h.recv(3)
-	if err := h.push(nil, &frame{b: unhex(t, untagged(3, 0, 1, 0, 0))}, &frame{b: unhex(t, untagged(3, 0, 2, 0, 0))}, late); err != nil {
+	if err := h.push(nil, &frame{b: unhex(t, untagged(3, 0, 1, 0, 0))},
+		&frame{b: unhex(t, untagged(3, 0, 2, 0, 0))}, late); err != nil {
 		t.Error(err)
 	}
 	wantCQEs(t, h, "1 recv SUCCESS", "2 recv SUCCESS", "3 recv SUCCESS")

@@ -11,7 +11,8 @@ type memoryFault interface {
 	Addr() uintptr
 }
 
-// guard, deferred around an access to registered memory, makes a fault there the error of this stream. Other panics go on.
+// guard, deferred around an access to registered memory, makes a fault there the error of this stream. Other
+// panics go on.
 func (q *QP) guard(err **ulpdu.Error) {
 	if v := recover(); v != nil {
 		if *err = q.Fault(v); *err == nil {
@@ -20,8 +21,9 @@ func (q *QP) guard(err **ulpdu.Error) {
 	}
 }
 
-// Fault takes what was recovered from a panic of an access to registered memory. It returns the error that ends the stream, for
-// Fail: the regions with that memory are revoked. nil: the panic is about something else, and goes on.
+// Fault takes what was recovered from a panic of an access to registered memory. It returns the error that
+// ends the stream, for Fail: the regions with that memory are revoked. nil: the panic is about something
+// else, and goes on.
 func (q *QP) Fault(v any) *ulpdu.Error {
 	f, ok := v.(memoryFault)
 	if !ok {
@@ -36,13 +38,14 @@ func (q *QP) Fault(v any) *ulpdu.Error {
 	}
 	off, _ := m.Offset(f.Addr())
 	if q.lost == nil {
-		q.lost = CauseCatastrophic.Errorf("octet %d of the memory region with %v cannot be accessed: was the file behind it shortened, or did its disk fail?", off, m)
+		q.lost = CauseCatastrophic.Errorf("octet %d of the memory region with %v cannot be "+
+			"accessed: was the file behind it shortened, or did its disk fail?", off, m)
 	}
 	return q.lost
 }
 
-// markMemory marks the work requests that point to the address, and returns one of their regions. Those are found also when
-// their STag is not valid any more.
+// markMemory marks the work requests that point to the address, and returns one of their regions. Those are
+// found also when their STag is not valid any more.
 func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
 	for i := q.sq.head; i != q.sq.tail; i++ {
 		w := q.sq.at(i)
@@ -106,7 +109,8 @@ func (s *sgl) region(addr uintptr) *ddp.MR {
 	return nil
 }
 
-// Blank says whether the ULPDUs that ReadULPDU writes from now on are to be worth nothing to the peer: they have their place in the
-// stream already, and the octets that belong there cannot be had any more. They get zero octets, and their messages no end, so
-// that nothing is delivered of them, or of what was to follow them, before the Terminate.
+// Blank says whether the ULPDUs that ReadULPDU writes from now on are to be worth nothing to the peer: they
+// have their place in the stream already, and the octets that belong there cannot be had any more. They get
+// zero octets, and their messages no end, so that nothing is delivered of them, or of what was to follow
+// them, before the Terminate.
 func (q *QP) Blank(on bool) { q.blank = on }

@@ -5,9 +5,10 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// ReadULPDU writes the header of a frozen ULPDU to dst, which has its length, and returns the registered memory that the rest is in.
-// When that is not one piece the rest is written behind the header, and head is all of dst. It is the same each time unless the
-// consumer changes its memory. What no longer belongs to the queue pair is written as zero octets.
+// ReadULPDU writes the header of a frozen ULPDU to dst, which has its length, and returns the registered
+// memory that the rest is in. When that is not one piece the rest is written behind the header, and head is
+// all of dst. It is the same each time unless the consumer changes its memory. What no longer belongs to the
+// queue pair is written as zero octets.
 func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	kind, seq, last := splitRef(ref)
 	var src [][]byte // the payload of the whole message
@@ -53,8 +54,8 @@ func pieceAt(pieces [][]byte, at uint64) []byte {
 	return nil
 }
 
-// sendHeader writes the header of a ULPDU of the send queue to b, with what of it is not in memory, and returns its length and where
-// the payload of the message is.
+// sendHeader writes the header of a ULPDU of the send queue to b, with what of it is not in memory, and
+// returns its length and where the payload of the message is.
 func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, src [][]byte) {
 	v := q.par.Version
 	src = w.mem.pieces
@@ -62,11 +63,13 @@ func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, 
 		src = w.inline[:]
 	}
 	if w.op == WRWrite {
-		h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpWrite, v), STag: w.remote, TO: w.to + ddp.TO(off)}
+		h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpWrite, v),
+			STag: w.remote, TO: w.to + ddp.TO(off)}
 		h.Put(b)
 		return ddp.TaggedLen, src
 	}
-	h := ddp.Untagged{Control: ddp.MakeControl(false, last, v), ULP: control(sendOpcodes[w.op], v), MSN: w.msn, MO: ddp.MO(off)}
+	h := ddp.Untagged{Control: ddp.MakeControl(false, last, v), ULP: control(sendOpcodes[w.op], v),
+		MSN: w.msn, MO: ddp.MO(off)}
 	b = b[:ddp.UntaggedLen]
 	switch w.op {
 	case WRSendInv, WRSendSEInv:
@@ -85,28 +88,33 @@ func (q *QP) sendHeader(w *sendWQE, off uint32, last bool, b []byte) (head int, 
 }
 
 var sendOpcodes = [wrOps]Opcode{
-	WRSend: OpSend, WRSendSE: OpSendSE, WRSendInv: OpSendInv, WRSendSEInv: OpSendSEInv, WRWrite: OpWrite,
-	WRRead: OpReadRequest, WRImm: OpImm, WRImmSE: OpImmSE, WRFetchAdd: OpAtomicReq, WRCmpSwap: OpAtomicReq,
+	WRSend: OpSend, WRSendSE: OpSendSE, WRSendInv: OpSendInv, WRSendSEInv: OpSendSEInv,
+	WRWrite: OpWrite,
+	WRRead:  OpReadRequest, WRImm: OpImm, WRImmSE: OpImmSE, WRFetchAdd: OpAtomicReq,
+	WRCmpSwap: OpAtomicReq,
 }
 
 func (q *QP) responseHeader(r *request, off uint32, last bool, b []byte) (head int, src [][]byte) {
 	v := q.par.Version
 	if r.atomic {
-		h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpAtomicResp, v), QN: QNAtomic, MSN: r.msn}
+		h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpAtomicResp, v),
+			QN: QNAtomic, MSN: r.msn}
 		h.Put(b)
 		return len(AppendAtomicResponse(b[:ddp.UntaggedLen], AtomicResponse{r.op.ID, r.value})), nil
 	}
 	src = r.mem[:]
 	if r.mr != nil && !r.mr.Valid() && !r.mr.Lost() {
-		// The STag was taken back after this segment was frozen. A peer that has the octets drops the repetition; one that has
-		// not must not see what is there now (RFC 5042), nor take zeros for the end of its Read when they are not its own doing.
+		// The STag was taken back after this segment was frozen. A peer that has the octets drops the
+		// repetition; one that has not must not see what is there now (RFC 5042), nor take zeros for the end
+		// of its Read when they are not its own doing.
 		src = nil
 		if r.mr.Revoked() {
 			last = false
 			q.revoked(r, off)
 		}
 	}
-	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpReadResponse, v), STag: r.read.SinkSTag, TO: r.read.SinkTO + ddp.TO(off)}
+	h := ddp.Tagged{Control: ddp.MakeControl(true, last, v), ULP: control(OpReadResponse, v),
+		STag: r.read.SinkSTag, TO: r.read.SinkTO + ddp.TO(off)}
 	h.Put(b)
 	return ddp.TaggedLen, src
 }
@@ -115,13 +123,16 @@ func (q *QP) rtrHeader(kind RTRKind, b []byte) int {
 	v := q.par.Version
 	switch kind {
 	case RTRWrite:
-		h := ddp.Tagged{Control: ddp.MakeControl(true, true, v), ULP: control(OpWrite, v), STag: rtrSTag}
+		h := ddp.Tagged{Control: ddp.MakeControl(true, true, v), ULP: control(OpWrite, v),
+			STag: rtrSTag}
 		h.Put(b)
 		return ddp.TaggedLen
 	case RTRRead:
-		h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpReadRequest, v), QN: QNRead, MSN: 1}
+		h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpReadRequest, v),
+			QN: QNRead, MSN: 1}
 		h.Put(b)
-		return len(AppendReadRequest(b[:ddp.UntaggedLen], ReadRequest{SinkSTag: rtrSTag, SrcSTag: rtrSTag}))
+		return len(AppendReadRequest(b[:ddp.UntaggedLen], ReadRequest{SinkSTag: rtrSTag,
+			SrcSTag: rtrSTag}))
 	}
 	h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpSend, v), MSN: 1}
 	h.Put(b)

@@ -161,7 +161,8 @@ func (f *flow) genRead() {
 	if !ok {
 		return
 	}
-	wr := SendWR{Op: WRRead, SGL: []SGE{e}, RemoteSTag: f.target.STag(), RemoteTO: f.target.Base() + ddp.TO(off)}
+	wr := SendWR{Op: WRRead, SGL: []SGE{e}, RemoteSTag: f.target.STag(),
+		RemoteTO: f.target.Base() + ddp.TO(off)}
 	f.order(&wr, off, n, false)
 	copy(model, f.modelTarget[off:off+n])
 	f.emit(wr)
@@ -175,7 +176,8 @@ func (f *flow) genAtomic() {
 	}
 	word := f.modelTarget[off : off+8]
 	old := binary.NativeEndian.Uint64(word)
-	wr := SendWR{Op: WRFetchAdd, SGL: []SGE{e}, RemoteSTag: f.target.STag(), RemoteTO: f.target.Base() + ddp.TO(off), Data: f.rng.Uint64()}
+	wr := SendWR{Op: WRFetchAdd, SGL: []SGE{e}, RemoteSTag: f.target.STag(),
+		RemoteTO: f.target.Base() + ddp.TO(off), Data: f.rng.Uint64()}
 	var want uint64
 	if f.rng.IntN(2) == 0 {
 		if f.rng.IntN(2) == 0 {

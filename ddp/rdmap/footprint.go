@@ -6,21 +6,25 @@ import (
 	"xwarp/ddp"
 )
 
-// Footprint returns the octets that a queue pair allocates at most: its queues, whose sizes are powers of two, with the room of each work
-// request, and the tables of Reads and atomics.
+// Footprint returns the octets that a queue pair allocates at most: its queues, whose sizes are powers of
+// two, with the room of each work request, and the tables of Reads and atomics.
 func (c *Config) Footprint() int {
 	sends, recvs := ringSize(c.SendDepth), ringSize(c.RecvDepth)
-	pieces, regions := c.MaxSGE*int(unsafe.Sizeof([]byte(nil))), c.MaxSGE*int(unsafe.Sizeof((*ddp.MR)(nil)))
+	pieces, regions := c.MaxSGE*int(unsafe.Sizeof([]byte(nil))),
+		c.MaxSGE*int(unsafe.Sizeof((*ddp.MR)(nil)))
 	groups := max(1, sends/inlineStep)
 	return int(unsafe.Sizeof(QP{})) +
-		Allocated(sends*int(unsafe.Sizeof(sendWQE{}))) + Allocated(sends*pieces) + Allocated(sends*regions) +
+		Allocated(sends*int(unsafe.Sizeof(sendWQE{}))) + Allocated(sends*pieces) + Allocated(
+		sends*regions) +
 		groups*Allocated(sends/groups*c.MaxInline) +
-		Allocated(recvs*int(unsafe.Sizeof(recvWQE{}))) + Allocated(recvs*pieces) + Allocated(recvs*regions) +
+		Allocated(recvs*int(unsafe.Sizeof(recvWQE{}))) + Allocated(recvs*pieces) + Allocated(
+		recvs*regions) +
 		Allocated(ringSize(max(c.MaxORD, 1))*int(unsafe.Sizeof(outRead{}))) +
 		Allocated(ringSize((1+ackSlack)*max(c.MaxIRD, 1))*int(unsafe.Sizeof(request{})))
 }
 
-// Allocated returns what the heap needs at most for a piece of n octets: whole pages for large ones, else the next size that it has.
+// Allocated returns what the heap needs at most for a piece of n octets: whole pages for large ones, else the
+// next size that it has.
 func Allocated(n int) int {
 	const large, page = 32 << 10, 8 << 10
 	if n > large {

@@ -9,8 +9,9 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// BenchmarkFrames makes the FPDUs of long Writes, from the work request to the octets of a segment; an operation is one FPDU. No
-// cache holds the source, and the destination is as large as a transmit ring. With a small EMSS little time goes into the payload.
+// BenchmarkFrames makes the FPDUs of long Writes, from the work request to the octets of a segment; an
+// operation is one FPDU. No cache holds the source, and the destination is as large as a transmit ring. With
+// a small EMSS little time goes into the payload.
 func BenchmarkFrames(b *testing.B) {
 	for _, emss := range []int{148, 1448, 8948} {
 		for _, markers := range []bool{false, true} {

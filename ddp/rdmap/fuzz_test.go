@@ -41,8 +41,10 @@ func (a *arena) intact() bool {
 func fuzzTarget(t testing.TB) (*host, *arena) {
 	a := &arena{mem: bytes.Repeat([]byte{guard}, 2048)}
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
-	h.register(a.carve(64, 256), ddp.Attr{STag: 0x100, Base: 0x1000, Access: ddp.RemoteWrite | ddp.RemoteAtomic})
-	h.register(bytes.Repeat([]byte{7}, 256), ddp.Attr{STag: 0x101, Access: ddp.RemoteRead, Stream: 1})
+	h.register(a.carve(64, 256), ddp.Attr{STag: 0x100, Base: 0x1000,
+		Access: ddp.RemoteWrite | ddp.RemoteAtomic})
+	h.register(bytes.Repeat([]byte{7}, 256), ddp.Attr{STag: 0x101, Access: ddp.RemoteRead,
+		Stream: 1})
 	h.register(a.carve(512, 200), ddp.Attr{STag: 0x102, Access: ddp.LocalWrite})
 	h.register(a.carve(1024, 72), ddp.Attr{STag: 0x103, Access: ddp.LocalWrite})
 	h.recv(1, SGE{0x102, 0, 50}, SGE{0x102, 60, 0}, SGE{0x102, 60, 14})
@@ -70,12 +72,18 @@ func program(control byte, ulpdus ...[]byte) (b []byte) {
 //req:rfc5041-7.1-4 rfc5041-8.3.1-1 rfc5040-7.1-3 rfc5040-8.1.1-3
 func FuzzPlaceDeliver(f *testing.F) {
 	seeds := [][]byte{
-		unhex(f, write(0x100, 0x1000, 200)), unhex(f, write(0x100, 0x10f0, 17)), unhex(f, write(0x103, 0, 8)),
-		unhex(f, untagged(3, 0, 1, 0, 64)), unhex(f, untagged(4, 0, 1, 0, 10)), unhex(f, untagged(8, 0, 1, 0, 8)), unhex(f, untagged(3, 0, 2, 0, 100)),
-		unhex(f, readRequest(0x101, 0, 256)), unhex(f, readRequest(0, 0, 0)), unhex(f, fetchAdd(0, 0x100, 0x1008)), unhex(f, fetchAdd(2, 0x100, 0x1004)),
-		unhex(f, "c142 00000103 0000000000000000"+zeros(64)), unhex(f, "8142 00000103 0000000000000000"+zeros(32)), unhex(f, "c142 00000103 0000000000000020"+zeros(32)),
+		unhex(f, write(0x100, 0x1000, 200)), unhex(f, write(0x100, 0x10f0, 17)),
+		unhex(f, write(0x103, 0, 8)),
+		unhex(f, untagged(3, 0, 1, 0, 64)), unhex(f, untagged(4, 0, 1, 0, 10)),
+		unhex(f, untagged(8, 0, 1, 0, 8)), unhex(f, untagged(3, 0, 2, 0, 100)),
+		unhex(f, readRequest(0x101, 0, 256)), unhex(f, readRequest(0, 0, 0)),
+		unhex(f, fetchAdd(0, 0x100, 0x1008)), unhex(f, fetchAdd(2, 0x100, 0x1004)),
+		unhex(f, "c142 00000103 0000000000000000"+zeros(64)),
+		unhex(f, "8142 00000103 0000000000000000"+zeros(32)),
+		unhex(f, "c142 00000103 0000000000000020"+zeros(32)),
 		unhex(f, untagged(11, 3, 1, 0, 0)+"00000001 0000000000000029"),
-		unhex(f, untagged(7, 2, 1, 0, 0)+"0101c000 00d6 c140 00000100 0000000000001000"), unhex(f, untagged(15, 0, 1, 0, 0)),
+		unhex(f, untagged(7, 2, 1, 0, 0)+"0101c000 00d6 c140 00000100 0000000000001000"),
+		unhex(f, untagged(15, 0, 1, 0, 0)),
 	}
 	for _, s := range seeds {
 		for control := range byte(3) {
@@ -154,7 +162,8 @@ func FuzzTerminate(f *testing.F) {
 		if got.Swapped || again.Swapped {
 			return // header bits without headers decide the order, and are not made again
 		}
-		if err != nil || again.Cause != got.Cause || again.HasDDP != got.HasDDP || again.Read != got.Read {
+		if err != nil || again.Cause != got.Cause || again.HasDDP != got.HasDDP ||
+			again.Read != got.Read {
 			t.Fatalf("%+v became %+v", got, again)
 		}
 	})

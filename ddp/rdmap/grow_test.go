@@ -10,11 +10,14 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// TestManyReads has more Reads outstanding than their tables have room for at first, with requests that come in reverse order, in a
-// second lap of the rings. Until they come, a queue pair with the largest IRD and ORD costs as little as others.
+// TestManyReads has more Reads outstanding than their tables have room for at first, with requests that come
+// in reverse order, in a second lap of the rings. Until they come, a queue pair with the largest IRD and ORD
+// costs as little as others.
 func TestManyReads(t *testing.T) {
 	const n = 500
-	a, b := twins(t, func(c *Config) { c.SendDepth, c.MaxIRD, c.MaxORD = n, MaxIRD, MaxORD }, Params{Version: ddp.IETF, IRD: MaxIRD, ORD: MaxORD})
+	a, b := twins(t, func(c *Config) {
+		c.SendDepth, c.MaxIRD, c.MaxORD = n, MaxIRD, MaxORD
+	}, Params{Version: ddp.IETF, IRD: MaxIRD, ORD: MaxORD})
 	if len(a.qp.out.ring) != firstReads || len(b.qp.in.ring) != firstReads {
 		t.Errorf("tables of %d and %d from the start", len(a.qp.out.ring), len(b.qp.in.ring))
 	}
@@ -23,7 +26,8 @@ func TestManyReads(t *testing.T) {
 	for lap := range 3 {
 		clear(a.octets(sink))
 		for i := range n {
-			a.send(SendWR{ID: uint64(i), Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, i, 1)}, RemoteSTag: src.STag(), RemoteTO: src.Base() + ddp.TO(i)})
+			a.send(SendWR{ID: uint64(i), Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, i, 1)},
+				RemoteSTag: src.STag(), RemoteTO: src.Base() + ddp.TO(i)})
 		}
 		requests := a.pullAll(1500)
 		for _, f := range slices.Backward(requests) {
@@ -39,7 +43,9 @@ func TestManyReads(t *testing.T) {
 			a.qp.ReleaseULPDU(f.ref)
 		}
 		settle(a, b, 1500)
-		if got := a.take(); len(got) != n || slices.ContainsFunc(got, func(c Completion) bool { return c.Status != Success }) {
+		if got := a.take(); len(got) != n || slices.ContainsFunc(got, func(c Completion) bool {
+			return c.Status != Success
+		}) {
 			t.Fatalf("lap %d: %d completions: %v", lap, len(got), got)
 		}
 		if !bytes.Equal(a.octets(sink), b.octets(src)) {

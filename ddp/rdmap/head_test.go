@@ -6,8 +6,8 @@ import (
 	"xwarp/ddp"
 )
 
-// TestBody checks for which ULPDUs the memory of the payload is named, that it is the registered memory itself, and that a
-// region taken back is not named any more.
+// TestBody checks for which ULPDUs the memory of the payload is named, that it is the registered memory
+// itself, and that a region taken back is not named any more.
 func TestBody(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	m := a.region(8000, ddp.Attr{Access: ddp.RemoteRead})
@@ -16,13 +16,15 @@ func TestBody(t *testing.T) {
 		f := a.pull(1014)
 		h, body := a.qp.ReadULPDU(f.ref, f.b)
 		if got := h < len(f.b); got != ok || ok && &body[0] != &a.octets(m)[at] {
-			t.Errorf("%s: %d octets of header, %d of body; want it to begin at octet %d, %v", what, h, len(body), at, ok)
+			t.Errorf("%s: %d octets of header, %d of body; want it to begin at octet %d, %v", what,
+				h, len(body), at, ok)
 		}
 	}
 	a.send(SendWR{ID: 1, Op: WRWrite, SGL: []SGE{sge(m, 100, 2000)}, RemoteSTag: 9})
 	want("first of one piece", 100, true)
 	want("second of one piece", 1100, true)
-	a.send(SendWR{ID: 2, Op: WRWrite, SGL: []SGE{sge(m, 0, 1500), sge(m, 4000, 1500)}, RemoteSTag: 9})
+	a.send(SendWR{ID: 2, Op: WRWrite, SGL: []SGE{sge(m, 0, 1500), sge(m, 4000, 1500)},
+		RemoteSTag: 9})
 	want("inside the first piece", 0, true)
 	want("across the border", 0, false)
 	want("inside the second piece", 4500, true)

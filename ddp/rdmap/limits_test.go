@@ -7,18 +7,20 @@ import (
 	"xwarp/ddp"
 )
 
-// TestLongestMessage: 2^32-1 octets are a message, one more are none (RFC 5041, 5.2). The length is refused before anybody looks
-// at the memory, of which there is not that much.
+// TestLongestMessage: 2^32-1 octets are a message, one more are none (RFC 5041, 5.2). The length is refused
+// before anybody looks at the memory, of which there is not that much.
 //
 //req:rfc5041-5.2-2
 func TestLongestMessage(t *testing.T) {
 	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
 	half := SGE{STag: 0x100, Len: 1 << 31}
-	if err := h.qp.PostSend(&SendWR{Op: WRSend, SGL: []SGE{half, half}}); !errors.Is(err, ErrTooLong) {
+	if err := h.qp.PostSend(&SendWR{Op: WRSend, SGL: []SGE{half, half}}); !errors.Is(err,
+		ErrTooLong) {
 		t.Errorf("2^32 octets: %v", err)
 	}
 	half.Len--
-	if err := h.qp.PostSend(&SendWR{Op: WRSend, SGL: []SGE{half, {STag: 0x100, Len: 1 << 31}}}); errors.Is(err, ErrTooLong) {
+	if err := h.qp.PostSend(&SendWR{Op: WRSend,
+		SGL: []SGE{half, {STag: 0x100, Len: 1 << 31}}}); errors.Is(err, ErrTooLong) {
 		t.Errorf("2^32-1 octets: %v", err)
 	}
 }

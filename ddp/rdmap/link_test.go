@@ -43,7 +43,8 @@ func newHost(t testing.TB, seed uint64) *host {
 }
 
 func defaultConfig(h *host) Config {
-	return Config{Table: h.table, PD: h.pd, Stream: 1, SendDepth: 64, RecvDepth: 64, MaxSGE: 16, MaxInline: 256, MaxIRD: 8, MaxORD: 8, Completer: h}
+	return Config{Table: h.table, PD: h.pd, Stream: 1, SendDepth: 64, RecvDepth: 64, MaxSGE: 16,
+		MaxInline: 256, MaxIRD: 8, MaxORD: 8, Completer: h}
 }
 
 // open gives h a queue pair in full operation.

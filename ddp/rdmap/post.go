@@ -38,9 +38,11 @@ func (q *QP) PostSend(wr *SendWR) error {
 			w.sink = wr.SGL[0]
 		}
 	case WRFetchAdd:
-		w.atomic = AtomicRequest{Op: FetchAdd, STag: wr.RemoteSTag, TO: wr.RemoteTO, Data: wr.Data, Mask: wr.Mask, CompareMask: ^uint64(0)}
+		w.atomic = AtomicRequest{Op: FetchAdd, STag: wr.RemoteSTag, TO: wr.RemoteTO, Data: wr.Data,
+			Mask: wr.Mask, CompareMask: ^uint64(0)}
 	case WRCmpSwap:
-		w.atomic = AtomicRequest{Op: CmpSwap, STag: wr.RemoteSTag, TO: wr.RemoteTO, Data: wr.Data, Mask: wr.Mask, Compare: wr.Compare, CompareMask: wr.CompareMask}
+		w.atomic = AtomicRequest{Op: CmpSwap, STag: wr.RemoteSTag, TO: wr.RemoteTO, Data: wr.Data,
+			Mask: wr.Mask, Compare: wr.Compare, CompareMask: wr.CompareMask}
 	case WRImm, WRImmSE:
 		w.total = ImmLen
 	default:
@@ -76,7 +78,8 @@ func (q *QP) checkSend(wr *SendWR) error {
 	if len(wr.SGL) > limit {
 		return ErrSGE
 	}
-	if len(wr.Inline) > 0 && (wr.Op > WRWrite || len(wr.SGL) > 0 || len(wr.Inline) > q.cfg.MaxInline) {
+	if len(wr.Inline) > 0 && (wr.Op > WRWrite || len(wr.SGL) > 0 ||
+		len(wr.Inline) > q.cfg.MaxInline) {
 		return ErrInline
 	}
 	total := uint64(0)

@@ -42,7 +42,9 @@ const (
 	RTRRead  RTRKind = 4 // zero-length RDMA Read Request
 )
 
-func (k RTRKind) valid() bool { return k == RTRNone || k == RTRSend || k == RTRWrite || k == RTRRead }
+func (k RTRKind) valid() bool {
+	return k == RTRNone || k == RTRSend || k == RTRWrite || k == RTRRead
+}
 
 func (k RTRKind) String() string {
 	switch k {
@@ -73,14 +75,19 @@ type Params struct {
 
 // Errors of configuration and posting.
 var (
-	ErrConfig    = errors.New("rdmap: bad configuration; see Config and limits.go for the ranges")
-	ErrState     = errors.New("rdmap: queue pair is not in a state for this; sends need RTR or RTS, receives anything but ERROR and TERMINATE")
-	ErrFull      = errors.New("rdmap: work queue is full; poll completions or raise its depth")
-	ErrSGE       = errors.New("rdmap: too many pieces for this operation; Read and atomics take one, others Config.MaxSGE")
-	ErrInline    = errors.New("rdmap: inline data is longer than Config.MaxInline or comes together with an SGL")
-	ErrTooLong   = errors.New("rdmap: message is longer than 2^32-1 octets")
-	ErrOp        = errors.New("rdmap: operation is unknown or needs RFC 7306, which version 0 does not have")
-	ErrNoORD     = errors.New("rdmap: ORD is 0, so neither Reads nor atomics can be sent; negotiate a larger ORD")
+	ErrConfig = errors.New("rdmap: bad configuration; see Config and limits.go for the ranges")
+	ErrState  = errors.New("rdmap: queue pair is not in a state for this; sends need RTR or " +
+		"RTS, receives anything but ERROR and TERMINATE")
+	ErrFull = errors.New("rdmap: work queue is full; poll completions or raise its depth")
+	ErrSGE  = errors.New("rdmap: too many pieces for this operation; Read and atomics take " +
+		"one, others Config.MaxSGE")
+	ErrInline = errors.New("rdmap: inline data is longer than Config.MaxInline or comes " +
+		"together with an SGL")
+	ErrTooLong = errors.New("rdmap: message is longer than 2^32-1 octets")
+	ErrOp      = errors.New("rdmap: operation is unknown or needs RFC 7306, which version 0 " +
+		"does not have")
+	ErrNoORD = errors.New("rdmap: ORD is 0, so neither Reads nor atomics can be sent; " +
+		"negotiate a larger ORD")
 	ErrSRQ       = errors.New("rdmap: receives go to the shared receive queue of this queue pair")
 	ErrAtomicLen = errors.New("rdmap: an atomic takes one piece of exactly 8 octets for its result")
 )
@@ -177,7 +184,8 @@ func (q *QP) Start(p Params) error {
 	if q.state != Idle {
 		return ErrState
 	}
-	if p.Version > ddp.IETF || p.IRD < 0 || p.IRD > q.cfg.MaxIRD || p.ORD < 0 || p.ORD > q.cfg.MaxORD || !p.SendRTR.valid() || !p.ExpectRTR.valid() {
+	if p.Version > ddp.IETF || p.IRD < 0 || p.IRD > q.cfg.MaxIRD || p.ORD < 0 ||
+		p.ORD > q.cfg.MaxORD || !p.SendRTR.valid() || !p.ExpectRTR.valid() {
 		return ErrConfig
 	}
 	q.par, q.rtr = p, p.SendRTR
@@ -220,7 +228,8 @@ func (q *QP) Reset() error {
 	q.in.reset()
 	q.msg, q.term, q.lookup = inbound{}, terminator{}, ddp.LookupCache{}
 	q.lost, q.blank = nil, false
-	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone, false, 0
+	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone,
+		false, 0
 	q.Counters = Counters{}
 	return nil
 }

@@ -37,8 +37,10 @@ func TestCompletionOrder(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	sink := a.region(100, ddp.Attr{Access: ddp.LocalWrite})
 	src := b.region(100, ddp.Attr{Access: ddp.RemoteRead | ddp.RemoteWrite})
-	a.send(SendWR{ID: 1, Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, 0, 50)}, RemoteSTag: src.STag()})
-	a.send(SendWR{ID: 2, Op: WRWrite, Flags: Signaled, SGL: []SGE{sge(sink, 50, 50)}, RemoteSTag: src.STag(), RemoteTO: 50})
+	a.send(SendWR{ID: 1, Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, 0, 50)},
+		RemoteSTag: src.STag()})
+	a.send(SendWR{ID: 2, Op: WRWrite, Flags: Signaled, SGL: []SGE{sge(sink, 50, 50)},
+		RemoteSTag: src.STag(), RemoteTO: 50})
 	b.push(a, a.pullAll(1500)...)
 	wantCQEs(t, a)
 	a.push(b, b.pullAll(1500)...)
@@ -140,7 +142,8 @@ func TestRTR(t *testing.T) {
 	for _, kind := range []RTRKind{RTRSend, RTRWrite, RTRRead} {
 		t.Run(kind.String(), func(t *testing.T) {
 			a := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 1, ORD: 1, SendRTR: kind})
-			b := newHost(t, 2).open(nil, Params{Version: ddp.IETF, IRD: 1, ORD: 1, Wait: true, ExpectRTR: kind})
+			b := newHost(t, 2).open(nil, Params{Version: ddp.IETF, IRD: 1, ORD: 1, Wait: true,
+				ExpectRTR: kind})
 			buf := b.region(16, ddp.Attr{Access: ddp.LocalWrite})
 			b.recv(7, sge(buf, 0, 16))
 			b.send(SendWR{ID: 9, Op: WRSend, Flags: Signaled, Inline: []byte("from the responder")})
@@ -263,7 +266,8 @@ func TestSharedSTagCannotBeInvalidated(t *testing.T) {
 		want    ddp.Cause
 	}{
 		{"alone in the domain", ddp.Attr{Access: ddp.RemoteRead}, 0, ddp.CauseNone},
-		{"reached from other tables", ddp.Attr{Access: ddp.RemoteRead, Shared: true}, 0, CauseProtInvalidate},
+		{"reached from other tables", ddp.Attr{Access: ddp.RemoteRead, Shared: true}, 0,
+			CauseProtInvalidate},
 		{"domain with two streams", ddp.Attr{Access: ddp.RemoteRead}, 1, CauseProtInvalidate},
 		{"own of two streams", ddp.Attr{Access: ddp.RemoteRead, Stream: 1}, 1, ddp.CauseNone},
 		{"other stream's", ddp.Attr{Access: ddp.RemoteRead, Stream: 2}, 1, CauseProtInvalidate},
@@ -304,7 +308,8 @@ func TestAtomics(t *testing.T) {
 	word := b.register(make([]byte, 24), ddp.Attr{Access: ddp.RemoteAtomic, Base: 0x1000})
 	res := a.register(make([]byte, 8), ddp.Attr{Access: ddp.LocalWrite})
 	binary.NativeEndian.PutUint64(b.octets(word), 41)
-	a.send(SendWR{ID: 1, Op: WRFetchAdd, Flags: Signaled, SGL: []SGE{sge(res, 0, 8)}, RemoteSTag: word.STag(), RemoteTO: 0x1000, Data: 1})
+	a.send(SendWR{ID: 1, Op: WRFetchAdd, Flags: Signaled, SGL: []SGE{sge(res, 0, 8)},
+		RemoteSTag: word.STag(), RemoteTO: 0x1000, Data: 1})
 	req := a.pull(1500)
 	want := unhex(t, vectorFetchAdd)
 	binary.BigEndian.PutUint32(want[22:], 1) // our first request identifier
@@ -321,7 +326,8 @@ func TestAtomics(t *testing.T) {
 	}
 	a.push(b, resp)
 	wantCQEs(t, a, "1 fetch-add SUCCESS")
-	if old, now := binary.NativeEndian.Uint64(a.octets(res)), binary.NativeEndian.Uint64(b.octets(word)); old != 41 || now != 42 {
+	if old, now := binary.NativeEndian.Uint64(a.octets(res)),
+		binary.NativeEndian.Uint64(b.octets(word)); old != 41 || now != 42 {
 		t.Errorf("old %d, now %d", old, now)
 	}
 }
@@ -339,7 +345,8 @@ func TestAtomicBehindRead(t *testing.T) {
 		m := b.region(64, ddp.Attr{Access: ddp.RemoteAtomic | ddp.RemoteRead})
 		res := a.region(64, ddp.Attr{Access: ddp.LocalWrite})
 		a.send(SendWR{Op: WRRead, SGL: []SGE{sge(res, 16, 24)}, RemoteSTag: m.STag(), RemoteTO: 16})
-		a.send(SendWR{Op: WRFetchAdd, SGL: []SGE{sge(res, 0, 8)}, RemoteSTag: m.STag(), RemoteTO: c.at, Data: 1})
+		a.send(SendWR{Op: WRFetchAdd, SGL: []SGE{sge(res, 0, 8)}, RemoteSTag: m.STag(),
+			RemoteTO: c.at, Data: 1})
 		b.push(a, a.pullAll(1500)...)
 		f := b.pullAll(1500)
 		if len(f) != c.want || b.qp.ULPDUWaiting() {
@@ -373,7 +380,8 @@ func TestCompareAndSwapHook(t *testing.T) {
 	res := a.register(make([]byte, 8), ddp.Attr{Access: ddp.LocalWrite})
 	a.send(SendWR{Op: WRFetchAdd, SGL: []SGE{sge(res, 0, 8)}, RemoteSTag: word.STag(), Data: 1})
 	settle(a, b, 1500)
-	if old, now := binary.NativeEndian.Uint64(a.octets(res)), binary.NativeEndian.Uint64(b.octets(word)); calls != 2 || old != 100 || now != 101 {
+	if old, now := binary.NativeEndian.Uint64(a.octets(res)),
+		binary.NativeEndian.Uint64(b.octets(word)); calls != 2 || old != 100 || now != 101 {
 		t.Errorf("%d calls, old %d, now %d", calls, old, now)
 	}
 }
@@ -385,7 +393,8 @@ func TestVersionZero(t *testing.T) {
 	sink := a.region(16, ddp.Attr{Access: ddp.LocalWrite})
 	b.recv(1, sge(buf, 0, 16))
 	a.send(SendWR{ID: 1, Op: WRSend, Flags: Signaled, Inline: []byte("version 0")})
-	a.send(SendWR{ID: 2, Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, 0, 16)}, RemoteSTag: buf.STag()})
+	a.send(SendWR{ID: 2, Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, 0, 16)},
+		RemoteSTag: buf.STag()})
 	settle(a, b, 1500)
 	wantCQEs(t, a, "1 send SUCCESS", "2 read SUCCESS")
 	if !bytes.Equal(a.octets(sink), b.octets(buf)) {
@@ -394,5 +403,6 @@ func TestVersionZero(t *testing.T) {
 	if err := a.qp.PostSend(&SendWR{Op: WRImm}); !errors.Is(err, ErrOp) {
 		t.Errorf("immediate data in version 0: %v", err)
 	}
-	wantError(t, b.inject(unhex(t, "0003 00000000 00000000 00000002 00000000")[:18]), ddp.CauseNoBuffer)
+	wantError(t, b.inject(unhex(t, "0003 00000000 00000000 00000002 00000000")[:18]),
+		ddp.CauseNoBuffer)
 }

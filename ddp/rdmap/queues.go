@@ -20,7 +20,8 @@ type sgl struct {
 
 // resolve fills s with the memory that list names and holds its regions. It reports a fault
 // after letting go of what it held.
-func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE, need ddp.Access) ddp.Fault {
+func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE,
+	need ddp.Access) ddp.Fault {
 	s.pieces, s.regions, s.total = s.pieces[:0], s.regions[:0], 0
 	for _, e := range list {
 		s.total += uint64(e.Len)
@@ -104,7 +105,8 @@ type sendQueue struct {
 
 func (s *sendQueue) init(depth, sge, inline int) {
 	n := ringSize(depth)
-	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth), maxInline: inline}
+	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth),
+		maxInline: inline}
 	makeSGLs(n, sge, func(i int) *sgl { return &s.ring[i].mem })
 	s.reset()
 }
@@ -156,7 +158,8 @@ type outRead struct {
 	resp   [AtomicRespLen]byte // as placed
 }
 
-// firstReads is how many Reads have room from the start, in either direction; the tables double when more are outstanding.
+// firstReads is how many Reads have room from the start, in either direction; the tables double when more are
+// outstanding.
 const firstReads = 32
 
 // reads is the ring of outstanding Reads and atomics, in request order.

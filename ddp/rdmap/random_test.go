@@ -43,9 +43,11 @@ func TestRandomPrograms(t *testing.T) {
 		}
 	}
 	if total.PlacedAhead*10 < total.SegmentsOut {
-		t.Errorf("only %d of %d segments were placed ahead of their turn: the test does not test", total.PlacedAhead, total.SegmentsOut)
+		t.Errorf("only %d of %d segments were placed ahead of their turn: the test does not test",
+			total.PlacedAhead, total.SegmentsOut)
 	}
-	t.Logf("%d programs, %d verbs, %d segments, %d placed ahead", *programs, total.MessagesOut, total.SegmentsOut, total.PlacedAhead)
+	t.Logf("%d programs, %d verbs, %d segments, %d placed ahead", *programs, total.MessagesOut,
+		total.SegmentsOut, total.PlacedAhead)
 }
 
 // receiver keeps the receives of one end posted.
@@ -124,7 +126,8 @@ func runProgram(t *testing.T, seed uint64) Counters {
 		each := (verbs + 2*pairs - 1) / (2 * pairs)
 		for _, e := range [][2]*host{{a, b}, {b, a}} {
 			flows = append(flows, newFlow(rng, e[0], e[1], each))
-			lanes = append(lanes, &lane{from: e[0], to: e[1], rng: rng, limit: limit, window: window})
+			lanes = append(lanes, &lane{from: e[0], to: e[1], rng: rng, limit: limit,
+				window: window})
 		}
 	}
 	receivers := watch(rng, flows, rng.IntN(3) == 0)
@@ -144,9 +147,12 @@ func newFlow(rng *rand.Rand, x, y *host, verbs int) *flow {
 	f := &flow{rng: rng, x: x, y: y, todo: verbs}
 	f.pool = x.region(poolLen, ddp.Attr{Base: ddp.TO(rng.Uint64() >> 1)})
 	sinks := min(verbs*200, 1<<17) + targetLen
-	f.sinks = x.register(make([]byte, sinks), ddp.Attr{Access: ddp.LocalWrite, Base: ddp.TO(rng.Uint64() >> 1)})
+	f.sinks = x.register(make([]byte, sinks), ddp.Attr{Access: ddp.LocalWrite,
+		Base: ddp.TO(rng.Uint64() >> 1)})
 	f.modelSinks = make([]byte, sinks)
-	f.target = y.region(targetLen, ddp.Attr{Access: ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic, Stream: y.qp.cfg.Stream, Base: ddp.TO(rng.Uint64() >> 1)})
+	f.target = y.region(targetLen,
+		ddp.Attr{Access: ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic,
+			Stream: y.qp.cfg.Stream, Base: ddp.TO(rng.Uint64() >> 1)})
 	f.modelTarget = bytes.Clone(y.octets(f.target))
 	return f
 }
@@ -210,7 +216,8 @@ func drive(t *testing.T, rng *rand.Rand, flows []*flow, lanes []*lane) {
 		}
 		busy := false
 		for k, f := range flows {
-			busy = busy || f.post() || f.x.qp.Busy() || len(f.queue) > 0 || len(lanes[k].flying) > 0 || len(lanes[k].delivered) > 0 || f.x.qp.ULPDUWaiting()
+			busy = busy || f.post() || f.x.qp.Busy() || len(f.queue) > 0 ||
+				len(lanes[k].flying) > 0 || len(lanes[k].delivered) > 0 || f.x.qp.ULPDUWaiting()
 		}
 		if !busy {
 			return
@@ -228,7 +235,8 @@ func drive(t *testing.T, rng *rand.Rand, flows []*flow, lanes []*lane) {
 	for i, f := range flows {
 		s, r := f.x.qp.Outstanding()
 		out, in := f.x.qp.ReadsInFlight()
-		t.Logf("flow %d: %v, %d queued, send %d recv %d reads %d/%d", i, f.x.qp.State(), len(f.queue), s, r, out, in)
+		t.Logf("flow %d: %v, %d queued, send %d recv %d reads %d/%d", i, f.x.qp.State(),
+			len(f.queue), s, r, out, in)
 	}
 	t.Fatal("stuck")
 }
@@ -238,7 +246,8 @@ func (f *flow) check(t *testing.T, r *receiver) {
 		t.Errorf("target differs from the model at octet %d", firstDiff(got, f.modelTarget))
 	}
 	if got := f.x.octets(f.sinks); !bytes.Equal(got, f.modelSinks) {
-		t.Errorf("sinks differ from the model at octet %d of %d", firstDiff(got, f.modelSinks), f.sinkOff)
+		t.Errorf("sinks differ from the model at octet %d of %d", firstDiff(got, f.modelSinks),
+			f.sinkOff)
 	}
 	var sends []Completion
 	for _, c := range f.x.cqes {
@@ -254,8 +263,10 @@ func (f *flow) check(t *testing.T, r *receiver) {
 	}
 	for i, m := range f.messages {
 		c := r.got[i]
-		if c.Status != Success || c.Flags&^FromSharedQueue != m.flags || c.Imm != m.imm || c.Invalidated != m.inv || !bytes.Equal(r.data[i], m.data) {
-			t.Errorf("receive %d: %+v with %d octets, want %+v with %d", i, c, len(r.data[i]), m, len(m.data))
+		if c.Status != Success || c.Flags&^FromSharedQueue != m.flags || c.Imm != m.imm ||
+			c.Invalidated != m.inv || !bytes.Equal(r.data[i], m.data) {
+			t.Errorf("receive %d: %+v with %d octets, want %+v with %d", i, c, len(r.data[i]), m,
+				len(m.data))
 		}
 		if r.srq == nil && c.ID != uint64(i+1) {
 			t.Errorf("receive %d went to buffer %d", i, c.ID)

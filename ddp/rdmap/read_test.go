@@ -20,14 +20,16 @@ func TestReadSourceVanishes(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	sink := a.region(4000, ddp.Attr{Access: ddp.LocalWrite, Base: 0x1000})
 	src := b.region(4000, ddp.Attr{Access: ddp.RemoteRead, Base: 0x20000})
-	a.send(SendWR{ID: 1, Op: WRRead, SGL: []SGE{sge(sink, 0, 4000)}, RemoteSTag: src.STag(), RemoteTO: 0x20000})
+	a.send(SendWR{ID: 1, Op: WRRead, SGL: []SGE{sge(sink, 0, 4000)}, RemoteSTag: src.STag(),
+		RemoteTO: 0x20000})
 	a.send(SendWR{ID: 2, Op: WRSend})
 	b.recv(5)
 	b.push(a, a.pullAll(1500)...)
 	if err := b.table.Deregister(src); err != nil {
 		t.Fatalf("deregistration before the response began: %v", err)
 	}
-	src = b.register(make([]byte, 4000), ddp.Attr{Access: ddp.RemoteRead, Base: 0x20000, STag: src.STag()})
+	src = b.register(make([]byte, 4000), ddp.Attr{Access: ddp.RemoteRead, Base: 0x20000,
+		STag: src.STag()})
 	first := b.pull(1038) // 1024 octets
 	if err := b.table.Deregister(src); !errors.Is(err, ddp.ErrBusy) {
 		t.Errorf("deregistration under way: %v", err)
@@ -44,7 +46,8 @@ func TestReadSourceVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Terminate{Cause: CauseProtSTag, HasDDP: true, HasRead: true, SegLen: 46,
-		Read: ReadRequest{SinkSTag: sink.STag(), SinkTO: 0x1000 + 1024, Size: 4000 - 1024, SrcSTag: src.STag(), SrcTO: 0x20000 + 1024}}
+		Read: ReadRequest{SinkSTag: sink.STag(), SinkTO: 0x1000 + 1024, Size: 4000 - 1024,
+			SrcSTag: src.STag(), SrcTO: 0x20000 + 1024}}
 	copy(want.DDP[:], unhex(t, "4141 00000000 00000001 00000001 00000000"))
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -167,14 +170,24 @@ func TestWrongResponses(t *testing.T) {
 		make func(s ddp.STag) string
 		want ddp.Cause
 	}{
-		{"other STag", func(s ddp.STag) string { return fmt.Sprintf("c142 %08x %016x %s", uint32(s+1), 0, zeros(64)) }, ddp.CauseSTag},
-		{"behind the sink", func(s ddp.STag) string { return fmt.Sprintf("c142 %08x %016x %s", uint32(s), 1, zeros(64)) }, ddp.CauseBounds},
+		{"other STag", func(s ddp.STag) string {
+			return fmt.Sprintf("c142 %08x %016x %s", uint32(s+1), 0, zeros(64))
+		}, ddp.CauseSTag},
+		{"behind the sink", func(s ddp.STag) string {
+			return fmt.Sprintf("c142 %08x %016x %s", uint32(s), 1, zeros(64))
+		}, ddp.CauseBounds},
 		{"wrap", func(s ddp.STag) string {
 			return fmt.Sprintf("c142 %08x %s %s", uint32(s), "ffffffffffffffff", zeros(64))
 		}, ddp.CauseWrap},
-		{"not from the start", func(s ddp.STag) string { return fmt.Sprintf("c142 %08x %016x %s", uint32(s), 32, zeros(32)) }, ddp.CauseBounds},
-		{"too short", func(s ddp.STag) string { return fmt.Sprintf("c142 %08x %016x %s", uint32(s), 0, zeros(32)) }, ddp.CauseBounds},
-		{"empty", func(s ddp.STag) string { return fmt.Sprintf("c142 %08x %016x", uint32(s), 0) }, ddp.CauseBounds},
+		{"not from the start", func(s ddp.STag) string {
+			return fmt.Sprintf("c142 %08x %016x %s", uint32(s), 32, zeros(32))
+		}, ddp.CauseBounds},
+		{"too short", func(s ddp.STag) string {
+			return fmt.Sprintf("c142 %08x %016x %s", uint32(s), 0, zeros(32))
+		}, ddp.CauseBounds},
+		{"empty", func(s ddp.STag) string {
+			return fmt.Sprintf("c142 %08x %016x", uint32(s), 0)
+		}, ddp.CauseBounds},
 		{"atomic instead", func(s ddp.STag) string { return vectorResponse }, ddp.CauseNoBuffer},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -184,7 +197,8 @@ func TestWrongResponses(t *testing.T) {
 			a.pullAll(1500)
 			wantError(t, a.inject(unhex(t, c.make(sink.STag()))), c.want)
 			a.qp.Closed()
-			if got := a.take(); c.want != ddp.CauseNoBuffer && (len(got) != 1 || got[0].Status != BadRespErr) {
+			if got := a.take(); c.want != ddp.CauseNoBuffer &&
+				(len(got) != 1 || got[0].Status != BadRespErr) {
 				t.Errorf("completions %v", brief(got))
 			}
 		})

@@ -46,7 +46,9 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) (err *ulpdu.Error) {
 }
 
 // discards reports whether what arrives is dropped (RFC 5041, 7.1).
-func (q *QP) discards() bool { return q.state == Terminated || q.state == Errored || q.state == Idle }
+func (q *QP) discards() bool {
+	return q.state == Terminated || q.state == Errored || q.state == Idle
+}
 
 // place checks the header of a segment (RFC 5041, 7.1; RFC 5040, 7.2), and copies its payload to where it belongs.
 func (q *QP) place(v *ulpdu.View, hdr []byte) ddp.Cause {
@@ -86,7 +88,8 @@ func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
 		return CauseVersion
 	}
 	op := opcodeOf(h.ULP)
-	if op > OpAtomicResp || queueOf[op] != int8(h.QN) || (op >= OpImm && q.par.Version != ddp.IETF) {
+	if op > OpAtomicResp || queueOf[op] != int8(h.QN) ||
+		(op >= OpImm && q.par.Version != ddp.IETF) {
 		return CauseOpcode
 	}
 	switch h.QN {
@@ -103,7 +106,8 @@ func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
 
 // queueOf is the queue of each opcode, -1 for tagged messages.
 var queueOf = [...]int8{
-	OpWrite: -1, OpReadRequest: 1, OpReadResponse: -1, OpSend: 0, OpSendInv: 0, OpSendSE: 0, OpSendSEInv: 0,
+	OpWrite: -1, OpReadRequest: 1, OpReadResponse: -1, OpSend: 0, OpSendInv: 0, OpSendSE: 0,
+	OpSendSEInv: 0,
 	OpTerminate: 2, OpImm: 0, OpImmSE: 0, OpAtomicReq: 1, OpAtomicResp: 3,
 }
 
@@ -282,7 +286,8 @@ func (q *QP) markRecv(c ddp.Cause, hdr []byte) {
 	}
 	var h ddp.Untagged
 	h.Decode(hdr)
-	if h.QN != QNSend || (c != ddp.CauseTooLong && c != ddp.CauseMO && c != CauseStreamFatal && c != CauseOpcode && c != CauseProtInvalidate && c != CauseOpInvalidate) {
+	if h.QN != QNSend || (c != ddp.CauseTooLong && c != ddp.CauseMO && c != CauseStreamFatal &&
+		c != CauseOpcode && c != CauseProtInvalidate && c != CauseOpInvalidate) {
 		return
 	}
 	if w, c2 := q.rq.find(h.MSN); c2 == ddp.CauseNone && w.status == Success {

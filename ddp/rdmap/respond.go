@@ -74,7 +74,8 @@ func (q *QP) source(r *request) ddp.Fault {
 		return ddp.OK // not validated (RFC 5040, 5.2.1)
 	}
 	if r.mr == nil {
-		m, b, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
+		m, b, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO,
+			int(r.read.Size), ddp.RemoteRead)
 		if f != ddp.OK {
 			return f
 		}

@@ -30,11 +30,13 @@ type SRQ struct {
 
 // NewSRQ returns an empty queue. It fails with ErrConfig.
 func NewSRQ(cfg SRQConfig) (*SRQ, error) {
-	if cfg.Table == nil || cfg.PD == nil || cfg.Depth < 1 || cfg.Depth > MaxDepth || cfg.MaxSGE < 1 || cfg.MaxSGE > MaxSGE {
+	if cfg.Table == nil || cfg.PD == nil || cfg.Depth < 1 || cfg.Depth > MaxDepth ||
+		cfg.MaxSGE < 1 || cfg.MaxSGE > MaxSGE {
 		return nil, ErrConfig
 	}
 	n := ringSize(cfg.Depth)
-	s := &SRQ{cfg: cfg, wqes: makeRecvWQEs(cfg.Depth, cfg.MaxSGE), fifo: make([]int32, n), mask: uint32(n - 1)}
+	s := &SRQ{cfg: cfg, wqes: makeRecvWQEs(cfg.Depth, cfg.MaxSGE), fifo: make([]int32, n),
+		mask: uint32(n - 1)}
 	for i := cfg.Depth - 1; i >= 0; i-- {
 		s.free = append(s.free, int32(i))
 	}

@@ -53,7 +53,8 @@ func TestSRQ(t *testing.T) {
 	if err := b[0].qp.Deliver(f[1].b, len(f[1].b)); err != nil {
 		t.Fatal(err)
 	}
-	if c := b[0].take(); len(c) != 2 || c[0].ID != 3 || c[1].ID != 0 || c[0].Flags != FromSharedQueue {
+	if c := b[0].take(); len(c) != 2 || c[0].ID != 3 || c[1].ID != 0 ||
+		c[0].Flags != FromSharedQueue {
 		t.Errorf("completions %v", brief(c))
 	}
 	a[0].send(SendWR{Op: WRSend})

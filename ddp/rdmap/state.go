@@ -46,7 +46,8 @@ const (
 )
 
 func (e Event) String() string {
-	names := [events]string{"start", "start-waiting", "fpdu", "close-idle", "close-busy", "fin-clean", "fin-dirty",
+	names := [events]string{"start", "start-waiting", "fpdu", "close-idle", "close-busy",
+		"fin-clean", "fin-dirty",
 		"local-error", "peer-terminate", "lost", "closed", "abort", "reset"}
 	if e < events {
 		return names[e]
@@ -93,8 +94,8 @@ func to(s State, a Action) transition { return transition{true, s, a} }
 
 const graceful = ActFIN | ActTimer
 
-// table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7): every pair that is missing is
-// refused and changes nothing.
+// table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7): every
+// pair that is missing is refused and changes nothing.
 var table = [states][events]transition{
 	Idle: {
 		EvStart:        to(RTS, 0),

@@ -121,8 +121,14 @@ func TestCloseWithWork(t *testing.T) {
 	}{
 		{"send not sent", func(a, b *host) { a.send(SendWR{Op: WRSend}) }},
 		{"send not acknowledged", func(a, b *host) { a.send(SendWR{Op: WRSend}); a.pull(1500) }},
-		{"read not answered", func(a, b *host) { a.send(SendWR{Op: WRRead}); b.push(a, a.pull(1500)) }},
-		{"peer's read not answered", func(a, b *host) { b.send(SendWR{Op: WRRead}); a.push(b, b.pull(1500)) }},
+		{"read not answered", func(a, b *host) {
+			a.send(SendWR{Op: WRRead})
+			b.push(a, a.pull(1500))
+		}},
+		{"peer's read not answered", func(a, b *host) {
+			b.send(SendWR{Op: WRRead})
+			a.push(b, b.pull(1500))
+		}},
 		{"half a message", func(a, b *host) {
 			m := a.region(200, ddp.Attr{Access: ddp.LocalWrite})
 			a.recv(9, sge(m, 0, 200))
@@ -198,7 +204,8 @@ func TestFlushOrder(t *testing.T) {
 		}
 	}
 	a.qp.Closed()
-	wantCQEs(t, a, "2 read REM_ACCESS_ERR", "3 write WR_FLUSH_ERR", "4 local-inv WR_FLUSH_ERR", "100 recv WR_FLUSH_ERR", "101 recv WR_FLUSH_ERR")
+	wantCQEs(t, a, "2 read REM_ACCESS_ERR", "3 write WR_FLUSH_ERR", "4 local-inv WR_FLUSH_ERR",
+		"100 recv WR_FLUSH_ERR", "101 recv WR_FLUSH_ERR")
 	if m.Busy() != 0 || !m.Valid() {
 		t.Errorf("region busy %d, valid %v", m.Busy(), m.Valid())
 	}
@@ -223,7 +230,8 @@ func TestLost(t *testing.T) {
 	a.send(SendWR{ID: 1, Op: WRSend})
 	a.send(SendWR{ID: 2, Op: WRSend})
 	a.qp.Fail(ulpdu.Newf(ulpdu.MPA, 0, 1, "reset"))
-	if a.qp.State() != Errored || a.qp.ULPDUWaiting() || a.pull(1500) != nil || a.qp.Actions() != 0 {
+	if a.qp.State() != Errored || a.qp.ULPDUWaiting() || a.pull(1500) != nil ||
+		a.qp.Actions() != 0 {
 		t.Errorf("state %v", a.qp.State())
 	}
 	wantCQEs(t, a, "1 send FATAL_ERR", "2 send WR_FLUSH_ERR")
@@ -269,7 +277,8 @@ func TestLocalErrors(t *testing.T) {
 		b.push(a, frames...)
 		wantCQEs(t, b, "9 recv SUCCESS")
 		a.qp.Closed()
-		wantCQEs(t, a, "1 send WR_FLUSH_ERR", fmt.Sprintf("2 %v LOC_PROT_ERR", bad.Op), "3 send WR_FLUSH_ERR")
+		wantCQEs(t, a, "1 send WR_FLUSH_ERR", fmt.Sprintf("2 %v LOC_PROT_ERR", bad.Op),
+			"3 send WR_FLUSH_ERR")
 	}
 	a, b := twins(t, nil, Params{})
 	b.recv(1, SGE{STag: 0xbad, Len: 4})
@@ -286,7 +295,9 @@ func TestCallsFromCompletion(t *testing.T) {
 		call func(q *QP)
 		want State
 	}{
-		{"fail", func(q *QP) { q.Fail(CauseCatastrophic.Errorf("completion queue overrun")) }, Terminated},
+		{"fail", func(q *QP) {
+			q.Fail(CauseCatastrophic.Errorf("completion queue overrun"))
+		}, Terminated},
 		{"abort", func(q *QP) { q.Abort() }, Errored},
 	} {
 		t.Run(c.name, func(t *testing.T) {

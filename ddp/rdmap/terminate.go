@@ -160,7 +160,8 @@ func AppendTerminate(b []byte, t *Terminate) []byte {
 
 // AppendTerminateULPDU appends a whole ULPDU: the DDP header of a Terminate, the only message of queue 2, and t.
 func AppendTerminateULPDU(b []byte, t *Terminate, v ddp.Version) []byte {
-	h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpTerminate, v), QN: QNTerminate, MSN: 1}
+	h := ddp.Untagged{Control: ddp.MakeControl(false, true, v), ULP: control(OpTerminate, v),
+		QN: QNTerminate, MSN: 1}
 	return AppendTerminate(ddp.AppendUntagged(b, h), t)
 }
 
@@ -217,7 +218,8 @@ func legalCause(layer, typ, code uint8) bool {
 
 func (t Terminate) String() string {
 	name, _ := Describe(t.Cause)
-	s := fmt.Sprintf("terminate %d/%d/%02x, %s", t.Cause.Layer(), t.Cause.Type(), t.Cause.Code(), name)
+	s := fmt.Sprintf("terminate %d/%d/%02x, %s", t.Cause.Layer(), t.Cause.Type(), t.Cause.Code(),
+		name)
 	if t.Swapped {
 		s += " (siw-style)"
 	}
@@ -240,7 +242,8 @@ func (t Terminate) String() string {
 func makeTerminate(c ddp.Cause, hdr []byte, n int, read *ReadRequest) Terminate {
 	t := Terminate{Cause: c}
 	local := c.Type() == typeCatastrophic
-	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() || local || c.Layer() == ulpdu.MPA {
+	if len(hdr) == 0 || len(hdr) < ddp.Control(hdr[0]).HeaderLen() || local ||
+		c.Layer() == ulpdu.MPA {
 		return t
 	}
 	t.HasDDP = true

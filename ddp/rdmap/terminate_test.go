@@ -22,7 +22,8 @@ var badSegments = []struct {
 }{
 	{"none", "", 0, nil},
 	{"write", "c140 12345678 0000000000001000", 1014, nil},
-	{"read", "4141 00000000 00000001 00000005 00000000", 46, &ReadRequest{SinkSTag: 0x0a0b0c0d, SinkTO: 0x2000, Size: 1024, SrcSTag: 0x12345678, SrcTO: 0x1000}},
+	{"read", "4141 00000000 00000001 00000005 00000000", 46, &ReadRequest{SinkSTag: 0x0a0b0c0d,
+		SinkTO: 0x2000, Size: 1024, SrcSTag: 0x12345678, SrcTO: 0x1000}},
 	{"send", "4144 00000077 00000000 00000009 00000000", 20, nil},
 	{"atomic", "414a 00000000 00000001 00000002 00000000", 70, nil},
 }
@@ -43,7 +44,8 @@ func TestTerminateGolden(t *testing.T) {
 		}
 	}
 	if len(golden) != len(Rows())*len(badSegments) {
-		t.Errorf("golden file has %d lines for %d rows and %d badSegments", len(golden), len(Rows()), len(badSegments))
+		t.Errorf("golden file has %d lines for %d rows and %d badSegments", len(golden),
+			len(Rows()), len(badSegments))
 	}
 	for _, row := range Rows() {
 		for _, c := range badSegments {
@@ -116,16 +118,19 @@ func TestTerminateOfOthers(t *testing.T) {
 		{"cxgb4's type 3 for MPA errors", "23060000", Terminate{Cause: ddp.MakeCause(2, 3, 6)}},
 		// siw on x86: layer and type exchanged, M D R in the low bits.
 		{"siw, DDP tagged bounds with header", "11010300 03f6 c140 12345678 0000000000001000",
-			Terminate{Cause: ddp.CauseBounds, Swapped: true, HasDDP: true, SegLen: 1014, DDP: [18]byte{0xc1, 0x40, 0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0x10, 0}}},
+			Terminate{Cause: ddp.CauseBounds, Swapped: true, HasDDP: true, SegLen: 1014,
+				DDP: [18]byte{0xc1, 0x40, 0x12, 0x34, 0x56, 0x78, 0, 0, 0, 0, 0, 0, 0x10, 0}}},
 		{"siw, no buffer", "21020000", Terminate{Cause: ddp.CauseNoBuffer, Swapped: true}},
 		{"siw, access violation", "10020000", Terminate{Cause: CauseProtAccess, Swapped: true}},
-		{"RFC order wins when both are legal", "20070000", Terminate{Cause: ddp.MakeCause(ulpdu.MPA, 0, 7)}},
+		{"RFC order wins when both are legal", "20070000",
+			Terminate{Cause: ddp.MakeCause(ulpdu.MPA, 0, 7)}},
 		{"reserved bits are ignored", "010102ff", Terminate{Cause: CauseProtBounds}},
 		{"nothing known", "77550000", Terminate{Cause: ddp.MakeCause(7, 7, 0x55)}},
 		{"header cut off", "1101c000 0010 c140 1234", Terminate{Cause: ddp.CauseBounds}},
 		{"length without header", "11018000", Terminate{Cause: ddp.CauseBounds}},
 		{"Read Request cut off", "0100e000 002e 4141 00000000 00000001 00000005 00000000 0102",
-			Terminate{Cause: CauseProtSTag, HasDDP: true, SegLen: 46, DDP: [18]byte{0x41, 0x41, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}}},
+			Terminate{Cause: CauseProtSTag, HasDDP: true, SegLen: 46, DDP: [18]byte{0x41, 0x41, 0,
+				0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}}},
 	} {
 		got, err := ParseTerminate(unhex(t, c.hex))
 		if d := cmp.Diff(c.want, got); err != nil || d != "" {

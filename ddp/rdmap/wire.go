@@ -27,8 +27,10 @@ const (
 )
 
 func (o Opcode) String() string {
-	names := [...]string{"RDMA Write", "RDMA Read Request", "RDMA Read Response", "Send", "Send with Invalidate", "Send with SE",
-		"Send with SE and Invalidate", "Terminate", "Immediate Data", "Immediate Data with SE", "Atomic Request", "Atomic Response"}
+	names := [...]string{"RDMA Write", "RDMA Read Request", "RDMA Read Response", "Send",
+		"Send with Invalidate", "Send with SE",
+		"Send with SE and Invalidate", "Terminate", "Immediate Data", "Immediate Data with SE",
+		"Atomic Request", "Atomic Response"}
 	if int(o) < len(names) {
 		return names[o]
 	}
@@ -112,7 +114,8 @@ func AppendReadRequest(b []byte, r ReadRequest) []byte {
 }
 
 func (r ReadRequest) String() string {
-	return fmt.Sprintf("read %d octets from STag %#08x TO %#x to STag %#08x TO %#x", r.Size, uint32(r.SrcSTag), uint64(r.SrcTO), uint32(r.SinkSTag), uint64(r.SinkTO))
+	return fmt.Sprintf("read %d octets from STag %#08x TO %#x to STag %#08x TO %#x", r.Size,
+		uint32(r.SrcSTag), uint64(r.SrcTO), uint32(r.SinkSTag), uint64(r.SinkTO))
 }
 
 // AtomicOp is an atomic operation code (RFC 7306, figure 5).
@@ -179,7 +182,8 @@ func AppendAtomicRequest(b []byte, r AtomicRequest) []byte {
 }
 
 func (r AtomicRequest) String() string {
-	return fmt.Sprintf("%v id %d STag %#08x TO %#x data %#x mask %#x compare %#x mask %#x", r.Op, r.ID, uint32(r.STag), uint64(r.TO), r.Data, r.Mask, r.Compare, r.CompareMask)
+	return fmt.Sprintf("%v id %d STag %#08x TO %#x data %#x mask %#x compare %#x mask %#x", r.Op,
+		r.ID, uint32(r.STag), uint64(r.TO), r.Data, r.Mask, r.Compare, r.CompareMask)
 }
 
 // Apply returns the value that the operation leaves where it finds old (RFC 7306, 5.1), and

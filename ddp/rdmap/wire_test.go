@@ -44,21 +44,37 @@ func TestVectors(t *testing.T) {
 		wr   []SendWR
 		want []string
 	}{
-		{"RFC 5044 figures: Sends of 24 zero octets, MSN 1 and 2", ietf, []SendWR{{Op: WRSend, Inline: make([]byte, 24)}, {Op: WRSend, Inline: make([]byte, 24)}},
-			[]string{"4143 00000000 00000000 00000001 00000000" + zeros(24), "4143 00000000 00000000 00000002 00000000" + zeros(24)}},
-		{"draft-culley: the same in version 0", rdmac, []SendWR{{Op: WRSend, Inline: make([]byte, 24)}},
+		{"RFC 5044 figures: Sends of 24 zero octets, MSN 1 and 2", ietf,
+			[]SendWR{{Op: WRSend, Inline: make([]byte, 24)},
+				{Op: WRSend, Inline: make([]byte, 24)}},
+			[]string{"4143 00000000 00000000 00000001 00000000" +
+				zeros(24), "4143 00000000 00000000 00000002 00000000" + zeros(24)}},
+		{"draft-culley: the same in version 0", rdmac,
+			[]SendWR{{Op: WRSend, Inline: make([]byte, 24)}},
 			[]string{"4003 00000000 00000000 00000001 00000000" + zeros(24)}},
 		{"RTR Write", rtr(RTRWrite), nil, []string{"c14000000001 0000000000000000"}},
 		{"RTR Send", rtr(RTRSend), nil, []string{"4143 00000000 00000000 00000001 00000000"}},
-		{"RTR Read", rtr(RTRRead), nil, []string{"4141 00000000 00000001 00000001 00000000 00000001 0000000000000000 00000000 00000001 0000000000000000"}},
-		{"Send after RTR Send is message 2", rtr(RTRSend), []SendWR{{Op: WRSend}}, []string{"4143 00000000 00000000 00000001 00000000", "4143 00000000 00000000 00000002 00000000"}},
-		{"Send 1 octet", ietf, []SendWR{{Op: WRSend, Inline: []byte{1}}}, []string{"4143 00000000 00000000 00000001 00000000 01"}},
-		{"Send 3 octets", ietf, []SendWR{{Op: WRSend, Inline: []byte{1, 2, 3}}}, []string{"4143 00000000 00000000 00000001 00000000 010203"}},
-		{"Immediate", ietf, []SendWR{{Op: WRImm, Imm: [8]byte{0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88}}},
+		{"RTR Read", rtr(RTRRead), nil, []string{"4141 00000000 00000001 00000001 00000000 " +
+			"00000001 0000000000000000 00000000 00000001 0000000000000000"}},
+		{"Send after RTR Send is message 2", rtr(RTRSend), []SendWR{{Op: WRSend}},
+			[]string{"4143 00000000 00000000 00000001 00000000",
+				"4143 00000000 00000000 00000002 00000000"}},
+		{"Send 1 octet", ietf, []SendWR{{Op: WRSend, Inline: []byte{1}}},
+			[]string{"4143 00000000 00000000 00000001 00000000 01"}},
+		{"Send 3 octets", ietf, []SendWR{{Op: WRSend, Inline: []byte{1, 2, 3}}},
+			[]string{"4143 00000000 00000000 00000001 00000000 010203"}},
+		{"Immediate", ietf, []SendWR{{Op: WRImm, Imm: [8]byte{0x11, 0x22, 0x33, 0x44, 0x55, 0x66,
+			0x77, 0x88}}},
 			[]string{"4148 00000000 00000000 00000001 00000000 1122334455667788"}},
-		{"RDMA Write of 1000 octets", ietf, []SendWR{write}, []string{"c140 12345678 0000000000001000" + hex.EncodeToString(thousand)}},
-		{"Send with Invalidate, SE, both, Immediate SE", ietf, []SendWR{{Op: WRSendInv, Invalidate: 0x11223344}, {Op: WRSendSE}, {Op: WRSendSEInv, Invalidate: 0x55667788}, {Op: WRImmSE}},
-			[]string{"4144 11223344 00000000 00000001 00000000", "4145 00000000 00000000 00000002 00000000", "4146 55667788 00000000 00000003 00000000", "4149 00000000 00000000 00000004 00000000" + zeros(8)}},
+		{"RDMA Write of 1000 octets", ietf, []SendWR{write},
+			[]string{"c140 12345678 0000000000001000" + hex.EncodeToString(thousand)}},
+		{"Send with Invalidate, SE, both, Immediate SE", ietf,
+			[]SendWR{{Op: WRSendInv, Invalidate: 0x11223344}, {Op: WRSendSE},
+				{Op: WRSendSEInv, Invalidate: 0x55667788}, {Op: WRImmSE}},
+			[]string{"4144 11223344 00000000 00000001 00000000",
+				"4145 00000000 00000000 00000002 00000000",
+				"4146 55667788 00000000 00000003 00000000",
+				"4149 00000000 00000000 00000004 00000000" + zeros(8)}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t, 1).open(func(cfg *Config) { cfg.MaxInline = 1000 }, c.p)
@@ -88,10 +104,12 @@ func TestSegmentation(t *testing.T) {
 	var got []string
 	for _, f := range a.pullAll(1500) {
 		if h, rest, err := ddp.ParseUntagged(f.b); err == nil {
-			got = append(got, strings.Join([]string{h.String(), hex.EncodeToString([]byte{byte(len(rest) >> 8), byte(len(rest))})}, " "))
+			got = append(got, strings.Join([]string{h.String(),
+				hex.EncodeToString([]byte{byte(len(rest) >> 8), byte(len(rest))})}, " "))
 		}
 		if h, rest, err := ddp.ParseTagged(f.b); err == nil {
-			got = append(got, strings.Join([]string{h.String(), hex.EncodeToString([]byte{byte(len(rest) >> 8), byte(len(rest))})}, " "))
+			got = append(got, strings.Join([]string{h.String(),
+				hex.EncodeToString([]byte{byte(len(rest) >> 8), byte(len(rest))})}, " "))
 		}
 	}
 	want := []string{ // 1482 = 0x05ca and 566 = 0x0236; 1486 = 0x05ce and 562 = 0x0232
@@ -106,7 +124,8 @@ func TestSegmentation(t *testing.T) {
 }
 
 const (
-	vectorFetchAdd = "414a 00000000 00000001 00000001 00000000 00000000 00000007 00000100 0000000000001000 0000000000000001 0000000000000000 0000000000000000 ffffffffffffffff"
+	vectorFetchAdd = "414a 00000000 00000001 00000001 00000000 00000000 00000007 00000100 " +
+		"0000000000001000 0000000000000001 0000000000000000 0000000000000000 ffffffffffffffff"
 	vectorResponse = "414b 00000000 00000003 00000001 00000000 00000007 0000000000000029"
 	vectorReadResp = "c142 00000001 0000000000000000"
 )
@@ -115,7 +134,8 @@ const (
 //
 //req:rfc5040-3.1-1 rfc5040-4.4-1 rfc7306-5.2-1
 func TestHeaders(t *testing.T) {
-	req := AtomicRequest{Op: FetchAdd, ID: 7, STag: 0x100, TO: 0x1000, Data: 1, CompareMask: ^uint64(0)}
+	req := AtomicRequest{Op: FetchAdd, ID: 7, STag: 0x100, TO: 0x1000, Data: 1,
+		CompareMask: ^uint64(0)}
 	wire := unhex(t, vectorFetchAdd)[ddp.UntaggedLen:]
 	if got, rest, err := ParseAtomicRequest(wire); err != nil || len(rest) != 0 || got != req {
 		t.Errorf("parse: %v %x %v", got, rest, err)
@@ -131,7 +151,8 @@ func TestHeaders(t *testing.T) {
 	if got := AppendAtomicResponse(nil, resp); !bytes.Equal(got, wire) {
 		t.Errorf("append: %x", got)
 	}
-	read := ReadRequest{SinkSTag: 0x01020304, SinkTO: 0x1112131415161718, Size: 0x21222324, SrcSTag: 0x31323334, SrcTO: 0x4142434445464748}
+	read := ReadRequest{SinkSTag: 0x01020304, SinkTO: 0x1112131415161718, Size: 0x21222324,
+		SrcSTag: 0x31323334, SrcTO: 0x4142434445464748}
 	wire = unhex(t, "01020304 1112131415161718 21222324 31323334 4142434445464748") // RFC 5040, figure 6
 	if got, rest, err := ParseReadRequest(wire); err != nil || len(rest) != 0 || got != read {
 		t.Errorf("parse: %v %x %v", got, rest, err)
@@ -168,11 +189,14 @@ func TestOpcodes(t *testing.T) {
 		qn       int8
 		inv, sol bool
 	}{
-		{0, -1, false, false}, {1, 1, false, false}, {2, -1, false, false}, {3, 0, false, false}, {4, 0, true, false}, {5, 0, false, true},
-		{6, 0, true, true}, {7, 2, false, false}, {8, 0, false, false}, {9, 0, false, true}, {10, 1, false, false}, {11, 3, false, false},
+		{0, -1, false, false}, {1, 1, false, false}, {2, -1, false, false}, {3, 0, false, false},
+		{4, 0, true, false}, {5, 0, false, true},
+		{6, 0, true, true}, {7, 2, false, false}, {8, 0, false, false}, {9, 0, false, true},
+		{10, 1, false, false}, {11, 3, false, false},
 	} {
 		if queueOf[c.op] != c.qn || c.op.Invalidates() != c.inv || c.op.Solicited() != c.sol {
-			t.Errorf("%v: queue %d, invalidates %v, solicited %v", c.op, queueOf[c.op], c.op.Invalidates(), c.op.Solicited())
+			t.Errorf("%v: queue %d, invalidates %v, solicited %v", c.op, queueOf[c.op],
+				c.op.Invalidates(), c.op.Solicited())
 		}
 	}
 }
@@ -203,14 +227,21 @@ func TestAtomicArithmetic(t *testing.T) {
 	}{
 		{"add", AtomicRequest{Op: FetchAdd, Data: 1}, 41, 42},
 		{"add wraps", AtomicRequest{Op: FetchAdd, Data: 1}, ^uint64(0), 0},
-		{"add to two words", AtomicRequest{Op: FetchAdd, Data: 0x00000001_00000001, Mask: 0x80000000_80000000}, 0xffffffff_ffffffff, 0},
-		{"add to the high word only", AtomicRequest{Op: FetchAdd, Data: 0x00000001_00000000, Mask: 0x80000000_80000000}, 0x00000005_ffffffff, 0x00000006_ffffffff},
+		{"add to two words", AtomicRequest{Op: FetchAdd, Data: 0x00000001_00000001,
+			Mask: 0x80000000_80000000}, 0xffffffff_ffffffff, 0},
+		{"add to the high word only", AtomicRequest{Op: FetchAdd, Data: 0x00000001_00000000,
+			Mask: 0x80000000_80000000}, 0x00000005_ffffffff, 0x00000006_ffffffff},
 		{"single bits", AtomicRequest{Op: FetchAdd, Data: 0x0f, Mask: ^uint64(0)}, 0x3c, 0x33},
-		{"swap", AtomicRequest{Op: CmpSwap, Data: 7, Mask: ^uint64(0), Compare: 5, CompareMask: ^uint64(0)}, 5, 7},
-		{"no match", AtomicRequest{Op: CmpSwap, Data: 7, Mask: ^uint64(0), Compare: 5, CompareMask: ^uint64(0)}, 6, 6},
-		{"compare mask", AtomicRequest{Op: CmpSwap, Data: 0xaa, Mask: 0xff, Compare: 0x1200, CompareMask: 0xff00}, 0x9912cc, 0x9912aa},
-		{"swap mask 0", AtomicRequest{Op: CmpSwap, Data: ^uint64(0), Compare: 1, CompareMask: 1}, 0x55, 0x55},
-		{"compare mask 0 always swaps", AtomicRequest{Op: CmpSwap, Data: 3, Mask: ^uint64(0), Compare: 9}, 0x55, 3},
+		{"swap", AtomicRequest{Op: CmpSwap, Data: 7, Mask: ^uint64(0), Compare: 5,
+			CompareMask: ^uint64(0)}, 5, 7},
+		{"no match", AtomicRequest{Op: CmpSwap, Data: 7, Mask: ^uint64(0), Compare: 5,
+			CompareMask: ^uint64(0)}, 6, 6},
+		{"compare mask", AtomicRequest{Op: CmpSwap, Data: 0xaa, Mask: 0xff, Compare: 0x1200,
+			CompareMask: 0xff00}, 0x9912cc, 0x9912aa},
+		{"swap mask 0", AtomicRequest{Op: CmpSwap, Data: ^uint64(0), Compare: 1, CompareMask: 1},
+			0x55, 0x55},
+		{"compare mask 0 always swaps", AtomicRequest{Op: CmpSwap, Data: 3, Mask: ^uint64(0),
+			Compare: 9}, 0x55, 3},
 	} {
 		if got, ok := c.r.Apply(c.old); !ok || got != c.want {
 			t.Errorf("%s: %#x, want %#x", c.name, got, c.want)

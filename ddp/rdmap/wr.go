@@ -27,7 +27,8 @@ const (
 )
 
 func (o WROp) String() string {
-	names := [...]string{"send", "send-se", "send-inv", "send-se-inv", "write", "read", "imm", "imm-se", "fetch-add", "cmp-swap", "local-inv"}
+	names := [...]string{"send", "send-se", "send-inv", "send-se-inv", "write", "read", "imm",
+		"imm-se", "fetch-add", "cmp-swap", "local-inv"}
 	if o == WRRecv {
 		return "recv"
 	}
@@ -105,7 +106,9 @@ const (
 )
 
 func (s Status) String() string {
-	names := [statuses]string{"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "BAD_RESP_ERR", "FATAL_ERR"}
+	names := [statuses]string{"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR",
+		"WR_FLUSH_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "BAD_RESP_ERR",
+		"FATAL_ERR"}
 	if s < statuses {
 		return names[s]
 	}

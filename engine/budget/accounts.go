@@ -61,9 +61,9 @@ func (p *Peers) idle(c *account) *list.List {
 	return &p.idleNet
 }
 
-// find returns the account in which a is counted, and makes it when there is room: for a peer among those of its network, for a network
-// among all. Without room its network's counts alone, or that of the rest. It may return one that has nothing, which is
-// then in the list of those.
+// find returns the account in which a is counted, and makes it when there is room: for a peer among those of
+// its network, for a network among all. Without room its network's counts alone, or that of the rest. It may
+// return one that has nothing, which is then in the list of those.
 func (p *Peers) find(a netip.Addr, now tick.Time) *account {
 	p.sweep(now)
 	if c := p.accounts[peerOf(a)]; c != nil {
@@ -119,7 +119,8 @@ func (p *Peers) evict(l *list.List) bool {
 	return true
 }
 
-// limits are the peer's or the network's. The rest is all networks together, and has no bound but those of workers and listeners.
+// limits are the peer's or the network's. The rest is all networks together, and has no bound but those of
+// workers and listeners.
 func (c *account) limits(r *PeerRule) PeerLimits {
 	switch {
 	case c.net != nil:

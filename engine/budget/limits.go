@@ -1,5 +1,6 @@
-// Package budget is what one user of this host, and one peer, may cost the daemon: each bound with the attack or the exhaustion that
-// it stops. What can be configured has its default in engine/daemon/config/default.toml.
+// Package budget is what one user of this host, and one peer, may cost the daemon: each bound with the attack
+// or the exhaustion that it stops. What can be configured has its default in
+// engine/daemon/config/default.toml.
 package budget
 
 import "xwarp/tcp/tick"
@@ -9,9 +10,11 @@ type Kind int
 
 // The kinds.
 const (
-	// Sessions bounds the programs: each costs a descriptor, two goroutines, and a thread while the kernel works on its request.
+	// Sessions bounds the programs: each costs a descriptor, two goroutines, and a thread while the kernel
+	// works on its request.
 	Sessions Kind = iota
-	// PDs, MRs, CQs, QPs and Listeners bound the tables of the workers, and the time for which a program that ends holds them up.
+	// PDs, MRs, CQs, QPs and Listeners bound the tables of the workers, and the time for which a program that
+	// ends holds them up.
 	PDs
 	MRs
 	// Memory bounds the octets of regions. Their pages are the programs' own, see control.Mapper; the
@@ -23,17 +26,19 @@ const (
 	QPs
 	WorkRequests
 	Listeners
-	// DaemonMemory bounds the octets that the daemon itself allocates for programs: queues with the room of each work request,
-	// tables of RDMA Reads, buffers of connections and of requests to connect. Few objects of the largest size cost gigabytes.
+	// DaemonMemory bounds the octets that the daemon itself allocates for programs: queues with the room of
+	// each work request, tables of RDMA Reads, buffers of connections and of requests to connect. Few objects
+	// of the largest size cost gigabytes.
 	DaemonMemory
-	// Connects bounds the connections that are being opened at a time: each holds a port, a half-open connection, a goroutine,
-	// and, until the neighbour answers, a request to resolve it.
+	// Connects bounds the connections that are being opened at a time: each holds a port, a half-open
+	// connection, a goroutine, and, until the neighbour answers, a request to resolve it.
 	Connects
 	// Kinds is how many there are.
 	Kinds
 )
 
-var names = [Kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "qps", "work_requests", "listeners", "daemon_memory", "connects"}
+var names = [Kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "qps",
+	"work_requests", "listeners", "daemon_memory", "connects"}
 
 func (k Kind) String() string { return names[k] }
 
@@ -43,8 +48,9 @@ type Amounts [Kinds]int64
 // Mappings is how many pieces of shared memory the process maps for them.
 func (a *Amounts) Mappings() int64 { return a[Sessions] + a[MRs] + a[CQs] + a[QPs] }
 
-// MaxMappings bounds those of all users together: half of what the kernel gives a process (vm.max_map_count). Beyond that the heap of the
-// daemon cannot grow any more, and the Go runtime ends it; a dozen users within their limits could have that.
+// MaxMappings bounds those of all users together: half of what the kernel gives a process (vm.max_map_count).
+// Beyond that the heap of the daemon cannot grow any more, and the Go runtime ends it; a dozen users within
+// their limits could have that.
 const MaxMappings = 32 << 10
 
 // What things cost the daemon that have no size of their own, in octets of DaemonMemory.
@@ -57,16 +63,17 @@ const (
 	ObjectMemory = 4 << 10
 )
 
-// OperatorSessions are the programs at the operator's socket at a time, and RootSessions how many of root find a place at the socket
-// of all although others have filled it (daemon.clients): whoever takes all places must not keep the operator out.
+// OperatorSessions are the programs at the operator's socket at a time, and RootSessions how many of root
+// find a place at the socket of all although others have filled it (daemon.clients): whoever takes all places
+// must not keep the operator out.
 const (
 	OperatorSessions = 16
 	RootSessions     = 8
 )
 
-// GarbagePercent bounds what the heap holds beyond what lives, as GOGC does: a program that makes and closes objects all the time
-// would have the daemon hold twice what DaemonMemory allows it. The data path allocates nothing, so that this costs the making of
-// objects alone.
+// GarbagePercent bounds what the heap holds beyond what lives, as GOGC does: a program that makes and closes
+// objects all the time would have the daemon hold twice what DaemonMemory allows it. The data path allocates
+// nothing, so that this costs the making of objects alone.
 const GarbagePercent = 10
 
 // MaxPendingArgs bounds the arguments of a request that waits, which are kept meanwhile.
@@ -74,19 +81,21 @@ const MaxPendingArgs = 4 << 10
 
 // What remote addresses may have.
 var (
-	// DefaultPeer is for an IPv4 address or an IPv6 /64. HalfOpen stops a flood of SYNs from filling backlogs: more are answered with
-	// cookies. Startup stops connections that say nothing after their handshake, which cost a session each until the start-up times
-	// out. Connections stops one peer from filling the table of a worker.
+	// DefaultPeer is for an IPv4 address or an IPv6 /64. HalfOpen stops a flood of SYNs from filling
+	// backlogs: more are answered with cookies. Startup stops connections that say nothing after their
+	// handshake, which cost a session each until the start-up times out. Connections stops one peer from
+	// filling the table of a worker.
 	DefaultPeer = PeerLimits{HalfOpen: 64, Startup: 1024, Connections: 8192}
-	// DefaultNetwork is for an IPv4 /24 or an IPv6 /48, which one owner can fill with peers. Half of a backlog and of a worker's table
-	// are left for others.
+	// DefaultNetwork is for an IPv4 /24 or an IPv6 /48, which one owner can fill with peers. Half of a
+	// backlog and of a worker's table are left for others.
 	DefaultNetwork = PeerLimits{HalfOpen: 128, Startup: 2048, Connections: 32768}
 )
 
-// Bounds of the accounts themselves: whoever has many addresses must not fill the memory, nor lock out those who have none counted yet.
+// Bounds of the accounts themselves: whoever has many addresses must not fill the memory, nor lock out those
+// who have none counted yet.
 const (
-	// MaxPeers and MaxNetworks bound the accounts of peers and of networks. What has no room counts in its network's, or in that of
-	// the rest.
+	// MaxPeers and MaxNetworks bound the accounts of peers and of networks. What has no room counts in its
+	// network's, or in that of the rest.
 	MaxPeers    = 16384
 	MaxNetworks = 8192
 	// MaxPeersOfNetwork is the share of one network in MaxPeers.

@@ -23,7 +23,8 @@ type PeerLimits struct {
 	Rate        int // connections begun in a second
 }
 
-// PeerRule is what holds for a peer, which is an IPv4 address or an IPv6 /64, and for its network, an IPv4 /24 or an IPv6 /48.
+// PeerRule is what holds for a peer, which is an IPv4 address or an IPv6 /64, and for its network, an IPv4
+// /24 or an IPv6 /48.
 type PeerRule struct{ Peer, Network PeerLimits }
 
 // stage is how far a connection is.
@@ -36,7 +37,8 @@ const (
 	stages
 )
 
-// Peers counts what peers have, for all workers and devices that share it. Its methods may be called from any goroutine.
+// Peers counts what peers have, for all workers and devices that share it. Its methods may be called from any
+// goroutine.
 type Peers struct {
 	rule func(netip.Addr) PeerRule
 
@@ -49,8 +51,8 @@ type Peers struct {
 	refused  uint64
 }
 
-// NewPeers counts by the rule that holds for each address when a connection begins; nil: DefaultPeer and DefaultNetwork for all. The
-// rule must not block.
+// NewPeers counts by the rule that holds for each address when a connection begins; nil: DefaultPeer and
+// DefaultNetwork for all. The rule must not block.
 func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 	if rule == nil {
 		rule = func(netip.Addr) PeerRule { return PeerRule{DefaultPeer, DefaultNetwork} }
@@ -67,10 +69,14 @@ type Hold struct {
 }
 
 // Begin counts one more connection that a opened, which is in start-up.
-func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Hold, error) { return p.begin(a, startup, now) }
+func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Hold, error) {
+	return p.begin(a, startup, now)
+}
 
 // Dial counts one more connection to a that this host opens: its start-up is no cost that a peer causes.
-func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Hold, error) { return p.begin(a, established, now) }
+func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Hold, error) {
+	return p.begin(a, established, now)
+}
 
 func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Hold, error) {
 	r := p.rule(clean(a))
@@ -110,7 +116,8 @@ func (p *Peers) refuse(acc, full *account, what string, limit int) error {
 	for c := acc; c != nil; c = c.net {
 		c.refused++
 	}
-	return fmt.Errorf("%w: %v has %d %s (raise it in [peers], or give the prefix a [[peer]] table)", ErrPeer, full, limit, what)
+	return fmt.Errorf("%w: %v has %d %s (raise it in [peers], or give the prefix a [[peer]] table)",
+		ErrPeer, full, limit, what)
 }
 
 // Established says that the start-up of a connection is done.
@@ -179,12 +186,14 @@ type PeerState struct {
 	Refused                        uint64
 }
 
-// State returns at most MaxPeersShown accounts, those with the most connections first, and how many connections were refused so far.
+// State returns at most MaxPeersShown accounts, those with the most connections first, and how many
+// connections were refused so far.
 func (p *Peers) State() (list []PeerState, refused uint64) {
 	p.mu.Lock()
 	add := func(c *account) {
 		if c.n != [stages]int{} || c.refused > 0 {
-			list = append(list, PeerState{c.key, c.n[halfOpen], c.n[startup], c.n[established], c.refused})
+			list = append(list, PeerState{c.key, c.n[halfOpen], c.n[startup], c.n[established],
+				c.refused})
 		}
 	}
 	for _, c := range p.accounts {
@@ -196,8 +205,10 @@ func (p *Peers) State() (list []PeerState, refused uint64) {
 	refused = p.refused
 	p.mu.Unlock()
 	slices.SortFunc(list, func(a, b PeerState) int {
-		return cmp.Or(cmp.Compare(b.Established+b.Startup, a.Established+a.Startup), cmp.Compare(b.HalfOpen, a.HalfOpen),
-			cmp.Compare(b.Refused, a.Refused), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+		return cmp.Or(cmp.Compare(b.Established+b.Startup, a.Established+a.Startup),
+			cmp.Compare(b.HalfOpen, a.HalfOpen),
+			cmp.Compare(b.Refused, a.Refused), a.Prefix.Addr().Compare(b.Prefix.Addr()),
+			cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
 	})
 	return list[:min(len(list), MaxPeersShown)], refused
 }

@@ -141,7 +141,8 @@ func TestManyAddresses(t *testing.T) {
 	}
 	v6 := func(site, link, host int) netip.Addr {
 		return netip.AddrFrom16([16]byte{
-			0x20, 1, 2: byte(site >> 16), byte(site >> 8), byte(site), 6: byte(link >> 8), byte(link), 14: byte(host >> 8), byte(host),
+			0x20, 1, 2: byte(site >> 16), byte(site >> 8), byte(site), 6: byte(link >> 8),
+			byte(link), 14: byte(host >> 8), byte(host),
 		})
 	}
 	for i := range 5000 {
@@ -184,7 +185,8 @@ func TestManyAddresses(t *testing.T) {
 	}
 	p.Begin(addr("2600::1"), start.Add(2*PeerIdle))
 	if len(p.accounts) != 2 || p.peers != 1 || p.rest.n[startup]+p.rest.n[established] != 0 {
-		t.Errorf("%d accounts are left, %d of peers, the rest %+v", len(p.accounts), p.peers, p.rest.n)
+		t.Errorf("%d accounts are left, %d of peers, the rest %+v", len(p.accounts), p.peers,
+			p.rest.n)
 	}
 }
 

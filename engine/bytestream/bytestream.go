@@ -302,8 +302,9 @@ func (s *Stream) Shutdown(write, read bool) {
 	s.wake()
 }
 
-// Release ends the consumer's use of s, on the stack's thread: what was written goes out, then FIN, and what still arrives is refused.
-// With octets that nobody read the connection is reset, so that the peer learns of their loss (RFC 9293, 3.6.1; RFC 2525, 2.17).
+// Release ends the consumer's use of s, on the stack's thread: what was written goes out, then FIN, and what
+// still arrives is refused. With octets that nobody read the connection is reset, so that the peer learns of
+// their loss (RFC 9293, 3.6.1; RFC 2525, 2.17).
 func (s *Stream) Release(now tick.Time) {
 	c := s.ep.Conn()
 	if s.Unread() > 0 {
@@ -353,8 +354,9 @@ func (s *Stream) Unread() int {
 	return s.rx.Ready()
 }
 
-// HandOver ends the consumer's use of s so that another stack.Upper can follow on the connection: the octets that were written go
-// out before its own, which begin at snd; unread are those that arrived and were not read, from rcv on. For the stack's thread.
+// HandOver ends the consumer's use of s so that another stack.Upper can follow on the connection: the octets
+// that were written go out before its own, which begin at snd; unread are those that arrived and were not
+// read, from rcv on. For the stack's thread.
 func (s *Stream) HandOver() (snd, rcv seq.Num, unread []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,8 @@ func TestRefused(t *testing.T) {
 
 func host(t *testing.T, w *sim.World, n byte) *sim.Host {
 	t.Helper()
-	h, err := w.AddHost(sim.HostConfig{Name: string('A' + rune(n)), Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, n})}})
+	h, err := w.AddHost(sim.HostConfig{Name: string('A' + rune(n)),
+		Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, n})}})
 	if err != nil {
 		t.Fatal(err)
 	}

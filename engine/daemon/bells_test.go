@@ -28,7 +28,9 @@ func TestUnrungQueuePair(t *testing.T) {
 	var mems [40][]byte
 	var qps [40]control.CreateQPResult
 	for i := range qps {
-		files := r.must(&qps[i], control.OpCreateQP, string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle})))
+		files := r.must(&qps[i], control.OpCreateQP,
+			string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle,
+				RecvCQ: cq.Handle})))
 		mems[i] = mapping(t, files[0])
 		control.CloseAll(files)
 		if int(qps[i].Bell) != i {
@@ -63,14 +65,18 @@ func TestUnrungQueuePair(t *testing.T) {
 	}
 	r.must(nil, control.OpDestroyQP, string(control.Marshal(control.Object{Handle: qps[7].Handle})))
 	var again control.CreateQPResult
-	files := r.must(&again, control.OpCreateQP, string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle})))
+	files := r.must(&again, control.OpCreateQP,
+		string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle,
+			RecvCQ: cq.Handle})))
 	if again.Bell != 7 {
 		t.Errorf("bell %d, and 7 is free", again.Bell)
 	}
 	mem := mapping(t, files[0])
 	poke(mem, again.Recv.Offset, 1)
 	ring(t, session, 7)
-	if _, ok := eventually(5*time.Second, func() bool { return mem[again.Recv.Offset+64] == 1 }); !ok {
+	if _, ok := eventually(5*time.Second, func() bool {
+		return mem[again.Recv.Offset+64] == 1
+	}); !ok {
 		t.Error("the second queue pair of a bell is not looked at")
 	}
 }
@@ -90,7 +96,8 @@ func ringsRole(args []string) error {
 	for i := 0; i < n && err == nil; i++ {
 		var files []int
 		files, err = f.ask(control.OpCreateQP, control.CreateQPArgs{
-			PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1, IRD: 1, ORD: 1,
+			PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle, SendDepth: 1, RecvDepth: 1,
+			MaxSGE: 1, MaxInline: 1, IRD: 1, ORD: 1,
 		}, nil)
 		control.CloseAll(files)
 	}
@@ -120,7 +127,8 @@ func processor(t testing.TB, pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// TestRingsForNothing has a program ring all its bells all the time, and nothing posted: it does not get the processor for that.
+// TestRingsForNothing has a program ring all its bells all the time, and nothing posted: it does not get the
+// processor for that.
 func TestRingsForNothing(t *testing.T) {
 	path, socket := writeConfig(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	d := start(t, "/proc/self/exe", 0, "daemon", "/proc/self/ns/net", path)

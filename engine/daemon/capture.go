@@ -50,7 +50,8 @@ func (s *session) mayCapture() error {
 	if group != "" && member(s.uid, s.gid, group) {
 		return nil
 	}
-	return s.onlyOperator("capture, which shows the data of all users, and members of daemon.capture_group")
+	return s.onlyOperator("capture, which shows the data of all users, and members of " +
+		"daemon.capture_group")
 }
 
 // member reports whether a user belongs to a group.
@@ -79,7 +80,8 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
-		return nil, nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d octets of each frame", control.ErrFrame, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
+		return nil, nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d octets "+
+			"of each frame", control.ErrFrame, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
 	}
 	hub, err := s.dev.tapped()
 	if err != nil {
@@ -100,7 +102,8 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 		write.Close()
 		return nil, nil, &control.Error{Code: control.CodeBusy, Text: err.Error()}
 	}
-	v := &running{tap: t, most: a.Frames, out: write, end: make(chan struct{}), done: make(chan struct{})}
+	v := &running{tap: t, most: a.Frames, out: write, end: make(chan struct{}),
+		done: make(chan struct{})}
 	s.mu.Lock()
 	v.handle = s.newHandle()
 	if s.captures == nil {
@@ -121,9 +124,11 @@ func (d *device) tapped() (*monitor.Hub, error) {
 	switch {
 	case d.cfg.Transport == config.TransportKernel:
 		return nil, &control.Error{Code: control.CodeInvalid, Text: fmt.Sprintf(
-			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i INTERFACE sees them)", d.name)}
+			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i "+
+				"INTERFACE sees them)", d.name)}
 	case d.hub == nil:
-		return nil, &control.Error{Code: control.CodePermission, Text: "the daemon was started with daemon.capture = false"}
+		return nil, &control.Error{Code: control.CodePermission,
+			Text: "the daemon was started with daemon.capture = false"}
 	}
 	return d.hub, nil
 }
@@ -221,6 +226,7 @@ func (s *session) endCapture(ctx context.Context, r *control.Request) (any, erro
 	s.mu.Lock()
 	delete(s.captures, h)
 	s.mu.Unlock()
-	s.log.Info("capture ended", "device", s.dev.name, "frames", c.result.Frames, "dropped", c.result.Dropped)
+	s.log.Info("capture ended", "device", s.dev.name, "frames", c.result.Frames, "dropped",
+		c.result.Dropped)
 	return c.result, nil
 }

@@ -68,7 +68,8 @@ func converse(t *testing.T, tn *topo.Net) *conversation {
 	_, socket := run(t, tn.A, xdp+"[mpa]\nmarkers = false\n")
 	var far *engine.Device
 	if err := tn.B.Do(func() (err error) {
-		far, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0", Options: engine.Options{MPA: engine.MPAConfig{NoMarkers: true}}})
+		far, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0",
+			Options: engine.Options{MPA: engine.MPAConfig{NoMarkers: true}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -103,7 +104,9 @@ func (v *conversation) connect(t *testing.T) *program {
 func (v *conversation) write(t *testing.T, p *program, times, octets int) {
 	t.Helper()
 	for range times {
-		if err := p.do(v.ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, octets)}, RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
+		if err := p.do(v.ctx, client.SendWR{Op: rdmap.WRWrite,
+			SGL:        []client.SGE{p.mr.SGE(0, octets)},
+			RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,8 +147,8 @@ func save(t *testing.T, b []byte) string {
 	return file
 }
 
-// TestCaptureMidConnection begins a capture in the middle of a connection: tshark decodes every FPDU of it, because the file begins
-// with the connection's own beginning.
+// TestCaptureMidConnection begins a capture in the middle of a connection: tshark decodes every FPDU of it,
+// because the file begins with the connection's own beginning.
 func TestCaptureMidConnection(t *testing.T) {
 	tn := hosts(t)
 	v := converse(t, tn)
@@ -154,20 +157,24 @@ func TestCaptureMidConnection(t *testing.T) {
 	c := capturing(t, v.p.dev, control.CaptureArgs{}, func() { v.write(t, v.p, writes, 4096) })
 	file := save(t, c.octets)
 	if c.result.Dropped != 0 || c.result.Start < 5 {
-		t.Errorf("%+v: want the start-up (SYN, SYN-ACK, ACK, Request, Reply) and no drops", c.result)
+		t.Errorf("%+v: want the start-up (SYN, SYN-ACK, ACK, Request, Reply) and no drops",
+			c.result)
 	}
 	if n := len(tshark(t, file, "iwarp_mpa.req || iwarp_mpa.rep", "frame.number")); n != 2 {
 		t.Errorf("%d frames with Request or Reply, want 2", n)
 	}
 	// What came behind the gap: 3 segments for each Write at an MTU of 1500, all with a right CRC.
 	last := 0
-	for _, l := range tshark(t, file, fmt.Sprintf("iwarp_mpa.fpdu && frame.number > %d", c.result.Start), "iwarp_ddp.last_flag") {
+	for _, l := range tshark(t, file, fmt.Sprintf("iwarp_mpa.fpdu && frame.number > %d",
+		c.result.Start), "iwarp_ddp.last_flag") {
 		last += strings.Count(l, "1") + strings.Count(l, "True")
 	}
-	text := strings.Join(tsharkLines(t, file, "-Y", fmt.Sprintf("frame.number > %d", c.result.Start), "-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"), "\n")
+	text := strings.Join(tsharkLines(t, file, "-Y", fmt.Sprintf("frame.number > %d",
+		c.result.Start), "-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"), "\n")
 	good, bad := strings.Count(text, "(Good CRC32)"), strings.Count(text, "Bad CRC32")
 	if good < 3*writes || bad > 0 || last != writes || strings.Contains(text, "Malformed") {
-		t.Errorf("tshark decodes %d FPDUs behind the gap and %d with a wrong CRC, %d of them the last of a message; want %d, 0 and %d:\n%s",
+		t.Errorf("tshark decodes %d FPDUs behind the gap and %d with a wrong CRC, %d of them the "+
+			"last of a message; want %d, 0 and %d:\n%s",
 			good, bad, last, 3*writes, writes, text)
 	}
 }
@@ -204,7 +211,9 @@ func TestCaptureFilters(t *testing.T) {
 			t.Errorf("%s: %d connections, %+v; want %d", tc.name, len(ports), c.result, tc.conns)
 		}
 	}
-	c := capturing(t, v.p.dev, control.CaptureArgs{SnapLen: 70, Frames: 20}, func() { v.write(t, v.p, 20, 1000) })
+	c := capturing(t, v.p.dev, control.CaptureArgs{SnapLen: 70, Frames: 20}, func() {
+		v.write(t, v.p, 20, 1000)
+	})
 	r, err := pcapgo.NewNgReader(bytes.NewReader(c.octets), pcapgo.DefaultNgReaderOptions)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +236,8 @@ func TestCaptureFilters(t *testing.T) {
 	}
 }
 
-// TestCaptureOfSlowReader leaves the pipe unread: the engine does not wait, and the file says how many frames are missing.
+// TestCaptureOfSlowReader leaves the pipe unread: the engine does not wait, and the file says how many frames
+// are missing.
 func TestCaptureOfSlowReader(t *testing.T) {
 	tn := hosts(t)
 	v := converse(t, tn)
@@ -283,7 +293,8 @@ func captureRole(args []string) error {
 	return nil
 }
 
-// TestCaptureRights: the operator may, others only through the group that the configuration names; a program that goes away takes its captures along.
+// TestCaptureRights: the operator may, others only through the group that the configuration names; a program
+// that goes away takes its captures along.
 func TestCaptureRights(t *testing.T) {
 	tn := hosts(t)
 	exe := publicExe(t)
@@ -291,7 +302,8 @@ func TestCaptureRights(t *testing.T) {
 		{"", "and members of daemon.capture_group"},
 		{"capture_group = \"0\"\n", "and members of daemon.capture_group"},
 		{fmt.Sprintf("capture_group = \"%d\"\n", nobody), "<nil>"},
-		{fmt.Sprintf("capture = false\ncapture_group = \"%d\"\n", nobody), "daemon.capture = false"},
+		{fmt.Sprintf("capture = false\ncapture_group = \"%d\"\n", nobody),
+			"daemon.capture = false"},
 	} {
 		d, socket := run(t, tn.A, tc.config+xdp)
 		if got := start(t, exe, nobody, "capture", socket).line(); !strings.Contains(got, tc.want) {
@@ -313,7 +325,9 @@ func TestCaptureRights(t *testing.T) {
 			}
 		}
 		dev.Close()
-		if _, ok := eventually(30*time.Second, func() bool { return len(d.Snapshot().Sessions) == 0 }); !ok {
+		if _, ok := eventually(30*time.Second, func() bool {
+			return len(d.Snapshot().Sessions) == 0
+		}); !ok {
 			t.Fatal("the session stays")
 		}
 	}
@@ -327,7 +341,8 @@ func TestCaptureRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err == nil || !strings.Contains(err.Error(), "4 captures run already") {
+	if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err == nil ||
+		!strings.Contains(err.Error(), "4 captures run already") {
 		t.Errorf("a fifth capture: %v", err)
 	}
 }
@@ -339,7 +354,8 @@ func TestCaptureOnKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err == nil || !strings.Contains(err.Error(), "tcpdump") {
+	if _, err := dev.Capture(t.Context(), control.CaptureArgs{}); err == nil ||
+		!strings.Contains(err.Error(), "tcpdump") {
 		t.Errorf("capture on the kernel's sockets: %v", err)
 	}
 }

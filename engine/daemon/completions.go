@@ -56,7 +56,8 @@ func (c *cq) take(v *engine.Completion) (kept bool) {
 		logCompletion(c.s.log.With("device", c.s.dev.name, "qp", q.handle), v)
 	}
 	e := control.Completion{
-		ID: v.ID, QP: q.handle, Op: v.Op, Status: v.Status, Flags: v.Flags, ByteLen: v.ByteLen, Imm: v.Imm, Invalidated: v.Invalidated,
+		ID: v.ID, QP: q.handle, Op: v.Op, Status: v.Status, Flags: v.Flags, ByteLen: v.ByteLen,
+		Imm: v.Imm, Invalidated: v.Invalidated,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +99,8 @@ func (c *cq) close() {
 	c.mem.Close()
 }
 
-// ringers are the completion queues of a session whose programs are to be signalled. Workers do not do it themselves: whatever a
-// program has wait for its end of a channel is woken on the thread that signals.
+// ringers are the completion queues of a session whose programs are to be signalled. Workers do not do it
+// themselves: whatever a program has wait for its end of a channel is woken on the thread that signals.
 type ringers struct {
 	mu   sync.Mutex
 	list []*cq

@@ -32,7 +32,8 @@ type confirmation struct {
 // confirmLate is the state after the deadline.
 const confirmLate = "late"
 
-// sessionWait is how long confirmation is awaited when nobody configured it and an interface carries the operator's session.
+// sessionWait is how long confirmation is awaited when nobody configured it and an interface carries the
+// operator's session.
 const sessionWait = time.Minute
 
 // awaitConfirmation begins to wait, when the configuration or the operator's session asks for it.
@@ -48,7 +49,8 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 	if cfg.Daemon.Confirm == config.AutoTimeUnset {
 		name, err := d.carrier(o.Session)
 		if err != nil {
-			return fmt.Errorf("which interface carries the session at %s: %w (daemon.confirm = \"0s\" does not ask)", o.Session, err)
+			return fmt.Errorf("which interface carries the session at %s: %w (daemon.confirm = "+
+				"\"0s\" does not ask)", o.Session, err)
 		}
 		if wait = 0; name != "" {
 			wait = sessionWait
@@ -59,11 +61,14 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 				"next", "set daemon.admin_socket, or daemon.confirm = \"0s\"")
 			wait = 0
 		case wait > 0:
-			d.log.Warn("the interface carries your own session: everything is undone unless you confirm", "device", name,
-				"session", o.Session, "within", wait, "next", command+" (daemon.confirm sets another time, or 0s)")
+			d.log.Warn("the interface carries your own session: everything is undone unless you confirm",
+				"device", name,
+				"session", o.Session, "within", wait, "next", command+
+					" (daemon.confirm sets another time, or 0s)")
 		}
 	} else if wait > 0 {
-		d.log.Info("everything is undone unless the operator confirms", "within", wait, "next", command)
+		d.log.Info("everything is undone unless the operator confirms", "within", wait, "next",
+			command)
 	}
 	after := o.After
 	if after == nil {
@@ -80,7 +85,8 @@ func (c *confirmation) begin(wait time.Duration, after func(time.Duration) <-cha
 		c.state = control.ConfirmUnasked
 		return
 	}
-	c.wait, c.deadline, c.given, c.due = wait, time.Now().Add(wait), make(chan struct{}), after(wait)
+	c.wait, c.deadline, c.given, c.due = wait, time.Now().Add(wait), make(chan struct{}),
+		after(wait)
 }
 
 // watch returns nil when ctx is done, and an error that wraps ErrUnconfirmed when the time is up before a confirmation.
@@ -118,9 +124,11 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	defer c.mu.Unlock()
 	switch {
 	case c.state == confirmLate:
-		return r, &control.Error{Code: control.CodeClosed, Text: fmt.Sprintf("too late: nobody confirmed within %v, and the daemon ends", c.wait)}
+		return r, &control.Error{Code: control.CodeClosed,
+			Text: fmt.Sprintf("too late: nobody confirmed within %v, and the daemon ends", c.wait)}
 	case c.state == "" && c.wait == 0:
-		return r, &control.Error{Code: control.CodeNotReady, Text: "the daemon still starts: confirm again"}
+		return r, &control.Error{Code: control.CodeNotReady,
+			Text: "the daemon still starts: confirm again"}
 	case c.state == "":
 		close(c.given)
 		c.state = control.ConfirmAlready
@@ -151,14 +159,16 @@ func (d *Daemon) undo(why error) error {
 	err := d.detach() // before anything that takes time: the host may be out of reach because of it
 	err = errors.Join(err, d.close(0))
 	if err == nil {
-		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start", "interfaces", d.deviceNames(),
-			"next", "start xwarpd again and say xwarp confirm within the time; or set daemon.confirm")
+		d.log.Warn("programs are detached, ports are free: the interfaces are as before the start",
+			"interfaces", d.deviceNames(),
+			"next",
+			"start xwarpd again and say xwarp confirm within the time; or set daemon.confirm")
 	}
 	return errors.Join(why, err)
 }
 
-// carrier returns the name of a device whose interface carries sessions to a local address: the address is the interface's, or that
-// of a VLAN, bridge or bond on it. Empty: there is none.
+// carrier returns the name of a device whose interface carries sessions to a local address: the address is
+// the interface's, or that of a VLAN, bridge or bond on it. Empty: there is none.
 func (d *Daemon) carrier(local netip.Addr) (string, error) {
 	if !local.IsValid() {
 		return "", nil
@@ -183,7 +193,9 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 			return "", err
 		}
 		index, master := l.Attrs().Index, l.Attrs().MasterIndex
-		if slices.ContainsFunc(holders, func(h int) bool { return h == index || h == master || under(h) == index }) {
+		if slices.ContainsFunc(holders, func(h int) bool {
+			return h == index || h == master || under(h) == index
+		}) {
 			return v.name, nil
 		}
 	}

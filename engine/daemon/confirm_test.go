@@ -41,7 +41,8 @@ func await(t *testing.T, tn *topo.Net, session netip.Addr, text string) *awaitin
 	after := func(wait time.Duration) <-chan time.Time { a.asked = wait; return a.fire }
 	var d *daemon.Daemon
 	if err := tn.A.Do(func() (err error) {
-		d, err = daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(&a.log, nil)), Session: session, After: after})
+		d, err = daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(&a.log, nil)),
+			Session: session, After: after})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -92,7 +93,8 @@ const within90 = "confirm = \"90s\"\n"
 func TestUnconfirmed(t *testing.T) {
 	a := await(t, hosts(t), netip.Addr{}, within90)
 	if a.asked != 90*time.Second || !attached(t, a.net.A) || a.portFree() {
-		t.Fatalf("before: a timer of %v, attached %v, port free %v", a.asked, attached(t, a.net.A), a.portFree())
+		t.Fatalf("before: a timer of %v, attached %v, port free %v", a.asked, attached(t, a.net.A),
+			a.portFree())
 	}
 	if err := a.snapshot(func(left float64) bool { return left > 0 }); err != nil {
 		t.Error(err)
@@ -107,8 +109,10 @@ func TestUnconfirmed(t *testing.T) {
 	if _, err := client.Open(a.socket); err == nil {
 		t.Error("the control socket is still served")
 	}
-	says(t, a.log.String(), "everything is undone unless the operator confirms", "next=\"xwarp confirm --socket "+a.socket, "within=1m30s",
-		"nobody confirmed in time: closing everything", "programs are detached, ports are free", "interfaces=[eth0]", "or set daemon.confirm")
+	says(t, a.log.String(), "everything is undone unless the operator confirms",
+		"next=\"xwarp confirm --socket "+a.socket, "within=1m30s",
+		"nobody confirmed in time: closing everything", "programs are detached, ports are free",
+		"interfaces=[eth0]", "or set daemon.confirm")
 }
 
 // snapshot checks how long the daemon says that it still waits.
@@ -128,7 +132,8 @@ func (a *awaiting) snapshot(ok func(left float64) bool) error {
 // A confirmed daemon stays beyond the time; a second confirmation says so.
 func TestConfirmed(t *testing.T) {
 	a := await(t, hosts(t), netip.Addr{}, within90)
-	if r, err := a.confirm(); err != nil || r.State != control.ConfirmDone || r.Left <= 0 || r.Left > 90 {
+	if r, err := a.confirm(); err != nil || r.State != control.ConfirmDone || r.Left <= 0 ||
+		r.Left > 90 {
 		t.Fatalf("confirmation: %+v, %v", r, err)
 	}
 	a.fire <- time.Time{}
@@ -154,7 +159,8 @@ func TestConfirmNotAwaited(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, control.OperatorPath(socket))
 	control.CloseAll(r.hello())
-	if reply, _ := r.call(control.OpConfirm, ""); reply.Error != nil || string(reply.Result) != `{"state":"not_awaited","left_seconds":0}` {
+	if reply, _ := r.call(control.OpConfirm, ""); reply.Error != nil ||
+		string(reply.Result) != `{"state":"not_awaited","left_seconds":0}` {
 		t.Errorf("%s, %+v", reply.Result, reply.Error)
 	}
 	c := start(t, publicExe(t), nobody, "confirm", socket)
@@ -200,7 +206,8 @@ func TestOwnSession(t *testing.T) {
 				t.Errorf("it waits for %v, want %v", a.asked, tc.want)
 			}
 			if tc.want == time.Minute {
-				says(t, a.log.String(), "the interface carries your own session", "device=eth0", "within=1m0s", "xwarp confirm")
+				says(t, a.log.String(), "the interface carries your own session", "device=eth0",
+					"within=1m0s", "xwarp confirm")
 			}
 		})
 	}
@@ -211,10 +218,12 @@ func addUpper(h *topo.Host, a netip.Addr) (err error) {
 	nl := h.Netlink()
 	attrs := netlink.LinkAttrs{Name: "upper", ParentIndex: h.Link.Index}
 	for _, l := range []netlink.Link{
-		&netlink.Vlan{LinkAttrs: attrs, VlanId: 100}, &netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE},
+		&netlink.Vlan{LinkAttrs: attrs, VlanId: 100}, &netlink.Macvlan{LinkAttrs: attrs,
+			Mode: netlink.MACVLAN_MODE_BRIDGE},
 	} {
 		if err = nl.LinkAdd(l); err == nil {
-			return nl.AddrAdd(l, &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(24, 32)}})
+			return nl.AddrAdd(l,
+				&netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(24, 32)}})
 		}
 	}
 	return err
@@ -229,7 +238,8 @@ func TestOwnSessionOnBridge(t *testing.T) {
 	br := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
 	err := nl.LinkAdd(br)
 	if err == nil {
-		err = nl.AddrAdd(br, &netlink.Addr{IPNet: &net.IPNet{IP: at.AsSlice(), Mask: net.CIDRMask(24, 32)}})
+		err = nl.AddrAdd(br, &netlink.Addr{IPNet: &net.IPNet{IP: at.AsSlice(),
+			Mask: net.CIDRMask(24, 32)}})
 	}
 	if err == nil {
 		var nic netlink.Link

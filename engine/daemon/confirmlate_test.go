@@ -21,7 +21,8 @@ func TestLateConfirmation(t *testing.T) {
 	if err := c.watch(t.Context()); !errors.Is(err, ErrUnconfirmed) {
 		t.Errorf("watch: %v", err)
 	}
-	if _, err := c.confirm(); !errors.Is(err, engine.ErrClosed) || !strings.Contains(err.Error(), "too late: nobody confirmed within 1m0s") {
+	if _, err := c.confirm(); !errors.Is(err, engine.ErrClosed) ||
+		!strings.Contains(err.Error(), "too late: nobody confirmed within 1m0s") {
 		t.Errorf("afterwards: %v", err)
 	}
 	if left := c.left(); left != 0 {

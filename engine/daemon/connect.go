@@ -31,7 +31,8 @@ func (s *session) claim(h control.Handle) (*qp, error) {
 	q := s.qps[h]
 	switch {
 	case q == nil:
-		return nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no queue pair %d", h)}
+		return nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no queue pair %d", h)}
 	case q.connecting || q.connected.Load():
 		return nil, busyf("the queue pair is connected or being connected already")
 	}
@@ -71,7 +72,8 @@ func (s *session) connect(ctx context.Context, r *control.Request) (any, error) 
 		return nil, err
 	}
 	err = s.open(ctx, func() error {
-		return s.dev.dev.Dial(ctx, a.Remote, q.q, engine.ConnConfig{Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA})
+		return s.dev.dev.Dial(ctx, a.Remote, q.q, engine.ConnConfig{Local: a.Local,
+			PrivateData: a.PrivateData, MPA: a.MPA})
 	})
 	s.unclaim(q, err)
 	if err != nil {
@@ -97,18 +99,22 @@ func (s *session) open(ctx context.Context, try func() error) error {
 func (s *session) checkPort(port uint16) error {
 	if l := s.limits(); !s.operator && !mayListen(&l, port) {
 		return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
-			"user %d may not take port %d, only %v (limits.ports, or ports in a [[user]] table)", s.uid, port, l.Ports)}
+			"user %d may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
+			s.uid, port, l.Ports)}
 	}
 	return nil
 }
 
-// checkWildcard refuses a listener at all addresses to who may not have one. The kernel's sockets are the kernel's to refuse.
+// checkWildcard refuses a listener at all addresses to who may not have one. The kernel's sockets are the
+// kernel's to refuse.
 func (s *session) checkWildcard(a netip.Addr) error {
-	if !a.Unmap().IsUnspecified() || s.operator || s.dev.cfg.Transport == config.TransportKernel || s.limits().Wildcard {
+	if !a.Unmap().IsUnspecified() || s.operator || s.dev.cfg.Transport == config.TransportKernel ||
+		s.limits().Wildcard {
 		return nil
 	}
 	return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
-		"user %d may not listen on %v: name an address of this host (or set limits.wildcard, or wildcard in a [[user]] table)", s.uid, a)}
+		"user %d may not listen on %v: name an address of this host (or set limits.wildcard, or "+
+			"wildcard in a [[user]] table)", s.uid, a)}
 }
 
 func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
@@ -117,7 +123,8 @@ func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	if !a.Addr.IsValid() || a.Backlog < 0 || a.Backlog > control.MaxBacklog {
-		return nil, nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d", control.ErrFrame, a.Addr, a.Backlog, control.MaxBacklog)
+		return nil, nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d",
+			control.ErrFrame, a.Addr, a.Backlog, control.MaxBacklog)
 	}
 	if err := s.checkPort(a.Addr.Port()); err != nil {
 		return nil, nil, err
@@ -153,7 +160,8 @@ func (s *session) closeListener(r *control.Request, _ []int) (any, []int, error)
 	delete(s.listeners, h)
 	s.mu.Unlock()
 	if l == nil {
-		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no listener %d", h)}
+		return nil, nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no listener %d", h)}
 	}
 	err = l.l.Close()
 	s.account.give(l.cost)
@@ -183,13 +191,16 @@ func (s *session) getRequest(ctx context.Context, r *control.Request) (any, erro
 		s.mu.Unlock()
 		s.account.give(cost)
 		c.Reject(nil)
-		return nil, &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d connection requests wait for an answer already", control.MaxBacklog)}
+		return nil, &control.Error{Code: control.CodeQuota,
+			Text: fmt.Sprintf("%d connection requests wait for an answer already",
+				control.MaxBacklog)}
 	}
 	q := &request{s.newHandle(), c, cost}
 	s.requests[q.handle] = q
 	s.mu.Unlock()
 	return control.RequestResult{
-		Handle: q.handle, Local: c.Local, Remote: c.Remote, Revision: c.Revision, PrivateData: c.PrivateData, IRD: c.IRD, ORD: c.ORD,
+		Handle: q.handle, Local: c.Local, Remote: c.Remote, Revision: c.Revision,
+		PrivateData: c.PrivateData, IRD: c.IRD, ORD: c.ORD,
 	}, nil
 }
 

@@ -11,7 +11,8 @@ import (
 )
 
 // errDefect is what a program hears that a defect of the daemon cost its session.
-var errDefect = &control.Error{Code: control.CodeInternal, Text: "a defect of the daemon, which has the stack in its log, ended this session"}
+var errDefect = &control.Error{Code: control.CodeInternal, Text: "a defect of the daemon, which " +
+	"has the stack in its log, ended this session"}
 
 // contain is deferred by what serves one program. A panic there is a defect of the daemon, and ends that session only.
 func (s *session) contain(doing string) {
@@ -31,16 +32,17 @@ func (e *export) contain(doing string) {
 // defect counts and logs a panic. It is called before the stack of the panic is left.
 func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
 	d.ended.defects.Add(1)
-	log.Error("defect of xwarpd: what was being served ends, the rest goes on", "doing", doing, "panic", fmt.Sprint(v),
+	log.Error("defect of xwarpd: what was being served ends, the rest goes on", "doing", doing,
+		"panic", fmt.Sprint(v),
 		"stack", string(debug.Stack()), "next", "report this line")
 }
 
 // errNoDevice ends a daemon none of whose devices works.
 var errNoDevice = errors.New("no device works any more")
 
-// attend waits for the failure of a device. The host gets its interface back, the programs that used it are dropped, its exports
-// fail; the other devices go on. When none is left, lost ends the daemon, so that systemd starts it again: opening a device
-// takes rights which it gave up when it had opened them all.
+// attend waits for the failure of a device. The host gets its interface back, the programs that used it are
+// dropped, its exports fail; the other devices go on. When none is left, lost ends the daemon, so that
+// systemd starts it again: opening a device takes rights which it gave up when it had opened them all.
 func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
 	select {
 	case <-ctx.Done():
@@ -48,7 +50,8 @@ func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
 	case <-v.dev.Failed():
 	}
 	err := fmt.Errorf("device %s: %w", v.name, v.dev.Err())
-	d.log.Error("device is lost: its programs and exports end, other devices go on", "device", v.name, "error", err, "next", "systemctl restart xwarpd")
+	d.log.Error("device is lost: its programs and exports end, other devices go on", "device",
+		v.name, "error", err, "next", "systemctl restart xwarpd")
 	if err := v.dev.Detach(); err != nil {
 		d.log.Warn("the interface keeps its program", "device", v.name, "error", err)
 	}

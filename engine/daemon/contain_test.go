@@ -25,7 +25,8 @@ func daemonOn(t *testing.T) (d *Daemon, socket string) {
 	t.Helper()
 	dir := t.TempDir()
 	path, socket := filepath.Join(dir, "xwarp.toml"), filepath.Join(dir, "socket")
-	text := fmt.Sprintf("[daemon]\nsocket = %q\n[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n", socket)
+	text := fmt.Sprintf("[daemon]\nsocket = %q\n[[interface]]\nname = \"lo\"\ntransport = "+
+		"\"kernel\"\n", socket)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,8 @@ func dialRaw(t *testing.T, socket, device string) *raw {
 	}
 	r := &raw{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
 	t.Cleanup(func() { r.Close() })
-	if err := r.ask(control.OpHello, &control.HelloArgs{Version: control.Version, Device: device}); err != nil {
+	if err := r.ask(control.OpHello, &control.HelloArgs{Version: control.Version,
+		Device: device}); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -79,13 +81,17 @@ func (r *raw) ask(op control.Op, args any) error {
 	return err
 }
 
-// TestDefect has a request's handler panic, one that answers at once and one that waits: the session ends, its part of the quotas is
-// free again, the defect is counted, and another program notices nothing.
+// TestDefect has a request's handler panic, one that answers at once and one that waits: the session ends,
+// its part of the quotas is free again, the defect is counted, and another program notices nothing.
 func TestDefect(t *testing.T) {
 	const atOnce, later = control.OpConfirm, control.OpEndCapture
 	oldHandler, oldWaiter := handlers[atOnce], waiting[later]
-	handlers[atOnce] = func(*session, *control.Request, []int) (any, []int, error) { panic("made to fail") }
-	waiting[later] = func(*session, context.Context, *control.Request) (any, error) { panic("made to fail") }
+	handlers[atOnce] = func(*session, *control.Request, []int) (any, []int, error) {
+		panic("made to fail")
+	}
+	waiting[later] = func(*session, context.Context, *control.Request) (any, error) {
+		panic("made to fail")
+	}
 	t.Cleanup(func() { handlers[atOnce], waiting[later] = oldHandler, oldWaiter })
 	d, socket := daemonOn(t)
 	other := dialRaw(t, socket, "")
@@ -94,7 +100,8 @@ func TestDefect(t *testing.T) {
 		if err := r.ask(op, &control.Object{}); err == nil {
 			t.Errorf("%s: the session goes on", op)
 		}
-		for end := time.Now().Add(20 * time.Second); len(d.all()) > 1; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); len(d.all()) > 1; time.Sleep(
+			time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s: the session stays", op)
 			}
@@ -107,7 +114,8 @@ func TestDefect(t *testing.T) {
 		}
 	}
 	other.Close()
-	for end := time.Now().Add(20 * time.Second); len(d.all()) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); len(d.all()) > 0 &&
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	for _, u := range d.Snapshot().Users {
 		for what, n := range u.Used {
@@ -131,8 +139,8 @@ func (p *brittle) Flush() ring.State {
 	return p.Port.Flush()
 }
 
-// TestDeviceFails has one of two devices fail, then the only one. The programs and the exports of that device end, and say why; others go
-// on, and only a daemon without any device ends.
+// TestDeviceFails has one of two devices fail, then the only one. The programs and the exports of that device
+// end, and say why; others go on, and only a daemon without any device ends.
 func TestDeviceFails(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -144,11 +152,13 @@ func TestDeviceFails(t *testing.T) {
 			}
 			t.Cleanup(func() { tn.Close() })
 			var broken atomic.Bool
-			v := &device{name: "eth0", cfg: config.Interface{Name: "eth0", Transport: config.TransportXDP, Queues: []int{0}}}
+			v := &device{name: "eth0", cfg: config.Interface{Name: "eth0",
+				Transport: config.TransportXDP, Queues: []int{0}}}
 			if err := tn.A.Do(func() (err error) {
-				v.dev, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name, Wrap: func(_ int, p ring.Port) (ring.Port, error) {
-					return &brittle{p, &broken}, nil
-				}})
+				v.dev, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name,
+					Wrap: func(_ int, p ring.Port) (ring.Port, error) {
+						return &brittle{p, &broken}, nil
+					}})
 				return err
 			}); err != nil {
 				t.Fatal(err)
@@ -174,7 +184,8 @@ func TestDeviceFails(t *testing.T) {
 				t.Error("the program's session goes on")
 			}
 			if only {
-				if err := <-ended; !errors.Is(err, errNoDevice) || !errors.Is(err, engine.ErrDefect) {
+				if err := <-ended; !errors.Is(err, errNoDevice) ||
+					!errors.Is(err, engine.ErrDefect) {
 					t.Errorf("the daemon ended with %v", err)
 				}
 				told := 0
@@ -182,7 +193,8 @@ func TestDeviceFails(t *testing.T) {
 					if e.Event == "stopping" {
 						told++
 						if e.Error != "" {
-							t.Errorf("what ended the daemon is logged here and by who runs it: %s", e.Error)
+							t.Errorf("what ended the daemon is logged here and by who runs it: %s",
+								e.Error)
 						}
 					}
 				}
@@ -194,8 +206,10 @@ func TestDeviceFails(t *testing.T) {
 			if err := dialRaw(t, socket, "lo").ask(control.OpAllocPD, &struct{}{}); err != nil {
 				t.Errorf("a program of the other device: %v", err)
 			}
-			if s := d.Snapshot(); s.Devices[1].Error == "" || s.Exports[0].Error == "" || d.healthy() != nil {
-				t.Errorf("device: %q, export: %q, healthy: %v", s.Devices[1].Error, s.Exports[0].Error, d.healthy())
+			if s := d.Snapshot(); s.Devices[1].Error == "" || s.Exports[0].Error == "" ||
+				d.healthy() != nil {
+				t.Errorf("device: %q, export: %q, healthy: %v", s.Devices[1].Error,
+					s.Exports[0].Error, d.healthy())
 			}
 			stop()
 			if err := <-ended; err != nil {

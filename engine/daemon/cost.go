@@ -8,8 +8,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// What objects cost their user. The octets are what the daemon allocates at most, whatever a program does with the object;
-// the pages of rings and regions are the program's.
+// What objects cost their user. The octets are what the daemon allocates at most, whatever a program does
+// with the object; the pages of rings and regions are the program's.
 
 var (
 	sessionCost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory}
@@ -29,7 +29,8 @@ func pages(n uint64) int64 {
 func tables(n uint64) int64 { return pages(uint64(pages(n)) / 512) }
 
 func mrCost(length uint64) budget.Amounts {
-	return budget.Amounts{budget.MRs: 1, budget.Memory: pages(length), budget.DaemonMemory: budget.ObjectMemory + tables(length)}
+	return budget.Amounts{budget.MRs: 1, budget.Memory: pages(length),
+		budget.DaemonMemory: budget.ObjectMemory + tables(length)}
 }
 
 func cqCost(g control.Geometry) budget.Amounts {
@@ -43,7 +44,8 @@ func cqCost(g control.Geometry) budget.Amounts {
 func (s *session) qpCost(a *control.CreateQPArgs) budget.Amounts {
 	_, recv := rings(a)
 	footprint := s.dev.dev.Footprint(&engine.QPConfig{
-		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline, IRD: a.IRD, ORD: a.ORD,
+		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
+		IRD: a.IRD, ORD: a.ORD,
 	})
 	return budget.Amounts{
 		budget.QPs: 1, budget.WorkRequests: int64(a.SendDepth + a.RecvDepth),
@@ -51,11 +53,14 @@ func (s *session) qpCost(a *control.CreateQPArgs) budget.Amounts {
 	}
 }
 
-// listenerCost is that of a listener whose backlog is full, requestCost that of a request which waits for its program's answer.
+// listenerCost is that of a listener whose backlog is full, requestCost that of a request which waits for its
+// program's answer.
 func (s *session) listenerCost(backlog int) budget.Amounts {
-	return budget.Amounts{budget.Listeners: 1, budget.DaemonMemory: budget.ObjectMemory + int64(backlog)*int64(s.dev.dev.ConnFootprint())}
+	return budget.Amounts{budget.Listeners: 1, budget.DaemonMemory: budget.ObjectMemory + int64(
+		backlog)*int64(s.dev.dev.ConnFootprint())}
 }
 
 func (s *session) requestCost() budget.Amounts {
-	return budget.Amounts{budget.DaemonMemory: budget.ObjectMemory + int64(s.dev.dev.ConnFootprint())}
+	return budget.Amounts{budget.DaemonMemory: budget.ObjectMemory + int64(
+		s.dev.dev.ConnFootprint())}
 }

@@ -1,5 +1,5 @@
-// Package daemon is xwarpd: devices, exported memory, and the control socket through which programs of this host use them
-// without privileges.
+// Package daemon is xwarpd: devices, exported memory, and the control socket through which programs of this
+// host use them without privileges.
 package daemon
 
 import (
@@ -59,17 +59,19 @@ type Options struct {
 	Log     *slog.Logger   // nil is silent
 	Level   *slog.LevelVar // of Log, for reloads; may be nil
 	Version string         // of the program, for Snapshot
-	// Session is the local address of the session in which an operator starts the daemon by hand; the zero Addr: there is none.
+	// Session is the local address of the session in which an operator starts the daemon by hand; the zero
+	// Addr: there is none.
 	Session netip.Addr
 	After   func(time.Duration) <-chan time.Time // nil: time.After
 }
 
 var errShutdown = errors.New("the daemon stops")
 
-// New opens the devices, the control socket and the exports of a configuration. Devices are opened in the network namespace of
-// the calling thread.
+// New opens the devices, the control socket and the exports of a configuration. Devices are opened in the
+// network namespace of the calling thread.
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
-	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(), since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper()}
+	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
+		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper()}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -111,7 +113,8 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return nil
 	}
 	if err := d.mapper.Err(); err != nil {
-		d.log.Error("programs cannot be served: what they share with the daemon cannot be guarded", "error", err)
+		d.log.Error("programs cannot be served: what they share with the daemon cannot be guarded",
+			"error", err)
 	}
 	var err error
 	if d.socket, err = listenControl(cfg.Daemon.Socket, programs(&cfg.Daemon)); err != nil {
@@ -129,8 +132,8 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	return nil
 }
 
-// Run serves until ctx is done, then closes everything in order within the configured grace. Without the confirmation that the
-// configuration asks for it does so when that is due, and returns ErrUnconfirmed.
+// Run serves until ctx is done, then closes everything in order within the configured grace. Without the
+// confirmation that the configuration asks for it does so when that is due, and returns ErrUnconfirmed.
 func (d *Daemon) Run(ctx context.Context) error {
 	stop := d.watchdog()
 	defer stop()
@@ -180,7 +183,8 @@ func (d *Daemon) forget(s *session) {
 func (d *Daemon) Reload(now *config.Loaded) error {
 	old := d.cfg.Load()
 	for _, key := range old.Changed(now) {
-		d.log.Warn("a changed key counts after a restart only", "key", key, "next", "systemctl restart xwarpd")
+		d.log.Warn("a changed key counts after a restart only", "key", key, "next",
+			"systemctl restart xwarpd")
 	}
 	err := d.reloadAllow(now)
 	now.Interface = old.Interface

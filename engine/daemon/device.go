@@ -28,7 +28,8 @@ type device struct {
 func (d *device) info() control.DeviceInfo {
 	t := d.dev.Transport()
 	i := control.DeviceInfo{
-		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode, Transmit: t.Transmit, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
+		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode,
+		Transmit: t.Transmit, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
 	}
 	if t.Fallback != nil {
 		i.Fallback = t.Fallback.Error()
@@ -43,10 +44,12 @@ func (d *device) info() control.DeviceInfo {
 func (d *Daemon) open(c config.Interface) (*device, error) {
 	m := d.cfg.Load().MPA
 	o := engine.Options{
-		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Peers: d.peers, Keepalive: keepalive(&d.cfg.Load().Peers),
+		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Peers: d.peers,
+		Keepalive:      keepalive(&d.cfg.Load().Peers),
 		Window:         int(c.Window),
-		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
-		Stall: d.cfg.Load().Daemon.Stall.D(), Log: d.log.With("device", c.Name),
+		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(),
+		CloseTimeout: m.CloseTimeout.D(),
+		Stall:        d.cfg.Load().Daemon.Stall.D(), Log: d.log.With("device", c.Name),
 	}
 	if o.FirstFPDUTimeout == 0 {
 		o.FirstFPDUTimeout = -1 // for ever
@@ -60,8 +63,11 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 		dev.dev, err = engine.OpenKernel(engine.KernelConfig{Options: o})
 	} else {
 		dev.dev, err = engine.OpenXDP(engine.XDPConfig{
-			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs, XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode], Transmit: engine.Transmit(c.Transmit),
-			MTU: c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages, BusyPoll: c.BusyPoll.D(),
+			Options: o, Interface: c.Name, Queues: c.Queues, CPUs: c.CPUs,
+			XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
+			Transmit: engine.Transmit(c.Transmit),
+			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
+			BusyPoll:             c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
 		})
 	}
@@ -69,7 +75,8 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 	}
 	i := dev.info()
-	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode, "copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
+	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode,
+		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil
 }
@@ -82,14 +89,17 @@ func hint(err error) string {
 	return ""
 }
 
-var xdpModes = map[string]bpf.Mode{"auto": bpf.ModeAuto, "native": bpf.ModeNative, "generic": bpf.ModeGeneric}
+var xdpModes = map[string]bpf.Mode{"auto": bpf.ModeAuto, "native": bpf.ModeNative,
+	"generic": bpf.ModeGeneric}
 
-var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.ModeZeroCopy, "copy": ring.ModeCopy}
+var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.ModeZeroCopy,
+	"copy": ring.ModeCopy}
 
 // mpaConfig is the engine's form of a policy.
 func mpaConfig(m *config.MPA) engine.MPAConfig {
 	return engine.MPAConfig{
-		Revision1: m.Revision == 1, NoMarkers: !m.Markers, NoCRC: !m.CRC, AnyCRCError: m.AnyCRCError, NoPeerToPeer: !m.PeerToPeer,
+		Revision1: m.Revision == 1, NoMarkers: !m.Markers, NoCRC: !m.CRC,
+		AnyCRCError: m.AnyCRCError, NoPeerToPeer: !m.PeerToPeer,
 		NoRetry: !m.Retry,
 	}
 }
@@ -101,8 +111,8 @@ func (d *Daemon) policy(remote netip.Addr) (engine.MPAConfig, bool) {
 	return mpaConfig(&m), c.Allowed(remote)
 }
 
-// override is engine.Override: of what a program asks for, the keys of mpa.override count. It may always ask for more safety than the
-// operator does.
+// override is engine.Override: of what a program asks for, the keys of mpa.override count. It may always ask
+// for more safety than the operator does.
 func (d *Daemon) override(policy, asked engine.MPAConfig) engine.MPAConfig {
 	may := d.cfg.Load().MPA.Override
 	m := asked
@@ -144,8 +154,8 @@ func (d *Daemon) deviceNames() (names []string) {
 	return names
 }
 
-// deaf returns err when a device has not known for long what the kernel knows. It goes on with what it has, so this is for the
-// watchdog only when nothing else helps any more.
+// deaf returns err when a device has not known for long what the kernel knows. It goes on with what it has,
+// so this is for the watchdog only when nothing else helps any more.
 func deaf(err error) error {
 	var s *netwatch.Stale
 	if errors.As(err, &s) && time.Since(s.Since) > deafFor {
@@ -154,8 +164,8 @@ func deaf(err error) error {
 	return nil
 }
 
-// healthy returns what systemd's watchdog should know: a worker that stands still, or a device that has been deaf for long. It waits
-// for nobody.
+// healthy returns what systemd's watchdog should know: a worker that stands still, or a device that has been
+// deaf for long. It waits for nobody.
 func (d *Daemon) healthy() error {
 	for _, v := range d.devices {
 		if v.dev.Err() != nil {

@@ -24,7 +24,8 @@ import (
 	xsk "xwarp/ring"
 )
 
-// underLoad has a program of the daemon on host A write to host B and read back while disturb goes on: everything must arrive.
+// underLoad has a program of the daemon on host A write to host B and read back while disturb goes on:
+// everything must arrive.
 func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error) {
 	t.Helper()
 	tn := hosts(t)
@@ -57,9 +58,11 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 		for j := range half {
 			p.mem[j] = byte(i + j*7)
 		}
-		err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, half)}, RemoteSTag: peer})
+		err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, half)},
+			RemoteSTag: peer})
 		if err == nil {
-			err = p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(half, half)}, RemoteSTag: peer})
+			err = p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(half, half)},
+				RemoteSTag: peer})
 		}
 		if err != nil {
 			t.Fatalf("round %d: %v", i, err)
@@ -116,7 +119,8 @@ func TestMTUChangeUnderLoad(t *testing.T) {
 // The address goes away and comes back: the connection waits for it.
 func TestAddressRemovedUnderLoad(t *testing.T) {
 	underLoad(t, func(tn *topo.Net, nic netlink.Link) error {
-		a := &netlink.Addr{IPNet: &net.IPNet{IP: tn.A.Addr4.Addr().AsSlice(), Mask: net.CIDRMask(tn.A.Addr4.Bits(), 32)}}
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: tn.A.Addr4.Addr().AsSlice(),
+			Mask: net.CIDRMask(tn.A.Addr4.Bits(), 32)}}
 		time.Sleep(pause)
 		if err := tn.A.Netlink().AddrDel(nic, a); err != nil {
 			return err
@@ -132,7 +136,8 @@ func TestNeighbourMovesUnderLoad(t *testing.T) {
 		for _, mac := range []net.HardwareAddr{{2, 0, 0, 0, 0xbe, 0xef}, tn.B.Link.MAC} {
 			time.Sleep(pause)
 			if err := tn.A.Netlink().NeighSet(&netlink.Neigh{
-				LinkIndex: nic.Attrs().Index, IP: tn.B.Addr4.Addr().AsSlice(), HardwareAddr: mac, State: netlink.NUD_REACHABLE,
+				LinkIndex: nic.Attrs().Index, IP: tn.B.Addr4.Addr().AsSlice(), HardwareAddr: mac,
+				State: netlink.NUD_REACHABLE,
 			}); err != nil {
 				return err
 			}
@@ -171,7 +176,8 @@ func TestForeignProgram(t *testing.T) {
 	tn := hosts(t)
 	if err := tn.A.Do(func() error {
 		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Name: "somebody", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+			Name: "somebody", Type: ebpf.XDP, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
 		})
 		if err != nil {
 			return err

@@ -12,7 +12,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// eventsKept is how many events a daemon remembers: an evening of a quiet host, and what a flood of connections may make it keep.
+// eventsKept is how many events a daemon remembers: an evening of a quiet host, and what a flood of
+// connections may make it keep.
 const eventsKept = 512
 
 // eventRing holds the latest events.
@@ -57,7 +58,8 @@ func (h *eventLog) Enabled(ctx context.Context, l slog.Level) bool {
 // Handle implements slog.Handler.
 func (h *eventLog) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelInfo {
-		e := control.EventRecord{Time: r.Time.Round(time.Microsecond), Level: r.Level.String(), Event: r.Message}
+		e := control.EventRecord{Time: r.Time.Round(time.Microsecond), Level: r.Level.String(),
+			Event: r.Message}
 		for _, a := range h.attrs {
 			note(&e, a)
 		}
@@ -112,9 +114,11 @@ func (h *eventLog) WithGroup(name string) slog.Handler {
 	return &eventLog{h.next.WithGroup(name), h.ring, h.attrs}
 }
 
-// logCompletion writes the line of a queue pair's first completion in error. Those that were flushed only follow from it.
+// logCompletion writes the line of a queue pair's first completion in error. Those that were flushed only
+// follow from it.
 func logCompletion(log *slog.Logger, v *engine.Completion) {
-	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(), "op", v.Op.String())
+	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(),
+		"op", v.Op.String())
 }
 
 // failed reports whether a completion says that something went wrong.

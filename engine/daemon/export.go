@@ -49,7 +49,8 @@ type export struct {
 }
 
 var exportAccess = map[string]ddp.Access{
-	config.AccessRead: engine.RemoteRead, config.AccessWrite: engine.RemoteWrite, config.AccessReadWrite: engine.RemoteRead | engine.RemoteWrite,
+	config.AccessRead: engine.RemoteRead, config.AccessWrite: engine.RemoteWrite,
+	config.AccessReadWrite: engine.RemoteRead | engine.RemoteWrite,
 }
 
 // startExport opens an export and serves it.
@@ -72,7 +73,8 @@ func (d *Daemon) startExport(c config.Export) error {
 	d.mu.Lock()
 	d.exports = append(d.exports, e)
 	d.mu.Unlock()
-	d.log.Info("export is open", "export", c.Name, "device", e.dev.name, "listen", c.Listen, "memory", c.Memory, "serve", c.Serve)
+	d.log.Info("export is open", "export", c.Name, "device", e.dev.name, "listen", c.Listen,
+		"memory", c.Memory, "serve", c.Serve)
 	return nil
 }
 
@@ -85,7 +87,8 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	e.srv, err = transfer.Listen(transfer.ServerConfig{Device: e.dev.dev, Region: e.region, MaxClients: e.cfg.Connections, Event: e.transferred}, e.cfg.Listen)
+	e.srv, err = transfer.Listen(transfer.ServerConfig{Device: e.dev.dev, Region: e.region,
+		MaxClients: e.cfg.Connections, Event: e.transferred}, e.cfg.Listen)
 	if err != nil {
 		return err
 	}
@@ -99,7 +102,8 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 }
 
 func (e *export) transferred(v transfer.Event) {
-	e.d.log.Info("transfer", "export", e.cfg.Name, "op", v.Op, "remote", v.Remote, "octets", v.Octets, "took", v.Took, "error", v.Err)
+	e.d.log.Info("transfer", "export", e.cfg.Name, "op", v.Op, "remote", v.Remote, "octets",
+		v.Octets, "took", v.Took, "error", v.Err)
 }
 
 func (e *export) openMemory(ctx context.Context) (err error) {
@@ -147,15 +151,17 @@ func (e *export) mapMemory() (err error) {
 	prot := unix.PROT_READ | unix.PROT_WRITE
 	if e.mem, err = unix.Mmap(fd, 0, n, prot, flags); err != nil {
 		if e.cfg.Memory == config.MemoryHugePages {
-			return fmt.Errorf("%d octets of huge pages: %w (reserve some: sysctl vm.nr_hugepages=%d)", n, err, (n+2<<20-1)/(2<<20))
+			return fmt.Errorf(
+				"%d octets of huge pages: %w (reserve some: sysctl vm.nr_hugepages=%d)", n, err,
+				(n+2<<20-1)/(2<<20))
 		}
 		return fmt.Errorf("mapping %d octets: %w", n, err)
 	}
 	return nil
 }
 
-// openFile opens the file, and lengthens it when the configuration asks for more. All its blocks are there afterwards, so that no
-// write into the mapping fails for want of disk.
+// openFile opens the file, and lengthens it when the configuration asks for more. All its blocks are there
+// afterwards, so that no write into the mapping fails for want of disk.
 func (e *export) openFile() (int, error) {
 	f, err := os.OpenFile(e.cfg.Path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -176,10 +182,12 @@ func (e *export) openFile() (int, error) {
 	case n == 0:
 		n = st.Size()
 	case n < st.Size():
-		return 0, fmt.Errorf("%s has %d octets, and export.size = %d would cut it off: a larger size, or 0", e.cfg.Path, st.Size(), n)
+		return 0, fmt.Errorf("%s has %d octets, and export.size = %d would cut it off: a larger "+
+			"size, or 0", e.cfg.Path, st.Size(), n)
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("%s is empty: export.size says how large the region shall be", e.cfg.Path)
+		return 0, fmt.Errorf("%s is empty: export.size says how large the region shall be",
+			e.cfg.Path)
 	}
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, n); err != nil {
 		if !errors.Is(err, unix.EOPNOTSUPP) {
@@ -199,7 +207,8 @@ var errRange = errors.New("no part of a region of a file")
 func (e *export) flush(off, n uint64) (uint64, error) {
 	size := uint64(len(e.mem))
 	if e.file == nil || off > size || n > size-off {
-		return 0, fmt.Errorf("export %s: %w: %d octets at %d of %d", e.cfg.Name, errRange, n, off, size)
+		return 0, fmt.Errorf("export %s: %w: %d octets at %d of %d", e.cfg.Name, errRange, n, off,
+			size)
 	}
 	if n == 0 {
 		n = size - off
@@ -290,8 +299,8 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 	return errors.Join(errs...)
 }
 
-// adopt takes over what counts for further connections alone, and reports whether that is all that c changes: memory, with what peers
-// wrote there, and connections stay.
+// adopt takes over what counts for further connections alone, and reports whether that is all that c changes:
+// memory, with what peers wrote there, and connections stay.
 func (e *export) adopt(c config.Export) bool {
 	same := e.cfg
 	same.Connections, same.Allow = c.Connections, c.Allow
@@ -322,19 +331,24 @@ func (d *Daemon) export(name string) *export {
 func (e *export) allows(a netip.Addr) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.cfg.Allow) == 0 || slices.ContainsFunc(e.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+	return len(e.cfg.Allow) == 0 || slices.ContainsFunc(e.cfg.Allow, func(p netip.Prefix) bool {
+		return p.Contains(a.Unmap())
+	})
 }
 
 func (e *export) state() control.ExportState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := control.ExportState{
-		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen, Serve: e.cfg.Serve, Memory: e.cfg.Memory, Path: e.cfg.Path,
-		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns), Rejected: e.rejected.Load(), Flushes: e.flushes.Load(),
+		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen, Serve: e.cfg.Serve,
+		Memory: e.cfg.Memory, Path: e.cfg.Path,
+		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns),
+		Rejected: e.rejected.Load(), Flushes: e.flushes.Load(),
 	}
 	if e.srv != nil {
 		done := e.srv.Stats()
-		s.Size, s.Connections, s.Rejected, s.Transfers = e.region.Size(), len(e.srv.QPs()), done.Rejected, control.Counters(&done)
+		s.Size, s.Connections, s.Rejected, s.Transfers = e.region.Size(), len(e.srv.QPs()),
+			done.Rejected, control.Counters(&done)
 	}
 	if e.failed != nil {
 		s.Error = e.failed.Error()

@@ -67,7 +67,8 @@ func dialExport(t testing.TB, at netip.AddrPort) (*peer, error) {
 	if p.qp, err = dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: p.cq, RecvCQ: p.cq}); err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(t.Context(), at, p.qp, engine.ConnConfig{MPA: &engine.MPAConfig{NoRetry: true}}); err != nil {
+	if err := dev.Dial(t.Context(), at, p.qp,
+		engine.ConnConfig{MPA: &engine.MPAConfig{NoRetry: true}}); err != nil {
 		return nil, err
 	}
 	var ok bool
@@ -147,15 +148,18 @@ serve = "transfer"
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := daemon.ExportInfo{Access: engine.RemoteRead | engine.RemoteWrite, STag: p.info.STag, Base: p.info.Base, Length: 64 << 10}
+	want := daemon.ExportInfo{Access: engine.RemoteRead | engine.RemoteWrite, STag: p.info.STag,
+		Base: p.info.Base, Length: 64 << 10}
 	if p.info != want {
 		t.Errorf("the region: %+v, want %+v", p.info, want)
 	}
 	copy(p.mem, "into the region")
-	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 15)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
+	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 15)},
+		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 15)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
+	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 15)},
+		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(p.mem[1000:1015], p.mem[:15]) {
@@ -188,7 +192,8 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 		t.Errorf("the region: %+v", p.info)
 	}
 	copy(p.mem, "onto the disk")
-	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 13)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9000}); err != nil {
+	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 13)},
+		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9000}); err != nil {
 		t.Fatal(err)
 	}
 	if status, n, err := p.flush(9000, 13); err != nil || status != 0 || n != 13 {
@@ -213,7 +218,8 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 		t.Error("memory can be flushed")
 	}
 	// Beyond the end there is nothing to reach.
-	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 8)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9996}); err == nil {
+	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 8)},
+		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9996}); err == nil {
 		t.Error("a Read beyond the end of the region succeeds")
 	}
 }
@@ -247,7 +253,8 @@ func exportTransfer(t *testing.T, d *daemon.Daemon, at netip.AddrPort) {
 		}
 		c.Close()
 	}
-	want := control.Counters(transfer.Stats{Puts: 1, PutOctets: 8000, Gets: 2, GetOctets: 9000, Failed: 1})
+	want := control.Counters(transfer.Stats{Puts: 1, PutOctets: 8000, Gets: 2, GetOctets: 9000,
+		Failed: 1})
 	patience := time.After(time.Minute)
 	for { // the server hears of the end of a get after the client
 		s = d.Snapshot()
@@ -276,14 +283,16 @@ func TestReloadKeepsContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(p.mr.Bytes(), "kept")
-	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 4)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
+	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 4)},
+		RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
 		t.Fatal(err)
 	}
 	now, _ := load(t, nic+export+"connections = 1\nallow = [\"127.0.0.0/8\"]\n")
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 4)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
+	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 4)},
+		RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
 		t.Fatalf("the connection is gone: %v", err)
 	}
 	if got := string(p.mr.Bytes()[1000:1004]); got != "kept" {
@@ -312,7 +321,8 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	now, _ := load(t, nic+export("second", second)+"[limits]\npds = 0\n[[peer]]\nprefix = \"127.0.0.0/8\"\nmarkers = false\n")
+	now, _ := load(t, nic+export("second", second)+
+		"[limits]\npds = 0\n[[peer]]\nprefix = \"127.0.0.0/8\"\nmarkers = false\n")
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +344,8 @@ func TestReload(t *testing.T) {
 	if _, err := dev.AllocPD(); err == nil {
 		t.Error("the new limits do not count")
 	}
-	denied, _ := load(t, nic+export("second", second)+"[[peer]]\nprefix = \"127.0.0.1/32\"\nallow = false\n")
+	denied, _ := load(t, nic+export("second", second)+
+		"[[peer]]\nprefix = \"127.0.0.1/32\"\nallow = false\n")
 	if err := d.Reload(denied); err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +357,8 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	cq, _ := client.NewCQ(16)
-	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 4, RecvDepth: 4})
+	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 4,
+		RecvDepth: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +370,8 @@ func TestReload(t *testing.T) {
 // TestShutdown ends a daemon in order: programs and peers see graceful ends, and the port is free.
 func TestShutdown(t *testing.T) {
 	at := freePort(t)
-	cfg, socket := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[export]]\nname = \"x\"\nlisten = %q\nsize = 4096\n", at))
+	cfg, socket := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = "+
+		"\"kernel\"\n[[export]]\nname = \"x\"\nlisten = %q\nsize = 4096\n", at))
 	d, err := daemon.New(cfg, daemon.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -394,7 +407,8 @@ func TestStartErrors(t *testing.T) {
 		{"no interface", "", "no [[interface]] is configured"},
 		{"missing interface", "[[interface]]\nname = \"nosuch0\"\n", "ip link"},
 		{"no Ethernet", "[[interface]]\nname = \"lo\"\n", "Ethernet"},
-		{"large file", "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[export]]\nname = \"x\"\nlisten = \"127.0.0.1:1\"\npath = \"/dev/null\"\nsize = 1\n", "no regular file"},
+		{"large file", "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[export]]\nname = " +
+			"\"x\"\nlisten = \"127.0.0.1:1\"\npath = \"/dev/null\"\nsize = 1\n", "no regular file"},
 	} {
 		cfg, _ := load(t, tc.text)
 		d, err := daemon.New(cfg, daemon.Options{})
@@ -407,19 +421,23 @@ func TestStartErrors(t *testing.T) {
 	}
 	cfg, _ := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
 	cfg.Daemon.Socket = socket
-	if _, err := daemon.New(cfg, daemon.Options{}); err == nil || !bytes.Contains([]byte(err.Error()), []byte("another xwarpd")) {
+	if _, err := daemon.New(cfg, daemon.Options{}); err == nil ||
+		!bytes.Contains([]byte(err.Error()), []byte("another xwarpd")) {
 		t.Errorf("a second daemon on the same socket: %v", err)
 	}
-	if _, err := client.Open(filepath.Join(t.TempDir(), "none")); err == nil || !bytes.Contains([]byte(err.Error()), []byte("systemctl start xwarpd")) {
+	if _, err := client.Open(filepath.Join(t.TempDir(), "none")); err == nil ||
+		!bytes.Contains([]byte(err.Error()), []byte("systemctl start xwarpd")) {
 		t.Errorf("no daemon: %v", err)
 	}
 }
 
 // TestExportInfo pins the octets that peers see.
 func TestExportInfo(t *testing.T) {
-	i := daemon.ExportInfo{Access: ddp.RemoteRead | ddp.RemoteWrite, STag: 0x01020304, Flushable: true, Base: 0x10, Length: 0x2000}
+	i := daemon.ExportInfo{Access: ddp.RemoteRead | ddp.RemoteWrite, STag: 0x01020304,
+		Flushable: true, Base: 0x10, Length: 0x2000}
 	b := i.Append(nil)
-	golden := append([]byte("XWRM\x01\x06\x00\x00\x01\x02\x03\x04\x00\x00\x00\x01"), 0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0x20, 0)
+	golden := append([]byte("XWRM\x01\x06\x00\x00\x01\x02\x03\x04\x00\x00\x00\x01"), 0, 0, 0, 0, 0,
+		0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0x20, 0)
 	if !bytes.Equal(b, golden) {
 		t.Errorf("%x, want %x", b, golden)
 	}

@@ -17,9 +17,9 @@ import (
 //	| XWRM  | version | access |    0    | stag | flags | base | length |
 //	+-------+---------+--------+---------+------+-------+------+--------+
 //
-// access has bit 1 for RDMA Read and bit 2 for RDMA Write; flags has bit 0 when flush requests are of use. A flush request is
-// a Send of 24 octets: 1, seven zeros, offset, length (0: all behind the offset). Its answer is a Send of 16: 1, status (0 done,
-// 1 not a range of a file, 2 the disk failed), six zeros, octets.
+// access has bit 1 for RDMA Read and bit 2 for RDMA Write; flags has bit 0 when flush requests are of use. A
+// flush request is a Send of 24 octets: 1, seven zeros, offset, length (0: all behind the offset). Its answer
+// is a Send of 16: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, octets.
 const (
 	exportInfoLen   = 32
 	exportVersion   = 1
@@ -78,13 +78,15 @@ func (e *export) serve(r *engine.ConnRequest) {
 	c, why := e.take(r)
 	if c == nil {
 		e.rejected.Add(1)
-		e.d.log.Info("export: peer rejected", "export", e.cfg.Name, "remote", r.Remote, "because", why)
+		e.d.log.Info("export: peer rejected", "export", e.cfg.Name, "remote", r.Remote, "because",
+			why)
 		r.Reject([]byte(why))
 		return
 	}
 	defer c.close()
 	defer e.contain("serving a peer")
-	info := ExportInfo{Access: exportAccess[e.cfg.Access], STag: e.mr.STag(), Flushable: e.file != nil, Base: e.mr.SGE(0, 0).TO, Length: uint64(len(e.mem))}
+	info := ExportInfo{Access: exportAccess[e.cfg.Access], STag: e.mr.STag(),
+		Flushable: e.file != nil, Base: e.mr.SGE(0, 0).TO, Length: uint64(len(e.mem))}
 	err := r.Accept(e.life, c.qp, info.Append(nil))
 	close(c.accepted)
 	if err != nil {
@@ -102,21 +104,24 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 	if e.failure() != nil {
 		return nil, "the export failed: its file cannot be accessed"
 	}
-	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen), accepted: make(chan struct{})}
+	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen),
+		accepted: make(chan struct{})}
 	var err error
 	if c.mr, err = e.pd.RegMR(c.buf, engine.LocalWrite); err != nil {
 		return nil, "no resources"
 	}
 	if c.cq, err = engine.NewCQ(4 * exportDepth); err == nil {
 		c.qp, err = e.dev.dev.CreateQP(engine.QPConfig{
-			PD: e.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth, MaxInline: flushReplyLen,
+			PD: e.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth,
+			MaxInline: flushReplyLen,
 		})
 	}
 	for i := 0; err == nil && i < exportDepth; i++ {
 		err = c.post(uint64(i))
 	}
 	if err != nil {
-		e.d.log.Warn("export: no resources for a peer", "export", e.cfg.Name, "remote", r.Remote, "error", errors.Join(err, c.free()))
+		e.d.log.Warn("export: no resources for a peer", "export", e.cfg.Name, "remote", r.Remote,
+			"error", errors.Join(err, c.free()))
 		return nil, "no resources"
 	}
 	e.mu.Lock()
@@ -135,7 +140,8 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 }
 
 func (c *exportConn) post(slot uint64) error {
-	return c.qp.PostRecv(&engine.RecvWR{ID: slot, SGL: []engine.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
+	return c.qp.PostRecv(&engine.RecvWR{ID: slot,
+		SGL: []engine.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
 }
 
 // run answers flush requests until the connection ends.
@@ -201,7 +207,8 @@ func (c *exportConn) close() {
 	}
 }
 
-// free gives everything back, the queue pair first: what it has under way holds memory. With the device everything is closed already.
+// free gives everything back, the queue pair first: what it has under way holds memory. With the device
+// everything is closed already.
 func (c *exportConn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()

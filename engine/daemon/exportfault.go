@@ -2,8 +2,8 @@ package daemon
 
 import "context"
 
-// guard waits for the moment when the memory of an export cannot be accessed. The export fails then, and it alone: its connections
-// end, new ones are rejected, and a reload opens it again.
+// guard waits for the moment when the memory of an export cannot be accessed. The export fails then, and it
+// alone: its connections end, new ones are rejected, and a reload opens it again.
 func (e *export) guard(ctx context.Context, failed <-chan struct{}, why func() error) {
 	select {
 	case <-ctx.Done():
@@ -22,7 +22,8 @@ func (e *export) lose(why error) {
 		conns = append(conns, c)
 	}
 	e.mu.Unlock()
-	e.d.log.Error("export failed; its connections end, and new ones are rejected", "export", e.cfg.Name, "path", e.cfg.Path, "error", why,
+	e.d.log.Error("export failed; its connections end, and new ones are rejected", "export",
+		e.cfg.Name, "path", e.cfg.Path, "error", why,
 		"next", "see the error; when its cause is gone: systemctl reload xwarpd")
 	for _, c := range conns {
 		c.qp.Disconnect()

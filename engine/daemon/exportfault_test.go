@@ -21,11 +21,12 @@ import (
 	"xwarp/engine/transfer"
 )
 
-var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cuts off a file that is exported")
+var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cuts off a file "+
+	"that is exported")
 
-// TestTruncatedExports cuts off the files of exports while peers read them. The export fails, says so and rejects connections, and a
-// reload opens it again; the daemon lives, and a peer of another export notices nothing. With -latency that peer's 99th
-// percentile may at most double.
+// TestTruncatedExports cuts off the files of exports while peers read them. The export fails, says so and
+// rejects connections, and a reload opens it again; the daemon lives, and a peer of another export notices
+// nothing. With -latency that peer's 99th percentile may at most double.
 func TestTruncatedExports(t *testing.T) {
 	const size = 4 << 20
 	dir := t.TempDir()
@@ -67,7 +68,8 @@ size = 65536
 		}
 	})
 	cut := p.beside(t, func() { cutOften(t, d, text, dir, size, memory, put) })
-	t.Logf("the peer of another export: %v beside peers that work, %v beside %d truncations", whole, cut, *truncations)
+	t.Logf("the peer of another export: %v beside peers that work, %v beside %d truncations", whole,
+		cut, *truncations)
 	if *latency && cut.p99 > 2*whole.p99 {
 		t.Error("the 99th percentile more than doubled")
 	}
@@ -77,7 +79,8 @@ size = 65536
 }
 
 // cutOften cuts the exports' files off in turns.
-func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory, put netip.AddrPort) {
+func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory,
+	put netip.AddrPort) {
 	state := func(name string) (s control.ExportState) {
 		v := d.Snapshot()
 		for _, s = range v.Exports {
@@ -90,16 +93,21 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 	}
 	for round := range *truncations {
 		name := []string{"memory", "put"}[round%2]
-		cut := afterwards(round, func() error { return os.Truncate(filepath.Join(dir, name), int64(round%3)*4096) })
+		cut := afterwards(round, func() error {
+			return os.Truncate(filepath.Join(dir, name), int64(round%3)*4096)
+		})
 		if name == "memory" {
 			err := workMemory(t, memory, size, cut)
-			if !errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) && !errors.Is(err, rdmap.CauseProtSTag.Errorf("")) && !errors.Is(err, ddp.CauseSTag.Errorf("")) {
+			if !errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) &&
+				!errors.Is(err, rdmap.CauseProtSTag.Errorf("")) &&
+				!errors.Is(err, ddp.CauseSTag.Errorf("")) {
 				t.Errorf("round %d: the peer's connection: %v", round, err)
 			}
 		} else {
 			workPut(t, put, cut)
 		}
-		for end := time.Now().Add(20 * time.Second); state(name).Error == ""; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); state(name).Error == ""; time.Sleep(
+			time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("round %d: the export does not fail: %+v", round, state(name))
 			}
@@ -153,7 +161,8 @@ func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) 
 		default:
 		}
 		begin := time.Now()
-		err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 1024)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
+		err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 1024)},
+			RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
 		if err != nil {
 			t.Errorf("a Read of the other export: %v (%v)", err, p.qp.Err())
 			<-over
@@ -170,8 +179,8 @@ func afterwards(round int, f func() error) <-chan error {
 	return done
 }
 
-// workMemory has a peer read and write an export until its connection ends, or until over with nothing wrong. It returns why the
-// connection ended.
+// workMemory has a peer read and write an export until its connection ends, or until over with nothing wrong.
+// It returns why the connection ended.
 func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) error {
 	p, err := dialExport(t, at)
 	if err != nil {
@@ -181,7 +190,8 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 	defer p.qp.Close()
 	cut := false
 	for off := 0; ; off = (off + 4096) % size {
-		wr := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 2048)}, RemoteSTag: p.info.STag, RemoteTO: p.info.Base + ddp.TO(off)}
+		wr := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 2048)},
+			RemoteSTag: p.info.STag, RemoteTO: p.info.Base + ddp.TO(off)}
 		if off%8192 == 0 {
 			wr.Op = rdmap.WRWrite
 		}

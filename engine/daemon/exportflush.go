@@ -8,8 +8,9 @@ import (
 // flushPiece is the most octets of one msync: behind a flush of a large region, those of others wait for one piece.
 const flushPiece = 64 << 20
 
-// flusher runs the flushes of an export, one msync at a time. Those that wait take turns, and what one of them has had written to disk
-// need not be written again for the others: however many peers ask for all of a region, it is written about once.
+// flusher runs the flushes of an export, one msync at a time. Those that wait take turns, and what one of
+// them has had written to disk need not be written again for the others: however many peers ask for all of a
+// region, it is written about once.
 type flusher struct {
 	sync func(from, to uint64) error // writes [from, to) to disk
 

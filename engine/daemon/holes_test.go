@@ -27,7 +27,8 @@ func memfd(t testing.TB, size int64, seals int) int {
 	if err := unix.Ftruncate(fd, size); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|seals); err != nil {
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+		unix.F_SEAL_SHRINK|seals); err != nil {
 		t.Fatal(err)
 	}
 	return fd
@@ -43,8 +44,8 @@ func present(t testing.TB, fd int) int64 {
 	return 512 * st.Blocks
 }
 
-// TestHoles registers memory without pages. A page that the daemon touched first would be charged to its control group, and stay so
-// after the region is gone: no registration may make one.
+// TestHoles registers memory without pages. A page that the daemon touched first would be charged to its
+// control group, and stay so after the region is gone: no registration may make one.
 func TestHoles(t *testing.T) {
 	_, socket := kernel(t, "")
 	r := dialRaw(t, socket)
@@ -54,7 +55,8 @@ func TestHoles(t *testing.T) {
 	const size = 1 << 20
 	for _, access := range []int{1, 2} { // local write, remote read
 		for name, fd := range map[string]int{
-			"no pages": memfd(t, size, 0), "a hole": memfd(t, size, 0), "frozen": memfd(t, size, unix.F_SEAL_FUTURE_WRITE),
+			"no pages": memfd(t, size, 0), "a hole": memfd(t, size, 0),
+			"frozen": memfd(t, size, unix.F_SEAL_FUTURE_WRITE),
 		} {
 			if name == "a hole" {
 				if err := unix.Fallocate(fd, 0, 0, size-4096); err != nil {
@@ -62,20 +64,23 @@ func TestHoles(t *testing.T) {
 				}
 			}
 			before := present(t, fd)
-			args := fmt.Sprintf(`{"pd":%d,"offset":0,"length":%d,"access":%d}`, pd.Handle, size, access)
+			args := fmt.Sprintf(`{"pd":%d,"offset":0,"length":%d,"access":%d}`, pd.Handle, size,
+				access)
 			reply, _ := r.call(control.OpRegMR, args, fd)
-			if reply.Error == nil || !strings.Contains(reply.Error.Text, "holes") && !(name == "frozen" && access == 1) {
+			if reply.Error == nil || !strings.Contains(reply.Error.Text, "holes") &&
+				!(name == "frozen" && access == 1) {
 				t.Errorf("%s, access %d: %v, want an error about holes", name, access, reply.Error)
 			}
 			if got := present(t, fd); got != before {
-				t.Errorf("%s, access %d: the daemon made %d octets of pages", name, access, got-before)
+				t.Errorf("%s, access %d: the daemon made %d octets of pages", name, access,
+					got-before)
 			}
 		}
 	}
 }
 
-// TestPunchedHoles takes the pages of a region away after its registration. The daemon makes no new ones: the region is lost, with
-// the connection that comes upon the hole, and nothing else.
+// TestPunchedHoles takes the pages of a region away after its registration. The daemon makes no new ones: the
+// region is lost, with the connection that comes upon the hole, and nothing else.
 func TestPunchedHoles(t *testing.T) {
 	_, socket := kernel(t, "")
 	peer, err := engine.OpenKernel(engine.KernelConfig{})
@@ -106,11 +111,13 @@ func TestPunchedHoles(t *testing.T) {
 			if p.mr, err = p.pd.RegMRFd(fd, 0, size, client.LocalWrite); err != nil {
 				t.Fatal(err)
 			}
-			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, size); err != nil {
+			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0,
+				size); err != nil {
 				t.Fatal(err)
 			}
 		}
-		err = p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)}, RemoteSTag: peerSTag(p.qp.Params().PrivateData)})
+		err = p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)},
+			RemoteSTag: peerSTag(p.qp.Params().PrivateData)})
 		if hole != (err != nil) {
 			t.Errorf("a Write with a hole %v: %v", hole, err)
 		}
@@ -136,8 +143,8 @@ func listenAddr(t testing.TB) netip.AddrPort {
 	return l.Addr()
 }
 
-// TestRingHoles has programs that leave the pages of rings and doorbell to the daemon, or take them away: they lose the session, the
-// daemon makes none, and others go on.
+// TestRingHoles has programs that leave the pages of rings and doorbell to the daemon, or take them away:
+// they lose the session, the daemon makes none, and others go on.
 func TestRingHoles(t *testing.T) {
 	for _, what := range []string{"doorbell", "work queue", "completion queue"} {
 		t.Run(what, func(t *testing.T) {
@@ -152,7 +159,8 @@ func TestRingHoles(t *testing.T) {
 			mapping(t, cqFiles[0])
 			var q control.CreateQPResult
 			punch := map[string]int{"doorbell": session[0], "completion queue": cqFiles[0]}
-			qpFiles := r.must(&q, control.OpCreateQP, fmt.Sprintf(`{"pd":%d,"send_cq":%d,"recv_cq":%d}`, pd.Handle, cq.Handle, cq.Handle))
+			qpFiles := r.must(&q, control.OpCreateQP,
+				fmt.Sprintf(`{"pd":%d,"send_cq":%d,"recv_cq":%d}`, pd.Handle, cq.Handle, cq.Handle))
 			punch["work queue"] = qpFiles[0]
 			if what != "work queue" {
 				mem := mapping(t, qpFiles[0])
@@ -176,9 +184,11 @@ func TestRingHoles(t *testing.T) {
 				defer peer.Close()
 				at := listenAddr(t)
 				responder(t, peer, at, 1)
-				r.must(nil, control.OpConnect, fmt.Sprintf(`{"qp":%d,"local":"","remote":%q}`, q.Handle, at))
+				r.must(nil, control.OpConnect, fmt.Sprintf(`{"qp":%d,"local":"","remote":%q}`,
+					q.Handle, at))
 				hole(t, punch[what])
-				r.send(control.OpDestroyQP, string(control.Marshal(control.Object{Handle: q.Handle})))
+				r.send(control.OpDestroyQP,
+					string(control.Marshal(control.Object{Handle: q.Handle})))
 			case "doorbell":
 				hole(t, punch[what])
 				unix.Write(session[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -209,7 +219,8 @@ func hole(t *testing.T, fd int) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, st.Size); err != nil {
+	if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0,
+		st.Size); err != nil {
 		t.Fatal(err)
 	}
 }

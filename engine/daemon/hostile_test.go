@@ -43,7 +43,8 @@ func acceptAll(t testing.TB) netip.AddrPort {
 			if err != nil {
 				return
 			}
-			qp, err := dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, IRD: 1, ORD: 1})
+			qp, err := dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1,
+				RecvDepth: 1, MaxSGE: 1, IRD: 1, ORD: 1})
 			if err == nil {
 				r.Accept(t.Context(), qp, nil)
 			}
@@ -73,7 +74,8 @@ func newFoe(socket string) (f *foe, err error) {
 		return nil, err
 	}
 	f.wake = files[1]
-	f.bell, err = unix.Mmap(files[0], 0, control.DoorbellLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	f.bell, err = unix.Mmap(files[0], 0, control.DoorbellLen, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	return f, err
 }
 
@@ -112,7 +114,8 @@ func (f *foe) unread() (h control.Handle, arm func(), err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	mem, err := unix.Mmap(files[0], 0, r.Ring.Len(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(files[0], 0, r.Ring.Len(), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -127,7 +130,8 @@ func (f *foe) unread() (h control.Handle, arm func(), err error) {
 	return r.Handle, func() { control.Arm(c.Armed()) }, nil
 }
 
-// fail makes a queue pair whose two completion queues each get completions that say so, with more signals than a channel takes.
+// fail makes a queue pair whose two completion queues each get completions that say so, with more signals
+// than a channel takes.
 func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 	send, armSend, err := f.unread()
 	if err != nil {
@@ -138,17 +142,20 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 		return err
 	}
 	var q control.CreateQPResult
-	files, err := f.ask(control.OpCreateQP, control.CreateQPArgs{PD: pd, SendCQ: send, RecvCQ: recv, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1}, &q)
+	files, err := f.ask(control.OpCreateQP, control.CreateQPArgs{PD: pd, SendCQ: send, RecvCQ: recv,
+		SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1}, &q)
 	if err != nil {
 		return err
 	}
 	defer control.CloseAll(files)
-	mem, err := unix.Mmap(files[0], 0, int(q.Recv.After()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+	mem, err := unix.Mmap(files[0], 0, int(q.Recv.After()), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
 	if err != nil {
 		return err
 	}
 	defer unix.Munmap(mem)
-	if _, err := f.ask(control.OpConnect, control.ConnectArgs{QP: q.Handle, Remote: at}, nil); err != nil {
+	if _, err := f.ask(control.OpConnect, control.ConnectArgs{QP: q.Handle, Remote: at},
+		nil); err != nil {
 		return err
 	}
 	sq, err := control.NewProducer(mem, q.Send)
@@ -166,11 +173,13 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 		control.PutRecv(slot, &rdmap.RecvWR{ID: 1})
 		rq.Publish()
 		slot, _ = sq.Next()
-		control.PutSend(slot, 1, &rdmap.SendWR{ID: 2, Op: rdmap.WRLocalInv, Flags: rdmap.Signaled, Invalidate: 1})
+		control.PutSend(slot, 1, &rdmap.SendWR{ID: 2, Op: rdmap.WRLocalInv, Flags: rdmap.Signaled,
+			Invalidate: 1})
 		sq.Publish()
 		control.RingBell(f.bell, q.Bell)
 		unix.Write(f.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-		if _, err := f.ask(control.OpQueryQP, control.Object{Handle: q.Handle}, nil); err != nil { // both are taken then
+		// both are taken then
+		if _, err := f.ask(control.OpQueryQP, control.Object{Handle: q.Handle}, nil); err != nil {
 			return err
 		}
 	}
@@ -199,13 +208,15 @@ func hostileRole(args []string) error {
 		},
 		"requests": func(f *foe) error { // each waits, and the replies are not read
 			var l control.ListenResult
-			_, err := f.ask(control.OpListen, control.ListenArgs{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Backlog: 1}, &l)
+			_, err := f.ask(control.OpListen,
+				control.ListenArgs{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Backlog: 1}, &l)
 			for i := 0; i < control.MaxPending-1 && err == nil; i++ {
 				op, args := control.OpGetRequest, control.Marshal(control.Object{Handle: l.Handle})
 				if i%2 == 1 {
 					op, args = control.OpSnapshot, nil
 				}
-				err = f.c.Send(control.KindRequest, control.Marshal(control.Request{ID: uint64(1000 + i), Op: op, Args: args}))
+				err = f.c.Send(control.KindRequest,
+					control.Marshal(control.Request{ID: uint64(1000 + i), Op: op, Args: args}))
 			}
 			return err
 		},
@@ -215,7 +226,9 @@ func hostileRole(args []string) error {
 				if err != nil {
 					return err
 				}
-				f.c.Send(control.KindRequest, control.Marshal(control.Request{ID: 9, Op: control.OpAllocPD}), fd) // until it is dropped
+				// until it is dropped
+				f.c.Send(control.KindRequest,
+					control.Marshal(control.Request{ID: 9, Op: control.OpAllocPD}), fd)
 				go unix.Close(fd)
 			}
 			return nil
@@ -261,13 +274,15 @@ func threads(t testing.TB, pid int) int {
 	return v
 }
 
-// TestThreads has programs of an ordinary user try to take threads of a daemon: it has 32 and one for each session at most, whatever they do.
+// TestThreads has programs of an ordinary user try to take threads of a daemon: it has 32 and one for each
+// session at most, whatever they do.
 func TestThreads(t *testing.T) {
 	exe := publicExe(t)
 	for _, what := range []string{"completions", "doorbell", "requests", "descriptors"} {
 		t.Run(what, func(t *testing.T) {
 			const sessions = 9
-			path, socket := writeConfig(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[limits]\nsessions = %d\ncqs = 4096\n", sessions))
+			path, socket := writeConfig(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport "+
+				"= \"kernel\"\n[limits]\nsessions = %d\ncqs = 4096\n", sessions))
 			d := start(t, "/proc/self/exe", 0, "daemon", "/proc/self/ns/net", path)
 			if got := d.line(); got != "ready" {
 				t.Fatal(got)
@@ -283,7 +298,10 @@ func TestThreads(t *testing.T) {
 				most = max(most, threads(t, d.Process.Pid))
 				return said.Load() != nil
 			})
-			eventually(300*time.Millisecond, func() bool { most = max(most, threads(t, d.Process.Pid)); return false })
+			eventually(300*time.Millisecond, func() bool {
+				most = max(most, threads(t, d.Process.Pid))
+				return false
+			})
 			if got := said.Load(); got == nil {
 				t.Error("the program says nothing")
 			} else if *got != "done" {

@@ -4,20 +4,22 @@ import "time"
 
 // Limits, each with what it stops.
 const (
-	// batch is how many entries of one work queue are taken before the next queue has its turn: a busy queue pair must not
-	// starve the others of its program.
+	// batch is how many entries of one work queue are taken before the next queue has its turn: a busy queue
+	// pair must not starve the others of its program.
 	batch = 64
 	// spins is how often an idle pump yields before it sleeps: what follows shortly needs no system call then.
 	spins = 16
 	// stallPause is how long a pump waits when the engine's queues are full.
 	stallPause = 100 * time.Microsecond
-	// shortStalls is how many such waits there are in a row before the pump listens to the doorbell instead, with waits that double up to
-	// longestStall: a program whose peer takes nothing must not keep a processor busy.
+	// shortStalls is how many such waits there are in a row before the pump listens to the doorbell instead,
+	// with waits that double up to longestStall: a program whose peer takes nothing must not keep a processor
+	// busy.
 	shortStalls  = 4
 	longestStall = 10 * time.Millisecond
-	// A bell that rings makes a debt of 1, a ring that ends the pump's sleep one of wakeDebt; workCredit of it is forgiven for each batch
-	// that was there to be posted. From mostDebt on the pump rests for debtPause for each, at most longestRest: a program that
-	// rings for nothing costs the daemon some hundredths of a processor.
+	// A bell that rings makes a debt of 1, a ring that ends the pump's sleep one of wakeDebt; workCredit of
+	// it is forgiven for each batch that was there to be posted. From mostDebt on the pump rests for
+	// debtPause for each, at most longestRest: a program that rings for nothing costs the daemon some
+	// hundredths of a processor.
 	wakeDebt    = 32
 	workCredit  = 128
 	mostDebt    = 512
@@ -27,8 +29,9 @@ const (
 	leaveWait = time.Second
 	// stopWait is how long what follows the grace may take at the end of the daemon, before that goes on without it.
 	stopWait = 300 * time.Millisecond
-	// snapshotEvery and snapshotShare bound the snapshots for the programs of a user: one every so often, and no more than one
-	// part in so many of the time. Each costs a user's queue pairs some 50 us of a processor and 2 KiB each.
+	// snapshotEvery and snapshotShare bound the snapshots for the programs of a user: one every so often, and
+	// no more than one part in so many of the time. Each costs a user's queue pairs some 50 us of a processor
+	// and 2 KiB each.
 	snapshotEvery = 100 * time.Millisecond
 	snapshotShare = 10
 	// refusals is how many refused programs may wait for the close of descriptors that they sent.
@@ -41,8 +44,9 @@ const (
 	helloWait = 5 * time.Second
 	// keepaliveProbes is how many questions a silent peer may leave unanswered.
 	keepaliveProbes = 6
-	// deafFor is how long a device may fail to follow the kernel's neighbours before the watchdog counts it as stuck: nobody new is
-	// connected to then, and only a restart is left. Connections that there are would go on.
+	// deafFor is how long a device may fail to follow the kernel's neighbours before the watchdog counts it
+	// as stuck: nobody new is connected to then, and only a restart is left. Connections that there are would
+	// go on.
 	deafFor = 2 * time.Minute
 	// unownedEvery is how often the daemon looks for frames on queues that nobody serves.
 	unownedEvery = 5 * time.Second

@@ -13,9 +13,11 @@ const (
 	limitLines  = 100
 )
 
-// LimitLog returns a handler that lets through a bounded number of lines of each message in a window of time, and says how many it
-// kept back. Errors are never kept back.
-func LimitLog(h slog.Handler) slog.Handler { return &limiter{h, &limits{lines: map[string]*limit{}}} }
+// LimitLog returns a handler that lets through a bounded number of lines of each message in a window of time,
+// and says how many it kept back. Errors are never kept back.
+func LimitLog(h slog.Handler) slog.Handler {
+	return &limiter{h, &limits{lines: map[string]*limit{}}}
+}
 
 type limiter struct {
 	slog.Handler

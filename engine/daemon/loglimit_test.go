@@ -13,7 +13,8 @@ import (
 
 func TestLimitLog(t *testing.T) {
 	var out bytes.Buffer
-	h := daemon.LimitLog(slog.NewTextHandler(&out, nil)).WithAttrs([]slog.Attr{slog.Int("device", 1)})
+	h := daemon.LimitLog(slog.NewTextHandler(&out, nil)).WithAttrs(
+		[]slog.Attr{slog.Int("device", 1)})
 	now := time.Unix(1000, 0)
 	say := func(level slog.Level, text string) {
 		if err := h.Handle(context.Background(), slog.NewRecord(now, level, text, 0)); err != nil {
@@ -37,7 +38,8 @@ func TestLimitLog(t *testing.T) {
 	now = now.Add(10 * time.Second)
 	say(slog.LevelInfo, "flood")
 	say(slog.LevelInfo, "flood")
-	if !strings.HasSuffix(out.String(), "msg=flood device=1 lines_kept_back=150\n"+lastLine(out.String())) {
+	if !strings.HasSuffix(out.String(), "msg=flood device=1 lines_kept_back=150\n"+
+		lastLine(out.String())) {
 		t.Errorf("afterwards: %s", out.String()[len(out.String())-200:])
 	}
 }

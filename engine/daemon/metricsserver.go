@@ -46,15 +46,19 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 		d.log.Warn("metrics are open to the network: whoever reaches the address reads them, without encryption",
 			"listen", address, "next", `http.listen = "127.0.0.1:9479" and a proxy, or a firewall`)
 	}
-	s := &webServer{pages: web.New(web.Config{Snapshot: d.Snapshot, Hosts: cfg.HTTP.Hosts, StatusPage: cfg.HTTP.StatusPage}), addr: ln.Addr(), done: make(chan struct{})}
+	s := &webServer{pages: web.New(web.Config{Snapshot: d.Snapshot, Hosts: cfg.HTTP.Hosts,
+		StatusPage: cfg.HTTP.StatusPage}), addr: ln.Addr(), done: make(chan struct{})}
 	s.http = &http.Server{
-		Handler: s.pages, ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webHeaderTimeout, WriteTimeout: webWriteTimeout,
-		IdleTimeout: webIdleTimeout, MaxHeaderBytes: webHeaderOctets, ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
+		Handler: s.pages, ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webHeaderTimeout,
+		WriteTimeout: webWriteTimeout,
+		IdleTimeout:  webIdleTimeout, MaxHeaderBytes: webHeaderOctets,
+		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}
 	d.web = s
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(netutil.LimitListener(ln, webClients)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(netutil.LimitListener(ln, webClients)); !errors.Is(err,
+			http.ErrServerClosed) {
 			d.log.Error("metrics are not served any more", "error", err)
 		}
 	}()
@@ -66,7 +70,8 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 	if network == "unix" {
 		if other, err := net.Dial("unix", address); err == nil {
 			other.Close()
-			return nil, fmt.Errorf("http.listen: another process serves %s: give this daemon a path of its own", address)
+			return nil, fmt.Errorf("http.listen: another process serves %s: give this daemon a "+
+				"path of its own", address)
 		}
 		ln, err := listenUnix(address, programs(&cfg.Daemon))
 		if err != nil {

@@ -71,13 +71,15 @@ func families(text string) (names map[string]bool, series map[string]string) {
 
 var metricName = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 
-// What the dashboard and the alert rules ask for is there in a scrape of a daemon on AF_XDP, with a connection and exports of both kinds. The numbers are
-// those of what was transferred.
+// What the dashboard and the alert rules ask for is there in a scrape of a daemon on AF_XDP, with a
+// connection and exports of both kinds. The numbers are those of what was transferred.
 func TestMetricsOfXDP(t *testing.T) {
 	tn := hosts(t)
 	const listen = "127.0.0.1:9479"
-	text := xdp + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = \"0.0.0.0:7175\"\nsize = \"64KiB\"\n"+
-		"[[export]]\nname = \"images\"\nlisten = \"0.0.0.0:7176\"\nsize = \"64KiB\"\nserve = \"transfer\"\n", listen)
+	text := xdp + fmt.Sprintf("[http]\nlisten = %q\n[[export]]\nname = \"scratch\"\nlisten = "+
+		"\"0.0.0.0:7175\"\nsize = \"64KiB\"\n"+
+		"[[export]]\nname = \"images\"\nlisten = \"0.0.0.0:7176\"\nsize = \"64KiB\"\nserve = "+
+		"\"transfer\"\n", listen)
 	_, socket := run(t, tn.A, text)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	responder(t, embedded(t, tn.B.Do), at, 1)
@@ -96,7 +98,8 @@ func TestMetricsOfXDP(t *testing.T) {
 	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)}, RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)},
+		RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
 		t.Fatal(err)
 	}
 	c := browser(tn.A.Do, "tcp", listen)
@@ -117,8 +120,10 @@ func TestMetricsOfXDP(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		`xwarp_rdma_tx_bytes_total{device="eth0"}`: fmt.Sprint(size), `xwarp_queue_pairs{device="eth0",state="RTS"}`: "1", `xwarp_sessions`: "1",
-		`xwarp_export_connections{export="scratch"}`: "0", `xwarp_objects{device="eth0",kind="mr"}`: "1",
+		`xwarp_rdma_tx_bytes_total{device="eth0"}`:     fmt.Sprint(size),
+		`xwarp_queue_pairs{device="eth0",state="RTS"}`: "1", `xwarp_sessions`: "1",
+		`xwarp_export_connections{export="scratch"}`: "0",
+		`xwarp_objects{device="eth0",kind="mr"}`:     "1",
 	} {
 		if series[name] != want {
 			t.Errorf("%s is %q, want %s", name, series[name], want)
@@ -133,7 +138,8 @@ func TestMetricsOfXDP(t *testing.T) {
 func TestMetricsOnUnixSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "http")
-	cfg, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[http]\nlisten = %q\n", path))
+	cfg, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = "+
+		"\"kernel\"\n[http]\nlisten = %q\n", path))
 	d, err := daemon.New(cfg, daemon.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -144,11 +150,14 @@ func TestMetricsOnUnixSocket(t *testing.T) {
 		t.Fatalf("%v, %v; want the mode of the control socket, 0666", st.Mode(), err)
 	}
 	status, body := fetch(t, browser(here, "unix", path), "http://localhost/metrics")
-	if status != 200 || !strings.Contains(body, `xwarp_device_info{copy="",device="lo",interface="",transport="kernel",xdp_mode=""} 1`) {
+	if status != 200 || !strings.Contains(body,
+		`xwarp_device_info{copy="",device="lo",interface="",transport="kernel",xdp_mode=""} 1`) {
 		t.Errorf("status %d\n%s", status, body)
 	}
-	cfg2, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[http]\nlisten = %q\n", path))
-	if d, err := daemon.New(cfg2, daemon.Options{}); err == nil || !strings.Contains(err.Error(), "another process serves") {
+	cfg2, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = "+
+		"\"kernel\"\n[http]\nlisten = %q\n", path))
+	if d, err := daemon.New(cfg2, daemon.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "another process serves") {
 		t.Errorf("a second daemon on the same socket: %v", err)
 		d.Close()
 	}
@@ -170,7 +179,8 @@ func TestMetricsAddresses(t *testing.T) {
 	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
 	cfg, socket := load(t, nic+fmt.Sprintf("[http]\nlisten = %q\n", taken.Addr()))
 	_, err = daemon.New(cfg, daemon.Options{})
-	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "http.listen") || !strings.Contains(err.Error(), "ss -ltnp") {
+	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "http.listen") ||
+		!strings.Contains(err.Error(), "ss -ltnp") {
 		t.Errorf("a taken port: %v", err)
 	}
 	if _, err := client.Open(socket); err == nil {
@@ -182,7 +192,8 @@ func TestMetricsAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if e := event(d.Snapshot(), "metrics are open to the network"); e == nil || e.Level != "WARN" || !strings.Contains(e.Detail["next"], "127.0.0.1") {
+	if e := event(d.Snapshot(), "metrics are open to the network"); e == nil || e.Level != "WARN" ||
+		!strings.Contains(e.Detail["next"], "127.0.0.1") {
 		t.Errorf("the warning: %+v", e)
 	}
 }
@@ -231,16 +242,20 @@ func TestEvents(t *testing.T) {
 		t.Fatalf("established: %+v", up)
 	}
 	wrong := peerSTag(p.qp.Params().PrivateData) ^ 0x5a5a5a00
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(0, 64)}, RemoteSTag: wrong}); err == nil {
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(0, 64)},
+		RemoteSTag: wrong}); err == nil {
 		t.Fatal("a Read of a region that is not there succeeds")
 	}
 	<-p.qp.Down()
-	if _, ok := eventually(30*time.Second, func() bool { return event(d.Snapshot(), "RDMA_CM_EVENT_DISCONNECTED") != nil }); !ok {
+	if _, ok := eventually(30*time.Second, func() bool {
+		return event(d.Snapshot(), "RDMA_CM_EVENT_DISCONNECTED") != nil
+	}); !ok {
 		t.Error("no RDMA_CM_EVENT_DISCONNECTED")
 	}
 	s := d.Snapshot()
 	wc := event(s, "IBV_WC_")
-	if wc == nil || wc.Event != "IBV_WC_REM_ACCESS_ERR" || wc.Remote != at.String() || wc.Level != "WARN" || wc.Detail["op"] != "read" || wc.Session == 0 {
+	if wc == nil || wc.Event != "IBV_WC_REM_ACCESS_ERR" || wc.Remote != at.String() ||
+		wc.Level != "WARN" || wc.Detail["op"] != "read" || wc.Session == 0 {
 		t.Errorf("the failed completion: %+v", wc)
 	}
 	for i, e := range s.Events {
@@ -255,7 +270,9 @@ func TestEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := d.Snapshot(); len(s.Events) != 512 || event(s, "RDMA_CM_EVENT_ESTABLISHED") != nil || s.Events[511].Seq <= 600 {
-		t.Errorf("after a flood: %d events, the last is %+v", len(s.Events), s.Events[len(s.Events)-1])
+	if s := d.Snapshot(); len(s.Events) != 512 || event(s, "RDMA_CM_EVENT_ESTABLISHED") != nil ||
+		s.Events[511].Seq <= 600 {
+		t.Errorf("after a flood: %d events, the last is %+v", len(s.Events),
+			s.Events[len(s.Events)-1])
 	}
 }

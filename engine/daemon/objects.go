@@ -61,7 +61,8 @@ func (s *session) freePD(r *control.Request, _ []int) (any, []int, error) {
 	s.mu.Unlock()
 	switch {
 	case p == nil:
-		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no protection domain %d", h)}
+		return nil, nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no protection domain %d", h)}
 	case busy:
 		return nil, nil, busyf("ibv_dealloc_pd: %v", ddp.ErrBusy)
 	}
@@ -76,10 +77,13 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	if len(files) != 1 {
-		return nil, nil, fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d", control.ErrFrame, len(files))
+		return nil, nil,
+			fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d",
+				control.ErrFrame, len(files))
 	}
 	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxRegion {
-		return nil, nil, fmt.Errorf("%w: a region of %d octets at %d", control.ErrFrame, a.Length, a.Offset)
+		return nil, nil, fmt.Errorf("%w: a region of %d octets at %d", control.ErrFrame, a.Length,
+			a.Offset)
 	}
 	p, err := find(s, s.pds, a.PD, "protection domain")
 	if err != nil {
@@ -99,7 +103,8 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 	m.handle = s.newHandle()
 	s.mrs[m.handle] = m
 	p.mrs++
-	return control.RegMRResult{Handle: m.handle, STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil, nil
+	return control.RegMRResult{Handle: m.handle, STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil,
+		nil
 }
 
 func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
@@ -147,7 +152,8 @@ func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
-		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", control.ErrFrame, a.Depth, control.MaxCQDepth)
+		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", control.ErrFrame,
+			a.Depth, control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
 	if err := s.take(cqCost(g)); err != nil {
@@ -179,7 +185,8 @@ func (s *session) destroyCQ(r *control.Request, _ []int) (any, []int, error) {
 	s.mu.Unlock()
 	switch {
 	case c == nil:
-		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no completion queue %d", h)}
+		return nil, nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no completion queue %d", h)}
 	case busy:
 		return nil, nil, busyf("ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
 	}

@@ -32,7 +32,8 @@ func fillRole(args []string) error {
 	return errors.Join(list[0].Close())
 }
 
-// TestPlaces has a user take all places at the control socket. Root still finds one there, and the operator has his own.
+// TestPlaces has a user take all places at the control socket. Root still finds one there, and the operator
+// has his own.
 func TestPlaces(t *testing.T) {
 	d, socket := kernelKeys(t, "clients = 3\n", "")
 	if got := start(t, publicExe(t), nobody, "fill", socket, "3").line(); got != "full" {
@@ -45,7 +46,8 @@ func TestPlaces(t *testing.T) {
 		}
 		defer dev.Close()
 	}
-	if _, err := client.Open(socket); err == nil || !strings.Contains(err.Error(), "daemon.clients") {
+	if _, err := client.Open(socket); err == nil ||
+		!strings.Contains(err.Error(), "daemon.clients") {
 		t.Errorf("a program beyond root's places: %v", err)
 	}
 	for range budget.OperatorSessions {
@@ -60,10 +62,11 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestOperator: everything is allowed at the operator's socket, which is closed to others; root at the other socket, who may be
-// root of a container, is a user like others there.
+// TestOperator: everything is allowed at the operator's socket, which is closed to others; root at the other
+// socket, who may be root of a container, is a user like others there.
 func TestOperator(t *testing.T) {
-	_, socket := kernel(t, fmt.Sprintf("[limits]\npds = 1\n[[export]]\nname = \"x\"\nlisten = %q\nsize = \"4KiB\"\n", listenAddr(t)))
+	_, socket := kernel(t, fmt.Sprintf("[limits]\npds = 1\n[[export]]\nname = \"x\"\nlisten = "+
+		"%q\nsize = \"4KiB\"\n", listenAddr(t)))
 	path := control.OperatorPath(socket)
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", st.Mode(), err)
@@ -89,7 +92,8 @@ func TestOperator(t *testing.T) {
 	}{
 		{"see others", func(d *client.Device) error {
 			if s, err := d.Snapshot(t.Context()); err != nil || len(s.Sessions) != 3 {
-				return fmt.Errorf("%d sessions, %v, only the operator sees all", len(s.Sessions), err)
+				return fmt.Errorf("%d sessions, %v, only the operator sees all", len(s.Sessions),
+					err)
 			}
 			return nil
 		}},
@@ -127,17 +131,20 @@ func TestOperator(t *testing.T) {
 		err := tc.do(root)
 		if err == nil {
 			t.Errorf("root at the socket for all may %s", tc.what)
-		} else if text := err.Error(); strings.Contains(text, "only the operator may") && !strings.Contains(text, path) {
+		} else if text := err.Error(); strings.Contains(text, "only the operator may") &&
+			!strings.Contains(text, path) {
 			t.Errorf("%s: %v, want the path of the operator's socket", tc.what, err)
 		}
 	}
-	if s := start(t, exe, nobody, "fill", path, "1").line(); !strings.Contains(s, "permission denied") {
+	if s := start(t, exe, nobody, "fill", path, "1").line(); !strings.Contains(s,
+		"permission denied") {
 		t.Errorf("a user at the operator's socket: %q", s)
 	}
 	if err := os.Chmod(path, 0o666); err != nil { // somebody opened it
 		t.Fatal(err)
 	}
-	if s := start(t, exe, nobody, "fill", path, "1").line(); !strings.Contains(s, "has no business at the operator's socket") {
+	if s := start(t, exe, nobody, "fill", path, "1").line(); !strings.Contains(s,
+		"has no business at the operator's socket") {
 		t.Errorf("a user at the operator's socket that is open: %q", s)
 	}
 }
@@ -156,9 +163,11 @@ func listenPrivileged(t *testing.T, d *client.Device) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// TestOperatorPath: the default socket's operator has a directory of his own, which nobody mounts with that of the other.
+// TestOperatorPath: the default socket's operator has a directory of his own, which nobody mounts with that
+// of the other.
 func TestOperatorPath(t *testing.T) {
-	if filepath.Dir(control.OperatorPath(control.DefaultPath)) == filepath.Dir(control.DefaultPath) {
+	if filepath.Dir(control.OperatorPath(control.DefaultPath)) == filepath.Dir(
+		control.DefaultPath) {
 		t.Error("both sockets are in one directory")
 	}
 }

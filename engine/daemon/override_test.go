@@ -11,10 +11,11 @@ import (
 	"xwarp/engine/daemon/client"
 )
 
-// TestOverride has programs ask for connections without CRC and without markers, towards a peer that takes everything: they get what
-// the operator leaves to them.
+// TestOverride has programs ask for connections without CRC and without markers, towards a peer that takes
+// everything: they get what the operator leaves to them.
 func TestOverride(t *testing.T) {
-	peer, err := engine.OpenKernel(engine.KernelConfig{Options: engine.Options{MPA: engine.MPAConfig{NoCRC: true}}})
+	peer, err := engine.OpenKernel(
+		engine.KernelConfig{Options: engine.Options{MPA: engine.MPAConfig{NoCRC: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,15 +43,18 @@ func TestOverride(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if have := (want{got.Params().Send.CRC, got.Params().Receive.Markers}); have != tc.want {
-				t.Errorf("%q, asked for %+v, operator %v: %+v, want %+v", tc.config, tc.mpa, who.Operator, have, tc.want)
+			if have := (want{got.Params().Send.CRC,
+				got.Params().Receive.Markers}); have != tc.want {
+				t.Errorf("%q, asked for %+v, operator %v: %+v, want %+v", tc.config, tc.mpa,
+					who.Operator, have, tc.want)
 			}
 		}
 	}
 }
 
 // connectAs connects a queue pair of a new program.
-func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *client.MPAConfig) (*client.QP, error) {
+func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *client.MPAConfig) (
+	*client.QP, error) {
 	t.Helper()
 	dev, err := client.OpenConfig(who)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 // TestPeerConnections has a peer reach its limit of connections, and go on when one of them is gone.
 func TestPeerConnections(t *testing.T) {
 	at := freePort(t)
-	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"x\"\nlisten = %q\nsize = 4096\n[[peer]]\nprefix = \"127.0.0.0/8\"\nconnections = 2\n", at))
+	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"x\"\nlisten = %q\nsize = "+
+		"4096\n[[peer]]\nprefix = \"127.0.0.0/8\"\nconnections = 2\n", at))
 	first, err := dialExport(t, at)
 	if err != nil {
 		t.Fatal(err)
@@ -28,14 +29,18 @@ func TestPeerConnections(t *testing.T) {
 		accounts[p.Prefix] = p
 	}
 	for _, prefix := range []string{"127.0.0.1/32", "127.0.0.0/24"} {
-		if p := accounts[prefix]; p.Connections != 2 || p.Startup != 0 || p.Refused == 0 || v.Counters["peers_refused"] != int64(p.Refused) {
+		if p := accounts[prefix]; p.Connections != 2 || p.Startup != 0 || p.Refused == 0 ||
+			v.Counters["peers_refused"] != int64(p.Refused) {
 			t.Errorf("%s: %+v, %d refused", prefix, p, v.Counters["peers_refused"])
 		}
 	}
 	if err := first.qp.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
-	if took, ok := eventually(30*time.Second, func() bool { _, err := dialExport(t, at); return err == nil }); !ok {
+	if took, ok := eventually(30*time.Second, func() bool {
+		_, err := dialExport(t, at)
+		return err == nil
+	}); !ok {
 		t.Errorf("no connection in place of the one that is gone, after %v", took)
 	}
 }

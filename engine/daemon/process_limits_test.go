@@ -25,8 +25,9 @@ var greedy = map[string]client.QPConfig{
 	"pieces": {SendDepth: 2048, RecvDepth: 2048, MaxSGE: 16, MaxInline: 1, IRD: 4096, ORD: 4096},
 }
 
-// greedyRole takes as many queue pairs as it gets, connects them, and has all their memory used; then it closes the oldest and makes a
-// new one, again and again: the socket, the peer's address, a name of greedy. It prints how many it has.
+// greedyRole takes as many queue pairs as it gets, connects them, and has all their memory used; then it
+// closes the oldest and makes a new one, again and again: the socket, the peer's address, a name of greedy.
+// It prints how many it has.
 func greedyRole(args []string) error {
 	g := &greedyProgram{at: netip.MustParseAddrPort(args[1]), cfg: greedy[args[2]]}
 	if err := g.open(args[0]); err != nil {
@@ -88,7 +89,8 @@ func (g *greedyProgram) more() error {
 		return err
 	}
 	g.qps = append(g.qps, qp)
-	wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, Inline: g.mem[:max(g.cfg.MaxInline, 1)], RemoteSTag: peerSTag(qp.Params().PrivateData)}
+	wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+		Inline: g.mem[:max(g.cfg.MaxInline, 1)], RemoteSTag: peerSTag(qp.Params().PrivateData)}
 	for range 2 * max(g.cfg.SendDepth, 1) {
 		if err := qp.PostSend(&wr); err != nil {
 			return err
@@ -127,9 +129,9 @@ func status(t testing.TB, pid int, fields ...string) (sum int64) {
 	return sum
 }
 
-// TestProcessLimits has a user take all the memory that daemon_memory allows, in queue pairs of several kinds, and then make and close
-// them without end. Seen from outside, the daemon's process has at most a tenth more than the limit beyond what it had at rest, and
-// no more threads than it needs for itself.
+// TestProcessLimits has a user take all the memory that daemon_memory allows, in queue pairs of several
+// kinds, and then make and close them without end. Seen from outside, the daemon's process has at most a
+// tenth more than the limit beyond what it had at rest, and no more threads than it needs for itself.
 func TestProcessLimits(t *testing.T) {
 	const limit = 96 << 20
 	exe := publicExe(t)
@@ -142,12 +144,14 @@ func TestProcessLimits(t *testing.T) {
 			t.Cleanup(func() { peer.Close() })
 			at := listenAddr(t)
 			responder(t, peer, at, 8000)
-			path, socket := writeConfig(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[limits]\ndaemon_memory = %d\n", limit))
+			path, socket := writeConfig(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport "+
+				"= \"kernel\"\n[limits]\ndaemon_memory = %d\n", limit))
 			d := start(t, "/proc/self/exe", 0, "daemon", "/proc/self/ns/net", path)
 			if got := d.line(); got != "ready" {
 				t.Fatal(got)
 			}
-			memory, threads := status(t, d.Process.Pid, "RssAnon"), status(t, d.Process.Pid, "Threads")
+			memory, threads := status(t, d.Process.Pid, "RssAnon"),
+				status(t, d.Process.Pid, "Threads")
 			p := start(t, exe, nobody, "greedy", socket, at.String(), name)
 			said := p.line()
 			if n, err := strconv.Atoi(said); err != nil || n == 0 {
@@ -174,9 +178,11 @@ func TestProcessLimits(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			threads = status(t, d.Process.Pid, "Threads") - threads
-			t.Logf("%s queue pairs: %d MiB counted, at most %d MiB more in the process, %d threads more", said, used>>20, more>>20, threads)
+			t.Logf("%s queue pairs: %d MiB counted, at most %d MiB more in the process, %d "+
+				"threads more", said, used>>20, more>>20, threads)
 			if used > limit || more > limit*11/10 {
-				t.Errorf("a limit of %d octets: %d are counted, the process has %d more", limit, used, more)
+				t.Errorf("a limit of %d octets: %d are counted, the process has %d more", limit,
+					used, more)
 			}
 			if threads > 32 {
 				t.Errorf("%d threads more for one session", threads)

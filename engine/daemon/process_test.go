@@ -34,7 +34,9 @@ const (
 	argsEnv = "XWARP_TEST_ARGS"
 )
 
-var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole, "here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole, "fill": fillRole, "greedy": greedyRole}
+var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole,
+	"here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole,
+	"fill": fillRole, "greedy": greedyRole}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -127,7 +129,8 @@ func writeConfig(t testing.TB, text string) (path, socket string) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	os.Chmod(dir, 0o755)
 	path, socket = filepath.Join(dir, "xwarp.toml"), filepath.Join(dir, "s")
-	text = fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n%s", socket, text)
+	text = fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n%s", socket,
+		text)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +167,10 @@ func run(t testing.TB, h *topo.Host, text string) (d *daemon.Daemon, socket stri
 	t.Helper()
 	cfg, socket := load(t, text)
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := h.Do(func() (err error) { d, err = daemon.New(cfg, daemon.Options{Log: log}); return err }); err != nil {
+	if err := h.Do(func() (err error) {
+		d, err = daemon.New(cfg, daemon.Options{Log: log})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
@@ -214,10 +220,12 @@ var rounds = flag.Int("rounds", 20, "kill -9 of the daemon")
 // TestKillDaemon takes the daemon away again and again, with a program at work: nothing of it is left.
 func TestKillDaemon(t *testing.T) {
 	tn := hosts(t)
-	path, socket := writeConfig(t, xdp+"[[export]]\nname = \"scratch\"\nlisten = \"0.0.0.0:7174\"\nsize = \"1MiB\"\n")
+	path, socket := writeConfig(t, xdp+"[[export]]\nname = \"scratch\"\nlisten = "+
+		"\"0.0.0.0:7174\"\nsize = \"1MiB\"\n")
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
 	for round := range *rounds {
-		c := start(t, "/proc/self/exe", 0, "daemon", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), tn.B.Fd()), path)
+		c := start(t, "/proc/self/exe", 0, "daemon", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(),
+			tn.B.Fd()), path)
 		if got := c.line(); got != "ready" {
 			t.Fatalf("round %d: daemon: %q", round, got)
 		}

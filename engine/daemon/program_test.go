@@ -41,7 +41,8 @@ func newProgram(dev *client.Device, size int) (p *program, err error) {
 	if err := errors.Join(e[:]...); err != nil {
 		return nil, err
 	}
-	if p.mr, err = p.pd.RegMR(p.mem, client.LocalWrite|client.RemoteRead|client.RemoteWrite); err != nil {
+	if p.mr, err = p.pd.RegMR(p.mem,
+		client.LocalWrite|client.RemoteRead|client.RemoteWrite); err != nil {
 		return nil, err
 	}
 	p.qp, err = dev.CreateQP(client.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq})
@@ -91,17 +92,20 @@ func transferRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), p.qp, client.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), p.qp,
+		client.ConnConfig{}); err != nil {
 		return err
 	}
 	peer := peerSTag(p.qp.Params().PrivateData)
 	for i := range half {
 		p.mem[i] = byte(i * 7)
 	}
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, half)}, RemoteSTag: peer}); err != nil {
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, half)},
+		RemoteSTag: peer}); err != nil {
 		return err
 	}
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(half, half)}, RemoteSTag: peer}); err != nil {
+	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(half, half)},
+		RemoteSTag: peer}); err != nil {
 		return err
 	}
 	if !bytes.Equal(p.mem[:half], p.mem[half:]) {
@@ -126,7 +130,10 @@ func transferRole(args []string) error {
 func embedded(t testing.TB, do func(func() error) error) *engine.Device {
 	t.Helper()
 	var d *engine.Device
-	if err := do(func() (err error) { d, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0"}); return err }); err != nil {
+	if err := do(func() (err error) {
+		d, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
@@ -134,7 +141,8 @@ func embedded(t testing.TB, do func(func() error) error) *engine.Device {
 }
 
 // responder accepts n connections on an embedded engine; its region is theirs.
-func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem []byte, recvs *engine.CQ) {
+func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem []byte,
+	recvs *engine.CQ) {
 	t.Helper()
 	mem = make([]byte, 1<<20)
 	pd, err := dev.AllocPD()
@@ -188,7 +196,8 @@ func TestUnprivileged(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	var v [1]engine.Completion
-	if _, err := recvs.Wait(ctx, v[:]); err != nil || v[0].ByteLen != 4 || string(mem[len(mem)-64:][:4]) != "done" {
+	if _, err := recvs.Wait(ctx, v[:]); err != nil || v[0].ByteLen != 4 ||
+		string(mem[len(mem)-64:][:4]) != "done" {
 		t.Fatalf("the peer's receive: %+v, %v", v[0], err)
 	}
 	for i := range 64 << 10 {
@@ -196,7 +205,9 @@ func TestUnprivileged(t *testing.T) {
 			t.Fatalf("octet %d of the peer's region is %d", i, mem[i])
 		}
 	}
-	if _, ok := eventually(5*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
+	if _, ok := eventually(5*time.Second, func() bool {
+		return empty(d.Snapshot().Users[0].Used)
+	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot())
 	}
 }
@@ -240,10 +251,12 @@ func loadRole(args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), qp, client.ConnConfig{}); err != nil {
+		if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), qp,
+			client.ConnConfig{}); err != nil {
 			return err
 		}
-		wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
+		wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+			SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
 		for range 4 {
 			if err := qp.PostSend(&wr); err != nil {
 				return err
@@ -259,7 +272,8 @@ func loadRole(args []string) error {
 		}
 		for i := range c[:m] {
 			qp := c[i].QP
-			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
+			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+				SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
 			if err := qp.PostSend(&wr); err != nil {
 				return err
 			}
@@ -268,10 +282,11 @@ func loadRole(args []string) error {
 }
 
 // latency is for a quiet machine: a run beside other work measures that work.
-var latency = flag.Bool("latency", false, "hold the program beside a killed one to twice its 99th percentile")
+var latency = flag.Bool("latency", false, "hold the program beside a killed one to twice its "+
+	"99th percentile")
 
-// TestKillClient kills a program with 100 busy queue pairs. What it had is free at once, and a program beside it notices nothing
-// but more room.
+// TestKillClient kills a program with 100 busy queue pairs. What it had is free at once, and a program beside
+// it notices nothing but more room.
 func TestKillClient(t *testing.T) {
 	tn := hosts(t)
 	d, socket := run(t, tn.A, xdp)
@@ -294,7 +309,8 @@ func TestKillClient(t *testing.T) {
 	}
 	peer := peerSTag(beside.qp.Params().PrivateData)
 	ping := func() error {
-		return beside.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{beside.mr.SGE(0, 8)}, RemoteSTag: peer})
+		return beside.do(ctx, client.SendWR{Op: rdmap.WRRead,
+			SGL: []client.SGE{beside.mr.SGE(0, 8)}, RemoteSTag: peer})
 	}
 	c := start(t, publicExe(t), nobody, "load", socket, at.String(), strconv.Itoa(n))
 	if got := c.line(); got != "loaded" {
@@ -329,13 +345,15 @@ func TestKillClient(t *testing.T) {
 	if err := <-pinged; err != nil {
 		t.Fatalf("the program beside: %v", err)
 	}
-	t.Logf("p99 of the program beside: %v with the load (%v), %v while it goes away", before, windows, during)
+	t.Logf("p99 of the program beside: %v with the load (%v), %v while it goes away", before,
+		windows, during)
 	if *latency && during > 2*before {
 		t.Errorf("p99 rose from %v to %v", before, during)
 	}
 	if !gone {
 		s := d.Snapshot()
-		t.Fatalf("after %v: %d queue pairs, %d regions, users %+v", took, len(s.QPs), len(s.MRs), s.Users)
+		t.Fatalf("after %v: %d queue pairs, %d regions, users %+v", took, len(s.QPs), len(s.MRs),
+			s.Users)
 	}
 	t.Logf("everything of %d queue pairs was free after %v", n, took)
 	if took > time.Second {

@@ -66,15 +66,17 @@ func (s *session) pump() {
 	}
 }
 
-// owe adds n to the debt of the program, less when n is negative. A ring costs the program next to nothing and the daemon a look
-// into rings, so that a program which rings for nothing goes without attention for a while, by itself.
+// owe adds n to the debt of the program, less when n is negative. A ring costs the program next to nothing
+// and the daemon a look into rings, so that a program which rings for nothing goes without attention for a
+// while, by itself.
 func (s *session) owe(n int) {
 	s.pumping.Lock()
 	s.debt = max(s.debt+n, 0)
 	s.pumping.Unlock()
 }
 
-// rest has a program in debt wait. What is posted counts against debt, so that programs which post something never get there.
+// rest has a program in debt wait. What is posted counts against debt, so that programs which post something
+// never get there.
 func (s *session) rest() {
 	s.pumping.Lock()
 	debt := s.debt
@@ -88,17 +90,20 @@ func (s *session) rest() {
 	}
 }
 
-// lostRing ends a session because of the panic v of an access to a ring or the doorbell. The program has not touched the page that is not
-// there, or took it away; it shall pay for its pages, see control.Mapper. Other panics go on.
+// lostRing ends a session because of the panic v of an access to a ring or the doorbell. The program has not
+// touched the page that is not there, or took it away; it shall pay for its pages, see control.Mapper. Other
+// panics go on.
 func (s *session) lostRing(m *control.Memory, v any) {
 	at, ok := v.(interface{ Addr() uintptr })
 	if !ok || !m.Holds(at.Addr()) {
 		panic(v)
 	}
-	s.fail(fmt.Errorf("%w: a ring without all its pages: a program maps it with MADV_POPULATE_WRITE, and punches no holes", control.ErrFrame))
+	s.fail(fmt.Errorf("%w: a ring without all its pages: a program maps it with "+
+		"MADV_POPULATE_WRITE, and punches no holes", control.ErrFrame))
 }
 
-// listed reports whether the session has had a queue pair. Before that the program may not have mapped the doorbell yet.
+// listed reports whether the session has had a queue pair. Before that the program may not have mapped the
+// doorbell yet.
 func (s *session) listed() bool {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
@@ -117,7 +122,9 @@ func (s *session) enlist(q *qp) error {
 		return nil
 	}
 	if len(s.bells) == control.MaxQPs {
-		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("a program has at most %d queue pairs: use another session for more", control.MaxQPs)}
+		return &control.Error{Code: control.CodeQuota,
+			Text: fmt.Sprintf("a program has at most %d queue pairs: use another session for more",
+				control.MaxQPs)}
 	}
 	q.bell = uint32(len(s.bells))
 	s.bells = append(s.bells, q)
@@ -141,8 +148,8 @@ func (s *session) activate(q *qp) {
 	}
 }
 
-// scan gives the queue pairs whose bells rang, and those that had something before, their turn. It reports whether there was
-// anything, and whether something waits for room.
+// scan gives the queue pairs whose bells rang, and those that had something before, their turn. It reports
+// whether there was anything, and whether something waits for room.
 func (s *session) scan() (worked, stalled bool) {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
@@ -191,8 +198,8 @@ func (s *session) drain(q *qp) {
 
 // post takes up to a batch from each work queue of q. It is called with pumping held.
 //
-// A client that posts a receive and then a Send that makes the peer answer counts on the receive being there first: a Send is
-// taken only after all receives that were in the ring when it was.
+// A client that posts a receive and then a Send that makes the peer answer counts on the receive being there
+// first: a Send is taken only after all receives that were in the ring when it was.
 func (s *session) post(q *qp) (worked, stalled bool) {
 	if q.unposted {
 		return false, false

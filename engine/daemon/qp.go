@@ -58,12 +58,14 @@ func checkQP(a *control.CreateQPArgs) error {
 		name             string
 		got, least, most int
 	}{
-		{"send_depth", a.SendDepth, 1, control.MaxDepth}, {"recv_depth", a.RecvDepth, 1, control.MaxDepth},
+		{"send_depth", a.SendDepth, 1, control.MaxDepth}, {"recv_depth", a.RecvDepth, 1,
+			control.MaxDepth},
 		{"max_sge", a.MaxSGE, 1, rdmap.MaxSGE}, {"max_inline", a.MaxInline, 0, rdmap.MaxInline},
 		{"ird", a.IRD, 0, rdmap.MaxIRD}, {"ord", a.ORD, 0, rdmap.MaxORD},
 	} {
 		if l.got < l.least || l.got > l.most {
-			return fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", control.ErrFrame, l.name, l.got, l.least, l.most)
+			return fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", control.ErrFrame,
+				l.name, l.got, l.least, l.most)
 		}
 	}
 	return nil
@@ -123,8 +125,9 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 	}
 	if err == nil {
 		q.q, err = s.dev.dev.CreateQP(engine.QPConfig{
-			PD: q.pd.pd, SendCQ: q.send.eng, RecvCQ: q.recv.eng, SendDepth: a.SendDepth, RecvDepth: a.RecvDepth,
-			MaxSGE: a.MaxSGE, MaxInline: a.MaxInline, IRD: a.IRD, ORD: a.ORD, Context: q,
+			PD: q.pd.pd, SendCQ: q.send.eng, RecvCQ: q.recv.eng, SendDepth: a.SendDepth,
+			RecvDepth: a.RecvDepth,
+			MaxSGE:    a.MaxSGE, MaxInline: a.MaxInline, IRD: a.IRD, ORD: a.ORD, Context: q,
 		})
 	}
 	if err == nil {
@@ -176,9 +179,11 @@ func (s *session) destroyQP(r *control.Request, _ []int) (any, []int, error) {
 	s.mu.Unlock()
 	switch {
 	case q == nil:
-		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no queue pair %d", h)}
+		return nil, nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no queue pair %d", h)}
 	case busy:
-		return nil, nil, busyf("ibv_destroy_qp: the queue pair is being connected; cancel that first")
+		return nil, nil,
+			busyf("ibv_destroy_qp: the queue pair is being connected; cancel that first")
 	}
 	return nil, nil, s.closeQP(q)
 }

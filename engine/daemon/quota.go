@@ -17,8 +17,10 @@ import (
 
 func limitOf(l *config.Limits, k budget.Kind) int64 {
 	return [budget.Kinds]int64{
-		budget.Sessions: int64(l.Sessions), budget.PDs: int64(l.PDs), budget.MRs: int64(l.MRs), budget.Memory: int64(l.Memory),
-		budget.CQs: int64(l.CQs), budget.Completions: int64(l.Completions), budget.QPs: int64(l.QPs),
+		budget.Sessions: int64(l.Sessions), budget.PDs: int64(l.PDs), budget.MRs: int64(l.MRs),
+		budget.Memory: int64(l.Memory),
+		budget.CQs:    int64(l.CQs), budget.Completions: int64(l.Completions),
+		budget.QPs:          int64(l.QPs),
 		budget.WorkRequests: int64(l.WorkRequests), budget.Listeners: int64(l.Listeners),
 		budget.DaemonMemory: int64(l.DaemonMemory), budget.Connects: int64(l.Connects),
 	}[k]
@@ -67,14 +69,17 @@ func (u *account) take(l *config.Limits, want budget.Amounts) error {
 		if limit := limitOf(l, k); n < 0 || n > 0 && n > limit-u.used[k] {
 			u.refused[k]++
 			return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
-				"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the user a [[user]] table)",
+				"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the "+
+					"user a [[user]] table)",
 				u.uid, u.used[k], limit, k, n, k)}
 		}
 	}
 	maps := want.Mappings()
 	if maps > budget.MaxMappings-u.all.maps {
 		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
-			"programs have %d regions, queues and queue pairs together, of at most %d that the daemon maps (lower limits.mrs, cqs or qps for who takes most: xwarp resource show user)",
+			"programs have %d regions, queues and queue pairs together, of at most %d that the "+
+				"daemon maps (lower limits.mrs, cqs or qps for who takes most: xwarp resource "+
+				"show user)",
 			u.all.maps, budget.MaxMappings)}
 	}
 	u.all.maps += maps
@@ -94,7 +99,8 @@ func (u *account) give(gone budget.Amounts) {
 	u.all.mu.Unlock()
 }
 
-// turn waits until a user may begin one more connection at a rate, which a reload may have changed; a second's worth may come at once.
+// turn waits until a user may begin one more connection at a rate, which a reload may have changed; a
+// second's worth may come at once.
 func (u *account) turn(ctx context.Context, perSecond int) error {
 	u.all.mu.Lock()
 	switch {
@@ -123,9 +129,11 @@ func (a *accounts) state(c *config.Config, see func(uid uint32) bool) (list []co
 			continue
 		}
 		l := limitsFor(c, uid)
-		s := control.UserState{UID: uid, Used: map[string]int64{}, Limit: map[string]int64{}, Refused: map[string]int64{}}
+		s := control.UserState{UID: uid, Used: map[string]int64{}, Limit: map[string]int64{},
+			Refused: map[string]int64{}}
 		for k := range budget.Kinds {
-			s.Used[k.String()], s.Limit[k.String()], s.Refused[k.String()] = u.used[k], limitOf(&l, k), u.refused[k]
+			s.Used[k.String()], s.Limit[k.String()], s.Refused[k.String()] = u.used[k],
+				limitOf(&l, k), u.refused[k]
 		}
 		list = append(list, s)
 	}

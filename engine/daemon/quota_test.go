@@ -25,7 +25,8 @@ func TestDaemonMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	cq, _ := client.NewCQ(256)
-	base := client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1, IRD: 1, ORD: 1}
+	base := client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1, MaxSGE: 1,
+		MaxInline: 1, IRD: 1, ORD: 1}
 	most := func(name string, want int, change func(*client.QPConfig)) {
 		t.Helper()
 		cfg := base
@@ -55,7 +56,9 @@ func TestDaemonMemory(t *testing.T) {
 	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 1000, client.ConnConfig{})
 	quotaError(t, "a long backlog", "limits.daemon_memory", err)
 	dev.Close()
-	if _, ok := eventually(5*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
+	if _, ok := eventually(5*time.Second, func() bool {
+		return empty(d.Snapshot().Users[0].Used)
+	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}
 }
@@ -91,7 +94,8 @@ func TestConnects(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 3)
 	for range 3 {
-		qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1})
+		qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1,
+			RecvDepth: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +108,9 @@ func TestConnects(t *testing.T) {
 			t.Errorf("given up: %v", err)
 		}
 	}
-	if _, ok := eventually(5*time.Second, func() bool { return d.Snapshot().Users[0].Used["connects"] == 0 }); !ok {
+	if _, ok := eventually(5*time.Second, func() bool {
+		return d.Snapshot().Users[0].Used["connects"] == 0
+	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}
 }
@@ -115,7 +121,8 @@ func TestPendingArgs(t *testing.T) {
 	r := dialRaw(t, socket)
 	control.CloseAll(r.hello())
 	args := `{"handle":1,"qp":1,"private_data":"` + strings.Repeat("A", 8<<10) + `"}`
-	if reply, _ := r.call(control.OpAccept, args); reply.Error == nil || reply.Error.Code != control.CodeInvalid {
+	if reply, _ := r.call(control.OpAccept, args); reply.Error == nil ||
+		reply.Error.Code != control.CodeInvalid {
 		t.Errorf("8 KiB of arguments: %v", reply.Error)
 	}
 }

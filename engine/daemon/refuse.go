@@ -10,8 +10,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// passRights says whether programs may send descriptors through a socket, or through those that a listener will have. Before Linux
-// 6.16 they always may.
+// passRights says whether programs may send descriptors through a socket, or through those that a listener
+// will have. Before Linux 6.16 they always may.
 func passRights(s syscall.Conn, may bool) {
 	raw, err := s.SyscallConn()
 	if err != nil {
@@ -21,11 +21,13 @@ func passRights(s syscall.Conn, may bool) {
 	if may {
 		v = 1
 	}
-	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, v) })
+	raw.Control(func(fd uintptr) {
+		unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSRIGHTS, v)
+	})
 }
 
-// refused closes the connections of programs that are not admitted. The close of a socket closes descriptors that were sent and not
-// received, which takes as long as their sender likes.
+// refused closes the connections of programs that are not admitted. The close of a socket closes descriptors
+// that were sent and not received, which takes as long as their sender likes.
 type refused struct {
 	once sync.Once
 	list chan *net.UnixConn // with descriptors in them
@@ -33,7 +35,8 @@ type refused struct {
 
 // end answers with e and closes c.
 func (r *refused) end(c *net.UnixConn, e *control.Error) {
-	asControl(c).Send(control.KindReply, control.Marshal(control.Reply{Error: e})) // the first octets of a socket always have room
+	// the first octets of a socket always have room
+	asControl(c).Send(control.KindReply, control.Marshal(control.Reply{Error: e}))
 	if !carriesFiles(c) {
 		c.Close()
 		return

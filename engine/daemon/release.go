@@ -6,8 +6,8 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// release gives back everything of a session, in the order in which objects depend on each other: first what could make new
-// ones, then connections, then the memory that they used.
+// release gives back everything of a session, in the order in which objects depend on each other: first what
+// could make new ones, then connections, then the memory that they used.
 func (s *session) release() {
 	s.mu.Lock()
 	for _, cancel := range s.pending {

@@ -11,8 +11,9 @@ import (
 // kept are the capabilities that a running daemon needs: the kernel is asked to resolve next hops.
 const kept = 1 << unix.CAP_NET_ADMIN
 
-// DropRights gives up, on every thread and for good, all capabilities but the one that a running daemon needs, and the right
-// to get new ones by execve. Without privileges it does nothing. In a program with cgo it fails with ENOTSUP.
+// DropRights gives up, on every thread and for good, all capabilities but the one that a running daemon
+// needs, and the right to get new ones by execve. Without privileges it does nothing. In a program with cgo
+// it fails with ENOTSUP.
 func DropRights() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -23,15 +24,18 @@ func DropRights() error {
 	if data[0].Permitted == keep && data[1].Permitted == 0 {
 		return nil
 	}
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0,
+		0); e != 0 {
 		return e
 	}
-	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); e != 0 && !errors.Is(e, unix.EINVAL) {
+	if _, _, e := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT,
+		unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0); e != 0 && !errors.Is(e, unix.EINVAL) {
 		return e
 	}
 	data = [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
 	header = unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&data[0])), 0)
+	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
+		uintptr(unsafe.Pointer(&data[0])), 0)
 	if e != 0 {
 		return e
 	}

@@ -11,11 +11,13 @@ import (
 	"xwarp/engine/daemon"
 )
 
-// TestDropRights has a daemon that gave up its capabilities serve a program all the same: new connections, new listeners.
+// TestDropRights has a daemon that gave up its capabilities serve a program all the same: new connections,
+// new listeners.
 func TestDropRights(t *testing.T) {
 	tn := hosts(t)
 	path, socket := writeConfig(t, xdp)
-	d := start(t, "/proc/self/exe", 0, "daemon", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), tn.A.Fd()), path)
+	d := start(t, "/proc/self/exe", 0, "daemon", fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(),
+		tn.A.Fd()), path)
 	if got := d.line(); got != "ready" {
 		t.Fatalf("daemon: %q", got)
 	}
@@ -25,7 +27,8 @@ func TestDropRights(t *testing.T) {
 	}
 	for line := range strings.Lines(string(status)) {
 		// Only bit 12, CAP_NET_ADMIN. Programs with cgo cannot do it on all threads: those are for -race.
-		if strings.HasPrefix(line, "CapPrm:") && strings.TrimSpace(line[7:]) != "0000000000001000" && !usesCgo {
+		if strings.HasPrefix(line, "CapPrm:") &&
+			strings.TrimSpace(line[7:]) != "0000000000001000" && !usesCgo {
 			t.Errorf("capabilities of the daemon: %s", line)
 		}
 	}

@@ -103,7 +103,8 @@ func (r *raw) must(result any, op control.Op, args string, files ...int) []int {
 
 func (r *raw) hello() []int {
 	r.t.Helper()
-	return r.must(nil, control.OpHello, string(control.Marshal(control.HelloArgs{Version: control.Version})))
+	return r.must(nil, control.OpHello,
+		string(control.Marshal(control.HelloArgs{Version: control.Version})))
 }
 
 // dropped waits for the daemon to end the session.
@@ -133,16 +134,23 @@ func TestWrongRequests(t *testing.T) {
 		text string
 	}{
 		{"unknown op", "fly", ``, control.CodeUnknown, "no request"},
-		{"unknown argument", control.OpCreateCQ, `{"depth":1,"colour":"red"}`, control.CodeInvalid, "colour"},
-		{"arguments of a wrong type", control.OpCreateCQ, `{"depth":"much"}`, control.CodeInvalid, ""},
+		{"unknown argument", control.OpCreateCQ, `{"depth":1,"colour":"red"}`, control.CodeInvalid,
+			"colour"},
+		{"arguments of a wrong type", control.OpCreateCQ, `{"depth":"much"}`, control.CodeInvalid,
+			""},
 		{"deep queue", control.OpCreateCQ, `{"depth":1000000000}`, control.CodeInvalid, ""},
 		{"no queue", control.OpCreateCQ, `{"depth":0}`, control.CodeInvalid, ""},
 		{"negative queue", control.OpCreateCQ, `{"depth":-5}`, control.CodeInvalid, ""},
 		{"foreign handle", control.OpFreePD, `{"handle":77}`, control.CodeUnknown, "77"},
-		{"foreign domain", control.OpCreateQP, `{"pd":5,"send_cq":6,"recv_cq":7}`, control.CodeUnknown, ""},
-		{"deep queue pair", control.OpCreateQP, `{"pd":5,"send_cq":6,"recv_cq":7,"send_depth":100000}`, control.CodeInvalid, "send_depth"},
-		{"region without memory", control.OpRegMR, `{"pd":1,"offset":0,"length":4096,"access":1}`, control.CodeInvalid, "descriptor"},
-		{"connect to nowhere", control.OpConnect, `{"qp":1,"local":"","remote":""}`, control.CodeInvalid, ""},
+		{"foreign domain", control.OpCreateQP, `{"pd":5,"send_cq":6,"recv_cq":7}`,
+			control.CodeUnknown, ""},
+		{"deep queue pair", control.OpCreateQP,
+			`{"pd":5,"send_cq":6,"recv_cq":7,"send_depth":100000}`, control.CodeInvalid,
+			"send_depth"},
+		{"region without memory", control.OpRegMR, `{"pd":1,"offset":0,"length":4096,"access":1}`,
+			control.CodeInvalid, "descriptor"},
+		{"connect to nowhere", control.OpConnect, `{"qp":1,"local":"","remote":""}`,
+			control.CodeInvalid, ""},
 		{"listen nowhere", control.OpListen, `{"addr":""}`, control.CodeInvalid, ""},
 		{"accept nothing", control.OpReject, `{"handle":9}`, control.CodeLapsed, ""},
 		{"flush", control.OpFlush, `{"export":"x"}`, control.CodePermission, "only the operator"},
@@ -151,8 +159,10 @@ func TestWrongRequests(t *testing.T) {
 			r := dialRaw(t, socket)
 			control.CloseAll(r.hello())
 			reply, _ := r.call(tc.op, tc.args)
-			if reply.Error == nil || reply.Error.Code != tc.code || !strings.Contains(reply.Error.Text, tc.text) {
-				t.Errorf("%s %s: %+v, want %s and %q", tc.op, tc.args, reply.Error, tc.code, tc.text)
+			if reply.Error == nil || reply.Error.Code != tc.code ||
+				!strings.Contains(reply.Error.Text, tc.text) {
+				t.Errorf("%s %s: %+v, want %s and %q", tc.op, tc.args, reply.Error, tc.code,
+					tc.text)
 			}
 			if reply, _ := r.call(control.OpAllocPD, ""); reply.Error != nil {
 				t.Errorf("a wrong request ends the session: %v", reply.Error)
@@ -230,9 +240,15 @@ func TestWrongRings(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, lie := range map[string]func(q *control.CreateQPResult, mem []byte){
-		"send index far ahead": func(q *control.CreateQPResult, mem []byte) { poke(mem, q.Send.Offset, 0x8000_0000) },
-		"send index behind":    func(q *control.CreateQPResult, mem []byte) { poke(mem, q.Send.Offset, 0xFFFF_FFFF) },
-		"receive index":        func(q *control.CreateQPResult, mem []byte) { poke(mem, q.Recv.Offset, q.Recv.Slots+1) },
+		"send index far ahead": func(q *control.CreateQPResult, mem []byte) {
+			poke(mem, q.Send.Offset, 0x8000_0000)
+		},
+		"send index behind": func(q *control.CreateQPResult, mem []byte) {
+			poke(mem, q.Send.Offset, 0xFFFF_FFFF)
+		},
+		"receive index": func(q *control.CreateQPResult, mem []byte) {
+			poke(mem, q.Recv.Offset, q.Recv.Slots+1)
+		},
 		"pieces of a receive": func(q *control.CreateQPResult, mem []byte) {
 			mem[q.Recv.Offset+192+8] = 200
 			poke(mem, q.Recv.Offset, 1)
@@ -247,14 +263,18 @@ func TestWrongRings(t *testing.T) {
 			r.must(&pd, control.OpAllocPD, "")
 			control.CloseAll(r.must(&cq, control.OpCreateCQ, `{"depth":16}`))
 			var q control.CreateQPResult
-			files := r.must(&q, control.OpCreateQP, string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle})))
+			files := r.must(&q, control.OpCreateQP,
+				string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle,
+					RecvCQ: cq.Handle})))
 			defer control.CloseAll(files)
 			lie(&q, mapping(t, files[0]))
 			ring(t, session, q.Bell)
 			r.dropped()
 		})
 	}
-	if _, ok := eventually(5*time.Second, func() bool { return len(d.Snapshot().Sessions) == 1 }); !ok {
+	if _, ok := eventually(5*time.Second, func() bool {
+		return len(d.Snapshot().Sessions) == 1
+	}); !ok {
 		t.Errorf("sessions: %+v", d.Snapshot().Sessions)
 	}
 	if _, err := good.AllocPD(); err != nil {
@@ -269,7 +289,8 @@ func ring(t testing.TB, session []int, bell uint32) {
 }
 
 func poke(mem []byte, offset uint32, v uint32) {
-	mem[offset], mem[offset+1], mem[offset+2], mem[offset+3] = byte(v), byte(v>>8), byte(v>>16), byte(v>>24)
+	mem[offset], mem[offset+1], mem[offset+2], mem[offset+3] = byte(v), byte(v>>8), byte(v>>16),
+		byte(v>>24)
 }
 
 // TestBlockedSignal has a program make its completion eventfd block, so that the daemon's signal would wait for ever.
@@ -288,7 +309,9 @@ func TestBlockedSignal(t *testing.T) {
 	unix.SetNonblock(cqFiles[1], false)
 	unix.Write(cqFiles[1], []byte{0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF}) // one below what blocks
 	var q control.CreateQPResult
-	qpFiles := r.must(&q, control.OpCreateQP, string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle, RecvCQ: cq.Handle})))
+	qpFiles := r.must(&q, control.OpCreateQP,
+		string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle,
+			RecvCQ: cq.Handle})))
 	sq, err := control.NewProducer(mapping(t, qpFiles[0]), q.Send)
 	if err != nil {
 		t.Fatal(err)
@@ -311,19 +334,23 @@ func TestBlockedSignal(t *testing.T) {
 			c.Accept(t.Context(), b.qp, nil)
 		}
 	}()
-	r.must(nil, control.OpConnect, string(control.Marshal(control.ConnectArgs{QP: q.Handle, Remote: l.Addr()})))
+	r.must(nil, control.OpConnect,
+		string(control.Marshal(control.ConnectArgs{QP: q.Handle, Remote: l.Addr()})))
 	for i := range 8 { // each completes with an error, and each completion would signal
 		control.Arm(ring.Armed())
 		slot, err := sq.Next()
 		if err != nil || slot == nil {
 			t.Fatal(err)
 		}
-		control.PutSend(slot, q.MaxSGE, &rdmap.SendWR{ID: uint64(i), Op: rdmap.WRLocalInv, Flags: rdmap.Signaled, Invalidate: 1})
+		control.PutSend(slot, q.MaxSGE, &rdmap.SendWR{ID: uint64(i), Op: rdmap.WRLocalInv,
+			Flags: rdmap.Signaled, Invalidate: 1})
 		sq.Publish()
 		r.must(nil, control.OpQueryQP, string(control.Marshal(control.Object{Handle: q.Handle})))
 	}
 	r.sock.Close() // the descriptors stay open: only the session ends
-	if took, ok := eventually(10*time.Second, func() bool { return len(d.Snapshot().Sessions) == 1 }); !ok {
+	if took, ok := eventually(10*time.Second, func() bool {
+		return len(d.Snapshot().Sessions) == 1
+	}); !ok {
 		t.Errorf("the session is there after %v", took)
 	}
 	control.CloseAll(append(cqFiles, qpFiles...))
@@ -386,7 +413,8 @@ func TestMemory(t *testing.T) {
 		{"cannot be written", frozen, 0, 4096, "mapping"},
 		{"above the quota", sealed, 0, 65 << 10, "limits.memory"},
 	} {
-		if _, err := pd.RegMRFd(tc.fd, tc.offset, tc.length, client.LocalWrite); err == nil || !strings.Contains(err.Error(), tc.text) {
+		if _, err := pd.RegMRFd(tc.fd, tc.offset, tc.length, client.LocalWrite); err == nil ||
+			!strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.text)
 		}
 	}
@@ -402,7 +430,8 @@ func TestMemory(t *testing.T) {
 		}
 		mrs = append(mrs, m)
 	}
-	if _, err := pd.RegMRFd(sealed, 0, 1, client.LocalWrite); err == nil || !strings.Contains(err.Error(), "limits.mrs") {
+	if _, err := pd.RegMRFd(sealed, 0, 1, client.LocalWrite); err == nil ||
+		!strings.Contains(err.Error(), "limits.mrs") {
 		t.Errorf("a third region of two: %v", err)
 	}
 	if err := mrs[0].Close(); err != nil {
@@ -411,14 +440,16 @@ func TestMemory(t *testing.T) {
 	if _, err := pd.RegMRFd(sealed, 0, 1, client.LocalWrite); err != nil {
 		t.Errorf("a region in place of one that was closed: %v", err)
 	}
-	if _, err := pd.RegMR(make([]byte, 100), client.LocalWrite); !errors.Is(err, client.ErrNotShared) {
+	if _, err := pd.RegMR(make([]byte, 100), client.LocalWrite); !errors.Is(err,
+		client.ErrNotShared) {
 		t.Errorf("memory of Go's heap: %v", err)
 	}
 }
 
 // TestQuotas takes as much of everything as the limits allow, and a little more.
 func TestQuotas(t *testing.T) {
-	d, socket := kernel(t, "[limits]\nsessions = 2\npds = 1\ncqs = 2\ncompletions = 300\nqps = 2\nwork_requests = 300\nlisteners = 1\n")
+	d, socket := kernel(t, "[limits]\nsessions = 2\npds = 1\ncqs = 2\ncompletions = 300\nqps = "+
+		"2\nwork_requests = 300\nlisteners = 1\n")
 	dev, err := client.Open(socket)
 	if err != nil {
 		t.Fatal(err)
@@ -472,7 +503,9 @@ func TestQuotas(t *testing.T) {
 	over("limits.sessions", err)
 	dev.Close()
 	second.Close()
-	if _, ok := eventually(5*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
+	if _, ok := eventually(5*time.Second, func() bool {
+		return empty(d.Snapshot().Users[0].Used)
+	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}
 }

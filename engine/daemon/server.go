@@ -20,7 +20,8 @@ import (
 func listenControl(path string, o owner) (*net.UnixListener, error) {
 	if other, err := net.Dial("unix", path); err == nil {
 		other.Close()
-		return nil, fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; systemctl stop xwarpd)", path)
+		return nil, fmt.Errorf("control socket %s: another xwarpd serves it (see: xwarp status; "+
+			"systemctl stop xwarpd)", path)
 	}
 	ln, err := listenUnix(path, o)
 	if err != nil {
@@ -36,8 +37,8 @@ type owner struct {
 	mode  config.FileMode
 }
 
-// programs are the owners of the control socket. The operator's belongs to nobody else: root passes every mode, and the daemon need not
-// be root to make it.
+// programs are the owners of the control socket. The operator's belongs to nobody else: root passes every
+// mode, and the daemon need not be root to make it.
 func programs(c *config.Daemon) owner { return owner{c.SocketGroup, c.SocketMode} }
 
 var operator = owner{mode: 0o600}
@@ -66,8 +67,8 @@ func listenUnix(path string, o owner) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// handOver gives the socket the group and the rights of the configuration. It holds what it changes: whoever may write to the
-// directory could put a link to another file in the socket's place meanwhile.
+// handOver gives the socket the group and the rights of the configuration. It holds what it changes: whoever
+// may write to the directory could put a link to another file in the socket's place meanwhile.
 func handOver(path string, o owner) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -79,7 +80,8 @@ func handOver(path string, o owner) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK {
-		return errors.New("somebody else puts files there: use a directory that only xwarpd's user may write to (daemon.socket)")
+		return errors.New("somebody else puts files there: use a directory that only xwarpd's " +
+			"user may write to (daemon.socket)")
 	}
 	if o.group != "" {
 		gid, err := config.GroupID(o.group)
@@ -126,7 +128,9 @@ func (d *Daemon) admit(c *net.UnixConn, operator bool) error {
 	limits := new(limitsFor(&cfg.Config, cred.Uid))
 	if operator {
 		if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
-			return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf("user %d has no business at the operator's socket (daemon.admin_socket)", cred.Uid)}
+			return &control.Error{Code: control.CodePermission,
+				Text: fmt.Sprintf("user %d has no business at the operator's socket "+
+					"(daemon.admin_socket)", cred.Uid)}
 		}
 		limits = nil
 	}
@@ -136,7 +140,9 @@ func (d *Daemon) admit(c *net.UnixConn, operator bool) error {
 		return &control.Error{Code: control.CodeClosed, Text: errShutdown.Error()}
 	}
 	if n, most := d.places(cred.Uid, operator); n >= most {
-		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d programs use the daemon already, of at most %d (daemon.clients)", n, most)}
+		return &control.Error{Code: control.CodeQuota,
+			Text: fmt.Sprintf("%d programs use the daemon already, of at most %d (daemon.clients)",
+				n, most)}
 	}
 	a := d.accounts.of(cred.Uid)
 	if err := a.take(limits, sessionCost); err != nil {
@@ -151,7 +157,8 @@ func (d *Daemon) admit(c *net.UnixConn, operator bool) error {
 	return nil
 }
 
-// places returns how many sessions compete with a new one for a place, and how many places there are. It is called with mu held.
+// places returns how many sessions compete with a new one for a place, and how many places there are. It is
+// called with mu held.
 func (d *Daemon) places(uid uint32, operator bool) (taken, most int) {
 	for _, s := range d.sessions {
 		if s.operator == operator {
@@ -174,7 +181,9 @@ func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	e := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
 	if err = errors.Join(e, err); err != nil {
 		return nil, fmt.Errorf("SO_PEERCRED: %w", err)
 	}

@@ -24,8 +24,9 @@ type session struct {
 	conn *control.Conn
 	uid  uint32
 	gid  uint32
-	// The session came through the operator's socket: it has no limits, sees everything, and may do everything. Whoever is uid 0 at the
-	// socket for all is a user like others: root in a container is uid 0 too.
+	// The session came through the operator's socket: it has no limits, sees everything, and may do
+	// everything. Whoever is uid 0 at the socket for all is a user like others: root in a container is uid 0
+	// too.
 	operator bool
 	pid      int32
 	account  *account
@@ -68,12 +69,15 @@ type session struct {
 
 func newSession(d *Daemon, id uint64, c *net.UnixConn, uid uint32, pid int32, a *account) *session {
 	s := &session{
-		d: d, id: id, sock: c, conn: asControl(c), uid: uid, pid: pid, account: a, since: time.Now(),
+		d: d, id: id, sock: c, conn: asControl(c), uid: uid, pid: pid, account: a,
+		since:   time.Now(),
 		log:     d.log.With("session", id, "uid", uid, "pid", pid),
 		pending: map[uint64]context.CancelFunc{},
-		pds:     map[control.Handle]*pd{}, mrs: map[control.Handle]*mr{}, cqs: map[control.Handle]*cq{}, qps: map[control.Handle]*qp{},
+		pds:     map[control.Handle]*pd{}, mrs: map[control.Handle]*mr{},
+		cqs: map[control.Handle]*cq{}, qps: map[control.Handle]*qp{},
 		listeners: map[control.Handle]*listener{}, requests: map[control.Handle]*request{},
-		left: make(chan struct{}), viewing: make(chan struct{}, 1), ringers: ringers{kick: make(chan struct{}, 1)},
+		left: make(chan struct{}), viewing: make(chan struct{}, 1),
+		ringers: ringers{kick: make(chan struct{}, 1)},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
@@ -85,8 +89,9 @@ func (s *session) fail(err error) {
 	go s.conn.Shutdown()
 }
 
-// serve is the session's life until what it has of the daemon is given back; then it calls released, and waits for the reader, which
-// may be at work for as long as the program likes. The session counts until that is over.
+// serve is the session's life until what it has of the daemon is given back; then it calls released, and
+// waits for the reader, which may be at work for as long as the program likes. The session counts until that
+// is over.
 func (s *session) serve(released func()) {
 	defer s.contain("giving back what it has")
 	go s.read()
@@ -108,8 +113,9 @@ func (s *session) serve(released func()) {
 	s.d.forget(s)
 }
 
-// read takes what the program sends. It alone receives and closes the program's descriptors, which can take as long as the program
-// wants (SO_LINGER, FUSE): that costs the program one of its sessions, and the daemon one thread.
+// read takes what the program sends. It alone receives and closes the program's descriptors, which can take
+// as long as the program wants (SO_LINGER, FUSE): that costs the program one of its sessions, and the daemon
+// one thread.
 func (s *session) read() {
 	defer close(s.left)
 	defer s.conn.Close()
@@ -132,7 +138,8 @@ func (s *session) read() {
 }
 
 // errHeldUp ends the session of a program whose descriptor does not close.
-var errHeldUp = errors.New("the program passed a descriptor whose close blocks (a socket with SO_LINGER, a file of a FUSE server that does not answer); " +
+var errHeldUp = errors.New("the program passed a descriptor whose close blocks (a socket with " +
+	"SO_LINGER, a file of a FUSE server that does not answer); " +
 	"its session counts until that is over")
 
 // discard closes what the program passed.
@@ -149,7 +156,8 @@ func (s *session) discard(files []int) {
 }
 
 // carryOut has handle take a frame, unless the session is over.
-func (s *session) carryOut(handle func(body []byte, files []int) error, k control.Kind, body []byte, files []int) error {
+func (s *session) carryOut(handle func(body []byte, files []int) error, k control.Kind, body []byte,
+	files []int) error {
 	s.working.Lock()
 	defer s.working.Unlock()
 	defer s.contain("a request")
@@ -209,7 +217,8 @@ func (s *session) begin(r *control.Request, f waiter) error {
 	switch {
 	case twice:
 		cancel()
-		return fmt.Errorf("%w: request %d is not answered yet and comes again", control.ErrFrame, r.ID)
+		return fmt.Errorf("%w: request %d is not answered yet and comes again", control.ErrFrame,
+			r.ID)
 	case refused != nil:
 		cancel()
 		return s.reply(r.ID, nil, nil, refused)
@@ -230,15 +239,18 @@ func (s *session) begin(r *control.Request, f waiter) error {
 func (s *session) mayWait(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
-		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d requests wait already", control.MaxPending)}
+		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d requests wait already",
+			control.MaxPending)}
 	case len(r.Args) > budget.MaxPendingArgs:
-		return fmt.Errorf("%w: %s with %d octets of arguments, at most %d", control.ErrFrame, r.Op, len(r.Args), budget.MaxPendingArgs)
+		return fmt.Errorf("%w: %s with %d octets of arguments, at most %d", control.ErrFrame, r.Op,
+			len(r.Args), budget.MaxPendingArgs)
 	}
 	return s.take(pendingCost)
 }
 
 // wait carries out a request that may wait.
-func (s *session) wait(ctx context.Context, r *control.Request, f waiter, cancel func()) (any, error) {
+func (s *session) wait(ctx context.Context, r *control.Request, f waiter, cancel func()) (any,
+	error) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.pending, r.ID)
@@ -249,7 +261,8 @@ func (s *session) wait(ctx context.Context, r *control.Request, f waiter, cancel
 	return f(s, ctx, r)
 }
 
-// waiter is a request that may wait, handler one that does not; the descriptors that a handler returns are closed after the reply.
+// waiter is a request that may wait, handler one that does not; the descriptors that a handler returns are
+// closed after the reply.
 type (
 	waiter  func(s *session, ctx context.Context, r *control.Request) (any, error)
 	handler func(s *session, r *control.Request, files []int) (result any, out []int, err error)
@@ -260,8 +273,10 @@ var handlers map[control.Op]handler
 
 func init() {
 	waiting = map[control.Op]waiter{
-		control.OpConnect: (*session).connect, control.OpAccept: (*session).accept, control.OpGetRequest: (*session).getRequest,
-		control.OpSnapshot: (*session).snapshot, control.OpFlush: (*session).flush, control.OpEndCapture: (*session).endCapture,
+		control.OpConnect: (*session).connect, control.OpAccept: (*session).accept,
+		control.OpGetRequest: (*session).getRequest,
+		control.OpSnapshot:   (*session).snapshot, control.OpFlush: (*session).flush,
+		control.OpEndCapture: (*session).endCapture,
 	}
 	handlers = map[control.Op]handler{
 		control.OpAllocPD: (*session).allocPD, control.OpFreePD: (*session).freePD,
@@ -278,7 +293,9 @@ func init() {
 func (s *session) do(r *control.Request, files []int) (any, []int, error) {
 	f := handlers[r.Op]
 	if f == nil {
-		return nil, nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no request %q in version %d of the protocol", r.Op, control.Version)}
+		return nil, nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no request %q in version %d of the protocol", r.Op,
+				control.Version)}
 	}
 	return f(s, r, files)
 }
@@ -303,18 +320,22 @@ func (s *session) hello(body []byte, _ []int) error {
 	fd, err := s.ringer.Dup()
 	out := []int{s.bell.TakeFd(), fd}
 	defer control.CloseAll(out)
-	return s.reply(r.ID, &control.HelloResult{Version: control.Version, Device: s.dev.info(), Pid: s.d.pid}, out, err)
+	return s.reply(r.ID, &control.HelloResult{Version: control.Version, Device: s.dev.info(),
+		Pid: s.d.pid}, out, err)
 }
 
 // greet sets up what every session has.
 func (s *session) greet(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
 		return &control.Error{Code: control.CodeVersion, Text: fmt.Sprintf(
-			"the program speaks version %d of the control protocol, the daemon version %d: use the same release on both sides", a.Version, control.Version)}
+			"the program speaks version %d of the control protocol, the daemon version %d: use "+
+				"the same release on both sides", a.Version, control.Version)}
 	}
 	dev := s.d.device(a.Device)
 	if dev == nil {
-		return &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("the daemon has no device %q; it has %v", a.Device, s.d.deviceNames())}
+		return &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("the daemon has no device %q; it has %v", a.Device,
+				s.d.deviceNames())}
 	}
 	newMemory := s.d.mapper.NewMemory
 	if s.operator { // who must be able to look where programs cannot be served
@@ -359,7 +380,8 @@ func (s *session) onlyOperator(what string) error {
 	if path := s.d.cfg.Load().Daemon.OperatorSocket(); path != "" {
 		where = "as root, with " + path + " (daemon.admin_socket)"
 	}
-	return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf("only the operator may %s: %s", what, where)}
+	return &control.Error{Code: control.CodePermission,
+		Text: fmt.Sprintf("only the operator may %s: %s", what, where)}
 }
 
 // newHandle returns a new one. It is called with mu held.
@@ -388,7 +410,8 @@ func find[T any](s *session, table map[control.Handle]T, h control.Handle, what 
 	defer s.mu.Unlock()
 	v, ok := table[h]
 	if !ok {
-		return v, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no %s %d", what, h)}
+		return v, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no %s %d",
+			what, h)}
 	}
 	return v, nil
 }

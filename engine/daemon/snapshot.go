@@ -21,8 +21,10 @@ func (d *Daemon) Snapshot() control.Snapshot { return d.view(nil) }
 func (d *Daemon) view(only *uint32) control.Snapshot {
 	see := func(uid uint32) bool { return only == nil || *only == uid }
 	v := control.Snapshot{
-		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version, Uptime: time.Since(d.since).Seconds(),
-		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(), "sessions_refused": d.ended.refused.Load(),
+		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
+		Uptime: time.Since(d.since).Seconds(),
+		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(),
+			"sessions_refused": d.ended.refused.Load(),
 			"defects":          d.ended.defects.Load(),
 			"sessions_held_up": d.ended.heldUp.Load(), "doorbell_rests": d.ended.rests.Load()},
 	}
@@ -72,11 +74,13 @@ func (dev *device) state() control.DeviceState {
 	}
 	for i := range stats.Queues {
 		q := &stats.Queues[i]
-		s.Workers = append(s.Workers, control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack), Ring: control.Counters(&q.Ring)})
+		s.Workers = append(s.Workers, control.WorkerState{Queue: q.Queue,
+			Stack: control.Counters(&q.Stack), Ring: control.Counters(&q.Ring)})
 	}
 	for i := range stats.Watches {
 		w := &stats.Watches[i]
-		s.Watches = append(s.Watches, control.WatchState{Name: w.Name, Counters: control.Counters(&w.Counters)})
+		s.Watches = append(s.Watches, control.WatchState{Name: w.Name,
+			Counters: control.Counters(&w.Counters)})
 	}
 	if err := dev.dev.Health(); err != nil {
 		s.Health = err.Error()
@@ -103,22 +107,26 @@ func (s *session) owner() control.Owner {
 func (s *session) view(v *control.Snapshot) {
 	s.mu.Lock()
 	o := s.owner()
-	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program, Since: s.since, Ending: s.ctx.Err() != nil})
+	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program,
+		Since: s.since, Ending: s.ctx.Err() != nil})
 	for _, p := range sorted(s.pds) {
 		v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: p.handle, MRs: p.mrs, QPs: p.qps})
 	}
 	for _, m := range sorted(s.mrs) {
 		v.MRs = append(v.MRs, control.MRState{
-			Owner: o, Handle: m.handle, PD: m.pd.handle, STag: uint32(m.mr.STag()), Length: m.length, Access: m.access.String(),
+			Owner: o, Handle: m.handle, PD: m.pd.handle, STag: uint32(m.mr.STag()),
+			Length: m.length, Access: m.access.String(),
 		})
 	}
 	for _, c := range sorted(s.cqs) {
 		v.CQs = append(v.CQs, control.CQState{
-			Owner: o, Handle: c.handle, Depth: int(c.geometry.Slots), Users: c.users, Completions: c.count.Load(), Overrun: c.over.Load(),
+			Owner: o, Handle: c.handle, Depth: int(c.geometry.Slots), Users: c.users,
+			Completions: c.count.Load(), Overrun: c.over.Load(),
 		})
 	}
 	for _, l := range sorted(s.listeners) {
-		v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: l.handle, Addr: l.l.Addr()})
+		v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: l.handle,
+			Addr: l.l.Addr()})
 	}
 	qps := sorted(s.qps)
 	s.mu.Unlock()
@@ -126,7 +134,8 @@ func (s *session) view(v *control.Snapshot) {
 	for i, q := range qps {
 		list[i] = q.q
 		states[i] = control.QPState{
-			Owner: o, Handle: q.handle, PD: q.pd.handle, SendCQ: q.send.handle, RecvCQ: q.recv.handle, State: rdmap.Idle.String(),
+			Owner: o, Handle: q.handle, PD: q.pd.handle, SendCQ: q.send.handle,
+			RecvCQ: q.recv.handle, State: rdmap.Idle.String(),
 		}
 	}
 	fillQPs(states, list)
@@ -158,7 +167,8 @@ func (s *session) flush(_ context.Context, r *control.Request) (any, error) {
 	}
 	e := s.d.export(a.Export)
 	if e == nil {
-		return nil, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no export %q", a.Export)}
+		return nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no export %q", a.Export)}
 	}
 	_, err := e.flush(0, 0)
 	return nil, err

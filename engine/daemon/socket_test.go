@@ -9,7 +9,8 @@ import (
 	"xwarp/engine/daemon/config"
 )
 
-// A link in the place of the socket is not followed: whoever may write to the directory would have root change another file's rights.
+// A link in the place of the socket is not followed: whoever may write to the directory would have root
+// change another file's rights.
 func TestHandOverFollowsNoLink(t *testing.T) {
 	dir := t.TempDir()
 	victim, socket := filepath.Join(dir, "victim"), filepath.Join(dir, "control.sock")
@@ -28,7 +29,8 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 	if err := os.Symlink(victim, socket); err != nil {
 		t.Fatal(err)
 	}
-	if err := handOver(socket, c); err == nil || !strings.Contains(err.Error(), "somebody else puts files there") {
+	if err := handOver(socket, c); err == nil ||
+		!strings.Contains(err.Error(), "somebody else puts files there") {
 		t.Errorf("handOver: %v", err)
 	}
 	if st, err := os.Stat(victim); err != nil || st.Mode().Perm() != 0o600 {

@@ -12,9 +12,9 @@ import (
 	"xwarp/engine"
 )
 
-// Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the grace lasts, then
-// everything is given back. The interface is as it was before. What programs and peers do cannot lengthen it: what has not
-// ended in time is left behind, and said.
+// Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the
+// grace lasts, then everything is given back. The interface is as it was before. What programs and peers do
+// cannot lengthen it: what has not ended in time is left behind, and said.
 func (d *Daemon) Close() error { return d.close(d.cfg.Load().Daemon.Grace.D()) }
 
 func (d *Daemon) close(grace time.Duration) error {
@@ -53,7 +53,8 @@ func (d *Daemon) close(grace time.Duration) error {
 		d.live.Wait()
 	})
 	if !closed || !ended {
-		return fmt.Errorf("not everything ended within %v after the grace: the interfaces are free, the rest is when the process ends", 3*stopWait)
+		return fmt.Errorf("not everything ended within %v after the grace: the interfaces are "+
+			"free, the rest is when the process ends", 3*stopWait)
 	}
 	for _, e := range exports {
 		errs = append(errs, e.free())
@@ -73,7 +74,8 @@ func (d *Daemon) inTime(most time.Duration, what string, f func()) bool {
 	case <-done:
 		return true
 	case <-time.After(most):
-		d.log.Warn("the stop goes on without what has not ended in time", "what", what, "after", most)
+		d.log.Warn("the stop goes on without what has not ended in time", "what", what, "after",
+			most)
 		return false
 	}
 }

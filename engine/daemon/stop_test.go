@@ -60,7 +60,8 @@ func lingering(t testing.TB) int {
 	return fd
 }
 
-// unanswered returns a file whose every close waits for its server, which says nothing: a FUSE file system that is one file.
+// unanswered returns a file whose every close waits for its server, which says nothing: a FUSE file system
+// that is one file.
 func unanswered(t testing.TB) int {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -71,7 +72,8 @@ func unanswered(t testing.TB) int {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("test", path, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=100600,user_id=0,group_id=0", dev)); err != nil {
+	if err := unix.Mount("test", path, "fuse", 0,
+		fmt.Sprintf("fd=%d,rootmode=100600,user_id=0,group_id=0", dev)); err != nil {
 		t.Fatal(err)
 	}
 	const getattr, open, opInit = 3, 14, 26
@@ -119,7 +121,8 @@ func unanswered(t testing.TB) int {
 func (r *raw) leave(fd int) {
 	r.t.Helper()
 	body := control.Marshal(control.Request{ID: 999, Op: control.OpAllocPD})
-	if _, _, err := r.sock.WriteMsgUnix([]byte{byte(len(body)), 0, 0, 0, 1, 1, 0, 0}, unix.UnixRights(fd), nil); err != nil {
+	if _, _, err := r.sock.WriteMsgUnix([]byte{byte(len(body)), 0, 0, 0, 1, 1, 0, 0},
+		unix.UnixRights(fd), nil); err != nil {
 		r.t.Fatal(err)
 	}
 	r.read()
@@ -171,14 +174,16 @@ var held = map[string]func(t *testing.T, socket string){
 		control.CloseAll(r.hello())
 		var pd control.Object
 		r.must(&pd, control.OpAllocPD, "")
-		r.send(control.OpRegMR, fmt.Sprintf(`{"pd":%d,"offset":0,"length":4096,"access":1}`, pd.Handle), unanswered(t))
+		r.send(control.OpRegMR, fmt.Sprintf(`{"pd":%d,"offset":0,"length":4096,"access":1}`,
+			pd.Handle), unanswered(t))
 	},
 	"replies that nobody reads": func(t *testing.T, socket string) {
 		r := dialRaw(t, socket)
 		control.CloseAll(r.hello())
 		r.sock.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
 		for {
-			if _, err := r.sock.Write([]byte("\x1b\x00\x00\x00\x01\x00\x00\x00" + `{"id":1,"op":"no such one"}`)); err != nil {
+			if _, err := r.sock.Write([]byte("\x1b\x00\x00\x00\x01\x00\x00\x00" +
+				`{"id":1,"op":"no such one"}`)); err != nil {
 				return
 			}
 		}
@@ -192,7 +197,9 @@ func TestStopInTime(t *testing.T) {
 			for range *stops {
 				d, socket := kernel(t, "")
 				hold(t, socket)
-				if _, ok := eventually(5*time.Second, func() bool { return len(d.Snapshot().Sessions) == 1 }); !ok {
+				if _, ok := eventually(5*time.Second, func() bool {
+					return len(d.Snapshot().Sessions) == 1
+				}); !ok {
 					t.Fatal("the program has no session")
 				}
 				time.Sleep(20 * time.Millisecond) // the daemon takes what the program sent
@@ -215,7 +222,9 @@ func TestUndoInTime(t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // the daemon takes what the program sent
 			begin := time.Now()
 			a.fire <- time.Time{}
-			if _, ok := eventually(10*time.Second, func() bool { return !attached(t, a.net.A) }); !ok {
+			if _, ok := eventually(10*time.Second, func() bool {
+				return !attached(t, a.net.A)
+			}); !ok {
 				t.Error("the program stays on the interface")
 			}
 			off := time.Since(begin)
@@ -223,13 +232,15 @@ func TestUndoInTime(t *testing.T) {
 				t.Errorf("Run: %v", err)
 			}
 			if took := time.Since(begin); off > time.Second || took > 2*time.Second {
-				t.Errorf("the program is off the interface after %v, everything is undone after %v", off, took)
+				t.Errorf("the program is off the interface after %v, everything is undone after %v",
+					off, took)
 			}
 		})
 	}
 }
 
-// TestDescriptorsThatLinger takes places from a user for as long as his descriptors hold the daemon up, and gives them back.
+// TestDescriptorsThatLinger takes places from a user for as long as his descriptors hold the daemon up, and
+// gives them back.
 func TestDescriptorsThatLinger(t *testing.T) {
 	d, socket := kernel(t, "[limits]\nsessions = 3\n")
 	for range 2 {
@@ -259,7 +270,9 @@ func TestDescriptorsThatLinger(t *testing.T) {
 	for _, l := range lingered {
 		l.Close() // resets the connections: nothing is left to wait for
 	}
-	if _, ok := eventually(10*time.Second, func() bool { return empty(d.Snapshot().Users[0].Used) }); !ok {
+	if _, ok := eventually(10*time.Second, func() bool {
+		return empty(d.Snapshot().Users[0].Used)
+	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot())
 	}
 }
@@ -274,7 +287,8 @@ func TestRefusedWithDescriptors(t *testing.T) {
 	for range 8 {
 		r := dialRaw(t, socket)
 		fd := lingering(t)
-		if _, _, err := r.sock.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil { // Linux refuses it from 6.16 on
+		// Linux refuses it from 6.16 on
+		if _, _, err := r.sock.WriteMsgUnix([]byte("x"), unix.UnixRights(fd), nil); err != nil {
 			unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{})
 		}
 		unix.Close(fd)

@@ -10,8 +10,8 @@ import (
 	"xwarp/bpf"
 )
 
-// watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their connections stall until the device
-// puts them on another, as after a change of its channels.
+// watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their
+// connections stall until the device puts them on another, as after a change of its channels.
 func (d *Daemon) watchQueues(ctx context.Context) {
 	t := time.NewTicker(unownedEvery)
 	defer t.Stop()
@@ -41,8 +41,10 @@ func (d *Daemon) warnUnowned(v *device, before map[int]uint64) map[int]uint64 {
 	}
 	for _, q := range slices.Sorted(maps.Keys(now)) {
 		if n := now[q] - before[q]; n > 0 {
-			d.log.Warn("frames for our ports arrive on a queue that nobody serves, and are dropped", "device", v.name, "queue", q, "frames", n,
-				"next", "serve it (queues in the [[interface]] table, or none there: all are; then systemctl restart xwarpd), or take it from the device: "+
+			d.log.Warn("frames for our ports arrive on a queue that nobody serves, and are dropped",
+				"device", v.name, "queue", q, "frames", n,
+				"next", "serve it (queues in the [[interface]] table, or none there: all are; "+
+					"then systemctl restart xwarpd), or take it from the device: "+
 					fewer(v))
 		}
 	}

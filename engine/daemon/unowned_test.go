@@ -43,7 +43,8 @@ func TestUnownedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tn.Close()
-	cfg, _ := load(t, xdp+"queues = [0]\n[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n")
+	cfg, _ := load(t, xdp+"queues = [0]\n[[export]]\nname = \"x\"\nlisten = "+
+		"\"0.0.0.0:7174\"\nsize = 4096\n")
 	var log buffer
 	var d *daemon.Daemon
 	if err := tn.A.Do(func() (err error) {
@@ -58,7 +59,8 @@ func TestUnownedQueue(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	_, ok := eventually(time.Minute, func() bool {
 		tn.B.Do(func() error {
-			c, err := net.DialTimeout("tcp", net.JoinHostPort(tn.A.Addr4.Addr().String(), "7174"), 100*time.Millisecond)
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(tn.A.Addr4.Addr().String(), "7174"),
+				100*time.Millisecond)
 			if err == nil {
 				c.Close()
 			}
@@ -69,7 +71,8 @@ func TestUnownedQueue(t *testing.T) {
 	if !ok {
 		t.Fatalf("no warning:\n%s", log.String())
 	}
-	says(t, log.String(), "queue=1", "frames=", "queues in the [[interface]] table", "ethtool -L eth0 combined 1")
+	says(t, log.String(), "queue=1", "frames=", "queues in the [[interface]] table",
+		"ethtool -L eth0 combined 1")
 }
 
 // TestReloadAllow: a reload changes who may connect to an interface's ports, which needs no restart.
@@ -82,7 +85,8 @@ func TestReloadAllow(t *testing.T) {
 	}
 	defer tn.Close()
 	text := func(allow string) string {
-		return xdp + "allow = [" + allow + "]\n[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
+		return xdp + "allow = [" + allow +
+			"]\n[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:7174\"\nsize = 4096\n"
 	}
 	cfg, _ := load(t, text(`"198.51.100.0/24"`))
 	var d *daemon.Daemon
@@ -98,7 +102,8 @@ func TestReloadAllow(t *testing.T) {
 	defer func() { stop(); <-ended }()
 	connects := func() error {
 		return tn.B.Do(func() error {
-			c, err := net.DialTimeout("tcp", net.JoinHostPort(tn.A.Addr4.Addr().String(), "7174"), 300*time.Millisecond)
+			c, err := net.DialTimeout("tcp", net.JoinHostPort(tn.A.Addr4.Addr().String(), "7174"),
+				300*time.Millisecond)
 			if err == nil {
 				c.Close()
 			}

@@ -27,8 +27,8 @@ func (s *session) audience() audience {
 	return audience{uid: s.uid}
 }
 
-// viewer makes those of one user: one at a time, which all who asked before it was begun share, at most every snapshotEvery, and for
-// no more of the time than one part in snapshotShare.
+// viewer makes those of one user: one at a time, which all who asked before it was begun share, at most every
+// snapshotEvery, and for no more of the time than one part in snapshotShare.
 type viewer struct {
 	turn  chan struct{} // of who makes one; guards what follows
 	begun time.Time     // the last one
@@ -63,7 +63,8 @@ func (v *viewers) leave(u *viewer) {
 }
 
 // snapshot returns the encoding of a snapshot that was begun after asked.
-func (u *viewer) snapshot(ctx context.Context, asked time.Time, take func() control.Snapshot) ([]byte, error) {
+func (u *viewer) snapshot(ctx context.Context, asked time.Time, take func() control.Snapshot) (
+	[]byte, error) {
 	select {
 	case u.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -74,7 +75,8 @@ func (u *viewer) snapshot(ctx context.Context, asked time.Time, take func() cont
 }
 
 // since is called by whose turn it is.
-func (u *viewer) since(ctx context.Context, asked time.Time, take func() control.Snapshot) ([]byte, error) {
+func (u *viewer) since(ctx context.Context, asked time.Time, take func() control.Snapshot) ([]byte,
+	error) {
 	if u.body != nil && !u.begun.Before(asked) {
 		return u.body, nil
 	}
@@ -92,7 +94,8 @@ func (u *viewer) since(ctx context.Context, asked time.Time, take func() control
 	return u.body, nil
 }
 
-// snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be kept meanwhile.
+// snapshot answers a program. One is under way to it at a time: it may read slowly, and another one would be
+// kept meanwhile.
 func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
 	u := s.d.viewers.enter(s.audience())

@@ -59,7 +59,8 @@ func TestSnapshotIsFresh(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.PDs) != i+1 || len(s.Listeners) != 1 || s.Listeners[0].Addr != l.Addr() {
-			t.Errorf("%d domains, listeners %v; want %d, and one at %v", len(s.PDs), s.Listeners, i+1, l.Addr())
+			t.Errorf("%d domains, listeners %v; want %d, and one at %v", len(s.PDs), s.Listeners,
+				i+1, l.Addr())
 		}
 		l.Close()
 	}

@@ -40,8 +40,8 @@ func wildcardRole(args []string) error {
 	return nil
 }
 
-// TestWildcard: a program of nobody may listen at all addresses only where the configuration says so, and then it is not answered for
-// addresses that the host routes for.
+// TestWildcard: a program of nobody may listen at all addresses only where the configuration says so, and
+// then it is not answered for addresses that the host routes for.
 func TestWildcard(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -79,7 +79,8 @@ func TestWildcard(t *testing.T) {
 		})
 	}
 	dst := &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMask(24, 32)}
-	if err := tn.B.Netlink().RouteAdd(&netlink.Route{LinkIndex: tn.B.Link.Index, Gw: own.Addr().AsSlice(), Dst: dst}); err != nil {
+	if err := tn.B.Netlink().RouteAdd(&netlink.Route{LinkIndex: tn.B.Link.Index,
+		Gw: own.Addr().AsSlice(), Dst: dst}); err != nil {
 		t.Fatal(err)
 	}
 	if err := reaches(own); err != nil {

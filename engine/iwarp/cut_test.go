@@ -109,8 +109,10 @@ func newHosts(t *testing.T) *hosts {
 	fail(err)
 	_, err = table.Register(pd, make([]byte, 2000), ddp.Attr{Access: ddp.RemoteWrite, STag: 0x100})
 	fail(err)
-	fail(h.hear.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxIRD: 1, MaxORD: 1, Completer: &h.hear}))
-	fail(h.hear.Init(iwarp.Config{Responder: true, Startup: mpa.StartupConfig{IRD: 1, ORD: 1}, Pool: mpa.NewHoldPool(0, 0), Handler: &h.hear}))
+	fail(h.hear.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 1, RecvDepth: 1,
+		MaxSGE: 1, MaxIRD: 1, MaxORD: 1, Completer: &h.hear}))
+	fail(h.hear.Init(iwarp.Config{Responder: true, Startup: mpa.StartupConfig{IRD: 1, ORD: 1},
+		Pool: mpa.NewHoldPool(0, 0), Handler: &h.hear}))
 	var ini mpa.Initiator
 	fail(ini.Init(mpa.StartupConfig{Revision: mpa.RevIETF}))
 	h.talk.out = ini.Output()
@@ -118,15 +120,19 @@ func newHosts(t *testing.T) *hosts {
 	addrs := [2]ip.Addr{ip.AddrFrom4([4]byte{192, 0, 2, 1}), ip.AddrFrom4([4]byte{192, 0, 2, 2})}
 	for i := range h.s {
 		h.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
-		sock, err := ring.OpenFake(ring.Config{RxFrames: 128, TxSlots: 128, TxSlot: ring.SlotFor(1522)}, h.k[i])
+		sock, err := ring.OpenFake(ring.Config{RxFrames: 128, TxSlots: 128,
+			TxSlot: ring.SlotFor(1522)}, h.k[i])
 		fail(err)
 		h.s[i], err = stack.New(stack.Config{Port: sock, MAC: macs[i], MTU: 1500, Resolver: h})
 		fail(err)
 	}
-	listen := &stack.ListenConfig{Accept: func(*tcp.Tuple) (stack.Upper, error) { return &h.hear, nil }}
+	listen := &stack.ListenConfig{Accept: func(*tcp.Tuple) (stack.Upper, error) {
+		return &h.hear, nil
+	}}
 	_, err = h.s[1].Listen(addrs[1], 7, listen, h.now)
 	fail(err)
-	_, err = h.s[0].Connect(tcp.Tuple{Local: addrs[0], Remote: addrs[1], LocalPort: 1000, RemotePort: 7}, &tcp.Config{}, &h.talk, h.now)
+	_, err = h.s[0].Connect(tcp.Tuple{Local: addrs[0], Remote: addrs[1], LocalPort: 1000,
+		RemotePort: 7}, &tcp.Config{}, &h.talk, h.now)
 	fail(err)
 	h.run(10*tick.Millisecond, func() bool { return h.hear.up })
 	if !h.hear.up {
@@ -151,11 +157,13 @@ func (h *hosts) run(d tick.Duration, done func() bool) {
 func (h *hosts) say(b []byte) {
 	h.talk.out = append(h.talk.out, b...)
 	h.talk.ep.Wake()
-	h.run(10*tick.Millisecond, func() bool { return h.talk.ep.Conn().SndUna() == h.talk.first.Add(len(h.talk.out)) })
+	h.run(10*tick.Millisecond, func() bool {
+		return h.talk.ep.Conn().SndUna() == h.talk.first.Add(len(h.talk.out))
+	})
 }
 
-// TestCutByFIN: the peer ends its stream inside an FPDU. Its FIN is acknowledged as soon as it comes (RFC 9293, 3.10.7.4, eighth), and
-// the connection ends with MPA's error for a cut FPDU.
+// TestCutByFIN: the peer ends its stream inside an FPDU. Its FIN is acknowledged as soon as it comes (RFC
+// 9293, 3.10.7.4, eighth), and the connection ends with MPA's error for a cut FPDU.
 func TestCutByFIN(t *testing.T) {
 	for _, n := range []int{1, 10, 500} {
 		h := newHosts(t)
@@ -168,10 +176,13 @@ func TestCutByFIN(t *testing.T) {
 		h.run(5*tick.Second, func() bool { return h.hear.closed })
 		var e *ulpdu.Error
 		if !errors.As(h.hear.err, &e) || e.Layer != ulpdu.MPA || e.Code != mpa.CodeClosed {
-			t.Errorf("%d octets: closed %v, %v, want MPA's error for a cut FPDU", n, h.hear.closed, h.hear.err)
+			t.Errorf("%d octets: closed %v, %v, want MPA's error for a cut FPDU", n, h.hear.closed,
+				h.hear.err)
 		}
-		if l := h.talk.ep.Conn().Info(h.now).Loss.Counters; l.Retransmitted != 0 || h.now.Sub(from) > tick.Millisecond {
-			t.Errorf("%d octets: the end took %d us, and %d segments were sent again", n, h.now.Sub(from)/tick.Microsecond, l.Retransmitted)
+		if l := h.talk.ep.Conn().Info(h.now).Loss.Counters; l.Retransmitted != 0 ||
+			h.now.Sub(from) > tick.Millisecond {
+			t.Errorf("%d octets: the end took %d us, and %d segments were sent again", n,
+				h.now.Sub(from)/tick.Microsecond, l.Retransmitted)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// farewell is what MPA serves when the queue pair cannot: a stream of one Terminate (RFC 6581, 9.3). A responder says it
-// behind the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
+// farewell is what MPA serves when the queue pair cannot: a stream of one Terminate (RFC 6581, 9.3). A
+// responder says it behind the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
 type farewell struct {
 	terminate []byte // ULPDU
 	wait      bool   // for the first FPDU
@@ -49,15 +49,16 @@ func (f *farewell) Silent([]byte, int) bool { return false }
 // Deliver implements mpa.Sink.
 func (f *farewell) Deliver([]byte, int) *ulpdu.Error { return nil }
 
-// sayFarewell ends a start-up that failed here: with a Terminate of MPA's code when the peer knows RFC 6581. The caller has
-// noted why.
+// sayFarewell ends a start-up that failed here: with a Terminate of MPA's code when the peer knows RFC 6581.
+// The caller has noted why.
 func (s *Session) sayFarewell(p *mpa.Params, left seq.Num, code uint8) {
 	if p.Revision != mpa.RevEnhanced {
 		s.failStartup(s.err)
 		return
 	}
 	t := rdmap.Terminate{Cause: ddp.MakeCause(ulpdu.MPA, 0, code)}
-	s.last = &farewell{terminate: rdmap.AppendTerminateULPDU(nil, &t, ddp.Version(p.Version)), wait: s.cfg.Responder}
+	s.last = &farewell{terminate: rdmap.AppendTerminateULPDU(nil, &t, ddp.Version(p.Version)),
+		wait: s.cfg.Responder}
 	s.frame(p, left, s.last, s.last)
 	s.phase = phaseFarewell
 	s.hearFarewell(nil)

@@ -53,9 +53,11 @@ func newSide(t *testing.T, responder bool, cfg mpa.StartupConfig) *side {
 	table := ddp.NewTable(rand.New(rand.NewPCG(1, 2)))
 	pd, err := table.AllocPD()
 	if err == nil {
-		err = d.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 4, RecvDepth: 4, MaxSGE: 1, MaxIRD: 4, MaxORD: 4, Completer: d})
+		err = d.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 4, RecvDepth: 4,
+			MaxSGE: 1, MaxIRD: 4, MaxORD: 4, Completer: d})
 	}
-	c := Config{Responder: responder, Startup: cfg, Pool: mpa.NewHoldPool(0, 0), Handler: d, Reliable: true}
+	c := Config{Responder: responder, Startup: cfg, Pool: mpa.NewHoldPool(0, 0), Handler: d,
+		Reliable: true}
 	if !responder {
 		c.QP = &d.qp
 	}
@@ -96,8 +98,8 @@ func (d *side) hear(t *testing.T, b []byte, n int) {
 	}
 }
 
-// meet runs the start-up of an initiator and a responder, one of whose queue pairs cannot start, until nothing is left to say.
-// change may alter what the initiator says behind its Request.
+// meet runs the start-up of an initiator and a responder, one of whose queue pairs cannot start, until
+// nothing is left to say. change may alter what the initiator says behind its Request.
 func meet(t *testing.T, i, r *side, piece int, change func([]byte)) {
 	t.Helper()
 	r.hear(t, i.say(), piece)
@@ -115,15 +117,17 @@ func meet(t *testing.T, i, r *side, piece int, change func([]byte)) {
 
 func (d *side) describe() string {
 	n := 20 + int(d.sent[18])<<8 + int(d.sent[19])
-	s := fmt.Sprintf("up %v, FIN %v, RST %v, behind the start-up frame %x", d.up, d.fin, d.rst, d.sent[n:])
+	s := fmt.Sprintf("up %v, FIN %v, RST %v, behind the start-up frame %x", d.up, d.fin, d.rst,
+		d.sent[n:])
 	if t, ok := d.qp.PeerTerminate(); ok {
 		s += fmt.Sprintf(", told %v", t)
 	}
 	return s
 }
 
-// TestLocalFailure has the queue pair of either side fail when MPA is done with it: the peer gets a Terminate if it knows RFC
-// 6581, and as the very first FPDU; a responder's waits for the initiator's first FPDU, and comes only if that is valid.
+// TestLocalFailure has the queue pair of either side fail when MPA is done with it: the peer gets a Terminate
+// if it knows RFC 6581, and as the very first FPDU; a responder's waits for the initiator's first FPDU, and
+// comes only if that is valid.
 //
 //req:rfc6581-9.3-1 rfc5044-7.1.2-7
 func TestLocalFailure(t *testing.T) {
@@ -157,10 +161,12 @@ func TestLocalFailure(t *testing.T) {
 						b[len(b)-1] ^= 1
 					}
 				})
-				if bad.up || !errors.Is(bad.Err(), ErrStartup) || !errors.Is(bad.Err(), rdmap.ErrState) {
+				if bad.up || !errors.Is(bad.Err(), ErrStartup) ||
+					!errors.Is(bad.Err(), rdmap.ErrState) {
 					t.Errorf("%s, %s: up %v, error %v", c.name, failing, bad.up, bad.Err())
 				}
-				s := fmt.Sprintf("%s fails, %s\n\tinitiator: %s\n\tresponder: %s\n", failing, c.name, i.describe(), r.describe())
+				s := fmt.Sprintf("%s fails, %s\n\tinitiator: %s\n\tresponder: %s\n", failing,
+					c.name, i.describe(), r.describe())
 				if piece == 1 && s != said {
 					t.Errorf("octet by octet another story:\n%s", s)
 				}
@@ -179,7 +185,8 @@ func TestLocalFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); d != "" {
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(),
+		"\n")); d != "" {
 		t.Errorf("what is said changed (-golden +now); -update if that is meant:\n%s", d)
 	}
 }
@@ -214,8 +221,10 @@ func TestReplyRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, words, want string
 	}{
-		{"ORD above our IRD", "8002 6003", "00164147 00000000 00000002 00000001 00000000 20060000 6540fb1b"},
-		{"RTR by Write only", "8002 8002", "00164147 00000000 00000002 00000001 00000000 20070000 1bd2babe"},
+		{"ORD above our IRD", "8002 6003", "00164147 00000000 00000002 00000001 00000000 " +
+			"20060000 6540fb1b"},
+		{"RTR by Write only", "8002 8002", "00164147 00000000 00000002 00000001 00000000 " +
+			"20070000 1bd2babe"},
 	} {
 		for _, aborted := range []bool{false, true} {
 			i := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
@@ -224,7 +233,8 @@ func TestReplyRefused(t *testing.T) {
 				i.qp.Actions()
 			}
 			request := len(i.say())
-			reply := append([]byte("MPA ID Rep Frame\x50\x02\x00\x04"), unhex(t, c.words)...) // C, S, revision 2, 4 octets
+			// C, S, revision 2, 4 octets
+			reply := append([]byte("MPA ID Rep Frame\x50\x02\x00\x04"), unhex(t, c.words)...)
 			i.hear(t, reply, len(reply))
 			i.say()
 			if got := i.sent[request:]; !bytes.Equal(got, unhex(t, c.want)) || !i.fin || i.up {

@@ -2,9 +2,9 @@ package iwarp
 
 import "xwarp/tcp/seq"
 
-// guardFill is deferred by Fill. When registered memory cannot be accessed, the stream ends with a Terminate. The octets r, which
-// have their place in the stream before it, are written blank if the peer has seen nothing of them; what it may have seen the
-// rest of cannot be made up, and the connection breaks.
+// guardFill is deferred by Fill. When registered memory cannot be accessed, the stream ends with a Terminate.
+// The octets r, which have their place in the stream before it, are written blank if the peer has seen
+// nothing of them; what it may have seen the rest of cannot be made up, and the connection breaks.
 func (s *Session) guardFill(r seq.Range, n int, dst []byte) {
 	v := recover()
 	if v == nil {
@@ -27,7 +27,8 @@ func (s *Session) guardFill(r seq.Range, n int, dst []byte) {
 	s.filled = r.End
 }
 
-// Abandon ends the session after a panic in it or below: it tells what it can, and the handler in any case. It is the last call.
+// Abandon ends the session after a panic in it or below: it tells what it can, and the handler in any case.
+// It is the last call.
 func (s *Session) Abandon(why error) {
 	if s.phase == phaseClosed {
 		return

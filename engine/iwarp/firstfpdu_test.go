@@ -10,8 +10,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestFirstFPDU: a responder, which may send nothing before the initiator's first FPDU, does not wait for it for ever. An RTR message
-// is MPA's own and due like the rest of the start-up; otherwise it is for the initiator's consumer to begin.
+// TestFirstFPDU: a responder, which may send nothing before the initiator's first FPDU, does not wait for it
+// for ever. An RTR message is MPA's own and due like the rest of the start-up; otherwise it is for the
+// initiator's consumer to begin.
 //
 //req:rfc5044-7.1.2-7 rfc5044-7.1.2-10
 func TestFirstFPDU(t *testing.T) {
@@ -54,7 +55,8 @@ func TestFirstFPDU(t *testing.T) {
 				r.hear(t, first, 1<<16)
 				r.Settle(0)
 				if r.Deadline() != tick.Never || r.qp.State() != rdmap.RTS {
-					t.Errorf("%s: deadline %v after the first FPDU, state %v", c.name, r.Deadline(), r.qp.State())
+					t.Errorf("%s: deadline %v after the first FPDU, state %v", c.name, r.Deadline(),
+						r.qp.State())
 				}
 				continue
 			}
@@ -63,7 +65,8 @@ func TestFirstFPDU(t *testing.T) {
 			}
 			r.Expire(r.Deadline())
 			r.Ended(errors.New("reset"))
-			if !r.rst || !errors.Is(r.closed, ErrTimeout) || !strings.Contains(r.closed.Error(), "first FPDU") || r.qp.State() != rdmap.Errored {
+			if !r.rst || !errors.Is(r.closed, ErrTimeout) ||
+				!strings.Contains(r.closed.Error(), "first FPDU") || r.qp.State() != rdmap.Errored {
 				t.Errorf("%s: RST %v, %v, queue pair %v", c.name, r.rst, r.closed, r.qp.State())
 			}
 		}
@@ -74,10 +77,12 @@ func TestFirstFPDU(t *testing.T) {
 //
 //req:rfc5044-C-3
 func TestRevision0(t *testing.T) {
-	i, r := newSide(t, false, mpa.StartupConfig{Role: mpa.RDMAC}), newSide(t, true, mpa.StartupConfig{Markers: true})
+	i, r := newSide(t, false, mpa.StartupConfig{Role: mpa.RDMAC}),
+		newSide(t, true, mpa.StartupConfig{Markers: true})
 	r.hear(t, i.say(), 1<<16)
 	r.say()
-	if got, want := string(r.sent), "MPA ID Rep Frame\xc0\x01\x00\x00"; got != want || !r.fin || r.rst || r.up {
+	if got, want := string(r.sent), "MPA ID Rep Frame\xc0\x01\x00\x00"; got != want || !r.fin ||
+		r.rst || r.up {
 		t.Errorf("said %q, FIN %v, RST %v, up %v; want %q and FIN", got, r.fin, r.rst, r.up, want)
 	}
 	i.hear(t, r.sent, 1<<16)

@@ -3,16 +3,18 @@ package iwarp
 import "xwarp/tcp/tick"
 
 const (
-	// DefaultWindow is what one connection lets the peer have under way: enough for 10 Gbit/s at 3 ms. Only what cannot be
-	// placed on arrival takes memory of that size.
+	// DefaultWindow is what one connection lets the peer have under way: enough for 10 Gbit/s at 3 ms. Only
+	// what cannot be placed on arrival takes memory of that size.
 	DefaultWindow = 4 << 20
-	// MinWindow is what the peer may have under way although the worker has no memory left for octets out of order, because
-	// other connections hold it: aligned FPDUs in order need none, and what cannot be held counts as never received.
+	// MinWindow is what the peer may have under way although the worker has no memory left for octets out of
+	// order, because other connections hold it: aligned FPDUs in order need none, and what cannot be held
+	// counts as never received.
 	MinWindow = 64 << 10
 	// DefaultStartupTimeout stops a peer that connects and says nothing (RFC 5044, 7.1.2).
 	DefaultStartupTimeout = 10 * tick.Second
-	// DefaultFirstFPDUTimeout stops an initiator that connects and then says nothing, for which the responder's consumer has to be
-	// silent, too, and a program that has failed there (RFC 5044, 7.1.2, rules 4 and 10).
+	// DefaultFirstFPDUTimeout stops an initiator that connects and then says nothing, for which the
+	// responder's consumer has to be silent, too, and a program that has failed there (RFC 5044, 7.1.2, rules
+	// 4 and 10).
 	DefaultFirstFPDUTimeout = 5 * tick.Minute
 	// DefaultCloseTimeout stops a peer that never acknowledges a Terminate or a FIN.
 	DefaultCloseTimeout = 5 * tick.Second

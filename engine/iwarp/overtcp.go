@@ -7,8 +7,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Prior is the byte stream that used a connection before MPA started on it (delayed start-up, RFC 5044, 7.1.4). What it was
-// given to send goes first.
+// Prior is the byte stream that used a connection before MPA started on it (delayed start-up, RFC 5044,
+// 7.1.4). What it was given to send goes first.
 type Prior interface {
 	Next(room int) (n int, more bool)
 	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
@@ -38,9 +38,10 @@ func (o *OverTCP) Start(e *stack.Endpoint, snd, rcv seq.Num, now tick.Time) {
 	o.Begin(e, snd, rcv, now)
 }
 
-// StartAfter is Start on a connection that p used until now. p sends the octets before snd; unread are octets that arrived,
-// from sequence number rcv on, and were acknowledged.
-func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte, now tick.Time) {
+// StartAfter is Start on a connection that p used until now. p sends the octets before snd; unread are octets
+// that arrived, from sequence number rcv on, and were acknowledged.
+func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unread []byte,
+	now tick.Time) {
 	o.prior, o.at, o.unread = p, rcv, unread
 	o.Start(e, snd, rcv, now)
 	o.reread()

@@ -20,7 +20,8 @@ type Transport interface {
 	Shutdown(now tick.Time) // FIN once Next has nothing left
 	Abort(now tick.Time)    // RST
 	EMSS() int              // octets of payload that one segment carries
-	// Break says, from within Fill, that the octets asked for cannot be had: they must not be sent, and the connection ends.
+	// Break says, from within Fill, that the octets asked for cannot be had: they must not be sent, and the
+	// connection ends.
 	Break()
 }
 
@@ -44,15 +45,17 @@ type Config struct {
 	Pool      *mpa.HoldPool
 	Handler   Handler
 	Pack      bool // several small FPDUs share a segment
-	// Reliable says that the transport cannot send again what MPA refused: the first CRC failure is an error. AnyCRCError
-	// asks for the same where it could.
+	// Reliable says that the transport cannot send again what MPA refused: the first CRC failure is an error.
+	// AnyCRCError asks for the same where it could.
 	Reliable, AnyCRCError bool
 	// Window is the most octets that may be under way towards us [DefaultWindow].
 	Window int
-	// StartupTimeout bounds the MPA exchange from the first octet [10 s], CloseTimeout a Terminate or FIN exchange [5 s].
+	// StartupTimeout bounds the MPA exchange from the first octet [10 s], CloseTimeout a Terminate or FIN
+	// exchange [5 s].
 	StartupTimeout, CloseTimeout tick.Duration
-	// FirstFPDUTimeout is how long a responder, which is silent until then, waits for an FPDU of an initiator whose consumer sends
-	// first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within StartupTimeout.
+	// FirstFPDUTimeout is how long a responder, which is silent until then, waits for an FPDU of an initiator
+	// whose consumer sends first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within
+	// StartupTimeout.
 	FirstFPDUTimeout tick.Duration
 }
 

@@ -16,7 +16,8 @@ import (
 var (
 	ErrRejected = errors.New("RDMA_CM_EVENT_REJECTED: the peer's consumer rejected the connection")
 	ErrStartup  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: MPA start-up failed")
-	ErrConnect  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection") // the peer's TCP, or the network, said no
+	// the peer's TCP, or the network, said no
+	ErrConnect  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")
 	ErrTimeout  = errors.New("RDMA_CM_EVENT_UNREACHABLE: MPA start-up timed out")
 	ErrNotAsked = errors.New("session: no Request waits for an answer")
 )
@@ -106,7 +107,8 @@ func (s *Session) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 		}
 		switch s.phase {
 		case phaseFull:
-			rest, err := s.rcv.Offer(at.Add(kept), append([][]byte{p[used:]}, pieces[i+1:]...), n-kept)
+			rest, err := s.rcv.Offer(at.Add(kept), append([][]byte{p[used:]}, pieces[i+1:]...),
+				n-kept)
 			if err != nil {
 				s.fail(err)
 				return n
@@ -162,7 +164,8 @@ func (s *Session) afterStartup(left seq.Num) {
 	}
 }
 
-// refuse ends a start-up that err broke: silently, behind a Reply of our version, or with the Terminate that RFC 6581 asks for as the only FPDU.
+// refuse ends a start-up that err broke: silently, behind a Reply of our version, or with the Terminate that
+// RFC 6581 asks for as the only FPDU.
 func (s *Session) refuse(left seq.Num, err error) {
 	err = fmt.Errorf("%w: %w", ErrStartup, err)
 	t := s.ini.Terminate()
@@ -188,8 +191,8 @@ func (s *Session) begin(left seq.Num) {
 	s.tr.Wake()
 }
 
-// operate makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer hears of it with a Terminate
-// of MPA's code.
+// operate makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer hears of it
+// with a Terminate of MPA's code.
 func (s *Session) operate(left seq.Num, code uint8) bool {
 	p := s.ini.Params()
 	if s.cfg.Responder {
@@ -217,7 +220,8 @@ func (s *Session) frame(p *mpa.Params, left seq.Num, src mpa.Source, sink mpa.Si
 	s.snd.Init(mpa.SenderConfig{Framing: p.Send, Pack: s.cfg.Pack}, first, s.tr.EMSS(), src)
 	s.rcv.Init(mpa.ReceiverConfig{
 		Framing: p.Receive, AnyMarkerOrigin: p.Version == 0,
-		Layered: s.cfg.Reliable, Strict: s.cfg.AnyCRCError, HoldLimit: s.cfg.Window, Pool: s.cfg.Pool,
+		Layered: s.cfg.Reliable, Strict: s.cfg.AnyCRCError, HoldLimit: s.cfg.Window,
+		Pool: s.cfg.Pool,
 	}, left, sink)
 	s.full, s.left = true, left
 }

@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp"
 )
 
-// TestVerdict: only a peer that closes although it was sent the Request has refused it (RFC 6581, 10). A handshake that failed, a
-// path that broke and a peer that says nothing teach nothing.
+// TestVerdict: only a peer that closes although it was sent the Request has refused it (RFC 6581, 10). A
+// handshake that failed, a path that broke and a peer that says nothing teach nothing.
 //
 //req:rfc6581-10-4
 func TestVerdict(t *testing.T) {
@@ -27,16 +27,50 @@ func TestVerdict(t *testing.T) {
 		end           func(d *side)
 		stack, socket mpa.Retry
 	}{
-		{"refused", func(d *side) { d.Init(d.cfg); d.Ended(tcp.CauseRefused) }, mpa.RetryNone, mpa.RetryNone},
-		{"reset before the Session began", func(d *side) { d.Init(d.cfg); d.Ended(tcp.CauseReset) }, mpa.RetryNone, mpa.RetryNone},
-		{"reset before the Request left", func(d *side) { d.Ended(tcp.CauseReset) }, mpa.RetryNone, mpa.RetryNone},
-		{"reset after the Request left", func(d *side) { d.say(); d.Ended(tcp.CauseReset) }, mpa.RetryRevision1, mpa.RetryNone},
-		{"reset after its acknowledgement", func(d *side) { d.say(); d.Acked(d.next); d.Ended(tcp.CauseReset) }, mpa.RetryRevision1, mpa.RetryRevision1},
-		{"FIN before the Request came", func(d *side) { d.say(); d.PeerClosed(0) }, mpa.RetryNone, mpa.RetryNone},
-		{"FIN behind the Request", func(d *side) { d.say(); d.Acked(d.next); d.PeerClosed(0) }, mpa.RetryRevision1, mpa.RetryRevision1},
-		{"no answer", func(d *side) { d.say(); d.Acked(d.next); d.Expire(d.Deadline()) }, mpa.RetryNone, mpa.RetryNone},
-		{"no acknowledgement", func(d *side) { d.say(); d.Ended(tcp.CauseTimeout) }, mpa.RetryNone, mpa.RetryNone},
-		{"aborted", func(d *side) { d.say(); d.Acked(d.next); d.Abort(0); d.Ended(tcp.CauseAborted) }, mpa.RetryNone, mpa.RetryNone},
+		{"refused", func(d *side) {
+			d.Init(d.cfg)
+			d.Ended(tcp.CauseRefused)
+		}, mpa.RetryNone, mpa.RetryNone},
+		{"reset before the Session began", func(d *side) {
+			d.Init(d.cfg)
+			d.Ended(tcp.CauseReset)
+		}, mpa.RetryNone, mpa.RetryNone},
+		{"reset before the Request left", func(d *side) {
+			d.Ended(tcp.CauseReset)
+		}, mpa.RetryNone, mpa.RetryNone},
+		{"reset after the Request left", func(d *side) {
+			d.say()
+			d.Ended(tcp.CauseReset)
+		}, mpa.RetryRevision1, mpa.RetryNone},
+		{"reset after its acknowledgement", func(d *side) {
+			d.say()
+			d.Acked(d.next)
+			d.Ended(tcp.CauseReset)
+		}, mpa.RetryRevision1, mpa.RetryRevision1},
+		{"FIN before the Request came", func(d *side) {
+			d.say()
+			d.PeerClosed(0)
+		}, mpa.RetryNone, mpa.RetryNone},
+		{"FIN behind the Request", func(d *side) {
+			d.say()
+			d.Acked(d.next)
+			d.PeerClosed(0)
+		}, mpa.RetryRevision1, mpa.RetryRevision1},
+		{"no answer", func(d *side) {
+			d.say()
+			d.Acked(d.next)
+			d.Expire(d.Deadline())
+		}, mpa.RetryNone, mpa.RetryNone},
+		{"no acknowledgement", func(d *side) {
+			d.say()
+			d.Ended(tcp.CauseTimeout)
+		}, mpa.RetryNone, mpa.RetryNone},
+		{"aborted", func(d *side) {
+			d.say()
+			d.Acked(d.next)
+			d.Abort(0)
+			d.Ended(tcp.CauseAborted)
+		}, mpa.RetryNone, mpa.RetryNone},
 	} {
 		for _, reliable := range []bool{false, true} {
 			d := newSide(t, false, mpa.StartupConfig{Markers: true})
@@ -60,7 +94,8 @@ func TestRefusedIsNotMPA(t *testing.T) {
 		d := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
 		d.Init(d.cfg)
 		d.Ended(cause)
-		if !errors.Is(d.Err(), ErrConnect) || !errors.Is(d.Err(), cause) || strings.Contains(d.Err().Error(), "MPA") {
+		if !errors.Is(d.Err(), ErrConnect) || !errors.Is(d.Err(), cause) ||
+			strings.Contains(d.Err().Error(), "MPA") {
 			t.Errorf("%v: %v", cause, d.Err())
 		}
 	}

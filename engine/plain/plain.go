@@ -1,5 +1,6 @@
-// Package plain makes text fit to be printed. Programs, peers, files and interfaces have the names that somebody gave them, and a
-// terminal does what escape sequences in them say, a log believes the lines that they begin.
+// Package plain makes text fit to be printed. Programs, peers, files and interfaces have the names that
+// somebody gave them, and a terminal does what escape sequences in them say, a log believes the lines that
+// they begin.
 package plain
 
 import (
@@ -57,11 +58,12 @@ func clean(s, keep string) bool {
 
 // fine reports whether a character of n octets may be printed.
 func fine(r rune, n int, keep string) bool {
-	return strconv.IsPrint(r) && (r != utf8.RuneError || n > 1) || r < utf8.RuneSelf && strings.IndexByte(keep, byte(r)) >= 0
+	return strconv.IsPrint(r) && (r != utf8.RuneError || n > 1) || r < utf8.RuneSelf &&
+		strings.IndexByte(keep, byte(r)) >= 0
 }
 
-// JSON returns a writer of JSON to w: characters that cannot be seen and which encoding/json leaves, such as C1 controls, become
-// escapes of JSON. Each Write must have whole characters.
+// JSON returns a writer of JSON to w: characters that cannot be seen and which encoding/json leaves, such as
+// C1 controls, become escapes of JSON. Each Write must have whole characters.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
 
 type jsonWriter struct{ w io.Writer }

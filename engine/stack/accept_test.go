@@ -17,8 +17,8 @@ type fullTable struct{}
 func (fullTable) AddFlow(*tcp.Tuple) error { return errDenied }
 func (fullTable) RemoveFlow(*tcp.Tuple)    {}
 
-// TestRefused has everything fail that can when a handshake is done: the peer is reset, at once and once, nothing is half open any more,
-// nobody made a layer above that hears of nothing, and the reason is told.
+// TestRefused has everything fail that can when a handshake is done: the peer is reset, at once and once,
+// nothing is half open any more, nobody made a layer above that hears of nothing, and the reason is told.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -56,9 +56,12 @@ func TestRefused(t *testing.T) {
 			}
 		}
 		if made != 0 || h.s.Len() != 0 || l.v4.Pending() != 0 || h.s.Stats().Refused != peers {
-			t.Errorf("%s: %d layers, %d connections, %d half open, %+v", c.name, made, h.s.Len(), l.v4.Pending(), h.s.Stats())
+			t.Errorf("%s: %d layers, %d connections, %d half open, %+v", c.name, made, h.s.Len(),
+				l.v4.Pending(), h.s.Stats())
 		}
-		if len(told) != peers || slices.ContainsFunc(told, func(err error) bool { return !errors.Is(err, errDenied) }) {
+		if len(told) != peers || slices.ContainsFunc(told, func(err error) bool {
+			return !errors.Is(err, errDenied)
+		}) {
 			t.Errorf("%s: %d were told", c.name, len(told))
 		}
 		h.settle()

@@ -27,7 +27,8 @@ func (b *block) start(e *Endpoint, o *tcp.Out) {
 	b.last, b.least = b.size, 2
 	// The kernel clears CWR in all segments but the first, as classic ECN wants it and accurate ECN does not.
 	const plain = wire.PSH | wire.ECE | wire.AE
-	if b.mem != nil && o.Run != tcp.RunNone && b.size > 0 && o.Flags&^plain == wire.ACK && e.frame.ipAt == etherLen {
+	if b.mem != nil && o.Run != tcp.RunNone && b.size > 0 && o.Flags&^plain == wire.ACK &&
+		e.frame.ipAt == etherLen {
 		b.most = (len(b.mem) - e.frame.n - wire.HeaderLen - o.Opt.Len()) / b.size
 		b.least = min(MinBlockShort, MinBlock+MinBlockOctets/b.size)
 	}
@@ -36,11 +37,12 @@ func (b *block) start(e *Endpoint, o *tcp.Out) {
 // open reports whether more segments may join.
 func (b *block) open() bool { return b.n < b.most && b.last == b.size }
 
-// join adds o if the kernel makes the same segment of the first one's headers: with lengths, sequence number and checksums of its
-// own, and PSH in the last one only (RFC 9293, 3.9.1: successive PSH may be collapsed).
+// join adds o if the kernel makes the same segment of the first one's headers: with lengths, sequence number
+// and checksums of its own, and PSH in the last one only (RFC 9293, 3.9.1: successive PSH may be collapsed).
 func (b *block) join(o *tcp.Out) bool {
 	n := o.Payload.Len()
-	if o.Run != tcp.RunNext || n == 0 || n > b.size || (o.Flags^b.first.Flags)&^wire.PSH != 0 || o.ECN != b.first.ECN {
+	if o.Run != tcp.RunNext || n == 0 || n > b.size || (o.Flags^b.first.Flags)&^wire.PSH != 0 ||
+		o.ECN != b.first.ECN {
 		return false
 	}
 	b.n, b.last, b.flags = b.n+1, n, o.Flags
@@ -155,7 +157,8 @@ func (e *Endpoint) sendBlock() {
 	s.stats.TxFrames += uint64(b.n)
 	s.stats.TxPayload += uint64(end - at)
 	s.stats.TxOctets += uint64(end + at*(b.n-1))
-	s.blocks.SendBlock(end, gso.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size, IPv6: e.frame.v6})
+	s.blocks.SendBlock(end, gso.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size,
+		IPv6: e.frame.v6})
 }
 
 // sendFrame sends a segment in a slot, unless its octets cannot be had.

@@ -64,8 +64,8 @@ func (c *cutter) Send(b gso.Block, n int, s *gso.Shape) unix.Errno {
 
 func (c *cutter) Close() error { return nil }
 
-// TestBlocks: with and without blocks the same frames leave, in the same order. The window is less than MaxFramesPerVisit segments,
-// for a visit ends with a whole block.
+// TestBlocks: with and without blocks the same frames leave, in the same order. The window is less than
+// MaxFramesPerVisit segments, for a visit ends with a whole block.
 func TestBlocks(t *testing.T) {
 	cut := 0
 	sameTraces(t, 40_000, func(s *Stack) { s.port = plainPort{s.port} }, func(s *Stack) {
@@ -87,7 +87,8 @@ func (nothingSender) Close() error                               { return nil }
 
 // TestBlockAllocations: a block costs no memory.
 func TestBlockAllocations(t *testing.T) {
-	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, [2]Upper{&endless{idle: true}, &endless{idle: true}})
+	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
+		[2]Upper{&endless{idle: true}, &endless{idle: true}})
 	s := p.s[0]
 	port := gso.Wrap(&nothingPort{Port: s.port, buf: make([]byte, 2048)}, nothingSender{})
 	s.port, s.blocks = port, port

@@ -23,8 +23,9 @@ func (u *ends) Event(ev tcp.Events, _ tick.Time) {
 	}
 }
 
-// TestSilentConnections: 20,000 connections of one network that say nothing after their handshake leave room: an honest peer elsewhere is
-// served at once, whether the listener is full or not, and nothing of them is left when they are gone.
+// TestSilentConnections: 20,000 connections of one network that say nothing after their handshake leave room:
+// an honest peer elsewhere is served at once, whether the listener is full or not, and nothing of them is
+// left when they are gone.
 func TestSilentConnections(t *testing.T) {
 	for _, startup := range []int{0, 500} {
 		made, ended := 0, 0
@@ -42,11 +43,14 @@ func TestSilentConnections(t *testing.T) {
 			most = startup
 		}
 		if n := h.s.Len(); n != most || l.conns != n || l.young.Len() != n || ended != made-n {
-			t.Errorf("%d connections, %d of the listener, %d unconfirmed, want %d; %d made, %d ended", n, l.conns, l.young.Len(), most, made, ended)
+			t.Errorf(
+				"%d connections, %d of the listener, %d unconfirmed, want %d; %d made, %d ended", n,
+				l.conns, l.young.Len(), most, made, ended)
 		}
 		at := tuple(v4(203, 0, 113, 9), 1000)
 		_, out := h.connect(at)
-		e := h.s.conns[tcp.Tuple{Local: at.Remote, Remote: at.Local, LocalPort: 7, RemotePort: 1000}]
+		e := h.s.conns[tcp.Tuple{Local: at.Remote, Remote: at.Local, LocalPort: 7,
+			RemotePort: 1000}]
 		if e == nil || slices.ContainsFunc(out, func(f []byte) bool {
 			return [4]byte(f[etherLen+16:]) == [4]byte{203, 0, 113, 9} && flagsOf(f).Has(wire.RST)
 		}) {
@@ -60,7 +64,9 @@ func TestSilentConnections(t *testing.T) {
 			t.Error("a connection that was confirmed is gone")
 		}
 		list, _ := peers.State()
-		i := slices.IndexFunc(list, func(s budget.PeerState) bool { return s.Prefix.String() == "203.0.113.9/32" })
+		i := slices.IndexFunc(list, func(s budget.PeerState) bool {
+			return s.Prefix.String() == "203.0.113.9/32"
+		})
 		if i < 0 || list[i].Established != 1 || list[i].Startup != 0 {
 			t.Errorf("the honest peer's account: %+v", list)
 		}
@@ -68,7 +74,9 @@ func TestSilentConnections(t *testing.T) {
 			e.Abort(h.now)
 		}
 		h.settle()
-		if list, _ := peers.State(); slices.ContainsFunc(list, func(s budget.PeerState) bool { return s.HalfOpen+s.Startup+s.Established != 0 }) || l.conns != 0 {
+		if list, _ := peers.State(); slices.ContainsFunc(list, func(s budget.PeerState) bool {
+			return s.HalfOpen+s.Startup+s.Established != 0
+		}) || l.conns != 0 {
 			t.Errorf("when all are gone: %d of the listener, %+v", l.conns, list)
 		}
 	}
@@ -81,22 +89,25 @@ func TestSilentPeer(t *testing.T) {
 	for port := range uint16(3000) {
 		h.connect(tuple(v4(198, 51, 100, 9), 1000+port))
 	}
-	if n := h.s.Len(); n != budget.DefaultPeer.Startup || h.s.Stats().Refused != uint64(3000-n) || l.v4.Pending() != 0 {
+	if n := h.s.Len(); n != budget.DefaultPeer.Startup || h.s.Stats().Refused != uint64(3000-n) ||
+		l.v4.Pending() != 0 {
 		t.Errorf("%d connections, %d refused", n, h.s.Stats().Refused)
 	}
 }
 
-// TestHalfOpenShare: SYNs of one network do not fill the backlog; those beyond its share are answered with cookies, and what it has is
-// given back when the listener goes.
+// TestHalfOpenShare: SYNs of one network do not fill the backlog; those beyond its share are answered with
+// cookies, and what it has is given back when the listener goes.
 func TestHalfOpenShare(t *testing.T) {
 	peers := budget.NewPeers(nil)
 	h := newHost(t, func(cfg *Config) { cfg.Peers = peers })
 	l := h.listen(ListenConfig{})
 	for i := range 2000 {
-		h.give(frame(macs[1], tuple(v4(198, 51, 100, byte(i)), uint16(1000+i)), wire.Header{Seq: 1, Flags: wire.SYN}))
+		h.give(frame(macs[1], tuple(v4(198, 51, 100, byte(i)), uint16(1000+i)),
+			wire.Header{Seq: 1, Flags: wire.SYN}))
 	}
 	share := budget.DefaultNetwork.HalfOpen
-	if n := l.v4.Counters(); l.v4.Pending() != share || n.CookiesSent != uint64(2000-share) || n.Overflows != 0 {
+	if n := l.v4.Counters(); l.v4.Pending() != share || n.CookiesSent != uint64(2000-share) ||
+		n.Overflows != 0 {
 		t.Errorf("%d half open, want %d; %+v", l.v4.Pending(), share, n)
 	}
 	h.give(frame(macs[1], tuple(v4(203, 0, 113, 9), 1000), wire.Header{Seq: 1, Flags: wire.SYN}))
@@ -116,12 +127,14 @@ func TestListenerShare(t *testing.T) {
 	for port := range uint16(5) {
 		h.connect(tuple(v4(198, 51, 100, 9), 1000+port))
 	}
-	if st := h.s.Stats(); h.s.Len() != 3 || st.Refused != 2 || st.DropLimit != 2 || l.young.Len() != 0 {
+	if st := h.s.Stats(); h.s.Len() != 3 || st.Refused != 2 || st.DropLimit != 2 ||
+		l.young.Len() != 0 {
 		t.Errorf("%d connections, %+v", h.s.Len(), st)
 	}
 }
 
-// TestDeadPeer: a peer that goes away without a word is missed, also when nothing is configured, unless that is what was asked for.
+// TestDeadPeer: a peer that goes away without a word is missed, also when nothing is configured, unless that
+// is what was asked for.
 func TestDeadPeer(t *testing.T) {
 	for idle, want := range map[tick.Duration]int{0: 0, -1: 1} {
 		h := newHost(t, nil)
@@ -140,7 +153,8 @@ func TestDeadPeer(t *testing.T) {
 // TestTimeWaitIsNoConnection: a peer that closed has its place again while the connection is in TIME-WAIT.
 func TestTimeWaitIsNoConnection(t *testing.T) {
 	p := newPair(t, 0, false, tcp.Config{}, [2]Upper{&endless{idle: true}, &endless{idle: true}})
-	e := p.s[1].conns[tcp.Tuple{Local: pairAddr(false, 1), Remote: pairAddr(false, 0), LocalPort: 7, RemotePort: 1024}]
+	e := p.s[1].conns[tcp.Tuple{Local: pairAddr(false, 1), Remote: pairAddr(false, 0), LocalPort: 7,
+		RemotePort: 1024}]
 	e.Shutdown(p.now)
 	p.turn()
 	p.turn()

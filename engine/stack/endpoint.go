@@ -38,15 +38,18 @@ type Upper interface {
 	Deadline() tick.Time
 }
 
-// Summer is an Upper that may want the CRC32C of what arrives: the octets are touched once for it and the checksum of TCP.
+// Summer is an Upper that may want the CRC32C of what arrives: the octets are touched once for it and the
+// checksum of TCP.
 type Summer interface {
-	// WantsCRC is asked for each segment, whose checksum nobody has verified yet, before OfferCRC is called instead of Offer.
+	// WantsCRC is asked for each segment, whose checksum nobody has verified yet, before OfferCRC is called
+	// instead of Offer.
 	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
 	// OfferCRC is Offer of n octets in order with their CRC32C.
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
 }
 
-// Ender is an Upper that is told where the peer's stream ends, before it is offered the octets that came with the FIN or after it.
+// Ender is an Upper that is told where the peer's stream ends, before it is offered the octets that came with
+// the FIN or after it.
 type Ender interface{ EndsAt(at seq.Num) }
 
 // Attacher is an Upper that needs its Endpoint before Start, which may never come.
@@ -87,11 +90,13 @@ type Endpoint struct {
 
 // Connect starts an active open to t.Remote; upper hears of the outcome by Event. Errors are of this host: the table is
 // full, the tuple is taken, the flow cannot be steered.
-func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time) (*Endpoint, error) {
+func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time) (*Endpoint,
+	error) {
 	return s.connect(t, cfg, upper, tcp.ISN(&s.cfg.Secret, &t, now), now)
 }
 
-func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (*Endpoint, error) {
+func (s *Stack) connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (
+	*Endpoint, error) {
 	e, err := s.newEndpoint(t)
 	if err != nil {
 		return nil, err
@@ -195,8 +200,8 @@ func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(
 // Abort ends the connection with RST.
 func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 
-// Break says, from within Upper.Fill, that the octets asked for cannot be had: their segment is not sent, and the connection ends
-// with RST.
+// Break says, from within Upper.Fill, that the octets asked for cannot be had: their segment is not sent, and
+// the connection ends with RST.
 func (e *Endpoint) Break() { e.broken = true }
 
 // receive runs the segment s with the given payload through TCP and the layer above.
@@ -254,8 +259,8 @@ func (e *Endpoint) start(now tick.Time) {
 	e.upper.Start(e, snd, rcv, now)
 }
 
-// output tells the layer above what happened, sends what may be sent and returns how many frames. The rest is tidy's, once
-// the frames have left.
+// output tells the layer above what happened, sends what may be sent and returns how many frames. The rest is
+// tidy's, once the frames have left.
 func (e *Endpoint) output(now tick.Time) int {
 	e.events(now)
 	if e.started {
@@ -299,7 +304,8 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	return n
 }
 
-// send transmits one segment; next says that it is not the first of a burst. again means that one may wait and the port has no room.
+// send transmits one segment; next says that it is not the first of a burst. again means that one may wait
+// and the port has no room.
 func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again bool) {
 	s := e.stack
 	buf, ok := s.port.AllocTx()

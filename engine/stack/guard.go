@@ -10,8 +10,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// Defect is a panic while the Stack was at work: a fault of this program. It ended the connection that was being served, and left
-// the others alone.
+// Defect is a panic while the Stack was at work: a fault of this program. It ended the connection that was
+// being served, and left the others alone.
 type Defect struct {
 	Tuple tcp.Tuple // of that connection; the zero Tuple: there was none
 	Value any       // of panic
@@ -20,11 +20,12 @@ type Defect struct {
 
 func (d *Defect) Error() string { return fmt.Sprintf("a defect of this program: %v", d.Value) }
 
-// Abandoner is an Upper that can be told of the end of its connection after a panic. It is the last call; nothing that the Upper is
-// made of needs to be as it should. Another Upper gets Event with tcp.Ended.
+// Abandoner is an Upper that can be told of the end of its connection after a panic. It is the last call;
+// nothing that the Upper is made of needs to be as it should. Another Upper gets Event with tcp.Ended.
 type Abandoner interface{ Abandon(why error) }
 
-// serve notes whose turn it is. Others may read that while the worker is stuck; the store costs more than the comparison.
+// serve notes whose turn it is. Others may read that while the worker is stuck; the store costs more than the
+// comparison.
 func (s *Stack) serve(e *Endpoint) {
 	if s.serving.Load() != e {
 		s.serving.Store(e)
@@ -39,8 +40,9 @@ func (s *Stack) Serving() (t tcp.Tuple) {
 	return t
 }
 
-// contain is deferred around the service of many connections. After a panic it ends the one that was being served, if Config.Defect
-// is set, and the caller goes on with the next one. One guard for a batch costs nothing for each segment.
+// contain is deferred around the service of many connections. After a panic it ends the one that was being
+// served, if Config.Defect is set, and the caller goes on with the next one. One guard for a batch costs
+// nothing for each segment.
 func (s *Stack) contain(now tick.Time) {
 	if s.cfg.Defect == nil {
 		return
@@ -75,8 +77,8 @@ func (s *Stack) giveBack() {
 	s.block.slots = s.block.slots[:0]
 }
 
-// Abandon ends a connection of which nothing can be trusted any more: its peer gets RST, it is forgotten, and the layer above is
-// told why. A panic in any of these steps does not keep the others from being done.
+// Abandon ends a connection of which nothing can be trusted any more: its peer gets RST, it is forgotten, and
+// the layer above is told why. A panic in any of these steps does not keep the others from being done.
 func (s *Stack) Abandon(e *Endpoint, why error, now tick.Time) {
 	if e.abandoned {
 		return
@@ -111,13 +113,14 @@ func (s *Stack) reset(e *Endpoint) {
 		return
 	}
 	out := tcp.Out{Header: wire.Header{
-		SrcPort: e.tuple.LocalPort, DstPort: e.tuple.RemotePort, Seq: e.conn.SndNxt(), Ack: e.conn.RcvNxt(), Flags: wire.RST | wire.ACK,
+		SrcPort: e.tuple.LocalPort, DstPort: e.tuple.RemotePort, Seq: e.conn.SndNxt(),
+		Ack: e.conn.RcvNxt(), Flags: wire.RST | wire.ACK,
 	}}
 	s.reply(&e.tuple, &out, e.hop.mac)
 }
 
-// Check returns what is not as it should be in the tables of the Stack and in the account of frames; nil says that what a panic
-// interrupted did no harm to them. It is called between Steps.
+// Check returns what is not as it should be in the tables of the Stack and in the account of frames; nil says
+// that what a panic interrupted did no harm to them. It is called between Steps.
 func (s *Stack) Check() error {
 	if err := s.port.Audit(); err != nil {
 		return err
@@ -136,11 +139,13 @@ func (s *Stack) Check() error {
 	}
 	for dst, h := range s.hops {
 		if h.dst != dst || len(h.users) != users[h] {
-			return fmt.Errorf("next hop to %v: %d connections, and %d say so", dst, users[h], len(h.users))
+			return fmt.Errorf("next hop to %v: %d connections, and %d say so", dst, users[h],
+				len(h.users))
 		}
 	}
 	for i, e := range s.timers.heap {
-		if e.timerIdx != i || e.timerAt == tick.Never || i > 0 && s.timers.heap[(i-1)/2].timerAt > e.timerAt {
+		if e.timerIdx != i || e.timerAt == tick.Never || i > 0 &&
+			s.timers.heap[(i-1)/2].timerAt > e.timerAt {
 			return fmt.Errorf("timer %d of %d is in disorder", i, len(s.timers.heap))
 		}
 	}

@@ -61,16 +61,19 @@ func (f *flawed) Start(e *Endpoint, snd, rcv seq.Num, now tick.Time) {
 	f.endless.Start(e, snd, rcv, now)
 }
 
-// TestDefect has the layer above one connection panic in each of its methods, early and in the middle of things. That connection ends
-// with RST, the one beside it goes on, the tables are as they should be, and every frame has one owner.
+// TestDefect has the layer above one connection panic in each of its methods, early and in the middle of
+// things. That connection ends with RST, the one beside it goes on, the tables are as they should be, and
+// every frame has one owner.
 func TestDefect(t *testing.T) {
 	for _, blocks := range []bool{false, true} {
-		for _, method := range []string{"Next", "Fill", "Acked", "Offer", "Advance", "Space", "Settle", "Event", "Expire", "Deadline", "Start"} {
+		for _, method := range []string{"Next", "Fill", "Acked", "Offer", "Advance", "Space",
+			"Settle", "Event", "Expire", "Deadline", "Start"} {
 			for _, n := range []int{1, 30} {
 				if n > 1 && (method == "Start" || method == "Event" || method == "Expire") {
 					continue // happens once, or not at all
 				}
-				p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, [2]Upper{&endless{}, &endless{}})
+				p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
+					[2]Upper{&endless{}, &endless{}})
 				sock := p.s[0].port.(*ring.Socket)
 				if s := p.s[0]; blocks {
 					below := plainPort{sock}
@@ -82,8 +85,10 @@ func TestDefect(t *testing.T) {
 					s.cfg.Defect = func(d *Defect) { defects = append(defects, d) }
 				}
 				f := &flawed{method: method, n: n}
-				tuple := tcp.Tuple{Local: pairAddr(false, 0), Remote: pairAddr(false, 1), LocalPort: 1025, RemotePort: 7}
-				e, err := p.s[0].Connect(tuple, &tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, f, p.now)
+				tuple := tcp.Tuple{Local: pairAddr(false, 0), Remote: pairAddr(false, 1),
+					LocalPort: 1025, RemotePort: 7}
+				e, err := p.s[0].Connect(tuple, &tcp.Config{RcvSpace: 1 << 20,
+					RcvSpaceMax: 1 << 20}, f, p.now)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -99,11 +104,14 @@ func TestDefect(t *testing.T) {
 					}
 				}
 				name := method
-				if len(defects) != 1 || defects[0].Tuple != tuple || len(defects[0].Trace) == 0 || !errors.Is(f.lost, defects[0]) {
+				if len(defects) != 1 || defects[0].Tuple != tuple || len(defects[0].Trace) == 0 ||
+					!errors.Is(f.lost, defects[0]) {
 					t.Errorf("%s: %d defects, the layer above heard %v", name, len(defects), f.lost)
 				}
 				if p.s[0].Len() != 1 || p.s[1].Len() != 1 || p.s[0].Stats().Panics != 1 {
-					t.Errorf("%s: %d connections here, %d there, want the other one only; %d panics", name, p.s[0].Len(), p.s[1].Len(), p.s[0].Stats().Panics)
+					t.Errorf(
+						"%s: %d connections here, %d there, want the other one only; %d panics",
+						name, p.s[0].Len(), p.s[1].Len(), p.s[0].Stats().Panics)
 				}
 				if p.e.conn.SndUna() == before || p.e.conn.State() != tcp.Established {
 					t.Errorf("%s: the other connection stands still, %v", name, p.e.conn.State())

@@ -10,8 +10,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// hop is the next hop towards one remote address, shared by the connections to it. Whatever leaves for that address goes there, and
-// never to where a frame came from: else whoever is on the link could have the answers to what it sends in another's name.
+// hop is the next hop towards one remote address, shared by the connections to it. Whatever leaves for that
+// address goes there, and never to where a frame came from: else whoever is on the link could have the
+// answers to what it sends in another's name.
 type hop struct {
 	dst   ip.Addr
 	mac   [6]byte
@@ -77,7 +78,8 @@ func (i *idleHops) remove(h *hop) {
 	h.idle, h.near = nil, nil
 }
 
-// excess returns a hop to be forgotten before there is another one towards dst, nil for none: of dst's network when that has its share.
+// excess returns a hop to be forgotten before there is another one towards dst, nil for none: of dst's
+// network when that has its share.
 func (i *idleHops) excess(dst ip.Addr) *hop {
 	if l := i.near[network(dst)]; l != nil && l.Len() >= MaxHopsOfNetwork {
 		return l.Back().Value.(*hop)
@@ -96,8 +98,8 @@ func (i *idleHops) deadline() tick.Time {
 	return tick.Never
 }
 
-// hopFor returns the hop to dst and asks the resolver when it is new. One that no connection had is used as it is, and confirmed
-// now and then: the route may lead elsewhere.
+// hopFor returns the hop to dst and asks the resolver when it is new. One that no connection had is used as
+// it is, and confirmed now and then: the route may lead elsewhere.
 func (s *Stack) hopFor(dst ip.Addr, now tick.Time) *hop {
 	h := s.hops[dst]
 	switch {
@@ -141,8 +143,8 @@ func (s *Stack) expireHops(now tick.Time) {
 	}
 }
 
-// answer sends o, a segment without a connection, to t.Remote. When its next hop is not known yet it waits for that; the peer or a
-// timer sends again what has no room.
+// answer sends o, a segment without a connection, to t.Remote. When its next hop is not known yet it waits
+// for that; the peer or a timer sends again what has no room.
 func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
 	h := s.hopFor(t.Remote, now)
 	if h.known {
@@ -162,8 +164,8 @@ func (s *Stack) answer(t *tcp.Tuple, o *tcp.Out, now tick.Time) {
 	s.held++
 }
 
-// doubt asks the resolver to confirm the hop of a connection whose segments are not acknowledged in time: the kernel sees none
-// of them, and would keep an address for ever that answers no more.
+// doubt asks the resolver to confirm the hop of a connection whose segments are not acknowledged in time: the
+// kernel sees none of them, and would keep an address for ever that answers no more.
 func (e *Endpoint) doubt(now tick.Time) {
 	h := e.hop
 	if una := e.conn.SndUna(); una != e.late { // the first time it is only late

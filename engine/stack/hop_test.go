@@ -11,7 +11,8 @@ import (
 	"xwarp/tcp/wire"
 )
 
-// TestIdleHop: connections one after the other to the same host wait for its address only once, and it is confirmed now and then.
+// TestIdleHop: connections one after the other to the same host wait for its address only once, and it is
+// confirmed now and then.
 func TestIdleHop(t *testing.T) {
 	h := newHost(t, nil)
 	h.r.slow = true
@@ -21,7 +22,8 @@ func TestIdleHop(t *testing.T) {
 		e := &Endpoint{stack: h.s, ended: true} // has nothing to send
 		e.setHop(h.s.hopFor(dst, h.now), h.now)
 		if len(h.r.asked) != asked || e.hop.known != known {
-			t.Fatalf("asked %d times, known %t; want %d, %t", len(h.r.asked), e.hop.known, asked, known)
+			t.Fatalf("asked %d times, known %t; want %d, %t", len(h.r.asked), e.hop.known, asked,
+				known)
 		}
 		return e
 	}
@@ -48,18 +50,22 @@ func TestIdleHop(t *testing.T) {
 	}
 }
 
-// TestHopsHaveBounds: neither one network nor all of them fill the table, and an address that somebody really has finds its place.
+// TestHopsHaveBounds: neither one network nor all of them fill the table, and an address that somebody really
+// has finds its place.
 func TestHopsHaveBounds(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{Conn: tcp.Config{KeepaliveIdle: -1}, Cookies: tcp.CookiesAlways})
 	h.r.slow = true
 	for i := range 3 * MaxHops {
-		h.give(frame(macs[1], tuple(v4(10, byte(i>>16), byte(i>>8), byte(i)), 1000), wire.Header{Seq: 1, Flags: wire.SYN}))
-		h.give(frame(macs[1], tcp.Tuple{Local: ip.Addr{0x20, 1, 15: byte(i), 14: byte(i >> 8)}, Remote: ip.Addr{0xfd, 15: 1}, RemotePort: 7},
+		h.give(frame(macs[1], tuple(v4(10, byte(i>>16), byte(i>>8), byte(i)), 1000),
+			wire.Header{Seq: 1, Flags: wire.SYN}))
+		h.give(frame(macs[1], tcp.Tuple{Local: ip.Addr{0x20, 1, 15: byte(i), 14: byte(i >> 8)},
+			Remote: ip.Addr{0xfd, 15: 1}, RemotePort: 7},
 			wire.Header{Seq: 1, Flags: wire.SYN}))
 	}
 	if n := len(h.s.hops); n != MaxHops || len(h.r.followed) != n || h.s.idle.all.Len() != n {
-		t.Errorf("%d hops, %d followed, %d idle; want %d", n, len(h.r.followed), h.s.idle.all.Len(), MaxHops)
+		t.Errorf("%d hops, %d followed, %d idle; want %d", n, len(h.r.followed), h.s.idle.all.Len(),
+			MaxHops)
 	}
 	if n := h.s.idle.near[network(ip.Addr{0x20, 1})].Len(); n != MaxHopsOfNetwork {
 		t.Errorf("one network has %d hops, want %d", n, MaxHopsOfNetwork)
@@ -73,12 +79,13 @@ func TestHopsHaveBounds(t *testing.T) {
 	}
 	h.settle()
 	if len(h.s.hops) != 1 || h.s.held != 0 {
-		t.Errorf("%d hops and %d held segments are left beside one connection", len(h.s.hops), h.s.held)
+		t.Errorf("%d hops and %d held segments are left beside one connection", len(h.s.hops),
+			h.s.held)
 	}
 }
 
-// TestAnswersGoToTheHop: SYN-ACKs, also those of cookies, and resets go to the next hop that the kernel knows, and wait for it: a
-// station that sends in another's name gets nothing.
+// TestAnswersGoToTheHop: SYN-ACKs, also those of cookies, and resets go to the next hop that the kernel
+// knows, and wait for it: a station that sends in another's name gets nothing.
 func TestAnswersGoToTheHop(t *testing.T) {
 	attacker := [6]byte{2, 0, 0, 0, 0, 0x66}
 	for _, c := range []struct {
@@ -99,21 +106,25 @@ func TestAnswersGoToTheHop(t *testing.T) {
 		if c.flags.Has(wire.PSH) {
 			at.RemotePort = 9
 		}
-		if out := h.give(frame(attacker, at, wire.Header{Seq: 1, Ack: 1, Flags: c.flags})); len(out) != 0 {
+		if out := h.give(frame(attacker, at, wire.Header{Seq: 1, Ack: 1, Flags: c.flags})); len(
+			out) != 0 {
 			t.Errorf("%s: an answer goes to % x, and the next hop is not known", c.name, out[0][:6])
 		}
 		h.s.SetHop(at.Local, macs[1], true)
 		out := h.give(nil)
 		if len(out) != 1 || [6]byte(out[0]) != macs[1] || !flagsOf(out[0]).Has(c.want) {
-			t.Errorf("%s: %d frames leave when it is known, want one with %v", c.name, len(out), c.want)
+			t.Errorf("%s: %d frames leave when it is known, want one with %v", c.name, len(out),
+				c.want)
 		}
-		if out := h.give(frame(attacker, at, wire.Header{Seq: 1, Ack: 1, Flags: c.flags})); len(out) != 1 || [6]byte(out[0]) != macs[1] {
+		if out := h.give(frame(attacker, at, wire.Header{Seq: 1, Ack: 1, Flags: c.flags})); len(
+			out) != 1 || [6]byte(out[0]) != macs[1] {
 			t.Errorf("%s: the second answer: % x", c.name, out)
 		}
 	}
 }
 
-// TestManySYNsBeforeTheHop: a peer that opens many connections at once gets all its SYN-ACKs when its address is known, each once.
+// TestManySYNsBeforeTheHop: a peer that opens many connections at once gets all its SYN-ACKs when its address
+// is known, each once.
 func TestManySYNsBeforeTheHop(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
@@ -140,13 +151,17 @@ func TestManySYNsBeforeTheHop(t *testing.T) {
 	}
 }
 
-// TestEstablishedFromAnyStation: a path that changes in one direction only, as with two routers, does not end a connection.
+// TestEstablishedFromAnyStation: a path that changes in one direction only, as with two routers, does not end
+// a connection.
 func TestEstablishedFromAnyStation(t *testing.T) {
 	h := newHost(t, nil)
-	h.listen(ListenConfig{Accept: func(*tcp.Tuple) (Upper, error) { return &endless{idle: true}, nil }})
+	h.listen(ListenConfig{Accept: func(*tcp.Tuple) (Upper, error) {
+		return &endless{idle: true}, nil
+	}})
 	at := tuple(v4(198, 51, 100, 9), 1000)
 	ack, _ := h.connect(at)
-	hdr := wire.Header{Seq: 1001, Ack: seq.Num(binary.BigEndian.Uint32(ack[etherLen+ipv4Len+8:])), Flags: wire.ACK | wire.FIN}
+	hdr := wire.Header{Seq: 1001, Ack: seq.Num(binary.BigEndian.Uint32(ack[etherLen+ipv4Len+8:])),
+		Flags: wire.ACK | wire.FIN}
 	f := frame([6]byte{2, 0, 0, 0, 0, 0x77}, at, hdr)
 	out := h.give(f)
 	if len(out) == 0 || [6]byte(out[0]) != macs[1] {

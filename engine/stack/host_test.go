@@ -23,8 +23,10 @@ type host struct {
 
 func newHost(t *testing.T, change func(*Config)) *host {
 	t.Helper()
-	h := &host{t: t, r: newResolver(macs[1]), k: ring.NewFakeKernel(ring.FakeConfig{Budget: 256}), now: tick.Time(tick.Second)}
-	sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: ring.SlotFor(1522)}, h.k)
+	h := &host{t: t, r: newResolver(macs[1]), k: ring.NewFakeKernel(ring.FakeConfig{Budget: 256}),
+		now: tick.Time(tick.Second)}
+	sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: ring.SlotFor(1522)},
+		h.k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +76,8 @@ func (h *host) give(f []byte) (out [][]byte) {
 func frame(mac [6]byte, t tcp.Tuple, h wire.Header, tags ...ip.VLANTag) []byte {
 	e := ip.Ethernet{Dst: macs[0], Src: mac, Type: ip.TypeIPv4, NVLAN: uint8(len(tags))}
 	copy(e.VLAN[:], tags)
-	x := ip.Header{Src: t.Local, Dst: t.Remote, V6: !t.Remote.Is4(), Proto: ip.ProtoTCP, TTL: 64, PayloadLen: h.Len()}
+	x := ip.Header{Src: t.Local, Dst: t.Remote, V6: !t.Remote.Is4(), Proto: ip.ProtoTCP, TTL: 64,
+		PayloadLen: h.Len()}
 	if x.V6 {
 		e.Type = ip.TypeIPv6
 	}
@@ -104,7 +107,8 @@ func tuple(peer ip.Addr, port uint16) tcp.Tuple {
 	return tcp.Tuple{Local: peer, Remote: v4(192, 0, 2, 1), LocalPort: port, RemotePort: 7}
 }
 
-// connect ends a handshake and returns the ACK that did it and what it was answered with; without an answer to the SYN both are nil.
+// connect ends a handshake and returns the ACK that did it and what it was answered with; without an answer
+// to the SYN both are nil.
 func (h *host) connect(t tcp.Tuple) (ack []byte, out [][]byte) {
 	for _, f := range h.give(frame(macs[1], t, wire.Header{Seq: 1000, Flags: wire.SYN})) {
 		if synAck(f) {

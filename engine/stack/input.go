@@ -49,8 +49,9 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 // maxVLAN are the bits of a tag that hold its VLAN's identifier.
 const maxVLAN = 0xfff
 
-// vlanOf returns the VLAN that a frame is of, 0 for none. A tag with identifier 0 says its priority only (IEEE 802.1Q, 9.6). A frame
-// of a VLAN within another, or within a service provider's, is of none that a stack can have: -1.
+// vlanOf returns the VLAN that a frame is of, 0 for none. A tag with identifier 0 says its priority only
+// (IEEE 802.1Q, 9.6). A frame of a VLAN within another, or within a service provider's, is of none that a
+// stack can have: -1.
 func vlanOf(e *ip.Ethernet) int {
 	vid := 0
 	for _, tag := range e.VLAN[:e.NVLAN] {
@@ -100,7 +101,8 @@ func (s *Stack) icmp(pieces [][]byte, now tick.Time) {
 		s.stats.DropMalformed++
 		return
 	}
-	t := tcp.Tuple{Local: e.Local, Remote: e.Remote, LocalPort: e.LocalPort, RemotePort: e.RemotePort}
+	t := tcp.Tuple{Local: e.Local, Remote: e.Remote, LocalPort: e.LocalPort,
+		RemotePort: e.RemotePort}
 	switch {
 	case s.DeliverICMP(&t, &e, now):
 	case s.cfg.Stray != nil && s.cfg.Stray(&Stray{Tuple: t, ICMP: &e}):
@@ -122,9 +124,9 @@ func clip(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// segment processes a TCP segment that lies in pieces, with header s.ip. One of a connection may come from any station: paths need
-// not be symmetric, routers that share an address (VRRP) send from several, and so do bonds. A station that does not see what
-// leaves knows no sequence number.
+// segment processes a TCP segment that lies in pieces, with header s.ip. One of a connection may come from
+// any station: paths need not be symmetric, routers that share an address (VRRP) send from several, and so do
+// bonds. A station that does not see what leaves knows no sequence number.
 func (s *Stack) segment(pieces [][]byte, now tick.Time) {
 	if s.ip.ValidTCP() != nil {
 		s.stats.DropSource++
@@ -141,7 +143,8 @@ func (s *Stack) segment(pieces [][]byte, now tick.Time) {
 	s.seg.Len, s.seg.ECN = s.ip.PayloadLen-off, tcp.ECN(s.ip.TOS&3)
 	pieces[0] = pieces[0][off:]
 	t := &s.tuple
-	*t = tcp.Tuple{Local: s.ip.Dst, Remote: s.ip.Src, LocalPort: s.seg.DstPort, RemotePort: s.seg.SrcPort}
+	*t = tcp.Tuple{Local: s.ip.Dst, Remote: s.ip.Src, LocalPort: s.seg.DstPort,
+		RemotePort: s.seg.SrcPort}
 	if e := s.find(t); e != nil && !s.reuse(e, now) {
 		e.receive(&s.seg, pieces, now)
 		return
@@ -165,7 +168,8 @@ func (s *Stack) segment(pieces [][]byte, now tick.Time) {
 
 // reuse frees a connection in TIME-WAIT when s.seg is a SYN that may open it again (RFC 6191).
 func (s *Stack) reuse(e *Endpoint, now tick.Time) bool {
-	if e.conn.State() != tcp.TimeWait || !s.seg.Flags.Has(wire.SYN) || s.listenerFor(&e.tuple) == nil || !e.conn.Reusable(&s.seg) {
+	if e.conn.State() != tcp.TimeWait || !s.seg.Flags.Has(wire.SYN) ||
+		s.listenerFor(&e.tuple) == nil || !e.conn.Reusable(&s.seg) {
 		return false
 	}
 	e.conn.Recycle()

@@ -29,8 +29,8 @@ type listenKey struct {
 type ListenConfig struct {
 	Conn    tcp.Config
 	Backlog int // half-open connections
-	// Connections is how many there may be at a time [MaxAccepted]. Startup is how many of them the layer above may not have confirmed
-	// by Endpoint.Confirm [MaxStartup]; negative: they need none.
+	// Connections is how many there may be at a time [MaxAccepted]. Startup is how many of them the layer
+	// above may not have confirmed by Endpoint.Confirm [MaxStartup]; negative: they need none.
 	Connections int
 	Startup     int
 	Cookies     tcp.CookieMode
@@ -56,13 +56,16 @@ type Listener struct {
 // gate is tcp.Gate: the half-open connections of peers.
 type gate struct{ *Stack }
 
-func (g gate) Open(t *tcp.Tuple, now tick.Time) bool { return g.cfg.Peers.Open(toNetip(t.Remote), now) }
-func (g gate) Done(t *tcp.Tuple, now tick.Time)      { g.cfg.Peers.Done(toNetip(t.Remote), now) }
+func (g gate) Open(t *tcp.Tuple, now tick.Time) bool {
+	return g.cfg.Peers.Open(toNetip(t.Remote), now)
+}
+func (g gate) Done(t *tcp.Tuple, now tick.Time) { g.cfg.Peers.Done(toNetip(t.Remote), now) }
 
 func toNetip(a ip.Addr) netip.Addr { return netip.AddrFrom16(a).Unmap() }
 
 // Listen accepts connections to addr, or to every address of its family when it is unspecified.
-func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Time) (*Listener, error) {
+func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Time) (*Listener,
+	error) {
 	k := listenKey{addr, port}
 	if s.listeners[k] != nil {
 		return nil, fmt.Errorf("%v port %d: %w", addr, port, ErrListening)
@@ -79,7 +82,8 @@ func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Ti
 		if !v6 {
 			t.Remote = ip.AddrFrom4([4]byte{})
 		}
-		c := tcp.ListenConfig{Conn: s.connConfig(&cfg.Conn, &t), Key: s.cfg.Secret, Backlog: cfg.Backlog, Cookies: cfg.Cookies, Gate: gate{s}}
+		c := tcp.ListenConfig{Conn: s.connConfig(&cfg.Conn, &t), Key: s.cfg.Secret,
+			Backlog: cfg.Backlog, Cookies: cfg.Cookies, Gate: gate{s}}
 		l.of(v6).Init(&c, now)
 	}
 	s.listeners[k] = l
@@ -135,8 +139,8 @@ func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 	}
 }
 
-// accept makes the connection of the handshake that s.seg completed. The layer above is made last: when anything else fails there is
-// nobody who would have to hear of it. The handshake is over in any case.
+// accept makes the connection of the handshake that s.seg completed. The layer above is made last: when
+// anything else fails there is nobody who would have to hear of it. The handshake is over in any case.
 func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
 	e, err := l.admit(t, now)
@@ -194,8 +198,8 @@ func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	return e, nil
 }
 
-// Confirm says that the layer above knows what e is for: it counts no more against ListenConfig.Startup, and for its peer as one that is
-// established.
+// Confirm says that the layer above knows what e is for: it counts no more against ListenConfig.Startup, and
+// for its peer as one that is established.
 func (e *Endpoint) Confirm() {
 	e.grow()
 	e.peer.Established()

@@ -9,11 +9,13 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// Prefix is an address of this host and how many of its first bits the other hosts of its network share: 24 of 32 for 192.0.2.1/24.
+// Prefix is an address of this host and how many of its first bits the other hosts of its network share: 24
+// of 32 for 192.0.2.1/24.
 type Prefix struct {
 	Addr ip.Addr
 	Bits int
-	// All says that the whole prefix is this host's, as a local route to it has it; Bits count from the beginning of an IPv4 address.
+	// All says that the whole prefix is this host's, as a local route to it has it; Bits count from the
+	// beginning of an IPv4 address.
 	All bool
 }
 
@@ -25,11 +27,12 @@ type local struct {
 	whole      []netip.Prefix
 }
 
-// SetLocal tells the stack the addresses of this host, all of them: from then on nobody connects to others, and nobody connects from
-// them or from the broadcast addresses of their networks. Before the first call any destination is accepted. Connections that there
-// are stay.
+// SetLocal tells the stack the addresses of this host, all of them: from then on nobody connects to others,
+// and nobody connects from them or from the broadcast addresses of their networks. Before the first call any
+// destination is accepted. Connections that there are stay.
 func (s *Stack) SetLocal(list []Prefix) {
-	l := local{known: true, addrs: make(map[ip.Addr]bool, len(list)), broadcasts: map[ip.Addr]bool{}}
+	l := local{known: true, addrs: make(map[ip.Addr]bool, len(list)),
+		broadcasts: map[ip.Addr]bool{}}
 	for _, p := range list {
 		if p.All {
 			l.whole = append(l.whole, p.netip())
@@ -45,15 +48,17 @@ func (s *Stack) SetLocal(list []Prefix) {
 
 // has reports whether a is this host's.
 func (l *local) has(a *ip.Addr) bool {
-	return l.addrs[*a] || slices.ContainsFunc(l.whole, func(p netip.Prefix) bool { return p.Contains(netip.AddrFrom16(*a).Unmap()) })
+	return l.addrs[*a] || slices.ContainsFunc(l.whole, func(p netip.Prefix) bool {
+		return p.Contains(netip.AddrFrom16(*a).Unmap())
+	})
 }
 
 func (p *Prefix) netip() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(p.Addr).Unmap(), p.Bits)
 }
 
-// broadcast returns the directed broadcast address of p's network (RFC 1122, 3.2.1.3), which networks of one and of two addresses
-// (RFC 3021) and IPv6 do not have.
+// broadcast returns the directed broadcast address of p's network (RFC 1122, 3.2.1.3), which networks of one
+// and of two addresses (RFC 3021) and IPv6 do not have.
 func (p *Prefix) broadcast() (b ip.Addr, ok bool) {
 	if !p.Addr.Is4() || p.Bits < 0 || p.Bits > 30 {
 		return b, false
@@ -63,24 +68,25 @@ func (p *Prefix) broadcast() (b ip.Addr, ok bool) {
 	return b, true
 }
 
-// admits reports whether a segment between t's addresses, for which there is no connection, may be answered, and counts it
-// otherwise: its destination is an address of this host, and its source can be another host's (RFC 1122, 3.2.1.3; RFC 9293, MUST-57
-// and MUST-63).
+// admits reports whether a segment between t's addresses, for which there is no connection, may be answered,
+// and counts it otherwise: its destination is an address of this host, and its source can be another host's
+// (RFC 1122, 3.2.1.3; RFC 9293, MUST-57 and MUST-63).
 func (s *Stack) admits(t *tcp.Tuple) bool {
 	l := &s.local
 	switch {
 	case l.known && !l.has(&t.Local):
 		s.stats.DropNotLocal++
 		return false
-	case t.Remote == t.Local, neverOnWire(&t.Remote), neverOnWire(&t.Local), l.has(&t.Remote), l.broadcasts[t.Remote], l.broadcasts[t.Local]:
+	case t.Remote == t.Local, neverOnWire(&t.Remote), neverOnWire(&t.Local), l.has(&t.Remote),
+		l.broadcasts[t.Remote], l.broadcasts[t.Local]:
 		s.stats.DropSource++
 		return false
 	}
 	return true
 }
 
-// neverOnWire reports whether a is of no host that can be reached: this network, loopback, multicast, reserved, and the limited
-// broadcast address.
+// neverOnWire reports whether a is of no host that can be reached: this network, loopback, multicast,
+// reserved, and the limited broadcast address.
 func neverOnWire(a *ip.Addr) bool {
 	if a.Is4() {
 		return a[12] == 0 || a[12] == 127 || a[12] >= 224

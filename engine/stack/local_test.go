@@ -25,9 +25,11 @@ func TestAddressesOfSYNs(t *testing.T) {
 		{"a neighbour", v4(192, 0, 2, 254), own, true, nil},
 		{"the other end of a /31", v4(203, 0, 113, 1), v4(203, 0, 113, 0), true, nil},
 		{"an address behind us", peer, v4(203, 0, 113, 77), false, notLocal},
-		{"an address behind us, IPv6", peer6, ip.Addr{0x20, 1, 0x0d, 0xb8, 15: 77}, false, notLocal},
+		{"an address behind us, IPv6", peer6, ip.Addr{0x20, 1, 0x0d, 0xb8, 15: 77}, false,
+			notLocal},
 		{"an address of a prefix that is ours", peer, v4(203, 0, 114, 77), true, nil},
-		{"an address of a prefix that is ours, IPv6", peer6, ip.Addr{0x20, 1, 0x0d, 0xb8, 5: 1, 15: 77}, true, nil},
+		{"an address of a prefix that is ours, IPv6", peer6, ip.Addr{0x20, 1, 0x0d, 0xb8, 5: 1,
+			15: 77}, true, nil},
 		{"from a prefix that is ours", v4(203, 0, 114, 77), own, false, source},
 		{"from loopback", v4(127, 0, 0, 1), own, false, source},
 		{"to loopback", peer, v4(127, 0, 0, 1), false, source},
@@ -46,8 +48,10 @@ func TestAddressesOfSYNs(t *testing.T) {
 	} {
 		h := newHost(t, nil)
 		h.s.SetLocal([]Prefix{
-			{Addr: own, Bits: 24}, {Addr: v4(10, 0, 0, 1), Bits: 8}, {Addr: v4(203, 0, 113, 0), Bits: 31}, {Addr: v4(127, 0, 0, 1), Bits: 8},
-			{Addr: own6, Bits: 64}, {Addr: v4(203, 0, 114, 0), Bits: 24, All: true}, {Addr: ip.Addr{0x20, 1, 0x0d, 0xb8, 5: 1}, Bits: 48, All: true},
+			{Addr: own, Bits: 24}, {Addr: v4(10, 0, 0, 1), Bits: 8}, {Addr: v4(203, 0, 113, 0),
+				Bits: 31}, {Addr: v4(127, 0, 0, 1), Bits: 8},
+			{Addr: own6, Bits: 64}, {Addr: v4(203, 0, 114, 0), Bits: 24, All: true},
+			{Addr: ip.Addr{0x20, 1, 0x0d, 0xb8, 5: 1}, Bits: 48, All: true},
 		})
 		h.listen(ListenConfig{})
 		at := tcp.Tuple{Local: c.from, Remote: c.to, LocalPort: 7, RemotePort: 7}
@@ -68,13 +72,16 @@ func TestAddressesOfSYNs(t *testing.T) {
 func notLocal(s *Stats) uint64 { return s.DropNotLocal }
 func source(s *Stats) uint64   { return s.DropSource }
 
-// TestNoAddressAtAll: before the stack is told, any destination is this host's; a host that lost its last address has none.
+// TestNoAddressAtAll: before the stack is told, any destination is this host's; a host that lost its last
+// address has none.
 func TestNoAddressAtAll(t *testing.T) {
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
 	syn := func(port uint16) bool {
-		at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: port, RemotePort: 7}
-		return slices.ContainsFunc(h.give(frame(macs[1], at, wire.Header{Seq: 1, Flags: wire.SYN})), synAck)
+		at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: port,
+			RemotePort: 7}
+		return slices.ContainsFunc(h.give(frame(macs[1], at, wire.Header{Seq: 1, Flags: wire.SYN})),
+			synAck)
 	}
 	if !syn(1000) {
 		t.Error("not answered, although nothing is known")
@@ -111,7 +118,8 @@ func TestVLAN(t *testing.T) {
 	} {
 		h := newHost(t, func(cfg *Config) { cfg.VLAN = c.vlan })
 		h.listen(ListenConfig{})
-		at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
+		at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000,
+			RemotePort: 7}
 		out := h.give(frame(macs[1], at, wire.Header{Seq: 1, Flags: wire.SYN}, c.tags...))
 		dropped := h.s.Stats().DropVLAN
 		if c.answered != (len(out) == 1) || c.answered != (dropped == 0) {
@@ -123,10 +131,11 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// TestVLANOfConnection: frames of an established connection with another tag go neither the short way nor the general one, and those
-// with another priority go the short way.
+// TestVLANOfConnection: frames of an established connection with another tag go neither the short way nor the
+// general one, and those with another priority go the short way.
 func TestVLANOfConnection(t *testing.T) {
-	p := newPair(t, 100, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, [2]Upper{&endless{}, &endless{idle: true}})
+	p := newPair(t, 100, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
+		[2]Upper{&endless{}, &endless{idle: true}})
 	p.turn()
 	before := p.s[1].Stats()
 	p.lose = func(from int, f []byte) bool {
@@ -141,7 +150,8 @@ func TestVLANOfConnection(t *testing.T) {
 		t.Errorf("%d frames of another VLAN were dropped of %d", n, after.RxFrames-before.RxFrames)
 	}
 	f := append([]byte(nil), p.last[0]...)
-	e := p.s[1].conns[tcp.Tuple{Local: pairAddr(false, 1), Remote: pairAddr(false, 0), LocalPort: 7, RemotePort: 1024}]
+	e := p.s[1].conns[tcp.Tuple{Local: pairAddr(false, 1), Remote: pairAddr(false, 0), LocalPort: 7,
+		RemotePort: 1024}]
 	for tci, want := range map[uint16]bool{100: true, 5<<13 | 100: true, 101: false, 0: false} {
 		binary.BigEndian.PutUint16(f[14:], tci)
 		if got := e.frame.matches(f, &macs[1], &e.expect, len(f)); got != want {
@@ -150,23 +160,27 @@ func TestVLANOfConnection(t *testing.T) {
 	}
 }
 
-// TestIdentification: no frame has a number (RFC 6864, 4.1), neither of a connection nor a reset, and all forbid fragmentation.
+// TestIdentification: no frame has a number (RFC 6864, 4.1), neither of a connection nor a reset, and all
+// forbid fragmentation.
 func TestIdentification(t *testing.T) {
 	frames := 0
 	check := func(f []byte) {
 		frames++
-		if h := f[etherLen:]; binary.BigEndian.Uint16(h[4:]) != 0 || h[6] != 0x40 || wire.Fold(wire.Sum(h[:ipv4Len], 0)) != 0xffff {
+		if h := f[etherLen:]; binary.BigEndian.Uint16(h[4:]) != 0 || h[6] != 0x40 ||
+			wire.Fold(wire.Sum(h[:ipv4Len], 0)) != 0xffff {
 			t.Fatalf("IP header % x", h[:ipv4Len])
 		}
 	}
-	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}, [2]Upper{&endless{}, &endless{}})
+	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
+		[2]Upper{&endless{}, &endless{}})
 	p.lose = func(_ int, f []byte) bool { check(f); return false }
 	for range 20 {
 		p.turn()
 	}
 	h := newHost(t, nil)
 	h.listen(ListenConfig{})
-	at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000, RemotePort: 7}
+	at := tcp.Tuple{Local: v4(198, 51, 100, 9), Remote: v4(192, 0, 2, 1), LocalPort: 1000,
+		RemotePort: 7}
 	for _, x := range []wire.Header{{Seq: 1, Flags: wire.SYN}, {Seq: 5, Ack: 5, Flags: wire.ACK}} {
 		for _, f := range h.give(frame(macs[1], at, x)) {
 			check(f)

@@ -1,6 +1,7 @@
 package stack
 
-// SetMAC says that the interface has another Ethernet address: frames are sent from it, and taken when they are for it, from now on.
+// SetMAC says that the interface has another Ethernet address: frames are sent from it, and taken when they
+// are for it, from now on.
 func (s *Stack) SetMAC(mac [6]byte) {
 	if mac == s.cfg.MAC {
 		return

@@ -54,7 +54,8 @@ func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper
 	p := &pair{now: tick.Time(tick.Second)}
 	for i := range p.s {
 		p.k[i] = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
-		sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: ring.SlotFor(1522)}, p.k[i])
+		sock, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256,
+			TxSlot: ring.SlotFor(1522)}, p.k[i])
 		if err == nil {
 			r := newResolver(macs[1-i])
 			p.s[i], err = New(Config{Port: sock, MAC: macs[i], MTU: 1500, VLAN: vlan, Resolver: r})
@@ -64,7 +65,9 @@ func newPair(tb testing.TB, vlan uint16, v6 bool, cfg tcp.Config, upper [2]Upper
 			tb.Fatal(err)
 		}
 	}
-	listen := &ListenConfig{Conn: cfg, Accept: func(*tcp.Tuple) (Upper, error) { return upper[1], nil }}
+	listen := &ListenConfig{Conn: cfg, Accept: func(*tcp.Tuple) (Upper, error) {
+		return upper[1], nil
+	}}
 	if _, err := p.s[1].Listen(pairAddr(v6, 1), 7, listen, p.now); err != nil {
 		tb.Fatal(err)
 	}

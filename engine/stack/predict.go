@@ -34,9 +34,9 @@ const (
 	tcpTSLen = wire.HeaderLen + wire.TimestampsLen
 )
 
-// predicted takes the frame p when it is the one that nearly every frame is: the next octets of the connection found last, with a
-// header that has nothing but them. It makes all checks of input, whose work it does with fewer steps, and false
-// means that nothing happened: the frame is input's.
+// predicted takes the frame p when it is the one that nearly every frame is: the next octets of the
+// connection found last, with a header that has nothing but them. It makes all checks of input, whose work it
+// does with fewer steps, and false means that nothing happened: the frame is input's.
 func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 	e := s.last.ep
 	if e == nil || s.general || !e.started || p.NumFrags() == 0 {
@@ -83,7 +83,8 @@ func (s *Stack) predicted(p *ring.Packet, now tick.Time) bool {
 // predictedAck is predicted for a segment that is the header of n octets in h and stack.seg.
 func (e *Endpoint) predictedAck(h *[tcpTSLen]byte, n int, now tick.Time) bool {
 	s := e.stack
-	if !e.conn.PredictedAck(&s.seg) || wire.Fold(wire.SumUsual(h, n, addLength(e.frame.sum, n))) != 0xffff {
+	if !e.conn.PredictedAck(&s.seg) ||
+		wire.Fold(wire.SumUsual(h, n, addLength(e.frame.sum, n))) != 0xffff {
 		return false
 	}
 	s.stats.RxFrames++
@@ -93,8 +94,9 @@ func (e *Endpoint) predictedAck(h *[tcpTSLen]byte, n int, now tick.Time) bool {
 	return true
 }
 
-// matches reports whether the Ethernet and IP headers of b are those of the connection with template f: a frame of n octets for
-// mac that ends with the IP packet, without options, extensions or fragments, the header's checksum right.
+// matches reports whether the Ethernet and IP headers of b are those of the connection with template f: a
+// frame of n octets for mac that ends with the IP packet, without options, extensions or fragments, the
+// header's checksum right.
 func (f *template) matches(b []byte, mac *[6]byte, x *expect, n int) bool {
 	if [6]byte(b) != *mac || f.ipAt != etherLen && !f.sameVLAN(b) {
 		return false
@@ -102,12 +104,14 @@ func (f *template) matches(b []byte, mac *[6]byte, x *expect, n int) bool {
 	kind, h, n := binary.BigEndian.Uint16(b[f.ipAt-2:]), b[f.ipAt:], n-f.ipAt
 	if f.v6 {
 		h := (*[ipv6Len]byte)(h)
-		return kind == typeIPv6 && h[0]>>4 == 6 && h[6] == protoTCP && int(binary.BigEndian.Uint16(h[4:]))+ipv6Len == n &&
+		return kind == typeIPv6 && h[0]>>4 == 6 && h[6] == protoTCP &&
+			int(binary.BigEndian.Uint16(h[4:]))+ipv6Len == n &&
 			[16]byte(h[8:24]) == x.src && [16]byte(h[24:40]) == x.dst
 	}
 	v := (*[ipv4Len]byte)(h)
 	const fragment = 0x3fff // more fragments follow, or an offset
-	if kind != typeIPv4 || v[0] != 4<<4|ipv4Len/4 || v[9] != protoTCP || int(binary.BigEndian.Uint16(v[2:])) != n ||
+	if kind != typeIPv4 || v[0] != 4<<4|ipv4Len/4 || v[9] != protoTCP ||
+		int(binary.BigEndian.Uint16(v[2:])) != n ||
 		binary.BigEndian.Uint16(v[6:])&fragment != 0 || [8]byte(v[12:20]) != [8]byte(x.src[:8]) {
 		return false
 	}
@@ -118,11 +122,13 @@ func (f *template) matches(b []byte, mac *[6]byte, x *expect, n int) bool {
 
 // sameVLAN reports whether b has the tag of the template's frames, of whatever priority.
 func (f *template) sameVLAN(b []byte) bool {
-	return binary.BigEndian.Uint16(b[12:]) == typeVLAN && (binary.BigEndian.Uint16(b[14:])^binary.BigEndian.Uint16(f.hdr[14:]))&maxVLAN == 0
+	return binary.BigEndian.Uint16(b[12:]) == typeVLAN &&
+		(binary.BigEndian.Uint16(b[14:])^binary.BigEndian.Uint16(f.hdr[14:]))&maxVLAN == 0
 }
 
-// checksum adds the payload to the sum of the pseudo header and the TCP header and reports whether the outcome is right. With crcs
-// it returns the CRC32C of the payload. Pieces before the last of odd length are left to verify.
+// checksum adds the payload to the sum of the pseudo header and the TCP header and reports whether the
+// outcome is right. With crcs it returns the CRC32C of the payload. Pieces before the last of odd length are
+// left to verify.
 func checksum(pieces [][]byte, sum uint64, crcs bool) (crc uint32, ok bool) {
 	for i, p := range pieces {
 		if len(p)&1 != 0 && i < len(pieces)-1 {
@@ -138,7 +144,8 @@ func checksum(pieces [][]byte, sum uint64, crcs bool) (crc uint32, ok bool) {
 }
 
 // receiveNext is receive for a segment that tcp.Conn.Predicted holds for. crc is valid with crcs.
-func (e *Endpoint) receiveNext(s *tcp.Segment, pieces [][]byte, crc uint32, crcs bool, now tick.Time) {
+func (e *Endpoint) receiveNext(s *tcp.Segment, pieces [][]byte, crc uint32, crcs bool,
+	now tick.Time) {
 	e.conn.InputNext(s, now)
 	kept := 0
 	if crcs {

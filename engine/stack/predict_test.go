@@ -78,7 +78,8 @@ func mangle(r *rand.Rand, f []byte, ipAt int, v6 bool) []byte {
 		binary.BigEndian.PutUint32(t[4:], binary.BigEndian.Uint32(t[4:])-uint32(r.IntN(3000))+1500)
 	case 10:
 		if len(t) >= tcpTSLen {
-			binary.BigEndian.PutUint32(t[24:], binary.BigEndian.Uint32(t[24:])-uint32(r.IntN(20))+10)
+			binary.BigEndian.PutUint32(t[24:], binary.BigEndian.Uint32(t[24:])-uint32(r.IntN(20))+
+				10)
 		}
 	case 11:
 		if len(t) >= tcpTSLen {
@@ -114,7 +115,8 @@ func mangle(r *rand.Rand, f []byte, ipAt int, v6 bool) []byte {
 // taken returns all that two stacks send each other and give the layers above while frames are changed, cut and lost.
 func taken(t *testing.T, seed uint64, general bool) (all [][]byte, crcs int) {
 	r := rand.New(rand.NewPCG(seed, 7))
-	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8, NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(8) & 3), UserTimeout: -1}
+	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8,
+		NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(8) & 3), UserTimeout: -1}
 	if r.IntN(2) == 0 {
 		cfg.ECN = tcp.ECNOff
 		cfg.AckHold = tick.Duration(r.IntN(2)) * 20 * tick.Microsecond
@@ -123,7 +125,8 @@ func taken(t *testing.T, seed uint64, general bool) (all [][]byte, crcs int) {
 	loss, change := 1+r.IntN(2)*100, 1+r.IntN(3)*20
 	var u [2]*taker
 	for i := range u {
-		u[i] = &taker{scribe: scribe{r: r, summed: true}, t: t, kept: rand.New(rand.NewPCG(seed, uint64(i))), wants: r.IntN(2) == 0, log: &all}
+		u[i] = &taker{scribe: scribe{r: r, summed: true}, t: t,
+			kept: rand.New(rand.NewPCG(seed, uint64(i))), wants: r.IntN(2) == 0, log: &all}
 	}
 	p := newPair(t, vlan, v6, cfg, [2]Upper{u[0], u[1]})
 	for i := range p.s {
@@ -158,14 +161,15 @@ func taken(t *testing.T, seed uint64, general bool) (all [][]byte, crcs int) {
 		}
 	}
 	for i, u := range u {
-		all = append(all, fmt.Appendf(nil, "%+v", p.s[i].Stats()), fmt.Appendf(nil, "%+v %+v", u.e.conn.Info(p.now), u.e.conn.Counters()))
+		all = append(all, fmt.Appendf(nil, "%+v", p.s[i].Stats()), fmt.Appendf(nil, "%+v %+v",
+			u.e.conn.Info(p.now), u.e.conn.Counters()))
 		crcs += u.crcs
 	}
 	return all, crcs
 }
 
-// TestPredictedSame: whatever happens to frames, the short way of those that were expected and the general one give the layers above
-// the same octets, and answer with the same frames.
+// TestPredictedSame: whatever happens to frames, the short way of those that were expected and the general
+// one give the layers above the same octets, and answer with the same frames.
 func TestPredictedSame(t *testing.T) {
 	crcs := 0
 	for seed := range uint64(100) {
@@ -173,11 +177,13 @@ func TestPredictedSame(t *testing.T) {
 		got, n := taken(t, seed, false)
 		for i := range min(len(want), len(got)) {
 			if !bytes.Equal(want[i], got[i]) {
-				t.Fatalf("seed %d, entry %d of %d:\n%.200x\nthe general way:\n%.200x", seed, i, len(got), got[i], want[i])
+				t.Fatalf("seed %d, entry %d of %d:\n%.200x\nthe general way:\n%.200x", seed, i,
+					len(got), got[i], want[i])
 			}
 		}
 		if len(want) != len(got) || none != 0 {
-			t.Fatalf("seed %d: %d entries, the general way %d with %d predicted", seed, len(got), len(want), none)
+			t.Fatalf("seed %d: %d entries, the general way %d with %d predicted", seed, len(got),
+				len(want), none)
 		}
 		crcs += n
 	}
@@ -215,10 +221,12 @@ func TestChecksumPieces(t *testing.T) {
 		}
 		crc, ok := checksum(pieces, wire.Sum(b[:32], 77), true)
 		if ok != (right && even) || ok && crc != want {
-			t.Fatalf("%d octets in %d pieces, right %v, even %v: %#x %v", len(b), len(pieces), right, even, crc, ok)
+			t.Fatalf("%d octets in %d pieces, right %v, even %v: %#x %v", len(b), len(pieces),
+				right, even, crc, ok)
 		}
 		if _, ok := checksum(pieces, wire.Sum(b[:32], 77), false); ok != (right && even) {
-			t.Fatalf("%d octets in %d pieces, right %v, even %v: %v without CRC", len(b), len(pieces), right, even, ok)
+			t.Fatalf("%d octets in %d pieces, right %v, even %v: %v without CRC", len(b),
+				len(pieces), right, even, ok)
 		}
 	}
 }

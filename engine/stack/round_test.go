@@ -9,8 +9,9 @@ import (
 	"xwarp/tcp/loss"
 )
 
-// TestRequeue: when a round of transmission ends at its limit, those that were not visited come first in the next one, and
-// nobody is lost or there twice. Without the limit 4096 connections kept the receive ring from being emptied for 80 ms.
+// TestRequeue: when a round of transmission ends at its limit, those that were not visited come first in the
+// next one, and nobody is lost or there twice. Without the limit 4096 connections kept the receive ring from
+// being emptied for 80 ms.
 func TestRequeue(t *testing.T) {
 	s := &Stack{}
 	ends := make([]*Endpoint, 6)
@@ -51,14 +52,17 @@ func TestRequeue(t *testing.T) {
 // TestLongRuns: where the port wants long runs, a connection that is alone sends one in a visit, and several share it.
 func TestLongRuns(t *testing.T) {
 	for _, tc := range []struct{ run, ends, most, each int }{
-		{0, 0, MaxFramesPerRound, MaxFramesPerVisit}, {0, 1, MaxFramesPerRound, MaxFramesPerVisit}, {0, 9, MaxFramesPerRound, MaxFramesPerVisit},
-		{256, 0, 256, MaxFramesPerVisit}, {256, 1, 256, 256}, {256, 2, 256, 128}, {256, 100, 256, MaxFramesPerVisit},
+		{0, 0, MaxFramesPerRound, MaxFramesPerVisit}, {0, 1, MaxFramesPerRound, MaxFramesPerVisit},
+		{0, 9, MaxFramesPerRound, MaxFramesPerVisit},
+		{256, 0, 256, MaxFramesPerVisit}, {256, 1, 256, 256}, {256, 2, 256, 128},
+		{256, 100, 256, MaxFramesPerVisit},
 		{32, 1, MaxFramesPerRound, MaxFramesPerVisit},
 	} {
 		var r round
 		r.begin(make([]*Endpoint, tc.ends), tc.run)
 		if r.most != tc.most || r.each != tc.each {
-			t.Errorf("%d connections, runs of %d: %d frames in a round and %d in a visit, want %d and %d", tc.ends, tc.run, r.most, r.each, tc.most, tc.each)
+			t.Errorf("%d connections, runs of %d: %d frames in a round and %d in a visit, want "+
+				"%d and %d", tc.ends, tc.run, r.most, r.each, tc.most, tc.each)
 		}
 	}
 }
@@ -67,7 +71,9 @@ func TestLongRuns(t *testing.T) {
 func TestVisitOfARun(t *testing.T) {
 	for run, want := range map[int]int{0: MaxFramesPerVisit, 200: 200} {
 		u := &endless{none: true, idle: true}
-		x := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, Loss: loss.Config{CC: cc.Config{InitialWindow: 1 << 10}}}, [2]Upper{u, &endless{idle: true}})
+		x := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20,
+			Loss: loss.Config{CC: cc.Config{InitialWindow: 1 << 10}}},
+			[2]Upper{u, &endless{idle: true}})
 		p := &nothingPort{Port: x.s[0].port, buf: make([]byte, 2048)}
 		x.s[0].port, x.s[0].cfg.Run = p, run
 		u.idle = false

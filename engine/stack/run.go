@@ -18,7 +18,8 @@ type runHeader struct {
 	v6     bool
 	offset uint16 // the data offset, in the word that it shares with the flags
 	ipSum  uint64 // of the IPv4 header without length and checksum
-	tcpSum uint64 // of the pseudo header without length, and of the TCP header without sequence number, flags and checksum
+	// of the pseudo header without length, and of the TCP header without sequence number, flags and checksum
+	tcpSum uint64
 }
 
 // maxRunHeader is Ethernet with a tag, IPv6, and TCP with timestamps.
@@ -73,7 +74,8 @@ func (r *runHeader) build(b []byte, o *tcp.Out) int {
 func (r *runHeader) finish(b []byte, o *tcp.Out, sum uint64) int {
 	end := r.n + o.Payload.Len()
 	words := uint32(end-r.tcpAt)<<16 | uint32(o.Flags&wire.FlagMask)
-	sum = addSum(sum, r.tcpSum+uint64(bits.ReverseBytes32(words))+uint64(bits.ReverseBytes32(uint32(o.Seq))))
+	sum = addSum(sum, r.tcpSum+uint64(bits.ReverseBytes32(words))+uint64(
+		bits.ReverseBytes32(uint32(o.Seq))))
 	wire.PutChecksum(b[r.tcpAt:], wire.Finish(sum))
 	return end
 }

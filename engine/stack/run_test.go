@@ -39,11 +39,12 @@ func (u *scribe) Fill(r seq.Range, dst []byte) (uint64, bool) {
 	return wire.Sum(dst, 0), u.summed
 }
 
-// trace returns all frames that two stacks, which change alters, send each other while both write and frames are lost; space
-// is octets of each window.
+// trace returns all frames that two stacks, which change alters, send each other while both write and frames
+// are lost; space is octets of each window.
 func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames [][]byte) {
 	r := rand.New(rand.NewPCG(seed, 5))
-	cfg := tcp.Config{RcvSpace: space, RcvSpaceMax: space, StretchAck: 8, ProbeMTU: true, NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(4))}
+	cfg := tcp.Config{RcvSpace: space, RcvSpaceMax: space, StretchAck: 8, ProbeMTU: true,
+		NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(4))}
 	cfg.Loss.Pacing = r.IntN(2) == 0
 	vlan, v6, loss := uint16(r.IntN(2)*100), r.IntN(2) == 0, r.IntN(2)*100
 	var u [2]*scribe
@@ -77,7 +78,8 @@ func trace(t *testing.T, seed uint64, space int, change func(*Stack)) (frames []
 	}
 	frames = append(frames, fmt.Appendf(nil, "%+v %+v", p.s[0].Stats(), p.s[1].Stats()))
 	for _, u := range u {
-		frames = append(frames, fmt.Appendf(nil, "%+v %+v", u.e.conn.Info(p.now), u.e.conn.Counters()))
+		frames = append(frames, fmt.Appendf(nil, "%+v %+v", u.e.conn.Info(p.now),
+			u.e.conn.Counters()))
 	}
 	return frames
 }

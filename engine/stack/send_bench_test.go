@@ -62,17 +62,19 @@ func (p *nothingPort) Recv(b []ring.Packet) int {
 	}
 	return n
 }
-func (p *nothingPort) Release(*ring.Packet)                       {}
-func (p *nothingPort) Refill() int                                { return 0 }
-func (p *nothingPort) AllocTx() (ring.TxBuf, bool)                { return ring.TxBuf{Data: p.buf}, true }
+func (p *nothingPort) Release(*ring.Packet) {}
+func (p *nothingPort) Refill() int          { return 0 }
+func (p *nothingPort) AllocTx() (ring.TxBuf, bool) {
+	return ring.TxBuf{Data: p.buf}, true
+}
 func (p *nothingPort) Send(ring.TxBuf, int)                       { p.sent++ }
 func (p *nothingPort) CancelTx(ring.TxBuf)                        {}
 func (p *nothingPort) Flush() ring.State                          { return ring.StateOK }
 func (p *nothingPort) Reap() int                                  { return 0 }
 func (p *nothingPort) Wait(_ time.Duration, _ int) (r ring.Ready) { return r }
 
-// BenchmarkSend is what one full segment costs the sender without its octets: TCP, headers, and its share of acknowledgements,
-// each of which covers eight.
+// BenchmarkSend is what one full segment costs the sender without its octets: TCP, headers, and its share of
+// acknowledgements, each of which covers eight.
 func BenchmarkSend(b *testing.B) {
 	b.Run("visit=1", func(b *testing.B) { benchmarkSend(b, 1, 64) }) // a message of 64 octets
 	b.Run("visit=8", func(b *testing.B) { benchmarkSend(b, 1, 0) })
@@ -81,7 +83,8 @@ func BenchmarkSend(b *testing.B) {
 
 func benchmarkSend(b *testing.B, batch, single int) {
 	u := &endless{}
-	x := newPair(b, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8}, [2]Upper{u, &endless{idle: true}})
+	x := newPair(b, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, StretchAck: 8},
+		[2]Upper{u, &endless{idle: true}})
 	s, e, k, last, now := x.s, x.e, x.k, x.last, x.now
 	p := &nothingPort{Port: s[0].port, buf: make([]byte, 2048)}
 	s[0].Step(now)

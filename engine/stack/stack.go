@@ -18,8 +18,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Resolver finds the link-layer address of the next hop to dst. The answer, now or later, and whatever changes until Forget, is a
-// call of Stack.SetHop on the thread that owns the Stack. Neither method blocks.
+// Resolver finds the link-layer address of the next hop to dst. The answer, now or later, and whatever
+// changes until Forget, is a call of Stack.SetHop on the thread that owns the Stack. Neither method blocks.
 type Resolver interface {
 	Request(dst ip.Addr)
 	Forget(dst ip.Addr)
@@ -184,10 +184,11 @@ func (s *Stack) receive(now tick.Time) {
 	}
 }
 
-// Quiet reports whether Transmit has nothing to send and nothing to tidy. Timers, and what the device does by itself, still
-// want it now and then: by Deadline at the latest.
+// Quiet reports whether Transmit has nothing to send and nothing to tidy. Timers, and what the device does by
+// itself, still want it now and then: by Deadline at the latest.
 func (s *Stack) Quiet() bool {
-	return len(s.dirty) == 0 && !s.queued && !s.released && len(s.gone) == 0 && s.flush.at == tick.Never
+	return len(s.dirty) == 0 && !s.queued && !s.released && len(s.gone) == 0 &&
+		s.flush.at == tick.Never
 }
 
 // Transmit is the second half of Step. What nobody waits for comes after the frames have left.
@@ -212,8 +213,8 @@ func (s *Stack) Deadline() tick.Time {
 	return d
 }
 
-// Blocked reports whether Step has more to do at once: frames wait for room in the transmit ring, or for their turn. While the
-// kernel takes nothing, as on a link that is down, they wait for Deadline instead.
+// Blocked reports whether Step has more to do at once: frames wait for room in the transmit ring, or for
+// their turn. While the kernel takes nothing, as on a link that is down, they wait for Deadline instead.
 func (s *Stack) Blocked() bool {
 	return len(s.dirty) > 0 && !(s.starved && s.flush.at != tick.Never)
 }
@@ -275,8 +276,8 @@ func (r *round) begin(todo []*Endpoint, run int) {
 	}
 }
 
-// transmit visits the endpoints that want to, each for a bounded number of frames and all together for another, and kicks
-// the port.
+// transmit visits the endpoints that want to, each for a bounded number of frames and all together for
+// another, and kicks the port.
 func (s *Stack) transmit(now tick.Time) bool {
 	r := &s.round
 	r.begin(s.dirty, s.cfg.Run)
@@ -294,7 +295,8 @@ func (s *Stack) transmit(now tick.Time) bool {
 	if !s.starved || sent > 0 {
 		s.starving = 0
 	} else if s.starving++; s.starving >= StarvedRounds && s.flush.at == tick.Never {
-		s.flush = flush{now.Add(StarvedRetry), StarvedRetry} // a driver that polls says nothing about what it does not take
+		// a driver that polls says nothing about what it does not take
+		s.flush = flush{now.Add(StarvedRetry), StarvedRetry}
 	}
 	for i, e := range s.gone {
 		s.forget(e, now)
@@ -380,8 +382,8 @@ func (s *Stack) Endpoints(f func(*Endpoint)) {
 	}
 }
 
-// eldestFirst returns the connections that want holds for in the order of their beginning, so that the same calls give the
-// same frames.
+// eldestFirst returns the connections that want holds for in the order of their beginning, so that the same
+// calls give the same frames.
 func (s *Stack) eldestFirst(want func(e *Endpoint) bool) []*Endpoint {
 	var v []*Endpoint
 	for _, e := range s.conns {

@@ -15,13 +15,16 @@ type Stats struct {
 	DropNoConnection uint64 // no connection and no listener
 	DropLimit        uint64 // too many connections
 	Refused          uint64 // connections that were reset when their handshake was done
-	Evicted          uint64 // connections that were reset because too many of their listener said nothing after the handshake
-	DropSource       uint64 // a source that is no other host's: multicast, broadcast, loopback, reserved, our own
-	DropNotLocal     uint64 // to an address that this host does not have, and no connection
-	DropVLAN         uint64 // of another VLAN than the stack's
-	DropICMP         uint64 // ICMP errors for connections that are not here
-	DropFragments    uint64 // fragments that cannot be, and datagrams given up: overlapping, too long, too many, too late
-	DropListener     uint64 // segments that a listener ignored: for no connection that it knows of, forged, or too early for a cookie
+	// connections that were reset because too many of their listener said nothing after the handshake
+	Evicted      uint64
+	DropSource   uint64 // a source that is no other host's: multicast, broadcast, loopback, reserved, our own
+	DropNotLocal uint64 // to an address that this host does not have, and no connection
+	DropVLAN     uint64 // of another VLAN than the stack's
+	DropICMP     uint64 // ICMP errors for connections that are not here
+	// fragments that cannot be, and datagrams given up: overlapping, too long, too many, too late
+	DropFragments uint64
+	// segments that a listener ignored: for no connection that it knows of, forged, or too early for a cookie
+	DropListener     uint64
 	DropSYN          uint64 // SYNs for which a listener had no room
 	SYNCookies       uint64 // SYNs answered with a cookie for want of room
 	HalfOpenTimeouts uint64 // connections of which only a SYN came

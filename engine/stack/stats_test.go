@@ -41,16 +41,30 @@ func TestIgnoredIsCounted(t *testing.T) {
 		frames [][]byte
 		want   func(n Stats) uint64
 	}{
-		{"RST for nothing", ListenConfig{}, [][]byte{segment(1, wire.RST)}, func(n Stats) uint64 { return n.DropListener }},
-		{"neither SYN nor ACK", ListenConfig{}, [][]byte{segment(1, wire.FIN)}, func(n Stats) uint64 { return n.DropListener }},
-		{"backlog full", ListenConfig{Backlog: 1, Cookies: tcp.CookiesNever}, [][]byte{segment(1, wire.SYN), segment(2, wire.SYN)},
+		{"RST for nothing", ListenConfig{}, [][]byte{segment(1, wire.RST)}, func(n Stats) uint64 {
+			return n.DropListener
+		}},
+		{"neither SYN nor ACK", ListenConfig{}, [][]byte{segment(1, wire.FIN)},
+			func(n Stats) uint64 {
+				return n.DropListener
+			}},
+		{"backlog full", ListenConfig{Backlog: 1, Cookies: tcp.CookiesNever},
+			[][]byte{segment(1, wire.SYN), segment(2, wire.SYN)},
 			func(n Stats) uint64 { return n.DropSYN }},
-		{"cookie", ListenConfig{Cookies: tcp.CookiesAlways}, [][]byte{segment(1, wire.SYN)}, func(n Stats) uint64 { return n.SYNCookies }},
-		{"ICMP about nobody", ListenConfig{}, [][]byte{packet(ip.ProtoICMP, quote, 0)}, func(n Stats) uint64 { return n.DropICMP }},
-		{"fragment of odd length", ListenConfig{}, [][]byte{packet(ip.ProtoTCP, make([]byte, 15), more)},
+		{"cookie", ListenConfig{Cookies: tcp.CookiesAlways}, [][]byte{segment(1, wire.SYN)},
+			func(n Stats) uint64 {
+				return n.SYNCookies
+			}},
+		{"ICMP about nobody", ListenConfig{}, [][]byte{packet(ip.ProtoICMP, quote, 0)},
+			func(n Stats) uint64 {
+				return n.DropICMP
+			}},
+		{"fragment of odd length", ListenConfig{},
+			[][]byte{packet(ip.ProtoTCP, make([]byte, 15), more)},
 			func(n Stats) uint64 { return n.DropFragments }},
 		{"overlapping fragments", ListenConfig{},
-			[][]byte{packet(ip.ProtoTCP, make([]byte, 16), more), packet(ip.ProtoTCP, make([]byte, 16), more|1)},
+			[][]byte{packet(ip.ProtoTCP, make([]byte, 16), more),
+				packet(ip.ProtoTCP, make([]byte, 16), more|1)},
 			func(n Stats) uint64 { return n.DropFragments }},
 	} {
 		h := newHost(t, nil)

@@ -77,15 +77,17 @@ func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {
 // Find returns the connection t, nil when there is none.
 func (s *Stack) Find(t *tcp.Tuple) *Endpoint { return s.conns[*t] }
 
-// Withdraw forgets a connection whose SYN another worker's queue was answered on, without a word to anybody, and returns
-// the initial sequence number with which Resume goes on there.
+// Withdraw forgets a connection whose SYN another worker's queue was answered on, without a word to anybody,
+// and returns the initial sequence number with which Resume goes on there.
 func (s *Stack) Withdraw(e *Endpoint, now tick.Time) seq.Num {
 	iss := e.conn.SndUna()
 	s.forget(e, now)
 	return iss
 }
 
-// Resume is Connect with the initial sequence number of a connection that Withdraw gave up, on a Stack with the same secret.
-func (s *Stack) Resume(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (*Endpoint, error) {
+// Resume is Connect with the initial sequence number of a connection that Withdraw gave up, on a Stack with
+// the same secret.
+func (s *Stack) Resume(t tcp.Tuple, cfg *tcp.Config, upper Upper, iss seq.Num, now tick.Time) (
+	*Endpoint, error) {
 	return s.connect(t, cfg, upper, iss, now)
 }

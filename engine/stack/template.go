@@ -97,17 +97,17 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 	return at
 }
 
-// putLength4 fills the length of an IPv4 packet and its checksum in; sum is that of the rest of the header, in 32 bits. The
-// identification stays 0: packets that must not be fragmented need none (RFC 6864, 4.1), and a counter would tell one peer how much
-// the others are sent.
+// putLength4 fills the length of an IPv4 packet and its checksum in; sum is that of the rest of the header,
+// in 32 bits. The identification stays 0: packets that must not be fragmented need none (RFC 6864, 4.1), and
+// a counter would tell one peer how much the others are sent.
 func putLength4(h []byte, sum uint64, n int) {
 	v := bits.ReverseBytes16(uint16(n))
 	binary.LittleEndian.PutUint16(h[2:], v)
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(sum+uint64(v)))
 }
 
-// finish fills the TCP checksum in, now that n octets of payload follow the headers that end at at; sum is theirs. It returns the
-// length of the frame.
+// finish fills the TCP checksum in, now that n octets of payload follow the headers that end at at; sum is
+// theirs. It returns the length of the frame.
 func (f *template) finish(b []byte, at, n int, sum uint64) int {
 	sum = wire.Sum(b[f.headAt:at], addSum(sum, addLength(f.sum, at+n-f.headAt)))
 	wire.PutChecksum(b[f.headAt:], wire.Finish(sum))

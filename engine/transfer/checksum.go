@@ -8,8 +8,8 @@ import (
 	"xwarp/engine"
 )
 
-// WatchChecksums looks for segments without a TCP checksum, which a kernel at the other end of a veth pair sends, and tells
-// once what to do about it. It returns when it told, or when ctx is done.
+// WatchChecksums looks for segments without a TCP checksum, which a kernel at the other end of a veth pair
+// sends, and tells once what to do about it. It returns when it told, or when ctx is done.
 func WatchChecksums(ctx context.Context, dev *engine.Device, tell func(string)) {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
@@ -28,8 +28,10 @@ func WatchChecksums(ctx context.Context, dev *engine.Device, tell func(string)) 
 			n += q.Stack.DropPartialSum
 		}
 		if n > 0 {
-			tell(fmt.Sprintf("%d segments arrived on %s without a TCP checksum and were dropped. The peer's kernel leaves the checksum to a "+
-				"network card, and a veth pair has none. Remedy, on the peer's end of the veth pair: ethtool -K <dev> tx off",
+			tell(fmt.Sprintf("%d segments arrived on %s without a TCP checksum and were dropped. "+
+				"The peer's kernel leaves the checksum to a "+
+				"network card, and a veth pair has none. Remedy, on the peer's end of the veth "+
+				"pair: ethtool -K <dev> tx off",
 				n, dev.Transport().Interface))
 			return
 		}

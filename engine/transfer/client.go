@@ -32,7 +32,8 @@ type Summary struct {
 }
 
 // Dial connects to a server.
-func Dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort, idle time.Duration) (*Client, error) {
+func Dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort, idle time.Duration) (
+	*Client, error) {
 	if idle <= 0 {
 		idle = DefaultIdle
 	}
@@ -122,7 +123,8 @@ func (w *window) buffer(i int) []byte {
 func (w *window) post(op engine.WROp, n int) error {
 	i := w.posted
 	err := w.c.qp.PostSend(&engine.SendWR{
-		ID: uint64(i), Op: op, Flags: rdmap.Signaled, SGL: []engine.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
+		ID: uint64(i), Op: op, Flags: rdmap.Signaled,
+		SGL:        []engine.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
 		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(w.asked),
 	})
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"xwarp/engine/host/fault"
 )
 
-// content is octets that do not change while anybody holds them: what a get reads to its end, whatever is put meanwhile.
+// content is octets that do not change while anybody holds them: what a get reads to its end, whatever is put
+// meanwhile.
 type content struct {
 	mem    []byte // as long as the region; behind length whatever is there
 	length int64
@@ -32,9 +33,11 @@ func newContent(mem []byte, length int64) *content {
 	return c
 }
 
-var errReplaced = refuse(CodeYield, "the content was replaced while it was read, and its memory is needed for the next one: get it again")
+var errReplaced = refuse(CodeYield, "the content was replaced while it was read, and its memory "+
+	"is needed for the next one: get it again")
 
-// digest is the SHA-256 of the first octets of a content, once done is closed; not ok when nobody computed it to its end.
+// digest is the SHA-256 of the first octets of a content, once done is closed; not ok when nobody computed it
+// to its end.
 type digest struct {
 	done chan struct{}
 	ok   bool
@@ -55,8 +58,10 @@ func (c *content) whole() Sum {
 	return c.digests[c.length].sum
 }
 
-// checksum returns the SHA-256 of the first n octets. One caller computes it, with hash, and those who want the same wait for that.
-func (c *content) checksum(ctx context.Context, n int64, hash func(context.Context, []byte) (Sum, error)) (sum Sum, err error) {
+// checksum returns the SHA-256 of the first n octets. One caller computes it, with hash, and those who want
+// the same wait for that.
+func (c *content) checksum(ctx context.Context, n int64, hash func(context.Context, []byte) (Sum,
+	error)) (sum Sum, err error) {
 	for {
 		d, known := c.digest(n)
 		if !known {

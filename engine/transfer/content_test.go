@@ -27,7 +27,10 @@ func TestChecksumIsComputedOnce(t *testing.T) {
 	now, cancel := context.WithCancel(t.Context())
 	for range 3 {
 		go func() {
-			sum, err := c.checksum(context.WithoutCancel(now), 50, func(_ context.Context, b []byte) (Sum, error) { return hash(now, b) })
+			sum, err := c.checksum(context.WithoutCancel(now), 50,
+				func(_ context.Context, b []byte) (Sum, error) {
+					return hash(now, b)
+				})
 			if err == nil && sum != sha256.Sum256(make([]byte, 50)) {
 				err = errors.New("a wrong sum")
 			}
@@ -80,7 +83,8 @@ func TestHashTakesTurns(t *testing.T) {
 		ended <- err
 	}()
 	for range 8 {
-		if sum, err := s.hash(t.Context(), []byte("x")); err != nil || sum != sha256.Sum256([]byte("x")) {
+		if sum, err := s.hash(t.Context(), []byte("x")); err != nil ||
+			sum != sha256.Sum256([]byte("x")) {
 			t.Error(sum, err)
 		}
 	}

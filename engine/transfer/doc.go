@@ -1,6 +1,6 @@
-// Package transfer moves files over a queue pair: a server has one region of memory, clients put content into it and get
-// it back. Control messages are Sends; the octets move by RDMA Write (put) and RDMA Read (get), which the client alone
-// drives.
+// Package transfer moves files over a queue pair: a server has one region of memory, clients put content into
+// it and get it back. Control messages are Sends; the octets move by RDMA Write (put) and RDMA Read (get),
+// which the client alone drives.
 //
 //	client                              server
 //	Put{length | Unknown}    ────────►  waits for memory, makes a staging region
@@ -19,14 +19,15 @@
 //
 // # Several clients
 //
-// A content never changes: what a put wrote replaces it at once and whole, when its SHA-256 is right, and a get reads to its end
-// the one that was there when it began. A put that fails at any point leaves the content as it was. An STag is valid for one client and
-// for one transfer.
+// A content never changes: what a put wrote replaces it at once and whole, when its SHA-256 is right, and a
+// get reads to its end the one that was there when it began. A put that fails at any point leaves the content
+// as it was. An STag is valid for one client and for one transfer.
 //
-// Puts run side by side as long as there is memory for their octets, of each address no more than the region has, then they wait
-// in order of arrival. Contents of before that gets still read count too, and the oldest goes when a put needs the memory. A region that
-// is a file is written when no get reads its mapping any more; those that begin meanwhile read the new content from memory.
+// Puts run side by side as long as there is memory for their octets, of each address no more than the region
+// has, then they wait in order of arrival. Contents of before that gets still read count too, and the oldest
+// goes when a put needs the memory. A region that is a file is written when no get reads its mapping any
+// more; those that begin meanwhile read the new content from memory.
 //
-// While others wait, a transfer must move at least minRate, or it ends; so must a client that asks for nothing leave when
-// another one finds no place. Beats keep nothing that others need.
+// While others wait, a transfer must move at least minRate, or it ends; so must a client that asks for
+// nothing leave when another one finds no place. Beats keep nothing that others need.
 package transfer

@@ -18,7 +18,8 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	}
 	total := int64(region.Length)
 	if total < 0 || length > 0 && total != length {
-		return s, c.abandon(fmt.Errorf("%w: the server grants %d octets, wanted were %d", ErrProtocol, region.Length, length))
+		return s, c.abandon(fmt.Errorf("%w: the server grants %d octets, wanted were %d",
+			ErrProtocol, region.Length, length))
 	}
 	start := time.Now()
 	moving, stop := c.bound(ctx)
@@ -29,7 +30,8 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	}
 	sum := Sum(w.sum.Sum(nil))
 	if sum != region.Sum {
-		return s, c.abandon(fmt.Errorf("SHA-256 of what arrived is %x, the server's is %x: do not use what was written", sum, region.Sum))
+		return s, c.abandon(fmt.Errorf("SHA-256 of what arrived is %x, the server's is %x: do "+
+			"not use what was written", sum, region.Sum))
 	}
 	s = Summary{Octets: total, Sum: sum, Took: time.Since(start)}
 	return s, c.send(&Message{Type: TypeDone, Length: region.Length, Sum: sum})

@@ -20,21 +20,23 @@ const (
 	beatsPerIdle = 6
 	// minBeat is the shortest time between two Beats, however short the idle time: else they would be all that is done.
 	minBeat = time.Millisecond
-	// minRate is the octets that a transfer must move in each second while others wait for what it holds, taken over the idle
-	// time: a client that only sends Beats, or an octet now and then, would keep them waiting for ever.
+	// minRate is the octets that a transfer must move in each second while others wait for what it holds,
+	// taken over the idle time: a client that only sends Beats, or an octet now and then, would keep them
+	// waiting for ever.
 	minRate = 64 << 10
-	// roomFactor times the region is the memory for what is not its content: octets of puts that are not whole yet, and contents
-	// that were replaced while gets read them. Without it, puts of many clients take all memory of the host.
+	// roomFactor times the region is the memory for what is not its content: octets of puts that are not
+	// whole yet, and contents that were replaced while gets read them. Without it, puts of many clients take
+	// all memory of the host.
 	roomFactor = 2
-	// hashChunk is how much of a SHA-256 is computed before the next client's is gone on with: a request of 16 octets for all of a
-	// large region holds up nobody for longer.
+	// hashChunk is how much of a SHA-256 is computed before the next client's is gone on with: a request of
+	// 16 octets for all of a large region holds up nobody for longer.
 	hashChunk = 256 << 10
 	// maxDigests bounds what is remembered of one content: gets of ever new lengths would fill the memory.
 	maxDigests = 16
 	// closeWait is how long a graceful close may take before the connection is cut.
 	closeWait = 2 * time.Second
-	// chunk is the length of one RDMA Write or Read of a client, and depth how many are under way: together they are the
-	// client's memory.
+	// chunk is the length of one RDMA Write or Read of a client, and depth how many are under way: together
+	// they are the client's memory.
 	chunk = 1 << 20
 	depth = 16
 )

@@ -13,8 +13,8 @@ import (
 	"xwarp/tcp"
 )
 
-// link is one end of a connection: messages both ways, and the Beats that tell slow from gone. Its methods but send belong to
-// one goroutine.
+// link is one end of a connection: messages both ways, and the Beats that tell slow from gone. Its methods
+// but send belong to one goroutine.
 type link struct {
 	pd    *engine.PD
 	qp    *engine.QP
@@ -76,7 +76,8 @@ func (l *link) make(dev *engine.Device) (err error) {
 }
 
 func (l *link) postReceive(slot uint64) error {
-	return l.qp.PostRecv(&engine.RecvWR{ID: slot, SGL: []engine.SGE{l.slots.SGE(int(slot)*MaxMessage, MaxMessage)}})
+	return l.qp.PostRecv(&engine.RecvWR{ID: slot,
+		SGL: []engine.SGE{l.slots.SGE(int(slot)*MaxMessage, MaxMessage)}})
 }
 
 // begin starts the goroutines, once the queue pair is connected.
@@ -276,7 +277,8 @@ func (l *link) flush() {
 	defer cancel()
 	var b [MaxMessage]byte
 	err := l.qp.PostSend(&engine.SendWR{
-		ID: flushID, Op: rdmap.WRSend, Flags: rdmap.Signaled, Inline: AppendMessage(b[:0], &Message{Type: TypeBeat}),
+		ID: flushID, Op: rdmap.WRSend, Flags: rdmap.Signaled, Inline: AppendMessage(b[:0],
+			&Message{Type: TypeBeat}),
 	})
 	for err == nil {
 		var c [1]engine.Completion

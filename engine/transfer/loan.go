@@ -16,7 +16,8 @@ type loan struct {
 	over func() error // what is due once no STag leads to it
 }
 
-// lend registers memory for the peer. over is called when the link ends with the loan still out; after recall it is not.
+// lend registers memory for the peer. over is called when the link ends with the loan still out; after recall
+// it is not.
 func (l *link) lend(mem []byte, access ddp.Access, over func() error) (*loan, error) {
 	mr, err := l.pd.RegMR(mem, access)
 	if err != nil {
@@ -27,8 +28,9 @@ func (l *link) lend(mem []byte, access ddp.Access, over func() error) (*loan, er
 	return o, nil
 }
 
-// recall takes the STag away. It waits for the answers to RDMA Reads that came before: a client that said Done has them, and its
-// acknowledgement is on the way. When it fails, the memory stays out until the link ends, which must be soon. A nil loan is none.
+// recall takes the STag away. It waits for the answers to RDMA Reads that came before: a client that said
+// Done has them, and its acknowledgement is on the way. When it fails, the memory stays out until the link
+// ends, which must be soon. A nil loan is none.
 func (l *link) recall(ctx context.Context, o *loan) error {
 	wait, cancel := context.WithTimeoutCause(ctx, closeWait, errUnread)
 	defer cancel()
@@ -69,7 +71,8 @@ func closed(err error) error {
 	return err
 }
 
-// free gives everything back, after shut if there was a connection. The queue pair goes first: what it has under way holds memory.
+// free gives everything back, after shut if there was a connection. The queue pair goes first: what it has
+// under way holds memory.
 func (l *link) free() error {
 	var errs []error
 	if l.qp != nil {

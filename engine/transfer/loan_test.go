@@ -34,7 +34,8 @@ func (c *mutedConn) Read(b []byte) (int, error) {
 // mutedDevice makes connections of which the last one is in sock.
 func mutedDevice(t *testing.T, sock *mutedConn) *engine.Device {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{Dial: func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{Dial: func(ctx context.Context, _,
+		remote netip.AddrPort) (net.Conn, error) {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", remote.String())
 		if err != nil {
 			return nil, err
@@ -48,8 +49,8 @@ func mutedDevice(t *testing.T, sock *mutedConn) *engine.Device {
 	return dev
 }
 
-// A client that says Done while the answers to its RDMA Reads are under way, and then goes away, leaves nothing behind: the queue pair,
-// whose answers hold the memory, goes before the memory does.
+// A client that says Done while the answers to its RDMA Reads are under way, and then goes away, leaves
+// nothing behind: the queue pair, whose answers hold the memory, goes before the memory does.
 func TestDoneBeforeItsReads(t *testing.T) {
 	const size = 32 << 20
 	dev, err := engine.OpenKernel(engine.KernelConfig{})
@@ -116,7 +117,9 @@ func readUnread(t *testing.T, dev *engine.Device, at netip.AddrPort, size int) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := l.lend(make([]byte, size), engine.LocalWrite|engine.RemoteWrite, func() error { return nil })
+	sink, err := l.lend(make([]byte, size), engine.LocalWrite|engine.RemoteWrite, func() error {
+		return nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +136,8 @@ func readUnread(t *testing.T, dev *engine.Device, at netip.AddrPort, size int) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{sink.mr.SGE(0, size)}, RemoteSTag: m.STag, RemoteTO: m.TO}
+	read := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{sink.mr.SGE(0, size)},
+		RemoteSTag: m.STag, RemoteTO: m.TO}
 	if err := l.qp.PostSend(&read); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +147,8 @@ func readUnread(t *testing.T, dev *engine.Device, at netip.AddrPort, size int) *
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if err = errors.Join(err, l.send(&Message{Type: TypeDone, Length: m.Length, Sum: m.Sum})); err != nil {
+	if err = errors.Join(err, l.send(&Message{Type: TypeDone, Length: m.Length,
+		Sum: m.Sum})); err != nil {
 		t.Fatal(err)
 	}
 	return l

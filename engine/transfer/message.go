@@ -29,7 +29,8 @@ const (
 	TypeError
 )
 
-var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region", TypeDone: "Done", TypeBeat: "Beat", TypeError: "Error"}
+var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region", TypeDone: "Done",
+	TypeBeat: "Beat", TypeError: "Error"}
 
 // String returns the type's name.
 func (t Type) String() string {
@@ -70,8 +71,9 @@ type Sum [32]byte
 //	Beat      nothing
 //	Error     0..1 code    2.. text in UTF-8
 type Message struct {
-	Type   Type
-	Length uint64   // Put: octets that come, or Unknown. Get: octets wanted, 0 for all. Region, Done: octets of the transfer
+	Type Type
+	// Put: octets that come, or Unknown. Get: octets wanted, 0 for all. Region, Done: octets of the transfer
+	Length uint64
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
 	Sum    Sum      // Region of a get, Done
@@ -90,8 +92,9 @@ var bodyLens = [...]int{TypePut: 8, TypeGet: 8, TypeRegion: 52, TypeDone: 40, Ty
 var (
 	ErrShort   = errors.New("message is cut short")
 	ErrMagic   = errors.New("no message of this protocol: is the peer an xwarp serve, put or get?")
-	ErrVersion = errors.New("the peer speaks another version of the transfer protocol: use the same xwarp on both sides")
-	ErrBody    = errors.New("message of an impossible type or length")
+	ErrVersion = errors.New("the peer speaks another version of the transfer protocol: use the " +
+		"same xwarp on both sides")
+	ErrBody = errors.New("message of an impossible type or length")
 )
 
 // AppendMessage appends m to b.
@@ -169,7 +172,8 @@ func (m *Message) parseBody(b []byte) error {
 	m.Length = binary.BigEndian.Uint64(b)
 	switch m.Type {
 	case TypeRegion:
-		m.TO, m.STag = ddp.TO(binary.BigEndian.Uint64(b[8:])), ddp.STag(binary.BigEndian.Uint32(b[16:]))
+		m.TO, m.STag = ddp.TO(binary.BigEndian.Uint64(b[8:])),
+			ddp.STag(binary.BigEndian.Uint32(b[16:]))
 		copy(m.Sum[:], b[20:])
 	case TypeDone:
 		copy(m.Sum[:], b[8:])

@@ -15,16 +15,22 @@ var goldens = []struct {
 	m    Message
 	hex  string
 }{
-	{"put", Message{Type: TypePut, Length: 0x0102030405060708}, "78777472 01 01 0008 0102030405060708"},
-	{"put of unknown length", Message{Type: TypePut, Length: Unknown}, "78777472 01 01 0008 ffffffffffffffff"},
+	{"put", Message{Type: TypePut, Length: 0x0102030405060708},
+		"78777472 01 01 0008 0102030405060708"},
+	{"put of unknown length", Message{Type: TypePut, Length: Unknown},
+		"78777472 01 01 0008 ffffffffffffffff"},
 	{"get", Message{Type: TypeGet, Length: 9}, "78777472 01 02 0008 0000000000000009"},
 	{
-		"region", Message{Type: TypeRegion, Length: 5, TO: 0xA0, STag: 0xBEEF, Sum: Sum{0: 1, 31: 2}},
-		"78777472 01 03 0034 0000000000000005 00000000000000a0 0000beef 01" + strings.Repeat("00", 30) + "02",
+		"region", Message{Type: TypeRegion, Length: 5, TO: 0xA0, STag: 0xBEEF,
+			Sum: Sum{0: 1, 31: 2}},
+		"78777472 01 03 0034 0000000000000005 00000000000000a0 0000beef 01" +
+			strings.Repeat("00", 30) + "02",
 	},
-	{"done", Message{Type: TypeDone, Length: 7, Sum: Sum{0: 3}}, "78777472 01 04 0028 0000000000000007 03" + strings.Repeat("00", 31)},
+	{"done", Message{Type: TypeDone, Length: 7, Sum: Sum{0: 3}},
+		"78777472 01 04 0028 0000000000000007 03" + strings.Repeat("00", 31)},
 	{"beat", Message{Type: TypeBeat}, "78777472 01 05 0000"},
-	{"error", Message{Type: TypeError, Code: CodeEmpty, Text: "né"}, "78777472 01 06 0005 0004 6ec3a9"},
+	{"error", Message{Type: TypeError, Code: CodeEmpty, Text: "né"},
+		"78777472 01 06 0005 0004 6ec3a9"},
 }
 
 func octets(t testing.TB, s string) []byte {

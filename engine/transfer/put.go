@@ -30,7 +30,8 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 		return s, c.abandon(c.reason(ctx, err))
 	}
 	if length >= 0 && w.moved != length {
-		return s, c.abandon(fmt.Errorf("the input ended after %d of %d octets: was it changed meanwhile?", w.moved, length))
+		return s, c.abandon(fmt.Errorf("the input ended after %d of %d octets: was it changed "+
+			"meanwhile?", w.moved, length))
 	}
 	done := Message{Type: TypeDone, Length: uint64(w.moved), Sum: Sum(w.sum.Sum(nil))}
 	if err := c.send(&done); err != nil {
@@ -41,8 +42,9 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 		return s, err
 	}
 	if reply.Length != done.Length || reply.Sum != done.Sum {
-		return s, fmt.Errorf("%w: the server confirms %d octets with SHA-256 %x, sent were %d with %x",
-			ErrProtocol, reply.Length, reply.Sum, done.Length, done.Sum)
+		return s,
+			fmt.Errorf("%w: the server confirms %d octets with SHA-256 %x, sent were %d with %x",
+				ErrProtocol, reply.Length, reply.Sum, done.Length, done.Sum)
 	}
 	return Summary{Octets: w.moved, Sum: done.Sum, Took: time.Since(start)}, nil
 }
@@ -72,7 +74,8 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 			return fmt.Errorf("reading the input: %w", err)
 		}
 		if int64(n) > int64(w.remote.Length)-w.asked {
-			return fmt.Errorf("the input has more octets than the server's region (%d); nothing was changed there", w.remote.Length)
+			return fmt.Errorf("the input has more octets than the server's region (%d); nothing "+
+				"was changed there", w.remote.Length)
 		}
 		if n == 0 {
 			break

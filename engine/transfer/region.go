@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Region is what a server exports: one content at a time, and the memory for the next ones. Several goroutines may use it.
+// Region is what a server exports: one content at a time, and the memory for the next ones. Several
+// goroutines may use it.
 type Region struct {
 	size int64
 	file *os.File // nil for anonymous memory
@@ -70,7 +71,8 @@ func OpenRegion(name string, n int64) (r *Region, err error) {
 func mapFile(f *os.File, n int64) (*Region, error) {
 	fd := int(f.Fd())
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, fmt.Errorf("another process has locked the file, perhaps another xwarp serve: %w", err)
+		return nil,
+			fmt.Errorf("another process has locked the file, perhaps another xwarp serve: %w", err)
 	}
 	st, err := f.Stat()
 	if err != nil {
@@ -86,7 +88,9 @@ func mapFile(f *os.File, n int64) (*Region, error) {
 	case n == 0:
 		return nil, errors.New("is empty: say with --size how large the region shall be")
 	case n < length:
-		return nil, fmt.Errorf("has %d octets and would not fit a region of %d: a larger --size, or none", length, n)
+		return nil,
+			fmt.Errorf("has %d octets and would not fit a region of %d: a larger --size, or none",
+				length, n)
 	case n > MaxRegion:
 		return nil, fmt.Errorf("a region of %d octets is above %d", n, int64(MaxRegion))
 	}
@@ -119,7 +123,8 @@ func (r *Region) Length() int64 {
 	return r.now.length
 }
 
-var errLost = refuse(CodeInternal, "the server's region failed: its file was shortened, or its disk failed")
+var errLost = refuse(CodeInternal, "the server's region failed: its file was shortened, or its "+
+	"disk failed")
 
 // lose says that the memory of the region cannot be accessed; cause is how that showed. It returns what a client hears.
 func (r *Region) lose(cause error) error {
@@ -130,8 +135,8 @@ func (r *Region) lose(cause error) error {
 	return errLost
 }
 
-// Failed is closed when the memory of the region cannot be accessed, as when its file was shortened; Err says more. The region is
-// of no use then, and has to be opened anew.
+// Failed is closed when the memory of the region cannot be accessed, as when its file was shortened; Err says
+// more. The region is of no use then, and has to be opened anew.
 func (r *Region) Failed() <-chan struct{} { return r.lost }
 
 // Err returns why the region failed, nil while it has not.
@@ -175,8 +180,8 @@ func (r *Region) release(c *content) error {
 	return err
 }
 
-// commit makes the first length octets of st the content, at once and whole; their SHA-256 is sum. st's memory belongs to the region
-// from then on. It returns when they are in the file too, if there is one.
+// commit makes the first length octets of st the content, at once and whole; their SHA-256 is sum. st's
+// memory belongs to the region from then on. It returns when they are in the file too, if there is one.
 func (r *Region) commit(st *stage, length int64, sum Sum) error {
 	mem, err := st.take(length)
 	if err != nil {
@@ -210,8 +215,8 @@ func (r *Region) replace(c *content) {
 	}
 }
 
-// Close unmaps the region. A file gets its content, if the disk did not take it before, and the length of that. No transfer may
-// be under way.
+// Close unmaps the region. A file gets its content, if the disk did not take it before, and the length of
+// that. No transfer may be under way.
 func (r *Region) Close() (err error) {
 	r.mu.Lock()
 	c := r.now
@@ -231,14 +236,17 @@ func (r *Region) Close() (err error) {
 		return err
 	}
 	if r.stored.holders > 0 {
-		return errors.Join(err, fmt.Errorf("%s is still reached by a peer: it stays mapped", r.file.Name()), r.file.Close())
+		return errors.Join(err, fmt.Errorf("%s is still reached by a peer: it stays mapped",
+			r.file.Name()), r.file.Close())
 	}
 	return errors.Join(err, unix.Munmap(r.disk), r.file.Truncate(r.stored.length), r.file.Close())
 }
 
-// mapAnonymous returns n octets of memory that take room when they are written to, which the first writable ones can be.
+// mapAnonymous returns n octets of memory that take room when they are written to, which the first writable
+// ones can be.
 func mapAnonymous(n, writable int64) ([]byte, error) {
-	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err == nil && writable > 0 {
 		if err = unix.Mprotect(m[:writable], unix.PROT_READ|unix.PROT_WRITE); err != nil {
 			err = errors.Join(err, unix.Munmap(m))

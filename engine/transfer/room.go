@@ -32,8 +32,9 @@ func owner(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// grant lets those claims go on that fit. One whose owner has its share holds up nobody; one that finds too little left does, or small
-// puts would keep a large one waiting for ever. It reports whether there is such a one.
+// grant lets those claims go on that fit. One whose owner has its share holds up nobody; one that finds too
+// little left does, or small puts would keep a large one waiting for ever. It reports whether there is such a
+// one.
 func (r *room) grant() (short bool) {
 	for i := 0; i < len(r.queue); {
 		c := r.queue[i]
@@ -90,8 +91,8 @@ func (r *Region) unreserve(who netip.Prefix, n int64) {
 	r.settle()
 }
 
-// settle grants what fits. Where that is not enough, the oldest content of before is taken from its gets: a put never waits for
-// one. r.mu is held.
+// settle grants what fits. Where that is not enough, the oldest content of before is taken from its gets: a
+// put never waits for one. r.mu is held.
 func (r *Region) settle() {
 	if r.room.grant() && len(r.past) > 0 {
 		r.past[0].revoke(errReplaced)
@@ -102,5 +103,7 @@ func (r *Region) settle() {
 func (r *Region) crowded(who netip.Prefix) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.room.queue, func(c *claim) bool { return c.who == who || r.room.used+c.n > r.room.all })
+	return slices.ContainsFunc(r.room.queue, func(c *claim) bool {
+		return c.who == who || r.room.used+c.n > r.room.all
+	})
 }

@@ -7,7 +7,8 @@ import (
 )
 
 func TestRoom(t *testing.T) {
-	a, b, c := owner(netip.MustParseAddr("192.0.2.1")), owner(netip.MustParseAddr("192.0.2.2")), owner(netip.MustParseAddr("192.0.2.3"))
+	a, b, c := owner(netip.MustParseAddr("192.0.2.1")), owner(netip.MustParseAddr("192.0.2.2")),
+		owner(netip.MustParseAddr("192.0.2.3"))
 	r := room{all: 200, share: 100, owned: map[netip.Prefix]int64{}}
 	var claims []*claim
 	ask := func(who netip.Prefix, n int64) {
@@ -50,7 +51,8 @@ func TestRoom(t *testing.T) {
 
 func TestOwner(t *testing.T) {
 	for text, want := range map[string]string{
-		"192.0.2.7": "192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.7/32", "2001:db8::1:2:3:4": "2001:db8::/64", "fe80::1%eth0": "fe80::/64",
+		"192.0.2.7": "192.0.2.7/32", "::ffff:192.0.2.7": "192.0.2.7/32",
+		"2001:db8::1:2:3:4": "2001:db8::/64", "fe80::1%eth0": "fe80::/64",
 	} {
 		if got := owner(netip.MustParseAddr(text)).String(); got != want {
 			t.Errorf("%s belongs to %s, want %s", text, got, want)

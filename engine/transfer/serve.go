@@ -17,7 +17,8 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	room := r.Size()
 	if m.Length != Unknown {
 		if m.Length > uint64(room) {
-			return refuse(CodeTooLarge, "%d octets do not fit the region of %d: start the server with a larger --size", m.Length, room)
+			return refuse(CodeTooLarge, "%d octets do not fit the region of %d: start the server "+
+				"with a larger --size", m.Length, room)
 		}
 		room = int64(m.Length)
 	}
@@ -33,7 +34,8 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	defer stop()
 	sum, err := s.hash(ctx, st.mem[:done.Length])
 	if err == nil && sum != done.Sum {
-		err = refuse(CodeSum, "SHA-256 of what arrived is %x, of what was sent %x; the content of the region is as it was", sum, done.Sum)
+		err = refuse(CodeSum, "SHA-256 of what arrived is %x, of what was sent %x; the content "+
+			"of the region is as it was", sum, done.Sum)
 	}
 	if err != nil {
 		return errors.Join(err, st.drop())
@@ -48,7 +50,8 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 }
 
 // fill lets the client write to st until it says Done. After an error st is gone, or goes with the link.
-func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64) (done Message, err error) {
+func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64) (done Message,
+	err error) {
 	grant := Message{Type: TypeRegion, Length: uint64(st.octets)}
 	var lent *loan
 	if st.octets > 0 {
@@ -58,12 +61,16 @@ func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64)
 		grant.STag = lent.mr.STag()
 	}
 	if err = l.send(&grant); err == nil {
-		w := watch{most: uint64(st.octets), pressed: func() bool { return s.full() || s.cfg.Region.crowded(st.who) }}
+		w := watch{most: uint64(st.octets), pressed: func() bool {
+			return s.full() || s.cfg.Region.crowded(st.who)
+		}}
 		done, err = l.receiveMoving(ctx, &w)
 		err = due(TypeDone, &done, err)
 	}
-	if err == nil && (done.Length > uint64(st.octets) || announced != Unknown && done.Length != announced) {
-		err = refuse(CodeProtocol, "%d octets were announced and %d are said to have been written", announced, done.Length)
+	if err == nil && (done.Length > uint64(st.octets) || announced != Unknown &&
+		done.Length != announced) {
+		err = refuse(CodeProtocol, "%d octets were announced and %d are said to have been written",
+			announced, done.Length)
 	}
 	switch left := l.revoke(lent); {
 	case left != nil:
@@ -81,11 +88,13 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) (err e
 	n := c.length
 	switch {
 	case m.Length > uint64(r.Size()):
-		err = refuse(CodeTooLarge, "%d octets are wanted, and the region has %d", m.Length, r.Size())
+		err = refuse(CodeTooLarge, "%d octets are wanted, and the region has %d", m.Length,
+			r.Size())
 	case m.Length != 0:
 		n = int64(m.Length)
 	case !c.filled:
-		err = refuse(CodeEmpty, "nothing was put into the region yet (--length reads its memory as it is)")
+		err = refuse(CodeEmpty, "nothing was put into the region yet (--length reads its memory "+
+			"as it is)")
 	}
 	var sum Sum
 	if err == nil {
@@ -111,13 +120,17 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 	grant := Message{Type: TypeRegion, Length: uint64(n), Sum: sum}
 	var lent *loan
 	if n > 0 {
-		if lent, err = l.lend(c.mem[:n], engine.RemoteRead, func() error { return r.release(c) }); err != nil {
+		if lent, err = l.lend(c.mem[:n], engine.RemoteRead, func() error {
+			return r.release(c)
+		}); err != nil {
 			return errors.Join(err, r.release(c))
 		}
 		grant.STag = lent.mr.STag()
 	}
 	if err = l.send(&grant); err == nil {
-		w := watch{most: uint64(n), until: c.revoked, pressed: func() bool { return s.full() || c.inFile && r.pressed.Load() }}
+		w := watch{most: uint64(n), until: c.revoked, pressed: func() bool {
+			return s.full() || c.inFile && r.pressed.Load()
+		}}
 		m, e := l.receiveMoving(ctx, &w)
 		err = due(TypeDone, &m, e)
 	}
@@ -145,7 +158,8 @@ type stage struct {
 }
 
 // stage waits until there is memory for octets of one client's put.
-func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets int64) (*stage, error) {
+func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets int64) (*stage,
+	error) {
 	r := s.cfg.Region
 	ctx, stop := l.bound(ctx)
 	defer stop()

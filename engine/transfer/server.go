@@ -71,7 +71,8 @@ func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
 // Addr returns where the server listens.
 func (s *Server) Addr() netip.AddrPort { return s.ln.Addr() }
 
-// Serve takes clients until ctx is done, tells those that are there and returns when all are gone. It closes the listener.
+// Serve takes clients until ctx is done, tells those that are there and returns when all are gone. It closes
+// the listener.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.clients.Wait()
 	defer s.ln.Close()
@@ -92,7 +93,8 @@ func (s *Server) Serve(ctx context.Context) error {
 		if !s.take() {
 			s.counts.rejected.Add(1)
 			req.Reject([]byte("too many clients"))
-			s.cfg.Event(Event{Remote: req.Remote, Err: errors.New("rejected: as many clients as may be are here already")})
+			s.cfg.Event(Event{Remote: req.Remote, Err: errors.New("rejected: as many clients as " +
+				"may be are here already")})
 			continue
 		}
 		s.clients.Add(1)
@@ -106,10 +108,12 @@ func (s *Server) Serve(ctx context.Context) error {
 	}
 }
 
-// contain is deferred by what serves one client. A panic there is a defect of this program, and ends that client's connection only.
+// contain is deferred by what serves one client. A panic there is a defect of this program, and ends that
+// client's connection only.
 func (s *Server) contain(remote netip.AddrPort) {
 	if v := recover(); v != nil {
-		s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", engine.ErrDefect, v, debug.Stack())})
+		s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", engine.ErrDefect, v,
+			debug.Stack())})
 	}
 }
 
@@ -178,7 +182,8 @@ func (s *Server) client(ctx context.Context, req *engine.ConnRequest) (err error
 }
 
 // transfer serves one request.
-func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m *Message) (err error) {
+func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m *Message) (
+	err error) {
 	ev := Event{Remote: remote}
 	start := time.Now()
 	switch m.Type {
@@ -227,8 +232,10 @@ func (s *Server) tell(l *link, err error) {
 	case errors.As(err, &r):
 		m.Code = r.code
 	case errors.Is(err, ErrVersion):
-		m.Code, m.Text = CodeVersion, fmt.Sprintf("the server's transfer protocol has version %d, the client's another: use the same xwarp on both sides", Version)
-	case errors.Is(err, ErrProtocol), errors.Is(err, ErrMagic), errors.Is(err, ErrShort), errors.Is(err, ErrBody):
+		m.Code, m.Text = CodeVersion, fmt.Sprintf("the server's transfer protocol has version "+
+			"%d, the client's another: use the same xwarp on both sides", Version)
+	case errors.Is(err, ErrProtocol), errors.Is(err, ErrMagic), errors.Is(err, ErrShort),
+		errors.Is(err, ErrBody):
 		m.Code = CodeProtocol
 	case errors.Is(err, context.Canceled):
 		m.Code, m.Text = CodeShutdown, errShutdown.Error()

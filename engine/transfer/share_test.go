@@ -114,7 +114,8 @@ func TestStalledGetHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// With a file, a get that stands still on the mapping keeps a put from the disk only for the idle time, and other gets not at all.
+// With a file, a get that stands still on the mapping keeps a put from the disk only for the idle time, and
+// other gets not at all.
 func TestStalledGetOfFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "region")
 	if err := os.WriteFile(name, noise(3<<20), 0o600); err != nil {

@@ -23,8 +23,9 @@ type counts struct{ puts, putOctets, gets, getOctets, failed, rejected atomic.Ui
 func (s *Server) Stats() Stats {
 	c := &s.counts
 	return Stats{
-		Puts: c.puts.Load(), PutOctets: c.putOctets.Load(), Gets: c.gets.Load(), GetOctets: c.getOctets.Load(),
-		Failed: c.failed.Load(), Rejected: c.rejected.Load(),
+		Puts: c.puts.Load(), PutOctets: c.putOctets.Load(), Gets: c.gets.Load(),
+		GetOctets: c.getOctets.Load(),
+		Failed:    c.failed.Load(), Rejected: c.rejected.Load(),
 	}
 }
 

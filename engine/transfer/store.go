@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// store returns when the file has c on the disk, or a content that came after it. It waits for the gets that read the file's
-// mapping, which the server hurries; new ones read c itself, so that none comes in between.
+// store returns when the file has c on the disk, or a content that came after it. It waits for the gets that
+// read the file's mapping, which the server hurries; new ones read c itself, so that none comes in between.
 func (r *Region) store(c *content) error {
 	if err := r.storing.Acquire(context.Background(), 1); err != nil {
 		return err

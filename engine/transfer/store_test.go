@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A content that the disk did not take is told, is the content all the same, and gets another chance when the region is closed.
+// A content that the disk did not take is told, is the content all the same, and gets another chance when the
+// region is closed.
 func TestDiskFull(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "region")
 	r, err := OpenRegion(name, 1<<20)
@@ -51,6 +52,7 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("the file has %q, %v", b, err)
 	}
 	if r.room.used != 0 || len(r.past) != 0 {
-		t.Errorf("%d octets of room are used, %d contents of before are there", r.room.used, len(r.past))
+		t.Errorf("%d octets of room are used, %d contents of before are there", r.room.used,
+			len(r.past))
 	}
 }

@@ -151,7 +151,8 @@ func TestPutGet(t *testing.T) {
 			t.Fatalf("second put: %v", err)
 		}
 		var again bytes.Buffer
-		if _, err := c.Get(patience(t), &again, 0); err != nil || !bytes.Equal(again.Bytes(), content[:n/2]) {
+		if _, err := c.Get(patience(t), &again, 0); err != nil ||
+			!bytes.Equal(again.Bytes(), content[:n/2]) {
 			t.Fatalf("get on the same connection: %d octets, %v", again.Len(), err)
 		}
 	}
@@ -204,7 +205,8 @@ func TestFailedPutChangesNothing(t *testing.T) {
 		length int64
 		want   string
 	}{
-		{"too long, length unknown", bytes.NewReader(other), -1, "more octets than the server's region"},
+		{"too long, length unknown", bytes.NewReader(other), -1,
+			"more octets than the server's region"},
 		{"input fails", failing{bytes.NewReader(other[:2<<20]), broken}, -1, "disk on fire"},
 		{"input shrank", bytes.NewReader(other[:1<<20]), 2 << 20, "ended after 1048576 of 2097152"},
 	} {
@@ -331,7 +333,9 @@ func TestTooManyClients(t *testing.T) {
 
 // A client whose process stopped keeps its turn only for the idle time.
 func TestSilentClientLosesItsTurn(t *testing.T) {
-	b := start(t, memory(t, 1<<20), func(c *transfer.ServerConfig) { c.Idle = 300 * time.Millisecond })
+	b := start(t, memory(t, 1<<20), func(c *transfer.ServerConfig) {
+		c.Idle = 300 * time.Millisecond
+	})
 	mute, err := transfer.Dial(patience(t), device(t), b.srv.Addr(), time.Hour) // its Beats are an hour apart
 	if err != nil {
 		t.Fatal(err)
@@ -370,21 +374,24 @@ func TestShutdownTellsClients(t *testing.T) {
 
 func TestFileRegion(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "region")
-	if _, err := transfer.OpenRegion(name, 0); err == nil || !strings.Contains(err.Error(), "--size") {
+	if _, err := transfer.OpenRegion(name, 0); err == nil ||
+		!strings.Contains(err.Error(), "--size") {
 		t.Errorf("empty file without size: %v", err)
 	}
 	content := noise(300_000)
 	if err := os.WriteFile(name, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := transfer.OpenRegion(name, 1000); err == nil || !strings.Contains(err.Error(), "300000 octets") {
+	if _, err := transfer.OpenRegion(name, 1000); err == nil ||
+		!strings.Contains(err.Error(), "300000 octets") {
 		t.Errorf("region smaller than its file: %v", err)
 	}
 	r, err := transfer.OpenRegion(name, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := transfer.OpenRegion(name, 1<<20); err == nil || !strings.Contains(err.Error(), "locked") {
+	if _, err := transfer.OpenRegion(name, 1<<20); err == nil ||
+		!strings.Contains(err.Error(), "locked") {
 		t.Errorf("the same file twice: %v", err)
 	}
 	b := start(t, r, nil)
@@ -397,7 +404,8 @@ func TestFileRegion(t *testing.T) {
 	r.Close()
 	got, err := os.ReadFile(name)
 	if err != nil || !bytes.Equal(got, content[:777]) {
-		t.Errorf("the file has %d octets after Close, %v; want the 777 that were put", len(got), err)
+		t.Errorf("the file has %d octets after Close, %v; want the 777 that were put", len(got),
+			err)
 	}
 }
 
@@ -445,13 +453,14 @@ func TestOutput(t *testing.T) {
 	if err := os.Lchown(link, 65534, 65534); err != nil {
 		t.Fatalf("this test needs root: %v", err)
 	}
-	if _, err := transfer.CreateOutput(link); err == nil || !strings.Contains(err.Error(), "belongs to user 65534") {
+	if _, err := transfer.CreateOutput(link); err == nil ||
+		!strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Errorf("through a link of another user: %v", err)
 	}
 }
 
-// TestGetThenClose: a get is one that succeeded for the server too when the client closes at once, whatever the server sees first: the end
-// of the connection, or that the last octets were acknowledged.
+// TestGetThenClose: a get is one that succeeded for the server too when the client closes at once, whatever
+// the server sees first: the end of the connection, or that the last octets were acknowledged.
 func TestGetThenClose(t *testing.T) {
 	b := start(t, memory(t, 64<<10), nil)
 	const rounds = 100

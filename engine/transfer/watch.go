@@ -49,6 +49,7 @@ func (w *watch) tick(payload uint64, idle time.Duration) {
 	}
 	w.ticks = 0
 	if moved, must := progress-w.last, uint64(idle.Seconds()*minRate); moved < must {
-		w.end(refuse(CodeYield, "others wait, and this client moved only %d octets in %v", moved, idle))
+		w.end(refuse(CodeYield, "others wait, and this client moved only %d octets in %v", moved,
+			idle))
 	}
 }

@@ -24,16 +24,22 @@ func TestWatch(t *testing.T) {
 	}{
 		{"nobody waits", enough, steps(0), func(int) bool { return false }, -1},
 		{"stands still", enough, steps(0), func(int) bool { return true }, 6},
-		{"stood still while nobody waited", enough, steps(0), func(i int) bool { return i >= 10 }, 16},
+		{"stood still while nobody waited", enough, steps(0), func(i int) bool {
+			return i >= 10
+		}, 16},
 		{"others wait now and then", enough, steps(0), func(i int) bool { return i%6 != 0 }, -1},
 		{"fast enough", 100 * enough, steps(minRate), func(int) bool { return true }, -1},
 		{"too slow", 100 * enough, steps(minRate - 1), func(int) bool { return true }, 6},
-		{"writes the same octets again and again", enough, steps(enough), func(int) bool { return true }, 13},
+		{"writes the same octets again and again", enough, steps(enough), func(int) bool {
+			return true
+		}, 13},
 		{"asks for nothing", 0, steps(minRate), func(int) bool { return true }, 6},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			at, ended := 0, -1
-			w := watch{most: tc.most, pressed: func() bool { return tc.pressed(at) }, end: func(error) {
+			w := watch{most: tc.most, pressed: func() bool {
+				return tc.pressed(at)
+			}, end: func(error) {
 				if ended < 0 {
 					ended = at
 				}

@@ -3,7 +3,8 @@ package version
 
 import "runtime/debug"
 
-// stamped and stampedRevision are set by the linker where packages are built: -ldflags "-X xwarp/engine/version.stamped=1.2".
+// stamped and stampedRevision are set by the linker where packages are built: -ldflags "-X
+// xwarp/engine/version.stamped=1.2".
 var stamped, stampedRevision string
 
 // Build is what is known of a build.

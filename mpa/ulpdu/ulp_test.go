@@ -35,7 +35,8 @@ func TestViewCuts(t *testing.T) {
 					want := whole[min(off, len(whole)):]
 					want = want[:min(room, len(want))]
 					if n := v.CopyTo(dst, off); !bytes.Equal(dst[:n], want) {
-						t.Fatalf("cut %d,%d: CopyTo(%d octets, %d) = %q, want %q", i, j, room, off, dst[:n], want)
+						t.Fatalf("cut %d,%d: CopyTo(%d octets, %d) = %q, want %q", i, j, room, off,
+							dst[:n], want)
 					}
 				}
 			}
@@ -63,7 +64,8 @@ func TestError(t *testing.T) {
 	if got, want := e.Error(), "MPA error (terminate 2/0/02): FPDU at octet 40"; got != want {
 		t.Errorf("Error() = %q, want %q", got, want)
 	}
-	if wrapped := fmt.Errorf("stream 7: %w", e); !errors.Is(wrapped, &Error{Layer: MPA, Code: 2}) || errors.Is(wrapped, &Error{Layer: DDP, Code: 2}) {
+	if wrapped := fmt.Errorf("stream 7: %w", e); !errors.Is(wrapped, &Error{Layer: MPA, Code: 2}) ||
+		errors.Is(wrapped, &Error{Layer: DDP, Code: 2}) {
 		t.Error("errors.Is does not go by layer, type and code")
 	}
 	if got := Layer(9).String(); got != "layer 9" {

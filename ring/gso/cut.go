@@ -16,8 +16,8 @@ const (
 
 	flagPSH = 0x08
 
-	// MaxBlock is octets of the longest frame, so that neither its IP packet's length needs more than 16 bits nor the frame more
-	// than what interfaces take at a time (gso_max_size, ip-link(8)).
+	// MaxBlock is octets of the longest frame, so that neither its IP packet's length needs more than 16 bits
+	// nor the frame more than what interfaces take at a time (gso_max_size, ip-link(8)).
 	MaxBlock = 65535
 )
 

@@ -19,14 +19,15 @@ type Stats struct {
 // Blocks is a ring.Port that takes runs of segments as blocks, too.
 type Blocks interface {
 	ring.Port
-	// Block returns the memory of the next block, MaxBlock octets, which the writer has until SendBlock; nothing needs to be
-	// given back. nil: only frames can be sent now.
+	// Block returns the memory of the next block, MaxBlock octets, which the writer has until SendBlock;
+	// nothing needs to be given back. nil: only frames can be sent now.
 	Block() []byte
 	// SendBlock sends the block of n octets that s describes, after every frame that was sent before.
 	SendBlock(n int, s Shape)
 }
 
-// Port adds blocks to a ring.Port. While the kernel does not take a block, the frames that were sent after it wait for it.
+// Port adds blocks to a ring.Port. While the kernel does not take a block, the frames that were sent after it
+// wait for it.
 type Port struct {
 	ring.Port
 	sender BlockSender

@@ -81,21 +81,26 @@ func checksums(b []byte) {
 	if b[12] == 0x86 {
 		t := h[ipv6Header:]
 		wire.PutChecksum(t, 0)
-		wire.PutChecksum(t, wire.Finish(wire.Sum(t, wire.PseudoSum6([16]byte(h[8:]), [16]byte(h[24:]), protoTCP, len(t)))))
+		wire.PutChecksum(t,
+			wire.Finish(wire.Sum(t, wire.PseudoSum6([16]byte(h[8:]), [16]byte(h[24:]), protoTCP,
+				len(t)))))
 		return
 	}
 	binary.BigEndian.PutUint16(h[10:], 0)
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ipHeader], 0)))
 	t := h[ipHeader:]
 	wire.PutChecksum(t, 0)
-	wire.PutChecksum(t, wire.Finish(wire.Sum(t, wire.PseudoSum4([4]byte(h[12:]), [4]byte(h[16:]), protoTCP, len(t)))))
+	wire.PutChecksum(t, wire.Finish(wire.Sum(t, wire.PseudoSum4([4]byte(h[12:]), [4]byte(h[16:]),
+		protoTCP, len(t)))))
 }
 
 // draw makes a block of whole segments of size octets, and perhaps a shorter one, and the frames that it stands for.
 func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frames [][]byte) {
-	w := wireSegment{ipv6: ipv6, port: 7, seq: r.Uint32(), ack: r.Uint32(), id: uint16(r.Uint32()), options: 12, headFlags: byte(r.IntN(2))}
+	w := wireSegment{ipv6: ipv6, port: 7, seq: r.Uint32(), ack: r.Uint32(), id: uint16(r.Uint32()),
+		options: 12, headFlags: byte(r.IntN(2))}
 	w.flags = flagACK | byte(r.IntN(2))*flagECE // with the bit beside the length, accurate ECN's counter
-	s = Shape{IPAt: ethernet, Headers: ethernet + ipHeader + tcpMin + w.options, Payload: size, IPv6: ipv6}
+	s = Shape{IPAt: ethernet, Headers: ethernet + ipHeader + tcpMin + w.options, Payload: size,
+		IPv6: ipv6}
 	if ipv6 {
 		s.Headers += ipv6Header - ipHeader
 	}
@@ -148,7 +153,8 @@ func equal(got, want [][]byte) error {
 	for i := range got {
 		if !bytes.Equal(got[i], want[i]) {
 			h := min(len(got[i]), len(want[i]), 94)
-			return fmt.Errorf("frame %d: %d octets %x, want %d octets %x", i, len(got[i]), got[i][:h], len(want[i]), want[i][:h])
+			return fmt.Errorf("frame %d: %d octets %x, want %d octets %x", i, len(got[i]),
+				got[i][:h], len(want[i]), want[i][:h])
 		}
 	}
 	return nil
@@ -233,7 +239,8 @@ func TestOrder(t *testing.T) {
 		if err := equal(got, want); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if s := p.GSOStats(); s.Blocks == 0 || s.Single == 0 || refused == 0 || s.Dropped > 0 || s.Segments+s.Single != uint64(len(want)) {
+		if s := p.GSOStats(); s.Blocks == 0 || s.Single == 0 || refused == 0 || s.Dropped > 0 ||
+			s.Segments+s.Single != uint64(len(want)) {
 			t.Errorf("seed %d: %+v, %d frames, %d times refused", seed, s, len(want), refused)
 		}
 	}
@@ -242,10 +249,13 @@ func TestOrder(t *testing.T) {
 // TestDropped: a block that the kernel refuses for good does not stop what follows.
 func TestDropped(t *testing.T) {
 	var got [][]byte
-	p := Wrap(&below{got: &got, buf: make([]byte, 2000)}, &recorder{&got, func() unix.Errno { return unix.ENOBUFS }})
+	p := Wrap(&below{got: &got, buf: make([]byte, 2000)}, &recorder{&got, func() unix.Errno {
+		return unix.ENOBUFS
+	}})
 	block, s, frames := draw(rand.New(rand.NewPCG(1, 3)), false, 1000, 5)
 	p.SendBlock(copy(p.Block(), block), s)
-	if st := p.Flush(); st != ring.StateOK || p.GSOStats().Dropped != 1 || len(got) != 0 || p.Block() == nil {
+	if st := p.Flush(); st != ring.StateOK || p.GSOStats().Dropped != 1 || len(got) != 0 ||
+		p.Block() == nil {
 		t.Errorf("%v, %+v, %d frames", st, p.GSOStats(), len(got))
 	}
 	b, _ := p.AllocTx()

@@ -37,7 +37,8 @@ func (s *Sender) setUp(ifindex int) error {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1); err != nil {
 		return fmt.Errorf("PACKET_VNET_HDR: %w", err)
 	}
-	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer); err != nil {
+	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
+		sendBuffer); err != nil {
 		return fmt.Errorf("SO_SNDBUFFORCE: %w (it needs CAP_NET_ADMIN)", err)
 	}
 	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Ifindex: ifindex}); err != nil {
@@ -55,14 +56,15 @@ func NewBlock(n int) Block { return Block{make([]byte, vnetHeader+n)} }
 // Frame returns the memory of the frame.
 func (b Block) Frame() []byte { return b.mem[vnetHeader:] }
 
-// Send hands the first n octets of b's frame over, which are more than one segment. The lengths in its IP header and its
-// checksums are written here. EAGAIN: nothing was sent, for too much is under way. ENOBUFS: at least one segment was
-// dropped.
+// Send hands the first n octets of b's frame over, which are more than one segment. The lengths in its IP
+// header and its checksums are written here. EAGAIN: nothing was sent, for too much is under way. ENOBUFS: at
+// least one segment was dropped.
 func (s *Sender) Send(b Block, n int, c *Shape) unix.Errno {
 	c.describe(b.mem[:vnetHeader], b.Frame()[:n])
 	whole := b.mem[:vnetHeader+n]
 	// A system call that the Go scheduler hears nothing of, as Socket.Flush's in package ring.
-	_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&whole[0])), uintptr(len(whole)), unix.MSG_DONTWAIT, 0, 0)
+	_, _, e := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s.fd), uintptr(unsafe.Pointer(&whole[0])),
+		uintptr(len(whole)), unix.MSG_DONTWAIT, 0, 0)
 	return e
 }
 

@@ -16,13 +16,15 @@ import (
 	"xwarp/ring"
 )
 
-// TestKernelCuts: the kernel cuts blocks into the frames that they stand for, octet for octet: identification, sequence numbers,
-// flags, lengths and checksums. So each segment begins where the writer of the block had it begin, which is at an FPDU.
+// TestKernelCuts: the kernel cuts blocks into the frames that they stand for, octet for octet:
+// identification, sequence numbers, flags, lengths and checksums. So each segment begins where the writer of
+// the block had it begin, which is at an FPDU.
 func TestKernelCuts(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	for _, mtu := range []int{1500, 3500, 9000} {
-		net, err := topo.New(topo.Options{MTU: mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+		net, err := topo.New(topo.Options{MTU: mtu, OffloadsA: topo.NoOffloads,
+			OffloadsB: topo.NoOffloads})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +53,8 @@ func TestKernelCuts(t *testing.T) {
 				size = 512 + r.IntN(size-512)
 			}
 			block, s, want := draw(r, ipv6, size, 50)
-			if err := equal(carry(t, p, to, block, s, want[0], len(want)+1), append(want, want[0])); err != nil {
+			if err := equal(carry(t, p, to, block, s, want[0], len(want)+1),
+				append(want, want[0])); err != nil {
 				t.Fatalf("MTU %d, seed %d, %+v: %v", mtu, seed, s, err)
 			}
 		}
@@ -73,7 +76,8 @@ func index(t *testing.T, h *topo.Host) (i int) {
 func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 	if err := h.Do(func() (err error) {
 		link := index(t, h)
-		if s, err = ring.Open(ring.Config{Ifindex: link, TxSlot: ring.SlotFor(mtu + ethernet)}); err != nil {
+		if s, err = ring.Open(ring.Config{Ifindex: link,
+			TxSlot: ring.SlotFor(mtu + ethernet)}); err != nil {
 			return err
 		}
 		s.Refill()
@@ -82,8 +86,10 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 			return err
 		}
 		t.Cleanup(func() { steer.Close(); s.Close() })
-		for _, pair := range [][2]netip.Addr{{netip.AddrFrom4(addrB4), netip.AddrFrom4(addrA4)}, {netip.AddrFrom16(addrB6), netip.AddrFrom16(addrA6)}} {
-			if err := steer.AddFlow(netip.AddrPortFrom(pair[0], 9), netip.AddrPortFrom(pair[1], 7)); err != nil {
+		for _, pair := range [][2]netip.Addr{{netip.AddrFrom4(addrB4), netip.AddrFrom4(addrA4)},
+			{netip.AddrFrom16(addrB6), netip.AddrFrom16(addrA6)}} {
+			if err := steer.AddFlow(netip.AddrPortFrom(pair[0], 9), netip.AddrPortFrom(pair[1],
+				7)); err != nil {
 				return fmt.Errorf("flow: %w", err)
 			}
 		}
@@ -98,7 +104,8 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 }
 
 // carry sends a block and a frame, and returns what arrives, which should be n frames.
-func carry(t *testing.T, p *Port, to *ring.Socket, block []byte, s Shape, frame []byte, n int) (got [][]byte) {
+func carry(t *testing.T, p *Port, to *ring.Socket, block []byte, s Shape, frame []byte,
+	n int) (got [][]byte) {
 	p.SendBlock(copy(p.Block(), block), s)
 	b, ok := p.AllocTx()
 	if !ok {

@@ -1,9 +1,11 @@
-// Package live transmits frames as XDP live frames: BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES has the kernel run a program over
-// pages of a page pool, which fills each with the next frame of the writer and redirects it to the device. No socket buffer is made,
-// and a veth does not copy the frame once more for the headroom that its XDP program wants. What a run does not pay for, few
-// frames, leaves through the Port below, and everything arrives there.
+// Package live transmits frames as XDP live frames: BPF_PROG_RUN with BPF_F_TEST_XDP_LIVE_FRAMES has the
+// kernel run a program over pages of a page pool, which fills each with the next frame of the writer and
+// redirects it to the device. No socket buffer is made, and a veth does not copy the frame once more for the
+// headroom that its XDP program wants. What a run does not pay for, few frames, leaves through the Port
+// below, and everything arrives there.
 //
-// A call is synchronous: when Flush returns, the frames were copied and their slots are free. It makes and frees a page pool, some
-// 20 us; from MinRun frames on it pays. A frame lies within one page: see Room. The device must have ndo_xdp_xmit, which a veth
-// has only while its peer has an XDP program or GRO (netdev's NDO_XMIT feature): else frames are lost without a word.
+// A call is synchronous: when Flush returns, the frames were copied and their slots are free. It makes and
+// frees a page pool, some 20 us; from MinRun frames on it pays. A frame lies within one page: see Room. The
+// device must have ndo_xdp_xmit, which a veth has only while its peer has an XDP program or GRO (netdev's
+// NDO_XMIT feature): else frames are lost without a word.
 package live

@@ -69,7 +69,8 @@ type Memory struct {
 	State *State
 }
 
-// Wrap returns p with live frames, while on is set: the device takes them. The memory is the Port's from then on, as p is.
+// Wrap returns p with live frames, while on is set: the device takes them. The memory is the Port's from then
+// on, as p is.
 func Wrap(p ring.Port, r Runner, m Memory, on *atomic.Bool) *Port {
 	m.State.end = m.First + uint32(len(m.Slots))
 	return &Port{Port: p, run: r, on: on, slots: m.Slots, first: m.First, state: m.State}

@@ -64,14 +64,15 @@ func (k *kernel) Stats() ring.Stats { return ring.Stats{} }
 
 func newPort(seed uint64, slots int) (*Port, *kernel) {
 	m := Memory{Slots: make([]Slot, slots), First: 1024, State: new(State)}
-	k := &kernel{r: rand.New(rand.NewPCG(seed, 1)), slots: m.Slots, first: m.First, state: m.State, free: 8}
+	k := &kernel{r: rand.New(rand.NewPCG(seed, 1)), slots: m.Slots, first: m.First, state: m.State,
+		free: 8}
 	on := new(atomic.Bool)
 	on.Store(true)
 	return Wrap(k, k, m, on), k
 }
 
-// TestOrder: whatever way frames leave by, they leave in the order in which they were written, each once and whole, while signals end
-// runs early, runs fail, and the Port below has no room.
+// TestOrder: whatever way frames leave by, they leave in the order in which they were written, each once and
+// whole, while signals end runs early, runs fail, and the Port below has no room.
 func TestOrder(t *testing.T) {
 	var all Stats
 	for seed := range uint64(300) {
@@ -131,14 +132,15 @@ func equal(got, want [][]byte) error {
 	}
 	for i := range got {
 		if !bytes.Equal(got[i], want[i]) {
-			return fmt.Errorf("frame %d: %d octets %x, want %d octets %x", i, len(got[i]), got[i][:14], len(want[i]), want[i][:14])
+			return fmt.Errorf("frame %d: %d octets %x, want %d octets %x", i, len(got[i]),
+				got[i][:14], len(want[i]), want[i][:14])
 		}
 	}
 	return nil
 }
 
-// TestSlotOverFlush: a slot that its writer has while others are flushed, and gives back, takes no room for ever, and what is sent
-// after it leaves.
+// TestSlotOverFlush: a slot that its writer has while others are flushed, and gives back, takes no room for
+// ever, and what is sent after it leaves.
 func TestSlotOverFlush(t *testing.T) {
 	p, k := newPort(1, 8)
 	for range 100 {
@@ -156,7 +158,8 @@ func TestSlotOverFlush(t *testing.T) {
 	}
 	for p.Flush() != ring.StateOK {
 	}
-	if s := p.Stats(); len(k.got) != 1 || len(k.got[0]) != 100 || s.TxInvalid != 1 || p.LiveStats().Single != 1 {
+	if s := p.Stats(); len(k.got) != 1 || len(k.got[0]) != 100 || s.TxInvalid != 1 ||
+		p.LiveStats().Single != 1 {
 		t.Errorf("%d frames left, %+v", len(k.got), s)
 	}
 }

@@ -42,8 +42,10 @@ func NewProgram(fd int, worker uint32) *Program {
 	binary.NativeEndian.PutUint32(p.page[:], magic)
 	binary.NativeEndian.PutUint32(p.page[4:], worker)
 	p.attr = runAttr{
-		program: uint32(fd), sizeIn: uint32(len(p.page)), dataIn: uint64(uintptr(unsafe.Pointer(&p.page))),
-		ctxSizeIn: uint32(unsafe.Sizeof(p.ctx)), ctxIn: uint64(uintptr(unsafe.Pointer(&p.ctx))), flags: runLive,
+		program: uint32(fd), sizeIn: uint32(len(p.page)),
+		dataIn:    uint64(uintptr(unsafe.Pointer(&p.page))),
+		ctxSizeIn: uint32(unsafe.Sizeof(p.ctx)), ctxIn: uint64(uintptr(unsafe.Pointer(&p.ctx))),
+		flags: runLive,
 	}
 	return p
 }
@@ -52,6 +54,7 @@ func NewProgram(fd int, worker uint32) *Program {
 func (p *Program) Run(n int) unix.Errno {
 	p.attr.repeat, p.attr.batch = uint32(n), min(uint32(n), maxBatch)
 	// A system call that the Go scheduler hears nothing of, as Socket.Flush's in package ring.
-	_, _, e := unix.RawSyscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&p.attr)), unsafe.Sizeof(p.attr))
+	_, _, e := unix.RawSyscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN,
+		uintptr(unsafe.Pointer(&p.attr)), unsafe.Sizeof(p.attr))
 	return e
 }

@@ -44,7 +44,8 @@ func open(t *testing.T, h *topo.Host) (p *Port) {
 			return err
 		}
 		t.Cleanup(func() { s.Close(); steer.Close() })
-		if err := steer.AddFlow(netip.AddrPortFrom(addrB, 9), netip.AddrPortFrom(addrA, 7)); err != nil {
+		if err := steer.AddFlow(netip.AddrPortFrom(addrB, 9), netip.AddrPortFrom(addrA,
+			7)); err != nil {
 			return fmt.Errorf("flow: %w", err)
 		}
 		if _, err := steer.Attach(link, bpf.ModeAuto); err != nil {
@@ -58,7 +59,8 @@ func open(t *testing.T, h *topo.Host) (p *Port) {
 			return err
 		}
 		p = Wrap(s, NewProgram(m.Program, m.Worker), Memory{
-			Slots: unsafe.Slice((*Slot)(unsafe.Pointer(&m.Slots[0])), len(m.Slots)/bpf.LiveSlotSize),
+			Slots: unsafe.Slice((*Slot)(unsafe.Pointer(&m.Slots[0])),
+				len(m.Slots)/bpf.LiveSlotSize),
 			First: m.First, State: (*State)(unsafe.Pointer(&m.State[0])),
 		}, on)
 		return nil
@@ -89,7 +91,8 @@ func frame(r *rand.Rand, b []byte, n int) {
 func TestVeth(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{MTU: Room - 14, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	tn, err := topo.New(topo.Options{MTU: Room - 14, OffloadsA: topo.NoOffloads,
+		OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +116,8 @@ func TestVeth(t *testing.T) {
 			t.Fatalf("flush: %v", st)
 		}
 		from.Reap()
-		for limit := time.Now().Add(20 * time.Second); len(got) < len(want) && time.Now().Before(limit); {
+		for limit := time.Now().Add(20 * time.Second); len(got) < len(want) &&
+			time.Now().Before(limit); {
 			for i := range to.Recv(batch) {
 				got = append(got, batch[i].AppendTo(nil))
 				to.Release(&batch[i])

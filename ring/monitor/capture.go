@@ -22,7 +22,8 @@ type Filter struct {
 func (f *Filter) all() bool { return len(f.Flows) == 0 && !f.Remote.IsValid() && f.Port == 0 }
 
 func (f *Filter) matchFlow(w *Flow) bool {
-	return (len(f.Flows) == 0 || slices.Contains(f.Flows, *w)) && (!f.Remote.IsValid() || f.Remote.Contains(w.Remote.Addr())) &&
+	return (len(f.Flows) == 0 || slices.Contains(f.Flows, *w)) &&
+		(!f.Remote.IsValid() || f.Remote.Contains(w.Remote.Addr())) &&
 		(f.Port == 0 || w.Local.Port() == f.Port || w.Remote.Port() == f.Port)
 }
 
@@ -71,7 +72,8 @@ func (h *Hub) Start(cfg Config) (*Capture, error) {
 		cfg.Ring = DefaultRing
 	}
 	if cfg.Ring&(cfg.Ring-1) != 0 || cfg.Snap < 0 {
-		return nil, errors.New("capture: the ring is no power of two, or the frame length below zero")
+		return nil,
+			errors.New("capture: the ring is no power of two, or the frame length below zero")
 	}
 	cfg.Flows = slices.Clone(cfg.Flows)
 	if cfg.Snap == 0 {
@@ -231,7 +233,8 @@ func (r *frameRing) take() Frame {
 	r.read(head, h[:])
 	word := binary.NativeEndian.Uint32(h[12:])
 	kept := int(word &^ sentBit)
-	f := Frame{Time: int64(binary.NativeEndian.Uint64(h[:])), Port: r.port.name, Length: int(binary.NativeEndian.Uint32(h[8:]))}
+	f := Frame{Time: int64(binary.NativeEndian.Uint64(h[:])), Port: r.port.name,
+		Length: int(binary.NativeEndian.Uint32(h[8:]))}
 	if word&sentBit != 0 {
 		f.Direction = Tx
 	}

@@ -40,7 +40,8 @@ type segment struct {
 func parse(b []byte) (s segment, ok bool) {
 	at := etherType
 	for range maxTags {
-		if len(b) >= at+2+vlanLen && (b[at] == 0x81 && b[at+1] == 0 || b[at] == 0x88 && b[at+1] == 0xa8) {
+		if len(b) >= at+2+vlanLen && (b[at] == 0x81 && b[at+1] == 0 || b[at] == 0x88 &&
+			b[at+1] == 0xa8) {
 			at += vlanLen
 		}
 	}
@@ -79,18 +80,21 @@ func parse(b []byte) (s segment, ok bool) {
 func (s *segment) flow(b []byte, d Direction) Flow {
 	var from, to netip.Addr
 	if s.v6 {
-		from, to = netip.AddrFrom16([16]byte(b[s.ip+8:])).Unmap(), netip.AddrFrom16([16]byte(b[s.ip+24:])).Unmap()
+		from, to = netip.AddrFrom16([16]byte(b[s.ip+8:])).Unmap(),
+			netip.AddrFrom16([16]byte(b[s.ip+24:])).Unmap()
 	} else {
 		from, to = netip.AddrFrom4([4]byte(b[s.ip+12:])), netip.AddrFrom4([4]byte(b[s.ip+16:]))
 	}
-	f := Flow{netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[s.tcp+2:])), netip.AddrPortFrom(from, binary.BigEndian.Uint16(b[s.tcp:]))}
+	f := Flow{netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[s.tcp+2:])),
+		netip.AddrPortFrom(from, binary.BigEndian.Uint16(b[s.tcp:]))}
 	if d == Tx {
 		f.Local, f.Remote = f.Remote, f.Local
 	}
 	return f
 }
 
-// bucket is the same number for both directions of a connection: the sum of the last words of the addresses and of the ports.
+// bucket is the same number for both directions of a connection: the sum of the last words of the addresses
+// and of the ports.
 func (s *segment) bucket(b []byte) uint32 {
 	from, to := s.ip+12, s.ip+16
 	if s.v6 {

@@ -1,10 +1,11 @@
-// Package monitor lets captures see what the ring.Ports of a device receive and send, while the device works: tcpdump does not, because the
-// frames of AF_XDP sockets pass it by.
+// Package monitor lets captures see what the ring.Ports of a device receive and send, while the device works:
+// tcpdump does not, because the frames of AF_XDP sockets pass it by.
 //
-// A Hub decorates the Ports. Without a capture it only keeps the first frames of each connection, its handshake and the start-up of
-// MPA (RFC 5044, 7.1), which no decoder can do without: what a frame costs then is a look at the flags of TCP. A Capture begins with
-// these and goes on with what passes, through one ring of bounded size for each Port: who reads too slowly misses frames, which are counted,
-// and never holds up a worker.
+// A Hub decorates the Ports. Without a capture it only keeps the first frames of each connection, its
+// handshake and the start-up of MPA (RFC 5044, 7.1), which no decoder can do without: what a frame costs then
+// is a look at the flags of TCP. A Capture begins with these and goes on with what passes, through one ring
+// of bounded size for each Port: who reads too slowly misses frames, which are counted, and never holds up a
+// worker.
 package monitor
 
 import (
@@ -95,8 +96,8 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 	p.Port.Send(b, n)
 }
 
-// quiet reports that nobody wants the frame that begins with b, where that is quickly seen: no capture runs, no connection starts, and it
-// is a segment in the middle of one. It is all that most frames meet.
+// quiet reports that nobody wants the frame that begins with b, where that is quickly seen: no capture runs,
+// no connection starts, and it is a segment in the middle of one. It is all that most frames meet.
 func (p *Port) quiet(b []byte) bool {
 	if p.rings.Load() != nil || p.hub.starts.opening.Load() != 0 || len(b) < quietLen4 {
 		return false

@@ -32,7 +32,8 @@ func frame(t testing.TB, from, to netip.AddrPort, flags, payload string, tags in
 	if tags > 0 {
 		outer = layers.EthernetTypeDot1Q
 	}
-	list = append(list, &layers.Ethernet{SrcMAC: make(net.HardwareAddr, 6), DstMAC: make(net.HardwareAddr, 6), EthernetType: outer})
+	list = append(list, &layers.Ethernet{SrcMAC: make(net.HardwareAddr, 6),
+		DstMAC: make(net.HardwareAddr, 6), EthernetType: outer})
 	for i := range tags {
 		inner := kind
 		if i+1 < tags {
@@ -42,18 +43,22 @@ func frame(t testing.TB, from, to netip.AddrPort, flags, payload string, tags in
 	}
 	var ip gopacket.NetworkLayer
 	if v6 {
-		l := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
+		l := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP,
+			SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
 		list, ip = append(list, l), l
 	} else {
-		l := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
+		l := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP,
+			SrcIP: from.Addr().AsSlice(), DstIP: to.Addr().AsSlice()}
 		list, ip = append(list, l), l
 	}
 	has := func(f string) bool { return strings.Contains(flags, f) }
-	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()), FIN: has("F"), SYN: has("S"), RST: has("R"), ACK: has("A"),
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()),
+		FIN: has("F"), SYN: has("S"), RST: has("R"), ACK: has("A"),
 		Options: []layers.TCPOption{{OptionType: layers.TCPOptionKindNop}}}
 	tcp.SetNetworkLayerForChecksum(ip)
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, append(list, tcp, gopacket.Payload(payload))...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true,
+		ComputeChecksums: true}, append(list, tcp, gopacket.Payload(payload))...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -158,14 +163,17 @@ func rest(c *Capture) (list []string) {
 	}
 }
 
-// A capture begins with how the connection began, in IPv4 and IPv6, with and without VLAN tags, and goes on with what passes now.
+// A capture begins with how the connection began, in IPv4 and IPv6, with and without VLAN tags, and goes on
+// with what passes now.
 func TestStartIsKept(t *testing.T) {
-	us6, them6 := netip.MustParseAddrPort("[2001:db8::1]:40000"), netip.MustParseAddrPort("[2001:db8::2]:7174")
+	us6, them6 := netip.MustParseAddrPort("[2001:db8::1]:40000"),
+		netip.MustParseAddrPort("[2001:db8::2]:7174")
 	for _, tc := range []struct {
 		name     string
 		us, them netip.AddrPort
 		tags     int
-	}{{"IPv4", us, them, 0}, {"IPv6", us6, them6, 0}, {"VLAN", us, them, 1}, {"two tags", us6, them6, 2}} {
+	}{{"IPv4", us, them, 0}, {"IPv6", us6, them6, 0}, {"VLAN", us, them, 1},
+		{"two tags", us6, them6, 2}} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHost(t)
 			begin := h.connect(tc.us, tc.them, tc.tags)
@@ -236,13 +244,14 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// Nothing that peers do makes the hub keep more than it may: floods of SYNs, connections that never get anywhere, many that do,
-// long private data, resets.
+// Nothing that peers do makes the hub keep more than it may: floods of SYNs, connections that never get
+// anywhere, many that do, long private data, resets.
 func TestBounds(t *testing.T) {
 	h := newHost(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	peer := func(i int) netip.AddrPort {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 7174)
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8),
+			byte(i)}), 7174)
 	}
 	for i := range 13_000 {
 		at := peer(i)
@@ -267,11 +276,15 @@ func TestBounds(t *testing.T) {
 		total++
 		octets += c.octets
 	}
-	if s.open.Len() > maxOpen || s.keep.Len()+s.over.Len() > maxKept || s.over.Len() > maxOver || s.octets > maxOctets+maxOpen*maxOfOne {
-		t.Errorf("open %d, kept %d, over %d, %d octets", s.open.Len(), s.keep.Len(), s.over.Len(), s.octets)
+	if s.open.Len() > maxOpen || s.keep.Len()+s.over.Len() > maxKept || s.over.Len() > maxOver ||
+		s.octets > maxOctets+maxOpen*maxOfOne {
+		t.Errorf("open %d, kept %d, over %d, %d octets", s.open.Len(), s.keep.Len(), s.over.Len(),
+			s.octets)
 	}
-	if total != s.open.Len()+s.keep.Len()+s.over.Len() || octets != s.octets || int(s.opening.Load()) != s.open.Len() {
-		t.Errorf("%d connections with %d octets, counted: %d, %d, %d and %d octets", total, octets, s.open.Len(), s.keep.Len(), s.over.Len(), s.octets)
+	if total != s.open.Len()+s.keep.Len()+s.over.Len() || octets != s.octets ||
+		int(s.opening.Load()) != s.open.Len() {
+		t.Errorf("%d connections with %d octets, counted: %d, %d, %d and %d octets", total, octets,
+			s.open.Len(), s.keep.Len(), s.over.Len(), s.octets)
 	}
 	if s.lost == 0 || s.keep.Len() < maxKept-maxOver {
 		t.Errorf("%d lost, %d kept: the limits were not reached", s.lost, s.keep.Len())
@@ -285,8 +298,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The ring between worker and capture loses no frame and no octet while there is room, counts every frame for which there is none,
-// and keeps what it has.
+// The ring between worker and capture loses no frame and no octet while there is room, counts every frame for
+// which there is none, and keeps what it has.
 func TestRing(t *testing.T) {
 	h := newHost(t)
 	c := h.start(Config{Ring: 1 << 12, Snap: 100})
@@ -326,7 +339,8 @@ func TestPortsAndFilters(t *testing.T) {
 	other := &host{t: t, hub: h.hub, p: h.hub.Wrap(s, "eth0 queue 1"), k: k}
 	all, one := h.start(Config{}), h.start(Config{Filter: Filter{Flows: []Flow{{us, them}}}})
 	away := netip.MustParseAddrPort("198.51.100.9:5")
-	far := h.start(Config{Filter: Filter{Remote: netip.MustParsePrefix("198.51.100.0/24"), Port: 5}})
+	far := h.start(Config{Filter: Filter{Remote: netip.MustParsePrefix("198.51.100.0/24"),
+		Port: 5}})
 	arp := make([]byte, 60)
 	arp[12], arp[13] = 8, 6
 	h.rx(frame(t, them, us, "A", "1", 0))

@@ -78,7 +78,8 @@ func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) 
 	case s.flags&rst != 0:
 		t.reset(c, d)
 		return
-	case s.flags&syn != 0 && (c == nil && s.flags&fullSYN != fullSYN || c != nil && d == Tx && (c.kept || c.payload)):
+	case s.flags&syn != 0 && (c == nil && s.flags&fullSYN != fullSYN || c != nil && d == Tx &&
+		(c.kept || c.payload)):
 		// A peer's SYN for a connection that there is says nothing until it is answered: it may be a stranger's.
 		t.remove(c)
 		c = t.begin(flow, s.bucket(b))

@@ -82,7 +82,8 @@ func (f *File) describe(name string) (int, error) {
 	if f.err != nil {
 		return 0, f.err
 	}
-	id, err := f.add(pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet, OS: runtime.GOOS, TimestampResolution: 9})
+	id, err := f.add(pcapgo.NgInterface{Name: name, LinkType: layers.LinkTypeEthernet,
+		OS: runtime.GOOS, TimestampResolution: 9})
 	if err != nil {
 		f.err = fmt.Errorf("capture: interface %s: %w", name, err)
 		return 0, f.err
@@ -91,13 +92,14 @@ func (f *File) describe(name string) (int, error) {
 	return id, nil
 }
 
-// Write records a packet of an interface: its first octets b of length, at a time in nanoseconds since 1970. It returns the first failure of
-// the file.
+// Write records a packet of an interface: its first octets b of length, at a time in nanoseconds since 1970.
+// It returns the first failure of the file.
 func (f *File) Write(id int, at int64, b []byte, length int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err == nil {
-		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, at), CaptureLength: len(b), Length: length, InterfaceIndex: id}
+		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, at), CaptureLength: len(b),
+			Length: length, InterfaceIndex: id}
 		if f.err = f.w.WritePacket(ci, b); f.err == nil {
 			f.packets++
 		}
@@ -111,7 +113,8 @@ func (f *File) WriteStats(id int, at int64, received, dropped uint64) error {
 	defer f.mu.Unlock()
 	if f.err == nil {
 		now := time.Unix(0, at)
-		f.err = f.w.WriteInterfaceStats(id, pcapgo.NgInterfaceStatistics{LastUpdate: now, EndTime: now, PacketsReceived: received, PacketsDropped: dropped})
+		f.err = f.w.WriteInterfaceStats(id, pcapgo.NgInterfaceStatistics{LastUpdate: now,
+			EndTime: now, PacketsReceived: received, PacketsDropped: dropped})
 	}
 	return f.err
 }

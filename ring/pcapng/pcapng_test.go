@@ -75,8 +75,10 @@ func TestFileHoldsWhatPassed(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := int64(1_700_000_000_000_000_124) + int64(i)
-		if !bytes.Equal(data, want.data) || ci.InterfaceIndex != want.id || ci.Timestamp.UnixNano() != at {
-			t.Errorf("packet %d: %d octets, interface %d at %d, want %d, %d at %d", i, len(data), ci.InterfaceIndex, ci.Timestamp.UnixNano(), len(want.data), want.id, at)
+		if !bytes.Equal(data, want.data) || ci.InterfaceIndex != want.id ||
+			ci.Timestamp.UnixNano() != at {
+			t.Errorf("packet %d: %d octets, interface %d at %d, want %d, %d at %d", i, len(data),
+				ci.InterfaceIndex, ci.Timestamp.UnixNano(), len(want.data), want.id, at)
 		}
 	}
 	if _, _, err := r.ReadPacketData(); err != io.EOF {

@@ -1,7 +1,8 @@
-// Package lab holds captures of soft-iWARP talking to soft-iWARP: octets of an independent peer, for the tests of every decoder here.
+// Package lab holds captures of soft-iWARP talking to soft-iWARP: octets of an independent peer, for the
+// tests of every decoder here.
 //
-// The captures are in testdata, made by the self test of package vm (see README.md), and compiled in. Each holds whole TCP
-// connections, from SYN to FIN, without loss or reordering, markers off and CRC on.
+// The captures are in testdata, made by the self test of package vm (see README.md), and compiled in. Each
+// holds whole TCP connections, from SYN to FIN, without loss or reordering, markers off and CRC on.
 package lab
 
 import (
@@ -54,7 +55,8 @@ func (h *Half) Startup() (frame, fpdus []byte, err error) {
 	}
 	n := startupHeader + int(binary.BigEndian.Uint16(h.Stream[18:]))
 	if n > len(h.Stream) {
-		return nil, nil, fmt.Errorf("a start-up frame of %d octets in a stream of %d", n, len(h.Stream))
+		return nil, nil, fmt.Errorf("a start-up frame of %d octets in a stream of %d", n,
+			len(h.Stream))
 	}
 	return h.Stream[:n], h.Stream[n:], nil
 }
@@ -115,7 +117,8 @@ func (p *parser) frame(data []byte, at time.Time) error {
 	}
 	src, _ := netip.AddrFromSlice(packet.NetworkLayer().NetworkFlow().Src().Raw())
 	dst, _ := netip.AddrFromSlice(packet.NetworkLayer().NetworkFlow().Dst().Raw())
-	from, to := netip.AddrPortFrom(src, uint16(tcp.SrcPort)), netip.AddrPortFrom(dst, uint16(tcp.DstPort))
+	from, to := netip.AddrPortFrom(src, uint16(tcp.SrcPort)),
+		netip.AddrPortFrom(dst, uint16(tcp.DstPort))
 	if tcp.SYN && !tcp.ACK {
 		p.conns = append(p.conns, &Conn{Client: from, Server: to, Up: Half{Start: tcp.Seq + 1}})
 		return nil
@@ -142,7 +145,8 @@ func (h *Half) add(tcp *layers.TCP, at time.Duration) error {
 	}
 	off := int(int32(tcp.Seq - h.Start))
 	if off < 0 || off > len(h.Stream) {
-		return fmt.Errorf("segment at stream offset %d, the stream before it ends at %d", off, len(h.Stream))
+		return fmt.Errorf("segment at stream offset %d, the stream before it ends at %d", off,
+			len(h.Stream))
 	}
 	h.Segments = append(h.Segments, Segment{Time: at, Off: off, Payload: tcp.Payload})
 	if end := off + len(tcp.Payload); end > len(h.Stream) {

@@ -19,11 +19,13 @@ import (
 var update = flag.Bool("update", false, "write testdata/fixtures.txt anew")
 
 // opcodes of RFC 5040, figure 4.
-var opcodes = []string{"Write", "ReadRequest", "ReadResponse", "Send", "SendInv", "SendSE", "SendSEInv", "Terminate"}
+var opcodes = []string{"Write", "ReadRequest", "ReadResponse", "Send", "SendInv", "SendSE",
+	"SendSEInv", "Terminate"}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// TestFixtures walks each stream by ULPDU length (RFC 5044, figure 3), checks every CRC, and compares what it holds with the list in testdata.
+// TestFixtures walks each stream by ULPDU length (RFC 5044, figure 3), checks every CRC, and compares what it
+// holds with the list in testdata.
 func TestFixtures(t *testing.T) {
 	files, err := fs.Glob(Files, "testdata/*.pcap")
 	if err != nil {
@@ -59,12 +61,14 @@ func TestFixtures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(list.String(), "\n")); d != "" {
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(list.String(),
+		"\n")); d != "" {
 		t.Errorf("the captures hold something else than testdata/fixtures.txt says:\n%s", d)
 	}
 }
 
-// inspect says how many octets, segments and FPDUs of each opcode the half holds, and how many segments do not begin with an FPDU.
+// inspect says how many octets, segments and FPDUs of each opcode the half holds, and how many segments do
+// not begin with an FPDU.
 func inspect(h *Half) (string, error) {
 	frame, rest, err := h.Startup()
 	if err != nil {
@@ -80,7 +84,8 @@ func inspect(h *Half) (string, error) {
 		if n < 14 || whole > len(b) {
 			return "", fmt.Errorf("no FPDU at octet %d: %x", off, b[:min(len(b), 16)])
 		}
-		if got, want := binary.LittleEndian.Uint32(b[whole-4:]), crc32.Checksum(b[:whole-4], castagnoli); got != want {
+		if got, want := binary.LittleEndian.Uint32(b[whole-4:]), crc32.Checksum(b[:whole-4],
+			castagnoli); got != want {
 			return "", fmt.Errorf("FPDU at octet %d: CRC %08x, computed %08x", off, got, want)
 		}
 		count[b[3]&15]++
@@ -92,7 +97,8 @@ func inspect(h *Half) (string, error) {
 			unaligned++
 		}
 	}
-	text := fmt.Sprintf("flags %02x rev %d: %d octets in %d segments, %d unaligned;", frame[16], frame[17], len(h.Stream), len(h.Segments), unaligned)
+	text := fmt.Sprintf("flags %02x rev %d: %d octets in %d segments, %d unaligned;", frame[16],
+		frame[17], len(h.Stream), len(h.Segments), unaligned)
 	for _, op := range slices.Sorted(maps.Keys(count)) {
 		if int(op) >= len(opcodes) {
 			return "", fmt.Errorf("opcode %d", op)

@@ -83,7 +83,8 @@ func f(a, b int, p *int) int {
 		t.Fatal(err)
 	}
 	const prefix = "xwarp/tcp/x/x.go:"
-	want := []string{"3: go statement", "4: channel", "5: channel send", "6: select", "7: channel receive"}
+	want := []string{"3: go statement", "4: channel", "5: channel send", "6: select",
+		"7: channel receive"}
 	for i := range want {
 		want[i] = prefix + want[i] + " in a package of values"
 	}
@@ -93,6 +94,24 @@ func f(a, b int, p *int) int {
 	p.ImportPath = "xwarp/engine"
 	if faults, err = checkValues(p); err != nil || len(faults) != 0 {
 		t.Errorf("engine may have goroutines: %q, %v", faults, err)
+	}
+}
+
+func TestWidth(t *testing.T) {
+	const tab, word = "\t", "0123456789"
+	long := strings.Repeat(word, 10)
+	for source, want := range map[string]bool{
+		tab + "x(" + long[:93] + ")":               false,
+		tab + "x(" + long[:94] + ")":               true,
+		"// " + long + word + word[:7]:             false,
+		"// " + long + word + word[:8]:             true,
+		"//req:" + long + long:                     false,
+		"x := `" + long + "\n" + long + long + "`": false,
+		"x := 1 // " + long:                        false,
+	} {
+		if got := len(wide([]byte(source))) > 0; got != want {
+			t.Errorf("%q is too wide: %v, want %v", source, got, want)
+		}
 	}
 }
 

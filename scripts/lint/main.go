@@ -1,5 +1,6 @@
-// Command lint checks the rules of the house that no general tool knows: which package may import which, that protocol
-// packages are values without goroutines and channels, and what stands at the top level. Test files are free.
+// Command lint checks the rules of the house that no general tool knows: which package may import which, how
+// wide a line is, that protocol packages are values without goroutines and channels, and what stands at the
+// top level. Test files are free.
 //
 // Run it in the repository: go run ./scripts/lint
 package main
@@ -46,18 +47,21 @@ func lint(root string) (faults []string, err error) {
 	}
 	for _, p := range packages {
 		faults = append(faults, checkImports(p)...)
-		found, err := checkValues(p)
-		if err != nil {
-			return nil, err
+		for _, check := range []func(pkg) ([]string, error){checkValues, checkWidth} {
+			found, err := check(p)
+			if err != nil {
+				return nil, err
+			}
+			faults = append(faults, found...)
 		}
-		faults = append(faults, found...)
 	}
 	return faults, nil
 }
 
 // list returns the packages of the module at root.
 func list(root string) (packages []pkg, err error) {
-	cmd := exec.Command("go", "list", "-pgo=off", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
+	cmd := exec.Command("go", "list", "-pgo=off",
+		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports", "./...")
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {

@@ -23,11 +23,13 @@ type room struct {
 
 // ioFree is what packages without clock, thread and I/O stay away from: the four that the architecture names, and the
 // ways around them.
-var ioFree = []string{"net/...", "os/...", "time/...", "sync/...", "syscall/...", "runtime/...", "context/...", "log/...", "io/fs",
+var ioFree = []string{"net/...", "os/...", "time/...", "sync/...", "syscall/...", "runtime/...",
+	"context/...", "log/...", "io/fs",
 	"crypto/rand", "plugin"}
 
 // drivers is what may touch the kernel.
-var drivers = []string{"golang.org/x/sys/...", "github.com/asavie/xdp/...", "github.com/cilium/ebpf/...",
+var drivers = []string{"golang.org/x/sys/...", "github.com/asavie/xdp/...",
+	"github.com/cilium/ebpf/...",
 	"github.com/vishvananda/netlink/...", "github.com/vishvananda/netns/..."}
 
 const gopacket = "github.com/google/gopacket/..."
@@ -35,13 +37,16 @@ const gopacket = "github.com/google/gopacket/..."
 // rooms is the house, from the wire upwards. engine/README says what each is for.
 var rooms = []room{
 	{name: "tcp", banned: ioFree, values: true},
-	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/octets"}, banned: ioFree, values: true},
+	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/octets"}, banned: ioFree,
+		values: true},
 	{name: "ddp", ours: []string{"xwarp/mpa/ulpdu"}, banned: ioFree, values: true},
 	{name: "bpf", others: drivers},
 	{name: "ring", others: drivers},
 
-	{name: "engine", ours: within("tcp", "mpa", "ddp", "bpf", "ring", "engine/budget", "engine/bytestream", "engine/host",
-		"engine/iwarp", "engine/queue", "engine/stack"), others: []string{"any"}, never: neverOnDataPath},
+	{name: "engine", ours: within("tcp", "mpa", "ddp", "bpf", "ring", "engine/budget",
+		"engine/bytestream", "engine/host",
+		"engine/iwarp", "engine/queue", "engine/stack"), others: []string{"any"},
+		never: neverOnDataPath},
 	{name: "engine/budget", ours: within("tcp")},
 	{name: "engine/stack", ours: within("tcp", "ring", "engine/budget")},
 	{name: "engine/iwarp", ours: within("tcp", "mpa", "ddp", "engine/stack")},
@@ -50,14 +55,20 @@ var rooms = []room{
 	{name: "engine/plain", others: []string{"any"}},
 	{name: "engine/queue"},
 	{name: "engine/version"},
-	{name: "engine/transfer", ours: append(within("tcp", "ddp", "engine/host", "engine/plain"), "xwarp/engine"),
+	{name: "engine/transfer", ours: append(within("tcp", "ddp", "engine/host", "engine/plain"),
+		"xwarp/engine"),
 		others: []string{"any"}},
-	{name: "engine/daemon", ours: append(within("bpf", "ring", "ddp", "mpa", "tcp", "engine/budget", "engine/host", "engine/plain",
-		"engine/queue", "engine/iwarp", "engine/transfer", "engine/version"), "xwarp/engine"), others: []string{"any"}, never: neverOnDataPath},
-	{name: "engine/testkit", ours: within("tcp", "mpa", "ddp", "ring", "engine"), others: []string{"any"}, tests: true},
+	{name: "engine/daemon", ours: append(within("bpf", "ring", "ddp", "mpa", "tcp", "engine/budget",
+		"engine/host", "engine/plain",
+		"engine/queue", "engine/iwarp", "engine/transfer", "engine/version"), "xwarp/engine"),
+		others: []string{"any"}, never: neverOnDataPath},
+	{name: "engine/testkit", ours: within("tcp", "mpa", "ddp", "ring", "engine"),
+		others: []string{"any"}, tests: true},
 
-	{name: "bench", ours: within("engine", "tcp", "mpa", "ddp", "bpf", "ring"), others: []string{"any"}},
-	{name: "cmd", ours: within("bench", "engine", "tcp", "mpa", "ddp", "bpf", "ring"), others: []string{"any"}},
+	{name: "bench", ours: within("engine", "tcp", "mpa", "ddp", "bpf", "ring"),
+		others: []string{"any"}},
+	{name: "cmd", ours: within("bench", "engine", "tcp", "mpa", "ddp", "bpf", "ring"),
+		others: []string{"any"}},
 	{name: "scripts", ours: within("bench/topo"), others: []string{"any"}},
 }
 
@@ -75,19 +86,22 @@ func within(dirs ...string) (patterns []string) {
 // exceptions are packages that may import more than their room, each with its reason.
 var exceptions = map[string][]string{
 	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // the daemon's file
-	"xwarp/ring/pcapng":          {gopacket},                     // pcapng files of what a decorator saw: a tool, not on the data path
+	// pcapng files of what a decorator saw: a tool, not on the data path
+	"xwarp/ring/pcapng": {gopacket},
 }
 
 // topLevel is what stands in the repository beside dot-files; build is not committed.
-var topLevel = []string{"go.mod", "go.sum", "bpf", "cmd", "engine", "tcp", "mpa", "ddp", "ring", "bench", "scripts", "Makefile",
+var topLevel = []string{"go.mod", "go.sum", "bpf", "cmd", "engine", "tcp", "mpa", "ddp", "ring",
+	"bench", "scripts", "Makefile",
 	"README.md", "LICENSE", "build"}
 
 // pkg is what the rules need of `go list -json`.
 type pkg struct {
-	ImportPath string
-	Dir        string
-	GoFiles    []string
-	Imports    []string
+	ImportPath                string
+	Dir                       string
+	GoFiles                   []string
+	TestGoFiles, XTestGoFiles []string
+	Imports                   []string
 }
 
 // findRoom returns the innermost room of a package of ours.
@@ -115,10 +129,12 @@ func checkImports(p pkg) (faults []string) {
 			continue
 		}
 		if kit, ok := findRoom(path); ok && kit.tests && kit.name != r.name {
-			faults = append(faults, fmt.Sprintf("%s: imports %s, which is for tests", p.ImportPath, path))
+			faults = append(faults, fmt.Sprintf("%s: imports %s, which is for tests", p.ImportPath,
+				path))
 		}
 		if !r.allows(path) && !matches(path, exceptions[p.ImportPath]) {
-			faults = append(faults, fmt.Sprintf("%s: imports %s, which %s may not", p.ImportPath, path, r.name))
+			faults = append(faults, fmt.Sprintf("%s: imports %s, which %s may not", p.ImportPath,
+				path, r.name))
 		}
 	}
 	return faults
@@ -131,7 +147,8 @@ func (r room) allows(path string) bool {
 		to, _ := findRoom(path)
 		return to.name == r.name || matches(path, r.ours)
 	case strings.Contains(first, "."):
-		return !matches(path, r.never) && (slices.Contains(r.others, "any") || matches(path, r.others))
+		return !matches(path, r.never) && (slices.Contains(r.others, "any") ||
+			matches(path, r.others))
 	default:
 		return !matches(path, r.banned)
 	}

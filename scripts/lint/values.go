@@ -15,14 +15,16 @@ func checkValues(p pkg) (faults []string, err error) {
 	}
 	set := token.NewFileSet()
 	for _, name := range p.GoFiles {
-		f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil,
+			parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			if what := process(n); what != "" {
 				at := set.Position(n.Pos())
-				faults = append(faults, fmt.Sprintf("%s:%d: %s in a package of values", filepath.Join(p.ImportPath, name), at.Line, what))
+				faults = append(faults, fmt.Sprintf("%s:%d: %s in a package of values",
+					filepath.Join(p.ImportPath, name), at.Line, what))
 			}
 			return true
 		})

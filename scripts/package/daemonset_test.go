@@ -74,8 +74,8 @@ func manifests(t *testing.T, text []byte) (list []manifest, err error) {
 	return list, json.Unmarshal(out, &list)
 }
 
-// TestDaemonSet reads the example with Kubernetes' types, the configuration in it with ours, and holds what must fit together against
-// each other.
+// TestDaemonSet reads the example with Kubernetes' types, the configuration in it with ours, and holds what
+// must fit together against each other.
 func TestDaemonSet(t *testing.T) {
 	text, err := os.ReadFile("daemonset.yaml")
 	if err != nil {
@@ -106,10 +106,12 @@ func TestDaemonSet(t *testing.T) {
 		t.Fatalf("pod: %+v", pod)
 	}
 	devicePlugin(t, pod)
-	want := map[string]string{filepath.Dir(config.DefaultPath): "config " + list[0].Metadata.Name, filepath.Dir(client.DefaultPath): "host " + filepath.Dir(client.DefaultPath)}
+	want := map[string]string{filepath.Dir(config.DefaultPath): "config " + list[0].Metadata.Name,
+		filepath.Dir(client.DefaultPath): "host " + filepath.Dir(client.DefaultPath)}
 	for _, m := range pod.Containers[0].VolumeMounts {
 		for _, v := range pod.Volumes {
-			if v.Name == m.Name && (want[m.MountPath] == "config "+v.ConfigMap.Name || want[m.MountPath] == "host "+v.HostPath.Path) {
+			if v.Name == m.Name && (want[m.MountPath] == "config "+v.ConfigMap.Name ||
+				want[m.MountPath] == "host "+v.HostPath.Path) {
 				delete(want, m.MountPath)
 			}
 		}
@@ -122,28 +124,34 @@ func TestDaemonSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	for c := range strings.FieldsSeq(u.one("CapabilityBoundingSet")) {
-		if !slices.Contains(pod.Containers[0].SecurityContext.Capabilities.Add, strings.TrimPrefix(c, "CAP_")) {
+		if !slices.Contains(pod.Containers[0].SecurityContext.Capabilities.Add,
+			strings.TrimPrefix(c, "CAP_")) {
 			t.Errorf("the pod lacks the unit's %s", c)
 		}
 	}
 	wrong := bytes.Replace(text, []byte("hostNetwork"), []byte("hostNetwrok"), 1)
-	if _, err := manifests(t, wrong); err == nil || !strings.Contains(err.Error(), `unknown field "hostNetwrok"`) {
+	if _, err := manifests(t, wrong); err == nil ||
+		!strings.Contains(err.Error(), `unknown field "hostNetwrok"`) {
 		t.Errorf("with a misspelt field: %v", err)
 	}
 }
 
-// devicePlugin holds the plugin's container against the program: no privilege, the daemon's socket at the same path as on the host,
-// the kubelet's directory, and not the operator's socket.
+// devicePlugin holds the plugin's container against the program: no privilege, the daemon's socket at the
+// same path as on the host, the kubelet's directory, and not the operator's socket.
 func devicePlugin(t *testing.T, p *pod) {
 	t.Helper()
 	c := &p.Containers[1]
 	if len(c.Command) != 1 || filepath.Base(c.Command[0]) != "xwarp-device-plugin" {
 		t.Errorf("the plugin's command: %q", c.Command)
 	}
-	if s := &c.SecurityContext; s.Privileged || len(s.Capabilities.Add) != 0 || !slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
+	if s := &c.SecurityContext; s.Privileged || len(s.Capabilities.Add) != 0 ||
+		!slices.Equal(s.Capabilities.Drop, []string{"ALL"}) || s.AllowPrivilegeEscalation == nil ||
+		*s.AllowPrivilegeEscalation {
 		t.Errorf("the plugin has privileges: %+v", c.SecurityContext)
 	}
-	want := map[string]bool{filepath.Dir(client.DefaultPath): true, "/var/lib/kubelet/device-plugins": false} // whether it is read-only
+	// whether it is read-only
+	want := map[string]bool{filepath.Dir(client.DefaultPath): true,
+		"/var/lib/kubelet/device-plugins": false}
 	for _, m := range c.VolumeMounts {
 		readOnly, ok := want[m.MountPath]
 		if !ok || readOnly != m.ReadOnly {
@@ -176,7 +184,9 @@ func TestPod(t *testing.T) {
 	}
 	p := &list[0].Spec.pod
 	c := &p.Containers[0]
-	if p.HostUsers == nil || *p.HostUsers || p.HostNetwork || len(p.Volumes)+len(c.VolumeMounts)+len(c.SecurityContext.Capabilities.Add) != 0 || c.SecurityContext.Privileged {
+	if p.HostUsers == nil || *p.HostUsers || p.HostNetwork ||
+		len(p.Volumes)+len(c.VolumeMounts)+len(c.SecurityContext.Capabilities.Add) != 0 ||
+		c.SecurityContext.Privileged {
 		t.Errorf("the pod has more than it needs: %+v", p)
 	}
 	source, err := os.ReadFile("../../cmd/xwarp-device-plugin/plugin.go")
@@ -188,7 +198,9 @@ func TestPod(t *testing.T) {
 			t.Errorf("%s %s of the plugin's resources", n, name)
 		}
 	}
-	if !slices.ContainsFunc(c.Command, func(s string) bool { return s == "$(XWARP_SOCKET)" }) || !bytes.Contains(source, []byte(`"XWARP_SOCKET"`)) {
+	if !slices.ContainsFunc(c.Command, func(s string) bool {
+		return s == "$(XWARP_SOCKET)"
+	}) || !bytes.Contains(source, []byte(`"XWARP_SOCKET"`)) {
 		t.Errorf("command %q", c.Command)
 	}
 }

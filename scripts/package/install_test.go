@@ -25,7 +25,8 @@ import (
 	"xwarp/engine/daemon/view"
 )
 
-// machine is a host of the test with a file system of its own: all commands run in it and in the host's network namespace.
+// machine is a host of the test with a file system of its own: all commands run in it and in the host's
+// network namespace.
 type machine struct {
 	t    *testing.T
 	host *topo.Host
@@ -40,7 +41,8 @@ func newMachine(t *testing.T, h *topo.Host) *machine {
 	m.dir = t.TempDir()
 	c := exec.Command("/proc/self/exe", m.dir)
 	c.Env = append(os.Environ(), roleEnv+"=machine")
-	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS,
+		Pdeathsig: syscall.SIGKILL}
 	m.begin(c, "ready")
 	m.pid = c.Process.Pid
 	m.root = fmt.Sprintf("/proc/%d/root", m.pid)
@@ -48,7 +50,8 @@ func newMachine(t *testing.T, h *topo.Host) *machine {
 	return m
 }
 
-// begin starts a process that lives until its standard input ends, and waits for the line that it prints when it is ready.
+// begin starts a process that lives until its standard input ends, and waits for the line that it prints when
+// it is ready.
 func (m *machine) begin(c *exec.Cmd, want string) {
 	m.t.Helper()
 	in, err := c.StdinPipe()
@@ -102,7 +105,8 @@ func (m *machine) command(name string, args ...string) *exec.Cmd {
 	c := exec.Command(name, args...)
 	c.Path = name
 	c.Dir = "/"
-	c.Env = []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"}
+	c.Env = []string{"PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8"}
 	c.SysProcAttr = &syscall.SysProcAttr{Chroot: m.root}
 	return c
 }
@@ -145,13 +149,15 @@ func build(t *testing.T) string {
 	return debs[0]
 }
 
-// TestInstall is an operator's way: install the package, configure an interface, ask doctor, start the unit's command line under the
-// unit's rights, have a program without rights exchange data with a second host, watch that, stop the daemon, purge the package.
+// TestInstall is an operator's way: install the package, configure an interface, ask doctor, start the unit's
+// command line under the unit's rights, have a program without rights exchange data with a second host, watch
+// that, stop the daemon, purge the package.
 func TestInstall(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	deb := build(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwinstall", OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads})
+	tn, err := topo.New(topo.Options{Prefix: "xwinstall", OffloadsA: topo.NoOffloads,
+		OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,17 +165,20 @@ func TestInstall(t *testing.T) {
 	m := newMachine(t, tn.A)
 	m.copy(deb, "tmp/xwarp.deb", 0o644)
 	m.run("/usr/bin/dpkg", "--install", "/tmp/xwarp.deb")
-	for _, path := range []string{"/usr/bin/xwarp", "/usr/share/man/man8/xwarpd.8", "/usr/share/man/man1/xwarp-doctor.1", "/usr/share/doc/xwarp/copyright"} {
+	for _, path := range []string{"/usr/bin/xwarp", "/usr/share/man/man8/xwarpd.8",
+		"/usr/share/man/man1/xwarp-doctor.1", "/usr/share/doc/xwarp/copyright"} {
 		if !m.exists(path) {
 			t.Errorf("the package lacks %s", path)
 		}
 	}
 	for _, program := range []string{"xwarp", "xwarpd"} {
-		if got := m.run("/usr/bin/"+program, "--version"); !strings.HasPrefix(got, program+" 0.0.1, go") {
+		if got := m.run("/usr/bin/"+program, "--version"); !strings.HasPrefix(got, program+
+			" 0.0.1, go") {
 			t.Errorf("%s --version says %q", program, got)
 		}
 	}
-	m.edit("/etc/xwarp/xwarp.toml", "[http]\n", fmt.Sprintf("[[interface]]\nname = %q\n\n[http]\n", tn.A.Link.Name))
+	m.edit("/etc/xwarp/xwarp.toml", "[http]\n", fmt.Sprintf("[[interface]]\nname = %q\n\n[http]\n",
+		tn.A.Link.Name))
 	m.edit("/etc/xwarp/xwarp.toml", "\nlisten = \"\"\n", "\nlisten = \"127.0.0.1:9479\"\n")
 	m.run("/usr/bin/xwarp", "config", "check")
 	m.green()
@@ -179,7 +188,8 @@ func TestInstall(t *testing.T) {
 	echo(t, tn.B, at)
 	program := m.command("/usr/local/bin/install-test", at.String())
 	program.Env = append(program.Env, roleEnv+"=program")
-	program.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{m.group("xwarp")}}
+	program.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534,
+		Groups: []uint32{m.group("xwarp")}}
 	m.begin(program, "done")
 	m.watch(at)
 	m.green() // also beside the daemon
@@ -198,7 +208,8 @@ func TestInstall(t *testing.T) {
 		t.Error("a program is attached after the daemon's end")
 	}
 	m.run("/usr/bin/dpkg", "--purge", "xwarp")
-	for _, path := range []string{"/usr/bin/xwarpd", "/etc/xwarp", "/usr/lib/systemd/system/xwarpd.service"} {
+	for _, path := range []string{"/usr/bin/xwarpd", "/etc/xwarp",
+		"/usr/lib/systemd/system/xwarpd.service"} {
 		if m.exists(path) {
 			t.Errorf("%s is there after a purge", path)
 		}
@@ -211,7 +222,8 @@ func (m *machine) green() {
 	var v struct {
 		Lines []struct{ Check, Status, What string }
 	}
-	if err := json.Unmarshal([]byte(m.run("/usr/bin/xwarp", "doctor", "--interface", m.host.Link.Name, "--port", "7174", "-j")), &v); err != nil {
+	if err := json.Unmarshal([]byte(m.run("/usr/bin/xwarp", "doctor", "--interface",
+		m.host.Link.Name, "--port", "7174", "-j")), &v); err != nil {
 		m.t.Fatal(err)
 	}
 	for _, l := range v.Lines {
@@ -280,17 +292,21 @@ func (m *machine) watch(peer netip.AddrPort) {
 	if err := json.Unmarshal([]byte(m.run("/usr/bin/xwarp", "status", "-j")), &s); err != nil {
 		m.t.Fatal(err)
 	}
-	if len(s.Devices) != 1 || s.Devices[0].RxFrames == 0 || s.Objects.QPs != 1 || s.Objects.MRs != 1 {
+	if len(s.Devices) != 1 || s.Devices[0].RxFrames == 0 || s.Objects.QPs != 1 ||
+		s.Objects.MRs != 1 {
 		m.t.Errorf("status: %+v", s)
 	}
-	if qp := m.run("/usr/bin/xwarp", "resource", "show", "qp"); !strings.Contains(qp, peer.String()) || !strings.Contains(qp, "RTS") {
+	if qp := m.run("/usr/bin/xwarp", "resource", "show", "qp"); !strings.Contains(qp,
+		peer.String()) || !strings.Contains(qp, "RTS") {
 		m.t.Errorf("resource show qp: %s", qp)
 	}
-	if top := m.run("/usr/bin/xwarp", "top", "-n", "1", "--interval", "200ms"); !strings.Contains(top, peer.String()) {
+	if top := m.run("/usr/bin/xwarp", "top", "-n", "1", "--interval", "200ms"); !strings.Contains(
+		top, peer.String()) {
 		m.t.Errorf("top: %s", top)
 	}
 	metrics := m.get("http://127.0.0.1:9479/metrics")
-	for _, want := range []string{"xwarp_build_info{", `xwarp_queue_pairs{device="eth0",state="RTS"} 1`} {
+	for _, want := range []string{"xwarp_build_info{",
+		`xwarp_queue_pairs{device="eth0",state="RTS"} 1`} {
 		if !strings.Contains(metrics, want) {
 			m.t.Errorf("the metrics lack %q:\n%s", want, metrics)
 		}
@@ -300,8 +316,12 @@ func (m *machine) watch(peer netip.AddrPort) {
 // get asks an HTTP server on the machine's loopback interface.
 func (m *machine) get(url string) string {
 	m.t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (c net.Conn, err error) {
-		err = m.host.Do(func() error { c, err = new(net.Dialer).DialContext(ctx, network, address); return err })
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (
+		c net.Conn, err error) {
+		err = m.host.Do(func() error {
+			c, err = new(net.Dialer).DialContext(ctx, network, address)
+			return err
+		})
 		return c, err
 	}}
 	defer transport.CloseIdleConnections()

@@ -24,15 +24,16 @@ import (
 // half is what is written and read back.
 const half = 256 << 10
 
-// programRole is a program without rights that uses the installed daemon: the peer's address. It writes into the peer's memory,
-// reads that back, sends a message, and gets it back. It ends with its standard input.
+// programRole is a program without rights that uses the installed daemon: the peer's address. It writes into
+// the peer's memory, reads that back, sends a message, and gets it back. It ends with its standard input.
 func programRole(args []string) error {
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var caps [2]unix.CapUserData
 	if err := unix.Capget(&h, &caps[0]); err != nil {
 		return err
 	}
-	if os.Getuid() == 0 || caps[0].Effective|caps[1].Effective|caps[0].Permitted|caps[1].Permitted != 0 {
+	if os.Getuid() == 0 || caps[0].Effective|caps[1].Effective|caps[0].Permitted|
+		caps[1].Permitted != 0 {
 		return errors.New("the program has rights that it shall not have")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -81,7 +82,8 @@ func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) erro
 			return err
 		}
 		if c[0].Status != rdmap.Success || c[0].Op != want {
-			return fmt.Errorf("completion %v %v, want %v (%v)", c[0].Op, c[0].Status, want, qp.Err())
+			return fmt.Errorf("completion %v %v, want %v (%v)", c[0].Op, c[0].Status, want,
+				qp.Err())
 		}
 		return nil
 	}
@@ -106,7 +108,8 @@ func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) erro
 	if err := qp.PostRecv(&client.RecvWR{SGL: []client.SGE{mr.SGE(half, 64)}}); err != nil {
 		return err
 	}
-	if err := qp.PostSend(&client.SendWR{Op: rdmap.WRSend, Inline: []byte("there and back")}); err != nil {
+	if err := qp.PostSend(&client.SendWR{Op: rdmap.WRSend,
+		Inline: []byte("there and back")}); err != nil {
 		return err
 	}
 	if err := wait(rdmap.WRRecv); err != nil {
@@ -122,7 +125,10 @@ func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) erro
 func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	t.Helper()
 	var dev *engine.Device
-	if err := h.Do(func() (err error) { dev, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name}); return err }); err != nil {
+	if err := h.Do(func() (err error) {
+		dev, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name})
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
@@ -162,7 +168,8 @@ func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 			_, err = cq.Wait(ctx, c[:])
 		}
 		if err == nil && c[0].Status == rdmap.Success {
-			err = qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{mr.SGE(half, int(c[0].ByteLen))}})
+			err = qp.PostSend(&engine.SendWR{Op: rdmap.WRSend,
+				SGL: []engine.SGE{mr.SGE(half, int(c[0].ByteLen))}})
 		}
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("the second host: %v", err)

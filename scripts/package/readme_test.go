@@ -20,7 +20,8 @@ func TestReadmeNamesThePackage(t *testing.T) {
 	if m == nil || !strings.Contains(text("build.sh"), `--target "$target/"`) {
 		t.Fatal("build.sh puts packages elsewhere")
 	}
-	if want := "apt-get install ./" + m[1] + "/xwarp_*_amd64.deb"; !strings.Contains(text("../../README.md"), want) {
+	if want := "apt-get install ./" + m[1] +
+		"/xwarp_*_amd64.deb"; !strings.Contains(text("../../README.md"), want) {
 		t.Errorf("the README lacks %q", want)
 	}
 }

@@ -20,7 +20,8 @@ import (
 // roleEnv makes the test binary play another process; the arguments follow.
 const roleEnv = "XWARP_INSTALL_ROLE"
 
-var roles = map[string]func(args []string) error{"machine": machineRole, "unit": unitRole, "program": programRole}
+var roles = map[string]func(args []string) error{"machine": machineRole, "unit": unitRole,
+	"program": programRole}
 
 func TestMain(m *testing.M) {
 	role := roles[os.Getenv(roleEnv)]
@@ -34,8 +35,9 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// machineRole makes a machine of this one's files with a memory file system above them, in the mount namespace that it was given
-// and with a directory for its use; it ends with its standard input, and nothing stays.
+// machineRole makes a machine of this one's files with a memory file system above them, in the mount
+// namespace that it was given and with a directory for its use; it ends with its standard input, and nothing
+// stays.
 func machineRole(args []string) error {
 	dir := args[0]
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -55,14 +57,16 @@ func machineRole(args []string) error {
 		flags                uintptr
 		data                 string
 	}{
-		{"machine", "", "overlay", 0, fmt.Sprintf("lowerdir=/,upperdir=%s/upper,workdir=%s/work", dir, dir)},
+		{"machine", "", "overlay", 0, fmt.Sprintf("lowerdir=/,upperdir=%s/upper,workdir=%s/work",
+			dir, dir)},
 		{"proc", "proc", "proc", 0, ""},
 		{"sysfs", "sys", "sysfs", 0, ""},
 		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC, ""},
 		{"machine", "run", "tmpfs", 0, "mode=755"},
 		{"machine", "tmp", "tmpfs", 0, "mode=1777"},
 	} {
-		if err := unix.Mount(m.source, filepath.Join(root, m.target), m.kind, m.flags, m.data); err != nil {
+		if err := unix.Mount(m.source, filepath.Join(root, m.target), m.kind, m.flags,
+			m.data); err != nil {
 			return fmt.Errorf("mounting %s on /%s: %w", m.kind, m.target, err)
 		}
 	}
@@ -74,8 +78,8 @@ func machineRole(args []string) error {
 	return nil
 }
 
-// unitRole becomes what the installed unit starts, with the rights and the filters that systemd would give it. Its argument is the
-// machine's root in the machine's mount namespace, which is file descriptor 3.
+// unitRole becomes what the installed unit starts, with the rights and the filters that systemd would give
+// it. Its argument is the machine's root in the machine's mount namespace, which is file descriptor 3.
 func unitRole(args []string) error {
 	runtime.LockOSThread()
 	if err := enter(3, args[0]); err != nil {
@@ -120,9 +124,11 @@ func unitRole(args []string) error {
 	return fmt.Errorf("%v: %w", command, unix.Exec(command[0], command, environ))
 }
 
-// enter gives the calling thread a mount namespace of its own, a copy of the one behind fd, and root as its root directory.
+// enter gives the calling thread a mount namespace of its own, a copy of the one behind fd, and root as its
+// root directory.
 func enter(fd int, root string) error {
-	return errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(fd, unix.CLONE_NEWNS), unix.Chroot(root), unix.Chdir("/"),
+	return errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(fd, unix.CLONE_NEWNS),
+		unix.Chroot(root), unix.Chdir("/"),
 		unix.Unshare(unix.CLONE_NEWNS), unix.Close(fd))
 }
 
@@ -162,7 +168,8 @@ func (u unit) drop(uid, gid int, caps []uintptr) error {
 	}
 	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	low, high := uint32(set), uint32(set>>32)
-	data := [2]unix.CapUserData{{Effective: low, Permitted: low, Inheritable: low}, {Effective: high, Permitted: high, Inheritable: high}}
+	data := [2]unix.CapUserData{{Effective: low, Permitted: low, Inheritable: low},
+		{Effective: high, Permitted: high, Inheritable: high}}
 	if err := unix.Capset(&h, &data[0]); err != nil {
 		return fmt.Errorf("capset: %w", err)
 	}

@@ -45,7 +45,8 @@ func (u unit) one(key string) string {
 }
 
 var capabilityNames = map[string]uintptr{
-	"CAP_NET_ADMIN": unix.CAP_NET_ADMIN, "CAP_NET_RAW": unix.CAP_NET_RAW, "CAP_BPF": unix.CAP_BPF, "CAP_PERFMON": unix.CAP_PERFMON,
+	"CAP_NET_ADMIN": unix.CAP_NET_ADMIN, "CAP_NET_RAW": unix.CAP_NET_RAW, "CAP_BPF": unix.CAP_BPF,
+	"CAP_PERFMON":          unix.CAP_PERFMON,
 	"CAP_NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE,
 }
 
@@ -119,7 +120,8 @@ func (u unit) syscalls(known map[string]int) ([]string, error) {
 }
 
 var families = map[string]uint64{
-	"AF_UNIX": unix.AF_UNIX, "AF_NETLINK": unix.AF_NETLINK, "AF_XDP": unix.AF_XDP, "AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6,
+	"AF_UNIX": unix.AF_UNIX, "AF_NETLINK": unix.AF_NETLINK, "AF_XDP": unix.AF_XDP,
+	"AF_INET": unix.AF_INET, "AF_INET6": unix.AF_INET6,
 }
 
 // confine gives the calling thread the system-call filters that systemd would. It has no way back.
@@ -144,21 +146,25 @@ func (u unit) confine() error {
 		// RestrictNamespaces=yes
 		{DefaultAction: seccomp.ActionAllow, Syscalls: []seccomp.SyscallGroup{
 			{Action: seccomp.ActionErrno, Names: []string{"setns", "unshare"}},
-			{Action: seccomp.ActionErrno, NamesWithCondtions: []seccomp.NameWithConditions{argument("clone", 0, seccomp.BitsSet, unix.CLONE_NEWNET)}},
+			{Action: seccomp.ActionErrno, NamesWithCondtions: []seccomp.NameWithConditions{
+				argument("clone", 0, seccomp.BitsSet, unix.CLONE_NEWNET)}},
 		}},
 		{DefaultAction: seccomp.ActionAllow, Syscalls: []seccomp.SyscallGroup{
-			{Action: seccomp.ActionAllow, NamesWithCondtions: sockets}, {Action: seccomp.ActionErrno, Names: []string{"socket"}},
+			{Action: seccomp.ActionAllow, NamesWithCondtions: sockets},
+			{Action: seccomp.ActionErrno, Names: []string{"socket"}},
 		}},
 		// MemoryDenyWriteExecute=yes
 		{DefaultAction: seccomp.ActionAllow, Syscalls: []seccomp.SyscallGroup{
 			{Action: seccomp.ActionErrno, NamesWithCondtions: []seccomp.NameWithConditions{
 				{Name: "mmap", Conditions: seccomp.ArgumentConditions{
-					{Argument: 2, Operation: seccomp.BitsSet, Value: unix.PROT_WRITE}, {Argument: 2, Operation: seccomp.BitsSet, Value: unix.PROT_EXEC},
+					{Argument: 2, Operation: seccomp.BitsSet, Value: unix.PROT_WRITE},
+					{Argument: 2, Operation: seccomp.BitsSet, Value: unix.PROT_EXEC},
 				}},
 				argument("mprotect", 2, seccomp.BitsSet, unix.PROT_EXEC),
 			}},
 		}},
-		{DefaultAction: seccomp.ActionErrno, Syscalls: []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: allowed}}},
+		{DefaultAction: seccomp.ActionErrno,
+			Syscalls: []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: allowed}}},
 	} {
 		if err := seccomp.LoadFilter(seccomp.Filter{NoNewPrivs: true, Policy: p}); err != nil {
 			return err
@@ -168,12 +174,14 @@ func (u unit) confine() error {
 }
 
 func argument(name string, n uint32, op seccomp.Operation, v uint64) seccomp.NameWithConditions {
-	return seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{{Argument: n, Operation: op, Value: v}}}
+	return seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
+		{Argument: n, Operation: op, Value: v}}}
 }
 
 // The unit stays as hardened as it is promised to be.
 func TestExposure(t *testing.T) {
-	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=26", "--no-pager", "xwarpd.service").CombinedOutput()
+	out, err := exec.Command("systemd-analyze", "security", "--offline=true", "--threshold=26",
+		"--no-pager", "xwarpd.service").CombinedOutput()
 	if err != nil {
 		t.Errorf("systemd-analyze security: above 2.6: %v\n%s", err, out)
 	}

@@ -1,5 +1,5 @@
-// Command reqs keeps the table of requirements in the README: each requirement of the RFCs in few words, the code that fulfils it,
-// and the tests that prove it.
+// Command reqs keeps the table of requirements in the README: each requirement of the RFCs in few words, the
+// code that fulfils it, and the tests that prove it.
 //
 //	go run ./scripts/reqs           checks; exit status 1 says what is wrong
 //	go run ./scripts/reqs -write    writes the table anew
@@ -9,8 +9,8 @@
 //	//req:rfc5044-4.3-1 rfc5044-4.3-2
 //	func TestVectors(t *testing.T) {
 //
-// The check fails when a requirement has no test and no reason for that, when a test names a requirement or a requirement names
-// code that does not exist, and when the table is not what would be written.
+// The check fails when a requirement has no test and no reason for that, when a test names a requirement or a
+// requirement names code that does not exist, and when the table is not what would be written.
 package main
 
 import (
@@ -74,7 +74,8 @@ func run(root string, write bool) (faults []string, err error) {
 	case write:
 		return faults, os.WriteFile(readme, text, 0o644)
 	default:
-		faults = append(faults, "README.md: the table of requirements is not up to date: go run ./scripts/reqs -write")
+		faults = append(faults, "README.md: the table of requirements is not up to date: go run "+
+			"./scripts/reqs -write")
 	}
 	return faults, nil
 }
@@ -84,7 +85,8 @@ func replace(readme []byte, table string) ([]byte, error) {
 	text := string(readme)
 	i, j := strings.Index(text, begin), strings.Index(text, end)
 	if i < 0 || j < i || strings.Count(text, begin) > 1 || strings.Count(text, end) > 1 {
-		return nil, fmt.Errorf("the lines %q and %q must stand there once, around the table of requirements", begin, end)
+		return nil, fmt.Errorf("the lines %q and %q must stand there once, around the table of "+
+			"requirements", begin, end)
 	}
 	return []byte(text[:i] + begin + "\n" + table + text[j:]), nil
 }

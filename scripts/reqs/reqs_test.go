@@ -26,7 +26,8 @@ func TestParse(t *testing.T) {
 		{"rfc1-1-1 | MUST | p.F", "line 1: want id"},
 		{"\nrfc1 | MUST | p.F | text", "line 2: \"rfc1\" is no name"},
 		{"rfc1-1-1 | SHALL | p.F | text", "no level"},
-		{"rfc1-1-1 | MUST | p.F | text\nrfc1-1-1 | MUST | p.F | text", "line 2: rfc1-1-1 is there twice"},
+		{"rfc1-1-1 | MUST | p.F | text\nrfc1-1-1 | MUST | p.F | text",
+			"line 2: rfc1-1-1 is there twice"},
 		{"rfc1-1-1 | MUST | open | text", "a reason belongs"},
 		{"rfc1-1-1 | MUST | p.F | text | why", "a reason belongs"},
 	} {
@@ -49,8 +50,9 @@ func repository(t *testing.T, requirements, tests string) string {
 	for name, text := range map[string]string{
 		"scripts/reqs/requirements.txt": requirements,
 		"README.md":                     "head\n" + begin + "\n" + end + "\ntail\n",
-		"p/p.go":                        "package p\n\ntype T[X any] struct{}\n\nfunc (t *T[X]) M() {}\n\nconst C = 1\n",
-		"p/p_test.go":                   "package p\n" + tests,
+		"p/p.go": "package p\n\ntype T[X any] struct{}\n\nfunc (t *T[X]) " +
+			"M() {}\n\nconst C = 1\n",
+		"p/p_test.go": "package p\n" + tests,
 	} {
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -67,12 +69,16 @@ func TestCheck(t *testing.T) {
 	const good = "\n// TestA.\n//\n//req:rfc1-1-1\nfunc TestA(t *T) {}\n"
 	for _, tc := range []struct{ name, requirements, tests, want string }{
 		{"good", "rfc1-1-1 | MUST | p.T.M | text", good, ""},
-		{"no test", "rfc1-1-1 | MUST | p.C | text", "\nfunc TestA(t *T) {}\n", "no test has //req:rfc1-1-1"},
+		{"no test", "rfc1-1-1 | MUST | p.C | text", "\nfunc TestA(t *T) {}\n",
+			"no test has //req:rfc1-1-1"},
 		{"no code", "rfc1-1-1 | MUST | p.T.N | text", good, "there is no p.T.N"},
-		{"unknown", "rfc1-1-2 | MUST | n/a | text | why", good, "which requirements.txt does not have"},
+		{"unknown", "rfc1-1-2 | MUST | n/a | text | why", good,
+			"which requirements.txt does not have"},
 		{"reason and test", "rfc1-1-1 | MUST | open | text | why", good, "needs no reason"},
-		{"not at a test", "rfc1-1-1 | MUST | p.C | text", good + "\n//req:rfc1-1-1\nfunc helper() {}\n", "belongs into the comment of a test"},
-		{"twice", "rfc1-1-1 | MUST | p.C | text", "\n//req:rfc1-1-1 rfc1-1-1\nfunc TestA(t *T) {}\n", "twice"},
+		{"not at a test", "rfc1-1-1 | MUST | p.C | text", good +
+			"\n//req:rfc1-1-1\nfunc helper() {}\n", "belongs into the comment of a test"},
+		{"twice", "rfc1-1-1 | MUST | p.C | text",
+			"\n//req:rfc1-1-1 rfc1-1-1\nfunc TestA(t *T) {}\n", "twice"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := repository(t, tc.requirements, tc.tests)
@@ -80,7 +86,10 @@ func TestCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tc.want == "" && len(faults) > 0 || tc.want != "" && !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, tc.want) }) {
+			if tc.want == "" && len(faults) > 0 || tc.want != "" &&
+				!slices.ContainsFunc(faults, func(f string) bool {
+					return strings.Contains(f, tc.want)
+				}) {
 				t.Errorf("%q, want %q", faults, tc.want)
 			}
 		})
@@ -90,9 +99,12 @@ func TestCheck(t *testing.T) {
 // TestStale changes what the table is made of: the check notices, and writing heals it.
 func TestStale(t *testing.T) {
 	root := repository(t, "rfc5044-1-1 | MUST | p.C | a | b", "")
-	os.WriteFile(filepath.Join(root, "scripts/reqs/requirements.txt"), []byte("rfc5044-1-1 | MUST | p.C | text"), 0o644)
-	os.WriteFile(filepath.Join(root, "p/p_test.go"), []byte("package p\n\n//req:rfc5044-1-1\nfunc TestA(t *T) {}\n"), 0o644)
-	if faults, err := run(root, false); err != nil || len(faults) != 1 || !strings.Contains(faults[0], "not up to date") {
+	os.WriteFile(filepath.Join(root, "scripts/reqs/requirements.txt"),
+		[]byte("rfc5044-1-1 | MUST | p.C | text"), 0o644)
+	os.WriteFile(filepath.Join(root, "p/p_test.go"),
+		[]byte("package p\n\n//req:rfc5044-1-1\nfunc TestA(t *T) {}\n"), 0o644)
+	if faults, err := run(root, false); err != nil || len(faults) != 1 ||
+		!strings.Contains(faults[0], "not up to date") {
 		t.Fatalf("%q, %v", faults, err)
 	}
 	if faults, err := run(root, true); err != nil || len(faults) > 0 {
@@ -102,7 +114,8 @@ func TestStale(t *testing.T) {
 		t.Fatalf("after writing: %q, %v", faults, err)
 	}
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
-	if err != nil || !strings.HasPrefix(string(text), "head\n") || !strings.HasSuffix(string(text), end+"\ntail\n") ||
+	if err != nil || !strings.HasPrefix(string(text), "head\n") ||
+		!strings.HasSuffix(string(text), end+"\ntail\n") ||
 		!strings.Contains(string(text), "| 1-1 | MUST text | `p.C` | p TestA |") {
 		t.Errorf("%v\n%s", err, text)
 	}

@@ -26,7 +26,8 @@ const (
 
 var (
 	idForm = regexp.MustCompile(`^[a-z0-9]+(-[A-Za-z0-9.]+)*-[0-9]+$`)
-	levels = map[string]bool{"MUST": true, "MUST NOT": true, "SHOULD": true, "SHOULD NOT": true, "MAY": true}
+	levels = map[string]bool{"MUST": true, "MUST NOT": true, "SHOULD": true, "SHOULD NOT": true,
+		"MAY": true}
 )
 
 // parse reads requirements.txt.
@@ -40,7 +41,8 @@ func parse(r io.Reader) (list []requirement, err error) {
 		}
 		f := strings.Split(text, " | ")
 		if len(f) < 4 || len(f) > 5 {
-			return nil, fmt.Errorf("requirements.txt, line %d: want id | level | code | text [| reason]", n)
+			return nil,
+				fmt.Errorf("requirements.txt, line %d: want id | level | code | text [| reason]", n)
 		}
 		q := requirement{line: n, id: f[0], level: f[1], code: f[2], text: f[3]}
 		if len(f) == 5 {
@@ -55,7 +57,8 @@ func parse(r io.Reader) (list []requirement, err error) {
 		case !levels[q.level]:
 			err = fmt.Errorf("%q is no level", q.level)
 		case none != (q.reason != ""):
-			err = fmt.Errorf("%s: a reason belongs to code %q and %q, and only there", q.id, notApplicable, open)
+			err = fmt.Errorf("%s: a reason belongs to code %q and %q, and only there", q.id,
+				notApplicable, open)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("requirements.txt, line %d: %w", n, err)

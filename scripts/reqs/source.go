@@ -32,7 +32,8 @@ func scan(root string) (*source, error) {
 			return err
 		}
 		name := e.Name()
-		if e.IsDir() && file != root && (name == "build" || name == "testdata" || strings.HasPrefix(name, ".")) {
+		if e.IsDir() && file != root && (name == "build" || name == "testdata" ||
+			strings.HasPrefix(name, ".")) {
 			return fs.SkipDir
 		}
 		if e.IsDir() || !strings.HasSuffix(name, ".go") {
@@ -71,7 +72,8 @@ func (s *source) file(file, dir string) error {
 			for _, id := range strings.Fields(ids) {
 				t := test{dir, fn.Name.Name}
 				if slices.Contains(s.proves[id], t) {
-					s.faults = append(s.faults, fmt.Sprintf("%v: %s names %s twice", fset.Position(c.Pos()), t.name, id))
+					s.faults = append(s.faults, fmt.Sprintf("%v: %s names %s twice",
+						fset.Position(c.Pos()), t.name, id))
 				}
 				s.proves[id] = append(s.proves[id], t)
 			}
@@ -80,7 +82,9 @@ func (s *source) file(file, dir string) error {
 	for _, g := range f.Comments {
 		for _, c := range g.List {
 			if strings.HasPrefix(c.Text, annotation) && !taken[c] {
-				s.faults = append(s.faults, fmt.Sprintf("%v: this belongs into the comment of a test", fset.Position(c.Pos())))
+				s.faults = append(s.faults,
+					fmt.Sprintf("%v: this belongs into the comment of a test",
+						fset.Position(c.Pos())))
 			}
 		}
 	}
@@ -89,7 +93,8 @@ func (s *source) file(file, dir string) error {
 
 func isTest(file string, fn *ast.FuncDecl) bool {
 	name := fn.Name.Name
-	return fn.Recv == nil && strings.HasSuffix(file, "_test.go") && (strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz"))
+	return fn.Recv == nil && strings.HasSuffix(file, "_test.go") &&
+		(strings.HasPrefix(name, "Test") || strings.HasPrefix(name, "Fuzz"))
 }
 
 // declare notes the names of a file's top level.

@@ -27,7 +27,8 @@ func check(list []requirement, s *source) (faults []string) {
 	}
 	for id, tests := range s.proves {
 		if !known[id] {
-			faults = append(faults, fmt.Sprintf("%s: %s names %s, which requirements.txt does not have", tests[0].dir, tests[0].name, id))
+			faults = append(faults, fmt.Sprintf("%s: %s names %s, which requirements.txt does "+
+				"not have", tests[0].dir, tests[0].name, id))
 		}
 	}
 	slices.Sort(faults)
@@ -50,16 +51,21 @@ func table(list []requirement, s *source) string {
 	for _, d := range documents {
 		var rows []requirement
 		for _, q := range list {
-			if q.document() == d.name || d.name == "" && !slices.ContainsFunc(documents, func(o struct{ name, title string }) bool { return o.name == q.document() }) {
+			if q.document() == d.name || d.name == "" &&
+				!slices.ContainsFunc(documents, func(o struct{ name, title string }) bool {
+					return o.name == q.document()
+				}) {
 				rows = append(rows, q)
 			}
 		}
 		if len(rows) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "\n<details><summary>%s: %s</summary>\n\n| | requirement | code | proven by |\n|---|---|---|---|\n", d.title, summary(rows))
+		fmt.Fprintf(&b, "\n<details><summary>%s: %s</summary>\n\n| | requirement | code | proven "+
+			"by |\n|---|---|---|---|\n", d.title, summary(rows))
 		for _, q := range rows {
-			fmt.Fprintf(&b, "| %s | %s %s | %s | %s |\n", strings.TrimPrefix(q.id, d.name+"-"), q.level, escape(q.text), code(&q), proof(&q, s))
+			fmt.Fprintf(&b, "| %s | %s %s | %s | %s |\n", strings.TrimPrefix(q.id, d.name+"-"),
+				q.level, escape(q.text), code(&q), proof(&q, s))
 		}
 		b.WriteString("\n</details>\n")
 	}
@@ -102,7 +108,9 @@ func proof(q *requirement, s *source) string {
 		return q.code + ": " + escape(q.reason)
 	}
 	tests := slices.Clone(s.proves[q.id])
-	slices.SortFunc(tests, func(a, b test) int { return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(tests, func(a, b test) int {
+		return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name))
+	})
 	var parts []string
 	dir := ""
 	for _, t := range tests {

@@ -1,8 +1,9 @@
-// Package cc is congestion control: a value that turns acknowledgements, losses and congestion marks into a window and a slow start threshold.
+// Package cc is congestion control: a value that turns acknowledgements, losses and congestion marks into a
+// window and a slow start threshold.
 //
-// It knows nothing of sequence numbers or segments: package loss feeds it octets and times. All arithmetic is on integers, so the same
-// events give the same windows on every machine. The algorithms share one struct and a switch: a call through an interface costs four times
-// as much as the branch.
+// It knows nothing of sequence numbers or segments: package loss feeds it octets and times. All arithmetic is
+// on integers, so the same events give the same windows on every machine. The algorithms share one struct and
+// a switch: a call through an interface costs four times as much as the branch.
 package cc
 
 import "xwarp/tcp/tick"
@@ -19,9 +20,11 @@ const (
 // Config says how a Controller behaves. The zero value of each field but MSS is a sound default.
 type Config struct {
 	Algorithm     Algorithm
-	MSS           int  // octets in a full segment
-	InitialWindow int  // segments; 0 means 10 (RFC 6928)
-	ABCLimit      int  // segments counted per acknowledgement in slow start; 0 means 2 (RFC 3465), 8 with HyStart++ (RFC 9406, 4.3)
+	MSS           int // octets in a full segment
+	InitialWindow int // segments; 0 means 10 (RFC 6928)
+	// segments counted per acknowledgement in slow start; 0 means 2 (RFC 3465), 8 with HyStart++ (RFC 9406,
+	// 4.3)
+	ABCLimit      int
 	MaxWindow     int  // octets; 0 means MaxWindow
 	NoHyStart     bool // CUBIC leaves slow start only by loss or marks
 	NoABE         bool // a congestion mark counts as much as a loss (RFC 8511 off)

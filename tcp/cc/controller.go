@@ -33,7 +33,8 @@ type saved struct {
 
 // Init prepares c for a new connection.
 func (c *Controller) Init(cfg *Config, now tick.Time) {
-	*c = Controller{alg: cfg.Algorithm, ssthresh: Infinite, noABE: cfg.NoABE, noIdle: cfg.NoIdleRestart, alpha: dctcpOne, lastAck: now}
+	*c = Controller{alg: cfg.Algorithm, ssthresh: Infinite, noABE: cfg.NoABE,
+		noIdle: cfg.NoIdleRestart, alpha: dctcpOne, lastAck: now}
 	c.mss = min(max(cfg.MSS, minMSS), maxMSS)
 	c.max = MaxWindow
 	if cfg.MaxWindow > 0 {
@@ -86,7 +87,8 @@ func (c *Controller) SetCwnd(n int) { c.setCwnd(n) }
 
 func (c *Controller) setCwnd(n int) { c.cwnd = min(max(n, c.mss), c.max) }
 
-// OnAck counts what a acknowledged. The window grows only if a.Grow, and only if it was the limit: growth that nothing tested means nothing (RFC 7661, 4.3).
+// OnAck counts what a acknowledged. The window grows only if a.Grow, and only if it was the limit: growth
+// that nothing tested means nothing (RFC 7661, 4.3).
 func (c *Controller) OnAck(a *Ack) {
 	if c.alg == DCTCP {
 		c.observe(a)
@@ -142,7 +144,8 @@ func (c *Controller) Save() {
 	c.saved = saved{true, c.cwnd, c.ssthresh, c.count, c.cubic}
 }
 
-// OnLoss sets ssthresh for a loss found by acknowledgements while flight octets were outstanding. The caller brings the window down to it.
+// OnLoss sets ssthresh for a loss found by acknowledgements while flight octets were outstanding. The caller
+// brings the window down to it.
 func (c *Controller) OnLoss(flight int) {
 	c.stats.losses++
 	n, d := c.lossFactor()
@@ -166,9 +169,10 @@ func (c *Controller) OnECN(flight int) {
 	}
 }
 
-// OnTimeout sets the loss window of one segment. first is false when the same octets timed out before: ssthresh then stays (RFC 5681, 3.1).
-// CUBIC reduces from the window also where less was outstanding (RFC 9438, 4.6 lets it, because the window grows only when it is full):
-// the loss of a lone segment says nothing about how much the path carries, and slow start asks again from one segment on.
+// OnTimeout sets the loss window of one segment. first is false when the same octets timed out before:
+// ssthresh then stays (RFC 5681, 3.1). CUBIC reduces from the window also where less was outstanding (RFC
+// 9438, 4.6 lets it, because the window grows only when it is full): the loss of a lone segment says nothing
+// about how much the path carries, and slow start asks again from one segment on.
 func (c *Controller) OnTimeout(flight int, first bool) {
 	c.stats.timeouts++
 	if first {
@@ -186,7 +190,8 @@ func (c *Controller) OnTimeout(flight int, first bool) {
 // Recovered ends what OnTimeout began: byte counting is as usual again.
 func (c *Controller) Recovered() { c.cautious = false }
 
-// OnIdle halves the window once for each rto in which nothing was sent, down to the restart window (RFC 2861, 3.2; RFC 5681, 4.1).
+// OnIdle halves the window once for each rto in which nothing was sent, down to the restart window (RFC 2861,
+// 3.2; RFC 5681, 4.1).
 func (c *Controller) OnIdle(idle, rto tick.Duration) {
 	c.cubic.shift(idle)
 	c.lastAck = c.lastAck.Add(idle)
@@ -200,7 +205,8 @@ func (c *Controller) OnIdle(idle, rto tick.Duration) {
 	c.setCwnd(max(restart, c.cwnd>>min(idle/rto, idleHalvings)))
 }
 
-// Undo takes back the reductions since Save. The window gets no larger than flight and one burst, and grows back from there (RFC 4015, 3.4).
+// Undo takes back the reductions since Save. The window gets no larger than flight and one burst, and grows
+// back from there (RFC 4015, 3.4).
 func (c *Controller) Undo(flight, acked int) {
 	if !c.saved.valid {
 		return
@@ -217,7 +223,8 @@ func (c *Controller) Undo(flight, acked int) {
 	c.setCwnd(max(c.cwnd, min(safe, s.cwnd)))
 }
 
-// PacingRate returns octets per second: the window per round trip, twice that in slow start and 1.2 times after it; 0 without a round trip.
+// PacingRate returns octets per second: the window per round trip, twice that in slow start and 1.2 times
+// after it; 0 without a round trip.
 func (c *Controller) PacingRate(srtt tick.Duration) int {
 	if srtt <= 0 {
 		return 0
@@ -238,8 +245,10 @@ func (c *Controller) State() State {
 	case c.cwnd < c.ssthresh:
 		p = SlowStart
 	}
-	s := State{Algorithm: c.alg, Phase: p, Cwnd: c.cwnd, Ssthresh: c.ssthresh, WMax: c.cubic.wmax, K: c.cubic.duration(),
-		Losses: c.stats.losses, Marks: c.stats.marks, Timeouts: c.stats.timeouts, Undos: c.stats.undos}
+	s := State{Algorithm: c.alg, Phase: p, Cwnd: c.cwnd, Ssthresh: c.ssthresh, WMax: c.cubic.wmax,
+		K:      c.cubic.duration(),
+		Losses: c.stats.losses, Marks: c.stats.marks, Timeouts: c.stats.timeouts,
+		Undos: c.stats.undos}
 	if c.alg == DCTCP {
 		s.Alpha = c.alpha
 	}
@@ -253,7 +262,8 @@ func (c *Controller) lossFactor() (n, d int) {
 	return 1, 2
 }
 
-// basis is what a reduction starts from: the window if it was full, else the octets really outstanding (RFC 5681, 3.1; RFC 7661, 4.4.1).
+// basis is what a reduction starts from: the window if it was full, else the octets really outstanding (RFC
+// 5681, 3.1; RFC 7661, 4.4.1).
 func (c *Controller) basis(flight int) int {
 	if flight+c.mss >= c.cwnd {
 		return c.cwnd

@@ -33,7 +33,8 @@ func (f *flow) round(marked int) {
 	for n := 0; n < w; n += 2 * mss {
 		a := min(2*mss, w-n)
 		f.now = f.now.Add(f.rtt * tick.Duration(a) / tick.Duration(w))
-		f.c.OnAck(&Ack{Now: f.now, Acked: a, Marked: a * marked / 100, RTT: f.rtt, SRTT: f.rtt, Round: n == 0, Limited: true, Grow: marked == 0})
+		f.c.OnAck(&Ack{Now: f.now, Acked: a, Marked: a * marked / 100, RTT: f.rtt, SRTT: f.rtt,
+			Round: n == 0, Limited: true, Grow: marked == 0})
 	}
 }
 
@@ -47,7 +48,9 @@ func (f *flow) lose() {
 func TestCubeRoot(t *testing.T) {
 	for _, x := range []uint64{0, 1, 7, 8, 9, 26, 27, 28, 1<<62 - 1, 1 << 62, math.MaxUint64} {
 		y := cbrt(x)
-		cube := func(v uint64) *big.Int { return new(big.Int).Exp(new(big.Int).SetUint64(v), big.NewInt(3), nil) }
+		cube := func(v uint64) *big.Int {
+			return new(big.Int).Exp(new(big.Int).SetUint64(v), big.NewInt(3), nil)
+		}
 		if v := new(big.Int).SetUint64(x); cube(y).Cmp(v) > 0 || cube(y+1).Cmp(v) <= 0 {
 			t.Errorf("cbrt(%d) = %d", x, y)
 		}
@@ -116,7 +119,8 @@ func TestCubicGrowth(t *testing.T) {
 	}
 }
 
-// TestRenoFriendly: with a short round trip CUBIC grows like AIMD(9/17, 0.7), and like Reno once it is back (RFC 9438, 4.3).
+// TestRenoFriendly: with a short round trip CUBIC grows like AIMD(9/17, 0.7), and like Reno once it is back
+// (RFC 9438, 4.3).
 func TestRenoFriendly(t *testing.T) {
 	f := newFlow(Config{}, ms)
 	f.c.SetCwnd(100 * mss)
@@ -148,7 +152,8 @@ func TestReno(t *testing.T) {
 	}
 	f.c.OnAck(&Ack{Now: f.now, Acked: 10 * mss, Limited: true, Grow: true})
 	if f.c.Cwnd() != 12*mss {
-		t.Errorf("ten segments in one acknowledgement: window %d, want L = 2 segments more", f.c.Cwnd())
+		t.Errorf("ten segments in one acknowledgement: window %d, want L = 2 segments more",
+			f.c.Cwnd())
 	}
 	f.c.OnAck(&Ack{Now: f.now, Acked: 2 * mss, Grow: true})
 	if f.c.Cwnd() != 12*mss {
@@ -189,7 +194,8 @@ func TestReno(t *testing.T) {
 	}
 }
 
-// TestHyStart is RFC 9406: a round trip that grows leads to conservative slow start, and after five rounds to congestion avoidance; noise leads back.
+// TestHyStart is RFC 9406: a round trip that grows leads to conservative slow start, and after five rounds to
+// congestion avoidance; noise leads back.
 func TestHyStart(t *testing.T) {
 	for _, noise := range []bool{false, true} {
 		f := newFlow(Config{}, 40*ms)
@@ -243,7 +249,8 @@ func TestDCTCP(t *testing.T) {
 		}
 		f.c.SetCwnd(100 * mss)
 		f.c.OnECN(100 * mss)
-		if got, want := f.c.Ssthresh(), 100*mss-100*mss*c.want/65536/2; got < want-700 || got > want+700 {
+		if got, want := f.c.Ssthresh(), 100*mss-100*mss*c.want/65536/2; got < want-700 ||
+			got > want+700 {
 			t.Errorf("%d %% marked: window to %d, want %d", c.marked, got, want)
 		}
 	}
@@ -336,7 +343,8 @@ func TestExtremes(t *testing.T) {
 			now := tick.Time(0)
 			for i := range 2000 {
 				now = now.Add(tick.Duration(1) << (i % 50))
-				c.OnAck(&Ack{Now: now, Acked: 1 << (i % 31), Marked: 1 << 40, RTT: 1 << (i % 40), SRTT: 1 << (i % 40), Round: i%3 == 0, Limited: true, Grow: true})
+				c.OnAck(&Ack{Now: now, Acked: 1 << (i % 31), Marked: 1 << 40, RTT: 1 << (i % 40),
+					SRTT: 1 << (i % 40), Round: i%3 == 0, Limited: true, Grow: true})
 				switch i % 400 {
 				case 100:
 					c.Save()
@@ -350,7 +358,8 @@ func TestExtremes(t *testing.T) {
 					c.Undo(1<<30, 1<<30)
 					c.SetMSS(64 << (i % 8))
 				}
-				if c.cwnd < 1 || c.cwnd > MaxWindow || c.ssthresh < 1 || c.PacingRate(1) < 0 || c.alpha < 0 || c.alpha > dctcpOne {
+				if c.cwnd < 1 || c.cwnd > MaxWindow || c.ssthresh < 1 || c.PacingRate(1) < 0 ||
+					c.alpha < 0 || c.alpha > dctcpOne {
 					t.Fatalf("algorithm %d, MSS %d, step %d: %+v", a, m, i, c.State())
 				}
 			}

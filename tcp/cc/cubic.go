@@ -48,7 +48,8 @@ func (q *cubic) begin(cwnd, mss int, now tick.Time) {
 		return
 	}
 	// K = cbrt((wmax - cwnd) / (0.4 mss)) seconds; the radicand is scaled by 2^36, so the root by 2^12.
-	q.k = int(cbrt(uint64((q.wmax-cwnd)*5/(2*mss))<<36+uint64((q.wmax-cwnd)*5%(2*mss))<<36/uint64(2*mss))) << (timeShift - 12)
+	q.k = int(cbrt(uint64((q.wmax-cwnd)*5/(2*mss))<<36+uint64((q.wmax-cwnd)*5%(2*mss))<<36/uint64(
+		2*mss))) << (timeShift - 12)
 }
 
 // window returns W_cubic at d after the epoch.
@@ -82,7 +83,8 @@ func (c *Controller) growCubic(n int, now tick.Time, srtt tick.Duration) {
 		q.begin(c.cwnd, c.mss, now)
 	}
 	n = min(n, c.cwnd)
-	// W_est grows by alpha segments per window: 3(1-b)/(1+b) = 9/17 until it reaches the window before the reduction, then by 1.
+	// W_est grows by alpha segments per window: 3(1-b)/(1+b) = 9/17 until it reaches the window before the
+	// reduction, then by 1.
 	slope := n * c.mss << estShift / c.cwnd
 	if q.est>>estShift < q.prior {
 		slope = slope * 9 / 17

@@ -2,7 +2,8 @@ package cc
 
 import "xwarp/tcp/tick"
 
-// hystart is HyStart++ (RFC 9406, 4.2): it leaves the first slow start when the round trip grows, before the queue overflows.
+// hystart is HyStart++ (RFC 9406, 4.2): it leaves the first slow start when the round trip grows, before the
+// queue overflows.
 type hystart struct {
 	on      bool
 	inCSS   bool

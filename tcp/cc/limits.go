@@ -1,7 +1,8 @@
 package cc
 
 const (
-	MaxWindow        = 1 << 30    // octets: the largest window TCP can advertise (RFC 7323, 2.3); keeps all products in 64 bits
+	// octets: the largest window TCP can advertise (RFC 7323, 2.3); keeps all products in 64 bits
+	MaxWindow        = 1 << 30
 	Infinite         = 1<<31 - 1  // octets: ssthresh before the first congestion
 	minMSS           = 64         // octets: a smaller MSS would overflow CUBIC's cube root and is no MSS
 	maxMSS           = 1 << 16    // octets

@@ -102,7 +102,8 @@ func (h *Header) decode4(b []byte, packet int) (int, error) {
 	frag := binary.BigEndian.Uint16(b[6:])
 	*h = Header{
 		Src: AddrFrom4([4]byte(b[12:16])), Dst: AddrFrom4([4]byte(b[16:20])),
-		Proto: b[9], TOS: b[1], TTL: b[8], DF: frag&flagDF != 0, ID: uint32(binary.BigEndian.Uint16(b[4:])),
+		Proto: b[9], TOS: b[1], TTL: b[8], DF: frag&flagDF != 0,
+		ID:       uint32(binary.BigEndian.Uint16(b[4:])),
 		FragMore: frag&flagMF != 0, FragOff: int(frag&fragOffMask) * 8, PayloadLen: total - n,
 	}
 	h.Fragment = h.FragMore || h.FragOff > 0
@@ -131,7 +132,8 @@ func (h *Header) decode6(b []byte, packet int) (int, error) {
 		return 0, ErrShort
 	}
 	*h = Header{
-		Src: Addr(b[8:24]), Dst: Addr(b[24:40]), V6: true, Proto: b[6], TTL: b[7], TOS: uint8(first >> 20), Flow: first & 0xfffff,
+		Src: Addr(b[8:24]), Dst: Addr(b[24:40]), V6: true, Proto: b[6], TTL: b[7],
+		TOS: uint8(first >> 20), Flow: first & 0xfffff,
 	}
 	if h.Src.Is4() || h.Dst.Is4() { // mapped addresses never leave a host (RFC 4038, 4.2)
 		return 0, ErrSource
@@ -178,8 +180,9 @@ func (h *Header) extensions(b []byte, off int) (int, error) {
 	}
 }
 
-// fragment takes the fragment header (RFC 8200, 4.5). Behind the first one of a datagram there may be more extensions; a
-// fragment's payload begins behind the fragment header, and Proto is then that header's next header.
+// fragment takes the fragment header (RFC 8200, 4.5). Behind the first one of a datagram there may be more
+// extensions; a fragment's payload begins behind the fragment header, and Proto is then that header's next
+// header.
 func (h *Header) fragment(b []byte, off, n int) (int, error) {
 	if len(b)-off < fragmentLen {
 		return 0, ErrShort
@@ -243,7 +246,8 @@ func (h *Header) PseudoSum(n int) uint64 {
 // ValidTCP reports whether a TCP segment with h's addresses may be answered (RFC 1122, 3.2.1.3 and 4.2.3.10; RFC 9293,
 // MUST-57 and MUST-63).
 func (h *Header) ValidTCP() error {
-	if h.Src.IsUnspecified() || h.Dst.IsUnspecified() || h.Src.IsMulticast() || h.Dst.IsMulticast() {
+	if h.Src.IsUnspecified() || h.Dst.IsUnspecified() || h.Src.IsMulticast() ||
+		h.Dst.IsMulticast() {
 		return ErrSource
 	}
 	return nil

@@ -22,7 +22,8 @@ const (
 	ParameterProblem
 )
 
-var icmpTexts = [...]string{"none", "packet too big", "network unreachable", "host unreachable", "protocol unreachable",
+var icmpTexts = [...]string{"none", "packet too big", "network unreachable", "host unreachable",
+	"protocol unreachable",
 	"port unreachable", "administratively prohibited", "time exceeded", "parameter problem"}
 
 // String says k in words.
@@ -71,7 +72,8 @@ func (e *ICMPError) DecodeICMP(h *Header, payload []byte) error {
 		if wire.Fold(wire.Sum(payload, h.PseudoSum(len(payload)))) != 0xffff {
 			return ErrChecksum
 		}
-		kind, mtu = icmp6(payload[0], payload[1]), int(min(binary.BigEndian.Uint32(payload[4:]), 1<<16))
+		kind, mtu = icmp6(payload[0], payload[1]),
+			int(min(binary.BigEndian.Uint32(payload[4:]), 1<<16))
 	}
 	if kind == ICMPNone {
 		return ErrICMP

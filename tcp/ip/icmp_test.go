@@ -12,13 +12,15 @@ import (
 )
 
 // icmpPacket makes an ICMP error about a TCP segment with gopacket.
-func icmpPacket(t testing.TB, v6 bool, typ, code uint8, mtu uint16, quote []byte) (h Header, payload []byte) {
+func icmpPacket(t testing.TB, v6 bool, typ, code uint8, mtu uint16, quote []byte) (h Header,
+	payload []byte) {
 	t.Helper()
 	buf := gopacket.NewSerializeBuffer()
 	o := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
 	var err error
 	if v6 {
-		n := &layers.IPv6{Version: 6, SrcIP: v6b[:], DstIP: v6a[:], NextHeader: layers.IPProtocolICMPv6, HopLimit: 64}
+		n := &layers.IPv6{Version: 6, SrcIP: v6b[:], DstIP: v6a[:],
+			NextHeader: layers.IPProtocolICMPv6, HopLimit: 64}
 		i := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(typ, code)}
 		if err := i.SetNetworkLayerForChecksum(n); err != nil {
 			t.Fatal(err)
@@ -26,7 +28,8 @@ func icmpPacket(t testing.TB, v6 bool, typ, code uint8, mtu uint16, quote []byte
 		body := append(binary.BigEndian.AppendUint32(nil, uint32(mtu)), quote...)
 		err = gopacket.SerializeLayers(buf, o, n, i, gopacket.Payload(body))
 	} else {
-		n := &layers.IPv4{Version: 4, SrcIP: v4b[12:], DstIP: v4a[12:], Protocol: layers.IPProtocolICMPv4, TTL: 64}
+		n := &layers.IPv4{Version: 4, SrcIP: v4b[12:], DstIP: v4a[12:],
+			Protocol: layers.IPProtocolICMPv4, TTL: 64}
 		i := &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(typ, code), Seq: mtu}
 		err = gopacket.SerializeLayers(buf, o, n, i, gopacket.Payload(quote))
 	}
@@ -59,11 +62,16 @@ func TestICMP(t *testing.T) {
 		mtu       uint16
 		kind      ICMPKind
 	}{
-		{false, 3, 0, 0, NetUnreachable}, {false, 3, 1, 0, HostUnreachable}, {false, 3, 2, 0, ProtoUnreachable}, {false, 3, 3, 0, PortUnreachable},
-		{false, 3, 4, 1400, PacketTooBig}, {false, 3, 4, 0, PacketTooBig}, {false, 3, 13, 0, Prohibited}, {false, 11, 0, 0, TimeExceeded},
-		{false, 12, 0, 0, ParameterProblem}, {false, 4, 0, 0, ICMPNone}, {false, 5, 1, 0, ICMPNone}, {false, 8, 0, 0, ICMPNone},
-		{true, 1, 0, 0, NetUnreachable}, {true, 1, 1, 0, Prohibited}, {true, 1, 3, 0, HostUnreachable}, {true, 1, 4, 0, PortUnreachable},
-		{true, 2, 0, 1280, PacketTooBig}, {true, 3, 0, 0, TimeExceeded}, {true, 4, 1, 0, ProtoUnreachable}, {true, 128, 0, 0, ICMPNone},
+		{false, 3, 0, 0, NetUnreachable}, {false, 3, 1, 0, HostUnreachable},
+		{false, 3, 2, 0, ProtoUnreachable}, {false, 3, 3, 0, PortUnreachable},
+		{false, 3, 4, 1400, PacketTooBig}, {false, 3, 4, 0, PacketTooBig},
+		{false, 3, 13, 0, Prohibited}, {false, 11, 0, 0, TimeExceeded},
+		{false, 12, 0, 0, ParameterProblem}, {false, 4, 0, 0, ICMPNone}, {false, 5, 1, 0, ICMPNone},
+		{false, 8, 0, 0, ICMPNone},
+		{true, 1, 0, 0, NetUnreachable}, {true, 1, 1, 0, Prohibited},
+		{true, 1, 3, 0, HostUnreachable}, {true, 1, 4, 0, PortUnreachable},
+		{true, 2, 0, 1280, PacketTooBig}, {true, 3, 0, 0, TimeExceeded},
+		{true, 4, 1, 0, ProtoUnreachable}, {true, 128, 0, 0, ICMPNone},
 	} {
 		for _, n := range []int{8, 20} {
 			h, p := icmpPacket(t, c.v6, c.typ, c.code, c.mtu, quote(c.v6, n))
@@ -75,7 +83,8 @@ func TestICMP(t *testing.T) {
 				}
 				continue
 			}
-			want := ICMPError{Kind: c.kind, From: h.Src, Local: h.Dst, Remote: h.Src, LocalPort: 4000, RemotePort: 7, Seq: 0xfffffffe, Len: 1020}
+			want := ICMPError{Kind: c.kind, From: h.Src, Local: h.Dst, Remote: h.Src,
+				LocalPort: 4000, RemotePort: 7, Seq: 0xfffffffe, Len: 1020}
 			if c.v6 {
 				want.Len += 20
 			}
@@ -83,7 +92,8 @@ func TestICMP(t *testing.T) {
 				want.MTU = int(c.mtu)
 			}
 			if err != nil || e != want {
-				t.Errorf("IPv6 %v type %d code %d: %v\n%s", c.v6, c.typ, c.code, err, cmp.Diff(want, e))
+				t.Errorf("IPv6 %v type %d code %d: %v\n%s", c.v6, c.typ, c.code, err,
+					cmp.Diff(want, e))
 			}
 			p[4] ^= 1
 			if err := e.DecodeICMP(&h, p); err != ErrChecksum {

@@ -32,12 +32,16 @@ func TestEthernet(t *testing.T) {
 		want      Ethernet
 		err       error
 	}{
-		{"plain", "020000000002 020000000001 0800", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, Type: TypeIPv4}, nil},
-		{"one tag", "020000000002 020000000001 8100 6064 86dd", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, NVLAN: 1,
+		{"plain", "020000000002 020000000001 0800", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2},
+			Src: MAC{2, 0, 0, 0, 0, 1}, Type: TypeIPv4}, nil},
+		{"one tag", "020000000002 020000000001 8100 6064 86dd", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2},
+			Src: MAC{2, 0, 0, 0, 0, 1}, NVLAN: 1,
 			VLAN: [2]VLANTag{{TypeVLAN, 0x6064}}, Type: TypeIPv6}, nil},
-		{"two tags", "020000000002 020000000001 88a8 0001 8100 0002 0806", Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, NVLAN: 2,
-			VLAN: [2]VLANTag{{TypeVLANS, 1}, {TypeVLAN, 2}}, Type: TypeARP}, nil},
-		{"three tags", "020000000002 020000000001 88a8 0001 8100 0002 8100 0003 0800", Ethernet{}, ErrVLAN},
+		{"two tags", "020000000002 020000000001 88a8 0001 8100 0002 0806",
+			Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, NVLAN: 2,
+				VLAN: [2]VLANTag{{TypeVLANS, 1}, {TypeVLAN, 2}}, Type: TypeARP}, nil},
+		{"three tags", "020000000002 020000000001 88a8 0001 8100 0002 8100 0003 0800", Ethernet{},
+			ErrVLAN},
 	} {
 		b := unhex(t, c.hex)
 		var e Ethernet
@@ -73,8 +77,10 @@ func TestIPv4Golden(t *testing.T) {
 	b = append(b, make([]byte, 0x73-20+7)...) // and link padding
 	var h Header
 	off, err := h.Decode(b)
-	if err != nil || off != 20 || h.PayloadLen != 0x73-20 || h.Proto != 17 || !h.DF || h.TTL != 64 || h.Fragment ||
-		h.Src != AddrFrom4([4]byte{192, 168, 0, 1}) || h.Dst != AddrFrom4([4]byte{192, 168, 0, 199}) {
+	if err != nil || off != 20 || h.PayloadLen != 0x73-20 || h.Proto != 17 || !h.DF ||
+		h.TTL != 64 || h.Fragment ||
+		h.Src != AddrFrom4([4]byte{192, 168, 0, 1}) ||
+		h.Dst != AddrFrom4([4]byte{192, 168, 0, 199}) {
 		t.Fatalf("%v %d %+v", err, off, h)
 	}
 	out := make([]byte, 20)
@@ -158,28 +164,34 @@ func TestIPv6Extensions(t *testing.T) {
 	}{
 		{"none", 6, tcp, 40, false, nil},
 		{"hop-by-hop", 0, cat(ext(6, 0), tcp), 48, false, nil},
-		{"all of them", 0, cat(ext(60, 1), ext(43, 0), routing(60, 0), ext(6, 2), tcp), 40 + 16 + 8 + 8 + 24, false, nil},
+		{"all of them", 0, cat(ext(60, 1), ext(43, 0), routing(60, 0), ext(6, 2), tcp),
+			40 + 16 + 8 + 8 + 24, false, nil},
 		{"hop-by-hop not first", 60, cat(ext(0, 0), ext(6, 0), tcp), 0, false, ErrExtension},
 		{"routing with segments left", 43, cat(routing(6, 1), tcp), 0, false, ErrExtension},
 		{"first fragment", 44, cat(frag(6, 0, true), tcp), 48, true, nil},
 		{"later fragment", 44, cat(frag(6, 8, false), tcp), 48, true, nil},
 		{"atomic fragment", 44, cat(frag(60, 0, false), ext(6, 0), tcp), 56, false, nil},
-		{"fragment in fragment", 44, cat(frag(44, 0, false), frag(6, 0, false), tcp), 0, false, ErrExtension},
+		{"fragment in fragment", 44, cat(frag(44, 0, false), frag(6, 0, false), tcp), 0, false,
+			ErrExtension},
 		{"authentication header", 51, cat(ext(6, 0), tcp), 0, false, ErrExtension},
 		{"no next header", 59, tcp, 0, false, ErrExtension},
 		{"longer than the packet", 60, []byte{6, 200, 0, 0, 0, 0, 0, 0}, 0, false, ErrShort},
 		{"cut", 60, []byte{6, 0, 0}, 0, false, ErrShort},
 		{"cut fragment header", 44, []byte{6, 0, 0}, 0, false, ErrShort},
-		{"too many", 60, cat(ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(6, 0), tcp), 0, false, ErrExtension},
+		{"too many", 60, cat(ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0), ext(60, 0),
+			ext(60, 0), ext(60, 0), ext(6, 0), tcp), 0, false, ErrExtension},
 	} {
 		b := make([]byte, 40, 200)
-		h := Header{V6: true, Src: v6a, Dst: v6b, Proto: c.first, TTL: 9, Flow: 0xabcde, TOS: 0x5a, PayloadLen: len(c.body)}
+		h := Header{V6: true, Src: v6a, Dst: v6b, Proto: c.first, TTL: 9, Flow: 0xabcde, TOS: 0x5a,
+			PayloadLen: len(c.body)}
 		h.Put(b)
 		b = append(b, c.body...)
 		var got Header
 		off, err := got.Decode(b)
-		if off != c.off || err != c.err || err == nil && (got.Fragment != c.frag || got.Src != v6a || got.Dst != v6b || got.Flow != 0xabcde ||
-			got.TOS != 0x5a || !c.frag && (got.Proto != 6 || !bytes.Equal(b[off:off+got.PayloadLen], tcp))) {
+		if off != c.off || err != c.err || err == nil && (got.Fragment != c.frag ||
+			got.Src != v6a || got.Dst != v6b || got.Flow != 0xabcde ||
+			got.TOS != 0x5a || !c.frag &&
+			(got.Proto != 6 || !bytes.Equal(b[off:off+got.PayloadLen], tcp))) {
 			t.Errorf("%s: offset %d, error %v, %+v", c.name, off, err, got)
 		}
 	}
@@ -195,14 +207,17 @@ func TestIPv6Extensions(t *testing.T) {
 func TestGopacket(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		h := Header{V6: r.IntN(2) == 0, Proto: 6, TOS: uint8(r.Uint32()), TTL: uint8(r.Uint32()), DF: r.IntN(2) == 0,
-			ID: r.Uint32() & 0xffff, PayloadLen: r.IntN(1400), Flow: r.Uint32() & 0xfffff, Src: v4a, Dst: v4b}
+		h := Header{V6: r.IntN(2) == 0, Proto: 6, TOS: uint8(r.Uint32()), TTL: uint8(r.Uint32()),
+			DF: r.IntN(2) == 0,
+			ID: r.Uint32() & 0xffff, PayloadLen: r.IntN(1400), Flow: r.Uint32() & 0xfffff, Src: v4a,
+			Dst: v4b}
 		if h.V6 {
 			h.Src, h.Dst, h.ID, h.DF = v6a, v6b, 0, false
 		} else {
 			h.Flow = 0
 		}
-		e := Ethernet{Src: MAC{2, 1}, Dst: MAC{2, 2}, NVLAN: uint8(r.IntN(3)), VLAN: [2]VLANTag{{TypeVLAN, 5}, {TypeVLAN, 6}}, Type: TypeIPv4}
+		e := Ethernet{Src: MAC{2, 1}, Dst: MAC{2, 2}, NVLAN: uint8(r.IntN(3)),
+			VLAN: [2]VLANTag{{TypeVLAN, 5}, {TypeVLAN, 6}}, Type: TypeIPv4}
 		for i := e.NVLAN; i < 2; i++ {
 			e.VLAN[i] = VLANTag{}
 		}
@@ -214,14 +229,17 @@ func TestGopacket(t *testing.T) {
 		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.Default)
 		if h.V6 {
 			l, ok := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
-			if !ok || !l.SrcIP.Equal(net.IP(h.Src[:])) || !l.DstIP.Equal(net.IP(h.Dst[:])) || l.TrafficClass != h.TOS || l.FlowLabel != h.Flow ||
+			if !ok || !l.SrcIP.Equal(net.IP(h.Src[:])) || !l.DstIP.Equal(net.IP(h.Dst[:])) ||
+				l.TrafficClass != h.TOS || l.FlowLabel != h.Flow ||
 				l.HopLimit != h.TTL || int(l.Length) != h.PayloadLen || l.NextHeader != 6 {
 				t.Fatalf("gopacket reads %+v, sent %+v", l, h)
 			}
 		} else {
 			l, ok := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
-			if !ok || !l.SrcIP.Equal(net.IP(h.Src[12:])) || !l.DstIP.Equal(net.IP(h.Dst[12:])) || l.TOS != h.TOS || l.TTL != h.TTL ||
-				uint32(l.Id) != h.ID || (l.Flags&layers.IPv4DontFragment != 0) != h.DF || int(l.Length) != 20+h.PayloadLen {
+			if !ok || !l.SrcIP.Equal(net.IP(h.Src[12:])) || !l.DstIP.Equal(net.IP(h.Dst[12:])) ||
+				l.TOS != h.TOS || l.TTL != h.TTL ||
+				uint32(l.Id) != h.ID || (l.Flags&layers.IPv4DontFragment != 0) != h.DF ||
+				int(l.Length) != 20+h.PayloadLen {
 				t.Fatalf("gopacket reads %+v, sent %+v", l, h)
 			}
 		}
@@ -251,7 +269,8 @@ func TestAddr(t *testing.T) {
 		{Addr{}, "0:0:0:0:0:0:0:0", false, false, true},
 		{Addr{0: 0xff, 1: 2, 15: 1}, "ff02:0:0:0:0:0:0:1", false, true, false},
 	} {
-		if c.a.String() != c.s || c.a.Is4() != c.is4 || c.a.IsMulticast() != c.multi || c.a.IsUnspecified() != c.unspeci {
+		if c.a.String() != c.s || c.a.Is4() != c.is4 || c.a.IsMulticast() != c.multi ||
+			c.a.IsUnspecified() != c.unspeci {
 			t.Errorf("%v: %v %v %v", c.a, c.a.Is4(), c.a.IsMulticast(), c.a.IsUnspecified())
 		}
 	}
@@ -262,7 +281,8 @@ func cut(v6 bool, id uint32, data []byte, size int) (hs []Header, ps [][]byte) {
 	size &^= 7
 	for off := 0; off < len(data); off += size {
 		n := min(size, len(data)-off)
-		h := Header{V6: v6, Src: v4a, Dst: v4b, Proto: 6, ID: id, Fragment: true, FragMore: off+n < len(data), FragOff: off, PayloadLen: n}
+		h := Header{V6: v6, Src: v4a, Dst: v4b, Proto: 6, ID: id, Fragment: true,
+			FragMore: off+n < len(data), FragOff: off, PayloadLen: n}
 		if v6 {
 			h.Src, h.Dst = v6a, v6b
 		}
@@ -302,7 +322,8 @@ func TestReassembly(t *testing.T) {
 		for _, it := range items {
 			h := it.h
 			if b := re.Add(&h, it.p, 0); b != nil {
-				if !bytes.Equal(b, want[h.ID]) || h.Fragment || h.PayloadLen != len(b) || h.Proto != 6 {
+				if !bytes.Equal(b, want[h.ID]) || h.Fragment || h.PayloadLen != len(b) ||
+					h.Proto != 6 {
 					t.Fatalf("run %d: datagram %d is wrong: %+v", run, h.ID, h)
 				}
 				got++
@@ -317,7 +338,8 @@ func TestReassembly(t *testing.T) {
 func TestReassemblyRefuses(t *testing.T) {
 	data := make([]byte, 200)
 	frag := func(off, n int, more bool) (Header, []byte) {
-		return Header{Src: v4a, Dst: v4b, Proto: 6, ID: 1, Fragment: true, FragOff: off, FragMore: more, PayloadLen: n}, make([]byte, n)
+		return Header{Src: v4a, Dst: v4b, Proto: 6, ID: 1, Fragment: true, FragOff: off,
+			FragMore: more, PayloadLen: n}, make([]byte, n)
 	}
 	type f struct {
 		off, n int
@@ -329,12 +351,15 @@ func TestReassemblyRefuses(t *testing.T) {
 		ok   bool
 	}{
 		{"in order", []f{{0, 80, true}, {80, 20, false}}, true},
-		{"overlap at the end", []f{{0, 80, true}, {72, 28, false}, {80, 20, false}, {0, 80, true}}, false},
+		{"overlap at the end", []f{{0, 80, true}, {72, 28, false}, {80, 20, false}, {0, 80, true}},
+			false},
 		{"overlap in front", []f{{80, 20, false}, {0, 88, true}, {0, 80, true}}, false},
-		{"tiny overlap of the header", []f{{0, 24, true}, {16, 80, true}, {96, 8, false}, {24, 72, true}}, false},
+		{"tiny overlap of the header", []f{{0, 24, true}, {16, 80, true}, {96, 8, false},
+			{24, 72, true}}, false},
 		{"two ends", []f{{80, 20, false}, {88, 20, false}, {0, 80, true}}, false},
 		{"beyond the end", []f{{80, 16, false}, {96, 8, true}, {0, 80, true}}, false},
-		{"end before what came", []f{{80, 16, true}, {40, 16, false}, {0, 40, true}, {56, 24, true}}, false},
+		{"end before what came", []f{{80, 16, true}, {40, 16, false}, {0, 40, true},
+			{56, 24, true}}, false},
 		{"not a multiple of 8", []f{{0, 79, true}, {79, 1, false}}, false},
 		{"empty", []f{{0, 80, true}, {80, 0, false}}, false},
 		{"ping of death", []f{{65528, 80, false}, {0, 65528, true}}, false},
@@ -376,7 +401,8 @@ func TestReassemblyRefuses(t *testing.T) {
 		t.Errorf("%+v", re.Counters())
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		h, p := Header{Src: v4a, Dst: v4b, Proto: 6, ID: 3, Fragment: true, FragMore: true, PayloadLen: 8}, data[:8]
+		h, p := Header{Src: v4a, Dst: v4b, Proto: 6, ID: 3, Fragment: true, FragMore: true,
+			PayloadLen: 8}, data[:8]
 		re.Add(&h, p, 5)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

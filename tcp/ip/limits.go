@@ -14,6 +14,7 @@ const (
 	// MaxDatagrams bounds the datagrams under reassembly; beyond it the oldest is given up. With maxDatagram octets
 	// each this bounds the memory that forged fragments can take.
 	MaxDatagrams = 16
-	// reassemblyTime is how long fragments wait for the rest (RFC 8200, 4.5: 60 s; RFC 1122, 3.3.2: 60 to 120 s; Linux: 30 s).
+	// reassemblyTime is how long fragments wait for the rest (RFC 8200, 4.5: 60 s; RFC 1122, 3.3.2: 60 to 120
+	// s; Linux: 30 s).
 	reassemblyTime = 30 * tick.Second
 )

@@ -4,8 +4,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Reassembler puts fragments together (RFC 815; RFC 8200, 4.5). A datagram whose fragments overlap is given up altogether (RFC 5722; RFC
-// 1858 shows the attack). It holds its memory itself: a buffer for each datagram, made at its first use.
+// Reassembler puts fragments together (RFC 815; RFC 8200, 4.5). A datagram whose fragments overlap is given
+// up altogether (RFC 5722; RFC 1858 shows the attack). It holds its memory itself: a buffer for each
+// datagram, made at its first use.
 type Reassembler struct {
 	slots []datagram
 	n     ReassemblyCounters
@@ -62,8 +63,9 @@ func (r *Reassembler) Init(limit int) {
 // Counters returns the counters.
 func (r *Reassembler) Counters() ReassemblyCounters { return r.n }
 
-// Add takes the fragment h with its payload. When the datagram is whole it sets *h to a header for it and returns its payload, which
-// aliases r until the next call; else nil. IPv6 extension headers behind the fragment header are skipped in it.
+// Add takes the fragment h with its payload. When the datagram is whole it sets *h to a header for it and
+// returns its payload, which aliases r until the next call; else nil. IPv6 extension headers behind the
+// fragment header are skipped in it.
 func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
 	r.n.Fragments++
 	size := len(payload)
@@ -147,13 +149,14 @@ func (r *Reassembler) find(h *Header, now tick.Time) *datagram {
 	if free.buf == nil {
 		free.buf = make([]byte, maxDatagram)
 	}
-	*free = datagram{used: true, key: key, until: now.Add(reassemblyTime), length: -1, buf: free.buf}
+	*free = datagram{used: true, key: key, until: now.Add(reassemblyTime), length: -1,
+		buf: free.buf}
 	free.holes[0], free.nHoles = hole{0, maxDatagram}, 1
 	return free
 }
 
-// fill takes size octets at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be copied. Octets that are
-// there already make the datagram dead, unless all of the fragment's are.
+// fill takes size octets at h.FragOff out of the holes (RFC 815, 3) and reports whether they are to be
+// copied. Octets that are there already make the datagram dead, unless all of the fragment's are.
 func (d *datagram) fill(r *Reassembler, h *Header, size int) bool {
 	first, last := h.FragOff, h.FragOff+size-1
 	give := func(counter *uint64) bool {

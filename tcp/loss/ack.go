@@ -17,9 +17,10 @@ type event struct {
 	newSACK     int  // of those, by selective acknowledgement
 	dup         bool // a duplicate acknowledgement in RFC 5681's sense
 	dsack       bool
-	original    bool      // a record that was never sent again arrived, from before the last timeout
-	resent      bool      // the cumulative acknowledgement covers a record that was sent again
-	oldest      tick.Time // first and last transmission of the records that arrived and were sent once; cumulative and any
+	original    bool // a record that was never sent again arrived, from before the last timeout
+	resent      bool // the cumulative acknowledgement covers a record that was sent again
+	// first and last transmission of the records that arrived and were sent once; cumulative and any
+	oldest      tick.Time
 	newest      tick.Time
 	haveOldest  bool
 	haveNewest  bool
@@ -81,7 +82,8 @@ func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 
 func (s *Sender) beginEvent(now tick.Time) {
 	n := s.Outstanding()
-	s.ev = event{now: now, outstanding: n, unreported: max(0, n-s.q.list[sacked].octets-s.dupOctets())}
+	s.ev = event{now: now, outstanding: n,
+		unreported: max(0, n-s.q.list[sacked].octets-s.dupOctets())}
 }
 
 // cumulative drops what a.Ack covers and reports whether a FIN was among it.
@@ -136,15 +138,17 @@ func (s *Sender) cumulative(a *Ack) (fin bool) {
 	return fin
 }
 
-// inOrder does what cumulative does for the first records, as far as they were sent once, all are in flight, and were sent in this
-// order: then the last of them says what each would, and they leave their list together. Nothing beyond them has arrived.
+// inOrder does what cumulative does for the first records, as far as they were sent once, all are in flight,
+// and were sent in this order: then the last of them says what each would, and they leave their list
+// together. Nothing beyond them has arrived.
 func (s *Sender) inOrder(ack seq.Num) {
 	l := &s.q.list[inFlight]
 	id, octets := s.q.head, 0
 	var oldest, newest tick.Time
 	for range l.n {
 		r := s.q.at(id)
-		if id != l.first || r.at != inFlight || r.tx != 1 || r.stale || r.kind != Data || ack.Less(r.end()) {
+		if id != l.first || r.at != inFlight || r.tx != 1 || r.stale || r.kind != Data ||
+			ack.Less(r.end()) {
 			break
 		}
 		if octets == 0 {
@@ -181,8 +185,10 @@ func (s *Sender) arrived(r *record, a *Ack, cumulative bool) {
 	}
 	if r.retransmitted() {
 		ev.resent = ev.resent || cumulative
-		// RFC 8985, 6.2 step 2: it may have been an earlier transmission that arrived. The echo speaks of the segment at the left edge only.
-		if cumulative && a.HasTS && s.cfg.Clock.Tick > 0 && s.cfg.Clock.before(a.TSEcr, r.sent) || ev.now.Sub(r.sent) < s.rtt.minRTT() {
+		// RFC 8985, 6.2 step 2: it may have been an earlier transmission that arrived. The echo speaks of the
+		// segment at the left edge only.
+		if cumulative && a.HasTS && s.cfg.Clock.Tick > 0 && s.cfg.Clock.before(a.TSEcr, r.sent) ||
+			ev.now.Sub(r.sent) < s.rtt.minRTT() {
 			return
 		}
 	} else {
@@ -210,7 +216,8 @@ func (s *Sender) sentOnce(r *record, cumulative bool) {
 	}
 }
 
-// countDup counts duplicate acknowledgements (RFC 5681, 2): without SACK they are all there is to tell that something arrived.
+// countDup counts duplicate acknowledgements (RFC 5681, 2): without SACK they are all there is to tell that
+// something arrived.
 func (s *Sender) countDup(a *Ack) {
 	ev := &s.ev
 	plain := a.Ack == s.una && ev.acked == 0 && !a.HasData && !a.WindowChanged
@@ -255,10 +262,11 @@ func (s *Sender) measure(a *Ack, now tick.Time) (best tick.Duration) {
 	return best
 }
 
-// endBackoff lowers the back-off as far as an acknowledgement of something sent after the last timeout allows: to the least with
-// which the timer would have waited for it. Its echo says that it was sent then, or it was never sent again. That is no sample where
-// the clock is too coarse, or the acknowledgement waited for a hole to be filled; but it is all that the back-off waits for
-// (RFC 6298, 5.7, and Karn). Where each one waits for several holes it would grow for ever otherwise, whatever arrives.
+// endBackoff lowers the back-off as far as an acknowledgement of something sent after the last timeout
+// allows: to the least with which the timer would have waited for it. Its echo says that it was sent then, or
+// it was never sent again. That is no sample where the clock is too coarse, or the acknowledgement waited for
+// a hole to be filled; but it is all that the back-off waits for (RFC 6298, 5.7, and Karn). Where each one
+// waits for several holes it would grow for ever otherwise, whatever arrives.
 func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 	ev, c := &s.ev, &s.cfg.Clock
 	age := tick.Duration(-1)
@@ -266,7 +274,8 @@ func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 		age = now.Sub(ev.newest)
 	}
 	if ev.acked > 0 && a.HasTS && c.Tick > 0 && !c.before(a.TSEcr, s.timedOut) {
-		if n := int32(c.TSVal(now) - a.TSEcr); n >= 0 && (age < 0 || tick.Duration(n)*c.Tick < age) {
+		if n := int32(c.TSVal(now) - a.TSEcr); n >= 0 &&
+			(age < 0 || tick.Duration(n)*c.Tick < age) {
 			age = tick.Duration(n) * c.Tick
 		}
 	}
@@ -291,7 +300,8 @@ func (s *Sender) endRound(now tick.Time) bool {
 	if d := now.Sub(r.begun); d > 0 {
 		r.rate = int(float64(r.delivered) * float64(tick.Second) / float64(d))
 	}
-	*r = round{end: s.nxt, wasLimited: r.limited, begun: now, rate: r.rate, appLimited: r.appLimited && s.q.len() == 0}
+	*r = round{end: s.nxt, wasLimited: r.limited, begun: now, rate: r.rate,
+		appLimited: r.appLimited && s.q.len() == 0}
 	return true
 }
 

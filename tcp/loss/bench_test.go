@@ -49,7 +49,8 @@ func (x *steady) loss(n int) {
 	hole := x.una
 	for i := 2; i <= n; i++ {
 		x.now = x.now.Add(tick.Microsecond)
-		a := Ack{Ack: hole, NSACK: 1, SACK: [4]seq.Range{{Start: hole.Add(x.size), End: hole.Add(i * x.size)}}}
+		a := Ack{Ack: hole, NSACK: 1,
+			SACK: [4]seq.Range{{Start: hole.Add(x.size), End: hole.Add(i * x.size)}}}
 		x.s.Ack(&a, x.now)
 		for tx, ok := x.s.Retransmit(x.now); ok; tx, ok = x.s.Retransmit(x.now) {
 			x.s.Retransmitted(tx.Range, x.now)
@@ -80,7 +81,8 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// TestHostileSACK: a peer that acknowledges every other segment in a huge window, again and again, costs no more than the segments it names.
+// TestHostileSACK: a peer that acknowledges every other segment in a huge window, again and again, costs no
+// more than the segments it names.
 func TestHostileSACK(t *testing.T) {
 	const window = 1 << 16
 	x := newSteady(window, Config{CC: cc.Config{Algorithm: cc.Reno}})
@@ -121,7 +123,8 @@ func BenchmarkSentAck(b *testing.B) {
 		name   string
 		window int
 		cfg    Config
-	}{{"cubic", 200, Config{}}, {"reno", 200, Config{CC: cc.Config{Algorithm: cc.Reno}}}, {"cubic-40k", 40000, Config{}}, {"paced", 200, Config{Pacing: true}}} {
+	}{{"cubic", 200, Config{}}, {"reno", 200, Config{CC: cc.Config{Algorithm: cc.Reno}}},
+		{"cubic-40k", 40000, Config{}}, {"paced", 200, Config{Pacing: true}}} {
 		b.Run(c.name, func(b *testing.B) {
 			x := newSteady(c.window, c.cfg)
 			b.ReportAllocs()

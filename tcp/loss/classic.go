@@ -1,7 +1,8 @@
 package loss
 
-// advanceMark is RFC 6675's IsLost for all records at once. A record is lost when three segments after it, or more than two MSS of octets, have been selectively
-// acknowledged: since segments are known here, they are counted instead of discontiguous ranges. lossMark moves only forward, so each record is judged once.
+// advanceMark is RFC 6675's IsLost for all records at once. A record is lost when three segments after it, or
+// more than two MSS of octets, have been selectively acknowledged: since segments are known here, they are
+// counted instead of discontiguous ranges. lossMark moves only forward, so each record is judged once.
 func (s *Sender) advanceMark() {
 	for s.lossMark != s.q.tail && (s.above > (dupThresh-1)*s.mss || s.aboveN >= dupThresh) {
 		id := s.lossMark
@@ -18,7 +19,8 @@ func (s *Sender) advanceMark() {
 	}
 }
 
-// lastResort is rules 3 and 4 of RFC 6675's NextSeg, for when there is no new data: a hole that is not surely lost, else once per recovery the last record.
+// lastResort is rules 3 and 4 of RFC 6675's NextSeg, for when there is no new data: a hole that is not surely
+// lost, else once per recovery the last record.
 func (s *Sender) lastResort() bool {
 	id := s.lossMark
 	for range reorderWalk {
@@ -41,7 +43,8 @@ func (s *Sender) lastResort() bool {
 	return true
 }
 
-// detectDups is RFC 6582: three duplicate acknowledgements, or in recovery an acknowledgement of a part, mean that the head is lost.
+// detectDups is RFC 6582: three duplicate acknowledgements, or in recovery an acknowledgement of a part, mean
+// that the head is lost.
 func (s *Sender) detectDups() {
 	if s.q.len() == 0 || s.q.at(s.q.head).at != inFlight {
 		return
@@ -54,7 +57,8 @@ func (s *Sender) detectDups() {
 	}
 	probe := s.probing(s.q.at(s.q.head))
 	s.markLost(s.q.head)
-	for id := s.q.head + 1; probe && id != s.q.tail && s.probing(s.q.at(id)) && s.q.at(id).at == inFlight; id++ {
+	for id := s.q.head + 1; probe && id != s.q.tail && s.probing(s.q.at(id)) &&
+		s.q.at(id).at == inFlight; id++ {
 		s.markLost(id)
 	}
 	s.dups = max(0, min(s.dups, s.q.len()-1))

@@ -32,7 +32,9 @@ func play(t *testing.T, prog []byte) {
 		return int(b)
 	}
 	flags := next()
-	cfg := Config{Mode: Mode(flags % 3), CC: cc.Config{MSS: 1000, Algorithm: cc.Algorithm(flags / 3 % 3)}, Pacing: flags&64 != 0, ForgetSACK: flags&128 != 0, MinRTO: ms}
+	cfg := Config{Mode: Mode(flags % 3),
+		CC: cc.Config{MSS: 1000, Algorithm: cc.Algorithm(flags / 3 % 3)}, Pacing: flags&64 != 0,
+		ForgetSACK: flags&128 != 0, MinRTO: ms}
 	if flags&32 != 0 {
 		cfg.Clock.Tick = ms
 	}
@@ -67,7 +69,8 @@ func play(t *testing.T, prog []byte) {
 				s.Retransmitted(seq.Of(tx.Start, min(tx.Len(), s.mss)), now)
 			}
 		case opAck:
-			a := Ack{Ack: at(), NSACK: next() % 5, HasTS: flags&32 != 0, TSEcr: uint32(int(now)/int(ms) - next())}
+			a := Ack{Ack: at(), NSACK: next() % 5, HasTS: flags&32 != 0,
+				TSEcr: uint32(int(now)/int(ms) - next())}
 			f := next()
 			a.ECE, a.HasData, a.WindowChanged = f&1 != 0, f&2 != 0, f&4 != 0
 			if f&8 != 0 {
@@ -81,7 +84,8 @@ func play(t *testing.T, prog []byte) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.Una().Less(before) || s.Nxt().Less(s.Una()) || r.NewlyAcked != s.Una().Diff(before) || r.Delivered < 0 {
+			if s.Una().Less(before) || s.Nxt().Less(s.Una()) ||
+				r.NewlyAcked != s.Una().Diff(before) || r.Delivered < 0 {
 				t.Fatalf("Una %d to %d, Nxt %d, %+v", before, s.Una(), s.Nxt(), r)
 			}
 		case opExpire:
@@ -115,8 +119,10 @@ func play(t *testing.T, prog []byte) {
 // FuzzSender plays random sends, hostile acknowledgements and timers.
 func FuzzSender(f *testing.F) {
 	for flags := range 9 {
-		f.Add([]byte{byte(flags), opSend, 10, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200, opWait, 100,
-			opAck, 20, 1, 0, 0, 60, 90, opAck, 20, 2, 0, 0, 60, 120, 140, 160, opResend, 5, opExpire, opResend, 5, opAck, 40, 0, 0, 0, opSend, 3, 1, 1, 1, opAck, 220, 0, 0, 0})
+		f.Add([]byte{byte(flags), opSend, 10, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200,
+			opWait, 100,
+			opAck, 20, 1, 0, 0, 60, 90, opAck, 20, 2, 0, 0, 60, 120, 140, 160, opResend, 5,
+			opExpire, opResend, 5, opAck, 40, 0, 0, 0, opSend, 3, 1, 1, 1, opAck, 220, 0, 0, 0})
 	}
 	f.Add(binary.LittleEndian.AppendUint64([]byte{32, opSend, 15}, 0x0102030405060708))
 	f.Fuzz(play)

@@ -32,7 +32,8 @@ func goodput(t *testing.T, cfg Config, p path, total int) (rate, again float64) 
 	return rate, again
 }
 
-// TestGoodput compares goodput over loss and round trip with the committed table: a change of recovery or congestion control is a diff.
+// TestGoodput compares goodput over loss and round trip with the committed table: a change of recovery or
+// congestion control is a diff.
 func TestGoodput(t *testing.T) {
 	const mss, rate = 1448, 12_500_000
 	type cell struct{ rate, again float64 }
@@ -47,7 +48,8 @@ func TestGoodput(t *testing.T) {
 		{"cubic/paced", Config{CC: cc.Config{MSS: mss}, Pacing: true}},
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "goodput in kB/s (octets sent again in %%), link %d kB/s, queue one bandwidth-delay product but at least 20 segments\n%-8s %6s", rate/1000, "rtt", "loss")
+	fmt.Fprintf(&out, "goodput in kB/s (octets sent again in %%), link %d kB/s, queue one "+
+		"bandwidth-delay product but at least 20 segments\n%-8s %6s", rate/1000, "rtt", "loss")
 	for _, c := range columns {
 		fmt.Fprintf(&out, " %20s", c.name)
 	}
@@ -62,7 +64,8 @@ func TestGoodput(t *testing.T) {
 				if c.cfg.Mode != NoSACK {
 					cfg.Clock = Clock{Tick: ms}
 				}
-				p := path{rate: rate, delay: rtt / 2, loss: loss, queue: max(20*mss, int(int64(rtt)*rate/int64(tick.Second)))}
+				p := path{rate: rate, delay: rtt / 2, loss: loss,
+					queue: max(20*mss, int(int64(rtt)*rate/int64(tick.Second)))}
 				r, a := goodput(t, cfg, p, 2_000_000)
 				table[fmt.Sprintf("%s %v %v", c.name, rtt, loss)] = cell{r, a}
 				fmt.Fprintf(&out, " %11.0f (%5.1f)", r/1000, a*100)
@@ -98,7 +101,8 @@ func TestGoodput(t *testing.T) {
 	}
 	for _, rtt := range []tick.Duration{ms, 20 * ms} {
 		for _, loss := range []float64{0.01, 0.1} {
-			if r, s := at("cubic/rack", rtt, loss), at("cubic/newreno", rtt, loss); r.rate < 0.95*s.rate {
+			if r, s := at("cubic/rack", rtt, loss), at("cubic/newreno", rtt, loss); r.rate < 0.95*
+				s.rate {
 				t.Errorf("rtt %d, loss %v: RACK %.0f, NewReno %.0f", rtt, loss, r.rate, s.rate)
 			}
 			if r := at("cubic/rack", rtt, loss); r.again > loss/(1-loss)+0.02 {

@@ -17,7 +17,8 @@ func (s *Sender) RTTVar() tick.Duration { return s.rtt.rttvar() }
 // RTO returns the retransmission timeout with its back-off.
 func (s *Sender) RTO() tick.Duration { return s.timeout() }
 
-// Overdue returns the RTO without back-off and when the first record not acknowledged left last; false unless the RTO is backed off now.
+// Overdue returns the RTO without back-off and when the first record not acknowledged left last; false unless
+// the RTO is backed off now.
 func (s *Sender) Overdue() (rto tick.Duration, sent tick.Time, ok bool) {
 	if s.rtt.shift == 0 || s.q.len() == 0 {
 		return 0, 0, false
@@ -28,7 +29,8 @@ func (s *Sender) Overdue() (rto tick.Duration, sent tick.Time, ok bool) {
 // Backoff returns how many timeouts followed each other without new data acknowledged.
 func (s *Sender) Backoff() int { return s.rtt.retries }
 
-// StalledSince returns when the first of the timeouts that Backoff counts came, and whether there was one: the start of the user timeout (RFC 5482; RFC 9293, 3.8.3).
+// StalledSince returns when the first of the timeouts that Backoff counts came, and whether there was one:
+// the start of the user timeout (RFC 5482; RFC 9293, 3.8.3).
 func (s *Sender) StalledSince() (tick.Time, bool) { return s.rtt.stalled, s.rtt.retries > 0 }
 
 // State returns where recovery stands.
@@ -38,7 +40,8 @@ func (s *Sender) State() State { return s.state }
 func (s *Sender) Info(now tick.Time) Info {
 	i := Info{
 		State: s.state, Mode: s.mode, CC: s.cc.State(),
-		SRTT: s.SRTT(), RTTVar: s.RTTVar(), MinRTT: s.rtt.minRTT(), RTO: s.RTO(), Backoff: s.Backoff(),
+		SRTT: s.SRTT(), RTTVar: s.RTTVar(), MinRTT: s.rtt.minRTT(), RTO: s.RTO(),
+		Backoff: s.Backoff(),
 		Records: s.q.len(), Outstanding: s.Outstanding(), Pipe: s.Pipe(),
 		Sacked: s.q.list[sacked].octets, Lost: s.q.list[lost].octets + s.q.list[lostAgain].octets,
 		ReorderSeen: s.rack.seen, ReorderWnd: s.reorderWindow(),

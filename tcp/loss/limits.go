@@ -4,11 +4,13 @@ import "xwarp/tcp/tick"
 
 // Limits, and what each stops.
 const (
-	maxRecords   = 1 << 20 // segments outstanding: 32 MiB of records, against a source of tiny segments in a huge window
-	firstRecords = 64      // capacity of a new ring
-	keptRecords  = 4096    // a larger ring is not kept for the next connection
-	reorderWalk  = 32      // records looked at past the last lost one per acknowledgement: bounds the work on hostile SACK
-	maxBackoff   = 16      // doublings of the RTO; MaxRTO bounds the result earlier
+	// segments outstanding: 32 MiB of records, against a source of tiny segments in a huge window
+	maxRecords   = 1 << 20
+	firstRecords = 64   // capacity of a new ring
+	keptRecords  = 4096 // a larger ring is not kept for the next connection
+	// records looked at past the last lost one per acknowledgement: bounds the work on hostile SACK
+	reorderWalk = 32
+	maxBackoff  = 16 // doublings of the RTO; MaxRTO bounds the result earlier
 )
 
 // Defaults for the durations in Config.
@@ -19,12 +21,14 @@ const (
 	DefaultMaxAckDelay = 50 * tick.Millisecond  // widespread stacks delay by at most 40 ms
 	handshakeLostRTO   = 3 * tick.Second        // RFC 6298, 5.7
 	probeWithoutRTT    = tick.Second            // RFC 8985, 7.2
-	probeFloor         = tick.Millisecond       // two round trips of some us are less than a peer's thread may wait for its processor
-	renegeWait         = 10 * tick.Millisecond  // patience before the SACKs of a reneging peer are dropped
-	minRTTHalf         = 150 * tick.Second      // half the window of the least round trip (RFC 8985, 6.2 step 1)
-	pacingBurst        = 2                      // segments that may leave ahead of the pacing rate
-	pacingQuantum      = tick.Millisecond       // the same as a time; shorter round trips are not paced: a timer costs more than the burst does harm
-	pacingFree         = 10                     // segments of a connection that are not paced: the initial window
+	// two round trips of some us are less than a peer's thread may wait for its processor
+	probeFloor  = tick.Millisecond
+	renegeWait  = 10 * tick.Millisecond // patience before the SACKs of a reneging peer are dropped
+	minRTTHalf  = 150 * tick.Second     // half the window of the least round trip (RFC 8985, 6.2 step 1)
+	pacingBurst = 2                     // segments that may leave ahead of the pacing rate
+	// the same as a time; shorter round trips are not paced: a timer costs more than the burst does harm
+	pacingQuantum = tick.Millisecond
+	pacingFree    = 10 // segments of a connection that are not paced: the initial window
 )
 
 const (

@@ -1,8 +1,9 @@
-// Package loss is TCP's memory of what was sent: one record per segment, the round trip and its timers, and the decision which segment to send again and
-// when a new one may leave.
+// Package loss is TCP's memory of what was sent: one record per segment, the round trip and its timers, and
+// the decision which segment to send again and when a new one may leave.
 //
-// Detection is RACK-TLP (RFC 8985) when the peer sends SACK, RFC 6675 or NewReno (RFC 6582) otherwise. Recovery is paced by proportional rate
-// reduction (RFC 9937). What turns out to be spurious is undone (RFC 2883, 4015, 5682). The window itself comes from package cc.
+// Detection is RACK-TLP (RFC 8985) when the peer sends SACK, RFC 6675 or NewReno (RFC 6582) otherwise.
+// Recovery is paced by proportional rate reduction (RFC 9937). What turns out to be spurious is undone (RFC
+// 2883, 4015, 5682). The window itself comes from package cc.
 //
 // The caller's transmit loop:
 //
@@ -76,7 +77,8 @@ type Config struct {
 	ForgetSACK  bool // drop all SACK information at each timeout (RFC 2018, 8), even of a peer that never reneged
 }
 
-// Ack is what a segment from the peer says about our data. The caller has checked that it is acceptable (RFC 9293, 3.10.7.4; RFC 5961, 5).
+// Ack is what a segment from the peer says about our data. The caller has checked that it is acceptable (RFC
+// 9293, 3.10.7.4; RFC 5961, 5).
 type Ack struct {
 	Ack           seq.Num
 	SACK          [4]seq.Range
@@ -113,10 +115,11 @@ type Tx struct {
 type Expired uint8
 
 const (
-	ExpiredRTO     Expired = 1 << iota // retransmission timeout: the head record is lost
-	ExpiredProbe                       // tail loss probe: one new segment if there is one, else Retransmit gives the last record
-	ExpiredReorder                     // reordering settled
-	ExpiredPacing                      // the pacing gap is over
+	ExpiredRTO Expired = 1 << iota // retransmission timeout: the head record is lost
+	// tail loss probe: one new segment if there is one, else Retransmit gives the last record
+	ExpiredProbe
+	ExpiredReorder // reordering settled
+	ExpiredPacing  // the pacing gap is over
 )
 
 // Counters count events since Init.

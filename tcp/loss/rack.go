@@ -41,7 +41,8 @@ func (k *rack) advance(c candidate, now tick.Time) {
 	}
 }
 
-// onDSACK widens the reordering window once per round trip (step 4). Reports beyond the number of retransmissions come from duplication in the network.
+// onDSACK widens the reordering window once per round trip (step 4). Reports beyond the number of
+// retransmissions come from duplication in the network.
 func (k *rack) onDSACK(s *Sender) {
 	if k.inRound && !s.una.Less(k.round) {
 		k.inRound = false
@@ -84,8 +85,8 @@ func (s *Sender) detect(now tick.Time) {
 	}
 }
 
-// detectRACK is step 5. Records in flight are ordered by the time sent, so the walk ends at the first that is too young; it goes on a little to set the timer to when
-// all of them will be judged.
+// detectRACK is step 5. Records in flight are ordered by the time sent, so the walk ends at the first that is
+// too young; it goes on a little to set the timer to when all of them will be judged.
 func (s *Sender) detectRACK(now tick.Time) {
 	s.timers.reorder = tick.Never
 	if !s.rack.ok {
@@ -137,8 +138,9 @@ func (s *Sender) markLost(id uint32) {
 	}
 }
 
-// MTUProbe says that the records of r left together in one packet that may be too large for the path. Its loss says nothing about
-// congestion: what it carried is sent again, and the window stays (RFC 4821, 3 and 7.6.1). A timeout counts all the same.
+// MTUProbe says that the records of r left together in one packet that may be too large for the path. Its
+// loss says nothing about congestion: what it carried is sent again, and the window stays (RFC 4821, 3 and
+// 7.6.1). A timeout counts all the same.
 func (s *Sender) MTUProbe(r seq.Range) { s.mtuProbe = r }
 
 // probing reports whether a record was sent only once, in a path MTU probe.

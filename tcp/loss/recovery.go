@@ -2,7 +2,8 @@ package loss
 
 import "xwarp/tcp/tick"
 
-// prr is proportional rate reduction (RFC 9937, 6): it spreads the reduction of the window over the acknowledgements of one round trip.
+// prr is proportional rate reduction (RFC 9937, 6): it spreads the reduction of the window over the
+// acknowledgements of one round trip.
 type prr struct {
 	delivered int // octets delivered since recovery began
 	out       int // octets sent since
@@ -15,7 +16,8 @@ func (s *Sender) enterRecovery(now tick.Time) {
 	case Loss:
 		return
 	case Recovery:
-		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if it left after the reaction to the first.
+		// The loss of a retransmission is a second sign of congestion (RFC 5681, 4.3), if it left after the
+		// reaction to the first.
 		if s.ev.lostAgain {
 			s.cc.OnLoss(s.Pipe() + s.q.list[lost].octets + s.q.list[lostAgain].octets)
 			s.beginReduction(now)
@@ -54,9 +56,9 @@ func (s *Sender) enterCWR(loss bool, now tick.Time) {
 	s.recover = s.nxt
 }
 
-// flight is the FlightSize that a reduction starts from: the window while it is what limits the sender, else what was outstanding
-// (RFC 9438, 4.6; RFC 7661, 4.4.1). The octets outstanding alone are too few when this is not the first acknowledgement of a batch:
-// nothing was sent for those before it yet.
+// flight is the FlightSize that a reduction starts from: the window while it is what limits the sender, else
+// what was outstanding (RFC 9438, 4.6; RFC 7661, 4.4.1). The octets outstanding alone are too few when this
+// is not the first acknowledgement of a batch: nothing was sent for those before it yet.
 func (s *Sender) flight() int {
 	if s.round.limited || s.round.wasLimited {
 		return max(s.ev.outstanding, s.cc.Cwnd())
@@ -70,7 +72,8 @@ func (s *Sender) beginReduction(now tick.Time) {
 	s.ev.cwr = true
 }
 
-// shrink is PRR's work on one acknowledgement: the window becomes the pipe and what may be sent now. safe says that Una advanced and no loss was found.
+// shrink is PRR's work on one acknowledgement: the window becomes the pipe and what may be sent now. safe
+// says that Una advanced and no loss was found.
 func (s *Sender) shrink(delivered int, safe bool) {
 	p, pipe, target := &s.prr, s.Pipe(), s.cc.Ssthresh()
 	if delivered <= 0 && !s.ev.newlyLost && !s.ev.cwr {
@@ -114,7 +117,8 @@ func (s *Sender) leave() {
 	}
 	if s.state >= Recovery {
 		s.rack.recovered()
-		// A hole in what was sent after recovery began is another window's loss: it gets its own reduction (RFC 5681, 4.3).
+		// A hole in what was sent after recovery began is another window's loss: it gets its own reduction
+		// (RFC 5681, 4.3).
 		s.ev.newlyLost = s.ev.newlyLost || s.una.Less(s.beyond)
 	}
 	s.dups = 0

@@ -175,7 +175,8 @@ func TestRACKTimeout(t *testing.T) {
 	b.want("in flight", b.s.Pipe(), 2000)
 }
 
-// TestReorderWindow is RFC 8985, 6.2 steps 3 and 4: reordering seen opens a window of a quarter of the least round trip, a DSACK widens it.
+// TestReorderWindow is RFC 8985, 6.2 steps 3 and 4: reordering seen opens a window of a quarter of the least
+// round trip, a DSACK widens it.
 func TestReorderWindow(t *testing.T) {
 	b := newBench(t, conf(RACK), 40*ms)
 	b.send(0, 10)
@@ -333,7 +334,8 @@ func TestSACKCase2And3(t *testing.T) {
 	c.wait(100 * ms)
 	at := func(from, to seq.Num) seq.Range { return seq.Range{Start: from, End: to} }
 	for i, x := range [][]seq.Range{ // case 3: 2nd, 4th, 6th and 8th are dropped; then the 4th arrives, then the 2nd
-		{at(6000, 6500)}, {at(7000, 7500), at(6000, 6500)}, {at(8000, 8500), at(7000, 7500), at(6000, 6500)},
+		{at(6000, 6500)}, {at(7000, 7500), at(6000, 6500)}, {at(8000, 8500), at(7000, 7500),
+			at(6000, 6500)},
 		{at(6000, 7500), at(8000, 8500)},
 	} {
 		c.input(Ack{Ack: 5500}, x...)
@@ -344,7 +346,8 @@ func TestSACKCase2And3(t *testing.T) {
 	c.want("outstanding", c.s.Outstanding(), 1500)
 }
 
-// TestPRR is RFC 9937's first example: a window of 20 segments, one lost, ssthresh half: one segment for every two that arrive, and the window ends at ssthresh.
+// TestPRR is RFC 9937's first example: a window of 20 segments, one lost, ssthresh half: one segment for
+// every two that arrive, and the window ends at ssthresh.
 func TestPRR(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.CC.InitialWindow = 20
@@ -357,7 +360,8 @@ func TestPRR(t *testing.T) {
 		n := len(b.resend())
 		out = append(out, n+b.fresh())
 	}
-	// Two segments by limited transmit, then the fast retransmission, then every other acknowledgement sends one, until the pipe is at ssthresh.
+	// Two segments by limited transmit, then the fast retransmission, then every other acknowledgement sends
+	// one, until the pipe is at ssthresh.
 	b.want("sent", out, []int{1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0})
 	b.want("pipe", b.s.Pipe(), 10000)
 	b.wait(100 * ms)
@@ -365,8 +369,8 @@ func TestPRR(t *testing.T) {
 	b.want("window is ssthresh", b.s.Cwnd(), 10000)
 }
 
-// TestReductionInBatch: a batch of acknowledgements ends with a loss, and nothing could be sent between them. The reduction starts
-// from the window that was full, not from what the first ones left of it.
+// TestReductionInBatch: a batch of acknowledgements ends with a loss, and nothing could be sent between them.
+// The reduction starts from the window that was full, not from what the first ones left of it.
 func TestReductionInBatch(t *testing.T) {
 	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}}, 20*ms)
 	b.want("first flight", b.fresh(), 20)
@@ -420,8 +424,8 @@ func TestMTUProbeLoss(t *testing.T) {
 	b.want("state", b.s.State(), Recovery)
 }
 
-// TestPacing: behind the initial window new segments leave a few at a time, at 1.2 windows for each round trip, and never block one
-// shorter than a millisecond.
+// TestPacing: behind the initial window new segments leave a few at a time, at 1.2 windows for each round
+// trip, and never block one shorter than a millisecond.
 func TestPacing(t *testing.T) {
 	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 10}, Pacing: true}, 100*ms)
 	b.want("initial window", b.fresh(), 10)
@@ -453,8 +457,9 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// TestLoneTimeout: a lone segment times out. Its acknowledgement doubles the loss window (RFC 5681, 3.1); ssthresh is half of what was
-// outstanding, but two segments (4), or with CUBIC 0.7 of the window, which nothing had filled (RFC 9438, 4.6).
+// TestLoneTimeout: a lone segment times out. Its acknowledgement doubles the loss window (RFC 5681, 3.1);
+// ssthresh is half of what was outstanding, but two segments (4), or with CUBIC 0.7 of the window, which
+// nothing had filled (RFC 9438, 4.6).
 func TestLoneTimeout(t *testing.T) {
 	for _, c := range []struct {
 		alg      cc.Algorithm

@@ -16,7 +16,8 @@ const (
 	places
 )
 
-// record is one segment, 32 octets. Its boundaries never change, but its head goes when the peer acknowledges part of it.
+// record is one segment, 32 octets. Its boundaries never change, but its head goes when the peer acknowledges
+// part of it.
 type record struct {
 	sent       tick.Time // last transmission
 	start      seq.Num
@@ -39,8 +40,8 @@ type list struct {
 	octets      int
 }
 
-// ring holds the records of the octets between SND.UNA and SND.NXT in sequence order. A record's identifier counts up by one and wraps; its slot is the identifier
-// modulo the capacity, so identifiers survive growth.
+// ring holds the records of the octets between SND.UNA and SND.NXT in sequence order. A record's identifier
+// counts up by one and wraps; its slot is the identifier modulo the capacity, so identifiers survive growth.
 type ring struct {
 	slot       []record
 	head, tail uint32 // identifiers of the first record and of the next new one
@@ -150,7 +151,8 @@ func (q *ring) find(x seq.Num) uint32 {
 	return lo
 }
 
-// skip returns the first identifier from id on that is not selectively acknowledged, and shortens the way for the next search.
+// skip returns the first identifier from id on that is not selectively acknowledged, and shortens the way for
+// the next search.
 func (q *ring) skip(id uint32) uint32 {
 	for id != q.tail {
 		r := q.at(id)

@@ -5,8 +5,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// estimator is RFC 6298's round trip estimation. One difference, as in Linux: the variation follows the largest deviation of each round trip, because one sample per
-// segment would let it decay within a fraction of one; and the minimum bounds 4*RTTVAR, not the sum, so that a RTO always exceeds the round trip by it.
+// estimator is RFC 6298's round trip estimation. One difference, as in Linux: the variation follows the
+// largest deviation of each round trip, because one sample per segment would let it decay within a fraction
+// of one; and the minimum bounds 4*RTTVAR, not the sum, so that a RTO always exceeds the round trip by it.
 type estimator struct {
 	s8       tick.Duration // 8 * SRTT
 	dev4     tick.Duration // 4 * mean deviation

@@ -8,7 +8,8 @@ import (
 // maxDSACK bounds how far below the left edge a duplicate report is believed, octets.
 const maxDSACK = 1 << 30
 
-// readDSACK finds a report of duplicate octets in the first block (RFC 2883, 4), which must then not be taken for a selective acknowledgement.
+// readDSACK finds a report of duplicate octets in the first block (RFC 2883, 4), which must then not be taken
+// for a selective acknowledgement.
 func (s *Sender) readDSACK(a *Ack) {
 	if s.mode == NoSACK || a.NSACK < 1 {
 		return
@@ -84,7 +85,8 @@ func (s *Sender) leaveMark(id uint32, r *record) {
 	}
 }
 
-// checkRenege looks at the left edge: a peer that has the first octets would have acknowledged them, so if it once said so, it has dropped them.
+// checkRenege looks at the left edge: a peer that has the first octets would have acknowledged them, so if it
+// once said so, it has dropped them.
 func (s *Sender) checkRenege(now tick.Time) {
 	if s.q.len() == 0 || s.q.at(s.q.head).at != sacked {
 		s.timers.renege = tick.Never

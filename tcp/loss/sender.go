@@ -6,7 +6,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Sender is the send side of one connection. Its only pointer is the ring of records, which Init keeps. Not safe for concurrent use.
+// Sender is the send side of one connection. Its only pointer is the ring of records, which Init keeps. Not
+// safe for concurrent use.
 type Sender struct {
 	una, nxt seq.Num
 	mss      int
@@ -72,7 +73,8 @@ type pace struct {
 func (s *Sender) Init(cfg *Config, start seq.Num, now tick.Time) {
 	q := s.q
 	q.reset()
-	*s = Sender{cfg: *cfg, una: start, nxt: start, q: q, mode: cfg.Mode, mss: max(cfg.CC.MSS, 1), fack: start, recover: start.Add(-1), reduced: now, lastSent: now}
+	*s = Sender{cfg: *cfg, una: start, nxt: start, q: q, mode: cfg.Mode, mss: max(cfg.CC.MSS, 1),
+		fack: start, recover: start.Add(-1), reduced: now, lastSent: now}
 	s.cc.Init(&cfg.CC, now)
 	s.rtt.init(cfg, now)
 	s.rack.init(now)
@@ -88,7 +90,8 @@ func orDefault(d, def tick.Duration) tick.Duration {
 	return d
 }
 
-// SetHandshakeRTT gives the round trip of the SYN; with retransmitted it only notes that the SYN was lost (RFC 6298, 5.7; RFC 5681, 3.1).
+// SetHandshakeRTT gives the round trip of the SYN; with retransmitted it only notes that the SYN was lost
+// (RFC 6298, 5.7; RFC 5681, 3.1).
 func (s *Sender) SetHandshakeRTT(rtt tick.Duration, retransmitted bool) {
 	if retransmitted {
 		s.rtt.rto = max(s.rtt.rto, min(handshakeLostRTO, s.rtt.max))
@@ -98,8 +101,8 @@ func (s *Sender) SetHandshakeRTT(rtt tick.Duration, retransmitted bool) {
 	s.rtt.sample(rtt, s.una, s.nxt)
 }
 
-// SetMSS changes the effective MSS. Records keep their boundaries. When it fell, those that are too long now are taken for lost: no congestion is assumed, and the
-// caller sends them again in parts.
+// SetMSS changes the effective MSS. Records keep their boundaries. When it fell, those that are too long now
+// are taken for lost: no congestion is assumed, and the caller sends them again in parts.
 func (s *Sender) SetMSS(mss int, now tick.Time) {
 	mss = max(mss, 1)
 	fell := mss < s.mss
@@ -140,7 +143,8 @@ func (s *Sender) Outstanding() int { return s.nxt.Diff(s.una) }
 // Records returns how many segments are outstanding.
 func (s *Sender) Records() int { return s.q.len() }
 
-// Pipe returns the octets thought to be in the network: neither acknowledged in any way nor taken for lost since they were sent last.
+// Pipe returns the octets thought to be in the network: neither acknowledged in any way nor taken for lost
+// since they were sent last.
 func (s *Sender) Pipe() int {
 	return s.q.list[inFlight].octets - s.dupOctets()
 }
@@ -165,8 +169,9 @@ func (s *Sender) Head() (Tx, bool) {
 
 func (s *Sender) lostRecords() int { return s.q.list[lost].n + s.q.list[lostAgain].n }
 
-// Permit returns how many octets of new data may leave now: 0, or at least one MSS. After each non-zero answer one segment of any size up to the MSS may
-// be sent. The window may be exceeded by less than one MSS, in recovery or when nothing is in the network: else a window below one record would stall.
+// Permit returns how many octets of new data may leave now: 0, or at least one MSS. After each non-zero
+// answer one segment of any size up to the MSS may be sent. The window may be exceeded by less than one MSS,
+// in recovery or when nothing is in the network: else a window below one record would stall.
 func (s *Sender) Permit(now tick.Time) int {
 	if s.q.len() >= maxRecords {
 		return 0
@@ -192,7 +197,8 @@ func (s *Sender) Permit(now tick.Time) int {
 	return room
 }
 
-// idle restarts the window after an idle time. It counts once per time out of the connection's life in which nothing was sent.
+// idle restarts the window after an idle time. It counts once per time out of the connection's life in which
+// nothing was sent.
 func (s *Sender) idle(now tick.Time) {
 	if d := now.Sub(s.lastSent); d > s.rtt.rto {
 		s.cc.OnIdle(d, s.rtt.rto)
@@ -200,7 +206,8 @@ func (s *Sender) idle(now tick.Time) {
 	}
 }
 
-// Sent notes that the new segment r left, and keeps its boundaries as one record. r begins at Nxt. appLimited says that there is no more to send after it.
+// Sent notes that the new segment r left, and keeps its boundaries as one record. r begins at Nxt. appLimited
+// says that there is no more to send after it.
 func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	n := r.Len()
 	if n == 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
@@ -241,16 +248,20 @@ func (s *Sender) record(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	}
 }
 
-// Steady reports whether only the window and the pacing rate decide about the new segments that follow one just sent: nothing is
-// lost, no probe is wanted, no reduction is under way. It holds until the next call of Ack, Expire or SetMSS.
+// Steady reports whether only the window and the pacing rate decide about the new segments that follow one
+// just sent: nothing is lost, no probe is wanted, no reduction is under way. It holds until the next call of
+// Ack, Expire or SetMSS.
 func (s *Sender) Steady() bool {
-	return s.state <= Disorder && s.q.len() > 0 && s.tlp.want == probeNone && s.frto.step == frtoOff && s.dups == 0 &&
+	return s.state <= Disorder && s.q.len() > 0 && s.tlp.want == probeNone &&
+		s.frto.step == frtoOff && s.dups == 0 &&
 		s.q.list[lost].n|s.q.list[lostAgain].n == 0
 }
 
-// PermitNext is Permit after a segment was sent at the same time while Steady, for a full one; false means that Permit decides.
+// PermitNext is Permit after a segment was sent at the same time while Steady, for a full one; false means
+// that Permit decides.
 func (s *Sender) PermitNext(now tick.Time) bool {
-	return s.q.len() < maxRecords && s.cc.Cwnd()-s.q.list[inFlight].octets >= s.mss && !(s.cfg.Pacing && s.pace.next > now)
+	return s.q.len() < maxRecords && s.cc.Cwnd()-s.q.list[inFlight].octets >= s.mss &&
+		!(s.cfg.Pacing && s.pace.next > now)
 }
 
 // SentNext is Sent for the segment r, not empty, of Data that begins at Nxt and that PermitNext allowed.
@@ -261,14 +272,15 @@ func (s *Sender) SentNext(r seq.Range, appLimited bool, now tick.Time) {
 	}
 }
 
-// sent spends n octets of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has one timer for it and
-// not one for each segment.
+// sent spends n octets of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has
+// one timer for it and not one for each segment.
 func (p *pace) sent(n, rate, mss int, now tick.Time) {
 	gap := func(octets int) tick.Duration { return tick.Duration(octets * int(tick.Second) / rate) }
 	p.next = max(p.next, now.Add(-max(gap(pacingBurst*mss), pacingQuantum))).Add(gap(n))
 }
 
-// NoNewData notes that Permit allowed a segment, but there is none, or the peer's window has no room. True: ask Retransmit again, there is something now.
+// NoNewData notes that Permit allowed a segment, but there is none, or the peer's window has no room. True:
+// ask Retransmit again, there is something now.
 func (s *Sender) NoNewData(now tick.Time) bool {
 	switch {
 	case s.tlp.want == probeNew:
@@ -331,7 +343,8 @@ func (s *Sender) choose() (id uint32, probe, ok bool) {
 	return id, false, pipe == 0 || s.cc.Cwnd() > pipe
 }
 
-// Retransmitted notes that r left again: what Retransmit returned, or only its first octets because the MSS fell under the record.
+// Retransmitted notes that r left again: what Retransmit returned, or only its first octets because the MSS
+// fell under the record.
 func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	id, probe, ok := s.choose()
 	if !ok || r.Len() == 0 || !s.q.at(id).reach().Covers(r) {

@@ -9,7 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// path is one direction's link model: a rate, a delay, a drop-tail queue and random faults. All in virtual time from one seed.
+// path is one direction's link model: a rate, a delay, a drop-tail queue and random faults. All in virtual
+// time from one seed.
 type path struct {
 	rate    int // octets per second, 0 for infinite
 	delay   tick.Duration
@@ -64,7 +65,9 @@ type receiver struct {
 }
 
 func newSim(seed uint64, cfg Config, p path, total int) *sim {
-	m := &sim{rng: rand.New(rand.NewPCG(seed, 7)), path: p, s: new(Sender), cfg: cfg, total: total, start: seq.Num(seed * 0x9e3779b9), now: tick.Time(tick.Second), check: true, boundary: map[seq.Num]seq.Num{}}
+	m := &sim{rng: rand.New(rand.NewPCG(seed, 7)), path: p, s: new(Sender), cfg: cfg, total: total,
+		start: seq.Num(seed * 0x9e3779b9), now: tick.Time(tick.Second), check: true,
+		boundary: map[seq.Num]seq.Num{}}
 	m.size = func() int { return cfg.CC.MSS }
 	m.rcv.nxt = m.start
 	m.s.Init(&cfg, m.start, m.now)
@@ -155,7 +158,8 @@ func (m *sim) run(limit tick.Duration) error {
 	m.send()
 	for m.s.Una() != m.start.Add(m.total) && m.trouble == nil {
 		next := m.s.Deadline()
-		if f := m.rcv.flush; f != 0 && f < next && (len(m.heap) == 0 || f < m.heap[len(m.heap)-1].at) {
+		if f := m.rcv.flush; f != 0 && f < next &&
+			(len(m.heap) == 0 || f < m.heap[len(m.heap)-1].at) {
 			m.now = max(m.now, f)
 			m.acknowledge(seq.Range{}, false)
 			continue
@@ -165,7 +169,8 @@ func (m *sim) run(limit tick.Duration) error {
 			next = m.heap[len(m.heap)-1].at
 		}
 		if next == tick.Never || next > end {
-			return fmt.Errorf("stuck at %v: una %d of %d octets, next event %v, %+v", m.now, m.s.Una().Diff(m.start), m.total, next, m.s.Info(m.now))
+			return fmt.Errorf("stuck at %v: una %d of %d octets, next event %v, %+v", m.now,
+				m.s.Una().Diff(m.start), m.total, next, m.s.Info(m.now))
 		}
 		m.now = max(m.now, next)
 		if isNet {
@@ -292,7 +297,8 @@ func invariants(s *Sender) error {
 	for p := range s.q.list {
 		l := s.q.list[p]
 		if l.n != n[p] || l.octets != octets[p] {
-			return fmt.Errorf("list %d counts %d records and %d octets, there are %d and %d", p, l.n, l.octets, n[p], octets[p])
+			return fmt.Errorf("list %d counts %d records and %d octets, there are %d and %d", p,
+				l.n, l.octets, n[p], octets[p])
 		}
 		if place(p) == sacked {
 			continue
@@ -323,7 +329,8 @@ func invariants(s *Sender) error {
 		}
 	}
 	if above != s.above || aboveN != s.aboveN {
-		return fmt.Errorf("above lossMark: %d octets in %d records, counted %d in %d", above, aboveN, s.above, s.aboveN)
+		return fmt.Errorf("above lossMark: %d octets in %d records, counted %d in %d", above,
+			aboveN, s.above, s.aboveN)
 	}
 	switch {
 	case s.Pipe() < 0 || s.Pipe() > s.Outstanding():

@@ -56,8 +56,9 @@ func TestFRTO(t *testing.T) {
 	}
 }
 
-// TestFRTOOnce: a timeout in the recovery of an earlier one is not questioned again (RFC 5682, 2.1, step 1). A receiver without
-// room answers new segments with nothing; F-RTO at every timeout would send one old segment for each, ever more slowly.
+// TestFRTOOnce: a timeout in the recovery of an earlier one is not questioned again (RFC 5682, 2.1, step 1).
+// A receiver without room answers new segments with nothing; F-RTO at every timeout would send one old
+// segment for each, ever more slowly.
 func TestFRTOOnce(t *testing.T) {
 	b := timeoutBench(t, conf(NoSACK))
 	b.ack(1)
@@ -88,7 +89,8 @@ func TestEifel(t *testing.T) {
 	b.ack(0, b.segs(1, 4))
 	b.want("fast", b.resend(), []int{0})
 	b.wait(5 * ms)
-	r := b.input(Ack{Ack: b.seg(4).Start, HasTS: true, TSEcr: cfg.Clock.TSVal(b.now.Add(-105 * ms))})
+	r := b.input(Ack{Ack: b.seg(4).Start, HasTS: true,
+		TSEcr: cfg.Clock.TSVal(b.now.Add(-105 * ms))})
 	b.want("undone", r.Undone, true)
 	b.want("window", b.s.Cwnd(), 10000)
 	b.want("reordering", b.s.rack.seen, true)
@@ -260,8 +262,8 @@ func TestECN(t *testing.T) {
 	b.want("window", b.s.Cwnd(), w)
 }
 
-// TestTimeoutAppLimited: the application had not filled the window before the timeout; what waits to be sent again does now, so
-// the window grows (RFC 5681, 3.1).
+// TestTimeoutAppLimited: the application had not filled the window before the timeout; what waits to be sent
+// again does now, so the window grows (RFC 5681, 3.1).
 func TestTimeoutAppLimited(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.NoFRTO = true
@@ -275,9 +277,9 @@ func TestTimeoutAppLimited(t *testing.T) {
 	b.want("slow start", b.resend(), []int{1, 2})
 }
 
-// TestRTO is RFC 6298, 2 and 5.
-// TestBackoffEnds: the acknowledgement of a retransmission gives no round trip sample, since the timestamp clock is coarser than
-// the round trip, or since it covers retransmitted octets too. Its echo, or what was sent once after the timeout, ends the back-off.
+// TestRTO is RFC 6298, 2 and 5. TestBackoffEnds: the acknowledgement of a retransmission gives no round trip
+// sample, since the timestamp clock is coarser than the round trip, or since it covers retransmitted octets
+// too. Its echo, or what was sent once after the timeout, ends the back-off.
 func TestBackoffEnds(t *testing.T) {
 	for _, ts := range []bool{true, false} {
 		cfg := conf(NoSACK)
@@ -306,9 +308,10 @@ func TestBackoffEnds(t *testing.T) {
 	}
 }
 
-// TestBackoffFalls: without SACK and timestamps, what was sent once after each timeout is acknowledged, but only when two holes before it
-// are filled, which takes longer than the RTO without back-off. The back-off falls all the same: else each timeout doubles it,
-// whatever arrives in between. The peer keeps one segment behind a hole and says nothing about those that it has no room for.
+// TestBackoffFalls: without SACK and timestamps, what was sent once after each timeout is acknowledged, but
+// only when two holes before it are filled, which takes longer than the RTO without back-off. The back-off
+// falls all the same: else each timeout doubles it, whatever arrives in between. The peer keeps one segment
+// behind a hole and says nothing about those that it has no room for.
 func TestBackoffFalls(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.MinRTO = 5 * ms
@@ -406,8 +409,9 @@ func TestTinyWindow(t *testing.T) {
 	b.want("again", b.fresh() >= 1, true)
 }
 
-// TestEifelOldRetransmission: a segment was sent again in one recovery and acknowledged in the next. Its echo is older than the next recovery's first
-// retransmission, but it was a retransmission all the same, and nothing was spurious.
+// TestEifelOldRetransmission: a segment was sent again in one recovery and acknowledged in the next. Its echo
+// is older than the next recovery's first retransmission, but it was a retransmission all the same, and
+// nothing was spurious.
 func TestEifelOldRetransmission(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.Clock = Clock{Tick: ms}
@@ -437,7 +441,8 @@ func TestEifelOldRetransmission(t *testing.T) {
 	b.s.cc.SetCwnd(30000)
 	b.want("third", b.resend(), []int{14})
 	b.wait(10 * ms)
-	b.want("undone", b.input(Ack{Ack: b.seg(14).Start, HasTS: true, TSEcr: again}, b.segs(15, 20)).Undone, false)
+	b.want("undone", b.input(Ack{Ack: b.seg(14).Start, HasTS: true, TSEcr: again},
+		b.segs(15, 20)).Undone, false)
 }
 
 // TestAccECN: octets reported as marked reduce once per window and feed DCTCP.

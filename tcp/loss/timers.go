@@ -11,7 +11,8 @@ func (t *timers) init() {
 	*t = timers{tick.Never, tick.Never, tick.Never, tick.Never}
 }
 
-// timeout returns the RTO with back-off. With one segment outstanding it leaves the peer time for a delayed acknowledgement, however small MinRTO is.
+// timeout returns the RTO with back-off. With one segment outstanding it leaves the peer time for a delayed
+// acknowledgement, however small MinRTO is.
 func (s *Sender) timeout() tick.Duration {
 	base := s.rtt.rto
 	if s.q.len() == 1 && s.rtt.s8 != 0 {
@@ -35,7 +36,9 @@ func (s *Sender) arm(now tick.Time) {
 // armProbe schedules the tail loss probe (RFC 8985, 7.2).
 func (s *Sender) armProbe(now tick.Time) {
 	s.timers.probe = tick.Never
-	if s.mode != RACK || s.cfg.NoTLP || s.state == Recovery || s.state == Loss || s.q.list[sacked].n > 0 || s.tlp.on || s.tlp.want != probeNone || !s.rtt.fresh || s.q.len() == 0 {
+	if s.mode != RACK || s.cfg.NoTLP || s.state == Recovery || s.state == Loss ||
+		s.q.list[sacked].n > 0 || s.tlp.on || s.tlp.want != probeNone || !s.rtt.fresh ||
+		s.q.len() == 0 {
 		return
 	}
 	pto := probeWithoutRTT
@@ -57,7 +60,8 @@ func (s *Sender) Deadline() tick.Time {
 	return t
 }
 
-// Expire handles the timers that are due at now. After ExpiredRTO the window was reduced: with ECN, CWR goes on the next new segment.
+// Expire handles the timers that are due at now. After ExpiredRTO the window was reduced: with ECN, CWR goes
+// on the next new segment.
 func (s *Sender) Expire(now tick.Time) (x Expired) {
 	if s.pace.blocked && s.pace.next <= now {
 		s.pace.blocked = false
@@ -110,7 +114,8 @@ func (s *Sender) onTimeout(now tick.Time) {
 		s.rtt.stalled = now
 	}
 	again := s.state == Loss && !first
-	twice := s.state == Loss && s.una.LessEq(s.recover) // RFC 5682, 2.1, step 1: no F-RTO in the recovery of an earlier timeout
+	// RFC 5682, 2.1, step 1: no F-RTO in the recovery of an earlier timeout
+	twice := s.state == Loss && s.una.LessEq(s.recover)
 	if s.state < CWR || s.state == Loss && first {
 		s.cc.Save()
 		s.beginUndo()
@@ -136,7 +141,8 @@ func (s *Sender) onTimeout(now tick.Time) {
 	s.timers.probe = tick.Never
 }
 
-// markTimedOut takes the head for lost, and every other record too unless RACK says that its acknowledgement may still come.
+// markTimedOut takes the head for lost, and every other record too unless RACK says that its acknowledgement
+// may still come.
 func (s *Sender) markTimedOut(now tick.Time) {
 	wait := tick.Duration(0)
 	if s.mode == RACK {
@@ -168,7 +174,8 @@ func (s *Sender) dropSACK() {
 	s.timers.renege = tick.Never
 }
 
-// reneged treats the loss of octets that the peer had acknowledged selectively like a timeout: it must send them all again (RFC 2018, 8).
+// reneged treats the loss of octets that the peer had acknowledged selectively like a timeout: it must send
+// them all again (RFC 2018, 8).
 func (s *Sender) reneged(now tick.Time) {
 	s.count.Reneged++
 	s.dropSACK()

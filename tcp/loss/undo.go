@@ -8,15 +8,18 @@ import (
 // undo watches for signs that a recovery was spurious.
 type undo struct {
 	on     bool
-	marker seq.Num   // Una when recovery began
-	octets int       // sent again since and not reported as duplicates
-	any    bool      // something was sent again
-	eifel  bool      // RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable acknowledgement came since
-	first  tick.Time // of the first retransmission
+	marker seq.Num // Una when recovery began
+	octets int     // sent again since and not reported as duplicates
+	any    bool    // something was sent again
+	// RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable
+	// acknowledgement came since
+	eifel bool
+	first tick.Time // of the first retransmission
 }
 
 func (s *Sender) beginUndo() {
-	s.undo = undo{on: !s.cfg.NoUndo, marker: s.una, eifel: s.q.len() > 0 && !s.q.at(s.q.head).retransmitted()}
+	s.undo = undo{on: !s.cfg.NoUndo, marker: s.una, eifel: s.q.len() > 0 &&
+		!s.q.at(s.q.head).retransmitted()}
 }
 
 func (u *undo) sent(n int, st State, now tick.Time) {
@@ -71,7 +74,8 @@ func (f *frto) sent(seq.Num) {
 	}
 }
 
-// checkSpurious runs the detection algorithms on this acknowledgement. One with ECN-Echo proves nothing (RFC 4015, 3.4).
+// checkSpurious runs the detection algorithms on this acknowledgement. One with ECN-Echo proves nothing (RFC
+// 4015, 3.4).
 func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
 	ev, u := &s.ev, &s.undo
 	if a.ECE {
@@ -87,8 +91,10 @@ func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
 	}
 	if ev.acked > 0 && u.eifel && s.state >= Recovery {
 		u.eifel = false
-		// The head was taken for lost. Its original arrived if it was not sent again yet, or if the echo is older than that.
-		if ev.edge == edgeUnsent || ev.edge == edgeResent && a.HasTS && s.cfg.Clock.Tick > 0 && s.cfg.Clock.before(a.TSEcr, u.first) {
+		// The head was taken for lost. Its original arrived if it was not sent again yet, or if the echo is
+		// older than that.
+		if ev.edge == edgeUnsent || ev.edge == edgeResent && a.HasTS && s.cfg.Clock.Tick > 0 &&
+			s.cfg.Clock.before(a.TSEcr, u.first) {
 			s.count.UndoEifel++
 			s.takeBack(now)
 			return
@@ -136,7 +142,8 @@ func (s *Sender) checkFRTO() bool {
 	return false
 }
 
-// takeBack undoes a spurious recovery (RFC 4015, 3): what was taken for lost is in flight again, and the window returns.
+// takeBack undoes a spurious recovery (RFC 4015, 3): what was taken for lost is in flight again, and the
+// window returns.
 func (s *Sender) takeBack(now tick.Time) {
 	timedOut := s.state == Loss
 	s.ev.undone = true

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestCopySum compares CopySum with copy and the two sums in Go, for every length up to a jumbo frame's and some beyond the lanes,
-// at any alignment of both ends, and checks that it writes nothing beside.
+// TestCopySum compares CopySum with copy and the two sums in Go, for every length up to a jumbo frame's and
+// some beyond the lanes, at any alignment of both ends, and checks that it writes nothing beside.
 func TestCopySum(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	src, dst := make([]byte, 1<<16), make([]byte, 1<<16)
@@ -31,7 +31,8 @@ func TestCopySum(t *testing.T) {
 		wantCRC, wantSum := sumPlain(s, crc, sum)
 		gotCRC, gotSum := CopySum(d, s, crc, sum, n)
 		if gotCRC != wantCRC || folded(gotSum) != folded(wantSum) {
-			t.Fatalf("%d octets at %d: CRC %#08x, want %#08x; sum %#04x, want %#04x", n, from, gotCRC, wantCRC, folded(gotSum), folded(wantSum))
+			t.Fatalf("%d octets at %d: CRC %#08x, want %#08x; sum %#04x, want %#04x", n, from,
+				gotCRC, wantCRC, folded(gotSum), folded(wantSum))
 		}
 		if !bytes.Equal(d, s) {
 			t.Fatalf("%d octets from %d to %d: the copy differs", n, from, to)
@@ -71,11 +72,14 @@ func TestCopyMarked(t *testing.T) {
 			want = binary.BigEndian.AppendUint32(want, mark+uint32(i)*blockLen)
 			want = append(want, src[at+i*(blockLen-markLen):][:blockLen-markLen]...)
 		}
-		if !bytes.Equal(got[:k], want) || !bytes.Equal(got[k:], bytes.Repeat([]byte{0xa5}, room-k)) {
+		if !bytes.Equal(got[:k], want) ||
+			!bytes.Equal(got[k:], bytes.Repeat([]byte{0xa5}, room-k)) {
 			t.Fatalf("%d octets, %d made: they differ", n, k)
 		}
-		if wantCRC, wantSum := sumPlain(want, crc, sum); gotCRC != wantCRC || folded(gotSum) != folded(wantSum) {
-			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", k, gotCRC, wantCRC, folded(gotSum), folded(wantSum))
+		if wantCRC, wantSum := sumPlain(want, crc, sum); gotCRC != wantCRC ||
+			folded(gotSum) != folded(wantSum) {
+			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", k, gotCRC, wantCRC,
+				folded(gotSum), folded(wantSum))
 		}
 	}
 	if fast && blocks == 0 {
@@ -83,10 +87,12 @@ func TestCopyMarked(t *testing.T) {
 	}
 }
 
-// TestFetch fetches slices of any length and alignment, up to the end of memory that is mapped, and beyond it in CopySum.
+// TestFetch fetches slices of any length and alignment, up to the end of memory that is mapped, and beyond it
+// in CopySum.
 func TestFetch(t *testing.T) {
 	const page = 4096
-	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,12 +122,14 @@ func FuzzCopySum(f *testing.F) {
 		c1, s1 := CopySum(dst, b, crc, sum, ahead)
 		c2, s2 := sumPlain(b, crc, sum)
 		if c1 != c2 || folded(s1) != folded(s2) || !bytes.Equal(dst, b) {
-			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", len(b), c1, c2, folded(s1), folded(s2))
+			t.Fatalf("%d octets: CRC %#08x, want %#08x; sum %#04x, want %#04x", len(b), c1, c2,
+				folded(s1), folded(s2))
 		}
 	})
 }
 
-// BenchmarkCopy walks through a source that no cache holds and a destination as large as a transmit ring, as an engine does.
+// BenchmarkCopy walks through a source that no cache holds and a destination as large as a transmit ring, as
+// an engine does.
 func BenchmarkCopy(b *testing.B) {
 	src, dst := make([]byte, 64<<20), make([]byte, 2<<20)
 	for i := range src {

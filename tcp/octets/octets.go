@@ -1,7 +1,7 @@
-// Package octets computes what MPA and TCP send along with octets: CRC32C, and CRC32C and the Internet checksum in one pass, which
-// may copy the octets, too. On amd64 this takes instructions of the processor, three parts of the octets at a time, because the
-// standard library works on parts of fixed length, which do not suit segments. Everywhere else, and for processors without them,
-// it is done in Go.
+// Package octets computes what MPA and TCP send along with octets: CRC32C, and CRC32C and the Internet
+// checksum in one pass, which may copy the octets, too. On amd64 this takes instructions of the processor,
+// three parts of the octets at a time, because the standard library works on parts of fixed length, which do
+// not suit segments. Everywhere else, and for processors without them, it is done in Go.
 package octets
 
 import (
@@ -29,9 +29,10 @@ func Sum(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	return sumFast(b, crc, sum)
 }
 
-// CopySum copies src to dst, which is at least as long and does not overlap it, and returns Sum of the octets, those that dst has
-// even when src changes meanwhile. As far as it is worthwhile it fetches the octets that lie ahead octets further on in memory
-// into the cache; nothing is read there, and any ahead is safe.
+// CopySum copies src to dst, which is at least as long and does not overlap it, and returns Sum of the
+// octets, those that dst has even when src changes meanwhile. As far as it is worthwhile it fetches the
+// octets that lie ahead octets further on in memory into the cache; nothing is read there, and any ahead is
+// safe.
 func CopySum(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
 	dst = dst[:len(src)]
 	if !fast {
@@ -49,10 +50,11 @@ const (
 	MinMarked = 3 * (blockLen - markLen)
 )
 
-// CopyMarked copies as many octets of src[at:] to dst as fit whole blocks and are worthwhile: each block is a word, the big-endian
-// value mark and 512 more in each further one, and 508 octets. It returns how many octets of dst that makes, a multiple of 512, and
-// Sum of them. at is at least 4; ahead is that of CopySum.
-func CopyMarked(dst, src []byte, at int, mark, crc uint32, sum uint64, ahead int) (int, uint32, uint64) {
+// CopyMarked copies as many octets of src[at:] to dst as fit whole blocks and are worthwhile: each block is a
+// word, the big-endian value mark and 512 more in each further one, and 508 octets. It returns how many
+// octets of dst that makes, a multiple of 512, and Sum of them. at is at least 4; ahead is that of CopySum.
+func CopyMarked(dst, src []byte, at int, mark, crc uint32, sum uint64, ahead int) (int, uint32,
+	uint64) {
 	blocks := min((len(src)-at)/MinMarked, len(dst)/(3*blockLen), maxBlocks)
 	if !fast || blocks <= 0 || at < markLen {
 		return 0, crc, sum

@@ -7,8 +7,8 @@ var fast = hasCRC()
 
 func hasCRC() bool
 
-// sumLanes is Sum of n octets with the bare CRC register. The first 3*8*words of them are done in three lanes of that many
-// words, whose CRCs are joined by shift[words] and shift[2*words].
+// sumLanes is Sum of n octets with the bare CRC register. The first 3*8*words of them are done in three lanes
+// of that many words, whose CRCs are joined by shift[words] and shift[2*words].
 //
 //go:noescape
 func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
@@ -22,13 +22,16 @@ func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 // prefetches the one that is ahead octets further on.
 //
 //go:noescape
-func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
+func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32,
+	uint64)
 
-// markedLanes is copyLanes for three lanes of blocks of 512 octets, each of them a marker and 508 octets of src; src is four octets
-// in front of the first. mark is the value of the first marker, in host order; each is 512 more than the one before.
+// markedLanes is copyLanes for three lanes of blocks of 512 octets, each of them a marker and 508 octets of
+// src; src is four octets in front of the first. mark is the value of the first marker, in host order; each
+// is 512 more than the one before.
 //
 //go:noescape
-func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32, sum uint64) (uint32, uint64)
+func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32,
+	sum uint64) (uint32, uint64)
 
 // fetchLines prefetches the lines of n octets, at least one.
 //
@@ -41,8 +44,9 @@ const (
 	minLanes  = 96 // octets that are worth lanes
 )
 
-// shift has the factors that move a CRC register over i words of zeros: x^(64*i-33) modulo the polynomial, of which bit 31
-// is x^0. A carry-less product of two such registers is worth x too much less 32 bits, which the CRC32 instruction gives.
+// shift has the factors that move a CRC register over i words of zeros: x^(64*i-33) modulo the polynomial, of
+// which bit 31 is x^0. A carry-less product of two such registers is worth x too much less 32 bits, which the
+// CRC32 instruction gives.
 var shift = makeShift()
 
 func makeShift() (t [2*maxWords + 1]uint64) {
@@ -99,7 +103,8 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 		dst, src = dst[maxOctets:], src[maxOctets:]
 	}
 	if len(src) > 0 {
-		crc, sum = copyLanes(&dst[0], &src[0], len(src), words(len(src)), ahead, &shift[0], crc, sum)
+		crc, sum = copyLanes(&dst[0], &src[0], len(src), words(len(src)), ahead, &shift[0], crc,
+			sum)
 	}
 	return ^crc, sum
 }
@@ -110,7 +115,8 @@ func fetch(b []byte) { fetchLines(unsafe.SliceData(b), len(b)) }
 const maxBlocks = maxWords * 8 / blockLen
 
 // markedFast is CopyMarked for three times blocks.
-func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32, uint64) {
+func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32,
+	uint64) {
 	crc, sum = markedLanes(&dst[0], &src[0], blocks, ahead, mark, &shift[0], ^crc, sum)
 	return ^crc, sum
 }

@@ -20,6 +20,7 @@ func fetch([]byte) {}
 
 const maxBlocks = 0
 
-func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32, uint64) {
+func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32,
+	uint64) {
 	return crc, sum
 }

@@ -41,7 +41,9 @@ func TestSum(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	whole := make([]byte, 1<<15)
 	fills := map[string]func() byte{
-		"random": func() byte { return byte(r.Uint32()) }, "ones": func() byte { return 0xff }, "zero": func() byte { return 0 },
+		"random": func() byte {
+			return byte(r.Uint32())
+		}, "ones": func() byte { return 0xff }, "zero": func() byte { return 0 },
 	}
 	for name, fill := range fills {
 		for i := range whole {
@@ -55,14 +57,19 @@ func TestSum(t *testing.T) {
 			gotCRC, gotSum := Sum(b, crc, sum)
 			plainCRC, plainSum := sumPlain(b, crc, sum)
 			if gotCRC != want || plainCRC != want || CRC(crc, b) != want {
-				t.Fatalf("%s: %d octets at %d: CRC %#08x by Sum, %#08x in Go, %#08x by CRC, want %#08x", name, n, off, gotCRC, plainCRC, CRC(crc, b), want)
+				t.Fatalf(
+					"%s: %d octets at %d: CRC %#08x by Sum, %#08x in Go, %#08x by CRC, want %#08x",
+					name, n, off, gotCRC, plainCRC, CRC(crc, b), want)
 			}
-			if ref := reference(whole[:len(first)+n]); folded(gotSum) != ref || folded(plainSum) != ref {
-				t.Fatalf("%s: %d octets at %d: sum %#04x, %#04x in Go, want %#04x", name, n, off, folded(gotSum), folded(plainSum), ref)
+			if ref := reference(whole[:len(first)+n]); folded(gotSum) != ref ||
+				folded(plainSum) != ref {
+				t.Fatalf("%s: %d octets at %d: sum %#04x, %#04x in Go, want %#04x", name, n, off,
+					folded(gotSum), folded(plainSum), ref)
 			}
 			_, full := Sum(b, 0, ^uint64(0)-1)
 			if _, plain := sumPlain(b, 0, ^uint64(0)-1); folded(full) != folded(plain) {
-				t.Fatalf("%s: %d octets on top of a full sum: %#04x and %#04x in Go", name, n, folded(full), folded(plain))
+				t.Fatalf("%s: %d octets on top of a full sum: %#04x and %#04x in Go", name, n,
+					folded(full), folded(plain))
 			}
 		}
 	}
@@ -75,7 +82,8 @@ func FuzzSum(f *testing.F) {
 		c1, s1 := Sum(b, crc, sum)
 		c2, s2 := sumPlain(b, crc, sum)
 		if c1 != c2 || c1 != CRC(crc, b) || folded(s1) != folded(s2) {
-			t.Fatalf("%d octets: CRC %#08x, %#08x, %#08x, sum %#04x, %#04x", len(b), c1, c2, CRC(crc, b), folded(s1), folded(s2))
+			t.Fatalf("%d octets: CRC %#08x, %#08x, %#08x, sum %#04x, %#04x", len(b), c1, c2,
+				CRC(crc, b), folded(s1), folded(s2))
 		}
 	})
 }

@@ -28,7 +28,8 @@ func TestRange(t *testing.T) {
 	for _, c := range []struct {
 		o    Range
 		clip int
-	}{{Of(0, 4), 4}, {Of(8, 100), 8}, {Of(16, 4), 0}, {Of(0xffffff00, 0xf0), 0}, {Of(0xffffff00, 0xf4), 4}} {
+	}{{Of(0, 4), 4}, {Of(8, 100), 8}, {Of(16, 4), 0}, {Of(0xffffff00, 0xf0), 0},
+		{Of(0xffffff00, 0xf4), 4}} {
 		if got := r.Clip(c.o).Len(); got != c.clip {
 			t.Errorf("clip to %+v: %d octets, want %d", c.o, got, c.clip)
 		}

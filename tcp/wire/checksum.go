@@ -5,9 +5,10 @@ import (
 	"math/bits"
 )
 
-// A running sum is a one's complement sum (RFC 1071) over octets read as little-endian words of 64 or 32 bits, which is
-// the same modulo 2^16-1, and 0 only for octets that are all zero. Start with 0 or a pseudo header sum, add every piece, then call Fold or Finish. Sum's pieces
-// must begin at an even offset of the checksummed octets; Pieces takes pieces of any length.
+// A running sum is a one's complement sum (RFC 1071) over octets read as little-endian words of 64 or 32
+// bits, which is the same modulo 2^16-1, and 0 only for octets that are all zero. Start with 0 or a pseudo
+// header sum, add every piece, then call Fold or Finish. Sum's pieces must begin at an even offset of the
+// checksummed octets; Pieces takes pieces of any length.
 
 // Sum adds b to acc. Only the last piece may have an odd length.
 func Sum(b []byte, acc uint64) uint64 {

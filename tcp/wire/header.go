@@ -79,7 +79,8 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	}
 	opt := b[HeaderLen:off]
 	if len(opt) == TimestampsLen && binary.BigEndian.Uint32(opt) == tsWord {
-		h.Opt.TSVal, h.Opt.TSEcr = binary.BigEndian.Uint32(opt[4:]), binary.BigEndian.Uint32(opt[8:])
+		h.Opt.TSVal, h.Opt.TSEcr = binary.BigEndian.Uint32(opt[4:]),
+			binary.BigEndian.Uint32(opt[8:])
 		h.Opt.Present = HasTS
 		return off, nil
 	}
@@ -87,8 +88,9 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	return off, nil
 }
 
-// DecodeUsual is Decode for the headers that nearly all segments have: without options, or with timestamps as all senders write
-// them. It returns 0, and leaves h in any state, for others. b may be longer than the header.
+// DecodeUsual is Decode for the headers that nearly all segments have: without options, or with timestamps as
+// all senders write them. It returns 0, and leaves h in any state, for others. b may be longer than the
+// header.
 func (h *Header) DecodeUsual(b *[HeaderLen + TimestampsLen]byte) int {
 	switch b[12] >> 4 {
 	case HeaderLen / 4:
@@ -160,7 +162,8 @@ func PutChecksum(b []byte, sum uint16) { binary.BigEndian.PutUint16(b[checksumOf
 
 // String is one line for traces.
 func (h *Header) String() string {
-	return fmt.Sprintf("%d>%d [%v] seq %d ack %d win %d%s", h.SrcPort, h.DstPort, h.Flags, h.Seq, h.Ack, h.Window, &h.Opt)
+	return fmt.Sprintf("%d>%d [%v] seq %d ack %d win %d%s", h.SrcPort, h.DstPort, h.Flags, h.Seq,
+		h.Ack, h.Window, &h.Opt)
 }
 
 // String is the options in angle brackets, empty for none.

@@ -233,7 +233,8 @@ func (o *Options) one(kind byte, v []byte) {
 		u := binary.BigEndian.Uint16(v)
 		o.UTO = UserTimeout{Minutes: u&0x8000 != 0, Value: u & 0x7fff}
 		o.Present |= HasUTO
-	case (kind == kindAccECN0 || kind == kindAccECN1) && len(v)%lenAccECNCounter == 0 && len(v) <= 9:
+	case (kind == kindAccECN0 || kind == kindAccECN1) && len(v)%lenAccECNCounter == 0 &&
+		len(v) <= 9:
 		o.parseAccECN(kind, v)
 	}
 }

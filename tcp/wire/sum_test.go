@@ -21,7 +21,9 @@ func TestSumWide(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	buf := make([]byte, 4096+64)
 	fills := map[string]func(i int) byte{
-		"random": func(int) byte { return byte(r.Uint32()) }, "ones": func(int) byte { return 0xff },
+		"random": func(int) byte {
+			return byte(r.Uint32())
+		}, "ones": func(int) byte { return 0xff },
 		"zero": func(int) byte { return 0 }, "one": func(i int) byte { return byte(i & 1) },
 	}
 	for name, fill := range fills {
@@ -29,17 +31,20 @@ func TestSumWide(t *testing.T) {
 			buf[i] = fill(i)
 		}
 		for off := range 33 {
-			for _, n := range []int{0, 1, 7, 63, 64, 127, 128, 129, 191, 255, 256, 257, 383, 1448, 1480, 2049, 4096} {
+			for _, n := range []int{0, 1, 7, 63, 64, 127, 128, 129, 191, 255, 256, 257, 383, 1448,
+				1480, 2049, 4096} {
 				b := buf[off : off+n]
 				want := reference(b)
 				if got := Fold(Sum(b, 0)); got != want {
 					t.Fatalf("%s: %d octets at %d: %#04x, want %#04x", name, n, off, got, want)
 				}
 				if got := Fold(sumScalar(b, 0)); got != want {
-					t.Fatalf("%s: %d octets at %d in Go: %#04x, want %#04x", name, n, off, got, want)
+					t.Fatalf("%s: %d octets at %d in Go: %#04x, want %#04x", name, n, off, got,
+						want)
 				}
 				if a, b := Fold(Sum(b, ^uint64(0)-3)), Fold(sumScalar(b, ^uint64(0)-3)); a != b {
-					t.Fatalf("%s: %d octets at %d on top of a full sum: %#04x and %#04x", name, n, off, a, b)
+					t.Fatalf("%s: %d octets at %d on top of a full sum: %#04x and %#04x", name, n,
+						off, a, b)
 				}
 			}
 		}

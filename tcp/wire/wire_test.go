@@ -29,40 +29,66 @@ var golden = []struct {
 	// canonical: Put writes the same octets.
 	canonical bool
 }{
-	{"plain ACK", "9c40 0007 01020304 05060708 5010 1000 0000 0000", Header{SrcPort: 40000, DstPort: 7, Seq: 0x01020304, Ack: 0x05060708, Flags: ACK, Window: 0x1000}, true},
-	{"every flag, urgent", "0001 0002 ffffffff 00000000 51ff ffff 0000 8001", Header{SrcPort: 1, DstPort: 2, Seq: 0xffffffff, Flags: FlagMask, Window: 0xffff, Urgent: 0x8001}, true},
-	{"reserved bits set", "0001 0002 00000001 00000002 5e10 0003 0000 0000", Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3}, false},
+	{"plain ACK", "9c40 0007 01020304 05060708 5010 1000 0000 0000",
+		Header{SrcPort: 40000, DstPort: 7, Seq: 0x01020304, Ack: 0x05060708, Flags: ACK,
+			Window: 0x1000}, true},
+	{"every flag, urgent", "0001 0002 ffffffff 00000000 51ff ffff 0000 8001",
+		Header{SrcPort: 1, DstPort: 2, Seq: 0xffffffff, Flags: FlagMask, Window: 0xffff,
+			Urgent: 0x8001}, true},
+	{"reserved bits set", "0001 0002 00000001 00000002 5e10 0003 0000 0000",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3}, false},
 	{"MSS (9293, 3.2)", "0001 0002 00000001 00000000 6002 0003 0000 0000 020405b4",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: HasMSS, MSS: 1460}}, true},
-	{"timestamps in 12 octets (7323, appendix A)", "0001 0002 00000001 00000002 8010 0003 0000 0000 0101080a 11223344 55667788",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3, Opt: Options{Present: HasTS, TSVal: 0x11223344, TSEcr: 0x55667788}}, true},
-	{"two SACK blocks (2018, 3)", "0001 0002 00000001 00000002 a010 0003 0000 0000 01010512 00001b58 00001d4c 00001964 00001a5e",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3, Opt: Options{Present: HasSACK, NSACK: 2,
-			SACK: [4]seq.Range{{Start: 7000, End: 7500}, {Start: 6500, End: 6750}}}}, true},
-	{"SYN of a full stack", "0001 0002 00000001 00000000 a002 ffff 0000 0000 020405b4 0402080a 00000001 00000000 01030307",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 0xffff, Opt: Options{Present: HasMSS | HasSACKPermitted | HasTS | HasWScale,
-			MSS: 1460, WScale: 7, TSVal: 1}}, true},
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: HasMSS,
+			MSS: 1460}}, true},
+	{"timestamps in 12 octets (7323, appendix A)", "0001 0002 00000001 00000002 8010 0003 0000 " +
+		"0000 0101080a 11223344 55667788",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3,
+			Opt: Options{Present: HasTS, TSVal: 0x11223344, TSEcr: 0x55667788}}, true},
+	{"two SACK blocks (2018, 3)", "0001 0002 00000001 00000002 a010 0003 0000 0000 01010512 " +
+		"00001b58 00001d4c 00001964 00001a5e",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3,
+			Opt: Options{Present: HasSACK, NSACK: 2,
+				SACK: [4]seq.Range{{Start: 7000, End: 7500}, {Start: 6500, End: 6750}}}}, true},
+	{"SYN of a full stack", "0001 0002 00000001 00000000 a002 ffff 0000 0000 020405b4 0402080a " +
+		"00000001 00000000 01030307",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 0xffff,
+			Opt: Options{Present: HasMSS | HasSACKPermitted | HasTS | HasWScale,
+				MSS: 1460, WScale: 7, TSVal: 1}}, true},
 	{"user timeout (5482, 3)", "0001 0002 00000001 00000002 6010 0003 0000 0000 1c048005",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3, Opt: Options{Present: HasUTO, UTO: UserTimeout{Minutes: true, Value: 5}}}, true},
-	{"AccECN order 0, three counters (9768, 3.2.3)", "0001 0002 00000001 00000002 8010 0003 0000 0000 01ac0b 000001 000002 000003",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3, Opt: Options{Present: HasAccECN0, NAccECN: 3, AccECN: [3]uint32{1, 2, 3}}}, true},
-	{"AccECN order 1, one counter", "0001 0002 00000001 00000002 7010 0003 0000 0000 010101ae05 fffffe",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3, Opt: Options{Present: HasAccECN1, NAccECN: 1, AccECN: [3]uint32{0xfffffe}}}, true},
-	{"unknown kind and fast open are skipped", "0001 0002 00000001 00000000 8002 0003 0000 0000 220601020304 fd04 f989 0101",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3,
+			Opt: Options{Present: HasUTO, UTO: UserTimeout{Minutes: true, Value: 5}}}, true},
+	{"AccECN order 0, three counters (9768, 3.2.3)", "0001 0002 00000001 00000002 8010 0003 0000 " +
+		"0000 01ac0b 000001 000002 000003",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3,
+			Opt: Options{Present: HasAccECN0, NAccECN: 3, AccECN: [3]uint32{1, 2, 3}}}, true},
+	{"AccECN order 1, one counter",
+		"0001 0002 00000001 00000002 7010 0003 0000 0000 010101ae05 fffffe",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3,
+			Opt: Options{Present: HasAccECN1, NAccECN: 1, AccECN: [3]uint32{0xfffffe}}}, true},
+	{"unknown kind and fast open are skipped", "0001 0002 00000001 00000000 8002 0003 0000 0000 " +
+		"220601020304 fd04 f989 0101",
 		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{}}, false},
-	{"end of list hides the rest", "0001 0002 00000001 00000000 7002 0003 0000 0000 00020405 b4000000",
+	{"end of list hides the rest", "0001 0002 00000001 00000000 7002 0003 0000 0000 00020405 " +
+		"b4000000",
 		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3}, false},
 	{"length 0 stops", "0001 0002 00000001 00000000 7002 0003 0000 0000 02040218 0800 0000",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: HasMSS | Malformed, MSS: 536}}, false},
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3,
+			Opt: Options{Present: HasMSS | Malformed, MSS: 536}}, false},
 	{"length 1 stops", "0001 0002 00000001 00000000 6002 0003 0000 0000 03010000",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: Malformed}}, false},
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3,
+			Opt: Options{Present: Malformed}}, false},
 	{"option past the header", "0001 0002 00000001 00000000 6002 0003 0000 0000 01010204",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: Malformed}}, false},
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3,
+			Opt: Options{Present: Malformed}}, false},
 	{"kind as last octet", "0001 0002 00000001 00000000 6002 0003 0000 0000 01010102",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: Malformed}}, false},
-	{"MSS of a wrong length is skipped, the last of two counts", "0001 0002 00000001 00000000 9002 0003 0000 0000 0203ff01 02040100 02040200 01010101",
-		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: HasMSS, MSS: 512}}, false},
-	{"SACK of a wrong length is skipped", "0001 0002 00000001 00000002 8010 0003 0000 0000 0509 00000001000000 010101",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3,
+			Opt: Options{Present: Malformed}}, false},
+	{"MSS of a wrong length is skipped, the last of two counts", "0001 0002 00000001 00000000 " +
+		"9002 0003 0000 0000 0203ff01 02040100 02040200 01010101",
+		Header{SrcPort: 1, DstPort: 2, Seq: 1, Flags: SYN, Window: 3, Opt: Options{Present: HasMSS,
+			MSS: 512}}, false},
+	{"SACK of a wrong length is skipped", "0001 0002 00000001 00000002 8010 0003 0000 0000 0509 " +
+		"00000001000000 010101",
 		Header{SrcPort: 1, DstPort: 2, Seq: 1, Ack: 2, Flags: ACK, Window: 3}, false},
 }
 
@@ -81,7 +107,8 @@ func TestGolden(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := unhex(t, squeeze(c.hex))
 			if int(b[12]>>4)*4 != len(b) {
-				t.Fatalf("the test's data offset says %d octets, there are %d", int(b[12]>>4)*4, len(b))
+				t.Fatalf("the test's data offset says %d octets, there are %d", int(b[12]>>4)*4,
+					len(b))
 			}
 			h, off, err := Parse(append(b, "payload"...))
 			if err != nil || off != len(b) {
@@ -92,7 +119,8 @@ func TestGolden(t *testing.T) {
 			}
 			if c.canonical {
 				out := make([]byte, h.Len())
-				if n := h.Put(out); n != len(b) || hex.EncodeToString(out) != hex.EncodeToString(b) {
+				if n := h.Put(out); n != len(b) ||
+					hex.EncodeToString(out) != hex.EncodeToString(b) {
 					t.Errorf("Put wrote\n%x, want\n%x", out[:n], b)
 				}
 			}
@@ -111,10 +139,13 @@ func TestGolden(t *testing.T) {
 // randomHeader draws a header that fits.
 func randomHeader(r *rand.Rand) Header {
 	for {
-		h := Header{SrcPort: uint16(r.Uint32()), DstPort: uint16(r.Uint32()), Seq: seq.Num(r.Uint32()), Ack: seq.Num(r.Uint32()),
-			Flags: Flags(r.Uint32()) & FlagMask, Window: uint16(r.Uint32()), Urgent: uint16(r.Uint32())}
+		h := Header{SrcPort: uint16(r.Uint32()), DstPort: uint16(r.Uint32()),
+			Seq: seq.Num(r.Uint32()), Ack: seq.Num(r.Uint32()),
+			Flags: Flags(r.Uint32()) & FlagMask, Window: uint16(r.Uint32()),
+			Urgent: uint16(r.Uint32())}
 		o := &h.Opt
-		o.Present = OptSet(r.Uint32()&r.Uint32()) & (HasMSS | HasWScale | HasSACKPermitted | HasSACK | HasTS | HasUTO | HasAccECN0)
+		o.Present = OptSet(r.Uint32()&r.Uint32()) & (HasMSS | HasWScale | HasSACKPermitted |
+			HasSACK | HasTS | HasUTO | HasAccECN0)
 		if o.Present.Has(HasAccECN0) {
 			if r.IntN(2) == 0 {
 				o.Present ^= HasAccECN0 | HasAccECN1
@@ -177,7 +208,8 @@ func gopacketAgrees(t *testing.T, h *Header, b []byte) {
 			f |= 1 << i
 		}
 	}
-	if uint16(l.SrcPort) != h.SrcPort || uint16(l.DstPort) != h.DstPort || l.Seq != uint32(h.Seq) || l.Ack != uint32(h.Ack) ||
+	if uint16(l.SrcPort) != h.SrcPort || uint16(l.DstPort) != h.DstPort || l.Seq != uint32(h.Seq) ||
+		l.Ack != uint32(h.Ack) ||
 		f != h.Flags || l.Window != h.Window || l.Urgent != h.Urgent {
 		t.Fatalf("gopacket reads %+v, sent %v", l, h)
 	}
@@ -188,7 +220,8 @@ func gopacketAgrees(t *testing.T, h *Header, b []byte) {
 			t.Fatalf("gopacket reads %d octets of SACK, sent %v", len(o.OptionData), h)
 		}
 	}
-	for kind, bit := range map[layers.TCPOptionKind]OptSet{2: HasMSS, 3: HasWScale, 4: HasSACKPermitted, 5: HasSACK, 8: HasTS, 28: HasUTO, 172: HasAccECN0, 174: HasAccECN1} {
+	for kind, bit := range map[layers.TCPOptionKind]OptSet{2: HasMSS, 3: HasWScale,
+		4: HasSACKPermitted, 5: HasSACK, 8: HasTS, 28: HasUTO, 172: HasAccECN0, 174: HasAccECN1} {
 		if (kinds[kind] == 1) != h.Opt.Present.Has(bit) || kinds[kind] > 1 {
 			t.Fatalf("gopacket finds option %d %d times, sent %v", kind, kinds[kind], h)
 		}
@@ -333,7 +366,8 @@ func FuzzParse(f *testing.F) {
 		h.Opt.Present &^= Malformed
 		if n <= MaxHeaderLen {
 			again, _, err := Parse(c[:n])
-			if err != nil || again.Opt.Present != h.Opt.Present || again.Seq != h.Seq || again.Flags != h.Flags {
+			if err != nil || again.Opt.Present != h.Opt.Present || again.Seq != h.Seq ||
+				again.Flags != h.Flags {
 				t.Fatalf("%v comes back as %v: %v", &h, &again, err)
 			}
 		}

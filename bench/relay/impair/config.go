@@ -36,8 +36,9 @@ type Config struct {
 	ReorderHold tick.Duration
 
 	CorruptMode CorruptMode
-	// CorruptAbove spares segments of at most so many payload octets, 0 for DefaultCorruptAbove, negative for none. MPA's
-	// start-up frames have no CRC, so that a sealed corruption of them could not be healed by anybody.
+	// CorruptAbove spares segments of at most so many payload octets, 0 for DefaultCorruptAbove, negative for
+	// none. MPA's start-up frames have no CRC, so that a sealed corruption of them could not be healed by
+	// anybody.
 	CorruptAbove int
 
 	// Resegment is a middlebox that re-cuts and merges the TCP segments of each flow at random boundaries.
@@ -69,7 +70,8 @@ func (c *Config) Validate() error {
 	for _, f := range []struct {
 		name string
 		v    float64
-	}{{"loss", c.Loss}, {"duplicate", c.Duplicate}, {"reorder", c.Reorder}, {"corrupt", c.Corrupt}} {
+	}{{"loss", c.Loss}, {"duplicate", c.Duplicate}, {"reorder", c.Reorder},
+		{"corrupt", c.Corrupt}} {
 		if !(f.v >= 0 && f.v <= 1) { // also refuses NaN
 			return fmt.Errorf("impair: %s is %v, it must be a fraction from 0 to 1", f.name, f.v)
 		}
@@ -78,8 +80,10 @@ func (c *Config) Validate() error {
 		name string
 		v    int64
 	}{
-		{"reorder depth", int64(c.ReorderDepth)}, {"reorder hold", int64(c.ReorderHold)}, {"recut hold", int64(c.RecutHold)},
-		{"delay", int64(c.Delay)}, {"rate", c.Rate}, {"queue", int64(c.Queue)}, {"mark threshold", int64(c.MarkAbove)},
+		{"reorder depth", int64(c.ReorderDepth)}, {"reorder hold", int64(c.ReorderHold)},
+		{"recut hold", int64(c.RecutHold)},
+		{"delay", int64(c.Delay)}, {"rate", c.Rate}, {"queue", int64(c.Queue)},
+		{"mark threshold", int64(c.MarkAbove)},
 		{"MTU", int64(c.MTU)},
 	} {
 		if f.v < 0 {
@@ -94,7 +98,8 @@ func (c *Config) Validate() error {
 	case c.MarkAbove > 0 && c.Rate == 0:
 		return fmt.Errorf("impair: a mark threshold needs a rate: without one nothing queues")
 	case c.Reply4.IsValid() && !c.Reply4.Is4(), c.Reply6.IsValid() && !c.Reply6.Is6():
-		return fmt.Errorf("impair: reply addresses %v and %v have the wrong family", c.Reply4, c.Reply6)
+		return fmt.Errorf("impair: reply addresses %v and %v have the wrong family", c.Reply4,
+			c.Reply6)
 	}
 	return nil
 }

@@ -62,7 +62,8 @@ func look(f []byte) (v view) {
 	}
 	etherType := binary.BigEndian.Uint16(f[12:])
 	at := ethHeader
-	for tags := 0; tags < 2 && (etherType == typeVLAN || etherType == typeQinQ) && len(f) >= at+vlanTag; tags++ {
+	for tags := 0; tags < 2 && (etherType == typeVLAN || etherType == typeQinQ) &&
+		len(f) >= at+vlanTag; tags++ {
 		etherType = binary.BigEndian.Uint16(f[at+2:])
 		at += vlanTag
 	}
@@ -163,5 +164,6 @@ func (v *view) setCE(f []byte) {
 	h := f[v.ip:]
 	was := binary.BigEndian.Uint16(h)
 	h[1] |= ecnCE
-	binary.BigEndian.PutUint16(h[10:], updated(binary.BigEndian.Uint16(h[10:]), was, binary.BigEndian.Uint16(h)))
+	binary.BigEndian.PutUint16(h[10:], updated(binary.BigEndian.Uint16(h[10:]), was,
+		binary.BigEndian.Uint16(h)))
 }

@@ -52,21 +52,26 @@ func (s *segment) build(t testing.TB) []byte {
 		eth.EthernetType = layers.EthernetTypeDot1Q
 		ls = append(ls, &layers.Dot1Q{VLANIdentifier: s.vlan, Type: etherType})
 	}
-	tcp := &layers.TCP{SrcPort: layers.TCPPort(s.port), DstPort: 4711, Seq: s.seq, Ack: s.ack, ACK: !s.syn, SYN: s.syn,
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(s.port), DstPort: 4711, Seq: s.seq, Ack: s.ack,
+		ACK: !s.syn, SYN: s.syn,
 		FIN: s.fin, PSH: s.psh, RST: s.rst, Window: 1000}
 	if s.ts != 0 {
 		d := binary.BigEndian.AppendUint32(nil, s.ts)
-		tcp.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindNop}, {OptionType: layers.TCPOptionKindNop},
-			{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10, OptionData: binary.BigEndian.AppendUint32(d, 77)}}
+		tcp.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindNop},
+			{OptionType: layers.TCPOptionKindNop},
+			{OptionType: layers.TCPOptionKindTimestamps, OptionLength: 10,
+				OptionData: binary.BigEndian.AppendUint32(d, 77)}}
 	}
 	if s.v6 {
-		ip := &layers.IPv6{Version: 6, TrafficClass: s.ecn, HopLimit: 64, NextHeader: layers.IPProtocolTCP,
-			SrcIP: ip6A.AsSlice(), DstIP: ip6B.AsSlice()}
+		ip := &layers.IPv6{Version: 6, TrafficClass: s.ecn, HopLimit: 64,
+			NextHeader: layers.IPProtocolTCP,
+			SrcIP:      ip6A.AsSlice(), DstIP: ip6B.AsSlice()}
 		tcp.SetNetworkLayerForChecksum(ip)
 		ls = append(ls, ip, tcp)
 	} else {
-		ip := &layers.IPv4{Version: 4, TOS: s.ecn, TTL: 64, Flags: layers.IPv4DontFragment, Protocol: layers.IPProtocolTCP,
-			SrcIP: ip4A.AsSlice(), DstIP: ip4B.AsSlice()}
+		ip := &layers.IPv4{Version: 4, TOS: s.ecn, TTL: 64, Flags: layers.IPv4DontFragment,
+			Protocol: layers.IPProtocolTCP,
+			SrcIP:    ip4A.AsSlice(), DstIP: ip4B.AsSlice()}
 		tcp.SetNetworkLayerForChecksum(ip)
 		ls = append(ls, ip, tcp)
 	}
@@ -76,7 +81,8 @@ func (s *segment) build(t testing.TB) []byte {
 func serialize(t testing.TB, ls ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, ls...); err != nil {
+	if err := gopacket.SerializeLayers(b, gopacket.SerializeOptions{FixLengths: true,
+		ComputeChecksums: true}, ls...); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -171,7 +177,8 @@ func (b *bench) conserved() {
 	b.t.Helper()
 	c := b.Counters()
 	in := c.In + c.Duplicated + c.RecutOut
-	out := c.Out + c.RecutIn - uint64(b.recut.held()) + c.Lost + c.QueueDropped + c.TooBig + c.Blackholed + uint64(b.Held())
+	out := c.Out + c.RecutIn - uint64(b.recut.held()) + c.Lost + c.QueueDropped + c.TooBig +
+		c.Blackholed + uint64(b.Held())
 	if in != out {
 		b.t.Fatalf("frames are not conserved: %d came, %d went or are inside: %+v", in, out, c)
 	}

@@ -62,7 +62,8 @@ func TestQueueDropsTail(t *testing.T) {
 		b.push(numbered(t, i), 0)
 	}
 	if c := b.Counters(); c.QueueDropped != 3 || c.MaxQueue != 5*len(f) {
-		t.Errorf("%d dropped, at most %d octets queued: want 3 and %d", c.QueueDropped, c.MaxQueue, 5*len(f))
+		t.Errorf("%d dropped, at most %d octets queued: want 3 and %d", c.QueueDropped, c.MaxQueue,
+			5*len(f))
 	}
 	for i, f := range b.finish() {
 		if s := decode(t, f).Seq; s != uint32(i) {
@@ -110,7 +111,8 @@ func TestMark(t *testing.T) {
 				count = 0
 			}
 			if marked != want || b.Counters().Marked != count {
-				t.Errorf("IPv6 %v, ECN %d: %d marked, counted %d", v6, ecn, marked, b.Counters().Marked)
+				t.Errorf("IPv6 %v, ECN %d: %d marked, counted %d", v6, ecn, marked,
+					b.Counters().Marked)
 			}
 		}
 	}
@@ -152,7 +154,8 @@ func TestCorruptModes(t *testing.T) {
 				}
 			}
 			if d.sumsRight != c.sumsRight || octets != c.octets || !c.bits(bits) {
-				t.Fatalf("%s, %d octets: checksum right %v, %d octets and %d bits differ", c.name, len(s.payload), d.sumsRight, octets, bits)
+				t.Fatalf("%s, %d octets: checksum right %v, %d octets and %d bits differ", c.name,
+					len(s.payload), d.sumsRight, octets, bits)
 			}
 			head := look(f).payload // short frames end in padding
 			same := bytes.Equal(got[:head], f[:head])
@@ -193,7 +196,8 @@ func TestMTUReply(t *testing.T) {
 		replies    int
 	}{
 		{"IPv4", segment{payload: make([]byte, 1300)}, true, true, 1},
-		{"IPv4, VLAN, no router address", segment{vlan: 9, payload: make([]byte, 1300)}, true, false, 1},
+		{"IPv4, VLAN, no router address", segment{vlan: 9, payload: make([]byte, 1300)}, true,
+			false, 1},
 		{"IPv4 without DF", segment{payload: make([]byte, 1300)}, false, true, 0},
 		{"IPv6", segment{v6: true, payload: make([]byte, 1300)}, true, true, 1},
 		{"fits", segment{payload: make([]byte, 1280-40)}, true, true, 0},
@@ -243,11 +247,14 @@ func judgeReply(t *testing.T, r, f []byte, v6 bool, cfg Config) {
 		ip := p.NetworkLayer().(*layers.IPv6)
 		m := p.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
 		m.SetNetworkLayerForChecksum(ip)
-		sum := transportSum(r, &view{v6: true, ip: v.ip, l4: v.ip + ipv6Header, end: len(r)}, protoICMPv6)
-		if m.TypeCode.Type() != layers.ICMPv6TypePacketTooBig || !ip.SrcIP.Equal(cfg.Reply6.AsSlice()) || !ip.DstIP.Equal(ip6A.AsSlice()) || sum != 0 {
+		sum := transportSum(r, &view{v6: true, ip: v.ip, l4: v.ip + ipv6Header, end: len(r)},
+			protoICMPv6)
+		if m.TypeCode.Type() != layers.ICMPv6TypePacketTooBig ||
+			!ip.SrcIP.Equal(cfg.Reply6.AsSlice()) || !ip.DstIP.Equal(ip6A.AsSlice()) || sum != 0 {
 			t.Errorf("%v from %v to %v, sum %#x", m.TypeCode, ip.SrcIP, ip.DstIP, sum)
 		}
-		if int(ip.Length)+40 != 1280 || !bytes.Equal(m.Payload[:4], []byte{0, 0, 5, 0}) || !bytes.HasPrefix(quoted, m.Payload[4:]) {
+		if int(ip.Length)+40 != 1280 || !bytes.Equal(m.Payload[:4], []byte{0, 0, 5, 0}) ||
+			!bytes.HasPrefix(quoted, m.Payload[4:]) {
 			t.Errorf("%d octets, MTU % x", ip.Length, m.Payload[:4])
 		}
 		return
@@ -258,17 +265,21 @@ func judgeReply(t *testing.T, r, f []byte, v6 bool, cfg Config) {
 	if !from.IsValid() {
 		from = ip4B
 	}
-	if !ip.SrcIP.Equal(from.AsSlice()) || !ip.DstIP.Equal(ip4A.AsSlice()) || fold(onesSum(0, ip.Contents)) != 0 || fold(onesSum(0, ip.Payload)) != 0 {
-		t.Errorf("from %v to %v, checksums %#x %#x", ip.SrcIP, ip.DstIP, fold(onesSum(0, ip.Contents)), fold(onesSum(0, ip.Payload)))
+	if !ip.SrcIP.Equal(from.AsSlice()) || !ip.DstIP.Equal(ip4A.AsSlice()) ||
+		fold(onesSum(0, ip.Contents)) != 0 || fold(onesSum(0, ip.Payload)) != 0 {
+		t.Errorf("from %v to %v, checksums %#x %#x", ip.SrcIP, ip.DstIP,
+			fold(onesSum(0, ip.Contents)), fold(onesSum(0, ip.Payload)))
 	}
-	if m.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || m.Seq != 1280 || !bytes.HasPrefix(quoted, m.Payload) || len(m.Payload) != 548 {
+	if m.TypeCode != layers.CreateICMPv4TypeCode(3, 4) || m.Seq != 1280 ||
+		!bytes.HasPrefix(quoted, m.Payload) || len(m.Payload) != 548 {
 		t.Errorf("%v, MTU %d, %d octets quoted", m.TypeCode, m.Seq, len(m.Payload))
 	}
 }
 
 // The standard's own example: RFC 1071, section 3, sums to 0xddf2; RFC 1624, section 4 gives the update's corner case.
 func TestChecksumVectors(t *testing.T) {
-	if got := ^fold(onesSum(0, []byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7})); got != 0xddf2 {
+	if got := ^fold(onesSum(0, []byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6,
+		0xf7})); got != 0xddf2 {
 		t.Errorf("RFC 1071: %#x", got)
 	}
 	if got := updated(0xdd2f, 0x5555, 0x3285); got != 0x0000 {

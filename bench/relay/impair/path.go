@@ -43,7 +43,8 @@ func New(cfg Config, o Options) (*Path, error) {
 		o.LinkMTU = DefaultLinkMTU
 	}
 	if o.Pool == nil || o.Pool.Size() < o.LinkMTU+FrameOverhead {
-		return nil, fmt.Errorf("impair: the pool must hold frames of %d octets for MTU %d", o.LinkMTU+FrameOverhead, o.LinkMTU)
+		return nil, fmt.Errorf("impair: the pool must hold frames of %d octets for MTU %d",
+			o.LinkMTU+FrameOverhead, o.LinkMTU)
 	}
 	p := &Path{pool: o.Pool, linkMTU: o.LinkMTU, maxFrames: maxHeldOctets / o.Pool.Size()}
 	stage := uint64(0)
@@ -51,7 +52,8 @@ func New(cfg Config, o Options) (*Path, error) {
 		stage++
 		return rand.New(rand.NewPCG(o.Seed, stage))
 	}
-	p.lossRand, p.duplicateRand, p.corruptRand, p.reorderRand = generator(), generator(), generator(), generator()
+	p.lossRand, p.duplicateRand, p.corruptRand, p.reorderRand = generator(), generator(),
+		generator(), generator()
 	p.recut.init(p, generator())
 	return p, p.Set(cfg)
 }
@@ -100,7 +102,8 @@ func (p *Path) Push(b *Buf, now tick.Time) {
 	}
 }
 
-// Pop returns the next frame that is due, nil when there is none now. The caller owns it and puts it back into the pool.
+// Pop returns the next frame that is due, nil when there is none now. The caller owns it and puts it back
+// into the pool.
 func (p *Path) Pop(now tick.Time) *Buf {
 	p.advance(now)
 	b := p.ready.pop()
@@ -111,8 +114,8 @@ func (p *Path) Pop(now tick.Time) *Buf {
 	return b
 }
 
-// Reply returns the next frame for the other direction, made by this path in a router's name, nil when there is none. It
-// is due at once.
+// Reply returns the next frame for the other direction, made by this path in a router's name, nil when there
+// is none. It is due at once.
 func (p *Path) Reply() *Buf { return p.reply.pop() }
 
 // Deadline returns when Pop may next give a frame without a Push before it.

@@ -42,7 +42,9 @@ func TestFractions(t *testing.T) {
 		count func(*Counters) uint64
 	}{
 		{"loss", Config{Loss: fraction}, func(c *Counters) uint64 { return c.Lost }},
-		{"duplicate", Config{Duplicate: fraction}, func(c *Counters) uint64 { return c.Duplicated }},
+		{"duplicate", Config{Duplicate: fraction}, func(c *Counters) uint64 {
+			return c.Duplicated
+		}},
 		{"reorder", Config{Reorder: fraction}, func(c *Counters) uint64 { return c.Reordered }},
 		{"corrupt", Config{Corrupt: fraction}, func(c *Counters) uint64 { return c.Corrupted }},
 	} {
@@ -112,7 +114,8 @@ func TestReorderHold(t *testing.T) {
 // The same seed and arrivals give the same frames; another seed gives others.
 func TestSeed(t *testing.T) {
 	run := func(seed uint64) uint64 {
-		b := newBench(t, Config{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1, Resegment: true, Delay: 100, Rate: 1e9}, seed, 1500)
+		b := newBench(t, Config{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1,
+			Resegment: true, Delay: 100, Rate: 1e9}, seed, 1500)
 		h := fnv.New64a()
 		for i := range 500 {
 			s := segment{port: uint16(i % 3), seq: uint32(i / 3 * 900), payload: make([]byte, 900)}
@@ -150,7 +153,8 @@ func TestStagesAreIndependent(t *testing.T) {
 		}
 		return seqs
 	}
-	alone, beside := lost(Config{Loss: 0.1}), lost(Config{Loss: 0.1, Duplicate: 0.5, Corrupt: 0.5, Reorder: 0.5})
+	alone, beside := lost(Config{Loss: 0.1}), lost(Config{Loss: 0.1, Duplicate: 0.5, Corrupt: 0.5,
+		Reorder: 0.5})
 	if len(alone) == 0 || len(alone) != len(beside) {
 		t.Fatalf("%d lost alone, %d beside other stages", len(alone), len(beside))
 	}
@@ -165,7 +169,8 @@ func TestUntouched(t *testing.T) {
 	eth := func(ty layers.EthernetType) *layers.Ethernet {
 		return &layers.Ethernet{SrcMAC: macA, DstMAC: macB, EthernetType: ty}
 	}
-	ip6 := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: ip6A.AsSlice(), DstIP: ip6B.AsSlice()}
+	ip6 := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6,
+		SrcIP: ip6A.AsSlice(), DstIP: ip6B.AsSlice()}
 	icmp6 := func(ty uint8) *layers.ICMPv6 {
 		m := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(ty, 0)}
 		m.SetNetworkLayerForChecksum(ip6)
@@ -177,10 +182,14 @@ func TestUntouched(t *testing.T) {
 		frame []byte
 		pass  bool
 	}{
-		{"ARP", serialize(t, eth(layers.EthernetTypeARP), &layers.ARP{AddrType: 1, Protocol: 0x800, HwAddressSize: 6, ProtAddressSize: 4,
-			Operation: 1, SourceHwAddress: macA, SourceProtAddress: ip4A.AsSlice(), DstHwAddress: macB, DstProtAddress: ip4B.AsSlice()}), true},
-		{"neighbour solicitation", serialize(t, eth(layers.EthernetTypeIPv6), ip6, icmp6(135), body), true},
-		{"listener report", serialize(t, eth(layers.EthernetTypeIPv6), ip6, icmp6(143), body), true},
+		{"ARP", serialize(t, eth(layers.EthernetTypeARP), &layers.ARP{AddrType: 1, Protocol: 0x800,
+			HwAddressSize: 6, ProtAddressSize: 4,
+			Operation: 1, SourceHwAddress: macA, SourceProtAddress: ip4A.AsSlice(),
+			DstHwAddress: macB, DstProtAddress: ip4B.AsSlice()}), true},
+		{"neighbour solicitation", serialize(t, eth(layers.EthernetTypeIPv6), ip6, icmp6(135),
+			body), true},
+		{"listener report", serialize(t, eth(layers.EthernetTypeIPv6), ip6, icmp6(143), body),
+			true},
 		{"LLDP", serialize(t, eth(0x88cc), body), true},
 		{"cut IPv4 header", serialize(t, eth(layers.EthernetTypeIPv4), body)[:20], true},
 		{"echo request", serialize(t, eth(layers.EthernetTypeIPv6), ip6, icmp6(128), body), false},
@@ -236,7 +245,8 @@ func TestConfigErrors(t *testing.T) {
 }
 
 func TestNoAllocation(t *testing.T) {
-	b := newBench(t, Config{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1, Resegment: true, Rate: 10e9, Delay: 1000}, 1, 1500)
+	b := newBench(t, Config{Loss: 0.1, Duplicate: 0.1, Reorder: 0.1, Corrupt: 0.1, Resegment: true,
+		Rate: 10e9, Delay: 1000}, 1, 1500)
 	s := segment{port: 1, payload: make([]byte, 1000)}
 	f := s.build(t)
 	now := tick.Time(0)
@@ -261,10 +271,12 @@ func TestNoAllocation(t *testing.T) {
 
 // FuzzPath pushes any frames through every stage: nothing may crash, and every frame is accounted for.
 func FuzzPath(f *testing.F) {
-	all := Config{Loss: 0.1, Duplicate: 0.2, Reorder: 0.2, Corrupt: 1, CorruptAbove: -1, Resegment: true, Rate: 1e6, Queue: 4000, MarkAbove: 100,
+	all := Config{Loss: 0.1, Duplicate: 0.2, Reorder: 0.2, Corrupt: 1, CorruptAbove: -1,
+		Resegment: true, Rate: 1e6, Queue: 4000, MarkAbove: 100,
 		Delay: 1000, MTU: 1000, MTUReply: true}
 	for _, s := range []segment{
-		{payload: []byte("x")}, {v6: true, payload: make([]byte, 700), ts: 5}, {vlan: 3, syn: true}, {fin: true, payload: []byte("end")},
+		{payload: []byte("x")}, {v6: true, payload: make([]byte, 700), ts: 5}, {vlan: 3, syn: true},
+		{fin: true, payload: []byte("end")},
 		{payload: make([]byte, 1200)}, {v6: true, payload: make([]byte, 1200), ecn: 2},
 	} {
 		f.Add(s.build(f), uint64(1), uint8(0))

@@ -23,8 +23,8 @@ type Pool struct {
 	free []*Buf
 }
 
-// NewPool returns a pool of buffers for frames of up to size octets, Ethernet header and VLAN tags included, and for the
-// ICMP errors that a path makes.
+// NewPool returns a pool of buffers for frames of up to size octets, Ethernet header and VLAN tags included,
+// and for the ICMP errors that a path makes.
 func NewPool(size int) *Pool {
 	return &Pool{size: max(size, FrameOverhead+ipv6Header+icmpHeader+maxQuote6)}
 }

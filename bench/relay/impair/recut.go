@@ -103,7 +103,8 @@ func continues(a, b *Buf) bool {
 	const mayDiffer = flagPSH | flagFIN
 	return va.v6 == vb.v6 && va.l4-va.ip == vb.l4-vb.ip &&
 		bytes.Equal(a.Data[:va.ip], b.Data[:vb.ip]) && sameService(a, b) &&
-		binary.BigEndian.Uint32(hb[tcpSeq:]) == binary.BigEndian.Uint32(ha[tcpSeq:])+uint32(va.end-va.payload) &&
+		binary.BigEndian.Uint32(hb[tcpSeq:]) == binary.BigEndian.Uint32(ha[tcpSeq:])+uint32(
+			va.end-va.payload) &&
 		ha[tcpOffset]&15 == hb[tcpOffset]&15 && (ha[tcpFlags]^hb[tcpFlags])&^mayDiffer == 0
 }
 
@@ -216,9 +217,11 @@ func (r *recutter) size(x *run) int {
 // emit makes one segment of the run's first n octets and sends it on.
 func (r *recutter) emit(x *run, n int, now tick.Time) {
 	first := x.bufs[0]
-	seq := binary.BigEndian.Uint32(first.Data[first.view.l4+tcpSeq:]) + uint32(first.payload-first.view.payload)
+	seq := binary.BigEndian.Uint32(first.Data[first.view.l4+tcpSeq:]) + uint32(
+		first.payload-first.view.payload)
 	last, rest := 0, n
-	for have := x.bufs[0].view.end - x.bufs[0].payload; have < rest; have = x.bufs[last].view.end - x.bufs[last].payload {
+	for have := x.bufs[0].view.end - x.bufs[0].payload; have < rest; have = x.bufs[last].view.end -
+		x.bufs[last].payload {
 		rest -= have
 		last++
 	}

@@ -44,7 +44,8 @@ type sender struct {
 }
 
 func (s *sender) next(r *rand.Rand, most int) segment {
-	g := segment{v6: s.id.v6, vlan: s.vlan, port: s.id.port, seq: s.nxt, ack: s.ack, ts: s.ts, psh: r.IntN(4) == 0}
+	g := segment{v6: s.id.v6, vlan: s.vlan, port: s.id.port, seq: s.nxt, ack: s.ack, ts: s.ts,
+		psh: r.IntN(4) == 0}
 	if s.ts != 0 {
 		s.ts += uint32(r.IntN(2))
 	}
@@ -91,7 +92,8 @@ func recutRound(t *testing.T, seed uint64) {
 	b := newBench(t, Config{Resegment: true}, seed, mtu)
 	var senders []*sender
 	for i := range 1 + r.IntN(4) {
-		s := &sender{id: flowID{r.IntN(2) == 0, uint16(1000 + i)}, una: r.Uint32(), vlan: uint16(r.IntN(2) * 7)}
+		s := &sender{id: flowID{r.IntN(2) == 0, uint16(1000 + i)}, una: r.Uint32(),
+			vlan: uint16(r.IntN(2) * 7)}
 		s.nxt = s.una
 		if r.IntN(2) == 0 {
 			s.ts = 1 + r.Uint32N(1<<30)
@@ -104,7 +106,8 @@ func recutRound(t *testing.T, seed uint64) {
 		for _, f := range fs {
 			d := decode(t, f)
 			if !d.sumsRight || d.ipLen > mtu {
-				t.Fatalf("seed %d: checksums right %v, %d octets at MTU %d", seed, d.sumsRight, d.ipLen, mtu)
+				t.Fatalf("seed %d: checksums right %v, %d octets at MTU %d", seed, d.sumsRight,
+					d.ipLen, mtu)
 			}
 			id := flowID{d.v6, uint16(d.SrcPort)}
 			got[id] = append(got[id], events(d.Seq, d.Payload)...)
@@ -137,7 +140,8 @@ func recutRound(t *testing.T, seed uint64) {
 	look(b.finish())
 	for id := range want {
 		if !slices.Equal(want[id], got[id]) {
-			t.Fatalf("seed %d: the octets of flow %+v differ: %d in, %d out", seed, id, len(want[id]), len(got[id]))
+			t.Fatalf("seed %d: the octets of flow %+v differ: %d in, %d out", seed, id,
+				len(want[id]), len(got[id]))
 		}
 	}
 	if pshIn > 0 && pshOut == 0 {
@@ -179,7 +183,8 @@ func TestRecutMovesBoundaries(t *testing.T) {
 		}
 	}
 	if inside < count/4 || across < count/4 {
-		t.Errorf("%d pieces end inside an old segment, %d hold octets of two; of %d", inside, across, count)
+		t.Errorf("%d pieces end inside an old segment, %d hold octets of two; of %d", inside,
+			across, count)
 	}
 }
 
@@ -195,7 +200,8 @@ func TestRecutEndsAndPasses(t *testing.T) {
 		{"SYN passes behind", segment{seq: 500, syn: true}, false, []event{{seq: 500, bare: true}}},
 		{"RST passes behind", segment{seq: 110, rst: true}, false, []event{{seq: 110, bare: true}}},
 		{"wrong checksum is kept", segment{seq: 110, payload: data}, true, events(110, data)},
-		{"bare FIN passes behind", segment{seq: 110, fin: true}, false, []event{{seq: 110, bare: true}}},
+		{"bare FIN passes behind", segment{seq: 110, fin: true}, false,
+			[]event{{seq: 110, bare: true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, Config{Resegment: true}, 3, 1500)

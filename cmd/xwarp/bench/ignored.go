@@ -14,11 +14,13 @@ import (
 	"xwarp/engine/plain"
 )
 
-// without are perftest's flags that are about what TCP and this engine do not have. They are taken, so that scripts run, and named once.
+// without are perftest's flags that are about what TCP and this engine do not have. They are taken, so that
+// scripts run, and named once.
 var without = []struct {
 	name, short, value, what string
 }{
-	{"ib-dev", "d", "DEV", "the RDMA device; the name of a network interface counts as --interface"},
+	{"ib-dev", "d", "DEV",
+		"the RDMA device; the name of a network interface counts as --interface"},
 	{"ib-port", "i", "PORT", "port of the device"},
 	{"gid-index", "x", "N", "there are no GIDs"},
 	{"mtu", "m", "OCTETS", "the interface's counts"},
@@ -72,7 +74,9 @@ func registerIgnored(f *pflag.FlagSet) {
 func (t *testFlags) nameIgnored(cmd *cobra.Command) {
 	var names []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if !slices.ContainsFunc(without, func(w struct{ name, short, value, what string }) bool { return w.name == f.Name }) {
+		if !slices.ContainsFunc(without, func(w struct{ name, short, value, what string }) bool {
+			return w.name == f.Name
+		}) {
 			return
 		}
 		if f.Name == "ib-dev" && t.transport == "xdp" {
@@ -87,7 +91,8 @@ func (t *testFlags) nameIgnored(cmd *cobra.Command) {
 	})
 	slices.Sort(names)
 	if len(names) > 0 {
-		plain.Fprintf(cmd.ErrOrStderr(), "%s: without effect here: %s (see --help)\n", cmd.CommandPath(), strings.Join(names, ", "))
+		plain.Fprintf(cmd.ErrOrStderr(), "%s: without effect here: %s (see --help)\n",
+			cmd.CommandPath(), strings.Join(names, ", "))
 	}
 }
 
@@ -131,10 +136,12 @@ func (p *printer) limits() error {
 			rate = l.Gbps
 		}
 		if rate < p.t.limitBW {
-			errs = append(errs, fmt.Errorf("%d octets: bandwidth %.2f is below --limit_bw %g", l.Size, rate, p.t.limitBW))
+			errs = append(errs, fmt.Errorf("%d octets: bandwidth %.2f is below --limit_bw %g",
+				l.Size, rate, p.t.limitBW))
 		}
 		if l.Rate < p.t.limitRate {
-			errs = append(errs, fmt.Errorf("%d octets: %.6f million messages/s are below --limit_msgrate %g", l.Size, l.Rate, p.t.limitRate))
+			errs = append(errs, fmt.Errorf("%d octets: %.6f million messages/s are below "+
+				"--limit_msgrate %g", l.Size, l.Rate, p.t.limitRate))
 		}
 	}
 	return errors.Join(errs...)

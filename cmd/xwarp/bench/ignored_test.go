@@ -24,9 +24,12 @@ func testCommand(t *testing.T, name string, args ...string) (*testFlags, *cobra.
 
 // The flags of perftest 4.5 that a script for Ethernet uses are taken by every test that has them there.
 func TestFlagsOfPerftest(t *testing.T) {
-	all := "-a -c=RC -d=mlx5_0 -D=1 -f=1 -F -i=1 -I=64 -l=1 -L=3 -m=1024 -n=5 -p=1 -R -s=2 -S=1 -t=1 -T=0 -u=14 -V -W=x -x=3 -z " +
-		"--recv_post_list=1 --out_json --out_json_file=x --cpu_util --dont_xchg_versions --force-link=Ethernet --ipv6 --mr_per_qp --odp " +
-		"--output=latency --use_old_post_send --perform_warm_up --pkey_index=1 --report_gbits --retry_count=1 --tclass=1 --use_hugepages " +
+	all := "-a -c=RC -d=mlx5_0 -D=1 -f=1 -F -i=1 -I=64 -l=1 -L=3 -m=1024 -n=5 -p=1 -R -s=2 -S=1 " +
+		"-t=1 -T=0 -u=14 -V -W=x -x=3 -z " +
+		"--recv_post_list=1 --out_json --out_json_file=x --cpu_util --dont_xchg_versions " +
+		"--force-link=Ethernet --ipv6 --mr_per_qp --odp " +
+		"--output=latency --use_old_post_send --perform_warm_up --pkey_index=1 --report_gbits " +
+		"--retry_count=1 --tclass=1 --use_hugepages " +
 		"--wait_destroy=1 --disable_pcie_relaxed --inline_recv=1 -X=1 -e -o=1 -r=512 -H -U -C"
 	for _, name := range tests {
 		args := strings.Fields(all)
@@ -51,7 +54,8 @@ func TestInterfaceAsDevice(t *testing.T) {
 		var said bytes.Buffer
 		c.SetErr(&said)
 		f.nameIgnored(c)
-		if f.iface != tc.iface || !strings.Contains(said.String(), tc.said) || (tc.said == "") != (said.Len() == 0) {
+		if f.iface != tc.iface || !strings.Contains(said.String(), tc.said) ||
+			(tc.said == "") != (said.Len() == 0) {
 			t.Errorf("%s: interface %q, says %q", tc.device, f.iface, said.String())
 		}
 	}
@@ -65,7 +69,8 @@ func TestReportOfThisEnd(t *testing.T) {
 		c.SetOut(&out)
 		p := f.output(c)
 		p.server = server
-		p.begin(&endpoint.Report{ClientEnv: endpoint.Env{Interface: "client0"}, ServerEnv: endpoint.Env{Interface: "server0"}})
+		p.begin(&endpoint.Report{ClientEnv: endpoint.Env{Interface: "client0"},
+			ServerEnv: endpoint.Env{Interface: "server0"}})
 		want := "client0"
 		if server {
 			want = "server0"

@@ -30,9 +30,12 @@ processors that do nothing else.`,
 	}
 	f := c.Flags()
 	f.StringVar(&out, "out", "", "write the results to this `DIRECTORY`")
-	f.StringVar(&against, "against", "", "compare with this results.json (default: the one in --out before this run)")
-	f.StringVar(&only, "only", "", "run only cases whose names begin with one of these, separated by commas")
-	f.BoolVar(&full, "full", false, "also run the cases that the standard matrix has no time for, which --only can name too")
+	f.StringVar(&against, "against", "", "compare with this results.json (default: the one in "+
+		"--out before this run)")
+	f.StringVar(&only, "only", "", "run only cases whose names begin with one of these, "+
+		"separated by commas")
+	f.BoolVar(&full, "full", false, "also run the cases that the standard matrix has no time "+
+		"for, which --only can name too")
 	f.IntVar(&rounds, "rounds", matrix.DefaultRounds, "rounds of every case")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		run, end, err := runner(version)
@@ -46,7 +49,8 @@ processors that do nothing else.`,
 		}
 		cases := choose(all, only)
 		if len(cases) == 0 {
-			return fmt.Errorf("no case begins with %q; there are: %s", only, strings.Join(names(all), ", "))
+			return fmt.Errorf("no case begins with %q; there are: %s", only,
+				strings.Join(names(all), ", "))
 		}
 		if against == "" && out != "" {
 			against = filepath.Join(out, matrix.FileJSON)

@@ -13,7 +13,8 @@ import (
 	"xwarp/engine/plain"
 )
 
-// Output is what a test prints with --json: perftest's keys, the layout's version, and both ends. The doc tags document it.
+// Output is what a test prints with --json: perftest's keys, the layout's version, and both ends. The doc
+// tags document it.
 type Output struct {
 	Schema      int           `json:"schema" doc:"version of this layout, 1"`
 	Command     string        `json:"command" doc:"\"bench write_bw\" and so on"`
@@ -67,7 +68,8 @@ func line(rep *endpoint.Report) Line {
 		l.Mallocs, l.GCs = rep.Client.Mallocs+s.Mallocs, rep.Client.GCs+s.GCs
 	}
 	if t := r.Latency; t != nil {
-		l.Min, l.Max, l.Typical, l.Mean, l.Stdev, l.P99, l.P999 = t.Min, t.Max, t.P50, t.Mean, t.Stdev, t.P99, t.P999
+		l.Min, l.Max, l.Typical, l.Mean, l.Stdev, l.P99, l.P999 = t.Min, t.Max, t.P50, t.Mean,
+			t.Stdev, t.P99, t.P999
 		return l
 	}
 	rate, peak, msgs := r.Rate(), r.Peak, r.MessageRate()
@@ -90,7 +92,9 @@ type printer struct {
 }
 
 func (t *testFlags) output(cmd *cobra.Command) *printer {
-	return &printer{cmd: cmd, t: t, out: Output{Schema: endpoint.Schema, Command: "bench " + string(t.spec.Verb) + "_" + string(t.spec.Mode), Results: []Line{}, Differences: []string{}}}
+	return &printer{cmd: cmd, t: t, out: Output{Schema: endpoint.Schema, Command: "bench " +
+		string(t.spec.Verb) + "_" + string(t.spec.Mode), Results: []Line{},
+		Differences: []string{}}}
 }
 
 func (p *printer) add(rep *endpoint.Report) {
@@ -109,44 +113,55 @@ func (p *printer) add(rep *endpoint.Report) {
 		return
 	}
 	if rep.Spec.Mode == endpoint.Latency {
-		fmt.Fprintf(w, " %-7d %-10d     %-7.2f        %-7.2f      %-7.2f            %-7.2f         %-7.2f         %-7.2f                %-7.2f\n",
+		fmt.Fprintf(w, " %-7d %-10d     %-7.2f        %-7.2f      %-7.2f            %-7.2f       "+
+			"  %-7.2f         %-7.2f                %-7.2f\n",
 			l.Size, l.Iterations, l.Min, l.Max, l.Typical, l.Mean, l.Stdev, l.P99, l.P999)
 		return
 	}
-	fmt.Fprintf(w, " %-7d    %-10d     %-7.2f             %-7.2f              %-7.3f             %-7.6f\n",
+	fmt.Fprintf(w, " %-7d    %-10d     %-7.2f             %-7.2f              %-7.3f             "+
+		"%-7.6f\n",
 		l.Size, l.Iterations, l.Peak, l.Average, l.Gbps, l.Rate)
 }
 
 // begin prints what perftest prints before its results, and how the two ends differ.
 func (p *printer) begin(rep *endpoint.Report) {
 	s := &rep.Spec
-	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv, append([]string{}, rep.Differences...)
+	p.out.Client, p.out.Server, p.out.Differences = &rep.ClientEnv, &rep.ServerEnv,
+		append([]string{}, rep.Differences...)
 	here := &rep.ClientEnv // this end
 	if p.server {
 		here = &rep.ServerEnv
 	}
 	p.out.TestInfo = TestInfo{
-		Test: strings.ToUpper(string(s.Verb)) + "_" + strings.ToUpper(string(s.Mode)), Device: here.Interface, Transport: here.Transport, QPs: s.Conns,
-		Depth: s.Depth, Moderation: s.Moderation, MTU: here.MTU, Bidirectional: s.Bidirectional, Markers: !s.NoMarkers, CRC: !s.NoCRC,
+		Test:   strings.ToUpper(string(s.Verb)) + "_" + strings.ToUpper(string(s.Mode)),
+		Device: here.Interface, Transport: here.Transport, QPs: s.Conns,
+		Depth: s.Depth, Moderation: s.Moderation, MTU: here.MTU, Bidirectional: s.Bidirectional,
+		Markers: !s.NoMarkers, CRC: !s.NoCRC,
 	}
 	for _, d := range rep.Differences {
-		plain.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n", p.cmd.CommandPath(), d)
+		plain.Fprintf(p.cmd.ErrOrStderr(), "%s: the two ends differ: %s; the client's counts\n",
+			p.cmd.CommandPath(), d)
 	}
 	if p.t.json || p.t.only != "" {
 		return
 	}
 	i, w := &p.out.TestInfo, p.cmd.OutOrStdout()
 	fmt.Fprintf(w, "%s\n                    %s Test\n", rule, title(s.Verb, s.Mode))
-	plain.Fprintf(w, " Transport       : client %-8s server %s\n", rep.ClientEnv.Transport, rep.ServerEnv.Transport)
-	plain.Fprintf(w, " Interface       : client %-8s server %s\n", rep.ClientEnv.Interface, rep.ServerEnv.Interface)
+	plain.Fprintf(w, " Transport       : client %-8s server %s\n", rep.ClientEnv.Transport,
+		rep.ServerEnv.Transport)
+	plain.Fprintf(w, " Interface       : client %-8s server %s\n", rep.ClientEnv.Interface,
+		rep.ServerEnv.Interface)
 	fmt.Fprintf(w, " Number of qps   : %-8d        TX depth      : %d\n", i.QPs, i.Depth)
 	fmt.Fprintf(w, " CQ Moderation   : %-8d        Mtu           : %d\n", i.Moderation, i.MTU)
-	fmt.Fprintf(w, " Markers         : %-8s        CRC           : %s\n%s\n", onOff(i.Markers), onOff(i.CRC), rule)
+	fmt.Fprintf(w, " Markers         : %-8s        CRC           : %s\n%s\n", onOff(i.Markers),
+		onOff(i.CRC), rule)
 	if s.Mode == endpoint.Latency {
-		fmt.Fprintln(w, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
+		fmt.Fprintln(w, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    "+
+			"t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
 		return
 	}
-	fmt.Fprintln(w, " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]  BW average[Gb/sec]  MsgRate[Mpps]")
+	fmt.Fprintln(w, " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]  BW "+
+		"average[Gb/sec]  MsgRate[Mpps]")
 }
 
 func (p *printer) end() error {
@@ -165,7 +180,8 @@ func (p *printer) end() error {
 		l := &p.out.Results[i]
 		mallocs, gcs, messages = mallocs+l.Mallocs, gcs+uint64(l.GCs), messages+l.Iterations
 	}
-	fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, %d messages\n", rule, mallocs, gcs, messages)
+	fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, "+
+		"%d messages\n", rule, mallocs, gcs, messages)
 	return err
 }
 

@@ -89,7 +89,8 @@ const (
 )
 
 func title(v endpoint.Verb, m endpoint.Mode) string {
-	what := map[endpoint.Verb]string{endpoint.Write: "RDMA Write", endpoint.Read: "RDMA Read", endpoint.Send: "Send"}[v]
+	what := map[endpoint.Verb]string{endpoint.Write: "RDMA Write", endpoint.Read: "RDMA Read",
+		endpoint.Send: "Send"}[v]
 	if m == endpoint.Latency {
 		return what + " latency"
 	}
@@ -99,7 +100,8 @@ func title(v endpoint.Verb, m endpoint.Mode) string {
 func (t *testFlags) register(c *cobra.Command) {
 	f, s := c.Flags(), &t.spec
 	f.SortFlags = false
-	size, iterations, depth, moderation := endpoint.DefaultSize, endpoint.DefaultIterations, endpoint.DefaultDepth, 100
+	size, iterations, depth, moderation := endpoint.DefaultSize, endpoint.DefaultIterations,
+		endpoint.DefaultDepth, 100
 	if s.Mode == endpoint.Latency {
 		size, iterations, moderation = endpoint.DefaultSizeLat, endpoint.DefaultIterLat, 1
 	}
@@ -110,8 +112,10 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.BoolVarP(&t.all, "all", "a", false, "all sizes from 2 to 2^23")
 	f.IntVarP(&s.Iterations, "iters", "n", iterations, "messages on each connection")
 	f.IntVarP(&t.seconds, "duration", "D", 0, "run for so many seconds instead of --iters")
-	f.IntVarP(&t.port, "port", "p", endpoint.DefaultPort, "of the control connection; the measured ones use the next")
-	f.IntVarP(&s.Depth, "tx-depth", "t", depth, "messages under way on a connection; Reads: at most 16 are outstanding")
+	f.IntVarP(&t.port, "port", "p", endpoint.DefaultPort,
+		"of the control connection; the measured ones use the next")
+	f.IntVarP(&s.Depth, "tx-depth", "t", depth,
+		"messages under way on a connection; Reads: at most 16 are outstanding")
 	if s.Mode == endpoint.Bandwidth {
 		f.IntVarP(&s.Conns, "qp", "q", 1, "connections")
 		f.IntVarP(&s.Moderation, "cq-mod", "Q", moderation, "messages with one completion")
@@ -119,20 +123,28 @@ func (t *testFlags) register(c *cobra.Command) {
 	}
 	f.BoolP("CPU-freq", "F", false, "taken and ignored: nothing is measured in cycles")
 	f.BoolP("rdma_cm", "R", false, "taken and ignored: connections are always made so")
-	f.BoolVar(&t.gbits, "report_gbits", false, "the unit of --output and --limit_bw; the table always has both")
+	f.BoolVar(&t.gbits, "report_gbits", false, "the unit of --output and --limit_bw; the table "+
+		"always has both")
 	f.StringVarP(&t.kind, "connection", "c", "RC", "RC: iWARP has no other")
-	f.IntVarP(&t.margin, "margin", "f", 0, "with --duration: `seconds` at the beginning that are not measured (default: half a second)")
+	f.IntVarP(&t.margin, "margin", "f", 0, "with --duration: `seconds` at the beginning that are "+
+		"not measured (default: half a second)")
 	f.BoolP("version", "V", false, "print the version")
 	f.BoolVar(&t.outJSON, "out_json", false, "write the object of --json into a file too")
 	f.StringVar(&t.outFile, "out_json_file", "perftest_out.json", "that `file`")
-	f.StringVar(&t.only, "output", "", "print one figure alone: bandwidth, message_rate or latency (average)")
+	f.StringVar(&t.only, "output", "", "print one figure alone: bandwidth, message_rate or "+
+		"latency (average)")
 	if s.Mode == endpoint.Bandwidth {
-		f.Float64VarP(&t.limitBW, "limit_bw", "w", 0, "fail when the average is below this, in MiB/s or with --report_gbits Gbit/s")
-		f.Float64VarP(&t.limitRate, "limit_msgrate", "y", 0, "fail when fewer million messages per second are moved")
+		f.Float64VarP(&t.limitBW, "limit_bw", "w", 0, "fail when the average is below this, in "+
+			"MiB/s or with --report_gbits Gbit/s")
+		f.Float64VarP(&t.limitRate, "limit_msgrate", "y", 0,
+			"fail when fewer million messages per second are moved")
 	}
-	f.StringVar(&t.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) or \"kernel\" (the kernel's TCP)")
-	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
-	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the address belongs to)")
+	f.StringVar(&t.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) "+
+		"or \"kernel\" (the kernel's TCP)")
+	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, "+
+		"packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
+	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the "+
+		"address belongs to)")
 	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
 	f.BoolVar(&t.sleep, "sleep", false, "let an idle worker sleep instead of spinning")
 	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
@@ -151,7 +163,8 @@ func (t *testFlags) check() error {
 	case t.transport == "kernel" && t.iface == "":
 		s.Peer = endpoint.Layered
 	case t.transport == "kernel":
-		return errors.New("--interface is for --transport=xdp: the kernel finds its interface itself")
+		return errors.New(
+			"--interface is for --transport=xdp: the kernel finds its interface itself")
 	default:
 		return fmt.Errorf("--transport is %q, but it is xdp or kernel", t.transport)
 	}
@@ -163,7 +176,8 @@ func (t *testFlags) check() error {
 	}
 	s.NoMarkers, s.NoCRC, s.Sleep = !t.markers, !t.crc, t.sleep
 	if t.seconds > 0 {
-		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second, cmp.Or(s.Warmup, warmup)
+		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second,
+			cmp.Or(s.Warmup, warmup)
 	}
 	try := *s
 	return try.Complete()
@@ -190,7 +204,8 @@ func (t *testFlags) place(c net.Conn, env *endpoint.Env) (p endpoint.Place, err 
 	p.Remote = addrOf(c.RemoteAddr())
 	p.Port = uint16(t.port + 1)
 	if p.Interface = t.iface; p.Interface == "" {
-		if p.Interface, err = interfaceWith(p.Local); err != nil && t.spec.Peer == endpoint.Layered {
+		if p.Interface, err = interfaceWith(p.Local); err != nil &&
+			t.spec.Peer == endpoint.Layered {
 			err = nil
 		}
 	}
@@ -220,7 +235,8 @@ func interfaceWith(a netip.Addr) (string, error) {
 			continue
 		}
 		for _, n := range addrs {
-			if p, err := netip.ParsePrefix(n.String()); err == nil && p.Addr().Unmap() == a.WithZone("") {
+			if p, err := netip.ParsePrefix(n.String()); err == nil &&
+				p.Addr().Unmap() == a.WithZone("") {
 				return i.Name, nil
 			}
 		}
@@ -281,7 +297,8 @@ func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
 	for i, n := range sizes {
 		c, err := dialRetry(ctx, net.JoinHostPort(server, fmt.Sprint(t.port)), i > 0)
 		if err != nil {
-			return fmt.Errorf("%w (is `xwarp bench %s_%s` running there?)", err, t.spec.Verb, t.spec.Mode)
+			return fmt.Errorf("%w (is `xwarp bench %s_%s` running there?)", err, t.spec.Verb,
+				t.spec.Mode)
 		}
 		env := endpoint.Platform(version)
 		place, err := t.place(c, &env)

@@ -20,7 +20,8 @@ var needed = []struct {
 
 var capabilityCheck = check{
 	name: "capabilities",
-	why:  "loading and attaching the steering program and opening AF_XDP sockets take them; the daemon gives them up after its start",
+	why: "loading and attaching the steering program and opening AF_XDP sockets take them; the " +
+		"daemon gives them up after its start",
 	look: func(*env) finding {
 		have, err := effective()
 		if err != nil {
@@ -42,7 +43,8 @@ func capabilities(have uint64) finding {
 		}
 	}
 	if len(missing) > 0 {
-		return finding{Fail, strings.Join(missing, ", ") + " missing", "sudo xwarp doctor; for the daemon: AmbientCapabilities=" + strings.Join(missing, " ")}
+		return finding{Fail, strings.Join(missing, ", ") + " missing",
+			"sudo xwarp doctor; for the daemon: AmbientCapabilities=" + strings.Join(missing, " ")}
 	}
 	return fine("all %d of them are there", len(needed))
 }

@@ -11,16 +11,20 @@ import (
 
 var channelCheck = check{
 	name: "channels", nic: true,
-	why: "frames of xwarp's connections that arrive on a receive queue without a worker are dropped: no other socket can take them",
+	why: "frames of xwarp's connections that arrive on a receive queue without a worker are " +
+		"dropped: no other socket can take them",
 	look: func(e *env) finding {
 		n := e.receiveQueues()
 		most := slices.Max(e.opt.Queues)
 		switch {
 		case most >= n:
-			return finding{Fail, fmt.Sprintf("queue %d is to be served, but %s has %d", most, e.name(), n), fmt.Sprintf("ethtool -L %s combined %d", e.name(), most+1)}
+			return finding{Fail, fmt.Sprintf("queue %d is to be served, but %s has %d", most,
+				e.name(), n), fmt.Sprintf("ethtool -L %s combined %d", e.name(), most+1)}
 		case n > len(e.opt.Queues):
-			return finding{Warn, fmt.Sprintf("%d receive queues, %d of them served", n, len(e.opt.Queues)),
-				fmt.Sprintf("ethtool -L %s combined %d, or serve all: no queues in the [[interface]] table", e.name(), most+1)}
+			return finding{Warn, fmt.Sprintf("%d receive queues, %d of them served", n,
+				len(e.opt.Queues)),
+				fmt.Sprintf("ethtool -L %s combined %d, or serve all: no queues in the "+
+					"[[interface]] table", e.name(), most+1)}
 		}
 		return fine("%d of %d receive queues served", len(e.opt.Queues), n)
 	},
@@ -28,7 +32,9 @@ var channelCheck = check{
 		c, err := ethtool.ReadChannels(e.name())
 		return settings{"queues": strconv.Itoa(c.Queues())}, err
 	},
-	fix: func(e *env) error { return ethtool.SetQueues(e.name(), uint32(slices.Max(e.opt.Queues)+1)) },
+	fix: func(e *env) error {
+		return ethtool.SetQueues(e.name(), uint32(slices.Max(e.opt.Queues)+1))
+	},
 	undo: func(e *env, s settings) error {
 		n, err := strconv.ParseUint(s["queues"], 10, 32)
 		if err != nil {
@@ -59,7 +65,8 @@ var rssCheck = check{
 		}
 		if len(lost) > 0 {
 			slices.Sort(lost)
-			return finding{Warn, fmt.Sprintf("connections may arrive on queues %v, which are not served", lost),
+			return finding{Warn,
+				fmt.Sprintf("connections may arrive on queues %v, which are not served", lost),
 				fmt.Sprintf("ethtool -X %s equal %d", e.name(), slices.Max(e.opt.Queues)+1)}
 		}
 		return fine("all entries lead to served queues")

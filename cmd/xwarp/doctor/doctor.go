@@ -1,6 +1,6 @@
-// Package doctor looks at a host for what stands between it and iWARP over AF_XDP, mends what it can and takes that back.
-// Each check is a file of its own with look, save, fix and undo. Everything concerns the network namespace of the calling
-// thread.
+// Package doctor looks at a host for what stands between it and iWARP over AF_XDP, mends what it can and
+// takes that back. Each check is a file of its own with look, save, fix and undo. Everything concerns the
+// network namespace of the calling thread.
 package doctor
 
 import (
@@ -78,8 +78,10 @@ type settings map[string]string
 
 // checks in the order in which they are printed.
 var checks = []*check{
-	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck, &genericCheck, &copyCheck,
-	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &channelCheck, &rssCheck, &ringCheck, &lroCheck, &groCheck,
+	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck,
+	&genericCheck, &copyCheck,
+	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &channelCheck, &rssCheck, &ringCheck,
+	&lroCheck, &groCheck,
 	&vlanCheck, &firewallCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
 }
 
@@ -150,7 +152,8 @@ func (e *env) name() string { return e.nic.Attrs().Name }
 
 func (c *check) line(e *env) Line {
 	f := c.look(e)
-	l := Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Mend: f.mend, Fix: c.fix != nil}
+	l := Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Mend: f.mend,
+		Fix: c.fix != nil}
 	return l
 }
 
@@ -159,7 +162,8 @@ func (c *check) mend(e *env, state string) error {
 	if err != nil {
 		return fmt.Errorf("what to go back to: %w", err)
 	}
-	if err := remember(state, record{Check: c.name, Interface: e.opt.Interface, Before: before}); err != nil {
+	if err := remember(state, record{Check: c.name, Interface: e.opt.Interface,
+		Before: before}); err != nil {
 		return err
 	}
 	return c.fix(e)
@@ -179,13 +183,15 @@ var interfaceCheck = check{
 		}
 		switch {
 		case len(a.HardwareAddr) != 6:
-			return finding{Fail, fmt.Sprintf("%s (%s) has no Ethernet address", a.Name, e.nic.Type()), "ip -br link"}
+			return finding{Fail, fmt.Sprintf("%s (%s) has no Ethernet address", a.Name,
+				e.nic.Type()), "ip -br link"}
 		case a.Flags&net.FlagUp == 0:
 			return finding{Fail, a.Name + " is down", "ip link set " + a.Name + " up"}
 		case a.OperState == netlink.OperDown || a.OperState == netlink.OperLowerLayerDown:
 			return finding{Warn, a.Name + " has no carrier", "ip -br link"}
 		case err == nil && global == 0:
-			return finding{Warn, a.Name + " has no address", "ip addr add ADDRESS/LENGTH dev " + a.Name}
+			return finding{Warn, a.Name + " has no address", "ip addr add ADDRESS/LENGTH dev " +
+				a.Name}
 		}
 		return fine("%s (%s) is up", a.Name, e.nic.Type())
 	},

@@ -53,27 +53,28 @@ func find(t *testing.T, lines []Line, name string) Line {
 // A veth whose peer computes its checksums has nothing to complain about.
 func TestGreenOnVeth(t *testing.T) {
 	for _, mtu := range []int{1500, 9000} {
-		world(t, topo.Options{MTU: mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
-			lines, err := Look(Options{Interface: "eth0", Ports: []uint16{7471}})
-			if err != nil {
-				return err
-			}
-			if len(lines) != len(checks) {
-				t.Errorf("%d lines for %d checks", len(lines), len(checks))
-			}
-			for _, l := range lines {
-				if l.Status != OK {
-					t.Errorf("MTU %d: %s is %s: %s", mtu, l.Check, l.Status, l.What)
+		world(t, topo.Options{MTU: mtu, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads},
+			func(*topo.Net) error {
+				lines, err := Look(Options{Interface: "eth0", Ports: []uint16{7471}})
+				if err != nil {
+					return err
 				}
-				if l.Why == "" || l.What == "" {
-					t.Errorf("%s does not say what or why", l.Check)
+				if len(lines) != len(checks) {
+					t.Errorf("%d lines for %d checks", len(lines), len(checks))
 				}
-			}
-			if l := find(t, lines, "xdp-native"); !strings.Contains(l.What, "eth0") {
-				t.Errorf("native mode was not tried on the interface: %s", l.What)
-			}
-			return nil
-		})
+				for _, l := range lines {
+					if l.Status != OK {
+						t.Errorf("MTU %d: %s is %s: %s", mtu, l.Check, l.Status, l.What)
+					}
+					if l.Why == "" || l.What == "" {
+						t.Errorf("%s does not say what or why", l.Check)
+					}
+				}
+				if l := find(t, lines, "xdp-native"); !strings.Contains(l.What, "eth0") {
+					t.Errorf("native mode was not tried on the interface: %s", l.What)
+				}
+				return nil
+			})
 	}
 }
 
@@ -115,7 +116,8 @@ func TestFixAndUndo(t *testing.T) {
 			t.Errorf("Fix mended again what was mended: %v", err)
 		}
 		undone, err := Undo(state)
-		if err != nil || len(undone) != 1 || undone[0].Check != "veth-peer-checksum" || undone[0].Error != "" || !checksum() {
+		if err != nil || len(undone) != 1 || undone[0].Check != "veth-peer-checksum" ||
+			undone[0].Error != "" || !checksum() {
 			t.Errorf("Undo: %+v, %v", undone, err)
 		}
 		if _, err := os.Stat(state); !os.IsNotExist(err) {
@@ -140,7 +142,8 @@ func TestChannels(t *testing.T) {
 			}
 			return find(t, lines, "channels")
 		}
-		if l := look(0); l.Status != Warn || !strings.Contains(l.What, "2 receive queues, 1 of them served") {
+		if l := look(0); l.Status != Warn ||
+			!strings.Contains(l.What, "2 receive queues, 1 of them served") {
 			t.Errorf("one of two: %+v", l)
 		}
 		if l := look(); l.Status != OK || !strings.Contains(l.What, "2 of 2") {
@@ -152,7 +155,8 @@ func TestChannels(t *testing.T) {
 		if l := look(0, 5); l.Status != Fail {
 			t.Errorf("queue 5 of two: %+v", l)
 		}
-		if _, err := Fix(Options{Interface: "eth0", Queues: []int{0}, only: "channels"}, state); err != nil {
+		if _, err := Fix(Options{Interface: "eth0", Queues: []int{0}, only: "channels"},
+			state); err != nil {
 			return err
 		}
 		if l := look(0); l.Status != OK {
@@ -172,7 +176,8 @@ func TestChannels(t *testing.T) {
 func TestForeignProgram(t *testing.T) {
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(w *topo.Net) error {
 		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-			Name: "somebody", Type: ebpf.XDP, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
+			Name: "somebody", Type: ebpf.XDP, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()},
 		})
 		if err != nil {
 			return err
@@ -191,7 +196,8 @@ func TestForeignProgram(t *testing.T) {
 		if f.Status != Fail || !strings.Contains(f.What, `"somebody"`) || f.Fix {
 			t.Errorf("%+v", f)
 		}
-		if n := find(t, lines, "xdp-native"); n.Status != OK || !strings.Contains(n.What, "made for the trial") {
+		if n := find(t, lines, "xdp-native"); n.Status != OK ||
+			!strings.Contains(n.What, "made for the trial") {
 			t.Errorf("the trial went to the interface: %+v", n)
 		}
 		if _, err := l.Info(); err != nil {
@@ -202,7 +208,8 @@ func TestForeignProgram(t *testing.T) {
 }
 
 func TestInterface(t *testing.T) {
-	if _, err := Look(Options{Interface: "nosuch0"}); err == nil || !strings.Contains(err.Error(), "nosuch0") {
+	if _, err := Look(Options{Interface: "nosuch0"}); err == nil ||
+		!strings.Contains(err.Error(), "nosuch0") {
 		t.Errorf("an interface that is not there: %v", err)
 	}
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(w *topo.Net) error {
@@ -235,14 +242,16 @@ func TestPorts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if p := find(t, lines, "ports"); p.Status != Fail || !strings.Contains(p.What, strconv.Itoa(int(taken))) {
+		if p := find(t, lines, "ports"); p.Status != Fail ||
+			!strings.Contains(p.What, strconv.Itoa(int(taken))) {
 			t.Errorf("in use: %+v", p)
 		}
 		free := Options{Ports: []uint16{7471, 40000}, only: "ports"}
 		if lines, err = Look(free); err != nil {
 			return err
 		}
-		if p := find(t, lines, "ports"); p.Status != Warn || p.Mend != "sysctl -w net.ipv4.ip_local_reserved_ports=7471,40000" {
+		if p := find(t, lines, "ports"); p.Status != Warn ||
+			p.Mend != "sysctl -w net.ipv4.ip_local_reserved_ports=7471,40000" {
 			t.Errorf("in the range: %+v", p)
 		}
 		if lines, err = Fix(free, state); err != nil {
@@ -262,7 +271,8 @@ func TestPorts(t *testing.T) {
 }
 
 func TestJudgements(t *testing.T) {
-	for release, want := range map[string]bool{"6.6.0": true, "6.5.11-arch": false, "7.0.1": true, "5.18": false, "10.1": true, "x": false} {
+	for release, want := range map[string]bool{"6.6.0": true, "6.5.11-arch": false, "7.0.1": true,
+		"5.18": false, "10.1": true, "x": false} {
 		if newEnough(release) != want {
 			t.Errorf("kernel %s: %v", release, !want)
 		}
@@ -270,17 +280,21 @@ func TestJudgements(t *testing.T) {
 	if f := lockdown("none integrity [confidentiality]\n"); f.status != Warn {
 		t.Errorf("confidentiality: %+v", f)
 	}
-	if f := lockdown("none [integrity] confidentiality\n"); f.status != OK || f.what != "lockdown is integrity" {
+	if f := lockdown("none [integrity] confidentiality\n"); f.status != OK ||
+		f.what != "lockdown is integrity" {
 		t.Errorf("integrity: %+v", f)
 	}
-	unit := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON | 1<<unix.CAP_NET_BIND_SERVICE)
+	unit := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_BPF |
+		1<<unix.CAP_PERFMON | 1<<unix.CAP_NET_BIND_SERVICE)
 	if f := capabilities(unit); f.status != OK {
 		t.Errorf("what the unit gives: %+v", f)
 	}
-	if f := capabilities(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_ADMIN); f.status != OK {
+	if f := capabilities(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW |
+		1<<unix.CAP_SYS_ADMIN); f.status != OK {
 		t.Errorf("CAP_SYS_ADMIN holds CAP_BPF and CAP_PERFMON: %+v", f)
 	}
-	if f := capabilities(unit &^ (1 << unix.CAP_PERFMON)); f.status != Fail || !strings.Contains(f.mend, "AmbientCapabilities=CAP_PERFMON") {
+	if f := capabilities(unit &^ (1 << unix.CAP_PERFMON)); f.status != Fail ||
+		!strings.Contains(f.mend, "AmbientCapabilities=CAP_PERFMON") {
 		t.Errorf("without CAP_PERFMON: %+v", f)
 	}
 	for _, c := range []struct {

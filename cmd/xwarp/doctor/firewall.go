@@ -16,7 +16,8 @@ import (
 
 var firewallCheck = check{
 	name: "firewall", nic: true,
-	why: "ports of xwarp are served before the host's firewall and its IPsec policies are asked: what they forbid reaches these ports all the same",
+	why: "ports of xwarp are served before the host's firewall and its IPsec policies are asked: " +
+		"what they forbid reaches these ports all the same",
 	look: func(e *env) finding {
 		var found []string
 		for _, what := range []func() ([]string, error){nftInput, legacyInput, ipsecInput} {
@@ -43,14 +44,16 @@ const (
 	hookIngress    = 5 // of the family inet
 )
 
-var nftFamilies = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_NETDEV: "netdev"}
+var nftFamilies = map[uint8]string{unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip",
+	unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_NETDEV: "netdev"}
 
 // nftInput names the chains of nftables that filter what arrives.
 func nftInput() (found []string, err error) {
 	req := nl.NewNetlinkRequest(nftGetChain, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{})
 	replies, err := req.Execute(unix.NETLINK_NETFILTER, 0)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) ||
+		errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil, nil // a kernel without nftables
 	}
 	if err != nil {
@@ -58,7 +61,8 @@ func nftInput() (found []string, err error) {
 	}
 	for _, r := range replies {
 		if c, ok := parseChain(r); ok && c.filters() {
-			found = append(found, fmt.Sprintf("chain %s %s %s (nft list chain %s %s %s)", c.family, c.table, c.name, c.family, c.table, c.name))
+			found = append(found, fmt.Sprintf("chain %s %s %s (nft list chain %s %s %s)", c.family,
+				c.table, c.name, c.family, c.table, c.name))
 		}
 	}
 	return found, nil
@@ -73,7 +77,8 @@ type chain struct {
 // filters reports whether frames that arrive for this host may be refused there.
 func (c *chain) filters() bool {
 	return c.kind == "filter" && (c.rules > 0 || c.policy == 0) &&
-		(c.hook == hookPrerouting || c.hook == hookInput && c.family != "netdev" || c.hook == hookIngress && c.family == "inet")
+		(c.hook == hookPrerouting || c.hook == hookInput && c.family != "netdev" ||
+			c.hook == hookIngress && c.family == "inet")
 }
 
 // parseChain reads a reply; false for chains that no hook leads to.
@@ -123,7 +128,8 @@ func legacyInput() (found []string, err error) {
 		command, names string
 		family, level  int
 	}{
-		{"iptables", "ip_tables_names", unix.AF_INET, unix.SOL_IP}, {"ip6tables", "ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6},
+		{"iptables", "ip_tables_names", unix.AF_INET, unix.SOL_IP},
+		{"ip6tables", "ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6},
 	} {
 		// The question would make the table where it is not.
 		names, err := os.ReadFile("/proc/thread-self/net/" + t.names)
@@ -136,7 +142,8 @@ func legacyInput() (found []string, err error) {
 		}
 		const empty = 4 // the three chains' ends, and that of the table
 		if n > empty {
-			found = append(found, fmt.Sprintf("rules of %s-legacy (%s-legacy -S)", t.command, t.command))
+			found = append(found, fmt.Sprintf("rules of %s-legacy (%s-legacy -S)", t.command,
+				t.command))
 		}
 	}
 	return found, nil
@@ -157,7 +164,8 @@ func legacyEntries(family, level int) (uint32, error) {
 	}{}
 	copy(info.name[:], "filter")
 	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), getInfo, uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), getInfo,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return 0, errno
 	}

@@ -37,9 +37,12 @@ func addChain(table, kind string, hook, policy uint32) error {
 	at.AddRtAttr(unix.NFTA_HOOK_PRIORITY, word(0))
 	batch := slices.Concat(
 		nftMessage(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, subsystem),
-		nftMessage(subsystem<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, unix.NFPROTO_INET, 0, name(unix.NFTA_TABLE_NAME, table)),
-		nftMessage(subsystem<<8|unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE|unix.NLM_F_ACK, unix.NFPROTO_INET, 0, name(unix.NFTA_CHAIN_TABLE, table),
-			name(unix.NFTA_CHAIN_NAME, "input"), at, nl.NewRtAttr(unix.NFTA_CHAIN_POLICY, word(policy)), name(unix.NFTA_CHAIN_TYPE, kind)),
+		nftMessage(subsystem<<8|unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, unix.NFPROTO_INET, 0,
+			name(unix.NFTA_TABLE_NAME, table)),
+		nftMessage(subsystem<<8|unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE|unix.NLM_F_ACK,
+			unix.NFPROTO_INET, 0, name(unix.NFTA_CHAIN_TABLE, table),
+			name(unix.NFTA_CHAIN_NAME, "input"), at, nl.NewRtAttr(unix.NFTA_CHAIN_POLICY,
+				word(policy)), name(unix.NFTA_CHAIN_TYPE, kind)),
 		nftMessage(unix.NFNL_MSG_BATCH_END, 0, 0, subsystem),
 	)
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
@@ -47,7 +50,8 @@ func addChain(table, kind string, hook, policy uint32) error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.Sendto(fd, batch, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(fd, batch, 0,
+		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
 	b := make([]byte, 4096)
@@ -74,7 +78,8 @@ func TestFirewall(t *testing.T) {
 		if l := look(); l.Status != OK {
 			t.Errorf("without rules: %+v", l)
 		}
-		if n, err := legacyEntries(unix.AF_INET, unix.SOL_IP); err == nil && n != 4 { // it is there now, as after iptables -L
+		// it is there now, as after iptables -L
+		if n, err := legacyEntries(unix.AF_INET, unix.SOL_IP); err == nil && n != 4 {
 			t.Errorf("%d entries of an empty table of iptables", n)
 		}
 		if l := look(); l.Status != OK {
@@ -90,12 +95,14 @@ func TestFirewall(t *testing.T) {
 		if err := addChain("guard", "filter", hookInput, drop); err != nil {
 			return err
 		}
-		if l := look(); l.Status != Warn || !strings.Contains(l.What, "chain inet guard input") || strings.Contains(l.What, "empty") || !strings.Contains(l.Mend, "allow") {
+		if l := look(); l.Status != Warn || !strings.Contains(l.What, "chain inet guard input") ||
+			strings.Contains(l.What, "empty") || !strings.Contains(l.Mend, "allow") {
 			t.Errorf("a chain that drops: %+v", l)
 		}
 		_, any4, _ := net.ParseCIDR("0.0.0.0/0")
 		for _, dir := range []netlink.Dir{netlink.XFRM_DIR_IN, netlink.XFRM_DIR_OUT} {
-			if err := netlink.XfrmPolicyAdd(&netlink.XfrmPolicy{Src: any4, Dst: any4, Dir: dir, Action: netlink.XFRM_POLICY_BLOCK}); err != nil {
+			if err := netlink.XfrmPolicyAdd(&netlink.XfrmPolicy{Src: any4, Dst: any4, Dir: dir,
+				Action: netlink.XFRM_POLICY_BLOCK}); err != nil {
 				return err
 			}
 		}
@@ -112,15 +119,20 @@ func TestChains(t *testing.T) {
 		c    chain
 		want bool
 	}{
-		"rules":           {chain{family: "ip", kind: "filter", hook: hookInput, policy: 1, rules: 3}, true},
-		"policy drop":     {chain{family: "inet", kind: "filter", hook: hookInput}, true},
-		"nothing in it":   {chain{family: "inet", kind: "filter", hook: hookInput, policy: 1}, false},
-		"prerouting":      {chain{family: "ip6", kind: "filter", hook: hookPrerouting, rules: 1}, true},
-		"inet ingress":    {chain{family: "inet", kind: "filter", hook: hookIngress, rules: 1}, true},
-		"device ingress":  {chain{family: "netdev", kind: "filter", hook: 0, rules: 1}, true},
-		"device egress":   {chain{family: "netdev", kind: "filter", hook: 1, rules: 1}, false},
-		"forward":         {chain{family: "ip", kind: "filter", hook: 2, rules: 1}, false},
-		"translation":     {chain{family: "ip", kind: "nat", hook: hookPrerouting, rules: 9}, false},
+		"rules": {chain{family: "ip", kind: "filter", hook: hookInput, policy: 1,
+			rules: 3}, true},
+		"policy drop": {chain{family: "inet", kind: "filter", hook: hookInput}, true},
+		"nothing in it": {chain{family: "inet", kind: "filter", hook: hookInput, policy: 1},
+			false},
+		"prerouting": {chain{family: "ip6", kind: "filter", hook: hookPrerouting, rules: 1},
+			true},
+		"inet ingress": {chain{family: "inet", kind: "filter", hook: hookIngress, rules: 1},
+			true},
+		"device ingress": {chain{family: "netdev", kind: "filter", hook: 0, rules: 1}, true},
+		"device egress":  {chain{family: "netdev", kind: "filter", hook: 1, rules: 1}, false},
+		"forward":        {chain{family: "ip", kind: "filter", hook: 2, rules: 1}, false},
+		"translation": {chain{family: "ip", kind: "nat", hook: hookPrerouting, rules: 9},
+			false},
 		"postrouting, ip": {chain{family: "ip", kind: "filter", hook: 4, rules: 1}, false},
 	} {
 		if got := c.c.filters(); got != c.want {

@@ -14,7 +14,8 @@ const (
 
 var hugePageCheck = check{
 	name: "hugepages",
-	why:  "with huge_pages = true the frames lie in 2 MiB pages; where there are none, ordinary pages are used",
+	why: "with huge_pages = true the frames lie in 2 MiB pages; where there are none, ordinary " +
+		"pages are used",
 	look: func(e *env) finding {
 		free, err := readNumber(hugeDir + "free_hugepages")
 		switch {

@@ -19,7 +19,8 @@ var kernelCheck = check{
 		}
 		release := unix.ByteSliceToString(u.Release[:])
 		if !newEnough(release) {
-			return finding{Fail, "Linux " + release + " is older than 6.6", "install a newer kernel, or use transport = \"kernel\""}
+			return finding{Fail, "Linux " + release + " is older than 6.6",
+				"install a newer kernel, or use transport = \"kernel\""}
 		}
 		return fine("Linux %s", release)
 	},

@@ -7,7 +7,8 @@ import (
 
 var lockdownCheck = check{
 	name: "lockdown",
-	why:  "kernel lockdown in confidentiality mode forbids the eBPF helpers that read kernel memory, and some kernels all of eBPF",
+	why: "kernel lockdown in confidentiality mode forbids the eBPF helpers that read kernel " +
+		"memory, and some kernels all of eBPF",
 	look: func(*env) finding {
 		b, err := os.ReadFile("/sys/kernel/security/lockdown")
 		if err != nil {

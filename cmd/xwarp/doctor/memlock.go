@@ -8,7 +8,8 @@ import (
 
 var memlockCheck = check{
 	name: "memlock",
-	why:  "the frames of an AF_XDP socket are locked memory: without CAP_IPC_LOCK they must fit RLIMIT_MEMLOCK",
+	why: "the frames of an AF_XDP socket are locked memory: without CAP_IPC_LOCK they must fit " +
+		"RLIMIT_MEMLOCK",
 	look: func(e *env) finding {
 		have, err := effective()
 		if err == nil && have&(1<<unix.CAP_IPC_LOCK) != 0 {
@@ -18,9 +19,11 @@ var memlockCheck = check{
 		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil {
 			return finding{Warn, "getrlimit: " + err.Error(), ""}
 		}
-		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) * ring.ChunkSize
+		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) *
+			ring.ChunkSize
 		if l.Cur < need {
-			return finding{Fail, sizes("%s are allowed, %s are needed", l.Cur, need), "ulimit -l unlimited; for the daemon: LimitMEMLOCK=infinity"}
+			return finding{Fail, sizes("%s are allowed, %s are needed", l.Cur, need),
+				"ulimit -l unlimited; for the daemon: LimitMEMLOCK=infinity"}
 		}
 		return fine("%s", sizes("%s are allowed, %s are needed", l.Cur, need))
 	},

@@ -20,7 +20,8 @@ func mustBeOff(name, why, what string, bad Status) check {
 			case f[what].On && f[what].Fixed:
 				return finding{bad, what + " is on and cannot be switched", ""}
 			case f[what].On:
-				return finding{bad, what + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(), what)}
+				return finding{bad, what + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(),
+					what)}
 			}
 			return fine("%s is off", what)
 		},
@@ -31,8 +32,10 @@ func mustBeOff(name, why, what string, bad Status) check {
 }
 
 var (
-	lroCheck = mustBeOff("lro", "large receive offload merges segments before XDP sees them; drivers refuse native XDP with it", "rx-lro", Fail)
-	groCheck = mustBeOff("gro-hw", "GRO in hardware merges segments before XDP sees them; GRO in software comes after XDP and does no harm", "rx-gro-hw", Warn)
+	lroCheck = mustBeOff("lro", "large receive offload merges segments before XDP sees them; "+
+		"drivers refuse native XDP with it", "rx-lro", Fail)
+	groCheck = mustBeOff("gro-hw", "GRO in hardware merges segments before XDP sees them; GRO in "+
+		"software comes after XDP and does no harm", "rx-gro-hw", Warn)
 )
 
 var vlanCheck = check{
@@ -45,13 +48,16 @@ var vlanCheck = check{
 			return fine("tags stay in the frames")
 		}
 		if n := vlans(e.nic); n > 0 && e.nic.Type() != "veth" {
-			return finding{Warn, fmt.Sprintf("%s is on, and %d VLAN interfaces are on %s", what, n, e.name()), fmt.Sprintf("ethtool -K %s rxvlan off", e.name())}
+			return finding{Warn, fmt.Sprintf("%s is on, and %d VLAN interfaces are on %s", what, n,
+				e.name()), fmt.Sprintf("ethtool -K %s rxvlan off", e.name())}
 		}
 		return fine("no VLAN interface is on %s", e.name())
 	},
 	save: func(*env) (settings, error) { return settings{"rx-vlan-hw-parse": "on"}, nil },
 	fix:  func(e *env) error { return ethtool.SetFeature(e.name(), "rx-vlan-hw-parse", false) },
-	undo: func(e *env, _ settings) error { return ethtool.SetFeature(e.name(), "rx-vlan-hw-parse", true) },
+	undo: func(e *env, _ settings) error {
+		return ethtool.SetFeature(e.name(), "rx-vlan-hw-parse", true)
+	},
 }
 
 // vlans counts the VLAN interfaces on nic.

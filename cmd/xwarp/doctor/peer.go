@@ -18,7 +18,8 @@ const txChecksum = "tx-checksum-ip-generic"
 
 var peerCheck = check{
 	name: "veth-peer-checksum", nic: true,
-	why: "over veth a kernel leaves the TCP checksum to hardware that is not there, and xwarp drops what has a wrong checksum",
+	why: "over veth a kernel leaves the TCP checksum to hardware that is not there, and xwarp " +
+		"drops what has a wrong checksum",
 	look: func(e *env) finding {
 		if e.nic.Type() != "veth" {
 			return fine("%s is no veth", e.name())
@@ -31,21 +32,27 @@ var peerCheck = check{
 			}
 			f = fine("the peer %s computes them", peer)
 			if m[txChecksum].On {
-				f = finding{Warn, fmt.Sprintf("the peer %s leaves them out: frames of its kernel's TCP are dropped", peer), fmt.Sprintf("ethtool -K %s tx off", peer)}
+				f = finding{Warn, fmt.Sprintf("the peer %s leaves them out: frames of its "+
+					"kernel's TCP are dropped", peer), fmt.Sprintf("ethtool -K %s tx off", peer)}
 			}
 			return nil
 		})
 		if err != nil {
-			return finding{Warn, "the peer cannot be seen: " + err.Error(), "in its namespace: ethtool -K PEER tx off"}
+			return finding{Warn, "the peer cannot be seen: " + err.Error(),
+				"in its namespace: ethtool -K PEER tx off"}
 		}
 		return f
 	},
 	save: func(*env) (settings, error) { return settings{txChecksum: "on"}, nil },
 	fix: func(e *env) error {
-		return e.onPeer(func(peer string) error { return ethtool.SetFeature(peer, txChecksum, false) })
+		return e.onPeer(func(peer string) error {
+			return ethtool.SetFeature(peer, txChecksum, false)
+		})
 	},
 	undo: func(e *env, _ settings) error {
-		return e.onPeer(func(peer string) error { return ethtool.SetFeature(peer, txChecksum, true) })
+		return e.onPeer(func(peer string) error {
+			return ethtool.SetFeature(peer, txChecksum, true)
+		})
 	},
 }
 
@@ -82,7 +89,8 @@ func (e *env) onPeer(f func(name string) error) error {
 // findNamespace opens the network namespace that this one knows by id: one of a process, or one with a name.
 func findNamespace(id int) (int, error) {
 	seen := map[uint64]bool{}
-	for _, pattern := range []string{"/run/netns/*", "/run/docker/netns/*", "/proc/[0-9]*/ns/net", "/proc/[0-9]*/fd/*"} {
+	for _, pattern := range []string{"/run/netns/*", "/run/docker/netns/*", "/proc/[0-9]*/ns/net",
+		"/proc/[0-9]*/fd/*"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			if link, err := os.Readlink(file); err == nil && !strings.HasPrefix(link, "net:[") {

@@ -19,7 +19,8 @@ var ringCheck = check{
 		case err != nil || most == 0:
 			return fine("%s has no setting for it", e.name())
 		case now < shortRing && now < most:
-			return finding{Warn, fmt.Sprintf("%d of at most %d entries", now, most), fmt.Sprintf("ethtool -G %s rx %d", e.name(), most)}
+			return finding{Warn, fmt.Sprintf("%d of at most %d entries", now, most),
+				fmt.Sprintf("ethtool -G %s rx %d", e.name(), most)}
 		}
 		return fine("%d of at most %d entries", now, most)
 	},

@@ -19,8 +19,8 @@ func readNumber(file string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(b)))
 }
 
-// writeSetting writes to a file of the kernel's settings: it makes none, follows no link at the path's end, and writes to
-// no other file system.
+// writeSetting writes to a file of the kernel's settings: it makes none, follows no link at the path's end,
+// and writes to no other file system.
 func writeSetting(file, value string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -51,7 +51,8 @@ func saveFile(files ...string) (settings, error) {
 	return s, nil
 }
 
-// restoreFiles makes check.undo for settings that are files: exactly those that its fix writes, whatever was remembered.
+// restoreFiles makes check.undo for settings that are files: exactly those that its fix writes, whatever was
+// remembered.
 func restoreFiles(mine func(*env) []string) func(*env, settings) error {
 	return func(e *env, s settings) error {
 		files := mine(e)

@@ -10,8 +10,8 @@ import (
 	"xwarp/engine/host/hostfile"
 )
 
-// DefaultState is the file of what --undo goes back to. Its directory is root's: the daemon's own user, who has /var/lib/xwarp, must
-// not tell root what to write.
+// DefaultState is the file of what --undo goes back to. Its directory is root's: the daemon's own user, who
+// has /var/lib/xwarp, must not tell root what to write.
 const DefaultState = "/var/lib/xwarp-doctor/state.json"
 
 // record is one fix that was made, in the order in which they were.
@@ -45,7 +45,8 @@ func (m *memory) recall() (records []record, err error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(b, &records); err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w: remove it when nothing is to be undone", m.name, err)
+		return nil, fmt.Errorf("%s is damaged: %w: remove it when nothing is to be undone", m.name,
+			err)
 	}
 	return records, nil
 }

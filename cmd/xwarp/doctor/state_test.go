@@ -17,11 +17,14 @@ func TestUndoOwnFilesOnly(t *testing.T) {
 		"rss":       victim,
 	} {
 		state := filepath.Join(t.TempDir(), "dir", "state.json")
-		if err := remember(state, record{Check: check, Interface: "lo", Before: settings{file: "0"}}); err != nil {
+		if err := remember(state, record{Check: check, Interface: "lo",
+			Before: settings{file: "0"}}); err != nil {
 			t.Fatal(err)
 		}
 		u, err := Undo(state)
-		if err != nil || len(u) != 1 || !strings.Contains(u[0].Error, "no file that this check changes") && !strings.Contains(u[0].Error, "knows no fix") {
+		if err != nil || len(u) != 1 ||
+			!strings.Contains(u[0].Error, "no file that this check changes") &&
+				!strings.Contains(u[0].Error, "knows no fix") {
 			t.Errorf("%s with %s: %+v, %v", check, file, u, err)
 		}
 	}
@@ -37,7 +40,8 @@ func TestWriteSetting(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	os.WriteFile(name, nil, 0o600)
-	if err := writeSetting(name, "1"); err == nil || !strings.Contains(err.Error(), "no setting of the kernel") {
+	if err := writeSetting(name, "1"); err == nil ||
+		!strings.Contains(err.Error(), "no setting of the kernel") {
 		t.Errorf("a file on the disk: %v", err)
 	}
 }
@@ -50,7 +54,8 @@ func TestStateOfAnotherUser(t *testing.T) {
 	if err := os.Chown(dir, 65534, 65534); err != nil {
 		t.Fatalf("this test needs root: %v", err)
 	}
-	if u, err := Undo(state); err == nil || len(u) != 0 || !strings.Contains(err.Error(), "belongs to user 65534") {
+	if u, err := Undo(state); err == nil || len(u) != 0 ||
+		!strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Errorf("Undo: %+v, %v", u, err)
 	}
 	if err := remember(state, record{Check: "x"}); err == nil {

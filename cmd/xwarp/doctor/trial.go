@@ -12,7 +12,8 @@ import (
 	"xwarp/ring"
 )
 
-// trial is what really attaching and binding gave, on the interface where that disturbs nobody, else on a veth pair of its own.
+// trial is what really attaching and binding gave, on the interface where that disturbs nobody, else on a
+// veth pair of its own.
 type trial struct {
 	done            bool
 	where           string
@@ -103,7 +104,8 @@ func tryAttach(index int, mode bpf.Mode) error {
 }
 
 func tryBind(index, queue int, mode ring.Mode) error {
-	s, err := ring.Open(ring.Config{Ifindex: index, Queue: uint32(queue), RxFrames: 64, TxSlots: 64, Mode: mode})
+	s, err := ring.Open(ring.Config{Ifindex: index, Queue: uint32(queue), RxFrames: 64, TxSlots: 64,
+		Mode: mode})
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,8 @@ var nativeCheck = check{
 		case t.native == nil:
 			return fine("attached to %s and detached again", t.where)
 		case t.generic == nil:
-			return finding{Warn, fmt.Sprintf("not on %s: %v", t.where, t.native), "xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml"}
+			return finding{Warn, fmt.Sprintf("not on %s: %v", t.where, t.native),
+				"xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml"}
 		}
 		return finding{Fail, fmt.Sprintf("not on %s: %v", t.where, t.native), "xwarp doctor --json"}
 	},
@@ -143,9 +146,11 @@ var copyCheck = check{
 	look: func(e *env) finding {
 		t := e.try()
 		if t.bindCopy != nil {
-			f := finding{Fail, fmt.Sprintf("bind on %s: %v", t.where, t.bindCopy), "transport = \"kernel\" in /etc/xwarp/xwarp.toml needs no AF_XDP"}
+			f := finding{Fail, fmt.Sprintf("bind on %s: %v", t.where, t.bindCopy),
+				"transport = \"kernel\" in /etc/xwarp/xwarp.toml needs no AF_XDP"}
 			if errors.Is(t.bindCopy, unix.EBUSY) {
-				f.mend = "stop the program that has the queue, or serve another: xwarp doctor --queue N"
+				f.mend = "stop the program that has the queue, or serve another: xwarp doctor " +
+					"--queue N"
 			}
 			return f
 		}

@@ -19,7 +19,8 @@ var zeroCopyCheck = check{
 	},
 }
 
-// zeroCopy judges what the trial gave, unless it was skipped, and what the driver says of itself, unless told says that it does not.
+// zeroCopy judges what the trial gave, unless it was skipped, and what the driver says of itself, unless told
+// says that it does not.
 func zeroCopy(t *trial, veth bool, d ring.Driver, told error) finding {
 	tried := t.skipped == ""
 	switch {
@@ -28,15 +29,20 @@ func zeroCopy(t *trial, veth bool, d ring.Driver, told error) finding {
 	case veth:
 		return fine("veth copies always")
 	case told == nil && !d.ZeroCopy:
-		return finding{Warn, "the driver cannot: frames are copied", "use a driver with XDP_ACT_XSK_ZEROCOPY for more speed"}
+		return finding{Warn, "the driver cannot: frames are copied",
+			"use a driver with XDP_ACT_XSK_ZEROCOPY for more speed"}
 	case tried && told == nil:
-		return finding{Warn, fmt.Sprintf("the driver says that it can, but frames are copied: bind on %s with zero-copy: %s", t.where, errno(t.zero)), zeroCopyRemedy(t.zero)}
+		return finding{Warn, fmt.Sprintf("the driver says that it can, but frames are copied: "+
+			"bind on %s with zero-copy: %s", t.where, errno(t.zero)), zeroCopyRemedy(t.zero)}
 	case tried:
-		return finding{Warn, fmt.Sprintf("frames are copied: bind on %s with zero-copy: %s; the kernel does not tell what the driver can (%v)", t.where, errno(t.zero), told), zeroCopyRemedy(t.zero)}
+		return finding{Warn, fmt.Sprintf("frames are copied: bind on %s with zero-copy: %s; the "+
+			"kernel does not tell what the driver can (%v)", t.where, errno(t.zero), told),
+			zeroCopyRemedy(t.zero)}
 	case told == nil:
 		return fine("the driver says that it can; not tried: %s", t.skipped)
 	}
-	return finding{Warn, fmt.Sprintf("unknown: the kernel does not tell (%v), and it was not tried: %s", told, t.skipped), ""}
+	return finding{Warn, fmt.Sprintf("unknown: the kernel does not tell (%v), and it was not "+
+		"tried: %s", told, t.skipped), ""}
 }
 
 // errno names the error of the system call in err, as manual pages do.
@@ -57,11 +63,15 @@ func zeroCopyRemedy(err error) string {
 	case errors.Is(err, unix.EBUSY):
 		return "stop the program that has the queue, or serve another: xwarp doctor --queue N"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
-		return fmt.Sprintf("an MTU of at most %d (ip link set DEVICE mtu %d), a queue below the number of channels (ethtool -l DEVICE); the driver's own words: dmesg | tail", singleBuffer, singleBuffer)
+		return fmt.Sprintf("an MTU of at most %d (ip link set DEVICE mtu %d), a queue below the "+
+			"number of channels (ethtool -l DEVICE); the driver's own words: dmesg | tail",
+			singleBuffer, singleBuffer)
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOBUFS):
-		return "a shorter receive ring (ethtool -G DEVICE rx 512), LimitMEMLOCK=infinity; the driver's own words: dmesg | tail"
+		return "a shorter receive ring (ethtool -G DEVICE rx 512), LimitMEMLOCK=infinity; the " +
+			"driver's own words: dmesg | tail"
 	case errors.Is(err, unix.ENETDOWN):
 		return "ip link set DEVICE up"
 	}
-	return "the driver's own words: dmesg | tail; ring_mode = \"copy\" in /etc/xwarp/xwarp.toml asks for no more"
+	return "the driver's own words: dmesg | tail; ring_mode = \"copy\" in /etc/xwarp/xwarp.toml " +
+		"asks for no more"
 }

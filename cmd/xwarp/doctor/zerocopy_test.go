@@ -14,8 +14,11 @@ import (
 // What was tried and failed is not told as well, whatever the driver says of itself.
 func TestZeroCopy(t *testing.T) {
 	can, cannot := ring.Driver{ZeroCopy: true, Segments: 1}, ring.Driver{}
-	failed := func(e unix.Errno) *trial { return &trial{where: "eth0", zero: fmt.Errorf("ring: bind: %w", e)} }
-	skipped := &trial{where: "a veth pair made for the trial", skipped: "it has addresses", zero: errors.New("of the veth pair")}
+	failed := func(e unix.Errno) *trial {
+		return &trial{where: "eth0", zero: fmt.Errorf("ring: bind: %w", e)}
+	}
+	skipped := &trial{where: "a veth pair made for the trial", skipped: "it has addresses",
+		zero: errors.New("of the veth pair")}
 	for _, tc := range []struct {
 		name   string
 		trial  *trial
@@ -27,19 +30,25 @@ func TestZeroCopy(t *testing.T) {
 		mend   string
 	}{
 		{"bound", &trial{where: "eth0"}, false, can, nil, OK, "bound to eth0", ""},
-		{"claimed, and refused", failed(unix.EOPNOTSUPP), false, can, nil, Warn, "bind on eth0 with zero-copy: EOPNOTSUPP", "mtu 3506"},
-		{"claimed, and the queue is taken", failed(unix.EBUSY), false, can, nil, Warn, "EBUSY", "--queue N"},
-		{"claimed, and no memory", failed(unix.ENOMEM), false, can, nil, Warn, "ENOMEM", "ethtool -G"},
+		{"claimed, and refused", failed(unix.EOPNOTSUPP), false, can, nil, Warn,
+			"bind on eth0 with zero-copy: EOPNOTSUPP", "mtu 3506"},
+		{"claimed, and the queue is taken", failed(unix.EBUSY), false, can, nil, Warn, "EBUSY",
+			"--queue N"},
+		{"claimed, and no memory", failed(unix.ENOMEM), false, can, nil, Warn, "ENOMEM",
+			"ethtool -G"},
 		{"claimed, and something else", failed(unix.EIO), false, can, nil, Warn, "EIO", "dmesg"},
 		{"claimed, not tried", skipped, false, can, nil, OK, "not tried: it has addresses", ""},
-		{"not claimed", failed(unix.EOPNOTSUPP), false, cannot, nil, Warn, "the driver cannot", "XDP_ACT_XSK_ZEROCOPY"},
+		{"not claimed", failed(unix.EOPNOTSUPP), false, cannot, nil, Warn, "the driver cannot",
+			"XDP_ACT_XSK_ZEROCOPY"},
 		{"veth", failed(unix.EOPNOTSUPP), true, cannot, nil, OK, "veth copies always", ""},
-		{"not told, and refused", failed(unix.EINVAL), false, cannot, ring.ErrNotTold, Warn, "EINVAL", "ethtool -l"},
+		{"not told, and refused", failed(unix.EINVAL), false, cannot, ring.ErrNotTold, Warn,
+			"EINVAL", "ethtool -l"},
 		{"not told, not tried", skipped, false, cannot, ring.ErrNotTold, Warn, "unknown", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := zeroCopy(tc.trial, tc.veth, tc.driver, tc.told)
-			if f.status != tc.status || !strings.Contains(f.what, tc.what) || !strings.Contains(f.mend, tc.mend) || (f.mend == "") != (tc.mend == "") {
+			if f.status != tc.status || !strings.Contains(f.what, tc.what) ||
+				!strings.Contains(f.mend, tc.mend) || (f.mend == "") != (tc.mend == "") {
 				t.Errorf("%+v", f)
 			}
 		})

@@ -1,5 +1,5 @@
-// Package explain says in words what an error code means, what usually causes it and what to do: Terminate codes of RDMAP, DDP
-// and MPA, completion statuses, events of RDMA_CM, and ends of TCP connections.
+// Package explain says in words what an error code means, what usually causes it and what to do: Terminate
+// codes of RDMAP, DDP and MPA, completion statuses, events of RDMA_CM, and ends of TCP connections.
 package explain
 
 import (
@@ -40,10 +40,12 @@ type Entry struct {
 	tcp    tcp.Cause
 }
 
-// All returns every entry: Terminates in the order of the RFCs, statuses, events, TCP, errors, causes of dropped frames, lines of the log.
+// All returns every entry: Terminates in the order of the RFCs, statuses, events, TCP, errors, causes of
+// dropped frames, lines of the log.
 func All() []Entry {
 	var all []Entry
-	for _, t := range [][]Entry{terminates(), statuses(), events, tcpCauses(), errnos, drops, messages} {
+	for _, t := range [][]Entry{terminates(), statuses(), events, tcpCauses(), errnos, drops,
+		messages} {
 		all = append(all, t...)
 	}
 	return all

@@ -11,7 +11,8 @@ import (
 
 func complete(t *testing.T, e *Entry) {
 	t.Helper()
-	if e.Kind == "" || e.Code == "" || e.Name == "" || len(e.Meaning) < 20 || len(e.Causes) == 0 || len(e.Remedy) == 0 {
+	if e.Kind == "" || e.Code == "" || e.Name == "" || len(e.Meaning) < 20 || len(e.Causes) == 0 ||
+		len(e.Remedy) == 0 {
 		t.Errorf("%s %q is not explained: %+v", e.Kind, e.Code, e)
 	}
 	for _, s := range append(append([]string{e.Meaning}, e.Causes...), e.Remedy...) {
@@ -21,8 +22,8 @@ func complete(t *testing.T, e *Entry) {
 	}
 }
 
-// TestEverything finds a text for each row that a Terminate can name, each status and each end of a TCP connection, and no
-// text without a row.
+// TestEverything finds a text for each row that a Terminate can name, each status and each end of a TCP
+// connection, and no text without a row.
 func TestEverything(t *testing.T) {
 	all := All()
 	seen := map[string]bool{}
@@ -127,7 +128,8 @@ func TestFind(t *testing.T) {
 // TestErrorText pastes what ulp.Error prints.
 func TestErrorText(t *testing.T) {
 	for _, r := range rdmap.Rows() {
-		e := Find(ulpdu.Newf(r.Cause.Layer(), r.Cause.Type(), r.Cause.Code(), "detail of 4/4 octets").Error())
+		e := Find(ulpdu.Newf(r.Cause.Layer(), r.Cause.Type(), r.Cause.Code(),
+			"detail of 4/4 octets").Error())
 		if len(e) != 1 || e[0].cause != r.Cause {
 			t.Errorf("%v: %+v", r.Cause, e)
 		}

@@ -14,10 +14,10 @@ import (
 // maxQuery bounds what Find looks at.
 const maxQuery = 200
 
-// Find returns what query may mean, the likeliest first; nothing when it is no code. It takes a Terminate as layer/type/code
-// ("2/0/2", code in hexadecimal), as octets of its header ("20 02", "0x2002", "20020000"), names ("WR_FLUSH_ERR",
-// "IBV_WC_RETRY_EXC_ERR", "RDMA_CM_EVENT_REJECTED", "ENOMEM"), numbers ("5": a completion status or an MPA error), and words
-// ("crc mismatch", "bounds").
+// Find returns what query may mean, the likeliest first; nothing when it is no code. It takes a Terminate as
+// layer/type/code ("2/0/2", code in hexadecimal), as octets of its header ("20 02", "0x2002", "20020000"),
+// names ("WR_FLUSH_ERR", "IBV_WC_RETRY_EXC_ERR", "RDMA_CM_EVENT_REJECTED", "ENOMEM"), numbers ("5": a
+// completion status or an MPA error), and words ("crc mismatch", "bounds").
 func Find(query string) []Entry {
 	q := strings.TrimSpace(query)
 	if q == "" || len(q) > maxQuery {
@@ -92,7 +92,8 @@ func byOctets(q string) []Entry {
 	}
 	e := ForCause(t.Cause)
 	if t.Swapped {
-		e.Note = "the fields are in the order of Linux siw, which exchanges the halves of the first octet and the ends of the third; in the order of RFC 5040 it begins " + e.Octets
+		e.Note = "the fields are in the order of Linux siw, which exchanges the halves of the " +
+			"first octet and the ends of the third; in the order of RFC 5040 it begins " + e.Octets
 	}
 	return []Entry{e}
 }
@@ -133,7 +134,8 @@ func byNumber(q string) (list []Entry) {
 	return list
 }
 
-// byWords returns the entries that contain every word in their code, name or meaning; those with all of them in the name first.
+// byWords returns the entries that contain every word in their code, name or meaning; those with all of them
+// in the name first.
 func byWords(q string) []Entry {
 	words := strings.Fields(q)
 	var inName, inText []Entry

@@ -35,7 +35,8 @@ func TestEveryMessage(t *testing.T) {
 	used := map[string]bool{}
 	for _, root := range []string{"../../../engine", "../../xwarpd"} {
 		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			if err != nil || !strings.HasSuffix(path, ".go") ||
+				strings.HasSuffix(path, "_test.go") {
 				return err
 			}
 			b, err := os.ReadFile(path)
@@ -49,7 +50,8 @@ func TestEveryMessage(t *testing.T) {
 		}
 	}
 	for text := range used {
-		for _, query := range []string{text, "level=WARN msg=\"" + text + "\" remote=192.0.2.1:1", `{"level":"INFO","msg":"` + text + `","remote":"x"}`} {
+		for _, query := range []string{text, "level=WARN msg=\"" + text + "\" remote=192.0.2.1:1",
+			`{"level":"INFO","msg":"` + text + `","remote":"x"}`} {
 			if query != text && strings.HasPrefix(text, "RDMA_CM_EVENT_") {
 				continue // events are found by their name
 			}

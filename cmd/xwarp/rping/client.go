@@ -9,8 +9,10 @@ import (
 	"xwarp/engine"
 )
 
-// Client pings the server at remote until cfg.Count iterations are done or ctx ends. The Result holds what was done up to an error.
-func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg Config) (res Result, err error) {
+// Client pings the server at remote until cfg.Count iterations are done or ctx ends. The Result holds what
+// was done up to an error.
+func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg Config) (res Result,
+	err error) {
 	if err := cfg.Complete(); err != nil {
 		return res, err
 	}
@@ -47,7 +49,8 @@ func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg 
 // dial connects within the time that the configuration gives.
 func (e *end) dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort) error {
 	if most := e.cfg.ConnectTimeout; most > 0 {
-		late := fmt.Errorf("no connection within %v: is an rping -s there, and does nothing between filter the port?", most)
+		late := fmt.Errorf("no connection within %v: is an rping -s there, and does nothing "+
+			"between filter the port?", most)
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, most, late)
 		defer cancel()

@@ -35,7 +35,8 @@ func (c *Config) Complete() error {
 	}
 	switch {
 	case c.Size < MinSize || c.Size > MaxSize:
-		return ErrConfig(fmt.Sprintf("a size of %d octets: rping takes %d to %d (64 KiB minus 1; it refuses 65536 too)", c.Size, MinSize, MaxSize))
+		return ErrConfig(fmt.Sprintf("a size of %d octets: rping takes %d to %d (64 KiB minus 1; "+
+			"it refuses 65536 too)", c.Size, MinSize, MaxSize))
 	case c.Count < 0 || c.Count > maxCount:
 		return ErrConfig(fmt.Sprintf("a count of %d is not in 0 to %d", c.Count, maxCount))
 	}

@@ -1,5 +1,6 @@
-// Package rping is the ping that rdma-core's rping speaks, over this engine: the client shows a buffer, the server reads it by
-// RDMA Read, says go-ahead, is shown a second buffer, writes the data there by RDMA Write and says go-ahead again.
+// Package rping is the ping that rdma-core's rping speaks, over this engine: the client shows a buffer, the
+// server reads it by RDMA Read, says go-ahead, is shown a second buffer, writes the data there by RDMA Write
+// and says go-ahead again.
 //
 //	client                                  server
 //	  Send {address, STag, size of source} ──►

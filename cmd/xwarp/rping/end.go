@@ -56,7 +56,8 @@ func (e *end) make(dev *engine.Device) (err error) {
 	}
 	// rping itself has one RDMA Read under way, in one direction.
 	if e.qp, err = dev.CreateQP(engine.QPConfig{
-		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 16, RecvDepth: slots, MaxSGE: 1, IRD: 1, ORD: 1,
+		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 16, RecvDepth: slots, MaxSGE: 1, IRD: 1,
+		ORD: 1,
 	}); err != nil {
 		return err
 	}
@@ -131,7 +132,8 @@ func info(mr *engine.MR, n int) Info {
 func (e *end) transfer(op engine.WROp, mr *engine.MR, n int, peer Info) error {
 	e.sge[0] = mr.SGE(0, n)
 	return e.qp.PostSend(&engine.SendWR{
-		Op: op, Flags: rdmap.Signaled, SGL: e.sge[:], RemoteSTag: ddp.STag(peer.STag), RemoteTO: ddp.TO(peer.Addr),
+		Op: op, Flags: rdmap.Signaled, SGL: e.sge[:], RemoteSTag: ddp.STag(peer.STag),
+		RemoteTO: ddp.TO(peer.Addr),
 	})
 }
 
@@ -242,7 +244,8 @@ func (e *end) broken(c engine.Completion) error {
 
 // disconnect closes the connection and waits until both directions are closed: then the receives come back.
 func (e *end) disconnect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, closeGrace, errors.New("the connection did not close in time"))
+	ctx, cancel := context.WithTimeoutCause(ctx, closeGrace,
+		errors.New("the connection did not close in time"))
 	defer cancel()
 	if err := e.qp.Disconnect(); err != nil {
 		return err

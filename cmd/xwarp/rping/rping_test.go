@@ -51,7 +51,8 @@ func messages(list [][]byte, opcode byte) (out [][]byte) {
 
 // TestAgainstRping compares what we say with what rdma-core's rping said to another rping.
 func TestAgainstRping(t *testing.T) {
-	for _, name := range []string{"rping-ipv4-64", "rping-ipv4-4096", "rping-ipv6-64", "rping-ipv4-65535"} {
+	for _, name := range []string{"rping-ipv4-64", "rping-ipv4-4096", "rping-ipv6-64",
+		"rping-ipv4-65535"} {
 		t.Run(name, func(t *testing.T) {
 			conns, err := lab.Read(name)
 			if err != nil {
@@ -70,8 +71,10 @@ func TestAgainstRping(t *testing.T) {
 			client, server := ulpdus(t, up), ulpdus(t, down)
 			infos := messages(client, 3)
 			read, written := messages(client, 2), messages(server, 0)
-			if len(infos) == 0 || len(infos) != 2*len(read) || len(read) != len(written) || len(messages(server, 3)) != len(infos) {
-				t.Fatalf("%d Sends, %d Read Responses, %d Writes", len(infos), len(read), len(written))
+			if len(infos) == 0 || len(infos) != 2*len(read) || len(read) != len(written) ||
+				len(messages(server, 3)) != len(infos) {
+				t.Fatalf("%d Sends, %d Read Responses, %d Writes", len(infos), len(read),
+					len(written))
 			}
 			for i, b := range infos {
 				got, err := ParseInfo(b)
@@ -86,7 +89,8 @@ func TestAgainstRping(t *testing.T) {
 				want := make([]byte, size)
 				Fill(want, n)
 				if !bytes.Equal(read[n], want) || !bytes.Equal(written[n], want) {
-					t.Errorf("iteration %d:\n read %.60q\n written %.60q\n want %.60q", n, read[n], written[n], want)
+					t.Errorf("iteration %d:\n read %.60q\n written %.60q\n want %.60q", n, read[n],
+						written[n], want)
 				}
 			}
 		})
@@ -122,7 +126,8 @@ func TestConfig(t *testing.T) {
 		size, count int
 		ok          bool
 	}{
-		{0, 0, true}, {MinSize, 1, true}, {MaxSize, 1, true}, {MinSize - 1, 0, false}, {65536, 0, false}, {-1, 0, false},
+		{0, 0, true}, {MinSize, 1, true}, {MaxSize, 1, true}, {MinSize - 1, 0, false},
+		{65536, 0, false}, {-1, 0, false},
 		{64, -1, false}, {64, maxCount + 1, false},
 	} {
 		c := Config{Size: tc.size, Count: tc.count}
@@ -187,13 +192,15 @@ func TestBothSides(t *testing.T) {
 				served <- res
 			}()
 			const count = 20
-			res, err := Client(ctx, client, l.Addr(), Config{Size: tc.size, Count: count, Validate: true,
-				Ping: func(b []byte) { last = append(last[:0], b...) }})
+			res, err := Client(ctx, client, l.Addr(), Config{Size: tc.size, Count: count,
+				Validate: true,
+				Ping:     func(b []byte) { last = append(last[:0], b...) }})
 			if err != nil {
 				t.Fatal(err)
 			}
 			other := <-served
-			if res.Iterations != count || other.Iterations != count || res.Octets != count*int64(tc.size) || other.Octets != res.Octets {
+			if res.Iterations != count || other.Iterations != count ||
+				res.Octets != count*int64(tc.size) || other.Octets != res.Octets {
 				t.Errorf("client %+v\nserver %+v", res, other)
 			}
 			if !res.Validated || res.CRC == tc.mpa.NoCRC || res.MarkersIn == tc.mpa.NoMarkers {
@@ -248,7 +255,8 @@ func TestUnaskedMessages(t *testing.T) {
 	}
 	defer e.close()
 	e.inbox = make([]Info, slots)
-	if err := e.received(engine.Completion{ByteLen: InfoLen}); err == nil || !strings.Contains(err.Error(), "not asked for") {
+	if err := e.received(engine.Completion{ByteLen: InfoLen}); err == nil ||
+		!strings.Contains(err.Error(), "not asked for") {
 		t.Errorf("%v, with %d messages kept", err, len(e.inbox))
 	}
 }
@@ -274,7 +282,9 @@ func TestWrongPeers(t *testing.T) {
 		info func(ctx context.Context, e *end, mr *engine.MR) error
 		want string
 	}{
-		{"a source of 0 octets", func(ctx context.Context, e *end, mr *engine.MR) error { return e.send(info(mr, 0)) }, "source of 0 octets"},
+		{"a source of 0 octets", func(ctx context.Context, e *end, mr *engine.MR) error {
+			return e.send(info(mr, 0))
+		}, "source of 0 octets"},
 		{"a source of 64 KiB", func(ctx context.Context, e *end, mr *engine.MR) error {
 			return e.send(Info{STag: uint32(mr.STag()), Size: 1 << 16})
 		}, "source of 65536 octets"},
@@ -290,7 +300,8 @@ func TestWrongPeers(t *testing.T) {
 			}
 			return errors.Join(e.sent(ctx), e.send(info(mr, 63)))
 		}, "sink of 63 octets for 64"},
-		{"a closed connection in the middle", func(ctx context.Context, e *end, mr *engine.MR) error {
+		{"a closed connection in the middle", func(ctx context.Context, e *end,
+			mr *engine.MR) error {
 			if err := e.send(info(mr, 64)); err != nil {
 				return err
 			}
@@ -301,7 +312,8 @@ func TestWrongPeers(t *testing.T) {
 		}, "DISCONNECTED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			server, client, ctx := open(t, engine.MPAConfig{}), open(t, engine.MPAConfig{}), limit(t)
+			server, client, ctx := open(t, engine.MPAConfig{}), open(t, engine.MPAConfig{}),
+				limit(t)
 			l := listen(t, server)
 			served := make(chan error, 1)
 			go func() {
@@ -332,7 +344,8 @@ func TestWrongPeers(t *testing.T) {
 }
 
 func TestOtherProgram(t *testing.T) {
-	if _, err := ParseInfo(make([]byte, 15)); err == nil || !strings.Contains(err.Error(), "another program") {
+	if _, err := ParseInfo(make([]byte, 15)); err == nil ||
+		!strings.Contains(err.Error(), "another program") {
 		t.Errorf("15 octets: %v", err)
 	}
 }

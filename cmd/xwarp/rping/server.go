@@ -10,8 +10,10 @@ import (
 	"xwarp/engine"
 )
 
-// Serve accepts one connection from l and serves it until the client closes. The Result holds what was done up to an error.
-func Serve(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Config) (res Result, err error) {
+// Serve accepts one connection from l and serves it until the client closes. The Result holds what was done
+// up to an error.
+func Serve(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Config) (res Result,
+	err error) {
 	if err := cfg.Complete(); err != nil {
 		return res, err
 	}
@@ -22,9 +24,10 @@ func Serve(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Conf
 	return serve(ctx, dev, r, cfg, nil)
 }
 
-// ServeAll serves any number of connections at a time until ctx ends or l is closed. report, when set, hears the end of each, one
-// at a time.
-func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Config, report func(Result, error)) error {
+// ServeAll serves any number of connections at a time until ctx ends or l is closed. report, when set, hears
+// the end of each, one at a time.
+func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Config,
+	report func(Result, error)) error {
 	if err := cfg.Complete(); err != nil {
 		return err
 	}
@@ -60,7 +63,8 @@ func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg C
 }
 
 // serve is the life of one connection. wanted, when set, reports whether others find no place.
-func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg Config, wanted func() bool) (res Result, err error) {
+func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg Config,
+	wanted func() bool) (res Result, err error) {
 	res.Local, res.Remote = r.Local, r.Remote
 	e, err := newEnd(dev, &cfg)
 	if err != nil {
@@ -102,7 +106,8 @@ func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg C
 func (e *end) pong(ctx context.Context, buf *engine.MR, source Info, n int) error {
 	e.cfg.debug("received source %v", source)
 	if source.Size == 0 || source.Size > MaxSize {
-		return fmt.Errorf("the client shows a source of %d octets; rping's have %d to %d", source.Size, MinSize, MaxSize)
+		return fmt.Errorf("the client shows a source of %d octets; rping's have %d to %d",
+			source.Size, MinSize, MaxSize)
 	}
 	size := int(source.Size)
 	if e.writing { // from the same memory
@@ -139,8 +144,8 @@ func (e *end) pong(ctx context.Context, buf *engine.MR, source Info, n int) erro
 	if n > int(sink.Size) {
 		return fmt.Errorf("the client shows a sink of %d octets for %d", sink.Size, n)
 	}
-	// rping waits for the Write's completion here. Ours comes with TCP's acknowledgement, which the client delays until it has
-	// something to say; the go-ahead stays behind the Write all the same.
+	// rping waits for the Write's completion here. Ours comes with TCP's acknowledgement, which the client
+	// delays until it has something to say; the go-ahead stays behind the Write all the same.
 	if err := e.transfer(rdmap.WRWrite, buf, n, sink); err != nil {
 		return err
 	}

@@ -29,7 +29,8 @@ func (i Info) Append(b []byte) []byte {
 // ParseInfo decodes a Send, which must have 16 octets.
 func ParseInfo(b []byte) (i Info, err error) {
 	if len(b) != InfoLen {
-		return i, fmt.Errorf("a Send of %d octets; rping's have %d: is the peer another program?", len(b), InfoLen)
+		return i, fmt.Errorf("a Send of %d octets; rping's have %d: is the peer another program?",
+			len(b), InfoLen)
 	}
 	i.Addr = binary.BigEndian.Uint64(b)
 	i.STag = binary.BigEndian.Uint32(b[8:])
@@ -70,7 +71,8 @@ func compare(got []byte, n int) error {
 	}
 	for i := range got {
 		if got[i] != want[i] {
-			return fmt.Errorf("data mismatch in iteration %d: octet %d of %d is %#02x, want %#02x", n, i, len(got), got[i], want[i])
+			return fmt.Errorf("data mismatch in iteration %d: octet %d of %d is %#02x, want %#02x",
+				n, i, len(got), got[i], want[i])
 		}
 	}
 	return nil

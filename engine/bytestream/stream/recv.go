@@ -23,8 +23,8 @@ func (r *Recv) Init(start seq.Num, size, limit int) {
 // SetLimit changes how many octets r takes, never below what it holds memory for.
 func (r *Recv) SetLimit(limit int) { r.max = max(roundUp(limit), len(r.b)) }
 
-// Put keeps the octets of p, the first of which has number at, in order or not, and returns how many of them, from the first on,
-// there was room for.
+// Put keeps the octets of p, the first of which has number at, in order or not, and returns how many of them,
+// from the first on, there was room for.
 func (r *Recv) Put(at seq.Num, p []byte) int {
 	off := at.Diff(r.base)
 	if off < 0 || off >= r.max {

@@ -51,8 +51,8 @@ func (s *Send) Write(p []byte) int {
 	return n
 }
 
-// Next implements tcp.Source. A piece smaller than a segment is held back while octets are in flight, with Nagle's algorithm on,
-// and while more waits than room lets through and room is less than a segment.
+// Next implements tcp.Source. A piece smaller than a segment is held back while octets are in flight, with
+// Nagle's algorithm on, and while more waits than room lets through and room is less than a segment.
 func (s *Send) Next(room int) (n int, more bool) {
 	w := s.Waiting()
 	n = min(w, room)
@@ -69,12 +69,14 @@ func (s *Send) Next(room int) (n int, more bool) {
 // Fill writes the octets of r, all of them given by Next and not acknowledged, to dst.
 func (s *Send) Fill(r seq.Range, dst []byte) { s.read(r.Start, dst[:r.Len()]) }
 
-// Acked releases the octets before to. A number outside of what was sent, as the one after FIN, is taken as its nearer end.
+// Acked releases the octets before to. A number outside of what was sent, as the one after FIN, is taken as
+// its nearer end.
 func (s *Send) Acked(to seq.Num) {
 	if s.una.Less(to) {
 		s.una = seq.Min(to, s.next)
 	}
 }
 
-// Pending returns what waits, for a move of the stream to another sender (RFC 5044, 7.1.5): the number of its first octet.
+// Pending returns what waits, for a move of the stream to another sender (RFC 5044, 7.1.5): the number of its
+// first octet.
 func (s *Send) Pending() seq.Range { return seq.Range{Start: s.next, End: s.end} }

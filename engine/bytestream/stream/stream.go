@@ -1,5 +1,5 @@
-// Package stream holds the octets of a plain byte stream for a tcp.Conn: what was written and is not acknowledged yet, and what
-// arrived and is not read yet. Both are rings that grow up to a limit.
+// Package stream holds the octets of a plain byte stream for a tcp.Conn: what was written and is not
+// acknowledged yet, and what arrived and is not read yet. Both are rings that grow up to a limit.
 package stream
 
 import "xwarp/tcp/seq"
@@ -16,7 +16,8 @@ type ring struct {
 	max int
 }
 
-// init sets the size to at least size, and the limit to max, both rounded up to powers of two. A buffer that fits is kept.
+// init sets the size to at least size, and the limit to max, both rounded up to powers of two. A buffer that
+// fits is kept.
 func (r *ring) init(size, limit int) {
 	r.max = roundUp(limit)
 	size = min(roundUp(size), r.max)

@@ -8,7 +8,8 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// TestSendModel compares with a plain slice under random writes, reads by TCP and acknowledgements, across the wrap of numbers.
+// TestSendModel compares with a plain slice under random writes, reads by TCP and acknowledgements, across
+// the wrap of numbers.
 func TestSendModel(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -44,11 +45,14 @@ func TestSendModel(t *testing.T) {
 				from := una + r.IntN(next-una)
 				to := from + r.IntN(next-from+1)
 				dst := make([]byte, to-from)
-				if s.Fill(seq.Range{Start: start.Add(from), End: start.Add(to)}, dst); !bytes.Equal(dst, all[from:to]) {
+				if s.Fill(seq.Range{Start: start.Add(from), End: start.Add(to)}, dst); !bytes.Equal(
+					dst, all[from:to]) {
 					t.Fatalf("seed %d: octets %d..%d are wrong", seed, from, to)
 				}
 			}
-			if s.Waiting() != len(all)-next || s.Unacked() != len(all)-una || s.Free() != s.max-s.Unacked() || s.Pending() != (seq.Range{Start: start.Add(next), End: start.Add(len(all))}) {
+			if s.Waiting() != len(all)-next || s.Unacked() != len(all)-una ||
+				s.Free() != s.max-s.Unacked() ||
+				s.Pending() != (seq.Range{Start: start.Add(next), End: start.Add(len(all))}) {
 				t.Fatalf("seed %d: waiting %d, unacked %d", seed, s.Waiting(), s.Unacked())
 			}
 		}
@@ -155,7 +159,8 @@ func TestRecvModel(t *testing.T) {
 func TestRecvEdges(t *testing.T) {
 	var v Recv
 	v.Init(100, 0, 4096)
-	if v.Put(99, []byte{1, 2}) != 0 || v.Put(100+4096, []byte{1}) != 0 || v.Put(100+4095, []byte{1, 2}) != 1 {
+	if v.Put(99, []byte{1, 2}) != 0 || v.Put(100+4096, []byte{1}) != 0 ||
+		v.Put(100+4095, []byte{1, 2}) != 1 {
 		t.Error("octets outside of the buffer are kept")
 	}
 	v.Advance(101) // nothing there: the caller's mistake is bounded by what was put

@@ -31,7 +31,8 @@ func loadConfig(t testing.TB, text string) (*config.Loaded, string) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "s")
 	path := filepath.Join(dir, "xwarp.toml")
-	writeFile(t, path, fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n%s", socket, text))
+	writeFile(t, path, fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = "+
+		"\"1s\"\n%s", socket, text))
 	cfg, err := config.Load(config.Source{Path: path})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +86,8 @@ func newEnd(t testing.TB, dev *client.Device, size int) *end {
 	if e.cq, err = client.NewCQ(1024); err != nil {
 		t.Fatal(err)
 	}
-	if e.mr, err = e.pd.RegMR(e.mem, client.LocalWrite|client.RemoteRead|client.RemoteWrite); err != nil {
+	if e.mr, err = e.pd.RegMR(e.mem,
+		client.LocalWrite|client.RemoteRead|client.RemoteWrite); err != nil {
 		t.Fatal(err)
 	}
 	if e.qp, err = dev.CreateQP(client.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq}); err != nil {
@@ -138,7 +140,8 @@ func connect(t testing.TB, a, b *end, at netip.AddrPort) {
 		}
 		accepted <- err
 	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp, client.ConnConfig{PrivateData: []byte("hello")}); err != nil {
+	if err := a.dev.Dial(ctx, l.Addr(), a.qp,
+		client.ConnConfig{PrivateData: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {
@@ -148,7 +151,8 @@ func connect(t testing.TB, a, b *end, at netip.AddrPort) {
 		t.Errorf("private data of the reply: %q", got)
 	}
 	if a.qp.RemoteAddr() != l.Addr() || b.qp.RemoteAddr() != a.qp.LocalAddr() {
-		t.Errorf("addresses: %v to %v, %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(), b.qp.LocalAddr(), b.qp.RemoteAddr())
+		t.Errorf("addresses: %v to %v, %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(),
+			b.qp.LocalAddr(), b.qp.RemoteAddr())
 	}
 }
 
@@ -160,11 +164,13 @@ func exercise(t testing.TB, a, b *end) {
 	for i := range a.mem[:half] {
 		a.mem[i] = byte(rnd.Uint32())
 	}
-	a.post(client.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []client.SGE{a.mr.SGE(0, half)}, RemoteSTag: b.mr.STag()})
+	a.post(client.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []client.SGE{a.mr.SGE(0, half)},
+		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 1 || c.QP != a.qp {
 		t.Fatalf("completion %+v, want the Write's", c)
 	}
-	a.post(client.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []client.SGE{a.mr.SGE(half, half)}, RemoteSTag: b.mr.STag()})
+	a.post(client.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []client.SGE{a.mr.SGE(half, half)},
+		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 2 || c.ByteLen != uint32(half) {
 		t.Fatalf("completion %+v, want the Read's", c)
 	}
@@ -175,7 +181,8 @@ func exercise(t testing.TB, a, b *end) {
 		t.Fatal("RDMA Read: sink differs from source")
 	}
 	n := min(half, 100_000)
-	if err := b.qp.PostRecv(&client.RecvWR{ID: 3, SGL: []client.SGE{b.mr.SGE(half, n)}}); err != nil {
+	if err := b.qp.PostRecv(&client.RecvWR{ID: 3,
+		SGL: []client.SGE{b.mr.SGE(half, n)}}); err != nil {
 		t.Fatal(err)
 	}
 	// Nothing of b's tells a that the receive is posted; Info returns after the daemon took it.
@@ -211,7 +218,8 @@ func TestKernel(t *testing.T) {
 		t.Errorf("closing a domain that is in use: %v", err)
 	}
 	for _, e := range []*end{a, b} {
-		if err := errors.Join(e.qp.Close(), e.mr.Close(), e.cq.Close(), e.pd.Close(), e.dev.Free(e.mem)); err != nil {
+		if err := errors.Join(e.qp.Close(), e.mr.Close(), e.cq.Close(), e.pd.Close(),
+			e.dev.Free(e.mem)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -238,7 +246,8 @@ func TestRejected(t *testing.T) {
 			t.Errorf("a second answer: %v", err)
 		}
 	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp, client.ConnConfig{}); !errors.Is(err, iwarp.ErrRejected) {
+	if err := a.dev.Dial(ctx, l.Addr(), a.qp, client.ConnConfig{}); !errors.Is(err,
+		iwarp.ErrRejected) {
 		t.Errorf("Dial: %v", err)
 	}
 	canceled, cancel := context.WithCancel(ctx)

@@ -10,8 +10,8 @@ import (
 	"xwarp/mpa"
 )
 
-// ConnConfig describes one connection or the connections of one listener. A nil MPA means what the daemon's configuration says
-// about the peer, and another one counts as far as mpa.override of that allows.
+// ConnConfig describes one connection or the connections of one listener. A nil MPA means what the daemon's
+// configuration says about the peer, and another one counts as far as mpa.override of that allows.
 type ConnConfig = engine.ConnConfig
 
 // MPAConfig is what MPA negotiates.
@@ -27,11 +27,12 @@ var (
 // DefaultBacklog is how many connection requests wait for Accept.
 const DefaultBacklog = engine.DefaultBacklog
 
-// Dial connects qp to remote and returns when it can be used. errors.Is(err, session.ErrRejected) tells that the peer's consumer
-// said no.
+// Dial connects qp to remote and returns when it can be used. errors.Is(err, session.ErrRejected) tells that
+// the peer's consumer said no.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg ConnConfig) error {
 	var r control.Connected
-	args := control.ConnectArgs{QP: qp.handle, Local: cfg.Local, Remote: remote, PrivateData: cfg.PrivateData, MPA: cfg.MPA}
+	args := control.ConnectArgs{QP: qp.handle, Local: cfg.Local, Remote: remote,
+		PrivateData: cfg.PrivateData, MPA: cfg.MPA}
 	if _, err := d.call(ctx, control.OpConnect, args, &r); err != nil {
 		return err
 	}
@@ -48,10 +49,12 @@ type Listener struct {
 	closed chan struct{}
 }
 
-// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0 takes a free one.
+// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0
+// takes a free one.
 func (d *Device) Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (*Listener, error) {
 	var r control.ListenResult
-	if err := d.ask(control.OpListen, control.ListenArgs{Addr: addr, Backlog: backlog, MPA: cfg.MPA}, &r); err != nil {
+	if err := d.ask(control.OpListen, control.ListenArgs{Addr: addr, Backlog: backlog,
+		MPA: cfg.MPA}, &r); err != nil {
 		return nil, err
 	}
 	return &Listener{dev: d, handle: r.Handle, addr: r.Addr, closed: make(chan struct{})}, nil
@@ -68,11 +71,13 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 	default:
 	}
 	var r control.RequestResult
-	if _, err := l.dev.call(ctx, control.OpGetRequest, control.Object{Handle: l.handle}, &r); err != nil {
+	if _, err := l.dev.call(ctx, control.OpGetRequest, control.Object{Handle: l.handle},
+		&r); err != nil {
 		return nil, err
 	}
 	return &ConnRequest{
-		dev: l.dev, handle: r.Handle, Local: r.Local, Remote: r.Remote, Revision: r.Revision, PrivateData: r.PrivateData, IRD: r.IRD, ORD: r.ORD,
+		dev: l.dev, handle: r.Handle, Local: r.Local, Remote: r.Remote, Revision: r.Revision,
+		PrivateData: r.PrivateData, IRD: r.IRD, ORD: r.ORD,
 	}, nil
 }
 
@@ -98,7 +103,8 @@ type ConnRequest struct {
 // Accept makes qp the end of the connection and returns when it can be used.
 func (r *ConnRequest) Accept(ctx context.Context, qp *QP, private []byte) error {
 	var c control.Connected
-	if _, err := r.dev.call(ctx, control.OpAccept, control.AcceptArgs{Handle: r.handle, QP: qp.handle, PrivateData: private}, &c); err != nil {
+	if _, err := r.dev.call(ctx, control.OpAccept, control.AcceptArgs{Handle: r.handle,
+		QP: qp.handle, PrivateData: private}, &c); err != nil {
 		return err
 	}
 	qp.setConnected(&c)
@@ -107,5 +113,6 @@ func (r *ConnRequest) Accept(ctx context.Context, qp *QP, private []byte) error 
 
 // Reject answers no.
 func (r *ConnRequest) Reject(private []byte) error {
-	return r.dev.ask(control.OpReject, control.AcceptArgs{Handle: r.handle, PrivateData: private}, nil)
+	return r.dev.ask(control.OpReject, control.AcceptArgs{Handle: r.handle, PrivateData: private},
+		nil)
 }

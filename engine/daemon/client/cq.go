@@ -72,7 +72,8 @@ func (c *CQ) bind(d *Device) error {
 		return fmt.Errorf("ibv_create_qp: the completion queue is of another device")
 	}
 	var r control.CreateCQResult
-	files, err := d.call(context.Background(), control.OpCreateCQ, control.CreateCQArgs{Depth: c.depth}, &r)
+	files, err := d.call(context.Background(), control.OpCreateCQ,
+		control.CreateCQArgs{Depth: c.depth}, &r)
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,8 @@ func (c *CQ) Poll(dst []Completion) (n int, err error) {
 		var e control.Completion
 		e.Parse(slot)
 		c.ring.Release()
-		dst[n] = Completion{ID: e.ID, QP: c.dev.qp(e.QP), Op: e.Op, Status: e.Status, Flags: e.Flags, ByteLen: e.ByteLen, Imm: e.Imm, Invalidated: e.Invalidated}
+		dst[n] = Completion{ID: e.ID, QP: c.dev.qp(e.QP), Op: e.Op, Status: e.Status,
+			Flags: e.Flags, ByteLen: e.ByteLen, Imm: e.Imm, Invalidated: e.Invalidated}
 		n++
 	}
 	if n > 0 || len(dst) == 0 {

@@ -1,5 +1,5 @@
-// Package client is package engine for programs without privileges: the same verbs on the devices of a daemon. A program
-// changes over by its import and its constructor:
+// Package client is package engine for programs without privileges: the same verbs on the devices of a
+// daemon. A program changes over by its import and its constructor:
 //
 //	import engine "xwarp/engine/daemon/client"
 //
@@ -80,7 +80,8 @@ func OpenConfig(cfg Config) (*Device, error) {
 		return nil, fmt.Errorf("xwarp daemon: %w%s", err, hint(err))
 	}
 	d := &Device{
-		conn: control.NewConn(c, control.MaxReply), calls: map[uint64]chan answer{}, qps: map[control.Handle]*QP{}, gone: make(chan struct{}),
+		conn: control.NewConn(c, control.MaxReply), calls: map[uint64]chan answer{},
+		qps: map[control.Handle]*QP{}, gone: make(chan struct{}),
 	}
 	go d.read()
 	if err := d.hello(&cfg); err != nil {
@@ -137,7 +138,8 @@ func mapShared(fd, n int) ([]byte, error) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil || st.Size < int64(n) {
-		return nil, fmt.Errorf("%w: %d octets of shared memory, not %d: %v", control.ErrFrame, st.Size, n, err)
+		return nil, fmt.Errorf("%w: %d octets of shared memory, not %d: %v", control.ErrFrame,
+			st.Size, n, err)
 	}
 	mem, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err == nil {
@@ -149,8 +151,10 @@ func mapShared(fd, n int) ([]byte, error) {
 	return mem, nil
 }
 
-// call makes a request and waits for its reply. When ctx ends first the daemon is asked to give up; what it then answers counts.
-func (d *Device) call(ctx context.Context, op control.Op, args, result any, files ...int) ([]int, error) {
+// call makes a request and waits for its reply. When ctx ends first the daemon is asked to give up; what it
+// then answers counts.
+func (d *Device) call(ctx context.Context, op control.Op, args, result any, files ...int) ([]int,
+	error) {
 	ch := make(chan answer, 1)
 	d.mu.Lock()
 	if d.err != nil {
@@ -196,12 +200,14 @@ func (d *Device) ask(op control.Op, args, result any) error {
 func (d *Device) cancel(id uint64) {
 	d.mu.Lock()
 	d.last++
-	r := control.Request{ID: d.last, Op: control.OpCancel, Args: control.Marshal(control.CancelArgs{ID: id})}
+	r := control.Request{ID: d.last, Op: control.OpCancel,
+		Args: control.Marshal(control.CancelArgs{ID: id})}
 	d.mu.Unlock()
 	d.send(&r)
 }
 
-// send makes a request. A daemon that has closed the connection may have said why: that is for read to find, before its end.
+// send makes a request. A daemon that has closed the connection may have said why: that is for read to find,
+// before its end.
 func (d *Device) send(r *control.Request, files ...int) {
 	err := d.conn.Send(control.KindRequest, control.Marshal(r), files...)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
@@ -302,7 +308,8 @@ func (d *Device) wake(bell uint32) {
 func (d *Device) Transport() engine.Transport {
 	i := &d.info
 	t := engine.Transport{
-		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Transmit: i.Transmit, Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
+		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Transmit: i.Transmit,
+		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 	}
 	if i.Fallback != "" {
 		t.Fallback = errors.New(i.Fallback)
@@ -325,7 +332,8 @@ func (d *Device) FlushExport(ctx context.Context, name string) error {
 	return err
 }
 
-// Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only the operator may.
+// Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only the
+// operator may.
 func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err error) {
 	_, err = d.call(ctx, control.OpConfirm, nil, &r)
 	return r, err

@@ -30,7 +30,8 @@ type arena struct {
 }
 
 // ErrNotShared is wrapped when memory for a region is not from Device.Alloc.
-var ErrNotShared = errors.New("the memory is not from this device's Alloc, so the daemon cannot map it")
+var ErrNotShared = errors.New(
+	"the memory is not from this device's Alloc, so the daemon cannot map it")
 
 // Alloc returns n octets of zeroed, page-aligned memory for regions.
 func (d *Device) Alloc(n int) ([]byte, error) {
@@ -50,7 +51,9 @@ func (d *Device) Alloc(n int) ([]byte, error) {
 // Free gives memory back that Alloc returned. No region may be in it any more.
 func (d *Device) Free(mem []byte) error {
 	d.mu.Lock()
-	i := slices.IndexFunc(d.arenas, func(a *arena) bool { return len(mem) > 0 && &a.mem[0] == &mem[0] })
+	i := slices.IndexFunc(d.arenas, func(a *arena) bool {
+		return len(mem) > 0 && &a.mem[0] == &mem[0]
+	})
 	if i < 0 {
 		d.mu.Unlock()
 		return ErrNotShared
@@ -71,7 +74,8 @@ func (d *Device) locate(mem []byte) (fd int, offset uint64, err error) {
 	defer d.mu.Unlock()
 	for _, a := range d.arenas {
 		base := uintptr(unsafe.Pointer(&a.mem[0]))
-		if at >= base && at-base < uintptr(len(a.mem)) && uintptr(len(mem)) <= uintptr(len(a.mem))-(at-base) {
+		if at >= base && at-base < uintptr(len(a.mem)) &&
+			uintptr(len(mem)) <= uintptr(len(a.mem))-(at-base) {
 			fd, err := unix.FcntlInt(uintptr(a.fd), unix.F_DUPFD_CLOEXEC, 0)
 			return fd, uint64(at - base), err
 		}
@@ -95,7 +99,9 @@ func (d *Device) AllocPD() (*PD, error) {
 }
 
 // Close gives the domain back; it fails while regions or queue pairs are in it.
-func (p *PD) Close() error { return p.dev.ask(control.OpFreePD, control.Object{Handle: p.handle}, nil) }
+func (p *PD) Close() error {
+	return p.dev.ask(control.OpFreePD, control.Object{Handle: p.handle}, nil)
+}
 
 // MR is a registered memory region. Its STag and base are what a peer needs to reach it.
 type MR struct {
@@ -106,7 +112,8 @@ type MR struct {
 	mem    []byte
 }
 
-// RegMR registers mem, which is a piece of what Device.Alloc returned. The caller keeps mem and must not free it before Close returned.
+// RegMR registers mem, which is a piece of what Device.Alloc returned. The caller keeps mem and must not free
+// it before Close returned.
 func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
 	fd, offset, err := p.dev.locate(mem)
 	if err != nil {
@@ -119,8 +126,9 @@ func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
 	return p.register(fd, offset, uint64(len(mem)), access, mem)
 }
 
-// RegMRFd registers length octets at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of the region is nil. Nobody
-// may punch holes into it before Close returned: the region would be lost, and the connections that come to touch the hole.
+// RegMRFd registers length octets at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of
+// the region is nil. Nobody may punch holes into it before Close returned: the region would be lost, and the
+// connections that come to touch the hole.
 func (p *PD) RegMRFd(fd int, offset, length uint64, access ddp.Access) (*MR, error) {
 	if err := populate(fd, offset, length); err != nil {
 		return nil, err
@@ -128,15 +136,17 @@ func (p *PD) RegMRFd(fd int, offset, length uint64, access ddp.Access) (*MR, err
 	return p.register(fd, offset, length, access, nil)
 }
 
-// populate makes pages where a memfd has holes, as the daemon wants it: pages belong to the control group of who touches them first. What
-// cannot be mapped is the daemon's to refuse.
+// populate makes pages where a memfd has holes, as the daemon wants it: pages belong to the control group of
+// who touches them first. What cannot be mapped is the daemon's to refuse.
 func populate(fd int, offset, length uint64) error {
 	var st unix.Stat_t
-	if unix.Fstat(fd, &st) != nil || length == 0 || offset > uint64(st.Size) || length > uint64(st.Size)-offset {
+	if unix.Fstat(fd, &st) != nil || length == 0 || offset > uint64(st.Size) ||
+		length > uint64(st.Size)-offset {
 		return nil
 	}
 	slack := offset % uint64(os.Getpagesize())
-	mem, err := unix.Mmap(fd, int64(offset-slack), int(length+slack), unix.PROT_READ, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, int64(offset-slack), int(length+slack), unix.PROT_READ,
+		unix.MAP_SHARED)
 	if err != nil {
 		return nil
 	}

@@ -75,7 +75,8 @@ func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
 	}
 	var r control.CreateQPResult
 	files, err := d.call(context.Background(), control.OpCreateQP, control.CreateQPArgs{
-		PD: cfg.PD.handle, SendCQ: cfg.SendCQ.handle, RecvCQ: cfg.RecvCQ.handle, SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
+		PD: cfg.PD.handle, SendCQ: cfg.SendCQ.handle, RecvCQ: cfg.RecvCQ.handle,
+		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, IRD: cfg.IRD, ORD: cfg.ORD,
 	}, &r)
 	if err != nil {
@@ -146,7 +147,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 		return ErrNotReady
 	}
 	if len(wr.SGL) > q.sge || len(wr.Inline) > q.inline {
-		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d", len(wr.SGL), len(wr.Inline), q.sge, q.inline)
+		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d",
+			len(wr.SGL), len(wr.Inline), q.sge, q.inline)
 	}
 	return q.post(&q.sendMu, q.sq, func(b []byte) { control.PutSend(b, q.sge, wr) })
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // xdpDaemons starts a daemon on each of two hosts.
-func xdpDaemons(t testing.TB, text string) (tn *topo.Net, a, b *daemon.Daemon, socketA, socketB string) {
+func xdpDaemons(t testing.TB, text string) (tn *topo.Net, a, b *daemon.Daemon, socketA,
+	socketB string) {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -49,10 +50,12 @@ func TestXDP(t *testing.T) {
 		t.Errorf("information: %+v, %v", i, err)
 	}
 	s := da.Snapshot()
-	if len(s.QPs) != 1 || s.QPs[0].State != "RTS" || s.QPs[0].Remote.Port() != 7174 || s.QPs[0].TCP["retransmits"] > 1000 {
+	if len(s.QPs) != 1 || s.QPs[0].State != "RTS" || s.QPs[0].Remote.Port() != 7174 ||
+		s.QPs[0].TCP["retransmits"] > 1000 {
 		t.Errorf("queue pairs: %+v", s.QPs)
 	}
-	if len(s.Devices) != 1 || len(s.Devices[0].Workers) != 1 || s.Devices[0].Workers[0].Stack["rx_frames"] == 0 {
+	if len(s.Devices) != 1 || len(s.Devices[0].Workers) != 1 ||
+		s.Devices[0].Workers[0].Stack["rx_frames"] == 0 {
 		t.Errorf("devices: %+v", s.Devices)
 	}
 	if s.Users[0].Used["memory"] != 1<<20 {

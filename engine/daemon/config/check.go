@@ -87,25 +87,32 @@ func (l *Loaded) check() error {
 	f.oneOf("daemon.log_format", d.LogFormat, "text", "json", "auto")
 	f.atLeast("daemon.clients", d.Clients, 1)
 	if d.Stall < Duration(100*time.Millisecond) {
-		f.addf("daemon.stall = %q: it must be 100ms or more, or a busy machine looks as if it stood still", d.Stall)
+		f.addf("daemon.stall = %q: it must be 100ms or more, or a busy machine looks as if it "+
+			"stood still", d.Stall)
 	}
 	if d.Socket != "" && (d.Socket[0] != '/' || len(d.Socket) > 100) {
-		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters", d.Socket)
+		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters",
+			d.Socket)
 	}
 	if p := d.OperatorSocket(); p != "" && (p[0] != '/' || len(p) > 106 || p == d.Socket) {
-		f.addf("daemon.admin_socket = %q: it must be an absolute path of at most 106 characters, and not daemon.socket", p)
+		f.addf("daemon.admin_socket = %q: it must be an absolute path of at most 106 characters, "+
+			"and not daemon.socket", p)
 	}
 	if d.Confirm > 0 && d.OperatorSocket() == "" {
-		f.addf("daemon.confirm = %q needs daemon.socket and daemon.admin_socket: xwarp confirm comes through the latter", d.Confirm)
+		f.addf("daemon.confirm = %q needs daemon.socket and daemon.admin_socket: xwarp confirm "+
+			"comes through the latter", d.Confirm)
 	}
 	if d.SocketGroup != "" {
 		if _, err := GroupID(d.SocketGroup); err != nil {
-			f.addf("daemon.socket_group = %q: there is no such group (make it: groupadd --system %s)", d.SocketGroup, d.SocketGroup)
+			f.addf(
+				"daemon.socket_group = %q: there is no such group (make it: groupadd --system %s)",
+				d.SocketGroup, d.SocketGroup)
 		}
 	}
 	if d.CaptureGroup != "" {
 		if _, err := GroupID(d.CaptureGroup); err != nil {
-			f.addf("daemon.capture_group = %q: there is no such group (make it: groupadd --system %s)", d.CaptureGroup, d.CaptureGroup)
+			f.addf("daemon.capture_group = %q: there is no such group (make it: groupadd "+
+				"--system %s)", d.CaptureGroup, d.CaptureGroup)
 		}
 	}
 	if r := l.MPA.Revision; r != 1 && r != 2 {
@@ -145,7 +152,8 @@ func (l *Loaded) checkInterfaces(f *faults) {
 			f.addf("%s.cpus has %d processors for %d queues", key, len(n.CPUs), len(n.Queues))
 		}
 		if len(n.Allow) > 0 && n.Transport == TransportKernel {
-			f.addf("%s.allow is for transport = \"xdp\"; of the kernel's sockets the host's firewall decides who may connect", key)
+			f.addf("%s.allow is for transport = \"xdp\"; of the kernel's sockets the host's "+
+				"firewall decides who may connect", key)
 		}
 		for _, q := range n.Queues {
 			f.atLeast(key+".queues", q, 0)
@@ -181,8 +189,10 @@ func (l *Loaded) checkPeers(f *faults) {
 		key string
 		n   int
 	}{
-		{"half_open", s.HalfOpen}, {"startup", s.Startup}, {"connections", s.Connections}, {"connection_rate", s.ConnectionRate},
-		{"network_half_open", s.NetworkHalfOpen}, {"network_startup", s.NetworkStartup}, {"network_connections", s.NetworkConnections},
+		{"half_open", s.HalfOpen}, {"startup", s.Startup}, {"connections", s.Connections},
+		{"connection_rate", s.ConnectionRate},
+		{"network_half_open", s.NetworkHalfOpen}, {"network_startup", s.NetworkStartup},
+		{"network_connections", s.NetworkConnections},
 	} {
 		f.atLeast("peers."+e.key, e.n, 0)
 	}
@@ -219,7 +229,9 @@ func (l *Loaded) checkExports(f *faults) {
 		if !e.Listen.IsValid() || e.Listen.Port() == 0 {
 			f.addf("%s.listen is missing: an address with a port, such as \"0.0.0.0:7174\"", key)
 		}
-		if !slices.ContainsFunc(l.Interface, func(n Interface) bool { return n.Name == e.Interface }) {
+		if !slices.ContainsFunc(l.Interface, func(n Interface) bool {
+			return n.Name == e.Interface
+		}) {
 			f.addf("%s.interface = %q: there is no [[interface]] of that name", key, e.Interface)
 		}
 		f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer)

@@ -1,4 +1,5 @@
-// Package config is the daemon's configuration: a TOML file whose commented default is the manual, the environment and flags.
+// Package config is the daemon's configuration: a TOML file whose commented default is the manual, the
+// environment and flags.
 package config
 
 import (
@@ -205,7 +206,8 @@ func (c *Config) LimitsOf(name, uid string) Limits {
 			to   *int
 			from *int
 		}{
-			{&l.Sessions, u.Sessions}, {&l.PDs, u.PDs}, {&l.MRs, u.MRs}, {&l.CQs, u.CQs}, {&l.Completions, u.Completions},
+			{&l.Sessions, u.Sessions}, {&l.PDs, u.PDs}, {&l.MRs, u.MRs}, {&l.CQs, u.CQs},
+			{&l.Completions, u.Completions},
 			{&l.QPs, u.QPs}, {&l.WorkRequests, u.WorkRequests}, {&l.Listeners, u.Listeners},
 			{&l.Connects, u.Connects}, {&l.ConnectRate, u.ConnectRate},
 		} {
@@ -234,7 +236,8 @@ func (c *Config) PeerOf(a netip.Addr) *Peer {
 	var best *Peer
 	a = a.Unmap().WithZone("")
 	for i := range c.Peer {
-		if p := &c.Peer[i]; p.Prefix.Contains(a) && (best == nil || p.Prefix.Bits() > best.Prefix.Bits()) {
+		if p := &c.Peer[i]; p.Prefix.Contains(a) &&
+			(best == nil || p.Prefix.Bits() > best.Prefix.Bits()) {
 			best = p
 		}
 	}
@@ -259,7 +262,8 @@ func (c *Config) PeersOf(a netip.Addr) Peers {
 		to, network *int
 	}{
 		{p.HalfOpen, &l.HalfOpen, &l.NetworkHalfOpen}, {p.Startup, &l.Startup, &l.NetworkStartup},
-		{p.Connections, &l.Connections, &l.NetworkConnections}, {p.ConnectionRate, &l.ConnectionRate, nil},
+		{p.Connections, &l.Connections, &l.NetworkConnections},
+		{p.ConnectionRate, &l.ConnectionRate, nil},
 	} {
 		if e.from == 0 {
 			continue
@@ -280,7 +284,8 @@ func (c *Config) MPAOf(a netip.Addr) MPA {
 		return m
 	}
 	for _, e := range []struct{ to, from *bool }{
-		{&m.Markers, p.Markers}, {&m.CRC, p.CRC}, {&m.AnyCRCError, p.AnyCRCError}, {&m.PeerToPeer, p.PeerToPeer}, {&m.Retry, p.Retry},
+		{&m.Markers, p.Markers}, {&m.CRC, p.CRC}, {&m.AnyCRCError, p.AnyCRCError},
+		{&m.PeerToPeer, p.PeerToPeer}, {&m.Retry, p.Retry},
 	} {
 		if e.from != nil {
 			*e.to = *e.from

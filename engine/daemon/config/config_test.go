@@ -41,18 +41,25 @@ func TestErrors(t *testing.T) {
 	}{
 		{"syntax", "[daemon]\nsocket = /run\n", ":2: "},
 		{"type", "[daemon]\nclients = \"many\"\n", "clients"},
-		{"unknown key", "[daemon]\nsokcet = \"/run/x\"\n", `:2: unknown key "daemon.sokcet": did you mean "daemon.socket"?`},
+		{"unknown key", "[daemon]\nsokcet = \"/run/x\"\n",
+			`:2: unknown key "daemon.sokcet": did you mean "daemon.socket"?`},
 		{"unknown table", "[limit]\nqps = 4\n", `:1: unknown key "limit": did you mean "limits"?`},
-		{"wrong table", "[daemon]\nqps = 4\n", `:2: unknown key "daemon.qps": did you mean "limits.qps"?`},
-		{"nothing alike", "[daemon]\nxyzzyplugh = 4\n", `unknown key "daemon.xyzzyplugh" (see: xwarp config default)`},
-		{"unknown key of an array", nic + "queue = 1\n", `:3: unknown key "interface.queue": did you mean "interface.queues"?`},
-		{"word", "[daemon]\nlog_level = \"infos\"\n", `daemon.log_level = "infos": it takes error, warn, info, debug: did you mean "info"?`},
+		{"wrong table", "[daemon]\nqps = 4\n",
+			`:2: unknown key "daemon.qps": did you mean "limits.qps"?`},
+		{"nothing alike", "[daemon]\nxyzzyplugh = 4\n",
+			`unknown key "daemon.xyzzyplugh" (see: xwarp config default)`},
+		{"unknown key of an array", nic + "queue = 1\n",
+			`:3: unknown key "interface.queue": did you mean "interface.queues"?`},
+		{"word", "[daemon]\nlog_level = \"infos\"\n",
+			`daemon.log_level = "infos": it takes error, warn, info, debug: did you mean "info"?`},
 		{"relative socket", "[daemon]\nsocket = \"x\"\n", "absolute path"},
 		{"group", "[daemon]\nsocket_group = \"no-such-group\"\n", "groupadd"},
 		{"mode", "[daemon]\nsocket_mode = \"rw\"\n", "0660"},
 		{"time", "[daemon]\ngrace = \"soon\"\n", `"soon" is no time`},
-		{"time below zero", "[daemon]\nconfirm = \"-1s\"\n", `"-1s" is below zero: write auto, 0s or a time`},
-		{"nobody can confirm", "[daemon]\nsocket = \"\"\nconfirm = \"1m\"\n", `daemon.confirm = "1m0s" needs daemon.socket`},
+		{"time below zero", "[daemon]\nconfirm = \"-1s\"\n",
+			`"-1s" is below zero: write auto, 0s or a time`},
+		{"nobody can confirm", "[daemon]\nsocket = \"\"\nconfirm = \"1m\"\n",
+			`daemon.confirm = "1m0s" needs daemon.socket`},
 		{"size", "[limits]\nmemory = \"1GB\"\n", `"1GB" is no size`},
 		{"ports", "[limits]\nports = [\"9-1\"]\n", `"9-1" is no port`},
 		{"revision", "[mpa]\nrevision = 3\n", "mpa.revision = 3"},
@@ -61,30 +68,41 @@ func TestErrors(t *testing.T) {
 		{"interface twice", nic + nic, `"eth0" stands twice`},
 		{"processors", nic + "queues = [0, 1]\ncpus = [3]\n", "1 processors for 2 queues"},
 		{"transport", nic + "transport = \"xpd\"\n", `did you mean "xdp"?`},
-		{"metrics everywhere", "[http]\nlisten = \":9479\"\n", `http.listen = ":9479": write an address with a port, such as "127.0.0.1:9479"`},
+		{"metrics everywhere", "[http]\nlisten = \":9479\"\n",
+			`http.listen = ":9479": write an address with a port, such as "127.0.0.1:9479"`},
 		{"metrics without port", "[http]\nlisten = \"127.0.0.1\"\n", "an address with a port"},
 		{"metrics on any port", "[http]\nlisten = \"127.0.0.1:0\"\n", "an address with a port"},
 		{"metrics on a name", "[http]\nlisten = \"localhost:9479\"\n", `"127.0.0.1:9479"`},
-		{"metrics on the control socket", "[daemon]\nsocket = \"/run/x\"\n[http]\nlisten = \"/run/x\"\n", "a path each"},
-		{"metrics on a long path", "[http]\nlisten = \"/" + strings.Repeat("x", 100) + "\"\n", "at most 100"},
+		{"metrics on the control socket", "[daemon]\nsocket = \"/run/x\"\n[http]\nlisten = " +
+			"\"/run/x\"\n", "a path each"},
+		{"metrics on a long path", "[http]\nlisten = \"/" + strings.Repeat("x", 100) + "\"\n",
+			"at most 100"},
 		{"a page without a place", "[http]\nstatus_page = true\n", "needs http.listen"},
-		{"a host with a port", "[http]\nhosts = [\"xwarp.example:80\"]\n", `"xwarp.example:80" is no host name`},
+		{"a host with a port", "[http]\nhosts = [\"xwarp.example:80\"]\n",
+			`"xwarp.example:80" is no host name`},
 		{"user", "[[user]]\nname = \"no such user\"\n", "there is no such user"},
 		{"prefix", "[[peer]]\nprefix = \"192.0.2.1/33\"\n", "192.0.2.1/33"},
 		{"peers below zero", "[peers]\nnetwork_startup = -1\n", "peers.network_startup = -1"},
 		{"keepalive", "[peers]\nkeepalive = \"5ms\"\n", "peers.keepalive"},
 		{"no prefix", "[[peer]]\nallow = false\n", "peer[0] has no prefix"},
-		{"export of nothing", "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = 1\n", "there is no [[interface]]"},
-		{"export without size", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n", "export[0].size is missing"},
-		{"export without address", nic + "[[export]]\nname = \"x\"\nsize = 1\n", "export[0].listen is missing"},
-		{"export twice", nic + strings.Repeat("[[export]]\nname = \"x\"\nsize = 1\nlisten = \"0.0.0.0:1\"\n", 2), `"x" stands twice`},
-		{"export of a relative file", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\npath = \"x\"\n", "absolute path"},
-		{"read-only transfer", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = 1\nserve = \"transfer\"\naccess = \"read\"\n", "needs access"},
+		{"export of nothing", "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = 1\n",
+			"there is no [[interface]]"},
+		{"export without size", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n",
+			"export[0].size is missing"},
+		{"export without address", nic + "[[export]]\nname = \"x\"\nsize = 1\n",
+			"export[0].listen is missing"},
+		{"export twice", nic + strings.Repeat("[[export]]\nname = \"x\"\nsize = 1\nlisten = "+
+			"\"0.0.0.0:1\"\n", 2), `"x" stands twice`},
+		{"export of a relative file", nic +
+			"[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\npath = \"x\"\n", "absolute path"},
+		{"read-only transfer", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = " +
+			"1\nserve = \"transfer\"\naccess = \"read\"\n", "needs access"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			path := write(t, tc.text)
 			_, err := Load(Source{Path: path})
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.HasPrefix(err.Error(), path) {
+			if err == nil || !strings.Contains(err.Error(), tc.want) ||
+				!strings.HasPrefix(err.Error(), path) {
 				t.Errorf("%v, want %q with the file in front", err, tc.want)
 			}
 		})
@@ -99,10 +117,13 @@ func TestErrorsElsewhere(t *testing.T) {
 		want string
 	}{
 		{"no file", Source{Path: "/no/such/file"}, "xwarp config default > /no/such/file"},
-		{"flag", Source{Path: path, Set: []string{"daemon.logl_evel=info"}}, `did you mean "daemon.log_level"?`},
+		{"flag", Source{Path: path, Set: []string{"daemon.logl_evel=info"}},
+			`did you mean "daemon.log_level"?`},
 		{"flag without value", Source{Path: path, Set: []string{"daemon.log_level"}}, "key=value"},
-		{"number", Source{Path: path, Set: []string{"limits.qps=x"}}, `limits.qps: "x" is no number`},
-		{"environment", Source{Path: path, Env: env("XWARP_MPA_MARKERS", "perhaps")}, `$XWARP_MPA_MARKERS: mpa.markers: "perhaps"`},
+		{"number", Source{Path: path, Set: []string{"limits.qps=x"}},
+			`limits.qps: "x" is no number`},
+		{"environment", Source{Path: path, Env: env("XWARP_MPA_MARKERS", "perhaps")},
+			`$XWARP_MPA_MARKERS: mpa.markers: "perhaps"`},
 	} {
 		if _, err := Load(tc.src); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
@@ -113,7 +134,8 @@ func TestErrorsElsewhere(t *testing.T) {
 func TestPrecedence(t *testing.T) {
 	path := write(t, "[limits]\nqps = 1\ncqs = 1\nmrs = 1\n")
 	l, err := Load(Source{
-		Path: path, Env: env("XWARP_LIMITS_QPS", "2", "XWARP_LIMITS_CQS", "2", "XWARP_LIMITS_PORTS", "5, 7-9"), Set: []string{"limits.qps=3"},
+		Path: path, Env: env("XWARP_LIMITS_QPS", "2", "XWARP_LIMITS_CQS", "2", "XWARP_LIMITS_PORTS",
+			"5, 7-9"), Set: []string{"limits.qps=3"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +158,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestManual holds the default file to its promise: every key stands in it, and what stands there in comments is right too.
+// TestManual holds the default file to its promise: every key stands in it, and what stands there in comments
+// is right too.
 func TestManual(t *testing.T) {
 	live := uncomment(Default)
 	var c Config
@@ -160,7 +183,8 @@ func TestManual(t *testing.T) {
 	for _, s := range c.scalars() {
 		line := lineOf(Default, toml.Key(strings.Split(s.name, ".")))
 		block := strings.Join(strings.Split(Default, "\n")[max(0, line-5):line], "\n")
-		if s.reload && !strings.Contains(block, "[reload]") && !strings.HasPrefix(s.name, "limits.") {
+		if s.reload && !strings.Contains(block, "[reload]") &&
+			!strings.HasPrefix(s.name, "limits.") {
 			t.Errorf("%s can be reloaded, and its comment does not say so", s.name)
 		}
 	}
@@ -173,7 +197,8 @@ func uncomment(text string) string {
 	for _, line := range strings.Split(text, "\n") {
 		body, isComment := strings.CutPrefix(line, "# ")
 		in = isComment && (in || strings.HasPrefix(body, "[["))
-		if name, _, ok := strings.Cut(body, " ="); in && (strings.HasPrefix(body, "[[") || ok && !strings.Contains(name, " ")) {
+		if name, _, ok := strings.Cut(body, " ="); in && (strings.HasPrefix(body, "[[") || ok &&
+			!strings.Contains(name, " ")) {
 			line = body
 		}
 		b.WriteString(line + "\n")
@@ -200,7 +225,8 @@ ports = ["80"]
 		t.Fatal(err)
 	}
 	a := netip.MustParseAddr
-	if l.Allowed(a("192.0.2.1")) || l.Allowed(a("::ffff:192.0.2.1")) || !l.Allowed(a("192.0.2.7")) || !l.Allowed(a("2001:db8::1")) {
+	if l.Allowed(a("192.0.2.1")) || l.Allowed(a("::ffff:192.0.2.1")) ||
+		!l.Allowed(a("192.0.2.7")) || !l.Allowed(a("2001:db8::1")) {
 		t.Error("the longest prefix must decide")
 	}
 	if m := l.MPAOf(a("192.0.2.7")); m.Markers || m.Revision != 1 || !m.CRC {
@@ -216,12 +242,14 @@ ports = ["80"]
 }
 
 func TestPeersOf(t *testing.T) {
-	l, err := Load(Source{Path: write(t, "[peers]\nstartup = 5\n[[peer]]\nprefix = \"192.0.2.0/24\"\nconnections = 40000\nhalf_open = 7\n")})
+	l, err := Load(Source{Path: write(t, "[peers]\nstartup = 5\n[[peer]]\nprefix = "+
+		"\"192.0.2.0/24\"\nconnections = 40000\nhalf_open = 7\n")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := l.Peers
-	if d := cmp.Diff(want, l.PeersOf(netip.MustParseAddr("2001:db8::1"))); d != "" || want.Startup != 5 || want.Keepalive.D() != time.Minute {
+	if d := cmp.Diff(want, l.PeersOf(netip.MustParseAddr("2001:db8::1"))); d != "" ||
+		want.Startup != 5 || want.Keepalive.D() != time.Minute {
 		t.Errorf("a peer without a table: %+v", want)
 	}
 	want.Connections, want.NetworkConnections, want.HalfOpen = 40000, 40000, 7
@@ -232,12 +260,15 @@ func TestPeersOf(t *testing.T) {
 
 func TestHTTPAddress(t *testing.T) {
 	for listen, want := range map[string]string{
-		"": "  true", "127.0.0.1:9479": "tcp 127.0.0.1:9479 true", "[::1]:80": "tcp [::1]:80 true", "0.0.0.0:80": "tcp 0.0.0.0:80 false",
-		"[::]:80": "tcp [::]:80 false", "192.0.2.1:80": "tcp 192.0.2.1:80 false", "/run/xwarp/http": "unix /run/xwarp/http true",
+		"": "  true", "127.0.0.1:9479": "tcp 127.0.0.1:9479 true", "[::1]:80": "tcp [::1]:80 true",
+		"0.0.0.0:80": "tcp 0.0.0.0:80 false",
+		"[::]:80":    "tcp [::]:80 false", "192.0.2.1:80": "tcp 192.0.2.1:80 false",
+		"/run/xwarp/http": "unix /run/xwarp/http true",
 	} {
 		h := HTTP{Listen: listen}
 		network, address, err := h.Address()
-		if got := fmt.Sprintf("%s %s %v", network, address, h.Loopback()); got != want || err != nil {
+		if got := fmt.Sprintf("%s %s %v", network, address, h.Loopback()); got != want ||
+			err != nil {
 			t.Errorf("%q: %s, %v; want %s", listen, got, err, want)
 		}
 	}
@@ -252,25 +283,29 @@ func TestChanged(t *testing.T) {
 		return l
 	}
 	old := load("[[interface]]\nname = \"eth0\"\n")
-	now := load("[daemon]\nlog_level = \"debug\"\nsocket = \"/x\"\n[[interface]]\nname = \"eth1\"\n")
+	now := load(
+		"[daemon]\nlog_level = \"debug\"\nsocket = \"/x\"\n[[interface]]\nname = \"eth1\"\n")
 	if d := cmp.Diff([]string{"daemon.socket", "interface"}, old.Changed(now)); d != "" {
 		t.Errorf("what needs a restart (-want +got):\n%s", d)
 	}
 	if c := old.Changed(old); len(c) > 0 {
 		t.Errorf("nothing changed, but %v", c)
 	}
-	if c := old.Changed(load("[[interface]]\nname = \"eth0\"\nallow = [\"192.0.2.0/24\"]\n")); len(c) > 0 {
+	if c := old.Changed(load("[[interface]]\nname = \"eth0\"\nallow = [\"192.0.2.0/24\"]\n")); len(
+		c) > 0 {
 		t.Errorf("the list of peers needs no restart, but %v", c)
 	}
 	for _, v := range old.Values() {
-		if v.Key == "interface[0].allow" && !v.Reload || v.Key == "interface[0].queues" && v.Reload {
+		if v.Key == "interface[0].allow" && !v.Reload || v.Key == "interface[0].queues" &&
+			v.Reload {
 			t.Errorf("%s: reload %v", v.Key, v.Reload)
 		}
 	}
 }
 
 func TestValuesAsText(t *testing.T) {
-	for text, want := range map[string]Size{"0": 0, "4096": 4096, "64KiB": 64 << 10, "1 MiB": 1 << 20, "2TiB": 2 << 40} {
+	for text, want := range map[string]Size{"0": 0, "4096": 4096, "64KiB": 64 << 10,
+		"1 MiB": 1 << 20, "2TiB": 2 << 40} {
 		var s Size
 		if err := s.UnmarshalText([]byte(text)); err != nil || s != want {
 			t.Errorf("%q is %d, %v; want %d", text, s, err, want)

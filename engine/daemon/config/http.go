@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Address returns where the HTTP server listens: network "tcp" or "unix" and the address there; an empty network for nowhere.
+// Address returns where the HTTP server listens: network "tcp" or "unix" and the address there; an empty
+// network for nowhere.
 func (h *HTTP) Address() (network, address string, err error) {
 	const want = `write an address with a port, such as "127.0.0.1:9479", or the absolute path of a Unix socket`
 	switch {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Every key has a name such as "daemon.socket"; keys of a table in double brackets are named the same way, and can stand in a file only.
+// Every key has a name such as "daemon.socket"; keys of a table in double brackets are named the same way,
+// and can stand in a file only.
 
 // knownKeys returns the names of all keys and tables.
 func knownKeys() []string {
@@ -49,7 +50,8 @@ func (c *Config) scalars() []scalar {
 		prefix := v.Type().Field(i).Tag.Get("toml") + "."
 		for j := range table.NumField() {
 			f := table.Type().Field(j)
-			list = append(list, scalar{prefix + f.Tag.Get("toml"), table.Field(j), f.Tag.Get("reload") == "yes"})
+			list = append(list, scalar{prefix + f.Tag.Get("toml"), table.Field(j),
+				f.Tag.Get("reload") == "yes"})
 		}
 	}
 	return list

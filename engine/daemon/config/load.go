@@ -49,7 +49,8 @@ func (l *Loaded) Serves() error {
 	if where == "" {
 		where = DefaultPath
 	}
-	return fmt.Errorf("no [[interface]] is configured: put one into %s (xwarp config default shows how)", where)
+	return fmt.Errorf("no [[interface]] is configured: put one into %s (xwarp config default "+
+		"shows how)", where)
 }
 
 // Load reads the configuration. Its errors name the file, the line, the key and what to do.
@@ -117,7 +118,8 @@ func (l *Loaded) file(path, text string) error {
 		if unknownParent(meta.Undecoded(), k) {
 			continue
 		}
-		errs = append(errs, fmt.Errorf("%s:%d: unknown key %q%s", path, lineOf(text, k), k.String(), suggest(k.String(), knownKeys())))
+		errs = append(errs, fmt.Errorf("%s:%d: unknown key %q%s", path, lineOf(text, k), k.String(),
+			suggest(k.String(), knownKeys())))
 	}
 	for _, k := range meta.Keys() {
 		l.Origins[k.String()] = Origin(path)
@@ -153,14 +155,16 @@ func lineOf(text string, k toml.Key) int {
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "[") {
-			table = strings.TrimRight(strings.Trim(strings.TrimSpace(strings.SplitN(line, "#", 2)[0]), "[]"), " ")
+			table = strings.TrimRight(
+				strings.Trim(strings.TrimSpace(strings.SplitN(line, "#", 2)[0]), "[]"), " ")
 			if table == k.String() {
 				return i + 1
 			}
 			continue
 		}
 		name, _, ok := strings.Cut(line, "=")
-		if ok && strings.Trim(strings.TrimSpace(name), `"'`) == last && table == strings.Join(k[:len(k)-1], ".") {
+		if ok && strings.Trim(strings.TrimSpace(name), `"'`) == last &&
+			table == strings.Join(k[:len(k)-1], ".") {
 			return i + 1
 		}
 	}

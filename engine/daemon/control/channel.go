@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Channel is the daemon's end of a completion channel: a stream socket at whose other end a program waits; each octet is a signal.
-// It is no eventfd, because both sides of that have the same file: the program could fill it and clear O_NONBLOCK. The ends of a
-// socket are two files, and MSG_DONTWAIT is the call's own.
+// Channel is the daemon's end of a completion channel: a stream socket at whose other end a program waits;
+// each octet is a signal. It is no eventfd, because both sides of that have the same file: the program could
+// fill it and clear O_NONBLOCK. The ends of a socket are two files, and MSG_DONTWAIT is the call's own.
 type Channel struct {
 	mu sync.Mutex
 	fd int // -1: closed
@@ -23,8 +23,9 @@ func NewChannel() (c *Channel, peer int, err error) {
 	return &Channel{fd: fd}, peer, err
 }
 
-// NewStream makes a stream socket whose one end the daemon writes, as f, and whose other end a program reads. It is in the place of
-// a pipe: who reads a pipe holds its lock meanwhile, and the writer waits for that whatever its flags say.
+// NewStream makes a stream socket whose one end the daemon writes, as f, and whose other end a program reads.
+// It is in the place of a pipe: who reads a pipe holds its lock meanwhile, and the writer waits for that
+// whatever its flags say.
 func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	fd, peer, err := newStream(buffer)
 	if err != nil {
@@ -38,7 +39,8 @@ func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	return os.NewFile(uintptr(fd), name), peer, nil
 }
 
-// newStream makes the two ends. Nothing can be sent to the daemon's: what came there, descriptors too, would be closed with it.
+// newStream makes the two ends. Nothing can be sent to the daemon's: what came there, descriptors too, would
+// be closed with it.
 func newStream(buffer int) (fd, peer int, err error) {
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

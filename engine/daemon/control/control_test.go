@@ -50,7 +50,8 @@ func TestFrame(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	if err := NewConn(a, 0).Send(KindRequest, []byte(`{"id":1,"op":"x"}`), int(null.Fd())); err != nil {
+	if err := NewConn(a, 0).Send(KindRequest, []byte(`{"id":1,"op":"x"}`),
+		int(null.Fd())); err != nil {
 		t.Fatal(err)
 	}
 	// PROTOCOL.md: length 17 little endian, kind 1, one descriptor, two zeros.
@@ -72,7 +73,8 @@ func TestReceive(t *testing.T) {
 	long := bytes.Repeat([]byte("x"), 1<<20) // more than a socket buffer holds
 	sent := make(chan error, 1)
 	go func() {
-		sent <- errors.Join(from.Send(KindReply, []byte("{}")), from.Send(KindEvent, long, int(null.Fd()), int(null.Fd())), from.Send(KindReply, nil))
+		sent <- errors.Join(from.Send(KindReply, []byte("{}")), from.Send(KindEvent, long,
+			int(null.Fd()), int(null.Fd())), from.Send(KindReply, nil))
 		a.Close()
 	}()
 	for _, want := range []struct {
@@ -82,10 +84,12 @@ func TestReceive(t *testing.T) {
 	}{{KindReply, 2, 0}, {KindEvent, 1 << 20, 2}, {KindReply, 0, 0}} {
 		k, body, files, err := to.Receive()
 		if err != nil || k != want.kind || len(body) != want.n || len(files) != want.files {
-			t.Fatalf("kind %d, %d octets, %d descriptors, %v; want %+v", k, len(body), len(files), err, want)
+			t.Fatalf("kind %d, %d octets, %d descriptors, %v; want %+v", k, len(body), len(files),
+				err, want)
 		}
 		for _, fd := range files {
-			if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+			if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil ||
+				flags&unix.FD_CLOEXEC == 0 {
 				t.Errorf("a received descriptor survives exec: %v", err)
 			}
 		}
@@ -110,7 +114,8 @@ func TestReceiveLeaksNothing(t *testing.T) {
 	}
 	a, b := pair(t)
 	before := count()
-	for _, octets := range []string{"\x02\x00\x00\x00\x01\x00\x00\x00{}", "\xff\xff\xff\xff\x01\x01\x00\x00", "\x00\x00\x00\x00\x07\x01\x00\x00"} {
+	for _, octets := range []string{"\x02\x00\x00\x00\x01\x00\x00\x00{}",
+		"\xff\xff\xff\xff\x01\x01\x00\x00", "\x00\x00\x00\x00\x07\x01\x00\x00"} {
 		a.WriteMsgUnix([]byte(octets), unix.UnixRights(0, 1), nil)
 		_, _, files, err := NewConn(b, 100).Receive()
 		if !errors.Is(err, ErrFrame) || len(files) != 2 {
@@ -125,20 +130,44 @@ func TestReceiveLeaksNothing(t *testing.T) {
 
 // args are the types of the requests' arguments, for the examples in the text.
 var args = map[Op]func() any{
-	OpHello: func() any { return &HelloArgs{} }, OpAllocPD: nil, OpFreePD: object, OpRegMR: func() any { return &RegMRArgs{} }, OpDeregMR: object,
-	OpCreateCQ: func() any { return &CreateCQArgs{} }, OpDestroyCQ: object, OpCreateQP: func() any { return &CreateQPArgs{} }, OpDestroyQP: object,
-	OpConnect: func() any { return &ConnectArgs{} }, OpDisconnect: object, OpQueryQP: object, OpListen: func() any { return &ListenArgs{} },
-	OpCloseListener: object, OpGetRequest: object, OpAccept: func() any { return &AcceptArgs{} }, OpReject: func() any { return &AcceptArgs{} },
-	OpCancel: func() any { return &CancelArgs{} }, OpSnapshot: nil, OpFlush: func() any { return &FlushArgs{} },
-	OpCapture: func() any { return &CaptureArgs{} }, OpEndCapture: func() any { return &Object{} }, OpConfirm: nil,
+	OpHello: func() any {
+		return &HelloArgs{}
+	}, OpAllocPD: nil, OpFreePD: object, OpRegMR: func() any {
+		return &RegMRArgs{}
+	}, OpDeregMR: object,
+	OpCreateCQ: func() any {
+		return &CreateCQArgs{}
+	}, OpDestroyCQ: object, OpCreateQP: func() any { return &CreateQPArgs{} }, OpDestroyQP: object,
+	OpConnect: func() any {
+		return &ConnectArgs{}
+	}, OpDisconnect: object, OpQueryQP: object, OpListen: func() any { return &ListenArgs{} },
+	OpCloseListener: object, OpGetRequest: object, OpAccept: func() any {
+		return &AcceptArgs{}
+	}, OpReject: func() any { return &AcceptArgs{} },
+	OpCancel: func() any {
+		return &CancelArgs{}
+	}, OpSnapshot: nil, OpFlush: func() any { return &FlushArgs{} },
+	OpCapture: func() any {
+		return &CaptureArgs{}
+	}, OpEndCapture: func() any { return &Object{} }, OpConfirm: nil,
 }
 
 func object() any { return &Object{} }
 
 var results = map[Op]func() any{
-	OpHello: func() any { return &HelloResult{} }, OpAllocPD: object, OpRegMR: func() any { return &RegMRResult{} }, OpCreateCQ: func() any { return &CreateCQResult{} },
-	OpCreateQP: func() any { return &CreateQPResult{} }, OpListen: func() any { return &ListenResult{} }, OpGetRequest: func() any { return &RequestResult{} },
-	OpCapture: func() any { return &Object{} }, OpEndCapture: func() any { return &CaptureResult{} },
+	OpHello: func() any {
+		return &HelloResult{}
+	}, OpAllocPD: object, OpRegMR: func() any {
+		return &RegMRResult{}
+	}, OpCreateCQ: func() any { return &CreateCQResult{} },
+	OpCreateQP: func() any {
+		return &CreateQPResult{}
+	}, OpListen: func() any {
+		return &ListenResult{}
+	}, OpGetRequest: func() any { return &RequestResult{} },
+	OpCapture: func() any {
+		return &Object{}
+	}, OpEndCapture: func() any { return &CaptureResult{} },
 	OpConfirm: func() any { return &ConfirmResult{} },
 }
 
@@ -211,7 +240,8 @@ func TestText(t *testing.T) {
 		}
 	}
 	for _, s := range sentinels {
-		if text, _ := os.ReadFile("PROTOCOL.md"); !strings.Contains(string(text), "`"+string(s.code)+"`") {
+		if text, _ := os.ReadFile("PROTOCOL.md"); !strings.Contains(string(text), "`"+
+			string(s.code)+"`") {
 			t.Errorf("code %s does not stand in PROTOCOL.md", s.code)
 		}
 	}
@@ -249,12 +279,16 @@ func TestErrors(t *testing.T) {
 // TestSendSlot compares with octets made by hand from the layout in PROTOCOL.md, on a little-endian host.
 func TestSendSlot(t *testing.T) {
 	wr := rdmap.SendWR{
-		ID: 0x1122334455667788, Op: rdmap.WRWrite, Flags: rdmap.Signaled, SGL: []rdmap.SGE{{STag: 0xAABBCCDD, TO: 0x1000, Len: 0x20}},
-		Inline: []byte("hey"), RemoteSTag: 0x01020304, RemoteTO: 0x2000, Invalidate: 0x05060708, Imm: [8]byte{1, 2, 3, 4, 5, 6, 7, 8},
+		ID: 0x1122334455667788, Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+		SGL:    []rdmap.SGE{{STag: 0xAABBCCDD, TO: 0x1000, Len: 0x20}},
+		Inline: []byte("hey"), RemoteSTag: 0x01020304, RemoteTO: 0x2000, Invalidate: 0x05060708,
+		Imm:  [8]byte{1, 2, 3, 4, 5, 6, 7, 8},
 		Data: 0xD0, Mask: 0xD1, Compare: 0xD2, CompareMask: 0xD3,
 	}
-	const want = "8877665544332211" + "04010100" + "03000000" + "04030201" + "08070605" + "0020000000000000" + "0102030405060708" +
-		"d000000000000000" + "d100000000000000" + "d200000000000000" + "d300000000000000" + "0000000000000000" +
+	const want = "8877665544332211" + "04010100" + "03000000" + "04030201" + "08070605" +
+		"0020000000000000" + "0102030405060708" +
+		"d000000000000000" + "d100000000000000" + "d200000000000000" + "d300000000000000" +
+		"0000000000000000" +
 		"ddccbbaa" + "20000000" + "0010000000000000" + "00000000000000000000000000000000" + "686579"
 	b := make([]byte, SendSlot(2, 3))
 	PutSend(b, 2, &wr)
@@ -269,7 +303,9 @@ func TestSendSlot(t *testing.T) {
 		t.Errorf("parsed (-want +got):\n%s", d)
 	}
 	for name, spoil := range map[string]func(b []byte){
-		"pieces": func(b []byte) { b[10] = 3 }, "inline": func(b []byte) { b[12] = 4 }, "much inline": func(b []byte) { b[13] = 255 },
+		"pieces": func(b []byte) {
+			b[10] = 3
+		}, "inline": func(b []byte) { b[12] = 4 }, "much inline": func(b []byte) { b[13] = 255 },
 	} {
 		c := bytes.Clone(b)
 		spoil(c)
@@ -287,10 +323,12 @@ func TestOtherSlots(t *testing.T) {
 	if err := ParseRecv(b, 2, &got); err != nil || cmp.Diff(wr, got) != "" {
 		t.Errorf("receive: %+v, %v", got, err)
 	}
-	c := Completion{ID: 1 << 63, QP: 5, Op: rdmap.WRRecv, Status: rdmap.WRFlushErr, Flags: rdmap.WithImm, ByteLen: 9, Invalidated: 10, Imm: [8]byte{7: 1}}
+	c := Completion{ID: 1 << 63, QP: 5, Op: rdmap.WRRecv, Status: rdmap.WRFlushErr,
+		Flags: rdmap.WithImm, ByteLen: 9, Invalidated: 10, Imm: [8]byte{7: 1}}
 	slot := make([]byte, CompletionSlot)
 	c.Put(slot)
-	const want = "0000000000000080" + "05000000" + "ff040200" + "09000000" + "0a000000" + "0000000000000001"
+	const want = "0000000000000080" + "05000000" + "ff040200" + "09000000" + "0a000000" +
+		"0000000000000001"
 	if host.String() == "LittleEndian" && !strings.HasPrefix(hex.EncodeToString(slot), want) {
 		t.Errorf("completion %x, want %s...", slot, want)
 	}
@@ -349,7 +387,8 @@ func TestRing(t *testing.T) {
 	if _, err := c.Next(); !errors.Is(err, ErrIndex) {
 		t.Errorf("a tail too far ahead: %v", err)
 	}
-	for _, bad := range []Geometry{{}, {0, 3, 64}, {0, 4, 63}, {1, 4, 64}, {1 << 16, 4, 64}, {0, 1 << 30, 64}, {0, 1 << 10, 1 << 10}} {
+	for _, bad := range []Geometry{{}, {0, 3, 64}, {0, 4, 63}, {1, 4, 64}, {1 << 16, 4, 64},
+		{0, 1 << 30, 64}, {0, 1 << 10, 1 << 10}} {
 		if _, err := NewConsumer(m.Mem, bad); err == nil {
 			t.Errorf("%+v is taken", bad)
 		}
@@ -464,7 +503,8 @@ func FuzzFrame(f *testing.F) {
 
 func FuzzEntry(f *testing.F) {
 	b := make([]byte, SendSlot(4, 64))
-	PutSend(b, 4, &rdmap.SendWR{ID: 1, Op: rdmap.WRSend, SGL: make([]rdmap.SGE, 3), Inline: []byte("x")})
+	PutSend(b, 4, &rdmap.SendWR{ID: 1, Op: rdmap.WRSend, SGL: make([]rdmap.SGE, 3),
+		Inline: []byte("x")})
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		slot := make([]byte, SendSlot(4, 64))
@@ -512,7 +552,8 @@ func TestChannel(t *testing.T) {
 	for range 1000 {
 		c.Ring() // would block for ever
 	}
-	if err := unix.Sendmsg(peer, []byte{1}, unix.UnixRights(0), nil, unix.MSG_NOSIGNAL); err == nil {
+	if err := unix.Sendmsg(peer, []byte{1}, unix.UnixRights(0), nil,
+		unix.MSG_NOSIGNAL); err == nil {
 		t.Error("a program can send to the daemon's end")
 	}
 	r, err := OpenChannel(peer)

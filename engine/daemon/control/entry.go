@@ -56,13 +56,17 @@ func PutSend(b []byte, maxSGE int, wr *rdmap.SendWR) {
 func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
 	sges, inline := int(b[10]), int(host.Uint16(b[12:]))
 	if len(b) < SendSlot(maxSGE, maxInline) || sges > maxSGE || inline > maxInline {
-		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d", ErrEntry, sges, inline, maxSGE, maxInline)
+		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
+			ErrEntry, sges, inline, maxSGE, maxInline)
 	}
 	*wr = rdmap.SendWR{
-		ID: host.Uint64(b), Op: rdmap.WROp(b[8]), Flags: rdmap.WRFlags(b[9]), SGL: parseSGL(wr.SGL[:0], b[sendHead:], sges),
-		RemoteSTag: ddp.STag(host.Uint32(b[16:])), Invalidate: ddp.STag(host.Uint32(b[20:])), RemoteTO: ddp.TO(host.Uint64(b[24:])),
-		Imm:  [rdmap.ImmLen]byte(b[32:40]),
-		Data: host.Uint64(b[40:]), Mask: host.Uint64(b[48:]), Compare: host.Uint64(b[56:]), CompareMask: host.Uint64(b[64:]),
+		ID: host.Uint64(b), Op: rdmap.WROp(b[8]), Flags: rdmap.WRFlags(b[9]),
+		SGL:        parseSGL(wr.SGL[:0], b[sendHead:], sges),
+		RemoteSTag: ddp.STag(host.Uint32(b[16:])), Invalidate: ddp.STag(host.Uint32(b[20:])),
+		RemoteTO: ddp.TO(host.Uint64(b[24:])),
+		Imm:      [rdmap.ImmLen]byte(b[32:40]),
+		Data:     host.Uint64(b[40:]), Mask: host.Uint64(b[48:]), Compare: host.Uint64(b[56:]),
+		CompareMask: host.Uint64(b[64:]),
 	}
 	if inline > 0 {
 		wr.Inline = b[sendHead+maxSGE*sgeLen:][:inline]
@@ -100,7 +104,8 @@ func putSGL(b []byte, list []rdmap.SGE) {
 func parseSGL(list []rdmap.SGE, b []byte, n int) []rdmap.SGE {
 	for i := range n {
 		p := b[i*sgeLen:]
-		list = append(list, rdmap.SGE{STag: ddp.STag(host.Uint32(p)), Len: host.Uint32(p[4:]), TO: ddp.TO(host.Uint64(p[8:]))})
+		list = append(list, rdmap.SGE{STag: ddp.STag(host.Uint32(p)), Len: host.Uint32(p[4:]),
+			TO: ddp.TO(host.Uint64(p[8:]))})
 	}
 	return list
 }
@@ -135,8 +140,10 @@ func (c *Completion) Put(b []byte) {
 // Parse reads c from a slot.
 func (c *Completion) Parse(b []byte) {
 	*c = Completion{
-		ID: host.Uint64(b), QP: Handle(host.Uint32(b[8:])), Op: rdmap.WROp(b[12]), Status: rdmap.Status(b[13]),
-		Flags: rdmap.CompletionFlags(b[14]), ByteLen: host.Uint32(b[16:]), Invalidated: host.Uint32(b[20:]),
-		Imm: [rdmap.ImmLen]byte(b[24:32]),
+		ID: host.Uint64(b), QP: Handle(host.Uint32(b[8:])), Op: rdmap.WROp(b[12]),
+		Status: rdmap.Status(b[13]),
+		Flags:  rdmap.CompletionFlags(b[14]), ByteLen: host.Uint32(b[16:]),
+		Invalidated: host.Uint32(b[20:]),
+		Imm:         [rdmap.ImmLen]byte(b[24:32]),
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signal is the eventfd of a doorbell: programs write it, the daemon waits. Both sides have the same file, and a program can change
-// its flags and fill it, so that the daemon trusts no flag and never writes.
+// Signal is the eventfd of a doorbell: programs write it, the daemon waits. Both sides have the same file,
+// and a program can change its flags and fill it, so that the daemon trusts no flag and never writes.
 type Signal struct {
 	f      *os.File
 	rc     syscall.RawConn
@@ -57,8 +57,8 @@ func (s *Signal) Ring() {
 	s.rc.Control(func(fd uintptr) { unix.Write(int(fd), one[:]) })
 }
 
-// Wait returns after the next signal, after Rouse, when limit is over (0: there is none), or with an error after Close. It reports
-// whether it was a signal. One goroutine waits.
+// Wait returns after the next signal, after Rouse, when limit is over (0: there is none), or with an error
+// after Close. It reports whether it was a signal. One goroutine waits.
 func (s *Signal) Wait(limit time.Duration) (rung bool, err error) {
 	if limit > 0 || s.timed {
 		var at time.Time

@@ -2,8 +2,9 @@ package control
 
 import "time"
 
-// EventRecord is one thing that happened to the daemon: a connection that came or went, a work request that failed, a program, an export,
-// a warning. Words of RDMA_CM and of completions stand in Event as they are: "RDMA_CM_EVENT_ESTABLISHED", "IBV_WC_REM_ACCESS_ERR".
+// EventRecord is one thing that happened to the daemon: a connection that came or went, a work request that
+// failed, a program, an export, a warning. Words of RDMA_CM and of completions stand in Event as they are:
+// "RDMA_CM_EVENT_ESTABLISHED", "IBV_WC_REM_ACCESS_ERR".
 type EventRecord struct {
 	Seq     uint64            `json:"seq" doc:"counts events from 1"`
 	Time    time.Time         `json:"time" doc:"when it happened"`

@@ -11,11 +11,12 @@ import (
 
 // Mapper maps memfds that came from somebody else, or go to somebody else.
 //
-// Two things must not happen to such memory. It must not be cut off from under the mapping: F_SEAL_SHRINK. And this process must
-// not be the first to touch a page: the kernel charges the page to the control group of whoever does, for as long as anybody
-// keeps the memfd. A program that registers memory with holes, or punches holes into it afterwards, could fill the control
-// group of the daemon, whatever its limits say, until the kernel kills it. So every mapping belongs to a userfaultfd which makes
-// an access to a page that is not there a SIGBUS, as if the memory had been cut off, and the engine survives that.
+// Two things must not happen to such memory. It must not be cut off from under the mapping: F_SEAL_SHRINK.
+// And this process must not be the first to touch a page: the kernel charges the page to the control group of
+// whoever does, for as long as anybody keeps the memfd. A program that registers memory with holes, or
+// punches holes into it afterwards, could fill the control group of the daemon, whatever its limits say,
+// until the kernel kills it. So every mapping belongs to a userfaultfd which makes an access to a page that
+// is not there a SIGBUS, as if the memory had been cut off, and the engine survives that.
 type Mapper struct {
 	fd  int
 	err error // why there is no userfaultfd
@@ -32,25 +33,29 @@ const (
 	uffdModeMissing  = 1
 	tmpfsMagic       = 0x01021994
 	frozen           = unix.F_SEAL_WRITE | unix.F_SEAL_FUTURE_WRITE // either keeps everybody from punching holes
-	populateStep     = 4 << 20                                      // the kernel holds a lock for so long that this process' heap needs too
+	// the kernel holds a lock for so long that this process' heap needs too
+	populateStep = 4 << 20
 )
 
 // NewMapper makes a Mapper. One that cannot keep its promise maps nothing: Err says why.
 func NewMapper() *Mapper {
 	fd, _, e := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|uffdUserModeOnly, 0, 0)
 	if e != 0 {
-		return &Mapper{fd: -1, err: fmt.Errorf("userfaultfd: %w (the kernel needs CONFIG_USERFAULTFD, and a seccomp filter has to allow the call)", e)}
+		return &Mapper{fd: -1, err: fmt.Errorf("userfaultfd: %w (the kernel needs "+
+			"CONFIG_USERFAULTFD, and a seccomp filter has to allow the call)", e)}
 	}
 	m := &Mapper{fd: int(fd)}
 	api := struct{ api, features, ioctls uint64 }{uffdAPIVersion, uffdMissingShmem | uffdSigbus, 0}
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, fd, uffdioAPI, uintptr(unsafe.Pointer(&api))); e != 0 {
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, fd, uffdioAPI,
+		uintptr(unsafe.Pointer(&api))); e != 0 {
 		m.err = fmt.Errorf("UFFDIO_API: %w", e)
 	}
 	return m
 }
 
-// NewMemory makes memory for rings, which this process touches no page of before the program that it is for has: the program pays for it,
-// and may keep it. An access to a page that is not there panics, see package fault.
+// NewMemory makes memory for rings, which this process touches no page of before the program that it is for
+// has: the program pays for it, and may keep it. An access to a page that is not there panics, see package
+// fault.
 func (m *Mapper) NewMemory(name string, n int) (*Memory, error) {
 	if m.err != nil {
 		return nil, fmt.Errorf("memory that is shared cannot be guarded: %w", m.err)
@@ -93,7 +98,8 @@ func (m *Mapper) Map(fd int, offset, length uint64, write bool) (mapping, mem []
 	}
 	mapping, err = unix.Mmap(fd, int64(offset-slack), int(length+slack), prot, unix.MAP_SHARED)
 	if err != nil {
-		return nil, nil, fmt.Errorf("mapping %d octets at %d: %w (the descriptor must be open for reading and writing)", length, offset, err)
+		return nil, nil, fmt.Errorf("mapping %d octets at %d: %w (the descriptor must be open "+
+			"for reading and writing)", length, offset, err)
 	}
 	if seals&frozen != 0 {
 		err = checkWhole(fd, offset-slack, length+slack)
@@ -116,16 +122,20 @@ func (m *Mapper) Map(fd int, offset, length uint64, write bool) (mapping, mem []
 	return mapping, mapping[slack:][:length:length], nil
 }
 
-var errHoles = errors.New("the memfd has holes: a program touches all pages of a region before it registers it, such as with MADV_POPULATE_WRITE: madvise(2)")
+var errHoles = errors.New("the memfd has holes: a program touches all pages of a region before " +
+	"it registers it, such as with MADV_POPULATE_WRITE: madvise(2)")
 
 // guard makes accesses to missing pages of a mapping fail.
 func (m *Mapper) guard(mapping []byte) error {
 	page := os.Getpagesize()
 	r := struct{ start, length, mode, ioctls uint64 }{
-		uint64(uintptr(unsafe.Pointer(&mapping[0]))), uint64((len(mapping) + page - 1) &^ (page - 1)), uffdModeMissing, 0,
+		uint64(uintptr(unsafe.Pointer(&mapping[0]))),
+		uint64((len(mapping) + page - 1) &^ (page - 1)), uffdModeMissing, 0,
 	}
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(m.fd), uffdioRegister, uintptr(unsafe.Pointer(&r))); e != 0 {
-		return fmt.Errorf("UFFDIO_REGISTER: %w (the descriptor must be open for reading and writing)", e)
+	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(m.fd), uffdioRegister,
+		uintptr(unsafe.Pointer(&r))); e != 0 {
+		return fmt.Errorf(
+			"UFFDIO_REGISTER: %w (the descriptor must be open for reading and writing)", e)
 	}
 	return nil
 }
@@ -134,7 +144,8 @@ func (m *Mapper) guard(mapping []byte) error {
 func checkWhole(fd int, offset, length uint64) error {
 	page := uint64(os.Getpagesize())
 	var have unix.Cachestat_t
-	if err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: offset, Len: length}, &have, 0); err != nil {
+	if err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: offset, Len: length}, &have,
+		0); err != nil {
 		return fmt.Errorf("cachestat: %w", err)
 	}
 	if have.Cache+have.Evicted < (length+page-1)/page { // evicted: in the swap
@@ -158,9 +169,11 @@ func checkForeign(fd int, offset, length uint64) (seals int, err error) {
 	case fs.Type != tmpfsMagic:
 		return 0, errKind
 	case seals&unix.F_SEAL_SHRINK == 0:
-		return 0, errors.New("the memfd must have F_SEAL_SHRINK, so that it cannot be cut off under a transfer: fcntl(2), F_ADD_SEALS")
+		return 0, errors.New("the memfd must have F_SEAL_SHRINK, so that it cannot be cut off " +
+			"under a transfer: fcntl(2), F_ADD_SEALS")
 	case length == 0 || length > MaxRegion:
-		return 0, fmt.Errorf("a region of %d octets: it must have 1 to %d", length, uint64(MaxRegion))
+		return 0, fmt.Errorf("a region of %d octets: it must have 1 to %d", length,
+			uint64(MaxRegion))
 	case offset > uint64(st.Size) || length > uint64(st.Size)-offset:
 		return 0, fmt.Errorf("%d octets at %d do not lie in a memfd of %d", length, offset, st.Size)
 	}

@@ -1,5 +1,5 @@
-// Package control is the protocol between the daemon and the programs on its host: messages on a Unix socket, and rings in
-// shared memory. PROTOCOL.md is its text; what stands there and what stands here must agree.
+// Package control is the protocol between the daemon and the programs on its host: messages on a Unix socket,
+// and rings in shared memory. PROTOCOL.md is its text; what stands there and what stands here must agree.
 package control
 
 import (
@@ -55,7 +55,8 @@ func parseHeader(b []byte, limit int) (h header, err error) {
 	case h.kind < KindRequest || h.kind > KindEvent:
 		return h, fmt.Errorf("%w: kind %d", ErrFrame, b[4])
 	case h.files > MaxFiles:
-		return h, fmt.Errorf("%w: %d descriptors, at most %d are taken", ErrFrame, h.files, MaxFiles)
+		return h, fmt.Errorf("%w: %d descriptors, at most %d are taken", ErrFrame, h.files,
+			MaxFiles)
 	case b[6] != 0 || b[7] != 0:
 		return h, fmt.Errorf("%w: reserved octets of the header are not zero", ErrFrame)
 	}
@@ -86,9 +87,9 @@ func (c *Conn) Shutdown() {
 	}
 }
 
-// Close gives the socket back, and closes the descriptors that the other side sent and nobody received: it blocks for as long as
-// the other side has arranged that closing them takes. Only the caller waits, who must also be the one that receives,
-// unless he trusts the other side.
+// Close gives the socket back, and closes the descriptors that the other side sent and nobody received: it
+// blocks for as long as the other side has arranged that closing them takes. Only the caller waits, who must
+// also be the one that receives, unless he trusts the other side.
 func (c *Conn) Close() error {
 	c.Shutdown()
 	c.life.Lock()
@@ -109,7 +110,8 @@ func (c *Conn) Send(k Kind, body []byte, files ...int) error {
 // shortBody is the octets up to which a body goes into one system call with its header.
 const shortBody = 16 << 10
 
-// SendParts is Send of a body in parts, which are not copied when they are long: many replies may wait for a slow reader.
+// SendParts is Send of a body in parts, which are not copied when they are long: many replies may wait for a
+// slow reader.
 func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
 	h := header{kind: k, files: len(files)}
 	for _, p := range parts {
@@ -147,8 +149,8 @@ func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
 	return err
 }
 
-// Receive reads one frame. The descriptors are the caller's, also those that came before an error. io.EOF says that the other side
-// closed between two frames.
+// Receive reads one frame. The descriptors are the caller's, also those that came before an error. io.EOF
+// says that the other side closed between two frames.
 func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
 	var b [headerLen]byte
 	if err = c.read(b[:], &files); err != nil {
@@ -166,7 +168,8 @@ func (c *Conn) Receive() (k Kind, body []byte, files []int, err error) {
 		return 0, nil, files, err
 	}
 	if len(files) != h.files {
-		return 0, nil, files, fmt.Errorf("%w: %d descriptors were announced and %d came", ErrFrame, h.files, len(files))
+		return 0, nil, files, fmt.Errorf("%w: %d descriptors were announced and %d came", ErrFrame,
+			h.files, len(files))
 	}
 	return h.kind, body, files, nil
 }

@@ -24,7 +24,8 @@ func NewMemory(name string, n int) (*Memory, error) {
 	}
 	err = unix.Ftruncate(fd, int64(n))
 	if err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS,
+			unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}
 	var mem []byte
 	if err == nil {

@@ -46,8 +46,8 @@ const (
 // Handle names an object of one session: a PD, MR, CQ, QP, listener or connection request. No value is used twice.
 type Handle uint32
 
-// Request is the body of a request. ID is the client's choice and comes back in the reply; it must not be that of a request
-// that is not answered yet.
+// Request is the body of a request. ID is the client's choice and comes back in the reply; it must not be
+// that of a request that is not answered yet.
 type Request struct {
 	ID   uint64          `json:"id"`
 	Op   Op              `json:"op"`

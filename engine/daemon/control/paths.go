@@ -1,7 +1,7 @@
 package control
 
-// The sockets of a daemon, unless its configuration says otherwise. They lie in directories of their own, because programs in containers
-// mount that of the first.
+// The sockets of a daemon, unless its configuration says otherwise. They lie in directories of their own,
+// because programs in containers mount that of the first.
 const (
 	DefaultPath         = "/run/xwarp/control.sock"
 	DefaultOperatorPath = "/run/xwarpd/admin.sock"

@@ -16,8 +16,8 @@ import (
 //	132  state  1: the completion queue overran
 //	192  slots
 //
-// All words are 32 bits of the host's byte order. Each side keeps its own index privately, and takes the other's for what a
-// stranger says: an index that cannot be ends the session.
+// All words are 32 bits of the host's byte order. Each side keeps its own index privately, and takes the
+// other's for what a stranger says: an index that cannot be ends the session.
 const (
 	tailAt  = 0
 	headAt  = 64
@@ -67,10 +67,13 @@ type area struct {
 }
 
 func newArea(mem []byte, g Geometry) (a area, err error) {
-	bad := g.Slots == 0 || g.Slots&(g.Slots-1) != 0 || g.Slots > MaxCQDepth || g.SlotSize == 0 || g.SlotSize%64 != 0 ||
-		g.SlotSize > 1<<16 || g.Offset%64 != 0 || uint64(g.Offset)+uint64(g.Len()) > uint64(len(mem))
+	bad := g.Slots == 0 || g.Slots&(g.Slots-1) != 0 || g.Slots > MaxCQDepth || g.SlotSize == 0 ||
+		g.SlotSize%64 != 0 ||
+		g.SlotSize > 1<<16 || g.Offset%64 != 0 ||
+		uint64(g.Offset)+uint64(g.Len()) > uint64(len(mem))
 	if bad {
-		return a, fmt.Errorf("%w: a ring of %d slots of %d octets at %d in %d octets", ErrFrame, g.Slots, g.SlotSize, g.Offset, len(mem))
+		return a, fmt.Errorf("%w: a ring of %d slots of %d octets at %d in %d octets", ErrFrame,
+			g.Slots, g.SlotSize, g.Offset, len(mem))
 	}
 	return area{mem: mem[g.Offset:][:g.Len():g.Len()], size: g.SlotSize, mask: g.Slots - 1}, nil
 }
@@ -127,7 +130,8 @@ func NewConsumer(mem []byte, g Geometry) (*Consumer, error) {
 	return &Consumer{a}, err
 }
 
-// Next returns the oldest slot, nil when there is none. The producer may still write to it: copy it before it is looked at.
+// Next returns the oldest slot, nil when there is none. The producer may still write to it: copy it before it
+// is looked at.
 func (c *Consumer) Next() ([]byte, error) {
 	n := atomic.LoadUint32(word(c.mem, tailAt)) - c.own
 	switch {
@@ -159,7 +163,8 @@ func (c *Consumer) Release() {
 //	 0  sleeps  1 while the daemon sleeps: who then puts something into a work queue sets it to 0 and writes the eventfd
 //	64  bells   one bit for each queue pair: bit n mod 32 of word n / 32, set by who put something into its work queues
 //
-// The bells are hints: the daemon looks at no other queue pairs, and believes nothing of those but what their rings hold.
+// The bells are hints: the daemon looks at no other queue pairs, and believes nothing of those but what their
+// rings hold.
 const (
 	DoorbellLen = 4096
 	bellsAt     = 64

@@ -11,7 +11,8 @@ import (
 // SnapshotSchema is the version of Snapshot's layout.
 const SnapshotSchema = 1
 
-// Snapshot is what the daemon has and does, at about one moment. Who does not come through the operator's socket sees only what is his own.
+// Snapshot is what the daemon has and does, at about one moment. Who does not come through the operator's
+// socket sees only what is his own.
 type Snapshot struct {
 	Schema    int              `json:"schema"`
 	Time      time.Time        `json:"time"`
@@ -44,8 +45,9 @@ type DeviceState struct {
 	Watches  []WatchState      `json:"watches,omitempty"`
 	// Contained counts what ended a part of the device and nothing else: engine.Contained.
 	Contained map[string]uint64 `json:"contained"`
-	Health    string            `json:"health,omitempty"` // what the device knows no more of the kernel's configuration; empty: all is well
-	Error     string            `json:"error,omitempty"`  // why there are no counters
+	// what the device knows no more of the kernel's configuration; empty: all is well
+	Health string `json:"health,omitempty"`
+	Error  string `json:"error,omitempty"` // why there are no counters
 }
 
 // WorkerState is one worker: one queue.
@@ -93,7 +95,8 @@ type ExportState struct {
 	Flushes     uint64         `json:"flushes"`
 	// Transfers are the counters of what serves puts and gets; nil for memory.
 	Transfers map[string]uint64 `json:"transfers,omitempty"`
-	Error     string            `json:"error,omitempty"` // why it failed: connections are rejected until a reload opens it again
+	// why it failed: connections are rejected until a reload opens it again
+	Error string `json:"error,omitempty"`
 }
 
 // PDState is a protection domain.
@@ -199,7 +202,8 @@ func snake(s string) string {
 	r := []rune(s)
 	for i, c := range r {
 		plural := i+1 < len(r) && r[i+1] == 's' && (i+2 == len(r) || unicode.IsUpper(r[i+2])) // the s of FPDUs
-		if unicode.IsUpper(c) && i > 0 && (!unicode.IsUpper(r[i-1]) || i+1 < len(r) && unicode.IsLower(r[i+1]) && !plural) {
+		if unicode.IsUpper(c) && i > 0 && (!unicode.IsUpper(r[i-1]) || i+1 < len(r) &&
+			unicode.IsLower(r[i+1]) && !plural) {
 			b.WriteByte('_')
 		}
 		b.WriteRune(unicode.ToLower(c))

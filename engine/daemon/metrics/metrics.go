@@ -1,5 +1,5 @@
-// Package metrics shows a daemon's snapshots as Prometheus metrics. Nothing has a label for each connection: their counters are
-// summed up for each device.
+// Package metrics shows a daemon's snapshots as Prometheus metrics. Nothing has a label for each connection:
+// their counters are summed up for each device.
 package metrics
 
 import (
@@ -23,8 +23,8 @@ func Handler(snapshot func() control.Snapshot) http.Handler {
 // maxScrapes bounds the scrapes at a time: each asks every worker.
 const maxScrapes = 4
 
-// Collector is a prometheus.Collector. Sums over connections go on when a connection ends; what it counted after the last
-// scrape is then missing.
+// Collector is a prometheus.Collector. Sums over connections go on when a connection ends; what it counted
+// after the last scrape is then missing.
 type Collector struct {
 	snapshot func() control.Snapshot
 
@@ -46,7 +46,8 @@ type sumKey struct {
 
 // New makes a collector.
 func New(snapshot func() control.Snapshot) *Collector {
-	return &Collector{snapshot: snapshot, last: map[connKey]map[string]uint64{}, sums: map[sumKey]uint64{}}
+	return &Collector{snapshot: snapshot, last: map[connKey]map[string]uint64{},
+		sums: map[sumKey]uint64{}}
 }
 
 // Describe implements prometheus.Collector: it describes what an empty snapshot cannot show.

@@ -45,13 +45,17 @@ func get(t *testing.T, serve func(http.ResponseWriter, *http.Request)) map[strin
 }
 
 func example() control.Snapshot {
-	local, remote := netip.MustParseAddrPort("192.0.2.1:7471"), netip.MustParseAddrPort("192.0.2.2:4000")
+	local, remote := netip.MustParseAddrPort("192.0.2.1:7471"),
+		netip.MustParseAddrPort("192.0.2.2:4000")
 	d := control.DeviceState{
-		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0", XDPMode: "native", Copy: "copy", MTU: 9000},
-		Steering:   map[string]uint64{},
+		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0",
+			XDPMode: "native", Copy: "copy", MTU: 9000},
+		Steering: map[string]uint64{},
 		Workers: []control.WorkerState{
-			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}), Ring: control.Counters(ring.Stats{KernelRxRingFull: 5})},
-			{Queue: 1, Stack: control.Counters(stack.Stats{}), Ring: control.Counters(ring.Stats{})},
+			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}),
+				Ring: control.Counters(ring.Stats{KernelRxRingFull: 5})},
+			{Queue: 1, Stack: control.Counters(stack.Stats{}),
+				Ring: control.Counters(ring.Stats{})},
 		},
 	}
 	for o := range bpf.NumOutcomes {
@@ -61,12 +65,15 @@ func example() control.Snapshot {
 	return control.Snapshot{
 		Version: "v1", Devices: []control.DeviceState{d},
 		Exports: []control.ExportState{{Name: "scratch", Connections: 2},
-			{Name: "images", Transfers: control.Counters(transfer.Stats{Puts: 3, PutOctets: 500, GetOctets: 70, Failed: 1})}},
+			{Name: "images", Transfers: control.Counters(transfer.Stats{Puts: 3, PutOctets: 500,
+				GetOctets: 70, Failed: 1})}},
 		Sessions: []control.SessionState{{Owner: owner}},
 		MRs:      []control.MRState{{Owner: owner, Length: 4096}},
 		QPs: []control.QPState{{Owner: owner, Handle: 9, State: "RTS", Local: local, Remote: remote,
-			Counters: map[string]uint64{"payload_in": 100}, MPA: map[string]uint64{"held_octets": 64}}},
-		Users: []control.UserState{{UID: 1000, Used: map[string]int64{"qps": 1}, Limit: map[string]int64{"qps": 10}}},
+			Counters: map[string]uint64{"payload_in": 100},
+			MPA:      map[string]uint64{"held_octets": 64}}},
+		Users: []control.UserState{{UID: 1000, Used: map[string]int64{"qps": 1},
+			Limit: map[string]int64{"qps": 10}}},
 	}
 }
 
@@ -108,7 +115,9 @@ func TestSeries(t *testing.T) {
 
 // A daemon without devices is scraped too.
 func TestEmptySnapshot(t *testing.T) {
-	if s := scrape(t, func() control.Snapshot { return control.Snapshot{} }); s["xwarp_sessions"] != "0" {
+	if s := scrape(t, func() control.Snapshot {
+		return control.Snapshot{}
+	}); s["xwarp_sessions"] != "0" {
 		t.Errorf("%v", s)
 	}
 }
@@ -138,7 +147,8 @@ func TestSumsNeverFall(t *testing.T) {
 	step("157")
 }
 
-// Every counter of the engine's queues is a metric or left out on purpose; every entry of the tables is a counter that exists.
+// Every counter of the engine's queues is a metric or left out on purpose; every entry of the tables is a
+// counter that exists.
 func TestTablesAreComplete(t *testing.T) {
 	for _, c := range []struct {
 		table []counter
@@ -170,7 +180,8 @@ var named = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 // Every panel of the dashboard and every rule names metrics that exist.
 func TestDashboardAndRules(t *testing.T) {
 	names := Names()
-	for _, file := range []string{"../../../scripts/package/grafana-dashboard.json", "../../../scripts/package/prometheus-alerts.yaml"} {
+	for _, file := range []string{"../../../scripts/package/grafana-dashboard.json",
+		"../../../scripts/package/prometheus-alerts.yaml"} {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -31,15 +31,18 @@ func describe() map[string]*prometheus.Desc {
 	table(ringCounters, "device", "queue")
 	table(watchCounters, "device", "what")
 	table(containedCounters, "device")
-	add("xwarp_device_follows_kernel", "1 while the device knows the neighbours as the kernel does; 0: what it knows may be old.", "device")
+	add("xwarp_device_follows_kernel", "1 while the device knows the neighbours as the kernel "+
+		"does; 0: what it knows may be old.", "device")
 	for _, p := range parts {
 		table(p.table, "device")
 	}
 	table(connGauges, "device")
-	add("xwarp_steering_frames_total", "Frames that met the steering program, by what it did with them.", "device", "outcome")
+	add("xwarp_steering_frames_total", "Frames that met the steering program, by what it did "+
+		"with them.", "device", "outcome")
 	add("xwarp_build_info", "1, with the version of the daemon.", "version")
 	add("xwarp_uptime_seconds", "How long the daemon runs.")
-	add("xwarp_device_info", "1, with how the device moves octets.", "device", "transport", "interface", "xdp_mode", "copy")
+	add("xwarp_device_info", "1, with how the device moves octets.", "device", "transport",
+		"interface", "xdp_mode", "copy")
 	add("xwarp_device_mtu_bytes", "Largest IP packet.", "device")
 	add("xwarp_objects", "Objects of programs, by kind.", "device", "kind")
 	add("xwarp_queue_pairs", "Queue pairs by state.", "device", "state")
@@ -47,19 +50,25 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_overrun_completion_queues", "Completion queues that lost completions.", "device")
 	add("xwarp_export_connections", "Connections to an export.", "export")
 	add("xwarp_export_rejected_connections_total", "Connections that an export rejected.", "export")
-	add("xwarp_export_failed", "1 when the memory of an export cannot be accessed and it has to be opened again; 0 else.", "export")
+	add("xwarp_export_failed", "1 when the memory of an export cannot be accessed and it has to "+
+		"be opened again; 0 else.", "export")
 	add("xwarp_export_flushes_total", "Times that an export's file was flushed.", "export")
 	table(transferCounters, "export")
 	add("xwarp_user_resources", "What a local user has.", "uid", "resource")
 	add("xwarp_user_resource_limit", "What a local user may have.", "uid", "resource")
-	add("xwarp_user_refusals_total", "How often a limit was in a local user's way.", "uid", "resource")
+	add("xwarp_user_refusals_total", "How often a limit was in a local user's way.", "uid",
+		"resource")
 	add("xwarp_sessions", "Programs connected to the daemon.")
 	add("xwarp_sessions_ended_total", "Programs that were connected and are gone.")
 	add("xwarp_sessions_refused_total", "Programs that were refused.")
-	add("xwarp_daemon_panics_total", "Defects of xwarpd outside of its workers, each of which ended what was being served.")
-	add("xwarp_sessions_held_up_total", "Programs that were dropped because the close of a descriptor that they passed blocked.")
-	add("xwarp_doorbell_rests_total", "Rests that programs had to take which rang their doorbell often with nothing posted.")
-	add("xwarp_peers_refused_connections_total", "Connections that were more than their peer or its network may have.")
+	add("xwarp_daemon_panics_total", "Defects of xwarpd outside of its workers, each of which "+
+		"ended what was being served.")
+	add("xwarp_sessions_held_up_total", "Programs that were dropped because the close of a "+
+		"descriptor that they passed blocked.")
+	add("xwarp_doorbell_rests_total", "Rests that programs had to take which rang their doorbell "+
+		"often with nothing posted.")
+	add("xwarp_peers_refused_connections_total",
+		"Connections that were more than their peer or its network may have.")
 	return m
 }
 
@@ -80,7 +89,8 @@ func (o output) gauge(name string, v float64, labels ...string) {
 }
 
 func (o output) count(name string, v uint64, labels ...string) {
-	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.CounterValue, float64(v), own(labels)...)
+	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.CounterValue, float64(v),
+		own(labels)...)
 }
 
 // own makes labels printable: one that is no UTF-8, which the name of an interface need not be, would end the daemon.

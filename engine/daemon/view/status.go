@@ -1,5 +1,5 @@
-// Package view makes what an operator sees of a daemon: the JSON objects of xwarp's commands and of the status page, which have the
-// same keys. The doc tags of the fields are their documentation.
+// Package view makes what an operator sees of a daemon: the JSON objects of xwarp's commands and of the
+// status page, which have the same keys. The doc tags of the fields are their documentation.
 package view
 
 import (
@@ -82,14 +82,16 @@ type Objects struct {
 
 // CountObjects counts what programs have in a snapshot.
 func CountObjects(s *control.Snapshot) Objects {
-	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.CQs), len(s.QPs), len(s.Listeners)}
+	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.CQs), len(s.QPs),
+		len(s.Listeners)}
 }
 
 // MakeStatus makes it from a snapshot.
 func MakeStatus(s *control.Snapshot) Status {
 	v := Status{
 		Schema: 1, Command: "status", Version: s.Version, Pid: s.Pid, Uptime: s.Uptime,
-		Devices: []Device{}, Exports: []Export{}, Objects: CountObjects(s), Unconfirmed: s.Unconfirmed,
+		Devices: []Device{}, Exports: []Export{}, Objects: CountObjects(s),
+		Unconfirmed: s.Unconfirmed,
 	}
 	for i := range s.Devices {
 		v.Devices = append(v.Devices, makeDevice(&s.Devices[i]))
@@ -97,7 +99,8 @@ func MakeStatus(s *control.Snapshot) Status {
 	for _, e := range s.Exports {
 		t := e.Transfers
 		v.Exports = append(v.Exports, Export{
-			e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections, e.Rejected,
+			e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections,
+			e.Rejected,
 			t["puts"], t["put_octets"], t["gets"], t["get_octets"], t["failed"], e.Error,
 		})
 	}
@@ -106,8 +109,10 @@ func MakeStatus(s *control.Snapshot) Status {
 
 func makeDevice(d *control.DeviceState) Device {
 	v := Device{
-		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Transmit: d.Transmit, Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
-		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.AppendSeq([]int{}, maps.Keys(d.Unowned)), Dropped: []Drop{}, Fallback: d.Fallback, Copied: d.NoZeroCopy,
+		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Transmit: d.Transmit,
+		Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
+		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.AppendSeq([]int{},
+			maps.Keys(d.Unowned)), Dropped: []Drop{}, Fallback: d.Fallback, Copied: d.NoZeroCopy,
 		Health: d.Health, Error: d.Error,
 	}
 	slices.Sort(v.Lost)
@@ -124,7 +129,8 @@ func makeDevice(d *control.DeviceState) Device {
 	return v
 }
 
-// Drops sums the frames that the workers of a device dropped, and those that the steering program dropped because of the peer.
+// Drops sums the frames that the workers of a device dropped, and those that the steering program dropped
+// because of the peer.
 func Drops(d *control.DeviceState) map[string]uint64 {
 	sum := map[string]uint64{}
 	if n := d.Steering[bpf.DropPeer.String()]; n > 0 {

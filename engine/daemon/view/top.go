@@ -55,7 +55,8 @@ type DropRates struct {
 // MakeTop takes the rates between two snapshots.
 func MakeTop(a, b *control.Snapshot) Top {
 	seconds := b.Time.Sub(a.Time).Seconds()
-	v := Top{Schema: 1, Command: "top", Seconds: seconds, Queues: []QueueRates{}, Conns: []ConnRates{}, Drops: []DropRates{}}
+	v := Top{Schema: 1, Command: "top", Seconds: seconds, Queues: []QueueRates{},
+		Conns: []ConnRates{}, Drops: []DropRates{}}
 	rate := func(now, before uint64) float64 {
 		if seconds <= 0 || now < before {
 			return 0
@@ -64,7 +65,9 @@ func MakeTop(a, b *control.Snapshot) Top {
 	}
 	for i := range b.Devices {
 		d, old := &b.Devices[i], &control.DeviceState{}
-		if j := slices.IndexFunc(a.Devices, func(x control.DeviceState) bool { return x.Name == d.Name }); j >= 0 {
+		if j := slices.IndexFunc(a.Devices, func(x control.DeviceState) bool {
+			return x.Name == d.Name
+		}); j >= 0 {
 			old = &a.Devices[j]
 		}
 		for k, w := range d.Workers {
@@ -73,7 +76,8 @@ func MakeTop(a, b *control.Snapshot) Top {
 				was = old.Workers[k].Stack
 			}
 			r := func(key string) float64 { return rate(w.Stack[key], was[key]) }
-			v.Queues = append(v.Queues, QueueRates{d.Name, w.Queue, r("rx_frames"), r("tx_frames"), 8 * r("rx_octets"), 8 * r("tx_octets")})
+			v.Queues = append(v.Queues, QueueRates{d.Name, w.Queue, r("rx_frames"), r("tx_frames"),
+				8 * r("rx_octets"), 8 * r("tx_octets")})
 		}
 		drops, was := Drops(d), Drops(old)
 		for _, cause := range slices.Sorted(maps.Keys(drops)) {
@@ -97,14 +101,18 @@ func MakeTop(a, b *control.Snapshot) Top {
 			owner = "export " + q.Export
 		}
 		v.Conns = append(v.Conns, ConnRates{
-			Device: q.Device, Owner: owner, Local: Address(q.Local), Remote: Address(q.Remote), State: q.State,
+			Device: q.Device, Owner: owner, Local: Address(q.Local), Remote: Address(q.Remote),
+			State:  q.State,
 			InBPS:  8 * rate(q.Counters["payload_in"], was.Counters["payload_in"]),
 			OutBPS: 8 * rate(q.Counters["payload_out"], was.Counters["payload_out"]),
-			Ahead:  rate(q.MPA["out_by_marker"]+q.MPA["out_by_chain"], was.MPA["out_by_marker"]+was.MPA["out_by_chain"]),
-			Held:   q.MPA["held_octets"], Retrans: q.TCP["retrans_octets"],
+			Ahead: rate(q.MPA["out_by_marker"]+q.MPA["out_by_chain"],
+				was.MPA["out_by_marker"]+was.MPA["out_by_chain"]),
+			Held: q.MPA["held_octets"], Retrans: q.TCP["retrans_octets"],
 		})
 	}
-	slices.SortStableFunc(v.Conns, func(x, y ConnRates) int { return cmp.Compare(y.InBPS+y.OutBPS, x.InBPS+x.OutBPS) })
+	slices.SortStableFunc(v.Conns, func(x, y ConnRates) int {
+		return cmp.Compare(y.InBPS+y.OutBPS, x.InBPS+x.OutBPS)
+	})
 	return v
 }
 

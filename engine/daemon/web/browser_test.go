@@ -39,7 +39,8 @@ type browser struct {
 }
 
 // names are those under which distributions have the browser.
-var names = []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "headless_shell"}
+var names = []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome",
+	"headless_shell"}
 
 func open(t *testing.T) *browser {
 	t.Helper()
@@ -51,13 +52,15 @@ func open(t *testing.T) *browser {
 		}
 	}
 	if path == "" {
-		const cure = "no Chromium: scripts/setup.sh test (or apt-get install chromium-headless-shell)"
+		const cure = "no Chromium: scripts/setup.sh test (or apt-get install " +
+			"chromium-headless-shell)"
 		if os.Getenv("CI") != "" {
 			t.Fatal(cure)
 		}
 		t.Skip(cure)
 	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 1000))
+	opts := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+		chromedp.NoSandbox, chromedp.WindowSize(1280, 1000))
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	ctx, end := chromedp.NewExecAllocator(ctx, opts...)
 	b := &browser{}
@@ -147,7 +150,8 @@ func (b *browser) enter(t *testing.T, text string) {
 // until waits for an expression to become true.
 func (b *browser) until(t *testing.T, js string) {
 	t.Helper()
-	if _, err := chromedp.Run(b, chromedp.Poll[bool](js, chromedp.WithPollingTimeout(time.Minute), chromedp.WithPollingInterval(50*time.Millisecond))); err != nil {
+	if _, err := chromedp.Run(b, chromedp.Poll[bool](js, chromedp.WithPollingTimeout(time.Minute),
+		chromedp.WithPollingInterval(50*time.Millisecond))); err != nil {
 		text, _ := chromedp.Run(b, chromedp.Text(chromedp.CSS("body")))
 		t.Fatalf("waiting for %s: %v\nthe page says:\n%s", js, err, text)
 	}
@@ -174,13 +178,17 @@ func busy() func() control.Snapshot {
 		second += 2
 		now := time.Now().Add(time.Duration(second)*time.Second - 10*time.Minute)
 		n := uint64(second)
-		s := control.Snapshot{Schema: 1, Time: now, Pid: 4711, Version: "v1.4.0", Uptime: 93_784 + float64(second)}
+		s := control.Snapshot{Schema: 1, Time: now, Pid: 4711, Version: "v1.4.0",
+			Uptime: 93_784 + float64(second)}
 		for i, name := range []string{"eth0", "eth1"} {
 			s.Devices = append(s.Devices, control.DeviceState{
-				DeviceInfo: control.DeviceInfo{Name: name, Transport: "xdp", Interface: name, XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 2},
+				DeviceInfo: control.DeviceInfo{Name: name, Transport: "xdp", Interface: name,
+					XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 2},
 				Workers: []control.WorkerState{{
-					Stack: control.Counters(stack.Stats{RxFrames: 81_000 * n, TxFrames: 44_000 * n, DropChecksum: (n / 120) * 7 * uint64(1-i), DropLimit: (n / 90) * 19 * uint64(1-i)}),
-					Ring:  control.Counters(ring.Stats{}),
+					Stack: control.Counters(stack.Stats{RxFrames: 81_000 * n, TxFrames: 44_000 * n,
+						DropChecksum: (n / 120) * 7 * uint64(1-i),
+						DropLimit:    (n / 90) * 19 * uint64(1-i)}),
+					Ring: control.Counters(ring.Stats{}),
 				}},
 			})
 		}
@@ -188,12 +196,17 @@ func busy() func() control.Snapshot {
 		s.Devices[1].Unowned = map[int]uint64{1: 17}
 		for i := range 12 {
 			q := control.QPState{
-				Owner: control.Owner{Session: uint64(3 + i%4), Device: []string{"eth0", "eth0", "eth1"}[i%3]}, Handle: control.Handle(4 + i), State: "RTS",
-				Local:    netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), uint16(40000+i)),
-				Remote:   netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(20 + i)}), 7174),
-				Counters: map[string]uint64{"payload_in": integral(second, i, 70), "payload_out": integral(second, i+5, 41) / 3},
-				MPA:      map[string]uint64{"out_by_marker": n * uint64(i%4) * 11, "held_octets": uint64(i%3) * 18_000},
-				TCP:      map[string]uint64{"retrans_octets": uint64(i%5) * 1_460_000},
+				Owner: control.Owner{Session: uint64(3 + i%4), Device: []string{"eth0", "eth0",
+					"eth1"}[i%3]}, Handle: control.Handle(4 + i), State: "RTS",
+				Local: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}),
+					uint16(40000+i)),
+				Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(20 + i)}),
+					7174),
+				Counters: map[string]uint64{"payload_in": integral(second, i, 70),
+					"payload_out": integral(second, i+5, 41) / 3},
+				MPA: map[string]uint64{"out_by_marker": n * uint64(i%4) * 11,
+					"held_octets": uint64(i%3) * 18_000},
+				TCP: map[string]uint64{"retrans_octets": uint64(i%5) * 1_460_000},
 			}
 			if i == 7 {
 				q.Export, q.Session = "scratch", 0
@@ -204,10 +217,13 @@ func busy() func() control.Snapshot {
 			s.QPs = append(s.QPs, q)
 		}
 		s.Sessions = make([]control.SessionState, 4)
-		s.Exports = []control.ExportState{{Name: "scratch", Device: "eth0", Listen: netip.MustParseAddrPort("0.0.0.0:7174"), Serve: "memory",
+		s.Exports = []control.ExportState{{Name: "scratch", Device: "eth0",
+			Listen: netip.MustParseAddrPort("0.0.0.0:7174"), Serve: "memory",
 			Memory: "hugepages", Size: 4 << 30, Access: "read-write", Connections: 1, Rejected: 2},
-			{Name: "images", Device: "eth0", Listen: netip.MustParseAddrPort("0.0.0.0:7175"), Serve: "transfer", Memory: "file", Size: 4 << 30, Access: "read-write",
-				Transfers: map[string]uint64{"puts": 3, "put_octets": 5_600_000_000, "gets": 40, "get_octets": 160_000_000_000, "failed": 1}}}
+			{Name: "images", Device: "eth0", Listen: netip.MustParseAddrPort("0.0.0.0:7175"),
+				Serve: "transfer", Memory: "file", Size: 4 << 30, Access: "read-write",
+				Transfers: map[string]uint64{"puts": 3, "put_octets": 5_600_000_000, "gets": 40,
+					"get_octets": 160_000_000_000, "failed": 1}}}
 		s.Events = happenings(now)
 		return s
 	}
@@ -216,26 +232,36 @@ func busy() func() control.Snapshot {
 // integral is a counter whose rate goes up and down.
 func integral(second, i int, period float64) uint64 {
 	x := float64(second)
-	return uint64(1e8 * (x*1.3*float64(1+i%4) + period*float64(i%4)*(1-math.Cos(x/period+float64(i))) + 2*(1-math.Cos(x/3))))
+	return uint64(1e8 * (x*1.3*float64(1+i%4) +
+		period*float64(i%4)*(1-math.Cos(x/period+float64(i))) + 2*(1-math.Cos(x/3))))
 }
 
 const hostile = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
 
 func happenings(now time.Time) (list []control.EventRecord) {
 	add := func(ago int, level, event, remote, why string, detail map[string]string) {
-		e := control.EventRecord{Seq: uint64(len(list) + 1), Time: now.Add(-time.Duration(ago) * time.Second), Level: level, Event: event, Device: "eth0", Remote: remote, Error: why, Detail: detail}
+		e := control.EventRecord{Seq: uint64(len(list) + 1),
+			Time: now.Add(-time.Duration(ago) * time.Second), Level: level, Event: event,
+			Device: "eth0", Remote: remote, Error: why, Detail: detail}
 		if remote != "" {
 			e.Local = "192.0.2.1:40003"
 		}
 		list = append(list, e)
 	}
-	add(90_000, "INFO", "device is open", "", "", map[string]string{"mtu": "9000", "xdp_mode": "native"})
-	add(520, "INFO", "program came", "", "", map[string]string{"program": hostile, "uid": "1000", "pid": "8123"})
-	add(515, "INFO", "RDMA_CM_EVENT_ESTABLISHED", "192.0.2.20:7174", "", map[string]string{"revision": "2", "markers_in": "true", "crc": "true"})
-	add(300, "INFO", "RDMA_CM_EVENT_CONNECT_REQUEST", "192.0.2.31:50122", "", map[string]string{"private_data": "32"})
-	add(299, "INFO", "RDMA_CM_EVENT_ESTABLISHED", "192.0.2.31:50122", "", map[string]string{"revision": "1", "markers_in": "false", "crc": "true"})
-	add(64, "WARN", "IBV_WC_REM_ACCESS_ERR", "192.0.2.31:7174", "", map[string]string{"op": "write", "qp": "15"})
-	add(64, "INFO", "RDMA_CM_EVENT_DISCONNECTED", "192.0.2.31:7174", "terminate: remote protection: base or bounds violation", nil)
+	add(90_000, "INFO", "device is open", "", "", map[string]string{"mtu": "9000",
+		"xdp_mode": "native"})
+	add(520, "INFO", "program came", "", "", map[string]string{"program": hostile, "uid": "1000",
+		"pid": "8123"})
+	add(515, "INFO", "RDMA_CM_EVENT_ESTABLISHED", "192.0.2.20:7174", "",
+		map[string]string{"revision": "2", "markers_in": "true", "crc": "true"})
+	add(300, "INFO", "RDMA_CM_EVENT_CONNECT_REQUEST", "192.0.2.31:50122", "",
+		map[string]string{"private_data": "32"})
+	add(299, "INFO", "RDMA_CM_EVENT_ESTABLISHED", "192.0.2.31:50122", "",
+		map[string]string{"revision": "1", "markers_in": "false", "crc": "true"})
+	add(64, "WARN", "IBV_WC_REM_ACCESS_ERR", "192.0.2.31:7174", "", map[string]string{"op": "write",
+		"qp": "15"})
+	add(64, "INFO", "RDMA_CM_EVENT_DISCONNECTED", "192.0.2.31:7174",
+		"terminate: remote protection: base or bounds violation", nil)
 	add(20, "WARN", "next hop", "192.0.2.77", "no answer to ARP", nil)
 	add(4, "ERROR", "export ended", "", "listener is closed", nil)
 	return list
@@ -250,10 +276,14 @@ func TestPage(t *testing.T) {
 	srv := httptest.NewServer(pages)
 	defer srv.Close()
 	b := open(t)
-	call(t, b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})
+	call(t, b, emulation.SetEmulatedMedia,
+		emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: "light"}}})
 	b.run(t, chromedp.Navigate(srv.URL+"/"))
 	b.until(t, `document.documentElement.dataset.ready === "yes"`)
-	rows := func() int { return eval[int](t, b, `document.querySelectorAll("#conns tbody tr").length`) }
+	rows := func() int {
+		return eval[int](t, b, `document.querySelectorAll("#conns tbody tr").length`)
+	}
 	text := func(sel string) string {
 		return eval[string](t, b, fmt.Sprintf(`document.querySelector(%q).innerText`, sel))
 	}
@@ -261,7 +291,9 @@ func TestPage(t *testing.T) {
 		t.Errorf("%d rows, tile %q, version %q", rows(), text("#t-conns"), text("#version"))
 	}
 	for _, plot := range []string{"#plot-rates", "#plot-drops"} {
-		if n := eval[int](t, b, fmt.Sprintf(`document.querySelector("%s path").getAttribute("d").split("L").length`, plot)); n < 250 {
+		if n := eval[int](t, b,
+			fmt.Sprintf(`document.querySelector("%s path").getAttribute("d").split("L").length`,
+				plot)); n < 250 {
 			t.Errorf("%s draws %d points", plot, n)
 		}
 	}
@@ -269,12 +301,14 @@ func TestPage(t *testing.T) {
 	if got := text("#events"); !strings.Contains(got, "program "+hostile) {
 		t.Errorf("the hostile name does not show as it is: %s", got)
 	}
-	if title := eval[string](t, b, "document.title"); title != "xwarpd" || eval[int](t, b, `document.querySelectorAll("main img, main script").length`) != 0 {
+	if title := eval[string](t, b, "document.title"); title != "xwarpd" ||
+		eval[int](t, b, `document.querySelectorAll("main img, main script").length`) != 0 {
 		t.Errorf("a name became HTML; title %q", title)
 	}
 
 	b.enter(t, "192.0.2.27")
-	if rows() != 1 || !strings.Contains(text("#conns tbody"), "export scratch") || text("#conns-count") != "1 of 12" {
+	if rows() != 1 || !strings.Contains(text("#conns tbody"), "export scratch") ||
+		text("#conns-count") != "1 of 12" {
 		t.Errorf("filtered: %d rows, %q, %s", rows(), text("#conns-count"), text("#conns tbody"))
 	}
 	b.enter(t, "zzz")
@@ -285,16 +319,21 @@ func TestPage(t *testing.T) {
 
 	remotes := `[...document.querySelectorAll("#conns tbody td:nth-child(4)")].map((e) => e.innerText).join(" ")`
 	b.click(t, `th[data-key="remote"] button`)
-	if got := eval[string](t, b, remotes); !strings.HasPrefix(got, "192.0.2.20:7174 192.0.2.21:7174") {
+	if got := eval[string](t, b, remotes); !strings.HasPrefix(got,
+		"192.0.2.20:7174 192.0.2.21:7174") {
 		t.Errorf("sorted: %s", got)
 	}
 	b.click(t, `th[data-key="remote"] button`)
-	if got := eval[string](t, b, remotes); !strings.HasPrefix(got, "192.0.2.31:7174") || eval[string](t, b, `document.querySelector('th[data-key="remote"]').ariaSort`) != "descending" {
+	if got := eval[string](t, b, remotes); !strings.HasPrefix(got, "192.0.2.31:7174") ||
+		eval[string](t, b,
+			`document.querySelector('th[data-key="remote"]').ariaSort`) != "descending" {
 		t.Errorf("sorted the other way: %s", got)
 	}
 	b.click(t, `th[data-key="in_bits_per_second"] button`)
 
-	events := func() int { return eval[int](t, b, `document.querySelectorAll("#events li").length`) }
+	events := func() int {
+		return eval[int](t, b, `document.querySelectorAll("#events li").length`)
+	}
 	if events() != 9 {
 		t.Errorf("%d events", events())
 	}
@@ -309,16 +348,20 @@ func TestPage(t *testing.T) {
 	b.click(t, `#event-kinds button:nth-child(1)`)
 
 	b.click(t, `#devices button:nth-child(3)`)
-	if got := text("#device-list"); rows() != 4 || strings.Contains(got, "eth0") || !strings.Contains(got, "17 frames dropped: on queues that are not served (1)") {
+	if got := text("#device-list"); rows() != 4 || strings.Contains(got, "eth0") ||
+		!strings.Contains(got, "17 frames dropped: on queues that are not served (1)") {
 		t.Errorf("eth1: %d rows, %s", rows(), got)
 	}
 	b.click(t, `#devices button:nth-child(1)`)
-	if got := text("#export-list"); !strings.Contains(got, "3 puts of 5.6 GB, 40 gets of 160 GB") || !strings.Contains(got, "1 transfer refused or broken off") {
+	if got := text("#export-list"); !strings.Contains(got, "3 puts of 5.6 GB, 40 gets of 160 GB") ||
+		!strings.Contains(got, "1 transfer refused or broken off") {
 		t.Errorf("exports: %s", got)
 	}
 
-	eval[bool](t, b, `$("plot-rates").dispatchEvent(new PointerEvent("pointermove", { clientX: $("plot-rates").getBoundingClientRect().left + 420 }))`)
-	if got := text("#plot-rates .tip"); !strings.Contains(got, "received") || !strings.Contains(got, "bit/s") {
+	eval[bool](t, b,
+		`$("plot-rates").dispatchEvent(new PointerEvent("pointermove", { clientX: $("plot-rates").getBoundingClientRect().left + 420 }))`)
+	if got := text("#plot-rates .tip"); !strings.Contains(got, "received") ||
+		!strings.Contains(got, "bit/s") {
 		t.Errorf("under the pointer: %q", got)
 	}
 	b.shot(t, "light.png")

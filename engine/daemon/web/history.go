@@ -46,7 +46,8 @@ type history struct {
 
 func newHistory(snapshot func() control.Snapshot) *history {
 	h := &history{snapshot: snapshot, end: make(chan struct{}), ended: make(chan struct{})}
-	h.samples = History{Schema: 1, Command: "history", Interval: interval.Seconds(), Times: []float64{}, Devices: []*series{}}
+	h.samples = History{Schema: 1, Command: "history", Interval: interval.Seconds(),
+		Times: []float64{}, Devices: []*series{}}
 	h.sample(snapshot())
 	go h.run()
 	return h
@@ -111,7 +112,8 @@ func (h *history) series(device string) *series {
 			return v
 		}
 	}
-	v := &series{Device: device, In: []float64{}, Out: []float64{}, Drops: []float64{}, Conns: []float64{}}
+	v := &series{Device: device, In: []float64{}, Out: []float64{}, Drops: []float64{},
+		Conns: []float64{}}
 	h.samples.Devices = append(h.samples.Devices, v)
 	return v
 }

@@ -54,7 +54,9 @@ func TestLive(t *testing.T) {
 	}
 	free.Close()
 	socket, file := filepath.Join(dir, "s"), filepath.Join(dir, "xwarp.toml")
-	text := fmt.Sprintf("[daemon]\nsocket = %q\ngrace = \"1s\"\n[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[http]\nlisten = %q\nstatus_page = true\n", socket, free.Addr())
+	text := fmt.Sprintf("[daemon]\nsocket = %q\ngrace = \"1s\"\n[[interface]]\nname = "+
+		"\"lo\"\ntransport = \"kernel\"\n[http]\nlisten = %q\nstatus_page = true\n", socket,
+		free.Addr())
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +71,8 @@ func TestLive(t *testing.T) {
 	defer d.Close()
 	b := open(t)
 	b.run(t, chromedp.Navigate("http://"+free.Addr().String()+"/"))
-	b.until(t, `document.documentElement.dataset.ready === "yes" && $("conns").innerText.includes("No connections.")`)
+	b.until(t,
+		`document.documentElement.dataset.ready === "yes" && $("conns").innerText.includes("No connections.")`)
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -93,7 +96,9 @@ func TestLive(t *testing.T) {
 	if err := <-accepted; err != nil {
 		t.Fatal(err)
 	}
-	b.until(t, fmt.Sprintf(`$("t-conns").innerText === "2" && $("conns").innerText.includes(%q) && $("events").innerText.includes("RDMA_CM_EVENT_ESTABLISHED")`, l.Addr()))
+	b.until(t,
+		fmt.Sprintf(
+			`$("t-conns").innerText === "2" && $("conns").innerText.includes(%q) && $("events").innerText.includes("RDMA_CM_EVENT_ESTABLISHED")`, l.Addr()))
 	dialer.Close()
 	answerer.Close()
 	b.until(t, `$("t-conns").innerText === "0" && $("events").innerText.includes("program left")`)

@@ -16,8 +16,9 @@ import (
 	"xwarp/engine/daemon/web"
 )
 
-// TestMargins: a rule that the browser cannot read is left out without a word, and the page without margins still answers every click.
-// So the styles that count are asked for, and the edges of the picture have to be empty.
+// TestMargins: a rule that the browser cannot read is left out without a word, and the page without margins
+// still answers every click. So the styles that count are asked for, and the edges of the picture have to be
+// empty.
 func TestMargins(t *testing.T) {
 	pages := web.New(web.Config{Snapshot: busy(), StatusPage: true})
 	defer pages.Close()
@@ -26,7 +27,9 @@ func TestMargins(t *testing.T) {
 	defer srv.Close()
 	b := open(t)
 	for _, scheme := range []string{"light", "dark"} {
-		call(t, b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		call(t, b, emulation.SetEmulatedMedia,
+			emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{
+				{Name: "prefers-color-scheme", Value: scheme}}})
 		for _, c := range []struct {
 			width, padding, margin int // CSS pixels; at most 1240 belong to the page
 		}{{1600, 20, 180}, {1280, 20, 20}, {390, 12, 0}} {
@@ -36,8 +39,10 @@ func TestMargins(t *testing.T) {
 				style := eval[[]string](t, b, `(() => { const s = getComputedStyle(document.querySelector("`+part+`"));
 					return [s.maxWidth, s.paddingLeft, s.paddingRight, s.marginLeft, s.marginRight]; })()`)
 				pad, margin := fmt.Sprintf("%dpx", c.padding), fmt.Sprintf("%dpx", c.margin)
-				if want := []string{"1240px", pad, pad, margin, margin}; !slices.Equal(style, want) {
-					t.Errorf("%s, %d wide, %s: max-width, paddings, margins %v, want %v", scheme, c.width, part, style, want)
+				if want := []string{"1240px", pad, pad, margin, margin}; !slices.Equal(style,
+					want) {
+					t.Errorf("%s, %d wide, %s: max-width, paddings, margins %v, want %v", scheme,
+						c.width, part, style, want)
 				}
 			}
 			if wide := eval[int](t, b, "document.documentElement.scrollWidth"); wide > c.width {
@@ -46,10 +51,13 @@ func TestMargins(t *testing.T) {
 			picture := b.picture(t)
 			side := c.margin + c.padding
 			if n := content(picture, image.Rect(0, 0, side, picture.Bounds().Dy())); n > 0 {
-				t.Errorf("%s, %d wide: %d pixels of the left edge are no background", scheme, c.width, n)
+				t.Errorf("%s, %d wide: %d pixels of the left edge are no background", scheme,
+					c.width, n)
 			}
-			if n := content(picture, image.Rect(c.width-side, 0, c.width, picture.Bounds().Dy())); n > 0 {
-				t.Errorf("%s, %d wide: %d pixels of the right edge are no background", scheme, c.width, n)
+			if n := content(picture, image.Rect(c.width-side, 0, c.width,
+				picture.Bounds().Dy())); n > 0 {
+				t.Errorf("%s, %d wide: %d pixels of the right edge are no background", scheme,
+					c.width, n)
 			}
 			if n := content(picture, picture.Bounds()); n < 1000 {
 				t.Errorf("%s, %d wide: %d pixels in all are no background", scheme, c.width, n)

@@ -28,7 +28,8 @@ var files = map[string]struct{ name, kind string }{
 	"/icon.svg": {"icon.svg", "image/svg+xml"},
 }
 
-// addStatusPage adds the page and its data. /status.json has the keys of `xwarp status -j`, /top.json those of `xwarp top -j`.
+// addStatusPage adds the page and its data. /status.json has the keys of `xwarp status -j`, /top.json those
+// of `xwarp top -j`.
 func (p *Pages) addStatusPage() {
 	for path, f := range files {
 		b, err := static.ReadFile("static/" + f.name)
@@ -40,7 +41,9 @@ func (p *Pages) addStatusPage() {
 			w.Write(b)
 		})
 	}
-	p.json("/status.json", func(now *control.Snapshot, _ *view.Top, _ *History) any { return view.MakeStatus(now) })
+	p.json("/status.json", func(now *control.Snapshot, _ *view.Top, _ *History) any {
+		return view.MakeStatus(now)
+	})
 	p.json("/top.json", func(_ *control.Snapshot, top *view.Top, _ *History) any { return top })
 	p.json("/history.json", func(_ *control.Snapshot, _ *view.Top, h *History) any { return h })
 	p.json("/events.json", func(now *control.Snapshot, _ *view.Top, _ *History) any {
@@ -57,7 +60,9 @@ func (p *Pages) json(path string, make func(*control.Snapshot, *view.Top, *Histo
 	p.mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 		var b []byte
 		var err error
-		p.history.read(func(now *control.Snapshot, top *view.Top, h *History) { b, err = json.Marshal(make(now, top, h)) })
+		p.history.read(func(now *control.Snapshot, top *view.Top, h *History) {
+			b, err = json.Marshal(make(now, top, h))
+		})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

@@ -1,4 +1,5 @@
-// Package web serves what a daemon shows over HTTP: metrics for Prometheus, and a page for people. Nothing can be changed through it.
+// Package web serves what a daemon shows over HTTP: metrics for Prometheus, and a page for people. Nothing
+// can be changed through it.
 package web
 
 import (
@@ -38,7 +39,8 @@ func New(cfg Config) *Pages {
 	} else {
 		p.mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-			w.Write([]byte("xwarpd: metrics are at /metrics. The status page is off: http.status_page = true turns it on.\n"))
+			w.Write([]byte("xwarpd: metrics are at /metrics. The status page is off: " +
+				"http.status_page = true turns it on.\n"))
 		})
 	}
 	return p
@@ -52,8 +54,10 @@ func (p *Pages) Close() {
 }
 
 // policy lets the page load what is embedded here, and nothing else from anywhere; no other page may frame it.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+	"img-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for " +
+	"'script'; trusted-types 'none'"
 
 // ServeHTTP implements http.Handler.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -68,14 +72,16 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "everything here can be read only", http.StatusMethodNotAllowed)
 	case !p.known(r.Host):
-		http.Error(w, "this name is not among http.hosts of the daemon's configuration; an address always does", http.StatusMisdirectedRequest)
+		http.Error(w, "this name is not among http.hosts of the daemon's configuration; an "+
+			"address always does", http.StatusMisdirectedRequest)
 	default:
 		p.mux.ServeHTTP(w, r)
 	}
 }
 
-// known reports whether a Host header is an address, localhost or a configured name. Any other may be a site that points its own name
-// here in order to have a visitor's browser read what this host only shows to itself (DNS rebinding).
+// known reports whether a Host header is an address, localhost or a configured name. Any other may be a site
+// that points its own name here in order to have a visitor's browser read what this host only shows to itself
+// (DNS rebinding).
 func (p *Pages) known(host string) bool {
 	name := strings.ToLower(host)
 	if i := strings.LastIndexByte(name, ':'); i >= 0 && !strings.HasSuffix(name, "]") {

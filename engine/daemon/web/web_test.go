@@ -23,24 +23,31 @@ import (
 func example(second int) control.Snapshot {
 	n := uint64(second)
 	d := control.DeviceState{
-		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0", XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 1},
+		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0",
+			XDPMode: "native", Copy: "zero-copy", MTU: 9000, Queues: 1},
 		Workers: []control.WorkerState{{
-			Stack: control.Counters(stack.Stats{RxFrames: 100 * n, TxFrames: 50 * n, DropChecksum: 3 * n}), Ring: control.Counters(ring.Stats{}),
+			Stack: control.Counters(stack.Stats{RxFrames: 100 * n, TxFrames: 50 * n,
+				DropChecksum: 3 * n}), Ring: control.Counters(ring.Stats{}),
 		}},
 	}
 	s := control.Snapshot{
-		Schema: 1, Time: time.Unix(1_800_000_000+int64(second), 0), Pid: 4711, Version: "v1.2.3", Uptime: 93_784, Devices: []control.DeviceState{d},
-		Exports: []control.ExportState{{Name: "scratch", Device: "eth0", Listen: netip.MustParseAddrPort("0.0.0.0:7174"), Serve: "memory", Memory: "hugepages",
+		Schema: 1, Time: time.Unix(1_800_000_000+int64(second), 0), Pid: 4711, Version: "v1.2.3",
+		Uptime: 93_784, Devices: []control.DeviceState{d},
+		Exports: []control.ExportState{{Name: "scratch", Device: "eth0",
+			Listen: netip.MustParseAddrPort("0.0.0.0:7174"), Serve: "memory", Memory: "hugepages",
 			Size: 1 << 30, Access: "read-write", Connections: 1}},
 	}
 	for i := range 3 {
 		s.QPs = append(s.QPs, control.QPState{
 			Owner: control.Owner{Session: uint64(i + 1), Device: "eth0"}, Handle: 4, State: "RTS",
-			Local: netip.MustParseAddrPort("192.0.2.1:40000"), Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + i)}), 7174),
-			Counters: map[string]uint64{"payload_in": n * 1000 * uint64(i+1), "payload_out": n * 500},
+			Local:  netip.MustParseAddrPort("192.0.2.1:40000"),
+			Remote: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + i)}), 7174),
+			Counters: map[string]uint64{"payload_in": n * 1000 * uint64(i+1),
+				"payload_out": n * 500},
 		})
 	}
-	s.Events = []control.EventRecord{{Seq: 1, Time: s.Time, Level: "INFO", Event: "RDMA_CM_EVENT_ESTABLISHED", Remote: "192.0.2.10:7174", Device: "eth0"}}
+	s.Events = []control.EventRecord{{Seq: 1, Time: s.Time, Level: "INFO",
+		Event: "RDMA_CM_EVENT_ESTABLISHED", Remote: "192.0.2.10:7174", Device: "eth0"}}
 	return s
 }
 
@@ -68,10 +75,13 @@ func newPages(t *testing.T, cfg Config) *Pages {
 func TestHosts(t *testing.T) {
 	p := newPages(t, Config{Hosts: []string{"Storage7.example"}, StatusPage: true})
 	for host, ok := range map[string]bool{
-		"localhost": true, "localhost:9479": true, "LOCALHOST": true, "127.0.0.1:9479": true, "192.0.2.1": true, "[::1]:9479": true, "[::1]": true,
+		"localhost": true, "localhost:9479": true, "LOCALHOST": true, "127.0.0.1:9479": true,
+		"192.0.2.1": true, "[::1]:9479": true, "[::1]": true,
 		"storage7.example": true, "storage7.example:9479": true, "STORAGE7.example.": true,
-		"attacker.example": false, "attacker.example:9479": false, "127.0.0.1.attacker.example": false, "localhost.attacker.example": false, "": false,
-		"[attacker.example]": false, "storage7.example.attacker": false, "127.0.0.1x": false, "::1": false,
+		"attacker.example": false, "attacker.example:9479": false,
+		"127.0.0.1.attacker.example": false, "localhost.attacker.example": false, "": false,
+		"[attacker.example]": false, "storage7.example.attacker": false, "127.0.0.1x": false,
+		"::1": false,
 	} {
 		for _, path := range []string{"/", "/status.json", "/metrics"} {
 			want := http.StatusMisdirectedRequest
@@ -88,7 +98,9 @@ func TestHosts(t *testing.T) {
 func TestReadOnly(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	for _, m := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE"} {
-		if r := ask(t, p, m, "localhost", "/status.json"); r.StatusCode != http.StatusMethodNotAllowed || r.Header.Get("Allow") != "GET, HEAD" {
+		if r := ask(t, p, m, "localhost",
+			"/status.json"); r.StatusCode != http.StatusMethodNotAllowed ||
+			r.Header.Get("Allow") != "GET, HEAD" {
 			t.Errorf("%s: %s", m, r.Status)
 		}
 	}
@@ -98,7 +110,8 @@ func TestReadOnly(t *testing.T) {
 func TestPageIsSelfContained(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	for path, kind := range map[string]string{
-		"/": "text/html; charset=utf-8", "/page.js": "text/javascript; charset=utf-8", "/plot.js": "text/javascript; charset=utf-8",
+		"/": "text/html; charset=utf-8", "/page.js": "text/javascript; charset=utf-8",
+		"/plot.js":  "text/javascript; charset=utf-8",
 		"/page.css": "text/css; charset=utf-8", "/icon.svg": "image/svg+xml",
 	} {
 		r := ask(t, p, "GET", "localhost", path)
@@ -107,11 +120,13 @@ func TestPageIsSelfContained(t *testing.T) {
 			t.Errorf("%s: %s, %s, %d octets", path, r.Status, r.Header.Get("Content-Type"), len(b))
 		}
 		csp := r.Header.Get("Content-Security-Policy")
-		if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+		if !strings.Contains(csp, "default-src 'none'") ||
+			!strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
 			t.Errorf("%s: policy %q", path, csp)
 		}
 		text := strings.ReplaceAll(string(b), "http://www.w3.org/2000/svg", "")
-		for _, bad := range []string{"http://", "https://", "//cdn", "innerHTML", "eval(", " onclick", " style="} {
+		for _, bad := range []string{"http://", "https://", "//cdn", "innerHTML", "eval(",
+			" onclick", " style="} {
 			if strings.Contains(text, bad) {
 				t.Errorf("%s has %q", path, bad)
 			}
@@ -129,7 +144,8 @@ func TestWithoutPage(t *testing.T) {
 	if r := ask(t, p, "GET", "localhost", "/metrics"); r.StatusCode != 200 {
 		t.Errorf("/metrics: %s", r.Status)
 	}
-	if b, _ := io.ReadAll(ask(t, p, "GET", "localhost", "/").Body); !strings.Contains(string(b), "http.status_page = true") {
+	if b, _ := io.ReadAll(ask(t, p, "GET", "localhost", "/").Body); !strings.Contains(string(b),
+		"http.status_page = true") {
 		t.Errorf("/ says %q", b)
 	}
 	if r := ask(t, p, "GET", "localhost", "/status.json"); r.StatusCode != 404 {
@@ -157,7 +173,8 @@ func keys(prefix string, v any) (list []string) {
 func TestSameKeysAsCommands(t *testing.T) {
 	p := newPages(t, Config{StatusPage: true})
 	s := example(1)
-	for path, want := range map[string]any{"/status.json": view.MakeStatus(&s), "/top.json": view.MakeTop(&s, &s)} {
+	for path, want := range map[string]any{"/status.json": view.MakeStatus(&s),
+		"/top.json": view.MakeTop(&s, &s)} {
 		var got, command any
 		b, _ := io.ReadAll(ask(t, p, "GET", "localhost", path).Body)
 		if err := json.Unmarshal(b, &got); err != nil {
@@ -190,7 +207,8 @@ func TestHistory(t *testing.T) {
 	if n := len(h.samples.Times); n != points {
 		t.Fatalf("%d points, want %d", n, points)
 	}
-	want := &series{Device: "eth0", In: fill(8 * 6000), Out: fill(8 * 1500), Drops: fill(3), Conns: fill(3)}
+	want := &series{Device: "eth0", In: fill(8 * 6000), Out: fill(8 * 1500), Drops: fill(3),
+		Conns: fill(3)}
 	if got := h.samples.Devices; len(got) != 1 || !reflect.DeepEqual(got[0], want) {
 		t.Errorf("%+v\nwant %+v", got[0], want)
 	}
@@ -215,7 +233,8 @@ func TestConcurrentReaders(t *testing.T) {
 				q.Host = "localhost"
 				p.ServeHTTP(r, q)
 				var h History
-				if e := json.Unmarshal(r.Body.Bytes(), &h); e != nil || len(h.Times) == 0 || len(h.Devices) != 1 || len(h.Devices[0].In) != len(h.Times) {
+				if e := json.Unmarshal(r.Body.Bytes(), &h); e != nil || len(h.Times) == 0 ||
+					len(h.Devices) != 1 || len(h.Devices[0].In) != len(h.Times) {
 					err = fmt.Errorf("%w, %s", e, r.Body)
 				}
 			}

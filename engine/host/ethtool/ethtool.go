@@ -1,4 +1,5 @@
-// Package ethtool asks and sets what ethtool(8) does: offloads, queues, rings of an interface of the calling thread's network namespace.
+// Package ethtool asks and sets what ethtool(8) does: offloads, queues, rings of an interface of the calling
+// thread's network namespace.
 package ethtool
 
 import (
@@ -31,7 +32,8 @@ func ioctl(name string, b []byte) error {
 		_    [16]byte // struct ifreq has 40 octets
 	}{data: unsafe.Pointer(&b[0])}
 	copy(req.name[:], name)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
+		uintptr(unsafe.Pointer(&req)))
 	runtime.KeepAlive(b)
 	if errno != 0 {
 		return errno
@@ -146,7 +148,8 @@ func ReadChannels(name string) (Channels, error) {
 func readChannels(name string) (c Channels, raw []byte, err error) {
 	raw = words(0, unix.ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0)
 	if err = ioctl(name, raw); err == nil {
-		c = Channels{MaxRx: word(raw, 1), MaxCombined: word(raw, 4), Rx: word(raw, 5), Combined: word(raw, 8)}
+		c = Channels{MaxRx: word(raw, 1), MaxCombined: word(raw, 4), Rx: word(raw, 5),
+			Combined: word(raw, 8)}
 	}
 	return c, raw, err
 }
@@ -154,8 +157,8 @@ func readChannels(name string) (c Channels, raw []byte, err error) {
 // Queues is the number of receive queues in use.
 func (c Channels) Queues() int { return int(c.Rx + c.Combined) }
 
-// ReceiveQueues counts the receive queues that an interface which is up has now, up to most: as the kernel tells (Linux 6.8), else
-// as the driver tells, else 1.
+// ReceiveQueues counts the receive queues that an interface which is up has now, up to most: as the kernel
+// tells (Linux 6.8), else as the driver tells, else 1.
 func ReceiveQueues(ifindex int, name string, most int) int {
 	if n, err := ring.ReceiveQueues(ifindex, most); err == nil {
 		return n

@@ -1,5 +1,6 @@
-// Package fault is for memory that may be taken away while it is used: the mapping of a file that somebody else may shorten, or
-// whose disk may fail. The kernel answers an access with SIGBUS then, which ends a Go program that does nothing about it.
+// Package fault is for memory that may be taken away while it is used: the mapping of a file that somebody
+// else may shorten, or whose disk may fail. The kernel answers an access with SIGBUS then, which ends a Go
+// program that does nothing about it.
 package fault
 
 import "runtime/debug"
@@ -11,8 +12,8 @@ func (e *Error) Error() string {
 	return "memory cannot be accessed: the file behind it was shortened meanwhile, or its disk failed"
 }
 
-// Touch runs f, which accesses such memory, on the goroutine of the caller. It returns an Error when f came upon memory that is
-// gone; what f was in the middle of stays as it was then. Other panics go on.
+// Touch runs f, which accesses such memory, on the goroutine of the caller. It returns an Error when f came
+// upon memory that is gone; what f was in the middle of stays as it was then. Other panics go on.
 func Touch(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

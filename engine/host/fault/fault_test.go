@@ -13,7 +13,8 @@ import (
 	"xwarp/tcp/octets"
 )
 
-// TestTouch cuts a mapped file off and touches what is gone: with the copies of Go and with this program's own assembly.
+// TestTouch cuts a mapped file off and touches what is gone: with the copies of Go and with this program's
+// own assembly.
 func TestTouch(t *testing.T) {
 	page := os.Getpagesize()
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
@@ -47,7 +48,8 @@ func TestTouch(t *testing.T) {
 		var gone *Error
 		if err := Touch(touch); !errors.As(err, &gone) {
 			t.Errorf("%s: %v", name, err)
-		} else if off := gone.Addr - uintptr(unsafe.Pointer(&mem[0])); off < uintptr(page) || off >= uintptr(len(mem)) {
+		} else if off := gone.Addr - uintptr(unsafe.Pointer(&mem[0])); off < uintptr(page) ||
+			off >= uintptr(len(mem)) {
 			t.Errorf("%s: at octet %d of the mapping", name, off)
 		}
 	}

@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Create opens a file to write it anew, as os.Create does. But it follows no symbolic link of another user's, which would have root
-// write where that user wants, and takes no file of another user's, who could read along. Pipes and devices are written to, whosever
-// they are. A new file is readable by its owner only: captures hold what users transfer.
+// Create opens a file to write it anew, as os.Create does. But it follows no symbolic link of another user's,
+// which would have root write where that user wants, and takes no file of another user's, who could read
+// along. Pipes and devices are written to, whosever they are. A new file is readable by its owner only:
+// captures hold what users transfer.
 func Create(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil || !errors.Is(err, unix.EEXIST) {

@@ -1,5 +1,5 @@
-// Package hostfile opens files so that nobody with fewer rights than this process decides which ones: a link or a directory of another
-// user's leads root to where it did not want to write.
+// Package hostfile opens files so that nobody with fewer rights than this process decides which ones: a link
+// or a directory of another user's leads root to where it did not want to write.
 package hostfile
 
 import (
@@ -23,9 +23,9 @@ type Dir struct {
 	path string
 }
 
-// OpenDir opens a directory, and with create makes what is missing of its path, with mode 0700. It fails when somebody else may write to
-// it or to a directory above it, but for one such as /tmp where nobody takes the files of others away, and follows no symbolic
-// link. The Dir is this process's alone until Close.
+// OpenDir opens a directory, and with create makes what is missing of its path, with mode 0700. It fails when
+// somebody else may write to it or to a directory above it, but for one such as /tmp where nobody takes the
+// files of others away, and follows no symbolic link. The Dir is this process's alone until Close.
 func OpenDir(path string, create bool) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -100,10 +100,11 @@ func ours(st *unix.Stat_t, shared bool) error {
 // Close lets others use the directory.
 func (d *Dir) Close() error { return d.f.Close() }
 
-// Read returns what a file has. It must be a regular one, this user's or root's, that nobody else may write to. errors.Is(err,
-// fs.ErrNotExist) tells that there is none.
+// Read returns what a file has. It must be a regular one, this user's or root's, that nobody else may write
+// to. errors.Is(err, fs.ErrNotExist) tells that there is none.
 func (d *Dir) Read(name string) (b []byte, err error) {
-	fd, err := unix.Openat(int(d.f.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(d.f.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|
+		unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: filepath.Join(d.path, name), Err: err}
 	}
@@ -128,7 +129,8 @@ func (d *Dir) Write(name string, b []byte) error {
 	if err := d.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	fd, err := unix.Openat(at, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(at, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|
+		unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return &fs.PathError{Op: "create", Path: filepath.Join(d.path, tmp), Err: err}
 	}

@@ -66,34 +66,59 @@ func TestDirOfOthers(t *testing.T) {
 		want string                 // "" for right
 	}{
 		{"as it should be", func(string) error { return nil }, ""},
-		{"directory of another user", func(top string) error { give(t, top+"/dir"); return nil }, "belongs to user 65534"},
-		{"directory above of another user", func(top string) error { give(t, top); return nil }, "belongs to user 65534"},
-		{"others may write", func(top string) error { return os.Chmod(top+"/dir", 0o777) }, "others may write"},
-		{"others may write above", func(top string) error { return os.Chmod(top, 0o777) }, "others may write"},
-		{"as in /tmp above", func(top string) error { return os.Chmod(top, 0o777|fs.ModeSticky) }, ""},
-		{"as in /tmp", func(top string) error { return os.Chmod(top+"/dir", 0o777|fs.ModeSticky) }, "others may write"},
+		{"directory of another user", func(top string) error {
+			give(t, top+"/dir")
+			return nil
+		}, "belongs to user 65534"},
+		{"directory above of another user", func(top string) error {
+			give(t, top)
+			return nil
+		}, "belongs to user 65534"},
+		{"others may write", func(top string) error {
+			return os.Chmod(top+"/dir", 0o777)
+		}, "others may write"},
+		{"others may write above", func(top string) error {
+			return os.Chmod(top, 0o777)
+		}, "others may write"},
+		{"as in /tmp above", func(top string) error {
+			return os.Chmod(top, 0o777|fs.ModeSticky)
+		}, ""},
+		{"as in /tmp", func(top string) error {
+			return os.Chmod(top+"/dir", 0o777|fs.ModeSticky)
+		}, "others may write"},
 		{"directory is a link", func(top string) error {
-			return errors.Join(os.Rename(top+"/dir", top+"/real"), os.Symlink(top+"/real", top+"/dir"))
+			return errors.Join(os.Rename(top+"/dir", top+"/real"), os.Symlink(top+"/real", top+
+				"/dir"))
 		}, "symbolic links are not followed"},
-		{"file of another user", func(top string) error { give(t, top+"/dir/file"); return nil }, "belongs to user 65534"},
-		{"others may write to the file", func(top string) error { return os.Chmod(top+"/dir/file", 0o602) }, "others may write"},
+		{"file of another user", func(top string) error {
+			give(t, top+"/dir/file")
+			return nil
+		}, "belongs to user 65534"},
+		{"others may write to the file", func(top string) error {
+			return os.Chmod(top+"/dir/file", 0o602)
+		}, "others may write"},
 		{"file is a link", func(top string) error {
-			return errors.Join(os.Rename(top+"/dir/file", top+"/dir/real"), os.Symlink("real", top+"/dir/file"))
+			return errors.Join(os.Rename(top+"/dir/file", top+"/dir/real"), os.Symlink("real", top+
+				"/dir/file"))
 		}, "too many levels of symbolic links"},
 		{"file is a directory", func(top string) error {
 			return errors.Join(os.Remove(top+"/dir/file"), os.Mkdir(top+"/dir/file", 0o700))
 		}, "no regular file"},
-		{"file is huge", func(top string) error { return os.Truncate(top+"/dir/file", maxFile+1) }, "no regular file of at most"},
+		{"file is huge", func(top string) error {
+			return os.Truncate(top+"/dir/file", maxFile+1)
+		}, "no regular file of at most"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			top := t.TempDir()
-			must(t, os.Mkdir(top+"/dir", 0o700), os.WriteFile(top+"/dir/file", []byte("x"), 0o600), tc.make(top))
+			must(t, os.Mkdir(top+"/dir", 0o700), os.WriteFile(top+"/dir/file", []byte("x"), 0o600),
+				tc.make(top))
 			d, err := OpenDir(top+"/dir", true)
 			if err == nil {
 				defer d.Close()
 				_, err = d.Read("file")
 			}
-			if (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
+			if (tc.want == "") != (err == nil) || err != nil &&
+				!strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
 			}
 		})
@@ -103,7 +128,8 @@ func TestDirOfOthers(t *testing.T) {
 // A link at the name that Write uses is replaced, and what it led to stays.
 func TestWriteFollowsNoLink(t *testing.T) {
 	top := t.TempDir()
-	must(t, os.WriteFile(top+"/victim", []byte("secret"), 0o600), os.Symlink(top+"/victim", top+"/file.new"), os.Symlink(top+"/victim", top+"/file"))
+	must(t, os.WriteFile(top+"/victim", []byte("secret"), 0o600), os.Symlink(top+"/victim", top+
+		"/file.new"), os.Symlink(top+"/victim", top+"/file"))
 	d, err := OpenDir(top, false)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +146,8 @@ func TestWriteFollowsNoLink(t *testing.T) {
 func TestCreate(t *testing.T) {
 	top := t.TempDir()
 	name := func(n string) string { return filepath.Join(top, n) }
-	must(t, os.WriteFile(name("own"), []byte("old and long"), 0o600), os.WriteFile(name("planted"), []byte("theirs"), 0o666),
+	must(t, os.WriteFile(name("own"), []byte("old and long"), 0o600), os.WriteFile(name("planted"),
+		[]byte("theirs"), 0o666),
 		os.Symlink("own", name("link")), os.Symlink("own", name("trap")))
 	give(t, name("planted"))
 	give(t, name("trap"))
@@ -135,7 +162,8 @@ func TestCreate(t *testing.T) {
 			t.Errorf("%s: %q, %v", n, b, err)
 		}
 	}
-	for n, want := range map[string]string{"planted": "belongs to user 65534", "trap": "is a symbolic link, and it belongs to user 65534"} {
+	for n, want := range map[string]string{"planted": "belongs to user 65534",
+		"trap": "is a symbolic link, and it belongs to user 65534"} {
 		if _, err := Create(name(n)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", n, err, want)
 		}

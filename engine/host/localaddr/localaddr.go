@@ -21,8 +21,8 @@ import (
 // State is what is so at a moment.
 type State struct {
 	MAC [6]byte // of the interface
-	// Addrs are what the host answers to, whichever interface has them: the local routes of the interface's VRF, or of the
-	// kernel's table local. Those of loopback never come from a wire and are left out.
+	// Addrs are what the host answers to, whichever interface has them: the local routes of the interface's
+	// VRF, or of the kernel's table local. Those of loopback never come from a wire and are left out.
 	Addrs []netip.Prefix
 	// Networks are the addresses among Addrs that an interface has, each with the length of its network's prefix.
 	Networks []netip.Prefix
@@ -40,10 +40,12 @@ type Follower struct {
 	done   chan struct{}
 	ended  sync.WaitGroup
 
-	reading sync.Mutex // held from reading the kernel's tables to notify: States come in the order in which they were true
+	// held from reading the kernel's tables to notify: States come in the order in which they were true
+	reading sync.Mutex
 }
 
-// settle is how long changes are gathered before the tables are read, so that a thousand new addresses cost a few reads.
+// settle is how long changes are gathered before the tables are read, so that a thousand new addresses cost a
+// few reads.
 const settle = 20 * time.Millisecond
 
 // interrupted is how often a table that changes meanwhile is read at once again.
@@ -52,9 +54,9 @@ const interrupted = 8
 // again is the time between attempts to read, and to have the reader take what was read.
 const again = time.Second
 
-// Follow begins for the interface with index link, in the network namespace of the calling thread. notify is called before it returns
-// and after changes, by one goroutine at a time; an error of the first call is Follow's, later ones
-// are logged and tried again. A log may be nil.
+// Follow begins for the interface with index link, in the network namespace of the calling thread. notify is
+// called before it returns and after changes, by one goroutine at a time; an error of the first call is
+// Follow's, later ones are logged and tried again. A log may be nil.
 func Follow(link int, log *slog.Logger, notify func(*State) error) (*Follower, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -65,10 +67,12 @@ func Follow(link int, log *slog.Logger, notify func(*State) error) (*Follower, e
 	if err != nil {
 		return nil, fmt.Errorf("local addresses: netlink socket: %w", err)
 	}
-	f := &Follower{link: link, handle: h, log: log, notify: notify, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	f := &Follower{link: link, handle: h, log: log, notify: notify, wake: make(chan struct{}, 1),
+		done: make(chan struct{})}
 	if f.routes, err = filteredSocket(); err == nil {
 		f.watch, err = netwatch.Follow(netwatch.Options{
-			Name: "local addresses", Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+			Name: "local addresses", Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR,
+				unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
 			Change: f.change, List: f.read, Log: log,
 		})
 	}
@@ -203,7 +207,8 @@ func filteredSocket() (*nl.SocketHandle, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}
-	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1); err != nil {
+	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK,
+		1); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("netlink socket: filtered dumps: %w", err)
 	}
@@ -219,7 +224,8 @@ func (f *Follower) local(addrs []netip.Prefix, family uint8, table uint32) ([]ne
 	var replies [][]byte
 	err := error(nl.ErrDumpInterrupted)
 	for range interrupted {
-		if replies, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE); !errors.Is(err, nl.ErrDumpInterrupted) {
+		if replies, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE); !errors.Is(err,
+			nl.ErrDumpInterrupted) {
 			break
 		}
 	}
@@ -252,7 +258,8 @@ func (f *Follower) networks(s *State) error {
 	var list []netlink.Addr
 	err := error(nl.ErrDumpInterrupted)
 	for range interrupted {
-		if list, err = f.handle.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err, nl.ErrDumpInterrupted) {
+		if list, err = f.handle.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err,
+			nl.ErrDumpInterrupted) {
 			break
 		}
 	}

@@ -109,14 +109,16 @@ func (h *host) address(name, prefix string) (netlink.Link, *netlink.Addr) {
 	l, err := h.nl.LinkByName(name)
 	h.try(err)
 	p := netip.MustParsePrefix(prefix)
-	return l, &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD}
+	return l, &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(),
+		p.Addr().BitLen())}, Flags: unix.IFA_F_NODAD}
 }
 
 func (h *host) add(name, prefix string) { h.try(h.nl.AddrAdd(h.address(name, prefix))) }
 func (h *host) del(name, prefix string) { h.try(h.nl.AddrDel(h.address(name, prefix))) }
 
-// TestFollow: the host's addresses are those of all its interfaces, without loopback and broadcast, and the prefixes that are routed
-// to itself. A table that some mark leads to is not asked: a transparent proxy has the whole world there.
+// TestFollow: the host's addresses are those of all its interfaces, without loopback and broadcast, and the
+// prefixes that are routed to itself. A table that some mark leads to is not asked: a transparent proxy has
+// the whole world there.
 func TestFollow(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.add("v0", "192.0.2.1/24")
@@ -127,7 +129,8 @@ func TestFollow(t *testing.T) {
 		}
 		defer f.Close()
 		h.expect("at first", "192.0.2.1/32")
-		if got, want := h.last().Networks, netip.MustParsePrefix("192.0.2.1/24"); !slices.Contains(got, want) {
+		if got, want := h.last().Networks, netip.MustParsePrefix("192.0.2.1/24"); !slices.Contains(
+			got, want) {
 			t.Errorf("networks %v, want %v", got, want)
 		}
 		if mac := h.last().MAC; mac != [6]byte(h.link.Attrs().HardwareAddr) {
@@ -136,7 +139,8 @@ func TestFollow(t *testing.T) {
 		h.add("v1", "198.51.100.7/32")
 		h.add("lo", "203.0.113.9/32")
 		h.add("v0", "2001:db8::1/64")
-		h.expect("of several interfaces", "192.0.2.1/32", "198.51.100.7/32", "2001:db8::1/128", "203.0.113.9/32")
+		h.expect("of several interfaces", "192.0.2.1/32", "198.51.100.7/32", "2001:db8::1/128",
+			"203.0.113.9/32")
 		h.add("lo", "198.51.100.7/32")
 		h.del("v1", "198.51.100.7/32")
 		h.del("lo", "203.0.113.9/32")
@@ -147,8 +151,10 @@ func TestFollow(t *testing.T) {
 		h.try(err)
 		whole := &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 		some := &net.IPNet{IP: net.IPv4(203, 0, 113, 0), Mask: net.CIDRMask(24, 32)}
-		h.try(h.nl.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: whole, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Table: 100}))
-		h.try(h.nl.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: some, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Table: unix.RT_TABLE_LOCAL}))
+		h.try(h.nl.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: whole,
+			Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Table: 100}))
+		h.try(h.nl.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: some,
+			Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Table: unix.RT_TABLE_LOCAL}))
 		h.expect("a prefix of our own", "192.0.2.1/32", "198.51.100.7/32", "203.0.113.0/24")
 
 		moved := net.HardwareAddr{2, 0, 0, 0, 0xbe, 0xef}
@@ -173,7 +179,8 @@ func TestManyChanges(t *testing.T) {
 		defer f.Close()
 		const n = 1000
 		for i := range n {
-			h.add("lo", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), 32).String())
+			h.add("lo", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}),
+				32).String())
 		}
 		for i := 0; len(h.last().Addrs) < n; i++ {
 			if time.Sleep(10 * time.Millisecond); i == 1000 {
@@ -193,7 +200,9 @@ func TestManyChanges(t *testing.T) {
 func TestRefused(t *testing.T) {
 	onHost(t, func(h *host) {
 		refuse := errors.New("no room")
-		if _, err := Follow(h.link.Attrs().Index, nil, func(*State) error { return refuse }); !errors.Is(err, refuse) {
+		if _, err := Follow(h.link.Attrs().Index, nil, func(*State) error {
+			return refuse
+		}); !errors.Is(err, refuse) {
 			t.Errorf("at first: %v", err)
 		}
 		calls := 0

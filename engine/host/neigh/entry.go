@@ -20,8 +20,8 @@ func newSocket() (*nl.SocketHandle, error) {
 	return &nl.SocketHandle{Socket: s}, nil
 }
 
-// neighbour asks the kernel for the entry of hop alone: a dump of the table costs more, the more hosts there are. Without an entry
-// it returns nil.
+// neighbour asks the kernel for the entry of hop alone: a dump of the table costs more, the more hosts there
+// are. Without an entry it returns nil.
 func (r *Resolver) neighbour(hop netip.Addr) (*netlink.Neigh, error) {
 	req := nl.NewNetlinkRequest(unix.RTM_GETNEIGH, 0)
 	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: r.one}
@@ -55,6 +55,7 @@ func decode(body []byte) *netlink.Neigh {
 const fixed = netlink.NUD_PERMANENT | netlink.NUD_NOARP
 
 func usable(n *netlink.Neigh) bool {
-	const good = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | fixed
+	const good = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE |
+		fixed
 	return n.State&good != 0 && len(n.HardwareAddr) == 6
 }

@@ -48,7 +48,8 @@ type Resolver struct {
 	wake   chan struct{}
 	ended  sync.WaitGroup
 
-	telling sync.Mutex // held from reading the kernel's table to notify: answers come in the order in which they were true
+	// held from reading the kernel's table to notify: answers come in the order in which they were true
+	telling sync.Mutex
 
 	mu      sync.Mutex
 	dsts    map[netip.Addr]*destination
@@ -65,8 +66,9 @@ type destination struct {
 	asked  *list.Element // in pending; nil: nothing is to be done
 }
 
-// New starts to follow the neighbour table of the interface with index link, in the network namespace of the calling thread. notify is
-// called for each answer and each later change, by one goroutine at a time. A log may be nil.
+// New starts to follow the neighbour table of the interface with index link, in the network namespace of the
+// calling thread. notify is called for each answer and each later change, by one goroutine at a time. A log
+// may be nil.
 func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 	runtime.LockOSThread() // all sockets are made on this thread
 	defer runtime.UnlockOSThread()
@@ -83,7 +85,8 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 	}
 	if r.one, err = newSocket(); err == nil {
 		r.watch, err = netwatch.Follow(netwatch.Options{
-			Name: "neighbour table", Groups: []int{unix.RTNLGRP_NEIGH}, Change: r.change, List: r.list, Log: log,
+			Name: "neighbour table", Groups: []int{unix.RTNLGRP_NEIGH}, Change: r.change,
+			List: r.list, Log: log,
 		})
 	}
 	if err != nil {
@@ -122,7 +125,8 @@ func (r *Resolver) Len() int {
 
 // Lookup asks the kernel for the route to dst. It fails when dst is not reached through the interface.
 func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
-	routes, err := r.handle.RouteGetWithOptions(dst.AsSlice(), &netlink.RouteGetOptions{OifIndex: r.link})
+	routes, err := r.handle.RouteGetWithOptions(dst.AsSlice(),
+		&netlink.RouteGetOptions{OifIndex: r.link})
 	if err != nil {
 		return Route{}, fmt.Errorf("no route to %v: %w (see: ip route get %v)", dst, err, dst)
 	}
@@ -136,12 +140,15 @@ func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 		}
 		return rt, nil
 	}
-	return Route{}, fmt.Errorf("%v is not reached through interface index %d (see: ip route get %v)", dst, r.link, dst)
+	return Route{},
+		fmt.Errorf("%v is not reached through interface index %d (see: ip route get %v)", dst,
+			r.link, dst)
 }
 
-// Request asks for the link-layer address of dst's next hop; the answer goes to notify, and so do all changes until Forget. Asking
-// again makes the kernel confirm the address; a request that was not answered yet counts for all until then. It never blocks. Of
-// more than MaxDestinations, the one asked for the longest time ago is forgotten.
+// Request asks for the link-layer address of dst's next hop; the answer goes to notify, and so do all changes
+// until Forget. Asking again makes the kernel confirm the address; a request that was not answered yet counts
+// for all until then. It never blocks. Of more than MaxDestinations, the one asked for the longest time ago
+// is forgotten.
 func (r *Resolver) Request(dst netip.Addr) {
 	r.mu.Lock()
 	d := r.dsts[dst]

@@ -91,13 +91,15 @@ func (h *host) build() (err error) {
 func (h *host) route() error {
 	h.neighbour(gateway, 9)
 	return h.nl.RouteReplace(&netlink.Route{
-		LinkIndex: h.link.Attrs().Index, Gw: gateway, Dst: &net.IPNet{IP: net.IPv4(128, 0, 0, 0), Mask: net.CIDRMask(1, 32)},
+		LinkIndex: h.link.Attrs().Index, Gw: gateway, Dst: &net.IPNet{IP: net.IPv4(128, 0, 0, 0),
+			Mask: net.CIDRMask(1, 32)},
 	})
 }
 
 func (h *host) neighbour(ip net.IP, mac byte) {
 	h.nl.NeighSet(&netlink.Neigh{
-		LinkIndex: h.link.Attrs().Index, IP: ip, State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, mac},
+		LinkIndex: h.link.Attrs().Index, IP: ip, State: netlink.NUD_PERMANENT,
+		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, mac},
 	})
 }
 
@@ -152,12 +154,16 @@ func TestAnswersAndChanges(t *testing.T) {
 		}
 		far := netip.MustParseAddr("2001:db8::1") // no route
 		h.r.Request(far)
-		h.eventually("an error", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.last[far].Err != nil })
+		h.eventually("an error", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.last[far].Err != nil
+		})
 	})
 }
 
-// TestFixedStays holds the resolver to leaving alone what an operator has fixed: the kernel would take "use" for a wish to have an
-// ordinary entry instead.
+// TestFixedStays holds the resolver to leaving alone what an operator has fixed: the kernel would take "use"
+// for a wish to have an ordinary entry instead.
 func TestFixedStays(t *testing.T) {
 	onHost(t, func(h *host) {
 		for i := range 3 {
@@ -173,8 +179,9 @@ func TestFixedStays(t *testing.T) {
 	})
 }
 
-// TestOverrun has the kernel drop changes while the resolver's owner takes its time: the gateway's new address is among them, and
-// whoever uses it hears of it all the same. New destinations are resolved afterwards.
+// TestOverrun has the kernel drop changes while the resolver's owner takes its time: the gateway's new
+// address is among them, and whoever uses it hears of it all the same. New destinations are resolved
+// afterwards.
 func TestOverrun(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.r.Request(distant(1))
@@ -215,7 +222,9 @@ func TestPendingOnce(t *testing.T) {
 		if waiting > 3 {
 			t.Errorf("%d requests wait for three destinations", waiting)
 		}
-		h.eventually("answers", func() bool { return h.heard(distant(1), 9) && h.heard(distant(3), 9) })
+		h.eventually("answers", func() bool {
+			return h.heard(distant(1), 9) && h.heard(distant(3), 9)
+		})
 		h.r.Forget(distant(1))
 		h.r.Forget(distant(1))
 		if n := h.r.Len(); n != 3 {
@@ -224,8 +233,8 @@ func TestPendingOnce(t *testing.T) {
 	})
 }
 
-// TestManyDestinations asks for more destinations than are followed: the oldest are forgotten, the latest are answered, and a
-// forgotten one is answered when it is asked for again.
+// TestManyDestinations asks for more destinations than are followed: the oldest are forgotten, the latest are
+// answered, and a forgotten one is answered when it is asked for again.
 func TestManyDestinations(t *testing.T) {
 	n := *addresses
 	onHost(t, func(h *host) {
@@ -244,20 +253,23 @@ func TestManyDestinations(t *testing.T) {
 			used += len(u)
 		}
 		h.r.mu.Unlock()
-		if most := min(n, MaxDestinations); followed > most || listed != followed || used > followed {
-			t.Errorf("%d followed, %d listed, %d use a hop; want at most %d", followed, listed, used, most)
+		if most := min(n, MaxDestinations); followed > most || listed != followed ||
+			used > followed {
+			t.Errorf("%d followed, %d listed, %d use a hop; want at most %d", followed, listed,
+				used, most)
 		}
 		h.r.Request(distant(0))
 		h.eventually("the first one again", func() bool { return h.heard(distant(0), 9) })
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-		t.Logf("%d addresses, %d followed, heap %d KiB, refused %d, %+v", n, followed, m.HeapAlloc>>10, h.refused, h.r.Watch().Counters())
+		t.Logf("%d addresses, %d followed, heap %d KiB, refused %d, %+v", n, followed,
+			m.HeapAlloc>>10, h.refused, h.r.Watch().Counters())
 	})
 }
 
-// TestFlaps takes a link with a thousand neighbours down and up again and again, which the kernel tells of each at once. After every
-// flap a destination is resolved that nobody asked for before.
+// TestFlaps takes a link with a thousand neighbours down and up again and again, which the kernel tells of
+// each at once. After every flap a destination is resolved that nobody asked for before.
 func TestFlaps(t *testing.T) {
 	const neighbours = 1000
 	onHost(t, func(h *host) {
@@ -281,7 +293,8 @@ func TestFlaps(t *testing.T) {
 			if flap%100 == 99 {
 				runtime.GC()
 				runtime.ReadMemStats(&m)
-				t.Logf("%d flaps: heap %d KiB, %+v", flap+1, m.HeapAlloc>>10, h.r.Watch().Counters())
+				t.Logf("%d flaps: heap %d KiB, %+v", flap+1, m.HeapAlloc>>10,
+					h.r.Watch().Counters())
 			}
 		}
 		if n := h.r.Len(); n != 0 || h.r.Watch().Health() != nil {

@@ -70,7 +70,8 @@ func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	case usable(n):
 		h.MAC = [6]byte(n.HardwareAddr)
 	case n.State&netlink.NUD_FAILED != 0:
-		h.Err = fmt.Errorf("%w: %v on interface index %d (see: ip neigh show %v)", ErrUnreachable, hop, r.link, hop)
+		h.Err = fmt.Errorf("%w: %v on interface index %d (see: ip neigh show %v)", ErrUnreachable,
+			hop, r.link, hop)
 	default:
 		return
 	}
@@ -79,8 +80,8 @@ func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	}
 }
 
-// use makes the kernel resolve or confirm hop, as a packet of its own to it would. An entry that is fixed would be so no more: since
-// Linux 5.16 this makes it an ordinary one without an address.
+// use makes the kernel resolve or confirm hop, as a packet of its own to it would. An entry that is fixed
+// would be so no more: since Linux 5.16 this makes it an ordinary one without an address.
 func (r *Resolver) use(hop netip.Addr) error {
 	err := r.handle.NeighSet(&netlink.Neigh{
 		LinkIndex: r.link, Family: family(hop), IP: hop.AsSlice(), Flags: netlink.NTF_USE,

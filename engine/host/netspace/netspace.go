@@ -38,13 +38,14 @@ func Current() (*Space, error) {
 	}()
 	if err := <-ready; err != nil {
 		h.Close()
-		return nil, fmt.Errorf("enter network namespace: %w (it is not the one of the program, and CAP_SYS_ADMIN is needed)", err)
+		return nil, fmt.Errorf("enter network namespace: %w (it is not the one of the program, "+
+			"and CAP_SYS_ADMIN is needed)", err)
 	}
 	return n, nil
 }
 
-// Enter puts the calling thread into a namespace. A daemon's threads are all where it was started, and a hardened unit allows
-// no setns.
+// Enter puts the calling thread into a namespace. A daemon's threads are all where it was started, and a
+// hardened unit allows no setns.
 func Enter(h netns.NsHandle) error {
 	here, err := netns.Get()
 	if err != nil {

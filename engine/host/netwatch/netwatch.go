@@ -1,6 +1,7 @@
-// Package netwatch follows a part of the kernel's network configuration: neighbours, addresses, links, routes. The kernel tells of
-// changes and does not wait for whoever listens: it drops what the socket's buffer does not hold. So whoever follows it has to
-// read everything anew when that happened, and this package says when.
+// Package netwatch follows a part of the kernel's network configuration: neighbours, addresses, links,
+// routes. The kernel tells of changes and does not wait for whoever listens: it drops what the socket's
+// buffer does not hold. So whoever follows it has to read everything anew when that happened, and this
+// package says when.
 package netwatch
 
 import (
@@ -25,8 +26,9 @@ type Options struct {
 	Groups []int  // unix.RTNLGRP_NEIGH and the like
 	// Change takes one message, such as unix.RTM_NEWNEIGH, and may keep nothing of body.
 	Change func(kind uint16, body []byte)
-	// List reads all that is followed, by a socket of its own: once before Follow returns, and when changes were lost. What it
-	// finds is newer than all changes before its call; changes during the call may come again after it.
+	// List reads all that is followed, by a socket of its own: once before Follow returns, and when changes
+	// were lost. What it finds is newer than all changes before its call; changes during the call may come
+	// again after it.
 	List   func() error
 	Log    *slog.Logger // nil is silent
 	Buffer int          // octets of changes that the kernel keeps until they are read [DefaultBuffer]
@@ -41,8 +43,8 @@ type Counters struct {
 	Restarts uint64 // times that the socket was opened again
 }
 
-// Watch follows until it is closed. Its methods may be called from any goroutine; Change and List are called by one goroutine at a
-// time.
+// Watch follows until it is closed. Its methods may be called from any goroutine; Change and List are called
+// by one goroutine at a time.
 type Watch struct {
 	opt  Options
 	home netns.NsHandle
@@ -204,7 +206,8 @@ func (w *Watch) take(wait bool) (got bool, err error) {
 	case flags&unix.MSG_TRUNC != 0:
 		return true, unix.ENOBUFS // a part of it is lost: the same cure
 	}
-	if a, ok := from.(*unix.SockaddrNetlink); ok && a.Pid == 0 { // of the kernel, not of a program that sends to our port
+	// of the kernel, not of a program that sends to our port
+	if a, ok := from.(*unix.SockaddrNetlink); ok && a.Pid == 0 {
 		return true, w.parse(w.buf[:n])
 	}
 	return true, nil
@@ -229,7 +232,8 @@ func (w *Watch) overrun() {
 	w.count(func(n *Counters) { n.Overruns++ })
 	if now := time.Now(); now.Sub(w.said) > sayAgain {
 		w.said = now
-		w.opt.Log.Warn("changes came faster than they were read: reading everything anew", "what", w.opt.Name, "overruns", w.Counters().Overruns)
+		w.opt.Log.Warn("changes came faster than they were read: reading everything anew", "what",
+			w.opt.Name, "overruns", w.Counters().Overruns)
 	}
 	w.stale = true
 }
@@ -238,7 +242,8 @@ func (w *Watch) overrun() {
 func (w *Watch) relist() {
 	w.sock.SetReadDeadline(time.Time{})
 	for range maxDrain {
-		if got, err := w.take(false); err != nil && !errors.Is(err, unix.ENOBUFS) || err == nil && !got {
+		if got, err := w.take(false); err != nil && !errors.Is(err, unix.ENOBUFS) || err == nil &&
+			!got {
 			break
 		}
 	}
@@ -322,7 +327,8 @@ func (w *Watch) reopen() (f *os.File, err error) {
 
 // open makes a socket that hears of groups.
 func open(groups []int, buffer int) (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("netlink socket: %w", err)
 	}

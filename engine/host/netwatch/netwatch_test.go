@@ -61,7 +61,8 @@ func newHost() (*host, error) {
 // neighbour sets the address of the neighbour 10.0.x.y.
 func (h *host) neighbour(i int, mac byte) {
 	h.nl.NeighSet(&netlink.Neigh{
-		LinkIndex: h.link.Attrs().Index, IP: net.IPv4(10, 0, byte(i>>8), byte(i)), State: netlink.NUD_PERMANENT,
+		LinkIndex: h.link.Attrs().Index, IP: net.IPv4(10, 0, byte(i>>8), byte(i)),
+		State:        netlink.NUD_PERMANENT,
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, mac},
 	})
 }
@@ -111,7 +112,8 @@ func (k *table) has(i int, mac byte) bool {
 func follow(t *testing.T, h *host, buffer int) (*Watch, *table) {
 	t.Helper()
 	k := &table{h: h, mac: map[string]byte{}}
-	w, err := Follow(Options{Name: "neighbours", Groups: []int{unix.RTNLGRP_NEIGH}, Change: k.change, List: k.list, Buffer: buffer})
+	w, err := Follow(Options{Name: "neighbours", Groups: []int{unix.RTNLGRP_NEIGH},
+		Change: k.change, List: k.list, Buffer: buffer})
 	if err != nil {
 		t.Error(err)
 		runtime.Goexit()
@@ -139,14 +141,15 @@ func TestFollows(t *testing.T) {
 		}
 		h.neighbour(2, 7)
 		eventually(t, "a change is seen", func() bool { return k.has(2, 7) })
-		if n := w.Counters(); n.Lists != 1 || n.Changes == 0 || n.Overruns+n.Failures+n.Restarts != 0 || w.Health() != nil {
+		if n := w.Counters(); n.Lists != 1 || n.Changes == 0 ||
+			n.Overruns+n.Failures+n.Restarts != 0 || w.Health() != nil {
 			t.Errorf("%+v, %v", n, w.Health())
 		}
 	})
 }
 
-// TestOverrun has more changes than the socket holds come while the follower is busy, the last of each neighbour among those that are
-// lost. A first attempt to read everything fails.
+// TestOverrun has more changes than the socket holds come while the follower is busy, the last of each
+// neighbour among those that are lost. A first attempt to read everything fails.
 func TestOverrun(t *testing.T) {
 	const neighbours = 400
 	onHost(t, func(h *host) {
@@ -161,7 +164,9 @@ func TestOverrun(t *testing.T) {
 		k.fails.Store(2)
 		k.gate.Unlock()
 		for i := range neighbours {
-			if eventually(t, "the latest address of each neighbour is known", func() bool { return k.has(i, 3) }); t.Failed() {
+			if eventually(t, "the latest address of each neighbour is known", func() bool {
+				return k.has(i, 3)
+			}); t.Failed() {
 				return
 			}
 		}
@@ -174,7 +179,8 @@ func TestOverrun(t *testing.T) {
 	})
 }
 
-// TestBrokenSocket closes the socket under the follower: it opens another one in the same namespace, and knows what changed meanwhile.
+// TestBrokenSocket closes the socket under the follower: it opens another one in the same namespace, and
+// knows what changed meanwhile.
 func TestBrokenSocket(t *testing.T) {
 	onHost(t, func(h *host) {
 		w, k := follow(t, h, 0)
@@ -213,7 +219,8 @@ func TestForged(t *testing.T) {
 		defer unix.Close(fd)
 		forged := make([]byte, 16+12) // an RTM_NEWNEIGH without attributes
 		forged[0], forged[4] = byte(len(forged)), unix.RTM_NEWNEIGH
-		if err := unix.Sendto(fd, forged, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Pid: port}); err != nil {
+		if err := unix.Sendto(fd, forged, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK,
+			Pid: port}); err != nil {
 			t.Error(err)
 		}
 		h.neighbour(1, 1)
@@ -248,6 +255,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 			w.Close()
 			w.Close()
 		}
-		eventually(t, "nothing is left", func() bool { return files() <= fds && runtime.NumGoroutine() <= routines })
+		eventually(t, "nothing is left", func() bool {
+			return files() <= fds && runtime.NumGoroutine() <= routines
+		})
 	})
 }

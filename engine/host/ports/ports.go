@@ -27,7 +27,8 @@ type Reservation struct {
 // listens: it receives nothing, and it makes other binds fail.
 func Reserve(at netip.AddrPort) (*Reservation, error) {
 	family, sa := sockaddr(at)
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.IPPROTO_TCP)
 	if err != nil {
 		return nil, fmt.Errorf("reserve port %d: socket: %w", at.Port(), err)
 	}
@@ -55,9 +56,10 @@ func Reserve(at netip.AddrPort) (*Reservation, error) {
 	return &Reservation{fd: fd, lock: lock, addr: netip.AddrPortFrom(at.Addr(), portOf(got))}, nil
 }
 
-// bindPast binds where connections of an earlier listener are in TIME-WAIT, as that listener itself could: they are the kernel's, and
-// none of ours. Sockets that may share a port may do so with each other while none listens, so only who has the lock binds in this
-// way, and says right after that it shares no more: another engine's bind and any listen fail then.
+// bindPast binds where connections of an earlier listener are in TIME-WAIT, as that listener itself could:
+// they are the kernel's, and none of ours. Sockets that may share a port may do so with each other while none
+// listens, so only who has the lock binds in this way, and says right after that it shares no more: another
+// engine's bind and any listen fail then.
 func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err error) {
 	if !onlyTimeWait(port) {
 		return -1, unix.EADDRINUSE
@@ -65,7 +67,8 @@ func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err erro
 	if lock, err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
 	}
-	err = unix.Bind(lock, &unix.SockaddrUnix{Name: fmt.Sprintf("@xwarp/port/%d/%d", family, port)}) // of the network namespace
+	// of the network namespace
+	err = unix.Bind(lock, &unix.SockaddrUnix{Name: fmt.Sprintf("@xwarp/port/%d/%d", family, port)})
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
@@ -82,8 +85,8 @@ func bindPast(fd, family int, sa unix.Sockaddr, port uint16) (lock int, err erro
 	return lock, nil
 }
 
-// onlyTimeWait reports whether every connection of the kernel at a port is in TIME-WAIT. The tables are those of the calling thread's
-// network namespace.
+// onlyTimeWait reports whether every connection of the kernel at a port is in TIME-WAIT. The tables are those
+// of the calling thread's network namespace.
 func onlyTimeWait(port uint16) bool {
 	const timeWait = "06"
 	local := fmt.Sprintf(":%04X", port)
@@ -93,7 +96,8 @@ func onlyTimeWait(port uint16) bool {
 			return false
 		}
 		for line := range strings.Lines(string(b)) {
-			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], local) && f[3] != timeWait {
+			if f := strings.Fields(line); len(f) > 3 && strings.HasSuffix(f[1], local) &&
+				f[3] != timeWait {
 				return false
 			}
 		}
@@ -124,7 +128,8 @@ func (r *Reservation) Close() error {
 func bindError(at netip.AddrPort, err error) error {
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):
-		return fmt.Errorf("port %d on %v: %w (see: ss -tanp 'sport = :%d')", at.Port(), at.Addr(), ErrInUse, at.Port())
+		return fmt.Errorf("port %d on %v: %w (see: ss -tanp 'sport = :%d')", at.Port(), at.Addr(),
+			ErrInUse, at.Port())
 	case errors.Is(err, unix.EADDRNOTAVAIL):
 		return fmt.Errorf("%v is not an address of this host (see: ip addr): %w", at.Addr(), err)
 	case errors.Is(err, unix.EACCES):

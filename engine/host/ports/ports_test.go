@@ -39,7 +39,8 @@ func TestReserveForeignAddress(t *testing.T) {
 	}
 }
 
-// Connections of the kernel's listener that are in TIME-WAIT do not keep the next one from the port, and it is reserved all the same.
+// Connections of the kernel's listener that are in TIME-WAIT do not keep the next one from the port, and it
+// is reserved all the same.
 func TestTimeWaitDoesNotBlock(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -81,7 +81,8 @@ func (p *packet) finish(tcp []byte, e ends) ([]byte, error) {
 }
 
 func header(src, dst netip.Addr, proto uint8, n int) ip.Header {
-	return ip.Header{Src: addr(src), Dst: addr(dst), V6: src.Is6(), Proto: proto, TTL: 64, DF: true, PayloadLen: n}
+	return ip.Header{Src: addr(src), Dst: addr(dst), V6: src.Is6(), Proto: proto, TTL: 64, DF: true,
+		PayloadLen: n}
 }
 
 func packetOf(h *ip.Header, payload []byte) []byte {
@@ -163,7 +164,8 @@ func (f *flow) fill(h *wire.Header, p *packet, ms int) error {
 
 // icmpTypes are type and code for IPv4 and IPv6.
 var icmpTypes = map[string][2][2]byte{
-	"net": {{3, 0}, {1, 0}}, "host": {{3, 1}, {1, 3}}, "proto": {{3, 2}, {4, 1}}, "port": {{3, 3}, {1, 4}}, "toobig": {{3, 4}, {2, 0}},
+	"net": {{3, 0}, {1, 0}}, "host": {{3, 1}, {1, 3}}, "proto": {{3, 2}, {4, 1}},
+	"port": {{3, 3}, {1, 4}}, "toobig": {{3, 4}, {2, 0}},
 	"prohibited": {{3, 13}, {1, 1}}, "ttl": {{11, 0}, {3, 0}}, "quench": {{4, 0}, {3, 0}},
 }
 
@@ -173,7 +175,8 @@ func (f *flow) icmp(kind string, at, mtu int, e ends) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%q is not an ICMP error", kind)
 	}
-	h := wire.Header{SrcPort: f.host, DstPort: f.peer, Seq: f.hostISN.Add(at), Ack: f.isn, Flags: wire.ACK}
+	h := wire.Header{SrcPort: f.host, DstPort: f.peer, Seq: f.hostISN.Add(at), Ack: f.isn,
+		Flags: wire.ACK}
 	tcp := make([]byte, wire.HeaderLen)
 	h.Put(tcp)
 	q := header(e.host, e.peer, ip.ProtoTCP, 1400)

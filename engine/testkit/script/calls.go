@@ -45,7 +45,8 @@ func (r *run) call(s *step) error {
 		return r.read(s)
 	case "shutdown":
 		how := s.args[0]
-		return same(r.h.shutdown(s.flow, strings.HasPrefix(how, "rd"), strings.HasSuffix(how, "wr")), "none")
+		return same(r.h.shutdown(s.flow, strings.HasPrefix(how, "rd"),
+			strings.HasSuffix(how, "wr")), "none")
 	case "close":
 		return same(r.h.closeSocket(s.flow, false), "none")
 	case "abort":

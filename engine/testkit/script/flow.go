@@ -23,7 +23,8 @@ type ends struct{ host, peer netip.Addr }
 func addresses(v6 bool, n int) ends {
 	hi, lo := byte(n>>8), byte(n)
 	if v6 {
-		return ends{netip.MustParseAddr("fd00::1"), netip.AddrFrom16([16]byte{0: 0xfd, 13: 2, 14: hi, 15: lo})}
+		return ends{netip.MustParseAddr("fd00::1"),
+			netip.AddrFrom16([16]byte{0: 0xfd, 13: 2, 14: hi, 15: lo})}
 	}
 	return ends{netip.AddrFrom4([4]byte{10, 1, 0, 1}), netip.AddrFrom4([4]byte{10, 2, hi, lo})}
 }
@@ -111,8 +112,9 @@ func (f *flow) observe(s *seen) {
 	}
 }
 
-// learn sets the variables once the script has taken s, and checks what holds for every segment: the left edge and the right edge of the
-// window only go to the right (RFC 9293, 3.8.6), and IPv4 packets must not be fragmented (RFC 1191).
+// learn sets the variables once the script has taken s, and checks what holds for every segment: the left
+// edge and the right edge of the window only go to the right (RFC 9293, 3.8.6), and IPv4 packets must not be
+// fragmented (RFC 1191).
 func (f *flow) learn(s *seen) error {
 	if !s.IP.V6 && !s.IP.DF {
 		return fmt.Errorf("%v may be fragmented", s)
@@ -127,7 +129,8 @@ func (f *flow) learn(s *seen) error {
 		}
 		shrunk := s.ack+s.win <= f.x["edge"]-grain
 		if s.ack < f.x["ack"] || shrunk && !f.shrinks {
-			return fmt.Errorf("%v takes back: acknowledged %d, right edge %d", s, f.x["ack"], f.x["edge"])
+			return fmt.Errorf("%v takes back: acknowledged %d, right edge %d", s, f.x["ack"],
+				f.x["edge"])
 		}
 		if shrunk {
 			f.x["edge"] = 0

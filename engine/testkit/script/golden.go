@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Difference is one entry of the golden file: where the kernel does not follow a script, and why the script is right all the same.
+// Difference is one entry of the golden file: where the kernel does not follow a script, and why the script
+// is right all the same.
 type Difference struct {
 	Name string
 	Step string // the first step that the kernel did not follow; empty: the script is for ours only

@@ -15,8 +15,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Kernel is a network namespace of its own with a TUN device, through which scripts exchange packets with the kernel's TCP. Its methods must be
-// called on the goroutine that made it, which is locked to its thread.
+// Kernel is a network namespace of its own with a TUN device, through which scripts exchange packets with the
+// kernel's TCP. Its methods must be called on the goroutine that made it, which is locked to its thread.
 type Kernel struct {
 	tun  int
 	link netlink.Link
@@ -25,7 +25,8 @@ type Kernel struct {
 
 const tunName = "script0"
 
-// OpenKernel makes a namespace for the calling goroutine's thread. The thread stays in it, so the goroutine must end without unlocking it.
+// OpenKernel makes a namespace for the calling goroutine's thread. The thread stays in it, so the goroutine
+// must end without unlocking it.
 func OpenKernel() (*Kernel, error) {
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -40,7 +41,8 @@ func OpenKernel() (*Kernel, error) {
 }
 
 func (k *Kernel) open() (err error) {
-	if k.tun, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+	if k.tun, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC,
+		0); err != nil {
 		return err
 	}
 	req, err := unix.NewIfreq(tunName)
@@ -120,13 +122,18 @@ func (k *Kernel) prepare(set *settings) error {
 		}
 		return no
 	}
-	ecn := map[string]string{"": "2", "off": "0", "passive": "2", "classic": "1", "accurate": "3"}[set.ECN]
+	ecn := map[string]string{"": "2", "off": "0", "passive": "2", "classic": "1",
+		"accurate": "3"}[set.ECN]
 	cookies := pick(set.Cookies, "2", pick(set.NoCookies, "0", "1"))
 	for name, v := range map[string]string{
-		"tcp_no_metrics_save": "1", "tcp_autocorking": "0", "tcp_invalid_ratelimit": "500", "tcp_syncookies": cookies,
-		"tcp_timestamps": on(!set.NoTS), "tcp_sack": on(!set.NoSACK), "tcp_window_scaling": on(!set.NoWScale),
-		"tcp_early_retrans": pick(set.NoTLP, "0", "3"), "tcp_recovery": on(!set.NoRACK), "tcp_frto": pick(set.NoFRTO, "0", "2"),
-		"tcp_dsack": on(!set.NoDSACK), "tcp_rfc1337": on(set.RFC1337), "tcp_mtu_probing": on(set.ProbeMTU), "tcp_ecn": ecn,
+		"tcp_no_metrics_save": "1", "tcp_autocorking": "0", "tcp_invalid_ratelimit": "500",
+		"tcp_syncookies": cookies,
+		"tcp_timestamps": on(!set.NoTS), "tcp_sack": on(!set.NoSACK),
+		"tcp_window_scaling": on(!set.NoWScale),
+		"tcp_early_retrans":  pick(set.NoTLP, "0", "3"), "tcp_recovery": on(!set.NoRACK),
+		"tcp_frto":  pick(set.NoFRTO, "0", "2"),
+		"tcp_dsack": on(!set.NoDSACK), "tcp_rfc1337": on(set.RFC1337),
+		"tcp_mtu_probing": on(set.ProbeMTU), "tcp_ecn": ecn,
 		"tcp_syn_retries": num(set.SYNRetries, 6), "tcp_synack_retries": num(set.SYNRetries, 5),
 		"tcp_syn_linear_timeouts": "0",
 	} {
@@ -157,7 +164,8 @@ func (k *Kernel) Run(s *Script, n int) error {
 			break
 		}
 	}
-	h := &linux{k: k, opt: s.settings, e: addresses(s.settings.IPv6, n), began: time.Now(), fds: map[int]*socket{}, listener: -1}
+	h := &linux{k: k, opt: s.settings, e: addresses(s.settings.IPv6, n), began: time.Now(),
+		fds: map[int]*socket{}, listener: -1}
 	defer h.close()
 	if f := play(s, h, h.e); f != nil {
 		return f

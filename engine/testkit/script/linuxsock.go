@@ -35,7 +35,8 @@ func (h *linux) make() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if err := errors.Join(h.options(fd), unix.Bind(fd, sockaddr(netip.AddrPortFrom(h.e.host, hostPort)))); err != nil {
+	if err := errors.Join(h.options(fd),
+		unix.Bind(fd, sockaddr(netip.AddrPortFrom(h.e.host, hostPort)))); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
@@ -170,7 +171,8 @@ func (h *linux) set(flow int, name string, v int) error {
 	switch name {
 	case "keepalive":
 		s := max(1, v/1000)
-		return errors.Join(tcp(unix.TCP_KEEPIDLE, s), tcp(unix.TCP_KEEPINTVL, s), tcp(unix.TCP_KEEPCNT, 3),
+		return errors.Join(tcp(unix.TCP_KEEPIDLE, s), tcp(unix.TCP_KEEPINTVL, s),
+			tcp(unix.TCP_KEEPCNT, 3),
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1))
 	case "user-timeout":
 		return tcp(unix.TCP_USER_TIMEOUT, v)
@@ -180,7 +182,8 @@ func (h *linux) set(flow int, name string, v int) error {
 	return fmt.Errorf("%q is not a socket option of the kernel", name)
 }
 
-var kernelStates = [...]string{"?", "ESTABLISHED", "SYN-SENT", "SYN-RECEIVED", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT", "CLOSED", "CLOSE-WAIT",
+var kernelStates = [...]string{"?", "ESTABLISHED", "SYN-SENT", "SYN-RECEIVED", "FIN-WAIT-1",
+	"FIN-WAIT-2", "TIME-WAIT", "CLOSED", "CLOSE-WAIT",
 	"LAST-ACK", "LISTEN", "CLOSING"}
 
 func (h *linux) state(flow int) string {
@@ -222,10 +225,14 @@ func (h *linux) info(flow int) (map[string]int, error) {
 		pmtu, _ = unix.GetsockoptInt(h.fd(flow), unix.IPPROTO_IPV6, unix.IPV6_MTU)
 	}
 	m := map[string]int{
-		"cwnd": int(i.Snd_cwnd), "ssthresh": int(i.Snd_ssthresh), "unacked": int(i.Unacked), "sacked": int(i.Sacked), "lost": int(i.Lost),
-		"rto": us(i.Rto), "srtt": us(i.Rtt), "rttvar": us(i.Rttvar), "backoff": int(i.Backoff), "probes": int(i.Probes), "mss": int(i.Snd_mss),
-		"advmss": int(i.Advmss), "pmtu": pmtu, "retrans": int(i.Total_retrans), "timestamps": bit(optTimestamps), "sack": bit(optSACK),
-		"wscale": bit(optWScale), "ecn": bit(optECN), "ca": int(i.Ca_state), "dsacks": int(i.Dsack_dups),
+		"cwnd": int(i.Snd_cwnd), "ssthresh": int(i.Snd_ssthresh), "unacked": int(i.Unacked),
+		"sacked": int(i.Sacked), "lost": int(i.Lost),
+		"rto": us(i.Rto), "srtt": us(i.Rtt), "rttvar": us(i.Rttvar), "backoff": int(i.Backoff),
+		"probes": int(i.Probes), "mss": int(i.Snd_mss),
+		"advmss": int(i.Advmss), "pmtu": pmtu, "retrans": int(i.Total_retrans),
+		"timestamps": bit(optTimestamps), "sack": bit(optSACK),
+		"wscale": bit(optWScale), "ecn": bit(optECN), "ca": int(i.Ca_state),
+		"dsacks": int(i.Dsack_dups),
 	}
 	return m, nil
 }

@@ -66,7 +66,8 @@ func RunOurs(s *Script) error {
 }
 
 func newOurs(set settings, e ends) (*ours, error) {
-	h := &ours{opt: set, e: e, start: tick.Time(tick.Minute), clock: tick.Time(tick.Minute), socks: map[int]*end{}}
+	h := &ours{opt: set, e: e, start: tick.Time(tick.Minute), clock: tick.Time(tick.Minute),
+		socks: map[int]*end{}}
 	h.k = ring.NewFakeKernel(ring.FakeConfig{Budget: 256})
 	slot := ring.SlotFor(etherLen + max(set.MTU, 1500))
 	port, err := ring.OpenFake(ring.Config{RxFrames: 256, TxSlots: 256, TxSlot: slot}, h.k)
@@ -74,7 +75,8 @@ func newOurs(set settings, e ends) (*ours, error) {
 		return nil, err
 	}
 	h.cfg = set.tcpConfig()
-	h.stk, err = stack.New(stack.Config{Port: port, MAC: hostMAC, MTU: h.cfg.MTU, Resolver: resolver{h}, Secret: [16]byte{7}, Seed: 7})
+	h.stk, err = stack.New(stack.Config{Port: port, MAC: hostMAC, MTU: h.cfg.MTU,
+		Resolver: resolver{h}, Secret: [16]byte{7}, Seed: 7})
 	return h, err
 }
 
@@ -86,11 +88,13 @@ func (set *settings) tcpConfig() tcp.Config {
 		}
 		return v
 	}
-	c := tcp.Config{MTU: or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK, NoWScale: set.NoWScale, MSS: set.MSS,
+	c := tcp.Config{MTU: or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK,
+		NoWScale: set.NoWScale, MSS: set.MSS,
 		RcvSpace: or(set.RcvBuf, 64<<10), SYNRetries: set.SYNRetries, SYNACKRetries: set.SYNRetries,
 		TimeWait: set.TimeWait, ProbeMTU: set.ProbeMTU, KeepaliveIdle: -1}
 	c.RcvSpaceMax = c.RcvSpace
-	c.ECN = map[string]tcp.ECNMode{"": tcp.ECNPassive, "off": tcp.ECNOff, "passive": tcp.ECNPassive, "classic": tcp.ECNClassic,
+	c.ECN = map[string]tcp.ECNMode{"": tcp.ECNPassive, "off": tcp.ECNOff, "passive": tcp.ECNPassive,
+		"classic":  tcp.ECNClassic,
 		"accurate": tcp.ECNAccurate}[set.ECN]
 	if set.DelayedAcks {
 		c.QuickAcks = -1
@@ -184,7 +188,8 @@ func (h *ours) shrinks() bool { return false }
 func (h *ours) close() { h.stk.Close(h.clock) }
 
 func (h *ours) stream() *bytestream.Stream {
-	b := bytestream.Config{RecvBuffer: h.cfg.RcvSpaceMax, SendBuffer: h.opt.SndBuf, Nagle: h.opt.Nagle}
+	b := bytestream.Config{RecvBuffer: h.cfg.RcvSpaceMax, SendBuffer: h.opt.SndBuf,
+		Nagle: h.opt.Nagle}
 	return bytestream.New(b, func(s *bytestream.Stream) { s.Kick() })
 }
 
@@ -230,7 +235,8 @@ func (h *ours) accept(flow int, peer netip.AddrPort) string {
 }
 
 func (h *ours) connect(flow int, peer netip.AddrPort) string {
-	t := tcp.Tuple{Local: addr(h.e.host), Remote: addr(peer.Addr()), LocalPort: hostPort, RemotePort: peer.Port()}
+	t := tcp.Tuple{Local: addr(h.e.host), Remote: addr(peer.Addr()), LocalPort: hostPort,
+		RemotePort: peer.Port()}
 	n := &end{Stream: h.stream(), tuple: t}
 	e, err := h.stk.Connect(t, &h.cfg, n.Stream, h.clock)
 	if err != nil {

@@ -87,10 +87,14 @@ func (h *ours) info(flow int) (map[string]int, error) {
 	}
 	l := &i.Loss
 	m := map[string]int{
-		"cwnd": l.CC.Cwnd / mss, "ssthresh": l.CC.Ssthresh / mss, "unacked": l.Records, "sacked": segs(l.Sacked), "lost": segs(l.Lost),
-		"rto": ms(l.RTO), "srtt": ms(l.SRTT), "rttvar": ms(l.RTTVar), "backoff": i.Backoff, "probes": i.Probes, "mss": i.SndMSS,
-		"advmss": i.AdvMSS, "pmtu": i.PathMTU, "retrans": int(l.Counters.Retransmitted), "timestamps": bit(i.Timestamps),
-		"sack": bit(i.SACK), "wscale": bit(i.WindowScaling), "ecn": bit(i.ECN != tcp.ECNOff), "ca": caOf(l.State),
+		"cwnd": l.CC.Cwnd / mss, "ssthresh": l.CC.Ssthresh / mss, "unacked": l.Records,
+		"sacked": segs(l.Sacked), "lost": segs(l.Lost),
+		"rto": ms(l.RTO), "srtt": ms(l.SRTT), "rttvar": ms(l.RTTVar), "backoff": i.Backoff,
+		"probes": i.Probes, "mss": i.SndMSS,
+		"advmss": i.AdvMSS, "pmtu": i.PathMTU, "retrans": int(l.Counters.Retransmitted),
+		"timestamps": bit(i.Timestamps),
+		"sack":       bit(i.SACK), "wscale": bit(i.WindowScaling), "ecn": bit(i.ECN != tcp.ECNOff),
+		"ca":     caOf(l.State),
 		"dsacks": int(l.Counters.DSACKs), "sndws": int(i.SndWScale),
 	}
 	if l.CC.Ssthresh >= cc.Infinite {
@@ -103,5 +107,6 @@ func (h *ours) info(flow int) (map[string]int, error) {
 const infinite = 0x7fffffff
 
 func caOf(s loss.State) int {
-	return map[loss.State]int{loss.Open: caOpen, loss.Disorder: caDisorder, loss.CWR: caCWR, loss.Recovery: caRecovery, loss.Loss: caLoss}[s]
+	return map[loss.State]int{loss.Open: caOpen, loss.Disorder: caDisorder, loss.CWR: caCWR,
+		loss.Recovery: caRecovery, loss.Loss: caLoss}[s]
 }

@@ -90,9 +90,11 @@ func (f *fields) word() string {
 }
 
 func (p *packet) field(name string, f *fields) (err error) {
-	values := map[string]*value{"ack": &p.ack, "win": &p.win, "urg": &p.urg, "mss": &p.mss, "ws": &p.ws, "ts": &p.ts, "ecr": &p.ecr,
+	values := map[string]*value{"ack": &p.ack, "win": &p.win, "urg": &p.urg, "mss": &p.mss,
+		"ws": &p.ws, "ts": &p.ts, "ecr": &p.ecr,
 		"uto": &p.uto, "doff": &p.doff, "cut": &p.cut}
-	flags := map[string]*bool{"sackok": &p.sackok, "nots": &p.nots, "badsum": &p.badsum, "zerosum": &p.zerosum, "badip": &p.badip,
+	flags := map[string]*bool{"sackok": &p.sackok, "nots": &p.nots, "badsum": &p.badsum,
+		"zerosum": &p.zerosum, "badip": &p.badip,
 		"reserved": &p.reserved, "psh": &p.psh, "nopsh": &p.nopsh,
 		"noaccecn": &p.noaccecn}
 	if v := values[name]; v != nil {

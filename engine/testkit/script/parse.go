@@ -111,10 +111,13 @@ func (l *loader) file(name, text string) error {
 			}
 			l.macros[def] = macro{}
 		case word == "script":
-			if len(title) == 0 || !strings.Contains(strings.Join(title, " "), "RFC ") || rest == "" {
-				return fmt.Errorf("%d: a script needs a name, and a comment above it that names the RFC", i+1)
+			if len(title) == 0 || !strings.Contains(strings.Join(title, " "), "RFC ") ||
+				rest == "" {
+				return fmt.Errorf(
+					"%d: a script needs a name, and a comment above it that names the RFC", i+1)
 			}
-			l.blocks = append(l.blocks, block{file: name, name: rest, title: strings.Join(title, " "), line: i + 1})
+			l.blocks = append(l.blocks, block{file: name, name: rest, title: strings.Join(title,
+				" "), line: i + 1})
 			b, def = &l.blocks[len(l.blocks)-1], ""
 		case b != nil && word == "for":
 			if err := b.table(rest); err != nil {
@@ -251,8 +254,10 @@ func parseStep(words []string) (s step, err error) {
 
 // verbs are the other steps, with the least and most number of words that follow.
 var verbs = map[string][2]int{
-	"listen": {0, 1}, "accept": {0, 1}, "connect": {0, 1}, "write": {1, 2}, "read": {1, 1}, "shutdown": {1, 1}, "close": {0, 0},
-	"abort": {0, 0}, "set": {2, 2}, "state": {1, 1}, "error": {1, 1}, "info": {2, 2}, "quiet": {1, 1}, "drain": {0, 0},
+	"listen": {0, 1}, "accept": {0, 1}, "connect": {0, 1}, "write": {1, 2}, "read": {1, 1},
+	"shutdown": {1, 1}, "close": {0, 0},
+	"abort": {0, 0}, "set": {2, 2}, "state": {1, 1}, "error": {1, 1}, "info": {2, 2},
+	"quiet": {1, 1}, "drain": {0, 0},
 	"isn": {1, 1}, "fill": {0, 1}, "icmp": {3, 5},
 }
 

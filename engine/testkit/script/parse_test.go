@@ -52,14 +52,16 @@ func TestTable(t *testing.T) {
 	for _, s := range all {
 		names = append(names, s.Name+": "+s.Title)
 	}
-	if got, want := strings.Join(names, "; "), "x-1: RFC 1: with 1; x-3: RFC 1: with 3; x-5: RFC 1: with 5"; got != want {
+	if got, want := strings.Join(names, "; "),
+		"x-1: RFC 1: with 1; x-3: RFC 1: with 3; x-5: RFC 1: with 5"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 // TestRunnerSees: what a script says that is not so is found, at the right line.
 func TestRunnerSees(t *testing.T) {
-	const open = "# RFC 1: x\nscript a\nlisten\n< S 0 mss 1000 sackok\n> S. 0 ack 1\n< . 1 ack 1\naccept\n"
+	const open = "# RFC 1: x\nscript a\nlisten\n< S 0 mss 1000 sackok\n> S. 0 ack 1\n< . 1 ack " +
+		"1\naccept\n"
 	for _, c := range []struct{ steps, want string }{
 		{"> . 1 ack 1", "nothing came"},
 		{"< P. 1:101 ack 1\n> . 1 ack 100", "other ack"},
@@ -99,8 +101,10 @@ func TestRunnerSees(t *testing.T) {
 
 // FuzzLoad: no text makes the parser panic, and what it takes runs without a panic.
 func FuzzLoad(f *testing.F) {
-	f.Add("# RFC 1: x\nscript a\nuse ecn=classic mtu=1400\nlisten\n< S 0 mss 1000 sackok ts 1 ecr 0\n> S. 0 ack 1\n< . 1 ack 1\n")
-	f.Add("# RFC 1: x\nscript a-$b\nfor b : 1 2\n@$b +0.1..0.2 >? * edge-1:* sack 1:2 3:4 win 5..9\nicmp toobig quote nxt mtu 5\nfill 7\n")
+	f.Add("# RFC 1: x\nscript a\nuse ecn=classic mtu=1400\nlisten\n< S 0 mss 1000 sackok ts 1 " +
+		"ecr 0\n> S. 0 ack 1\n< . 1 ack 1\n")
+	f.Add("# RFC 1: x\nscript a-$b\nfor b : 1 2\n@$b +0.1..0.2 >? * edge-1:* sack 1:2 3:4 win " +
+		"5..9\nicmp toobig quote nxt mtu 5\nfill 7\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "mtu=") || len(text) > 1<<10 {
 			return

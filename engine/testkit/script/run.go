@@ -9,8 +9,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// host is what a script runs against: the engine's stack or the kernel. Times are since the run began. Every socket call returns at once; an
-// error is its errno's name, empty for none.
+// host is what a script runs against: the engine's stack or the kernel. Times are since the run began. Every
+// socket call returns at once; an error is its errno's name, empty for none.
 type host interface {
 	now() tick.Time
 	// send lets the host receive a packet.
@@ -142,7 +142,8 @@ func (r *run) act(s *step) error {
 		return r.fill(s)
 	case "isn":
 		n, err := strconv.Atoi(s.args[0])
-		*f = flow{host: f.host, peer: f.peer, isn: f.isn.Add(n), win: 65535, x: vars{}, shrinks: f.shrinks}
+		*f = flow{host: f.host, peer: f.peer, isn: f.isn.Add(n), win: 65535, x: vars{},
+			shrinks: f.shrinks}
 		r.wrote[s.flow], r.gotten[s.flow] = 0, 0
 		return err
 	case "state", "error", "info":
@@ -214,7 +215,8 @@ func (r *run) quiet(until tick.Time) error {
 	}
 	if len(r.queue) > 0 {
 		q := r.queue[0]
-		return fmt.Errorf("got %v after %v ms, expected nothing", q.s, q.at.Sub(r.at)/tick.Millisecond)
+		return fmt.Errorf("got %v after %v ms, expected nothing", q.s,
+			q.at.Sub(r.at)/tick.Millisecond)
 	}
 	r.h.sleep(until)
 	r.at = until

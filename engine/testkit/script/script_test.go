@@ -59,10 +59,12 @@ var (
 	workers = flag.Int("kernels", 24, "namespaces in which scripts run at the same time")
 )
 
-// attempts is how often a script may be run against the kernel before what it does counts: its clock is real, and this machine may be busy.
+// attempts is how often a script may be run against the kernel before what it does counts: its clock is real,
+// and this machine may be busy.
 const attempts = 5
 
-// TestLinux runs every script against the kernel of this host, the oracle. Where it differs the golden file must say so, with the reason.
+// TestLinux runs every script against the kernel of this host, the oracle. Where it differs the golden file
+// must say so, with the reason.
 func TestLinux(t *testing.T) {
 	needs.NetNS(t)
 	kernel, known := golden(t)
@@ -87,7 +89,8 @@ func TestLinux(t *testing.T) {
 	differ, unlisted := 0, 0
 	complain := t.Errorf
 	if !strings.HasPrefix(script.Release(), kernel+".") {
-		t.Logf("the differences were written for Linux %s, this is %s: others are only told", kernel, script.Release())
+		t.Logf("the differences were written for Linux %s, this is %s: others are only told",
+			kernel, script.Release())
 		complain = t.Logf
 	}
 	for i, s := range todo {
@@ -99,9 +102,11 @@ func TestLinux(t *testing.T) {
 		}
 	}
 	if unlisted > len(todo)/10 {
-		t.Errorf("%d of %d scripts are not as listed: more than another release explains", unlisted, len(todo))
+		t.Errorf("%d of %d scripts are not as listed: more than another release explains", unlisted,
+			len(todo))
 	}
-	t.Logf("Linux %s: %d scripts, %d as written, %d differ", script.Release(), len(todo), len(todo)-differ, differ)
+	t.Logf("Linux %s: %d scripts, %d as written, %d differ", script.Release(), len(todo),
+		len(todo)-differ, differ)
 }
 
 // judge compares a result with the step that the golden file names.
@@ -110,7 +115,8 @@ func judge(complain func(string, ...any), s *script.Script, want string, err err
 	case settled(err, want):
 		return true
 	case err == nil:
-		complain("%s: the kernel does as the script says, so take it out of %s", s.Name, differences)
+		complain("%s: the kernel does as the script says, so take it out of %s", s.Name,
+			differences)
 	default:
 		complain("%v\n%s\nnot as listed: %q", err, s.Title, want)
 	}
@@ -123,8 +129,8 @@ func settled(err error, want string) bool {
 	return err == nil && want == "" || errors.As(err, &f) && f.Step == want
 }
 
-// runAll spreads the scripts over namespaces. Those that do not do as listed are run again one by one, when this test is not itself what
-// keeps the machine busy.
+// runAll spreads the scripts over namespaces. Those that do not do as listed are run again one by one, when
+// this test is not itself what keeps the machine busy.
 func runAll(t *testing.T, todo []*script.Script) []error {
 	_, known := golden(t)
 	results := make([]error, len(todo))
@@ -148,7 +154,8 @@ func runAll(t *testing.T, todo []*script.Script) []error {
 					}
 					i := which[w]
 					for a := range attempts {
-						if results[i] = k.Run(todo[i], n+a); settled(results[i], known[todo[i].Name].Step) {
+						if results[i] = k.Run(todo[i], n+a); settled(results[i],
+							known[todo[i].Name].Step) {
 							break
 						}
 					}

@@ -8,8 +8,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// settings are what a host is told before a script begins. Both hosts begin alike: NewReno, no Nagle, MTU 1500, what the RFCs
-// recommend switched on.
+// settings are what a host is told before a script begins. Both hosts begin alike: NewReno, no Nagle, MTU
+// 1500, what the RFCs recommend switched on.
 type settings struct {
 	IPv6                   bool
 	NoTS, NoSACK, NoWScale bool
@@ -33,11 +33,15 @@ type settings struct {
 
 // apply takes one word of a use line.
 func (s *settings) apply(word string) error {
-	flags := map[string]*bool{"ipv6": &s.IPv6, "nots": &s.NoTS, "nosack": &s.NoSACK, "nows": &s.NoWScale, "notlp": &s.NoTLP,
-		"norack": &s.NoRACK, "nofrto": &s.NoFRTO, "nodsack": &s.NoDSACK, "nagle": &s.Nagle, "delayed-acks": &s.DelayedAcks,
-		"cookies": &s.Cookies, "nocookies": &s.NoCookies, "rfc1337": &s.RFC1337, "probe-mtu": &s.ProbeMTU, "cubic": &s.Cubic,
+	flags := map[string]*bool{"ipv6": &s.IPv6, "nots": &s.NoTS, "nosack": &s.NoSACK,
+		"nows": &s.NoWScale, "notlp": &s.NoTLP,
+		"norack": &s.NoRACK, "nofrto": &s.NoFRTO, "nodsack": &s.NoDSACK, "nagle": &s.Nagle,
+		"delayed-acks": &s.DelayedAcks,
+		"cookies":      &s.Cookies, "nocookies": &s.NoCookies, "rfc1337": &s.RFC1337,
+		"probe-mtu": &s.ProbeMTU, "cubic": &s.Cubic,
 		"ours-only": &s.OursOnly}
-	numbers := map[string]*int{"mtu": &s.MTU, "rcvbuf": &s.RcvBuf, "sndbuf": &s.SndBuf, "mss": &s.MSS, "syn-retries": &s.SYNRetries,
+	numbers := map[string]*int{"mtu": &s.MTU, "rcvbuf": &s.RcvBuf, "sndbuf": &s.SndBuf,
+		"mss": &s.MSS, "syn-retries": &s.SYNRetries,
 		"iw": &s.IW}
 	name, arg, hasArg := strings.Cut(word, "=")
 	var err error

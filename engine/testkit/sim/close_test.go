@@ -18,7 +18,8 @@ func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scen
 		s.paths = append(s.paths, newPath(path, seed+uint64(i), mtu))
 		h, err := s.w.AddHost(HostConfig{
 			Name: string(rune('A' + i)), MTU: mtu, Up: s.paths[i], RxFrames: 2048, TxSlots: 512,
-			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), {0: 0xfd, 15: byte(1 + i)}},
+			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}),
+				{0: 0xfd, 15: byte(1 + i)}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -34,14 +35,15 @@ func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scen
 	return s
 }
 
-// TestGracefulClose: both sides hear of the end when both FINs are acknowledged, without an error, although the connection of
-// the side that closed first stays in TIME-WAIT for longer than any timeout of the session.
+// TestGracefulClose: both sides hear of the end when both FINs are acknowledged, without an error, although
+// the connection of the side that closed first stays in TIME-WAIT for longer than any timeout of the session.
 //
 //req:rfc5041-2.3-6 rfc5041-6.2.1-2
 func TestGracefulClose(t *testing.T) {
 	s := quietScenario(t, 1, 1500, impair.Config{Delay: ms})
 	c := newRDMA(s, rdmaConfig{
-		ini: mpa.StartupConfig{IRD: 8, ORD: 8, RTR: mpa.RTRRead}, window: 1 << 20, depth: 8, ops: 5, maxOp: 5000, tcpA: tcp.Config{}, tcpB: tcp.Config{},
+		ini: mpa.StartupConfig{IRD: 8, ORD: 8, RTR: mpa.RTRRead}, window: 1 << 20, depth: 8, ops: 5,
+		maxOp: 5000, tcpA: tcp.Config{}, tcpB: tcp.Config{},
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()
@@ -49,7 +51,8 @@ func TestGracefulClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !c.over() || c.a.err != nil || c.b.err != nil {
-		t.Fatalf("after %v ns: closed %d and %d times, errors %v and %v", s.w.Since(), c.a.closed, c.b.closed, c.a.err, c.b.err)
+		t.Fatalf("after %v ns: closed %d and %d times, errors %v and %v", s.w.Since(), c.a.closed,
+			c.b.closed, c.a.err, c.b.err)
 	}
 	if n := s.hosts[0].Stack().Len(); n != 1 {
 		t.Errorf("%d connections left at the side that closed first, want the one in TIME-WAIT", n)

@@ -6,8 +6,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestCrawls runs seeds in which a connection once crawled, or ended for no reason: each must be over some seconds after the last
-// fault. workTime is for what any seed may need, and hides a timer that has grown to half a minute.
+// TestCrawls runs seeds in which a connection once crawled, or ended for no reason: each must be over some
+// seconds after the last fault. workTime is for what any seed may need, and hides a timer that has grown to
+// half a minute.
 func TestCrawls(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -15,8 +16,10 @@ func TestCrawls(t *testing.T) {
 		most tick.Duration // from the last fault to the end of the last connection
 	}{
 		{"back-off that grew while octets kept arriving behind holes", 748803, 5 * tick.Second},
-		{"RST of a cookie listener for the tail of a first flight whose head was lost, TIME-WAIT included", 5237458, 45 * tick.Second},
-		{"black hole that was found after four timeouts of a backed off RTO", 7007431, 10 * tick.Second},
+		{"RST of a cookie listener for the tail of a first flight whose head was lost, TIME-WAIT " +
+			"included", 5237458, 45 * tick.Second},
+		{"black hole that was found after four timeouts of a backed off RTO", 7007431,
+			10 * tick.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -26,7 +29,8 @@ func TestCrawls(t *testing.T) {
 			}
 			after := s.afterFaults()
 			if after > c.most {
-				t.Errorf("seed %d was over %d ms after the last fault, want at most %d s", c.seed, after/ms, c.most/tick.Second)
+				t.Errorf("seed %d was over %d ms after the last fault, want at most %d s", c.seed,
+					after/ms, c.most/tick.Second)
 			}
 		})
 	}

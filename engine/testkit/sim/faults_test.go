@@ -28,10 +28,12 @@ func (s *scenario) network(mtu int) {
 		name := string(rune('A' + i))
 		cfg := HostConfig{
 			Name: name, MTU: mtu, Up: s.paths[i],
-			Addrs:    []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}), {0: 0xfd, 15: byte(1 + i)}},
+			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}),
+				{0: 0xfd, 15: byte(1 + i)}},
 			RxFrames: pick(r, 64, 256, 1024), TxSlots: pick(r, 4, 16, 64, 128),
 			Kernel: ring.FakeConfig{
-				Start: pick[uint32](r, 0, 0xffffffc0), Budget: pick(r, 0, 1, 8), Manual: r.IntN(2) == 0, Poller: r.IntN(4) == 0,
+				Start: pick[uint32](r, 0, 0xffffffc0), Budget: pick(r, 0, 1, 8),
+				Manual: r.IntN(2) == 0, Poller: r.IntN(4) == 0,
 			},
 			Latency:  pick(r, 0, 0, us, 20*us, 200*us),
 			HopDelay: pick(r, 0, 10*us, 3*ms),
@@ -45,7 +47,8 @@ func (s *scenario) network(mtu int) {
 			panic(err)
 		}
 		s.hosts = append(s.hosts, h)
-		s.say("%s: rx %d tx %d latency %d split %d mtu %d path %s", name, cfg.RxFrames, cfg.TxSlots, cfg.Latency, cfg.Split, mtu, brief(c))
+		s.say("%s: rx %d tx %d latency %d split %d mtu %d path %s", name, cfg.RxFrames, cfg.TxSlots,
+			cfg.Latency, cfg.Split, mtu, brief(c))
 	}
 }
 
@@ -187,11 +190,12 @@ func (s *scenario) reboot() {
 // sealed makes path i corrupt payload under a right TCP checksum until the faults stop.
 func (s *scenario) sealed(i int) {
 	bad := s.base[i]
-	bad.Corrupt, bad.CorruptMode = pick(s.rnd, 0.001, 0.01), pick(s.rnd, impair.CorruptSealed, impair.CorruptPair)
+	bad.Corrupt, bad.CorruptMode = pick(s.rnd, 0.001, 0.01), pick(s.rnd, impair.CorruptSealed,
+		impair.CorruptPair)
 	bad.Loss = pick(s.rnd, 0, 0.01)
 	s.alter(i, func(c *impair.Config) { *c = bad })
-	// Aligned FPDUs are refused and sent again. With octets held and acknowledged before their FPDU is complete, a CRC error
-	// cannot be healed any more.
+	// Aligned FPDUs are refused and sent again. With octets held and acknowledged before their FPDU is
+	// complete, a CRC error cannot be healed any more.
 	s.severe = s.severe || s.cuts
 	s.say("sealed corruption of %s: %s", s.hosts[i].Name(), brief(bad))
 }
@@ -220,8 +224,10 @@ func synFrame(r *rand.Rand, to *Host, v6 int) []byte {
 	if v6 == 1 {
 		src = ip.Addr{0: 0xfd, 1: 9, 14: byte(r.Uint32()), 15: byte(r.Uint32())}
 	}
-	h := wire.Header{SrcPort: uint16(1024 + r.IntN(60000)), DstPort: streamPort, Seq: seq.Num(r.Uint32()), Flags: wire.SYN, Window: 1000}
-	p := ip.Header{Src: src, Dst: to.Addr(v6), V6: v6 == 1, Proto: ip.ProtoTCP, TTL: 64, DF: true, PayloadLen: h.Len()}
+	h := wire.Header{SrcPort: uint16(1024 + r.IntN(60000)), DstPort: streamPort,
+		Seq: seq.Num(r.Uint32()), Flags: wire.SYN, Window: 1000}
+	p := ip.Header{Src: src, Dst: to.Addr(v6), V6: v6 == 1, Proto: ip.ProtoTCP, TTL: 64, DF: true,
+		PayloadLen: h.Len()}
 	e := ip.Ethernet{Src: ip.MAC{2, 9}, Dst: to.MAC(), Type: 0x0800}
 	if p.V6 {
 		e.Type = 0x86dd

@@ -13,7 +13,8 @@ import (
 func TestLinkDown(t *testing.T) {
 	s := &scenario{w: NewWorld(1), judge: newJudge()}
 	for i := range 2 {
-		h, err := s.w.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048, Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
+		h, err := s.w.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048,
+			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,7 +39,8 @@ func TestLinkDown(t *testing.T) {
 func TestLinkDownFull(t *testing.T) {
 	s := &scenario{w: NewWorld(1), judge: newJudge()}
 	for i := range 2 {
-		h, err := s.w.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048, TxSlots: 4, Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
+		h, err := s.w.AddHost(HostConfig{Name: string(rune('A' + i)), RxFrames: 2048, TxSlots: 4,
+			Addrs: []ip.Addr{ip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +54,9 @@ func TestLinkDownFull(t *testing.T) {
 	}
 	a.kernel.SetState(ring.StateDown)
 	s.w.After(100*ms, func() { a.kernel.SetState(ring.StateOK) })
-	if err := s.w.Run(Epoch.Add(10*tick.Second), func() bool { return k.read == total }); err != nil {
+	if err := s.w.Run(Epoch.Add(10*tick.Second), func() bool {
+		return k.read == total
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if k.read != total {

@@ -61,7 +61,9 @@ func (w *watched) Event(ev tcp.Events, now tick.Time) { w.Stream.Event(ev, now);
 
 func newWatched(h *Host, q *runQueue, buffer int, run func()) *watched {
 	c := bytestream.Config{SendBuffer: buffer, RecvBuffer: buffer}
-	return &watched{Stream: bytestream.New(c, func(x *bytestream.Stream) { h.Kick(x.Kick) }), q: q, run: run}
+	return &watched{Stream: bytestream.New(c, func(x *bytestream.Stream) {
+		h.Kick(x.Kick)
+	}), q: q, run: run}
 }
 
 // bulks runs transfers from host A to host B.
@@ -77,12 +79,14 @@ func newBulks(s *scenario, cfg tcp.Config, size int) *bulks {
 	m := &bulks{s: s, cfg: cfg, size: size, all: map[uint16]*bulk{}}
 	s.hosts[0].Each(m.a.pump)
 	s.hosts[1].Each(m.b.pump)
-	lc := stack.ListenConfig{Conn: cfg, Backlog: 128, Accept: func(t *tcp.Tuple) (stack.Upper, error) {
+	lc := stack.ListenConfig{Conn: cfg, Backlog: 128, Accept: func(t *tcp.Tuple) (stack.Upper,
+		error) {
 		k := m.all[t.RemotePort]
 		k.to = newWatched(s.hosts[1], &m.b, size, k.receive)
 		return k.to, nil
 	}}
-	if _, err := s.hosts[1].Stack().Listen(s.hosts[1].Addr(0), streamPort, &lc, s.w.Now()); err != nil {
+	if _, err := s.hosts[1].Stack().Listen(s.hosts[1].Addr(0), streamPort, &lc,
+		s.w.Now()); err != nil {
 		panic(err)
 	}
 	return m
@@ -95,7 +99,8 @@ func (m *bulks) start(total int) *bulk {
 	port := uint16(50000 + len(m.all))
 	m.all[port] = k
 	k.from = newWatched(a, &m.a, m.size, k.send)
-	t := tcp.Tuple{Local: a.Addr(0), Remote: m.s.hosts[1].Addr(0), LocalPort: port, RemotePort: streamPort}
+	t := tcp.Tuple{Local: a.Addr(0), Remote: m.s.hosts[1].Addr(0), LocalPort: port,
+		RemotePort: streamPort}
 	if _, err := a.Stack().Connect(t, &m.cfg, k.from, m.s.w.Now()); err != nil {
 		panic(err)
 	}
@@ -128,14 +133,18 @@ func (k *bulk) receive() {
 }
 
 // goodput returns octets per second of one transfer, and how many per cent of its octets were sent more than once.
-func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path impair.Config, buffer, total int) (rate, again float64) {
+func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path impair.Config, buffer,
+	total int) (rate, again float64) {
 	back := impair.Config{Delay: path.Delay}
 	s := quietScenario(t, seed, 1500, path)
 	s.w.Check, s.w.Tap = nil, nil
 	s.paths[1].set(back)
-	cfg := tcp.Config{RcvSpace: buffer, RcvSpaceMax: buffer, Loss: lc, ECN: ecn, StretchAck: 8, UserTimeout: -1}
+	cfg := tcp.Config{RcvSpace: buffer, RcvSpaceMax: buffer, Loss: lc, ECN: ecn, StretchAck: 8,
+		UserTimeout: -1}
 	k := newBulks(s, cfg, buffer).start(total)
-	if err := s.w.Run(Epoch.Add(2000*tick.Second), func() bool { return k.read >= total }); err != nil {
+	if err := s.w.Run(Epoch.Add(2000*tick.Second), func() bool {
+		return k.read >= total
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if k.read < total {
@@ -145,9 +154,10 @@ func goodput(t *testing.T, seed uint64, lc loss.Config, ecn tcp.ECNMode, path im
 	return float64(total) / (float64(s.w.Since()) / 1e9), (float64(sent)/float64(total) - 1) * 100
 }
 
-// TestGoodput compares goodput over buffers, loss and round trip with the committed table, so that a change of loss recovery or
-// congestion control is a diff. It is in virtual time: the numbers are the same on every machine. The bottleneck has 1 Gb/s and
-// a queue of 256 KiB, of which a 16th is DCTCP's threshold of marking. -update writes the table.
+// TestGoodput compares goodput over buffers, loss and round trip with the committed table, so that a change
+// of loss recovery or congestion control is a diff. It is in virtual time: the numbers are the same on every
+// machine. The bottleneck has 1 Gb/s and a queue of 256 KiB, of which a 16th is DCTCP's threshold of marking.
+// -update writes the table.
 func TestGoodput(t *testing.T) {
 	const seeds = 2
 	columns := []struct {
@@ -161,7 +171,9 @@ func TestGoodput(t *testing.T) {
 		{"dctcp", loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}, tcp.ECNAccurate},
 	}
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "goodput in kB/s (octets sent again in %%), 1 Gb/s, queue 256 KiB\n%8s %6s %7s", "rtt", "buffer", "loss")
+	fmt.Fprintf(&out,
+		"goodput in kB/s (octets sent again in %%), 1 Gb/s, queue 256 KiB\n%8s %6s %7s", "rtt",
+		"buffer", "loss")
 	for _, c := range columns {
 		fmt.Fprintf(&out, " %17s", c.name)
 	}
@@ -231,7 +243,8 @@ func TestFairness(t *testing.T) {
 		{name: "cubic"},
 		{name: "cubic, paced", lc: loss.Config{Pacing: true}},
 		{name: "newreno", lc: loss.Config{CC: cc.Config{Algorithm: cc.Reno}}},
-		{name: "dctcp", lc: loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}, ecn: tcp.ECNAccurate, mark: 64 << 10},
+		{name: "dctcp", lc: loss.Config{CC: cc.Config{Algorithm: cc.DCTCP}}, ecn: tcp.ECNAccurate,
+			mark: 64 << 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -240,7 +253,8 @@ func TestFairness(t *testing.T) {
 			s := quietScenario(t, 5, 1500, path)
 			s.w.Check, s.w.Tap = nil, nil
 			s.paths[1].set(impair.Config{Delay: 5 * ms})
-			cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, Loss: c.lc, ECN: c.ecn, StretchAck: 8}
+			cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20, Loss: c.lc, ECN: c.ecn,
+				StretchAck: 8}
 			run := newBulks(s, cfg, 1<<20)
 			all := make([]*bulk, flows)
 			for i := range all {

@@ -30,7 +30,8 @@ type HostConfig struct {
 	Wrap func(p ring.Port) (ring.Port, error)
 }
 
-// Host is one engine: a stack on a fake NIC. Its methods are called between Steps only, from events, taps and upper layers.
+// Host is one engine: a stack on a fake NIC. Its methods are called between Steps only, from events, taps and
+// upper layers.
 type Host struct {
 	cfg    HostConfig
 	world  *World
@@ -66,7 +67,8 @@ func (w *World) AddHost(cfg HostConfig) (*Host, error) {
 	set(&cfg.MTU, 1500)
 	set(&cfg.RxFrames, 256)
 	set(&cfg.TxSlots, 64)
-	h := &Host{cfg: cfg, world: w, index: len(w.hosts), kernel: ring.NewFakeKernel(cfg.Kernel), wakeAt: tick.Never, timeAt: tick.Never}
+	h := &Host{cfg: cfg, world: w, index: len(w.hosts), kernel: ring.NewFakeKernel(cfg.Kernel),
+		wakeAt: tick.Never, timeAt: tick.Never}
 	h.mac = [6]byte{2, 0, 0, 0, 0, byte(h.index + 1)}
 	if err := h.boot(); err != nil {
 		return nil, fmt.Errorf("host %s: %w", cfg.Name, err)
@@ -78,7 +80,8 @@ func (w *World) AddHost(cfg HostConfig) (*Host, error) {
 func (h *Host) boot() error {
 	const ethernet = 14 + 8
 	sock, err := ring.OpenFake(ring.Config{
-		RxFrames: uint32(h.cfg.RxFrames), TxSlots: uint32(h.cfg.TxSlots), TxSlot: ring.SlotFor(h.cfg.MTU + ethernet),
+		RxFrames: uint32(h.cfg.RxFrames), TxSlots: uint32(h.cfg.TxSlots),
+		TxSlot: ring.SlotFor(h.cfg.MTU + ethernet),
 	}, h.kernel)
 	if err != nil {
 		return err
@@ -98,8 +101,8 @@ func (h *Host) boot() error {
 	return err
 }
 
-// Reboot takes away everything that h knows; frames in its NIC are lost. The upper layers of its connections hear nothing
-// any more. Listeners and apps are the caller's to set up again.
+// Reboot takes away everything that h knows; frames in its NIC are lost. The upper layers of its connections
+// hear nothing any more. Listeners and apps are the caller's to set up again.
 func (h *Host) Reboot() error {
 	if err := h.port.Close(); err != nil {
 		return err
@@ -200,7 +203,8 @@ func (h *Host) run() {
 	h.wakeAt = tick.Never
 	for i := 0; ; i++ {
 		if i == MaxSteps {
-			h.world.Fail(fmt.Errorf("host %s never comes to rest: %d steps at one instant (blocked %v)", h.cfg.Name, i, h.stk.Blocked()))
+			h.world.Fail(fmt.Errorf("host %s never comes to rest: %d steps at one instant "+
+				"(blocked %v)", h.cfg.Name, i, h.stk.Blocked()))
 			return
 		}
 		kicks := h.kicks
@@ -223,7 +227,8 @@ func (h *Host) run() {
 	}
 	h.timeAt = h.stk.Deadline()
 	if h.timeAt <= now {
-		h.world.Fail(fmt.Errorf("host %s: the next deadline is %v ago", h.cfg.Name, now.Sub(h.timeAt)))
+		h.world.Fail(fmt.Errorf("host %s: the next deadline is %v ago", h.cfg.Name,
+			now.Sub(h.timeAt)))
 	}
 	if err := h.kernel.Check(); err != nil {
 		h.world.Fail(err)

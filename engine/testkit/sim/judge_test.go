@@ -43,7 +43,8 @@ func newJudge() *judge { return &judge{flows: map[tcp.Tuple]*flow{}} }
 
 func (j *judge) blame(t tcp.Tuple, now tick.Time, format string, args ...any) {
 	if j.err == nil {
-		j.err = fmt.Errorf("%v:%d > %v:%d: %s", t.Local, t.LocalPort, t.Remote, t.RemotePort, fmt.Sprintf(format, args...))
+		j.err = fmt.Errorf("%v:%d > %v:%d: %s", t.Local, t.LocalPort, t.Remote, t.RemotePort,
+			fmt.Sprintf(format, args...))
 	}
 }
 
@@ -76,7 +77,8 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	f := j.flows[t]
 	if h.Flags&wire.SYN != 0 {
 		if f == nil || f.iss != h.Seq {
-			f = &flow{iss: h.Seq, records: t.LocalPort == rdmaPort || t.RemotePort == rdmaPort, segs: map[seq.Num]sentSegment{}}
+			f = &flow{iss: h.Seq, records: t.LocalPort == rdmaPort || t.RemotePort == rdmaPort,
+				segs: map[seq.Num]sentSegment{}}
 			j.flows[t] = f
 		}
 		if h.Opt.Present&wire.HasWScale != 0 {
@@ -114,7 +116,8 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 		j.blame(t, now, "a segment without ACK")
 		return
 	}
-	peer := j.flows[tcp.Tuple{Local: t.Remote, Remote: t.Local, LocalPort: t.RemotePort, RemotePort: t.LocalPort}]
+	peer := j.flows[tcp.Tuple{Local: t.Remote, Remote: t.Local, LocalPort: t.RemotePort,
+		RemotePort: t.LocalPort}]
 	if !f.settled {
 		f.settled = true
 		if !f.scaleMine || peer == nil || !peer.scaleMine {
@@ -127,7 +130,8 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 			j.blame(t, now, "acknowledgement moved back by %d", f.ack.Diff(h.Ack))
 		}
 		if edge.Less(f.edge) && !(f.fin || peer != nil && peer.fin) {
-			j.blame(t, now, "right edge of the window moved back by %d (window %d scale %d)", f.edge.Diff(edge), h.Window, f.scale)
+			j.blame(t, now, "right edge of the window moved back by %d (window %d scale %d)",
+				f.edge.Diff(edge), h.Window, f.scale)
 		}
 	}
 	if !f.ackSeen || f.edge.Less(edge) {
@@ -137,7 +141,8 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	for i := range int(h.Opt.NSACK) {
 		r := h.Opt.SACK[i]
 		if r.Len() <= 0 || i > 0 && r.Start.Less(h.Ack) {
-			j.blame(t, now, "SACK block %d is %d..%d relative to the acknowledgement", i, r.Start.Diff(h.Ack), r.End.Diff(h.Ack))
+			j.blame(t, now, "SACK block %d is %d..%d relative to the acknowledgement", i,
+				r.Start.Diff(h.Ack), r.End.Diff(h.Ack))
 		}
 	}
 }
@@ -152,7 +157,8 @@ func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, no
 	old, again := f.segs[h.Seq]
 	switch {
 	case again && old.n == len(payload) && old.sum != sum:
-		j.blame(t, now, "%d octets at %d are others when sent again", len(payload), h.Seq.Diff(f.iss))
+		j.blame(t, now, "%d octets at %d are others when sent again", len(payload),
+			h.Seq.Diff(f.iss))
 	case again && old.n != len(payload) && f.records && !j.cuts:
 		j.blame(t, now, "%d octets at %d were %d at first", len(payload), h.Seq.Diff(f.iss), old.n)
 	}

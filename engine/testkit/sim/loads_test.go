@@ -20,7 +20,8 @@ type workload interface {
 func (s *scenario) tcp(window int) tcp.Config {
 	r := s.rnd
 	c := tcp.Config{
-		RcvSpace: window, RcvSpaceMax: window, TimeWait: pick(r, 10*tick.Second, 30*tick.Second), FinWait2: 5 * tick.Second,
+		RcvSpace: window, RcvSpaceMax: window, TimeWait: pick(r, 10*tick.Second, 30*tick.Second),
+		FinWait2:      5 * tick.Second,
 		KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 5,
 		SYNRetries: 6, // a dial is over within settleTime
 		ECN:        pick(r, tcp.ECNOff, tcp.ECNPassive, tcp.ECNClassic, tcp.ECNAccurate),
@@ -32,8 +33,10 @@ func (s *scenario) tcp(window int) tcp.Config {
 	c.TSTick = pick(r, 0, 0, us*100)
 	c.ProbeMTU = s.cuts
 	c.Loss = loss.Config{
-		CC:   cc.Config{Algorithm: pick(r, cc.CUBIC, cc.CUBIC, cc.Reno, cc.DCTCP), NoHyStart: s.one(4)},
-		Mode: pick(r, loss.RACK, loss.RACK, loss.SACK), Pacing: s.one(4), MinRTO: pick(r, 0, 0, 5*ms, 200*ms), NoTLP: s.one(5),
+		CC: cc.Config{Algorithm: pick(r, cc.CUBIC, cc.CUBIC, cc.Reno, cc.DCTCP),
+			NoHyStart: s.one(4)},
+		Mode: pick(r, loss.RACK, loss.RACK, loss.SACK), Pacing: s.one(4),
+		MinRTO: pick(r, 0, 0, 5*ms, 200*ms), NoTLP: s.one(5),
 	}
 	return c
 }
@@ -41,12 +44,16 @@ func (s *scenario) tcp(window int) tcp.Config {
 func (s *scenario) rdma(mtu int) {
 	r := s.rnd
 	c := rdmaConfig{
-		pack: s.one(2), window: pick(r, 24<<10, 64<<10, 256<<10, 1<<20), depth: pick(r, 1, 4, 16, 64),
-		ops: pick(r, 3, 8, 25), maxOp: pick(r, 200, 3000, 20000, 60000), acceptDelay: pick(r, 0, 0, ms, 400*ms),
+		pack: s.one(2), window: pick(r, 24<<10, 64<<10, 256<<10, 1<<20),
+		depth: pick(r, 1, 4, 16, 64),
+		ops:   pick(r, 3, 8, 25), maxOp: pick(r, 200, 3000, 20000, 60000),
+		acceptDelay: pick(r, 0, 0,
+			ms, 400*ms),
 		badOp: s.one(15), v6: r.IntN(2),
 	}
 	c.poolOctets, c.poolRecords = pick(r, 1, 16<<10, 64<<10, 4<<20), pick(r, 1, 64, 1<<12)
-	c.ini = mpa.StartupConfig{Markers: s.one(2), IRD: 8, ORD: 8, RTR: pick(r, mpa.RTRSend, mpa.RTRWrite, mpa.RTRRead, 0), PrivateData: make([]byte, r.IntN(30))}
+	c.ini = mpa.StartupConfig{Markers: s.one(2), IRD: 8, ORD: 8, RTR: pick(r, mpa.RTRSend,
+		mpa.RTRWrite, mpa.RTRRead, 0), PrivateData: make([]byte, r.IntN(30))}
 	c.rsp = mpa.StartupConfig{Markers: s.one(2)}
 	if s.one(4) {
 		c.ini.Revision, c.ini.RTR = mpa.RevIETF, 0
@@ -71,8 +78,10 @@ func (s *scenario) stream(n int) {
 	v6 := r.IntN(2)
 	for i := range n {
 		c := streamConfig{
-			a: bytestream.Config{SendBuffer: buf(), RecvBuffer: buf(), Nagle: s.one(3)}, b: bytestream.Config{SendBuffer: buf(), RecvBuffer: buf(), Nagle: s.one(3)},
-			totalA: r.IntN(200000 / n), totalB: r.IntN(pick(r, 1, 300000)/n + 1), abortA: -1, port: uint16(40000 + i), v6: v6,
+			a:      bytestream.Config{SendBuffer: buf(), RecvBuffer: buf(), Nagle: s.one(3)},
+			b:      bytestream.Config{SendBuffer: buf(), RecvBuffer: buf(), Nagle: s.one(3)},
+			totalA: r.IntN(200000 / n), totalB: r.IntN(pick(r, 1, 300000)/n + 1), abortA: -1,
+			port: uint16(40000 + i), v6: v6,
 			maxRead: pick(r, 100, 4000, 50000),
 		}
 		if s.one(8) {
@@ -99,7 +108,8 @@ func (s *scenario) stream(n int) {
 		}
 	}
 	backlog := pick(r, 2, 16, 128)
-	cookies := pick(r, tcp.CookiesUnderPressure, tcp.CookiesUnderPressure, tcp.CookiesAlways, tcp.CookiesNever)
+	cookies := pick(r, tcp.CookiesUnderPressure, tcp.CookiesUnderPressure, tcp.CookiesAlways,
+		tcp.CookiesNever)
 	if backlog == 2 && cookies == tcp.CookiesNever {
 		s.severe = true // SYNs may be dropped until their retries are over
 	}

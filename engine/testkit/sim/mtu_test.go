@@ -17,7 +17,9 @@ import (
 func TestMTUDrop(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		for v6 := range 2 {
-			t.Run(fmt.Sprintf("told %v v%d", told, 4+2*v6), func(t *testing.T) { mtuDrop(t, told, v6) })
+			t.Run(fmt.Sprintf("told %v v%d", told, 4+2*v6), func(t *testing.T) {
+				mtuDrop(t, told, v6)
+			})
 		}
 	}
 }
@@ -28,7 +30,8 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	s.cuts, s.judge.cuts = true, true
 	cfg := tcp.Config{ProbeMTU: true, RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}
 	c := newRDMA(s, rdmaConfig{
-		ini: mpa.StartupConfig{IRD: 8, ORD: 8, RTR: mpa.RTRRead, Markers: true}, rsp: mpa.StartupConfig{Markers: true},
+		ini:    mpa.StartupConfig{IRD: 8, ORD: 8, RTR: mpa.RTRRead, Markers: true},
+		rsp:    mpa.StartupConfig{Markers: true},
 		window: 1 << 20, depth: 64, ops: 60, maxOp: 200_000, tcpA: cfg, tcpB: cfg, v6: v6,
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
@@ -52,8 +55,10 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	k, st := c.a.ses.Endpoint.Conn().Counters(), c.b.ses.Stats()
 	records := queued/1024 + 1
 	split := int(k.SplitEMSS + k.SplitRetransmit)
-	t.Logf("MTU fell at %.1f ms with %d octets in flight; done at %.1f ms; %d segments split, %d unaligned and %d partial offers, EMSS %d, PTB accepted %d, black holes %d",
-		float64(at)/1e6, queued, float64(s.w.Since())/1e6, split, st.Unaligned-before.Unaligned, st.Partial-before.Partial, c.a.ses.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
+	t.Logf("MTU fell at %.1f ms with %d octets in flight; done at %.1f ms; %d segments split, %d "+
+		"unaligned and %d partial offers, EMSS %d, PTB accepted %d, black holes %d",
+		float64(at)/1e6, queued, float64(s.w.Since())/1e6, split, st.Unaligned-before.Unaligned,
+		st.Partial-before.Partial, c.a.ses.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
 	switch {
 	case queued == 0:
 		t.Error("nothing was in flight when the MTU fell: the test shows nothing")

@@ -9,13 +9,14 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestEmptyPool: the worker's memory for octets out of order is used up. A connection whose FPDUs come aligned and in order
-// needs none of it and must not stop.
+// TestEmptyPool: the worker's memory for octets out of order is used up. A connection whose FPDUs come
+// aligned and in order needs none of it and must not stop.
 func TestEmptyPool(t *testing.T) {
 	s := quietScenario(t, 3, 9000, impair.Config{Delay: 100 * us, Rate: 1e9, Queue: 1 << 20})
 	cfg := tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20}
 	c := newRDMA(s, rdmaConfig{
-		ini: mpa.StartupConfig{IRD: 8, ORD: 8, RTR: mpa.RTRRead}, window: 1 << 20, depth: 64, ops: 40, maxOp: 100_000,
+		ini: mpa.StartupConfig{IRD: 8, ORD: 8, RTR: mpa.RTRRead}, window: 1 << 20, depth: 64,
+		ops: 40, maxOp: 100_000,
 		tcpA: cfg, tcpB: cfg, poolOctets: 1, poolRecords: 1,
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
@@ -24,6 +25,7 @@ func TestEmptyPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !c.finished() {
-		t.Errorf("after a second %d of %d and %d of %d operations are complete", c.a.acks, len(c.a.ops), c.b.acks, len(c.b.ops))
+		t.Errorf("after a second %d of %d and %d of %d operations are complete", c.a.acks,
+			len(c.a.ops), c.b.acks, len(c.b.ops))
 	}
 }

@@ -38,7 +38,8 @@ func (a *area) check(what string) error {
 	for a.is()[i] == a.want[i] {
 		i++
 	}
-	return fmt.Errorf("%s: memory of %s at %d+%d of %d octets is wrong", what, a.end.name, a.off, i, len(a.want))
+	return fmt.Errorf("%s: memory of %s at %d+%d of %d octets is wrong", what, a.end.name, a.off, i,
+		len(a.want))
 }
 
 type recvBuf struct {
@@ -124,7 +125,8 @@ func (e *rdmaEnd) plan(r *rand.Rand, n int, mine, theirs *layout) {
 					o.wr.SGL = e.sgl(r, src, size)
 				}
 				o.recv = len(e.peer.recvs)
-				e.peer.recvs = append(e.peer.recvs, recvBuf{area: area{e.peer, dst, bytes.Clone(e.mem[src : src+size])}, n: room})
+				e.peer.recvs = append(e.peer.recvs,
+					recvBuf{area: area{e.peer, dst, bytes.Clone(e.mem[src : src+size])}, n: room})
 				o.effect = e.peer.recvs[o.recv].area
 			})
 		default:
@@ -171,13 +173,15 @@ func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 	}
 	e.mem = make([]byte, max(l.size+64, 64))
 	randomize(r, e.mem[len(e.mem)-64:])
-	e.mr, err = e.table.Register(e.pd, e.mem, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic})
+	e.mr, err = e.table.Register(e.pd, e.mem,
+		ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic})
 	if err != nil {
 		panic(err)
 	}
 	err = e.qp.Init(rdmap.Config{
-		Table: e.table, PD: e.pd, Stream: 1, SendDepth: e.c.cfg.depth, RecvDepth: 64, MaxSGE: 4, MaxInline: 64,
-		MaxIRD: 16, MaxORD: 16, Completer: e,
+		Table: e.table, PD: e.pd, Stream: 1, SendDepth: e.c.cfg.depth, RecvDepth: 64, MaxSGE: 4,
+		MaxInline: 64,
+		MaxIRD:    16, MaxORD: 16, Completer: e,
 	})
 	if err != nil {
 		panic(err)
@@ -205,7 +209,8 @@ func (e *rdmaEnd) ready(r *rand.Rand) {
 	}
 	for i := range e.recvs {
 		b := &e.recvs[i]
-		wr := rdmap.RecvWR{ID: uint64(i), SGL: []rdmap.SGE{{STag: e.mr.STag(), TO: ddp.TO(b.off), Len: uint32(b.n)}}}
+		wr := rdmap.RecvWR{ID: uint64(i), SGL: []rdmap.SGE{{STag: e.mr.STag(), TO: ddp.TO(b.off),
+			Len: uint32(b.n)}}}
 		if err := e.qp.PostRecv(&wr); err != nil {
 			e.fail("PostRecv: %v", err)
 		}
@@ -232,7 +237,8 @@ func (e *rdmaEnd) memory() error {
 	for _, from := range []*rdmaEnd{e, e.peer} {
 		for i := range from.ops {
 			o := &from.ops[i]
-			sure := o.done && o.status == rdmap.Success && (from == e && o.effect.end == e || e.qp.Err() == nil && e.err == nil)
+			sure := o.done && o.status == rdmap.Success && (from == e && o.effect.end == e ||
+				e.qp.Err() == nil && e.err == nil)
 			if o.recv >= 0 && o.effect.end == e && e.recvs[o.recv].done {
 				sure = true
 			}

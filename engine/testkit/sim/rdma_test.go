@@ -104,7 +104,8 @@ func (e *rdmaEnd) alive() bool { return e.host.lives == e.life }
 
 func (e *rdmaEnd) config(responder bool) iwarp.Config {
 	c := iwarp.Config{
-		Responder: responder, Startup: e.c.cfg.ini, QP: &e.qp, Pool: e.pool, Handler: e, Pack: e.c.cfg.pack, Window: e.c.cfg.window,
+		Responder: responder, Startup: e.c.cfg.ini, QP: &e.qp, Pool: e.pool, Handler: e,
+		Pack: e.c.cfg.pack, Window: e.c.cfg.window,
 	}
 	if responder {
 		c.Startup, c.QP = e.c.cfg.rsp, nil
@@ -120,7 +121,8 @@ func (c *rdmaConn) start() {
 	c.a.host.Each(c.a.pump)
 	c.b.host.Each(c.b.pump)
 	accepted := false
-	lc := stack.ListenConfig{Conn: c.cfg.tcpB, Backlog: 4, Accept: func(t *tcp.Tuple) (stack.Upper, error) {
+	lc := stack.ListenConfig{Conn: c.cfg.tcpB, Backlog: 4, Accept: func(t *tcp.Tuple) (stack.Upper,
+		error) {
 		if accepted {
 			return nil, errors.New("one connection only")
 		}
@@ -129,14 +131,16 @@ func (c *rdmaConn) start() {
 		return c.b.ses, c.b.ses.Init(c.b.config(true))
 	}}
 	w := c.s.w
-	if _, err := c.b.host.Stack().Listen(c.b.host.Addr(c.cfg.v6), rdmaPort, &lc, w.Now()); err != nil {
+	if _, err := c.b.host.Stack().Listen(c.b.host.Addr(c.cfg.v6), rdmaPort, &lc,
+		w.Now()); err != nil {
 		panic(err)
 	}
 	c.a.ses = &iwarp.OverTCP{}
 	if err := c.a.ses.Init(c.a.config(false)); err != nil {
 		panic(err)
 	}
-	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6), LocalPort: 30000, RemotePort: rdmaPort}
+	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
+		LocalPort: 30000, RemotePort: rdmaPort}
 	e, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.ses, w.Now())
 	if err != nil {
 		panic(err)
@@ -151,7 +155,8 @@ func (e *rdmaEnd) Request(s *iwarp.Session, _ *mpa.Request) {
 		if !e.alive() || e.closed > 0 {
 			return
 		}
-		if err := s.Accept(&e.qp, mpa.Answer{IRD: 8, ORD: 8}); err != nil && !errors.Is(err, iwarp.ErrNotAsked) {
+		if err := s.Accept(&e.qp, mpa.Answer{IRD: 8, ORD: 8}); err != nil &&
+			!errors.Is(err, iwarp.ErrNotAsked) {
 			e.fail("Accept: %v", err)
 		}
 		e.wake()
@@ -293,7 +298,8 @@ func (c *rdmaConn) finished() bool {
 
 // over reports whether nothing of the connection is left.
 func (c *rdmaConn) over() bool {
-	return (c.a.closed > 0 || !c.a.alive()) && (c.b.closed > 0 || !c.b.alive() || c.b.ses == nil || c.b.ses.Endpoint == nil)
+	return (c.a.closed > 0 || !c.a.alive()) && (c.b.closed > 0 || !c.b.alive() || c.b.ses == nil ||
+		c.b.ses.Endpoint == nil)
 }
 
 // verdict holds the end of the run to the programs.
@@ -312,7 +318,8 @@ func (e *rdmaEnd) verdict() error {
 	}
 	if !e.c.s.mayFail() && !e.c.cfg.badOp {
 		if !e.up || e.err != nil {
-			return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up, e.err)
+			return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up,
+				e.err)
 		}
 		for i := range e.ops {
 			if o := &e.ops[i]; !o.done || o.status != rdmap.Success {
@@ -347,14 +354,17 @@ func (e *rdmaEnd) alignment() error {
 		return fmt.Errorf("%d segments lost their alignment for EMSS, which never changed", n)
 	}
 	if k.SplitWindow > 0 && e.c.cfg.window >= 16<<10 {
-		return fmt.Errorf("%d segments lost their alignment for a window of %d", k.SplitWindow, e.c.cfg.window)
+		return fmt.Errorf("%d segments lost their alignment for a window of %d", k.SplitWindow,
+			e.c.cfg.window)
 	}
 	st := e.ses.Stats()
 	if st.LimitDrops == 0 && !e.c.s.cuts && !e.c.s.recut && (st.Unaligned > 0 || st.Partial > 0) {
-		return fmt.Errorf("%d unaligned and %d partial offers on a path that does not cut segments", st.Unaligned, st.Partial)
+		return fmt.Errorf("%d unaligned and %d partial offers on a path that does not cut segments",
+			st.Unaligned, st.Partial)
 	}
 	if st.Records != 0 || st.HeldOctets != 0 {
-		return fmt.Errorf("receiver holds %d octets and %d records after the end", st.HeldOctets, st.Records)
+		return fmt.Errorf("receiver holds %d octets and %d records after the end", st.HeldOctets,
+			st.Records)
 	}
 	return nil
 }
@@ -366,13 +376,15 @@ func (c *rdmaConn) step() error {
 			continue
 		}
 		if o, n := e.pool.InUse(); o > c.cfg.poolBound() || n > c.cfg.poolRecords+64 {
-			return fmt.Errorf("end %s: hold pool exceeds its bounds: %d octets, %d records", e.name, o, n)
+			return fmt.Errorf("end %s: hold pool exceeds its bounds: %d octets, %d records", e.name,
+				o, n)
 		}
 		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
 			return fmt.Errorf("end %s: %d and %d requests outstanding", e.name, s, r)
 		}
 		if st := e.ses; st != nil && st.Stats().HeldOctets > c.cfg.window+(64<<10) {
-			return fmt.Errorf("end %s holds %d octets, its window is %d", e.name, st.Stats().HeldOctets, c.cfg.window)
+			return fmt.Errorf("end %s holds %d octets, its window is %d", e.name,
+				st.Stats().HeldOctets, c.cfg.window)
 		}
 	}
 	if c.a.alive() && c.b.alive() {

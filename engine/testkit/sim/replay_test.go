@@ -22,7 +22,8 @@ func TestHopOrder(t *testing.T) {
 	}
 	for port := uint16(1000); port < 1040; port++ {
 		tu := tcp.Tuple{Local: a.Addr(0), Remote: b.Addr(0), LocalPort: port, RemotePort: 1}
-		if _, err := a.Stack().Connect(tu, &tcp.Config{}, bytestream.New(bytestream.Config{}, func(*bytestream.Stream) {}), s.w.Now()); err != nil {
+		if _, err := a.Stack().Connect(tu, &tcp.Config{}, bytestream.New(bytestream.Config{},
+			func(*bytestream.Stream) {}), s.w.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -78,8 +78,10 @@ func (s *scenario) one(n int) bool { return s.rnd.IntN(n) == 0 }
 func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 
 // draw makes the scenario of a seed.
-func draw(seed uint64, wrap func(string, func() int64) func(ring.Port) (ring.Port, error)) *scenario {
-	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), w: NewWorld(seed), judge: newJudge(), wrap: wrap}
+func draw(seed uint64, wrap func(string, func() int64) func(ring.Port) (ring.Port,
+	error)) *scenario {
+	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), w: NewWorld(seed),
+		judge: newJudge(), wrap: wrap}
 	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
 	s.until = tick.Duration(s.rnd.Int64N(int64(2 * tick.Second)))
 	mtu := pick(s.rnd, 1500, 1500, 1500, 9000, 1280)
@@ -174,7 +176,8 @@ func (s *scenario) run() error {
 		}
 		st := h.Stats()
 		if most := 200 + 10*(st.Sent+st.Received) + 100*uint64(len(s.loads)); st.IdleTimers > most {
-			return fmt.Errorf("host %s: %d wake-ups for nothing with %d frames", h.Name(), st.IdleTimers, st.Sent+st.Received)
+			return fmt.Errorf("host %s: %d wake-ups for nothing with %d frames", h.Name(),
+				st.IdleTimers, st.Sent+st.Received)
 		}
 	}
 	return nil

@@ -45,7 +45,8 @@ func replay(seed uint64, s *scenario, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("seed %d: %w\n  scenario: %v\n  go test ./engine/testkit/sim -run 'TestSeed$' -seed %d -frames -pcap /tmp/seed%d.pcapng", seed, err, s, seed, seed)
+	return fmt.Errorf("seed %d: %w\n  scenario: %v\n  go test ./engine/testkit/sim -run "+
+		"'TestSeed$' -seed %d -frames -pcap /tmp/seed%d.pcapng", seed, err, s, seed, seed)
 }
 
 // TestSeed replays one seed.
@@ -64,7 +65,9 @@ func TestSeed(t *testing.T) {
 		file := pcapng.NewFile(out)
 		defer file.Flush()
 		wrap = func(name string, clock func() int64) func(ring.Port) (ring.Port, error) {
-			return func(p ring.Port) (ring.Port, error) { return file.Wrap(p, name, pcapng.Both, clock) }
+			return func(p ring.Port) (ring.Port, error) {
+				return file.Wrap(p, name, pcapng.Both, clock)
+			}
 		}
 	}
 	s := draw(seed, wrap)
@@ -72,12 +75,14 @@ func TestSeed(t *testing.T) {
 		fmt.Println(s)
 		see := s.w.Tap
 		s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
-			fmt.Printf("%12.6f %s %v %s\n", float64(now.Sub(Epoch))/1e9, h.Name(), d, Describe(frame))
+			fmt.Printf("%12.6f %s %v %s\n", float64(now.Sub(Epoch))/1e9, h.Name(), d,
+				Describe(frame))
 			see(h, d, frame, now)
 		}
 	}
 	err := s.guard()
-	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9, s.w.Hash())
+	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,
+		s.w.Hash())
 	if err != nil {
 		s.dump()
 		t.Fatal(replay(seed, s, err))
@@ -93,7 +98,8 @@ func TestReplay(t *testing.T) {
 		}
 		b, m, _ := simulate(seed)
 		if a != b || n != m {
-			t.Errorf("seed %d: hash %#x of %d frames, and %#x of %d the second time", seed, a, n, b, m)
+			t.Errorf("seed %d: hash %#x of %d frames, and %#x of %d the second time", seed, a, n, b,
+				m)
 		}
 	}
 }
@@ -157,10 +163,14 @@ func (s *scenario) dump() {
 		if c, ok := l.(*rdmaConn); ok && !c.over() {
 			for _, e := range []*rdmaEnd{c.a, c.b} {
 				out, in := e.qp.ReadsInFlight()
-				fmt.Printf("%s up %v down %d closed %d: %d of %d operations, %d of %d receives, queue pair %v, busy %v, reads out %d in %d, err %v\n", e.name, e.up, e.down, e.closed,
-					e.acks, len(e.ops), e.recvDone, len(e.recvs), e.qp.State(), e.qp.Busy(), out, in, e.err)
+				fmt.Printf("%s up %v down %d closed %d: %d of %d operations, %d of %d receives, "+
+					"queue pair %v, busy %v, reads out %d in %d, err %v\n", e.name, e.up, e.down,
+					e.closed,
+					e.acks, len(e.ops), e.recvDone, len(e.recvs), e.qp.State(), e.qp.Busy(), out,
+					in, e.err)
 				if p := e.endpoint(); p != nil {
-					fmt.Printf("  %s\n  %s\n  %s\n", brief(p.Conn().Info(s.w.Now())), brief(p.Conn().Counters()), brief(e.ses.Stats()))
+					fmt.Printf("  %s\n  %s\n  %s\n", brief(p.Conn().Info(s.w.Now())),
+						brief(p.Conn().Counters()), brief(e.ses.Stats()))
 				}
 			}
 		}
@@ -169,9 +179,11 @@ func (s *scenario) dump() {
 			continue
 		}
 		for _, e := range []*streamEnd{c.a, c.b} {
-			fmt.Printf("%s wrote %d of %d, read %d of %d, shut %v eof %v ended %v alive %v\n", e.name, e.wrote, e.total, e.read, e.peer.total, e.shut, e.eof, e.ended, e.alive())
+			fmt.Printf("%s wrote %d of %d, read %d of %d, shut %v eof %v ended %v alive %v\n",
+				e.name, e.wrote, e.total, e.read, e.peer.total, e.shut, e.eof, e.ended, e.alive())
 			if e.s != nil && e.s.Endpoint() != nil {
-				fmt.Printf("  poll %v unread %d %s\n", e.s.Poll(), e.s.Unread(), brief(e.s.Endpoint().Conn().Info(s.w.Now())))
+				fmt.Printf("  poll %v unread %d %s\n", e.s.Poll(), e.s.Unread(),
+					brief(e.s.Endpoint().Conn().Info(s.w.Now())))
 			}
 		}
 	}

@@ -65,8 +65,10 @@ type streamConn struct {
 
 func newStream(s *scenario, cfg streamConfig, a, b *Host, no int) *streamConn {
 	c := &streamConn{s: s, cfg: cfg, no: no}
-	c.a = &streamEnd{c: c, name: fmt.Sprintf("a%d", no), host: a, life: a.lives, total: cfg.totalA, abortAt: cfg.abortA}
-	c.b = &streamEnd{c: c, name: fmt.Sprintf("b%d", no), host: b, life: b.lives, total: cfg.totalB, abortAt: -1}
+	c.a = &streamEnd{c: c, name: fmt.Sprintf("a%d", no), host: a, life: a.lives, total: cfg.totalA,
+		abortAt: cfg.abortA}
+	c.b = &streamEnd{c: c, name: fmt.Sprintf("b%d", no), host: b, life: b.lives, total: cfg.totalB,
+		abortAt: -1}
 	c.a.peer, c.b.peer = c.b, c.a
 	for i, e := range []*streamEnd{c.a, c.b} {
 		e.rnd = rand.New(rand.NewPCG(s.seed, uint64(100+2*no+i)))
@@ -92,26 +94,29 @@ func (e *streamEnd) alive() bool { return e.host.lives == e.life }
 // dial starts the active open from a, whose local port is 40000 and its number, or at the end of the port range again.
 func (c *streamConn) dial() error {
 	c.a.life = c.a.host.lives
-	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6), LocalPort: c.cfg.port, RemotePort: streamPort}
+	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
+		LocalPort: c.cfg.port, RemotePort: streamPort}
 	_, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.newOn(c.cfg.a), c.s.w.Now())
 	c.a.host.Wake()
 	return err
 }
 
 // listenStreams accepts connections at h; by port of the peer they find their streamConn.
-func listenStreams(s *scenario, h *Host, v6, backlog int, cookies tcp.CookieMode, find func(port uint16) *streamConn) {
+func listenStreams(s *scenario, h *Host, v6, backlog int, cookies tcp.CookieMode,
+	find func(port uint16) *streamConn) {
 	var last tcp.Config
 	if c := find(0); c != nil {
 		last = c.cfg.tcpB
 	}
-	lc := stack.ListenConfig{Conn: last, Backlog: backlog, Cookies: cookies, Accept: func(t *tcp.Tuple) (stack.Upper, error) {
-		c := find(t.RemotePort)
-		if c == nil || c.b.s != nil {
-			return nil, errors.New("nobody waits for this one")
-		}
-		c.b.life = h.lives
-		return c.b.newOn(c.cfg.b), nil
-	}}
+	lc := stack.ListenConfig{Conn: last, Backlog: backlog, Cookies: cookies,
+		Accept: func(t *tcp.Tuple) (stack.Upper, error) {
+			c := find(t.RemotePort)
+			if c == nil || c.b.s != nil {
+				return nil, errors.New("nobody waits for this one")
+			}
+			c.b.life = h.lives
+			return c.b.newOn(c.cfg.b), nil
+		}}
 	if _, err := h.Stack().Listen(h.Addr(v6), streamPort, &lc, s.w.Now()); err != nil {
 		panic(err)
 	}
@@ -191,7 +196,8 @@ func (e *streamEnd) receive(now tick.Time) {
 }
 
 func (c *streamConn) over() bool {
-	return (c.a.ended || !c.a.alive() || c.lost && c.a.s == nil) && (c.b.ended || c.b.s == nil || !c.b.alive())
+	return (c.a.ended || !c.a.alive() || c.lost && c.a.s == nil) && (c.b.ended || c.b.s == nil ||
+		!c.b.alive())
 }
 
 func (c *streamConn) step() error {
@@ -212,7 +218,8 @@ func (c *streamConn) verdict() error {
 			continue
 		}
 		if e.err != nil && !c.mayFail() {
-			return fmt.Errorf("stream end %s: %w, although nothing that happened explains it", e.name, e.err)
+			return fmt.Errorf("stream end %s: %w, although nothing that happened explains it",
+				e.name, e.err)
 		}
 		if e.err == nil && e.read != e.peer.total {
 			return fmt.Errorf("stream end %s: %d of %d octets", e.name, e.read, e.peer.total)

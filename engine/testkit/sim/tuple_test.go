@@ -15,13 +15,15 @@ func talk(s *scenario, no int, noTimestamps bool) *streamConn {
 	return newStream(s, cfg, s.hosts[0], s.hosts[1], no)
 }
 
-// TestSameTuple opens and closes a connection between the same ports again and again, each time while the last one is still in
-// TIME-WAIT at the server, which closed first (RFC 6191; RFC 9293, 3.10.7.4).
+// TestSameTuple opens and closes a connection between the same ports again and again, each time while the
+// last one is still in TIME-WAIT at the server, which closed first (RFC 6191; RFC 9293, 3.10.7.4).
 func TestSameTuple(t *testing.T) {
 	for _, noTimestamps := range []bool{false, true} {
 		s := quietScenario(t, 1, 1500, impair.Config{Delay: ms})
 		var c, last *streamConn
-		listenStreams(s, s.hosts[1], 0, 4, tcp.CookiesUnderPressure, func(uint16) *streamConn { return c })
+		listenStreams(s, s.hosts[1], 0, 4, tcp.CookiesUnderPressure, func(uint16) *streamConn {
+			return c
+		})
 		for i := range 20 {
 			c = talk(s, i, noTimestamps)
 			c.cfg.totalA = 0 // so that the server's FIN may come first
@@ -47,7 +49,8 @@ func TestSameTuple(t *testing.T) {
 			}
 			last = c
 			if !c.a.ended || c.a.err != nil || c.a.read != 5000 {
-				t.Fatalf("connection %d, without timestamps %v: ended %v, error %v, %d octets", i, noTimestamps, c.a.ended, c.a.err, c.a.read)
+				t.Fatalf("connection %d, without timestamps %v: ended %v, error %v, %d octets", i,
+					noTimestamps, c.a.ended, c.a.err, c.a.read)
 			}
 			if n := s.hosts[1].Stack().Len(); n != 1 {
 				t.Fatalf("the server has %d connections, want the one in TIME-WAIT", n)
@@ -59,12 +62,15 @@ func TestSameTuple(t *testing.T) {
 	}
 }
 
-// TestRebootSameTuple: the client reboots and dials from the same port, while the server still thinks the old connection
-// alive. The server's challenge ACK draws a RST, and the next SYN begins anew (RFC 9293, 3.5.1; RFC 5961, 4).
+// TestRebootSameTuple: the client reboots and dials from the same port, while the server still thinks the old
+// connection alive. The server's challenge ACK draws a RST, and the next SYN begins anew (RFC 9293, 3.5.1;
+// RFC 5961, 4).
 func TestRebootSameTuple(t *testing.T) {
 	s := quietScenario(t, 1, 1500, impair.Config{Delay: ms})
 	var c *streamConn
-	listenStreams(s, s.hosts[1], 0, 4, tcp.CookiesUnderPressure, func(uint16) *streamConn { return c })
+	listenStreams(s, s.hosts[1], 0, 4, tcp.CookiesUnderPressure, func(uint16) *streamConn {
+		return c
+	})
 	old := talk(s, 0, false)
 	old.a.shut, old.b.shut = true, true // stays open
 	c = old
@@ -81,7 +87,9 @@ func TestRebootSameTuple(t *testing.T) {
 	if err := c.dial(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.w.Run(Epoch.Add(5*tick.Second), func() bool { return c.a.read == 5000 && c.b.read == 3000 }); err != nil {
+	if err := s.w.Run(Epoch.Add(5*tick.Second), func() bool {
+		return c.a.read == 5000 && c.b.read == 3000
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if c.a.read != 5000 || c.b.read != 3000 {

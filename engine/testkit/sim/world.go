@@ -1,5 +1,6 @@
-// Package sim runs whole engines in virtual time: stacks on fake rings, joined by paths, with one thread, one clock and one
-// seed. The same calls give the same frames at the same nanoseconds, so that a failure can be replayed from its seed.
+// Package sim runs whole engines in virtual time: stacks on fake rings, joined by paths, with one thread, one
+// clock and one seed. The same calls give the same frames at the same nanoseconds, so that a failure can be
+// replayed from its seed.
 //
 //	upper layers          sessions, queue pairs, byte streams
 //	stack.Stack           one per Host
@@ -159,7 +160,8 @@ func (w *World) next() tick.Time {
 	return t
 }
 
-// instant does everything that is due now: events, then paths, then hosts, each in the order of its number, until nothing is.
+// instant does everything that is due now: events, then paths, then hosts, each in the order of its number,
+// until nothing is.
 func (w *World) instant() {
 	for range MaxRounds {
 		worked := false
@@ -250,7 +252,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (w *World) note(h *Host, d Direction, frame []byte) {
 	w.frames++
 	w.hash = mix(w.hash ^ uint64(w.now))
-	w.hash = mix(w.hash ^ uint64(crc32.Checksum(frame, castagnoli))<<16 ^ uint64(h.index)<<8 ^ uint64(d))
+	w.hash = mix(w.hash ^ uint64(crc32.Checksum(frame, castagnoli))<<16 ^ uint64(
+		h.index)<<8 ^ uint64(d))
 	if w.Tap != nil {
 		w.Tap(h, d, frame, w.now)
 	}

@@ -1,6 +1,6 @@
-// Command agent is the first program of the lab's virtual machines. As process 1 it mounts the root that the host shares over 9p, under a
-// layer in memory, and moves into it; its child then runs what the host asks for (see package proto). When the host goes
-// away, the machine powers off.
+// Command agent is the first program of the lab's virtual machines. As process 1 it mounts the root that the
+// host shares over 9p, under a layer in memory, and moves into it; its child then runs what the host asks for
+// (see package proto). When the host goes away, the machine powers off.
 package main
 
 import (
@@ -24,7 +24,8 @@ func main() {
 		return
 	}
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "agent: this program is the init of the lab's virtual machines; it does nothing elsewhere")
+		fmt.Fprintln(os.Stderr, "agent: this program is the init of the lab's virtual machines; "+
+			"it does nothing elsewhere")
 		os.Exit(2)
 	}
 	if err := initSystem(); err != nil {

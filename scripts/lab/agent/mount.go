@@ -65,7 +65,8 @@ func loadModules(list string) error {
 func enterRoot() error {
 	const overlay = "lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work"
 	if err := mountAll([]mount{
-		{"root", "/ro", "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=262144,cache=loose"},
+		{"root", "/ro", "9p", unix.MS_RDONLY,
+			"trans=virtio,version=9p2000.L,msize=262144,cache=loose"},
 		{"tmpfs", "/rw", "tmpfs", 0, ""},
 	}); err != nil {
 		return err

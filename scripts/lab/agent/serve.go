@@ -91,7 +91,8 @@ func (s *server) handle(r *proto.Request) {
 		data, err := os.ReadFile(r.Path)
 		s.reply(r.ID, data, err)
 	default:
-		s.reply(r.ID, nil, fmt.Errorf("unknown request %q: is the initrd older than the host's side?", r.Op))
+		s.reply(r.ID, nil,
+			fmt.Errorf("unknown request %q: is the initrd older than the host's side?", r.Op))
 	}
 }
 

@@ -87,8 +87,8 @@ type piece struct {
 	off, end int // in the TCP stream of its direction
 }
 
-// recut writes the connections to a new pcap file with the same octets at the same sequence numbers, and each start-up frame
-// and each FPDU in a segment of its own.
+// recut writes the connections to a new pcap file with the same octets at the same sequence numbers, and each
+// start-up frame and each FPDU in a segment of its own.
 func recut(list []*session, file string) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -129,7 +129,9 @@ func (s *session) write(w *pcapgo.Writer) error {
 func (s *session) pieces() (list []piece) {
 	for i, h := range []*lab.Half{&s.conn.Up, &s.conn.Down} {
 		d := &s.half[i]
-		add := func(off, n int) { list = append(list, piece{when(h, off+n-1), i == 0, off, off + n}) }
+		add := func(off, n int) {
+			list = append(list, piece{when(h, off+n-1), i == 0, off, off + n})
+		}
 		add(0, d.start)
 		for _, f := range d.fpdus {
 			if !blind(d, f) {
@@ -166,7 +168,8 @@ func when(h *lab.Half, off int) time.Duration {
 }
 
 // segment writes one frame: the payload at off of its direction's stream, or a SYN.
-func (s *session) segment(w *pcapgo.Writer, at time.Duration, up, syn bool, payload []byte, off int) error {
+func (s *session) segment(w *pcapgo.Writer, at time.Duration, up, syn bool, payload []byte,
+	off int) error {
 	from, to := s.conn.Client, s.conn.Server
 	h, other := &s.conn.Up, &s.conn.Down
 	if !up {
@@ -184,26 +187,31 @@ func (s *session) segment(w *pcapgo.Writer, at time.Duration, up, syn bool, payl
 	eth := &layers.Ethernet{SrcMAC: mac, DstMAC: mac, EthernetType: layers.EthernetTypeIPv4}
 	var ip gopacket.SerializableLayer
 	if from.Addr().Is4() {
-		v4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: ipOf(from), DstIP: ipOf(to)}
+		v4 := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: ipOf(from),
+			DstIP: ipOf(to)}
 		tcp.SetNetworkLayerForChecksum(v4)
 		ip = v4
 	} else {
-		v6 := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: ipOf(from), DstIP: ipOf(to)}
+		v6 := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP,
+			SrcIP: ipOf(from), DstIP: ipOf(to)}
 		eth.EthernetType = layers.EthernetTypeIPv6
 		tcp.SetNetworkLayerForChecksum(v6)
 		ip = v6
 	}
 	buf := gopacket.NewSerializeBuffer()
 	o := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buf, o, eth, ip, tcp, gopacket.Payload(payload)); err != nil {
+	if err := gopacket.SerializeLayers(buf, o, eth, ip, tcp,
+		gopacket.Payload(payload)); err != nil {
 		return err
 	}
-	info := gopacket.CaptureInfo{Timestamp: time.Unix(1, 0).Add(at), CaptureLength: len(buf.Bytes()), Length: len(buf.Bytes())}
+	info := gopacket.CaptureInfo{Timestamp: time.Unix(1, 0).Add(at),
+		CaptureLength: len(buf.Bytes()), Length: len(buf.Bytes())}
 	return w.WritePacket(info, buf.Bytes())
 }
 
 func ipOf(a netip.AddrPort) net.IP { return a.Addr().AsSlice() }
 
-// blind reports whether tshark 4.0 cannot read an FPDU even alone in a segment: one that ends where a marker is due. It counts
-// that marker, which belongs to the next FPDU, as one of this FPDU, and is lost from then on.
+// blind reports whether tshark 4.0 cannot read an FPDU even alone in a segment: one that ends where a marker
+// is due. It counts that marker, which belongs to the next FPDU, as one of this FPDU, and is lost from then
+// on.
 func blind(h *half, f fpdu) bool { return h.markers && (f.off+f.n)%markerEvery == 0 }

@@ -72,7 +72,8 @@ func TestWalk(t *testing.T) {
 		name  string
 		octet int
 		want  string
-	}{{"marker", 3, "marker"}, {"CRC", 51, "CRC"}, {"payload", 40, "CRC"}, {"length", 5, "cut off"}} {
+	}{{"marker", 3, "marker"}, {"CRC", 51, "CRC"}, {"payload", 40, "CRC"},
+		{"length", 5, "cut off"}} {
 		b := bytes.Clone(first)
 		b[tc.octet] ^= 0x10
 		if _, err := walk(b, true, true); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -39,7 +39,8 @@ func TestDemoCapture(t *testing.T) {
 			if err != nil || res.Capture == nil {
 				t.Fatalf("%v\n%+v", err, res)
 			}
-			if err := judge(cfg.Capture, filepath.Join(dir, "recut.pcap"), "Write", "Read Request", "Read Response", "Send"); err != nil {
+			if err := judge(cfg.Capture, filepath.Join(dir, "recut.pcap"), "Write", "Read Request",
+				"Read Response", "Send"); err != nil {
 				t.Error(err)
 			}
 		})

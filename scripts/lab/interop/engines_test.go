@@ -52,11 +52,16 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 		cfg.MPA = m
 		if wrap {
 			cfg.Wrap = func(_ int, port ring.Port) (ring.Port, error) {
-				return file.Wrap(port, "a", pcapng.Both, func() int64 { return time.Now().UnixNano() })
+				return file.Wrap(port, "a", pcapng.Both, func() int64 {
+					return time.Now().UnixNano()
+				})
 			}
 		}
 		var d *engine.Device
-		if err := h.Do(func() (err error) { d, err = engine.OpenXDP(cfg); return err }); err != nil {
+		if err := h.Do(func() (err error) {
+			d, err = engine.OpenXDP(cfg)
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { d.Close() })
@@ -66,11 +71,13 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 	p.a, p.b = newPeer(t, da, 256), newPeer(t, db, 256)
 	for i, e := range []*peer{p.a, p.b} {
 		p.mem[i] = make([]byte, 1<<18)
-		p.mr[i] = e.register(p.mem[i], engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite|engine.RemoteAtomic)
+		p.mr[i] = e.register(p.mem[i], engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite|
+			engine.RemoteAtomic)
 		e.received = func(engine.Completion) {}
 	}
 	for range 200 {
-		if err := p.b.qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{p.mr[1].SGE(0, 1<<16)}}); err != nil {
+		if err := p.b.qp.PostRecv(
+			&engine.RecvWR{SGL: []engine.SGE{p.mr[1].SGE(0, 1<<16)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,14 +93,16 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 		done <- err
 	}()
 	<-ready
-	if err := firstError(da.Dial(ctx, at, p.a.qp, engine.ConnConfig{}), func() error { return <-done }); err != nil {
+	if err := firstError(da.Dial(ctx, at, p.a.qp, engine.ConnConfig{}), func() error {
+		return <-done
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-// TestEveryOpcode has tshark decode every message of RFC 5040 and RFC 7306 as our engine sends it, of lengths from 0 to beyond
-// 64 KiB, with markers and without.
+// TestEveryOpcode has tshark decode every message of RFC 5040 and RFC 7306 as our engine sends it, of lengths
+// from 0 to beyond 64 KiB, with markers and without.
 //
 //req:rfc5044-4.1-2 rfc5044-4.3-1 rfc5044-4.3-3 rfc5044-4.4-5 rfc5041-4.2-1 rfc5041-4.3-1 rfc5041-5.2-4 rfc5040-4.1-1
 //req:rfc5040-4.1-3 rfc6581-9.2-4 rfc7306-4.1-1 rfc7306-5.2-1 rfc7306-6.3-1
@@ -121,7 +130,8 @@ func TestEveryOpcode(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A Write beyond the region makes the other side send a Terminate.
-			bad := engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr[0].SGE(0, 100)}, RemoteSTag: p.mr[1].STag(), RemoteTO: 1 << 40}
+			bad := engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr[0].SGE(0, 100)},
+				RemoteSTag: p.mr[1].STag(), RemoteTO: 1 << 40}
 			if err := p.a.post(bad); err != nil {
 				t.Fatal(err)
 			}
@@ -131,16 +141,19 @@ func TestEveryOpcode(t *testing.T) {
 			if err := p.stop(); err != nil {
 				t.Fatal(err)
 			}
-			if err := judge(p.file, filepath.Join(t.TempDir(), "recut.pcap"), opcodes[:12]...); err != nil {
+			if err := judge(p.file, filepath.Join(t.TempDir(), "recut.pcap"),
+				opcodes[:12]...); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 }
 
-// program is every operation with many lengths, and what RFC 5040 has messages end with: nothing, one octet, whole segments.
+// program is every operation with many lengths, and what RFC 5040 has messages end with: nothing, one octet,
+// whole segments.
 func (p *pair) program(rnd *rand.Rand) (list []engine.SendWR) {
-	lengths := []int{0, 1, 2, 3, 4, 5, 63, 64, 511, 512, 513, 1400, 1430, 1431, 2860, 40000, 1 << 16}
+	lengths := []int{0, 1, 2, 3, 4, 5, 63, 64, 511, 512, 513, 1400, 1430, 1431, 2860, 40000,
+		1 << 16}
 	for range 8 {
 		lengths = append(lengths, rnd.IntN(3000))
 	}
@@ -161,15 +174,18 @@ func (p *pair) program(rnd *rand.Rand) (list []engine.SendWR) {
 	}
 	result := []engine.SGE{p.mr[0].SGE(1<<17, 8)}
 	list = append(list,
-		engine.SendWR{Op: rdmap.WRFetchAdd, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17, Data: 5},
-		engine.SendWR{Op: rdmap.WRCmpSwap, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17, Data: 9, Mask: ^uint64(0), Compare: 5, CompareMask: ^uint64(0)},
+		engine.SendWR{Op: rdmap.WRFetchAdd, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17,
+			Data: 5},
+		engine.SendWR{Op: rdmap.WRCmpSwap, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17,
+			Data: 9, Mask: ^uint64(0), Compare: 5, CompareMask: ^uint64(0)},
 	)
 	for i := range 2 { // each takes a region of the other side with it
 		mr, err := p.b.pd.RegMR(make([]byte, 64), engine.RemoteWrite)
 		if err != nil {
 			p.b.t.Fatal(err)
 		}
-		list = append(list, engine.SendWR{Op: rdmap.WRSendInv + engine.WROp(i), SGL: []engine.SGE{p.mr[0].SGE(0, 33)}, Invalidate: mr.STag()})
+		list = append(list, engine.SendWR{Op: rdmap.WRSendInv + engine.WROp(i),
+			SGL: []engine.SGE{p.mr[0].SGE(0, 33)}, Invalidate: mr.STag()})
 	}
 	return list
 }

@@ -1,5 +1,6 @@
-// Package interop runs unmodified programs of rdma-core, over Linux's soft-iWARP in a virtual machine, against this engine, and
-// has tshark and a simple reader of its own decode what went over the link. README.md says what was found.
+// Package interop runs unmodified programs of rdma-core, over Linux's soft-iWARP in a virtual machine,
+// against this engine, and has tshark and a simple reader of its own decode what went over the link.
+// README.md says what was found.
 //
 // Nothing in this package's decoding uses packages mpa and ddp: what they write is judged here.
 package interop
@@ -14,7 +15,8 @@ import (
 
 // Opcodes of RDMAP (RFC 5040, 4.3; RFC 7306, 10.1) by their numbers.
 var opcodes = [16]string{
-	"Write", "Read Request", "Read Response", "Send", "Send with Invalidate", "Send with SE", "Send with SE and Invalidate", "Terminate",
+	"Write", "Read Request", "Read Response", "Send", "Send with Invalidate", "Send with SE",
+	"Send with SE and Invalidate", "Terminate",
 	"Immediate Data", "Immediate Data with SE", "Atomic Request", "Atomic Response",
 }
 
@@ -57,7 +59,8 @@ func one(b []byte, at int, markers, crc bool) (f fpdu, err error) {
 					want = end - begin
 				}
 				if got := int(binary.BigEndian.Uint16(b[end+2:])); got != want {
-					err = fmt.Errorf("the marker at octet %d points back %d octets, want %d", end, got, want)
+					err = fmt.Errorf("the marker at octet %d points back %d octets, want %d", end,
+						got, want)
 					return false
 				}
 				end += 4
@@ -143,7 +146,8 @@ func decode(c *lab.Conn) (*session, error) {
 		if err != nil {
 			return s, err
 		}
-		s.half[i] = half{flags: frame[16], rev: frame[17], private: frame[20:], stream: rest, start: len(frame)}
+		s.half[i] = half{flags: frame[16], rev: frame[17], private: frame[20:], stream: rest,
+			start: len(frame)}
 	}
 	s.crc = (s.half[0].flags|s.half[1].flags)&flagC != 0
 	s.half[0].markers, s.half[1].markers = s.half[1].flags&flagM != 0, s.half[0].flags&flagM != 0

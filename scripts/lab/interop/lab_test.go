@@ -20,7 +20,8 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-var runLab = flag.Bool("lab", os.Getenv("LAB") == "1", "run the tests against Linux's soft-iWARP in a virtual machine (or LAB=1 in the environment)")
+var runLab = flag.Bool("lab", os.Getenv("LAB") == "1", "run the tests against Linux's soft-iWARP "+
+	"in a virtual machine (or LAB=1 in the environment)")
 
 // bench is one machine with siw, and devices of ours beside it.
 type bench struct {
@@ -73,7 +74,9 @@ func (b *bench) device(t *testing.T, transport string) (d *engine.Device) {
 			Dial: func(_ context.Context, _, to netip.AddrPort) (net.Conn, error) {
 				return b.net.Peer.Dial("tcp", to.String(), time.Minute)
 			},
-			Listen: func(at netip.AddrPort) (net.Listener, error) { return b.net.Peer.Listen("tcp", at.String()) },
+			Listen: func(at netip.AddrPort) (net.Listener, error) {
+				return b.net.Peer.Listen("tcp", at.String())
+			},
 		})
 	}
 	if err != nil {
@@ -115,7 +118,8 @@ func (b *bench) captured(t *testing.T, port uint16, f func() error, opcodes ...s
 
 // keep saves the capture of a failure.
 func keep(t *testing.T, file string) {
-	to := filepath.Join(os.TempDir(), "interop-"+strings.NewReplacer("/", "_", " ", "_").Replace(t.Name())+".pcap")
+	to := filepath.Join(os.TempDir(), "interop-"+
+		strings.NewReplacer("/", "_", " ", "_").Replace(t.Name())+".pcap")
 	if err := os.Rename(file, to); err == nil {
 		t.Logf("the capture is kept as %s", to)
 	}
@@ -130,13 +134,16 @@ type ping struct {
 }
 
 func (p ping) String() string {
-	return fmt.Sprintf("%s %s, IPv%d, %d octets, CRC %s", p.transport, p.ours, map[bool]int{false: 4, true: 6}[p.v6], p.size, map[bool]string{false: "on", true: "off"}[p.noCRC])
+	return fmt.Sprintf("%s %s, IPv%d, %d octets, CRC %s", p.transport, p.ours,
+		map[bool]int{false: 4, true: 6}[p.v6], p.size, map[bool]string{false: "on",
+			true: "off"}[p.noCRC])
 }
 
 func (p ping) run(b *bench, d *engine.Device, port uint16) (res rping.Result, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	cfg := rping.Config{Size: p.size, Count: p.count, Validate: true, Conn: engine.ConnConfig{MPA: &engine.MPAConfig{NoCRC: p.noCRC}}}
+	cfg := rping.Config{Size: p.size, Count: p.count, Validate: true,
+		Conn: engine.ConnConfig{MPA: &engine.MPAConfig{NoCRC: p.noCRC}}}
 	ours, theirs, any6 := vm.PeerAddr4, b.vm.Addr4, ""
 	if p.v6 {
 		ours, theirs, any6 = vm.PeerAddr6, b.vm.Addr6, " -a ::0"
@@ -160,7 +167,8 @@ func (p ping) run(b *bench, d *engine.Device, port uint16) (res rping.Result, er
 		return res, err
 	}
 	defer l.Close()
-	c, err := b.vm.Spawn(fmt.Sprintf("timeout 580 rping -c -V -C %d -S %d -p %d -a %v", p.count, p.size, port, ours))
+	c, err := b.vm.Spawn(fmt.Sprintf("timeout 580 rping -c -V -C %d -S %d -p %d -a %v", p.count,
+		p.size, port, ours))
 	if err != nil {
 		return res, err
 	}
@@ -181,8 +189,9 @@ func ended(code int, err error) func(output string) error {
 	}
 }
 
-// pingEnded is ended for rping, which at its very end closes the event channel that a thread of its own still waits on. Where
-// that thread is slow it ends the program with an error, after everything was done; the link tells whether it was.
+// pingEnded is ended for rping, which at its very end closes the event channel that a thread of its own still
+// waits on. Where that thread is slow it ends the program with an error, after everything was done; the link
+// tells whether it was.
 func pingEnded(code int, err error) func(output string) error {
 	return func(output string) error {
 		const late = "rdma_get_cm_event: Bad file descriptor"
@@ -223,7 +232,8 @@ func TestRping(t *testing.T) {
 				res, err = p.run(b, d, port)
 				return err
 			}, "Write", "Read Request", "Read Response", "Send")
-			if res.Iterations != p.count || !res.Validated || res.CRC == p.noCRC || res.MarkersIn || res.MarkersOut {
+			if res.Iterations != p.count || !res.Validated || res.CRC == p.noCRC || res.MarkersIn ||
+				res.MarkersOut {
 				t.Errorf("%+v", res)
 			}
 			s := list[len(list)-1]
@@ -235,7 +245,8 @@ func TestRping(t *testing.T) {
 			}
 			right, zero, other := s.sums()
 			if p.noCRC && right+other > 0 || !p.noCRC && zero+other > 0 {
-				t.Errorf("on the link %d CRCs are right, %d are 0, %d are neither", right, zero, other)
+				t.Errorf("on the link %d CRCs are right, %d are 0, %d are neither", right, zero,
+					other)
 			}
 			t.Logf("%v each", res.Latency())
 		})

@@ -38,7 +38,8 @@ func newPeer(t *testing.T, dev *engine.Device, depth int) *peer {
 	if p.cq, err = engine.NewCQ(4 * depth); err != nil {
 		t.Fatal(err)
 	}
-	if p.qp, err = dev.CreateQP(engine.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq, SendDepth: depth, RecvDepth: depth, IRD: 1, ORD: 1}); err != nil {
+	if p.qp, err = dev.CreateQP(engine.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq,
+		SendDepth: depth, RecvDepth: depth, IRD: 1, ORD: 1}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.qp.Close() })
@@ -55,7 +56,8 @@ func (p *peer) register(mem []byte, access ddp.Access) *engine.MR {
 }
 
 // serve accepts one connection at addr; started is called when it can be reached. It returns the client's private data.
-func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, started func() error) ([]byte, error) {
+func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, started func() error) (
+	[]byte, error) {
 	l, err := p.dev.Listen(at, 0, engine.ConnConfig{})
 	if err != nil {
 		return nil, err

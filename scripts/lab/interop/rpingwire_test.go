@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// pinged checks what n iterations of rping with size octets must have left on the link: for each of them two Sends each way, one
-// Read and one Write of size octets, and a Write that brings back what the Read fetched. Neither end's word counts here.
+// pinged checks what n iterations of rping with size octets must have left on the link: for each of them two
+// Sends each way, one Read and one Write of size octets, and a Write that brings back what the Read fetched.
+// Neither end's word counts here.
 func (s *session) pinged(n, size int) error {
 	var read, written []byte
 	requests, sends := 0, 0
@@ -35,14 +36,17 @@ func (s *session) pinged(n, size int) error {
 	}
 	var errs []error
 	if requests != n || sends != 4*n {
-		errs = append(errs, fmt.Errorf("%d Read Requests and %d Sends, want %d and %d", requests, sends, n, 4*n))
+		errs = append(errs, fmt.Errorf("%d Read Requests and %d Sends, want %d and %d", requests,
+			sends, n, 4*n))
 	}
 	if len(read) != n*size || !bytes.Equal(read, written) {
-		errs = append(errs, fmt.Errorf("%d octets were read, and %d written, equal: %v; want %d each and equal", len(read), len(written), bytes.Equal(read, written), n*size))
+		errs = append(errs, fmt.Errorf("%d octets were read, and %d written, equal: %v; want %d "+
+			"each and equal", len(read), len(written), bytes.Equal(read, written), n*size))
 	}
 	for i := 0; i < n && (i+1)*size <= len(read); i++ {
 		if head := fmt.Sprintf("rdma-ping-%d: ", i); !bytes.HasPrefix(read[i*size:], []byte(head)) {
-			errs = append(errs, fmt.Errorf("iteration %d begins with %q", i, read[i*size:][:len(head)]))
+			errs = append(errs, fmt.Errorf("iteration %d begins with %q", i,
+				read[i*size:][:len(head)]))
 			break
 		}
 	}
@@ -79,10 +83,12 @@ func TestPinged(t *testing.T) {
 	if err := s.pinged(10, 4096); err != nil {
 		t.Error(err)
 	}
-	if right, zero, other := s.sums(); right != len(s.half[0].fpdus)+len(s.half[1].fpdus) || zero+other != 0 {
+	if right, zero, other := s.sums(); right != len(s.half[0].fpdus)+len(s.half[1].fpdus) ||
+		zero+other != 0 {
 		t.Errorf("%d right CRCs, %d of zero, %d others", right, zero, other)
 	}
-	if err := s.pinged(11, 4096); err == nil || !strings.Contains(err.Error(), "10 Read Requests and 40 Sends") {
+	if err := s.pinged(11, 4096); err == nil ||
+		!strings.Contains(err.Error(), "10 Read Requests and 40 Sends") {
 		t.Errorf("one iteration more: %v", err)
 	}
 	for i := range s.half {
@@ -91,7 +97,8 @@ func TestPinged(t *testing.T) {
 				continue
 			}
 			f.ulpdu[14] ^= 1
-			if err := s.pinged(10, 4096); err == nil || !strings.Contains(err.Error(), "equal: false") {
+			if err := s.pinged(10, 4096); err == nil ||
+				!strings.Contains(err.Error(), "equal: false") {
 				t.Errorf("another octet written: %v", err)
 			}
 			return

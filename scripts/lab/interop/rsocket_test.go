@@ -13,7 +13,8 @@ import (
 	"xwarp/engine"
 )
 
-// rsocket is our end of an rsocket of rdma-core, as far as rstream and riostream need it: byte streams over RDMA Writes.
+// rsocket is our end of an rsocket of rdma-core, as far as rstream and riostream need it: byte streams over
+// RDMA Writes.
 //
 // Private data of Request and Reply, 40 octets:
 //
@@ -21,11 +22,12 @@ import (
 //	8..15 address, 16..19 STag, 20..23 number of the list of receive buffers
 //	24..31 address, 32..35 STag, 36..39 octets of the first receive buffer
 //
-// Data is written into the peer's receive buffer; a Send of 4 octets says how much: 3 bits of operation, 29 of number. When
-// half of its buffer is free again, the receiver writes its address into an entry of the peer's list of receive buffers and
-// says so by a Send, which also gives credits: the number of messages that it has room for, counted from the start. An entry
-// of the iomap names a region that the peer may write to without a word. Entries and Sends are in the order of octets of a
-// little-endian host unless the flags say otherwise.
+// Data is written into the peer's receive buffer; a Send of 4 octets says how much: 3 bits of operation, 29
+// of number. When half of its buffer is free again, the receiver writes its address into an entry of the
+// peer's list of receive buffers and says so by a Send, which also gives credits: the number of messages that
+// it has room for, counted from the start. An entry of the iomap names a region that the peer may write to
+// without a word. Entries and Sends are in the order of octets of a little-endian host unless the flags say
+// otherwise.
 type rsocket struct {
 	*peer
 	half int // octets of one of the two receive buffers
@@ -52,8 +54,8 @@ type rsocket struct {
 	closed             bool
 	staged             []byte
 
-	// What the peer will send in all, in messages of unit octets; 0: not known. Who gives it room that it does not need may do so
-	// when it has closed, and then Linux throws away what it has not sent yet.
+	// What the peer will send in all, in messages of unit octets; 0: not known. Who gives it room that it
+	// does not need may do so when it has closed, and then Linux throws away what it has not sent yet.
 	expect, unit     int
 	granted, arrived int    // octets
 	allowed          uint16 // messages
@@ -79,7 +81,8 @@ const (
 
 func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
 	const half = 1 << 18
-	r := &rsocket{peer: newPeer(t, dev, rsDepth+16), half: half, creditAt: rsDepth / 2, slot: 1, free: half, taken: half, granted: half, allowed: rsDepth}
+	r := &rsocket{peer: newPeer(t, dev, rsDepth+16), half: half, creditAt: rsDepth / 2, slot: 1,
+		free: half, taken: half, granted: half, allowed: rsDepth}
 	write := engine.LocalWrite | engine.RemoteWrite
 	r.rbuf = r.register(make([]byte, 2*half), write)
 	r.list = r.register(make([]byte, 2*16+24), write)
@@ -97,7 +100,8 @@ func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
 }
 
 func (r *rsocket) receive(id uint64) {
-	if err := r.qp.PostRecv(&engine.RecvWR{ID: id, SGL: []engine.SGE{r.msgs.SGE(4*int(id), 4)}}); err != nil {
+	if err := r.qp.PostRecv(&engine.RecvWR{ID: id,
+		SGL: []engine.SGE{r.msgs.SGE(4*int(id), 4)}}); err != nil {
 		r.t.Error(err)
 	}
 }
@@ -125,8 +129,10 @@ func (r *rsocket) meet(b []byte) error {
 	}
 	r.sendLimit = binary.BigEndian.Uint16(b[2:])
 	r.remoteList = binary.BigEndian.Uint64(b[8:])
-	r.remoteListID, r.remoteSlots = binary.BigEndian.Uint32(b[16:]), int(binary.BigEndian.Uint32(b[20:]))
-	r.targets[0] = sge{binary.BigEndian.Uint64(b[24:]), binary.BigEndian.Uint32(b[32:]), binary.BigEndian.Uint32(b[36:])}
+	r.remoteListID, r.remoteSlots = binary.BigEndian.Uint32(b[16:]),
+		int(binary.BigEndian.Uint32(b[20:]))
+	r.targets[0] = sge{binary.BigEndian.Uint64(b[24:]), binary.BigEndian.Uint32(b[32:]),
+		binary.BigEndian.Uint32(b[36:])}
 	return nil
 }
 
@@ -168,13 +174,15 @@ func (r *rsocket) write(b []byte, addr uint64, key uint32) error {
 		return errors.New("the send buffer is too small for the test")
 	}
 	copy(r.sbuf.Bytes()[r.sbufAt:], b)
-	err := r.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{r.sbuf.SGE(r.sbufAt, len(b))}, RemoteSTag: ddp.STag(key), RemoteTO: ddp.TO(addr)})
+	err := r.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{r.sbuf.SGE(r.sbufAt, len(b))},
+		RemoteSTag: ddp.STag(key), RemoteTO: ddp.TO(addr)})
 	r.sbufAt += len(b)
 	return err
 }
 
 func (r *rsocket) say(op uint32, n int) error {
-	return r.post(engine.SendWR{Op: rdmap.WRSend, Inline: binary.LittleEndian.AppendUint32(nil, op<<29|uint32(n)&0x1fffffff)})
+	return r.post(engine.SendWR{Op: rdmap.WRSend, Inline: binary.LittleEndian.AppendUint32(nil,
+		op<<29|uint32(n)&0x1fffffff)})
 }
 
 // settle waits until nothing that we sent is under way, so that its memory can be used again.
@@ -222,7 +230,10 @@ func (r *rsocket) sendMap() error {
 	b = le.AppendUint32(le.AppendUint32(b, uint32(r.iomem.STag())), uint32(len(r.iomem.Bytes())))
 	r.mapped = true
 	r.sent++
-	return firstError(r.write(b, r.remoteList+16*uint64(r.remoteSlots), r.remoteListID), func() error { return r.say(opIOMap, 0) })
+	return firstError(r.write(b, r.remoteList+16*uint64(r.remoteSlots), r.remoteListID),
+		func() error {
+			return r.say(opIOMap, 0)
+		})
 }
 
 // send is rsend of all of b.
@@ -236,7 +247,9 @@ func (r *rsocket) send(ctx context.Context, b []byte) error {
 		}
 	}
 	for len(b) > 0 {
-		ready := func() bool { return r.closed || r.sent != r.sendLimit && r.targets[r.target].size > 0 }
+		ready := func() bool {
+			return r.closed || r.sent != r.sendLimit && r.targets[r.target].size > 0
+		}
 		if err := r.until(ctx, ready); err != nil {
 			return err
 		}
@@ -245,7 +258,9 @@ func (r *rsocket) send(ctx context.Context, b []byte) error {
 		}
 		t := &r.targets[r.target]
 		n := min(len(b), int(t.size))
-		if err := firstError(r.write(b[:n], t.addr, t.key), func() error { return r.say(opData, n) }); err != nil {
+		if err := firstError(r.write(b[:n], t.addr, t.key), func() error {
+			return r.say(opData, n)
+		}); err != nil {
 			return err
 		}
 		t.addr += uint64(n)

@@ -63,12 +63,15 @@ func (x rtest) rstream(ctx context.Context, r *rsocket) error {
 	}
 	err := firstError(first(16), func() error { return second(16) })
 	for range x.iterations {
-		err = firstError(err, func() error { return all(first) }, func() error { return all(second) })
+		err = firstError(err, func() error {
+			return all(first)
+		}, func() error { return all(second) })
 	}
 	return err
 }
 
-// riostream is our side: 16 octets each way, then Writes into the other's iomap. The last octet of a transfer tells its number.
+// riostream is our side: 16 octets each way, then Writes into the other's iomap. The last octet of a transfer
+// tells its number.
 func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 	var c counter
 	mem := r.iomem.Bytes()
@@ -93,7 +96,9 @@ func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 				b[x.size-1] = marker
 				marker++
 			}
-			if err := firstError(r.write(b, r.ioTarget.addr, r.ioTarget.key), func() error { return r.settle(ctx) }); err != nil {
+			if err := firstError(r.write(b, r.ioTarget.addr, r.ioTarget.key), func() error {
+				return r.settle(ctx)
+			}); err != nil {
 				return err
 			}
 		}
@@ -106,7 +111,8 @@ func (x rtest) riostream(ctx context.Context, r *rsocket) error {
 				return err
 			}
 			if ctx.Err() != nil {
-				return fmt.Errorf("the last octet is %d, want %d: %w", mem[x.size-1], marker, ctx.Err())
+				return fmt.Errorf("the last octet is %d, want %d: %w", mem[x.size-1], marker,
+					ctx.Err())
 			}
 		}
 		marker++
@@ -129,8 +135,10 @@ func TestRsockets(t *testing.T) {
 	d := b.device(t, "xdp")
 	for _, tool := range []string{"rstream", "riostream"} {
 		for _, x := range []rtest{
-			{size: 1200, count: 2, iterations: 2}, {size: 1200, count: 2, iterations: 2, client: true},
-			{size: 5000, count: 300, iterations: 2}, {size: 5000, count: 300, iterations: 2, client: true},
+			{size: 1200, count: 2, iterations: 2}, {size: 1200, count: 2, iterations: 2,
+				client: true},
+			{size: 5000, count: 300, iterations: 2}, {size: 5000, count: 300, iterations: 2,
+				client: true},
 		} {
 			if tool == "riostream" {
 				x.count = min(x.count, 20)
@@ -139,44 +147,56 @@ func TestRsockets(t *testing.T) {
 			if x.client {
 				side = "client"
 			}
-			t.Run(fmt.Sprintf("%s, our %s, %d x %d", tool, side, x.count, x.size), func(t *testing.T) {
-				ctx, port := limited(t, 3*time.Minute), port()
-				r := newRsocket(t, d, map[string]int{"riostream": x.size}[tool])
-				run := x.rstream
-				if tool == "riostream" {
-					run = x.riostream
-				}
-				args := fmt.Sprintf("timeout 170 %s -T v -I %d -C %d -S %d -p %d", tool, x.iterations, x.count, x.size, port)
-				opcodes := []string{"Write", "Send"}
-				if x.client {
-					opcodes = append(opcodes, "Read Request", "Read Response") // our RTR message
-				}
-				b.captured(t, port, func() error {
-					var p *vm.Process
-					spawn := func(more string) (err error) {
-						p, err = b.vm.Spawn(args + more)
-						return err
+			t.Run(fmt.Sprintf("%s, our %s, %d x %d", tool, side, x.count, x.size),
+				func(t *testing.T) {
+					ctx, port := limited(t, 3*time.Minute), port()
+					r := newRsocket(t, d, map[string]int{"riostream": x.size}[tool])
+					run := x.rstream
+					if tool == "riostream" {
+						run = x.riostream
 					}
-					var err error
+					args := fmt.Sprintf("timeout 170 %s -T v -I %d -C %d -S %d -p %d", tool,
+						x.iterations, x.count, x.size, port)
+					opcodes := []string{"Write", "Send"}
 					if x.client {
-						err = firstError(spawn(""), func() error { return b.vm.Listening(port, time.Minute) },
-							func() error { return r.connect(ctx, netip.AddrPortFrom(b.vm.Addr4, port)) })
-					} else {
-						var private []byte
-						at := netip.AddrPortFrom(vm.PeerAddr4, port)
-						private, err = r.serve(ctx, at, r.private(), func() error { return spawn(fmt.Sprintf(" -s %v", vm.PeerAddr4)) })
-						err = firstError(err, func() error { return r.meet(private) })
+						opcodes = append(opcodes, "Read Request", "Read Response") // our RTR message
 					}
-					if p != nil {
-						defer p.Kill()
-					}
-					err = firstError(err, func() error { return run(ctx, r) }, func() error { return r.shut(ctx) })
-					if err != nil && p != nil {
-						return fmt.Errorf("%w\n%s", err, p.Output())
-					}
-					return firstError(err, func() error { return ended(p.Wait(time.Minute))(p.Output()) })
-				}, opcodes...)
-			})
+					b.captured(t, port, func() error {
+						var p *vm.Process
+						spawn := func(more string) (err error) {
+							p, err = b.vm.Spawn(args + more)
+							return err
+						}
+						var err error
+						if x.client {
+							err = firstError(spawn(""), func() error {
+								return b.vm.Listening(port, time.Minute)
+							},
+								func() error {
+									return r.connect(ctx, netip.AddrPortFrom(b.vm.Addr4, port))
+								})
+						} else {
+							var private []byte
+							at := netip.AddrPortFrom(vm.PeerAddr4, port)
+							private, err = r.serve(ctx, at, r.private(), func() error {
+								return spawn(fmt.Sprintf(" -s %v", vm.PeerAddr4))
+							})
+							err = firstError(err, func() error { return r.meet(private) })
+						}
+						if p != nil {
+							defer p.Kill()
+						}
+						err = firstError(err, func() error {
+							return run(ctx, r)
+						}, func() error { return r.shut(ctx) })
+						if err != nil && p != nil {
+							return fmt.Errorf("%w\n%s", err, p.Output())
+						}
+						return firstError(err, func() error {
+							return ended(p.Wait(time.Minute))(p.Output())
+						})
+					}, opcodes...)
+				})
 		}
 	}
 }

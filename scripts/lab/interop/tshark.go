@@ -18,9 +18,11 @@ type decoded struct {
 	complaints       []string       // malformed, and expert information of level error
 }
 
-// tsharkArgs make tshark 4.0 find MPA on any port, and keep it from taking what is inside a Send for something else: 16 octets
-// of rping look like the start of RPC-over-RDMA, and the 4 of rsockets are then too short for it.
-var tsharkArgs = []string{"-n", "-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct",
+// tsharkArgs make tshark 4.0 find MPA on any port, and keep it from taking what is inside a Send for
+// something else: 16 octets of rping look like the start of RPC-over-RDMA, and the 4 of rsockets are then too
+// short for it.
+var tsharkArgs = []string{"-n", "-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol",
+	"rpcordma", "--disable-protocol", "smb_direct",
 	"-V", "-O", "iwarp_mpa,iwarp_ddp_rdmap"}
 
 var (
@@ -76,7 +78,8 @@ func (d *decoded) read(r io.Reader) error {
 					d.bad++
 				}
 			} else if m := opcodeLine.FindStringSubmatch(line); m != nil {
-				if n := strings.Index("0123456789abcdef", m[2]); m[1] == "Unknown" { // 4.0 has no word for Immediate Data
+				// 4.0 has no word for Immediate Data
+				if n := strings.Index("0123456789abcdef", m[2]); m[1] == "Unknown" {
 					m[1] = opcodes[n]
 				}
 				d.opcodes[m[1]]++
@@ -86,22 +89,23 @@ func (d *decoded) read(r io.Reader) error {
 	return lines.Err()
 }
 
-// judge decodes a capture with the reader of this package and with tshark, and compares what they found. want are the opcodes
-// that must occur, and no others may.
+// judge decodes a capture with the reader of this package and with tshark, and compares what they found. want
+// are the opcodes that must occur, and no others may.
 //
-// tshark 4.0 reads streams without markers as they were captured, also when a segment holds several FPDUs or an FPDU is spread
-// over several segments (as long as it begins with the header of a segment). With markers it has four faults, all from one
-// assumption of its source, that a segment is an FPDU:
+// tshark 4.0 reads streams without markers as they were captured, also when a segment holds several FPDUs or
+// an FPDU is spread over several segments (as long as it begins with the header of a segment). With markers
+// it has four faults, all from one assumption of its source, that a segment is an FPDU:
 //
 //   - It counts the markers of an FPDU over the whole segment. With two FPDUs in a segment it finds neither.
 //   - It counts a marker that is due exactly at the segment's end, which belongs to the next FPDU.
 //   - It counts over the last segment only when an FPDU is spread over several.
 //   - When one side asked for markers it looks for them in both directions.
 //
-// After the first of them it never finds the stream again, and says nothing: the rest is "TCP segment of a reassembled PDU". So
-// for streams with markers judge gives tshark a file with the same octets at the same sequence numbers, cut so that each FPDU has
-// a segment of its own, and leaves out what blind names: those are judged by this package's reader alone, 1 of 128. It does the
-// same where TCP sent a segment again, which tshark would count twice.
+// After the first of them it never finds the stream again, and says nothing: the rest is "TCP segment of a
+// reassembled PDU". So for streams with markers judge gives tshark a file with the same octets at the same
+// sequence numbers, cut so that each FPDU has a segment of its own, and leaves out what blind names: those
+// are judged by this package's reader alone, 1 of 128. It does the same where TCP sent a segment again, which
+// tshark would count twice.
 func judge(file, scratch string, want ...string) error {
 	list, err := readCapture(file)
 	if err != nil {
@@ -114,7 +118,8 @@ func judge(file, scratch string, want ...string) error {
 	cut := false
 	for _, s := range list {
 		if s.half[0].markers != s.half[1].markers && !s.rejected() {
-			return fmt.Errorf("%s: markers in one direction only, which tshark 4.0 cannot read", file)
+			return fmt.Errorf("%s: markers in one direction only, which tshark 4.0 cannot read",
+				file)
 		}
 		for i := range s.half {
 			cut = cut || s.half[i].markers && !s.rejected() || s.again()
@@ -144,14 +149,18 @@ func judge(file, scratch string, want ...string) error {
 	}
 	var errs []error
 	if len(got.complaints) > 0 || got.bad > 0 {
-		errs = append(errs, fmt.Errorf("tshark finds %d bad CRCs, and says:\n%s", got.bad, strings.Join(got.complaints, "\n")))
+		errs = append(errs, fmt.Errorf("tshark finds %d bad CRCs, and says:\n%s", got.bad,
+			strings.Join(got.complaints, "\n")))
 	}
-	if got.fpdus != expected.fpdus || got.good != expected.good || fmt.Sprint(got.opcodes) != fmt.Sprint(expected.opcodes) {
-		errs = append(errs, fmt.Errorf("tshark decodes %d FPDUs, %d with a good CRC, %v; want %d, %d, %v",
+	if got.fpdus != expected.fpdus || got.good != expected.good ||
+		fmt.Sprint(got.opcodes) != fmt.Sprint(expected.opcodes) {
+		errs = append(errs, fmt.Errorf("tshark decodes %d FPDUs, %d with a good CRC, %v; want "+
+			"%d, %d, %v",
 			got.fpdus, got.good, got.opcodes, expected.fpdus, expected.good, expected.opcodes))
 	}
 	if left*20 > all {
-		errs = append(errs, fmt.Errorf("%d of %d FPDUs are such that tshark cannot read them", left, all))
+		errs = append(errs, fmt.Errorf("%d of %d FPDUs are such that tshark cannot read them", left,
+			all))
 	}
 	return errors.Join(append(errs, onlyThese(list, want))...)
 }

@@ -13,7 +13,8 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// ucmatose is our end of rdma-core's ucmatose: the server sends count messages, then the client does, then the server closes.
+// ucmatose is our end of rdma-core's ucmatose: the server sends count messages, then the client does, then
+// the server closes.
 type ucmatose struct {
 	*peer
 	mr    *engine.MR
@@ -42,7 +43,8 @@ func newUcmatose(t *testing.T, dev *engine.Device, count, size int) *ucmatose {
 
 func (u *ucmatose) send() error {
 	for range u.count {
-		if err := u.post(engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{u.mr.SGE(0, u.size)}}); err != nil {
+		if err := u.post(engine.SendWR{Op: rdmap.WRSend,
+			SGL: []engine.SGE{u.mr.SGE(0, u.size)}}); err != nil {
 			return err
 		}
 	}
@@ -56,10 +58,10 @@ func (u *ucmatose) receive(ctx context.Context) error {
 	return u.wrong
 }
 
-// TestUcmatose runs unmodified ucmatose against ours. As a client it says nothing before the server has sent, which MPA forbids
-// the server (RFC 5044, 7.1.2, rule 3) unless the client's stack announces an RTR message: siw does with peer_to_peer=1, which
-// this machine has, besides mpa_crc_required=1 and mpa_crc_strict=1. Between two siw ends it runs without, because siw does not
-// keep the rule.
+// TestUcmatose runs unmodified ucmatose against ours. As a client it says nothing before the server has sent,
+// which MPA forbids the server (RFC 5044, 7.1.2, rule 3) unless the client's stack announces an RTR message:
+// siw does with peer_to_peer=1, which this machine has, besides mpa_crc_required=1 and mpa_crc_strict=1.
+// Between two siw ends it runs without, because siw does not keep the rule.
 func TestUcmatose(t *testing.T) {
 	b := need(t, vm.Siw{PeerToPeer: true, CRC: true, CRCStrict: true})
 	for _, transport := range []string{"xdp", "kernel"} {
@@ -79,7 +81,8 @@ func TestUcmatose(t *testing.T) {
 				}
 				args := fmt.Sprintf("timeout 170 ucmatose -c 1 -C %d -S %d", tc.count, tc.size)
 				t.Run("our client, "+tc.name, func(t *testing.T) {
-					ctx, port, u := limited(t, 3*time.Minute), port(), newUcmatose(t, d, tc.count, tc.size)
+					ctx, port, u := limited(t, 3*time.Minute), port(), newUcmatose(t, d, tc.count,
+						tc.size)
 					b.captured(t, port, func() error {
 						s, err := b.vm.Spawn(fmt.Sprintf("%s -p %d%s", args, port, bind))
 						if err != nil {
@@ -89,27 +92,35 @@ func TestUcmatose(t *testing.T) {
 						if err := b.vm.Listening(port, time.Minute); err != nil {
 							return err
 						}
-						if err := d.Dial(ctx, netip.AddrPortFrom(theirs, port), u.qp, engine.ConnConfig{MPA: &engine.MPAConfig{RTR: mpa.RTRWrite}}); err != nil {
+						if err := d.Dial(ctx, netip.AddrPortFrom(theirs, port), u.qp,
+							engine.ConnConfig{
+								MPA: &engine.MPAConfig{RTR: mpa.RTRWrite}}); err != nil {
 							return err
 						}
-						if err := firstError(u.receive(ctx), u.send, func() error { return u.gone(ctx) }); err != nil {
+						if err := firstError(u.receive(ctx), u.send, func() error {
+							return u.gone(ctx)
+						}); err != nil {
 							return fmt.Errorf("%w\n%s", err, s.Output())
 						}
 						return ended(s.Wait(time.Minute))(s.Output())
 					}, "Write", "Send")
 				})
 				t.Run("our server, "+tc.name, func(t *testing.T) {
-					ctx, port, u := limited(t, 3*time.Minute), port(), newUcmatose(t, d, tc.count, tc.size)
+					ctx, port, u := limited(t, 3*time.Minute), port(), newUcmatose(t, d, tc.count,
+						tc.size)
 					b.captured(t, port, func() error {
 						var c *vm.Process
-						_, err := u.serve(ctx, netip.AddrPortFrom(ours, port), nil, func() (err error) {
-							c, err = b.vm.Spawn(fmt.Sprintf("%s -p %d -s %v", args, port, ours))
-							return err
-						})
+						_, err := u.serve(ctx, netip.AddrPortFrom(ours, port), nil,
+							func() (err error) {
+								c, err = b.vm.Spawn(fmt.Sprintf("%s -p %d -s %v", args, port, ours))
+								return err
+							})
 						if c != nil {
 							defer c.Kill()
 						}
-						if err := firstError(err, u.send, func() error { return u.receive(ctx) }, func() error { return u.disconnect(ctx) }); err != nil {
+						if err := firstError(err, u.send, func() error {
+							return u.receive(ctx)
+						}, func() error { return u.disconnect(ctx) }); err != nil {
 							return err
 						}
 						return ended(c.Wait(time.Minute))(c.Output())

@@ -2,9 +2,10 @@
 //
 //	go run ./scripts/lab/labctl [flags] [where: command]...
 //
-// Each argument runs a shell command in machine 0, 1, ... ("0: ibv_devinfo") or in the peer namespace ("peer: ping -c1 10.77.0.10"). One that ends
-// in & goes on in the background, and is printed and killed at the end. The exit code is that of the first command that fails. With
-// -hold the lab stays until SIGINT or SIGTERM, and more commands are read from standard input, one per line.
+// Each argument runs a shell command in machine 0, 1, ... ("0: ibv_devinfo") or in the peer namespace ("peer:
+// ping -c1 10.77.0.10"). One that ends in & goes on in the background, and is printed and killed at the end.
+// The exit code is that of the first command that fails. With -hold the lab stays until SIGINT or SIGTERM,
+// and more commands are read from standard input, one per line.
 package main
 
 import (
@@ -27,7 +28,8 @@ func main() {
 	var l lab
 	count := flag.Int("vms", 1, "machines to boot")
 	mtu := flag.Int("mtu", vm.DefaultMTU, "MTU of all links")
-	hold := flag.Bool("hold", false, "stay until interrupted, and read commands from standard input")
+	hold := flag.Bool("hold", false,
+		"stay until interrupted, and read commands from standard input")
 	flag.DurationVar(&l.timeout, "timeout", 2*time.Minute, "how long one command may take")
 	capture := flag.String("capture", "", "write what crosses machine 0's link to this pcap file")
 	var siw vm.Siw
@@ -53,7 +55,8 @@ type lab struct {
 	timeout    time.Duration
 }
 
-func (l *lab) run(ctx context.Context, count, mtu int, siw vm.Siw, capture string, hold bool) (code int, err error) {
+func (l *lab) run(ctx context.Context, count, mtu int, siw vm.Siw, capture string,
+	hold bool) (code int, err error) {
 	defer func() { err = errors.Join(err, l.close()) }()
 	if l.net, err = vm.NewNetwork(mtu); err != nil {
 		return 1, err
@@ -66,7 +69,8 @@ func (l *lab) run(ctx context.Context, count, mtu int, siw vm.Siw, capture strin
 		l.vms = append(l.vms, v)
 		fmt.Printf("# %d: %v %v\n", v.Number, v.Addr4, v.Addr6)
 	}
-	fmt.Printf("# peer: %v %v on %s; nsenter --net=%s COMMAND\n", vm.PeerAddr4, vm.PeerAddr6, vm.PeerLink, l.net.Peer.Path())
+	fmt.Printf("# peer: %v %v on %s; nsenter --net=%s COMMAND\n", vm.PeerAddr4, vm.PeerAddr6,
+		vm.PeerLink, l.net.Peer.Path())
 	if capture != "" && count > 0 {
 		c, err := l.vms[0].Capture(capture, "")
 		if err != nil {

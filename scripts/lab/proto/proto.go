@@ -1,5 +1,6 @@
-// Package proto is what the host and the guest agent say to each other: JSON values one after the other, over one virtio-serial port.
-// The host sends Requests, the agent answers with Events. Any number of commands may run at the same time.
+// Package proto is what the host and the guest agent say to each other: JSON values one after the other, over
+// one virtio-serial port. The host sends Requests, the agent answers with Events. Any number of commands may
+// run at the same time.
 package proto
 
 // PortName is the name of the virtio-serial port.

@@ -19,8 +19,9 @@ type Capture struct {
 	done chan error
 }
 
-// Capture writes the frames on the machine's link that match filter (pcap-filter(7); empty = all) to file, in pcap format, and
-// returns when tcpdump listens. The frames are those of the wire: whole, and with their checksums.
+// Capture writes the frames on the machine's link that match filter (pcap-filter(7); empty = all) to file, in
+// pcap format, and returns when tcpdump listens. The frames are those of the wire: whole, and with their
+// checksums.
 func (v *VM) Capture(file, filter string) (*Capture, error) {
 	return capture(v.net.hub, v.tapName, file, filter)
 }
@@ -31,7 +32,8 @@ func (n *Network) Capture(file, filter string) (*Capture, error) {
 }
 
 func capture(ns *Netns, link, file, filter string) (*Capture, error) {
-	args := []string{"-i", link, "-n", "-p", "-U", "--immediate-mode", "-s", "0", "-B", "65536", "-Z", "root", "-w", file}
+	args := []string{"-i", link, "-n", "-p", "-U", "--immediate-mode", "-s", "0", "-B", "65536",
+		"-Z", "root", "-w", file}
 	if filter != "" {
 		args = append(args, filter)
 	}
@@ -58,7 +60,8 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 			}
 		}
 		err := c.cmd.Wait()
-		if m := droppedLine.FindStringSubmatch(said.String()); err == nil && (m == nil || m[1] != "0") {
+		if m := droppedLine.FindStringSubmatch(said.String()); err == nil &&
+			(m == nil || m[1] != "0") {
 			err = errDropped
 		}
 		if err != nil {
@@ -84,8 +87,8 @@ var (
 
 // Stop ends the capture once the frames sent before the call are in the file.
 func (c *Capture) Stop() error {
-	// What tcpdump has taken when the signal comes, it writes; what waits for it in the kernel is lost. Where the processor is
-	// busy, that takes a while.
+	// What tcpdump has taken when the signal comes, it writes; what waits for it in the kernel is lost. Where
+	// the processor is busy, that takes a while.
 	size := int64(-1)
 	for range 60 {
 		i, err := os.Stat(c.File)

@@ -1,4 +1,5 @@
-// Package vm boots virtual machines that hold Linux's soft-iWARP driver (siw), beside a network namespace for the program under test.
+// Package vm boots virtual machines that hold Linux's soft-iWARP driver (siw), beside a network namespace for
+// the program under test.
 //
 //	  peer namespace                 hub namespace                    virtual machine
 //	┌─────────────────┐        ┌──────────────────────┐            ┌──────────────────┐
@@ -7,9 +8,10 @@
 //	└─────────────────┘        └──────────────────────┘            │siw0 on eth0      │
 //	                                                               └──────────────────┘
 //
-// The program under test owns xw0, with a native XDP program if it likes: the bridge is in a namespace of its own, and every offload that
-// would show a packet which never was on a wire is off. Both namespaces have no name; they and all that is in them vanish with the
-// process that made them, however it ends, and so do the machines and the captures.
+// The program under test owns xw0, with a native XDP program if it likes: the bridge is in a namespace of its
+// own, and every offload that would show a packet which never was on a wire is off. Both namespaces have no
+// name; they and all that is in them vanish with the process that made them, however it ends, and so do the
+// machines and the captures.
 //
 // What the machines boot from is made by scripts/lab/build.sh; a test begins with Need.
 package vm

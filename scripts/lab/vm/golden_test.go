@@ -15,20 +15,23 @@ type golden struct {
 	seen strings.Builder
 }
 
-// check runs one case. What is seen depends on how long one waits for it, so that on a busy machine a case which is seen otherwise than the file has it
-// is tried again with more patience.
+// check runs one case. What is seen depends on how long one waits for it, so that on a busy machine a case
+// which is seen otherwise than the file has it is tried again with more patience.
 func (g *golden) check(t *testing.T, file, name string, run func(quiet time.Duration) string) {
 	t.Helper()
 	if g.want == nil && !*update {
 		g.load(t, file)
 	}
 	got := run(quiet)
-	for patience := 2 * quiet; !*update && got != g.want[name] && patience <= 4*quiet; patience *= 2 {
+	for patience := 2 * quiet; !*update && got != g.want[name] &&
+		patience <= 4*quiet; patience *= 2 {
 		t.Logf("%s: again with more patience", name)
 		got = run(patience)
 	}
-	if d := cmp.Diff(strings.Split(g.want[name], "\n"), strings.Split(got, "\n")); d != "" && !*update {
-		t.Errorf("%s: siw answers otherwise than testdata/%s says (-update writes it anew):\n%s", name, file, d)
+	if d := cmp.Diff(strings.Split(g.want[name], "\n"), strings.Split(got, "\n")); d != "" &&
+		!*update {
+		t.Errorf("%s: siw answers otherwise than testdata/%s says (-update writes it anew):\n%s",
+			name, file, d)
 	}
 	g.seen.WriteString(name + "\n" + got)
 }

@@ -8,9 +8,11 @@ import (
 )
 
 // errNotBuilt says that scripts/lab/build.sh has not run.
-var errNotBuilt = errors.New("the lab is not built: run scripts/lab/build.sh (or make lab), as root")
+var errNotBuilt = errors.New(
+	"the lab is not built: run scripts/lab/build.sh (or make lab), as root")
 
-// Dir is where build.sh puts what machines boot from: $LAB_DIR, or build/lab in the repository around the working directory.
+// Dir is where build.sh puts what machines boot from: $LAB_DIR, or build/lab in the repository around the
+// working directory.
 func Dir() (string, error) {
 	if dir := os.Getenv("LAB_DIR"); dir != "" {
 		return dir, nil
@@ -25,7 +27,8 @@ func Dir() (string, error) {
 		}
 		up := filepath.Dir(dir)
 		if up == dir {
-			return "", errors.New("not inside the repository; set LAB_DIR to the directory that build.sh filled")
+			return "", errors.New("not inside the repository; set LAB_DIR to the directory that " +
+				"build.sh filled")
 		}
 		dir = up
 	}
@@ -52,7 +55,8 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Need ends the test unless the lab is built: it skips when nobody asked for the lab, and fails when LAB=1 is in the environment.
+// Need ends the test unless the lab is built: it skips when nobody asked for the lab, and fails when LAB=1 is
+// in the environment.
 func Need(t TB) {
 	t.Helper()
 	_, err := Built()

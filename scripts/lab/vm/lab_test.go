@@ -67,7 +67,8 @@ func pair(t *testing.T) (server, client *VM) {
 		var errs [2]error
 		for i := range machines.vm {
 			wg.Go(func() {
-				machines.vm[i], errs[i] = Start(context.Background(), Options{Network: machines.net, Siw: Siw{CRC: true}})
+				machines.vm[i], errs[i] = Start(context.Background(), Options{Network: machines.net,
+					Siw: Siw{CRC: true}})
 			})
 		}
 		wg.Wait()
@@ -100,7 +101,8 @@ func TestCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A second command runs while the first does.
-	if out, _, _ := v.Run(fmt.Sprintf("kill -TERM %d; echo sent", p.PID()), time.Minute); out != "sent\n" {
+	if out, _, _ := v.Run(fmt.Sprintf("kill -TERM %d; echo sent", p.PID()),
+		time.Minute); out != "sent\n" {
 		t.Errorf("kill printed %q", out)
 	}
 	if code, err := p.Wait(time.Minute); code != 7 || err != nil {
@@ -123,23 +125,27 @@ func TestCommands(t *testing.T) {
 	if got, err := v.ReadFile("/tmp/big"); err != nil || !bytes.Equal(got, big) {
 		t.Errorf("ReadFile: %d octets, %v; want the %d that were written", len(got), err, len(big))
 	}
-	if _, err := v.ReadFile("/no/such"); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := v.ReadFile("/no/such"); err == nil ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("ReadFile of no file: %v", err)
 	}
 }
 
-// TestNetwork reaches the machine from the namespace, before, while and after a native XDP program is on the namespace's link.
+// TestNetwork reaches the machine from the namespace, before, while and after a native XDP program is on the
+// namespace's link.
 func TestNetwork(t *testing.T) {
 	v, _ := pair(t)
 	reach := func(when string) {
 		t.Helper()
 		for _, addr := range []string{v.Addr4.String(), v.Addr6.String()} {
-			out, code, err := v.Network().Peer.Run(time.Minute, "ping", "-c", "3", "-i", "0.2", "-s", "1400", addr)
+			out, code, err := v.Network().Peer.Run(time.Minute, "ping", "-c", "3", "-i", "0.2",
+				"-s", "1400", addr)
 			if code != 0 || err != nil {
 				t.Errorf("%s: ping %s: exit code %d, %v\n%s", when, addr, code, err, out)
 			}
 		}
-		out, code, err := v.Run(fmt.Sprintf("ping -c 2 -i 0.2 %v && ping -c 2 -i 0.2 %v", PeerAddr4, PeerAddr6), time.Minute)
+		out, code, err := v.Run(fmt.Sprintf("ping -c 2 -i 0.2 %v && ping -c 2 -i 0.2 %v", PeerAddr4,
+			PeerAddr6), time.Minute)
 		if code != 0 || err != nil {
 			t.Errorf("%s: ping from the machine: exit code %d, %v\n%s", when, code, err, out)
 		}
@@ -157,7 +163,8 @@ func TestNetwork(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		xdp, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Attrs().Index, Flags: link.XDPDriverMode})
+		xdp, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: dev.Attrs().Index,
+			Flags: link.XDPDriverMode})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -182,21 +189,28 @@ func tools(server *VM) []tool {
 			count = 1
 		}
 		list = append(list,
-			tool{fmt.Sprintf("rping-ipv4-%d", size), 7184, fmt.Sprintf("rping -s -V -C %d -S %d -p 7184", count, size),
+			tool{fmt.Sprintf("rping-ipv4-%d", size), 7184,
+				fmt.Sprintf("rping -s -V -C %d -S %d -p 7184", count, size),
 				fmt.Sprintf("rping -c -V -C %d -S %d -p 7184 -a %v", count, size, server.Addr4)},
-			tool{fmt.Sprintf("rping-ipv6-%d", size), 7184, fmt.Sprintf("rping -s -V -C %d -S %d -p 7184 -a ::0", count, size),
+			tool{fmt.Sprintf("rping-ipv6-%d", size), 7184,
+				fmt.Sprintf("rping -s -V -C %d -S %d -p 7184 -a ::0", count, size),
 				fmt.Sprintf("rping -c -V -C %d -S %d -p 7184 -a %v", count, size, server.Addr6)})
 	}
 	return append(list,
-		tool{"ucmatose-ipv4", 7185, "ucmatose -c 1 -C 4 -S 2000 -p 7185", fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -s %v", server.Addr4)},
-		tool{"ucmatose-ipv6", 7185, fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -b %v", server.Addr6), fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -s %v", server.Addr6)},
-		tool{"rstream-ipv4", 7186, "rstream -I 2 -C 2 -S 1200 -p 7186 -T v", fmt.Sprintf("rstream -I 2 -C 2 -S 1200 -p 7186 -T v -s %v", server.Addr4)},
-		tool{"riostream-ipv4", 7187, "riostream -I 2 -C 2 -S 1200 -p 7187 -T v", fmt.Sprintf("riostream -I 2 -C 2 -S 1200 -p 7187 -T v -s %v", server.Addr4)},
+		tool{"ucmatose-ipv4", 7185, "ucmatose -c 1 -C 4 -S 2000 -p 7185",
+			fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -s %v", server.Addr4)},
+		tool{"ucmatose-ipv6", 7185, fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -b %v",
+			server.Addr6), fmt.Sprintf("ucmatose -c 1 -C 4 -S 2000 -p 7185 -s %v", server.Addr6)},
+		tool{"rstream-ipv4", 7186, "rstream -I 2 -C 2 -S 1200 -p 7186 -T v",
+			fmt.Sprintf("rstream -I 2 -C 2 -S 1200 -p 7186 -T v -s %v", server.Addr4)},
+		tool{"riostream-ipv4", 7187, "riostream -I 2 -C 2 -S 1200 -p 7187 -T v",
+			fmt.Sprintf("riostream -I 2 -C 2 -S 1200 -p 7187 -T v -s %v", server.Addr4)},
 	)
 }
 
-// errEarly says that a tool failed because its server's first Send came together with the Reply: siw as responder does not wait for the
-// initiator's first FPDU, and siw as initiator gives up when an FPDU is there before it has looked at the Reply. That is luck, and tried again.
+// errEarly says that a tool failed because its server's first Send came together with the Reply: siw as
+// responder does not wait for the initiator's first FPDU, and siw as initiator gives up when an FPDU is there
+// before it has looked at the Reply. That is luck, and tried again.
 var errEarly = errors.New("an FPDU came before the initiator had sent one")
 
 // early reports whether the capture shows that: FPDUs of the server, none of the client.
@@ -215,7 +229,8 @@ func early(file string) bool {
 	return err1 == nil && err2 == nil && len(down) > 0 && len(up) == 0
 }
 
-// TestTools runs each tool between the two machines and decodes what went over the link between them, with tshark and with package lab's reader.
+// TestTools runs each tool between the two machines and decodes what went over the link between them, with
+// tshark and with package lab's reader.
 func TestTools(t *testing.T) {
 	server, client := pair(t)
 	for _, tl := range tools(server) {
@@ -230,7 +245,8 @@ func TestTools(t *testing.T) {
 					t.Fatalf("%v\n%s", err, out)
 				}
 				if *update {
-					if err := os.WriteFile("../testdata/"+tl.name+".pcap", data, 0o644); err != nil {
+					if err := os.WriteFile("../testdata/"+tl.name+".pcap", data,
+						0o644); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -286,7 +302,8 @@ func runTool(server, client *VM, tl tool, dir string) (data []byte, printed stri
 	return data, printed, err
 }
 
-// TestMarkersRejected captures how siw rejects markers, and that it takes the same peer without them. The next connection makes the next try.
+// TestMarkersRejected captures how siw rejects markers, and that it takes the same peer without them. The
+// next connection makes the next try.
 func TestMarkersRejected(t *testing.T) {
 	server, _ := pair(t)
 	const port = 7188
@@ -303,14 +320,16 @@ func TestMarkersRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, try := range []struct{ sent, want byte }{{flagM | flagC | flagS, flagR | flagC | flagS}, {flagC | flagS, flagC | flagS}} {
+	for _, try := range []struct{ sent, want byte }{{flagM | flagC | flagS, flagR | flagC | flagS},
+		{flagC | flagS, flagC | flagS}} {
 		c := dial(t, server, port)
 		if _, err := c.Write(startup(keyReq, try.sent, 2, v2(1, 1)...)); err != nil {
 			t.Fatal(err)
 		}
 		got, _ := listen(c, quiet)
 		if len(got) != 24 || got[16] != try.want {
-			t.Errorf("answer to flags %#x: %s, want flags %#x", try.sent, describeOr(got, describe), try.want)
+			t.Errorf("answer to flags %#x: %s, want flags %#x", try.sent, describeOr(got, describe),
+				try.want)
 		}
 		c.Close()
 	}
@@ -331,11 +350,12 @@ func TestMarkersRejected(t *testing.T) {
 	}
 }
 
-// tshark decodes the capture: it must find FPDUs, and no bad CRC and nothing malformed. The heuristics for what may be inside a Send
-// are off, they take rsockets' four octets for RPC.
+// tshark decodes the capture: it must find FPDUs, and no bad CRC and nothing malformed. The heuristics for
+// what may be inside a Send are off, they take rsockets' four octets for RPC.
 func tshark(file string) error {
 	// A client's port may by chance be one that another protocol has registered.
-	cmd := exec.Command("tshark", "-r", file, "-o", "tcp.try_heuristic_first:TRUE", "--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct", "-V")
+	cmd := exec.Command("tshark", "-r", file, "-o", "tcp.try_heuristic_first:TRUE",
+		"--disable-protocol", "rpcordma", "--disable-protocol", "smb_direct", "-V")
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
 	out, err := cmd.Output()
@@ -345,7 +365,8 @@ func tshark(file string) error {
 	good := bytes.Count(out, []byte("(Good CRC32)"))
 	for _, bad := range []string{"Bad CRC32", "Malformed", "BoundError"} {
 		if n := bytes.Count(out, []byte(bad)); n > 0 {
-			return fmt.Errorf("tshark says %q %d times, beside %d FPDUs with a good CRC", bad, n, good)
+			return fmt.Errorf("tshark says %q %d times, beside %d FPDUs with a good CRC", bad, n,
+				good)
 		}
 	}
 	if good == 0 {

@@ -19,15 +19,17 @@ import (
 	"xwarp/scripts/lab/proto"
 )
 
-// Siw says how the driver is loaded. The zero value is the driver with Linux's defaults: revision 2, CRC only when the peer wants it; and with one
-// fault healed, see Stock.
+// Siw says how the driver is loaded. The zero value is the driver with Linux's defaults: revision 2, CRC only
+// when the peer wants it; and with one fault healed, see Stock.
 type Siw struct {
 	Off        bool // no soft-iWARP device at all
 	CRC        bool // mpa_crc_required: ask for CRC in Requests and Replies
 	CRCStrict  bool // mpa_crc_strict: refuse a peer whose C bit differs from ours
 	PeerToPeer bool // peer_to_peer: as initiator ask for an RTR
 	Revision   int  // of the Requests it sends, 1 or 2; 0 means 2
-	Stock      bool // leave in the fault that a responder overlooks FPDUs which arrive just after its Reply, until more octets come
+	// leave in the fault that a responder overlooks FPDUs which arrive just after its Reply, until more
+	// octets come
+	Stock bool
 }
 
 // Options of one machine. The zero value of each field means what its comment says.
@@ -57,8 +59,8 @@ type VM struct {
 	closed  error
 }
 
-// Start boots a machine and returns when its commands can be run and its soft-iWARP device exists. ctx ends the wait, not
-// the machine's life: that ends with Close, or with this process.
+// Start boots a machine and returns when its commands can be run and its soft-iWARP device exists. ctx ends
+// the wait, not the machine's life: that ends with Close, or with this process.
 func Start(ctx context.Context, o Options) (v *VM, err error) {
 	if o.Dir == "" {
 		if o.Dir, err = Built(); err != nil {
@@ -129,12 +131,15 @@ func (v *VM) startQemu(o Options, tap, agent *os.File) error {
 		"-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
 		"-kernel", filepath.Join(o.Dir, "vmlinuz"), "-initrd", filepath.Join(o.Dir, "initrd"),
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on no_timer_check",
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on " +
+			"no_timer_check",
 		"-serial", "file:" + v.consoleFile(),
-		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" + filepath.Join(o.Dir, "root"),
+		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" +
+			filepath.Join(o.Dir, "root"),
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
 		"-netdev", "tap,id=net,fd=3",
-		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac + "," + off + ",host_mtu=" + strconv.Itoa(v.net.MTU),
+		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac + "," + off + ",host_mtu=" +
+			strconv.Itoa(v.net.MTU),
 		"-device", "virtio-serial-pci",
 		"-chardev", "socket,id=agent,fd=4",
 		"-device", "virtserialport,chardev=agent,name=" + proto.PortName,
@@ -174,7 +179,8 @@ hostname lab%d
 ulimit -l unlimited
 `, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6, v.Number)
 	if !o.Siw.Off {
-		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
+		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe " +
+			"ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
 	}
 	left := 15 * time.Minute
 	if d, ok := ctx.Deadline(); ok {
@@ -191,7 +197,8 @@ ulimit -l unlimited
 }
 
 func (s Siw) params() string {
-	return fmt.Sprintf("mpa_crc_required=%t mpa_crc_strict=%t peer_to_peer=%t mpa_version=%d lab_kick=%t",
+	return fmt.Sprintf("mpa_crc_required=%t mpa_crc_strict=%t peer_to_peer=%t mpa_version=%d "+
+		"lab_kick=%t",
 		s.CRC, s.CRCStrict, s.PeerToPeer, cmp.Or(s.Revision, 2), !s.Stock)
 }
 
@@ -220,7 +227,8 @@ func (v *VM) consoleTail() string {
 	return "\nthe end of the console:\n" + strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// Close ends the machine, and its network if that was not given to it. It returns after the emulator has ended. Later calls return the same.
+// Close ends the machine, and its network if that was not given to it. It returns after the emulator has
+// ended. Later calls return the same.
 func (v *VM) Close() error {
 	v.closing.Do(func() { v.closed = v.shutDown() })
 	return v.closed

@@ -99,7 +99,8 @@ func (n *Netns) Start(cmd *exec.Cmd) error {
 
 // Run runs a program inside n and returns what it printed, standard error included, and its exit code.
 // err is set only when it could not be run or did not end in time.
-func (n *Netns) Run(timeout time.Duration, name string, arg ...string) (out string, code int, err error) {
+func (n *Netns) Run(timeout time.Duration, name string, arg ...string) (out string, code int,
+	err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, arg...)

@@ -69,10 +69,12 @@ func (n *Network) build() (err error) {
 		}
 		// Without snooping, neighbour solicitations reach every port at once.
 		snooping := false
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: n.attrs(bridge), MulticastSnooping: &snooping}); err != nil {
+		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: n.attrs(bridge),
+			MulticastSnooping: &snooping}); err != nil {
 			return fmt.Errorf("add the bridge: %w", err)
 		}
-		veth := &netlink.Veth{LinkAttrs: n.attrs(hubLink), PeerName: PeerLink, PeerMTU: uint32(n.MTU), PeerNamespace: netlink.NsFd(n.Peer.Fd())}
+		veth := &netlink.Veth{LinkAttrs: n.attrs(hubLink), PeerName: PeerLink,
+			PeerMTU: uint32(n.MTU), PeerNamespace: netlink.NsFd(n.Peer.Fd())}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add the veth pair: %w", err)
 		}
@@ -104,7 +106,8 @@ func (n *Network) build() (err error) {
 		if err != nil {
 			return err
 		}
-		for _, p := range []netip.Prefix{netip.PrefixFrom(PeerAddr4, prefix4), netip.PrefixFrom(PeerAddr6, prefix6)} {
+		for _, p := range []netip.Prefix{netip.PrefixFrom(PeerAddr4, prefix4),
+			netip.PrefixFrom(PeerAddr6, prefix6)} {
 			addr, err := netlink.ParseAddr(p.String())
 			if err != nil {
 				return err
@@ -124,9 +127,11 @@ func (n *Network) attrs(name string) netlink.LinkAttrs {
 	return a
 }
 
-// wireLike turns off the offloads that would let a frame larger than the MTU, or without its checksum, reach the other end.
+// wireLike turns off the offloads that would let a frame larger than the MTU, or without its checksum, reach
+// the other end.
 func (n *Network) wireLike(ns *Netns, link string) error {
-	out, code, err := ns.Run(time.Minute, "ethtool", "-K", link, "tx", "off", "tso", "off", "gso", "off", "gro", "off")
+	out, code, err := ns.Run(time.Minute, "ethtool", "-K", link, "tx", "off", "tso", "off", "gso",
+		"off", "gro", "off")
 	if err != nil {
 		return err
 	}

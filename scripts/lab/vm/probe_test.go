@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// This file is a second, deliberately simple implementation of MPA's start-up, over the kernel's TCP and independent of packages mpa and ddp.
+// This file is a second, deliberately simple implementation of MPA's start-up, over the kernel's TCP and
+// independent of packages mpa and ddp.
 
 const (
 	flagM = 0x80
@@ -58,7 +59,8 @@ func describe(b []byte) string {
 		flags += fmt.Sprintf("+%#x", low)
 	}
 	n := min(int(binary.BigEndian.Uint16(b[18:])), len(b)-20)
-	s := fmt.Sprintf("%q flags %s rev %d private %d", b[7:10], flags, b[17], binary.BigEndian.Uint16(b[18:]))
+	s := fmt.Sprintf("%q flags %s rev %d private %d", b[7:10], flags, b[17],
+		binary.BigEndian.Uint16(b[18:]))
 	if n > 0 && n <= 24 {
 		s += fmt.Sprintf(" [%x]", b[20:20+n])
 	}
@@ -68,7 +70,8 @@ func describe(b []byte) string {
 	return s
 }
 
-var opcodes = [16]string{"Write", "ReadRequest", "ReadResponse", "Send", "SendInv", "SendSE", "SendSEInv", "Terminate", "Imm", "ImmSE", "AtomicReq", "AtomicResp"}
+var opcodes = [16]string{"Write", "ReadRequest", "ReadResponse", "Send", "SendInv", "SendSE",
+	"SendSEInv", "Terminate", "Imm", "ImmSE", "AtomicReq", "AtomicResp"}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -94,7 +97,8 @@ func describeFPDUs(b []byte) string {
 		}
 		switch ulpdu[1] & 15 {
 		case 1:
-			s += fmt.Sprintf(" MSN %d length %d", binary.BigEndian.Uint32(ulpdu[10:]), binary.BigEndian.Uint32(ulpdu[30:]))
+			s += fmt.Sprintf(" MSN %d length %d", binary.BigEndian.Uint32(ulpdu[10:]),
+				binary.BigEndian.Uint32(ulpdu[30:]))
 		case 3:
 			s += fmt.Sprintf(" MSN %d", binary.BigEndian.Uint32(ulpdu[10:]))
 		case 7:

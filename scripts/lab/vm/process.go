@@ -30,7 +30,8 @@ type agent struct {
 }
 
 func newAgent(conn *os.File) *agent {
-	a := &agent{conn: conn, ready: make(chan struct{}), gone: make(chan struct{}), out: json.NewEncoder(conn), procs: map[uint64]*Process{}}
+	a := &agent{conn: conn, ready: make(chan struct{}), gone: make(chan struct{}),
+		out: json.NewEncoder(conn), procs: map[uint64]*Process{}}
 	go a.read()
 	return a
 }
@@ -77,7 +78,8 @@ func (a *agent) ask(r proto.Request) (*Process, error) {
 	}
 	a.last++
 	r.ID = a.last
-	p := &Process{agent: a, id: r.ID, command: r.Command, changed: make(chan struct{}), done: make(chan struct{})}
+	p := &Process{agent: a, id: r.ID, command: r.Command, changed: make(chan struct{}),
+		done: make(chan struct{})}
 	a.procs[r.ID] = p
 	a.mu.Unlock()
 	if err := a.send(r); err != nil {
@@ -198,15 +200,17 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) error {
 			if bytes.Contains([]byte(p.Output()), []byte(text)) {
 				return nil
 			}
-			return fmt.Errorf("%q ended without printing %q; it printed %q", p.command, text, p.Output())
+			return fmt.Errorf("%q ended without printing %q; it printed %q", p.command, text,
+				p.Output())
 		case <-timer.C:
-			return fmt.Errorf("%q did not print %q within %v; it printed %q", p.command, text, timeout, p.Output())
+			return fmt.Errorf("%q did not print %q within %v; it printed %q", p.command, text,
+				timeout, p.Output())
 		}
 	}
 }
 
-// Wait waits for the command's end and returns its exit code: 128 + the signal's number when a signal ended it. A command that does not end in
-// time goes on running.
+// Wait waits for the command's end and returns its exit code: 128 + the signal's number when a signal ended
+// it. A command that does not end in time goes on running.
 func (p *Process) Wait(timeout time.Duration) (code int, err error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
@@ -216,7 +220,8 @@ func (p *Process) Wait(timeout time.Duration) (code int, err error) {
 		select {
 		case <-p.done: // both: it has ended
 		default:
-			return -1, fmt.Errorf("%q did not end within %v; it printed %q", p.command, timeout, p.Output())
+			return -1, fmt.Errorf("%q did not end within %v; it printed %q", p.command, timeout,
+				p.Output())
 		}
 	}
 	p.mu.Lock()
@@ -243,8 +248,8 @@ func (v *VM) Spawn(command string) (*Process, error) {
 	return v.agent.ask(proto.Request{Op: proto.OpStart, Command: command})
 }
 
-// Run runs command with sh -c and returns what it printed, standard error included, and its exit code. err is set only when
-// it could not be run, or did not end in time; then it is killed.
+// Run runs command with sh -c and returns what it printed, standard error included, and its exit code. err is
+// set only when it could not be run, or did not end in time; then it is killed.
 func (v *VM) Run(command string, timeout time.Duration) (out string, code int, err error) {
 	p, err := v.Spawn(command)
 	if err != nil {
@@ -257,9 +262,11 @@ func (v *VM) Run(command string, timeout time.Duration) (out string, code int, e
 	return p.Output(), code, err
 }
 
-// Listening waits until something in the machine listens on the TCP port. siw's listeners count: they are kernel sockets.
+// Listening waits until something in the machine listens on the TCP port. siw's listeners count: they are
+// kernel sockets.
 func (v *VM) Listening(port uint16, timeout time.Duration) error {
-	command := fmt.Sprintf(`until grep -qE '^ *[0-9]+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done`, port)
+	command := fmt.Sprintf(
+		`until grep -qE '^ *[0-9]+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A' /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done`, port)
 	if _, _, err := v.Run(command, timeout); err != nil {
 		return fmt.Errorf("nothing listens on port %d of the machine: %w", port, err)
 	}
@@ -271,7 +278,8 @@ const ioTimeout = time.Minute
 
 // WriteFile writes a file in the machine.
 func (v *VM) WriteFile(path string, data []byte, mode os.FileMode) error {
-	p, err := v.agent.ask(proto.Request{Op: proto.OpWrite, Path: path, Data: data, Mode: uint32(mode.Perm())})
+	p, err := v.agent.ask(proto.Request{Op: proto.OpWrite, Path: path, Data: data,
+		Mode: uint32(mode.Perm())})
 	if err != nil {
 		return err
 	}

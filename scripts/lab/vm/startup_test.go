@@ -26,7 +26,9 @@ type exchange struct {
 
 func responderCases() []exchange {
 	send := fpdu(untagged(3, 0, 1, rpingInfo(64)...), false)
-	req := func(flags, rev byte, private ...byte) []byte { return startup(keyReq, flags, rev, private...) }
+	req := func(flags, rev byte, private ...byte) []byte {
+		return startup(keyReq, flags, rev, private...)
+	}
 	cat := func(b ...[]byte) []byte { return slices.Concat(b...) }
 	rev2 := func(flags byte, ird, ord uint16) []byte { return req(flags|flagS, 2, v2(ird, ord)...) }
 	cases := []exchange{
@@ -57,26 +59,44 @@ func responderCases() []exchange {
 		{"rev 2, C, S, IRD 32 ORD 32", [][]byte{rev2(flagC, 32, 32), send}},
 		{"rev 2, C, S, IRD 300 ORD 300", [][]byte{rev2(flagC, 300, 300), send}},
 		{"rev 2, C, S, IRD 0x3fff ORD 0x3fff", [][]byte{rev2(flagC, 0x3fff, 0x3fff), send}},
-		{"rev 2, C, S, IRD 1 ORD 1, 8 octets private", [][]byte{req(flagC|flagS, 2, append(v2(1, 1), 1, 2, 3, 4)...), send}},
-		{"rev 2, C, S, A and B (Send)", [][]byte{rev2(flagC, 0x8000|0x4000|1, 1), fpdu(untagged(3, 0, 1), false)}},
-		{"rev 2, C, S, A and C (Write)", [][]byte{rev2(flagC, 0x8000|1, 0x8000|1), fpdu(tagged(0, 1), false), send}},
-		{"rev 2, C, S, A and D (Read)", [][]byte{rev2(flagC, 0x8000|1, 0x4000|1), fpdu(untagged(1, 1, 1, make([]byte, 28)...), false), send}},
-		{"rev 2, C, S, A, B, C and D", [][]byte{rev2(flagC, 0xc000|1, 0xc000|1), fpdu(tagged(0, 1), false), send}},
-		{"rev 2, C, S, A and C, no RTR but a Send", [][]byte{rev2(flagC, 0x8000|1, 0x8000|1), send}},
-		{"rev 2, C, S, A only", [][]byte{rev2(flagC, 0x8000|1, 1), fpdu(tagged(0, 1), false), send}},
+		{"rev 2, C, S, IRD 1 ORD 1, 8 octets private",
+			[][]byte{req(flagC|flagS, 2, append(v2(1, 1), 1, 2, 3, 4)...), send}},
+		{"rev 2, C, S, A and B (Send)", [][]byte{rev2(flagC, 0x8000|0x4000|1, 1),
+			fpdu(untagged(3, 0, 1), false)}},
+		{"rev 2, C, S, A and C (Write)", [][]byte{rev2(flagC, 0x8000|1, 0x8000|1),
+			fpdu(tagged(0, 1), false), send}},
+		{"rev 2, C, S, A and D (Read)", [][]byte{rev2(flagC, 0x8000|1, 0x4000|1),
+			fpdu(untagged(1, 1, 1, make([]byte, 28)...), false), send}},
+		{"rev 2, C, S, A, B, C and D", [][]byte{rev2(flagC, 0xc000|1, 0xc000|1),
+			fpdu(tagged(0, 1), false), send}},
+		{"rev 2, C, S, A and C, no RTR but a Send", [][]byte{rev2(flagC, 0x8000|1, 0x8000|1),
+			send}},
+		{"rev 2, C, S, A only", [][]byte{rev2(flagC, 0x8000|1, 1), fpdu(tagged(0, 1), false),
+			send}},
 		{"a Reply where the Request belongs", [][]byte{startup(keyRep, flagC, 1)}},
 		{"Request and FPDU in one segment", [][]byte{cat(req(flagC, 1), send)}},
-		{"Request with private data and FPDU in one segment", [][]byte{cat(rev2(flagC, 1, 1), send)}},
-		{"bad CRC with CRC on", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(3, 0, 1, rpingInfo(64)...), true)}},
-		{"bad CRC with CRC off", [][]byte{rev2(0, 1, 1), fpdu(untagged(3, 0, 1, rpingInfo(64)...), true)}},
-		{"Send with MSN 2", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(3, 0, 2, rpingInfo(64)...), false)}},
-		{"Send on queue 3", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(3, 3, 1, rpingInfo(64)...), false)}},
-		{"Send longer than the receive", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(3, 0, 1, make([]byte, 100)...), false)}},
-		{"Write to an unknown STag", [][]byte{rev2(flagC, 1, 1), fpdu(tagged(0, 0x77777700, 1, 2, 3, 4), false)}},
-		{"Read Request for an unknown STag", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(1, 1, 1, readRequest(0x77777700, 4)...), false)}},
-		{"Immediate Data (opcode 8)", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(8, 0, 1, make([]byte, 8)...), false)}},
-		{"Atomic Request (opcode 10)", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(10, 1, 1, make([]byte, 52)...), false)}},
-		{"DDP version 0", [][]byte{rev2(flagC, 1, 1), fpdu(append([]byte{0x40}, untagged(3, 0, 1, rpingInfo(64)...)[1:]...), false)}},
+		{"Request with private data and FPDU in one segment",
+			[][]byte{cat(rev2(flagC, 1, 1), send)}},
+		{"bad CRC with CRC on", [][]byte{rev2(flagC, 1, 1),
+			fpdu(untagged(3, 0, 1, rpingInfo(64)...), true)}},
+		{"bad CRC with CRC off", [][]byte{rev2(0, 1, 1), fpdu(untagged(3, 0, 1, rpingInfo(64)...),
+			true)}},
+		{"Send with MSN 2", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(3, 0, 2, rpingInfo(64)...),
+			false)}},
+		{"Send on queue 3", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(3, 3, 1, rpingInfo(64)...),
+			false)}},
+		{"Send longer than the receive", [][]byte{rev2(flagC, 1, 1),
+			fpdu(untagged(3, 0, 1, make([]byte, 100)...), false)}},
+		{"Write to an unknown STag", [][]byte{rev2(flagC, 1, 1),
+			fpdu(tagged(0, 0x77777700, 1, 2, 3, 4), false)}},
+		{"Read Request for an unknown STag", [][]byte{rev2(flagC, 1, 1),
+			fpdu(untagged(1, 1, 1, readRequest(0x77777700, 4)...), false)}},
+		{"Immediate Data (opcode 8)", [][]byte{rev2(flagC, 1, 1),
+			fpdu(untagged(8, 0, 1, make([]byte, 8)...), false)}},
+		{"Atomic Request (opcode 10)", [][]byte{rev2(flagC, 1, 1),
+			fpdu(untagged(10, 1, 1, make([]byte, 52)...), false)}},
+		{"DDP version 0", [][]byte{rev2(flagC, 1, 1),
+			fpdu(append([]byte{0x40}, untagged(3, 0, 1, rpingInfo(64)...)[1:]...), false)}},
 		{"Terminate", [][]byte{rev2(flagC, 1, 1), fpdu(untagged(7, 2, 1, 0x20, 2, 0, 0), false)}},
 	}
 	return cases
@@ -93,8 +113,8 @@ func readRequest(stag, size uint32) []byte {
 	return b
 }
 
-// server keeps an rping -s -P, which now and then ends by itself when a client goes away early: its threads share an event
-// channel that one of them closes.
+// server keeps an rping -s -P, which now and then ends by itself when a client goes away early: its threads
+// share an event channel that one of them closes.
 type server struct {
 	v    *VM
 	port int
@@ -115,7 +135,8 @@ func (s *server) start(t *testing.T) {
 func (s *server) dial(t *testing.T) net.Conn {
 	t.Helper()
 	for try := 0; ; try++ {
-		c, err := s.v.Network().Peer.Dial("tcp", fmt.Sprintf("%v:%d", s.v.Addr4, s.port), time.Minute)
+		c, err := s.v.Network().Peer.Dial("tcp", fmt.Sprintf("%v:%d", s.v.Addr4, s.port),
+			time.Minute)
 		if err == nil {
 			return c
 		}
@@ -134,7 +155,9 @@ func TestResponder(t *testing.T) {
 	s.start(t)
 	var g golden
 	for _, c := range responderCases() {
-		g.check(t, "responder.txt", c.name, func(quiet time.Duration) string { return c.run(t, s, quiet) })
+		g.check(t, "responder.txt", c.name, func(quiet time.Duration) string {
+			return c.run(t, s, quiet)
+		})
 	}
 	g.done(t, "responder.txt")
 }
@@ -158,8 +181,8 @@ func (c *exchange) run(t *testing.T, s *server, quiet time.Duration) string {
 	return report.String()
 }
 
-// TestResponderTimeout measures how long siw waits for a Request, and that one octet at a time will do. While the driver cleans
-// up after a program that ended, it does neither.
+// TestResponderTimeout measures how long siw waits for a Request, and that one octet at a time will do. While
+// the driver cleans up after a program that ended, it does neither.
 func TestResponderTimeout(t *testing.T) {
 	v, _ := pair(t)
 	s := &server{v, serverPort + 50}
@@ -196,7 +219,8 @@ func (s *server) silent(t *testing.T) error {
 	defer c.Close()
 	start := time.Now()
 	got, how := listen(c, time.Minute)
-	t.Logf("without a Request: %d octets, %s after %v", len(got), how, time.Since(start).Round(100*time.Millisecond))
+	t.Logf("without a Request: %d octets, %s after %v", len(got), how,
+		time.Since(start).Round(100*time.Millisecond))
 	if len(got) != 0 || how == "open" {
 		return errors.New("siw keeps a connection without a Request open for more than a minute")
 	}
@@ -211,7 +235,9 @@ type answer struct {
 }
 
 func initiatorCases() []answer {
-	rep := func(flags, rev byte, private ...byte) []byte { return startup(keyRep, flags, rev, private...) }
+	rep := func(flags, rev byte, private ...byte) []byte {
+		return startup(keyRep, flags, rev, private...)
+	}
 	return []answer{
 		{"accepted", "", rep(flagS, 2, v2(1, 1)...)},
 		{"accepted with C", "", rep(flagS|flagC, 2, v2(1, 1)...)},
@@ -219,7 +245,9 @@ func initiatorCases() []answer {
 		{"accepted with ORD 200", "", rep(flagS, 2, v2(1, 200)...)},
 		{"accepted with 0x3fff", "", rep(flagS, 2, v2(0x3fff, 0x3fff)...)},
 		{"accepted with private data", "", rep(flagS, 2, append(v2(1, 1), 1, 2, 3, 4)...)},
-		{"accepted, and an FPDU behind the Reply", "", slices.Concat(rep(flagS|flagC, 2, v2(1, 1)...), fpdu(untagged(3, 0, 1, rpingInfo(64)...), false))},
+		{"accepted, and an FPDU behind the Reply", "",
+			slices.Concat(rep(flagS|flagC, 2, v2(1, 1)...),
+				fpdu(untagged(3, 0, 1, rpingInfo(64)...), false))},
 		{"rejected", "", rep(flagS|flagR, 2, v2(1, 1)...)},
 		{"M in the Reply", "", rep(flagS|flagM|flagC, 2, v2(1, 1)...)},
 		{"rev 1 in the Reply", "", rep(0, 1)},
@@ -231,9 +259,12 @@ func initiatorCases() []answer {
 		{"rev 1 asked, accepted", "mpa_version=1", rep(0, 1)},
 		{"rev 1 asked, accepted with C", "mpa_version=1", rep(flagC, 1)},
 		{"rev 1 asked, rev 0 answered", "mpa_version=1", rep(flagC, 0)},
-		{"peer to peer, Write chosen", "peer_to_peer=1", rep(flagS|flagC, 2, v2(0x8000|1, 0x8000|1)...)},
-		{"peer to peer, Read chosen", "peer_to_peer=1", rep(flagS|flagC, 2, v2(0x8000|1, 0x4000|1)...)},
-		{"peer to peer, Write and Read chosen", "peer_to_peer=1", rep(flagS|flagC, 2, v2(0x8000|1, 0xc000|1)...)},
+		{"peer to peer, Write chosen", "peer_to_peer=1",
+			rep(flagS|flagC, 2, v2(0x8000|1, 0x8000|1)...)},
+		{"peer to peer, Read chosen", "peer_to_peer=1",
+			rep(flagS|flagC, 2, v2(0x8000|1, 0x4000|1)...)},
+		{"peer to peer, Write and Read chosen", "peer_to_peer=1",
+			rep(flagS|flagC, 2, v2(0x8000|1, 0xc000|1)...)},
 		{"peer to peer, Send chosen", "peer_to_peer=1", rep(flagS|flagC, 2, v2(0xc000|1, 1)...)},
 		{"peer to peer, no A in the Reply", "peer_to_peer=1", rep(flagS|flagC, 2, v2(1, 1)...)},
 	}
@@ -247,7 +278,8 @@ func TestInitiator(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	const params = "cd /sys/module/siw/parameters; echo N > mpa_crc_required; echo N > peer_to_peer; echo 2 > mpa_version;"
+	const params = "cd /sys/module/siw/parameters; echo N > mpa_crc_required; echo N > " +
+		"peer_to_peer; echo 2 > mpa_version;"
 	defer v.Run(params+"echo Y > mpa_crc_required", time.Minute)
 	var g golden
 	for _, c := range initiatorCases() {
@@ -259,7 +291,9 @@ func TestInitiator(t *testing.T) {
 			t.Fatalf("%s: %v %s", set, err, out)
 		}
 		name := strings.TrimSuffix(c.name+" ("+c.params+")", " ()")
-		g.check(t, "initiator.txt", name, func(quiet time.Duration) string { return c.run(t, v, l.(*net.TCPListener), quiet) })
+		g.check(t, "initiator.txt", name, func(quiet time.Duration) string {
+			return c.run(t, v, l.(*net.TCPListener), quiet)
+		})
 	}
 	g.done(t, "initiator.txt")
 }
@@ -284,7 +318,8 @@ func (c *answer) run(t *testing.T, v *VM, l *net.TCPListener, quiet time.Duratio
 			t.Errorf("%s: reply: %v", c.name, err)
 		}
 		got, how := listen(conn, quiet)
-		fmt.Fprintf(&report, "  > %s\n  < %s; %s\n", describe(c.reply), describeOr(got, describeFPDUs), how)
+		fmt.Fprintf(&report, "  > %s\n  < %s; %s\n", describe(c.reply),
+			describeOr(got, describeFPDUs), how)
 	}
 	conn.Close()
 	client.Wait(2 * quiet)
@@ -317,7 +352,8 @@ func dial(t *testing.T, v *VM, port int) net.Conn {
 func TestProbeFrames(t *testing.T) {
 	// RFC 5044, 7.1.1, and the control octets of RFC 5040 and 5041.
 	want := []byte("MPA ID Req Frame\xd0\x02\x00\x04\x80\x01\x40\x01")
-	if got := startup(keyReq, flagM|flagC|flagS, 2, v2(0x8001, 0x4001)...); !bytes.Equal(got, want) {
+	if got := startup(keyReq, flagM|flagC|flagS, 2, v2(0x8001, 0x4001)...); !bytes.Equal(got,
+		want) {
 		t.Errorf("startup = %x, want %x", got, want)
 	}
 	if got := tagged(0, 1)[:6]; !bytes.Equal(got, []byte{0xc1, 0x40, 0, 0, 0, 1}) {

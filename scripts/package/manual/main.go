@@ -24,7 +24,8 @@ func main() {
 }
 
 func run(binary, daemon, dir string) error {
-	for _, c := range []struct{ shell, file string }{{"bash", "xwarp.bash"}, {"zsh", "_xwarp"}, {"fish", "xwarp.fish"}} {
+	for _, c := range []struct{ shell, file string }{{"bash", "xwarp.bash"}, {"zsh", "_xwarp"},
+		{"fish", "xwarp.fish"}} {
 		b, err := exec.Command(binary, "completion", c.shell).Output()
 		if err != nil {
 			return fmt.Errorf("completion %s: %w", c.shell, err)

@@ -12,8 +12,11 @@ import (
 
 // No line of a help text becomes a request of troff.
 func TestPage(t *testing.T) {
-	got := string(page("xwarp-x", "short", "long\n\n.SH not a request\n'quoted\n\\fB\n\nFlags:\n  --all\n"))
-	for _, want := range []string{".TH XWARP\\-X 1 ", "xwarp\\-x \\- short\n", "\n\\&.SH not", "\n\\&'quoted", "\n\\efB\n", "\n.SH FLAGS\n", ".SH EXIT STATUS\n.nf\n0   done\n1 ", "\\-\\-all"} {
+	got := string(page("xwarp-x", "short", "long\n\n.SH not a request\n'quoted\n\\fB\n\nFlags:\n "+
+		" --all\n"))
+	for _, want := range []string{".TH XWARP\\-X 1 ", "xwarp\\-x \\- short\n", "\n\\&.SH not",
+		"\n\\&'quoted", "\n\\efB\n", "\n.SH FLAGS\n", ".SH EXIT STATUS\n.nf\n0   done\n1 ",
+		"\\-\\-all"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}
@@ -23,7 +26,8 @@ func TestPage(t *testing.T) {
 // The page of the configuration has a section for every table, and every line of the file.
 func TestConfigPage(t *testing.T) {
 	got := string(configPage(config.Default))
-	for _, want := range []string{".TH XWARP.TOML 5", ".SH DESCRIPTION\n", ".SH [DAEMON]\n", ".SH [[INTERFACE]]\n", ".SH [[PEER]]\n", ".SH [[EXPORT]]\n"} {
+	for _, want := range []string{".TH XWARP.TOML 5", ".SH DESCRIPTION\n", ".SH [DAEMON]\n",
+		".SH [[INTERFACE]]\n", ".SH [[PEER]]\n", ".SH [[EXPORT]]\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q", want)
 		}
@@ -37,7 +41,9 @@ func TestConfigPage(t *testing.T) {
 
 func TestDaemonPage(t *testing.T) {
 	got := string(daemonPage("xwarpd serves.\n\n  -check\n    \tread the configuration and end\n"))
-	for _, want := range []string{".TH XWARPD 8", ".SH OPTIONS\n.nf\n  \\-check\n", ".SH EXIT STATUS\n", "\n75  nobody confirmed in time", ".SH SEE ALSO\nxwarp(1), xwarp.toml(5)"} {
+	for _, want := range []string{".TH XWARPD 8", ".SH OPTIONS\n.nf\n  \\-check\n",
+		".SH EXIT STATUS\n", "\n75  nobody confirmed in time",
+		".SH SEE ALSO\nxwarp(1), xwarp.toml(5)"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)
 		}
@@ -54,7 +60,8 @@ func TestEveryCommandHasItsPage(t *testing.T) {
 	if err := run(filepath.Join(dir, "xwarp"), filepath.Join(dir, "xwarpd"), dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"xwarp", "xwarp-serve", "xwarp-resource-show", "xwarp-link", "xwarp-dev", "xwarp-bench-write_bw", "xwarp-bench-read_lat", "xwarp-config-check"} {
+	for _, name := range []string{"xwarp", "xwarp-serve", "xwarp-resource-show", "xwarp-link",
+		"xwarp-dev", "xwarp-bench-write_bw", "xwarp-bench-read_lat", "xwarp-config-check"} {
 		if _, err := os.Stat(filepath.Join(dir, "man", name+".1")); err != nil {
 			t.Error(err)
 		}
@@ -72,7 +79,8 @@ func TestEveryCommandHasItsPage(t *testing.T) {
 		line, _, _ := strings.Cut(rest, "\n")
 		_, what, ok := strings.Cut(line, " \\- ")
 		last := what[max(len(what)-1, 0):]
-		if !ok || what == "" || len(what) > 110 || strings.ContainsAny(last, ",:;") || strings.HasSuffix(what, " and") {
+		if !ok || what == "" || len(what) > 110 || strings.ContainsAny(last, ",:;") ||
+			strings.HasSuffix(what, " and") {
 			t.Errorf("%s: NAME is %q", filepath.Base(f), line)
 		}
 	}

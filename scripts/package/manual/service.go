@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// service writes xwarpd(8), whose options are those of its help, and xwarp.toml(5), which is the commented default file.
+// service writes xwarpd(8), whose options are those of its help, and xwarp.toml(5), which is the commented
+// default file.
 func service(binary, daemon, dir string) error {
 	help := exec.Command(daemon, "--help")
 	var said bytes.Buffer

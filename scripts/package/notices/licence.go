@@ -13,9 +13,10 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowed are the licences that may be shipped in a binary under Apache-2.0: they ask for their text and their authors' names at
-// most. OFL-1.1 is that of fonts which the plots use.
-var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "ISC", "MIT", "OFL-1.1"}
+// allowed are the licences that may be shipped in a binary under Apache-2.0: they ask for their text and
+// their authors' names at most. OFL-1.1 is that of fonts which the plots use.
+var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "ISC", "MIT",
+	"OFL-1.1"}
 
 // chosen are modules that offer several files of which one counts here, and somebody has read it.
 var chosen = map[string]struct{ file, id string }{
@@ -73,14 +74,16 @@ func (m *module) read() error {
 func identify(b []byte) (ids []string, err error) {
 	c := licensecheck.Scan(b)
 	if c.Percent < covered {
-		return nil, fmt.Errorf("only %.0f %% of it is a known licence: read it, then decide", c.Percent)
+		return nil, fmt.Errorf("only %.0f %% of it is a known licence: read it, then decide",
+			c.Percent)
 	}
 	for _, m := range c.Match {
 		if m.IsURL {
 			continue
 		}
 		if !slices.Contains(allowed, m.ID) {
-			return nil, fmt.Errorf("%s is not among the licences that may be shipped: %s", m.ID, strings.Join(allowed, ", "))
+			return nil, fmt.Errorf("%s is not among the licences that may be shipped: %s", m.ID,
+				strings.Join(allowed, ", "))
 		}
 		ids = append(ids, m.ID)
 	}
@@ -89,11 +92,14 @@ func identify(b []byte) (ids []string, err error) {
 
 func copyright(mods []*module) []byte {
 	var b bytes.Buffer
-	b.WriteString("xwarp is under the Apache License 2.0, see LICENSE. Its binaries hold the modules below.\n")
+	b.WriteString("xwarp is under the Apache License 2.0, see LICENSE. Its binaries hold the " +
+		"modules below.\n")
 	for _, m := range mods {
-		fmt.Fprintf(&b, "\n%s\n%s %s: %s\n", strings.Repeat("=", 100), m.Path, m.Version, strings.Join(m.licences, ", "))
+		fmt.Fprintf(&b, "\n%s\n%s %s: %s\n", strings.Repeat("=", 100), m.Path, m.Version,
+			strings.Join(m.licences, ", "))
 		for _, t := range m.texts {
-			fmt.Fprintf(&b, "\n--- %s\n\n%s\n", t.file, strings.TrimRight(strings.ReplaceAll(t.body, "\r\n", "\n"), "\n"))
+			fmt.Fprintf(&b, "\n--- %s\n\n%s\n", t.file,
+				strings.TrimRight(strings.ReplaceAll(t.body, "\r\n", "\n"), "\n"))
 		}
 	}
 	return b.Bytes()
@@ -103,14 +109,16 @@ func copyright(mods []*module) []byte {
 func bom(mods []*module, version string) ([]byte, error) {
 	v := cdx.NewBOM()
 	v.Metadata = &cdx.Metadata{Component: &cdx.Component{
-		Type: cdx.ComponentTypeApplication, Name: "xwarp", Version: version, BOMRef: "xwarp", Licenses: spdx("Apache-2.0"),
+		Type: cdx.ComponentTypeApplication, Name: "xwarp", Version: version, BOMRef: "xwarp",
+		Licenses: spdx("Apache-2.0"),
 	}}
 	var list []cdx.Component
 	refs := []string{}
 	for _, m := range mods {
 		purl := "pkg:golang/" + m.Path + "@" + strings.ReplaceAll(m.Version, "+", "%2B")
 		list = append(list, cdx.Component{
-			Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, BOMRef: purl, PackageURL: purl, Licenses: spdx(m.licences...),
+			Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version, BOMRef: purl,
+			PackageURL: purl, Licenses: spdx(m.licences...),
 		})
 		refs = append(refs, purl)
 	}

@@ -81,8 +81,12 @@ func modules(binaries []string) (mods []*module, goVersion string, err error) {
 			mods = append(mods, asModule(d))
 		}
 	}
-	slices.SortFunc(mods, func(a, b *module) int { return strings.Compare(a.Path+a.Version, b.Path+b.Version) })
-	return slices.CompactFunc(mods, func(a, b *module) bool { return a.Path == b.Path && a.Version == b.Version }), goVersion, nil
+	slices.SortFunc(mods, func(a, b *module) int {
+		return strings.Compare(a.Path+a.Version, b.Path+b.Version)
+	})
+	return slices.CompactFunc(mods, func(a, b *module) bool {
+		return a.Path == b.Path && a.Version == b.Version
+	}), goVersion, nil
 }
 
 func asModule(d *debug.Module) *module { return &module{Path: d.Path, Version: d.Version} }

@@ -39,7 +39,8 @@ func source(t *testing.T, files map[string]string) *module {
 
 // A module passes with a licence that is allowed, and every text of it is kept.
 func TestAllowed(t *testing.T) {
-	m := source(t, map[string]string{"LICENSE.txt": mit, "NOTICE": "made by Somebody", "main.go": "package main"})
+	m := source(t, map[string]string{"LICENSE.txt": mit, "NOTICE": "made by Somebody",
+		"main.go": "package main"})
 	if err := m.read(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func TestAllowed(t *testing.T) {
 		t.Error(d)
 	}
 	c := string(copyright([]*module{m}))
-	for _, want := range []string{"example.org/m v1.0.0: MIT", "Copyright (c) 2020 Somebody", "made by Somebody"} {
+	for _, want := range []string{"example.org/m v1.0.0: MIT", "Copyright (c) 2020 Somebody",
+		"made by Somebody"} {
 		if !strings.Contains(c, want) {
 			t.Errorf("the notices lack %q", want)
 		}
@@ -56,16 +58,21 @@ func TestAllowed(t *testing.T) {
 
 // Nothing else passes.
 func TestRefused(t *testing.T) {
-	gpl := "GNU GENERAL PUBLIC LICENSE\nThis program is free software; you can redistribute it and/or modify it under the terms of the GNU General Public License as published by the Free Software Foundation; either version 2 of the License, or (at your option) any later version.\n"
+	gpl := "GNU GENERAL PUBLIC LICENSE\nThis program is free software; you can redistribute it " +
+		"and/or modify it under the terms of the GNU General Public License as published by the " +
+		"Free Software Foundation; either version 2 of the License, or (at your option) any " +
+		"later version.\n"
 	for name, tc := range map[string]struct {
 		files map[string]string
 		want  string
 	}{
-		"none":     {map[string]string{"README": mit}, "no licence"},
-		"unknown":  {map[string]string{"LICENSE": "You may do what you like on Tuesdays."}, "read it"},
+		"none": {map[string]string{"README": mit}, "no licence"},
+		"unknown": {map[string]string{"LICENSE": "You may do what you like on Tuesdays."},
+			"read it"},
 		"copyleft": {map[string]string{"LICENSE": mit, "COPYING": gpl}, "COPYING"},
 	} {
-		if err := source(t, tc.files).read(); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if err := source(t, tc.files).read(); err == nil ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
@@ -86,7 +93,8 @@ func TestOwnBinary(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b cdx.BOM
-	if err := cdx.NewBOMDecoder(bytes.NewReader(first), cdx.BOMFileFormatJSON).Decode(&b); err != nil {
+	if err := cdx.NewBOMDecoder(bytes.NewReader(first), cdx.BOMFileFormatJSON).Decode(
+		&b); err != nil {
 		t.Fatal(err)
 	}
 	parts := map[string]bool{}
@@ -96,7 +104,8 @@ func TestOwnBinary(t *testing.T) {
 			t.Errorf("%s has no licence", c.Name)
 		}
 	}
-	for _, want := range []string{"std", "github.com/google/licensecheck", "github.com/CycloneDX/cyclonedx-go"} {
+	for _, want := range []string{"std", "github.com/google/licensecheck",
+		"github.com/CycloneDX/cyclonedx-go"} {
 		if !parts[want] {
 			t.Errorf("the list lacks %s", want)
 		}
@@ -104,7 +113,8 @@ func TestOwnBinary(t *testing.T) {
 	if err := run(dir, []string{exe}); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := os.ReadFile(filepath.Join(dir, "sbom.cdx.json")); err != nil || !bytes.Equal(first, again) {
+	if again, err := os.ReadFile(filepath.Join(dir, "sbom.cdx.json")); err != nil ||
+		!bytes.Equal(first, again) {
 		t.Errorf("the list differs the second time: %v", err)
 	}
 }

@@ -1,5 +1,6 @@
-// Command kubernetes reads the example for Kubernetes from its standard input as a cluster's API would: each document by its kind,
-// with unknown and repeated keys as errors. It prints the objects as a JSON list. It is a module of its own for its dependencies.
+// Command kubernetes reads the example for Kubernetes from its standard input as a cluster's API would: each
+// document by its kind, with unknown and repeated keys as errors. It prints the objects as a JSON list. It is
+// a module of its own for its dependencies.
 package main
 
 import (

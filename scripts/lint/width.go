@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// The widest lines, in columns; a tab is four.
+const (
+	codeColumns    = 100
+	commentColumns = 120
+)
+
+// unwrappable is a comment that is no prose: directives, and drawings or lists, which are indented.
+var unwrappable = regexp.MustCompile(`^//([a-z]+:|\t|   )`)
+
+// checkWidth returns the lines of p that are wider than the house allows. Raw strings and the tags of
+// fields stay as they are, and so does what a generator wrote.
+func checkWidth(p pkg) (faults []string, err error) {
+	for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {
+		src, err := os.ReadFile(filepath.Join(p.Dir, name))
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Contains(src[:min(len(src), 200)], []byte("DO NOT EDIT")) {
+			continue
+		}
+		for _, line := range wide(src) {
+			faults = append(faults, fmt.Sprintf("%s/%s:%d: wider than %d columns (%d for comments)",
+				p.ImportPath, name, line, codeColumns, commentColumns))
+		}
+	}
+	return faults, nil
+}
+
+// wide returns the numbers of the lines of a Go file that are too wide.
+func wide(src []byte) (numbers []int) {
+	free := map[int]bool{}     // lines that touch a raw string or cannot be wrapped
+	comments := map[int]bool{} // lines that end in a comment
+	var s scanner.Scanner
+	file := token.NewFileSet().AddFile("", -1, len(src))
+	s.Init(file, src, nil, scanner.ScanComments)
+	for pos, t, text := s.Scan(); t != token.EOF; pos, t, text = s.Scan() {
+		line := file.Line(pos)
+		switch {
+		case t == token.COMMENT:
+			comments[line] = true
+			free[line] = unwrappable.MatchString(text)
+		case t == token.STRING && text[0] == '`':
+			for i := range strings.Count(text, "\n") + 1 {
+				free[line+i] = true
+			}
+		case t == token.STRING && len(text) > codeColumns-30:
+			free[line] = true // one string that has no place to break
+		}
+	}
+	for i, line := range bytes.Split(src, []byte("\n")) {
+		n := utf8.RuneCount(line) + 3*bytes.Count(line, []byte("\t"))
+		limit := codeColumns
+		if comments[i+1] {
+			limit = commentColumns
+		}
+		if n > limit && !free[i+1] {
+			numbers = append(numbers, i+1)
+		}
+	}
+	return numbers
+}
