@@ -75,7 +75,7 @@ lint: ## gofmt, go vet, staticcheck, and who may import whom
 	$(GO) run ./scripts/reqs
 
 .PHONY: reqs
-reqs: ## write the README's table of requirements and their tests anew
+reqs: ## write the table of requirements and their tests anew
 	$(GO) run ./scripts/reqs -write
 
 .PHONY: generate

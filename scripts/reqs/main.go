@@ -1,4 +1,4 @@
-// Command reqs keeps the table of requirements in the README: each requirement of the RFCs in few words, the
+// Command reqs keeps the table of requirements in its README: each requirement of the RFCs in few words, the
 // code that fulfils it, and the tests that prove it.
 //
 //	go run ./scripts/reqs           checks; exit status 1 says what is wrong
@@ -23,7 +23,7 @@ import (
 )
 
 func main() {
-	write := flag.Bool("write", false, "write the table into README.md")
+	write := flag.Bool("write", false, "write the table into scripts/reqs/README.md")
 	flag.Parse()
 	faults, err := run(".", *write)
 	if err != nil {
@@ -38,8 +38,10 @@ func main() {
 	}
 }
 
-// The table stands between these lines of the README.
+// The table stands between these lines of its file.
 const (
+	tableFile = "scripts/reqs/README.md"
+
 	begin = "<!-- requirements: written by go run ./scripts/reqs -write -->"
 	end   = "<!-- end of requirements -->"
 )
@@ -60,22 +62,21 @@ func run(root string, write bool) (faults []string, err error) {
 		return nil, err
 	}
 	faults = check(list, src)
-	readme := filepath.Join(root, "README.md")
+	readme := filepath.Join(root, tableFile)
 	old, err := os.ReadFile(readme)
 	if err != nil {
 		return faults, err
 	}
 	text, err := replace(old, table(list, src))
 	if err != nil {
-		return append(faults, "README.md: "+err.Error()), nil
+		return append(faults, tableFile+": "+err.Error()), nil
 	}
 	switch {
 	case bytes.Equal(old, text):
 	case write:
 		return faults, os.WriteFile(readme, text, 0o644)
 	default:
-		faults = append(faults, "README.md: the table of requirements is not up to date: go run "+
-			"./scripts/reqs -write")
+		faults = append(faults, tableFile+": not up to date: go run ./scripts/reqs -write")
 	}
 	return faults, nil
 }

@@ -49,7 +49,7 @@ func repository(t *testing.T, requirements, tests string) string {
 	root := t.TempDir()
 	for name, text := range map[string]string{
 		"scripts/reqs/requirements.txt": requirements,
-		"README.md":                     "head\n" + begin + "\n" + end + "\ntail\n",
+		tableFile:                       "head\n" + begin + "\n" + end + "\ntail\n",
 		"p/p.go": "package p\n\ntype T[X any] struct{}\n\nfunc (t *T[X]) " +
 			"M() {}\n\nconst C = 1\n",
 		"p/p_test.go": "package p\n" + tests,
@@ -113,13 +113,13 @@ func TestStale(t *testing.T) {
 	if faults, err := run(root, false); err != nil || len(faults) > 0 {
 		t.Fatalf("after writing: %q, %v", faults, err)
 	}
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	text, err := os.ReadFile(filepath.Join(root, tableFile))
 	if err != nil || !strings.HasPrefix(string(text), "head\n") ||
 		!strings.HasSuffix(string(text), end+"\ntail\n") ||
 		!strings.Contains(string(text), "| 1-1 | MUST text | `p.C` | p TestA |") {
 		t.Errorf("%v\n%s", err, text)
 	}
-	os.WriteFile(filepath.Join(root, "README.md"), []byte("no marks"), 0o644)
+	os.WriteFile(filepath.Join(root, tableFile), []byte("no marks"), 0o644)
 	if faults, err := run(root, true); err != nil || len(faults) != 1 {
 		t.Errorf("without marks: %q, %v", faults, err)
 	}

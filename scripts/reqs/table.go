@@ -45,7 +45,7 @@ var documents = []struct{ name, title string }{
 	{"", "Drafts and other texts"},
 }
 
-// table returns the README's section.
+// table returns what stands between the marks.
 func table(list []requirement, s *source) string {
 	var b strings.Builder
 	for _, d := range documents {
