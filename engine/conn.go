@@ -11,7 +11,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
 	"xwarp/engine/iwarp"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp"
 )
 
@@ -28,7 +28,7 @@ type conn struct {
 	listener *Listener
 	request  *ConnRequest
 	mpa      MPAConfig
-	startup  mpa.StartupConfig
+	startup  startup.Config
 	local    netip.AddrPort // both are set before attach, and stay
 	remote   netip.AddrPort
 
@@ -40,7 +40,7 @@ type conn struct {
 	cut       func(why error) // ends the connection after a panic
 
 	result chan error // one value: established, or why not
-	retry  mpa.Retry
+	retry  startup.Retry
 	up     bool
 	over   bool
 	done   func() // the driver's, when the connection is gone
@@ -129,7 +129,7 @@ func (c *conn) report(err error) {
 }
 
 // Request implements session.Handler.
-func (c *conn) Request(s *iwarp.Session, r *mpa.Request) {
+func (c *conn) Request(s *iwarp.Session, r *startup.Request) {
 	req := &ConnRequest{conn: c, PrivateData: r.PrivateData, IRD: int(r.IRD), ORD: int(r.ORD),
 		Revision: r.Revision, Local: c.local, Remote: c.remote}
 	c.request = req
@@ -140,12 +140,12 @@ func (c *conn) Request(s *iwarp.Session, r *mpa.Request) {
 	default:
 		c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.remote,
 			"backlog", cap(c.listener.requests))
-		s.Reject(mpa.Answer{})
+		s.Reject(startup.Answer{})
 	}
 }
 
 // Established implements session.Handler.
-func (c *conn) Established(s *iwarp.Session, p *mpa.Params) {
+func (c *conn) Established(s *iwarp.Session, p *startup.Params) {
 	c.up = true
 	c.hold.Established()
 	if c.confirm != nil {
@@ -267,9 +267,9 @@ func (l *Listener) Close() error {
 type ConnRequest struct {
 	conn          *conn
 	Local, Remote netip.AddrPort
-	Revision      mpa.Revision
+	Revision      startup.Revision
 	PrivateData   []byte
-	IRD, ORD      int // the peer's; mpa.NotNegotiated when it said nothing
+	IRD, ORD      int // the peer's; startup.NotNegotiated when it said nothing
 	lapsed        bool
 }
 
@@ -306,7 +306,7 @@ func (r *ConnRequest) accept(qp *QP, private []byte) error {
 		return err
 	}
 	defer c.wake()
-	return c.ses.Accept(&qp.core, mpa.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD),
+	return c.ses.Accept(&qp.core, startup.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD),
 		ORD: uint16(qp.cfg.ORD)})
 }
 
@@ -319,7 +319,7 @@ func (r *ConnRequest) Reject(private []byte) error {
 			err = ErrLapsed
 			return
 		}
-		err = c.ses.Reject(mpa.Answer{PrivateData: private})
+		err = c.ses.Reject(startup.Answer{PrivateData: private})
 		c.wake()
 	})
 	return errors.Join(e, err)

@@ -13,7 +13,7 @@ import (
 
 	"xwarp/engine/budget"
 	"xwarp/engine/iwarp"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
 
@@ -145,12 +145,12 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg Co
 func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig,
 	m *MPAConfig) error {
 	d.verdicts.apply(remote, m, clock())
-	guess := mpa.RetryNone // what a rejection may have meant
+	guess := startup.RetryNone // what a rejection may have meant
 	for attempt := 0; ; attempt++ {
 		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
 		switch {
 		case err == nil:
-			if guess != mpa.RetryNone {
+			if guess != startup.RetryNone {
 				d.verdicts.learn(remote, guess, clock())
 			}
 			return nil
@@ -162,9 +162,9 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
 		}
 		switch c.retry {
-		case mpa.RetryRevision1:
+		case startup.RetryRevision1:
 			m.Revision1 = true
-		case mpa.RetryNoMarkers:
+		case startup.RetryNoMarkers:
 			m.NoMarkers = true
 		default:
 			qp.abandon(err)

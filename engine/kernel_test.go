@@ -10,7 +10,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 )
 
 //req:rfc5044-7.1-2
@@ -177,8 +177,8 @@ func (l *oneConn) Close() error   { close(l.stop); return nil }
 // TestKernelStopsReading: what comes before the consumer has answered stays in the kernel, whose window holds
 // the peer back.
 func TestKernelStopsReading(t *testing.T) {
-	var i mpa.Initiator
-	if err := i.Init(mpa.StartupConfig{}); err != nil {
+	var i startup.Initiator
+	if err := i.Init(startup.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	const many = 8

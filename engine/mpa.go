@@ -1,10 +1,10 @@
 package engine
 
-import "xwarp/mpa"
+import "xwarp/mpa/startup"
 
 // MPAConfig is what an endpoint wants of MPA. The zero value is the usual one: revision 2, markers and CRC both ways.
 type MPAConfig struct {
-	Role      mpa.Role
+	Role      startup.Role
 	Revision1 bool // RFC 5044 only: no IRD and ORD, no peer-to-peer
 	NoMarkers bool // do not ask the peer for markers
 	// InsistMarkers makes a responder ask for markers also of an initiator that does not: many, Linux siw
@@ -13,7 +13,7 @@ type MPAConfig struct {
 	NoCRC         bool // give up the CRC if the peer does too
 	// RTR is the set of ready-to-receive messages that are offered or taken. With 0 an initiator offers the
 	// Read, which every known peer takes, and a responder takes all.
-	RTR mpa.RTR
+	RTR startup.RTR
 	// NoPeerToPeer is the client-server model: the initiator's consumer must be the first to send.
 	NoPeerToPeer bool
 	RtrFrame     bool // the proposal that came before RFC 6581
@@ -27,11 +27,11 @@ type MPAConfig struct {
 }
 
 // initiator and responder return the start-up configuration of the two sides.
-func (m *MPAConfig) initiator(private []byte, ird, ord int) mpa.StartupConfig {
+func (m *MPAConfig) initiator(private []byte, ird, ord int) startup.Config {
 	c := m.responder()
 	c.PrivateData, c.IRD, c.ORD = private, uint16(ird), uint16(ord)
 	if c.RTR == 0 {
-		c.RTR = mpa.RTRRead
+		c.RTR = startup.RTRRead
 	}
 	if m.NoPeerToPeer {
 		c.RTR = 0
@@ -39,13 +39,13 @@ func (m *MPAConfig) initiator(private []byte, ird, ord int) mpa.StartupConfig {
 	return c
 }
 
-func (m *MPAConfig) responder() mpa.StartupConfig {
-	c := mpa.StartupConfig{
+func (m *MPAConfig) responder() startup.Config {
+	c := startup.Config{
 		Role: m.Role, Markers: !m.NoMarkers, MirrorMarkers: !m.InsistMarkers, NoCRC: m.NoCRC,
 		RTR: m.RTR, RtrFrame: m.RtrFrame, SMBD: m.SMBD,
 	}
 	if m.Revision1 {
-		c.Revision = mpa.RevIETF
+		c.Revision = startup.RevIETF
 	}
 	return c
 }

@@ -11,7 +11,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -69,7 +69,7 @@ type QP struct {
 	onEnd  func()        // called then
 	isDown bool
 	err    error
-	params *mpa.Params
+	params *startup.Params
 
 	conn atomic.Pointer[conn] // the last one that was attached
 }
@@ -276,7 +276,7 @@ func (q *QP) Err() error {
 }
 
 // Params returns what MPA agreed on; nil before the connection is established.
-func (q *QP) Params() *mpa.Params {
+func (q *QP) Params() *startup.Params {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.params
@@ -318,7 +318,7 @@ func (q *QP) established(ctx context.Context) error {
 
 // The session's Handler, on the worker.
 
-func (q *QP) setUp(p *mpa.Params) {
+func (q *QP) setUp(p *startup.Params) {
 	q.mu.Lock()
 	q.params = p
 	q.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/iwarp"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp"
 )
 
@@ -248,8 +248,8 @@ func TestRefusedIsNoVerdict(t *testing.T) {
 			if err := errors.Join(r.Accept(t.Context(), b.qp, nil), <-dialed); err != nil {
 				t.Fatal(err)
 			}
-			if p := b.qp.Params(); r.Revision != mpa.RevEnhanced || !p.Send.Markers ||
-				r.IRD == mpa.NotNegotiated {
+			if p := b.qp.Params(); r.Revision != startup.RevEnhanced || !p.Send.Markers ||
+				r.IRD == startup.NotNegotiated {
 				t.Errorf("the next Request has revision %d, IRD %d, markers %v", r.Revision, r.IRD,
 					p.Send.Markers)
 			}

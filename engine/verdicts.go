@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
 
@@ -45,7 +45,7 @@ func (v *verdicts) apply(peer netip.AddrPort, m *MPAConfig, now tick.Time) {
 }
 
 // learn notes that peer refused what r leaves out.
-func (v *verdicts) learn(peer netip.AddrPort, r mpa.Retry, now tick.Time) {
+func (v *verdicts) learn(peer netip.AddrPort, r startup.Retry, now tick.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p := v.peers[peer]
@@ -53,8 +53,8 @@ func (v *verdicts) learn(peer netip.AddrPort, r mpa.Retry, now tick.Time) {
 		p = verdict{}
 		v.makeRoom(now)
 	}
-	p.revision1 = p.revision1 || r == mpa.RetryRevision1
-	p.noMarkers = p.noMarkers || r == mpa.RetryNoMarkers
+	p.revision1 = p.revision1 || r == startup.RetryRevision1
+	p.noMarkers = p.noMarkers || r == startup.RetryNoMarkers
 	p.until = now.Add(verdictLife)
 	v.peers[peer] = p
 }

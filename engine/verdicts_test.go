@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
 
@@ -19,8 +19,8 @@ func TestVerdicts(t *testing.T) {
 		return m
 	}
 	now := tick.Time(tick.Second)
-	v.learn(peer(1), mpa.RetryRevision1, now)
-	v.learn(peer(1), mpa.RetryNoMarkers, now.Add(tick.Minute))
+	v.learn(peer(1), startup.RetryRevision1, now)
+	v.learn(peer(1), startup.RetryNoMarkers, now.Add(tick.Minute))
 	if m := asks(peer(1), now.Add(tick.Minute)); !m.Revision1 || !m.NoMarkers {
 		t.Errorf("%+v, want revision 1 without markers", m)
 	}
@@ -33,12 +33,12 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("after its life: %+v", m)
 	}
 	now = now.Add(tick.Minute + verdictLife)
-	v.learn(peer(1), mpa.RetryNoMarkers, now)
+	v.learn(peer(1), startup.RetryNoMarkers, now)
 	if m := asks(peer(1), now); m.Revision1 || !m.NoMarkers {
 		t.Errorf("learned anew: %+v, want no markers alone", m)
 	}
 	for i := range maxVerdicts + 10 {
-		v.learn(peer(i), mpa.RetryRevision1, now.Add(tick.Duration(i)))
+		v.learn(peer(i), startup.RetryRevision1, now.Add(tick.Duration(i)))
 	}
 	if len(v.peers) != maxVerdicts {
 		t.Errorf("%d verdicts, want at most %d", len(v.peers), maxVerdicts)
@@ -46,7 +46,7 @@ func TestVerdicts(t *testing.T) {
 	if asks(peer(0), now).Revision1 || !asks(peer(maxVerdicts+9), now).Revision1 {
 		t.Error("not the oldest were forgotten")
 	}
-	v.learn(peer(0), mpa.RetryRevision1, now.Add(2*verdictLife))
+	v.learn(peer(0), startup.RetryRevision1, now.Add(2*verdictLife))
 	if len(v.peers) != 1 {
 		t.Errorf("%d verdicts, of which all but one are over", len(v.peers))
 	}

@@ -1,8 +1,6 @@
 package mpa
 
-import "xwarp/mpa/ulpdu"
-
-// Error codes of MPA: layer ulp.MPA, type 0 (RFC 5044, 8; RFC 6581, 8).
+// Error codes of MPA: ulpdu.MPA, type 0 (RFC 5044, 8; RFC 6581, 8).
 const (
 	CodeClosed  = 1 // the TCP connection is closed, lost, or ended inside an FPDU
 	CodeCRC     = 2 // the CRC is wrong
@@ -12,7 +10,3 @@ const (
 	CodeIRD     = 6 // the peer needs a deeper inbound read queue
 	CodeRTR     = 7 // no RTR message that both can use
 )
-
-func startupError(format string, args ...any) *ulpdu.Error {
-	return ulpdu.Newf(ulpdu.MPA, 0, CodeStartup, format, args...)
-}

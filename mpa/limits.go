@@ -12,8 +12,6 @@ const (
 	MarkerInterval = 512
 	// MarkerLen is the size of a marker in octets (4.2).
 	MarkerLen = 4
-	// MaxPrivateData is the largest private data of a start-up frame in octets, RFC 6581's four included (7.1.1).
-	MaxPrivateData = 512
 	// MaxFPDU is the largest FPDU in octets with all its markers.
 	MaxFPDU = MaxULPDU + 2 + 2 + crcLen + 128*MarkerLen
 

@@ -12,6 +12,7 @@ import (
 	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
@@ -72,18 +73,18 @@ func (h *host) Forget(ip.Addr)      {}
 
 // The session's Handler.
 func (h *host) accept(s *iwarp.Session) {
-	s.Accept(&h.qp, mpa.Answer{IRD: 16, ORD: 16})
+	s.Accept(&h.qp, startup.Answer{IRD: 16, ORD: 16})
 }
-func (h *host) Established(*iwarp.Session, *mpa.Params)  { h.up = true }
-func (h *host) Disconnected(_ *iwarp.Session, err error) { h.ended = errors.Join(errEnded, err) }
-func (h *host) Closed(_ *iwarp.Session, err error)       { h.ended = errors.Join(errEnded, err) }
-func (h *host) handler(*rdmap.Completion)                { h.done++ }
-func handlerOf(h *host) iwarp.Handler                    { return asker{h} }
+func (h *host) Established(*iwarp.Session, *startup.Params) { h.up = true }
+func (h *host) Disconnected(_ *iwarp.Session, err error)    { h.ended = errors.Join(errEnded, err) }
+func (h *host) Closed(_ *iwarp.Session, err error)          { h.ended = errors.Join(errEnded, err) }
+func (h *host) handler(*rdmap.Completion)                   { h.done++ }
+func handlerOf(h *host) iwarp.Handler                       { return asker{h} }
 
 // asker answers yes to every request.
 type asker struct{ *host }
 
-func (a asker) Request(s *iwarp.Session, _ *mpa.Request) { a.accept(s) }
+func (a asker) Request(s *iwarp.Session, _ *startup.Request) { a.accept(s) }
 
 var errEnded = errors.New("the connection ended")
 
@@ -117,7 +118,7 @@ func newRig(mtu int, markers bool) (*rig, error) {
 		}
 		*h = n
 	}
-	cfg := mpa.StartupConfig{Markers: markers, RTR: mpa.RTRRead, IRD: 16, ORD: 16}
+	cfg := startup.Config{Markers: markers, RTR: startup.RTRRead, IRD: 16, ORD: 16}
 	pool := func() *mpa.HoldPool { return mpa.NewHoldPool(0, 0) }
 	tc := tcp.Config{RcvSpace: region, RcvSpaceMax: region, StretchAck: 8}
 	err := r.b.ses.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(),

@@ -31,7 +31,7 @@ type Config struct {
 }
 
 // RTRKind is the message that RFC 6581 uses as Ready To Receive. The values are those of
-// mpa.RTR with one bit set.
+// startup.RTR with one bit set.
 type RTRKind uint8
 
 // The kinds.

@@ -12,6 +12,7 @@ import (
 	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 	"xwarp/ring"
 	"xwarp/tcp"
@@ -71,12 +72,12 @@ type hearer struct {
 }
 
 func (h *hearer) Complete(*rdmap.Completion) {}
-func (h *hearer) Request(s *iwarp.Session, _ *mpa.Request) {
-	s.Accept(&h.qp, mpa.Answer{IRD: 1, ORD: 1})
+func (h *hearer) Request(s *iwarp.Session, _ *startup.Request) {
+	s.Accept(&h.qp, startup.Answer{IRD: 1, ORD: 1})
 }
-func (h *hearer) Established(*iwarp.Session, *mpa.Params) { h.up = true }
-func (h *hearer) Disconnected(*iwarp.Session, error)      {}
-func (h *hearer) Closed(_ *iwarp.Session, err error)      { h.closed, h.err = true, err }
+func (h *hearer) Established(*iwarp.Session, *startup.Params) { h.up = true }
+func (h *hearer) Disconnected(*iwarp.Session, error)          {}
+func (h *hearer) Closed(_ *iwarp.Session, err error)          { h.closed, h.err = true, err }
 
 // hosts is a talker and a hearer on two stacks, and the wire between them.
 type hosts struct {
@@ -111,10 +112,10 @@ func newHosts(t *testing.T) *hosts {
 	fail(err)
 	fail(h.hear.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 1, RecvDepth: 1,
 		MaxSGE: 1, MaxIRD: 1, MaxORD: 1, Completer: &h.hear}))
-	fail(h.hear.Init(iwarp.Config{Responder: true, Startup: mpa.StartupConfig{IRD: 1, ORD: 1},
+	fail(h.hear.Init(iwarp.Config{Responder: true, Startup: startup.Config{IRD: 1, ORD: 1},
 		Pool: mpa.NewHoldPool(0, 0), Handler: &h.hear}))
-	var ini mpa.Initiator
-	fail(ini.Init(mpa.StartupConfig{Revision: mpa.RevIETF}))
+	var ini startup.Initiator
+	fail(ini.Init(startup.Config{Revision: startup.RevIETF}))
 	h.talk.out = ini.Output()
 	macs := [2][6]byte{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
 	addrs := [2]ip.Addr{ip.AddrFrom4([4]byte{192, 0, 2, 1}), ip.AddrFrom4([4]byte{192, 0, 2, 2})}

@@ -3,7 +3,7 @@ package iwarp
 import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -51,8 +51,8 @@ func (f *farewell) Deliver([]byte, int) *ulpdu.Error { return nil }
 
 // sayFarewell ends a start-up that failed here: with a Terminate of MPA's code when the peer knows RFC 6581.
 // The caller has noted why.
-func (s *Session) sayFarewell(p *mpa.Params, left seq.Num, code uint8) {
-	if p.Revision != mpa.RevEnhanced {
+func (s *Session) sayFarewell(p *startup.Params, left seq.Num, code uint8) {
+	if p.Revision != startup.RevEnhanced {
 		s.failStartup(s.err)
 		return
 	}

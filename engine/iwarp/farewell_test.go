@@ -16,6 +16,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -33,21 +34,21 @@ type side struct {
 	closed   error
 }
 
-func (d *side) Wake()                                 {}
-func (d *side) Shutdown(tick.Time)                    { d.fin = true }
-func (d *side) Abort(tick.Time)                       { d.rst = true }
-func (d *side) EMSS() int                             { return 1448 }
-func (d *side) Break()                                { d.rst = true }
-func (d *side) Complete(*rdmap.Completion)            {}
-func (d *side) Request(s *Session, r *mpa.Request)    {}
-func (d *side) Established(s *Session, p *mpa.Params) { d.up = true }
-func (d *side) Disconnected(s *Session, err error)    {}
-func (d *side) Closed(s *Session, err error)          { d.closed = err }
-func (d *side) answer(ird, ord uint16) (*rdmap.QP, mpa.Answer) {
-	return &d.qp, mpa.Answer{IRD: ird, ORD: ord}
+func (d *side) Wake()                                     {}
+func (d *side) Shutdown(tick.Time)                        { d.fin = true }
+func (d *side) Abort(tick.Time)                           { d.rst = true }
+func (d *side) EMSS() int                                 { return 1448 }
+func (d *side) Break()                                    { d.rst = true }
+func (d *side) Complete(*rdmap.Completion)                {}
+func (d *side) Request(s *Session, r *startup.Request)    {}
+func (d *side) Established(s *Session, p *startup.Params) { d.up = true }
+func (d *side) Disconnected(s *Session, err error)        {}
+func (d *side) Closed(s *Session, err error)              { d.closed = err }
+func (d *side) answer(ird, ord uint16) (*rdmap.QP, startup.Answer) {
+	return &d.qp, startup.Answer{IRD: ird, ORD: ord}
 }
 
-func newSide(t *testing.T, responder bool, cfg mpa.StartupConfig) *side {
+func newSide(t *testing.T, responder bool, cfg startup.Config) *side {
 	t.Helper()
 	d := &side{at: 1000}
 	table := ddp.NewTable(rand.New(rand.NewPCG(1, 2)))
@@ -134,16 +135,16 @@ func TestLocalFailure(t *testing.T) {
 	var out strings.Builder
 	for _, c := range []struct {
 		name   string
-		cfg    mpa.StartupConfig
+		cfg    startup.Config
 		damage bool // of the initiator's first FPDU
 	}{
-		{name: "markers and CRC", cfg: mpa.StartupConfig{Markers: true, RTR: mpa.RTRRead}},
-		{name: "CRC", cfg: mpa.StartupConfig{RTR: mpa.RTRWrite}},
-		{name: "markers", cfg: mpa.StartupConfig{Markers: true, NoCRC: true, RTR: mpa.RTRSend}},
-		{name: "neither", cfg: mpa.StartupConfig{NoCRC: true, RTR: mpa.RTRRead}},
-		{name: "client-server model", cfg: mpa.StartupConfig{}},
-		{name: "revision 1", cfg: mpa.StartupConfig{Revision: mpa.RevIETF}},
-		{name: "first FPDU damaged", cfg: mpa.StartupConfig{RTR: mpa.RTRRead}, damage: true},
+		{name: "markers and CRC", cfg: startup.Config{Markers: true, RTR: startup.RTRRead}},
+		{name: "CRC", cfg: startup.Config{RTR: startup.RTRWrite}},
+		{name: "markers", cfg: startup.Config{Markers: true, NoCRC: true, RTR: startup.RTRSend}},
+		{name: "neither", cfg: startup.Config{NoCRC: true, RTR: startup.RTRRead}},
+		{name: "client-server model", cfg: startup.Config{}},
+		{name: "revision 1", cfg: startup.Config{Revision: startup.RevIETF}},
+		{name: "first FPDU damaged", cfg: startup.Config{RTR: startup.RTRRead}, damage: true},
 	} {
 		c.cfg.IRD, c.cfg.ORD = 2, 2
 		for _, failing := range []string{"initiator", "responder"} {
@@ -195,7 +196,7 @@ func TestLocalFailure(t *testing.T) {
 //
 //req:rfc6581-9.3-1
 func TestLocalFailureSilence(t *testing.T) {
-	cfg := mpa.StartupConfig{IRD: 2, ORD: 2}
+	cfg := startup.Config{IRD: 2, ORD: 2}
 	i, r := newSide(t, false, cfg), newSide(t, true, cfg)
 	r.qp.Abort()
 	r.qp.Actions()
@@ -227,7 +228,7 @@ func TestReplyRefused(t *testing.T) {
 			"20070000 1bd2babe"},
 	} {
 		for _, aborted := range []bool{false, true} {
-			i := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
+			i := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead})
 			if aborted {
 				i.qp.Abort()
 				i.qp.Actions()

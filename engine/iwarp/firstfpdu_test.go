@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
 
@@ -18,17 +18,17 @@ import (
 func TestFirstFPDU(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		rtr     mpa.RTR
+		rtr     startup.RTR
 		timeout tick.Duration
 		want    tick.Time
 	}{
-		{"RTR message", mpa.RTRRead, 0, tick.Time(DefaultStartupTimeout)},
+		{"RTR message", startup.RTRRead, 0, tick.Time(DefaultStartupTimeout)},
 		{"client-server model", 0, 0, tick.Time(DefaultFirstFPDUTimeout)},
 		{"client-server model, own time", 0, tick.Minute, tick.Time(tick.Minute)},
 		{"client-server model, for ever", 0, -1, tick.Never},
 	} {
 		for _, comes := range []bool{false, true} {
-			cfg := mpa.StartupConfig{IRD: 2, ORD: 2, RTR: c.rtr}
+			cfg := startup.Config{IRD: 2, ORD: 2, RTR: c.rtr}
 			i, r := newSide(t, false, cfg), newSide(t, true, cfg)
 			k := r.cfg
 			k.FirstFPDUTimeout = c.timeout
@@ -77,8 +77,8 @@ func TestFirstFPDU(t *testing.T) {
 //
 //req:rfc5044-C-3
 func TestRevision0(t *testing.T) {
-	i, r := newSide(t, false, mpa.StartupConfig{Role: mpa.RDMAC}),
-		newSide(t, true, mpa.StartupConfig{Markers: true})
+	i, r := newSide(t, false, startup.Config{Role: startup.RDMAC}),
+		newSide(t, true, startup.Config{Markers: true})
 	r.hear(t, i.say(), 1<<16)
 	r.say()
 	if got, want := string(r.sent), "MPA ID Rep Frame\xc0\x01\x00\x00"; got != want || !r.fin ||

@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
 	"xwarp/tcp/seq"
@@ -28,9 +29,9 @@ type Transport interface {
 // Handler hears what happens to a Session, on the thread that calls it. Closed is the last call.
 type Handler interface {
 	// Request shows the peer's MPA Request to the responder's consumer, who answers now or later with Accept or Reject.
-	Request(s *Session, r *mpa.Request)
+	Request(s *Session, r *startup.Request)
 	// Established says that the queue pair may be used.
-	Established(s *Session, p *mpa.Params)
+	Established(s *Session, p *startup.Params)
 	// Disconnected says that the queue pair left RTS; what was posted has been completed or flushed.
 	Disconnected(s *Session, err error)
 	// Closed says that the connection is gone. err is nil after a graceful close.
@@ -40,7 +41,7 @@ type Handler interface {
 // Config is what a Session is made of.
 type Config struct {
 	Responder bool
-	Startup   mpa.StartupConfig
+	Startup   startup.Config
 	QP        *rdmap.QP // an initiator's; a responder gives it to Accept
 	Pool      *mpa.HoldPool
 	Handler   Handler
@@ -75,14 +76,14 @@ type Session struct {
 	tr    Transport
 	phase phase
 
-	ini mpa.Initiator
-	rsp mpa.Responder
+	ini startup.Initiator
+	rsp startup.Responder
 	out startupFrames
 
 	snd    mpa.Sender
 	rcv    mpa.Receiver
 	qp     *rdmap.QP
-	params *mpa.Params
+	params *startup.Params
 	last   *farewell // instead of a queue pair that cannot start
 	full   bool      // snd is in use
 	next   seq.Num   // of the next octet that Next will freeze
@@ -141,7 +142,7 @@ func (s *Session) Handler() Handler { return s.cfg.Handler }
 func (s *Session) QP() *rdmap.QP { return s.qp }
 
 // Params returns what MPA agreed on, nil before.
-func (s *Session) Params() *mpa.Params { return s.params }
+func (s *Session) Params() *startup.Params { return s.params }
 
 // Stats returns the receiver's counters.
 func (s *Session) Stats() mpa.ReceiverStats {
@@ -160,10 +161,10 @@ func (s *Session) Over() bool { return s.phase == phaseClosed }
 func (s *Session) Err() error { return s.err }
 
 // PeerRequest returns the peer's Request once it is complete, nil before.
-func (s *Session) PeerRequest() *mpa.Request { return s.rsp.Request() }
+func (s *Session) PeerRequest() *startup.Request { return s.rsp.Request() }
 
 // Retry returns what an initiator should try on another connection after Closed.
-func (s *Session) Retry() mpa.Retry { return s.ini.Retry() }
+func (s *Session) Retry() startup.Retry { return s.ini.Retry() }
 
 // Next is tcp.Source: start-up frames one by one, then FPDUs.
 func (s *Session) Next(room int) (n int, more bool) {

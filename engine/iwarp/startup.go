@@ -7,6 +7,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -72,7 +73,7 @@ func (f *startupFrames) empty() bool { return len(f.frames) == 0 }
 
 func (f *startupFrames) unsent() bool { return f.frozen < len(f.frames) }
 
-func (s *Session) stage() mpa.Stage {
+func (s *Session) stage() startup.Stage {
 	if s.cfg.Responder {
 		return s.rsp.Stage()
 	}
@@ -126,7 +127,7 @@ func (s *Session) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 
 func (s *Session) startupInput(b []byte) (int, error) {
 	if s.cfg.Responder {
-		if s.rsp.Stage() == mpa.StageDecide {
+		if s.rsp.Stage() == startup.StageDecide {
 			return 0, nil
 		}
 		n, err := s.rsp.Input(b)
@@ -146,20 +147,20 @@ func (s *Session) startupInput(b []byte) (int, error) {
 func (s *Session) afterStartup(left seq.Num) {
 	s.pullStartup()
 	switch s.stage() {
-	case mpa.StageDecide:
+	case startup.StageDecide:
 		if !s.asked {
 			s.asked = true
 			s.left = left
 			s.cfg.Handler.Request(s, s.rsp.Request())
 		}
-	case mpa.StageEstablished:
+	case startup.StageEstablished:
 		s.begin(left)
-	case mpa.StageRejected:
+	case startup.StageRejected:
 		if !s.cfg.Responder {
 			s.params = s.ini.Params()
 			s.failStartup(ErrRejected)
 		}
-	case mpa.StageFailed:
+	case startup.StageFailed:
 		s.failStartup(ErrStartup)
 	}
 }
@@ -212,7 +213,7 @@ func (s *Session) operate(left seq.Num, code uint8) bool {
 }
 
 // frame makes sender and receiver ready: left is where the peer's first FPDU begins.
-func (s *Session) frame(p *mpa.Params, left seq.Num, src mpa.Source, sink mpa.Sink) {
+func (s *Session) frame(p *startup.Params, left seq.Num, src mpa.Source, sink mpa.Sink) {
 	first := s.next
 	if n := len(s.out.frames); n > 0 {
 		first = s.out.frames[n-1].r.End
@@ -226,7 +227,7 @@ func (s *Session) frame(p *mpa.Params, left seq.Num, src mpa.Source, sink mpa.Si
 	s.full, s.left = true, left
 }
 
-func qpParams(p *mpa.Params, responder bool) rdmap.Params {
+func qpParams(p *startup.Params, responder bool) rdmap.Params {
 	q := rdmap.Params{
 		Version: ddp.Version(p.Version),
 		Wait:    responder && !p.RtrFrame,
@@ -243,13 +244,13 @@ func qpParams(p *mpa.Params, responder bool) rdmap.Params {
 	return q
 }
 
-func rtrKind(r mpa.RTR) rdmap.RTRKind {
+func rtrKind(r startup.RTR) rdmap.RTRKind {
 	switch r {
-	case mpa.RTRSend:
+	case startup.RTRSend:
 		return rdmap.RTRSend
-	case mpa.RTRWrite:
+	case startup.RTRWrite:
 		return rdmap.RTRWrite
-	case mpa.RTRRead:
+	case startup.RTRRead:
 		return rdmap.RTRRead
 	}
 	return rdmap.RTRNone
@@ -287,8 +288,8 @@ func (s *Session) noteStartup(e *ulpdu.Error) {
 }
 
 // Accept answers the Request that Handler.Request showed; qp becomes the connection's queue pair.
-func (s *Session) Accept(qp *rdmap.QP, a mpa.Answer) error {
-	if s.phase != phaseStartup || s.stage() != mpa.StageDecide {
+func (s *Session) Accept(qp *rdmap.QP, a startup.Answer) error {
+	if s.phase != phaseStartup || s.stage() != startup.StageDecide {
 		return ErrNotAsked
 	}
 	if err := s.rsp.Accept(a); err != nil {
@@ -300,8 +301,8 @@ func (s *Session) Accept(qp *rdmap.QP, a mpa.Answer) error {
 }
 
 // Reject answers the Request with no; the connection closes after the Reply.
-func (s *Session) Reject(a mpa.Answer) error {
-	if s.phase != phaseStartup || s.stage() != mpa.StageDecide {
+func (s *Session) Reject(a startup.Answer) error {
+	if s.phase != phaseStartup || s.stage() != startup.StageDecide {
 		return ErrNotAsked
 	}
 	if err := s.rsp.Reject(a); err != nil {

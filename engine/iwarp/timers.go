@@ -2,7 +2,7 @@ package iwarp
 
 import (
 	"xwarp/ddp/rdmap"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
 
@@ -110,7 +110,7 @@ func (s *Session) expireStart(now tick.Time) {
 	s.startAt = tick.Never
 	if s.phase == phaseFull {
 		if s.qp.State() == rdmap.RTR {
-			s.note(timeoutIn(mpa.StageEstablished))
+			s.note(timeoutIn(startup.StageEstablished))
 			s.Abort(now)
 		}
 		return
@@ -121,23 +121,23 @@ func (s *Session) expireStart(now tick.Time) {
 	s.tr.Abort(now)
 }
 
-func timeoutIn(st mpa.Stage) error { return &StageError{Stage: st} }
+func timeoutIn(st startup.Stage) error { return &StageError{Stage: st} }
 
 // StageError says in which step the start-up timed out. It is an ErrTimeout.
-type StageError struct{ Stage mpa.Stage }
+type StageError struct{ Stage startup.Stage }
 
 func (e *StageError) Error() string {
 	step := "in the exchange"
 	switch e.Stage {
-	case mpa.StageAwaitRequest:
+	case startup.StageAwaitRequest:
 		step = "waiting for the peer's MPA Request"
-	case mpa.StageDecide:
+	case startup.StageDecide:
 		step = "waiting for the consumer to accept or reject"
-	case mpa.StageAwaitReply:
+	case startup.StageAwaitReply:
 		step = "waiting for the peer's MPA Reply"
-	case mpa.StageAwaitRtr:
+	case startup.StageAwaitRtr:
 		step = "waiting for the peer's Rtr frame"
-	case mpa.StageEstablished:
+	case startup.StageEstablished:
 		step = "waiting for the initiator's first FPDU, before which a responder may send none"
 	}
 	return ErrTimeout.Error() + ": " + step

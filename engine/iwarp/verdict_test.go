@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp"
 )
 
@@ -25,55 +25,55 @@ func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		end           func(d *side)
-		stack, socket mpa.Retry
+		stack, socket startup.Retry
 	}{
 		{"refused", func(d *side) {
 			d.Init(d.cfg)
 			d.Ended(tcp.CauseRefused)
-		}, mpa.RetryNone, mpa.RetryNone},
+		}, startup.RetryNone, startup.RetryNone},
 		{"reset before the Session began", func(d *side) {
 			d.Init(d.cfg)
 			d.Ended(tcp.CauseReset)
-		}, mpa.RetryNone, mpa.RetryNone},
+		}, startup.RetryNone, startup.RetryNone},
 		{"reset before the Request left", func(d *side) {
 			d.Ended(tcp.CauseReset)
-		}, mpa.RetryNone, mpa.RetryNone},
+		}, startup.RetryNone, startup.RetryNone},
 		{"reset after the Request left", func(d *side) {
 			d.say()
 			d.Ended(tcp.CauseReset)
-		}, mpa.RetryRevision1, mpa.RetryNone},
+		}, startup.RetryRevision1, startup.RetryNone},
 		{"reset after its acknowledgement", func(d *side) {
 			d.say()
 			d.Acked(d.next)
 			d.Ended(tcp.CauseReset)
-		}, mpa.RetryRevision1, mpa.RetryRevision1},
+		}, startup.RetryRevision1, startup.RetryRevision1},
 		{"FIN before the Request came", func(d *side) {
 			d.say()
 			d.PeerClosed(0)
-		}, mpa.RetryNone, mpa.RetryNone},
+		}, startup.RetryNone, startup.RetryNone},
 		{"FIN behind the Request", func(d *side) {
 			d.say()
 			d.Acked(d.next)
 			d.PeerClosed(0)
-		}, mpa.RetryRevision1, mpa.RetryRevision1},
+		}, startup.RetryRevision1, startup.RetryRevision1},
 		{"no answer", func(d *side) {
 			d.say()
 			d.Acked(d.next)
 			d.Expire(d.Deadline())
-		}, mpa.RetryNone, mpa.RetryNone},
+		}, startup.RetryNone, startup.RetryNone},
 		{"no acknowledgement", func(d *side) {
 			d.say()
 			d.Ended(tcp.CauseTimeout)
-		}, mpa.RetryNone, mpa.RetryNone},
+		}, startup.RetryNone, startup.RetryNone},
 		{"aborted", func(d *side) {
 			d.say()
 			d.Acked(d.next)
 			d.Abort(0)
 			d.Ended(tcp.CauseAborted)
-		}, mpa.RetryNone, mpa.RetryNone},
+		}, startup.RetryNone, startup.RetryNone},
 	} {
 		for _, reliable := range []bool{false, true} {
-			d := newSide(t, false, mpa.StartupConfig{Markers: true})
+			d := newSide(t, false, startup.Config{Markers: true})
 			begin(d, reliable)
 			c.end(d)
 			want := c.stack
@@ -91,7 +91,7 @@ func TestVerdict(t *testing.T) {
 // TestRefusedIsNotMPA: where no TCP connection came up, the error does not speak of MPA.
 func TestRefusedIsNotMPA(t *testing.T) {
 	for _, cause := range []tcp.Cause{tcp.CauseRefused, tcp.CauseUnreachable} {
-		d := newSide(t, false, mpa.StartupConfig{IRD: 2, ORD: 2, RTR: mpa.RTRRead})
+		d := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead})
 		d.Init(d.cfg)
 		d.Ended(cause)
 		if !errors.Is(d.Err(), ErrConnect) || !errors.Is(d.Err(), cause) ||

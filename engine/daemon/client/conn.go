@@ -7,7 +7,7 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/daemon/control"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 )
 
 // ConnConfig describes one connection or the connections of one listener. A nil MPA means what the daemon's
@@ -95,9 +95,9 @@ type ConnRequest struct {
 	dev           *Device
 	handle        control.Handle
 	Local, Remote netip.AddrPort
-	Revision      mpa.Revision
+	Revision      startup.Revision
 	PrivateData   []byte
-	IRD, ORD      int // the peer's; mpa.NotNegotiated when it said nothing
+	IRD, ORD      int // the peer's; startup.NotNegotiated when it said nothing
 }
 
 // Accept makes qp the end of the connection and returns when it can be used.

@@ -12,7 +12,7 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/daemon/control"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 )
 
 // QPConfig describes a queue pair. Zero fields mean the engine's defaults.
@@ -258,7 +258,7 @@ func (q *QP) setConnected(c *control.Connected) {
 }
 
 // Params returns what MPA agreed on; nil before the connection is established.
-func (q *QP) Params() *mpa.Params {
+func (q *QP) Params() *startup.Params {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.ends.Params

@@ -8,7 +8,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 )
 
 // What follows is the verbs as interfaces over the types of one package. Both packages must fit, so that a
@@ -49,7 +49,7 @@ type queuePair interface {
 	Close() error
 	Down() <-chan struct{}
 	Err() error
-	Params() *mpa.Params
+	Params() *startup.Params
 	LocalAddr() netip.AddrPort
 	RemoteAddr() netip.AddrPort
 	Info() (engine.ConnInfo, error)

@@ -10,7 +10,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 )
 
 // Op is what a request asks for.
@@ -166,9 +166,9 @@ type ConnectArgs struct {
 
 // Connected is the result of connect and of accept.
 type Connected struct {
-	Local  netip.AddrPort `json:"local"`
-	Remote netip.AddrPort `json:"remote"`
-	Params *mpa.Params    `json:"params"`
+	Local  netip.AddrPort  `json:"local"`
+	Remote netip.AddrPort  `json:"remote"`
+	Params *startup.Params `json:"params"`
 }
 
 // ListenArgs describe a listener.
@@ -186,13 +186,13 @@ type ListenResult struct {
 
 // RequestResult is a connection request, to be answered with accept or reject.
 type RequestResult struct {
-	Handle      Handle         `json:"handle"`
-	Local       netip.AddrPort `json:"local"`
-	Remote      netip.AddrPort `json:"remote"`
-	Revision    mpa.Revision   `json:"revision"`
-	PrivateData []byte         `json:"private_data,omitempty"`
-	IRD         int            `json:"ird"`
-	ORD         int            `json:"ord"`
+	Handle      Handle           `json:"handle"`
+	Local       netip.AddrPort   `json:"local"`
+	Remote      netip.AddrPort   `json:"remote"`
+	Revision    startup.Revision `json:"revision"`
+	PrivateData []byte           `json:"private_data,omitempty"`
+	IRD         int              `json:"ird"`
+	ORD         int              `json:"ord"`
 }
 
 // AcceptArgs answer a connection request; reject has no QP.

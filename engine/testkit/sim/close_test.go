@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"xwarp/bench/relay/impair"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
@@ -42,8 +42,8 @@ func quietScenario(t *testing.T, seed uint64, mtu int, path impair.Config) *scen
 func TestGracefulClose(t *testing.T) {
 	s := quietScenario(t, 1, 1500, impair.Config{Delay: ms})
 	c := newRDMA(s, rdmaConfig{
-		ini: mpa.StartupConfig{IRD: 8, ORD: 8, RTR: mpa.RTRRead}, window: 1 << 20, depth: 8, ops: 5,
-		maxOp: 5000, tcpA: tcp.Config{}, tcpB: tcp.Config{},
+		ini: startup.Config{IRD: 8, ORD: 8, RTR: startup.RTRRead}, window: 1 << 20,
+		depth: 8, ops: 5, maxOp: 5000, tcpA: tcp.Config{}, tcpB: tcp.Config{},
 	}, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, c)
 	c.start()

@@ -10,6 +10,7 @@ import (
 	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
 	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
@@ -45,7 +46,7 @@ type rdmaEnd struct {
 
 // rdmaConfig is the free choice of one connection.
 type rdmaConfig struct {
-	ini, rsp    mpa.StartupConfig
+	ini, rsp    startup.Config
 	pack        bool
 	window      int
 	depth       int
@@ -150,12 +151,12 @@ func (c *rdmaConn) start() {
 }
 
 // Request implements session.Handler.
-func (e *rdmaEnd) Request(s *iwarp.Session, _ *mpa.Request) {
+func (e *rdmaEnd) Request(s *iwarp.Session, _ *startup.Request) {
 	accept := func() {
 		if !e.alive() || e.closed > 0 {
 			return
 		}
-		if err := s.Accept(&e.qp, mpa.Answer{IRD: 8, ORD: 8}); err != nil &&
+		if err := s.Accept(&e.qp, startup.Answer{IRD: 8, ORD: 8}); err != nil &&
 			!errors.Is(err, iwarp.ErrNotAsked) {
 			e.fail("Accept: %v", err)
 		}
@@ -176,7 +177,7 @@ func (e *rdmaEnd) wake() {
 }
 
 // Established implements session.Handler.
-func (e *rdmaEnd) Established(*iwarp.Session, *mpa.Params) {
+func (e *rdmaEnd) Established(*iwarp.Session, *startup.Params) {
 	if e.up {
 		e.fail("Established twice")
 	}

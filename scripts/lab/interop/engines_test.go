@@ -17,7 +17,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/ring"
 	"xwarp/ring/pcapng"
 )
@@ -113,7 +113,7 @@ func TestEveryOpcode(t *testing.T) {
 	}{
 		{"markers", engine.MPAConfig{}},
 		{"no markers", engine.MPAConfig{NoMarkers: true}},
-		{"RTR Send, no CRC", engine.MPAConfig{RTR: mpa.RTRSend, NoCRC: true}},
+		{"RTR Send, no CRC", engine.MPAConfig{RTR: startup.RTRSend, NoCRC: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, tc.mpa)

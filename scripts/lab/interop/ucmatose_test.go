@@ -9,7 +9,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/mpa"
+	"xwarp/mpa/startup"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -94,7 +94,7 @@ func TestUcmatose(t *testing.T) {
 						}
 						if err := d.Dial(ctx, netip.AddrPortFrom(theirs, port), u.qp,
 							engine.ConnConfig{
-								MPA: &engine.MPAConfig{RTR: mpa.RTRWrite}}); err != nil {
+								MPA: &engine.MPAConfig{RTR: startup.RTRWrite}}); err != nil {
 							return err
 						}
 						if err := firstError(u.receive(ctx), u.send, func() error {

@@ -1,10 +1,11 @@
-package mpa
+package startup
 
 import (
 	"encoding/binary"
 	"fmt"
 	"strings"
 
+	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -139,6 +140,10 @@ func (r *frameReader) decode(kind frameKind) frame {
 		rev:      Revision(r.buf[revAt]),
 		data:     r.buf[frameLen:r.n:r.n],
 	}
+}
+
+func startupError(format string, args ...any) *ulpdu.Error {
+	return ulpdu.Newf(ulpdu.MPA, 0, mpa.CodeStartup, format, args...)
 }
 
 // enhanced is the data of RFC 6581, 9, the first four octets of the private data:

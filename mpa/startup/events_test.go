@@ -1,4 +1,4 @@
-package mpa
+package startup
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "write golden files anew")
 //
 //req:rfc5044-7.1.2-1 rfc5044-7.1.2-2 rfc5044-7.1.2-4 rfc5044-7.1.2-5 rfc5044-7.1.2-6
 func TestStartupEvents(t *testing.T) {
-	request := func(cfg StartupConfig) []byte {
+	request := func(cfg Config) []byte {
 		var i Initiator
 		if err := i.Init(cfg); err != nil {
 			t.Fatal(err)
@@ -34,10 +34,10 @@ func TestStartupEvents(t *testing.T) {
 		name string
 		b    []byte
 	}{
-		{"Request 0", request(StartupConfig{Role: RDMAC})},
-		{"Request 1", request(StartupConfig{Revision: 1})},
-		{"Request 1 S", request(StartupConfig{Revision: 1, RtrFrame: true})},
-		{"Request 2", request(StartupConfig{})},
+		{"Request 0", request(Config{Role: RDMAC})},
+		{"Request 1", request(Config{Revision: 1})},
+		{"Request 1 S", request(Config{Revision: 1, RtrFrame: true})},
+		{"Request 2", request(Config{})},
 		{"Reply 0", reply(0, 0)},
 		{"Reply 1", reply(0, 1)},
 		{"Reply 1 R", reply(flagR, 1)},
@@ -63,7 +63,7 @@ func TestStartupEvents(t *testing.T) {
 		fmt.Fprintln(&out)
 	}
 
-	prepare := func(cfg StartupConfig, b []byte) *Initiator {
+	prepare := func(cfg Config, b []byte) *Initiator {
 		var i Initiator
 		i.Init(cfg)
 		i.Output()
@@ -71,7 +71,7 @@ func TestStartupEvents(t *testing.T) {
 		i.Output()
 		return &i
 	}
-	old := StartupConfig{Revision: 1, RtrFrame: true}
+	old := Config{Revision: 1, RtrFrame: true}
 	initiators := []func() *Initiator{
 		func() *Initiator { return prepare(old, nil) },
 		func() *Initiator { return prepare(old, reply(0, 1)) },
@@ -94,7 +94,7 @@ func TestStartupEvents(t *testing.T) {
 	ready := func(b []byte, then func(*Responder)) func() *Responder {
 		return func() *Responder {
 			var r Responder
-			r.Init(StartupConfig{RtrFrame: true})
+			r.Init(Config{RtrFrame: true})
 			r.Input(b)
 			if then != nil {
 				then(&r)
@@ -156,8 +156,8 @@ func TestStartupEvents(t *testing.T) {
 func TestRejectVersion0(t *testing.T) {
 	var i Initiator
 	var r Responder
-	i.Init(StartupConfig{Role: RDMAC})
-	r.Init(StartupConfig{Role: Permissive})
+	i.Init(Config{Role: RDMAC})
+	r.Init(Config{Role: Permissive})
 	r.Input(i.Output())
 	if err := r.Reject(Answer{}); err != nil || r.Output() != nil || r.Stage() != StageRejected {
 		t.Errorf("%v, %v", err, r.Stage())

@@ -1,4 +1,4 @@
-package mpa
+package startup
 
 import (
 	"bytes"
@@ -32,18 +32,18 @@ type Answer struct {
 // StageDecide, show Request to the consumer, Accept or Reject, send Output. In full operation it must receive
 // an FPDU before it sends one, unless Params.RtrFrame. The zero value is to be initialised.
 type Responder struct {
-	startup
+	endpoint
 	request Request
 	asked   frame // without its data
 	smbd    bool  // the Request had the header of [MS-SMBD]
 }
 
 // Init makes r ready; the error names the wrong field of cfg.
-func (r *Responder) Init(cfg StartupConfig) error {
+func (r *Responder) Init(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	*r = Responder{startup: startup{cfg: cfg, stage: StageAwaitRequest}}
+	*r = Responder{endpoint: endpoint{cfg: cfg, stage: StageAwaitRequest}}
 	return nil
 }
 

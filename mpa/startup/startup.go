@@ -1,8 +1,9 @@
-package mpa
+package startup
 
 import (
 	"fmt"
 
+	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -49,8 +50,8 @@ func (t RTR) one() RTR {
 // NotNegotiated as IRD or ORD leaves the value to the consumers (RFC 6581, 9.1).
 const NotNegotiated = 0x3fff
 
-// StartupConfig is what one endpoint wants.
-type StartupConfig struct {
+// Config is what one endpoint wants.
+type Config struct {
 	Role Role
 	// Revision is the highest that is used, RevIETF or RevEnhanced; zero means RevEnhanced. The role RDMAC
 	// uses RevRDMAC.
@@ -78,7 +79,7 @@ type StartupConfig struct {
 }
 
 // check returns an error that names the wrong field.
-func (c *StartupConfig) check() error {
+func (c *Config) check() error {
 	switch {
 	case c.Role > RDMAC:
 		return fmt.Errorf("mpa: no role %d", c.Role)
@@ -93,7 +94,7 @@ func (c *StartupConfig) check() error {
 }
 
 // revision returns the revision that an initiator asks with and the highest that a responder takes.
-func (c *StartupConfig) revision() Revision {
+func (c *Config) revision() Revision {
 	switch {
 	case c.Role == RDMAC:
 		return RevRDMAC
@@ -114,10 +115,10 @@ func limitData(b []byte, own int) ([]byte, error) {
 
 // Params is what the two endpoints agreed on.
 type Params struct {
-	Revision Revision // of the peer's frame
-	Version  uint8    // of DDP and RDMAP: 1, or 0 for the RDMA Consortium's
-	Send     Framing  // of the stream that this endpoint sends
-	Receive  Framing
+	Revision Revision    // of the peer's frame
+	Version  uint8       // of DDP and RDMAP: 1, or 0 for the RDMA Consortium's
+	Send     mpa.Framing // of the stream that this endpoint sends
+	Receive  mpa.Framing
 	// IRD and ORD of this endpoint: with Negotiated what the exchange gave, otherwise its own wishes.
 	IRD, ORD uint16
 	// PeerIRD and PeerORD as they stand in the peer's frame; NotNegotiated when it has none.
@@ -131,10 +132,10 @@ type Params struct {
 }
 
 // framing sets what flags and version say about markers and CRC (RFC 5044, 7.1.1 and C.1).
-func (p *Params) framing(c *StartupConfig, peer *frame) {
+func (p *Params) framing(c *Config, peer *frame) {
 	crc := !c.NoCRC || peer.crc || p.Version == 0
-	p.Receive = Framing{Markers: c.Markers || p.Version == 0, CRC: crc}
-	p.Send = Framing{Markers: peer.markers || p.Version == 0, CRC: crc}
+	p.Receive = mpa.Framing{Markers: c.Markers || p.Version == 0, CRC: crc}
+	p.Send = mpa.Framing{Markers: peer.markers || p.Version == 0, CRC: crc}
 }
 
 // Stage is how far a start-up has come, for messages and timeouts.
@@ -159,9 +160,9 @@ const (
 	RetryNoMarkers       // without asking for markers
 )
 
-// startup is what the two sides have in common.
-type startup struct {
-	cfg    StartupConfig
+// endpoint is what the two sides have in common.
+type endpoint struct {
+	cfg    Config
 	stage  Stage
 	reader frameReader
 	out    [][]byte
@@ -171,7 +172,7 @@ type startup struct {
 
 // Output returns the next start-up frame to send, or nil; each is returned once, and must not be changed. It
 // must travel in segments of its own, also when TCP sends it again.
-func (s *startup) Output() []byte {
+func (s *endpoint) Output() []byte {
 	if len(s.out) == 0 {
 		return nil
 	}
@@ -181,26 +182,26 @@ func (s *startup) Output() []byte {
 }
 
 // Stage returns how far the start-up has come.
-func (s *startup) Stage() Stage { return s.stage }
+func (s *endpoint) Stage() Stage { return s.stage }
 
 // Params returns what was agreed; it is complete from StageEstablished or StageRejected on.
-func (s *startup) Params() *Params { return &s.params }
+func (s *endpoint) Params() *Params { return &s.params }
 
 // Closed says that the connection is gone, or that the caller gave up waiting; why is for the message. It
 // returns the error to report, nil when the start-up was over.
-func (s *startup) Closed(why string) *ulpdu.Error {
+func (s *endpoint) Closed(why string) *ulpdu.Error {
 	switch s.stage {
 	case StageEstablished, StageRejected:
 		return nil
 	case StageFailed:
 		return s.err
 	}
-	return s.fail(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed, "%s while %v", why, s.stage))
+	return s.fail(ulpdu.Newf(ulpdu.MPA, 0, mpa.CodeClosed, "%s while %v", why, s.stage))
 }
 
-func (s *startup) fail(err *ulpdu.Error) *ulpdu.Error {
+func (s *endpoint) fail(err *ulpdu.Error) *ulpdu.Error {
 	s.stage, s.err = StageFailed, err
 	return err
 }
 
-func (s *startup) send(f *frame) { s.out = append(s.out, f.appendTo(nil)) }
+func (s *endpoint) send(f *frame) { s.out = append(s.out, f.appendTo(nil)) }

@@ -1,13 +1,15 @@
-package mpa
+package startup
 
 import (
 	"bytes"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
+	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -60,9 +62,9 @@ func TestInterop(t *testing.T) {
 		t.Fatal(err)
 	}
 	endpoint := regexp.MustCompile(`(RDMAC|IETF non-permissive|IETF permissive) M=([01])`)
-	parse := func(s string) (cs []StartupConfig) {
+	parse := func(s string) (cs []Config) {
 		for _, m := range endpoint.FindAllStringSubmatch(s, -1) {
-			c := StartupConfig{Markers: m[2] == "1", Revision: RevIETF}
+			c := Config{Markers: m[2] == "1", Revision: RevIETF}
 			for c.Role.String() != m[1] {
 				c.Role++
 			}
@@ -71,7 +73,7 @@ func TestInterop(t *testing.T) {
 		return cs
 	}
 	cells, figure := 0, ""
-	var columns []StartupConfig
+	var columns []Config
 	for line := range strings.Lines(string(golden)) {
 		line = strings.TrimSpace(line)
 		switch {
@@ -100,7 +102,7 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-func cell(initiator, responder StartupConfig) string {
+func cell(initiator, responder Config) string {
 	var i Initiator
 	var r Responder
 	if err := i.Init(initiator); err != nil {
@@ -134,52 +136,52 @@ func cell(initiator, responder StartupConfig) string {
 func TestStartupFrames(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		i, r       StartupConfig
+		i, r       Config
 		answer     Answer
 		reject     bool
 		req, reply string
 	}{
-		{"revision 1, private data", StartupConfig{Revision: 1, PrivateData: []byte("hello")},
-			StartupConfig{}, Answer{PrivateData: []byte("ok")}, false,
+		{"revision 1, private data", Config{Revision: 1, PrivateData: []byte("hello")},
+			Config{}, Answer{PrivateData: []byte("ok")}, false,
 			reqKey + "40 01 0005 68656c6c6f", repKey + "40 01 0002 6f6b"},
-		{"revision 1, markers, no CRC", StartupConfig{Revision: 1, Markers: true, NoCRC: true},
-			StartupConfig{Markers: true, NoCRC: true}, Answer{}, false,
+		{"revision 1, markers, no CRC", Config{Revision: 1, Markers: true, NoCRC: true},
+			Config{Markers: true, NoCRC: true}, Answer{}, false,
 			reqKey + "80 01 0000", repKey + "80 01 0000"},
-		{"revision 1, rejected", StartupConfig{Revision: 1}, StartupConfig{},
+		{"revision 1, rejected", Config{Revision: 1}, Config{},
 			Answer{PrivateData: []byte{7}}, true,
 			reqKey + "40 01 0000", repKey + "60 01 0001 07"},
-		{"revision 2, client-server", StartupConfig{IRD: 16, ORD: 8}, StartupConfig{},
+		{"revision 2, client-server", Config{IRD: 16, ORD: 8}, Config{},
 			Answer{IRD: 32, ORD: 32}, false,
 			reqKey + "50 02 0004 0010 0008", repKey + "50 02 0004 0020 0010"},
-		{"revision 2, peer-to-peer with Read", StartupConfig{IRD: 1, ORD: 0, RTR: RTRRead},
-			StartupConfig{}, Answer{}, false,
+		{"revision 2, peer-to-peer with Read", Config{IRD: 1, ORD: 0, RTR: RTRRead},
+			Config{}, Answer{}, false,
 			reqKey + "50 02 0004 8001 4000", repKey + "50 02 0004 8001 4000"},
-		{"revision 2, peer-to-peer, all offered, one answered", StartupConfig{IRD: 2, ORD: 3,
-			RTR: allRTR}, StartupConfig{}, Answer{IRD: 4, ORD: 4}, false,
+		{"revision 2, peer-to-peer, all offered, one answered", Config{IRD: 2, ORD: 3,
+			RTR: allRTR}, Config{}, Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 c002 c003", repKey + "50 02 0004 8004 4002"},
-		{"revision 2, only Write offered", StartupConfig{IRD: 2, ORD: 3, RTR: RTRWrite},
-			StartupConfig{}, Answer{IRD: 4, ORD: 4}, false,
+		{"revision 2, only Write offered", Config{IRD: 2, ORD: 3, RTR: RTRWrite},
+			Config{}, Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 8002 8003", repKey + "50 02 0004 8004 8002"},
-		{"revision 2, only Send offered", StartupConfig{RTR: RTRSend}, StartupConfig{},
+		{"revision 2, only Send offered", Config{RTR: RTRSend}, Config{},
 			Answer{IRD: 4, ORD: 4}, false,
 			reqKey + "50 02 0004 c000 0000", repKey + "50 02 0004 c004 0000"},
-		{"revision 2, not negotiated", StartupConfig{IRD: NotNegotiated, ORD: NotNegotiated},
-			StartupConfig{}, Answer{IRD: 4, ORD: 5}, false,
+		{"revision 2, not negotiated", Config{IRD: NotNegotiated, ORD: NotNegotiated},
+			Config{}, Answer{IRD: 4, ORD: 5}, false,
 			reqKey + "50 02 0004 3fff 3fff", repKey + "50 02 0004 3fff 3fff"},
-		{"revision 2, rejected with the ORD it needs", StartupConfig{IRD: 2, ORD: 2},
-			StartupConfig{}, Answer{IRD: 4, ORD: 9}, true,
+		{"revision 2, rejected with the ORD it needs", Config{IRD: 2, ORD: 2},
+			Config{}, Answer{IRD: 4, ORD: 9}, true,
 			reqKey + "50 02 0004 0002 0002", repKey + "70 02 0004 0004 0009"},
-		{"revision 0", StartupConfig{Role: RDMAC, PrivateData: []byte{1}},
-			StartupConfig{Role: Permissive}, Answer{PrivateData: []byte{2}}, false,
+		{"revision 0", Config{Role: RDMAC, PrivateData: []byte{1}},
+			Config{Role: Permissive}, Answer{PrivateData: []byte{2}}, false,
 			reqKey + "c0 00 0001 01", repKey + "c0 00 0001 02"},
-		{"Rtr frame", StartupConfig{Revision: 1, RtrFrame: true}, StartupConfig{RtrFrame: true},
+		{"Rtr frame", Config{Revision: 1, RtrFrame: true}, Config{RtrFrame: true},
 			Answer{}, false,
 			reqKey + "50 01 0000", repKey + "50 01 0000"},
-		{"Rtr frame not known", StartupConfig{Revision: 1, RtrFrame: true}, StartupConfig{},
+		{"Rtr frame not known", Config{Revision: 1, RtrFrame: true}, Config{},
 			Answer{}, false,
 			reqKey + "50 01 0000", repKey + "40 01 0000"},
-		{"[MS-SMBD]", StartupConfig{Revision: 1, SMBD: true, IRD: 16, ORD: 1,
-			PrivateData: []byte{9}}, StartupConfig{SMBD: true}, Answer{IRD: 2, ORD: 300}, false,
+		{"[MS-SMBD]", Config{Revision: 1, SMBD: true, IRD: 16, ORD: 1,
+			PrivateData: []byte{9}}, Config{SMBD: true}, Answer{IRD: 2, ORD: 300}, false,
 			reqKey + "40 01 0009 00000010 00000001 09", repKey + "40 01 0008 00000002 00000010"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -237,7 +239,7 @@ func TestRtrFrameKeys(t *testing.T) {
 	for key, ok := range map[string]bool{"MPA ID RtR Frame": true, "MPA ID Rtr Frame": true,
 		"MPA ID Req Frame": false, "MPA ID RTR Frame": false} {
 		var r Responder
-		r.Init(StartupConfig{RtrFrame: true})
+		r.Init(Config{RtrFrame: true})
 		r.Input(unhex(t, reqKey+"50 01 0000"))
 		if err := r.Accept(Answer{}); err != nil {
 			t.Fatal(err)
@@ -249,7 +251,7 @@ func TestRtrFrameKeys(t *testing.T) {
 		}
 	}
 	var i Initiator
-	i.Init(StartupConfig{Revision: RevIETF, RtrFrame: true})
+	i.Init(Config{Revision: RevIETF, RtrFrame: true})
 	i.Output()
 	i.Input(unhex(t, repKey+"50 01 0000"))
 	if got, want := i.Output(),
@@ -264,37 +266,37 @@ func TestRtrFrameKeys(t *testing.T) {
 func TestStartupClosed(t *testing.T) {
 	var i Initiator
 	for _, c := range []struct {
-		cfg   StartupConfig
+		cfg   Config
 		input string
 		retry Retry
 	}{
-		{StartupConfig{}, "", RetryRevision1},
-		{StartupConfig{Revision: 1, Markers: true}, "", RetryNoMarkers},
-		{StartupConfig{Revision: 1}, "", RetryNone},
-		{StartupConfig{Role: RDMAC}, "", RetryNone},
-		{StartupConfig{}, repKey, RetryNone}, // it did begin to answer
+		{Config{}, "", RetryRevision1},
+		{Config{Revision: 1, Markers: true}, "", RetryNoMarkers},
+		{Config{Revision: 1}, "", RetryNone},
+		{Config{Role: RDMAC}, "", RetryNone},
+		{Config{}, repKey, RetryNone}, // it did begin to answer
 	} {
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
-		if err := i.PeerClosed("reset by the peer"); err == nil || err.Code != CodeClosed ||
+		if err := i.PeerClosed("reset by the peer"); err == nil || err.Code != mpa.CodeClosed ||
 			i.Retry() != c.retry || i.Stage() != StageFailed {
 			t.Errorf("%+v: %v, %v, want %v", c.cfg, err, i.Retry(), c.retry)
 		}
 		i.Init(c.cfg)
 		i.Input(unhex(t, c.input))
-		if err := i.Closed("timed out"); err == nil || err.Code != CodeClosed ||
+		if err := i.Closed("timed out"); err == nil || err.Code != mpa.CodeClosed ||
 			i.Retry() != RetryNone || i.Stage() != StageFailed {
 			t.Errorf("%+v: %v, %v after what says nothing about the peer", c.cfg, err, i.Retry())
 		}
 	}
 	var r Responder
-	r.Init(StartupConfig{})
+	r.Init(Config{})
 	if err := r.Closed("timeout"); err == nil ||
 		!strings.Contains(err.Error(), "timeout while waiting for the MPA Request") {
 		t.Error(err)
 	}
-	i.Init(StartupConfig{})
-	r.Init(StartupConfig{})
+	i.Init(Config{})
+	r.Init(Config{})
 	exchange(&i, &r, Answer{}, 5)
 	if i.Closed("x") != nil || r.Closed("x") != nil {
 		t.Error("Closed after the start-up is an error of the start-up")
@@ -305,27 +307,27 @@ func TestStartupClosed(t *testing.T) {
 func TestStartupConfig(t *testing.T) {
 	var i Initiator
 	for _, c := range []struct {
-		cfg  StartupConfig
+		cfg  Config
 		good bool
 	}{
-		{StartupConfig{PrivateData: make([]byte, 508)}, true},
-		{StartupConfig{PrivateData: make([]byte, 509)}, false},
-		{StartupConfig{Revision: 1, PrivateData: make([]byte, 512)}, true},
-		{StartupConfig{Revision: 1, PrivateData: make([]byte, 513)}, false},
-		{StartupConfig{Revision: 1, SMBD: true, PrivateData: make([]byte, 505)}, false},
-		{StartupConfig{Revision: 3}, false}, {StartupConfig{Role: 3}, false},
-		{StartupConfig{IRD: 0x4000}, false}, {StartupConfig{RTR: 8}, false},
+		{Config{PrivateData: make([]byte, 508)}, true},
+		{Config{PrivateData: make([]byte, 509)}, false},
+		{Config{Revision: 1, PrivateData: make([]byte, 512)}, true},
+		{Config{Revision: 1, PrivateData: make([]byte, 513)}, false},
+		{Config{Revision: 1, SMBD: true, PrivateData: make([]byte, 505)}, false},
+		{Config{Revision: 3}, false}, {Config{Role: 3}, false},
+		{Config{IRD: 0x4000}, false}, {Config{RTR: 8}, false},
 	} {
 		if err := i.Init(c.cfg); (err == nil) != c.good {
 			t.Errorf("%+v: %v", c.cfg, err)
 		}
 	}
 	var r Responder
-	r.Init(StartupConfig{})
+	r.Init(Config{})
 	if r.Accept(Answer{}) == nil || r.Reject(Answer{}) == nil {
 		t.Error("answered without a Request")
 	}
-	i.Init(StartupConfig{})
+	i.Init(Config{})
 	r.Input(i.Output())
 	if r.Accept(Answer{PrivateData: make([]byte, 509)}) == nil ||
 		r.Accept(Answer{IRD: 0x4000}) == nil || r.Stage() != StageDecide {
@@ -346,10 +348,10 @@ func TestMirrorMarkers(t *testing.T) {
 	} {
 		var i Initiator
 		var r Responder
-		if err := i.Init(StartupConfig{Markers: tc.asked}); err != nil {
+		if err := i.Init(Config{Markers: tc.asked}); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Init(StartupConfig{Markers: tc.own, MirrorMarkers: tc.mirror}); err != nil {
+		if err := r.Init(Config{Markers: tc.own, MirrorMarkers: tc.mirror}); err != nil {
 			t.Fatal(err)
 		}
 		exchange(&i, &r, Answer{}, 100)
@@ -361,4 +363,16 @@ func TestMirrorMarkers(t *testing.T) {
 			t.Errorf("%+v: responder %+v, initiator %+v", tc, got, i.Params())
 		}
 	}
+}
+
+func zeros(n int) string { return strings.Repeat("00", n) }
+
+// unhex decodes hex digits that may stand in groups.
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(s), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }

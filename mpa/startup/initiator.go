@@ -1,25 +1,26 @@
-package mpa
+package startup
 
 import (
 	"bytes"
 
+	"xwarp/mpa"
 	"xwarp/mpa/ulpdu"
 )
 
 // Initiator is the side that sends the Request (RFC 5044, 7.1.2): Init, send Output, feed Input until the stage is
 // StageEstablished, send Output again. The zero value is to be initialised.
 type Initiator struct {
-	startup
+	endpoint
 	terminate *ulpdu.Error
 	retry     Retry
 }
 
 // Init makes i ready, with the Request as Output; the error names the wrong field of cfg.
-func (i *Initiator) Init(cfg StartupConfig) error {
+func (i *Initiator) Init(cfg Config) error {
 	if err := cfg.check(); err != nil {
 		return err
 	}
-	*i = Initiator{startup: startup{cfg: cfg, stage: StageAwaitReply}}
+	*i = Initiator{endpoint: endpoint{cfg: cfg, stage: StageAwaitReply}}
 	i.params = Params{IRD: cfg.IRD, ORD: cfg.ORD, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}
 	f := frame{kind: requestFrame, rev: cfg.revision(), markers: cfg.Markers, crc: !cfg.NoCRC}
 	var head []byte
@@ -71,7 +72,7 @@ func (i *Initiator) PeerClosed(why string) *ulpdu.Error {
 			i.retry = RetryNoMarkers
 		}
 	}
-	return i.startup.Closed(why)
+	return i.endpoint.Closed(why)
 }
 
 // Terminate returns the Terminate that the peer must get when its Reply asks for what this endpoint cannot do
@@ -146,8 +147,8 @@ func (i *Initiator) agree(e *enhanced) *ulpdu.Error {
 		p.ORD = min(p.ORD, e.ird)
 	}
 	if e.ord != NotNegotiated && e.ord > p.IRD {
-		return i.give(CodeIRD, "the responder will send up to %d RDMA Reads at a time, this side "+
-			"takes %d", e.ord, p.IRD)
+		return i.give(mpa.CodeIRD, "the responder will send up to %d RDMA Reads at a time, this "+
+			"side takes %d", e.ord, p.IRD)
 	}
 	if i.cfg.RTR == 0 {
 		return nil
@@ -159,7 +160,8 @@ func (i *Initiator) agree(e *enhanced) *ulpdu.Error {
 		hint = "; its IRD of 0 leaves no room for the Read"
 	}
 	if p.RTR = both.one(); p.RTR == 0 {
-		return i.give(CodeRTR, "the responder takes the RTR messages %v, this side can send %v%s",
+		return i.give(mpa.CodeRTR,
+			"the responder takes the RTR messages %v, this side can send %v%s",
 			e.rtr, i.cfg.RTR, hint)
 	}
 	return nil
