@@ -23,15 +23,22 @@
 // # Rings
 //
 // Fill and transmit are written by us and read by the kernel, receive and completion the other way round. Indices are
-// 32 bits wide and wrap. A producer publishes its index with a release store after the descriptors, a consumer loads
-// it with acquire before reading them.
+// 32 bits wide and wrap. A producer publishes its index with a release store after the descriptors, a consumer
+// loads it with acquire before reading them.
 //
 // # Threads
 //
 // A Socket belongs to one thread: no method may run beside another.
 //
+// # Why not github.com/asavie/xdp
+//
+// Version 0.3.3 may give a received frame back to the kernel while a TCP must still hold it, panics when the
+// link goes down, and does not release its queue on Close. It stays as the independent implementation in
+// this package's tests, where frames that one sends are received by the other, and as a baseline of
+// `xwarp bench matrix`.
+//
 // # Without a kernel
 //
 // OpenFake runs the same Socket on a FakeKernel in ordinary memory: deterministic, no privileges. Decorators (Fault,
-// Trace, and capture.Port) wrap anything that is a Port.
+// Trace, and pcapng.Port) wrap anything that is a Port.
 package ring
