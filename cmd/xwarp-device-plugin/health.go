@@ -23,10 +23,10 @@ var (
 
 // visit is the connection to the daemon. It is kept: each new one would be a program that came, in the daemon's log.
 type visit struct {
-	socket   string
-	patience time.Duration
-	dev      *client.Device
-	opening  chan opened // of an attempt that is under way: the daemon took the connection and says nothing
+	socket       string
+	replyTimeout time.Duration
+	dev          *client.Device
+	opening      chan opened // of an attempt that is under way: the daemon took the connection and says nothing
 }
 
 type opened struct {
@@ -36,7 +36,7 @@ type opened struct {
 
 // follow looks at the daemon again and again until ctx is done.
 func (p *plugin) follow(ctx context.Context) {
-	v := visit{socket: p.cfg.socket, patience: p.cfg.patience}
+	v := visit{socket: p.cfg.socket, replyTimeout: p.cfg.replyTimeout}
 	defer v.close()
 	for ctx.Err() == nil {
 		places, err := v.ask(ctx)
@@ -49,7 +49,7 @@ func (p *plugin) follow(ctx context.Context) {
 
 // ask returns how many programs the daemon has places for.
 func (v *visit) ask(ctx context.Context) (places int, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, v.patience, errSilent)
+	ctx, cancel := context.WithTimeoutCause(ctx, v.replyTimeout, errSilent)
 	defer cancel()
 	if err := alone(v.socket); err != nil {
 		return 0, err

@@ -94,7 +94,7 @@ func (p *plugin) register(ctx context.Context, kubelet string) error {
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.patience)
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.replyTimeout)
 	defer cancel()
 	_, err = v1beta1.NewRegistrationClient(c).Register(ctx, &v1beta1.RegisterRequest{
 		Version: v1beta1.Version, Endpoint: endpoint, ResourceName: resource,

@@ -34,12 +34,12 @@ const (
 
 // config is what the command line says.
 type config struct {
-	socket   string // of the daemon
-	kubelet  string // the kubelet's directory of plugins
-	devices  int    // 0: as many as the daemon has places for programs
-	pace     time.Duration
-	patience time.Duration
-	log      *slog.Logger
+	socket       string // of the daemon
+	kubelet      string // the kubelet's directory of plugins
+	devices      int    // 0: as many as the daemon has places for programs
+	pace         time.Duration
+	replyTimeout time.Duration
+	log          *slog.Logger
 }
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	c := config{pace: pace, patience: patience}
+	c := config{pace: pace, replyTimeout: replyTimeout}
 	f := flag.NewFlagSet("xwarp-device-plugin", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&c.socket, "socket", control.DefaultPath, "the daemon's control `socket`, by the "+

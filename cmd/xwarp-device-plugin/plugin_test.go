@@ -79,7 +79,7 @@ func (n *node) plugin(socket string) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	c := config{socket: socket, kubelet: n.kubelet, pace: 5 * time.Millisecond,
-		patience: 200 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
+		replyTimeout: 200 * time.Millisecond, log: slog.New(slog.DiscardHandler)}
 	go func() { newPlugin(&c).run(ctx); close(ended) }()
 	n.t.Cleanup(func() { stop(); <-ended })
 }

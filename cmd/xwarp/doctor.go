@@ -29,12 +29,12 @@ func newDoctor(*global) *cobra.Command {
 	state := ""
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what stands in the way, mend it, and take that back",
+		Short: "Look for what stands in the way, put it right, and take that back",
 		Long: `doctor looks at the kernel, the rights of this process and a network interface. Each line says whether it is ok, a
 warning (works, but slower or not with every peer) or a failure (does not work), what was found, why it matters, and the command
-that mends it. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
+that puts it right. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
 
---fix mends what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
+--fix puts right what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
 directory that only root may write to, and is not taken otherwise. Status 1: something fails.`,
 		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port " +
 			"7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
@@ -46,7 +46,7 @@ directory that only root may write to, and is not taken otherwise. Status 1: som
 		"empty: all")
 	f.UintSliceVar(&ports, "port", nil, "TCP ports on which xwarp shall listen")
 	f.BoolVar(&o.HugePages, "huge-pages", false, "frames shall lie in 2 MiB pages")
-	f.BoolVar(&fix, "fix", false, "mend what can be mended")
+	f.BoolVar(&fix, "fix", false, "put right what can be")
 	f.BoolVar(&undo, "undo", false, "take back what --fix did")
 	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
 	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
@@ -107,7 +107,7 @@ func parseQueues(text string) (list []int, err error) {
 func finishDoctor(cmd *cobra.Command, v doctorInfo, asJSON, undo bool) error {
 	bad := 0
 	for _, l := range v.Lines {
-		bad += len(l.Error) // an attempt to mend that failed is a failure
+		bad += len(l.Error) // an attempt to fix that failed is a failure
 		if l.Status == doctor.Fail {
 			bad++
 		}
@@ -133,15 +133,15 @@ func writeDoctor(w io.Writer, v *doctorInfo, undo bool) error {
 	for _, l := range v.Lines {
 		word := string(l.Status)
 		if l.Fixed {
-			word = "mended"
+			word = "fixed"
 		}
 		plain.Fprintf(&b, "%-6s %-19s %s\n", word, l.Check, l.What)
 		if l.Status == doctor.OK {
 			continue
 		}
 		plain.Fprintf(&b, "%27swhy: %s\n", "", l.Why)
-		if l.Mend != "" {
-			plain.Fprintf(&b, "%27sdo:  %s\n", "", l.Mend)
+		if l.Remedy != "" {
+			plain.Fprintf(&b, "%27sdo:  %s\n", "", l.Remedy)
 		}
 		if l.Error != "" {
 			plain.Fprintf(&b, "%27serror: %s\n", "", l.Error)

@@ -217,7 +217,7 @@ func TestXDPScripts(t *testing.T) {
 	})
 }
 
-// The doctor in a network namespace of its own: what it mends is mended, and taken back.
+// The doctor in a network namespace of its own: what it fixes is fixed, and taken back.
 func TestDoctorCommand(t *testing.T) {
 	w := hosts(t, topo.NoOffloads, topo.Offloads{})
 	state := filepath.Join(t.TempDir(), "state.json")

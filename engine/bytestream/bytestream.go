@@ -47,21 +47,21 @@ const (
 
 // Stream implements stack.Upper. Its consumer's methods may be called from any goroutine.
 type Stream struct {
-	mu     sync.Mutex
-	cfg    Config
-	rx     stream.Recv
-	tx     stream.Send
-	ep     *stack.Endpoint
-	ready  Ready
-	eof    bool
-	closed bool // for writing
-	deaf   bool // shut down for reading
-	handed bool // see HandOver
-	window int  // octets that rx takes
-	unread int  // octets given to the consumer since the worker was last told
-	err    error
-	bell   chan struct{}
-	wake   func()
+	mu       sync.Mutex
+	cfg      Config
+	rx       stream.Recv
+	tx       stream.Send
+	ep       *stack.Endpoint
+	ready    Ready
+	eof      bool
+	closed   bool // for writing
+	discards bool // shut down for reading
+	handed   bool // see HandOver
+	window   int  // octets that rx takes
+	unread   int  // octets given to the consumer since the worker was last told
+	err      error
+	bell     chan struct{}
+	wake     func()
 }
 
 // New returns a Stream for Stack.Connect, or for ListenConfig.Accept. wake must make the stack's thread call Kick soon.
@@ -145,7 +145,7 @@ func (s *Stream) Acked(to seq.Num) {
 func (s *Stream) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.deaf {
+	if s.discards {
 		return n
 	}
 	for _, p := range pieces {
@@ -163,7 +163,7 @@ func (s *Stream) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 func (s *Stream) Advance(to seq.Num) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.deaf {
+	if !s.discards {
 		s.rx.Advance(to)
 	}
 	if s.rx.Ready() > 0 {
@@ -175,7 +175,7 @@ func (s *Stream) Advance(to seq.Num) {
 func (s *Stream) Space() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.deaf {
+	if s.discards {
 		return s.window
 	}
 	if want := s.ep.Conn().WantRcvSpace(); want > s.window && s.window < s.cfg.RecvBuffer {
@@ -255,7 +255,7 @@ func (s *Stream) readError(n, asked int) error {
 		return nil
 	case s.err != nil:
 		return s.err
-	case s.eof || s.deaf || s.ready&Ended != 0:
+	case s.eof || s.discards || s.ready&Ended != 0:
 		return io.EOF
 	}
 	return ErrAgain
@@ -294,8 +294,8 @@ func (s *Stream) Shutdown(write, read bool) {
 		s.closed = true
 		s.tx.Close()
 	}
-	if read && !s.deaf {
-		s.deaf = true
+	if read && !s.discards {
+		s.discards = true
 		s.set(Readable)
 	}
 	s.mu.Unlock()

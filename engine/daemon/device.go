@@ -154,18 +154,18 @@ func (d *Daemon) deviceNames() (names []string) {
 	return names
 }
 
-// deaf returns err when a device has not known for long what the kernel knows. It goes on with what it has,
+// stale returns err when a device has not known for long what the kernel knows. It goes on with what it has,
 // so this is for the watchdog only when nothing else helps any more.
-func deaf(err error) error {
+func stale(err error) error {
 	var s *netwatch.Stale
-	if errors.As(err, &s) && time.Since(s.Since) > deafFor {
+	if errors.As(err, &s) && time.Since(s.Since) > staleLimit {
 		return err
 	}
 	return nil
 }
 
 // healthy returns what systemd's watchdog should know: a worker that stands still, or a device that has been
-// deaf for long. It waits for nobody.
+// out of date for long. It waits for nobody.
 func (d *Daemon) healthy() error {
 	for _, v := range d.devices {
 		if v.dev.Err() != nil {
@@ -173,7 +173,7 @@ func (d *Daemon) healthy() error {
 		}
 		err := v.dev.Stalled()
 		if err == nil {
-			err = deaf(v.dev.Health())
+			err = stale(v.dev.Health())
 		}
 		if err != nil {
 			return fmt.Errorf("device %s: %w", v.name, err)

@@ -44,10 +44,10 @@ const (
 	helloWait = 5 * time.Second
 	// keepaliveProbes is how many questions a silent peer may leave unanswered.
 	keepaliveProbes = 6
-	// deafFor is how long a device may fail to follow the kernel's neighbours before the watchdog counts it
+	// staleLimit is how long a device may fail to follow the kernel's neighbours before the watchdog counts it
 	// as stuck: nobody new is connected to then, and only a restart is left. Connections that there are would
 	// go on.
-	deafFor = 2 * time.Minute
+	staleLimit = 2 * time.Minute
 	// unownedEvery is how often the daemon looks for frames on queues that nobody serves.
 	unownedEvery = 5 * time.Second
 	// exportDepth is the depth of the queues of a connection to an export, which carry flush requests only.

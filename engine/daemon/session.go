@@ -311,7 +311,7 @@ func (s *session) hello(body []byte, _ []int) error {
 		s.reply(r.ID, nil, nil, err)
 		return err
 	}
-	if err := s.greet(&a); err != nil {
+	if err := s.welcome(&a); err != nil {
 		s.reply(r.ID, nil, nil, err)
 		return err
 	}
@@ -324,8 +324,8 @@ func (s *session) hello(body []byte, _ []int) error {
 		Pid: s.d.pid}, out, err)
 }
 
-// greet sets up what every session has.
-func (s *session) greet(a *control.HelloArgs) (err error) {
+// welcome sets up what every session has.
+func (s *session) welcome(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
 		return &control.Error{Code: control.CodeVersion, Text: fmt.Sprintf(
 			"the program speaks version %d of the control protocol, the daemon version %d: use "+
@@ -359,7 +359,7 @@ func (s *session) greet(a *control.HelloArgs) (err error) {
 	return nil
 }
 
-// clip bounds a name that a stranger gave.
+// clip bounds a name that a program gave.
 func clip(s string) string { return s[:min(len(s), 64)] }
 
 func (s *session) limits() config.Limits { return limitsFor(&s.d.cfg.Load().Config, s.uid) }

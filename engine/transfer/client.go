@@ -60,8 +60,8 @@ func (c *Client) Close() error {
 	return c.link.free()
 }
 
-// patience is how long a client waits for the server's answer before it says that it waits.
-const patience = 500 * time.Millisecond
+// quietAfter is how long a client waits for the server's answer before it says that it waits.
+const quietAfter = 500 * time.Millisecond
 
 // request sends a Put or Get and returns the region that the server grants.
 func (c *Client) request(ctx context.Context, m *Message) (Message, error) {
@@ -69,7 +69,7 @@ func (c *Client) request(ctx context.Context, m *Message) (Message, error) {
 		return Message{}, c.reason(ctx, err)
 	}
 	if c.Waiting != nil {
-		t := time.AfterFunc(patience, c.Waiting)
+		t := time.AfterFunc(quietAfter, c.Waiting)
 		defer t.Stop()
 	}
 	return c.expect(ctx, TypeRegion)

@@ -1,4 +1,4 @@
-// Package doctor looks at a host for what stands between it and iWARP over AF_XDP, mends what it can and
+// Package doctor looks at a host for what stands between it and iWARP over AF_XDP, puts right what it can and
 // takes that back. Each check is a file of its own with look, save, fix and undo. Everything concerns the
 // network namespace of the calling thread.
 package doctor
@@ -29,10 +29,10 @@ type Line struct {
 	Status Status `json:"status" doc:"\"ok\", \"warn\" (works, but slower or not with every peer) or \"fail\" (does not work)"`
 	What   string `json:"what" doc:"what was found"`
 	Why    string `json:"why" doc:"why it matters"`
-	Mend   string `json:"mend,omitempty" doc:"the command that mends it"`
-	Fix    bool   `json:"fix" doc:"--fix can mend it"`
-	Fixed  bool   `json:"fixed" doc:"this run mended it"`
-	Error  string `json:"error,omitempty" doc:"why --fix could not mend it"`
+	Remedy string `json:"remedy,omitempty" doc:"the command that puts it right"`
+	Fix    bool   `json:"fix" doc:"--fix can put it right"`
+	Fixed  bool   `json:"fixed" doc:"this run put it right"`
+	Error  string `json:"error,omitempty" doc:"why --fix could not"`
 }
 
 // Options say what is looked at. Zero fields mean defaults.
@@ -56,7 +56,7 @@ type env struct {
 type finding struct {
 	status Status
 	what   string
-	mend   string // command, may be empty
+	remedy string // command, may be empty
 }
 
 func fine(format string, args ...any) finding {
@@ -97,7 +97,7 @@ func Look(o Options) ([]Line, error) {
 	return lines, nil
 }
 
-// Fix runs the checks and mends what it can. What was there before goes to the file named state first.
+// Fix runs the checks and puts right what it can. What was there before goes to the file named state first.
 func Fix(o Options, state string) ([]Line, error) {
 	e, done, err := newEnv(o)
 	if err != nil {
@@ -108,7 +108,7 @@ func Fix(o Options, state string) ([]Line, error) {
 	e.each(func(c *check) {
 		l := c.line(e)
 		if l.Status != OK && l.Fix {
-			if err := c.mend(e, state); err != nil {
+			if err := c.apply(e, state); err != nil {
 				l.Error = err.Error()
 			} else if after := c.line(e); after.Status == OK {
 				l, l.Fixed = after, true
@@ -152,12 +152,12 @@ func (e *env) name() string { return e.nic.Attrs().Name }
 
 func (c *check) line(e *env) Line {
 	f := c.look(e)
-	l := Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Mend: f.mend,
+	l := Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Remedy: f.remedy,
 		Fix: c.fix != nil}
 	return l
 }
 
-func (c *check) mend(e *env, state string) error {
+func (c *check) apply(e *env, state string) error {
 	before, err := c.save(e)
 	if err != nil {
 		return fmt.Errorf("what to go back to: %w", err)

@@ -88,7 +88,7 @@ func TestFixAndUndo(t *testing.T) {
 			return err
 		}
 		before := find(t, lines, "veth-peer-checksum")
-		if before.Status != Warn || !before.Fix || before.Mend != "ethtool -K eth0 tx off" {
+		if before.Status != Warn || !before.Fix || before.Remedy != "ethtool -K eth0 tx off" {
 			t.Errorf("with offload: %+v", before)
 		}
 		checksum := func() bool {
@@ -113,7 +113,7 @@ func TestFixAndUndo(t *testing.T) {
 			t.Errorf("after Fix: %+v", l)
 		}
 		if lines, err = Fix(o, state); err != nil || find(t, lines, "veth-peer-checksum").Fixed {
-			t.Errorf("Fix mended again what was mended: %v", err)
+			t.Errorf("Fix fixed again what was fixed: %v", err)
 		}
 		undone, err := Undo(state)
 		if err != nil || len(undone) != 1 || undone[0].Check != "veth-peer-checksum" ||
@@ -221,14 +221,14 @@ func TestInterface(t *testing.T) {
 			return err
 		}
 		lines, err := Look(Options{Interface: "eth0", only: "interface"})
-		if l := find(t, lines, "interface"); l.Status != Fail || l.Mend != "ip link set eth0 up" {
+		if l := find(t, lines, "interface"); l.Status != Fail || l.Remedy != "ip link set eth0 up" {
 			t.Errorf("down: %+v", l)
 		}
 		return err
 	})
 }
 
-// A port in use, a port in the range for outgoing connections, and the reservation that mends that.
+// A port in use, a port in the range for outgoing connections, and the reservation that puts that right.
 func TestPorts(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "doctor.json")
 	world(t, topo.Options{OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
@@ -251,7 +251,7 @@ func TestPorts(t *testing.T) {
 			return err
 		}
 		if p := find(t, lines, "ports"); p.Status != Warn ||
-			p.Mend != "sysctl -w net.ipv4.ip_local_reserved_ports=7471,40000" {
+			p.Remedy != "sysctl -w net.ipv4.ip_local_reserved_ports=7471,40000" {
 			t.Errorf("in the range: %+v", p)
 		}
 		if lines, err = Fix(free, state); err != nil {
@@ -294,7 +294,7 @@ func TestJudgements(t *testing.T) {
 		t.Errorf("CAP_SYS_ADMIN holds CAP_BPF and CAP_PERFMON: %+v", f)
 	}
 	if f := capabilities(unit &^ (1 << unix.CAP_PERFMON)); f.status != Fail ||
-		!strings.Contains(f.mend, "AmbientCapabilities=CAP_PERFMON") {
+		!strings.Contains(f.remedy, "AmbientCapabilities=CAP_PERFMON") {
 		t.Errorf("without CAP_PERFMON: %+v", f)
 	}
 	for _, c := range []struct {

@@ -96,7 +96,7 @@ func TestFirewall(t *testing.T) {
 			return err
 		}
 		if l := look(); l.Status != Warn || !strings.Contains(l.What, "chain inet guard input") ||
-			strings.Contains(l.What, "empty") || !strings.Contains(l.Mend, "allow") {
+			strings.Contains(l.What, "empty") || !strings.Contains(l.Remedy, "allow") {
 			t.Errorf("a chain that drops: %+v", l)
 		}
 		_, any4, _ := net.ParseCIDR("0.0.0.0/0")

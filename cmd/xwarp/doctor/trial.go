@@ -149,7 +149,7 @@ var copyCheck = check{
 			f := finding{Fail, fmt.Sprintf("bind on %s: %v", t.where, t.bindCopy),
 				"transport = \"kernel\" in /etc/xwarp/xwarp.toml needs no AF_XDP"}
 			if errors.Is(t.bindCopy, unix.EBUSY) {
-				f.mend = "stop the program that has the queue, or serve another: xwarp doctor " +
+				f.remedy = "stop the program that has the queue, or serve another: xwarp doctor " +
 					"--queue N"
 			}
 			return f

@@ -27,7 +27,7 @@ func TestZeroCopy(t *testing.T) {
 		told   error
 		status Status
 		what   string
-		mend   string
+		remedy string
 	}{
 		{"bound", &trial{where: "eth0"}, false, can, nil, OK, "bound to eth0", ""},
 		{"claimed, and refused", failed(unix.EOPNOTSUPP), false, can, nil, Warn,
@@ -48,7 +48,7 @@ func TestZeroCopy(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := zeroCopy(tc.trial, tc.veth, tc.driver, tc.told)
 			if f.status != tc.status || !strings.Contains(f.what, tc.what) ||
-				!strings.Contains(f.mend, tc.mend) || (f.mend == "") != (tc.mend == "") {
+				!strings.Contains(f.remedy, tc.remedy) || (f.remedy == "") != (tc.remedy == "") {
 				t.Errorf("%+v", f)
 			}
 		})

@@ -17,7 +17,7 @@ import (
 //	192  slots
 //
 // All words are 32 bits of the host's byte order. Each side keeps its own index privately, and takes the
-// other's for what a stranger says: an index that cannot be ends the session.
+// other's for what the other side says: an index that cannot be ends the session.
 const (
 	tailAt  = 0
 	headAt  = 64

@@ -297,7 +297,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s draws %d points", plot, n)
 		}
 	}
-	// What a stranger calls itself is text.
+	// What a peer calls itself is text.
 	if got := text("#events"); !strings.Contains(got, "program "+hostile) {
 		t.Errorf("the hostile name does not show as it is: %s", got)
 	}

@@ -118,10 +118,10 @@ func (f *Follower) change(kind uint16, body []byte) {
 	default:
 		return
 	}
-	f.rouse()
+	f.relist()
 }
 
-func (f *Follower) rouse() {
+func (f *Follower) relist() {
 	select {
 	case f.wake <- struct{}{}:
 	default: // the tables will be read anyway
@@ -156,7 +156,7 @@ func (f *Follower) run() {
 			f.log.Error("local addresses may be old: trying again", "error", err)
 		}
 		pause, failing = again, true
-		f.rouse()
+		f.relist()
 	}
 }
 

@@ -41,7 +41,7 @@ type sentSegment struct {
 
 func newJudge() *judge { return &judge{flows: map[tcp.Tuple]*flow{}} }
 
-func (j *judge) blame(t tcp.Tuple, now tick.Time, format string, args ...any) {
+func (j *judge) fault(t tcp.Tuple, now tick.Time, format string, args ...any) {
 	if j.err == nil {
 		j.err = fmt.Errorf("%v:%d > %v:%d: %s", t.Local, t.LocalPort, t.Remote, t.RemotePort,
 			fmt.Sprintf(format, args...))
@@ -68,7 +68,7 @@ func (j *judge) see(frame []byte, now tick.Time) {
 	}
 	t := tcp.Tuple{Local: h.Src, Remote: h.Dst, LocalPort: th.SrcPort, RemotePort: th.DstPort}
 	if wire.Fold(wire.Sum(b, h.PseudoSum(len(b)))) != 0xffff {
-		j.blame(t, now, "own checksum is wrong")
+		j.fault(t, now, "own checksum is wrong")
 	}
 	j.segment(t, &th, b[n:], now)
 }
@@ -94,7 +94,7 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 		return
 	}
 	if f == nil {
-		j.blame(t, now, "a segment without SYN before")
+		j.fault(t, now, "a segment without SYN before")
 		return
 	}
 	j.window(t, f, h, now)
@@ -104,7 +104,7 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	if h.Flags&wire.FIN != 0 {
 		at := h.Seq.Add(len(payload))
 		if f.fin && f.finAt != at {
-			j.blame(t, now, "FIN moved from %d to %d", f.finAt.Diff(f.iss), at.Diff(f.iss))
+			j.fault(t, now, "FIN moved from %d to %d", f.finAt.Diff(f.iss), at.Diff(f.iss))
 		}
 		f.fin, f.finAt = true, at
 	}
@@ -113,7 +113,7 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 // window: what was acknowledged stays so, and the right edge never moves left (RFC 9293, 3.8.6).
 func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	if h.Flags&wire.ACK == 0 {
-		j.blame(t, now, "a segment without ACK")
+		j.fault(t, now, "a segment without ACK")
 		return
 	}
 	peer := j.flows[tcp.Tuple{Local: t.Remote, Remote: t.Local, LocalPort: t.RemotePort,
@@ -127,10 +127,10 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	edge := h.Ack.Add(int(h.Window) << f.scale)
 	if f.ackSeen {
 		if h.Ack.Less(f.ack) {
-			j.blame(t, now, "acknowledgement moved back by %d", f.ack.Diff(h.Ack))
+			j.fault(t, now, "acknowledgement moved back by %d", f.ack.Diff(h.Ack))
 		}
 		if edge.Less(f.edge) && !(f.fin || peer != nil && peer.fin) {
-			j.blame(t, now, "right edge of the window moved back by %d (window %d scale %d)",
+			j.fault(t, now, "right edge of the window moved back by %d (window %d scale %d)",
 				f.edge.Diff(edge), h.Window, f.scale)
 		}
 	}
@@ -141,7 +141,7 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	for i := range int(h.Opt.NSACK) {
 		r := h.Opt.SACK[i]
 		if r.Len() <= 0 || i > 0 && r.Start.Less(h.Ack) {
-			j.blame(t, now, "SACK block %d is %d..%d relative to the acknowledgement", i,
+			j.fault(t, now, "SACK block %d is %d..%d relative to the acknowledgement", i,
 				r.Start.Diff(h.Ack), r.End.Diff(h.Ack))
 		}
 	}
@@ -151,16 +151,16 @@ func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, now tick.Time) {
 	j.sent++
 	if f.fin && f.finAt.Less(h.Seq.Add(len(payload))) {
-		j.blame(t, now, "octets beyond the FIN")
+		j.fault(t, now, "octets beyond the FIN")
 	}
 	sum := crc32.Checksum(payload, castagnoli)
 	old, again := f.segs[h.Seq]
 	switch {
 	case again && old.n == len(payload) && old.sum != sum:
-		j.blame(t, now, "%d octets at %d are others when sent again", len(payload),
+		j.fault(t, now, "%d octets at %d are others when sent again", len(payload),
 			h.Seq.Diff(f.iss))
 	case again && old.n != len(payload) && f.records && !j.cuts:
-		j.blame(t, now, "%d octets at %d were %d at first", len(payload), h.Seq.Diff(f.iss), old.n)
+		j.fault(t, now, "%d octets at %d were %d at first", len(payload), h.Seq.Diff(f.iss), old.n)
 	}
 	f.segs[h.Seq] = sentSegment{len(payload), sum}
 }
