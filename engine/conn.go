@@ -21,7 +21,7 @@ type TCPInfo struct {
 	tcp.Counters
 }
 
-// conn is one attempt at a connection, active or passive: it hears from the session on the worker's thread.
+// conn is one attempt at a connection, active or passive: it hears from its iwarp.Conn on the worker's thread.
 type conn struct {
 	dev      *Device
 	qp       *QP // nil until a responder accepted
@@ -34,7 +34,7 @@ type conn struct {
 
 	owner     atomic.Pointer[loop] // changes at most once, while the connection is being opened
 	loopIndex int
-	ses       *iwarp.Session
+	ses       *iwarp.Conn
 	wake      func()
 	info      func() *TCPInfo
 	cut       func(why error) // ends the connection after a panic
@@ -51,7 +51,7 @@ type conn struct {
 }
 
 // begin ties c to a worker; it runs there.
-func (c *conn) begin(l *loop, i int, s *iwarp.Session, wake func()) error {
+func (c *conn) begin(l *loop, i int, s *iwarp.Conn, wake func()) error {
 	c.owner.Store(l)
 	c.loopIndex, c.ses, c.wake = i, s, wake
 	if c.qp != nil {
@@ -128,8 +128,8 @@ func (c *conn) report(err error) {
 	}
 }
 
-// Request implements session.Handler.
-func (c *conn) Request(s *iwarp.Session, r *startup.Request) {
+// Request implements iwarp.Handler.
+func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
 	req := &ConnRequest{conn: c, PrivateData: r.PrivateData, IRD: int(r.IRD), ORD: int(r.ORD),
 		Revision: r.Revision, Local: c.local, Remote: c.remote}
 	c.request = req
@@ -144,8 +144,8 @@ func (c *conn) Request(s *iwarp.Session, r *startup.Request) {
 	}
 }
 
-// Established implements session.Handler.
-func (c *conn) Established(s *iwarp.Session, p *startup.Params) {
+// Established implements iwarp.Handler.
+func (c *conn) Established(s *iwarp.Conn, p *startup.Params) {
 	c.up = true
 	c.hold.Established()
 	if c.confirm != nil {
@@ -159,15 +159,22 @@ func (c *conn) Established(s *iwarp.Session, p *startup.Params) {
 	c.report(nil)
 }
 
-// Disconnected implements session.Handler.
-func (c *conn) Disconnected(s *iwarp.Session, err error) {
+// Disconnected implements iwarp.Handler.
+func (c *conn) Disconnected(s *iwarp.Conn, err error) {
 	c.dev.log.Info("RDMA_CM_EVENT_DISCONNECTED", "local", c.local, "remote", c.remote, "error",
 		errText(err))
 	c.qp.setDown(err)
 }
 
-// Closed implements session.Handler.
-func (c *conn) Closed(s *iwarp.Session, err error) {
+// PullPosted implements iwarp.Handler.
+func (c *conn) PullPosted() {
+	if c.qp != nil {
+		c.qp.settle()
+	}
+}
+
+// Closed implements iwarp.Handler.
+func (c *conn) Closed(s *iwarp.Conn, err error) {
 	c.over = true
 	c.hold.End(clock())
 	if c.done != nil {

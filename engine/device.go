@@ -122,7 +122,7 @@ type ConnConfig struct {
 }
 
 // Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is
-// tried again without, and remembered for some minutes. errors.Is(err, session.ErrRejected) tells that the
+// tried again without, and remembered for some minutes. errors.Is(err, iwarp.ErrRejected) tells that the
 // peer's consumer said no.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg ConnConfig) error {
 	m, err := d.mpaConfig(&cfg, remote.Addr())
@@ -203,8 +203,8 @@ func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cf
 // ErrListenerClosed is returned by Accept after Close.
 var ErrListenerClosed = errors.New("listener is closed")
 
-// sessionConfig is the configuration of c's session on loop l.
-func (d *Device) sessionConfig(c *conn, l *loop, reliable bool) iwarp.Config {
+// iwarpConfig is the configuration of c's iwarp.Conn on loop l.
+func (d *Device) iwarpConfig(c *conn, l *loop, reliable bool) iwarp.Config {
 	s := iwarp.Config{
 		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c,
 		Pack:     !d.opt.NoPack,

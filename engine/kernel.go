@@ -81,7 +81,7 @@ func (k *kernelDriver) rouse() {
 	}
 }
 
-// run is the life of the one goroutine that owns every session.
+// run is the life of the one goroutine that owns every connection.
 func (k *kernelDriver) run() {
 	defer close(k.ended)
 	debug.SetPanicOnFault(true) // see regionLost
@@ -178,7 +178,7 @@ func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
 	}
 }
 
-// adopt makes a session for a connected socket. It runs on the loop.
+// adopt makes an iwarp.Conn for a connected socket. It runs on the loop.
 func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 	c.local, c.remote = addrPort(sock.LocalAddr()), addrPort(sock.RemoteAddr())
 	if t, ok := sock.(*net.TCPConn); ok {
@@ -191,7 +191,7 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 	if err := c.begin(k.loop, 0, &kc.ses, func() { kc.Wake() }); err != nil {
 		return err
 	}
-	if err := kc.ses.Init(k.dev.sessionConfig(c, k.loop, true)); err != nil {
+	if err := kc.ses.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {
 		return err
 	}
 	k.conns[kc] = true

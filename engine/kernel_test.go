@@ -49,7 +49,7 @@ func TestKernelTransfer(t *testing.T) {
 	}
 }
 
-// TestKernelDialGivesUp cancels Dial while the kernel still connects: there is no session then, and the
+// TestKernelDialGivesUp cancels Dial while the kernel still connects: there is no iwarp.Conn then, and the
 // socket that comes too late must not stay.
 func TestKernelDialGivesUp(t *testing.T) {
 	asked, late := make(chan struct{}), make(chan net.Conn)

@@ -28,17 +28,17 @@ type kernelConn struct {
 	drv  *kernelDriver
 	conn *conn
 	sock net.Conn
-	ses  iwarp.Session
+	ses  iwarp.Conn
 	emss int
 
 	rcv    seq.Num
-	unread []unread    // what the session has not taken yet: as many blocks as there are, so the reader waits then
+	unread []unread    // what the iwarp.Conn has not taken yet: as many blocks as there are, so the reader waits then
 	blocks chan []byte // those that the reader may fill
 	large  atomic.Bool // with FPDUs: blocks of full size
 	pieces [readBlocks][]byte
 	eof    bool
 	broken error     // the socket's, when a write was under way
-	eofBy  tick.Time // tell the session about the peer's FIN or RST by then, although a write is under way
+	eofBy  tick.Time // tell the iwarp.Conn about the peer's FIN or RST by then, although a write is under way
 
 	snd     seq.Num
 	out     []byte
@@ -83,7 +83,7 @@ func (c *kernelConn) begin(now tick.Time) {
 	go c.writer()
 }
 
-// reader gives the octets of the socket to the driver. While the session leaves them lying it has no block,
+// reader gives the octets of the socket to the driver. While the iwarp.Conn leaves them it has no block,
 // and TCP's window holds the peer back.
 func (c *kernelConn) reader() {
 	for b := range c.blocks {
@@ -160,7 +160,7 @@ func (c *kernelConn) peerClosed() {
 // deadline returns when step must be called.
 func (c *kernelConn) deadline() tick.Time { return min(c.ses.Deadline(), c.eofBy) }
 
-// offer gives the session what it has not taken; what it refuses for now waits for the next step.
+// offer gives the iwarp.Conn what it has not taken; what it refuses for now waits for the next step.
 func (c *kernelConn) offer() {
 	for len(c.unread) > 0 {
 		pieces, n := c.pieces[:0], 0
@@ -209,9 +209,6 @@ func (c *kernelConn) step(now tick.Time) {
 		c.peerClosed()
 	}
 	c.offer()
-	if q := c.conn.qp; q != nil {
-		q.settle()
-	}
 	c.ses.Settle(now)
 	c.write()
 }
@@ -279,7 +276,7 @@ func (c *kernelConn) finish() {
 	}
 }
 
-// end closes the socket and tells the session why.
+// end closes the socket and tells the iwarp.Conn why.
 func (c *kernelConn) end(cause error) {
 	if c.ended {
 		return
@@ -308,13 +305,13 @@ func (c *kernelConn) cutOff(why error) {
 
 func (c *kernelConn) dead() bool { return c.ended }
 
-// Wake implements session.Transport: the driver visits every connection anyway.
+// Wake implements iwarp.Transport: the driver visits every connection anyway.
 func (c *kernelConn) Wake() { c.drv.rouse() }
 
-// Shutdown implements session.Transport.
+// Shutdown implements iwarp.Transport.
 func (c *kernelConn) Shutdown(tick.Time) { c.fin = true; c.drv.rouse() }
 
-// Abort implements session.Transport: RST.
+// Abort implements iwarp.Transport: RST.
 func (c *kernelConn) Abort(tick.Time) {
 	if c.ended {
 		return
@@ -325,8 +322,8 @@ func (c *kernelConn) Abort(tick.Time) {
 	c.drv.loop.post(func() { c.end(tcp.CauseAborted) })
 }
 
-// Break implements session.Transport.
+// Break implements iwarp.Transport.
 func (c *kernelConn) Break() { c.end(tcp.CauseAborted) }
 
-// EMSS implements session.Transport.
+// EMSS implements iwarp.Transport.
 func (c *kernelConn) EMSS() int { return c.emss }

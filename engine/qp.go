@@ -53,7 +53,7 @@ type QP struct {
 
 	// The worker's.
 	core    rdmap.QP
-	ses     *iwarp.Session
+	ses     *iwarp.Conn
 	wakeTr  func()
 	overran bool
 	comp    Completion // of Complete: handed to a sink, a local would be allocated
@@ -316,7 +316,7 @@ func (q *QP) established(ctx context.Context) error {
 	}
 }
 
-// The session's Handler, on the worker.
+// iwarp.Handler, on the worker.
 
 func (q *QP) setUp(p *startup.Params) {
 	q.mu.Lock()

@@ -65,7 +65,7 @@ func (d *Device) AwaitRequest(ctx context.Context, s *Stream, cfg ConnConfig) (*
 	}
 }
 
-// upgrade puts a session above the connection of s.
+// upgrade puts an iwarp.Conn above the connection of s.
 func (d *Device) upgrade(s *Stream, c *conn) error {
 	x, err := d.xdp()
 	if err != nil {

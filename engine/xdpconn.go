@@ -22,19 +22,15 @@ func tupleAddrs(t *tcp.Tuple) (local, remote netip.AddrPort) {
 		t.RemotePort)
 }
 
-// upper makes the session of c on worker w.
+// upper makes the iwarp.Conn of c on worker w.
 func (x *xdpDriver) upper(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
-	o := &iwarp.OverTCP{OnSettle: func() {
-		if c.qp != nil {
-			c.qp.settle()
-		}
-	}}
+	o := &iwarp.OverTCP{}
 	wake := func() {
 		if o.Endpoint != nil {
 			o.Endpoint.Wake()
 		}
 	}
-	if err := c.begin(w.loop, i, &o.Session, wake); err != nil {
+	if err := c.begin(w.loop, i, &o.Conn, wake); err != nil {
 		return nil, err
 	}
 	c.cut = func(why error) {
@@ -52,7 +48,7 @@ func (x *xdpDriver) upper(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
 		t := o.Endpoint.Conn()
 		return &TCPInfo{t.Info(clock()), t.Counters()}
 	}
-	return o, o.Init(x.dev.sessionConfig(c, w.loop, false))
+	return o, o.Init(x.dev.iwarpConfig(c, w.loop, false))
 }
 
 func copyMode(i ring.Info) string {

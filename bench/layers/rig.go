@@ -72,19 +72,20 @@ func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, d
 func (h *host) Forget(ip.Addr)      {}
 
 // The session's Handler.
-func (h *host) accept(s *iwarp.Session) {
+func (h *host) accept(s *iwarp.Conn) {
 	s.Accept(&h.qp, startup.Answer{IRD: 16, ORD: 16})
 }
-func (h *host) Established(*iwarp.Session, *startup.Params) { h.up = true }
-func (h *host) Disconnected(_ *iwarp.Session, err error)    { h.ended = errors.Join(errEnded, err) }
-func (h *host) Closed(_ *iwarp.Session, err error)          { h.ended = errors.Join(errEnded, err) }
-func (h *host) handler(*rdmap.Completion)                   { h.done++ }
-func handlerOf(h *host) iwarp.Handler                       { return asker{h} }
+func (h *host) Established(*iwarp.Conn, *startup.Params) { h.up = true }
+func (h *host) Disconnected(_ *iwarp.Conn, err error)    { h.ended = errors.Join(errEnded, err) }
+func (h *host) Closed(_ *iwarp.Conn, err error)          { h.ended = errors.Join(errEnded, err) }
+func (h *host) PullPosted()                              {}
+func (h *host) handler(*rdmap.Completion)                { h.done++ }
+func handlerOf(h *host) iwarp.Handler                    { return asker{h} }
 
 // asker answers yes to every request.
 type asker struct{ *host }
 
-func (a asker) Request(s *iwarp.Session, _ *startup.Request) { a.accept(s) }
+func (a asker) Request(s *iwarp.Conn, _ *startup.Request) { a.accept(s) }
 
 var errEnded = errors.New("the connection ended")
 

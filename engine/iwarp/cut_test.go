@@ -62,7 +62,7 @@ func write(n int) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// hearer is a responder: a session with its queue pair.
+// hearer is a responder: a connection with its queue pair.
 type hearer struct {
 	iwarp.OverTCP
 	qp     rdmap.QP
@@ -72,12 +72,13 @@ type hearer struct {
 }
 
 func (h *hearer) Complete(*rdmap.Completion) {}
-func (h *hearer) Request(s *iwarp.Session, _ *startup.Request) {
+func (h *hearer) Request(s *iwarp.Conn, _ *startup.Request) {
 	s.Accept(&h.qp, startup.Answer{IRD: 1, ORD: 1})
 }
-func (h *hearer) Established(*iwarp.Session, *startup.Params) { h.up = true }
-func (h *hearer) Disconnected(*iwarp.Session, error)          {}
-func (h *hearer) Closed(_ *iwarp.Session, err error)          { h.closed, h.err = true, err }
+func (h *hearer) Established(*iwarp.Conn, *startup.Params) { h.up = true }
+func (h *hearer) Disconnected(*iwarp.Conn, error)          {}
+func (h *hearer) PullPosted()                              {}
+func (h *hearer) Closed(_ *iwarp.Conn, err error)          { h.closed, h.err = true, err }
 
 // hosts is a talker and a hearer on two stacks, and the wire between them.
 type hosts struct {

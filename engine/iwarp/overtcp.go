@@ -15,16 +15,14 @@ type Prior interface {
 	Acked(to seq.Num)
 }
 
-// OverTCP is a Session on the engine's own TCP: it is the stack.Upper of an Endpoint.
+// OverTCP is a Conn on the engine's own TCP: it is the stack.Upper of an Endpoint.
 type OverTCP struct {
-	Session
+	Conn
 	Endpoint *stack.Endpoint
-	// OnSettle, when set, runs before each transmission: the owner moves posted work into the queue pair.
-	OnSettle func()
 
 	prior  Prior
-	first  seq.Num // of the octets that the Session sends
-	unread []byte  // arrived before the Session, and not taken by it yet
+	first  seq.Num // of the octets that the Conn sends
+	unread []byte  // arrived before the Conn, and not taken by it yet
 	at     seq.Num // of unread[0]
 
 	fins tcp.Events // of PeerClosed and FINAcked
@@ -50,12 +48,12 @@ func (o *OverTCP) StartAfter(p Prior, e *stack.Endpoint, snd, rcv seq.Num, unrea
 // reread offers what arrived early once more.
 func (o *OverTCP) reread() {
 	for len(o.unread) > 0 {
-		n := o.Session.Offer(o.at, [][]byte{o.unread}, len(o.unread))
+		n := o.Conn.Offer(o.at, [][]byte{o.unread}, len(o.unread))
 		if n == 0 {
 			return
 		}
 		o.at, o.unread = o.at.Add(n), o.unread[n:]
-		o.Session.Advance(o.at)
+		o.Conn.Advance(o.at)
 	}
 }
 
@@ -64,7 +62,7 @@ func (o *OverTCP) Offer(at seq.Num, pieces [][]byte, n int) int {
 	if len(o.unread) > 0 {
 		return 0 // what came before has to be taken first; TCP sends this again
 	}
-	return o.Session.Offer(at, pieces, n)
+	return o.Conn.Offer(at, pieces, n)
 }
 
 // Next implements tcp.Source.
@@ -74,7 +72,7 @@ func (o *OverTCP) Next(room int) (int, bool) {
 			return n, true
 		}
 	}
-	return o.Session.Next(room)
+	return o.Conn.Next(room)
 }
 
 // Fill implements stack.Upper.
@@ -83,7 +81,7 @@ func (o *OverTCP) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 		o.prior.Fill(r, dst)
 		return 0, false
 	}
-	return o.Session.Fill(r, dst)
+	return o.Conn.Fill(r, dst)
 }
 
 // Acked implements stack.Upper.
@@ -95,19 +93,16 @@ func (o *OverTCP) Acked(to seq.Num) {
 		}
 	}
 	if o.prior == nil {
-		o.Session.Acked(to)
+		o.Conn.Acked(to)
 	}
 }
 
 // Settle implements stack.Upper.
 func (o *OverTCP) Settle(now tick.Time) {
-	if o.OnSettle != nil {
-		o.OnSettle()
-	}
 	if len(o.unread) > 0 {
 		o.reread()
 	}
-	o.Session.Settle(now)
+	o.Conn.Settle(now)
 }
 
 // Event implements stack.Upper.
@@ -136,7 +131,7 @@ func (o *OverTCP) Bind(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
 
 // WantsCRC implements stack.Summer.
 func (o *OverTCP) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
-	return o.phase == phaseFull && len(o.unread) == 0 && o.rcv.WantsCRC(at, pieces, n)
+	return o.state == open && len(o.unread) == 0 && o.rcv.WantsCRC(at, pieces, n)
 }
 
 // OfferCRC implements stack.Summer.

@@ -20,7 +20,7 @@ var (
 	// the peer's TCP, or the network, said no
 	ErrConnect  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")
 	ErrTimeout  = errors.New("RDMA_CM_EVENT_UNREACHABLE: MPA start-up timed out")
-	ErrNotAsked = errors.New("session: no Request waits for an answer")
+	ErrNotAsked = errors.New("iwarp: no Request waits for an answer")
 )
 
 // startupFrames are the start-up frames sent and not yet acknowledged: at most a Request and an Rtr frame, or a Reply.
@@ -73,158 +73,149 @@ func (f *startupFrames) empty() bool { return len(f.frames) == 0 }
 
 func (f *startupFrames) unsent() bool { return f.frozen < len(f.frames) }
 
-func (s *Session) stage() startup.Stage {
-	if s.cfg.Responder {
-		return s.rsp.Stage()
+func (c *Conn) stage() startup.Stage {
+	if c.cfg.Responder {
+		return c.rsp.Stage()
 	}
-	return s.ini.Stage()
+	return c.ini.Stage()
 }
 
 // pullStartup takes the frames that the state machine wants to send.
-func (s *Session) pullStartup() {
-	out := s.ini.Output
-	if s.cfg.Responder {
-		out = s.rsp.Output
+func (c *Conn) pullStartup() {
+	out := c.ini.Output
+	if c.cfg.Responder {
+		out = c.rsp.Output
 	}
 	for b := out(); b != nil; b = out() {
-		s.out.add(s.next, b)
-		s.tr.Wake()
+		c.out.add(c.sndNxt, b)
+		c.tr.Wake()
 	}
 }
 
 // startup feeds in-order octets to the state machine, and what is behind its end to the Receiver.
-func (s *Session) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
-	for i := 0; i < len(pieces) && kept < n && s.phase == phaseStartup; i++ {
+func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
+	for i := 0; i < len(pieces) && kept < n && c.state == starting; i++ {
 		p := pieces[i][:min(len(pieces[i]), n-kept)]
-		used, err := s.startupInput(p)
+		used, err := c.startupInput(p)
 		kept += used
 		if err != nil {
-			s.refuse(at.Add(kept), err)
+			c.refuse(at.Add(kept), err)
 			return n
 		}
-		s.afterStartup(at.Add(kept))
+		c.afterStartup(at.Add(kept))
 		if used == len(p) {
 			continue
 		}
-		switch s.phase {
-		case phaseFull:
-			rest, err := s.rcv.Offer(at.Add(kept), append([][]byte{p[used:]}, pieces[i+1:]...),
+		switch c.state {
+		case open:
+			rest, err := c.rcv.Offer(at.Add(kept), append([][]byte{p[used:]}, pieces[i+1:]...),
 				n-kept)
 			if err != nil {
-				s.fail(err)
+				c.fail(err)
 				return n
 			}
 			return kept + rest
-		case phaseStartup:
+		case starting:
 			return kept // what is behind waits for the consumer's answer: TCP sends it again
 		}
 	}
-	if s.phase == phaseEnding {
+	if c.state == ending {
 		return n
 	}
 	return kept
 }
 
-func (s *Session) startupInput(b []byte) (int, error) {
-	if s.cfg.Responder {
-		if s.rsp.Stage() == startup.StageDecide {
-			return 0, nil
-		}
-		n, err := s.rsp.Input(b)
-		if err != nil {
-			return n, err
-		}
-		return n, nil
+func (c *Conn) startupInput(b []byte) (int, *ulpdu.Error) {
+	switch {
+	case !c.cfg.Responder:
+		return c.ini.Input(b)
+	case c.rsp.Stage() == startup.StageDecide:
+		return 0, nil
 	}
-	n, err := s.ini.Input(b)
-	if err != nil {
-		return n, err
-	}
-	return n, nil
+	return c.rsp.Input(b)
 }
 
 // afterStartup acts on the stage that the state machine reached; left is the first octet that it did not take.
-func (s *Session) afterStartup(left seq.Num) {
-	s.pullStartup()
-	switch s.stage() {
+func (c *Conn) afterStartup(left seq.Num) {
+	c.pullStartup()
+	switch c.stage() {
 	case startup.StageDecide:
-		if !s.asked {
-			s.asked = true
-			s.left = left
-			s.cfg.Handler.Request(s, s.rsp.Request())
+		if c.notify(notifiedRequest) {
+			c.rcvNxt = left
+			c.cfg.Handler.Request(c, c.rsp.Request())
 		}
 	case startup.StageEstablished:
-		s.begin(left)
+		c.establish(left)
 	case startup.StageRejected:
-		if !s.cfg.Responder {
-			s.params = s.ini.Params()
-			s.failStartup(ErrRejected)
+		if !c.cfg.Responder {
+			c.params = c.ini.Params()
+			c.failStartup(ErrRejected)
 		}
 	case startup.StageFailed:
-		s.failStartup(ErrStartup)
+		c.failStartup(ErrStartup)
 	}
 }
 
 // refuse ends a start-up that err broke: silently, behind a Reply of our version, or with the Terminate that
 // RFC 6581 asks for as the only FPDU.
-func (s *Session) refuse(left seq.Num, err error) {
-	err = fmt.Errorf("%w: %w", ErrStartup, err)
-	t := s.ini.Terminate()
-	if s.cfg.Responder || t == nil {
-		s.pullStartup() // a peer of another version gets a Reply that says so (RFC 5044, C.2.1)
-		s.failStartup(err)
+func (c *Conn) refuse(left seq.Num, cause *ulpdu.Error) {
+	err := fmt.Errorf("%w: %w", ErrStartup, cause)
+	t := c.ini.Terminate()
+	if c.cfg.Responder || t == nil {
+		c.pullStartup() // a peer of another version gets a Reply that says so (RFC 5044, C.2.1)
+		c.failStartup(err)
 		return
 	}
-	s.note(err)
-	if s.operate(left, t.Code) {
-		s.fail(t)
-		s.tr.Wake()
+	c.setErr(err)
+	if c.startFPDUs(left, t.Code) {
+		c.fail(t)
+		c.tr.Wake()
 	}
 }
 
-// begin starts full operation: left is where the peer's first FPDU begins.
-func (s *Session) begin(left seq.Num) {
-	if !s.operate(left, mpa.CodeLocal) {
+// establish starts full operation: left is where the peer's first FPDU begins.
+func (c *Conn) establish(left seq.Num) {
+	if !c.startFPDUs(left, mpa.CodeLocal) {
 		return
 	}
-	s.told = true
-	s.cfg.Handler.Established(s, s.params)
-	s.tr.Wake()
+	c.notify(notifiedUp)
+	c.cfg.Handler.Established(c, c.params)
+	c.tr.Wake()
 }
 
-// operate makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer hears of it
+// startFPDUs makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer hears of it
 // with a Terminate of MPA's code.
-func (s *Session) operate(left seq.Num, code uint8) bool {
-	p := s.ini.Params()
-	if s.cfg.Responder {
-		p = s.rsp.Params()
+func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
+	p := c.ini.Params()
+	if c.cfg.Responder {
+		p = c.rsp.Params()
 	}
-	s.params = p
-	if err := s.qp.Start(qpParams(p, s.cfg.Responder)); err != nil {
-		s.note(fmt.Errorf("%w: %w", ErrStartup, err))
-		s.sayFarewell(p, left, code)
+	c.params = p
+	if err := c.qp.Start(qpParams(p, c.cfg.Responder)); err != nil {
+		c.setErr(fmt.Errorf("%w: %w", ErrStartup, err))
+		c.startTerminate(p, left, code)
 		return false
 	}
-	s.frame(p, left, s.qp, s.qp)
-	s.phase = phaseFull
-	s.startAt = tick.Never
-	s.waits = s.qp.State() == rdmap.RTR
+	c.startFraming(p, left, c.qp, c.qp)
+	c.move(agreed)
+	c.startAt = tick.Never
+	c.awaitFirst = c.qp.State() == rdmap.RTR
 	return true
 }
 
-// frame makes sender and receiver ready: left is where the peer's first FPDU begins.
-func (s *Session) frame(p *startup.Params, left seq.Num, src mpa.Source, sink mpa.Sink) {
-	first := s.next
-	if n := len(s.out.frames); n > 0 {
-		first = s.out.frames[n-1].r.End
+// startFraming makes sender and receiver ready: left is where the peer's first FPDU begins.
+func (c *Conn) startFraming(p *startup.Params, left seq.Num, src mpa.Source, sink mpa.Sink) {
+	first := c.sndNxt
+	if n := len(c.out.frames); n > 0 {
+		first = c.out.frames[n-1].r.End
 	}
-	s.snd.Init(mpa.SenderConfig{Framing: p.Send, Pack: s.cfg.Pack}, first, s.tr.EMSS(), src)
-	s.rcv.Init(mpa.ReceiverConfig{
+	c.snd.Init(mpa.SenderConfig{Framing: p.Send, Pack: c.cfg.Pack}, first, c.tr.EMSS(), src)
+	c.rcv.Init(mpa.ReceiverConfig{
 		Framing: p.Receive, AnyMarkerOrigin: p.Version == 0,
-		Layered: s.cfg.Reliable, Strict: s.cfg.AnyCRCError, HoldLimit: s.cfg.Window,
-		Pool: s.cfg.Pool,
+		Layered: c.cfg.Reliable, Strict: c.cfg.AnyCRCError, HoldLimit: c.cfg.Window,
+		Pool: c.cfg.Pool,
 	}, left, sink)
-	s.full, s.left = true, left
+	c.framed, c.rcvNxt = true, left
 }
 
 func qpParams(p *startup.Params, responder bool) rdmap.Params {
@@ -257,60 +248,56 @@ func rtrKind(r startup.RTR) rdmap.RTRKind {
 }
 
 // failStartup ends a connection that never reached full operation.
-func (s *Session) failStartup(err error) {
-	s.note(err)
-	s.phase = phaseEnding
-	s.finish = true
-	s.tr.Wake()
+func (c *Conn) failStartup(err error) {
+	c.setErr(err)
+	c.move(refused)
 }
 
 // startupRefused is startupClosed by the peer; asked says that it had the Request (RFC 6581, 10).
-func (s *Session) startupRefused(why string, asked bool) {
-	if begun := s.startAt != tick.Never; begun && asked && !s.cfg.Responder {
-		s.noteStartup(s.ini.PeerClosed(why))
+func (c *Conn) startupRefused(why string, asked bool) {
+	if begun := c.startAt != tick.Never; begun && asked && !c.cfg.Responder {
+		c.setStartupErr(c.ini.PeerClosed(why))
 		return
 	}
-	s.startupClosed(why)
+	c.startupClosed(why)
 }
 
-func (s *Session) startupClosed(why string) {
-	closed := s.ini.Closed
-	if s.cfg.Responder {
-		closed = s.rsp.Closed
+func (c *Conn) startupClosed(why string) {
+	closed := c.ini.Closed
+	if c.cfg.Responder {
+		closed = c.rsp.Closed
 	}
-	s.noteStartup(closed(why))
+	c.setStartupErr(closed(why))
 }
 
-func (s *Session) noteStartup(e *ulpdu.Error) {
+func (c *Conn) setStartupErr(e *ulpdu.Error) {
 	if e != nil {
-		s.note(fmt.Errorf("%w: %w", ErrStartup, e))
+		c.setErr(fmt.Errorf("%w: %w", ErrStartup, e))
 	}
 }
 
 // Accept answers the Request that Handler.Request showed; qp becomes the connection's queue pair.
-func (s *Session) Accept(qp *rdmap.QP, a startup.Answer) error {
-	if s.phase != phaseStartup || s.stage() != startup.StageDecide {
+func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
+	if c.state != starting || c.stage() != startup.StageDecide {
 		return ErrNotAsked
 	}
-	if err := s.rsp.Accept(a); err != nil {
+	if err := c.rsp.Accept(a); err != nil {
 		return err
 	}
-	s.qp = qp
-	s.afterStartup(s.left)
+	c.qp = qp
+	c.afterStartup(c.rcvNxt)
 	return nil
 }
 
 // Reject answers the Request with no; the connection closes after the Reply.
-func (s *Session) Reject(a startup.Answer) error {
-	if s.phase != phaseStartup || s.stage() != startup.StageDecide {
+func (c *Conn) Reject(a startup.Answer) error {
+	if c.state != starting || c.stage() != startup.StageDecide {
 		return ErrNotAsked
 	}
-	if err := s.rsp.Reject(a); err != nil {
+	if err := c.rsp.Reject(a); err != nil {
 		return err
 	}
-	s.pullStartup()
-	s.phase = phaseEnding
-	s.finish = true
-	s.tr.Wake()
+	c.pullStartup()
+	c.move(refused)
 	return nil
 }

@@ -6,119 +6,47 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Disconnect closes the connection: gracefully when nothing is under way, with flushes otherwise (rdmap.QP.Busy tells).
-func (s *Session) Disconnect(now tick.Time) {
-	switch s.phase {
-	case phaseFull:
-		s.qp.Close()
-		s.Settle(now)
-	case phaseStartup:
-		s.phase = phaseEnding
-		if s.tr != nil {
-			s.tr.Abort(now)
-		}
-	}
-	if s.tr != nil {
-		s.tr.Wake()
-	}
-}
-
-// Abort ends the connection with RST and flushes the queue pair.
-func (s *Session) Abort(now tick.Time) {
-	if s.qp != nil {
-		s.qp.Abort()
-	}
-	if s.phase == phaseFull {
-		s.rcv.Release()
-	}
-	if s.phase != phaseClosed {
-		s.phase = phaseEnding
-	}
-	if s.tr != nil {
-		s.tr.Abort(now)
-	}
-}
-
-// Settle does what the layers asked for since the last call; the transport calls it before it transmits.
-func (s *Session) Settle(now tick.Time) {
-	if s.finish && !s.out.unsent() {
-		s.finish = false
-		s.closeAt = now.Add(s.cfg.CloseTimeout)
-		s.tr.Shutdown(now)
-	}
-	// After the end the queue pair may have another stream.
-	if s.qp == nil || !s.full || s.last != nil || s.phase == phaseClosed {
-		return
-	}
-	if s.waits || s.startAt != tick.Never {
-		s.waitFirst(now)
-	}
-	a := s.qp.Actions()
-	if a == 0 {
-		return
-	}
-	if a&rdmap.ActTimer != 0 {
-		s.closeAt = now.Add(s.cfg.CloseTimeout)
-	}
-	if a&rdmap.ActRST != 0 {
-		s.tr.Abort(now)
-	} else if a&rdmap.ActFIN != 0 {
-		s.tr.Shutdown(now)
-	}
-	if e := s.qp.Err(); e != nil {
-		s.note(e)
-	}
-	switch s.qp.State() {
-	case rdmap.RTR, rdmap.RTS:
-	default:
-		s.tellDown()
-	}
-}
-
 // waitFirst starts and ends a responder's wait for the first FPDU.
-func (s *Session) waitFirst(now tick.Time) {
+func (c *Conn) waitFirst(now tick.Time) {
 	switch {
-	case s.phase == phaseFull && s.qp.State() != rdmap.RTR:
-		s.startAt = tick.Never
-	case s.waits && s.params.PeerToPeer:
-		s.startAt = now.Add(s.cfg.StartupTimeout)
-	case s.waits && s.cfg.FirstFPDUTimeout > 0:
-		s.startAt = now.Add(s.cfg.FirstFPDUTimeout)
+	case c.state == open && c.qp.State() != rdmap.RTR:
+		c.startAt = tick.Never
+	case c.awaitFirst && c.params.PeerToPeer:
+		c.startAt = now.Add(c.cfg.StartupTimeout)
+	case c.awaitFirst && c.cfg.FirstFPDUTimeout > 0:
+		c.startAt = now.Add(c.cfg.FirstFPDUTimeout)
 	}
-	s.waits = false
+	c.awaitFirst = false
 }
 
 // Deadline returns when Expire must be called.
-func (s *Session) Deadline() tick.Time { return min(s.startAt, s.closeAt) }
+func (c *Conn) Deadline() tick.Time { return min(c.startAt, c.closeAt) }
 
 // Expire runs the timers that are due.
-func (s *Session) Expire(now tick.Time) {
-	if s.startAt <= now {
-		s.expireStart(now)
+func (c *Conn) Expire(now tick.Time) {
+	if c.startAt <= now {
+		c.expireStart(now)
 	}
-	if s.closeAt <= now {
-		s.closeAt = tick.Never
-		if s.qp != nil {
-			s.qp.Lost()
+	if c.closeAt <= now {
+		c.closeAt = tick.Never
+		if c.qp != nil {
+			c.qp.Lost()
 		}
-		s.tr.Abort(now)
+		c.shut(c.move(closeLate), now)
 	}
 }
 
 // expireStart ends a connection whose start-up, or whose initiator's first FPDU, takes too long.
-func (s *Session) expireStart(now tick.Time) {
-	s.startAt = tick.Never
-	if s.phase == phaseFull {
-		if s.qp.State() == rdmap.RTR {
-			s.note(timeoutIn(startup.StageEstablished))
-			s.Abort(now)
-		}
-		return
+func (c *Conn) expireStart(now tick.Time) {
+	c.startAt = tick.Never
+	if c.state != open {
+		c.setErr(timeoutIn(c.stage()))
+		c.startupClosed("timed out")
+		c.shut(c.move(late), now)
+	} else if c.qp.State() == rdmap.RTR {
+		c.setErr(timeoutIn(startup.StageEstablished))
+		c.abort(late, now)
 	}
-	s.note(timeoutIn(s.stage()))
-	s.startupClosed("timed out")
-	s.phase = phaseEnding
-	s.tr.Abort(now)
 }
 
 func timeoutIn(st startup.Stage) error { return &StageError{Stage: st} }

@@ -31,7 +31,7 @@ func TestVerdict(t *testing.T) {
 			d.Init(d.cfg)
 			d.Ended(tcp.CauseRefused)
 		}, startup.RetryNone, startup.RetryNone},
-		{"reset before the Session began", func(d *side) {
+		{"reset before the Conn began", func(d *side) {
 			d.Init(d.cfg)
 			d.Ended(tcp.CauseReset)
 		}, startup.RetryNone, startup.RetryNone},
@@ -44,7 +44,7 @@ func TestVerdict(t *testing.T) {
 		}, startup.RetryRevision1, startup.RetryNone},
 		{"reset after its acknowledgement", func(d *side) {
 			d.say()
-			d.Acked(d.next)
+			d.Acked(d.sndNxt)
 			d.Ended(tcp.CauseReset)
 		}, startup.RetryRevision1, startup.RetryRevision1},
 		{"FIN before the Request came", func(d *side) {
@@ -53,12 +53,12 @@ func TestVerdict(t *testing.T) {
 		}, startup.RetryNone, startup.RetryNone},
 		{"FIN behind the Request", func(d *side) {
 			d.say()
-			d.Acked(d.next)
+			d.Acked(d.sndNxt)
 			d.PeerClosed(0)
 		}, startup.RetryRevision1, startup.RetryRevision1},
 		{"no answer", func(d *side) {
 			d.say()
-			d.Acked(d.next)
+			d.Acked(d.sndNxt)
 			d.Expire(d.Deadline())
 		}, startup.RetryNone, startup.RetryNone},
 		{"no acknowledgement", func(d *side) {
@@ -67,7 +67,7 @@ func TestVerdict(t *testing.T) {
 		}, startup.RetryNone, startup.RetryNone},
 		{"aborted", func(d *side) {
 			d.say()
-			d.Acked(d.next)
+			d.Acked(d.sndNxt)
 			d.Abort(0)
 			d.Ended(tcp.CauseAborted)
 		}, startup.RetryNone, startup.RetryNone},

@@ -150,8 +150,8 @@ func (c *rdmaConn) start() {
 	c.a.host.Wake()
 }
 
-// Request implements session.Handler.
-func (e *rdmaEnd) Request(s *iwarp.Session, _ *startup.Request) {
+// Request implements iwarp.Handler.
+func (e *rdmaEnd) Request(s *iwarp.Conn, _ *startup.Request) {
 	accept := func() {
 		if !e.alive() || e.closed > 0 {
 			return
@@ -176,24 +176,27 @@ func (e *rdmaEnd) wake() {
 	e.host.Wake()
 }
 
-// Established implements session.Handler.
-func (e *rdmaEnd) Established(*iwarp.Session, *startup.Params) {
+// Established implements iwarp.Handler.
+func (e *rdmaEnd) Established(*iwarp.Conn, *startup.Params) {
 	if e.up {
 		e.fail("Established twice")
 	}
 	e.up = true
 }
 
-// Disconnected implements session.Handler.
-func (e *rdmaEnd) Disconnected(_ *iwarp.Session, err error) {
+// Disconnected implements iwarp.Handler.
+func (e *rdmaEnd) Disconnected(_ *iwarp.Conn, err error) {
 	e.down++
 	if e.down > 1 || !e.up || e.closed > 0 {
 		e.fail("Disconnected %d times, up %v, closed %d", e.down, e.up, e.closed)
 	}
 }
 
-// Closed implements session.Handler.
-func (e *rdmaEnd) Closed(_ *iwarp.Session, err error) {
+// PullPosted implements iwarp.Handler: pump posts to the queue pair itself.
+func (e *rdmaEnd) PullPosted() {}
+
+// Closed implements iwarp.Handler.
+func (e *rdmaEnd) Closed(_ *iwarp.Conn, err error) {
 	e.closed++
 	e.err = err
 	if e.closed > 1 {

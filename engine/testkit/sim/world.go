@@ -2,7 +2,7 @@
 // clock and one seed. The same calls give the same frames at the same nanoseconds, so that a failure can be
 // replayed from its seed.
 //
-//	upper layers          sessions, queue pairs, byte streams
+//	upper layers          iWARP connections, queue pairs, byte streams
 //	stack.Stack           one per Host
 //	ring.FakeKernel       the NIC
 //	Path up -> switch -> Path down -> the next Host's NIC

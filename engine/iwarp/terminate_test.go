@@ -23,27 +23,30 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// side is one end: a session, its queue pair, and a transport whose octets the test carries.
+// side is one end: a connection, its queue pair, and a transport whose octets the test carries.
 type side struct {
-	Session
+	Conn
 	qp       rdmap.QP
 	sent     []byte
 	at       seq.Num // of what comes next
 	fin, rst bool
 	up       bool
 	closed   error
+	heard    []string // by the Handler
 }
 
-func (d *side) Wake()                                     {}
-func (d *side) Shutdown(tick.Time)                        { d.fin = true }
-func (d *side) Abort(tick.Time)                           { d.rst = true }
-func (d *side) EMSS() int                                 { return 1448 }
-func (d *side) Break()                                    { d.rst = true }
-func (d *side) Complete(*rdmap.Completion)                {}
-func (d *side) Request(s *Session, r *startup.Request)    {}
-func (d *side) Established(s *Session, p *startup.Params) { d.up = true }
-func (d *side) Disconnected(s *Session, err error)        {}
-func (d *side) Closed(s *Session, err error)              { d.closed = err }
+func (d *side) Wake()                              {}
+func (d *side) Shutdown(tick.Time)                 { d.fin = true }
+func (d *side) Abort(tick.Time)                    { d.rst = true }
+func (d *side) EMSS() int                          { return 1448 }
+func (d *side) Break()                             { d.rst = true }
+func (d *side) Complete(*rdmap.Completion)         {}
+func (d *side) Request(*Conn, *startup.Request)    { d.note("Request") }
+func (d *side) Established(*Conn, *startup.Params) { d.up = true; d.note("Established") }
+func (d *side) Disconnected(*Conn, error)          { d.note("Disconnected") }
+func (d *side) note(what string)                   { d.heard = append(d.heard, what) }
+func (d *side) PullPosted()                        {}
+func (d *side) Closed(_ *Conn, err error)          { d.closed = err; d.note("Closed") }
 func (d *side) answer(ird, ord uint16) (*rdmap.QP, startup.Answer) {
 	return &d.qp, startup.Answer{IRD: ird, ORD: ord}
 }
@@ -73,7 +76,7 @@ func newSide(t *testing.T, responder bool, cfg startup.Config) *side {
 func (d *side) say() (b []byte) {
 	d.Settle(0)
 	for {
-		at := d.next
+		at := d.sndNxt
 		n, _ := d.Next(1448)
 		if n == 0 {
 			d.Settle(0)

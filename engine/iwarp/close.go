@@ -1,0 +1,152 @@
+package iwarp
+
+import (
+	"fmt"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+)
+
+// Disconnect closes the connection: gracefully when nothing is under way, with flushes otherwise (rdmap.QP.Busy
+// tells).
+func (c *Conn) Disconnect(now tick.Time) {
+	if c.state == open {
+		c.qp.Close()
+		c.Settle(now)
+	}
+	c.shut(c.move(disconnect), now)
+	c.Wake()
+}
+
+// Abort ends the connection with RST and flushes the queue pair.
+func (c *Conn) Abort(now tick.Time) { c.abort(abort, now) }
+
+func (c *Conn) abort(why event, now tick.Time) {
+	if c.state == closed { // the queue pair may have another stream
+		return
+	}
+	if c.qp != nil {
+		c.qp.Abort()
+	}
+	c.shut(c.move(why), now)
+}
+
+// Settle does what the layers asked for since the last call; the transport calls it before it transmits.
+func (c *Conn) Settle(now tick.Time) {
+	c.cfg.Handler.PullPosted()
+	if c.finPending && !c.out.unsent() {
+		c.finPending = false
+		c.closeAt = now.Add(c.cfg.CloseTimeout)
+		c.tr.Shutdown(now)
+	}
+	// After the end the queue pair may have another stream.
+	if !c.framed || c.terminate != nil || c.state == closed {
+		return
+	}
+	if c.awaitFirst || c.startAt != tick.Never {
+		c.waitFirst(now)
+	}
+	a := c.qp.Actions()
+	if a == 0 {
+		return
+	}
+	if a&rdmap.ActTimer != 0 {
+		c.closeAt = now.Add(c.cfg.CloseTimeout)
+	}
+	if a&rdmap.ActRST != 0 {
+		c.tr.Abort(now)
+	} else if a&rdmap.ActFIN != 0 {
+		c.tr.Shutdown(now)
+	}
+	if e := c.qp.Err(); e != nil {
+		c.setErr(e)
+	}
+	switch c.qp.State() {
+	case rdmap.RTR, rdmap.RTS:
+	default:
+		c.notifyDisconnected()
+	}
+}
+
+// fail ends the stream with an error found here.
+func (c *Conn) fail(err *ulpdu.Error) {
+	c.setErr(err)
+	if c.state == open {
+		c.qp.Fail(err)
+	}
+	c.move(broken)
+}
+
+// setErr keeps the first cause.
+func (c *Conn) setErr(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// PeerClosed says that the peer's FIN is at the left edge.
+func (c *Conn) PeerClosed(now tick.Time) {
+	switch c.state {
+	case starting:
+		c.startupRefused("the peer closed the connection", c.out.empty())
+	case open:
+		cut := c.rcv.Closed(c.rcvNxt)
+		if cut != nil {
+			c.setErr(cut)
+		}
+		c.qp.PeerClosed(cut == nil)
+	}
+	c.shut(c.move(peerFIN), now)
+}
+
+// Ended says that the connection is gone; cause is nil when both sides closed it.
+func (c *Conn) Ended(cause error) {
+	if c.state == closed {
+		return
+	}
+	if c.state == starting {
+		c.startupEnded(cause)
+	}
+	c.move(ended)
+	if cause == tcp.CauseClosed {
+		cause = nil
+	}
+	if cause != nil {
+		c.setErr(cause)
+	}
+	if c.qp != nil {
+		if cause == nil {
+			c.qp.Closed()
+		} else {
+			c.qp.Lost()
+		}
+		if e := c.qp.Err(); e != nil {
+			c.setErr(e)
+		}
+	}
+	c.startAt, c.closeAt = tick.Never, tick.Never
+	c.notifyDisconnected()
+	c.cfg.Handler.Closed(c, c.err)
+}
+
+// startupEnded is Ended during the start-up.
+func (c *Conn) startupEnded(cause error) {
+	why := "the connection closed"
+	if cause != nil {
+		why = cause.Error()
+	}
+	if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // MPA had not begun
+		c.setErr(fmt.Errorf("%w: %w", ErrConnect, cause))
+	}
+	// A peer that resets may do so before its acknowledgement leaves. What a socket has not taken never left.
+	left := c.out.empty() || !c.cfg.Reliable && !c.out.unsent()
+	c.startupRefused(why, cause == tcp.CauseReset && left)
+}
+
+func (c *Conn) notifyDisconnected() {
+	if c.notify(notifiedDown) {
+		c.cfg.Handler.Disconnected(c, c.err)
+	}
+}

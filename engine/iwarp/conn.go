@@ -1,0 +1,250 @@
+// Package iwarp is one iWARP connection between TCP and the verbs: MPA's start-up, then framing, placement and
+// the queue pair. It has no clock and no I/O; a Transport carries its octets: the engine's own TCP, which may
+// offer them out of order, or a kernel socket, which never does.
+package iwarp
+
+import (
+	"fmt"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
+	"xwarp/mpa/startup"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// Transport is the connection below. Its methods are called on the thread that calls the Conn.
+type Transport interface {
+	Wake()                  // the Conn has something to send
+	Shutdown(now tick.Time) // FIN once Next has nothing left
+	Abort(now tick.Time)    // RST
+	EMSS() int              // octets of payload that one segment carries
+	// Break says, from within Fill, that the octets asked for cannot be had: they must not be sent, and the
+	// connection ends.
+	Break()
+}
+
+// Handler hears what happens to a Conn, on the thread that calls it. Closed is the last call.
+type Handler interface {
+	// Request shows the peer's MPA Request to the responder's consumer, who answers now or later with Accept or Reject.
+	Request(c *Conn, r *startup.Request)
+	// Established says that the queue pair may be used.
+	Established(c *Conn, p *startup.Params)
+	// Disconnected says that the queue pair left RTS; what was posted has been completed or flushed.
+	Disconnected(c *Conn, err error)
+	// PullPosted moves posted work requests into the queue pair. It is called before each round of transmission.
+	PullPosted()
+	// Closed says that the connection is gone. err is nil after a graceful close.
+	Closed(c *Conn, err error)
+}
+
+// Config is what a Conn is made of.
+type Config struct {
+	Responder bool
+	Startup   startup.Config
+	QP        *rdmap.QP // an initiator's; a responder gives it to Accept
+	Pool      *mpa.HoldPool
+	Handler   Handler
+	Pack      bool // several small FPDUs share a segment
+	// Reliable says that the transport cannot send again what MPA refused: the first CRC failure is an error.
+	// AnyCRCError asks for the same where it could.
+	Reliable, AnyCRCError bool
+	// Window is the most octets that may be under way towards us [DefaultWindow].
+	Window int
+	// StartupTimeout bounds the MPA exchange from the first octet [10 s], CloseTimeout a Terminate or FIN
+	// exchange [5 s].
+	StartupTimeout, CloseTimeout tick.Duration
+	// FirstFPDUTimeout is how long a responder, which is silent until then, waits for an FPDU of an initiator
+	// whose consumer sends first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within
+	// StartupTimeout.
+	FirstFPDUTimeout tick.Duration
+}
+
+// Conn is one iWARP connection. The zero value is not usable before Init. See state.go for its life.
+type Conn struct {
+	cfg      Config
+	tr       Transport
+	state    state
+	notified notice
+	err      error
+
+	ini    startup.Initiator
+	rsp    startup.Responder
+	out    startupFrames
+	params *startup.Params
+
+	snd       mpa.Sender
+	rcv       mpa.Receiver
+	framed    bool // snd and rcv are in use
+	qp        *rdmap.QP
+	terminate *terminateOnly // instead of qp when that cannot start
+
+	sndNxt    seq.Num // of the next octet that Next will freeze
+	rcvNxt    seq.Num // everything before it has arrived
+	filled    seq.Num // Fill wrote everything before it
+	blank     bool    // from blankFrom on, the octets are blank: see guardFill
+	blankFrom seq.Num
+	ignored   uint64 // octets that came after the end
+
+	finPending bool      // FIN as soon as the last start-up frame was sent
+	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
+	startAt    tick.Time // start-up must be over, or the initiator's first FPDU be there
+	closeAt    tick.Time // a Terminate or a FIN must be answered
+}
+
+// Init makes c ready for a transport. The error names what is wrong with cfg.
+func (c *Conn) Init(cfg Config) error {
+	if cfg.Window == 0 {
+		cfg.Window = DefaultWindow
+	}
+	if cfg.StartupTimeout == 0 {
+		cfg.StartupTimeout = DefaultStartupTimeout
+	}
+	if cfg.FirstFPDUTimeout == 0 {
+		cfg.FirstFPDUTimeout = DefaultFirstFPDUTimeout
+	}
+	if cfg.CloseTimeout == 0 {
+		cfg.CloseTimeout = DefaultCloseTimeout
+	}
+	if cfg.Pool == nil || cfg.Handler == nil || (cfg.QP == nil && !cfg.Responder) {
+		return fmt.Errorf("iwarp: pool, handler or queue pair is missing")
+	}
+	*c = Conn{cfg: cfg, qp: cfg.QP, startAt: tick.Never, closeAt: tick.Never}
+	if cfg.Responder {
+		return c.rsp.Init(cfg.Startup)
+	}
+	return c.ini.Init(cfg.Startup)
+}
+
+// Begin gives c its transport and where both streams are: the next octet that it sends and the next that arrives.
+func (c *Conn) Begin(tr Transport, snd, rcv seq.Num, now tick.Time) {
+	c.tr, c.sndNxt, c.rcvNxt, c.filled = tr, snd, rcv, snd
+	c.startAt = now.Add(c.cfg.StartupTimeout)
+	c.pullStartup()
+}
+
+// Wake has the transport ask Next again; before Begin there is nothing to send.
+func (c *Conn) Wake() {
+	if c.tr != nil {
+		c.tr.Wake()
+	}
+}
+
+// Handler returns who hears of c.
+func (c *Conn) Handler() Handler { return c.cfg.Handler }
+
+// Params returns what MPA agreed on, nil before.
+func (c *Conn) Params() *startup.Params { return c.params }
+
+// Stats returns the receiver's counters.
+func (c *Conn) Stats() mpa.ReceiverStats {
+	n := c.rcv.Stats()
+	n.AfterEnd += c.ignored
+	return n
+}
+
+// Err returns what ended the connection, nil for nothing or a graceful close.
+func (c *Conn) Err() error { return c.err }
+
+// Retry returns what an initiator should try on another connection after Closed.
+func (c *Conn) Retry() startup.Retry { return c.ini.Retry() }
+
+// Next is tcp.Source: start-up frames one by one, then FPDUs.
+func (c *Conn) Next(room int) (n int, more bool) {
+	if c.state == closed {
+		return 0, false
+	}
+	if n, more := c.out.next(); n > 0 {
+		c.sndNxt = c.sndNxt.Add(n)
+		return n, more || c.framed
+	}
+	if !c.framed {
+		return 0, false
+	}
+	n, more = c.snd.Next(room)
+	c.sndNxt = c.sndNxt.Add(n)
+	return n, more
+}
+
+// Fill writes the octets r of the outgoing stream; see stack.Upper.
+func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
+	n := c.out.fill(r, dst)
+	if n < r.Len() && c.framed {
+		defer c.guardFill(r, n, dst)
+		if c.blank {
+			c.qp.Blank(c.blankFrom.LessEq(r.Start))
+		}
+		sum, summed, _ = c.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
+	}
+	c.filled = seq.Max(c.filled, r.End)
+	return sum, summed && n == 0
+}
+
+// Acked releases what the peer has.
+func (c *Conn) Acked(to seq.Num) {
+	c.out.acked(to)
+	if c.framed && c.state != closed && c.out.empty() {
+		c.snd.Acked(to)
+	}
+}
+
+// Offer takes octets that arrived; see stack.Upper.
+func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
+	switch c.state {
+	case open:
+		kept, err := c.rcv.Offer(at, pieces, n)
+		if err != nil {
+			c.fail(err)
+			return n
+		}
+		return kept
+	case terminating:
+		kept, err := c.rcv.Offer(at, pieces, n)
+		if c.endTerminating(err); err != nil {
+			return n
+		}
+		return kept
+	case starting:
+		if at != c.rcvNxt {
+			return 0 // start-up frames are taken in order only: TCP sends what is behind a hole again
+		}
+		return c.startup(at, pieces, n)
+	}
+	c.ignored += uint64(n)
+	return n
+}
+
+// EndsAt says that the peer's FIN is at that number, which the left edge has not reached.
+func (c *Conn) EndsAt(at seq.Num) {
+	if c.state == open {
+		c.rcv.EndsAt(at)
+	}
+}
+
+// Advance moves the left edge.
+func (c *Conn) Advance(to seq.Num) {
+	c.rcvNxt = to
+	switch c.state {
+	case open:
+		if err := c.rcv.Advance(to); err != nil {
+			c.fail(err)
+		}
+	case terminating:
+		c.endTerminating(c.rcv.Advance(to))
+	}
+}
+
+// Space is the window that may be promised.
+func (c *Conn) Space() int {
+	if c.state != open {
+		return c.cfg.Window
+	}
+	return min(c.cfg.Window, max(c.rcv.Space(), MinWindow))
+}
+
+// EMSSChanged is called when segments carry more or less than before.
+func (c *Conn) EMSSChanged() {
+	if c.framed {
+		c.snd.SetEMSS(c.tr.EMSS())
+	}
+}

@@ -1,0 +1,75 @@
+package iwarp
+
+import (
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa/startup"
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// terminateOnly is what MPA serves when the queue pair cannot: a stream of one Terminate (RFC 6581, 9.3). A
+// responder sends it behind the peer's first FPDU, because it may send none before (RFC 5044, 7.1.2, rule 4).
+type terminateOnly struct {
+	octets []byte // of the ULPDU
+	wait   bool   // for the peer's first FPDU
+	sent   bool
+}
+
+// NextULPDU implements mpa.Source.
+func (t *terminateOnly) NextULPDU(int) (ref ulpdu.Ref, n int) {
+	if t.wait || t.sent {
+		return ref, 0
+	}
+	t.sent = true
+	return ref, len(t.octets)
+}
+
+// ULPDUWaiting implements mpa.Source.
+func (t *terminateOnly) ULPDUWaiting() bool { return !t.wait && !t.sent }
+
+// ReadULPDU implements mpa.Source.
+func (t *terminateOnly) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
+	return copy(dst, t.octets), nil
+}
+
+// ReleaseULPDU implements mpa.Source.
+func (t *terminateOnly) ReleaseULPDU(ulpdu.Ref) {}
+
+// Place implements mpa.Sink: what the peer sends counts for its being there.
+func (t *terminateOnly) Place(*ulpdu.View, bool) *ulpdu.Error {
+	t.wait = false
+	return nil
+}
+
+// Silent implements mpa.Sink.
+func (t *terminateOnly) Silent([]byte, int) bool { return false }
+
+// Deliver implements mpa.Sink.
+func (t *terminateOnly) Deliver([]byte, int) *ulpdu.Error { return nil }
+
+// startTerminate ends a start-up that failed here: with a Terminate of MPA's code when the peer knows RFC 6581.
+// The caller has set why.
+func (c *Conn) startTerminate(p *startup.Params, left seq.Num, code uint8) {
+	if p.Revision != startup.RevEnhanced {
+		c.failStartup(c.err)
+		return
+	}
+	t := rdmap.Terminate{Cause: ddp.MakeCause(ulpdu.MPA, 0, code)}
+	c.terminate = &terminateOnly{
+		octets: rdmap.AppendTerminateULPDU(nil, &t, ddp.Version(p.Version)), wait: c.cfg.Responder,
+	}
+	c.startFraming(p, left, c.terminate, c.terminate)
+	c.move(cannotStart)
+	c.endTerminating(nil)
+}
+
+// endTerminating ends the connection once the first FPDU came: err is what the Receiver said of the octets.
+func (c *Conn) endTerminating(err *ulpdu.Error) {
+	if err == nil && c.terminate.wait {
+		return
+	}
+	c.startAt = tick.Never
+	c.failStartup(c.err)
+}
