@@ -27,6 +27,7 @@ type transferResult struct {
 	Interface     string  `json:"interface,omitempty" doc:"xdp: the interface"`
 	XDPMode       string  `json:"xdp_mode,omitempty" doc:"xdp: \"native\" or \"generic\""`
 	Octets        int64   `json:"octets" doc:"moved"`
+	Content       int64   `json:"content" doc:"octets of the server's content; the others of a get --length are what its memory has behind them"`
 	SHA256        string  `json:"sha256,omitempty" doc:"of them"`
 	Seconds       float64 `json:"seconds" doc:"from the server's grant to the end"`
 	GbitPerSecond float64 `json:"gbit_per_s" doc:"10^9 bits"`
@@ -77,6 +78,9 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 		plain.Fprintf(cmd.ErrOrStderr(),
 			"%d octets in %.3f s: %.2f Gbit/s, %.0f MiB/s\nSHA-256 %s\n",
 			res.Octets, res.Seconds, res.GbitPerSecond, res.MiBPerSecond, res.SHA256)
+		if res.Content != res.Octets {
+			plain.Fprintf(cmd.ErrOrStderr(), "the server's content has %d octets\n", res.Content)
+		}
 	}
 	return err
 }
@@ -137,7 +141,8 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 }
 
 func (r *transferResult) fill(s *transfer.Summary) {
-	r.Octets, r.SHA256, r.Seconds = s.Octets, hex.EncodeToString(s.Sum[:]), s.Took.Seconds()
+	r.Octets, r.Content = s.Octets, s.Content
+	r.SHA256, r.Seconds = hex.EncodeToString(s.Sum[:]), s.Took.Seconds()
 	if r.Seconds > 0 {
 		r.GbitPerSecond = float64(r.Octets) * 8 / 1e9 / r.Seconds
 		r.MiBPerSecond = float64(r.Octets) / (1 << 20) / r.Seconds

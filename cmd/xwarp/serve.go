@@ -41,7 +41,8 @@ type serveEvent struct {
 func newServe(g *global) *cobra.Command {
 	var dev deviceFlags
 	var n size
-	var listen, file string
+	var listen string
+	var file transfer.FileConfig
 	var idle time.Duration
 	asJSON := false
 	cmd := &cobra.Command{
@@ -55,8 +56,10 @@ reads the content that was there when it began. Puts take memory beside the regi
 the clients of one address once; then they wait for each other. While others wait, a transfer that stands still for --idle
 is ended. Whoever reaches the port may put and get: there is no authentication.
 
-A file shorter than --size is lengthened while serve runs, and gets the length of its content at the end. Nobody else may
-shorten it meanwhile.
+A put into a --file is staged beside it, in the same directory, and gets its name when it is whole and on the disk: whatever dies
+meanwhile, the file has all of the old content or all of the new one. With --in-place, and where a file has several names,
+belongs to another user, has an access control list or is mounted, it is overwritten through a journal instead; gets that read it then
+have to begin again. Nobody else may shorten the file.
 
 serve runs until SIGINT or SIGTERM.`,
 		Example: `  sudo xwarp serve --interface eth0 --size 1GiB
@@ -70,8 +73,9 @@ serve runs until SIGINT or SIGTERM.`,
 	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: "+
 		"addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
 	f.Var(&n, "size", "octets of the region, such as 1GiB (default with --file: its length)")
-	f.StringVar(&file, "file", "", "export a mapping of this `FILE`, which is made when it is "+
-		"not there")
+	f.StringVar(&file.Path, "file", "", "export this `FILE`, which is made when it is not there")
+	f.BoolVar(&file.InPlace, "in-place", false, "have puts overwrite the file, through a journal, "+
+		"instead of giving its name to another one")
 	f.DurationVar(&idle, "idle", transfer.DefaultIdle,
 		"end connections whose peer is silent for this long")
 	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then "+
@@ -84,13 +88,17 @@ serve runs until SIGINT or SIGTERM.`,
 		if err := dev.check(); err != nil {
 			return err
 		}
-		if n == 0 && file == "" {
+		if n == 0 && file.Path == "" {
 			return usagef("how large shall the region be? Say it with --size, or name a --file")
 		}
 		if idle < time.Second {
 			return usagef("--idle %v is below a second", idle)
 		}
-		region, err := openRegion(file, int64(n))
+		if file.InPlace && file.Path == "" {
+			return usagef("--in-place is for --file")
+		}
+		file.Size, file.Log = int64(n), g.logger(cmd)
+		region, err := openRegion(file)
 		if err != nil {
 			return err
 		}
@@ -116,11 +124,11 @@ serve runs until SIGINT or SIGTERM.`,
 	return cmd
 }
 
-func openRegion(file string, n int64) (*transfer.Region, error) {
-	if file == "" {
-		return transfer.NewRegion(n)
+func openRegion(file transfer.FileConfig) (*transfer.Region, error) {
+	if file.Path == "" {
+		return transfer.NewRegion(file.Size)
 	}
-	return transfer.OpenRegion(file, n)
+	return transfer.OpenRegion(file)
 }
 
 // listenAll makes a server at each address, with one port; a host may be without IPv6.

@@ -80,7 +80,10 @@ func (d *Daemon) startExport(c config.Export) error {
 
 func (e *export) openTransfer(ctx context.Context) (err error) {
 	if e.cfg.Memory == config.MemoryFile {
-		e.region, err = transfer.OpenRegion(e.cfg.Path, int64(e.cfg.Size))
+		e.region, err = transfer.OpenRegion(transfer.FileConfig{
+			Path: e.cfg.Path, Size: int64(e.cfg.Size), InPlace: e.cfg.InPlace,
+			Log: e.d.log.With("export", e.cfg.Name),
+		})
 	} else {
 		e.region, err = transfer.NewRegion(int64(e.cfg.Size))
 	}

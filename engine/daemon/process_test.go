@@ -36,7 +36,7 @@ const (
 
 var roles = map[string]func(args []string) error{"daemon": daemonRole, "transfer": transferRole,
 	"here": hereRole, "load": loadRole, "capture": captureRole, "confirm": confirmRole,
-	"fill": fillRole, "greedy": greedyRole}
+	"fill": fillRole, "greedy": greedyRole, "put": putRole}
 
 func TestMain(m *testing.M) {
 	flag.Parse()

@@ -26,9 +26,10 @@ type Client struct {
 
 // Summary is a transfer that succeeded.
 type Summary struct {
-	Octets int64
-	Sum    Sum
-	Took   time.Duration
+	Octets  int64
+	Content int64 // of a get: how many octets the server's content has, whatever was asked for
+	Sum     Sum
+	Took    time.Duration
 }
 
 // Dial connects to a server.

@@ -3,7 +3,12 @@ package transfer
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/fault"
 )
@@ -13,13 +18,13 @@ import (
 type content struct {
 	mem    []byte // as long as the region; behind length whatever is there
 	length int64
-	filled bool // somebody put it, perhaps of length 0, or the file had it
-	inFile bool // mem is the mapping of the region's file
-	serial uint64
+	filled bool     // somebody put it, perhaps of length 0, or the file had it
+	file   *os.File // whose mapping mem begins with; nil: all of it is anonymous
 
 	// Region.mu's.
 	holders int // gets, and the region while it is its content
 
+	gone    chan struct{}   // closed by free
 	revoked context.Context // ends when the memory is needed
 	revoke  context.CancelCauseFunc
 
@@ -27,8 +32,11 @@ type content struct {
 	digests map[int64]*digest // by length
 }
 
-func newContent(mem []byte, length int64) *content {
-	c := &content{mem: mem, length: length, holders: 1, digests: map[int64]*digest{}}
+func newContent(mem []byte, length int64, file *os.File) *content {
+	c := &content{
+		mem: mem, length: length, file: file, holders: 1,
+		gone: make(chan struct{}), digests: map[int64]*digest{},
+	}
 	c.revoked, c.revoke = context.WithCancelCause(context.Background())
 	return c
 }
@@ -51,11 +59,27 @@ func (c *content) know(sum Sum) {
 	c.digests[c.length] = d
 }
 
-// whole returns the SHA-256 of all of it, which c was told.
-func (c *content) whole() Sum {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.digests[c.length].sum
+// intact fails when somebody cut the file short: its octets cannot be accessed then.
+func (c *content) intact() error {
+	if c.file == nil {
+		return nil
+	}
+	st, err := c.file.Stat()
+	if err == nil && st.Size() < c.length {
+		err = fmt.Errorf("%s has %d octets, and had %d: somebody else shortened it",
+			c.file.Name(), st.Size(), c.length)
+	}
+	return err
+}
+
+// free gives the memory back, and the file.
+func (c *content) free() error {
+	defer close(c.gone)
+	err := unix.Munmap(c.mem)
+	if c.file != nil {
+		err = errors.Join(err, c.file.Close())
+	}
+	return err
 }
 
 // checksum returns the SHA-256 of the first n octets. One caller computes it, with hash, and those who want
@@ -120,7 +144,7 @@ func (s *Server) hash(ctx context.Context, b []byte) (sum Sum, err error) {
 		err := fault.Touch(func() { h.Write(b[:n]) }) // b may be a file's
 		s.hashing.Release(1)
 		if err != nil {
-			return sum, s.cfg.Region.lose(err)
+			return sum, err
 		}
 		b = b[n:]
 	}

@@ -25,8 +25,16 @@
 //
 // Puts run side by side as long as there is memory for their octets, of each address no more than the region
 // has, then they wait in order of arrival. Contents of before that gets still read count too, and the oldest
-// goes when a put needs the memory. A region that is a file is written when no get reads its mapping any
-// more; those that begin meanwhile read the new content from memory.
+// goes when a put needs the memory.
+//
+// # Files
+//
+// A put into a region that is a file writes to a staged file beside it, whose mapping is what the client's
+// RDMA Writes reach: nothing is copied. When it is whole it says what its SHA-256 is, in an extended
+// attribute, goes to the disk and gets the name: whatever dies, a restart finds all of the old content or all
+// of the new one, with its length and SHA-256. Gets go on with the content that they began with. A file that
+// must stay the file that it is gets the same content through a journal: the staged file, which is renamed to
+// be one, and is copied into the file now or at the next start.
 //
 // While others wait, a transfer must move at least minRate, or it ends; so must a client that asks for
 // nothing leave when another one finds no place. Beats keep nothing that others need.

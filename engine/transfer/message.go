@@ -14,7 +14,7 @@ import (
 
 // Version of the messages. The first six octets and Error are the same in every version, so that any two versions can
 // tell each other why they do not get along.
-const Version = 1
+const Version = 2
 
 // Type says what a message is.
 type Type uint8
@@ -66,7 +66,7 @@ type Sum [32]byte
 //	0..3 "xwtr"  4 version  5 type  6..7 length of what follows, then by type (big-endian):
 //
 //	Put, Get  0..7 length
-//	Region    0..7 length  8..15 TO  16..19 STag  20..51 SHA-256
+//	Region    0..7 length  8..15 TO  16..19 STag  20..51 SHA-256  52..59 content
 //	Done      0..7 length  8..39 SHA-256
 //	Beat      nothing
 //	Error     0..1 code    2.. text in UTF-8
@@ -77,8 +77,11 @@ type Message struct {
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
 	Sum    Sum      // Region of a get, Done
-	Code   Code     // Error
-	Text   string   // Error, for people
+	// Region of a get: how many octets were put. Where more are granted, the others are what the memory
+	// has behind them.
+	Content uint64
+	Code    Code   // Error
+	Text    string // Error, for people
 }
 
 const (
@@ -86,7 +89,7 @@ const (
 	magic     = "xwtr"
 )
 
-var bodyLens = [...]int{TypePut: 8, TypeGet: 8, TypeRegion: 52, TypeDone: 40, TypeBeat: 0}
+var bodyLens = [...]int{TypePut: 8, TypeGet: 8, TypeRegion: 60, TypeDone: 40, TypeBeat: 0}
 
 // Errors of ParseMessage.
 var (
@@ -110,6 +113,7 @@ func AppendMessage(b []byte, m *Message) []byte {
 		b = binary.BigEndian.AppendUint64(b, uint64(m.TO))
 		b = binary.BigEndian.AppendUint32(b, uint32(m.STag))
 		b = append(b, m.Sum[:]...)
+		b = binary.BigEndian.AppendUint64(b, m.Content)
 	case TypeDone:
 		b = binary.BigEndian.AppendUint64(b, m.Length)
 		b = append(b, m.Sum[:]...)
@@ -175,6 +179,7 @@ func (m *Message) parseBody(b []byte) error {
 		m.TO, m.STag = ddp.TO(binary.BigEndian.Uint64(b[8:])),
 			ddp.STag(binary.BigEndian.Uint32(b[16:]))
 		copy(m.Sum[:], b[20:])
+		m.Content = binary.BigEndian.Uint64(b[52:])
 	case TypeDone:
 		copy(m.Sum[:], b[8:])
 	}

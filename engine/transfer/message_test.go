@@ -16,21 +16,21 @@ var goldens = []struct {
 	hex  string
 }{
 	{"put", Message{Type: TypePut, Length: 0x0102030405060708},
-		"78777472 01 01 0008 0102030405060708"},
+		"78777472 02 01 0008 0102030405060708"},
 	{"put of unknown length", Message{Type: TypePut, Length: Unknown},
-		"78777472 01 01 0008 ffffffffffffffff"},
-	{"get", Message{Type: TypeGet, Length: 9}, "78777472 01 02 0008 0000000000000009"},
+		"78777472 02 01 0008 ffffffffffffffff"},
+	{"get", Message{Type: TypeGet, Length: 9}, "78777472 02 02 0008 0000000000000009"},
 	{
 		"region", Message{Type: TypeRegion, Length: 5, TO: 0xA0, STag: 0xBEEF,
-			Sum: Sum{0: 1, 31: 2}},
-		"78777472 01 03 0034 0000000000000005 00000000000000a0 0000beef 01" +
-			strings.Repeat("00", 30) + "02",
+			Sum: Sum{0: 1, 31: 2}, Content: 4},
+		"78777472 02 03 003c 0000000000000005 00000000000000a0 0000beef 01" +
+			strings.Repeat("00", 30) + "02 0000000000000004",
 	},
 	{"done", Message{Type: TypeDone, Length: 7, Sum: Sum{0: 3}},
-		"78777472 01 04 0028 0000000000000007 03" + strings.Repeat("00", 31)},
-	{"beat", Message{Type: TypeBeat}, "78777472 01 05 0000"},
+		"78777472 02 04 0028 0000000000000007 03" + strings.Repeat("00", 31)},
+	{"beat", Message{Type: TypeBeat}, "78777472 02 05 0000"},
 	{"error", Message{Type: TypeError, Code: CodeEmpty, Text: "né"},
-		"78777472 01 06 0005 0004 6ec3a9"},
+		"78777472 02 06 0005 0004 6ec3a9"},
 }
 
 func octets(t testing.TB, s string) []byte {
@@ -71,12 +71,12 @@ func TestParseRefuses(t *testing.T) {
 		want      error
 	}{
 		{"another protocol", "48545450 2f312e31 20323030", ErrMagic},
-		{"later version", "78777472 02 01 0008 0000000000000000", ErrVersion},
-		{"later version with a type that is new", "78777472 02 63 0000", ErrVersion},
-		{"type 0", "78777472 01 00 0000", ErrBody},
-		{"type 7", "78777472 01 07 0000", ErrBody},
-		{"body of another type's length", "78777472 01 01 0000", ErrBody},
-		{"error without code", "78777472 01 06 0001 00", ErrBody},
+		{"later version", "78777472 03 01 0008 0000000000000000", ErrVersion},
+		{"later version with a type that is new", "78777472 03 63 0000", ErrVersion},
+		{"type 0", "78777472 02 00 0000", ErrBody},
+		{"type 7", "78777472 02 07 0000", ErrBody},
+		{"body of another type's length", "78777472 02 01 0000", ErrBody},
+		{"error without code", "78777472 02 06 0001 00", ErrBody},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if _, err := ParseMessage(octets(t, tc.hex)); !errors.Is(err, tc.want) {

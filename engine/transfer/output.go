@@ -3,21 +3,21 @@ package transfer
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 
 	"xwarp/engine/host/hostfile"
+	"xwarp/engine/host/staging"
 )
 
-// Output is a file that has its name only once it is whole; until then an older file of that name stays. What is no
-// regular file, such as a pipe or a device, is written directly.
+// Output is a file that has its name only once it is whole; until then an older file of that name stays. What
+// is no regular file, such as a pipe or a device, is written directly.
 type Output struct {
 	*bufio.Writer
-	file *os.File
-	name string // that Commit gives; empty when file has it
+	file   *os.File
+	dir    *staging.Dir // nil when file is written directly
+	staged *staging.File
 }
 
 // CreateOutput begins the file called name, in name's directory.
@@ -32,7 +32,7 @@ func CreateOutput(name string) (*Output, error) {
 		if err != nil {
 			return nil, err
 		}
-		return newOutput(f, ""), nil
+		return newOutput(&Output{file: f}), nil
 	case err == nil:
 		// A symbolic link stays one: the file that it leads to is replaced.
 		if name, err = filepath.EvalSymlinks(name); err != nil {
@@ -45,41 +45,44 @@ func CreateOutput(name string) (*Output, error) {
 	if st != nil {
 		mode = st.Mode().Perm()
 	}
-	part := fmt.Sprintf("%s.%08x.part", name, rand.Uint32())
-	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	dir, err := staging.OpenDir(filepath.Dir(name))
 	if err != nil {
 		return nil, err
 	}
-	return newOutput(f, name), nil
+	f, err := dir.Create(filepath.Base(name), mode)
+	if err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return newOutput(&Output{file: f.File, dir: dir, staged: f}), nil
 }
 
-func newOutput(f *os.File, name string) *Output {
-	return &Output{Writer: bufio.NewWriterSize(f, 1<<20), file: f, name: name}
+func newOutput(o *Output) *Output {
+	o.Writer = bufio.NewWriterSize(o.file, 1<<20)
+	return o
 }
 
-// Commit ends the file and gives it its name.
+// Commit ends the file and gives it its name, durably.
 func (o *Output) Commit() error {
 	err := o.Flush()
-	if err == nil && o.name != "" {
-		err = o.file.Sync()
-	}
-	err = errors.Join(err, o.file.Close())
-	if o.name == "" {
-		return err
+	if o.staged == nil {
+		return errors.Join(err, o.file.Close())
 	}
 	if err == nil {
-		err = os.Rename(o.file.Name(), o.name)
+		err = o.staged.Commit(nil)
 	}
-	if err != nil {
-		os.Remove(o.file.Name())
+	if err != nil && !errors.Is(err, staging.ErrUnsure) {
+		o.Abort()
+		return err
 	}
-	return err
+	return errors.Join(err, o.file.Close(), o.dir.Close())
 }
 
 // Abort takes the file away.
 func (o *Output) Abort() {
-	o.file.Close()
-	if o.name != "" {
-		os.Remove(o.file.Name())
+	if o.staged == nil {
+		o.file.Close()
+		return
 	}
+	o.staged.Drop()
+	o.dir.Close()
 }

@@ -46,7 +46,9 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 			fmt.Errorf("%w: the server confirms %d octets with SHA-256 %x, sent were %d with %x",
 				ErrProtocol, reply.Length, reply.Sum, done.Length, done.Sum)
 	}
-	return Summary{Octets: w.moved, Sum: done.Sum, Took: time.Since(start)}, nil
+	return Summary{
+		Octets: w.moved, Content: w.moved, Sum: done.Sum, Took: time.Since(start),
+	}, nil
 }
 
 // abandon tells the server that the transfer will not go on.

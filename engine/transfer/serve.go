@@ -3,12 +3,9 @@ package transfer
 import (
 	"context"
 	"errors"
-	"net/netip"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"xwarp/engine"
+	"xwarp/engine/host/fault"
 )
 
 // put takes octets into memory of their own, which becomes the region's content when they are whole.
@@ -67,6 +64,10 @@ func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64)
 		done, err = l.receiveMoving(ctx, &w)
 		err = due(TypeDone, &done, err)
 	}
+	if lent != nil && lent.mr.Err() != nil {
+		err = refuse(CodeInternal, "what was staged cannot be accessed any more; the content is "+
+			"what it was: %v", lent.mr.Err())
+	}
 	if err == nil && (done.Length > uint64(st.octets) || announced != Unknown &&
 		done.Length != announced) {
 		err = refuse(CodeProtocol, "%d octets were announced and %d are said to have been written",
@@ -82,9 +83,12 @@ func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64)
 }
 
 // get lets the client read the content of the moment.
-func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) (err error) {
+func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error {
 	r := s.cfg.Region
-	c := r.hold()
+	c, err := r.hold()
+	if err != nil {
+		return err
+	}
 	n := c.length
 	switch {
 	case m.Length > uint64(r.Size()):
@@ -102,6 +106,9 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) (err e
 		sum, err = c.checksum(ctx, n, s.hash)
 		stop()
 	}
+	if gone := (*fault.Error)(nil); errors.As(err, &gone) {
+		err = r.lose(err)
+	}
 	if err != nil {
 		return errors.Join(err, r.release(c))
 	}
@@ -117,7 +124,9 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) (err e
 // show lets the client read the first n octets of c, which it releases, until it says Done.
 func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum) (err error) {
 	r := s.cfg.Region
-	grant := Message{Type: TypeRegion, Length: uint64(n), Sum: sum}
+	grant := Message{
+		Type: TypeRegion, Length: uint64(n), Sum: sum, Content: uint64(c.length),
+	}
 	var lent *loan
 	if n > 0 {
 		if lent, err = l.lend(c.mem[:n], engine.RemoteRead, func() error {
@@ -128,9 +137,7 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 		grant.STag = lent.mr.STag()
 	}
 	if err = l.send(&grant); err == nil {
-		w := watch{most: uint64(n), until: c.revoked, pressed: func() bool {
-			return s.full() || c.inFile && r.pressed.Load()
-		}}
+		w := watch{most: uint64(n), until: c.revoked, pressed: s.full}
 		m, e := l.receiveMoving(ctx, &w)
 		err = due(TypeDone, &m, e)
 	}
@@ -147,53 +154,4 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 		return err
 	}
 	return errors.Join(err, r.release(c))
-}
-
-// stage is the memory that one put writes to: as long as the region, with room for octets.
-type stage struct {
-	region *Region
-	who    netip.Prefix
-	octets int64
-	mem    []byte
-}
-
-// stage waits until there is memory for octets of one client's put.
-func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets int64) (*stage,
-	error) {
-	r := s.cfg.Region
-	ctx, stop := l.bound(ctx)
-	defer stop()
-	if err := r.reserve(ctx, who, octets); err != nil {
-		return nil, err
-	}
-	mem, err := mapAnonymous(r.Size(), octets)
-	if err != nil {
-		r.unreserve(who, octets)
-		return nil, refuse(CodeInternal, "no memory to take %d octets: %v", octets, err)
-	}
-	return &stage{r, who, octets, mem}, nil
-}
-
-// drop gives the memory back, which may be done only when no STag leads to it. It may be called again.
-func (st *stage) drop() error {
-	if st.mem == nil {
-		return nil
-	}
-	err := unix.Munmap(st.mem)
-	st.mem = nil
-	st.region.unreserve(st.who, st.octets)
-	return err
-}
-
-// take returns the memory, which is the caller's then, and empty behind length. The caller gives its room back.
-func (st *stage) take(length int64) ([]byte, error) {
-	page := int64(os.Getpagesize())
-	if from := (length + page - 1) / page * page; from < st.octets {
-		if err := unix.Madvise(st.mem[from:st.octets], unix.MADV_DONTNEED); err != nil {
-			return nil, errors.Join(err, st.drop())
-		}
-	}
-	mem := st.mem
-	st.mem = nil
-	return mem, nil
 }

@@ -121,7 +121,7 @@ func TestStalledGetOfFile(t *testing.T) {
 	if err := os.WriteFile(name, noise(3<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := transfer.OpenRegion(name, 0)
+	r, err := transfer.OpenRegion(transfer.FileConfig{Path: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestFileContentIsNotTorn(t *testing.T) {
 	if err := os.WriteFile(name, before, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := transfer.OpenRegion(name, 0)
+	r, err := transfer.OpenRegion(transfer.FileConfig{Path: name})
 	if err != nil {
 		t.Fatal(err)
 	}

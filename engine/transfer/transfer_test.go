@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/host/staging"
 	"xwarp/engine/transfer"
 )
 
@@ -374,7 +375,7 @@ func TestShutdownTellsClients(t *testing.T) {
 
 func TestFileRegion(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "region")
-	if _, err := transfer.OpenRegion(name, 0); err == nil ||
+	if _, err := transfer.OpenRegion(transfer.FileConfig{Path: name}); err == nil ||
 		!strings.Contains(err.Error(), "--size") {
 		t.Errorf("empty file without size: %v", err)
 	}
@@ -382,16 +383,16 @@ func TestFileRegion(t *testing.T) {
 	if err := os.WriteFile(name, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := transfer.OpenRegion(name, 1000); err == nil ||
+	if _, err := transfer.OpenRegion(transfer.FileConfig{Path: name, Size: 1000}); err == nil ||
 		!strings.Contains(err.Error(), "300000 octets") {
 		t.Errorf("region smaller than its file: %v", err)
 	}
-	r, err := transfer.OpenRegion(name, 1<<20)
+	r, err := transfer.OpenRegion(transfer.FileConfig{Path: name, Size: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := transfer.OpenRegion(name, 1<<20); err == nil ||
-		!strings.Contains(err.Error(), "locked") {
+	if _, err := transfer.OpenRegion(transfer.FileConfig{Path: name, Size: 1 << 20}); err == nil ||
+		!errors.Is(err, staging.ErrBusy) {
 		t.Errorf("the same file twice: %v", err)
 	}
 	b := start(t, r, nil)

@@ -18,6 +18,12 @@ var messages = []Entry{
 		"raise LimitNOFILE, or have fewer connections"),
 	message("all is known again", "following works again", "What the kernel says of addresses "+
 		"and links is complete again after a gap.", "an overrun was made good", "nothing"),
+	message("a put that was cut off was brought to its end from its journal", "a put was finished",
+		"The put was complete when the process or the machine died; its file has all of it now.",
+		"kill -9, a crash or a power failure in a put", "nothing"),
+	message("puts that were cut off were removed", "unfinished puts were cleared away",
+		"What puts had staged beside a file when the process died is gone; the file is unchanged.",
+		"kill -9, a crash or a power failure in a put", "put again what was cut off"),
 	message("capture begins", "a capture runs",
 		"Frames of a device are copied to whoever runs xwarp capture.", "xwarp capture", "nothing"),
 	message("capture ended", "a capture is over",

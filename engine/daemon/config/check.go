@@ -245,6 +245,8 @@ func (l *Loaded) checkExports(f *faults) {
 			f.addf("%s.path is for memory = \"file\"", key)
 		case e.Memory != MemoryFile && e.Size == 0:
 			f.addf("%s.size is missing, such as \"64MiB\"", key)
+		case e.InPlace && (e.Serve != ServeTransfer || e.Memory != MemoryFile):
+			f.addf("%s.in_place is for serve = \"transfer\" of a file", key)
 		case e.Serve == ServeTransfer && e.Memory == MemoryHugePages:
 			f.addf("%s: serve = \"transfer\" goes with anonymous memory or a file", key)
 		case e.Serve == ServeTransfer && e.Access != AccessReadWrite:

@@ -172,6 +172,7 @@ type Export struct {
 	Serve       string         `toml:"serve"`
 	Memory      string         `toml:"memory"`
 	Path        string         `toml:"path"`
+	InPlace     bool           `toml:"in_place"`
 	Size        Size           `toml:"size"`
 	Access      string         `toml:"access"`
 	Allow       []netip.Prefix `toml:"allow"`

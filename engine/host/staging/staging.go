@@ -1,0 +1,266 @@
+// Package staging replaces files whole. What comes is written to a staged file beside the one that it
+// shall replace, made durable, and renamed; whatever dies in between, the name leads to all of the old
+// content or to all of the new one. A file that must stay the file that it is, is overwritten through a
+// journal instead.
+package staging
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxName is the longest name of a file in octets that a staged one can stand beside, of the 255 that
+// file systems take.
+const MaxName = 255 - len("..0123456789abcdef"+staged)
+
+// What is behind the name of a file.
+const (
+	staged  = ".staged"  // behind 16 digits: of no use to who did not make it
+	partial = ".partial" // may be gone on with
+	journal = ".journal" // whole, and on its way into its file
+)
+
+// Dir is a directory with files that are replaced. Several goroutines may use it.
+type Dir struct{ f *os.File }
+
+// OpenDir opens a directory by its path.
+func OpenDir(path string) (*Dir, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{f}, nil
+}
+
+// NewDir takes over f, a directory that is open for reading.
+func NewDir(f *os.File) *Dir { return &Dir{f} }
+
+// Close closes the directory; files made in it that wait for their name must be gone before.
+func (d *Dir) Close() error { return d.f.Close() }
+
+func (d *Dir) fd() int { return int(d.f.Fd()) }
+
+func (d *Dir) path(name string) string { return filepath.Join(d.f.Name(), name) }
+
+// open is os.OpenFile in the directory. It follows no symbolic link, and nothing keeps it waiting.
+func (d *Dir) open(name string, flags int, mode fs.FileMode) (*os.File, error) {
+	const always = unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	fd, err := unix.Openat(d.fd(), name, flags|always, uint32(mode.Perm()))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: d.path(name), Err: err}
+	}
+	return os.NewFile(uintptr(fd), d.path(name)), nil
+}
+
+// Open opens a file of the directory, which it makes when it is not there, and locks it.
+func (d *Dir) Open(name string, mode fs.FileMode) (*os.File, error) {
+	f, err := d.open(name, os.O_RDWR|os.O_CREATE, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err = Lock(f); err == nil {
+		err = d.check(name, f) // a put of the process that had the lock has just replaced it
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+func (d *Dir) remove(name string) error {
+	if err := unix.Unlinkat(d.fd(), name, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &fs.PathError{Op: "remove", Path: d.path(name), Err: err}
+	}
+	return nil
+}
+
+// Sync makes what names the directory has durable.
+func (d *Dir) Sync() error {
+	if err := d.f.Sync(); err != nil {
+		return fmt.Errorf("directory %s: %w", d.f.Name(), err)
+	}
+	return nil
+}
+
+// File is content that waits for its name. It is locked against other processes.
+type File struct {
+	*os.File
+	dir  *Dir
+	name string // that Commit gives
+	now  string // that it has
+}
+
+// Create makes an empty file that shall replace name.
+func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
+	var random [8]byte
+	rand.Read(random[:])
+	now := fmt.Sprintf(".%s.%x%s", name, random, staged)
+	f, err := d.open(now, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, err
+	}
+	return d.lock(&File{f, d, name, now})
+}
+
+// Resume is Create of a file that Keep leaves for a later Resume of the same name. It fails with ErrBusy
+// while somebody has it.
+func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
+	now := "." + name + partial
+	f, err := d.open(now, os.O_RDWR|os.O_CREATE, mode)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.own(f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return d.lock(&File{f, d, name, now})
+}
+
+// ErrBusy is wrapped when another process, or another part of this one, writes the same file.
+var ErrBusy = errors.New("somebody else is writing it")
+
+func (d *Dir) lock(f *File) (*File, error) {
+	err := Lock(f.File)
+	if err == nil {
+		return f, nil
+	}
+	return nil, errors.Join(err, f.Close())
+}
+
+// Lock keeps other processes from f, as long as it is open. It fails with ErrBusy when one has it.
+func Lock(f *os.File) error {
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return fmt.Errorf("%s: %w", f.Name(), ErrBusy)
+	case err != nil:
+		return fmt.Errorf("locking %s: %w", f.Name(), err)
+	}
+	return nil
+}
+
+// own checks that a file which was there before is this user's alone: in a directory where others may
+// write, one of theirs would become the content.
+func (d *Dir) own(f *os.File) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
+		return fmt.Errorf("%s is not of this user's making (user %d, %d links): remove it", f.Name(), st.Uid, st.Nlink)
+	}
+	return nil
+}
+
+// Allocate makes f n octets long, with the disk for them.
+func (f *File) Allocate(n int64) error {
+	if n == 0 {
+		return nil
+	}
+	err := unix.Fallocate(int(f.Fd()), 0, 0, n)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = f.Truncate(n)
+	}
+	if err != nil {
+		return fmt.Errorf("%d octets of disk for %s: %w", n, f.dir.path(f.name), err)
+	}
+	return nil
+}
+
+// ErrUnsure is wrapped when a name leads to the new content, and might lead to the old one after a crash
+// of the system, for the disk failed.
+var ErrUnsure = errors.New("after a power failure the old content may be back")
+
+// Commit makes f, with what was written to it, durable under its name. Any regular file may be there, and
+// with over not nil that one only. When it fails, but with ErrUnsure, the name leads to what it led to.
+func (f *File) Commit(over *os.File) error {
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)
+	}
+	if err := f.dir.check(f.name, over); err != nil {
+		return err
+	}
+	return f.rename(f.name)
+}
+
+// check fails when a name leads to something else than a regular file, or than file unless that is nil.
+func (d *Dir) check(name string, file *os.File) error {
+	var now, was unix.Stat_t
+	err := unix.Fstatat(d.fd(), name, &now, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && file != nil {
+		err = unix.Fstat(int(file.Fd()), &was)
+	}
+	switch {
+	case err != nil:
+		return &fs.PathError{Op: "stat", Path: d.path(name), Err: err}
+	case now.Mode&unix.S_IFMT != unix.S_IFREG, file != nil && (now.Ino != was.Ino || now.Dev != was.Dev):
+		return fmt.Errorf("%s: %w", d.path(name), ErrReplaced)
+	}
+	return nil
+}
+
+// ErrReplaced is wrapped when a name leads to another file than it did.
+var ErrReplaced = errors.New("somebody else has put another file, a link or a directory in its place")
+
+func (f *File) rename(name string) error {
+	if err := unix.Renameat(f.dir.fd(), f.now, f.dir.fd(), name); err != nil {
+		return &os.LinkError{Op: "rename", Old: f.Name(), New: f.dir.path(name), Err: err}
+	}
+	f.now = name
+	if err := f.dir.Sync(); err != nil {
+		return fmt.Errorf("%w: %w", err, ErrUnsure)
+	}
+	return nil
+}
+
+// Keep closes a file of Resume, for the next one.
+func (f *File) Keep() error { return f.Close() }
+
+// Drop closes f and takes it away. It must not have been committed.
+func (f *File) Drop() error { return errors.Join(f.dir.remove(f.now), f.Close()) }
+
+// Leftover reports whether a name is that of a staged file or of a journal: no file of a user's.
+func Leftover(name string) bool {
+	return strings.HasPrefix(name, ".") &&
+		(strings.HasSuffix(name, staged) || strings.HasSuffix(name, partial) || strings.HasSuffix(name, journal))
+}
+
+func (d *Dir) names() ([]string, error) {
+	at, err := d.open(".", os.O_RDONLY, 0) // with a place of its own in the list
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	return at.Readdirnames(-1)
+}
+
+// Clean removes what was staged for name by a process that died, and returns how many files those were. The
+// caller has locked name: nobody else stages for it.
+func (d *Dir) Clean(name string) (n int, err error) {
+	names, err := d.names()
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range names {
+		rest, ok := strings.CutPrefix(s, "."+name+".")
+		digits, of := strings.CutSuffix(rest, staged)
+		if !ok || !of || len(digits) != 16 || strings.Trim(digits, "0123456789abcdef") != "" {
+			continue
+		}
+		if e := d.remove(s); e != nil {
+			err = errors.Join(err, e)
+			continue
+		}
+		n++
+	}
+	return n, err
+}

@@ -1,0 +1,205 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/staging"
+)
+
+// FileConfig describes a region that is a file.
+type FileConfig struct {
+	Path string // it is made when it is not there
+	// Size is how many octets the region shall hold; 0: as many as the file has.
+	Size int64
+	// InPlace has puts overwrite the file, through a journal, instead of giving its name to another one:
+	// for who has the file open or mapped. A file with several names, of another user, with an access
+	// control list, or that is mounted is overwritten in any case.
+	InPlace bool
+	Log     *slog.Logger // nil: none
+}
+
+// disk is the file of a region.
+type disk struct {
+	dir  *staging.Dir
+	name string
+	mode fs.FileMode
+	// Of a file that is overwritten: the file, and the content that is its mapping.
+	file   *os.File
+	origin *content
+
+	storing sync.Mutex // who gives the name to a content
+}
+
+// OpenRegion opens a file. What a process that died has staged beside it is removed, and a journal that it
+// left is applied. Nobody else may shorten the file meanwhile.
+func OpenRegion(cfg FileConfig) (*Region, error) {
+	path, err := filepath.EvalSymlinks(cfg.Path) // a symbolic link stays one
+	if errors.Is(err, fs.ErrNotExist) {
+		path, err = cfg.Path, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	d := &disk{name: filepath.Base(path)}
+	if d.dir, err = staging.OpenDir(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	r, err := d.open(&cfg)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", cfg.Path, err), d.close())
+	}
+	return r, nil
+}
+
+func (d *disk) open(cfg *FileConfig) (*Region, error) {
+	f, err := d.dir.Open(d.name, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	r, err := d.make(f, cfg)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return r, nil
+}
+
+func (d *disk) make(f *os.File, cfg *FileConfig) (*Region, error) {
+	if err := d.prepare(f, cfg); err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	d.mode = st.Mode().Perm()
+	length, n := st.Size(), cfg.Size
+	if n == 0 {
+		n = length
+	}
+	switch {
+	case n == 0:
+		return nil, errors.New("is empty: say with --size (size of the export) how large the region shall be")
+	case n < length:
+		return nil, fmt.Errorf("has %d octets and would not fit a region of %d: a larger --size, or none", length, n)
+	case n > MaxRegion:
+		return nil, fmt.Errorf("a region of %d octets is above %d", n, int64(MaxRegion))
+	}
+	mem, err := mapFile(f, length, n, unix.PROT_READ)
+	if err != nil {
+		return nil, err
+	}
+	c := newContent(mem, length, f)
+	if sum, noted := staging.Sum(f); noted {
+		c.know(sum)
+		c.filled = true
+	}
+	c.filled = c.filled || length > 0
+	r := makeRegion(n, c)
+	r.disk = d
+	if d.file != nil {
+		d.origin = c
+	}
+	return r, nil
+}
+
+// prepare clears up after a process that died, and finds out how puts reach the file.
+func (d *disk) prepare(f *os.File, cfg *FileConfig) error {
+	found, err := d.dir.Recover(d.name, f)
+	if err != nil {
+		return err
+	}
+	if found {
+		cfg.Log.Warn("a put that was cut off was brought to its end from its journal", "path", cfg.Path)
+	}
+	n, err := d.dir.Clean(d.name)
+	if err != nil {
+		return fmt.Errorf("removing what was staged: %w", err)
+	}
+	if n > 0 {
+		cfg.Log.Warn("puts that were cut off were removed", "path", cfg.Path, "files", n)
+	}
+	why, err := staging.InPlace(f)
+	if err != nil {
+		return err
+	}
+	if cfg.InPlace || why != "" {
+		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0) // with the lock
+		if err != nil {
+			return err
+		}
+		d.file = os.NewFile(uintptr(fd), f.Name())
+	}
+	probe, err := d.dir.Create(d.name, 0o600)
+	if err != nil {
+		return fmt.Errorf("puts are staged in its directory: %w", err)
+	}
+	return probe.Drop()
+}
+
+func (d *disk) close() error {
+	err := d.dir.Close()
+	if d.file != nil {
+		err = errors.Join(err, d.file.Close())
+	}
+	return err
+}
+
+// create makes a staged file with n octets of disk.
+func (d *disk) create(n int64) (*staging.File, error) {
+	f, err := d.dir.Create(d.name, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	// With all blocks there, no Write fails for want of disk.
+	if err = f.Allocate(n); err == nil {
+		err = f.Chmod(d.mode)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Drop())
+	}
+	return f, nil
+}
+
+// store makes c, which was st, the content of the region and of its file, durably.
+func (d *disk) store(r *Region, st *stage, c *content, sum Sum) error {
+	d.storing.Lock()
+	defer d.storing.Unlock()
+	err := r.Err()
+	if err == nil {
+		err = staging.Note(c.file, sum)
+	}
+	if err == nil && d.file != nil {
+		err = st.file.Journal(d.file)
+	} else if err == nil {
+		err = st.file.Commit(r.now.file) // storing guards now too
+	}
+	if err != nil && !errors.Is(err, staging.ErrUnsure) {
+		return errors.Join(fmt.Errorf("the content is what it was: %w", err), st.drop())
+	}
+	if err != nil { // nobody knows which one a restart would find
+		return errors.Join(r.lose(err), r.replace(st, c))
+	}
+	if err := r.replace(st, c); err != nil || d.file == nil {
+		return err
+	}
+	if d.origin != nil { // those that read the file itself get no mixture
+		d.origin.revoke(errReplaced)
+		<-d.origin.gone
+		d.origin = nil
+	}
+	if err := st.file.Apply(d.file); err != nil {
+		return r.lose(err)
+	}
+	return nil
+}

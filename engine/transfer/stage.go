@@ -1,0 +1,147 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/staging"
+)
+
+// stage is what one put writes to: as long as the region, with room for octets. It is memory, or the
+// mapping of a file that shall replace the region's, so that nothing is copied.
+type stage struct {
+	region *Region
+	who    netip.Prefix
+	octets int64
+	mem    []byte
+	file   *staging.File // nil for memory
+}
+
+// stage waits until there is room for octets of one client's put.
+func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets int64) (*stage,
+	error) {
+	r := s.cfg.Region
+	ctx, stop := l.bound(ctx)
+	defer stop()
+	if r.Err() != nil {
+		return nil, errLost
+	}
+	if err := r.reserve(ctx, who, octets); err != nil {
+		return nil, err
+	}
+	st, err := r.stage(who, octets)
+	if err != nil {
+		r.unreserve(who, octets)
+		return nil, refuse(CodeInternal, "no room to take %d octets; the content is what it was: %v",
+			octets, err)
+	}
+	return st, nil
+}
+
+func (r *Region) stage(who netip.Prefix, octets int64) (*stage, error) {
+	st := &stage{region: r, who: who, octets: octets}
+	var err error
+	if r.disk == nil {
+		st.mem, err = mapAnonymous(r.size, octets)
+		return st, err
+	}
+	if st.file, err = r.disk.create(octets); err != nil {
+		return nil, err
+	}
+	st.mem, err = mapFile(st.file.File, octets, r.size, unix.PROT_READ|unix.PROT_WRITE)
+	if err != nil {
+		return nil, errors.Join(err, st.file.Drop())
+	}
+	return st, nil
+}
+
+// drop gives the room back, which may be done only when no STag leads to it. It may be called again.
+func (st *stage) drop() error {
+	if st.mem == nil {
+		return nil
+	}
+	err := unix.Munmap(st.mem)
+	st.mem = nil
+	if st.file != nil {
+		err = errors.Join(err, st.file.Drop())
+	}
+	st.region.unreserve(st.who, st.octets)
+	return err
+}
+
+// content returns the first length octets of st as a content, which nobody can write to any more. They are
+// st's until it is told otherwise.
+func (st *stage) content(length int64) (*content, error) {
+	kept, all := pages(length), pages(st.octets)
+	if st.file == nil {
+		var err error
+		if kept < all {
+			err = unix.Madvise(st.mem[kept:st.octets], unix.MADV_DONTNEED)
+		}
+		return filled(st.mem, length, nil), err
+	}
+	err := st.file.Truncate(length)
+	if err == nil && kept < all {
+		err = mapAt(st.mem[kept:], all-kept, -1, unix.PROT_READ, anonymous)
+	}
+	if err == nil && length > 0 {
+		err = unix.Mprotect(st.mem[:length], unix.PROT_READ)
+	}
+	return filled(st.mem, length, st.file.File), err
+}
+
+// filled is newContent of what somebody put.
+func filled(mem []byte, length int64, file *os.File) *content {
+	c := newContent(mem, length, file)
+	c.filled = true
+	return c
+}
+
+// pages returns n rounded up to whole pages.
+func pages(n int64) int64 {
+	page := int64(os.Getpagesize())
+	return (n + page - 1) / page * page
+}
+
+// anonymous memory takes room when it is written to.
+const anonymous = unix.MAP_PRIVATE | unix.MAP_ANONYMOUS | unix.MAP_NORESERVE
+
+// mapAnonymous returns n octets of zeroed memory, which the first writable ones can be written to.
+func mapAnonymous(n, writable int64) ([]byte, error) {
+	m, err := unix.Mmap(-1, 0, int(n), unix.PROT_READ, anonymous)
+	if err == nil && writable > 0 {
+		if err = unix.Mprotect(m[:writable], unix.PROT_READ|unix.PROT_WRITE); err != nil {
+			err = errors.Join(err, unix.Munmap(m))
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%d octets of memory: %w", n, err)
+	}
+	return m, nil
+}
+
+// mapFile returns size octets of memory, the first n of which are those of f and the others zero.
+func mapFile(f *os.File, n, size int64, prot int) ([]byte, error) {
+	m, err := mapAnonymous(size, 0)
+	if err != nil || n == 0 {
+		return m, err
+	}
+	if err := mapAt(m, n, int(f.Fd()), prot, unix.MAP_SHARED); err != nil {
+		return nil, errors.Join(fmt.Errorf("mapping %d octets of %s: %w", n, f.Name(), err),
+			unix.Munmap(m))
+	}
+	return m, nil
+}
+
+// mapAt puts another mapping of n octets in the place of the one that m begins with.
+func mapAt(m []byte, n int64, fd, prot, flags int) error {
+	at := unsafe.Pointer(&m[0])
+	_, err := unix.MmapPtr(fd, 0, at, uintptr(n), prot, flags|unix.MAP_FIXED)
+	return err
+}
