@@ -70,7 +70,8 @@ func TestKilledPuts(t *testing.T) {
 	config, _ := writeConfig(t, text)
 	var d *child
 	restart := func() {
-		if d = start(t, "/proc/self/exe", 0, "daemon", "/proc/self/ns/net", config); d.line() != "ready" {
+		d = start(t, "/proc/self/exe", 0, "daemon", "/proc/self/ns/net", config)
+		if d.line() != "ready" {
 			t.Fatal("the daemon does not start")
 		}
 	}

@@ -120,7 +120,8 @@ func (d *disk) prepare(f *os.File, cfg *FileConfig) error {
 		return err
 	}
 	if found {
-		cfg.Log.Warn("a put that was cut off was brought to its end from its journal", "path", cfg.Path)
+		cfg.Log.Warn("a put that was cut off was brought to its end from its journal",
+			"path", cfg.Path)
 	}
 	n, err := d.dir.Clean(d.name)
 	if err != nil {

@@ -331,7 +331,8 @@ func TestJournalIsApplied(t *testing.T) {
 		t.Fatalf("beside the file: %q", left)
 	}
 	var log bytes.Buffer
-	r = openFile(t, FileConfig{Path: path, Size: 1 << 20, Log: slog.New(slog.NewTextHandler(&log, nil))})
+	to := slog.New(slog.NewTextHandler(&log, nil))
+	r = openFile(t, FileConfig{Path: path, Size: 1 << 20, Log: to})
 	r.want(t, path, "new")
 	if !strings.Contains(log.String(), "brought to its end from its journal") {
 		t.Errorf("the log has %q", &log)
@@ -343,7 +344,8 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "region")
 	others := []string{
-		".region.0123456789abcdef.stage", ".region.0123456789abcde.staged", ".other.0123456789abcdef.staged",
+		".region.0123456789abcdef.stage", ".region.0123456789abcde.staged",
+		".other.0123456789abcdef.staged",
 		"region.0123456789abcdef.staged", ".region.x.0123456789abcdef.staged",
 	}
 	for _, name := range append(slices.Clone(others), ".region.0123456789abcdef.staged") {
@@ -371,7 +373,8 @@ func TestJournalOfOthers(t *testing.T) {
 	path := filepath.Join(dir, "region")
 	planted := filepath.Join(dir, ".region.journal")
 	if err := errors.Join(os.WriteFile(path, []byte("mine"), 0o600),
-		os.WriteFile(planted, []byte("theirs"), 0o666), os.Lchown(planted, 65534, 65534)); err != nil {
+		os.WriteFile(planted, []byte("theirs"), 0o666),
+		os.Lchown(planted, 65534, 65534)); err != nil {
 		t.Fatalf("the tests need root: %v", err)
 	}
 	if _, err := OpenRegion(FileConfig{Path: path}); err == nil ||

@@ -38,8 +38,8 @@ func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets in
 	st, err := r.stage(who, octets)
 	if err != nil {
 		r.unreserve(who, octets)
-		return nil, refuse(CodeInternal, "no room to take %d octets; the content is what it was: %v",
-			octets, err)
+		return nil, refuse(CodeInternal, "no room to take %d octets; the content is what it "+
+			"was: %v", octets, err)
 	}
 	return st, nil
 }

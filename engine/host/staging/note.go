@@ -42,7 +42,8 @@ func Sum(f *os.File) (sum [32]byte, ok bool) {
 	}
 	var digits []byte
 	var length, mtime int64
-	if _, err := fmt.Sscanf(string(b[:n]), note, &digits, &length, &mtime); err != nil || len(digits) != len(sum) {
+	_, err = fmt.Sscanf(string(b[:n]), note, &digits, &length, &mtime)
+	if err != nil || len(digits) != len(sum) {
 		return sum, false
 	}
 	return [32]byte(digits), length == st.Size() && mtime == st.ModTime().UnixNano()

@@ -153,7 +153,8 @@ func (d *Dir) own(f *os.File) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink != 1 {
-		return fmt.Errorf("%s is not of this user's making (user %d, %d links): remove it", f.Name(), st.Uid, st.Nlink)
+		return fmt.Errorf("%s is not of this user's making (user %d, %d links): remove it",
+			f.Name(), st.Uid, st.Nlink)
 	}
 	return nil
 }
@@ -202,7 +203,8 @@ func (d *Dir) check(name string, file *os.File) error {
 	switch {
 	case err != nil:
 		return &fs.PathError{Op: "stat", Path: d.path(name), Err: err}
-	case now.Mode&unix.S_IFMT != unix.S_IFREG, file != nil && (now.Ino != was.Ino || now.Dev != was.Dev):
+	case now.Mode&unix.S_IFMT != unix.S_IFREG,
+		file != nil && (now.Ino != was.Ino || now.Dev != was.Dev):
 		return fmt.Errorf("%s: %w", d.path(name), ErrReplaced)
 	}
 	return nil
@@ -230,8 +232,8 @@ func (f *File) Drop() error { return errors.Join(f.dir.remove(f.now), f.Close())
 
 // Leftover reports whether a name is that of a staged file or of a journal: no file of a user's.
 func Leftover(name string) bool {
-	return strings.HasPrefix(name, ".") &&
-		(strings.HasSuffix(name, staged) || strings.HasSuffix(name, partial) || strings.HasSuffix(name, journal))
+	return strings.HasPrefix(name, ".") && (strings.HasSuffix(name, staged) ||
+		strings.HasSuffix(name, partial) || strings.HasSuffix(name, journal))
 }
 
 func (d *Dir) names() ([]string, error) {
