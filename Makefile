@@ -94,6 +94,11 @@ soak: ## the simulator over many seeds (SEEDS=100000)
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestKilledPuts$$' -kills 1000
 
+.PHONY: worlds
+worlds: ## small worlds whole: every cut and order of a few FPDUs, every two segments in every state of TCP
+	$(GO) test ./mpa -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -mpa.worlds
+	$(GO) test ./tcp -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -tcp.worlds
+
 .PHONY: bench
 bench: build ## the standard matrix with its baselines, into bench/results
 	$(SUDO) build/xwarp bench matrix --out bench/results

@@ -224,3 +224,26 @@ func onesSum(b []byte) uint16 {
 	}
 	return uint16(sum)
 }
+
+// TestWrongLengthBeforeMarker lets the length of a small FPDU come wrong behind a hole, in front of an FPDU
+// that a marker shows. An aligned sender sends no tails: what stands in front of the marker's FPDU must be whole
+// FPDUs, is otherwise asked for again, and the stream heals.
+//
+//req:rfc5044-4.4-6
+func TestWrongLengthBeforeMarker(t *testing.T) {
+	g := newRig(t, Framing{Markers: true, CRC: true}, 490, 2, 20, 464)
+	p, q := g.borders[1], g.borders[4]
+	if p+12 != MarkerInterval {
+		t.Fatalf("the second FPDU begins at %d", p)
+	}
+	bad := bytes.Clone(g.stream)
+	bad[p] ^= 0x21
+	if kept, err := g.try(bad[p:q], p); kept != 0 || err != nil || g.r.Stats().Suspicious != 1 {
+		t.Fatalf("kept %d, %v, %+v", kept, err, g.r.Stats())
+	}
+	g.offer(p, q)
+	g.offer(0, p)
+	if err := g.advance(q); err != nil || len(g.sink.delivered) != 4 {
+		t.Errorf("%v, %d delivered", err, len(g.sink.delivered))
+	}
+}

@@ -175,6 +175,11 @@ func (r *Receiver) fillIsland(is *island, l limit) {
 	head := s.p
 	if guessed && is.first > s.p { // the tail of an FPDU, and more
 		head = min(is.first, s.q)
+		if r.doubts() && !r.plausible(head) && r.trust.suspect(s.p, r.fingerprint(s.p)) {
+			r.stats.Suspicious++
+			is.first, is.chain, is.scan = none, none, markerFrom(is.start)
+			return
+		}
 		n := r.store(s.p, head, false)
 		r.stats.HeldUnknown += uint64(n)
 		if s.p+n < head {
@@ -219,7 +224,7 @@ func (r *Receiver) holdBehind(is *island, began bool) {
 		r.stats.HeldUnknown += uint64(s.kept - t)
 	case is.first < 0:
 		r.stats.Unknown++
-		if r.doubts() && !r.plausible() && r.trust.suspect(t, r.fingerprint(t)) {
+		if r.doubts() && !r.plausible(s.q) && r.trust.suspect(t, r.fingerprint(t)) {
 			r.stats.Suspicious++
 			return
 		}
@@ -235,15 +240,15 @@ func (r *Receiver) holdBehind(is *island, began bool) {
 	}
 }
 
-// plausible reports whether the segment is a row of whole FPDUs with right CRCs, if it begins with one.
-func (r *Receiver) plausible() bool {
-	for at := r.seg.p; at < r.seg.q; {
+// plausible reports whether the segment up to to is a row of whole FPDUs with right CRCs, if it begins with one.
+func (r *Receiver) plausible(to int64) bool {
+	for at := r.seg.p; at < to; {
 		length := r.lengthAt(at)
-		if length+lengthLen > r.seg.q {
+		if length+lengthLen > to {
 			return false
 		}
 		end := at + int64(r.cfg.Size(uint64(at), r.u16(length)))
-		if end > r.seg.q || !crcRight(r.gather(at, end)) {
+		if end > to || !crcRight(r.gather(at, end)) {
 			return false
 		}
 		at = end

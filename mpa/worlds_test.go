@@ -1,0 +1,284 @@
+package mpa
+
+import (
+	"flag"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+	"testing"
+)
+
+var wholeWorlds = flag.Bool("mpa.worlds", false, "TestSmallWorlds enumerates all of its cases")
+
+// bound is how much of a small world is enumerated.
+type bound struct {
+	segments int  // most segments
+	fine     bool // every octet that a comparison could be off by is a place to cut
+	faults   bool // each duplicate and each wrong octet too
+}
+
+// smallStream is a stream of a few FPDUs, and the places where it is cut.
+type smallStream struct {
+	cfg     ReceiverConfig
+	sizes   []int // octets of the ULPDUs
+	sink    sinkKind
+	stream  []byte
+	borders []int
+	slots   []slot
+}
+
+// slot is one place to cut, or a run of places that are alike: the octets between two features of an FPDU.
+// Cuts in such a run differ in how many there are and not in where they are, so the first few octets of the
+// run stand for all of it.
+type slot struct{ at, n int }
+
+// layouts are the ULPDUs of small streams. With markers, which stand at 0, 512 and 1024, they bring about: a
+// marker in the middle of an FPDU, in front of one, at its CRC, two in one, and FPDUs without any.
+var layouts = []struct {
+	name   string
+	marked bool
+	sizes  []int
+}{
+	{"five of a few octets", false, []int{6, 2, 9, 1, 5}},
+	{"markers in the second and the fourth", true, []int{40, 460, 6, 520, 30}},
+	{"markers in front of the third and at the CRC of the fourth", true, []int{490, 2, 20, 464, 6}},
+	{"a marker in each", true, []int{506, 502, 502, 502, 502}},
+	{"two markers in one", true, []int{6, 1030, 10, 3, 1}},
+}
+
+// slotsOf returns the places to cut.
+func (w *smallStream) slotsOf(fine bool) (s []slot) {
+	feature := make([]bool, len(w.stream)+1)
+	set := func(at ...int) {
+		for _, p := range at {
+			if p > 0 && p < len(w.stream) {
+				feature[p] = true
+			}
+		}
+	}
+	for i, b := range w.borders[:len(w.borders)-1] {
+		length := b
+		if w.cfg.Markers && b%MarkerInterval == 0 {
+			length += MarkerLen // it stands in front of the length
+		}
+		set(b, length+1)
+		if fine {
+			set(length, length+lengthLen, w.borders[i+1]-crcLen, w.borders[i+1]-1)
+		}
+	}
+	for m := 0; w.cfg.Markers && m < len(w.stream); m += MarkerInterval {
+		set(m + 2)
+		if fine {
+			set(m, m+1, m+MarkerLen)
+		}
+	}
+	for p := 1; p < len(w.stream); {
+		q := p + 1
+		if !feature[p] {
+			for q < len(w.stream) && !feature[q] {
+				q++
+			}
+		}
+		s = append(s, slot{p, q - p})
+		p = q
+	}
+	return s
+}
+
+// cuts calls do with each set of places that makes at most the given number of segments.
+func (w *smallStream) cuts(segments int, do func(ends []int) bool) bool {
+	ends := make([]int, 0, segments)
+	var pick func(i int) bool
+	pick = func(i int) bool {
+		if i == len(w.slots) {
+			return do(append(ends, len(w.stream)))
+		}
+		n := len(ends)
+		for k := 0; k <= w.slots[i].n && n+k < segments; k++ {
+			if k > 0 {
+				ends = append(ends, w.slots[i].at+k-1)
+			}
+			if !pick(i + 1) {
+				return false
+			}
+		}
+		ends = ends[:n]
+		return true
+	}
+	return pick(0)
+}
+
+// orders are the permutations of up to six segments.
+var orders = func() (all [7][][]int) {
+	all[0] = [][]int{{}}
+	for k := 1; k <= 6; k++ {
+		for _, o := range all[k-1] {
+			for at := range k {
+				all[k] = append(all[k], slices.Insert(slices.Clone(o), at, k-1))
+			}
+		}
+	}
+	return all
+}()
+
+// newSmallStream encodes a stream.
+func newSmallStream(cfg ReceiverConfig, sizes []int, kind sinkKind, fine bool) *smallStream {
+	w := &smallStream{cfg: cfg, sizes: sizes, sink: kind, borders: []int{0}}
+	for i, n := range sizes {
+		w.stream = append(w.stream, encode(cfg.Framing, len(w.stream), ulpduOf(i, n))...)
+		w.borders = append(w.borders, len(w.stream))
+	}
+	w.cfg.Pool = NewHoldPool(0, 0)
+	w.slots = w.slotsOf(fine)
+	return w
+}
+
+// enumerate tries every cut, order and fault within b, and returns how many cases that were.
+//
+// Two kinds of case are left out, for each is another one. A segment that is lost and comes again is the same
+// segment in a later place of the order. Octets that come again in other segments than before are offered by
+// TCP only where they are missing, and that is another cut.
+func (w *smallStream) enumerate(b bound) (cases uint64, fault string) {
+	run := newSmallRun(w)
+	try := func(c smallCase) bool {
+		cases++
+		if why := run.try(c); why != "" && fault == "" {
+			fault = fmt.Sprintf("%v: %s", c, why)
+		}
+		return fault == ""
+	}
+	w.cuts(b.segments, func(ends []int) bool {
+		for _, order := range orders[len(ends)] {
+			c := smallCase{ends: ends, order: order, again: -1, wrong: -1}
+			if !try(c) || b.faults && !w.withFaults(c, try) {
+				return false
+			}
+		}
+		return true
+	})
+	return cases, fault
+}
+
+// withFaults tries c with each segment once more in each later place, and with a wrong octet in each
+// segment the first time that it comes.
+func (w *smallStream) withFaults(c smallCase, try func(smallCase) bool) bool {
+	for first, seg := range c.order {
+		for after := first; after < len(c.order); after++ {
+			d := c
+			d.again, d.after = seg, after
+			if !try(d) {
+				return false
+			}
+		}
+	}
+	if !w.cfg.CRC {
+		return true
+	}
+	for seg, end := range c.ends {
+		start := 0
+		if seg > 0 {
+			start = c.ends[seg-1]
+		}
+		d := c
+		for d.wrong = range w.wrongOctets(start, end) {
+			if !try(d) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// wrongOctets yields the first and the last octet of a segment and the length fields in it.
+func (w *smallStream) wrongOctets(start, end int) func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		if !yield(start) || end-1 > start && !yield(end-1) {
+			return
+		}
+		for _, b := range w.borders {
+			if b > start && b < end-1 && !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// TestSmallWorlds enumerates small streams instead of drawing them: five FPDUs with and without markers, cut
+// into segments at every place, in every order, one of them twice, one lost, or with one wrong octet. After each
+// segment what is placed, delivered, held and acknowledged is compared with what RFC 5044 lets a receiver know.
+//
+//req:rfc5044-3-4 rfc5044-4.3-6 rfc5044-5.2-1 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-7
+func TestSmallWorlds(t *testing.T) {
+	bounds := []bound{{segments: 3, faults: true}, {segments: 3, fine: true}, {segments: 4}}
+	if *wholeWorlds {
+		bounds = []bound{{segments: 4, fine: true, faults: true}, {segments: 5, fine: true},
+			{segments: 6, faults: true}}
+	}
+	var total atomic.Uint64
+	t.Run("all", func(t *testing.T) {
+		for _, l := range layouts {
+			for _, cfg := range smallConfigs(l.marked) {
+				t.Run(fmt.Sprintf("%s/%s/strict=%v", l.name, cfg.label(), cfg.Strict),
+					func(t *testing.T) {
+						t.Parallel()
+						total.Add(tryAll(t, cfg, l.sizes, bounds))
+					})
+			}
+		}
+	})
+	t.Logf("%d cases", total.Load())
+}
+
+func tryAll(t *testing.T, cfg ReceiverConfig, sizes []int, bounds []bound) (total uint64) {
+	for _, kind := range []sinkKind{deliverAll, mixedSink} {
+		for _, b := range bounds {
+			n, fault := newSmallStream(cfg, sizes, kind, b.fine).enumerate(b)
+			total += n
+			if fault != "" {
+				t.Fatalf("sink %d, %+v: %s", kind, b, fault)
+			}
+		}
+	}
+	return total
+}
+
+// smallConfigs are the ways to read a stream.
+func smallConfigs(markers bool) (all []ReceiverConfig) {
+	for i := range 3 {
+		f := Framing{Markers: markers, CRC: i > 0}
+		all = append(all, ReceiverConfig{Framing: f, Strict: i > 1})
+	}
+	return all
+}
+
+// TestSmallWorldsReach checks that the enumeration is what it says: as many cuts of a short stream as there
+// are subsets of its octets, and all orders.
+func TestSmallWorldsReach(t *testing.T) {
+	w := newSmallStream(ReceiverConfig{Framing: Framing{CRC: true}}, []int{2}, deliverAll, true)
+	seen := map[string]bool{}
+	w.cuts(3, func(ends []int) bool {
+		seen[fmt.Sprint(ends)] = true
+		return true
+	})
+	// An FPDU of eight octets has seven places, of which 5 and 6 are alike: six single cuts, and of the pairs
+	// fifteen of two kinds and one within the run.
+	if len(w.stream) != 8 || len(seen) != 1+6+15+1 {
+		t.Errorf("%d cuts of %d octets: %v", len(seen), len(w.stream), w.slots)
+	}
+	for k, n := range []int{1, 1, 2, 6, 24, 120, 720} {
+		distinct := map[string]bool{}
+		for _, o := range orders[k] {
+			set := 0
+			for _, s := range o {
+				set |= 1 << s
+			}
+			if distinct[fmt.Sprint(o)] = true; bits.OnesCount(uint(set)) != k {
+				t.Errorf("%v is no order of %d", o, k)
+			}
+		}
+		if len(distinct) != n {
+			t.Errorf("%d orders of %d segments", len(distinct), k)
+		}
+	}
+}

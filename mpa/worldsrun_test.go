@@ -1,0 +1,336 @@
+package mpa
+
+import (
+	"bytes"
+	"fmt"
+
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/seq"
+)
+
+// smallStart lets sequence numbers wrap inside every small stream.
+const smallStart = seq.Num(0xfffffff9)
+
+// smallCase is one way in which a small stream arrives.
+type smallCase struct {
+	ends  []int // of the segments
+	order []int // in which they come
+	again int   // this one comes twice, -1 for none,
+	after int   // the second time behind that place of the order
+	wrong int   // this octet is wrong the first time that it comes, -1 for none
+}
+
+func (c smallCase) String() string {
+	return fmt.Sprintf("segments to %v in order %v, %d again after %d, octet %d wrong", c.ends,
+		c.order, c.again, c.after, c.wrong)
+}
+
+// sinkKind is what the layer above does with each FPDU.
+type sinkKind uint8
+
+const (
+	deliverAll sinkKind = iota
+	mixedSink           // the second and fifth are silent, the third and fourth refused out of order
+)
+
+func (k sinkKind) silent(i int) bool  { return k == mixedSink && i%3 == 1 }
+func (k sinkKind) refuses(i int) bool { return k == mixedSink && (i == 2 || i == 3) }
+
+// ulpduOf is ULPDU i: every octet says which it is.
+func ulpduOf(i, n int) []byte { return bytes.Repeat([]byte{byte(i + 1)}, n) }
+
+// smallSink checks that nothing but what was sent is placed, once, and delivered in order.
+type smallSink struct {
+	w         *smallStream
+	placed    uint // bits
+	delivered int  // FPDUs, those that need no delivery included once they are passed
+	fault     string
+	sent      [][]byte
+	scratch   []byte
+}
+
+func (s *smallSink) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
+	got := s.scratch[:v.Len()]
+	v.CopyTo(got, 0)
+	i := int(got[0]) - 1
+	switch {
+	case i < 0 || i >= len(s.sent) || !bytes.Equal(got, s.sent[i]):
+		s.fault = fmt.Sprintf("placed %x, which was not sent", got)
+		return nil
+	case !inOrder && s.w.sink.refuses(i):
+		return &ulpdu.Error{Layer: ulpdu.DDP}
+	case s.placed&(1<<i) != 0:
+		s.fault = fmt.Sprintf("placed %d twice", i)
+	}
+	s.placed |= 1 << i
+	return nil
+}
+
+func (s *smallSink) Silent(hdr []byte, _ int) bool { return s.w.sink.silent(int(hdr[0]) - 1) }
+
+func (s *smallSink) Deliver(hdr []byte, n int) *ulpdu.Error {
+	i := int(hdr[0]) - 1
+	// A silent FPDU may be delivered, when it was placed in order; otherwise it is passed.
+	for s.delivered < i && s.w.sink.silent(s.delivered) {
+		s.delivered++
+	}
+	if i != s.delivered || n != s.w.sizes[i] || s.placed&(1<<i) == 0 {
+		s.fault = fmt.Sprintf("delivered %d of %d octets when %d was due", i, n, s.delivered)
+	}
+	s.delivered = i + 1
+	return nil
+}
+
+// smallRun tries cases of one stream.
+type smallRun struct {
+	w     *smallStream
+	r     Receiver
+	sink  smallSink
+	have  []int // octets of each segment that were kept
+	buf   []byte
+	edge  int // TCP's left edge
+	err   *ulpdu.Error
+	harm  bool // a wrong octet was kept
+	hurt  bool // the wrong octet came
+	exact bool // nothing may be refused: there is no CRC to wait for, or the sender is aligned
+}
+
+func newSmallRun(w *smallStream) *smallRun {
+	run := &smallRun{w: w, buf: make([]byte, len(w.stream))}
+	for i, n := range w.sizes {
+		run.sink.sent = append(run.sink.sent, ulpduOf(i, n))
+	}
+	run.sink.scratch = make([]byte, MaxULPDU)
+	return run
+}
+
+// try runs c until everything arrived, and says what was wrong.
+func (x *smallRun) try(c smallCase) string {
+	w := x.w
+	x.sink = smallSink{w: w, sent: x.sink.sent, scratch: x.sink.scratch}
+	x.r.Init(w.cfg, smallStart, &x.sink)
+	x.have = append(x.have[:0], make([]int, len(c.ends))...)
+	x.edge, x.err, x.harm, x.hurt = 0, nil, false, false
+	x.exact = !w.cfg.CRC || w.cfg.Strict || x.aligned(c)
+	for at, seg := range c.order {
+		if why := x.arrive(c, seg, false); why != "" {
+			return fmt.Sprintf("segment %d: %s", seg, why)
+		}
+		if c.again >= 0 && c.after == at {
+			if why := x.arrive(c, c.again, true); why != "" {
+				return fmt.Sprintf("segment %d again: %s", c.again, why)
+			}
+		}
+	}
+	for round := 0; x.edge < len(w.stream) && x.err == nil; round++ {
+		if round > 8 {
+			return fmt.Sprintf("no progress at octet %d: %+v", x.edge, x.r.Stats())
+		}
+		for seg := range c.ends {
+			if why := x.arrive(c, seg, false); why != "" {
+				return fmt.Sprintf("segment %d sent again: %s", seg, why)
+			}
+		}
+	}
+	return x.finish(c)
+}
+
+// arrive gives the receiver what TCP would of segment seg: what was not kept before. With raw it comes whole.
+func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
+	start := 0
+	if seg > 0 {
+		start = c.ends[seg-1]
+	}
+	p, q := start+x.have[seg], c.ends[seg]
+	if raw && p == q {
+		return x.twice(start, q)
+	}
+	if p == q || x.err != nil {
+		return ""
+	}
+	b := x.buf[:q-p]
+	copy(b, x.w.stream[p:q])
+	wrong := c.wrong >= p && c.wrong < q && !x.hurt
+	if wrong {
+		b[c.wrong-p] ^= 0x21
+		x.hurt = true
+	}
+	half := len(b) / 2 // in two pieces, as from two buffers
+	kept, err := x.r.Offer(smallStart.Add(p), [][]byte{b[:half], b[half:]}, len(b))
+	clear(b)
+	if kept < 0 || kept > q-p || x.exact && err == nil && c.wrong < 0 && kept < q-p {
+		return fmt.Sprintf("kept %d of %d", kept, q-p)
+	}
+	x.have[seg] += kept
+	x.harm = x.harm || wrong && kept > c.wrong-p
+	for x.edge = 0; ; {
+		i := 0
+		for i < len(c.ends) && c.ends[i] <= x.edge {
+			i++
+		}
+		if i == len(c.ends) || x.have[i] == 0 {
+			break
+		}
+		from := 0
+		if i > 0 {
+			from = c.ends[i-1]
+		}
+		if x.edge == from+x.have[i] {
+			break
+		}
+		x.edge = from + x.have[i]
+	}
+	if e := x.r.Advance(smallStart.Add(x.edge)); err == nil {
+		err = e
+	}
+	x.err = err
+	if x.sink.fault != "" {
+		return x.sink.fault
+	}
+	return x.check(c)
+}
+
+// twice offers octets that were kept before, against Offer's rule: nothing may come of it.
+func (x *smallRun) twice(p, q int) string {
+	b := x.buf[:q-p]
+	copy(b, x.w.stream[p:q])
+	before, placed := x.r.Stats(), x.sink.placed
+	_, err := x.r.Offer(smallStart.Add(p), [][]byte{b}, len(b))
+	clear(b)
+	s := x.r.Stats()
+	if err != nil && x.err == nil || placed != x.sink.placed || s.FPDUs != before.FPDUs ||
+		s.HeldOctets != before.HeldOctets || s.Records != before.Records ||
+		s.Holes != before.Holes {
+		return fmt.Sprintf("octets that were there changed it from %+v to %+v, %v", before, s, err)
+	}
+	return x.sink.fault
+}
+
+// check compares what was placed, delivered and held with what the octets that are there allow.
+func (x *smallRun) check(c smallCase) string {
+	if c.wrong >= 0 {
+		return "" // what a wrong length promises is nobody's business before it is told apart
+	}
+	if x.err != nil {
+		return fmt.Sprintf("error %v without a fault", x.err)
+	}
+	want := x.known(c)
+	if x.sink.placed != want {
+		return fmt.Sprintf("FPDUs %05b are placed, %05b are known", x.sink.placed, want)
+	}
+	passed, held := 0, 0
+	for i, b := range x.w.borders[1:] {
+		if b <= x.edge {
+			passed++
+		}
+		if want&(1<<i) != 0 {
+			held -= b - x.w.borders[i]
+		}
+	}
+	for _, n := range x.have {
+		held += n
+	}
+	for d := x.sink.delivered; d < passed && x.w.sink.silent(d); d++ {
+		x.sink.delivered++
+	}
+	if x.sink.delivered != passed {
+		return fmt.Sprintf("%d delivered, TCP has passed %d", x.sink.delivered, passed)
+	}
+	if s := x.r.Stats(); s.HeldOctets != held {
+		return fmt.Sprintf("%d octets held, %d wait for the rest of their FPDU", s.HeldOctets, held)
+	}
+	return ""
+}
+
+// known returns the FPDUs that can be placed: those that are there whole, and whose start is known, from the
+// first octet of the stream on or behind the FPDU that the first marker of an island points at.
+func (x *smallRun) known(c smallCase) (set uint) {
+	p := 0
+	for i := 0; i < len(c.ends); {
+		start, end := p, p+x.have[i]
+		for i < len(c.ends) && x.have[i] > 0 && end == p+x.have[i] { // the island
+			p = c.ends[i]
+			if i++; end == p && i < len(c.ends) {
+				end += x.have[i]
+			}
+		}
+		if start == end {
+			p = c.ends[i]
+			i++
+			continue
+		}
+		set |= x.wholeFrom(x.firstStart(start, end), end, start > 0)
+	}
+	return set
+}
+
+// firstStart returns the index of the first FPDU whose start the octets [start, end) tell.
+func (x *smallRun) firstStart(start, end int) int {
+	w := x.w
+	if start == 0 {
+		return 0
+	}
+	if !w.cfg.Markers {
+		return len(w.sizes)
+	}
+	for m := int(markerFrom(int64(start))); m+MarkerLen <= end; m += MarkerInterval {
+		i := 0
+		for w.borders[i+1] <= m {
+			i++
+		}
+		if w.borders[i] >= start {
+			return i
+		}
+	}
+	return len(w.sizes)
+}
+
+// wholeFrom returns the FPDUs from the given one on that end at or before end.
+func (x *smallRun) wholeFrom(first, end int, behind bool) (set uint) {
+	for i := first; i < len(x.w.sizes) && x.w.borders[i+1] <= end; i++ {
+		if !behind || !x.w.sink.refuses(i) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// finish checks the end.
+func (x *smallRun) finish(c smallCase) string {
+	w, all := x.w, uint(1)<<len(x.w.sizes)-1
+	whole := x.err == nil && x.sink.placed == all
+	for whole && x.sink.delivered < len(w.sizes) && w.sink.silent(x.sink.delivered) {
+		x.sink.delivered++
+	}
+	whole = whole && x.sink.delivered == len(w.sizes)
+	if err := x.r.Closed(smallStart.Add(x.edge)); x.err == nil {
+		x.err = err // a wrong length may wait for octets beyond the end
+	}
+	if octets, records := w.cfg.Pool.InUse(); octets != 0 || records != 0 {
+		return fmt.Sprintf("%d octets and %d records are left in the pool", octets, records)
+	}
+	switch {
+	case whole && x.harm:
+		return "a wrong octet was acknowledged, and nobody noticed"
+	case whole && x.err == nil:
+		return ""
+	case whole || c.wrong < 0 || x.err == nil:
+		return fmt.Sprintf("placed %05b, %d delivered, %v", x.sink.placed, x.sink.delivered, x.err)
+	case x.err.Code != CodeCRC && x.err.Code != CodeMarker && x.err.Code != CodeClosed:
+		return fmt.Sprintf("a wrong octet ends in %v", x.err)
+	case !w.cfg.Strict && x.aligned(c):
+		return fmt.Sprintf("whole FPDUs can be sent again, and it ended in %v", x.err)
+	}
+	return ""
+}
+
+// aligned reports whether every segment is whole FPDUs.
+func (x *smallRun) aligned(c smallCase) bool {
+	k := 0
+	for _, b := range x.w.borders {
+		if k < len(c.ends) && c.ends[k] == b {
+			k++
+		}
+	}
+	return k == len(c.ends)
+}
