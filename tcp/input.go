@@ -133,9 +133,11 @@ func (c *Conn) before(r seq.Range) seq.Range {
 // recentWindow bounds how far left of RCV.NXT an honest retransmission can lie.
 func (c *Conn) recentWindow() int { return max(c.space, c.rcvWnd(), 0xffff) }
 
-// inputRST follows RFC 5961, 3.2: only the exact number resets.
+// inputRST follows RFC 5961, 3.2: only the exact number resets, and one in front of the window has no answer.
 func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	switch {
+	case s.Seq.Less(c.rcvNxt):
+		c.n.OutOfWindow++
 	case c.state == TimeWait: // RFC 1337
 		c.n.LateRST++
 	case s.Seq != c.rcvNxt:
