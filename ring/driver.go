@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -80,24 +79,47 @@ type attr struct {
 
 // askNetdev sends a command to the netdev family and returns the attributes of the reply.
 func askNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, error) {
-	family, err := netlink.GenlFamilyGet("netdev")
+	family, err := netdevFamily()
 	if errors.Is(err, unix.ENOENT) {
 		err = ErrNotTold
 	}
 	if err != nil {
 		return nil, fmt.Errorf("netdev family: %w", err)
 	}
-	req := nl.NewNetlinkRequest(int(family.ID), 0)
+	req := nl.NewNetlinkRequest(family, 0)
 	req.AddData(genlHeader{command, 1})
 	for _, a := range about {
 		req.AddData(nl.NewRtAttr(a.kind, nl.Uint32Attr(a.value)))
 	}
+	return askGeneric(req)
+}
+
+// netdevFamily returns the number of the family.
+func netdevFamily() (int, error) {
+	req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, 0)
+	req.AddData(genlHeader{nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION})
+	req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")))
+	attrs, err := askGeneric(req)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == nl.GENL_CTRL_ATTR_FAMILY_ID && len(a.Value) == 2 {
+			return int(binary.NativeEndian.Uint16(a.Value)), nil
+		}
+	}
+	return 0, errors.New("the kernel names no number")
+}
+
+// askGeneric returns the attributes of the one reply to a request of generic netlink.
+func askGeneric(req *nl.NetlinkRequest) ([]syscall.NetlinkRouteAttr, error) {
 	replies, err := req.Execute(unix.NETLINK_GENERIC, 0)
 	if err != nil {
 		return nil, err
 	}
 	if len(replies) != 1 || len(replies[0]) < nl.SizeofGenlmsg {
-		return nil, fmt.Errorf("netdev family: %d replies, or one that is cut short", len(replies))
+		return nil, fmt.Errorf("generic netlink: %d replies, or one that is cut short",
+			len(replies))
 	}
 	return nl.ParseRouteAttr(replies[0][nl.SizeofGenlmsg:])
 }
@@ -117,8 +139,8 @@ func parseDriver(attrs []syscall.NetlinkRouteAttr) (d Driver) {
 	return d
 }
 
-// genlHeader is struct genlmsghdr: command, version, and 16 bits that must be zero. nl.Genlmsg sends what
-// happens to lie behind it instead of those.
+// genlHeader is struct genlmsghdr: command, version, and 16 bits that must be zero. nl.Genlmsg, which
+// netlink.GenlFamilyGet uses, sends what happens to lie behind it instead of those, and another thread writes there.
 type genlHeader [2]byte
 
 // Len and Serialize implement nl.NetlinkRequestData.
