@@ -12,13 +12,13 @@ FUZZTIME  ?= 10m
 SEEDS     ?= 100000
 # What runs on several threads. Registered memory shares no rules that the race detector could follow, for the peer's reads and writes
 # are not ordered with those of its owner: tests take it from outside Go's heap (Device.Alloc), where the detector does not look.
-RACE      ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
+RACE      ?= ./ring/... ./engine/bytestream/... ./engine ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
 	./engine/transfer
 # At the detector's speed TestStalledGetHoldsUpNobody takes longer than its half second, TestTransmitGSO fills no blocks and the
 # hundred busy queue pairs of TestKillClient leave nothing for what runs beside them; its memory is above TestProcessLimits' limit.
 RACE_SKIP ?= StalledGetHoldsUpNobody|TransmitGSO|KillClient|ProcessLimits
 # The part of it that takes two minutes: packages whole, and those tests of engine and daemon that have several threads meet.
-RACE_SOME ?= ./ring/... ./engine/queue/... ./engine/bytestream/... ./engine/iwarp ./engine/daemon/client ./engine/transfer
+RACE_SOME ?= ./ring/... ./engine/bytestream/... ./engine/iwarp ./engine/daemon/client ./engine/transfer
 RACE_RUN  ?= WhileConnecting|OwnSession|Confirm|Stop|Snapshot|Unrung|Wrong|Quota|Export|Blocked|Closed|KernelTransfer|XDPTransfer|Queues
 
 # Privileged parts run as root, but go itself runs as whoever calls make, so that caches keep their owner.

@@ -6,9 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Alloc returns n octets of zeroed, page-aligned memory for regions. A program that takes its memory from
-// here, and not from Go's heap, can use a daemon's device in place of this one. It takes room when it is
-// touched.
+// Alloc implements verbs.Device.
 func (d *Device) Alloc(n int) ([]byte, error) {
 	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -18,5 +16,5 @@ func (d *Device) Alloc(n int) ([]byte, error) {
 	return mem, nil
 }
 
-// Free gives memory back that Alloc returned. No region may be in it any more.
+// Free implements verbs.Device.
 func (d *Device) Free(mem []byte) error { return unix.Munmap(mem) }

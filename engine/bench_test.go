@@ -8,6 +8,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // BenchmarkWrite moves 1 MiB Writes, eight under way, from one host to the other.
@@ -26,11 +27,11 @@ func BenchmarkWrite(b *testing.B) {
 				b.ReportAllocs()
 				b.ResetTimer()
 				posted, done := 0, 0
-				var c [depth]engine.Completion
+				var c [depth]verbs.Completion
 				for done < b.N {
 					for posted < b.N && posted-done < depth {
-						x.post(engine.SendWR{Op: rdmap.WRWrite,
-							SGL:        []engine.SGE{x.mr.SGE(posted%depth*block, block)},
+						x.post(verbs.SendWR{Op: rdmap.WRWrite,
+							SGL:        []verbs.SGE{x.mr.SGE(posted%depth*block, block)},
 							RemoteSTag: y.mr.STag(), RemoteTO: ddpTO(posted % depth * block)})
 						posted++
 					}

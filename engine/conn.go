@@ -11,23 +11,17 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
-	"xwarp/tcp"
 )
-
-// TCPInfo is the state and the counters of the engine's own TCP for one connection.
-type TCPInfo struct {
-	tcp.Info
-	tcp.Counters
-}
 
 // conn is one attempt at a connection, active or passive: it hears from its iwarp.Conn on the worker's thread.
 type conn struct {
 	dev      *Device
 	qp       *QP // nil until a responder accepted
 	listener *Listener
-	request  *ConnRequest
-	mpa      MPAConfig
+	request  *request
+	mpa      verbs.MPAConfig
 	startup  startup.Config
 	local    netip.AddrPort // both are set before attach, and stay
 	remote   netip.AddrPort
@@ -36,7 +30,7 @@ type conn struct {
 	loopIndex int
 	ses       *iwarp.Conn
 	wake      func()
-	info      func() *TCPInfo
+	info      func() *verbs.TCPInfo
 	cut       func(why error) // ends the connection after a panic
 
 	result chan error // one value: established, or why not
@@ -60,17 +54,14 @@ func (c *conn) begin(l *loop, i int, s *iwarp.Conn, wake func()) error {
 	return nil
 }
 
-// errTaken is a second connection for a queue pair; it does the first one no harm.
-var errTaken = errors.New("queue pair has or had a connection already")
-
 // attach makes c the connection of q. A queue pair has one connection in its life; only an attempt that never got
 // established, and let go of q by release, may be followed by another.
 func (q *QP) attach(c *conn) error {
 	switch {
 	case q.ses != nil, isClosed(q.gone):
-		return errTaken
+		return verbs.ErrHasConn
 	case q.closing:
-		return ErrClosed
+		return verbs.ErrClosed
 	}
 	q.conn.Store(c)
 	q.ses, q.wakeTr = c.ses, c.wake
@@ -130,9 +121,11 @@ func (c *conn) report(err error) {
 
 // Request implements iwarp.Handler.
 func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
-	req := &ConnRequest{conn: c, PrivateData: r.PrivateData, IRD: int(r.IRD), ORD: int(r.ORD),
-		Revision: r.Revision, Local: c.local, Remote: c.remote}
-	c.request = req
+	c.request = &request{conn: c}
+	req := &verbs.ConnRequest{
+		Local: c.local, Remote: c.remote, Revision: r.Revision, PrivateData: r.PrivateData,
+		IRD: int(r.IRD), ORD: int(r.ORD), Answerer: c.request,
+	}
 	select {
 	case c.listener.requests <- req:
 		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.local, "remote", c.remote,
@@ -181,14 +174,14 @@ func (c *conn) Closed(s *iwarp.Conn, err error) {
 		c.done()
 	}
 	if c.request != nil {
-		c.request.lapse()
+		c.request.lapsed = true
 	}
 	if c.up {
 		c.qp.setGone(err)
 		return
 	}
 	if err == nil {
-		err = iwarp.ErrStartup
+		err = verbs.ErrStartup
 	}
 	c.retry = s.Retry()
 	if c.listener == nil {
@@ -208,53 +201,50 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// Listener waits for connections.
+// Listener is verbs.Listener of the engine.
 type Listener struct {
 	dev      *Device
-	cfg      ConnConfig
+	cfg      verbs.ConnConfig
 	asked    netip.AddrPort
 	addr     netip.AddrPort
-	requests chan *ConnRequest
+	requests chan *verbs.ConnRequest
 	closed   chan struct{}
 	closing  sync.Once
 	drv      any // the driver's own
 }
 
-// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0
-// takes a free one.
-func (d *Device) Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (*Listener, error) {
+// Listen implements verbs.Device.
+func (d *Device) Listen(addr netip.AddrPort, backlog int,
+	cfg verbs.ConnConfig) (verbs.Listener, error) {
 	if backlog <= 0 {
-		backlog = DefaultBacklog
+		backlog = verbs.DefaultBacklog
 	}
-	l := &Listener{dev: d, cfg: cfg, asked: addr, requests: make(chan *ConnRequest, backlog),
+	l := &Listener{dev: d, cfg: cfg, asked: addr, requests: make(chan *verbs.ConnRequest, backlog),
 		closed: make(chan struct{})}
 	got, err := d.drv.listen(l)
 	if err != nil {
-		return nil, fmt.Errorf("rdma_listen on %v: %w", addr, err)
+		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
 	}
 	l.addr = got
 	return l, nil
 }
 
-// DefaultBacklog is how many connection requests wait for Accept.
-const DefaultBacklog = 128
-
-// Addr returns where l listens.
+// Addr implements verbs.Listener.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept returns the next connection request.
-func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
+// Accept implements verbs.Listener.
+func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	select {
 	case r := <-l.requests:
 		return r, nil
 	case <-l.closed:
-		return nil, ErrListenerClosed
+		return nil, verbs.ErrListenerClosed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// Close stops listening; connections stay.
+// Close implements verbs.Listener.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
 		l.dev.drv.unlisten(l)
@@ -270,42 +260,36 @@ func (l *Listener) Close() error {
 	}
 }
 
-// ConnRequest is a peer's wish to connect. It must be answered with Accept or Reject, before the start-up timeout.
-type ConnRequest struct {
-	conn          *conn
-	Local, Remote netip.AddrPort
-	Revision      startup.Revision
-	PrivateData   []byte
-	IRD, ORD      int // the peer's; startup.NotNegotiated when it said nothing
-	lapsed        bool
+// request is verbs.Answerer of the engine.
+type request struct {
+	conn   *conn
+	lapsed bool // the worker's
 }
 
-func (r *ConnRequest) lapse() { r.lapsed = true }
+// Accept implements verbs.Answerer.
+func (r *request) Accept(ctx context.Context, qp verbs.QP, private []byte) error {
+	q, err := r.conn.dev.qp(qp)
+	if err == nil {
+		err = r.establish(ctx, q, private)
+	}
+	return verbs.Wrap(fmt.Sprintf("rdma_accept of %v", r.conn.remote), err)
+}
 
-// ErrLapsed is returned when the peer went away before its request was answered.
-var ErrLapsed = errors.New(
-	"the connection request lapsed: the peer closed or the start-up timed out")
-
-// Accept makes qp the end of the connection and returns when it can be used.
-func (r *ConnRequest) Accept(ctx context.Context, qp *QP, private []byte) error {
+func (r *request) establish(ctx context.Context, q *QP, private []byte) (err error) {
 	c := r.conn
-	var err error
-	if e := c.call(func() { err = r.accept(qp, private) }); e != nil {
-		return e
+	if e := c.call(func() { err = r.accept(q, private) }); e != nil || err != nil {
+		return errors.Join(e, err)
 	}
-	if err != nil {
-		return fmt.Errorf("rdma_accept of %v: %w", r.Remote, err)
+	if err = q.established(ctx); err != nil && ctx.Err() != nil {
+		c.call(c.abort)
 	}
-	if err := qp.established(ctx); err != nil {
-		return fmt.Errorf("rdma_accept of %v: %w", r.Remote, err)
-	}
-	return nil
+	return err
 }
 
-func (r *ConnRequest) accept(qp *QP, private []byte) error {
+func (r *request) accept(qp *QP, private []byte) error {
 	c := r.conn
 	if r.lapsed || c.qp != nil {
-		return ErrLapsed
+		return verbs.ErrLapsed
 	}
 	c.qp = qp
 	if err := qp.attach(c); err != nil {
@@ -317,20 +301,30 @@ func (r *ConnRequest) accept(qp *QP, private []byte) error {
 		ORD: uint16(qp.cfg.ORD)})
 }
 
-// Reject answers no.
-func (r *ConnRequest) Reject(private []byte) error {
+// Reject implements verbs.Answerer.
+func (r *request) Reject(private []byte) error {
 	c := r.conn
 	var err error
 	e := c.call(func() {
 		if r.lapsed || c.qp != nil {
-			err = ErrLapsed
+			err = verbs.ErrLapsed
 			return
 		}
 		err = c.ses.Reject(startup.Answer{PrivateData: private})
 		c.wake()
 	})
-	return errors.Join(e, err)
+	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.remote), errors.Join(e, err))
 }
 
 var _ iwarp.Handler = (*conn)(nil)
 var _ rdmap.Completer = (*QP)(nil)
+
+var (
+	_ verbs.Device   = (*Device)(nil)
+	_ verbs.PD       = (*PD)(nil)
+	_ verbs.MR       = (*MR)(nil)
+	_ verbs.CQ       = (*CQ)(nil)
+	_ verbs.QP       = (*QP)(nil)
+	_ verbs.Listener = (*Listener)(nil)
+	_ verbs.Answerer = (*request)(nil)
+)

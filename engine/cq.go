@@ -2,75 +2,62 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
-	"xwarp/ddp/rdmap"
-	"xwarp/engine/queue"
+	"xwarp/engine/verbs"
 )
 
-// Types of the verbs that the engine passes through.
-type (
-	SendWR = rdmap.SendWR
-	RecvWR = rdmap.RecvWR
-	SGE    = rdmap.SGE
-	Status = rdmap.Status
-	WROp   = rdmap.WROp
-)
-
-// Completion is the end of one work request.
-type Completion struct {
-	ID          uint64 // of the work request
-	QP          *QP
-	Op          WROp // rdmap.WRRecv for a receive
-	Status      Status
-	Flags       rdmap.CompletionFlags
-	ByteLen     uint32 // octets received, read, written or sent; 0 unless Status is SUCCESS
-	Imm         [rdmap.ImmLen]byte
-	Invalidated uint32 // STag, when Flags has rdmap.WithInvalidate
-}
-
-// ErrCQOverrun is what a completion queue returns after it was too small once: completions are lost, and the
-// queue pairs that lost one are in error.
-var ErrCQOverrun = errors.New("IBV_EVENT_CQ_ERR: completion queue overrun; make it deeper or " +
-	"poll it sooner")
-
-// CQ is a completion queue. Workers fill it; any goroutine may poll it.
+// CQ is verbs.CQ of the engine. Workers fill it.
 type CQ struct {
-	ring    *queue.Ring[Completion]
+	ring    *fifo[verbs.Completion]
 	overrun atomic.Bool
+	users   atomic.Int32 // sides of queue pairs
 	armed   atomic.Bool
 	bell    chan struct{}
-	sink    func(*Completion) bool // takes the completions instead of the ring, when not nil
+	sink    func(*verbs.Completion) bool // takes the completions instead of the ring, when not nil
 }
 
-// NewCQ returns a completion queue for at least depth completions. It must have room for every work request that may
-// be outstanding on the queue pairs that use it.
-func NewCQ(depth int) (*CQ, error) {
-	r, err := queue.NewRing[Completion](depth)
+// CreateCQ implements verbs.Device.
+func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
+	c, err := newCQ(depth)
+	if err != nil {
+		return nil, verbs.Wrap("ibv_create_cq", err)
+	}
+	return c, nil
+}
+
+func newCQ(depth int) (*CQ, error) {
+	r, err := newFIFO[verbs.Completion](depth)
 	if err != nil {
 		return nil, err
 	}
 	return &CQ{ring: r, bell: make(chan struct{}, 1)}, nil
 }
 
-// Poll moves up to len(dst) completions into dst and returns how many. It never blocks. A goroutine that
-// calls it in a loop needs a processor beside the worker's: where they share one, each waits for the
-// scheduler to stop the other, and a message takes 25 times as long as one that XDPConfig.Consumer answers,
-// 100 times and more with time.Sleep or runtime.Gosched in the loop. Without a processor to spare use
-// Consumer, or Wait.
-func (c *CQ) Poll(dst []Completion) (n int, err error) {
+// Close implements verbs.CQ.
+func (c *CQ) Close() error {
+	if c.users.Load() > 0 {
+		return verbs.Wrap("ibv_destroy_cq", verbs.ErrBusy)
+	}
+	return nil
+}
+
+// Poll implements verbs.CQ. A goroutine that calls it in a loop needs a processor beside the worker's: where they
+// share one, each waits for the scheduler to stop the other, and a message takes 25 times as long as one that
+// XDPConfig.Consumer answers, 100 times and more with time.Sleep or runtime.Gosched in the loop. Without a processor
+// to spare use Consumer, or Wait.
+func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 	for n < len(dst) && c.ring.Pop(&dst[n]) {
 		n++
 	}
 	if n == 0 && c.overrun.Load() {
-		return 0, ErrCQOverrun
+		return 0, verbs.ErrCQOverrun
 	}
 	return n, nil
 }
 
-// Wait is Poll that blocks until there is at least one completion or ctx is done.
-func (c *CQ) Wait(ctx context.Context, dst []Completion) (int, error) {
+// Wait implements verbs.CQ.
+func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 	for {
 		if n, err := c.Poll(dst); n > 0 || err != nil {
 			return n, err
@@ -90,7 +77,7 @@ func (c *CQ) Wait(ctx context.Context, dst []Completion) (int, error) {
 }
 
 // push adds *v on a worker's thread; false means that it is lost.
-func (c *CQ) push(v *Completion) bool {
+func (c *CQ) push(v *verbs.Completion) bool {
 	if c.sink != nil {
 		return c.sink(v)
 	}

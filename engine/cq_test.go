@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // TestCQOverrun gives one queue pair a completion queue that is too small. The queue says so, its queue pair
@@ -25,21 +26,21 @@ func TestCQOverrun(t *testing.T) {
 	}
 	da, db := open(), open()
 	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
-	small, err := engine.NewCQ(1)
+	small, err := da.CreateCQ(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, d := newEnd(t, da, 4096), newEnd(t, db, 4096)
-	if c.qp, err = da.CreateQP(engine.QPConfig{PD: c.pd, SendCQ: small, RecvCQ: c.cq}); err != nil {
+	if c.qp, err = da.CreateQP(verbs.QPConfig{PD: c.pd, SendCQ: small, RecvCQ: c.cq}); err != nil {
 		t.Fatal(err)
 	}
 	loopback := netip.MustParseAddrPort("127.0.0.1:0")
 	connect(t, a, b, loopback)
 	connect(t, c, d, loopback)
 	for range 64 {
-		err := c.qp.PostSend(&engine.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-			RemoteSTag: d.mr.STag(), SGL: []engine.SGE{c.mr.SGE(0, 8)}})
-		if err != nil && !errors.Is(err, engine.ErrQueueFull) {
+		err := c.qp.PostSend(&verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+			RemoteSTag: d.mr.STag(), SGL: []verbs.SGE{c.mr.SGE(0, 8)}})
+		if err != nil && !errors.Is(err, verbs.ErrQueueFull) {
 			t.Fatal(err)
 		}
 	}
@@ -51,11 +52,11 @@ func TestCQOverrun(t *testing.T) {
 	if c.qp.Err() == nil {
 		t.Error("the queue pair whose completion was lost is fine")
 	}
-	var got [64]engine.Completion
+	var got [64]verbs.Completion
 	n, err := small.Poll(got[:])
 	for ; n > 0 && err == nil; n, err = small.Poll(got[:]) {
 	}
-	if !errors.Is(err, engine.ErrCQOverrun) {
+	if !errors.Is(err, verbs.ErrCQOverrun) {
 		t.Errorf("Poll: %v", err)
 	}
 	exercise(t, a, b)

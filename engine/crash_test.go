@@ -19,6 +19,7 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/engine"
 	"xwarp/engine/host/ports"
+	"xwarp/engine/verbs"
 )
 
 const crashEnv = "XWARP_TEST_CRASH_NAMESPACE"
@@ -46,7 +47,7 @@ func victim(path string) error {
 	if err != nil {
 		return err
 	}
-	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, engine.ConnConfig{})
+	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:7174"), 0, verbs.ConnConfig{})
 	if err != nil {
 		return err
 	}

@@ -13,15 +13,16 @@ import (
 
 	"xwarp/engine/budget"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
 
 // Options are what both transports have in common. Zero fields mean defaults.
 type Options struct {
-	MPA      MPAConfig // for every connection, unless its own configuration says otherwise
-	Policy   Policy    // decides for each peer instead of MPA; nil for none
-	Override Override  // bounds what a connection's own configuration can change; nil: everything
+	MPA      verbs.MPAConfig // for every connection, unless its own configuration says otherwise
+	Policy   Policy          // decides for each peer instead of MPA; nil for none
+	Override Override        // bounds what a connection's own configuration can change; nil: everything
 	// counts what each peer has, for all devices that share it; nil: the device's own, with defaults
 	Peers          *budget.Peers
 	Keepalive      Keepalive     // asks silent peers whether they are still there
@@ -44,24 +45,9 @@ type driver interface {
 	listen(l *Listener) (netip.AddrPort, error)
 	unlisten(l *Listener)
 	detach() error
-	describe() Transport
+	describe() verbs.Transport
 	footprint(accepted bool) int // octets of a connection, see Device.Footprint
 	close() error
-}
-
-// Transport says how a device moves octets.
-type Transport struct {
-	Name      string // "xdp" or "kernel"
-	Interface string
-	XDPMode   string // "native" or "generic"
-	Transmit  string // "xdp", "packet-gso" or "xdp-live"
-	Copy      string // "copy" or "zero-copy"
-	Segments  int    // chunks that a received frame may span; 1 with zero-copy where the MTU allows it
-	MTU       int
-	Queues    int
-	Fallback  error // why native mode could not be had
-	// NoZeroCopy is why zero-copy could not be had, when the configuration leaves that to the driver.
-	NoZeroCopy error
 }
 
 // Device is where everything else is made. Its methods may be called from any goroutine.
@@ -94,8 +80,8 @@ func newDevice(o Options) *Device {
 	return d
 }
 
-// Transport describes how the device moves octets.
-func (d *Device) Transport() Transport { return d.drv.describe() }
+// Transport implements verbs.Device.
+func (d *Device) Transport() verbs.Transport { return d.drv.describe() }
 
 // Detach takes the program off the interface, so that the host has all frames again; the rest of the device
 // stays as it is. It waits for no worker.
@@ -114,36 +100,46 @@ func (d *Device) Close() error {
 	return d.drv.close()
 }
 
-// ConnConfig describes one connection or the connections of one listener. Zero fields mean the device's defaults.
-type ConnConfig struct {
-	Local       netip.AddrPort // source of an active connection
-	PrivateData []byte         // of the MPA Request; at most 512 octets, 508 with revision 2
-	MPA         *MPAConfig     // instead of the device's
+// Dial implements verbs.Device.
+func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
+	cfg verbs.ConnConfig) error {
+	q, err := d.qp(qp)
+	if err == nil {
+		err = d.dial(ctx, remote, q, &cfg)
+	}
+	return verbs.Wrap(fmt.Sprintf("rdma_connect to %v", remote), err)
 }
 
-// Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is
-// tried again without, and remembered for some minutes. errors.Is(err, iwarp.ErrRejected) tells that the
-// peer's consumer said no.
-func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg ConnConfig) error {
-	m, err := d.mpaConfig(&cfg, remote.Addr())
+// qp returns the engine's own of a queue pair.
+func (d *Device) qp(qp verbs.QP) (*QP, error) {
+	if q, _ := qp.(*QP); q != nil && q.dev == d {
+		return q, nil
+	}
+	return nil, verbs.ErrForeign
+}
+
+func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
+	cfg *verbs.ConnConfig) error {
+	m, err := d.mpaConfig(cfg, remote.Addr())
 	if err != nil {
-		return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+		return err
 	}
 	hold, err := d.opt.Peers.Dial(remote.Addr(), clock())
 	if err != nil {
-		return fmt.Errorf("rdma_connect to %v: %w", remote, denied(err))
+		return denied(err)
 	}
 	release := func() { hold.End(clock()) }
-	if err := d.dial(ctx, remote, qp, &cfg, &m); err != nil {
+	if err := d.dialAgain(ctx, remote, q, cfg, &m); err != nil {
 		release()
 		return err
 	}
-	qp.onGone(release)
+	q.onGone(release)
 	return nil
 }
 
-func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig,
-	m *MPAConfig) error {
+// dialAgain dials, and again without what the peer refused.
+func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
+	cfg *verbs.ConnConfig, m *verbs.MPAConfig) error {
 	d.verdicts.apply(remote, m, clock())
 	guess := startup.RetryNone // what a rejection may have meant
 	for attempt := 0; ; attempt++ {
@@ -154,12 +150,12 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 				d.verdicts.learn(remote, guess, clock())
 			}
 			return nil
-		case errors.Is(err, errTaken):
-			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+		case errors.Is(err, verbs.ErrHasConn): // which it does no harm
+			return err
 		}
 		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
 			qp.abandon(err)
-			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+			return err
 		}
 		switch c.retry {
 		case startup.RetryRevision1:
@@ -168,9 +164,9 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 			m.NoMarkers = true
 		default:
 			qp.abandon(err)
-			return fmt.Errorf("rdma_connect to %v: %w", remote, err)
+			return err
 		}
-		if errors.Is(err, iwarp.ErrRejected) {
+		if errors.Is(err, verbs.ErrRejected) {
 			guess = c.retry // or its consumer said no: the next attempt shows which
 		} else {
 			d.verdicts.learn(remote, c.retry, clock())
@@ -182,12 +178,12 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *C
 // maxAttempts is how often Dial tries again: once without markers, once without revision 2.
 const maxAttempts = 2
 
-func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *ConnConfig,
-	m *MPAConfig) (*conn, error) {
+func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.ConnConfig,
+	m *verbs.MPAConfig) (*conn, error) {
 	c := &conn{dev: d, qp: qp, result: make(chan error, 1)}
 	c.remote = remote
 	c.mpa = *m
-	c.startup = m.initiator(cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
+	c.startup = initiator(m, cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
 	if err := d.drv.start(c, cfg.Local, remote); err != nil {
 		return nil, err
 	}
@@ -199,9 +195,6 @@ func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cf
 		return nil, context.Cause(ctx)
 	}
 }
-
-// ErrListenerClosed is returned by Accept after Close.
-var ErrListenerClosed = errors.New("listener is closed")
 
 // iwarpConfig is the configuration of c's iwarp.Conn on loop l.
 func (d *Device) iwarpConfig(c *conn, l *loop, reliable bool) iwarp.Config {

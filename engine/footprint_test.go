@@ -9,6 +9,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // TestConnFootprint compares what is promised of connected queue pairs with what the heap holds of both ends
@@ -18,7 +19,7 @@ func TestConnFootprint(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			a, b, at := pairWith(t, transport, engine.Options{})
 			const n = 40
-			cfg := engine.QPConfig{SendDepth: 64, RecvDepth: 1, MaxSGE: 1, MaxInline: 256, IRD: 1,
+			cfg := verbs.QPConfig{SendDepth: 64, RecvDepth: 1, MaxSGE: 1, MaxInline: 256, IRD: 1,
 				ORD: 1}
 			most := a.Footprint(&cfg) + b.Footprint(&cfg)
 			keep, before := connections(t, a, b, at, n, cfg)
@@ -33,11 +34,11 @@ func TestConnFootprint(t *testing.T) {
 }
 
 // connections makes n of them; before is what the heap held without.
-func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cfg engine.QPConfig) (
-	qps []*engine.QP, before int) {
+func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cfg verbs.QPConfig) (
+	qps []verbs.QP, before int) {
 	t.Helper()
 	ea, eb := newEnd(t, a, 4096), newEnd(t, b, 4096)
-	l, err := b.Listen(at, 0, engine.ConnConfig{})
+	l, err := b.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cf
 			}
 			accepted <- err
 		}()
-		if err := a.Dial(ctx, at, qa, engine.ConnConfig{}); err != nil {
+		if err := a.Dial(ctx, at, qa, verbs.ConnConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-accepted; err != nil {
@@ -73,7 +74,7 @@ func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cf
 		}
 		for range 2 {
 			for i := range cfg.SendDepth {
-				wr := engine.SendWR{Op: rdmap.WRWrite, Inline: make([]byte, cfg.MaxInline),
+				wr := verbs.SendWR{Op: rdmap.WRWrite, Inline: make([]byte, cfg.MaxInline),
 					RemoteSTag: eb.mr.STag()}
 				if i == cfg.SendDepth-1 {
 					wr.Flags = rdmap.Signaled

@@ -1,22 +1,19 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 )
 
 // A panic on a worker is a defect of this program. It ends the connection that was being served, as well as
 // that can be done, and the worker goes on, if its tables came through it; else the device fails. What the Go
 // runtime does not make a panic cannot be contained: concurrent use of a map, a stack that is exhausted,
 // memory that the system does not give.
-
-// ErrDefect is wrapped by what fails because of a defect of this program. The log has the stack.
-var ErrDefect = errors.New("a defect of this program, see the log")
 
 // part is a connection that can be ended after a panic.
 type part interface{ cutOff(why error) }
@@ -34,7 +31,7 @@ func (l *loop) contain() {
 	l.doing = nil
 	d := &stack.Defect{Value: v, Trace: debug.Stack()}
 	if p != nil {
-		attempt(func() { p.cutOff(fmt.Errorf("%w: %v", ErrDefect, v)) })
+		attempt(func() { p.cutOff(fmt.Errorf("%w: %v", verbs.ErrDefect, v)) })
 	}
 	l.defect(d)
 }

@@ -15,16 +15,17 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
 
 // sinkEnd is an end whose completions go to sink on the worker.
-func sinkEnd(t *testing.T, dev *engine.Device, sink func(*engine.Completion) bool) *end {
+func sinkEnd(t *testing.T, dev *engine.Device, sink func(*verbs.Completion) bool) *end {
 	t.Helper()
 	e := newEnd(t, dev, 1<<20)
 	cq := engine.NewSinkCQ(sink)
 	var err error
-	if e.qp, err = dev.CreateQP(engine.QPConfig{PD: e.pd, SendCQ: cq, RecvCQ: cq}); err != nil {
+	if e.qp, err = dev.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: cq, RecvCQ: cq}); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -39,7 +40,7 @@ func TestDefect(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/always=%v", transport, always), func(t *testing.T) {
 				da, db, at := pairOf(t, transport)
 				n := 0
-				a := sinkEnd(t, da, func(v *engine.Completion) bool {
+				a := sinkEnd(t, da, func(v *verbs.Completion) bool {
 					if n++; n == 3 || n > 3 && always {
 						panic("made to fail")
 					}
@@ -50,11 +51,12 @@ func TestDefect(t *testing.T) {
 				otherA, otherB := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
 				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
 				for i := range 8 {
-					a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead,
-						SGL: []engine.SGE{a.mr.SGE(0, 100_000)}, RemoteSTag: b.mr.STag()})
+					a.post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
+						SGL: []verbs.SGE{a.mr.SGE(0, 100_000)}, RemoteSTag: b.mr.STag()})
 				}
-				for _, c := range []<-chan struct{}{a.qp.Down(), a.qp.Gone(), b.qp.Down(),
-					b.qp.Gone()} {
+				for _, c := range []<-chan struct{}{a.qp.Down(),
+					a.qp.(*engine.QP).Gone(), b.qp.Down(),
+					b.qp.(*engine.QP).Gone()} {
 					select {
 					case <-c:
 					case <-time.After(20 * time.Second):
@@ -102,25 +104,25 @@ func TestDeviceFails(t *testing.T) {
 	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
 	connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 	broken.Store(true)
-	a.qp.PostSend(&engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)},
+	a.qp.PostSend(&verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, 1000)},
 		RemoteSTag: b.mr.STag()})
-	for _, c := range []<-chan struct{}{da.Failed(), a.qp.Gone()} {
+	for _, c := range []<-chan struct{}{da.Failed(), a.qp.(*engine.QP).Gone()} {
 		select {
 		case <-c:
 		case <-time.After(20 * time.Second):
 			t.Fatal("the device goes on")
 		}
 	}
-	if !errors.Is(da.Err(), engine.ErrDefect) || a.qp.Err() == nil {
+	if !errors.Is(da.Err(), verbs.ErrDefect) || a.qp.Err() == nil {
 		t.Errorf("device: %v, queue pair: %v", da.Err(), a.qp.Err())
 	}
-	if _, err := da.AllocPD(); !errors.Is(err, engine.ErrClosed) {
+	if _, err := da.AllocPD(); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("AllocPD: %v", err)
 	}
 	if err := a.qp.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := da.Close(); err != nil && !errors.Is(err, engine.ErrDefect) {
+	if err := da.Close(); err != nil && !errors.Is(err, verbs.ErrDefect) {
 		t.Error(err)
 	}
 	db.Close()
@@ -164,12 +166,12 @@ func TestStall(t *testing.T) {
 				Log: slog.New(slog.NewTextHandler(&log, nil))}
 			da, db, at := pairWith(t, transport, o)
 			goOn := make(chan struct{})
-			a, b := sinkEnd(t, da, func(*engine.Completion) bool {
+			a, b := sinkEnd(t, da, func(*verbs.Completion) bool {
 				standStill(goOn)
 				return true
 			}), newEnd(t, db, 1<<20)
 			connect(t, a, b, at)
-			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 1000)},
+			a.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, 1000)},
 				RemoteSTag: b.mr.STag()})
 			if !eventually(func() bool {
 				return da.Stalled() != nil && log.contains("standStill")

@@ -108,7 +108,7 @@ func TestPeerGoneXDP(t *testing.T) {
 	}
 	for _, e := range []*end{a, b} {
 		select {
-		case <-e.qp.Gone():
+		case <-e.qp.(*engine.QP).Gone():
 		case <-time.After(30 * time.Second):
 			t.Error("a connection whose peer is gone is still there")
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
 )
 
@@ -135,7 +136,7 @@ func (k *kernelDriver) steps(now tick.Time) (next tick.Time, whole bool) {
 func (k *kernelDriver) abortAll() {
 	for c := range k.conns {
 		c.ses.Abort(clock())
-		c.end(ErrClosed)
+		c.end(verbs.ErrClosed)
 	}
 }
 
@@ -151,7 +152,7 @@ func (k *kernelDriver) start(c *conn, local, remote netip.AddrPort) error {
 		if err == nil {
 			sock.Close()
 		}
-		c.report(ErrClosed)
+		c.report(verbs.ErrClosed)
 	}()
 	return nil
 }
@@ -229,7 +230,7 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
 				continue
 			}
 			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1), hold: hold}
-			c.startup = c.mpa.responder()
+			c.startup = responder(&c.mpa)
 			if !k.loop.post(func() { k.connected(c, sock, nil) }) {
 				sock.Close()
 				hold.End(clock())
@@ -245,7 +246,7 @@ const acceptPause = 20 * time.Millisecond
 
 func (k *kernelDriver) unlisten(l *Listener) { l.drv.(net.Listener).Close() }
 
-func (k *kernelDriver) describe() Transport { return Transport{Name: "kernel"} }
+func (k *kernelDriver) describe() verbs.Transport { return verbs.Transport{Name: "kernel"} }
 
 // footprint is the blocks of a connection, and 64 KiB for its state, goroutines and FPDUs under way.
 func (k *kernelDriver) footprint(accepted bool) int {

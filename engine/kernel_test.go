@@ -10,6 +10,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 )
 
@@ -17,17 +18,17 @@ import (
 func TestKernelTransfer(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
-		mpa          engine.MPAConfig
+		mpa          verbs.MPAConfig
 		window, emss int
 	}{
 		{name: "markers"},
-		{name: "no markers", mpa: engine.MPAConfig{NoMarkers: true}},
-		{name: "no CRC", mpa: engine.MPAConfig{NoCRC: true}},
-		{name: "revision 1", mpa: engine.MPAConfig{Revision1: true}},
+		{name: "no markers", mpa: verbs.MPAConfig{NoMarkers: true}},
+		{name: "no CRC", mpa: verbs.MPAConfig{NoCRC: true}},
+		{name: "revision 1", mpa: verbs.MPAConfig{Revision1: true}},
 		{name: "nothing held", window: 1}, // what a block ends with stays in the block
 		{name: "EMSS of 140", emss: 140},
 		{name: "EMSS of 100", emss: 100},
-		{name: "EMSS of 36 without markers", emss: 36, mpa: engine.MPAConfig{NoMarkers: true}},
+		{name: "EMSS of 36 without markers", emss: 36, mpa: verbs.MPAConfig{NoMarkers: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			open := func() *engine.Device {
@@ -70,7 +71,7 @@ func TestKernelDialGivesUp(t *testing.T) {
 		cancel()
 	}()
 	if err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.qp,
-		engine.ConnConfig{}); !errors.Is(err, context.Canceled) {
+		verbs.ConnConfig{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Dial: %v", err)
 	}
 	ours, theirs := net.Pipe()
@@ -98,10 +99,10 @@ func TestPostAfterClose(t *testing.T) {
 	if err := a.dev.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend}); !errors.Is(err, engine.ErrClosed) {
+	if err := a.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend}); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("PostSend: %v, want ErrClosed", err)
 	}
-	if err := a.qp.PostRecv(&engine.RecvWR{}); !errors.Is(err, engine.ErrClosed) {
+	if err := a.qp.PostRecv(&verbs.RecvWR{}); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("PostRecv: %v, want ErrClosed", err)
 	}
 }
@@ -117,7 +118,7 @@ func TestRegionAfterClose(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mr, err := pd.RegMR(make([]byte, 4096), engine.LocalWrite)
+	mr, err := pd.RegMR(make([]byte, 4096), verbs.LocalWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestKernelStopsReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	ln, err := d.Listen(netip.AddrPort{}, 0, engine.ConnConfig{})
+	ln, err := d.Listen(netip.AddrPort{}, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // underWrites runs disturb while Writes go on, and checks that every octet arrives all the same.
@@ -32,7 +33,7 @@ func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *
 	disturbed := make(chan bool)
 	go func() { defer close(disturbed); disturb(db, tn) }()
 	for i, over := 0, false; i < rounds || !over; i++ {
-		a.post(engine.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)},
+		a.post(verbs.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, size)},
 			RemoteSTag: b.mr.STag()})
 		a.wait()
 		select {
@@ -41,7 +42,7 @@ func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *
 		default:
 		}
 	}
-	a.post(engine.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(size, size)},
+	a.post(verbs.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(size, size)},
 		RemoteSTag: b.mr.STag()})
 	a.wait()
 	if !bytes.Equal(a.mem[size:], a.mem[:size]) {
@@ -87,7 +88,7 @@ func TestNeighbourMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.qp.PostSend(&engine.SendWR{ID: 9, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, 8)},
+		a.qp.PostSend(&verbs.SendWR{ID: 9, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, 8)},
 			RemoteSTag: b.mr.STag()})
 		return s.Queues[0].Stack.DropNotForUs > 0
 	}) {

@@ -1,19 +1,16 @@
 package engine
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"xwarp/ddp"
+	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
-
-// ErrClosed is returned by calls on a device, queue pair or listener that was closed.
-var ErrClosed = errors.New("closed")
 
 // epoch is where the engine's clock starts; tick.Time counts from it.
 var epoch = time.Now()
@@ -79,7 +76,7 @@ func (l *loop) call(f func()) error { return l.callFor(nil, f) }
 // callFor is call for work on p, which ends when f panics.
 func (l *loop) callFor(p part, f func()) error {
 	done := make(chan struct{})
-	err := ErrDefect
+	err := verbs.ErrDefect
 	posted := l.post(func() {
 		l.doing = p
 		defer close(done)
@@ -87,7 +84,7 @@ func (l *loop) callFor(p part, f func()) error {
 		err = nil
 	})
 	if !posted {
-		return ErrClosed
+		return verbs.ErrClosed
 	}
 	<-done
 	return err

@@ -5,37 +5,29 @@ import (
 	"sync"
 
 	"xwarp/ddp"
+	"xwarp/engine/verbs"
 )
 
-// Access rights of a memory region.
-const (
-	LocalWrite   = ddp.LocalWrite
-	RemoteRead   = ddp.RemoteRead
-	RemoteWrite  = ddp.RemoteWrite
-	RemoteAtomic = ddp.RemoteAtomic
-)
-
-// PD is a protection domain: the queue pairs in it reach the memory regions in it and no others.
+// PD is verbs.PD of the engine.
 type PD struct {
 	dev *Device
 	pds []*ddp.PD // one per worker; nil once freed there
 }
 
-// MR is a registered memory region. Its STag and base are what a peer needs to reach it.
+// MR is verbs.MR of the engine.
 type MR struct {
-	pd   *PD
-	mrs  []*ddp.MR // one per worker, all with the same STag; nil once deregistered there
-	mem  []byte
-	stag ddp.STag
-	base ddp.TO
+	pd  *PD
+	mrs []*ddp.MR // one per worker, all with the same STag; nil once deregistered there
+	mem []byte
+	at  verbs.RemoteMR
 
 	failing sync.Once
 	failed  chan struct{}
 	err     error
 }
 
-// AllocPD makes a protection domain.
-func (d *Device) AllocPD() (*PD, error) {
+// AllocPD implements verbs.Device.
+func (d *Device) AllocPD() (verbs.PD, error) {
 	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.loops))}
 	err := d.onEach(func(i int, l *loop) (err error) {
 		pd.pds[i], err = l.table.AllocPD()
@@ -43,15 +35,14 @@ func (d *Device) AllocPD() (*PD, error) {
 	})
 	if err != nil {
 		pd.Close()
-		return nil, fmt.Errorf("ibv_alloc_pd: %w", err)
+		return nil, verbs.Wrap("ibv_alloc_pd", err)
 	}
 	return pd, nil
 }
 
-// Close gives the domain back; it fails with ddp.ErrBusy while regions or queue pairs are in it. It may be
-// called again then.
+// Close implements verbs.PD.
 func (p *PD) Close() error {
-	return p.dev.onEach(func(i int, l *loop) error {
+	return verbs.Wrap("ibv_dealloc_pd", p.dev.onEach(func(i int, l *loop) error {
 		if p.pds[i] == nil {
 			return nil
 		}
@@ -60,12 +51,11 @@ func (p *PD) Close() error {
 			p.pds[i] = nil
 		}
 		return err
-	})
+	}))
 }
 
-// RegMR registers mem. The caller keeps mem and must not unmap it before Close returned; while a peer may
-// write to it, its octets change at any time. Offsets count from 0: an address in the region is its TO.
-func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
+// RegMR implements verbs.PD. Offsets count from 0: an address in the region is its TO.
+func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
 	attr := ddp.Attr{Access: access, Shared: len(p.pds) > 1, Owner: m}
 	err := p.dev.onEach(func(i int, l *loop) (err error) {
@@ -77,30 +67,31 @@ func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
 	})
 	if err != nil {
 		m.deregister()
-		return nil, fmt.Errorf("ibv_reg_mr of %d octets: %w", len(mem), err)
+		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", len(mem)), err)
 	}
-	m.stag, m.base = m.mrs[0].STag(), m.mrs[0].Base()
+	m.at = verbs.RemoteMR{
+		Access: access &^ verbs.LocalWrite, STag: attr.STag, Base: m.mrs[0].Base(),
+		Length: uint64(len(mem)),
+	}
 	return m, nil
 }
 
-// STag returns the tag that names the region.
-func (m *MR) STag() ddp.STag { return m.stag }
+// STag implements verbs.MR.
+func (m *MR) STag() verbs.STag { return m.at.STag }
 
-// Bytes returns the memory.
+// Remote implements verbs.MR.
+func (m *MR) Remote() verbs.RemoteMR { return m.at }
+
+// Bytes implements verbs.MR.
 func (m *MR) Bytes() []byte { return m.mem }
 
-// SGE returns the piece of n octets at off.
-func (m *MR) SGE(off, n int) SGE {
-	return SGE{STag: m.stag, TO: m.base + ddp.TO(off), Len: uint32(n)}
+// SGE implements verbs.MR.
+func (m *MR) SGE(off, n int) verbs.SGE {
+	return verbs.SGE{STag: m.at.STag, TO: m.at.Base + verbs.TO(off), Len: uint32(n)}
 }
 
-// Close makes the STag name nothing; it fails with ddp.ErrBusy while work requests point into the region.
-func (m *MR) Close() error {
-	if err := m.deregister(); err != nil {
-		return fmt.Errorf("ibv_dereg_mr: %w", err)
-	}
-	return nil
-}
+// Close implements verbs.MR.
+func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
 
 func (m *MR) deregister() error {
 	return m.pd.dev.onEach(func(i int, l *loop) error {

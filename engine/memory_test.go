@@ -51,7 +51,7 @@ func TestDomainOfTwoWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mr, err := d.loops[1].table.Register(pd.pds[1], make([]byte, 1), ddp.Attr{})
+	mr, err := d.loops[1].table.Register(pd.(*PD).pds[1], make([]byte, 1), ddp.Attr{})
 	if err != nil {
 		t.Fatal(err)
 	}

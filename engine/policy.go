@@ -1,38 +1,36 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
+
+	"xwarp/engine/verbs"
 )
 
 // Policy decides about a peer: what MPA asks of it, unless the connection or its listener has a configuration
 // of its own, and whether there may be a connection at all, in either direction. It is called on workers and
 // must not block.
-type Policy func(remote netip.Addr) (m MPAConfig, allowed bool)
+type Policy func(remote netip.Addr) (m verbs.MPAConfig, allowed bool)
 
 // Override decides what becomes of the configuration that a connection or its listener asks for, where the
 // policy says policy. It is called on workers and must not block.
-type Override func(policy, asked MPAConfig) MPAConfig
-
-// ErrPeerDenied is wrapped when the device's policy does not allow a peer.
-var ErrPeerDenied = errors.New("the policy for this peer does not allow connections")
+type Override func(policy, asked verbs.MPAConfig) verbs.MPAConfig
 
 // denied is the error of a peer that has as much as it may have.
 func denied(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w now: %w", ErrPeerDenied, err)
+	return fmt.Errorf("%w now: %w", verbs.ErrPeerDenied, err)
 }
 
 // mpaConfig returns what MPA negotiates with remote.
-func (d *Device) mpaConfig(c *ConnConfig, remote netip.Addr) (MPAConfig, error) {
+func (d *Device) mpaConfig(c *verbs.ConnConfig, remote netip.Addr) (verbs.MPAConfig, error) {
 	m := d.opt.MPA
 	if d.opt.Policy != nil {
 		var allowed bool
 		if m, allowed = d.opt.Policy(remote); !allowed {
-			return m, ErrPeerDenied
+			return m, verbs.ErrPeerDenied
 		}
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 )
 
 // PostSendOn is PostSend for XDPConfig.Consumer, called with its argument, the queue: a request for a queue
@@ -11,7 +12,7 @@ import (
 // without the lock, the copy and the bell that carry it from one thread to another. It does what PostSend
 // does where that is not possible: for queue pairs of other queues and for those that are not connected, and
 // behind requests that are queued. Only the callback may call it, on the goroutine that it was called on.
-func (q *QP) PostSendOn(queue int, wr *SendWR) error {
+func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
 	if !q.here(queue) || q.sq.len() > 0 {
 		return q.PostSend(wr)
 	}
@@ -26,7 +27,7 @@ func (q *QP) PostSendOn(queue int, wr *SendWR) error {
 }
 
 // PostRecvOn is to PostRecv what PostSendOn is to PostSend.
-func (q *QP) PostRecvOn(queue int, wr *RecvWR) error {
+func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
 	if !q.here(queue) || q.rq.len() > 0 || len(wr.SGL) > q.cfg.MaxSGE || !q.giveRecv(wr) {
 		return q.PostRecv(wr)
 	}
@@ -41,7 +42,7 @@ func (q *QP) here(queue int) bool {
 }
 
 // give moves one send request into the protocol, which completes it when it refuses it. False: there is no room yet.
-func (q *QP) give(wr *SendWR) bool {
+func (q *QP) give(wr *verbs.SendWR) bool {
 	err := q.core.PostSend(wr)
 	switch {
 	case err == nil:
@@ -55,7 +56,7 @@ func (q *QP) give(wr *SendWR) bool {
 }
 
 // giveRecv is give for a receive.
-func (q *QP) giveRecv(wr *RecvWR) bool {
+func (q *QP) giveRecv(wr *verbs.RecvWR) bool {
 	err := q.core.PostRecv(wr)
 	switch {
 	case err == nil:

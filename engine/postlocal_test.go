@@ -11,6 +11,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // onWorker is a consumer whose callback a test exchanges.
@@ -61,31 +62,31 @@ func TestPostOn(t *testing.T) {
 	}
 	defer da.Close()
 	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
-	if a.qp, err = da.CreateQP(engine.QPConfig{PD: a.pd, SendCQ: a.cq, RecvCQ: a.cq, SendDepth: 16,
+	if a.qp, err = da.CreateQP(verbs.QPConfig{PD: a.pd, SendCQ: a.cq, RecvCQ: a.cq, SendDepth: 16,
 		RecvDepth: 64}); err != nil {
 		t.Fatal(err)
 	}
 	rnd := rand.New(rand.NewPCG(5, 6))
 	recv := func(queue int, id uint64) error {
-		wr := engine.RecvWR{ID: id, SGL: []engine.SGE{a.mr.SGE(0, 8)}}
+		wr := verbs.RecvWR{ID: id, SGL: []verbs.SGE{a.mr.SGE(0, 8)}}
 		if rnd.IntN(3) == 0 {
 			return a.qp.PostRecv(&wr)
 		}
-		return a.qp.PostRecvOn(queue, &wr)
+		return a.qp.(*engine.QP).PostRecvOn(queue, &wr)
 	}
 	send := func(queue int, id uint64) error {
-		wr := engine.SendWR{ID: id, Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-			SGL: []engine.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()}
+		wr := verbs.SendWR{ID: id, Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+			SGL: []verbs.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()}
 		switch rnd.IntN(8) {
 		case 0:
 			return a.qp.PostSend(&wr)
 		case 1:
-			return a.qp.PostSendOn(queue+1, &wr) // nobody's: as PostSend
+			return a.qp.(*engine.QP).PostSendOn(queue+1, &wr) // nobody's: as PostSend
 		}
-		return a.qp.PostSendOn(queue, &wr)
+		return a.qp.(*engine.QP).PostSendOn(queue, &wr)
 	}
 	o.run(t, func(queue int) (bool, error) { // before there is a connection
-		if err := send(queue, 0); !errors.Is(err, engine.ErrNotReady) {
+		if err := send(queue, 0); !errors.Is(err, verbs.ErrNotReady) {
 			return true, errors.New("a send was taken without a connection")
 		}
 		return true, errors.Join(recv(queue, 0), recv(queue, 1))
@@ -96,7 +97,7 @@ func TestPostOn(t *testing.T) {
 	posted, full := uint64(0), 0
 	var sent, received uint64
 	next := uint64(2)
-	batch := make([]engine.Completion, 32)
+	batch := make([]verbs.Completion, 32)
 	poll := func() error {
 		n, err := a.cq.Poll(batch)
 		for _, c := range batch[:n] {
@@ -121,7 +122,7 @@ func TestPostOn(t *testing.T) {
 				break
 			}
 			err := send(queue, posted)
-			if errors.Is(err, engine.ErrQueueFull) {
+			if errors.Is(err, verbs.ErrQueueFull) {
 				full++
 				break
 			}
@@ -136,14 +137,14 @@ func TestPostOn(t *testing.T) {
 		t.Error("the queue was never full")
 	}
 	for range receives {
-		b.post(engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{b.mr.SGE(0, 8)}})
+		b.post(verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{b.mr.SGE(0, 8)}})
 		b.wait()
 	}
 	o.run(t, func(int) (bool, error) { return received == receives, poll() })
 
 	// After the end, requests complete as flushed by either way.
 	b.qp.Close()
-	<-a.qp.Gone()
+	<-a.qp.(*engine.QP).Gone()
 	flushed, queued := 0, 0
 	o.run(t, func(queue int) (bool, error) {
 		if queued < 8 {

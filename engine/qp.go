@@ -11,54 +11,33 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
 )
 
-// Defaults of QPConfig.
-const (
-	DefaultDepth     = 128
-	DefaultSGE       = 4
-	DefaultInline    = 64
-	DefaultReadDepth = 16
-)
-
-// QPConfig describes a queue pair. Zero fields mean the defaults above.
-type QPConfig struct {
-	PD             *PD
-	SendCQ, RecvCQ *CQ // may be the same
-	SendDepth      int // work requests outstanding in each direction
-	RecvDepth      int
-	MaxSGE         int
-	MaxInline      int
-	IRD, ORD       int // RDMA Reads and atomics at a time: inbound, outbound
-	Context        any // the consumer's own, see QP.Context
-}
-
-// Errors of posting.
-var (
-	ErrQueueFull = errors.New("ENOMEM: work queue is full; poll completions or raise its depth")
-	ErrNotReady  = errors.New("queue pair is not connected")
-)
-
-// QP is a queue pair: one end of an iWARP connection. Its methods may be called from any goroutine.
+// QP is verbs.QP of the engine.
 type QP struct {
-	cfg  QPConfig
+	cfg  verbs.QPConfig // complete
 	dev  *Device
+	pd   *PD
+	send *CQ
+	recv *CQ
 	sq   postQueue[postedSend]
 	rq   postQueue[postedRecv]
 	loop atomic.Pointer[loop] // set once the queue pair has a connection
 
-	bell bell
+	bell   bell
+	closed sync.Once
 
 	// The worker's.
 	core    rdmap.QP
 	ses     *iwarp.Conn
 	wakeTr  func()
 	overran bool
-	comp    Completion // of Complete: handed to a sink, a local would be allocated
-	closing bool       // Close was called: Dial must not try again
-	ready   bool       // the connection stays on this worker: posted work may go into the core
+	comp    verbs.Completion // of Complete: handed to a sink, a local would be allocated
+	closing bool             // Close was called: Dial must not try again
+	ready   bool             // the connection stays on this worker: posted work may go into the core
 
 	// Set by the worker before a channel below is closed.
 	mu     sync.Mutex
@@ -76,45 +55,45 @@ type QP struct {
 
 var nextStream atomic.Uint64
 
-// CreateQP makes a queue pair, to be connected by Dial or ConnRequest.Accept. Receives may be posted at once.
-func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
-	set := func(v *int, def int) {
-		if *v == 0 {
-			*v = def
-		}
+// CreateQP implements verbs.Device.
+func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
+	q, err := d.createQP(cfg)
+	if err != nil {
+		return nil, verbs.Wrap("ibv_create_qp", err)
 	}
-	set(&cfg.SendDepth, DefaultDepth)
-	set(&cfg.RecvDepth, DefaultDepth)
-	set(&cfg.MaxSGE, DefaultSGE)
-	set(&cfg.MaxInline, DefaultInline)
-	set(&cfg.IRD, DefaultReadDepth)
-	set(&cfg.ORD, DefaultReadDepth)
-	switch {
-	case cfg.PD == nil || cfg.PD.dev != d:
-		return nil, errors.New("ibv_create_qp: protection domain is missing or of another device")
-	case cfg.SendCQ == nil || cfg.RecvCQ == nil:
-		return nil, errors.New("ibv_create_qp: completion queue is missing")
+	return q, nil
+}
+
+func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
+	pd, _ := cfg.PD.(*PD)
+	send, _ := cfg.SendCQ.(*CQ)
+	recv, _ := cfg.RecvCQ.(*CQ)
+	if pd == nil || pd.dev != d || send == nil || recv == nil {
+		return nil, verbs.ErrForeign
 	}
 	if d.loops[0].over.Load() {
-		return nil, ErrClosed
+		return nil, verbs.ErrClosed
 	}
 	q := &QP{
-		cfg: cfg, dev: d, up: make(chan struct{}), down: make(chan struct{}),
+		cfg: cfg.Complete(), dev: d, pd: pd, send: send, recv: recv,
+		up: make(chan struct{}), down: make(chan struct{}),
 		gone: make(chan struct{}), freed: make(chan struct{}),
 	}
 	core := q.coreConfig(d.loops[0], 0) // of any loop: bind initialises on the connection's own
 	if err := core.Check(); err != nil {
-		return nil, fmt.Errorf("ibv_create_qp: %w", err)
+		return nil, err
 	}
 	q.bell.kick, q.bell.of = q.kick, q
-	q.sq.init(cfg.SendDepth)
-	q.rq.init(cfg.RecvDepth)
+	q.sq.init(q.cfg.SendDepth)
+	q.rq.init(q.cfg.RecvDepth)
+	send.users.Add(1)
+	recv.users.Add(1)
 	return q, nil
 }
 
 func (q *QP) coreConfig(l *loop, i int) rdmap.Config {
 	return rdmap.Config{
-		Table: l.table, PD: q.cfg.PD.pds[i], Stream: ddp.StreamID(nextStream.Add(1)),
+		Table: l.table, PD: q.pd.pds[i], Stream: ddp.StreamID(nextStream.Add(1)),
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
 		MaxIRD:    q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
@@ -138,44 +117,45 @@ func (q *QP) release() {
 	q.ses, q.wakeTr = nil, nil
 }
 
-// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion.
-func (q *QP) PostSend(wr *SendWR) error {
+// PostSend implements verbs.QP.
+func (q *QP) PostSend(wr *verbs.SendWR) error {
 	l := q.loop.Load()
 	if l == nil {
-		return ErrNotReady
+		return verbs.ErrNotReady
 	}
 	if l.over.Load() {
-		return ErrClosed
+		return verbs.ErrClosed
 	}
 	if err := q.fits(wr); err != nil {
 		return err
 	}
 	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
-		return ErrQueueFull
+		return verbs.ErrQueueFull
 	}
 	l.ring(&q.bell)
 	return nil
 }
 
-func (q *QP) fits(wr *SendWR) error {
+func (q *QP) fits(wr *verbs.SendWR) error {
 	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
-		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d",
-			len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
+		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
+			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
 	}
 	return nil
 }
 
-// PostRecv queues *wr, which it copies, for one Send of the peer.
-func (q *QP) PostRecv(wr *RecvWR) error {
+// PostRecv implements verbs.QP.
+func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	if len(wr.SGL) > q.cfg.MaxSGE {
-		return fmt.Errorf("EINVAL: %d pieces, the queue pair takes %d", len(wr.SGL), q.cfg.MaxSGE)
+		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", verbs.ErrInvalid, len(wr.SGL),
+			q.cfg.MaxSGE)
 	}
 	l := q.loop.Load()
 	if l != nil && l.over.Load() {
-		return ErrClosed
+		return verbs.ErrClosed
 	}
 	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {
-		return ErrQueueFull
+		return verbs.ErrQueueFull
 	}
 	if l = q.loop.Load(); l != nil {
 		l.ring(&q.bell)
@@ -214,7 +194,7 @@ func (q *QP) finished() bool {
 }
 
 // postStatus is the completion status for a request that the protocol refused.
-func postStatus(err error) Status {
+func postStatus(err error) verbs.Status {
 	switch {
 	case errors.Is(err, rdmap.ErrState):
 		return rdmap.WRFlushErr
@@ -226,12 +206,12 @@ func postStatus(err error) Status {
 
 // Complete implements rdmap.Completer.
 func (q *QP) Complete(c *rdmap.Completion) {
-	cq := q.cfg.SendCQ
+	cq := q.send
 	if c.Op == rdmap.WRRecv {
-		cq = q.cfg.RecvCQ
+		cq = q.recv
 	}
-	q.comp = Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
-		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: uint32(c.Invalidated)}
+	q.comp = verbs.Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
+		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: c.Invalidated}
 	if !cq.push(&q.comp) {
 		q.overran = true
 	}
@@ -248,7 +228,7 @@ func (q *QP) settle() {
 	}
 }
 
-// Down is closed when the connection left full operation, or never got there; Err says why.
+// Down implements verbs.QP.
 func (q *QP) Down() <-chan struct{} { return q.down }
 
 // Gone is closed when nothing of the connection is left, after Down: both directions are closed, or it was
@@ -268,21 +248,21 @@ func (q *QP) onGone(f func()) {
 	}
 }
 
-// Err returns why the connection ended: nil while it is up and after a graceful close.
+// Err implements verbs.QP.
 func (q *QP) Err() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.err
 }
 
-// Params returns what MPA agreed on; nil before the connection is established.
+// Params implements verbs.QP.
 func (q *QP) Params() *startup.Params {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.params
 }
 
-// LocalAddr and RemoteAddr are the ends of the connection; zero before there is one.
+// LocalAddr implements verbs.QP.
 func (q *QP) LocalAddr() (a netip.AddrPort) {
 	if c := q.conn.Load(); c != nil {
 		a = c.local
@@ -290,7 +270,7 @@ func (q *QP) LocalAddr() (a netip.AddrPort) {
 	return a
 }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr implements verbs.QP.
 func (q *QP) RemoteAddr() (a netip.AddrPort) {
 	if c := q.conn.Load(); c != nil {
 		a = c.remote
@@ -310,7 +290,7 @@ func (q *QP) established(ctx context.Context) error {
 		if err := q.Err(); err != nil {
 			return err
 		}
-		return iwarp.ErrStartup
+		return verbs.ErrStartup
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -331,7 +311,7 @@ func (q *QP) setDown(err error) {
 	q.mu.Lock()
 	first := !q.isDown
 	if first {
-		q.isDown, q.err = true, err
+		q.isDown, q.err = true, verbs.Wrap("", err)
 	}
 	q.mu.Unlock()
 	if first {

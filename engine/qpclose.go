@@ -1,10 +1,12 @@
 package engine
 
-// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed.
+import "xwarp/engine/verbs"
+
+// Disconnect implements verbs.QP.
 func (q *QP) Disconnect() error {
 	l := q.loop.Load()
 	if l == nil {
-		return ErrNotReady
+		return verbs.ErrNotReady
 	}
 	return l.callFor(q, func() {
 		if q.ses != nil && !isClosed(q.gone) {
@@ -14,11 +16,20 @@ func (q *QP) Disconnect() error {
 	})
 }
 
-// Close ends the connection abortively if there still is one and gives back what q has.
+// Close implements verbs.QP.
 func (q *QP) Close() error {
+	q.end()
+	q.closed.Do(func() {
+		q.send.users.Add(-1)
+		q.recv.users.Add(-1)
+	})
+	return nil
+}
+
+func (q *QP) end() {
 	l := q.loop.Load()
 	if l == nil {
-		return nil
+		return
 	}
 	posted := l.post(func() {
 		q.closing = true
@@ -30,11 +41,9 @@ func (q *QP) Close() error {
 			q.wakeTr()
 		}
 	})
-	if !posted {
-		return nil // the worker ended, and with it everything of q
+	if posted { // else the worker ended, and with it everything of q
+		<-q.freed
 	}
-	<-q.freed
-	return nil
 }
 
 // free gives back what q has. It runs on the worker.

@@ -3,31 +3,22 @@ package engine
 import (
 	"slices"
 
-	"xwarp/ddp/rdmap"
-	"xwarp/mpa"
+	"xwarp/engine/verbs"
 )
 
-// ConnInfo is the state of a connection for people and tests.
-type ConnInfo struct {
-	State    rdmap.State
-	MPA      mpa.ReceiverStats
-	Counters rdmap.Counters
-	TCP      *TCPInfo // nil on the kernel transport
-}
-
-// Info returns a snapshot taken on the worker.
-func (q *QP) Info() (i ConnInfo, err error) {
+// Info implements verbs.QP.
+func (q *QP) Info() (i verbs.ConnInfo, err error) {
 	c := q.conn.Load()
 	if c == nil {
-		return i, ErrNotReady
+		return i, verbs.ErrNotReady
 	}
 	err = c.call(func() { i = q.info(c) })
 	return i, err
 }
 
 // info runs on the worker of c.
-func (q *QP) info(c *conn) ConnInfo {
-	i := ConnInfo{State: q.core.State(), MPA: c.ses.Stats(), Counters: q.core.Counters}
+func (q *QP) info(c *conn) verbs.ConnInfo {
+	i := verbs.ConnInfo{State: q.core.State(), MPA: c.ses.Stats(), Counters: q.core.Counters}
 	if c.info != nil {
 		i.TCP = c.info()
 	}
@@ -37,12 +28,15 @@ func (q *QP) info(c *conn) ConnInfo {
 // infoBatch is how many queue pairs a worker looks at before it goes on with its packets.
 const infoBatch = 32
 
-// Infos is Info of many queue pairs at a time, which costs their workers less; nil for those that have no connection.
-func Infos(list []*QP) []*ConnInfo {
-	infos := make([]*ConnInfo, len(list))
+// Infos is Info of many queue pairs of the engine at a time, which costs their workers less; nil for those that have no
+// connection.
+func Infos(list []verbs.QP) []*verbs.ConnInfo {
+	infos := make([]*verbs.ConnInfo, len(list))
+	qps := make([]*QP, len(list))
 	of := map[*loop][]int{}
 	for i, q := range list {
-		if c := q.conn.Load(); c != nil {
+		qps[i] = q.(*QP)
+		if c := qps[i].conn.Load(); c != nil {
 			l := c.owner.Load()
 			of[l] = append(of[l], i)
 		}
@@ -54,9 +48,9 @@ func Infos(list []*QP) []*ConnInfo {
 		for part := range slices.Chunk(all, infoBatch) {
 			l.call(func() {
 				for _, i := range part {
-					if c := list[i].conn.Load(); c.owner.Load() == l { // else it moves just now
-						l.doing = list[i]
-						v := list[i].info(c)
+					if c := qps[i].conn.Load(); c.owner.Load() == l { // else it moves just now
+						l.doing = qps[i]
+						v := qps[i].info(c)
 						infos[i] = &v
 					}
 				}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // TestInfoWhileConnecting asks a queue pair how it is while it is being connected: for the race detector.
@@ -19,7 +20,7 @@ func TestInfoWhileConnecting(t *testing.T) {
 		a, b := newEnd(t, dev, 4096), newEnd(t, dev, 4096)
 		stop := make(chan struct{})
 		var group sync.WaitGroup
-		for _, q := range []*engine.QP{a.qp, b.qp} {
+		for _, q := range []verbs.QP{a.qp, b.qp} {
 			group.Go(func() {
 				for {
 					select {
@@ -33,7 +34,7 @@ func TestInfoWhileConnecting(t *testing.T) {
 						t.Errorf("%v, and the ends are %v and %v", i.State, local, remote)
 						return
 					}
-					engine.Infos([]*engine.QP{a.qp, b.qp})
+					engine.Infos([]verbs.QP{a.qp, b.qp})
 				}
 			})
 		}
@@ -44,7 +45,7 @@ func TestInfoWhileConnecting(t *testing.T) {
 			t.Errorf("%v to %v, and %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(),
 				b.qp.LocalAddr(), b.qp.RemoteAddr())
 		}
-		for i, info := range engine.Infos([]*engine.QP{a.qp, b.qp}) {
+		for i, info := range engine.Infos([]verbs.QP{a.qp, b.qp}) {
 			if info == nil {
 				t.Errorf("nothing is known of queue pair %d", i)
 			}

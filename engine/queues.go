@@ -5,6 +5,7 @@ import (
 
 	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 	"xwarp/tcp"
 )
 
@@ -94,7 +95,7 @@ func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 	iss := from.stk.Withdraw(e, clock())
 	c.qp.release()
 	if !to.post(func() { x.resume(to, c, iss, s) }) {
-		c.report(ErrClosed)
+		c.report(verbs.ErrClosed)
 	}
 	return true
 }

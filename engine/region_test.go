@@ -15,6 +15,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/ulpdu"
 	"xwarp/ring"
 )
@@ -45,12 +46,12 @@ func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 }
 
 // failure returns the first completion of e that is no success, nil when its connection ends without one.
-func (e *end) failure() *engine.Completion {
+func (e *end) failure() *verbs.Completion {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for {
-		var c [1]engine.Completion
+		var c [1]verbs.Completion
 		if _, err := e.cq.Wait(ctx, c[:]); err != nil {
 			e.t.Fatalf("no completion says that the work request failed: %v; queue pair: %v", err,
 				e.qp.Err())
@@ -69,57 +70,57 @@ func (e *end) failure() *engine.Completion {
 func TestRegionLost(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	const inside = keep + 100_000 // after cutting: gone
-	touch := map[string]func(a, b *end, mr *engine.MR){
-		"peer writes": func(a, b *end, mr *engine.MR) {
-			a.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, size)},
+	touch := map[string]func(a, b *end, mr verbs.MR){
+		"peer writes": func(a, b *end, mr verbs.MR) {
+			a.post(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, size)},
 				RemoteSTag: mr.STag()})
 		},
-		"peer reads": func(a, b *end, mr *engine.MR) {
-			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, size)},
+		"peer reads": func(a, b *end, mr verbs.MR) {
+			a.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, size)},
 				RemoteSTag: mr.STag()})
 		},
-		"peer adds": func(a, b *end, mr *engine.MR) {
-			a.post(engine.SendWR{Op: rdmap.WRFetchAdd, SGL: []engine.SGE{a.mr.SGE(0, 8)},
+		"peer adds": func(a, b *end, mr verbs.MR) {
+			a.post(verbs.SendWR{Op: rdmap.WRFetchAdd, SGL: []verbs.SGE{a.mr.SGE(0, 8)},
 				RemoteSTag: mr.STag(), RemoteTO: inside &^ 7})
 		},
-		"peer sends": func(a, b *end, mr *engine.MR) {
-			if err := b.qp.PostRecv(&engine.RecvWR{ID: 7,
-				SGL: []engine.SGE{mr.SGE(inside, 4096)}}); err != nil {
+		"peer sends": func(a, b *end, mr verbs.MR) {
+			if err := b.qp.PostRecv(&verbs.RecvWR{ID: 7,
+				SGL: []verbs.SGE{mr.SGE(inside, 4096)}}); err != nil {
 				a.t.Fatal(err)
 			}
 			// the receive is there then
-			b.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{b.mr.SGE(0, 8)},
+			b.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{b.mr.SGE(0, 8)},
 				RemoteSTag: a.mr.STag()})
 			b.wait()
-			a.post(engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{a.mr.SGE(0, 4096)}})
+			a.post(verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{a.mr.SGE(0, 4096)}})
 		},
-		"own write": func(a, b *end, mr *engine.MR) {
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRWrite,
-				SGL: []engine.SGE{mr.SGE(inside, 100_000)}, RemoteSTag: a.mr.STag()})
+		"own write": func(a, b *end, mr verbs.MR) {
+			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRWrite,
+				SGL: []verbs.SGE{mr.SGE(inside, 100_000)}, RemoteSTag: a.mr.STag()})
 		},
-		"own send": func(a, b *end, mr *engine.MR) {
+		"own send": func(a, b *end, mr verbs.MR) {
 			if err := a.qp.PostRecv(
-				&engine.RecvWR{SGL: []engine.SGE{a.mr.SGE(0, 200_000)}}); err != nil {
+				&verbs.RecvWR{SGL: []verbs.SGE{a.mr.SGE(0, 200_000)}}); err != nil {
 				a.t.Fatal(err)
 			}
 			// the receive is there then
-			a.post(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(0, 8)},
+			a.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, 8)},
 				RemoteSTag: b.mr.STag()})
 			a.wait()
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []engine.SGE{b.mr.SGE(0, 100),
+			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []verbs.SGE{b.mr.SGE(0, 100),
 				mr.SGE(inside, 100_000)}})
 		},
-		"own read": func(a, b *end, mr *engine.MR) {
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRRead, SGL: []engine.SGE{mr.SGE(inside, 4096)},
+		"own read": func(a, b *end, mr verbs.MR) {
+			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRRead, SGL: []verbs.SGE{mr.SGE(inside, 4096)},
 				RemoteSTag: a.mr.STag()})
 		},
-		"own atomic": func(a, b *end, mr *engine.MR) {
-			word, err := a.pd.RegMR(make([]byte, 8), engine.RemoteAtomic)
+		"own atomic": func(a, b *end, mr verbs.MR) {
+			word, err := a.pd.RegMR(make([]byte, 8), verbs.RemoteAtomic)
 			if err != nil {
 				a.t.Fatal(err)
 			}
-			b.post(engine.SendWR{ID: 7, Op: rdmap.WRFetchAdd,
-				SGL: []engine.SGE{mr.SGE(inside&^7, 8)}, RemoteSTag: word.STag()})
+			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRFetchAdd,
+				SGL: []verbs.SGE{mr.SGE(inside&^7, 8)}, RemoteSTag: word.STag()})
 		},
 	}
 	for _, transport := range []string{"kernel", "xdp", "packet-gso"} {
@@ -131,8 +132,8 @@ func TestRegionLost(t *testing.T) {
 				otherA, otherB := newEnd(t, da, size), newEnd(t, db, size)
 				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
 				mem, cut := mapped(t, size)
-				mr, err := b.pd.RegMR(mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite|
-					engine.RemoteAtomic)
+				mr, err := b.pd.RegMR(mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite|
+					verbs.RemoteAtomic)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -159,7 +160,7 @@ func TestRegionLost(t *testing.T) {
 }
 
 // regionIsLost checks what both ends of the connection know of it.
-func regionIsLost(t *testing.T, a, b *end, mr *engine.MR) {
+func regionIsLost(t *testing.T, a, b *end, mr verbs.MR) {
 	t.Helper()
 	for _, e := range []*end{a, b} {
 		select {
@@ -232,7 +233,7 @@ func TestRegionLostRepeated(t *testing.T) {
 		for i := range mem {
 			mem[i] = byte(i) | 1 // never 0
 		}
-		mr, err := b.pd.RegMR(mem, engine.RemoteRead)
+		mr, err := b.pd.RegMR(mem, verbs.RemoteRead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,11 +247,11 @@ func TestRegionLostRepeated(t *testing.T) {
 			}
 		}()
 		for i := range reads {
-			a.post(engine.SendWR{ID: uint64(i), Op: rdmap.WRRead,
-				SGL: []engine.SGE{a.mr.SGE(i*n, n)}, RemoteSTag: mr.STag(), RemoteTO: ddpTO(i * n)})
+			a.post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
+				SGL: []verbs.SGE{a.mr.SGE(i*n, n)}, RemoteSTag: mr.STag(), RemoteTO: ddpTO(i * n)})
 		}
 		for done := 0; done < reads; done++ {
-			var c [1]engine.Completion
+			var c [1]verbs.Completion
 			if _, err := a.cq.Wait(ctx, c[:]); err != nil || c[0].Status != rdmap.Success {
 				break
 			}

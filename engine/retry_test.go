@@ -13,7 +13,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
 )
@@ -82,7 +82,7 @@ func TestNoVerdict(t *testing.T) {
 			defer d.Close()
 			for range 2 {
 				if err := d.Dial(t.Context(), at, newEnd(t, d, 4096).qp,
-					engine.ConnConfig{}); err == nil {
+					verbs.ConnConfig{}); err == nil {
 					t.Error("connected")
 				}
 			}
@@ -108,12 +108,12 @@ func TestDialTriesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := newEnd(t, d, 4096)
-		if err := e.qp.PostRecv(&engine.RecvWR{ID: 7}); err != nil {
+		if err := e.qp.PostRecv(&verbs.RecvWR{ID: 7}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err = d.Dial(ctx, at, e.qp, engine.ConnConfig{})
-		if !errors.Is(err, iwarp.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
+		err = d.Dial(ctx, at, e.qp, verbs.ConnConfig{})
+		if !errors.Is(err, verbs.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
 			t.Errorf("%v: Dial: %v", rst, err)
 		}
 		// revision 2 with M, C and S; without S; without M
@@ -122,22 +122,22 @@ func TestDialTriesAgain(t *testing.T) {
 				t.Errorf("%v: Request %d has revision and flags %x, want %x", rst, i, got, want)
 			}
 		}
-		var c [1]engine.Completion
+		var c [1]verbs.Completion
 		if _, err = e.cq.Wait(ctx, c[:]); err != nil || c[0].ID != 7 ||
 			c[0].Status != rdmap.WRFlushErr {
 			t.Errorf("%v: the receive completed with %v, %v", rst, c[0].Status, err)
 		}
-		next, err := d.CreateQP(engine.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq})
+		next, err := d.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Dial(ctx, at, next, engine.ConnConfig{}); err == nil {
+		if err := d.Dial(ctx, at, next, verbs.ConnConfig{}); err == nil {
 			t.Errorf("%v: connected", rst)
 		}
 		if got := came(seen); got != [2]byte{1, 0x40} {
 			t.Errorf("%v: the next connection asks with revision and flags %x", rst, got)
 		}
-		if err := d.Dial(ctx, at, e.qp, engine.ConnConfig{}); err == nil ||
+		if err := d.Dial(ctx, at, e.qp, verbs.ConnConfig{}); err == nil ||
 			!strings.Contains(err.Error(), "connection already") {
 			t.Errorf("%v: a second Dial: %v", rst, err)
 		}
@@ -173,7 +173,7 @@ func TestCloseWhileDialing(t *testing.T) {
 	dialed := make(chan error, 1)
 	go func() {
 		dialed <- d.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()), e.qp,
-			engine.ConnConfig{})
+			verbs.ConnConfig{})
 	}()
 	c, err := l.Accept()
 	if err != nil {
@@ -229,18 +229,18 @@ func TestRefusedIsNoVerdict(t *testing.T) {
 			}
 			for range 3 {
 				if err := da.Dial(t.Context(), at, newEnd(t, da, 4096).qp,
-					engine.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
+					verbs.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
 					t.Fatalf("Dial: %v", err)
 				}
 			}
-			l, err := db.Listen(at, 0, engine.ConnConfig{})
+			l, err := db.Listen(at, 0, verbs.ConnConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
 			dialed := make(chan error, 1)
 			a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
-			go func() { dialed <- da.Dial(t.Context(), at, a.qp, engine.ConnConfig{}) }()
+			go func() { dialed <- da.Dial(t.Context(), at, a.qp, verbs.ConnConfig{}) }()
 			r, err := l.Accept(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -265,12 +265,12 @@ func TestDialTwice(t *testing.T) {
 			da, db, at := open()
 			a, b := newEnd(t, da, 1<<16), newEnd(t, db, 1<<16)
 			connect(t, a, b, at)
-			l, err := db.Listen(at, 0, engine.ConnConfig{})
+			l, err := db.Listen(at, 0, verbs.ConnConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			if err := da.Dial(t.Context(), l.Addr(), a.qp, engine.ConnConfig{}); err == nil ||
+			if err := da.Dial(t.Context(), l.Addr(), a.qp, verbs.ConnConfig{}); err == nil ||
 				!strings.Contains(err.Error(), "already") {
 				t.Errorf("second Dial: %v", err)
 			}

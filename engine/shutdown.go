@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 )
 
 // idlePoll is how soon Shutdown looks again whether the queue pair is idle; the wait doubles up to
@@ -20,7 +21,7 @@ const (
 func (q *QP) Shutdown(ctx context.Context) error {
 	l := q.loop.Load()
 	if l == nil {
-		return ErrNotReady
+		return verbs.ErrNotReady
 	}
 	wait := idlePoll
 	again := time.NewTimer(wait)

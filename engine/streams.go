@@ -9,6 +9,7 @@ import (
 	"xwarp/engine/bytestream"
 	"xwarp/engine/host/ports"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
@@ -30,13 +31,10 @@ type Stream struct {
 	local, remote netip.AddrPort
 }
 
-// ErrTransport is returned by what only the xdp transport has.
-var ErrTransport = errors.New("ENOTSUP: only a device on AF_XDP has this")
-
 func (d *Device) xdp() (*xdpDriver, error) {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {
-		return nil, ErrTransport
+		return nil, verbs.ErrTransport
 	}
 	return x, nil
 }
@@ -120,7 +118,7 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 		return nil, err
 	}
 	if backlog <= 0 {
-		backlog = DefaultBacklog
+		backlog = verbs.DefaultBacklog
 	}
 	l := &StreamListener{x: x, port: port, backlog: backlog, bell: make(chan struct{}, 1)}
 	lc := stack.ListenConfig{Conn: x.streamConfig(&cfg), Startup: -1}
@@ -165,7 +163,7 @@ func (l *StreamListener) Accept() (*Stream, error) {
 		l.waiting = l.waiting[1:]
 		return s, nil
 	case l.closed:
-		return nil, ErrListenerClosed
+		return nil, verbs.ErrListenerClosed
 	}
 	return nil, bytestream.ErrAgain
 }
@@ -243,8 +241,10 @@ func (s *Stream) Close() error {
 }
 
 // Info returns the state and the counters of the connection: Linux's TCP_INFO.
-func (s *Stream) Info() (i TCPInfo, err error) {
-	err = s.onConn(func(c *tcp.Conn, now tick.Time) { i = TCPInfo{c.Info(now), c.Counters()} })
+func (s *Stream) Info() (i verbs.TCPInfo, err error) {
+	err = s.onConn(func(c *tcp.Conn, now tick.Time) {
+		i = verbs.TCPInfo{Info: c.Info(now), Counters: c.Counters()}
+	})
 	return i, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
 )
 
@@ -17,13 +18,17 @@ var ErrBusy = errors.New(
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
 // 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
 // used; the stream itself is not usable any more, whatever the outcome.
-func (d *Device) Upgrade(ctx context.Context, s *Stream, qp *QP, cfg ConnConfig) error {
+func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.ConnConfig) error {
+	qp, err := d.qp(v)
+	if err != nil {
+		return err
+	}
 	m, err := d.mpaConfig(&cfg, s.remote.Addr())
 	if err != nil {
 		return fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
 	}
 	c := &conn{dev: d, qp: qp, mpa: m, result: make(chan error, 1)}
-	c.startup = m.initiator(cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
+	c.startup = initiator(&m, cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
 	if err = d.upgrade(s, c); err == nil {
 		select {
 		case err = <-c.result:
@@ -41,16 +46,16 @@ func (d *Device) Upgrade(ctx context.Context, s *Stream, qp *QP, cfg ConnConfig)
 
 // AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was
 // used before.
-func (d *Device) AwaitRequest(ctx context.Context, s *Stream, cfg ConnConfig) (*ConnRequest,
-	error) {
+func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
+	cfg verbs.ConnConfig) (*verbs.ConnRequest, error) {
 	m, err := d.mpaConfig(&cfg, s.remote.Addr())
 	if err != nil {
 		return nil, fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
 	}
-	l := &Listener{dev: d, cfg: cfg, requests: make(chan *ConnRequest, 1),
+	l := &Listener{dev: d, cfg: cfg, requests: make(chan *verbs.ConnRequest, 1),
 		closed: make(chan struct{})}
 	c := &conn{dev: d, listener: l, mpa: m, result: make(chan error, 1)}
-	c.startup = c.mpa.responder()
+	c.startup = responder(&c.mpa)
 	if err := d.upgrade(s, c); err != nil {
 		return nil, err
 	}
@@ -81,7 +86,7 @@ func (d *Device) upgrade(s *Stream, c *conn) error {
 func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
 	e := s.Endpoint()
 	if e == nil {
-		return ErrNotReady
+		return verbs.ErrNotReady
 	}
 	if e.Conn().Info(now).HeldOctets > 0 {
 		return ErrBusy

@@ -9,6 +9,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // TestDelayedStartup exchanges streaming-mode messages first, as figure 9 of RFC 5044 has it, and starts MPA
@@ -43,7 +44,7 @@ func TestDelayedStartup(t *testing.T) {
 			if _, err := c.Write([]byte("the last streaming message")); err != nil {
 				return err
 			}
-			r, err := db.AwaitRequest(ctx, s, engine.ConnConfig{})
+			r, err := db.AwaitRequest(ctx, s, verbs.ConnConfig{})
 			if err != nil {
 				return err
 			}
@@ -62,7 +63,7 @@ func TestDelayedStartup(t *testing.T) {
 	if _, err := io.ReadFull(c, last); err != nil {
 		t.Fatal(err)
 	}
-	if err := da.Upgrade(ctx, c.Stream, a.qp, engine.ConnConfig{}); err != nil {
+	if err := da.Upgrade(ctx, c.Stream, a.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-served; err != nil {

@@ -14,17 +14,18 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // end is one host with everything that a test needs of it.
 type end struct {
 	t   testing.TB
 	dev *engine.Device
-	pd  *engine.PD
-	cq  *engine.CQ
-	qp  *engine.QP
+	pd  verbs.PD
+	cq  verbs.CQ
+	qp  verbs.QP
 	mem []byte
-	mr  *engine.MR
+	mr  verbs.MR
 }
 
 func newEnd(t testing.TB, dev *engine.Device, size int) *end {
@@ -39,25 +40,25 @@ func newEnd(t testing.TB, dev *engine.Device, size int) *end {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		t.Fatal(err)
 	}
-	if e.cq, err = engine.NewCQ(1024); err != nil {
+	if e.cq, err = dev.CreateCQ(1024); err != nil {
 		t.Fatal(err)
 	}
 	if e.mr, err = e.pd.RegMR(e.mem,
-		engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite); err != nil {
+		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		t.Fatal(err)
 	}
-	if e.qp, err = dev.CreateQP(engine.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq}); err != nil {
+	if e.qp, err = dev.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq}); err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
 // wait returns the next completion, which must be a success.
-func (e *end) wait() engine.Completion {
+func (e *end) wait() verbs.Completion {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	var c [1]engine.Completion
+	var c [1]verbs.Completion
 	if _, err := e.cq.Wait(ctx, c[:]); err != nil {
 		i, _ := e.qp.Info()
 		e.t.Fatalf("completion: %v; queue pair: %v, %+v", err, e.qp.Err(), i)
@@ -68,7 +69,7 @@ func (e *end) wait() engine.Completion {
 	return c[0]
 }
 
-func (e *end) post(wr engine.SendWR) {
+func (e *end) post(wr verbs.SendWR) {
 	e.t.Helper()
 	wr.Flags |= rdmap.Signaled
 	if err := e.qp.PostSend(&wr); err != nil {
@@ -81,7 +82,7 @@ func connect(t testing.TB, a, b *end, at netip.AddrPort) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	l, err := b.dev.Listen(at, 0, engine.ConnConfig{})
+	l, err := b.dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func connect(t testing.TB, a, b *end, at netip.AddrPort) {
 		accepted <- err
 	}()
 	if err := a.dev.Dial(ctx, l.Addr(), a.qp,
-		engine.ConnConfig{PrivateData: []byte("hello")}); err != nil {
+		verbs.ConnConfig{PrivateData: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {
@@ -111,12 +112,12 @@ func exercise(t testing.TB, a, b *end) {
 	for i := range a.mem[:half] {
 		a.mem[i] = byte(rnd.Uint32())
 	}
-	a.post(engine.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []engine.SGE{a.mr.SGE(0, half)},
+	a.post(verbs.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, half)},
 		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 1 {
 		t.Fatalf("completion of %d, want the Write", c.ID)
 	}
-	a.post(engine.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(half, half)},
+	a.post(verbs.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(half, half)},
 		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 2 {
 		t.Fatalf("completion of %d, want the Read", c.ID)
@@ -129,15 +130,15 @@ func exercise(t testing.TB, a, b *end) {
 		t.Fatal("RDMA Read: sink differs from source")
 	}
 	n := min(half, 100_000)
-	if err := b.qp.PostRecv(&engine.RecvWR{ID: 3,
-		SGL: []engine.SGE{b.mr.SGE(half, n)}}); err != nil {
+	if err := b.qp.PostRecv(&verbs.RecvWR{ID: 3,
+		SGL: []verbs.SGE{b.mr.SGE(half, n)}}); err != nil {
 		t.Fatal(err)
 	}
 	// One round trip, so that the receive is posted before the Send is there.
-	a.post(engine.SendWR{ID: 4, Op: rdmap.WRRead, SGL: []engine.SGE{a.mr.SGE(half, 8)},
+	a.post(verbs.SendWR{ID: 4, Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(half, 8)},
 		RemoteSTag: b.mr.STag()})
 	a.wait()
-	a.post(engine.SendWR{ID: 5, Op: rdmap.WRSend, SGL: []engine.SGE{a.mr.SGE(0, n)}})
+	a.post(verbs.SendWR{ID: 5, Op: rdmap.WRSend, SGL: []verbs.SGE{a.mr.SGE(0, n)}})
 	if c := b.wait(); c.ID != 3 || c.ByteLen != uint32(n) {
 		t.Fatalf("receive: %+v", c)
 	}

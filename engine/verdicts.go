@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
@@ -29,7 +30,7 @@ const (
 )
 
 // apply takes from m what peer refused lately.
-func (v *verdicts) apply(peer netip.AddrPort, m *MPAConfig, now tick.Time) {
+func (v *verdicts) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p, ok := v.peers[peer]

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
@@ -14,7 +15,7 @@ func TestVerdicts(t *testing.T) {
 	peer := func(n int) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 7174)
 	}
-	asks := func(p netip.AddrPort, now tick.Time) (m MPAConfig) {
+	asks := func(p netip.AddrPort, now tick.Time) (m verbs.MPAConfig) {
 		v.apply(p, &m, now)
 		return m
 	}
@@ -25,11 +26,11 @@ func TestVerdicts(t *testing.T) {
 		t.Errorf("%+v, want revision 1 without markers", m)
 	}
 	for _, p := range []netip.AddrPort{peer(2), netip.AddrPortFrom(peer(1).Addr(), 7175)} {
-		if m := asks(p, now); m != (MPAConfig{}) {
+		if m := asks(p, now); m != (verbs.MPAConfig{}) {
 			t.Errorf("%v was never asked, but %+v", p, m)
 		}
 	}
-	if m := asks(peer(1), now.Add(tick.Minute+verdictLife)); m != (MPAConfig{}) {
+	if m := asks(peer(1), now.Add(tick.Minute+verdictLife)); m != (verbs.MPAConfig{}) {
 		t.Errorf("after its life: %+v", m)
 	}
 	now = now.Add(tick.Minute + verdictLife)

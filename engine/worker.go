@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/tcp/tick"
 )
@@ -128,7 +129,7 @@ func (w *worker) containTurn(err *error) {
 		return
 	}
 	w.defect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
-	*err = fmt.Errorf("%w: %v", ErrDefect, v)
+	*err = fmt.Errorf("%w: %v", verbs.ErrDefect, v)
 }
 
 // fail gives the worker up: its connections end, and nobody can reach it any more.
@@ -148,7 +149,7 @@ func (w *worker) fail(err error) {
 // close ends what is left of the connections, after end.
 func (w *worker) close() (err error) {
 	if v := attempt(func() { err = w.stk.Close(clock()) }); v != nil {
-		err = fmt.Errorf("worker of queue %d: %w: %v", w.queue, ErrDefect, v)
+		err = fmt.Errorf("worker of queue %d: %w: %v", w.queue, verbs.ErrDefect, v)
 		attempt(func() { err = errors.Join(err, w.port.Close()) })
 	}
 	return err

@@ -16,6 +16,7 @@ import (
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/host/ports"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
@@ -164,7 +165,7 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 	w := x.workers[0]
 	c.owner.Store(w.loop)
 	posted := w.post(func() {
-		err := ErrClosed // the stack may have ended before this was read
+		err := verbs.ErrClosed // the stack may have ended before this was read
 		if !w.stop.Load() {
 			err = x.connect(w, 0, c, &cfg, port)
 		}
@@ -175,7 +176,7 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 	})
 	if !posted {
 		port.Close()
-		return ErrClosed
+		return verbs.ErrClosed
 	}
 	return nil
 }
@@ -307,15 +308,15 @@ func (x *xdpDriver) accept(w *worker, i int, l *Listener, t *tcp.Tuple) (stack.U
 	}
 	c := &conn{dev: x.dev, listener: l, mpa: m, local: local, remote: remote,
 		result: make(chan error, 1)}
-	c.startup = c.mpa.responder()
+	c.startup = responder(&c.mpa)
 	return x.upper(w, i, c)
 }
 
 // footprint is the state of a connection in TCP, MPA and the stack, with its queues of segments and FPDUs under way.
 func (x *xdpDriver) footprint(bool) int { return 64 << 10 }
 
-func (x *xdpDriver) describe() Transport {
-	return Transport{
+func (x *xdpDriver) describe() verbs.Transport {
+	return verbs.Transport{
 		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(),
 		Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),

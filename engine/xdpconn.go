@@ -5,6 +5,7 @@ import (
 
 	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
@@ -41,12 +42,12 @@ func (x *xdpDriver) upper(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
 		}
 	}
 	c.confirm = func() { o.Endpoint.Confirm() }
-	c.info = func() *TCPInfo {
+	c.info = func() *verbs.TCPInfo {
 		if o.Endpoint == nil {
 			return nil
 		}
 		t := o.Endpoint.Conn()
-		return &TCPInfo{t.Info(clock()), t.Counters()}
+		return &verbs.TCPInfo{Info: t.Info(clock()), Counters: t.Counters()}
 	}
 	return o, o.Init(x.dev.iwarpConfig(c, w.loop, false))
 }

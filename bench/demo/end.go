@@ -9,6 +9,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // end is one host with everything that a run needs of it.
@@ -16,12 +17,12 @@ type end struct {
 	name    string
 	host    *topo.Host
 	dev     *engine.Device
-	pd      *engine.PD
-	sends   *engine.CQ
-	recvs   *engine.CQ
-	qp      *engine.QP
+	pd      verbs.PD
+	sends   verbs.CQ
+	recvs   verbs.CQ
+	qp      verbs.QP
 	mem     [][]byte
-	buffers []*engine.MR
+	buffers []verbs.MR
 }
 
 // open starts the engine of a host.
@@ -62,13 +63,13 @@ func (e *end) makeQueues(recvDepth int) (err error) {
 	if e.pd, err = e.dev.AllocPD(); err != nil {
 		return err
 	}
-	if e.sends, err = engine.NewCQ(2 * depth); err != nil {
+	if e.sends, err = e.dev.CreateCQ(2 * depth); err != nil {
 		return err
 	}
-	if e.recvs, err = engine.NewCQ(recvDepth); err != nil {
+	if e.recvs, err = e.dev.CreateCQ(recvDepth); err != nil {
 		return err
 	}
-	e.qp, err = e.dev.CreateQP(engine.QPConfig{
+	e.qp, err = e.dev.CreateQP(verbs.QPConfig{
 		PD: e.pd, SendCQ: e.sends, RecvCQ: e.recvs, SendDepth: 2 * depth, RecvDepth: recvDepth,
 		IRD: depth, ORD: depth,
 	})
@@ -91,8 +92,8 @@ func (e *end) close() error {
 }
 
 // await returns the next completion of cq; one that is no success is an error that says what ended the connection.
-func (e *end) await(ctx context.Context, cq *engine.CQ) (engine.Completion, error) {
-	var c [1]engine.Completion
+func (e *end) await(ctx context.Context, cq verbs.CQ) (verbs.Completion, error) {
+	var c [1]verbs.Completion
 	if _, err := cq.Wait(ctx, c[:]); err != nil {
 		return c[0], err
 	}

@@ -1,7 +1,7 @@
 package demo
 
 import (
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // Schema is the version of Result's JSON form. It changes when a key changes its meaning or goes away, not
@@ -112,7 +112,7 @@ func (d *Direction) PlacedShare() (float64, bool) {
 }
 
 // direction combines what both ends of a stream know.
-func direction(sender, receiver *engine.ConnInfo) (d Direction) {
+func direction(sender, receiver *verbs.ConnInfo) (d Direction) {
 	if t := sender.TCP; t != nil {
 		l := t.Info.Loss.Counters
 		d.Segments, d.Retransmissions, d.Timeouts = l.Sent, l.Retransmitted, l.Timeouts

@@ -10,6 +10,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
 
@@ -93,7 +94,7 @@ func (r *run) setUp() (err error) {
 	if o.Relay && runtime.NumCPU() < busyThreads {
 		xdp.BusyPoll = noSpin
 	}
-	xdp.MPA = engine.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
+	xdp.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
 	r.b = &end{name: "B", host: r.net.B}
 	if err := r.b.open(xdp); err != nil {
 		return err
@@ -108,11 +109,11 @@ func (r *run) setUp() (err error) {
 	if err := r.a.open(xdp); err != nil {
 		return err
 	}
-	if err := r.a.prepare(r.cfg.Size, 1, 0, engine.LocalWrite); err != nil {
+	if err := r.a.prepare(r.cfg.Size, 1, 0, verbs.LocalWrite); err != nil {
 		return err
 	}
 	if err := r.b.prepare(r.cfg.Size, r.requests,
-		engine.LocalWrite|engine.RemoteWrite|engine.RemoteRead, engine.LocalWrite); err != nil {
+		verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead, verbs.LocalWrite); err != nil {
 		return err
 	}
 	return r.postReceives()
@@ -124,7 +125,7 @@ func (r *run) connect(ctx context.Context) error {
 	if r.cfg.IPv6 {
 		addr = r.net.B.Addr6.Addr()
 	}
-	l, err := r.b.dev.Listen(netip.AddrPortFrom(addr, port), 0, engine.ConnConfig{})
+	l, err := r.b.dev.Listen(netip.AddrPortFrom(addr, port), 0, verbs.ConnConfig{})
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func (r *run) connect(ctx context.Context) error {
 		}
 		accepted <- err
 	}()
-	if err := r.a.dev.Dial(ctx, l.Addr(), r.a.qp, engine.ConnConfig{}); err != nil {
+	if err := r.a.dev.Dial(ctx, l.Addr(), r.a.qp, verbs.ConnConfig{}); err != nil {
 		cancel(err)
 		<-accepted
 		return err

@@ -7,7 +7,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 type ddpAccess = ddp.Access
@@ -34,7 +34,7 @@ func (r *run) piece(i int) (off, n int64) {
 }
 
 // pump posts one work request for each piece, depth at a time, and waits for all.
-func (r *run) pump(ctx context.Context, verb string, wr func(off, n int64) engine.SendWR) error {
+func (r *run) pump(ctx context.Context, verb string, wr func(off, n int64) verbs.SendWR) error {
 	posted, done := 0, int64(0)
 	r.progress(verb, 0)
 	for ended := 0; ended < r.requests; ended++ {
@@ -57,18 +57,18 @@ func (r *run) pump(ctx context.Context, verb string, wr func(off, n int64) engin
 }
 
 func (r *run) write(ctx context.Context) error {
-	return r.pump(ctx, nameWrite, func(off, n int64) engine.SendWR {
-		return engine.SendWR{
-			Op: rdmap.WRWrite, SGL: []engine.SGE{r.a.buffers[source].SGE(int(off), int(n))},
+	return r.pump(ctx, nameWrite, func(off, n int64) verbs.SendWR {
+		return verbs.SendWR{
+			Op: rdmap.WRWrite, SGL: []verbs.SGE{r.a.buffers[source].SGE(int(off), int(n))},
 			RemoteSTag: r.b.buffers[target].STag(), RemoteTO: ddp.TO(off),
 		}
 	})
 }
 
 func (r *run) read(ctx context.Context) error {
-	return r.pump(ctx, nameRead, func(off, n int64) engine.SendWR {
-		return engine.SendWR{
-			Op: rdmap.WRRead, SGL: []engine.SGE{r.a.buffers[sink].SGE(int(off), int(n))},
+	return r.pump(ctx, nameRead, func(off, n int64) verbs.SendWR {
+		return verbs.SendWR{
+			Op: rdmap.WRRead, SGL: []verbs.SGE{r.a.buffers[sink].SGE(int(off), int(n))},
 			RemoteSTag: r.b.buffers[target].STag(), RemoteTO: ddp.TO(off),
 		}
 	})
@@ -76,8 +76,8 @@ func (r *run) read(ctx context.Context) error {
 
 // send moves the source again, in messages. They have arrived when B's receives complete, in the order of posting.
 func (r *run) send(ctx context.Context) error {
-	err := r.pump(ctx, nameSend, func(off, n int64) engine.SendWR {
-		return engine.SendWR{Op: rdmap.WRSend, SGL: []engine.SGE{r.a.buffers[source].SGE(int(off),
+	err := r.pump(ctx, nameSend, func(off, n int64) verbs.SendWR {
+		return verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{r.a.buffers[source].SGE(int(off),
 			int(n))}}
 	})
 	if err != nil {
@@ -100,8 +100,8 @@ func (r *run) send(ctx context.Context) error {
 func (r *run) postReceives() error {
 	for i := range r.requests {
 		off, n := r.piece(i)
-		wr := engine.RecvWR{ID: uint64(i),
-			SGL: []engine.SGE{r.b.buffers[inbox].SGE(int(off), int(n))}}
+		wr := verbs.RecvWR{ID: uint64(i),
+			SGL: []verbs.SGE{r.b.buffers[inbox].SGE(int(off), int(n))}}
 		if err := r.b.qp.PostRecv(&wr); err != nil {
 			return fmt.Errorf("receive %d of %d: %w", i, r.requests, err)
 		}

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"time"
 
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // dialer measures how many connections per second are made and ended, MPA start-up included, one after the other.
 type dialer struct{ rdma }
 
-func (d *dialer) pair(ctx context.Context, dial func(q *engine.QP) error) error {
-	q, err := d.dev.CreateQP(engine.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq, SendDepth: 16,
+func (d *dialer) pair(ctx context.Context, dial func(q verbs.QP) error) error {
+	q, err := d.dev.CreateQP(verbs.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq, SendDepth: 16,
 		RecvDepth: 16, MaxSGE: 1})
 	if err != nil {
 		return err
@@ -27,8 +27,8 @@ func (d *dialer) run(ctx context.Context, server Ready) (*Result, error) {
 	n := uint64(0)
 	for ctx.Err() == nil {
 		from := time.Now()
-		err := d.pair(ctx, func(q *engine.QP) error {
-			return d.dev.Dial(ctx, server.Addr, q, engine.ConnConfig{})
+		err := d.pair(ctx, func(q verbs.QP) error {
+			return d.dev.Dial(ctx, server.Addr, q, verbs.ConnConfig{})
 		})
 		if err != nil {
 			return nil, err
@@ -60,7 +60,7 @@ func (d *dialer) serve(ctx context.Context, client Ready, stop <-chan struct{}) 
 		if err != nil {
 			return &Result{Seconds: 1}, nil
 		}
-		q, err := d.dev.CreateQP(engine.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq,
+		q, err := d.dev.CreateQP(verbs.QPConfig{PD: d.pd, SendCQ: d.cq, RecvCQ: d.cq,
 			SendDepth: 16, RecvDepth: 16, MaxSGE: 1})
 		if err != nil {
 			return nil, err

@@ -7,13 +7,14 @@ import (
 	"unsafe"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // pingpong is the consumer of an end under a latency test. By Write, an end knows that a message arrived from its last
 // octet in memory, as perftest does: it counts up.
 type pingpong struct {
 	e       *rdma
+	qp      poster
 	verb    Verb
 	client  bool
 	hist    *histogram
@@ -35,18 +36,35 @@ type pingpong struct {
 	err     error
 	done    chan struct{}
 	ended   bool
-	batch   [32]engine.Completion
-	wr      engine.SendWR
-	sge     [1]engine.SGE
+	batch   [32]verbs.Completion
+	wr      verbs.SendWR
+	recv    verbs.RecvWR
+	sge     [1]verbs.SGE
 	arrived int // receives that completed
 	pending int // Reads that completed
 	mem     memory
 	got     Result // what mem counted
 }
 
+// poster is a queue pair of the engine, which takes requests on its worker's own thread.
+type poster interface {
+	PostSendOn(queue int, wr *verbs.SendWR) error
+	PostRecvOn(queue int, wr *verbs.RecvWR) error
+}
+
+// elsewhere is a poster whose worker is in another process.
+type elsewhere struct{ verbs.QP }
+
+func (e elsewhere) PostSendOn(_ int, wr *verbs.SendWR) error { return e.PostSend(wr) }
+func (e elsewhere) PostRecvOn(_ int, wr *verbs.RecvWR) error { return e.PostRecv(wr) }
+
 func newPingpong(e *rdma, client bool) *pingpong {
 	p := &pingpong{e: e, verb: e.spec.Verb, client: client, hist: newHistogram(e.spec.Verb != Read),
 		done: make(chan struct{})}
+	var ok bool
+	if p.qp, ok = e.qps[0].(poster); !ok {
+		p.qp = elsewhere{e.qps[0]}
+	}
 	b := unsafe.Pointer(&e.mem[e.spec.Size-1])
 	p.octet = int(uintptr(b) & 3)
 	p.word = (*uint32)(unsafe.Add(b, -p.octet))
@@ -67,7 +85,7 @@ func (p *pingpong) postReceives() error {
 
 func (p *pingpong) postRecv() error {
 	n := p.e.spec.Size
-	return p.e.qps[0].PostRecv(&engine.RecvWR{ID: kindRecv, SGL: []engine.SGE{p.e.mr.SGE(0, n)}})
+	return p.e.qps[0].PostRecv(&verbs.RecvWR{ID: kindRecv, SGL: []verbs.SGE{p.e.mr.SGE(0, n)}})
 }
 
 // turn implements consumer.
@@ -142,8 +160,8 @@ func (p *pingpong) poll() bool {
 // again posts the receive that was used.
 func (p *pingpong) again() {
 	p.sge[0] = p.e.mr.SGE(0, p.e.spec.Size)
-	wr := engine.RecvWR{ID: kindRecv, SGL: p.sge[:]}
-	if err := p.e.qps[0].PostRecvOn(0, &wr); err != nil {
+	p.recv = verbs.RecvWR{ID: kindRecv, SGL: p.sge[:]}
+	if err := p.qp.PostRecvOn(0, &p.recv); err != nil {
 		p.fail(err)
 	}
 }
@@ -192,8 +210,8 @@ const signalEach = 16
 func (p *pingpong) ping() {
 	s := p.e.spec
 	at := p.out()
-	p.wr = engine.SendWR{Op: rdmap.WRWrite, RemoteSTag: p.e.target()}
-	if s.Verb != Read && s.Size <= engine.DefaultInline {
+	p.wr = verbs.SendWR{Op: rdmap.WRWrite, RemoteSTag: p.e.target()}
+	if s.Verb != Read && s.Size <= verbs.DefaultInline {
 		p.wr.Inline = p.e.mem[at : at+s.Size]
 	} else {
 		p.sge[0] = p.e.mr.SGE(at, s.Size)
@@ -214,7 +232,7 @@ func (p *pingpong) ping() {
 		}
 		p.e.mem[at+s.Size-1] = p.seen
 	}
-	if err := p.e.qps[0].PostSendOn(0, &p.wr); err != nil {
+	if err := p.qp.PostSendOn(0, &p.wr); err != nil {
 		p.fail(err)
 	}
 }

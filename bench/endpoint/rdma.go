@@ -14,6 +14,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // rdma is an end that speaks RDMA, over either transport.
@@ -21,14 +22,14 @@ type rdma struct {
 	spec  *Spec
 	place *Place
 	dev   *engine.Device
-	pd    *engine.PD
-	cq    *engine.CQ
-	mr    *engine.MR
-	small *engine.MR // where credits and announcements go
+	pd    verbs.PD
+	cq    verbs.CQ
+	mr    verbs.MR
+	small verbs.MR // where credits and announcements go
 	mem   []byte
-	qps   []*engine.QP
+	qps   []verbs.QP
 	peer  Ready
-	l     *engine.Listener
+	l     verbs.Listener
 
 	consumer atomic.Pointer[consumer]
 	quit     chan struct{}
@@ -55,17 +56,17 @@ func (e *rdma) setUp() (r Ready, err error) {
 		return r, err
 	}
 	if e.mr, err = e.pd.RegMR(e.mem,
-		engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite); err != nil {
+		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		return r, err
 	}
-	if e.small, err = e.pd.RegMR(make([]byte, 64), engine.LocalWrite); err != nil {
+	if e.small, err = e.pd.RegMR(make([]byte, 64), verbs.LocalWrite); err != nil {
 		return r, err
 	}
-	if e.cq, err = engine.NewCQ(min(1<<20, s.Conns*(2*s.Depth+2*e.receives()+64))); err != nil {
+	if e.cq, err = e.dev.CreateCQ(min(1<<20, s.Conns*(2*s.Depth+2*e.receives()+64))); err != nil {
 		return r, err
 	}
 	for range s.Conns {
-		q, err := e.dev.CreateQP(engine.QPConfig{
+		q, err := e.dev.CreateQP(verbs.QPConfig{
 			PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 2*s.Depth + 16,
 			RecvDepth: e.receives() + 16, MaxSGE: 1,
 		})
@@ -89,7 +90,7 @@ func (e *rdma) receives() int {
 
 func (e *rdma) open() (err error) {
 	opt := engine.Options{Window: e.spec.Window, NoPack: e.spec.NoPack}
-	opt.MPA = engine.MPAConfig{NoMarkers: e.spec.NoMarkers, NoCRC: e.spec.NoCRC}
+	opt.MPA = verbs.MPAConfig{NoMarkers: e.spec.NoMarkers, NoCRC: e.spec.NoCRC}
 	e.quit = make(chan struct{})
 	if e.spec.Peer == Layered {
 		e.dev, err = engine.OpenKernel(e.kernel(opt))
@@ -174,7 +175,7 @@ func (e *rdma) close() {
 func (e *rdma) listen() (netip.AddrPort, error) {
 	var err error
 	e.l, err = e.dev.Listen(netip.AddrPortFrom(e.place.Local, e.place.Port),
-		min(MaxConns, max(128, e.spec.Conns)), engine.ConnConfig{})
+		min(MaxConns, max(128, e.spec.Conns)), verbs.ConnConfig{})
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
@@ -188,7 +189,7 @@ const parallel = 32
 func (e *rdma) connect(ctx context.Context, to netip.AddrPort) error {
 	return each(e.spec.Conns, func(i int) error {
 		return e.dev.Dial(ctx, to, e.qps[i],
-			engine.ConnConfig{PrivateData: binary.BigEndian.AppendUint32(nil, uint32(i))})
+			verbs.ConnConfig{PrivateData: binary.BigEndian.AppendUint32(nil, uint32(i))})
 	})
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // The kinds of work requests, in the low bits of their IDs; above them how many messages the completion stands for, and
@@ -44,9 +44,11 @@ type mover struct {
 	err     error
 	done    chan struct{} // closed when the source has finished, or the end failed
 	ended   bool
-	batch   [64]engine.Completion
-	wr      engine.SendWR
-	sge     [1]engine.SGE
+	batch   [64]verbs.Completion
+	wr      verbs.SendWR
+	credit  verbs.SendWR
+	recv    verbs.RecvWR
+	sge     [1]verbs.SGE
 	word    [8]byte
 }
 
@@ -92,10 +94,10 @@ func (m *mover) postReceives() error {
 
 // postRecv posts one receive. What kind of message it will take depends on which direction the peer uses it
 // for; with both directions in use credits and messages come mixed, and the length tells.
-func (m *mover) postRecv(q *engine.QP, i int) error {
+func (m *mover) postRecv(q verbs.QP, i int) error {
 	s := m.e.spec
 	f := &m.flows[i]
-	wr := engine.RecvWR{ID: workID(i, kindRecv, 0), SGL: m.sge[:]}
+	m.recv = verbs.RecvWR{ID: workID(i, kindRecv, 0), SGL: m.sge[:]}
 	m.sge[0] = m.e.small.SGE(0, 8)
 	if s.Verb == Send && s.Size > 8 {
 		n, stride := s.buffers()
@@ -104,7 +106,7 @@ func (m *mover) postRecv(q *engine.QP, i int) error {
 			f.into = 0
 		}
 	}
-	return q.PostRecv(&wr)
+	return q.PostRecv(&m.recv)
 }
 
 // turn implements consumer.
@@ -142,7 +144,7 @@ func (m *mover) turn() bool {
 	return n > 0
 }
 
-func (m *mover) completed(c *engine.Completion) {
+func (m *mover) completed(c *verbs.Completion) {
 	if c.Status != rdmap.Success {
 		m.fail(fmt.Errorf("%v completed with %v: %w", c.Op, c.Status, c.QP.Err()))
 		return
@@ -174,10 +176,10 @@ func (m *mover) completed(c *engine.Completion) {
 func creditStep(receives int) uint64 { return uint64(max(1, receives/4)) }
 
 // grant lets the peer send more: a Send that asks for an event, which messages do not.
-func (m *mover) grant(q *engine.QP, i int) {
+func (m *mover) grant(q verbs.QP, i int) {
 	binary.BigEndian.PutUint64(m.word[:], m.flows[i].taken)
-	wr := engine.SendWR{ID: workID(i, kindOther, 0), Op: rdmap.WRSendSE, Inline: m.word[:]}
-	if err := q.PostSend(&wr); err != nil {
+	m.credit = verbs.SendWR{ID: workID(i, kindOther, 0), Op: rdmap.WRSendSE, Inline: m.word[:]}
+	if err := q.PostSend(&m.credit); err != nil {
 		m.fail(err)
 	}
 }
@@ -214,7 +216,7 @@ func (m *mover) fill(i int) {
 const creditReserve = 8
 
 // post sends one message. With last above 0 its completion stands for so many.
-func (m *mover) post(q *engine.QP, i int, f *flow, last int) error {
+func (m *mover) post(q verbs.QP, i int, f *flow, last int) error {
 	s := m.e.spec
 	n, stride := s.buffers()
 	at := (i*n + f.slot) * stride
@@ -223,7 +225,7 @@ func (m *mover) post(q *engine.QP, i int, f *flow, last int) error {
 	}
 	f.posted++
 	m.sge[0] = m.e.mr.SGE(at, s.Size)
-	m.wr = engine.SendWR{ID: workID(i, kindData, last), SGL: m.sge[:]}
+	m.wr = verbs.SendWR{ID: workID(i, kindData, last), SGL: m.sge[:]}
 	if last > 0 {
 		m.wr.Flags = rdmap.Signaled
 	}
@@ -244,7 +246,7 @@ func (m *mover) post(q *engine.QP, i int, f *flow, last int) error {
 	if err := q.PostSend(&m.wr); err != nil {
 		return err
 	}
-	m.wr = engine.SendWR{ID: workID(i, kindData, last), Op: rdmap.WRSend, Inline: m.word[:]}
+	m.wr = verbs.SendWR{ID: workID(i, kindData, last), Op: rdmap.WRSend, Inline: m.word[:]}
 	if last > 0 {
 		m.wr.Flags = rdmap.Signaled
 	}

@@ -112,7 +112,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	res.Transport, res.Interface, res.XDPMode = t.Name, t.Interface, t.XDPMode
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	go transfer.WatchChecksums(watch, d, func(text string) {
+	go watchChecksums(watch, d, func(text string) {
 		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
 	})
 

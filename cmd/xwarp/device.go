@@ -19,6 +19,7 @@ import (
 
 	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
@@ -33,7 +34,7 @@ var transports = []string{"xdp", "kernel"}
 type deviceFlags struct {
 	transport string
 	iface     string
-	mpa       engine.MPAConfig
+	mpa       verbs.MPAConfig
 }
 
 func (d *deviceFlags) register(f *pflag.FlagSet) {

@@ -23,6 +23,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/view"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
 
@@ -76,7 +77,7 @@ func join(t *testing.T, a, b program, at netip.AddrPort) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	l, err := b.dev.Listen(at, 0, client.ConnConfig{})
+	l, err := b.dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func join(t *testing.T, a, b program, at netip.AddrPort) {
 		}
 		accepted <- err
 	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp, client.ConnConfig{}); err != nil {
+	if err := a.dev.Dial(ctx, l.Addr(), a.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {
@@ -98,9 +99,9 @@ func join(t *testing.T, a, b program, at netip.AddrPort) {
 
 type program struct {
 	dev *client.Device
-	qp  *client.QP
-	cq  *client.CQ
-	mr  *client.MR
+	qp  verbs.QP
+	cq  verbs.CQ
+	mr  verbs.MR
 }
 
 func newProgram(t *testing.T, socket, name string) program {
@@ -114,7 +115,7 @@ func newProgram(t *testing.T, socket, name string) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cq, err := client.NewCQ(16)
+	cq, err := dev.CreateCQ(16)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,11 +123,11 @@ func newProgram(t *testing.T, socket, name string) program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mr, err := pd.RegMR(mem, client.LocalWrite|client.RemoteWrite)
+	mr, err := pd.RegMR(mem, verbs.LocalWrite|verbs.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,10 +191,10 @@ func startXDP(t *testing.T) (socket string) {
 	t.Cleanup(func() { stop(); <-ended })
 	go func() {
 		defer close(ended)
-		var c [1]client.Completion
+		var c [1]verbs.Completion
 		for ctx.Err() == nil {
-			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-				SGL: []client.SGE{ends[0].mr.SGE(0, 4096)}, RemoteSTag: ends[1].mr.STag()}
+			wr := verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+				SGL: []verbs.SGE{ends[0].mr.SGE(0, 4096)}, RemoteSTag: ends[1].mr.STag()}
 			if err := ends[0].qp.PostSend(&wr); err != nil {
 				t.Error(err)
 				return

@@ -13,6 +13,7 @@ import (
 	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
 	"xwarp/engine/plain"
+	"xwarp/engine/verbs"
 )
 
 // rpingResult is what rping --json prints for each connection.
@@ -126,7 +127,7 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	if err != nil {
 		return err
 	}
-	r.cfg.Conn.MPA = &engine.MPAConfig{NoMarkers: r.noMarkers, NoCRC: r.noCRC}
+	r.cfg.Conn.MPA = &verbs.MPAConfig{NoMarkers: r.noMarkers, NoCRC: r.noCRC}
 	if r.source != "" {
 		a, err := netip.ParseAddr(r.source)
 		if err != nil {

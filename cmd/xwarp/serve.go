@@ -154,7 +154,7 @@ func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*trans
 func serve(cmd *cobra.Command, servers []*transfer.Server, d *engine.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	go transfer.WatchChecksums(ctx, d, func(text string) {
+	go watchChecksums(ctx, d, func(text string) {
 		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
 	})
 	errs := make(chan error, len(servers))

@@ -21,6 +21,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // captured is what a capture wrote.
@@ -69,7 +70,7 @@ func converse(t *testing.T, tn *topo.Net) *conversation {
 	var far *engine.Device
 	if err := tn.B.Do(func() (err error) {
 		far, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0",
-			Options: engine.Options{MPA: engine.MPAConfig{NoMarkers: true}}})
+			Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func (v *conversation) connect(t *testing.T) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(v.ctx, v.peer, p.qp, client.ConnConfig{}); err != nil {
+	if err := dev.Dial(v.ctx, v.peer, p.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -104,8 +105,8 @@ func (v *conversation) connect(t *testing.T) *program {
 func (v *conversation) write(t *testing.T, p *program, times, octets int) {
 	t.Helper()
 	for range times {
-		if err := p.do(v.ctx, client.SendWR{Op: rdmap.WRWrite,
-			SGL:        []client.SGE{p.mr.SGE(0, octets)},
+		if err := p.do(v.ctx, verbs.SendWR{Op: rdmap.WRWrite,
+			SGL:        []verbs.SGE{p.mr.SGE(0, octets)},
 			RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
 			t.Fatal(err)
 		}

@@ -7,13 +7,14 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // cq is a completion queue in shared memory. Workers write completions straight into it.
 type cq struct {
 	handle   control.Handle
 	s        *session
-	eng      *engine.CQ
+	eng      verbs.CQ
 	geometry control.Geometry
 	mem      *control.Memory
 	channel  *control.Channel
@@ -47,7 +48,7 @@ func newCQ(s *session, g control.Geometry) (c *cq, peer int, err error) {
 }
 
 // take puts a completion into the ring. It runs on workers.
-func (c *cq) take(v *engine.Completion) (kept bool) {
+func (c *cq) take(v *verbs.Completion) (kept bool) {
 	q, ok := v.QP.Context().(*qp)
 	if !ok {
 		return true
@@ -57,7 +58,7 @@ func (c *cq) take(v *engine.Completion) (kept bool) {
 	}
 	e := control.Completion{
 		ID: v.ID, QP: q.handle, Op: v.Op, Status: v.Status, Flags: v.Flags, ByteLen: v.ByteLen,
-		Imm: v.Imm, Invalidated: v.Invalidated,
+		Imm: v.Imm, Invalidated: uint32(v.Invalidated),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // A confirmation that comes after the decision to end is told so.
@@ -21,7 +21,7 @@ func TestLateConfirmation(t *testing.T) {
 	if err := c.watch(t.Context()); !errors.Is(err, ErrUnconfirmed) {
 		t.Errorf("watch: %v", err)
 	}
-	if _, err := c.confirm(); !errors.Is(err, engine.ErrClosed) ||
+	if _, err := c.confirm(); !errors.Is(err, verbs.ErrClosed) ||
 		!strings.Contains(err.Error(), "too late: nobody confirmed within 1m0s") {
 		t.Errorf("afterwards: %v", err)
 	}

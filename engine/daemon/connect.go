@@ -5,22 +5,22 @@ import (
 	"fmt"
 	"net/netip"
 
-	"xwarp/engine"
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // listener is a listener of a session, request a peer's wish to connect that its client has not answered.
 type listener struct {
 	handle control.Handle
-	l      *engine.Listener
+	l      verbs.Listener
 	cost   budget.Amounts
 }
 
 type request struct {
 	handle control.Handle
-	r      *engine.ConnRequest
+	r      *verbs.ConnRequest
 	cost   budget.Amounts
 }
 
@@ -72,7 +72,7 @@ func (s *session) connect(ctx context.Context, r *control.Request) (any, error) 
 		return nil, err
 	}
 	err = s.open(ctx, func() error {
-		return s.dev.dev.Dial(ctx, a.Remote, q.q, engine.ConnConfig{Local: a.Local,
+		return s.dev.dev.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{Local: a.Local,
 			PrivateData: a.PrivateData, MPA: a.MPA})
 	})
 	s.unclaim(q, err)
@@ -132,12 +132,14 @@ func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 	if err := s.checkWildcard(a.Addr.Addr()); err != nil {
 		return nil, nil, err
 	}
-	setDefault(&a.Backlog, engine.DefaultBacklog)
+	if a.Backlog == 0 {
+		a.Backlog = verbs.DefaultBacklog
+	}
 	cost := s.listenerCost(a.Backlog)
 	if err := s.take(cost); err != nil {
 		return nil, nil, err
 	}
-	l, err := s.dev.dev.Listen(a.Addr, a.Backlog, engine.ConnConfig{MPA: a.MPA})
+	l, err := s.dev.dev.Listen(a.Addr, a.Backlog, verbs.ConnConfig{MPA: a.MPA})
 	if err != nil {
 		s.account.give(cost)
 		return nil, nil, err
@@ -210,7 +212,7 @@ func (s *session) answer(h control.Handle) (*request, error) {
 	defer s.mu.Unlock()
 	q := s.requests[h]
 	if q == nil {
-		return nil, &control.Error{Code: control.CodeLapsed, Text: engine.ErrLapsed.Error()}
+		return nil, &control.Error{Code: control.CodeLapsed, Text: verbs.ErrLapsed.Error()}
 	}
 	delete(s.requests, h)
 	s.account.give(q.cost) // the queue pair of an accept has paid for its connection

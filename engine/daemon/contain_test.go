@@ -17,6 +17,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
 
@@ -185,7 +186,7 @@ func TestDeviceFails(t *testing.T) {
 			}
 			if only {
 				if err := <-ended; !errors.Is(err, errNoDevice) ||
-					!errors.Is(err, engine.ErrDefect) {
+					!errors.Is(err, verbs.ErrDefect) {
 					t.Errorf("the daemon ended with %v", err)
 				}
 				told := 0

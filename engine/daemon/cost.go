@@ -3,9 +3,9 @@ package daemon
 import (
 	"os"
 
-	"xwarp/engine"
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // What objects cost their user. The octets are what the daemon allocates at most, whatever a program does
@@ -43,7 +43,7 @@ func cqCost(g control.Geometry) budget.Amounts {
 // qpCost is that of a queue pair and of its connection.
 func (s *session) qpCost(a *control.CreateQPArgs) budget.Amounts {
 	_, recv := rings(a)
-	footprint := s.dev.dev.Footprint(&engine.QPConfig{
+	footprint := s.dev.dev.Footprint(&verbs.QPConfig{
 		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
 		IRD: a.IRD, ORD: a.ORD,
 	})

@@ -13,6 +13,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/host/netwatch"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/ring/monitor"
 )
@@ -96,8 +97,8 @@ var ringModes = map[string]ring.Mode{"auto": ring.ModeAuto, "zero-copy": ring.Mo
 	"copy": ring.ModeCopy}
 
 // mpaConfig is the engine's form of a policy.
-func mpaConfig(m *config.MPA) engine.MPAConfig {
-	return engine.MPAConfig{
+func mpaConfig(m *config.MPA) verbs.MPAConfig {
+	return verbs.MPAConfig{
 		Revision1: m.Revision == 1, NoMarkers: !m.Markers, NoCRC: !m.CRC,
 		AnyCRCError: m.AnyCRCError, NoPeerToPeer: !m.PeerToPeer,
 		NoRetry: !m.Retry,
@@ -105,7 +106,7 @@ func mpaConfig(m *config.MPA) engine.MPAConfig {
 }
 
 // policy is engine.Policy, by the configuration as it is now.
-func (d *Daemon) policy(remote netip.Addr) (engine.MPAConfig, bool) {
+func (d *Daemon) policy(remote netip.Addr) (verbs.MPAConfig, bool) {
 	c := d.cfg.Load()
 	m := c.MPAOf(remote)
 	return mpaConfig(&m), c.Allowed(remote)
@@ -113,7 +114,7 @@ func (d *Daemon) policy(remote netip.Addr) (engine.MPAConfig, bool) {
 
 // override is engine.Override: of what a program asks for, the keys of mpa.override count. It may always ask
 // for more safety than the operator does.
-func (d *Daemon) override(policy, asked engine.MPAConfig) engine.MPAConfig {
+func (d *Daemon) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 	may := d.cfg.Load().MPA.Override
 	m := asked
 	if !slices.Contains(may, "revision") {

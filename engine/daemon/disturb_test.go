@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/verbs"
 	xsk "xwarp/ring"
 )
 
@@ -44,7 +45,7 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	peer := peerSTag(p.qp.Params().PrivateData)
@@ -58,10 +59,10 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 		for j := range half {
 			p.mem[j] = byte(i + j*7)
 		}
-		err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, half)},
+		err := p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, half)},
 			RemoteSTag: peer})
 		if err == nil {
-			err = p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(half, half)},
+			err = p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(half, half)},
 				RemoteSTag: peer})
 		}
 		if err != nil {

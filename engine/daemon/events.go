@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // eventsKept is how many events a daemon remembers: an evening of a quiet host, and what a flood of
@@ -116,12 +116,12 @@ func (h *eventLog) WithGroup(name string) slog.Handler {
 
 // logCompletion writes the line of a queue pair's first completion in error. Those that were flushed only
 // follow from it.
-func logCompletion(log *slog.Logger, v *engine.Completion) {
+func logCompletion(log *slog.Logger, v *verbs.Completion) {
 	log.Warn("IBV_WC_"+v.Status.String(), "local", v.QP.LocalAddr(), "remote", v.QP.RemoteAddr(),
 		"op", v.Op.String())
 }
 
 // failed reports whether a completion says that something went wrong.
-func failed(v *engine.Completion) bool {
+func failed(v *verbs.Completion) bool {
 	return v.Status != rdmap.Success && v.Status != rdmap.WRFlushErr
 }

@@ -19,6 +19,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 )
 
 // export is one [[export]]: a listener of the daemon's own.
@@ -34,14 +35,14 @@ type export struct {
 
 	mem  []byte // the region; nil for a transfer
 	file *os.File
-	pd   *engine.PD
-	mr   *engine.MR
+	pd   verbs.PD
+	mr   verbs.MR
 
 	region *transfer.Region // of a transfer, and what serves it
 	srv    *transfer.Server
 
 	mu       sync.Mutex
-	conns    map[*engine.QP]*exportConn
+	conns    map[verbs.QP]*exportConn
 	failed   error // why the memory is of no use any more; nil: all is well
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
@@ -49,13 +50,13 @@ type export struct {
 }
 
 var exportAccess = map[string]ddp.Access{
-	config.AccessRead: engine.RemoteRead, config.AccessWrite: engine.RemoteWrite,
-	config.AccessReadWrite: engine.RemoteRead | engine.RemoteWrite,
+	config.AccessRead: verbs.RemoteRead, config.AccessWrite: verbs.RemoteWrite,
+	config.AccessReadWrite: verbs.RemoteRead | verbs.RemoteWrite,
 }
 
 // startExport opens an export and serves it.
 func (d *Daemon) startExport(c config.Export) error {
-	e := &export{d: d, cfg: c, dev: d.device(c.Interface), conns: map[*engine.QP]*exportConn{}}
+	e := &export{d: d, cfg: c, dev: d.device(c.Interface), conns: map[verbs.QP]*exportConn{}}
 	e.life, e.kill = context.WithCancel(context.Background())
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	ctx, cancel := context.WithCancel(context.Background())
@@ -119,11 +120,11 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if e.mr, err = e.pd.RegMR(e.mem, exportAccess[e.cfg.Access]); err != nil {
 		return err
 	}
-	l, err := e.dev.dev.Listen(e.cfg.Listen, 0, engine.ConnConfig{})
+	l, err := e.dev.dev.Listen(e.cfg.Listen, 0, verbs.ConnConfig{})
 	if err != nil {
 		return err
 	}
-	e.done.Go(func() { e.guard(ctx, e.mr.Failed(), e.mr.Err) })
+	e.done.Go(func() { e.guard(ctx, e.mr.(*engine.MR).Failed(), e.mr.Err) })
 	e.done.Go(func() {
 		defer l.Close()
 		for {
@@ -228,7 +229,7 @@ func (e *export) flush(off, n uint64) (uint64, error) {
 func (e *export) stop(ctx context.Context) {
 	e.cancel()
 	e.mu.Lock()
-	var list []*engine.QP
+	var list []verbs.QP
 	var starting []chan struct{}
 	for q, c := range e.conns {
 		list, starting = append(list, q), append(starting, c.accepted)
@@ -251,7 +252,7 @@ func (e *export) free() (err error) {
 		err = noneLeft(e.mr.Close())
 	}
 	if e.pd != nil && err == nil {
-		if err = e.pd.Close(); errors.Is(err, engine.ErrClosed) {
+		if err = e.pd.Close(); errors.Is(err, verbs.ErrClosed) {
 			err = nil
 		}
 	}

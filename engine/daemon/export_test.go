@@ -16,14 +16,13 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/iwarp"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 )
 
 // freePort returns a port of the loopback interface that nobody has.
@@ -39,11 +38,11 @@ func freePort(t testing.TB) netip.AddrPort {
 
 // peer connects to an export over the kernel's sockets.
 type peer struct {
-	qp   *engine.QP
-	cq   *engine.CQ
-	mr   *engine.MR
+	qp   verbs.QP
+	cq   verbs.CQ
+	mr   verbs.MR
 	mem  []byte
-	info daemon.ExportInfo
+	info verbs.RemoteMR
 }
 
 func dialExport(t testing.TB, at netip.AddrPort) (*peer, error) {
@@ -58,27 +57,26 @@ func dialExport(t testing.TB, at netip.AddrPort) (*peer, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.mr, err = pd.RegMR(p.mem, engine.LocalWrite); err != nil {
+	if p.mr, err = pd.RegMR(p.mem, verbs.LocalWrite); err != nil {
 		t.Fatal(err)
 	}
-	if p.cq, err = engine.NewCQ(256); err != nil {
+	if p.cq, err = dev.CreateCQ(256); err != nil {
 		t.Fatal(err)
 	}
-	if p.qp, err = dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: p.cq, RecvCQ: p.cq}); err != nil {
+	if p.qp, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: p.cq, RecvCQ: p.cq}); err != nil {
 		t.Fatal(err)
 	}
 	if err := dev.Dial(t.Context(), at, p.qp,
-		engine.ConnConfig{MPA: &engine.MPAConfig{NoRetry: true}}); err != nil {
+		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoRetry: true}}); err != nil {
 		return nil, err
 	}
-	var ok bool
-	if p.info, ok = daemon.ParseExportInfo(p.qp.Params().PrivateData); !ok {
+	if p.info, err = verbs.ParseRemoteMR(p.qp.Params().PrivateData); err != nil {
 		t.Fatalf("private data of the reply: %x", p.qp.Params().PrivateData)
 	}
 	return p, nil
 }
 
-func (p *peer) do(wr engine.SendWR) error {
+func (p *peer) do(wr verbs.SendWR) error {
 	wr.Flags |= rdmap.Signaled
 	if err := p.qp.PostSend(&wr); err != nil {
 		return err
@@ -86,10 +84,10 @@ func (p *peer) do(wr engine.SendWR) error {
 	return p.wait(wr.Op)
 }
 
-func (p *peer) wait(op engine.WROp) error {
+func (p *peer) wait(op verbs.WROp) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var c [1]engine.Completion
+	var c [1]verbs.Completion
 	for {
 		if _, err := p.cq.Wait(ctx, c[:]); err != nil {
 			return err
@@ -105,13 +103,13 @@ func (p *peer) wait(op engine.WROp) error {
 
 // flush asks for [off, off+n) and returns status and octets of the answer.
 func (p *peer) flush(off, n uint64) (byte, uint64, error) {
-	if err := p.qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{p.mr.SGE(2048, 16)}}); err != nil {
+	if err := p.qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{p.mr.SGE(2048, 16)}}); err != nil {
 		return 0, 0, err
 	}
 	m := append([]byte{1, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 16)...)
 	binary.BigEndian.PutUint64(m[8:], off)
 	binary.BigEndian.PutUint64(m[16:], n)
-	if err := p.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Inline: m}); err != nil {
+	if err := p.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: m}); err != nil {
 		return 0, 0, err
 	}
 	err := p.wait(rdmap.WRRecv)
@@ -148,17 +146,17 @@ serve = "transfer"
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := daemon.ExportInfo{Access: engine.RemoteRead | engine.RemoteWrite, STag: p.info.STag,
+	want := verbs.RemoteMR{Access: verbs.RemoteRead | verbs.RemoteWrite, STag: p.info.STag,
 		Base: p.info.Base, Length: 64 << 10}
 	if p.info != want {
 		t.Errorf("the region: %+v, want %+v", p.info, want)
 	}
 	copy(p.mem, "into the region")
-	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 15)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 15)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 15)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(1000, 15)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
 		t.Fatal(err)
 	}
@@ -168,10 +166,10 @@ serve = "transfer"
 	if status, _, err := p.flush(0, 0); err != nil || status != 1 {
 		t.Errorf("flush of memory: status %d, %v", status, err)
 	}
-	if _, err := dialExport(t, anon); !errors.Is(err, iwarp.ErrRejected) {
+	if _, err := dialExport(t, anon); !errors.Is(err, verbs.ErrRejected) {
 		t.Errorf("a second connection of one: %v", err)
 	}
-	if _, err := dialExport(t, guarded); !errors.Is(err, iwarp.ErrRejected) {
+	if _, err := dialExport(t, guarded); !errors.Is(err, verbs.ErrRejected) {
 		t.Errorf("a peer that is not on the list: %v", err)
 	}
 	t.Run("file", func(t *testing.T) { exportFile(t, file, path, socket) })
@@ -192,7 +190,7 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 		t.Errorf("the region: %+v", p.info)
 	}
 	copy(p.mem, "onto the disk")
-	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 13)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 13)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9000}); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +216,7 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 		t.Error("memory can be flushed")
 	}
 	// Beyond the end there is nothing to reach.
-	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 8)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 8)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9996}); err == nil {
 		t.Error("a Read beyond the end of the region succeeds")
 	}
@@ -283,7 +281,7 @@ func TestReloadKeepsContent(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(p.mr.Bytes(), "kept")
-	if err := p.do(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr.SGE(0, 4)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 4)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +289,7 @@ func TestReloadKeepsContent(t *testing.T) {
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(1000, 4)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(1000, 4)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
 		t.Fatalf("the connection is gone: %v", err)
 	}
@@ -356,13 +354,13 @@ func TestReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cq, _ := client.NewCQ(16)
-	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 4,
+	cq, _ := dev.CreateCQ(16)
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 4,
 		RecvDepth: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(t.Context(), first, qp, client.ConnConfig{}); err == nil {
+	if err := dev.Dial(t.Context(), first, qp, verbs.ConnConfig{}); err == nil {
 		t.Error("a program may connect to a peer that is denied")
 	}
 }
@@ -428,25 +426,5 @@ func TestStartErrors(t *testing.T) {
 	if _, err := client.Open(filepath.Join(t.TempDir(), "none")); err == nil ||
 		!bytes.Contains([]byte(err.Error()), []byte("systemctl start xwarpd")) {
 		t.Errorf("no daemon: %v", err)
-	}
-}
-
-// TestExportInfo pins the octets that peers see.
-func TestExportInfo(t *testing.T) {
-	i := daemon.ExportInfo{Access: ddp.RemoteRead | ddp.RemoteWrite, STag: 0x01020304,
-		Flushable: true, Base: 0x10, Length: 0x2000}
-	b := i.Append(nil)
-	golden := append([]byte("XWRM\x01\x06\x00\x00\x01\x02\x03\x04\x00\x00\x00\x01"), 0, 0, 0, 0, 0,
-		0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0x20, 0)
-	if !bytes.Equal(b, golden) {
-		t.Errorf("%x, want %x", b, golden)
-	}
-	if again, ok := daemon.ParseExportInfo(b); !ok || again != i {
-		t.Errorf("%+v, %v", again, ok)
-	}
-	for n := range b {
-		if _, ok := daemon.ParseExportInfo(b[:n]); ok {
-			t.Errorf("%d octets are taken", n)
-		}
 	}
 }

@@ -5,76 +5,32 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
-// What a peer of an export sees is in big endian. The private data of the MPA Reply names the region:
-//
-//	 0       4         5        6         8      12      16     24
-//	+-------+---------+--------+---------+------+-------+------+--------+
-//	| XWRM  | version | access |    0    | stag | flags | base | length |
-//	+-------+---------+--------+---------+------+-------+------+--------+
-//
-// access has bit 1 for RDMA Read and bit 2 for RDMA Write; flags has bit 0 when flush requests are of use. A
-// flush request is a Send of 24 octets: 1, seven zeros, offset, length (0: all behind the offset). Its answer
-// is a Send of 16: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, octets.
+// What a peer of an export sees: the private data of the MPA Reply is a verbs.RemoteMR. A flush request is a
+// Send of 24 octets in big endian: 1, seven zeros, offset, length (0: all behind the offset). Its answer is a
+// Send of 16: 1, status (0 done, 1 not a range of a file, 2 the disk failed), six zeros, octets.
 const (
-	exportInfoLen   = 32
-	exportVersion   = 1
 	flushRequestLen = 24
 	flushReplyLen   = 16
-	flushable       = 1
 )
-
-// ExportInfo is the private data of the reply to a connection.
-type ExportInfo struct {
-	Access    ddp.Access
-	STag      ddp.STag
-	Flushable bool
-	Base      ddp.TO
-	Length    uint64
-}
-
-// Append appends the octets of i.
-func (i *ExportInfo) Append(b []byte) []byte {
-	flags := uint32(0)
-	if i.Flushable {
-		flags = flushable
-	}
-	b = append(b, 'X', 'W', 'R', 'M', exportVersion, byte(i.Access), 0, 0)
-	b = binary.BigEndian.AppendUint32(b, uint32(i.STag))
-	b = binary.BigEndian.AppendUint32(b, flags)
-	b = binary.BigEndian.AppendUint64(b, uint64(i.Base))
-	return binary.BigEndian.AppendUint64(b, i.Length)
-}
-
-// ParseExportInfo reads what Append wrote; ok is false for anything else.
-func ParseExportInfo(b []byte) (i ExportInfo, ok bool) {
-	if len(b) != exportInfoLen || string(b[:4]) != "XWRM" || b[4] != exportVersion {
-		return i, false
-	}
-	return ExportInfo{
-		Access: ddp.Access(b[5]), STag: ddp.STag(binary.BigEndian.Uint32(b[8:])),
-		Flushable: binary.BigEndian.Uint32(b[12:])&flushable != 0,
-		Base:      ddp.TO(binary.BigEndian.Uint64(b[16:])), Length: binary.BigEndian.Uint64(b[24:]),
-	}, true
-}
 
 // exportConn is one peer of an export.
 type exportConn struct {
 	e   *export
-	qp  *engine.QP
-	cq  *engine.CQ
-	mr  *engine.MR // receive buffers
+	qp  verbs.QP
+	cq  verbs.CQ
+	mr  verbs.MR // receive buffers
 	buf []byte
 
 	accepted chan struct{} // closed when Accept returned
 }
 
 // serve is the life of one connection.
-func (e *export) serve(r *engine.ConnRequest) {
+func (e *export) serve(r *verbs.ConnRequest) {
 	c, why := e.take(r)
 	if c == nil {
 		e.rejected.Add(1)
@@ -85,9 +41,9 @@ func (e *export) serve(r *engine.ConnRequest) {
 	}
 	defer c.close()
 	defer e.contain("serving a peer")
-	info := ExportInfo{Access: exportAccess[e.cfg.Access], STag: e.mr.STag(),
-		Flushable: e.file != nil, Base: e.mr.SGE(0, 0).TO, Length: uint64(len(e.mem))}
-	err := r.Accept(e.life, c.qp, info.Append(nil))
+	at := e.mr.Remote()
+	at.Flushable = e.file != nil
+	err := r.Accept(e.life, c.qp, at.Append(nil))
 	close(c.accepted)
 	if err != nil {
 		e.d.log.Info("export: peer lost", "export", e.cfg.Name, "remote", r.Remote, "error", err)
@@ -97,7 +53,7 @@ func (e *export) serve(r *engine.ConnRequest) {
 }
 
 // take makes what a connection needs; nil with a reason when the peer cannot have one.
-func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
+func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
 	if !e.allows(r.Remote.Addr()) {
 		return nil, "not allowed"
 	}
@@ -107,11 +63,11 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen),
 		accepted: make(chan struct{})}
 	var err error
-	if c.mr, err = e.pd.RegMR(c.buf, engine.LocalWrite); err != nil {
+	if c.mr, err = e.pd.RegMR(c.buf, verbs.LocalWrite); err != nil {
 		return nil, "no resources"
 	}
-	if c.cq, err = engine.NewCQ(4 * exportDepth); err == nil {
-		c.qp, err = e.dev.dev.CreateQP(engine.QPConfig{
+	if c.cq, err = e.dev.dev.CreateCQ(4 * exportDepth); err == nil {
+		c.qp, err = e.dev.dev.CreateQP(verbs.QPConfig{
 			PD: e.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth,
 			MaxInline: flushReplyLen,
 		})
@@ -140,8 +96,8 @@ func (e *export) take(r *engine.ConnRequest) (*exportConn, string) {
 }
 
 func (c *exportConn) post(slot uint64) error {
-	return c.qp.PostRecv(&engine.RecvWR{ID: slot,
-		SGL: []engine.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
+	return c.qp.PostRecv(&verbs.RecvWR{ID: slot,
+		SGL: []verbs.SGE{c.mr.SGE(int(slot)*flushRequestLen, flushRequestLen)}})
 }
 
 // run answers flush requests until the connection ends.
@@ -153,7 +109,7 @@ func (c *exportConn) run() {
 		cancel()
 	}()
 	for {
-		var done [1]engine.Completion
+		var done [1]verbs.Completion
 		if _, err := c.cq.Wait(ctx, done[:]); err != nil {
 			return
 		}
@@ -189,13 +145,13 @@ func (c *exportConn) request(m []byte) bool {
 		reply[1] = 2
 	}
 	binary.BigEndian.PutUint64(reply[8:], n)
-	return c.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Inline: reply[:]}) == nil
+	return c.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: reply[:]}) == nil
 }
 
 func (c *exportConn) close() {
 	if c.qp.Params() != nil { // the peer's part of an orderly end, or a Terminate, for as long as mpa.close_timeout
 		select {
-		case <-c.qp.Gone():
+		case <-c.qp.(*engine.QP).Gone():
 		case <-c.e.life.Done():
 		}
 	}
@@ -213,7 +169,7 @@ func (c *exportConn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()
 	}
-	if err = errors.Join(err, c.mr.Close()); errors.Is(err, engine.ErrClosed) {
+	if err = errors.Join(err, c.mr.Close()); errors.Is(err, verbs.ErrClosed) {
 		return nil
 	}
 	return err

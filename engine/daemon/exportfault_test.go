@@ -17,8 +17,8 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/iwarp"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 )
 
 var truncations = flag.Int("truncations", 20, "how often TestTruncatedExports cuts off a file "+
@@ -112,7 +112,7 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 				t.Fatalf("round %d: the export does not fail: %+v", round, state(name))
 			}
 		}
-		if err := dialFailed(t, name, memory, put); !errors.Is(err, iwarp.ErrRejected) {
+		if err := dialFailed(t, name, memory, put); !errors.Is(err, verbs.ErrRejected) {
 			t.Errorf("round %d: a new connection to the failed export: %v", round, err)
 		}
 		if name == "put" {
@@ -161,7 +161,7 @@ func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) 
 		default:
 		}
 		begin := time.Now()
-		err := p.do(engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 1024)},
+		err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 1024)},
 			RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
 		if err != nil {
 			t.Errorf("a Read of the other export: %v (%v)", err, p.qp.Err())
@@ -190,7 +190,7 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 	defer p.qp.Close()
 	cut := false
 	for off := 0; ; off = (off + 4096) % size {
-		wr := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{p.mr.SGE(0, 2048)},
+		wr := verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 2048)},
 			RemoteSTag: p.info.STag, RemoteTO: p.info.Base + ddp.TO(off)}
 		if off%8192 == 0 {
 			wr.Op = rdmap.WRWrite

@@ -14,6 +14,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // memfd makes memory for a region, with no pages yet.
@@ -104,11 +105,11 @@ func TestPunchedHoles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
+		if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
 			t.Fatal(err)
 		}
 		if hole {
-			if p.mr, err = p.pd.RegMRFd(fd, 0, size, client.LocalWrite); err != nil {
+			if p.mr, err = p.pd.(*client.PD).RegMRFd(fd, 0, size, verbs.LocalWrite); err != nil {
 				t.Fatal(err)
 			}
 			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0,
@@ -116,7 +117,7 @@ func TestPunchedHoles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err = p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)},
+		err = p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, size)},
 			RemoteSTag: peerSTag(p.qp.Params().PrivateData)})
 		if hole != (err != nil) {
 			t.Errorf("a Write with a hole %v: %v", hole, err)
@@ -135,7 +136,7 @@ func listenAddr(t testing.TB) netip.AddrPort {
 		t.Fatal(err)
 	}
 	defer dev.Close()
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, engine.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 func init() { roles["hostile"] = hostileRole }
@@ -32,8 +33,8 @@ func acceptAll(t testing.TB) netip.AddrPort {
 	}
 	t.Cleanup(func() { dev.Close() })
 	pd, _ := dev.AllocPD()
-	cq, _ := engine.NewCQ(1 << 14)
-	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, engine.ConnConfig{})
+	cq, _ := dev.CreateCQ(1 << 14)
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,7 @@ func acceptAll(t testing.TB) netip.AddrPort {
 			if err != nil {
 				return
 			}
-			qp, err := dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1,
+			qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1,
 				RecvDepth: 1, MaxSGE: 1, IRD: 1, ORD: 1})
 			if err == nil {
 				r.Accept(t.Context(), qp, nil)

@@ -3,10 +3,11 @@ package daemon
 import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // fillQPs adds what the workers know about queue pairs: v is the state of q.
-func fillQPs(v []control.QPState, q []*engine.QP) {
+func fillQPs(v []control.QPState, q []verbs.QP) {
 	for i, info := range engine.Infos(q) {
 		v := &v[i]
 		if err := q[i].Err(); err != nil {
@@ -27,7 +28,7 @@ func fillQPs(v []control.QPState, q []*engine.QP) {
 // view adds the connections of an export.
 func (e *export) view(v *control.Snapshot) {
 	e.mu.Lock()
-	var list []*engine.QP
+	var list []verbs.QP
 	for q := range e.conns {
 		list = append(list, q)
 	}

@@ -22,6 +22,7 @@ import (
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 func here(f func() error) error { return f() }
@@ -95,10 +96,10 @@ func TestMetricsOfXDP(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, size)},
+	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, size)},
 		RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +235,7 @@ func TestEvents(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	up := event(d.Snapshot(), "RDMA_CM_EVENT_ESTABLISHED")
@@ -242,7 +243,7 @@ func TestEvents(t *testing.T) {
 		t.Fatalf("established: %+v", up)
 	}
 	wrong := peerSTag(p.qp.Params().PrivateData) ^ 0x5a5a5a00
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(0, 64)},
+	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 64)},
 		RemoteSTag: wrong}); err == nil {
 		t.Fatal("a Read of a region that is not there succeeds")
 	}

@@ -6,14 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // pd, mr and cq are objects of a session; their counts are under its mutex.
 type pd struct {
 	handle control.Handle
-	pd     *engine.PD
+	pd     verbs.PD
 	mrs    int
 	qps    int
 }
@@ -21,7 +21,7 @@ type pd struct {
 type mr struct {
 	handle  control.Handle
 	pd      *pd
-	mr      *engine.MR
+	mr      verbs.MR
 	mapping []byte
 	length  uint64
 	access  ddp.Access

@@ -14,6 +14,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // fillRole takes sessions and keeps them: the socket, how many.
@@ -113,7 +114,7 @@ func TestOperator(t *testing.T) {
 			return err
 		}},
 		{"listen", func(d *client.Device) error {
-			l, err := d.Listen(privileged, 1, client.ConnConfig{})
+			l, err := d.Listen(privileged, 1, verbs.ConnConfig{})
 			if err == nil {
 				l.Close()
 			}
@@ -154,7 +155,7 @@ func listenPrivileged(t *testing.T, d *client.Device) netip.AddrPort {
 	t.Helper()
 	for port := uint16(700); port < 1024; port++ {
 		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
-		if l, err := d.Listen(at, 1, client.ConnConfig{}); err == nil {
+		if l, err := d.Listen(at, 1, verbs.ConnConfig{}); err == nil {
 			l.Close()
 			return at
 		}

@@ -9,13 +9,14 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/verbs"
 )
 
 // TestOverride has programs ask for connections without CRC and without markers, towards a peer that takes
 // everything: they get what the operator leaves to them.
 func TestOverride(t *testing.T) {
 	peer, err := engine.OpenKernel(
-		engine.KernelConfig{Options: engine.Options{MPA: engine.MPAConfig{NoCRC: true}}})
+		engine.KernelConfig{Options: engine.Options{MPA: verbs.MPAConfig{NoCRC: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,10 +24,10 @@ func TestOverride(t *testing.T) {
 	at := listenAddr(t)
 	responder(t, peer, at, 100)
 	type want struct{ crc, markers bool }
-	asked := &client.MPAConfig{NoCRC: true, NoMarkers: true}
+	asked := &verbs.MPAConfig{NoCRC: true, NoMarkers: true}
 	for _, tc := range []struct {
 		config string
-		mpa    *client.MPAConfig
+		mpa    *verbs.MPAConfig
 		want   want
 	}{
 		{"", nil, want{true, true}},
@@ -34,7 +35,7 @@ func TestOverride(t *testing.T) {
 		{"override = []\n", asked, want{true, true}},
 		{"override = [\"crc\"]\n", asked, want{false, true}},
 		{"crc = false\n", asked, want{false, false}},
-		{"crc = false\n", &client.MPAConfig{}, want{true, true}}, // more than the operator asks for
+		{"crc = false\n", &verbs.MPAConfig{}, want{true, true}}, // more than the operator asks for
 		{"crc = false\n[[peer]]\nprefix = \"127.0.0.0/8\"\ncrc = true\n", asked, want{true, false}},
 	} {
 		_, socket := kernel(t, "[mpa]\n"+tc.config)
@@ -53,8 +54,8 @@ func TestOverride(t *testing.T) {
 }
 
 // connectAs connects a queue pair of a new program.
-func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *client.MPAConfig) (
-	*client.QP, error) {
+func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *verbs.MPAConfig) (
+	verbs.QP, error) {
 	t.Helper()
 	dev, err := client.OpenConfig(who)
 	if err != nil {
@@ -67,7 +68,7 @@ func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *client.M
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, client.ConnConfig{MPA: mpa}); err != nil {
+	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{MPA: mpa}); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
 	return p.qp, nil

@@ -15,10 +15,11 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // greedy are queue pairs that cost much for their number.
-var greedy = map[string]client.QPConfig{
+var greedy = map[string]verbs.QPConfig{
 	"small":  {SendDepth: 1, RecvDepth: 1, MaxSGE: 1, MaxInline: 1, IRD: 1, ORD: 1},
 	"usual":  {},
 	"inline": {SendDepth: 1024, RecvDepth: 1, MaxSGE: 1, MaxInline: 4096, IRD: 1, ORD: 1},
@@ -58,10 +59,10 @@ func greedyRole(args []string) error {
 
 type greedyProgram struct {
 	at  netip.AddrPort
-	cfg client.QPConfig
+	cfg verbs.QPConfig
 	dev *client.Device
 	mem []byte
-	qps []*client.QP
+	qps []verbs.QP
 }
 
 func (g *greedyProgram) open(socket string) (err error) {
@@ -71,7 +72,7 @@ func (g *greedyProgram) open(socket string) (err error) {
 		return e[0]
 	}
 	g.cfg.PD, e[1] = g.dev.AllocPD()
-	g.cfg.SendCQ, e[2] = client.NewCQ(4096)
+	g.cfg.SendCQ, e[2] = g.dev.CreateCQ(4096)
 	g.mem, e[3] = g.dev.Alloc(4096)
 	g.cfg.RecvCQ = g.cfg.SendCQ
 	return errors.Join(e[:]...)
@@ -85,17 +86,17 @@ func (g *greedyProgram) more() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := g.dev.Dial(ctx, g.at, qp, client.ConnConfig{}); err != nil {
+	if err := g.dev.Dial(ctx, g.at, qp, verbs.ConnConfig{}); err != nil {
 		return err
 	}
 	g.qps = append(g.qps, qp)
-	wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+	wr := verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
 		Inline: g.mem[:max(g.cfg.MaxInline, 1)], RemoteSTag: peerSTag(qp.Params().PrivateData)}
 	for range 2 * max(g.cfg.SendDepth, 1) {
 		if err := qp.PostSend(&wr); err != nil {
 			return err
 		}
-		if _, err := g.cfg.SendCQ.Wait(ctx, make([]client.Completion, 1)); err != nil {
+		if _, err := g.cfg.SendCQ.Wait(ctx, make([]verbs.Completion, 1)); err != nil {
 			return err
 		}
 	}

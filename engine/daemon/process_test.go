@@ -26,6 +26,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/verbs"
 )
 
 // roleEnv makes the test binary play another process; the arguments follow in argsEnv.
@@ -233,12 +234,12 @@ func TestKillDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		cq, _ := client.NewCQ(16)
+		cq, _ := dev.CreateCQ(16)
 		pd, err := dev.AllocPD()
 		if err != nil {
 			t.Fatal(err)
 		}
-		qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+		qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +248,7 @@ func TestKillDaemon(t *testing.T) {
 		}
 		c.kill()
 		<-qp.Down() // the program hears of it
-		if _, err := cq.Wait(context.Background(), make([]client.Completion, 1)); err == nil {
+		if _, err := cq.Wait(context.Background(), make([]verbs.Completion, 1)); err == nil {
 			t.Errorf("round %d: a completion queue outlives its daemon", round)
 		}
 		dev.Close()

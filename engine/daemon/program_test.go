@@ -18,6 +18,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/verbs"
 )
 
 const nobody = 65534
@@ -25,35 +26,35 @@ const nobody = 65534
 // program is what one end of a connection has.
 type program struct {
 	dev *client.Device
-	pd  *client.PD
-	cq  *client.CQ
-	qp  *client.QP
+	pd  verbs.PD
+	cq  verbs.CQ
+	qp  verbs.QP
 	mem []byte
-	mr  *client.MR
+	mr  verbs.MR
 }
 
 func newProgram(dev *client.Device, size int) (p *program, err error) {
 	p = &program{dev: dev}
 	var e [4]error
 	p.pd, e[0] = dev.AllocPD()
-	p.cq, e[1] = client.NewCQ(256)
+	p.cq, e[1] = dev.CreateCQ(256)
 	p.mem, e[2] = dev.Alloc(size)
 	if err := errors.Join(e[:]...); err != nil {
 		return nil, err
 	}
 	if p.mr, err = p.pd.RegMR(p.mem,
-		client.LocalWrite|client.RemoteRead|client.RemoteWrite); err != nil {
+		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		return nil, err
 	}
-	p.qp, err = dev.CreateQP(client.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq})
+	p.qp, err = dev.CreateQP(verbs.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq})
 	return p, err
 }
 
 // peerSTag reads what responder says about its region in private data.
 func peerSTag(b []byte) ddp.STag { return ddp.STag(binary.BigEndian.Uint32(b)) }
 
-func (p *program) wait(ctx context.Context) (client.Completion, error) {
-	var c [1]client.Completion
+func (p *program) wait(ctx context.Context) (verbs.Completion, error) {
+	var c [1]verbs.Completion
 	if _, err := p.cq.Wait(ctx, c[:]); err != nil {
 		return c[0], err
 	}
@@ -63,7 +64,7 @@ func (p *program) wait(ctx context.Context) (client.Completion, error) {
 	return c[0], nil
 }
 
-func (p *program) do(ctx context.Context, wr client.SendWR) error {
+func (p *program) do(ctx context.Context, wr verbs.SendWR) error {
 	wr.Flags |= rdmap.Signaled
 	if err := p.qp.PostSend(&wr); err != nil {
 		return err
@@ -93,28 +94,28 @@ func transferRole(args []string) error {
 		return err
 	}
 	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), p.qp,
-		client.ConnConfig{}); err != nil {
+		verbs.ConnConfig{}); err != nil {
 		return err
 	}
 	peer := peerSTag(p.qp.Params().PrivateData)
 	for i := range half {
 		p.mem[i] = byte(i * 7)
 	}
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRWrite, SGL: []client.SGE{p.mr.SGE(0, half)},
+	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, half)},
 		RemoteSTag: peer}); err != nil {
 		return err
 	}
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRRead, SGL: []client.SGE{p.mr.SGE(half, half)},
+	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(half, half)},
 		RemoteSTag: peer}); err != nil {
 		return err
 	}
 	if !bytes.Equal(p.mem[:half], p.mem[half:]) {
 		return errors.New("what was read is not what was written")
 	}
-	if err := p.do(ctx, client.SendWR{Op: rdmap.WRSend, Inline: []byte("done")}); err != nil {
+	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRSend, Inline: []byte("done")}); err != nil {
 		return err
 	}
-	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:80"), 0, client.ConnConfig{})
+	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:80"), 0, verbs.ConnConfig{})
 	if err == nil {
 		return errors.New("an unprivileged program may listen on port 80")
 	}
@@ -142,21 +143,21 @@ func embedded(t testing.TB, do func(func() error) error) *engine.Device {
 
 // responder accepts n connections on an embedded engine; its region is theirs.
 func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem []byte,
-	recvs *engine.CQ) {
+	recvs verbs.CQ) {
 	t.Helper()
 	mem = make([]byte, 1<<20)
 	pd, err := dev.AllocPD()
 	if err != nil {
 		t.Fatal(err)
 	}
-	mr, err := pd.RegMR(mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite)
+	mr, err := pd.RegMR(mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if recvs, err = engine.NewCQ(4 * n * engine.DefaultDepth); err != nil {
+	if recvs, err = dev.CreateCQ(4 * n * verbs.DefaultDepth); err != nil {
 		t.Fatal(err)
 	}
-	l, err := dev.Listen(at, 0, engine.ConnConfig{})
+	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,9 +170,9 @@ func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem 
 			if err != nil {
 				return
 			}
-			qp, err := dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: recvs, RecvCQ: recvs})
+			qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: recvs, RecvCQ: recvs})
 			if err == nil {
-				qp.PostRecv(&engine.RecvWR{ID: 1, SGL: []engine.SGE{mr.SGE(len(mem)-64, 64)}})
+				qp.PostRecv(&verbs.RecvWR{ID: 1, SGL: []verbs.SGE{mr.SGE(len(mem)-64, 64)}})
 				err = r.Accept(ctx, qp, token)
 			}
 			if err != nil && ctx.Err() == nil {
@@ -195,7 +196,7 @@ func TestUnprivileged(t *testing.T) {
 	c.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var v [1]engine.Completion
+	var v [1]verbs.Completion
 	if _, err := recvs.Wait(ctx, v[:]); err != nil || v[0].ByteLen != 4 ||
 		string(mem[len(mem)-64:][:4]) != "done" {
 		t.Fatalf("the peer's receive: %+v, %v", v[0], err)
@@ -229,7 +230,7 @@ func loadRole(args []string) error {
 	}
 	n, _ := strconv.Atoi(args[2])
 	ctx := context.Background()
-	cq, err := client.NewCQ(n * 256)
+	cq, err := dev.CreateCQ(n * 256)
 	if err != nil {
 		return err
 	}
@@ -242,21 +243,21 @@ func loadRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	mr, err := pd.RegMR(mem, client.LocalWrite)
+	mr, err := pd.RegMR(mem, verbs.LocalWrite)
 	if err != nil {
 		return err
 	}
 	for range n {
-		qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+		qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 		if err != nil {
 			return err
 		}
 		if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), qp,
-			client.ConnConfig{}); err != nil {
+			verbs.ConnConfig{}); err != nil {
 			return err
 		}
-		wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-			SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
+		wr := verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+			SGL: []verbs.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
 		for range 4 {
 			if err := qp.PostSend(&wr); err != nil {
 				return err
@@ -264,7 +265,7 @@ func loadRole(args []string) error {
 		}
 	}
 	fmt.Println("loaded")
-	var c [64]client.Completion
+	var c [64]verbs.Completion
 	for {
 		m, err := cq.Wait(ctx, c[:])
 		if err != nil {
@@ -272,8 +273,8 @@ func loadRole(args []string) error {
 		}
 		for i := range c[:m] {
 			qp := c[i].QP
-			wr := client.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-				SGL: []client.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
+			wr := verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+				SGL: []verbs.SGE{mr.SGE(0, size)}, RemoteSTag: peerSTag(qp.Params().PrivateData)}
 			if err := qp.PostSend(&wr); err != nil {
 				return err
 			}
@@ -304,13 +305,13 @@ func TestKillClient(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(ctx, at, beside.qp, client.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, beside.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	peer := peerSTag(beside.qp.Params().PrivateData)
 	ping := func() error {
-		return beside.do(ctx, client.SendWR{Op: rdmap.WRRead,
-			SGL: []client.SGE{beside.mr.SGE(0, 8)}, RemoteSTag: peer})
+		return beside.do(ctx, verbs.SendWR{Op: rdmap.WRRead,
+			SGL: []verbs.SGE{beside.mr.SGE(0, 8)}, RemoteSTag: peer})
 	}
 	c := start(t, publicExe(t), nobody, "load", socket, at.String(), strconv.Itoa(n))
 	if got := c.line(); got != "loaded" {

@@ -7,8 +7,8 @@ import (
 	"runtime/debug"
 	"time"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 func pause() { time.Sleep(stallPause) }
@@ -242,7 +242,7 @@ func (q *qp) postRecvs() (worked, more, stalled bool, err error) {
 			}
 		}
 		err := q.q.PostRecv(&q.recvWR)
-		if q.recvHeld = errors.Is(err, engine.ErrQueueFull); q.recvHeld {
+		if q.recvHeld = errors.Is(err, verbs.ErrQueueFull); q.recvHeld {
 			return worked, false, true, nil // it would be as full for a program without a daemon
 		}
 		worked = true
@@ -268,7 +268,7 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 			}
 		}
 		err := q.q.PostSend(&q.sendWR)
-		if q.sendHeld = errors.Is(err, engine.ErrQueueFull); q.sendHeld {
+		if q.sendHeld = errors.Is(err, verbs.ErrQueueFull); q.sendHeld {
 			return worked, true, nil
 		}
 		worked = true

@@ -7,16 +7,16 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // qp is a queue pair of a session: the engine's, and the rings in which the client posts.
 type qp struct {
 	handle     control.Handle
 	s          *session
-	q          *engine.QP
+	q          verbs.QP
 	pd         *pd
 	send, recv *cq
 	cost       budget.Amounts
@@ -41,19 +41,22 @@ type qp struct {
 	active      bool // it is in the session's list
 }
 
-func setDefault(v *int, def int) {
-	if *v == 0 {
-		*v = def
+// orNone is a number of a complete configuration in one that is not: 0 would mean the default there.
+func orNone(n int) int {
+	if n == 0 {
+		return -1
 	}
+	return n
 }
 
+// checkQP completes a; 0 means none from then on.
 func checkQP(a *control.CreateQPArgs) error {
-	setDefault(&a.SendDepth, engine.DefaultDepth)
-	setDefault(&a.RecvDepth, engine.DefaultDepth)
-	setDefault(&a.MaxSGE, engine.DefaultSGE)
-	setDefault(&a.MaxInline, engine.DefaultInline)
-	setDefault(&a.IRD, engine.DefaultReadDepth)
-	setDefault(&a.ORD, engine.DefaultReadDepth)
+	c := verbs.QPConfig{
+		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
+		IRD: a.IRD, ORD: a.ORD,
+	}.Complete()
+	a.SendDepth, a.RecvDepth, a.MaxSGE = c.SendDepth, c.RecvDepth, c.MaxSGE
+	a.MaxInline, a.IRD, a.ORD = c.MaxInline, c.IRD, c.ORD
 	for _, l := range []struct {
 		name             string
 		got, least, most int
@@ -124,10 +127,10 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 		q.rq, err = control.NewConsumer(mem.Mem, res.Recv)
 	}
 	if err == nil {
-		q.q, err = s.dev.dev.CreateQP(engine.QPConfig{
+		q.q, err = s.dev.dev.CreateQP(verbs.QPConfig{
 			PD: q.pd.pd, SendCQ: q.send.eng, RecvCQ: q.recv.eng, SendDepth: a.SendDepth,
-			RecvDepth: a.RecvDepth,
-			MaxSGE:    a.MaxSGE, MaxInline: a.MaxInline, IRD: a.IRD, ORD: a.ORD, Context: q,
+			RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: orNone(a.MaxInline),
+			IRD: orNone(a.IRD), ORD: orNone(a.ORD), Context: q,
 		})
 	}
 	if err == nil {

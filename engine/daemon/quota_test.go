@@ -11,6 +11,7 @@ import (
 
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // TestDaemonMemory has programs ask for few objects that are large for the daemon: its octets count.
@@ -24,14 +25,14 @@ func TestDaemonMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cq, _ := client.NewCQ(256)
-	base := client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1, MaxSGE: 1,
+	cq, _ := dev.CreateCQ(256)
+	base := verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1, MaxSGE: 1,
 		MaxInline: 1, IRD: 1, ORD: 1}
-	most := func(name string, want int, change func(*client.QPConfig)) {
+	most := func(name string, want int, change func(*verbs.QPConfig)) {
 		t.Helper()
 		cfg := base
 		change(&cfg)
-		var have []*client.QP
+		var have []verbs.QP
 		for {
 			qp, err := dev.CreateQP(cfg)
 			if err != nil {
@@ -49,11 +50,11 @@ func TestDaemonMemory(t *testing.T) {
 			}
 		}
 	}
-	most("small", 19, func(*client.QPConfig) {})
-	most("reads", 6, func(c *client.QPConfig) { c.IRD, c.ORD = 4096, 4096 })
-	most("inline", 1, func(c *client.QPConfig) { c.SendDepth, c.MaxInline = 1024, 4096 })
-	most("pieces", 4, func(c *client.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })
-	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 1000, client.ConnConfig{})
+	most("small", 19, func(*verbs.QPConfig) {})
+	most("reads", 6, func(c *verbs.QPConfig) { c.IRD, c.ORD = 4096, 4096 })
+	most("inline", 1, func(c *verbs.QPConfig) { c.SendDepth, c.MaxInline = 1024, 4096 })
+	most("pieces", 4, func(c *verbs.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })
+	_, err = dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 1000, verbs.ConnConfig{})
 	quotaError(t, "a long backlog", "limits.daemon_memory", err)
 	dev.Close()
 	if _, ok := eventually(5*time.Second, func() bool {
@@ -89,17 +90,17 @@ func TestConnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cq, _ := client.NewCQ(16)
+	cq, _ := dev.CreateCQ(16)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 3)
 	for range 3 {
-		qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1,
+		qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1,
 			RecvDepth: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		go func() { ended <- dev.Dial(ctx, at, qp, client.ConnConfig{}) }()
+		go func() { ended <- dev.Dial(ctx, at, qp, verbs.ConnConfig{}) }()
 	}
 	quotaError(t, "a third connection", "limits.connects", <-ended)
 	cancel()

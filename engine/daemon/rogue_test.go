@@ -18,6 +18,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // kernel starts a daemon on the kernel's sockets: what it does with programs needs no more.
@@ -325,7 +326,7 @@ func TestBlockedSignal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := peer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, client.ConnConfig{})
+	l, err := peer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,35 +414,36 @@ func TestMemory(t *testing.T) {
 		{"cannot be written", frozen, 0, 4096, "mapping"},
 		{"above the quota", sealed, 0, 65 << 10, "limits.memory"},
 	} {
-		if _, err := pd.RegMRFd(tc.fd, tc.offset, tc.length, client.LocalWrite); err == nil ||
+		if _, err := pd.(*client.PD).RegMRFd(tc.fd, tc.offset, tc.length,
+			verbs.LocalWrite); err == nil ||
 			!strings.Contains(err.Error(), tc.text) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.text)
 		}
 	}
-	var mrs []*client.MR
+	var mrs []verbs.MR
 	for _, tc := range []struct {
 		fd             int
 		offset, length uint64
 		access         ddp.Access
-	}{{sealed, 4097, 100, client.LocalWrite}, {frozen, 0, 4096, client.RemoteRead}} {
-		m, err := pd.RegMRFd(tc.fd, tc.offset, tc.length, tc.access)
+	}{{sealed, 4097, 100, verbs.LocalWrite}, {frozen, 0, 4096, verbs.RemoteRead}} {
+		m, err := pd.(*client.PD).RegMRFd(tc.fd, tc.offset, tc.length, tc.access)
 		if err != nil {
 			t.Fatal(err)
 		}
 		mrs = append(mrs, m)
 	}
-	if _, err := pd.RegMRFd(sealed, 0, 1, client.LocalWrite); err == nil ||
+	if _, err := pd.(*client.PD).RegMRFd(sealed, 0, 1, verbs.LocalWrite); err == nil ||
 		!strings.Contains(err.Error(), "limits.mrs") {
 		t.Errorf("a third region of two: %v", err)
 	}
 	if err := mrs[0].Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pd.RegMRFd(sealed, 0, 1, client.LocalWrite); err != nil {
+	if _, err := pd.(*client.PD).RegMRFd(sealed, 0, 1, verbs.LocalWrite); err != nil {
 		t.Errorf("a region in place of one that was closed: %v", err)
 	}
-	if _, err := pd.RegMR(make([]byte, 100), client.LocalWrite); !errors.Is(err,
-		client.ErrNotShared) {
+	if _, err := pd.RegMR(make([]byte, 100), verbs.LocalWrite); !errors.Is(err,
+		verbs.ErrNotShared) {
 		t.Errorf("memory of Go's heap: %v", err)
 	}
 }
@@ -467,17 +469,16 @@ func TestQuotas(t *testing.T) {
 	}
 	_, err = dev.AllocPD()
 	over("limits.pds", err)
-	cq, _ := client.NewCQ(256)
-	large, _ := client.NewCQ(64)
-	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	cq, _ := dev.CreateCQ(256)
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = dev.CreateQP(client.QPConfig{PD: pd, SendCQ: large, RecvCQ: cq})
+	_, err = dev.CreateCQ(64)
 	over("limits.completions", err)
-	_, err = dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	_, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 	over("limits.work_requests", err)
-	small := client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1}
+	small := verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq, SendDepth: 1, RecvDepth: 1}
 	if _, err = dev.CreateQP(small); err != nil {
 		t.Error(err)
 	}
@@ -490,10 +491,10 @@ func TestQuotas(t *testing.T) {
 		t.Errorf("a queue pair in place of one that was closed: %v", err)
 	}
 	at := netip.MustParseAddrPort("127.0.0.1:0")
-	if _, err = dev.Listen(at, 0, client.ConnConfig{}); err != nil {
+	if _, err = dev.Listen(at, 0, verbs.ConnConfig{}); err != nil {
 		t.Error(err)
 	}
-	_, err = dev.Listen(at, 0, client.ConnConfig{})
+	_, err = dev.Listen(at, 0, verbs.ConnConfig{})
 	over("limits.listeners", err)
 	second, err := client.Open(socket)
 	if err != nil {

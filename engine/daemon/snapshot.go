@@ -10,8 +10,8 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // Snapshot returns everything that the daemon has.
@@ -130,7 +130,7 @@ func (s *session) view(v *control.Snapshot) {
 	}
 	qps := sorted(s.qps)
 	s.mu.Unlock()
-	states, list := make([]control.QPState, len(qps)), make([]*engine.QP, len(qps))
+	states, list := make([]control.QPState, len(qps)), make([]verbs.QP, len(qps))
 	for i, q := range qps {
 		list[i] = q.q
 		states[i] = control.QPState{

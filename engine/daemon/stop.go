@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // Close ends the daemon: no new programs and connections, a graceful end of connections for as long as the
@@ -104,7 +105,7 @@ func (s *session) shutdown(ctx context.Context) {
 	for _, l := range all(s, s.listeners) {
 		l.l.Close()
 	}
-	var ending []*engine.QP
+	var ending []verbs.QP
 	for _, q := range all(s, s.qps) {
 		if q.connected.Load() {
 			ending = append(ending, q.q)
@@ -115,17 +116,17 @@ func (s *session) shutdown(ctx context.Context) {
 }
 
 // disconnect ends connections in order, all at a time, for as long as ctx allows.
-func disconnect(ctx context.Context, list []*engine.QP) {
+func disconnect(ctx context.Context, list []verbs.QP) {
 	var group sync.WaitGroup
 	for _, q := range list {
-		group.Go(func() { q.Shutdown(ctx) })
+		group.Go(func() { q.(*engine.QP).Shutdown(ctx) })
 	}
 	group.Wait()
 }
 
 // noneLeft is err without what a device says that was closed before, and with it everything of its objects.
 func noneLeft(err error) error {
-	if errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, verbs.ErrClosed) {
 		return nil
 	}
 	return err

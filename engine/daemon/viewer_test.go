@@ -7,6 +7,7 @@ import (
 
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // TestSnapshotsAreShared asks for as many snapshots as may wait: they share what was begun after the last one asked.
@@ -50,7 +51,7 @@ func TestSnapshotIsFresh(t *testing.T) {
 		if _, err := dev.AllocPD(); err != nil {
 			t.Fatal(err)
 		}
-		l, err := dev.Listen(at, 1, client.ConnConfig{})
+		l, err := dev.Listen(at, 1, verbs.ConnConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 func init() { roles["wildcard"] = wildcardRole }
@@ -25,7 +26,7 @@ func wildcardRole(args []string) error {
 		return err
 	}
 	defer dev.Close()
-	l, err := dev.Listen(netip.MustParseAddrPort(args[1]), 0, client.ConnConfig{})
+	l, err := dev.Listen(netip.MustParseAddrPort(args[1]), 0, verbs.ConnConfig{})
 	var e *control.Error
 	switch {
 	case err == nil:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
@@ -138,7 +139,7 @@ func (c *Conn) startupEnded(cause error) {
 		why = cause.Error()
 	}
 	if cause == tcp.CauseRefused || cause == tcp.CauseUnreachable { // MPA had not begun
-		c.setErr(fmt.Errorf("%w: %w", ErrConnect, cause))
+		c.setErr(fmt.Errorf("%w: %w", verbs.ErrConnect, cause))
 	}
 	// A peer that resets may do so before its acknowledgement leaves. What a socket has not taken never left.
 	left := c.out.empty() || !c.cfg.Reliable && !c.out.unsent()

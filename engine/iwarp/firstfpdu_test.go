@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
@@ -65,7 +66,7 @@ func TestFirstFPDU(t *testing.T) {
 			}
 			r.Expire(r.Deadline())
 			r.Ended(errors.New("reset"))
-			if !r.rst || !errors.Is(r.closed, ErrTimeout) ||
+			if !r.rst || !errors.Is(r.closed, verbs.ErrTimeout) ||
 				!strings.Contains(r.closed.Error(), "first FPDU") || r.qp.State() != rdmap.Errored {
 				t.Errorf("%s: RST %v, %v, queue pair %v", c.name, r.rst, r.closed, r.qp.State())
 			}
@@ -86,7 +87,7 @@ func TestRevision0(t *testing.T) {
 		t.Errorf("said %q, FIN %v, RST %v, up %v; want %q and FIN", got, r.fin, r.rst, r.up, want)
 	}
 	i.hear(t, r.sent, 1<<16)
-	if i.up || !errors.Is(i.Err(), ErrStartup) {
+	if i.up || !errors.Is(i.Err(), verbs.ErrStartup) {
 		t.Errorf("initiator: up %v, %v", i.up, i.Err())
 	}
 }

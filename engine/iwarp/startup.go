@@ -6,6 +6,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
@@ -13,15 +14,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Errors of the start-up, as Handler.Closed gets them. They carry RDMA_CM's words.
-var (
-	ErrRejected = errors.New("RDMA_CM_EVENT_REJECTED: the peer's consumer rejected the connection")
-	ErrStartup  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: MPA start-up failed")
-	// the peer's TCP, or the network, said no
-	ErrConnect  = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")
-	ErrTimeout  = errors.New("RDMA_CM_EVENT_UNREACHABLE: MPA start-up timed out")
-	ErrNotAsked = errors.New("iwarp: no Request waits for an answer")
-)
+// ErrNotAsked is returned by Accept and Reject when there is no Request to answer.
+var ErrNotAsked = errors.New("iwarp: no Request waits for an answer")
 
 // startupFrames are the start-up frames sent and not yet acknowledged: at most a Request and an Rtr frame, or a Reply.
 type startupFrames struct {
@@ -149,17 +143,17 @@ func (c *Conn) afterStartup(left seq.Num) {
 	case startup.StageRejected:
 		if !c.cfg.Responder {
 			c.params = c.ini.Params()
-			c.failStartup(ErrRejected)
+			c.failStartup(verbs.ErrRejected)
 		}
 	case startup.StageFailed:
-		c.failStartup(ErrStartup)
+		c.failStartup(verbs.ErrStartup)
 	}
 }
 
 // refuse ends a start-up that err broke: silently, behind a Reply of our version, or with the Terminate that
 // RFC 6581 asks for as the only FPDU.
 func (c *Conn) refuse(left seq.Num, cause *ulpdu.Error) {
-	err := fmt.Errorf("%w: %w", ErrStartup, cause)
+	err := fmt.Errorf("%w: %w", verbs.ErrStartup, cause)
 	t := c.ini.Terminate()
 	if c.cfg.Responder || t == nil {
 		c.pullStartup() // a peer of another version gets a Reply that says so (RFC 5044, C.2.1)
@@ -192,7 +186,7 @@ func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
 	}
 	c.params = p
 	if err := c.qp.Start(qpParams(p, c.cfg.Responder)); err != nil {
-		c.setErr(fmt.Errorf("%w: %w", ErrStartup, err))
+		c.setErr(fmt.Errorf("%w: %w", verbs.ErrStartup, err))
 		c.startTerminate(p, left, code)
 		return false
 	}
@@ -272,7 +266,7 @@ func (c *Conn) startupClosed(why string) {
 
 func (c *Conn) setStartupErr(e *ulpdu.Error) {
 	if e != nil {
-		c.setErr(fmt.Errorf("%w: %w", ErrStartup, e))
+		c.setErr(fmt.Errorf("%w: %w", verbs.ErrStartup, e))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/seq"
@@ -165,7 +166,7 @@ func TestLocalFailure(t *testing.T) {
 						b[len(b)-1] ^= 1
 					}
 				})
-				if bad.up || !errors.Is(bad.Err(), ErrStartup) ||
+				if bad.up || !errors.Is(bad.Err(), verbs.ErrStartup) ||
 					!errors.Is(bad.Err(), rdmap.ErrState) {
 					t.Errorf("%s, %s: up %v, error %v", c.name, failing, bad.up, bad.Err())
 				}

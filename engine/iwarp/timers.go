@@ -2,6 +2,7 @@ package iwarp
 
 import (
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
@@ -51,7 +52,7 @@ func (c *Conn) expireStart(now tick.Time) {
 
 func timeoutIn(st startup.Stage) error { return &StageError{Stage: st} }
 
-// StageError says in which step the start-up timed out. It is an ErrTimeout.
+// StageError says in which step the start-up timed out. It is a verbs.ErrTimeout.
 type StageError struct{ Stage startup.Stage }
 
 func (e *StageError) Error() string {
@@ -68,8 +69,8 @@ func (e *StageError) Error() string {
 	case startup.StageEstablished:
 		step = "waiting for the initiator's first FPDU, before which a responder may send none"
 	}
-	return ErrTimeout.Error() + ": " + step
+	return verbs.ErrTimeout.Error() + ": " + step
 }
 
-// Unwrap makes errors.Is(err, ErrTimeout) true.
-func (e *StageError) Unwrap() error { return ErrTimeout }
+// Unwrap makes errors.Is(err, verbs.ErrTimeout) true.
+func (e *StageError) Unwrap() error { return verbs.ErrTimeout }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
 )
@@ -94,7 +95,7 @@ func TestRefusedIsNotMPA(t *testing.T) {
 		d := newSide(t, false, startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead})
 		d.Init(d.cfg)
 		d.Ended(cause)
-		if !errors.Is(d.Err(), ErrConnect) || !errors.Is(d.Err(), cause) ||
+		if !errors.Is(d.Err(), verbs.ErrConnect) || !errors.Is(d.Err(), cause) ||
 			strings.Contains(d.Err().Error(), "MPA") {
 			t.Errorf("%v: %v", cause, d.Err())
 		}

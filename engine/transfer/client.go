@@ -11,13 +11,13 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // Client is a connection to a server. One transfer runs at a time.
 type Client struct {
 	*link
-	buffers *engine.MR // depth pieces of chunk octets; the link's to close
+	buffers verbs.MR // depth pieces of chunk octets; the link's to close
 	// Progress, when set, hears of octets that have moved; total is -1 when it is not known.
 	Progress func(done, total int64)
 	// Waiting, when set, is called once when the server makes the client wait for its turn.
@@ -33,7 +33,7 @@ type Summary struct {
 }
 
 // Dial connects to a server.
-func Dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort, idle time.Duration) (
+func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle time.Duration) (
 	*Client, error) {
 	if idle <= 0 {
 		idle = DefaultIdle
@@ -43,10 +43,10 @@ func Dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort, idle t
 		return nil, err
 	}
 	c := &Client{link: l}
-	o, err := l.lend(make([]byte, depth*chunk), engine.LocalWrite, func() error { return nil })
+	o, err := l.lend(make([]byte, depth*chunk), verbs.LocalWrite, func() error { return nil })
 	if err == nil {
 		c.buffers = o.mr
-		err = dev.Dial(ctx, remote, l.qp, engine.ConnConfig{})
+		err = dev.Dial(ctx, remote, l.qp, verbs.ConnConfig{})
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -82,7 +82,7 @@ var errCut = errors.New("the connection ended")
 // reason returns why the connection ended when that is why an operation failed with err: the server's own words if
 // there are any.
 func (c *Client) reason(ctx context.Context, err error) error {
-	if !errors.Is(err, errCut) && !errors.Is(err, engine.ErrClosed) && !c.over() {
+	if !errors.Is(err, errCut) && !errors.Is(err, verbs.ErrClosed) && !c.over() {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
@@ -121,11 +121,11 @@ func (w *window) buffer(i int) []byte {
 }
 
 // post starts the next work request, with n octets.
-func (w *window) post(op engine.WROp, n int) error {
+func (w *window) post(op verbs.WROp, n int) error {
 	i := w.posted
-	err := w.c.qp.PostSend(&engine.SendWR{
+	err := w.c.qp.PostSend(&verbs.SendWR{
 		ID: uint64(i), Op: op, Flags: rdmap.Signaled,
-		SGL:        []engine.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
+		SGL:        []verbs.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
 		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(w.asked),
 	})
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *window) full() bool { return w.posted-w.done == depth }
 
 // next waits for the oldest work request and returns its octets, valid until the next post.
 func (w *window) next(ctx context.Context) ([]byte, error) {
-	var c [1]engine.Completion
+	var c [1]verbs.Completion
 	if _, err := w.c.sends.Wait(ctx, c[:]); err != nil {
 		return nil, err
 	}

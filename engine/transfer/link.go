@@ -9,19 +9,19 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/tcp"
 )
 
 // link is one end of a connection: messages both ways, and the Beats that tell slow from gone. Its methods
 // but send belong to one goroutine.
 type link struct {
-	pd    *engine.PD
-	qp    *engine.QP
-	sends *engine.CQ
-	recvs *engine.CQ
-	slots *engine.MR // receive buffers
-	loans []*loan    // what the peer reaches
+	pd    verbs.PD
+	qp    verbs.QP
+	sends verbs.CQ
+	recvs verbs.CQ
+	slots verbs.MR // receive buffers
+	loans []*loan  // what the peer reaches
 	idle  time.Duration
 
 	in      chan Message  // what receive returns
@@ -39,7 +39,7 @@ type link struct {
 var ErrIdle = errors.New("the peer neither moves data nor says that it is there")
 
 // newLink makes a queue pair that takes messages as soon as it is connected.
-func newLink(dev *engine.Device, idle time.Duration) (*link, error) {
+func newLink(dev verbs.Device, idle time.Duration) (*link, error) {
 	l := &link{idle: idle, in: make(chan Message, receives), failed: make(chan struct{})}
 	if err := l.make(dev); err != nil {
 		return nil, errors.Join(err, l.free())
@@ -47,20 +47,20 @@ func newLink(dev *engine.Device, idle time.Duration) (*link, error) {
 	return l, nil
 }
 
-func (l *link) make(dev *engine.Device) (err error) {
+func (l *link) make(dev verbs.Device) (err error) {
 	if l.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	if l.slots, err = l.pd.RegMR(make([]byte, receives*MaxMessage), engine.LocalWrite); err != nil {
+	if l.slots, err = l.pd.RegMR(make([]byte, receives*MaxMessage), verbs.LocalWrite); err != nil {
 		return err
 	}
-	if l.sends, err = engine.NewCQ(4 * depth); err != nil {
+	if l.sends, err = dev.CreateCQ(4 * depth); err != nil {
 		return err
 	}
-	if l.recvs, err = engine.NewCQ(2 * receives); err != nil {
+	if l.recvs, err = dev.CreateCQ(2 * receives); err != nil {
 		return err
 	}
-	l.qp, err = dev.CreateQP(engine.QPConfig{
+	l.qp, err = dev.CreateQP(verbs.QPConfig{
 		PD: l.pd, SendCQ: l.sends, RecvCQ: l.recvs, SendDepth: 2 * depth, RecvDepth: receives,
 		MaxInline: MaxMessage, IRD: depth, ORD: depth,
 	})
@@ -76,8 +76,8 @@ func (l *link) make(dev *engine.Device) (err error) {
 }
 
 func (l *link) postReceive(slot uint64) error {
-	return l.qp.PostRecv(&engine.RecvWR{ID: slot,
-		SGL: []engine.SGE{l.slots.SGE(int(slot)*MaxMessage, MaxMessage)}})
+	return l.qp.PostRecv(&verbs.RecvWR{ID: slot,
+		SGL: []verbs.SGE{l.slots.SGE(int(slot)*MaxMessage, MaxMessage)}})
 }
 
 // begin starts the goroutines, once the queue pair is connected.
@@ -91,7 +91,7 @@ func (l *link) begin() {
 // send queues a message. Any goroutine may call it.
 func (l *link) send(m *Message) error {
 	var b [MaxMessage]byte
-	err := l.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Inline: AppendMessage(b[:0], m)})
+	err := l.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: AppendMessage(b[:0], m)})
 	if err != nil {
 		return fmt.Errorf("%v: %w", m.Type, err)
 	}
@@ -166,7 +166,7 @@ func (l *link) bound(ctx context.Context) (context.Context, func()) {
 // reader takes the messages that arrive.
 func (l *link) reader(ctx context.Context) {
 	for {
-		var c [1]engine.Completion
+		var c [1]verbs.Completion
 		if _, err := l.recvs.Wait(ctx, c[:]); err != nil {
 			l.fail(err)
 			return
@@ -184,7 +184,7 @@ func (l *link) fail(err error) {
 }
 
 // arrived takes one completed receive and posts its buffer again.
-func (l *link) arrived(c *engine.Completion) error {
+func (l *link) arrived(c *verbs.Completion) error {
 	if c.Status != rdmap.Success {
 		return l.cause()
 	}
@@ -276,12 +276,12 @@ func (l *link) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
 	var b [MaxMessage]byte
-	err := l.qp.PostSend(&engine.SendWR{
+	err := l.qp.PostSend(&verbs.SendWR{
 		ID: flushID, Op: rdmap.WRSend, Flags: rdmap.Signaled, Inline: AppendMessage(b[:0],
 			&Message{Type: TypeBeat}),
 	})
 	for err == nil {
-		var c [1]engine.Completion
+		var c [1]verbs.Completion
 		if _, err = l.sends.Wait(ctx, c[:]); err == nil && c[0].ID == flushID {
 			return
 		}

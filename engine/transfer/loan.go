@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"xwarp/ddp"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // loan is memory that the peer of one link reaches.
 type loan struct {
-	mr   *engine.MR
+	mr   verbs.MR
 	over func() error // what is due once no STag leads to it
 }
 
@@ -65,7 +65,7 @@ var errUnread = refuse(CodeProtocol, "Done came while RDMA Reads were under way"
 
 // closed is err, but nil where the whole device is closed: with it everything else is.
 func closed(err error) error {
-	if errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, verbs.ErrClosed) {
 		return nil
 	}
 	return err

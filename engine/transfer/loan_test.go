@@ -12,6 +12,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // mutedConn is a socket whose owner stops reading after some octets.
@@ -32,7 +33,7 @@ func (c *mutedConn) Read(b []byte) (int, error) {
 }
 
 // mutedDevice makes connections of which the last one is in sock.
-func mutedDevice(t *testing.T, sock *mutedConn) *engine.Device {
+func mutedDevice(t *testing.T, sock *mutedConn) verbs.Device {
 	t.Helper()
 	dev, err := engine.OpenKernel(engine.KernelConfig{Dial: func(ctx context.Context, _,
 		remote netip.AddrPort) (net.Conn, error) {
@@ -111,13 +112,13 @@ func TestDoneBeforeItsReads(t *testing.T) {
 }
 
 // readUnread asks for the region, begins to read it, and says Done when some of it is there.
-func readUnread(t *testing.T, dev *engine.Device, at netip.AddrPort, size int) *link {
+func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *link {
 	t.Helper()
 	l, err := newLink(dev, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := l.lend(make([]byte, size), engine.LocalWrite|engine.RemoteWrite, func() error {
+	sink, err := l.lend(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite, func() error {
 		return nil
 	})
 	if err != nil {
@@ -125,7 +126,7 @@ func readUnread(t *testing.T, dev *engine.Device, at netip.AddrPort, size int) *
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, l.qp, engine.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, at, l.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	l.begin()
@@ -136,7 +137,7 @@ func readUnread(t *testing.T, dev *engine.Device, at netip.AddrPort, size int) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := engine.SendWR{Op: rdmap.WRRead, SGL: []engine.SGE{sink.mr.SGE(0, size)},
+	read := verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{sink.mr.SGE(0, size)},
 		RemoteSTag: m.STag, RemoteTO: m.TO}
 	if err := l.qp.PostSend(&read); err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestFreeTells(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.pd.RegMR(make([]byte, 1), engine.LocalWrite); err != nil { // nobody knows of it
+	if _, err := l.pd.RegMR(make([]byte, 1), verbs.LocalWrite); err != nil { // nobody knows of it
 		t.Fatal(err)
 	}
 	if err := l.free(); !errors.Is(err, ddp.ErrBusy) {
@@ -180,7 +181,7 @@ func TestNoLinkOnClosedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev.Close()
-	if l, err := newLink(dev, time.Hour); !errors.Is(err, engine.ErrClosed) || l != nil {
+	if l, err := newLink(dev, time.Hour); !errors.Is(err, verbs.ErrClosed) || l != nil {
 		t.Errorf("%v, %v", l, err)
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"xwarp/engine"
 	"xwarp/engine/host/fault"
+	"xwarp/engine/verbs"
 )
 
 // put takes octets into memory of their own, which becomes the region's content when they are whole.
@@ -52,7 +52,7 @@ func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64)
 	grant := Message{Type: TypeRegion, Length: uint64(st.octets)}
 	var lent *loan
 	if st.octets > 0 {
-		if lent, err = l.lend(st.mem[:st.octets], engine.RemoteWrite, st.drop); err != nil {
+		if lent, err = l.lend(st.mem[:st.octets], verbs.RemoteWrite, st.drop); err != nil {
 			return done, errors.Join(err, st.drop())
 		}
 		grant.STag = lent.mr.STag()
@@ -129,7 +129,7 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 	}
 	var lent *loan
 	if n > 0 {
-		if lent, err = l.lend(c.mem[:n], engine.RemoteRead, func() error {
+		if lent, err = l.lend(c.mem[:n], verbs.RemoteRead, func() error {
 			return r.release(c)
 		}); err != nil {
 			return errors.Join(err, r.release(c))

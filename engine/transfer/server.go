@@ -11,12 +11,12 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // ServerConfig describes a server. Zero fields mean the defaults of limits.go.
 type ServerConfig struct {
-	Device     *engine.Device
+	Device     verbs.Device
 	Region     *Region
 	MaxClients int
 	Idle       time.Duration
@@ -37,14 +37,14 @@ type Event struct {
 // Server lets clients put content into a region and get it back.
 type Server struct {
 	cfg     ServerConfig
-	ln      *engine.Listener
+	ln      verbs.Listener
 	hashing *semaphore.Weighted // who computes a piece of a SHA-256
 	clients sync.WaitGroup
 	counts  counts
 
 	mu          sync.Mutex
-	qps         map[*engine.QP]struct{} // of the clients that are there
-	most, taken int                     // clients that may be there, and those that are
+	qps         map[verbs.QP]struct{} // of the clients that are there
+	most, taken int                   // clients that may be there, and those that are
 }
 
 // Listen makes a server at addr that takes clients once Serve runs.
@@ -58,13 +58,13 @@ func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
 	if cfg.Event == nil {
 		cfg.Event = func(Event) {}
 	}
-	ln, err := cfg.Device.Listen(addr, cfg.MaxClients, engine.ConnConfig{})
+	ln, err := cfg.Device.Listen(addr, cfg.MaxClients, verbs.ConnConfig{})
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
 		cfg: cfg, ln: ln, hashing: semaphore.NewWeighted(1), most: cfg.MaxClients,
-		qps: map[*engine.QP]struct{}{},
+		qps: map[verbs.QP]struct{}{},
 	}, nil
 }
 
@@ -112,7 +112,7 @@ func (s *Server) Serve(ctx context.Context) error {
 // client's connection only.
 func (s *Server) contain(remote netip.AddrPort) {
 	if v := recover(); v != nil {
-		s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", engine.ErrDefect, v,
+		s.cfg.Event(Event{Remote: remote, Err: fmt.Errorf("%w: %v\n%s", verbs.ErrDefect, v,
 			debug.Stack())})
 	}
 }
@@ -149,7 +149,7 @@ func (s *Server) SetMaxClients(n int) {
 }
 
 // client serves one connection; its error is about the connection, not about a transfer.
-func (s *Server) client(ctx context.Context, req *engine.ConnRequest) (err error) {
+func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error) {
 	l, err := newLink(s.cfg.Device, s.cfg.Idle)
 	if err != nil {
 		s.counts.rejected.Add(1)

@@ -3,7 +3,7 @@ package transfer
 import (
 	"sync/atomic"
 
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // Stats are what a server did so far.
@@ -30,23 +30,23 @@ func (s *Server) Stats() Stats {
 }
 
 // QPs returns the queue pairs of the clients that are there. They may close at any time.
-func (s *Server) QPs() []*engine.QP {
+func (s *Server) QPs() []verbs.QP {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]*engine.QP, 0, len(s.qps))
+	list := make([]verbs.QP, 0, len(s.qps))
 	for q := range s.qps {
 		list = append(list, q)
 	}
 	return list
 }
 
-func (s *Server) came(q *engine.QP) {
+func (s *Server) came(q verbs.QP) {
 	s.mu.Lock()
 	s.qps[q] = struct{}{}
 	s.mu.Unlock()
 }
 
-func (s *Server) left(q *engine.QP) {
+func (s *Server) left(q verbs.QP) {
 	s.mu.Lock()
 	delete(s.qps, q)
 	s.mu.Unlock()

@@ -18,12 +18,13 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/host/staging"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 )
 
 // bench is a server and what makes clients of it, on the kernel's sockets over loopback.
 type bench struct {
 	t      *testing.T
-	dev    *engine.Device
+	dev    verbs.Device
 	region *transfer.Region
 	srv    *transfer.Server
 	stop   context.CancelFunc
@@ -33,7 +34,7 @@ type bench struct {
 	events []transfer.Event
 }
 
-func device(t *testing.T) *engine.Device {
+func device(t *testing.T) verbs.Device {
 	t.Helper()
 	d, err := engine.OpenKernel(engine.KernelConfig{})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/verbs"
 )
 
 // half is what is written and read back.
@@ -56,7 +57,7 @@ func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) erro
 	if err != nil {
 		return err
 	}
-	cq, err := client.NewCQ(16)
+	cq, err := dev.CreateCQ(16)
 	if err != nil {
 		return err
 	}
@@ -64,20 +65,20 @@ func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) erro
 	if err != nil {
 		return err
 	}
-	mr, err := pd.RegMR(mem, client.LocalWrite)
+	mr, err := pd.RegMR(mem, verbs.LocalWrite)
 	if err != nil {
 		return err
 	}
-	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 	if err != nil {
 		return err
 	}
-	if err := dev.Dial(ctx, peer, qp, client.ConnConfig{}); err != nil {
+	if err := dev.Dial(ctx, peer, qp, verbs.ConnConfig{}); err != nil {
 		return err
 	}
 	remote := ddp.STag(binary.BigEndian.Uint32(qp.Params().PrivateData))
 	wait := func(want rdmap.WROp) error {
-		var c [1]client.Completion
+		var c [1]verbs.Completion
 		if _, err := cq.Wait(ctx, c[:]); err != nil {
 			return err
 		}
@@ -90,9 +91,9 @@ func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) erro
 	for i := range half {
 		mem[i] = byte(i * 7)
 	}
-	for _, wr := range []client.SendWR{
-		{Op: rdmap.WRWrite, SGL: []client.SGE{mr.SGE(0, half)}, RemoteSTag: remote},
-		{Op: rdmap.WRRead, SGL: []client.SGE{mr.SGE(half, half)}, RemoteSTag: remote},
+	for _, wr := range []verbs.SendWR{
+		{Op: rdmap.WRWrite, SGL: []verbs.SGE{mr.SGE(0, half)}, RemoteSTag: remote},
+		{Op: rdmap.WRRead, SGL: []verbs.SGE{mr.SGE(half, half)}, RemoteSTag: remote},
 	} {
 		wr.Flags = rdmap.Signaled
 		if err := qp.PostSend(&wr); err != nil {
@@ -105,10 +106,10 @@ func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) erro
 	if !bytes.Equal(mem[:half], mem[half:]) {
 		return errors.New("what was read is not what was written")
 	}
-	if err := qp.PostRecv(&client.RecvWR{SGL: []client.SGE{mr.SGE(half, 64)}}); err != nil {
+	if err := qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(half, 64)}}); err != nil {
 		return err
 	}
-	if err := qp.PostSend(&client.SendWR{Op: rdmap.WRSend,
+	if err := qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend,
 		Inline: []byte("there and back")}); err != nil {
 		return err
 	}
@@ -137,22 +138,22 @@ func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mr, err := pd.RegMR(mem, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite)
+	mr, err := pd.RegMR(mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cq, err := engine.NewCQ(16)
+	cq, err := dev.CreateCQ(16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	qp, err := dev.CreateQP(engine.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{mr.SGE(half, 64)}}); err != nil {
+	if err := qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(half, 64)}}); err != nil {
 		t.Fatal(err)
 	}
-	l, err := dev.Listen(at, 0, engine.ConnConfig{})
+	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,13 +164,13 @@ func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 		if err == nil {
 			err = r.Accept(ctx, qp, binary.BigEndian.AppendUint32(nil, uint32(mr.STag())))
 		}
-		var c [1]engine.Completion
+		var c [1]verbs.Completion
 		if err == nil {
 			_, err = cq.Wait(ctx, c[:])
 		}
 		if err == nil && c[0].Status == rdmap.Success {
-			err = qp.PostSend(&engine.SendWR{Op: rdmap.WRSend,
-				SGL: []engine.SGE{mr.SGE(half, int(c[0].ByteLen))}})
+			err = qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend,
+				SGL: []verbs.SGE{mr.SGE(half, int(c[0].ByteLen))}})
 		}
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("the second host: %v", err)

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // Client pings the server at remote until cfg.Count iterations are done or ctx ends. The Result holds what
 // was done up to an error.
-func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg Config) (res Result,
+func Client(ctx context.Context, dev verbs.Device, remote netip.AddrPort, cfg Config) (res Result,
 	err error) {
 	if err := cfg.Complete(); err != nil {
 		return res, err
@@ -21,7 +21,7 @@ func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg 
 		return res, err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	access := engine.LocalWrite | engine.RemoteRead | engine.RemoteWrite
+	access := verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite
 	source, err := e.register(cfg.Size, access)
 	if err != nil {
 		return res, err
@@ -47,7 +47,7 @@ func Client(ctx context.Context, dev *engine.Device, remote netip.AddrPort, cfg 
 }
 
 // dial connects within the time that the configuration gives.
-func (e *end) dial(ctx context.Context, dev *engine.Device, remote netip.AddrPort) error {
+func (e *end) dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort) error {
 	if most := e.cfg.ConnectTimeout; most > 0 {
 		late := fmt.Errorf("no connection within %v: is an rping -s there, and does nothing "+
 			"between filter the port?", most)
@@ -59,9 +59,9 @@ func (e *end) dial(ctx context.Context, dev *engine.Device, remote netip.AddrPor
 }
 
 // ping is one iteration of the client.
-func (e *end) ping(ctx context.Context, source, sink *engine.MR, n int) error {
+func (e *end) ping(ctx context.Context, source, sink verbs.MR, n int) error {
 	Fill(source.Bytes(), n)
-	for i, mr := range []*engine.MR{source, sink} {
+	for i, mr := range []verbs.MR{source, sink} {
 		show := info(mr, e.cfg.Size)
 		if err := e.sent(ctx); err != nil {
 			return err

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // Config describes one side. The zero value is rping's default: 64 octets, until the client is told to stop.
@@ -18,7 +18,7 @@ type Config struct {
 	// Debug, when set, is told each step.
 	Debug func(format string, args ...any)
 	// Conn is how a client connects.
-	Conn engine.ConnConfig
+	Conn verbs.ConnConfig
 	// ConnectTimeout bounds a client's connecting. 0: as long as TCP tries.
 	ConnectTimeout time.Duration
 }
@@ -73,7 +73,7 @@ func (r *Result) Latency() time.Duration {
 	return time.Duration(r.Seconds / float64(r.Iterations) * float64(time.Second))
 }
 
-func (r *Result) connected(q *engine.QP) {
+func (r *Result) connected(q verbs.QP) {
 	p := q.Params()
 	r.Local, r.Remote = q.LocalAddr(), q.RemoteAddr()
 	r.Revision, r.CRC = int(p.Revision), p.Send.CRC

@@ -8,7 +8,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // errClosed is the end of the connection where no error caused it.
@@ -20,11 +20,11 @@ const slots = 2
 // end is one side of one connection.
 type end struct {
 	cfg  *Config
-	pd   *engine.PD
-	cq   *engine.CQ
-	qp   *engine.QP
-	mrs  []*engine.MR
-	ctrl *engine.MR // InfoLen octets for each slot, and for the Send
+	pd   verbs.PD
+	cq   verbs.CQ
+	qp   verbs.QP
+	mrs  []verbs.MR
+	ctrl verbs.MR // InfoLen octets for each slot, and for the Send
 
 	posted  int    // receives
 	flushed bool   // one of them came back unused
@@ -32,14 +32,14 @@ type end struct {
 	done    [2]int // completions of Reads and Writes not waited for yet
 	sends   int    // Sends not completed yet
 	writing bool   // a server's Write is not waited for yet
-	sge     [1]engine.SGE
+	sge     [1]verbs.SGE
 
 	wanted  func() bool // others find no place; nil: there are none
 	silence time.Duration
 }
 
 // newEnd makes everything that a connection needs but its data buffers.
-func newEnd(dev *engine.Device, cfg *Config) (*end, error) {
+func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
 	e := &end{cfg: cfg}
 	if err := e.make(dev); err != nil {
 		return nil, errors.Join(err, e.close())
@@ -47,21 +47,21 @@ func newEnd(dev *engine.Device, cfg *Config) (*end, error) {
 	return e, nil
 }
 
-func (e *end) make(dev *engine.Device) (err error) {
+func (e *end) make(dev verbs.Device) (err error) {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	if e.cq, err = engine.NewCQ(64); err != nil {
+	if e.cq, err = dev.CreateCQ(64); err != nil {
 		return err
 	}
 	// rping itself has one RDMA Read under way, in one direction.
-	if e.qp, err = dev.CreateQP(engine.QPConfig{
+	if e.qp, err = dev.CreateQP(verbs.QPConfig{
 		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 16, RecvDepth: slots, MaxSGE: 1, IRD: 1,
 		ORD: 1,
 	}); err != nil {
 		return err
 	}
-	if e.ctrl, err = e.register((slots+1)*InfoLen, engine.LocalWrite); err != nil {
+	if e.ctrl, err = e.register((slots+1)*InfoLen, verbs.LocalWrite); err != nil {
 		return err
 	}
 	for i := range slots {
@@ -72,7 +72,7 @@ func (e *end) make(dev *engine.Device) (err error) {
 	return nil
 }
 
-func (e *end) register(n int, access ddp.Access) (*engine.MR, error) {
+func (e *end) register(n int, access ddp.Access) (verbs.MR, error) {
 	mr, err := e.pd.RegMR(make([]byte, n), access)
 	if err == nil {
 		e.mrs = append(e.mrs, mr)
@@ -93,7 +93,7 @@ func (e *end) close() error {
 		errs = append(errs, e.pd.Close())
 	}
 	err := errors.Join(errs...)
-	if errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, verbs.ErrClosed) {
 		return nil // the device was closed, and everything with it
 	}
 	return err
@@ -101,7 +101,7 @@ func (e *end) close() error {
 
 func (e *end) receive(slot int) error {
 	e.sge[0] = e.ctrl.SGE(slot*InfoLen, InfoLen)
-	err := e.qp.PostRecv(&engine.RecvWR{ID: uint64(slot), SGL: e.sge[:]})
+	err := e.qp.PostRecv(&verbs.RecvWR{ID: uint64(slot), SGL: e.sge[:]})
 	if err == nil {
 		e.posted++
 	}
@@ -115,7 +115,7 @@ func (e *end) send(i Info) error {
 	}
 	i.Append(e.ctrl.Bytes()[slots*InfoLen : slots*InfoLen])
 	e.sge[0] = e.ctrl.SGE(slots*InfoLen, InfoLen)
-	err := e.qp.PostSend(&engine.SendWR{Op: rdmap.WRSend, Flags: rdmap.Signaled, SGL: e.sge[:]})
+	err := e.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Flags: rdmap.Signaled, SGL: e.sge[:]})
 	if err == nil {
 		e.sends++
 	}
@@ -123,15 +123,15 @@ func (e *end) send(i Info) error {
 }
 
 // info names the first n octets of a region to the peer.
-func info(mr *engine.MR, n int) Info {
+func info(mr verbs.MR, n int) Info {
 	s := mr.SGE(0, n)
 	return Info{Addr: uint64(s.TO), STag: uint32(s.STag), Size: s.Len}
 }
 
 // transfer posts a Read or Write between the first n octets of mr and the peer's buffer.
-func (e *end) transfer(op engine.WROp, mr *engine.MR, n int, peer Info) error {
+func (e *end) transfer(op verbs.WROp, mr verbs.MR, n int, peer Info) error {
 	e.sge[0] = mr.SGE(0, n)
-	return e.qp.PostSend(&engine.SendWR{
+	return e.qp.PostSend(&verbs.SendWR{
 		Op: op, Flags: rdmap.Signaled, SGL: e.sge[:], RemoteSTag: ddp.STag(peer.STag),
 		RemoteTO: ddp.TO(peer.Addr),
 	})
@@ -160,7 +160,7 @@ func (e *end) sent(ctx context.Context) error {
 }
 
 // complete waits for one Read or Write.
-func (e *end) complete(ctx context.Context, op engine.WROp) error {
+func (e *end) complete(ctx context.Context, op verbs.WROp) error {
 	k := op - rdmap.WRWrite
 	for e.done[k] == 0 {
 		if err := e.step(ctx); err != nil {
@@ -175,7 +175,7 @@ func (e *end) complete(ctx context.Context, op engine.WROp) error {
 var errSilent = errors.New("the peer is silent, and others find no place")
 
 // wait waits for completions. A peer that lets it wait for too long may only do so while nobody else wants its place.
-func (e *end) wait(ctx context.Context, c []engine.Completion) error {
+func (e *end) wait(ctx context.Context, c []verbs.Completion) error {
 	if e.wanted == nil {
 		_, err := e.cq.Wait(ctx, c)
 		return err
@@ -192,7 +192,7 @@ func (e *end) wait(ctx context.Context, c []engine.Completion) error {
 
 // step takes one completion.
 func (e *end) step(ctx context.Context) error {
-	var c [1]engine.Completion
+	var c [1]verbs.Completion
 	if err := e.wait(ctx, c[:]); err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (e *end) step(ctx context.Context) error {
 	return nil
 }
 
-func (e *end) received(c engine.Completion) error {
+func (e *end) received(c verbs.Completion) error {
 	at := int(c.ID) * InfoLen
 	i, err := ParseInfo(e.ctrl.Bytes()[at:][:c.ByteLen])
 	if err != nil {
@@ -228,7 +228,7 @@ func (e *end) received(c engine.Completion) error {
 }
 
 // broken returns why a completion failed: errClosed after a close that nothing forced.
-func (e *end) broken(c engine.Completion) error {
+func (e *end) broken(c verbs.Completion) error {
 	select {
 	case <-e.qp.Down():
 	case <-time.After(closeGrace):

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/scripts/lab"
 )
 
@@ -141,7 +142,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func open(t *testing.T, m engine.MPAConfig) *engine.Device {
+func open(t *testing.T, m verbs.MPAConfig) verbs.Device {
 	t.Helper()
 	cfg := engine.KernelConfig{}
 	cfg.MPA = m
@@ -153,9 +154,9 @@ func open(t *testing.T, m engine.MPAConfig) *engine.Device {
 	return d
 }
 
-func listen(t *testing.T, d *engine.Device) *engine.Listener {
+func listen(t *testing.T, d verbs.Device) verbs.Listener {
 	t.Helper()
-	l, err := d.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, engine.ConnConfig{})
+	l, err := d.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,11 +174,11 @@ func TestBothSides(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		size int
-		mpa  engine.MPAConfig
+		mpa  verbs.MPAConfig
 	}{
-		{"64", 64, engine.MPAConfig{}},
-		{"largest", MaxSize, engine.MPAConfig{NoMarkers: true}},
-		{"smallest, no CRC", MinSize, engine.MPAConfig{NoCRC: true}},
+		{"64", 64, verbs.MPAConfig{}},
+		{"largest", MaxSize, verbs.MPAConfig{NoMarkers: true}},
+		{"smallest, no CRC", MinSize, verbs.MPAConfig{NoCRC: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			server, client, ctx := open(t, tc.mpa), open(t, tc.mpa), limit(t)
@@ -216,7 +217,7 @@ func TestBothSides(t *testing.T) {
 }
 
 func TestPersistentServer(t *testing.T) {
-	server, client, ctx := open(t, engine.MPAConfig{}), open(t, engine.MPAConfig{}), limit(t)
+	server, client, ctx := open(t, verbs.MPAConfig{}), open(t, verbs.MPAConfig{}), limit(t)
 	l := listen(t, server)
 	reports := make(chan error, 8)
 	ended := make(chan error, 1)
@@ -249,13 +250,13 @@ func TestPersistentServer(t *testing.T) {
 
 // A peer that sends and sends, while the server reads or writes, does not fill its memory.
 func TestUnaskedMessages(t *testing.T) {
-	e, err := newEnd(open(t, engine.MPAConfig{}), &Config{})
+	e, err := newEnd(open(t, verbs.MPAConfig{}), &Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.close()
 	e.inbox = make([]Info, slots)
-	if err := e.received(engine.Completion{ByteLen: InfoLen}); err == nil ||
+	if err := e.received(verbs.Completion{ByteLen: InfoLen}); err == nil ||
 		!strings.Contains(err.Error(), "not asked for") {
 		t.Errorf("%v, with %d messages kept", err, len(e.inbox))
 	}
@@ -263,7 +264,7 @@ func TestUnaskedMessages(t *testing.T) {
 
 // A peer that does nothing keeps its place only as long as nobody else wants it.
 func TestSilentPeer(t *testing.T) {
-	e, err := newEnd(open(t, engine.MPAConfig{}), &Config{})
+	e, err := newEnd(open(t, verbs.MPAConfig{}), &Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,19 +280,19 @@ func TestSilentPeer(t *testing.T) {
 func TestWrongPeers(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		info func(ctx context.Context, e *end, mr *engine.MR) error
+		info func(ctx context.Context, e *end, mr verbs.MR) error
 		want string
 	}{
-		{"a source of 0 octets", func(ctx context.Context, e *end, mr *engine.MR) error {
+		{"a source of 0 octets", func(ctx context.Context, e *end, mr verbs.MR) error {
 			return e.send(info(mr, 0))
 		}, "source of 0 octets"},
-		{"a source of 64 KiB", func(ctx context.Context, e *end, mr *engine.MR) error {
+		{"a source of 64 KiB", func(ctx context.Context, e *end, mr verbs.MR) error {
 			return e.send(Info{STag: uint32(mr.STag()), Size: 1 << 16})
 		}, "source of 65536 octets"},
-		{"an unknown STag", func(ctx context.Context, e *end, mr *engine.MR) error {
+		{"an unknown STag", func(ctx context.Context, e *end, mr verbs.MR) error {
 			return e.send(Info{STag: uint32(mr.STag()) ^ 0x5500, Size: 64})
 		}, "invalid STag"},
-		{"a sink too small", func(ctx context.Context, e *end, mr *engine.MR) error {
+		{"a sink too small", func(ctx context.Context, e *end, mr verbs.MR) error {
 			if err := e.send(info(mr, 64)); err != nil {
 				return err
 			}
@@ -301,7 +302,7 @@ func TestWrongPeers(t *testing.T) {
 			return errors.Join(e.sent(ctx), e.send(info(mr, 63)))
 		}, "sink of 63 octets for 64"},
 		{"a closed connection in the middle", func(ctx context.Context, e *end,
-			mr *engine.MR) error {
+			mr verbs.MR) error {
 			if err := e.send(info(mr, 64)); err != nil {
 				return err
 			}
@@ -312,7 +313,7 @@ func TestWrongPeers(t *testing.T) {
 		}, "DISCONNECTED"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			server, client, ctx := open(t, engine.MPAConfig{}), open(t, engine.MPAConfig{}),
+			server, client, ctx := open(t, verbs.MPAConfig{}), open(t, verbs.MPAConfig{}),
 				limit(t)
 			l := listen(t, server)
 			served := make(chan error, 1)
@@ -325,12 +326,12 @@ func TestWrongPeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer e.close()
-			mr, err := e.register(64, engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite)
+			mr, err := e.register(64, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 			if err != nil {
 				t.Fatal(err)
 			}
 			Fill(mr.Bytes(), 0)
-			if err := client.Dial(ctx, l.Addr(), e.qp, engine.ConnConfig{}); err != nil {
+			if err := client.Dial(ctx, l.Addr(), e.qp, verbs.ConnConfig{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := tc.info(ctx, e, mr); err != nil {

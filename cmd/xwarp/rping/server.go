@@ -7,12 +7,12 @@ import (
 	"sync"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // Serve accepts one connection from l and serves it until the client closes. The Result holds what was done
 // up to an error.
-func Serve(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Config) (res Result,
+func Serve(ctx context.Context, dev verbs.Device, l verbs.Listener, cfg Config) (res Result,
 	err error) {
 	if err := cfg.Complete(); err != nil {
 		return res, err
@@ -26,7 +26,7 @@ func Serve(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Conf
 
 // ServeAll serves any number of connections at a time until ctx ends or l is closed. report, when set, hears
 // the end of each, one at a time.
-func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg Config,
+func ServeAll(ctx context.Context, dev verbs.Device, l verbs.Listener, cfg Config,
 	report func(Result, error)) error {
 	if err := cfg.Complete(); err != nil {
 		return err
@@ -38,7 +38,7 @@ func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg C
 	for {
 		r, err := l.Accept(ctx)
 		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, engine.ErrListenerClosed) {
+			if ctx.Err() != nil || errors.Is(err, verbs.ErrListenerClosed) {
 				return nil
 			}
 			return err
@@ -63,7 +63,7 @@ func ServeAll(ctx context.Context, dev *engine.Device, l *engine.Listener, cfg C
 }
 
 // serve is the life of one connection. wanted, when set, reports whether others find no place.
-func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg Config,
+func serve(ctx context.Context, dev verbs.Device, r *verbs.ConnRequest, cfg Config,
 	wanted func() bool) (res Result, err error) {
 	res.Local, res.Remote = r.Local, r.Remote
 	e, err := newEnd(dev, &cfg)
@@ -73,7 +73,7 @@ func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg C
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
 	e.wanted, e.silence = wanted, maxSilence
-	buf, err := e.register(MaxSize, engine.LocalWrite)
+	buf, err := e.register(MaxSize, verbs.LocalWrite)
 	if err != nil {
 		r.Reject(nil)
 		return res, err
@@ -103,7 +103,7 @@ func serve(ctx context.Context, dev *engine.Device, r *engine.ConnRequest, cfg C
 }
 
 // pong is one iteration of the server, which began with the client's source.
-func (e *end) pong(ctx context.Context, buf *engine.MR, source Info, n int) error {
+func (e *end) pong(ctx context.Context, buf verbs.MR, source Info, n int) error {
 	e.cfg.debug("received source %v", source)
 	if source.Size == 0 || source.Size > MaxSize {
 		return fmt.Errorf("the client shows a source of %d octets; rping's have %d to %d",

@@ -14,11 +14,10 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
-	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 )
 
 func testLog(t testing.TB) *slog.Logger {
@@ -66,11 +65,11 @@ func open(t testing.TB, socket string) *client.Device {
 type end struct {
 	t   testing.TB
 	dev *client.Device
-	pd  *client.PD
-	cq  *client.CQ
-	qp  *client.QP
+	pd  verbs.PD
+	cq  verbs.CQ
+	qp  verbs.QP
 	mem []byte
-	mr  *client.MR
+	mr  verbs.MR
 }
 
 func newEnd(t testing.TB, dev *client.Device, size int) *end {
@@ -83,24 +82,24 @@ func newEnd(t testing.TB, dev *client.Device, size int) *end {
 	if e.pd, err = dev.AllocPD(); err != nil {
 		t.Fatal(err)
 	}
-	if e.cq, err = client.NewCQ(1024); err != nil {
+	if e.cq, err = dev.CreateCQ(1024); err != nil {
 		t.Fatal(err)
 	}
 	if e.mr, err = e.pd.RegMR(e.mem,
-		client.LocalWrite|client.RemoteRead|client.RemoteWrite); err != nil {
+		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		t.Fatal(err)
 	}
-	if e.qp, err = dev.CreateQP(client.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq}); err != nil {
+	if e.qp, err = dev.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq}); err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
 
-func (e *end) wait() client.Completion {
+func (e *end) wait() verbs.Completion {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	var c [1]client.Completion
+	var c [1]verbs.Completion
 	if _, err := e.cq.Wait(ctx, c[:]); err != nil {
 		i, _ := e.qp.Info()
 		e.t.Fatalf("completion: %v; queue pair: %v, %+v", err, e.qp.Err(), i)
@@ -111,7 +110,7 @@ func (e *end) wait() client.Completion {
 	return c[0]
 }
 
-func (e *end) post(wr client.SendWR) {
+func (e *end) post(wr verbs.SendWR) {
 	e.t.Helper()
 	wr.Flags |= rdmap.Signaled
 	if err := e.qp.PostSend(&wr); err != nil {
@@ -124,7 +123,7 @@ func connect(t testing.TB, a, b *end, at netip.AddrPort) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	l, err := b.dev.Listen(at, 0, client.ConnConfig{})
+	l, err := b.dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +140,7 @@ func connect(t testing.TB, a, b *end, at netip.AddrPort) {
 		accepted <- err
 	}()
 	if err := a.dev.Dial(ctx, l.Addr(), a.qp,
-		client.ConnConfig{PrivateData: []byte("hello")}); err != nil {
+		verbs.ConnConfig{PrivateData: []byte("hello")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {
@@ -164,12 +163,12 @@ func exercise(t testing.TB, a, b *end) {
 	for i := range a.mem[:half] {
 		a.mem[i] = byte(rnd.Uint32())
 	}
-	a.post(client.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []client.SGE{a.mr.SGE(0, half)},
+	a.post(verbs.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, half)},
 		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 1 || c.QP != a.qp {
 		t.Fatalf("completion %+v, want the Write's", c)
 	}
-	a.post(client.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []client.SGE{a.mr.SGE(half, half)},
+	a.post(verbs.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(half, half)},
 		RemoteSTag: b.mr.STag()})
 	if c := a.wait(); c.ID != 2 || c.ByteLen != uint32(half) {
 		t.Fatalf("completion %+v, want the Read's", c)
@@ -181,15 +180,15 @@ func exercise(t testing.TB, a, b *end) {
 		t.Fatal("RDMA Read: sink differs from source")
 	}
 	n := min(half, 100_000)
-	if err := b.qp.PostRecv(&client.RecvWR{ID: 3,
-		SGL: []client.SGE{b.mr.SGE(half, n)}}); err != nil {
+	if err := b.qp.PostRecv(&verbs.RecvWR{ID: 3,
+		SGL: []verbs.SGE{b.mr.SGE(half, n)}}); err != nil {
 		t.Fatal(err)
 	}
 	// Nothing of b's tells a that the receive is posted; Info returns after the daemon took it.
 	if _, err := b.qp.Info(); err != nil {
 		t.Fatal(err)
 	}
-	a.post(client.SendWR{ID: 5, Op: rdmap.WRSend, SGL: []client.SGE{a.mr.SGE(0, n)}})
+	a.post(verbs.SendWR{ID: 5, Op: rdmap.WRSend, SGL: []verbs.SGE{a.mr.SGE(0, n)}})
 	if c := b.wait(); c.ID != 3 || c.ByteLen != uint32(n) || c.QP != b.qp {
 		t.Fatalf("receive: %+v", c)
 	}
@@ -228,7 +227,7 @@ func TestKernel(t *testing.T) {
 func TestRejected(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	a, b := newEnd(t, open(t, socket), 4096), open(t, socket)
-	l, err := b.Listen(loopback, 0, client.ConnConfig{})
+	l, err := b.Listen(loopback, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,12 +241,12 @@ func TestRejected(t *testing.T) {
 		if err := r.Reject([]byte("no")); err != nil {
 			t.Error(err)
 		}
-		if err := r.Reject(nil); !errors.Is(err, client.ErrLapsed) {
+		if err := r.Reject(nil); !errors.Is(err, verbs.ErrLapsed) {
 			t.Errorf("a second answer: %v", err)
 		}
 	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp, client.ConnConfig{}); !errors.Is(err,
-		iwarp.ErrRejected) {
+	if err := a.dev.Dial(ctx, l.Addr(), a.qp, verbs.ConnConfig{}); !errors.Is(err,
+		verbs.ErrRejected) {
 		t.Errorf("Dial: %v", err)
 	}
 	canceled, cancel := context.WithCancel(ctx)
@@ -258,10 +257,10 @@ func TestRejected(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.Accept(ctx); !errors.Is(err, client.ErrListenerClosed) {
+	if _, err := l.Accept(ctx); !errors.Is(err, verbs.ErrListenerClosed) {
 		t.Errorf("Accept after Close: %v", err)
 	}
-	if err := a.qp.PostSend(&client.SendWR{}); !errors.Is(err, engine.ErrNotReady) {
+	if err := a.qp.PostSend(&verbs.SendWR{}); !errors.Is(err, verbs.ErrNotReady) {
 		t.Errorf("PostSend without a connection: %v", err)
 	}
 }

@@ -5,31 +5,17 @@ import (
 	"net/netip"
 	"sync"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
-	"xwarp/mpa/startup"
+	"xwarp/engine/verbs"
 )
 
-// ConnConfig describes one connection or the connections of one listener. A nil MPA means what the daemon's
-// configuration says about the peer, and another one counts as far as mpa.override of that allows.
-type ConnConfig = engine.ConnConfig
-
-// MPAConfig is what MPA negotiates.
-type MPAConfig = engine.MPAConfig
-
-// Errors of connections.
-var (
-	ErrListenerClosed = engine.ErrListenerClosed
-	ErrLapsed         = engine.ErrLapsed
-	ErrClosed         = engine.ErrClosed
-)
-
-// DefaultBacklog is how many connection requests wait for Accept.
-const DefaultBacklog = engine.DefaultBacklog
-
-// Dial connects qp to remote and returns when it can be used. errors.Is(err, session.ErrRejected) tells that
-// the peer's consumer said no.
-func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg ConnConfig) error {
+// Dial implements verbs.Device. A configuration's MPA counts as far as mpa.override of the daemon's file allows.
+func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, v verbs.QP,
+	cfg verbs.ConnConfig) error {
+	qp, err := d.own(v)
+	if err != nil {
+		return verbs.Wrap("rdma_connect", err)
+	}
 	var r control.Connected
 	args := control.ConnectArgs{QP: qp.handle, Local: cfg.Local, Remote: remote,
 		PrivateData: cfg.PrivateData, MPA: cfg.MPA}
@@ -40,7 +26,7 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp *QP, cfg Co
 	return nil
 }
 
-// Listener waits for connections.
+// Listener is verbs.Listener of a daemon.
 type Listener struct {
 	dev    *Device
 	handle control.Handle
@@ -49,9 +35,9 @@ type Listener struct {
 	closed chan struct{}
 }
 
-// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0
-// takes a free one.
-func (d *Device) Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (*Listener, error) {
+// Listen implements verbs.Device.
+func (d *Device) Listen(addr netip.AddrPort, backlog int,
+	cfg verbs.ConnConfig) (verbs.Listener, error) {
 	var r control.ListenResult
 	if err := d.ask(control.OpListen, control.ListenArgs{Addr: addr, Backlog: backlog,
 		MPA: cfg.MPA}, &r); err != nil {
@@ -60,14 +46,14 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (*List
 	return &Listener{dev: d, handle: r.Handle, addr: r.Addr, closed: make(chan struct{})}, nil
 }
 
-// Addr returns where l listens.
+// Addr implements verbs.Listener.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept returns the next connection request.
-func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
+// Accept implements verbs.Listener.
+func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	select {
 	case <-l.closed:
-		return nil, ErrListenerClosed
+		return nil, verbs.ErrListenerClosed
 	default:
 	}
 	var r control.RequestResult
@@ -75,13 +61,13 @@ func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 		&r); err != nil {
 		return nil, err
 	}
-	return &ConnRequest{
-		dev: l.dev, handle: r.Handle, Local: r.Local, Remote: r.Remote, Revision: r.Revision,
-		PrivateData: r.PrivateData, IRD: r.IRD, ORD: r.ORD,
+	return &verbs.ConnRequest{
+		Local: r.Local, Remote: r.Remote, Revision: r.Revision, PrivateData: r.PrivateData,
+		IRD: r.IRD, ORD: r.ORD, Answerer: &request{l.dev, r.Handle},
 	}, nil
 }
 
-// Close stops listening; connections stay.
+// Close implements verbs.Listener.
 func (l *Listener) Close() (err error) {
 	l.once.Do(func() {
 		close(l.closed)
@@ -90,18 +76,18 @@ func (l *Listener) Close() (err error) {
 	return err
 }
 
-// ConnRequest is a peer's wish to connect. It must be answered with Accept or Reject, before the start-up timeout.
-type ConnRequest struct {
-	dev           *Device
-	handle        control.Handle
-	Local, Remote netip.AddrPort
-	Revision      startup.Revision
-	PrivateData   []byte
-	IRD, ORD      int // the peer's; startup.NotNegotiated when it said nothing
+// request is verbs.Answerer of a daemon.
+type request struct {
+	dev    *Device
+	handle control.Handle
 }
 
-// Accept makes qp the end of the connection and returns when it can be used.
-func (r *ConnRequest) Accept(ctx context.Context, qp *QP, private []byte) error {
+// Accept implements verbs.Answerer.
+func (r *request) Accept(ctx context.Context, v verbs.QP, private []byte) error {
+	qp, err := r.dev.own(v)
+	if err != nil {
+		return verbs.Wrap("rdma_accept", err)
+	}
 	var c control.Connected
 	if _, err := r.dev.call(ctx, control.OpAccept, control.AcceptArgs{Handle: r.handle,
 		QP: qp.handle, PrivateData: private}, &c); err != nil {
@@ -111,8 +97,18 @@ func (r *ConnRequest) Accept(ctx context.Context, qp *QP, private []byte) error 
 	return nil
 }
 
-// Reject answers no.
-func (r *ConnRequest) Reject(private []byte) error {
+// Reject implements verbs.Answerer.
+func (r *request) Reject(private []byte) error {
 	return r.dev.ask(control.OpReject, control.AcceptArgs{Handle: r.handle, PrivateData: private},
 		nil)
 }
+
+var (
+	_ verbs.Device   = (*Device)(nil)
+	_ verbs.PD       = (*PD)(nil)
+	_ verbs.MR       = (*MR)(nil)
+	_ verbs.CQ       = (*CQ)(nil)
+	_ verbs.QP       = (*QP)(nil)
+	_ verbs.Listener = (*Listener)(nil)
+	_ verbs.Answerer = (*request)(nil)
+)

@@ -1,9 +1,7 @@
-// Package client is package engine for programs without privileges: the same verbs on the devices of a
-// daemon. A program changes over by its import and its constructor:
+// Package client is the verbs of package verbs on the devices of a daemon, for programs without privileges. It links
+// neither netlink nor eBPF. A program of the embedded engine changes its constructor:
 //
-//	import engine "xwarp/engine/daemon/client"
-//
-//	dev, err := engine.Open("/run/xwarp/control.sock") // was: engine.OpenXDP(cfg)
+//	dev, err := client.Open("") // was: engine.OpenXDP(cfg)
 //
 // Memory for regions must come from Device.Alloc, because the daemon has to map it too.
 package client
@@ -22,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
 
 // DefaultPath is where the daemon's control socket is.
@@ -266,7 +264,7 @@ func (d *Device) received(k control.Kind, body []byte, files []int) error {
 
 // end is the end of everything: the daemon is gone, or this side closed.
 func (d *Device) end(err error) {
-	if !errors.Is(err, engine.ErrClosed) {
+	if !errors.Is(err, verbs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrDaemonGone, err)
 	}
 	d.conn.Close()
@@ -304,10 +302,10 @@ func (d *Device) wake(bell uint32) {
 	}
 }
 
-// Transport describes how the daemon's device moves octets.
-func (d *Device) Transport() engine.Transport {
+// Transport implements verbs.Device.
+func (d *Device) Transport() verbs.Transport {
 	i := &d.info
-	t := engine.Transport{
+	t := verbs.Transport{
 		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Transmit: i.Transmit,
 		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 	}
@@ -341,6 +339,6 @@ func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err erro
 
 // Close gives everything back that this program has of the daemon; its connections end with RST.
 func (d *Device) Close() error {
-	d.end(engine.ErrClosed)
+	d.end(verbs.ErrClosed)
 	return nil
 }

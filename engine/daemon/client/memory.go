@@ -11,16 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
-)
-
-// Access rights of a memory region.
-const (
-	LocalWrite   = engine.LocalWrite
-	RemoteRead   = engine.RemoteRead
-	RemoteWrite  = engine.RemoteWrite
-	RemoteAtomic = engine.RemoteAtomic
+	"xwarp/engine/verbs"
 )
 
 // arena is memory that the daemon can map.
@@ -29,11 +21,7 @@ type arena struct {
 	mem []byte
 }
 
-// ErrNotShared is wrapped when memory for a region is not from Device.Alloc.
-var ErrNotShared = errors.New(
-	"the memory is not from this device's Alloc, so the daemon cannot map it")
-
-// Alloc returns n octets of zeroed, page-aligned memory for regions.
+// Alloc implements verbs.Device.
 func (d *Device) Alloc(n int) ([]byte, error) {
 	if n <= 0 {
 		return nil, fmt.Errorf("%d octets of memory: there must be one at least", n)
@@ -48,7 +36,7 @@ func (d *Device) Alloc(n int) ([]byte, error) {
 	return m.Mem[:n:n], nil
 }
 
-// Free gives memory back that Alloc returned. No region may be in it any more.
+// Free implements verbs.Device.
 func (d *Device) Free(mem []byte) error {
 	d.mu.Lock()
 	i := slices.IndexFunc(d.arenas, func(a *arena) bool {
@@ -56,7 +44,7 @@ func (d *Device) Free(mem []byte) error {
 	})
 	if i < 0 {
 		d.mu.Unlock()
-		return ErrNotShared
+		return verbs.ErrNotShared
 	}
 	a := d.arenas[i]
 	d.arenas = slices.Delete(d.arenas, i, i+1)
@@ -80,17 +68,17 @@ func (d *Device) locate(mem []byte) (fd int, offset uint64, err error) {
 			return fd, uint64(at - base), err
 		}
 	}
-	return -1, 0, ErrNotShared
+	return -1, 0, verbs.ErrNotShared
 }
 
-// PD is a protection domain: the queue pairs in it reach the memory regions in it and no others.
+// PD is verbs.PD of a daemon.
 type PD struct {
 	dev    *Device
 	handle control.Handle
 }
 
-// AllocPD makes a protection domain.
-func (d *Device) AllocPD() (*PD, error) {
+// AllocPD implements verbs.Device.
+func (d *Device) AllocPD() (verbs.PD, error) {
 	var r control.Object
 	if err := d.ask(control.OpAllocPD, nil, &r); err != nil {
 		return nil, err
@@ -98,26 +86,24 @@ func (d *Device) AllocPD() (*PD, error) {
 	return &PD{d, r.Handle}, nil
 }
 
-// Close gives the domain back; it fails while regions or queue pairs are in it.
+// Close implements verbs.PD.
 func (p *PD) Close() error {
 	return p.dev.ask(control.OpFreePD, control.Object{Handle: p.handle}, nil)
 }
 
-// MR is a registered memory region. Its STag and base are what a peer needs to reach it.
+// MR is verbs.MR of a daemon.
 type MR struct {
 	dev    *Device
 	handle control.Handle
-	stag   ddp.STag
-	base   ddp.TO
+	at     verbs.RemoteMR
 	mem    []byte
 }
 
-// RegMR registers mem, which is a piece of what Device.Alloc returned. The caller keeps mem and must not free
-// it before Close returned.
-func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
+// RegMR implements verbs.PD; mem is a piece of what Device.Alloc returned.
+func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	fd, offset, err := p.dev.locate(mem)
 	if err != nil {
-		return nil, fmt.Errorf("ibv_reg_mr of %d octets: %w", len(mem), err)
+		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", len(mem)), err)
 	}
 	defer unix.Close(fd)
 	if err := populate(fd, offset, uint64(len(mem))); err != nil {
@@ -129,7 +115,7 @@ func (p *PD) RegMR(mem []byte, access ddp.Access) (*MR, error) {
 // RegMRFd registers length octets at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of
 // the region is nil. Nobody may punch holes into it before Close returned: the region would be lost, and the
 // connections that come to touch the hole.
-func (p *PD) RegMRFd(fd int, offset, length uint64, access ddp.Access) (*MR, error) {
+func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.MR, error) {
 	if err := populate(fd, offset, length); err != nil {
 		return nil, err
 	}
@@ -152,12 +138,13 @@ func populate(fd int, offset, length uint64) error {
 	}
 	defer unix.Munmap(mem)
 	if err := unix.Madvise(mem, unix.MADV_POPULATE_READ); err != nil {
-		return fmt.Errorf("ibv_reg_mr of %d octets: %w", length, err)
+		return verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", length), err)
 	}
 	return nil
 }
 
-func (p *PD) register(fd int, offset, length uint64, access ddp.Access, mem []byte) (*MR, error) {
+func (p *PD) register(fd int, offset, length uint64, access verbs.Access,
+	mem []byte) (*MR, error) {
 	var r control.RegMRResult
 	args := control.RegMRArgs{PD: p.handle, Offset: offset, Length: length, Access: access}
 	files, err := p.dev.call(context.Background(), control.OpRegMR, args, &r, fd)
@@ -165,21 +152,30 @@ func (p *PD) register(fd int, offset, length uint64, access ddp.Access, mem []by
 	if err != nil {
 		return nil, err
 	}
-	return &MR{dev: p.dev, handle: r.Handle, stag: r.STag, base: r.Base, mem: mem}, nil
+	at := verbs.RemoteMR{
+		Access: access &^ verbs.LocalWrite, STag: r.STag, Base: r.Base, Length: length,
+	}
+	return &MR{p.dev, r.Handle, at, mem}, nil
 }
 
-// STag returns the tag that names the region.
-func (m *MR) STag() ddp.STag { return m.stag }
+// STag implements verbs.MR.
+func (m *MR) STag() verbs.STag { return m.at.STag }
 
-// Bytes returns the memory.
+// Remote implements verbs.MR.
+func (m *MR) Remote() verbs.RemoteMR { return m.at }
+
+// Bytes implements verbs.MR; nil for one of RegMRFd.
 func (m *MR) Bytes() []byte { return m.mem }
 
-// SGE returns the piece of n octets at off.
-func (m *MR) SGE(off, n int) SGE {
-	return SGE{STag: m.stag, TO: m.base + ddp.TO(off), Len: uint32(n)}
+// SGE implements verbs.MR.
+func (m *MR) SGE(off, n int) verbs.SGE {
+	return verbs.SGE{STag: m.at.STag, TO: m.at.Base + verbs.TO(off), Len: uint32(n)}
 }
 
-// Close makes the STag name nothing; it fails with ddp.ErrBusy while work requests point into the region.
+// Err implements verbs.MR: memory of Alloc is not lost.
+func (m *MR) Err() error { return nil }
+
+// Close implements verbs.MR.
 func (m *MR) Close() error {
 	return m.dev.ask(control.OpDeregMR, control.Object{Handle: m.handle}, nil)
 }

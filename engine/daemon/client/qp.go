@@ -10,34 +10,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 )
 
-// QPConfig describes a queue pair. Zero fields mean the engine's defaults.
-type QPConfig struct {
-	PD             *PD
-	SendCQ, RecvCQ *CQ // may be the same
-	SendDepth      int // work requests outstanding in each direction
-	RecvDepth      int
-	MaxSGE         int
-	MaxInline      int
-	IRD, ORD       int // RDMA Reads and atomics at a time: inbound, outbound
-	Context        any // the consumer's own, see QP.Context
-}
-
-// Errors of posting.
-var (
-	ErrQueueFull = engine.ErrQueueFull
-	ErrNotReady  = engine.ErrNotReady
-)
-
-// QP is a queue pair: one end of an iWARP connection. Its methods may be called from any goroutine.
+// QP is verbs.QP of a daemon.
 type QP struct {
 	dev    *Device
-	cfg    QPConfig
+	send   *CQ
+	recv   *CQ
 	handle control.Handle
+	// the consumer's
+	context any
 
 	connected atomic.Bool
 	sendMu    sync.Mutex // consumers that post
@@ -58,24 +43,30 @@ type QP struct {
 	refs   int // completion queues that may still hold completions
 }
 
-// CreateQP makes a queue pair, to be connected by Dial or ConnRequest.Accept. Receives may be posted at once.
-func (d *Device) CreateQP(cfg QPConfig) (*QP, error) {
-	switch {
-	case cfg.PD == nil || cfg.PD.dev != d:
-		return nil, errors.New("ibv_create_qp: protection domain is missing or of another device")
-	case cfg.SendCQ == nil || cfg.RecvCQ == nil:
-		return nil, errors.New("ibv_create_qp: completion queue is missing")
+// own returns the client's own of a queue pair.
+func (d *Device) own(v verbs.QP) (*QP, error) {
+	if q, _ := v.(*QP); q != nil && q.dev == d {
+		return q, nil
 	}
-	if err := errors.Join(cfg.SendCQ.bind(d), cfg.RecvCQ.bind(d)); err != nil {
-		return nil, err
+	return nil, verbs.ErrForeign
+}
+
+// CreateQP implements verbs.Device.
+func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
+	pd, _ := cfg.PD.(*PD)
+	send, _ := cfg.SendCQ.(*CQ)
+	recv, _ := cfg.RecvCQ.(*CQ)
+	if pd == nil || send == nil || recv == nil || pd.dev != d || send.dev != d || recv.dev != d {
+		return nil, verbs.Wrap("ibv_create_qp", verbs.ErrForeign)
 	}
-	q := &QP{dev: d, cfg: cfg, down: make(chan struct{}), refs: 2}
-	if cfg.SendCQ == cfg.RecvCQ {
+	q := &QP{dev: d, send: send, recv: recv, context: cfg.Context,
+		down: make(chan struct{}), refs: 2}
+	if send == recv {
 		q.refs = 1
 	}
 	var r control.CreateQPResult
 	files, err := d.call(context.Background(), control.OpCreateQP, control.CreateQPArgs{
-		PD: cfg.PD.handle, SendCQ: cfg.SendCQ.handle, RecvCQ: cfg.RecvCQ.handle,
+		PD: pd.handle, SendCQ: send.handle, RecvCQ: recv.handle,
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, IRD: cfg.IRD, ORD: cfg.ORD,
 	}, &r)
@@ -141,10 +132,10 @@ func (q *QP) setDown(err error) {
 	}
 }
 
-// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion.
-func (q *QP) PostSend(wr *SendWR) error {
+// PostSend implements verbs.QP.
+func (q *QP) PostSend(wr *verbs.SendWR) error {
 	if !q.connected.Load() {
-		return ErrNotReady
+		return verbs.ErrNotReady
 	}
 	if len(wr.SGL) > q.sge || len(wr.Inline) > q.inline {
 		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d",
@@ -153,8 +144,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return q.post(&q.sendMu, q.sq, func(b []byte) { control.PutSend(b, q.sge, wr) })
 }
 
-// PostRecv queues *wr, which it copies, for one Send of the peer.
-func (q *QP) PostRecv(wr *RecvWR) error {
+// PostRecv implements verbs.QP.
+func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	if len(wr.SGL) > q.sge {
 		return fmt.Errorf("EINVAL: %d pieces, the queue pair takes %d", len(wr.SGL), q.sge)
 	}
@@ -165,7 +156,7 @@ func (q *QP) post(mu *sync.Mutex, ring *control.Producer, put func([]byte)) erro
 	mu.Lock()
 	defer mu.Unlock()
 	if q.mem == nil {
-		return engine.ErrClosed
+		return verbs.ErrClosed
 	}
 	slot, err := ring.Next()
 	switch {
@@ -175,7 +166,7 @@ func (q *QP) post(mu *sync.Mutex, ring *control.Producer, put func([]byte)) erro
 		if err := q.dev.failed(); err != nil {
 			return err
 		}
-		return ErrQueueFull
+		return verbs.ErrQueueFull
 	}
 	put(slot)
 	ring.Publish()
@@ -183,12 +174,12 @@ func (q *QP) post(mu *sync.Mutex, ring *control.Producer, put func([]byte)) erro
 	return nil
 }
 
-// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed.
+// Disconnect implements verbs.QP.
 func (q *QP) Disconnect() error {
 	return q.dev.ask(control.OpDisconnect, control.Object{Handle: q.handle}, nil)
 }
 
-// Close ends the connection abortively if there still is one and gives back what q has.
+// Close implements verbs.QP.
 func (q *QP) Close() error {
 	q.mu.Lock()
 	again := q.closed
@@ -198,7 +189,7 @@ func (q *QP) Close() error {
 		return nil
 	}
 	err := q.dev.ask(control.OpDestroyQP, control.Object{Handle: q.handle}, nil)
-	if errors.Is(err, ErrDaemonGone) || errors.Is(err, engine.ErrClosed) {
+	if errors.Is(err, ErrDaemonGone) || errors.Is(err, verbs.ErrClosed) {
 		err = nil
 	}
 	if err != nil {
@@ -207,16 +198,16 @@ func (q *QP) Close() error {
 		q.mu.Unlock()
 		return err
 	}
-	q.setDown(engine.ErrClosed)
+	q.setDown(verbs.ErrClosed)
 	q.sendMu.Lock()
 	q.recvMu.Lock()
 	mem := q.mem
 	q.mem = nil
 	q.recvMu.Unlock()
 	q.sendMu.Unlock()
-	q.cfg.SendCQ.leave(q)
-	if q.cfg.RecvCQ != q.cfg.SendCQ {
-		q.cfg.RecvCQ.leave(q)
+	q.send.leave(q)
+	if q.recv != q.send {
+		q.recv.leave(q)
 	}
 	return unix.Munmap(mem)
 }
@@ -240,10 +231,10 @@ func (q *QP) forget() {
 	}
 }
 
-// Down is closed when the connection left full operation, or never got there; Err says why.
+// Down implements verbs.QP.
 func (q *QP) Down() <-chan struct{} { return q.down }
 
-// Err returns why the connection ended: nil while it is up and after a graceful close.
+// Err implements verbs.QP.
 func (q *QP) Err() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -257,32 +248,32 @@ func (q *QP) setConnected(c *control.Connected) {
 	q.connected.Store(true)
 }
 
-// Params returns what MPA agreed on; nil before the connection is established.
+// Params implements verbs.QP.
 func (q *QP) Params() *startup.Params {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.ends.Params
 }
 
-// LocalAddr and RemoteAddr are the ends of the connection.
+// LocalAddr implements verbs.QP.
 func (q *QP) LocalAddr() netip.AddrPort {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.ends.Local
 }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr implements verbs.QP.
 func (q *QP) RemoteAddr() netip.AddrPort {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.ends.Remote
 }
 
-// Context returns what QPConfig.Context was.
-func (q *QP) Context() any { return q.cfg.Context }
+// Context implements verbs.QP.
+func (q *QP) Context() any { return q.context }
 
-// Info returns a snapshot taken on the daemon's worker.
-func (q *QP) Info() (i engine.ConnInfo, err error) {
+// Info implements verbs.QP.
+func (q *QP) Info() (i verbs.ConnInfo, err error) {
 	err = q.dev.ask(control.OpQueryQP, control.Object{Handle: q.handle}, &i)
 	return i, err
 }

@@ -18,8 +18,8 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
-	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
+	"xwarp/tcp"
 )
 
 // pair returns the two ends of a stream socket.
@@ -253,12 +253,15 @@ func TestErrors(t *testing.T) {
 		code Code
 		is   error
 	}{
-		{iwarp.ErrRejected, CodeRejected, iwarp.ErrRejected},
-		{engine.ErrLapsed, CodeLapsed, engine.ErrLapsed},
+		{verbs.ErrRejected, CodeRejected, verbs.ErrRejected},
+		{verbs.ErrLapsed, CodeLapsed, verbs.ErrLapsed},
 		{ddp.ErrBusy, CodeBusy, ddp.ErrBusy},
 		{context.Canceled, CodeCanceled, context.Canceled},
+		{unix.EADDRINUSE, CodeFailed, unix.EADDRINUSE},
+		{tcp.CauseRefused, CodeFailed, unix.ECONNREFUSED},
+		{verbs.ErrLapsed, CodeLapsed, unix.ECONNABORTED},
 		{errors.New("other"), CodeFailed, nil},
-		{&Error{CodeQuota, "much"}, CodeQuota, nil},
+		{&Error{Code: CodeQuota, Text: "much"}, CodeQuota, nil},
 	} {
 		e := AsError(errors.Join(errors.New("first"), tc.err))
 		if e.Code != tc.code || !strings.Contains(e.Text, tc.err.Error()) {

@@ -3,10 +3,9 @@ package control
 import (
 	"context"
 	"errors"
+	"syscall"
 
-	"xwarp/ddp"
-	"xwarp/engine"
-	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 )
 
 // Code says what kind of error a text is about, for programs.
@@ -29,39 +28,43 @@ const (
 	CodeInternal   Code = "internal"   // a fault of the daemon
 )
 
-// Error is an error that crosses the socket. errors.Is finds the engine's own errors in it.
+// Error is an error that crosses the socket. errors.Is finds the errors of the verbs in it, and its number.
 type Error struct {
-	Code Code   `json:"code"`
-	Text string `json:"text"`
+	Code  Code          `json:"code"`
+	Text  string        `json:"text"`
+	Errno syscall.Errno `json:"errno,omitempty"` // 0: none
 }
 
 func (e *Error) Error() string { return e.Text }
 
-// sentinels are what errors.Is finds in an Error, by code. The first of a code is the one that a client sees.
+// sentinels are what errors.Is finds in an Error, by code.
 var sentinels = []struct {
 	code Code
 	err  error
 }{
-	{CodeRejected, iwarp.ErrRejected},
-	{CodeLapsed, engine.ErrLapsed},
-	{CodeClosed, engine.ErrListenerClosed},
-	{CodeClosed, engine.ErrClosed},
-	{CodeNotReady, engine.ErrNotReady},
-	{CodeBusy, ddp.ErrBusy},
-	{CodePermission, engine.ErrPeerDenied},
+	{CodeRejected, verbs.ErrRejected},
+	{CodeLapsed, verbs.ErrLapsed},
+	{CodeClosed, verbs.ErrListenerClosed},
+	{CodeClosed, verbs.ErrClosed},
+	{CodeNotReady, verbs.ErrNotReady},
+	{CodeBusy, verbs.ErrBusy},
+	{CodePermission, verbs.ErrPeerDenied},
 	{CodeCanceled, context.Canceled},
 	{CodeCanceled, context.DeadlineExceeded},
 	{CodeInvalid, ErrFrame},
 }
 
-// Is lets errors.Is see the engine's errors.
-func (e *Error) Is(target error) bool {
+// Unwrap returns the errors of the code, and of the number.
+func (e *Error) Unwrap() (all []error) {
 	for _, s := range sentinels {
-		if s.code == e.Code && s.err == target {
-			return true
+		if s.code == e.Code {
+			all = append(all, s.err)
 		}
 	}
-	return false
+	if e.Errno != 0 {
+		all = append(all, e.Errno)
+	}
+	return all
 }
 
 // AsError returns err as it crosses the socket; nil for nil.
@@ -69,14 +72,18 @@ func AsError(err error) *Error {
 	if err == nil {
 		return nil
 	}
+	v := &Error{Code: CodeFailed, Text: err.Error()}
 	var e *Error
 	if errors.As(err, &e) {
-		return &Error{e.Code, err.Error()}
-	}
-	for _, s := range sentinels {
-		if errors.Is(err, s.err) {
-			return &Error{s.code, err.Error()}
+		v.Code = e.Code
+	} else {
+		for _, s := range sentinels {
+			if errors.Is(err, s.err) {
+				v.Code = s.code
+				break
+			}
 		}
 	}
-	return &Error{CodeFailed, err.Error()}
+	errors.As(verbs.Wrap("", err), &v.Errno)
+	return v
 }

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 
 	"xwarp/ddp"
-	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 )
 
@@ -132,7 +132,7 @@ type CreateCQResult struct {
 	Ring   Geometry `json:"ring"`
 }
 
-// CreateQPArgs describe a queue pair; 0 means engine's default.
+// CreateQPArgs describe a queue pair; 0 means the default, and a negative max_inline, ird or ord none.
 type CreateQPArgs struct {
 	PD        Handle `json:"pd"`
 	SendCQ    Handle `json:"send_cq"`
@@ -157,11 +157,11 @@ type CreateQPResult struct {
 
 // ConnectArgs connect a queue pair.
 type ConnectArgs struct {
-	QP          Handle            `json:"qp"`
-	Local       netip.AddrPort    `json:"local"`
-	Remote      netip.AddrPort    `json:"remote"`
-	PrivateData []byte            `json:"private_data,omitempty"`
-	MPA         *engine.MPAConfig `json:"mpa,omitempty"`
+	QP          Handle           `json:"qp"`
+	Local       netip.AddrPort   `json:"local"`
+	Remote      netip.AddrPort   `json:"remote"`
+	PrivateData []byte           `json:"private_data,omitempty"`
+	MPA         *verbs.MPAConfig `json:"mpa,omitempty"`
 }
 
 // Connected is the result of connect and of accept.
@@ -173,9 +173,9 @@ type Connected struct {
 
 // ListenArgs describe a listener.
 type ListenArgs struct {
-	Addr    netip.AddrPort    `json:"addr"`
-	Backlog int               `json:"backlog,omitempty"`
-	MPA     *engine.MPAConfig `json:"mpa,omitempty"`
+	Addr    netip.AddrPort   `json:"addr"`
+	Backlog int              `json:"backlog,omitempty"`
+	MPA     *verbs.MPAConfig `json:"mpa,omitempty"`
 }
 
 // ListenResult names the listener.

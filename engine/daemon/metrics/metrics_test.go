@@ -13,10 +13,10 @@ import (
 	"testing"
 
 	"xwarp/bpf"
-	"xwarp/engine"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/stack"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
 
@@ -157,10 +157,10 @@ func TestTablesAreComplete(t *testing.T) {
 	}{
 		{stackCounters, control.Counters(stack.Stats{}), true},
 		{ringCounters, control.Counters(ring.Stats{}), true},
-		{qpCounters, control.Counters(engine.ConnInfo{}.Counters), true},
-		{mpaCounters, control.Counters(engine.ConnInfo{}.MPA), false},
-		{tcpCounters, control.Counters(engine.TCPInfo{}), false},
-		{connGauges, control.Counters(engine.ConnInfo{}.MPA), false},
+		{qpCounters, control.Counters(verbs.ConnInfo{}.Counters), true},
+		{mpaCounters, control.Counters(verbs.ConnInfo{}.MPA), false},
+		{tcpCounters, control.Counters(verbs.TCPInfo{}), false},
+		{connGauges, control.Counters(verbs.ConnInfo{}.MPA), false},
 		{transferCounters, control.Counters(transfer.Stats{}), true},
 	} {
 		for _, e := range c.table {

@@ -16,10 +16,11 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/verbs"
 )
 
 // program opens a device of the daemon with a queue pair.
-func program(t *testing.T, socket, name string) (*client.Device, *client.QP) {
+func program(t *testing.T, socket, name string) (*client.Device, verbs.QP) {
 	t.Helper()
 	dev, err := client.OpenConfig(client.Config{Path: socket, Program: name})
 	if err != nil {
@@ -30,11 +31,11 @@ func program(t *testing.T, socket, name string) (*client.Device, *client.QP) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cq, err := client.NewCQ(16)
+	cq, err := dev.CreateCQ(16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	qp, err := dev.CreateQP(client.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func TestLive(t *testing.T) {
 	defer cancel()
 	dialer, qa := program(t, socket, "ping")
 	answerer, qb := program(t, socket, "pong")
-	l, err := answerer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, client.ConnConfig{})
+	l, err := answerer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestLive(t *testing.T) {
 		}
 		accepted <- err
 	}()
-	if err := dialer.Dial(ctx, l.Addr(), qa, client.ConnConfig{}); err != nil {
+	if err := dialer.Dial(ctx, l.Addr(), qa, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-accepted; err != nil {

@@ -17,6 +17,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/ring"
 	"xwarp/ring/pcapng"
@@ -26,12 +27,12 @@ import (
 type pair struct {
 	a, b *peer
 	mem  [2][]byte
-	mr   [2]*engine.MR
+	mr   [2]verbs.MR
 	file string
 	stop func() error
 }
 
-func newPair(t *testing.T, m engine.MPAConfig) *pair {
+func newPair(t *testing.T, m verbs.MPAConfig) *pair {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -71,13 +72,13 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 	p.a, p.b = newPeer(t, da, 256), newPeer(t, db, 256)
 	for i, e := range []*peer{p.a, p.b} {
 		p.mem[i] = make([]byte, 1<<18)
-		p.mr[i] = e.register(p.mem[i], engine.LocalWrite|engine.RemoteRead|engine.RemoteWrite|
-			engine.RemoteAtomic)
-		e.received = func(engine.Completion) {}
+		p.mr[i] = e.register(p.mem[i], verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite|
+			verbs.RemoteAtomic)
+		e.received = func(verbs.Completion) {}
 	}
 	for range 200 {
 		if err := p.b.qp.PostRecv(
-			&engine.RecvWR{SGL: []engine.SGE{p.mr[1].SGE(0, 1<<16)}}); err != nil {
+			&verbs.RecvWR{SGL: []verbs.SGE{p.mr[1].SGE(0, 1<<16)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +94,7 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 		done <- err
 	}()
 	<-ready
-	if err := firstError(da.Dial(ctx, at, p.a.qp, engine.ConnConfig{}), func() error {
+	if err := firstError(da.Dial(ctx, at, p.a.qp, verbs.ConnConfig{}), func() error {
 		return <-done
 	}); err != nil {
 		t.Fatal(err)
@@ -109,11 +110,11 @@ func newPair(t *testing.T, m engine.MPAConfig) *pair {
 func TestEveryOpcode(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		mpa  engine.MPAConfig
+		mpa  verbs.MPAConfig
 	}{
-		{"markers", engine.MPAConfig{}},
-		{"no markers", engine.MPAConfig{NoMarkers: true}},
-		{"RTR Send, no CRC", engine.MPAConfig{RTR: startup.RTRSend, NoCRC: true}},
+		{"markers", verbs.MPAConfig{}},
+		{"no markers", verbs.MPAConfig{NoMarkers: true}},
+		{"RTR Send, no CRC", verbs.MPAConfig{RTR: startup.RTRSend, NoCRC: true}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, tc.mpa)
@@ -130,7 +131,7 @@ func TestEveryOpcode(t *testing.T) {
 				t.Fatal(err)
 			}
 			// A Write beyond the region makes the other side send a Terminate.
-			bad := engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{p.mr[0].SGE(0, 100)},
+			bad := verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr[0].SGE(0, 100)},
 				RemoteSTag: p.mr[1].STag(), RemoteTO: 1 << 40}
 			if err := p.a.post(bad); err != nil {
 				t.Fatal(err)
@@ -151,7 +152,7 @@ func TestEveryOpcode(t *testing.T) {
 
 // program is every operation with many lengths, and what RFC 5040 has messages end with: nothing, one octet,
 // whole segments.
-func (p *pair) program(rnd *rand.Rand) (list []engine.SendWR) {
+func (p *pair) program(rnd *rand.Rand) (list []verbs.SendWR) {
 	lengths := []int{0, 1, 2, 3, 4, 5, 63, 64, 511, 512, 513, 1400, 1430, 1431, 2860, 40000,
 		1 << 16}
 	for range 8 {
@@ -159,33 +160,33 @@ func (p *pair) program(rnd *rand.Rand) (list []engine.SendWR) {
 	}
 	remote := p.mr[1].STag()
 	for _, n := range lengths {
-		sgl := []engine.SGE{p.mr[0].SGE(n, n)}
+		sgl := []verbs.SGE{p.mr[0].SGE(n, n)}
 		list = append(list,
-			engine.SendWR{Op: rdmap.WRWrite, SGL: sgl, RemoteSTag: remote, RemoteTO: ddp.TO(n)},
-			engine.SendWR{Op: rdmap.WRRead, SGL: sgl, RemoteSTag: remote, RemoteTO: ddp.TO(n)},
-			engine.SendWR{Op: rdmap.WRSend, SGL: sgl},
-			engine.SendWR{Op: rdmap.WRSendSE, SGL: sgl},
+			verbs.SendWR{Op: rdmap.WRWrite, SGL: sgl, RemoteSTag: remote, RemoteTO: ddp.TO(n)},
+			verbs.SendWR{Op: rdmap.WRRead, SGL: sgl, RemoteSTag: remote, RemoteTO: ddp.TO(n)},
+			verbs.SendWR{Op: rdmap.WRSend, SGL: sgl},
+			verbs.SendWR{Op: rdmap.WRSendSE, SGL: sgl},
 		)
 	}
 	for i := range 2 {
-		imm := engine.SendWR{Op: rdmap.WRImm + engine.WROp(i)}
+		imm := verbs.SendWR{Op: rdmap.WRImm + verbs.WROp(i)}
 		binary.BigEndian.PutUint64(imm.Imm[:], rnd.Uint64())
 		list = append(list, imm)
 	}
-	result := []engine.SGE{p.mr[0].SGE(1<<17, 8)}
+	result := []verbs.SGE{p.mr[0].SGE(1<<17, 8)}
 	list = append(list,
-		engine.SendWR{Op: rdmap.WRFetchAdd, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17,
+		verbs.SendWR{Op: rdmap.WRFetchAdd, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17,
 			Data: 5},
-		engine.SendWR{Op: rdmap.WRCmpSwap, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17,
+		verbs.SendWR{Op: rdmap.WRCmpSwap, SGL: result, RemoteSTag: remote, RemoteTO: 1 << 17,
 			Data: 9, Mask: ^uint64(0), Compare: 5, CompareMask: ^uint64(0)},
 	)
 	for i := range 2 { // each takes a region of the other side with it
-		mr, err := p.b.pd.RegMR(make([]byte, 64), engine.RemoteWrite)
+		mr, err := p.b.pd.RegMR(make([]byte, 64), verbs.RemoteWrite)
 		if err != nil {
 			p.b.t.Fatal(err)
 		}
-		list = append(list, engine.SendWR{Op: rdmap.WRSendInv + engine.WROp(i),
-			SGL: []engine.SGE{p.mr[0].SGE(0, 33)}, Invalidate: mr.STag()})
+		list = append(list, verbs.SendWR{Op: rdmap.WRSendInv + verbs.WROp(i),
+			SGL: []verbs.SGE{p.mr[0].SGE(0, 33)}, Invalidate: mr.STag()})
 	}
 	return list
 }

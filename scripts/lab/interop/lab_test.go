@@ -17,6 +17,7 @@ import (
 
 	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -143,7 +144,7 @@ func (p ping) run(b *bench, d *engine.Device, port uint16) (res rping.Result, er
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cfg := rping.Config{Size: p.size, Count: p.count, Validate: true,
-		Conn: engine.ConnConfig{MPA: &engine.MPAConfig{NoCRC: p.noCRC}}}
+		Conn: verbs.ConnConfig{MPA: &verbs.MPAConfig{NoCRC: p.noCRC}}}
 	ours, theirs, any6 := vm.PeerAddr4, b.vm.Addr4, ""
 	if p.v6 {
 		ours, theirs, any6 = vm.PeerAddr6, b.vm.Addr6, " -a ::0"

@@ -11,18 +11,19 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // peer is a queue pair of ours that plays the part of a program of rdma-core.
 type peer struct {
 	t    *testing.T
 	dev  *engine.Device
-	pd   *engine.PD
-	cq   *engine.CQ
-	qp   *engine.QP
+	pd   verbs.PD
+	cq   verbs.CQ
+	qp   verbs.QP
 	busy int // Sends and Writes not completed yet
 	// received is called with each receive.
-	received func(engine.Completion)
+	received func(verbs.Completion)
 	flushed  bool
 	// closing, when set, tells that the peer said good-bye: what it does not take any more is no error.
 	closing func() bool
@@ -35,10 +36,10 @@ func newPeer(t *testing.T, dev *engine.Device, depth int) *peer {
 	if p.pd, err = dev.AllocPD(); err != nil {
 		t.Fatal(err)
 	}
-	if p.cq, err = engine.NewCQ(4 * depth); err != nil {
+	if p.cq, err = dev.CreateCQ(4 * depth); err != nil {
 		t.Fatal(err)
 	}
-	if p.qp, err = dev.CreateQP(engine.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq,
+	if p.qp, err = dev.CreateQP(verbs.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq,
 		SendDepth: depth, RecvDepth: depth, IRD: 1, ORD: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func newPeer(t *testing.T, dev *engine.Device, depth int) *peer {
 	return p
 }
 
-func (p *peer) register(mem []byte, access ddp.Access) *engine.MR {
+func (p *peer) register(mem []byte, access ddp.Access) verbs.MR {
 	p.t.Helper()
 	mr, err := p.pd.RegMR(mem, access)
 	if err != nil {
@@ -58,7 +59,7 @@ func (p *peer) register(mem []byte, access ddp.Access) *engine.MR {
 // serve accepts one connection at addr; started is called when it can be reached. It returns the client's private data.
 func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, started func() error) (
 	[]byte, error) {
-	l, err := p.dev.Listen(at, 0, engine.ConnConfig{})
+	l, err := p.dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func (p *peer) serve(ctx context.Context, at netip.AddrPort, private []byte, sta
 	return r.PrivateData, r.Accept(ctx, p.qp, private)
 }
 
-func (p *peer) post(wr engine.SendWR) error {
+func (p *peer) post(wr verbs.SendWR) error {
 	wr.Flags |= rdmap.Signaled
 	err := p.qp.PostSend(&wr)
 	if err == nil {
@@ -84,7 +85,7 @@ func (p *peer) post(wr engine.SendWR) error {
 
 // until takes completions until done.
 func (p *peer) until(ctx context.Context, done func() bool) error {
-	var c [16]engine.Completion
+	var c [16]verbs.Completion
 	for !done() {
 		n, err := p.cq.Wait(ctx, c[:])
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // rsocket is our end of an rsocket of rdma-core, as far as rstream and riostream need it: byte streams over
@@ -32,8 +33,8 @@ type rsocket struct {
 	*peer
 	half int // octets of one of the two receive buffers
 
-	rbuf, list, sbuf, msgs *engine.MR
-	iomem                  *engine.MR // what the peer may write to by the iomap
+	rbuf, list, sbuf, msgs verbs.MR
+	iomem                  verbs.MR // what the peer may write to by the iomap
 
 	remoteList   uint64
 	remoteListID uint32
@@ -83,11 +84,11 @@ func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
 	const half = 1 << 18
 	r := &rsocket{peer: newPeer(t, dev, rsDepth+16), half: half, creditAt: rsDepth / 2, slot: 1,
 		free: half, taken: half, granted: half, allowed: rsDepth}
-	write := engine.LocalWrite | engine.RemoteWrite
+	write := verbs.LocalWrite | verbs.RemoteWrite
 	r.rbuf = r.register(make([]byte, 2*half), write)
 	r.list = r.register(make([]byte, 2*16+24), write)
 	r.sbuf = r.register(make([]byte, half), 0)
-	r.msgs = r.register(make([]byte, 4*(rsDepth+16)), engine.LocalWrite)
+	r.msgs = r.register(make([]byte, 4*(rsDepth+16)), verbs.LocalWrite)
 	if iosize > 0 {
 		r.iomem = r.register(make([]byte, iosize), write)
 	}
@@ -100,19 +101,19 @@ func newRsocket(t *testing.T, dev *engine.Device, iosize int) *rsocket {
 }
 
 func (r *rsocket) receive(id uint64) {
-	if err := r.qp.PostRecv(&engine.RecvWR{ID: id,
-		SGL: []engine.SGE{r.msgs.SGE(4*int(id), 4)}}); err != nil {
+	if err := r.qp.PostRecv(&verbs.RecvWR{ID: id,
+		SGL: []verbs.SGE{r.msgs.SGE(4*int(id), 4)}}); err != nil {
 		r.t.Error(err)
 	}
 }
 
-func base(mr *engine.MR) uint64 { return uint64(mr.SGE(0, 0).TO) }
+func base(mr verbs.MR) uint64 { return uint64(mr.SGE(0, 0).TO) }
 
 // private returns what the peer must know of our buffers.
 func (r *rsocket) private() []byte {
 	b := []byte{1, 2, rsDepth >> 8, rsDepth & 0xff, 0, 0, 0, 1}
 	for _, x := range []struct {
-		mr *engine.MR
+		mr verbs.MR
 		n  int
 	}{{r.list, 2}, {r.rbuf, r.half}} {
 		b = binary.BigEndian.AppendUint64(b, base(x.mr))
@@ -137,7 +138,7 @@ func (r *rsocket) meet(b []byte) error {
 }
 
 // message takes one Send of the peer.
-func (r *rsocket) message(c engine.Completion) {
+func (r *rsocket) message(c verbs.Completion) {
 	m := binary.LittleEndian.Uint32(r.msgs.Bytes()[4*c.ID:])
 	op, n := m>>29, int(m&0x1fffffff)
 	switch op {
@@ -174,14 +175,14 @@ func (r *rsocket) write(b []byte, addr uint64, key uint32) error {
 		return errors.New("the send buffer is too small for the test")
 	}
 	copy(r.sbuf.Bytes()[r.sbufAt:], b)
-	err := r.post(engine.SendWR{Op: rdmap.WRWrite, SGL: []engine.SGE{r.sbuf.SGE(r.sbufAt, len(b))},
+	err := r.post(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{r.sbuf.SGE(r.sbufAt, len(b))},
 		RemoteSTag: ddp.STag(key), RemoteTO: ddp.TO(addr)})
 	r.sbufAt += len(b)
 	return err
 }
 
 func (r *rsocket) say(op uint32, n int) error {
-	return r.post(engine.SendWR{Op: rdmap.WRSend, Inline: binary.LittleEndian.AppendUint32(nil,
+	return r.post(verbs.SendWR{Op: rdmap.WRSend, Inline: binary.LittleEndian.AppendUint32(nil,
 		op<<29|uint32(n)&0x1fffffff)})
 }
 
@@ -323,7 +324,7 @@ func (r *rsocket) shut(ctx context.Context) error {
 
 // connect dials and exchanges private data.
 func (r *rsocket) connect(ctx context.Context, to netip.AddrPort) error {
-	if err := r.dev.Dial(ctx, to, r.qp, engine.ConnConfig{PrivateData: r.private()}); err != nil {
+	if err := r.dev.Dial(ctx, to, r.qp, verbs.ConnConfig{PrivateData: r.private()}); err != nil {
 		return err
 	}
 	return r.meet(r.qp.Params().PrivateData)

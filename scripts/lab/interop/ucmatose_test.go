@@ -9,6 +9,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/scripts/lab/vm"
 )
@@ -17,7 +18,7 @@ import (
 // the server closes.
 type ucmatose struct {
 	*peer
-	mr    *engine.MR
+	mr    verbs.MR
 	size  int
 	count int
 	got   int
@@ -26,15 +27,15 @@ type ucmatose struct {
 
 func newUcmatose(t *testing.T, dev *engine.Device, count, size int) *ucmatose {
 	u := &ucmatose{peer: newPeer(t, dev, count+1), size: size, count: count}
-	u.mr = u.register(make([]byte, size), engine.LocalWrite)
-	u.received = func(c engine.Completion) {
+	u.mr = u.register(make([]byte, size), verbs.LocalWrite)
+	u.received = func(c verbs.Completion) {
 		u.got++
 		if int(c.ByteLen) != size {
 			u.wrong = fmt.Errorf("message %d has %d octets, want %d", u.got, c.ByteLen, size)
 		}
 	}
 	for range count + 1 { // one stays, so that the end of the connection shows
-		if err := u.qp.PostRecv(&engine.RecvWR{SGL: []engine.SGE{u.mr.SGE(0, size)}}); err != nil {
+		if err := u.qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{u.mr.SGE(0, size)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -43,8 +44,8 @@ func newUcmatose(t *testing.T, dev *engine.Device, count, size int) *ucmatose {
 
 func (u *ucmatose) send() error {
 	for range u.count {
-		if err := u.post(engine.SendWR{Op: rdmap.WRSend,
-			SGL: []engine.SGE{u.mr.SGE(0, u.size)}}); err != nil {
+		if err := u.post(verbs.SendWR{Op: rdmap.WRSend,
+			SGL: []verbs.SGE{u.mr.SGE(0, u.size)}}); err != nil {
 			return err
 		}
 	}
@@ -93,8 +94,8 @@ func TestUcmatose(t *testing.T) {
 							return err
 						}
 						if err := d.Dial(ctx, netip.AddrPortFrom(theirs, port), u.qp,
-							engine.ConnConfig{
-								MPA: &engine.MPAConfig{RTR: startup.RTRWrite}}); err != nil {
+							verbs.ConnConfig{
+								MPA: &verbs.MPAConfig{RTR: startup.RTRWrite}}); err != nil {
 							return err
 						}
 						if err := firstError(u.receive(ctx), u.send, func() error {

@@ -1,12 +1,14 @@
-package queue
+package engine
 
 import (
 	"sync"
 	"testing"
+
+	"xwarp/engine/verbs"
 )
 
-func TestRingOrderAndBounds(t *testing.T) {
-	r, err := NewRing[int](5)
+func TestFIFOOrderAndBounds(t *testing.T) {
+	r, err := newFIFO[int](5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,16 +37,16 @@ func TestRingOrderAndBounds(t *testing.T) {
 			t.Fatal("pop from an empty queue succeeded")
 		}
 	}
-	for _, bad := range []int{0, -1, MaxDepth + 1} {
-		if _, err := NewRing[int](bad); err == nil {
+	for _, bad := range []int{0, -1, verbs.MaxCQDepth + 1} {
+		if _, err := newFIFO[int](bad); err == nil {
 			t.Errorf("depth %d accepted", bad)
 		}
 	}
 }
 
-func TestRingManyProducers(t *testing.T) {
+func TestFIFOManyProducers(t *testing.T) {
 	const producers, each = 4, 20000
-	r, _ := NewRing[[2]int](64)
+	r, _ := newFIFO[[2]int](64)
 	var wg sync.WaitGroup
 	for p := range producers {
 		wg.Add(1)
@@ -72,8 +74,8 @@ func TestRingManyProducers(t *testing.T) {
 	wg.Wait()
 }
 
-func TestRingAllocs(t *testing.T) {
-	r, _ := NewRing[[4]uint64](16)
+func TestFIFOAllocs(t *testing.T) {
+	r, _ := newFIFO[[4]uint64](16)
 	var v [4]uint64
 	if n := testing.AllocsPerRun(1000, func() { r.Push(&v); r.Pop(&v) }); n != 0 {
 		t.Fatalf("%v allocations per push and pop", n)
@@ -82,7 +84,7 @@ func TestRingAllocs(t *testing.T) {
 
 // TestSmallestRing: a ring of depth 1 took any number of elements, each over the last, and Pop never came back.
 func TestSmallestRing(t *testing.T) {
-	r, err := NewRing[int](1)
+	r, err := newFIFO[int](1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,20 +1,18 @@
-// Package queue holds the bounded queues through which consumers and workers talk.
-package queue
+package engine
 
 import (
 	"fmt"
 	"sync/atomic"
+
+	"xwarp/engine/verbs"
 )
 
-// MaxDepth bounds a Ring, so that a wrong depth fails at creation and not by exhausting memory.
-const MaxDepth = 1 << 22
-
-// Ring is a bounded queue for any number of producers and consumers. Push and Pop never block and
+// fifo is a bounded queue for any number of producers and consumers. Push and Pop never block and
 // never allocate. Each slot carries a turn number that says whose it is: pos when free for the
 // producer of that position, pos+1 when filled for its consumer.
-type Ring[T any] struct {
+type fifo[T any] struct {
 	mask  uint64
-	slots []slot[T]
+	slots []fifoSlot[T]
 	_     [64]byte
 	tail  atomic.Uint64
 	_     [56]byte
@@ -22,21 +20,22 @@ type Ring[T any] struct {
 	_     [56]byte
 }
 
-type slot[T any] struct {
+type fifoSlot[T any] struct {
 	turn atomic.Uint64
 	v    T
 }
 
-// NewRing returns a queue of at least depth elements (rounded up to a power of two, 2 or more).
-func NewRing[T any](depth int) (*Ring[T], error) {
-	if depth < 1 || depth > MaxDepth {
-		return nil, fmt.Errorf("queue depth %d: want 1 to %d", depth, MaxDepth)
+// newFIFO returns a queue of at least depth elements (rounded up to a power of two, 2 or more).
+func newFIFO[T any](depth int) (*fifo[T], error) {
+	if depth < 1 || depth > verbs.MaxCQDepth {
+		return nil, fmt.Errorf("%w: queue depth %d: want 1 to %d", verbs.ErrInvalid, depth,
+			verbs.MaxCQDepth)
 	}
 	n := 2 // in a single slot, filled and free for the next round are the same turn
 	for n < depth {
 		n <<= 1
 	}
-	r := &Ring[T]{mask: uint64(n - 1), slots: make([]slot[T], n)}
+	r := &fifo[T]{mask: uint64(n - 1), slots: make([]fifoSlot[T], n)}
 	for i := range r.slots {
 		r.slots[i].turn.Store(uint64(i))
 	}
@@ -44,13 +43,13 @@ func NewRing[T any](depth int) (*Ring[T], error) {
 }
 
 // Cap returns the number of elements that r holds when full.
-func (r *Ring[T]) Cap() int { return len(r.slots) }
+func (r *fifo[T]) Cap() int { return len(r.slots) }
 
 // Len returns the number of elements, exact only while nobody else pushes or pops.
-func (r *Ring[T]) Len() int { return int(r.tail.Load() - r.head.Load()) }
+func (r *fifo[T]) Len() int { return int(r.tail.Load() - r.head.Load()) }
 
 // Push adds *v and reports false when r is full.
-func (r *Ring[T]) Push(v *T) bool {
+func (r *fifo[T]) Push(v *T) bool {
 	pos := r.tail.Load()
 	for {
 		s := &r.slots[pos&r.mask]
@@ -71,7 +70,7 @@ func (r *Ring[T]) Push(v *T) bool {
 }
 
 // Pop moves the oldest element into *v and reports false when r is empty.
-func (r *Ring[T]) Pop(v *T) bool {
+func (r *fifo[T]) Pop(v *T) bool {
 	pos := r.head.Load()
 	for {
 		s := &r.slots[pos&r.mask]

@@ -1,4 +1,4 @@
-package transfer
+package main
 
 import (
 	"context"
@@ -6,11 +6,16 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
-// WatchChecksums looks for segments without a TCP checksum, which a kernel at the other end of a veth pair
+// watchChecksums looks for segments without a TCP checksum, which a kernel at the other end of a veth pair
 // sends, and tells once what to do about it. It returns when it told, or when ctx is done.
-func WatchChecksums(ctx context.Context, dev *engine.Device, tell func(string)) {
+func watchChecksums(ctx context.Context, d verbs.Device, tell func(string)) {
+	dev, ok := d.(*engine.Device)
+	if !ok { // a daemon tells its own operator
+		return
+	}
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
 	for {

@@ -1,0 +1,73 @@
+package verbs
+
+import (
+	"net/netip"
+
+	"xwarp/mpa/startup"
+)
+
+// QPConfig describes a queue pair. Zero numbers mean the defaults in brackets.
+type QPConfig struct {
+	PD             PD
+	SendCQ, RecvCQ CQ  // may be the same
+	SendDepth      int // work requests outstanding [DefaultDepth]
+	RecvDepth      int // likewise [DefaultDepth]
+	MaxSGE         int // pieces of a work request [DefaultSGE]
+	MaxInline      int // octets of SendWR.Inline [DefaultInline]; negative: none
+	IRD            int // RDMA Reads and atomics of the peer at a time [DefaultReadDepth]; negative: none
+	ORD            int // our own at a time [DefaultReadDepth]; negative: none
+	Context        any // the consumer's own, see QP.Context
+}
+
+// Complete returns c with the defaults in the place of zeros, and zeros in the place of numbers that mean none.
+func (c QPConfig) Complete() QPConfig {
+	for _, f := range []struct {
+		v    *int
+		def  int
+		none bool
+	}{
+		{&c.SendDepth, DefaultDepth, false}, {&c.RecvDepth, DefaultDepth, false},
+		{&c.MaxSGE, DefaultSGE, false}, {&c.MaxInline, DefaultInline, true},
+		{&c.IRD, DefaultReadDepth, true}, {&c.ORD, DefaultReadDepth, true},
+	} {
+		switch {
+		case *f.v == 0:
+			*f.v = f.def
+		case *f.v < 0 && f.none:
+			*f.v = 0
+		}
+	}
+	return c
+}
+
+// ConnConfig describes one connection or the connections of one listener.
+type ConnConfig struct {
+	Local       netip.AddrPort // source of an active connection; zero: what the route says, and any port
+	PrivateData []byte         // of the MPA Request; at most 512 octets, 508 with revision 2
+	// MPA is what is asked of MPA; nil: what the device asks. A daemon's configuration may allow only a part of it.
+	MPA *MPAConfig
+}
+
+// MPAConfig is what an endpoint wants of MPA. The zero value is the usual one: revision 2, markers and CRC both ways.
+type MPAConfig struct {
+	Role      startup.Role
+	Revision1 bool // RFC 5044 only: no IRD and ORD, no peer-to-peer
+	NoMarkers bool // do not ask the peer for markers
+	// InsistMarkers makes a responder ask for markers also of an initiator that does not: many, Linux siw among
+	// them, then close the connection.
+	InsistMarkers bool
+	NoCRC         bool // give up the CRC if the peer does too
+	// RTR is the set of ready-to-receive messages that are offered or taken. With 0 an initiator offers the Read,
+	// which every known peer takes, and a responder takes all.
+	RTR startup.RTR
+	// NoPeerToPeer is the client-server model: the initiator's consumer must be the first to send.
+	NoPeerToPeer bool
+	RtrFrame     bool // the proposal that came before RFC 6581
+	SMBD         bool // [MS-SMBD] IRD and ORD with revision 1
+	// AnyCRCError makes the first CRC failure end the connection, as RFC 5044 has it, instead of having TCP send
+	// again. What was acknowledged cannot be sent again: the head of an FPDU that straddles segments, and all that
+	// a socket gives.
+	AnyCRCError bool
+	// NoRetry keeps Dial from trying again without what the peer refused.
+	NoRetry bool
+}

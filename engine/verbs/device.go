@@ -1,0 +1,139 @@
+package verbs
+
+import (
+	"context"
+	"net/netip"
+
+	"xwarp/mpa/startup"
+)
+
+// Device is where everything else is made. Its methods may be called from any goroutine.
+type Device interface {
+	// Transport describes how the device moves octets.
+	Transport() Transport
+
+	// Alloc returns n octets of zeroed, page-aligned memory for regions, which takes room when it is touched. Memory
+	// from here can be registered with every device; a daemon's device takes no other. It fails with ENOMEM.
+	Alloc(n int) ([]byte, error)
+	// Free gives memory back that Alloc returned. No region may be in it any more.
+	Free(mem []byte) error
+
+	// AllocPD makes a protection domain. It fails with ENOMEM when there are as many as there may be.
+	AllocPD() (PD, error)
+	// CreateCQ makes a completion queue for at least depth completions, at most MaxCQDepth (EINVAL). It must have room
+	// for every work request that may be outstanding on the queue pairs that use it.
+	CreateCQ(depth int) (CQ, error)
+	// CreateQP makes a queue pair, to be connected by Dial or ConnRequest.Accept. Receives may be posted at once. It
+	// fails with EINVAL for values out of range and objects of another device.
+	CreateQP(QPConfig) (QP, error)
+
+	// Dial connects qp to remote and returns when it can be used. A peer that refuses markers or revision 2 is tried
+	// again without, and remembered for some minutes. It fails with ErrRejected when the peer's consumer said no,
+	// ECONNREFUSED also when nobody listens there, ETIMEDOUT, EHOSTUNREACH, ErrPeerDenied, ErrHasConn, and with the
+	// context's error; the attempt is over then.
+	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg ConnConfig) error
+	// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0 takes a
+	// free one. backlog is how many requests wait for Accept [DefaultBacklog]. It fails with EADDRINUSE.
+	Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (Listener, error)
+
+	// Close ends every connection with RST and gives everything back.
+	Close() error
+}
+
+// PD is a protection domain: the queue pairs in it reach the memory regions in it and no others.
+type PD interface {
+	// RegMR registers mem. The caller keeps mem and must not unmap it before Close of the region returned; while a peer
+	// may write to it, its octets change at any time. It fails with EINVAL for no memory, or one that is too long, and
+	// with ErrNotShared on a daemon's device for memory that is not from Alloc.
+	//
+	// A device with several workers, one for each receive queue, registers mem with each of them: the region has one
+	// STag, and connections of all queues share it. What two peers write to the same octets may come mixed; atomics are
+	// atomic across workers.
+	RegMR(mem []byte, access Access) (MR, error)
+	// Close gives the domain back; it fails with EBUSY while regions or queue pairs are in it, and may be called again.
+	Close() error
+}
+
+// MR is a registered memory region.
+type MR interface {
+	// STag names the region to the queue pairs of its domain, and to peers.
+	STag() STag
+	// Bytes returns the memory.
+	Bytes() []byte
+	// SGE returns the piece of n octets at off.
+	SGE(off, n int) SGE
+	// Remote returns what a peer needs to reach the region.
+	Remote() RemoteMR
+	// Err returns why the memory is lost, such as when the file behind it was shortened; nil while it is not.
+	Err() error
+	// Close makes the STag name nothing; it fails with EBUSY while work requests point into the region.
+	Close() error
+}
+
+// CQ is a completion queue. Any goroutine may poll it.
+type CQ interface {
+	// Poll moves up to len(dst) completions into dst and returns how many. It never blocks. It fails with ErrCQOverrun
+	// when the queue was too small once, and with ErrClosed.
+	Poll(dst []Completion) (int, error)
+	// Wait is Poll that blocks until there is at least one completion or ctx is done.
+	Wait(ctx context.Context, dst []Completion) (int, error)
+	// Close gives the queue back; it fails with EBUSY while queue pairs use it.
+	Close() error
+}
+
+// QP is a queue pair: one end of an iWARP connection. Its methods may be called from any goroutine.
+type QP interface {
+	// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion. It fails
+	// with ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more pieces or inline octets than the queue pair
+	// takes. All else that is wrong with a request shows in its completion.
+	PostSend(wr *SendWR) error
+	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for ErrNotReady.
+	PostRecv(wr *RecvWR) error
+	// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed.
+	Disconnect() error
+	// Close ends the connection abortively if there still is one, and gives back what the queue pair has.
+	Close() error
+	// Down is closed when the connection left full operation, or will never get there; Err says why.
+	Down() <-chan struct{}
+	// Err returns why the connection ended: nil while it is up and after a graceful close.
+	Err() error
+	// Params returns what MPA agreed on, the peer's private data with it; nil before the connection is established.
+	Params() *startup.Params
+	// LocalAddr and RemoteAddr are the ends of the connection; zero before there is one.
+	LocalAddr() netip.AddrPort
+	RemoteAddr() netip.AddrPort
+	// Info returns a snapshot of the connection; it fails with ErrNotReady before there is one.
+	Info() (ConnInfo, error)
+	// Context returns what QPConfig.Context was.
+	Context() any
+}
+
+// Listener waits for connections.
+type Listener interface {
+	// Addr returns where it listens.
+	Addr() netip.AddrPort
+	// Accept returns the next connection request; after Close it fails with ErrListenerClosed.
+	Accept(ctx context.Context) (*ConnRequest, error)
+	// Close stops listening; connections stay, and requests that wait are rejected.
+	Close() error
+}
+
+// ConnRequest is a peer's wish to connect (RDMA_CM_EVENT_CONNECT_REQUEST). It must be answered with Accept or Reject,
+// before the start-up timeout.
+type ConnRequest struct {
+	Local, Remote netip.AddrPort
+	Revision      startup.Revision
+	PrivateData   []byte
+	IRD, ORD      int // the peer's; startup.NotNegotiated when it said nothing
+	Answerer
+}
+
+// Answerer answers a connection request, once.
+type Answerer interface {
+	// Accept makes qp the end of the connection, sends private data along, and returns when the connection can be
+	// used. It fails with ErrLapsed when the peer went away before, with ErrHasConn, with what ended the connection,
+	// and with the context's error: the connection is reset then.
+	Accept(ctx context.Context, qp QP, private []byte) error
+	// Reject answers no; the peer gets private data along with it.
+	Reject(private []byte) error
+}

@@ -1,0 +1,105 @@
+package verbs
+
+import (
+	"errors"
+	"net"
+	"syscall"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/tcp"
+)
+
+// Errors of the verbs. errors.Is takes each for the number of package syscall that stands with it too.
+var (
+	ErrQueueFull = number(syscall.ENOMEM,
+		"ENOMEM: work queue is full; poll completions or raise its depth")
+	ErrNotReady  = number(syscall.ENOTCONN, "queue pair is not connected")
+	ErrHasConn   = number(syscall.EISCONN, "queue pair has or had a connection already")
+	ErrInvalid   = number(syscall.EINVAL, "EINVAL") // what stands behind it says more
+	ErrForeign   = number(syscall.EINVAL, "EINVAL: an object is missing, or of another device")
+	ErrCQOverrun = number(syscall.EOVERFLOW,
+		"IBV_EVENT_CQ_ERR: completion queue overrun; make it deeper or poll it sooner")
+	ErrBusy      = ddp.ErrBusy // EBUSY
+	ErrNotShared = number(syscall.EFAULT,
+		"the memory is not from this device's Alloc, so the daemon cannot map it")
+	ErrPeerDenied = number(syscall.EACCES,
+		"the policy for this peer does not allow connections")
+	ErrRejected = number(syscall.ECONNREFUSED,
+		"RDMA_CM_EVENT_REJECTED: the peer's consumer rejected the connection")
+	ErrStartup = number(syscall.EPROTO,
+		"RDMA_CM_EVENT_CONNECT_ERROR: MPA start-up failed")
+	ErrTimeout = number(syscall.ETIMEDOUT,
+		"RDMA_CM_EVENT_UNREACHABLE: MPA start-up timed out")
+	ErrLapsed = number(syscall.ECONNABORTED,
+		"the connection request lapsed: the peer closed or the start-up timed out")
+	ErrTransport = number(syscall.ENOTSUP, "ENOTSUP: only a device on AF_XDP has this")
+
+	// ErrDefect is wrapped by what fails because of a defect of this program. The log has the stack.
+	ErrDefect = errors.New("a defect of this program, see the log")
+
+	// ErrConnect is wrapped where there is no TCP connection; the cause that stands behind it has the number.
+	ErrConnect = errors.New("RDMA_CM_EVENT_CONNECT_ERROR: no TCP connection")
+
+	// ErrClosed and ErrListenerClosed are net.ErrClosed too.
+	ErrClosed         error = &sentinel{"closed", net.ErrClosed}
+	ErrListenerClosed error = &sentinel{"listener is closed", net.ErrClosed}
+)
+
+// sentinel is an error that is another one as well.
+type sentinel struct {
+	text string
+	also error
+}
+
+func number(n syscall.Errno, text string) error { return &sentinel{text, n} }
+
+func (s *sentinel) Error() string { return s.text }
+
+// Unwrap returns the other error.
+func (s *sentinel) Unwrap() error { return s.also }
+
+// Error is what a call of the verbs failed with.
+type Error struct {
+	Call string // as in C: "ibv_reg_mr", "rdma_connect", …, with what it was about; may be empty
+	Err  error
+}
+
+// Wrap returns err as an Error of a call, nil for nil.
+func Wrap(call string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{call, err}
+}
+
+func (e *Error) Error() string {
+	if e.Call == "" {
+		return e.Err.Error()
+	}
+	return e.Call + ": " + e.Err.Error()
+}
+
+// Unwrap returns what is behind the call, and the numbers of errors whose packages know none.
+func (e *Error) Unwrap() []error {
+	all := []error{e.Err}
+	for _, n := range numbers {
+		if errors.Is(e.Err, n.err) {
+			all = append(all, n.number)
+		}
+	}
+	return all
+}
+
+// numbers are those of errors of the protocol packages, which know no system.
+var numbers = []struct {
+	err    error
+	number syscall.Errno
+}{
+	{ddp.ErrBusy, syscall.EBUSY}, {ddp.ErrLimit, syscall.ENOMEM}, {ddp.ErrAttr, syscall.EINVAL},
+	{ddp.ErrNotValid, syscall.EINVAL}, {ddp.ErrForeign, syscall.EINVAL},
+	{rdmap.ErrConfig, syscall.EINVAL},
+	{tcp.CauseRefused, syscall.ECONNREFUSED}, {tcp.CauseReset, syscall.ECONNRESET},
+	{tcp.CauseAborted, syscall.ECONNABORTED}, {tcp.CauseTimeout, syscall.ETIMEDOUT},
+	{tcp.CauseKeepalive, syscall.ETIMEDOUT}, {tcp.CauseUnreachable, syscall.EHOSTUNREACH},
+}

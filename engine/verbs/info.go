@@ -1,0 +1,36 @@
+package verbs
+
+import (
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
+	"xwarp/tcp"
+)
+
+// Transport says how a device moves octets.
+type Transport struct {
+	Name      string // "xdp" or "kernel", of a daemon's device too
+	Interface string
+	XDPMode   string // "native" or "generic"
+	Transmit  string // "xdp", "packet-gso" or "xdp-live"
+	Copy      string // "copy" or "zero-copy"
+	Segments  int    // chunks that a received frame may span; 1 with zero-copy where the MTU allows it
+	MTU       int
+	Queues    int
+	Fallback  error // why native mode could not be had
+	// NoZeroCopy is why zero-copy could not be had, when the configuration leaves that to the driver.
+	NoZeroCopy error
+}
+
+// ConnInfo is the state of a connection for people and tests.
+type ConnInfo struct {
+	State    rdmap.State
+	MPA      mpa.ReceiverStats
+	Counters rdmap.Counters
+	TCP      *TCPInfo // nil on the kernel's sockets
+}
+
+// TCPInfo is the state and the counters of the engine's own TCP for one connection.
+type TCPInfo struct {
+	tcp.Info
+	tcp.Counters
+}

@@ -1,0 +1,38 @@
+package verbs_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"xwarp/engine/verbs"
+)
+
+// TestRemoteMR pins the octets that peers see.
+func TestRemoteMR(t *testing.T) {
+	r := verbs.RemoteMR{
+		Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x01020304, Flushable: true,
+		Base: 0x10, Length: 0x2000,
+	}
+	b := r.Append(nil)
+	golden := append([]byte("XWRM\x01\x06\x00\x00\x01\x02\x03\x04\x00\x00\x00\x01"),
+		0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0x20, 0)
+	if !bytes.Equal(b, golden) {
+		t.Errorf("%x, want %x", b, golden)
+	}
+	if again, err := verbs.ParseRemoteMR(b); err != nil || again != r {
+		t.Errorf("%+v came back as %+v, %v", r, again, err)
+	}
+	for n := range b {
+		if _, err := verbs.ParseRemoteMR(b[:n]); !errors.Is(err, verbs.ErrRemoteMR) {
+			t.Errorf("%d octets are taken: %v", n, err)
+		}
+	}
+	for _, bad := range [][]byte{
+		append(b, 0), append([]byte("XWRN"), b[4:]...), append([]byte("XWRM\x02"), b[5:]...),
+	} {
+		if _, err := verbs.ParseRemoteMR(bad); !errors.Is(err, verbs.ErrRemoteMR) {
+			t.Errorf("%x is taken: %v", bad, err)
+		}
+	}
+}
