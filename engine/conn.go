@@ -11,7 +11,9 @@ import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/tally"
 	"xwarp/engine/verbs"
+	"xwarp/mpa"
 	"xwarp/mpa/startup"
 )
 
@@ -29,6 +31,7 @@ type conn struct {
 	owner     atomic.Pointer[loop] // changes at most once, while the connection is being opened
 	loopIndex int
 	ses       *iwarp.Conn
+	counted   tally.Counted[mpa.ReceiverCounters] // what is in the loop's sums
 	wake      func()
 	info      func() *verbs.TCPInfo
 	cut       func(why error) // ends the connection after a panic
@@ -169,6 +172,7 @@ func (c *conn) PullPosted() {
 // Closed implements iwarp.Handler.
 func (c *conn) Closed(s *iwarp.Conn, err error) {
 	c.over = true
+	c.owner.Load().sums.leaveConn(c)
 	c.hold.End(clock())
 	if c.done != nil {
 		c.done()

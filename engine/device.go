@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"xwarp/engine/budget"
@@ -58,6 +59,7 @@ type Device struct {
 	loops     []*loop
 	verdicts  verdicts
 	contained contained
+	final     atomic.Pointer[Totals] // set when the device is closed
 
 	failing sync.Once
 	failed  chan struct{}
@@ -97,7 +99,9 @@ func (d *Device) Close() error {
 	d.closed = true
 	d.mu.Unlock()
 	close(d.closing)
-	return d.drv.close()
+	err := d.drv.close()
+	d.closeTotals()
+	return err
 }
 
 // Dial implements verbs.Device.

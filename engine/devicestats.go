@@ -5,6 +5,8 @@ import (
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/stack"
 	"xwarp/ring"
+	"xwarp/ring/live"
+	"xwarp/tcp"
 )
 
 // Stats are the counters of a device on AF_XDP; those of a device on the kernel's sockets are empty.
@@ -22,9 +24,20 @@ type WatchStats struct {
 
 // QueueStats are the counters of one worker.
 type QueueStats struct {
-	Queue int // receive queue of the device
-	Stack stack.Stats
-	Ring  ring.Stats
+	Queue  int // receive queue of the device
+	Stack  stack.Stats
+	Listen tcp.ListenCounters
+	Ring   ring.Stats
+	Live   *live.Stats // nil without TransmitLive
+}
+
+func (w *worker) stats() QueueStats {
+	s := QueueStats{Queue: w.queue, Stack: w.stk.Stats(), Listen: w.stk.Listened(),
+		Ring: w.port.Stats()}
+	if w.live != nil {
+		s.Live = new(w.live.LiveStats())
+	}
+	return s
 }
 
 // Stats returns the counters, each worker's at one moment of its own.
@@ -35,8 +48,7 @@ func (d *Device) Stats() (s Stats, err error) {
 	}
 	for _, w := range x.workers {
 		if err := w.call(func() {
-			s.Queues = append(s.Queues, QueueStats{Queue: w.queue, Stack: w.stk.Stats(),
-				Ring: w.port.Stats()})
+			s.Queues = append(s.Queues, w.stats())
 		}); err != nil {
 			return s, err
 		}

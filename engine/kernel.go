@@ -195,6 +195,7 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 	if err := kc.ses.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {
 		return err
 	}
+	k.loop.sums.enterConn(c)
 	k.conns[kc] = true
 	kc.begin(clock())
 	return nil

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"xwarp/ddp"
+	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/tcp"
@@ -40,6 +41,8 @@ type loop struct {
 	doing   part             // whose work is being done, nil for nobody's in particular
 	serving func() tcp.Tuple // the connection that is or was served last; may be nil
 	suspect bool             // there was a panic: the tables want to be checked
+	stack   *stack.Stack     // the worker's; nil on the kernel's sockets
+	sums    sums
 	watched
 }
 
@@ -53,7 +56,7 @@ type bell struct {
 
 func newLoop(wake func()) *loop {
 	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0),
-		wake: wake}
+		wake: wake, sums: newSums()}
 }
 
 // post has the worker run f soon; it reports false when the worker has ended.

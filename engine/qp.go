@@ -11,6 +11,7 @@ import (
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
+	"xwarp/engine/tally"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/mpa/ulpdu"
@@ -32,6 +33,7 @@ type QP struct {
 
 	// The worker's.
 	core    rdmap.QP
+	counted tally.Counted[rdmap.Counters] // what is in the loop's sums
 	ses     *iwarp.Conn
 	wakeTr  func()
 	overran bool
@@ -106,6 +108,7 @@ func (q *QP) bind(l *loop, i int) error {
 		q.ses = nil
 		return err
 	}
+	l.sums.enter(q)
 	q.loop.Store(l)
 	q.drain()
 	return nil
@@ -114,6 +117,9 @@ func (q *QP) bind(l *loop, i int) error {
 // release undoes bind, before anything was posted to the core, so that another attempt or another worker can take q.
 func (q *QP) release() {
 	q.core.Destroy()
+	if l := q.loop.Load(); l != nil {
+		l.sums.leave(q)
+	}
 	q.ses, q.wakeTr = nil, nil
 }
 

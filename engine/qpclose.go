@@ -51,6 +51,9 @@ func (q *QP) free() {
 	if !isClosed(q.freed) {
 		defer close(q.freed) // also after a panic: somebody waits
 		q.core.Destroy()
+		if l := q.loop.Load(); l != nil {
+			l.sums.leave(q)
+		}
 	}
 }
 

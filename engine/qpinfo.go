@@ -28,6 +28,9 @@ func (q *QP) info(c *conn) verbs.ConnInfo {
 // infoBatch is how many queue pairs a worker looks at before it goes on with its packets.
 const infoBatch = 32
 
+// countBatch is how many of the objects behind Totals, each of which costs less.
+const countBatch = 64
+
 // Infos is Info of many queue pairs of the engine at a time, which costs their workers less; nil for those that have no
 // connection.
 func Infos(list []verbs.QP) []*verbs.ConnInfo {

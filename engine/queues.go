@@ -94,6 +94,7 @@ func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 	}
 	iss := from.stk.Withdraw(e, clock())
 	c.qp.release()
+	from.sums.leaveConn(c)
 	if !to.post(func() { x.resume(to, c, iss, s) }) {
 		c.report(verbs.ErrClosed)
 	}

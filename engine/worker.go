@@ -15,6 +15,7 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
+	"xwarp/ring/live"
 	"xwarp/tcp/tick"
 )
 
@@ -23,7 +24,8 @@ type worker struct {
 	*loop
 	port    ring.Port
 	stk     *stack.Stack
-	efd     int // eventfd that ends its sleep
+	live    *live.Port // among the port's layers; nil: none
+	efd     int        // eventfd that ends its sleep
 	asleep  atomic.Bool
 	stop    atomic.Bool
 	running sync.WaitGroup

@@ -201,10 +201,12 @@ func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config,
 	c.done = func() { port.Close() }
 	x.window(cfg)
 	e, err := w.stk.Connect(c.tuple(), cfg, o, clock())
-	if err == nil {
-		o.Bind(e)
+	if err != nil {
+		w.sums.leaveConn(c)
+		return err
 	}
-	return err
+	o.Bind(e)
+	return nil
 }
 
 // DefaultStretchAck is how many full-sized segments that arrived in one batch a connection under MPA

@@ -49,7 +49,11 @@ func (x *xdpDriver) upper(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
 		t := o.Endpoint.Conn()
 		return &verbs.TCPInfo{Info: t.Info(clock()), Counters: t.Counters()}
 	}
-	return o, o.Init(x.dev.iwarpConfig(c, w.loop, false))
+	err := o.Init(x.dev.iwarpConfig(c, w.loop, false))
+	if err == nil {
+		w.sums.enterConn(c)
+	}
+	return o, err
 }
 
 func copyMode(i ring.Info) string {
@@ -75,6 +79,7 @@ func (x *xdpDriver) resume(w *worker, c *conn, iss seq.Num, s *stack.Stray) {
 		o.Endpoint, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
 	}
 	if err != nil {
+		w.sums.leaveConn(c)
 		c.done()
 		c.report(err)
 		return

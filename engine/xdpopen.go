@@ -14,6 +14,7 @@ import (
 	"xwarp/engine/host/netspace"
 	"xwarp/engine/stack"
 	"xwarp/ring"
+	"xwarp/ring/live"
 )
 
 func (x *xdpDriver) open(nic netlink.Link) (err error) {
@@ -111,6 +112,7 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 		sock.Close()
 		return err
 	}
+	frames, _ := port.(*live.Port)
 	if below := port; x.cfg.Wrap != nil {
 		if port, err = x.cfg.Wrap(queue, below); err != nil {
 			below.Close()
@@ -122,7 +124,7 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 		port.Close()
 		return err
 	}
-	w.queue = queue
+	w.queue, w.live = queue, frames
 	w.stk, err = stack.New(stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(),
 		Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: x.stray(w),
@@ -134,7 +136,7 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 		port.Close()
 		return err
 	}
-	w.serving = w.stk.Serving
+	w.serving, w.loop.stack = w.stk.Serving, w.stk
 	x.workers = append(x.workers, w)
 	x.dev.own(w.loop)
 	return x.steer.SetSocket(queue, sock.Fd())

@@ -91,6 +91,9 @@ type Info struct {
 // Counters returns the counters.
 func (c *Conn) Counters() Counters { return c.n }
 
+// LossCounters returns the counters of loss recovery.
+func (c *Conn) LossCounters() loss.Counters { return c.tx.Counters() }
+
 // Info returns the state for display.
 func (c *Conn) Info(now tick.Time) Info {
 	i := Info{

@@ -10,6 +10,7 @@ import (
 
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/view"
 )
 
@@ -158,7 +159,7 @@ func makeQP(q *control.QPState, l onLink) qpRow {
 		Remote: view.Address(q.Remote), TCPState: q.TCPState,
 		PD: q.PD, SendCQ: q.SendCQ, RecvCQ: q.RecvCQ, In: q.Counters["payload_in"],
 		Out:  q.Counters["payload_out"],
-		Held: q.MPA["held_octets"], ownerRow: makeOwner(&q.Owner), Error: q.Error,
+		Held: counters.HeldOctets.Of(q.MPA), ownerRow: makeOwner(&q.Owner), Error: q.Error,
 	}
 }
 

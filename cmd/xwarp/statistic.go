@@ -23,12 +23,12 @@ type statisticInfo struct {
 
 type statisticRow struct {
 	onLink
-	Queue    *int              `json:"queue,omitempty" doc:"of the device, for stack and ring"`
-	QP       control.Handle    `json:"lqpn,omitempty" doc:"queue pair, for rdma, mpa and tcp"`
+	Queue    *int              `json:"queue,omitempty" doc:"of the device, for stack, listen, ring and live"`
+	QP       control.Handle    `json:"lqpn,omitempty" doc:"queue pair; without one, rdma, mpa and tcp are sums of all, with those that ended"`
 	Session  uint64            `json:"session,omitempty" doc:"whose the queue pair is"`
 	Export   string            `json:"export,omitempty" doc:"whose the queue pair is, instead of a session"`
 	Remote   string            `json:"remote,omitempty" doc:"peer of the queue pair"`
-	Part     string            `json:"part" doc:"steering, stack, ring, rdma, mpa or tcp"`
+	Part     string            `json:"part" doc:"steering, stack, listen, ring, live, rdma, mpa or tcp"`
 	Counters map[string]uint64 `json:"counters" doc:"by name"`
 }
 
@@ -83,7 +83,14 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 		add(statisticRow{onLink: link, Part: "steering", Counters: d.Steering})
 		for _, w := range d.Workers {
 			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "stack", Counters: w.Stack})
+			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "listen", Counters: w.Listen})
 			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "ring", Counters: w.Ring})
+			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "live", Counters: w.Live})
+		}
+		if t := d.Totals; t != nil {
+			add(statisticRow{onLink: link, Part: "rdma", Counters: t.RDMA})
+			add(statisticRow{onLink: link, Part: "mpa", Counters: t.MPA})
+			add(statisticRow{onLink: link, Part: "tcp", Counters: t.TCP})
 		}
 	}
 	if !conns {

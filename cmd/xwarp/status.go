@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"time"
 
@@ -47,7 +46,12 @@ func writeStatus(w io.Writer, v any) error {
 				d.MTU, count(d.Queues, "queue"))
 			plain.Fprintf(w, ", %d frames in, %d out", d.RxFrames, d.TxFrames)
 		}
-		fmt.Fprintln(w)
+		plain.Fprintf(w, "\n  RDMA: %d octets in, %d out; %d octets retransmitted\n", d.In, d.Out,
+			d.Retrans)
+		if l := d.Live; l != nil {
+			plain.Fprintf(w, "  xdp-live: %d frames in %s, %d one by one, %d failed\n", l.Frames,
+				count(int(l.Runs), "run"), l.Single, l.Failed)
+		}
 		for _, c := range d.Dropped {
 			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}

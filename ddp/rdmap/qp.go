@@ -95,7 +95,7 @@ var (
 // Counters counts what a queue pair did since Init.
 type Counters struct {
 	SegmentsOut, SegmentsIn        uint64 // frozen; delivered
-	PayloadOut, PayloadIn          uint64 // octets frozen; octets placed
+	PayloadOut, PayloadIn          uint64 // of Sends, Writes and Read Responses: octets frozen; octets placed
 	PlacedAhead                    uint64 // segments placed before their turn
 	MessagesOut                    uint64 // messages of the send queue frozen whole
 	SendsIn, ReadsIn, AtomicsIn    uint64 // messages delivered

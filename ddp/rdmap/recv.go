@@ -31,7 +31,7 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) (err *ulpdu.Error) {
 	q.sawFPDU = true
 	c := q.place(v, hdr)
 	if c == ddp.CauseNone {
-		if n := v.Len() - ddp.Control(hdr[0]).HeaderLen(); n > 0 {
+		if n := v.Len() - ddp.Control(hdr[0]).HeaderLen(); n > 0 && queueOf[opcodeOf(hdr[1])] <= 0 {
 			q.Counters.PayloadIn += uint64(n)
 		}
 		if !inOrder {

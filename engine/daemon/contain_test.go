@@ -107,7 +107,7 @@ func TestDefect(t *testing.T) {
 				t.Fatalf("%s: the session stays", op)
 			}
 		}
-		if n := d.Snapshot().Counters["defects"]; n != int64(i+1) {
+		if n := d.Snapshot().Counters["defects"]; n != uint64(i+1) {
 			t.Errorf("%s: %d defects by the count", op, n)
 		}
 		if err := other.ask(control.OpAllocPD, &struct{}{}); err != nil {

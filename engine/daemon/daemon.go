@@ -48,9 +48,9 @@ type Daemon struct {
 	viewers  viewers
 	await    confirmation
 	ended    struct {
-		sessions, refused, defects atomic.Int64
-		heldUp                     atomic.Int64 // by a descriptor whose close blocked
-		rests                      atomic.Int64 // of programs that rang for nothing
+		sessions, refused, defects atomic.Uint64
+		heldUp                     atomic.Uint64 // by a descriptor whose close blocked
+		rests                      atomic.Uint64 // of programs that rang for nothing
 	}
 }
 

@@ -10,7 +10,9 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/verbs"
 )
 
@@ -23,13 +25,16 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
 		Uptime: time.Since(d.since).Seconds(),
-		Counters: map[string]int64{"sessions_ended": d.ended.sessions.Load(),
-			"sessions_refused": d.ended.refused.Load(),
-			"defects":          d.ended.defects.Load(),
-			"sessions_held_up": d.ended.heldUp.Load(), "doorbell_rests": d.ended.rests.Load()},
+		Counters: counters.Values{
+			counters.SessionsEnded.Key:   d.ended.sessions.Load(),
+			counters.SessionsRefused.Key: d.ended.refused.Load(),
+			counters.Defects.Key:         d.ended.defects.Load(),
+			counters.SessionsHeldUp.Key:  d.ended.heldUp.Load(),
+			counters.DoorbellRests.Key:   d.ended.rests.Load(),
+		},
 	}
 	peers, refused := d.peerStates()
-	v.Counters["peers_refused"] = int64(refused)
+	v.Counters[counters.PeersRefused.Key] = refused
 	v.Unconfirmed, v.Places = d.await.left().Seconds(), d.cfg.Load().Daemon.Clients
 	if only == nil {
 		v.Events = d.events.list()
@@ -64,9 +69,17 @@ func (dev *device) state() control.DeviceState {
 		s.Error = err.Error() // who does not turn does not answer
 		return s
 	}
-	if dev.cfg.Transport != "xdp" {
+	totals, err := dev.dev.Totals()
+	if err != nil {
+		s.Error = err.Error()
 		return s
 	}
+	s.Totals = &control.TotalsState{RDMA: control.Counters(&totals.RDMA),
+		MPA: control.Counters(&totals.MPA)}
+	if dev.cfg.Transport != config.TransportXDP {
+		return s
+	}
+	s.Totals.TCP = control.Counters(&totals.TCP)
 	stats, err := dev.dev.Stats()
 	if err != nil {
 		s.Error = err.Error()
@@ -74,8 +87,12 @@ func (dev *device) state() control.DeviceState {
 	}
 	for i := range stats.Queues {
 		q := &stats.Queues[i]
-		s.Workers = append(s.Workers, control.WorkerState{Queue: q.Queue,
-			Stack: control.Counters(&q.Stack), Ring: control.Counters(&q.Ring)})
+		w := control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack),
+			Listen: control.Counters(&q.Listen), Ring: control.Counters(&q.Ring)}
+		if q.Live != nil {
+			w.Live = control.Counters(q.Live)
+		}
+		s.Workers = append(s.Workers, w)
 	}
 	for i := range stats.Watches {
 		w := &stats.Watches[i]

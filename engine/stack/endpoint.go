@@ -4,6 +4,7 @@ import (
 	"container/list"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/tally"
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
@@ -84,6 +85,8 @@ type Endpoint struct {
 	timerAt  tick.Time
 	timerIdx int
 
+	counted tally.Counted[TCPCounters] // what is in stack.totals
+
 	// Data is the owner's.
 	Data any
 }
@@ -158,6 +161,7 @@ func (e *Endpoint) use(u Upper) {
 
 // forget takes e out of every table.
 func (s *Stack) forget(e *Endpoint, now tick.Time) {
+	s.Count(e)
 	e.ended = true
 	s.timers.remove(e)
 	if s.conns[e.tuple] == e {

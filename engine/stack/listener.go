@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"xwarp/engine/tally"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
@@ -104,7 +105,7 @@ func (s *Stack) Unlisten(addr ip.Addr, port uint16) {
 	for i, l := range s.listening {
 		if l.key == k {
 			l.close(s.now)
-			s.stats.listener(l)
+			s.listened = tally.Join(s.listened, l.counters())
 			s.listening = append(s.listening[:i], s.listening[i+1:]...)
 			break
 		}

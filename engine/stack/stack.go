@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/tally"
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/tcp"
@@ -80,6 +81,8 @@ type Stack struct {
 	stats     Stats
 	last      lookup
 	gone      []*Endpoint // ended, to be forgotten after the callbacks
+	totals    tally.Sum[TCPCounters]
+	listened  tcp.ListenCounters // by listeners that were closed
 
 	serving atomic.Pointer[Endpoint] // whose turn it is; nil: nobody's
 	at      int                      // the next frame of batch

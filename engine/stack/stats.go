@@ -1,7 +1,5 @@
 package stack
 
-import "xwarp/tcp"
-
 // Stats counts what a stack did with frames, each drop by its cause.
 type Stats struct {
 	RxFrames, RxOctets uint64
@@ -44,18 +42,8 @@ func (s *Stack) Stats() Stats {
 	n := s.stats
 	f := s.frags.Counters()
 	n.DropFragments = f.Malformed + f.Overlaps + f.TooLong + f.TooMany + f.Timeouts + f.Evicted
-	for _, l := range s.listening {
-		n.listener(l)
-	}
+	l := s.Listened()
+	n.DropListener = l.Ignored + l.CookieTails + l.ChallengeSuppressed
+	n.DropSYN, n.SYNCookies, n.HalfOpenTimeouts = l.Overflows, l.CookiesSent, l.Timeouts
 	return n
-}
-
-// listener adds what l counted.
-func (n *Stats) listener(l *Listener) {
-	for _, c := range [...]tcp.ListenCounters{l.v4.Counters(), l.v6.Counters()} {
-		n.DropListener += c.Ignored + c.CookieTails + c.ChallengeSuppressed
-		n.DropSYN += c.Overflows
-		n.SYNCookies += c.CookiesSent
-		n.HalfOpenTimeouts += c.Timeouts
-	}
 }

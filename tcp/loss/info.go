@@ -36,6 +36,9 @@ func (s *Sender) StalledSince() (tick.Time, bool) { return s.rtt.stalled, s.rtt.
 // State returns where recovery stands.
 func (s *Sender) State() State { return s.state }
 
+// Counters returns the counters.
+func (s *Sender) Counters() Counters { return s.count }
+
 // Info returns the state for display.
 func (s *Sender) Info(now tick.Time) Info {
 	i := Info{

@@ -8,13 +8,13 @@ import (
 	"testing"
 
 	"xwarp/bpf"
-	"xwarp/engine/daemon/metrics"
+	"xwarp/engine/daemon/counters"
 )
 
 // Every cause for which frames are dropped is explained.
 func TestEveryDrop(t *testing.T) {
 	want := []string{bpf.DropPeer.String(), bpf.DropNoSocket.String()}
-	for cause := range metrics.Drops(nil, nil) {
+	for cause := range counters.Drops(nil, nil) {
 		want = append(want, cause)
 	}
 	for _, cause := range want {

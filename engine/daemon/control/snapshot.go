@@ -14,23 +14,23 @@ const SnapshotSchema = 1
 // Snapshot is what the daemon has and does, at about one moment. Who does not come through the operator's
 // socket sees only what is his own.
 type Snapshot struct {
-	Schema    int              `json:"schema"`
-	Time      time.Time        `json:"time"`
-	Pid       int              `json:"pid"`
-	Version   string           `json:"version,omitempty"`
-	Uptime    float64          `json:"uptime_seconds"`
-	Devices   []DeviceState    `json:"devices"`
-	Exports   []ExportState    `json:"exports"`
-	Sessions  []SessionState   `json:"sessions"`
-	PDs       []PDState        `json:"pds"`
-	MRs       []MRState        `json:"mrs"`
-	CQs       []CQState        `json:"cqs"`
-	QPs       []QPState        `json:"qps"`
-	Listeners []ListenerState  `json:"listeners"`
-	Users     []UserState      `json:"users"`
-	Peers     []PeerState      `json:"peers,omitempty"`  // those with the most connections; for root only
-	Counters  map[string]int64 `json:"counters"`         // of the daemon itself
-	Events    []EventRecord    `json:"events,omitempty"` // the latest ones, the oldest first; for the operator only
+	Schema    int               `json:"schema"`
+	Time      time.Time         `json:"time"`
+	Pid       int               `json:"pid"`
+	Version   string            `json:"version,omitempty"`
+	Uptime    float64           `json:"uptime_seconds"`
+	Devices   []DeviceState     `json:"devices"`
+	Exports   []ExportState     `json:"exports"`
+	Sessions  []SessionState    `json:"sessions"`
+	PDs       []PDState         `json:"pds"`
+	MRs       []MRState         `json:"mrs"`
+	CQs       []CQState         `json:"cqs"`
+	QPs       []QPState         `json:"qps"`
+	Listeners []ListenerState   `json:"listeners"`
+	Users     []UserState       `json:"users"`
+	Peers     []PeerState       `json:"peers,omitempty"`  // those with the most connections; for root only
+	Counters  map[string]uint64 `json:"counters"`         // of the daemon itself
+	Events    []EventRecord     `json:"events,omitempty"` // the latest ones, the oldest first; for the operator only
 	// After so many seconds everything is undone unless a confirmation comes; 0: nothing is waited for.
 	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
 	Places      int     `json:"places"` // for programs at the control socket, of all users
@@ -43,6 +43,7 @@ type DeviceState struct {
 	Steering map[string]uint64 `json:"steering,omitempty"` // frames by what the steering program did
 	Unowned  map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket by receive queue
 	Watches  []WatchState      `json:"watches,omitempty"`
+	Totals   *TotalsState      `json:"totals,omitempty"` // nil: the device does not answer
 	// Contained counts what ended a part of the device and nothing else: engine.Contained.
 	Contained map[string]uint64 `json:"contained"`
 	// what the device knows no more of the kernel's configuration; empty: all is well
@@ -50,11 +51,20 @@ type DeviceState struct {
 	Error  string `json:"error,omitempty"` // why there are no counters
 }
 
+// TotalsState is what all connections of a device counted, those that ended included. It never falls.
+type TotalsState struct {
+	RDMA map[string]uint64 `json:"rdma"`
+	MPA  map[string]uint64 `json:"mpa"`
+	TCP  map[string]uint64 `json:"tcp,omitempty"` // nothing on the kernel's sockets
+}
+
 // WorkerState is one worker: one queue.
 type WorkerState struct {
-	Queue int               `json:"queue"`
-	Stack map[string]uint64 `json:"stack"`
-	Ring  map[string]uint64 `json:"ring"`
+	Queue  int               `json:"queue"`
+	Stack  map[string]uint64 `json:"stack"`
+	Listen map[string]uint64 `json:"listen"`
+	Ring   map[string]uint64 `json:"ring"`
+	Live   map[string]uint64 `json:"live,omitempty"` // with transmit xdp-live
 }
 
 // WatchState is one part of the kernel's configuration that a device follows.

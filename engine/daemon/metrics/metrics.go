@@ -5,12 +5,12 @@ package metrics
 import (
 	"net/http"
 	"strconv"
-	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 )
 
 // Handler serves the metrics of what snapshot returns, which is called once per scrape.
@@ -23,32 +23,11 @@ func Handler(snapshot func() control.Snapshot) http.Handler {
 // maxScrapes bounds the scrapes at a time: each asks every worker.
 const maxScrapes = 4
 
-// Collector is a prometheus.Collector. Sums over connections go on when a connection ends; what it counted
-// after the last scrape is then missing.
-type Collector struct {
-	snapshot func() control.Snapshot
-
-	mu   sync.Mutex
-	last map[connKey]map[string]uint64
-	sums map[sumKey]uint64
-}
-
-type connKey struct {
-	owner  control.Owner
-	handle control.Handle
-	conn   string
-}
-
-type sumKey struct {
-	device, part string
-	key          string
-}
+// Collector is a prometheus.Collector.
+type Collector struct{ snapshot func() control.Snapshot }
 
 // New makes a collector.
-func New(snapshot func() control.Snapshot) *Collector {
-	return &Collector{snapshot: snapshot, last: map[connKey]map[string]uint64{},
-		sums: map[sumKey]uint64{}}
-}
+func New(snapshot func() control.Snapshot) *Collector { return &Collector{snapshot} }
 
 // Describe implements prometheus.Collector: it describes what an empty snapshot cannot show.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
@@ -59,15 +38,12 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	s := c.snapshot()
-	c.add(&s)
 	o := output{ch}
 	o.gauge("xwarp_build_info", 1, s.Version)
 	o.gauge("xwarp_uptime_seconds", s.Uptime)
 	for i := range s.Devices {
-		c.device(o, &s.Devices[i], &s)
+		o.device(&s.Devices[i], &s)
 	}
 	for i := range s.Exports {
 		e := &s.Exports[i]
@@ -76,7 +52,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		o.count("xwarp_export_flushes_total", e.Flushes, e.Name)
 		o.gauge("xwarp_export_failed", float64(one(e.Error != "")), e.Name)
 		if e.Transfers != nil {
-			o.counters(transferCounters, e.Transfers, e.Name)
+			o.counters(counters.Transfer, e.Transfers, e.Name)
 		}
 	}
 	for _, u := range s.Users {
@@ -92,26 +68,25 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	o.gauge("xwarp_sessions", float64(len(s.Sessions)))
-	o.count("xwarp_sessions_ended_total", uint64(s.Counters["sessions_ended"]))
-	o.count("xwarp_sessions_refused_total", uint64(s.Counters["sessions_refused"]))
-	o.count("xwarp_daemon_panics_total", uint64(s.Counters["defects"]))
-	o.count("xwarp_sessions_held_up_total", uint64(s.Counters["sessions_held_up"]))
-	o.count("xwarp_doorbell_rests_total", uint64(s.Counters["doorbell_rests"]))
-	o.count("xwarp_peers_refused_connections_total", uint64(s.Counters["peers_refused"]))
+	o.counters(counters.Daemon, s.Counters)
 }
 
-func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot) {
+func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 	o.gauge("xwarp_device_info", 1, d.Name, d.Transport, d.Interface, d.XDPMode, d.Copy)
 	o.gauge("xwarp_device_mtu_bytes", float64(d.MTU), d.Name)
 	for i := range d.Workers {
 		w := &d.Workers[i]
 		queue := strconv.Itoa(w.Queue)
-		o.counters(stackCounters, w.Stack, d.Name, queue)
-		o.counters(ringCounters, w.Ring, d.Name, queue)
+		o.counters(counters.Stack, w.Stack, d.Name, queue)
+		o.counters(counters.Listen, w.Listen, d.Name, queue)
+		o.counters(counters.Ring, w.Ring, d.Name, queue)
+		if w.Live != nil {
+			o.counters(counters.Live, w.Live, d.Name, queue)
+		}
 	}
-	o.counters(containedCounters, d.Contained, d.Name)
+	o.counters(counters.Contained, d.Contained, d.Name)
 	for i := range d.Watches {
-		o.counters(watchCounters, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
+		o.counters(counters.Watch, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
 	}
 	if d.Transport == "xdp" {
 		o.gauge("xwarp_device_follows_kernel", float64(one(d.Health == "")), d.Name)
@@ -119,12 +94,10 @@ func (c *Collector) device(o output, d *control.DeviceState, s *control.Snapshot
 	for outcome, n := range d.Steering {
 		o.count("xwarp_steering_frames_total", n, d.Name, outcome)
 	}
-	for _, p := range parts {
-		sums := map[string]uint64{}
-		for _, t := range p.table {
-			sums[t.key] = c.sums[sumKey{d.Name, p.name, t.key}]
-		}
-		o.counters(p.table, sums, d.Name)
+	if t := d.Totals; t != nil {
+		o.counters(counters.RDMA, t.RDMA, d.Name)
+		o.counters(counters.MPA, t.MPA, d.Name)
+		o.counters(counters.TCP, t.TCP, d.Name)
 	}
 	o.objects(d, s)
 }
@@ -154,7 +127,7 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 		if q.Device == d.Name {
 			n["qp"]++
 			states[q.State]++
-			held += q.MPA["held_octets"]
+			held += counters.HeldOctets.Of(q.MPA)
 		}
 	}
 	for kind, v := range n {
@@ -165,9 +138,7 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	}
 	o.gauge("xwarp_registered_memory_bytes", float64(memory), d.Name)
 	o.gauge("xwarp_overrun_completion_queues", float64(overruns), d.Name)
-	for _, g := range connGauges {
-		o.gauge(g.name, float64(held), d.Name)
-	}
+	o.gauge(counters.HeldOctets.Metric, float64(held), d.Name)
 }
 
 func one(b bool) int {
@@ -175,36 +146,4 @@ func one(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-// parts are the counters of a connection that are summed up.
-var parts = []struct {
-	name  string
-	table []counter
-	of    func(*control.QPState) map[string]uint64
-}{
-	{"rdma", qpCounters, func(q *control.QPState) map[string]uint64 { return q.Counters }},
-	{"mpa", mpaCounters, func(q *control.QPState) map[string]uint64 { return q.MPA }},
-	{"tcp", tcpCounters, func(q *control.QPState) map[string]uint64 { return q.TCP }},
-}
-
-// add brings the sums up to date and forgets connections that are gone.
-func (c *Collector) add(s *control.Snapshot) {
-	seen := make(map[connKey]map[string]uint64, len(s.QPs))
-	for i := range s.QPs {
-		q := &s.QPs[i]
-		k := connKey{q.Owner, q.Handle, q.Local.String() + " " + q.Remote.String()}
-		now := map[string]uint64{}
-		before := c.last[k]
-		for _, p := range parts {
-			values := p.of(q)
-			for _, t := range p.table {
-				id := p.name + "." + t.key
-				now[id] = max(values[t.key], before[id])
-				c.sums[sumKey{q.Device, p.name, t.key}] += now[id] - before[id]
-			}
-		}
-		seen[k] = now
-	}
-	c.last = seen
 }

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -14,10 +13,12 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/stack"
 	"xwarp/engine/transfer"
-	"xwarp/engine/verbs"
 	"xwarp/ring"
+	"xwarp/ring/live"
+	"xwarp/tcp"
 )
 
 func scrape(t *testing.T, s func() control.Snapshot) map[string]string {
@@ -51,9 +52,13 @@ func example() control.Snapshot {
 		DeviceInfo: control.DeviceInfo{Name: "eth0", Transport: "xdp", Interface: "eth0",
 			XDPMode: "native", Copy: "copy", MTU: 9000},
 		Steering: map[string]uint64{},
+		Totals: &control.TotalsState{RDMA: counters.Values{"payload_in": 150},
+			MPA: counters.Values{"out_by_chain": 3}, TCP: counters.Values{"octets_in": 170}},
 		Workers: []control.WorkerState{
 			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}),
-				Ring: control.Counters(ring.Stats{KernelRxRingFull: 5})},
+				Ring:   control.Counters(ring.Stats{KernelRxRingFull: 5}),
+				Listen: control.Counters(tcp.ListenCounters{SYNs: 4}),
+				Live:   control.Counters(live.Stats{Runs: 2})},
 			{Queue: 1, Stack: control.Counters(stack.Stats{}),
 				Ring: control.Counters(ring.Stats{})},
 		},
@@ -85,7 +90,11 @@ func TestSeries(t *testing.T) {
 		`xwarp_dropped_frames_total{cause="kernel_rx_ring_full",device="eth0",queue="0"}`: "5",
 		`xwarp_dropped_frames_total{cause="checksum",device="eth0",queue="1"}`:            "0",
 		`xwarp_steering_frames_total{device="eth0",outcome="listener"}`:                   "1",
-		`xwarp_rdma_rx_bytes_total{device="eth0"}`:                                        "100",
+		`xwarp_rdma_rx_bytes_total{device="eth0"}`:                                        "150",
+		`xwarp_tcp_rx_bytes_total{device="eth0"}`:                                         "170",
+		`xwarp_mpa_rx_out_of_order_fpdus_total{cause="chain",device="eth0"}`:              "3",
+		`xwarp_listener_syns_total{device="eth0",queue="0"}`:                              "4",
+		`xwarp_live_runs_total{device="eth0",queue="0"}`:                                  "2",
 		`xwarp_mpa_held_bytes{device="eth0"}`:                                             "64",
 		`xwarp_registered_memory_bytes{device="eth0"}`:                                    "4096",
 		`xwarp_objects{device="eth0",kind="qp"}`:                                          "1",
@@ -119,59 +128,6 @@ func TestEmptySnapshot(t *testing.T) {
 		return control.Snapshot{}
 	}); s["xwarp_sessions"] != "0" {
 		t.Errorf("%v", s)
-	}
-}
-
-// Sums over connections go on when connections end, and do not count the handle of a new one as the old one's.
-func TestSumsNeverFall(t *testing.T) {
-	s := example()
-	h := Handler(func() control.Snapshot { return s })
-	const name = `xwarp_rdma_rx_bytes_total{device="eth0"}`
-	step := func(want string) {
-		t.Helper()
-		if got := get(t, h.ServeHTTP)[name]; got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	step("100")
-	step("100")
-	s.QPs[0].Counters = map[string]uint64{"payload_in": 150}
-	step("150")
-	s.QPs[0].Counters = nil // the worker did not answer
-	step("150")
-	gone := s.QPs
-	s.QPs = nil
-	step("150")
-	s.QPs = slices.Clone(gone)
-	s.QPs[0].Handle, s.QPs[0].Counters = 10, map[string]uint64{"payload_in": 7}
-	step("157")
-}
-
-// Every counter of the engine's queues is a metric or left out on purpose; every entry of the tables is a
-// counter that exists.
-func TestTablesAreComplete(t *testing.T) {
-	for _, c := range []struct {
-		table []counter
-		keys  map[string]uint64
-		all   bool
-	}{
-		{stackCounters, control.Counters(stack.Stats{}), true},
-		{ringCounters, control.Counters(ring.Stats{}), true},
-		{qpCounters, control.Counters(verbs.ConnInfo{}.Counters), true},
-		{mpaCounters, control.Counters(verbs.ConnInfo{}.MPA), false},
-		{tcpCounters, control.Counters(verbs.TCPInfo{}), false},
-		{connGauges, control.Counters(verbs.ConnInfo{}.MPA), false},
-		{transferCounters, control.Counters(transfer.Stats{}), true},
-	} {
-		for _, e := range c.table {
-			if _, ok := c.keys[e.key]; !ok {
-				t.Errorf("there is no counter %q, only %v", e.key, slices.Sorted(maps.Keys(c.keys)))
-			}
-			delete(c.keys, e.key)
-		}
-		if c.all && len(c.keys) > 0 {
-			t.Errorf("no metrics for %v", slices.Sorted(maps.Keys(c.keys)))
-		}
 	}
 }
 

@@ -3,6 +3,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/plain"
 )
 
@@ -16,27 +17,29 @@ func describe() map[string]*prometheus.Desc {
 			m[name] = prometheus.NewDesc(name, help, labels, nil)
 		}
 	}
-	table := func(t []counter, labels ...string) {
+	table := func(t counters.Table, labels ...string) {
 		for _, c := range t {
 			switch {
-			case c.name == "":
-			case c.cause != "":
-				add(c.name, c.help, append(labels[:len(labels):len(labels)], "cause")...)
+			case c.Metric == "":
+			case c.Cause != "":
+				all := append(labels[:len(labels):len(labels)], "cause")
+				add(c.Metric, counters.Help[c.Metric], all...)
 			default:
-				add(c.name, c.help, labels...)
+				add(c.Metric, c.Meaning, labels...)
 			}
 		}
 	}
-	table(stackCounters, "device", "queue")
-	table(ringCounters, "device", "queue")
-	table(watchCounters, "device", "what")
-	table(containedCounters, "device")
+	for _, t := range []counters.Table{counters.Stack, counters.Listen, counters.Ring,
+		counters.Live} {
+		table(t, "device", "queue")
+	}
+	table(counters.Watch, "device", "what")
+	for _, t := range []counters.Table{counters.Contained, counters.RDMA, counters.MPA,
+		counters.TCP, {*counters.HeldOctets}} {
+		table(t, "device")
+	}
 	add("xwarp_device_follows_kernel", "1 while the device knows the neighbours as the kernel "+
 		"does; 0: what it knows may be old.", "device")
-	for _, p := range parts {
-		table(p.table, "device")
-	}
-	table(connGauges, "device")
 	add("xwarp_steering_frames_total", "Frames that met the steering program, by what it did "+
 		"with them.", "device", "outcome")
 	add("xwarp_build_info", "1, with the version of the daemon.", "version")
@@ -53,22 +56,13 @@ func describe() map[string]*prometheus.Desc {
 	add("xwarp_export_failed", "1 when the memory of an export cannot be accessed and it has to "+
 		"be opened again; 0 else.", "export")
 	add("xwarp_export_flushes_total", "Times that an export's file was flushed.", "export")
-	table(transferCounters, "export")
+	table(counters.Transfer, "export")
 	add("xwarp_user_resources", "What a local user has.", "uid", "resource")
 	add("xwarp_user_resource_limit", "What a local user may have.", "uid", "resource")
 	add("xwarp_user_refusals_total", "How often a limit was in a local user's way.", "uid",
 		"resource")
 	add("xwarp_sessions", "Programs connected to the daemon.")
-	add("xwarp_sessions_ended_total", "Programs that were connected and are gone.")
-	add("xwarp_sessions_refused_total", "Programs that were refused.")
-	add("xwarp_daemon_panics_total", "Defects of xwarpd outside of its workers, each of which "+
-		"ended what was being served.")
-	add("xwarp_sessions_held_up_total", "Programs that were dropped because the close of a "+
-		"descriptor that they passed blocked.")
-	add("xwarp_doorbell_rests_total", "Rests that programs had to take which rang their doorbell "+
-		"often with nothing posted.")
-	add("xwarp_peers_refused_connections_total",
-		"Connections that were more than their peer or its network may have.")
+	table(counters.Daemon)
 	return m
 }
 
@@ -103,14 +97,14 @@ func own(labels []string) []string {
 }
 
 // counters sends one table's.
-func (o output) counters(table []counter, values map[string]uint64, labels ...string) {
-	for _, c := range table {
-		switch {
-		case c.name == "":
-		case c.cause != "":
-			o.count(c.name, values[c.key], append(labels[:len(labels):len(labels)], c.cause)...)
+func (o output) counters(table counters.Table, values counters.Values, labels ...string) {
+	for i := range table {
+		switch c := &table[i]; {
+		case c.Metric == "":
+		case c.Cause != "":
+			o.count(c.Metric, c.Of(values), append(labels[:len(labels):len(labels)], c.Cause)...)
 		default:
-			o.count(c.name, values[c.key], labels...)
+			o.count(c.Metric, c.Of(values), labels...)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/daemon/control"
-	"xwarp/engine/daemon/metrics"
+	"xwarp/engine/daemon/counters"
 )
 
 // Status is what `xwarp status` prints.
@@ -36,6 +36,10 @@ type Device struct {
 	Queues    int    `json:"queues,omitempty" doc:"queues served"`
 	RxFrames  uint64 `json:"rx_frames" doc:"frames received"`
 	TxFrames  uint64 `json:"tx_frames" doc:"frames sent"`
+	In        uint64 `json:"rdma_rx_octets" doc:"octets of messages placed, of all connections so far"`
+	Out       uint64 `json:"rdma_tx_octets" doc:"octets of messages sent, of all connections so far"`
+	Retrans   uint64 `json:"retransmitted_octets" doc:"octets of TCP sent again"`
+	Live      *Live  `json:"live,omitempty" doc:"what xdp-live sent"`
 	Dropped   []Drop `json:"dropped" doc:"frames dropped, by cause"`
 	Unowned   uint64 `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
 	Lost      []int  `json:"unowned_queues" doc:"these queues"`
@@ -43,6 +47,27 @@ type Device struct {
 	Copied    string `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
 	Health    string `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
 	Error     string `json:"error,omitempty" doc:"why there are no counters"`
+}
+
+// Live counts what a device with transmit xdp-live sent.
+type Live struct {
+	Runs   uint64 `json:"runs" doc:"system calls that sent live frames"`
+	Frames uint64 `json:"frames" doc:"frames that left so"`
+	Single uint64 `json:"single_frames" doc:"frames that left through AF_XDP"`
+	Failed uint64 `json:"failed_runs" doc:"system calls that sent nothing: AF_XDP took their frames"`
+}
+
+func (d *Device) addLive(v counters.Values) {
+	if v == nil {
+		return
+	}
+	if d.Live == nil {
+		d.Live = &Live{}
+	}
+	d.Live.Runs += counters.LiveRuns.Of(v)
+	d.Live.Frames += counters.LiveFrames.Of(v)
+	d.Live.Single += counters.LiveSingle.Of(v)
+	d.Live.Failed += counters.LiveFailed.Of(v)
 }
 
 // Drop is one cause for which frames were dropped.
@@ -101,7 +126,8 @@ func MakeStatus(s *control.Snapshot) Status {
 		v.Exports = append(v.Exports, Export{
 			e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections,
 			e.Rejected,
-			t["puts"], t["put_octets"], t["gets"], t["get_octets"], t["failed"], e.Error,
+			counters.Puts.Of(t), counters.PutOctets.Of(t), counters.Gets.Of(t),
+			counters.GetOctets.Of(t), counters.Failed.Of(t), e.Error,
 		})
 	}
 	return v
@@ -116,9 +142,15 @@ func makeDevice(d *control.DeviceState) Device {
 		Health: d.Health, Error: d.Error,
 	}
 	slices.Sort(v.Lost)
+	if t := d.Totals; t != nil {
+		v.In, v.Out = counters.PayloadIn.Of(t.RDMA), counters.PayloadOut.Of(t.RDMA)
+		v.Retrans = counters.RetransOctets.Of(t.TCP)
+	}
 	for i := range d.Workers {
-		v.RxFrames += d.Workers[i].Stack["rx_frames"]
-		v.TxFrames += d.Workers[i].Stack["tx_frames"]
+		w := &d.Workers[i]
+		v.RxFrames += counters.RxFrames.Of(w.Stack)
+		v.TxFrames += counters.TxFrames.Of(w.Stack)
+		v.addLive(w.Live)
 	}
 	drops := Drops(d)
 	for _, cause := range slices.Sorted(maps.Keys(drops)) {
@@ -137,7 +169,7 @@ func Drops(d *control.DeviceState) map[string]uint64 {
 		sum[bpf.DropPeer.String()] = n
 	}
 	for i := range d.Workers {
-		for cause, n := range metrics.Drops(d.Workers[i].Stack, d.Workers[i].Ring) {
+		for cause, n := range counters.Drops(d.Workers[i].Stack, d.Workers[i].Ring) {
 			sum[cause] += n
 		}
 	}

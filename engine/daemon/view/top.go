@@ -8,16 +8,25 @@ import (
 	"slices"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 )
 
 // Top is one view of `xwarp top`: rates since the one before.
 type Top struct {
-	Schema  int          `json:"schema" doc:"version of this layout, 1"`
-	Command string       `json:"command" doc:"\"top\""`
-	Seconds float64      `json:"seconds" doc:"over which rates are taken"`
-	Queues  []QueueRates `json:"queues" doc:"of all devices"`
-	Conns   []ConnRates  `json:"connections" doc:"the busiest first"`
-	Drops   []DropRates  `json:"drops" doc:"causes for which frames were dropped"`
+	Schema  int           `json:"schema" doc:"version of this layout, 1"`
+	Command string        `json:"command" doc:"\"top\""`
+	Seconds float64       `json:"seconds" doc:"over which rates are taken"`
+	Devices []DeviceRates `json:"devices" doc:"of all connections, those that ended included"`
+	Queues  []QueueRates  `json:"queues" doc:"of all devices"`
+	Conns   []ConnRates   `json:"connections" doc:"the busiest first"`
+	Drops   []DropRates   `json:"drops" doc:"causes for which frames were dropped"`
+}
+
+// DeviceRates are those of one device.
+type DeviceRates struct {
+	Device string  `json:"device" doc:"its name"`
+	InBPS  float64 `json:"in_bits_per_second" doc:"payload placed"`
+	OutBPS float64 `json:"out_bits_per_second" doc:"payload sent"`
 }
 
 // QueueRates are those of one queue.
@@ -55,8 +64,8 @@ type DropRates struct {
 // MakeTop takes the rates between two snapshots.
 func MakeTop(a, b *control.Snapshot) Top {
 	seconds := b.Time.Sub(a.Time).Seconds()
-	v := Top{Schema: 1, Command: "top", Seconds: seconds, Queues: []QueueRates{},
-		Conns: []ConnRates{}, Drops: []DropRates{}}
+	v := Top{Schema: 1, Command: "top", Seconds: seconds, Devices: []DeviceRates{},
+		Queues: []QueueRates{}, Conns: []ConnRates{}, Drops: []DropRates{}}
 	rate := func(now, before uint64) float64 {
 		if seconds <= 0 || now < before {
 			return 0
@@ -70,14 +79,18 @@ func MakeTop(a, b *control.Snapshot) Top {
 		}); j >= 0 {
 			old = &a.Devices[j]
 		}
+		in, out := payload(d)
+		wasIn, wasOut := payload(old)
+		v.Devices = append(v.Devices,
+			DeviceRates{d.Name, 8 * rate(in, wasIn), 8 * rate(out, wasOut)})
 		for k, w := range d.Workers {
 			was := map[string]uint64{}
 			if k < len(old.Workers) {
 				was = old.Workers[k].Stack
 			}
-			r := func(key string) float64 { return rate(w.Stack[key], was[key]) }
-			v.Queues = append(v.Queues, QueueRates{d.Name, w.Queue, r("rx_frames"), r("tx_frames"),
-				8 * r("rx_octets"), 8 * r("tx_octets")})
+			r := func(c *counters.Counter) float64 { return rate(c.Of(w.Stack), c.Of(was)) }
+			v.Queues = append(v.Queues, QueueRates{d.Name, w.Queue, r(counters.RxFrames),
+				r(counters.TxFrames), 8 * r(counters.RxOctets), 8 * r(counters.TxOctets)})
 		}
 		drops, was := Drops(d), Drops(old)
 		for _, cause := range slices.Sorted(maps.Keys(drops)) {
@@ -100,20 +113,32 @@ func MakeTop(a, b *control.Snapshot) Top {
 		if q.Export != "" {
 			owner = "export " + q.Export
 		}
+		r := func(c *counters.Counter) float64 { return rate(c.Of(q.Counters), c.Of(was.Counters)) }
 		v.Conns = append(v.Conns, ConnRates{
 			Device: q.Device, Owner: owner, Local: Address(q.Local), Remote: Address(q.Remote),
 			State:  q.State,
-			InBPS:  8 * rate(q.Counters["payload_in"], was.Counters["payload_in"]),
-			OutBPS: 8 * rate(q.Counters["payload_out"], was.Counters["payload_out"]),
-			Ahead: rate(q.MPA["out_by_marker"]+q.MPA["out_by_chain"],
-				was.MPA["out_by_marker"]+was.MPA["out_by_chain"]),
-			Held: q.MPA["held_octets"], Retrans: q.TCP["retrans_octets"],
+			InBPS:  8 * r(counters.PayloadIn),
+			OutBPS: 8 * r(counters.PayloadOut),
+			Ahead:  rate(outOfOrder(q), outOfOrder(was)),
+			Held:   counters.HeldOctets.Of(q.MPA), Retrans: counters.RetransOctets.Of(q.TCP),
 		})
 	}
 	slices.SortStableFunc(v.Conns, func(x, y ConnRates) int {
 		return cmp.Compare(y.InBPS+y.OutBPS, x.InBPS+x.OutBPS)
 	})
 	return v
+}
+
+func outOfOrder(q *control.QPState) uint64 {
+	return counters.OutByMarker.Of(q.MPA) + counters.OutByChain.Of(q.MPA)
+}
+
+// payload returns the octets of messages that a device placed and sent.
+func payload(d *control.DeviceState) (in, out uint64) {
+	if d.Totals == nil {
+		return 0, 0
+	}
+	return counters.PayloadIn.Of(d.Totals.RDMA), counters.PayloadOut.Of(d.Totals.RDMA)
 }
 
 func qpKey(q *control.QPState) string {

@@ -88,10 +88,14 @@ func (h *history) sample(s control.Snapshot) {
 		var in, out, drops, conns float64
 		for _, c := range h.top.Conns {
 			if c.Device == v.Device {
-				in, out = in+c.InBPS, out+c.OutBPS
 				if c.Remote != "" {
 					conns++
 				}
+			}
+		}
+		for _, d := range h.top.Devices {
+			if d.Device == v.Device {
+				in, out = d.InBPS, d.OutBPS
 			}
 		}
 		for _, d := range h.top.Drops {

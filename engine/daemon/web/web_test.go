@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/view"
 	"xwarp/engine/stack"
 	"xwarp/ring"
@@ -29,6 +30,8 @@ func example(second int) control.Snapshot {
 			Stack: control.Counters(stack.Stats{RxFrames: 100 * n, TxFrames: 50 * n,
 				DropChecksum: 3 * n}), Ring: control.Counters(ring.Stats{}),
 		}},
+		Totals: &control.TotalsState{RDMA: counters.Values{"payload_in": 6000 * n,
+			"payload_out": 1500 * n}},
 	}
 	s := control.Snapshot{
 		Schema: 1, Time: time.Unix(1_800_000_000+int64(second), 0), Pid: 4711, Version: "v1.2.3",

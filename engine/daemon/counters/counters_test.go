@@ -1,0 +1,69 @@
+package counters_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
+	"xwarp/engine/host/netwatch"
+	"xwarp/engine/stack"
+	"xwarp/engine/transfer"
+	"xwarp/mpa"
+	"xwarp/ring"
+	"xwarp/ring/live"
+	"xwarp/tcp"
+)
+
+// Every counter of an object is in its table, every entry of a table is a counter that exists, and all have
+// a unit, a meaning and, where they are metrics, a name with the unit in it.
+func TestTablesAreComplete(t *testing.T) {
+	for name, c := range map[string]struct {
+		table counters.Table
+		keys  counters.Values
+	}{
+		"stack":     {counters.Stack, control.Counters(stack.Stats{})},
+		"listen":    {counters.Listen, control.Counters(tcp.ListenCounters{})},
+		"ring":      {counters.Ring, control.Counters(ring.Stats{})},
+		"live":      {counters.Live, control.Counters(live.Stats{})},
+		"contained": {counters.Contained, control.Counters(engine.Contained{})},
+		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
+		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},
+		"rdma":      {counters.RDMA, control.Counters(rdmap.Counters{})},
+		"mpa":       {counters.MPA, control.Counters(mpa.ReceiverCounters{})},
+		"tcp":       {counters.TCP, control.Counters(stack.TCPCounters{})},
+	} {
+		for i := range c.table {
+			e := &c.table[i]
+			if _, ok := c.keys[e.Key]; !ok {
+				t.Errorf("%s: there is no counter %q", name, e.Key)
+			}
+			delete(c.keys, e.Key)
+			checkWords(t, name, e)
+		}
+		if len(c.keys) > 0 {
+			t.Errorf("%s: not in the table: %v", name, slices.Sorted(maps.Keys(c.keys)))
+		}
+	}
+}
+
+func checkWords(t *testing.T, table string, c *counters.Counter) {
+	t.Helper()
+	if c.Unit == "" || !strings.HasSuffix(c.Meaning, ".") {
+		t.Errorf("%s: %s has unit %q and meaning %q", table, c.Key, c.Unit, c.Meaning)
+	}
+	octets := c.Unit == counters.Octets
+	if c.Metric != "" && octets != strings.Contains(c.Metric, "_bytes") {
+		t.Errorf("%s: %s counts %s, and is called %s", table, c.Key, c.Unit, c.Metric)
+	}
+	if c.Metric != "" && !strings.HasSuffix(c.Metric, "_total") {
+		t.Errorf("%s: %s is called %s", table, c.Key, c.Metric)
+	}
+	if (c.Cause != "") != (counters.Help[c.Metric] != "") {
+		t.Errorf("%s: %s has the cause %q in %s", table, c.Key, c.Cause, c.Metric)
+	}
+}

@@ -1,0 +1,40 @@
+package stack
+
+import (
+	"xwarp/engine/tally"
+	"xwarp/tcp"
+	"xwarp/tcp/loss"
+)
+
+// TCPCounters are what connections counted.
+type TCPCounters struct {
+	tcp.Counters
+	Loss loss.Counters
+}
+
+// Count brings Totals up to date with a connection of the stack. One that ended is in there already.
+func (s *Stack) Count(e *Endpoint) {
+	if s.conns[e.tuple] == e {
+		s.count(e)
+	}
+}
+
+func (s *Stack) count(e *Endpoint) {
+	s.totals.Add(&e.counted, &TCPCounters{e.conn.Counters(), e.conn.LossCounters()})
+}
+
+// Totals returns what all connections counted until they ended or, while they live, until Count.
+func (s *Stack) Totals() TCPCounters { return s.totals.Total() }
+
+// Listened returns what all listeners counted, those that were closed included.
+func (s *Stack) Listened() tcp.ListenCounters {
+	n := s.listened
+	for _, l := range s.listening {
+		n = tally.Join(n, l.counters())
+	}
+	return n
+}
+
+func (l *Listener) counters() tcp.ListenCounters {
+	return tally.Join(l.v4.Counters(), l.v6.Counters())
+}

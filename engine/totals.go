@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"errors"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/stack"
+	"xwarp/engine/tally"
+	"xwarp/engine/verbs"
+	"xwarp/mpa"
+)
+
+// Totals are the sums of what all connections of a device counted since it was opened, with those that
+// ended. They never fall, and what a connection counted is in them for good.
+type Totals struct {
+	RDMA rdmap.Counters
+	MPA  mpa.ReceiverCounters
+	TCP  stack.TCPCounters // zero on the kernel's sockets
+}
+
+// sums are what the connections of a loop counted. The worker alone touches them.
+type sums struct {
+	rdma  tally.Sum[rdmap.Counters]
+	mpa   tally.Sum[mpa.ReceiverCounters]
+	qps   map[*QP]bool // bound here, and not destroyed
+	conns map[*conn]bool
+}
+
+func newSums() sums { return sums{qps: map[*QP]bool{}, conns: map[*conn]bool{}} }
+
+// enter begins to count a queue pair whose core was made anew.
+func (s *sums) enter(q *QP) {
+	s.qps[q] = true
+	q.counted = tally.Counted[rdmap.Counters]{}
+}
+
+// leave counts a queue pair whose core will count no more.
+func (s *sums) leave(q *QP) {
+	s.countQP(q)
+	delete(s.qps, q)
+}
+
+func (s *sums) countQP(q *QP) {
+	if s.qps[q] {
+		s.rdma.Add(&q.counted, &q.core.Counters)
+	}
+}
+
+// enterConn begins to count a connection.
+func (s *sums) enterConn(c *conn) { s.conns[c] = true }
+
+// leaveConn counts one that has ended, or never began.
+func (s *sums) leaveConn(c *conn) {
+	s.countConn(c)
+	delete(s.conns, c)
+}
+
+func (s *sums) countConn(c *conn) {
+	if s.conns[c] {
+		n := c.ses.Stats()
+		s.mpa.Add(&c.counted, &n.ReceiverCounters)
+	}
+}
+
+// living are the objects of a loop that count.
+type living struct {
+	qps       []*QP
+	conns     []*conn
+	endpoints []*stack.Endpoint
+}
+
+func (l *loop) living() (v living) {
+	for q := range l.sums.qps {
+		v.qps = append(v.qps, q)
+	}
+	for c := range l.sums.conns {
+		v.conns = append(v.conns, c)
+	}
+	if l.stack != nil {
+		l.stack.Endpoints(func(e *stack.Endpoint) { v.endpoints = append(v.endpoints, e) })
+	}
+	return v
+}
+
+// count brings the sums up to date with up to most of the objects, which it drops, and reports whether
+// there are more. What ended meanwhile is in the sums.
+func (l *loop) count(v *living, most int) (more bool) {
+	for ; most > 0; most-- {
+		switch {
+		case len(v.qps) > 0:
+			l.sums.countQP(v.qps[0])
+			v.qps = v.qps[1:]
+		case len(v.conns) > 0:
+			l.sums.countConn(v.conns[0])
+			v.conns = v.conns[1:]
+		case len(v.endpoints) > 0:
+			l.stack.Count(v.endpoints[0])
+			v.endpoints = v.endpoints[1:]
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (l *loop) totals() Totals {
+	t := Totals{RDMA: l.sums.rdma.Total(), MPA: l.sums.mpa.Total()}
+	if l.stack != nil {
+		t.TCP = l.stack.Totals()
+	}
+	return t
+}
+
+// Totals returns the sums, which are up to date with each connection at a moment of its own. After Close
+// they are the last ones.
+func (d *Device) Totals() (t Totals, err error) {
+	for _, l := range d.loops {
+		var v living
+		err := l.call(func() { v = l.living() })
+		for more := true; more && err == nil; {
+			err = l.call(func() {
+				if more = l.count(&v, countBatch); !more {
+					t = tally.Join(t, l.totals())
+				}
+			})
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, verbs.ErrClosed) && d.final.Load() != nil:
+			return *d.final.Load(), nil
+		default:
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// close takes the last totals. Nobody uses the loops any more.
+func (d *Device) closeTotals() {
+	t := new(Totals)
+	for _, l := range d.loops {
+		v := l.living()
+		for l.count(&v, countBatch) {
+		}
+		*t = tally.Join(*t, l.totals())
+	}
+	d.final.Store(t)
+}
