@@ -104,6 +104,10 @@ worlds: ## small worlds whole: every cut and order of a few FPDUs, every two seg
 bench: build ## the standard matrix with its baselines, into bench/results
 	$(SUDO) build/xwarp bench matrix --out bench/results
 
+.PHONY: compare
+compare: build ## this tree against another binary, in rounds that take turns (OLD=path, ARGS="--only ping-pong")
+	$(SUDO) build/xwarp bench compare $(ARGS) "$(OLD)"
+
 .PHONY: layers
 layers: build ## what a segment costs in each layer, into bench/results/layers.md
 	$(SUDO) build/xwarp bench layers > bench/results/layers.md

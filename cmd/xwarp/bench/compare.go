@@ -2,107 +2,88 @@ package bench
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
-	"xwarp/bench/endpoint"
-	"xwarp/bench/topo"
+	"xwarp/bench/compare"
+	"xwarp/engine/plain"
 )
 
-// newCompare measures one spec between two namespaces of this machine: for profiles and for trying changes.
-func newCompare(version string) *cobra.Command {
-	s := endpoint.Spec{Mode: endpoint.Bandwidth}
-	var mtu, rounds int
-	var peer, verb, mode, profile string
-	var ipv6, offloads bool
+// newCompare measures this binary, or another, against an older one.
+func newCompare() *cobra.Command {
+	var o compare.Options
+	var asJSON bool
+	names := make([]string, len(compare.Workloads))
+	for i, w := range compare.Workloads {
+		names[i] = w.Name
+	}
 	c := &cobra.Command{
-		Use:   "local",
-		Short: "Run one measurement between two namespaces of this machine, some rounds",
-		Example: "  sudo xwarp bench local --peer xdp --verb write --size 1048576 --depth 8 " +
-			"--mtu 9000 --cpuprofile /tmp/write",
-		Args: cobra.NoArgs,
+		Use:   "compare OLD",
+		Short: "Measure two binaries against each other, in rounds that take turns",
+		Long: `compare runs bench local of this binary (or of --new) and of the binary OLD in turns and shows the ratios of each round:
+above 1 the newer is better. A figure counts as fallen when the median of the ratios and the ratio of the best rounds are
+both below 0.97, in two sets of rounds; the exit status is 1 then.`,
+		Example: "  sudo xwarp bench compare /usr/bin/xwarp --only write-1500,ping-pong",
+		Args:    cobra.ExactArgs(1),
 	}
 	f := c.Flags()
-	f.StringVar(&peer, "peer", string(endpoint.XDP),
-		"xdp, kernel (MPA over kernel TCP), tcp, raw or asavie")
-	f.StringVar(&verb, "verb", string(endpoint.Write), "write, read, send or write_send")
-	f.StringVar(&mode, "mode", string(endpoint.Bandwidth), "bw, lat or connect")
-	f.IntVar(&s.Size, "size", 0, "octets of a message; of raw frames, of the IP packet")
-	f.IntVar(&s.Depth, "depth", 0, "messages under way")
-	f.IntVar(&s.Conns, "qps", 1, "connections")
-	f.IntVar(&s.Moderation, "cq-mod", 1, "messages with one completion")
-	f.IntVar(&s.StretchAck, "stretch", 0, "segments that one acknowledgement may cover; 0: the "+
-		"engine's choice")
-	f.IntVar(&s.Window, "window", 0,
-		"octets that the peer may have under way; 0: the engine's choice")
-	f.DurationVar(&s.Duration, "duration", time.Second, "of one round")
-	f.BoolVar(&s.NoMarkers, "no-markers", false, "without MPA markers")
-	f.BoolVar(&s.NoCRC, "no-crc", false, "without CRC32C")
-	f.BoolVar(&s.NoPack, "no-pack", false, "one FPDU per segment")
-	f.BoolVar(&s.Copy, "copy", false, "raw frames: copy payload from memory and to memory")
-	f.StringVar((*string)(&s.Transmit), "tx", "",
-		"how segments leave: xdp, packet-gso, xdp-live or auto")
-	f.StringVar(&s.Congestion, "congestion", "cubic", "of kernel sockets")
-	f.BoolVar(&s.Sleep, "sleep", false, "idle workers sleep instead of spinning")
-	f.BoolVar(&s.Bidirectional, "bi", false, "both directions")
-	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
-	f.BoolVar(&ipv6, "ipv6", false, "IPv6 instead of IPv4")
-	f.BoolVar(&offloads, "offloads", false, "leave the kernel's offloads on")
-	f.IntVar(&mtu, "mtu", 1500, "of the link")
-	f.IntVar(&rounds, "rounds", 1, "how often")
-	f.StringVar(&profile, "cpuprofile", "", "write CPU profiles of both ends to "+
-		"`NAME`-client.pprof and NAME-server.pprof")
-	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		s.Peer, s.Verb, s.Mode, s.Warmup = endpoint.Peer(peer), endpoint.Verb(verb),
-			endpoint.Mode(mode), s.Duration/10
-		if err := s.Complete(); err != nil {
-			return err
-		}
-		run, end, err := runner(version)
-		if err != nil {
-			return err
-		}
-		defer end()
-		run.Profile = profile
-		o := topo.Options{MTU: mtu}
-		if !offloads {
-			o.OffloadsA, o.OffloadsB = topo.NoOffloads, topo.NoOffloads
-		}
-		net, err := topo.New(o)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, net.Close()) }()
-		for range rounds {
-			rep, err := run.Run(cmd.Context(), net, s, ipv6)
-			if err != nil {
+	f.StringVar(&o.New, "new", "", "the newer `BINARY`; default: this one")
+	f.IntVar(&o.Rounds, "rounds", 9, "of each workload")
+	f.StringVar(&o.Duration, "duration", "1s", "of one measurement")
+	f.StringSliceVar(&o.Only, "only", nil, "some of the workloads: "+strings.Join(names, ", "))
+	f.BoolVarP(&asJSON, "json", "j", false, "JSON, with the figures of each round")
+	c.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		o.Old = args[0]
+		if o.New == "" {
+			if o.New, err = os.Executable(); err != nil {
 				return err
 			}
-			r := rep.Main()
-			b, _ := json.Marshal(struct{ Client, Server endpoint.Result }{brief(rep.Client),
-				brief(rep.Server)})
-			fmt.Fprintf(cmd.OutOrStdout(), "%.3f Gbit/s, %.0f messages/s %s\n%s\n", r.Rate()*8e-9,
-				r.MessageRate(), latLine(r.Latency), b)
 		}
-		return nil
+		line := newStatus(cmd.ErrOrStderr())
+		o.Progress = func(w *compare.Workload, round int) {
+			line.show("%s, round %d of %d", w.Name, round+1, o.Rounds)
+		}
+		rows, err := compare.Run(cmd.Context(), o)
+		line.end()
+		if asJSON {
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			if rows == nil {
+				rows = []compare.Row{}
+			}
+			e.Encode(rows)
+		} else {
+			writeRows(cmd.OutOrStdout(), rows)
+		}
+		return err
 	}
 	return c
 }
 
-// brief leaves the long parts out.
-func brief(r *endpoint.Result) endpoint.Result {
-	v := *r
-	v.Latency = nil
-	return v
-}
-
-func latLine(l *endpoint.Latencies) string {
-	if l == nil {
-		return ""
+func writeRows(w io.Writer, rows []compare.Row) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "workload\tmedian\tspread\tbest to best\t")
+	for _, r := range rows {
+		verdict := ""
+		if r.Fallen {
+			verdict = "fallen"
+		}
+		if r.Error != "" {
+			fmt.Fprintf(t, "%s\tnot measured\t\t\t\n", r.Name)
+		} else {
+			fmt.Fprintf(t, "%s\t%.3f\t%.3f – %.3f\t%.3f\t%s\n", r.Name, r.Median, r.Low, r.High,
+				r.Best, verdict)
+		}
 	}
-	return fmt.Sprintf("min %.2f p50 %.2f p99 %.2f p99.9 %.2f max %.2f us", l.Min, l.P50, l.P99,
-		l.P999, l.Max)
+	t.Flush()
+	for _, r := range rows {
+		if r.Error != "" {
+			plain.Fprintf(w, "%s: %s\n", r.Name, r.Error)
+		}
+	}
 }

@@ -1,0 +1,91 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// program writes an executable that answers as `xwarp bench local` does, with a rate and a latency.
+func program(t *testing.T, name, script string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func answer(messages int, latency float64) string {
+	return fmt.Sprintf(`echo "1.000 Gbit/s, %d messages/s min 1.00 p50 %.2f p99 3.00 us"
+echo '{"Client":{"messages":%d,"seconds":2},"Server":{"messages":0}}'
+`, messages/2, latency, messages)
+}
+
+func TestRun(t *testing.T) {
+	usual := program(t, "usual", answer(1000, 5))
+	for _, tc := range []struct {
+		name, script   string
+		rate, latency  float64 // medians
+		slower, failed []string
+	}{
+		{"the same", answer(1000, 5), 1, 1, nil, nil},
+		{"a bit slower", answer(980, 5.1), 0.98, 0.98, nil, nil},
+		{"slower", answer(900, 5), 0.9, 1, []string{"write-1500"}, nil},
+		{"faster, with a longer way", answer(2000, 10), 2, 0.5, []string{"ping-pong"}, nil},
+		{"does not know the flag", `echo "unknown flag: --tx" >&2; exit 1`, 0, 0, nil,
+			[]string{"write-1500", "ping-pong"}},
+		{"something else", "echo hello", 0, 0, nil, []string{"write-1500", "ping-pong"}},
+		{"nothing moved", answer(0, 5), 0, 1, nil, []string{"write-1500"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rows, err := Run(t.Context(), Options{Old: usual, New: program(t, "new", tc.script),
+				Rounds: 4, Only: []string{"write-1500", "ping-pong"}})
+			if len(rows) != 2 || errors.Is(err, ErrFallen) != (len(tc.slower) > 0) {
+				t.Fatalf("%d rows, %v", len(rows), err)
+			}
+			for i, want := range []float64{tc.rate, tc.latency} {
+				r := rows[i]
+				failed := strings.Contains(strings.Join(tc.failed, " "), r.Name)
+				if failed != (r.Error != "") {
+					t.Errorf("%s: error %q, want one: %v", r.Name, r.Error, failed)
+				}
+				if !failed && (r.Median < want-0.01 || r.Median > want+0.01) {
+					t.Errorf("%s: ratio %.3f, want %.2f", r.Name, r.Median, want)
+				}
+				if slow := strings.Contains(strings.Join(tc.slower, " "),
+					r.Name); slow != r.Fallen {
+					t.Errorf("%s: fallen %v, want %v", r.Name, r.Fallen, slow)
+				}
+			}
+		})
+	}
+}
+
+// A binary that is slow in the first set of rounds only has not fallen.
+func TestSecondSet(t *testing.T) {
+	count := filepath.Join(t.TempDir(), "count")
+	script := fmt.Sprintf("echo >> %s\nif [ $(wc -l < %[1]s) -le 3 ]; then\n%s\nelse\n%s\nfi\n",
+		count,
+		answer(500, 5), answer(1000, 5))
+	rows, err := Run(t.Context(), Options{Old: program(t, "old", answer(1000, 5)),
+		New: program(t, "new", script), Rounds: 3, Only: []string{"write-64"}})
+	if err != nil || rows[0].Fallen || len(rows[0].New) != 6 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	if _, err := Run(t.Context(), Options{Only: []string{"write-1"}}); err == nil {
+		t.Error("a workload that does not exist is accepted")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, Options{Old: "a", New: "b"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the context's error", err)
+	}
+}
