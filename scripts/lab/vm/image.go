@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // errNotBuilt says that scripts/lab/build.sh has not run.
-var errNotBuilt = errors.New(
-	"the lab is not built: run scripts/lab/build.sh (or make lab), as root")
+var errNotBuilt = errors.New("the lab is not built: run scripts/lab/build.sh (or make lab; for the newest kernel scripts/lab/drivers/build.sh), as root")
+
+// newest is behind the names of what machines with Options.Newest boot from.
+const newest = "-newest"
 
 // Dir is where build.sh puts what machines boot from: $LAB_DIR, or build/lab in the repository around the
 // working directory.
@@ -35,17 +38,29 @@ func Dir() (string, error) {
 }
 
 // Built returns the directory of a complete build, or an error that says what to do.
-func Built() (string, error) {
+func Built() (string, error) { return built("") }
+
+func built(suffix string) (string, error) {
 	dir, err := Dir()
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{"READY", "vmlinuz", "initrd", "root"} {
+	for _, name := range []string{"READY" + suffix, "vmlinuz" + suffix, "initrd" + suffix, "root"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			return "", fmt.Errorf("%w: %w", errNotBuilt, err)
 		}
 	}
 	return dir, nil
+}
+
+// Newest says which kernel and which emulator machines with Options.Newest have.
+func Newest() (string, error) {
+	dir, err := built(newest)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "READY"+newest))
+	return strings.TrimSpace(string(text)), err
 }
 
 // TB is what Need uses of testing.TB.

@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"xwarp/scripts/lab/proto"
 )
 
 // Siw says how the driver is loaded. The zero value is the driver with Linux's defaults: revision 2, CRC only
@@ -35,6 +33,9 @@ type Siw struct {
 // Options of one machine. The zero value of each field means what its comment says.
 type Options struct {
 	Network     *Network      // where to plug it in; nil = a network of its own, closed with it
+	NICs        []NIC         // instead of Network: these cards, which the machine leaves as they are, and no soft-iWARP
+	Newest      bool          // the newest kernel, as scripts/lab/drivers/build.sh has it
+	Share       string        // a directory of the host that the machine has, read-only, as SharePath; "" = none
 	Dir         string        // what to boot from; "" = Built()
 	CPUs        int           // 0 = 1
 	MemoryMiB   int           // 0 = 512
@@ -63,7 +64,7 @@ type VM struct {
 // the wait, not the machine's life: that ends with Close, or with this process.
 func Start(ctx context.Context, o Options) (v *VM, err error) {
 	if o.Dir == "" {
-		if o.Dir, err = Built(); err != nil {
+		if o.Dir, err = built(o.suffix()); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +72,7 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 		o.BootTimeout = 15 * time.Minute
 	}
 	v = &VM{net: o.Network, exited: make(chan struct{})}
-	if v.net == nil {
+	if v.net == nil && len(o.NICs) == 0 {
 		if v.net, err = NewNetwork(0); err != nil {
 			return nil, err
 		}
@@ -87,21 +88,26 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 	return v, nil
 }
 
-func (v *VM) boot(ctx context.Context, o Options) (err error) {
-	if v.Number, err = v.net.number(); err != nil {
-		return err
+func (o *Options) suffix() string {
+	if o.Newest {
+		return newest
 	}
-	v.tapName = fmt.Sprintf("tap%d", v.Number)
-	v.Addr4 = netip.AddrFrom4([4]byte{10, 77, 0, byte(10 + v.Number)})
-	v.Addr6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 15: byte(0x10 + v.Number)})
+	return ""
+}
+
+func (v *VM) boot(ctx context.Context, o Options) (err error) {
 	if v.dir, err = os.MkdirTemp("", "xwarp-lab-"); err != nil {
 		return err
 	}
-	tap, err := v.net.tap(v.tapName)
-	if err != nil {
-		return err
+	nics := o.NICs
+	if v.net != nil {
+		nic, err := v.plugIn()
+		if err != nil {
+			return err
+		}
+		defer closeAll(nic.Taps)
+		nics = []NIC{nic}
 	}
-	defer tap.Close()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket pair for the agent: %w", err)
@@ -110,7 +116,7 @@ func (v *VM) boot(ctx context.Context, o Options) (err error) {
 	ours, theirs := os.NewFile(uintptr(fds[0]), "agent"), os.NewFile(uintptr(fds[1]), "agent")
 	defer theirs.Close()
 	v.agent = newAgent(ours)
-	if err := v.startQemu(o, tap, theirs); err != nil {
+	if err := v.startQemu(o, nics, theirs); err != nil {
 		return err
 	}
 	if err := v.agent.waitReady(ctx, v.exited); err != nil {
@@ -119,68 +125,28 @@ func (v *VM) boot(ctx context.Context, o Options) (err error) {
 	return v.setUp(ctx, o)
 }
 
-// startQemu runs the emulator, which inherits the tap as file 3 and the agent's socket as file 4.
-func (v *VM) startQemu(o Options, tap, agent *os.File) error {
-	mac := fmt.Sprintf("52:54:00:77:00:%02x", 0x10+v.Number)
-	const off = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
-		"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
-	// no_timer_check: a kernel that hardly gets processor time takes the timer for dead and stops.
-	args := []string{
-		"-name", "xwarp-lab-" + strconv.Itoa(v.Number),
-		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", "max",
-		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
-		"-kernel", filepath.Join(o.Dir, "vmlinuz"), "-initrd", filepath.Join(o.Dir, "initrd"),
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on " +
-			"no_timer_check",
-		"-serial", "file:" + v.consoleFile(),
-		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" +
-			filepath.Join(o.Dir, "root"),
-		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
-		"-netdev", "tap,id=net,fd=3",
-		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac + "," + off + ",host_mtu=" +
-			strconv.Itoa(v.net.MTU),
-		"-device", "virtio-serial-pci",
-		"-chardev", "socket,id=agent,fd=4",
-		"-device", "virtserialport,chardev=agent,name=" + proto.PortName,
+// plugIn gives the machine its place in the network.
+func (v *VM) plugIn() (nic NIC, err error) {
+	if v.Number, err = v.net.number(); err != nil {
+		return nic, err
 	}
-	v.cmd = exec.Command("qemu-system-x86_64", args...)
-	v.cmd.ExtraFiles = []*os.File{tap, agent}
-	complaints, err := os.Create(filepath.Join(v.dir, "qemu.log"))
-	if err != nil {
-		return err
-	}
-	defer complaints.Close()
-	v.cmd.Stdout, v.cmd.Stderr = complaints, complaints
-	if err := v.net.hub.Start(v.cmd); err != nil {
-		v.cmd = nil
-		return fmt.Errorf("start qemu: %w", err)
-	}
-	go func() {
-		v.cmd.Wait()
-		close(v.exited)
-	}()
-	return nil
+	v.tapName = fmt.Sprintf("tap%d", v.Number)
+	v.Addr4 = netip.AddrFrom4([4]byte{10, 77, 0, byte(10 + v.Number)})
+	v.Addr6 = netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 15: byte(0x10 + v.Number)})
+	nic.Device = "virtio-net-pci,romfile=,host_mtu=" + strconv.Itoa(v.net.MTU) + "," + noOffloads
+	nic.MAC = fmt.Sprintf("52:54:00:77:00:%02x", 0x10+v.Number)
+	nic.Taps, err = v.net.tap(v.tapName)
+	return nic, err
 }
 
 // setUp gives the machine its addresses and its soft-iWARP device.
 func (v *VM) setUp(ctx context.Context, o Options) error {
-	script := fmt.Sprintf(`set -e
-ip link set lo up
-modprobe virtio_net
-for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.05; done
-echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_ra
-ip link set eth0 up mtu %d
-ip addr add %v/%d dev eth0
-ip addr add %v/%d dev eth0 nodad
-# Otherwise the kernel glues small FPDUs to the one before, and tshark loses the stream.
-echo 0 > /proc/sys/net/ipv4/tcp_autocorking
-hostname lab%d
-ulimit -l unlimited
-`, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6, v.Number)
-	if !o.Siw.Off {
-		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe " +
-			"ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
+	script := "set -e\nip link set lo up\n"
+	if o.Share != "" {
+		script += "mkdir " + SharePath + "\nmount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose share " + SharePath + "\n"
+	}
+	if v.net != nil {
+		script += v.netScript(o)
 	}
 	left := 15 * time.Minute
 	if d, ok := ctx.Deadline(); ok {
@@ -194,6 +160,24 @@ ulimit -l unlimited
 		return fmt.Errorf("set up the machine: exit code %d: %s", code, strings.TrimSpace(out))
 	}
 	return nil
+}
+
+func (v *VM) netScript(o Options) string {
+	script := fmt.Sprintf(`modprobe virtio_net
+for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.05; done
+echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_ra
+ip link set eth0 up mtu %d
+ip addr add %v/%d dev eth0
+ip addr add %v/%d dev eth0 nodad
+# Otherwise the kernel glues small FPDUs to the one before, and tshark loses the stream.
+echo 0 > /proc/sys/net/ipv4/tcp_autocorking
+hostname lab%d
+ulimit -l unlimited
+`, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6, v.Number)
+	if !o.Siw.Off {
+		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
+	}
+	return script
 }
 
 func (s Siw) params() string {

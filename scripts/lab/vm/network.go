@@ -161,27 +161,17 @@ func (n *Network) plug(name string) error {
 }
 
 // tap opens a new tap device on the bridge. It vanishes when the file, and every copy of it, is closed.
-func (n *Network) tap(name string) (f *os.File, err error) {
+func (n *Network) tap(name string) (files []*os.File, err error) {
 	err = n.hub.Do(func() error {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("open /dev/net/tun: %w", err)
-		}
-		f = os.NewFile(uintptr(fd), name)
-		req, err := unix.NewIfreq(name)
-		if err != nil {
+		if files, err = OpenTap(name, 1); err != nil {
 			return err
-		}
-		req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-			return fmt.Errorf("make tap %s: %w", name, err)
 		}
 		return n.plug(name)
 	})
-	if err != nil && f != nil {
-		f.Close()
+	if err != nil {
+		closeAll(files)
 	}
-	return f, err
+	return files, err
 }
 
 // number gives the next machine its number.

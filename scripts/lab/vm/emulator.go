@@ -1,0 +1,153 @@
+package vm
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/scripts/lab/proto"
+)
+
+// SharePath is where a machine has Options.Share.
+const SharePath = "/share"
+
+// noOffloads are the properties with which virtio-net shows only packets that could have been on a wire.
+const noOffloads = "csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off," +
+	"host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
+
+// NIC is a network card of a machine.
+type NIC struct {
+	Device string // what qemu's -device takes, but for MAC and back end: "igb", "virtio-net-pci,mq=on,vectors=10"
+	MAC    string
+	Taps   []*os.File // one for each queue of its tap, see OpenTap; the caller may close them when the machine runs
+}
+
+// OpenTap makes a tap device in the calling thread's network namespace. It vanishes when the files, and every copy of them, are
+// closed. There is one file for each queue.
+func OpenTap(name string, queues int) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(files)
+			files = nil
+		}
+	}()
+	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	if queues > 1 {
+		flags |= unix.IFF_MULTI_QUEUE
+	}
+	for range queues {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return files, fmt.Errorf("open /dev/net/tun: %w", err)
+		}
+		files = append(files, os.NewFile(uintptr(fd), name))
+		req, err := unix.NewIfreq(name)
+		if err != nil {
+			return files, err
+		}
+		req.SetUint16(flags)
+		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+			return files, fmt.Errorf("make tap %s: %w", name, err)
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// startQemu runs the emulator, which inherits the taps from file 3 on, and the agent's socket behind them.
+func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
+	var files []*os.File
+	inherit := func(f *os.File) string {
+		files = append(files, f)
+		return strconv.Itoa(2 + len(files))
+	}
+	args := v.machine(o)
+	for i, n := range nics {
+		back, fds := fmt.Sprintf("tap,id=net%d", i), []string{}
+		for _, f := range n.Taps {
+			fds = append(fds, inherit(f))
+		}
+		if len(fds) > 1 {
+			back += ",vhost=off,fds=" + strings.Join(fds, ":")
+		} else {
+			back += ",fd=" + fds[0]
+		}
+		port := ""
+		if o.Newest { // igb's virtual functions need a bus of their own
+			port = fmt.Sprintf(",bus=port%d", i)
+			args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,slot=%d", i, i+1, i+1))
+		}
+		args = append(args, "-netdev", back, "-device", fmt.Sprintf("%s,netdev=net%d,mac=%s%s", n.Device, i, n.MAC, port))
+	}
+	args = append(args, "-chardev", "socket,id=agent,fd="+inherit(agent), "-device", "virtserialport,chardev=agent,name="+proto.PortName)
+	v.cmd = exec.Command(emulator(o), args...)
+	v.cmd.ExtraFiles = files
+	complaints, err := os.Create(filepath.Join(v.dir, "qemu.log"))
+	if err != nil {
+		return err
+	}
+	defer complaints.Close()
+	v.cmd.Stdout, v.cmd.Stderr = complaints, complaints
+	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	start := v.cmd.Start
+	if v.net != nil {
+		start = func() error { return v.net.hub.Start(v.cmd) }
+	}
+	if err := start(); err != nil {
+		v.cmd = nil
+		return fmt.Errorf("start qemu: %w", err)
+	}
+	go func() {
+		v.cmd.Wait()
+		close(v.exited)
+	}()
+	return nil
+}
+
+// emulator is the program: the host's, or the one that the build of the newest kernel fetched because the host's is too old.
+func emulator(o Options) string {
+	const name = "qemu-system-x86_64"
+	fetched := filepath.Join(o.Dir, "qemu"+newest, "usr", "bin", name)
+	if _, err := os.Stat(fetched); o.Newest && err == nil {
+		return fetched
+	}
+	return name
+}
+
+// machine is all but its network cards.
+func (v *VM) machine(o Options) []string {
+	kind := "pc"
+	if o.Newest {
+		kind = "q35"
+	}
+	// no_timer_check: a kernel that hardly gets processor time takes the timer for dead and stops.
+	args := []string{
+		"-name", "xwarp-lab-" + strconv.Itoa(v.Number),
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-machine", kind, "-accel", "tcg,thread=multi", "-cpu", "max",
+		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
+		"-kernel", filepath.Join(o.Dir, "vmlinuz"+o.suffix()), "-initrd", filepath.Join(o.Dir, "initrd"+o.suffix()),
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on no_timer_check",
+		"-serial", "file:" + v.consoleFile(),
+		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" + filepath.Join(o.Dir, "root"),
+		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
+		"-device", "virtio-serial-pci",
+	}
+	if o.Share != "" {
+		args = append(args, "-fsdev", "local,id=share,security_model=none,readonly=on,path="+o.Share,
+			"-device", "virtio-9p-pci,fsdev=share,mount_tag=share")
+	}
+	return args
+}
