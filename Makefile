@@ -128,6 +128,12 @@ lab: ## a virtual machine with Linux's soft-iWARP, and a test of it
 	$(SUDO) scripts/lab/build.sh
 	LAB=1 $(GO) test $(EXEC) -count=1 -timeout 60m -v ./scripts/lab/...
 
+.PHONY: drivers
+drivers: build ## xwarp on igb, virtio-net, … in virtual machines, an hour; into bench/results/drivers.md (ARGS="-only igb")
+	$(SUDO) scripts/lab/drivers/build.sh
+	$(GO) build -o build/drivers ./scripts/lab/drivers
+	$(SUDO) build/drivers $(ARGS) build
+
 .PHONY: package
 package: ## deb and rpm, into build/
 	scripts/package/build.sh

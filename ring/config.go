@@ -29,6 +29,19 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
+// MarshalText returns the name of m, for flags and files.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (m *Mode) UnmarshalText(text []byte) error {
+	for *m = ModeAuto; *m <= ModeZeroCopy; *m++ {
+		if m.String() == string(text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("ring: mode %q is not auto, copy or zero-copy", text)
+}
+
 // Config says what a socket is bound to and how much memory it has. Zero fields mean the default.
 type Config struct {
 	Ifindex int    // the device, in the network namespace of the calling thread; unused by a fake

@@ -100,7 +100,7 @@ func (e *rdma) open() (err error) {
 		return e.turn()
 	}}
 	cfg.TCP.StretchAck = e.spec.StretchAck
-	cfg.Transmit = e.spec.Transmit
+	cfg.Transmit, cfg.RingMode = e.spec.Transmit, e.spec.Ring
 	if e.place.CPU >= 0 {
 		cfg.CPUs = []int{e.place.CPU}
 	}

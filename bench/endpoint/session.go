@@ -116,7 +116,7 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	own := rep.Spec
 	spec := &own
 	if want != nil {
-		spec.Peer, spec.Transmit = want.Peer, want.Transmit // of each end: any speaks with any
+		spec.Peer, spec.Transmit, spec.Ring = want.Peer, want.Transmit, want.Ring // of each end: any speaks with any
 	}
 	if err := spec.Complete(); err != nil {
 		return rep, c.fail(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/ring"
 )
 
 // Peer is what carries the octets.
@@ -71,6 +72,8 @@ type Spec struct {
 	Collect bool `json:"collect,omitempty"`
 	// Transmit is how AF_XDP ends transmit; see engine.XDPConfig.
 	Transmit engine.Transmit `json:"transmit,omitempty"`
+	// Ring is how frames reach an AF_XDP end's memory.
+	Ring ring.Mode `json:"ring,omitempty"`
 	// Copy has ends of raw frames copy payload from memory into frames and from frames to memory.
 	Copy bool `json:"copy,omitempty"`
 	// NoDelay sets TCP_NODELAY on plain kernel sockets.

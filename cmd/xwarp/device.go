@@ -20,6 +20,7 @@ import (
 	"xwarp/cmd/xwarp/rping"
 	"xwarp/engine"
 	"xwarp/engine/verbs"
+	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
@@ -34,6 +35,7 @@ var transports = []string{"xdp", "kernel"}
 type deviceFlags struct {
 	transport string
 	iface     string
+	ring      ring.Mode
 	mpa       verbs.MPAConfig
 }
 
@@ -42,6 +44,8 @@ func (d *deviceFlags) register(f *pflag.FlagSet) {
 		"or \"kernel\" (the kernel's TCP)")
 	f.StringVar(&d.iface, "interface", "", "network interface for xdp (default: the one that the "+
 		"address belongs to)")
+	f.TextVar(&d.ring, "ring-mode", ring.ModeAuto, "how frames reach memory with xdp: zero-copy, "+
+		"copy, or auto: zero-copy where the driver has it")
 }
 
 // registerMPA adds what is asked of MPA, of every peer; without it that is the usual.
@@ -62,6 +66,8 @@ func (d *deviceFlags) check() error {
 	switch {
 	case !slices.Contains(transports, d.transport):
 		return usagef("--transport is %q, but it is xdp or kernel", d.transport)
+	case d.transport == "kernel" && d.ring != ring.ModeAuto:
+		return usagef("--ring-mode is for --transport=xdp")
 	case d.transport == "kernel" && d.iface != "":
 		return usagef("--interface is for --transport=xdp: the kernel finds its interface itself")
 	}
@@ -81,7 +87,7 @@ func (d *deviceFlags) open(log *slog.Logger, find func() (string, error)) (*engi
 		}
 	}
 	dev, err := engine.OpenXDP(engine.XDPConfig{
-		Options: engine.Options{Log: log, MPA: d.mpa}, Interface: iface,
+		Options: engine.Options{Log: log, MPA: d.mpa}, Interface: iface, RingMode: d.ring,
 		// A peer that is gone without a word is noticed by Beats once there is a connection; this is for the rest.
 		TCP: tcp.Config{KeepaliveIdle: tick.Duration(time.Minute)},
 	})

@@ -74,7 +74,7 @@ var rooms = []room{
 		others: []string{"any"}},
 	{name: "cmd", ours: within("bench", "engine", "tcp", "mpa", "ddp", "bpf", "ring"),
 		others: []string{"any"}},
-	{name: "scripts", ours: within("bench/topo"), others: []string{"any"}},
+	{name: "scripts", ours: within("bench/topo", "bench/relay"), others: []string{"any"}},
 }
 
 // neverOnDataPath cannot carry a data path: ring's documentation says why.

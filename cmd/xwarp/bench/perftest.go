@@ -16,6 +16,7 @@ import (
 
 	"xwarp/bench/endpoint"
 	"xwarp/engine/plain"
+	"xwarp/ring"
 )
 
 // tests are named like perftest's programs.
@@ -143,6 +144,8 @@ func (t *testFlags) register(c *cobra.Command) {
 		"or \"kernel\" (the kernel's TCP)")
 	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, "+
 		"packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
+	f.TextVar(&s.Ring, "ring-mode", ring.ModeAuto, "how frames reach this end's memory with xdp: "+
+		"zero-copy, copy, or auto: zero-copy where the driver has it")
 	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the "+
 		"address belongs to)")
 	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"xwarp/scripts/lab/vm"
+)
+
+// The two hosts are network namespaces of one machine, each with one card.
+const (
+	hostA, hostB = "a", "b"
+	nic          = "eth0"
+	addrA, addrB = "192.0.2.1", "192.0.2.2"
+	addr6        = "2001:db8::" // with 1 or 2 behind it
+	xwarp        = vm.SharePath + "/xwarp"
+
+	macA, macB = "52:54:00:aa:00:01", "52:54:00:aa:00:02"
+)
+
+// rig is a machine with two cards of a kind, and the cable between them.
+type rig struct {
+	kind  kind
+	cable *cable
+	m     *vm.VM
+	log   io.Writer
+	soak  time.Duration
+}
+
+// patience bounds one command in a machine that shares two processors with everything else.
+const patience = 5 * time.Minute
+
+func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, err error) {
+	r = &rig{kind: k, log: log}
+	defer func() {
+		if err != nil {
+			r.close()
+			r = nil
+		}
+	}()
+	if r.cable, err = newCable(k.queues); err != nil {
+		return r, err
+	}
+	r.m, err = vm.Start(ctx, vm.Options{
+		Newest: true, Share: share, CPUs: 2, MemoryMiB: 1536,
+		NICs: []vm.NIC{
+			{Device: k.device, MAC: macA, Taps: r.cable.taps[0]},
+			{Device: k.device, MAC: macB, Taps: r.cable.taps[1]},
+		},
+	})
+	if err != nil {
+		return r, err
+	}
+	err = r.do("modprobe " + k.module + "\nip netns add " + hostA + "\nip netns add " + hostB)
+	if err == nil {
+		err = r.plug(hostA, hostB)
+	}
+	if err == nil {
+		err = r.setMTU(1500) // virtio-net's device says more
+	}
+	return r, err
+}
+
+// plug gives the hosts their cards, which are in the machine's own namespace: after the driver was loaded or bound.
+func (r *rig) plug(hosts ...string) error {
+	for _, h := range hosts {
+		mac, n := macA, "1"
+		if h == hostB {
+			mac, n = macB, "2"
+		}
+		err := r.do(fmt.Sprintf(`
+for i in $(seq 600); do
+	dev=$(grep -lx %[1]s /sys/class/net/*/address 2>/dev/null | cut -d/ -f5)
+	[ -n "$dev" ] && break
+	sleep 0.1
+done
+[ -n "$dev" ] || { echo "no card with the address %[1]s"; exit 1; }
+ip link set $dev netns %[2]s
+ip -n %[2]s link set $dev name %[3]s
+ip netns exec %[2]s sysctl -q net.ipv6.conf.%[3]s.accept_dad=0 net.ipv6.conf.%[3]s.accept_ra=0
+ip -n %[2]s addr add 192.0.2.%[4]s/24 dev %[3]s
+ip -n %[2]s addr add %[5]s%[4]s/64 dev %[3]s
+ip -n %[2]s link set %[3]s up`, mac, h, nic, n, addr6))
+		if err != nil {
+			return err
+		}
+	}
+	return r.reachable()
+}
+
+// reachable waits until the hosts' kernels reach each other.
+func (r *rig) reachable() error {
+	return r.do(in(hostA, `sh -c 'for i in $(seq 120); do ping -q -c 1 -W 1 `+addrB+` >/dev/null && exit 0; done; echo "no answer to ping"; exit 1'`))
+}
+
+// setMTU sets both cards.
+func (r *rig) setMTU(mtu int) error {
+	if err := r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA, nic, mtu, hostB, nic, mtu)); err != nil {
+		return err
+	}
+	return r.reachable()
+}
+
+// do runs a script that must succeed.
+func (r *rig) do(script string) error {
+	_, err := r.run(script, patience)
+	return err
+}
+
+// run runs a script and returns what it printed; an error says that it failed, and what it printed.
+func (r *rig) run(script string, timeout time.Duration) (string, error) {
+	fmt.Fprintf(r.log, "$ %s\n", script)
+	begin := time.Now()
+	out, code, err := r.m.Run("set -e\n"+script, timeout)
+	fmt.Fprintf(r.log, "%s[%d, %.1f s]\n", out, code, time.Since(begin).Seconds())
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s", lastLine(out))
+	}
+	return out, err
+}
+
+func lastLine(out string) string {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	return lines[len(lines)-1]
+}
+
+// in is a command in a host's namespace.
+func in(host, command string) string { return "ip netns exec " + host + " " + command }
+
+func (r *rig) close() error {
+	var err error
+	if r.m != nil {
+		fmt.Fprintf(r.log, "console:\n%s\n", r.m.Console())
+		err = r.m.Close()
+	}
+	if r.cable != nil {
+		if e := r.cable.close(); err == nil {
+			err = e
+		}
+	}
+	return err
+}

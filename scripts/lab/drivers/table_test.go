@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestTable(t *testing.T) {
+	tab := table{versions: "kernel 7", rows: []string{"one", "two", "three"}}
+	tab.add("igb", map[string]cell{
+		"one":   cellOf("12 / 15 MiB/s", nil),
+		"two":   cellOf("", fmt.Errorf("%w: no zero-copy", errNotOffered)),
+		"three": cellOf("", errors.Join(errors.New("a|b"), errors.New("c"))),
+	})
+	tab.add("e1000e", map[string]cell{"one": cellOf("", nil)})
+	text := tab.markdown()
+	want := `| | igb | e1000e |
+|---|---|---|
+| one | ok 12 / 15 MiB/s | ok |
+| two | not offered: no zero-copy |  |
+| three | FAILED: a\|b; c |  |
+`
+	if !strings.HasSuffix(text, want) || !strings.Contains(text, "kernel 7") {
+		t.Errorf("the table is\n%s\nwant at its end\n%s", text, want)
+	}
+	if n := tab.failed(); n != 1 {
+		t.Errorf("%d failed, want 1", n)
+	}
+}
+
+// What the engine says of a mode that is not there is told from every other error.
+func TestRefusal(t *testing.T) {
+	const refused = "xwarp serve: xdp device eth0: queue 0: ring: eth0 queue 0: operation not supported: the driver has no zero-copy mode (ring mode auto copies instead)\n"
+	err := refusal("some line\n"+refused, nil)
+	if !errors.Is(err, errNotOffered) || !strings.HasSuffix(err.Error(), "not offered: operation not supported: the driver has no zero-copy mode") {
+		t.Errorf("a refusal is %v", err)
+	}
+	if err := refusal("xwarp put: connection refused", nil); errors.Is(err, errNotOffered) {
+		t.Errorf("a failure is %v", err)
+	}
+}
+
+// A mode that the driver is known to have must not be refused.
+func TestExpect(t *testing.T) {
+	no := fmt.Errorf("%w: no zero-copy", errNotOffered)
+	for _, c := range []struct {
+		name   string
+		kind   kind
+		mode   string
+		mtu    int
+		failed bool
+	}{
+		{"has none", kind{}, "zero-copy", 1500, false},
+		{"has it", kind{zeroCopy: true}, "zero-copy", 1500, true},
+		{"not for jumbo frames", kind{zeroCopy: true}, "zero-copy", 9000, false},
+		{"everybody copies", kind{}, "copy", 1500, true},
+	} {
+		r := rig{kind: c.kind}
+		if cell := cellOf("", r.expect(c.mode, c.mtu, no)); cell.failed != c.failed {
+			t.Errorf("%s: %+v", c.name, cell)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"xwarp/scripts/lab/vm"
+)
+
+// errNotOffered is wrapped by what a driver does not have and does not claim to have.
+var errNotOffered = errors.New("not offered")
+
+// listening is the first line of xwarp serve --json.
+type listening struct {
+	XDPMode string `json:"xdp_mode"`
+	Copy    string `json:"copy"`
+}
+
+// server is an xwarp serve on host B.
+type server struct {
+	r   *rig
+	p   *vm.Process
+	how listening
+}
+
+// serve starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
+func (r *rig) serve(mode string) (*server, error) {
+	p, err := r.background(hostB, fmt.Sprintf("serve --interface %s --ring-mode %s --listen %s --size 256MiB --json", nic, mode, addrB), `"listening"`)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{r: r, p: p}
+	line, _, _ := strings.Cut(p.Output()[strings.Index(p.Output(), "{"):], "\n")
+	return s, json.Unmarshal([]byte(line), &s.how)
+}
+
+// background starts a command of xwarp that prints something when it is ready.
+func (r *rig) background(host, command, ready string) (*vm.Process, error) {
+	command = in(host, xwarp+" "+command)
+	fmt.Fprintf(r.log, "$ %s &\n", command)
+	p, err := r.m.Spawn("exec " + command)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.WaitOutput(ready, patience); err != nil {
+		fmt.Fprintln(r.log, p.Output())
+		p.Kill()
+		return nil, refusal(p.Output(), err)
+	}
+	return p, nil
+}
+
+// refusal tells what the engine says about a mode that a driver does not have from everything else.
+func refusal(out string, err error) error {
+	last := lastLine(out)
+	if before, _, ok := strings.Cut(last, " (ring mode auto copies instead)"); ok {
+		const where = "queue 0: "
+		if i := strings.LastIndex(before, where); i >= 0 {
+			before = before[i+len(where):]
+		}
+		return fmt.Errorf("%w: %s", errNotOffered, before)
+	}
+	return errors.Join(errors.New(last), err)
+}
+
+// stop ends the server in order and says what went wrong while it ran.
+func (s *server) stop() error {
+	if err := s.p.Signal(syscall.SIGINT); err != nil {
+		return err
+	}
+	code, err := s.p.Wait(patience)
+	fmt.Fprintf(s.r.log, "serve: %s[%d]\n", s.p.Output(), code)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("serve: %s", lastLine(s.p.Output()))
+	}
+	return err
+}
+
+// moved is what put and get --json print.
+type moved struct {
+	Octets  int64   `json:"octets"`
+	Seconds float64 `json:"seconds"`
+}
+
+func (m moved) rate() float64 { return float64(m.Octets) / (1 << 20) / m.Seconds }
+
+// payload is the file that transfers move.
+const payload = "/tmp/payload"
+
+// makePayload writes a file of so many MiB.
+func (r *rig) makePayload(size int) error {
+	return r.do(fmt.Sprintf("head -c %dM /dev/urandom > %s", size, payload))
+}
+
+func (r *rig) put(mode string) (moved, error) {
+	return r.client(in(hostA, fmt.Sprintf("%s put %s --to %s --interface %s --ring-mode %s --json", xwarp, payload, addrB, nic, mode)))
+}
+
+// get reads the region back and compares it.
+func (r *rig) get(mode string) (moved, error) {
+	return r.client(in(hostA, fmt.Sprintf("%s get -o /tmp/back --from %s --interface %s --ring-mode %s --json", xwarp, addrB, nic, mode)) +
+		"\ncmp " + payload + " /tmp/back")
+}
+
+func (r *rig) client(command string) (m moved, err error) {
+	out, err := r.run(command, patience)
+	if err != nil {
+		return m, refusal(out, err)
+	}
+	return m, json.Unmarshal([]byte(jsonObject.FindString(out)), &m)
+}
+
+var jsonObject = regexp.MustCompile(`(?s)\{.*\}`)
+
+// transfer puts the payload and gets it back, both ends in a mode.
+func (r *rig) transfer(mode string) (string, error) {
+	s, err := r.serve(mode)
+	if err != nil {
+		return "", err
+	}
+	put, err := r.put(mode)
+	get := moved{}
+	if err == nil {
+		get, err = r.get(mode)
+	}
+	if err = errors.Join(err, s.stop()); err != nil {
+		return "", err
+	}
+	if s.how.Copy != mode {
+		return "", fmt.Errorf("asked for %s, had %s", mode, s.how.Copy)
+	}
+	what := ""
+	if s.how.XDPMode != "native" {
+		what = s.how.XDPMode + ", "
+	}
+	return fmt.Sprintf("%s%.0f / %.0f MiB/s", what, put.rate(), get.rate()), nil
+}
+
+// expect makes what the driver should have and did not offer a failure.
+func (r *rig) expect(mode string, mtu int, err error) error {
+	if errors.Is(err, errNotOffered) && (mode == "copy" || r.kind.zeroCopy && mtu <= chunkMTU) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// chunkMTU is the largest MTU in the list whose frames fit one chunk.
+const chunkMTU = 3000
