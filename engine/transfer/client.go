@@ -123,7 +123,7 @@ func (w *window) buffer(i int) []byte {
 // post starts the next work request, with n octets.
 func (w *window) post(op verbs.WROp, n int) error {
 	i := w.posted
-	err := w.c.qp.PostSend(&verbs.SendWR{
+	err := w.c.link.post(&verbs.SendWR{
 		ID: uint64(i), Op: op, Flags: rdmap.Signaled,
 		SGL:        []verbs.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
 		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(w.asked),

@@ -27,8 +27,10 @@ type link struct {
 	in      chan Message  // what receive returns
 	failed  chan struct{} // closed when err is set and nothing more comes
 	err     error
-	heard   atomic.Int64 // messages so far
-	silence atomic.Bool  // the peer was given up
+	heard   atomic.Int64  // messages so far
+	posted  atomic.Uint64 // work requests so far
+	beaten  uint64        // posted with the last Beat; the goroutine of the Beats' own
+	silence atomic.Bool   // the peer was given up
 	watched atomic.Pointer[watch]
 	stop    context.CancelFunc
 	running sync.WaitGroup // the goroutines
@@ -91,11 +93,20 @@ func (l *link) begin() {
 // send queues a message. Any goroutine may call it.
 func (l *link) send(m *Message) error {
 	var b [MaxMessage]byte
-	err := l.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: AppendMessage(b[:0], m)})
+	err := l.post(&verbs.SendWR{Op: rdmap.WRSend, Inline: AppendMessage(b[:0], m)})
 	if err != nil {
 		return fmt.Errorf("%v: %w", m.Type, err)
 	}
 	return nil
+}
+
+// post posts to the send queue, and counts.
+func (l *link) post(wr *verbs.SendWR) error {
+	err := l.qp.PostSend(wr)
+	if err == nil {
+		l.posted.Add(1)
+	}
+	return err
 }
 
 // receive returns the peer's next message; an Error becomes a RemoteError.
@@ -239,9 +250,9 @@ func (l *link) beats(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		l.send(&Message{Type: TypeBeat}) // a full queue is moving data, which tells as much
 		now := uint64(l.heard.Load())
 		if i, err := l.qp.Info(); err == nil {
+			l.beat(i.Counters.MessagesOut)
 			now += i.Counters.PayloadIn
 			if w := l.watched.Load(); w != nil {
 				w.tick(i.Counters.PayloadIn+i.Counters.PayloadOut, l.idle)
@@ -257,6 +268,17 @@ func (l *link) beats(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// beat sends a Beat unless the last one still waits behind data: then the data tells as much, and the Beats of a
+// slow transfer would arrive all at once, more than the peer has receives for. out is how many messages have
+// left the send queue.
+func (l *link) beat(out uint64) {
+	if out < l.beaten {
+		return
+	}
+	l.send(&Message{Type: TypeBeat}) // a full queue is moving data
+	l.beaten = l.posted.Load()
 }
 
 // settled reports whether nothing of the connection is under way any more.
@@ -276,7 +298,7 @@ func (l *link) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
 	var b [MaxMessage]byte
-	err := l.qp.PostSend(&verbs.SendWR{
+	err := l.post(&verbs.SendWR{
 		ID: flushID, Op: rdmap.WRSend, Flags: rdmap.Signaled, Inline: AppendMessage(b[:0],
 			&Message{Type: TypeBeat}),
 	})

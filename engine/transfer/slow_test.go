@@ -1,0 +1,108 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/engine"
+)
+
+// gate passes what one client sends to a server on only when it is open; what the server sends it always passes.
+func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		in, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer in.Close()
+		out, err := net.Dial("tcp", server.String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go io.Copy(in, out)
+		io.CopyN(out, in, 4096) // start-up and request
+		<-open
+		io.Copy(out, in)
+		out.(*net.TCPConn).CloseWrite()
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}
+
+// While a put stands in a slow path, Beats are due again and again, and wait behind its data. All at once they would be more than the
+// server has receives for, and end the connection.
+func TestBeatsBehindData(t *testing.T) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	const size = depth * chunk
+	region, err := NewRegion(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	s, err := Listen(ServerConfig{Device: dev, Region: region, Idle: time.Hour}, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx) }()
+	defer func() { stop(); <-served }()
+
+	open := make(chan struct{})
+	c, err := Dial(ctx, dev, gate(t, s.Addr(), open), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	put := make(chan error, 1)
+	go func() {
+		_, err := c.Put(ctx, bytes.NewReader(make([]byte, size)), size)
+		put <- err
+	}()
+	const waiting = 1 + depth // the request, and the data
+	for c.posted.Load() < waiting {
+		select {
+		case err := <-put:
+			t.Fatal("the put ended behind a closed gate:", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	for range receives {
+		i, err := c.qp.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.beat(i.Counters.MessagesOut)
+	}
+	if n := c.posted.Load(); n != waiting+1 {
+		t.Errorf("%d Beats wait behind the data, want 1", n-waiting)
+	}
+	close(open)
+	if err := <-put; err != nil {
+		t.Fatal(err)
+	}
+	// The data has left: the next one goes.
+	before := c.posted.Load()
+	i, err := c.qp.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.beat(i.Counters.MessagesOut); c.posted.Load() != before+1 {
+		t.Error("no Beat after the transfer")
+	}
+}
