@@ -77,7 +77,10 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	}
 
 	if mode != ModeGeneric {
-		if err = s.attach(&att, nic.Attrs().MTU, ModeNative); err == nil {
+		if err = membersOnly(nic); err == nil {
+			err = s.attach(&att, nic.Attrs().MTU, ModeNative)
+		}
+		if err == nil {
 			return att, nil
 		}
 		if mode == ModeNative || !genericMayHelp(err) {
@@ -118,6 +121,16 @@ func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	att.Mode, att.ProgramID, att.LinkID = mode, uint32(info.Program), uint32(info.ID)
 	s.link, s.att = l, *att
 	return nil
+}
+
+// membersOnly returns why native mode is of no use on an interface that hands programs on to others: AF_XDP sockets take frames of
+// their own interface only, and claimed frames would be dropped.
+func membersOnly(nic netlink.Link) error {
+	if nic.Type() != "bond" {
+		return nil
+	}
+	return fmt.Errorf("bpf: attach to %s in native mode: %w: a bond runs the program on its members, and their frames cannot go to sockets of the bond: "+
+		"allow generic mode, or use one member", nic.Attrs().Name, unix.EOPNOTSUPP)
 }
 
 // genericMayHelp reports whether a failure of native mode lies in the driver.

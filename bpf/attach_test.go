@@ -409,3 +409,23 @@ func TestAttachHint(t *testing.T) {
 		}
 	}
 }
+
+// The kernel would attach to the members of a bond in native mode, and sockets of the bond would get nothing.
+func TestBondIsGeneric(t *testing.T) {
+	for _, c := range []struct {
+		nic     netlink.Link
+		refused bool
+	}{
+		{netlink.NewLinkBond(netlink.LinkAttrs{Name: "bond0"}), true},
+		{&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}, false},
+		{&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}, false},
+	} {
+		err := membersOnly(c.nic)
+		if (err != nil) != c.refused {
+			t.Errorf("%s: %v", c.nic.Type(), err)
+		}
+		if err != nil && !genericMayHelp(err) {
+			t.Errorf("%s: auto would not fall back after %v", c.nic.Type(), err)
+		}
+	}
+}
