@@ -24,10 +24,12 @@ RACE_RUN  ?= WhileConnecting|OwnSession|Confirm|Stop|Snapshot|Unrung|Wrong|Quota
 # Privileged parts run as root, but go itself runs as whoever calls make, so that caches keep their owner.
 ifeq ($(shell id -u),0)
 SUDO :=
+PRIVILEGED :=
 EXEC :=
 else
 SUDO := sudo
-EXEC := -exec 'sudo --preserve-env=PATH,HOME,TMPDIR,CI,LAB'
+PRIVILEGED := sudo --preserve-env=PATH,HOME,TMPDIR,CI,LAB
+EXEC := -exec '$(PRIVILEGED)'
 endif
 
 .DEFAULT_GOAL := help
@@ -65,6 +67,21 @@ race-some: ## the part of race that takes two minutes (RACE_SOME, RACE_RUN)
 	@[ -z "$(SUDO)" ] || sudo -v
 	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m -skip '$(RACE_SKIP)' $(TESTFLAGS) $(RACE_SOME)
 	CGO_ENABLED=1 $(GO) test $(EXEC) -race -p 1 -timeout 15m $(TESTFLAGS) -run '$(RACE_RUN)' ./engine ./engine/daemon
+
+# What depends on neither processor nor byte order by intention; tests that need eBPF skip, for emulation has none.
+ARCH_PKGS ?= ./tcp/... ./mpa/... ./ddp/... ./ring/... ./engine/testkit/...
+
+.PHONY: arch
+arch: ## tests of protocols, rings, simulator and scripts as programs for s390x (big-endian) and arm64, emulated, half an hour (ARCH_PKGS)
+	@scripts/setup.sh arch
+	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -timeout 60m $(TESTFLAGS) $(ARCH_PKGS)
+	GOARCH=arm64 $(GO) test -exec '$(PRIVILEGED) qemu-aarch64' -timeout 60m $(TESTFLAGS) $(ARCH_PKGS)
+
+.PHONY: arch-some
+arch-some: ## the part of arch that takes half a minute: wire formats, placement and rings, big-endian
+	@scripts/setup.sh arch
+	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -short ./tcp/wire ./ddp ./ring
+	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -short -run 'Vectors|Header|Startup' ./mpa
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and who may import whom

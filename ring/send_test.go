@@ -2,6 +2,7 @@ package ring
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 	"testing"
 
@@ -128,7 +129,9 @@ func TestChecksumMetadata(t *testing.T) {
 		t.Errorf("descriptor %+v", d)
 	}
 	// struct xsk_tx_metadata: u64 flags; u16 csum_start, csum_offset; the rest is not used.
-	want := []byte{2, 0, 0, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	want := binary.NativeEndian.AppendUint64(nil, 2)
+	want = binary.NativeEndian.AppendUint16(want, 34)
+	want = append(binary.NativeEndian.AppendUint16(want, 16), make([]byte, 12)...)
 	if got := s.umem[d.Addr-24 : d.Addr]; !bytes.Equal(got, want) {
 		t.Errorf("metadata %x, want %x", got, want)
 	}

@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh test       tshark: the independent decoder of the capture tests; Chromium without a screen: it
 #                               clicks through the status page; systemd-analyze: it reads the unit
+#   scripts/setup.sh arch       qemu-user: programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
 # It says what it installs, asks nothing, and does nothing where everything is there. As an ordinary user it goes
@@ -70,11 +71,15 @@ for what in "${@:-none}"; do
 		need systemd-analyze systemd
 		need_browser
 		;;
+	arch)
+		need qemu-s390x qemu-user
+		need qemu-aarch64 qemu-user
+		;;
 	generate)
 		need clang clang
 		need llvm-strip llvm
 		;;
-	none) die "say what for: test or generate" ;;
+	none) die "say what for: test, arch or generate" ;;
 	*) die "nothing is known about '$what'" ;;
 	esac
 done
