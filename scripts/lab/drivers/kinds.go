@@ -17,6 +17,9 @@ const virtio = "virtio-net-pci,romfile=,iommu_platform=on,disable-legacy=on,host
 var kinds = []kind{
 	{name: "igb", module: "igb", device: "igb,romfile=", queues: 1, zeroCopy: true, native: true},
 	{name: "virtio-net", module: "virtio_net", device: virtio, queues: 1, zeroCopy: true, native: true},
+	{name: "virtio-net, 4 queues", module: "virtio_net", device: virtio + ",mq=on,vectors=10", queues: 4, zeroCopy: true, native: true},
+	{name: "e1000e", module: "e1000e", device: "e1000e,romfile=", queues: 1},
+	{name: "vmxnet3", module: "vmxnet3", device: "vmxnet3,romfile=", queues: 1, native: true},
 }
 
 // modes are the ways in which frames reach memory, each forced.

@@ -9,12 +9,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -26,20 +29,20 @@ func main() {
 	only := flag.String("only", "", "drivers whose name matches")
 	try := flag.String("try", "", "rows whose name matches")
 	soak := flag.Duration("soak", time.Minute, "how long a soak takes")
+	script := flag.String("run", "", "a script to run in each machine instead of all trials, to look into something")
 	size := flag.Int("size", 16, "MiB that a transfer moves")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	t, err := run(ctx, options{share: flag.Arg(0), only: regexp.MustCompile(*only), try: regexp.MustCompile(*try), soak: *soak, size: *size})
-	if err == nil && *out != "" {
-		err = os.WriteFile(*out, []byte(t.markdown()), 0o644)
-	}
+	failed, err := run(ctx, &options{
+		share: flag.Arg(0), only: regexp.MustCompile(*only), try: regexp.MustCompile(*try), soak: *soak, size: *size, script: *script, out: *out,
+	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "drivers:", err)
 		os.Exit(1)
 	}
-	if n := t.failed(); n > 0 {
-		fmt.Fprintf(os.Stderr, "drivers: %d failed\n", n)
+	if failed > 0 {
+		fmt.Fprintf(os.Stderr, "drivers: %d failed\n", failed)
 		os.Exit(1)
 	}
 }
@@ -49,69 +52,111 @@ type options struct {
 	only, try *regexp.Regexp
 	soak      time.Duration
 	size      int
+	script    string
+	out       string // the table
 }
 
-// run tries everything on every kind, one machine at a time.
-func run(ctx context.Context, o options) (*table, error) {
+// run tries everything on every kind, one machine at a time, and returns how many cells of the table have failed.
+func run(ctx context.Context, o *options) (failed int, err error) {
 	versions, err := vm.Newest()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if o.share, err = filepath.Abs(o.share); err != nil {
-		return nil, err
+		return 0, err
 	}
 	fmt.Println(versions)
-	t := &table{versions: versions}
+	state := filepath.Join(o.share, "drivers.json")
+	t, err := loadTable(state, versions)
+	if err != nil {
+		return 0, err
+	}
+	var drivers, rows []string
 	for _, tr := range trials() {
-		if o.try.MatchString(tr.what) {
-			t.rows = append(t.rows, tr.what)
-		}
+		rows = append(rows, tr.what)
 	}
 	for _, k := range kinds {
+		drivers = append(drivers, k.name)
 		if !o.only.MatchString(k.name) {
 			continue
 		}
-		column, err := tryKind(ctx, k, &o)
-		if err != nil {
-			return t, fmt.Errorf("%s: %w", k.name, err)
+		tried := func(row string, c cell) { t.set(k.name, row, c) }
+		if err := tryKind(ctx, k, o, tried); err != nil {
+			return 0, errors.Join(fmt.Errorf("%s: %w", k.name, err), t.save(state))
 		}
-		t.add(k.name, column)
 	}
-	return t, nil
+	if o.script != "" {
+		return 0, nil
+	}
+	if o.out != "" {
+		err = os.WriteFile(o.out, []byte(t.markdown(drivers, rows)), 0o644)
+	}
+	return t.failed(), errors.Join(err, t.save(state))
 }
 
-func tryKind(ctx context.Context, k kind, o *options) (column map[string]cell, err error) {
-	log, err := os.Create(filepath.Join(o.share, "drivers-"+k.name+".log"))
+// tryKind makes a machine with cards of a kind, and others when it does not survive, and runs the trials.
+func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c cell)) error {
+	log, err := os.Create(filepath.Join(o.share, "drivers-"+strings.NewReplacer(",", "", " ", "-").Replace(k.name)+".log"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer log.Close()
-	begin := time.Now()
-	r, err := newRig(ctx, k, o.share, log)
-	if err != nil {
-		return nil, err
+	var r *rig
+	defer func() {
+		if r != nil {
+			r.close()
+		}
+	}()
+	if o.script != "" {
+		if r, err = bootRig(ctx, k, o, log); err != nil {
+			return err
+		}
+		out, err := r.run(o.script, patience)
+		fmt.Print(out)
+		return err
 	}
-	defer r.close()
-	r.soak = o.soak
-	fmt.Printf("%s: up after %.0f s\n", k.name, time.Since(begin).Seconds())
-	if err := r.makePayload(o.size); err != nil {
-		return nil, err
-	}
-	column = map[string]cell{}
 	for _, tr := range trials() {
 		if !o.try.MatchString(tr.what) {
 			continue
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err()
+			return ctx.Err()
+		}
+		if r == nil {
+			if r, err = bootRig(ctx, k, o, log); err != nil {
+				return err
+			}
 		}
 		fmt.Fprintf(log, "\n== %s\n", tr.what)
 		begin := time.Now()
 		text, err := tr.run(r)
+		if err != nil && !r.m.Running() {
+			err = fmt.Errorf("the emulator ended: %w", err)
+			r.close()
+			r = nil
+		}
 		c := cellOf(text, err)
-		column[tr.what] = c
-		fmt.Fprintf(log, "-- %s\n", c.text)
-		fmt.Printf("%s: %s: %s (%.0f s)\n", k.name, tr.what, c.text, time.Since(begin).Seconds())
+		tried(tr.what, c)
+		fmt.Fprintf(log, "-- %s\n", c.Text)
+		fmt.Printf("%s: %s: %s (%.0f s)\n", k.name, tr.what, c.Text, time.Since(begin).Seconds())
 	}
-	return column, nil
+	return nil
+}
+
+// bootRig makes a machine, again when the emulator ends early: qemu 10's asserts something of its translation buffer now and then.
+func bootRig(ctx context.Context, k kind, o *options, log io.Writer) (r *rig, err error) {
+	const attempts = 3
+	for range attempts {
+		begin := time.Now()
+		if r, err = newRig(ctx, k, o.share, log); err == nil {
+			fmt.Printf("%s: up after %.0f s\n", k.name, time.Since(begin).Seconds())
+			r.soak = o.soak
+			return r, r.makePayload(o.size)
+		}
+		fmt.Fprintf(log, "%v\n", err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, err
 }

@@ -26,6 +26,8 @@ type rig struct {
 	kind  kind
 	cable *cable
 	m     *vm.VM
+	dev   string // the device that transfers use: the card, or one on top of it
+	mtu   int
 	log   io.Writer
 	soak  time.Duration
 }
@@ -34,7 +36,7 @@ type rig struct {
 const patience = 5 * time.Minute
 
 func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, err error) {
-	r = &rig{kind: k, log: log}
+	r = &rig{kind: k, dev: nic, log: log}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -64,6 +66,9 @@ func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, e
 	return r, err
 }
 
+// deviceFile, with a host's name behind it, holds the name of the device on its bus.
+const deviceFile = "/run/card-"
+
 // plug gives the hosts their cards, which are in the machine's own namespace: after the driver was loaded or bound.
 func (r *rig) plug(hosts ...string) error {
 	for _, h := range hosts {
@@ -77,13 +82,14 @@ for i in $(seq 600); do
 	[ -n "$dev" ] && break
 	sleep 0.1
 done
+basename $(readlink -f /sys/class/net/$dev/device) >%[6]s%[2]s
 [ -n "$dev" ] || { echo "no card with the address %[1]s"; exit 1; }
 ip link set $dev netns %[2]s
 ip -n %[2]s link set $dev name %[3]s
 ip netns exec %[2]s sysctl -q net.ipv6.conf.%[3]s.accept_dad=0 net.ipv6.conf.%[3]s.accept_ra=0
 ip -n %[2]s addr add 192.0.2.%[4]s/24 dev %[3]s
 ip -n %[2]s addr add %[5]s%[4]s/64 dev %[3]s
-ip -n %[2]s link set %[3]s up`, mac, h, nic, n, addr6))
+ip -n %[2]s link set %[3]s up`, mac, h, nic, n, addr6, deviceFile))
 		if err != nil {
 			return err
 		}
@@ -101,6 +107,7 @@ func (r *rig) setMTU(mtu int) error {
 	if err := r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA, nic, mtu, hostB, nic, mtu)); err != nil {
 		return err
 	}
+	r.mtu = mtu
 	return r.reachable()
 }
 
@@ -116,6 +123,9 @@ func (r *rig) run(script string, timeout time.Duration) (string, error) {
 	begin := time.Now()
 	out, code, err := r.m.Run("set -e\n"+script, timeout)
 	fmt.Fprintf(r.log, "%s[%d, %.1f s]\n", out, code, time.Since(begin).Seconds())
+	if err != nil && r.m.Running() {
+		err = fmt.Errorf("no end within %v; the last words: %s", timeout, lastLine(out))
+	}
 	if err == nil && code != 0 {
 		err = fmt.Errorf("%s", lastLine(out))
 	}

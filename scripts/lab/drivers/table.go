@@ -1,25 +1,29 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"slices"
 	"strings"
 )
 
 // cell says what came of one trial on one driver.
 type cell struct {
-	text   string
-	failed bool
+	Text   string
+	Failed bool
 }
 
 func cellOf(text string, err error) cell {
 	switch {
 	case err == nil:
-		return cell{text: strings.TrimSpace("ok " + strings.TrimSpace(text))}
+		return cell{Text: strings.TrimSpace("ok " + strings.TrimSpace(text))}
 	case errors.Is(err, errNotOffered):
-		return cell{text: oneLine(err)}
+		return cell{Text: oneLine(err)}
 	}
-	return cell{text: "FAILED: " + oneLine(err), failed: true}
+	return cell{Text: "FAILED: " + oneLine(err), Failed: true}
 }
 
 // oneLine is an error as a cell of markdown.
@@ -27,23 +31,51 @@ func oneLine(err error) string {
 	return strings.NewReplacer("\n", "; ", "|", "\\|").Replace(err.Error())
 }
 
-// table is drivers by trials.
+// table is what was tried with one kernel and one emulator: for each driver the cells by row. It is kept beside the binaries, so that a
+// run of some drivers or rows completes those before.
 type table struct {
-	versions string
-	rows     []string
-	names    []string
-	columns  []map[string]cell
+	Versions string
+	Columns  map[string]map[string]cell
 }
 
-func (t *table) add(name string, column map[string]cell) {
-	t.names = append(t.names, name)
-	t.columns = append(t.columns, column)
+// loadTable reads the table that an earlier run with the same versions left, or begins one.
+func loadTable(file, versions string) (*table, error) {
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	t := &table{}
+	if err == nil {
+		if err := json.Unmarshal(text, t); err != nil {
+			return nil, fmt.Errorf("%s: %w (remove it to begin anew)", file, err)
+		}
+	}
+	if t.Versions != versions || t.Columns == nil {
+		t = &table{Versions: versions, Columns: map[string]map[string]cell{}}
+	}
+	return t, nil
+}
+
+func (t *table) save(file string) error {
+	text, err := json.MarshalIndent(t, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, text, 0o644)
+}
+
+// set fills a cell.
+func (t *table) set(driver, row string, c cell) {
+	if t.Columns[driver] == nil {
+		t.Columns[driver] = map[string]cell{}
+	}
+	t.Columns[driver][row] = c
 }
 
 func (t *table) failed() (n int) {
-	for _, column := range t.columns {
+	for _, column := range t.Columns {
 		for _, c := range column {
-			if c.failed {
+			if c.Failed {
 				n++
 			}
 		}
@@ -59,15 +91,16 @@ MiB/s compare modes and drivers of this emulation with each other; they say noth
 
 `
 
-// markdown is the table for people.
-func (t *table) markdown() string {
+// markdown is the table for people, with the drivers and rows that were tried.
+func (t *table) markdown(drivers, rows []string) string {
+	drivers = slices.DeleteFunc(slices.Clone(drivers), func(d string) bool { return t.Columns[d] == nil })
 	var b strings.Builder
-	fmt.Fprintf(&b, preamble, t.versions)
-	b.WriteString("| | " + strings.Join(t.names, " | ") + " |\n|" + strings.Repeat("---|", len(t.names)+1) + "\n")
-	for _, row := range t.rows {
+	fmt.Fprintf(&b, preamble, t.Versions)
+	b.WriteString("| | " + strings.Join(drivers, " | ") + " |\n|" + strings.Repeat("---|", len(drivers)+1) + "\n")
+	for _, row := range rows {
 		b.WriteString("| " + row)
-		for _, column := range t.columns {
-			b.WriteString(" | " + column[row].text)
+		for _, d := range drivers {
+			b.WriteString(" | " + t.Columns[d][row].Text)
 		}
 		b.WriteString(" |\n")
 	}

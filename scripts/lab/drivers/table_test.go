@@ -3,19 +3,30 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 func TestTable(t *testing.T) {
-	tab := table{versions: "kernel 7", rows: []string{"one", "two", "three"}}
-	tab.add("igb", map[string]cell{
-		"one":   cellOf("12 / 15 MiB/s", nil),
-		"two":   cellOf("", fmt.Errorf("%w: no zero-copy", errNotOffered)),
-		"three": cellOf("", errors.Join(errors.New("a|b"), errors.New("c"))),
-	})
-	tab.add("e1000e", map[string]cell{"one": cellOf("", nil)})
-	text := tab.markdown()
+	file := filepath.Join(t.TempDir(), "drivers.json")
+	first, err := loadTable(file, "kernel 7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.set("igb", "one", cellOf("12 / 15 MiB/s", nil))
+	first.set("igb", "two", cellOf("", fmt.Errorf("%w: no zero-copy", errNotOffered)))
+	first.set("igb", "three", cellOf("", nil))
+	if err := first.save(file); err != nil {
+		t.Fatal(err)
+	}
+	tab, err := loadTable(file, "kernel 7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab.set("igb", "three", cellOf("", errors.Join(errors.New("a|b"), errors.New("c"))))
+	tab.set("e1000e", "one", cellOf("", nil))
+	text := tab.markdown([]string{"igb", "never tried", "e1000e"}, []string{"one", "two", "three"})
 	want := `| | igb | e1000e |
 |---|---|---|
 | one | ok 12 / 15 MiB/s | ok |
@@ -27,6 +38,9 @@ func TestTable(t *testing.T) {
 	}
 	if n := tab.failed(); n != 1 {
 		t.Errorf("%d failed, want 1", n)
+	}
+	if tab, err = loadTable(file, "kernel 8"); err != nil || len(tab.Columns) != 0 {
+		t.Errorf("a table of another kernel counts: %v, %v", tab.Columns, err)
 	}
 }
 
@@ -58,7 +72,7 @@ func TestExpect(t *testing.T) {
 		{"everybody copies", kind{}, "copy", 1500, true},
 	} {
 		r := rig{kind: c.kind}
-		if cell := cellOf("", r.expect(c.mode, c.mtu, no)); cell.failed != c.failed {
+		if cell := cellOf("", r.expect(c.mode, c.mtu, no)); cell.Failed != c.failed {
 			t.Errorf("%s: %+v", c.name, cell)
 		}
 	}

@@ -29,7 +29,7 @@ type server struct {
 
 // serve starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
 func (r *rig) serve(mode string) (*server, error) {
-	p, err := r.background(hostB, fmt.Sprintf("serve --interface %s --ring-mode %s --listen %s --size 256MiB --json", nic, mode, addrB), `"listening"`)
+	p, err := r.background(hostB, fmt.Sprintf("serve --interface %s --ring-mode %s --listen %s --size 256MiB --json", r.dev, mode, addrB), `"listening"`)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +97,12 @@ func (r *rig) makePayload(size int) error {
 }
 
 func (r *rig) put(mode string) (moved, error) {
-	return r.client(in(hostA, fmt.Sprintf("%s put %s --to %s --interface %s --ring-mode %s --json", xwarp, payload, addrB, nic, mode)))
+	return r.client(in(hostA, fmt.Sprintf("%s put %s --to %s --interface %s --ring-mode %s --json", xwarp, payload, addrB, r.dev, mode)))
 }
 
 // get reads the region back and compares it.
 func (r *rig) get(mode string) (moved, error) {
-	return r.client(in(hostA, fmt.Sprintf("%s get -o /tmp/back --from %s --interface %s --ring-mode %s --json", xwarp, addrB, nic, mode)) +
+	return r.client(in(hostA, fmt.Sprintf("%s get -o /tmp/back --from %s --interface %s --ring-mode %s --json", xwarp, addrB, r.dev, mode)) +
 		"\ncmp " + payload + " /tmp/back")
 }
 
@@ -130,14 +130,17 @@ func (r *rig) transfer(mode string) (string, error) {
 	if err = errors.Join(err, s.stop()); err != nil {
 		return "", err
 	}
-	if s.how.Copy != mode {
+	if mode != "auto" && s.how.Copy != mode {
 		return "", fmt.Errorf("asked for %s, had %s", mode, s.how.Copy)
 	}
-	what := ""
-	if s.how.XDPMode != "native" {
-		what = s.how.XDPMode + ", "
+	what := s.how.XDPMode
+	if what != "native" && r.kind.native && r.dev == nic && r.mtu <= chunkMTU {
+		return "", fmt.Errorf("had %s XDP", what)
 	}
-	return fmt.Sprintf("%s%.0f / %.0f MiB/s", what, put.rate(), get.rate()), nil
+	if mode == "auto" {
+		what += ", " + s.how.Copy
+	}
+	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", what, put.rate(), get.rate()), nil
 }
 
 // expect makes what the driver should have and did not offer a failure.

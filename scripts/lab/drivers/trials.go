@@ -28,6 +28,20 @@ func trials() []trial {
 	for _, mode := range modes {
 		list = append(list, trial{"rping, " + mode, rping(mode)}, trial{"write_bw, " + mode, writeBW(mode)}, trial{"soak, " + mode, soak(mode)})
 	}
+	for _, mode := range modes {
+		list = append(list, trial{"64 connections, 4 queues, " + mode, shares(mode)})
+	}
+	for _, s := range onTop {
+		list = append(list, trial{s.what, on(s)})
+	}
+	for _, e := range events {
+		for _, mode := range modes {
+			list = append(list, trial{"in a put: " + e.what + ", " + mode, during(e, mode)})
+		}
+	}
+	for _, mode := range modes {
+		list = append(list, trial{"in a put: driver unbound and bound, " + mode, rebind(mode)})
+	}
 	return list
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -184,6 +185,28 @@ func (s Siw) params() string {
 	return fmt.Sprintf("mpa_crc_required=%t mpa_crc_strict=%t peer_to_peer=%t mpa_version=%d "+
 		"lab_kick=%t",
 		s.CRC, s.CRCStrict, s.PeerToPeer, cmp.Or(s.Revision, 2), !s.Stock)
+}
+
+// Pause stops the emulator for d: nothing in the machine runs, and its clock jumps.
+func (v *VM) Pause(d time.Duration) error {
+	if err := v.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("stop the emulator: %w", err)
+	}
+	time.Sleep(d)
+	if err := v.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		return fmt.Errorf("let the emulator go on: %w", err)
+	}
+	return nil
+}
+
+// Running says whether the emulator still runs.
+func (v *VM) Running() bool {
+	select {
+	case <-v.exited:
+		return false
+	default:
+		return true
+	}
 }
 
 // Network is what the machine is plugged into.

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"xwarp/bench/relay"
+	"xwarp/bench/relay/impair"
+)
+
+// event is something that happens to the cards while a put is under way.
+type event struct {
+	what string
+	do   func(r *rig) error
+	// undo brings the machine back to what it was; after the put.
+	undo func(r *rig) error
+}
+
+var events = []event{
+	{what: "sender's link down for 2 s", do: linkDown(hostA)},
+	{what: "receiver's link down for 2 s", do: linkDown(hostB)},
+	{what: "ethtool -G rx 512", do: ethtool("-G %s rx 512"), undo: ethtool("-G %s rx 256")},
+	{what: "ethtool -L combined 2, then 1", do: channels},
+	{what: "MTU 1500 to 3000", do: setMTUs(3000), undo: setMTUs(1500)},
+	{what: "MTU 1500 to 1400", do: setMTUs(1400), undo: setMTUs(1500)},
+	{what: "interrupts to the other processor", do: interrupts},
+	{what: "machine stands still for 15 s", do: standStill},
+}
+
+// underWay is how many frames prove that a put moves data.
+const underWay = 200
+
+// slow is a cable on which the payload takes some seconds.
+var slow = impair.Config{Rate: 16e6}
+
+// during has an event happen in a put, which must end in order all the same, and then compares what was put.
+func during(e event, mode string) func(*rig) (string, error) {
+	return func(r *rig) (text string, err error) {
+		if err := r.cable.mistreat(slow); err != nil {
+			return "", err
+		}
+		defer r.cable.mistreat(impair.Config{})
+		s, err := r.serve(mode)
+		if err != nil {
+			return "", r.expect(mode, 1500, err)
+		}
+		defer func() { err = errors.Join(err, s.stop(), r.after(e)) }()
+		wait, err := r.startPut(mode)
+		if err != nil {
+			return "", err
+		}
+		refused := e.do(r)
+		took, err := wait()
+		if err != nil {
+			return "", errors.Join(refused, err)
+		}
+		if err := r.cable.mistreat(impair.Config{}); err != nil {
+			return "", err
+		}
+		if _, err := r.get(mode); err != nil {
+			return "", fmt.Errorf("get afterwards: %w", err)
+		}
+		if refused != nil {
+			return "", fmt.Errorf("%w: %w; the transfer goes on", errNotOffered, refused)
+		}
+		return fmt.Sprintf("in %.0f s", took.Seconds), nil
+	}
+}
+
+func (r *rig) after(e event) error {
+	if e.undo == nil {
+		return nil
+	}
+	e.undo(r) // what was refused cannot be undone
+	return r.reachable()
+}
+
+// startPut begins a put and returns when its data moves; the function waits for its end.
+func (r *rig) startPut(mode string) (wait func() (moved, error), err error) {
+	type result struct {
+		moved
+		err error
+	}
+	done := make(chan result, 1)
+	begin := r.cable.relay.Counters(relay.AToB).Out
+	go func() {
+		m, err := r.put(mode)
+		done <- result{m, err}
+	}()
+	wait = func() (moved, error) {
+		res := <-done
+		return res.moved, res.err
+	}
+	for end := time.Now().Add(patience); r.cable.relay.Counters(relay.AToB).Out < begin+underWay; {
+		select {
+		case res := <-done:
+			return nil, fmt.Errorf("the put ended before anything happened: %w", res.err)
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			return nil, errors.New("the put does not begin")
+		}
+	}
+	return wait, nil
+}
+
+func linkDown(host string) func(*rig) error {
+	return func(r *rig) error {
+		return r.do(fmt.Sprintf("ip -n %[1]s link set %[2]s down\nsleep 2\nip -n %[1]s link set %[2]s up", host, nic))
+	}
+}
+
+// ethtool runs ethtool on both hosts.
+func ethtool(args string) func(*rig) error {
+	return func(r *rig) error {
+		command := "ethtool " + fmt.Sprintf(args, nic)
+		return r.do(in(hostA, command) + "\n" + in(hostB, command))
+	}
+}
+
+func channels(r *rig) error {
+	if err := ethtool("-L %s combined 2")(r); err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Second)
+	return ethtool("-L %s combined 1")(r)
+}
+
+func setMTUs(mtu int) func(*rig) error {
+	return func(r *rig) error {
+		return r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA, nic, mtu, hostB, nic, mtu))
+	}
+}
+
+// interrupts moves those of the cards.
+func interrupts(r *rig) error {
+	return r.do(`
+for irq in $(grep -E 'virtio|eth|igb|vmxnet3' /proc/interrupts | cut -d: -f1); do
+	for cpu in 2 1 2; do echo $cpu >/proc/irq/$irq/smp_affinity 2>/dev/null || true; sleep 0.2; done
+done`)
+}
+
+// standStill stops the whole machine, as a suspend or a migration does: for it, the clock jumps.
+func standStill(r *rig) error { return r.m.Pause(15 * time.Second) }
+
+// rebind takes the receiver's card away from its driver in a put and gives it back. The put fails then, with an error that says so;
+// what is started afterwards works.
+func rebind(mode string) func(*rig) (string, error) {
+	return func(r *rig) (string, error) {
+		if err := r.cable.mistreat(slow); err != nil {
+			return "", err
+		}
+		defer r.cable.mistreat(impair.Config{})
+		s, err := r.serve(mode)
+		if err != nil {
+			return "", r.expect(mode, 1500, err)
+		}
+		wait, err := r.startPut(mode)
+		if err != nil {
+			return "", errors.Join(err, s.stop())
+		}
+		device, err := r.run("cat "+deviceFile+hostB, patience)
+		if err != nil {
+			return "", err
+		}
+		device = strings.TrimSpace(device)
+		begin := time.Now()
+		if err := r.do("driver=$(readlink -f /sys/bus/*/devices/" + device + "/driver)\necho $driver >/tmp/driver\necho " + device + " >$driver/unbind"); err != nil {
+			return "", err
+		}
+		_, failure := wait()
+		noticed := time.Since(begin)
+		ended := s.stop()
+		if err := r.do("echo " + device + " >$(cat /tmp/driver)/bind"); err != nil {
+			return "", err
+		}
+		if err := r.plug(hostB); err != nil {
+			return "", fmt.Errorf("after bind: %w", err)
+		}
+		if failure == nil {
+			return "", errors.New("the put succeeded without a card")
+		}
+		if err := r.cable.mistreat(impair.Config{}); err != nil {
+			return "", err
+		}
+		if _, err := r.transfer(mode); err != nil {
+			return "", fmt.Errorf("after bind: %w", err)
+		}
+		said := "the server ended in order"
+		if ended != nil {
+			said = ended.Error()
+		}
+		return fmt.Sprintf("the put said %q after %.0f s; %s", failure, noticed.Seconds(), said), nil
+	}
+}
