@@ -123,13 +123,14 @@ func (s *Steering) attach(att *Attachment, mtu int, mode Mode) error {
 	return nil
 }
 
-// membersOnly returns why native mode is of no use on an interface that hands programs on to others: AF_XDP sockets take frames of
-// their own interface only, and claimed frames would be dropped.
+// membersOnly returns why native mode is of no use on an interface that hands programs on to others: AF_XDP
+// sockets take frames of their own interface only, and claimed frames would be dropped.
 func membersOnly(nic netlink.Link) error {
 	if nic.Type() != "bond" {
 		return nil
 	}
-	return fmt.Errorf("bpf: attach to %s in native mode: %w: a bond runs the program on its members, and their frames cannot go to sockets of the bond: "+
+	return fmt.Errorf("bpf: attach to %s in native mode: %w: a bond runs the program on its "+
+		"members, and their frames cannot go to sockets of the bond: "+
 		"allow generic mode, or use one member", nic.Attrs().Name, unix.EOPNOTSUPP)
 }
 

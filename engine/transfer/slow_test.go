@@ -40,8 +40,8 @@ func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrP
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// While a put stands in a slow path, Beats are due again and again, and wait behind its data. All at once they would be more than the
-// server has receives for, and end the connection.
+// While a put stands in a slow path, Beats are due again and again, and wait behind its data. All at once
+// they would be more than the server has receives for, and end the connection.
 func TestBeatsBehindData(t *testing.T) {
 	dev, err := engine.OpenKernel(engine.KernelConfig{})
 	if err != nil {
@@ -54,7 +54,8 @@ func TestBeatsBehindData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer region.Close()
-	s, err := Listen(ServerConfig{Device: dev, Region: region, Idle: time.Hour}, netip.MustParseAddrPort("127.0.0.1:0"))
+	s, err := Listen(ServerConfig{Device: dev, Region: region, Idle: time.Hour},
+		netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}

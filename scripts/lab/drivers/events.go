@@ -108,7 +108,8 @@ func (r *rig) startPut(mode string) (wait func() (moved, error), err error) {
 
 func linkDown(host string) func(*rig) error {
 	return func(r *rig) error {
-		return r.do(fmt.Sprintf("ip -n %[1]s link set %[2]s down\nsleep 2\nip -n %[1]s link set %[2]s up", host, nic))
+		return r.do(fmt.Sprintf("ip -n %[1]s link set %[2]s down\nsleep 2\nip -n %[1]s link set "+
+			"%[2]s up", host, nic))
 	}
 }
 
@@ -130,7 +131,8 @@ func channels(r *rig) error {
 
 func setMTUs(mtu int) func(*rig) error {
 	return func(r *rig) error {
-		return r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA, nic, mtu, hostB, nic, mtu))
+		return r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA,
+			nic, mtu, hostB, nic, mtu))
 	}
 }
 
@@ -145,8 +147,8 @@ done`)
 // standStill stops the whole machine, as a suspend or a migration does: for it, the clock jumps.
 func standStill(r *rig) error { return r.m.Pause(15 * time.Second) }
 
-// rebind takes the receiver's card away from its driver in a put and gives it back. The put fails then, with an error that says so;
-// what is started afterwards works.
+// rebind takes the receiver's card away from its driver in a put and gives it back. The put fails then, with
+// an error that says so; what is started afterwards works.
 func rebind(mode string) func(*rig) (string, error) {
 	return func(r *rig) (string, error) {
 		if err := r.cable.mistreat(slow); err != nil {
@@ -167,7 +169,9 @@ func rebind(mode string) func(*rig) (string, error) {
 		}
 		device = strings.TrimSpace(device)
 		begin := time.Now()
-		if err := r.do("driver=$(readlink -f /sys/bus/*/devices/" + device + "/driver)\necho $driver >/tmp/driver\necho " + device + " >$driver/unbind"); err != nil {
+		if err := r.do("driver=$(readlink -f /sys/bus/*/devices/" + device +
+			"/driver)\necho $driver >/tmp/driver\necho " + device +
+			" >$driver/unbind"); err != nil {
 			return "", err
 		}
 		_, failure := wait()
@@ -192,6 +196,7 @@ func rebind(mode string) func(*rig) (string, error) {
 		if ended != nil {
 			said = ended.Error()
 		}
-		return fmt.Sprintf("the put said %q after %.0f s; %s", failure, noticed.Seconds(), said), nil
+		return fmt.Sprintf("the put said %q after %.0f s; %s", failure, noticed.Seconds(), said),
+			nil
 	}
 }

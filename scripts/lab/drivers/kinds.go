@@ -6,18 +6,22 @@ type kind struct {
 	module string
 	device string // of qemu
 	queues int    // of the tap; the receive queues that the card is set to
-	// What the driver's source has, so that its absence is a failure: zero-copy at an MTU whose frames fit a chunk, native XDP.
+	// What the driver's source has, so that its absence is a failure: zero-copy at an MTU whose frames fit a
+	// chunk, native XDP.
 	zeroCopy, native bool
 }
 
-// virtio is virtio-net as a device whose driver may bind zero-copy: with the platform's DMA, and without what XDP forbids.
+// virtio is virtio-net as a device whose driver may bind zero-copy: with the platform's DMA, and without what
+// XDP forbids.
 const virtio = "virtio-net-pci,romfile=,iommu_platform=on,disable-legacy=on,host_mtu=9000,csum=off,gso=off,guest_csum=off,guest_tso4=off," +
 	"guest_tso6=off,guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off,mrg_rxbuf=on"
 
 var kinds = []kind{
 	{name: "igb", module: "igb", device: "igb,romfile=", queues: 1, zeroCopy: true, native: true},
-	{name: "virtio-net", module: "virtio_net", device: virtio, queues: 1, zeroCopy: true, native: true},
-	{name: "virtio-net, 4 queues", module: "virtio_net", device: virtio + ",mq=on,vectors=10", queues: 4, zeroCopy: true, native: true},
+	{name: "virtio-net", module: "virtio_net", device: virtio, queues: 1, zeroCopy: true,
+		native: true},
+	{name: "virtio-net, 4 queues", module: "virtio_net", device: virtio + ",mq=on,vectors=10",
+		queues: 4, zeroCopy: true, native: true},
 	{name: "e1000e", module: "e1000e", device: "e1000e,romfile=", queues: 1},
 	{name: "vmxnet3", module: "vmxnet3", device: "vmxnet3,romfile=", queues: 1, native: true},
 }

@@ -1,10 +1,12 @@
-// Command drivers tries xwarp on the drivers of real network cards, in virtual machines that emulate the cards, and writes a table of
-// driver by what was tried. Run it through make drivers, as root; scripts/lab/drivers/build.sh makes what the machines boot from.
+// Command drivers tries xwarp on the drivers of real network cards, in virtual machines that emulate the
+// cards, and writes a table of driver by what was tried. Run it through make drivers, as root;
+// scripts/lab/drivers/build.sh makes what the machines boot from.
 //
 //	go run ./scripts/lab/drivers [-out FILE] [-only REGEXP] [-try REGEXP] [-soak 1m] BINARIES
 //
-// A cell says ok with figures that show it (they compare modes of one machine, and say nothing of real cards), why it failed, or
-// what the driver does not offer. The log of each machine is beside the binaries. Status 1: something failed.
+// A cell says ok with figures that show it (they compare modes of one machine, and say nothing of real
+// cards), why it failed, or what the driver does not offer. The log of each machine is beside the binaries.
+// Status 1: something failed.
 package main
 
 import (
@@ -29,13 +31,15 @@ func main() {
 	only := flag.String("only", "", "drivers whose name matches")
 	try := flag.String("try", "", "rows whose name matches")
 	soak := flag.Duration("soak", time.Minute, "how long a soak takes")
-	script := flag.String("run", "", "a script to run in each machine instead of all trials, to look into something")
+	script := flag.String("run", "", "a script to run in each machine instead of all trials, to "+
+		"look into something")
 	size := flag.Int("size", 16, "MiB that a transfer moves")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	failed, err := run(ctx, &options{
-		share: flag.Arg(0), only: regexp.MustCompile(*only), try: regexp.MustCompile(*try), soak: *soak, size: *size, script: *script, out: *out,
+		share: flag.Arg(0), only: regexp.MustCompile(*only), try: regexp.MustCompile(*try),
+		soak: *soak, size: *size, script: *script, out: *out,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "drivers:", err)
@@ -96,7 +100,8 @@ func run(ctx context.Context, o *options) (failed int, err error) {
 
 // tryKind makes a machine with cards of a kind, and others when it does not survive, and runs the trials.
 func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c cell)) error {
-	log, err := os.Create(filepath.Join(o.share, "drivers-"+strings.NewReplacer(",", "", " ", "-").Replace(k.name)+".log"))
+	log, err := os.Create(filepath.Join(o.share, "drivers-"+
+		strings.NewReplacer(",", "", " ", "-").Replace(k.name)+".log"))
 	if err != nil {
 		return err
 	}
@@ -143,7 +148,8 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c c
 	return nil
 }
 
-// bootRig makes a machine, again when the emulator ends early: qemu 10's asserts something of its translation buffer now and then.
+// bootRig makes a machine, again when the emulator ends early: qemu 10's asserts something of its translation
+// buffer now and then.
 func bootRig(ctx context.Context, k kind, o *options, log io.Writer) (r *rig, err error) {
 	const attempts = 3
 	for range attempts {

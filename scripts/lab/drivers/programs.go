@@ -11,7 +11,8 @@ import (
 	"xwarp/scripts/lab/vm"
 )
 
-// pair runs a server on host B that ends with its client, and the client on host A, and returns what the client printed.
+// pair runs a server on host B that ends with its client, and the client on host A, and returns what the
+// client printed.
 func (r *rig) pair(server, ready, client string) (string, error) {
 	p, err := r.background(hostB, server, ready)
 	if err != nil {
@@ -41,7 +42,8 @@ func rping(mode string) func(*rig) (string, error) {
 	return func(r *rig) (string, error) {
 		const count = 50
 		at := fmt.Sprintf(" --interface %s --ring-mode %s -V -a ", nic, mode)
-		_, err := r.pair("rping -s -v"+at+addrB, "listening", fmt.Sprintf("rping -c -C %d -S 4096%s%s", count, at, addrB))
+		_, err := r.pair("rping -s -v"+at+addrB, "listening",
+			fmt.Sprintf("rping -c -C %d -S 4096%s%s", count, at, addrB))
 		return fmt.Sprintf("%d of 4096 octets", count), r.expect(mode, 1500, err)
 	}
 }
@@ -49,7 +51,8 @@ func rping(mode string) func(*rig) (string, error) {
 // writeBW measures with 8 connections for 5 s.
 func writeBW(mode string) func(*rig) (string, error) {
 	return func(r *rig) (string, error) {
-		flags := fmt.Sprintf("bench write_bw -q 8 -t 16 -D 5 -f 1 --sleep --interface %s --ring-mode %s", nic, mode)
+		flags := fmt.Sprintf("bench write_bw -q 8 -t 16 -D 5 -f 1 --sleep --interface %s "+
+			"--ring-mode %s", nic, mode)
 		out, err := r.pair(flags, "Waiting", flags+" --json "+addrB)
 		if err = r.expect(mode, 1500, err); err != nil {
 			return "", err
@@ -59,7 +62,8 @@ func writeBW(mode string) func(*rig) (string, error) {
 				Average float64 `json:"BW_average"`
 			} `json:"results"`
 		}
-		if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil || len(v.Results) != 1 {
+		if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil ||
+			len(v.Results) != 1 {
 			return "", fmt.Errorf("write_bw printed %q: %w", lastLine(out), err)
 		}
 		if v.Results[0].Average <= 0 {

@@ -99,12 +99,14 @@ ip -n %[2]s link set %[3]s up`, mac, h, nic, n, addr6, deviceFile))
 
 // reachable waits until the hosts' kernels reach each other.
 func (r *rig) reachable() error {
-	return r.do(in(hostA, `sh -c 'for i in $(seq 120); do ping -q -c 1 -W 1 `+addrB+` >/dev/null && exit 0; done; echo "no answer to ping"; exit 1'`))
+	return r.do(in(hostA, `sh -c 'for i in $(seq 120); do ping -q -c 1 -W 1 `+
+		addrB+` >/dev/null && exit 0; done; echo "no answer to ping"; exit 1'`))
 }
 
 // setMTU sets both cards.
 func (r *rig) setMTU(mtu int) error {
-	if err := r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA, nic, mtu, hostB, nic, mtu)); err != nil {
+	if err := r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA,
+		nic, mtu, hostB, nic, mtu)); err != nil {
 		return err
 	}
 	r.mtu = mtu

@@ -11,20 +11,24 @@ type stacked struct {
 }
 
 var onTop = []stacked{
-	{what: "VLAN device", dev: "vlan5", make: "$ip link add link eth0 name vlan5 type vlan id 5", undo: "$ip link del vlan5"},
+	{what: "VLAN device", dev: "vlan5", make: "$ip link add link eth0 name vlan5 type vlan id 5",
+		undo: "$ip link del vlan5"},
 	{
 		what: "bond (active-backup)", dev: "bond0",
-		make: "$ip link add bond0 type bond mode active-backup miimon 100\n$ip link set eth0 down\n$ip link set eth0 master bond0",
+		make: "$ip link add bond0 type bond mode active-backup miimon 100\n$ip link set eth0 " +
+			"down\n$ip link set eth0 master bond0",
 		undo: "$ip link set eth0 nomaster\n$ip link del bond0\n" + address,
 	},
 	{
 		what: "bridge", dev: "br0",
-		make: "$ip addr flush dev eth0\n$ip link add br0 type bridge\n$ip link set eth0 master br0\n$ip link set eth0 up",
+		make: "$ip addr flush dev eth0\n$ip link add br0 type bridge\n$ip link set eth0 master " +
+			"br0\n$ip link set eth0 up",
 		undo: "$ip link set eth0 nomaster\n$ip link del br0\n" + address,
 	},
 }
 
-const address = "$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev eth0\n$ip addr add " + addr6 + "$n/64 dev eth0 nodad\n$ip link set eth0 up\n"
+const address = "$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev eth0\n$ip addr add " +
+	addr6 + "$n/64 dev eth0 nodad\n$ip link set eth0 up\n"
 
 // on runs transfers over a device on top of the cards, in whatever mode it has.
 func on(s stacked) func(*rig) (string, error) {
@@ -39,7 +43,8 @@ func on(s stacked) func(*rig) (string, error) {
 					err = e
 				}
 			}()
-			if err := r.do(script + fmt.Sprintf("$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev %[1]s\n$ip link set %[1]s up", s.dev)); err != nil {
+			if err := r.do(script + fmt.Sprintf("$ip addr flush dev eth0\n$ip addr add "+
+				"192.0.2.$n/24 dev %[1]s\n$ip link set %[1]s up", s.dev)); err != nil {
 				return "", err
 			}
 		}

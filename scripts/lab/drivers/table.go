@@ -31,8 +31,8 @@ func oneLine(err error) string {
 	return strings.NewReplacer("\n", "; ", "|", "\\|").Replace(err.Error())
 }
 
-// table is what was tried with one kernel and one emulator: for each driver the cells by row. It is kept beside the binaries, so that a
-// run of some drivers or rows completes those before.
+// table is what was tried with one kernel and one emulator: for each driver the cells by row. It is kept
+// beside the binaries, so that a run of some drivers or rows completes those before.
 type table struct {
 	Versions string
 	Columns  map[string]map[string]cell
@@ -93,10 +93,13 @@ MiB/s compare modes and drivers of this emulation with each other; they say noth
 
 // markdown is the table for people, with the drivers and rows that were tried.
 func (t *table) markdown(drivers, rows []string) string {
-	drivers = slices.DeleteFunc(slices.Clone(drivers), func(d string) bool { return t.Columns[d] == nil })
+	drivers = slices.DeleteFunc(slices.Clone(drivers), func(d string) bool {
+		return t.Columns[d] == nil
+	})
 	var b strings.Builder
 	fmt.Fprintf(&b, preamble, t.Versions)
-	b.WriteString("| | " + strings.Join(drivers, " | ") + " |\n|" + strings.Repeat("---|", len(drivers)+1) + "\n")
+	b.WriteString("| | " + strings.Join(drivers, " | ") + " |\n|" +
+		strings.Repeat("---|", len(drivers)+1) + "\n")
 	for _, row := range rows {
 		b.WriteString("| " + row)
 		for _, d := range drivers {

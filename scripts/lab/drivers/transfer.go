@@ -29,7 +29,8 @@ type server struct {
 
 // serve starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
 func (r *rig) serve(mode string) (*server, error) {
-	p, err := r.background(hostB, fmt.Sprintf("serve --interface %s --ring-mode %s --listen %s --size 256MiB --json", r.dev, mode, addrB), `"listening"`)
+	p, err := r.background(hostB, fmt.Sprintf("serve --interface %s --ring-mode %s --listen %s "+
+		"--size 256MiB --json", r.dev, mode, addrB), `"listening"`)
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +98,14 @@ func (r *rig) makePayload(size int) error {
 }
 
 func (r *rig) put(mode string) (moved, error) {
-	return r.client(in(hostA, fmt.Sprintf("%s put %s --to %s --interface %s --ring-mode %s --json", xwarp, payload, addrB, r.dev, mode)))
+	return r.client(in(hostA, fmt.Sprintf("%s put %s --to %s --interface %s --ring-mode %s --json",
+		xwarp, payload, addrB, r.dev, mode)))
 }
 
 // get reads the region back and compares it.
 func (r *rig) get(mode string) (moved, error) {
-	return r.client(in(hostA, fmt.Sprintf("%s get -o /tmp/back --from %s --interface %s --ring-mode %s --json", xwarp, addrB, r.dev, mode)) +
+	return r.client(in(hostA, fmt.Sprintf("%s get -o /tmp/back --from %s --interface %s "+
+		"--ring-mode %s --json", xwarp, addrB, r.dev, mode)) +
 		"\ncmp " + payload + " /tmp/back")
 }
 

@@ -19,14 +19,17 @@ func trials() []trial {
 	list := []trial{{"doctor --fix", doctor}}
 	for _, mtu := range []int{1500, 3000, 9000} {
 		for _, mode := range modes {
-			list = append(list, trial{fmt.Sprintf("put / get, MTU %d, %s", mtu, mode), atMTU(mtu, mode)})
+			list = append(list, trial{fmt.Sprintf("put / get, MTU %d, %s", mtu, mode),
+				atMTU(mtu, mode)})
 		}
 	}
 	for _, mode := range modes {
-		list = append(list, trial{"loss, reordering, duplicates, corruption, " + mode, mistreated(mode)})
+		list = append(list, trial{"loss, reordering, duplicates, corruption, " +
+			mode, mistreated(mode)})
 	}
 	for _, mode := range modes {
-		list = append(list, trial{"rping, " + mode, rping(mode)}, trial{"write_bw, " + mode, writeBW(mode)}, trial{"soak, " + mode, soak(mode)})
+		list = append(list, trial{"rping, " + mode, rping(mode)}, trial{"write_bw, " +
+			mode, writeBW(mode)}, trial{"soak, " + mode, soak(mode)})
 	}
 	for _, mode := range modes {
 		list = append(list, trial{"64 connections, 4 queues, " + mode, shares(mode)})
@@ -49,7 +52,8 @@ func trials() []trial {
 func doctor(r *rig) (string, error) {
 	var mended, warn, fail []string
 	for _, h := range []string{hostA, hostB} {
-		out, err := r.run(in(h, xwarp+" doctor --fix --interface "+nic+" --state /run/doctor-"+h+" --json || true"), patience)
+		out, err := r.run(in(h, xwarp+" doctor --fix --interface "+nic+" --state /run/doctor-"+
+			h+" --json || true"), patience)
 		if err != nil {
 			return "", err
 		}

@@ -29,8 +29,8 @@ type NIC struct {
 	Taps   []*os.File // one for each queue of its tap, see OpenTap; the caller may close them when the machine runs
 }
 
-// OpenTap makes a tap device in the calling thread's network namespace. It vanishes when the files, and every copy of them, are
-// closed. There is one file for each queue.
+// OpenTap makes a tap device in the calling thread's network namespace. It vanishes when the files, and every
+// copy of them, are closed. There is one file for each queue.
 func OpenTap(name string, queues int) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -87,11 +87,14 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 		port := ""
 		if o.Newest { // igb's virtual functions need a bus of their own
 			port = fmt.Sprintf(",bus=port%d", i)
-			args = append(args, "-device", fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,slot=%d", i, i+1, i+1))
+			args = append(args, "-device",
+				fmt.Sprintf("pcie-root-port,id=port%d,chassis=%d,slot=%d", i, i+1, i+1))
 		}
-		args = append(args, "-netdev", back, "-device", fmt.Sprintf("%s,netdev=net%d,mac=%s%s", n.Device, i, n.MAC, port))
+		args = append(args, "-netdev", back, "-device", fmt.Sprintf("%s,netdev=net%d,mac=%s%s",
+			n.Device, i, n.MAC, port))
 	}
-	args = append(args, "-chardev", "socket,id=agent,fd="+inherit(agent), "-device", "virtserialport,chardev=agent,name="+proto.PortName)
+	args = append(args, "-chardev", "socket,id=agent,fd="+inherit(agent), "-device",
+		"virtserialport,chardev=agent,name="+proto.PortName)
 	v.cmd = exec.Command(emulator(o), args...)
 	v.cmd.ExtraFiles = files
 	complaints, err := os.Create(filepath.Join(v.dir, "qemu.log"))
@@ -116,7 +119,8 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 	return nil
 }
 
-// emulator is the program: the host's, or the one that the build of the newest kernel fetched because the host's is too old.
+// emulator is the program: the host's, or the one that the build of the newest kernel fetched because the
+// host's is too old.
 func emulator(o Options) string {
 	const name = "qemu-system-x86_64"
 	fetched := filepath.Join(o.Dir, "qemu"+newest, "usr", "bin", name)
@@ -138,15 +142,19 @@ func (v *VM) machine(o Options) []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", kind, "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
-		"-kernel", filepath.Join(o.Dir, "vmlinuz"+o.suffix()), "-initrd", filepath.Join(o.Dir, "initrd"+o.suffix()),
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on no_timer_check",
+		"-kernel", filepath.Join(o.Dir, "vmlinuz"+o.suffix()), "-initrd",
+		filepath.Join(o.Dir, "initrd"+o.suffix()),
+		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on " +
+			"no_timer_check",
 		"-serial", "file:" + v.consoleFile(),
-		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" + filepath.Join(o.Dir, "root"),
+		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" +
+			filepath.Join(o.Dir, "root"),
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
 		"-device", "virtio-serial-pci",
 	}
 	if o.Share != "" {
-		args = append(args, "-fsdev", "local,id=share,security_model=none,readonly=on,path="+o.Share,
+		args = append(args, "-fsdev", "local,id=share,security_model=none,readonly=on,path="+
+			o.Share,
 			"-device", "virtio-9p-pci,fsdev=share,mount_tag=share")
 	}
 	return args

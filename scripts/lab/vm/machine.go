@@ -33,8 +33,9 @@ type Siw struct {
 
 // Options of one machine. The zero value of each field means what its comment says.
 type Options struct {
-	Network     *Network      // where to plug it in; nil = a network of its own, closed with it
-	NICs        []NIC         // instead of Network: these cards, which the machine leaves as they are, and no soft-iWARP
+	Network *Network // where to plug it in; nil = a network of its own, closed with it
+	// instead of Network: these cards, which the machine leaves as they are, and no soft-iWARP
+	NICs        []NIC
 	Newest      bool          // the newest kernel, as scripts/lab/drivers/build.sh has it
 	Share       string        // a directory of the host that the machine has, read-only, as SharePath; "" = none
 	Dir         string        // what to boot from; "" = Built()
@@ -144,7 +145,8 @@ func (v *VM) plugIn() (nic NIC, err error) {
 func (v *VM) setUp(ctx context.Context, o Options) error {
 	script := "set -e\nip link set lo up\n"
 	if o.Share != "" {
-		script += "mkdir " + SharePath + "\nmount -t 9p -o ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose share " + SharePath + "\n"
+		script += "mkdir " + SharePath + "\nmount -t 9p -o " +
+			"ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose share " + SharePath + "\n"
 	}
 	if v.net != nil {
 		script += v.netScript(o)
@@ -176,7 +178,8 @@ hostname lab%d
 ulimit -l unlimited
 `, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6, v.Number)
 	if !o.Siw.Off {
-		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
+		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe " +
+			"ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
 	}
 	return script
 }
