@@ -10,6 +10,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
+	"xwarp/engine/host/ports"
 	"xwarp/engine/iwarp"
 	"xwarp/engine/tally"
 	"xwarp/engine/verbs"
@@ -32,25 +33,26 @@ type conn struct {
 	loopIndex int
 	ses       *iwarp.Conn
 	counted   tally.Counted[mpa.ReceiverCounters] // what is in the loop's sums
-	wake      func()
-	info      func() *verbs.TCPInfo
-	cut       func(why error) // ends the connection after a panic
+	below     carrier                             // of ses; nil while the kernel is still connecting
+	port      *ports.Reservation                  // nil where the kernel has the port, or a listener
 
 	result chan error // one value: established, or why not
 	retry  startup.Retry
-	up     bool
-	over   bool
-	done   func() // the driver's, when the connection is gone
-	// confirm, when set, tells the driver that the start-up is done; hold is a passive connection in the
-	// accounts of peers, nil when the driver keeps that itself.
-	confirm func()
-	hold    *budget.Hold
+	over   bool         // ended, or given up before it began
+	hold   *budget.Hold // a passive connection on a socket, in the accounts of peers; the stack has the others
+}
+
+// carrier is what carries the octets of a connection: an xdpConn or a kernelConn.
+type carrier interface {
+	part
+	tcpInfo() *verbs.TCPInfo // nil for a socket
+	established()            // MPA's start-up is done: the accounts of peers want to know
 }
 
 // begin ties c to a worker; it runs there.
-func (c *conn) begin(l *loop, i int, s *iwarp.Conn, wake func()) error {
+func (c *conn) begin(l *loop, i int, s *iwarp.Conn, below carrier) error {
 	c.owner.Store(l)
-	c.loopIndex, c.ses, c.wake = i, s, wake
+	c.loopIndex, c.ses, c.below = i, s, below
 	if c.qp != nil {
 		return c.qp.attach(c)
 	}
@@ -61,13 +63,14 @@ func (c *conn) begin(l *loop, i int, s *iwarp.Conn, wake func()) error {
 // established, and let go of q by release, may be followed by another.
 func (q *QP) attach(c *conn) error {
 	switch {
-	case q.ses != nil, isClosed(q.gone):
+	case q.is(lifeAttached):
 		return verbs.ErrHasConn
 	case q.closing:
 		return verbs.ErrClosed
 	}
 	q.conn.Store(c)
-	q.ses, q.wakeTr = c.ses, c.wake
+	q.ses = c.ses
+	q.life.Store(uint32(lifeAttached))
 	return q.bind(c.owner.Load(), c.loopIndex)
 }
 
@@ -75,7 +78,7 @@ func (q *QP) attach(c *conn) error {
 func (q *QP) abandon(err error) {
 	l := q.loop.Load()
 	if l == nil {
-		q.setDown(err)
+		q.setGone(err)
 		return
 	}
 	l.callFor(q, func() { q.setGone(err) })
@@ -98,8 +101,8 @@ func (c *conn) call(f func()) error {
 
 // cutOff implements part.
 func (c *conn) cutOff(why error) {
-	if c.cut != nil {
-		c.cut(why)
+	if c.below != nil {
+		c.below.cutOff(why)
 	}
 	c.report(why)
 }
@@ -111,7 +114,7 @@ func (c *conn) abort() {
 		c.over = true
 	default:
 		c.ses.Abort(clock())
-		c.wake()
+		c.ses.Wake()
 	}
 }
 
@@ -142,11 +145,7 @@ func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
 
 // Established implements iwarp.Handler.
 func (c *conn) Established(s *iwarp.Conn, p *startup.Params) {
-	c.up = true
-	c.hold.Established()
-	if c.confirm != nil {
-		c.confirm()
-	}
+	c.below.established()
 	c.dev.log.Info("RDMA_CM_EVENT_ESTABLISHED", "local", c.local, "remote", c.remote, "revision",
 		p.Revision,
 		"markers_out", p.Send.Markers, "markers_in", p.Receive.Markers, "crc", p.Send.CRC, "ird",
@@ -172,15 +171,11 @@ func (c *conn) PullPosted() {
 // Closed implements iwarp.Handler.
 func (c *conn) Closed(s *iwarp.Conn, err error) {
 	c.over = true
-	c.owner.Load().sums.leaveConn(c)
-	c.hold.End(clock())
-	if c.done != nil {
-		c.done()
-	}
+	c.release()
 	if c.request != nil {
 		c.request.lapsed = true
 	}
-	if c.up {
+	if c.qp != nil && c.qp.is(lifeEstablished) {
 		c.qp.setGone(err)
 		return
 	}
@@ -196,6 +191,15 @@ func (c *conn) Closed(s *iwarp.Conn, err error) {
 		c.qp.setGone(err)
 	}
 	c.report(err)
+}
+
+// release gives back what c has outside of itself, and counts it among those that ended. It runs on the worker.
+func (c *conn) release() {
+	if l := c.owner.Load(); l != nil {
+		l.sums.leaveConn(c)
+	}
+	c.hold.End(clock())
+	c.port.Close()
 }
 
 func errText(err error) string {
@@ -300,7 +304,7 @@ func (r *request) accept(qp *QP, private []byte) error {
 		c.qp = nil
 		return err
 	}
-	defer c.wake()
+	defer c.ses.Wake()
 	return c.ses.Accept(&qp.core, startup.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD),
 		ORD: uint16(qp.cfg.ORD)})
 }
@@ -315,7 +319,7 @@ func (r *request) Reject(private []byte) error {
 			return
 		}
 		err = c.ses.Reject(startup.Answer{PrivateData: private})
-		c.wake()
+		c.ses.Wake()
 	})
 	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.remote), errors.Join(e, err))
 }

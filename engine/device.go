@@ -132,12 +132,11 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	if err != nil {
 		return denied(err)
 	}
-	release := func() { hold.End(clock()) }
 	if err := d.dialAgain(ctx, remote, q, cfg, &m); err != nil {
-		release()
+		hold.End(clock())
 		return err
 	}
-	q.onGone(release)
+	q.keep(hold)
 	return nil
 }
 

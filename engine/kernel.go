@@ -174,7 +174,7 @@ func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
 		}
 	}
 	if err != nil {
-		c.hold.End(clock())
+		c.release()
 		c.report(err)
 	}
 }
@@ -188,8 +188,7 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 		}
 	}
 	kc := newKernelConn(k, c, sock)
-	c.cut = kc.cutOff
-	if err := c.begin(k.loop, 0, &kc.ses, func() { kc.Wake() }); err != nil {
+	if err := c.begin(k.loop, 0, &kc.ses, kc); err != nil {
 		return err
 	}
 	if err := kc.ses.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {

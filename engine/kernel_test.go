@@ -74,6 +74,11 @@ func TestKernelDialGivesUp(t *testing.T) {
 		verbs.ConnConfig{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Dial: %v", err)
 	}
+	select {
+	case <-e.qp.(*engine.QP).Gone():
+	default:
+		t.Error("nothing of the connection is left, and Gone is not closed")
+	}
 	ours, theirs := net.Pipe()
 	late <- theirs
 	if _, err := ours.Read(make([]byte, 1)); err == nil {

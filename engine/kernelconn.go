@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/iwarp"
+	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/tcp"
 	"xwarp/tcp/seq"
@@ -302,6 +303,12 @@ func (c *kernelConn) cutOff(why error) {
 	close(c.blocks)
 	c.ses.Abandon(why)
 }
+
+// tcpInfo implements carrier: the kernel has its own TCP_INFO.
+func (c *kernelConn) tcpInfo() *verbs.TCPInfo { return nil }
+
+// established implements carrier.
+func (c *kernelConn) established() { c.conn.hold.Established() }
 
 func (c *kernelConn) dead() bool { return c.ended }
 

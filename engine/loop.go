@@ -32,7 +32,7 @@ type loop struct {
 	hasNew atomic.Bool
 	over   atomic.Bool // ended, for those who only post work
 
-	bells atomic.Pointer[bell] // those that rang, a stack
+	rung atomic.Pointer[doorbell] // those that were rung, a stack
 
 	queue     int  // of the device; -1 for none
 	consuming bool // the worker is in its consumer's callback
@@ -46,12 +46,14 @@ type loop struct {
 	watched
 }
 
-// bell makes the worker call kick once after one or more rings.
-type bell struct {
-	of   part
-	kick func()
-	rung atomic.Bool
-	next *bell
+// doorbell has the worker call its owner's kick once after one or more rings.
+type doorbell struct {
+	owner interface {
+		part
+		kick()
+	}
+	pending atomic.Bool // it is among those that were rung
+	next    *doorbell
 }
 
 func newLoop(wake func()) *loop {
@@ -93,7 +95,7 @@ func (l *loop) callFor(p part, f func()) error {
 	return err
 }
 
-// work runs what was posted and answers the bells that rang; it reports whether there was anything.
+// work runs what was posted and answers the doorbells that were rung; it reports whether there was anything.
 // Only the worker calls it.
 func (l *loop) work() bool {
 	worked := false
@@ -111,11 +113,11 @@ func (l *loop) work() bool {
 		l.spare = todo[:0]
 		worked = true
 	}
-	if l.bells.Load() == nil { // a swap costs ten times as much, on every turn of a worker that spins
+	if l.rung.Load() == nil { // a swap costs ten times as much, on every turn of a worker that spins
 		return worked
 	}
-	l.enter(atBells)
-	for b := l.bells.Swap(nil); b != nil; {
+	l.enter(atDoorbells)
+	for b := l.rung.Swap(nil); b != nil; {
 		l.answer(&b)
 		worked = true
 	}
@@ -132,30 +134,30 @@ func (l *loop) runMail(todo []func(), next *int) {
 	}
 }
 
-// answer answers the bells from *b on, up to the first panic.
-func (l *loop) answer(b **bell) {
+// answer answers the doorbells from *b on, up to the first panic.
+func (l *loop) answer(b **doorbell) {
 	defer l.contain()
 	for *b != nil {
 		this := *b
 		*b, this.next = this.next, nil
-		this.rung.Store(false)
-		l.doing = this.of
-		this.kick()
+		this.pending.Store(false)
+		l.doing = this.owner
+		this.owner.kick()
 	}
 }
 
 // pending reports whether work has something to do.
-func (l *loop) pending() bool { return l.hasNew.Load() || l.bells.Load() != nil }
+func (l *loop) pending() bool { return l.hasNew.Load() || l.rung.Load() != nil }
 
-// ring has the worker call b.kick soon.
-func (l *loop) ring(b *bell) {
-	if b.rung.Swap(true) {
+// ring has the worker call the owner of b soon.
+func (l *loop) ring(b *doorbell) {
+	if b.pending.Swap(true) {
 		return
 	}
 	for {
-		top := l.bells.Load()
+		top := l.rung.Load()
 		b.next = top
-		if l.bells.CompareAndSwap(top, b) {
+		if l.rung.CompareAndSwap(top, b) {
 			break
 		}
 	}

@@ -22,7 +22,7 @@ func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
 	if !q.give(wr) {
 		return q.PostSend(wr)
 	}
-	q.wakeTr()
+	q.ses.Wake()
 	return nil
 }
 
@@ -31,14 +31,14 @@ func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
 	if !q.here(queue) || q.rq.len() > 0 || len(wr.SGL) > q.cfg.MaxSGE || !q.giveRecv(wr) {
 		return q.PostRecv(wr)
 	}
-	q.wakeTr()
+	q.ses.Wake()
 	return nil
 }
 
 // here reports whether the caller, the consumer of a queue, may use what belongs to q's worker.
 func (q *QP) here(queue int) bool {
 	l := q.loop.Load()
-	return l != nil && l.queue == queue && l.consuming && q.ready && q.wakeTr != nil
+	return l != nil && l.queue == queue && l.consuming && q.is(lifeEstablished) && q.ses != nil
 }
 
 // give moves one send request into the protocol, which completes it when it refuses it. False: there is no room yet.
@@ -47,7 +47,7 @@ func (q *QP) give(wr *verbs.SendWR) bool {
 	switch {
 	case err == nil:
 	case errors.Is(err, rdmap.ErrFull), errors.Is(err, rdmap.ErrState) &&
-		q.core.State() == rdmap.Idle && !q.finished():
+		q.core.State() == rdmap.Idle && !q.is(lifeDisconnected):
 		return false
 	default:
 		q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: postStatus(err)})

@@ -10,6 +10,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/budget"
 	"xwarp/engine/iwarp"
 	"xwarp/engine/tally"
 	"xwarp/engine/verbs"
@@ -28,29 +29,23 @@ type QP struct {
 	rq   postQueue[postedRecv]
 	loop atomic.Pointer[loop] // set once the queue pair has a connection
 
-	bell   bell
-	closed sync.Once
+	doorbell doorbell
+	closed   sync.Once
 
 	// The worker's.
 	core    rdmap.QP
 	counted tally.Counted[rdmap.Counters] // what is in the loop's sums
 	ses     *iwarp.Conn
-	wakeTr  func()
 	overran bool
 	comp    verbs.Completion // of Complete: handed to a sink, a local would be allocated
 	closing bool             // Close was called: Dial must not try again
-	ready   bool             // the connection stays on this worker: posted work may go into the core
 
-	// Set by the worker before a channel below is closed.
-	mu     sync.Mutex
-	up     chan struct{} // closed when established
-	down   chan struct{} // closed when the queue pair left RTS or never got there
-	gone   chan struct{} // closed when the connection is gone
-	freed  chan struct{} // closed after that, when Close was called and nothing of q is left on the worker
-	onEnd  func()        // called then
-	isDown bool
-	err    error
-	params *startup.Params
+	life    atomic.Uint32                // see qpstate.go
+	reached [lifeFreed + 1]chan struct{} // closed when life gets there
+	mu      sync.Mutex                   // of what follows, which is set before a channel of reached is closed
+	err     error
+	params  *startup.Params
+	hold    *budget.Hold // of a dialled connection, in the accounts of peers
 
 	conn atomic.Pointer[conn] // the last one that was attached
 }
@@ -78,14 +73,15 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	}
 	q := &QP{
 		cfg: cfg.Complete(), dev: d, pd: pd, send: send, recv: recv,
-		up: make(chan struct{}), down: make(chan struct{}),
-		gone: make(chan struct{}), freed: make(chan struct{}),
+	}
+	for l := range q.reached {
+		q.reached[l] = make(chan struct{})
 	}
 	core := q.coreConfig(d.loops[0], 0) // of any loop: bind initialises on the connection's own
 	if err := core.Check(); err != nil {
 		return nil, err
 	}
-	q.bell.kick, q.bell.of = q.kick, q
+	q.doorbell.owner = q
 	q.sq.init(q.cfg.SendDepth)
 	q.rq.init(q.cfg.RecvDepth)
 	send.users.Add(1)
@@ -105,7 +101,7 @@ func (q *QP) coreConfig(l *loop, i int) rdmap.Config {
 // bind makes the i-th worker's loop the owner of q. It runs there.
 func (q *QP) bind(l *loop, i int) error {
 	if err := q.core.Init(q.coreConfig(l, i)); err != nil {
-		q.ses = nil
+		q.detach()
 		return err
 	}
 	l.sums.enter(q)
@@ -120,7 +116,13 @@ func (q *QP) release() {
 	if l := q.loop.Load(); l != nil {
 		l.sums.leave(q)
 	}
-	q.ses, q.wakeTr = nil, nil
+	q.detach()
+}
+
+// detach undoes attach.
+func (q *QP) detach() {
+	q.ses = nil
+	q.life.Store(uint32(lifeIdle))
 }
 
 // PostSend implements verbs.QP.
@@ -138,7 +140,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
 		return verbs.ErrQueueFull
 	}
-	l.ring(&q.bell)
+	l.ring(&q.doorbell)
 	return nil
 }
 
@@ -164,22 +166,22 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 		return verbs.ErrQueueFull
 	}
 	if l = q.loop.Load(); l != nil {
-		l.ring(&q.bell)
+		l.ring(&q.doorbell)
 	}
 	return nil
 }
 
-// kick runs on the worker after a bell.
+// kick runs on the worker after the doorbell was rung.
 func (q *QP) kick() {
 	q.drain()
-	if q.wakeTr != nil {
-		q.wakeTr()
+	if q.ses != nil {
+		q.ses.Wake()
 	}
 }
 
 // drain moves posted requests into the protocol as far as that has room. It runs on the worker.
 func (q *QP) drain() {
-	if !q.ready {
+	if !q.is(lifeEstablished) || q.loop.Load() == nil {
 		return
 	}
 	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
@@ -187,15 +189,6 @@ func (q *QP) drain() {
 	}
 	for p := q.sq.peek(); p != nil && q.give(&p.SendWR); p = q.sq.peek() {
 		q.sq.drop()
-	}
-}
-
-func (q *QP) finished() bool {
-	select {
-	case <-q.down:
-		return true
-	default:
-		return false
 	}
 }
 
@@ -235,24 +228,11 @@ func (q *QP) settle() {
 }
 
 // Down implements verbs.QP.
-func (q *QP) Down() <-chan struct{} { return q.down }
+func (q *QP) Down() <-chan struct{} { return q.reached[lifeDisconnected] }
 
 // Gone is closed when nothing of the connection is left, after Down: both directions are closed, or it was
 // reset or given up.
-func (q *QP) Gone() <-chan struct{} { return q.gone }
-
-// onGone has f called when the connection is gone, which may be at once.
-func (q *QP) onGone(f func()) {
-	q.mu.Lock()
-	over := isClosed(q.gone)
-	if !over {
-		q.onEnd = f
-	}
-	q.mu.Unlock()
-	if over {
-		f()
-	}
-}
+func (q *QP) Gone() <-chan struct{} { return q.reached[lifeGone] }
 
 // Err implements verbs.QP.
 func (q *QP) Err() error {
@@ -287,10 +267,10 @@ func (q *QP) RemoteAddr() (a netip.AddrPort) {
 // established waits until q is up or cannot come up any more.
 func (q *QP) established(ctx context.Context) error {
 	select {
-	case <-q.up:
+	case <-q.reached[lifeEstablished]:
 		return nil
-	case <-q.down:
-		if isClosed(q.up) {
+	case <-q.Down():
+		if isClosed(q.reached[lifeEstablished]) {
 			return nil
 		}
 		if err := q.Err(); err != nil {
@@ -299,58 +279,6 @@ func (q *QP) established(ctx context.Context) error {
 		return verbs.ErrStartup
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	}
-}
-
-// iwarp.Handler, on the worker.
-
-func (q *QP) setUp(p *startup.Params) {
-	q.mu.Lock()
-	q.params = p
-	q.mu.Unlock()
-	close(q.up)
-	q.ready = true
-	q.drain()
-}
-
-func (q *QP) setDown(err error) {
-	q.mu.Lock()
-	first := !q.isDown
-	if first {
-		q.isDown, q.err = true, verbs.Wrap("", err)
-	}
-	q.mu.Unlock()
-	if first {
-		close(q.down)
-		q.drain()
-	}
-}
-
-func (q *QP) setGone(err error) {
-	if isClosed(q.gone) {
-		return
-	}
-	defer q.leave() // also after a panic: somebody waits
-	q.setDown(err)
-	q.ready = true
-	if q.core.State() == rdmap.Idle {
-		q.core.Abort()
-	}
-	q.drain()
-}
-
-// leave says that nothing of the connection is left.
-func (q *QP) leave() {
-	q.mu.Lock()
-	close(q.gone)
-	f := q.onEnd
-	q.mu.Unlock()
-	if f != nil {
-		f()
-	}
-	// Not at once: the connection, which tells of its end here, may still ask the core.
-	if l := q.loop.Load(); q.closing && (l == nil || !l.post(q.free)) {
-		q.free()
 	}
 }
 

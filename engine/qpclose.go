@@ -9,7 +9,7 @@ func (q *QP) Disconnect() error {
 		return verbs.ErrNotReady
 	}
 	return l.callFor(q, func() {
-		if q.ses != nil && !isClosed(q.gone) {
+		if q.is(lifeAttached) && !q.is(lifeGone) {
 			q.ses.Disconnect(clock())
 			q.kick()
 		}
@@ -34,26 +34,15 @@ func (q *QP) end() {
 	posted := l.post(func() {
 		q.closing = true
 		l.doing = q
-		if isClosed(q.gone) {
+		if q.is(lifeGone) {
 			q.free()
-		} else if q.ses != nil {
+		} else if q.is(lifeAttached) {
 			q.ses.Abort(clock())
-			q.wakeTr()
+			q.ses.Wake()
 		}
 	})
 	if posted { // else the worker ended, and with it everything of q
-		<-q.freed
-	}
-}
-
-// free gives back what q has. It runs on the worker.
-func (q *QP) free() {
-	if !isClosed(q.freed) {
-		defer close(q.freed) // also after a panic: somebody waits
-		q.core.Destroy()
-		if l := q.loop.Load(); l != nil {
-			l.sums.leave(q)
-		}
+		<-q.reached[lifeFreed]
 	}
 }
 

@@ -18,11 +18,8 @@ func (q *QP) Info() (i verbs.ConnInfo, err error) {
 
 // info runs on the worker of c.
 func (q *QP) info(c *conn) verbs.ConnInfo {
-	i := verbs.ConnInfo{State: q.core.State(), MPA: c.ses.Stats(), Counters: q.core.Counters}
-	if c.info != nil {
-		i.TCP = c.info()
-	}
-	return i
+	return verbs.ConnInfo{State: q.core.State(), MPA: c.ses.Stats(), Counters: q.core.Counters,
+		TCP: c.below.tcpInfo()}
 }
 
 // infoBatch is how many queue pairs a worker looks at before it goes on with its packets.

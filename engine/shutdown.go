@@ -42,7 +42,7 @@ func (q *QP) Shutdown(ctx context.Context) error {
 		}
 	}
 	select {
-	case <-q.gone:
+	case <-q.Gone():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -52,10 +52,10 @@ func (q *QP) Shutdown(ctx context.Context) error {
 // closeIdle closes the connection if nothing is under way, and reports whether it is closed or closing. It
 // runs on the worker.
 func (q *QP) closeIdle() bool {
-	if q.ses == nil || isClosed(q.down) {
+	if !q.is(lifeAttached) || q.is(lifeDisconnected) {
 		return true
 	}
-	if !isClosed(q.up) || q.core.Busy() || q.sq.len() > 0 {
+	if !q.is(lifeEstablished) || q.core.Busy() || q.sq.len() > 0 {
 		return false
 	}
 	if q.core.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR frame is still to come (RFC 6581)

@@ -25,7 +25,7 @@ type StreamConfig struct {
 type Stream struct {
 	*bytestream.Stream
 	w             *worker
-	bell          bell
+	doorbell      doorbell
 	port          *ports.Reservation
 	ep            *stack.Endpoint // of an active open, until Start
 	local, remote netip.AddrPort
@@ -54,8 +54,8 @@ func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
 
 func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *Stream {
 	s := &Stream{w: w, local: local, remote: remote}
-	s.Stream = bytestream.New(cfg, func(*bytestream.Stream) { w.ring(&s.bell) })
-	s.bell.kick, s.bell.of = s.Kick, s
+	s.Stream = bytestream.New(cfg, func(*bytestream.Stream) { w.ring(&s.doorbell) })
+	s.doorbell.owner = s
 	return s
 }
 
@@ -198,6 +198,8 @@ func (s *Stream) LocalAddr() netip.AddrPort { return s.local }
 
 // RemoteAddr is the peer's end.
 func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
+
+func (s *Stream) kick() { s.Stream.Kick() }
 
 // cutOff implements part.
 func (s *Stream) cutOff(why error) {

@@ -91,11 +91,11 @@ func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
 	if e.Conn().Info(now).HeldOctets > 0 {
 		return ErrBusy
 	}
-	o, err := x.upper(s.w, x.index(s.w), c)
+	o, err := x.carry(s.w, x.index(s.w), c)
 	if err != nil {
 		return err
 	}
-	c.done = func() { s.port.Close() }
+	c.port = s.port
 	snd, rcv, unread := s.HandOver()
 	e.SetUpper(o)
 	o.StartAfter(s.Stream, e, snd, rcv, unread, now)

@@ -26,15 +26,15 @@ const (
 	atReceive place = iota
 	atConsumer
 	atMail
-	atBells
+	atDoorbells
 	atTimers
 	atTransmit
 )
 
 var placeNames = [...]string{
 	atReceive: "receiving", atConsumer: "in XDPConfig.Consumer", atMail: "doing what was posted",
-	atBells:  "taking work requests",
-	atTimers: "serving connections", atTransmit: "transmitting or in timers",
+	atDoorbells: "taking work requests",
+	atTimers:    "serving connections", atTransmit: "transmitting or in timers",
 }
 
 func (w *watched) beat(now tick.Time) { w.since.Store(int64(now)) }

@@ -159,7 +159,7 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	c.local = port.Addr()
+	c.port, c.local = port, port.Addr()
 	cfg := x.cfg.TCP
 	cfg.PathMTU = route.MTU
 	w := x.workers[0]
@@ -167,10 +167,10 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 	posted := w.post(func() {
 		err := verbs.ErrClosed // the stack may have ended before this was read
 		if !w.stop.Load() {
-			err = x.connect(w, 0, c, &cfg, port)
+			err = x.connect(w, 0, c, &cfg)
 		}
 		if err != nil {
-			port.Close()
+			c.release()
 			c.report(err)
 		}
 	})
@@ -192,21 +192,17 @@ func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error)
 	return r, err
 }
 
-func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config,
-	port *ports.Reservation) error {
-	o, err := x.upper(w, i, c)
+func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config) error {
+	o, err := x.carry(w, i, c)
 	if err != nil {
 		return err
 	}
-	c.done = func() { port.Close() }
 	x.window(cfg)
 	e, err := w.stk.Connect(c.tuple(), cfg, o, clock())
-	if err != nil {
-		w.sums.leaveConn(c)
-		return err
+	if err == nil {
+		o.Bind(e)
 	}
-	o.Bind(e)
-	return nil
+	return err
 }
 
 // DefaultStretchAck is how many full-sized segments that arrived in one batch a connection under MPA
@@ -311,7 +307,7 @@ func (x *xdpDriver) accept(w *worker, i int, l *Listener, t *tcp.Tuple) (stack.U
 	c := &conn{dev: x.dev, listener: l, mpa: m, local: local, remote: remote,
 		result: make(chan error, 1)}
 	c.startup = responder(&c.mpa)
-	return x.upper(w, i, c)
+	return x.carry(w, i, c)
 }
 
 // footprint is the state of a connection in TCP, MPA and the stack, with its queues of segments and FPDUs under way.

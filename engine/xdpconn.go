@@ -23,38 +23,45 @@ func tupleAddrs(t *tcp.Tuple) (local, remote netip.AddrPort) {
 		t.RemotePort)
 }
 
-// upper makes the iwarp.Conn of c on worker w.
-func (x *xdpDriver) upper(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
-	o := &iwarp.OverTCP{}
-	wake := func() {
-		if o.Endpoint != nil {
-			o.Endpoint.Wake()
-		}
-	}
-	if err := c.begin(w.loop, i, &o.Conn, wake); err != nil {
+// xdpConn is a connection on the engine's own TCP.
+type xdpConn struct {
+	iwarp.OverTCP
+	w *worker
+}
+
+// carry makes the iwarp.Conn of c on worker w, the i-th.
+func (x *xdpDriver) carry(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
+	xc := &xdpConn{w: w}
+	if err := c.begin(w.loop, i, &xc.Conn, xc); err != nil {
 		return nil, err
 	}
-	c.cut = func(why error) {
-		if o.Endpoint != nil {
-			w.stk.Abandon(o.Endpoint, why, clock())
-		} else {
-			o.Abandon(why)
-		}
-	}
-	c.confirm = func() { o.Endpoint.Confirm() }
-	c.info = func() *verbs.TCPInfo {
-		if o.Endpoint == nil {
-			return nil
-		}
-		t := o.Endpoint.Conn()
-		return &verbs.TCPInfo{Info: t.Info(clock()), Counters: t.Counters()}
-	}
-	err := o.Init(x.dev.iwarpConfig(c, w.loop, false))
+	err := xc.Init(x.dev.iwarpConfig(c, w.loop, false))
 	if err == nil {
 		w.sums.enterConn(c)
 	}
-	return o, err
+	return &xc.OverTCP, err
 }
+
+// cutOff implements part.
+func (c *xdpConn) cutOff(why error) {
+	if c.Endpoint != nil {
+		c.w.stk.Abandon(c.Endpoint, why, clock())
+	} else {
+		c.Abandon(why)
+	}
+}
+
+// tcpInfo implements carrier.
+func (c *xdpConn) tcpInfo() *verbs.TCPInfo {
+	if c.Endpoint == nil {
+		return nil
+	}
+	t := c.Endpoint.Conn()
+	return &verbs.TCPInfo{Info: t.Info(clock()), Counters: t.Counters()}
+}
+
+// established implements carrier.
+func (c *xdpConn) established() { c.Endpoint.Confirm() }
 
 func copyMode(i ring.Info) string {
 	if i.ZeroCopy {
@@ -72,18 +79,19 @@ func (c *conn) tuple() tcp.Tuple {
 
 // resume goes on with a connection that another worker began; s is the answer to its SYN.
 func (x *xdpDriver) resume(w *worker, c *conn, iss seq.Num, s *stack.Stray) {
-	o, err := x.upper(w, x.index(w), c)
+	o, err := x.carry(w, x.index(w), c)
+	var e *stack.Endpoint
 	if err == nil {
 		cfg := x.cfg.TCP
 		x.window(&cfg)
-		o.Endpoint, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
+		e, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
 	}
 	if err != nil {
-		w.sums.leaveConn(c)
-		c.done()
+		c.release()
 		c.report(err)
 		return
 	}
+	o.Bind(e)
 	w.stk.Inject(s, clock())
 }
 
