@@ -2,9 +2,9 @@ package engine
 
 import "xwarp/tcp/tick"
 
-// pace says on which of the turns that find nothing the clock is read, for timers and for what the device
+// clockSkip says on which of the turns that find nothing the clock is read, for timers and for what the device
 // does by itself: a reading costs more than all else that such a turn does.
-type pace struct {
+type clockSkip struct {
 	last    tick.Time // of the last reading
 	skipped int       // turns since then
 	most    int       // of them
@@ -16,13 +16,13 @@ const (
 )
 
 // skip reports whether this turn may go without the time.
-func (p *pace) skip() bool {
+func (p *clockSkip) skip() bool {
 	p.skipped++
 	return p.skipped <= p.most
 }
 
-// note hears of a reading.
-func (p *pace) note(now tick.Time) {
+// read is told of each reading.
+func (p *clockSkip) read(now tick.Time) {
 	switch {
 	case now.Sub(p.last) > maxLate:
 		p.most /= 2

@@ -6,11 +6,11 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestPace: with turns of any length the clock is read so often that a timer is late by no more than maxLate
+// TestClockSkip: with turns of any length the clock is read so often that a timer is late by no more than maxLate
 // and what turns take while their length changes, and on short turns it is read on few of them.
-func TestPace(t *testing.T) {
+func TestClockSkip(t *testing.T) {
 	now := tick.Time(tick.Second)
-	p := pace{last: now}
+	p := clockSkip{last: now}
 	reads := 0
 	turns := func(n int, each tick.Duration) (late tick.Duration) {
 		reads = 0
@@ -20,7 +20,7 @@ func TestPace(t *testing.T) {
 				continue
 			}
 			late = max(late, now.Sub(p.last))
-			p.note(now)
+			p.read(now)
 			reads++
 		}
 		return late
@@ -40,10 +40,10 @@ func TestPace(t *testing.T) {
 		}
 	}
 	turns(1000, 20)
-	p.note(now)
+	p.read(now)
 	for range 10 { // a busy turn reads the clock by itself
 		now = now.Add(5 * tick.Microsecond)
-		p.note(now)
+		p.read(now)
 	}
 	if p.most != 0 {
 		t.Errorf("%d turns are left out after long ones", p.most)

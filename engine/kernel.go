@@ -34,7 +34,7 @@ type kernelDriver struct {
 	cfg  KernelConfig
 	loop *loop
 
-	wake    chan struct{}
+	woken   chan struct{}
 	stop    chan struct{}
 	ended   chan struct{}
 	conns   map[*kernelConn]bool
@@ -62,22 +62,22 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 		}
 	}
 	k := &kernelDriver{
-		cfg: cfg, wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		cfg: cfg, woken: make(chan struct{}, 1), stop: make(chan struct{}),
 		ended: make(chan struct{}),
 		conns: map[*kernelConn]bool{},
 	}
 	k.dev = newDevice(cfg.Options)
 	k.dev.drv = k
-	k.loop = newLoop(k.rouse)
+	k.loop = newLoop(k)
 	k.dev.own(k.loop)
 	go k.run()
 	go k.dev.watch()
 	return k.dev, nil
 }
 
-func (k *kernelDriver) rouse() {
+func (k *kernelDriver) wake() {
 	select {
-	case k.wake <- struct{}{}:
+	case k.woken <- struct{}{}:
 	default:
 	}
 }
@@ -106,7 +106,7 @@ func (k *kernelDriver) run() {
 		}
 		timer.Reset(wait)
 		select {
-		case <-k.wake:
+		case <-k.woken:
 		case <-timer.C:
 		case <-k.stop:
 			k.abortAll()

@@ -313,10 +313,10 @@ func (c *kernelConn) established() { c.conn.hold.Established() }
 func (c *kernelConn) dead() bool { return c.ended }
 
 // Wake implements iwarp.Transport: the driver visits every connection anyway.
-func (c *kernelConn) Wake() { c.drv.rouse() }
+func (c *kernelConn) Wake() { c.drv.wake() }
 
 // Shutdown implements iwarp.Transport.
-func (c *kernelConn) Shutdown(tick.Time) { c.fin = true; c.drv.rouse() }
+func (c *kernelConn) Shutdown(tick.Time) { c.fin = true; c.drv.wake() }
 
 // Abort implements iwarp.Transport: RST.
 func (c *kernelConn) Abort(tick.Time) {

@@ -21,9 +21,9 @@ func clock() tick.Time { return tick.Time(time.Since(epoch)) }
 // loop is what every worker has: the memory and the connections that it alone touches, and the two ways in which
 // other goroutines reach it. Everything of a queue pair below its rings belongs to exactly one loop.
 type loop struct {
-	table *ddp.Table
-	pool  *mpa.HoldPool
-	wake  func() // makes a sleeping worker look at its mailbox
+	table  *ddp.Table
+	pool   *mpa.HoldPool
+	thread waker
 
 	mu     sync.Mutex
 	mail   []func()
@@ -56,9 +56,12 @@ type doorbell struct {
 	next    *doorbell
 }
 
-func newLoop(wake func()) *loop {
+// waker is the worker of a loop, which may sleep: wake makes it look at what was posted.
+type waker interface{ wake() }
+
+func newLoop(thread waker) *loop {
 	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0),
-		wake: wake, sums: newSums()}
+		thread: thread, sums: newSums()}
 }
 
 // post has the worker run f soon; it reports false when the worker has ended.
@@ -71,7 +74,7 @@ func (l *loop) post(f func()) bool {
 	l.mail = append(l.mail, f)
 	l.hasNew.Store(true)
 	l.mu.Unlock()
-	l.wake()
+	l.thread.wake()
 	return true
 }
 
@@ -161,7 +164,7 @@ func (l *loop) ring(b *doorbell) {
 			break
 		}
 	}
-	l.wake()
+	l.thread.wake()
 }
 
 // end makes post and call fail from now on, and runs what came before.

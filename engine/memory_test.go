@@ -7,13 +7,18 @@ import (
 	"xwarp/ddp"
 )
 
+// atOnce is the worker of a loop that does what is posted on the goroutine that posts it.
+type atOnce struct{ *loop }
+
+func (a *atOnce) wake() { a.work() }
+
 // twoLoops is a device of two workers that do what is posted at once.
 func twoLoops() *Device {
 	d := newDevice(Options{})
 	for range 2 {
-		var l *loop
-		l = newLoop(func() { l.work() })
-		d.own(l)
+		a := &atOnce{}
+		a.loop = newLoop(a)
+		d.own(a.loop)
 	}
 	return d
 }

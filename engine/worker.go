@@ -40,15 +40,15 @@ func newWorker(p ring.Port) (*worker, error) {
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
 	w := &worker{port: p, efd: fd}
-	w.loop = newLoop(w.rouse)
+	w.loop = newLoop(w)
 	w.running.Add(1)
 	return w, nil
 }
 
 func (w *worker) closeFiles() { unix.Close(w.efd) }
 
-// rouse ends the worker's sleep if it sleeps.
-func (w *worker) rouse() {
+// wake ends the worker's sleep if it sleeps.
+func (w *worker) wake() {
 	if w.asleep.Load() {
 		var one [8]byte
 		binary.NativeEndian.PutUint64(one[:], 1)
@@ -78,7 +78,7 @@ func (w *worker) run(cpu int, busy time.Duration) {
 // when it is told to stop, else why the worker cannot go on.
 func (w *worker) turns(busy time.Duration) (err error) {
 	defer w.containTurn(&err)
-	p := pace{last: clock()}
+	p := clockSkip{last: clock()}
 	idleSince := p.last
 	active := false // something was done since p.last, which no clock was read for
 	for !w.stop.Load() {
@@ -100,7 +100,7 @@ func (w *worker) turns(busy time.Duration) (err error) {
 			now = clock()
 			w.beat(now)
 		}
-		p.note(now)
+		p.read(now)
 		w.enter(atTransmit)
 		worked = w.stk.Transmit(now) || worked || active
 		active = false
@@ -190,7 +190,7 @@ func (w *worker) sleep(now tick.Time) {
 // end stops the worker and waits for it.
 func (w *worker) end() {
 	w.stop.Store(true)
-	w.rouse()
+	w.wake()
 	if w.started.Load() {
 		w.running.Wait()
 	}

@@ -6,7 +6,7 @@ package mpa
 // it as the head of an FPDU would acknowledge the wrong octets, and the stream could not be healed. An
 // aligned sender never sends heads of FPDUs, so as long as a peer looks aligned, octets that do not end with
 // a right FPDU are refused until they come again the same. A sender that cuts its FPDUs pays for that with
-// one retransmission, and is then believed for a long time.
+// one retransmission, and what it cuts is kept at once for a long time then.
 type trust struct {
 	on      bool
 	aligned int // offers of whole FPDUs since the last proof that the sender cuts FPDUs

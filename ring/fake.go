@@ -178,7 +178,7 @@ func (k *FakeKernel) Check() error {
 	return k.err
 }
 
-func (k *FakeKernel) blame(format string, args ...any) {
+func (k *FakeKernel) invalid(format string, args ...any) {
 	k.stats.InvalidDescs++
 	if k.err == nil {
 		k.err = fmt.Errorf("ring: fake kernel: "+format, args...)

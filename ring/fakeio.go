@@ -41,11 +41,11 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 		}
 		switch chunk := addr >> chunkShift; {
 		case addr&(ChunkSize-1) != 0:
-			k.blame("fill address %#x is not on a chunk's border", addr)
+			k.invalid("fill address %#x is not on a chunk's border", addr)
 		case chunk >= uint64(len(k.busy)):
-			k.blame("fill address %#x is outside the UMEM", addr)
+			k.invalid("fill address %#x is outside the UMEM", addr)
 		case k.busy[chunk]:
-			k.blame("chunk %d is in the fill ring and being transmitted", chunk)
+			k.invalid("chunk %d is in the fill ring and being transmitted", chunk)
 		default:
 			copy(k.mem.umem[d.Addr:], frame[:n])
 		}
@@ -80,7 +80,7 @@ func (k *FakeKernel) acceptOne() {
 	first, bad := len(k.sent), false
 	for {
 		if k.tx.avail(1) == 0 {
-			k.blame("a transmitted packet has no last descriptor")
+			k.invalid("a transmitted packet has no last descriptor")
 			bad = true
 			break
 		}
@@ -88,10 +88,10 @@ func (k *FakeKernel) acceptOne() {
 		chunk := d.Addr >> chunkShift
 		if d.Len == 0 || d.Addr&(ChunkSize-1)+uint64(d.Len) > ChunkSize ||
 			chunk >= uint64(len(k.busy)) {
-			k.blame("transmit descriptor %+v is invalid", d)
+			k.invalid("transmit descriptor %+v is invalid", d)
 			bad = true
 		} else if k.busy[chunk] {
-			k.blame("chunk %d is transmitted twice", chunk)
+			k.invalid("chunk %d is transmitted twice", chunk)
 			bad = true
 		} else {
 			k.busy[chunk] = true

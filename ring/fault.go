@@ -61,26 +61,26 @@ func NewFault(p Port, cfg FaultConfig) *Fault {
 // FaultStats returns what happened to received and to transmitted packets.
 func (f *Fault) FaultStats() (rx, tx FaultStats) { return f.rx, f.tx }
 
-type fate uint8
+type faultKind uint8
 
 const (
-	fateNone fate = iota
-	fateDrop
-	fateDuplicate
-	fateCorrupt
-	fateDelay
+	faultNone faultKind = iota
+	faultDrop
+	faultDuplicate
+	faultCorrupt
+	faultDelay
 )
 
 // draw decides about one packet. It uses one random number whatever the rates are.
-func (f *Fault) draw(r *Rates) fate {
+func (f *Fault) draw(r *Rates) faultKind {
 	x := f.rnd.Float64()
 	for i, p := range [...]float64{r.Drop, r.Duplicate, r.Corrupt, r.Delay} {
 		if x < p {
-			return fateDrop + fate(i)
+			return faultDrop + faultKind(i)
 		}
 		x -= p
 	}
-	return fateNone
+	return faultNone
 }
 
 // Recv is Port.Recv with faults.
@@ -114,17 +114,17 @@ func (f *Fault) Recv(batch []Packet) int {
 // receive does to p what is drawn and reports whether it is received now.
 func (f *Fault) receive(p *Packet) bool {
 	switch f.draw(&f.cfg.Rx) {
-	case fateDrop:
+	case faultDrop:
 		f.rx.Dropped++
 		f.Port.Release(p)
 		return false
-	case fateDuplicate:
+	case faultDuplicate:
 		f.rx.Duplicated++
 		f.ready = append(f.ready, f.duplicate(p))
-	case fateCorrupt:
+	case faultCorrupt:
 		f.rx.Corrupted++
 		f.corruptRx(p)
-	case fateDelay:
+	case faultDelay:
 		if len(f.late) < MaxDelayed {
 			f.rx.Delayed++
 			f.late = append(f.late, lateRx{*p, f.cfg.Batches})
@@ -189,21 +189,21 @@ func (f *Fault) Release(p *Packet) {
 // Send is Port.Send with faults.
 func (f *Fault) Send(b TxBuf, n int) {
 	switch f.draw(&f.cfg.Tx) {
-	case fateDrop:
+	case faultDrop:
 		f.tx.Dropped++
 		f.Port.CancelTx(b)
 		return
-	case fateDuplicate:
+	case faultDuplicate:
 		if f.sendTwice(b, n) {
 			f.tx.Duplicated++
 			return
 		}
-	case fateCorrupt:
+	case faultCorrupt:
 		if n > ethHeader && n <= len(b.Data) {
 			f.tx.Corrupted++
 			b.Data[ethHeader+f.rnd.IntN(n-ethHeader)] ^= f.pattern()
 		}
-	case fateDelay:
+	case faultDelay:
 		if len(f.lateTx) < MaxDelayed {
 			f.tx.Delayed++
 			f.lateTx = append(f.lateTx, lateTx{b, n, f.cfg.Batches})

@@ -87,7 +87,7 @@ func newFrames(c *Config) frames {
 // moveRx changes the owner of a receive chunk, if it is the one expected.
 func (f *frames) moveRx(i uint32, from, to Owner) bool {
 	if i >= uint32(len(f.rx)) || f.rx[i] != from {
-		f.blame("receive chunk", i, f.rx, from, to)
+		f.misused("receive chunk", i, f.rx, from, to)
 		return false
 	}
 	f.rx[i] = to
@@ -99,7 +99,7 @@ func (f *frames) moveRx(i uint32, from, to Owner) bool {
 // moveTx changes the owner of a slot, if it is the one expected.
 func (f *frames) moveTx(i uint32, from, to Owner) bool {
 	if i >= uint32(len(f.tx)) || f.tx[i] != from {
-		f.blame("transmit slot", i, f.tx, from, to)
+		f.misused("transmit slot", i, f.tx, from, to)
 		return false
 	}
 	f.tx[i] = to
@@ -122,7 +122,7 @@ func (f *frames) freeRx(i uint32) {
 // completed takes one completed descriptor of a slot and reports whether it was the last one.
 func (f *frames) completed(i uint32) bool {
 	if i >= uint32(len(f.tx)) || f.tx[i] != OwnerCompletion || f.open[i] == 0 {
-		f.blame("transmit slot", i, f.tx, OwnerCompletion, OwnerFree)
+		f.misused("transmit slot", i, f.tx, OwnerCompletion, OwnerFree)
 		return false
 	}
 	f.open[i]--
@@ -133,7 +133,7 @@ func (f *frames) completed(i uint32) bool {
 	return true
 }
 
-func (f *frames) blame(what string, i uint32, owners []Owner, from, to Owner) {
+func (f *frames) misused(what string, i uint32, owners []Owner, from, to Owner) {
 	if f.misuse++; f.misuse > 1 {
 		return
 	}

@@ -34,11 +34,11 @@ func (s *Socket) span(i uint32) (from, to uint64) {
 	return from, from + size
 }
 
-// owns reports whether slot is the writer's, and blames it otherwise.
+// owns reports whether slot is the writer's, and counts a misuse otherwise.
 func (s *Socket) owns(slot uint32) bool {
 	f := &s.frames
 	if slot >= uint32(len(f.tx)) || f.tx[slot] != OwnerTx || f.open[slot] != 0 {
-		f.blame("transmit slot", slot, f.tx, OwnerTx, OwnerCompletion)
+		f.misused("transmit slot", slot, f.tx, OwnerTx, OwnerCompletion)
 		return false
 	}
 	return true
@@ -90,7 +90,7 @@ func (s *Socket) Flush() State {
 			break
 		}
 		errno := s.k.kickTx()
-		st = s.note(errno, st)
+		st = s.kicked(errno, st)
 		left := s.tx.used()
 		if s.qhead != s.qtail {
 			s.submit()
@@ -111,8 +111,8 @@ func (s *Socket) Flush() State {
 	return st
 }
 
-// note counts the outcome of one kick and returns the state after it; a drop by the device is not forgotten.
-func (s *Socket) note(errno unix.Errno, before State) State {
+// kicked counts the outcome of one kick and returns the state after it; a drop by the device is not forgotten.
+func (s *Socket) kicked(errno unix.Errno, before State) State {
 	s.stats.Kicks++
 	st := stateOf(errno)
 	switch st {
@@ -203,7 +203,8 @@ func (s *Socket) Reap() int {
 	for range avail {
 		addr := *s.comp.next()
 		if addr < s.txBase {
-			s.frames.blame("receive chunk", uint32(addr>>chunkShift), s.frames.rx, OwnerCompletion,
+			s.frames.misused("receive chunk", uint32(addr>>chunkShift), s.frames.rx,
+				OwnerCompletion,
 				OwnerFree)
 			continue
 		}

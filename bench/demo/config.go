@@ -97,7 +97,7 @@ func (c *Config) Complete() error {
 	case c.Timeout < 0:
 		return fmt.Errorf("%w: timeout %v is negative", ErrConfig, c.Timeout)
 	}
-	return c.enoughMemory()
+	return c.checkMemory()
 }
 
 // Warnings returns what may surprise although it is allowed.

@@ -45,8 +45,8 @@ func fill(b []byte, seed uint64) {
 	rand.NewChaCha8(key).Read(b)
 }
 
-// enoughMemory keeps the kernel from ending the process in the middle of a run.
-func (c *Config) enoughMemory() error {
+// checkMemory keeps the kernel from ending the process in the middle of a run.
+func (c *Config) checkMemory() error {
 	have, ok := availableMemory("/proc/meminfo")
 	if need := regions*c.Size + reserve; ok && need > have {
 		return fmt.Errorf("%w: size %d MiB needs %d MiB of memory in all, and %d MiB are "+

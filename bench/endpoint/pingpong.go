@@ -23,7 +23,7 @@ type pingpong struct {
 	from    time.Time // the last whole round; as in perftest, its end is the beginning of the next one
 	sent    time.Time
 	fresh   bool // it was not measured yet: that is done while the next one is under way
-	enough  bool // the one under way is not measured
+	full    bool // all rounds were measured, the one under way is not
 	first   time.Time
 	to      time.Time
 	count   uint64 // messages that came back
@@ -108,7 +108,7 @@ func (p *pingpong) turn() bool {
 		p.measure()
 	}
 	p.idle = 0
-	if p.enough {
+	if p.full {
 		p.end()
 	}
 	if p.client {
@@ -239,7 +239,7 @@ func (p *pingpong) ping() {
 
 // measure records the last round and decides whether there are more.
 func (p *pingpong) measure() {
-	if !p.fresh || p.enough {
+	if !p.fresh || p.full {
 		return
 	}
 	p.fresh = false
@@ -255,7 +255,7 @@ func (p *pingpong) measure() {
 	}
 	p.hist.record(p.sent.Sub(p.from))
 	p.to = p.sent
-	p.enough = s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 &&
+	p.full = s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 &&
 		p.to.Sub(p.first) >= s.Duration
 }
 

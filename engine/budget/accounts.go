@@ -29,19 +29,19 @@ type bucket struct {
 func (p *Peers) add(acc *account, s stage, now tick.Time) {
 	for c := acc; c != nil; c = c.net {
 		c.n[s]++
-		p.note(c, now)
+		p.listIdle(c, now)
 	}
 }
 
 func (p *Peers) remove(acc *account, s stage, now tick.Time) {
 	for c := acc; c != nil; c = c.net {
 		c.n[s]--
-		p.note(c, now)
+		p.listIdle(c, now)
 	}
 }
 
-// note keeps the list of accounts that have nothing.
-func (p *Peers) note(c *account, now tick.Time) {
+// listIdle keeps the list of accounts that have nothing.
+func (p *Peers) listIdle(c *account, now tick.Time) {
 	empty := c.n == [stages]int{} && c.peers == 0 && c != &p.rest
 	switch {
 	case empty && c.idle == nil:
@@ -76,7 +76,7 @@ func (p *Peers) find(a netip.Addr, now tick.Time) *account {
 		}
 		net = &account{key: networkOf(a)}
 		p.accounts[net.key] = net
-		p.note(net, now)
+		p.listIdle(net, now)
 	} else if net.idle != nil {
 		p.idleNet.MoveToFront(net.idle)
 		net.since = now
@@ -88,8 +88,8 @@ func (p *Peers) find(a netip.Addr, now tick.Time) *account {
 	p.accounts[c.key] = c
 	p.peers++
 	net.peers++
-	p.note(net, now)
-	p.note(c, now)
+	p.listIdle(net, now)
+	p.listIdle(c, now)
 	return c
 }
 
@@ -114,7 +114,7 @@ func (p *Peers) evict(l *list.List) bool {
 	if c.net != nil {
 		p.peers--
 		c.net.peers--
-		p.note(c.net, c.since)
+		p.listIdle(c.net, c.since)
 	}
 	return true
 }

@@ -95,7 +95,7 @@ func (s *Stream) Attach(e *stack.Endpoint) {
 // Endpoint returns the connection below, for the stack's thread only; nil before Connect.
 func (s *Stream) Endpoint() *stack.Endpoint { return s.ep }
 
-// set adds conditions and rouses whoever waits.
+// set adds conditions and wakes whoever waits.
 func (s *Stream) set(r Ready) {
 	s.ready |= r
 	select {

@@ -209,7 +209,8 @@ func TestStartIsKept(t *testing.T) {
 	}
 }
 
-// What ends takes its frames along: both FINs, or our RST. A peer's RST or SYN may be a stranger's and takes nothing.
+// What ends takes its frames along: both FINs, or our RST. A peer's RST or SYN may be somebody else's and
+// takes nothing.
 func TestEnds(t *testing.T) {
 	type step struct {
 		out   bool
@@ -225,7 +226,7 @@ func TestEnds(t *testing.T) {
 		{"closed", []step{{true, "FA"}, {false, "FA"}}, 0},
 		{"our reset", []step{{true, "R"}}, 0},
 		{"a peer's reset", []step{{false, "R"}}, 7},
-		{"a stranger's SYN", []step{{false, "S"}, {true, "A"}}, 7},
+		{"somebody else's SYN", []step{{false, "S"}, {true, "A"}}, 7},
 		{"the same addresses again", []step{{false, "S"}, {true, "SA"}}, 1},
 		{"we again", []step{{true, "S"}}, 1},
 	} {

@@ -9,17 +9,17 @@ import (
 
 // What the first frames of connections may cost, and what each limit stops.
 const (
-	maxOpen      = 256      // connections that start at a time: a flood of SYNs
-	maxKept      = 4096     // connections whose frames are kept
-	maxOver      = 64       // of these, connections that a peer's RST may have ended, or somebody else's
-	maxOctets    = 16 << 20 // of all kept frames
-	maxFrames    = 24       // of one connection
-	maxOfOne     = 24 << 10 // octets of one connection: two FPDUs of jumbo frames, and what goes before them
-	patience     = 16       // frames after the MPA Reply in which the first FPDU of each direction is waited for
-	bucketBits   = 12
-	replyKey     = "MPA ID Rep Frame" // RFC 5044, 7.1.2
-	fullSYN      = 0x12               // SYN and ACK
-	replyMinimum = len(replyKey)
+	maxOpen       = 256      // connections that start at a time: a flood of SYNs
+	maxKept       = 4096     // connections whose frames are kept
+	maxOver       = 64       // of these, connections that a peer's RST may have ended, or somebody else's
+	maxOctets     = 16 << 20 // of all kept frames
+	maxFrames     = 24       // of one connection
+	maxOfOne      = 24 << 10 // octets of one connection: two FPDUs of jumbo frames, and what goes before them
+	maxAfterReply = 16       // frames after the MPA Reply in which the first FPDU of each direction is waited for
+	bucketBits    = 12
+	replyKey      = "MPA ID Rep Frame" // RFC 5044, 7.1.2
+	fullSYN       = 0x12               // SYN and ACK
+	replyMinimum  = len(replyKey)
 )
 
 // Frame is one frame of a capture.
@@ -80,7 +80,7 @@ func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) 
 		return
 	case s.flags&syn != 0 && (c == nil && s.flags&fullSYN != fullSYN || c != nil && d == Tx &&
 		(c.kept || c.payload)):
-		// A peer's SYN for a connection that there is says nothing until it is answered: it may be a stranger's.
+		// A peer's SYN for a connection that there is says nothing until it is answered: it may be somebody else's.
 		t.remove(c)
 		c = t.begin(flow, s.bucket(b))
 	case c == nil:
@@ -96,7 +96,7 @@ func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) 
 	}
 }
 
-// reset hears of RST. Ours is the end; a peer's may be a stranger's, so the frames stay for a while.
+// reset hears of RST. Ours is the end; a peer's may be somebody else's, so the frames stay for a while.
 func (t *starts) reset(c *start, d Direction) {
 	switch {
 	case c == nil:
@@ -154,7 +154,7 @@ func (t *starts) take(c *start, s *segment, b []byte, d Direction, now int64, po
 	case len(b) >= s.data+replyMinimum && string(b[s.data:s.data+replyMinimum]) == replyKey:
 		c.reply = true
 	}
-	if c.first[0] && c.first[1] || c.after >= patience {
+	if c.first[0] && c.first[1] || c.after >= maxAfterReply {
 		t.settle(c)
 	}
 }

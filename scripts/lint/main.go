@@ -1,4 +1,4 @@
-// Command lint checks the rules of the house that no general tool knows: which package may import which, how
+// Command lint checks the rules of this project that no general tool knows: which package may import which, how
 // wide a line is, that protocol packages are values without goroutines and channels, and what stands at the
 // top level. Test files are free.
 //

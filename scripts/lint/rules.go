@@ -9,9 +9,9 @@ import (
 // module is the path that our own packages begin with.
 const module = "xwarp"
 
-// room is a directory and what the non-test code in it and below it may import; the innermost room
-// counts. Paths end in /... for a whole tree, as in go list; a package may import its own room.
-type room struct {
+// layer is a directory and what the non-test code in it and below it may import; the innermost layer
+// counts. Paths end in /... for a whole tree, as in go list; a package may import its own layer.
+type layer struct {
 	name   string
 	ours   []string // of this module
 	others []string // of other modules; "any" for all that go.mod has
@@ -34,8 +34,8 @@ var drivers = []string{"golang.org/x/sys/...", "github.com/asavie/xdp/...",
 
 const gopacket = "github.com/google/gopacket/..."
 
-// rooms is the house, from the wire upwards. engine/README says what each is for.
-var rooms = []room{
+// layers go from the wire upwards. engine/README says what each is for.
+var layers = []layer{
 	{name: "tcp", banned: ioFree, values: true},
 	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/octets"}, banned: ioFree,
 		values: true},
@@ -88,7 +88,7 @@ func within(dirs ...string) (patterns []string) {
 	return patterns
 }
 
-// exceptions are packages that may import more than their room, each with its reason.
+// exceptions are packages that may import more than their layer, each with its reason.
 var exceptions = map[string][]string{
 	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // the daemon's file
 	// pcapng files of what a decorator saw: a tool, not on the data path
@@ -109,9 +109,9 @@ type pkg struct {
 	Imports                   []string
 }
 
-// findRoom returns the innermost room of a package of ours.
-func findRoom(path string) (found room, ok bool) {
-	for _, r := range rooms {
+// findLayer returns the innermost layer of a package of ours.
+func findLayer(path string) (found layer, ok bool) {
+	for _, r := range layers {
 		if len(r.name) > len(found.name) && r.owns(path) {
 			found, ok = r, true
 		}
@@ -120,20 +120,21 @@ func findRoom(path string) (found room, ok bool) {
 }
 
 // owns reports whether the package of that path lies in r's directory or below it.
-func (r room) owns(path string) bool { return matches(path, within(r.name)) }
+func (r layer) owns(path string) bool { return matches(path, within(r.name)) }
 
 // checkImports returns what is wrong with the imports of p.
 func checkImports(p pkg) (faults []string) {
-	r, ok := findRoom(p.ImportPath)
+	r, ok := findLayer(p.ImportPath)
 	if !ok {
-		return []string{fmt.Sprintf("%s: lies in no room of the house", p.ImportPath)}
+		return []string{fmt.Sprintf("%s: lies in no layer, see scripts/lint/rules.go",
+			p.ImportPath)}
 	}
 	for _, path := range p.Imports {
 		if path == "C" {
 			faults = append(faults, fmt.Sprintf("%s: uses cgo", p.ImportPath))
 			continue
 		}
-		if kit, ok := findRoom(path); ok && kit.tests && kit.name != r.name {
+		if kit, ok := findLayer(path); ok && kit.tests && kit.name != r.name {
 			faults = append(faults, fmt.Sprintf("%s: imports %s, which is for tests", p.ImportPath,
 				path))
 		}
@@ -145,11 +146,11 @@ func checkImports(p pkg) (faults []string) {
 	return faults
 }
 
-func (r room) allows(path string) bool {
+func (r layer) allows(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	switch {
 	case first == module:
-		to, _ := findRoom(path)
+		to, _ := findLayer(path)
 		return to.name == r.name || matches(path, r.ours)
 	case strings.Contains(first, "."):
 		return !matches(path, r.never) && (slices.Contains(r.others, "any") ||

@@ -10,7 +10,7 @@ import (
 
 // checkValues returns where the non-test files of p use what a value without a process does not have.
 func checkValues(p pkg) (faults []string, err error) {
-	if r, ok := findRoom(p.ImportPath); !ok || !r.values {
+	if r, ok := findLayer(p.ImportPath); !ok || !r.values {
 		return nil, nil
 	}
 	set := token.NewFileSet()

@@ -22,7 +22,7 @@ const (
 // unwrappable is a comment that is no prose: directives, and drawings or lists, which are indented.
 var unwrappable = regexp.MustCompile(`^//([a-z]+:|\t|   )`)
 
-// checkWidth returns the lines of p that are wider than the house allows. Raw strings and the tags of
+// checkWidth returns the lines of p that are wider than allowed. Raw strings and the tags of
 // fields stay as they are, and so does what a generator wrote.
 func checkWidth(p pkg) (faults []string, err error) {
 	for _, name := range slices.Concat(p.GoFiles, p.TestGoFiles, p.XTestGoFiles) {

@@ -48,16 +48,16 @@ func (q *runQueue) pump(tick.Time) {
 	}
 }
 
-func (w *watched) note() {
+func (w *watched) update() {
 	if !w.due {
 		w.due = true
 		w.q.due = append(w.q.due, w)
 	}
 }
 
-func (w *watched) Acked(to seq.Num)                   { w.Stream.Acked(to); w.note() }
-func (w *watched) Advance(to seq.Num)                 { w.Stream.Advance(to); w.note() }
-func (w *watched) Event(ev tcp.Events, now tick.Time) { w.Stream.Event(ev, now); w.note() }
+func (w *watched) Acked(to seq.Num)                   { w.Stream.Acked(to); w.update() }
+func (w *watched) Advance(to seq.Num)                 { w.Stream.Advance(to); w.update() }
+func (w *watched) Event(ev tcp.Events, now tick.Time) { w.Stream.Event(ev, now); w.update() }
 
 func newWatched(h *Host, q *runQueue, buffer int, run func()) *watched {
 	c := bytestream.Config{SendBuffer: buffer, RecvBuffer: buffer}

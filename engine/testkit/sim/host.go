@@ -184,11 +184,11 @@ func (h *Host) inject(frame []byte) {
 	}
 	if !ok {
 		h.stats.NoRoom++
-		h.world.note(h, Dropped, frame)
+		h.world.record(h, Dropped, frame)
 		return
 	}
 	h.stats.Received++
-	h.world.note(h, In, frame)
+	h.world.record(h, In, frame)
 	h.wakeAt = min(h.wakeAt, h.world.now.Add(h.cfg.Latency))
 }
 
@@ -258,7 +258,7 @@ func (h *Host) take() {
 			return
 		}
 		h.stats.Sent++
-		h.world.note(h, Out, h.buf)
+		h.world.record(h, Out, h.buf)
 		up := h.cfg.Up
 		if up == nil {
 			h.world.route(h.buf)

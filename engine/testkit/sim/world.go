@@ -248,8 +248,8 @@ func (w *World) byAddr(a ip.Addr) *Host {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// note adds a frame to the digest.
-func (w *World) note(h *Host, d Direction, frame []byte) {
+// record adds a frame to the digest.
+func (w *World) record(h *Host, d Direction, frame []byte) {
 	w.frames++
 	w.hash = mix(w.hash ^ uint64(w.now))
 	w.hash = mix(w.hash ^ uint64(crc32.Checksum(frame, castagnoli))<<16 ^ uint64(
