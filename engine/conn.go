@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
 	"xwarp/ddp/rdmap"
@@ -16,6 +15,7 @@ import (
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
+	"xwarp/tcp/tick"
 )
 
 // conn is one attempt at a connection, active or passive: it hears from its iwarp.Conn on the worker's thread.
@@ -23,7 +23,6 @@ type conn struct {
 	dev      *Device
 	qp       *QP // nil until a responder accepted
 	listener *Listener
-	request  *request
 	mpa      verbs.MPAConfig
 	startup  startup.Config
 	local    netip.AddrPort // both are set before attach, and stay
@@ -31,9 +30,9 @@ type conn struct {
 
 	owner     atomic.Pointer[loop] // changes at most once, while the connection is being opened
 	loopIndex int
-	ses       *iwarp.Conn
+	iw        *iwarp.Conn
 	counted   tally.Counted[mpa.ReceiverCounters] // what is in the loop's sums
-	below     carrier                             // of ses; nil while the kernel is still connecting
+	below     carrier                             // of iw; nil while the kernel is still connecting
 	port      *ports.Reservation                  // nil where the kernel has the port, or a listener
 
 	result chan error // one value: established, or why not
@@ -52,36 +51,27 @@ type carrier interface {
 // begin ties c to a worker; it runs there.
 func (c *conn) begin(l *loop, i int, s *iwarp.Conn, below carrier) error {
 	c.owner.Store(l)
-	c.loopIndex, c.ses, c.below = i, s, below
+	c.loopIndex, c.iw, c.below = i, s, below
 	if c.qp != nil {
 		return c.qp.attach(c)
 	}
 	return nil
 }
 
-// attach makes c the connection of q. A queue pair has one connection in its life; only an attempt that never got
-// established, and let go of q by release, may be followed by another.
-func (q *QP) attach(c *conn) error {
-	switch {
-	case q.is(lifeAttached):
-		return verbs.ErrHasConn
-	case q.closing:
-		return verbs.ErrClosed
+// iwarpConfig is the configuration of c's iwarp.Conn on loop l.
+func (d *Device) iwarpConfig(c *conn, l *loop, reliable bool) iwarp.Config {
+	s := iwarp.Config{
+		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c,
+		Pack:     !d.opt.NoPack,
+		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
+		StartupTimeout:   tick.Duration(d.opt.StartupTimeout),
+		FirstFPDUTimeout: tick.Duration(d.opt.FirstFPDUTimeout),
+		CloseTimeout:     tick.Duration(d.opt.CloseTimeout),
 	}
-	q.conn.Store(c)
-	q.ses = c.ses
-	q.life.Store(uint32(lifeAttached))
-	return q.bind(c.owner.Load(), c.loopIndex)
-}
-
-// abandon ends q after the last attempt to connect it failed.
-func (q *QP) abandon(err error) {
-	l := q.loop.Load()
-	if l == nil {
-		q.setGone(err)
-		return
+	if c.qp != nil {
+		s.QP = &c.qp.core
 	}
-	l.callFor(q, func() { q.setGone(err) })
+	return s
 }
 
 // call runs f on the worker that has c, wherever that moves.
@@ -110,11 +100,11 @@ func (c *conn) cutOff(why error) {
 func (c *conn) abort() {
 	switch {
 	case c.over:
-	case c.ses == nil: // the kernel is still connecting
+	case c.iw == nil: // the kernel is still connecting
 		c.over = true
 	default:
-		c.ses.Abort(clock())
-		c.ses.Wake()
+		c.iw.Abort(clock())
+		c.iw.Wake()
 	}
 }
 
@@ -127,10 +117,9 @@ func (c *conn) report(err error) {
 
 // Request implements iwarp.Handler.
 func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
-	c.request = &request{conn: c}
 	req := &verbs.ConnRequest{
 		Local: c.local, Remote: c.remote, Revision: r.Revision, PrivateData: r.PrivateData,
-		IRD: int(r.IRD), ORD: int(r.ORD), Answerer: c.request,
+		IRD: int(r.IRD), ORD: int(r.ORD), Answerer: c,
 	}
 	select {
 	case c.listener.requests <- req:
@@ -172,9 +161,6 @@ func (c *conn) PullPosted() {
 func (c *conn) Closed(s *iwarp.Conn, err error) {
 	c.over = true
 	c.release()
-	if c.request != nil {
-		c.request.lapsed = true
-	}
 	if c.qp != nil && c.qp.is(lifeEstablished) {
 		c.qp.setGone(err)
 		return
@@ -209,83 +195,17 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// Listener is verbs.Listener of the engine.
-type Listener struct {
-	dev      *Device
-	cfg      verbs.ConnConfig
-	asked    netip.AddrPort
-	addr     netip.AddrPort
-	requests chan *verbs.ConnRequest
-	closed   chan struct{}
-	closing  sync.Once
-	drv      any // the driver's own
-}
-
-// Listen implements verbs.Device.
-func (d *Device) Listen(addr netip.AddrPort, backlog int,
-	cfg verbs.ConnConfig) (verbs.Listener, error) {
-	if backlog <= 0 {
-		backlog = verbs.DefaultBacklog
-	}
-	l := &Listener{dev: d, cfg: cfg, asked: addr, requests: make(chan *verbs.ConnRequest, backlog),
-		closed: make(chan struct{})}
-	got, err := d.drv.listen(l)
-	if err != nil {
-		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
-	}
-	l.addr = got
-	return l, nil
-}
-
-// Addr implements verbs.Listener.
-func (l *Listener) Addr() netip.AddrPort { return l.addr }
-
-// Accept implements verbs.Listener.
-func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
-	select {
-	case r := <-l.requests:
-		return r, nil
-	case <-l.closed:
-		return nil, verbs.ErrListenerClosed
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-// Close implements verbs.Listener.
-func (l *Listener) Close() error {
-	l.closing.Do(func() {
-		l.dev.drv.unlisten(l)
-		close(l.closed)
-	})
-	for {
-		select {
-		case r := <-l.requests:
-			r.Reject(nil)
-		default:
-			return nil
-		}
-	}
-}
-
-// request is verbs.Answerer of the engine.
-type request struct {
-	conn   *conn
-	lapsed bool // the worker's
-}
-
 // Accept implements verbs.Answerer.
-func (r *request) Accept(ctx context.Context, qp verbs.QP, private []byte) error {
-	q, err := r.conn.dev.qp(qp)
+func (c *conn) Accept(ctx context.Context, qp verbs.QP, private []byte) error {
+	q, err := c.dev.qp(qp)
 	if err == nil {
-		err = r.establish(ctx, q, private)
+		err = c.acceptWait(ctx, q, private)
 	}
-	return verbs.Wrap(fmt.Sprintf("rdma_accept of %v", r.conn.remote), err)
+	return verbs.Wrap(fmt.Sprintf("rdma_accept of %v", c.remote), err)
 }
 
-func (r *request) establish(ctx context.Context, q *QP, private []byte) (err error) {
-	c := r.conn
-	if e := c.call(func() { err = r.accept(q, private) }); e != nil || err != nil {
+func (c *conn) acceptWait(ctx context.Context, q *QP, private []byte) (err error) {
+	if e := c.call(func() { err = c.accept(q, private) }); e != nil || err != nil {
 		return errors.Join(e, err)
 	}
 	if err = q.established(ctx); err != nil && ctx.Err() != nil {
@@ -294,9 +214,8 @@ func (r *request) establish(ctx context.Context, q *QP, private []byte) (err err
 	return err
 }
 
-func (r *request) accept(qp *QP, private []byte) error {
-	c := r.conn
-	if r.lapsed || c.qp != nil {
+func (c *conn) accept(qp *QP, private []byte) error {
+	if c.answered() {
 		return verbs.ErrLapsed
 	}
 	c.qp = qp
@@ -304,22 +223,24 @@ func (r *request) accept(qp *QP, private []byte) error {
 		c.qp = nil
 		return err
 	}
-	defer c.ses.Wake()
-	return c.ses.Accept(&qp.core, startup.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD),
+	defer c.iw.Wake()
+	return c.iw.Accept(&qp.core, startup.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD),
 		ORD: uint16(qp.cfg.ORD)})
 }
 
+// answered reports whether it is too late to answer the peer's request.
+func (c *conn) answered() bool { return c.over || c.qp != nil }
+
 // Reject implements verbs.Answerer.
-func (r *request) Reject(private []byte) error {
-	c := r.conn
+func (c *conn) Reject(private []byte) error {
 	var err error
 	e := c.call(func() {
-		if r.lapsed || c.qp != nil {
+		if c.answered() {
 			err = verbs.ErrLapsed
 			return
 		}
-		err = c.ses.Reject(startup.Answer{PrivateData: private})
-		c.ses.Wake()
+		err = c.iw.Reject(startup.Answer{PrivateData: private})
+		c.iw.Wake()
 	})
 	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.remote), errors.Join(e, err))
 }
@@ -334,5 +255,5 @@ var (
 	_ verbs.CQ       = (*CQ)(nil)
 	_ verbs.QP       = (*QP)(nil)
 	_ verbs.Listener = (*Listener)(nil)
-	_ verbs.Answerer = (*request)(nil)
+	_ verbs.Answerer = (*conn)(nil)
 )

@@ -34,6 +34,16 @@ func newCQ(depth int) (*CQ, error) {
 	return &CQ{ring: r, bell: make(chan struct{}, 1)}, nil
 }
 
+// NewSinkCQ returns a completion queue that hands each completion to sink on the thread of the worker that
+// has it, instead of keeping it for Poll. sink must not block and may call nothing of the engine; *v is valid
+// during the call. When it returns false the completion is lost and the queue pair fails, as with a queue
+// that is full. Several workers may call at once.
+func NewSinkCQ(sink func(v *verbs.Completion) bool) *CQ {
+	c, _ := newCQ(1) // a depth of one is always right
+	c.sink = sink
+	return c
+}
+
 // Close implements verbs.CQ.
 func (c *CQ) Close() error {
 	if c.users.Load() > 0 {

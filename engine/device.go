@@ -3,20 +3,16 @@
 package engine
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
+	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
-	"xwarp/engine/iwarp"
 	"xwarp/engine/verbs"
-	"xwarp/mpa/startup"
-	"xwarp/tcp/tick"
 )
 
 // Options are what both transports have in common. Zero fields mean defaults.
@@ -57,7 +53,7 @@ type Device struct {
 	log       *slog.Logger
 	drv       driver
 	loops     []*loop
-	verdicts  verdicts
+	fallbacks peerFallbacks
 	contained contained
 	final     atomic.Pointer[Totals] // set when the device is closed
 
@@ -82,6 +78,13 @@ func newDevice(o Options) *Device {
 	return d
 }
 
+// own makes l one of the device's loops.
+func (d *Device) own(l *loop) {
+	l.dev = d
+	l.table.OnFault = d.regionLost
+	d.loops = append(d.loops, l)
+}
+
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport { return d.drv.describe() }
 
@@ -104,113 +107,20 @@ func (d *Device) Close() error {
 	return err
 }
 
-// Dial implements verbs.Device.
-func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
-	cfg verbs.ConnConfig) error {
-	q, err := d.qp(qp)
-	if err == nil {
-		err = d.dial(ctx, remote, q, &cfg)
+// Footprint returns the octets that this process allocates at most for a queue pair and its connection,
+// without what all connections of a worker share: frames, and the pool for octets out of order.
+func (d *Device) Footprint(cfg *verbs.QPConfig) int {
+	core := rdmap.Config{
+		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth, MaxSGE: cfg.MaxSGE,
+		MaxInline: cfg.MaxInline, MaxIRD: cfg.IRD, MaxORD: cfg.ORD,
 	}
-	return verbs.Wrap(fmt.Sprintf("rdma_connect to %v", remote), err)
+	list := cfg.MaxSGE * int(unsafe.Sizeof(verbs.SGE{}))
+	sends, recvs := slots(cfg.SendDepth), slots(cfg.RecvDepth)
+	posted := rdmap.Allocated(sends*int(unsafe.Sizeof(postedSend{}))) +
+		sends*(rdmap.Allocated(list)+rdmap.Allocated(cfg.MaxInline)) +
+		rdmap.Allocated(recvs*int(unsafe.Sizeof(postedRecv{}))) + recvs*rdmap.Allocated(list)
+	return core.Footprint() + posted + int(unsafe.Sizeof(QP{})) + d.drv.footprint(true)
 }
 
-// qp returns the engine's own of a queue pair.
-func (d *Device) qp(qp verbs.QP) (*QP, error) {
-	if q, _ := qp.(*QP); q != nil && q.dev == d {
-		return q, nil
-	}
-	return nil, verbs.ErrForeign
-}
-
-func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
-	cfg *verbs.ConnConfig) error {
-	m, err := d.mpaConfig(cfg, remote.Addr())
-	if err != nil {
-		return err
-	}
-	hold, err := d.opt.Peers.Dial(remote.Addr(), clock())
-	if err != nil {
-		return denied(err)
-	}
-	if err := d.dialAgain(ctx, remote, q, cfg, &m); err != nil {
-		hold.End(clock())
-		return err
-	}
-	q.keep(hold)
-	return nil
-}
-
-// dialAgain dials, and again without what the peer refused.
-func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
-	cfg *verbs.ConnConfig, m *verbs.MPAConfig) error {
-	d.verdicts.apply(remote, m, clock())
-	guess := startup.RetryNone // what a rejection may have meant
-	for attempt := 0; ; attempt++ {
-		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
-		switch {
-		case err == nil:
-			if guess != startup.RetryNone {
-				d.verdicts.learn(remote, guess, clock())
-			}
-			return nil
-		case errors.Is(err, verbs.ErrHasConn): // which it does no harm
-			return err
-		}
-		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
-			qp.abandon(err)
-			return err
-		}
-		switch c.retry {
-		case startup.RetryRevision1:
-			m.Revision1 = true
-		case startup.RetryNoMarkers:
-			m.NoMarkers = true
-		default:
-			qp.abandon(err)
-			return err
-		}
-		if errors.Is(err, verbs.ErrRejected) {
-			guess = c.retry // or its consumer said no: the next attempt shows which
-		} else {
-			d.verdicts.learn(remote, c.retry, clock())
-		}
-		d.log.Info("trying again", "remote", remote, "without", c.retry, "because", err)
-	}
-}
-
-// maxAttempts is how often Dial tries again: once without markers, once without revision 2.
-const maxAttempts = 2
-
-func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.ConnConfig,
-	m *verbs.MPAConfig) (*conn, error) {
-	c := &conn{dev: d, qp: qp, result: make(chan error, 1)}
-	c.remote = remote
-	c.mpa = *m
-	c.startup = initiator(m, cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
-	if err := d.drv.start(c, cfg.Local, remote); err != nil {
-		return nil, err
-	}
-	select {
-	case err := <-c.result:
-		return c, err
-	case <-ctx.Done():
-		c.call(c.abort)
-		return nil, context.Cause(ctx)
-	}
-}
-
-// iwarpConfig is the configuration of c's iwarp.Conn on loop l.
-func (d *Device) iwarpConfig(c *conn, l *loop, reliable bool) iwarp.Config {
-	s := iwarp.Config{
-		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c,
-		Pack:     !d.opt.NoPack,
-		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
-		StartupTimeout:   tick.Duration(d.opt.StartupTimeout),
-		FirstFPDUTimeout: tick.Duration(d.opt.FirstFPDUTimeout),
-		CloseTimeout:     tick.Duration(d.opt.CloseTimeout),
-	}
-	if c.qp != nil {
-		s.QP = &c.qp.core
-	}
-	return s
-}
+// ConnFootprint is what a connection takes before it has a queue pair.
+func (d *Device) ConnFootprint() int { return d.drv.footprint(false) }

@@ -135,7 +135,7 @@ func (k *kernelDriver) steps(now tick.Time) (next tick.Time, whole bool) {
 
 func (k *kernelDriver) abortAll() {
 	for c := range k.conns {
-		c.ses.Abort(clock())
+		c.iw.Abort(clock())
 		c.end(verbs.ErrClosed)
 	}
 }
@@ -188,10 +188,10 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 		}
 	}
 	kc := newKernelConn(k, c, sock)
-	if err := c.begin(k.loop, 0, &kc.ses, kc); err != nil {
+	if err := c.begin(k.loop, 0, &kc.iw, kc); err != nil {
 		return err
 	}
-	if err := kc.ses.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {
+	if err := kc.iw.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {
 		return err
 	}
 	k.loop.sums.enterConn(c)

@@ -29,7 +29,7 @@ type kernelConn struct {
 	drv  *kernelDriver
 	conn *conn
 	sock net.Conn
-	ses  iwarp.Conn
+	iw   iwarp.Conn
 	emss int
 
 	rcv    seq.Num
@@ -79,7 +79,7 @@ func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
 }
 
 func (c *kernelConn) begin(now tick.Time) {
-	c.ses.Begin(c, c.snd, c.rcv, now)
+	c.iw.Begin(c, c.snd, c.rcv, now)
 	go c.reader()
 	go c.writer()
 }
@@ -154,12 +154,12 @@ func (c *kernelConn) peerClosed() {
 		c.end(c.broken)
 		return
 	}
-	c.ses.PeerClosed(clock())
+	c.iw.PeerClosed(clock())
 	c.finish()
 }
 
 // deadline returns when step must be called.
-func (c *kernelConn) deadline() tick.Time { return min(c.ses.Deadline(), c.eofBy) }
+func (c *kernelConn) deadline() tick.Time { return min(c.iw.Deadline(), c.eofBy) }
 
 // offer gives the iwarp.Conn what it has not taken; what it refuses for now waits for the next step.
 func (c *kernelConn) offer() {
@@ -169,12 +169,12 @@ func (c *kernelConn) offer() {
 			pieces = append(pieces, u.rest)
 			n += len(u.rest)
 		}
-		if n = c.ses.Offer(c.rcv, pieces, n); n == 0 {
+		if n = c.iw.Offer(c.rcv, pieces, n); n == 0 {
 			return
 		}
 		c.took(n)
 		c.rcv = c.rcv.Add(n)
-		c.ses.Advance(c.rcv)
+		c.iw.Advance(c.rcv)
 	}
 }
 
@@ -203,14 +203,14 @@ func (c *kernelConn) step(now tick.Time) {
 	if c.ended {
 		return
 	}
-	if c.ses.Deadline() <= now {
-		c.ses.Expire(now)
+	if c.iw.Deadline() <= now {
+		c.iw.Expire(now)
 	}
 	if c.eofBy <= now {
 		c.peerClosed()
 	}
 	c.offer()
-	c.ses.Settle(now)
+	c.iw.Settle(now)
 	c.write()
 }
 
@@ -220,7 +220,7 @@ func (c *kernelConn) write() {
 		return
 	}
 	room := firstBlock // for start-up frames
-	if c.ses.Params() != nil {
+	if c.iw.Params() != nil {
 		if room = max(c.emss, mpa.MinFPDU); len(c.out) < writeBlock {
 			c.out = make([]byte, writeBlock)
 			c.large.Store(true) // before the peer can send an FPDU
@@ -228,11 +228,11 @@ func (c *kernelConn) write() {
 	}
 	n := 0
 	for len(c.out)-n >= room {
-		k, _ := c.ses.Next(c.emss)
+		k, _ := c.iw.Next(c.emss)
 		if k == 0 {
 			break
 		}
-		if c.ses.Fill(seq.Of(c.snd.Add(n), k), c.out[n:n+k]); c.ended {
+		if c.iw.Fill(seq.Of(c.snd.Add(n), k), c.out[n:n+k]); c.ended {
 			return
 		}
 		n += k
@@ -257,7 +257,7 @@ func (c *kernelConn) written(n int, err error) {
 		return
 	}
 	c.snd = c.snd.Add(n)
-	c.ses.Acked(c.snd)
+	c.iw.Acked(c.snd)
 	if c.eofBy != tick.Never {
 		c.peerClosed()
 	}
@@ -286,7 +286,7 @@ func (c *kernelConn) end(cause error) {
 	c.sock.Close()
 	close(c.writes)
 	close(c.blocks)
-	c.ses.Ended(cause)
+	c.iw.Ended(cause)
 }
 
 // cutOff implements part.
@@ -301,7 +301,7 @@ func (c *kernelConn) cutOff(why error) {
 	c.sock.Close()
 	close(c.writes)
 	close(c.blocks)
-	c.ses.Abandon(why)
+	c.iw.Abandon(why)
 }
 
 // tcpInfo implements carrier: the kernel has its own TCP_INFO.

@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -15,7 +13,6 @@ import (
 	"xwarp/engine/tally"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
-	"xwarp/mpa/ulpdu"
 )
 
 // QP is verbs.QP of the engine.
@@ -35,7 +32,7 @@ type QP struct {
 	// The worker's.
 	core    rdmap.QP
 	counted tally.Counted[rdmap.Counters] // what is in the loop's sums
-	ses     *iwarp.Conn
+	iw      *iwarp.Conn
 	overran bool
 	comp    verbs.Completion // of Complete: handed to a sink, a local would be allocated
 	closing bool             // Close was called: Dial must not try again
@@ -89,141 +86,15 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	return q, nil
 }
 
+// Context implements verbs.QP.
+func (q *QP) Context() any { return q.cfg.Context }
+
 func (q *QP) coreConfig(l *loop, i int) rdmap.Config {
 	return rdmap.Config{
 		Table: l.table, PD: q.pd.pds[i], Stream: ddp.StreamID(nextStream.Add(1)),
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
 		MaxIRD:    q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
-	}
-}
-
-// bind makes the i-th worker's loop the owner of q. It runs there.
-func (q *QP) bind(l *loop, i int) error {
-	if err := q.core.Init(q.coreConfig(l, i)); err != nil {
-		q.detach()
-		return err
-	}
-	l.sums.enter(q)
-	q.loop.Store(l)
-	q.drain()
-	return nil
-}
-
-// release undoes bind, before anything was posted to the core, so that another attempt or another worker can take q.
-func (q *QP) release() {
-	q.core.Destroy()
-	if l := q.loop.Load(); l != nil {
-		l.sums.leave(q)
-	}
-	q.detach()
-}
-
-// detach undoes attach.
-func (q *QP) detach() {
-	q.ses = nil
-	q.life.Store(uint32(lifeIdle))
-}
-
-// PostSend implements verbs.QP.
-func (q *QP) PostSend(wr *verbs.SendWR) error {
-	l := q.loop.Load()
-	if l == nil {
-		return verbs.ErrNotReady
-	}
-	if l.over.Load() {
-		return verbs.ErrClosed
-	}
-	if err := q.fits(wr); err != nil {
-		return err
-	}
-	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
-		return verbs.ErrQueueFull
-	}
-	l.ring(&q.doorbell)
-	return nil
-}
-
-func (q *QP) fits(wr *verbs.SendWR) error {
-	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
-		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
-			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
-	}
-	return nil
-}
-
-// PostRecv implements verbs.QP.
-func (q *QP) PostRecv(wr *verbs.RecvWR) error {
-	if len(wr.SGL) > q.cfg.MaxSGE {
-		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", verbs.ErrInvalid, len(wr.SGL),
-			q.cfg.MaxSGE)
-	}
-	l := q.loop.Load()
-	if l != nil && l.over.Load() {
-		return verbs.ErrClosed
-	}
-	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {
-		return verbs.ErrQueueFull
-	}
-	if l = q.loop.Load(); l != nil {
-		l.ring(&q.doorbell)
-	}
-	return nil
-}
-
-// kick runs on the worker after the doorbell was rung.
-func (q *QP) kick() {
-	q.drain()
-	if q.ses != nil {
-		q.ses.Wake()
-	}
-}
-
-// drain moves posted requests into the protocol as far as that has room. It runs on the worker.
-func (q *QP) drain() {
-	if !q.is(lifeEstablished) || q.loop.Load() == nil {
-		return
-	}
-	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
-		q.rq.drop()
-	}
-	for p := q.sq.peek(); p != nil && q.give(&p.SendWR); p = q.sq.peek() {
-		q.sq.drop()
-	}
-}
-
-// postStatus is the completion status for a request that the protocol refused.
-func postStatus(err error) verbs.Status {
-	switch {
-	case errors.Is(err, rdmap.ErrState):
-		return rdmap.WRFlushErr
-	case errors.Is(err, rdmap.ErrTooLong):
-		return rdmap.LocLenErr
-	}
-	return rdmap.LocQPOpErr
-}
-
-// Complete implements rdmap.Completer.
-func (q *QP) Complete(c *rdmap.Completion) {
-	cq := q.send
-	if c.Op == rdmap.WRRecv {
-		cq = q.recv
-	}
-	q.comp = verbs.Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
-		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: c.Invalidated}
-	if !cq.push(&q.comp) {
-		q.overran = true
-	}
-}
-
-// settle runs on the worker before its connection transmits.
-func (q *QP) settle() {
-	if q.sq.len() > 0 || q.rq.len() > 0 {
-		q.drain()
-	}
-	if q.overran {
-		q.overran = false
-		q.core.Fail(ulpdu.Newf(ulpdu.RDMAP, 0, 0, "completion queue overrun"))
 	}
 }
 
@@ -264,27 +135,60 @@ func (q *QP) RemoteAddr() (a netip.AddrPort) {
 	return a
 }
 
-// established waits until q is up or cannot come up any more.
-func (q *QP) established(ctx context.Context) error {
-	select {
-	case <-q.reached[lifeEstablished]:
-		return nil
-	case <-q.Down():
-		if isClosed(q.reached[lifeEstablished]) {
-			return nil
-		}
-		if err := q.Err(); err != nil {
-			return err
-		}
-		return verbs.ErrStartup
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// cutOff implements part.
+func (q *QP) cutOff(why error) {
+	if q.iw != nil {
+		q.conn.Load().cutOff(why)
 	}
 }
 
-// cutOff implements part.
-func (q *QP) cutOff(why error) {
-	if q.ses != nil {
-		q.conn.Load().cutOff(why)
+// Info implements verbs.QP.
+func (q *QP) Info() (i verbs.ConnInfo, err error) {
+	c := q.conn.Load()
+	if c == nil {
+		return i, verbs.ErrNotReady
 	}
+	err = c.call(func() { i = q.info(c) })
+	return i, err
+}
+
+// info runs on the worker of c.
+func (q *QP) info(c *conn) verbs.ConnInfo {
+	return verbs.ConnInfo{State: q.core.State(), MPA: c.iw.Stats(), Counters: q.core.Counters,
+		TCP: c.below.tcpInfo()}
+}
+
+// infoBatch is how many queue pairs a worker looks at before it goes on with its packets.
+const infoBatch = 32
+
+// Infos is Info of many queue pairs of the engine at a time, which costs their workers less; nil for those that have no
+// connection.
+func Infos(list []verbs.QP) []*verbs.ConnInfo {
+	infos := make([]*verbs.ConnInfo, len(list))
+	qps := make([]*QP, len(list))
+	of := map[*loop][]int{}
+	for i, q := range list {
+		qps[i] = q.(*QP)
+		if c := qps[i].conn.Load(); c != nil {
+			l := c.owner.Load()
+			of[l] = append(of[l], i)
+		}
+	}
+	for l, all := range of {
+		if l.stall() != nil {
+			continue
+		}
+		for part := range slices.Chunk(all, infoBatch) {
+			l.call(func() {
+				for _, i := range part {
+					if c := qps[i].conn.Load(); c.owner.Load() == l { // else it moves just now
+						l.doing = qps[i]
+						v := qps[i].info(c)
+						infos[i] = &v
+					}
+				}
+			})
+		}
+	}
+	return infos
 }

@@ -1,29 +1,33 @@
 package engine
 
 import (
+	"context"
+	"time"
+
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/budget"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 )
 
-// life is how far the connection of a queue pair is. The worker alone moves it on, and only forward; what is allowed
-// between established and disconnected is for the states of the RDMAC verbs to say (rdmap.State).
+// life is how far the connection of a queue pair is, seen from its consumer. The worker alone moves it, and only
+// forward but for detach. Below it, rdmap.State says what the protocol allows while the connection is established, and
+// the state of iwarp.Conn what the octets on the wire are.
 //
 //	idle --attach--> attached --setUp--> established --setDown--> disconnected --setGone--> gone --free--> freed
 //	  '---detach--------'
 //
-// SetDown and setGone are called from each state before theirs; without a worker, which an attempt that failed early
-// has not, the goroutine of Dial calls setGone.
+// Calls of setDown and setGone come in each state before theirs. Where an attempt failed before it had a worker, the
+// goroutine of Dial calls setGone.
 type life uint32
 
 const (
-	lifeIdle         life = iota // Dial or Accept may attach a connection
-	lifeAttached                 // to an attempt; what is posted waits in its queue
-	lifeEstablished              // posted work goes into the protocol; from here on, as flushes
-	lifeDisconnected             // the queue pair left RTS, or never got there
+	lifeIdle         life = iota // Dial or Accept may attach a connection; what is posted waits
+	lifeAttached                 // to an attempt; what is posted waits
+	lifeEstablished              // what is posted goes into the protocol
+	lifeDisconnected             // the queue pair left RTS, or never got there: what is posted is flushed
 	lifeGone                     // nothing of the connection is left
-	lifeFreed                    // Close was called, too, and nothing of the queue pair is left on the worker
+	lifeFreed                    // nothing of the queue pair is left on the worker: Close was called, too
 )
 
 // is reports whether q got to l.
@@ -41,6 +45,77 @@ func (q *QP) reach(l life) bool {
 	return true
 }
 
+// attach makes c the connection of q. A queue pair has one connection in its life; only an attempt that never got
+// established, and let go of q by release, may be followed by another.
+func (q *QP) attach(c *conn) error {
+	switch {
+	case q.is(lifeAttached):
+		return verbs.ErrHasConn
+	case q.closing:
+		return verbs.ErrClosed
+	}
+	q.conn.Store(c)
+	q.iw = c.iw
+	q.life.Store(uint32(lifeAttached))
+	return q.bind(c.owner.Load(), c.loopIndex)
+}
+
+// bind makes the i-th worker's loop the owner of q. It runs there.
+func (q *QP) bind(l *loop, i int) error {
+	if err := q.core.Init(q.coreConfig(l, i)); err != nil {
+		q.detach()
+		return err
+	}
+	l.sums.enter(q)
+	q.loop.Store(l)
+	q.drain()
+	return nil
+}
+
+// release undoes bind, before anything was posted to the core, so that another attempt or another worker can take q.
+func (q *QP) release() {
+	q.core.Destroy()
+	if l := q.loop.Load(); l != nil {
+		l.sums.leave(q)
+	}
+	q.detach()
+}
+
+// detach undoes attach.
+func (q *QP) detach() {
+	q.iw = nil
+	q.life.Store(uint32(lifeIdle))
+}
+
+// abandon ends q after the last attempt to connect it failed.
+func (q *QP) abandon(err error) {
+	l := q.loop.Load()
+	if l == nil {
+		q.setGone(err)
+		return
+	}
+	l.callFor(q, func() { q.setGone(err) })
+}
+
+// established waits until q is up or cannot come up any more.
+func (q *QP) established(ctx context.Context) error {
+	select {
+	case <-q.reached[lifeEstablished]:
+		return nil
+	case <-q.Down():
+		if isClosed(q.reached[lifeEstablished]) {
+			return nil
+		}
+		if err := q.Err(); err != nil {
+			return err
+		}
+		return verbs.ErrStartup
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// setUp says that the connection is established: p is what MPA agreed on.
 func (q *QP) setUp(p *startup.Params) {
 	q.mu.Lock()
 	q.params = p
@@ -49,6 +124,7 @@ func (q *QP) setUp(p *startup.Params) {
 	q.drain()
 }
 
+// setDown says that the connection left full operation, or will never get there; err is the cause, nil for none.
 func (q *QP) setDown(err error) {
 	q.mu.Lock()
 	if !q.is(lifeDisconnected) {
@@ -60,6 +136,7 @@ func (q *QP) setDown(err error) {
 	}
 }
 
+// setGone says that nothing of the connection is left.
 func (q *QP) setGone(err error) {
 	if q.is(lifeGone) {
 		return
@@ -72,7 +149,7 @@ func (q *QP) setGone(err error) {
 	q.drain()
 }
 
-// leave says that nothing of the connection is left.
+// leave wakes who waits for the end of the connection, and gives back what it had.
 func (q *QP) leave() {
 	q.reach(lifeGone)
 	q.mu.Lock()
@@ -104,5 +181,116 @@ func (q *QP) free() {
 		if l := q.loop.Load(); l != nil {
 			l.sums.leave(q)
 		}
+	}
+}
+
+// Disconnect implements verbs.QP.
+func (q *QP) Disconnect() error {
+	l := q.loop.Load()
+	if l == nil {
+		return verbs.ErrNotReady
+	}
+	return l.callFor(q, func() {
+		if q.is(lifeAttached) && !q.is(lifeGone) {
+			q.iw.Disconnect(clock())
+			q.kick()
+		}
+	})
+}
+
+// Close implements verbs.QP.
+func (q *QP) Close() error {
+	q.end()
+	q.closed.Do(func() {
+		q.send.users.Add(-1)
+		q.recv.users.Add(-1)
+	})
+	return nil
+}
+
+func (q *QP) end() {
+	l := q.loop.Load()
+	if l == nil {
+		return
+	}
+	posted := l.post(func() {
+		q.closing = true
+		l.doing = q
+		if q.is(lifeGone) {
+			q.free()
+		} else if q.is(lifeAttached) {
+			q.iw.Abort(clock())
+			q.iw.Wake()
+		}
+	})
+	if posted { // else the worker ended, and with it everything of q
+		<-q.reached[lifeFreed]
+	}
+}
+
+// idlePoll is how soon Shutdown looks again whether the queue pair is idle; the wait doubles up to
+// longestPoll, so that the end of a thousand queue pairs leaves their worker time for them.
+const (
+	idlePoll    = time.Millisecond
+	longestPoll = 16 * time.Millisecond
+)
+
+// Shutdown ends the connection in order: it waits until no work is under way in either direction, closes, and
+// waits until the peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown
+// returns ctx's error.
+func (q *QP) Shutdown(ctx context.Context) error {
+	l := q.loop.Load()
+	if l == nil {
+		return verbs.ErrNotReady
+	}
+	wait := idlePoll
+	again := time.NewTimer(wait)
+	defer again.Stop()
+	for begun := false; !begun; {
+		if err := l.callFor(q, func() { begun = q.closeIdle() }); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			if !begun {
+				q.Disconnect()
+			}
+			return context.Cause(ctx)
+		case <-again.C:
+			wait = min(2*wait, longestPoll)
+			again.Reset(wait)
+		}
+	}
+	select {
+	case <-q.Gone():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// closeIdle closes the connection if nothing is under way, and reports whether it is closed or closing. It
+// runs on the worker.
+func (q *QP) closeIdle() bool {
+	if !q.is(lifeAttached) || q.is(lifeDisconnected) {
+		return true
+	}
+	if !q.is(lifeEstablished) || q.core.Busy() || q.sq.len() > 0 {
+		return false
+	}
+	if q.core.State() == rdmap.RTR && q.Params().PeerToPeer { // the peer's RTR frame is still to come (RFC 6581)
+		return false
+	}
+	q.iw.Disconnect(clock())
+	q.kick()
+	return true
+}
+
+func isClosed(c chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

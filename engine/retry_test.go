@@ -55,11 +55,11 @@ func asked(t *testing.T, n int, answer func(i int, c net.Conn)) (netip.AddrPort,
 	return netip.MustParseAddrPort(l.Addr().String()), seen
 }
 
-// TestNoVerdict: a peer that says nothing until the start-up times out, and one whose consumer rejects
+// TestNoFallback: a peer that says nothing until the start-up times out, and one whose consumer rejects
 // whatever it is asked, have refused neither revision 2 nor markers: the next connection asks for both again.
 //
 //req:rfc6581-10-4
-func TestNoVerdict(t *testing.T) {
+func TestNoFallback(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(int, net.Conn)
 		want   [][2]byte
@@ -211,11 +211,11 @@ func transports(t *testing.T) map[string]func() (a, b *engine.Device, at netip.A
 	}
 }
 
-// TestRefusedIsNoVerdict: a SYN that nobody answered with anything but RST says nothing about the peer's MPA.
+// TestRefusedIsNoFallback: a SYN that nobody answered with anything but RST says nothing about the peer's MPA.
 // The next connection asks for revision 2 and for markers.
 //
 //req:rfc6581-10-4
-func TestRefusedIsNoVerdict(t *testing.T) {
+func TestRefusedIsNoFallback(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
 			da, db, at := open()

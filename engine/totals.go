@@ -57,10 +57,13 @@ func (s *sums) leaveConn(c *conn) {
 
 func (s *sums) countConn(c *conn) {
 	if s.conns[c] {
-		n := c.ses.Stats()
+		n := c.iw.Stats()
 		s.mpa.Add(&c.counted, &n.ReceiverCounters)
 	}
 }
+
+// countBatch is how many objects a worker counts before it goes on with its packets.
+const countBatch = 64
 
 // living are the objects of a loop that count.
 type living struct {

@@ -9,28 +9,28 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// verdicts remembers what responders refused, so that the next connection starts with what they take.
-type verdicts struct {
+// peerFallbacks remembers what responders refused, so that the next connection starts with what they take.
+type peerFallbacks struct {
 	mu    sync.Mutex
-	peers map[netip.AddrPort]verdict
+	peers map[netip.AddrPort]fallback
 }
 
-// verdict is about one port of a peer: each may be another program's.
-type verdict struct {
+// fallback is about one port of a peer: each may be another program's.
+type fallback struct {
 	revision1, noMarkers bool
 	until                tick.Time
 }
 
 const (
-	// maxVerdicts bounds the memory; beyond it the oldest is forgotten, which costs that peer one more attempt.
-	maxVerdicts = 4096
-	// verdictLife is how long a verdict holds: a peer is restarted with other software, and what closed a
+	// maxFallbacks bounds the memory; beyond it the oldest is forgotten, which costs that peer one more attempt.
+	maxFallbacks = 4096
+	// fallbackLife is how long a fallback holds: a peer is restarted with other software, and what closed a
 	// connection once may not have been its MPA.
-	verdictLife = 10 * tick.Minute
+	fallbackLife = 10 * tick.Minute
 )
 
 // apply takes from m what peer refused lately.
-func (v *verdicts) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.Time) {
+func (v *peerFallbacks) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p, ok := v.peers[peer]
@@ -46,26 +46,26 @@ func (v *verdicts) apply(peer netip.AddrPort, m *verbs.MPAConfig, now tick.Time)
 }
 
 // learn notes that peer refused what r leaves out.
-func (v *verdicts) learn(peer netip.AddrPort, r startup.Retry, now tick.Time) {
+func (v *peerFallbacks) learn(peer netip.AddrPort, r startup.Retry, now tick.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p := v.peers[peer]
 	if p.until <= now {
-		p = verdict{}
+		p = fallback{}
 		v.makeRoom(now)
 	}
 	p.revision1 = p.revision1 || r == startup.RetryRevision1
 	p.noMarkers = p.noMarkers || r == startup.RetryNoMarkers
-	p.until = now.Add(verdictLife)
+	p.until = now.Add(fallbackLife)
 	v.peers[peer] = p
 }
 
 // makeRoom forgets what has expired when the table is full, and one more if that is not enough.
-func (v *verdicts) makeRoom(now tick.Time) {
+func (v *peerFallbacks) makeRoom(now tick.Time) {
 	if v.peers == nil {
-		v.peers = map[netip.AddrPort]verdict{}
+		v.peers = map[netip.AddrPort]fallback{}
 	}
-	if len(v.peers) < maxVerdicts {
+	if len(v.peers) < maxFallbacks {
 		return
 	}
 	var oldest netip.AddrPort
@@ -77,7 +77,7 @@ func (v *verdicts) makeRoom(now tick.Time) {
 			oldest, first = a, p.until
 		}
 	}
-	if len(v.peers) >= maxVerdicts {
+	if len(v.peers) >= maxFallbacks {
 		delete(v.peers, oldest)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// TestVerdicts: what a peer refused is left out for some minutes, on that port alone, and the table stays bounded.
-func TestVerdicts(t *testing.T) {
-	var v verdicts
+// TestPeerFallbacks: what a peer refused is left out for some minutes, on that port alone, and the table stays bounded.
+func TestPeerFallbacks(t *testing.T) {
+	var v peerFallbacks
 	peer := func(n int) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(n >> 8), byte(n)}), 7174)
 	}
@@ -30,25 +30,25 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("%v was never asked, but %+v", p, m)
 		}
 	}
-	if m := asks(peer(1), now.Add(tick.Minute+verdictLife)); m != (verbs.MPAConfig{}) {
+	if m := asks(peer(1), now.Add(tick.Minute+fallbackLife)); m != (verbs.MPAConfig{}) {
 		t.Errorf("after its life: %+v", m)
 	}
-	now = now.Add(tick.Minute + verdictLife)
+	now = now.Add(tick.Minute + fallbackLife)
 	v.learn(peer(1), startup.RetryNoMarkers, now)
 	if m := asks(peer(1), now); m.Revision1 || !m.NoMarkers {
 		t.Errorf("learned anew: %+v, want no markers alone", m)
 	}
-	for i := range maxVerdicts + 10 {
+	for i := range maxFallbacks + 10 {
 		v.learn(peer(i), startup.RetryRevision1, now.Add(tick.Duration(i)))
 	}
-	if len(v.peers) != maxVerdicts {
-		t.Errorf("%d verdicts, want at most %d", len(v.peers), maxVerdicts)
+	if len(v.peers) != maxFallbacks {
+		t.Errorf("%d entries, want at most %d", len(v.peers), maxFallbacks)
 	}
-	if asks(peer(0), now).Revision1 || !asks(peer(maxVerdicts+9), now).Revision1 {
+	if asks(peer(0), now).Revision1 || !asks(peer(maxFallbacks+9), now).Revision1 {
 		t.Error("not the oldest were forgotten")
 	}
-	v.learn(peer(0), startup.RetryRevision1, now.Add(2*verdictLife))
+	v.learn(peer(0), startup.RetryRevision1, now.Add(2*fallbackLife))
 	if len(v.peers) != 1 {
-		t.Errorf("%d verdicts, of which all but one are over", len(v.peers))
+		t.Errorf("%d entries, of which all but one are over", len(v.peers))
 	}
 }

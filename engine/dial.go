@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"xwarp/engine/verbs"
+	"xwarp/mpa/startup"
+)
+
+// Dial implements verbs.Device.
+func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
+	cfg verbs.ConnConfig) error {
+	q, err := d.qp(qp)
+	if err == nil {
+		err = d.dial(ctx, remote, q, &cfg)
+	}
+	return verbs.Wrap(fmt.Sprintf("rdma_connect to %v", remote), err)
+}
+
+// qp returns the engine's own of a queue pair.
+func (d *Device) qp(qp verbs.QP) (*QP, error) {
+	if q, _ := qp.(*QP); q != nil && q.dev == d {
+		return q, nil
+	}
+	return nil, verbs.ErrForeign
+}
+
+func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
+	cfg *verbs.ConnConfig) error {
+	m, err := d.mpaConfig(cfg, remote.Addr())
+	if err != nil {
+		return err
+	}
+	hold, err := d.opt.Peers.Dial(remote.Addr(), clock())
+	if err != nil {
+		return denied(err)
+	}
+	if err := d.dialAgain(ctx, remote, q, cfg, &m); err != nil {
+		hold.End(clock())
+		return err
+	}
+	q.keep(hold)
+	return nil
+}
+
+// dialAgain dials, and again without what the peer refused.
+func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
+	cfg *verbs.ConnConfig, m *verbs.MPAConfig) error {
+	d.fallbacks.apply(remote, m, clock())
+	guess := startup.RetryNone // what a rejection may have meant
+	for attempt := 0; ; attempt++ {
+		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
+		switch {
+		case err == nil:
+			if guess != startup.RetryNone {
+				d.fallbacks.learn(remote, guess, clock())
+			}
+			return nil
+		case errors.Is(err, verbs.ErrHasConn): // which it does no harm
+			return err
+		}
+		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
+			qp.abandon(err)
+			return err
+		}
+		switch c.retry {
+		case startup.RetryRevision1:
+			m.Revision1 = true
+		case startup.RetryNoMarkers:
+			m.NoMarkers = true
+		default:
+			qp.abandon(err)
+			return err
+		}
+		if errors.Is(err, verbs.ErrRejected) {
+			guess = c.retry // or its consumer said no: the next attempt shows which
+		} else {
+			d.fallbacks.learn(remote, c.retry, clock())
+		}
+		d.log.Info("trying again", "remote", remote, "without", c.retry, "because", err)
+	}
+}
+
+// maxAttempts is how often Dial tries again: once without markers, once without revision 2.
+const maxAttempts = 2
+
+func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.ConnConfig,
+	m *verbs.MPAConfig) (*conn, error) {
+	c := &conn{dev: d, qp: qp, result: make(chan error, 1)}
+	c.remote = remote
+	c.mpa = *m
+	c.startup = initiator(m, cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
+	if err := d.drv.start(c, cfg.Local, remote); err != nil {
+		return nil, err
+	}
+	select {
+	case err := <-c.result:
+		return c, err
+	case <-ctx.Done():
+		c.call(c.abort)
+		return nil, context.Cause(ctx)
+	}
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"xwarp/engine/verbs"
+)
+
+// Listener is verbs.Listener of the engine.
+type Listener struct {
+	dev      *Device
+	cfg      verbs.ConnConfig
+	asked    netip.AddrPort
+	addr     netip.AddrPort
+	requests chan *verbs.ConnRequest
+	closed   chan struct{}
+	closing  sync.Once
+	drv      any // the driver's own
+}
+
+// Listen implements verbs.Device.
+func (d *Device) Listen(addr netip.AddrPort, backlog int,
+	cfg verbs.ConnConfig) (verbs.Listener, error) {
+	if backlog <= 0 {
+		backlog = verbs.DefaultBacklog
+	}
+	l := &Listener{dev: d, cfg: cfg, asked: addr, requests: make(chan *verbs.ConnRequest, backlog),
+		closed: make(chan struct{})}
+	got, err := d.drv.listen(l)
+	if err != nil {
+		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
+	}
+	l.addr = got
+	return l, nil
+}
+
+// Addr implements verbs.Listener.
+func (l *Listener) Addr() netip.AddrPort { return l.addr }
+
+// Accept implements verbs.Listener.
+func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
+	select {
+	case r := <-l.requests:
+		return r, nil
+	case <-l.closed:
+		return nil, verbs.ErrListenerClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Close implements verbs.Listener.
+func (l *Listener) Close() error {
+	l.closing.Do(func() {
+		l.dev.drv.unlisten(l)
+		close(l.closed)
+	})
+	for {
+		select {
+		case r := <-l.requests:
+			r.Reject(nil)
+		default:
+			return nil
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ddp"
+	"xwarp/engine/verbs"
+)
+
+// MR is verbs.MR of the engine.
+type MR struct {
+	pd  *PD
+	mrs []*ddp.MR // one per worker, all with the same STag; nil once deregistered there
+	mem []byte
+	at  verbs.RemoteMR
+
+	failing sync.Once
+	failed  chan struct{}
+	err     error
+}
+
+// RegMR implements verbs.PD. Offsets count from 0: an address in the region is its TO.
+func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
+	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
+	attr := ddp.Attr{Access: access, Shared: len(p.pds) > 1, Owner: m}
+	err := p.dev.onEach(func(i int, l *loop) (err error) {
+		m.mrs[i], err = l.table.Register(p.pds[i], mem, attr)
+		if err == nil {
+			attr.STag = m.mrs[i].STag()
+		}
+		return err
+	})
+	if err != nil {
+		m.deregister()
+		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", len(mem)), err)
+	}
+	m.at = verbs.RemoteMR{
+		Access: access &^ verbs.LocalWrite, STag: attr.STag, Base: m.mrs[0].Base(),
+		Length: uint64(len(mem)),
+	}
+	return m, nil
+}
+
+// STag implements verbs.MR.
+func (m *MR) STag() verbs.STag { return m.at.STag }
+
+// Remote implements verbs.MR.
+func (m *MR) Remote() verbs.RemoteMR { return m.at }
+
+// Bytes implements verbs.MR.
+func (m *MR) Bytes() []byte { return m.mem }
+
+// SGE implements verbs.MR.
+func (m *MR) SGE(off, n int) verbs.SGE {
+	return verbs.SGE{STag: m.at.STag, TO: m.at.Base + verbs.TO(off), Len: uint32(n)}
+}
+
+// Close implements verbs.MR.
+func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
+
+func (m *MR) deregister() error {
+	return m.pd.dev.onEach(func(i int, l *loop) error {
+		if m.mrs[i] == nil {
+			return nil
+		}
+		err := l.table.Deregister(m.mrs[i])
+		if err == nil {
+			m.mrs[i] = nil
+		}
+		return err
+	})
+}
+
+// RegionError says that the memory of a region cannot be accessed. It ends the region, and the connections
+// that came to touch that memory, and nothing else.
+type RegionError struct {
+	STag ddp.STag
+	Off  uint64 // of the octet that was asked for
+	Len  int    // of the region
+}
+
+func (e *RegionError) Error() string {
+	return fmt.Sprintf("octet %d of the %d of memory region %#08x cannot be accessed: the file "+
+		"behind it was shortened meanwhile, or its disk failed",
+		e.Off, e.Len, uint32(e.STag))
+}
+
+// Failed is closed when the region's memory could not be accessed; Err says more. Its STag is invalid then.
+func (m *MR) Failed() <-chan struct{} { return m.failed }
+
+// Err returns why the region failed, nil while it has not.
+func (m *MR) Err() error {
+	select {
+	case <-m.failed:
+		return m.err
+	default:
+		return nil
+	}
+}
+
+// regionLost hears from a worker that memory could not be accessed: the kernel's SIGBUS is a panic on the
+// goroutines that call debug.SetPanicOnFault, and package rdmap takes it from there. The other workers hear
+// of it in their own time.
+func (d *Device) regionLost(r *ddp.MR, off uint64) {
+	m, ok := r.Owner().(*MR)
+	if !ok {
+		return
+	}
+	m.failing.Do(func() {
+		m.err = &RegionError{r.STag(), off, len(m.mem)} // RegMR may still be at work on m
+		d.contained.regions.Add(1)
+		d.log.Error("memory region lost; its connections end, and its STag is revoked", "error",
+			m.err,
+			"next", "do not shorten files that are registered; open the export again with a reload")
+		close(m.failed)
+		for i, l := range d.loops {
+			l.post(func() {
+				if r := m.mrs[i]; r != nil && r.Valid() {
+					l.table.Lose(r)
+				}
+			})
+		}
+	})
+}
+
+// Alloc implements verbs.Device.
+func (d *Device) Alloc(n int) ([]byte, error) {
+	mem, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("%d octets of memory: %w", n, err)
+	}
+	return mem, nil
+}
+
+// Free implements verbs.Device.
+func (d *Device) Free(mem []byte) error { return unix.Munmap(mem) }

@@ -1,0 +1,179 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
+	"xwarp/mpa/ulpdu"
+)
+
+// PostSend implements verbs.QP.
+func (q *QP) PostSend(wr *verbs.SendWR) error {
+	l := q.loop.Load()
+	if l == nil {
+		return verbs.ErrNotReady
+	}
+	if l.over.Load() {
+		return verbs.ErrClosed
+	}
+	if err := q.fits(wr); err != nil {
+		return err
+	}
+	if !q.sq.put(func(p *postedSend) { p.load(wr) }) {
+		return verbs.ErrQueueFull
+	}
+	l.ring(&q.doorbell)
+	return nil
+}
+
+func (q *QP) fits(wr *verbs.SendWR) error {
+	if len(wr.SGL) > q.cfg.MaxSGE || len(wr.Inline) > q.cfg.MaxInline {
+		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
+			verbs.ErrInvalid, len(wr.SGL), len(wr.Inline), q.cfg.MaxSGE, q.cfg.MaxInline)
+	}
+	return nil
+}
+
+// PostRecv implements verbs.QP.
+func (q *QP) PostRecv(wr *verbs.RecvWR) error {
+	if len(wr.SGL) > q.cfg.MaxSGE {
+		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", verbs.ErrInvalid, len(wr.SGL),
+			q.cfg.MaxSGE)
+	}
+	l := q.loop.Load()
+	if l != nil && l.over.Load() {
+		return verbs.ErrClosed
+	}
+	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {
+		return verbs.ErrQueueFull
+	}
+	if l = q.loop.Load(); l != nil {
+		l.ring(&q.doorbell)
+	}
+	return nil
+}
+
+// PostSendOn is PostSend for XDPConfig.Consumer, called with its argument, the queue: a request for a queue
+// pair that has its connection there goes straight into the protocol and leaves at the end of the turn,
+// without the lock, the copy and the doorbell that carry it from one thread to another. It does what PostSend
+// does where that is not possible: for queue pairs of other queues and for those that are not connected, and
+// behind requests that are queued. Only the callback may call it, on the goroutine that it was called on.
+func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
+	if !q.here(queue) || q.sq.len() > 0 {
+		return q.PostSend(wr)
+	}
+	if err := q.fits(wr); err != nil {
+		return err
+	}
+	if !q.give(wr) {
+		return q.PostSend(wr)
+	}
+	q.iw.Wake()
+	return nil
+}
+
+// PostRecvOn is to PostRecv what PostSendOn is to PostSend.
+func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
+	if !q.here(queue) || q.rq.len() > 0 || len(wr.SGL) > q.cfg.MaxSGE || !q.giveRecv(wr) {
+		return q.PostRecv(wr)
+	}
+	q.iw.Wake()
+	return nil
+}
+
+// here reports whether the caller, the consumer of a queue, may use what belongs to q's worker.
+func (q *QP) here(queue int) bool {
+	l := q.loop.Load()
+	return l != nil && l.queue == queue && l.consuming && q.is(lifeEstablished) && q.iw != nil
+}
+
+// kick runs on the worker after the doorbell was rung.
+func (q *QP) kick() {
+	q.drain()
+	if q.iw != nil {
+		q.iw.Wake()
+	}
+}
+
+// drain moves posted requests into the protocol as far as that has room. It runs on the worker.
+func (q *QP) drain() {
+	if !q.is(lifeEstablished) || q.loop.Load() == nil {
+		return
+	}
+	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
+		q.rq.drop()
+	}
+	for p := q.sq.peek(); p != nil && q.give(&p.SendWR); p = q.sq.peek() {
+		q.sq.drop()
+	}
+}
+
+// give moves one send request into the protocol, which completes it when it refuses it. False: there is no room yet.
+func (q *QP) give(wr *verbs.SendWR) bool {
+	err := q.core.PostSend(wr)
+	switch {
+	case err == nil:
+	case errors.Is(err, rdmap.ErrFull), errors.Is(err, rdmap.ErrState) &&
+		q.core.State() == rdmap.Idle && !q.is(lifeDisconnected):
+		return false
+	default:
+		q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: postStatus(err)})
+	}
+	return true
+}
+
+// giveRecv is give for a receive.
+func (q *QP) giveRecv(wr *verbs.RecvWR) bool {
+	err := q.core.PostRecv(wr)
+	switch {
+	case err == nil:
+	case errors.Is(err, rdmap.ErrFull):
+		return false
+	default:
+		q.Complete(&rdmap.Completion{ID: wr.ID, Op: rdmap.WRRecv, Status: postStatus(err)})
+	}
+	return true
+}
+
+// postStatus is the completion status for a request that the protocol refused.
+func postStatus(err error) verbs.Status {
+	switch {
+	case errors.Is(err, rdmap.ErrState):
+		return rdmap.WRFlushErr
+	case errors.Is(err, rdmap.ErrTooLong):
+		return rdmap.LocLenErr
+	}
+	return rdmap.LocQPOpErr
+}
+
+// Complete implements rdmap.Completer.
+func (q *QP) Complete(c *rdmap.Completion) {
+	cq := q.send
+	if c.Op == rdmap.WRRecv {
+		cq = q.recv
+	}
+	q.comp = verbs.Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
+		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: c.Invalidated}
+	if !cq.push(&q.comp) {
+		q.overran = true
+	}
+}
+
+// settle runs on the worker before its connection transmits.
+func (q *QP) settle() {
+	if q.sq.len() > 0 || q.rq.len() > 0 {
+		q.drain()
+	}
+	if q.overran {
+		q.overran = false
+		q.core.Fail(ulpdu.Newf(ulpdu.RDMAP, 0, 0, "completion queue overrun"))
+	}
+}
+
+// compareAndSwap makes RFC 7306 atomics atomic against other workers and against consumers that use sync/atomic.
+func compareAndSwap(addr *uint64, old, new uint64) bool {
+	return atomic.CompareAndSwapUint64(addr, old, new)
+}
