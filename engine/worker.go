@@ -134,10 +134,11 @@ func (w *worker) containTurn(err *error) {
 	*err = fmt.Errorf("%w: %v", verbs.ErrDefect, v)
 }
 
-// fail gives the worker up: its connections end, and nobody can reach it any more.
+// fail gives the worker up: nobody can reach it any more, and its connections end.
 func (w *worker) fail(err error) {
 	err = fmt.Errorf("worker of queue %d is in disorder: %w", w.queue, err)
 	w.dev.fail(err)
+	w.loop.end()
 	now := clock()
 	var all []*stack.Endpoint
 	w.stk.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
@@ -145,7 +146,6 @@ func (w *worker) fail(err error) {
 		w.stk.Abandon(e, err, now)
 	}
 	attempt(func() { w.stk.Transmit(now) }) // the resets
-	w.loop.end()
 }
 
 // close ends what is left of the connections, after end.
