@@ -41,6 +41,7 @@ help: ## what each target does
 .PHONY: build
 build: ## the commands, into build/
 	$(GO) build -trimpath -o build/ ./cmd/...
+	@engine/daemon/preload/build.sh build/libxwarp-verbs.so || echo "make: built without the library of xwarp run" >&2
 
 .PHONY: demo
 demo: build ## one transfer between two hosts made for it, over AF_XDP (ARGS="--loss 0.02")

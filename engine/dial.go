@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
+	"time"
 
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
+	"xwarp/tcp"
 )
 
 // Dial implements verbs.Device.
@@ -51,9 +54,14 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.ConnConfig, m *verbs.MPAConfig) error {
 	d.fallbacks.apply(remote, m, clock())
 	guess := startup.RetryNone // what a rejection may have meant
+	begin := time.Now()
 	for attempt := 0; ; attempt++ {
 		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
 		switch {
+		case refused(err) && time.Since(begin) < cfg.Patience && ctx.Err() == nil:
+			attempt--
+			time.Sleep(patienceStep)
+			continue
 		case err == nil:
 			if guess != startup.RetryNone {
 				d.fallbacks.learn(remote, guess, clock())
@@ -82,6 +90,15 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 		}
 		d.log.Info("trying again", "remote", remote, "without", c.retry, "because", err)
 	}
+}
+
+// patienceStep is the time between two attempts to connect to a port that refuses.
+const patienceStep = 20 * time.Millisecond
+
+// refused says whether nobody listens at the peer's port.
+func refused(err error) bool {
+	return errors.Is(err, tcp.CauseRefused) ||
+		errors.Is(err, verbs.ErrConnect) && errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // maxAttempts is how often Dial tries again: once without markers, once without revision 2.

@@ -24,8 +24,14 @@ type MR struct {
 
 // RegMR implements verbs.PD. Offsets count from 0: an address in the region is its TO.
 func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
+	return p.RegMRIOVA(mem, 0, access)
+}
+
+// RegMRIOVA is RegMR with the TO of the first octet: peers of programs in C name memory by its
+// address.
+func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
-	attr := ddp.Attr{Access: access, Shared: len(p.pds) > 1, Owner: m}
+	attr := ddp.Attr{Access: access, Base: iova, Shared: len(p.pds) > 1, Owner: m}
 	err := p.dev.onEach(func(i int, l *loop) (err error) {
 		m.mrs[i], err = l.table.Register(p.pds[i], mem, attr)
 		if err == nil {

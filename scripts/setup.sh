@@ -2,7 +2,8 @@
 # setup.sh installs what a make target needs beyond Go, when it is missing, on Debian and Ubuntu.
 #
 #   scripts/setup.sh test       tshark: the independent decoder of the capture tests; Chromium without a screen: it
-#                               clicks through the status page; systemd-analyze: it reads the unit
+#                               clicks through the status page; systemd-analyze: it reads the unit; gcc and rdma-core's
+#                               headers: the library of xwarp run; the RDMA programs that are run over it
 #   scripts/setup.sh arch       qemu-user: programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
@@ -37,6 +38,17 @@ need() {
 	command -v "$1" >/dev/null || missing="$missing $2"
 }
 
+# need_verbs: what the library for unmodified RDMA programs is built with, and the programs of its tests.
+need_verbs() {
+	need gcc gcc
+	need valgrind valgrind
+	for pair in ibv_devinfo:ibverbs-utils rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin; do
+		need "${pair%:*}" "${pair#*:}"
+	done
+	[ -e /usr/include/infiniband/verbs.h ] || missing="$missing libibverbs-dev"
+	[ -e /usr/include/rdma/rdma_cma.h ] || missing="$missing librdmacm-dev libc6-dev"
+}
+
 # need_browser: any Chromium will do. Where the distribution has none as a package (Ubuntu's is a snap), the test of the
 # status page says that it is left out.
 need_browser() {
@@ -69,6 +81,7 @@ for what in "${@:-none}"; do
 	test)
 		need tshark tshark
 		need systemd-analyze systemd
+		need_verbs
 		need_browser
 		;;
 	arch)

@@ -39,6 +39,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(err.Error()))
+	var none noProgram
+	if errors.As(err, &none) {
+		return none.status
+	}
 	var usage usageError
 	if errors.As(err, &usage) || errors.Is(err, demo.ErrConfig) {
 		fmt.Fprintf(stderr, "See: %s --help\n", cmd.CommandPath())
@@ -54,6 +58,7 @@ var commands = []func(*global) *cobra.Command{
 	newPut,
 	newGet,
 	newRping,
+	newRun,
 	newStatus,
 	newLink,
 	newDev,

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
@@ -85,7 +86,8 @@ func (c *cq) take(v *verbs.Completion) (kept bool) {
 		c.ring.Publish()
 		c.count.Add(1)
 	}
-	if control.Take(c.ring.Armed()) && !c.kicked.Swap(true) {
+	solicited := v.Flags&rdmap.Solicited != 0 || v.Status != rdmap.Success || slot == nil
+	if control.TakeArmed(c.ring.Armed(), solicited) && !c.kicked.Swap(true) {
 		c.s.ringers.add(c)
 	}
 	return slot != nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
@@ -62,6 +63,10 @@ func (s *session) connect(ctx context.Context, r *control.Request) (any, error) 
 	if !a.Remote.IsValid() || a.Remote.Port() == 0 {
 		return nil, fmt.Errorf("%w: connect needs a remote address with a port", control.ErrFrame)
 	}
+	if a.Patience < 0 || a.Patience > control.MaxPatience {
+		return nil, fmt.Errorf("%w: connect with a patience of %d ms, at most %d",
+			control.ErrFrame, a.Patience, control.MaxPatience)
+	}
 	if a.Local.Port() != 0 {
 		if err := s.checkPort(a.Local.Port()); err != nil {
 			return nil, err
@@ -72,8 +77,10 @@ func (s *session) connect(ctx context.Context, r *control.Request) (any, error) 
 		return nil, err
 	}
 	err = s.open(ctx, func() error {
-		return s.dev.dev.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{Local: a.Local,
-			PrivateData: a.PrivateData, MPA: a.MPA})
+		return s.dev.dev.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
+			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
+			Patience: time.Duration(a.Patience) * time.Millisecond,
+		})
 	})
 	s.unclaim(q, err)
 	if err != nil {

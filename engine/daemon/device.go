@@ -148,6 +148,13 @@ func (d *Daemon) device(name string) *device {
 	return nil
 }
 
+func (d *Daemon) deviceInfos() (list []control.DeviceInfo) {
+	for _, v := range d.devices {
+		list = append(list, v.info())
+	}
+	return list
+}
+
 func (d *Daemon) deviceNames() (names []string) {
 	for _, v := range d.devices {
 		names = append(names, v.name)

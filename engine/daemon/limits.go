@@ -38,6 +38,9 @@ const (
 	refusals = 256
 	// destroyWait is how long the end of a queue pair may take before it is logged and given up.
 	destroyWait = 10 * time.Second
+	// farewellWait is how long a queue pair that is destroyed after disconnect may take to close in
+	// order: its program waits meanwhile.
+	farewellWait = 500 * time.Millisecond
 	// closers is how many queue pairs of a dead client are closed at a time.
 	closers = 32
 	// helloWait is how long a client may be connected without saying hello.

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp"
+	"xwarp/engine"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 )
@@ -81,7 +82,7 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 			fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d",
 				control.ErrFrame, len(files))
 	}
-	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxRegion {
+	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxOffset {
 		return nil, nil, fmt.Errorf("%w: a region of %d octets at %d", control.ErrFrame, a.Length,
 			a.Offset)
 	}
@@ -112,7 +113,7 @@ func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
 	}
-	m, err := p.pd.RegMR(mem, a.Access)
+	m, err := p.pd.(*engine.PD).RegMRIOVA(mem, a.Base, a.Access)
 	if err != nil {
 		unix.Munmap(mapping)
 		return nil, err

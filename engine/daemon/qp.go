@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine"
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
@@ -24,6 +25,7 @@ type qp struct {
 
 	connected atomic.Bool
 	failed    atomic.Bool // a completion said so, and so did the log
+	leaving   atomic.Bool // the client asked for the end of the connection
 	closed    chan struct{}
 
 	// The pump's, under the session's pumping mutex.
@@ -198,6 +200,12 @@ var errStuck = errors.New("the queue pair does not end; its memory is kept until
 func (s *session) closeQP(q *qp) error {
 	close(q.closed)
 	s.delist(q)
+	if q.leaving.Load() { // else RST could overtake what the peer has not acknowledged, or take it from the peer
+		select {
+		case <-q.q.(*engine.QP).Gone():
+		case <-time.After(farewellWait):
+		}
+	}
 	done := make(chan error, 1)
 	go func() { done <- q.q.Close() }()
 	var err error
@@ -227,6 +235,7 @@ func (s *session) disconnect(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	s.drain(q) // what the client posted before goes first
+	q.leaving.Store(true)
 	return nil, nil, q.q.Disconnect()
 }
 

@@ -101,7 +101,8 @@ func (s *session) serve(released func()) {
 	s.over = true
 	s.working.Unlock()
 	switch err := context.Cause(s.ctx); {
-	case errors.Is(err, io.EOF), errors.Is(err, errShutdown):
+	case errors.Is(err, io.EOF), errors.Is(err, errShutdown),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE): // it ended with replies unread
 		s.log.Info("program left", "program", s.program)
 	default:
 		s.log.Warn("program dropped", "program", s.program, "error", err)
@@ -321,7 +322,7 @@ func (s *session) hello(body []byte, _ []int) error {
 	out := []int{s.bell.TakeFd(), fd}
 	defer control.CloseAll(out)
 	return s.reply(r.ID, &control.HelloResult{Version: control.Version, Device: s.dev.info(),
-		Pid: s.d.pid}, out, err)
+		Pid: s.d.pid, Devices: s.d.deviceInfos()}, out, err)
 }
 
 // welcome sets up what every session has.

@@ -143,7 +143,7 @@ func (c *Conn) afterStartup(left seq.Num) {
 	case startup.StageRejected:
 		if !c.cfg.Responder {
 			c.params = c.ini.Params()
-			c.failStartup(verbs.ErrRejected)
+			c.failStartup(&verbs.Rejection{PrivateData: c.params.PrivateData})
 		}
 	case startup.StageFailed:
 		c.failStartup(verbs.ErrStartup)

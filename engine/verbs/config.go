@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"net/netip"
+	"time"
 
 	"xwarp/mpa/startup"
 )
@@ -46,6 +47,9 @@ type ConnConfig struct {
 	PrivateData []byte         // of the MPA Request; at most 512 octets, 508 with revision 2
 	// MPA is what is asked of MPA; nil: what the device asks. A daemon's configuration may allow only a part of it.
 	MPA *MPAConfig
+	// Patience is for how long a port at which nobody listens is tried again: some programs connect
+	// while their peer is about to listen.
+	Patience time.Duration
 }
 
 // MPAConfig is what an endpoint wants of MPA. The zero value is the usual one: revision 2, markers and CRC both ways.

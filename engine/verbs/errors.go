@@ -46,6 +46,14 @@ var (
 	ErrListenerClosed error = &sentinel{"listener is closed", net.ErrClosed}
 )
 
+// Rejection is ErrRejected with what the peer's consumer said.
+type Rejection struct{ PrivateData []byte }
+
+func (e *Rejection) Error() string { return ErrRejected.Error() }
+
+// Unwrap returns ErrRejected.
+func (e *Rejection) Unwrap() error { return ErrRejected }
+
 // sentinel is an error that is another one as well.
 type sentinel struct {
 	text string

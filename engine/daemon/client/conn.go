@@ -18,7 +18,7 @@ func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 	}
 	var r control.Connected
 	args := control.ConnectArgs{QP: qp.handle, Local: cfg.Local, Remote: remote,
-		PrivateData: cfg.PrivateData, MPA: cfg.MPA}
+		PrivateData: cfg.PrivateData, MPA: cfg.MPA, Patience: int(cfg.Patience.Milliseconds())}
 	if _, err := d.call(ctx, control.OpConnect, args, &r); err != nil {
 		return err
 	}

@@ -17,8 +17,26 @@ import (
 //
 // Layout of a receive slot: 0 id, 8 pieces, 16 pieces as above. All numbers have the host's byte order.
 const (
-	sendHead = 80
-	recvHead = 16
+	idAt          = 0 // of all slots
+	opAt          = 8
+	flagsAt       = 9
+	piecesAt      = 10
+	inlineAt      = 12
+	remoteSTagAt  = 16
+	invalidateAt  = 20
+	remoteTOAt    = 24
+	immAt         = 32
+	dataAt        = 40
+	maskAt        = 48
+	compareAt     = 56
+	compareMaskAt = 64
+	sendHead      = 80
+
+	recvPiecesAt = 8
+	recvHead     = 16
+
+	sgeLenAt = 4
+	sgeTOAt  = 8
 	sgeLen   = 16
 )
 
@@ -35,38 +53,42 @@ var ErrEntry = fmt.Errorf("%w: bad work queue entry", ErrFrame)
 
 // PutSend writes wr into a slot that has room for it.
 func PutSend(b []byte, maxSGE int, wr *rdmap.SendWR) {
-	host.PutUint64(b, wr.ID)
-	b[8], b[9], b[10], b[11] = byte(wr.Op), byte(wr.Flags), byte(len(wr.SGL)), 0
-	host.PutUint16(b[12:], uint16(len(wr.Inline)))
-	host.PutUint16(b[14:], 0)
-	host.PutUint32(b[16:], uint32(wr.RemoteSTag))
-	host.PutUint32(b[20:], uint32(wr.Invalidate))
-	host.PutUint64(b[24:], uint64(wr.RemoteTO))
-	copy(b[32:40], wr.Imm[:])
-	host.PutUint64(b[40:], wr.Data)
-	host.PutUint64(b[48:], wr.Mask)
-	host.PutUint64(b[56:], wr.Compare)
-	host.PutUint64(b[64:], wr.CompareMask)
-	host.PutUint64(b[72:], 0)
+	host.PutUint64(b[idAt:], wr.ID)
+	b[opAt], b[flagsAt] = byte(wr.Op), byte(wr.Flags)
+	b[piecesAt], b[piecesAt+1] = byte(len(wr.SGL)), 0
+	host.PutUint16(b[inlineAt:], uint16(len(wr.Inline)))
+	host.PutUint16(b[inlineAt+2:], 0)
+	host.PutUint32(b[remoteSTagAt:], uint32(wr.RemoteSTag))
+	host.PutUint32(b[invalidateAt:], uint32(wr.Invalidate))
+	host.PutUint64(b[remoteTOAt:], uint64(wr.RemoteTO))
+	copy(b[immAt:dataAt], wr.Imm[:])
+	host.PutUint64(b[dataAt:], wr.Data)
+	host.PutUint64(b[maskAt:], wr.Mask)
+	host.PutUint64(b[compareAt:], wr.Compare)
+	host.PutUint64(b[compareMaskAt:], wr.CompareMask)
+	host.PutUint64(b[compareMaskAt+8:], 0)
 	putSGL(b[sendHead:], wr.SGL)
 	copy(b[sendHead+maxSGE*sgeLen:], wr.Inline)
 }
 
 // ParseSend reads wr from a private copy of a slot. wr.SGL is used again; wr.Inline aliases b.
 func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
-	sges, inline := int(b[10]), int(host.Uint16(b[12:]))
+	sges, inline := int(b[piecesAt]), int(host.Uint16(b[inlineAt:]))
 	if len(b) < SendSlot(maxSGE, maxInline) || sges > maxSGE || inline > maxInline {
 		return fmt.Errorf("%w: %d pieces and %d inline octets, the queue pair takes %d and %d",
 			ErrEntry, sges, inline, maxSGE, maxInline)
 	}
 	*wr = rdmap.SendWR{
-		ID: host.Uint64(b), Op: rdmap.WROp(b[8]), Flags: rdmap.WRFlags(b[9]),
+		ID: host.Uint64(b[idAt:]), Op: rdmap.WROp(b[opAt]),
+		Flags:      rdmap.WRFlags(b[flagsAt]),
 		SGL:        parseSGL(wr.SGL[:0], b[sendHead:], sges),
-		RemoteSTag: ddp.STag(host.Uint32(b[16:])), Invalidate: ddp.STag(host.Uint32(b[20:])),
-		RemoteTO: ddp.TO(host.Uint64(b[24:])),
-		Imm:      [rdmap.ImmLen]byte(b[32:40]),
-		Data:     host.Uint64(b[40:]), Mask: host.Uint64(b[48:]), Compare: host.Uint64(b[56:]),
-		CompareMask: host.Uint64(b[64:]),
+		RemoteSTag: ddp.STag(host.Uint32(b[remoteSTagAt:])),
+		Invalidate: ddp.STag(host.Uint32(b[invalidateAt:])),
+		RemoteTO:   ddp.TO(host.Uint64(b[remoteTOAt:])),
+		Imm:        [rdmap.ImmLen]byte(b[immAt:dataAt]),
+		Data:       host.Uint64(b[dataAt:]), Mask: host.Uint64(b[maskAt:]),
+		Compare:     host.Uint64(b[compareAt:]),
+		CompareMask: host.Uint64(b[compareMaskAt:]),
 	}
 	if inline > 0 {
 		wr.Inline = b[sendHead+maxSGE*sgeLen:][:inline]
@@ -76,19 +98,19 @@ func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
 
 // PutRecv writes wr into a slot that has room for it.
 func PutRecv(b []byte, wr *rdmap.RecvWR) {
-	host.PutUint64(b, wr.ID)
-	host.PutUint64(b[8:], 0)
-	b[8] = byte(len(wr.SGL))
+	host.PutUint64(b[idAt:], wr.ID)
+	host.PutUint64(b[recvPiecesAt:], 0)
+	b[recvPiecesAt] = byte(len(wr.SGL))
 	putSGL(b[recvHead:], wr.SGL)
 }
 
 // ParseRecv reads wr from a private copy of a slot. wr.SGL is used again.
 func ParseRecv(b []byte, maxSGE int, wr *rdmap.RecvWR) error {
-	n := int(b[8])
+	n := int(b[recvPiecesAt])
 	if len(b) < RecvSlot(maxSGE) || n > maxSGE {
 		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", ErrEntry, n, maxSGE)
 	}
-	wr.ID, wr.SGL = host.Uint64(b), parseSGL(wr.SGL[:0], b[recvHead:], n)
+	wr.ID, wr.SGL = host.Uint64(b[idAt:]), parseSGL(wr.SGL[:0], b[recvHead:], n)
 	return nil
 }
 
@@ -96,16 +118,18 @@ func putSGL(b []byte, list []rdmap.SGE) {
 	for i, e := range list {
 		p := b[i*sgeLen:]
 		host.PutUint32(p, uint32(e.STag))
-		host.PutUint32(p[4:], e.Len)
-		host.PutUint64(p[8:], uint64(e.TO))
+		host.PutUint32(p[sgeLenAt:], e.Len)
+		host.PutUint64(p[sgeTOAt:], uint64(e.TO))
 	}
 }
 
 func parseSGL(list []rdmap.SGE, b []byte, n int) []rdmap.SGE {
 	for i := range n {
 		p := b[i*sgeLen:]
-		list = append(list, rdmap.SGE{STag: ddp.STag(host.Uint32(p)), Len: host.Uint32(p[4:]),
-			TO: ddp.TO(host.Uint64(p[8:]))})
+		list = append(list, rdmap.SGE{
+			STag: ddp.STag(host.Uint32(p)), Len: host.Uint32(p[sgeLenAt:]),
+			TO: ddp.TO(host.Uint64(p[sgeTOAt:])),
+		})
 	}
 	return list
 }
@@ -114,6 +138,16 @@ func parseSGL(list []rdmap.SGE, b []byte, n int) []rdmap.SGE {
 //
 //	0 id   8 queue pair   12 op   13 status   14 flags   15 -   16 octets   20 invalidated stag   24 immediate (8)   32 -
 const CompletionSlot = 64
+
+const (
+	cqeQPAt          = 8
+	cqeOpAt          = 12
+	cqeStatusAt      = 13
+	cqeFlagsAt       = 14
+	cqeLenAt         = 16
+	cqeInvalidatedAt = 20
+	cqeImmAt         = 24
+)
 
 // Completion is an entry of a completion queue.
 type Completion struct {
@@ -129,21 +163,22 @@ type Completion struct {
 
 // Put writes c into a slot.
 func (c *Completion) Put(b []byte) {
-	host.PutUint64(b, c.ID)
-	host.PutUint32(b[8:], uint32(c.QP))
-	b[12], b[13], b[14], b[15] = byte(c.Op), byte(c.Status), byte(c.Flags), 0
-	host.PutUint32(b[16:], c.ByteLen)
-	host.PutUint32(b[20:], c.Invalidated)
-	copy(b[24:32], c.Imm[:])
+	host.PutUint64(b[idAt:], c.ID)
+	host.PutUint32(b[cqeQPAt:], uint32(c.QP))
+	b[cqeOpAt], b[cqeStatusAt] = byte(c.Op), byte(c.Status)
+	b[cqeFlagsAt], b[cqeFlagsAt+1] = byte(c.Flags), 0
+	host.PutUint32(b[cqeLenAt:], c.ByteLen)
+	host.PutUint32(b[cqeInvalidatedAt:], c.Invalidated)
+	copy(b[cqeImmAt:][:rdmap.ImmLen], c.Imm[:])
 }
 
 // Parse reads c from a slot.
 func (c *Completion) Parse(b []byte) {
 	*c = Completion{
-		ID: host.Uint64(b), QP: Handle(host.Uint32(b[8:])), Op: rdmap.WROp(b[12]),
-		Status: rdmap.Status(b[13]),
-		Flags:  rdmap.CompletionFlags(b[14]), ByteLen: host.Uint32(b[16:]),
-		Invalidated: host.Uint32(b[20:]),
-		Imm:         [rdmap.ImmLen]byte(b[24:32]),
+		ID: host.Uint64(b[idAt:]), QP: Handle(host.Uint32(b[cqeQPAt:])), Op: rdmap.WROp(b[cqeOpAt]),
+		Status: rdmap.Status(b[cqeStatusAt]),
+		Flags:  rdmap.CompletionFlags(b[cqeFlagsAt]), ByteLen: host.Uint32(b[cqeLenAt:]),
+		Invalidated: host.Uint32(b[cqeInvalidatedAt:]),
+		Imm:         [rdmap.ImmLen]byte(b[cqeImmAt:]),
 	}
 }

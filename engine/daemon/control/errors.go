@@ -33,6 +33,8 @@ type Error struct {
 	Code  Code          `json:"code"`
 	Text  string        `json:"text"`
 	Errno syscall.Errno `json:"errno,omitempty"` // 0: none
+	// PrivateData is that of the peer's consumer, with CodeRejected.
+	PrivateData []byte `json:"private_data,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -85,5 +87,8 @@ func AsError(err error) *Error {
 		}
 	}
 	errors.As(verbs.Wrap("", err), &v.Errno)
+	if r := (*verbs.Rejection)(nil); errors.As(err, &r) {
+		v.PrivateData = r.PrivateData
+	}
 	return v
 }

@@ -5,7 +5,7 @@ import "time"
 // Limits of the protocol, each with what it stops.
 const (
 	// Version is the protocol's. A daemon takes exactly the versions that it knows.
-	Version = 2
+	Version = 3
 	// MaxRequest is the longest body of a request in octets: what a client makes the daemon keep before it is
 	// looked at.
 	MaxRequest = 64 << 10
@@ -21,8 +21,14 @@ const (
 	MaxCQDepth = 1 << 18
 	// MaxRegion is the longest memory region in octets.
 	MaxRegion = 1 << 40
+	// MaxOffset is where in a memfd a region may begin: programs use addresses, which have 47 bits,
+	// as offsets.
+	MaxOffset = 1 << 47
 	// MaxBacklog bounds the connection requests that wait for one listener's client.
 	MaxBacklog = 1024
+	// MaxPatience bounds in milliseconds how long a connect to a port that refuses is tried again:
+	// each attempt costs the peer a reset.
+	MaxPatience = 1000
 	// WriteTimeout is how long a client may leave replies unread: after it the client is gone.
 	WriteTimeout = 5 * time.Second
 )

@@ -83,6 +83,8 @@ type HelloResult struct {
 	Version int        `json:"version"`
 	Device  DeviceInfo `json:"device"`
 	Pid     int        `json:"pid"` // the daemon's
+	// Devices are all that the daemon has, Device among them.
+	Devices []DeviceInfo `json:"devices"`
 }
 
 // DeviceInfo describes a device.
@@ -112,6 +114,7 @@ type RegMRArgs struct {
 	Offset uint64     `json:"offset"`
 	Length uint64     `json:"length"`
 	Access ddp.Access `json:"access"`
+	Base   ddp.TO     `json:"base,omitempty"` // TO of the first octet
 }
 
 // RegMRResult names the region.
@@ -162,6 +165,7 @@ type ConnectArgs struct {
 	Remote      netip.AddrPort   `json:"remote"`
 	PrivateData []byte           `json:"private_data,omitempty"`
 	MPA         *verbs.MPAConfig `json:"mpa,omitempty"`
+	Patience    int              `json:"patience_ms,omitempty"` // see verbs.ConnConfig
 }
 
 // Connected is the result of connect and of accept.

@@ -12,7 +12,7 @@ import (
 //
 //	  0  tail   entries produced so far, modulo 2^32; the producer writes it
 //	 64  head   entries consumed so far; the consumer writes it
-//	128  armed  the consumer wants a signal on its channel for the next entry
+//	128  armed  1: the consumer wants a signal on its channel for the next entry
 //	132  state  1: the completion queue overran
 //	192  slots
 //
@@ -27,6 +27,10 @@ const (
 
 	ringAlign = 4096 // of the second ring in one memory
 )
+
+// armedSolicited is the value of a completion queue's armed word whose consumer waits for a
+// completion that is solicited or an error.
+const armedSolicited = 2
 
 // StateOverrun is the value of a completion queue's state word after completions were lost.
 const StateOverrun = 1
@@ -200,6 +204,12 @@ func TakeBells(mem []byte, n int, f func(bell int)) {
 
 // Take sets *w from 1 to 0 and reports whether it was 1.
 func Take(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
+
+// TakeArmed is Take of the word of a completion queue, which stays when it waits for solicited completions only.
+func TakeArmed(w *uint32, solicited bool) bool {
+	v := atomic.LoadUint32(w)
+	return v != 0 && (v != armedSolicited || solicited) && atomic.SwapUint32(w, 0) != 0
+}
 
 // Arm sets *w to 1.
 func Arm(w *uint32) { atomic.StoreUint32(w, 1) }

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"xwarp/engine/daemon/control"
+)
+
+// verbsLibrary is what programs are preloaded with; libraryDirs are where packages and builds put it.
+const verbsLibrary = "libxwarp-verbs.so"
+
+var libraryDirs = []string{"", "../lib/xwarp"}
+
+// What run ends with when there is no program to end with, as env(1) and shells have it.
+const (
+	exitNotRunnable = 126
+	exitNotFound    = 127
+)
+
+func newRun(*global) *cobra.Command {
+	var device, socket string
+	cmd := &cobra.Command{
+		Use:   "run [--device NAME] -- PROGRAM [ARGUMENT...]",
+		Short: "Run an RDMA program, unmodified, over the daemon",
+		Long: `run starts a program that uses libibverbs and librdmacm, as it comes from its package. It sees a device xwarp_NAME for each
+interface of xwarpd: an RNIC for iWARP. It needs no privilege but access to the daemon's socket. Its exit status, its
+signals and its terminal are the program's own.
+
+A library is preloaded (LD_PRELOAD), so that static and setuid programs are beyond it. It is part of the package; a build has
+it beside xwarp (make build). Programs that are started by other means do with
+
+  LD_PRELOAD=/usr/lib/xwarp/libxwarp-verbs.so
+
+and in a container with the daemon's socket mounted and its path in XWARP_SOCKET. XWARP_DEVICE leaves one device of several.
+XWARP_DEBUG=1 says on stderr what the daemon refuses.`,
+		Example: `  xwarp run -- ibv_devinfo -v
+  xwarp run -- rping -s -v                        # on one host
+  xwarp run -- rping -c -v -C 10 -a 192.0.2.1     # on another
+  xwarp run -- ib_write_bw -R 192.0.2.1           # perftest: with -R always`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("the program is missing")
+			}
+			library, err := findLibrary()
+			if err != nil {
+				return err
+			}
+			return execProgram(args, programEnv(os.Environ(), library, socket, device))
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.StringVar(&device, "device", "", "show the program this `device` of the daemon only")
+	f.StringVar(&socket, "socket", "",
+		"the daemon's control `socket` [$XWARP_SOCKET, else "+control.DefaultPath+"]")
+	return cmd
+}
+
+// findLibrary looks beside this executable, and where packages put libraries.
+func findLibrary() (string, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if exe, err = filepath.EvalSymlinks(exe); err != nil {
+		return "", err
+	}
+	var tried []string
+	for _, dir := range libraryDirs {
+		path := filepath.Join(filepath.Dir(exe), dir, verbsLibrary)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+		tried = append(tried, path)
+	}
+	return "", fmt.Errorf("there is no %s (the packages have it; make build makes it where gcc, libibverbs-dev and librdmacm-dev are)",
+		strings.Join(tried, " and no "))
+}
+
+// programEnv is the environment of the program.
+func programEnv(env []string, library, socket, device string) []string {
+	set := func(name, value string) {
+		if value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	preload := library
+	if others := os.Getenv("LD_PRELOAD"); others != "" {
+		preload += ":" + others
+	}
+	set("LD_PRELOAD", preload)
+	set("XWARP_SOCKET", socket)
+	set("XWARP_DEVICE", device)
+	return env
+}
+
+// noProgram is why the program was not started; status is what a shell would end with.
+type noProgram struct {
+	error
+	status int
+}
+
+// execProgram becomes the program. It returns only with an error.
+func execProgram(args, env []string) error {
+	path, err := exec.LookPath(args[0])
+	if err == nil {
+		err = syscall.Exec(path, args, env)
+	}
+	status := exitNotRunnable
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		status = exitNotFound
+	}
+	return noProgram{fmt.Errorf("%s: %w", args[0], err), status}
+}

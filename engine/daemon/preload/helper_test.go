@@ -1,0 +1,212 @@
+package preload_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
+)
+
+// nobody runs the programs: they need no privilege.
+const nobody = 65534
+
+var dir string // that every user may enter
+
+func TestMain(m *testing.M) {
+	var err error
+	if dir, err = os.MkdirTemp("", "xwarp-verbs"); err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// library builds the library; flags go to the compiler.
+func library(t testing.TB, name string, flags ...string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	out, err := exec.Command("./build.sh", append([]string{path}, flags...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("no library (scripts/setup.sh test installs what it needs): %v\n%s", err, out)
+	}
+	return path
+}
+
+var plain = sync.OnceValue(func() string { return filepath.Join(dir, "libxwarp-verbs.so") })
+
+// end is a host of a test: a daemon, and programs that use it.
+type end struct {
+	host    *topo.Host
+	daemon  *daemon.Daemon
+	socket  string
+	library string
+	addr    string // IPv4
+	addr6   string
+}
+
+// pair makes two hosts with a daemon each.
+func pair(t testing.TB) (a, b *end) {
+	t.Helper()
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Prefix: "xwverbs"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tn.Close() })
+	if _, err := os.Stat(plain()); err != nil {
+		library(t, filepath.Base(plain()))
+	}
+	return newEnd(t, tn.A), newEnd(t, tn.B)
+}
+
+func newEnd(t testing.TB, h *topo.Host) *end {
+	t.Helper()
+	e := &end{
+		host: h, library: plain(), addr: h.Addr4.Addr().String(), addr6: h.Addr6.Addr().String(),
+	}
+	run, err := os.MkdirTemp(dir, "xwarpd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(run, 0o755)
+	e.socket = filepath.Join(run, "s")
+	path := filepath.Join(run, "xwarp.toml")
+	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n"+
+		"[[interface]]\nname = \"eth0\"\n", e.socket)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e.up(t, path)
+	return e
+}
+
+// up starts the daemon.
+func (e *end) up(t testing.TB, path string) {
+	t.Helper()
+	cfg, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	err = e.host.Do(func() (err error) {
+		e.daemon, err = daemon.New(cfg, daemon.Options{Log: log})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := e.daemon
+	t.Cleanup(func() { d.Close() })
+}
+
+// program is one that runs, or ran.
+type program struct {
+	*exec.Cmd
+	line string
+	out  lockedBuffer
+	done chan struct{}
+	err  error
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start runs a program of line over the library. @ in line is the other end's address, % its IPv6 address.
+func (e *end) start(t testing.TB, line string, peer *end) *program {
+	t.Helper()
+	p := &program{line: line, done: make(chan struct{})}
+	words := strings.Fields(strings.NewReplacer("@", peer.addr, "%", peer.addr6).Replace(line))
+	p.Cmd = exec.Command(words[0], words[1:]...)
+	p.Dir = "/"
+	p.Env = append(os.Environ(), "LD_PRELOAD="+e.library, "XWARP_SOCKET="+e.socket)
+	p.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL,
+	}
+	p.Stdout, p.Stderr = &p.out, &p.out
+	started := make(chan error)
+	go func() { // Pdeathsig wants the thread that forked to live
+		e.host.Do(func() error {
+			err := p.Start()
+			started <- err
+			if err == nil {
+				p.err = p.Wait()
+			}
+			return nil
+		})
+		close(p.done)
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("%v (scripts/setup.sh test installs the programs)", err)
+	}
+	t.Cleanup(func() {
+		p.Process.Kill()
+		<-p.done
+	})
+	return p
+}
+
+// wait returns what a program printed; it must end well, and within a minute.
+func (p *program) wait(t testing.TB) string {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s does not end:\n%s", p.line, p.out.String())
+	}
+	if p.err != nil {
+		t.Errorf("%s: %v\n%s", p.line, p.err, p.out.String())
+	}
+	return p.out.String()
+}
+
+// listening waits until a program of e's listens.
+func (e *end) listening(t testing.TB, p *program) {
+	t.Helper()
+	e.until(t, p, "listens", func() bool { return len(e.daemon.Snapshot().Listeners) > 0 })
+}
+
+func (e *end) until(t testing.TB, p *program, what string, ok func() bool) {
+	t.Helper()
+	for stop := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-p.done:
+			t.Fatalf("%s ended before it %s: %v\n%s", p.line, what, p.err, p.out.String())
+		default:
+		}
+		if time.Now().After(stop) {
+			t.Fatalf("%s never %s:\n%s", p.line, what, p.out.String())
+		}
+	}
+}

@@ -1,0 +1,346 @@
+/* rdma_cm: event channels, events, and the life of identifiers. */
+#include "cm.h"
+
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+
+pthread_mutex_t xw_cm_lock = PTHREAD_MUTEX_INITIALIZER;
+pthread_cond_t xw_cm_changed = PTHREAD_COND_INITIALIZER;
+static struct id *ids;
+
+EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	struct event_channel *ch = calloc(1, sizeof *ch);
+
+	if (!ch)
+		return xw_null(ENOMEM);
+	ch->tail = &ch->events;
+	ch->cm.fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	if (ch->cm.fd < 0) {
+		free(ch);
+		return NULL;
+	}
+	return &ch->cm;
+}
+
+EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *cm)
+{
+	struct event_channel *ch = container_of(cm, struct event_channel, cm);
+	struct event *e;
+
+	close(cm->fd);
+	while ((e = ch->events)) {
+		ch->events = e->next;
+		free(e);
+	}
+	free(ch);
+}
+
+static void append(struct rdma_event_channel *cm, struct event *e)
+{
+	struct event_channel *ch = container_of(cm, struct event_channel, cm);
+	uint64_t one = 1;
+
+	e->next = NULL;
+	*ch->tail = e;
+	ch->tail = &e->next;
+	(void)!write(cm->fd, &one, sizeof one);
+}
+
+void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type type, int status, struct event *e)
+{
+	if (!e)
+		e = calloc(1, sizeof *e);
+	if (!e)
+		return;
+	e->of = of;
+	e->cm.id = about;
+	e->cm.listen_id = about == &of->cm ? NULL : &of->cm;
+	e->cm.event = type;
+	e->cm.status = status;
+	if (e->cm.param.conn.private_data_len)
+		e->cm.param.conn.private_data = e->private_data;
+	append(of->cm.channel, e);
+}
+
+EXPORT int rdma_get_cm_event(struct rdma_event_channel *cm, struct rdma_cm_event **out)
+{
+	struct event_channel *ch = container_of(cm, struct event_channel, cm);
+	struct event *e;
+	uint64_t n;
+
+	do {
+		if (read(cm->fd, &n, sizeof n) != sizeof n)
+			return -1;
+		pthread_mutex_lock(&xw_cm_lock);
+		e = ch->events;
+		if (e) {
+			if (!(ch->events = e->next))
+				ch->tail = &ch->events;
+			e->of->delivered++;
+		}
+		pthread_mutex_unlock(&xw_cm_lock);
+	} while (!e); /* what was there went with its identifier */
+	*out = &e->cm;
+	return 0;
+}
+
+EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	struct event *e = container_of(event, struct event, cm);
+
+	pthread_mutex_lock(&xw_cm_lock);
+	e->of->acked++;
+	pthread_cond_broadcast(&xw_cm_changed);
+	pthread_mutex_unlock(&xw_cm_lock);
+	free(e);
+	return 0;
+}
+
+/* uncount takes one event off the count of a channel. */
+static void uncount(struct rdma_event_channel *cm)
+{
+	uint64_t n;
+	struct iovec v = {&n, sizeof n};
+
+	(void)!preadv2(cm->fd, &v, 1, -1, RWF_NOWAIT);
+}
+
+/* extract takes the events of an identifier off its channel. */
+static struct event *extract(struct id *id)
+{
+	struct event_channel *ch = container_of(id->cm.channel, struct event_channel, cm);
+	struct event *list = NULL, **tail = &list, **p = &ch->events;
+
+	while (*p) {
+		struct event *e = *p;
+		if (e->of != id) {
+			p = &e->next;
+			continue;
+		}
+		*p = e->next;
+		uncount(id->cm.channel);
+		e->next = NULL;
+		*tail = e;
+		tail = &e->next;
+	}
+	ch->tail = p;
+	return list;
+}
+
+struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps)
+{
+	struct id *id = calloc(1, sizeof *id);
+
+	if (!id)
+		return NULL;
+	id->cm.channel = channel;
+	id->cm.context = context;
+	id->cm.ps = ps;
+	id->cm.qp_type = IBV_QPT_RC;
+	id->next = ids;
+	ids = id;
+	return id;
+}
+
+EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **out, void *context, enum rdma_port_space ps)
+{
+	bool sync = channel == NULL;
+
+	if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
+		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams; it"));
+	if (sync && !(channel = rdma_create_event_channel()))
+		return -1;
+	pthread_mutex_lock(&xw_cm_lock);
+	struct id *id = xw_id_new(channel, context, ps);
+	if (id)
+		id->sync = sync;
+	pthread_mutex_unlock(&xw_cm_lock);
+	if (!id) {
+		if (sync)
+			rdma_destroy_event_channel(channel);
+		return xw_fail(ENOMEM);
+	}
+	*out = &id->cm;
+	return 0;
+}
+
+static void unlist(struct id *id)
+{
+	struct id **p;
+
+	for (p = &ids; *p != id; p = &(*p)->next)
+		;
+	*p = id->next;
+}
+
+/* quiet ends what the daemon does for an identifier, and waits until nobody else has it. The lock is held. */
+static void quiet(struct id *id)
+{
+	struct session *s = id->s;
+	bool connected = id->state == CM_CONNECTED, asked = id->state == CM_REQUEST;
+
+	id->state = CM_DOWN;
+	pthread_mutex_unlock(&xw_cm_lock);
+	xw_close_listeners(id);
+	if (connected)
+		xw_ask(s, "disconnect", "{\"handle\":%u}", id->qp);
+	if (asked)
+		xw_reject_async(s, id->request);
+	pthread_mutex_lock(&xw_cm_lock);
+	while (id->pending) {
+		pthread_mutex_unlock(&xw_cm_lock);
+		xw_cancel(s, &id->call);
+		pthread_mutex_lock(&xw_cm_lock);
+		if (id->pending)
+			pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
+	}
+}
+
+EXPORT int rdma_destroy_id(struct rdma_cm_id *cm)
+{
+	struct id *id = xw_id(cm);
+	struct rdma_cm_event *last = cm->event;
+
+	if (last) { /* of a synchronous call */
+		cm->event = NULL;
+		rdma_ack_cm_event(last);
+	}
+	pthread_mutex_lock(&xw_cm_lock);
+	quiet(id);
+	struct event *list = extract(id);
+	while (id->acked != id->delivered)
+		pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
+	unlist(id);
+	pthread_mutex_unlock(&xw_cm_lock);
+	while (list) {
+		struct event *e = list;
+		list = e->next;
+		if (e->cm.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			rdma_destroy_id(e->cm.id);
+		free(e);
+	}
+	if (id->sync)
+		rdma_destroy_event_channel(cm->channel);
+	if (id->own_pd)
+		ibv_dealloc_pd(id->own_pd);
+	free(id->ep_private);
+	free(id);
+	return 0;
+}
+
+EXPORT int rdma_migrate_id(struct rdma_cm_id *cm, struct rdma_event_channel *channel)
+{
+	struct id *id = xw_id(cm);
+	bool sync = channel == NULL;
+
+	if (sync && !(channel = rdma_create_event_channel()))
+		return -1;
+	if (cm->event) {
+		rdma_ack_cm_event(cm->event);
+		cm->event = NULL;
+	}
+	pthread_mutex_lock(&xw_cm_lock);
+	struct rdma_event_channel *old = id->sync ? cm->channel : NULL;
+	struct event *list = extract(id);
+	cm->channel = channel;
+	id->sync = sync;
+	while (list) {
+		struct event *e = list;
+		list = e->next;
+		append(channel, e);
+	}
+	pthread_mutex_unlock(&xw_cm_lock);
+	if (old)
+		rdma_destroy_event_channel(old);
+	return 0;
+}
+
+/* xw_cm_complete has a synchronous call wait for its event, which stays in cm.event. */
+int xw_cm_complete(struct id *id)
+{
+	struct rdma_cm_event *e;
+
+	if (!id->sync)
+		return 0;
+	if (id->cm.event) {
+		rdma_ack_cm_event(id->cm.event);
+		id->cm.event = NULL;
+	}
+	if (rdma_get_cm_event(id->cm.channel, &e) != 0)
+		return -1;
+	id->cm.event = e;
+	if (e->event == RDMA_CM_EVENT_REJECTED)
+		return xw_fail(ECONNREFUSED);
+	return e->status ? xw_fail(e->status < 0 ? -e->status : e->status) : 0;
+}
+
+EXPORT int rdma_set_option(struct rdma_cm_id *cm, int level, int name, void *value, size_t length)
+{
+	if (level != RDMA_OPTION_ID)
+		return xw_fail(xw_refused("an option of rdma_set_option"));
+	switch (name) {
+	case RDMA_OPTION_ID_AFONLY:
+		if (length != sizeof(int))
+			return xw_fail(EINVAL);
+		xw_id(cm)->afonly = *(int *)value != 0;
+		return 0;
+	case RDMA_OPTION_ID_REUSEADDR: /* the daemon decides these for all */
+		return length == sizeof(int) ? 0 : xw_fail(EINVAL);
+	case RDMA_OPTION_ID_TOS:
+	case RDMA_OPTION_ID_ACK_TIMEOUT:
+		return length == sizeof(uint8_t) ? 0 : xw_fail(EINVAL);
+	}
+	return xw_fail(ENOSYS);
+}
+
+EXPORT int rdma_establish(struct rdma_cm_id *cm) { return cm ? 0 : xw_fail(EINVAL); }
+
+EXPORT int rdma_notify(struct rdma_cm_id *cm, enum ibv_event_type event)
+{
+	(void)cm, (void)event;
+	return 0;
+}
+
+EXPORT __be16 rdma_get_src_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.src_addr); }
+EXPORT __be16 rdma_get_dst_port(struct rdma_cm_id *cm) { return *xw_port(&cm->route.addr.dst_addr); }
+
+/* xw_cm_down hears that a connection is over. */
+void xw_cm_down(struct session *s, uint32_t qp, struct json error)
+{
+	(void)error; /* the daemon's log has it; RDMA_CM_EVENT_DISCONNECTED says nothing more */
+	pthread_mutex_lock(&xw_cm_lock);
+	for (struct id *id = ids; id; id = id->next) {
+		if (id->s != s || id->qp != qp)
+			continue;
+		if (id->state == CM_CONNECTING) {
+			id->down_early = true;
+		} else if (id->state == CM_CONNECTED) {
+			id->state = CM_DOWN;
+			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DISCONNECTED, 0, NULL);
+		}
+	}
+	pthread_mutex_unlock(&xw_cm_lock);
+}
+
+/* xw_cm_gone hears that the daemon is gone. */
+void xw_cm_gone(struct session *s)
+{
+	pthread_mutex_lock(&xw_cm_lock);
+	for (struct id *id = ids; id; id = id->next)
+		if (id->cm.verbs && xw_session(id->cm.verbs) == s && !id->removed) {
+			id->removed = true;
+			id->state = CM_DOWN;
+			xw_cm_post(id, &id->cm, RDMA_CM_EVENT_DEVICE_REMOVAL, 0, NULL);
+		}
+	pthread_mutex_unlock(&xw_cm_lock);
+}
+
+struct listener *xw_stalled_listener(void)
+{
+	for (struct id *id = ids; id; id = id->next)
+		for (struct listener *l = id->listeners; l; l = l->next)
+			if (l->stalled)
+				return l;
+	return NULL;
+}

@@ -1,0 +1,88 @@
+/* What the files of rdma_cm share. */
+#pragma once
+#include "xw.h"
+
+enum cm_state {
+	CM_IDLE,
+	CM_BOUND,
+	CM_ADDR,
+	CM_ROUTE,
+	CM_LISTEN,
+	CM_REQUEST, /* a peer's, to be accepted or rejected */
+	CM_CONNECTING,
+	CM_CONNECTED,
+	CM_DOWN,
+};
+
+struct event {
+	struct rdma_cm_event cm;
+	struct id *of; /* whose it is: the listener's for a connection request */
+	struct event *next;
+	uint8_t private_data[256];
+};
+
+struct event_channel {
+	struct rdma_event_channel cm; /* an eventfd that counts the events */
+	struct event *events, **tail;
+};
+
+struct listener;
+
+/* id is an rdma_cm_id. xw_cm_lock guards all of them. */
+struct id {
+	struct rdma_cm_id cm;
+	struct id *next;
+	enum cm_state state;
+	bool sync;	/* its calls wait for their events, on a channel of its own */
+	bool afonly;
+	bool pending;	/* call is under way */
+	bool down_early; /* the queue pair was down before the answer to connect or accept */
+	bool removed;	/* DEVICE_REMOVAL was told */
+	uint32_t qp;	/* that is connected */
+	uint32_t request;
+	struct session *s; /* of request, qp */
+	struct listener *listeners;
+	struct call call;
+	unsigned delivered, acked; /* events */
+	/* Of rdma_create_ep. */
+	bool passive_qp;
+	struct ibv_pd *ep_pd;
+	struct ibv_qp_init_attr ep_attr;
+	void *ep_private;
+	uint8_t ep_private_len;
+	struct ibv_pd *own_pd; /* made because none was given */
+};
+
+struct listener { /* at one address; its call is get_request */
+	struct id *id; /* NULL: closed */
+	struct session *s;
+	struct ibv_context *verbs;
+	uint32_t handle;
+	bool stalled; /* no get_request is under way */
+	struct call call;
+	struct listener *next;
+};
+
+extern pthread_mutex_t xw_cm_lock;
+extern pthread_cond_t xw_cm_changed;
+
+static inline struct id *xw_id(struct rdma_cm_id *cm) { return container_of(cm, struct id, cm); }
+
+/* Both are called with the lock held. xw_cm_post takes e over. */
+struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps);
+void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type type, int status, struct event *e);
+
+int xw_cm_complete(struct id *id); /* a synchronous call waits for its event */
+int xw_bind_device(struct id *id, const struct sockaddr *local);
+struct ibv_context *xw_cm_context(struct ibv_device *device);
+bool xw_wildcard(const struct sockaddr *a);
+socklen_t xw_addr_len(const struct sockaddr *a);
+void xw_addr_text(const struct sockaddr *a, char *to, size_t room);
+bool xw_addr_parse(struct json v, struct sockaddr_storage *a);
+uint16_t *xw_port(struct sockaddr *a);
+void xw_close_listeners(struct id *id);
+void xw_resume_listeners(void);
+struct listener *xw_stalled_listener(void); /* of any identifier; the lock is held */
+uint8_t xw_octet(struct json v, const char *key);
+void xw_take_private(struct event *e, struct json v);
+void xw_reject_async(struct session *s, uint32_t request);

@@ -1,0 +1,310 @@
+/* rdma_cm: addresses, routes, and queue pairs of identifiers. */
+#include "cm.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+socklen_t xw_addr_len(const struct sockaddr *a)
+{
+	return a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+uint16_t *xw_port(struct sockaddr *a)
+{
+	return a->sa_family == AF_INET6 ? &((struct sockaddr_in6 *)a)->sin6_port : &((struct sockaddr_in *)a)->sin_port;
+}
+
+bool xw_wildcard(const struct sockaddr *a)
+{
+	if (a->sa_family == AF_INET6)
+		return IN6_IS_ADDR_UNSPECIFIED(&((const struct sockaddr_in6 *)a)->sin6_addr);
+	return ((const struct sockaddr_in *)a)->sin_addr.s_addr == INADDR_ANY;
+}
+
+/* xw_addr_text writes 192.0.2.1:7174 or [fe80::1%eth0]:7174; nothing for no address. */
+void xw_addr_text(const struct sockaddr *a, char *to, size_t room)
+{
+	char host[INET6_ADDRSTRLEN], zone[IF_NAMESIZE + 1] = "";
+
+	*to = 0;
+	if (a->sa_family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)a;
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+		snprintf(to, room, "%s:%u", host, ntohs(in->sin_port));
+	} else if (a->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *in = (const void *)a;
+		inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof host);
+		if (in->sin6_scope_id && if_indextoname(in->sin6_scope_id, zone + 1))
+			*zone = '%';
+		snprintf(to, room, "[%s%s]:%u", host, zone, ntohs(in->sin6_port));
+	}
+}
+
+bool xw_addr_parse(struct json v, struct sockaddr_storage *out)
+{
+	char text[96], *host = text, *port, *zone;
+
+	memset(out, 0, sizeof *out);
+	if (!json_text(v, text, sizeof text) || !(port = strrchr(text, ':')))
+		return false;
+	*port++ = 0;
+	if (*host != '[') {
+		struct sockaddr_in *in = (void *)out;
+		in->sin_family = AF_INET;
+		in->sin_port = htons((uint16_t)atoi(port));
+		return inet_pton(AF_INET, host, &in->sin_addr) == 1;
+	}
+	struct sockaddr_in6 *in = (void *)out;
+	host[strcspn(host, "]")] = 0;
+	if ((zone = strchr(host, '%'))) {
+		*zone++ = 0;
+		in->sin6_scope_id = if_nametoindex(zone);
+	}
+	in->sin6_family = AF_INET6;
+	in->sin6_port = htons((uint16_t)atoi(port));
+	return inet_pton(AF_INET6, host + 1, &in->sin6_addr) == 1;
+}
+
+/* xw_cm_context returns the context that the identifiers on a device share; it stays. */
+struct ibv_context *xw_cm_context(struct ibv_device *device)
+{
+	static struct ibv_context *contexts[16];
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct ibv_context *found = NULL;
+	size_t at = 0;
+
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < sizeof contexts / sizeof *contexts && !found; i++) {
+		if (contexts[i] && xw_session(contexts[i])->dead)
+			contexts[i] = NULL; /* identifiers of a daemon that is gone still have it */
+		if (contexts[i] && contexts[i]->device == device)
+			found = contexts[i];
+		if (!contexts[i])
+			at = i;
+	}
+	if (!found)
+		found = contexts[at] = ibv_open_device(device);
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+/* xw_bind_device gives an identifier the device of a local address; errno when there is none. */
+int xw_bind_device(struct id *id, const struct sockaddr *local)
+{
+	struct ibv_device *device = xw_device_at(local);
+
+	if (device && (id->cm.verbs = xw_cm_context(device)) && (id->cm.port_num = 1))
+		return 0;
+	return errno ? errno : ENODEV;
+}
+
+static bool family_known(const struct sockaddr *a) { return a->sa_family == AF_INET || a->sa_family == AF_INET6; }
+
+EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
+{
+	struct id *id = xw_id(cm);
+
+	if (!family_known(addr))
+		return xw_fail(EAFNOSUPPORT);
+	if (id->state != CM_IDLE)
+		return xw_fail(EINVAL);
+	if (!xw_wildcard(addr)) {
+		int error = xw_bind_device(id, addr);
+		if (error)
+			return xw_fail(error);
+	}
+	memcpy(&cm->route.addr.src_storage, addr, xw_addr_len(addr));
+	id->state = CM_BOUND;
+	return 0;
+}
+
+/* source_for asks the kernel's routes for the source address towards dst. */
+static bool source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
+{
+	socklen_t n = sizeof *src;
+	int fd = socket(dst->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool found = fd >= 0 && connect(fd, dst, xw_addr_len(dst)) == 0 && getsockname(fd, (struct sockaddr *)src, &n) == 0;
+
+	if (fd >= 0)
+		close(fd);
+	if (found)
+		*xw_port((struct sockaddr *)src) = 0;
+	return found;
+}
+
+EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
+{
+	struct id *id = xw_id(cm);
+	struct sockaddr_storage *local = &cm->route.addr.src_storage;
+	int error = 0;
+
+	(void)timeout_ms;
+	if (!family_known(dst) || (src && !family_known(src)))
+		return xw_fail(EAFNOSUPPORT);
+	if (id->state != CM_IDLE && id->state != CM_BOUND)
+		return xw_fail(EINVAL);
+	if (src && id->state == CM_IDLE)
+		memcpy(local, src, xw_addr_len(src));
+	memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));
+	if (local->ss_family == AF_UNSPEC || xw_wildcard((struct sockaddr *)local)) {
+		uint16_t port = local->ss_family == AF_UNSPEC ? 0 : *xw_port((struct sockaddr *)local);
+		if (source_for(dst, local))
+			*xw_port((struct sockaddr *)local) = port;
+		else
+			error = EHOSTUNREACH;
+	}
+	if (!error && !cm->verbs)
+		error = xw_bind_device(id, (struct sockaddr *)local);
+	pthread_mutex_lock(&xw_cm_lock);
+	if (!error)
+		id->state = CM_ADDR;
+	xw_cm_post(id, cm, error ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, -error, NULL);
+	pthread_mutex_unlock(&xw_cm_lock);
+	return xw_cm_complete(id);
+}
+
+EXPORT int rdma_resolve_route(struct rdma_cm_id *cm, int timeout_ms)
+{
+	struct id *id = xw_id(cm);
+
+	(void)timeout_ms;
+	pthread_mutex_lock(&xw_cm_lock);
+	bool right = id->state == CM_ADDR;
+	if (right) {
+		id->state = CM_ROUTE;
+		xw_cm_post(id, cm, RDMA_CM_EVENT_ROUTE_RESOLVED, 0, NULL);
+	}
+	pthread_mutex_unlock(&xw_cm_lock);
+	return right ? xw_cm_complete(id) : xw_fail(EINVAL);
+}
+
+EXPORT struct ibv_context **rdma_get_devices(int *num)
+{
+	int n = 0, have;
+	struct ibv_device **list = ibv_get_device_list(&have);
+	struct ibv_context **contexts = list ? calloc((size_t)have + 1, sizeof *contexts) : NULL;
+
+	for (int i = 0; contexts && i < have; i++)
+		if ((contexts[n] = xw_cm_context(list[i])))
+			n++;
+	if (list)
+		ibv_free_device_list(list);
+	if (num)
+		*num = n;
+	return contexts;
+}
+
+EXPORT void rdma_free_devices(struct ibv_context **list) { free(list); }
+
+/* Queue pairs. */
+
+EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, int *mask)
+{
+	if (!cm->verbs)
+		return xw_fail(EINVAL);
+	*mask = IBV_QP_STATE;
+	if (attr->qp_state == IBV_QPS_INIT) {
+		*mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PORT;
+		attr->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+		attr->port_num = cm->port_num;
+	}
+	return 0;
+}
+
+/* own_cq makes a completion queue and channel where the program gave none. */
+static int own_cq(struct rdma_cm_id *cm, uint32_t depth, struct ibv_comp_channel **channel, struct ibv_cq **cq)
+{
+	*channel = ibv_create_comp_channel(cm->verbs);
+	if (!*channel)
+		return -1;
+	*cq = ibv_create_cq(cm->verbs, depth ? (int)depth : 1, cm, *channel, 0);
+	return *cq ? 0 : -1;
+}
+
+static void drop_cqs(struct rdma_cm_id *cm)
+{
+	if (cm->recv_cq && cm->recv_cq_channel)
+		ibv_destroy_cq(cm->recv_cq);
+	if (cm->recv_cq_channel)
+		ibv_destroy_comp_channel(cm->recv_cq_channel);
+	if (cm->send_cq && cm->send_cq_channel)
+		ibv_destroy_cq(cm->send_cq);
+	if (cm->send_cq_channel)
+		ibv_destroy_comp_channel(cm->send_cq_channel);
+	cm->recv_cq = cm->send_cq = NULL;
+	cm->recv_cq_channel = cm->send_cq_channel = NULL;
+}
+
+EXPORT int rdma_create_qp_ex(struct rdma_cm_id *cm, struct ibv_qp_init_attr_ex *a)
+{
+	struct id *id = xw_id(cm);
+
+	if (cm->qp || !cm->verbs)
+		return xw_fail(EINVAL);
+	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD)) {
+		if (!cm->pd && !(cm->pd = id->own_pd = ibv_alloc_pd(cm->verbs)))
+			return -1;
+		a->comp_mask |= IBV_QP_INIT_ATTR_PD;
+		a->pd = cm->pd;
+	} else if (a->pd->context->device != cm->verbs->device) {
+		return xw_fail(EINVAL);
+	}
+	if ((!a->send_cq && own_cq(cm, a->cap.max_send_wr, &cm->send_cq_channel, &cm->send_cq)) ||
+	    (!a->recv_cq && own_cq(cm, a->cap.max_recv_wr, &cm->recv_cq_channel, &cm->recv_cq))) {
+		int error = errno;
+		drop_cqs(cm);
+		return xw_fail(error);
+	}
+	if (a->send_cq)
+		cm->send_cq = a->send_cq;
+	else
+		a->send_cq = cm->send_cq;
+	if (a->recv_cq)
+		cm->recv_cq = a->recv_cq;
+	else
+		a->recv_cq = cm->recv_cq;
+	cm->qp = xw_create_qp_ex(cm->verbs, a);
+	if (!cm->qp) {
+		int error = errno;
+		drop_cqs(cm);
+		return xw_fail(error);
+	}
+	cm->pd = a->pd;
+	cm->qp->state = IBV_QPS_INIT;
+	return 0;
+}
+
+EXPORT int rdma_create_qp(struct rdma_cm_id *cm, struct ibv_pd *pd, struct ibv_qp_init_attr *a)
+{
+	struct ibv_qp_init_attr_ex ex = {
+		.qp_context = a->qp_context, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .srq = a->srq, .cap = a->cap,
+		.qp_type = a->qp_type, .sq_sig_all = a->sq_sig_all, .comp_mask = pd ? IBV_QP_INIT_ATTR_PD : 0, .pd = pd,
+	};
+
+	if (rdma_create_qp_ex(cm, &ex) != 0)
+		return -1;
+	a->cap = ex.cap;
+	a->send_cq = ex.send_cq;
+	a->recv_cq = ex.recv_cq;
+	return 0;
+}
+
+EXPORT void rdma_destroy_qp(struct rdma_cm_id *cm)
+{
+	struct id *id = xw_id(cm);
+
+	pthread_mutex_lock(&xw_cm_lock); /* a connect that is under way has the queue pair */
+	while (id->pending) {
+		pthread_mutex_unlock(&xw_cm_lock);
+		xw_cancel(id->s, &id->call);
+		pthread_mutex_lock(&xw_cm_lock);
+		if (id->pending)
+			pthread_cond_wait(&xw_cm_changed, &xw_cm_lock);
+	}
+	pthread_mutex_unlock(&xw_cm_lock);
+	if (cm->qp && ibv_destroy_qp(cm->qp) == 0)
+		cm->qp = NULL;
+	drop_cqs(cm);
+}

@@ -1,0 +1,390 @@
+/* Completion queues and their channels. A completion channel is an epoll descriptor over the queues' own channels, so that
+ * programs can poll it like any other. */
+#include "xw.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+/* SPINS is how many polls in a row may find nothing before each gives the processor away. */
+#define SPINS 32
+
+EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
+{
+	struct channel *ch = calloc(1, sizeof *ch);
+
+	if (!ch)
+		return xw_null(ENOMEM);
+	ch->ib.context = context;
+	ch->ib.fd = epoll_create1(EPOLL_CLOEXEC);
+	if (ch->ib.fd < 0) {
+		free(ch);
+		return NULL;
+	}
+	pthread_mutex_init(&ch->lock, NULL);
+	return &ch->ib;
+}
+
+EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ib)
+{
+	struct channel *ch = container_of(ib, struct channel, ib);
+
+	pthread_mutex_lock(&ch->lock);
+	int users = ib->refcnt;
+	pthread_mutex_unlock(&ch->lock);
+	if (users)
+		return EBUSY;
+	close(ib->fd);
+	free(ch);
+	return 0;
+}
+
+/* signal_of takes one signal of a queue's channel. Its end is one too: whoever polls the queue then learns of the rest. */
+static bool signal_of(struct cq *cq)
+{
+	char b;
+	ssize_t n = recv(cq->signal, &b, 1, MSG_DONTWAIT);
+
+	if (n == 0)
+		epoll_ctl(cq->ib.channel->fd, EPOLL_CTL_DEL, cq->signal, NULL);
+	return n >= 0;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, void **cq_context)
+{
+	struct channel *ch = container_of(ib, struct channel, ib);
+	struct epoll_event e;
+
+	for (;;) {
+		int flags = fcntl(ib->fd, F_GETFL);
+		int n = epoll_wait(ib->fd, &e, 1, flags >= 0 && flags & O_NONBLOCK ? 0 : -1);
+		if (n < 0)
+			return -1;
+		if (n == 0)
+			return xw_fail(EAGAIN);
+		pthread_mutex_lock(&ch->lock);
+		/* Another thread may have taken the signal, or destroyed the queue, meanwhile. */
+		n = epoll_wait(ib->fd, &e, 1, 0);
+		struct cq *cq = e.data.ptr;
+		bool taken = n == 1 && signal_of(cq);
+		if (taken)
+			cq->delivered++;
+		pthread_mutex_unlock(&ch->lock);
+		if (taken) {
+			*out = &cq->ib;
+			*cq_context = cq->ib.cq_context;
+			return 0;
+		}
+	}
+}
+
+EXPORT void ibv_ack_cq_events(struct ibv_cq *ib, unsigned n)
+{
+	pthread_mutex_lock(&ib->mutex);
+	ib->comp_events_completed += n;
+	pthread_cond_signal(&ib->cond);
+	pthread_mutex_unlock(&ib->mutex);
+}
+
+static int open_cq(struct cq *cq, int cqe)
+{
+	struct call c;
+	uint64_t handle;
+	int error = xw_call(xw_session(cq->ib.context), &c, -1, "create_cq", "{\"depth\":%d}", cqe);
+
+	if (!error) {
+		struct json g = json_get(c.result, "ring");
+		cq->mem_len = xw_ring_end(g);
+		if (!json_number(json_get(c.result, "handle"), &handle) || c.n_files != 2 || cq->mem_len == 0 ||
+		    !(cq->mem = xw_map(xw_take_file(&c, 0), cq->mem_len)) || !xw_ring_open(&cq->ring, cq->mem, cq->mem_len, g) ||
+		    cq->ring.size < XW_CQE_SIZE)
+			error = EPROTO;
+		else
+			cq->ib.handle = (uint32_t)handle;
+	}
+	if (!error && cq->ib.channel)
+		cq->signal = xw_take_file(&c, 1);
+	xw_call_end(&c);
+	return error;
+}
+
+static void close_cq(struct cq *cq)
+{
+	if (cq->mem)
+		munmap(cq->mem, cq->mem_len);
+	if (cq->signal >= 0)
+		close(cq->signal);
+	free(cq);
+}
+
+static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector)
+{
+	struct cq *cq;
+	int error;
+
+	if (cqe < 1 || cqe > (int)XW_MAX_CQ_DEPTH || vector >= (uint32_t)context->num_comp_vectors)
+		return xw_null(EINVAL);
+	if (!(cq = calloc(1, sizeof *cq)))
+		return xw_null(ENOMEM);
+	cq->signal = -1;
+	cq->ib.context = context;
+	cq->ib.channel = channel;
+	cq->ib.cq_context = cq_context;
+	pthread_mutex_init(&cq->ib.mutex, NULL);
+	pthread_cond_init(&cq->ib.cond, NULL);
+	pthread_mutex_init(&cq->poll, NULL);
+	if ((error = open_cq(cq, cqe))) {
+		close_cq(cq);
+		return xw_null(error);
+	}
+	cq->ib.cqe = (int)cq->ring.slots;
+	if (channel) {
+		struct channel *ch = container_of(channel, struct channel, ib);
+		pthread_mutex_lock(&ch->lock);
+		channel->refcnt++;
+		pthread_mutex_unlock(&ch->lock);
+		epoll_ctl(channel->fd, EPOLL_CTL_ADD, cq->signal, &(struct epoll_event){.events = EPOLLIN, .data.ptr = cq});
+	}
+	return cq;
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+{
+	struct cq *cq = create_cq(context, cqe, cq_context, channel, (uint32_t)vector);
+
+	return cq ? &cq->ib : NULL;
+}
+
+EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
+{
+	struct cq *cq = container_of(ib, struct cq, ib);
+	int error = xw_ask(xw_session(ib->context), "destroy_cq", "{\"handle\":%u}", ib->handle);
+
+	if (error && !xw_session(ib->context)->dead)
+		return error;
+	if (ib->channel) {
+		struct channel *ch = container_of(ib->channel, struct channel, ib);
+		pthread_mutex_lock(&ch->lock);
+		epoll_ctl(ib->channel->fd, EPOLL_CTL_DEL, cq->signal, NULL);
+		ib->channel->refcnt--;
+		pthread_mutex_unlock(&ch->lock);
+	}
+	pthread_mutex_lock(&ib->mutex);
+	while (ib->comp_events_completed != cq->delivered)
+		pthread_cond_wait(&ib->cond, &ib->mutex);
+	pthread_mutex_unlock(&ib->mutex);
+	close_cq(cq);
+	return 0;
+}
+
+int xw_req_notify_cq(struct ibv_cq *ib, int solicited_only)
+{
+	struct cq *cq = container_of(ib, struct cq, ib);
+
+	/* Of two requests the stronger one counts. */
+	if (!solicited_only || atomic_load(xw_word(cq->ring.mem, XW_RING_ARMED)) == 0)
+		atomic_store(xw_word(cq->ring.mem, XW_RING_ARMED), solicited_only ? (uint32_t)XW_ARMED_SOLICITED : 1);
+	return 0;
+}
+
+static enum ibv_wc_status status_of(uint8_t s)
+{
+	switch (s) {
+	case XW_WC_SUCCESS: return IBV_WC_SUCCESS;
+	case XW_WC_LOC_LEN_ERR: return IBV_WC_LOC_LEN_ERR;
+	case XW_WC_LOC_QP_OP_ERR: return IBV_WC_LOC_QP_OP_ERR;
+	case XW_WC_LOC_PROT_ERR: return IBV_WC_LOC_PROT_ERR;
+	case XW_WC_WR_FLUSH_ERR: return IBV_WC_WR_FLUSH_ERR;
+	case XW_WC_REM_INV_REQ_ERR: return IBV_WC_REM_INV_REQ_ERR;
+	case XW_WC_REM_ACCESS_ERR: return IBV_WC_REM_ACCESS_ERR;
+	case XW_WC_REM_OP_ERR: return IBV_WC_REM_OP_ERR;
+	case XW_WC_BAD_RESP_ERR: return IBV_WC_BAD_RESP_ERR;
+	case XW_WC_FATAL_ERR: return IBV_WC_FATAL_ERR;
+	}
+	return IBV_WC_GENERAL_ERR;
+}
+
+static enum ibv_wc_opcode opcode_of(const uint8_t *e)
+{
+	switch (e[XW_CQE_OP]) {
+	case XW_OP_WRITE: return IBV_WC_RDMA_WRITE;
+	case XW_OP_READ: return IBV_WC_RDMA_READ;
+	case XW_OP_FETCH_ADD: return IBV_WC_FETCH_ADD;
+	case XW_OP_CMP_SWAP: return IBV_WC_COMP_SWAP;
+	case XW_OP_LOCAL_INV: return IBV_WC_LOCAL_INV;
+	case XW_OP_RECV: return e[XW_CQE_FLAGS] & XW_WC_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+	}
+	return IBV_WC_SEND;
+}
+
+static unsigned flags_of(const uint8_t *e)
+{
+	return (e[XW_CQE_FLAGS] & XW_WC_WITH_IMM ? IBV_WC_WITH_IMM : 0) |
+	       (e[XW_CQE_FLAGS] & XW_WC_WITH_INVALIDATE ? IBV_WC_WITH_INV : 0);
+}
+
+static uint32_t u32(const uint8_t *p)
+{
+	uint32_t v;
+
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+static uint64_t u64(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof v);
+	return v;
+}
+
+static void translate(const uint8_t *e, struct ibv_wc *wc)
+{
+	*wc = (struct ibv_wc){
+		.wr_id = u64(e + XW_SLOT_ID), .status = status_of(e[XW_CQE_STATUS]), .opcode = opcode_of(e),
+		.byte_len = u32(e + XW_CQE_LEN), .qp_num = u32(e + XW_CQE_QP), .wc_flags = flags_of(e),
+	};
+	if (wc->wc_flags & IBV_WC_WITH_IMM)
+		wc->imm_data = u32(e + XW_CQE_IMM);
+	else if (wc->wc_flags & IBV_WC_WITH_INV)
+		wc->invalidated_rkey = u32(e + XW_CQE_INVALIDATED);
+}
+
+/* available returns how many completions wait, or -1: the ring is not to be believed, overran, or nobody fills it any more. */
+static int available(struct cq *cq)
+{
+	uint32_t n = atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_TAIL), memory_order_acquire) - cq->ring.own;
+
+	if (n > cq->ring.slots)
+		return -1;
+	if (n == 0 && atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_STATE), memory_order_relaxed) == XW_STATE_OVERRUN) {
+		if (!cq->over) {
+			cq->over = true;
+			xw_async(xw_context(cq->ib.context),
+				 &(struct ibv_async_event){.element.cq = &cq->ib, .event_type = IBV_EVENT_CQ_ERR});
+		}
+		return -1;
+	}
+	return n == 0 && xw_session(cq->ib.context)->dead ? -1 : (int)n;
+}
+
+static void release(struct cq *cq)
+{
+	cq->ring.own++;
+	atomic_store_explicit(xw_word(cq->ring.mem, XW_RING_HEAD), cq->ring.own, memory_order_release);
+}
+
+int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
+{
+	struct cq *cq = container_of(ib, struct cq, ib);
+	int n = 0;
+
+	pthread_mutex_lock(&cq->poll);
+	for (int left = available(cq); n < room && left > 0; left--) {
+		const uint8_t *e = xw_slot(&cq->ring, cq->ring.own);
+		if (u32(e + XW_CQE_QP) != 0) /* else of a queue pair that is destroyed */
+			translate(e, &wc[n++]);
+		release(cq);
+	}
+	if (n == 0 && room > 0 && available(cq) < 0)
+		n = -1;
+	cq->idle = n == 0 ? cq->idle + 1 : 0;
+	bool yield = cq->idle > SPINS;
+	pthread_mutex_unlock(&cq->poll);
+	if (yield)
+		sched_yield(); /* who polls may be on the processor of who would complete */
+	return n;
+}
+
+/* xw_cq_forget takes the completions of a queue pair that is destroyed out of the queue. */
+void xw_cq_forget(struct cq *cq, uint32_t qp)
+{
+	const uint32_t none = 0;
+
+	pthread_mutex_lock(&cq->poll);
+	int n = available(cq);
+	for (int i = 0; i < n; i++) {
+		uint8_t *e = xw_slot(&cq->ring, cq->ring.own + (uint32_t)i);
+		if (u32(e + XW_CQE_QP) == qp)
+			memcpy(e + XW_CQE_QP, &none, sizeof none);
+	}
+	pthread_mutex_unlock(&cq->poll);
+}
+
+/* Extended queues: one completion at a time, copied while the queue is locked by start_poll. */
+
+static int next_poll(struct ibv_cq_ex *ex)
+{
+	struct cq *cq = container_of(ex, struct cq, ex);
+	int left = available(cq);
+
+	for (; left > 0; left--) {
+		memcpy(cq->current, xw_slot(&cq->ring, cq->ring.own), sizeof cq->current);
+		release(cq);
+		if (u32(cq->current + XW_CQE_QP) == 0)
+			continue;
+		ex->status = status_of(cq->current[XW_CQE_STATUS]);
+		ex->wr_id = u64(cq->current + XW_SLOT_ID);
+		return 0;
+	}
+	return left < 0 ? EIO : ENOENT;
+}
+
+static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+	struct cq *cq = container_of(ex, struct cq, ex);
+
+	if (attr && attr->comp_mask)
+		return EINVAL;
+	pthread_mutex_lock(&cq->poll);
+	int error = next_poll(ex);
+	if (error)
+		pthread_mutex_unlock(&cq->poll);
+	return error;
+}
+
+static void end_poll(struct ibv_cq_ex *ex) { pthread_mutex_unlock(&container_of(ex, struct cq, ex)->poll); }
+
+#define READ(name, type, expression)                                      \
+	static type read_##name(struct ibv_cq_ex *ex)                     \
+	{                                                                 \
+		const uint8_t *e = container_of(ex, struct cq, ex)->current; \
+		(void)e;                                                  \
+		return expression;                                        \
+	}
+READ(opcode, enum ibv_wc_opcode, opcode_of(e))
+READ(vendor_err, uint32_t, 0)
+READ(byte_len, uint32_t, u32(e + XW_CQE_LEN))
+READ(imm_data, __be32, u32(e + (e[XW_CQE_FLAGS] & XW_WC_WITH_INVALIDATE ? XW_CQE_INVALIDATED : XW_CQE_IMM)))
+READ(qp_num, uint32_t, u32(e + XW_CQE_QP))
+READ(src_qp, uint32_t, 0)
+READ(wc_flags, unsigned, flags_of(e))
+READ(slid, uint32_t, 0)
+READ(sl, uint8_t, 0)
+READ(dlid_path_bits, uint8_t, 0)
+
+struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *a)
+{
+	if (a->wc_flags & ~(uint64_t)IBV_WC_STANDARD_FLAGS || a->comp_mask & ~(uint32_t)IBV_CQ_INIT_ATTR_MASK_FLAGS)
+		return xw_null(xw_refused("a completion queue with time stamps or of a parent domain"));
+	struct cq *cq = create_cq(context, (int)a->cqe, a->cq_context, a->channel, a->comp_vector);
+	if (!cq)
+		return NULL;
+	cq->ex.start_poll = start_poll;
+	cq->ex.next_poll = next_poll;
+	cq->ex.end_poll = end_poll;
+	cq->ex.read_opcode = read_opcode;
+	cq->ex.read_vendor_err = read_vendor_err;
+	cq->ex.read_byte_len = read_byte_len;
+	cq->ex.read_imm_data = read_imm_data;
+	cq->ex.read_qp_num = read_qp_num;
+	cq->ex.read_src_qp = read_src_qp;
+	cq->ex.read_wc_flags = read_wc_flags;
+	cq->ex.read_slid = read_slid;
+	cq->ex.read_sl = read_sl;
+	cq->ex.read_dlid_path_bits = read_dlid_path_bits;
+	return &cq->ex;
+}

@@ -1,0 +1,383 @@
+/* Devices, contexts and what can be asked of them. */
+#include "xw.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netpacket/packet.h>
+#include <sys/eventfd.h>
+
+#undef ibv_get_device_list
+#undef ibv_query_port
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct device *devices;	  /* all that ever were; programs keep pointers to them */
+static struct session *kept_sessions[16]; /* one for each device, kept until the process or the daemon ends */
+
+static struct device *device_of(const struct link *l)
+{
+	struct device *d;
+
+	for (d = devices; d; d = d->next)
+		if (strcmp(d->link.name, l->name) == 0) {
+			d->link = *l;
+			return d;
+		}
+	d = calloc(1, sizeof *d);
+	if (!d)
+		return NULL;
+	d->link = *l;
+	d->ib.node_type = IBV_NODE_RNIC;
+	d->ib.transport_type = IBV_TRANSPORT_IWARP;
+	snprintf(d->ib.name, sizeof d->ib.name, "xwarp_%s", l->name);
+	snprintf(d->ib.dev_name, sizeof d->ib.dev_name, "%s", d->ib.name);
+	d->next = devices;
+	devices = d;
+	return d;
+}
+
+/* kept returns the living session of a device, of any when name is empty; NULL: there is none. */
+static struct session *kept(const char *name)
+{
+	for (size_t i = 0; i < sizeof kept_sessions / sizeof *kept_sessions; i++) {
+		if (kept_sessions[i] && kept_sessions[i]->dead) {
+			xw_session_put(kept_sessions[i]);
+			kept_sessions[i] = NULL;
+		}
+		if (kept_sessions[i] && (!*name || strcmp(kept_sessions[i]->link.name, name) == 0))
+			return kept_sessions[i];
+	}
+	return NULL;
+}
+
+/* session_of returns the session of a device, of the first one when name is empty; NULL with errno. lock is held. */
+static struct session *session_of(const char *name)
+{
+	struct session *s = kept(name);
+	int error;
+
+	if (s)
+		return s;
+	if (!(s = xw_session_open(name, &error)))
+		return xw_null(error);
+	for (size_t i = 0; i < sizeof kept_sessions / sizeof *kept_sessions; i++)
+		if (!kept_sessions[i]) {
+			kept_sessions[i] = s;
+			return s;
+		}
+	xw_session_put(s);
+	return xw_null(EMFILE);
+}
+
+EXPORT struct ibv_device **ibv_get_device_list(int *num)
+{
+	const char *only = getenv("XWARP_DEVICE");
+	int n = 0;
+
+	if (!only)
+		only = "";
+	if (num)
+		*num = 0;
+	pthread_mutex_lock(&lock);
+	struct session *s = session_of(only);
+	struct ibv_device **list = calloc((size_t)(s ? s->n_links : 0) + 1, sizeof *list);
+	for (int i = 0; list && s && i < s->n_links; i++) {
+		bool wanted = !*only || strcmp(only, s->links[i].name) == 0;
+		struct device *d = wanted ? device_of(&s->links[i]) : NULL;
+		if (d)
+			list[n++] = &d->ib;
+	}
+	pthread_mutex_unlock(&lock);
+	if (num)
+		*num = n;
+	if (!list)
+		errno = ENOMEM;
+	return list;
+}
+
+EXPORT void ibv_free_device_list(struct ibv_device **list) { free(list); }
+EXPORT const char *ibv_get_device_name(struct ibv_device *d) { return d->name; }
+
+EXPORT int ibv_get_device_index(struct ibv_device *d)
+{
+	return (int)if_nametoindex(container_of(d, struct device, ib)->link.interface);
+}
+
+static void mac_of(const char *interface, uint8_t mac[6])
+{
+	struct ifaddrs *all = NULL;
+
+	memset(mac, 0, 6);
+	getifaddrs(&all);
+	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+		struct sockaddr_ll *l = (void *)a->ifa_addr;
+		if (l && l->sll_family == AF_PACKET && strcmp(a->ifa_name, interface) == 0 && l->sll_halen == 6)
+			memcpy(mac, l->sll_addr, 6);
+	}
+	freeifaddrs(all);
+}
+
+static uint64_t guid(const struct link *l)
+{
+	uint8_t m[6];
+	uint64_t g = 0;
+
+	mac_of(l->interface, m);
+	uint8_t eui[8] = {m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
+	memcpy(&g, eui, 8);
+	return g;
+}
+
+EXPORT __be64 ibv_get_device_guid(struct ibv_device *d) { return guid(&container_of(d, struct device, ib)->link); }
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (a->sa_family != b->sa_family)
+		return false;
+	if (a->sa_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return a->sa_family == AF_INET6 && memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+						  &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
+}
+
+/* xw_device_at returns the device that an address of this host belongs to. */
+struct ibv_device *xw_device_at(const struct sockaddr *addr)
+{
+	char interface[IF_NAMESIZE] = "";
+	struct ibv_device **list = ibv_get_device_list(NULL), *found = NULL;
+	struct ifaddrs *all = NULL;
+
+	if (!list)
+		return NULL;
+	getifaddrs(&all);
+	for (struct ifaddrs *a = all; a; a = a->ifa_next)
+		if (a->ifa_addr && same_address(a->ifa_addr, addr))
+			snprintf(interface, sizeof interface, "%s", a->ifa_name);
+	freeifaddrs(all);
+	for (int pass = 0; pass < 2 && !found; pass++) /* one on kernel sockets has what no other has */
+		for (int i = 0; list[i] && !found; i++) {
+			struct link *l = &container_of(list[i], struct device, ib)->link;
+			if (pass ? l->kernel : !l->kernel && strcmp(l->interface, interface) == 0)
+				found = list[i];
+		}
+	free(list);
+	if (!found)
+		errno = ENODEV;
+	return found;
+}
+
+void xw_async(struct context *c, struct ibv_async_event *e)
+{
+	struct async *a = calloc(1, sizeof *a);
+	uint64_t one = 1;
+
+	if (!a)
+		return;
+	a->event = *e;
+	pthread_mutex_lock(&c->v.context.mutex);
+	*c->tail = a;
+	c->tail = &a->next;
+	pthread_mutex_unlock(&c->v.context.mutex);
+	(void)!write(c->v.context.async_fd, &one, sizeof one);
+}
+
+EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
+{
+	struct context *c = xw_context(context);
+	uint64_t n;
+	struct async *a;
+
+	for (;;) {
+		if (read(context->async_fd, &n, sizeof n) != sizeof n)
+			return -1;
+		pthread_mutex_lock(&context->mutex);
+		a = c->events;
+		if (a && !(c->events = a->next))
+			c->tail = &c->events;
+		pthread_mutex_unlock(&context->mutex);
+		if (a)
+			break;
+	}
+	*event = a->event;
+	free(a);
+	return 0;
+}
+
+EXPORT void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
+
+EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
+{
+	struct link *l = &container_of(context->device, struct device, ib)->link;
+
+	*a = (struct ibv_device_attr){
+		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = XW_MAX_REGION, .page_size_cap = 4096,
+		.hw_ver = 1, .max_qp = 1024, .max_qp_wr = XW_MAX_DEPTH,
+		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS, .max_sge = XW_MAX_SGE, .max_sge_rd = 1,
+		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = 128,
+		.max_res_rd_atom = 128 * 1024, .max_qp_init_rd_atom = 128, .atomic_cap = IBV_ATOMIC_HCA,
+		.phys_port_cnt = 1,
+	};
+	snprintf(a->fw_ver, sizeof a->fw_ver, "%llu", XW_VERSION);
+	return 0;
+}
+
+static int query_device_ex(struct ibv_context *context, const struct ibv_query_device_ex_input *input,
+			   struct ibv_device_attr_ex *attr, size_t size)
+{
+	struct ibv_device_attr_ex a = {0};
+
+	if (input && input->comp_mask)
+		return EINVAL;
+	ibv_query_device(context, &a.orig_attr);
+	a.phys_port_cnt_ex = 1;
+	memset(attr, 0, size);
+	memcpy(attr, &a, size < sizeof a ? size : sizeof a);
+	return 0;
+}
+
+static enum ibv_mtu mtu_of(unsigned mtu)
+{
+	return mtu >= 4096 ? IBV_MTU_4096 : mtu >= 2048 ? IBV_MTU_2048 : mtu >= 1024 ? IBV_MTU_1024 : mtu >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+}
+
+static int query_port(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr, size_t size)
+{
+	bool up = !xw_session(context)->dead;
+	struct ibv_port_attr a = {
+		.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN, .max_mtu = IBV_MTU_4096,
+		.active_mtu = mtu_of(xw_session(context)->link.mtu), .gid_tbl_len = 1, .max_msg_sz = UINT32_MAX,
+		.pkey_tbl_len = 1, .active_width = 1, .active_speed = 4, .phys_state = up ? 5 : 3,
+		.link_layer = IBV_LINK_LAYER_ETHERNET,
+	};
+
+	if (port != 1)
+		return EINVAL;
+	memset(attr, 0, size);
+	memcpy(attr, &a, size < sizeof a ? size : sizeof a);
+	return 0;
+}
+
+/* Programs from before link_layer have a shorter structure. */
+EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attr)
+{
+	return query_port(context, port, (struct ibv_port_attr *)attr, offsetof(struct ibv_port_attr, port_cap_flags2));
+}
+
+/* The only GID of an RNIC is its Ethernet address. */
+EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid)
+{
+	if (port != 1 || index != 0)
+		return xw_fail(EINVAL);
+	memset(gid, 0, sizeof *gid);
+	mac_of(xw_session(context)->link.interface, gid->raw);
+	return 0;
+}
+
+EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+			     uint32_t flags, size_t size)
+{
+	struct ibv_gid_entry e = {.gid_index = index, .port_num = port, .gid_type = IBV_GID_TYPE_IB};
+
+	if (flags || ibv_query_gid(context, (uint8_t)port, (int)index, &e.gid) != 0)
+		return EINVAL;
+	e.ndev_ifindex = if_nametoindex(xw_session(context)->link.interface);
+	memcpy(entry, &e, size < sizeof e ? size : sizeof e);
+	return 0;
+}
+
+EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_gid_entry *entries, size_t max,
+				    uint32_t flags, size_t size)
+{
+	if (max < 1)
+		return -EINVAL;
+	int error = _ibv_query_gid_ex(context, 1, 0, entries, flags, size);
+	return error ? -error : 1;
+}
+
+/* The library's own enumeration has three values for the type; 0 is IB and what an RNIC has. */
+EXPORT int ibv_query_gid_type(struct ibv_context *context, uint8_t port, unsigned index, int *type)
+{
+	(void)context;
+	*type = 0;
+	return port == 1 && index == 0 ? 0 : xw_fail(EINVAL);
+}
+
+EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)
+{
+	(void)context;
+	if (port != 1 || index != 0)
+		return xw_fail(EINVAL);
+	*pkey = 0;
+	return 0;
+}
+
+EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 pkey)
+{
+	(void)context;
+	return port == 1 && pkey == 0 ? 0 : xw_fail(EINVAL);
+}
+
+static const struct verbs_context template = {
+	.query_port = query_port, .query_device_ex = query_device_ex, .create_cq_ex = xw_create_cq_ex,
+	.create_qp_ex = xw_create_qp_ex, .sz = sizeof(struct verbs_context),
+	.context = {
+		.ops = {.poll_cq = xw_poll_cq, .req_notify_cq = xw_req_notify_cq, .post_send = xw_post_send, .post_recv = xw_post_recv},
+		.cmd_fd = -1, .num_comp_vectors = 1, .abi_compat = __VERBS_ABI_IS_EXTENDED,
+	},
+};
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct context *c = calloc(1, sizeof *c);
+
+	if (!c)
+		return xw_null(ENOMEM);
+	pthread_mutex_lock(&lock);
+	c->s = session_of(container_of(device, struct device, ib)->link.name);
+	if (c->s)
+		xw_session_get(c->s);
+	pthread_mutex_unlock(&lock);
+	if (!c->s) {
+		free(c);
+		return NULL;
+	}
+	c->v = template;
+	c->v.context.device = device;
+	c->tail = &c->events;
+	pthread_mutex_init(&c->v.context.mutex, NULL);
+	c->v.context.async_fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	c->v.context.cmd_fd = dup(c->v.context.async_fd); /* nothing answers there, but programs pass it around */
+	if (c->v.context.async_fd < 0) {
+		xw_session_put(c->s);
+		free(c);
+		return xw_null(EMFILE);
+	}
+	pthread_mutex_lock(&c->s->lock);
+	c->next = c->s->contexts;
+	c->s->contexts = c;
+	pthread_mutex_unlock(&c->s->lock);
+	return &c->v.context;
+}
+
+EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	struct context *c = xw_context(context), **p;
+	struct async *a;
+
+	pthread_mutex_lock(&c->s->lock);
+	for (p = &c->s->contexts; *p && *p != c; p = &(*p)->next)
+		;
+	if (*p)
+		*p = c->next;
+	pthread_mutex_unlock(&c->s->lock);
+	xw_session_put(c->s);
+	close(context->async_fd);
+	close(context->cmd_fd);
+	while ((a = c->events)) {
+		c->events = a->next;
+		free(a);
+	}
+	free(c);
+	return 0;
+}

@@ -1,0 +1,278 @@
+/* Memory of the program that the daemon can map.
+ *
+ * Registered pages are moved, under the program, into the arena: one sparse memfd in which the offset of an octet is its
+ * address. So each range is one piece of one file, and regions that overlap share pages. When the last region that covers
+ * a page is gone the page becomes private again: fork, realloc and calloc count on that.
+ *
+ * While pages are copied userfaultfd write protection has other threads wait that write to them. Where there is no
+ * userfaultfd such a write can be lost, as the README says. */
+#include "xw.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+struct share {
+	uintptr_t start, end; /* pages */
+	struct share *next;
+};
+
+struct vma { /* a line of /proc/self/maps */
+	uintptr_t start, end;
+	int prot;
+	bool shared, stack;
+	uint64_t offset, inode;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct share *shares;
+static int arena = -1;
+static uint64_t arena_inode;
+
+int xw_arena(void) { return arena; }
+
+static int open_arena(void)
+{
+	struct stat st;
+
+	if (arena >= 0)
+		return 0;
+	int fd = memfd_create("xwarp-verbs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return errno;
+	if (ftruncate(fd, (off_t)XW_MAX_OFFSET) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0 || fstat(fd, &st) != 0) {
+		int error = errno;
+		close(fd);
+		return error;
+	}
+	arena = fd;
+	arena_inode = st.st_ino;
+	return 0;
+}
+
+/* read_maps returns the text of /proc/self/maps. */
+static char *read_maps(void)
+{
+	size_t room = 1 << 16, n = 0;
+	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	char *text = fd < 0 ? NULL : malloc(room);
+
+	while (text) {
+		ssize_t got = read(fd, text + n, room - n - 1);
+		if (got <= 0)
+			break;
+		n += (size_t)got;
+		if (n + 1 == room) {
+			char *more = realloc(text, room *= 2);
+			if (!more)
+				free(text);
+			text = more;
+		}
+	}
+	if (text)
+		text[n] = 0;
+	if (fd >= 0)
+		close(fd);
+	return text;
+}
+
+/* next_vma parses a line and steps to the next. */
+static bool next_vma(char **at, struct vma *v)
+{
+	unsigned long start, end, offset, inode;
+	char r, w, x, s, *line = *at, *stop = strchr(line, '\n');
+
+	if (!stop)
+		return false;
+	*stop = 0;
+	*at = stop + 1;
+	if (sscanf(line, "%lx-%lx %c%c%c%c %lx %*s %lu", &start, &end, &r, &w, &x, &s, &offset, &inode) != 8)
+		return false;
+	*v = (struct vma){start, end, (r == 'r' ? PROT_READ : 0) | (w == 'w' ? PROT_WRITE : 0) | (x == 'x' ? PROT_EXEC : 0),
+			  s == 's', strstr(line, "[stack]") != NULL, offset, inode};
+	return true;
+}
+
+/* protect has writers to a range wait until the descriptor is closed; -1: they do not. */
+static int protect(uintptr_t start, size_t n)
+{
+	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_HUGETLBFS_SHMEM};
+	struct uffdio_register reg = {.range = {start, n}, .mode = UFFDIO_REGISTER_MODE_WP};
+	struct uffdio_writeprotect wp = {.range = {start, n}, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
+	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	if (fd < 0)
+		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+	if (fd < 0)
+		return -1;
+	madvise((void *)start, n, MADV_POPULATE_READ); /* only pages that are there can be protected */
+	if (ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &reg) != 0 || ioctl(fd, UFFDIO_WRITEPROTECT, &wp) != 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static void unprotect(int fd)
+{
+	if (fd >= 0)
+		close(fd); /* wakes who waits */
+}
+
+/* move_in makes [start, end) pages of the arena. From protect to unprotect nothing here may write to the heap. */
+static int move_in(uintptr_t start, uintptr_t end, int prot)
+{
+	int error = 0, guard = protect(start, end - start);
+
+	for (uintptr_t at = start; at < end && !error;) {
+		ssize_t n = pwrite(arena, (void *)at, end - at, (off_t)at);
+		if (n > 0)
+			at += (size_t)n;
+		else if (n == 0 || errno != EINTR)
+			error = n == 0 ? EIO : errno;
+	}
+	if (!error && mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
+		error = errno;
+	unprotect(guard);
+	if (error)
+		fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+	else if (prot & PROT_WRITE)
+		madvise((void *)start, end - start, MADV_POPULATE_WRITE);
+	return error;
+}
+
+/* move_out makes [start, end) private again. */
+static int move_out(uintptr_t start, uintptr_t end, int prot)
+{
+	size_t n = end - start;
+	void *copy = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (copy == MAP_FAILED)
+		return ENOMEM;
+	int guard = protect(start, n);
+	memcpy(copy, (void *)start, n);
+	int error = mprotect(copy, n, prot) != 0 ||
+				    mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == MAP_FAILED
+			    ? errno
+			    : 0;
+	unprotect(guard);
+	if (error)
+		munmap(copy, n);
+	return error;
+}
+
+static bool ours(const struct vma *v)
+{
+	return v->shared && v->inode == arena_inode && v->offset == v->start;
+}
+
+/* movable says whether a piece can be moved: 0, or errno. */
+static int movable(const struct vma *v)
+{
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+
+	if (!(v->prot & PROT_READ))
+		return EFAULT;
+	if (v->stack || (v->start <= here && here < v->end) || v->shared)
+		return EOPNOTSUPP;
+	return 0;
+}
+
+/* each_piece calls f for the pieces of [start, end) by what is mapped there. Where nothing is, it is errno EFAULT, unless
+ * holes may be. */
+static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const struct vma *v))
+{
+	char *text = read_maps(), *at = text;
+	struct vma v;
+	int error = text ? 0 : ENOMEM;
+
+	while (!error && start < end && next_vma(&at, &v)) {
+		if (v.end <= start)
+			continue;
+		if (v.start > start && (!holes || v.start >= end))
+			break;
+		if (v.start > start)
+			start = v.start;
+		v.offset += start - v.start;
+		v.start = start;
+		v.end = v.end < end ? v.end : end;
+		error = f(&v);
+		start = v.end;
+	}
+	free(text);
+	return error ? error : start < end && !holes ? EFAULT : 0;
+}
+
+static int check_piece(const struct vma *v) { return ours(v) ? 0 : movable(v); }
+static int move_piece(const struct vma *v) { return ours(v) ? 0 : move_in(v->start, v->end, v->prot); }
+static int back_piece(const struct vma *v) { return ours(v) ? move_out(v->start, v->end, v->prot) : 0; }
+
+/* give_back makes the part of [start, end) private that no share covers. */
+static void give_back(uintptr_t start, uintptr_t end)
+{
+	while (start < end) {
+		uintptr_t stop = end;
+		bool covered = false;
+		for (struct share *s = shares; s; s = s->next) {
+			if (s->start <= start && start < s->end) {
+				start = s->end;
+				covered = true;
+				break;
+			}
+			if (s->start > start && s->start < stop)
+				stop = s->start;
+		}
+		if (covered)
+			continue;
+		if (each_piece(start, stop, true, back_piece) == 0) /* what the program unmapped is a hole */
+			fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(stop - start));
+		start = stop;
+	}
+}
+
+int xw_share(void *addr, size_t length, struct share **out)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)addr;
+	struct share *s;
+
+	if (length == 0 || length > XW_MAX_REGION || from >= XW_MAX_OFFSET || length > XW_MAX_OFFSET - from)
+		return EINVAL;
+	if (!(s = calloc(1, sizeof *s)))
+		return ENOMEM;
+	s->start = from & ~(page - 1);
+	s->end = (from + length + page - 1) & ~(page - 1);
+	pthread_mutex_lock(&lock);
+	int error = open_arena();
+	if (!error)
+		error = each_piece(s->start, s->end, false, check_piece);
+	if (!error)
+		error = each_piece(s->start, s->end, false, move_piece);
+	if (!error) {
+		s->next = shares;
+		shares = s;
+	} else {
+		give_back(s->start, s->end);
+	}
+	pthread_mutex_unlock(&lock);
+	if (error)
+		free(s);
+	else
+		*out = s;
+	return error;
+}
+
+void xw_unshare(struct share *s)
+{
+	struct share **p;
+
+	pthread_mutex_lock(&lock);
+	for (p = &shares; *p != s; p = &(*p)->next)
+		;
+	*p = s->next;
+	give_back(s->start, s->end);
+	pthread_mutex_unlock(&lock);
+	free(s);
+}

@@ -1,0 +1,166 @@
+/* Protection domains and memory regions. */
+#include "xw.h"
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
+{
+	struct pd *pd = calloc(1, sizeof *pd);
+	struct call c;
+	uint64_t handle = 0;
+
+	if (!pd)
+		return xw_null(ENOMEM);
+	int error = xw_call(xw_session(context), &c, -1, "alloc_pd", "{}");
+	if (!error && !json_number(json_get(c.result, "handle"), &handle))
+		error = EPROTO;
+	xw_call_end(&c);
+	if (error) {
+		free(pd);
+		return xw_null(error);
+	}
+	pd->ib.context = context;
+	pd->ib.handle = (uint32_t)handle;
+	return &pd->ib;
+}
+
+/* gone says whether an object whose end the daemon answered with an error is gone all the same: with its session. */
+static bool gone(struct ibv_context *context) { return xw_session(context)->dead; }
+
+EXPORT int ibv_dealloc_pd(struct ibv_pd *ib)
+{
+	int error = xw_ask(xw_session(ib->context), "free_pd", "{\"handle\":%u}", ib->handle);
+
+	if (error && !gone(ib->context))
+		return error;
+	free(container_of(ib, struct pd, ib));
+	return 0;
+}
+
+static unsigned rights(int access)
+{
+	return (access & IBV_ACCESS_LOCAL_WRITE ? XW_ACCESS_LOCAL_WRITE : 0) |
+	       (access & IBV_ACCESS_REMOTE_READ ? XW_ACCESS_REMOTE_READ : 0) |
+	       (access & IBV_ACCESS_REMOTE_WRITE ? XW_ACCESS_REMOTE_WRITE : 0) |
+	       (access & IBV_ACCESS_REMOTE_ATOMIC ? XW_ACCESS_REMOTE_ATOMIC : 0);
+}
+
+static int check_access(int access)
+{
+	const int remote = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return xw_refused("on-demand paging (IBV_ACCESS_ON_DEMAND)");
+	return access & remote && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
+}
+
+/* enter has the daemon map what is in the arena at addr, and fills what programs see. */
+static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	struct call c;
+	uint64_t handle, stag;
+	int error = xw_call(xw_session(pd->context), &c, xw_arena(), "reg_mr",
+			    "{\"pd\":%u,\"offset\":%llu,\"length\":%zu,\"access\":%u,\"base\":%llu}", pd->handle,
+			    (unsigned long long)(uintptr_t)addr, length, rights(access), (unsigned long long)iova);
+
+	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
+		error = EPROTO;
+	if (!error) {
+		m->ib = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = length,
+					.handle = (uint32_t)handle, .lkey = (uint32_t)stag, .rkey = (uint32_t)stag};
+		m->access = access;
+	}
+	xw_call_end(&c);
+	return error;
+}
+
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	struct mr *m = calloc(1, sizeof *m);
+	int error = m ? check_access(access) : ENOMEM;
+
+	if (!error) {
+		error = xw_share(addr, length, &m->share);
+		if (error == EOPNOTSUPP)
+			xw_refused("a memory region on the stack, or in memory that is shared already");
+	}
+	if (!error) {
+		error = enter(m, pd, addr, length, access & IBV_ACCESS_ZERO_BASED ? 0 : iova, access);
+		if (error)
+			xw_unshare(m->share);
+	}
+	if (error) {
+		free(m);
+		return xw_null(error);
+	}
+	return &m->ib;
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	return reg_mr(pd, addr, length, (uintptr_t)addr, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
+{
+	return reg_mr(pd, addr, length, iova, access);
+}
+
+EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access)
+{
+	return reg_mr(pd, addr, length, iova, (int)access);
+}
+
+static int leave(struct mr *m)
+{
+	int error = xw_ask(xw_session(m->ib.context), "dereg_mr", "{\"handle\":%u}", m->ib.handle);
+
+	return error && gone(m->ib.context) ? 0 : error;
+}
+
+EXPORT int ibv_dereg_mr(struct ibv_mr *ib)
+{
+	struct mr *m = container_of(ib, struct mr, ib);
+	int error = leave(m);
+
+	if (error)
+		return error;
+	xw_unshare(m->share);
+	free(m);
+	return 0;
+}
+
+/* A region that is registered again has another key: the old one may be in the peer's hands still. */
+EXPORT int ibv_rereg_mr(struct ibv_mr *ib, int flags, struct ibv_pd *pd, void *addr, size_t length, int access)
+{
+	struct mr *m = container_of(ib, struct mr, ib), old = *m;
+
+	if (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED || !flags)
+		return IBV_REREG_MR_ERR_INPUT;
+	if (!(flags & IBV_REREG_MR_CHANGE_PD))
+		pd = old.ib.pd;
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = old.access;
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		addr = old.ib.addr;
+		length = old.ib.length;
+	}
+	if (check_access(access) || xw_share(addr, length, &m->share)) {
+		m->share = old.share;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	if (enter(m, pd, addr, length, (uintptr_t)addr, access)) {
+		xw_unshare(m->share);
+		*m = old;
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	if (leave(&old)) {
+		leave(m);
+		xw_unshare(m->share);
+		*m = old;
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	xw_unshare(old.share);
+	return 0;
+}

@@ -1,0 +1,325 @@
+/* Posting: ibv_post_send, ibv_post_recv and ibv_wr_*. They touch shared memory only, and an eventfd when the daemon sleeps. */
+#include "xw.h"
+
+static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+static void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }
+
+/* ring_bell says that the queue pair has something in its rings. The tail was stored sequentially consistent before. */
+static void ring_bell(struct qp *q)
+{
+	_Atomic uint32_t *bells = xw_word(q->s->bell, XW_DOORBELL_BELLS + q->bell / 32 * 4);
+	_Atomic uint32_t *sleeps = xw_word(q->s->bell, 0);
+	uint32_t bit = 1U << q->bell % 32;
+	uint64_t one = 1;
+
+	if (!(atomic_load(bells) & bit))
+		atomic_fetch_or(bells, bit);
+	if (atomic_load(sleeps) != 0 && atomic_exchange(sleeps, 0) != 0)
+		(void)!write(q->s->ring, &one, sizeof one);
+}
+
+static void publish(struct qp *q, struct ring *r, uint32_t n)
+{
+	if (n == 0)
+		return;
+	r->own += n;
+	atomic_store(xw_word(r->mem, XW_RING_TAIL), r->own);
+	ring_bell(q);
+}
+
+/* next_slot returns the slot that is so many ahead; NULL: the ring is full, or what the daemon wrote cannot be. */
+static uint8_t *next_slot(struct ring *r, uint32_t ahead)
+{
+	uint32_t used = r->own + ahead - atomic_load_explicit(xw_word(r->mem, XW_RING_HEAD), memory_order_acquire);
+
+	return used < r->slots ? xw_slot(r, r->own + ahead) : NULL;
+}
+
+static void put_sge(uint8_t *p, uint32_t lkey, uint32_t length, uint64_t addr)
+{
+	put32(p, lkey);
+	put32(p + XW_SGE_LEN, length);
+	put64(p + XW_SGE_TO, addr);
+}
+
+static void put_list(uint8_t *p, const struct ibv_sge *list, int n)
+{
+	for (int i = 0; i < n; i++, p += XW_SGE_SIZE)
+		put_sge(p, list[i].lkey, list[i].length, list[i].addr);
+}
+
+static void put_head(uint8_t *b, uint64_t id, uint8_t op, uint8_t flags)
+{
+	memset(b, 0, XW_SEND_HEAD);
+	put64(b + XW_SLOT_ID, id);
+	b[XW_SEND_OP] = op;
+	b[XW_SEND_FLAGS] = flags;
+}
+
+static uint8_t flags_of(const struct qp *q, unsigned flags)
+{
+	return (uint8_t)((q->sig_all || flags & IBV_SEND_SIGNALED ? XW_WR_SIGNALED : 0) |
+			 (flags & IBV_SEND_FENCE ? XW_WR_FENCE : 0));
+}
+
+static void put_remote(uint8_t *b, uint32_t rkey, uint64_t addr)
+{
+	put32(b + XW_SEND_REMOTE_STAG, rkey);
+	put64(b + XW_SEND_REMOTE_TO, addr);
+}
+
+static void put_atomic(uint8_t *b, bool swap, uint64_t compare_add, uint64_t value)
+{
+	put64(b + XW_SEND_DATA, swap ? value : compare_add);
+	if (swap) {
+		put64(b + XW_SEND_MASK, UINT64_MAX);
+		put64(b + XW_SEND_COMPARE, compare_add);
+		put64(b + XW_SEND_COMPARE_MASK, UINT64_MAX);
+	}
+}
+
+/* inline_data copies the pieces into the slot; false: there are too many octets. */
+static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *list, int n)
+{
+	uint8_t *to = b + XW_SEND_HEAD + (size_t)q->max_sge * XW_SGE_SIZE;
+	uint32_t length = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (list[i].length > q->max_inline - length)
+			return false;
+		memcpy(to + length, (void *)(uintptr_t)list[i].addr, list[i].length);
+		length += list[i].length;
+	}
+	uint16_t octets = (uint16_t)length;
+	memcpy(b + XW_SEND_INLINE, &octets, sizeof octets);
+	return true;
+}
+
+/* put_send fills a slot; the answer is errno. */
+static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr)
+{
+	static const int ops[] = {
+		[IBV_WR_RDMA_WRITE] = XW_OP_WRITE, [IBV_WR_SEND] = XW_OP_SEND, [IBV_WR_RDMA_READ] = XW_OP_READ,
+		[IBV_WR_ATOMIC_CMP_AND_SWP] = XW_OP_CMP_SWAP, [IBV_WR_ATOMIC_FETCH_AND_ADD] = XW_OP_FETCH_ADD,
+		[IBV_WR_LOCAL_INV] = XW_OP_LOCAL_INV, [IBV_WR_SEND_WITH_INV] = XW_OP_SEND_INV,
+	};
+	unsigned op = wr->opcode;
+
+	if (op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_SEND_WITH_IMM)
+		return xw_refused("immediate data (IBV_WR_*_WITH_IMM)");
+	if (op == IBV_WR_BIND_MW || op >= sizeof ops / sizeof *ops)
+		return xw_refused("this opcode of ibv_post_send");
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
+		return EINVAL;
+	/* The op after one that is solicited is always the same one without. */
+	bool send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_INV;
+	put_head(b, wr->wr_id, (uint8_t)(ops[op] + (send && wr->send_flags & IBV_SEND_SOLICITED)), flags_of(q, wr->send_flags));
+	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
+		put32(b + XW_SEND_INVALIDATE, wr->invalidate_rkey);
+	else if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		put_remote(b, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr);
+		put_atomic(b, op == IBV_WR_ATOMIC_CMP_AND_SWP, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+	} else if (op != IBV_WR_SEND)
+		put_remote(b, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
+	if (wr->send_flags & IBV_SEND_INLINE && (send || op == IBV_WR_RDMA_WRITE))
+		return inline_data(q, b, wr->sg_list, wr->num_sge) ? 0 : EINVAL;
+	b[XW_SEND_PIECES] = (uint8_t)wr->num_sge;
+	put_list(b + XW_SEND_HEAD, wr->sg_list, wr->num_sge);
+	return 0;
+}
+
+_Static_assert(XW_OP_SEND_SE == XW_OP_SEND + 1 && XW_OP_SEND_SE_INV == XW_OP_SEND_INV + 1, "solicited ops follow");
+
+static bool may_send(const struct qp *q)
+{
+	return q->ib.state == IBV_QPS_RTS || q->ib.state == IBV_QPS_SQD || q->ib.state == IBV_QPS_ERR;
+}
+
+int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	struct qp *q = container_of(ib, struct qp, ib);
+	uint32_t n = 0;
+	int error = 0;
+
+	pthread_mutex_lock(&q->send);
+	for (; wr; wr = wr->next, n++) {
+		uint8_t *b = may_send(q) ? next_slot(&q->sq, n) : NULL;
+		error = b ? put_send(q, b, wr) : may_send(q) ? ENOMEM : EINVAL;
+		if (error) {
+			*bad = wr;
+			break;
+		}
+	}
+	publish(q, &q->sq, n);
+	pthread_mutex_unlock(&q->send);
+	return error;
+}
+
+int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct qp *q = container_of(ib, struct qp, ib);
+	uint32_t n = 0;
+	int error = 0;
+
+	pthread_mutex_lock(&q->recv);
+	for (; wr; wr = wr->next, n++) {
+		uint8_t *b = next_slot(&q->rq, n);
+		bool good = ib->state != IBV_QPS_RESET && wr->num_sge >= 0 && (uint32_t)wr->num_sge <= q->max_sge;
+		error = !good ? EINVAL : !b ? ENOMEM : 0;
+		if (error) {
+			*bad = wr;
+			break;
+		}
+		put64(b + XW_SLOT_ID, wr->wr_id);
+		put64(b + XW_RECV_PIECES, 0);
+		b[XW_RECV_PIECES] = (uint8_t)wr->num_sge;
+		put_list(b + XW_RECV_HEAD, wr->sg_list, wr->num_sge);
+	}
+	publish(q, &q->rq, n);
+	pthread_mutex_unlock(&q->recv);
+	return error;
+}
+
+/* ibv_wr_*: wr_start locks the send queue; requests are built in its slots, and wr_complete publishes them together. */
+
+static struct qp *of(struct ibv_qp_ex *ex) { return container_of(ex, struct qp, ex); }
+
+static void wr_start(struct ibv_qp_ex *ex)
+{
+	struct qp *q = of(ex);
+
+	pthread_mutex_lock(&q->send);
+	q->built = 0;
+	q->built_error = may_send(q) ? 0 : EINVAL;
+	q->slot = NULL;
+}
+
+static int wr_complete(struct ibv_qp_ex *ex)
+{
+	struct qp *q = of(ex);
+	int error = q->built_error;
+
+	if (!error)
+		publish(q, &q->sq, q->built);
+	pthread_mutex_unlock(&q->send);
+	return error;
+}
+
+static void wr_abort(struct ibv_qp_ex *ex) { pthread_mutex_unlock(&of(ex)->send); }
+
+/* begin takes the next slot for a request; NULL: wr_complete will say why not. */
+static uint8_t *begin(struct ibv_qp_ex *ex, uint8_t op)
+{
+	struct qp *q = of(ex);
+	bool sends = op == XW_OP_SEND || op == XW_OP_SEND_INV;
+
+	q->slot = q->built_error ? NULL : next_slot(&q->sq, q->built);
+	if (!q->slot) {
+		if (!q->built_error)
+			q->built_error = ENOMEM;
+		return NULL;
+	}
+	q->built++;
+	put_head(q->slot, ex->wr_id, (uint8_t)(op + (sends && ex->wr_flags & IBV_SEND_SOLICITED)), flags_of(q, ex->wr_flags));
+	return q->slot;
+}
+
+static void wr_remote(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey, uint64_t addr)
+{
+	uint8_t *b = begin(ex, op);
+
+	if (b)
+		put_remote(b, rkey, addr);
+}
+
+static void wr_send(struct ibv_qp_ex *ex) { begin(ex, XW_OP_SEND); }
+static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_READ, rkey, addr); }
+static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_WRITE, rkey, addr); }
+
+static void wr_invalidate(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey)
+{
+	uint8_t *b = begin(ex, op);
+
+	if (b)
+		put32(b + XW_SEND_INVALIDATE, rkey);
+}
+
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_invalidate(ex, XW_OP_SEND_INV, rkey); }
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_invalidate(ex, XW_OP_LOCAL_INV, rkey); }
+
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t compare, uint64_t swap)
+{
+	wr_remote(ex, XW_OP_CMP_SWAP, rkey, addr);
+	if (of(ex)->slot)
+		put_atomic(of(ex)->slot, true, compare, swap);
+}
+
+static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, uint64_t add)
+{
+	wr_remote(ex, XW_OP_FETCH_ADD, rkey, addr);
+	if (of(ex)->slot)
+		put_atomic(of(ex)->slot, false, add, 0);
+}
+
+static void spoil(struct ibv_qp_ex *ex, int error)
+{
+	if (!of(ex)->built_error)
+		of(ex)->built_error = error;
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *list)
+{
+	struct qp *q = of(ex);
+
+	if (n > q->max_sge) {
+		spoil(ex, EINVAL);
+	} else if (q->slot) {
+		q->slot[XW_SEND_PIECES] = (uint8_t)n;
+		put_list(q->slot + XW_SEND_HEAD, list, (int)n);
+	}
+}
+
+static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	wr_set_sge_list(ex, 1, &(struct ibv_sge){.addr = addr, .length = length, .lkey = lkey});
+}
+
+static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_data_buf *list)
+{
+	struct qp *q = of(ex);
+	struct ibv_sge sge[XW_MAX_SGE];
+
+	if (n > XW_MAX_SGE) {
+		spoil(ex, EINVAL);
+		return;
+	}
+	for (size_t i = 0; i < n; i++)
+		sge[i] = (struct ibv_sge){.addr = (uintptr_t)list[i].addr, .length = (uint32_t)list[i].length};
+	if (q->slot && !inline_data(q, q->slot, sge, (int)n))
+		spoil(ex, EINVAL);
+}
+
+static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
+{
+	wr_set_inline_data_list(ex, 1, &(struct ibv_data_buf){addr, length});
+}
+
+void xw_wr_init(struct qp *q)
+{
+	struct ibv_qp_ex *ex = &q->ex;
+
+	ex->wr_start = wr_start;
+	ex->wr_complete = wr_complete;
+	ex->wr_abort = wr_abort;
+	ex->wr_send = wr_send;
+	ex->wr_send_inv = wr_send_inv;
+	ex->wr_local_inv = wr_local_inv;
+	ex->wr_rdma_read = wr_rdma_read;
+	ex->wr_rdma_write = wr_rdma_write;
+	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+	ex->wr_set_sge = wr_set_sge;
+	ex->wr_set_sge_list = wr_set_sge_list;
+	ex->wr_set_inline_data = wr_set_inline_data;
+	ex->wr_set_inline_data_list = wr_set_inline_data_list;
+}

@@ -1,0 +1,217 @@
+/* Queue pairs: life and state. Posting is in post.c. */
+#include "xw.h"
+
+#include <sys/mman.h>
+
+static int check_init(const struct ibv_qp_init_attr_ex *a)
+{
+	const struct ibv_qp_cap *c = &a->cap;
+
+	if (a->qp_type != IBV_QPT_RC)
+		return xw_refused("a queue pair that is not reliable and connected (IBV_QPT_RC)");
+	if (a->srq)
+		return xw_refused("a shared receive queue");
+	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq || c->max_send_wr > XW_MAX_DEPTH ||
+	    c->max_recv_wr > XW_MAX_DEPTH || c->max_send_sge > XW_MAX_SGE || c->max_recv_sge > XW_MAX_SGE ||
+	    c->max_inline_data > XW_MAX_INLINE)
+		return EINVAL;
+	if (a->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS) ||
+	    (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && a->create_flags))
+		return xw_refused("an extension of ibv_create_qp_ex");
+	return 0;
+}
+
+/* open_qp makes the daemon's queue pair and maps its rings. */
+static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
+{
+	struct call c;
+	uint64_t handle, bell, sge, inline_room;
+	uint32_t pieces = a->cap.max_send_sge > a->cap.max_recv_sge ? a->cap.max_send_sge : a->cap.max_recv_sge;
+	int error = xw_call(q->s, &c, -1, "create_qp",
+			    "{\"pd\":%u,\"send_cq\":%u,\"recv_cq\":%u,\"send_depth\":%u,\"recv_depth\":%u,\"max_sge\":%u,\"max_inline\":%u}",
+			    a->pd->handle, a->send_cq->handle, a->recv_cq->handle, a->cap.max_send_wr ? a->cap.max_send_wr : 1,
+			    a->cap.max_recv_wr ? a->cap.max_recv_wr : 1, pieces ? pieces : 1, a->cap.max_inline_data);
+
+	if (!error) {
+		struct json send = json_get(c.result, "send"), recv = json_get(c.result, "recv");
+		q->mem_len = xw_ring_end(send) > xw_ring_end(recv) ? xw_ring_end(send) : xw_ring_end(recv);
+		if (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "bell"), &bell) ||
+		    !json_number(json_get(c.result, "max_sge"), &sge) || !json_number(json_get(c.result, "max_inline"), &inline_room) ||
+		    bell >= XW_MAX_QPS || q->mem_len == 0 || c.n_files != 1 || !(q->mem = xw_map(xw_take_file(&c, 0), q->mem_len)) ||
+		    !xw_ring_open(&q->sq, q->mem, q->mem_len, send) || !xw_ring_open(&q->rq, q->mem, q->mem_len, recv) ||
+		    q->sq.size < XW_SEND_HEAD + sge * XW_SGE_SIZE + inline_room || q->rq.size < XW_RECV_HEAD + sge * XW_SGE_SIZE)
+			error = EPROTO;
+	}
+	if (!error) {
+		q->ib.handle = q->ib.qp_num = (uint32_t)handle;
+		q->bell = (uint32_t)bell;
+		q->max_sge = (uint32_t)sge;
+		q->max_inline = (uint32_t)inline_room;
+	}
+	xw_call_end(&c);
+	return error;
+}
+
+struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *a)
+{
+	int error = check_init(a);
+	struct qp *q = error ? NULL : calloc(1, sizeof *q);
+
+	if (!q)
+		return xw_null(error ? error : ENOMEM);
+	q->s = xw_session(context);
+	if ((error = open_qp(q, a))) {
+		if (q->mem)
+			munmap(q->mem, q->mem_len);
+		free(q);
+		return xw_null(error);
+	}
+	pthread_mutex_init(&q->send, NULL);
+	pthread_mutex_init(&q->recv, NULL);
+	pthread_mutex_init(&q->ib.mutex, NULL);
+	pthread_cond_init(&q->ib.cond, NULL);
+	q->ib.context = context;
+	q->ib.qp_context = a->qp_context;
+	q->ib.pd = a->pd;
+	q->ib.send_cq = a->send_cq;
+	q->ib.recv_cq = a->recv_cq;
+	q->ib.state = IBV_QPS_RESET;
+	q->ib.qp_type = a->qp_type;
+	q->sig_all = a->sq_sig_all;
+	a->cap.max_send_sge = a->cap.max_recv_sge = q->max_sge;
+	a->cap.max_inline_data = q->max_inline;
+	q->cap = a->cap;
+	xw_wr_init(q);
+	pthread_mutex_lock(&q->s->lock);
+	q->next = q->s->qps;
+	q->s->qps = q;
+	pthread_mutex_unlock(&q->s->lock);
+	return &q->ib;
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *a)
+{
+	struct ibv_qp_init_attr_ex ex = {
+		.qp_context = a->qp_context, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .srq = a->srq, .cap = a->cap,
+		.qp_type = a->qp_type, .sq_sig_all = a->sq_sig_all, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd,
+	};
+	struct ibv_qp *qp = xw_create_qp_ex(pd->context, &ex);
+
+	if (qp)
+		a->cap = ex.cap;
+	return qp;
+}
+
+EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp) { return &container_of(qp, struct qp, ib)->ex; }
+
+EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
+{
+	struct qp *q = container_of(ib, struct qp, ib), **p;
+	int error;
+
+	if (ib->state == IBV_QPS_RTS) /* the daemon would end it with RST, and take what was sent last from the peer */
+		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
+	error = xw_ask(q->s, "destroy_qp", "{\"handle\":%u}", ib->handle);
+
+	if (error && !q->s->dead)
+		return error;
+	pthread_mutex_lock(&q->s->lock);
+	for (p = &q->s->qps; *p && *p != q; p = &(*p)->next)
+		;
+	if (*p)
+		*p = q->next;
+	pthread_mutex_unlock(&q->s->lock);
+	xw_cq_forget(container_of(ib->send_cq, struct cq, ib), ib->qp_num);
+	if (ib->recv_cq != ib->send_cq)
+		xw_cq_forget(container_of(ib->recv_cq, struct cq, ib), ib->qp_num);
+	munmap(q->mem, q->mem_len);
+	free(q);
+	return 0;
+}
+
+/* may says whether a queue pair goes from one state to another by ibv_modify_qp. What a connection needs comes from rdma_cm, so
+ * that INIT, RTR and RTS are names here. */
+static bool may(enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	switch (to) {
+	case IBV_QPS_RESET: return from == IBV_QPS_RESET || from == IBV_QPS_INIT;
+	/* From RTS: rdma_cm was first, as in the kernel's iWARP, and it stays RTS. */
+	case IBV_QPS_INIT: return from == IBV_QPS_RESET || from == IBV_QPS_INIT || from == IBV_QPS_RTS;
+	case IBV_QPS_RTR: return from == IBV_QPS_INIT || from == IBV_QPS_RTS;
+	case IBV_QPS_RTS: return from == IBV_QPS_INIT || from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+	case IBV_QPS_SQD: return from == IBV_QPS_RTS || from == IBV_QPS_SQD;
+	case IBV_QPS_ERR: return true;
+	default: return false;
+	}
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
+{
+	struct qp *q = container_of(ib, struct qp, ib);
+	bool end = false;
+
+	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
+		return xw_refused("changing depths, paths or rates of a queue pair");
+	pthread_mutex_lock(&ib->mutex);
+	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);
+	if (right) {
+		if (mask & IBV_QP_ACCESS_FLAGS)
+			q->attr.qp_access_flags = attr->qp_access_flags;
+		if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+			q->attr.max_rd_atomic = attr->max_rd_atomic;
+		if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+			q->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+		if (mask & IBV_QP_PKEY_INDEX)
+			q->attr.pkey_index = attr->pkey_index;
+		if (mask & IBV_QP_PORT)
+			q->attr.port_num = attr->port_num;
+		end = to == IBV_QPS_ERR && from == IBV_QPS_RTS && !q->down;
+		if (from != IBV_QPS_RTS || (to != IBV_QPS_INIT && to != IBV_QPS_RTR))
+			ib->state = to;
+	}
+	pthread_mutex_unlock(&ib->mutex);
+	if (end)
+		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
+	return right ? 0 : EINVAL;
+}
+
+EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	struct qp *q = container_of(ib, struct qp, ib);
+
+	(void)mask;
+	pthread_mutex_lock(&ib->mutex);
+	*attr = q->attr;
+	attr->qp_state = attr->cur_qp_state = ib->state;
+	attr->cap = q->cap;
+	attr->path_mtu = IBV_MTU_1024;
+	pthread_mutex_unlock(&ib->mutex);
+	*init = (struct ibv_qp_init_attr){.qp_context = ib->qp_context, .send_cq = ib->send_cq, .recv_cq = ib->recv_cq,
+					  .cap = q->cap, .qp_type = ib->qp_type, .sq_sig_all = q->sig_all};
+	return 0;
+}
+
+/* Writes of one connection are placed as segments come: in order only when none is lost. */
+EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	(void)qp, (void)op, (void)flags;
+	return 0;
+}
+
+void xw_qp_down(struct session *s, uint32_t handle, struct json error)
+{
+	struct qp *q;
+
+	pthread_mutex_lock(&s->lock);
+	for (q = s->qps; q && q->ib.handle != handle; q = q->next)
+		;
+	if (q) {
+		pthread_mutex_lock(&q->ib.mutex);
+		q->down = true;
+		q->ib.state = IBV_QPS_ERR;
+		pthread_mutex_unlock(&q->ib.mutex);
+	}
+	pthread_mutex_unlock(&s->lock);
+	xw_cm_down(s, handle, error);
+}

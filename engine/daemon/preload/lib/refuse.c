@@ -1,0 +1,44 @@
+/* What is not offered: errno EOPNOTSUPP, and one line on stderr that says so. The headers of verbs are not included: names
+ * are what programs link, and arguments do not matter. */
+#include <stddef.h>
+
+#define EXPORT __attribute__((visibility("default")))
+int xw_refused(const char *what);
+
+/* A call that returns a pointer, errno, or -1 with errno. */
+#define NO_POINTER(name, what) EXPORT void *name(void); void *name(void) { xw_refused(what); return NULL; }
+#define NO_ERRNO(name, what) EXPORT int name(void); int name(void) { return xw_refused(what); }
+#define NO_INT(name, what) EXPORT int name(void); int name(void) { xw_refused(what); return -1; }
+
+static const char datagrams[] = "datagrams and address handles (UD): iWARP has connections only; they are";
+static const char import[] = "sharing objects between processes (ibv_import_*)";
+
+NO_POINTER(ibv_create_ah, datagrams)
+NO_POINTER(ibv_create_ah_from_wc, datagrams)
+NO_ERRNO(ibv_init_ah_from_wc, datagrams)
+NO_ERRNO(ibv_destroy_ah, datagrams)
+NO_ERRNO(ibv_attach_mcast, datagrams)
+NO_ERRNO(ibv_detach_mcast, datagrams)
+NO_INT(rdma_join_multicast, datagrams)
+NO_INT(rdma_join_multicast_ex, datagrams)
+NO_INT(rdma_leave_multicast, datagrams)
+NO_INT(ibv_resolve_eth_l2_from_gid, datagrams)
+NO_POINTER(ibv_import_device, import)
+NO_POINTER(ibv_import_pd, import)
+NO_POINTER(ibv_import_mr, import)
+NO_POINTER(ibv_import_dm, import)
+NO_INT(ibv_unimport_pd, import)
+NO_INT(ibv_unimport_mr, import)
+NO_INT(ibv_unimport_dm, import)
+NO_POINTER(ibv_reg_dmabuf_mr, "a memory region of a dma-buf")
+NO_POINTER(ibv_create_srq, "a shared receive queue")
+NO_ERRNO(ibv_modify_srq, "a shared receive queue")
+NO_ERRNO(ibv_query_srq, "a shared receive queue")
+NO_ERRNO(ibv_destroy_srq, "a shared receive queue")
+NO_INT(rdma_create_srq, "a shared receive queue")
+NO_INT(rdma_create_srq_ex, "a shared receive queue")
+NO_ERRNO(ibv_resize_cq, "resizing a completion queue")
+NO_ERRNO(ibv_set_ece, "enhanced connection establishment (ECE)")
+NO_ERRNO(ibv_query_ece, "enhanced connection establishment (ECE)")
+NO_INT(rdma_set_local_ece, "enhanced connection establishment (ECE)")
+NO_INT(rdma_get_remote_ece, "enhanced connection establishment (ECE)")

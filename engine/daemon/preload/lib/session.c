@@ -1,0 +1,582 @@
+/* The connection to the daemon: requests, replies, events. One thread for each session receives. */
+#include "xw.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#define MAX_BODY (1 << 20) /* of a reply: no request here has a longer one */
+
+bool xw_forked;
+static struct session *sessions[64]; /* the open ones, for fork */
+static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int xw_fail(int error)
+{
+	errno = error;
+	return -1;
+}
+
+void *xw_null(int error)
+{
+	errno = error;
+	return NULL;
+}
+
+void xw_warn(const char *format, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	fprintf(stderr, "xwarp: %s\n", text);
+}
+
+int xw_refused(const char *what)
+{
+	static const char *said[32];
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < sizeof said / sizeof *said && said[i] != what; i++)
+		if (!said[i]) {
+			said[i] = what;
+			xw_warn("%s is not offered", what);
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	errno = EOPNOTSUPP;
+	return EOPNOTSUPP;
+}
+
+/* A child has nothing of what its parent opened: its descriptors would keep the session when the parent dies. */
+static void in_child(void)
+{
+	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
+		if (sessions[i]) {
+			xw_forked = true;
+			close(sessions[i]->fd);
+		}
+}
+
+static void remember(struct session *s, struct session *in_place_of)
+{
+	static bool watched;
+
+	pthread_mutex_lock(&sessions_lock);
+	if (!watched)
+		watched = pthread_atfork(NULL, NULL, in_child) == 0;
+	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
+		if (sessions[i] == in_place_of) {
+			sessions[i] = s;
+			break;
+		}
+	pthread_mutex_unlock(&sessions_lock);
+}
+
+void *xw_map(int fd, size_t n)
+{
+	struct stat st;
+	void *p = MAP_FAILED;
+
+	if (fstat(fd, &st) == 0 && st.st_size >= 0 && (size_t)st.st_size >= n)
+		p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (madvise(p, n, MADV_POPULATE_WRITE) != 0) { /* the daemon makes no page */
+		munmap(p, n);
+		return NULL;
+	}
+	madvise(p, n, MADV_DONTFORK);
+	return p;
+}
+
+static bool geometry(struct json g, uint64_t *at, uint64_t *slots, uint64_t *size)
+{
+	return json_number(json_get(g, "offset"), at) && json_number(json_get(g, "slots"), slots) &&
+	       json_number(json_get(g, "slot_size"), size) && *at % 64 == 0 && *at < 1U << 31 &&
+	       *slots > 0 && *slots <= XW_MAX_CQ_DEPTH && (*slots & (*slots - 1)) == 0 && *size > 0 &&
+	       *size % 64 == 0 && *size <= 1 << 16;
+}
+
+size_t xw_ring_end(struct json g)
+{
+	uint64_t at, slots, size;
+
+	return geometry(g, &at, &slots, &size) ? at + XW_RING_SLOTS + slots * size : 0;
+}
+
+bool xw_ring_open(struct ring *r, void *mem, size_t n, struct json g)
+{
+	uint64_t at, slots, size;
+
+	if (!geometry(g, &at, &slots, &size) || at + XW_RING_SLOTS + slots * size > n)
+		return false;
+	*r = (struct ring){(uint8_t *)mem + at, (uint32_t)slots, (uint32_t)size, 0};
+	return true;
+}
+
+/* receive fills b and keeps the descriptors that come along. */
+static bool receive(int fd, uint8_t *b, size_t n, int *files, int *n_files)
+{
+	while (n > 0) {
+		union {
+			struct cmsghdr align;
+			char room[CMSG_SPACE(sizeof(int) * XW_MAX_FILES)];
+		} control;
+		struct iovec v = {b, n};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+		ssize_t got = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+			if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+				continue;
+			size_t k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+			for (size_t i = 0; i < k; i++) {
+				int f;
+				memcpy(&f, CMSG_DATA(c) + i * sizeof f, sizeof f);
+				if (*n_files < (int)XW_MAX_FILES)
+					files[(*n_files)++] = f;
+				else
+					close(f);
+			}
+		}
+		b += got;
+		n -= (size_t)got;
+	}
+	return true;
+}
+
+static bool transmit(int fd, const void *b, size_t n, int file)
+{
+	while (n > 0) {
+		union {
+			struct cmsghdr align;
+			char room[CMSG_SPACE(sizeof(int))];
+		} control = {0};
+		struct iovec v = {(void *)(uintptr_t)b, n};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		if (file >= 0) {
+			m.msg_control = &control;
+			m.msg_controllen = sizeof control;
+			struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+			c->cmsg_level = SOL_SOCKET;
+			c->cmsg_type = SCM_RIGHTS;
+			c->cmsg_len = CMSG_LEN(sizeof file);
+			memcpy(CMSG_DATA(c), &file, sizeof file);
+		}
+		ssize_t sent = sendmsg(fd, &m, MSG_NOSIGNAL);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent <= 0)
+			return false;
+		file = -1;
+		b = (const char *)b + sent;
+		n -= (size_t)sent;
+	}
+	return true;
+}
+
+/* error_of is the errno of a failure: the daemon's own, or what its code comes to. */
+static int error_of(struct json failure)
+{
+	static const struct {
+		const char *code;
+		int error;
+	} codes[] = {
+		{"invalid", EINVAL}, {"version", EPROTONOSUPPORT}, {"unknown", ENODEV}, {"permission", EACCES},
+		{"quota", ENOMEM}, {"busy", EBUSY}, {"closed", ECONNABORTED}, {"canceled", ECANCELED},
+	};
+	struct json code = json_get(failure, "code");
+	uint64_t number;
+
+	if (json_number(json_get(failure, "errno"), &number) && number > 0 && number < 4096)
+		return (int)number;
+	for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+		if (json_is(code, codes[i].code))
+			return codes[i].error;
+	return EIO;
+}
+
+/* settle hands a reply to its call. The session's lock is not held. */
+static void settle(struct call *c, char *body, size_t n, int error)
+{
+	struct json reply = {body, n};
+
+	c->body = body;
+	if (error == 0) {
+		c->failure = json_get(reply, "error");
+		c->result = json_get(reply, "result");
+		c->error = c->failure.n ? error_of(c->failure) : 0;
+	} else {
+		c->error = error;
+	}
+	c->done(c);
+}
+
+static struct call *take_call(struct session *s, uint64_t id)
+{
+	struct call **p, *c;
+
+	pthread_mutex_lock(&s->lock);
+	for (p = &s->calls; (c = *p) && c->id != id; p = &c->next)
+		;
+	if (c)
+		*p = c->next;
+	pthread_mutex_unlock(&s->lock);
+	return c;
+}
+
+/* incoming takes one frame; the body is settle's or freed. */
+static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int *files, int n_files)
+{
+	struct json text = {body, n};
+	struct call *c;
+	uint64_t id;
+
+	if (kind == XW_KIND_REPLY && json_number(json_get(text, "id"), &id) && (c = take_call(s, id))) {
+		memcpy(c->files, files, sizeof c->files);
+		c->n_files = n_files;
+		settle(c, body, n, 0);
+		return true;
+	}
+	for (int i = 0; i < n_files; i++)
+		close(files[i]);
+	if (kind == XW_KIND_REPLY && json_get(text, "error").n)
+		xw_warn("the daemon said: %.*s", (int)json_get(text, "error").n, json_get(text, "error").p);
+	if (kind == XW_KIND_EVENT && json_is(json_get(text, "event"), "qp_down") &&
+	    json_number(json_get(text, "qp"), &id))
+		xw_qp_down(s, (uint32_t)id, json_get(text, "error"));
+	free(body);
+	return kind == XW_KIND_EVENT;
+}
+
+/* end fails everything that waits: the daemon is gone, or the last context closed. */
+static void end(struct session *s)
+{
+	struct call *c;
+
+	pthread_mutex_lock(&s->lock);
+	s->dead = true;
+	bool orphaned = s->refs > 1; /* else the last context closed */
+	pthread_mutex_unlock(&s->lock);
+	while (pthread_mutex_lock(&s->lock), (c = s->calls) != NULL) {
+		s->calls = c->next;
+		pthread_mutex_unlock(&s->lock);
+		settle(c, NULL, 0, EIO);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!orphaned)
+		return;
+	pthread_mutex_lock(&s->lock);
+	for (struct context *x = s->contexts; x; x = x->next)
+		xw_async(x, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
+	pthread_mutex_unlock(&s->lock);
+	xw_cm_gone(s);
+}
+
+static void *reader(void *arg)
+{
+	struct session *s = arg;
+	uint8_t h[XW_HEADER_LEN];
+
+	for (;;) {
+		int files[XW_MAX_FILES], n_files = 0;
+		uint32_t n;
+		char *body = NULL;
+		bool good = receive(s->fd, h, sizeof h, files, &n_files);
+		if (good) {
+			n = (uint32_t)h[0] | (uint32_t)h[1] << 8 | (uint32_t)h[2] << 16 | (uint32_t)h[3] << 24;
+			good = n <= MAX_BODY && (body = malloc(n + 1)) &&
+			       receive(s->fd, (uint8_t *)body, n, files, &n_files) && n_files == h[5];
+		}
+		if (good) {
+			body[n] = 0;
+			if (incoming(s, h[4], body, n, files, n_files))
+				continue;
+			break;
+		}
+		free(body);
+		for (int i = 0; i < n_files; i++)
+			close(files[i]);
+		break;
+	}
+	end(s);
+	xw_session_put(s);
+	return NULL;
+}
+
+static void forget_call(struct session *s, struct call *c)
+{
+	if (take_call(s, c->id))
+		settle(c, NULL, 0, EIO);
+}
+
+static void send_call(struct session *s, struct call *c, int fd, const char *op, const char *format, va_list ap)
+{
+	char body[8192];
+	int n, args;
+
+	c->n_files = 0;
+	c->body = NULL;
+	c->result = c->failure = (struct json){0};
+	pthread_mutex_lock(&s->lock);
+	if (s->dead || xw_forked) {
+		pthread_mutex_unlock(&s->lock);
+		settle(c, NULL, 0, EIO);
+		return;
+	}
+	c->id = ++s->last;
+	n = snprintf(body + XW_HEADER_LEN, sizeof body - XW_HEADER_LEN, "{\"id\":%llu,\"op\":\"%s\",\"args\":",
+		     (unsigned long long)c->id, op) + (int)XW_HEADER_LEN;
+	args = vsnprintf(body + n, sizeof body - (size_t)n - 1, format, ap);
+	if (args < 0 || (size_t)(n + args) + 2 > sizeof body) {
+		pthread_mutex_unlock(&s->lock);
+		settle(c, NULL, 0, EINVAL);
+		return;
+	}
+	n += args;
+	body[n++] = '}';
+	uint32_t length = (uint32_t)n - XW_HEADER_LEN;
+	uint8_t h[XW_HEADER_LEN] = {(uint8_t)length, (uint8_t)(length >> 8), (uint8_t)(length >> 16), 0,
+				    XW_KIND_REQUEST, fd >= 0};
+	memcpy(body, h, sizeof h);
+	c->next = s->calls;
+	s->calls = c;
+	bool sent = transmit(s->fd, body, (size_t)n, fd);
+	pthread_mutex_unlock(&s->lock);
+	if (!sent)
+		forget_call(s, c); /* unless the reader was there first */
+}
+
+void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	send_call(s, c, -1, op, format, ap);
+	va_end(ap);
+}
+
+static void wake(struct call *c) { sem_post(&c->ready); }
+
+static int call_wait(struct session *s, struct call *c, int fd, const char *op, const char *format, va_list ap)
+{
+	c->done = wake;
+	sem_init(&c->ready, 0, 0);
+	send_call(s, c, fd, op, format, ap);
+	while (sem_wait(&c->ready) != 0)
+		;
+	sem_destroy(&c->ready);
+	if (c->error != 0 && c->error != EIO && getenv("XWARP_DEBUG"))
+		xw_warn("%s: %.*s", op, (int)c->failure.n, c->failure.p);
+	return c->error;
+}
+
+int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	int error = call_wait(s, c, fd, op, format, ap);
+	va_end(ap);
+	return error;
+}
+
+int xw_take_file(struct call *c, int i)
+{
+	int fd = i < c->n_files ? c->files[i] : -1;
+
+	if (i < c->n_files)
+		c->files[i] = -1;
+	return fd;
+}
+
+void xw_call_end(struct call *c)
+{
+	for (int i = 0; i < c->n_files; i++)
+		if (c->files[i] >= 0)
+			close(c->files[i]);
+	c->n_files = 0;
+	free(c->body);
+	c->body = NULL;
+}
+
+int xw_ask(struct session *s, const char *op, const char *format, ...)
+{
+	struct call c;
+	va_list ap;
+
+	va_start(ap, format);
+	int error = call_wait(s, &c, -1, op, format, ap);
+	va_end(ap);
+	xw_call_end(&c);
+	return error;
+}
+
+static void forget(struct call *c)
+{
+	xw_call_end(c);
+	free(c);
+}
+
+/* xw_cancel has the daemon give a request up. Nobody waits for the answer. */
+void xw_cancel(struct session *s, struct call *c)
+{
+	struct call *x = calloc(1, sizeof *x);
+
+	if (!x)
+		return;
+	x->done = forget;
+	xw_begin(s, x, "cancel", "{\"id\":%llu}", (unsigned long long)c->id);
+}
+
+static int dial(void)
+{
+	const char *path = getenv("XWARP_SOCKET");
+	struct sockaddr_un to = {.sun_family = AF_UNIX};
+	int fd;
+
+	if (!path || !*path)
+		path = XW_DEFAULT_PATH;
+	if (strlen(path) >= sizeof to.sun_path)
+		return xw_fail(ENAMETOOLONG);
+	strcpy(to.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
+		int error = errno;
+		xw_warn("%s: %s (is xwarpd running, and is this user in the group of its socket?)", path, strerror(error));
+		close(fd);
+		return xw_fail(error);
+	}
+	return fd;
+}
+
+static void parse_link(struct json v, struct link *l)
+{
+	uint64_t mtu = 1500;
+
+	json_text(json_get(v, "name"), l->name, sizeof l->name);
+	json_text(json_get(v, "interface"), l->interface, sizeof l->interface);
+	l->kernel = json_is(json_get(v, "transport"), "kernel");
+	json_number(json_get(v, "mtu"), &mtu);
+	l->mtu = mtu < 1 << 16 ? (unsigned)mtu : 1500;
+}
+
+/* plain copies what needs no escapes in JSON. */
+static void plain(char *to, size_t room, const char *from)
+{
+	for (; *from && room > 1; from++, room--)
+		*to++ = *from >= ' ' && *from < 0x7f && *from != '"' && *from != '\\' ? *from : '?';
+	*to = 0;
+}
+
+static int hello(struct session *s, const char *device)
+{
+	struct call c;
+	struct json item = {0}, list;
+	char program[32];
+
+	plain(program, sizeof program, program_invocation_short_name);
+	int error = xw_call(s, &c, -1, "hello", "{\"version\":%llu,\"device\":\"%s\",\"program\":\"%s\"}", XW_VERSION,
+			    device, program);
+
+	if (error == EPROTONOSUPPORT || error == EINVAL)
+		xw_warn("the daemon refused: %.*s", (int)c.failure.n, c.failure.p);
+	if (error == 0 && c.n_files == 2)
+		s->bell = xw_map(xw_take_file(&c, 0), XW_DOORBELL_LEN);
+	if (error == 0 && s->bell) {
+		s->ring = xw_take_file(&c, 1);
+		parse_link(json_get(c.result, "device"), &s->link);
+		list = json_get(c.result, "devices");
+		while (json_next(list, &item)) {
+			struct link *l = realloc(s->links, sizeof *l * (size_t)(s->n_links + 1));
+			if (!l)
+				break;
+			s->links = l;
+			memset(&l[s->n_links], 0, sizeof *l);
+			parse_link(item, &l[s->n_links++]);
+		}
+	} else if (error == 0) {
+		error = EPROTO;
+	}
+	xw_call_end(&c);
+	return error;
+}
+
+struct session *xw_session_open(const char *device, int *error)
+{
+	struct session *s = calloc(1, sizeof *s);
+	sigset_t all, before;
+
+	if (!s) {
+		*error = ENOMEM;
+		return NULL;
+	}
+	s->ring = -1;
+	s->refs = 2; /* the caller's and the reader's */
+	pthread_mutex_init(&s->lock, NULL);
+	s->fd = dial();
+	if (s->fd < 0) {
+		*error = errno;
+		free(s);
+		return NULL;
+	}
+	remember(s, NULL);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+	*error = pthread_create(&s->reader, NULL, reader, s);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (*error) {
+		s->refs = 1;
+		xw_session_put(s);
+		return NULL;
+	}
+	pthread_detach(s->reader);
+	*error = hello(s, device);
+	if (*error) {
+		xw_session_put(s);
+		return NULL;
+	}
+	return s;
+}
+
+struct session *xw_session_get(struct session *s)
+{
+	pthread_mutex_lock(&s->lock);
+	s->refs++;
+	pthread_mutex_unlock(&s->lock);
+	return s;
+}
+
+/* xw_session_put gives a reference back. The reader keeps the last one: it ends when nobody else is left. */
+void xw_session_put(struct session *s)
+{
+	pthread_mutex_lock(&s->lock);
+	int left = --s->refs;
+	if (left == 1 && !s->dead)
+		shutdown(s->fd, SHUT_RDWR);
+	pthread_mutex_unlock(&s->lock);
+	if (left > 0)
+		return;
+	remember(NULL, s);
+	close(s->fd);
+	if (s->ring >= 0)
+		close(s->ring);
+	if (s->bell)
+		munmap(s->bell, XW_DOORBELL_LEN);
+	free(s->links);
+	pthread_mutex_destroy(&s->lock);
+	free(s);
+}

@@ -1,0 +1,225 @@
+/* What the files of the library share. PROTOCOL.md of package control says what the daemon expects. */
+#pragma once
+#define _GNU_SOURCE
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "layout.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
+
+/* fail sets errno and returns -1, null sets errno and returns NULL. */
+int xw_fail(int error);
+void *xw_null(int error);
+/* xw_refused says once, on stderr, that something is not offered, and returns EOPNOTSUPP. */
+int xw_refused(const char *what);
+void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* JSON of replies: a value is a piece of the text. What is not there has no length. */
+struct json {
+	const char *p;
+	size_t n;
+};
+struct json json_get(struct json object, const char *key);
+bool json_next(struct json array, struct json *item); /* *item: the one before, or empty */
+bool json_number(struct json v, uint64_t *n);
+bool json_text(struct json v, char *to, size_t room);
+bool json_is(struct json v, const char *word);
+int json_base64(struct json v, uint8_t *to, int room); /* octets; -1: it is none */
+void xw_base64(const void *from, size_t n, char *to);  /* to: 4 * ((n + 2) / 3) + 1 octets */
+#define XW_BASE64_LEN(n) (4 * (((n) + 2) / 3) + 1)
+
+/* A session is a connection to the daemon for one of its devices. All contexts of the device share it. */
+struct session;
+struct call;
+
+/* A call is a request. done runs on the session's reader when the reply is there; it must not wait for another reply. */
+struct call {
+	void (*done)(struct call *c);
+	void *owner;
+	int error;	    /* errno; 0: result counts */
+	struct json result; /* valid in done, or until xw_call_end */
+	struct json failure;
+	int files[XW_MAX_FILES];
+	int n_files;
+	/* The session's own. */
+	uint64_t id;
+	struct call *next;
+	sem_t ready;
+	char *body;
+};
+
+struct link { /* a device of the daemon */
+	char name[IBV_SYSFS_NAME_MAX - 6];
+	char interface[32];
+	bool kernel; /* transport of the kernel's sockets: all addresses */
+	unsigned mtu;
+};
+
+struct session {
+	pthread_mutex_t lock; /* of everything here that changes */
+	int fd;
+	bool dead;
+	int refs;
+	uint64_t last;
+	struct call *calls;
+	struct context *contexts;
+	struct qp *qps;
+	pthread_t reader;
+	uint8_t *bell; /* doorbell memory */
+	int ring;      /* its eventfd */
+	struct link link;
+	struct link *links; /* of all devices */
+	int n_links;
+};
+
+struct session *xw_session_open(const char *device, int *error);
+struct session *xw_session_get(struct session *s);
+void xw_session_put(struct session *s);
+/* xw_call sends a request whose arguments are the JSON of format and waits; fd is sent along unless -1. The answer is errno.
+ * xw_call_end gives back what a reply left in c. xw_ask does both. */
+int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)
+	__attribute__((format(printf, 5, 6)));
+void xw_call_end(struct call *c);
+int xw_take_file(struct call *c, int i); /* a descriptor of the reply, which is the caller's then */
+int xw_ask(struct session *s, const char *op, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+/* xw_begin is xw_call that does not wait: c->done is called, at once when the session is dead. */
+void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+void xw_cancel(struct session *s, struct call *c);
+extern bool xw_forked; /* this is a child: the objects are its parent's */
+
+/* A ring in shared memory. */
+struct ring {
+	uint8_t *mem; /* of the ring, in the mapping */
+	uint32_t slots, size;
+	uint32_t own; /* this side's index */
+};
+
+void *xw_map(int fd, size_t n); /* maps and populates shared memory of the daemon's, closes fd */
+bool xw_ring_open(struct ring *r, void *mem, size_t n, struct json geometry);
+size_t xw_ring_end(struct json geometry); /* where it ends in its memory; 0: it cannot be */
+
+static inline _Atomic uint32_t *xw_word(void *mem, size_t at)
+{
+	return (_Atomic uint32_t *)(void *)((uint8_t *)mem + at);
+}
+
+static inline uint8_t *xw_slot(struct ring *r, uint32_t i)
+{
+	return r->mem + XW_RING_SLOTS + (size_t)(i & (r->slots - 1)) * r->size;
+}
+
+/* Verbs objects. Each begins with what programs see. */
+struct device {
+	struct ibv_device ib;
+	struct link link;
+	struct device *next;
+};
+
+struct async {
+	struct ibv_async_event event;
+	struct async *next;
+};
+
+struct context {
+	struct verbs_context v;
+	struct session *s;
+	struct context *next; /* of the session */
+	struct async *events, **tail;
+};
+
+struct pd {
+	struct ibv_pd ib;
+};
+
+struct mr {
+	struct ibv_mr ib;
+	int access;
+	struct share *share;
+};
+
+struct channel {
+	struct ibv_comp_channel ib;
+	pthread_mutex_t lock; /* of delivery against the end of a queue */
+};
+
+struct cq {
+	union {
+		struct ibv_cq ib;
+		struct ibv_cq_ex ex;
+	};
+	struct ring ring;
+	pthread_mutex_t poll;
+	void *mem;
+	size_t mem_len;
+	int signal; /* the queue's own channel; -1: none */
+	bool over;
+	unsigned idle; /* polls in a row that found nothing */
+	unsigned delivered; /* events, under ib.mutex */
+	uint8_t current[XW_CQE_SIZE]; /* of an extended poll */
+};
+
+struct qp {
+	union {
+		struct ibv_qp ib;
+		struct ibv_qp_ex ex;
+	};
+	struct session *s;
+	struct qp *next; /* of the session */
+	struct ring sq, rq;
+	pthread_mutex_t send, recv;
+	void *mem;
+	size_t mem_len;
+	uint32_t bell;
+	uint32_t max_sge, max_inline;
+	bool sig_all;
+	bool down;
+	struct ibv_qp_cap cap;
+	struct ibv_qp_attr attr;
+	/* Of ibv_wr_*: the list that is being built. */
+	uint32_t built; /* slots */
+	int built_error;
+	uint8_t *slot;
+};
+
+static inline struct context *xw_context(struct ibv_context *c)
+{
+	return container_of(verbs_get_ctx(c), struct context, v);
+}
+
+static inline struct session *xw_session(struct ibv_context *c) { return xw_context(c)->s; }
+
+struct ibv_device *xw_device_at(const struct sockaddr *addr);
+void xw_async(struct context *c, struct ibv_async_event *e);
+int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
+void xw_cq_forget(struct cq *cq, uint32_t qp);
+int xw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int xw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
+void xw_qp_down(struct session *s, uint32_t handle, struct json event);
+void xw_wr_init(struct qp *q);
+void xw_cm_down(struct session *s, uint32_t qp, struct json error);
+void xw_cm_gone(struct session *s);
+
+/* Memory that the daemon can map. A share keeps the pages of a range of the program moved into the arena. */
+struct share;
+int xw_share(void *addr, size_t length, struct share **out);
+void xw_unshare(struct share *s);
+int xw_arena(void); /* its memfd: an octet's offset is its address */

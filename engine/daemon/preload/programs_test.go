@@ -1,0 +1,115 @@
+package preload_test
+
+import (
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestDevices runs the programs that only look.
+//
+//req:verbs-devices Programs of libibverbs see each interface of the daemon as an iWARP RNIC.
+func TestDevices(t *testing.T) {
+	a, b := pair(t)
+	if out := a.start(t, "ibv_devices", b).wait(t); !regexp.MustCompile(`xwarp_eth0\s+[0-9a-f]{16}`).MatchString(out) {
+		t.Errorf("ibv_devices:\n%s", out)
+	}
+	out := a.start(t, "ibv_devinfo -v", b).wait(t)
+	for _, want := range []string{
+		`hca_id:\s+xwarp_eth0`, `transport:\s+iWARP`, `max_qp_wr:\s+8192`, `state:\s+PORT_ACTIVE`,
+		`active_mtu:\s+1024`, `link_layer:\s+Ethernet`,
+	} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+}
+
+// exchange is a server and a client of one program: what each must print.
+type exchange struct {
+	server, client         string
+	wantServer, wantClient string // regular expressions
+}
+
+func (x *exchange) run(t *testing.T, a, b *end) {
+	s := b.start(t, x.server, a)
+	b.listening(t, s)
+	c := a.start(t, x.client, b)
+	x.check(t, c, x.wantClient)
+	x.check(t, s, x.wantServer)
+}
+
+func (x *exchange) check(t *testing.T, p *program, want string) {
+	t.Helper()
+	if out := p.wait(t); !regexp.MustCompile(want).MatchString(out) {
+		t.Errorf("%s printed no %s:\n%s", p.line, want, out)
+	}
+}
+
+// TestCM runs rdma-core's own programs of librdmacm.
+//
+//req:verbs-rdmacm rping, ucmatose, rdma_client and rdma_server run unmodified over the daemon.
+func TestCM(t *testing.T) {
+	a, b := pair(t)
+	const last, complete = "rdma-ping-4: EFGHIJ", "test complete\nreturn status 0"
+	for name, x := range map[string]exchange{
+		"rping":      {"rping -s -v -V -C 5", "rping -c -v -V -C 5 -a @", last, last},
+		"rping size": {"rping -s -V -S 60000 -C 3", "rping -c -V -S 60000 -C 3 -a @", "", ""},
+		"rping IPv6": {"rping -s -v -C 5 -a ::0", "rping -c -v -C 5 -a %", last, last},
+		"rping own":  {"rping -s -q -v -C 5", "rping -c -q -v -C 5 -a @", last, last},
+		"rping port": {
+			"rping -s -p 9999 -d -C 2", "rping -c -p 9999 -d -C 2 -a @",
+			"server rdma write complete", "ESTABLISHED",
+		},
+		"rdma_client": {
+			"rdma_server", "rdma_client -s @", "rdma_server: end 0", "rdma_client: end 0",
+		},
+		"ucmatose": {
+			"ucmatose -C 20 -S 1000 -c 4", "ucmatose -s @ -C 20 -S 1000 -c 4", complete, complete,
+		},
+	} {
+		t.Run(name, func(t *testing.T) { x.run(t, a, b) })
+	}
+}
+
+// TestPersistentServer has a server outlive clients that end in different ways.
+func TestPersistentServer(t *testing.T) {
+	a, b := pair(t)
+	s := b.start(t, "rping -s -P -v", a)
+	b.listening(t, s)
+	for range 3 {
+		a.start(t, "rping -c -V -C 3 -a @", b).wait(t)
+	}
+	c := a.start(t, "rping -c -v -a @", b)
+	a.until(t, c, "pinged", func() bool { return strings.Contains(c.out.String(), "rdma-ping-1:") })
+	c.Process.Signal(syscall.SIGKILL)
+	<-c.done
+	a.start(t, "rping -c -V -C 3 -a @", b).wait(t)
+	select {
+	case <-s.done:
+		t.Errorf("the server ended: %v\n%s", s.err, s.out.String())
+	default:
+	}
+}
+
+// TestPerftest runs the usual measurements, whose figures say nothing here.
+//
+//req:verbs-perftest perftest runs unmodified over the daemon: writes, reads and sends, polled and with events.
+func TestPerftest(t *testing.T) {
+	a, b := pair(t)
+	for _, line := range []string{
+		"ib_write_bw -n 100", "ib_write_bw -a -n 5", "ib_write_bw -b -q 4 -n 50",
+		"ib_write_lat -n 50", "ib_read_bw -n 50", "ib_read_lat -n 20",
+		"ib_send_bw -n 100", "ib_send_bw -b -q 2 -n 50", "ib_send_lat -n 50",
+		"ib_send_bw -e -n 300", "ib_send_lat -e -n 20",
+	} {
+		t.Run(line, func(t *testing.T) {
+			x := exchange{
+				server: line + " -R", client: line + " -R @",
+				wantClient: `#bytes +#iterations.*\n *\d+ +\d+ +\d`,
+			}
+			x.run(t, a, b)
+		})
+	}
+}
