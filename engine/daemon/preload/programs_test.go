@@ -8,8 +8,6 @@ import (
 )
 
 // TestDevices runs the programs that only look.
-//
-//req:verbs-devices Programs of libibverbs see each interface of the daemon as an iWARP RNIC.
 func TestDevices(t *testing.T) {
 	a, b := pair(t)
 	if out := a.start(t, "ibv_devices", b).wait(t); !regexp.MustCompile(`xwarp_eth0\s+[0-9a-f]{16}`).MatchString(out) {
@@ -48,8 +46,6 @@ func (x *exchange) check(t *testing.T, p *program, want string) {
 }
 
 // TestCM runs rdma-core's own programs of librdmacm.
-//
-//req:verbs-rdmacm rping, ucmatose, rdma_client and rdma_server run unmodified over the daemon.
 func TestCM(t *testing.T) {
 	a, b := pair(t)
 	const last, complete = "rdma-ping-4: EFGHIJ", "test complete\nreturn status 0"
@@ -94,8 +90,6 @@ func TestPersistentServer(t *testing.T) {
 }
 
 // TestPerftest runs the usual measurements, whose figures say nothing here.
-//
-//req:verbs-perftest perftest runs unmodified over the daemon: writes, reads and sends, polled and with events.
 func TestPerftest(t *testing.T) {
 	a, b := pair(t)
 	for _, line := range []string{
