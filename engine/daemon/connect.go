@@ -76,6 +76,7 @@ func (s *session) connect(ctx context.Context, r *control.Request) (any, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.drain(q) // receives that were posted are there before the peer's first Send
 	err = s.open(ctx, func() error {
 		return s.dev.dev.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
 			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
@@ -235,6 +236,7 @@ func (s *session) accept(ctx context.Context, r *control.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.drain(q) // receives that were posted are there before the peer's first Send
 	c, err := s.answer(a.Handle)
 	if err == nil {
 		err = s.open(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
