@@ -37,7 +37,7 @@ func TestJSONKeysAreDocumented(t *testing.T) {
 // Every command that prints something prints it as JSON too.
 func TestJSONEverywhere(t *testing.T) {
 	none := map[string]bool{ // what makes files of its own, another program's output, and help
-		"run": true,
+		"run":          true,
 		"bench matrix": true, "bench local": true, "json": true, "completion bash": true,
 		"completion zsh": true, "completion fish": true,
 		"completion powershell": true,
