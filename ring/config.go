@@ -55,13 +55,10 @@ type Config struct {
 	// Ring sizes are powers of two; 0: the smallest that can hold all frames that may be in the ring.
 	FillSize, RxSize, TxSize, CompSize uint32
 
-	Mode       Mode
-	HugePages  bool   // 2 MiB pages for the UMEM; ordinary pages when there are none, see Info
-	KickBudget uint32 // packets per transmit system call, 0: DefaultKickBudget
-	Kicks      uint32 // transmit system calls per Flush, 0: DefaultKicks
-	// TxChecksum has the kernel or the device complete transmit checksums (TxBuf.Checksum). It costs 24 octets of each
-	// slot and is limited to TxSlot 1: the kernel wants the metadata before every descriptor of a frame.
-	TxChecksum  bool
+	Mode        Mode
+	HugePages   bool          // 2 MiB pages for the UMEM; ordinary pages when there are none, see Info
+	KickBudget  uint32        // packets per transmit system call, 0: DefaultKickBudget
+	Kicks       uint32        // transmit system calls per Flush, 0: DefaultKicks
 	BindTimeout time.Duration // how long to wait for a queue that is still busy, 0: DefaultBindTimeout
 }
 
@@ -122,9 +119,6 @@ func (c *Config) checkMemory() error {
 		return fmt.Errorf("ring: config: unknown mode %v", c.Mode)
 	case c.BindTimeout < 0:
 		return fmt.Errorf("ring: config: BindTimeout %v is negative", c.BindTimeout)
-	case c.TxChecksum && c.TxSlot != 1:
-		return fmt.Errorf("ring: config: TxChecksum with TxSlot %d: checksum offload works for "+
-			"frames of one chunk only", c.TxSlot)
 	}
 	return nil
 }

@@ -29,7 +29,6 @@ func TestConfigErrors(t *testing.T) {
 		{"kicks", Config{Kicks: 65}, "Kicks 65"},
 		{"mode", Config{Mode: 3}, "unknown mode"},
 		{"bind", Config{BindTimeout: -1}, "BindTimeout"},
-		{"checksum of jumbo", Config{TxChecksum: true, TxSlot: 3}, "TxChecksum with TxSlot 3"},
 	} {
 		s, err := OpenFake(c.cfg, NewFakeKernel(FakeConfig{}))
 		if s != nil || err == nil || !strings.Contains(err.Error(), c.want) {

@@ -223,7 +223,6 @@ func (f *Fault) sendTwice(b TxBuf, n int) bool {
 		return false
 	}
 	copy(c.Data, b.Data[:n])
-	c.sum = b.sum
 	f.Port.Send(b, n)
 	f.Port.Send(c, n)
 	return true

@@ -11,7 +11,6 @@ const (
 	RxHeadroom  = 256
 	RxChunkData = ChunkSize - RxHeadroom // octets of a received frame that one chunk holds
 	ethHeader   = 14                     // octets; a shorter frame is no Ethernet frame
-	txMetadata  = 24                     // octets of struct xsk_tx_metadata before the first octet of a frame
 )
 
 // Limits, each with what it stops.

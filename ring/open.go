@@ -130,9 +130,6 @@ func (k *linux) mapUMEM(c *Config) (umem []byte, huge bool, err error) {
 func (k *linux) register(c *Config, umem []byte) error {
 	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
 		Size: ChunkSize}
-	if c.TxChecksum {
-		reg.Flags, reg.Tx_metadata_len = unix.XDP_UMEM_TX_METADATA_LEN, txMetadata
-	}
 	err := k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg))
 	if !errors.Is(err, unix.ENOBUFS) {
 		if err != nil {

@@ -49,15 +49,6 @@ type TxBuf struct {
 	// Data is the slot: frame octets from Data[0] on, contiguous. It aliases the UMEM and holds what was sent last.
 	Data []byte
 	slot uint32
-	// where the checksum is: start<<16 | offset, 0 for none; with more fields a TxBuf would not fit into
-	// registers
-	sum uint32
-}
-
-// Checksum asks for checksum offload: the sum of the octets from start on is put at start+offset, where the
-// pseudo-header's sum stands already. Without Config.TxChecksum, Send drops the frame and counts TxInvalid.
-func (b *TxBuf) Checksum(start, offset uint16) {
-	b.sum = uint32(start)<<16 | uint32(offset)
 }
 
 // NewTxBuf returns the TxBuf of a decorator's own slot. Only the decorator may take it back: it knows the

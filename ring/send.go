@@ -1,7 +1,6 @@
 package ring
 
 import (
-	"encoding/binary"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +23,7 @@ func (s *Socket) AllocTx() (TxBuf, bool) {
 	f.txFree = f.txFree[:len(f.txFree)-1]
 	f.moveTx(i, OwnerFree, OwnerTx)
 	from, to := s.span(i)
-	return TxBuf{Data: s.umem[from+uint64(s.txOff) : to : to], slot: i}, true
+	return TxBuf{Data: s.umem[from:to:to], slot: i}, true
 }
 
 // span returns the offsets in the UMEM where slot i begins and ends.
@@ -50,19 +49,14 @@ func (s *Socket) Send(b TxBuf, n int) {
 	if s.k == nil || !s.owns(b.slot) {
 		return
 	}
-	if n < ethHeader || n > s.info.TxRoom || b.sum != 0 && !s.sumFits(b.sum, n) {
+	if n < ethHeader || n > s.info.TxRoom {
 		s.stats.TxInvalid++
 		s.CancelTx(b)
 		return
 	}
 	s.frames.open[b.slot] = queued
-	s.queue[s.qtail&uint32(len(s.queue)-1)] = pending{b.slot, uint32(n), uint16(b.sum >> 16),
-		uint16(b.sum), b.sum != 0}
+	s.queue[s.qtail&uint32(len(s.queue)-1)] = pending{b.slot, uint32(n)}
 	s.qtail++
-}
-
-func (s *Socket) sumFits(sum uint32, n int) bool {
-	return s.cfg.TxChecksum && int(sum>>16)+int(sum&0xffff)+2 <= n
 }
 
 // CancelTx gives back a slot that is not to be sent.
@@ -145,7 +139,7 @@ func (s *Socket) submit() {
 	}
 	for ; s.qhead != s.qtail; s.qhead++ {
 		p := &s.queue[s.qhead&uint32(len(s.queue)-1)]
-		need := (s.txOff + p.n + ChunkSize - 1) >> chunkShift
+		need := (p.n + ChunkSize - 1) >> chunkShift
 		if s.tx.room(need) < need {
 			break
 		}
@@ -160,34 +154,13 @@ func (s *Socket) submit() {
 
 // describe writes the descriptors of one frame: one per chunk, all but the last with XDP_PKT_CONTD.
 func (s *Socket) describe(p *pending) {
-	from, _ := s.span(p.slot)
-	d := unix.XDPDesc{Addr: from + uint64(s.txOff)}
-	if p.sumOn {
-		s.metadata(from, p)
-		d.Options = unix.XDP_TX_METADATA
+	at, _ := s.span(p.slot)
+	n := p.n
+	for ; n > ChunkSize; n -= ChunkSize {
+		s.tx.put(unix.XDPDesc{Addr: at, Len: ChunkSize, Options: unix.XDP_PKT_CONTD})
+		at += ChunkSize
 	}
-	room := ChunkSize - s.txOff
-	for n := p.n; ; {
-		if n <= room {
-			d.Len = n
-			s.tx.put(d)
-			return
-		}
-		d.Len = room
-		s.tx.put(unix.XDPDesc{Addr: d.Addr, Len: room, Options: d.Options | unix.XDP_PKT_CONTD})
-		n -= room
-		d.Addr += uint64(room)
-		d.Options, room = 0, ChunkSize
-	}
-}
-
-// metadata writes struct xsk_tx_metadata, which lies before the frame: flags, where the checksum starts, where it goes.
-func (s *Socket) metadata(at uint64, p *pending) {
-	m := s.umem[at : at+txMetadata]
-	clear(m)
-	binary.NativeEndian.PutUint64(m, unix.XDP_TXMD_FLAGS_CHECKSUM)
-	binary.NativeEndian.PutUint16(m[8:], p.sumStart)
-	binary.NativeEndian.PutUint16(m[10:], p.sumOffset)
+	s.tx.put(unix.XDPDesc{Addr: at, Len: n})
 }
 
 // Reap takes back the slots whose transmission is complete and returns how many.

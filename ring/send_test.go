@@ -2,11 +2,8 @@ package ring
 
 import (
 	"bytes"
-	"encoding/binary"
 	"slices"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 func TestSendSizes(t *testing.T) {
@@ -82,12 +79,6 @@ func TestSendInvalidLength(t *testing.T) {
 			t.Errorf("length %d: %d invalid, %v", n, s.Stats().TxInvalid, s.Census())
 		}
 	}
-	b, _ := s.AllocTx()
-	b.Checksum(34, 16) // not configured
-	s.Send(b, 60)
-	if s.Stats().TxInvalid != 6 {
-		t.Errorf("checksum without TxChecksum: %d invalid, want 6", s.Stats().TxInvalid)
-	}
 	if s.Flush(); k.Sent() != 0 {
 		t.Error("an invalid frame was sent")
 	}
@@ -111,29 +102,6 @@ func TestSendTwiceIsRefused(t *testing.T) {
 	}
 	if s.Audit() == nil {
 		t.Error("audit is content")
-	}
-}
-
-func TestChecksumMetadata(t *testing.T) {
-	s, k := fake(t, Config{RxFrames: 32, TxSlots: 2, TxChecksum: true}, FakeConfig{})
-	b, _ := s.AllocTx()
-	if len(b.Data) != ChunkSize-24 {
-		t.Fatalf("slot has %d octets", len(b.Data))
-	}
-	copy(b.Data, newFrame(60, 1))
-	b.Checksum(34, 16)
-	s.Send(b, 60)
-	s.Flush()
-	d := k.sent[0]
-	if d.Options != unix.XDP_TX_METADATA || d.Addr != 32<<chunkShift+24 || d.Len != 60 {
-		t.Errorf("descriptor %+v", d)
-	}
-	// struct xsk_tx_metadata: u64 flags; u16 csum_start, csum_offset; the rest is not used.
-	want := binary.NativeEndian.AppendUint64(nil, 2)
-	want = binary.NativeEndian.AppendUint16(want, 34)
-	want = append(binary.NativeEndian.AppendUint16(want, 16), make([]byte, 12)...)
-	if got := s.umem[d.Addr-24 : d.Addr]; !bytes.Equal(got, want) {
-		t.Errorf("metadata %x, want %x", got, want)
 	}
 }
 

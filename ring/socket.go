@@ -50,7 +50,6 @@ type Socket struct {
 	qhead  uint32
 	qtail  uint32
 	txBase uint64 // offset of the first slot
-	txOff  uint32 // octets of a slot before the frame
 
 	info  Info
 	stats Stats
@@ -58,11 +57,7 @@ type Socket struct {
 }
 
 // pending is a slot that waits for room in the transmit ring.
-type pending struct {
-	slot, n             uint32
-	sumStart, sumOffset uint16
-	sumOn               bool
-}
+type pending struct{ slot, n uint32 }
 
 // Info says what a socket has got.
 type Info struct {
@@ -78,7 +73,6 @@ type Info struct {
 	TxRoom     int    // octets of the largest frame that a slot holds
 	RxRoom     int    // octets of the largest frame that can be received
 	KickBudget uint32 // packets per transmit system call, as accepted by the kernel
-	TxChecksum bool
 }
 
 // Stats counts since Open. Packets are Ethernet frames.
@@ -89,7 +83,7 @@ type Stats struct {
 	TxPackets, TxOctets uint64 // handed to the kernel
 	TxCompleted         uint64 // reported complete
 	TxExhausted         uint64 // AllocTx without a free slot
-	TxInvalid           uint64 // Send of an impossible length or checksum; the frame was dropped
+	TxInvalid           uint64 // Send of an impossible length; the frame was dropped
 	Kicks               uint64 // transmit system calls
 	Again               uint64 // transmit system calls that ended with EAGAIN
 	Busy                uint64 // with EBUSY: a frame was dropped by the device
@@ -122,15 +116,12 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		queue:  make([]pending, powerOfTwo(c.TxSlots)),
 		txBase: uint64(c.RxFrames) << chunkShift,
 	}
-	if c.TxChecksum {
-		s.txOff = txMetadata
-	}
 	s.info = Info{
 		Ifindex: c.Ifindex, Queue: c.Queue, ZeroCopy: a.zeroCopy, Segments: c.MaxFrags,
 		HugePages: a.hugePage,
 		RxFrames:  c.RxFrames, TxSlots: c.TxSlots,
-		TxRoom: int(c.TxSlot*ChunkSize - s.txOff), RxRoom: int(c.MaxFrags * RxChunkData),
-		KickBudget: a.budget, TxChecksum: c.TxChecksum,
+		TxRoom: int(c.TxSlot * ChunkSize), RxRoom: int(c.MaxFrags * RxChunkData),
+		KickBudget: a.budget,
 	}
 	s.Refill()
 	return s
