@@ -350,3 +350,15 @@ func TestOtherProgram(t *testing.T) {
 		t.Errorf("15 octets: %v", err)
 	}
 }
+
+// FuzzInfo: what is read of a Send is what Append writes.
+func FuzzInfo(f *testing.F) {
+	f.Add(Info{Addr: 1 << 40, STag: 0x1234, Size: 64}.Append(nil))
+	f.Add(make([]byte, InfoLen+1))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		i, err := ParseInfo(b)
+		if (err == nil) != (len(b) == InfoLen) || err == nil && !bytes.Equal(i.Append(nil), b) {
+			t.Fatalf("%x: %+v, %v", b, i, err)
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package daemon_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/control"
+)
+
+// sessionOps are the requests that FuzzSession makes, with their arguments: $1 and $2 are handles or small
+// numbers, $3 is a small one and $4 any.
+var sessionOps = []struct {
+	op    control.Op
+	args  string
+	waits bool // for something besides the daemon
+	file  bool
+}{
+	{control.OpAllocPD, ``, false, false},
+	{control.OpFreePD, `{"handle":$1}`, false, false},
+	{control.OpRegMR, `{"pd":$1,"offset":0,"length":4096,"access":$2}`, false, true},
+	{control.OpRegMR, `{"pd":$1,"offset":$4,"length":$4,"access":$2}`, false, true},
+	{control.OpDeregMR, `{"handle":$1}`, false, false},
+	{control.OpCreateCQ, `{"depth":$3}`, false, false},
+	{control.OpCreateCQ, `{"depth":$4}`, false, false},
+	{control.OpDestroyCQ, `{"handle":$1}`, false, false},
+	{control.OpCreateQP, `{"pd":$1,"send_cq":$2,"recv_cq":$2}`, false, false},
+	{control.OpCreateQP, `{"pd":$1,"send_cq":$2,"recv_cq":$3,"max_sge":$4}`, false, false},
+	{control.OpDestroyQP, `{"handle":$1}`, false, false},
+	{control.OpQueryQP, `{"handle":$1}`, false, false},
+	{control.OpDisconnect, `{"handle":$1}`, false, false},
+	{control.OpConnect, `{"qp":$1,"local":"127.0.0.1:0","remote":"127.0.0.1:1"}`, true, false},
+	{control.OpConnect, `{"qp":$1,"local":"","remote":"127.0.0.1:$4"}`, true, false},
+	{control.OpListen, `{"addr":"127.0.0.1:0","backlog":$2}`, false, false},
+	{control.OpCloseListener, `{"handle":$1}`, false, false},
+	{control.OpGetRequest, `{"handle":$1}`, true, false},
+	{control.OpAccept, `{"handle":$1,"qp":$2}`, true, false},
+	{control.OpReject, `{"handle":$1}`, false, false},
+	{control.OpCancel, `{"id":$1}`, false, false},
+	{control.OpSnapshot, ``, true, false},
+	{control.OpFlush, `{"export":"x"}`, true, false},
+	{control.OpCapture, `{}`, false, false},
+	{control.OpEndCapture, `{"handle":$1}`, true, false},
+	{control.OpConfirm, ``, false, false},
+	{control.OpHello, `{"version":2}`, false, false},
+}
+
+// mad is a program made of octets.
+type mad struct {
+	t       *testing.T
+	sock    *net.UnixConn
+	c       *control.Conn
+	in      []byte
+	id      uint64
+	handles []control.Handle
+	files   []int
+	maps    [][]byte
+	memory  int
+}
+
+func (m *mad) u8() int {
+	if len(m.in) == 0 {
+		return 0
+	}
+	v := m.in[0]
+	m.in = m.in[1:]
+	return int(v)
+}
+
+// handle is mostly one that the daemon gave.
+func (m *mad) handle() int {
+	b := m.u8()
+	if len(m.handles) == 0 || b >= 240 {
+		return b
+	}
+	return int(m.handles[b%len(m.handles)])
+}
+
+// request makes one request and takes its reply, if it is not one that waits. False: the session is over.
+func (m *mad) request(n int) bool {
+	o := &sessionOps[n%len(sessionOps)]
+	number := []int64{0, 1, -1, 4096, 1 << 20, 1 << 31, 1 << 62, -1 << 63, 65535}[m.u8()%9]
+	args := strings.NewReplacer("$1", strconv.Itoa(m.handle()), "$2", strconv.Itoa(m.handle()),
+		"$3", strconv.Itoa(m.u8()), "$4", strconv.FormatInt(number, 10)).Replace(o.args)
+	m.id++
+	var files []int
+	if o.file {
+		files = []int{m.memory}
+	}
+	r := control.Request{ID: m.id, Op: o.op, Args: json.RawMessage(args)}
+	if m.c.Send(control.KindRequest, control.Marshal(r), files...) != nil {
+		return false
+	}
+	for !o.waits {
+		k, body, out, err := m.c.Receive()
+		if err != nil {
+			return false
+		}
+		if m.files = append(m.files, out...); k != control.KindReply {
+			continue
+		}
+		reply, err := control.ParseReply(body)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if reply.ID == m.id {
+			m.result(o.op, &reply, out)
+			return true
+		}
+	}
+	return true
+}
+
+// result remembers the handle and maps the memory of a reply.
+func (m *mad) result(op control.Op, r *control.Reply, files []int) {
+	if r.Error != nil {
+		return
+	}
+	var o control.Object
+	if json.Unmarshal(r.Result, &o) == nil && o.Handle != 0 {
+		m.handles = append(m.handles, o.Handle)
+	}
+	if len(files) > 0 && op != control.OpCapture {
+		m.mapFile(files[0])
+	}
+}
+
+func (m *mad) mapFile(fd int) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Size == 0 {
+		return
+	}
+	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
+	if err == nil {
+		m.maps = append(m.maps, mem)
+	}
+}
+
+// poke writes four octets to shared memory, and rings for everybody.
+func (m *mad) poke() {
+	mem := m.maps[m.u8()%len(m.maps)]
+	at := []int{0, 64, 128, 132, 192, 196, 200, 204, 208, 216, 224, 4096, 4096 + 64}[m.u8()%13]
+	v := []uint32{0, 1, 2, 3, 15, 16, 17, 64, 1 << 31, 1<<32 - 1}[m.u8()%10]
+	if at+4 <= len(mem) {
+		binary.LittleEndian.PutUint32(mem[at:], v)
+	}
+	for bell := range uint32(4) {
+		control.RingBell(m.maps[0], bell)
+	}
+	unix.Write(m.files[1], []byte{1, 0, 0, 0, 0, 0, 0, 0})
+}
+
+func (m *mad) close() {
+	m.sock.Close()
+	control.CloseAll(m.files)
+	for _, mem := range m.maps {
+		unix.Munmap(mem)
+	}
+	unix.Close(m.memory)
+}
+
+// FuzzSession makes any sequence of requests with handles of every kind, lies in the rings and the doorbell
+// between them, and leaves at any moment. The daemon serves the next program as before, and when a program is gone, so
+// is everything that it had.
+func FuzzSession(f *testing.F) {
+	pd, cq, qp := []byte{0, 0, 0, 0, 0}, []byte{5, 0, 0, 0, 16}, []byte{8, 0, 0, 1, 0}
+	all := append(append(append([]byte{}, pd...), cq...), qp...)
+	f.Add(all)
+	f.Add(append(all, 250, 2, 0, 5, 13, 0, 2, 0, 0))
+	f.Add(append(all, 250, 2, 0, 9, 11, 0, 2, 0, 0))
+	f.Add(append(all, 15, 0, 0, 0, 0, 17, 0, 3, 0, 0, 14, 5, 2, 0, 0,
+		20, 0, 200, 0, 0, 16, 0, 3, 0, 0))
+	f.Add([]byte{0, 0, 0, 0, 0, 2, 0, 0, 1, 0, 4, 0, 1, 0, 0, 21, 0, 0, 0, 0, 22, 0, 0, 0, 0})
+	cfg, socket := load(f, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
+	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { d.Close() })
+	f.Fuzz(func(t *testing.T, in []byte) { // one daemon: what one input leaves behind, the next one finds
+		sock, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &mad{t: t, sock: sock, c: control.NewConn(sock, control.MaxReply), in: in}
+		defer m.close()
+		sock.SetDeadline(time.Now().Add(30 * time.Second))
+		if m.memory, err = unix.MemfdCreate("fuzz", unix.MFD_ALLOW_SEALING); err != nil {
+			t.Fatal(err)
+		}
+		unix.Ftruncate(m.memory, 8192)
+		unix.FcntlInt(uintptr(m.memory), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+		if !m.request(len(sessionOps)-1) || len(m.maps) != 1 {
+			t.Fatal("the daemon does not greet")
+		}
+		for n := 0; len(m.in) > 0 && n < 40; n++ {
+			if op := m.u8(); op >= 250 {
+				m.poke()
+			} else if !m.request(op) {
+				break
+			}
+		}
+		m.sock.Close()
+		if _, ok := eventually(10*time.Second, func() bool { return nothingLeft(d) }); !ok {
+			s := d.Snapshot()
+			t.Fatalf("%d sessions, %d queue pairs, %d listeners, users %+v", len(s.Sessions),
+				len(s.QPs), len(s.Listeners), s.Users)
+		}
+	})
+}
+
+// nothingLeft reports whether a daemon without exports has nothing but itself.
+func nothingLeft(d *daemon.Daemon) bool {
+	s := d.Snapshot()
+	for _, u := range s.Users {
+		for _, n := range u.Used {
+			if n != 0 {
+				return false
+			}
+		}
+	}
+	return len(s.Sessions)+len(s.QPs)+len(s.Listeners)+len(s.MRs)+len(s.CQs) == 0
+}

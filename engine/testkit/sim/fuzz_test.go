@@ -1,0 +1,307 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"testing"
+
+	"xwarp/mpa/startup"
+	"xwarp/tcp"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+// What an octet in front of each frame of FuzzFrames says.
+const (
+	keepSums = 1 << iota // IP's, TCP's and MPA's checks stay as they are
+	raw                  // numbers and addresses too
+	twice                // it comes twice
+	// the upper bits: how long after the one before it comes
+	pauseShift = 3
+)
+
+// pauses are what the upper bits stand for.
+var pauses = [32]tick.Duration{0, us, 20 * us, 100 * us, ms, 5 * ms, 40 * ms, 200 * ms, tick.Second,
+	5 * tick.Second, 15 * tick.Second, tick.Minute}
+
+// fuzzModes are the kinds of conversation.
+var fuzzModes = []fuzzMode{
+	{},
+	{markers: true, noCRC: true},
+	{dials: true},
+	{dials: true, markers: true, noCRC: true, v6: true},
+	{cookies: true, timestamps: true},
+	{v6: true, revision: startup.RevIETF},
+}
+
+type fuzzMode struct {
+	dials             bool // the host dials, the foreign peer answers
+	markers, noCRC    bool
+	cookies           bool
+	timestamps        bool
+	v6                bool
+	revision          startup.Revision
+	recordsTheForeign bool // both ends are engines, and what the foreign one sends is written down
+}
+
+// foreignISS is the initial number of whoever talks to the host.
+const foreignISS = seq.Num(0xfffffc00)
+
+// conversation is a host and a peer, which is another host or a row of frames.
+type conversation struct {
+	mode   fuzzMode
+	w      *World
+	host   *fuzzEnd
+	peer   *fuzzEnd // nil when frames speak
+	iss    seq.Num  // the host's
+	irs    seq.Num  // the peer's
+	record []byte   // what a peer that is a host sends
+	last   tick.Time
+}
+
+// addrOf is the address of the host or of the peer.
+func (m *fuzzMode) addrOf(peer bool) ip.Addr {
+	last := byte(1)
+	if peer {
+		last = 2
+	}
+	if m.v6 {
+		return ip.Addr{0: 0xfd, 15: last}
+	}
+	return ip.AddrFrom4([4]byte{10, 0, 0, last})
+}
+
+// newConversation sets up the host, and the peer when it is to be one.
+func newConversation(mode fuzzMode) *conversation {
+	c := &conversation{mode: mode, w: NewWorld(5), irs: foreignISS, last: Epoch}
+	c.host = newFuzzEnd(c, false)
+	if mode.recordsTheForeign {
+		c.peer = newFuzzEnd(c, true)
+	} else {
+		c.w.hosts = append(c.w.hosts, &Host{world: c.w, mac: [6]byte{2, 0, 0, 0, 0, 2},
+			wakeAt: tick.Never, timeAt: tick.Never,
+			cfg: HostConfig{Name: "nobody", Addrs: []ip.Addr{mode.addrOf(true)}, Down: nowhere{}}})
+	}
+	c.w.Tap = c.see
+	return c
+}
+
+// nowhere is a path that swallows frames.
+type nowhere struct{}
+
+func (nowhere) Push([]byte, tick.Time) {}
+func (nowhere) Pop(tick.Time) []byte   { return nil }
+func (nowhere) Reply() []byte          { return nil }
+func (nowhere) Deadline() tick.Time    { return tick.Never }
+
+// see learns the initial numbers, and writes down what the peer sends.
+func (c *conversation) see(h *Host, d Direction, frame []byte, now tick.Time) {
+	if d != Out {
+		return
+	}
+	at, t := tcpOf(frame)
+	if t.Flags&wire.SYN != 0 {
+		if h == c.host.host {
+			c.iss = t.Seq
+		} else {
+			c.irs = t.Seq
+		}
+	}
+	if h == c.host.host || at < 0 {
+		return
+	}
+	b := bytes.Clone(frame)
+	shift(b, at, seq.Num(0)-c.irs, seq.Num(0)-c.iss)
+	pause := 0
+	for pause+1 < len(pauses) && pauses[pause+1] > 0 && pauses[pause+1] <= now.Sub(c.last) {
+		pause++
+	}
+	c.last = now
+	c.record = append(c.record, byte(pause<<pauseShift))
+	c.record = binary.BigEndian.AppendUint16(c.record, uint16(len(b)))
+	c.record = append(c.record, b...)
+}
+
+// tcpOf returns where the TCP header of a frame is, -1 for none.
+func tcpOf(frame []byte) (at int, t wire.Header) {
+	var e ip.Ethernet
+	off, err := e.Decode(frame)
+	if err != nil {
+		return -1, t
+	}
+	var h ip.Header
+	n, err := h.Decode(frame[off:])
+	if err != nil || h.Proto != ip.ProtoTCP || h.Fragment {
+		return -1, t
+	}
+	if _, err := t.Decode(frame[off+n:][:h.PayloadLen]); err != nil {
+		return -1, t
+	}
+	return off + n, t
+}
+
+// shift adds to the numbers of the TCP header at at.
+func shift(b []byte, at int, seqBy, ackBy seq.Num) {
+	for i, by := range []seq.Num{seqBy, ackBy} {
+		f := b[at+4+4*i:]
+		binary.BigEndian.PutUint32(f, binary.BigEndian.Uint32(f)+uint32(by))
+	}
+}
+
+// inject lets the host receive a frame of the foreign peer, made right as far as op asks for it.
+func (c *conversation) inject(op byte, frame []byte) {
+	if op&raw == 0 && len(frame) >= 14 {
+		mac := c.host.host.MAC()
+		copy(frame, mac[:])
+		if at, _ := tcpOf(frame); at >= 0 {
+			shift(frame, at, c.irs, c.iss)
+		}
+	}
+	if op&keepSums == 0 {
+		repair(frame, !c.mode.noCRC)
+	}
+	c.host.host.Inject(frame)
+	if op&twice != 0 {
+		c.host.host.Inject(frame)
+	}
+}
+
+// repair makes the checks of a frame right: the CRCs of FPDUs that begin with its payload, and the sums of
+// TCP, ICMP and IPv4.
+func repair(frame []byte, crc bool) {
+	var e ip.Ethernet
+	off, err := e.Decode(frame)
+	if err != nil {
+		return
+	}
+	b := frame[off:]
+	if len(b) >= 20 && b[0]>>4 == 4 && b[0]&15 >= 5 && len(b) >= int(b[0]&15)*4 {
+		head := b[:int(b[0]&15)*4]
+		head[10], head[11] = 0, 0
+		binary.BigEndian.PutUint16(head[10:], wire.Finish(wire.Sum(head, 0)))
+	}
+	var h ip.Header
+	n, err := h.Decode(b)
+	if err != nil || h.Fragment || n+h.PayloadLen > len(b) {
+		return
+	}
+	p := b[n:][:h.PayloadLen]
+	switch {
+	case h.Proto == ip.ProtoTCP && len(p) >= 20:
+		var t wire.Header
+		if m, err := t.Decode(p); err == nil && crc {
+			repairFPDUs(p[m:])
+		}
+		p[16], p[17] = 0, 0
+		wire.PutChecksum(p, wire.Finish(wire.Sum(p, h.PseudoSum(len(p)))))
+	case h.Proto == 1 && len(p) >= 8, h.Proto == 58 && len(p) >= 8:
+		sum := uint64(0)
+		if h.V6 {
+			sum = h.PseudoSum(len(p))
+		}
+		p[2], p[3] = 0, 0
+		binary.BigEndian.PutUint16(p[2:], wire.Finish(wire.Sum(p, sum)))
+	}
+}
+
+// repairFPDUs computes CRCs along the length chain, without markers. Start-up frames begin with letters, which
+// as a length are beyond any frame.
+func repairFPDUs(p []byte) {
+	for len(p) >= 8 {
+		n := (2+int(binary.BigEndian.Uint16(p))+3)&^3 + 4
+		if n > len(p) {
+			return
+		}
+		binary.LittleEndian.PutUint32(p[n-4:], crc32.Checksum(p[:n-4], castagnoli))
+		p = p[n:]
+	}
+}
+
+// FuzzFrames lets a host with a listener and a dialled connection receive any frames, whose checks are right
+// unless they ask to be left alone: Ethernet, IP, fragments, ICMP, the handshake and its cookies, MPA's start-up,
+// FPDUs, RDMA. Nothing outside of what the peer was given changes, every chunk has an owner, each posted request
+// ends, and when the peer has been silent for long nothing is left.
+func FuzzFrames(f *testing.F) {
+	for i := range fuzzModes {
+		f.Add(append([]byte{byte(i)}, record(f, fuzzModes[i])...))
+	}
+	f.Fuzz(func(t *testing.T, in []byte) {
+		if len(in) == 0 {
+			return
+		}
+		c := newConversation(fuzzModes[int(in[0])%len(fuzzModes)])
+		c.host.start(tcp.Tuple{})
+		if c.mode.dials {
+			c.host.dial()
+		}
+		in = in[1:]
+		for n := 0; len(in) >= 3 && n < 200; n++ {
+			op := in[0]
+			size := min(int(binary.BigEndian.Uint16(in[1:])), len(in)-3)
+			c.run(t, c.w.Now().Add(pauses[op>>pauseShift]))
+			c.inject(op, bytes.Clone(in[3:][:size]))
+			in = in[3+size:]
+		}
+		c.run(t, c.w.Now().Add(20*tick.Minute))
+		c.host.verdict(t)
+	})
+}
+
+// run lets time pass.
+func (c *conversation) run(t testing.TB, until tick.Time) {
+	t.Helper()
+	if err := c.w.Run(until, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.host.host.Audit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// record returns what a peer that is an engine of ours sends in a conversation of the given mode.
+func record(t testing.TB, mode fuzzMode) []byte {
+	mode.recordsTheForeign = true
+	c := newConversation(mode)
+	a, b := c.peer, c.host
+	if mode.dials {
+		a, b = b, a
+	}
+	b.start(tcp.Tuple{})
+	a.start(tcp.Tuple{})
+	a.dial()
+	c.run(t, Epoch.Add(20*tick.Minute))
+	for _, e := range []*fuzzEnd{a, b} {
+		if e.up == 0 || e.done == 0 {
+			t.Fatalf("%s: up %d, %d of its requests done: this is no corpus", e.host.Name(), e.up,
+				e.done)
+		}
+		e.verdict(t)
+	}
+	return c.record
+}
+
+// TestRecorded plays the recorded peers back, as the fuzzer does: they must come as far as they did.
+func TestRecorded(t *testing.T) {
+	for i, mode := range fuzzModes {
+		in := record(t, mode)
+		c := newConversation(mode)
+		c.host.start(tcp.Tuple{})
+		if mode.dials {
+			c.host.dial()
+		}
+		for len(in) > 0 {
+			size := int(binary.BigEndian.Uint16(in[1:]))
+			c.run(t, c.w.Now().Add(pauses[in[0]>>pauseShift]))
+			c.inject(in[0], bytes.Clone(in[3:][:size]))
+			in = in[3+size:]
+		}
+		c.run(t, c.w.Now().Add(20*tick.Minute))
+		if c.host.verdict(t); c.host.up == 0 || c.host.done == 0 || c.host.received == 0 {
+			t.Errorf("mode %d: up %d, %d requests done, %d messages received", i, c.host.up,
+				c.host.done, c.host.received)
+		}
+	}
+}
