@@ -13,7 +13,7 @@ type CQ struct {
 	overrun atomic.Bool
 	users   atomic.Int32 // sides of queue pairs
 	armed   atomic.Bool
-	bell    chan struct{}
+	changed chan struct{}
 	sink    func(*verbs.Completion) bool // takes the completions instead of the ring, when not nil
 }
 
@@ -31,7 +31,7 @@ func newCQ(depth int) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CQ{ring: r, bell: make(chan struct{}, 1)}, nil
+	return &CQ{ring: r, changed: make(chan struct{}, 1)}, nil
 }
 
 // NewSinkCQ returns a completion queue that hands each completion to sink on the thread of the worker that
@@ -78,7 +78,7 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 			return n, err
 		}
 		select {
-		case <-c.bell:
+		case <-c.changed:
 		case <-ctx.Done():
 			c.armed.Store(false)
 			return 0, context.Cause(ctx)
@@ -97,7 +97,7 @@ func (c *CQ) push(v *verbs.Completion) bool {
 	}
 	if c.armed.Load() && c.armed.CompareAndSwap(true, false) {
 		select {
-		case c.bell <- struct{}{}:
+		case c.changed <- struct{}{}:
 		default:
 		}
 	}

@@ -47,10 +47,10 @@ func (l *loop) defect(d *stack.Defect) {
 	l.suspect = true
 	c := &l.dev.contained
 	c.panics.Add(1)
-	if now := time.Now().UnixNano(); now-c.told.Load() < int64(defectPause) {
+	if now := time.Now().UnixNano(); now-c.logged.Load() < int64(defectPause) {
 		return
 	} else {
-		c.told.Store(now)
+		c.logged.Store(now)
 	}
 	local, remote := tupleAddrs(&d.Tuple)
 	l.dev.log.Error("defect of xwarp: the connection that was being served ends, the others go on",
@@ -72,7 +72,7 @@ type Contained struct {
 
 type contained struct {
 	regions, panics, stalls atomic.Uint64
-	told                    atomic.Int64 // when the last defect was logged
+	logged                  atomic.Int64 // when the last defect was logged
 }
 
 // Contained returns what the device survived until now.

@@ -201,7 +201,7 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 }
 
 func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
-	ln, err := k.cfg.Listen(l.asked)
+	ln, err := k.cfg.Listen(l.want)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

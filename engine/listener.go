@@ -13,7 +13,7 @@ import (
 type Listener struct {
 	dev      *Device
 	cfg      verbs.ConnConfig
-	asked    netip.AddrPort
+	want     netip.AddrPort // what Listen was called with
 	addr     netip.AddrPort
 	requests chan *verbs.ConnRequest
 	closed   chan struct{}
@@ -27,7 +27,7 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int,
 	if backlog <= 0 {
 		backlog = verbs.DefaultBacklog
 	}
-	l := &Listener{dev: d, cfg: cfg, asked: addr, requests: make(chan *verbs.ConnRequest, backlog),
+	l := &Listener{dev: d, cfg: cfg, want: addr, requests: make(chan *verbs.ConnRequest, backlog),
 		closed: make(chan struct{})}
 	got, err := d.drv.listen(l)
 	if err != nil {

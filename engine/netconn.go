@@ -28,7 +28,7 @@ func NewNetConn(s *Stream) *NetConn {
 	c.read.init()
 	c.write.init()
 	go func() {
-		for range s.Bell() {
+		for range s.Changed() {
 			c.changed.send()
 			if s.Poll()&bytestream.Ended != 0 {
 				return

@@ -15,7 +15,7 @@ type Policy func(remote netip.Addr) (m verbs.MPAConfig, allowed bool)
 
 // Override decides what becomes of the configuration that a connection or its listener asks for, where the
 // policy says policy. It is called on workers and must not block.
-type Override func(policy, asked verbs.MPAConfig) verbs.MPAConfig
+type Override func(policy, own verbs.MPAConfig) verbs.MPAConfig
 
 // denied is the error of a peer that has as much as it may have.
 func denied(err error) error {

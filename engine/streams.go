@@ -103,7 +103,7 @@ type StreamListener struct {
 	mu      sync.Mutex
 	waiting []*Stream
 	closed  bool
-	bell    chan struct{}
+	changed chan struct{}
 }
 
 // ListenStream waits for connections at addr.
@@ -120,7 +120,7 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 	if backlog <= 0 {
 		backlog = verbs.DefaultBacklog
 	}
-	l := &StreamListener{x: x, port: port, backlog: backlog, bell: make(chan struct{}, 1)}
+	l := &StreamListener{x: x, port: port, backlog: backlog, changed: make(chan struct{}, 1)}
 	lc := stack.ListenConfig{Conn: x.streamConfig(&cfg), Startup: -1}
 	err = x.listenStack(port.Addr(), func(i int, w *worker) *stack.ListenConfig {
 		lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
@@ -147,7 +147,7 @@ func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
 	}
 	l.waiting = append(l.waiting, s)
 	select {
-	case l.bell <- struct{}{}:
+	case l.changed <- struct{}{}:
 	default:
 	}
 	return s.Stream, nil
@@ -168,8 +168,8 @@ func (l *StreamListener) Accept() (*Stream, error) {
 	return nil, bytestream.ErrAgain
 }
 
-// Bell receives a value when Accept may have something new.
-func (l *StreamListener) Bell() <-chan struct{} { return l.bell }
+// Changed receives a value when Accept may have something new.
+func (l *StreamListener) Changed() <-chan struct{} { return l.changed }
 
 // Addr returns where l listens.
 func (l *StreamListener) Addr() netip.AddrPort { return l.port.Addr() }
@@ -189,7 +189,7 @@ func (l *StreamListener) Close() error {
 	for _, s := range left {
 		s.Abort()
 	}
-	close(l.bell)
+	close(l.changed)
 	return l.port.Close()
 }
 

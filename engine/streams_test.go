@@ -128,7 +128,7 @@ func TestStreamWithKernel(t *testing.T) {
 					peer <- got
 				}()
 				select {
-				case <-ln.Bell():
+				case <-ln.Changed():
 				case <-time.After(5 * time.Second):
 					t.Fatal("no connection came")
 				}

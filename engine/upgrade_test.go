@@ -30,7 +30,7 @@ func TestDelayedStartup(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- func() error {
-			<-ln.Bell()
+			<-ln.Changed()
 			s, err := ln.Accept()
 			if err != nil {
 				return err

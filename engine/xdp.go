@@ -233,7 +233,7 @@ func (x *xdpDriver) window(cfg *tcp.Config) {
 }
 
 func (x *xdpDriver) listen(l *Listener) (netip.AddrPort, error) {
-	port, err := x.reserve(l.asked)
+	port, err := x.reserve(l.want)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

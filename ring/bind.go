@@ -27,9 +27,9 @@ func (b binding) flags() uint16 {
 
 // device is what decides how a socket can be bound.
 type device struct {
-	mtu    int
-	driver Driver
-	told   error // why driver is unknown; nil when it is known
+	mtu       int
+	driver    Driver
+	driverErr error // why driver is unknown; nil when it is known
 }
 
 // vlanHeader is the longest Ethernet header that the steering lets through: with two VLAN tags.
@@ -66,7 +66,7 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 // lacks says what the driver is known to lack for b; nil when it should work, or nobody knows.
 func (d *device) lacks(b binding) error {
 	switch {
-	case d.told != nil:
+	case d.driverErr != nil:
 		return nil
 	case !d.driver.ZeroCopy:
 		return fmt.Errorf("%w: the driver has no zero-copy mode", unix.EOPNOTSUPP)
@@ -81,11 +81,11 @@ func (d *device) lacks(b binding) error {
 // explain adds to the error of a zero-copy bind what it means and what can be done.
 func (d *device) explain(b binding, err error) error {
 	switch {
-	case errors.Is(err, unix.EOPNOTSUPP) && d.told != nil && b.segments:
+	case errors.Is(err, unix.EOPNOTSUPP) && d.driverErr != nil && b.segments:
 		return fmt.Errorf("%w: the driver has no zero-copy mode, or none for an MTU of %d; %w", err,
-			d.mtu, d.told)
-	case errors.Is(err, unix.EOPNOTSUPP) && d.told != nil:
-		return fmt.Errorf("%w: the driver has no zero-copy mode; %w", err, d.told)
+			d.mtu, d.driverErr)
+	case errors.Is(err, unix.EOPNOTSUPP) && d.driverErr != nil:
+		return fmt.Errorf("%w: the driver has no zero-copy mode; %w", err, d.driverErr)
 	case errors.Is(err, unix.EOPNOTSUPP) && b.segments:
 		return fmt.Errorf("%w: the driver has a zero-copy mode, but refuses it for an MTU of %d",
 			err, d.mtu)

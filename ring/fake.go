@@ -83,9 +83,9 @@ func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := device{mtu: k.cfg.MTU, told: ErrNotTold}
+	d := device{mtu: k.cfg.MTU, driverErr: ErrNotTold}
 	if k.cfg.Driver != nil {
-		d.driver, d.told = *k.cfg.Driver, nil
+		d.driver, d.driverErr = *k.cfg.Driver, nil
 	}
 	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return k.open(c, b) })
 	if err != nil {

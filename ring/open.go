@@ -31,7 +31,7 @@ func Open(cfg Config) (*Socket, error) {
 			err)
 	}
 	d := device{mtu: nic.Attrs().MTU}
-	d.driver, d.told = AskDriver(c.Ifindex)
+	d.driver, d.driverErr = AskDriver(c.Ifindex)
 	s, err := d.negotiate(&c, func(b binding) (*Socket, error) { return openLinux(c, b) })
 	if err != nil {
 		return nil, fmt.Errorf("ring: %s queue %d: %w", nic.Attrs().Name, c.Queue, err)

@@ -117,7 +117,7 @@ func ours(n *topo.Net, a, b *engine.Device) (*kind, error) {
 				return nil, err
 			}
 			select {
-			case <-l.Bell():
+			case <-l.Changed():
 			case <-ctx.Done():
 				return nil, context.Cause(ctx)
 			}

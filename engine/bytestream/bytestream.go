@@ -60,7 +60,7 @@ type Stream struct {
 	window   int  // octets that rx takes
 	unread   int  // octets given to the consumer since the worker was last told
 	err      error
-	bell     chan struct{}
+	changed  chan struct{}
 	wake     func()
 }
 
@@ -72,7 +72,7 @@ func New(cfg Config, wake func(*Stream)) *Stream {
 	if cfg.RecvBuffer == 0 {
 		cfg.RecvBuffer = DefaultBuffer
 	}
-	s := &Stream{cfg: cfg, bell: make(chan struct{}, 1)}
+	s := &Stream{cfg: cfg, changed: make(chan struct{}, 1)}
 	s.wake = func() { wake(s) }
 	s.tx.SetNagle(cfg.Nagle)
 	return s
@@ -99,7 +99,7 @@ func (s *Stream) Endpoint() *stack.Endpoint { return s.ep }
 func (s *Stream) set(r Ready) {
 	s.ready |= r
 	select {
-	case s.bell <- struct{}{}:
+	case s.changed <- struct{}{}:
 	default:
 	}
 }
@@ -234,8 +234,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	n := s.rx.Read(p)
 	s.unread += n
-	tell := s.unread > 0 && (s.unread >= s.window/4 || s.rx.Ready() == 0)
-	if tell {
+	wake := s.unread > 0 && (s.unread >= s.window/4 || s.rx.Ready() == 0)
+	if wake {
 		s.unread = 0
 	}
 	err := s.readError(n, len(p))
@@ -243,15 +243,15 @@ func (s *Stream) Read(p []byte) (int, error) {
 		s.ready &^= Readable
 	}
 	s.mu.Unlock()
-	if tell {
+	if wake {
 		s.wake()
 	}
 	return n, err
 }
 
-func (s *Stream) readError(n, asked int) error {
+func (s *Stream) readError(n, want int) error {
 	switch {
-	case n > 0 || asked == 0:
+	case n > 0 || want == 0:
 		return nil
 	case s.err != nil:
 		return s.err
@@ -330,8 +330,8 @@ func (s *Stream) Poll() Ready {
 	return r
 }
 
-// Bell receives a value when conditions may have changed since the last one was taken.
-func (s *Stream) Bell() <-chan struct{} { return s.bell }
+// Changed receives a value when conditions may have changed since the last one was taken.
+func (s *Stream) Changed() <-chan struct{} { return s.changed }
 
 // Err returns what ended the connection; nil while it lives and after a close by both sides.
 func (s *Stream) Err() error {

@@ -247,9 +247,9 @@ func (c *Conn) failStartup(err error) {
 	c.move(refused)
 }
 
-// startupRefused is startupClosed by the peer; asked says that it had the Request (RFC 6581, 10).
-func (c *Conn) startupRefused(why string, asked bool) {
-	if begun := c.startAt != tick.Never; begun && asked && !c.cfg.Responder {
+// startupRefused is startupClosed by the peer; hadRequest says that it got the Request (RFC 6581, 10).
+func (c *Conn) startupRefused(why string, hadRequest bool) {
+	if begun := c.startAt != tick.Never; begun && hadRequest && !c.cfg.Responder {
 		c.setStartupErr(c.ini.PeerClosed(why))
 		return
 	}

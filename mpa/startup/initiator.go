@@ -84,7 +84,7 @@ func (i *Initiator) Terminate() *ulpdu.Error { return i.terminate }
 func (i *Initiator) Retry() Retry { return i.retry }
 
 func (i *Initiator) reply(f *frame) *ulpdu.Error {
-	asked, p := i.cfg.revision(), &i.params
+	sent, p := i.cfg.revision(), &i.params
 	p.Revision, p.Version = f.rev, 1
 	p.PrivateData = bytes.Clone(f.data)
 	isEnhanced := f.rev == RevEnhanced && f.extra
@@ -103,7 +103,7 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 		switch {
 		case i.cfg.Markers && len(p.PrivateData) == 0:
 			i.retry = RetryNoMarkers // soft-iWARP of Linux answers so when it is asked for markers
-		case asked == RevEnhanced && f.rev == RevIETF:
+		case sent == RevEnhanced && f.rev == RevIETF:
 			i.retry = RetryRevision1
 		}
 		return nil
@@ -119,11 +119,11 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 			"version 0 only", f.rev, i.cfg.Role))
 	case f.rev == RevRDMAC:
 		p.Version = 0
-	case asked == RevEnhanced && !isEnhanced:
+	case sent == RevEnhanced && !isEnhanced:
 		i.retry = RetryRevision1
 		return i.fail(startupError("the Request was enhanced (RFC 6581), the Reply of revision "+
 			"%d is not", f.rev))
-	case asked != RevEnhanced && isEnhanced:
+	case sent != RevEnhanced && isEnhanced:
 		return i.fail(startupError("the Request was not enhanced (RFC 6581), the Reply is"))
 	}
 	p.framing(&i.cfg, f)

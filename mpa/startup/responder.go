@@ -33,9 +33,9 @@ type Answer struct {
 // an FPDU before it sends one, unless Params.RtrFrame. The zero value is to be initialised.
 type Responder struct {
 	endpoint
-	request Request
-	asked   frame // without its data
-	smbd    bool  // the Request had the header of [MS-SMBD]
+	request  Request
+	received frame // the Request, without its data
+	smbd     bool  // the Request had the header of [MS-SMBD]
 }
 
 // Init makes r ready; the error names the wrong field of cfg.
@@ -86,8 +86,8 @@ func (r *Responder) Request() *Request { return &r.request }
 
 // take looks at a complete Request.
 func (r *Responder) take(f *frame) *ulpdu.Error {
-	r.asked = *f
-	r.asked.data = nil
+	r.received = *f
+	r.received.data = nil
 	r.cfg.Markers = r.cfg.Markers && (f.markers || !r.cfg.MirrorMarkers)
 	q := &r.request
 	*q = Request{Revision: f.rev, Version: 1, Markers: f.markers, IRD: NotNegotiated,
@@ -129,7 +129,7 @@ func (r *Responder) Accept(a Answer) error {
 		return err
 	}
 	p := &r.params
-	p.framing(&r.cfg, &r.asked)
+	p.framing(&r.cfg, &r.received)
 	p.IRD, p.ORD = a.IRD, a.ORD
 	p.Negotiated = r.request.Enhanced || r.smbd
 	if r.request.IRD != NotNegotiated {
@@ -195,7 +195,7 @@ func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
 		head = AppendSMBD(nil, uint32(max(1, a.IRD)), uint32(max(1, ord)))
 	}
 	if q.Revision == RevIETF && q.Version == 1 {
-		f.extra = r.cfg.RtrFrame && r.asked.extra && !reject
+		f.extra = r.cfg.RtrFrame && r.received.extra && !reject
 	}
 	var err error
 	f.data, err = limitData(append(head, a.PrivateData...), len(a.PrivateData))

@@ -63,7 +63,7 @@ type destination struct {
 	addr   netip.Addr
 	hop    netip.Addr // invalid until its route was looked up
 	recent *list.Element
-	asked  *list.Element // in pending; nil: nothing is to be done
+	queued *list.Element // in pending; nil: nothing is to be done
 }
 
 // New starts to follow the neighbour table of the interface with index link, in the network namespace of the
@@ -162,8 +162,8 @@ func (r *Resolver) Request(dst netip.Addr) {
 	} else {
 		r.recent.MoveToFront(d.recent)
 	}
-	if d.asked == nil {
-		d.asked = r.pending.PushBack(d)
+	if d.queued == nil {
+		d.queued = r.pending.PushBack(d)
 	}
 	r.mu.Unlock()
 	select {
@@ -185,9 +185,9 @@ func (r *Resolver) Forget(dst netip.Addr) {
 func (r *Resolver) drop(d *destination) {
 	delete(r.dsts, d.addr)
 	r.recent.Remove(d.recent)
-	if d.asked != nil {
-		r.pending.Remove(d.asked)
-		d.asked = nil
+	if d.queued != nil {
+		r.pending.Remove(d.queued)
+		d.queued = nil
 	}
 	r.leave(d)
 }
@@ -228,7 +228,7 @@ func (r *Resolver) resolvePending() {
 			return
 		}
 		d := r.pending.Remove(front).(*destination)
-		d.asked = nil
+		d.queued = nil
 		r.mu.Unlock()
 		r.resolve(d)
 	}

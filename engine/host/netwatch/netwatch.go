@@ -55,7 +55,7 @@ type Watch struct {
 	stale  bool      // changes were lost since the last List
 	listAt time.Time // not before then
 	pause  time.Duration
-	said   time.Time // when the log was told of an overrun
+	logged time.Time // when an overrun was logged last
 
 	mu     sync.Mutex
 	sock   *os.File
@@ -230,8 +230,8 @@ func (w *Watch) parse(b []byte) error {
 // overrun hears that the kernel dropped changes.
 func (w *Watch) overrun() {
 	w.count(func(n *Counters) { n.Overruns++ })
-	if now := time.Now(); now.Sub(w.said) > sayAgain {
-		w.said = now
+	if now := time.Now(); now.Sub(w.logged) > sayAgain {
+		w.logged = now
 		w.opt.Log.Warn("changes came faster than they were read: reading everything anew", "what",
 			w.opt.Name, "overruns", w.Counters().Overruns)
 	}

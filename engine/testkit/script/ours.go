@@ -41,7 +41,7 @@ type end struct {
 	*bytestream.Stream
 	e     *stack.Endpoint
 	tuple tcp.Tuple
-	told  bool // its error
+	shown bool // its error
 }
 
 const etherLen = 14

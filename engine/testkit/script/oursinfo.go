@@ -23,7 +23,7 @@ func (h *ours) errno(s *end, err error) string {
 	case !errors.As(err, &c):
 		return err.Error()
 	}
-	s.told = true
+	s.shown = true
 	switch c {
 	case tcp.CauseRefused:
 		return "ECONNREFUSED"
@@ -64,7 +64,7 @@ func (h *ours) lastError(flow int) string {
 		return "EBADF"
 	}
 	c := s.e.Conn().Cause()
-	if s.told || c == tcp.CauseNone || c == tcp.CauseClosed {
+	if s.shown || c == tcp.CauseNone || c == tcp.CauseClosed {
 		return ""
 	}
 	return h.errno(s, c)
