@@ -10,7 +10,8 @@
 //	func TestVectors(t *testing.T) {
 //
 // The check fails when a requirement has no test and no reason for that, when a test names a requirement or a
-// requirement names code that does not exist, and when the table is not what would be written.
+// requirement names code that does not exist, and when the table is not what would be written. It also fails when a
+// document that leads through the code (engine/README.md) names functions that do not exist.
 package main
 
 import (
@@ -62,6 +63,13 @@ func run(root string, write bool) (faults []string, err error) {
 		return nil, err
 	}
 	faults = check(list, src)
+	for _, name := range walks {
+		more, err := checkDoc(root, name, src)
+		if err != nil {
+			return faults, err
+		}
+		faults = append(faults, more...)
+	}
 	readme := filepath.Join(root, tableFile)
 	old, err := os.ReadFile(readme)
 	if err != nil {

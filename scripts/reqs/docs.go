@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// walks are documents that lead through the code by the names of functions and types, as package.Type.Method.
+var walks = []string{"engine/README.md"}
+
+var dotted = regexp.MustCompile(`\b[a-z]+(\.[A-Za-z]\w*)+`)
+
+// fileEndings are what else has a dot in such documents.
+var fileEndings = []string{".go", ".md", ".toml", ".txt"}
+
+// checkDoc returns the names in the document that no code has.
+func checkDoc(root, name string, src *source) (faults []string, err error) {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		return nil, err
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		for _, n := range dotted.FindAllString(line, -1) {
+			file := slices.ContainsFunc(fileEndings, func(end string) bool {
+				return strings.HasSuffix(n, end)
+			})
+			if !file && !src.names[n] {
+				faults = append(faults, fmt.Sprintf("%s:%d: there is no %s", name, i+1, n))
+			}
+		}
+	}
+	return faults, nil
+}
