@@ -27,6 +27,7 @@ type bench struct {
 	dev    verbs.Device
 	region *transfer.Region
 	srv    *transfer.Server
+	idle   time.Duration // of the server, as it was configured
 	stop   context.CancelFunc
 	served chan error
 
@@ -55,6 +56,7 @@ func start(t *testing.T, region *transfer.Region, edit func(*transfer.ServerConf
 	if edit != nil {
 		edit(&cfg)
 	}
+	b.idle = cfg.Idle
 	var err error
 	if b.srv, err = transfer.Listen(cfg, netip.MustParseAddrPort("127.0.0.1:0")); err != nil {
 		t.Fatal(err)

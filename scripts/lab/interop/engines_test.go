@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -199,7 +200,7 @@ func (p *pair) terminated(ctx context.Context) error {
 		return ctx.Err()
 	}
 	want := ddp.CauseBounds.Errorf("")
-	if err := p.a.qp.Err(); err == nil || !want.Is(err) {
+	if err := p.a.qp.Err(); !errors.Is(err, want) {
 		return fmt.Errorf("the connection ended with %v, want %v", err, want)
 	}
 	// The FINs follow.
