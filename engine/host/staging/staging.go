@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,9 +23,9 @@ const MaxName = 255 - len("..0123456789abcdef"+staged)
 
 // What is behind the name of a file.
 const (
-	staged  = ".staged"  // behind 16 digits: of no use to who did not make it
-	partial = ".partial" // may be gone on with
-	journal = ".journal" // whole, and on its way into its file
+	staged  = ".xwarp-staged"  // and 16 digits: of no use to who did not make it
+	partial = ".xwarp-partial" // may be gone on with
+	journal = ".xwarp-journal" // whole, and on its way into its file
 )
 
 // Dir is a directory with files that are replaced. Several goroutines may use it.
@@ -174,6 +175,17 @@ func (f *File) Allocate(n int64) error {
 	return nil
 }
 
+// SetTime says when f was changed.
+func (f *File) SetTime(t time.Time) error {
+	when := unix.NsecToTimespec(t.UnixNano())
+	both := []unix.Timespec{when, when} // of the last access too
+	err := unix.UtimesNanoAt(f.dir.fd(), f.now, both, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return &fs.PathError{Op: "utimensat", Path: f.Name(), Err: err}
+	}
+	return nil
+}
+
 // ErrUnsure is wrapped when a name leads to the new content, and might lead to the old one after a crash
 // of the system, for the disk failed.
 var ErrUnsure = errors.New("after a power failure the old content may be back")
@@ -234,6 +246,13 @@ func (f *File) Drop() error { return errors.Join(f.dir.remove(f.now), f.Close())
 func Leftover(name string) bool {
 	return strings.HasPrefix(name, ".") && (strings.HasSuffix(name, staged) ||
 		strings.HasSuffix(name, partial) || strings.HasSuffix(name, journal))
+}
+
+// Stale reports whether a file, unless it is locked, is one that nobody will go on with: it was staged, or is
+// a partial one from before old.
+func Stale(name string, written, old time.Time) bool {
+	return Leftover(name) && (strings.HasSuffix(name, staged) ||
+		strings.HasSuffix(name, partial) && written.Before(old))
 }
 
 func (d *Dir) names() ([]string, error) {
