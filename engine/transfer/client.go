@@ -55,6 +55,9 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 	return c, nil
 }
 
+// Over reports whether the connection has ended.
+func (c *Client) Over() bool { return c.over() }
+
 // Close ends the connection. It may be called again.
 func (c *Client) Close() error {
 	c.link.shut()
@@ -108,6 +111,9 @@ type window struct {
 	sum    hash.Hash
 	remote Message // the region
 	asked  int64   // octets posted
+
+	local *mapping // a file, from octet base on; nil: the octets come and go through the buffers
+	base  int64
 }
 
 func (c *Client) window(region Message, total int64) *window {
@@ -122,11 +128,14 @@ func (w *window) buffer(i int) []byte {
 
 // post starts the next work request, with n octets.
 func (w *window) post(op verbs.WROp, n int) error {
-	i := w.posted
+	i, at := w.posted, w.base+w.asked
+	sge := w.c.buffers.SGE(i%depth*chunk, n)
+	if w.local != nil && w.local.lent != nil {
+		sge = w.local.lent.mr.SGE(int(at), n)
+	}
 	err := w.c.link.post(&verbs.SendWR{
-		ID: uint64(i), Op: op, Flags: rdmap.Signaled,
-		SGL:        []verbs.SGE{w.c.buffers.SGE(i%depth*chunk, n)},
-		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(w.asked),
+		ID: uint64(i), Op: op, Flags: rdmap.Signaled, SGL: []verbs.SGE{sge},
+		RemoteSTag: w.remote.STag, RemoteTO: w.remote.TO + ddp.TO(at),
 	})
 	if err != nil {
 		return err

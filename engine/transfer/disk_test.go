@@ -327,7 +327,7 @@ func TestJournalIsApplied(t *testing.T) {
 		r.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if left := around(t, path); !slices.Equal(left, []string{".region.journal"}) {
+	if left := around(t, path); !slices.Equal(left, []string{".region.xwarp-journal"}) {
 		t.Fatalf("beside the file: %q", left)
 	}
 	var log bytes.Buffer
@@ -344,11 +344,11 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "region")
 	others := []string{
-		".region.0123456789abcdef.stage", ".region.0123456789abcde.staged",
-		".other.0123456789abcdef.staged",
-		"region.0123456789abcdef.staged", ".region.x.0123456789abcdef.staged",
+		".region.0123456789abcdef.xwarp-stage", ".region.0123456789abcde.xwarp-staged",
+		".other.0123456789abcdef.xwarp-staged",
+		"region.0123456789abcdef.xwarp-staged", ".region.x.0123456789abcdef.xwarp-staged",
 	}
-	for _, name := range append(slices.Clone(others), ".region.0123456789abcdef.staged") {
+	for _, name := range append(slices.Clone(others), ".region.0123456789abcdef.xwarp-staged") {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -371,7 +371,7 @@ func TestLeftoversAreRemoved(t *testing.T) {
 func TestJournalOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "region")
-	planted := filepath.Join(dir, ".region.journal")
+	planted := filepath.Join(dir, ".region.xwarp-journal")
 	if err := errors.Join(os.WriteFile(path, []byte("mine"), 0o600),
 		os.WriteFile(planted, []byte("theirs"), 0o666),
 		os.Lchown(planted, 65534, 65534)); err != nil {

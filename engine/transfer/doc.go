@@ -1,6 +1,6 @@
 // Package transfer moves files over a queue pair: a server has one region of memory, clients put content into
-// it and get it back. Control messages are Sends; the octets move by RDMA Write (put) and RDMA Read (get),
-// which the client alone drives.
+// it and get it back; or it has a directory, and clients copy files to and from it. Control messages are Sends;
+// the octets move by RDMA Write and RDMA Read, which the client alone drives.
 //
 //	client                              server
 //	Put{length | Unknown}    ────────►  waits for memory, makes a staging region
@@ -16,6 +16,30 @@
 //
 // Either side may send Error instead of what is due, and sends Beat every few seconds, so that a peer that is gone or
 // stopped is told from one that is slow.
+//
+// # Directories
+//
+//	client                              server
+//	Stat | Mkdir{path}       ────────►  looks below its directory only
+//	                         ◄────────  Attr{kind, mode, length, time}
+//
+//	List{path}               ────────►
+//	                         ◄────────  Region{STag, TO, length}: names with their Attr
+//	RDMA Reads               ════════►
+//	Done                     ────────►
+//
+//	Store{path, attr, session} ──────►  makes a staged file, or finds one that was cut off, and maps it
+//	Fetch{path}              ────────►  or maps the file
+//	                         ◄────────  Opened{attr, STag, TO, something was there}
+//	RDMA Writes | Reads      ════════►
+//	Sum{offset, length}      ────────►  of what came or is there
+//	                         ◄────────  Sum{offset, length, SHA-256}: the client compares
+//	Close{whole}             ────────►  gives a stored file its name, or looks whether a fetched one changed
+//	                         ◄────────  Attr
+//
+// A connection has one file open; those with the same session write one file together, and the last one that has
+// it open closes it as whole. A client that goes on with a file asks for the Sum of each piece before it sends it.
+// An Error about a file ends the request only; its code is CodeFile or CodeTooLarge.
 //
 // # Several clients
 //

@@ -5,9 +5,11 @@ import "time"
 // Limits, each with what it stops.
 const (
 	// MaxMessage is the length of a receive buffer: a longer message ends the connection.
-	MaxMessage = 512
+	MaxMessage = 2048
 	// MaxText is the most octets of an Error's text that are sent or taken.
-	MaxText = MaxMessage - headerLen - 2
+	MaxText = 512
+	// MaxPath is the longest path in octets: it has to fit a message, behind what else a Store says.
+	MaxPath = 1900
 	// MaxRegion is the largest region in octets: what a mapping can be addressed with on every 64-bit machine.
 	MaxRegion = 1 << 46
 	// DefaultMaxClients bounds the connections of a server: each has buffers and two goroutines.
@@ -33,6 +35,25 @@ const (
 	hashChunk = 256 << 10
 	// maxDigests bounds what is remembered of one content: gets of ever new lengths would fill the memory.
 	maxDigests = 16
+	// DefaultMaxFiles is how many files and directories a directory may have when the configuration does not say
+	// so: empty ones take no octets, and fill a disk's inodes all the same.
+	DefaultMaxFiles = 1 << 20
+	// maxListing bounds the listing of one directory in octets, and listStep how many names are read at a time: a
+	// directory with names without end would fill the memory.
+	maxListing = 64 << 20
+	listStep   = 1024
+	// partialAge is how long a file that was cut off waits to be gone on with, before a start removes it: what
+	// clients begin and never end would fill the disk.
+	partialAge = 7 * 24 * time.Hour
+	// smallest is the octets from which a file that was cut off is kept: of less there is no whole piece.
+	smallest = PieceLen
+	// maxRefused is how many files a connection may ask for that it cannot have: each is a line of the log.
+	maxRefused = 1000
+	// PieceLen is how many octets of a file one Move moves: one connection's, of those that copy a large file together.
+	PieceLen = 8 << 20
+	// maxSum is how many octets one Sum may ask about: a request of 28 octets for all of a large file holds up
+	// the connection for longer.
+	maxSum = 64 << 20
 	// closeWait is how long a graceful close may take before the connection is cut.
 	closeWait = 2 * time.Second
 	// chunk is the length of one RDMA Write or Read of a client, and depth how many are under way: together

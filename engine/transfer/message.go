@@ -27,10 +27,21 @@ const (
 	TypeDone
 	TypeBeat
 	TypeError
+	TypeStat
+	TypeList
+	TypeMkdir
+	TypeFetch
+	TypeStore
+	TypeAttr
+	TypeOpened
+	TypeSum
+	TypeClose
 )
 
 var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region", TypeDone: "Done",
-	TypeBeat: "Beat", TypeError: "Error"}
+	TypeBeat: "Beat", TypeError: "Error", TypeStat: "Stat", TypeList: "List", TypeMkdir: "Mkdir",
+	TypeFetch: "Fetch", TypeStore: "Store", TypeAttr: "Attr", TypeOpened: "Opened", TypeSum: "Sum",
+	TypeClose: "Close"}
 
 // String returns the type's name.
 func (t Type) String() string {
@@ -53,6 +64,8 @@ const (
 	CodeInternal                 // no memory, no disk
 	CodeShutdown                 // the server stops
 	CodeYield                    // others need what the transfer holds
+	CodeFile                     // a file or directory cannot be had; the connection goes on
+	CodeKind                     // the server has a region and not a directory, or the other way round
 )
 
 // Unknown is the length in a Put whose client does not know it.
@@ -70,6 +83,8 @@ type Sum [32]byte
 //	Done      0..7 length  8..39 SHA-256
 //	Beat      nothing
 //	Error     0..1 code    2.. text in UTF-8
+//
+// and those of a server with a directory, see fileBody.
 type Message struct {
 	Type Type
 	// Put: octets that come, or Unknown. Get: octets wanted, 0 for all. Region, Done: octets of the transfer
@@ -82,6 +97,12 @@ type Message struct {
 	Content uint64
 	Code    Code   // Error
 	Text    string // Error, for people
+	// Of a server with a directory.
+	Path    string // Stat, List, Mkdir, Fetch, Store: below the directory
+	Attr    Attr   // Store, Attr, Opened; its mode: Mkdir
+	Session uint64 // Store: the connections with the same one write one file together
+	Offset  uint64 // Sum: of the octets that are asked about
+	Flag    bool   // Opened: something of the file was there already. Close: it is whole
 }
 
 const (
@@ -120,6 +141,8 @@ func AppendMessage(b []byte, m *Message) []byte {
 	case TypeError:
 		b = binary.BigEndian.AppendUint16(b, uint16(m.Code))
 		b = append(b, cut(m.Text, MaxText)...)
+	default:
+		b = m.appendFile(b)
 	}
 	binary.BigEndian.PutUint16(b[at+6:], uint16(len(b)-at-headerLen))
 	return b
@@ -167,7 +190,10 @@ func (m *Message) parseBody(b []byte) error {
 		m.Code, m.Text = Code(binary.BigEndian.Uint16(b)), plain.Line(string(b[2:]))
 		return nil
 	}
-	if m.Type == 0 || int(m.Type) >= len(bodyLens) || len(b) != bodyLens[m.Type] {
+	if int(m.Type) >= len(bodyLens) {
+		return m.parseFile(b)
+	}
+	if m.Type == 0 || len(b) != bodyLens[m.Type] {
 		return ErrBody
 	}
 	if m.Type == TypeBeat {

@@ -16,7 +16,6 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	m := Message{Type: TypePut, Length: Unknown}
 	if length >= 0 {
 		m.Length = uint64(length)
-		r = io.LimitReader(r, length)
 	}
 	region, err := c.request(ctx, &m)
 	if err != nil {
@@ -26,8 +25,22 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 	moving, stop := c.bound(ctx)
 	defer stop()
 	w := c.window(region, length)
-	if err := w.write(moving, r); err != nil {
+	if w.local, err = c.mapInput(r, length); err != nil {
+		return s, c.abandon(err)
+	}
+	if w.local != nil {
+		err = w.send(moving)
+	} else {
+		if length >= 0 {
+			r = io.LimitReader(r, length)
+		}
+		err = w.write(moving, r)
+	}
+	if err != nil {
 		return s, c.abandon(c.reason(ctx, err))
+	}
+	if err := w.local.close(); err != nil {
+		return s, c.abandon(err)
 	}
 	if length >= 0 && w.moved != length {
 		return s, c.abandon(fmt.Errorf("the input ended after %d of %d octets: was it changed "+

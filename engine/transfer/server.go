@@ -17,7 +17,8 @@ import (
 // ServerConfig describes a server. Zero fields mean the defaults of limits.go.
 type ServerConfig struct {
 	Device     verbs.Device
-	Region     *Region
+	Region     *Region // that Put and Get are about, or
+	Tree       *Tree   // a directory
 	MaxClients int
 	Idle       time.Duration
 	// Event, when set, hears of every transfer that ended. It may be called by several goroutines at once.
@@ -26,7 +27,8 @@ type ServerConfig struct {
 
 // Event is the end of one transfer.
 type Event struct {
-	Op     string // "put" or "get"; "" when the client never said
+	Op     string // "put", "get", "store" or "fetch"; "" when the client never said
+	File   string // of store and fetch: its path in the directory
 	Remote netip.AddrPort
 	Octets int64
 	Sum    Sum
@@ -84,7 +86,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			return err
 		}
-		if err := s.cfg.Region.Err(); err != nil {
+		if err := s.failed(); err != nil {
 			s.counts.rejected.Add(1)
 			err = errors.Join(err, req.Reject([]byte("the region failed")))
 			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %w", err)})
@@ -106,6 +108,14 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 		}()
 	}
+}
+
+// failed returns why the region is of no use any more, nil while it is of use.
+func (s *Server) failed() error {
+	if s.cfg.Region == nil {
+		return nil
+	}
+	return s.cfg.Region.Err()
 }
 
 // contain is deferred by what serves one client. A panic there is a defect of this program, and ends that
@@ -156,17 +166,19 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 		return errors.Join(err, req.Reject([]byte("no resources")))
 	}
 	s.came(l.qp)
+	c := copying{s: s, l: l, remote: req.Remote}
 	defer func() {
 		l.shut()
 		s.left(l.qp)
-		err = errors.Join(err, l.free())
+		err = errors.Join(err, c.abandon(), l.free())
 	}()
 	if err := req.Accept(ctx, l.qp, nil); err != nil {
 		return err
 	}
 	l.begin()
 	for served := false; ; served = true {
-		m, err := l.receiveMoving(ctx, &watch{pressed: s.full}) // who asks for nothing makes room for others
+		// Who asks for nothing makes room for others.
+		m, err := l.receiveMoving(ctx, &watch{most: c.most(), pressed: s.full})
 		if err != nil {
 			s.tell(l, err)
 			if served || errors.Is(err, ErrPeerClosed) || ctx.Err() != nil {
@@ -174,7 +186,12 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 			}
 			return err
 		}
-		if err := s.transfer(ctx, l, req.Remote, &m); err != nil {
+		if s.cfg.Tree != nil {
+			err = c.serve(ctx, &m)
+		} else {
+			err = s.transfer(ctx, l, req.Remote, &m)
+		}
+		if err != nil {
 			s.tell(l, err)
 			return nil // Event had it
 		}
@@ -193,6 +210,9 @@ func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m
 	case TypeGet:
 		ev.Op = "get"
 		err = s.get(ctx, l, m, &ev)
+	case TypeStat, TypeList, TypeMkdir, TypeFetch, TypeStore:
+		err = refuse(CodeKind, "the server exports a region and no directory: use xwarp put and "+
+			"get")
 	default:
 		err = fmt.Errorf("%w: %v came where Put or Get is due", ErrProtocol, m.Type)
 	}

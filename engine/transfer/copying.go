@@ -1,0 +1,219 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"xwarp/ddp"
+	"xwarp/engine/host/fault"
+	"xwarp/engine/verbs"
+)
+
+// copying is what a server with a directory knows of one client.
+type copying struct {
+	s      *Server
+	l      *link
+	remote netip.AddrPort
+	file   *opened // nil: none is open
+	// How many files it could not have.
+	refusals int
+}
+
+// opened is the one file that a client has open.
+type opened struct {
+	op, path string
+	begun    time.Time
+	mem      []byte
+	lent     *loan        // of mem; nil for no octets
+	whole    func() error // what is due when the client has done all of it
+	leave    func() error // gives the file back, when no STag leads to it; whole of a store does too
+}
+
+// serve serves one request. An error ends the connection; what is wrong with a file does not.
+func (c *copying) serve(ctx context.Context, m *Message) error {
+	t := c.s.cfg.Tree
+	switch m.Type {
+	case TypeStat:
+		a, err := t.stat(m.Path)
+		return c.answer(&Message{Type: TypeAttr, Attr: a}, err)
+	case TypeMkdir:
+		return c.answer(&Message{Type: TypeAttr}, t.mkdir(m.Path, m.Attr.Mode))
+	case TypeList:
+		return c.list(ctx, m.Path)
+	case TypeFetch, TypeStore:
+		return c.open(m)
+	case TypeSum:
+		return c.sum(ctx, m)
+	case TypeClose:
+		return c.close(ctx, m.Flag)
+	case TypePut, TypeGet:
+		return refuse(CodeKind, "the server exports a directory and no region: use xwarp cp")
+	}
+	return fmt.Errorf("%w: %v came where a request is due", ErrProtocol, m.Type)
+}
+
+// most is how many octets can still be of use, in the file that is open.
+func (c *copying) most() uint64 {
+	if c.file == nil {
+		return 0
+	}
+	return MaxRegion
+}
+
+// answer sends m, or what is wrong.
+func (c *copying) answer(m *Message, err error) error {
+	if err == nil {
+		return c.l.send(m)
+	}
+	code := CodeFile
+	var r *refusal
+	if errors.As(err, &r) {
+		code = r.code
+	}
+	return c.l.send(&Message{Type: TypeError, Code: code, Text: err.Error()})
+}
+
+// list lets the client read a listing until it says Done.
+func (c *copying) list(ctx context.Context, name string) error {
+	listing, err := c.s.cfg.Tree.list(name)
+	if err != nil || len(listing) == 0 {
+		return c.answer(&Message{Type: TypeRegion}, err)
+	}
+	lent, err := c.l.lend(listing, verbs.RemoteRead, func() error { return nil })
+	if err != nil {
+		return err
+	}
+	err = c.l.send(&Message{Type: TypeRegion, Length: uint64(len(listing)), STag: lent.mr.STag()})
+	if err != nil {
+		return err
+	}
+	m, err := c.l.receiveMoving(ctx, &watch{most: uint64(len(listing)), pressed: c.s.full})
+	if err = due(TypeDone, &m, err); err != nil {
+		return err
+	}
+	return c.l.recall(ctx, lent)
+}
+
+// open opens a file.
+func (c *copying) open(m *Message) error {
+	if c.file != nil {
+		return refuse(CodeProtocol, "%s is open still", c.file.path)
+	}
+	reply := Message{Type: TypeOpened}
+	o := &opened{op: "fetch", path: m.Path, begun: time.Now()}
+	access := verbs.RemoteRead
+	if m.Type == TypeStore {
+		o.op, access = "store", verbs.RemoteWrite
+		p, err := c.s.cfg.Tree.store(m)
+		if err != nil {
+			return c.refused(o, err)
+		}
+		o.mem, o.whole, o.leave = p.mem, p.commit, p.leave
+		reply.Attr, reply.Flag = p.attr, p.resumed
+	} else {
+		r, err := c.s.cfg.Tree.read(m.Path)
+		if err != nil {
+			return c.refused(o, err)
+		}
+		o.mem, o.whole, o.leave = r.mem, r.unchanged, r.leave
+		reply.Attr = r.attr
+	}
+	if err := c.lend(o, access); err != nil {
+		return errors.Join(err, o.leave())
+	}
+	if c.file = o; o.lent != nil {
+		reply.STag = o.lent.mr.STag()
+	}
+	return c.l.send(&reply)
+}
+
+// lend has the client reach the file. When the link ends, no STag leads to the file before it is given back.
+func (c *copying) lend(o *opened, access ddp.Access) (err error) {
+	if len(o.mem) == 0 {
+		return nil
+	}
+	o.lent, err = c.l.lend(o.mem, access, func() error { return o.leave() })
+	return err
+}
+
+// refused tells the client, and the event, what is wrong with a file.
+func (c *copying) refused(o *opened, err error) error {
+	if c.refusals++; c.refusals > maxRefused {
+		return refuse(CodeFile, "the last one of %d files that cannot be had: %v", maxRefused, err)
+	}
+	c.event(o, err)
+	return c.answer(nil, err)
+}
+
+// sum answers with the SHA-256 of a piece of the file.
+func (c *copying) sum(ctx context.Context, m *Message) error {
+	o := c.file
+	if o == nil || m.Length > maxSum || m.Offset > uint64(len(o.mem)) ||
+		m.Length > uint64(len(o.mem))-m.Offset {
+		return refuse(CodeProtocol, "a Sum of %d octets at %d that are no part of an open file",
+			m.Length, m.Offset)
+	}
+	ctx, stop := c.l.bound(ctx)
+	defer stop()
+	sum, err := c.s.hash(ctx, o.mem[m.Offset:][:m.Length])
+	if gone := (*fault.Error)(nil); errors.As(err, &gone) {
+		return refuse(CodeFile, "%s was cut short meanwhile, or its disk failed", o.path)
+	}
+	if err != nil {
+		return err
+	}
+	return c.l.send(&Message{Type: TypeSum, Offset: m.Offset, Length: m.Length, Sum: sum})
+}
+
+// close takes the STag away and ends what was done with the file: it is whole, or is left as it is.
+func (c *copying) close(ctx context.Context, whole bool) error {
+	o := c.file
+	if o == nil {
+		return refuse(CodeProtocol, "Close without an open file")
+	}
+	if err := c.l.recall(ctx, o.lent); err != nil {
+		return err // and the link gives the file back
+	}
+	c.file = nil
+	var err error
+	if whole {
+		err = o.whole()
+		c.event(o, err)
+	}
+	if o.op == "fetch" || !whole || err != nil {
+		err = errors.Join(err, o.leave())
+	}
+	return c.answer(&Message{Type: TypeAttr}, err)
+}
+
+// abandon gives back what an end of the connection has left open, but for what the link does.
+func (c *copying) abandon() error {
+	o := c.file
+	if o == nil || o.lent != nil {
+		return nil
+	}
+	c.file = nil
+	return o.leave()
+}
+
+// event tells of a file that is done with.
+func (c *copying) event(o *opened, err error) {
+	n := uint64(len(o.mem))
+	switch {
+	case err != nil:
+		c.s.counts.failed.Add(1)
+	case o.op == "store":
+		c.s.counts.puts.Add(1)
+		c.s.counts.putOctets.Add(n)
+	default:
+		c.s.counts.gets.Add(1)
+		c.s.counts.getOctets.Add(n)
+	}
+	c.s.cfg.Event(Event{
+		Op: o.op, File: o.path, Remote: c.remote, Octets: int64(n), Took: time.Since(o.begun),
+		Err: err,
+	})
+}

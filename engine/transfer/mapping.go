@@ -1,0 +1,132 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/host/fault"
+	"xwarp/engine/verbs"
+)
+
+// mapping is a file of this host's, whose octets go from the page cache to the wire, or from the wire to it.
+type mapping struct {
+	c    *Client
+	name string
+	mem  []byte
+	lent *loan // nil: the device takes only memory of its own, so that the client's buffers are between
+}
+
+// mapFile maps the first n octets of f, of which there must be some, for c to read or to write.
+func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
+	prot := unix.PROT_READ
+	if write {
+		prot |= unix.PROT_WRITE
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, int(n), prot, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping %d octets of %s: %w", n, f.Name(), err)
+	}
+	m := &mapping{c: c, name: f.Name(), mem: mem}
+	access := verbs.LocalWrite
+	if !write {
+		access = 0
+	}
+	m.lent, err = c.lend(mem, access, func() error { return unix.Munmap(mem) })
+	if err != nil && !errors.Is(err, unix.EFAULT) {
+		return nil, errors.Join(err, unix.Munmap(mem))
+	}
+	return m, nil
+}
+
+// mapInput maps r when it is a whole file of length octets. A nil mapping is none.
+func (c *Client) mapInput(r io.Reader, length int64) (*mapping, error) {
+	f, ok := r.(*os.File)
+	if !ok || length <= 0 {
+		return nil, nil
+	}
+	st, err := f.Stat()
+	if err != nil || !st.Mode().IsRegular() || st.Size() != length {
+		return nil, err
+	}
+	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != 0 {
+		return nil, err
+	}
+	return c.mapFile(f, length, false)
+}
+
+// close gives the mapping back, once nothing is under way.
+func (m *mapping) close() error {
+	if m == nil {
+		return nil
+	}
+	if err := m.c.revoke(m.lent); err != nil {
+		return err // the link has it
+	}
+	return unix.Munmap(m.mem)
+}
+
+// touch runs f, which accesses the mapping.
+func (m *mapping) touch(f func()) error {
+	if err := fault.Touch(f); err != nil {
+		return fmt.Errorf("%s was shortened meanwhile, or its disk failed", m.name)
+	}
+	return nil
+}
+
+// send writes total octets of a mapping to the server, and adds them to the SHA-256.
+func (w *window) send(ctx context.Context) error {
+	for w.moved < w.total {
+		for !w.full() && w.asked < w.total {
+			b := w.local.mem[w.base+w.asked:][:min(chunk, w.total-w.asked)]
+			err := w.local.touch(func() {
+				w.sum.Write(b)
+				if w.local.lent == nil {
+					copy(w.buffer(w.posted), b)
+				}
+			})
+			if err == nil {
+				err = w.post(rdmap.WRWrite, len(b))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if _, err := w.next(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch reads total octets of the server into a mapping, and adds them to the SHA-256.
+func (w *window) fetch(ctx context.Context) error {
+	for w.moved < w.total {
+		for !w.full() && w.asked < w.total {
+			if err := w.post(rdmap.WRRead, int(min(chunk, w.total-w.asked))); err != nil {
+				return err
+			}
+		}
+		at := w.base + w.moved
+		b, err := w.next(ctx)
+		if err != nil {
+			return err
+		}
+		err = w.local.touch(func() {
+			into := w.local.mem[at:][:len(b)]
+			if w.local.lent == nil {
+				copy(into, b)
+			}
+			w.sum.Write(into)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

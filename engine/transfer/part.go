@@ -1,0 +1,225 @@
+package transfer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/staging"
+)
+
+// part is a file that comes: what one session's connections write to together.
+type part struct {
+	t       *Tree
+	path    string
+	session uint64
+	attr    Attr
+	dir     *staging.Dir
+	file    *staging.File
+	mem     []byte // its mapping; nil for a file of no octets
+	resumed bool
+	users   int // connections; Tree.mu guards it
+}
+
+// store opens a file that a client writes, alone or with other connections of its session. What was left of an
+// earlier try of the same name is there still, resumed.
+func (t *Tree) store(m *Message) (*part, error) {
+	name := path.Clean(m.Path)
+	t.mu.Lock()
+	p := t.parts[name]
+	switch {
+	case p == nil:
+		p = &part{t: t, path: name, session: m.Session, attr: m.Attr, users: 1}
+		t.parts[name] = p // others have to wait for it
+		t.mu.Unlock()
+	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
+		t.mu.Unlock()
+		return nil, refuse(CodeFile, "%s: another client is writing it", name)
+	default:
+		p.users++
+		t.mu.Unlock()
+		return p, nil
+	}
+	if err := p.open(); err != nil {
+		t.mu.Lock()
+		delete(t.parts, name)
+		t.mu.Unlock()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *part) open() error {
+	if p.attr.Length > MaxRegion {
+		return refuse(CodeTooLarge, "a file may have %d octets", int64(MaxRegion))
+	}
+	d, base, err := p.t.parent(p.path)
+	if err != nil {
+		return err
+	}
+	p.dir = staging.NewDir(d)
+	if a, err := p.t.stat(p.path); err == nil && a.Kind != KindFile && a.Kind != KindNone {
+		err := refuse(CodeFile, "%s is there, and is no regular file", p.path)
+		return errors.Join(err, d.Close())
+	}
+	f, err := p.dir.Resume(base, fs.FileMode(p.attr.Mode&0o777|0o600))
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	if err := p.room(f); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	p.t.mu.Lock()
+	p.file = f
+	p.t.mu.Unlock()
+	return nil
+}
+
+// room gives f the length that it shall have, and maps it. After an error f is closed.
+func (p *part) room(f *staging.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Keep())
+	}
+	length, before := int64(p.attr.Length), st.Size()
+	came := int64(0) // a file that was not there
+	if before == 0 {
+		came = 1
+	}
+	if err := p.t.claim(length-before, came); err != nil {
+		if before == 0 {
+			return errors.Join(err, f.Drop())
+		}
+		return errors.Join(err, f.Keep())
+	}
+	p.resumed = before > 0
+	if err = f.Truncate(min(before, length)); err == nil {
+		err = f.Allocate(length)
+	}
+	if err == nil && length > 0 {
+		p.mem, err = unix.Mmap(int(f.Fd()), 0, int(length), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED)
+	}
+	if err != nil {
+		p.t.claim(-length, -1)
+		return errors.Join(err, f.Drop())
+	}
+	return nil
+}
+
+// commit gives the file its name, once no other connection writes to it, and no STag leads to it.
+func (p *part) commit() error {
+	if !p.alone() {
+		return refuse(CodeProtocol, "%s: other connections still write it", p.path)
+	}
+	replaced, err := p.t.stat(p.path)
+	if err == nil {
+		err = p.file.Chmod(fs.FileMode(p.attr.Mode & 0o777)) // never set-user-ID
+	}
+	if err == nil {
+		err = p.file.SetTime(p.attr.Time())
+	}
+	if err == nil {
+		err = p.file.Commit(nil)
+	}
+	if err != nil && !errors.Is(err, staging.ErrUnsure) {
+		return err
+	}
+	p.t.mu.Lock()
+	p.users = 0
+	p.t.mu.Unlock()
+	if replaced.Kind == KindFile {
+		p.t.claim(-int64(replaced.Length), -1)
+	}
+	return errors.Join(err, p.free(), p.file.Close(), p.dir.Close())
+}
+
+// alone reports whether there is one connection, and sees to it that no other one comes.
+func (p *part) alone() bool {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	if p.users == 1 {
+		p.forget()
+	}
+	return p.users == 1
+}
+
+// forget keeps further connections away. Tree.mu is held.
+func (p *part) forget() {
+	if p.t.parts[p.path] == p {
+		delete(p.t.parts, p.path)
+	}
+}
+
+// leave ends one connection's part in the file, which waits to be gone on with when it was the last one.
+func (p *part) leave() error {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	if p.users == 0 {
+		return nil // it has its name
+	}
+	if p.users--; p.users > 0 {
+		return nil
+	}
+	p.forget()
+	err := p.free()
+	if p.attr.Length >= smallest {
+		return errors.Join(err, p.file.Keep(), p.dir.Close())
+	}
+	p.t.used -= int64(p.attr.Length)
+	p.t.files--
+	return errors.Join(err, p.file.Drop(), p.dir.Close())
+}
+
+func (p *part) free() error {
+	if p.mem == nil {
+		return nil
+	}
+	mem := p.mem
+	p.mem = nil
+	return unix.Munmap(mem)
+}
+
+// reading is a file that one connection reads.
+type reading struct {
+	file *os.File
+	attr Attr
+	mem  []byte
+}
+
+// read opens a file for a client that reads it.
+func (t *Tree) read(name string) (*reading, error) {
+	f, a, err := t.fetch(name)
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{file: f, attr: a}
+	if a.Length > 0 {
+		r.mem, err = unix.Mmap(int(f.Fd()), 0, int(a.Length), unix.PROT_READ, unix.MAP_SHARED)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return r, nil
+}
+
+// unchanged fails when somebody wrote to the file meanwhile: what was read might be a mixture.
+func (r *reading) unchanged() error {
+	now, err := fstat(r.file)
+	if err == nil && (now.Length != r.attr.Length || now.Modified != r.attr.Modified) {
+		err = refuse(CodeFile, "the file was changed while it was read: copy it again")
+	}
+	return err
+}
+
+// leave gives the mapping back.
+func (r *reading) leave() error {
+	var err error
+	if r.mem != nil {
+		err = unix.Munmap(r.mem)
+	}
+	return errors.Join(err, r.file.Close())
+}

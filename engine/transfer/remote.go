@@ -1,0 +1,162 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+
+	"xwarp/ddp/rdmap"
+)
+
+// ask sends a request to a server with a directory, and returns its answer.
+func (c *Client) ask(ctx context.Context, m *Message, want Type) (Message, error) {
+	if err := c.send(m); err != nil {
+		return Message{}, c.reason(ctx, err)
+	}
+	return c.expect(ctx, want)
+}
+
+// Stat tells what a path leads to; KindNone where there is nothing.
+func (c *Client) Stat(ctx context.Context, path string) (Attr, error) {
+	m, err := c.ask(ctx, &Message{Type: TypeStat, Path: path}, TypeAttr)
+	return m.Attr, err
+}
+
+// Mkdir makes a directory, unless it is there.
+func (c *Client) Mkdir(ctx context.Context, path string, mode uint16) error {
+	m := Message{Type: TypeMkdir, Path: path, Attr: Attr{Kind: KindDir, Mode: mode}}
+	_, err := c.ask(ctx, &m, TypeAttr)
+	return err
+}
+
+// List returns what a directory has.
+func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
+	region, err := c.ask(ctx, &Message{Type: TypeList, Path: path}, TypeRegion)
+	if err != nil || region.Length == 0 {
+		return nil, err
+	}
+	if region.Length > 2*maxListing {
+		return nil, c.abandon(fmt.Errorf("%w: a listing of %d octets", ErrProtocol, region.Length))
+	}
+	moving, stop := c.bound(ctx)
+	defer stop()
+	w := c.window(region, int64(region.Length))
+	listing := make([]byte, 0, region.Length)
+	for w.moved < w.total {
+		for !w.full() && w.asked < w.total {
+			if err := w.post(rdmap.WRRead, int(min(chunk, w.total-w.asked))); err != nil {
+				return nil, c.reason(ctx, err)
+			}
+		}
+		b, err := w.next(moving)
+		if err != nil {
+			return nil, c.reason(ctx, err)
+		}
+		listing = append(listing, b...)
+	}
+	if err := c.send(&Message{Type: TypeDone, Length: region.Length}); err != nil {
+		return nil, c.reason(ctx, err)
+	}
+	return parseListing(listing)
+}
+
+// RemoteFile is a file of the server's that is open; a Client has one at a time.
+type RemoteFile struct {
+	c     *Client
+	local *mapping // nil for no octets
+	grant Message
+	write bool
+}
+
+// Attr returns what the server tells of the file.
+func (f *RemoteFile) Attr() Attr { return f.grant.Attr }
+
+// Resumed reports whether something of a file that is written was there already.
+func (f *RemoteFile) Resumed() bool { return f.grant.Flag }
+
+// Store opens a file that local shall be copied to. The clients with the same session may write it together.
+func (c *Client) Store(ctx context.Context, path string, a Attr, session uint64, local *os.File) (
+	*RemoteFile, error) {
+	m := Message{Type: TypeStore, Path: path, Attr: a, Session: session}
+	grant, err := c.ask(ctx, &m, TypeOpened)
+	if err != nil {
+		return nil, err
+	}
+	f := &RemoteFile{c: c, grant: grant, write: true}
+	return f, f.bind(a.Length, local)
+}
+
+// Fetch opens a file that shall be copied here; Into says where to.
+func (c *Client) Fetch(ctx context.Context, path string) (*RemoteFile, error) {
+	grant, err := c.ask(ctx, &Message{Type: TypeFetch, Path: path}, TypeOpened)
+	if err != nil {
+		return nil, err
+	}
+	return &RemoteFile{c: c, grant: grant}, nil
+}
+
+// Into has Move write to local, which is as long as the file.
+func (f *RemoteFile) Into(local *os.File) error { return f.bind(f.grant.Attr.Length, local) }
+
+func (f *RemoteFile) bind(length uint64, local *os.File) (err error) {
+	if length > 0 {
+		f.local, err = f.c.mapFile(local, int64(length), !f.write)
+	}
+	return err
+}
+
+// Sum returns the SHA-256 of a piece of the server's file.
+func (f *RemoteFile) Sum(ctx context.Context, off, n int64) (Sum, error) {
+	m := Message{Type: TypeSum, Offset: uint64(off), Length: uint64(n)}
+	m, err := f.c.ask(ctx, &m, TypeSum)
+	if err == nil && (m.Offset != uint64(off) || m.Length != uint64(n)) {
+		err = fmt.Errorf("%w: a Sum of another piece", ErrProtocol)
+	}
+	return m.Sum, err
+}
+
+// Same reports whether a piece of the local file is that of the server.
+func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err error) {
+	var mine Sum
+	if err := f.local.touch(func() { mine = sha256.Sum256(f.local.mem[off:][:n]) }); err != nil {
+		return false, err
+	}
+	theirs, err := f.Sum(ctx, off, n)
+	return mine == theirs, err
+}
+
+// Move moves a piece of at most PieceLen octets, and compares what arrived with what was sent.
+func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
+	moving, stop := f.c.bound(ctx)
+	defer stop()
+	w := f.c.window(f.grant, n)
+	w.local, w.base = f.local, off
+	move := w.fetch
+	if f.write {
+		move = w.send
+	}
+	if err := move(moving); err != nil {
+		return f.c.reason(ctx, err)
+	}
+	theirs, err := f.Sum(ctx, off, n)
+	if err != nil {
+		return err
+	}
+	if mine := Sum(w.sum.Sum(nil)); mine != theirs {
+		return fmt.Errorf("SHA-256 of octets %d to %d is %x here and %x at the server: was the file "+
+			"changed meanwhile?", off, off+n, mine, theirs)
+	}
+	return nil
+}
+
+// Close ends what is done with the file. When it is whole, the server gives the name to what was written, or
+// confirms that what was read did not change meanwhile.
+func (f *RemoteFile) Close(ctx context.Context, whole bool) error {
+	if err := f.local.close(); err != nil { // something is under way still
+		f.c.shut()
+		return err
+	}
+	_, err := f.c.ask(ctx, &Message{Type: TypeClose, Flag: whole}, TypeAttr)
+	return err
+}

@@ -1,0 +1,256 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/hostfile"
+	"xwarp/engine/host/staging"
+)
+
+// TreeConfig describes a directory that clients copy files to and from.
+type TreeConfig struct {
+	Path     string
+	ReadOnly bool
+	// Size and Files are how many octets, files and directories there may be; 0: no limit to the octets,
+	// DefaultMaxFiles.
+	Size  int64
+	Files int64
+	Log   *slog.Logger // nil: none
+}
+
+// Tree is a directory that clients copy files to and from. Several goroutines may use it.
+type Tree struct {
+	root *os.File
+	cfg  TreeConfig
+
+	mu          sync.Mutex
+	used, files int64 // octets and names that are there, staged ones too
+	parts       map[string]*part
+}
+
+// OpenTree opens a directory. What a process that died has staged there and nobody can go on with is removed.
+func OpenTree(cfg TreeConfig) (*Tree, error) {
+	root, err := os.OpenFile(cfg.Path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Files == 0 {
+		cfg.Files = DefaultMaxFiles
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	t := &Tree{root: root, cfg: cfg, parts: map[string]*part{}}
+	if cfg.ReadOnly {
+		return t, nil
+	}
+	if err := t.survey(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", cfg.Path, err), root.Close())
+	}
+	return t, nil
+}
+
+// Close closes the directory. No client may be there.
+func (t *Tree) Close() error { return t.root.Close() }
+
+// Path returns where the directory is.
+func (t *Tree) Path() string { return t.cfg.Path }
+
+// Used returns the octets, files and directories that are there; of a read-only directory nobody counts them.
+func (t *Tree) Used() (octets, files int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.used, t.files
+}
+
+// survey counts what is there, and clears up.
+func (t *Tree) survey() error {
+	removed := 0
+	r, err := os.OpenRoot(t.cfg.Path)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	old := time.Now().Add(-partialAge)
+	err = fs.WalkDir(r.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || name == "." {
+			return err
+		}
+		st, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e.Type().IsRegular() && staging.Stale(e.Name(), st.ModTime(), old) && free(r, name) {
+			removed++
+			return r.Remove(name)
+		}
+		t.files++
+		if e.Type().IsRegular() {
+			t.used += st.Size()
+		}
+		return nil
+	})
+	if removed > 0 {
+		t.cfg.Log.Warn("files that were cut off were removed", "path", t.cfg.Path, "files", removed)
+	}
+	return err
+}
+
+// free reports whether no process is at work on a file.
+func free(r *os.Root, name string) bool {
+	f, err := r.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return staging.Lock(f) == nil
+}
+
+// claim counts octets and files that come, or go, unless those that come are too many.
+func (t *Tree) claim(octets, files int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if octets > 0 && t.cfg.Size > 0 && octets > t.cfg.Size-t.used {
+		return refuse(CodeTooLarge, "%d octets do not fit: the directory has %d of at most %d",
+			octets, t.used, t.cfg.Size)
+	}
+	if files > 0 && files > t.cfg.Files-t.files {
+		return refuse(CodeTooLarge, "the directory has %d files and directories, as many as there "+
+			"may be", t.files)
+	}
+	t.used += octets
+	t.files += files
+	return nil
+}
+
+// attrOf returns what is told of a file.
+func attrOf(st *unix.Stat_t) Attr {
+	a := Attr{Mode: uint16(st.Mode & 0o777), Modified: st.Mtim.Nano()}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		a.Kind, a.Length = KindFile, uint64(st.Size)
+	case unix.S_IFDIR:
+		a.Kind = KindDir
+	default:
+		a.Kind = KindOther
+	}
+	return a
+}
+
+func fstat(f *os.File) (Attr, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return Attr{}, err
+	}
+	return attrOf(&st), nil
+}
+
+// stat tells of what a path leads to.
+func (t *Tree) stat(name string) (Attr, error) {
+	f, err := hostfile.Beneath(t.root, name, unix.O_PATH)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Attr{}, nil
+	}
+	if err != nil {
+		return Attr{}, err
+	}
+	defer f.Close()
+	return fstat(f)
+}
+
+// list returns the listing of a directory, without what is staged.
+func (t *Tree) list(name string) (listing []byte, err error) {
+	d, err := hostfile.Beneath(t.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(listStep)
+		for _, name := range names {
+			var st unix.Stat_t
+			if staging.Leftover(name) ||
+				unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
+				continue // gone meanwhile
+			}
+			listing = appendEntry(listing, &Entry{name, attrOf(&st)})
+		}
+		switch {
+		case len(listing) > maxListing:
+			return nil, refuse(CodeTooLarge, "%s has too many names for one listing", name)
+		case errors.Is(err, io.EOF):
+			return listing, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// parent opens the directory that a path's last name is in, and returns that name.
+func (t *Tree) parent(name string) (*os.File, string, error) {
+	if t.cfg.ReadOnly {
+		return nil, "", refuse(CodeFile, "the directory is exported to be read only")
+	}
+	dir, base := path.Split(path.Clean(name))
+	switch {
+	case base == "" || base == "." || base == "..":
+		return nil, "", refuse(CodeFile, "%s is no name of a file", name)
+	case len(base) > staging.MaxName:
+		return nil, "", refuse(CodeFile, "%s: a name may have %d octets", base, staging.MaxName)
+	case staging.Leftover(base):
+		return nil, "", refuse(CodeFile, "%s: such names are those of staged files", base)
+	}
+	d, err := hostfile.Beneath(t.root, path.Join(".", dir), unix.O_RDONLY|unix.O_DIRECTORY)
+	return d, base, err
+}
+
+// mkdir makes a directory, unless it is there.
+func (t *Tree) mkdir(name string, mode uint16) error {
+	d, base, err := t.parent(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if a, err := t.stat(name); err == nil && a.Kind == KindDir {
+		return nil
+	}
+	if err := t.claim(0, 1); err != nil {
+		return err
+	}
+	err = unix.Mkdirat(int(d.Fd()), base, uint32(mode&0o777|0o700)) // or nobody could copy into it
+	if err == nil {
+		return nil
+	}
+	t.claim(0, -1)
+	return &fs.PathError{Op: "mkdir", Path: filepath.Join(t.cfg.Path, name), Err: err}
+}
+
+// fetch opens a file that a client reads.
+func (t *Tree) fetch(name string) (*os.File, Attr, error) {
+	f, err := hostfile.Beneath(t.root, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, Attr{}, err
+	}
+	a, err := fstat(f)
+	if err == nil && a.Kind != KindFile {
+		err = refuse(CodeFile, "%s is no regular file", name)
+	}
+	if err != nil {
+		return nil, a, errors.Join(err, f.Close())
+	}
+	return f, a, nil
+}

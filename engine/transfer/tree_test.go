@@ -1,0 +1,325 @@
+package transfer
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/hostfile"
+	"xwarp/engine/host/staging"
+)
+
+// tree makes a directory with a file in it, and a secret beside it.
+func tree(t *testing.T, cfg TreeConfig) *Tree {
+	t.Helper()
+	if cfg.Path == "" {
+		cfg.Path = filepath.Join(t.TempDir(), "dir")
+		if err := errors.Join(os.Mkdir(cfg.Path, 0o755), os.Mkdir(cfg.Path+"/sub", 0o755),
+			os.WriteFile(cfg.Path+"/sub/file", []byte("inside"), 0o644),
+			os.WriteFile(cfg.Path+".secret", []byte("secret"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr, err := OpenTree(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tr.Close() })
+	return tr
+}
+
+// write has a client store a file.
+func (t *Tree) write(name, content string) error {
+	p, err := t.store(&Message{Path: name, Session: 1, Attr: Attr{
+		Kind: KindFile, Mode: 0o4755, Length: uint64(len(content)), Modified: 1e18,
+	}})
+	if err != nil {
+		return err
+	}
+	copy(p.mem, content)
+	if err := p.commit(); err != nil {
+		return errors.Join(err, p.leave())
+	}
+	return nil
+}
+
+// Whatever a client calls a file, and whatever links lead to, nothing outside of the directory is read,
+// written or made.
+func TestNothingOutsideIsReached(t *testing.T) {
+	tr := tree(t, TreeConfig{})
+	dir := tr.Path()
+	secret := dir + ".secret"
+	if err := errors.Join(os.Symlink(secret, dir+"/link"), os.Symlink("..", dir+"/up"),
+		os.Symlink("/", dir+"/root"), os.Symlink("../../dir.secret", dir+"/sub/link"),
+		os.Symlink("sub", dir+"/within"), os.Symlink("/proc/self/fd", dir+"/magic")); err != nil {
+		t.Fatal(err)
+	}
+	outside := []string{
+		"../dir.secret", "sub/../../dir.secret", "/etc/passwd", secret, "link", "sub/link",
+		"up/dir.secret", "root/etc/passwd", "root" + secret, "magic/0", "..", "up", "sub/../..",
+	}
+	for _, name := range outside {
+		if r, err := tr.read(name); err == nil {
+			t.Errorf("%s is read: %q", name, r.mem)
+		}
+		if list, err := tr.list(name); err == nil {
+			t.Errorf("%s is listed: %q", name, list)
+		}
+		if a, err := tr.stat(name); err == nil {
+			t.Errorf("%s is there: %+v", name, a)
+		}
+		if err := tr.mkdir(name+"/made", 0o755); err == nil {
+			t.Errorf("%s/made is made", name)
+		}
+		if err := tr.write(name+"/made", "x"); err == nil {
+			t.Errorf("%s/made is written", name)
+		}
+		if err := tr.write(name, "x"); err == nil && name != "link" && name != "sub/link" &&
+			name != "up" {
+			t.Errorf("%s is written", name)
+		}
+	}
+	// A link that a file comes in the place of is replaced, and what it led to stays.
+	if b, err := os.ReadFile(secret); string(b) != "secret" || err != nil {
+		t.Errorf("the secret is %q, %v", b, err)
+	}
+	if list, err := os.ReadDir(filepath.Dir(dir)); len(list) != 2 || err != nil {
+		t.Errorf("beside the directory: %v, %v", list, err)
+	}
+	if r, err := tr.read("within/file"); err != nil || string(r.mem) != "inside" {
+		t.Errorf("a link that stays inside: %v", err)
+	}
+	if _, err := tr.read("../dir.secret"); !errors.Is(err, hostfile.ErrEscape) {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// While somebody swaps a directory for a link that leads outside, no path leads there.
+func TestSwappedDirectories(t *testing.T) {
+	tr := tree(t, TreeConfig{})
+	dir := tr.Path()
+	if err := errors.Join(os.Mkdir(dir+".out", 0o755), os.WriteFile(dir+".out/file",
+		[]byte("outside"), 0o644), os.Symlink("../dir.out", dir+"/link")); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan bool), make(chan bool)
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				unix.Renameat2(unix.AT_FDCWD, dir+"/sub", unix.AT_FDCWD, dir+"/link",
+					unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	for range 2000 {
+		if r, err := tr.read("sub/file"); err == nil {
+			if string(r.mem) != "inside" {
+				t.Errorf("read %q", r.mem)
+			}
+			r.leave()
+		}
+		if err := tr.write("sub/new", "x"); err != nil && !errors.Is(err, hostfile.ErrEscape) &&
+			!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EAGAIN) {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-stopped
+	if list, err := os.ReadDir(dir + ".out"); len(list) != 1 || err != nil {
+		t.Errorf("outside there is %v, %v", list, err)
+	}
+}
+
+// Names that would be mistaken for something else are refused, and so is what no client may do.
+func TestRefusedFiles(t *testing.T) {
+	tr := tree(t, TreeConfig{})
+	if err := unix.Mkfifo(tr.Path()+"/pipe", 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".", "sub/..", "sub/", "sub", ".x.xwarp-partial",
+		strings.Repeat("x", staging.MaxName+1), "none/file", "pipe"} {
+		if err := tr.write(name, "x"); err == nil {
+			t.Errorf("%.40s is written", name)
+		}
+	}
+	if _, err := tr.read("pipe"); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Errorf("a pipe: %v", err)
+	}
+	if err := tr.write(strings.Repeat("x", staging.MaxName), "x"); err != nil {
+		t.Errorf("the longest name: %v", err)
+	}
+	only := tree(t, TreeConfig{Path: tr.Path(), ReadOnly: true})
+	if err := errors.Join(only.write("new", "x")); err == nil ||
+		!strings.Contains(err.Error(), "read only") {
+		t.Errorf("writing to what is read only: %v", err)
+	}
+	if err := only.mkdir("new", 0o755); err == nil {
+		t.Error("a directory is made in what is read only")
+	}
+}
+
+// A file has its permissions and its time, but nobody's set-user-ID.
+func TestAttributesAreKept(t *testing.T) {
+	tr := tree(t, TreeConfig{})
+	if err := tr.write("sub/file", "new"); err != nil {
+		t.Fatal(err)
+	}
+	a, err := tr.stat("sub/file")
+	want := Attr{Kind: KindFile, Mode: 0o755, Length: 3, Modified: 1e18}
+	if d := cmp.Diff(want, a); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	st, err := os.Stat(tr.Path() + "/sub/file")
+	if err != nil || st.Mode() != 0o755 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+}
+
+// What clients may have is counted to the octet, staged files too, and after a restart.
+func TestTreeLimits(t *testing.T) {
+	tr := tree(t, TreeConfig{Size: 100, Files: 4}) // there are 6 octets, a file and a directory
+	used := func(octets, files int64) {
+		t.Helper()
+		if o, f := tr.Used(); o != octets || f != files {
+			t.Errorf("%d octets in %d files, want %d in %d", o, f, octets, files)
+		}
+	}
+	tooMuch := func(err error) {
+		t.Helper()
+		var r *refusal
+		if !errors.As(err, &r) || r.code != CodeTooLarge {
+			t.Errorf("%v, want a refusal", err)
+		}
+	}
+	used(6, 2)
+	tooMuch(tr.write("big", strings.Repeat("x", 95)))
+	used(6, 2)
+	if err := tr.write("big", strings.Repeat("x", 94)); err != nil {
+		t.Fatal(err)
+	}
+	used(100, 3)
+	tooMuch(tr.write("one", "x"))
+	if err := tr.write("none", ""); err != nil {
+		t.Fatal(err)
+	}
+	tooMuch(tr.write("another", ""))
+	tooMuch(tr.mkdir("another", 0o755))
+	used(100, 4)
+	if err := tr.mkdir("sub", 0o755); err != nil {
+		t.Errorf("a directory that is there: %v", err)
+	}
+	tr.cfg.Size = 1000
+	if err := tr.write("big", "small"); err == nil {
+		t.Error("a staged file beyond the limit")
+	}
+	tr.cfg.Files = 5
+	if err := tr.write("big", "small"); err != nil {
+		t.Error(err)
+	}
+	used(11, 4)
+	tr = tree(t, TreeConfig{Path: tr.Path()})
+	used(11, 4)
+}
+
+// A file that was cut off is gone on with, by one client at a time; a start removes those that nobody wanted for long.
+func TestPartialFiles(t *testing.T) {
+	tr := tree(t, TreeConfig{})
+	m := Message{Path: "big", Session: 1, Attr: Attr{Kind: KindFile, Mode: 0o644, Length: smallest}}
+	p, err := tr.store(&m)
+	if err != nil || p.resumed {
+		t.Fatal(p, err)
+	}
+	copy(p.mem, "begun")
+	same, err := tr.store(&m)
+	if same != p || err != nil {
+		t.Errorf("another connection of the session: %v", err)
+	}
+	m.Session = 2
+	if _, err := tr.store(&m); err == nil || !strings.Contains(err.Error(), "another client") {
+		t.Errorf("another client: %v", err)
+	}
+	if err := p.commit(); err == nil {
+		t.Error("a commit while another connection writes")
+	}
+	if err := errors.Join(p.leave(), p.leave()); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := tr.list("."); err != nil || strings.Contains(string(list), "big") {
+		t.Errorf("the listing has the partial file: %q, %v", list, err)
+	}
+	if p, err = tr.store(&m); err != nil || !p.resumed || string(p.mem[:5]) != "begun" {
+		t.Fatal(err)
+	}
+	if err := p.leave(); err != nil {
+		t.Fatal(err)
+	}
+	name := tr.Path() + "/.big.xwarp-partial"
+	for age, there := range map[time.Duration]bool{time.Hour: true, partialAge + time.Hour: false} {
+		when := time.Now().Add(-age)
+		if err := os.Chtimes(name, when, when); err != nil && there {
+			t.Fatal(err)
+		}
+		tree(t, TreeConfig{Path: tr.Path()})
+		if _, err := os.Stat(name); !there && err == nil {
+			t.Errorf("after %v it is there", age)
+		}
+	}
+}
+
+// Another server with a file in the directory keeps what it has staged there.
+func TestOthersStage(t *testing.T) {
+	tr := tree(t, TreeConfig{})
+	r := openFile(t, FileConfig{Path: tr.Path() + "/region", Size: 10})
+	st, err := r.disk.create(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree(t, TreeConfig{Path: tr.Path()})
+	if err := st.Commit(nil); err != nil {
+		t.Error(err)
+	}
+	left := tr.Path() + "/.region.0123456789abcdef.xwarp-staged"
+	if err := os.WriteFile(left, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tree(t, TreeConfig{Path: tr.Path()})
+	if _, err := os.Stat(left); err == nil {
+		t.Error("what nobody has staged is there")
+	}
+}
+
+// A server's listing has names, and nothing that leads a client elsewhere.
+func TestListing(t *testing.T) {
+	list := []Entry{
+		{"a", Attr{Kind: KindFile, Length: 7}}, {strings.Repeat("é", 100), Attr{Kind: KindDir}},
+	}
+	var b []byte
+	for i := range list {
+		b = appendEntry(b, &list[i])
+	}
+	got, err := parseListing(b)
+	if d := cmp.Diff(list, got); d != "" || err != nil {
+		t.Errorf("%v, %s", err, d)
+	}
+	for _, bad := range []string{"", ".", "..", "a/b", "/", "a\x00"} {
+		if got, err := parseListing(appendEntry(nil, &Entry{Name: bad})); err == nil {
+			t.Errorf("%q is taken: %v", bad, got)
+		}
+	}
+	for n := 1; n < len(b); n++ {
+		if _, err := parseListing(b[:n]); err == nil && n != entryLen+1 {
+			t.Errorf("cut to %d octets it is taken", n)
+		}
+	}
+}
