@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 
 	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 	"xwarp/tcp"
 )
 
@@ -44,9 +46,13 @@ type clientFlags struct {
 }
 
 func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
-	f := cmd.Flags()
-	f.StringVar(&c.server, name, "", what)
+	cmd.Flags().StringVar(&c.server, name, "", what)
 	c.serverFlag = name
+	c.registerOther(cmd)
+}
+
+func (c *clientFlags) registerOther(cmd *cobra.Command) {
+	f := cmd.Flags()
 	c.device.register(f)
 	c.device.registerMPA(f)
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
@@ -62,8 +68,8 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 	if c.server == "" {
 		return usagef("--%s is missing: where does xwarp serve run?", c.serverFlag)
 	}
-	if c.timeout <= 0 {
-		return usagef("--timeout %v is not positive", c.timeout)
+	if err := c.patient(); err != nil {
+		return err
 	}
 	res := transferResult{Schema: 1, Command: cmd.Name(), File: file, Remote: c.server}
 	err := c.transfer(cmd, g, &res, move)
@@ -85,6 +91,13 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 	return err
 }
 
+func (c *clientFlags) patient() error {
+	if c.timeout <= 0 {
+		return usagef("--timeout %v is not positive", c.timeout)
+	}
+	return nil
+}
+
 // refused asks what who sees a connection refused must ask.
 func refused(err error, who string) error {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, tcp.CauseRefused) {
@@ -94,13 +107,40 @@ func refused(err error, who string) error {
 }
 
 func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult,
-	move func(context.Context, *transfer.Client) (transfer.Summary, error)) (err error) {
+	move func(context.Context, *transfer.Client) (transfer.Summary, error)) error {
+	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort) (
+		err error) {
+		t := d.Transport()
+		res.Remote, res.Transport = remote.String(), t.Name
+		res.Interface, res.XDPMode = t.Interface, t.XDPMode
+		client, err := c.dial(ctx, d, remote)
+		if err != nil {
+			return err
+		}
+		defer closing(&err, client)
+		bar := newBar(cmd.ErrOrStderr())
+		defer bar.end()
+		client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
+		client.Waiting = func() {
+			plain.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n",
+				cmd.CommandPath())
+		}
+		s, err := move(ctx, client)
+		if err == nil {
+			res.fill(&s)
+		}
+		return err
+	})
+}
+
+// reach opens the device that leads to the server, for use to use.
+func (c *clientFlags) reach(cmd *cobra.Command, g *global,
+	use func(context.Context, verbs.Device, netip.AddrPort) error) (err error) {
 	ctx := cmd.Context()
 	remote, err := resolve(ctx, c.server)
 	if err != nil {
 		return err
 	}
-	res.Remote = remote.String()
 	d, err := c.device.open(g.logger(cmd), func() (string, error) {
 		return interfaceTo(remote.Addr())
 	})
@@ -108,36 +148,26 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 		return err
 	}
 	defer closing(&err, d)
-	t := d.Transport()
-	res.Transport, res.Interface, res.XDPMode = t.Name, t.Interface, t.XDPMode
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	go watchChecksums(watch, d, func(text string) {
 		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
 	})
+	return use(ctx, d, remote)
+}
 
+// dial connects to the server.
+func (c *clientFlags) dial(ctx context.Context, d verbs.Device, remote netip.AddrPort) (
+	*transfer.Client, error) {
 	tooLong := fmt.Errorf("no connection within %v: does xwarp serve run there, and does nothing "+
 		"between filter the port? (--timeout waits longer)", c.timeout)
-	dialCtx, cancel := context.WithTimeoutCause(ctx, c.timeout, tooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, tooLong)
 	defer cancel()
-	client, err := transfer.Dial(dialCtx, d, remote, 0)
+	client, err := transfer.Dial(ctx, d, remote, 0)
 	if err != nil {
-		return refused(err, "xwarp serve")
+		return nil, refused(err, "xwarp serve")
 	}
-	defer closing(&err, client)
-	bar := newBar(cmd.ErrOrStderr())
-	defer bar.end()
-	client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
-	client.Waiting = func() {
-		plain.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n",
-			cmd.CommandPath())
-	}
-	s, err := move(ctx, client)
-	if err != nil {
-		return err
-	}
-	res.fill(&s)
-	return nil
+	return client, nil
 }
 
 func (r *transferResult) fill(s *transfer.Summary) {

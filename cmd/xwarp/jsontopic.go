@@ -21,6 +21,7 @@ var documents = []struct {
 	{"xwarp demo --json", demo.Result{}},
 	{"xwarp serve --json, one object per line", serveEvent{}},
 	{"xwarp put --json and xwarp get --json", transferResult{}},
+	{"xwarp cp --json", cpResult{}},
 	{"xwarp rping --json", rpingResult{}},
 	{"xwarp status --json", view.Status{}},
 	{"xwarp resource show --json", resourceInfo{}},

@@ -57,6 +57,7 @@ var commands = []func(*global) *cobra.Command{
 	newServe,
 	newPut,
 	newGet,
+	newCp,
 	newRping,
 	newRun,
 	newStatus,

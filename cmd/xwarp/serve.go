@@ -22,7 +22,7 @@ import (
 type serveEvent struct {
 	Schema    int     `json:"schema" doc:"version of this layout, 1"`
 	Command   string  `json:"command" doc:"\"serve\""`
-	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\" or \"error\" (of a connection)"`
+	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\", \"store\" and \"fetch\" (a file of a directory), or \"error\" (of a connection)"`
 	Address   string  `json:"address,omitempty" doc:"listening: where"`
 	Transport string  `json:"transport,omitempty" doc:"listening: \"xdp\" or \"kernel\""`
 	Interface string  `json:"interface,omitempty" doc:"listening, xdp: the interface"`
@@ -35,19 +35,20 @@ type serveEvent struct {
 	Error     string  `json:"error,omitempty" doc:"why not"`
 	Octets    int64   `json:"octets,omitempty" doc:"put, get: moved"`
 	SHA256    string  `json:"sha256,omitempty" doc:"put, get: of them"`
-	Seconds   float64 `json:"seconds,omitempty" doc:"put, get: from the request to the end, waiting included"`
+	Dir       string  `json:"dir,omitempty" doc:"listening: the directory that is exported, instead of a region"`
+	File      string  `json:"file,omitempty" doc:"store, fetch: path in the directory"`
+	Seconds   float64 `json:"seconds,omitempty" doc:"put, get, store, fetch: from the request to the end, waiting included"`
 }
 
 func newServe(g *global) *cobra.Command {
 	var dev deviceFlags
-	var n size
+	var what exported
 	var listen string
-	var file transfer.FileConfig
 	var idle time.Duration
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Export a memory region that put writes and get reads",
+		Short: "Export a region that put writes and get reads, or a directory for cp",
 		Long: `serve exports one region of memory. xwarp put writes content into it by RDMA Write, xwarp get reads it back by
 RDMA Read. The region is anonymous memory of --size octets, or the mapping of --file.
 
@@ -61,10 +62,14 @@ meanwhile, the file has all of the old content or all of the new one. With --in-
 belongs to another user, has an access control list or is mounted, it is overwritten through a journal instead; gets that read it then
 have to begin again. Nobody else may shorten the file.
 
+With --dir it exports a directory instead, for xwarp cp. Nothing outside of it is reached, by no link and no "..". Files appear, or are
+replaced, when they are whole; what was cut off waits for a week to be gone on with. --size and --read-only say what clients may.
+
 serve runs until SIGINT or SIGTERM.`,
 		Example: `  sudo xwarp serve --interface eth0 --size 1GiB
   sudo xwarp serve --listen 192.0.2.2 --file disk.img
-  xwarp serve --transport kernel --size 64MiB --listen :9000`,
+  xwarp serve --transport kernel --size 64MiB --listen :9000
+  sudo xwarp serve --interface eth0 --dir /srv/backup --size 100GiB`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
@@ -72,10 +77,7 @@ serve runs until SIGINT or SIGTERM.`,
 	dev.registerMPA(f)
 	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: "+
 		"addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
-	f.Var(&n, "size", "octets of the region, such as 1GiB (default with --file: its length)")
-	f.StringVar(&file.Path, "file", "", "export this `FILE`, which is made when it is not there")
-	f.BoolVar(&file.InPlace, "in-place", false, "have puts overwrite the file, through a journal, "+
-		"instead of giving its name to another one")
+	what.register(f)
 	f.DurationVar(&idle, "idle", transfer.DefaultIdle,
 		"end connections whose peer is silent for this long")
 	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object per line: listening, then "+
@@ -88,21 +90,17 @@ serve runs until SIGINT or SIGTERM.`,
 		if err := dev.check(); err != nil {
 			return err
 		}
-		if n == 0 && file.Path == "" {
-			return usagef("how large shall the region be? Say it with --size, or name a --file")
+		if err := what.check(); err != nil {
+			return err
 		}
 		if idle < time.Second {
 			return usagef("--idle %v is below a second", idle)
 		}
-		if file.InPlace && file.Path == "" {
-			return usagef("--in-place is for --file")
-		}
-		file.Size, file.Log = int64(n), g.logger(cmd)
-		region, err := openRegion(file)
+		cfg, exported, err := what.open(g.logger(cmd))
 		if err != nil {
 			return err
 		}
-		defer closing(&err, region)
+		defer closing(&err, exported)
 		d, err := dev.open(g.logger(cmd), func() (string, error) {
 			return interfaceOf(at[0].Addr())
 		})
@@ -111,24 +109,17 @@ serve runs until SIGINT or SIGTERM.`,
 		}
 		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}
-		servers, err := listenAll(transfer.ServerConfig{Device: d, Region: region, Idle: idle,
-			Event: out.transfer}, at)
+		cfg.Device, cfg.Idle, cfg.Event = d, idle, out.transfer
+		servers, err := listenAll(cfg, at)
 		if err != nil {
 			return err
 		}
 		for _, s := range servers {
-			out.listening(s, d, region)
+			out.listening(s, d, &cfg)
 		}
 		return serve(cmd, servers, d)
 	}
 	return cmd
-}
-
-func openRegion(file transfer.FileConfig) (*transfer.Region, error) {
-	if file.Path == "" {
-		return transfer.NewRegion(file.Size)
-	}
-	return transfer.OpenRegion(file)
 }
 
 // listenAll makes a server at each address, with one port; a host may be without IPv6.
@@ -189,23 +180,29 @@ func (p *eventPrinter) print(e serveEvent, format string, args ...any) {
 	plain.Fprintf(p.w, format+"\n", args...)
 }
 
-func (p *eventPrinter) listening(s *transfer.Server, d *engine.Device, r *transfer.Region) {
+func (p *eventPrinter) listening(s *transfer.Server, d *engine.Device, cfg *transfer.ServerConfig) {
 	t := d.Transport()
 	how := t.Name
 	if t.Interface != "" {
 		how = fmt.Sprintf("%s on %s, %s, %s", t.Name, t.Interface, t.XDPMode, t.Copy)
 	}
-	p.print(serveEvent{
+	e := serveEvent{
 		Event: "listening", OK: true, Address: s.Addr().String(), Transport: t.Name,
 		Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy,
-		Size: r.Size(), Content: r.Length(),
-	}, "listening on %v (%s): a region of %d octets, %d of them content", s.Addr(), how, r.Size(),
-		r.Length())
+	}
+	if cfg.Tree != nil {
+		e.Dir = cfg.Tree.Path()
+		p.print(e, "listening on %v (%s): the directory %s", s.Addr(), how, e.Dir)
+		return
+	}
+	e.Size, e.Content = cfg.Region.Size(), cfg.Region.Length()
+	p.print(e, "listening on %v (%s): a region of %d octets, %d of them content", s.Addr(), how,
+		e.Size, e.Content)
 }
 
 func (p *eventPrinter) transfer(ev transfer.Event) {
 	e := serveEvent{Event: ev.Op, Remote: ev.Remote.String(), Seconds: ev.Took.Seconds(),
-		OK: ev.Err == nil}
+		OK: ev.Err == nil, File: ev.File}
 	if ev.Op == "" {
 		e.Event = "error"
 	}
@@ -214,7 +211,13 @@ func (p *eventPrinter) transfer(ev transfer.Event) {
 		p.print(e, "%s %v failed: %v", e.Event, ev.Remote, ev.Err)
 		return
 	}
-	e.Octets, e.SHA256 = ev.Octets, hex.EncodeToString(ev.Sum[:])
+	e.Octets = ev.Octets
+	if ev.File != "" {
+		p.print(e, "%s %v: %s, %d octets in %.3f s", e.Event, ev.Remote, ev.File, e.Octets,
+			e.Seconds)
+		return
+	}
+	e.SHA256 = hex.EncodeToString(ev.Sum[:])
 	p.print(e, "%s %v: %d octets in %.3f s, SHA-256 %s", e.Event, ev.Remote, e.Octets, e.Seconds,
 		e.SHA256)
 }

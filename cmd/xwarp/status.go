@@ -69,7 +69,7 @@ func writeStatus(w io.Writer, v any) error {
 	for _, e := range s.Exports {
 		plain.Fprintf(w, "export %s: %s on %s, %s, %d octets, %s, %s\n", e.Export, e.Serve,
 			e.Listen, e.Memory, e.Size, e.Access, count(e.Connections, "connection"))
-		if e.Serve == config.ServeTransfer {
+		if e.Serve != config.ServeMemory {
 			plain.Fprintf(w, "  %s of %d octets, %s of %d, %d failed\n", count(int(e.Puts), "put"),
 				e.PutOctets, count(int(e.Gets), "get"), e.GetOctets, e.Failed)
 		}

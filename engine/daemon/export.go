@@ -39,6 +39,7 @@ type export struct {
 	mr   verbs.MR
 
 	region *transfer.Region // of a transfer, and what serves it
+	tree   *transfer.Tree   // or this one, of a directory
 	srv    *transfer.Server
 
 	mu       sync.Mutex
@@ -62,10 +63,10 @@ func (d *Daemon) startExport(c config.Export) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.cancel = cancel
 	var err error
-	if c.Serve == config.ServeTransfer {
-		err = e.openTransfer(ctx)
-	} else {
+	if c.Serve == config.ServeMemory {
 		err = e.openMemory(ctx)
+	} else {
+		err = e.openTransfer(ctx)
 	}
 	if err != nil {
 		cancel()
@@ -77,37 +78,6 @@ func (d *Daemon) startExport(c config.Export) error {
 	d.log.Info("export is open", "export", c.Name, "device", e.dev.name, "listen", c.Listen,
 		"memory", c.Memory, "serve", c.Serve)
 	return nil
-}
-
-func (e *export) openTransfer(ctx context.Context) (err error) {
-	if e.cfg.Memory == config.MemoryFile {
-		e.region, err = transfer.OpenRegion(transfer.FileConfig{
-			Path: e.cfg.Path, Size: int64(e.cfg.Size), InPlace: e.cfg.InPlace,
-			Log: e.d.log.With("export", e.cfg.Name),
-		})
-	} else {
-		e.region, err = transfer.NewRegion(int64(e.cfg.Size))
-	}
-	if err != nil {
-		return err
-	}
-	e.srv, err = transfer.Listen(transfer.ServerConfig{Device: e.dev.dev, Region: e.region,
-		MaxClients: e.cfg.Connections, Event: e.transferred}, e.cfg.Listen)
-	if err != nil {
-		return err
-	}
-	e.done.Go(func() { e.guard(ctx, e.region.Failed(), e.region.Err) })
-	e.done.Go(func() {
-		if err := e.srv.Serve(ctx); err != nil {
-			e.d.log.Error("export ended", "export", e.cfg.Name, "error", err)
-		}
-	})
-	return nil
-}
-
-func (e *export) transferred(v transfer.Event) {
-	e.d.log.Info("transfer", "export", e.cfg.Name, "op", v.Op, "remote", v.Remote, "octets",
-		v.Octets, "took", v.Took, "error", v.Err)
 }
 
 func (e *export) openMemory(ctx context.Context) (err error) {
@@ -262,13 +232,16 @@ func (e *export) free() (err error) {
 	if e.region != nil {
 		err = e.region.Close()
 	}
+	if e.tree != nil {
+		err = e.tree.Close()
+	}
 	if e.mem != nil {
 		err = errors.Join(err, unix.Munmap(e.mem))
 	}
 	if e.file != nil {
 		err = errors.Join(err, e.file.Sync(), e.file.Close())
 	}
-	e.mr, e.pd, e.region, e.mem, e.file = nil, nil, nil, nil, nil
+	e.mr, e.pd, e.region, e.tree, e.mem, e.file = nil, nil, nil, nil, nil, nil
 	return err
 }
 
@@ -351,7 +324,7 @@ func (e *export) state() control.ExportState {
 	}
 	if e.srv != nil {
 		done := e.srv.Stats()
-		s.Size, s.Connections, s.Rejected, s.Transfers = e.region.Size(), len(e.srv.QPs()),
+		s.Size, s.Connections, s.Rejected, s.Transfers = e.held(), len(e.srv.QPs()),
 			done.Rejected, control.Counters(&done)
 	}
 	if e.failed != nil {

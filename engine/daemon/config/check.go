@@ -234,11 +234,15 @@ func (l *Loaded) checkExports(f *faults) {
 		}) {
 			f.addf("%s.interface = %q: there is no [[interface]] of that name", key, e.Interface)
 		}
-		f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer)
+		f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer, ServeDirectory)
 		f.oneOf(key+".memory", e.Memory, MemoryAnonymous, MemoryHugePages, MemoryFile)
 		f.oneOf(key+".access", e.Access, AccessRead, AccessWrite, AccessReadWrite)
 		f.atLeast(key+".connections", e.Connections, 1)
 		switch {
+		case e.Serve == ServeDirectory && (e.Path == "" || e.Path[0] != '/'):
+			f.addf("%s.path = %q: serve = \"directory\" needs its absolute path", key, e.Path)
+		case e.Serve == ServeDirectory && e.Access == AccessWrite:
+			f.addf("%s: serve = \"directory\" takes access = \"read\" or \"read-write\"", key)
 		case e.Memory == MemoryFile && (e.Path == "" || e.Path[0] != '/'):
 			f.addf("%s.path = %q: a region of a file needs its absolute path", key, e.Path)
 		case e.Memory != MemoryFile && e.Path != "":
@@ -251,8 +255,8 @@ func (l *Loaded) checkExports(f *faults) {
 			f.addf("%s: serve = \"transfer\" goes with anonymous memory or a file", key)
 		case e.Serve == ServeTransfer && e.Access != AccessReadWrite:
 			f.addf("%s: serve = \"transfer\" needs access = \"read-write\"", key)
-		case e.Serve == ServeTransfer && len(e.Allow) > 0:
-			f.addf("%s: serve = \"transfer\" takes no allow list; use [[peer]]", key)
+		case e.Serve != ServeMemory && len(e.Allow) > 0:
+			f.addf("%s: serve = %q takes no allow list; use [[peer]]", key, e.Serve)
 		}
 	}
 }

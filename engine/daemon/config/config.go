@@ -188,8 +188,9 @@ const (
 	MemoryHugePages = "hugepages"
 	MemoryFile      = "file"
 
-	ServeMemory   = "memory"
-	ServeTransfer = "transfer"
+	ServeMemory    = "memory"
+	ServeTransfer  = "transfer"
+	ServeDirectory = "directory"
 
 	AccessRead      = "read"
 	AccessWrite     = "write"

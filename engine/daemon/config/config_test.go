@@ -95,6 +95,10 @@ func TestErrors(t *testing.T) {
 			"\"0.0.0.0:1\"\n", 2), `"x" stands twice`},
 		{"export of a relative file", nic +
 			"[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\npath = \"x\"\n", "absolute path"},
+		{"directory without path", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n" +
+			"serve = \"directory\"\nsize = 1\n", "needs its absolute path"},
+		{"in place without a file", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\n" +
+			"serve = \"transfer\"\nsize = 1\nin_place = true\n", "in_place is for"},
 		{"read-only transfer", nic + "[[export]]\nname = \"x\"\nlisten = \"0.0.0.0:1\"\nsize = " +
 			"1\nserve = \"transfer\"\naccess = \"read\"\n", "needs access"},
 	} {

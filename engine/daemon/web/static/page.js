@@ -199,7 +199,7 @@ function showDevices() {
 
 // transfers says what an export for transfer moved.
 function transfers(e) {
-  if (e.serve !== "transfer") return [];
+  if (e.serve === "memory") return [];
   const list = [node("p", "", `${plural(e.puts, "put")} of ${quantity(e.put_octets, "B")}, ${plural(e.gets, "get")} of ${quantity(e.get_octets, "B")}`)];
   if (e.failed) list.push(node("p", "warn", `${plural(e.failed, "transfer")} refused or broken off`));
   return list;

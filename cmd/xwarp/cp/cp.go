@@ -1,0 +1,95 @@
+// Package cp copies files and directories to and from a server with a directory, over several connections.
+//
+// Each file is written beside the one that it replaces and gets its name when it is whole, at either end.
+// What is cut off stays, under another name, and the next copy of the file goes on with it: what is there
+// already is found by comparing SHA-256 of pieces, so it does not matter what it is or where it came from.
+package cp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"xwarp/engine/transfer"
+)
+
+// Config says how to copy.
+type Config struct {
+	Dial        func(context.Context) (*transfer.Client, error)
+	Connections int  // at a time; 0 means 1
+	Recursive   bool // directories too
+	// Checksum has a file count as copied when it has the same SHA-256, instead of the same length and time.
+	Checksum bool
+	// Progress hears of octets that were copied, or were there already; Note of what was not copied and why.
+	// Both may be called by several goroutines at once.
+	Progress func(done, total int64)
+	Note     func(text string)
+}
+
+// Result is what became of the files.
+type Result struct {
+	Files     int   // copied
+	Unchanged int   // were there
+	Failed    int   // could not be copied
+	Octets    int64 // that were sent
+	Kept      int64 // octets of copied files that were there from an earlier try
+}
+
+// ErrFailed is returned when some files could not be copied; each was noted.
+var ErrFailed = errors.New("some files could not be copied")
+
+// Up copies local files and directories to dst, a path in the server's directory.
+func Up(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
+	return run(ctx, cfg, func(ctx context.Context, p *plan) error {
+		return p.up(ctx, sources, dst)
+	})
+}
+
+// Down copies files and directories, paths in the server's directory, to dst, a local path.
+func Down(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
+	return run(ctx, cfg, func(ctx context.Context, p *plan) error {
+		return p.down(ctx, sources, dst)
+	})
+}
+
+func run(ctx context.Context, cfg Config, find func(context.Context, *plan) error) (r Result,
+	err error) {
+	c, err := cfg.Dial(ctx)
+	if err != nil {
+		return r, err
+	}
+	q := &queue{cfg: cfg}
+	p := &plan{cfg: &cfg, client: c, queue: q}
+	if err := find(ctx, p); err != nil {
+		return r, errors.Join(err, c.Close())
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	work := func(c *transfer.Client) {
+		if err := errors.Join((&worker{q, c}).run(ctx), c.Close()); err != nil {
+			cancel(err) // one connection is as bad as the others
+		}
+	}
+	workers.Go(func() { work(c) })
+	for range min(cfg.Connections, q.pieces()) - 1 {
+		if !q.more() {
+			break
+		}
+		c, err := cfg.Dial(ctx)
+		if err != nil {
+			cfg.Note(fmt.Sprintf("one connection less: %v", err))
+			break
+		}
+		workers.Go(func() { work(c) })
+	}
+	workers.Wait()
+	if ctx.Err() != nil {
+		return q.result, context.Cause(ctx)
+	}
+	if q.result.Failed > 0 {
+		return q.result, ErrFailed
+	}
+	return q.result, nil
+}

@@ -1,0 +1,255 @@
+package cp
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"xwarp/engine/host/staging"
+	"xwarp/engine/transfer"
+)
+
+// worker copies files over one connection.
+type worker struct {
+	*queue
+	c *transfer.Client
+}
+
+// run copies until nothing is left. Its error is that of the connection; those of files are noted.
+func (w *worker) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		j, first := w.take()
+		if j == nil {
+			return nil
+		}
+		err := w.copy(ctx, j, first)
+		if err != nil {
+			w.fail(j, err)
+		}
+		if w.c.Over() {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy does one worker's part of a file.
+func (w *worker) copy(ctx context.Context, j *job, first bool) error {
+	if first {
+		there, err := w.there(ctx, j)
+		if err == nil && !there {
+			err = j.begin()
+		}
+		if err != nil || there {
+			w.left(j)
+			if there {
+				w.unchanged(j)
+			}
+			return err
+		}
+	}
+	f, err := w.open(ctx, j)
+	if err == nil {
+		if first {
+			j.resumed = j.resumed || f.Resumed()
+			w.share(j)
+		}
+		err = w.pieces(ctx, j, f)
+	}
+	if err != nil {
+		w.fail(j, err)
+	}
+	return errors.Join(err, w.close(ctx, j, f))
+}
+
+// open opens the server's file.
+func (w *worker) open(ctx context.Context, j *job) (*transfer.RemoteFile, error) {
+	if j.up {
+		return w.c.Store(ctx, j.remote, j.attr, j.session, j.in)
+	}
+	f, err := w.c.Fetch(ctx, j.remote)
+	if err != nil {
+		return nil, err
+	}
+	if a := f.Attr(); a.Length != j.attr.Length || a.Modified != j.attr.Modified {
+		err := errors.New("the file was changed since it was listed: copy it again")
+		return nil, errors.Join(err, f.Close(ctx, false))
+	}
+	return f, f.Into(j.out.File)
+}
+
+// pieces moves pieces of the file until none is left.
+func (w *worker) pieces(ctx context.Context, j *job, f *transfer.RemoteFile) error {
+	for {
+		off, n := w.piece(j)
+		if n == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		same := false
+		var err error
+		if j.resumed {
+			same, err = f.Same(ctx, off, n)
+		}
+		if err == nil && !same {
+			err = f.Move(ctx, off, n)
+		}
+		if err != nil {
+			return err
+		}
+		w.moved(n, same)
+	}
+}
+
+// close ends one worker's part; the last one gives the file its name. f is nil when it could not be opened.
+func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) error {
+	var err error
+	if err = j.unchanged(); err != nil {
+		w.fail(j, err)
+	}
+	whole := w.last(j) && !w.hasFailed(j)
+	if f != nil && !w.c.Over() {
+		if err = f.Close(ctx, whole); err != nil {
+			w.fail(j, err)
+		}
+	}
+	last, well := w.left(j)
+	switch {
+	case !last:
+		return err
+	case well && !whole: // the others ended at the same moment
+		var f *transfer.RemoteFile
+		if f, err = w.open(ctx, j); err == nil {
+			err = f.Close(ctx, true)
+		}
+		well = err == nil
+	}
+	err = errors.Join(err, j.end(well))
+	if err == nil && well {
+		w.copied()
+	}
+	return err
+}
+
+// begin opens the local file.
+func (j *job) begin() (err error) {
+	if j.up {
+		j.in, err = os.Open(j.local)
+		return err
+	}
+	if j.dir, err = staging.OpenDir(filepath.Dir(j.local)); err != nil {
+		return err
+	}
+	if j.out, err = j.dir.Resume(filepath.Base(j.local), 0o600); err != nil {
+		return errors.Join(err, j.dir.Close())
+	}
+	st, err := j.out.Stat()
+	length := int64(j.attr.Length)
+	if err == nil {
+		j.resumed = st.Size() > 0
+		err = j.out.Truncate(min(st.Size(), length))
+	}
+	if err == nil {
+		err = j.out.Allocate(length)
+	}
+	if err != nil {
+		return errors.Join(err, j.out.Drop(), j.dir.Close())
+	}
+	return nil
+}
+
+// unchanged fails when a local file is not any more what was listed: what was sent may be a mixture.
+func (j *job) unchanged() error {
+	if !j.up {
+		return nil
+	}
+	st, err := j.in.Stat()
+	if a := j.attr; err == nil && (uint64(st.Size()) != a.Length ||
+		st.ModTime().UnixNano() != a.Modified) {
+		err = errors.New("the file was changed while it was copied: copy it again")
+	}
+	return err
+}
+
+// end closes the local file, and gives it its name when all of it is there.
+func (j *job) end(well bool) error {
+	if j.up {
+		return j.in.Close()
+	}
+	switch {
+	case !well && j.attr.Length < transfer.PieceLen: // of no use
+		return errors.Join(j.out.Drop(), j.dir.Close())
+	case !well:
+		return errors.Join(j.out.Keep(), j.dir.Close())
+	}
+	err := j.out.Chmod(fs.FileMode(j.attr.Mode & 0o777))
+	if err == nil {
+		err = j.out.SetTime(j.attr.Time())
+	}
+	if err == nil {
+		err = j.out.Commit(nil)
+	}
+	return errors.Join(err, j.out.Close(), j.dir.Close())
+}
+
+// there reports whether the file was copied before: it has the same length and time, or SHA-256.
+func (w *worker) there(ctx context.Context, j *job) (bool, error) {
+	var a transfer.Attr
+	var err error
+	if j.up {
+		a, err = w.c.Stat(ctx, j.remote)
+	} else {
+		var st fs.FileInfo
+		if st, err = os.Stat(j.local); err == nil {
+			a = attrOf(st)
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case a.Kind == transfer.KindDir:
+		return false, fmt.Errorf("%s is a directory there", j.name())
+	case a.Kind != transfer.KindFile || a.Length != j.attr.Length:
+		return false, nil
+	case w.cfg.Checksum:
+		return w.equal(ctx, j)
+	}
+	return a.Modified == j.attr.Modified, nil
+}
+
+// equal compares the SHA-256 of both files, piece by piece.
+func (w *worker) equal(ctx context.Context, j *job) (same bool, err error) {
+	local, err := os.Open(j.local)
+	if err != nil {
+		return false, err
+	}
+	defer local.Close()
+	f, err := w.c.Fetch(ctx, j.remote)
+	if err != nil {
+		return false, err
+	}
+	same = true
+	length := int64(j.attr.Length)
+	for off := int64(0); same && err == nil && off < length; off += transfer.PieceLen {
+		n := min(transfer.PieceLen, length-off)
+		h := sha256.New()
+		var theirs transfer.Sum
+		if _, err = io.Copy(h, io.NewSectionReader(local, off, n)); err == nil {
+			theirs, err = f.Sum(ctx, off, n)
+		}
+		same = transfer.Sum(h.Sum(nil)) == theirs
+	}
+	if w.c.Over() {
+		return false, err
+	}
+	return same, errors.Join(err, f.Close(ctx, false))
+}

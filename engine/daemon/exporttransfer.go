@@ -1,0 +1,66 @@
+package daemon
+
+import (
+	"context"
+
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/transfer"
+)
+
+// openTransfer opens what put, get and cp are for.
+func (e *export) openTransfer(ctx context.Context) (err error) {
+	cfg := transfer.ServerConfig{
+		Device: e.dev.dev, MaxClients: e.cfg.Connections, Event: e.transferred,
+	}
+	if err := e.openContent(); err != nil {
+		return err
+	}
+	cfg.Region, cfg.Tree = e.region, e.tree
+	if e.srv, err = transfer.Listen(cfg, e.cfg.Listen); err != nil {
+		return err
+	}
+	if e.region != nil {
+		e.done.Go(func() { e.guard(ctx, e.region.Failed(), e.region.Err) })
+	}
+	e.done.Go(func() {
+		if err := e.srv.Serve(ctx); err != nil {
+			e.d.log.Error("export ended", "export", e.cfg.Name, "error", err)
+		}
+	})
+	return nil
+}
+
+func (e *export) openContent() (err error) {
+	log, size := e.d.log.With("export", e.cfg.Name), int64(e.cfg.Size)
+	switch {
+	case e.cfg.Serve == config.ServeDirectory:
+		e.tree, err = transfer.OpenTree(transfer.TreeConfig{
+			Path: e.cfg.Path, ReadOnly: e.cfg.Access == config.AccessRead, Size: size, Log: log,
+		})
+	case e.cfg.Memory == config.MemoryFile:
+		e.region, err = transfer.OpenRegion(transfer.FileConfig{
+			Path: e.cfg.Path, Size: size, InPlace: e.cfg.InPlace, Log: log,
+		})
+	default:
+		e.region, err = transfer.NewRegion(size)
+	}
+	return err
+}
+
+// held returns the octets that a region has room for, or those that a directory has.
+func (e *export) held() int64 {
+	if e.tree == nil {
+		return e.region.Size()
+	}
+	octets, _ := e.tree.Used()
+	return octets
+}
+
+func (e *export) transferred(v transfer.Event) {
+	log := e.d.log.With("export", e.cfg.Name)
+	if v.File != "" {
+		log = log.With("file", v.File)
+	}
+	log.Info("transfer", "op", v.Op, "remote", v.Remote, "octets", v.Octets, "took", v.Took,
+		"error", v.Err)
+}

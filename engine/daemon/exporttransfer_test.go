@@ -1,0 +1,92 @@
+package daemon_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+
+	"xwarp/engine"
+	"xwarp/engine/transfer"
+)
+
+// An export of a directory takes files and gives them, nothing outside of it, and as many octets as it may have;
+// its state says what it has and what was moved.
+func TestExportOfDirectory(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(dir+"/shared", 0o700),
+		os.WriteFile(dir+"/shared/there", []byte("there"), 0o600),
+		os.WriteFile(dir+"/secret", []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	writable, readable := freePort(t), freePort(t)
+	d, _ := kernel(t, fmt.Sprintf(`
+[[export]]
+name = "files"
+listen = %q
+serve = "directory"
+path = %q
+size = 100
+[[export]]
+name = "look"
+listen = %q
+serve = "directory"
+path = %q
+access = "read"
+`, writable, dir+"/shared", readable, dir+"/shared"))
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	c, err := transfer.Dial(t.Context(), dev, writable, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	attr := transfer.Attr{Kind: transfer.KindFile, Mode: 0o600, Length: 6}
+	secret, err := os.Open(dir + "/secret")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer secret.Close()
+	f, err := c.Store(t.Context(), "new", attr, 1, secret)
+	if err == nil {
+		err = f.Move(t.Context(), 0, 6)
+	}
+	if err == nil {
+		err = f.Close(t.Context(), true)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(dir + "/shared/new"); string(b) != "secret" || err != nil {
+		t.Errorf("the file has %q, %v", b, err)
+	}
+	theirs := (*transfer.RemoteError)(nil)
+	if _, err := c.Fetch(t.Context(), "../secret"); !errors.As(err, &theirs) {
+		t.Errorf("outside of the directory: %v", err)
+	}
+	attr.Length = 90
+	_, err = c.Store(t.Context(), "big", attr, 1, secret)
+	if !errors.As(err, &theirs) || theirs.Code != transfer.CodeTooLarge {
+		t.Errorf("more than it may have: %v", err)
+	}
+	v := d.Snapshot()
+	if s := v.Exports[0]; s.Size != 11 || s.Transfers["puts"] != 1 || s.Connections != 1 ||
+		s.Transfers["put_octets"] != 6 || s.Transfers["failed"] != 2 {
+		t.Errorf("state %+v", s)
+	}
+	only, err := transfer.Dial(t.Context(), dev, readable, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer only.Close()
+	attr.Length = 1
+	if _, err := only.Store(t.Context(), "x", attr, 1, secret); !errors.As(err, &theirs) {
+		t.Errorf("writing to what is read only: %v", err)
+	}
+	if list, err := only.List(t.Context(), "."); err != nil || len(list) != 2 {
+		t.Errorf("the directory has %v, %v", list, err)
+	}
+}
