@@ -22,7 +22,7 @@ func clock() tick.Time { return tick.Time(time.Since(epoch)) }
 // other goroutines reach it. Everything of a queue pair below its rings belongs to exactly one loop.
 type loop struct {
 	table  *ddp.Table
-	pool   *mpa.HoldPool
+	pool   *mpa.Pool
 	thread waker
 
 	mu     sync.Mutex
@@ -60,7 +60,7 @@ type doorbell struct {
 type waker interface{ wake() }
 
 func newLoop(thread waker) *loop {
-	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewHoldPool(0, 0),
+	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewPool(0, 0),
 		thread: thread, sums: newSums()}
 }
 

@@ -57,7 +57,7 @@ func TestBounds(t *testing.T) {
 	}
 	t.Run("octets of one connection", func(t *testing.T) {
 		g := newRig(t, f, sizes...)
-		g.init(ReceiverConfig{HoldLimit: 16 << 10})
+		g.init(ReceiverConfig{ReassemblyLimit: 16 << 10})
 		kept, err := g.try(g.stream[g.borders[1]:], g.borders[1])
 		if err != nil || kept > 16<<10 || kept < 12<<10 {
 			t.Fatalf("kept %d, %v", kept, err)
@@ -68,7 +68,7 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("records behind a hole", func(t *testing.T) {
 		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
-		g.init(ReceiverConfig{Pool: NewHoldPool(0, 1)})
+		g.init(ReceiverConfig{Pool: NewPool(0, 1)})
 		g.offer(g.borders[1], g.borders[2])
 		if kept, err := g.try(g.stream[g.borders[2]:g.borders[3]], g.borders[2]); kept != 0 ||
 			err != nil {
@@ -79,7 +79,7 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("octets of a worker", func(t *testing.T) {
-		pool := NewHoldPool(16<<10, 0)
+		pool := NewPool(16<<10, 0)
 		a, b := newRig(t, f, sizes...), newRig(t, f, sizes...)
 		a.init(ReceiverConfig{Pool: pool})
 		b.init(ReceiverConfig{Pool: pool})
@@ -203,7 +203,7 @@ func TestSilentRuns(t *testing.T) {
 	}
 	sink.sent, sink.placed = sent, make([]bool, len(sent))
 	var r Receiver
-	r.Init(ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0)}, 0, sink)
+	r.Init(ReceiverConfig{Framing: f, Pool: NewPool(0, 0)}, 0, sink)
 	for i := 1; i < len(sent); i++ {
 		b := stream[borders[i]:borders[i+1]]
 		if kept, err := r.Offer(seq.Num(borders[i]), [][]byte{b}, len(b)); kept != len(b) ||

@@ -186,7 +186,7 @@ func TestVectors(t *testing.T) {
 			// The receiver takes it at the same place of the stream, behind a filler.
 			sink := &logSink{}
 			var r Receiver
-			r.Init(ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0)}, 77, sink)
+			r.Init(ReceiverConfig{Framing: f, Pool: NewPool(0, 0)}, 77, sink)
 			stream := append(filler(f, v.off), want...)
 			if kept, err := r.Offer(77, [][]byte{stream}, len(stream)); kept != len(stream) ||
 				err != nil {

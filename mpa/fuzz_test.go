@@ -11,7 +11,7 @@ import (
 )
 
 // fuzzPool is used again and again, so that its slabs are not made for each input.
-var fuzzPool = NewHoldPool(0, 0)
+var fuzzPool = NewPool(0, 0)
 
 // FuzzFPDU reads octets as a stream in order: no panic, nothing placed whose FPDU does not encode to the same octets.
 //
@@ -103,7 +103,7 @@ func FuzzReceiver(f *testing.F) {
 		}
 		cfg := ReceiverConfig{Framing: fr, Pool: fuzzPool, AnyMarkerOrigin: mode&16 != 0}
 		if mode&32 != 0 {
-			cfg.HoldLimit, cfg.RecordLimit = 2048, 2
+			cfg.ReassemblyLimit, cfg.RecordLimit = 2048, 2
 		}
 		var r Receiver
 		start := seq.Num(0).Add(-len(stream) / 2)

@@ -37,7 +37,7 @@ func TestGolden(t *testing.T) {
 				return nil
 			}
 			cfg := w.r.cfg
-			cfg.Pool = NewHoldPool(0, 0)
+			cfg.Pool = NewPool(0, 0)
 			r[i].Init(cfg, w.start, &sink[i])
 		}
 		step := func(p, q int) bool {

@@ -51,7 +51,7 @@ func TestHostileStream(t *testing.T) {
 			}
 			stream = append(stream, b...)
 		}
-		cfg := ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0), Strict: true,
+		cfg := ReceiverConfig{Framing: f, Pool: NewPool(0, 0), Strict: true,
 			AnyMarkerOrigin: rng.IntN(4) == 0}
 		inOrder := &logSink{}
 		var r Receiver
@@ -62,7 +62,7 @@ func TestHostileStream(t *testing.T) {
 
 		cfg.Strict = rng.IntN(3) == 0
 		if rng.IntN(4) == 0 {
-			cfg.HoldLimit, cfg.RecordLimit = 4096, 3
+			cfg.ReassemblyLimit, cfg.RecordLimit = 4096, 3
 		}
 		sink := &logSink{}
 		r.Init(cfg, 0, sink)

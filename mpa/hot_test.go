@@ -63,7 +63,7 @@ func newLoop(f Framing, emss int) *loop {
 		l.segs = append(l.segs, encode(f, off, u))
 		off += len(l.segs[len(l.segs)-1])
 	}
-	l.r.Init(ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0)}, 0, &l.sink)
+	l.r.Init(ReceiverConfig{Framing: f, Pool: NewPool(0, 0)}, 0, &l.sink)
 	return l
 }
 

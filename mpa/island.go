@@ -196,7 +196,7 @@ func (r *Receiver) fillIsland(is *island, l limit) {
 			s.kept = min(max(is.chain, head), s.q)
 		}
 		if st == again && guessed && is.list.empty() {
-			r.hold.release(s.p, head) // the marker that showed the start may be what is wrong
+			r.reassembly.release(s.p, head) // the marker that showed the start may be what is wrong
 			s.kept = s.p
 		}
 		if st == blocked {

@@ -48,7 +48,7 @@ func TestLayered(t *testing.T) {
 				}
 				s.Acked(seq.Num(len(stream)))
 				sink := &logSink{}
-				pool := NewHoldPool(0, 0)
+				pool := NewPool(0, 0)
 				var r Receiver
 				r.Init(ReceiverConfig{Framing: f, Layered: true, Pool: pool}, 0, sink)
 				if err := offerAll(&r, stream, most); err != nil {
@@ -104,7 +104,7 @@ func TestLayeredErrors(t *testing.T) {
 	} {
 		sink := &logSink{}
 		var r Receiver
-		r.Init(ReceiverConfig{Framing: f, Layered: true, Pool: NewHoldPool(0, 0)}, 0, sink)
+		r.Init(ReceiverConfig{Framing: f, Layered: true, Pool: NewPool(0, 0)}, 0, sink)
 		err := offerAll(&r, c.b, 4096)
 		if err == nil {
 			if e := r.Closed(seq.Num(len(c.b))); e != nil {

@@ -23,11 +23,11 @@ const (
 
 // Limits of this implementation.
 const (
-	// DefaultHoldPool bounds the octets that the connections of one worker hold together: a peer that leaves a hole
+	// DefaultPool bounds the octets that the connections of one worker hold together: a peer that leaves a hole
 	// in every stream must not exhaust the host.
-	DefaultHoldPool = 64 << 20
-	// DefaultHoldLimit bounds the octets that one connection holds, so that one peer cannot take the whole pool.
-	DefaultHoldLimit = 4 << 20
+	DefaultPool = 64 << 20
+	// DefaultReassemblyLimit bounds the octets that one connection holds, so that one peer cannot take the whole pool.
+	DefaultReassemblyLimit = 4 << 20
 	// DefaultRecords bounds the FPDUs of one worker that are placed and not yet delivered.
 	DefaultRecords = 1 << 18
 	// DefaultRecordLimit bounds them for one connection: tiny FPDUs behind a hole cost a record each.

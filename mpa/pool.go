@@ -8,13 +8,13 @@ const (
 	slabSize  = 64             // blocks that are allocated together
 )
 
-// HoldPool is the memory that the receivers of one worker share: blocks for octets whose FPDU is not
+// Pool is the memory that the receivers of one worker share: blocks for octets whose FPDU is not
 // complete, records for FPDUs that are placed and not delivered. It grows on demand up to its bounds and does
 // not shrink. Beyond them it gives each connection only what moves its left edge on: the rest of one FPDU and
 // a few records, so that no connection can starve another. It is not safe for concurrent use.
-type HoldPool struct {
+type Pool struct {
 	slabs [][]byte
-	held  []uint16 // octets in use, per block
+	inUse []uint16 // octets, per block
 	free  []int32  // blocks
 	used  int      // blocks
 	limit int
@@ -32,31 +32,31 @@ type HoldPool struct {
 // none is the index of no block and of no record.
 const none = -1
 
-// NewHoldPool returns a pool of at most octets octets and records records; 0 means DefaultHoldPool and DefaultRecords.
-func NewHoldPool(octets, records int) *HoldPool {
+// NewPool returns a pool of at most octets octets and records records; 0 means DefaultPool and DefaultRecords.
+func NewPool(octets, records int) *Pool {
 	if octets <= 0 {
-		octets = DefaultHoldPool
+		octets = DefaultPool
 	}
 	if records <= 0 {
 		records = DefaultRecords
 	}
-	return &HoldPool{limit: (octets + blockSize - 1) / blockSize, recLimit: records, freeRec: none}
+	return &Pool{limit: (octets + blockSize - 1) / blockSize, recLimit: records, freeRec: none}
 }
 
 // InUse returns the octets of blocks and the records that are taken now.
-func (p *HoldPool) InUse() (octets, records int) { return p.used * blockSize, p.recUsed }
+func (p *Pool) InUse() (octets, records int) { return p.used * blockSize, p.recUsed }
 
 // block returns a free block; over lets it exceed the bound.
-func (p *HoldPool) block(over bool) (int32, bool) {
+func (p *Pool) block(over bool) (int32, bool) {
 	if p.used >= p.limit && !over {
 		return none, false
 	}
 	if len(p.free) == 0 {
 		p.slabs = append(p.slabs, make([]byte, slabSize*blockSize))
 		for i := range slabSize {
-			p.free = append(p.free, int32(len(p.held)+slabSize-1-i))
+			p.free = append(p.free, int32(len(p.inUse)+slabSize-1-i))
 		}
-		p.held = append(p.held, make([]uint16, slabSize)...)
+		p.inUse = append(p.inUse, make([]uint16, slabSize)...)
 	}
 	b := p.free[len(p.free)-1]
 	p.free = p.free[:len(p.free)-1]
@@ -65,12 +65,12 @@ func (p *HoldPool) block(over bool) (int32, bool) {
 }
 
 // data returns the octets of block b.
-func (p *HoldPool) data(b int32) []byte {
+func (p *Pool) data(b int32) []byte {
 	i := int(b%slabSize) * blockSize
 	return p.slabs[b/slabSize][i : i+blockSize : i+blockSize]
 }
 
-func (p *HoldPool) freeBlock(b int32) {
+func (p *Pool) freeBlock(b int32) {
 	p.free = append(p.free, b)
 	p.used--
 }
@@ -94,7 +94,7 @@ const (
 )
 
 // record returns a free record; over lets it exceed the bound.
-func (p *HoldPool) record(over bool) (int32, bool) {
+func (p *Pool) record(over bool) (int32, bool) {
 	if p.recUsed >= p.recLimit && !over {
 		return none, false
 	}
@@ -109,7 +109,7 @@ func (p *HoldPool) record(over bool) (int32, bool) {
 	return i, true
 }
 
-func (p *HoldPool) freeRecord(i int32) {
+func (p *Pool) freeRecord(i int32) {
 	p.recs[i].next = p.freeRec
 	p.freeRec = i
 	p.recUsed--
@@ -126,12 +126,12 @@ var noRecords = recordList{head: none, tail: none}
 func (l *recordList) empty() bool { return l.head == none }
 
 // add appends record i, whose next is none.
-func (l *recordList) add(p *HoldPool, i int32) {
+func (l *recordList) add(p *Pool, i int32) {
 	l.join(p, recordList{i, i, 1})
 }
 
 // join appends the records of o.
-func (l *recordList) join(p *HoldPool, o recordList) {
+func (l *recordList) join(p *Pool, o recordList) {
 	switch {
 	case o.empty():
 	case l.empty():

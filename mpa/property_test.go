@@ -250,13 +250,13 @@ func newWorld(seed uint64) *world {
 	}
 	w.kept = make([]bool, len(w.stream))
 	w.sink = &checkSink{sent: w.sent, placed: make([]bool, len(w.sent)), silent: true}
-	cfg := ReceiverConfig{Framing: w.f, Pool: NewHoldPool(0, 0), AnyMarkerOrigin: rng.IntN(8) == 0}
+	cfg := ReceiverConfig{Framing: w.f, Pool: NewPool(0, 0), AnyMarkerOrigin: rng.IntN(8) == 0}
 	if rng.IntN(4) == 0 {
-		cfg.HoldLimit = pick(rng, 2048, 8192)
+		cfg.ReassemblyLimit = pick(rng, 2048, 8192)
 		cfg.RecordLimit = pick(rng, 1, 2, 5)
 	}
 	if rng.IntN(8) == 0 {
-		cfg.Pool = NewHoldPool(pick(rng, 2048, 4096), pick(rng, 1, 3))
+		cfg.Pool = NewPool(pick(rng, 2048, 4096), pick(rng, 1, 3))
 	}
 	w.r.Init(cfg, w.start, w.sink)
 	return w
@@ -313,7 +313,7 @@ func TestCorruption(t *testing.T) {
 		}, 30000)
 		w.kept = make([]bool, len(w.stream))
 		w.sink.sent, w.sink.placed = w.sent, make([]bool, len(w.sent))
-		w.r.Init(ReceiverConfig{Framing: w.f, Pool: NewHoldPool(0, 0)}, w.start, w.sink)
+		w.r.Init(ReceiverConfig{Framing: w.f, Pool: NewPool(0, 0)}, w.start, w.sink)
 		w.corrupt = 0.02
 		mode := pick(w.rng, cutAligned, cutPacked)
 		w.run(func() cutMode {
@@ -340,7 +340,7 @@ func TestCorruptionUnaligned(t *testing.T) {
 		}, 10000)
 		w.kept = make([]bool, len(w.stream))
 		w.sink.sent, w.sink.placed = w.sent, make([]bool, len(w.sent))
-		w.r.Init(ReceiverConfig{Framing: w.f, Pool: NewHoldPool(0, 0), Strict: seed%4 == 0},
+		w.r.Init(ReceiverConfig{Framing: w.f, Pool: NewPool(0, 0), Strict: seed%4 == 0},
 			w.start, w.sink)
 		w.corrupt = 0.03
 		w.run(func() cutMode {

@@ -34,12 +34,12 @@ type ReceiverConfig struct {
 	// a socket does: it implies Strict, and each FPDU is delivered as soon as it is placed, within Offer.
 	// Advance does nothing.
 	Layered bool
-	// HoldLimit bounds the octets held, 0 means DefaultHoldLimit.
-	HoldLimit int
+	// ReassemblyLimit bounds the octets held, 0 means DefaultReassemblyLimit.
+	ReassemblyLimit int
 	// RecordLimit bounds the FPDUs placed and not delivered, 0 means DefaultRecordLimit.
 	RecordLimit int
 	// Pool has the blocks and records, which connections of one worker share. It must not be nil.
-	Pool *HoldPool
+	Pool *Pool
 }
 
 // Receiver reads the FPDUs of one direction of one connection. It is a value that its owner keeps; Init resets it.
@@ -55,13 +55,13 @@ type Receiver struct {
 	sink  Sink
 	start seq.Num
 
-	pending pendingDelivery // the last FPDU, when it waits for the left edge alone
-	inOrder island          // the part in order; its records wait for the left edge
-	islands []island
-	base    []island // the array that islands is a part of
-	hold    hold
-	records int  // records in use
-	stalled bool // complete FPDUs in order wait for records
+	pending    pendingDelivery // the last FPDU, when it waits for the left edge alone
+	inOrder    island          // the part in order; its records wait for the left edge
+	islands    []island
+	base       []island // the array that islands is a part of
+	reassembly reassembly
+	records    int  // records in use
+	stalled    bool // complete FPDUs in order wait for records
 
 	dead   *ulpdu.Error // no octet is taken any more
 	halted bool         // and nothing is delivered
@@ -74,17 +74,17 @@ type Receiver struct {
 
 // Init makes r ready for a stream whose first octet in full operation has sequence number start.
 func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
-	if cfg.HoldLimit <= 0 {
-		cfg.HoldLimit = DefaultHoldLimit
+	if cfg.ReassemblyLimit <= 0 {
+		cfg.ReassemblyLimit = DefaultReassemblyLimit
 	}
 	if cfg.RecordLimit <= 0 {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
 	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, base: r.base[:0],
-		hold: hold{tab: r.hold.tab}}
+		reassembly: reassembly{tab: r.reassembly.tab}}
 	r.islands = r.base
-	r.hold.init(cfg.Pool, cfg.HoldLimit)
+	r.reassembly.init(cfg.Pool, cfg.ReassemblyLimit)
 	r.inOrder = island{first: 0, list: noRecords}
 	r.trust.init(cfg.CRC && !cfg.Strict)
 }
@@ -129,7 +129,7 @@ func (r *Receiver) offer(at seq.Num, pieces [][]byte, n int) (kept int, err *ulp
 	}
 	kept = int(r.seg.kept - p)
 	r.seg.pieces = nil
-	r.stats.HeldHighWater = max(r.stats.HeldHighWater, r.hold.octets)
+	r.stats.HeldHighWater = max(r.stats.HeldHighWater, r.reassembly.octets)
 	return max(0, kept), err
 }
 
@@ -201,7 +201,7 @@ func (r *Receiver) placeHeld(rec *record) *ulpdu.Error {
 	}
 	length, n := r.lengthAt(rec.start), int(rec.n)
 	err := r.sink.Place(r.viewOf(x, rec.start, length, n), true)
-	r.hold.release(rec.start, rec.end)
+	r.reassembly.release(rec.start, rec.end)
 	return err
 }
 
@@ -244,7 +244,7 @@ func (r *Receiver) Closed(at seq.Num) *ulpdu.Error {
 
 // Release gives everything back to the pool. The Receiver must be initialised again before it takes octets.
 func (r *Receiver) Release() {
-	r.hold.drop()
+	r.reassembly.drop()
 	r.pending.on = false
 	r.freeList(&r.inOrder.list)
 	for i := range r.islands {
@@ -268,4 +268,4 @@ func (r *Receiver) freeList(l *recordList) {
 
 // Space returns how many octets r can still hold: the TCP window may promise that many when segments may have
 // to be held.
-func (r *Receiver) Space() int { return r.hold.space() }
+func (r *Receiver) Space() int { return r.reassembly.space() }

@@ -43,7 +43,7 @@ func newRig(t *testing.T, f Framing, ulpdus ...int) *rig {
 func (g *rig) init(cfg ReceiverConfig) {
 	cfg.Framing = g.f
 	if cfg.Pool == nil {
-		cfg.Pool = NewHoldPool(0, 0)
+		cfg.Pool = NewPool(0, 0)
 	}
 	g.sink = logSink{}
 	g.r.Init(cfg, 1000, &g.sink)
@@ -177,7 +177,7 @@ func TestPlacedOnArrival(t *testing.T) {
 	for _, u := range w.sent {
 		w.stream = append(w.stream, encode(f, len(w.stream), u)...)
 	}
-	w.r.Init(ReceiverConfig{Framing: f, Pool: NewHoldPool(0, 0)}, 0, w.sink)
+	w.r.Init(ReceiverConfig{Framing: f, Pool: NewPool(0, 0)}, 0, w.sink)
 	w.run(func() cutMode { return cutAligned }, 1<<20, 0.02, 0, 0)
 	w.finish()
 	if len(w.sink.wrong) > 0 {

@@ -59,11 +59,11 @@ func (r *Receiver) chunk(off, end int64) []byte {
 	var b []byte
 	switch s := &r.seg; {
 	case off < s.p:
-		b, end = r.hold.at(off), min(end, s.p)
+		b, end = r.reassembly.at(off), min(end, s.p)
 	case off < s.q:
 		b, end = s.from(off), min(end, s.q)
 	default:
-		b = r.hold.at(off)
+		b = r.reassembly.at(off)
 	}
 	if int64(len(b)) > end-off {
 		b = b[:end-off]

@@ -156,7 +156,7 @@ func (r *Receiver) keep(start, end int64) bool {
 	from, to := max(start, r.seg.p), min(end, r.seg.q)
 	n := r.put(from, to, false)
 	if n < to-from {
-		r.hold.release(from, from+n)
+		r.reassembly.release(from, from+n)
 		return false
 	}
 	return true
@@ -165,10 +165,10 @@ func (r *Receiver) keep(start, end int64) bool {
 // forget releases the octets of [start, end) that do not lie in the segment.
 func (r *Receiver) forget(start, end int64) {
 	if start < r.seg.p {
-		r.hold.release(start, min(end, r.seg.p))
+		r.reassembly.release(start, min(end, r.seg.p))
 	}
 	if end > r.seg.q {
-		r.hold.release(max(start, r.seg.q), end)
+		r.reassembly.release(max(start, r.seg.q), end)
 	}
 }
 
@@ -187,7 +187,7 @@ func (r *Receiver) put(from, to int64, over bool) (n int64) {
 	}
 	for from < to {
 		b := r.chunk(from, to)
-		k := int64(r.hold.store(from, b, floor, over))
+		k := int64(r.reassembly.store(from, b, floor, over))
 		n += k
 		from += k
 		if k < int64(len(b)) {

@@ -129,7 +129,7 @@ func newSmallStream(cfg ReceiverConfig, sizes []int, kind sinkKind, fine bool) *
 		w.stream = append(w.stream, encode(cfg.Framing, len(w.stream), ulpduOf(i, n))...)
 		w.borders = append(w.borders, len(w.stream))
 	}
-	w.cfg.Pool = NewHoldPool(0, 0)
+	w.cfg.Pool = NewPool(0, 0)
 	w.slots = w.slotsOf(fine)
 	return w
 }

@@ -176,7 +176,7 @@ func locate(n int, crc bool) Row {
 	b := make([]byte, size)
 	s.Fill(seq.Of(0, size), b)
 	var r mpa.Receiver
-	r.Init(mpa.ReceiverConfig{Framing: f, Pool: mpa.NewHoldPool(0, 0)}, 0, nothing{})
+	r.Init(mpa.ReceiverConfig{Framing: f, Pool: mpa.NewPool(0, 0)}, 0, nothing{})
 	name := "FPDU locate and deliver"
 	if crc {
 		name += ", CRC32C"

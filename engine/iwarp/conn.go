@@ -43,7 +43,7 @@ type Config struct {
 	Responder bool
 	Startup   startup.Config
 	QP        *rdmap.QP // an initiator's; a responder gives it to Accept
-	Pool      *mpa.HoldPool
+	Pool      *mpa.Pool
 	Handler   Handler
 	Pack      bool // several small FPDUs share a segment
 	// Reliable says that the transport cannot send again what MPA refused: the first CRC failure is an error.

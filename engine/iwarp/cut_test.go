@@ -114,7 +114,7 @@ func newHosts(t *testing.T) *hosts {
 	fail(h.hear.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 1, RecvDepth: 1,
 		MaxSGE: 1, MaxIRD: 1, MaxORD: 1, Completer: &h.hear}))
 	fail(h.hear.Init(iwarp.Config{Responder: true, Startup: startup.Config{IRD: 1, ORD: 1},
-		Pool: mpa.NewHoldPool(0, 0), Handler: &h.hear}))
+		Pool: mpa.NewPool(0, 0), Handler: &h.hear}))
 	var ini startup.Initiator
 	fail(ini.Init(startup.Config{Revision: startup.RevIETF}))
 	h.talk.out = ini.Output()

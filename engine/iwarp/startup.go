@@ -206,7 +206,7 @@ func (c *Conn) startFraming(p *startup.Params, left seq.Num, src mpa.Source, sin
 	c.snd.Init(mpa.SenderConfig{Framing: p.Send, Pack: c.cfg.Pack}, first, c.tr.EMSS(), src)
 	c.rcv.Init(mpa.ReceiverConfig{
 		Framing: p.Receive, AnyMarkerOrigin: p.Version == 0,
-		Layered: c.cfg.Reliable, Strict: c.cfg.AnyCRCError, HoldLimit: c.cfg.Window,
+		Layered: c.cfg.Reliable, Strict: c.cfg.AnyCRCError, ReassemblyLimit: c.cfg.Window,
 		Pool: c.cfg.Pool,
 	}, left, sink)
 	c.framed, c.rcvNxt = true, left

@@ -31,7 +31,7 @@ type fuzzEnd struct {
 	host  *Host
 	far   bool // the peer of whom the corpus is made
 	table *ddp.Table
-	pool  *mpa.HoldPool
+	pool  *mpa.Pool
 	pd    *ddp.PD
 	mem   []byte
 	base  []byte
@@ -67,7 +67,7 @@ type fuzzConn struct {
 }
 
 func newFuzzEnd(c *conversation, far bool) *fuzzEnd {
-	e := &fuzzEnd{c: c, far: far, pool: mpa.NewHoldPool(1<<20, 256)}
+	e := &fuzzEnd{c: c, far: far, pool: mpa.NewPool(1<<20, 256)}
 	name := "engine"
 	if far {
 		name = "peer"
@@ -279,7 +279,7 @@ func (e *fuzzEnd) verdict(t testing.TB) {
 		t.Fatalf("%s: %d connections are left", e.host.Name(), n)
 	}
 	if o, n := e.pool.InUse(); o != 0 || n != 0 {
-		t.Fatalf("%s: hold pool: %d octets and %d records are left", e.host.Name(), o, n)
+		t.Fatalf("%s: pool: %d octets and %d records are left", e.host.Name(), o, n)
 	}
 	for i := range regionAccess {
 		at := i * (fuzzRegion + fuzzGuard)

@@ -25,7 +25,7 @@ type rdmaEnd struct {
 	life  uint64
 	peer  *rdmaEnd
 	table *ddp.Table
-	pool  *mpa.HoldPool
+	pool  *mpa.Pool
 	pd    *ddp.PD
 	mr    *ddp.MR
 	qp    rdmap.QP
@@ -56,11 +56,11 @@ type rdmaConfig struct {
 	acceptDelay tick.Duration
 	badOp       bool // one operation names an STag that the peer does not have
 	v6          int  // 1 when over IPv6
-	poolOctets  int  // of the hold pool, shared by nobody
+	poolOctets  int  // of the pool, shared by nobody
 	poolRecords int
 }
 
-// poolBound is what a hold pool may hold at most: beyond its bound the rest of one FPDU of each connection.
+// poolBound is what the pool may have in use at most: beyond its bound the rest of one FPDU of each connection.
 func (c *rdmaConfig) poolBound() int { return c.poolOctets + 1<<17 }
 
 // rdmaConn is a connection between two hosts, a dials.
@@ -92,7 +92,7 @@ func (c *rdmaConn) end(name string, h *Host) *rdmaEnd {
 	return &rdmaEnd{
 		name: name, c: c, host: h, life: h.lives,
 		table: ddp.NewTable(seededRandom{rand.New(rand.NewPCG(c.s.seed, uint64(h.index)+5))}),
-		pool:  mpa.NewHoldPool(c.cfg.poolOctets, c.cfg.poolRecords),
+		pool:  mpa.NewPool(c.cfg.poolOctets, c.cfg.poolRecords),
 	}
 }
 
@@ -340,7 +340,7 @@ func (e *rdmaEnd) verdict() error {
 		return fmt.Errorf("%d of %d receives completed or flushed", e.recvDone, len(e.recvs))
 	}
 	if o, n := e.pool.InUse(); o != 0 || n != 0 {
-		return fmt.Errorf("hold pool: %d octets and %d records in use after the end", o, n)
+		return fmt.Errorf("pool: %d octets and %d records in use after the end", o, n)
 	}
 	if err := e.memory(); err != nil {
 		return err
@@ -380,7 +380,7 @@ func (c *rdmaConn) step() error {
 			continue
 		}
 		if o, n := e.pool.InUse(); o > c.cfg.poolBound() || n > c.cfg.poolRecords+64 {
-			return fmt.Errorf("end %s: hold pool exceeds its bounds: %d octets, %d records", e.name,
+			return fmt.Errorf("end %s: pool exceeds its bounds: %d octets, %d records", e.name,
 				o, n)
 		}
 		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
