@@ -232,7 +232,7 @@ func (c *kernelConn) write() {
 		if k == 0 {
 			break
 		}
-		if c.iw.Fill(seq.Of(c.snd.Add(n), k), c.out[n:n+k]); c.ended {
+		if c.iw.FillSafely(seq.Of(c.snd.Add(n), k), c.out[n:n+k]); c.ended {
 			return
 		}
 		n += k

@@ -198,10 +198,7 @@ func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config) error {
 		return err
 	}
 	x.window(cfg)
-	e, err := w.stk.Connect(c.tuple(), cfg, o, clock())
-	if err == nil {
-		o.Bind(e)
-	}
+	_, err = w.stk.Connect(c.tuple(), cfg, o, clock())
 	return err
 }
 

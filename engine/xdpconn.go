@@ -80,18 +80,16 @@ func (c *conn) tuple() tcp.Tuple {
 // resume goes on with a connection that another worker began; s is the answer to its SYN.
 func (x *xdpDriver) resume(w *worker, c *conn, iss seq.Num, s *stack.Stray) {
 	o, err := x.carry(w, x.index(w), c)
-	var e *stack.Endpoint
 	if err == nil {
 		cfg := x.cfg.TCP
 		x.window(&cfg)
-		e, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
+		_, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
 	}
 	if err != nil {
 		c.release()
 		c.report(err)
 		return
 	}
-	o.Bind(e)
 	w.stk.Inject(s, clock())
 }
 

@@ -119,16 +119,16 @@ func (f *frames) freeRx(i uint32) {
 	}
 }
 
-// completed takes one completed descriptor of a slot and reports whether it was the last one.
+// completed takes one completed descriptor of a slot and reports whether it was the last one. The caller counts.
 func (f *frames) completed(i uint32) bool {
 	if i >= uint32(len(f.tx)) || f.tx[i] != OwnerCompletion || f.open[i] == 0 {
 		f.misused("transmit slot", i, f.tx, OwnerCompletion, OwnerFree)
 		return false
 	}
-	f.open[i]--
-	if f.open[i] != 0 || !f.moveTx(i, OwnerCompletion, OwnerFree) {
+	if f.open[i]--; f.open[i] != 0 {
 		return false
 	}
+	f.tx[i] = OwnerFree
 	f.txFree = append(f.txFree, i)
 	return true
 }

@@ -110,8 +110,17 @@ func (s *Socket) Hold(p *Packet) {
 // Release ends the reader's ownership of p and empties it. The next Refill offers the chunks to the kernel again.
 func (s *Socket) Release(p *Packet) {
 	if p.home == nil && s.k != nil {
-		for _, f := range p.frags[:p.n] {
-			s.frames.freeRx(f.off >> chunkShift)
+		f := &s.frames
+		for _, g := range p.frags[:p.n] {
+			i := g.off >> chunkShift
+			if i >= uint32(len(f.rx)) || f.rx[i] != OwnerRx {
+				f.freeRx(i) // held, or something is wrong
+				continue
+			}
+			f.rx[i] = OwnerFree
+			f.count[OwnerRx]--
+			f.count[OwnerFree]++
+			f.rxFree = append(f.rxFree, i) // never grows: each chunk is in the list at most once
 		}
 	}
 	p.n, p.size = 0, 0

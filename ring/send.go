@@ -21,7 +21,13 @@ func (s *Socket) AllocTx() (TxBuf, bool) {
 	}
 	i := f.txFree[len(f.txFree)-1]
 	f.txFree = f.txFree[:len(f.txFree)-1]
-	f.moveTx(i, OwnerFree, OwnerTx)
+	if i >= uint32(len(f.tx)) || f.tx[i] != OwnerFree {
+		f.moveTx(i, OwnerFree, OwnerTx) // which says what is wrong
+	} else {
+		f.tx[i] = OwnerTx
+		f.count[OwnerFree] -= f.slot
+		f.count[OwnerTx] += f.slot
+	}
 	from, to := s.span(i)
 	return TxBuf{Data: s.umem[from:to:to], slot: i}, true
 }
@@ -137,6 +143,7 @@ func (s *Socket) submit() {
 	if s.qhead == s.qtail {
 		return
 	}
+	f, moved := &s.frames, uint32(0)
 	for ; s.qhead != s.qtail; s.qhead++ {
 		p := &s.queue[s.qhead&uint32(len(s.queue)-1)]
 		need := (p.n + ChunkSize - 1) >> chunkShift
@@ -144,11 +151,18 @@ func (s *Socket) submit() {
 			break
 		}
 		s.describe(p)
-		s.frames.moveTx(p.slot, OwnerTx, OwnerCompletion)
-		s.frames.open[p.slot] = uint8(need)
+		if f.tx[p.slot] == OwnerTx {
+			f.tx[p.slot] = OwnerCompletion
+			moved++
+		} else {
+			f.moveTx(p.slot, OwnerTx, OwnerCompletion) // which says what is wrong
+		}
+		f.open[p.slot] = uint8(need)
 		s.stats.TxPackets++
 		s.stats.TxOctets += uint64(p.n)
 	}
+	f.count[OwnerTx] -= moved * f.slot
+	f.count[OwnerCompletion] += moved * f.slot
 	s.tx.publish()
 }
 
@@ -190,6 +204,8 @@ func (s *Socket) Reap() int {
 		}
 	}
 	s.comp.release()
+	s.frames.count[OwnerCompletion] -= uint32(free) * s.frames.slot
+	s.frames.count[OwnerFree] += uint32(free) * s.frames.slot
 	s.stats.TxCompleted += uint64(free)
 	return free
 }

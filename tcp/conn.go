@@ -65,7 +65,7 @@ type sndSpace struct {
 	sackOK        bool
 	fin           finState
 	more          bool // the Source held something back for want of room
-	run           bool // PollNext may go on
+	run           bool // the next segment may be nextOfRun
 	shut          bool // the last Poll found the window too small: Source waits
 }
 

@@ -2,11 +2,34 @@ package tcp
 
 import (
 	"reflect"
+	"slices"
 
+	"xwarp/tcp/loss"
 	"xwarp/tcp/tick"
 )
 
-// Same reports whether a and b are in the same state, but for whether PollNext may go on and for what Input keeps for
+// InputInFull is Input without its first step.
+func (c *Conn) InputInFull(s *Segment, now tick.Time) (o Offer) {
+	c.beginInput()
+	c.inputAny(s, now, &o)
+	return o
+}
+
+// Expected reports whether s takes Input's first step.
+func (c *Conn) Expected(s *Segment, now tick.Time) bool {
+	x := *c
+	x.held.v, x.tx = slices.Clone(c.held.v), loss.Sender{}
+	x.tx.Init(&c.cfg.Loss, c.una, now)
+	return x.inputExpected(s, now, new(Offer))
+}
+
+// Plain returns o without what it says of runs.
+func (o Out) Plain() Out {
+	o.Run, o.of, o.at = RunNone, nil, 0
+	return o
+}
+
+// Same reports whether a and b are in the same state, but for runs and for what Input keeps for
 // Finish.
 func Same(a, b *Conn) bool {
 	x, y := *a, *b

@@ -26,8 +26,8 @@ type driver struct {
 	in    []byte
 	ended bool
 
-	short bool      // PollNext, Predicted and PredictedAck are asked
-	ways  int       // how often they said yes
+	full  bool      // no first step of Input, no runs
+	steps int       // how often either was there
 	out   []tcp.Out // all segments
 }
 
@@ -90,11 +90,13 @@ func (d *driver) segment() {
 func (d *driver) give(s *tcp.Segment, how int) {
 	wasSynSent := d.c.State() == tcp.SynSent
 	edge := d.c.RcvNxt().Add(d.c.Info(d.now).RcvWnd)
-	if d.short && d.giveShort(s, how) {
-		d.ways++
-		return
+	input := d.c.Input
+	if d.full {
+		input = d.c.InputInFull
+	} else if d.c.Expected(s, d.now) {
+		d.steps++
 	}
-	o := d.c.Input(s, d.now)
+	o := input(s, d.now)
 	if wasSynSent && d.c.State() != tcp.SynSent && d.c.State() != tcp.Closed {
 		_, d.base = d.c.DataStart()
 		d.nxt, d.known = d.base, true
@@ -125,24 +127,6 @@ func (d *driver) give(s *tcp.Segment, how int) {
 		}
 	}
 	d.c.Finish(d.now)
-}
-
-// giveShort is give by a short way.
-func (d *driver) giveShort(s *tcp.Segment, how int) bool {
-	switch {
-	case d.c.PredictedAck(s):
-		d.c.InputAck(s, d.now)
-		return true
-	case how&8 != 0 || !d.c.Predicted(s):
-		return false
-	}
-	d.c.InputNext(s, d.now)
-	n := (1 - how>>4&1) * s.Len
-	for x := range n {
-		d.kept[s.Seq.Add(x).Diff(d.base)] = true
-	}
-	d.c.FinishNext(s, n, d.now)
-	return true
 }
 
 func (d *driver) check() {
@@ -179,16 +163,11 @@ func (d *driver) check() {
 
 func (d *driver) poll() {
 	var out tcp.Out
-	poll := d.c.Poll
-	for n := 0; poll(d.now, &d.src, &out); n++ {
+	for n := 0; d.c.Poll(d.now, &d.src, &out); n++ {
 		if out.Run == tcp.RunNext {
-			d.ways++
+			d.steps++
 		}
-		d.out = append(d.out, out)
-		d.out[len(d.out)-1].Run = tcp.RunNone
-		if d.short {
-			poll = d.c.PollNext
-		}
+		d.out = append(d.out, out.Plain())
 		if n > 5000 {
 			d.t.Fatalf("Poll does not end in %v", d.c.State())
 		}
@@ -208,6 +187,9 @@ func (d *driver) poll() {
 					d.t.Fatalf("SACK %v of octets that were not kept", r)
 				}
 			}
+		}
+		if d.full {
+			out = tcp.Out{}
 		}
 	}
 }
@@ -262,23 +244,23 @@ func (d *driver) run() {
 	d.check()
 }
 
-// runDriver does the same by the general and by the short ways, and compares. It returns how often those were gone.
+// runDriver does the same in full and with first steps and runs, and compares. It returns how often they were taken.
 func runDriver(t *testing.T, in []byte) int {
-	a, b := drive(t, in, false), drive(t, in, true)
+	a, b := drive(t, in, true), drive(t, in, false)
 	if !slices.Equal(a.out, b.out) || !tcp.Same(&a.c, &b.c) {
 		for i := range min(len(a.out), len(b.out)) {
 			if a.out[i] != b.out[i] {
-				t.Fatalf("segment %d by the short ways:\n%+v\nnot:\n%+v", i, b.out[i], a.out[i])
+				t.Fatalf("segment %d with first steps:\n%+v\nnot:\n%+v", i, b.out[i], a.out[i])
 			}
 		}
-		t.Fatalf("%d segments, and by the short ways %d:\n%+v\n%+v", len(a.out), len(b.out),
+		t.Fatalf("%d segments, and with first steps %d:\n%+v\n%+v", len(a.out), len(b.out),
 			a.c.Info(a.now), b.c.Info(b.now))
 	}
-	return b.ways
+	return b.steps
 }
 
-func drive(t *testing.T, in []byte, short bool) *driver {
-	d := &driver{t: t, now: 1e9, kept: map[int]bool{}, in: in, short: short}
+func drive(t *testing.T, in []byte, full bool) *driver {
+	d := &driver{t: t, now: 1e9, kept: map[int]bool{}, in: in, full: full}
 	how := d.u8()
 	cfg := tcp.Config{NoTimestamps: how&1 != 0, NoSACK: how&2 != 0, ECN: tcp.ECNMode(how >> 2 & 3),
 		MaxHoles: 8, QuickAcks: how>>4 - 1,
@@ -323,14 +305,14 @@ func TestRandomOps(t *testing.T) {
 	if testing.Short() {
 		n = 300
 	}
-	ways := 0
+	steps := 0
 	for seed := range uint64(n) {
 		in := randomOps(rand.New(rand.NewPCG(seed, 5)), 600)
-		if !t.Run("", func(t *testing.T) { t.Logf("seed %d", seed); ways += runDriver(t, in) }) {
+		if !t.Run("", func(t *testing.T) { t.Logf("seed %d", seed); steps += runDriver(t, in) }) {
 			return
 		}
 	}
-	if t.Logf("%d short ways", ways); ways < n/10 {
-		t.Errorf("%d short ways", ways)
+	if t.Logf("%d first steps", steps); steps < n/10 {
+		t.Errorf("%d first steps", steps)
 	}
 }

@@ -10,20 +10,67 @@ import (
 // never kept. s is not retained. Only octets in order and out of order inside the window are offered, each at
 // most once until it is kept.
 func (c *Conn) Input(s *Segment, now tick.Time) (o Offer) {
+	c.beginInput()
+	if !c.inputExpected(s, now, &o) {
+		c.inputAny(s, now, &o)
+	}
+	return o
+}
+
+func (c *Conn) beginInput() {
 	c.n.SegsIn++
 	c.run = false
 	c.now = current{left: c.rcvNxt}
+}
+
+// inputExpected is inputAny for what nearly every segment is, and false for others: the next octets of an
+// established connection, all of them in the window and nothing held beyond them, or none; an acknowledgement
+// within what was sent; and no option but a timestamp that is not old (RFC 7323, 5.3 R1), if those were negotiated.
+// inputAny's checks take 20 ns more.
+func (c *Conn) inputExpected(s *Segment, now tick.Time, o *Offer) bool {
+	if s.Flags&^wire.PSH != wire.ACK || s.Seq != c.rcvNxt || c.ecn.mode != ECNOff ||
+		uint32(s.Ack-c.una) > uint32(c.nxt-c.una) { // RFC 5961, 5.2
+		return false
+	}
+	if !c.ts.on && s.Opt.Present != 0 ||
+		c.ts.on && (s.Opt.Present != wire.HasTS || int32(s.Opt.TSVal-c.ts.recent) < 0) {
+		return false
+	}
+	if s.Len == 0 {
+		if !c.state.sends() {
+			return false
+		}
+	} else if c.state != Established || s.Len > c.edge.Diff(c.rcvNxt) || !c.held.empty() ||
+		c.finSeen || c.detached {
+		return false
+	} else {
+		c.now.text, c.now.push, c.now.offered = true, s.Flags&wire.PSH != 0, s.Len
+		c.now.ecr, c.now.hasEcr = s.Opt.TSEcr, c.ts.on && s.Opt.TSEcr != 0
+		o.N, o.R[0] = 1, seq.Of(s.Seq, s.Len)
+		if s.Len > c.rcvMSS {
+			c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))
+		}
+	}
+	c.now.open = true
+	c.timer.heard(now)
+	if c.ts.on && s.Seq.LessEq(c.lastAck) {
+		c.ts.recent, c.ts.recentAt = s.Opt.TSVal, now
+	}
+	c.ackProcess(s, now)
+	return true
+}
+
+func (c *Conn) inputAny(s *Segment, now tick.Time, o *Offer) {
 	switch c.state {
 	case Closed:
 		c.n.AfterEnd++
 	case SynSent:
-		c.inputSynSent(s, now, &o)
+		c.inputSynSent(s, now, o)
 	default:
 		if c.inputSynchronized(s, now) {
-			c.inputText(s, now, &o)
+			c.inputText(s, now, o)
 		}
 	}
-	return o
 }
 
 // inputSynchronized is RFC 9293, 3.10.7.4 up to the fifth check; it reports whether text and FIN are to be processed.

@@ -5,30 +5,23 @@ import (
 	"testing"
 
 	"xwarp/tcp"
+	"xwarp/tcp/cc"
 	"xwarp/tcp/tick"
 )
 
-// lockstep runs two pipes with the same faults side by side, the second of which short has told to take a
-// short way: they send the same segments, how many it returns, and their connections are in the same state
-// after each step.
-func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, short func(*pipe)) (
-	p [2]*pipe, sent int) {
+// lockstep runs two pipes with the same faults side by side, the first of which takes everything in full: they
+// send the same segments, how many it returns, and their connections are in the same state after each step.
+func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config) (short *pipe,
+	sent int) {
 	t.Helper()
 	var out [2][]tcp.Out
+	var p [2]*pipe
 	for i := range p {
 		p[i], _ = impairedPipe(t, seed, config)
-		p[i].onSend = func(o *tcp.Out) {
-			c := *o
-			if p[1].runs {
-				c.Run = tcp.RunNone // what PollNext alone says
-			}
-			out[i] = append(out[i], c)
-		}
-		p[i].cuts = true
+		p[i].onSend = func(o *tcp.Out) { out[i] = append(out[i], o.Plain()) }
+		p[i].cuts, p[i].full = true, i == 0
+		p[i].connect()
 	}
-	short(p[1])
-	p[0].connect()
-	p[1].connect()
 	end := p[0].now.Add(20 * 60 * tick.Minute)
 	for step := 0; p[0].now < end && step < 100_000; step++ {
 		more := p[0].step()
@@ -55,5 +48,46 @@ func lockstep(t *testing.T, seed uint64, config func(*rand.Rand) tcp.Config, sho
 	if p[0].a.c.State() != tcp.Closed {
 		t.Fatalf("seed %d: %v at the end", seed, p[0].a.c.State())
 	}
-	return p, sent
+	if p[0].runs > 0 {
+		t.Fatalf("seed %d: a run, and a new Out each time", seed)
+	}
+	return p[1], sent
+}
+
+// runConfig is randomConfig with everything else that has a say in what leaves.
+func runConfig(r *rand.Rand) tcp.Config {
+	c := randomConfig(r)
+	c.ProbeMTU = r.IntN(2) == 0
+	if c.ProbeMTU && r.IntN(2) == 0 {
+		c.PathMTU = max(c.MTU/2, 1280)
+	}
+	c.Loss.Pacing, c.Loss.NoTLP, c.Loss.NoFRTO = r.IntN(2) == 0, r.IntN(4) == 0, r.IntN(4) == 0
+	c.Loss.CC.Algorithm = cc.Algorithm(r.IntN(3))
+	c.Loss.CC.InitialWindow = r.IntN(2) * 60
+	return c
+}
+
+// TestFirstSteps: what Input does with segments that it expected, and Poll with runs, is what they do in full.
+func TestFirstSteps(t *testing.T) {
+	seeds := 300
+	if testing.Short() {
+		seeds = 60
+	}
+	withoutECN := func(r *rand.Rand) tcp.Config {
+		c := runConfig(r)
+		c.ECN = tcp.ECNMode(max(0, r.IntN(12)-8))
+		return c
+	}
+	expected, acks, runs, sent := 0, 0, 0, 0
+	for seed := range uint64(seeds) {
+		for _, config := range []func(*rand.Rand) tcp.Config{runConfig, withoutECN} {
+			p, n := lockstep(t, seed, config)
+			sent += n
+			expected, acks, runs = expected+p.expected, acks+p.acks, runs+p.runs
+		}
+	}
+	t.Logf("of %d segments %d with octets and %d others were expected, %d in runs", sent, expected, acks, runs)
+	if expected < seeds || acks < seeds || runs < sent/20 {
+		t.Error("these are too few")
+	}
 }

@@ -102,12 +102,10 @@ type pipe struct {
 	cuts   bool           // records may be cut, since EMSS may fall
 	onSend func(*tcp.Out) // sees each segment
 
-	runs bool // PollNext is asked
-	next int  // segments that it gave without Poll
-
-	predict   bool // segments that Predicted holds for take the short way
-	predicted int  // these
-	acks      int  // those that PredictedAck held for
+	full     bool // no first step of Input, no runs
+	expected int  // segments with octets that took that step,
+	acks     int  // others,
+	runs     int  // and segments of runs
 }
 
 const (
@@ -271,24 +269,17 @@ func (p *pipe) receive(h *host, pk *packet) {
 		}
 		h.open = true
 	}
-	if p.predict && h.c.Predicted(&s) {
-		h.c.InputNext(&s, p.now)
-		n := 0
-		if p.rng.Float64() >= h.badCRC {
-			h.setUp()
-			n = h.rcv.Put(s.Seq, pk.b[off:])
-		}
-		h.c.FinishNext(&s, n, p.now)
-		p.predicted++
-		return
-	}
-	if p.predict && h.c.PredictedAck(&s) {
-		p.rng.Float64()
-		h.c.InputAck(&s, p.now)
+	input := h.c.Input
+	switch {
+	case p.full:
+		input = h.c.InputInFull
+	case !h.c.Expected(&s, p.now):
+	case s.Len > 0:
+		p.expected++
+	default:
 		p.acks++
-		return
 	}
-	o := h.c.Input(&s, p.now)
+	o := input(&s, p.now)
 	bad := p.rng.Float64() < h.badCRC
 	for _, r := range o.R[:o.N] {
 		if bad {
@@ -367,17 +358,14 @@ func (p *pipe) poll(h *host) {
 	}
 	var out tcp.Out
 	for i := 0; ; i++ {
-		ok := false
-		if p.runs && i > 0 {
-			ok = h.c.PollNext(p.now, h.source(), &out)
-		} else {
-			ok = h.c.Poll(p.now, h.source(), &out)
+		if p.full {
+			out = tcp.Out{}
 		}
-		if !ok {
+		if !h.c.Poll(p.now, h.source(), &out) {
 			return
 		}
 		if out.Run == tcp.RunNext {
-			p.next++
+			p.runs++
 		}
 		p.send(h, &out)
 		if i > 100000 {

@@ -94,16 +94,22 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 // Keep records that the layer above placed or holds the octets of r, part of the last Offer. What is not kept before
 // Finish counts as never received.
 func (c *Conn) Keep(r seq.Range) {
-	k := &c.now
-	if !k.open || k.offered == 0 {
-		return
+	if k := &c.now; r.Start == k.left && r.Len() <= k.offered-k.kept {
+		k.left = r.End
+		k.kept += r.Len()
+	} else {
+		c.keepAhead(r)
 	}
+}
+
+// keepAhead is Keep for octets that are not in order.
+func (c *Conn) keepAhead(r seq.Range) {
+	k := &c.now
 	r = r.Clip(seq.Range{Start: k.left, End: c.edge})
-	if r.Empty() {
+	if !k.open || k.offered == 0 || r.Empty() {
 		return
 	}
 	k.kept += r.Len()
-	c.n.OctetsIn += uint64(r.Len())
 	if r.Start == k.left {
 		k.left = r.End
 		return
@@ -120,13 +126,16 @@ func (c *Conn) Finish(now tick.Time) {
 		return
 	}
 	k.open = false
-	c.n.NotKept += uint64(max(0, k.offered-k.kept))
+	c.n.OctetsIn += uint64(k.kept)
+	if k.kept < k.offered {
+		c.n.NotKept += uint64(k.offered - k.kept)
+	}
 	old := c.rcvNxt
-	if k.left != old || !c.held.empty() {
+	if c.rcvNxt = k.left; !c.held.empty() {
 		c.rcvNxt = c.held.take(k.left)
-		if c.finSeen && c.finSeq.Less(c.rcvNxt) {
-			c.rcvNxt = c.finSeq
-		}
+	}
+	if c.finSeen && c.finSeq.Less(c.rcvNxt) {
+		c.rcvNxt = c.finSeq
 	}
 	if c.rcvNxt != old {
 		c.events |= Received

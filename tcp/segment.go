@@ -3,6 +3,7 @@ package tcp
 import (
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
 
@@ -64,7 +65,19 @@ type Out struct {
 	Retransmit bool // sent before
 	Probe      bool // a path MTU probe: the payload is larger than EMSS
 	Run        Run
+
+	of *Conn     // of a run: whose segment this is,
+	at tick.Time // and when it was made
 }
+
+// Run says how a segment relates to the one that Poll wrote to the same Out before.
+type Run uint8
+
+const (
+	RunNone  Run = iota // nothing is known
+	RunFirst            // more may follow that are RunNext
+	RunNext             // only sequence number, length and flags differ
+)
 
 // Source is where new octets come from. The octets that Next returned occupy the sequence numbers from SndNxt on, and
 // stay available until SndUna passed them.

@@ -9,8 +9,12 @@ import (
 
 // Poll writes the next segment to transmit to out and reports whether there was one. In order: RST, SYN,
 // octets sent again, new octets, FIN, probes, acknowledgements. src may be nil when there is nothing to send.
+// It takes less time with the out that it wrote to last.
 func (c *Conn) Poll(now tick.Time, src Source, out *Out) bool {
-	c.run = false
+	if c.run = c.run && out.of == c && out.at == now; c.run { // nothing else can have become due
+		sent, _ := c.pollNew(now, src, out)
+		return sent || c.pollProbe(now, out) || c.pollAck(now, out)
+	}
 	if c.reply.due {
 		c.pollReset(now, out)
 		return true
@@ -35,20 +39,27 @@ func (c *Conn) pollData(now tick.Time, src Source, out *Out) bool {
 			c.resend(tx, now, out)
 			return true
 		}
-		if c.fin >= finSent || c.tx.Permit(now) == 0 {
-			return false
-		}
-		if n, fin, more := c.fresh(now, src); n > 0 || fin {
-			c.sendNew(n, fin, more, now, out)
-			if more && !fin && c.cfg.ProbeMTU && now >= c.pmtu.next {
-				c.growProbe(src, now, out)
-			}
-			return true
-		}
-		if !c.tx.NoNewData(now) {
-			return false
+		if sent, again := c.pollNew(now, src, out); !again {
+			return sent
 		}
 	}
+}
+
+// pollNew emits new octets, and FIN. again says that there are none, and that this makes loss recovery want
+// something sent again.
+func (c *Conn) pollNew(now tick.Time, src Source, out *Out) (sent, again bool) {
+	if c.fin >= finSent || c.tx.Permit(now) == 0 {
+		return false, false
+	}
+	n, fin, more := c.fresh(now, src)
+	if n == 0 && !fin {
+		return false, c.tx.NoNewData(now)
+	}
+	c.sendNew(n, fin, more, now, out)
+	if more && !fin && c.cfg.ProbeMTU && now >= c.pmtu.next {
+		c.growProbe(src, now, out)
+	}
+	return true, false
 }
 
 // resend emits a record again, with its boundaries. Only when EMSS fell below its length it is cut.
@@ -83,19 +94,18 @@ func (c *Conn) fresh(now tick.Time, src Source) (n int, fin, more bool) {
 	if src != nil {
 		n, more = src.Next(room)
 	}
-	if n == 0 && more && room < c.emss && c.mayForce(usable) {
-		n, more = src.Next(c.emss)
-	}
-	c.more = more
-	switch {
-	case n > room:
-		c.frozen = c.nxt.Add(n)
-		return c.cut(n, usable, now), false, true
-	case n == 0 && more:
-		if room < c.emss {
+	if n == 0 && more && room < c.emss {
+		if c.mayForce(usable) {
+			n, more = src.Next(c.emss)
+		}
+		if n == 0 && more {
 			c.windowBlocks(now)
 		}
-		return 0, false, more
+	}
+	c.more = more
+	if n > room {
+		c.frozen = c.nxt.Add(n)
+		return c.cut(n, usable, now), false, true
 	}
 	if c.fin == finQueued && !more {
 		if usable > n {
@@ -170,7 +180,11 @@ func (c *Conn) expirePersist(now tick.Time) {
 // sendNew emits n new octets, and FIN.
 func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	text := seq.Of(c.nxt, n)
-	c.segment(out, text, fin, now)
+	if c.run && !fin {
+		c.nextOfRun(out, text)
+	} else {
+		c.segment(out, text, fin, now)
+	}
 	c.pmtu.sent(c, text, n)
 	kind := loss.Data
 	r := text
@@ -188,9 +202,17 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	c.frozen = seq.Max(c.frozen, c.nxt)
 	c.n.OctetsOut += uint64(n)
 	c.timer.sent()
-	if c.run = !fin && c.runs(now); c.run {
-		out.Run = RunFirst
+	c.run = c.run || !fin && c.held.empty() && c.nOwed == 0 && c.tx.Steady()
+	if c.run && out.of == nil {
+		out.Run, out.of, out.at = RunFirst, c, now
 	}
+}
+
+// nextOfRun makes the segment with text of the one before: nothing that its header says has changed since.
+func (c *Conn) nextOfRun(out *Out, text seq.Range) {
+	out.Seq, out.Payload, out.Flags, out.Run = text.Start, text, wire.ACK, RunNext
+	c.n.SegsOut++
+	c.ecn.segment(out)
 }
 
 // segment starts a segment with octets. SACK blocks go along when they fit without cutting a record; else their
@@ -275,7 +297,7 @@ func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 		return
 	}
 	out.Payload.End = c.nxt
-	out.Probe = true
+	out.Probe, out.Run, c.run = true, RunNone, false
 	c.tx.MTUProbe(out.Payload)
 	c.pmtu.probe = mtuProbe{on: true, r: seq.Range{Start: start, End: c.nxt},
 		size: c.packet(out.Payload.Len())}

@@ -8,6 +8,7 @@ import (
 
 // header starts a segment: everything but payload and SACK.
 func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
+	c.run = false
 	*out = Out{Header: wire.Header{SrcPort: c.ports.local, DstPort: c.ports.remote, Seq: at,
 		Flags: f},
 		Payload: seq.Range{Start: at, End: at}}

@@ -110,11 +110,9 @@ func tcpReceive(n int) Row {
 	}
 	return loop("TCP receive, with its share of acknowledgements", "receive", func(k int) {
 		for i := range k {
-			if !c.Predicted(&s) {
-				panic("layers: a segment in order was not predicted")
-			}
-			c.InputNext(&s, now)
-			c.FinishNext(&s, n, now)
+			o := c.Input(&s, now)
+			c.Keep(o.R[0])
+			c.Finish(now)
 			s.Seq = s.Seq.Add(n)
 			if i%8 == 7 {
 				c.SetRcvSpace(1<<20, now)
@@ -135,7 +133,7 @@ func tcpSend(n int) Row {
 	return loop("TCP send, with its share of acknowledgements", "send", func(k int) {
 		for i := 0; i < k; {
 			for range 8 {
-				if !c.PollNext(now, src, &out) { // Poll after each acknowledgement
+				if !c.Poll(now, src, &out) { // Poll after each acknowledgement
 					break
 				}
 				i++

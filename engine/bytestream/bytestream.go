@@ -85,7 +85,7 @@ func (s *Stream) Kick() {
 	}
 }
 
-// Attach implements stack.Attacher: a connection that is refused ends without Start.
+// Attach implements stack.Upper: a connection that is refused ends without Start.
 func (s *Stream) Attach(e *stack.Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,6 +211,23 @@ func (s *Stream) Event(ev tcp.Events, _ tick.Time) {
 	if ev&tcp.Ended != 0 {
 		s.end()
 	}
+}
+
+// Recover implements stack.Upper: there is no memory of others here.
+func (s *Stream) Recover(any) bool { return false }
+
+// Abandon implements stack.Upper.
+func (s *Stream) Abandon(error) { s.Event(tcp.Ended, 0) }
+
+// EndsAt, WantsCRC and OfferCRC implement stack.Upper for layers with FPDUs.
+func (s *Stream) EndsAt(seq.Num) {}
+
+// WantsCRC says no.
+func (s *Stream) WantsCRC(seq.Num, [][]byte, int) bool { return false }
+
+// OfferCRC is not called.
+func (s *Stream) OfferCRC(at seq.Num, pieces [][]byte, n int, _ uint32) int {
+	return s.Offer(at, pieces, n)
 }
 
 func (s *Stream) end() {

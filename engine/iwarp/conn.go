@@ -82,7 +82,9 @@ type Conn struct {
 	sndNxt    seq.Num // of the next octet that Next will freeze
 	rcvNxt    seq.Num // everything before it has arrived
 	filled    seq.Num // Fill wrote everything before it
-	blank     bool    // from blankFrom on, the octets are blank: see guardFill
+	filling   bool    // Fill is at work, from fillAt on
+	fillAt    seq.Num
+	blank     bool // from blankFrom on, the octets are blank: see Recover
 	blankFrom seq.Num
 	ignored   uint64 // octets that came after the end
 
@@ -170,13 +172,13 @@ func (c *Conn) Next(room int) (n int, more bool) {
 func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	n := c.out.fill(r, dst)
 	if n < r.Len() && c.framed {
-		defer c.guardFill(r, n, dst)
+		c.filling, c.fillAt = true, r.Start
 		if c.blank {
 			c.qp.Blank(c.blankFrom.LessEq(r.Start))
 		}
 		sum, summed, _ = c.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
 	}
-	c.filled = seq.Max(c.filled, r.End)
+	c.filling, c.filled = false, seq.Max(c.filled, r.End)
 	return sum, summed && n == 0
 }
 

@@ -45,6 +45,12 @@ func (s *talker) Offer(_ seq.Num, _ [][]byte, n int) int               { return 
 func (s *talker) Acked(seq.Num)                                        {}
 func (s *talker) Advance(seq.Num)                                      {}
 func (s *talker) Space() int                                           { return 1 << 20 }
+func (s *talker) Attach(*stack.Endpoint)                               {}
+func (s *talker) Recover(any) bool                                     { return false }
+func (s *talker) Abandon(error)                                        {}
+func (s *talker) EndsAt(seq.Num)                                       {}
+func (s *talker) WantsCRC(seq.Num, [][]byte, int) bool                 { return false }
+func (s *talker) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int  { return n }
 func (s *talker) Settle(tick.Time)                                     {}
 func (s *talker) Event(tcp.Events, tick.Time)                          {}
 func (s *talker) Expire(tick.Time)                                     {}

@@ -2,29 +2,42 @@ package iwarp
 
 import "xwarp/tcp/seq"
 
-// guardFill is deferred by Fill. When registered memory cannot be accessed, the stream ends with a Terminate.
-// The octets r, which have their place in the stream before it, are written blank if the peer has seen
-// nothing of them; what it may have seen the rest of cannot be made up, and the connection breaks.
-func (c *Conn) guardFill(r seq.Range, n int, dst []byte) {
-	v := recover()
-	if v == nil {
-		return
+// Recover is called after a panic with v. When that was in Fill, because registered memory cannot be accessed, the
+// stream ends with a Terminate, and it returns true. The octets that Fill was to write have their place in the stream
+// before it: asked for again they are blank if the peer has seen nothing of them. What it may have seen the rest of
+// cannot be made up, and the connection breaks.
+func (c *Conn) Recover(v any) bool {
+	if !c.filling {
+		return false
 	}
 	err := c.qp.Fault(v)
 	if err == nil {
-		panic(v)
+		return false
 	}
+	c.filling = false
 	c.fail(err)
-	if r.Start.Less(c.filled) {
+	switch {
+	case c.fillAt.Less(c.filled):
 		c.tr.Break()
-		return
+	case !c.blank:
+		c.blank, c.blankFrom = true, c.fillAt
 	}
-	if !c.blank {
-		c.blank, c.blankFrom = true, r.Start
-	}
-	c.qp.Blank(true)
-	c.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
-	c.filled = r.End
+	return true
+}
+
+// FillSafely is Fill for a transport that does not call Recover itself.
+func (c *Conn) FillSafely(r seq.Range, dst []byte) {
+	defer func() {
+		if v := recover(); v == nil {
+			return
+		} else if !c.Recover(v) {
+			panic(v)
+		}
+		if c.blank && c.blankFrom.LessEq(r.Start) {
+			c.Fill(r, dst)
+		}
+	}()
+	c.Fill(r, dst)
 }
 
 // Abandon ends the connection after a panic in it or below: it tells what it can, and the handler in any case.

@@ -126,15 +126,15 @@ func (o *OverTCP) Event(ev tcp.Events, now tick.Time) {
 	}
 }
 
-// Bind gives o the Endpoint whose handshake has begun, so that it can be aborted before Start.
-func (o *OverTCP) Bind(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
+// Attach implements stack.Upper: o can be aborted before Start.
+func (o *OverTCP) Attach(e *stack.Endpoint) { o.Endpoint, o.tr = e, e }
 
-// WantsCRC implements stack.Summer.
+// WantsCRC implements stack.Upper.
 func (o *OverTCP) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
 	return o.state == open && len(o.unread) == 0 && o.rcv.WantsCRC(at, pieces, n)
 }
 
-// OfferCRC implements stack.Summer.
+// OfferCRC implements stack.Upper.
 func (o *OverTCP) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) int {
 	kept, err := o.rcv.OfferCRC(at, pieces, n, crc)
 	if err != nil {

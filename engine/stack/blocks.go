@@ -52,6 +52,9 @@ func (b *block) join(o *tcp.Out) bool {
 // segment makes o the i-th segment.
 func (b *block) segment(i int, o *tcp.Out) {
 	*o = b.first
+	if i > 0 {
+		o.Run = tcp.RunNext
+	}
 	o.Payload.Start = o.Payload.Start.Add(i * b.size)
 	o.Seq = o.Payload.Start
 	n := b.size
@@ -67,7 +70,7 @@ func (b *block) segment(i int, o *tcp.Out) {
 func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	s := e.stack
 	b := &s.block
-	next, left := false, false // left: s.out was polled and not sent
+	left := false // s.out was polled and not sent
 	again, ok := true, true
 	for ok && (n < s.round.each || left) {
 		b.mem, b.n = nil, 0
@@ -82,11 +85,10 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 			if ok = b.reserve(s); !ok {
 				break
 			}
-			if ok = e.poll(next, src, now); !ok {
+			if ok = e.conn.Poll(now, src, &s.out); !ok {
 				again = false
 				break
 			}
-			next = true
 			if b.n == 0 {
 				b.start(e, &s.out)
 			} else {
@@ -116,11 +118,9 @@ func (b *block) reserve(s *Stack) bool {
 		need = 1
 	}
 	for len(b.slots) < need {
-		buf, ok := s.port.AllocTx()
+		buf, ok := s.allocTx()
 		if !ok {
-			if buf, ok = s.reclaim(); !ok {
-				return false
-			}
+			return false
 		}
 		b.slots = append(b.slots, buf)
 	}
@@ -136,7 +136,7 @@ func (e *Endpoint) sendBlock() {
 		for i := 0; i < b.n && !e.broken; i++ {
 			b.segment(i, &o)
 			last := len(b.slots) - 1
-			if e.sendFrame(b.slots[last], &o) {
+			if e.emit(b.slots[last], &o) {
 				b.slots = b.slots[:last]
 			}
 		}
@@ -159,15 +159,4 @@ func (e *Endpoint) sendBlock() {
 	s.stats.TxOctets += uint64(end + at*(b.n-1))
 	s.blocks.SendBlock(end, gso.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size,
 		IPv6: e.frame.v6})
-}
-
-// sendFrame sends a segment in a slot, unless its octets cannot be had.
-func (e *Endpoint) sendFrame(buf ring.TxBuf, o *tcp.Out) bool {
-	n := e.frame.build(buf.Data, o, e.hop.mac)
-	sum := e.fill(buf.Data[n:], o)
-	if e.broken {
-		return false
-	}
-	e.stack.put(buf, e.frame.finish(buf.Data, n, o.Payload.Len(), sum))
-	return true
 }

@@ -17,44 +17,41 @@ import (
 // the Stack, and may call the Endpoint.
 type Upper interface {
 	tcp.Source
+	// Attach is the first call; Start may never come.
+	Attach(e *Endpoint)
+	// Start says that the sequence numbers of both streams are known.
+	Start(e *Endpoint, snd, rcv seq.Num, now tick.Time)
 	// Fill writes the octets r of the outgoing stream, which Next has frozen, to dst. It may return their wire.Sum.
 	Fill(r seq.Range, dst []byte) (sum uint64, summed bool)
 	// Acked says that the peer acknowledged everything before to.
 	Acked(to seq.Num)
-	// Offer takes n octets at sequence number at, in order or not, and returns how many from the front were placed
-	// or held; the rest counts as never received.
+	// WantsCRC reports whether OfferCRC is to be called for the n octets at sequence number at, should they be
+	// offered together: they are touched once for their CRC32C and for the checksum of TCP, which nobody has
+	// verified yet.
+	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
+	// Offer takes n octets at sequence number at, in order or not, and returns how many from the front were
+	// placed or held; the rest counts as never received. OfferCRC does so with their CRC32C.
 	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
+	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
+	// EndsAt says where the peer's stream ends, before the octets are offered that came with the FIN or after it.
+	EndsAt(at seq.Num)
 	// Advance says that everything before to has arrived.
 	Advance(to seq.Num)
 	// Space returns how many octets may arrive beyond the left edge.
 	Space() int
-	// Start is the first call, when the sequence numbers of both streams are known.
-	Start(e *Endpoint, snd, rcv seq.Num, now tick.Time)
 	// Settle is called before and after each round of transmission.
 	Settle(now tick.Time)
 	// Event tells what happened to the connection; on tcp.Ended it is the last call.
 	Event(ev tcp.Events, now tick.Time)
+	// Recover is called after a panic with v. True says that it was in Fill and did no harm: the connection goes on,
+	// and the octets that Fill was to write count as lost on their way.
+	Recover(v any) bool
+	// Abandon is the last call after any other panic; nothing that the Upper is made of needs to be as it should.
+	Abandon(why error)
 	// Expire runs the timers of the layer above, Deadline says when.
 	Expire(now tick.Time)
 	Deadline() tick.Time
 }
-
-// Summer is an Upper that may want the CRC32C of what arrives: the octets are touched once for it and the
-// checksum of TCP.
-type Summer interface {
-	// WantsCRC is asked for each segment, whose checksum nobody has verified yet, before OfferCRC is called
-	// instead of Offer.
-	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
-	// OfferCRC is Offer of n octets in order with their CRC32C.
-	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
-}
-
-// Ender is an Upper that is told where the peer's stream ends, before it is offered the octets that came with
-// the FIN or after it.
-type Ender interface{ EndsAt(at seq.Num) }
-
-// Attacher is an Upper that needs its Endpoint before Start, which may never come.
-type Attacher interface{ Attach(e *Endpoint) }
 
 // Endpoint is one connection of a Stack.
 type Endpoint struct {
@@ -63,7 +60,6 @@ type Endpoint struct {
 	conn      tcp.Conn
 	upper     Upper
 	src       tcp.Source // upper
-	summer    Summer     // upper, when it is one
 	hop       *hop
 	hopIdx    int // in hop.users
 	frame     template
@@ -146,7 +142,7 @@ func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 		e.steered = true
 	}
 	e.frame.init(&s.cfg, &t)
-	e.expect.init(&t)
+	e.expect.init(&s.cfg, &t)
 	s.conns[t] = e
 	return e, nil
 }
@@ -154,9 +150,7 @@ func (s *Stack) newEndpoint(t tcp.Tuple) (*Endpoint, error) {
 // use gives e its first upper layer.
 func (e *Endpoint) use(u Upper) {
 	e.setUpper(u)
-	if a, ok := u.(Attacher); ok {
-		a.Attach(e)
-	}
+	u.Attach(e)
 }
 
 // forget takes e out of every table.
@@ -167,8 +161,8 @@ func (s *Stack) forget(e *Endpoint, now tick.Time) {
 	if s.conns[e.tuple] == e {
 		delete(s.conns, e.tuple)
 	}
-	if s.last.ep == e {
-		s.last = lookup{}
+	if s.last == e {
+		s.last = nil
 	}
 	e.setHop(nil, now)
 	e.leave(now)
@@ -190,10 +184,7 @@ func (e *Endpoint) Upper() Upper { return e.upper }
 // SetUpper puts another layer above a started connection; the caller tells it where the streams are.
 func (e *Endpoint) SetUpper(u Upper) { e.setUpper(u); e.stack.mark(e) }
 
-func (e *Endpoint) setUpper(u Upper) {
-	e.upper, e.src = u, u
-	e.summer, _ = u.(Summer)
-}
+func (e *Endpoint) setUpper(u Upper) { e.upper, e.src = u, u }
 
 // Wake makes e transmit at the next Step: the layer above has octets, room or a decision.
 func (e *Endpoint) Wake() { e.stack.mark(e) }
@@ -209,33 +200,45 @@ func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 func (e *Endpoint) Break() { e.broken = true }
 
 // receive runs the segment s with the given payload through TCP and the layer above.
-func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, now tick.Time) {
-	e.stack.serve(e)
+func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now tick.Time) {
 	o := e.conn.Input(s, now)
 	if !e.started {
 		e.start(now)
 	}
 	if end, ok := e.conn.PeerEnd(); ok && o.N > 0 {
-		if u, ok := e.upper.(Ender); ok {
-			u.EndsAt(end)
-		}
+		e.upper.EndsAt(end)
 	}
-	for i, at := 0, s.Start(); i < o.N; i++ {
-		r := o.R[i]
-		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
-		kept := e.upper.Offer(r.Start, pieces, r.Len())
-		if kept > 0 {
-			e.conn.Keep(seq.Of(r.Start, kept))
-		}
-		if kept < r.Len() {
-			break
-		}
+	if r := o.R[0]; c.valid && o.N > 0 && r.Len() == s.Len {
+		kept := e.upper.OfferCRC(r.Start, pieces, s.Len, c.sum)
+		e.conn.Keep(seq.Of(r.Start, kept))
+	} else if o.N > 0 {
+		e.offer(&o, s.Start(), pieces)
 	}
 	e.conn.Finish(now)
 	if o.N > 0 {
 		e.advance()
 	}
 	e.stack.mark(e)
+}
+
+// advance tells the layer above that the left edge moved.
+func (e *Endpoint) advance() {
+	if end := e.conn.RcvEnd(); end != e.rcvEnd {
+		e.rcvEnd = end
+		e.upper.Advance(end)
+	}
+}
+
+// offer gives the layer above what o has of the octets in pieces, the first of which is at at.
+func (e *Endpoint) offer(o *tcp.Offer, at seq.Num, pieces [][]byte) {
+	for _, r := range o.R[:o.N] {
+		pieces, at = cut(pieces, r.Start.Diff(at)), r.Start
+		kept := e.upper.Offer(at, pieces, r.Len())
+		e.conn.Keep(seq.Of(at, kept))
+		if kept < r.Len() {
+			break
+		}
+	}
 }
 
 // cut drops n octets from the front of pieces, in place.
@@ -275,14 +278,19 @@ func (e *Endpoint) output(now tick.Time) int {
 	if e.hop.ready(e.stack) {
 		n = e.burst(now)
 	}
-	if e.broken {
-		e.broken = false
-		e.Abort(now)
-	}
+	e.settleBreak(now)
 	if e.visit = visited; n > 0 {
 		e.visit = visitedSent
 	}
 	return n
+}
+
+// settleBreak ends a connection that Break was called for.
+func (e *Endpoint) settleBreak(now tick.Time) {
+	if e.broken {
+		e.broken = false
+		e.Abort(now)
+	}
 }
 
 // burst sends what may be sent and returns how many frames.
@@ -291,73 +299,38 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	if e.started {
 		src = e.src
 	}
-	if e.stack.blocks != nil {
+	s := e.stack
+	e.frame.end = 0 // the hop may have another address now
+	if s.blocks != nil {
 		return e.burstBlocks(src, now)
 	}
-	for ; n < e.stack.round.each; n++ {
-		sent, again := e.send(n > 0, src, now)
-		if sent {
-			continue
-		}
-		if again {
+	for ; n < s.round.each; n++ {
+		buf, ok := s.allocTx()
+		if !ok {
 			break
 		}
-		return n
+		s.slot, s.filling = buf.Slot(), true
+		sent := e.conn.Poll(now, src, &s.out) && e.emit(buf, &s.out)
+		s.filling = false
+		if !sent {
+			s.port.CancelTx(buf)
+			return n
+		}
 	}
-	e.stack.mark(e)
+	s.mark(e)
 	return n
 }
 
-// send transmits one segment; next says that it is not the first of a burst. again means that one may wait
-// and the port has no room.
-func (e *Endpoint) send(next bool, src tcp.Source, now tick.Time) (sent, again bool) {
+// emit sends o in a slot, unless its octets cannot be had.
+func (e *Endpoint) emit(buf ring.TxBuf, o *tcp.Out) bool {
 	s := e.stack
-	buf, ok := s.port.AllocTx()
-	if !ok {
-		if buf, ok = s.reclaim(); !ok {
-			return false, true
-		}
-	}
-	s.slot, s.filling = buf, true
-	if !e.poll(next, src, now) {
-		s.filling = false
-		s.port.CancelTx(buf)
-		return false, false
-	}
-	if s.out.Run == tcp.RunFirst {
-		s.run.n = 0
-	}
-	var n int
-	run := s.out.Run == tcp.RunNext && s.run.n > 0
-	if run {
-		n = s.run.build(buf.Data, &s.out)
-	} else {
-		n = e.frame.build(buf.Data, &s.out, e.hop.mac)
-	}
-	sum := e.fill(buf.Data[n:], &s.out)
-	s.filling = false
+	at := e.frame.build(buf.Data, o, e.hop.mac)
+	sum := e.fill(buf.Data[at:], o)
 	if e.broken {
-		s.port.CancelTx(buf)
-		return false, false
+		return false
 	}
-	if !run && s.out.Run != tcp.RunNone && s.out.Flags&wire.PSH == 0 {
-		run = s.run.begin(&e.frame, buf.Data, n) // more are known to follow
-	}
-	if run {
-		n = s.run.finish(buf.Data, &s.out, sum)
-	} else {
-		n = e.frame.finish(buf.Data, n, s.out.Payload.Len(), sum)
-	}
-	s.put(buf, n)
-	return true, false
-}
-
-// poll makes stack.out the next segment of a burst.
-func (e *Endpoint) poll(next bool, src tcp.Source, now tick.Time) bool {
-	if next && !e.stack.general {
-		return e.conn.PollNext(now, src, &e.stack.out)
-	}
-	return e.conn.Poll(now, src, &e.stack.out)
+	s.put(buf, e.frame.finish(buf.Data, at, o, sum))
+	return true
 }
 
 // fill writes the payload of o to the front of b and returns its sum.
@@ -382,7 +355,14 @@ func (s *Stack) put(buf ring.TxBuf, n int) {
 	s.port.Send(buf, n)
 }
 
-// reclaim returns a transmit slot that the kernel has just given back.
+// allocTx returns a transmit slot: a free one, or one that the kernel has just given back.
+func (s *Stack) allocTx() (buf ring.TxBuf, ok bool) {
+	if buf, ok = s.port.AllocTx(); !ok {
+		buf, ok = s.reclaim()
+	}
+	return buf, ok
+}
+
 func (s *Stack) reclaim() (buf ring.TxBuf, ok bool) {
 	if s.port.Reap() > 0 {
 		buf, ok = s.port.AllocTx()

@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"slices"
 
+	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
@@ -20,17 +21,15 @@ type Defect struct {
 
 func (d *Defect) Error() string { return fmt.Sprintf("a defect of this program: %v", d.Value) }
 
-// Abandoner is an Upper that can be told of the end of its connection after a panic. It is the last call;
-// nothing that the Upper is made of needs to be as it should. Another Upper gets Event with tcp.Ended.
-type Abandoner interface{ Abandon(why error) }
-
 // serve notes whose turn it is. Others may read that while the worker is stuck; the store costs more than the
 // comparison.
 func (s *Stack) serve(e *Endpoint) {
 	if s.serving.Load() != e {
-		s.serving.Store(e)
+		s.setServing(e)
 	}
 }
+
+func (s *Stack) setServing(e *Endpoint) { s.serving.Store(e) }
 
 // Serving returns the connection that is or was served last; the zero Tuple: none. Any goroutine may call it.
 func (s *Stack) Serving() (t tcp.Tuple) {
@@ -51,9 +50,15 @@ func (s *Stack) contain(now tick.Time) {
 	if v == nil {
 		return
 	}
-	d := &Defect{Tuple: s.Serving(), Value: v, Trace: debug.Stack()}
-	e := s.serving.Swap(nil)
+	e := s.serving.Load()
 	s.giveBack()
+	if e != nil && e.upper != nil && e.upper.Recover(v) {
+		e.settleBreak(now)
+		s.mark(e)
+		return
+	}
+	d := &Defect{Tuple: s.Serving(), Value: v, Trace: debug.Stack()}
+	s.serving.Store(nil)
 	if e != nil {
 		s.Abandon(e, d, now)
 	}
@@ -69,7 +74,7 @@ func (s *Stack) giveBack() {
 	}
 	if s.filling {
 		s.filling = false
-		s.port.CancelTx(s.slot)
+		s.port.CancelTx(ring.NewTxBuf(nil, s.slot))
 	}
 	for _, buf := range s.block.slots {
 		s.port.CancelTx(buf)
@@ -89,13 +94,7 @@ func (s *Stack) Abandon(e *Endpoint, why error, now tick.Time) {
 	if e.upper == nil {
 		return
 	}
-	attempt(func() {
-		if a, ok := e.upper.(Abandoner); ok {
-			a.Abandon(why)
-		} else {
-			e.upper.Event(tcp.Ended, now)
-		}
-	})
+	attempt(func() { e.upper.Abandon(why) })
 }
 
 func attempt(f func()) {

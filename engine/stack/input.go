@@ -2,20 +2,35 @@ package stack
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/octets"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
 
 // input processes one frame. Nothing of p is kept.
 func (s *Stack) input(p *ring.Packet, now tick.Time) {
-	s.serve(nil)
 	s.stats.RxFrames++
 	s.stats.RxOctets += uint64(p.Len())
+	// Most frames are of the hosts of the one before: its connection knows all that their headers have to be.
+	if e, b := s.last, p.Frag(0); e != nil {
+		if ecn, ok := e.expect.matches(b, p.Len()); ok {
+			frags := 1
+			for ; frags < p.NumFrags(); frags++ {
+				s.pieces[frags] = p.Frag(frags)
+			}
+			n := p.Len() - e.frame.n
+			s.seg.Len, s.seg.ECN = n, ecn
+			s.segment(e, b[e.frame.n:], frags, addLength(e.frame.sum, n), now)
+			return
+		}
+	}
 	pieces := p.Frags(s.pieces[:0])
+	s.serve(nil)
 	off, err := s.eth.Decode(pieces[0])
 	switch {
 	case err != nil:
@@ -36,13 +51,23 @@ func (s *Stack) input(p *ring.Packet, now tick.Time) {
 	}
 	pieces[0] = pieces[0][off:]
 	pieces = clip(pieces, s.ip.PayloadLen)
-	switch {
-	case s.ip.Fragment:
+	if s.ip.Fragment {
 		s.fragment(pieces, now)
-	case s.ip.Proto == ip.ProtoTCP:
-		s.segment(pieces, now)
-	default:
+		return
+	}
+	s.datagram(pieces, now)
+}
+
+// datagram processes what the IP header s.ip stands before.
+func (s *Stack) datagram(pieces [][]byte, now tick.Time) {
+	switch {
+	case s.ip.Proto != ip.ProtoTCP:
 		s.icmp(pieces, now)
+	case s.ip.ValidTCP() != nil:
+		s.stats.DropSource++
+	default:
+		s.seg.Len, s.seg.ECN = s.ip.PayloadLen, tcp.ECN(s.ip.TOS&3)
+		s.segment(nil, pieces[0], len(pieces), s.ip.PseudoSum(s.seg.Len), now)
 	}
 }
 
@@ -86,12 +111,7 @@ func (s *Stack) fragment(pieces [][]byte, now tick.Time) {
 		return
 	}
 	s.stats.Reassembled++
-	switch pieces = append(s.pieces[:0], whole); s.ip.Proto {
-	case ip.ProtoTCP:
-		s.segment(pieces, now)
-	default:
-		s.icmp(pieces, now)
-	}
+	s.datagram(append(s.pieces[:0], whole), now)
 }
 
 // icmp gives an ICMP error to the connection whose segment it quotes (RFC 5927).
@@ -124,31 +144,46 @@ func clip(pieces [][]byte, n int) [][]byte {
 	return pieces
 }
 
-// segment processes a TCP segment that lies in pieces, with header s.ip. One of a connection may come from
-// any station: paths need not be symmetric, routers that share an address (VRRP) send from several, and so do
-// bonds. A station that does not see what leaves knows no sequence number.
-func (s *Stack) segment(pieces [][]byte, now tick.Time) {
-	if s.ip.ValidTCP() != nil {
-		s.stats.DropSource++
-		return
-	}
-	if !s.verify(pieces) {
-		return
-	}
-	off, err := s.seg.Decode(pieces[0])
+// segment processes a TCP segment of s.seg.Len octets, header included. It begins with b and goes on in
+// s.pieces[1:frags]; sum is that of its pseudo header. near is a connection between the same hosts, nil when none is
+// at hand: then s.ip is the IP header. A segment of a connection may come from any station: paths need not be
+// symmetric, routers that share an address (VRRP) send from several, and so do bonds. A station that does not see
+// what leaves knows no sequence number.
+func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tick.Time) {
+	head, err := s.seg.Decode(b)
 	if err != nil {
-		s.stats.DropMalformed++
+		s.malformed(b, frags, sum)
 		return
 	}
-	s.seg.Len, s.seg.ECN = s.ip.PayloadLen-off, tcp.ECN(s.ip.TOS&3)
-	pieces[0] = pieces[0][off:]
+	e := near
+	if near == nil || near.tuple.RemotePort != s.seg.SrcPort ||
+		near.tuple.LocalPort != s.seg.DstPort {
+		e = s.find(near)
+	}
+	s.serve(e)
+	s.seg.Len -= head
+	payload := b[head:]
+	s.pieces[0] = payload
+	pieces := s.pieces[:frags]
+	// The octets are touched once for both, and for CRC32C only if that is of use.
+	crc, all := payloadCRC{}, wire.Sum(b[:head], sum)
+	if e != nil && s.seg.Len > 0 && e.upper.WantsCRC(s.seg.Seq, pieces, s.seg.Len) {
+		crc.valid = true
+		crc.sum, all = octets.Sum(payload, 0, all)
+	} else {
+		all = wire.Sum(payload, all)
+	}
+	if frags > 1 {
+		all = crc.rest(pieces, all)
+	}
+	if !wire.Right(all) && !s.partial(b, sum) {
+		return
+	}
+	if e != nil && !(e.conn.State() == tcp.TimeWait && s.reuse(e, now)) {
+		e.receive(&s.seg, pieces, crc, now)
+		return
+	}
 	t := &s.tuple
-	*t = tcp.Tuple{Local: s.ip.Dst, Remote: s.ip.Src, LocalPort: s.seg.DstPort,
-		RemotePort: s.seg.SrcPort}
-	if e := s.find(t); e != nil && !s.reuse(e, now) {
-		e.receive(&s.seg, pieces, now)
-		return
-	}
 	if s.cfg.Stray != nil && s.stray(pieces) {
 		return
 	}
@@ -168,49 +203,60 @@ func (s *Stack) segment(pieces [][]byte, now tick.Time) {
 
 // reuse frees a connection in TIME-WAIT when s.seg is a SYN that may open it again (RFC 6191).
 func (s *Stack) reuse(e *Endpoint, now tick.Time) bool {
-	if e.conn.State() != tcp.TimeWait || !s.seg.Flags.Has(wire.SYN) ||
-		s.listenerFor(&e.tuple) == nil || !e.conn.Reusable(&s.seg) {
+	if s.listenerFor(&e.tuple) == nil || !e.conn.Reusable(&s.seg) {
 		return false
 	}
+	s.tuple = e.tuple
 	e.conn.Recycle()
 	e.events(now)
 	s.forget(e, now)
 	return true
 }
 
-func (s *Stack) find(t *tcp.Tuple) *Endpoint {
-	if s.last.ep != nil && s.last.tuple == *t {
-		return s.last.ep
+// find sets s.tuple, with the addresses of near if there is one, and returns its connection.
+func (s *Stack) find(near *Endpoint) *Endpoint {
+	t := &s.tuple
+	if near != nil {
+		*t = near.tuple
+	} else {
+		t.Local, t.Remote = s.ip.Dst, s.ip.Src
+	}
+	t.LocalPort, t.RemotePort = s.seg.DstPort, s.seg.SrcPort
+	if e := s.last; e != nil && e.tuple == *t {
+		return e
 	}
 	e := s.conns[*t]
 	if e != nil {
-		s.last = lookup{*t, e}
+		s.last = e
 	}
 	return e
 }
 
-// verify checks the TCP checksum over all pieces.
-func (s *Stack) verify(pieces [][]byte) bool {
-	if len(pieces[0]) < wire.HeaderLen {
-		s.stats.DropMalformed++
-		return false
-	}
-	pseudo := s.ip.PseudoSum(s.ip.PayloadLen)
-	var sum uint16
-	if len(pieces) == 1 {
-		sum = wire.Fold(wire.Sum(pieces[0], pseudo))
-	} else {
-		var p wire.Pieces
-		p.Start(pseudo)
-		for _, b := range pieces {
-			p.Add(b)
+// payloadCRC is the CRC32C of a segment's payload.
+type payloadCRC struct {
+	sum   uint32
+	valid bool
+}
+
+// rest adds the pieces behind the first to c, if it is valid, and to a running sum that the first is in already.
+func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
+	for i, b := range pieces[1:] {
+		if len(pieces[i])&1 != 0 { // what follows changes places, and so does what is before
+			sum = bits.RotateLeft64(sum, 8)
 		}
-		sum = p.Fold()
+		if c.valid {
+			c.sum, sum = octets.Sum(b, c.sum, sum)
+		} else {
+			sum = wire.Sum(b, sum)
+		}
 	}
-	if sum == 0xffff {
-		return true
-	}
-	if binary.BigEndian.Uint16(pieces[0][16:]) == wire.Fold(pseudo) {
+	return sum
+}
+
+// partial reports whether the checksum in header h, which is wrong, may be the pseudo header's alone, and counts it
+// otherwise.
+func (s *Stack) partial(h []byte, pseudo uint64) bool {
+	if binary.BigEndian.Uint16(h[checksumAt:]) == wire.Fold(pseudo) {
 		if s.cfg.TrustPartialChecksum {
 			return true
 		}
@@ -218,6 +264,19 @@ func (s *Stack) verify(pieces [][]byte) bool {
 	}
 	s.stats.DropChecksum++
 	return false
+}
+
+// malformed counts a segment whose header cannot be, unless it was changed on its way.
+func (s *Stack) malformed(b []byte, frags int, sum uint64) {
+	if len(b) >= wire.HeaderLen {
+		var none payloadCRC
+		s.pieces[0] = b
+		all := none.rest(s.pieces[:frags], wire.Sum(b, sum))
+		if !wire.Right(all) && !s.partial(b, sum) {
+			return
+		}
+	}
+	s.stats.DropMalformed++
 }
 
 // reply sends o, which has no payload, to mac.
@@ -230,7 +289,6 @@ func (s *Stack) reply(t *tcp.Tuple, o *tcp.Out, mac [6]byte) {
 	var f template
 	f.init(&s.cfg, t)
 	n := f.build(buf.Data, o, mac)
-	n = f.finish(buf.Data, n, 0, 0)
-	s.put(buf, n)
+	s.put(buf, f.finish(buf.Data, n, o, 0))
 	s.queued = true
 }

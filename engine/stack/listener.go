@@ -135,7 +135,7 @@ func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 		if e, err := l.accept(t, now); err != nil {
 			l.refuse(t, err, now)
 		} else {
-			e.receive(&s.seg, pieces, now)
+			e.receive(&s.seg, pieces, payloadCRC{}, now)
 		}
 	}
 }

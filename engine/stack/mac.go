@@ -9,5 +9,6 @@ func (s *Stack) SetMAC(mac [6]byte) {
 	s.cfg.MAC = mac
 	for _, e := range s.conns {
 		e.frame.setSource(mac)
+		e.expect.init(&s.cfg, &e.tuple)
 	}
 }

@@ -79,7 +79,7 @@ type Stack struct {
 	dirty     []*Endpoint // want to transmit, oldest first
 	spare     []*Endpoint // the other buffer of dirty
 	stats     Stats
-	last      lookup
+	last      *Endpoint   // found last: segments come in runs
 	gone      []*Endpoint // ended, to be forgotten after the callbacks
 	totals    tally.Sum[TCPCounters]
 	listened  tcp.ListenCounters // by listeners that were closed
@@ -87,7 +87,7 @@ type Stack struct {
 	serving atomic.Pointer[Endpoint] // whose turn it is; nil: nobody's
 	at      int                      // the next frame of batch
 	holding int                      // the frame of batch that is being received, and 1; 0: none
-	slot    ring.TxBuf               // that is being filled, if filling
+	slot    uint32                   // that is being filled, if filling
 	filling bool
 	round   round // of transmission
 
@@ -95,8 +95,6 @@ type Stack struct {
 	pieces  [ring.MaxFrags + 1][]byte
 	seg     tcp.Segment
 	out     tcp.Out
-	run     runHeader  // of the burst that is being sent
-	general bool       // tests: no runs
 	blocks  gso.Blocks // port, nil when it takes none
 	block   block      // of the burst that is being sent
 	eth     ip.Ethernet
@@ -105,12 +103,6 @@ type Stack struct {
 	tuple   tcp.Tuple // of the segment being processed
 	strayed Stray
 	frags   ip.Reassembler
-}
-
-// lookup remembers the connection found last: segments come in runs.
-type lookup struct {
-	tuple tcp.Tuple
-	ep    *Endpoint
 }
 
 // ErrConfig is wrapped by New's errors.
@@ -179,9 +171,7 @@ func (s *Stack) receive(now tick.Time) {
 		p := &s.batch[s.at]
 		s.at++
 		s.holding = s.at
-		if !s.predicted(p, now) {
-			s.input(p, now)
-		}
+		s.input(p, now)
 		s.holding = 0
 		s.port.Release(p)
 	}

@@ -58,7 +58,8 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 		s.stats.DropNoConnection++
 		return
 	}
-	e.receive(&x.Segment, append(s.pieces[:0], x.Payload), now)
+	s.serve(e)
+	e.receive(&x.Segment, append(s.pieces[:0], x.Payload), payloadCRC{}, now)
 }
 
 // DeliverICMP gives an ICMP error to the connection that it is about; false: there is none here.

@@ -21,17 +21,32 @@ const (
 	defaultHops = 64
 )
 
-// template is the Ethernet and IP header of a connection's frames, ready but for what differs from frame to frame.
+// maxHeader is Ethernet with a tag, IPv6, and TCP with timestamps: what the headers of a run have at most.
+const maxHeader = etherLen + vlanLen + ipv6Len + wire.HeaderLen + wire.TimestampsLen
+
+// Where things are in a TCP header.
+const (
+	seqAt      = 4
+	flagsAt    = 12 // behind the data offset, in the same word
+	checksumAt = 16
+)
+
+// template is the headers of a connection's frames, ready but for what differs from frame to frame: within a run of
+// segments sequence number, flags, checksum and, in the last, length; everywhere else all of TCP's.
 //
 //	| Ethernet 14 or 18 | IPv4 20 or IPv6 40 | TCP 20..60 | payload
 type template struct {
-	hdr    [etherLen + vlanLen + ipv6Len]byte
-	n      int // octets of hdr
-	ipAt   int // where the IP header begins
-	v6     bool
-	sum    uint64 // of the addresses and the protocol, for the TCP checksum
-	ipSum  uint64 // of the IPv4 header as it stands in hdr, in 32 bits
-	headAt int    // where build put the TCP header
+	hdr   [maxHeader]byte // of a run; of other frames Ethernet and IP
+	n     int             // octets of Ethernet and IP
+	ipAt  int             // where the IP header begins
+	v6    bool
+	sum   uint64 // of the addresses and the protocol, for the TCP checksum
+	ipSum uint64 // of the IPv4 header without length, TOS and checksum, in 32 bits
+
+	end    int    // octets of hdr in a run, 0: there is none
+	size   int    // octets of payload that hdr is for
+	tcpSum uint64 // of hdr's TCP header and the pseudo header, in 32 bits; without sequence number and flags
+	runSum uint64 // the same without length
 }
 
 func (f *template) init(cfg *Config, t *tcp.Tuple) {
@@ -82,36 +97,81 @@ func flowLabel(t *tcp.Tuple) [3]byte {
 
 // build writes all headers of o to b, but for the TCP checksum, and returns where the payload goes.
 func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
-	*(*[len(f.hdr)]byte)(b) = f.hdr
+	if o.Run == tcp.RunNext && f.end > 0 {
+		return f.next(b, o)
+	}
+	f.end = 0
+	*(*[maxHeader]byte)(b) = f.hdr
 	*(*[6]byte)(b) = mac
-	f.headAt = f.n
 	at := f.n + o.Header.Put(b[f.n:])
-	segment := at - f.n + o.Payload.Len()
-	if h := b[f.ipAt : f.ipAt+ipv4Len]; f.v6 {
-		h[1] = h[1]&0x0f | byte(o.ECN)<<4
-		binary.BigEndian.PutUint16(h[4:], uint16(segment))
-	} else {
-		h[1] = byte(o.ECN)
-		putLength4(h, f.ipSum+uint64(o.ECN)<<8, ipv4Len+segment)
+	f.setIP(b, o.ECN, at-f.n+o.Payload.Len())
+	if o.Run != tcp.RunNone && o.Flags&wire.PSH == 0 && at <= maxHeader { // more are known to follow
+		f.begin(b, at, o.Payload.Len())
 	}
 	return at
 }
 
-// putLength4 fills the length of an IPv4 packet and its checksum in; sum is that of the rest of the header,
-// in 32 bits. The identification stays 0: packets that must not be fragmented need none (RFC 6864, 4.1), and
-// a counter would tell one peer how much the others are sent.
-func putLength4(h []byte, sum uint64, n int) {
-	v := bits.ReverseBytes16(uint16(n))
+// setIP writes what an IP header says of a segment of n octets.
+func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
+	h := (*[ipv4Len]byte)(b[f.ipAt:])
+	if f.v6 {
+		h[1] = h[1]&0x0f | byte(ecn)<<4
+		binary.BigEndian.PutUint16(h[4:], uint16(n))
+		return
+	}
+	// The identification stays 0: packets that must not be fragmented need none (RFC 6864, 4.1), and a counter
+	// would tell one peer how much the others are sent.
+	h[1] = byte(ecn)
+	v := bits.ReverseBytes16(uint16(ipv4Len + n))
 	binary.LittleEndian.PutUint16(h[2:], v)
-	binary.BigEndian.PutUint16(h[10:], wire.Finish(sum+uint64(v)))
+	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(ecn)<<8+uint64(v)))
 }
 
-// finish fills the TCP checksum in, now that n octets of payload follow the headers that end at at; sum is
-// theirs. It returns the length of the frame.
-func (f *template) finish(b []byte, at, n int, sum uint64) int {
-	sum = wire.Sum(b[f.headAt:at], addSum(sum, addLength(f.sum, at+n-f.headAt)))
-	wire.PutChecksum(b[f.headAt:], wire.Finish(sum))
-	return at + n
+// begin makes the headers of the segment in b, the payload of which, size octets, is at at, those of a run.
+func (f *template) begin(b []byte, at, size int) {
+	f.end, f.size = at, size
+	copy(f.hdr[:], b[:at])
+	t := f.hdr[f.n:at]
+	binary.BigEndian.PutUint32(t[seqAt:], 0)
+	t[flagsAt] &= 0xf0
+	t[flagsAt+1] = 0
+	f.runSum = narrow(wire.Sum(t, f.sum))
+	f.tcpSum = narrow(addLength(f.runSum, len(t)+size))
+}
+
+// next is build for a segment of a run.
+func (f *template) next(b []byte, o *tcp.Out) int {
+	if n := o.Payload.Len(); n != f.size {
+		f.size = n
+		n += f.end - f.n
+		f.setIP(f.hdr[:], o.ECN, n)
+		f.tcpSum = narrow(addLength(f.runSum, n))
+	}
+	*(*[maxHeader]byte)(b) = f.hdr
+	t := (*[wire.HeaderLen]byte)(b[f.n:])
+	binary.BigEndian.PutUint32(t[seqAt:], uint32(o.Seq))
+	binary.BigEndian.PutUint16(t[flagsAt:], uint16(t[flagsAt])<<8|uint16(o.Flags&wire.FlagMask))
+	return f.end
+}
+
+// finish fills the TCP checksum in, now that o's payload follows the headers that end at at; sum is the payload's. It
+// returns the length of the frame.
+func (f *template) finish(b []byte, at int, o *tcp.Out, sum uint64) int {
+	end := at + o.Payload.Len()
+	if f.end > 0 {
+		sum = addSum(sum, f.tcpSum+uint64(bits.ReverseBytes16(uint16(o.Flags&wire.FlagMask)))+
+			uint64(bits.ReverseBytes32(uint32(o.Seq))))
+	} else {
+		sum = wire.Sum(b[f.n:at], addSum(sum, addLength(f.sum, end-f.n)))
+	}
+	wire.PutChecksum(b[f.n:], wire.Finish(sum))
+	return end
+}
+
+// narrow folds a running sum to 32 bits, so that some can be added without a carry.
+func narrow(sum uint64) uint64 {
+	sum = sum>>32 + sum&0xffffffff
+	return sum>>32 + sum&0xffffffff
 }
 
 // addLength adds a length field to the running sum of a pseudo header.

@@ -90,7 +90,7 @@ func (s *Sender) beginEvent(now tick.Time) {
 func (s *Sender) cumulative(a *Ack) (fin bool) {
 	ev := &s.ev
 	ev.acked = a.Ack.Diff(s.una)
-	if s.fack == s.una && s.frto.step == frtoOff && !s.single {
+	if s.fack == s.una && s.frto.step == frtoOff {
 		s.inOrder(a.Ack)
 	}
 	for s.q.len() > 0 {

@@ -92,11 +92,16 @@ func (s *Sender) detectRACK(now tick.Time) {
 	if !s.rack.ok {
 		return
 	}
-	wait := s.rack.rtt + s.reorderWindow()
 	l := &s.q.list[inFlight]
-	if s.rack.end.LessEq(s.una) && (l.n == 0 || s.q.at(l.first).sent >= s.rack.sent) && !s.single {
+	if s.rack.end.LessEq(s.una) && (l.n == 0 || s.q.at(l.first).sent >= s.rack.sent) {
 		return // what is in flight ends later and was not sent earlier, as with every acknowledgement of a burst
 	}
+	s.walkRACK(now)
+}
+
+func (s *Sender) walkRACK(now tick.Time) {
+	wait := s.rack.rtt + s.reorderWindow()
+	l := &s.q.list[inFlight]
 	id, walked := l.first, 0
 	for range l.n {
 		r := s.q.at(id)

@@ -65,9 +65,9 @@ func (q *ring) push(start seq.Num, size int, k Kind, now tick.Time) {
 	}
 	r := q.at(q.tail)
 	r.sent, r.start, r.size = now, start, uint32(size) // one by one: a composite would be made elsewhere and copied
-	r.prev, r.next, r.tx, r.kind, r.stale = 0, 0, 1, k, false
+	r.prev, r.next, r.at, r.tx, r.kind, r.stale = 0, 0, inFlight, 1, k, false
+	q.append(q.tail, r, &q.list[inFlight])
 	q.tail++
-	q.link(q.tail-1, inFlight)
 }
 
 func (q *ring) grow() {
@@ -82,13 +82,19 @@ func (q *ring) grow() {
 func (q *ring) link(id uint32, p place) {
 	r, l := q.at(id), &q.list[p]
 	r.at = p
-	l.octets += int(r.size)
-	l.n++
 	if p == sacked {
+		l.octets += int(r.size)
+		l.n++
 		r.next = id + 1
 		return
 	}
-	if l.n == 1 {
+	q.append(id, r, l)
+}
+
+// append puts r, with identifier id, at the end of l.
+func (q *ring) append(id uint32, r *record, l *list) {
+	l.octets += int(r.size)
+	if l.n++; l.n == 1 {
 		l.first = id
 	} else {
 		r.prev = l.last

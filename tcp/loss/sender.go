@@ -42,7 +42,6 @@ type Sender struct {
 	timedOut tick.Time
 	cfg      Config
 	count    Counters
-	single   bool // tests: an acknowledgement looks at each record by itself
 }
 
 // part is how far into a record a retransmission got, because the MSS is less than the record.
@@ -209,10 +208,12 @@ func (s *Sender) idle(now tick.Time) {
 // Sent notes that the new segment r left, and keeps its boundaries as one record. r begins at Nxt. appLimited
 // says that there is no more to send after it.
 func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
-	n := r.Len()
-	if n == 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
+	n := r.End.Diff(r.Start)
+	if n <= 0 || r.Start != s.nxt || s.q.len() >= maxRecords {
 		return
 	}
+	// What follows at the same time, but for the second in flight, finds the probe armed.
+	armed := s.lastSent == now && s.q.len() > 1 && s.state <= Disorder && s.tlp.want == probeNone
 	s.lastSent = now
 	if s.state == CWR || s.state == Recovery {
 		s.prr.out += n
@@ -220,21 +221,6 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	if s.frto.step == frtoNew {
 		s.frto.sent(r.End)
 	}
-	s.record(r, k, appLimited, now)
-	if s.tlp.want == probeNew {
-		s.tlp.sent(s.nxt, false)
-		s.count.Probes++
-		s.timers.rto = now.Add(s.timeout())
-	}
-	if s.timers.rto == tick.Never {
-		s.timers.rto = now.Add(s.timeout())
-	}
-	s.armProbe(now)
-}
-
-// record keeps r as one record, and notes what limits the sender.
-func (s *Sender) record(r seq.Range, k Kind, appLimited bool, now tick.Time) {
-	n := r.Len()
 	s.q.push(r.Start, n, k, now)
 	s.nxt = r.End
 	s.count.Sent++
@@ -246,30 +232,24 @@ func (s *Sender) record(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	if s.cfg.Pacing && s.rtt.srtt() >= pacingQuantum && s.count.Sent > pacingFree {
 		s.pace.sent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
 	}
-}
-
-// Steady reports whether only the window and the pacing rate decide about the new segments that follow one
-// just sent: nothing is lost, no probe is wanted, no reduction is under way. It holds until the next call of
-// Ack, Expire or SetMSS.
-func (s *Sender) Steady() bool {
-	return s.state <= Disorder && s.q.len() > 0 && s.tlp.want == probeNone &&
-		s.frto.step == frtoOff && s.dups == 0 &&
-		s.q.list[lost].n|s.q.list[lostAgain].n == 0
-}
-
-// PermitNext is Permit after a segment was sent at the same time while Steady, for a full one; false means
-// that Permit decides.
-func (s *Sender) PermitNext(now tick.Time) bool {
-	return s.q.len() < maxRecords && s.cc.Cwnd()-s.q.list[inFlight].octets >= s.mss &&
-		!(s.cfg.Pacing && s.pace.next > now)
-}
-
-// SentNext is Sent for the segment r, not empty, of Data that begins at Nxt and that PermitNext allowed.
-func (s *Sender) SentNext(r seq.Range, appLimited bool, now tick.Time) {
-	s.record(r, Data, appLimited, now)
-	if s.q.len() == 2 { // a single record would have had a later probe
+	if s.tlp.want == probeNew {
+		s.tlp.sent(s.nxt, false)
+		s.count.Probes++
+		s.timers.rto = now.Add(s.timeout())
+	}
+	if s.timers.rto == tick.Never {
+		s.timers.rto = now.Add(s.timeout())
+	}
+	if !armed {
 		s.armProbe(now)
 	}
+}
+
+// Steady reports whether only the window and the pacing rate decide about new segments: nothing is lost, no
+// probe is wanted, no reduction is under way.
+func (s *Sender) Steady() bool {
+	return s.state <= Disorder && s.tlp.want == probeNone && s.frto.step == frtoOff &&
+		s.dups == 0 && s.lostRecords() == 0
 }
 
 // sent spends n octets of the rate. What is saved up is a burst: a quantum's worth, so that a fast sender has
@@ -298,6 +278,13 @@ func (s *Sender) NoNewData(now tick.Time) bool {
 
 // Retransmit returns the next record to send again now, the same one until Retransmitted covers it.
 func (s *Sender) Retransmit(now tick.Time) (Tx, bool) {
+	if s.lostRecords() == 0 && s.tlp.want != probeLast {
+		return Tx{}, false
+	}
+	return s.retransmit()
+}
+
+func (s *Sender) retransmit() (Tx, bool) {
 	id, probe, ok := s.choose()
 	if !ok {
 		return Tx{}, false

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/bits"
 
 	"xwarp/tcp/seq"
 )
@@ -88,26 +87,6 @@ func (h *Header) Decode(b []byte) (payloadOff int, err error) {
 	return off, nil
 }
 
-// DecodeUsual is Decode for the headers that nearly all segments have: without options, or with timestamps as
-// all senders write them. It returns 0, and leaves h in any state, for others. b may be longer than the
-// header.
-func (h *Header) DecodeUsual(b *[HeaderLen + TimestampsLen]byte) int {
-	switch b[12] >> 4 {
-	case HeaderLen / 4:
-		h.fixed((*[HeaderLen]byte)(b[:]))
-		return HeaderLen
-	case (HeaderLen + TimestampsLen) / 4:
-		if binary.BigEndian.Uint32(b[HeaderLen:]) != tsWord {
-			return 0
-		}
-		h.fixed((*[HeaderLen]byte)(b[:]))
-		h.Opt.Present = HasTS
-		h.Opt.TSVal, h.Opt.TSEcr = binary.BigEndian.Uint32(b[24:]), binary.BigEndian.Uint32(b[28:])
-		return HeaderLen + TimestampsLen
-	}
-	return 0
-}
-
 // fixed sets what every header has, and no options.
 func (h *Header) fixed(b *[HeaderLen]byte) {
 	h.SrcPort, h.DstPort = binary.BigEndian.Uint16(b[0:]), binary.BigEndian.Uint16(b[2:])
@@ -115,19 +94,6 @@ func (h *Header) fixed(b *[HeaderLen]byte) {
 	h.Flags = Flags(binary.BigEndian.Uint16(b[12:])) & FlagMask
 	h.Window, h.Urgent = binary.BigEndian.Uint16(b[14:]), binary.BigEndian.Uint16(b[18:])
 	h.Opt.Present, h.Opt.NSACK, h.Opt.NAccECN = 0, 0, 0
-}
-
-// SumUsual is Sum of the payloadOff octets of such a header.
-func SumUsual(b *[HeaderLen + TimestampsLen]byte, payloadOff int, acc uint64) uint64 {
-	acc, c := bits.Add64(acc, binary.LittleEndian.Uint64(b[0:]), 0)
-	acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b[8:]), c)
-	if payloadOff == HeaderLen {
-		acc, c = bits.Add64(acc, uint64(binary.LittleEndian.Uint32(b[16:])), c)
-		return addCarry(acc, c)
-	}
-	acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b[16:]), c)
-	acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(b[24:]), c)
-	return addCarry(acc, c)
 }
 
 // Len returns the octets that Put writes. A header whose options exceed MaxOptionsLen cannot be sent.

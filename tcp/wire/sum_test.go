@@ -31,8 +31,8 @@ func TestSumWide(t *testing.T) {
 			buf[i] = fill(i)
 		}
 		for off := range 33 {
-			for _, n := range []int{0, 1, 7, 63, 64, 127, 128, 129, 191, 255, 256, 257, 383, 1448,
-				1480, 2049, 4096} {
+			for _, n := range []int{0, 1, 7, 20, 31, 32, 33, 63, 64, 127, 128, 129, 191, 255, 256,
+				257, 383, 1448, 1480, 2049, 4096} {
 				b := buf[off : off+n]
 				want := reference(b)
 				if got := Fold(Sum(b, 0)); got != want {
@@ -41,6 +41,9 @@ func TestSumWide(t *testing.T) {
 				if got := Fold(sumScalar(b, 0)); got != want {
 					t.Fatalf("%s: %d octets at %d in Go: %#04x, want %#04x", name, n, off, got,
 						want)
+				}
+				if acc := Sum(b, 0); Right(acc) != (want == 0xffff) {
+					t.Fatalf("%s: %d octets at %d: Right says %v", name, n, off, Right(acc))
 				}
 				if a, b := Fold(Sum(b, ^uint64(0)-3)), Fold(sumScalar(b, ^uint64(0)-3)); a != b {
 					t.Fatalf("%s: %d octets at %d on top of a full sum: %#04x and %#04x", name, n,

@@ -1,0 +1,78 @@
+package stack
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"xwarp/tcp"
+	"xwarp/tcp/wire"
+)
+
+// expect is what the frames of a connection have in common as they arrive: those for this host's address, in its
+// VLAN, with a whole datagram of TCP between the two hosts, without options or extension headers.
+type expect struct {
+	mask, value [expectLen / 8]uint64 // of the words at the beginning: value is masked
+	ipAt        int
+	v6          bool
+}
+
+// expectLen is octets of Ethernet with a tag and of IPv6, in words; expectLen4 those with IPv4.
+const (
+	expectLen  = (etherLen + vlanLen + ipv6Len + 7) &^ 7
+	expectLen4 = (etherLen + vlanLen + ipv4Len + 7) &^ 7
+)
+
+func (x *expect) init(cfg *Config, t *tcp.Tuple) {
+	*x = expect{ipAt: etherLen, v6: !t.Remote.Is4()}
+	var mask, value [expectLen]byte
+	know := func(at int, bits byte, octets ...byte) {
+		for i, v := range octets {
+			mask[at+i], value[at+i] = bits, v
+		}
+	}
+	know(0, 0xff, cfg.MAC[:]...)
+	if cfg.VLAN != 0 { // of whatever priority
+		know(12, 0xff, typeVLAN>>8, typeVLAN&0xff, 0, byte(cfg.VLAN))
+		mask[14], value[14] = maxVLAN>>8, byte(cfg.VLAN>>8)
+		x.ipAt += vlanLen
+	}
+	if h := x.ipAt; x.v6 {
+		know(h-2, 0xff, typeIPv6>>8, typeIPv6&0xff)
+		know(h, 0xf0, 6<<4)
+		know(h+6, 0xff, protoTCP)
+		know(h+8, 0xff, append(t.Remote[:], t.Local[:]...)...)
+	} else {
+		know(h-2, 0xff, typeIPv4>>8, typeIPv4&0xff, 4<<4|ipv4Len/4)
+		know(h+6, 0x3f, 0) // no fragment follows
+		know(h+7, 0xff, 0) // and none is before
+		know(h+9, 0xff, protoTCP)
+		know(h+12, 0xff, append(t.Remote[12:], t.Local[12:]...)...)
+	}
+	for i := range x.mask {
+		x.mask[i] = binary.LittleEndian.Uint64(mask[8*i:])
+		x.value[i] = binary.LittleEndian.Uint64(value[8*i:])
+	}
+}
+
+// matches reports whether the frame of n octets that b begins is one of those, ends with its datagram and has no
+// wrong checksum of IPv4, and returns the bits of congestion notification.
+func (x *expect) matches(b []byte, n int) (ecn tcp.ECN, ok bool) {
+	if len(b) < expectLen4 {
+		return 0, false
+	}
+	word := func(i int) uint64 {
+		return (binary.LittleEndian.Uint64(b[8*i:]) ^ x.value[i]) & x.mask[i]
+	}
+	if word(0)|word(1)|word(2)|word(3)|word(4) != 0 {
+		return 0, false
+	}
+	h, n := b[x.ipAt:], n-x.ipAt
+	if x.v6 {
+		return tcp.ECN(h[1] >> 4 & 3), len(b) >= expectLen && word(5)|word(6)|word(7) == 0 &&
+			int(binary.BigEndian.Uint16(h[4:]))+ipv6Len == n
+	}
+	v := (*[ipv4Len]byte)(h)
+	sum, c := bits.Add64(binary.LittleEndian.Uint64(v[0:]), binary.LittleEndian.Uint64(v[8:]), 0)
+	sum, c = bits.Add64(sum, uint64(binary.LittleEndian.Uint32(v[16:])), c)
+	return tcp.ECN(v[1] & 3), int(binary.BigEndian.Uint16(v[2:])) == n && wire.Right(sum+c)
+}
