@@ -108,6 +108,9 @@ func OpenXDP(cfg XDPConfig) (*Device, error) {
 		d.log.Warn("generic XDP: slower, and a veth peer may reorder", "interface", cfg.Interface,
 			"because", x.att.NativeErr)
 	}
+	if x.att.Mode == bpf.ModeGeneric {
+		x.warnOfMerging(nic)
+	}
 	if why := x.socket.NoZeroCopy; why != nil {
 		d.log.Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface,
 			"because", why)

@@ -53,6 +53,19 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	return nil
 }
 
+// warnOfMerging says what would merge segments before the interface's generic XDP sees them.
+func (x *xdpDriver) warnOfMerging(nic netlink.Link) {
+	list, err := ethtool.Merging(nic)
+	if err != nil {
+		return // the doctor says more
+	}
+	for _, m := range list {
+		x.dev.log.Warn("a device below the interface merges segments, which are dropped then",
+			"interface", x.cfg.Interface, "below", m.Device,
+			"next", fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature))
+	}
+}
+
 // chooseQueues decides which queues are served when the configuration does not.
 func (x *xdpDriver) chooseQueues(link int) {
 	if len(x.cfg.Queues) > 0 {

@@ -81,7 +81,7 @@ var checks = []*check{
 	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck,
 	&genericCheck, &copyCheck,
 	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &channelCheck, &rssCheck, &ringCheck,
-	&lroCheck, &groCheck,
+	&lroCheck, &groCheck, &mergeCheck,
 	&vlanCheck, &firewallCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -125,6 +126,53 @@ func TestFixAndUndo(t *testing.T) {
 		}
 		if undone, err = Undo(state); err != nil || len(undone) != 0 {
 			t.Errorf("second Undo: %+v, %v", undone, err)
+		}
+		return nil
+	})
+}
+
+// What merges segments on a port of a bridge is found below the bridge and a VLAN on it, and nowhere else.
+func TestMerging(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "doctor.json")
+	world(t, topo.Options{}, func(w *topo.Net) error {
+		nl := w.A.Netlink()
+		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+		port, err := nl.LinkByName("eth0")
+		err = errors.Join(err, nl.LinkAdd(bridge), nl.LinkSetMaster(port, bridge),
+			ethtool.SetFeature("eth0", "rx-gro", true))
+		if err != nil {
+			return err
+		}
+		gro := func() bool {
+			t.Helper()
+			f, err := ethtool.Features("eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f["rx-gro"].On
+		}
+		lines, err := Look(Options{Interface: "eth0", only: "merging"})
+		if err != nil || find(t, lines, "merging").Status != OK {
+			t.Errorf("eth0 itself: %+v, %v", lines, err)
+		}
+		o := Options{Interface: "br0", only: "merging"}
+		lines, err = Look(o)
+		if err != nil {
+			return err
+		}
+		if l := find(t, lines, "merging"); l.Status != Warn || !l.Fix ||
+			l.Remedy != "ethtool -K eth0 rx-gro off" || !gro() {
+			t.Errorf("the bridge: %+v", l)
+		}
+		if lines, err = Fix(o, state); err != nil {
+			return err
+		}
+		if l := find(t, lines, "merging"); !l.Fixed || gro() {
+			t.Errorf("after Fix: %+v", l)
+		}
+		if undone, err := Undo(state); err != nil || len(undone) != 1 || undone[0].Error != "" ||
+			!gro() {
+			t.Errorf("Undo: %+v, %v", undone, err)
 		}
 		return nil
 	})

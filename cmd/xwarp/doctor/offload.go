@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 
@@ -37,6 +39,44 @@ var (
 	groCheck = mustBeOff("gro-hw", "GRO in hardware merges segments before XDP sees them; GRO in "+
 		"software comes after XDP and does no harm", "rx-gro-hw", Warn)
 )
+
+// mergeCheck is about devices that the interface is made of.
+var mergeCheck = check{
+	name: "merging", nic: true,
+	why: "XDP on a VLAN, bond or bridge comes after GRO of the devices below, which merges segments: " +
+		"merged ones are dropped, and a transfer crawls",
+	look: func(e *env) finding {
+		list, err := ethtool.Merging(e.nic)
+		if err != nil || len(list) == 0 {
+			return fine("nothing below %s merges segments", e.name())
+		}
+		m := list[0]
+		return finding{Warn, fmt.Sprintf("%s of %s is on", m.Feature, m.Device),
+			fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature)}
+	},
+	save: func(e *env) (settings, error) {
+		list, err := ethtool.Merging(e.nic)
+		was := settings{}
+		for _, m := range list {
+			was[m.Device+" "+m.Feature] = "on"
+		}
+		return was, err
+	},
+	fix: func(e *env) error {
+		list, err := ethtool.Merging(e.nic)
+		for _, m := range list {
+			err = errors.Join(err, ethtool.SetFeature(m.Device, m.Feature, false))
+		}
+		return err
+	},
+	undo: func(_ *env, was settings) (err error) {
+		for what := range was {
+			device, feature, _ := strings.Cut(what, " ")
+			err = errors.Join(err, ethtool.SetFeature(device, feature, true))
+		}
+		return err
+	},
+}
 
 var vlanCheck = check{
 	name: "vlan", nic: true,

@@ -130,6 +130,11 @@ var messages = []Entry{
 		"unserved queues", "The device has more receive queues than are served.",
 		"interface.queues or --queues leaves some out",
 		"serve all, or ethtool -L so that there are fewer"),
+	message("a device below the interface merges segments, which are dropped then",
+		"segments merged", "GRO of the device below merges segments before XDP on this one sees "+
+			"them; what is merged is dropped, and transfers crawl.",
+		"the interface is a VLAN, a bond or a bridge",
+		"the command in \"next\", or xwarp doctor --interface --fix"),
 	message("generic XDP: slower, and a veth peer may reorder", "no native XDP",
 		"The driver has no native XDP, or refused it; the line says why.",
 		"an MTU above one page, a driver without XDP", "xwarp doctor --interface"),

@@ -36,8 +36,9 @@ const underWay = 200
 var slow = impair.Config{Rate: 16e6}
 
 // during has an event happen in a put, which must end in order all the same, and then compares what was put.
-func during(e event, mode string) func(*rig) (string, error) {
+func during(e event) func(*rig) (string, error) {
 	return func(r *rig) (text string, err error) {
+		mode := r.kind.best()
 		if err := r.cable.mistreat(slow); err != nil {
 			return "", err
 		}
@@ -65,7 +66,7 @@ func during(e event, mode string) func(*rig) (string, error) {
 		if refused != nil {
 			return "", fmt.Errorf("%w: %w; the transfer goes on", errNotOffered, refused)
 		}
-		return fmt.Sprintf("in %.0f s", took.Seconds), nil
+		return fmt.Sprintf("%s, in %.0f s", mode, took.Seconds), nil
 	}
 }
 
@@ -149,54 +150,53 @@ func standStill(r *rig) error { return r.m.Pause(15 * time.Second) }
 
 // rebind takes the receiver's card away from its driver in a put and gives it back. The put fails then, with
 // an error that says so; what is started afterwards works.
-func rebind(mode string) func(*rig) (string, error) {
-	return func(r *rig) (string, error) {
-		if err := r.cable.mistreat(slow); err != nil {
-			return "", err
-		}
-		defer r.cable.mistreat(impair.Config{})
-		s, err := r.serve(mode)
-		if err != nil {
-			return "", r.expect(mode, 1500, err)
-		}
-		wait, err := r.startPut(mode)
-		if err != nil {
-			return "", errors.Join(err, s.stop())
-		}
-		device, err := r.run("cat "+deviceFile+hostB, patience)
-		if err != nil {
-			return "", err
-		}
-		device = strings.TrimSpace(device)
-		begin := time.Now()
-		if err := r.do("driver=$(readlink -f /sys/bus/*/devices/" + device +
-			"/driver)\necho $driver >/tmp/driver\necho " + device +
-			" >$driver/unbind"); err != nil {
-			return "", err
-		}
-		_, failure := wait()
-		noticed := time.Since(begin)
-		ended := s.stop()
-		if err := r.do("echo " + device + " >$(cat /tmp/driver)/bind"); err != nil {
-			return "", err
-		}
-		if err := r.plug(hostB); err != nil {
-			return "", fmt.Errorf("after bind: %w", err)
-		}
-		if failure == nil {
-			return "", errors.New("the put succeeded without a card")
-		}
-		if err := r.cable.mistreat(impair.Config{}); err != nil {
-			return "", err
-		}
-		if _, err := r.transfer(mode); err != nil {
-			return "", fmt.Errorf("after bind: %w", err)
-		}
-		said := "the server ended in order"
-		if ended != nil {
-			said = ended.Error()
-		}
-		return fmt.Sprintf("the put said %q after %.0f s; %s", failure, noticed.Seconds(), said),
-			nil
+func rebind(r *rig) (string, error) {
+	mode := r.kind.best()
+	if err := r.cable.mistreat(slow); err != nil {
+		return "", err
 	}
+	defer r.cable.mistreat(impair.Config{})
+	s, err := r.serve(mode)
+	if err != nil {
+		return "", r.expect(mode, 1500, err)
+	}
+	wait, err := r.startPut(mode)
+	if err != nil {
+		return "", errors.Join(err, s.stop())
+	}
+	device, err := r.run("cat "+deviceFile+hostB, patience)
+	if err != nil {
+		return "", err
+	}
+	device = strings.TrimSpace(device)
+	begin := time.Now()
+	if err := r.do("driver=$(readlink -f /sys/bus/*/devices/" + device +
+		"/driver)\necho $driver >/tmp/driver\necho " + device +
+		" >$driver/unbind"); err != nil {
+		return "", err
+	}
+	_, failure := wait()
+	noticed := time.Since(begin)
+	ended := s.stop()
+	if err := r.do("echo " + device + " >$(cat /tmp/driver)/bind"); err != nil {
+		return "", err
+	}
+	if err := errors.Join(r.plug(hostB), r.setMTU(1500)); err != nil {
+		return "", fmt.Errorf("after bind: %w", err)
+	}
+	if failure == nil {
+		return "", errors.New("the put succeeded without a card")
+	}
+	if err := r.cable.mistreat(impair.Config{}); err != nil {
+		return "", err
+	}
+	if _, err := r.transfer(mode); err != nil {
+		return "", fmt.Errorf("after bind: %w", err)
+	}
+	said := "the server ended in order"
+	if ended != nil {
+		said = ended.Error()
+	}
+	return fmt.Sprintf("%s; the put said %q after %.0f s; %s", mode, failure,
+		noticed.Seconds(), said), nil
 }

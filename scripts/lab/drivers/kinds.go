@@ -1,5 +1,7 @@
 package main
 
+import "regexp"
+
 // kind is a driver, and the emulated card that it drives.
 type kind struct {
 	name   string
@@ -9,6 +11,15 @@ type kind struct {
 	// What the driver's source has, so that its absence is a failure: zero-copy at an MTU whose frames fit a
 	// chunk, native XDP.
 	zeroCopy, native bool
+	rows             *regexp.Regexp // those that are tried, where not all say something new
+}
+
+// best is the mode that the driver has and users want.
+func (k kind) best() string {
+	if k.zeroCopy {
+		return "zero-copy"
+	}
+	return "copy"
 }
 
 // virtio is virtio-net as a device whose driver may bind zero-copy: with the platform's DMA, and without what
@@ -21,7 +32,8 @@ var kinds = []kind{
 	{name: "virtio-net", module: "virtio_net", device: virtio, queues: 1, zeroCopy: true,
 		native: true},
 	{name: "virtio-net, 4 queues", module: "virtio_net", device: virtio + ",mq=on,vectors=10",
-		queues: 4, zeroCopy: true, native: true},
+		queues: 4, zeroCopy: true, native: true,
+		rows: regexp.MustCompile("doctor|MTU 1500, |bw|4 queues|link down|-L")},
 	{name: "e1000e", module: "e1000e", device: "e1000e,romfile=", queues: 1},
 	{name: "vmxnet3", module: "vmxnet3", device: "vmxnet3,romfile=", queues: 1, native: true},
 }

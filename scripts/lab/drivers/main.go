@@ -121,7 +121,7 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c c
 		return err
 	}
 	for _, tr := range trials() {
-		if !o.try.MatchString(tr.what) {
+		if !o.try.MatchString(tr.what) || k.rows != nil && !k.rows.MatchString(tr.what) {
 			continue
 		}
 		if ctx.Err() != nil {

@@ -51,6 +51,13 @@ func on(s stacked) func(*rig) (string, error) {
 		if err := r.reachable(); err != nil {
 			return "", err
 		}
+		for _, h := range []string{hostA, hostB} { // GRO below, above all
+			err := r.do(in(h, xwarp+" doctor --fix --interface "+s.dev+" --state /run/doctor-"+h+
+				"-"+s.dev))
+			if err != nil {
+				return "", err
+			}
+		}
 		r.dev = s.dev
 		defer func() { r.dev = nic }()
 		return r.transfer("auto")

@@ -38,14 +38,9 @@ func trials() []trial {
 		list = append(list, trial{s.what, on(s)})
 	}
 	for _, e := range events {
-		for _, mode := range modes {
-			list = append(list, trial{"in a put: " + e.what + ", " + mode, during(e, mode)})
-		}
+		list = append(list, trial{"in a put: " + e.what, during(e)})
 	}
-	for _, mode := range modes {
-		list = append(list, trial{"in a put: driver unbound and bound, " + mode, rebind(mode)})
-	}
-	return list
+	return append(list, trial{"in a put: driver unbound and bound", rebind})
 }
 
 // doctor mends what it can on both hosts, and must then find nothing that fails.
