@@ -3,11 +3,12 @@
 # from the same commit, manual pages and completions from the commands themselves, the list of modules in the binaries, and
 # their licences, which it checks.
 #
-#   [FORMATS="deb rpm"] scripts/package/build.sh [VERSION [DIRECTORY]]
+#   [GOARCH=arm64] [FORMATS="deb rpm"] scripts/package/build.sh [VERSION [DIRECTORY]]
 set -eu
 cd "$(dirname "$0")/../.."
 VERSION=${1:-0.0.$(git rev-list --count HEAD)}
 ARCH=$(go env GOARCH)
+unset GOARCH # what is run here is for this machine
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export VERSION ARCH SOURCE_DATE_EPOCH CGO_ENABLED=0
 # The newest nfpm whose modules are all on the module proxy.
@@ -18,9 +19,19 @@ export OUT
 rm -rf "$OUT"
 mkdir -p "$OUT"
 stamp="-X xwarp/engine/version.stamped=$VERSION -X xwarp/engine/version.stampedRevision=$(git rev-parse HEAD)"
-go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$OUT/" ./cmd/xwarp ./cmd/xwarpd
-"$OUT/xwarp" config default >"$OUT/xwarp.toml"
-go run ./scripts/package/manual "$OUT/xwarp" "$OUT/xwarpd" "$OUT"
+# binaries PROCESSOR DIRECTORY
+binaries() {
+	mkdir -p "$2"
+	GOARCH=$1 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= $stamp" -o "$2/" ./cmd/xwarp ./cmd/xwarpd
+}
+binaries "$ARCH" "$OUT"
+here=$OUT
+if [ "$ARCH" != "$(go env GOHOSTARCH)" ]; then
+	here=$OUT/here
+	binaries "$(go env GOHOSTARCH)" "$here"
+fi
+"$here/xwarp" config default >"$OUT/xwarp.toml"
+go run ./scripts/package/manual "$here/xwarp" "$here/xwarpd" "$OUT"
 go run ./scripts/package/notices "$OUT" "$OUT/xwarp" "$OUT/xwarpd"
 for f in ${FORMATS:-deb rpm}; do
 	go run "$nfpm" package --config scripts/package/nfpm.yaml --packager $f --target "$target/"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -19,21 +20,33 @@ func shares(mode string) func(*rig) (string, error) {
 		if err := r.reachable(); err != nil {
 			return "", err
 		}
-		before, err := r.received(hostB)
+		flags := fmt.Sprintf("bench write_bw -q %d -s 16384 -t 4 -n 40 -f 1 --sleep "+
+			"--interface %s --ring-mode %s", shareConns, nic, mode)
+		p, err := r.background(hostB, flags, "Waiting")
 		if err != nil {
-			return "", err
-		}
-		flags := fmt.Sprintf("bench write_bw -q %d -s 16384 -t 4 -n 40 -f 1 --sleep --interface %s --ring-mode %s", shareConns, nic, mode)
-		if _, err := r.pair(flags, "Waiting", flags+" --json "+addrB); err != nil {
 			return "", r.expect(mode, 1500, err)
 		}
-		after, err := r.received(hostB)
+		// igb begins its counters anew when a socket comes or goes: the last of its time count.
+		before, err := r.received(in(hostB, "ethtool -S "+nic))
+		if err != nil {
+			return "", errors.Join(err, p.Kill())
+		}
+		_, err = r.run(in(hostA, xwarp+" "+flags+" --json "+addrB)+" & client=$!\n"+
+			"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
+			">/tmp/queues.new; mv /tmp/queues.new /tmp/queues; sleep 0.3; done\nwait $client",
+			patience)
+		if err = errors.Join(err, r.ended(p)); err != nil {
+			return "", err
+		}
+		after, err := r.received("cat /tmp/queues")
 		if err != nil {
 			return "", err
 		}
 		sum, used := 0, 0
 		for q, n := range after {
-			after[q] = n - before[q]
+			if n >= before[q] { // else they began anew
+				after[q] = n - before[q]
+			}
 			sum += after[q]
 		}
 		for q := range shareQueues {
@@ -52,9 +65,9 @@ func shares(mode string) func(*rig) (string, error) {
 // queuePackets are the lines of ethtool -S that count a receive queue's packets, as igb and virtio_net name them.
 var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_packets: (\d+)`)
 
-// received counts the packets of each receive queue.
-func (r *rig) received(host string) (map[int]int, error) {
-	out, err := r.run(in(host, "ethtool -S "+nic), patience)
+// received counts the packets of each receive queue in what a command prints, which is that of ethtool -S.
+func (r *rig) received(command string) (map[int]int, error) {
+	out, err := r.run(command, patience)
 	if err != nil {
 		return nil, err
 	}

@@ -52,9 +52,7 @@ func on(s stacked) func(*rig) (string, error) {
 			return "", err
 		}
 		for _, h := range []string{hostA, hostB} { // GRO below, above all
-			err := r.do(in(h, xwarp+" doctor --fix --interface "+s.dev+" --state /run/doctor-"+h+
-				"-"+s.dev))
-			if err != nil {
+			if _, err := r.mend(h, s.dev); err != nil {
 				return "", err
 			}
 		}

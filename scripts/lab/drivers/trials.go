@@ -44,37 +44,46 @@ func trials() []trial {
 }
 
 // doctor mends what it can on both hosts, and must then find nothing that fails.
-func doctor(r *rig) (string, error) {
-	var mended, warn, fail []string
+func doctor(r *rig) (text string, err error) {
 	for _, h := range []string{hostA, hostB} {
-		out, err := r.run(in(h, xwarp+" doctor --fix --interface "+nic+" --state /run/doctor-"+
-			h+" --json || true"), patience)
-		if err != nil {
+		if text, err = r.mend(h, nic); err != nil {
 			return "", err
 		}
-		var v struct {
-			Lines []struct {
-				Check, Status, What string
-				Fixed               bool
-			}
+	}
+	return text, nil
+}
+
+// mend runs doctor --fix for a device of a host and returns what it mended and warns of.
+func (r *rig) mend(host, dev string) (string, error) {
+	out, err := r.run(in(host, fmt.Sprintf("%s doctor --fix --interface %s --json --state "+
+		"/var/lib/xwarp-doctor/%s-%s.json || true", xwarp, dev, host, dev)), patience)
+	if err != nil {
+		return "", err
+	}
+	var v struct {
+		Lines []struct {
+			Check, Status, What, Error string
+			Fixed                      bool
 		}
-		if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil {
-			return "", fmt.Errorf("%w in %q", err, lastLine(out))
+	}
+	if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil {
+		return "", fmt.Errorf("%w in %q", err, lastLine(out))
+	}
+	var mended, warn, fail []string
+	for _, l := range v.Lines {
+		switch {
+		case l.Error != "":
+			fail = append(fail, l.Check+": "+l.Error)
+		case l.Fixed:
+			mended = append(mended, l.Check)
+		case l.Status == "warn":
+			warn = append(warn, l.Check)
+		case l.Status == "fail":
+			fail = append(fail, l.Check+": "+l.What)
 		}
-		mended, warn, fail = nil, nil, nil
-		for _, l := range v.Lines {
-			switch {
-			case l.Fixed:
-				mended = append(mended, l.Check)
-			case l.Status == "warn":
-				warn = append(warn, l.Check)
-			case l.Status == "fail":
-				fail = append(fail, l.Check+": "+l.What)
-			}
-		}
-		if len(fail) > 0 {
-			return "", fmt.Errorf("%s", strings.Join(fail, "; "))
-		}
+	}
+	if len(fail) > 0 {
+		return "", fmt.Errorf("%s", strings.Join(fail, "; "))
 	}
 	return list("mended", mended) + list("warns of", warn), nil
 }
