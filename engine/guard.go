@@ -82,9 +82,9 @@ func (d *Device) Contained() Contained {
 		Stalls: c.stalls.Load()}
 }
 
-// Failed is closed when the device is of no use any more, because a defect has left the tables of a worker in
-// disorder; Err says more. The connections of that worker are reset. The device must be closed, and may be
-// opened again.
+// Failed is closed when the device is of no use any more, because its interface is gone, or a defect has left the
+// tables of a worker in disorder; Err says more. The connections of that worker are reset, and nothing is
+// accepted any more. The device must be closed, and may be opened again.
 func (d *Device) Failed() <-chan struct{} { return d.failed }
 
 // Err returns why the device failed, nil while it has not.

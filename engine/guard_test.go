@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -199,3 +200,36 @@ func TestStall(t *testing.T) {
 
 //go:noinline
 func standStill(until <-chan struct{}) { <-until }
+
+// TestInterfaceGone removes the interface below a device that listens and has a connection: both end and say so.
+func TestInterfaceGone(t *testing.T) {
+	da, db, net := xdpPair(t, topo.Options{}, nil)
+	a, b := newEnd(t, da, 1<<16), newEnd(t, db, 1<<16)
+	connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	l, err := da.Listen(netip.AddrPortFrom(net.A.Addr4.Addr(), 7175), 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic, err := net.A.Netlink().LinkByName("eth0")
+	if err == nil {
+		err = net.A.Netlink().LinkDel(nic)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if _, err := l.Accept(ctx); err == nil || !strings.Contains(err.Error(), "eth0 is gone") {
+		t.Errorf("Accept: %v", err)
+	}
+	select {
+	case <-a.qp.(*engine.QP).Gone():
+	case <-ctx.Done():
+		t.Fatal("the connection goes on")
+	}
+	for _, err := range []error{da.Err(), a.qp.Err()} {
+		if err == nil || !strings.Contains(err.Error(), "eth0 is gone") {
+			t.Errorf("the end's reason: %v", err)
+		}
+	}
+}

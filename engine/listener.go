@@ -47,6 +47,8 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 		return r, nil
 	case <-l.closed:
 		return nil, verbs.ErrListenerClosed
+	case <-l.dev.failed:
+		return nil, l.dev.failure
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -30,6 +30,7 @@ type worker struct {
 	stop    atomic.Bool
 	running sync.WaitGroup
 	started atomic.Bool
+	lost    error // with suspect: why nothing is received any more
 
 	consumer func() bool // XDPConfig.Consumer, nil for none
 }
@@ -106,8 +107,11 @@ func (w *worker) turns(busy time.Duration) (err error) {
 		active = false
 		if w.suspect {
 			w.suspect = false
+			if w.lost != nil {
+				return w.lost
+			}
 			if err := w.stk.Check(); err != nil {
-				return err
+				return w.disorder(err)
 			}
 		}
 		if worked || w.stk.Blocked() {
@@ -131,12 +135,15 @@ func (w *worker) containTurn(err *error) {
 		return
 	}
 	w.defect(&stack.Defect{Tuple: w.stk.Serving(), Value: v, Trace: debug.Stack()})
-	*err = fmt.Errorf("%w: %v", verbs.ErrDefect, v)
+	*err = w.disorder(fmt.Errorf("%w: %v", verbs.ErrDefect, v))
+}
+
+func (w *worker) disorder(err error) error {
+	return fmt.Errorf("worker of queue %d is in disorder: %w", w.queue, err)
 }
 
 // fail gives the worker up: nobody can reach it any more, and its connections end.
 func (w *worker) fail(err error) {
-	err = fmt.Errorf("worker of queue %d is in disorder: %w", w.queue, err)
 	w.dev.fail(err)
 	w.loop.end()
 	now := clock()

@@ -46,11 +46,19 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 			return fmt.Errorf("queue %d: %w", q, err)
 		}
 	}
-	if x.local, err = localaddr.Follow(link, x.dev.log, x.relocate); err != nil {
+	if x.local, err = localaddr.Follow(link, x.dev.log, x.relocate, x.gone); err != nil {
 		return err
 	}
 	x.watches = append(x.watches, x.local.Watch())
 	return nil
+}
+
+// gone gives the device up when its interface is not there any more: the driver was unbound, the card pulled.
+func (x *xdpDriver) gone(err error) {
+	err = fmt.Errorf("interface %s is gone: %w", x.cfg.Interface, err)
+	for _, w := range x.workers {
+		w.post(func() { w.lost, w.suspect = err, true })
+	}
 }
 
 // warnOfMerging says what would merge segments before the interface's generic XDP sees them.

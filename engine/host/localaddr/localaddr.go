@@ -36,6 +36,7 @@ type Follower struct {
 	watch  *netwatch.Watch
 	log    *slog.Logger
 	notify func(*State) error
+	gone   func(error)
 	wake   chan struct{}
 	done   chan struct{}
 	ended  sync.WaitGroup
@@ -56,8 +57,10 @@ const again = time.Second
 
 // Follow begins for the interface with index link, in the network namespace of the calling thread. notify is
 // called before it returns and after changes, by one goroutine at a time; an error of the first call is
-// Follow's, later ones are logged and tried again. A log may be nil.
-func Follow(link int, log *slog.Logger, notify func(*State) error) (*Follower, error) {
+// Follow's, later ones are logged and tried again. gone is called when the interface is not there any more, and
+// then nothing is. A log may be nil.
+func Follow(link int, log *slog.Logger, notify func(*State) error,
+	gone func(error)) (*Follower, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -67,7 +70,8 @@ func Follow(link int, log *slog.Logger, notify func(*State) error) (*Follower, e
 	if err != nil {
 		return nil, fmt.Errorf("local addresses: netlink socket: %w", err)
 	}
-	f := &Follower{link: link, handle: h, log: log, notify: notify, wake: make(chan struct{}, 1),
+	f := &Follower{link: link, handle: h, log: log, notify: notify, gone: gone,
+		wake: make(chan struct{}, 1),
 		done: make(chan struct{})}
 	if f.routes, err = filteredSocket(); err == nil {
 		f.watch, err = netwatch.Follow(netwatch.Options{
@@ -110,7 +114,7 @@ func (f *Follower) change(kind uint16, body []byte) {
 		if len(body) < unix.SizeofRtMsg || nl.DeserializeRtMsg(body).Type != unix.RTN_LOCAL {
 			return
 		}
-	case unix.RTM_NEWLINK:
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		if len(body) < unix.SizeofIfInfomsg || int(nl.DeserializeIfInfomsg(body).Index) != f.link {
 			return
 		}
@@ -149,7 +153,7 @@ func (f *Follower) run() {
 			continue
 		}
 		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-			f.log.Error("nothing more is received", "error", err)
+			f.gone(err)
 			return
 		}
 		if !failing {

@@ -24,7 +24,11 @@ type host struct {
 
 	mu   sync.Mutex
 	told []State
+
+	lost chan error // see gone
 }
+
+func (h *host) gone(err error) { h.lost <- err }
 
 // onHost runs f in a namespace of its own.
 func onHost(t *testing.T, f func(h *host)) {
@@ -37,7 +41,7 @@ func onHost(t *testing.T, f func(h *host)) {
 			if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				return err
 			}
-			h := &host{T: t}
+			h := &host{T: t, lost: make(chan error, 1)}
 			if h.nl, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 				return err
 			}
@@ -122,7 +126,7 @@ func (h *host) del(name, prefix string) { h.try(h.nl.AddrDel(h.address(name, pre
 func TestFollow(t *testing.T) {
 	onHost(t, func(h *host) {
 		h.add("v0", "192.0.2.1/24")
-		f, err := Follow(h.link.Attrs().Index, nil, h.notify)
+		f, err := Follow(h.link.Attrs().Index, nil, h.notify, h.gone)
 		if err != nil {
 			t.Error(err)
 			return
@@ -171,7 +175,7 @@ func TestFollow(t *testing.T) {
 // TestManyChanges: a thousand addresses cost a few reads of the table, and no address is missing.
 func TestManyChanges(t *testing.T) {
 	onHost(t, func(h *host) {
-		f, err := Follow(h.link.Attrs().Index, nil, h.notify)
+		f, err := Follow(h.link.Attrs().Index, nil, h.notify, h.gone)
 		if err != nil {
 			t.Error(err)
 			return
@@ -202,7 +206,7 @@ func TestRefused(t *testing.T) {
 		refuse := errors.New("no room")
 		if _, err := Follow(h.link.Attrs().Index, nil, func(*State) error {
 			return refuse
-		}); !errors.Is(err, refuse) {
+		}, h.gone); !errors.Is(err, refuse) {
 			t.Errorf("at first: %v", err)
 		}
 		calls := 0
@@ -211,7 +215,7 @@ func TestRefused(t *testing.T) {
 				return refuse
 			}
 			return h.notify(s)
-		})
+		}, h.gone)
 		if err != nil {
 			t.Error(err)
 			return
@@ -219,8 +223,33 @@ func TestRefused(t *testing.T) {
 		defer f.Close()
 		h.add("lo", "192.0.2.1/32")
 		h.expect("offered again", "192.0.2.1/32")
-		if _, err := Follow(4242, nil, h.notify); err == nil {
+		if _, err := Follow(4242, nil, h.notify, h.gone); err == nil {
 			t.Error("an interface that is not there is followed")
+		}
+	})
+}
+
+// TestGone: an interface that goes away, with nothing on it that could go with it, is missed.
+func TestGone(t *testing.T) {
+	onHost(t, func(h *host) {
+		f, err := Follow(h.link.Attrs().Index, nil, h.notify, h.gone)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		h.expect("at first")
+		if err := h.nl.LinkDel(h.link); err != nil {
+			t.Error(err)
+			return
+		}
+		select {
+		case err := <-h.lost:
+			if _, ok := errors.AsType[netlink.LinkNotFoundError](err); !ok {
+				t.Errorf("gone with %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("nobody missed the interface")
 		}
 	})
 }
