@@ -43,7 +43,7 @@ type conn struct {
 
 // carrier is what carries the octets of a connection: an xdpConn or a kernelConn.
 type carrier interface {
-	part
+	abandoner
 	tcpInfo() *verbs.TCPInfo // nil for a socket
 	established()            // MPA's start-up is done: the accounts of peers want to know
 }
@@ -89,10 +89,10 @@ func (c *conn) call(f func()) error {
 	}
 }
 
-// cutOff implements part.
-func (c *conn) cutOff(why error) {
+// abandon implements abandoner.
+func (c *conn) abandon(why error) {
 	if c.below != nil {
-		c.below.cutOff(why)
+		c.below.abandon(why)
 	}
 	c.report(why)
 }

@@ -71,7 +71,7 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 			return err
 		}
 		if c == nil || m.NoRetry || attempt == maxAttempts || ctx.Err() != nil {
-			qp.abandon(err)
+			qp.giveUp(err)
 			return err
 		}
 		switch c.retry {
@@ -80,7 +80,7 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 		case startup.RetryNoMarkers:
 			m.NoMarkers = true
 		default:
-			qp.abandon(err)
+			qp.giveUp(err)
 			return err
 		}
 		if errors.Is(err, verbs.ErrRejected) {

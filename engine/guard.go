@@ -15,8 +15,8 @@ import (
 // runtime does not make a panic cannot be contained: concurrent use of a map, a stack that is exhausted,
 // memory that the system does not give.
 
-// part is a connection that can be ended after a panic.
-type part interface{ cutOff(why error) }
+// abandoner is a connection that can be ended after a panic.
+type abandoner interface{ abandon(why error) }
 
 // contain is deferred around one piece of work that somebody posted.
 func (l *loop) contain() {
@@ -31,7 +31,7 @@ func (l *loop) contain() {
 	l.doing = nil
 	d := &stack.Defect{Value: v, Trace: debug.Stack()}
 	if p != nil {
-		attempt(func() { p.cutOff(fmt.Errorf("%w: %v", verbs.ErrDefect, v)) })
+		attempt(func() { p.abandon(fmt.Errorf("%w: %v", verbs.ErrDefect, v)) })
 	}
 	l.defect(d)
 }

@@ -24,7 +24,8 @@ const (
 	writeBlock = 256 << 10
 )
 
-// kernelConn is one connection over a socket. All methods but reader and writer run on the driver's goroutine.
+// kernelConn is one connection over a socket. All methods but reader and writer run on the driver's goroutine, which
+// owns all fields but the channels.
 type kernelConn struct {
 	drv  *kernelDriver
 	conn *conn
@@ -37,17 +38,17 @@ type kernelConn struct {
 	blocks chan []byte // those that the reader may fill
 	large  atomic.Bool // with FPDUs: blocks of full size
 	pieces [readBlocks][]byte
-	eof    bool
+	eof    bool      // the peer's FIN
 	broken error     // the socket's, when a write was under way
 	eofBy  tick.Time // tell the iwarp.Conn about the peer's FIN or RST by then, although a write is under way
 
 	snd     seq.Num
 	out     []byte
-	writing bool
+	writing bool // the writer has out
 	writes  chan []byte
-	fin     bool // FIN once there is nothing left
-	finSent bool
-	ended   bool
+	fin     bool // Shutdown was called: FIN once nothing is left to be written
+	finSent bool // by finish
+	ended   bool // by close: the socket, reader and writer are no more
 }
 
 // unread is the rest of a block.
@@ -279,29 +280,36 @@ func (c *kernelConn) finish() {
 
 // end closes the socket and tells the iwarp.Conn why.
 func (c *kernelConn) end(cause error) {
+	if c.close() {
+		c.iw.Ended(cause)
+	}
+}
+
+// abandon implements abandoner.
+func (c *kernelConn) abandon(why error) {
+	c.resetOnClose()
+	if c.close() {
+		c.iw.Abandon(why)
+	}
+}
+
+// close closes the socket, which ends reader and writer, and reports whether it was open.
+func (c *kernelConn) close() bool {
 	if c.ended {
-		return
+		return false
 	}
 	c.ended = true
 	c.sock.Close()
 	close(c.writes)
 	close(c.blocks)
-	c.iw.Ended(cause)
+	return true
 }
 
-// cutOff implements part.
-func (c *kernelConn) cutOff(why error) {
-	if c.ended {
-		return
-	}
-	c.ended = true
+// resetOnClose has the kernel send RST instead of FIN, and drop what it has not sent.
+func (c *kernelConn) resetOnClose() {
 	if t, ok := c.sock.(*net.TCPConn); ok {
 		t.SetLinger(0)
 	}
-	c.sock.Close()
-	close(c.writes)
-	close(c.blocks)
-	c.iw.Abandon(why)
 }
 
 // tcpInfo implements carrier: the kernel has its own TCP_INFO.
@@ -320,12 +328,7 @@ func (c *kernelConn) Shutdown(tick.Time) { c.fin = true; c.drv.wake() }
 
 // Abort implements iwarp.Transport: RST.
 func (c *kernelConn) Abort(tick.Time) {
-	if c.ended {
-		return
-	}
-	if t, ok := c.sock.(*net.TCPConn); ok {
-		t.SetLinger(0)
-	}
+	c.resetOnClose()
 	c.drv.loop.post(func() { c.end(tcp.CauseAborted) })
 }
 

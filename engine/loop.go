@@ -38,7 +38,7 @@ type loop struct {
 	consuming bool // the worker is in its consumer's callback
 
 	dev     *Device
-	doing   part             // whose work is being done, nil for nobody's in particular
+	doing   abandoner        // whose work is being done, nil for nobody's in particular
 	serving func() tcp.Tuple // the connection that is or was served last; may be nil
 	suspect bool             // there was a panic: the tables want to be checked
 	stack   *stack.Stack     // the worker's; nil on the kernel's sockets
@@ -49,7 +49,7 @@ type loop struct {
 // doorbell has the worker call its owner's kick once after one or more rings.
 type doorbell struct {
 	owner interface {
-		part
+		abandoner
 		kick()
 	}
 	pending atomic.Bool // it is among those that were rung
@@ -82,7 +82,7 @@ func (l *loop) post(f func()) bool {
 func (l *loop) call(f func()) error { return l.callFor(nil, f) }
 
 // callFor is call for work on p, which ends when f panics.
-func (l *loop) callFor(p part, f func()) error {
+func (l *loop) callFor(p abandoner, f func()) error {
 	done := make(chan struct{})
 	err := verbs.ErrDefect
 	posted := l.post(func() {

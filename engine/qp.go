@@ -135,10 +135,10 @@ func (q *QP) RemoteAddr() (a netip.AddrPort) {
 	return a
 }
 
-// cutOff implements part.
-func (q *QP) cutOff(why error) {
+// abandon implements abandoner.
+func (q *QP) abandon(why error) {
 	if q.iw != nil {
-		q.conn.Load().cutOff(why)
+		q.conn.Load().abandon(why)
 	}
 }
 

@@ -87,8 +87,8 @@ func (q *QP) detach() {
 	q.life.Store(uint32(lifeIdle))
 }
 
-// abandon ends q after the last attempt to connect it failed.
-func (q *QP) abandon(err error) {
+// giveUp ends q after the last attempt to connect it failed.
+func (q *QP) giveUp(err error) {
 	l := q.loop.Load()
 	if l == nil {
 		q.setGone(err)

@@ -201,8 +201,8 @@ func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
 
 func (s *Stream) kick() { s.Stream.Kick() }
 
-// cutOff implements part.
-func (s *Stream) cutOff(why error) {
+// abandon implements abandoner.
+func (s *Stream) abandon(why error) {
 	if e := s.Endpoint(); e != nil {
 		s.w.stk.Abandon(e, why, clock())
 	}

@@ -38,7 +38,7 @@ func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.C
 		}
 	}
 	if err != nil {
-		qp.abandon(err)
+		qp.giveUp(err)
 		return fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
 	}
 	return nil

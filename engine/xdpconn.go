@@ -42,8 +42,8 @@ func (x *xdpDriver) carry(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
 	return &xc.OverTCP, err
 }
 
-// cutOff implements part.
-func (c *xdpConn) cutOff(why error) {
+// abandon implements abandoner.
+func (c *xdpConn) abandon(why error) {
 	if c.Endpoint != nil {
 		c.w.stk.Abandon(c.Endpoint, why, clock())
 	} else {
