@@ -21,7 +21,7 @@ func (p *clockSkip) skip() bool {
 	return p.skipped <= p.most
 }
 
-// read is told of each reading.
+// read takes each reading of the clock.
 func (p *clockSkip) read(now tick.Time) {
 	switch {
 	case now.Sub(p.last) > maxLate:

@@ -18,7 +18,8 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// conn is one attempt at a connection, active or passive: it hears from its iwarp.Conn on the worker's thread.
+// conn is one attempt at a connection, active or passive. It is the iwarp.Handler of its iwarp.Conn, which calls it on
+// the worker's thread, and answers the peer's request (verbs.Answerer).
 type conn struct {
 	dev      *Device
 	qp       *QP // nil until a responder accepted

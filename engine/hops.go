@@ -7,7 +7,7 @@ import (
 	"xwarp/tcp/ip"
 )
 
-// hopUsers count the workers that want to hear of a destination's next hop.
+// hopUsers count the workers that need a destination's next hop.
 type hopUsers struct {
 	r  *neigh.Resolver
 	mu sync.Mutex
@@ -52,7 +52,7 @@ func (h workerHops) Forget(dst ip.Addr) {
 	}
 }
 
-// hop hears from the neighbour table.
+// hop takes what the neighbour table found, on its goroutine, to all workers.
 func (x *xdpDriver) hop(h neigh.Hop) {
 	if h.Err != nil {
 		x.dev.log.Warn("next hop", "remote", h.Dst, "error", h.Err)

@@ -21,7 +21,7 @@ import (
 // privilege.
 type KernelConfig struct {
 	Options
-	// Dialer and ListenConfig, when set, make the sockets; a test gives ones that enter a network namespace.
+	// Dial and Listen, when set, make the sockets; a test gives ones that enter a network namespace.
 	Dial   func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error)
 	Listen func(at netip.AddrPort) (net.Listener, error)
 	// EMSS is the octets of one FPDU at most [what the socket says that a segment carries].

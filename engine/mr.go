@@ -107,9 +107,8 @@ func (m *MR) Err() error {
 	}
 }
 
-// regionLost hears from a worker that memory could not be accessed: the kernel's SIGBUS is a panic on the
-// goroutines that call debug.SetPanicOnFault, and package rdmap takes it from there. The other workers hear
-// of it in their own time.
+// regionLost is called by a worker that could not access memory: the kernel's SIGBUS is a panic on goroutines that call
+// debug.SetPanicOnFault, and package rdmap recovers from it. The other workers revoke the STag when their turn comes.
 func (d *Device) regionLost(r *ddp.MR, off uint64) {
 	m, ok := r.Owner().(*MR)
 	if !ok {

@@ -291,7 +291,7 @@ func (x *xdpDriver) unlisten(l *Listener) {
 	l.drv.(*ports.Reservation).Close()
 }
 
-// refused hears of a connection that was reset when its handshake was done.
+// refused logs a connection that was reset when its handshake was done.
 func (x *xdpDriver) refused(t *tcp.Tuple, err error) {
 	_, remote := tupleAddrs(t)
 	x.dev.log.Info("connection refused", "remote", remote, "error", err)

@@ -24,7 +24,7 @@ type Transport interface {
 	Break()
 }
 
-// Handler hears what happens to a Conn, on the thread that calls it. Closed is the last call.
+// Handler is called when something happens to a Conn, on the thread that calls the Conn. Closed is the last call.
 type Handler interface {
 	// Request shows the peer's MPA Request to the responder's consumer, who answers now or later with Accept or Reject.
 	Request(c *Conn, r *startup.Request)
@@ -132,7 +132,7 @@ func (c *Conn) Wake() {
 	}
 }
 
-// Handler returns who hears of c.
+// Handler returns what Config said.
 func (c *Conn) Handler() Handler { return c.cfg.Handler }
 
 // Params returns what MPA agreed on, nil before.

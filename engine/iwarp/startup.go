@@ -177,7 +177,7 @@ func (c *Conn) establish(left seq.Num) {
 	c.tr.Wake()
 }
 
-// startFPDUs makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer hears of it
+// startFPDUs makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer is told
 // with a Terminate of MPA's code.
 func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
 	p := c.ini.Params()
