@@ -59,7 +59,7 @@ type host struct {
 	stk   *stack.Stack
 	addr  ip.Addr
 	mac   [6]byte
-	ses   iwarp.OverTCP
+	iw    iwarp.OverTCP
 	up    bool
 	ended error
 	done  int // completions
@@ -71,7 +71,7 @@ type host struct {
 func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, true) }
 func (h *host) Forget(ip.Addr)      {}
 
-// The session's Handler.
+// iwarp.Handler.
 func (h *host) accept(s *iwarp.Conn) {
 	s.Accept(&h.qp, startup.Answer{IRD: 16, ORD: 16})
 }
@@ -122,23 +122,23 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	cfg := startup.Config{Markers: markers, RTR: startup.RTRRead, IRD: 16, ORD: 16}
 	pool := func() *mpa.Pool { return mpa.NewPool(0, 0) }
 	tc := tcp.Config{RcvSpace: region, RcvSpaceMax: region, StretchAck: 8}
-	err := r.b.ses.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(),
+	err := r.b.iw.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(),
 		Handler: handlerOf(r.b), Window: region})
 	if err == nil {
-		err = r.a.ses.Init(iwarp.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a),
+		err = r.a.iw.Init(iwarp.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a),
 			QP: &r.a.qp, Window: region})
 	}
 	if err != nil {
 		return nil, err
 	}
 	listen := &stack.ListenConfig{Conn: tc, Accept: func(*tcp.Tuple) (stack.Upper, error) {
-		return &r.b.ses, nil
+		return &r.b.iw, nil
 	}}
 	if _, err := r.b.stk.Listen(r.b.addr, port, listen, r.now); err != nil {
 		return nil, err
 	}
 	t := tcp.Tuple{Local: r.a.addr, Remote: r.b.addr, LocalPort: 1024, RemotePort: port}
-	if r.a.ses.Endpoint, err = r.a.stk.Connect(t, &tc, &r.a.ses, r.now); err != nil {
+	if r.a.iw.Endpoint, err = r.a.stk.Connect(t, &tc, &r.a.iw, r.now); err != nil {
 		return nil, err
 	}
 	for i := 0; i < 1000 && !(r.a.up && r.b.up); i++ {
@@ -226,7 +226,7 @@ func (r *rig) post() error {
 			return err
 		}
 		r.posted++
-		r.a.ses.Endpoint.Wake()
+		r.a.iw.Endpoint.Wake()
 	}
 	return nil
 }

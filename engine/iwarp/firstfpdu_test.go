@@ -37,23 +37,23 @@ func TestFirstFPDU(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.Begin(r, 1000, 1000, 0)
-			r.hear(t, i.say(), 1<<16)
+			r.receive(t, i.transmit(), 1<<16)
 			if err := r.Accept(r.answer(2, 2)); err != nil {
 				t.Fatal(err)
 			}
-			i.hear(t, r.say(), 1<<16)
+			i.receive(t, r.transmit(), 1<<16)
 			if r.Deadline() != c.want || !r.up {
 				t.Errorf("%s: deadline %v, want %v; %s", c.name, r.Deadline(), c.want, r.describe())
 			}
-			first := i.say()
+			first := i.transmit()
 			if c.rtr == 0 {
 				if err := i.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRWrite}); err != nil {
 					t.Fatal(err)
 				}
-				first = i.say()
+				first = i.transmit()
 			}
 			if comes {
-				r.hear(t, first, 1<<16)
+				r.receive(t, first, 1<<16)
 				r.Settle(0)
 				if r.Deadline() != tick.Never || r.qp.State() != rdmap.RTS {
 					t.Errorf("%s: deadline %v after the first FPDU, state %v", c.name, r.Deadline(),
@@ -80,13 +80,13 @@ func TestFirstFPDU(t *testing.T) {
 func TestRevision0(t *testing.T) {
 	i, r := newSide(t, false, startup.Config{Role: startup.RDMAC}),
 		newSide(t, true, startup.Config{Markers: true})
-	r.hear(t, i.say(), 1<<16)
-	r.say()
+	r.receive(t, i.transmit(), 1<<16)
+	r.transmit()
 	if got, want := string(r.sent), "MPA ID Rep Frame\xc0\x01\x00\x00"; got != want || !r.fin ||
 		r.rst || r.up {
 		t.Errorf("said %q, FIN %v, RST %v, up %v; want %q and FIN", got, r.fin, r.rst, r.up, want)
 	}
-	i.hear(t, r.sent, 1<<16)
+	i.receive(t, r.sent, 1<<16)
 	if i.up || !errors.Is(i.Err(), verbs.ErrStartup) {
 		t.Errorf("initiator: up %v, %v", i.up, i.Err())
 	}

@@ -25,14 +25,14 @@ func in(t *testing.T, s state) (d *side) {
 	if s == terminating {
 		r.qp.Abort()
 	}
-	r.hear(t, i.say(), 1<<16)
+	r.receive(t, i.transmit(), 1<<16)
 	if err := r.Accept(r.answer(2, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if d = r; s == open {
-		i.hear(t, r.say(), 1<<16)
-		r.hear(t, i.say(), 1<<16) // the RTR message
-		r.say()
+		i.receive(t, r.transmit(), 1<<16)
+		r.receive(t, i.transmit(), 1<<16) // the RTR message
+		r.transmit()
 	}
 	switch s {
 	case ending:
@@ -75,7 +75,7 @@ func TestStates(t *testing.T) {
 			{"Abandon", func(d *side) { d.Abandon(errors.New("panic")) }},
 		} {
 			d := in(t, s)
-			before := len(d.heard)
+			before := len(d.calls)
 			fmt.Fprintf(&out, "%v, %s: ", s, call.name)
 			call.do(d)
 			d.Settle(0)
@@ -88,7 +88,7 @@ func TestStates(t *testing.T) {
 					fmt.Fprintf(&out, ", %s", x.name)
 				}
 			}
-			for _, h := range d.heard[before:] {
+			for _, h := range d.calls[before:] {
 				fmt.Fprintf(&out, ", %s", h)
 			}
 			fmt.Fprintf(&out, "; queue pair %v; %v\n", d.qp.State(), d.Err())
@@ -110,7 +110,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestNotices: a Handler hears each thing once and in order, whatever ends the connection.
+// TestNotices: a Handler is called for each thing once and in order, whatever ends the connection.
 func TestNotices(t *testing.T) {
 	for s := starting; s < closed; s++ {
 		d := in(t, s)
@@ -124,8 +124,8 @@ func TestNotices(t *testing.T) {
 		want := map[state]string{starting: "[Closed]",
 			open:        "[Request Established Disconnected Closed]",
 			terminating: "[Request Closed]", ending: "[Request Established Disconnected Closed]"}[s]
-		if got := fmt.Sprint(d.heard); got != want {
-			t.Errorf("%v: the Handler heard %s, want %s", s, got, want)
+		if got := fmt.Sprint(d.calls); got != want {
+			t.Errorf("%v: the Handler got %s, want %s", s, got, want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ type side struct {
 	fin, rst bool
 	up       bool
 	closed   error
-	heard    []string // by the Handler
+	calls    []string // of the Handler
 }
 
 func (d *side) Wake()                              {}
@@ -42,12 +42,12 @@ func (d *side) Abort(tick.Time)                    { d.rst = true }
 func (d *side) EMSS() int                          { return 1448 }
 func (d *side) Break()                             { d.rst = true }
 func (d *side) Complete(*rdmap.Completion)         {}
-func (d *side) Request(*Conn, *startup.Request)    { d.note("Request") }
-func (d *side) Established(*Conn, *startup.Params) { d.up = true; d.note("Established") }
-func (d *side) Disconnected(*Conn, error)          { d.note("Disconnected") }
-func (d *side) note(what string)                   { d.heard = append(d.heard, what) }
+func (d *side) Request(*Conn, *startup.Request)    { d.called("Request") }
+func (d *side) Established(*Conn, *startup.Params) { d.up = true; d.called("Established") }
+func (d *side) Disconnected(*Conn, error)          { d.called("Disconnected") }
+func (d *side) called(what string)                 { d.calls = append(d.calls, what) }
 func (d *side) PullPosted()                        {}
-func (d *side) Closed(_ *Conn, err error)          { d.closed = err; d.note("Closed") }
+func (d *side) Closed(_ *Conn, err error)          { d.closed = err; d.called("Closed") }
 func (d *side) answer(ird, ord uint16) (*rdmap.QP, startup.Answer) {
 	return &d.qp, startup.Answer{IRD: ird, ORD: ord}
 }
@@ -73,8 +73,8 @@ func newSide(t *testing.T, responder bool, cfg startup.Config) *side {
 	return d
 }
 
-// say returns what d has to send.
-func (d *side) say() (b []byte) {
+// transmit returns what d has to send.
+func (d *side) transmit() (b []byte) {
 	d.Settle(0)
 	for {
 		at := d.sndNxt
@@ -89,8 +89,8 @@ func (d *side) say() (b []byte) {
 	}
 }
 
-// hear gives d octets in order, in pieces of at most n.
-func (d *side) hear(t *testing.T, b []byte, n int) {
+// receive gives d octets in order, in pieces of at most n.
+func (d *side) receive(t *testing.T, b []byte, n int) {
 	t.Helper()
 	for len(b) > 0 {
 		k := min(n, len(b))
@@ -107,17 +107,17 @@ func (d *side) hear(t *testing.T, b []byte, n int) {
 // nothing is left to say. change may alter what the initiator says behind its Request.
 func meet(t *testing.T, i, r *side, piece int, change func([]byte)) {
 	t.Helper()
-	r.hear(t, i.say(), piece)
+	r.receive(t, i.transmit(), piece)
 	if err := r.Accept(r.answer(2, 2)); err != nil {
 		t.Fatal(err)
 	}
-	i.hear(t, r.say(), piece)
-	b := i.say()
+	i.receive(t, r.transmit(), piece)
+	b := i.transmit()
 	if change != nil {
 		change(b)
 	}
-	r.hear(t, b, piece)
-	i.hear(t, r.say(), piece)
+	r.receive(t, b, piece)
+	i.receive(t, r.transmit(), piece)
 }
 
 func (d *side) describe() string {
@@ -237,11 +237,11 @@ func TestReplyRefused(t *testing.T) {
 				i.qp.Abort()
 				i.qp.Actions()
 			}
-			request := len(i.say())
+			request := len(i.transmit())
 			// C, S, revision 2, 4 octets
 			reply := append([]byte("MPA ID Rep Frame\x50\x02\x00\x04"), unhex(t, c.words)...)
-			i.hear(t, reply, len(reply))
-			i.say()
+			i.receive(t, reply, len(reply))
+			i.transmit()
 			if got := i.sent[request:]; !bytes.Equal(got, unhex(t, c.want)) || !i.fin || i.up {
 				t.Errorf("%s: up %v, FIN %v, sent %x", c.name, i.up, i.fin, got)
 			}

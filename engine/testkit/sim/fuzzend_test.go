@@ -61,7 +61,7 @@ const (
 type fuzzConn struct {
 	e      *fuzzEnd
 	qp     rdmap.QP
-	ses    iwarp.OverTCP
+	iw     iwarp.OverTCP
 	posted int // requests and receives that have not ended
 	open   bool
 }
@@ -154,7 +154,7 @@ func (e *fuzzEnd) start(tcp.Tuple) {
 			return nil, errors.New("four connections only")
 		}
 		c := e.newConn()
-		return &c.ses, c.ses.Init(e.config(c, true))
+		return &c.iw, c.iw.Init(e.config(c, true))
 	}
 	if e.c.mode.cookies {
 		lc.Cookies = tcp.CookiesAlways
@@ -167,17 +167,17 @@ func (e *fuzzEnd) start(tcp.Tuple) {
 // dial connects to the other address.
 func (e *fuzzEnd) dial() {
 	c := e.newConn()
-	if err := c.ses.Init(e.config(c, false)); err != nil {
+	if err := c.iw.Init(e.config(c, false)); err != nil {
 		panic(err)
 	}
 	t := tcp.Tuple{Local: e.c.mode.addrOf(e.far), Remote: e.c.mode.addrOf(!e.far), LocalPort: 30000,
 		RemotePort: rdmaPort}
 	cfg := e.tcp()
-	p, err := e.host.Stack().Connect(t, &cfg, &c.ses, e.c.w.Now())
+	p, err := e.host.Stack().Connect(t, &cfg, &c.iw, e.c.w.Now())
 	if err != nil {
 		panic(err)
 	}
-	c.ses.Endpoint = p
+	c.iw.Endpoint = p
 	e.host.Wake()
 }
 
@@ -224,11 +224,11 @@ func (c *fuzzConn) Established(*iwarp.Conn, *startup.Params) {
 			c.posted++
 		}
 	}
-	c.ses.Wake()
+	c.iw.Wake()
 	e.c.w.After(50*ms, func() {
 		if c.open && e.far == !e.c.mode.dials { // who dials ends it
-			c.ses.Disconnect(e.c.w.Now())
-			c.ses.Wake()
+			c.iw.Disconnect(e.c.w.Now())
+			c.iw.Wake()
 			e.host.Wake()
 		}
 	})
@@ -267,12 +267,12 @@ func (c *fuzzConn) Complete(d *rdmap.Completion) {
 func (e *fuzzEnd) verdict(t testing.TB) {
 	t.Helper()
 	for i, c := range e.conns {
-		if c.ses.Endpoint == nil { // never bound: the listener let it go
+		if c.iw.Endpoint == nil { // never bound: the listener let it go
 			continue
 		}
 		if c.open || c.posted != 0 {
 			t.Fatalf("%s, connection %d: open %v, %d requests have not ended; %v", e.host.Name(), i,
-				c.open, c.posted, c.ses.Err())
+				c.open, c.posted, c.iw.Err())
 		}
 	}
 	if n := e.host.Stack().Len(); n != 0 {

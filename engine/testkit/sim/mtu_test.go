@@ -44,8 +44,8 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 		narrow := path
 		narrow.MTU, narrow.MTUReply = 1500, told
 		s.paths[0].set(narrow)
-		conn := c.a.ses.Endpoint.Conn()
-		queued, before, at = conn.SndNxt().Diff(conn.SndUna()), c.b.ses.Stats(), s.w.Since()
+		conn := c.a.iw.Endpoint.Conn()
+		queued, before, at = conn.SndNxt().Diff(conn.SndUna()), c.b.iw.Stats(), s.w.Since()
 	})
 	if err := s.w.Run(Epoch.Add(120*tick.Second), c.over); err != nil {
 		t.Fatal(err)
@@ -53,18 +53,18 @@ func mtuDrop(t *testing.T, told bool, v6 int) {
 	if err := c.verdict(); err != nil {
 		t.Fatal(err)
 	}
-	k, st := c.a.ses.Endpoint.Conn().Counters(), c.b.ses.Stats()
+	k, st := c.a.iw.Endpoint.Conn().Counters(), c.b.iw.Stats()
 	records := queued/1024 + 1
 	split := int(k.SplitEMSS + k.SplitRetransmit)
 	t.Logf("MTU fell at %.1f ms with %d octets in flight; done at %.1f ms; %d segments split, %d "+
 		"unaligned and %d partial offers, EMSS %d, PTB accepted %d, black holes %d",
 		float64(at)/1e6, queued, float64(s.w.Since())/1e6, split, st.Unaligned-before.Unaligned,
-		st.Partial-before.Partial, c.a.ses.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
+		st.Partial-before.Partial, c.a.iw.Endpoint.EMSS(), k.PTBAccepted, k.BlackHoles)
 	switch {
 	case queued == 0:
 		t.Error("nothing was in flight when the MTU fell: the test shows nothing")
-	case c.a.ses.Endpoint.EMSS() > 1460:
-		t.Errorf("EMSS is %d, the path takes 1500", c.a.ses.Endpoint.EMSS())
+	case c.a.iw.Endpoint.EMSS() > 1460:
+		t.Errorf("EMSS is %d, the path takes 1500", c.a.iw.Endpoint.EMSS())
 	case split == 0:
 		t.Error("no segment was counted as split, although FPDUs of 9000 octets were queued")
 	case split > 8*records:

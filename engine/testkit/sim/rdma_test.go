@@ -29,7 +29,7 @@ type rdmaEnd struct {
 	pd    *ddp.PD
 	mr    *ddp.MR
 	qp    rdmap.QP
-	ses   *iwarp.OverTCP
+	iw    *iwarp.OverTCP
 	mem   []byte
 	base  []byte // mem before anything happened
 	ops   []op
@@ -128,25 +128,25 @@ func (c *rdmaConn) start() {
 			return nil, errors.New("one connection only")
 		}
 		accepted = true
-		c.b.ses = &iwarp.OverTCP{}
-		return c.b.ses, c.b.ses.Init(c.b.config(true))
+		c.b.iw = &iwarp.OverTCP{}
+		return c.b.iw, c.b.iw.Init(c.b.config(true))
 	}}
 	w := c.s.w
 	if _, err := c.b.host.Stack().Listen(c.b.host.Addr(c.cfg.v6), rdmaPort, &lc,
 		w.Now()); err != nil {
 		panic(err)
 	}
-	c.a.ses = &iwarp.OverTCP{}
-	if err := c.a.ses.Init(c.a.config(false)); err != nil {
+	c.a.iw = &iwarp.OverTCP{}
+	if err := c.a.iw.Init(c.a.config(false)); err != nil {
 		panic(err)
 	}
 	t := tcp.Tuple{Local: c.a.host.Addr(c.cfg.v6), Remote: c.b.host.Addr(c.cfg.v6),
 		LocalPort: 30000, RemotePort: rdmaPort}
-	e, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.ses, w.Now())
+	e, err := c.a.host.Stack().Connect(t, &c.cfg.tcpA, c.a.iw, w.Now())
 	if err != nil {
 		panic(err)
 	}
-	c.a.ses.Endpoint = e
+	c.a.iw.Endpoint = e
 	c.a.host.Wake()
 }
 
@@ -170,8 +170,8 @@ func (e *rdmaEnd) Request(s *iwarp.Conn, _ *startup.Request) {
 }
 
 func (e *rdmaEnd) wake() {
-	if e.ses != nil && e.ses.Endpoint != nil {
-		e.ses.Endpoint.Wake()
+	if e.iw != nil && e.iw.Endpoint != nil {
+		e.iw.Endpoint.Wake()
 	}
 	e.host.Wake()
 }
@@ -283,7 +283,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 		e.disconnected = true
 		e.c.s.w.After(e.c.s.pause, func() {
 			if e.alive() && e.closed == 0 {
-				e.ses.Disconnect(e.c.s.w.Now())
+				e.iw.Disconnect(e.c.s.w.Now())
 				e.wake()
 			}
 		})
@@ -302,8 +302,8 @@ func (c *rdmaConn) finished() bool {
 
 // over reports whether nothing of the connection is left.
 func (c *rdmaConn) over() bool {
-	return (c.a.closed > 0 || !c.a.alive()) && (c.b.closed > 0 || !c.b.alive() || c.b.ses == nil ||
-		c.b.ses.Endpoint == nil)
+	return (c.a.closed > 0 || !c.a.alive()) && (c.b.closed > 0 || !c.b.alive() || c.b.iw == nil ||
+		c.b.iw.Endpoint == nil)
 }
 
 // verdict holds the end of the run to the programs.
@@ -350,10 +350,10 @@ func (e *rdmaEnd) verdict() error {
 
 // alignment: FPDUs and segments part only where something explains it.
 func (e *rdmaEnd) alignment() error {
-	if e.ses == nil || e.ses.Endpoint == nil {
+	if e.iw == nil || e.iw.Endpoint == nil {
 		return nil
 	}
-	k := e.ses.Endpoint.Conn().Counters()
+	k := e.iw.Endpoint.Conn().Counters()
 	if n := k.SplitEMSS + k.SplitRetransmit; n > 0 && !e.c.s.cuts {
 		return fmt.Errorf("%d segments lost their alignment for EMSS, which never changed", n)
 	}
@@ -361,7 +361,7 @@ func (e *rdmaEnd) alignment() error {
 		return fmt.Errorf("%d segments lost their alignment for a window of %d", k.SplitWindow,
 			e.c.cfg.window)
 	}
-	st := e.ses.Stats()
+	st := e.iw.Stats()
 	if st.LimitDrops == 0 && !e.c.s.cuts && !e.c.s.recut && (st.Unaligned > 0 || st.Partial > 0) {
 		return fmt.Errorf("%d unaligned and %d partial offers on a path that does not cut segments",
 			st.Unaligned, st.Partial)
@@ -386,7 +386,7 @@ func (c *rdmaConn) step() error {
 		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
 			return fmt.Errorf("end %s: %d and %d requests outstanding", e.name, s, r)
 		}
-		if st := e.ses; st != nil && st.Stats().HeldOctets > c.cfg.window+(64<<10) {
+		if st := e.iw; st != nil && st.Stats().HeldOctets > c.cfg.window+(64<<10) {
 			return fmt.Errorf("end %s holds %d octets, its window is %d", e.name,
 				st.Stats().HeldOctets, c.cfg.window)
 		}
@@ -398,10 +398,10 @@ func (c *rdmaConn) step() error {
 }
 
 func (e *rdmaEnd) endpoint() *stack.Endpoint {
-	if e.ses == nil {
+	if e.iw == nil {
 		return nil
 	}
-	return e.ses.Endpoint
+	return e.iw.Endpoint
 }
 
 // acked: neither end may think that the other has more than it has.

@@ -170,7 +170,7 @@ func (s *scenario) dump() {
 					in, e.err)
 				if p := e.endpoint(); p != nil {
 					fmt.Printf("  %s\n  %s\n  %s\n", brief(p.Conn().Info(s.w.Now())),
-						brief(p.Conn().Counters()), brief(e.ses.Stats()))
+						brief(p.Conn().Counters()), brief(e.iw.Stats()))
 				}
 			}
 		}

@@ -10,11 +10,11 @@ import (
 	"xwarp/tcp"
 )
 
-// TestVerdict: only a peer that closes although it was sent the Request has refused it (RFC 6581, 10). A
+// TestRetry: only a peer that closes although it was sent the Request has refused it (RFC 6581, 10). A
 // handshake that failed, a path that broke and a peer that says nothing teach nothing.
 //
 //req:rfc6581-10-4
-func TestVerdict(t *testing.T) {
+func TestRetry(t *testing.T) {
 	begin := func(d *side, reliable bool) {
 		c := d.cfg
 		c.Reliable = reliable
@@ -40,34 +40,34 @@ func TestVerdict(t *testing.T) {
 			d.Ended(tcp.CauseReset)
 		}, startup.RetryNone, startup.RetryNone},
 		{"reset after the Request left", func(d *side) {
-			d.say()
+			d.transmit()
 			d.Ended(tcp.CauseReset)
 		}, startup.RetryRevision1, startup.RetryNone},
 		{"reset after its acknowledgement", func(d *side) {
-			d.say()
+			d.transmit()
 			d.Acked(d.sndNxt)
 			d.Ended(tcp.CauseReset)
 		}, startup.RetryRevision1, startup.RetryRevision1},
 		{"FIN before the Request came", func(d *side) {
-			d.say()
+			d.transmit()
 			d.PeerClosed(0)
 		}, startup.RetryNone, startup.RetryNone},
 		{"FIN behind the Request", func(d *side) {
-			d.say()
+			d.transmit()
 			d.Acked(d.sndNxt)
 			d.PeerClosed(0)
 		}, startup.RetryRevision1, startup.RetryRevision1},
 		{"no answer", func(d *side) {
-			d.say()
+			d.transmit()
 			d.Acked(d.sndNxt)
 			d.Expire(d.Deadline())
 		}, startup.RetryNone, startup.RetryNone},
 		{"no acknowledgement", func(d *side) {
-			d.say()
+			d.transmit()
 			d.Ended(tcp.CauseTimeout)
 		}, startup.RetryNone, startup.RetryNone},
 		{"aborted", func(d *side) {
-			d.say()
+			d.transmit()
 			d.Acked(d.sndNxt)
 			d.Abort(0)
 			d.Ended(tcp.CauseAborted)
