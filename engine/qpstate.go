@@ -17,8 +17,7 @@ import (
 //	idle --attach--> attached --setUp--> established --setDown--> disconnected --setGone--> gone --free--> freed
 //	  '---detach--------'
 //
-// Calls of setDown and setGone come in each state before theirs. Where an attempt failed before it had a worker, the
-// goroutine of Dial calls setGone.
+// Calls of setDown and setGone come in each state before theirs.
 type life uint32
 
 const (
@@ -87,14 +86,22 @@ func (q *QP) detach() {
 	q.life.Store(uint32(lifeIdle))
 }
 
-// giveUp ends q after the last attempt to connect it failed.
+// giveUp ends q after the last attempt to connect it failed. Where that was before it had a worker it gets one, which
+// flushes what was posted.
 func (q *QP) giveUp(err error) {
 	l := q.loop.Load()
 	if l == nil {
-		q.setGone(err)
-		return
+		l = q.dev.loops[0]
 	}
-	l.callFor(q, func() { q.setGone(err) })
+	closed := l.callFor(q, func() {
+		if q.loop.Load() == nil {
+			q.bind(l, 0)
+		}
+		q.setGone(err)
+	})
+	if closed != nil && q.loop.Load() == nil {
+		q.setGone(err)
+	}
 }
 
 // established waits until q is up or cannot come up any more.
