@@ -108,7 +108,7 @@ fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
 
 .PHONY: soak
 soak: ## the simulator over many seeds (SEEDS=100000)
-	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^TestSoak$$' -seeds $(SEEDS)
+	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide)?Soak$$' -seeds $(SEEDS)
 	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestKilledPuts$$' -kills 1000

@@ -73,6 +73,7 @@ func (s *scenario) faults(mtu int) {
 			bad.Resegment = true
 			s.recut = true
 		}
+		s.spare(&bad)
 		s.state = append(s.state, bad)
 		s.paths[i].set(bad)
 		s.say("faults of %s until %d: %s", s.hosts[i].Name(), s.until, brief(bad))
@@ -105,6 +106,9 @@ func (s *scenario) faults(mtu int) {
 func (s *scenario) reroute(i int) {
 	at := s.sometime()
 	delay, rate := pick(s.rnd, 0, 25*us, ms, 30*ms, 80*ms), pick[int64](s.rnd, 0, 1e9, 10e6)
+	if s.off("reroute") {
+		return
+	}
 	s.say("path of %s goes another way at %v: delay %v rate %d", s.hosts[i].Name(), at, delay, rate)
 	s.w.After(at, func() {
 		for _, c := range []*impair.Config{&s.base[i], &s.state[i]} {
@@ -115,6 +119,25 @@ func (s *scenario) reroute(i int) {
 		}
 		s.paths[i].set(s.state[i])
 	})
+}
+
+// spare takes away the faults of a path that are left out.
+func (s *scenario) spare(c *impair.Config) {
+	for _, f := range []struct {
+		name string
+		on   bool
+		undo func()
+	}{
+		{"loss", c.Loss > 0, func() { c.Loss = 0 }},
+		{"reordering", c.Reorder > 0, func() { c.Reorder = 0 }},
+		{"duplicates", c.Duplicate > 0, func() { c.Duplicate = 0 }},
+		{"corruption", c.Corrupt > 0, func() { c.Corrupt = 0 }},
+		{"resegmentation", c.Resegment, func() { c.Resegment = false }},
+	} {
+		if f.on && s.off(f.name) {
+			f.undo()
+		}
+	}
 }
 
 // alter changes path i.
@@ -131,6 +154,9 @@ func (s *scenario) sometime() tick.Duration {
 func (s *scenario) blackhole(i int) {
 	at := s.sometime()
 	n := tick.Duration(s.rnd.Int64N(int64(s.until-at) + 1))
+	if s.off("black hole") {
+		return
+	}
 	if n > tick.Second {
 		s.severe = true
 	}
@@ -145,6 +171,9 @@ func (s *scenario) narrow(i, mtu int) {
 	told := s.one(2)
 	for _, to := range []int{min(mtu-1, pick(s.rnd, 8000, 4000, 1500)), 1280}[:1+s.rnd.IntN(2)] {
 		at := s.sometime()
+		if s.off("narrow path") {
+			continue
+		}
 		s.say("path MTU of %s falls to %d at %v, told %v", s.hosts[i].Name(), to, at, told)
 		s.w.After(at, func() {
 			s.alter(i, func(c *impair.Config) {
@@ -165,6 +194,9 @@ func (s *scenario) narrow(i, mtu int) {
 func (s *scenario) nic(i int) {
 	at, n := s.sometime(), tick.Duration(s.rnd.Int64N(int64(50*ms)))
 	st := pick(s.rnd, ring.StateAgain, ring.StateBusy, ring.StateNoBuffers, ring.StateDown)
+	if s.off("deaf kernel") {
+		return
+	}
 	s.say("transmission of %s is %v at %v for %v", s.hosts[i].Name(), st, at, n)
 	k := s.hosts[i].kernel
 	s.w.After(at, func() { k.SetState(st) })
@@ -173,9 +205,12 @@ func (s *scenario) nic(i int) {
 
 // reboot takes away the memory of a host.
 func (s *scenario) reboot() {
-	s.rebooted = true
 	at := s.sometime()
 	h := s.hosts[s.rnd.IntN(2)]
+	if s.off("reboot") {
+		return
+	}
+	s.rebooted = true
 	s.say("%s reboots at %v", h.Name(), at)
 	s.w.After(at, func() {
 		if err := h.Reboot(); err != nil {
@@ -209,7 +244,7 @@ func (s *scenario) flood(v6 int) {
 	var send func()
 	send = func() {
 		for range 1 + r.IntN(20) {
-			to.Inject(synFrame(r, to, v6))
+			to.Inject(synFrame(r, to, v6, streamPort))
 		}
 		if s.w.Since() < s.until {
 			s.w.After(5*ms, send)
@@ -218,13 +253,13 @@ func (s *scenario) flood(v6 int) {
 	s.w.After(0, send)
 }
 
-// synFrame is a SYN from a random address and port.
-func synFrame(r *rand.Rand, to *Host, v6 int) []byte {
+// synFrame is a SYN to a port, from a random address and port.
+func synFrame(r *rand.Rand, to *Host, v6 int, port uint16) []byte {
 	src := ip.AddrFrom4([4]byte{10, 9, byte(r.Uint32()), byte(r.Uint32())})
 	if v6 == 1 {
 		src = ip.Addr{0: 0xfd, 1: 9, 14: byte(r.Uint32()), 15: byte(r.Uint32())}
 	}
-	h := wire.Header{SrcPort: uint16(1024 + r.IntN(60000)), DstPort: streamPort,
+	h := wire.Header{SrcPort: uint16(1024 + r.IntN(60000)), DstPort: port,
 		Seq: seq.Num(r.Uint32()), Flags: wire.SYN, Window: 1000}
 	p := ip.Header{Src: src, Dst: to.Addr(v6), V6: v6 == 1, Proto: ip.ProtoTCP, TTL: 64, DF: true,
 		PayloadLen: h.Len()}

@@ -18,6 +18,8 @@ type judge struct {
 	cuts bool
 	sent uint64
 	err  error
+	// revoked has the ports of connections whose regions are taken back: what is sent again from there is zero.
+	revoked map[uint16]bool
 }
 
 // flow is one direction of a connection, as its sender shows it.
@@ -39,7 +41,7 @@ type sentSegment struct {
 	sum uint32
 }
 
-func newJudge() *judge { return &judge{flows: map[tcp.Tuple]*flow{}} }
+func newJudge() *judge { return &judge{flows: map[tcp.Tuple]*flow{}, revoked: map[uint16]bool{}} }
 
 func (j *judge) fault(t tcp.Tuple, now tick.Time, format string, args ...any) {
 	if j.err == nil {
@@ -156,7 +158,8 @@ func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, no
 	sum := crc32.Checksum(payload, castagnoli)
 	old, again := f.segs[h.Seq]
 	switch {
-	case again && old.n == len(payload) && old.sum != sum:
+	case again && old.n == len(payload) && old.sum != sum && !j.revoked[t.LocalPort] &&
+		!j.revoked[t.RemotePort]:
 		j.fault(t, now, "%d octets at %d are others when sent again", len(payload),
 			h.Seq.Diff(f.iss))
 	case again && old.n != len(payload) && f.records && !j.cuts:

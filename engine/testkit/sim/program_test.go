@@ -15,10 +15,12 @@ type op struct {
 	wr     rdmap.SendWR
 	effect area // in from's memory for Read and atomics' results, in the target's for the others
 	second area // of an atomic: the target
-	recv   int  // Send: which receive of the target takes it
-	posted bool
-	done   bool
-	status rdmap.Status
+	// What the operation invalidates: the peer's region, or one of our own.
+	invalidates *ddp.MR
+	recv        int // Send: which receive of the target takes it
+	posted      bool
+	done        bool
+	status      rdmap.Status
 }
 
 // area is a piece of memory that one operation writes.
@@ -46,6 +48,7 @@ type recvBuf struct {
 	area
 	n    int
 	done bool
+	from *op // the one that it is for
 }
 
 type seededRandom struct{ *rand.Rand }
@@ -89,7 +92,13 @@ func (e *rdmaEnd) plan(r *rand.Rand, n int, mine, theirs *layout) {
 		}
 		size := e.c.opSize(r)
 		i := i
-		switch k := r.IntN(10); {
+		k := r.IntN(10)
+		if e.c.cfg.verbs && r.IntN(2) == 0 {
+			e.planMore(&o, i, size, r, mine, theirs)
+			e.ops = append(e.ops, o)
+			continue
+		}
+		switch {
 		case k < 4:
 			o.wr.Op = rdmap.WRWrite
 			src, dst := mine.take(r, size), theirs.take(r, size)
@@ -168,7 +177,9 @@ func (e *rdmaEnd) sgl(r *rand.Rand, off, n int) (l []rdmap.SGE) {
 // fill makes the memory and registers it.
 func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 	var err error
-	if e.pd, err = e.table.AllocPD(); err != nil {
+	if e.share != nil {
+		e.pd = e.share.pd
+	} else if e.pd, err = e.table.AllocPD(); err != nil {
 		panic(err)
 	}
 	e.mem = make([]byte, max(l.size+64, 64))
@@ -178,12 +189,15 @@ func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 	if err != nil {
 		panic(err)
 	}
-	err = e.qp.Init(rdmap.Config{
+	cfg := rdmap.Config{
 		Table: e.table, PD: e.pd, Stream: 1, SendDepth: e.c.cfg.depth, RecvDepth: 64, MaxSGE: 4,
 		MaxInline: 64,
 		MaxIRD:    16, MaxORD: 16, Completer: e,
-	})
-	if err != nil {
+	}
+	if e.share != nil {
+		e.share.queues(e, &cfg)
+	}
+	if err = e.qp.Init(cfg); err != nil {
 		panic(err)
 	}
 	for _, f := range l.pending {
@@ -194,11 +208,17 @@ func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 // ready completes what needed both ends: STags, receives, and the picture of the memory before.
 func (e *rdmaEnd) ready(r *rand.Rand) {
 	bad := -1
-	if e.c.cfg.badOp && len(e.ops) > 0 && e.name == "a" {
+	if e.c.cfg.badOp && len(e.ops) > 0 && e.dials {
 		bad = r.IntN(len(e.ops))
 	}
 	for i := range e.ops {
 		o := &e.ops[i]
+		if o.recv >= 0 && e.peer.share != nil && e.peer.share.srq != nil {
+			o.effect = area{} // nobody knows which buffer it gets
+		}
+		if o.invalidates != nil {
+			o.wr.Invalidate = o.invalidates.STag()
+		}
 		o.wr.RemoteSTag = e.peer.mr.STag()
 		if i == bad {
 			o.wr.RemoteSTag ^= 0x5a5a
@@ -207,8 +227,12 @@ func (e *rdmaEnd) ready(r *rand.Rand) {
 			o.wr.SGL[k].STag = e.mr.STag()
 		}
 	}
+	shared := e.share != nil && e.share.srq != nil
 	for i := range e.recvs {
 		b := &e.recvs[i]
+		if shared {
+			break
+		}
 		wr := rdmap.RecvWR{ID: uint64(i), SGL: []rdmap.SGE{{STag: e.mr.STag(), TO: ddp.TO(b.off),
 			Len: uint32(b.n)}}}
 		if err := e.qp.PostRecv(&wr); err != nil {
@@ -242,12 +266,16 @@ func (e *rdmaEnd) memory() error {
 			if o.recv >= 0 && o.effect.end == e && e.recvs[o.recv].done {
 				sure = true
 			}
-			apply(&o.effect, sure)
+			apply(&o.effect, sure && !e.revocable(o))
 			apply(&o.second, sure)
 		}
 	}
 	for i, b := range e.mem {
-		if m, ok := maybe[i]; b != want[i] && !(ok && b == m) {
+		m, ok := maybe[i]
+		if ok && b == 0 && e.c.cfg.early == endInvalidate {
+			continue
+		}
+		if b != want[i] && !(ok && b == m) {
 			return fmt.Errorf("memory at %d is %#x, want %#x (maybe %v %#x)", i, b, want[i], ok, m)
 		}
 	}

@@ -44,6 +44,10 @@ type scenario struct {
 	overAt   tick.Time // when every workload was over, 0 before
 
 	wrap func(name string, clock func() int64) func(ring.Port) (ring.Port, error)
+
+	left  map[string]bool // features left out, to find out which are to blame
+	tried []string        // those that were drawn
+	wide  *wide           // nil: the kinds that draw makes
 }
 
 func (s *scenario) say(format string, args ...any) {
@@ -125,6 +129,9 @@ func (s *scenario) check(now tick.Time) error {
 	if s.overAt == 0 && s.over() {
 		s.overAt = now
 	}
+	if s.wide != nil {
+		return s.wide.progress(now)
+	}
 	return nil
 }
 
@@ -179,6 +186,9 @@ func (s *scenario) run() error {
 			return fmt.Errorf("host %s: %d wake-ups for nothing with %d frames", h.Name(),
 				st.IdleTimers, st.Sent+st.Received)
 		}
+	}
+	if s.wide != nil {
+		return s.wide.tidy()
 	}
 	return nil
 }

@@ -15,12 +15,13 @@ import (
 )
 
 var (
-	flagSeed   = flag.Int64("seed", -1, "run this seed only")
-	flagSeeds  = flag.Int("seeds", 0, "how many seeds TestSoak runs")
-	flagFirst  = flag.Uint64("first", 1, "first seed of TestSoak")
-	flagTrace  = flag.Bool("frames", false, "with -seed: print every frame")
-	flagUpdate = flag.Bool("update", false, "write testdata again")
-	flagPcap   = flag.String("pcap", "", "with -seed: write a pcapng file")
+	flagSeed    = flag.Int64("seed", -1, "run this seed only")
+	flagSeeds   = flag.Int("seeds", 0, "how many seeds TestSoak runs")
+	flagFirst   = flag.Uint64("first", 1, "first seed of TestSoak")
+	flagTrace   = flag.Bool("frames", false, "with -seed: print every frame")
+	flagUpdate  = flag.Bool("update", false, "write testdata again")
+	flagWithout = flag.String("without", "", "with TestWideSeed: features to leave out")
+	flagPcap    = flag.String("pcap", "", "with -seed: write a pcapng file")
 )
 
 // simulate runs one seed. The error names the command that replays it.
@@ -71,21 +72,26 @@ func TestSeed(t *testing.T) {
 		}
 	}
 	s := draw(seed, wrap)
-	if *flagTrace {
-		fmt.Println(s)
-		see := s.w.Tap
-		s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
-			fmt.Printf("%12.6f %s %v %s\n", float64(now.Sub(Epoch))/1e9, h.Name(), d,
-				Describe(frame))
-			see(h, d, frame, now)
-		}
-	}
+	s.trace()
 	err := s.guard()
 	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,
 		s.w.Hash())
 	if err != nil {
 		s.dump()
 		t.Fatal(replay(seed, s, err))
+	}
+}
+
+// trace prints every frame, if -frames says so.
+func (s *scenario) trace() {
+	if !*flagTrace {
+		return
+	}
+	fmt.Println(s)
+	see := s.w.Tap
+	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+		fmt.Printf("%12.6f %s %v %s\n", float64(now.Sub(Epoch))/1e9, h.Name(), d, Describe(frame))
+		see(h, d, frame, now)
 	}
 }
 

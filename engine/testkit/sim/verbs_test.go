@@ -1,0 +1,288 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
+)
+
+// planMore draws operation i of e among the verbs that a simple program has not.
+func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layout) {
+	k := r.IntN(6)
+	if i == 0 && k == 3 {
+		k = 4 // a responder without an RTR message waits for an FPDU of the initiator
+	}
+	switch k {
+	case 0:
+		e.planInvalidate(o, i, r, mine, theirs)
+	case 1: // immediate data
+		o.wr.Op = []rdmap.WROp{rdmap.WRImm, rdmap.WRImmSE}[r.IntN(2)]
+		binary.BigEndian.PutUint64(o.wr.Imm[:], r.Uint64())
+		dst := theirs.take(r, 8)
+		mine.pending = append(mine.pending, func(e *rdmaEnd, _ *rand.Rand) {
+			e.expect(i, area{e.peer, dst, nil}, 8)
+		})
+	case 2:
+		e.planSwap(o, i, r, mine, theirs)
+	case 3: // one of our own regions, which nobody uses
+		o.wr.Op = rdmap.WRLocalInv
+		mine.pending = append(mine.pending, func(e *rdmaEnd, _ *rand.Rand) {
+			e.ops[i].invalidates = e.region()
+		})
+	default: // without a completion unless it fails
+		o.wr.Op = rdmap.WRWrite
+		o.wr.Flags &^= rdmap.Signaled
+		src, dst := mine.take(r, size), theirs.take(r, size)
+		mine.pending = append(mine.pending, func(e *rdmaEnd, r *rand.Rand) {
+			o := &e.ops[i]
+			randomize(r, e.mem[src:src+size])
+			if i == len(e.ops)-1 {
+				o.wr.Flags |= rdmap.Signaled // or nobody hears of the end
+			}
+			o.wr.SGL = e.sgl(r, src, size)
+			o.wr.RemoteTO = ddp.TO(dst)
+			o.effect = area{e.peer, dst, bytes.Clone(e.mem[src : src+size])}
+		})
+	}
+}
+
+// planInvalidate is a Send that takes a region away from the peer.
+func (e *rdmaEnd) planInvalidate(o *op, i int, r *rand.Rand, mine, theirs *layout) {
+	o.wr.Op = []rdmap.WROp{rdmap.WRSendInv, rdmap.WRSendSEInv}[r.IntN(2)]
+	size := r.IntN(100)
+	src, dst := mine.take(r, size), theirs.take(r, size)
+	mine.pending = append(mine.pending, func(e *rdmaEnd, r *rand.Rand) {
+		randomize(r, e.mem[src:src+size])
+		e.ops[i].wr.SGL = e.sgl(r, src, size)
+		e.expect(i, area{e.peer, dst, bytes.Clone(e.mem[src : src+size])}, size)
+	})
+	theirs.pending = append(theirs.pending, func(p *rdmaEnd, _ *rand.Rand) {
+		p.peer.ops[i].invalidates = p.region()
+	})
+}
+
+// planSwap is a CmpSwap whose comparison holds or not.
+func (e *rdmaEnd) planSwap(o *op, i int, r *rand.Rand, mine, theirs *layout) {
+	o.wr.Op = rdmap.WRCmpSwap
+	sink, target, right := mine.take(r, 8), theirs.take(r, 8), r.IntN(2) == 0
+	o.wr.Data, o.wr.Mask, o.wr.CompareMask = r.Uint64(), r.Uint64(), r.Uint64()
+	theirs.pending = append(theirs.pending, func(p *rdmaEnd, r *rand.Rand) {
+		o := &p.peer.ops[i]
+		randomize(r, p.mem[target:target+8])
+		old := binary.NativeEndian.Uint64(p.mem[target:])
+		o.wr.RemoteTO, o.wr.Compare = ddp.TO(target), old^^o.wr.CompareMask // what the mask lets through is equal
+		now := old&^o.wr.Mask | o.wr.Data&o.wr.Mask
+		if !right {
+			o.wr.CompareMask |= 1
+			o.wr.Compare ^= 1
+			if o.wr.Compare&1 == old&1 {
+				o.wr.Compare ^= 1
+			}
+			now = old
+		}
+		o.effect = area{p.peer, sink, bytes.Clone(p.mem[target : target+8])}
+		o.second = area{p, target, binary.NativeEndian.AppendUint64(nil, now)}
+	})
+	mine.pending = append(mine.pending, func(e *rdmaEnd, _ *rand.Rand) {
+		e.ops[i].wr.SGL = []rdmap.SGE{{TO: ddp.TO(sink), Len: 8}}
+	})
+}
+
+// expect gives operation i a receive of the peer.
+func (e *rdmaEnd) expect(i int, a area, room int) {
+	o := &e.ops[i]
+	o.recv = len(e.peer.recvs)
+	e.peer.recvs = append(e.peer.recvs, recvBuf{area: a, n: room, from: o})
+	o.effect = a
+}
+
+// region registers memory that can be invalidated from e's connection alone.
+func (e *rdmaEnd) region() *ddp.MR {
+	m, err := e.table.Register(e.pd, make([]byte, 16),
+		ddp.Attr{Access: ddp.RemoteRead, Stream: e.stream()})
+	if err != nil {
+		panic(err)
+	}
+	e.extra = append(e.extra, m)
+	return m
+}
+
+// stream is the name of e's connection in its table.
+func (e *rdmaEnd) stream() ddp.StreamID {
+	if e.share != nil {
+		return ddp.StreamID(e.number + 1)
+	}
+	return 1
+}
+
+func (o *op) signaled() bool { return o.wr.Flags&rdmap.Signaled != 0 }
+
+// silent notes that the next operation was carried out without a completion.
+func (e *rdmaEnd) silent() {
+	o := &e.ops[e.acks]
+	e.acks++
+	if !o.posted {
+		e.fail("%v %d is passed, and was not posted", o.wr.Op, e.acks-1)
+	}
+	o.done, o.status = true, rdmap.Success
+}
+
+// special checks what a receive's completion says besides how long it is.
+func (e *rdmaEnd) special(c *rdmap.Completion, b *recvBuf) {
+	if b.from == nil {
+		return
+	}
+	wr := &b.from.wr
+	imm := wr.Op == rdmap.WRImm || wr.Op == rdmap.WRImmSE
+	inv := wr.Op == rdmap.WRSendInv || wr.Op == rdmap.WRSendSEInv
+	se := wr.Op == rdmap.WRImmSE || wr.Op == rdmap.WRSendSEInv
+	if imm != (c.Flags&rdmap.WithImm != 0) ||
+		imm && (c.Imm != wr.Imm || c.ByteLen != rdmap.ImmLen) ||
+		inv != (c.Flags&rdmap.WithInvalidate != 0) || se != (c.Flags&rdmap.Solicited != 0) {
+		e.fail("receive of %v has flags %b and %x", wr.Op, c.Flags, c.Imm)
+	}
+	if inv && (c.Invalidated != b.from.invalidates.STag() || b.from.invalidates.Valid()) {
+		e.fail("receive of %v: %v invalidated, want %v; valid: %v", wr.Op, c.Invalidated,
+			b.from.invalidates.STag(), b.from.invalidates.Valid())
+	}
+}
+
+// share is what the connections of a host share, as those of a worker do: the table of regions, a domain,
+// the hold pool, who hears completions, and perhaps a receive queue.
+type share struct {
+	s     *scenario
+	table *ddp.Table
+	pool  *mpa.Pool
+	pd    *ddp.PD
+	srq   *rdmap.SRQ
+	slot  int // octets of a buffer of srq
+	mem   []byte
+	mr    *ddp.MR
+	ends  []*rdmaEnd
+	byQP  map[*rdmap.QP]*rdmaEnd
+}
+
+// newShare makes one. buffers of slot octets each are its receive queue's; 0: every queue pair has its own.
+func newShare(s *scenario, h *Host, pool *mpa.Pool, buffers, slot int) *share {
+	stags := rand.New(rand.NewPCG(s.seed, uint64(h.index)<<32+h.lives))
+	x := &share{s: s, table: ddp.NewTable(seededRandom{stags}), pool: pool, slot: slot,
+		byQP: map[*rdmap.QP]*rdmaEnd{}}
+	var err error
+	if x.pd, err = x.table.AllocPD(); err != nil {
+		panic(err)
+	}
+	if buffers == 0 {
+		return x
+	}
+	x.mem = make([]byte, buffers*slot)
+	if x.mr, err = x.table.Register(x.pd, x.mem, ddp.Attr{Access: ddp.LocalWrite}); err != nil {
+		panic(err)
+	}
+	x.srq, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: x.table, PD: x.pd, Depth: buffers, MaxSGE: 2,
+		Limit: func(q *rdmap.SRQ) { q.Arm(buffers / 2) }})
+	if err != nil {
+		panic(err)
+	}
+	for i := range buffers {
+		x.post(uint64(i))
+	}
+	x.srq.Arm(buffers / 2)
+	return x
+}
+
+// post gives buffer i to the shared queue.
+func (x *share) post(i uint64) {
+	half := x.slot / 2
+	wr := rdmap.RecvWR{ID: i, SGL: []rdmap.SGE{
+		{STag: x.mr.STag(), TO: ddp.TO(int(i) * x.slot), Len: uint32(half)},
+		{STag: x.mr.STag(), TO: ddp.TO(int(i)*x.slot + half), Len: uint32(x.slot - half)}}}
+	if err := x.srq.PostRecv(&wr); err != nil {
+		x.s.w.Fail(fmt.Errorf("shared receive queue: %w", err))
+	}
+}
+
+// end makes one end of a connection.
+func (x *share) end(c *rdmaConn, name string, h *Host) *rdmaEnd {
+	e := &rdmaEnd{name: fmt.Sprintf("%s%d", name, len(x.ends)), c: c, host: h, life: h.lives,
+		table: x.table, pool: x.pool, share: x, number: len(x.ends), dials: name == "a"}
+	x.ends = append(x.ends, e)
+	return e
+}
+
+// queues sets what the queue pair of e shares.
+func (x *share) queues(e *rdmaEnd, cfg *rdmap.Config) {
+	cfg.Stream, cfg.Completer, cfg.SRQ = e.stream(), x, x.srq
+	x.byQP[&e.qp] = e
+}
+
+// Complete implements rdmap.Completer.
+func (x *share) Complete(c *rdmap.Completion) {
+	e := x.byQP[c.QP]
+	if e == nil {
+		x.s.w.Fail(fmt.Errorf("completion of %v %d for no queue pair", c.Op, c.ID))
+		return
+	}
+	e.Complete(c)
+}
+
+// tidy takes everything apart after the end: nothing of the queue pairs may refer to a region or to the shared
+// receive queue any more.
+func (x *share) tidy() error {
+	for _, e := range x.ends {
+		if e.closed == 0 {
+			e.qp.Abort() // it never had a connection, or the host rebooted
+		}
+		if s, r := e.qp.Outstanding(); s+r > 0 {
+			return fmt.Errorf("%s: %d and %d requests outstanding after the end", e.name, s, r)
+		}
+		e.qp.Destroy()
+		for _, m := range append(e.extra, e.mr) {
+			if n := m.Busy(); n > 0 {
+				return fmt.Errorf("%s: %d requests use a region of %d octets after the end", e.name,
+					n, m.Len())
+			}
+			if err := x.table.Deregister(m); err != nil {
+				return fmt.Errorf("%s: %w", e.name, err)
+			}
+		}
+	}
+	if x.srq != nil {
+		if err := errors.Join(x.srq.Destroy(), x.table.Deregister(x.mr)); err != nil {
+			return fmt.Errorf("shared receive queue: %w", err)
+		}
+	}
+	if err := x.table.FreePD(x.pd); err != nil || x.table.Len() > 0 {
+		return fmt.Errorf("%d regions are left in the table, %v", x.table.Len(), err)
+	}
+	return nil
+}
+
+// fromShared is received with a buffer of the shared queue, which any message may have got.
+func (e *rdmaEnd) fromShared(c *rdmap.Completion) {
+	x := e.share
+	if c.Flags&rdmap.FromSharedQueue == 0 && c.Status == rdmap.Success {
+		e.fail("a receive of the shared queue does not say so")
+	}
+	if c.Status == rdmap.Success {
+		if e.recvDone >= len(e.recvs) {
+			e.fail("one receive too many")
+			return
+		}
+		b := &e.recvs[e.recvDone]
+		e.recvDone++
+		b.done = true
+		e.special(c, b)
+		got := x.mem[int(c.ID)*x.slot:][:c.ByteLen]
+		if c.Flags&rdmap.WithImm == 0 && !bytes.Equal(got, b.want) {
+			e.fail("receive %d of the shared queue has %d octets, want %d, or others", c.ID,
+				len(got), len(b.want))
+		}
+	}
+	x.post(c.ID)
+}

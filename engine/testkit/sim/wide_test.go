@@ -1,0 +1,382 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+
+	"xwarp/engine/iwarp"
+	"xwarp/engine/stack"
+	"xwarp/mpa"
+	"xwarp/mpa/startup"
+	"xwarp/tcp"
+	"xwarp/tcp/cc"
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+)
+
+const (
+	// wideTime is how long after the last fault every connection of a wide scenario is over that nobody ends
+	// early: the longest start-up and close, keepalive, and some round trips. Where one side has gone, the
+	// other may wait for longer: a listener that has sent cookies does not answer at once for a connection
+	// that it does not know.
+	wideTime = 45 * tick.Second
+	// crawlAfter is how long after the last fault no retransmission timeout is longer than crawlRTO any more.
+	crawlAfter = 25 * tick.Second
+	crawlRTO   = 5 * tick.Second
+)
+
+// earlyEnd is how a connection ends.
+type earlyEnd uint8
+
+const (
+	endGraceful   earlyEnd = iota
+	endDisconnect          // one side closes in the middle of it
+	endAbort               // or resets
+	endReject              // the responder's consumer says no
+	endSilent              // or nothing
+	endRefused             // the listener has no room
+	endInvalidate          // a region is taken back while it is in use
+	earlyEnds
+)
+
+func (e earlyEnd) String() string {
+	return [...]string{"graceful", "disconnect", "abort", "reject", "silent", "refused",
+		"invalidate"}[e]
+}
+
+// declines reports whether the responder does not accept, and does what it does instead.
+func (e earlyEnd) declines(end *rdmaEnd, s *iwarp.Conn) bool {
+	if e == endReject {
+		if err := s.Reject(startup.Answer{PrivateData: []byte("no")}); err != nil {
+			end.fail("Reject: %v", err)
+		}
+		end.wake()
+	}
+	return e == endReject || e == endSilent
+}
+
+// wide is a scenario as production has them: several RDMA connections between hosts whose connections share
+// what those of a worker share, streams beside them, and faults of foreign making. Each feature is drawn from
+// numbers of its own, so that one can be left out and the others stay.
+type wide struct {
+	*scenario
+	shares  map[*Host]*share
+	conns   []*rdmaConn
+	tcp     tcp.Config // of the listener
+	lc      stack.ListenConfig
+	mtu     int
+	v6      int
+	port    uint16 // the next one to dial from
+	mangled bool   // foreign faults change windows and acknowledgements
+}
+
+// drawWide makes the wide scenario of a seed without the features left out.
+func drawWide(seed uint64, left map[string]bool) *scenario {
+	s := &scenario{seed: seed, w: NewWorld(seed), judge: newJudge(), left: left}
+	w := &wide{scenario: s, shares: map[*Host]*share{}, port: 20000}
+	s.wide = w
+	s.draws("general")
+	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
+	s.until = tick.Duration(s.rnd.Int64N(int64(2 * tick.Second)))
+	w.mtu = pick(s.rnd, 1500, 1500, 9000, 1280)
+	w.v6 = s.rnd.IntN(2)
+	s.draws("network")
+	s.network(w.mtu)
+	s.draws("faults")
+	s.faults(w.mtu)
+	w.foreign()
+	if w.draws("sealed corruption"); w.one(5) && !w.off("sealed corruption") {
+		w.severe = w.severe || w.mangled || w.recut
+		w.sealed(w.rnd.IntN(len(w.hosts)))
+	}
+	w.neighbours()
+	w.rdma()
+	w.storm()
+	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+		if d == Out {
+			s.judge.see(frame, now)
+		}
+	}
+	s.w.Check = s.check
+	return s
+}
+
+// draws lets what follows be drawn for a feature.
+func (s *scenario) draws(feature string) {
+	h := fnv.New64a()
+	h.Write([]byte(feature))
+	s.rnd = rand.New(rand.NewPCG(s.seed, h.Sum64()))
+}
+
+// off notes that a feature was drawn, and reports whether it is left out.
+func (s *scenario) off(feature string) bool {
+	s.tried = append(s.tried, feature)
+	return s.left[feature]
+}
+
+// options draws the TCP options of an end: half the time production's.
+func (w *wide) options(window int) tcp.Config {
+	c := w.scenario.tcp(window)
+	if w.one(2) {
+		w.cuts, w.judge.cuts = true, true // loss may look like a narrow path
+		c = tcp.Config{RcvSpace: window, RcvSpaceMax: window, StretchAck: 8, AckHold: 20 * us,
+			ProbeMTU: true, ECN: tcp.ECNPassive, Loss: loss.Config{CC: cc.Config{}},
+			SYNRetries: 6, TimeWait: 10 * tick.Second,
+			KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 5}
+	}
+	c.AnnounceUTO, c.AdoptUTO = w.one(4), w.one(4)
+	c.MaxHoles = pick(w.rnd, 0, 0, 4, 64)
+	c.KeepaliveIdle = pick(w.rnd, 10*tick.Second, 10*tick.Second, 300*ms) // probes while it works
+	if w.one(4) {
+		c.Linger = 20 * tick.Second
+	}
+	return c
+}
+
+// rdma draws the RDMA connections: host A dials, B and where there is one C answer and dial too.
+func (w *wide) rdma() {
+	w.draws("rdma")
+	r := w.rnd
+	base := rdmaConfig{
+		window: pick(r, 24<<10, 64<<10, 1<<20), depth: pick(r, 1, 4, 64),
+		ops: pick(r, 3, 8, 20), maxOp: pick(r, 200, 3000, 20000), verbs: true, v6: w.v6,
+		pack: w.one(2), noPeerCRC: w.one(8),
+	}
+	base.poolOctets, base.poolRecords = pick(r, 16<<10, 256<<10, 4<<20), pick(r, 16, 1<<12)
+	n := pick(r, 1, 2, 3, 5, 9)
+	w.draws("listener")
+	w.tcp = w.options(base.window)
+	w.lc = stack.ListenConfig{Conn: w.tcp, Backlog: pick(w.rnd, 2, 16),
+		Cookies: pick(w.rnd, tcp.CookiesUnderPressure, tcp.CookiesAlways)}
+	buffers, slot := 0, 0
+	if w.one(3) {
+		buffers, slot = 2*n*(base.ops+1), max(base.maxOp, 1700)
+		base.srq = true
+	}
+	set := func(h *Host) {
+		w.shares[h] = newShare(w.scenario, h, mpa.NewPool(base.poolOctets, base.poolRecords),
+			buffers, slot)
+	}
+	for _, h := range w.hosts {
+		set(h)
+	}
+	w.say("%d RDMA connections %s, listener %s, %d shared buffers", n, brief(base),
+		brief(w.lc.Conn), buffers)
+	w.w.At(Epoch, func() {
+		for _, h := range w.hosts {
+			w.listen(h)
+		}
+	})
+	for i := range n {
+		name := fmt.Sprintf("connection %d", i)
+		w.draws(name)
+		cfg := base
+		cfg.acceptDelay = pick(w.rnd, 0, 0, ms, 400*ms)
+		cfg.badOp = w.one(15)
+		cfg.early = earlyEnd(w.rnd.IntN(2 * int(earlyEnds)))
+		if cfg.early >= earlyEnds {
+			cfg.early = endGraceful
+		}
+		cfg.ini = startup.Config{Markers: w.one(2), IRD: 8, ORD: 8, NoCRC: base.noPeerCRC,
+			RTR:         pick(w.rnd, startup.RTRSend, startup.RTRWrite, startup.RTRRead, 0),
+			PrivateData: make([]byte, w.rnd.IntN(30))}
+		cfg.rsp = startup.Config{Markers: w.one(2), NoCRC: base.noPeerCRC}
+		if w.one(4) {
+			cfg.ini.Revision, cfg.ini.RTR = startup.RevIETF, 0
+		}
+		cfg.tcpA = w.options(cfg.window)
+		from, to := w.hosts[0], w.hosts[1]
+		if len(w.hosts) > 2 {
+			from = w.hosts[2*w.rnd.IntN(2)]
+		}
+		if w.one(3) {
+			from, to = to, from
+		}
+		at := tick.Duration(w.rnd.Int64N(int64(300 * ms)))
+		if !w.off(name) {
+			w.connect(cfg, from, to, at)
+		}
+	}
+	w.redial = func(h *Host) {
+		set(h)
+		w.listen(h)
+		for _, c := range w.conns[:len(w.conns):len(w.conns)] {
+			if c.a.host == h || c.b.host == h {
+				w.connect(c.cfg, c.a.host, c.b.host, 100*ms)
+			}
+		}
+	}
+}
+
+// connect makes a connection that is dialled after some time.
+func (w *wide) connect(cfg rdmaConfig, from, to *Host, after tick.Duration) {
+	w.port++
+	cfg.port = w.port
+	cfg.shares = [2]*share{w.shares[from], w.shares[to]}
+	c := newRDMA(w.scenario, cfg, from, to)
+	w.judge.revoked[cfg.port] = cfg.early == endInvalidate
+	w.conns, w.loads = append(w.conns, c), append(w.loads, c)
+	w.say("port %d from %s after %v: %v, %d and %d operations", cfg.port, from.Name(), after,
+		cfg.early, len(c.a.ops), len(c.b.ops))
+	moment := after + tick.Duration(w.rnd.Int64N(int64(400*ms)))
+	side := w.rnd.IntN(2)
+	w.w.After(after, func() {
+		if !c.a.alive() || !c.b.alive() {
+			c.lost = true
+			return
+		}
+		c.start()
+	})
+	w.w.After(moment, func() { c.interrupt([]*rdmaEnd{c.a, c.b}[side]) })
+}
+
+// interrupt does what the early end of c asks for, at one side.
+func (c *rdmaConn) interrupt(e *rdmaEnd) {
+	if !e.alive() || e.closed > 0 || e.iw == nil || e.iw.Endpoint == nil {
+		return
+	}
+	switch c.cfg.early {
+	case endDisconnect:
+		e.iw.Disconnect(c.s.w.Now())
+	case endAbort:
+		e.iw.Abort(c.s.w.Now())
+	case endInvalidate:
+		if err := e.table.Invalidate(e.mr); err != nil {
+			e.fail("Invalidate: %v", err)
+		}
+	default:
+		return
+	}
+	e.wake()
+}
+
+// listen accepts at h whichever connection of the scenario comes.
+func (w *wide) listen(h *Host) {
+	lc := w.lc
+	lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
+		for _, c := range w.conns {
+			if c.b.host == h && c.b.alive() && c.cfg.port == t.RemotePort && c.b.iw == nil {
+				if c.cfg.early == endRefused {
+					return nil, errors.New("no room")
+				}
+				c.b.iw = &iwarp.OverTCP{}
+				return c.b.iw, c.b.iw.Init(c.b.config(true))
+			}
+		}
+		return nil, errors.New("nobody waits for this one")
+	}
+	if _, err := h.Stack().Listen(h.Addr(w.v6), rdmaPort, &lc, w.w.Now()); err != nil {
+		w.w.Fail(err)
+	}
+}
+
+// tidy takes the hosts apart: what the connections shared, listeners, stacks.
+func (w *wide) tidy() error {
+	for _, h := range w.hosts {
+		if x := w.shares[h]; x != nil {
+			if err := x.tidy(); err != nil {
+				return fmt.Errorf("host %s: %w", h.Name(), err)
+			}
+		}
+		s := h.Stack()
+		s.Unlisten(h.Addr(w.v6), rdmaPort)
+		if n := s.Stats(); n.Panics > 0 || n.RxFrames == 0 && n.TxFrames > 100 {
+			return fmt.Errorf("host %s: %s", h.Name(), brief(n))
+		}
+		if err := s.Close(w.w.Now()); err != nil {
+			return fmt.Errorf("host %s: %w", h.Name(), err)
+		}
+	}
+	return nil
+}
+
+// storm sends SYNs of nobody to the listeners until the faults stop.
+func (w *wide) storm() {
+	w.draws("storm")
+	if !w.one(4) || w.off("storm") {
+		return
+	}
+	w.say("storm of SYNs")
+	r, to := w.rnd, w.hosts[w.rnd.IntN(2)]
+	var send func()
+	send = func() {
+		for range 1 + r.IntN(20) {
+			to.Inject(synFrame(r, to, w.v6, rdmaPort))
+		}
+		if w.w.Since() < w.until {
+			w.w.After(2*ms, send)
+		}
+	}
+	w.w.After(0, send)
+}
+
+// neighbours draws next hops that answer late, go away, or change.
+func (w *wide) neighbours() {
+	w.draws("neighbours")
+	for i, h := range w.hosts {
+		if w.one(8) {
+			at, n := w.sometime(), tick.Duration(w.rnd.Int64N(int64(2*tick.Second)))
+			if w.off("lost neighbour") {
+				continue
+			}
+			w.severe = w.severe || n > tick.Second
+			w.say("nobody finds %s at %v for %v", h.Name(), at, n)
+			w.w.After(at, func() { w.hop(h, false) })
+			w.w.After(at+n, func() { w.hop(h, true) })
+		}
+		if w.one(8) {
+			at, mac := w.sometime(), [6]byte{2, 7, 0, 0, 0, byte(i + 1)}
+			if w.off("new address") {
+				continue
+			}
+			w.say("%s gets another Ethernet address at %v", h.Name(), at)
+			w.w.After(at, func() {
+				h.mac = mac
+				h.Stack().SetMAC(mac)
+				h.Wake()
+				w.w.After(20*ms, func() { w.hop(h, true) })
+			})
+		}
+	}
+}
+
+// hop tells all hosts where h is.
+func (w *wide) hop(h *Host, known bool) {
+	for _, other := range w.hosts {
+		for _, a := range h.cfg.Addrs {
+			if other != h {
+				other.Stack().SetHop(a, h.mac, known)
+				other.Wake()
+			}
+		}
+	}
+}
+
+// progress holds connections to a bounded timeout some time after the last fault.
+func (w *wide) progress(now tick.Time) error {
+	if now < Epoch.Add(w.until+crawlAfter) || w.mayFail() {
+		return nil
+	}
+	for _, c := range w.conns {
+		if !c.a.alive() || !c.b.alive() || c.a.closed+c.b.closed > 0 {
+			continue // where one end is gone there is nothing to wait for
+		}
+		if c.cfg.early == endGraceful && now > Epoch.Add(w.until+wideTime) {
+			return fmt.Errorf("port %d: not over %d s after the last fault", c.cfg.port,
+				wideTime/tick.Second)
+		}
+		for _, e := range []*rdmaEnd{c.a, c.b} {
+			p := e.endpoint()
+			if p == nil {
+				continue
+			}
+			if i := p.Conn().Info(now); i.State == tcp.Established && i.Loss.RTO > crawlRTO {
+				return fmt.Errorf("port %d, end %s: a timeout of %v ms %v s after the last fault",
+					c.cfg.port, e.name, i.Loss.RTO/ms, now.Sub(Epoch.Add(w.until))/tick.Second)
+			}
+		}
+	}
+	return nil
+}

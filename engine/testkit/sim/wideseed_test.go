@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// runWide runs the wide scenario of a seed. When it fails, features are left out one after the other as long
+// as it still does: what is left is the story to be told.
+func runWide(seed uint64) error {
+	s := drawWide(seed, nil)
+	err := s.guard()
+	if err == nil {
+		return nil
+	}
+	small, err := shrink(s, err, func(left map[string]bool) (*scenario, error) {
+		s := drawWide(seed, left)
+		return s, s.guard()
+	})
+	return fmt.Errorf("seed %d: %w\n  scenario: %v\n  go test ./engine/testkit/sim -run "+
+		"'TestWideSeed$' -seed %d -without '%s' -frames", seed, err, small, seed,
+		strings.Join(without(small), ","))
+}
+
+func without(s *scenario) (list []string) {
+	for f := range s.left {
+		list = append(list, f)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// maxShrink bounds the runs that shrink makes.
+const maxShrink = 200
+
+// shrink returns the scenario with as few features as it takes to fail, and its error. run makes and runs it
+// without some.
+func shrink(s *scenario, err error, run func(left map[string]bool) (*scenario, error)) (*scenario,
+	error) {
+	runs := 0
+	for again := true; again && runs < maxShrink; {
+		again = false
+		for _, f := range slices.Backward(slices.Compact(slices.Sorted(slices.Values(s.tried)))) {
+			if s.left[f] || runs == maxShrink {
+				continue
+			}
+			left := map[string]bool{f: true}
+			for g := range s.left {
+				left[g] = true
+			}
+			runs++
+			if t, e := run(left); e != nil {
+				s, err, again = t, e, true
+			}
+		}
+	}
+	return s, err
+}
+
+// TestWideSeed replays one wide seed, without the features of -without.
+func TestWideSeed(t *testing.T) {
+	seed := uint64(max(*flagSeed, 1))
+	left := map[string]bool{}
+	for _, f := range strings.Split(*flagWithout, ",") {
+		left[f] = true
+	}
+	s := drawWide(seed, left)
+	s.trace()
+	err := s.guard()
+	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,
+		s.w.Hash())
+	if err != nil {
+		s.dump()
+		t.Fatalf("%v\n%v", err, s)
+	}
+}
+
+// TestWideSeeds is the part of the wide scenarios in the ordinary test run. Some are run twice: every frame
+// must be the same.
+func TestWideSeeds(t *testing.T) {
+	n := 400
+	if testing.Short() {
+		n = 50
+	}
+	each(t, 1, n, runWide)
+	for seed := uint64(1); seed <= 10; seed++ {
+		a, b := drawWide(seed, nil), drawWide(seed, nil)
+		if a.guard(); b.guard() != nil || a.w.Hash() != b.w.Hash() {
+			t.Errorf("seed %d: hash %#x, and %#x the second time", seed, a.w.Hash(), b.w.Hash())
+		}
+	}
+}
+
+// TestWideSoak is for make soak: -seeds says how many.
+func TestWideSoak(t *testing.T) {
+	if *flagSeeds == 0 {
+		t.Skip("soak only: -seeds 100000")
+	}
+	each(t, *flagFirst, *flagSeeds, runWide)
+}
+
+// TestShrink breaks a scenario when one feature is in it, and expects that nothing but that one is left of
+// those that can go.
+func TestShrink(t *testing.T) {
+	for seed := uint64(1); seed < 100; seed++ {
+		s := drawWide(seed, nil)
+		if len(s.loads) < 3 || !slices.Contains(s.tried, "loss") {
+			continue
+		}
+		broken := errors.New("broken")
+		small, err := shrink(s, broken, func(left map[string]bool) (*scenario, error) {
+			s := drawWide(seed, left)
+			if len(s.loads) > 0 && !s.left["loss"] {
+				return s, broken
+			}
+			return s, nil
+		})
+		if err != broken || len(small.loads) != 1 || small.left["loss"] ||
+			len(small.left) != len(slices.Compact(slices.Sorted(slices.Values(s.tried))))-2 {
+			t.Errorf("seed %d: %d connections are left, %v, without %v", seed, len(small.loads),
+				err, without(small))
+		}
+		return
+	}
+	t.Fatal("no seed has what this test is about")
+}
