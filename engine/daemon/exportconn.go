@@ -18,13 +18,16 @@ const (
 	flushReplyLen   = 16
 )
 
-// exportConn is one peer of an export.
+// exportConn is one peer of an export. It has a protection domain of its own, and the export's memory by an
+// STag that is good there alone: peers do not trust each other (RFC 5042, 6.1.1 and 6.4.5).
 type exportConn struct {
-	e   *export
-	qp  verbs.QP
-	cq  verbs.CQ
-	mr  verbs.MR // receive buffers
-	buf []byte
+	e     *export
+	pd    verbs.PD
+	shown verbs.MR // the export's memory
+	qp    verbs.QP
+	cq    verbs.CQ
+	mr    verbs.MR // receive buffers
+	buf   []byte
 
 	accepted chan struct{} // closed when Accept returned
 }
@@ -41,7 +44,7 @@ func (e *export) serve(r *verbs.ConnRequest) {
 	}
 	defer c.close()
 	defer e.contain("serving a peer")
-	at := e.mr.Remote()
+	at := c.shown.Remote()
 	at.Flushable = e.file != nil
 	err := r.Accept(e.life, c.qp, at.Append(nil))
 	close(c.accepted)
@@ -62,20 +65,7 @@ func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
 	}
 	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen),
 		accepted: make(chan struct{})}
-	var err error
-	if c.mr, err = e.pd.RegMR(c.buf, verbs.LocalWrite); err != nil {
-		return nil, "no resources"
-	}
-	if c.cq, err = e.dev.dev.CreateCQ(4 * exportDepth); err == nil {
-		c.qp, err = e.dev.dev.CreateQP(verbs.QPConfig{
-			PD: e.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth,
-			MaxInline: flushReplyLen,
-		})
-	}
-	for i := 0; err == nil && i < exportDepth; i++ {
-		err = c.post(uint64(i))
-	}
-	if err != nil {
+	if err := c.open(); err != nil {
 		e.d.log.Warn("export: no resources for a peer", "export", e.cfg.Name, "remote", r.Remote,
 			"error", errors.Join(err, c.free()))
 		return nil, "no resources"
@@ -93,6 +83,33 @@ func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
 		return nil, "too many connections"
 	}
 	return c, ""
+}
+
+// open makes the domain, the regions and the queues.
+func (c *exportConn) open() (err error) {
+	dev := c.e.dev.dev
+	if c.pd, err = dev.AllocPD(); err != nil {
+		return err
+	}
+	if c.shown, err = c.pd.RegMR(c.e.mem, exportAccess[c.e.cfg.Access]); err != nil {
+		return err
+	}
+	if c.mr, err = c.pd.RegMR(c.buf, verbs.LocalWrite); err != nil {
+		return err
+	}
+	if c.cq, err = dev.CreateCQ(4 * exportDepth); err != nil {
+		return err
+	}
+	if c.qp, err = dev.CreateQP(verbs.QPConfig{
+		PD: c.pd, SendCQ: c.cq, RecvCQ: c.cq, SendDepth: exportDepth, RecvDepth: exportDepth,
+		MaxInline: flushReplyLen,
+	}); err != nil {
+		return err
+	}
+	for i := 0; err == nil && i < exportDepth; i++ {
+		err = c.post(uint64(i))
+	}
+	return err
 }
 
 func (c *exportConn) post(slot uint64) error {
@@ -169,7 +186,15 @@ func (c *exportConn) free() (err error) {
 	if c.qp != nil {
 		err = c.qp.Close()
 	}
-	if err = errors.Join(err, c.mr.Close()); errors.Is(err, verbs.ErrClosed) {
+	for _, m := range []verbs.MR{c.mr, c.shown} {
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}
+	if c.pd != nil {
+		err = errors.Join(err, c.pd.Close())
+	}
+	if errors.Is(err, verbs.ErrClosed) {
 		return nil
 	}
 	return err

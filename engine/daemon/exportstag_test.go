@@ -11,11 +11,10 @@ import (
 
 // TestExportSTags: each peer of an export has the memory by an STag of its own. Another's is worth nothing to
 // it, not even when it was told, and using it ends its own connection alone.
-//
-//req:rfc5042-6.1.1-1 rfc5042-6.1.1-2 rfc5042-6.4.5-1 rfc5042-3-3 rfc5040-8.1.2-3 rfc5041-8.3.2-3
 func TestExportSTags(t *testing.T) {
 	at := freePort(t)
-	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n", at))
+	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n",
+		at))
 	var peers [3]*peer
 	for i := range peers {
 		p, err := dialExport(t, at)
@@ -55,7 +54,9 @@ func TestExportSTags(t *testing.T) {
 	for _, p := range peers {
 		p.qp.Close()
 	}
-	if _, ok := eventually(10e9, func() bool { return d.Snapshot().Exports[0].Connections == 0 }); !ok {
+	if _, ok := eventually(10e9, func() bool {
+		return d.Snapshot().Exports[0].Connections == 0
+	}); !ok {
 		t.Errorf("%+v", d.Snapshot().Exports)
 	}
 }
