@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"strconv"
@@ -50,7 +51,7 @@ var sessionOps = []struct {
 	{control.OpCapture, `{}`, false, false},
 	{control.OpEndCapture, `{"handle":$1}`, true, false},
 	{control.OpConfirm, ``, false, false},
-	{control.OpHello, `{"version":2}`, false, false},
+	{control.OpHello, fmt.Sprintf(`{"version":%d}`, control.Version), false, false},
 }
 
 // mad is a program made of octets.
