@@ -28,7 +28,7 @@ func (d *dialer) run(ctx context.Context, server Ready) (*Result, error) {
 	for ctx.Err() == nil {
 		from := time.Now()
 		err := d.pair(ctx, func(q verbs.QP) error {
-			return d.dev.Dial(ctx, server.Addr, q, verbs.ConnConfig{})
+			return d.dev.Dial(ctx, server.Addr, q, d.conn(nil))
 		})
 		if err != nil {
 			return nil, err

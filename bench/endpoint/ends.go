@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+
+	"xwarp/engine"
 )
 
 // Ready is what an end tells the other before the clock runs.
@@ -27,7 +29,7 @@ type end interface {
 // newEnd returns the end that s asks for.
 func newEnd(s *Spec, p *Place) (end, error) {
 	switch s.Peer {
-	case XDP, Layered:
+	case XDP, Layered, Daemon:
 		if s.Mode == Connect {
 			return &dialer{rdma: rdma{spec: s, place: p}}, nil
 		}
@@ -134,7 +136,9 @@ func (e *rdma) clock(ctx context.Context, t tester, stop <-chan struct{}, measur
 		why = nil
 	default:
 	}
-	e.dev.Barrier() // what the worker wrote is ours from now on; kernel sockets have no worker
+	if d, ok := e.dev.(*engine.Device); ok {
+		d.Barrier() // what the worker wrote is ours from now on
+	}
 	r, err := t.outcome()
 	if !measures {
 		mem.end(r)

@@ -14,6 +14,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/engine"
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/verbs"
 )
 
@@ -21,7 +22,7 @@ import (
 type rdma struct {
 	spec  *Spec
 	place *Place
-	dev   *engine.Device
+	dev   verbs.Device
 	pd    verbs.PD
 	cq    verbs.CQ
 	mr    verbs.MR
@@ -45,7 +46,9 @@ func (e *rdma) setUp() (r Ready, err error) {
 	}
 	s := e.spec
 	n, stride := s.buffers()
-	e.mem = make([]byte, n*stride*s.Conns)
+	if e.mem, err = e.dev.Alloc(n * stride * s.Conns); err != nil {
+		return r, err
+	}
 	for i := range e.mem {
 		e.mem[i] = byte(i >> 3)
 	}
@@ -59,7 +62,11 @@ func (e *rdma) setUp() (r Ready, err error) {
 		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		return r, err
 	}
-	if e.small, err = e.pd.RegMR(make([]byte, 64), verbs.LocalWrite); err != nil {
+	small, err := e.dev.Alloc(64)
+	if err != nil {
+		return r, err
+	}
+	if e.small, err = e.pd.RegMR(small, verbs.LocalWrite); err != nil {
 		return r, err
 	}
 	if e.cq, err = e.dev.CreateCQ(min(1<<20, s.Conns*(2*s.Depth+2*e.receives()+64))); err != nil {
@@ -90,22 +97,41 @@ func (e *rdma) receives() int {
 
 func (e *rdma) open() (err error) {
 	opt := engine.Options{Window: e.spec.Window, NoPack: e.spec.NoPack}
-	opt.MPA = verbs.MPAConfig{NoMarkers: e.spec.NoMarkers, NoCRC: e.spec.NoCRC}
 	e.quit = make(chan struct{})
-	if e.spec.Peer == Layered {
-		e.dev, err = engine.OpenKernel(e.kernel(opt))
-		return err
+	switch e.spec.Peer {
+	case Layered:
+		e.dev, err = opened(engine.OpenKernel(e.kernel(opt)))
+	case Daemon:
+		e.dev, err = opened(client.OpenConfig(client.Config{
+			Path: e.place.Socket, Device: e.place.Interface,
+		}))
+	default:
+		cfg := engine.XDPConfig{
+			Options: opt, Interface: e.place.Interface, Queues: e.place.Queues,
+			Consumer: func(int) bool { return e.turn() },
+		}
+		cfg.TCP.StretchAck = e.spec.StretchAck
+		cfg.Transmit, cfg.RingMode = e.spec.Transmit, e.spec.Ring
+		if e.place.CPU >= 0 {
+			cfg.CPUs = []int{e.place.CPU}
+		}
+		e.dev, err = opened(engine.OpenXDP(cfg))
 	}
-	cfg := engine.XDPConfig{Options: opt, Interface: e.place.Interface, Consumer: func(int) bool {
-		return e.turn()
-	}}
-	cfg.TCP.StretchAck = e.spec.StretchAck
-	cfg.Transmit, cfg.RingMode = e.spec.Transmit, e.spec.Ring
-	if e.place.CPU >= 0 {
-		cfg.CPUs = []int{e.place.CPU}
-	}
-	e.dev, err = engine.OpenXDP(cfg)
 	return err
+}
+
+// opened is a device of either kind; nil with an error.
+func opened[D verbs.Device](d D, err error) (verbs.Device, error) {
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// conn is what connections ask for.
+func (e *rdma) conn(private []byte) verbs.ConnConfig {
+	m := verbs.MPAConfig{NoMarkers: e.spec.NoMarkers, NoCRC: e.spec.NoCRC}
+	return verbs.ConnConfig{PrivateData: private, MPA: &m}
 }
 
 // kernel makes sockets with the spec's congestion control; those that a listener gives inherit its own.
@@ -135,7 +161,7 @@ func (e *rdma) turn() bool {
 // consume has c called from now on; nil ends that.
 func (e *rdma) consume(c consumer) {
 	e.consumer.Store(&c)
-	if e.spec.Peer != Layered {
+	if e.spec.Peer == XDP {
 		return
 	}
 	e.running.Add(1)
@@ -175,7 +201,7 @@ func (e *rdma) close() {
 func (e *rdma) listen() (netip.AddrPort, error) {
 	var err error
 	e.l, err = e.dev.Listen(netip.AddrPortFrom(e.place.Local, e.place.Port),
-		min(MaxConns, max(128, e.spec.Conns)), verbs.ConnConfig{})
+		min(MaxConns, max(128, e.spec.Conns)), e.conn(nil))
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
@@ -189,7 +215,7 @@ const parallel = 32
 func (e *rdma) connect(ctx context.Context, to netip.AddrPort) error {
 	return each(e.spec.Conns, func(i int) error {
 		return e.dev.Dial(ctx, to, e.qps[i],
-			verbs.ConnConfig{PrivateData: binary.BigEndian.AppendUint32(nil, uint32(i))})
+			e.conn(binary.BigEndian.AppendUint32(nil, uint32(i))))
 	})
 }
 

@@ -17,6 +17,7 @@ type Peer string
 const (
 	XDP     Peer = "xdp"     // RDMA over the engine's own TCP on AF_XDP
 	Layered Peer = "kernel"  // RDMA, MPA fully layered over kernel sockets
+	Daemon  Peer = "daemon"  // RDMA on a device of a daemon, whatever that carries octets by
 	TCP     Peer = "tcp"     // kernel sockets, no RDMA
 	Raw     Peer = "raw"     // frames over AF_XDP by package ring, no protocol
 	Asavie  Peer = "asavie"  // frames over AF_XDP by github.com/asavie/xdp
@@ -84,7 +85,9 @@ type Spec struct {
 
 // Place is where an end runs.
 type Place struct {
-	Interface string     `json:"interface"` // of AF_XDP
+	Interface string     `json:"interface"`        // of AF_XDP, and of a daemon
+	Socket    string     `json:"socket,omitempty"` // of a daemon; empty: the usual one
+	Queues    []int      `json:"queues,omitempty"` // of AF_XDP; none: all
 	Local     netip.Addr `json:"local"`
 	Remote    netip.Addr `json:"remote"`
 	Port      uint16     `json:"port"` // of the server's listener; 0: any
@@ -145,11 +148,14 @@ func (s *Spec) Complete() error {
 		return fmt.Errorf("%w: completion moderation %d", ErrSpec, s.Moderation)
 	case s.Mode == Latency && s.Conns > 1:
 		return fmt.Errorf("%w: latency is of one connection", ErrSpec)
-	case s.Bidirectional && (s.Mode != Bandwidth || s.Peer != XDP && s.Peer != Layered):
+	case s.Bidirectional && (s.Mode != Bandwidth || !s.Peer.verbs()):
 		return fmt.Errorf("%w: both directions at once are for bandwidth by RDMA", ErrSpec)
 	}
 	return nil
 }
+
+// verbs reports whether p is RDMA.
+func (p Peer) verbs() bool { return p == XDP || p == Layered || p == Daemon }
 
 // Frames reports whether p carries frames without any protocol.
 func (p Peer) Frames() bool { return p == Raw || p == Asavie || p == GSO }

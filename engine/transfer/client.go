@@ -43,7 +43,7 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 		return nil, err
 	}
 	c := &Client{link: l}
-	o, err := l.lend(make([]byte, depth*chunk), verbs.LocalWrite, func() error { return nil })
+	o, err := l.own(depth * chunk)
 	if err == nil {
 		c.buffers = o.mr
 		err = dev.Dial(ctx, remote, l.qp, verbs.ConnConfig{})

@@ -16,6 +16,7 @@ import (
 // link is one end of a connection: messages both ways, and the Beats that tell slow from gone. Its methods
 // but send belong to one goroutine.
 type link struct {
+	dev   verbs.Device
 	pd    verbs.PD
 	qp    verbs.QP
 	sends verbs.CQ
@@ -42,7 +43,7 @@ var ErrIdle = errors.New("the peer neither moves data nor says that it is there"
 
 // newLink makes a queue pair that takes messages as soon as it is connected.
 func newLink(dev verbs.Device, idle time.Duration) (*link, error) {
-	l := &link{idle: idle, in: make(chan Message, receives), failed: make(chan struct{})}
+	l := &link{dev: dev, idle: idle, in: make(chan Message, receives), failed: make(chan struct{})}
 	if err := l.make(dev); err != nil {
 		return nil, errors.Join(err, l.free())
 	}
@@ -53,9 +54,11 @@ func (l *link) make(dev verbs.Device) (err error) {
 	if l.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	if l.slots, err = l.pd.RegMR(make([]byte, receives*MaxMessage), verbs.LocalWrite); err != nil {
+	slots, err := l.own(receives * MaxMessage)
+	if err != nil {
 		return err
 	}
+	l.slots = slots.mr
 	if l.sends, err = dev.CreateCQ(4 * depth); err != nil {
 		return err
 	}

@@ -6,26 +6,80 @@ import (
 	"slices"
 	"time"
 
-	"xwarp/ddp"
+	"xwarp/engine/host/fault"
 	"xwarp/engine/verbs"
 )
 
-// loan is memory that the peer of one link reaches.
+// loan is memory that the peer of one link reaches, or its own end.
 type loan struct {
 	mr   verbs.MR
 	over func() error // what is due once no STag leads to it
+
+	// shared, when set, is memory of the device's that is registered in the place of other memory; mem is what of
+	// that the octets are copied to when the STag is taken away.
+	shared, mem []byte
 }
 
-// lend registers memory for the peer. over is called when the link ends with the loan still out; after recall
-// it is not.
-func (l *link) lend(mem []byte, access ddp.Access, over func() error) (*loan, error) {
+// own registers n octets for this end alone, for as long as the link lives.
+func (l *link) own(n int) (*loan, error) {
+	mem, err := l.dev.Alloc(n)
+	if err != nil {
+		return nil, err
+	}
+	return l.register(mem, verbs.LocalWrite, func() error { return l.dev.Free(mem) })
+}
+
+func (l *link) register(mem []byte, access verbs.Access, over func() error) (*loan, error) {
 	mr, err := l.pd.RegMR(mem, access)
 	if err != nil {
 		return nil, err
 	}
-	o := &loan{mr, over}
+	o := &loan{mr: mr, over: over}
 	l.loans = append(l.loans, o)
 	return o, nil
+}
+
+// lend registers memory for the peer. over is called when the link ends with the loan still out; after recall
+// it is not. A daemon reaches memory of its own kind only: the peer gets such memory then, with the octets
+// of mem in it; what it writes is in mem after recall or revoke, as far as keep says.
+func (l *link) lend(mem []byte, access verbs.Access, over func() error) (*loan, error) {
+	o, err := l.register(mem, access, over)
+	if !errors.Is(err, verbs.ErrNotShared) {
+		return o, err
+	}
+	shared, err := l.dev.Alloc(len(mem))
+	if err != nil {
+		return nil, err
+	}
+	if access&verbs.RemoteRead != 0 {
+		err = fault.Touch(func() { copy(shared, mem) }) // mem may be a file's
+	}
+	if err == nil {
+		o, err = l.register(shared, access, func() error { return errors.Join(l.dev.Free(shared), over()) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.dev.Free(shared))
+	}
+	o.shared, o.mem = shared, mem[:0]
+	return o, nil
+}
+
+// keep says that the peer wrote the first n octets. A nil loan is none.
+func (o *loan) keep(n uint64) {
+	if o != nil && o.shared != nil {
+		o.mem = o.mem[:n]
+	}
+}
+
+// back brings what the peer wrote to where it belongs. When that fails the loan is over.
+func (o *loan) back(dev verbs.Device) error {
+	if o.shared == nil {
+		return nil
+	}
+	if err := fault.Touch(func() { copy(o.mem, o.shared) }); err != nil {
+		return errors.Join(err, o.over())
+	}
+	return dev.Free(o.shared)
 }
 
 // recall takes the STag away. It waits for the answers to RDMA Reads that came before: a client that said
@@ -38,7 +92,7 @@ func (l *link) recall(ctx context.Context, o *loan) error {
 	defer stop()
 	for {
 		err := l.revoke(o)
-		if !errors.Is(err, ddp.ErrBusy) {
+		if !errors.Is(err, verbs.ErrBusy) {
 			return err
 		}
 		select {
@@ -56,6 +110,7 @@ func (l *link) revoke(o *loan) error {
 	}
 	err := closed(o.mr.Close())
 	if err == nil {
+		err = o.back(l.dev)
 		l.loans = slices.DeleteFunc(l.loans, func(other *loan) bool { return other == o })
 	}
 	return err
@@ -86,10 +141,6 @@ func (l *link) free() error {
 		errs = append(errs, o.over())
 	}
 	l.loans = nil
-	if l.slots != nil {
-		errs = append(errs, closed(l.slots.Close()))
-		l.slots = nil
-	}
 	if l.pd != nil {
 		errs = append(errs, closed(l.pd.Close()))
 		l.pd = nil

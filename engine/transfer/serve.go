@@ -73,6 +73,9 @@ func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64)
 		err = refuse(CodeProtocol, "%d octets were announced and %d are said to have been written",
 			announced, done.Length)
 	}
+	if err == nil {
+		lent.keep(done.Length)
+	}
 	switch left := l.revoke(lent); {
 	case left != nil:
 		return done, errors.Join(err, left)

@@ -20,6 +20,7 @@ const slots = 2
 // end is one side of one connection.
 type end struct {
 	cfg  *Config
+	dev  verbs.Device
 	pd   verbs.PD
 	cq   verbs.CQ
 	qp   verbs.QP
@@ -40,22 +41,22 @@ type end struct {
 
 // newEnd makes everything that a connection needs but its data buffers.
 func newEnd(dev verbs.Device, cfg *Config) (*end, error) {
-	e := &end{cfg: cfg}
-	if err := e.make(dev); err != nil {
+	e := &end{cfg: cfg, dev: dev}
+	if err := e.make(); err != nil {
 		return nil, errors.Join(err, e.close())
 	}
 	return e, nil
 }
 
-func (e *end) make(dev verbs.Device) (err error) {
-	if e.pd, err = dev.AllocPD(); err != nil {
+func (e *end) make() (err error) {
+	if e.pd, err = e.dev.AllocPD(); err != nil {
 		return err
 	}
-	if e.cq, err = dev.CreateCQ(64); err != nil {
+	if e.cq, err = e.dev.CreateCQ(64); err != nil {
 		return err
 	}
 	// rping itself has one RDMA Read under way, in one direction.
-	if e.qp, err = dev.CreateQP(verbs.QPConfig{
+	if e.qp, err = e.dev.CreateQP(verbs.QPConfig{
 		PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 16, RecvDepth: slots, MaxSGE: 1, IRD: 1,
 		ORD: 1,
 	}); err != nil {
@@ -73,11 +74,16 @@ func (e *end) make(dev verbs.Device) (err error) {
 }
 
 func (e *end) register(n int, access ddp.Access) (verbs.MR, error) {
-	mr, err := e.pd.RegMR(make([]byte, n), access)
-	if err == nil {
-		e.mrs = append(e.mrs, mr)
+	mem, err := e.dev.Alloc(n)
+	if err != nil {
+		return nil, err
 	}
-	return mr, err
+	mr, err := e.pd.RegMR(mem, access)
+	if err != nil {
+		return nil, errors.Join(err, e.dev.Free(mem))
+	}
+	e.mrs = append(e.mrs, mr)
+	return mr, nil
 }
 
 // close takes everything back; a connection that is still there is reset.
@@ -87,7 +93,11 @@ func (e *end) close() error {
 		errs = append(errs, e.qp.Close())
 	}
 	for _, m := range e.mrs {
-		errs = append(errs, m.Close())
+		err := m.Close()
+		if err == nil || errors.Is(err, verbs.ErrClosed) { // else a peer might still reach the memory
+			err = errors.Join(err, e.dev.Free(m.Bytes()))
+		}
+		errs = append(errs, err)
 	}
 	if e.pd != nil {
 		errs = append(errs, e.pd.Close())
