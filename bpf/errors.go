@@ -45,6 +45,9 @@ func (e *ForeignProgramError) Error() string {
 	return fmt.Sprintf("bpf: %s carries %s of another owner: %s", e.Interface, who, next)
 }
 
+// Is makes it EBUSY.
+func (e *ForeignProgramError) Is(target error) bool { return target == unix.EBUSY }
+
 // rightsHint names what loading and attaching take. CAP_PERFMON is for packet pointers with a variable
 // offset, which headers of variable length call for.
 const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or grant all three " +

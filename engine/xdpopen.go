@@ -38,13 +38,10 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	}
 	// A driver may make more receive queues when a program comes: virtio_net does, one for each processor.
 	if x.att, err = x.steer.Attach(link, x.cfg.XDPMode); err != nil {
-		return err
+		return attachBusy(err)
 	}
-	x.chooseQueues(link)
-	for _, q := range x.cfg.Queues {
-		if err := x.openQueue(link, q); err != nil {
-			return fmt.Errorf("queue %d: %w", q, err)
-		}
+	if err := x.openQueues(link); err != nil {
+		return err
 	}
 	if x.local, err = localaddr.Follow(link, x.dev.log, x.relocate, x.gone); err != nil {
 		return err
@@ -71,22 +68,6 @@ func (x *xdpDriver) warnOfMerging(nic netlink.Link) {
 		x.dev.log.Warn("a device below the interface merges segments, which are dropped then",
 			"interface", x.cfg.Interface, "below", m.Device,
 			"next", fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature))
-	}
-}
-
-// chooseQueues decides which queues are served when the configuration does not.
-func (x *xdpDriver) chooseQueues(link int) {
-	if len(x.cfg.Queues) > 0 {
-		return
-	}
-	n := ethtool.ReceiveQueues(link, x.cfg.Interface, bpf.DefaultMaxQueues)
-	if n > ring.MaxQueues {
-		x.dev.log.Warn("more receive queues than are served: connections that the device puts on the others stall", "interface", x.cfg.Interface,
-			"queues", n, "served", ring.MaxQueues, "next", fmt.Sprintf("ethtool -L %s combined %d",
-				x.cfg.Interface, ring.MaxQueues))
-	}
-	for q := range min(n, ring.MaxQueues) {
-		x.cfg.Queues = append(x.cfg.Queues, q)
 	}
 }
 

@@ -55,7 +55,9 @@ func (l *link) lend(mem []byte, access verbs.Access, over func() error) (*loan, 
 		err = fault.Touch(func() { copy(shared, mem) }) // mem may be a file's
 	}
 	if err == nil {
-		o, err = l.register(shared, access, func() error { return errors.Join(l.dev.Free(shared), over()) })
+		o, err = l.register(shared, access, func() error {
+			return errors.Join(l.dev.Free(shared), over())
+		})
 	}
 	if err != nil {
 		return nil, errors.Join(err, l.dev.Free(shared))

@@ -1,0 +1,140 @@
+// Package holder finds the processes that have what AF_XDP needs of an interface: its XDP program and its
+// queues. It is asked when an error is about to be reported, and takes its time. Of processes of other users,
+// and of other PID namespaces, it finds what the kernel shows to this one.
+package holder
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Process is a holder.
+type Process struct {
+	Pid     int
+	Command string
+	Inode   uint64 // of its AF_XDP socket; 0 where that is not what was asked for
+}
+
+func (p Process) String() string {
+	s := fmt.Sprintf("%s (pid %d)", p.Command, p.Pid)
+	if p.Inode != 0 {
+		s = fmt.Sprintf("%s (pid %d, socket inode %d)", p.Command, p.Pid, p.Inode)
+	}
+	return s
+}
+
+// Text lists holders for an error; empty without any.
+func Text(list []Process) string {
+	var names []string
+	for _, p := range list {
+		names = append(names, p.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// OfProgram returns the processes that keep an XDP program attached: by a BPF link.
+func OfProgram(id uint32) []Process {
+	want := fmt.Appendf(nil, "\nprog_id:\t%d\n", id)
+	return processes(func(dir string) (inodes []uint64) {
+		files, _ := filepath.Glob(dir + "/fdinfo/*")
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err == nil && bytes.Contains(b, []byte("link_type:\txdp\n")) &&
+				bytes.Contains(b, want) {
+				return []uint64{0}
+			}
+		}
+		return nil
+	})
+}
+
+// OfQueue returns the processes that have the AF_XDP socket of a queue, and true. Where the kernel does not say
+// which socket that is (CONFIG_XDP_SOCKETS_DIAG), it returns those that have any, and false.
+func OfQueue(ifindex, queue int) (list []Process, sure bool) {
+	all, err := netlink.SocketDiagXDP()
+	var bound []uint64
+	for _, s := range all {
+		if i := s.XDPInfo; i != nil && int(i.Ifindex) == ifindex && int(i.QueueID) == queue {
+			bound = append(bound, uint64(s.XDPDiagMsg.Ino))
+		}
+	}
+	sure = err == nil && len(bound) > 0
+	return processes(func(dir string) (inodes []uint64) {
+		for _, n := range mapped(dir) {
+			if sure && slices.Contains(bound, n) || !sure && isXDP(dir, n) {
+				inodes = append(inodes, n)
+			}
+		}
+		return inodes
+	}), sure
+}
+
+// processes returns those in whose directory of /proc look finds something, once for each inode.
+func processes(look func(dir string) []uint64) (list []Process) {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		for _, n := range look(dir) {
+			name, err := os.ReadFile(dir + "/comm")
+			if err == nil {
+				list = append(list, Process{pid, strings.TrimSpace(string(name)), n})
+			}
+		}
+	}
+	return list
+}
+
+// mapped returns the sockets whose rings a process has mapped: AF_XDP's, and others that have rings.
+func mapped(dir string) (inodes []uint64) {
+	f, err := os.Open(dir + "/maps")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		_, name, ok := strings.Cut(s.Text(), "socket:[")
+		n, err := strconv.ParseUint(strings.TrimSuffix(name, "]"), 10, 64)
+		if ok && err == nil && !slices.Contains(inodes, n) {
+			inodes = append(inodes, n)
+		}
+	}
+	return inodes
+}
+
+// isXDP looks at another process's socket through a descriptor of one's own.
+func isXDP(dir string, inode uint64) bool {
+	pid, _ := strconv.Atoi(filepath.Base(dir))
+	files, _ := filepath.Glob(dir + "/fd/*")
+	for _, f := range files {
+		to, err := os.Readlink(f)
+		if err != nil || to != fmt.Sprintf("socket:[%d]", inode) {
+			continue
+		}
+		process, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			return false
+		}
+		defer unix.Close(process)
+		n, _ := strconv.Atoi(filepath.Base(f))
+		fd, err := unix.PidfdGetfd(process, n, 0)
+		if err != nil {
+			return false
+		}
+		defer unix.Close(fd)
+		domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN)
+		return err == nil && domain == unix.AF_XDP
+	}
+	return false
+}
