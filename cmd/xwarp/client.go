@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
@@ -26,6 +27,7 @@ type transferResult struct {
 	File          string  `json:"file" doc:"the local file"`
 	Remote        string  `json:"remote" doc:"address and port of the server"`
 	Transport     string  `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	Daemon        bool    `json:"daemon,omitempty" doc:"the device is xwarpd's"`
 	Interface     string  `json:"interface,omitempty" doc:"xdp: the interface"`
 	XDPMode       string  `json:"xdp_mode,omitempty" doc:"xdp: \"native\" or \"generic\""`
 	Octets        int64   `json:"octets" doc:"moved"`
@@ -38,7 +40,7 @@ type transferResult struct {
 
 // clientFlags are what put and get have in common.
 type clientFlags struct {
-	device     deviceFlags
+	device     transport.Flags
 	server     string
 	serverFlag string // its name
 	timeout    time.Duration
@@ -53,8 +55,8 @@ func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
 
 func (c *clientFlags) registerOther(cmd *cobra.Command) {
 	f := cmd.Flags()
-	c.device.register(f)
-	c.device.registerMPA(f)
+	c.device.Register(f)
+	registerMPA(f, &c.device.MPA)
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
 	f.BoolVarP(&c.json, "json", "j", false, "print one JSON object")
 }
@@ -62,8 +64,8 @@ func (c *clientFlags) registerOther(cmd *cobra.Command) {
 // run connects, lets move transfer, and prints the outcome on stdout with --json, else on stderr.
 func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(context.Context,
 	*transfer.Client) (transfer.Summary, error)) error {
-	if err := c.device.check(); err != nil {
-		return err
+	if err := c.device.Check(); err != nil {
+		return usageError{err}
 	}
 	if c.server == "" {
 		return usagef("--%s is missing: where does xwarp serve run?", c.serverFlag)
@@ -112,7 +114,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 		err error) {
 		t := d.Transport()
 		res.Remote, res.Transport = remote.String(), t.Name
-		res.Interface, res.XDPMode = t.Interface, t.XDPMode
+		res.Interface, res.XDPMode, res.Daemon = t.Interface, t.XDPMode, t.Daemon
 		client, err := c.dial(ctx, d, remote)
 		if err != nil {
 			return err
@@ -141,16 +143,16 @@ func (c *clientFlags) reach(cmd *cobra.Command, g *global,
 	if err != nil {
 		return err
 	}
-	d, err := c.device.open(g.logger(cmd), func() (string, error) {
-		return interfaceTo(remote.Addr())
+	d, err := c.device.Open(g.logger(cmd), func() (string, error) {
+		return transport.To(remote.Addr())
 	})
 	if err != nil {
-		return err
+		return which(err, "--"+c.serverFlag)
 	}
 	defer closing(&err, d)
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	go watchChecksums(watch, d, func(text string) {
+	go transport.Watch(watch, d, func(text string) {
 		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
 	})
 	return use(ctx, d, remote)

@@ -73,7 +73,10 @@ already; with --checksum one of the same SHA-256. What is cut off is gone on wit
 		if cfg.Connections < 1 || cfg.Connections > maxConnections {
 			return usagef("--connections %d is not in 1 to %d", cfg.Connections, maxConnections)
 		}
-		if err := errors.Join(c.device.check(), c.patient()); err != nil {
+		if err := c.device.Check(); err != nil {
+			return usageError{err}
+		}
+		if err := c.patient(); err != nil {
 			return err
 		}
 		res := cpResult{Schema: 1, Command: "cp", Remote: c.server, Notes: []string{}}

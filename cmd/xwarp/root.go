@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/bench/demo"
+	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
 )
 
@@ -145,7 +146,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 func completeFlags(cmd *cobra.Command) {
 	for name, values := range map[string]func() []string{
 		"interface": interfaces, "device": interfaces, "transport": func() []string {
-			return transports
+			return transport.Names
 		},
 	} {
 		if cmd.Flags().Lookup(name) == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/cmd/xwarp/rping"
-	"xwarp/engine"
+	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
 	"xwarp/engine/verbs"
 )
@@ -24,13 +24,14 @@ type rpingResult struct {
 	OK        bool    `json:"ok" doc:"false: see error"`
 	Error     string  `json:"error,omitempty" doc:"why not"`
 	Transport string  `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	Daemon    bool    `json:"daemon,omitempty" doc:"the device is xwarpd's"`
 	Interface string  `json:"interface,omitempty" doc:"xdp: the interface"`
 	Micros    float64 `json:"microseconds" doc:"of one iteration"`
 	rping.Result
 }
 
 type rpingFlags struct {
-	device                 deviceFlags
+	device                 transport.Flags
 	server, client         bool
 	address, source        string
 	port                   uint16
@@ -78,7 +79,7 @@ a client that does.`,
 		"accepted and without effect: the queue pair is always our own")
 	f.BoolVarP(&r.persistent, "persistent", "P", false,
 		"server: serve any number of clients, until SIGINT or SIGTERM")
-	r.device.register(f)
+	r.device.Register(f)
 	f.BoolVar(&r.noMarkers, "no-markers", false, "do not ask for MPA markers")
 	f.BoolVar(&r.noCRC, "no-crc", false, "do without CRC if the peer does too")
 	f.DurationVar(&r.cfg.ConnectTimeout, "connect-timeout", 10*time.Second,
@@ -109,7 +110,10 @@ func (r *rpingFlags) check() error {
 	case r.server && r.source != "":
 		return usagef("-I is for the client; a server listens on -a")
 	}
-	return r.device.check()
+	if err := r.device.Check(); err != nil {
+		return usageError{err}
+	}
+	return nil
 }
 
 func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
@@ -137,11 +141,11 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	}
 	g.verbose = r.debug
 	r.prints(cmd)
-	find := interfaceTo
+	find := transport.To
 	if r.server {
-		find = interfaceOf
+		find = transport.Of
 	}
-	dev, err := r.device.open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
+	dev, err := r.device.Open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
 	if err != nil {
 		return which(err, "-a")
 	}
@@ -157,7 +161,7 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	return r.serve(ctx, cmd, dev, at)
 }
 
-func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev *engine.Device,
+func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev verbs.Device,
 	at netip.AddrPort) error {
 	l, err := dev.Listen(at, 0, r.cfg.Conn)
 	if err != nil {
@@ -213,7 +217,7 @@ func (r *rpingFlags) prints(cmd *cobra.Command) {
 }
 
 // report says what one connection did.
-func (r *rpingFlags) report(cmd *cobra.Command, dev *engine.Device, res rping.Result,
+func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Result,
 	err error) error {
 	t := dev.Transport()
 	if !r.json {
@@ -230,8 +234,8 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev *engine.Device, res rping.Re
 	}
 	o := rpingResult{
 		Schema: 1, Command: "rping", Role: "client", OK: err == nil, Transport: t.Name,
-		Interface: t.Interface,
-		Micros:    float64(res.Latency()) / float64(time.Microsecond), Result: res,
+		Interface: t.Interface, Daemon: t.Daemon,
+		Micros: float64(res.Latency()) / float64(time.Microsecond), Result: res,
 	}
 	if r.server {
 		o.Role = "server"

@@ -82,7 +82,7 @@ func TestRpingUsage(t *testing.T) {
 		{"-c -a 192.0.2.1 -C -1", "not in 0 to"},
 		{"-c -a 192.0.2.1 -P", "-P is for the server"},
 		{"-s -I 192.0.2.1", "-I is for the client"},
-		{"-s --transport tcp", "it is xdp or kernel"},
+		{"-s --transport tcp", "it is xdp, kernel or daemon"},
 		{"-s extra", "one argument too many"},
 	} {
 		var out, stderr bytes.Buffer

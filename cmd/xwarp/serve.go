@@ -13,9 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine"
+	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 )
 
 // serveEvent is one line of serve --json; the doc tags document its keys.
@@ -25,6 +26,7 @@ type serveEvent struct {
 	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\", \"store\" and \"fetch\" (a file of a directory), or \"error\" (of a connection)"`
 	Address   string  `json:"address,omitempty" doc:"listening: where"`
 	Transport string  `json:"transport,omitempty" doc:"listening: \"xdp\" or \"kernel\""`
+	Daemon    bool    `json:"daemon,omitempty" doc:"listening: the device is xwarpd's"`
 	Interface string  `json:"interface,omitempty" doc:"listening, xdp: the interface"`
 	XDPMode   string  `json:"xdp_mode,omitempty" doc:"listening, xdp: \"native\" or \"generic\""`
 	Copy      string  `json:"copy,omitempty" doc:"listening, xdp: \"copy\" or \"zero-copy\""`
@@ -41,7 +43,7 @@ type serveEvent struct {
 }
 
 func newServe(g *global) *cobra.Command {
-	var dev deviceFlags
+	var dev transport.Flags
 	var what exported
 	var listen string
 	var idle time.Duration
@@ -73,8 +75,8 @@ serve runs until SIGINT or SIGTERM.`,
 		Args: noArgs,
 	}
 	f := cmd.Flags()
-	dev.register(f)
-	dev.registerMPA(f)
+	dev.Register(f)
+	registerMPA(f, &dev.MPA)
 	f.StringVar(&listen, "listen", fmt.Sprintf(":%d", defaultPort), "`address` to listen on: "+
 		"addr, addr:port, [IPv6]:port, or :port for all of IPv4 and IPv6")
 	what.register(f)
@@ -87,8 +89,8 @@ serve runs until SIGINT or SIGTERM.`,
 		if err != nil {
 			return err
 		}
-		if err := dev.check(); err != nil {
-			return err
+		if err := dev.Check(); err != nil {
+			return usageError{err}
 		}
 		if err := what.check(); err != nil {
 			return err
@@ -101,8 +103,8 @@ serve runs until SIGINT or SIGTERM.`,
 			return err
 		}
 		defer closing(&err, exported)
-		d, err := dev.open(g.logger(cmd), func() (string, error) {
-			return interfaceOf(at[0].Addr())
+		d, err := dev.Open(g.logger(cmd), func() (string, error) {
+			return transport.Of(at[0].Addr())
 		})
 		if err != nil {
 			return which(err, "--listen")
@@ -142,10 +144,10 @@ func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*trans
 }
 
 // serve serves until the command ends, or until one of the servers fails.
-func serve(cmd *cobra.Command, servers []*transfer.Server, d *engine.Device) error {
+func serve(cmd *cobra.Command, servers []*transfer.Server, d verbs.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	go watchChecksums(ctx, d, func(text string) {
+	go transport.Watch(ctx, d, func(text string) {
 		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
 	})
 	errs := make(chan error, len(servers))
@@ -180,14 +182,18 @@ func (p *eventPrinter) print(e serveEvent, format string, args ...any) {
 	plain.Fprintf(p.w, format+"\n", args...)
 }
 
-func (p *eventPrinter) listening(s *transfer.Server, d *engine.Device, cfg *transfer.ServerConfig) {
+func (p *eventPrinter) listening(s *transfer.Server, d verbs.Device, cfg *transfer.ServerConfig) {
 	t := d.Transport()
 	how := t.Name
 	if t.Interface != "" {
 		how = fmt.Sprintf("%s on %s, %s, %s", t.Name, t.Interface, t.XDPMode, t.Copy)
 	}
+	if t.Daemon {
+		how += ", by xwarpd"
+	}
 	e := serveEvent{
-		Event: "listening", OK: true, Address: s.Addr().String(), Transport: t.Name,
+		Event: "listening", OK: true, Address: s.Addr().String(),
+		Transport: t.Name, Daemon: t.Daemon,
 		Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy,
 	}
 	if cfg.Tree != nil {

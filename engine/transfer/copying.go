@@ -158,7 +158,11 @@ func (c *copying) sum(ctx context.Context, m *Message) error {
 	}
 	ctx, stop := c.l.bound(ctx)
 	defer stop()
-	sum, err := c.s.hash(ctx, o.mem[m.Offset:][:m.Length])
+	var sum Sum
+	err := o.lent.sync(m.Offset, m.Length)
+	if err == nil {
+		sum, err = c.s.hash(ctx, o.mem[m.Offset:][:m.Length])
+	}
 	if gone := (*fault.Error)(nil); errors.As(err, &gone) {
 		return refuse(CodeFile, "%s was cut short meanwhile, or its disk failed", o.path)
 	}
@@ -174,6 +178,7 @@ func (c *copying) close(ctx context.Context, whole bool) error {
 	if o == nil {
 		return refuse(CodeProtocol, "Close without an open file")
 	}
+	o.lent.keep(uint64(len(o.mem)))
 	if err := c.l.recall(ctx, o.lent); err != nil {
 		return err // and the link gives the file back
 	}

@@ -51,10 +51,7 @@ func (l *link) lend(mem []byte, access verbs.Access, over func() error) (*loan, 
 	if err != nil {
 		return nil, err
 	}
-	if access&verbs.RemoteRead != 0 {
-		err = fault.Touch(func() { copy(shared, mem) }) // mem may be a file's
-	}
-	if err == nil {
+	if err = fault.Touch(func() { copy(shared, mem) }); err == nil { // mem may be a file's
 		o, err = l.register(shared, access, func() error {
 			return errors.Join(l.dev.Free(shared), over())
 		})
@@ -66,11 +63,24 @@ func (l *link) lend(mem []byte, access verbs.Access, over func() error) (*loan, 
 	return o, nil
 }
 
-// keep says that the peer wrote the first n octets. A nil loan is none.
+// written reports whether what the peer writes is elsewhere than where it belongs. A nil loan is none.
+func (o *loan) written() bool {
+	return o != nil && o.shared != nil && o.mr.Remote().Access&verbs.RemoteWrite != 0
+}
+
+// keep says that the first n octets are the peer's.
 func (o *loan) keep(n uint64) {
-	if o != nil && o.shared != nil {
+	if o.written() {
 		o.mem = o.mem[:n]
 	}
+}
+
+// sync brings n octets at off to where they belong; the peer may go on to write.
+func (o *loan) sync(off, n uint64) error {
+	if !o.written() {
+		return nil
+	}
+	return fault.Touch(func() { copy(o.mem[:off+n][off:], o.shared[off:]) })
 }
 
 // back brings what the peer wrote to where it belongs. When that fails the loan is over.

@@ -9,6 +9,7 @@ import (
 // Transport says how a device moves octets.
 type Transport struct {
 	Name      string // "xdp" or "kernel", of a daemon's device too
+	Daemon    bool   // the device is a daemon's
 	Interface string
 	XDPMode   string // "native" or "generic"
 	Transmit  string // "xdp", "packet-gso" or "xdp-live"

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
 )
 
@@ -79,10 +80,10 @@ func (t *testFlags) nameIgnored(cmd *cobra.Command) {
 		}) {
 			return
 		}
-		if f.Name == "ib-dev" && t.transport == "xdp" {
+		if f.Name == "ib-dev" && t.device.Transport != transport.Kernel {
 			if _, err := net.InterfaceByName(f.Value.String()); err == nil {
-				if t.iface == "" {
-					t.iface = f.Value.String()
+				if t.device.Interface == "" {
+					t.device.Interface = f.Value.String()
 				}
 				return
 			}

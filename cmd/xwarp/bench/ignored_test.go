@@ -54,9 +54,9 @@ func TestInterfaceAsDevice(t *testing.T) {
 		var said bytes.Buffer
 		c.SetErr(&said)
 		f.nameIgnored(c)
-		if f.iface != tc.iface || !strings.Contains(said.String(), tc.said) ||
+		if f.device.Interface != tc.iface || !strings.Contains(said.String(), tc.said) ||
 			(tc.said == "") != (said.Len() == 0) {
-			t.Errorf("%s: interface %q, says %q", tc.device, f.iface, said.String())
+			t.Errorf("%s: interface %q, says %q", tc.device, f.device.Interface, said.String())
 		}
 	}
 }

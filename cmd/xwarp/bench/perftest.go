@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bench/endpoint"
+	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
-	"xwarp/ring"
 )
 
 // tests are named like perftest's programs.
@@ -24,17 +24,17 @@ var tests = []string{"write_bw", "read_bw", "send_bw", "write_lat", "read_lat", 
 
 // testFlags are perftest's flags, and ours.
 type testFlags struct {
-	spec      endpoint.Spec
-	all       bool
-	seconds   int
-	port      int
-	cpu       int
-	transport string
-	iface     string
-	json      bool
-	markers   bool
-	crc       bool
-	sleep     bool
+	spec    endpoint.Spec
+	all     bool
+	seconds int
+	port    int
+	cpu     int
+	device  transport.Flags
+	choice  transport.Choice // of the measurement under way
+	json    bool
+	markers bool
+	crc     bool
+	sleep   bool
 	// perftest's, in ignored.go
 	kind      string
 	margin    int
@@ -140,14 +140,9 @@ func (t *testFlags) register(c *cobra.Command) {
 		f.Float64VarP(&t.limitRate, "limit_msgrate", "y", 0,
 			"fail when fewer million messages per second are moved")
 	}
-	f.StringVar(&t.transport, "transport", "xdp", "\"xdp\" (AF_XDP and our own TCP, needs root) "+
-		"or \"kernel\" (the kernel's TCP)")
+	t.device.Register(f)
 	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, "+
 		"packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
-	f.TextVar(&s.Ring, "ring-mode", ring.ModeAuto, "how frames reach this end's memory with xdp: "+
-		"zero-copy, copy, or auto: zero-copy where the driver has it")
-	f.StringVar(&t.iface, "interface", "", "network interface for xdp (default: the one that the "+
-		"address belongs to)")
 	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
 	f.BoolVar(&t.sleep, "sleep", false, "let an idle worker sleep instead of spinning")
 	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
@@ -160,16 +155,8 @@ func (t *testFlags) register(c *cobra.Command) {
 
 func (t *testFlags) check() error {
 	s := &t.spec
-	switch {
-	case t.transport == "xdp":
-		s.Peer = endpoint.XDP
-	case t.transport == "kernel" && t.iface == "":
-		s.Peer = endpoint.Layered
-	case t.transport == "kernel":
-		return errors.New(
-			"--interface is for --transport=xdp: the kernel finds its interface itself")
-	default:
-		return fmt.Errorf("--transport is %q, but it is xdp or kernel", t.transport)
+	if err := t.device.Check(); err != nil {
+		return err
 	}
 	if t.port < 1 || t.port > 65534 {
 		return fmt.Errorf("--port %d is not in 1 to 65534", t.port)
@@ -183,6 +170,7 @@ func (t *testFlags) check() error {
 			cmp.Or(s.Warmup, warmup)
 	}
 	try := *s
+	try.Peer = endpoint.XDP // or another that can as much
 	return try.Complete()
 }
 
@@ -206,17 +194,19 @@ func (t *testFlags) place(c net.Conn, env *endpoint.Env) (p endpoint.Place, err 
 	p.Local = addrOf(c.LocalAddr())
 	p.Remote = addrOf(c.RemoteAddr())
 	p.Port = uint16(t.port + 1)
-	if p.Interface = t.iface; p.Interface == "" {
-		if p.Interface, err = interfaceWith(p.Local); err != nil &&
-			t.spec.Peer == endpoint.Layered {
-			err = nil
-		}
+	choice, err := t.device.Choose(func() (string, error) { return transport.Of(p.Local) })
+	if err != nil {
+		return p, err
 	}
-	env.Interface = p.Interface
-	if l, e := netlink.LinkByName(p.Interface); e == nil {
+	t.choice, t.spec.Peer, t.spec.Ring = choice, peers[choice.Name], t.device.Ring
+	p.Interface, p.Socket, p.Queues = choice.Interface, t.device.Socket, t.device.Queues
+	if env.Interface = p.Interface; env.Interface == "" {
+		env.Interface, _ = transport.Of(p.Local) // the kernel's, for whoever reads the figures
+	}
+	if l, e := netlink.LinkByName(env.Interface); e == nil {
 		env.MTU = l.Attrs().MTU
 	}
-	return p, err
+	return p, nil
 }
 
 func addrOf(a net.Addr) netip.Addr {
@@ -226,25 +216,10 @@ func addrOf(a net.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// interfaceWith returns the interface that has an address.
-func interfaceWith(a netip.Addr) (string, error) {
-	all, err := net.Interfaces()
-	if err != nil {
-		return "", err
-	}
-	for _, i := range all {
-		addrs, err := i.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, n := range addrs {
-			if p, err := netip.ParsePrefix(n.String()); err == nil &&
-				p.Addr().Unmap() == a.WithZone("") {
-				return i.Name, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("no interface has address %v: name one with --interface", a)
+// peers are the transports as measurements know them.
+var peers = map[string]endpoint.Peer{
+	transport.XDP: endpoint.XDP, transport.Kernel: endpoint.Layered,
+	transport.Daemon: endpoint.Daemon,
 }
 
 func (t *testFlags) serve(cmd *cobra.Command, version string) error {
@@ -283,7 +258,7 @@ func (t *testFlags) serve(cmd *cobra.Command, version string) error {
 		}
 		rep, err := endpoint.Serve(ctx, c, place, env, &want)
 		if err != nil {
-			return err
+			return t.choice.Explain(err)
 		}
 		out.add(rep)
 		if rep.Left == 0 {
@@ -317,7 +292,7 @@ func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return t.choice.Explain(err)
 		}
 		out.add(rep)
 	}

@@ -306,8 +306,9 @@ func (d *Device) wake(bell uint32) {
 func (d *Device) Transport() verbs.Transport {
 	i := &d.info
 	t := verbs.Transport{
-		Name: i.Transport, Interface: i.Interface, XDPMode: i.XDPMode, Transmit: i.Transmit,
-		Copy: i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
+		Name: i.Transport, Daemon: true, Interface: i.Interface, XDPMode: i.XDPMode,
+		Transmit: i.Transmit,
+		Copy:     i.Copy, Segments: i.Segments, MTU: i.MTU, Queues: i.Queues,
 	}
 	if i.Fallback != "" {
 		t.Fallback = errors.New(i.Fallback)

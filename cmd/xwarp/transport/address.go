@@ -1,0 +1,67 @@
+package transport
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// UsageError is what the user can say in another way.
+type UsageError struct{ error }
+
+// Unwrap returns the error.
+func (e UsageError) Unwrap() error { return e.error }
+
+// To returns the interface on the way to a remote address; lo for one of this host.
+func To(remote netip.Addr) (string, error) {
+	if zone := remote.Zone(); zone != "" { // of a link-local address
+		link, err := netlink.LinkByName(zone)
+		if err != nil {
+			return "", fmt.Errorf("%v: there is no interface %s: %w (see: ip -br link)", remote,
+				zone, err)
+		}
+		return link.Attrs().Name, nil
+	}
+	if remote.Is6() && remote.IsLinkLocalUnicast() {
+		return "", UsageError{fmt.Errorf("%v is on every link: say which, as in %v%%eth0",
+			remote, remote)}
+	}
+	routes, err := netlink.RouteGet(net.IP(remote.AsSlice()))
+	if err != nil || len(routes) == 0 {
+		return "", fmt.Errorf("no route to %v: %w (see: ip route get %v)", remote, err, remote)
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return "", fmt.Errorf("interface %d on the way to %v: %w", routes[0].LinkIndex, remote, err)
+	}
+	return link.Attrs().Name, nil
+}
+
+// Of returns the interface that has a local address.
+func Of(local netip.Addr) (string, error) {
+	if local.IsUnspecified() {
+		return "", ErrWhich
+	}
+	if local.Is6() && local.IsLinkLocalUnicast() {
+		return To(local)
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	for _, l := range links {
+		addrs, err := l.Addrs()
+		if err != nil {
+			return "", err
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil &&
+				p.Addr().WithZone("") == local.WithZone("") {
+				return l.Name, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("no interface has the address %v (see: ip -br addr)", local)
+}

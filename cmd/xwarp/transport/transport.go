@@ -1,0 +1,226 @@
+// Package transport chooses and opens the device that a command works on: AF_XDP, the kernel's sockets, or a
+// device of the daemon of this host.
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
+	"xwarp/ring"
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+)
+
+// The transports.
+const (
+	XDP    = "xdp"
+	Kernel = "kernel"
+	Daemon = "daemon"
+)
+
+// Names are the values of --transport.
+var Names = []string{XDP, Kernel, Daemon}
+
+// Flags choose a device.
+type Flags struct {
+	Transport string // empty: the daemon's where it has the interface, else AF_XDP
+	Interface string // empty: the one that the address belongs to
+	Socket    string // of the daemon
+	Queues    []int  // of AF_XDP; empty: all
+	Ring      ring.Mode
+	MPA       verbs.MPAConfig
+	queues    string
+}
+
+// Register adds the flags.
+func (f *Flags) Register(set *pflag.FlagSet) {
+	set.StringVar(&f.Transport, "transport", "", "\"xdp\" (AF_XDP and our own TCP, needs root), "+
+		"\"kernel\" (the kernel's TCP) or \"daemon\" (xwarpd's device, for any user of its group) "+
+		"(default: daemon where xwarpd runs and has the interface, else xdp)")
+	set.StringVar(&f.Interface, "interface", "", "network interface for xdp or of the daemon "+
+		"(default: the one that the address belongs to)")
+	set.StringVar(&f.queues, "queues", "", "receive `queues` that xdp serves, as in "+
+		"0-3,6 (default: all)")
+	set.TextVar(&f.Ring, "ring-mode", ring.ModeAuto, "how frames reach memory with xdp: "+
+		"zero-copy, copy, or auto: zero-copy where the driver has it")
+	set.StringVar(&f.Socket, "socket", client.DefaultPath, "control socket of the daemon")
+}
+
+// Check returns what is wrong with the flags.
+func (f *Flags) Check() (err error) {
+	if f.Transport != "" && !slices.Contains(Names, f.Transport) {
+		return fmt.Errorf("--transport is %q, but it is xdp, kernel or daemon", f.Transport)
+	}
+	if f.Transport == Kernel && f.Interface != "" {
+		return errors.New("--interface is for xdp and the daemon: the kernel finds its interface itself")
+	}
+	if f.Queues, err = parseQueues(f.queues); err != nil {
+		return err
+	}
+	switch {
+	case len(f.Queues) == 0 && f.Ring == ring.ModeAuto:
+	case f.Transport == "":
+		f.Transport = XDP
+	case f.Transport != XDP:
+		return errors.New("--queues and --ring-mode are for --transport=xdp: those of the daemon " +
+			"stand in its file")
+	}
+	return nil
+}
+
+// parseQueues reads a list such as "0-3,6".
+func parseQueues(text string) (queues []int, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for _, part := range strings.Split(text, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		from, e1 := strconv.ParseUint(first, 10, 16)
+		to, e2 := strconv.ParseUint(last, 10, 16)
+		if e1 != nil || e2 != nil || from > to {
+			return nil, fmt.Errorf("--queues %q: %q is no queue and no range of them, as "+
+				"in 0-3,6", text, part)
+		}
+		for q := int(from); q <= int(to); q++ {
+			if slices.Contains(queues, q) {
+				return nil, fmt.Errorf("--queues %q names queue %d twice", text, q)
+			}
+			queues = append(queues, q)
+		}
+	}
+	return queues, nil
+}
+
+// Finder returns the interface that an address belongs to, or the way to it. ErrWhich: to none in particular.
+type Finder func() (string, error)
+
+// ErrWhich is an address that belongs to no interface in particular.
+var ErrWhich = errors.New("which interface?")
+
+// Open opens the device. find names the interface when the user did not.
+func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
+	c, err := f.choose(find)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.daemon != nil:
+		return c.daemon, nil
+	case c.Name == Kernel:
+		return opened(engine.OpenKernel(engine.KernelConfig{
+			Options: engine.Options{Log: log, MPA: f.MPA},
+		}))
+	}
+	d, err := engine.OpenXDP(engine.XDPConfig{
+		Options: engine.Options{Log: log, MPA: f.MPA}, Interface: c.Interface, Queues: f.Queues,
+		RingMode: f.Ring,
+		// A peer that is gone without a word is noticed by who uses a connection; this is for the rest.
+		TCP: tcp.Config{KeepaliveIdle: tick.Duration(time.Minute)},
+	})
+	return opened(d, c.Explain(err))
+}
+
+// opened is a device of either kind; nil with an error.
+func opened[D verbs.Device](d D, err error) (verbs.Device, error) {
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Choice is a transport and its interface.
+type Choice struct {
+	Name      string // XDP, Kernel or Daemon
+	Interface string // of XDP and Daemon
+	daemon    verbs.Device
+	unusable  error // why not the daemon, where there is one
+}
+
+// Choose says which device Open would open.
+func (f *Flags) Choose(find Finder) (Choice, error) {
+	c, err := f.choose(find)
+	if c.daemon != nil {
+		c.daemon.Close()
+		c.daemon = nil
+	}
+	return c, err
+}
+
+func (f *Flags) choose(find Finder) (c Choice, err error) {
+	if f.Transport == Kernel {
+		return Choice{Name: Kernel}, nil
+	}
+	c = Choice{Name: XDP, Interface: f.Interface}
+	var unknown error // which interface that is
+	if c.Interface == "" {
+		if c.Interface, unknown = find(); unknown != nil && !errors.Is(unknown, ErrWhich) {
+			return c, unknown
+		}
+	}
+	if f.Transport != XDP {
+		err = f.openDaemon(&c)
+		if c.daemon != nil || f.Transport == Daemon || err != nil {
+			return c, err
+		}
+	}
+	if unknown == nil && c.Interface == "lo" {
+		unknown = errors.New("the address is one of this host, and AF_XDP does not see what " +
+			"stays inside: use --transport=kernel")
+	}
+	return c, unknown
+}
+
+// openDaemon opens the daemon's device of c's interface, or without one the daemon's first. Without an error and
+// without a device xdp may do.
+func (f *Flags) openDaemon(c *Choice) error {
+	d, err := client.OpenConfig(client.Config{Path: f.Socket, Device: c.Interface})
+	var refusal *control.Error
+	switch {
+	case err == nil:
+		c.Name, c.Interface, c.daemon = Daemon, d.Transport().Interface, &asking{d, f.MPA}
+		return nil
+	case f.Transport == Daemon:
+		return err
+	case errors.As(err, &refusal) && refusal.Code != control.CodeUnknown:
+		return fmt.Errorf("%w (--transport=xdp and --transport=kernel go without the daemon)", err)
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED):
+		c.unusable = err
+	}
+	return nil
+}
+
+// Explain adds to an error of opening AF_XDP what there is beside it.
+func (c *Choice) Explain(err error) error {
+	switch {
+	case err == nil || c.Name != XDP:
+		return err
+	case os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission):
+		// What the kernel's libraries add is about limits that are not in the way.
+		err = fmt.Errorf("%s: %w: AF_XDP needs root (sudo), --transport=kernel does not",
+			c.Interface, errNotPermitted)
+	case errors.Is(err, unix.EBUSY):
+		err = fmt.Errorf("%w (where xwarpd holds it: --transport=daemon)", err)
+	}
+	if c.unusable != nil {
+		err = fmt.Errorf("%w; and the daemon cannot be used: %w", err, c.unusable)
+	}
+	return err
+}
+
+var errNotPermitted = errors.New("operation not permitted")

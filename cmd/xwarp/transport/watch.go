@@ -1,0 +1,73 @@
+package transport
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"xwarp/bpf"
+	"xwarp/engine"
+	"xwarp/engine/verbs"
+)
+
+// watchEvery is how often counters are looked at.
+const watchEvery = 200 * time.Millisecond
+
+// Watch tells of frames that the device dropped for reasons that somebody can mend: segments without a TCP
+// checksum, which a kernel at the other end of a veth pair sends, once; and frames on receive queues that are
+// not served, with how many there are, each time that they have doubled. It returns when ctx is done. Of a
+// daemon's device the daemon tells its operator.
+func Watch(ctx context.Context, d verbs.Device, tell func(string)) {
+	dev, ok := d.(*engine.Device)
+	if !ok {
+		return
+	}
+	t := time.NewTicker(watchEvery)
+	defer t.Stop()
+	sums, seen := false, uint64(0)
+	next := map[int]uint64{} // by queue: when to tell again
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		s, err := dev.Stats()
+		if err != nil {
+			return
+		}
+		if n := withoutSum(&s); n > 0 && !sums {
+			sums = true
+			tell(fmt.Sprintf("%d segments arrived on %s without a TCP checksum and were dropped. The "+
+				"peer's kernel leaves the checksum to a network card, and a veth pair has none. Remedy, on "+
+				"the peer's end of the veth pair: ethtool -K <dev> tx off", n,
+				dev.Transport().Interface))
+		}
+		if s.Steering[bpf.DropNoSocket] == seen {
+			continue
+		}
+		seen = s.Steering[bpf.DropNoSocket]
+		lost, err := dev.Unowned()
+		if err != nil {
+			return
+		}
+		for _, q := range slices.Sorted(maps.Keys(lost)) {
+			if n := lost[q]; n >= max(next[q], 1) {
+				next[q] = 2 * n
+				tell(fmt.Sprintf("%d frames for us arrived on receive queue %d of %s, which is not served, "+
+					"and were dropped: their connections stall. Remedy: --queues with that queue or without "+
+					"any, or keep connections off it: ethtool -X %[3]s", n, q,
+					dev.Transport().Interface))
+			}
+		}
+	}
+}
+
+func withoutSum(s *engine.Stats) (n uint64) {
+	for _, q := range s.Queues {
+		n += q.Stack.DropPartialSum
+	}
+	return n
+}
