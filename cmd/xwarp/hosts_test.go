@@ -78,6 +78,12 @@ func serving(t *testing.T, h *topo.Host, args ...string) (*command, string) {
 	r, w := io.Pipe()
 	c.Cmd.Stdout = io.MultiWriter(w, &c.stdout)
 	c.start(t, h)
+	return c, listeningAt(t, c, r)
+}
+
+// listeningAt returns where a server listens, which says so on r.
+func listeningAt(t *testing.T, c *command, r io.Reader) string {
+	t.Helper()
 	var e serveEvent
 	lines := bufio.NewReader(r)
 	line, err := lines.ReadString('\n')
@@ -88,7 +94,7 @@ func serving(t *testing.T, h *topo.Host, args ...string) (*command, string) {
 		t.Fatalf("serve said %q: %v\n%s", line, err, &c.stderr)
 	}
 	go io.Copy(io.Discard, lines)
-	return c, e.Address
+	return e.Address
 }
 
 // end interrupts a server, which must end in order.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,13 @@ const asCommand = "XWARP_TEST_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run())
+	}
+	if socket, peer, ok := strings.Cut(os.Getenv(asProgram), " "); ok {
+		if err := runProgram(socket, peer); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	testscript.Main(m, map[string]func(){"xwarp": func() { os.Exit(run()) }})
 }

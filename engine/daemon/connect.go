@@ -25,8 +25,17 @@ type request struct {
 	cost   budget.Amounts
 }
 
-// claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice.
+// claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice. Receives that
+// were posted are in their place then: the peer may send at once.
 func (s *session) claim(h control.Handle) (*qp, error) {
+	q, err := s.mark(h)
+	if err == nil {
+		s.drain(q)
+	}
+	return q, err
+}
+
+func (s *session) mark(h control.Handle) (*qp, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := s.qps[h]

@@ -37,8 +37,8 @@ func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
 	if !write {
 		access = 0
 	}
-	m.lent, err = c.lend(mem, access, func() error { return unix.Munmap(mem) })
-	if err != nil && !errors.Is(err, unix.EFAULT) {
+	m.lent, err = c.register(mem, access, func() error { return unix.Munmap(mem) })
+	if err != nil && !errors.Is(err, verbs.ErrNotShared) {
 		return nil, errors.Join(err, unix.Munmap(mem))
 	}
 	return m, nil

@@ -71,13 +71,16 @@ func (f *Flags) Check() (err error) {
 	if f.Queues, err = parseQueues(f.queues); err != nil {
 		return err
 	}
-	switch {
-	case len(f.Queues) == 0 && f.Ring == ring.ModeAuto:
-	case f.Transport == "":
-		f.Transport = XDP
-	case f.Transport != XDP:
-		return errors.New("--queues and --ring-mode are for --transport=xdp: those of the daemon " +
-			"stand in its file")
+	for name, given := range map[string]bool{
+		"queues": len(f.Queues) > 0, "ring-mode": f.Ring != ring.ModeAuto,
+	} {
+		switch {
+		case !given:
+		case f.Transport == "":
+			f.Transport = XDP
+		case f.Transport != XDP:
+			return fmt.Errorf("--%s is for --transport=xdp: the daemon's stands in its file", name)
+		}
 	}
 	return nil
 }

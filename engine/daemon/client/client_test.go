@@ -14,6 +14,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
@@ -262,5 +263,53 @@ func TestRejected(t *testing.T) {
 	}
 	if err := a.qp.PostSend(&verbs.SendWR{}); !errors.Is(err, verbs.ErrNotReady) {
 		t.Errorf("PostSend without a connection: %v", err)
+	}
+}
+
+// TestReceivesComeFirst: what was posted before the connection is there when the peer sends at once.
+func TestReceivesComeFirst(t *testing.T) {
+	_, socket := kernelDaemon(t, "")
+	dev := open(t, socket)
+	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	l, err := dev.Listen(loopback, 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pd, _ := peer.AllocPD()
+	cq, _ := peer.CreateCQ(16)
+	for i := range 50 {
+		e := newEnd(t, dev, 4096)
+		if err := e.qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(0, 64)}}); err != nil {
+			t.Fatal(err)
+		}
+		qp, err := peer.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+		if err != nil {
+			t.Fatal(err)
+		}
+		accepted := make(chan error, 1)
+		go func() {
+			r, err := l.Accept(t.Context())
+			if err == nil {
+				err = r.Accept(t.Context(), e.qp, nil)
+			}
+			accepted <- err
+		}()
+		err = peer.Dial(t.Context(), l.Addr(), qp, verbs.ConnConfig{})
+		if err == nil {
+			err = qp.PostSend(&verbs.SendWR{Op: verbs.WRSend, Inline: []byte("at once")})
+		}
+		if err = errors.Join(err, <-accepted); err != nil {
+			t.Fatal(err)
+		}
+		if c := e.wait(); c.Op != verbs.WRRecv || string(e.mem[:c.ByteLen]) != "at once" {
+			t.Fatalf("connection %d: %+v", i, c)
+		}
+		if err := errors.Join(qp.Close(), e.qp.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -123,7 +123,8 @@ func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.
 }
 
 // populate makes pages where a memfd has holes, as the daemon wants it: pages belong to the control group of
-// who touches them first. What cannot be mapped is the daemon's to refuse.
+// who touches them first. They are made as if they were written to, because the kernel may take back pages that are
+// clean and not mapped. What cannot be mapped is the daemon's to refuse.
 func populate(fd int, offset, length uint64) error {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || length == 0 || offset > uint64(st.Size) ||
@@ -131,13 +132,17 @@ func populate(fd int, offset, length uint64) error {
 		return nil
 	}
 	slack := offset % uint64(os.Getpagesize())
-	mem, err := unix.Mmap(fd, int64(offset-slack), int(length+slack), unix.PROT_READ,
-		unix.MAP_SHARED)
+	prot, advice := unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
+	mem, err := unix.Mmap(fd, int64(offset-slack), int(length+slack), prot, unix.MAP_SHARED)
+	if errors.Is(err, unix.EPERM) { // sealed against writing, and so nothing but what was written
+		prot, advice = unix.PROT_READ, unix.MADV_POPULATE_READ
+		mem, err = unix.Mmap(fd, int64(offset-slack), int(length+slack), prot, unix.MAP_SHARED)
+	}
 	if err != nil {
 		return nil
 	}
 	defer unix.Munmap(mem)
-	if err := unix.Madvise(mem, unix.MADV_POPULATE_READ); err != nil {
+	if err := unix.Madvise(mem, advice); err != nil {
 		return verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", length), err)
 	}
 	return nil

@@ -1,0 +1,418 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/verbs"
+)
+
+// asProgram makes the test binary a program of the daemon: its socket and a peer.
+const asProgram = "XWARP_TEST_PROGRAM"
+
+// nobody is an unprivileged user.
+const nobody = 65534
+
+// daemonHosts makes two hosts of two queues, with a daemon on A that every user may use, and a copy of this
+// executable that every user may run.
+type daemonHosts struct {
+	*topo.Net
+	dir, exe, socket string
+}
+
+func newDaemonHosts(t *testing.T) *daemonHosts {
+	t.Helper()
+	needs.XSK(t)
+	needs.NetNS(t)
+	h := &daemonHosts{}
+	var err error
+	h.Net, err = topo.New(topo.Options{
+		Queues: 2, OffloadsA: topo.NoOffloads, OffloadsB: topo.NoOffloads,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.Close() })
+	if h.dir, err = os.MkdirTemp("", "xwarp"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(h.dir) })
+	h.exe, h.socket = filepath.Join(h.dir, "xwarp"), filepath.Join(h.dir, "s")
+	exe, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = errors.Join(os.Chmod(h.dir, 0o777), os.WriteFile(h.exe, exe, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(h.dir, "xwarp.toml")
+	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n"+
+		"[[interface]]\nname = \"eth0\"\n", h.socket)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Path: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d *daemon.Daemon
+	err = h.A.Do(func() (err error) {
+		d, err = daemon.New(cfg, daemon.Options{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return h
+}
+
+// user is a command of nobody's on A.
+func (h *daemonHosts) user(t *testing.T, args ...string) *command {
+	t.Helper()
+	c := onHost(t, h.A, args...)
+	c.Path = h.exe
+	c.Dir = h.dir
+	c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	return c
+}
+
+// exportMemory gives memory of B to who connects, by the kernel's sockets.
+func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
+	t.Helper()
+	dev, err := engine.OpenKernel(engine.KernelConfig{
+		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
+			err = h.Do(func() error {
+				l, err = net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(at))
+				return err
+			})
+			return l, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	var e [5]error
+	pd, err := dev.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mem []byte
+	var mr verbs.MR
+	var cq verbs.CQ
+	var qp verbs.QP
+	var l verbs.Listener
+	mem, e[0] = dev.Alloc(programOctets)
+	mr, e[1] = pd.RegMR(mem, verbs.RemoteRead|verbs.RemoteWrite)
+	cq, e[2] = dev.CreateCQ(16)
+	qp, e[3] = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	l, e[4] = dev.Listen(at, 0, verbs.ConnConfig{})
+	if err := errors.Join(e[:]...); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if r, err := l.Accept(t.Context()); err == nil {
+			r.Accept(t.Context(), qp, mr.Remote().Append(nil))
+		}
+	}()
+}
+
+// programOctets is what a program writes and reads back.
+const programOctets = 1 << 20
+
+// program writes into a peer's memory and reads that back.
+func runProgram(socket, peer string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	dev, err := client.Open(socket)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	var e [5]error
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return err
+	}
+	var mem []byte
+	var mr verbs.MR
+	var cq verbs.CQ
+	var qp verbs.QP
+	if mem, err = dev.Alloc(2 * programOctets); err != nil {
+		return err
+	}
+	mr, e[0] = pd.RegMR(mem, verbs.LocalWrite)
+	cq, e[1] = dev.CreateCQ(16)
+	qp, e[2] = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	e[3] = dev.Dial(ctx, netip.MustParseAddrPort(peer), qp, verbs.ConnConfig{})
+	if err := errors.Join(e[:]...); err != nil {
+		return err
+	}
+	to, err := verbs.ParseRemoteMR(qp.Params().PrivateData)
+	if err != nil {
+		return err
+	}
+	rand.NewChaCha8([32]byte{9}).Read(mem[:programOctets])
+	for i, op := range []verbs.WROp{verbs.WRWrite, verbs.WRRead} {
+		err := qp.PostSend(&verbs.SendWR{
+			Op: op, Flags: verbs.Signaled, SGL: []verbs.SGE{mr.SGE(i*programOctets, programOctets)},
+			RemoteSTag: to.STag, RemoteTO: to.Base,
+		})
+		if err == nil {
+			_, err = verbs.WaitOne(ctx, cq)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(mem[:programOctets], mem[programOctets:]) {
+		return errors.New("what was read is not what was written")
+	}
+	return nil
+}
+
+// TestDaemonSharesInterface: with xwarpd on an interface of two queues, the commands of a user without
+// privileges use it by themselves, all at the same time.
+func TestDaemonSharesInterface(t *testing.T) {
+	h := newDaemonHosts(t)
+	b := h.B.Addr4.Addr().String()
+	content := make([]byte, 8<<20+12345)
+	rand.NewChaCha8([32]byte{2}).Read(content)
+	file := filepath.Join(h.dir, "in")
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	kernel := "--transport=kernel"
+	puts, toPut := serving(t, h.B, kernel, "--size=16MiB", "--listen="+b+":7200")
+	gets, toGet := serving(t, h.B, kernel, "--file="+file, "--listen="+b+":7201")
+	defer puts.end(t)
+	defer gets.end(t)
+	exportMemory(t, h.B, netip.MustParseAddrPort(b+":7202"))
+	ping := onHost(t, h.B, "rping", "-s", "-a", b, "-p", "7203", kernel, "-V")
+	ping.start(t, h.B)
+	const writes, size, pings = 2000, 16384, 200
+	bw := onHost(t, h.B, "bench", "write_bw", kernel, "-p", "7210", "-s", fmt.Sprint(size), "-n",
+		fmt.Sprint(writes))
+	bw.start(t, h.B)
+	listens(t, h.B, 7203, 7210)
+
+	socket := "--socket=" + h.socket
+	out := filepath.Join(h.dir, "out")
+	program := h.user(t)
+	program.Env = append(os.Environ(), asProgram+"="+h.socket+" "+b+":7202")
+	all := map[string]*command{
+		"put 1": h.user(t, "put", file, "--to="+toPut, "--json", socket),
+		"put 2": h.user(t, "put", file, "--to="+toPut, "--json", socket),
+		"get":   h.user(t, "get", "--from="+toGet, "-o", out, "--json", socket),
+		"rping": h.user(t, "rping", "-c", "-a", b, "-p", "7203", "-V",
+			"-C", fmt.Sprint(pings), "-j", socket),
+		"write_bw": h.user(t, "bench", "write_bw", "-p", "7210", "-s", fmt.Sprint(size),
+			"-n", fmt.Sprint(writes), socket, b),
+		"program": program,
+	}
+	errs := make(map[string]error)
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for name, c := range all {
+		c.start(t, h.A)
+		group.Go(func() {
+			err := c.Wait()
+			mu.Lock()
+			errs[name] = err
+			mu.Unlock()
+		})
+	}
+	group.Wait()
+	for name, c := range all {
+		if errs[name] != nil {
+			t.Errorf("%s: %v\n%s%s", name, errs[name], &c.stdout, &c.stderr)
+		}
+		if daemons := strings.Contains(c.stdout.String(), `"daemon": true`); !daemons &&
+			(strings.Contains(name, "et") || strings.Contains(name, "ut") || name == "rping") {
+			t.Errorf("%s did not use the daemon: %s", name, &c.stdout)
+		}
+	}
+	if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("get: %d octets, %v; want %d", len(got), err, len(content))
+	}
+	for name, c := range map[string]*command{"rping -s": ping, "write_bw": bw} {
+		if err := c.Wait(); err != nil {
+			t.Errorf("%s of B: %v\n%s%s", name, err, &c.stdout, &c.stderr)
+		}
+	}
+	h.checkTotals(t, 2*len(content)+writes*size+programOctets+pings*64,
+		len(content)+programOctets+pings*64)
+}
+
+// checkTotals compares what the daemon counted with what the commands moved; their own messages are less than slack.
+func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
+	t.Helper()
+	dev, err := client.Open(h.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	s, err := dev.Snapshot(t.Context())
+	if err != nil || len(s.Devices) != 1 || s.Devices[0].Totals == nil {
+		t.Fatalf("snapshot: %+v, %v", s.Devices, err)
+	}
+	const slack = 64 << 10
+	n := s.Devices[0].Totals.RDMA
+	if got := int(n["payload_out"]); got < sent || got > sent+slack {
+		t.Errorf("%d octets left, want %d and the commands' own messages", got, sent)
+	}
+	if got := int(n["payload_in"]); got < received || got > received+slack {
+		t.Errorf("%d octets came, want %d and the commands' own messages", got, received)
+	}
+	if len(s.Devices[0].Unowned) > 0 {
+		t.Errorf("frames on queues without an owner: %v", s.Devices[0].Unowned)
+	}
+}
+
+// listens waits until something listens at ports of a host.
+func listens(t *testing.T, h *topo.Host, ports ...int) {
+	t.Helper()
+	for _, p := range ports {
+		want := fmt.Sprintf(":%04X 00000000:0000 0A ", p)
+		want6 := fmt.Sprintf(":%04X 00000000000000000000000000000000:0000 0A ", p)
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			var b, b6 []byte
+			h.Do(func() error {
+				b, _ = os.ReadFile("/proc/thread-self/net/tcp")
+				b6, _ = os.ReadFile("/proc/thread-self/net/tcp6")
+				return nil
+			})
+			if bytes.Contains(b, []byte(want)) || bytes.Contains(b6, []byte(want6)) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("nothing listens at port %d", p)
+			}
+		}
+	}
+}
+
+// TestServeOnDaemon: a user without privileges serves through the daemon, and every put of a peer comes through,
+// whichever queue its connection is put on.
+func TestServeOnDaemon(t *testing.T) {
+	h := newDaemonHosts(t)
+	file := filepath.Join(h.dir, "served")
+	err := errors.Join(os.WriteFile(file, []byte("before"), 0o666), os.Chmod(file, 0o666))
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := h.user(t, "serve", "--file="+file, "--size=1MiB", "--socket="+h.socket, "--json",
+		"--listen="+h.A.Addr4.Addr().String()+":7300")
+	r, w := io.Pipe()
+	srv.Cmd.Stdout = io.MultiWriter(w, &srv.stdout)
+	srv.start(t, h.A)
+	at := listeningAt(t, srv, r)
+	get := onHost(t, h.B, "get", "--from="+at, "--transport=kernel", "-o", "-")
+	if err := get.run(t, h.B); err != nil || get.stdout.String() != "before" {
+		t.Errorf("get of what the file had: %v, %q\n%s", err, &get.stdout, &get.stderr)
+	}
+	for i := range 8 {
+		text := strings.Repeat(fmt.Sprintf("put %d ", i), 1000*(i+1))
+		put := onHost(t, h.B, "put", "-", "--to="+at, "--transport=kernel", "--timeout=10s")
+		put.Stdin = strings.NewReader(text)
+		if err := put.run(t, h.B); err != nil {
+			t.Fatalf("put %d: %v\n%s\n%s", i, err, &put.stderr, &srv.stderr)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != text {
+			t.Fatalf("put %d: the file has %d octets, want %d (%v)", i, len(got), len(text), err)
+		}
+	}
+	srv.end(t)
+}
+
+// TestDaemonIsNamed: who cannot use the interface hears who has it, and how to use it.
+func TestDaemonIsNamed(t *testing.T) {
+	h := newDaemonHosts(t)
+	to := "--to=" + h.B.Addr4.Addr().String()
+	busy := onHost(t, h.A, "put", "-", to, "--transport=xdp")
+	if err := busy.run(t, h.A); err == nil ||
+		!strings.Contains(busy.stderr.String(), fmt.Sprintf("(pid %d)", os.Getpid())) ||
+		!strings.Contains(busy.stderr.String(), "--transport=daemon") {
+		t.Errorf("an interface that is taken: %v\n%s", err, &busy.stderr)
+	}
+	if err := os.Chmod(h.socket, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	barred := h.user(t, "put", "-", to, "--socket="+h.socket)
+	err := barred.run(t, h.A)
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		t.Fatalf("a user who is in no group: %v", err)
+	}
+	for _, want := range []string{"AF_XDP needs root", "--transport=kernel", "join the group"} {
+		if !strings.Contains(barred.stderr.String(), want) {
+			t.Errorf("a user who is in no group reads %q, want %q", &barred.stderr, want)
+		}
+	}
+}
+
+// TestCopyOnDaemon: directories go to and from a server on the daemon, and a client on it.
+func TestCopyOnDaemon(t *testing.T) {
+	h := newDaemonHosts(t)
+	tree := filepath.Join(h.dir, "tree")
+	if err := errors.Join(os.Mkdir(tree, 0o777), os.Chmod(tree, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	srv := h.user(t, "serve", "--dir="+tree, "--socket="+h.socket, "--json",
+		"--listen="+h.A.Addr4.Addr().String()+":7301")
+	r, w := io.Pipe()
+	srv.Cmd.Stdout = io.MultiWriter(w, &srv.stdout)
+	srv.start(t, h.A)
+	at := listeningAt(t, srv, r)
+	other, there := serving(t, h.B, "--transport=kernel", "--dir="+t.TempDir(),
+		"--listen="+h.B.Addr4.Addr().String()+":7302")
+	from, back := filepath.Join(h.dir, "from"), filepath.Join(h.dir, "back")
+	content := make([]byte, 3<<20+77)
+	rand.NewChaCha8([32]byte{3}).Read(content)
+	err := errors.Join(os.MkdirAll(filepath.Join(from, "d"), 0o755), os.Mkdir(back, 0o777),
+		os.Chmod(back, 0o777), os.WriteFile(filepath.Join(from, "d", "large"), content, 0o644),
+		os.WriteFile(filepath.Join(from, "d", "none"), nil, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := func(c *command, host *topo.Host) {
+		t.Helper()
+		if err := c.run(t, host); err != nil {
+			t.Fatalf("%v: %v\n%s\n%s", c.Args, err, &c.stderr, &srv.stderr)
+		}
+	}
+	copied(onHost(t, h.B, "cp", "--transport=kernel", "-r", filepath.Join(from, "d"), at+"/"), h.B)
+	copied(onHost(t, h.B, "cp", "--transport=kernel", "-r", "--checksum", at+"/d",
+		t.TempDir()), h.B)
+	copied(h.user(t, "cp", "--socket="+h.socket, "-r", filepath.Join(from, "d"), there+"/"), h.A)
+	copied(h.user(t, "cp", "--socket="+h.socket, "-r", there+"/d", back), h.A)
+	for _, dir := range []string{tree, back} {
+		got, err := os.ReadFile(filepath.Join(dir, "d", "large"))
+		if err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%s: %d octets, %v", dir, len(got), err)
+		}
+	}
+	srv.end(t)
+	other.end(t)
+}
