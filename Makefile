@@ -112,6 +112,7 @@ soak: ## the simulator over many seeds (SEEDS=100000)
 	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestKilledPuts$$' -kills 1000
+	$(GO) test $(EXEC) ./cmd/xwarp -count=1 -timeout 1h -v -run '^TestKilledCopies$$' -copies 200
 
 .PHONY: worlds
 worlds: ## small worlds whole: every cut and order of a few FPDUs, every two segments in every state of TCP

@@ -1,9 +1,10 @@
 #!/bin/sh
 # setup.sh installs what a make target needs beyond Go, when it is missing, on Debian and Ubuntu.
 #
-#   scripts/setup.sh test       tshark: the independent decoder of the capture tests; Chromium without a screen: it
-#                               clicks through the status page; systemd-analyze: it reads the unit; gcc and rdma-core's
-#                               headers: the library of xwarp run; the RDMA programs that are run over it
+#   scripts/setup.sh test       tshark: the independent decoder of the capture tests; strace: in which order files go
+#                               to the disk; Chromium without a screen: it clicks through the status page;
+#                               systemd-analyze: it reads the unit; gcc and rdma-core's headers: the library of
+#                               xwarp run; the RDMA programs that are run over it
 #   scripts/setup.sh arch       qemu-user: programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
@@ -79,6 +80,7 @@ install_missing() {
 for what in "${@:-none}"; do
 	case $what in
 	test)
+		need strace strace
 		need tshark tshark
 		need systemd-analyze systemd
 		need_verbs

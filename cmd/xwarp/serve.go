@@ -119,6 +119,9 @@ serve runs until SIGINT or SIGTERM.`,
 		for _, s := range servers {
 			out.listening(s, d, &cfg)
 		}
+		if cfg.Region != nil {
+			go tellLost(cmd, cfg.Region)
+		}
 		return serve(cmd, servers, d)
 	}
 	return cmd
@@ -162,6 +165,16 @@ func serve(cmd *cobra.Command, servers []*transfer.Server, d verbs.Device) error
 		err = errors.Join(err, <-errs)
 	}
 	return err
+}
+
+// tellLost says when the file of a region was cut short.
+func tellLost(cmd *cobra.Command, r *transfer.Region) {
+	select {
+	case <-cmd.Context().Done():
+	case <-r.Failed():
+		plain.Fprintf(cmd.ErrOrStderr(), "%s: the region failed, and new clients are rejected: %v "+
+			"(when its cause is gone, start serve again)\n", cmd.CommandPath(), r.Err())
+	}
 }
 
 // eventPrinter prints what happens, one line each, for people or as JSON.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,14 +98,16 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 			return os.Truncate(filepath.Join(dir, name), int64(round%3)*4096)
 		})
 		if name == "memory" {
-			err := workMemory(t, memory, size, cut)
-			if !errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) &&
-				!errors.Is(err, rdmap.CauseProtSTag.Errorf("")) &&
-				!errors.Is(err, ddp.CauseSTag.Errorf("")) {
+			if err := workMemory(t, memory, size, cut); !terminated(err) {
 				t.Errorf("round %d: the peer's connection: %v", round, err)
 			}
 		} else {
-			workPut(t, put, cut)
+			err := workPut(t, put, cut)
+			theirs := (*transfer.RemoteError)(nil) // when the server came upon it before a Read did
+			if !terminated(err) && (!errors.As(err, &theirs) ||
+				!strings.Contains(theirs.Text, "the server's region failed")) {
+				t.Errorf("round %d: the client's connection: %v", round, err)
+			}
 		}
 		for end := time.Now().Add(20 * time.Second); state(name).Error == ""; time.Sleep(
 			time.Millisecond) {
@@ -128,6 +131,12 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 			t.Fatalf("round %d: after the reload: %+v", round, s)
 		}
 	}
+}
+
+// terminated reports whether a connection ended with the Terminate of a region that is gone.
+func terminated(err error) bool {
+	return errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) ||
+		errors.Is(err, rdmap.CauseProtSTag.Errorf("")) || errors.Is(err, ddp.CauseSTag.Errorf(""))
 }
 
 // delays are those of one peer's Reads.
@@ -213,17 +222,18 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 }
 
 // workPut has a client get an export's content until that fails, or over comes and it goes well once more.
-func workPut(t *testing.T, at netip.AddrPort, over <-chan error) {
+// It returns what the last one ended with.
+func workPut(t *testing.T, at netip.AddrPort, over <-chan error) error {
 	dev, err := engine.OpenKernel(engine.KernelConfig{})
 	if err != nil {
 		t.Error(err)
-		return
+		return err
 	}
 	defer dev.Close()
 	c, err := transfer.Dial(t.Context(), dev, at, 0)
 	if err != nil {
 		t.Errorf("connecting: %v", err)
-		return
+		return err
 	}
 	defer c.Close()
 	for cut := false; err == nil && !cut; {
@@ -234,6 +244,7 @@ func workPut(t *testing.T, at netip.AddrPort, over <-chan error) {
 		}
 		_, err = c.Get(t.Context(), io.Discard, 0)
 	}
+	return err
 }
 
 // dialFailed tries to connect to an export that failed.

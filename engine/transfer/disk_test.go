@@ -25,7 +25,7 @@ func (r *Region) put(t *testing.T, content string) error {
 	if err := r.reserve(t.Context(), who, n); err != nil {
 		t.Fatal(err)
 	}
-	st, err := r.stage(who, n)
+	st, err := r.stage(who, n, n)
 	if err != nil {
 		r.unreserve(who, n)
 		return err

@@ -6,6 +6,9 @@
 //	Put{length | Unknown}    ────────►  waits for memory, makes a staging region
 //	                         ◄────────  Region{STag, TO, length}
 //	RDMA Writes              ════════►
+//	Put{Unknown}             ────────►  only where fewer octets were granted than there may be
+//	                         ◄────────  Region{STag, TO, length} in the place of the one of before
+//	RDMA Writes              ════════►
 //	Done{length, SHA-256}    ────────►  takes the STag away, compares, makes it the content
 //	                         ◄────────  Done{length, SHA-256}
 //

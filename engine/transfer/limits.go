@@ -30,6 +30,9 @@ const (
 	// whole yet, and contents that were replaced while gets read them. Without it, puts of many clients take
 	// all memory of the host.
 	roomFactor = 2
+	// firstGrant is how many octets of disk a put of a length that nobody knows has at first: it may be short, and
+	// the region as large as the disk.
+	firstGrant = 64 << 20
 	// hashChunk is how much of a SHA-256 is computed before the next client's is gone on with: a request of
 	// 16 octets for all of a large region holds up nobody for longer.
 	hashChunk = 256 << 10

@@ -92,8 +92,8 @@ type Message struct {
 	STag   ddp.STag // Region
 	TO     ddp.TO   // Region
 	Sum    Sum      // Region of a get, Done
-	// Region of a get: how many octets were put. Where more are granted, the others are what the memory
-	// has behind them.
+	// Region of a get: how many octets were put; where more are granted, the others are what the memory
+	// has behind them. Region of a put: how many there may be; where fewer are granted, Put asks again.
 	Content uint64
 	Code    Code   // Error
 	Text    string // Error, for people

@@ -88,9 +88,10 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 		case err != nil:
 			return fmt.Errorf("reading the input: %w", err)
 		}
-		if int64(n) > int64(w.remote.Length)-w.asked {
-			return fmt.Errorf("the input has more octets than the server's region (%d); nothing "+
-				"was changed there", w.remote.Length)
+		for int64(n) > int64(w.remote.Length)-w.asked {
+			if err := w.extend(ctx); err != nil {
+				return err
+			}
 		}
 		if n == 0 {
 			break
@@ -106,6 +107,24 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 		}
 	}
 	return nil
+}
+
+// extend asks for more of the server's region. What was written to the part of before is there before the server
+// hears of it.
+func (w *window) extend(ctx context.Context) error {
+	before := w.remote.Length
+	if before >= w.remote.Content {
+		return fmt.Errorf("the input has more octets than the server's region (%d); nothing "+
+			"was changed there", before)
+	}
+	err := w.c.send(&Message{Type: TypePut, Length: Unknown})
+	if err == nil {
+		w.remote, err = w.c.expect(ctx, TypeRegion)
+	}
+	if err == nil && w.remote.Length <= before {
+		err = fmt.Errorf("%w: %d octets are granted after %d", ErrProtocol, w.remote.Length, before)
+	}
+	return err
 }
 
 // readFull is io.ReadFull that ctx ends. After that nobody may use b, which the reader still has.

@@ -19,7 +19,11 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 		}
 		room = int64(m.Length)
 	}
-	st, err := s.stage(ctx, l, owner(ev.Remote.Addr()), room)
+	first := room
+	if m.Length == Unknown {
+		first = min(room, firstGrant)
+	}
+	st, err := s.stage(ctx, l, owner(ev.Remote.Addr()), room, first)
 	if err != nil {
 		return err
 	}
@@ -49,26 +53,28 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 // fill lets the client write to st until it says Done. After an error st is gone, or goes with the link.
 func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64) (done Message,
 	err error) {
-	grant := Message{Type: TypeRegion, Length: uint64(st.octets)}
-	var lent *loan
-	if st.octets > 0 {
-		if lent, err = l.lend(st.mem[:st.octets], verbs.RemoteWrite, st.drop); err != nil {
-			return done, errors.Join(err, st.drop())
-		}
-		grant.STag = lent.mr.STag()
-	}
-	if err = l.send(&grant); err == nil {
-		w := watch{most: uint64(st.octets), pressed: func() bool {
+	lent, err := st.grant(l)
+	for err == nil {
+		w := watch{most: uint64(st.ready), pressed: func() bool {
 			return s.full() || s.cfg.Region.crowded(st.who)
 		}}
 		done, err = l.receiveMoving(ctx, &w)
-		err = due(TypeDone, &done, err)
+		if err != nil || done.Type != TypePut || st.ready == st.octets {
+			break
+		}
+		if left := l.revoke(lent); left != nil {
+			return done, left
+		}
+		if lent, err = nil, st.extend(); err == nil {
+			lent, err = st.grant(l)
+		}
 	}
+	err = due(TypeDone, &done, err)
 	if lent != nil && lent.mr.Err() != nil {
 		err = refuse(CodeInternal, "what was staged cannot be accessed any more; the content is "+
 			"what it was: %v", lent.mr.Err())
 	}
-	if err == nil && (done.Length > uint64(st.octets) || announced != Unknown &&
+	if err == nil && (done.Length > uint64(st.ready) || announced != Unknown &&
 		done.Length != announced) {
 		err = refuse(CodeProtocol, "%d octets were announced and %d are said to have been written",
 			announced, done.Length)

@@ -11,21 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/staging"
+	"xwarp/engine/verbs"
 )
 
-// stage is what one put writes to: as long as the region, with room for octets. It is memory, or the
-// mapping of a file that shall replace the region's, so that nothing is copied.
+// stage is what one put writes to: as long as the region, with room for octets, of which the ready ones can be
+// written to. It is memory, or the mapping of a file that shall replace the region's, so that nothing is copied.
 type stage struct {
 	region *Region
 	who    netip.Prefix
 	octets int64
+	ready  int64
 	mem    []byte
 	file   *staging.File // nil for memory
 }
 
-// stage waits until there is room for octets of one client's put.
-func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets int64) (*stage,
-	error) {
+// stage waits until there is room for octets of one client's put. A file has the first of them at once.
+func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets, first int64) (
+	*stage, error) {
 	r := s.cfg.Region
 	ctx, stop := l.bound(ctx)
 	defer stop()
@@ -35,7 +37,7 @@ func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets in
 	if err := r.reserve(ctx, who, octets); err != nil {
 		return nil, err
 	}
-	st, err := r.stage(who, octets)
+	st, err := r.stage(who, octets, first)
 	if err != nil {
 		r.unreserve(who, octets)
 		return nil, refuse(CodeInternal, "no room to take %d octets; the content is what it "+
@@ -44,21 +46,49 @@ func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets in
 	return st, nil
 }
 
-func (r *Region) stage(who netip.Prefix, octets int64) (*stage, error) {
-	st := &stage{region: r, who: who, octets: octets}
+func (r *Region) stage(who netip.Prefix, octets, first int64) (*stage, error) {
+	st := &stage{region: r, who: who, octets: octets, ready: first}
 	var err error
 	if r.disk == nil {
+		st.ready = octets
 		st.mem, err = mapAnonymous(r.size, octets)
 		return st, err
 	}
-	if st.file, err = r.disk.create(octets); err != nil {
+	if st.file, err = r.disk.create(first); err != nil {
 		return nil, err
 	}
-	st.mem, err = mapFile(st.file.File, octets, r.size, unix.PROT_READ|unix.PROT_WRITE)
+	st.mem, err = mapFile(st.file.File, first, r.size, unix.PROT_READ|unix.PROT_WRITE)
 	if err != nil {
 		return nil, errors.Join(err, st.file.Drop())
 	}
 	return st, nil
+}
+
+// extend has a put of a length that nobody knows write to twice as much. No STag may lead to st.
+func (st *stage) extend() error {
+	more := min(st.octets, 2*st.ready)
+	err := st.file.Allocate(more)
+	if err == nil {
+		err = mapAt(st.mem, more, int(st.file.Fd()), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED)
+	}
+	if err != nil {
+		return refuse(CodeInternal, "the content is what it was: %v", err)
+	}
+	st.ready = more
+	return nil
+}
+
+// grant has the client write to what is ready.
+func (st *stage) grant(l *link) (lent *loan, err error) {
+	m := Message{Type: TypeRegion, Length: uint64(st.ready), Content: uint64(st.octets)}
+	if st.ready > 0 {
+		if lent, err = l.lend(st.mem[:st.ready], verbs.RemoteWrite, st.drop); err != nil {
+			return nil, err
+		}
+		m.STag = lent.mr.STag()
+	}
+	return lent, l.send(&m)
 }
 
 // drop gives the room back, which may be done only when no STag leads to it. It may be called again.
@@ -78,11 +108,11 @@ func (st *stage) drop() error {
 // content returns the first length octets of st as a content, which nobody can write to any more. They are
 // st's until it is told otherwise.
 func (st *stage) content(length int64) (*content, error) {
-	kept, all := pages(length), pages(st.octets)
+	kept, all := pages(length), pages(st.ready)
 	if st.file == nil {
 		var err error
 		if kept < all {
-			err = unix.Madvise(st.mem[kept:st.octets], unix.MADV_DONTNEED)
+			err = unix.Madvise(st.mem[kept:st.ready], unix.MADV_DONTNEED)
 		}
 		return filled(st.mem, length, nil), err
 	}

@@ -1,0 +1,167 @@
+package staging
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// traced makes the test binary replace a file: the way, its path.
+const traced = "XWARP_TEST_REPLACE"
+
+func TestMain(m *testing.M) {
+	if way := os.Getenv(traced); way != "" {
+		if err := replace(way, os.Args[1]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// replace gives a file another content.
+func replace(way, path string) error {
+	d, err := OpenDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	target, err := d.Open(filepath.Base(path), 0o600)
+	if err != nil {
+		return err
+	}
+	f, err := d.Create(filepath.Base(path), 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString("new"); err != nil {
+		return err
+	}
+	if way == "rename" {
+		return f.Commit(target)
+	}
+	return errors.Join(f.Journal(target), f.Apply(target))
+}
+
+// TestOrder asks strace in which order the octets and the names go to the disk: no name leads to octets that
+// are not there, and no journal goes before its file has them.
+func TestOrder(t *testing.T) {
+	for way, want := range map[string][]string{
+		"rename": {"fsync staged", "rename staged file", "fsync dir"},
+		"journal": {"fsync staged", "rename staged journal", "fsync dir", "fsync file",
+			"unlink journal", "fsync dir"},
+	} {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command("strace", "-f", "-y", "-qq", "-e",
+			"trace=fsync,fdatasync,renameat,renameat2,unlinkat", "-o", path+".trace", os.Args[0],
+			path)
+		c.Env = append(os.Environ(), traced+"="+way)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v (make setup installs strace)\n%s", err, out)
+		}
+		b, err := os.ReadFile(path + ".trace")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := calls(string(b), filepath.Dir(path)); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q\n%s", way, got, want, b)
+		}
+		if b, err := os.ReadFile(path); string(b) != "new" || err != nil {
+			t.Errorf("%s: the file has %q, %v", way, b, err)
+		}
+	}
+}
+
+// calls returns the system calls of a trace that succeeded, with what the names mean.
+func calls(trace, dir string) (list []string) {
+	name := func(s string) string {
+		switch base := filepath.Base(s); {
+		case strings.HasSuffix(base, staged):
+			return "staged"
+		case strings.HasSuffix(base, journal):
+			return "journal"
+		case s == dir:
+			return "dir"
+		default:
+			return base
+		}
+	}
+	sync := regexp.MustCompile(`f(?:data)?sync\(\d+<(.*)>\) += 0`)
+	rename := regexp.MustCompile(`renameat2?\(.*?, "(.*?)", .*?, "(.*?)".*\) += 0`)
+	unlink := regexp.MustCompile(`unlinkat\(.*?, "(.*?)", 0\) += 0`)
+	for line := range strings.Lines(trace) {
+		if m := sync.FindStringSubmatch(line); m != nil {
+			list = append(list, "fsync "+name(m[1]))
+		} else if m := rename.FindStringSubmatch(line); m != nil {
+			list = append(list, "rename "+name(m[1])+" "+name(m[2]))
+		} else if m := unlink.FindStringSubmatch(line); m != nil {
+			list = append(list, "unlink "+name(m[1]))
+		}
+	}
+	return list
+}
+
+// One process at a time writes a file, and one part of it.
+func TestBusy(t *testing.T) {
+	dir := t.TempDir()
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	f, err := d.Open("file", 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Open("file", 0o600); !errors.Is(err, ErrBusy) {
+		t.Errorf("open twice: %v", err)
+	}
+	p, err := d.Resume("file", 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Resume("file", 0o600); !errors.Is(err, ErrBusy) {
+		t.Errorf("gone on with twice: %v", err)
+	}
+	if err := errors.Join(p.Keep(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = d.Resume("file", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Drop(); err != nil {
+		t.Error(err)
+	}
+	if list, err := os.ReadDir(dir); len(list) != 1 || err != nil {
+		t.Errorf("left behind: %v, %v", list, err)
+	}
+}
+
+// A partial file of another user, or with another name too, is not gone on with.
+func TestPartialOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := errors.Join(os.WriteFile(dir+"/secret", []byte("x"), 0o600),
+		os.Link(dir+"/secret", dir+"/.linked.xwarp-partial"),
+		os.Symlink("secret", dir+"/.link.xwarp-partial")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"linked", "link"} {
+		if _, err := d.Resume(name, 0o600); err == nil {
+			t.Errorf("%s is gone on with", name)
+		}
+	}
+}
