@@ -90,6 +90,20 @@ func keepaliveOf(t *testing.T, s *net.TCPConn) (v [4]int) {
 	return v
 }
 
+// acked waits until nothing of e is in flight: keepalive waits for that, too (RFC 9293, 3.8.4).
+func (e *end) acked() {
+	e.t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(
+		time.Millisecond) {
+		if i, err := e.qp.Info(); err != nil {
+			e.t.Fatal(err)
+		} else if i.TCP.Unacked == 0 {
+			return
+		}
+	}
+	e.t.Fatal("the start-up is not acknowledged")
+}
+
 // TestPeerGoneXDP cuts the link of an idle connection: both ends notice, by keepalive alone.
 func TestPeerGoneXDP(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
@@ -98,6 +112,8 @@ func TestPeerGoneXDP(t *testing.T) {
 	})
 	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
 	connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+	a.acked()
+	b.acked()
 	h := tn.A.Netlink()
 	l, err := h.LinkByName(tn.A.Link.Name)
 	if err != nil {

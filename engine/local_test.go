@@ -120,10 +120,20 @@ func TestQueueLosesSocket(t *testing.T) {
 	}, func(to *engine.Device, _ *topo.Net) {
 		db = to
 		s := engine.SteeringOf(db)
+		dropped := func() uint64 {
+			n, err := s.Counters()
+			if err != nil {
+				t.Error(err)
+			}
+			return n[bpf.DropNoSocket]
+		}
 		for range 3 {
 			time.Sleep(20 * time.Millisecond)
+			n := dropped()
 			err := s.RemoveSocket(0)
-			time.Sleep(20 * time.Millisecond)
+			for end := time.Now().Add(20 * time.Second); dropped() == n && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
 			if err = errors.Join(err, s.SetSocket(0, fd)); err != nil {
 				t.Error(err)
 			}
