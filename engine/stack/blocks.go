@@ -4,6 +4,7 @@ import (
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/tcp"
+	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -28,7 +29,7 @@ func (b *block) start(e *Endpoint, o *tcp.Out) {
 	// The kernel clears CWR in all segments but the first, as classic ECN wants it and accurate ECN does not.
 	const plain = wire.PSH | wire.ECE | wire.AE
 	if b.mem != nil && o.Run != tcp.RunNone && b.size > 0 && o.Flags&^plain == wire.ACK &&
-		e.frame.ipAt == etherLen {
+		e.frame.ipAt == ip.EthernetLen {
 		b.most = (len(b.mem) - e.frame.n - wire.HeaderLen - o.Opt.Len()) / b.size
 		b.least = min(MinBlockShort, MinBlock+MinBlockOctets/b.size)
 	}

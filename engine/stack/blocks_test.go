@@ -9,6 +9,7 @@ import (
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/tcp"
+	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/wire"
 )
@@ -18,28 +19,28 @@ import (
 type plainPort struct{ ring.Port }
 
 func (p plainPort) Send(b ring.TxBuf, n int) {
-	at := etherLen
-	if b.Data[12] == typeVLAN>>8 {
-		at += vlanLen
+	at := ip.EthernetLen
+	if b.Data[12] == byte(ip.TypeVLAN>>8) {
+		at += ip.VLANTagLen
 	}
 	if h := b.Data[at:]; h[0]>>4 == 4 {
 		clear(h[4:6])
 		clear(h[10:12])
-		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ipv4Len], 0)))
-		at += ipv4Len
+		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ip.Len4], 0)))
+		at += ip.Len4
 	} else {
-		at += ipv6Len
+		at += ip.Len6
 	}
 	t := b.Data[at:n]
-	word := t[flagsAt : flagsAt+2]
+	word := t[wire.FlagsAt : wire.FlagsAt+2]
 	if !wire.Flags(word[1]).Has(wire.PSH) {
 		p.Port.Send(b, n)
 		return
 	}
 	word[1] &^= byte(wire.PSH)
-	sum := uint32(^binary.BigEndian.Uint16(t[checksumAt:])) + uint32(^uint16(wire.PSH)) // RFC 1624
+	sum := uint32(^binary.BigEndian.Uint16(t[wire.ChecksumAt:])) + uint32(^uint16(wire.PSH)) // RFC 1624
 	wire.PutChecksum(t, 0)
-	binary.BigEndian.PutUint16(t[checksumAt:], ^uint16(sum+sum>>16))
+	binary.BigEndian.PutUint16(t[wire.ChecksumAt:], ^uint16(sum+sum>>16))
 	p.Port.Send(b, n)
 }
 

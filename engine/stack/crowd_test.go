@@ -52,7 +52,8 @@ func TestSilentConnections(t *testing.T) {
 		e := h.s.conns[tcp.Tuple{Local: at.Remote, Remote: at.Local, LocalPort: 7,
 			RemotePort: 1000}]
 		if e == nil || slices.ContainsFunc(out, func(f []byte) bool {
-			return [4]byte(f[etherLen+16:]) == [4]byte{203, 0, 113, 9} && flagsOf(f).Has(wire.RST)
+			return [4]byte(f[ip.EthernetLen+16:]) == [4]byte{203, 0, 113, 9} &&
+				flagsOf(f).Has(wire.RST)
 		}) {
 			t.Fatal("an honest connection is not made at once")
 		}

@@ -160,7 +160,8 @@ func TestEstablishedFromAnyStation(t *testing.T) {
 	}})
 	at := tuple(v4(198, 51, 100, 9), 1000)
 	ack, _ := h.connect(at)
-	hdr := wire.Header{Seq: 1001, Ack: seq.Num(binary.BigEndian.Uint32(ack[etherLen+ipv4Len+8:])),
+	hdr := wire.Header{Seq: 1001,
+		Ack:   seq.Num(binary.BigEndian.Uint32(ack[ip.EthernetLen+ip.Len4+8:])),
 		Flags: wire.ACK | wire.FIN}
 	f := frame([6]byte{2, 0, 0, 0, 0, 0x77}, at, hdr)
 	out := h.give(f)

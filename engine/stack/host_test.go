@@ -93,9 +93,9 @@ func frame(mac [6]byte, t tcp.Tuple, h wire.Header, tags ...ip.VLANTag) []byte {
 
 // synAck reports whether f, untagged, answers a SYN.
 func synAck(f []byte) bool {
-	at := etherLen + ipv4Len
-	if f[etherLen]>>4 == 6 {
-		at = etherLen + ipv6Len
+	at := ip.EthernetLen + ip.Len4
+	if f[ip.EthernetLen]>>4 == 6 {
+		at = ip.EthernetLen + ip.Len6
 	}
 	return wire.Flags(f[at+13]).Has(wire.SYN | wire.ACK)
 }
@@ -120,10 +120,12 @@ func (h *host) connect(t tcp.Tuple) (ack []byte, out [][]byte) {
 }
 
 // issOf is the sequence number of an IPv4 frame.
-func issOf(f []byte) seq.Num { return seq.Num(binary.BigEndian.Uint32(f[etherLen+ipv4Len+seqAt:])) }
+func issOf(f []byte) seq.Num {
+	return seq.Num(binary.BigEndian.Uint32(f[ip.EthernetLen+ip.Len4+wire.SeqAt:]))
+}
 
 // flagsOf are the flags of an IPv4 frame.
-func flagsOf(f []byte) wire.Flags { return wire.Flags(f[etherLen+ipv4Len+13]) }
+func flagsOf(f []byte) wire.Flags { return wire.Flags(f[ip.EthernetLen+ip.Len4+13]) }
 
 // settle steps until nothing is due any more.
 func (h *host) settle() (out [][]byte) {

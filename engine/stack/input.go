@@ -256,7 +256,7 @@ func (c *payloadCRC) rest(pieces [][]byte, sum uint64) uint64 {
 // partial reports whether the checksum in header h, which is wrong, may be the pseudo header's alone, and counts it
 // otherwise.
 func (s *Stack) partial(h []byte, pseudo uint64) bool {
-	if binary.BigEndian.Uint16(h[checksumAt:]) == wire.Fold(pseudo) {
+	if binary.BigEndian.Uint16(h[wire.ChecksumAt:]) == wire.Fold(pseudo) {
 		if s.cfg.TrustPartialChecksum {
 			return true
 		}

@@ -125,7 +125,8 @@ func TestVLAN(t *testing.T) {
 		if c.answered != (len(out) == 1) || c.answered != (dropped == 0) {
 			t.Errorf("%s: %d answers, %d dropped", c.name, len(out), dropped)
 		}
-		if c.answered && (binary.BigEndian.Uint16(out[0][12:]) == typeVLAN) != (c.vlan != 0) {
+		if c.answered &&
+			(ip.EtherType(binary.BigEndian.Uint16(out[0][12:])) == ip.TypeVLAN) != (c.vlan != 0) {
 			t.Errorf("%s: the answer is % x", c.name, out[0][:18])
 		}
 	}
@@ -166,9 +167,9 @@ func TestIdentification(t *testing.T) {
 	frames := 0
 	check := func(f []byte) {
 		frames++
-		if h := f[etherLen:]; binary.BigEndian.Uint16(h[4:]) != 0 || h[6] != 0x40 ||
-			wire.Fold(wire.Sum(h[:ipv4Len], 0)) != 0xffff {
-			t.Fatalf("IP header % x", h[:ipv4Len])
+		if h := f[ip.EthernetLen:]; binary.BigEndian.Uint16(h[4:]) != 0 || h[6] != 0x40 ||
+			wire.Fold(wire.Sum(h[:ip.Len4], 0)) != 0xffff {
+			t.Fatalf("IP header % x", h[:ip.Len4])
 		}
 	}
 	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"xwarp/tcp"
+	"xwarp/tcp/ip"
 	"xwarp/tcp/wire"
 )
 
@@ -18,12 +19,12 @@ type expect struct {
 
 // expectLen is octets of Ethernet with a tag and of IPv6, in words; expectLen4 those with IPv4.
 const (
-	expectLen  = (etherLen + vlanLen + ipv6Len + 7) &^ 7
-	expectLen4 = (etherLen + vlanLen + ipv4Len + 7) &^ 7
+	expectLen  = (ip.EthernetLen + ip.VLANTagLen + ip.Len6 + 7) &^ 7
+	expectLen4 = (ip.EthernetLen + ip.VLANTagLen + ip.Len4 + 7) &^ 7
 )
 
 func (x *expect) init(cfg *Config, t *tcp.Tuple) {
-	*x = expect{ipAt: etherLen, v6: !t.Remote.Is4()}
+	*x = expect{ipAt: ip.EthernetLen, v6: !t.Remote.Is4()}
 	var mask, value [expectLen]byte
 	know := func(at int, bits byte, octets ...byte) {
 		for i, v := range octets {
@@ -32,20 +33,20 @@ func (x *expect) init(cfg *Config, t *tcp.Tuple) {
 	}
 	know(0, 0xff, cfg.MAC[:]...)
 	if cfg.VLAN != 0 { // of whatever priority
-		know(12, 0xff, typeVLAN>>8, typeVLAN&0xff, 0, byte(cfg.VLAN))
+		know(12, 0xff, byte(ip.TypeVLAN>>8), byte(ip.TypeVLAN&0xff), 0, byte(cfg.VLAN))
 		mask[14], value[14] = maxVLAN>>8, byte(cfg.VLAN>>8)
-		x.ipAt += vlanLen
+		x.ipAt += ip.VLANTagLen
 	}
 	if h := x.ipAt; x.v6 {
-		know(h-2, 0xff, typeIPv6>>8, typeIPv6&0xff)
+		know(h-2, 0xff, byte(ip.TypeIPv6>>8), byte(ip.TypeIPv6&0xff))
 		know(h, 0xf0, 6<<4)
-		know(h+6, 0xff, protoTCP)
+		know(h+6, 0xff, ip.ProtoTCP)
 		know(h+8, 0xff, append(t.Remote[:], t.Local[:]...)...)
 	} else {
-		know(h-2, 0xff, typeIPv4>>8, typeIPv4&0xff, 4<<4|ipv4Len/4)
+		know(h-2, 0xff, byte(ip.TypeIPv4>>8), byte(ip.TypeIPv4&0xff), 4<<4|ip.Len4/4)
 		know(h+6, 0x3f, 0) // no fragment follows
 		know(h+7, 0xff, 0) // and none is before
-		know(h+9, 0xff, protoTCP)
+		know(h+9, 0xff, ip.ProtoTCP)
 		know(h+12, 0xff, append(t.Remote[12:], t.Local[12:]...)...)
 	}
 	for i := range x.mask {
@@ -69,9 +70,9 @@ func (x *expect) matches(b []byte, n int) (ecn tcp.ECN, ok bool) {
 	h, n := b[x.ipAt:], n-x.ipAt
 	if x.v6 {
 		return tcp.ECN(h[1] >> 4 & 3), len(b) >= expectLen && word(5)|word(6)|word(7) == 0 &&
-			int(binary.BigEndian.Uint16(h[4:]))+ipv6Len == n
+			int(binary.BigEndian.Uint16(h[4:]))+ip.Len6 == n
 	}
-	v := (*[ipv4Len]byte)(h)
+	v := (*[ip.Len4]byte)(h)
 	sum, c := bits.Add64(binary.LittleEndian.Uint64(v[0:]), binary.LittleEndian.Uint64(v[8:]), 0)
 	sum, c = bits.Add64(sum, uint64(binary.LittleEndian.Uint32(v[16:])), c)
 	return tcp.ECN(v[1] & 3), int(binary.BigEndian.Uint16(v[2:])) == n && wire.Right(sum+c)

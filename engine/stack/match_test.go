@@ -51,9 +51,9 @@ func (u *taker) Advance(to seq.Num) { *u.log = append(*u.log, fmt.Appendf(nil, "
 
 // mangle changes something of the frame f, whose IP header is at ipAt, and mends its checksums now and then.
 func mangle(r *rand.Rand, f []byte, ipAt int, v6 bool) []byte {
-	h, n := f[ipAt:], ipv4Len
+	h, n := f[ipAt:], ip.Len4
 	if v6 {
-		n = ipv6Len
+		n = ip.Len6
 	}
 	t := h[n:]
 	switch r.IntN(16) {
@@ -137,7 +137,7 @@ func taken(t *testing.T, seed uint64, full bool) (all [][]byte, crcs int) {
 			inFull(p.s[i])
 		}
 	}
-	ipAt := etherLen + min(int(vlan), 1)*vlanLen
+	ipAt := ip.EthernetLen + min(int(vlan), 1)*ip.VLANTagLen
 	p.lose = func(from int, f []byte) bool {
 		all = append(all, bytes.Clone(f))
 		if loss > 1 && r.IntN(loss) == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"xwarp/ring"
 	"xwarp/tcp"
+	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
@@ -101,7 +102,7 @@ func benchmarkSend(b *testing.B, batch, single int) {
 		b.Fatal("no frame")
 	}
 	p.ack = got[0]
-	at := got[0].Frag(0)[etherLen+ipv4Len:]
+	at := got[0].Frag(0)[ip.EthernetLen+ip.Len4:]
 	if len(at) != wire.HeaderLen+wire.TimestampsLen {
 		b.Fatalf("% x is no pure acknowledgement", last[1])
 	}

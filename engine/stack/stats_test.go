@@ -21,7 +21,7 @@ func TestIgnoredIsCounted(t *testing.T) {
 	packet := func(proto uint8, payload []byte, frag uint16) []byte {
 		e := ip.Ethernet{Dst: macs[0], Src: macs[1], Type: ip.TypeIPv4}
 		x := ip.Header{Src: peer, Dst: own, Proto: proto, TTL: 64, PayloadLen: len(payload)}
-		b := make([]byte, etherLen+ipv4Len)
+		b := make([]byte, ip.EthernetLen+ip.Len4)
 		h := b[e.Put(b):]
 		x.Put(h)
 		binary.BigEndian.PutUint16(h[6:], frag)
@@ -29,7 +29,7 @@ func TestIgnoredIsCounted(t *testing.T) {
 		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h, 0)))
 		return append(b, payload...)
 	}
-	quote := make([]byte, 8+ipv4Len+8) // port unreachable, and the head of a segment of nobody
+	quote := make([]byte, 8+ip.Len4+8) // port unreachable, and the head of a segment of nobody
 	quote[0], quote[1] = 3, 3
 	x := ip.Header{Src: own, Dst: peer, Proto: ip.ProtoTCP, TTL: 64, PayloadLen: 20}
 	x.Put(quote[8:])

@@ -5,31 +5,14 @@ import (
 	"math/bits"
 
 	"xwarp/tcp"
+	"xwarp/tcp/ip"
 	"xwarp/tcp/wire"
 )
 
-const (
-	etherLen    = 14
-	vlanLen     = 4
-	ipv4Len     = 20
-	ipv6Len     = 40
-	typeIPv4    = 0x0800
-	typeIPv6    = 0x86dd
-	typeVLAN    = 0x8100
-	typeQinQ    = 0x88a8
-	protoTCP    = 6
-	defaultHops = 64
-)
+const defaultHops = 64
 
 // maxHeader is Ethernet with a tag, IPv6, and TCP with timestamps: what the headers of a run have at most.
-const maxHeader = etherLen + vlanLen + ipv6Len + wire.HeaderLen + wire.TimestampsLen
-
-// Where things are in a TCP header.
-const (
-	seqAt      = 4
-	flagsAt    = 12 // behind the data offset, in the same word
-	checksumAt = 16
-)
+const maxHeader = ip.EthernetLen + ip.VLANTagLen + ip.Len6 + wire.HeaderLen + wire.TimestampsLen
 
 // template is the headers of a connection's frames, ready but for what differs from frame to frame: within a run of
 // segments sequence number, flags, checksum and, in the last, length; everywhere else all of TCP's.
@@ -50,36 +33,36 @@ type template struct {
 }
 
 func (f *template) init(cfg *Config, t *tcp.Tuple) {
-	*f = template{v6: !t.Remote.Is4(), ipAt: etherLen}
+	*f = template{v6: !t.Remote.Is4(), ipAt: ip.EthernetLen}
 	b := f.hdr[:]
 	f.setSource(cfg.MAC)
 	etherType := b[12:14]
 	if cfg.VLAN != 0 {
-		binary.BigEndian.PutUint16(b[12:], typeVLAN)
+		binary.BigEndian.PutUint16(b[12:], uint16(ip.TypeVLAN))
 		binary.BigEndian.PutUint16(b[14:], cfg.VLAN)
-		etherType, f.ipAt = b[16:18], etherLen+vlanLen
+		etherType, f.ipAt = b[16:18], ip.EthernetLen+ip.VLANTagLen
 	}
 	h := b[f.ipAt:]
 	if f.v6 {
-		binary.BigEndian.PutUint16(etherType, typeIPv6)
-		h[0], h[6], h[7] = 0x60, protoTCP, defaultHops
+		binary.BigEndian.PutUint16(etherType, uint16(ip.TypeIPv6))
+		h[0], h[6], h[7] = 0x60, ip.ProtoTCP, defaultHops
 		flow := flowLabel(t)
 		h[1], h[2], h[3] = flow[0], flow[1], flow[2]
 		copy(h[8:24], t.Local[:])
 		copy(h[24:40], t.Remote[:])
-		f.n = f.ipAt + ipv6Len
-		f.sum = wire.PseudoSum6(t.Local, t.Remote, protoTCP, 0)
+		f.n = f.ipAt + ip.Len6
+		f.sum = wire.PseudoSum6(t.Local, t.Remote, ip.ProtoTCP, 0)
 		return
 	}
-	binary.BigEndian.PutUint16(etherType, typeIPv4)
+	binary.BigEndian.PutUint16(etherType, uint16(ip.TypeIPv4))
 	src, dst := t.Local.As4(), t.Remote.As4()
-	h[0], h[8], h[9] = 0x45, defaultHops, protoTCP
+	h[0], h[8], h[9] = 0x45, defaultHops, ip.ProtoTCP
 	h[6] = 0x40 // don't fragment
 	copy(h[12:16], src[:])
 	copy(h[16:20], dst[:])
-	f.n = f.ipAt + ipv4Len
-	f.sum = wire.PseudoSum4(src, dst, protoTCP, 0)
-	f.ipSum = narrow(wire.Sum(h[:ipv4Len], 0))
+	f.n = f.ipAt + ip.Len4
+	f.sum = wire.PseudoSum4(src, dst, ip.ProtoTCP, 0)
+	f.ipSum = narrow(wire.Sum(h[:ip.Len4], 0))
 }
 
 // setSource says from which Ethernet address frames come.
@@ -113,7 +96,7 @@ func (f *template) build(b []byte, o *tcp.Out, mac [6]byte) int {
 
 // setIP writes what an IP header says of a segment of n octets.
 func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
-	h := (*[ipv4Len]byte)(b[f.ipAt:])
+	h := (*[ip.Len4]byte)(b[f.ipAt:])
 	if f.v6 {
 		h[1] = h[1]&0x0f | byte(ecn)<<4
 		binary.BigEndian.PutUint16(h[4:], uint16(n))
@@ -122,7 +105,7 @@ func (f *template) setIP(b []byte, ecn tcp.ECN, n int) {
 	// The identification stays 0: packets that must not be fragmented need none (RFC 6864, 4.1), and a counter
 	// would tell one peer how much the others are sent.
 	h[1] = byte(ecn)
-	v := bits.ReverseBytes16(uint16(ipv4Len + n))
+	v := bits.ReverseBytes16(uint16(ip.Len4 + n))
 	binary.LittleEndian.PutUint16(h[2:], v)
 	binary.BigEndian.PutUint16(h[10:], wire.Finish(f.ipSum+uint64(ecn)<<8+uint64(v)))
 }
@@ -132,9 +115,9 @@ func (f *template) begin(b []byte, at, size int) {
 	f.end, f.size = at, size
 	copy(f.hdr[:], b[:at])
 	t := f.hdr[f.n:at]
-	binary.BigEndian.PutUint32(t[seqAt:], 0)
-	t[flagsAt] &= 0xf0
-	t[flagsAt+1] = 0
+	binary.BigEndian.PutUint32(t[wire.SeqAt:], 0)
+	t[wire.FlagsAt] &= 0xf0
+	t[wire.FlagsAt+1] = 0
 	f.runSum = narrow(wire.Sum(t, f.sum))
 	f.tcpSum = narrow(addLength(f.runSum, len(t)+size))
 }
@@ -149,8 +132,9 @@ func (f *template) next(b []byte, o *tcp.Out) int {
 	}
 	*(*[maxHeader]byte)(b) = f.hdr
 	t := (*[wire.HeaderLen]byte)(b[f.n:])
-	binary.BigEndian.PutUint32(t[seqAt:], uint32(o.Seq))
-	binary.BigEndian.PutUint16(t[flagsAt:], uint16(t[flagsAt])<<8|uint16(o.Flags&wire.FlagMask))
+	binary.BigEndian.PutUint32(t[wire.SeqAt:], uint32(o.Seq))
+	flags := uint16(t[wire.FlagsAt])<<8 | uint16(o.Flags&wire.FlagMask)
+	binary.BigEndian.PutUint16(t[wire.FlagsAt:], flags)
 	return f.end
 }
 

@@ -1,21 +1,13 @@
 package gso
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"xwarp/tcp/ip"
+	"xwarp/tcp/wire"
+)
 
 const (
-	ethernet   = 14
-	ipHeader   = 20 // without options
-	ipv6Header = 40
-	tcpMin     = 20
-	protoTCP   = 6
-
-	// Offsets in a TCP header.
-	seqAt      = 4
-	flagsAt    = 13
-	checksumAt = 16
-
-	flagPSH = 0x08
-
 	// MaxBlock is octets of the longest frame, so that neither its IP packet's length needs more than 16 bits
 	// nor the frame more than what interfaces take at a time (gso_max_size, ip-link(8)).
 	MaxBlock = 65535
@@ -31,9 +23,9 @@ type Shape struct {
 
 func (s *Shape) tcpAt() int {
 	if s.IPv6 {
-		return s.IPAt + ipv6Header
+		return s.IPAt + ip.Len6
 	}
-	return s.IPAt + ipHeader
+	return s.IPAt + ip.Len4
 }
 
 // Segments returns how many segments a block of n octets is cut into.
@@ -47,40 +39,28 @@ func (s *Shape) Segment(dst, block []byte, i int) []byte {
 	at := len(dst)
 	dst = append(append(dst, block[:s.Headers]...), block[from:end]...)
 	h, t := dst[at+s.IPAt:], dst[at+s.tcpAt():]
-	binary.BigEndian.PutUint32(t[seqAt:], binary.BigEndian.Uint32(t[seqAt:])+uint32(i*s.Payload))
+	first := binary.BigEndian.Uint32(t[wire.SeqAt:])
+	binary.BigEndian.PutUint32(t[wire.SeqAt:], first+uint32(i*s.Payload))
 	if end < len(block) {
-		t[flagsAt] &^= flagPSH
+		t[wire.FlagsAt+1] &^= byte(wire.PSH)
 	}
-	addresses := h[8:40]
 	if s.IPv6 {
 		binary.BigEndian.PutUint16(h[4:], uint16(len(t)))
 	} else {
-		addresses = h[12:20]
 		binary.BigEndian.PutUint16(h[2:], uint16(len(h)))
 		binary.BigEndian.PutUint16(h[4:], binary.BigEndian.Uint16(h[4:])+uint16(i))
 		binary.BigEndian.PutUint16(h[10:], 0)
-		binary.BigEndian.PutUint16(h[10:], ^sum(h[:ipHeader], 0))
+		binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ip.Len4], 0)))
 	}
-	binary.BigEndian.PutUint16(t[checksumAt:], 0)
-	binary.BigEndian.PutUint16(t[checksumAt:], ^sum(t, uint32(pseudoSum(addresses, len(t)))))
+	wire.PutChecksum(t, 0)
+	wire.PutChecksum(t, wire.Finish(wire.Sum(t, s.pseudoSum(h, len(t)))))
 	return dst
 }
 
-// pseudoSum is the one's complement sum of TCP's pseudo header, not inverted.
-func pseudoSum(addresses []byte, segment int) uint16 {
-	return sum(addresses, uint32(protoTCP+segment))
-}
-
-// sum adds b, of at most 65535 octets, to a one's complement sum.
-func sum(b []byte, sum uint32) uint16 {
-	for ; len(b) > 1; b = b[2:] {
-		sum += uint32(binary.BigEndian.Uint16(b))
+// pseudoSum is the running sum of TCP's pseudo header for a segment of n octets behind the IP header h.
+func (s *Shape) pseudoSum(h []byte, n int) uint64 {
+	if s.IPv6 {
+		return wire.PseudoSum6([16]byte(h[8:]), [16]byte(h[24:]), ip.ProtoTCP, n)
 	}
-	if len(b) == 1 {
-		sum += uint32(b[0]) << 8
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	return uint16(sum)
+	return wire.PseudoSum4([4]byte(h[12:]), [4]byte(h[16:]), ip.ProtoTCP, n)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ring"
+	"xwarp/tcp/ip"
 	"xwarp/tcp/wire"
 )
 
@@ -30,12 +31,12 @@ type wireSegment struct {
 
 // frame builds the frame, with all checksums.
 func (w *wireSegment) frame() []byte {
-	at := ethernet + ipHeader
+	at := ip.EthernetLen + ip.Len4
 	kind := uint16(0x0800)
 	if w.ipv6 {
-		at, kind = ethernet+ipv6Header, 0x86dd
+		at, kind = ip.EthernetLen+ip.Len6, 0x86dd
 	}
-	b := make([]byte, at+tcpMin+w.options+len(w.payload))
+	b := make([]byte, at+wire.HeaderLen+w.options+len(w.payload))
 	copy(b, dstMAC[:])
 	copy(b[6:], []byte{2, 0, 0, 0, 0, 1})
 	binary.BigEndian.PutUint16(b[12:], kind)
@@ -44,20 +45,20 @@ func (w *wireSegment) frame() []byte {
 	binary.BigEndian.PutUint16(t[2:], 9)
 	binary.BigEndian.PutUint32(t[4:], w.seq)
 	binary.BigEndian.PutUint32(t[8:], w.ack)
-	t[12], t[13] = byte(tcpMin+w.options)/4<<4|w.headFlags, w.flags
+	t[12], t[13] = byte(wire.HeaderLen+w.options)/4<<4|w.headFlags, w.flags
 	t[15] = 200 // window
 	for i := range w.options {
-		t[tcpMin+i] = 1
+		t[wire.HeaderLen+i] = 1
 	}
-	copy(t[tcpMin+w.options:], w.payload)
-	h := b[ethernet:]
+	copy(t[wire.HeaderLen+w.options:], w.payload)
+	h := b[ip.EthernetLen:]
 	if w.ipv6 {
-		h[0], h[6], h[7] = 0x60, protoTCP, 64
+		h[0], h[6], h[7] = 0x60, ip.ProtoTCP, 64
 		binary.BigEndian.PutUint16(h[4:], uint16(len(t)))
 		copy(h[8:], addrA6[:])
 		copy(h[24:], addrB6[:])
 	} else {
-		h[0], h[6], h[8], h[9] = 0x45, 0x40, 64, protoTCP
+		h[0], h[6], h[8], h[9] = 0x45, 0x40, 64, ip.ProtoTCP
 		binary.BigEndian.PutUint16(h[2:], uint16(len(h)))
 		binary.BigEndian.PutUint16(h[4:], w.id)
 		copy(h[12:], addrA4[:])
@@ -77,21 +78,21 @@ var (
 
 // checksums writes the checksums of a frame.
 func checksums(b []byte) {
-	h := b[ethernet:]
+	h := b[ip.EthernetLen:]
 	if b[12] == 0x86 {
-		t := h[ipv6Header:]
+		t := h[ip.Len6:]
 		wire.PutChecksum(t, 0)
 		wire.PutChecksum(t,
-			wire.Finish(wire.Sum(t, wire.PseudoSum6([16]byte(h[8:]), [16]byte(h[24:]), protoTCP,
+			wire.Finish(wire.Sum(t, wire.PseudoSum6([16]byte(h[8:]), [16]byte(h[24:]), ip.ProtoTCP,
 				len(t)))))
 		return
 	}
 	binary.BigEndian.PutUint16(h[10:], 0)
-	binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ipHeader], 0)))
-	t := h[ipHeader:]
+	binary.BigEndian.PutUint16(h[10:], wire.Finish(wire.Sum(h[:ip.Len4], 0)))
+	t := h[ip.Len4:]
 	wire.PutChecksum(t, 0)
 	wire.PutChecksum(t, wire.Finish(wire.Sum(t, wire.PseudoSum4([4]byte(h[12:]), [4]byte(h[16:]),
-		protoTCP, len(t)))))
+		ip.ProtoTCP, len(t)))))
 }
 
 // draw makes a block of whole segments of size octets, and perhaps a shorter one, and the frames that it stands for.
@@ -99,10 +100,10 @@ func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frame
 	w := wireSegment{ipv6: ipv6, port: 7, seq: r.Uint32(), ack: r.Uint32(), id: uint16(r.Uint32()),
 		options: 12, headFlags: byte(r.IntN(2))}
 	w.flags = flagACK | byte(r.IntN(2))*flagECE // with the bit beside the length, accurate ECN's counter
-	s = Shape{IPAt: ethernet, Headers: ethernet + ipHeader + tcpMin + w.options, Payload: size,
-		IPv6: ipv6}
+	s = Shape{IPAt: ip.EthernetLen, Headers: ip.EthernetLen + ip.Len4 + wire.HeaderLen + w.options,
+		Payload: size, IPv6: ipv6}
 	if ipv6 {
-		s.Headers += ipv6Header - ipHeader
+		s.Headers += ip.Len6 - ip.Len4
 	}
 	n := 2 + r.IntN(min(most, (MaxBlock-s.Headers)/size)-1)
 	octets := size * n
@@ -113,7 +114,7 @@ func draw(r *rand.Rand, ipv6 bool, size, most int) (block []byte, s Shape, frame
 	for i := range all {
 		all[i] = byte(r.Uint32())
 	}
-	last := r.IntN(2) * flagPSH
+	last := r.IntN(2) * int(wire.PSH)
 	whole := w
 	whole.payload, whole.flags = all, w.flags|byte(last)
 	block = whole.frame()

@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/tcp/wire"
 )
 
 // vnetHeader is octets of struct virtio_net_hdr, which precedes a frame.
@@ -70,23 +72,22 @@ func (s *Sender) Send(b Block, n int, c *Shape) unix.Errno {
 
 // describe completes the headers of a frame and writes its struct virtio_net_hdr, in the machine's byte order.
 func (s *Shape) describe(v, frame []byte) {
-	ip, at := frame[s.IPAt:], s.tcpAt()
+	h, at := frame[s.IPAt:], s.tcpAt()
 	segment := len(frame) - at
 	kind := byte(unix.VIRTIO_NET_HDR_GSO_TCPV4)
-	addresses := ip[12:20]
 	if s.IPv6 {
-		kind, addresses = unix.VIRTIO_NET_HDR_GSO_TCPV6, ip[8:40]
-		binary.BigEndian.PutUint16(ip[4:], uint16(segment))
+		kind = unix.VIRTIO_NET_HDR_GSO_TCPV6
+		binary.BigEndian.PutUint16(h[4:], uint16(segment))
 	} else {
-		binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+		binary.BigEndian.PutUint16(h[2:], uint16(len(h)))
 	}
-	binary.BigEndian.PutUint16(frame[at+checksumAt:], pseudoSum(addresses, segment))
+	wire.PutChecksum(frame[at:], wire.Fold(s.pseudoSum(h, segment)))
 	o := binary.NativeEndian
 	v[0], v[1] = unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, kind
 	o.PutUint16(v[2:], uint16(s.Headers))
 	o.PutUint16(v[4:], uint16(s.Payload))
 	o.PutUint16(v[6:], uint16(at))
-	o.PutUint16(v[8:], checksumAt)
+	o.PutUint16(v[8:], wire.ChecksumAt)
 }
 
 // Close closes the socket.

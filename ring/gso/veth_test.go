@@ -14,6 +14,8 @@ import (
 	"xwarp/bpf"
 	"xwarp/bpf/needs"
 	"xwarp/ring"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/wire"
 )
 
 // TestKernelCuts: the kernel cuts blocks into the frames that they stand for, octet for octet:
@@ -45,9 +47,9 @@ func TestKernelCuts(t *testing.T) {
 		for seed := range uint64(60) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			ipv6 := seed%2 == 1
-			size := mtu - ipHeader - tcpMin - 12
+			size := mtu - ip.Len4 - wire.HeaderLen - 12
 			if ipv6 {
-				size -= ipv6Header - ipHeader
+				size -= ip.Len6 - ip.Len4
 			}
 			if r.IntN(2) == 0 {
 				size = 512 + r.IntN(size-512)
@@ -77,7 +79,7 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 	if err := h.Do(func() (err error) {
 		link := index(t, h)
 		if s, err = ring.Open(ring.Config{Ifindex: link,
-			TxSlot: ring.SlotFor(mtu + ethernet)}); err != nil {
+			TxSlot: ring.SlotFor(mtu + ip.EthernetLen)}); err != nil {
 			return err
 		}
 		s.Refill()

@@ -3,25 +3,23 @@ package monitor
 import (
 	"encoding/binary"
 	"net/netip"
+
+	"xwarp/tcp/ip"
+	"xwarp/tcp/wire"
 )
 
-// Offsets and lengths of what a frame begins with (IEEE 802.3 and 802.1Q; RFC 791, 3.1; RFC 8200, 3; RFC 9293, 3.1).
+// Where things are in a frame besides what tcp/ip and tcp/wire say.
 const (
 	etherType = 12
-	vlanLen   = 4
 	maxTags   = 2
-	ipv4Min   = 20
-	ipv6Len   = 40
-	tcpMin    = 20
-	tcpFlags  = 13
-	tcpProto  = 6
+	tcpFlags  = wire.FlagsAt + 1
 )
 
 // Flags of TCP.
 const (
-	fin = 1 << iota
-	syn
-	rst
+	fin = byte(wire.FIN)
+	syn = byte(wire.SYN)
+	rst = byte(wire.RST)
 )
 
 // Flow is a TCP connection as this host sees it.
@@ -40,34 +38,34 @@ type segment struct {
 func parse(b []byte) (s segment, ok bool) {
 	at := etherType
 	for range maxTags {
-		if len(b) >= at+2+vlanLen && (b[at] == 0x81 && b[at+1] == 0 || b[at] == 0x88 &&
+		if len(b) >= at+2+ip.VLANTagLen && (b[at] == 0x81 && b[at+1] == 0 || b[at] == 0x88 &&
 			b[at+1] == 0xa8) {
-			at += vlanLen
+			at += ip.VLANTagLen
 		}
 	}
-	if len(b) < at+2+ipv4Min {
+	if len(b) < at+2+ip.Len4 {
 		return s, false
 	}
 	s.ip = at + 2
 	length := 0
 	switch binary.BigEndian.Uint16(b[at:]) {
 	case 0x0800:
-		ip := b[s.ip:]
-		if ip[9] != tcpProto || binary.BigEndian.Uint16(ip[6:])&0x1fff != 0 {
+		h := b[s.ip:]
+		if h[9] != ip.ProtoTCP || binary.BigEndian.Uint16(h[6:])&0x1fff != 0 {
 			return s, false
 		}
-		s.tcp = s.ip + int(ip[0]&15)*4
-		length = s.ip + int(binary.BigEndian.Uint16(ip[2:]))
+		s.tcp = s.ip + int(h[0]&15)*4
+		length = s.ip + int(binary.BigEndian.Uint16(h[2:]))
 	case 0x86dd:
-		if len(b) < s.ip+ipv6Len || b[s.ip+6] != tcpProto {
+		if len(b) < s.ip+ip.Len6 || b[s.ip+6] != ip.ProtoTCP {
 			return s, false
 		}
-		s.v6, s.tcp = true, s.ip+ipv6Len
+		s.v6, s.tcp = true, s.ip+ip.Len6
 		length = s.tcp + int(binary.BigEndian.Uint16(b[s.ip+4:]))
 	default:
 		return s, false
 	}
-	if len(b) < s.tcp+tcpMin {
+	if len(b) < s.tcp+wire.HeaderLen {
 		return s, false
 	}
 	s.flags = b[s.tcp+tcpFlags]

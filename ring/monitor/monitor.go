@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"xwarp/ring"
+	"xwarp/tcp/ip"
 )
 
 // Direction is where a frame goes.
@@ -103,18 +104,18 @@ func (p *Port) quiet(b []byte) bool {
 		return false
 	}
 	switch {
-	case b[12] == 0x08 && b[13] == 0x00 && b[14] == 0x45 && b[23] == tcpProto:
-		return b[14+ipv4Min+tcpFlags]&(fin|syn|rst) == 0
-	case b[12] == 0x86 && b[13] == 0xdd && b[20] == tcpProto && len(b) >= quietLen6:
-		return b[14+ipv6Len+tcpFlags]&(fin|syn|rst) == 0
+	case b[12] == 0x08 && b[13] == 0x00 && b[14] == 0x45 && b[23] == ip.ProtoTCP:
+		return b[14+ip.Len4+tcpFlags]&(fin|syn|rst) == 0
+	case b[12] == 0x86 && b[13] == 0xdd && b[20] == ip.ProtoTCP && len(b) >= quietLen6:
+		return b[14+ip.Len6+tcpFlags]&(fin|syn|rst) == 0
 	}
 	return false
 }
 
 // quietLen4 and quietLen6 are the octets that quiet looks at.
 const (
-	quietLen4 = 14 + ipv4Min + tcpFlags + 1
-	quietLen6 = 14 + ipv6Len + tcpFlags + 1
+	quietLen4 = 14 + ip.Len4 + tcpFlags + 1
+	quietLen6 = 14 + ip.Len6 + tcpFlags + 1
 )
 
 // wanted reports whether anybody wants the frame that begins with b.

@@ -42,6 +42,8 @@ var layers = []layer{
 	{name: "ddp", ours: []string{"xwarp/mpa/ulpdu"}, banned: ioFree, values: true},
 	{name: "bpf", others: drivers},
 	{name: "ring", others: drivers},
+	{name: "ring/gso", ours: within("ring", "tcp/ip", "tcp/wire"), others: drivers},
+	{name: "ring/monitor", ours: within("ring", "tcp/ip", "tcp/wire"), others: drivers},
 
 	{name: "engine/verbs", ours: within("tcp", "mpa", "ddp")},
 	{name: "engine", ours: within("tcp", "mpa", "ddp", "bpf", "ring", "engine/budget",

@@ -21,18 +21,22 @@ func (m MAC) IsGroup() bool { return m[0]&1 != 0 }
 type EtherType uint16
 
 const (
-	TypeIPv4   EtherType = 0x0800
-	TypeARP    EtherType = 0x0806
-	TypeIPv6   EtherType = 0x86dd
-	TypeVLAN   EtherType = 0x8100 // IEEE 802.1Q C-tag
-	TypeVLANS  EtherType = 0x88a8 // S-tag
-	maxVLAN              = 2
-	etherLen             = 14
-	vlanTagLen           = 4
+	TypeIPv4  EtherType = 0x0800
+	TypeARP   EtherType = 0x0806
+	TypeIPv6  EtherType = 0x86dd
+	TypeVLAN  EtherType = 0x8100 // IEEE 802.1Q C-tag
+	TypeVLANS EtherType = 0x88a8 // S-tag
+	maxVLAN             = 2
+)
+
+// Lengths of an Ethernet header without tags and of a tag.
+const (
+	EthernetLen = 14
+	VLANTagLen  = 4
 )
 
 // MaxEthernetLen is the longest Ethernet header that is understood: two VLAN tags.
-const MaxEthernetLen = etherLen + maxVLAN*vlanTagLen
+const MaxEthernetLen = EthernetLen + maxVLAN*VLANTagLen
 
 // VLANTag is one 802.1Q tag: the outer EtherType that announces it, and priority, DEI and VLAN identifier.
 type VLANTag struct {
@@ -69,7 +73,7 @@ var (
 
 // Decode sets e from the start of b and returns where the packet begins.
 func (e *Ethernet) Decode(b []byte) (off int, err error) {
-	if len(b) < etherLen {
+	if len(b) < EthernetLen {
 		return 0, ErrShort
 	}
 	e.Dst, e.Src = MAC(b[0:6]), MAC(b[6:12])
@@ -84,17 +88,17 @@ func (e *Ethernet) Decode(b []byte) (off int, err error) {
 		if e.NVLAN == maxVLAN {
 			return 0, ErrVLAN
 		}
-		if len(b) < off+vlanTagLen+2 {
+		if len(b) < off+VLANTagLen+2 {
 			return 0, ErrShort
 		}
 		e.VLAN[e.NVLAN] = VLANTag{TPID: t, TCI: binary.BigEndian.Uint16(b[off+2:])}
 		e.NVLAN++
-		off += vlanTagLen
+		off += VLANTagLen
 	}
 }
 
 // Len returns the octets that Put writes.
-func (e *Ethernet) Len() int { return etherLen + int(e.NVLAN)*vlanTagLen }
+func (e *Ethernet) Len() int { return EthernetLen + int(e.NVLAN)*VLANTagLen }
 
 // Put writes e to b, which must hold Len octets, and returns its length.
 func (e *Ethernet) Put(b []byte) int {
@@ -104,7 +108,7 @@ func (e *Ethernet) Put(b []byte) int {
 	for _, v := range e.VLAN[:e.NVLAN] {
 		binary.BigEndian.PutUint16(b[n:], uint16(v.TPID))
 		binary.BigEndian.PutUint16(b[n+2:], v.TCI)
-		n += vlanTagLen
+		n += VLANTagLen
 	}
 	binary.BigEndian.PutUint16(b[n:], uint16(e.Type))
 	return n + 2

@@ -49,7 +49,12 @@ var (
 	ErrOffset = errors.New("tcp header: data offset below 5 words")
 )
 
-const checksumOffset = 16
+// Where things are in a header.
+const (
+	SeqAt      = 4
+	FlagsAt    = 12 // with the data offset, in one word
+	ChecksumAt = 16
+)
 
 // Parse decodes the header at the start of b and returns where the payload begins.
 func Parse(b []byte) (h Header, payloadOff int, err error) {
@@ -124,7 +129,7 @@ func (h *Header) Put(b []byte) int {
 }
 
 // PutChecksum stores sum, as Finish or Pieces.Checksum returned it, in the header at the start of b.
-func PutChecksum(b []byte, sum uint16) { binary.BigEndian.PutUint16(b[checksumOffset:], sum) }
+func PutChecksum(b []byte, sum uint16) { binary.BigEndian.PutUint16(b[ChecksumAt:], sum) }
 
 // String is one line for traces.
 func (h *Header) String() string {
