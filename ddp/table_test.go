@@ -199,6 +199,7 @@ func TestRegionLife(t *testing.T) {
 // TestFind is the access check at each edge (RFC 5041, 7.1).
 //
 //req:rfc5041-7.1-2 rfc5041-8.2-1 rfc5041-8.3.1-1 rfc5040-8.1.1-1 rfc5040-8.1.1-2 rfc5040-8.1.1-3 rfc5040-8.1.1-5
+//req:rfc5042-6.1.1-2 rfc5042-6.1.1-3 rfc5042-6.2.1-1
 func TestFind(t *testing.T) {
 	tab, pd := newTable(t)
 	other, err := tab.AllocPD()

@@ -15,6 +15,7 @@ import (
 // fails, and the other connection of the same device goes on.
 //
 //req:rfc5040-8.1.1-10
+//req:rfc5042-6.4.6-1
 func TestCQOverrun(t *testing.T) {
 	open := func() *engine.Device {
 		d, err := engine.OpenKernel(engine.KernelConfig{})

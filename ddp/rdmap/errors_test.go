@@ -57,6 +57,7 @@ func fetchAdd(op, stag, to uint64) string {
 //req:rfc5040-5.2.2-2 rfc5040-5.3-1 rfc5040-5.3-2 rfc5040-5.4-1 rfc5040-5.4-4 rfc5040-6.1-3 rfc5040-7-1 rfc5040-7.1-2
 //req:rfc5040-7.2-1 rfc5040-7.2-3 rfc5040-8.1.1-1 rfc5040-8.1.1-2 rfc5040-8.1.1-5 rfc7306-5.1-2 rfc7306-5.2-2 rfc7306-5.2.2-1
 //req:rfc7306-6.3-3 rfc7306-8.1-1 rfc7306-8.2-1
+//req:rfc5042-6.1.1-2 rfc5042-6.1.1-3 rfc5042-6.4.3.3-1 rfc5042-10.2-3 rfc5040-8.1.2-7
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		name, ulpdu string

@@ -94,6 +94,7 @@ func TestFence(t *testing.T) {
 // TestORD: Reads beyond ORD wait, and so does what was posted behind them.
 //
 //req:rfc5040-5.2.2-2 rfc5040-5.5-13 rfc5040-6.1-2 rfc7306-5.2.1-1
+//req:rfc5042-6.4.3.3-2 rfc5040-8.1.1-11
 func TestORD(t *testing.T) {
 	a, b := twins(t, nil, Params{Version: ddp.IETF, IRD: 2, ORD: 2})
 	for i := range 5 {

@@ -116,6 +116,7 @@ func TestRevokedIsNotSentAgain(t *testing.T) {
 // TestStaleResponse: a Read Response finds no memory once its Read is flushed or finished.
 //
 //req:rfc5041-8.3.1-2 rfc5040-8.1.1-6
+//req:rfc5042-6.2.2-2
 func TestStaleResponse(t *testing.T) {
 	a, b := twins(t, nil, Params{})
 	sink := a.register(make([]byte, 64), ddp.Attr{Access: ddp.LocalWrite})

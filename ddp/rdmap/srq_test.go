@@ -113,6 +113,7 @@ func TestSRQWindow(t *testing.T) {
 // TestSRQLimit: the event comes once for each arming.
 //
 //req:rfc5040-8.1.2-8
+//req:rfc5042-6.4.3.1-1
 func TestSRQLimit(t *testing.T) {
 	events := 0
 	a, b, s := sharers(t, 8, 4, func(*SRQ) { events++ })

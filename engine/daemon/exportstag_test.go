@@ -3,6 +3,8 @@ package daemon_test
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 
 	"xwarp/ddp/rdmap"
@@ -11,6 +13,8 @@ import (
 
 // TestExportSTags: each peer of an export has the memory by an STag of its own. Another's is worth nothing to
 // it, not even when it was told, and using it ends its own connection alone.
+//
+//req:rfc5042-3-3 rfc5042-6.1.1-1 rfc5042-6.4.5-1 rfc5041-8.3.2-3 rfc5040-8.1.2-3
 func TestExportSTags(t *testing.T) {
 	at := freePort(t)
 	d, _ := kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n",
@@ -58,5 +62,53 @@ func TestExportSTags(t *testing.T) {
 		return d.Snapshot().Exports[0].Connections == 0
 	}); !ok {
 		t.Errorf("%+v", d.Snapshot().Exports)
+	}
+}
+
+// TestExportAccess: peers read zeros before anybody wrote, can do what the export's access says and nothing
+// else, and reach nothing beyond its end.
+//
+//req:rfc5042-6.3.2-1 rfc5042-6.3.4-1 rfc5042-6.3.5-1 rfc5042-10.2-2
+func TestExportAccess(t *testing.T) {
+	at := map[string]netip.AddrPort{}
+	var text strings.Builder
+	for _, access := range []string{"read", "write", "read-write"} {
+		at[access] = freePort(t)
+		fmt.Fprintf(&text, "[[export]]\nname = %q\nlisten = %q\nsize = 8192\naccess = %q\n", access,
+			at[access], access)
+	}
+	kernel(t, text.String())
+	for _, c := range []struct {
+		access string
+		op     verbs.WROp
+		off    verbs.TO
+		ok     bool
+	}{
+		{"read", rdmap.WRRead, 0, true}, {"read", rdmap.WRWrite, 0, false},
+		{"write", rdmap.WRWrite, 0, true}, {"write", rdmap.WRRead, 0, false},
+		{"read-write", rdmap.WRRead, 8192 - 64, true},
+		{"read-write", rdmap.WRWrite, 8192 - 64, true},
+		{"read-write", rdmap.WRRead, 8192 - 63, false},
+		{"read-write", rdmap.WRWrite, 8192, false},
+	} {
+		p, err := dialExport(t, at[c.access])
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range p.mem {
+			p.mem[i] = 0xee
+		}
+		err = p.do(verbs.SendWR{Op: c.op, SGL: []verbs.SGE{p.mr.SGE(0, 64)},
+			RemoteSTag: p.info.STag, RemoteTO: p.info.Base + c.off})
+		if err == nil && c.op == rdmap.WRWrite { // a Write's fate shows in what follows
+			_, _, err = p.flush(0, 0)
+		}
+		if (err == nil) != c.ok {
+			t.Errorf("%v at %d of an export for %s: %v", c.op, c.off, c.access, err)
+		}
+		if c.ok && c.op == rdmap.WRRead && !bytes.Equal(p.mem[:64], make([]byte, 64)) {
+			t.Errorf("an export for %s has octets that nobody wrote: %x", c.access, p.mem[:64])
+		}
+		p.qp.Close()
 	}
 }

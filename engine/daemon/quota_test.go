@@ -15,6 +15,8 @@ import (
 )
 
 // TestDaemonMemory has programs ask for few objects that are large for the daemon: its octets count.
+//
+//req:rfc5042-7.2-1
 func TestDaemonMemory(t *testing.T) {
 	d, socket := kernel(t, "[limits]\ndaemon_memory = \"16MiB\"\n")
 	dev, err := client.Open(socket)

@@ -125,6 +125,8 @@ func (r *raw) dropped() {
 	}
 }
 
+//
+//req:rfc5042-3-1 rfc5042-7.1-1 rfc5041-8.3.2-1 rfc5040-8.1.1-9 rfc5040-8.1.2-1
 func TestWrongRequests(t *testing.T) {
 	_, socket := kernel(t, "")
 	for _, tc := range []struct {
@@ -358,6 +360,8 @@ func TestBlockedSignal(t *testing.T) {
 }
 
 // TestMemory registers what must not be registered.
+//
+//req:rfc5042-7.3-1 rfc5041-8.3.2-4 rfc5040-8.1.2-4
 func TestMemory(t *testing.T) {
 	_, socket := kernel(t, "[limits]\nmemory = \"64KiB\"\nmrs = 2\n")
 	dev, err := client.Open(socket)
@@ -449,6 +453,9 @@ func TestMemory(t *testing.T) {
 }
 
 // TestQuotas takes as much of everything as the limits allow, and a little more.
+//
+//req:rfc5042-3-2 rfc5042-6.4.1-1 rfc5042-6.4.3.2-1 rfc5042-7.2-2 rfc5041-8.3.2-2 rfc5041-8.3.2-5 rfc5040-8.1.2-2
+//req:rfc5040-8.1.2-5 rfc5040-8.1.2-6
 func TestQuotas(t *testing.T) {
 	d, socket := kernel(t, "[limits]\nsessions = 2\npds = 1\ncqs = 2\ncompletions = 300\nqps = "+
 		"2\nwork_requests = 300\nlisteners = 1\n")
