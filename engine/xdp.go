@@ -210,10 +210,10 @@ func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config) error {
 // binds, 8 gives 7 % more than 2 at MTU 1500, and more than 8 nothing.
 const DefaultStretchAck = 8
 
-// DefaultAckHold is how long an acknowledgement of fewer waits for more: some ten full-sized segments at 10
+// DefaultAckDelay is how long an acknowledgement of fewer waits for more: some ten full-sized segments at 10
 // Gbit/s. A receiver that is faster than its sender finds batches of one or two segments, and each
 // acknowledgement costs the sender as much as half a segment.
-const DefaultAckHold = 20 * tick.Microsecond
+const DefaultAckDelay = 20 * tick.Microsecond
 
 // window completes what connections under MPA start with.
 func (x *xdpDriver) window(cfg *tcp.Config) {
@@ -221,8 +221,8 @@ func (x *xdpDriver) window(cfg *tcp.Config) {
 	if cfg.StretchAck == 0 {
 		cfg.StretchAck = DefaultStretchAck
 	}
-	if cfg.AckHold == 0 {
-		cfg.AckHold = DefaultAckHold
+	if cfg.AckDelay == 0 {
+		cfg.AckDelay = DefaultAckDelay
 	}
 	if x.dev.opt.Window > 0 {
 		cfg.RcvSpace = x.dev.opt.Window

@@ -35,7 +35,8 @@ func (c *Conn) owe(dup seq.Range, stretch bool) {
 
 func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 	c.run = false
-	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.held.v) > 0 || !dup.Empty(),
+	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.outOfOrder.v) > 0 ||
+		!dup.Empty(),
 		ece: c.ecn.echo()}
 	c.stopDelack()
 	c.ackedTo = to
@@ -61,7 +62,7 @@ func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 // oweMore is owe with stretch for octets in order without anything beside them. Nearly always the
 // acknowledgement owed last covers them, too.
 func (c *Conn) oweMore() {
-	if c.nOwed > 0 && len(c.held.v) == 0 && c.ecn.mode == ECNOff {
+	if c.nOwed > 0 && len(c.outOfOrder.v) == 0 && c.ecn.mode == ECNOff {
 		last := &c.owed[c.nOwed-1]
 		if last.dup.Empty() && c.cfg.StretchAck > 2 &&
 			c.rcvNxt.Diff(last.from) <= c.cfg.StretchAck*c.rcvMSS {
@@ -81,7 +82,7 @@ func (c *Conn) dropAcks() {
 // stopDelack ends the wait of an acknowledgement.
 func (c *Conn) stopDelack() {
 	c.timer.delack = tick.Never
-	c.hold.on = false
+	c.ackDelay.on = false
 }
 
 // AckNow makes the next Poll acknowledge what was received without waiting for the delayed ACK timer.
@@ -99,7 +100,7 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	case !k.dup.Empty():
 		c.owe(k.dup, false)
 	case k.offered > 0 && k.kept == 0 && !k.ack: // never received
-	case k.ack, k.text && (k.holes || len(c.held.v) > 0):
+	case k.ack, k.text && (k.holes || len(c.outOfOrder.v) > 0):
 		c.owe(seq.Range{}, false)
 	case c.rcvNxt == old:
 	default:
@@ -114,7 +115,7 @@ func (c *Conn) ackInOrder(now tick.Time) {
 		c.quick--
 		c.oweMore()
 	case c.rcvNxt.Diff(c.ackedTo) > c.rcvMSS:
-		if !c.hold.begin(c, now) {
+		if !c.ackDelay.begin(c, now) {
 			c.oweMore()
 		}
 	case c.cfg.DelayedAck <= 0:
@@ -177,7 +178,7 @@ func (c *Conn) controlSeq() seq.Num {
 // acknowledgement from before the last segments of the batch has none of what is held now: with RCV.NXT
 // beyond it they would speak of a hole that does not exist, and the peer would send it again.
 func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
-	if !c.sackOK || len(c.held.v) == 0 && dup.Empty() {
+	if !c.sackOK || len(c.outOfOrder.v) == 0 && dup.Empty() {
 		return
 	}
 	limit := len(out.Opt.SACK)
@@ -190,13 +191,13 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 		n = 1
 		c.n.DSACKsSent++
 		// also when it is the same: else nobody sees that the first one is a duplicate
-		if _, in := c.held.duplicate(dup); !in.Empty() && ack.LessEq(dup.Start) {
+		if _, in := c.outOfOrder.duplicate(dup); !in.Empty() && ack.LessEq(dup.Start) {
 			out.Opt.SACK[1] = in
 			n = 2
 		}
 	}
 	if ack == c.rcvNxt {
-		n = c.held.blocks(&out.Opt.SACK, n, limit)
+		n = c.outOfOrder.blocks(&out.Opt.SACK, n, limit)
 	}
 	if n == 0 {
 		return

@@ -48,9 +48,9 @@ type Config struct {
 	// StretchAck is how many full-sized segments one acknowledgement may cover when they arrived in one batch,
 	// between two calls of Poll [2, RFC 5681].
 	StretchAck int
-	// AckHold is how long an acknowledgement of fewer segments than that waits for more, in a stream that
+	// AckDelay is how long an acknowledgement of fewer segments than that waits for more, in a stream that
 	// does not pause. 0: only for those of the same batch.
-	AckHold tick.Duration
+	AckDelay tick.Duration
 
 	// TSOffset is added to the timestamp clock: random for each connection (RFC 7323, 5.4). TSTick is the clock's
 	// period [1 ms; RFC 7323 allows 1 ms to 1 s, shorter ones shorten PAWS's reach].

@@ -31,19 +31,19 @@ type Conn struct {
 	sndSpace
 	rcvSpace
 	ackState
-	hold  ackHold
-	ts    timestamps
-	ecn   ecnState
-	pmtu  pathMTU
-	reply resetReply
-	timer timers
-	now   current
-	n     Counters
-	tx    loss.Sender
-	held  held
-	auto  autosize
-	cfg   Config
-	ports struct{ local, remote uint16 }
+	ackDelay   ackDelay
+	ts         timestamps
+	ecn        ecnState
+	pmtu       pathMTU
+	reply      resetReply
+	timer      timers
+	now        current
+	n          Counters
+	tx         loss.Sender
+	outOfOrder outOfOrder
+	auto       autosize
+	cfg        Config
+	ports      struct{ local, remote uint16 }
 }
 
 // sndSpace is the send sequence space (RFC 9293, 3.3.1).
@@ -80,13 +80,13 @@ const (
 
 // rcvSpace is the receive sequence space.
 //
-//	   rcvNxt                edge              limit
+//	   rcvNxt               rcvAdv             limit
 //	------|-------------------|------------------|----
 //	      | announced window  | space that is not|
 //	      |                   | announced yet    |
 type rcvSpace struct {
 	irs, rcvNxt seq.Num
-	edge        seq.Num // the furthest right edge ever announced: what is accepted (RFC 7323, 2.4)
+	rcvAdv      seq.Num // the furthest right edge ever announced: what is accepted (RFC 7323, 2.4)
 	limit       seq.Num // what the layer above can hold
 	space       int     // the last SetRcvSpace
 	most        int     // the largest
@@ -116,9 +116,9 @@ type current struct {
 
 // Init resets c to CLOSED with a copy of cfg. iss is the initial send sequence number; ISN makes one.
 func (c *Conn) Init(cfg *Config, local, remote uint16, iss seq.Num, now tick.Time) {
-	tx, h := c.tx, c.held
-	h.reset()
-	*c = Conn{tx: tx, held: h, cfg: *cfg}
+	tx, o := c.tx, c.outOfOrder
+	o.reset()
+	*c = Conn{tx: tx, outOfOrder: o, cfg: *cfg}
 	c.cfg.defaults()
 	c.ports.local, c.ports.remote = local, remote
 	c.iss, c.una, c.nxt, c.frozen, c.right = iss, iss, iss, iss, iss

@@ -18,7 +18,7 @@ func (c *Conn) InputInFull(s *Segment, now tick.Time) (o Offer) {
 // Expected reports whether s takes Input's first step.
 func (c *Conn) Expected(s *Segment, now tick.Time) bool {
 	x := *c
-	x.held.v, x.tx = slices.Clone(c.held.v), loss.Sender{}
+	x.outOfOrder.v, x.tx = slices.Clone(c.outOfOrder.v), loss.Sender{}
 	x.tx.Init(&c.cfg.Loss, c.una, now)
 	return x.inputExpected(s, now, new(Offer))
 }
@@ -39,7 +39,7 @@ func Same(a, b *Conn) bool {
 }
 
 // HeldSteps counts comparisons and moves in the set of octets beyond a gap.
-func (c *Conn) HeldSteps() uint64 { return c.held.steps }
+func (c *Conn) HeldSteps() uint64 { return c.outOfOrder.steps }
 
 // Take is what challenge asks.
 func (b *Budget) Take(now tick.Time) bool { return b.take(now) }

@@ -137,7 +137,7 @@ func (c *Conn) accepted(syn *Segment, window int, sentAt tick.Time, tries int, n
 	c.state = SynReceived
 	c.nxt = c.iss + 1
 	c.receiveFrom(syn.Seq)
-	c.edge = c.rcvNxt.Add(window)
+	c.rcvAdv = c.rcvNxt.Add(window)
 	c.negotiate(syn, now)
 	c.timer.acceptSYN(sentAt, tries)
 }

@@ -103,7 +103,7 @@ func (c *Conn) Info(now tick.Time) Info {
 		AdvMSS: c.cfg.MSS, PathMTU: c.pmtu.mtu,
 		SndWnd: max(0, c.right.Diff(c.una)), RcvWnd: c.rcvWnd(), RcvSpace: c.space,
 		RcvRTT: c.auto.rtt, RcvWant: c.auto.want, Unacked: c.nxt.Diff(c.una), NotSent: c.more,
-		HeldOctets: c.held.octets, HeldHigh: c.held.high, Holes: len(c.held.v),
+		HeldOctets: c.outOfOrder.octets, HeldHigh: c.outOfOrder.high, Holes: len(c.outOfOrder.v),
 		LastHeard: now.Sub(c.timer.lastHeard),
 		Probes:    max(c.timer.persistN, c.timer.keepN),
 	}

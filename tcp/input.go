@@ -40,7 +40,7 @@ func (c *Conn) inputExpected(s *Segment, now tick.Time, o *Offer) bool {
 		if !c.state.sends() {
 			return false
 		}
-	} else if c.state != Established || s.Len > c.edge.Diff(c.rcvNxt) || !c.held.empty() ||
+	} else if c.state != Established || s.Len > c.rcvAdv.Diff(c.rcvNxt) || !c.outOfOrder.empty() ||
 		c.finSeen || c.detached {
 		return false
 	} else {
@@ -146,7 +146,7 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 	first, n := s.Seq.Diff(c.rcvNxt), s.size()
 	near := first < 0 && first >= -c.recentWindow() && s.Flags&wire.SYN == 0
 	switch {
-	case near && n > 0 || n > 0 && s.Seq == c.edge:
+	case near && n > 0 || n > 0 && s.Seq == c.rcvAdv:
 		if s.Len > 0 && first < 0 {
 			c.now.dup = c.before(seq.Of(s.Start(), s.Len))
 			c.n.DupOctets += uint64(c.now.dup.Len())

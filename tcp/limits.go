@@ -18,8 +18,8 @@ const (
 	// maxPendingAcks bounds the acknowledgements owed after one batch; further ones are merged into the last.
 	maxPendingAcks = 32
 
-	// maxHoldSkip bounds how many acknowledgements do not wait for more segments because that was in vain.
-	maxHoldSkip = 256
+	// maxDelaySkip bounds how many acknowledgements do not wait for more segments because that was in vain.
+	maxDelaySkip = 256
 
 	// maxWindow is the largest window that 7323's scaling can announce.
 	maxWindow = 1 << 30

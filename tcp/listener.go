@@ -264,10 +264,10 @@ func (l *Listener) challenge(e *halfOpen, now tick.Time, out *Out) bool {
 	e.challengeAt = now.Add(challengePause)
 	c := &l.scratch
 	l.build(c, e, now)
-	c.limit = c.edge // the window stays that of the SYN-ACK, of which alone the connection will know
+	c.limit = c.rcvAdv // the window stays that of the SYN-ACK, of which alone the connection will know
 	c.owe(seq.Range{}, false)
 	ok := c.pollAck(now, out)
-	e.window = c.edge.Diff(c.rcvNxt) // scaling may have rounded it up
+	e.window = c.rcvAdv.Diff(c.rcvNxt) // scaling may have rounded it up
 	return ok
 }
 

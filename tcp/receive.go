@@ -40,7 +40,7 @@ func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 // held beyond it is not the peer's. Behind a hole either may be the forged one: such a FIN waits until it
 // comes again in order.
 func (c *Conn) inputFIN(text seq.Range) {
-	if c.rcvNxt.Less(text.Start) && !c.held.empty() && text.End.Less(c.held.end()) {
+	if c.rcvNxt.Less(text.Start) && !c.outOfOrder.empty() && text.End.Less(c.outOfOrder.end()) {
 		c.n.EarlyFINs++
 		return
 	}
@@ -62,17 +62,17 @@ func (c *Conn) refuseText(text seq.Range, now tick.Time) bool {
 func (c *Conn) offer(text seq.Range, o *Offer) {
 	k := &c.now
 	k.text = true
-	k.holes = !c.held.empty()
+	k.holes = !c.outOfOrder.empty()
 	if c.finSeen && c.finSeq.Less(text.End) {
 		c.finSeen = false // octets beyond that FIN: it was not the peer's, or this segment is not
 	}
 	if text.Start.Less(c.rcvNxt) {
 		k.dup = c.before(text)
 	} else {
-		k.dup, _ = c.held.duplicate(text)
+		k.dup, _ = c.outOfOrder.duplicate(text)
 	}
 	c.n.DupOctets += uint64(k.dup.Len())
-	fresh := text.Clip(seq.Range{Start: c.rcvNxt, End: c.edge})
+	fresh := text.Clip(seq.Range{Start: c.rcvNxt, End: c.rcvAdv})
 	if fresh.Len()+max(0, c.rcvNxt.Diff(text.Start)) < text.Len() {
 		c.n.WindowTrimmed++
 		k.ack = true
@@ -80,9 +80,9 @@ func (c *Conn) offer(text seq.Range, o *Offer) {
 	if fresh.Empty() {
 		return
 	}
-	if c.held.empty() {
+	if c.outOfOrder.empty() {
 		o.R[0], o.N = fresh, 1
-	} else if c.held.gaps(fresh, c.rcvNxt, c.cfg.MaxHoles, o) {
+	} else if c.outOfOrder.gaps(fresh, c.rcvNxt, c.cfg.MaxHoles, o) {
 		c.n.HolesRefused++
 		k.ack = true
 	}
@@ -105,7 +105,7 @@ func (c *Conn) Keep(r seq.Range) {
 // keepAhead is Keep for octets that are not in order.
 func (c *Conn) keepAhead(r seq.Range) {
 	k := &c.now
-	r = r.Clip(seq.Range{Start: k.left, End: c.edge})
+	r = r.Clip(seq.Range{Start: k.left, End: c.rcvAdv})
 	if !k.open || k.offered == 0 || r.Empty() {
 		return
 	}
@@ -115,7 +115,7 @@ func (c *Conn) keepAhead(r seq.Range) {
 		return
 	}
 	c.n.OutOfOrder++
-	c.held.add(r)
+	c.outOfOrder.add(r)
 }
 
 // Finish moves RCV.NXT over what was kept, processes the FIN and decides about the acknowledgement. It must
@@ -131,8 +131,8 @@ func (c *Conn) Finish(now tick.Time) {
 		c.n.NotKept += uint64(k.offered - k.kept)
 	}
 	old := c.rcvNxt
-	if c.rcvNxt = k.left; !c.held.empty() {
-		c.rcvNxt = c.held.take(k.left)
+	if c.rcvNxt = k.left; !c.outOfOrder.empty() {
+		c.rcvNxt = c.outOfOrder.take(k.left)
 	}
 	if c.finSeen && c.finSeq.Less(c.rcvNxt) {
 		c.rcvNxt = c.finSeq
@@ -155,10 +155,10 @@ func (c *Conn) Finish(now tick.Time) {
 // peerFIN is the eighth check: RCV.NXT reached the peer's FIN.
 func (c *Conn) peerFIN(now tick.Time) {
 	c.finSeen = false
-	c.n.AfterFIN += uint64(len(c.held.v))
-	c.held.drop()
+	c.n.AfterFIN += uint64(len(c.outOfOrder.v))
+	c.outOfOrder.drop()
 	c.rcvNxt++
-	c.edge = seq.Max(c.edge, c.rcvNxt)
+	c.rcvAdv = seq.Max(c.rcvAdv, c.rcvNxt)
 	c.events |= PeerClosed
 	c.now.ack = true
 	switch c.state {

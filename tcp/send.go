@@ -202,7 +202,7 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	c.frozen = seq.Max(c.frozen, c.nxt)
 	c.n.OctetsOut += uint64(n)
 	c.timer.sent()
-	c.run = c.run || !fin && c.held.empty() && c.nOwed == 0 && c.tx.Steady()
+	c.run = c.run || !fin && c.outOfOrder.empty() && c.nOwed == 0 && c.tx.Steady()
 	if c.run && out.of == nil {
 		out.Run, out.of, out.at = RunFirst, c, now
 	}
@@ -225,9 +225,9 @@ func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	c.header(out, f, text.Start, c.rcvNxt, now)
 	out.Payload = text
 	dup := c.owesDuplicate()
-	fits := text.Len()+wire.SACKLen(min(3, len(c.held.v))) <= c.emss
+	fits := text.Len()+wire.SACKLen(min(3, len(c.outOfOrder.v))) <= c.emss
 	switch {
-	case c.held.empty() && !dup:
+	case c.outOfOrder.empty() && !dup:
 		c.ackedAll()
 	case c.sackOK && fits && !dup:
 		c.putSACK(out, seq.Range{}, c.rcvNxt)

@@ -150,7 +150,7 @@ func (c *Conn) Expire(now tick.Time) {
 	}
 	if t.delack <= now {
 		c.n.DelayedAcks++
-		c.hold.expired(c, now)
+		c.ackDelay.expired(c, now)
 		c.AckNow()
 	}
 	if c.state < Established || c.state == TimeWait {

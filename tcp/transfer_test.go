@@ -43,7 +43,7 @@ func randomConfig(r *rand.Rand) tcp.Config {
 	}
 	if r.IntN(3) == 0 {
 		c.StretchAck = 2 + r.IntN(20)
-		c.AckHold = tick.Duration(r.IntN(3)) * 50 * tick.Microsecond
+		c.AckDelay = tick.Duration(r.IntN(3)) * 50 * tick.Microsecond
 	}
 	return c
 }

@@ -32,17 +32,17 @@ func (c *Conn) header(out *Out, f wire.Flags, at, ack seq.Num, now tick.Time) {
 func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 	if f&wire.SYN != 0 {
 		w := min(c.space, 0xffff)
-		c.edge = seq.Max(c.edge, ack.Add(w))
+		c.rcvAdv = seq.Max(c.rcvAdv, ack.Add(w))
 		return uint16(w)
 	}
 	s := c.rcvScale
 	if c.worthOpening() {
-		if w := min(c.limit.Diff(ack)>>s, 0xffff) << s; c.edge.Less(ack.Add(w)) {
-			c.edge = ack.Add(w)
+		if w := min(c.limit.Diff(ack)>>s, 0xffff) << s; c.rcvAdv.Less(ack.Add(w)) {
+			c.rcvAdv = ack.Add(w)
 		}
 	}
-	w := min((c.edge.Diff(ack)+1<<s-1)>>s, 0xffff)
-	c.edge = seq.Max(c.edge, ack.Add(w<<s))
+	w := min((c.rcvAdv.Diff(ack)+1<<s-1)>>s, 0xffff)
+	c.rcvAdv = seq.Max(c.rcvAdv, ack.Add(w<<s))
 	return uint16(w)
 }
 
@@ -50,7 +50,7 @@ func (c *Conn) windowField(f wire.Flags, ack seq.Num) uint16 {
 // not of what is free in it: else every octet that is read would open a full one. It is of what the layer
 // above really has when that is less than RcvSpaceMax: else a window that closed would never open again.
 func (c *Conn) worthOpening() bool {
-	grow := c.limit.Diff(c.edge)
+	grow := c.limit.Diff(c.rcvAdv)
 	return grow > 0 && grow >= min(c.cfg.RcvSpaceMax/2, c.most/2, c.rcvMSS)
 }
 
@@ -67,7 +67,7 @@ func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	if !c.state.receives() || !c.worthOpening() {
 		return
 	}
-	if left := c.edge.Diff(c.rcvNxt); left < c.rcvMSS || c.space >= 2*left {
+	if left := c.rcvAdv.Diff(c.rcvNxt); left < c.rcvMSS || c.space >= 2*left {
 		c.owe(seq.Range{}, false)
 		c.n.WindowUpdates++
 	}
@@ -84,7 +84,7 @@ func (c *Conn) receiveFrom(irs seq.Num) {
 	c.irs, c.rcvNxt = irs, irs+1
 	c.lastAck, c.ackedTo = c.rcvNxt, c.rcvNxt
 	c.limit = c.rcvNxt.Add(c.space)
-	c.edge = c.rcvNxt.Add(min(c.space, 0xffff))
+	c.rcvAdv = c.rcvNxt.Add(min(c.space, 0xffff))
 	c.now.left = c.rcvNxt
 	c.rcvMSS = min(c.cfg.MSS, c.defaultMSS())
 }
@@ -130,4 +130,4 @@ func (c *Conn) windowUpdate(s *Segment, now tick.Time) (changed bool) {
 }
 
 // window of acceptance in octets.
-func (c *Conn) rcvWnd() int { return max(0, c.edge.Diff(c.rcvNxt)) }
+func (c *Conn) rcvWnd() int { return max(0, c.rcvAdv.Diff(c.rcvNxt)) }

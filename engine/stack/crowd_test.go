@@ -71,7 +71,7 @@ func TestSilentConnections(t *testing.T) {
 		if i < 0 || list[i].Established != 1 || list[i].Startup != 0 {
 			t.Errorf("the honest peer's account: %+v", list)
 		}
-		for _, e := range h.s.eldestFirst(func(*Endpoint) bool { return true }) {
+		for _, e := range h.s.byAge(func(*Endpoint) bool { return true }) {
 			e.Abort(h.now)
 		}
 		h.settle()

@@ -279,8 +279,8 @@ func (e *Endpoint) output(now tick.Time) int {
 		n = e.burst(now)
 	}
 	e.settleBreak(now)
-	if e.visit = visited; n > 0 {
-		e.visit = visitedSent
+	if e.visit = txPolled; n > 0 {
+		e.visit = txSent
 	}
 	return n
 }

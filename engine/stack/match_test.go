@@ -121,7 +121,7 @@ func taken(t *testing.T, seed uint64, full bool) (all [][]byte, crcs int) {
 		NoTimestamps: r.IntN(4) == 0, ECN: tcp.ECNMode(r.IntN(8) & 3), UserTimeout: -1}
 	if r.IntN(2) == 0 {
 		cfg.ECN = tcp.ECNOff
-		cfg.AckHold = tick.Duration(r.IntN(2)) * 20 * tick.Microsecond
+		cfg.AckDelay = tick.Duration(r.IntN(2)) * 20 * tick.Microsecond
 	}
 	vlan, v6 := uint16(r.IntN(2)*100), r.IntN(2) == 0
 	loss, change := 1+r.IntN(2)*100, 1+r.IntN(3)*20

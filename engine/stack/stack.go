@@ -375,9 +375,9 @@ func (s *Stack) Endpoints(f func(*Endpoint)) {
 	}
 }
 
-// eldestFirst returns the connections that want holds for in the order of their beginning, so that the same
+// byAge returns the connections that want holds for in the order of their beginning, so that the same
 // calls give the same frames.
-func (s *Stack) eldestFirst(want func(e *Endpoint) bool) []*Endpoint {
+func (s *Stack) byAge(want func(e *Endpoint) bool) []*Endpoint {
 	var v []*Endpoint
 	for _, e := range s.conns {
 		if want(e) {
@@ -396,7 +396,7 @@ func (s *Stack) Audit() error { return s.port.Audit() }
 
 // Close ends every connection with RST and closes the port.
 func (s *Stack) Close(now tick.Time) error {
-	for _, e := range s.eldestFirst(func(*Endpoint) bool { return true }) {
+	for _, e := range s.byAge(func(*Endpoint) bool { return true }) {
 		e.Abort(now)
 	}
 	for range closeRounds {

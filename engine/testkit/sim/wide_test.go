@@ -121,7 +121,7 @@ func (w *wide) options(window int) tcp.Config {
 	c := w.scenario.tcp(window)
 	if w.one(2) {
 		w.cuts, w.judge.cuts = true, true // loss may look like a narrow path
-		c = tcp.Config{RcvSpace: window, RcvSpaceMax: window, StretchAck: 8, AckHold: 20 * us,
+		c = tcp.Config{RcvSpace: window, RcvSpaceMax: window, StretchAck: 8, AckDelay: 20 * us,
 			ProbeMTU: true, ECN: tcp.ECNPassive, Loss: loss.Config{CC: cc.Config{}},
 			SYNRetries: 6, TimeWait: 10 * tick.Second,
 			KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second, KeepaliveProbes: 5}

@@ -2,11 +2,11 @@ package tcp
 
 import "xwarp/tcp/tick"
 
-// ackHold is the wait of an acknowledgement for more segments that it may cover (Config.AckHold), as receive
+// ackDelay is the wait of an acknowledgement for more segments that it may cover (Config.AckDelay), as receive
 // offload in a kernel waits for a batch. It ends with StretchAck segments, with PSH, when an acknowledgement
 // is owed for any other reason, or when the time is over. A wait during which the stream paused was for
 // nothing: then some acknowledgements do not wait, twice as many after each such wait, until one pays again.
-type ackHold struct {
+type ackDelay struct {
 	on    bool
 	last  tick.Time // when the last segment arrived that waits
 	skip  int       // acknowledgements that do not wait
@@ -14,34 +14,34 @@ type ackHold struct {
 }
 
 // begin reports whether the acknowledgement of what is in order now waits.
-func (h *ackHold) begin(c *Conn, now tick.Time) bool {
-	wait := c.cfg.AckHold
+func (d *ackDelay) begin(c *Conn, now tick.Time) bool {
+	wait := c.cfg.AckDelay
 	if wait <= 0 || c.now.push {
 		return false
 	}
-	if h.skip > 0 {
-		h.skip--
+	if d.skip > 0 {
+		d.skip--
 		return false
 	}
 	if c.rcvNxt.Diff(c.ackedTo)+c.rcvMSS > c.cfg.StretchAck*c.rcvMSS {
-		h.after = 0
+		d.after = 0
 		return false
 	}
-	h.last = now
-	if !h.on {
-		h.on = true
+	d.last = now
+	if !d.on {
+		d.on = true
 		c.timer.delack = min(c.timer.delack, now.Add(wait))
 	}
 	return true
 }
 
 // expired ends a wait that took the whole time.
-func (h *ackHold) expired(c *Conn, now tick.Time) {
-	if !h.on {
+func (d *ackDelay) expired(c *Conn, now tick.Time) {
+	if !d.on {
 		return
 	}
-	if now.Sub(h.last) > c.cfg.AckHold/2 {
-		h.after = min(max(2*h.after, c.cfg.StretchAck/4), maxHoldSkip)
-		h.skip = h.after
+	if now.Sub(d.last) > c.cfg.AckDelay/2 {
+		d.after = min(max(2*d.after, c.cfg.StretchAck/4), maxDelaySkip)
+		d.skip = d.after
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // holding acknowledges four segments at a time and waits 20 us for them.
-var holding = tcp.Config{QuickAcks: -1, StretchAck: 4, AckHold: 20 * tick.Microsecond}
+var holding = tcp.Config{QuickAcks: -1, StretchAck: 4, AckDelay: 20 * tick.Microsecond}
 
 // TestAckHold: segments that arrive one by one are acknowledged together, and after the time in any case.
 func TestAckHold(t *testing.T) {

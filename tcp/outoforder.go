@@ -1,0 +1,168 @@
+package tcp
+
+import "xwarp/tcp/seq"
+
+// outOfOrder is the set of octets kept beyond RCV.NXT: disjoint ranges in order, no two of them adjacent. The
+// number of ranges is bounded by Config.MaxHoles, a search halves it, an insertion moves at most all of it.
+type outOfOrder struct {
+	v []seq.Range
+	// recent is where the last octets were kept, newest first: the order of SACK blocks (RFC 2018, 4).
+	recent  [4]seq.Num
+	nRecent int
+	// high is the most octets ever held.
+	octets, high int
+	steps        uint64 // comparisons and moved ranges, for the cost test
+}
+
+func (ooo *outOfOrder) reset() { *ooo = outOfOrder{v: ooo.v[:0]} }
+
+// drop empties the set.
+func (ooo *outOfOrder) drop() { ooo.v, ooo.octets, ooo.nRecent = ooo.v[:0], 0, 0 }
+
+func (ooo *outOfOrder) empty() bool { return len(ooo.v) == 0 }
+
+// end returns the end of the last range of a set that is not empty.
+func (ooo *outOfOrder) end() seq.Num { return ooo.v[len(ooo.v)-1].End }
+
+// after returns the index of the first range that ends after s.
+func (ooo *outOfOrder) after(s seq.Num) int {
+	lo, hi := 0, len(ooo.v)
+	for lo < hi {
+		m := int(uint(lo+hi) / 2)
+		if s.Less(ooo.v[m].End) {
+			hi = m
+		} else {
+			lo = m + 1
+		}
+		ooo.steps++
+	}
+	return lo
+}
+
+// touching returns the ranges [i, j) that overlap r or are adjacent to it.
+func (ooo *outOfOrder) touching(r seq.Range) (i, j int) {
+	i = ooo.after(r.Start - 1)
+	for j = i; j < len(ooo.v) && ooo.v[j].Start.LessEq(r.End); j++ {
+		ooo.steps++
+	}
+	return i, j
+}
+
+// add puts r, not empty, into the set.
+func (ooo *outOfOrder) add(r seq.Range) {
+	i, j := ooo.touching(r)
+	if i == j {
+		ooo.v = append(ooo.v, seq.Range{})
+		copy(ooo.v[i+1:], ooo.v[i:])
+		ooo.steps += uint64(len(ooo.v) - i)
+		ooo.v[i] = r
+		ooo.grew(r.Len())
+	} else {
+		old := 0
+		for _, o := range ooo.v[i:j] {
+			old += o.Len()
+		}
+		n := seq.Range{Start: seq.Min(r.Start, ooo.v[i].Start), End: seq.Max(r.End, ooo.v[j-1].End)}
+		ooo.v[i] = n
+		if j > i+1 {
+			ooo.steps += uint64(len(ooo.v) - j)
+			ooo.v = append(ooo.v[:i+1], ooo.v[j:]...)
+		}
+		ooo.grew(n.Len() - old)
+	}
+	ooo.touch(r.Start)
+}
+
+func (ooo *outOfOrder) grew(n int) {
+	ooo.octets += n
+	ooo.high = max(ooo.high, ooo.octets)
+}
+
+// touch makes s the most recent entry.
+func (ooo *outOfOrder) touch(s seq.Num) {
+	n := min(ooo.nRecent+1, len(ooo.recent))
+	if ooo.nRecent > 0 && ooo.v[ooo.after(s)].Contains(ooo.recent[0]) {
+		n = ooo.nRecent
+	} else {
+		copy(ooo.recent[1:n], ooo.recent[:n-1])
+	}
+	ooo.recent[0], ooo.nRecent = s, n
+}
+
+// take removes what begins at or before left, and returns how far the octets reach without a gap.
+func (ooo *outOfOrder) take(left seq.Num) seq.Num {
+	k := 0
+	for k < len(ooo.v) && ooo.v[k].Start.LessEq(left) {
+		left = seq.Max(left, ooo.v[k].End)
+		ooo.octets -= ooo.v[k].Len()
+		k++
+	}
+	if k > 0 {
+		ooo.steps += uint64(len(ooo.v))
+		ooo.v = ooo.v[:copy(ooo.v, ooo.v[k:])]
+	}
+	if len(ooo.v) == 0 {
+		ooo.nRecent = 0
+	}
+	return left
+}
+
+// gaps appends to o the parts of r that are not in the set. A part that touches no range and does not begin at left is
+// left out once the set has limit ranges; refused reports that, or that o is full.
+func (ooo *outOfOrder) gaps(r seq.Range, left seq.Num, limit int, o *Offer) (refused bool) {
+	i := ooo.after(r.Start)
+	for at := r.Start; at.Less(r.End); i++ {
+		g := seq.Range{Start: at, End: r.End}
+		if i < len(ooo.v) {
+			g.End = seq.Min(g.End, ooo.v[i].Start)
+			at = ooo.v[i].End
+		} else {
+			at = r.End
+		}
+		ooo.steps++
+		if g.Empty() {
+			continue
+		}
+		if o.N == len(o.R) || len(ooo.v) >= limit && g.Start != left && !ooo.adjacent(g) {
+			return true
+		}
+		o.R[o.N] = g
+		o.N++
+	}
+	return false
+}
+
+func (ooo *outOfOrder) adjacent(r seq.Range) bool {
+	i, j := ooo.touching(r)
+	return i < j
+}
+
+// duplicate returns the first part of r that is in the set, and the range it lies in.
+func (ooo *outOfOrder) duplicate(r seq.Range) (dup, in seq.Range) {
+	if i := ooo.after(r.Start); i < len(ooo.v) && ooo.v[i].Overlaps(r) {
+		return r.Clip(ooo.v[i]), ooo.v[i]
+	}
+	return seq.Range{}, seq.Range{}
+}
+
+// blocks writes SACK blocks to b after the first n, most recent first, and returns how many there are then.
+func (ooo *outOfOrder) blocks(b *[4]seq.Range, n, limit int) int {
+	add := func(r seq.Range) {
+		for _, o := range b[:n] {
+			if o == r {
+				return
+			}
+		}
+		b[n] = r
+		n++
+	}
+	for _, s := range ooo.recent[:ooo.nRecent] {
+		if i := ooo.after(s); n < limit && i < len(ooo.v) && ooo.v[i].Contains(s) {
+			add(ooo.v[i])
+		}
+	}
+	for i := 0; i < len(ooo.v) && n < limit; i++ {
+		add(ooo.v[i])
+	}
+	return n
+}
