@@ -266,12 +266,17 @@ func (q *qp) postSends(n int) (worked, stalled bool, err error) {
 			if err := control.ParseSend(q.sendBuf, q.sge, q.inline, &q.sendWR); err != nil {
 				return worked, false, err
 			}
+			q.split = control.SplitImm(&q.sendWR, &q.then)
 		}
 		err := q.q.PostSend(&q.sendWR)
 		if q.sendHeld = errors.Is(err, verbs.ErrQueueFull); q.sendHeld {
 			return worked, true, nil
 		}
 		worked = true
+		if q.split {
+			q.then.SGL, q.split, q.sendHeld = q.sendWR.SGL[:0], false, true
+			q.sendWR = q.then // the next one to be posted
+		}
 	}
 	return worked, false, nil
 }

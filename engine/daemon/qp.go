@@ -36,6 +36,8 @@ type qp struct {
 	recvBuf     []byte
 	sendWR      rdmap.SendWR
 	recvWR      rdmap.RecvWR
+	then        rdmap.SendWR // after sendWR, when split says so
+	split       bool
 	sendHeld    bool // sendWR is parsed and the engine's queue was full
 	recvHeld    bool
 	unposted    bool // the rings are closed

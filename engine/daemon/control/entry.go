@@ -40,6 +40,27 @@ const (
 	sgeLen   = 16
 )
 
+// OpWriteImm is a Write that an Immediate Data message follows, as one work request: one slot, and one completion, which is
+// that of the message. opWriteImmSE has the message with solicited event.
+const (
+	OpWriteImm   rdmap.WROp = 128
+	opWriteImmSE rdmap.WROp = 129
+)
+
+// SplitImm makes the Write of wr, which is that and an Immediate Data message, and of then that message. It reports whether there
+// is one.
+func SplitImm(wr, then *rdmap.SendWR) bool {
+	if wr.Op != OpWriteImm && wr.Op != opWriteImmSE {
+		return false
+	}
+	*then = rdmap.SendWR{ID: wr.ID, Op: rdmap.WRImm, Flags: wr.Flags &^ rdmap.Fence, Imm: wr.Imm}
+	if wr.Op == opWriteImmSE {
+		then.Op = rdmap.WRImmSE
+	}
+	wr.Op, wr.Flags = rdmap.WRWrite, wr.Flags&^rdmap.Signaled
+	return true
+}
+
 // SendSlot and RecvSlot return the octets of a slot for these limits, without rounding.
 func SendSlot(maxSGE, maxInline int) int { return sendHead + maxSGE*sgeLen + maxInline }
 

@@ -93,6 +93,8 @@ func TestLayoutHeader(t *testing.T) {
 		{"OP_FETCH_ADD", uint64(rdmap.WRFetchAdd)},
 		{"OP_CMP_SWAP", uint64(rdmap.WRCmpSwap)},
 		{"OP_LOCAL_INV", uint64(rdmap.WRLocalInv)},
+		{"OP_WRITE_IMM", uint64(OpWriteImm)},
+		{"OP_WRITE_IMM_SE", uint64(opWriteImmSE)},
 		{"OP_RECV", uint64(rdmap.WRRecv)},
 		{"WR_SIGNALED", uint64(rdmap.Signaled)},
 		{"WR_FENCE", uint64(rdmap.Fence)},

@@ -59,6 +59,7 @@ type end struct {
 	library string
 	addr    string // IPv4
 	addr6   string
+	env     []string // of programs
 }
 
 // pair makes two hosts with a daemon each.
@@ -150,7 +151,7 @@ func (e *end) start(t testing.TB, line string, peer *end) *program {
 	words := strings.Fields(strings.NewReplacer("@", peer.addr, "%", peer.addr6).Replace(line))
 	p.Cmd = exec.Command(words[0], words[1:]...)
 	p.Dir = "/"
-	p.Env = append(os.Environ(), "LD_PRELOAD="+e.library, "XWARP_SOCKET="+e.socket)
+	p.Env = append(append(os.Environ(), e.env...), "LD_PRELOAD="+e.library, "XWARP_SOCKET="+e.socket)
 	p.SysProcAttr = &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL,
 	}

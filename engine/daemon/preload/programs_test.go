@@ -98,12 +98,14 @@ func TestPerftest(t *testing.T) {
 		"ib_send_bw -n 100", "ib_send_bw -b -q 2 -n 50", "ib_send_lat -n 50",
 		"ib_send_bw -e -n 300", "ib_send_lat -e -n 20",
 	} {
-		t.Run(line, func(t *testing.T) {
-			x := exchange{
-				server: line + " -R", client: line + " -R @",
-				wantClient: `#bytes +#iterations.*\n *\d+ +\d+ +\d`,
-			}
-			x.run(t, a, b)
-		})
+		t.Run(line, func(t *testing.T) { measurement(line).run(t, a, b) })
+	}
+}
+
+// measurement is a program of perftest, which prints a table.
+func measurement(line string) *exchange {
+	return &exchange{
+		server: line + " -R", client: line + " -R @",
+		wantClient: `#bytes +#iterations.*\n *\d+ +\d+ +\d`,
 	}
 }

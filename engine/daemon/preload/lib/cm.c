@@ -138,6 +138,7 @@ struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdm
 	id->cm.context = context;
 	id->cm.ps = ps;
 	id->cm.qp_type = IBV_QPT_RC;
+	id->reserved = -1;
 	id->next = ids;
 	ids = id;
 	return id;
@@ -224,6 +225,7 @@ EXPORT int rdma_destroy_id(struct rdma_cm_id *cm)
 		rdma_destroy_event_channel(cm->channel);
 	if (id->own_pd)
 		ibv_dealloc_pd(id->own_pd);
+	xw_free_port(id);
 	free(id->ep_private);
 	free(id);
 	return 0;

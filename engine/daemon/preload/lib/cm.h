@@ -35,6 +35,7 @@ struct id {
 	enum cm_state state;
 	bool sync;	/* its calls wait for their events, on a channel of its own */
 	bool afonly;
+	int reserved;	/* a socket that holds the port of a bind to port 0 until listen; -1: none */
 	bool pending;	/* call is under way */
 	bool down_early; /* the queue pair was down before the answer to connect or accept */
 	bool removed;	/* DEVICE_REMOVAL was told */
@@ -80,6 +81,7 @@ socklen_t xw_addr_len(const struct sockaddr *a);
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room);
 bool xw_addr_parse(struct json v, struct sockaddr_storage *a);
 uint16_t *xw_port(struct sockaddr *a);
+bool xw_free_port(struct id *id); /* of reserved; says whether there was one */
 void xw_close_listeners(struct id *id);
 void xw_resume_listeners(void);
 struct listener *xw_stalled_listener(void); /* of any identifier; the lock is held */

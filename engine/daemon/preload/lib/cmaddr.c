@@ -102,6 +102,31 @@ int xw_bind_device(struct id *id, const struct sockaddr *local)
 
 static bool family_known(const struct sockaddr *a) { return a->sa_family == AF_INET || a->sa_family == AF_INET6; }
 
+bool xw_free_port(struct id *id)
+{
+	bool held = id->reserved >= 0;
+
+	if (held)
+		close(id->reserved);
+	id->reserved = -1;
+	return held;
+}
+
+/* reserve_port chooses the port of a bind to port 0: programs ask for it before they listen. */
+static int reserve_port(struct id *id)
+{
+	struct sockaddr *a = &id->cm.route.addr.src_addr;
+	socklen_t n = xw_addr_len(a);
+
+	id->reserved = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (id->reserved < 0 || bind(id->reserved, a, n) != 0 || getsockname(id->reserved, a, &n) != 0) {
+		int error = errno;
+		xw_free_port(id);
+		return xw_fail(error);
+	}
+	return 0;
+}
+
 EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 {
 	struct id *id = xw_id(cm);
@@ -116,6 +141,8 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 			return xw_fail(error);
 	}
 	memcpy(&cm->route.addr.src_storage, addr, xw_addr_len(addr));
+	if (*xw_port(addr) == 0 && reserve_port(id) != 0)
+		return -1;
 	id->state = CM_BOUND;
 	return 0;
 }
@@ -147,6 +174,8 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 		return xw_fail(EINVAL);
 	if (src && id->state == CM_IDLE)
 		memcpy(local, src, xw_addr_len(src));
+	if (xw_free_port(id)) /* the daemon takes one that is free when it connects */
+		*xw_port((struct sockaddr *)local) = 0;
 	memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));
 	if (local->ss_family == AF_UNSPEC || xw_wildcard((struct sockaddr *)local)) {
 		uint16_t port = local->ss_family == AF_UNSPEC ? 0 : *xw_port((struct sockaddr *)local);

@@ -29,6 +29,28 @@ EXPORT void rdma_freeaddrinfo(struct rdma_addrinfo *ai)
 	}
 }
 
+/* from_hints is rdma_getaddrinfo of the addresses that the program has already. */
+static int from_hints(const struct rdma_addrinfo *hints, struct rdma_addrinfo **out)
+{
+	struct rdma_addrinfo *r;
+
+	if (!hints || (!hints->ai_src_addr && !hints->ai_dst_addr))
+		return xw_fail(EINVAL);
+	if (!(r = calloc(1, sizeof *r)))
+		return xw_fail(ENOMEM);
+	r->ai_flags = hints->ai_flags;
+	r->ai_family = (hints->ai_dst_addr ? hints->ai_dst_addr : hints->ai_src_addr)->sa_family;
+	r->ai_qp_type = IBV_QPT_RC;
+	r->ai_port_space = RDMA_PS_TCP;
+	if (copy_addr(hints->ai_src_addr, hints->ai_src_len, &r->ai_src_addr, &r->ai_src_len) != 0 ||
+	    copy_addr(hints->ai_dst_addr, hints->ai_dst_len, &r->ai_dst_addr, &r->ai_dst_len) != 0) {
+		rdma_freeaddrinfo(r);
+		return -1;
+	}
+	*out = r;
+	return 0;
+}
+
 EXPORT int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints, struct rdma_addrinfo **out)
 {
 	int flags = hints ? hints->ai_flags : 0, passive = flags & RAI_PASSIVE;
@@ -38,10 +60,10 @@ EXPORT int rdma_getaddrinfo(const char *node, const char *service, const struct 
 	};
 	struct rdma_addrinfo *first = NULL, **tail = &first;
 
-	if (!node && !service && !(hints && (hints->ai_src_addr || hints->ai_dst_addr)))
-		return xw_fail(EINVAL);
 	if (hints && hints->ai_port_space && hints->ai_port_space != RDMA_PS_TCP && hints->ai_port_space != RDMA_PS_IB)
 		return xw_fail(xw_refused("a port space other than RDMA_PS_TCP: iWARP has no datagrams; it"));
+	if (!node && !service)
+		return from_hints(hints, out);
 	int error = getaddrinfo(node, service, &want, &list);
 	if (error)
 		return error == EAI_SYSTEM ? -1 : error;

@@ -188,6 +188,7 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!right)
 		return xw_fail(EINVAL);
+	xw_free_port(id);
 	if (backlog <= 0)
 		backlog = 128;
 	if (backlog > (int)XW_MAX_BACKLOG)

@@ -209,6 +209,8 @@ static enum ibv_wc_status status_of(uint8_t s)
 static enum ibv_wc_opcode opcode_of(const uint8_t *e)
 {
 	switch (e[XW_CQE_OP]) {
+	case XW_OP_IMM: /* the end of a Write with immediate data */
+	case XW_OP_IMM_SE:
 	case XW_OP_WRITE: return IBV_WC_RDMA_WRITE;
 	case XW_OP_READ: return IBV_WC_RDMA_READ;
 	case XW_OP_FETCH_ADD: return IBV_WC_FETCH_ADD;

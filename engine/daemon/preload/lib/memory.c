@@ -122,18 +122,27 @@ static void unprotect(int fd)
 		close(fd); /* wakes who waits */
 }
 
+/* transfer copies pages to the arena (SYS_pwrite64) or from it. By the bare call: sanitizers do not like whole pages. */
+static int transfer(long call, uintptr_t memory, uintptr_t at, size_t n)
+{
+	while (n > 0) {
+		long done = syscall(call, arena, memory, n, at);
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done <= 0)
+			return done < 0 ? errno : EIO;
+		memory += (uintptr_t)done;
+		at += (uintptr_t)done;
+		n -= (size_t)done;
+	}
+	return 0;
+}
+
 /* move_in makes [start, end) pages of the arena. From protect to unprotect nothing here may write to the heap. */
 static int move_in(uintptr_t start, uintptr_t end, int prot)
 {
-	int error = 0, guard = protect(start, end - start);
+	int guard = protect(start, end - start), error = transfer(SYS_pwrite64, start, start, end - start);
 
-	for (uintptr_t at = start; at < end && !error;) {
-		ssize_t n = pwrite(arena, (void *)at, end - at, (off_t)at);
-		if (n > 0)
-			at += (size_t)n;
-		else if (n == 0 || errno != EINTR)
-			error = n == 0 ? EIO : errno;
-	}
 	if (!error && mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
 		error = errno;
 	unprotect(guard);
@@ -153,11 +162,10 @@ static int move_out(uintptr_t start, uintptr_t end, int prot)
 	if (copy == MAP_FAILED)
 		return ENOMEM;
 	int guard = protect(start, n);
-	memcpy(copy, (void *)start, n);
-	int error = mprotect(copy, n, prot) != 0 ||
-				    mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == MAP_FAILED
-			    ? errno
-			    : 0;
+	int error = transfer(SYS_pread64, (uintptr_t)copy, start, n);
+	if (!error && (mprotect(copy, n, prot) != 0 ||
+		       mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == MAP_FAILED))
+		error = errno;
 	unprotect(guard);
 	if (error)
 		munmap(copy, n);

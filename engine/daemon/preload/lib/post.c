@@ -102,18 +102,22 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 		[IBV_WR_RDMA_WRITE] = XW_OP_WRITE, [IBV_WR_SEND] = XW_OP_SEND, [IBV_WR_RDMA_READ] = XW_OP_READ,
 		[IBV_WR_ATOMIC_CMP_AND_SWP] = XW_OP_CMP_SWAP, [IBV_WR_ATOMIC_FETCH_AND_ADD] = XW_OP_FETCH_ADD,
 		[IBV_WR_LOCAL_INV] = XW_OP_LOCAL_INV, [IBV_WR_SEND_WITH_INV] = XW_OP_SEND_INV,
+		[IBV_WR_RDMA_WRITE_WITH_IMM] = XW_OP_WRITE_IMM,
 	};
+	bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 	unsigned op = wr->opcode;
 
-	if (op == IBV_WR_RDMA_WRITE_WITH_IMM || op == IBV_WR_SEND_WITH_IMM)
-		return xw_refused("immediate data (IBV_WR_*_WITH_IMM)");
+	if (op == IBV_WR_SEND_WITH_IMM)
+		return xw_refused("a Send with immediate data: RFC 7306 has it after a Write only; it");
 	if (op == IBV_WR_BIND_MW || op >= sizeof ops / sizeof *ops)
 		return xw_refused("this opcode of ibv_post_send");
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
 		return EINVAL;
 	/* The op after one that is solicited is always the same one without. */
 	bool send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_INV;
-	put_head(b, wr->wr_id, (uint8_t)(ops[op] + (send && wr->send_flags & IBV_SEND_SOLICITED)), flags_of(q, wr->send_flags));
+	put_head(b, wr->wr_id, (uint8_t)(ops[op] + ((send || imm) && wr->send_flags & IBV_SEND_SOLICITED)), flags_of(q, wr->send_flags));
+	if (imm)
+		memcpy(b + XW_SEND_IMM, &wr->imm_data, sizeof wr->imm_data); /* the first 4 octets of 8 (RFC 7306, 6.1) */
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
 		put32(b + XW_SEND_INVALIDATE, wr->invalidate_rkey);
 	else if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
@@ -121,14 +125,15 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 		put_atomic(b, op == IBV_WR_ATOMIC_CMP_AND_SWP, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
 	} else if (op != IBV_WR_SEND)
 		put_remote(b, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr);
-	if (wr->send_flags & IBV_SEND_INLINE && (send || op == IBV_WR_RDMA_WRITE))
+	if (wr->send_flags & IBV_SEND_INLINE && (send || op == IBV_WR_RDMA_WRITE || imm))
 		return inline_data(q, b, wr->sg_list, wr->num_sge) ? 0 : EINVAL;
 	b[XW_SEND_PIECES] = (uint8_t)wr->num_sge;
 	put_list(b + XW_SEND_HEAD, wr->sg_list, wr->num_sge);
 	return 0;
 }
 
-_Static_assert(XW_OP_SEND_SE == XW_OP_SEND + 1 && XW_OP_SEND_SE_INV == XW_OP_SEND_INV + 1, "solicited ops follow");
+_Static_assert(XW_OP_SEND_SE == XW_OP_SEND + 1 && XW_OP_SEND_SE_INV == XW_OP_SEND_INV + 1 &&
+			       XW_OP_WRITE_IMM_SE == XW_OP_WRITE_IMM + 1, "solicited ops follow");
 
 static bool may_send(const struct qp *q)
 {
@@ -211,7 +216,7 @@ static void wr_abort(struct ibv_qp_ex *ex) { pthread_mutex_unlock(&of(ex)->send)
 static uint8_t *begin(struct ibv_qp_ex *ex, uint8_t op)
 {
 	struct qp *q = of(ex);
-	bool sends = op == XW_OP_SEND || op == XW_OP_SEND_INV;
+	bool sends = op == XW_OP_SEND || op == XW_OP_SEND_INV || op == XW_OP_WRITE_IMM;
 
 	q->slot = q->built_error ? NULL : next_slot(&q->sq, q->built);
 	if (!q->slot) {
@@ -235,6 +240,13 @@ static void wr_remote(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey, uint64_t 
 static void wr_send(struct ibv_qp_ex *ex) { begin(ex, XW_OP_SEND); }
 static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_READ, rkey, addr); }
 static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr) { wr_remote(ex, XW_OP_WRITE, rkey, addr); }
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t addr, __be32 imm)
+{
+	wr_remote(ex, XW_OP_WRITE_IMM, rkey, addr);
+	if (of(ex)->slot)
+		memcpy(of(ex)->slot + XW_SEND_IMM, &imm, sizeof imm);
+}
 
 static void wr_invalidate(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey)
 {
@@ -316,6 +328,7 @@ void xw_wr_init(struct qp *q)
 	ex->wr_local_inv = wr_local_inv;
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_rdma_write = wr_rdma_write;
+	ex->wr_rdma_write_imm = wr_rdma_write_imm;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
 	ex->wr_set_sge = wr_set_sge;

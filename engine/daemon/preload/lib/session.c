@@ -217,6 +217,8 @@ static void settle(struct call *c, char *body, size_t n, int error)
 		c->failure = json_get(reply, "error");
 		c->result = json_get(reply, "result");
 		c->error = c->failure.n ? error_of(c->failure) : 0;
+		if (c->error && getenv("XWARP_DEBUG"))
+			xw_warn("the daemon said: %.*s", (int)c->failure.n, c->failure.p);
 	} else {
 		c->error = error;
 	}
@@ -377,8 +379,6 @@ static int call_wait(struct session *s, struct call *c, int fd, const char *op, 
 	while (sem_wait(&c->ready) != 0)
 		;
 	sem_destroy(&c->ready);
-	if (c->error != 0 && c->error != EIO && getenv("XWARP_DEBUG"))
-		xw_warn("%s: %.*s", op, (int)c->failure.n, c->failure.p);
 	return c->error;
 }
 

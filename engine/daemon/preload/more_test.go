@@ -1,0 +1,132 @@
+package preload_test
+
+import (
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestAtomics has two programs add and swap in each other's memory.
+func TestAtomics(t *testing.T) {
+	a, b := pair(t)
+	for _, line := range []string{"ib_atomic_bw -n 100", "ib_atomic_lat -n 20 -A CMP_AND_SWAP"} {
+		t.Run(line, func(t *testing.T) { measurement(line).run(t, a, b) })
+	}
+}
+
+// TestFio runs fio's rdma engine; what comes by Sends is verified by its receiver.
+func TestFio(t *testing.T) {
+	a, b := pair(t)
+	const job = "fio --name=x --ioengine=rdma --port=7501 --size=1m --bs=64k "
+	const toPeer = job + "--hostname=@ --rw=write --iodepth=4 --verb="
+	for verb, x := range map[string]exchange{
+		"write": {server: job + "--rw=read --iodepth=16", client: toPeer + "write"},
+		"read":  {server: job + "--rw=read --iodepth=16", client: toPeer + "read"},
+		"send": {
+			server: job + "--rw=read --iodepth=16 --verb=recv --verify=crc32c --verify_fatal=1",
+			client: toPeer + "send --verify=crc32c --do_verify=0",
+		},
+	} {
+		x.wantServer, x.wantClient = "err= 0", `WRITE: bw=.*io=1024KiB`
+		t.Run(verb, func(t *testing.T) { x.run(t, a, b) })
+	}
+}
+
+// TestQperf runs qperf's tests of connections, Writes with immediate data among them.
+func TestQperf(t *testing.T) {
+	a, b := pair(t)
+	s := b.start(t, "qperf", a)
+	out := a.start(t, "qperf @ -cm 1 -t 1 rc_lat rc_bw rc_rdma_read_bw rc_rdma_write_bw", b).wait(t)
+	if strings.Count(out, " us")+strings.Count(out, "B/sec") != 4 {
+		t.Errorf("qperf:\n%s\n%s", out, s.out.String())
+	}
+}
+
+// TestRefused has a program that wants datagrams hear that there are none.
+func TestRefused(t *testing.T) {
+	a, b := pair(t)
+	p := a.start(t, "udaddy -s @", b)
+	<-p.done
+	if p.err == nil || !strings.Contains(p.out.String(), "iWARP has no datagrams") {
+		t.Errorf("udaddy: %v\n%s", p.err, p.out.String())
+	}
+	p = a.start(t, "rping -c -C 1 -a @ -p 7175", b)
+	<-p.done
+	if !strings.Contains(p.out.String(), "RDMA_CM_EVENT_REJECTED") {
+		t.Errorf("rping to a port at which nobody listens: %v\n%s", p.err, p.out.String())
+	}
+}
+
+// busy runs an rping without end.
+func busy(t *testing.T, a, b *end) (server, client *program) {
+	server = b.start(t, "rping -s -v", a)
+	b.listening(t, server)
+	client = a.start(t, "rping -c -v -a @", b)
+	a.until(t, client, "pinged", func() bool {
+		return strings.Contains(client.out.String(), "rdma-ping-1:")
+	})
+	return server, client
+}
+
+// TestKilled has a program die: its peer hears of it, and the daemon has everything back.
+func TestKilled(t *testing.T) {
+	a, b := pair(t)
+	server, client := busy(t, a, b)
+	client.Process.Signal(syscall.SIGKILL)
+	<-client.done
+	select {
+	case <-server.done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the server goes on:\n%s", server.out.String())
+	}
+	if !strings.Contains(server.out.String(), "DISCONNECT EVENT") {
+		t.Errorf("the server:\n%s", server.out.String())
+	}
+	for _, e := range []*end{a, b} {
+		for stop := time.Now().Add(20 * time.Second); len(e.daemon.Snapshot().Sessions) > 0; {
+			if time.Now().After(stop) {
+				t.Fatalf("left over: %+v", e.daemon.Snapshot())
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		for kind, n := range e.daemon.Snapshot().Users[0].Used {
+			if n != 0 {
+				t.Errorf("%d %s are left over", n, kind)
+			}
+		}
+	}
+}
+
+// TestDaemonEnds has programs hear that their device is gone.
+func TestDaemonEnds(t *testing.T) {
+	a, b := pair(t)
+	_, client := busy(t, a, b)
+	a.daemon.Close()
+	select {
+	case <-client.done:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the client goes on:\n%s", client.out.String())
+	}
+	if out := client.out.String(); !strings.Contains(out, "device removal") {
+		t.Errorf("the client: %v\n%s", client.err, out)
+	}
+}
+
+// TestSanitized runs programs over the library with the sanitizers of addresses and of undefined behaviour.
+func TestSanitized(t *testing.T) {
+	a, b := pair(t)
+	asan, err := exec.Command("gcc", "-print-file-name=libasan.so").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := library(t, "libsanitized.so", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+	for _, e := range []*end{a, b} {
+		e.library = strings.TrimSpace(string(asan)) + ":" + path
+		e.env = []string{"ASAN_OPTIONS=detect_leaks=0"} // the programs have some
+	}
+	x := exchange{"rping -s -V -v -C 5", "rping -c -V -v -C 5 -a @", "rdma-ping-4", "rdma-ping-4"}
+	t.Run("rping", func(t *testing.T) { x.run(t, a, b) })
+	t.Run("ib_send_bw", func(t *testing.T) { measurement("ib_send_bw -e -n 300").run(t, a, b) })
+}
