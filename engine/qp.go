@@ -45,6 +45,8 @@ type QP struct {
 	hold    *budget.Hold // of a dialled connection, in the accounts of peers
 
 	conn atomic.Pointer[conn] // the last one that was attached
+
+	more func() // posts the receives that the consumer has elsewhere; nil: none. Set before there is a connection
 }
 
 var nextStream atomic.Uint64
@@ -95,6 +97,7 @@ func (q *QP) coreConfig(l *loop, i int) rdmap.Config {
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
 		MaxIRD:    q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
+		Refill: q.refill,
 	}
 }
 

@@ -125,6 +125,21 @@ func (q *QP) give(wr *verbs.SendWR) bool {
 	return true
 }
 
+// OnEmpty has f called on q's worker when a message finds no receive, before that ends the connection: f may post
+// some. It must not block, and is set before q has a connection.
+func (q *QP) OnEmpty(f func()) { q.more = f }
+
+// refill is rdmap.Config.Refill: what was posted before the message came counts, also when its doorbell was not
+// heard yet.
+func (q *QP) refill() {
+	if q.more != nil {
+		q.more()
+	}
+	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
+		q.rq.drop()
+	}
+}
+
 // giveRecv is give for a receive.
 func (q *QP) giveRecv(wr *verbs.RecvWR) bool {
 	err := q.core.PostRecv(wr)

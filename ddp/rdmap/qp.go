@@ -28,6 +28,11 @@ type Config struct {
 	// (sync/atomic's CompareAndSwapUint64); nil suffices when this worker alone
 	// executes them.
 	CompareAndSwap func(addr *uint64, old, new uint64) bool
+
+	// Refill is called when a message finds no receive of the queue pair's own, before that is an
+	// error: receives may be on their way from a consumer in another thread. It may call PostRecv.
+	// nil: there are no others.
+	Refill func()
 }
 
 // RTRKind is the message that RFC 6581 uses as Ready To Receive. The values are those of

@@ -300,6 +300,7 @@ type recvQueue struct {
 	depth      uint32
 	head, tail uint32
 	next       ddp.MSN // message that head takes
+	refill     func()  // see Config
 
 	srq   *SRQ
 	taken []int32 // by MSN: entry of the SRQ, -1 for none
@@ -308,7 +309,8 @@ type recvQueue struct {
 
 func (r *recvQueue) init(cfg *Config) {
 	n := ringSize(cfg.RecvDepth)
-	*r = recvQueue{mask: uint32(n - 1), depth: uint32(cfg.RecvDepth), next: 1, srq: cfg.SRQ}
+	*r = recvQueue{mask: uint32(n - 1), depth: uint32(cfg.RecvDepth), next: 1, srq: cfg.SRQ,
+		refill: cfg.Refill}
 	if r.srq == nil {
 		r.own = makeRecvWQEs(n, cfg.MaxSGE)
 		return
@@ -334,6 +336,10 @@ func (r *recvQueue) find(msn ddp.MSN) (*recvWQE, ddp.Cause) {
 		n = int(r.tail - r.head)
 	}
 	i, c := ddp.Index(msn, r.next, n)
+	if c == ddp.CauseNoBuffer && r.srq == nil && r.refill != nil {
+		r.refill()
+		i, c = ddp.Index(msn, r.next, int(r.tail-r.head))
+	}
 	if c != ddp.CauseNone {
 		return nil, c
 	}

@@ -38,6 +38,8 @@ const (
 	refusals = 256
 	// destroyWait is how long the end of a queue pair may take before it is logged and given up.
 	destroyWait = 10 * time.Second
+	// refillTries is how often a worker looks whether the pump has finished its batch, when a message finds no receive.
+	refillTries = 64
 	// farewellWait is how long a queue pair that is destroyed after disconnect may take to close in
 	// order: its program waits meanwhile.
 	farewellWait = 500 * time.Millisecond

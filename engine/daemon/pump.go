@@ -227,6 +227,33 @@ func (s *session) post(q *qp) (worked, stalled bool) {
 	return worked, stalled
 }
 
+// refill posts the receives that are in q's ring: a message has come that finds none. It runs on a
+// worker, which waits for the pump only as long as a batch takes.
+func (q *qp) refill() {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	for range refillTries {
+		if !q.s.pumping.TryLock() {
+			runtime.Gosched()
+			continue
+		}
+		defer q.s.pumping.Unlock()
+		defer func() {
+			if v := recover(); v != nil {
+				q.s.lostRing(q.mem, v)
+				q.unposted = true
+			}
+		}()
+		if q.unposted {
+			return
+		}
+		if _, _, _, err := q.postRecvs(); err != nil {
+			q.unposted = true
+			q.s.fail(err)
+		}
+		return
+	}
+}
+
 // postRecvs reports whether it did anything, whether there is more, and whether the engine's queue is full.
 func (q *qp) postRecvs() (worked, more, stalled bool, err error) {
 	for range batch {

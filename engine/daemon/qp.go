@@ -138,6 +138,7 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 		})
 	}
 	if err == nil {
+		q.q.(*engine.QP).OnEmpty(q.refill)
 		err = s.enlist(q)
 	}
 	if err != nil {

@@ -40,15 +40,15 @@ const (
 	sgeLen   = 16
 )
 
-// OpWriteImm is a Write that an Immediate Data message follows, as one work request: one slot, and one completion, which is
-// that of the message. opWriteImmSE has the message with solicited event.
+// OpWriteImm is a Write that an Immediate Data message follows, as one work request: one slot, and
+// one completion, which is that of the message. opWriteImmSE has the message with solicited event.
 const (
 	OpWriteImm   rdmap.WROp = 128
 	opWriteImmSE rdmap.WROp = 129
 )
 
-// SplitImm makes the Write of wr, which is that and an Immediate Data message, and of then that message. It reports whether there
-// is one.
+// SplitImm makes of wr, which may be a Write and an Immediate Data message, the Write, and of then
+// the message. It reports whether there is one.
 func SplitImm(wr, then *rdmap.SendWR) bool {
 	if wr.Op != OpWriteImm && wr.Op != opWriteImmSE {
 		return false

@@ -151,7 +151,8 @@ func (e *end) start(t testing.TB, line string, peer *end) *program {
 	words := strings.Fields(strings.NewReplacer("@", peer.addr, "%", peer.addr6).Replace(line))
 	p.Cmd = exec.Command(words[0], words[1:]...)
 	p.Dir = "/"
-	p.Env = append(append(os.Environ(), e.env...), "LD_PRELOAD="+e.library, "XWARP_SOCKET="+e.socket)
+	p.Env = append(append(os.Environ(), e.env...),
+		"LD_PRELOAD="+e.library, "XWARP_SOCKET="+e.socket)
 	p.SysProcAttr = &syscall.SysProcAttr{
 		Credential: &syscall.Credential{Uid: nobody, Gid: nobody}, Pdeathsig: syscall.SIGKILL,
 	}

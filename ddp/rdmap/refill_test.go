@@ -1,0 +1,35 @@
+package rdmap
+
+import (
+	"testing"
+
+	"xwarp/ddp"
+)
+
+// A message that finds no receive asks for those that are on their way, and only then is it an error.
+func TestRefill(t *testing.T) {
+	asked, more := 0, 2
+	b := newHost(t, 2)
+	b.open(func(c *Config) {
+		c.Refill = func() {
+			asked++
+			if more > 0 {
+				more--
+				b.recv(uint64(asked))
+			}
+		}
+	}, Params{Version: ddp.IETF})
+	a := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
+	for range 2 {
+		a.send(SendWR{Op: WRSend})
+		if err := b.push(nil, a.pull(1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCQEs(t, b, "1 recv SUCCESS", "2 recv SUCCESS")
+	a.send(SendWR{Op: WRSend})
+	wantError(t, b.push(nil, a.pull(1500)), ddp.CauseNoBuffer)
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+}
