@@ -1,7 +1,7 @@
 #!/bin/sh
 # build.sh makes the deb and the rpm in build/: static binaries that are the same octet by octet wherever they are built
-# from the same commit, manual pages and completions from the commands themselves, the list of modules in the binaries, and
-# their licences, which it checks.
+# from the same commit, the library of xwarp run, for which there must be gcc and rdma-core's headers, manual pages and
+# completions from the commands themselves, the list of modules in the binaries, and their licences, which it checks.
 #
 #   [GOARCH=arm64] [FORMATS="deb rpm"] scripts/package/build.sh [VERSION [DIRECTORY]]
 set -eu
@@ -32,6 +32,12 @@ if [ "$ARCH" != "$(go env GOHOSTARCH)" ]; then
 fi
 "$here/xwarp" config default >"$OUT/xwarp.toml"
 go run ./scripts/package/manual "$here/xwarp" "$here/xwarpd" "$OUT"
+mkdir "$OUT/lib"
+if [ "$ARCH" = "$(go env GOHOSTARCH)" ] || [ -n "${CC:-}" ]; then
+	engine/daemon/preload/build.sh "$OUT/lib/libxwarp-verbs.so" -s
+else
+	echo "build.sh: CC names no compiler for $ARCH: these packages have no library for xwarp run" >&2
+fi
 go run ./scripts/package/notices "$OUT" "$OUT/xwarp" "$OUT/xwarpd"
 for f in ${FORMATS:-deb rpm}; do
 	go run "$nfpm" package --config scripts/package/nfpm.yaml --packager $f --target "$target/"

@@ -2,6 +2,7 @@
 # build.sh makes the library that unmodified RDMA programs are run with: build.sh FILE [FLAGS OF THE COMPILER ...]
 set -eu
 out=$1
+export LC_ALL=C # the order of the files
 shift
 cd "$(dirname "$0")/lib"
 cc=${CC:-gcc}

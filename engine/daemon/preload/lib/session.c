@@ -1,11 +1,9 @@
 /* The connection to the daemon: requests, replies, events. One thread for each session receives. */
 #include "xw.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #define MAX_BODY (1 << 20) /* of a reply: no request here has a longer one */
@@ -13,46 +11,6 @@
 bool xw_forked;
 static struct session *sessions[64]; /* the open ones, for fork */
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
-
-int xw_fail(int error)
-{
-	errno = error;
-	return -1;
-}
-
-void *xw_null(int error)
-{
-	errno = error;
-	return NULL;
-}
-
-void xw_warn(const char *format, ...)
-{
-	char text[512];
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
-	va_end(ap);
-	fprintf(stderr, "xwarp: %s\n", text);
-}
-
-int xw_refused(const char *what)
-{
-	static const char *said[32];
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < sizeof said / sizeof *said && said[i] != what; i++)
-		if (!said[i]) {
-			said[i] = what;
-			xw_warn("%s is not offered", what);
-			break;
-		}
-	pthread_mutex_unlock(&lock);
-	errno = EOPNOTSUPP;
-	return EOPNOTSUPP;
-}
 
 /* A child has nothing of what its parent opened: its descriptors would keep the session when the parent dies. */
 static void in_child(void)
@@ -77,49 +35,6 @@ static void remember(struct session *s, struct session *in_place_of)
 			break;
 		}
 	pthread_mutex_unlock(&sessions_lock);
-}
-
-void *xw_map(int fd, size_t n)
-{
-	struct stat st;
-	void *p = MAP_FAILED;
-
-	if (fstat(fd, &st) == 0 && st.st_size >= 0 && (size_t)st.st_size >= n)
-		p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	close(fd);
-	if (p == MAP_FAILED)
-		return NULL;
-	if (madvise(p, n, MADV_POPULATE_WRITE) != 0) { /* the daemon makes no page */
-		munmap(p, n);
-		return NULL;
-	}
-	madvise(p, n, MADV_DONTFORK);
-	return p;
-}
-
-static bool geometry(struct json g, uint64_t *at, uint64_t *slots, uint64_t *size)
-{
-	return json_number(json_get(g, "offset"), at) && json_number(json_get(g, "slots"), slots) &&
-	       json_number(json_get(g, "slot_size"), size) && *at % 64 == 0 && *at < 1U << 31 &&
-	       *slots > 0 && *slots <= XW_MAX_CQ_DEPTH && (*slots & (*slots - 1)) == 0 && *size > 0 &&
-	       *size % 64 == 0 && *size <= 1 << 16;
-}
-
-size_t xw_ring_end(struct json g)
-{
-	uint64_t at, slots, size;
-
-	return geometry(g, &at, &slots, &size) ? at + XW_RING_SLOTS + slots * size : 0;
-}
-
-bool xw_ring_open(struct ring *r, void *mem, size_t n, struct json g)
-{
-	uint64_t at, slots, size;
-
-	if (!geometry(g, &at, &slots, &size) || at + XW_RING_SLOTS + slots * size > n)
-		return false;
-	*r = (struct ring){(uint8_t *)mem + at, (uint32_t)slots, (uint32_t)size, 0};
-	return true;
 }
 
 /* receive fills b and keeps the descriptors that come along. */
