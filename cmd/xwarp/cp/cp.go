@@ -72,8 +72,9 @@ func run(ctx context.Context, cfg Config, find func(context.Context, *plan) erro
 			cancel(err) // one connection is as bad as the others
 		}
 	}
+	most := min(cfg.Connections, q.pieces())
 	workers.Go(func() { work(c) })
-	for range min(cfg.Connections, q.pieces()) - 1 {
+	for range most - 1 {
 		if !q.more() {
 			break
 		}
