@@ -114,6 +114,10 @@ soak: ## the simulator over many seeds (SEEDS=100000)
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestKilledPuts$$' -kills 1000
 	$(GO) test $(EXEC) ./cmd/xwarp -count=1 -timeout 1h -v -run '^TestKilledCopies$$' -copies 200
 
+.PHONY: reach
+reach: ## which functions of the core no random scenario runs, and whether that is explained
+	scripts/reach.sh
+
 .PHONY: worlds
 worlds: ## small worlds whole: every cut and order of a few FPDUs, every two segments in every state of TCP
 	$(GO) test ./mpa -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -mpa.worlds

@@ -1,0 +1,26 @@
+#!/bin/sh
+# reach.sh says which functions of the engine's core no random scenario of the simulator and no recorded
+# conversation of its fuzzer runs. It fails when one of them is not in engine/testkit/sim/testdata/unreached.txt, which
+# says why of each kind.
+set -eu
+cd "$(dirname "$0")/.."
+module=$(go list -m)
+profile=$(mktemp)
+trap 'rm -f "$profile" "$profile".*' EXIT
+go test ./engine/testkit/sim -count=1 -timeout 2h -run '^(TestSeeds|TestWideSeeds|TestBlocks|TestReplay|FuzzFrames)$' \
+	-coverpkg "$module/tcp/...,$module/mpa/...,$module/ddp/...,$module/engine/stack" -coverprofile "$profile"
+go tool cover -func "$profile" | awk -v module="$module/" '
+	FILENAME == ARGV[1] { if ($0 !~ /^#/ && NF) known[$1 " " $2] = 1; next }
+	$1 == "total:" { next }
+	{
+		split($1, at, ":"); sub(module, "", at[1])
+		package = at[1]; sub(/\/[^\/]*$/, "", package)
+		all++
+		if ($NF != "0.0%") next
+		missing++
+		if (!((package " " $2) in known)) { new++; print at[1] ": " $2 " is not reached, and nothing says why" }
+	}
+	END {
+		printf "%d of %d functions are reached, %.1f of 100\n", all - missing, all, 100 * (all - missing) / all
+		exit new > 0
+	}' engine/testkit/sim/testdata/unreached.txt -
