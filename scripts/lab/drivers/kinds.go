@@ -7,7 +7,7 @@ type kind struct {
 	name   string
 	module string
 	device string // of qemu
-	queues int    // of the tap; the receive queues that the card is set to
+	queues int    // of the tap
 	// What the driver's source has, so that its absence is a failure: zero-copy at an MTU whose frames fit a
 	// chunk, native XDP.
 	zeroCopy, native bool

@@ -65,6 +65,9 @@ func refusal(out string, err error) error {
 		}
 		return fmt.Errorf("%w: %s", errNotOffered, before)
 	}
+	if err != nil && err.Error() == last {
+		return err
+	}
 	return errors.Join(errors.New(last), err)
 }
 
