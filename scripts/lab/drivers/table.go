@@ -87,7 +87,7 @@ const preamble = `# xwarp on drivers of network cards
 
 Written by ` + "`make drivers`" + `: virtual machines, emulated in software, whose cards are driven by Linux's own drivers; %s. Two cards of
 one machine, each in a network namespace, are joined by a cable that can lose and corrupt frames. Each transfer is compared octet by octet. Figures in
-MiB/s compare modes and drivers of this emulation with each other; they say nothing about the speed of real cards.
+MiB/s compare modes and drivers of this emulation with each other; they say nothing about the speed of real cards. An empty cell was not tried.
 
 `
 
