@@ -135,6 +135,39 @@ func (s *Steering) RemoveListener(local netip.AddrPort) error {
 	return nil
 }
 
+// RemoveClaims gives up all flows and listeners, for another user of the program.
+func (s *Steering) RemoveClaims() error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
+	if err := clearMap[flowKey](s.objs.Flows); err != nil {
+		return fmt.Errorf("bpf: flows: %w", err)
+	}
+	if err := clearMap[listenerKey](s.objs.Listeners); err != nil {
+		return fmt.Errorf("bpf: listeners: %w", err)
+	}
+	return nil
+}
+
+// clearMap deletes all entries of a map with keys of type K.
+func clearMap[K any](m *ebpf.Map) error {
+	var keys []K // first: a walk does not survive the end of the entry that it is at
+	var k K
+	var v uint32
+	all := m.Iterate()
+	for all.Next(&k, &v) {
+		keys = append(keys, k)
+	}
+	err := all.Err()
+	for i := range keys {
+		if e := release(m, &keys[i]); e != nil && !errors.Is(e, ErrNotClaimed) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
 func listenerKeys(local netip.AddrPort) ([]listenerKey, error) {
 	if local.Port() == 0 {
 		return nil, fmt.Errorf("bpf: listener %s: needs a port", describe(local))

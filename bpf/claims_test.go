@@ -245,3 +245,25 @@ func TestOutcomeNames(t *testing.T) {
 		t.Errorf("beyond the last: %q, want %q", got, want)
 	}
 }
+
+// TestRemoveClaims gives up everything at once, and lets it be claimed anew.
+func TestRemoveClaims(t *testing.T) {
+	s := load(t, Options{})
+	at := netip.MustParseAddrPort("192.0.2.1:4420")
+	claim := func() (err error) {
+		for port := range uint16(300) {
+			err = errors.Join(err, s.AddFlow(at, netip.AddrPortFrom(at.Addr().Next(), 1+port)))
+		}
+		any := netip.AddrPortFrom(netip.Addr{}, 1)
+		return errors.Join(err, s.AddListener(at), s.AddListener(any))
+	}
+	for range 2 {
+		if err := claim(); err != nil {
+			t.Fatal(err)
+		}
+		wantError(t, s.AddListener(at), ErrClaimed)
+		if err := s.RemoveClaims(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -40,18 +40,35 @@ func (w *worker) stats() QueueStats {
 	return s
 }
 
+// counted asks the workers for their counters; after Close they are the last ones.
+func (x *xdpDriver) counted() (list []QueueStats, err error) {
+	for _, w := range x.all() {
+		if err := w.call(func() { list = append(list, w.stats()) }); err != nil {
+			if x.dev.final.Load() != nil { // written after last
+				return x.last, nil
+			}
+			return list, err
+		}
+	}
+	return list, nil
+}
+
+// counters are the workers' when these have ended.
+func (x *xdpDriver) counters() (list []QueueStats) {
+	for _, w := range x.all() {
+		attempt(func() { list = append(list, w.stats()) }) // it may have ended with a panic
+	}
+	return list
+}
+
 // Stats returns the counters, each worker's at one moment of its own.
 func (d *Device) Stats() (s Stats, err error) {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {
 		return s, nil
 	}
-	for _, w := range x.workers {
-		if err := w.call(func() {
-			s.Queues = append(s.Queues, w.stats())
-		}); err != nil {
-			return s, err
-		}
+	if s.Queues, err = x.counted(); err != nil {
+		return s, err
 	}
 	for _, w := range x.watches {
 		s.Watches = append(s.Watches, WatchStats{w.Name(), w.Counters()})

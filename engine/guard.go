@@ -82,9 +82,9 @@ func (d *Device) Contained() Contained {
 		Stalls: c.stalls.Load()}
 }
 
-// Failed is closed when the device is of no use any more, because its interface is gone, or a defect has left the
-// tables of a worker in disorder; Err says more. The connections of that worker are reset, and nothing is
-// accepted any more. The device must be closed, and may be opened again.
+// Failed is closed when the device is of no use any more, because its interface is gone (ErrGone), or a defect has left
+// the tables of a worker in disorder; Err says more, and nothing is logged. The connections of that worker are reset,
+// and nothing is accepted any more. The device must be closed, and may be opened again.
 func (d *Device) Failed() <-chan struct{} { return d.failed }
 
 // Err returns why the device failed, nil while it has not.
@@ -100,8 +100,6 @@ func (d *Device) Err() error {
 func (d *Device) fail(err error) {
 	d.failing.Do(func() {
 		d.failure = err
-		d.log.Error("device failed; its connections end", "error", err, "next",
-			"close the device and open it again")
 		close(d.failed)
 	})
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -17,9 +18,10 @@ type MR struct {
 	mem []byte
 	at  verbs.RemoteMR
 
-	failing sync.Once
-	failed  chan struct{}
-	err     error
+	failing  sync.Once
+	failed   chan struct{}
+	followed atomic.Bool // Failed was called
+	err      error
 }
 
 // RegMR implements verbs.PD. Offsets count from 0: an address in the region is its TO.
@@ -94,8 +96,12 @@ func (e *RegionError) Error() string {
 		e.Off, e.Len, uint32(e.STag))
 }
 
-// Failed is closed when the region's memory could not be accessed; Err says more. Its STag is invalid then.
-func (m *MR) Failed() <-chan struct{} { return m.failed }
+// Failed is closed when the region's memory could not be accessed; Err says more. Its STag is invalid then. Who
+// asks for it tells of the loss; of other regions the device's log does.
+func (m *MR) Failed() <-chan struct{} {
+	m.followed.Store(true)
+	return m.failed
+}
 
 // Err returns why the region failed, nil while it has not.
 func (m *MR) Err() error {
@@ -117,9 +123,10 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 	m.failing.Do(func() {
 		m.err = &RegionError{r.STag(), off, len(m.mem)} // RegMR may still be at work on m
 		d.contained.regions.Add(1)
-		d.log.Error("memory region lost; its connections end, and its STag is revoked", "error",
-			m.err,
-			"next", "do not shorten files that are registered; open the export again with a reload")
+		if !m.followed.Load() {
+			d.log.Error("memory region lost; its connections end, and its STag is revoked", "error",
+				m.err, "next", "do not shorten files that are registered")
+		}
 		close(m.failed)
 		for i, l := range d.loops {
 			l.post(func() {

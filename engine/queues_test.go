@@ -11,6 +11,32 @@ import (
 	"xwarp/engine"
 )
 
+// kernelOn opens a device on the sockets of a host's kernel.
+func kernelOn(t *testing.T, h *topo.Host) *engine.Device {
+	t.Helper()
+	d, err := engine.OpenKernel(engine.KernelConfig{
+		Dial: func(ctx context.Context, local, remote netip.AddrPort) (c net.Conn, err error) {
+			err = h.Do(func() error {
+				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
+				return err
+			})
+			return c, err
+		},
+		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
+			err = h.Do(func() error {
+				l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+				return err
+			})
+			return l, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
 // TestQueues opens connections on a device with two queues to a kernel, which sends on whichever queue it
 // likes: connections must end up on the worker of their queue.
 func TestQueues(t *testing.T) {
@@ -29,26 +55,7 @@ func TestQueues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer da.Close()
-	db, err := engine.OpenKernel(engine.KernelConfig{
-		Dial: func(ctx context.Context, local, remote netip.AddrPort) (c net.Conn, err error) {
-			err = tn.B.Do(func() error {
-				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
-				return err
-			})
-			return c, err
-		},
-		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
-			err = tn.B.Do(func() error {
-				l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
-				return err
-			})
-			return l, err
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	db := kernelOn(t, tn.B)
 	var s engine.Stats
 	for i := range 64 { // which queue a connection comes on is chance
 		a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)

@@ -49,7 +49,7 @@ func (c *XDPConfig) chooseTransmit(link int, kind string) error {
 		if c.MTU <= maxLiveMTU {
 			c.Transmit = TransmitLive
 		} else if c.completes(kind) {
-			if s, err := gso.OpenSender(link); err == nil {
+			if s, err := c.sender(link); err == nil {
 				s.Close()
 				c.Transmit = TransmitGSO
 			}
@@ -59,6 +59,18 @@ func (c *XDPConfig) chooseTransmit(link int, kind string) error {
 			TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	return nil
+}
+
+// sender opens a packet socket for blocks.
+func (c *XDPConfig) sender(link int) (*gso.Sender, error) {
+	if c.Kit == nil {
+		return gso.OpenSender(link)
+	}
+	fd, err := c.Kit.packet()
+	if err != nil {
+		return nil, err
+	}
+	return gso.UseSocket(fd, link)
 }
 
 // completes reports whether somebody completes checksums that are left to the device.
@@ -78,7 +90,7 @@ func (x *xdpDriver) transmitPort(sock *ring.Socket, i, link int) (ring.Port, err
 	case TransmitXDP:
 		return sock, nil
 	}
-	s, err := gso.OpenSender(link)
+	s, err := x.cfg.sender(link)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -58,6 +60,9 @@ type XDPConfig struct {
 	// Allow, when there are any, are the only addresses that listeners serve: the steering program drops
 	// segments to them from others. Connections that this end begins are not asked.
 	Allow []netip.Prefix
+	// Kit, when set, keeps what only privileges give: the interface can be opened again without them. It is closed
+	// after the device.
+	Kit *Kit
 	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
@@ -81,24 +86,40 @@ type xdpDriver struct {
 	socket  ring.Info // of the first queue
 	secret  [16]byte  // of all stacks: a connection may move between them while it is being opened
 	owners  owners
+	link    linkState
+	// relays are workers without connections, for queues that came later. Guarded by link's lock.
+	relays    []*worker
+	following sync.WaitGroup // followQueues
+	over      atomic.Bool    // the device is closed, or about to be
+	last      []QueueStats   // then
 }
 
 // OpenXDP attaches the steering program to an interface of the calling thread's network namespace, and starts
 // a worker for each queue. Everything that no listener or connection claims stays with the host's kernel. It
 // needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace
 // than the program's.
-func OpenXDP(cfg XDPConfig) (*Device, error) {
+func OpenXDP(cfg XDPConfig) (d *Device, err error) {
+	if home := cfg.Kit.space(); home != nil { // where the interface was before
+		e := home.Do(func() error { d, err = openXDP(cfg); return nil })
+		return d, errors.Join(e, err)
+	}
+	return openXDP(cfg)
+}
+
+func openXDP(cfg XDPConfig) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	nic, err := netlink.LinkByName(cfg.Interface)
 	if err != nil {
 		return nil, fmt.Errorf("interface %q: %w (see: ip link)", cfg.Interface, err)
 	}
+	asked := cfg.MTU
 	if err := cfg.complete(nic); err != nil {
 		return nil, err
 	}
 	d := newDevice(cfg.Options)
-	x := &xdpDriver{dev: d, cfg: cfg, mac: [6]byte(nic.Attrs().HardwareAddr), secret: randomKey()}
+	x := &xdpDriver{dev: d, cfg: cfg, link: linkState{asked: asked},
+		mac: [6]byte(nic.Attrs().HardwareAddr), secret: randomKey()}
 	d.drv = x
 	if err := x.open(nic); err != nil {
 		x.close()
@@ -126,6 +147,9 @@ func OpenXDP(cfg XDPConfig) (*Device, error) {
 		go w.run(cpu, x.cfg.BusyPoll)
 	}
 	go d.watch()
+	if len(cfg.Queues) == 0 {
+		x.following.Go(x.followQueues)
+	}
 	return d, nil
 }
 
@@ -280,6 +304,9 @@ func (x *xdpDriver) stopListening(at netip.AddrPort) {
 }
 
 func (x *xdpDriver) unlistenStack(at netip.AddrPort) {
+	if x.over.Load() { // the program may be another device's
+		return
+	}
 	if err := x.steer.RemoveListener(at); err != nil {
 		x.dev.log.Warn("listener stays in the steering table", "error", err)
 	}
@@ -318,7 +345,7 @@ func (x *xdpDriver) describe() verbs.Transport {
 		Name: "xdp", Interface: x.cfg.Interface, XDPMode: x.att.Mode.String(),
 		Transmit: string(x.cfg.Transmit), Copy: copyMode(x.socket),
 		Segments: int(x.socket.Segments),
-		MTU:      x.cfg.MTU, Queues: len(x.workers), Fallback: x.att.NativeErr,
+		MTU:      x.packet(), Queues: len(x.all()), Fallback: x.att.NativeErr,
 		NoZeroCopy: x.socket.NoZeroCopy,
 	}
 }

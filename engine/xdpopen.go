@@ -25,7 +25,10 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	if err := x.cfg.chooseTransmit(link, nic.Type()); err != nil {
 		return err
 	}
-	if x.steer, err = bpf.Load(bpf.Options{LiveWorkers: x.cfg.liveWorkers(link)}); err != nil {
+	x.steer, err = x.cfg.Kit.steering(func() bpf.Options {
+		return bpf.Options{LiveWorkers: x.cfg.liveWorkers(link)}
+	})
+	if err != nil {
 		return err
 	}
 	if x.neigh, err = neigh.New(link, x.dev.log, x.hop); err != nil {
@@ -43,19 +46,12 @@ func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	if err := x.openQueues(link); err != nil {
 		return err
 	}
+	x.link.room, x.link.mtu = x.mtuRoom(), x.cfg.MTU
 	if x.local, err = localaddr.Follow(link, x.dev.log, x.relocate, x.gone); err != nil {
 		return err
 	}
 	x.watches = append(x.watches, x.local.Watch())
-	return nil
-}
-
-// gone gives the device up when its interface is not there any more: the driver was unbound, the card pulled.
-func (x *xdpDriver) gone(err error) {
-	err = fmt.Errorf("interface %s is gone: %w", x.cfg.Interface, err)
-	for _, w := range x.workers {
-		w.post(func() { w.lost, w.suspect = err, true })
-	}
+	return x.cfg.Kit.fill(len(x.workers), x.cfg.Transmit == TransmitGSO)
 }
 
 // warnOfMerging says what would merge segments before the interface's generic XDP sees them.
@@ -71,18 +67,6 @@ func (x *xdpDriver) warnOfMerging(nic netlink.Link) {
 	}
 }
 
-// relocate hears which addresses are the host's and the interface's.
-func (x *xdpDriver) relocate(s *localaddr.State) error {
-	local := stackLocal(s)
-	for _, w := range x.workers {
-		w.post(func() {
-			w.stk.SetMAC(s.MAC)
-			w.stk.SetLocal(local)
-		})
-	}
-	return errors.Join(x.steer.SetMAC(s.MAC), x.steer.SetLocal(s.Addrs))
-}
-
 // stackLocal is the stacks' form of the host's addresses.
 func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 	for _, p := range s.Networks {
@@ -95,14 +79,11 @@ func stackLocal(s *localaddr.State) (list []stack.Prefix) {
 	return list
 }
 
+// ethernet is octets of the longest header before an IP packet: with two VLAN tags.
+const ethernet = 14 + 8
+
 func (x *xdpDriver) openQueue(link, queue int) error {
-	const ethernet = 14 + 8 // two VLAN tags
-	sock, err := ring.Open(ring.Config{
-		Ifindex: link, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
-		TxSlots: uint32(x.cfg.TxFrames),
-		TxSlot:  ring.SlotFor(x.cfg.MTU + ethernet), Mode: x.cfg.RingMode,
-		HugePages: x.cfg.HugePages,
-	})
+	sock, err := x.openSocket(queue)
 	if err != nil {
 		return err
 	}
@@ -115,49 +96,93 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 		return err
 	}
 	frames, _ := port.(*live.Port)
+	w, err := x.newWorker(queue, port, x.stray)
+	if err != nil {
+		return err
+	}
+	w.live = frames
+	x.workers = append(x.workers, w)
+	x.dev.own(w.loop)
+	return x.steer.SetSocket(queue, sock.Fd())
+}
+
+func (x *xdpDriver) openSocket(queue int) (*ring.Socket, error) {
+	c := ring.Config{
+		Ifindex: x.att.Ifindex, Queue: uint32(queue), RxFrames: uint32(x.cfg.RxFrames),
+		TxSlots: uint32(x.cfg.TxFrames), TxSlot: ring.SlotFor(x.cfg.MTU + ethernet),
+		Mode: x.cfg.RingMode, HugePages: x.cfg.HugePages,
+	}
+	if x.cfg.Kit != nil {
+		c.NewSocket = x.cfg.Kit.socket
+	}
+	return ring.Open(c)
+}
+
+// newWorker makes the worker of a queue, which has the port even when that fails.
+func (x *xdpDriver) newWorker(queue int, port ring.Port,
+	stray func(*worker) func(*stack.Stray) bool) (*worker, error) {
 	if below := port; x.cfg.Wrap != nil {
+		var err error
 		if port, err = x.cfg.Wrap(queue, below); err != nil {
 			below.Close()
-			return err
+			return nil, err
 		}
 	}
 	w, err := newWorker(port)
 	if err != nil {
 		port.Close()
-		return err
+		return nil, err
 	}
-	w.queue, w.live = queue, frames
+	w.queue = queue
 	w.stk, err = stack.New(stack.Config{
 		Port: port, MAC: x.mac, MTU: x.cfg.MTU, Run: x.cfg.run(), Resolver: x.hops.of(),
-		Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: x.stray(w),
+		Steering: flows{x, w}, Peers: x.dev.opt.Peers, Stray: stray(w),
 		Secret: x.secret, Seed: randomSeed(), TrustPartialChecksum: x.cfg.TrustPartialChecksum,
 		Defect: w.defect,
 	})
 	if err != nil {
 		w.closeFiles()
 		port.Close()
-		return err
+		return nil, err
 	}
 	w.serving, w.loop.stack = w.stk.Serving, w.stk
-	x.workers = append(x.workers, w)
-	x.dev.own(w.loop)
-	return x.steer.SetSocket(queue, sock.Fd())
+	return w, nil
+}
+
+// all returns the workers of all queues, with those that have no connections.
+func (x *xdpDriver) all() []*worker {
+	x.link.mu.Lock()
+	defer x.link.mu.Unlock()
+	return x.stacks()
+}
+
+// stacks is all, with the lock of link held.
+func (x *xdpDriver) stacks() []*worker {
+	return append(x.workers[:len(x.workers):len(x.workers)], x.relays...)
 }
 
 func (x *xdpDriver) close() error {
 	var errs []error
+	x.over.Store(true)
 	if x.local != nil {
 		x.local.Close()
 	}
-	for _, w := range x.workers {
+	x.following.Wait()
+	list := x.all()
+	for _, w := range list {
 		w.end()
+	}
+	x.last = x.counters()
+	for _, w := range list {
 		errs = append(errs, w.close())
 		w.loop.end()
 		w.closeFiles()
 	}
 	x.live.close()
-	if x.steer != nil {
+	if x.steer != nil && x.cfg.Kit == nil {
 		errs = append(errs, x.steer.Close())
+	} else if x.steer != nil {
+		errs = append(errs, x.steer.Detach())
 	}
 	if x.neigh != nil {
 		x.neigh.Close()

@@ -55,10 +55,13 @@ type Config struct {
 	// Ring sizes are powers of two; 0: the smallest that can hold all frames that may be in the ring.
 	FillSize, RxSize, TxSize, CompSize uint32
 
-	Mode        Mode
-	HugePages   bool          // 2 MiB pages for the UMEM; ordinary pages when there are none, see Info
-	KickBudget  uint32        // packets per transmit system call, 0: DefaultKickBudget
-	Kicks       uint32        // transmit system calls per Flush, 0: DefaultKicks
+	Mode       Mode
+	HugePages  bool   // 2 MiB pages for the UMEM; ordinary pages when there are none, see Info
+	KickBudget uint32 // packets per transmit system call, 0: DefaultKickBudget
+	Kicks      uint32 // transmit system calls per Flush, 0: DefaultKicks
+	// NewSocket, when set, gives an AF_XDP socket that is bound to nothing, such as one that was made while the process
+	// had the right to: see [NewSocket].
+	NewSocket   func() (fd int, err error)
 	BindTimeout time.Duration // how long to wait for a queue that is still busy, 0: DefaultBindTimeout
 }
 
@@ -81,6 +84,9 @@ func (c Config) withDefaults() (Config, error) {
 	set(&c.MaxFrags, min(MaxFrags, c.RxFrames))
 	set(&c.KickBudget, DefaultKickBudget)
 	set(&c.Kicks, DefaultKicks)
+	if c.NewSocket == nil {
+		c.NewSocket = NewSocket
+	}
 	if c.BindTimeout == 0 {
 		c.BindTimeout = DefaultBindTimeout
 	}

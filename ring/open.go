@@ -41,10 +41,9 @@ func Open(cfg Config) (*Socket, error) {
 
 // openLinux makes a socket that is bound in one way.
 func openLinux(c Config, b binding) (*Socket, error) {
-	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	fd, err := c.NewSocket()
 	if err != nil {
-		return nil, fmt.Errorf("AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with "+
-			"CONFIG_XDP_SOCKETS)", err)
+		return nil, err
 	}
 	k := &linux{fd: fd}
 	a, err := k.setUp(&c)
@@ -60,6 +59,17 @@ func openLinux(c Config, b binding) (*Socket, error) {
 		a.zeroCopy = opt&unix.XDP_OPTIONS_ZEROCOPY != 0
 	}
 	return newSocket(c, k, a), nil
+}
+
+// NewSocket makes an AF_XDP socket that is bound to nothing. It needs CAP_NET_RAW, which all that follows does
+// not need.
+func NewSocket() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("AF_XDP socket: %w (CAP_NET_RAW is needed, and a kernel with "+
+			"CONFIG_XDP_SOCKETS)", err)
+	}
+	return fd, nil
 }
 
 // setUp registers the UMEM and maps the four rings.
@@ -137,7 +147,7 @@ func (k *linux) register(c *Config, umem []byte) error {
 		}
 		return nil
 	}
-	raised := raiseMemlock()
+	raised := RaiseMemlock()
 	if err = k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
 		return errors.Join(fmt.Errorf("registering %d octets of UMEM: %w (RLIMIT_MEMLOCK is too "+
 			"low: raise it, or give CAP_IPC_LOCK)", len(umem), err), raised)
@@ -145,8 +155,9 @@ func (k *linux) register(c *Config, umem []byte) error {
 	return nil
 }
 
-// raiseMemlock lifts the limit on locked memory, to the hard limit when it may not be lifted altogether.
-func raiseMemlock() error {
+// RaiseMemlock lifts the limit on locked memory, to the hard limit when it may not be lifted altogether. A process that
+// opens sockets after it gave its privileges up calls it before.
+func RaiseMemlock() error {
 	var now unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil {
 		return fmt.Errorf("reading RLIMIT_MEMLOCK: %w", err)

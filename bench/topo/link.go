@@ -12,6 +12,18 @@ import (
 // makeVeth makes a pair with one end in each namespace and switches both on.
 func makeVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string) (la, lb Link,
 	err error) {
+	if err := addVeth(o, a, nameA, b, nameB); err != nil {
+		return la, lb, err
+	}
+	if la, err = a.up(nameA); err != nil {
+		return la, lb, err
+	}
+	lb, err = b.up(nameB)
+	return la, lb, err
+}
+
+// addVeth makes a pair with one end in each namespace.
+func addVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = nameA
 	attrs.MTU = o.MTU
@@ -21,13 +33,9 @@ func makeVeth(o *Options, a *Namespace, nameA string, b *Namespace, nameB string
 	veth.PeerNamespace = netlink.NsFd(b.Fd())
 	veth.PeerMTU = uint32(o.MTU)
 	if err := a.nl.LinkAdd(veth); err != nil {
-		return la, lb, fmt.Errorf("topo: making the veth pair %s - %s: %w", nameA, nameB, err)
+		return fmt.Errorf("topo: making the veth pair %s - %s: %w", nameA, nameB, err)
 	}
-	if la, err = a.up(nameA); err != nil {
-		return la, lb, err
-	}
-	lb, err = b.up(nameB)
-	return la, lb, err
+	return nil
 }
 
 // up silences IPv6's own traffic on the link, then switches it on.

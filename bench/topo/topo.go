@@ -64,8 +64,9 @@ type Net struct {
 	A, B  *Host
 	Relay *Middle // nil without Options.Relay
 
-	spaces []*Namespace
-	closed bool
+	options Options
+	spaces  []*Namespace
+	closed  bool
 }
 
 // The hosts' addresses are the documentation prefixes of RFC 5737 and RFC 3849.
@@ -85,7 +86,7 @@ func New(o Options) (*Net, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	t := &Net{}
+	t := &Net{options: o}
 	if err := t.build(&o); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -148,6 +149,28 @@ func (t *Net) build(o *Options) error {
 		return err
 	}
 	return t.B.configure(o.OffloadsB)
+}
+
+// Reconnect makes the link of hosts that are joined directly anew, after it was deleted.
+// Each end is as it shall be when it comes up: somebody may wait for that.
+func (t *Net) Reconnect() error {
+	if err := addVeth(&t.options, t.A.Namespace, "eth0", t.B.Namespace, "eth0"); err != nil {
+		return err
+	}
+	for _, end := range []struct {
+		h *Host
+		o Offloads
+	}{{t.A, t.options.OffloadsA}, {t.B, t.options.OffloadsB}} {
+		end.h.Link.Name = "eth0"
+		err := end.h.configure(end.o)
+		if err == nil {
+			end.h.Link, err = end.h.up("eth0")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *Net) namespace(base, suffix string) (*Namespace, error) {

@@ -52,6 +52,16 @@ func writeStatus(w io.Writer, v any) error {
 			plain.Fprintf(w, "  xdp-live: %d frames in %s, %d one by one, %d failed\n", l.Frames,
 				count(int(l.Runs), "run"), l.Single, l.Failed)
 		}
+		if d.Link != "" && d.Link != control.LinkUp || d.Since != "" || d.Reopened > 0 {
+			plain.Fprintf(w, "  link %s", d.Link)
+			if d.Since != "" {
+				plain.Fprintf(w, " since %s", d.Since)
+			}
+			plain.Fprintf(w, ", opened again %s\n", count(int(d.Reopened), "time"))
+		}
+		for _, a := range d.Missing {
+			plain.Fprintf(w, "  address %s is gone: its connections and listeners wait for it\n", a)
+		}
 		for _, c := range d.Dropped {
 			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}

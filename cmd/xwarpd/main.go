@@ -33,6 +33,7 @@ const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitUsage       = 2
+	exitRestart     = 69 // EX_UNAVAILABLE: a new process has to open a device
 	exitUnconfirmed = 75 // EX_TEMPFAIL of sysexits.h
 	exitConfig      = 78 // EX_CONFIG
 )
@@ -95,6 +96,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	log := logger(stderr, cfg.Daemon.LogFormat, &level)
 	if err := serve(ctx, cfg, src, log, &level); err != nil {
 		log.Error("xwarpd ends", "error", err)
+		if errors.Is(err, daemon.ErrRestart) {
+			return exitRestart
+		}
 		if errors.Is(err, daemon.ErrUnconfirmed) {
 			return exitUnconfirmed
 		}

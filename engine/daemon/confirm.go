@@ -184,7 +184,7 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 			holders = append(holders, a.LinkIndex)
 		}
 	}
-	for _, v := range d.devices {
+	for _, v := range d.list() {
 		if v.cfg.Transport != config.TransportXDP {
 			continue
 		}

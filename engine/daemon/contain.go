@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -37,52 +35,9 @@ func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
 		"stack", string(debug.Stack()), "next", "report this line")
 }
 
-// errNoDevice ends a daemon none of whose devices works.
-var errNoDevice = errors.New("no device works any more")
-
-// attend waits for the failure of a device. The host gets its interface back, the programs that used it are
-// dropped, its exports fail; the other devices go on. When none is left, lost ends the daemon, so that
-// systemd starts it again: opening a device takes rights which it gave up when it had opened them all.
-func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-v.dev.Failed():
-	}
-	err := fmt.Errorf("device %s: %w", v.name, v.dev.Err())
-	d.log.Error("device is lost: its programs and exports end, other devices go on", "device",
-		v.name, "error", err, "next", "systemctl restart xwarpd")
-	if err := v.dev.Detach(); err != nil {
-		d.log.Warn("the interface keeps its program", "device", v.name, "error", err)
-	}
-	d.inTime(stopWait, "device "+v.name, func() { // before the memory of programs goes
-		if err := v.dev.Close(); err != nil {
-			d.log.Warn("closing a device that failed", "device", v.name, "error", err)
-		}
-	})
-	for _, s := range d.all() {
-		if s.uses(v) {
-			s.fail(&control.Error{Code: control.CodeClosed, Text: err.Error()})
-		}
-	}
-	d.mu.Lock()
-	exports := append([]*export(nil), d.exports...)
-	d.mu.Unlock()
-	for _, e := range exports {
-		if e.dev == v {
-			e.lose(err)
-		}
-	}
-	for _, other := range d.devices {
-		if other.dev.Err() == nil {
-			return
-		}
-	}
-	lost(fmt.Errorf("%w: %w", errNoDevice, err))
-}
-
+// uses reports whether a session has something of a device.
 func (s *session) uses(v *device) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dev == v
+	return s.dev == v && len(s.pds)+len(s.captures) > 0
 }

@@ -153,8 +153,8 @@ func TestDeviceFails(t *testing.T) {
 			}
 			t.Cleanup(func() { tn.Close() })
 			var broken atomic.Bool
-			v := &device{name: "eth0", cfg: config.Interface{Name: "eth0",
-				Transport: config.TransportXDP, Queues: []int{0}}}
+			v := &device{name: "eth0", past: &past{}, cfg: config.Interface{Name: "eth0",
+				Transport: config.TransportXDP, Queues: []int{0}, Restart: config.RestartNever}}
 			if err := tn.A.Do(func() (err error) {
 				v.dev, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name,
 					Wrap: func(_ int, p ring.Port) (ring.Port, error) {
@@ -180,6 +180,9 @@ func TestDeviceFails(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- d.Run(ctx) }()
 			r := dialRaw(t, socket, "eth0")
+			if err := r.ask(control.OpAllocPD, &struct{}{}); err != nil {
+				t.Fatal(err)
+			}
 			broken.Store(true)
 			if _, _, _, err := r.Receive(); err == nil {
 				t.Error("the program's session goes on")

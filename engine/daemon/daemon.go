@@ -38,16 +38,18 @@ type Daemon struct {
 	web      *webServer        // nil: none is configured
 	events   eventRing
 
-	mu       sync.Mutex
-	exports  []*export
-	sessions map[uint64]*session
-	last     uint64
-	stopping bool
-	live     sync.WaitGroup // sessions that have something of the daemon's
-	refused  refused
-	viewers  viewers
-	await    confirmation
-	ended    struct {
+	mu            sync.Mutex
+	exports       []*export
+	exporting     sync.Mutex // held while exports are opened and closed after the start; locked before mu
+	closedExports closedExports
+	sessions      map[uint64]*session
+	last          uint64
+	stopping      bool
+	live          sync.WaitGroup // sessions that have something of the daemon's
+	refused       refused
+	viewers       viewers
+	await         confirmation
+	ended         struct {
 		sessions, refused, defects atomic.Uint64
 		heldUp                     atomic.Uint64 // by a descriptor whose close blocked
 		rests                      atomic.Uint64 // of programs that rang for nothing
@@ -95,7 +97,7 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 		return err
 	}
 	for _, c := range cfg.Interface {
-		dev, err := d.open(c)
+		dev, err := d.open(c, nil)
 		if err != nil {
 			return err
 		}
@@ -139,7 +141,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer stop()
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
-	for _, v := range d.devices {
+	for _, v := range d.list() {
 		go d.attend(ctx, v, lost)
 	}
 	go d.watchQueues(ctx)
@@ -150,16 +152,28 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return d.undo(late)
 	}
 	d.log.Info("stopping")
-	if cause := context.Cause(ctx); errors.Is(cause, errNoDevice) {
+	if cause := context.Cause(ctx); errors.Is(cause, errNoDevice) || errors.Is(cause, ErrRestart) {
 		return errors.Join(cause, d.Close()) // who runs the daemon logs it
 	}
 	return d.Close()
 }
 
 func (d *Daemon) status() string {
+	var lost []string
+	list := d.list()
+	for _, v := range list {
+		if v.dev.Err() != nil {
+			lost = append(lost, v.name)
+		}
+	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	return fmt.Sprintf("%d devices, %d exports", len(d.devices), len(d.exports))
+	exports := len(d.exports)
+	d.mu.Unlock()
+	text := fmt.Sprintf("%d devices, %d exports", len(list), exports)
+	if len(lost) > 0 {
+		text += fmt.Sprintf("; lost: %v", lost)
+	}
+	return text
 }
 
 func (d *Daemon) all() (list []*session) {

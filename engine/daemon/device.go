@@ -24,6 +24,8 @@ type device struct {
 	cfg  config.Interface
 	dev  *engine.Device
 	hub  *monitor.Hub // of captures; nil: none are taken
+	kit  *engine.Kit  // nil on the kernel's sockets
+	past *past        // of the devices that had the interface before
 }
 
 func (d *device) info() control.DeviceInfo {
@@ -41,8 +43,8 @@ func (d *device) info() control.DeviceInfo {
 	return i
 }
 
-// open opens the device of one table.
-func (d *Daemon) open(c config.Interface) (*device, error) {
+// open opens the device of one table, again after before if that is not nil.
+func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 	m := d.cfg.Load().MPA
 	o := engine.Options{
 		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Peers: d.peers,
@@ -55,7 +57,12 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 	if o.FirstFPDUTimeout == 0 {
 		o.FirstFPDUTimeout = -1 // for ever
 	}
-	dev := &device{name: c.Name, cfg: c}
+	dev := &device{name: c.Name, cfg: c, past: &past{}}
+	if before != nil {
+		dev.kit, dev.past = before.kit, before.past.keep(new(before.counted()))
+	} else if c.Transport == config.TransportXDP {
+		dev.kit = engine.NewKit(spareOpenings[c.Restart])
+	}
 	if c.Transport == config.TransportXDP && d.cfg.Load().Daemon.Capture {
 		dev.hub = monitor.NewHub(nil)
 	}
@@ -70,9 +77,13 @@ func (d *Daemon) open(c config.Interface) (*device, error) {
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
 			BusyPoll:             c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
+			Kit: dev.kit,
 		})
 	}
 	if err != nil {
+		if before == nil {
+			dev.kit.Close()
+		}
 		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 	}
 	i := dev.info()
@@ -140,7 +151,7 @@ func (d *Daemon) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 
 // device returns the device of that name, the first one for an empty name, nil for none.
 func (d *Daemon) device(name string) *device {
-	for _, v := range d.devices {
+	for _, v := range d.list() {
 		if name == "" || v.name == name {
 			return v
 		}
@@ -156,7 +167,7 @@ func (d *Daemon) deviceInfos() (list []control.DeviceInfo) {
 }
 
 func (d *Daemon) deviceNames() (names []string) {
-	for _, v := range d.devices {
+	for _, v := range d.list() {
 		names = append(names, v.name)
 	}
 	return names
@@ -175,7 +186,7 @@ func stale(err error) error {
 // healthy returns what systemd's watchdog should know: a worker that stands still, or a device that has been
 // out of date for long. It waits for nobody.
 func (d *Daemon) healthy() error {
-	for _, v := range d.devices {
+	for _, v := range d.list() {
 		if v.dev.Err() != nil {
 			continue // closed, and said; when all are, the daemon ends
 		}

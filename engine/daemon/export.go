@@ -44,7 +44,9 @@ type export struct {
 
 	mu       sync.Mutex
 	conns    map[verbs.QP]*exportConn
-	failed   error // why the memory is of no use any more; nil: all is well
+	failed   error // why the memory, or the device, is of no use any more; nil: all is well
+	cutOff   bool  // the device is
+	folded   bool  // its counters are among those of closed exports
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
 	flusher  flusher
@@ -57,7 +59,22 @@ var exportAccess = map[string]ddp.Access{
 
 // startExport opens an export and serves it.
 func (d *Daemon) startExport(c config.Export) error {
-	e := &export{d: d, cfg: c, dev: d.device(c.Interface), conns: map[verbs.QP]*exportConn{}}
+	e, err := d.openExport(c, d.device(c.Interface), nil)
+	if err == nil {
+		d.mu.Lock()
+		d.exports = append(d.exports, e)
+		d.mu.Unlock()
+	}
+	return err
+}
+
+// openExport opens an export on a device, with the memory of the one before it if there was one, which keeps it
+// unless this succeeds.
+func (d *Daemon) openExport(c config.Export, v *device, before *export) (*export, error) {
+	e := &export{d: d, cfg: c, dev: v, conns: map[verbs.QP]*exportConn{}}
+	if before != nil {
+		e.inherit(before)
+	}
 	e.life, e.kill = context.WithCancel(context.Background())
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	ctx, cancel := context.WithCancel(context.Background())
@@ -70,19 +87,21 @@ func (d *Daemon) startExport(c config.Export) error {
 	}
 	if err != nil {
 		cancel()
-		return errors.Join(fmt.Errorf("export %s: %w", c.Name, err), e.free())
+		if before != nil {
+			before.inherit(e)
+		}
+		return nil, errors.Join(fmt.Errorf("export %s: %w", c.Name, err), e.free())
 	}
-	d.mu.Lock()
-	d.exports = append(d.exports, e)
-	d.mu.Unlock()
 	d.log.Info("export is open", "export", c.Name, "device", e.dev.name, "listen", c.Listen,
 		"memory", c.Memory, "serve", c.Serve)
-	return nil
+	return e, nil
 }
 
 func (e *export) openMemory(ctx context.Context) (err error) {
-	if err := e.mapMemory(); err != nil {
-		return err
+	if e.mem == nil {
+		if err := e.mapMemory(); err != nil {
+			return err
+		}
 	}
 	if e.pd, err = e.dev.dev.AllocPD(); err != nil {
 		return err
@@ -247,10 +266,12 @@ func (e *export) free() (err error) {
 
 // reloadExports closes what is gone or different and opens what is new.
 func (d *Daemon) reloadExports(now *config.Loaded) error {
+	d.exporting.Lock()
+	defer d.exporting.Unlock()
 	d.mu.Lock()
 	var gone []*export
 	d.exports = slices.DeleteFunc(d.exports, func(e *export) bool {
-		stays := e.failure() == nil && slices.ContainsFunc(now.Export, e.adopt)
+		stays := e.healthy() && slices.ContainsFunc(now.Export, e.adopt)
 		if !stays {
 			gone = append(gone, e)
 		}
@@ -266,6 +287,7 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 	var errs []error
 	for _, e := range gone {
 		e.stop(ctx)
+		d.remember(e)
 		errs = append(errs, e.free())
 	}
 	for _, c := range now.Export {
@@ -316,16 +338,15 @@ func (e *export) allows(a netip.Addr) bool {
 func (e *export) state() control.ExportState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	n := e.totals()
 	s := control.ExportState{
 		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen, Serve: e.cfg.Serve,
 		Memory: e.cfg.Memory, Path: e.cfg.Path,
 		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns),
-		Rejected: e.rejected.Load(), Flushes: e.flushes.Load(),
+		Rejected: n.rejected, Flushes: n.flushes, Transfers: n.transfers,
 	}
 	if e.srv != nil {
-		done := e.srv.Stats()
-		s.Size, s.Connections, s.Rejected, s.Transfers = e.held(), len(e.srv.QPs()),
-			done.Rejected, control.Counters(&done)
+		s.Size, s.Connections = e.held(), len(e.srv.QPs())
 	}
 	if e.failed != nil {
 		s.Error = e.failed.Error()

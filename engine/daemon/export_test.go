@@ -47,7 +47,12 @@ type peer struct {
 
 func dialExport(t testing.TB, at netip.AddrPort) (*peer, error) {
 	t.Helper()
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	return dialExportBy(t, engine.KernelConfig{}, at)
+}
+
+func dialExportBy(t testing.TB, cfg engine.KernelConfig, at netip.AddrPort) (*peer, error) {
+	t.Helper()
+	dev, err := engine.OpenKernel(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,8 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 func (e *export) openContent() (err error) {
 	log, size := e.d.log.With("export", e.cfg.Name), int64(e.cfg.Size)
 	switch {
+	case e.region != nil || e.tree != nil: // the export before had it
+		return nil
 	case e.cfg.Serve == config.ServeDirectory:
 		e.tree, err = transfer.OpenTree(transfer.TreeConfig{
 			Path: e.cfg.Path, ReadOnly: e.cfg.Access == config.AccessRead, Size: size, Log: log,
@@ -49,8 +51,11 @@ func (e *export) openContent() (err error) {
 
 // held returns the octets that a region has room for, or those that a directory has.
 func (e *export) held() int64 {
-	if e.tree == nil {
+	switch {
+	case e.region != nil:
 		return e.region.Size()
+	case e.tree == nil:
+		return 0 // another export has it
 	}
 	octets, _ := e.tree.Used()
 	return octets

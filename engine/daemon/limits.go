@@ -1,6 +1,10 @@
 package daemon
 
-import "time"
+import (
+	"time"
+
+	"xwarp/engine/daemon/config"
+)
 
 // Limits, each with what it stops.
 const (
@@ -49,6 +53,9 @@ const (
 	helloWait = 5 * time.Second
 	// keepaliveProbes is how many questions a silent peer may leave unanswered.
 	keepaliveProbes = 6
+	// reopenPause and reopenMost are between attempts to open a device again that was lost.
+	reopenPause = time.Second
+	reopenMost  = 30 * time.Second
 	// staleLimit is how long a device may fail to follow the kernel's neighbours before the watchdog counts it
 	// as stuck: nobody new is connected to then, and only a restart is left. Connections that there are would
 	// go on.
@@ -58,3 +65,8 @@ const (
 	// exportDepth is the depth of the queues of a connection to an export, which carry flush requests only.
 	exportDepth = 16
 )
+
+// spareOpenings is how often a daemon that gave its rights up can open an interface again, by the restart policy: for
+// each time it makes a socket for each queue in advance, of some 2 KiB. Who removes interfaces more often makes it
+// end, and start again.
+var spareOpenings = map[string]int{config.RestartReopen: 16}

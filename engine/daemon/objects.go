@@ -32,7 +32,26 @@ func busyf(format string, args ...any) error {
 	return &control.Error{Code: control.CodeBusy, Text: fmt.Sprintf(format, args...)}
 }
 
+// renewDevice gives a session that has nothing of its device yet the device that has the name now, and fails when
+// that is lost.
+func (s *session) renewDevice() error {
+	s.mu.Lock()
+	if len(s.pds) == 0 {
+		s.dev = s.d.device(s.dev.name)
+	}
+	v := s.dev
+	s.mu.Unlock()
+	if err := v.dev.Err(); err != nil {
+		return &control.Error{Code: control.CodeClosed, Text: fmt.Sprintf(
+			"device %s is lost: %v; what follows: %s", v.name, err, remedies[v.cfg.Restart])}
+	}
+	return nil
+}
+
 func (s *session) allocPD(r *control.Request, _ []int) (any, []int, error) {
+	if err := s.renewDevice(); err != nil {
+		return nil, nil, err
+	}
 	if err := s.take(pdCost); err != nil {
 		return nil, nil, err
 	}

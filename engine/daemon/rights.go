@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are the capabilities that a running daemon needs: the kernel is asked to resolve next hops.
-const kept = 1 << unix.CAP_NET_ADMIN
+// kept are the capabilities that a running daemon needs: the kernel is asked to resolve next hops, and an
+// interface that comes back needs memory for its frames, which is locked.
+const kept = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
 // DropRights gives up, on every thread and for good, all capabilities but the one that a running daemon
 // needs, and the right to get new ones by execve. Without privileges it does nothing. In a program with cgo

@@ -3,14 +3,11 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"xwarp/bpf"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/verbs"
@@ -40,7 +37,7 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 		v.Events = d.events.list()
 		v.Peers = peers
 	}
-	for _, dev := range d.devices {
+	for _, dev := range d.list() {
 		v.Devices = append(v.Devices, dev.state())
 	}
 	d.mu.Lock()
@@ -60,56 +57,6 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 	v.Users = d.accounts.state(&d.cfg.Load().Config, see)
 	slices.SortFunc(v.Users, func(a, b control.UserState) int { return cmp.Compare(a.UID, b.UID) })
 	return v
-}
-
-func (dev *device) state() control.DeviceState {
-	contained := dev.dev.Contained()
-	s := control.DeviceState{DeviceInfo: dev.info(), Contained: control.Counters(&contained)}
-	if err := errors.Join(dev.dev.Err(), dev.dev.Stalled()); err != nil {
-		s.Error = err.Error() // who does not turn does not answer
-		return s
-	}
-	totals, err := dev.dev.Totals()
-	if err != nil {
-		s.Error = err.Error()
-		return s
-	}
-	s.Totals = &control.TotalsState{RDMA: control.Counters(&totals.RDMA),
-		MPA: control.Counters(&totals.MPA)}
-	if dev.cfg.Transport != config.TransportXDP {
-		return s
-	}
-	s.Totals.TCP = control.Counters(&totals.TCP)
-	stats, err := dev.dev.Stats()
-	if err != nil {
-		s.Error = err.Error()
-		return s
-	}
-	for i := range stats.Queues {
-		q := &stats.Queues[i]
-		w := control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack),
-			Listen: control.Counters(&q.Listen), Ring: control.Counters(&q.Ring)}
-		if q.Live != nil {
-			w.Live = control.Counters(q.Live)
-		}
-		s.Workers = append(s.Workers, w)
-	}
-	for i := range stats.Watches {
-		w := &stats.Watches[i]
-		s.Watches = append(s.Watches, control.WatchState{Name: w.Name,
-			Counters: control.Counters(&w.Counters)})
-	}
-	if err := dev.dev.Health(); err != nil {
-		s.Health = err.Error()
-	}
-	s.Steering = map[string]uint64{}
-	for o, n := range stats.Steering {
-		s.Steering[bpf.Outcome(o).String()] = n
-	}
-	if s.Unowned, err = dev.dev.Unowned(); err != nil {
-		s.Error = err.Error()
-	}
-	return s
 }
 
 func (s *session) owner() control.Owner {

@@ -84,17 +84,18 @@ func (d *Daemon) inTime(most time.Duration, what string, f func()) bool {
 // detach takes the programs off the interfaces: from then on the host has all frames.
 func (d *Daemon) detach() error {
 	var errs []error
-	for _, v := range d.devices {
+	for _, v := range d.list() {
 		errs = append(errs, v.dev.Detach())
 	}
 	return errors.Join(errs...)
 }
 
 func (d *Daemon) closeDevices() error {
-	errs := make([]error, len(d.devices))
+	list := d.list()
+	errs := make([]error, len(list))
 	var group sync.WaitGroup
-	for i, v := range d.devices {
-		group.Go(func() { errs[i] = v.dev.Close() })
+	for i, v := range list {
+		group.Go(func() { errs[i] = errors.Join(v.dev.Close(), v.kit.Close()) })
 	}
 	group.Wait()
 	return errors.Join(errs...)

@@ -15,14 +15,14 @@ import (
 func (d *Daemon) watchQueues(ctx context.Context) {
 	t := time.NewTicker(unownedEvery)
 	defer t.Stop()
-	seen := make([]map[int]uint64, len(d.devices))
-	total := make([]uint64, len(d.devices))
+	seen := map[string]map[int]uint64{} // by device; a device that is opened again counts on
+	total := map[string]uint64{}
 	for {
-		for i, v := range d.devices {
+		for _, v := range d.list() {
 			s, err := v.dev.Stats()
-			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[i] {
-				total[i] = now
-				seen[i] = d.warnUnowned(v, seen[i])
+			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[v.name] {
+				total[v.name] = now
+				seen[v.name] = d.warnUnowned(v, seen[v.name])
 			}
 		}
 		select {

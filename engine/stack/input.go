@@ -183,10 +183,15 @@ func (s *Stack) segment(near *Endpoint, b []byte, frags int, sum uint64, now tic
 		e.receive(&s.seg, pieces, crc, now)
 		return
 	}
-	t := &s.tuple
 	if s.cfg.Stray != nil && s.stray(pieces) {
 		return
 	}
+	s.unowned(pieces, now)
+}
+
+// unowned processes s.seg, for which there is no connection.
+func (s *Stack) unowned(pieces [][]byte, now tick.Time) {
+	t := &s.tuple
 	if !s.admits(t) {
 		return
 	}

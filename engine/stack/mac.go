@@ -1,7 +1,12 @@
 package stack
 
-// SetMAC says that the interface has another Ethernet address: frames are sent from it, and taken when they
-// are for it, from now on.
+import (
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
+
+// SetMAC says that the interface has another Ethernet address: frames are sent from it, and taken when they are
+// for it, from now on.
 func (s *Stack) SetMAC(mac [6]byte) {
 	if mac == s.cfg.MAC {
 		return
@@ -11,4 +16,32 @@ func (s *Stack) SetMAC(mac [6]byte) {
 		e.frame.setSource(mac)
 		e.expect.init(&s.cfg, &e.tuple)
 	}
+}
+
+// SetMTU says that the interface has another MTU, which is at least MinMTU: no longer packet leaves from now on.
+// Connections find out by themselves when longer ones may again.
+func (s *Stack) SetMTU(mtu int, now tick.Time) {
+	lower := mtu < s.cfg.MTU
+	s.cfg.MTU = mtu
+	for _, e := range s.conns {
+		if lower && e.conn.Info(now).PathMTU > mtu {
+			e.conn.PathMTU(mtu, now)
+			s.mark(e)
+		}
+	}
+}
+
+// Using returns how many connections and listeners have a local address.
+func (s *Stack) Using(a ip.Addr) (n int) {
+	for t := range s.conns {
+		if t.Local == a {
+			n++
+		}
+	}
+	for k := range s.listeners {
+		if k.addr == a {
+			n++
+		}
+	}
+	return n
 }

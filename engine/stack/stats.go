@@ -31,6 +31,7 @@ type Stats struct {
 	ICMP             uint64 // ICMP errors for connections of the stack
 	Resets           uint64 // RST sent for segments without a connection
 	HandedOver       uint64 // given to the worker that has the connection
+	DropBacklog      uint64 // for another worker, which had too many of them waiting
 	Panics           uint64 // defects of this program, each of which ended the connection that was being served
 	NoSlot           uint64 // times that the transmit ring was full
 	NoHop            uint64 // times that the next hop was not known yet

@@ -53,14 +53,18 @@ func (s *Stack) Inject(x *Stray, now tick.Time) {
 		}
 		return
 	}
-	e := s.conns[x.Tuple]
-	if e == nil {
-		s.stats.DropNoConnection++
+	s.seg, s.tuple = x.Segment, x.Tuple
+	pieces := append(s.pieces[:0], x.Payload)
+	if e := s.conns[s.tuple]; e != nil && !s.reuse(e, now) {
+		s.serve(e)
+		e.receive(&s.seg, pieces, payloadCRC{}, now)
 		return
 	}
-	s.serve(e)
-	e.receive(&x.Segment, append(s.pieces[:0], x.Payload), payloadCRC{}, now)
+	s.unowned(pieces, now)
 }
+
+// DropStray counts a frame that another worker should have had, and had no room for.
+func (s *Stack) DropStray() { s.stats.DropBacklog++ }
 
 // DeliverICMP gives an ICMP error to the connection that it is about; false: there is none here.
 func (s *Stack) DeliverICMP(t *tcp.Tuple, e *ip.ICMPError, now tick.Time) bool {

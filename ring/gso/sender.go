@@ -22,11 +22,25 @@ type Sender struct{ fd int }
 // OpenSender makes a Sender for an interface of the calling thread's network namespace. It needs CAP_NET_RAW, and
 // CAP_NET_ADMIN.
 func OpenSender(ifindex int) (*Sender, error) {
-	// Protocol 0: the socket receives nothing.
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	fd, err := NewSocket()
 	if err != nil {
-		return nil, fmt.Errorf("gso: packet socket: %w (it needs CAP_NET_RAW)", err)
+		return nil, err
 	}
+	return UseSocket(fd, ifindex)
+}
+
+// NewSocket makes a packet socket that is bound to nothing. It needs CAP_NET_RAW.
+func NewSocket() (fd int, err error) {
+	// Protocol 0: the socket receives nothing.
+	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("gso: packet socket: %w (it needs CAP_NET_RAW)", err)
+	}
+	return fd, nil
+}
+
+// UseSocket is OpenSender with a socket of NewSocket, which the Sender owns then.
+func UseSocket(fd, ifindex int) (*Sender, error) {
 	s := &Sender{fd}
 	if err := s.setUp(ifindex); err != nil {
 		unix.Close(fd)

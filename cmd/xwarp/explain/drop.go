@@ -23,6 +23,9 @@ var drops = []Entry{
 	drop("no_hop", "no way back", "The answer to a SYN, or a reset, could not leave: the next "+
 		"hop is not known.", "no route, or nobody answers ARP or NDP",
 		"ip route get PEER; ip neigh show"),
+	drop("backlog", "another worker is busy", "A queue that came after the start hands its frames "+
+		"to the workers of the others, and too many waited.", "ethtool -L under much traffic",
+		"restart xwarpd: each queue gets a worker of its own"),
 	drop("icmp", "ICMP for nobody", "An ICMP error is about a connection that is not here.",
 		"an old connection, a forged packet", "nothing"),
 	drop("fragment", "fragments given up", "Fragments overlap, are too long, too many or too late.",

@@ -1,9 +1,14 @@
 package explain
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // messages are the lines of the log of xwarpd and of the commands' --verbose, by their "msg".
-var messages = []Entry{
+var messages = slices.Concat(generalMessages, linkMessages)
+
+var generalMessages = []Entry{
 	message("RDMA_CM listener", "a listener opens",
 		"A program or an export listens on an address and port now.", "a program called Listen",
 		"nothing"),
@@ -66,14 +71,9 @@ var messages = []Entry{
 		"a defect was contained",
 		"The daemon found itself wrong; one program or connection pays for it.",
 		"a defect of xwarp", "report the line with its stack"),
-	message("device failed; its connections end", "a device failed",
-		"The kernel or a worker failed in a way that a device does not survive.",
-		"the interface went away, or its driver failed",
-		"look at \"error\"; systemctl restart xwarpd"),
 	message("device is lost: its programs and exports end, other devices go on", "a device failed",
-		"A device of the daemon failed; the others serve on.",
-		"the interface went away, or its driver failed",
-		"systemctl restart xwarpd once the interface is back"),
+		"A device of the daemon failed; the others serve on. The line says what brings it back.",
+		"the interface was removed, or a defect of xwarp", "look at \"error\" and \"next\""),
 	message("device is open", "a device serves", "An interface is served from now on.",
 		"the daemon started", "nothing"),
 	message("everything is undone unless the operator confirms", "waiting for xwarp confirm",

@@ -18,6 +18,7 @@ func (c *Config) complete() {
 		def(&f.XDPMode, "auto")
 		def(&f.RingMode, "auto")
 		def(&f.Transmit, "auto")
+		def(&f.Restart, RestartReopen)
 		if f.BusyPoll == 0 {
 			f.BusyPoll = Duration(50 * time.Microsecond)
 		}
@@ -148,6 +149,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		f.oneOf(key+".xdp_mode", n.XDPMode, "auto", "native", "generic")
 		f.oneOf(key+".ring_mode", n.RingMode, "auto", "zero-copy", "copy")
 		f.oneOf(key+".transmit", n.Transmit, "auto", "xdp", "packet-gso", "xdp-live")
+		f.oneOf(key+".restart", n.Restart, RestartReopen, RestartExit, RestartNever)
 		if len(n.CPUs) > 0 && len(n.Queues) > 0 && len(n.CPUs) != len(n.Queues) {
 			f.addf("%s.cpus has %d processors for %d queues", key, len(n.CPUs), len(n.Queues))
 		}

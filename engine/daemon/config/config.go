@@ -69,6 +69,7 @@ type Interface struct {
 	XDPMode   string   `toml:"xdp_mode"`
 	RingMode  string   `toml:"ring_mode"`
 	Transmit  string   `toml:"transmit"`
+	Restart   string   `toml:"restart"`
 	MTU       int      `toml:"mtu"`
 	RxFrames  int      `toml:"rx_frames"`
 	TxFrames  int      `toml:"tx_frames"`
@@ -301,3 +302,10 @@ func (c *Config) MPAOf(a netip.Addr) MPA {
 
 // D is the duration as the standard library has it.
 func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// What is done when a device is lost, and its interface is there.
+const (
+	RestartReopen = "reopen" // the daemon opens it again
+	RestartExit   = "exit"   // the daemon ends, for its unit to start it again
+	RestartNever  = "never"  // nothing: the operator restarts the daemon
+)

@@ -580,3 +580,16 @@ func TestChannel(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 }
+
+// TestClosedConn: who uses a connection after its end hears of that, in words of its own.
+func TestClosedConn(t *testing.T) {
+	end, _ := pair(t)
+	a := NewConn(end, 100)
+	a.Close()
+	if err := a.Send(KindRequest, nil); !errors.Is(err, ErrConnClosed) {
+		t.Errorf("Send: %v", err)
+	}
+	if _, _, _, err := a.Receive(); !errors.Is(err, ErrConnClosed) {
+		t.Errorf("Receive: %v", err)
+	}
+}

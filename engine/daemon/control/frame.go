@@ -32,6 +32,9 @@ const (
 //	+--------+------+-------+-------+
 const headerLen = 8
 
+// ErrConnClosed is what a connection says that this side has closed.
+var ErrConnClosed = errors.New("this side has closed the control connection")
+
 // ErrFrame is wrapped when the other side does not speak the protocol. The connection is of no use afterwards.
 var ErrFrame = errors.New("control protocol violated")
 
@@ -120,7 +123,7 @@ func (c *Conn) SendParts(k Kind, parts [][]byte, files ...int) error {
 	c.life.RLock()
 	defer c.life.RUnlock()
 	if c.closed {
-		return net.ErrClosed
+		return ErrConnClosed
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,6 +184,8 @@ func (c *Conn) read(b []byte, files *[]int) error {
 		n, on, flags, _, err := c.c.ReadMsgUnix(b[got:], oob)
 		*files = append(*files, rights(oob[:on])...)
 		switch {
+		case errors.Is(err, net.ErrClosed):
+			return ErrConnClosed
 		case err != nil:
 			return err
 		case flags&unix.MSG_CTRUNC != 0 || len(*files) > MaxFiles:

@@ -44,11 +44,31 @@ type DeviceState struct {
 	Unowned  map[int]uint64    `json:"unowned,omitempty"`  // frames of drop_no_socket by receive queue
 	Watches  []WatchState      `json:"watches,omitempty"`
 	Totals   *TotalsState      `json:"totals,omitempty"` // nil: the device does not answer
+	Link     *LinkState        `json:"link,omitempty"`   // nil on the kernel's sockets
+	// Reopened is how often it was opened again, because its interface had gone or it had failed.
+	Reopened uint64 `json:"reopened"`
 	// Contained counts what ended a part of the device and nothing else: engine.Contained.
 	Contained map[string]uint64 `json:"contained"`
 	// what the device knows no more of the kernel's configuration; empty: all is well
 	Health string `json:"health,omitempty"`
 	Error  string `json:"error,omitempty"` // why there are no counters
+}
+
+// States of a network interface.
+const (
+	LinkUp        = "up"
+	LinkDown      = "down"       // ip link set down
+	LinkNoCarrier = "no-carrier" // nobody is at the other end
+	LinkGone      = "gone"       // removed, or in another namespace
+)
+
+// LinkState is the network interface under a device.
+type LinkState struct {
+	State    string            `json:"state"`
+	MTU      int               `json:"mtu"`
+	Since    time.Time         `json:"since"`             // of the last change of the state; zero: none
+	Missing  []netip.Addr      `json:"missing,omitempty"` // of connections and listeners, and the host has them no more
+	Counters map[string]uint64 `json:"counters"`          // engine.LinkCounters
 }
 
 // TotalsState is what all connections of a device counted, those that ended included. It never falls.

@@ -33,6 +33,7 @@ func TestTablesAreComplete(t *testing.T) {
 		"contained": {counters.Contained, control.Counters(engine.Contained{})},
 		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
 		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},
+		"link":      {counters.Link, control.Counters(engine.LinkCounters{})},
 		"rdma":      {counters.RDMA, control.Counters(rdmap.Counters{})},
 		"mpa":       {counters.MPA, control.Counters(mpa.ReceiverCounters{})},
 		"tcp":       {counters.TCP, control.Counters(stack.TCPCounters{})},

@@ -74,6 +74,9 @@ var Stack = Table{
 	{"handed_over", Frames,
 		"Frames given to the worker that has the connection.",
 		"xwarp_handed_over_frames_total", ""},
+	{"drop_backlog", Frames,
+		"Frames for another worker, which had too many of them waiting.",
+		dropped, "backlog"},
 	{"panics", Events, "Among those of the device.", "", ""},
 	{"no_slot", Events,
 		"Times that the TCP found the transmit ring full.",
@@ -267,4 +270,17 @@ var Daemon = Table{
 	{"peers_refused", Connections,
 		"Connections that were more than their peer or its network may have.",
 		"xwarp_peers_refused_connections_total", ""},
+}
+
+// Link is of engine.LinkCounters: what happened to a network interface.
+var Link = Table{
+	{"downs", Events, "Times that the interface went down or lost its carrier.",
+		"xwarp_device_link_downs_total", ""},
+	{"mtus", Events, "Times that the interface's MTU changed.",
+		"xwarp_device_mtu_changes_total", ""},
+	{"addresses", Events,
+		"Times that the interface's Ethernet address changed, or an address in use went.",
+		"xwarp_device_address_changes_total", ""},
+	{"queues", Events, "Times that the number of the interface's receive queues changed.",
+		"xwarp_device_queue_changes_total", ""},
 }

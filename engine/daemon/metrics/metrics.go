@@ -88,6 +88,13 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 	for i := range d.Watches {
 		o.counters(counters.Watch, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
 	}
+	o.gauge("xwarp_device_open", float64(one(d.Error == "")), d.Name)
+	o.count("xwarp_device_reopens_total", d.Reopened, d.Name)
+	if l := d.Link; l != nil {
+		o.gauge("xwarp_device_link_up", float64(one(l.State == control.LinkUp)), d.Name)
+		o.gauge("xwarp_device_missing_addresses", float64(len(l.Missing)), d.Name)
+		o.counters(counters.Link, l.Counters, d.Name)
+	}
 	if d.Transport == "xdp" {
 		o.gauge("xwarp_device_follows_kernel", float64(one(d.Health == "")), d.Name)
 	}

@@ -131,6 +131,17 @@ func TestEmptySnapshot(t *testing.T) {
 	}
 }
 
+// outcomes are the labels of xwarp_steering_frames_total in expressions.
+var outcomes = regexp.MustCompile(`outcome="([a-z_]+)"`)
+
+func allOutcomes(yield func(string) bool) {
+	for o := range bpf.NumOutcomes {
+		if !yield(bpf.Outcome(o).String()) {
+			return
+		}
+	}
+}
+
 var named = regexp.MustCompile(`\bxwarp_[a-z_]+\b`)
 
 // Every panel of the dashboard and every rule names metrics that exist.
@@ -144,6 +155,11 @@ func TestDashboardAndRules(t *testing.T) {
 		}
 		if strings.HasSuffix(file, ".json") && !json.Valid(b) {
 			t.Errorf("%s is no JSON", file)
+		}
+		for _, m := range outcomes.FindAllStringSubmatch(string(b), -1) {
+			if !slices.Contains(slices.Collect(allOutcomes), m[1]) {
+				t.Errorf("%s: the steering program has no outcome %s", file, m[1])
+			}
 		}
 		found := named.FindAllString(string(b), -1)
 		if len(found) < 10 {

@@ -34,12 +34,20 @@ func describe() map[string]*prometheus.Desc {
 		table(t, "device", "queue")
 	}
 	table(counters.Watch, "device", "what")
-	for _, t := range []counters.Table{counters.Contained, counters.RDMA, counters.MPA,
+	for _, t := range []counters.Table{counters.Contained, counters.Link, counters.RDMA,
+		counters.MPA,
 		counters.TCP, {*counters.HeldOctets}} {
 		table(t, "device")
 	}
 	add("xwarp_device_follows_kernel", "1 while the device knows the neighbours as the kernel "+
 		"does; 0: what it knows may be old.", "device")
+	add("xwarp_device_open", "1 while the device works; 0: it failed, or its interface is gone.",
+		"device")
+	add("xwarp_device_link_up", "1 while the interface is up and has a carrier.", "device")
+	add("xwarp_device_reopens_total", "Times that the device was opened again, because its "+
+		"interface had gone or it had failed.", "device")
+	add("xwarp_device_missing_addresses", "Addresses of connections and listeners that the host "+
+		"has no more.", "device")
 	add("xwarp_steering_frames_total", "Frames that met the steering program, by what it did "+
 		"with them.", "device", "outcome")
 	add("xwarp_build_info", "1, with the version of the daemon.", "version")

@@ -5,6 +5,7 @@ package view
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"xwarp/bpf"
 	"xwarp/engine/daemon/control"
@@ -27,26 +28,30 @@ type Status struct {
 
 // Device is one device.
 type Device struct {
-	Device    string `json:"device" doc:"its name"`
-	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
-	XDPMode   string `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
-	Transmit  string `json:"transmit,omitempty" doc:"how segments leave: \"xdp\", \"packet-gso\" or \"xdp-live\""`
-	Copy      string `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
-	MTU       int    `json:"mtu,omitempty" doc:"largest IP packet in octets"`
-	Queues    int    `json:"queues,omitempty" doc:"queues served"`
-	RxFrames  uint64 `json:"rx_frames" doc:"frames received"`
-	TxFrames  uint64 `json:"tx_frames" doc:"frames sent"`
-	In        uint64 `json:"rdma_rx_octets" doc:"octets of messages placed, of all connections so far"`
-	Out       uint64 `json:"rdma_tx_octets" doc:"octets of messages sent, of all connections so far"`
-	Retrans   uint64 `json:"retransmitted_octets" doc:"octets of TCP sent again"`
-	Live      *Live  `json:"live,omitempty" doc:"what xdp-live sent"`
-	Dropped   []Drop `json:"dropped" doc:"frames dropped, by cause"`
-	Unowned   uint64 `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
-	Lost      []int  `json:"unowned_queues" doc:"these queues"`
-	Fallback  string `json:"fallback,omitempty" doc:"why native mode could not be had"`
-	Copied    string `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
-	Health    string `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
-	Error     string `json:"error,omitempty" doc:"why there are no counters"`
+	Device    string   `json:"device" doc:"its name"`
+	Transport string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	XDPMode   string   `json:"xdp_mode,omitempty" doc:"\"native\" or \"generic\""`
+	Transmit  string   `json:"transmit,omitempty" doc:"how segments leave: \"xdp\", \"packet-gso\" or \"xdp-live\""`
+	Copy      string   `json:"copy,omitempty" doc:"\"copy\" or \"zero-copy\""`
+	MTU       int      `json:"mtu,omitempty" doc:"largest IP packet in octets"`
+	Queues    int      `json:"queues,omitempty" doc:"queues served"`
+	RxFrames  uint64   `json:"rx_frames" doc:"frames received"`
+	TxFrames  uint64   `json:"tx_frames" doc:"frames sent"`
+	In        uint64   `json:"rdma_rx_octets" doc:"octets of messages placed, of all connections so far"`
+	Out       uint64   `json:"rdma_tx_octets" doc:"octets of messages sent, of all connections so far"`
+	Retrans   uint64   `json:"retransmitted_octets" doc:"octets of TCP sent again"`
+	Live      *Live    `json:"live,omitempty" doc:"what xdp-live sent"`
+	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
+	Unowned   uint64   `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
+	Lost      []int    `json:"unowned_queues" doc:"these queues"`
+	Fallback  string   `json:"fallback,omitempty" doc:"why native mode could not be had"`
+	Copied    string   `json:"no_zero_copy,omitempty" doc:"why zero-copy could not be had, where that is left to the driver"`
+	Link      string   `json:"link,omitempty" doc:"of the interface: \"up\", \"down\", \"no-carrier\" or \"gone\""`
+	Since     string   `json:"link_since,omitempty" doc:"of the last change of link; absent: there was none"`
+	Missing   []string `json:"missing_addresses" doc:"of connections and listeners that wait for them: the host has them no more"`
+	Reopened  uint64   `json:"reopened" doc:"times that it was opened again, because the interface had gone or it had failed"`
+	Health    string   `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
+	Error     string   `json:"error,omitempty" doc:"why there are no counters"`
 }
 
 // Live counts what a device with transmit xdp-live sent.
@@ -142,6 +147,16 @@ func makeDevice(d *control.DeviceState) Device {
 		Health: d.Health, Error: d.Error,
 	}
 	slices.Sort(v.Lost)
+	v.Missing, v.Reopened = []string{}, d.Reopened
+	if l := d.Link; l != nil {
+		v.Link = l.State
+		if !l.Since.IsZero() {
+			v.Since = l.Since.Format(time.RFC3339)
+		}
+		for _, a := range l.Missing {
+			v.Missing = append(v.Missing, a.String())
+		}
+	}
 	if t := d.Totals; t != nil {
 		v.In, v.Out = counters.PayloadIn.Of(t.RDMA), counters.PayloadOut.Of(t.RDMA)
 		v.Retrans = counters.RetransOctets.Of(t.TCP)

@@ -20,12 +20,21 @@ import (
 
 // State is what is so at a moment.
 type State struct {
-	MAC [6]byte // of the interface
+	MAC  [6]byte // of the interface
+	Link Link
 	// Addrs are what the host answers to, whichever interface has them: the local routes of the interface's
 	// VRF, or of the kernel's table local. Those of loopback never come from a wire and are left out.
 	Addrs []netip.Prefix
 	// Networks are the addresses among Addrs that an interface has, each with the length of its network's prefix.
 	Networks []netip.Prefix
+}
+
+// Link is the state of the interface.
+type Link struct {
+	Name    string
+	MTU     int
+	Up      bool // ip link set up
+	Carrier bool // there is somebody at the other end
 }
 
 // Follower follows until it is closed.
@@ -172,8 +181,10 @@ func (f *Follower) read() error {
 	if err != nil {
 		return fmt.Errorf("interface %d: %w", f.link, err)
 	}
-	s := &State{}
-	if mac := nic.Attrs().HardwareAddr; len(mac) == len(s.MAC) {
+	a := nic.Attrs()
+	s := &State{Link: Link{Name: a.Name, MTU: a.MTU, Up: a.RawFlags&unix.IFF_UP != 0,
+		Carrier: a.RawFlags&unix.IFF_LOWER_UP != 0}}
+	if mac := a.HardwareAddr; len(mac) == len(s.MAC) {
 		s.MAC = [6]byte(mac)
 	}
 	table, err := f.table(nic)

@@ -55,6 +55,7 @@ SIGHUP: the configuration is read again. Keys that need a restart are logged; a 
 	{"EXIT STATUS", `0   ended by a signal, or --check found nothing wrong
 1   the daemon could not start or failed; the last line of its log says why
 2   wrong arguments
+69  a device was lost and has to be opened by a new process (restart in its [[interface]]); systemd starts one
 75  nobody confirmed in time (daemon.confirm, xwarp confirm): everything is undone; systemd does not restart it then
 78  wrong configuration, or one with nothing to serve`},
 	{"FILES", `/etc/xwarp/xwarp.toml     the configuration, see xwarp.toml(5)

@@ -181,6 +181,8 @@ function showDevices() {
     const item = node("div", "item", node("b", "", d.device), node("p", "", how.join(", ")));
     if (d.xdp_mode) item.append(node("p", "", `${plural(d.rx_frames, "frame")} in, ${d.tx_frames.toLocaleString("en")} out`));
     for (const c of d.dropped || []) item.append(node("p", "bad", `${plural(c.frames, "frame")} dropped: ${c.cause}`));
+    if (d.link && d.link !== "up") item.append(node("p", "warn", `link ${d.link}${d.link_since ? " since " + d.link_since : ""}`));
+    for (const a of d.missing_addresses || []) item.append(node("p", "warn", `address ${a} is gone: its connections and listeners wait for it`));
     if (d.unowned) {
       const cure = node("code", "", `xwarp doctor --interface ${d.device}`);
       item.append(node("p", "warn", `${plural(d.unowned, "frame")} dropped: on queues that are not served (${(d.unowned_queues || []).join(", ")}): `, cure));

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"errors"
+
+	"xwarp/bpf"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/host/localaddr"
+)
+
+// state is the device for a snapshot, with what the devices counted that had its interface before.
+func (dev *device) state() control.DeviceState {
+	s := dev.counted()
+	s.Reopened = dev.past.opened
+	if err := dev.dev.Err(); err != nil {
+		s.Error = err.Error()
+	}
+	return s
+}
+
+// counted is the device with its counters and those of the past.
+func (dev *device) counted() control.DeviceState {
+	contained := dev.dev.Contained()
+	s := control.DeviceState{DeviceInfo: dev.info(), Contained: control.Counters(&contained),
+		Link: dev.link()}
+	if err := dev.dev.Stalled(); err != nil {
+		s.Error = err.Error() // who does not turn does not answer
+		return s
+	}
+	if err := dev.count(&s); err != nil {
+		s.Error = err.Error()
+	}
+	dev.past.add(&s)
+	return s
+}
+
+// link is the interface; nil on the kernel's sockets.
+func (dev *device) link() *control.LinkState {
+	l, ok := dev.dev.Link()
+	if !ok {
+		return nil
+	}
+	v := &control.LinkState{State: linkState(&l.Link, l.Gone), MTU: l.Link.MTU, Since: l.Since,
+		Missing: l.Missing, Counters: control.Counters(&l.LinkCounters)}
+	return v
+}
+
+// linkState is the state of an interface in ip-link(8)'s words.
+func linkState(l *localaddr.Link, gone bool) string {
+	switch {
+	case gone:
+		return control.LinkGone
+	case !l.Up:
+		return control.LinkDown
+	case !l.Carrier:
+		return control.LinkNoCarrier
+	}
+	return control.LinkUp
+}
+
+// count fills in the counters of workers, connections and the steering program.
+func (dev *device) count(s *control.DeviceState) error {
+	totals, err := dev.dev.Totals()
+	if err != nil {
+		return err
+	}
+	s.Totals = &control.TotalsState{RDMA: control.Counters(&totals.RDMA),
+		MPA: control.Counters(&totals.MPA)}
+	if dev.cfg.Transport != config.TransportXDP {
+		return nil
+	}
+	s.Totals.TCP = control.Counters(&totals.TCP)
+	stats, err := dev.dev.Stats()
+	for i := range stats.Queues {
+		q := &stats.Queues[i]
+		w := control.WorkerState{Queue: q.Queue, Stack: control.Counters(&q.Stack),
+			Listen: control.Counters(&q.Listen), Ring: control.Counters(&q.Ring)}
+		if q.Live != nil {
+			w.Live = control.Counters(q.Live)
+		}
+		s.Workers = append(s.Workers, w)
+	}
+	for i := range stats.Watches {
+		w := &stats.Watches[i]
+		s.Watches = append(s.Watches, control.WatchState{Name: w.Name,
+			Counters: control.Counters(&w.Counters)})
+	}
+	s.Steering = map[string]uint64{}
+	for o, n := range stats.Steering {
+		s.Steering[bpf.Outcome(o).String()] = n
+	}
+	if health := dev.dev.Health(); health != nil {
+		s.Health = health.Error()
+	}
+	unowned, e := dev.dev.Unowned()
+	s.Unowned = unowned
+	return errors.Join(err, e)
+}

@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"slices"
+	"sync"
+
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
+)
+
+// past is what the devices counted that had an interface before the one that has it now.
+type past struct {
+	opened uint64 // times that the interface was opened again
+	state  control.DeviceState
+}
+
+// keep returns the past of a device that comes after one with the counters of s.
+func (p *past) keep(s *control.DeviceState) *past {
+	return &past{p.opened + 1, *s}
+}
+
+// add adds the counters of the past to those of a device.
+func (p *past) add(s *control.DeviceState) {
+	old := &p.state
+	counters.Add(&s.Contained, old.Contained)
+	if old.Totals != nil {
+		if s.Totals == nil {
+			s.Totals = &control.TotalsState{}
+		}
+		counters.Add(&s.Totals.RDMA, old.Totals.RDMA)
+		counters.Add(&s.Totals.MPA, old.Totals.MPA)
+		counters.Add(&s.Totals.TCP, old.Totals.TCP)
+	}
+	for i := range old.Workers {
+		w := &old.Workers[i]
+		k := slices.IndexFunc(s.Workers, func(x control.WorkerState) bool {
+			return x.Queue == w.Queue
+		})
+		if k < 0 {
+			k = len(s.Workers)
+			s.Workers = append(s.Workers, control.WorkerState{Queue: w.Queue})
+		}
+		to := &s.Workers[k]
+		counters.Add(&to.Stack, w.Stack)
+		counters.Add(&to.Listen, w.Listen)
+		counters.Add(&to.Ring, w.Ring)
+		counters.Add(&to.Live, w.Live)
+	}
+	for i := range old.Watches {
+		w := &old.Watches[i]
+		k := slices.IndexFunc(s.Watches, func(x control.WatchState) bool {
+			return x.Name == w.Name
+		})
+		if k < 0 {
+			k = len(s.Watches)
+			s.Watches = append(s.Watches, control.WatchState{Name: w.Name})
+		}
+		counters.Add(&s.Watches[k].Counters, w.Counters)
+	}
+	if old.Link != nil && s.Link != nil {
+		counters.Add(&s.Link.Counters, old.Link.Counters)
+	}
+}
+
+// closedExports are the counters of exports that are closed, by their names.
+type closedExports struct {
+	mu sync.Mutex
+	of map[string]exportCounts
+}
+
+type exportCounts struct {
+	rejected, flushes uint64
+	transfers         counters.Values
+}
+
+// remember keeps the counters of an export that is stopped.
+func (d *Daemon) remember(e *export) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := e.counts()
+	e.folded = true
+	c := &d.closedExports
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of == nil {
+		c.of = map[string]exportCounts{}
+	}
+	old := c.of[e.cfg.Name]
+	counters.Add(&n.transfers, old.transfers)
+	n.rejected, n.flushes = n.rejected+old.rejected, n.flushes+old.flushes
+	c.of[e.cfg.Name] = n
+}
+
+// counts are the export's own counters, unless they are remembered. It is called with mu held.
+func (e *export) counts() (n exportCounts) {
+	if e.folded {
+		return n
+	}
+	n.rejected, n.flushes = e.rejected.Load(), e.flushes.Load()
+	if e.srv != nil {
+		done := e.srv.Stats()
+		n.rejected, n.transfers = done.Rejected, control.Counters(&done)
+	}
+	return n
+}
+
+// totals are the counters of all exports that have had the name. It is called with mu held.
+func (e *export) totals() exportCounts {
+	n := e.counts()
+	c := &e.d.closedExports
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.of[e.cfg.Name]
+	counters.Add(&n.transfers, old.transfers)
+	return exportCounts{n.rejected + old.rejected, n.flushes + old.flushes, n.transfers}
+}

@@ -1,0 +1,174 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"xwarp/engine"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+)
+
+// Why a daemon ends for the sake of its devices.
+var (
+	errNoDevice = errors.New("no device works any more")
+	// ErrRestart is wrapped by what Run returns when a new process has to open a device.
+	ErrRestart = errors.New("a device has to be opened by a new process")
+)
+
+// attend waits for the failure of a device, again and again. The host gets its interface back, the programs that
+// used it are dropped, its exports fail; the other devices go on. Then the interface's restart policy says what is
+// done. lost ends the daemon.
+func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
+	for v != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-v.dev.Failed():
+		}
+		err := fmt.Errorf("device %s: %w", v.name, v.dev.Err())
+		d.log.Error("device is lost: its programs and exports end, other devices go on", "device",
+			v.name, "error", err, "next", remedies[v.cfg.Restart])
+		whole := d.drop(v, err)
+		notify("STATUS=" + d.status())
+		v = d.bringBack(ctx, v, err, whole, lost)
+	}
+}
+
+// remedies say what brings a device back, by its restart policy.
+var remedies = map[string]string{
+	config.RestartReopen: "nothing, when the interface comes back: it is opened again (restart in its table)",
+	config.RestartExit:   "nothing: when the interface is there xwarpd ends, for its unit to start it again (restart in its table)",
+	config.RestartNever:  "systemctl restart xwarpd",
+}
+
+// drop ends what uses a device that failed, and reports whether nothing of it is left.
+func (d *Daemon) drop(v *device, err error) (whole bool) {
+	if err := v.dev.Detach(); err != nil {
+		d.log.Warn("the interface keeps its program", "device", v.name, "error", err)
+	}
+	whole = d.inTime(stopWait, "device "+v.name, func() { // before the memory of programs goes
+		if err := v.dev.Close(); err != nil {
+			d.log.Warn("closing a device that failed", "device", v.name, "error", err)
+		}
+	})
+	for _, s := range d.all() {
+		if s.uses(v) {
+			s.fail(&control.Error{Code: control.CodeClosed, Text: err.Error()})
+		}
+	}
+	for _, e := range d.exportsOf(v) {
+		e.end(err, true)
+	}
+	return whole
+}
+
+// bringBack brings the interface of a device that was lost because of why back into service, as its policy says, and
+// returns the new device; nil when there is none.
+func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool,
+	lost func(error)) *device {
+	if v.cfg.Restart == config.RestartNever {
+		for _, other := range d.list() {
+			if other.dev.Err() == nil || other.cfg.Restart != config.RestartNever {
+				return nil
+			}
+		}
+		lost(fmt.Errorf("%w: %w", errNoDevice, why))
+		return nil
+	}
+	said := ""
+	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
+		if err := v.kit.Await(ctx, v.name); err != nil {
+			return nil
+		}
+		if v.cfg.Restart == config.RestartExit || !whole {
+			lost(fmt.Errorf("%w: %w", ErrRestart, why))
+			return nil
+		}
+		next, err := d.open(v.cfg, v)
+		switch {
+		case err == nil:
+			d.replace(ctx, v, next)
+			return next
+		case errors.Is(err, engine.ErrSpent):
+			lost(fmt.Errorf("%w: %w", ErrRestart, err))
+			return nil
+		case err.Error() != said:
+			said = err.Error()
+			d.log.Warn("device cannot be opened again yet: trying on", "device", v.name,
+				"error", err)
+		}
+		sleep(ctx, pause)
+	}
+	return nil
+}
+
+// replace puts a new device into the place of one that was lost, and opens its exports again.
+func (d *Daemon) replace(ctx context.Context, old, v *device) {
+	d.mu.Lock()
+	stopping := d.stopping
+	if !stopping {
+		for i := range d.devices {
+			if d.devices[i] == old {
+				d.devices[i] = v
+			}
+		}
+	}
+	d.mu.Unlock()
+	if stopping {
+		v.dev.Close()
+		return
+	}
+	d.log.Info("device is back", "device", v.name, "opened_again", v.past.opened)
+	notify("STATUS=" + d.status())
+	go d.reviveExports(ctx, old, v)
+}
+
+// reviveExports opens the exports of a device that was lost on the one in its place, with the memory that they had.
+// An export whose address is not there yet waits for it.
+func (d *Daemon) reviveExports(ctx context.Context, old, v *device) {
+	said := map[string]string{}
+	for ctx.Err() == nil && v.dev.Err() == nil {
+		list := slices.DeleteFunc(d.exportsOf(old), func(e *export) bool { return !e.healthy() })
+		if len(list) == 0 {
+			return
+		}
+		for _, e := range list {
+			if err := d.reviveExport(e, v); err != nil && said[e.cfg.Name] != err.Error() {
+				said[e.cfg.Name] = err.Error()
+				d.log.Warn("export cannot be opened again yet: trying on", "export", e.cfg.Name,
+					"error", err)
+			}
+		}
+		sleep(ctx, reopenPause)
+	}
+}
+
+func sleep(ctx context.Context, t time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(t):
+	}
+}
+
+// list returns the devices.
+func (d *Daemon) list() []*device {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]*device(nil), d.devices...)
+}
+
+// exportsOf returns the exports of a device.
+func (d *Daemon) exportsOf(v *device) (list []*export) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.exports {
+		if e.dev == v {
+			list = append(list, e)
+		}
+	}
+	return list
+}

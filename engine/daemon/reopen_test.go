@@ -1,0 +1,357 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
+	"xwarp/engine/host/ethtool"
+	"xwarp/engine/verbs"
+)
+
+// twoLinks are hosts that two links join, with a daemon in a process of its own that serves both on B.
+type twoLinks struct {
+	t      *testing.T
+	tn     *topo.Net
+	socket string
+	web    string
+	daemon *child
+	at     [2]netip.AddrPort // of the exports, on eth0 and on eth1
+}
+
+const second = "198.51.100." // the network of eth1
+
+func startTwoLinks(t *testing.T, table string) *twoLinks {
+	t.Helper()
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Prefix: "xwreopen", Queues: 2, IPv4Only: true,
+		OffloadsA: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tn.Close() })
+	l := &twoLinks{t: t, tn: tn}
+	l.addSecond()
+	l.channels(1)
+	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	l.at[1] = netip.MustParseAddrPort(second + "2:7174")
+	dir := t.TempDir()
+	l.web = filepath.Join(dir, "web")
+	text := fmt.Sprintf("[http]\nlisten = %q\n[[interface]]\nname = \"eth0\"\n%s"+
+		"[[interface]]\nname = \"eth1\"\n", l.web, table)
+	for i, at := range l.at {
+		text += fmt.Sprintf("[[export]]\nname = \"memory%d\"\ninterface = \"eth%d\"\nlisten = \"%v\"\n"+
+			"size = \"1MiB\"\n", i, i, at)
+	}
+	path, socket := writeConfig(t, text)
+	l.socket = socket
+	l.daemon = start(t, "/proc/self/exe", 0, "daemon",
+		fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), tn.B.Fd()), path)
+	if got := l.daemon.line(); got != "ready" {
+		t.Fatalf("daemon: %q", got)
+	}
+	return l
+}
+
+func (l *twoLinks) must(err error) {
+	l.t.Helper()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// addSecond joins the hosts by eth1.
+func (l *twoLinks) addSecond() {
+	l.t.Helper()
+	a := netlink.NewLinkAttrs()
+	a.Name = "eth1"
+	v := netlink.NewVeth(a)
+	v.PeerName, v.PeerNamespace = "eth1", netlink.NsFd(l.tn.B.Fd())
+	l.must(l.tn.A.Netlink().LinkAdd(v))
+	for i, h := range []*topo.Host{l.tn.A, l.tn.B} {
+		nic, err := h.Netlink().LinkByName("eth1")
+		l.must(err)
+		l.must(h.Netlink().AddrAdd(nic, &netlink.Addr{IPNet: &net.IPNet{
+			IP: net.ParseIP(second + strconv.Itoa(i+1)).To4(), Mask: net.CIDRMask(24, 32)}}))
+		l.must(h.Netlink().LinkSetUp(nic))
+	}
+	l.must(l.tn.A.SetOffloads("eth1", topo.NoOffloads))
+}
+
+func (l *twoLinks) nic() netlink.Link {
+	l.t.Helper()
+	nic, err := l.tn.B.Netlink().LinkByName("eth0")
+	l.must(err)
+	return nic
+}
+
+// channels is ethtool -L eth0 rx N on B.
+func (l *twoLinks) channels(n uint32) {
+	l.t.Helper()
+	l.must(l.tn.B.Do(func() error { return ethtool.SetQueues("eth0", n) }))
+}
+
+// dial connects to the export of a link, from A.
+func (l *twoLinks) dial(i int) (*peer, error) {
+	return dialExportBy(l.t, engine.KernelConfig{
+		Dial: func(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
+			err = l.tn.A.Do(func() error {
+				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
+				return err
+			})
+			return c, err
+		}}, l.at[i])
+}
+
+func (l *twoLinks) connect(i int) *peer {
+	l.t.Helper()
+	var p *peer
+	var err error
+	_, ok := eventually(20*time.Second, func() bool { p, err = l.dial(i); return err == nil })
+	if !ok {
+		l.t.Fatalf("eth%d: %v", i, err)
+	}
+	return p
+}
+
+// device is eth0 in the status.
+func (l *twoLinks) device() (d control.DeviceState, s control.Snapshot) {
+	l.t.Helper()
+	dev, err := client.OpenConfig(client.Config{Path: control.OperatorPath(l.socket),
+		Device: "eth1"})
+	l.must(err)
+	defer dev.Close()
+	s, err = dev.Snapshot(l.t.Context())
+	l.must(err)
+	for _, d := range s.Devices {
+		if d.Name == "eth0" {
+			return d, s
+		}
+	}
+	l.t.Fatal("eth0 is not in the status")
+	return d, s
+}
+
+// shows waits until the status of eth0 is as it should be.
+func (l *twoLinks) shows(what string, ok func(d *control.DeviceState) bool) {
+	l.t.Helper()
+	var d control.DeviceState
+	_, yes := eventually(20*time.Second, func() bool { d, _ = l.device(); return ok(&d) })
+	if !yes {
+		l.t.Fatalf("%s: %+v, %+v", what, d, d.Link)
+	}
+}
+
+// metric is one of eth0's.
+func (l *twoLinks) metric(name string) float64 {
+	l.t.Helper()
+	status, body := fetch(l.t, browser(here, "unix", l.web), "http://localhost/metrics")
+	_, series := families(body)
+	v, err := strconv.ParseFloat(series[name+`{device="eth0"}`], 64)
+	if status != 200 || err != nil {
+		l.t.Fatalf("%s: status %d, %v", name, status, err)
+	}
+	return v
+}
+
+// load writes to an export and reads back until it is stopped or its connection ends.
+func (p *peer) load(fill byte) (stop func() error) {
+	var over atomic.Bool
+	done := make(chan error, 1)
+	go func() {
+		mine := p.mem[:1024]
+		copy(mine, bytes.Repeat([]byte{fill}, len(mine)))
+		for !over.Load() {
+			err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 1024)},
+				RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
+			if err == nil {
+				err = p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(1024, 1024)},
+					RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
+			}
+			if err == nil && !bytes.Equal(mine, p.mem[1024:2048]) {
+				err = errors.New("what was read is not what was written")
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	return func() error { over.Store(true); return <-done }
+}
+
+// TestLinkUnderLoad changes eth0 in every way while peers write and read on both links: connections of both
+// live, and the status, the metrics and the events say what happened. The daemon has given its rights up.
+func TestLinkUnderLoad(t *testing.T) {
+	l := startTwoLinks(t, "")
+	h, nic := l.tn.B.Netlink(), l.nic()
+	stops := []func() error{l.connect(0).load(1), l.connect(1).load(2)}
+	l.must(h.LinkSetDown(nic))
+	l.shows("down", func(d *control.DeviceState) bool { return d.Link.State == control.LinkDown })
+	if up := l.metric("xwarp_device_link_up"); up != 0 {
+		t.Error("the metrics say that a link is up which is down")
+	}
+	l.must(h.LinkSetUp(nic))
+	l.shows("up", func(d *control.DeviceState) bool { return d.Link.State == control.LinkUp })
+	l.channels(2)
+	l.shows("channels", func(d *control.DeviceState) bool {
+		return d.Queues == 2 && d.Link.Counters["queues"] == 1
+	})
+	l.must(h.LinkSetMTU(nic, 1000))
+	l.shows("MTU", func(d *control.DeviceState) bool {
+		return d.MTU == 1000 && d.Link.MTU == 1000
+	})
+	l.must(h.LinkSetMTU(nic, 1500))
+	l.shows("MTU", func(d *control.DeviceState) bool { return d.MTU == 1500 })
+	l.must(h.LinkSetHardwareAddr(nic, net.HardwareAddr{2, 0, 0, 0, 0xca, 0xfe}))
+	l.shows("MAC", func(d *control.DeviceState) bool { return d.Link.Counters["addresses"] == 1 })
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: l.at[0].Addr().AsSlice(),
+		Mask: net.CIDRMask(24, 32)}}
+	l.must(h.AddrDel(nic, addr))
+	l.shows("address gone", func(d *control.DeviceState) bool { return len(d.Link.Missing) == 1 })
+	if n := l.metric("xwarp_device_missing_addresses"); n != 1 {
+		t.Errorf("%v addresses are missing by the metrics", n)
+	}
+	l.must(h.AddrAdd(nic, addr))
+	l.shows("address back", func(d *control.DeviceState) bool { return len(d.Link.Missing) == 0 })
+	for i, stop := range stops {
+		if err := stop(); err != nil {
+			t.Errorf("the connection on eth%d: %v", i, err)
+		}
+	}
+	for _, what := range []string{
+		"link is down: connections wait, and those that wait too long end",
+		"link is up", "address is back",
+		"interface has more receive queues: their frames are handed to the workers of the others"} {
+		l.told(what, 1)
+	}
+	l.told("MTU changed: connections follow", 2)
+	if err := l.connect(0).load(3)(); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+}
+
+// TestInterfaceComesBack deletes eth0 and makes it anew, under load and twice: it is served again, with the
+// export's memory and its counters, by a daemon that has given its rights up, and eth1 notices nothing.
+func TestInterfaceComesBack(t *testing.T) {
+	l := startTwoLinks(t, "")
+	stop := l.connect(1).load(2)
+	var moved uint64
+	for round := range uint64(2) {
+		p := l.connect(0)
+		if round > 0 {
+			l.must(p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 8)},
+				RemoteSTag: p.info.STag, RemoteTO: p.info.Base}))
+			if p.mem[0] != byte(round) {
+				t.Errorf("round %d: the export's memory is %x", round, p.mem[:8])
+			}
+		}
+		over := p.load(byte(round + 1))
+		program, err := client.OpenConfig(client.Config{Path: l.socket, Device: "eth0"})
+		l.must(err)
+		defer program.Close()
+		if _, err := program.AllocPD(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond) // some octets
+		l.must(l.tn.B.Netlink().LinkDel(l.nic()))
+		if err := over(); err == nil {
+			t.Errorf("round %d: the connection lives on", round)
+		}
+		l.shows("gone", func(d *control.DeviceState) bool {
+			return d.Link.State == control.LinkGone && d.Error != ""
+		})
+		d, s := l.device()
+		if open := l.metric("xwarp_device_open"); open != 0 {
+			t.Error("the metrics say that a device works which is lost")
+		}
+		for _, e := range s.Exports {
+			if failed := e.Error != ""; failed != (e.Name == "memory0") {
+				t.Errorf("export %s: %q", e.Name, e.Error)
+			}
+		}
+		refused(t, l.socket)
+		l.must(l.tn.Reconnect())
+		l.shows("served again", func(d *control.DeviceState) bool {
+			return d.Error == "" && d.Reopened == round+1
+		})
+		d2, _ := l.device()
+		now, was := counters.PayloadIn.Of(d2.Totals.RDMA), counters.PayloadIn.Of(d.Totals.RDMA)
+		if now < was || was <= moved {
+			t.Errorf("round %d: %d octets in, %d before, %d a round ago", round, now, was, moved)
+		} else {
+			moved = was
+		}
+	}
+	if err := stop(); err != nil {
+		t.Errorf("the connection on eth1: %v", err)
+	}
+	l.told("device is lost: its programs and exports end, other devices go on", 2)
+	l.told("device is back", 2)
+}
+
+// told wants so many events of a kind, which are lines of the log too.
+func (l *twoLinks) told(what string, want int) {
+	l.t.Helper()
+	_, s := l.device()
+	n := 0
+	for _, e := range s.Events {
+		if e.Event == what && e.Device == "eth0" {
+			n++
+		}
+	}
+	if n != want {
+		l.t.Errorf("%d events %q, want %d", n, what, want)
+	}
+}
+
+// refused has a program ask for a device that is lost.
+func refused(t *testing.T, socket string) {
+	t.Helper()
+	p, err := client.OpenConfig(client.Config{Path: socket, Device: "eth0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := p.AllocPD(); err == nil || !strings.Contains(err.Error(), "eth0 is gone") ||
+		!strings.Contains(err.Error(), "opened again") {
+		t.Errorf("a program is told: %v", err)
+	}
+}
+
+// TestRestartPolicy has the daemon end where the configuration wants a new process: not when the interface goes,
+// but when it is back.
+func TestRestartPolicy(t *testing.T) {
+	l := startTwoLinks(t, "restart = \"exit\"\n")
+	l.must(l.tn.B.Netlink().LinkDel(l.nic()))
+	l.shows("gone", func(d *control.DeviceState) bool { return d.Link.State == control.LinkGone })
+	if err := l.connect(1).load(1)(); err != nil {
+		t.Errorf("eth1: %v", err)
+	}
+	l.must(l.tn.Reconnect())
+	if got := l.daemon.line(); !strings.HasPrefix(got, "error: "+daemon.ErrRestart.Error()) {
+		t.Errorf("the daemon says %q", got)
+	}
+}

@@ -1,0 +1,33 @@
+package engine
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/netspace"
+)
+
+// TestKitIsSpent: who has no socket left and may make none hears that only another process can.
+func TestKitIsSpent(t *testing.T) {
+	k := NewKit(1)
+	var err error
+	if k.home, err = netspace.Current(); err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	k.sockets = []int{-7}
+	forbidden := func() (int, error) { return -1, unix.EPERM }
+	if fd, err := k.take(&k.sockets, forbidden); fd != -7 || err != nil {
+		t.Errorf("the one that there is: %d, %v", fd, err)
+	}
+	_, err = k.take(&k.sockets, forbidden)
+	if !errors.Is(err, ErrSpent) || !errors.Is(err, unix.EPERM) {
+		t.Errorf("one more: %v", err)
+	}
+	var none *Kit
+	if none.Close() != nil || none.space() != nil {
+		t.Error("no kit has something")
+	}
+}
