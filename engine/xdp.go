@@ -45,7 +45,8 @@ type XDPConfig struct {
 	// own, and no hand-over costs time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and
 	// QP.PostRecv. It must not block, and may call nothing else of the engine but CQ.Poll.
 	Consumer func(queue int) bool
-	TCP      tcp.Config // what connections start with
+	// TCP is what connections start with. ProbeMTU and Loss.Pacing are on unless NoMTUProbe and NoPacing say not.
+	TCP tcp.Config
 	// NoMTUProbe turns packetisation-layer probing (RFC 4821) off: a path that drops large packets without a word then
 	// stops a connection.
 	NoMTUProbe bool
@@ -165,6 +166,10 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 	if c.MTU > a.MTU {
 		return fmt.Errorf("MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
 			c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
+	}
+	if c.NoMTUProbe && c.TCP.ProbeMTU || c.NoPacing && c.TCP.Loss.Pacing {
+		return fmt.Errorf("%w: TCP asks for probing or pacing, and NoMTUProbe or NoPacing for none",
+			verbs.ErrInvalid)
 	}
 	c.TCP.ProbeMTU, c.TCP.Loss.Pacing = !c.NoMTUProbe, !c.NoPacing
 	if c.BusyPoll == 0 {

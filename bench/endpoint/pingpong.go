@@ -1,7 +1,6 @@
 package endpoint
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -146,7 +145,7 @@ func (p *pingpong) poll() bool {
 		c := &p.batch[i]
 		switch {
 		case c.Status != rdmap.Success:
-			p.fail(fmt.Errorf("%v completed with %v: %w", c.Op, c.Status, c.QP.Err()))
+			p.fail(c.Err())
 		case c.Op == rdmap.WRRecv:
 			p.arrived++
 			p.again()

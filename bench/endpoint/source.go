@@ -2,7 +2,6 @@ package endpoint
 
 import (
 	"encoding/binary"
-	"fmt"
 	"time"
 
 	"xwarp/ddp"
@@ -146,7 +145,7 @@ func (m *mover) turn() bool {
 
 func (m *mover) completed(c *verbs.Completion) {
 	if c.Status != rdmap.Success {
-		m.fail(fmt.Errorf("%v completed with %v: %w", c.Op, c.Status, c.QP.Err()))
+		m.fail(c.Err())
 		return
 	}
 	i, kind, n := workOf(c.ID)

@@ -143,7 +143,7 @@ const programOctets = 1 << 20
 
 // program writes into a peer's memory and reads that back.
 func runProgram(socket, peer string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	dev, err := client.Open(socket)
 	if err != nil {
@@ -222,10 +222,10 @@ func TestDaemonSharesInterface(t *testing.T) {
 	program := h.user(t)
 	program.Env = append(os.Environ(), asProgram+"="+h.socket+" "+b+":7202")
 	all := map[string]*command{
-		"put 1": h.user(t, "put", file, "--to="+toPut, "--json", socket),
-		"put 2": h.user(t, "put", file, "--to="+toPut, "--json", socket),
-		"get":   h.user(t, "get", "--from="+toGet, "-o", out, "--json", socket),
-		"rping": h.user(t, "rping", "-c", "-a", b, "-p", "7203", "-V",
+		"put 1": h.user(t, "put", file, "--to="+toPut, "--json", "--timeout=2m", socket),
+		"put 2": h.user(t, "put", file, "--to="+toPut, "--json", "--timeout=2m", socket),
+		"get":   h.user(t, "get", "--from="+toGet, "-o", out, "--json", "--timeout=2m", socket),
+		"rping": h.user(t, "rping", "-c", "-a", b, "-p", "7203", "-V", "--connect-timeout=2m",
 			"-C", fmt.Sprint(pings), "-j", socket),
 		"write_bw": h.user(t, "bench", "write_bw", "-p", "7210", "-s", fmt.Sprint(size),
 			"-n", fmt.Sprint(writes), socket, b),
@@ -334,7 +334,7 @@ func TestServeOnDaemon(t *testing.T) {
 	}
 	for i := range 8 {
 		text := strings.Repeat(fmt.Sprintf("put %d ", i), 1000*(i+1))
-		put := onHost(t, h.B, "put", "-", "--to="+at, "--transport=kernel", "--timeout=10s")
+		put := onHost(t, h.B, "put", "-", "--to="+at, "--transport=kernel", "--timeout=2m")
 		put.Stdin = strings.NewReader(text)
 		if err := put.run(t, h.B); err != nil {
 			t.Fatalf("put %d: %v\n%s\n%s", i, err, &put.stderr, &srv.stderr)

@@ -49,7 +49,7 @@ type command struct {
 
 func onHost(t *testing.T, h *topo.Host, args ...string) *command {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
 	c := &command{Cmd: exec.CommandContext(ctx, os.Args[0], args...)}
 	c.Env = append(os.Environ(), asCommand+"=1")

@@ -1,0 +1,141 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log"
+	"net/netip"
+
+	"xwarp/engine"
+	"xwarp/engine/verbs"
+)
+
+// The server gives 64 octets of its memory to one peer, takes one message, and returns when the peer is gone.
+func serveOne(ctx context.Context, dev verbs.Device, l verbs.Listener) error {
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return err
+	}
+	cq, err := dev.CreateCQ(16)
+	if err != nil {
+		return err
+	}
+	mem, err := dev.Alloc(4096)
+	if err != nil {
+		return err
+	}
+	mr, err := pd.RegMR(mem[:64],
+		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite|verbs.RemoteAtomic)
+	if err != nil {
+		return err
+	}
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		return err
+	}
+	// Before the connection: the peer may send at once.
+	if err := qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(32, 32)}}); err != nil {
+		return err
+	}
+	r, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	if err := r.Accept(ctx, qp, mr.Remote().Append(nil)); err != nil { // the STag is private data
+		return err
+	}
+	c, err := verbs.WaitOne(ctx, cq)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("the server got %q\n", mem[32:][:c.ByteLen])
+	<-qp.Down()
+	return qp.Err()
+}
+
+// A server and its client, whole. With OpenXDP, or with Open of package client, the rest is the same.
+func ExampleOpenKernel() {
+	ctx := context.Background()
+	server, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	l, err := server.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- serveOne(ctx, server, l) }()
+
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	if err := useServer(ctx, dev, l.Addr()); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("the server ended:", <-served)
+	// Output:
+	// read back "12345678"
+	// the counter was 41
+	// the server got "done"
+	// the server ended: <nil>
+}
+
+func useServer(ctx context.Context, dev verbs.Device, at netip.AddrPort) error {
+	pd, err := dev.AllocPD()
+	if err != nil {
+		return err
+	}
+	cq, err := dev.CreateCQ(16)
+	if err != nil {
+		return err
+	}
+	mem, err := dev.Alloc(4096)
+	if err != nil {
+		return err
+	}
+	mr, err := pd.RegMR(mem, verbs.LocalWrite)
+	if err != nil {
+		return err
+	}
+	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		return err
+	}
+	if err := dev.Dial(ctx, at, qp, verbs.ConnConfig{}); err != nil {
+		return err
+	}
+	peer, err := verbs.ParseRemoteMR(qp.Params().PrivateData)
+	if err != nil {
+		return err
+	}
+	do := func(wr verbs.SendWR) error {
+		wr.Flags, wr.RemoteSTag = verbs.Signaled, peer.STag
+		if err := qp.PostSend(&wr); err != nil {
+			return err
+		}
+		_, err := verbs.WaitOne(ctx, cq)
+		return err
+	}
+	copy(mem, "12345678")
+	binary.NativeEndian.PutUint64(mem[8:], 41) // atomics count in the order of the target's host
+	for _, wr := range []verbs.SendWR{
+		{Op: verbs.WRWrite, SGL: []verbs.SGE{mr.SGE(0, 16)}, RemoteTO: peer.Base},
+		{Op: verbs.WRRead, SGL: []verbs.SGE{mr.SGE(16, 8)}, RemoteTO: peer.Base},
+		{Op: verbs.WRFetchAdd, SGL: []verbs.SGE{mr.SGE(24, 8)}, RemoteTO: peer.Base + 8, Data: 1},
+	} {
+		if err := do(wr); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("read back %q\n", mem[16:24])
+	fmt.Println("the counter was", binary.NativeEndian.Uint64(mem[24:]))
+	if err := do(verbs.SendWR{Op: verbs.WRSend, Inline: []byte("done")}); err != nil {
+		return err
+	}
+	return qp.Disconnect()
+}
