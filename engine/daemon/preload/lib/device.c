@@ -206,6 +206,9 @@ EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_eve
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
 
+/* READS is how many Reads and atomics a queue pair has outstanding, when it asks for no number: the engine's choice. */
+#define READS 16
+
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 {
 	struct link *l = &container_of(context->device, struct device, ib)->link;
@@ -214,8 +217,8 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = XW_MAX_REGION, .page_size_cap = 4096,
 		.hw_ver = 1, .max_qp = 1024, .max_qp_wr = XW_MAX_DEPTH,
 		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS, .max_sge = XW_MAX_SGE, .max_sge_rd = 1,
-		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = 128,
-		.max_res_rd_atom = 128 * 1024, .max_qp_init_rd_atom = 128, .atomic_cap = IBV_ATOMIC_HCA,
+		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = READS,
+		.max_res_rd_atom = READS * 1024, .max_qp_init_rd_atom = READS, .atomic_cap = IBV_ATOMIC_HCA,
 		.phys_port_cnt = 1,
 	};
 	snprintf(a->fw_ver, sizeof a->fw_ver, "%llu", XW_VERSION);
