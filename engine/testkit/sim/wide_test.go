@@ -69,6 +69,7 @@ type wide struct {
 	mtu     int
 	v6      int
 	port    uint16 // the next one to dial from
+	noCRC   bool   // nobody asks for CRCs, which alone find what TCP cannot
 	mangled bool   // foreign faults change windows and acknowledgements
 }
 
@@ -87,12 +88,12 @@ func drawWide(seed uint64, left map[string]bool) *scenario {
 	s.draws("faults")
 	s.faults(w.mtu)
 	w.foreign()
-	if w.draws("sealed corruption"); w.one(5) && !w.off("sealed corruption") {
+	w.neighbours()
+	w.rdma()
+	if w.draws("sealed corruption"); w.one(5) && !w.noCRC && !w.off("sealed corruption") {
 		w.severe = w.severe || w.mangled || w.recut
 		w.sealed(w.rnd.IntN(len(w.hosts)))
 	}
-	w.neighbours()
-	w.rdma()
 	w.storm()
 	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
 		if d == Out {
@@ -145,6 +146,7 @@ func (w *wide) rdma() {
 		pack: w.one(2), noPeerCRC: w.one(8),
 	}
 	base.poolOctets, base.poolRecords = pick(r, 16<<10, 256<<10, 4<<20), pick(r, 16, 1<<12)
+	w.noCRC = base.noPeerCRC
 	n := pick(r, 1, 2, 3, 5, 9)
 	w.draws("listener")
 	w.tcp = w.options(base.window)
