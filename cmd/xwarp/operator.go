@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/plain"
@@ -30,7 +31,7 @@ func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
 }
 
 func (o *operatorFlags) registerOn(f *pflag.FlagSet, watch bool) {
-	f.StringVar(&o.socket, "socket", client.DefaultPath, "control socket of the daemon; the "+
+	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+"; the "+
 		"operator's, which belongs to it, is taken by who may open that")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
 	if watch {

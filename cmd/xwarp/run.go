@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"xwarp/engine/daemon/control"
+	"xwarp/cmd/xwarp/transport"
+	"xwarp/engine/daemon/client"
 )
 
 // verbsLibrary is what programs are preloaded with; libraryDirs are where packages and builds put it.
@@ -61,7 +62,7 @@ XWARP_DEBUG=1 says on stderr what the daemon refuses.`,
 	f.SetInterspersed(false)
 	f.StringVar(&device, "device", "", "show the program this `device` of the daemon only")
 	f.StringVar(&socket, "socket", "",
-		"the daemon's control `socket` [$XWARP_SOCKET, else "+control.DefaultPath+"]")
+		"the daemon's control `socket` "+transport.SocketDefault)
 	return cmd
 }
 
@@ -98,7 +99,7 @@ func programEnv(env []string, library, socket, device string) []string {
 		preload += ":" + others
 	}
 	set("LD_PRELOAD", preload)
-	set("XWARP_SOCKET", socket)
+	set(client.SocketVariable, socket)
 	set("XWARP_DEVICE", device)
 	return env
 }

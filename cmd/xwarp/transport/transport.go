@@ -35,6 +35,9 @@ const (
 // Names are the values of --transport.
 var Names = []string{XDP, Kernel, Daemon}
 
+// SocketDefault says in the help of a flag what the daemon's socket is without it.
+const SocketDefault = "[$" + client.SocketVariable + ", else " + client.DefaultPath + "]"
+
 // Flags choose a device.
 type Flags struct {
 	Transport string // empty: the daemon's where it has the interface, else AF_XDP
@@ -57,7 +60,7 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		"0-3,6 (default: all)")
 	set.TextVar(&f.Ring, "ring-mode", ring.ModeAuto, "how frames reach memory with xdp: "+
 		"zero-copy, copy, or auto: zero-copy where the driver has it")
-	set.StringVar(&f.Socket, "socket", client.DefaultPath, "control socket of the daemon")
+	set.StringVar(&f.Socket, "socket", "", "control socket of the daemon "+SocketDefault)
 }
 
 // Check returns what is wrong with the flags.

@@ -7,6 +7,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,9 +28,12 @@ import (
 // DefaultPath is where the daemon's control socket is.
 const DefaultPath = control.DefaultPath
 
+// SocketVariable is the environment variable that names another one: containers have it.
+const SocketVariable = "XWARP_SOCKET"
+
 // Config says which daemon and which of its devices.
 type Config struct {
-	Path    string // of the control socket; empty: DefaultPath
+	Path    string // of the control socket; empty: what SocketVariable says, else DefaultPath
 	Device  string // by the name of its interface; empty: the daemon's first
 	Program string // shown to operators; empty: the name of the executable
 	// Operator takes the operator's socket that belongs to Path where this process may open it, else Path.
@@ -62,13 +66,14 @@ type answer struct {
 	err    error
 }
 
-// Open connects to the daemon whose control socket is at path, and uses its first device.
+// Open connects to the daemon whose control socket is at path, and uses its first device. An empty path is
+// what SocketVariable says, else DefaultPath.
 func Open(path string) (*Device, error) { return OpenConfig(Config{Path: path}) }
 
 // OpenConfig connects to a daemon.
 func OpenConfig(cfg Config) (*Device, error) {
 	if cfg.Path == "" {
-		cfg.Path = DefaultPath
+		cfg.Path = cmp.Or(os.Getenv(SocketVariable), DefaultPath)
 	}
 	if cfg.Program == "" {
 		cfg.Program = filepath.Base(os.Args[0])
