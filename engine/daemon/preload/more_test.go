@@ -83,7 +83,8 @@ func TestKilled(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatalf("the server goes on:\n%s", server.out.String())
 	}
-	if !strings.Contains(server.out.String(), "DISCONNECT EVENT") {
+	if out := server.out.String(); !strings.Contains(out, "DISCONNECT EVENT") &&
+		!strings.Contains(out, "cq completion failed") { // whichever rping looks at first
 		t.Errorf("the server:\n%s", server.out.String())
 	}
 	for _, e := range []*end{a, b} {
