@@ -31,7 +31,8 @@ func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
 }
 
 func (o *operatorFlags) registerOn(f *pflag.FlagSet, watch bool) {
-	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+"; the "+
+	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+
+		"; the "+
 		"operator's, which belongs to it, is taken by who may open that")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
 	if watch {

@@ -26,7 +26,8 @@ func TestDropRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
-		// Only bits 12 and 14, CAP_NET_ADMIN and CAP_IPC_LOCK. Programs with cgo cannot do it on all threads: those are for -race.
+		// Only bits 12 and 14, CAP_NET_ADMIN and CAP_IPC_LOCK. Programs with cgo cannot do it on all threads:
+		// those are for -race.
 		if strings.HasPrefix(line, "CapPrm:") &&
 			strings.TrimSpace(line[7:]) != "0000000000005000" && !usesCgo {
 			t.Errorf("capabilities of the daemon: %s", line)
