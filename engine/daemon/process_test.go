@@ -205,7 +205,7 @@ func daemonRole(args []string) error {
 		return err
 	}
 	daemon.LimitGarbage()
-	d, err := daemon.New(cfg, daemon.Options{})
+	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,8 @@ func startTwoLinks(t *testing.T, table string) *twoLinks {
 	text := fmt.Sprintf("[http]\nlisten = %q\n[[interface]]\nname = \"eth0\"\n%s"+
 		"[[interface]]\nname = \"eth1\"\n", l.web, table)
 	for i, at := range l.at {
-		text += fmt.Sprintf("[[export]]\nname = \"memory%d\"\ninterface = \"eth%d\"\nlisten = \"%v\"\n"+
+		text += fmt.Sprintf("[[export]]\nname = \"memory%d\"\ninterface = \"eth%d\"\nlisten = "+
+			"\"%v\"\n"+
 			"size = \"1MiB\"\n", i, i, at)
 	}
 	path, socket := writeConfig(t, text)
@@ -157,7 +158,7 @@ func (l *twoLinks) device() (d control.DeviceState, s control.Snapshot) {
 func (l *twoLinks) shows(what string, ok func(d *control.DeviceState) bool) {
 	l.t.Helper()
 	var d control.DeviceState
-	_, yes := eventually(20*time.Second, func() bool { d, _ = l.device(); return ok(&d) })
+	_, yes := eventually(time.Minute, func() bool { d, _ = l.device(); return ok(&d) })
 	if !yes {
 		l.t.Fatalf("%s: %+v, %+v", what, d, d.Link)
 	}
