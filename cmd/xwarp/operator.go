@@ -32,8 +32,7 @@ func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
 
 func (o *operatorFlags) registerOn(f *pflag.FlagSet, watch bool) {
 	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+
-		"; the "+
-		"operator's, which belongs to it, is taken by who may open that")
+		"; the operator's, which belongs to it, is taken by who may open that")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
 	if watch {
 		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often: "+
