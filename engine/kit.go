@@ -28,8 +28,9 @@ type Kit struct {
 	closed  bool
 	steer   *bpf.Steering
 	home    *netspace.Space // where the interface is
-	sockets []int           // AF_XDP
-	packets []int           // AF_PACKET
+	filled  bool
+	sockets []int // AF_XDP
+	packets []int // AF_PACKET
 }
 
 // NewKit returns an empty kit, to open an interface again so many times.
@@ -59,7 +60,26 @@ func (k *Kit) Close() error {
 	return nil
 }
 
-// space returns the namespace of the device that filled the kit; nil: none did.
+// namespace returns where a device shall live: what the kit's first device found, else that of the calling thread.
+// The kit closes its own, for whoever gave up CAP_SYS_ADMIN enters it by that thread alone.
+func (k *Kit) namespace() (*netspace.Space, error) {
+	if k == nil {
+		return netspace.Current()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return nil, verbs.ErrClosed
+	}
+	if k.home != nil {
+		return k.home, nil
+	}
+	home, err := netspace.Current()
+	k.home = home
+	return home, err
+}
+
+// space returns the namespace of the kit's first device; nil: there was none.
 func (k *Kit) space() *netspace.Space {
 	if k == nil {
 		return nil
@@ -94,14 +114,11 @@ func (k *Kit) fill(queues int, packets bool) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.home != nil {
+	if k.filled {
 		return nil
 	}
 	_ = ring.RaiseMemlock() // whether it was needed shows later, and is said then
-	var err error
-	if k.home, err = netspace.Current(); err != nil {
-		return err
-	}
+	k.filled = true
 	for range queues*k.again + ring.MaxQueues {
 		fd, err := ring.NewSocket()
 		if err != nil {
@@ -140,7 +157,7 @@ func (k *Kit) take(from *[]int, make func() (int, error)) (int, error) {
 		return fd, nil
 	}
 	fd, err := make()
-	if err != nil && k.home != nil {
+	if err != nil && k.filled {
 		err = fmt.Errorf("%w: %w", ErrSpent, err)
 	}
 	return fd, err

@@ -5,24 +5,19 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"xwarp/engine/host/netspace"
 )
 
 // TestKitIsSpent: who has no socket left and may make none hears that only another process can.
 func TestKitIsSpent(t *testing.T) {
 	k := NewKit(1)
-	var err error
-	if k.home, err = netspace.Current(); err != nil {
-		t.Fatal(err)
-	}
 	defer k.Close()
+	k.filled = true
 	k.sockets = []int{-7}
 	forbidden := func() (int, error) { return -1, unix.EPERM }
 	if fd, err := k.take(&k.sockets, forbidden); fd != -7 || err != nil {
 		t.Errorf("the one that there is: %d, %v", fd, err)
 	}
-	_, err = k.take(&k.sockets, forbidden)
+	_, err := k.take(&k.sockets, forbidden)
 	if !errors.Is(err, ErrSpent) || !errors.Is(err, unix.EPERM) {
 		t.Errorf("one more: %v", err)
 	}

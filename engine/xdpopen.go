@@ -11,7 +11,6 @@ import (
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/host/localaddr"
 	"xwarp/engine/host/neigh"
-	"xwarp/engine/host/netspace"
 	"xwarp/engine/stack"
 	"xwarp/ring"
 	"xwarp/ring/live"
@@ -19,7 +18,7 @@ import (
 
 func (x *xdpDriver) open(nic netlink.Link) (err error) {
 	link := nic.Attrs().Index
-	if x.ns, err = netspace.Current(); err != nil {
+	if x.ns, err = x.cfg.Kit.namespace(); err != nil {
 		return err
 	}
 	if err := x.cfg.chooseTransmit(link, nic.Type()); err != nil {
@@ -187,7 +186,7 @@ func (x *xdpDriver) close() error {
 	if x.neigh != nil {
 		x.neigh.Close()
 	}
-	if x.ns != nil {
+	if x.ns != nil && x.cfg.Kit == nil {
 		x.ns.Close()
 	}
 	return errors.Join(errs...)

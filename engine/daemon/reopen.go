@@ -81,15 +81,18 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 	}
 	said := ""
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
-		if err := v.kit.Await(ctx, v.name); err != nil {
-			return nil
-		}
-		if v.cfg.Restart == config.RestartExit || !whole {
+		var next *device
+		err := v.kit.Await(ctx, v.name)
+		if err == nil && (v.cfg.Restart == config.RestartExit || !whole) {
 			lost(fmt.Errorf("%w: %w", ErrRestart, why))
 			return nil
 		}
-		next, err := d.open(v.cfg, v)
+		if err == nil {
+			next, err = d.open(v.cfg, v)
+		}
 		switch {
+		case ctx.Err() != nil && next == nil:
+			return nil
 		case err == nil:
 			d.replace(ctx, v, next)
 			return next
