@@ -1,12 +1,9 @@
 // Package explain says in words what an error code means, what usually causes it and what to do: Terminate
-// codes of RDMAP, DDP and MPA, completion statuses, events of RDMA_CM, and ends of TCP connections.
+// codes of RDMAP, DDP and MPA, completion statuses, events of RDMA_CM, ends of TCP connections, causes of
+// dropped frames, and lines of the log. The texts are the files below texts.
 package explain
 
-import (
-	"xwarp/ddp"
-	"xwarp/ddp/rdmap"
-	"xwarp/tcp"
-)
+import "slices"
 
 // Kind is where a code is seen.
 type Kind string
@@ -34,19 +31,24 @@ type Entry struct {
 	Remedy  []string `json:"remedy" doc:"what to do"`
 	Spec    string   `json:"spec,omitempty" doc:"where it is specified"`
 	Note    string   `json:"note,omitempty" doc:"how the code that was asked for is written differently"`
-
-	cause  ddp.Cause
-	status rdmap.Status
-	tcp    tcp.Cause
 }
+
+// The tables of texts. Completion statuses that this engine never gives are in foreign: Find knows them,
+// All leaves them out.
+var (
+	terminates = table(Terminate, "terminate")
+	statuses   = table(Status, "status")
+	foreign    = table(Status, "foreign")
+	events     = table(Event, "event")
+	tcpEnds    = table(TCP, "tcp")
+	errnos     = table(Errno, "error")
+	drops      = table(Drop, "drop")
+	messages   = table(Log, "log", "link")
+)
 
 // All returns every entry: Terminates in the order of the RFCs, statuses, events, TCP, errors, causes of
 // dropped frames, lines of the log.
 func All() []Entry {
-	var all []Entry
-	for _, t := range [][]Entry{terminates(), statuses(), events, tcpCauses(), errnos, drops,
-		messages} {
-		all = append(all, t...)
-	}
-	return all
+	return slices.Concat(terminates(), statuses(), events(), tcpEnds(), errnos(), drops(),
+		messages())
 }

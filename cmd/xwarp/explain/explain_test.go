@@ -1,8 +1,12 @@
 package explain
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/BurntSushi/toml"
 
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa/ulpdu"
@@ -35,31 +39,65 @@ func TestEverything(t *testing.T) {
 		seen[all[i].Code] = true
 	}
 	rows := rdmap.Rows()
-	if len(rows) != len(terminateTexts) {
-		t.Errorf("%d texts for %d rows of the error tables", len(terminateTexts), len(rows))
+	if len(rows) != len(terminates()) {
+		t.Errorf("%d texts for %d rows of the error tables", len(terminates()), len(rows))
 	}
 	for _, r := range rows {
-		if e := ForCause(r.Cause); e.cause != r.Cause || e.Name != r.Name {
+		if e := ForCause(r.Cause); e.Code != codeOf(r.Cause) || e.Name != r.Name {
 			t.Errorf("%v: %+v", r.Cause, e)
 		}
 	}
 	n := 0
-	for s := range statusTexts {
-		if e := Find(s.String()); len(e) != 1 || e[0].status != s {
+	for s := rdmap.Success; s.String() != fmt.Sprintf("status %d", uint8(s)); s++ {
+		if e := Find(s.String()); len(e) != 1 || e[0].Kind != Status || e[0].Code != s.String() {
 			t.Errorf("%v: %+v", s, e)
 		}
 		n++
 	}
-	if len(statuses()) != n || len(verbsNumbers) != n {
-		t.Errorf("%d texts and %d numbers for %d statuses", n, len(verbsNumbers), len(statuses()))
+	if len(statuses()) != n {
+		t.Errorf("%d texts for %d statuses", len(statuses()), n)
 	}
+	n = 0
 	for c := tcp.CauseClosed; c.String() != "?"; c++ {
-		if e := Find(c.Error()); len(e) != 1 || e[0].tcp != c {
+		if e := Find(c.Error()); len(e) != 1 || e[0].Kind != TCP || e[0].Name != c.String() {
 			t.Errorf("%v: %+v", c, e)
 		}
+		n++
 	}
-	for i := range foreign {
-		complete(t, &foreign[i])
+	if len(tcpEnds()) != n {
+		t.Errorf("%d texts for %d ends of a connection", len(tcpEnds()), n)
+	}
+	numbers := map[int]bool{}
+	for _, e := range slices.Concat(statuses(), foreign()) {
+		complete(t, &e)
+		if numbers[e.Number] {
+			t.Errorf("%s: the number %d is another status's", e.Code, e.Number)
+		}
+		numbers[e.Number] = true
+	}
+}
+
+// TestFiles finds no key that nothing reads, and no file that no table reads.
+func TestFiles(t *testing.T) {
+	files, err := texts.ReadDir("texts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, f := range files {
+		var file struct {
+			Spec  string
+			Words map[string]string
+			Entry []Entry
+		}
+		md, err := toml.DecodeFS(texts, "texts/"+f.Name(), &file)
+		if err != nil || len(md.Undecoded()) > 0 {
+			t.Errorf("%s: %v, unknown keys %v", f.Name(), err, md.Undecoded())
+		}
+		total += len(file.Entry)
+	}
+	if known := len(All()) + len(foreign()); known != total {
+		t.Errorf("%d entries in the files, %d in the tables", total, known)
 	}
 }
 
@@ -130,7 +168,7 @@ func TestErrorText(t *testing.T) {
 	for _, r := range rdmap.Rows() {
 		e := Find(ulpdu.Newf(r.Cause.Layer(), r.Cause.Type(), r.Cause.Code(),
 			"detail of 4/4 octets").Error())
-		if len(e) != 1 || e[0].cause != r.Cause {
+		if len(e) != 1 || e[0].Code != codeOf(r.Cause) {
 			t.Errorf("%v: %+v", r.Cause, e)
 		}
 	}

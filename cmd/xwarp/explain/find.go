@@ -2,13 +2,11 @@ package explain
 
 import (
 	"encoding/hex"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
-	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/mpa/ulpdu"
 )
 
 // maxQuery bounds what Find looks at.
@@ -42,38 +40,11 @@ func Find(query string) []Entry {
 	return byWords(low)
 }
 
-// slashes is layer/type/code, alone or in a line of a log.
-var slashes = regexp.MustCompile(`\b([0-9]|1[0-5])/([0-9]|1[0-5])/(?:0x)?([0-9a-f]{1,2})\b`)
-
 func bySlashes(q string) []Entry {
-	m := slashes.FindStringSubmatch(q)
-	if m == nil {
-		return nil
+	if c, ok := causeOf(q); ok {
+		return []Entry{ForCause(c)}
 	}
-	layer, _ := strconv.Atoi(m[1])
-	typ, _ := strconv.Atoi(m[2])
-	code, _ := strconv.ParseUint(m[3], 16, 8)
-	return []Entry{ForCause(ddp.MakeCause(ulpdu.Layer(layer), uint8(typ), uint8(code)))}
-}
-
-// ForCause explains the code of a Terminate, known or not.
-func ForCause(c ddp.Cause) Entry {
-	for _, e := range terminates() {
-		if e.cause == c {
-			return e
-		}
-	}
-	if name, ok := rdmap.Describe(c); ok { // local catastrophic: any code
-		return terminate(c, name, terminateTexts[rdmap.CauseCatastrophic])
-	}
-	if c.Layer() == ulpdu.MPA && c.Type() != 0 {
-		if _, ok := terminateTexts[mpaCause(c.Code())]; ok {
-			e := ForCause(mpaCause(c.Code()))
-			e.Note = "MPA errors have type 0; some Chelsio adapters send type 3, and mean the same"
-			return e
-		}
-	}
-	return unknown(c)
+	return nil
 }
 
 // byOctets reads the first octets of a Terminate header.
@@ -99,19 +70,24 @@ func byOctets(q string) []Entry {
 }
 
 func byName(q string) []Entry {
-	for _, e := range All() {
-		if strings.ToLower(e.Code) == q || strings.ToLower(e.Name) == q {
+	for _, e := range append(All(), foreign()...) {
+		code := strings.ToLower(e.Code)
+		if code == q || strings.ToLower(e.Name) == q || code == "rdma_cm_event_"+q {
 			return []Entry{e}
 		}
 	}
-	for _, e := range foreign {
-		if strings.ToLower(e.Code) == q || strings.ToLower(e.Name) == q {
-			return []Entry{e}
-		}
-	}
-	for _, e := range events {
-		if strings.ToLower(strings.TrimPrefix(e.Code, "RDMA_CM_EVENT_")) == q {
-			return []Entry{e}
+	return nil
+}
+
+// byMessage finds the message of a whole line of a log, as text or as JSON.
+func byMessage(q string) []Entry {
+	for _, e := range messages() {
+		code := strings.ToLower(e.Code)
+		for _, form := range []string{`msg="` + code + `"`, "msg=" + code + " ", `"msg":"` + code +
+			`"`} {
+			if strings.Contains(q+" ", form) {
+				return []Entry{e}
+			}
 		}
 	}
 	return nil
@@ -123,13 +99,13 @@ func byNumber(q string) (list []Entry) {
 	if err != nil || len(q) > 2 {
 		return nil
 	}
-	for _, e := range append(statuses(), foreign...) {
+	for _, e := range slices.Concat(statuses(), foreign()) {
 		if e.Number == n {
 			list = append(list, e)
 		}
 	}
-	if _, ok := terminateTexts[mpaCause(uint8(n))]; ok && n > 0 {
-		list = append(list, ForCause(mpaCause(uint8(n))))
+	if e, ok := listed(mpaCause(uint8(n))); ok && n > 0 {
+		list = append(list, e)
 	}
 	return list
 }
@@ -139,7 +115,7 @@ func byNumber(q string) (list []Entry) {
 func byWords(q string) []Entry {
 	words := strings.Fields(q)
 	var inName, inText []Entry
-	for _, e := range append(All(), foreign...) {
+	for _, e := range append(All(), foreign()...) {
 		name := strings.ToLower(e.Code + " " + e.Name)
 		switch {
 		case containsAll(name, words):

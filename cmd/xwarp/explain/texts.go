@@ -1,0 +1,52 @@
+package explain
+
+import (
+	"embed"
+	"strings"
+	"sync"
+
+	"github.com/BurntSushi/toml"
+)
+
+//go:embed texts
+var texts embed.FS
+
+// table returns a function that reads the entries of texts/NAME.toml when it is first called.
+func table(kind Kind, names ...string) func() []Entry {
+	return sync.OnceValue(func() (list []Entry) {
+		for _, name := range names {
+			list = append(list, read(kind, name)...)
+		}
+		return list
+	})
+}
+
+// read returns the entries of texts/NAME.toml. What the files leave out follows from the code: of a
+// Terminate its octets and section, of a status its name in libibverbs.
+func read(kind Kind, name string) []Entry {
+	var file struct {
+		Spec  string            // of all entries
+		Words map[string]string // sentences that several entries say: "@word" stands for one
+		Entry []Entry
+	}
+	if _, err := toml.DecodeFS(texts, "texts/"+name+".toml", &file); err != nil {
+		panic(err) // the files are part of the program
+	}
+	for i := range file.Entry {
+		e := &file.Entry[i]
+		e.Kind, e.Spec = kind, file.Spec
+		for j, s := range e.Remedy {
+			if word, ok := strings.CutPrefix(s, "@"); ok {
+				e.Remedy[j] = file.Words[word]
+			}
+		}
+		switch kind {
+		case Terminate:
+			c, _ := causeOf(e.Code)
+			e.Octets, e.Spec = octets(c), section(c)
+		case Status:
+			e.Name = "IBV_WC_" + e.Code
+		}
+	}
+	return file.Entry
+}
