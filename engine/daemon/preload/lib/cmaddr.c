@@ -23,6 +23,13 @@ bool xw_wildcard(const struct sockaddr *a)
 	return ((const struct sockaddr_in *)a)->sin_addr.s_addr == INADDR_ANY;
 }
 
+static bool loopback(const struct sockaddr *a)
+{
+	if (a->sa_family == AF_INET6)
+		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
+	return ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 /* xw_addr_text writes 192.0.2.1:7174 or [fe80::1%eth0]:7174; nothing for no address. */
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room)
 {
@@ -135,7 +142,7 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 		return xw_fail(EAFNOSUPPORT);
 	if (id->state != CM_IDLE)
 		return xw_fail(EINVAL);
-	if (!xw_wildcard(addr)) {
+	if (!xw_wildcard(addr) && !loopback(addr)) { /* of which the kernel knows no device either before listen */
 		int error = xw_bind_device(id, addr);
 		if (error)
 			return xw_fail(error);

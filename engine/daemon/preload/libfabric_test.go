@@ -1,0 +1,65 @@
+package preload_test
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// accepts waits until a program of e's listens at a port of the kernel's TCP.
+func (e *end) accepts(t testing.TB, p *program, port uint16) {
+	t.Helper()
+	const listen = "0A"
+	want := regexp.MustCompile(fmt.Sprintf(`: [0-9A-F]+:%04X [0-9A-F]+:0000 %s `, port, listen))
+	e.until(t, p, fmt.Sprintf("accepts connections at port %d", port), func() bool {
+		var tables []byte
+		e.host.Do(func() error {
+			for _, name := range []string{"tcp", "tcp6"} {
+				b, err := os.ReadFile("/proc/thread-self/net/" + name)
+				if err != nil {
+					return err
+				}
+				tables = append(tables, b...)
+			}
+			return nil
+		})
+		return want.Match(tables)
+	})
+}
+
+// TestLibfabric has libfabric's verbs provider list the device, and verify what two programs send each other:
+// by connected endpoints, and by reliable datagrams (rxm), which read long messages from the sender's memory.
+func TestLibfabric(t *testing.T) {
+	a, b := pair(t)
+	for provider, kind := range map[string]string{
+		"verbs": "FI_EP_MSG", "verbs;ofi_rxm": "FI_EP_RDM",
+	} {
+		out := a.start(t, "fi_info -p "+provider, b).wait(t)
+		for _, want := range []string{
+			"fabric: Ethernet-iWARP", "domain: xwarp_eth0", "type: " + kind,
+		} {
+			if !strings.Contains(out, want) {
+				t.Errorf("fi_info -p %s: no %s in\n%s", provider, want, out)
+			}
+		}
+	}
+	const control = 47592 // where the programs exchange their addresses
+	for _, line := range []string{
+		"fi_pingpong -p verbs -e msg -c", "fi_pingpong -p verbs -e msg -c -6",
+		"fi_pingpong -p verbs;ofi_rxm -e rdm -c",
+	} {
+		t.Run(line, func(t *testing.T) {
+			at := " @"
+			if strings.Contains(line, "-6") {
+				at = " %"
+			}
+			s := b.start(t, line, a)
+			b.accepts(t, s, control)
+			x := exchange{wantServer: `(?m)^1m +10 +=10 `, wantClient: `(?m)^1m +10 +=10 `}
+			x.check(t, a.start(t, line+at, b), x.wantClient)
+			x.check(t, s, x.wantServer)
+		})
+	}
+}
