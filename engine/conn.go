@@ -15,7 +15,6 @@ import (
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
-	"xwarp/tcp/tick"
 )
 
 // conn is one attempt at a connection, active or passive. It is the iwarp.Handler of its iwarp.Conn, which calls it on
@@ -65,9 +64,9 @@ func (d *Device) iwarpConfig(c *conn, l *loop, reliable bool) iwarp.Config {
 		Responder: c.listener != nil, Startup: c.startup, Pool: l.pool, Handler: c,
 		Pack:     !d.opt.NoPack,
 		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
-		StartupTimeout:   tick.Duration(d.opt.StartupTimeout),
-		FirstFPDUTimeout: tick.Duration(d.opt.FirstFPDUTimeout),
-		CloseTimeout:     tick.Duration(d.opt.CloseTimeout),
+		StartupTimeout:   d.opt.StartupTimeout,
+		FirstFPDUTimeout: d.opt.FirstFPDUTimeout,
+		CloseTimeout:     d.opt.CloseTimeout,
 	}
 	if c.qp != nil {
 		s.QP = &c.qp.core

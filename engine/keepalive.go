@@ -3,9 +3,6 @@ package engine
 import (
 	"net"
 	"time"
-
-	"xwarp/tcp"
-	"xwarp/tcp/tick"
 )
 
 // Keepalive says when a peer that is silent is asked whether it is still there, and when it is given up: else
@@ -37,18 +34,4 @@ func (k *Keepalive) complete() {
 func (k *Keepalive) kernel() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: k.Idle > 0, Idle: max(k.Idle, 0), Interval: k.Interval,
 		Count: k.Probes}
-}
-
-// engine sets what c leaves open.
-func (k *Keepalive) engine(c *tcp.Config) {
-	if c.KeepaliveIdle != 0 {
-		return
-	}
-	c.KeepaliveIdle = tick.Duration(k.Idle)
-	if c.KeepaliveInterval == 0 {
-		c.KeepaliveInterval = tick.Duration(k.Interval)
-	}
-	if c.KeepaliveProbes == 0 {
-		c.KeepaliveProbes = k.Probes
-	}
 }

@@ -102,7 +102,7 @@ func (k *kernelDriver) run() {
 		k.loop.rest()
 		wait := time.Hour
 		if next != tick.Never {
-			wait = max(0, time.Duration(next.Sub(now)))
+			wait = max(0, next.Sub(now))
 		}
 		timer.Reset(wait)
 		select {

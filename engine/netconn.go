@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -12,9 +13,11 @@ import (
 	"xwarp/engine/bytestream"
 )
 
-// NetConn is a Stream with the blocking methods of net.Conn.
+// NetConn is a Stream with the blocking methods of net.Conn. Its errors are those of Stream but EAGAIN, and
+// os.ErrDeadlineExceeded.
 type NetConn struct {
-	*Stream
+	*socket
+	s           *Stream
 	read, write deadline
 	rd, wr      sync.Mutex
 	changed     *broadcast
@@ -24,13 +27,13 @@ var _ net.Conn = (*NetConn)(nil)
 
 // NewNetConn wraps s, which must not be read, written or polled by anybody else afterwards.
 func NewNetConn(s *Stream) *NetConn {
-	c := &NetConn{Stream: s, changed: newBroadcast()}
+	c := &NetConn{socket: s.socket, s: s, changed: newBroadcast()}
 	c.read.init()
 	c.write.init()
 	go func() {
 		for range s.Changed() {
 			c.changed.send()
-			if s.Poll()&bytestream.Ended != 0 {
+			if s.Poll()&Ended != 0 {
 				return
 			}
 		}
@@ -38,7 +41,11 @@ func NewNetConn(s *Stream) *NetConn {
 	return c
 }
 
-// DialStream connects to remote and waits until that is done.
+// Stream returns the stream, for Device.Upgrade and Device.AwaitRequest.
+func (c *NetConn) Stream() *Stream { return c.s }
+
+// DialStream connects to remote and waits until that is done. It fails as ConnectStream does, as Err of Stream says,
+// and with the context's error; the attempt is over then.
 func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg StreamConfig) (*NetConn,
 	error) {
 	s, err := d.ConnectStream(netip.AddrPort{}, remote, cfg)
@@ -46,15 +53,15 @@ func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg Stre
 		return nil, err
 	}
 	c := NewNetConn(s)
-	err = c.await(ctx.Done(), func() bool {
-		return s.Poll()&(bytestream.Connected|bytestream.Ended) != 0
-	})
+	if c.await(ctx.Done(), func() bool { return s.Poll()&(Connected|Ended) != 0 }) != nil {
+		err = context.Cause(ctx)
+	} else {
+		err = s.Err()
+	}
 	if err != nil {
 		s.Abort()
-		return nil, context.Cause(ctx)
-	}
-	if err := s.Err(); err != nil {
-		return nil, err
+		s.Close()
+		return nil, fmt.Errorf("connect to %v: %w", remote, err)
 	}
 	return c, nil
 }
@@ -79,12 +86,12 @@ func (c *NetConn) Read(p []byte) (int, error) {
 	c.rd.Lock()
 	defer c.rd.Unlock()
 	for {
-		n, err := c.Stream.Read(p)
+		n, err := c.s.Read(p)
 		if !errors.Is(err, bytestream.ErrAgain) {
 			return n, err
 		}
 		if err := c.await(c.read.done(), func() bool {
-			return c.Poll()&bytestream.Readable != 0
+			return c.s.Poll()&Readable != 0
 		}); err != nil {
 			return 0, err
 		}
@@ -97,7 +104,7 @@ func (c *NetConn) Write(p []byte) (int, error) {
 	defer c.wr.Unlock()
 	done := 0
 	for done < len(p) {
-		n, err := c.Stream.Write(p[done:])
+		n, err := c.s.Write(p[done:])
 		done += n
 		if err == nil {
 			continue
@@ -106,7 +113,7 @@ func (c *NetConn) Write(p []byte) (int, error) {
 			return done, err
 		}
 		if err := c.await(c.write.done(), func() bool {
-			return c.Poll()&bytestream.Writable != 0
+			return c.s.Poll()&Writable != 0
 		}); err != nil {
 			return done, err
 		}
@@ -118,10 +125,10 @@ func (c *NetConn) Write(p []byte) (int, error) {
 func (c *NetConn) CloseWrite() error { c.Shutdown(true, false); return nil }
 
 // LocalAddr implements net.Conn.
-func (c *NetConn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Stream.LocalAddr()) }
+func (c *NetConn) LocalAddr() net.Addr { return net.TCPAddrFromAddrPort(c.s.LocalAddr()) }
 
 // RemoteAddr implements net.Conn.
-func (c *NetConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.Stream.RemoteAddr()) }
+func (c *NetConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.s.RemoteAddr()) }
 
 // SetDeadline implements net.Conn.
 func (c *NetConn) SetDeadline(t time.Time) error {

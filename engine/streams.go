@@ -11,24 +11,12 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/tcp"
-	"xwarp/tcp/tick"
 )
 
 // StreamConfig describes a plain TCP byte stream. Zero fields mean the device's defaults.
 type StreamConfig struct {
 	bytestream.Config
-	// instead of the device's: window scale, MSS, timestamps, SACK, ECN, delayed ACK, congestion control, …
-	TCP *tcp.Config
-}
-
-// Stream is a plain TCP byte stream on the engine's own TCP. No method blocks; see NetConn for one whose methods do.
-type Stream struct {
-	*bytestream.Stream
-	w             *worker
-	doorbell      doorbell
-	port          *ports.Reservation
-	ep            *stack.Endpoint // of an active open, until Start
-	local, remote netip.AddrPort
+	TCP *TCPConfig // instead of the device's
 }
 
 func (d *Device) xdp() (*xdpDriver, error) {
@@ -40,23 +28,13 @@ func (d *Device) xdp() (*xdpDriver, error) {
 }
 
 func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
-	c := x.cfg.TCP
-	if cfg.TCP != nil {
-		c = *cfg.TCP
-	}
+	c := x.tcpConfig(cfg.TCP)
 	c.RcvSpaceMax = cfg.RecvBuffer
 	if c.RcvSpaceMax == 0 {
 		c.RcvSpaceMax = bytestream.DefaultBuffer
 	}
 	c.RcvSpace = min(bytestream.FirstWindow, c.RcvSpaceMax)
 	return c
-}
-
-func newStream(w *worker, cfg bytestream.Config, local, remote netip.AddrPort) *Stream {
-	s := &Stream{w: w, local: local, remote: remote}
-	s.Stream = bytestream.New(cfg, func(*bytestream.Stream) { w.ring(&s.doorbell) })
-	s.doorbell.owner = s
-	return s
 }
 
 // ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended.
@@ -79,14 +57,14 @@ func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (
 	}
 	w := x.workers[0]
 	s := newStream(w, cfg.Config, port.Addr(), remote)
-	s.port = port
+	s.port.Store(port)
 	t := tcp.Tuple{
 		Local: fromNetip(s.local.Addr()), LocalPort: s.local.Port(),
 		Remote: fromNetip(remote.Addr()), RemotePort: remote.Port(),
 	}
 	c := x.streamConfig(&cfg)
 	c.PathMTU = route.MTU
-	e := w.call(func() { s.ep, err = w.stk.Connect(t, &c, s.Stream, clock()) })
+	e := w.call(func() { _, err = w.stk.Connect(t, &c, s.bytes, clock()) })
 	if err = errors.Join(e, err); err != nil {
 		port.Close()
 		return nil, fmt.Errorf("connect to %v: %w", remote, err)
@@ -150,7 +128,7 @@ func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
 	case l.changed <- struct{}{}:
 	default:
 	}
-	return s.Stream, nil
+	return s.bytes, nil
 }
 
 // Accept returns the next connection, ErrAgain when none waits.
@@ -191,83 +169,6 @@ func (l *StreamListener) Close() error {
 	}
 	close(l.changed)
 	return l.port.Close()
-}
-
-// LocalAddr and RemoteAddr are the ends of the connection.
-func (s *Stream) LocalAddr() netip.AddrPort { return s.local }
-
-// RemoteAddr is the peer's end.
-func (s *Stream) RemoteAddr() netip.AddrPort { return s.remote }
-
-func (s *Stream) kick() { s.Stream.Kick() }
-
-// abandon implements abandoner.
-func (s *Stream) abandon(why error) {
-	if e := s.Endpoint(); e != nil {
-		s.w.stk.Abandon(e, why, clock())
-	}
-}
-
-// onConn runs f with the connection on the worker.
-func (s *Stream) onConn(f func(c *tcp.Conn, now tick.Time)) error {
-	return s.w.callFor(s, func() {
-		e := s.Endpoint()
-		if e == nil {
-			e = s.ep
-		}
-		if e != nil {
-			f(e.Conn(), clock())
-			e.Wake()
-		}
-	})
-}
-
-// Abort ends the connection with RST.
-func (s *Stream) Abort() error {
-	return s.onConn(func(c *tcp.Conn, now tick.Time) { c.Abort(now) })
-}
-
-// Close sends what was written and FIN, and refuses what still arrives; the connection goes on without its
-// owner until the peer closed too. With linger set, it is reset when that takes longer; with octets that
-// nobody read it is reset at once.
-func (s *Stream) Close() error {
-	err := s.onConn(func(c *tcp.Conn, now tick.Time) {
-		if s.Endpoint() == nil { // no answer to the SYN yet
-			c.Abort(now)
-			return
-		}
-		s.Stream.Release(now)
-	})
-	s.Shutdown(true, false)
-	return errors.Join(err, s.port.Close())
-}
-
-// Info returns the state and the counters of the connection: Linux's TCP_INFO.
-func (s *Stream) Info() (i verbs.TCPInfo, err error) {
-	err = s.onConn(func(c *tcp.Conn, now tick.Time) {
-		i = verbs.TCPInfo{Info: c.Info(now), Counters: c.Counters()}
-	})
-	return i, err
-}
-
-// SetKeepalive sets SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT; an idle of 0 is off.
-func (s *Stream) SetKeepalive(idle, interval tick.Duration, probes int) error {
-	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetKeepalive(idle, interval, probes) })
-}
-
-// SetUserTimeout sets TCP_USER_TIMEOUT; negative is never.
-func (s *Stream) SetUserTimeout(d tick.Duration) error {
-	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetUserTimeout(d) })
-}
-
-// SetDelayedAck sets the longest that an acknowledgement waits; negative acknowledges at once (TCP_QUICKACK).
-func (s *Stream) SetDelayedAck(d tick.Duration) error {
-	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetDelayedAck(d) })
-}
-
-// SetLinger sets SO_LINGER: the longest from Close to the acknowledgement of everything, then RST.
-func (s *Stream) SetLinger(d tick.Duration) error {
-	return s.onConn(func(c *tcp.Conn, _ tick.Time) { c.SetLinger(d) })
 }
 
 // Barrier returns when every frame that the device had received before the call was processed, and what that

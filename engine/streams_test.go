@@ -4,17 +4,19 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine"
-	"xwarp/engine/bytestream"
 )
 
 // pump writes data and half-closes, while it reads until the peer's FIN; it returns what it read.
@@ -166,6 +168,80 @@ func judge(t *testing.T, c *engine.NetConn, up, down []byte, peer <-chan []byte)
 	}
 }
 
+// TestStreamErrors: errors have the numbers and the values that those of a socket have.
+func TestStreamErrors(t *testing.T) {
+	da, db, tn := xdpPair(t, topo.Options{}, nil)
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 9)
+	if _, err := da.DialStream(t.Context(), at, engine.StreamConfig{}); !errors.Is(err,
+		syscall.ECONNREFUSED) {
+		t.Errorf("nobody listens: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	nobody := netip.AddrPortFrom(at.Addr().Next().Next(), 9)
+	if _, err := da.DialStream(ctx, nobody, engine.StreamConfig{}); !errors.Is(err,
+		context.DeadlineExceeded) {
+		t.Errorf("nobody is there: %v", err)
+	}
+	ln, err := db.ListenStream(at, 0, engine.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ln.Accept(); !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("Accept, and nothing came: %v", err)
+	}
+	dial := func() (c, peer *engine.NetConn) {
+		c, err := da.DialStream(t.Context(), at, engine.StreamConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-ln.Changed()
+		s, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c, engine.NewNetConn(s)
+	}
+	closed, _ := dial()
+	closed.SetReadDeadline(time.Now())
+	if _, err := closed.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("Read behind its deadline: %v", err)
+	}
+	closed.SetReadDeadline(time.Time{})
+	read := make(chan error, 1)
+	go func() {
+		_, err := closed.Read(make([]byte, 1))
+		read <- err
+	}()
+	if err := closed.Close(); err != nil {
+		t.Error(err)
+	}
+	_, write := closed.Write([]byte("late"))
+	for call, err := range map[string]error{"Read": <-read, "Write": write,
+		"Close": closed.Close()} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v", call, err)
+		}
+	}
+	reset, peer := dial()
+	if err := peer.Abort(); err != nil {
+		t.Error(err)
+	}
+	if _, err := reset.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("Read after the peer's RST: %v", err)
+	}
+	if err := ln.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := ln.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+	da.Close()
+	if _, err := reset.Info(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Info after the device's Close: %v", err)
+	}
+}
+
 // TestStreamCloseBeforeAnswer closes a stream whose SYN nobody answers: the connection is gone at once, not
 // after its last SYN.
 func TestStreamCloseBeforeAnswer(t *testing.T) {
@@ -179,7 +255,7 @@ func TestStreamCloseBeforeAnswer(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(func() bool { return s.Poll()&bytestream.Ended != 0 }) {
+	if !eventually(func() bool { return s.Poll()&engine.Ended != 0 }) {
 		t.Error("the connection lives on after Close")
 	}
 }

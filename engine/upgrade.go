@@ -2,9 +2,10 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"syscall"
 
+	"xwarp/engine/bytestream"
 	"xwarp/engine/iwarp"
 	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
@@ -12,8 +13,8 @@ import (
 
 // ErrBusy is returned by Upgrade and AwaitRequest when octets beyond a gap have arrived: try again when the
 // stream is in order.
-var ErrBusy = errors.New(
-	"EBUSY: octets have arrived out of order; MPA can start once the gap is closed")
+var ErrBusy = fmt.Errorf(
+	"%w: octets have arrived out of order; MPA can start once the gap is closed", syscall.EBUSY)
 
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
 // 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
@@ -84,7 +85,7 @@ func (d *Device) upgrade(s *Stream, c *conn) error {
 }
 
 func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
-	e := s.Endpoint()
+	e := s.bytes.Endpoint()
 	if e == nil {
 		return verbs.ErrNotReady
 	}
@@ -95,11 +96,11 @@ func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
 	if err != nil {
 		return err
 	}
-	c.port = s.port
-	snd, rcv, unread := s.HandOver()
+	c.port = s.port.Swap(nil)
+	snd, rcv, unread := s.bytes.HandOver()
 	e.SetUpper(o)
-	o.StartAfter(s.Stream, e, snd, rcv, unread, now)
+	o.StartAfter(s.bytes, e, snd, rcv, unread, now)
 	return nil
 }
 
-var _ iwarp.Prior = (*Stream)(nil)
+var _ iwarp.Prior = (*bytestream.Stream)(nil)

@@ -63,7 +63,7 @@ func TestDelayedStartup(t *testing.T) {
 	if _, err := io.ReadFull(c, last); err != nil {
 		t.Fatal(err)
 	}
-	if err := da.Upgrade(ctx, c.Stream, a.qp, verbs.ConnConfig{}); err != nil {
+	if err := da.Upgrade(ctx, c.Stream(), a.qp, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-served; err != nil {
@@ -71,6 +71,9 @@ func TestDelayedStartup(t *testing.T) {
 	}
 	if _, err := c.Write([]byte("too late")); err == nil {
 		t.Error("the stream takes octets after MPA started")
+	}
+	if err := c.Close(); err != nil { // the connection is the queue pair's now
+		t.Error(err)
 	}
 	exercise(t, a, b)
 }

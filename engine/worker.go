@@ -118,7 +118,7 @@ func (w *worker) turns(busy time.Duration) (err error) {
 			idleSince = now
 			continue
 		}
-		if busy >= 0 && now.Sub(idleSince) > tick.Duration(busy) {
+		if busy >= 0 && now.Sub(idleSince) > busy {
 			w.sleep(now)
 			idleSince = clock()
 			p.last = idleSince
@@ -178,7 +178,7 @@ const maxSleep = 100 * time.Millisecond
 func (w *worker) sleep(now tick.Time) {
 	d := maxSleep
 	if at := w.stk.Deadline(); at != tick.Never {
-		d = min(d, time.Duration(at.Sub(now)))
+		d = min(d, at.Sub(now))
 	}
 	if d <= 0 {
 		return

@@ -21,7 +21,6 @@ import (
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/tcp"
-	"xwarp/tcp/tick"
 )
 
 // XDPConfig describes a device on AF_XDP.
@@ -45,15 +44,7 @@ type XDPConfig struct {
 	// own, and no hand-over costs time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and
 	// QP.PostRecv. It must not block, and may call nothing else of the engine but CQ.Poll.
 	Consumer func(queue int) bool
-	// TCP is what connections start with. ProbeMTU and Loss.Pacing are on unless NoMTUProbe and NoPacing say not.
-	TCP tcp.Config
-	// NoMTUProbe turns packetisation-layer probing (RFC 4821) off: a path that drops large packets without a word then
-	// stops a connection.
-	NoMTUProbe bool
-	// NoPacing lets new segments leave in bursts as the window opens. Otherwise they are spread over round
-	// trips of a millisecond and more: a burst that meets a shallow queue loses its tail, and flows share a
-	// bottleneck less evenly.
-	NoPacing bool
+	TCP      TCPConfig
 	// TrustPartialChecksum accepts TCP checksums that are only the pseudo header's sum, as a kernel with
 	// transmit checksum offload sends over veth.
 	TrustPartialChecksum bool
@@ -167,11 +158,6 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 		return fmt.Errorf("MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
 			c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
-	if c.NoMTUProbe && c.TCP.ProbeMTU || c.NoPacing && c.TCP.Loss.Pacing {
-		return fmt.Errorf("%w: TCP asks for probing or pacing, and NoMTUProbe or NoPacing for none",
-			verbs.ErrInvalid)
-	}
-	c.TCP.ProbeMTU, c.TCP.Loss.Pacing = !c.NoMTUProbe, !c.NoPacing
 	if c.BusyPoll == 0 {
 		c.BusyPoll = DefaultBusyPoll
 	}
@@ -192,7 +178,7 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 		return err
 	}
 	c.port, c.local = port, port.Addr()
-	cfg := x.cfg.TCP
+	cfg := x.rdmaConfig()
 	cfg.PathMTU = route.MTU
 	w := x.workers[0]
 	c.owner.Store(w.loop)
@@ -229,36 +215,8 @@ func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config) error {
 	if err != nil {
 		return err
 	}
-	x.window(cfg)
 	_, err = w.stk.Connect(c.tuple(), cfg, o, clock())
 	return err
-}
-
-// DefaultStretchAck is how many full-sized segments that arrived in one batch a connection under MPA
-// acknowledges with one segment, as a kernel with receive offload does. On veth, where the sender's processor
-// binds, 8 gives 7 % more than 2 at MTU 1500, and more than 8 nothing.
-const DefaultStretchAck = 8
-
-// DefaultAckDelay is how long an acknowledgement of fewer waits for more: some ten full-sized segments at 10
-// Gbit/s. A receiver that is faster than its sender finds batches of one or two segments, and each
-// acknowledgement costs the sender as much as half a segment.
-const DefaultAckDelay = 20 * tick.Microsecond
-
-// window completes what connections under MPA start with.
-func (x *xdpDriver) window(cfg *tcp.Config) {
-	x.dev.opt.Keepalive.engine(cfg)
-	if cfg.StretchAck == 0 {
-		cfg.StretchAck = DefaultStretchAck
-	}
-	if cfg.AckDelay == 0 {
-		cfg.AckDelay = DefaultAckDelay
-	}
-	if x.dev.opt.Window > 0 {
-		cfg.RcvSpace = x.dev.opt.Window
-	} else {
-		cfg.RcvSpace = defaultWindow
-	}
-	cfg.RcvSpaceMax = cfg.RcvSpace
 }
 
 func (x *xdpDriver) listen(l *Listener) (netip.AddrPort, error) {
@@ -266,8 +224,7 @@ func (x *xdpDriver) listen(l *Listener) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	lc := stack.ListenConfig{Conn: x.cfg.TCP}
-	x.window(&lc.Conn)
+	lc := stack.ListenConfig{Conn: x.rdmaConfig()}
 	err = x.listenStack(port.Addr(), func(i int, w *worker) *stack.ListenConfig {
 		lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) { return x.accept(w, i, l, t) }
 		lc.Refused = x.refused

@@ -81,8 +81,7 @@ func (c *conn) tuple() tcp.Tuple {
 func (x *xdpDriver) resume(w *worker, c *conn, iss seq.Num, s *stack.Stray) {
 	o, err := x.carry(w, x.index(w), c)
 	if err == nil {
-		cfg := x.cfg.TCP
-		x.window(&cfg)
+		cfg := x.rdmaConfig()
 		_, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
 	}
 	if err != nil {

@@ -126,7 +126,7 @@ func (e *end) where() string {
 		i.Counters.PayloadIn)
 	if t := i.TCP; t != nil {
 		s += fmt.Sprintf(", TCP %v, %d octets in flight, %d segments sent again, RTO %v",
-			t.State, t.Unacked, t.Info.Loss.Counters.Retransmitted, time.Duration(t.Info.Loss.RTO))
+			t.State, t.Unacked, t.Info.Loss.Counters.Retransmitted, t.Info.Loss.RTO)
 	}
 	return s
 }

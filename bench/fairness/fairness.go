@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"xwarp/bench/relay/impair"
-	"xwarp/tcp/tick"
 )
 
 // Config says who competes, and for what. Zero fields mean the defaults in brackets.
@@ -91,7 +90,7 @@ func (c *Config) there() impair.Config {
 	return p
 }
 
-func (c *Config) back() impair.Config { return impair.Config{Delay: tick.Duration(c.RTT / 2)} }
+func (c *Config) back() impair.Config { return impair.Config{Delay: c.RTT / 2} }
 
 // Round is what one round gave. Rates are bits per second of payload, one per flow.
 type Round struct {

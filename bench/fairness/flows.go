@@ -14,7 +14,6 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine"
-	"xwarp/engine/bytestream"
 )
 
 // Ports of the listeners.
@@ -113,7 +112,7 @@ func ours(n *topo.Net, a, b *engine.Device) (*kind, error) {
 			if err == nil {
 				return engine.NewNetConn(s), nil
 			}
-			if !errors.Is(err, bytestream.ErrAgain) {
+			if !errors.Is(err, syscall.EAGAIN) {
 				return nil, err
 			}
 			select {

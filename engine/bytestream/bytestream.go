@@ -5,7 +5,9 @@ package bytestream
 import (
 	"errors"
 	"io"
+	"net"
 	"sync"
+	"syscall"
 
 	"xwarp/engine/bytestream/stream"
 	"xwarp/engine/stack"
@@ -14,11 +16,11 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// ErrAgain says that a call would have to wait: EAGAIN.
-var ErrAgain = errors.New("EAGAIN: resource temporarily unavailable")
+// ErrAgain says that a call would have to wait.
+var ErrAgain error = syscall.EAGAIN
 
-// ErrShutdown is returned by Write after Shutdown: EPIPE.
-var ErrShutdown = errors.New("EPIPE: the stream was shut down for writing")
+// ErrShutdown is returned by Write after Shutdown.
+var ErrShutdown error = syscall.EPIPE
 
 // Ready is a set of conditions, as poll(2) has them.
 type Ready uint8
@@ -45,7 +47,8 @@ const (
 	firstBuffer   = 16 << 10
 )
 
-// Stream implements stack.Upper. Its consumer's methods may be called from any goroutine.
+// Stream implements stack.Upper. Its consumer's methods may be called from any goroutine: Read, Write, Shutdown, Close,
+// Poll, Changed, Err, Unsent and Unread.
 type Stream struct {
 	mu       sync.Mutex
 	cfg      Config
@@ -57,6 +60,7 @@ type Stream struct {
 	closed   bool // for writing
 	discards bool // shut down for reading
 	handed   bool // see HandOver
+	released bool // see Close
 	window   int  // octets that rx takes
 	unread   int  // octets given to the consumer since the worker was last told
 	err      error
@@ -92,7 +96,7 @@ func (s *Stream) Attach(e *stack.Endpoint) {
 	s.ep = e
 }
 
-// Endpoint returns the connection below, for the stack's thread only; nil before Connect.
+// Endpoint returns the connection below, for the stack's thread only; nil before Connect and after HandOver.
 func (s *Stream) Endpoint() *stack.Endpoint { return s.ep }
 
 // set adds conditions and wakes whoever waits.
@@ -249,6 +253,10 @@ func (s *Stream) Deadline() tick.Time { return tick.Never }
 // connection once everything before it was read, and ErrAgain when it would have to wait.
 func (s *Stream) Read(p []byte) (int, error) {
 	s.mu.Lock()
+	if s.released {
+		defer s.mu.Unlock()
+		return 0, net.ErrClosed
+	}
 	n := s.rx.Read(p)
 	s.unread += n
 	wake := s.unread > 0 && (s.unread >= s.window/4 || s.rx.Ready() == 0)
@@ -268,6 +276,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 
 func (s *Stream) readError(n, want int) error {
 	switch {
+	case s.released:
+		return net.ErrClosed
 	case n > 0 || want == 0:
 		return nil
 	case s.err != nil:
@@ -282,6 +292,9 @@ func (s *Stream) readError(n, want int) error {
 func (s *Stream) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	switch {
+	case s.released:
+		defer s.mu.Unlock()
+		return 0, net.ErrClosed
 	case s.err != nil:
 		defer s.mu.Unlock()
 		return 0, s.err
@@ -319,9 +332,20 @@ func (s *Stream) Shutdown(write, read bool) {
 	s.wake()
 }
 
-// Release ends the consumer's use of s, on the stack's thread: what was written goes out, then FIN, and what
-// still arrives is refused. With octets that nobody read the connection is reset, so that the peer learns of
-// their loss (RFC 9293, 3.6.1; RFC 2525, 2.17).
+// Close ends the consumer's use of s: Read and Write fail with net.ErrClosed, and who waits for Changed is woken. It
+// reports false when that was so before. Release on the stack's thread does the rest.
+func (s *Stream) Close() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was := s.released
+	s.released = true
+	s.set(Readable | Writable)
+	return !was
+}
+
+// Release follows Close, on the stack's thread: what was written goes out, then FIN, and what still arrives is
+// refused. With octets that nobody read the connection is reset, so that the peer learns of their loss (RFC 9293,
+// 3.6.1; RFC 2525, 2.17).
 func (s *Stream) Release(now tick.Time) {
 	c := s.ep.Conn()
 	if s.Unread() > 0 {
@@ -381,7 +405,7 @@ func (s *Stream) HandOver() (snd, rcv seq.Num, unread []byte) {
 	snd, rcv = s.tx.Pending().End, s.rx.Next()
 	unread = make([]byte, s.rx.Ready())
 	s.rx.Read(unread)
-	s.handed = true
+	s.handed, s.ep = true, nil
 	s.set(Readable | Writable | Ended)
 	return snd, rcv, unread
 }

@@ -30,7 +30,8 @@ type ConnInfo struct {
 	TCP      *TCPInfo // nil on the kernel's sockets
 }
 
-// TCPInfo is the state and the counters of the engine's own TCP for one connection.
+// TCPInfo is the state and the counters of the engine's own TCP for one connection. Its durations are of the type
+// time.Duration, which tick.Duration names.
 type TCPInfo struct {
 	tcp.Info
 	tcp.Counters

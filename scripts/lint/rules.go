@@ -95,6 +95,8 @@ var exceptions = map[string][]string{
 	"xwarp/engine/daemon/config": {"github.com/BurntSushi/toml"}, // the daemon's file
 	// pcapng files of what a decorator saw: a tool, not on the data path
 	"xwarp/ring/pcapng": {gopacket},
+	// a type and its units, so that the API converts nothing; the clock stays with the engine
+	"xwarp/tcp/tick": {"time"},
 }
 
 // topLevel is what stands in the repository beside dot-files; build is not committed.

@@ -333,7 +333,7 @@ func TestBackoffFalls(t *testing.T) {
 		b.ack(i + 5) // i+3 was sent again, i+4 once, 33 ms ago
 		b.send(i+6, i+9)
 		if n := b.s.rtt.shift; n > 1 {
-			t.Fatalf("RTO %v ms doubled %d times after %d segments arrived", b.s.rtt.rto/ms, n, i+5)
+			t.Fatalf("RTO %d ms doubled %d times after %d segments arrived", b.s.rtt.rto/ms, n, i+5)
 		}
 	}
 }

@@ -1,18 +1,20 @@
 // Package tick is time as the protocol packages see it: a parameter, never a clock.
 package tick
 
+import "time"
+
 // Time is nanoseconds since an epoch that the caller chooses; it never runs backwards.
 type Time int64
 
-// Duration is a span in nanoseconds.
-type Duration int64
+// Duration is time.Duration, which the API above speaks.
+type Duration = time.Duration
 
 const (
-	Nanosecond  Duration = 1
-	Microsecond          = 1000 * Nanosecond
-	Millisecond          = 1000 * Microsecond
-	Second               = 1000 * Millisecond
-	Minute               = 60 * Second
+	Nanosecond  = time.Nanosecond
+	Microsecond = time.Microsecond
+	Millisecond = time.Millisecond
+	Second      = time.Second
+	Minute      = time.Minute
 )
 
 // Never is a deadline that no timer reaches.

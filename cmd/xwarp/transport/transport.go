@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -21,8 +20,6 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
-	"xwarp/tcp"
-	"xwarp/tcp/tick"
 )
 
 // The transports.
@@ -136,8 +133,6 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 	d, err := engine.OpenXDP(engine.XDPConfig{
 		Options: engine.Options{Log: log, MPA: f.MPA}, Interface: c.Interface, Queues: f.Queues,
 		RingMode: f.Ring,
-		// A peer that is gone without a word is noticed by who uses a connection; this is for the rest.
-		TCP: tcp.Config{KeepaliveIdle: tick.Duration(time.Minute)},
 	})
 	return opened(d, c.Explain(err))
 }
