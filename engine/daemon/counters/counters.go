@@ -1,28 +1,17 @@
 // Package counters names everything that a daemon counts, once: the key in snapshots and JSON, the unit,
-// what it means, and the metric that it becomes.
+// what it means, and the metric that it becomes. The names are in counters.txt.
 package counters
 
-import "fmt"
-
-// Unit is what a counter counts.
-type Unit string
-
-// The units.
-const (
-	Octets      Unit = "octets"
-	Frames      Unit = "frames"
-	Packets     Unit = "packets"
-	Segments    Unit = "segments"
-	FPDUs       Unit = "FPDUs"
-	Messages    Unit = "messages"
-	Connections Unit = "connections"
-	Events      Unit = "events"
+import (
+	_ "embed"
+	"fmt"
+	"strings"
 )
 
 // Counter is one counter of an object.
 type Counter struct {
 	Key     string // the field's name in snake case
-	Unit    Unit
+	Unit    string // what it counts: octets, frames, events and so on
 	Meaning string
 	Metric  string // Prometheus' name; empty: it is none
 	Cause   string // label of a metric that several counters share
@@ -45,6 +34,51 @@ func (t Table) named(key string) *Counter {
 		}
 	}
 	panic(fmt.Sprintf("there is no counter %q", key))
+}
+
+//go:embed counters.txt
+var text string
+
+var tables = parse(text)
+
+// The tables; the file says of which type's fields each of them is.
+var (
+	Stack     = tables["stack"]
+	Listen    = tables["listen"]
+	Ring      = tables["ring"]
+	Live      = tables["live"]
+	Contained = tables["contained"]
+	Transfer  = tables["transfer"]
+	Watch     = tables["watch"]
+	Link      = tables["link"]
+	Daemon    = tables["daemon"]
+	RDMA      = tables["rdma"]
+	MPA       = tables["mpa"]
+	TCP       = tables["tcp"]
+)
+
+// parse reads the lines of counters.txt.
+func parse(text string) map[string]Table {
+	tables := map[string]Table{}
+	name := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		switch f := strings.Split(line, "|"); {
+		case line == "" || line[0] == '#':
+		case line[0] == '[':
+			name = strings.Trim(line, "[]")
+		case len(f) != 4:
+			panic("counters.txt: not four columns: " + line)
+		default:
+			metric, cause, _ := strings.Cut(strings.TrimSpace(f[2]), " ")
+			tables[name] = append(tables[name], Counter{
+				Key: strings.TrimSpace(f[0]), Unit: strings.TrimSpace(f[1]),
+				Metric: strings.TrimPrefix(metric, "-"), Cause: cause,
+				Meaning: strings.TrimSpace(f[3]),
+			})
+		}
+	}
+	return tables
 }
 
 // Counters that are shown one by one.
@@ -80,10 +114,17 @@ var (
 )
 
 // HeldOctets is a state of a connection, and no counter.
-var HeldOctets = &Counter{"held_octets", Octets,
-	"Octets that wait for what is missing in front of them.", "xwarp_mpa_held_bytes", ""}
+var HeldOctets = &Counter{Key: "held_octets", Unit: "octets", Metric: "xwarp_mpa_held_bytes",
+	Meaning: "Octets that wait for what is missing in front of them."}
 
-// Help is what a metric that several counters share means.
+// Metrics that several counters share.
+const (
+	dropped  = "xwarp_dropped_frames_total"
+	txStalls = "xwarp_ring_tx_stalls_total"
+	ahead    = "xwarp_mpa_rx_out_of_order_fpdus_total"
+)
+
+// Help is what they mean.
 var Help = map[string]string{
 	dropped:  "Frames dropped, by cause.",
 	txStalls: "Transmit system calls that did not take everything, by state.",
