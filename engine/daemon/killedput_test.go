@@ -19,6 +19,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/host/staging"
 	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
 )
 
 var kills = flag.Int("kills", 24, "how many puts TestKilledPuts cuts off")
@@ -30,6 +31,10 @@ func putRole(args []string) error {
 		return err
 	}
 	defer dev.Close()
+	return putBy(dev, args)
+}
+
+func putBy(dev verbs.Device, args []string) error {
 	c, err := transfer.Dial(context.Background(), dev, netip.MustParseAddrPort(args[0]), 0)
 	if err != nil {
 		return err

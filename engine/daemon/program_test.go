@@ -25,7 +25,7 @@ const nobody = 65534
 
 // program is what one end of a connection has.
 type program struct {
-	dev *client.Device
+	dev *client.Device // nil on another
 	pd  verbs.PD
 	cq  verbs.CQ
 	qp  verbs.QP
@@ -34,7 +34,16 @@ type program struct {
 }
 
 func newProgram(dev *client.Device, size int) (p *program, err error) {
-	p = &program{dev: dev}
+	if p, err = newEnd(dev, size); err != nil {
+		return nil, err
+	}
+	p.dev = dev
+	return p, nil
+}
+
+// newEnd makes an end on any device.
+func newEnd(dev verbs.Device, size int) (p *program, err error) {
+	p = &program{}
 	var e [4]error
 	p.pd, e[0] = dev.AllocPD()
 	p.cq, e[1] = dev.CreateCQ(256)

@@ -1,0 +1,467 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/counters"
+	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
+)
+
+func init() { roles["elsewhere"] = elsewhereRole }
+
+// elsewhereRole is a peer over the kernel's sockets, until it is killed: what it does, the daemon's address, a
+// file to put.
+func elsewhereRole(args []string) error {
+	dev, err := engine.OpenKernel(engine.KernelConfig{
+		Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}}})
+	if err != nil {
+		return err
+	}
+	if args[0] == "put" {
+		return putBy(dev, args[1:])
+	}
+	e, err := newEnd(dev, 32<<10)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), e.qp,
+		verbs.ConnConfig{}); err != nil {
+		return err
+	}
+	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
+	for n := 0; err == nil; n++ {
+		if err = e.write(ctx, to.STag, to.Base, 32<<10); n == 10 {
+			fmt.Println("loaded")
+		}
+	}
+	return err
+}
+
+func (p *program) write(ctx context.Context, to ddp.STag, at ddp.TO, n int) error {
+	return p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, n)},
+		RemoteSTag: to, RemoteTO: at})
+}
+
+func (p *program) read(ctx context.Context, from ddp.STag, at ddp.TO, n int) error {
+	return p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, n)},
+		RemoteSTag: from, RemoteTO: at})
+}
+
+// What each connection of the test moves that is in order, by RDMA Write and by RDMA Read.
+const (
+	writes = 30_011
+	reads  = 20_007
+	puts   = 700_001
+)
+
+// moved is a daemon on B, what uses it there and what is on A.
+type moved struct {
+	*testing.T
+	ctx    context.Context
+	tn     *topo.Net
+	socket string
+	web    *http.Client
+	near   *client.Device // of a program on B
+	far    *engine.Device // on the sockets of A's kernel
+	there  netip.AddrPort // where A accepts
+	last   uint16         // port that was taken for a way
+}
+
+const movedConfig = `
+[http]
+listen = %q
+[mpa]
+markers = false
+[[interface]]
+name = "eth0"
+[[export]]
+name = "memory"
+listen = "0.0.0.0:7174"
+size = "1MiB"
+[[export]]
+name = "content"
+listen = "0.0.0.0:7175"
+serve = "transfer"
+size = "4MiB"
+[[export]]
+name = "guarded"
+listen = "0.0.0.0:7176"
+size = "1MiB"
+allow = ["198.51.100.0/24"]
+`
+
+// ways are how octets come to the daemon, and how what moves them ends.
+var ways = map[string]func(m *moved){
+	"memory export": func(m *moved) { m.useExport() }, // lives on
+	"transfer":      func(m *moved) { m.transfer() },
+	"program":       func(m *moved) { m.orderly(m.dial()) },
+	"listener":      func(m *moved) { m.accept(false) },
+	"rejected by the export": func(m *moved) {
+		m.rejected(m.connect(m.far, m.end(m.far), m.at(m.tn.B, 7176)))
+	},
+	"rejected by the program": func(m *moved) { m.accept(true) },
+	"rejected by the peer": func(m *moved) {
+		at := m.port(m.tn.A)
+		m.reject(m.far, at)
+		m.rejected(m.connect(m.near, m.end(m.near), at))
+	},
+	"refused": func(m *moved) {
+		if err := m.connect(m.near, m.end(m.near), m.port(m.tn.A)); !errors.Is(err,
+			syscall.ECONNREFUSED) {
+			m.Errorf("nobody listens: %v", err)
+		}
+	},
+	"reset by the peer":    func(m *moved) { m.useExport().qp.Close() },
+	"reset by the program": func(m *moved) { m.dial().qp.Close() },
+	"program killed": func(m *moved) {
+		m.killed("loaded", start(m, publicExe(m), nobody, "load", m.socket, m.there.String(), "2"))
+	},
+	"peer killed": func(m *moved) {
+		m.killed("loaded", m.elsewhere("write", m.at(m.tn.B, 7174).String()))
+	},
+	"put killed": func(m *moved) {
+		file := filepath.Join(m.TempDir(), "large")
+		if err := os.WriteFile(file, make([]byte, 3<<20), 0o600); err != nil {
+			m.Fatal(err)
+		}
+		m.killed("begun", m.elsewhere("put", m.at(m.tn.B, 7175).String(), file))
+	},
+}
+
+// TestCountersAddUp moves octets in every way while status and metrics are read again and again: what the daemon
+// says of objects that live and of those that ended is what the other host's kernel had on its wire, to the
+// octet: of TCP's payload, and of that of Sends, RDMA Writes and Read Responses.
+func TestCountersAddUp(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Prefix: "xwaddup", Queues: 2, IPv4Only: true,
+		OffloadsA: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tn.Close() })
+	w := tap(t, tn.A)
+	web := filepath.Join(t.TempDir(), "web")
+	d, socket := run(t, tn.B, fmt.Sprintf(movedConfig, web))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	m := &moved{T: t, ctx: ctx, tn: tn, socket: socket, web: browser(here, "unix", web),
+		far: kernelOn(t, tn.A), there: netip.AddrPortFrom(tn.A.Addr4.Addr(), 7180), last: 7180}
+	if m.near, err = client.Open(socket); err != nil {
+		t.Fatal(err)
+	}
+	defer m.near.Close()
+	responder(t, m.far, m.there, 4)
+	stop := m.scrape()
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			one := *m
+			one.T = t
+			way(&one)
+			m.last = one.last
+		})
+	}
+	var in, out uint64
+	host := tn.B.Addr4.Addr()
+	if _, ok := eventually(time.Minute, func() bool {
+		in, out = w.octets(host)
+		n := d.Snapshot().Devices[0].Totals.TCP
+		return n["octets_in"] == in && n["octets_out"] == out
+	}); !ok {
+		t.Errorf("%d octets of TCP came and %d left, the daemon says %v", in, out,
+			d.Snapshot().Devices[0].Totals.TCP)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	in, out = w.payload(host)
+	s := d.Snapshot()
+	n := s.Devices[0].Totals
+	if n.RDMA["payload_in"] != in || n.RDMA["payload_out"] != out || in < 10*writes ||
+		out < 5*reads {
+		t.Errorf("%d octets of RDMA came and %d left, the daemon says %v", in, out, n.RDMA)
+	}
+	m.metricsAreStatus(n)
+	for _, e := range s.Exports {
+		want := map[string][2]uint64{"content": {puts, puts}}[e.Name]
+		rejected := map[string]uint64{"guarded": 1}[e.Name]
+		if got := [2]uint64{counters.PutOctets.Of(e.Transfers),
+			counters.GetOctets.Of(e.Transfers)}; got != want || e.Rejected != rejected {
+			t.Errorf("export %s: %d octets put and got, %d rejected; want %d, %d", e.Name, got,
+				e.Rejected, want, rejected)
+		}
+	}
+}
+
+func (m *moved) at(h *topo.Host, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(h.Addr4.Addr(), port)
+}
+
+// port is one that no other way has.
+func (m *moved) port(h *topo.Host) netip.AddrPort {
+	m.last++
+	return m.at(h, m.last)
+}
+
+func (m *moved) end(dev verbs.Device) *program {
+	m.Helper()
+	e, err := newEnd(dev, writes)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return e
+}
+
+func (m *moved) connect(dev verbs.Device, e *program, to netip.AddrPort) error {
+	return dev.Dial(m.ctx, to, e.qp, verbs.ConnConfig{})
+}
+
+// work moves the octets.
+func (m *moved) work(e *program, stag ddp.STag, base ddp.TO) {
+	m.Helper()
+	if err := errors.Join(e.write(m.ctx, stag, base, writes),
+		e.read(m.ctx, stag, base, reads)); err != nil {
+		m.Fatal(err)
+	}
+}
+
+// useExport has a peer work with the memory export.
+func (m *moved) useExport() *program {
+	m.Helper()
+	e := m.end(m.far)
+	if err := m.connect(m.far, e, m.at(m.tn.B, 7174)); err != nil {
+		m.Fatal(err)
+	}
+	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.work(e, to.STag, to.Base)
+	return e
+}
+
+// dial has a program work with memory of A's.
+func (m *moved) dial() *program {
+	m.Helper()
+	e := m.end(m.near)
+	if err := m.connect(m.near, e, m.there); err != nil {
+		m.Fatal(err)
+	}
+	m.work(e, peerSTag(e.qp.Params().PrivateData), 0)
+	return e
+}
+
+func (m *moved) orderly(e *program) {
+	m.Helper()
+	if err := e.qp.Disconnect(); err != nil {
+		m.Error(err)
+	}
+	<-e.qp.Down()
+}
+
+// transfer puts content into an export and gets it back.
+func (m *moved) transfer() {
+	c, err := transfer.Dial(m.ctx, m.far, m.at(m.tn.B, 7175), 0)
+	if err != nil {
+		m.Fatal(err)
+	}
+	content := bytes.Repeat([]byte("7"), puts)
+	var got bytes.Buffer
+	if _, err = c.Put(m.ctx, bytes.NewReader(content), puts); err == nil {
+		_, err = c.Get(m.ctx, &got, 0)
+	}
+	if err = errors.Join(err, c.Close()); err != nil || !bytes.Equal(got.Bytes(), content) {
+		m.Errorf("%d octets, %v", got.Len(), err)
+	}
+}
+
+// accept has a program listen, and a peer work with its memory unless it is rejected.
+func (m *moved) accept(reject bool) {
+	at := m.port(m.tn.B)
+	e := m.end(m.far)
+	if reject {
+		m.reject(m.near, at)
+		m.rejected(m.connect(m.far, e, at))
+		return
+	}
+	mine := m.end(m.near)
+	l, err := m.near.Listen(at, 0, verbs.ConnConfig{})
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		r, err := l.Accept(m.ctx)
+		if err == nil {
+			err = r.Accept(m.ctx, mine.qp, mine.mr.Remote().Append(nil))
+		}
+		accepted <- err
+	}()
+	if err := m.connect(m.far, e, at); err != nil {
+		m.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		m.Fatal(err)
+	}
+	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.work(e, to.STag, to.Base)
+	m.orderly(e)
+}
+
+// reject has a listener's consumer say no, once.
+func (m *moved) reject(dev verbs.Device, at netip.AddrPort) {
+	m.Helper()
+	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() { l.Close() })
+	go func() {
+		if r, err := l.Accept(m.ctx); err == nil {
+			r.Reject([]byte("no"))
+		}
+	}()
+}
+
+func (m *moved) rejected(err error) {
+	m.Helper()
+	if !errors.Is(err, verbs.ErrRejected) {
+		m.Errorf("%v, want that the peer rejects", err)
+	}
+}
+
+func (m *moved) elsewhere(args ...string) (c *child) {
+	m.tn.A.Do(func() error { c = start(m, "/proc/self/exe", 0, "elsewhere", args...); return nil })
+	return c
+}
+
+// killed ends a process when it is at work.
+func (m *moved) killed(at string, c *child) {
+	m.Helper()
+	if got := c.line(); got != at {
+		m.Fatalf("the process says %q, want %q", got, at)
+	}
+	c.kill()
+}
+
+// scrape reads status and metrics again and again until it is stopped, and returns what fell.
+func (m *moved) scrape() (stop func() error) {
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	var errs [2]error
+	again := func(err *error, look func() ([3]float64, error)) {
+		group.Go(func() {
+			var last [3]float64
+			for {
+				now, e := look()
+				for i := range now {
+					if e == nil && now[i] < last[i] {
+						e = fmt.Errorf("a total fell: %v, then %v", last, now)
+					}
+				}
+				last = now
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if *err = e; e != nil {
+					return
+				}
+			}
+		})
+	}
+	again(&errs[0], m.status)
+	again(&errs[1], m.metrics)
+	return func() error { close(done); group.Wait(); return errors.Join(errs[:]...) }
+}
+
+func (m *moved) status() (v [3]float64, err error) {
+	dev, err := client.Open(control.OperatorPath(m.socket))
+	if err != nil {
+		return v, err
+	}
+	defer dev.Close()
+	s, err := dev.Snapshot(m.ctx)
+	if err != nil {
+		return v, err
+	}
+	n := s.Devices[0].Totals
+	return [3]float64{float64(n.RDMA["payload_in"]), float64(n.RDMA["payload_out"]),
+		float64(n.TCP["octets_in"])}, nil
+}
+
+// series are the metrics of now.
+func (m *moved) series() (map[string]string, error) {
+	r, err := m.web.Get("http://localhost/metrics")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	_, series := families(string(b))
+	return series, err
+}
+
+func (m *moved) metrics() (v [3]float64, err error) {
+	series, err := m.series()
+	for i, name := range []string{counters.PayloadIn.Metric, counters.PayloadOut.Metric,
+		"xwarp_tcp_rx_bytes_total"} {
+		if err == nil {
+			v[i], err = strconv.ParseFloat(series[name+`{device="eth0"}`], 64)
+		}
+	}
+	return v, err
+}
+
+// metricsAreStatus compares each total with its metric; nothing moves any more.
+func (m *moved) metricsAreStatus(n *control.TotalsState) {
+	m.Helper()
+	series, err := m.series()
+	if err != nil {
+		m.Fatal(err)
+	}
+	compared := 0
+	for values, table := range map[*counters.Values]counters.Table{&n.RDMA: counters.RDMA,
+		&n.MPA: counters.MPA, &n.TCP: counters.TCP} {
+		for _, c := range table {
+			text, ok := series[c.Metric+`{device="eth0"}`]
+			if c.Metric == "" || c.Cause != "" || !ok {
+				continue
+			}
+			compared++
+			if v, err := strconv.ParseFloat(text, 64); err != nil || v != float64(c.Of(*values)) {
+				m.Errorf("%s is %s, and %s is %d", c.Metric, text, c.Key, c.Of(*values))
+			}
+		}
+	}
+	if compared < 20 {
+		m.Errorf("%d counters have metrics of the device's", compared)
+	}
+}

@@ -1,0 +1,211 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/engine"
+	"xwarp/engine/verbs"
+)
+
+// wire is what the kernel saw on a host's interface.
+type wire struct {
+	t  *testing.T
+	fd int
+
+	mu     sync.Mutex
+	frames [][]byte
+}
+
+// snapLength is what is kept of a frame: all of one that the link carries.
+const snapLength = 4096
+
+// tap opens a packet socket on a host's interface, which sees frames of both directions.
+func tap(t *testing.T, h *topo.Host) *wire {
+	t.Helper()
+	w := &wire{t: t, fd: -1}
+	err := h.Do(func() (err error) {
+		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+		w.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all))
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 256<<20),
+			unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+				&unix.Timeval{Usec: 20_000}),
+			unix.Bind(w.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: h.Link.Index}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, ended := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(over); <-ended; unix.Close(w.fd) })
+	go func() {
+		defer close(ended)
+		buf := make([]byte, snapLength)
+		for {
+			n, _, err := unix.Recvfrom(w.fd, buf, 0)
+			if err == nil {
+				w.mu.Lock()
+				w.frames = append(w.frames, append([]byte(nil), buf[:n]...))
+				w.mu.Unlock()
+			}
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	}()
+	return w
+}
+
+// flow is one direction of one connection.
+type flow struct{ from, to netip.AddrPort }
+
+// stream is what a flow carried, each octet once.
+type stream struct {
+	first  uint32 // sequence number of octets[0]
+	octets []byte
+	ahead  map[uint32][]byte // segments behind a gap
+}
+
+func (s *stream) add(seq uint32, b []byte) {
+	if skip := int32(s.first + uint32(len(s.octets)) - seq); skip < 0 {
+		s.ahead[seq] = b
+	} else if int(skip) < len(b) {
+		s.octets = append(s.octets, b[skip:]...)
+		for seq, b := range s.ahead {
+			delete(s.ahead, seq)
+			s.add(seq, b)
+		}
+	}
+}
+
+// streams returns what gopacket reads on the wire.
+func (w *wire) streams() map[flow]*stream {
+	w.t.Helper()
+	streams := map[flow]*stream{}
+	w.mu.Lock()
+	frames := w.frames
+	w.mu.Unlock()
+	for _, b := range frames {
+		p := gopacket.NewPacket(b, layers.LayerTypeEthernet, gopacket.NoCopy)
+		ip, _ := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+		tcp, _ := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
+		if ip == nil || tcp == nil {
+			continue
+		}
+		from, _ := netip.AddrFromSlice(ip.SrcIP)
+		to, _ := netip.AddrFromSlice(ip.DstIP)
+		f := flow{netip.AddrPortFrom(from, uint16(tcp.SrcPort)),
+			netip.AddrPortFrom(to, uint16(tcp.DstPort))}
+		s := streams[f]
+		switch {
+		case tcp.SYN && s == nil:
+			streams[f] = &stream{first: tcp.Seq + 1, ahead: map[uint32][]byte{}}
+		case tcp.SYN && s.first != tcp.Seq+1:
+			w.t.Fatalf("%v has two initial sequence numbers", f)
+		case len(tcp.Payload) > 0 && s == nil:
+			w.t.Fatalf("%v has octets before its SYN", f)
+		case len(tcp.Payload) > 0:
+			s.add(tcp.Seq, tcp.Payload)
+		}
+	}
+	return streams
+}
+
+// octets returns how many octets of TCP payload came to an address and left it.
+func (w *wire) octets(host netip.Addr) (in, out uint64) {
+	w.t.Helper()
+	for f, s := range w.streams() {
+		if f.to.Addr() == host {
+			in += uint64(len(s.octets))
+		} else {
+			out += uint64(len(s.octets))
+		}
+	}
+	return in, out
+}
+
+// payload returns how many of them were those of Sends, RDMA Writes and Read Responses.
+func (w *wire) payload(host netip.Addr) (in, out uint64) {
+	w.t.Helper()
+	stats, err := unix.GetsockoptTpacketStats(w.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil || stats.Drops != 0 {
+		w.t.Fatalf("the packet socket lost frames: %+v, %v", stats, err)
+	}
+	for f, s := range w.streams() {
+		if f.to.Addr() == host {
+			in += payloadOf(s.octets)
+		} else {
+			out += payloadOf(s.octets)
+		}
+	}
+	return in, out
+}
+
+// payloadOf reads a stream without markers as RFC 5044 has it: a start-up frame (7.1.1), whose last two octets
+// are the length of its private data, and FPDUs (4.3): a length of two octets, the ULPDU, zeros up to a multiple of
+// four, four octets of CRC. Headers are 14 octets of a tagged segment and 18 of others (RFC 5041, 4.1); the second
+// octet has RDMAP's opcode, of which a Read Request and a Terminate carry nothing of their consumer's (RFC 5040, 4.2).
+func payloadOf(b []byte) (n uint64) {
+	const startup, tagged, request, terminate = 20, 0x80, 1, 7
+	if len(b) < startup {
+		return 0
+	}
+	b = b[min(startup+int(binary.BigEndian.Uint16(b[startup-2:])), len(b)):]
+	for len(b) > 4 {
+		size := int(binary.BigEndian.Uint16(b))
+		whole := (2+size+3)/4*4 + 4
+		if whole > len(b) {
+			break // the sender was killed
+		}
+		header := 18
+		if b[2]&tagged != 0 {
+			header = 14
+		}
+		if opcode := b[3] & 0xf; opcode != request && opcode != terminate {
+			n += uint64(size - header)
+		}
+		b = b[whole:]
+	}
+	return n
+}
+
+// kernelOn is a device on the sockets of a host's kernel.
+func kernelOn(t *testing.T, h *topo.Host) *engine.Device {
+	t.Helper()
+	dev, err := engine.OpenKernel(engine.KernelConfig{
+		Dial: func(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
+			err = h.Do(func() error {
+				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
+				return err
+			})
+			return c, err
+		},
+		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
+			err = h.Do(func() error {
+				l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+				return err
+			})
+			return l, err
+		},
+		Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	return dev
+}
