@@ -3,6 +3,8 @@ package engine
 import (
 	"fmt"
 
+	"github.com/vishvananda/netlink"
+
 	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
 	"xwarp/ring/gso"
@@ -28,6 +30,15 @@ const (
 	// elsewhere.
 	TransmitAuto Transmit = "auto"
 )
+
+// On returns the way that t takes on an interface of the calling thread's network namespace, or why it cannot be
+// taken there.
+func (t Transmit) On(nic netlink.Link) (Transmit, error) {
+	a := nic.Attrs()
+	c := XDPConfig{Interface: a.Name, MTU: a.MTU, Transmit: t}
+	err := c.chooseTransmit(a.Index, nic.Type())
+	return c.Transmit, err
+}
 
 // chooseTransmit replaces what leaves the choice to the engine by the way that it takes; kind is the interface's.
 func (c *XDPConfig) chooseTransmit(link int, kind string) error {

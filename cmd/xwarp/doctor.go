@@ -35,7 +35,10 @@ warning (works, but slower or not with every peer) or a failure (does not work),
 that puts it right. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
 
 --fix puts right what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
-directory that only root may write to, and is not taken otherwise. Status 1: something fails.`,
+directory that only root may write to, and is not taken otherwise.
+
+--measure compares the ways of transmit of the interface (xdp, packet-gso, xdp-live) for two seconds. Its frames are as long as the MTU
+and go from the interface's Ethernet address to the same, so that the next switch drops them. Status 1: something fails.`,
 		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port " +
 			"7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
 		Args: noArgs,
@@ -46,6 +49,8 @@ directory that only root may write to, and is not taken otherwise. Status 1: som
 		"empty: all")
 	f.UintSliceVar(&ports, "port", nil, "TCP ports on which xwarp shall listen")
 	f.BoolVar(&o.HugePages, "huge-pages", false, "frames shall lie in 2 MiB pages")
+	f.BoolVar(&o.Measure, "measure", false, "send frames to nobody for two seconds, to find the "+
+		"fastest way of transmit (needs --interface)")
 	f.BoolVar(&fix, "fix", false, "put right what can be")
 	f.BoolVar(&undo, "undo", false, "take back what --fix did")
 	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
@@ -54,6 +59,9 @@ directory that only root may write to, and is not taken otherwise. Status 1: som
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Queues, err = parseQueues(queues); err != nil {
 			return err
+		}
+		if o.Measure && o.Interface == "" {
+			return usagef("--measure needs --interface: on which one shall it send?")
 		}
 		for _, p := range ports {
 			if p == 0 || p > 65535 {

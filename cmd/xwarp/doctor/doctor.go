@@ -41,6 +41,7 @@ type Options struct {
 	Queues    []int    // that shall be served; empty: all
 	Ports     []uint16 // on which programs shall listen
 	HugePages bool     // frames shall lie in 2 MiB pages
+	Measure   bool     // send frames for two seconds, to find the fastest way of transmit
 
 	only string // a test's: just this check
 }
@@ -81,7 +82,7 @@ var checks = []*check{
 	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck,
 	&genericCheck, &copyCheck,
 	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &channelCheck, &rssCheck, &ringCheck,
-	&lroCheck, &groCheck, &mergeCheck,
+	&lroCheck, &groCheck, &mergeCheck, &transmitCheck,
 	&vlanCheck, &firewallCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
 }
 

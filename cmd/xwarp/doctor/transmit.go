@@ -1,0 +1,250 @@
+package doctor
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"xwarp/bpf"
+	"xwarp/engine"
+	"xwarp/ring"
+	"xwarp/ring/gso"
+	"xwarp/ring/live"
+)
+
+// Each way of transmit has so many turns of so long, one after the other: two seconds in all.
+const (
+	transmitTurns = 3
+	transmitTurn  = 2 * time.Second / (3 * transmitTurns)
+	// clearly is by how much another way has to be faster before it is advised.
+	clearly = 1.15
+)
+
+var transmitCheck = check{
+	name: "transmit", nic: true,
+	why: "on a veth live frames cost half of what AF_XDP does; which way is the fastest " +
+		"elsewhere, only a trial tells",
+	look: func(e *env) finding {
+		auto, err := engine.TransmitAuto.On(e.nic)
+		if err != nil {
+			return finding{Warn, err.Error(), ""}
+		}
+		if !e.opt.Measure {
+			return fine("%q takes %s; not measured (--measure sends frames for two seconds)",
+				engine.TransmitAuto, auto)
+		}
+		return compareWays(e.measureTransmit(), auto)
+	},
+}
+
+// way is one way of transmit under trial.
+type way struct {
+	name  engine.Transmit
+	err   error               // it cannot be had
+	send  func() (frames int) // hands over a batch; 0 where the device takes none now
+	close func()
+	rate  float64 // frames a second, the best turn
+}
+
+// measureTransmit has each way send frames that the next switch drops: from the interface's address to the same.
+func (e *env) measureTransmit() []*way {
+	frame := transmitFrame(e.nic.Attrs().HardwareAddr, e.nic.Attrs().MTU)
+	ways := []*way{e.openXDP(frame), e.openBlocks(frame)}
+	if len(frame) <= live.Room {
+		ways = append(ways, e.openLive(frame))
+	}
+	for range transmitTurns {
+		for _, w := range ways {
+			if w.err == nil {
+				w.rate = max(w.rate, w.turn())
+			}
+		}
+	}
+	for _, w := range ways {
+		if w.err == nil {
+			w.close()
+		}
+	}
+	return ways
+}
+
+func (w *way) turn() float64 {
+	from, n := time.Now(), 0
+	for time.Since(from) < transmitTurn {
+		got := w.send()
+		if n += got; got == 0 {
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	return float64(n) / time.Since(from).Seconds()
+}
+
+// compareWays says what was measured beside what "auto" takes.
+func compareWays(ways []*way, auto engine.Transmit) finding {
+	slices.SortStableFunc(ways, func(a, b *way) int { return int(b.rate - a.rate) })
+	var said []string
+	var taken float64
+	for _, w := range ways {
+		if w.err != nil {
+			said = append(said, fmt.Sprintf("%s: %s", w.name,
+				strings.TrimPrefix(w.err.Error(), fmt.Sprintf("transmit %q: ", w.name))))
+			continue
+		}
+		said = append(said, fmt.Sprintf("%s %.0f frames/s", w.name, w.rate))
+		if w.name == auto {
+			taken = w.rate
+		}
+	}
+	best, what := ways[0], strings.Join(said, ", ")
+	switch {
+	case best.rate == 0:
+		return finding{Warn, "no way transmits: " + what, ""}
+	case best.name != auto && best.rate > clearly*taken:
+		return finding{Warn, fmt.Sprintf("%s; %q takes %s", what, engine.TransmitAuto, auto),
+			fmt.Sprintf("transmit = %q in the [[interface]] of xwarpd.toml, or --tx %s",
+				best.name, best.name)}
+	}
+	return fine("%s; %q takes %s", what, engine.TransmitAuto, auto)
+}
+
+// Where the parts of the frame are.
+const (
+	transmitIPAt    = 14
+	transmitHeaders = transmitIPAt + 20 + 20
+)
+
+// transmitFrame is an IPv4 packet of TCP of mtu octets between documentation addresses (RFC 5737).
+func transmitFrame(mac []byte, mtu int) []byte {
+	b := make([]byte, transmitIPAt+max(mtu, 128))
+	copy(b, mac)
+	copy(b[6:], mac)
+	binary.BigEndian.PutUint16(b[12:], 0x0800)
+	h := b[transmitIPAt:]
+	h[0], h[8], h[9] = 0x45, 1, 6
+	binary.BigEndian.PutUint16(h[2:], uint16(len(h)))
+	copy(h[12:], []byte{192, 0, 2, 1, 192, 0, 2, 2})
+	binary.BigEndian.PutUint16(h[20:], 9) // discard
+	binary.BigEndian.PutUint16(h[22:], 9)
+	h[32], h[33] = 5<<4, 0x10
+	return b
+}
+
+// socket is AF_XDP as the trial may have it: binding in zero-copy mode resets the link of some drivers.
+func (e *env) socket(frame []byte) (*ring.Socket, error) {
+	mode := ring.ModeAuto
+	if unsafeToTry(e.nic) != "" {
+		mode = ring.ModeCopy
+	}
+	return ring.Open(ring.Config{Ifindex: e.nic.Attrs().Index, Queue: uint32(e.opt.Queues[0]),
+		TxSlot: ring.SlotFor(len(frame)), Mode: mode})
+}
+
+func (e *env) openXDP(frame []byte) *way {
+	w := &way{name: engine.TransmitXDP}
+	s, err := e.socket(frame)
+	if err != nil {
+		w.err = err
+		return w
+	}
+	w.close = func() { s.Close() }
+	w.send = func() int { return sendThrough(s, frame, live.BestRun) }
+	return w
+}
+
+func (e *env) openLive(frame []byte) (w *way) {
+	w = &way{name: engine.TransmitLive}
+	link := e.nic.Attrs().Index
+	if d, err := ring.AskDriver(link); err != nil || !d.Transmits {
+		w.err = errors.Join(err, errors.New("the driver takes no live frames now "+
+			"(a veth does while its peer has an XDP program or GRO)"))
+		return w
+	}
+	steer, err := bpf.Load(bpf.Options{LiveWorkers: 1})
+	if err != nil {
+		w.err = err
+		return w
+	}
+	defer func() {
+		if w.err != nil {
+			steer.Close()
+		}
+	}()
+	mode := bpf.ModeNative
+	if unsafeToTry(e.nic) != "" {
+		mode = bpf.ModeGeneric
+	}
+	if _, w.err = steer.Attach(link, mode); w.err != nil { // as it is in service: see package live
+		return w
+	}
+	var m bpf.LiveMemory
+	if m, w.err = steer.Live(link, 0); w.err != nil {
+		return w
+	}
+	var on atomic.Bool
+	on.Store(true)
+	p := live.Wrap(nowhere{}, live.NewProgram(m.Program, m.Worker), live.Memory{
+		Slots: unsafe.Slice((*live.Slot)(unsafe.Pointer(&m.Slots[0])),
+			len(m.Slots)/bpf.LiveSlotSize),
+		First: m.First, State: (*live.State)(unsafe.Pointer(&m.State[0])),
+	}, &on)
+	w.close = func() { steer.Close() }
+	w.send = func() int { return sendThrough(p, frame, live.BestRun) }
+	return w
+}
+
+// nowhere is the Port below live frames: what makes no run is not counted.
+type nowhere struct{ ring.Port }
+
+func (nowhere) AllocTx() (ring.TxBuf, bool) { return ring.TxBuf{}, false }
+func (nowhere) Flush() ring.State           { return ring.StateOK }
+func (nowhere) Reap() int                   { return 0 }
+func (nowhere) Stats() ring.Stats           { return ring.Stats{} }
+
+// sendThrough hands over so many frames, and returns how many are known to have left meanwhile.
+func sendThrough(p ring.Port, frame []byte, most int) int {
+	before := p.Stats().TxCompleted
+	for range most {
+		b, ok := p.AllocTx()
+		if !ok {
+			break
+		}
+		p.Send(b, copy(b.Data, frame))
+	}
+	p.Flush()
+	p.Reap()
+	return int(p.Stats().TxCompleted - before)
+}
+
+func (e *env) openBlocks(frame []byte) *way {
+	w := &way{name: engine.TransmitGSO}
+	if _, w.err = w.name.On(e.nic); w.err != nil {
+		return w
+	}
+	s, err := gso.OpenSender(e.nic.Attrs().Index)
+	if err != nil {
+		w.err = err
+		return w
+	}
+	shape := gso.Shape{IPAt: transmitIPAt, Headers: transmitHeaders,
+		Payload: len(frame) - transmitHeaders}
+	block := gso.NewBlock(gso.MaxBlock)
+	n := (gso.MaxBlock - transmitHeaders) / shape.Payload
+	size := transmitHeaders + n*shape.Payload
+	copy(block.Frame(), frame[:transmitHeaders])
+	w.close = func() { s.Close() }
+	w.send = func() int {
+		for at := transmitHeaders; at < size; at += shape.Payload { // as the engine writes each
+			copy(block.Frame()[at:], frame[transmitHeaders:])
+		}
+		if s.Send(block, size, &shape) != 0 {
+			return 0
+		}
+		return n
+	}
+	return w
+}

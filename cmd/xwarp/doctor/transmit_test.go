@@ -1,0 +1,82 @@
+package doctor
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/engine"
+)
+
+// received returns how many frames the kernel of B has had from the link.
+func received(t *testing.T, w *topo.Net) uint64 {
+	t.Helper()
+	nic, err := w.B.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nic.Attrs().Statistics.RxPackets
+}
+
+// TestMeasure has each way send, and asks the peer's counters whether the frames were really there. On a veth whose
+// peer takes no XDP frames, live frames cannot be had, and that is said.
+func TestMeasure(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		off := topo.NoOffloads
+		if takes {
+			off.GRO = topo.On
+		}
+		world(t, topo.Options{OffloadsA: topo.NoOffloads, OffloadsB: off}, func(w *topo.Net) error {
+			e, done, err := newEnv(Options{Interface: "eth0", Measure: true})
+			if err != nil {
+				return err
+			}
+			defer done()
+			before := received(t, w)
+			ways := e.measureTransmit()
+			sent := 0.0
+			for _, x := range ways {
+				if x.name == engine.TransmitLive && !takes {
+					if x.err == nil || !strings.Contains(x.err.Error(), "no live frames") {
+						t.Errorf("%s: %v", x.name, x.err)
+					}
+				} else if x.err != nil || x.rate <= 0 {
+					t.Errorf("%s: %v, %v frames/s", x.name, x.err, x.rate)
+				}
+				sent += x.rate * transmitTurn.Seconds() // the best turn of each was there at least
+			}
+			if got := float64(received(t, w) - before); got < sent/2 {
+				t.Errorf("%.0f frames arrived, %.0f were sent in the best turns", got, sent)
+			}
+			f := compareWays(ways, engine.TransmitXDP)
+			if !strings.Contains(f.what, "frames/s") || f.status == Fail {
+				t.Errorf("%+v", f)
+			}
+			return nil
+		})
+	}
+}
+
+// TestCompareWays judges figures that are given.
+func TestCompareWays(t *testing.T) {
+	list := func() []*way {
+		return []*way{{name: engine.TransmitXDP, rate: 100}, {name: engine.TransmitGSO, rate: 110},
+			{name: engine.TransmitLive, rate: 200}}
+	}
+	if f := compareWays(list(), engine.TransmitLive); f.status != OK {
+		t.Errorf("auto takes the fastest: %+v", f)
+	}
+	f := compareWays(list(), engine.TransmitXDP)
+	if f.status != Warn || !strings.Contains(f.remedy, `"xdp-live"`) {
+		t.Errorf("auto takes the slowest: %+v", f)
+	}
+	if f := compareWays(list()[:2], engine.TransmitXDP); f.status != OK {
+		t.Errorf("a tenth is no reason: %+v", f)
+	}
+	none := []*way{{name: engine.TransmitXDP, err: errors.New("queue 0 is busy")}}
+	if f := compareWays(none, engine.TransmitXDP); f.status != Warn ||
+		!strings.Contains(f.what, "queue 0 is busy") {
+		t.Errorf("none: %+v", f)
+	}
+}
