@@ -17,6 +17,7 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 )
 
 // nobody runs the programs: they need no privilege.
@@ -197,6 +198,17 @@ func (p *program) wait(t testing.TB) string {
 func (e *end) listening(t testing.TB, p *program) {
 	t.Helper()
 	e.until(t, p, "listens", func() bool { return len(e.daemon.Snapshot().Listeners) > 0 })
+}
+
+// wait waits until gone says of e's daemon that something is not there any more.
+func (e *end) wait(t testing.TB, what string, gone func(control.Snapshot) bool) {
+	t.Helper()
+	for stop := time.Now().Add(30 * time.Second); !gone(e.daemon.Snapshot()); {
+		if time.Now().After(stop) {
+			t.Fatalf("%s: %+v", what, e.daemon.Snapshot())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 }
 
 func (e *end) until(t testing.TB, p *program, what string, ok func() bool) {

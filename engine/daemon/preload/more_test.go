@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"xwarp/engine/daemon/control"
 )
 
 // TestAtomics has two programs add and swap in each other's memory.
@@ -40,7 +42,7 @@ func TestFio(t *testing.T) {
 func TestQperf(t *testing.T) {
 	a, b := pair(t)
 	s := b.start(t, "qperf", a)
-	out := a.start(t, "qperf @ -cm 1 -t 1 rc_lat rc_rdma_read_lat rc_rdma_read_bw", b).wait(t)
+	out := a.start(t, "qperf @ -ws 30 -to 30 -cm 1 -t 1 rc_lat rc_rdma_read_lat rc_rdma_read_bw", b).wait(t)
 	if len(regexp.MustCompile(`(latency|bw) +=`).FindAllString(out, -1)) != 3 {
 		t.Errorf("qperf:\n%s\n%s", out, s.out.String())
 	}
@@ -88,12 +90,7 @@ func TestKilled(t *testing.T) {
 		t.Errorf("the server:\n%s", server.out.String())
 	}
 	for _, e := range []*end{a, b} {
-		for stop := time.Now().Add(20 * time.Second); len(e.daemon.Snapshot().Sessions) > 0; {
-			if time.Now().After(stop) {
-				t.Fatalf("left over: %+v", e.daemon.Snapshot())
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+		e.wait(t, "sessions", func(s control.Snapshot) bool { return len(s.Sessions) == 0 })
 		for kind, n := range e.daemon.Snapshot().Users[0].Used {
 			if n != 0 {
 				t.Errorf("%d %s are left over", n, kind)
@@ -105,15 +102,29 @@ func TestKilled(t *testing.T) {
 // TestDaemonEnds has programs hear that their device is gone.
 func TestDaemonEnds(t *testing.T) {
 	a, b := pair(t)
+	watch := a.start(t, "stdbuf -oL ibv_asyncwatch", b)
+	a.until(t, watch, "watched", func() bool {
+		return strings.Contains(watch.out.String(), "async event FD")
+	})
+	listener := a.start(t, "rping -s -v -a "+a.addr, b)
+	a.listening(t, listener)
 	_, client := busy(t, a, b)
 	a.daemon.Close()
-	select {
-	case <-client.done:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("the client goes on:\n%s", client.out.String())
-	}
-	if out := client.out.String(); !strings.Contains(out, "device removal") {
-		t.Errorf("the client: %v\n%s", client.err, out)
+	a.until(t, watch, "heard of it", func() bool {
+		return strings.Contains(watch.out.String(), "IBV_EVENT_DEVICE_FATAL")
+	})
+	for p, want := range map[*program]string{
+		listener: "device removal",
+		client:   "device removal|cq completion failed|DISCONNECT EVENT", // whatever it looks at first
+	} {
+		select {
+		case <-p.done:
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s goes on:\n%s", p.line, p.out.String())
+		}
+		if !regexp.MustCompile(want).MatchString(p.out.String()) {
+			t.Errorf("%s: %v\n%s", p.line, p.err, p.out.String())
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"xwarp/engine/daemon/control"
 )
 
 // TestDevices runs the programs that only look.
@@ -31,6 +33,9 @@ type exchange struct {
 }
 
 func (x *exchange) run(t *testing.T, a, b *end) {
+	b.wait(t, "an earlier server listens", func(s control.Snapshot) bool {
+		return len(s.Listeners) == 0
+	})
 	s := b.start(t, x.server, a)
 	b.listening(t, s)
 	c := a.start(t, x.client, b)
