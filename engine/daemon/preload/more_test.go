@@ -144,5 +144,7 @@ func TestSanitized(t *testing.T) {
 	const last = "rdma-ping-4"
 	x := exchange{"rping -s -V -v -C 5", "rping -c -V -v -C 5 -a @", last, last}
 	t.Run("rping", func(t *testing.T) { x.run(t, a, b) })
-	t.Run("ib_send_bw", func(t *testing.T) { measurement("ib_send_bw -e -n 300").run(t, a, b) })
+	for _, line := range []string{"ib_send_bw -n 300", "ib_send_lat -e -n 20"} {
+		t.Run(line, func(t *testing.T) { measurement(line).run(t, a, b) })
+	}
 }
