@@ -127,33 +127,3 @@ func offloadCase(mtu int) Case {
 
 func blocks(s *endpoint.Spec) { s.Transmit = engine.TransmitGSO }
 func live(s *endpoint.Spec)   { s.Transmit = engine.TransmitLive }
-
-func offloadTargets() (t []Target) {
-	for _, mtu := range mtus {
-		name := fmt.Sprintf("gso-mtu%d", mtu)
-		row := func(what string) string {
-			return fmt.Sprintf("Write 1 MiB, MTU %d, through segmentation offload, %s", mtu, what)
-		}
-		t = append(t,
-			Target{Row: row("no markers, against through AF_XDP"), Case: name, Of: ourGSO,
-				To: ourBare, Metric: Frames},
-			rawTarget(name, row("no markers, frames against raw AF_XDP"), ourGSO),
-			rawTarget(name, row("markers, frames against raw AF_XDP"), ourMarked),
-			kernelTarget(name, row("no markers, against kernel TCP without any offload"), ourGSO,
-				kernelSum, mtu),
-			kernelTarget(name, row("no markers, against kernel TCP without TSO/GSO/GRO"), ourGSO,
-				kernelCut, mtu),
-			Target{Row: row("no markers, processor time of the sender for a frame, against " +
-				"through AF_XDP"), Case: name, Of: ourGSO, To: ourBare, Metric: Busy, Small: true},
-			Target{Row: fmt.Sprintf("frames, MTU %d, processor time of the sender for a frame, "+
-				"against raw AF_XDP", mtu), Case: name, Of: gsoWhole, To: rawRing, Metric: Busy,
-				Small: true})
-		for _, v := range []string{gsoWhole, gsoPartial} {
-			t = append(t, Target{
-				Row:  fmt.Sprintf("frames, MTU %d, %s against raw AF_XDP", mtu, v),
-				Case: name, Of: v, To: rawRing, Metric: Frames,
-			})
-		}
-	}
-	return t
-}
