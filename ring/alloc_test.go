@@ -56,23 +56,3 @@ func TestNoAllocations(t *testing.T) {
 		t.Errorf("the rounds did too little: %+v", st)
 	}
 }
-
-func TestTraceDoesNotAllocate(t *testing.T) {
-	s, k := fake(t, small, FakeConfig{})
-	tr := NewTrace(s, discard{}, func() int64 { return 12_000_000_345 })
-	batch := make([]Packet, 2)
-	f := newFrame(60, 1)
-	if n := testing.AllocsPerRun(100, func() {
-		k.Inject(f)
-		for i := range batch[:tr.Recv(batch)] {
-			tr.Release(&batch[i])
-		}
-		tr.Refill()
-	}); n != 0 {
-		t.Errorf("%v allocations per packet", n)
-	}
-}
-
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }

@@ -39,6 +39,6 @@
 //
 // # Without a kernel
 //
-// OpenFake runs the same Socket on a FakeKernel in ordinary memory: deterministic, no privileges. Decorators (Fault,
-// Trace, and pcapng.Port) wrap anything that is a Port.
+// OpenFake runs the same Socket on a FakeKernel in ordinary memory: deterministic, no privileges. Decorators (Fault
+// and pcapng.Port) wrap anything that is a Port.
 package ring

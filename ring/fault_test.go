@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -215,55 +214,4 @@ func TestWaitDoesNotSleepOverDelayed(t *testing.T) {
 		}
 	}
 	t.Error("delayed packet never came")
-}
-
-func TestTrace(t *testing.T) {
-	s, k := fake(t, small, FakeConfig{})
-	var out strings.Builder
-	now := int64(12_000_000_345)
-	tr := NewTrace(s, &out, func() int64 { now++; return now })
-	eth := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
-	tcp := []byte{0, 80, 0x12, 0x67, 0, 0, 0, 17, 0, 0, 0, 5, 0x50, 0x12, 0xff, 0xff, 0, 0, 0, 0}
-	v4 := slices.Concat(eth, []byte{8, 0, 0x45, 0, 0, 50, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1,
-		10, 0, 0, 2}, tcp, make([]byte, 10))
-	v6 := slices.Concat(eth, []byte{0x81, 0, 0, 7, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, 6, 64},
-		make([]byte, 15), []byte{1}, make([]byte, 15), []byte{2}, tcp)
-	arp := slices.Concat(eth, []byte{8, 6}, make([]byte, 46))
-	udp := slices.Clone(v4)
-	udp[23] = 17
-	k.Inject(v4)
-	k.Inject(arp)
-	var batch [4]Packet
-	tr.Recv(batch[:])
-	transmit(t, tr, v6)
-	transmit(t, tr, udp)
-	k.SetState(StateDown)
-	tr.Flush()
-	tr.Flush()
-	k.SetState(StateOK)
-	tr.Flush()
-	want := `12.000000346 rx 64 10.0.0.1:80 > 10.0.0.2:4711 tcp SA seq 17 ack 5 len 10
-12.000000347 rx 60 type 0x806
-12.000000348 tx 78 [::1]:80 > [::2]:4711 tcp SA seq 17 ack 5 len 0
-12.000000349 tx 64 10.0.0.1 > 10.0.0.2 protocol 17
-12.000000350 state ok > down
-12.000000351 state down > ok
-`
-	if out.String() != want {
-		t.Errorf("trace\n%swant\n%s", out.String(), want)
-	}
-}
-
-// Whatever arrives, the summary reads no octet that is not there.
-func TestSummaryOfTruncatedFrames(t *testing.T) {
-	f := newFrame(120, 1)
-	for _, kind := range []string{"\x08\x00\x4f", "\x86\xdd\x60",
-		"\x81\x00\x00\x01\x88\xa8\x00\x02\x08\x00\x45", "\x81\x00\x00\x01\x81\x00"} {
-		copy(f[12:], kind)
-		for n := range f {
-			if got := appendSummary(nil, f[:n:n]); len(got) == 0 {
-				t.Errorf("%d octets: no summary", n)
-			}
-		}
-	}
 }

@@ -8,7 +8,7 @@ import (
 // A running sum is a one's complement sum (RFC 1071) over octets read as little-endian words of 64 or 32
 // bits, which is the same modulo 2^16-1, and 0 only for octets that are all zero. Start with 0 or a pseudo
 // header sum, add every piece, then call Fold or Finish. Sum's pieces must begin at an even offset of the
-// checksummed octets; Pieces takes pieces of any length.
+// checksummed octets.
 
 // Sum adds b to acc. Only the last piece may have an odd length.
 func Sum(b []byte, acc uint64) uint64 {
@@ -85,37 +85,4 @@ func PseudoSum6(src, dst [16]byte, proto uint8, n int) uint64 {
 	acc := Sum(dst[:], Sum(src[:], 0))
 	acc, c := bits.Add64(acc, uint64(bits.ReverseBytes32(uint32(n)))+uint64(proto)<<24, 0)
 	return addCarry(acc, c)
-}
-
-// Pieces is a running sum over pieces of any length in order. The zero value is an empty sum.
-type Pieces struct {
-	acc uint64
-	odd bool
-}
-
-// Start sets p to acc, usually a pseudo header sum.
-func (p *Pieces) Start(acc uint64) { p.acc, p.odd = acc, false }
-
-// Add adds the next octets. A piece that begins at an odd offset is summed byte-swapped, which is a rotation.
-func (p *Pieces) Add(b []byte) {
-	if !p.odd {
-		p.acc = Sum(b, p.acc)
-	} else {
-		p.acc = bits.RotateLeft64(Sum(b, bits.RotateLeft64(p.acc, -8)), 8)
-	}
-	p.odd = p.odd != (len(b)%2 == 1)
-}
-
-// Fold returns the 16-bit sum so far.
-func (p *Pieces) Fold() uint16 { return Fold(p.acc) }
-
-// Checksum returns the checksum to send.
-func (p *Pieces) Checksum() uint16 { return ^p.Fold() }
-
-// Update returns checksum sum after one 16-bit word changed from old to now (RFC 1624, equation 3).
-func Update(sum, old, now uint16) uint16 {
-	s := uint32(^sum) + uint32(^old) + uint32(now)
-	s = s>>16 + s&0xffff
-	s = s>>16 + s&0xffff
-	return ^uint16(s)
 }

@@ -56,12 +56,6 @@ const (
 	ChecksumAt = 16
 )
 
-// Parse decodes the header at the start of b and returns where the payload begins.
-func Parse(b []byte) (h Header, payloadOff int, err error) {
-	payloadOff, err = h.Decode(b)
-	return h, payloadOff, err
-}
-
 // tsWord is NOP, NOP, timestamps, 10: how nearly every segment's options begin.
 const tsWord = kindNop<<24 | kindNop<<16 | kindTimestamps<<8 | lenTimestamps
 
@@ -128,7 +122,7 @@ func (h *Header) Put(b []byte) int {
 	return n
 }
 
-// PutChecksum stores sum, as Finish or Pieces.Checksum returned it, in the header at the start of b.
+// PutChecksum stores sum, as Finish returned it, in the header at the start of b.
 func PutChecksum(b []byte, sum uint16) { binary.BigEndian.PutUint16(b[ChecksumAt:], sum) }
 
 // String is one line for traces.

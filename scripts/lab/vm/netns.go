@@ -36,15 +36,6 @@ func NewNetns() (*Netns, error) {
 	return &Netns{f: f}, nil
 }
 
-// OpenNetns opens the namespace at path, for example /run/netns/NAME.
-func OpenNetns(path string) (*Netns, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	return &Netns{f: f}, nil
-}
-
 // Fd is the open file of the namespace, for netlink and setns. It stays the property of n.
 func (n *Netns) Fd() int { return int(n.f.Fd()) }
 
