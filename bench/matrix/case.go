@@ -6,6 +6,7 @@ import (
 	"xwarp/bench/endpoint"
 	"xwarp/bench/relay"
 	"xwarp/bench/topo"
+	"xwarp/engine"
 )
 
 // Variant is one thing that is measured in a case.
@@ -75,6 +76,10 @@ const (
 	rawCopy   = "raw AF_XDP, payload copied at both ends"
 	rawAsavie = "raw AF_XDP, asavie/xdp"
 	workHot   = "copy+CRC+checksum"
+
+	ourGSO    = "xwarp, no markers, segmentation offload"
+	ourMarked = "xwarp, segmentation offload"
+	ourLive   = "xwarp, XDP live frames"
 )
 
 // timed gives s the standard times.
@@ -96,16 +101,47 @@ func bw(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
 	return s
 }
 
+// writes is bw of RDMA Writes.
+func writes(p endpoint.Peer, size int) endpoint.Spec { return bw(p, endpoint.Write, size) }
+
+// lat is a ping-pong.
+func lat(p endpoint.Peer, v endpoint.Verb, size int) endpoint.Spec {
+	return timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Latency, Size: size})
+}
+
+// raw is frames that carry packets of so many octets.
 func raw(p endpoint.Peer, mtu int) endpoint.Spec {
 	return timed(endpoint.Spec{Peer: p, Mode: endpoint.Bandwidth, Size: mtu})
 }
 
-func with(s endpoint.Spec, change ...func(*endpoint.Spec)) endpoint.Spec {
-	for _, f := range change {
-		f(&s)
-	}
-	return s
-}
+// option changes a Spec.
+type option func(*endpoint.Spec)
 
 func noMarkers(s *endpoint.Spec) { s.NoMarkers = true }
 func noCRC(s *endpoint.Spec)     { s.NoCRC = true }
+func noPack(s *endpoint.Spec)    { s.NoPack = true }
+func noDelay(s *endpoint.Spec)   { s.NoDelay = true }
+func bothWays(s *endpoint.Spec)  { s.Bidirectional = true }
+func sleeping(s *endpoint.Spec)  { s.Sleep = true }
+func copying(s *endpoint.Spec)   { s.Copy = true }
+func blocks(s *endpoint.Spec)    { s.Transmit = engine.TransmitGSO }
+func live(s *endpoint.Spec)      { s.Transmit = engine.TransmitLive }
+
+// variant is s with options.
+func variant(name string, s endpoint.Spec, options ...option) Variant {
+	for _, o := range options {
+		o(&s)
+	}
+	return Variant{Name: name, Spec: s}
+}
+
+// on sets the offloads of both hosts.
+func (v Variant) on(o topo.Offloads) Variant {
+	v.Offloads = o
+	return v
+}
+
+func (v Variant) overIPv6() Variant {
+	v.IPv6 = true
+	return v
+}

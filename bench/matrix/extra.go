@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"xwarp/bench/endpoint"
-	"xwarp/bench/relay/impair"
-	"xwarp/engine"
 )
 
 // Sizes, losses and reorderings between those of the standard matrix.
@@ -21,37 +19,29 @@ func Extra() (all []Case) {
 		all = append(all, offloadCase(mtu))
 	}
 	for _, mtu := range mtus[1:] {
-		all = append(all, optionCase(mtu), verbsOf(fmt.Sprintf("verbs-mtu%d", mtu),
+		all = append(all, optionCase(mtu), verbCase(fmt.Sprintf("verbs-mtu%d", mtu),
 			fmt.Sprintf("The verbs, 1 MiB, MTU %d", mtu), mtu, endpoint.XDP))
 	}
-	all = append(all, verbsOf("verbs-layered", "The verbs, 1 MiB, MTU 1500, over kernel TCP", 1500,
+	all = append(all, verbCase("verbs-layered", "The verbs, 1 MiB, MTU 1500, over kernel TCP", 1500,
 		endpoint.Layered))
 	for _, n := range lowRates {
 		all = append(all, rateCase(n))
 	}
-	all = append(all, latencyOf(4096))
-	for _, l := range moreLosses {
-		all = append(all, pathCase("loss", l, impair.Config{Loss: l, Delay: pathDelay}))
-	}
-	for _, r := range moreReorders {
-		all = append(all, pathCase("reorder", r, impair.Config{Reorder: r, Delay: pathDelay}))
-	}
-	return all
+	all = append(all, longLatencyCase(4096))
+	return append(all, pathCases(moreLosses, moreReorders)...)
 }
 
 // optionCase is what markers, CRC and the address family cost with long frames.
 func optionCase(mtu int) Case {
-	write := func(change ...func(*endpoint.Spec)) endpoint.Spec {
-		return with(bw(endpoint.XDP, endpoint.Write, mega), change...)
-	}
+	xdp := writes(endpoint.XDP, mega)
 	return Case{
 		Name:  fmt.Sprintf("options-mtu%d", mtu),
 		Title: fmt.Sprintf("RDMA Write of 1 MiB with options, MTU %d", mtu), MTU: mtu, Metric: Gbps,
 		Variants: []Variant{
-			{Name: ours, Spec: write()},
-			{Name: ourBare, Spec: write(noMarkers)},
-			{Name: ourNoCRC, Spec: write(noCRC)},
-			{Name: ourV6, Spec: write(), IPv6: true},
+			variant(ours, xdp),
+			variant(ourBare, xdp, noMarkers),
+			variant(ourNoCRC, xdp, noCRC),
+			variant(ourV6, xdp).overIPv6(),
 		},
 	}
 }
@@ -63,67 +53,48 @@ func rateCase(n int) Case {
 		Title: fmt.Sprintf("Messages of %d octets by verb, MTU 1500", n), MTU: 1500,
 		Metric: Messages,
 		Variants: []Variant{
-			{Name: "Write", Spec: bw(endpoint.XDP, endpoint.Write, n)},
-			{Name: "Read", Spec: bw(endpoint.XDP, endpoint.Read, n)},
-			{Name: "Send", Spec: bw(endpoint.XDP, endpoint.Send, n)},
-			{Name: "Write+Send", Spec: bw(endpoint.XDP, endpoint.WriteSend, n)},
-			{Name: "Send, both directions", Spec: with(bw(endpoint.XDP, endpoint.Send, n),
-				bothWays)},
+			variant("Write", writes(endpoint.XDP, n)),
+			variant("Read", bw(endpoint.XDP, endpoint.Read, n)),
+			variant("Send", bw(endpoint.XDP, endpoint.Send, n)),
+			variant("Write+Send", bw(endpoint.XDP, endpoint.WriteSend, n)),
+			variant("Send, both directions", bw(endpoint.XDP, endpoint.Send, n), bothWays),
 		},
 	}
 }
 
-// latencyOf is a ping-pong of longer messages.
-func latencyOf(n int) Case {
-	lat := func(p endpoint.Peer, v endpoint.Verb) endpoint.Spec {
-		return timed(endpoint.Spec{Peer: p, Verb: v, Mode: endpoint.Latency, Size: n})
-	}
+// longLatencyCase is a ping-pong of longer messages.
+func longLatencyCase(n int) Case {
 	return Case{
 		Name:  fmt.Sprintf("latency-%d", n),
-		Title: fmt.Sprintf("Ping-pong of %d octets, one way (Read: the whole operation)", n),
-		MTU:   1500, Metric: P50,
+		Title: fmt.Sprintf(latencyTitle, n), MTU: 1500, Metric: P50,
 		Variants: []Variant{
-			{Name: "Write", Spec: lat(endpoint.XDP, endpoint.Write)},
-			{Name: "Send", Spec: lat(endpoint.XDP, endpoint.Send)},
-			{Name: "Read", Spec: lat(endpoint.XDP, endpoint.Read)},
-			{Name: "kernel TCP, spinning", Spec: lat(endpoint.TCP, endpoint.Write),
-				Offloads: asTheyCome},
+			variant("Write", lat(endpoint.XDP, endpoint.Write, n)),
+			variant("Send", lat(endpoint.XDP, endpoint.Send, n)),
+			variant("Read", lat(endpoint.XDP, endpoint.Read, n)),
+			variant("kernel TCP, spinning", lat(endpoint.TCP, endpoint.Write, n)).on(asTheyCome),
 		},
 	}
 }
-
-// Names of the ways to send a frame that the offload cases compare with raw AF_XDP.
-const (
-	gsoWhole   = "segmentation offload"
-	gsoPartial = "segmentation offload, checksums left to a device"
-	ourGSO     = "xwarp, no markers, segmentation offload"
-	ourMarked  = "xwarp, segmentation offload"
-	ourLive    = "xwarp, XDP live frames"
-)
 
 // offloadCase is raw frames and whole Writes that are sent one by one over AF_XDP, and in blocks that the
 // kernel cuts. The receiver is the same. Without an offload of checksums the kernel computes them, which raw
 // AF_XDP never does.
 func offloadCase(mtu int) Case {
+	xdp, tcp := writes(endpoint.XDP, mega), writes(endpoint.TCP, mega)
 	return Case{
 		Name:  fmt.Sprintf("gso-mtu%d", mtu),
 		Title: fmt.Sprintf("Frames through segmentation offload, MTU %d", mtu), MTU: mtu,
 		Metric: Frames,
 		Variants: []Variant{
-			{Name: rawRing, Spec: raw(endpoint.Raw, mtu), Offloads: sameSums},
-			{Name: gsoWhole, Spec: raw(endpoint.GSO, mtu), Offloads: sameSums},
-			{Name: gsoPartial, Spec: raw(endpoint.GSO, mtu), Offloads: asTheyCome},
-			{Name: ourBare, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers),
-				Offloads: sameSums},
-			{Name: ourGSO, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), noMarkers, blocks),
-				Offloads: sameSums},
-			{Name: ourMarked, Spec: with(bw(endpoint.XDP, endpoint.Write, mega), blocks),
-				Offloads: sameSums},
-			{Name: kernelSum, Spec: bw(endpoint.TCP, endpoint.Write, mega), Offloads: sameSums},
-			{Name: kernelCut, Spec: bw(endpoint.TCP, endpoint.Write, mega), Offloads: sameFrames},
+			variant(rawRing, raw(endpoint.Raw, mtu)).on(sameSums),
+			variant("segmentation offload", raw(endpoint.GSO, mtu)).on(sameSums),
+			variant("segmentation offload, checksums left to a device",
+				raw(endpoint.GSO, mtu)).on(asTheyCome),
+			variant(ourBare, xdp, noMarkers).on(sameSums),
+			variant(ourGSO, xdp, noMarkers, blocks).on(sameSums),
+			variant(ourMarked, xdp, blocks).on(sameSums),
+			variant(kernelSum, tcp).on(sameSums),
+			variant(kernelCut, tcp).on(sameFrames),
 		},
 	}
 }
-
-func blocks(s *endpoint.Spec) { s.Transmit = engine.TransmitGSO }
-func live(s *endpoint.Spec)   { s.Transmit = engine.TransmitLive }
