@@ -93,42 +93,36 @@ func (t table) verbs(verbs []Verb) {
 func (t table) directions(a, b *Direction) {
 	t.row("")
 	t.row("stream", "A to B", "B to A")
-	count := func(name string, of func(*Direction) uint64) {
-		t.row(name, fmt.Sprint(of(a)), fmt.Sprint(of(b)))
-	}
-	count("segments sent", func(d *Direction) uint64 { return d.Segments })
-	count("sent again", func(d *Direction) uint64 { return d.Retransmissions })
-	count("octets per segment, at the end", func(d *Direction) uint64 {
-		return uint64(d.SegmentSize)
-	})
-	count("path MTU lowered", func(d *Direction) uint64 { return d.BlackHoles })
-	count("alignment exceptions", func(d *Direction) uint64 { return d.Exceptions })
-	count("unaligned on arrival", func(d *Direction) uint64 { return d.Unaligned })
-	count("FPDUs placed in order", func(d *Direction) uint64 { return d.InOrder })
-	count("FPDUs placed out of order", func(d *Direction) uint64 { return d.ByMarker + d.ByChain })
-	count("  found by a marker", func(d *Direction) uint64 { return d.ByMarker })
-	count("  found by the FPDU in front", func(d *Direction) uint64 { return d.ByChain })
-	count("held until their turn", func(d *Direction) uint64 { return d.Held })
-	t.row("placed on arrival behind a gap", a.share(), b.share())
-	count("CRC drops", func(d *Direction) uint64 { return d.CRCDrops })
-	count("held octets, most ever", func(d *Direction) uint64 { return uint64(d.HeldHighWater) })
+	both := func(name string, a, b any) { t.row(name, fmt.Sprint(a), fmt.Sprint(b)) }
+	both("segments sent", a.Segments, b.Segments)
+	both("sent again", a.Retransmissions, b.Retransmissions)
+	both("octets per segment, at the end", a.SegmentSize, b.SegmentSize)
+	both("path MTU lowered", a.BlackHoles, b.BlackHoles)
+	both("alignment exceptions", a.Exceptions, b.Exceptions)
+	both("unaligned on arrival", a.Unaligned, b.Unaligned)
+	both("FPDUs placed in order", a.InOrder, b.InOrder)
+	both("FPDUs placed out of order", a.ByMarker+a.ByChain, b.ByMarker+b.ByChain)
+	both("  found by a marker", a.ByMarker, b.ByMarker)
+	both("  found by the FPDU in front", a.ByChain, b.ByChain)
+	both("held until their turn", a.Held, b.Held)
+	both("placed on arrival behind a gap", a.share(), b.share())
+	both("CRC drops", a.CRCDrops, b.CRCDrops)
+	both("held octets, most ever", a.HeldHighWater, b.HeldHighWater)
 	if a.Relay == nil || b.Relay == nil {
 		return
 	}
 	t.row("")
 	t.row("relay", "A to B", "B to A")
-	relay := func(name string, of func(*Relay) uint64) {
-		t.row(name, fmt.Sprint(of(a.Relay)), fmt.Sprint(of(b.Relay)))
-	}
-	relay("frames in", func(r *Relay) uint64 { return r.In })
-	relay("frames out", func(r *Relay) uint64 { return r.Out })
-	relay("lost", func(r *Relay) uint64 { return r.Lost })
-	relay("reordered", func(r *Relay) uint64 { return r.Reordered })
-	relay("duplicated", func(r *Relay) uint64 { return r.Duplicated })
-	relay("corrupted", func(r *Relay) uint64 { return r.Corrupted })
-	relay("re-cut, in", func(r *Relay) uint64 { return r.RecutIn })
-	relay("re-cut, out", func(r *Relay) uint64 { return r.RecutOut })
-	relay("dropped, no room", func(r *Relay) uint64 { return r.Overflow })
+	x, y := a.Relay, b.Relay
+	both("frames in", x.In, y.In)
+	both("frames out", x.Out, y.Out)
+	both("lost", x.Lost, y.Lost)
+	both("reordered", x.Reordered, y.Reordered)
+	both("duplicated", x.Duplicated, y.Duplicated)
+	both("corrupted", x.Corrupted, y.Corrupted)
+	both("re-cut, in", x.RecutIn, y.RecutIn)
+	both("re-cut, out", x.RecutOut, y.RecutOut)
+	both("dropped, no room", x.Overflow, y.Overflow)
 }
 
 func (d *Direction) share() string {
