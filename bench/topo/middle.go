@@ -40,4 +40,4 @@ func (n *Namespace) upAt(name string, mtu int) (Link, error) {
 }
 
 // Close removes a Middle that NewMiddle made, and its links.
-func (m *Middle) Close() error { return errors.Join(m.removeLinks(), m.close()) }
+func (m *Middle) Close() error { return errors.Join(m.removeLinks(), m.Namespace.Close()) }

@@ -24,6 +24,9 @@ type Namespace struct {
 	nl *netlink.Handle
 }
 
+// NewNamespace makes a namespace without a name, with its loopback up. Close it.
+func NewNamespace() (*Namespace, error) { return newNamespace("") }
+
 // newNamespace makes a namespace with its loopback up; name is empty for an anonymous one.
 func newNamespace(name string) (*Namespace, error) {
 	n := &Namespace{ns: netns.None()}
@@ -43,7 +46,7 @@ func newNamespace(name string) (*Namespace, error) {
 		err = n.upLoopback()
 	}
 	if err != nil {
-		n.close()
+		n.Close()
 		if errors.Is(err, unix.EPERM) {
 			return nil, fmt.Errorf("topo: %w (%v)", ErrPrivileges, err)
 		}
@@ -114,8 +117,8 @@ func writeSysctl(path, value string) error {
 	return err
 }
 
-// close removes the name and drops the handles; the kernel removes the namespace with its last user.
-func (n *Namespace) close() error {
+// Close removes the name and drops the handles; the kernel removes the namespace with its last user.
+func (n *Namespace) Close() error {
 	var errs []error
 	if n.nl != nil {
 		n.nl.Close()

@@ -218,7 +218,7 @@ func (t *Net) Close() error {
 		errs = append(errs, n.removeLinks())
 	}
 	for _, n := range t.spaces {
-		errs = append(errs, n.close())
+		errs = append(errs, n.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -8,76 +8,26 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"xwarp/bench/topo"
 )
 
-// Netns is a network namespace that lives as long as its handle is open.
-type Netns struct {
-	f *os.File
-}
+// Netns is a network namespace that lives as long as it is not closed and something runs in it.
+type Netns struct{ *topo.Namespace }
 
 // NewNetns makes an empty namespace, in which only lo exists, and is up.
 func NewNetns() (*Netns, error) {
-	var f *os.File
-	err := onThread(func() (err error) {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("make a network namespace (needs root): %w", err)
-		}
-		f, err = os.Open("/proc/thread-self/ns/net")
-		return err
-	})
+	n, err := topo.NewNamespace()
 	if err != nil {
 		return nil, err
 	}
-	return &Netns{f: f}, nil
+	return &Netns{n}, nil
 }
-
-// Fd is the open file of the namespace, for netlink and setns. It stays the property of n.
-func (n *Netns) Fd() int { return int(n.f.Fd()) }
 
 // Path names the namespace for other processes while this one lives: nsenter --net=PATH command.
 func (n *Netns) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
-
-// Close lets go of the namespace. The kernel removes it when nothing in it runs any more.
-func (n *Netns) Close() error { return n.f.Close() }
-
-// Do calls fn on a thread that is inside n. fn must not start goroutines that count on being there as well.
-func (n *Netns) Do(fn func() error) error {
-	return onThread(func() error {
-		if err := unix.Setns(n.Fd(), unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("enter network namespace: %w", err)
-		}
-		return fn()
-	})
-}
-
-// onThread calls fn on a thread of its own and brings that thread back to the namespace it came from.
-func onThread(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		home, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil {
-			runtime.UnlockOSThread()
-			done <- err
-			return
-		}
-		defer home.Close()
-		err = fn()
-		// A thread that cannot go back stays locked, and so ends with this goroutine.
-		if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back == nil {
-			runtime.UnlockOSThread()
-		} else {
-			err = errors.Join(err, fmt.Errorf("leave network namespace: %w", back))
-		}
-		done <- err
-	}()
-	return <-done
-}
 
 // Start starts cmd inside n, to be killed when this process ends. The caller waits for it.
 func (n *Netns) Start(cmd *exec.Cmd) error {

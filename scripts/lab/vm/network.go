@@ -6,10 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
 )
 
 // Names and addresses inside a Network. They need not be unique on the host: nothing of them is visible outside.
@@ -78,9 +79,6 @@ func (n *Network) build() (err error) {
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add the veth pair: %w", err)
 		}
-		if err := up("lo"); err != nil {
-			return err
-		}
 		if err := up(bridge); err != nil {
 			return err
 		}
@@ -89,16 +87,14 @@ func (n *Network) build() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := n.wireLike(n.hub, hubLink); err != nil {
+	// No frame larger than the MTU, or without its checksum, reaches the other end.
+	if err := n.hub.SetOffloads(hubLink, topo.NoOffloads); err != nil {
 		return err
 	}
-	if err := n.wireLike(n.Peer, PeerLink); err != nil {
+	if err := n.Peer.SetOffloads(PeerLink, topo.NoOffloads); err != nil {
 		return err
 	}
 	return n.Peer.Do(func() error {
-		if err := up("lo"); err != nil {
-			return err
-		}
 		if err := up(PeerLink); err != nil {
 			return err
 		}
@@ -125,20 +121,6 @@ func (n *Network) attrs(name string) netlink.LinkAttrs {
 	a := netlink.NewLinkAttrs()
 	a.Name, a.MTU = name, n.MTU
 	return a
-}
-
-// wireLike turns off the offloads that would let a frame larger than the MTU, or without its checksum, reach
-// the other end.
-func (n *Network) wireLike(ns *Netns, link string) error {
-	out, code, err := ns.Run(time.Minute, "ethtool", "-K", link, "tx", "off", "tso", "off", "gso",
-		"off", "gro", "off")
-	if err != nil {
-		return err
-	}
-	if code != 0 {
-		return fmt.Errorf("ethtool -K %s: exit code %d: %s", link, code, out)
-	}
-	return nil
 }
 
 // plug makes the link, which is in the namespace of this thread, a port of the bridge.
