@@ -7,8 +7,4 @@ const (
 	pace = 2 * time.Second
 	// replyTimeout is how long an answer of the daemon or of the kubelet may take before it counts as none.
 	replyTimeout = 10 * time.Second
-	// maxDevices bounds what one list to the kubelet holds: gRPC refuses messages of more than 4 MiB.
-	maxDevices = 65536
-	// maxEntries bounds what is looked at in the daemon's directory, which holds a socket or two.
-	maxEntries = 1024
 )

@@ -1,6 +1,6 @@
 // Command xwarp-device-plugin offers a node's xwarpd to Kubernetes as xwarp.io/socket. A container that asks
-// for it has the directory of the daemon's control socket mounted and needs no privilege; the operator's
-// socket is never handed out.
+// for it has the directory of a control socket mounted that is its own, with limits of its own at the daemon, and needs
+// no privilege; the daemon's other sockets are never handed out.
 //
 // It is a program of its own because the kubelet's API brings gRPC, which neither xwarp nor xwarpd has.
 package main
@@ -36,7 +36,6 @@ const (
 type config struct {
 	socket       string // of the daemon
 	kubelet      string // the kubelet's directory of plugins
-	devices      int    // 0: as many as the daemon has places for programs
 	pace         time.Duration
 	replyTimeout time.Duration
 	log          *slog.Logger
@@ -52,16 +51,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	c := config{pace: pace, replyTimeout: replyTimeout}
 	f := flag.NewFlagSet("xwarp-device-plugin", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.socket, "socket", control.DefaultPath, "the daemon's control `socket`, by the "+
-		"same path here and on the host; containers get its directory")
+	f.StringVar(&c.socket, "socket", control.DefaultPath, "the daemon's control `socket`, to ask "+
+		"how it is and how many sockets it has for containers (tenants.count)")
 	f.StringVar(&c.kubelet, "kubelet-dir", v1beta1.DevicePluginPath,
 		"`directory` in which the kubelet and its plugins have their sockets")
-	f.IntVar(&c.devices, "devices", 0, "how many xwarp.io/socket this node has; 0: as many as "+
-		"the daemon has places for programs (daemon.clients)")
 	show := f.Bool("version", false, "print the version and end")
 	f.Usage = func() {
 		fmt.Fprintf(stderr,
-			"xwarp-device-plugin offers xwarpd's control socket to Kubernetes as %s.\n\n", resource)
+			"xwarp-device-plugin offers control sockets of xwarpd to Kubernetes as %s.\n\n", resource)
 		f.PrintDefaults()
 	}
 	if err := f.Parse(args); err != nil {
@@ -78,16 +75,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case f.NArg() > 0:
 		fmt.Fprintf(stderr, "xwarp-device-plugin: %q is one argument too many\n", f.Arg(0))
 		return exitUsage
-	case !filepath.IsAbs(c.socket) || filepath.Dir(filepath.Clean(c.socket)) == "/":
-		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: an absolute path in a directory "+
-			"of its own, which containers get\n", c.socket)
-		return exitUsage
-	case c.devices < 0 || c.devices > maxDevices:
-		fmt.Fprintf(stderr, "xwarp-device-plugin: --devices %d: from 0 to %d\n", c.devices,
-			maxDevices)
+	case !filepath.IsAbs(c.socket):
+		fmt.Fprintf(stderr, "xwarp-device-plugin: --socket %q: an absolute path\n", c.socket)
 		return exitUsage
 	}
-	c.socket = filepath.Clean(c.socket)
 	c.log = slog.New(slog.NewJSONHandler(plain.JSON(stderr), nil))
 	newPlugin(&c).run(ctx)
 	return exitOK

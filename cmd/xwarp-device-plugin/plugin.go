@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"xwarp/engine/daemon/control"
 )
 
 // resource is what containers ask for, and socketVariable where they read the socket's path.
@@ -18,19 +20,19 @@ const (
 	socketVariable = "XWARP_SOCKET"
 )
 
-// plugin serves the kubelet's device-plugin API. A device is one place for a program at the daemon.
+// plugin serves the kubelet's device-plugin API. A device is a tenant of the daemon: a socket of its own, and limits.
 type plugin struct {
 	v1beta1.UnimplementedDevicePluginServer
 	cfg *config
 
 	mu      sync.Mutex
-	count   int
+	tenants tenants       // that the daemon had when it answered
 	illness error         // why the devices are unhealthy; nil: they are not
 	changed chan struct{} // closed when something of this changes
 }
 
 func newPlugin(c *config) *plugin {
-	return &plugin{cfg: c, count: c.devices, illness: errUnknown, changed: make(chan struct{})}
+	return &plugin{cfg: c, illness: errUnknown, changed: make(chan struct{})}
 }
 
 func (p *plugin) run(ctx context.Context) {
@@ -40,26 +42,25 @@ func (p *plugin) run(ctx context.Context) {
 	w.Wait()
 }
 
-// set takes over what the daemon's health is. places is 0 when the daemon did not say.
-func (p *plugin) set(places int, illness error) {
+// set takes over what the daemon says, or why it says nothing.
+func (p *plugin) set(now tenants, illness error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	count := p.count
-	if places > 0 && p.cfg.devices == 0 {
-		count = min(places, maxDevices)
+	if illness != nil {
+		now = p.tenants
 	}
 	if was, is := fmt.Sprint(p.illness), fmt.Sprint(illness); was != is {
 		if illness != nil {
 			p.cfg.log.Warn("devices are unhealthy", "socket", p.cfg.socket, "error", illness)
 		} else {
-			p.cfg.log.Info("devices are healthy", "socket", p.cfg.socket, "devices", count)
+			p.cfg.log.Info("devices are healthy", "socket", p.cfg.socket, "devices", now.count)
 		}
 	}
-	if count != p.count || (illness == nil) != (p.illness == nil) {
+	if now != p.tenants || (illness == nil) != (p.illness == nil) {
 		close(p.changed)
 		p.changed = make(chan struct{})
 	}
-	p.count, p.illness = count, illness
+	p.tenants, p.illness = now, illness
 }
 
 // list returns the devices, and a channel that is closed when they are others.
@@ -71,13 +72,11 @@ func (p *plugin) list() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
 		health = v1beta1.Unhealthy
 	}
 	r := &v1beta1.ListAndWatchResponse{}
-	for i := range p.count {
-		r.Devices = append(r.Devices, &v1beta1.Device{ID: name(i), Health: health})
+	for i := range p.tenants.count {
+		r.Devices = append(r.Devices, &v1beta1.Device{ID: control.TenantName(i), Health: health})
 	}
 	return r, p.changed
 }
-
-func name(i int) string { return fmt.Sprintf("place-%d", i) }
 
 // GetDevicePluginOptions says that nothing is to be done before a container starts.
 func (p *plugin) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (
@@ -100,35 +99,37 @@ func (p *plugin) ListAndWatch(_ *v1beta1.Empty, to v1beta1.DevicePlugin_ListAndW
 	}
 }
 
-// Allocate says what a container gets: the socket's directory, because a daemon that starts again makes a new
-// socket in it. Through a read-only mount a program can connect, and can put nothing in the socket's place.
+// Allocate says what a container gets: the directory of its tenant's socket, because a daemon that starts again
+// makes a new socket in it. Through a read-only mount a program can connect, and can put nothing in the socket's
+// place.
 func (p *plugin) Allocate(_ context.Context, r *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse,
 	error) {
 	p.mu.Lock()
-	count, illness := p.count, p.illness
+	have, illness := p.tenants, p.illness
 	p.mu.Unlock()
-	if illness == nil {
-		illness = alone(p.cfg.socket) // what was true at the last look need not be
-	}
 	if illness != nil {
 		return nil, status.Errorf(codes.FailedPrecondition, "%s: %v", resource, illness)
 	}
-	known := make([]string, count)
+	known := make([]string, have.count)
 	for i := range known {
-		known[i] = name(i)
+		known[i] = control.TenantName(i)
 	}
 	out := &v1beta1.AllocateResponse{}
 	for _, c := range r.ContainerRequests {
-		for _, id := range c.DevicesIds {
-			if !slices.Contains(known, id) {
-				return nil, status.Errorf(codes.NotFound, "%s: there is no device %q, only %d",
-					resource, id, count)
-			}
+		if len(c.DevicesIds) != 1 {
+			return nil, status.Errorf(codes.InvalidArgument, "a container has %s: %d, and one is "+
+				"all that it can use: it is a socket with limits of its own, for many programs "+
+				"(limits.sessions)", resource, len(c.DevicesIds))
 		}
-		dir := filepath.Dir(p.cfg.socket)
+		id := c.DevicesIds[0]
+		if !slices.Contains(known, id) {
+			return nil, status.Errorf(codes.NotFound, "%s: there is no device %q, only %d",
+				resource, id, have.count)
+		}
 		out.ContainerResponses = append(out.ContainerResponses, &v1beta1.ContainerAllocateResponse{
-			Envs:   map[string]string{socketVariable: p.cfg.socket},
-			Mounts: []*v1beta1.Mount{{ContainerPath: dir, HostPath: dir, ReadOnly: true}},
+			Envs: map[string]string{socketVariable: control.DefaultPath},
+			Mounts: []*v1beta1.Mount{{ContainerPath: filepath.Dir(control.DefaultPath),
+				HostPath: filepath.Dir(control.TenantPath(have.directory, id)), ReadOnly: true}},
 		})
 	}
 	return out, nil

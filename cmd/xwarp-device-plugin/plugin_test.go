@@ -24,12 +24,17 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	daemonconfig "xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 )
+
+// regions are how many a tenant may have.
+const regions = 3
 
 // node is a host with directories for the daemon's sockets and the kubelet's.
 type node struct {
-	t                                 *testing.T
-	socket, admin, kubelet, container string
+	t                                   *testing.T
+	socket, tenants, kubelet, container string
 }
 
 func newNode(t *testing.T) *node {
@@ -39,8 +44,8 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	n := &node{t, filepath.Join(dir, "xwarp", "control.sock"), filepath.Join(dir, "xwarpd",
-		"admin.sock"), filepath.Join(dir, "plugins"), filepath.Join(dir, "root")}
+	n := &node{t, filepath.Join(dir, "xwarp", "control.sock"), filepath.Join(dir, "tenants"),
+		filepath.Join(dir, "plugins"), filepath.Join(dir, "root")}
 	for _, d := range []string{dir, filepath.Dir(n.socket), n.kubelet, n.container} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			t.Fatal(err)
@@ -52,13 +57,14 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// daemon starts an xwarpd on the kernel's sockets that has places for so many programs.
-func (n *node) daemon(places int) *daemon.Daemon {
+// daemon starts an xwarpd on the kernel's sockets that has sockets for so many tenants, of three regions each.
+func (n *node) daemon(tenants int) *daemon.Daemon {
 	n.t.Helper()
 	file := filepath.Join(n.t.TempDir(), "xwarp.toml")
-	text := fmt.Sprintf("[daemon]\nsocket = %q\nadmin_socket = %q\nsocket_mode = "+
-		"\"0666\"\nclients = %d\ngrace = \"1s\"\n"+
-		"[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n", n.socket, n.admin, places)
+	text := fmt.Sprintf("[daemon]\nsocket = %q\ngrace = \"1s\"\n"+
+		"[tenants]\ncount = %d\ndirectory = %q\n[[user]]\nname = \"tenants\"\nmrs = %d\n"+
+		"[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n", n.socket, tenants, n.tenants,
+		regions)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)
 	}
@@ -84,7 +90,8 @@ func (n *node) plugin(socket string) {
 	n.t.Cleanup(func() { stop(); <-ended })
 }
 
-// A container without privilege gets the socket and can use it; the daemon's and the kubelet's new starts are followed.
+// Containers without privilege get a socket each and can use it; the daemon's and the kubelet's new starts are
+// followed.
 func TestPlugin(t *testing.T) {
 	n := newNode(t)
 	n.plugin(n.socket) // before anybody else
@@ -94,39 +101,35 @@ func TestPlugin(t *testing.T) {
 	d := n.daemon(5)
 	k.until(5, v1beta1.Healthy)
 
-	r, err := k.allocate([]string{"place-0"}, []string{"place-3", "place-4"})
+	r, err := k.allocate([]string{"tenant-0"}, []string{"tenant-4"})
 	if err != nil || len(r.ContainerResponses) != 2 {
 		t.Fatalf("%v, %v", r, err)
 	}
-	for _, c := range r.ContainerResponses {
-		if len(c.Mounts) != 1 || !c.Mounts[0].ReadOnly ||
-			c.Mounts[0].HostPath != filepath.Dir(n.socket) || len(c.Devices) != 0 ||
-			c.Envs["XWARP_SOCKET"] != n.socket {
+	for i, c := range r.ContainerResponses {
+		want := filepath.Join(n.tenants, []string{"tenant-0", "tenant-4"}[i])
+		if len(c.Mounts) != 1 || !c.Mounts[0].ReadOnly || c.Mounts[0].HostPath != want ||
+			len(c.Devices) != 0 || c.Envs["XWARP_SOCKET"] !=
+			filepath.Join(c.Mounts[0].ContainerPath, "control.sock") {
 			t.Errorf("a container gets %v", c)
 		}
-		if strings.Contains(c.String(), filepath.Dir(n.admin)+"\"") {
-			t.Errorf("the operator's socket is among what a container gets: %v", c)
-		}
 	}
-	if _, err := k.allocate([]string{"place-5"}); status.Code(err) != codes.NotFound {
+	if _, err := k.allocate([]string{"tenant-5"}); status.Code(err) != codes.NotFound {
 		t.Errorf("a device that is not there: %v", err)
 	}
-	t.Run("container", func(t *testing.T) {
+	if _, err := k.allocate([]string{"tenant-1", "tenant-2"}); status.Code(err) !=
+		codes.InvalidArgument {
+		t.Errorf("two for one container: %v", err)
+	}
+	t.Run("containers", func(t *testing.T) {
 		needs.NetNS(t)
-		n.inContainer(t, r.ContainerResponses[0], 65534, use)
-		n.inContainer(t, r.ContainerResponses[0], 0, func(socket string) error {
-			if err := os.Remove(socket); !errors.Is(err, unix.EROFS) {
-				return fmt.Errorf("root removes the socket: %w", err)
-			}
-			return use(socket)
-		})
+		n.containers(t, r.ContainerResponses)
 	})
 
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
 	k.until(5, v1beta1.Unhealthy)
-	if _, err := k.allocate([]string{"place-0"}); status.Code(err) != codes.FailedPrecondition {
+	if _, err := k.allocate([]string{"tenant-0"}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("without a daemon: %v", err)
 	}
 	n.daemon(7)
@@ -143,15 +146,83 @@ func TestPlugin(t *testing.T) {
 	k.until(7, v1beta1.Healthy)
 }
 
-// use is a program: it takes something of the daemon.
-func use(socket string) error {
-	d, err := client.Open(socket)
+// containers has a first container take all that it may have and ask for more, as two users; a second one, of the
+// same user, has its own quota and sees nothing of the first.
+func (n *node) containers(t *testing.T, c []*v1beta1.ContainerAllocateResponse) {
+	t.Helper()
+	var held []*client.Device
+	defer func() {
+		for _, d := range held {
+			d.Close()
+		}
+	}()
+	n.inContainer(t, c[0], 65534, func(socket string) error {
+		d, err := client.Open(socket)
+		if err != nil {
+			return err
+		}
+		held = append(held, d)
+		other := control.TenantPath(n.tenants, "tenant-4") // this test's container has the host's files
+		if _, err := client.Open(other); !errors.Is(err, unix.EACCES) {
+			return fmt.Errorf("the socket of another tenant: %w", err)
+		}
+		return full(register(d, regions+1))
+	})
+	n.inContainer(t, c[0], 0, func(socket string) error {
+		if err := os.Remove(socket); !errors.Is(err, unix.EROFS) {
+			return fmt.Errorf("root removes the socket: %w", err)
+		}
+		d, err := client.Open(socket)
+		if err != nil {
+			return err
+		}
+		held = append(held, d)
+		return full(register(d, 1))
+	})
+	n.inContainer(t, c[1], 65534, func(socket string) error {
+		d, err := client.Open(socket)
+		if err != nil {
+			return err
+		}
+		held = append(held, d)
+		if err := register(d, regions); err != nil {
+			return fmt.Errorf("the second container: %w", err)
+		}
+		s, err := d.Snapshot(t.Context())
+		if err != nil || len(s.Sessions) != 1 || len(s.MRs) != regions || len(s.Users) != 1 ||
+			s.Users[0].Tenant != "tenant-4" || s.Users[0].Limit["mrs"] != regions ||
+			s.Users[0].Refused["mrs"] != 0 {
+			return fmt.Errorf("the second container sees %+v, %w", s, err)
+		}
+		return nil
+	})
+}
+
+// register takes so many regions of the daemon.
+func register(d *client.Device, count int) error {
+	pd, err := d.AllocPD()
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	_, err = d.AllocPD()
-	return err
+	for range count {
+		mem, err := d.Alloc(4096)
+		if err == nil {
+			_, err = pd.RegMR(mem, verbs.LocalWrite)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// full wants that the tenant's quota was in the way, and said so.
+func full(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "tenant-0 has 3 of at most 3 mrs") ||
+		!strings.Contains(err.Error(), `named "tenants"`) {
+		return fmt.Errorf("more than the quota: %w", err)
+	}
+	return nil
 }
 
 // inContainer calls f on a thread that has the mounts of a container in a mount namespace of its own, is a
@@ -190,21 +261,12 @@ func (n *node) inContainer(t *testing.T, c *v1beta1.ContainerAllocateResponse, u
 	}
 }
 
-// The operator's socket is not handed out, whether it is named or lies in the directory that containers get.
-func TestOperatorsSocketStays(t *testing.T) {
-	t.Run("named", func(t *testing.T) {
-		n := newNode(t)
-		n.daemon(5)
-		n.plugin(n.admin)
-		refuses(t, n, "operator")
-	})
-	t.Run("beside", func(t *testing.T) {
-		n := newNode(t)
-		n.admin = n.socket + ".admin"
-		n.daemon(5)
-		n.plugin(n.socket)
-		refuses(t, n, "control.sock.admin")
-	})
+// A daemon without tenants has nothing to hand out.
+func TestNoTenants(t *testing.T) {
+	n := newNode(t)
+	n.daemon(0)
+	n.plugin(n.socket)
+	refuses(t, n, "tenants.count")
 }
 
 // A daemon that takes connections and says nothing is none.
@@ -246,8 +308,7 @@ func refuses(t *testing.T, n *node, why string) {
 }
 
 func TestCommandLine(t *testing.T) {
-	for _, args := range [][]string{{"now"}, {"--socket", "control.sock"},
-		{"--socket", "/control.sock"}, {"--devices", "-1"}, {"--wrong"}} {
+	for _, args := range [][]string{{"now"}, {"--socket", "control.sock"}, {"--wrong"}} {
 		var out bytes.Buffer
 		if code := run(t.Context(), args, io.Discard, &out); code != exitUsage || out.Len() == 0 {
 			t.Errorf("%q: status %d, %s", args, code, &out)

@@ -42,6 +42,7 @@ type ownerRow struct {
 	Export  string `json:"export,omitempty" doc:"whose it is, instead of a session"`
 	Session uint64 `json:"session,omitempty" doc:"whose it is"`
 	UID     uint32 `json:"uid" doc:"user"`
+	Tenant  string `json:"tenant,omitempty" doc:"through whose socket the program came"`
 	Pid     int32  `json:"pid,omitempty" doc:"process"`
 	Comm    string `json:"comm,omitempty" doc:"name of the process"`
 }
@@ -117,16 +118,18 @@ type sessionRow struct {
 	Session uint64 `json:"session" doc:"its number"`
 	Program string `json:"program" doc:"as it calls itself"`
 	onDevice
-	UID   uint32 `json:"uid" doc:"user"`
-	Pid   int32  `json:"pid" doc:"process"`
-	Comm  string `json:"comm,omitempty" doc:"name of the process"`
-	Since string `json:"since" doc:"when it came"`
+	UID    uint32 `json:"uid" doc:"user"`
+	Tenant string `json:"tenant,omitempty" doc:"through whose socket it came"`
+	Pid    int32  `json:"pid" doc:"process"`
+	Comm   string `json:"comm,omitempty" doc:"name of the process"`
+	Since  string `json:"since" doc:"when it came"`
 }
 
 type userRow struct {
-	UID      uint32 `json:"uid" doc:"user"`
+	UID      uint32 `json:"uid" doc:"user; 0 of a tenant"`
+	Tenant   string `json:"tenant,omitempty" doc:"whose it is, instead of a user's"`
 	Resource string `json:"resource" doc:"key in [limits]"`
-	Used     int64  `json:"used" doc:"now, over all programs of the user; octets of memory and daemon_memory"`
+	Used     int64  `json:"used" doc:"now, over all programs of the user or tenant; octets of memory and daemon_memory"`
 	Limit    int64  `json:"limit" doc:"at most"`
 	Refused  int64  `json:"refused" doc:"how often the limit was in the way"`
 }

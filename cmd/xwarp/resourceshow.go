@@ -115,7 +115,8 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 		v.Peers = each(s.Peers, func(p *control.PeerState) peerRow { return peerRow(*p) })
 	case "session":
 		v.Sessions = each(s.Sessions, func(p *control.SessionState) sessionRow {
-			return sessionRow{p.Session, p.Program, dev(p.Device), p.UID, p.Pid, comm(p.Pid),
+			return sessionRow{p.Session, p.Program, dev(p.Device), p.UID, p.Tenant, p.Pid,
+				comm(p.Pid),
 				p.Since.Format("2006-01-02T15:04:05Z07:00")}
 		})
 	case "user":
@@ -123,7 +124,8 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 		for _, u := range s.Users {
 			for k := range budget.Kinds {
 				name := k.String()
-				v.Users = append(v.Users, userRow{u.UID, name, u.Used[name], u.Limit[name],
+				v.Users = append(v.Users, userRow{u.UID, u.Tenant, name, u.Used[name],
+					u.Limit[name],
 					u.Refused[name]})
 			}
 		}
@@ -141,7 +143,7 @@ func each[T, R any](list []T, row func(*T) R) []R {
 }
 
 func makeOwner(o *control.Owner) ownerRow {
-	return ownerRow{o.Export, o.Session, o.UID, o.Pid, comm(o.Pid)}
+	return ownerRow{o.Export, o.Session, o.UID, o.Tenant, o.Pid, comm(o.Pid)}
 }
 
 // comm is the name of a process, as rdma finds it; empty when it is gone.

@@ -71,6 +71,9 @@ const (
 	RootSessions     = 8
 )
 
+// MaxTenants bounds the control sockets: each costs a descriptor, a goroutine and an entry in snapshots and metrics.
+const MaxTenants = 1024
+
 // GarbagePercent bounds what the heap holds beyond what lives, as GOGC does: a program that makes and closes
 // objects all the time would have the daemon hold twice what DaemonMemory allows it. The data path allocates
 // nothing, so that this costs the making of objects alone.

@@ -15,21 +15,21 @@ func TestMappingsOfAll(t *testing.T) {
 	var err error
 	n := 0
 	for ; err == nil; n++ {
-		err = all.of(uint32(n/each)).take(nil, one)
+		err = all.open(holder{uid: uint32(n / each)}).take(nil, one)
 	}
 	if n--; n != budget.MaxMappings || !strings.Contains(err.Error(), "xwarp resource show user") {
 		t.Errorf("%d mappings, then %v", n, err)
 	}
 	for _, k := range []budget.Amounts{sessionCost, {budget.CQs: 1}, {budget.QPs: 1}} {
-		if err := all.of(1<<20).take(nil, k); err == nil {
+		if err := all.open(holder{uid: 1 << 20}).take(nil, k); err == nil {
 			t.Errorf("%v is taken", k)
 		}
 	}
-	if err := all.of(1<<20).take(nil, pdCost); err != nil {
+	if err := all.open(holder{uid: 1 << 20}).take(nil, pdCost); err != nil {
 		t.Errorf("a domain maps nothing: %v", err)
 	}
-	all.of(0).give(one)
-	if err := all.of(1<<20).take(nil, sessionCost); err != nil {
+	all.open(holder{}).give(one)
+	if err := all.open(holder{uid: 1 << 20}).take(nil, sessionCost); err != nil {
 		t.Errorf("in place of a region that is gone: %v", err)
 	}
 }

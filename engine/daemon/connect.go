@@ -116,8 +116,8 @@ func (s *session) open(ctx context.Context, try func() error) error {
 func (s *session) checkPort(port uint16) error {
 	if l := s.limits(); !s.operator && !mayListen(&l, port) {
 		return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
-			"user %d may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
-			s.uid, port, l.Ports)}
+			"%v may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
+			s.account.holder, port, l.Ports)}
 	}
 	return nil
 }
@@ -130,8 +130,8 @@ func (s *session) checkWildcard(a netip.Addr) error {
 		return nil
 	}
 	return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
-		"user %d may not listen on %v: name an address of this host (or set limits.wildcard, or "+
-			"wildcard in a [[user]] table)", s.uid, a)}
+		"%v may not listen on %v: name an address of this host (or set limits.wildcard, or "+
+			"wildcard in a [[user]] table)", s.account.holder, a)}
 }
 
 func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {

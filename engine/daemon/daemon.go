@@ -35,8 +35,11 @@ type Daemon struct {
 	peers    *budget.Peers
 	socket   *net.UnixListener
 	admin    *net.UnixListener // the operator's
-	web      *webServer        // nil: none is configured
+	tenants  []*net.UnixListener
+	web      *webServer // nil: none is configured
 	events   eventRing
+
+	tenantDirectory string
 
 	mu            sync.Mutex
 	exports       []*export
@@ -122,16 +125,16 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if d.socket, err = listenControl(cfg.Daemon.Socket, programs(&cfg.Daemon)); err != nil {
 		return err
 	}
-	go d.acceptPrograms(d.socket, false)
+	go d.acceptPrograms(d.socket, door{})
 	d.log.Info("control socket is open", "path", cfg.Daemon.Socket)
 	if path := cfg.Daemon.OperatorSocket(); path != "" {
 		if d.admin, err = listenControl(path, operator); err != nil {
 			return err
 		}
-		go d.acceptPrograms(d.admin, true)
+		go d.acceptPrograms(d.admin, door{operator: true})
 		d.log.Info("operator's control socket is open", "path", path)
 	}
-	return nil
+	return d.startTenants(&cfg.Tenants)
 }
 
 // Run serves until ctx is done, then closes everything in order within the configured grace. Without the

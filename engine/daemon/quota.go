@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/user"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -26,33 +27,54 @@ func limitOf(l *config.Limits, k budget.Kind) int64 {
 	}[k]
 }
 
-// accounts count what users have.
-type accounts struct {
-	mu    sync.Mutex
-	users map[uint32]*account
-	maps  int64 // mappings of all
+// holder is for whom limits are: a user of this host, or a tenant, whose programs count together.
+type holder struct {
+	uid    uint32 // 0 of a tenant
+	tenant string // empty: it is a user
 }
 
-// account is one user's.
+func (h holder) String() string {
+	if h.tenant != "" {
+		return h.tenant
+	}
+	return fmt.Sprintf("user %d", h.uid)
+}
+
+// table is what the [[user]] table of other limits is called.
+func (h holder) table() string {
+	if h.tenant != "" {
+		return fmt.Sprintf("each tenant a [[user]] table named %q", config.TenantUser)
+	}
+	return "the user a [[user]] table"
+}
+
+// accounts count what users and tenants have.
+type accounts struct {
+	mu   sync.Mutex
+	of   map[holder]*account
+	maps int64 // mappings of all
+}
+
+// account is one holder's.
 type account struct {
+	holder
 	all  *accounts
-	uid  uint32
 	used budget.Amounts
 	// How often a limit was in the way.
 	refused budget.Amounts
 	pace    *rate.Limiter // of connections that it begins; nil: not limited
 }
 
-func (a *accounts) of(uid uint32) *account {
+func (a *accounts) open(h holder) *account {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.users == nil {
-		a.users = map[uint32]*account{}
+	if a.of == nil {
+		a.of = map[holder]*account{}
 	}
-	u := a.users[uid]
+	u := a.of[h]
 	if u == nil {
-		u = &account{all: a, uid: uid}
-		a.users[uid] = u
+		u = &account{all: a, holder: h}
+		a.of[h] = u
 	}
 	return u
 }
@@ -69,9 +91,8 @@ func (u *account) take(l *config.Limits, want budget.Amounts) error {
 		if limit := limitOf(l, k); n < 0 || n > 0 && n > limit-u.used[k] {
 			u.refused[k]++
 			return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
-				"user %d has %d of at most %d %s and wants %d more (raise limits.%s, or give the "+
-					"user a [[user]] table)",
-				u.uid, u.used[k], limit, k, n, k)}
+				"%v has %d of at most %d %s and wants %d more (raise limits.%s, or give %s)",
+				u.holder, u.used[k], limit, k, n, k, u.table())}
 		}
 	}
 	maps := want.Mappings()
@@ -120,29 +141,36 @@ func (u *account) turn(ctx context.Context, perSecond int) error {
 	return nil
 }
 
-// state returns the users' part of a snapshot.
-func (a *accounts) state(c *config.Config, see func(uid uint32) bool) (list []control.UserState) {
+// state returns the users' part of a snapshot, with that of tenants behind it.
+func (a *accounts) state(c *config.Config, see func(holder) bool) (list []control.UserState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for uid, u := range a.users {
-		if !see(uid) {
+	for h, u := range a.of {
+		if !see(h) {
 			continue
 		}
-		l := limitsFor(c, uid)
-		s := control.UserState{UID: uid, Used: map[string]int64{}, Limit: map[string]int64{},
-			Refused: map[string]int64{}}
+		l := limitsFor(c, h)
+		s := control.UserState{UID: h.uid, Tenant: h.tenant, Used: map[string]int64{},
+			Limit: map[string]int64{}, Refused: map[string]int64{}}
 		for k := range budget.Kinds {
 			s.Used[k.String()], s.Limit[k.String()], s.Refused[k.String()] = u.used[k],
 				limitOf(&l, k), u.refused[k]
 		}
 		list = append(list, s)
 	}
+	slices.SortFunc(list, func(a, b control.UserState) int {
+		return cmp.Or(cmp.Compare(len(a.Tenant), len(b.Tenant)), cmp.Compare(a.Tenant, b.Tenant),
+			cmp.Compare(a.UID, b.UID))
+	})
 	return list
 }
 
-// limitsFor returns the limits of a user.
-func limitsFor(c *config.Config, uid uint32) config.Limits {
-	number := strconv.FormatUint(uint64(uid), 10)
+// limitsFor returns the limits of a user or a tenant.
+func limitsFor(c *config.Config, h holder) config.Limits {
+	if h.tenant != "" {
+		return c.LimitsOf(config.TenantUser, config.TenantUser)
+	}
+	number := strconv.FormatUint(uint64(h.uid), 10)
 	name := number
 	if len(c.User) > 0 {
 		if u, err := user.LookupId(number); err == nil {

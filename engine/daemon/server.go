@@ -98,8 +98,14 @@ func handOver(path string, o owner) error {
 // acceptPause keeps a failing accept from spinning.
 const acceptPause = 20 * time.Millisecond
 
-// acceptPrograms begins the sessions of a socket, which is the operator's or for all.
-func (d *Daemon) acceptPrograms(ln *net.UnixListener, operator bool) {
+// door is through which socket a program comes: the operator's, a tenant's, or that for all.
+type door struct {
+	operator bool
+	tenant   string
+}
+
+// acceptPrograms begins the sessions of a socket.
+func (d *Daemon) acceptPrograms(ln *net.UnixListener, through door) {
 	for {
 		c, err := ln.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -110,7 +116,7 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener, operator bool) {
 			time.Sleep(acceptPause)
 			continue
 		}
-		if err := d.admit(c, operator); err != nil {
+		if err := d.admit(c, through); err != nil {
 			d.ended.refused.Add(1)
 			d.log.Warn("program refused", "error", err)
 			d.refused.end(c, control.AsError(err))
@@ -119,14 +125,18 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener, operator bool) {
 }
 
 // admit begins a session, unless there are too many.
-func (d *Daemon) admit(c *net.UnixConn, operator bool) error {
+func (d *Daemon) admit(c *net.UnixConn, through door) error {
 	cred, err := credentials(c)
 	if err != nil {
 		return err
 	}
 	cfg := d.cfg.Load()
-	limits := new(limitsFor(&cfg.Config, cred.Uid))
-	if operator {
+	who := holder{uid: cred.Uid}
+	if through.tenant != "" {
+		who = holder{tenant: through.tenant}
+	}
+	limits := new(limitsFor(&cfg.Config, who))
+	if through.operator {
 		if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
 			return &control.Error{Code: control.CodePermission,
 				Text: fmt.Sprintf("user %d has no business at the operator's socket "+
@@ -139,18 +149,22 @@ func (d *Daemon) admit(c *net.UnixConn, operator bool) error {
 	if d.stopping {
 		return &control.Error{Code: control.CodeClosed, Text: errShutdown.Error()}
 	}
-	if n, most := d.places(cred.Uid, operator); n >= most {
+	// A tenant has its places by the limit of sessions, which is held against the number of tenants.
+	if n, most := d.places(cred.Uid, through.operator); n >= most && through.tenant == "" {
 		return &control.Error{Code: control.CodeQuota,
 			Text: fmt.Sprintf("%d programs use the daemon already, of at most %d (daemon.clients)",
 				n, most)}
 	}
-	a := d.accounts.of(cred.Uid)
+	a := d.accounts.open(who)
 	if err := a.take(limits, sessionCost); err != nil {
 		return err
 	}
 	d.last++
 	s := newSession(d, d.last, c, cred.Uid, cred.Pid, a)
-	s.gid, s.operator = cred.Gid, operator
+	s.gid, s.operator = cred.Gid, through.operator
+	if who.tenant != "" {
+		s.log = s.log.With("tenant", who.tenant)
+	}
 	d.sessions[s.id] = s
 	d.live.Add(1)
 	go s.serve(d.live.Done)
@@ -161,7 +175,7 @@ func (d *Daemon) admit(c *net.UnixConn, operator bool) error {
 // called with mu held.
 func (d *Daemon) places(uid uint32, operator bool) (taken, most int) {
 	for _, s := range d.sessions {
-		if s.operator == operator {
+		if s.operator == operator && s.account.tenant == "" {
 			taken++
 		}
 	}

@@ -363,7 +363,9 @@ func (s *session) welcome(a *control.HelloArgs) (err error) {
 // clip bounds a name that a program gave.
 func clip(s string) string { return s[:min(len(s), 64)] }
 
-func (s *session) limits() config.Limits { return limitsFor(&s.d.cfg.Load().Config, s.uid) }
+func (s *session) limits() config.Limits {
+	return limitsFor(&s.d.cfg.Load().Config, s.account.holder)
+}
 
 func (s *session) take(n budget.Amounts) error {
 	if s.operator {

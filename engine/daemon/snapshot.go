@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,9 +15,9 @@ import (
 // Snapshot returns everything that the daemon has.
 func (d *Daemon) Snapshot() control.Snapshot { return d.view(nil) }
 
-// view is a Snapshot of what belongs to one user; nil sees everything.
-func (d *Daemon) view(only *uint32) control.Snapshot {
-	see := func(uid uint32) bool { return only == nil || *only == uid }
+// view is a Snapshot of what belongs to one user or tenant; nil sees everything.
+func (d *Daemon) view(only *holder) control.Snapshot {
+	see := func(h holder) bool { return only == nil || *only == h }
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
 		Uptime: time.Since(d.since).Seconds(),
@@ -33,6 +32,9 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 	peers, refused := d.peerStates()
 	v.Counters[counters.PeersRefused.Key] = refused
 	v.Unconfirmed, v.Places = d.await.left().Seconds(), d.cfg.Load().Daemon.Clients
+	if n := len(d.tenants); n > 0 {
+		v.Tenants, v.TenantDirectory = n, d.tenantDirectory
+	}
 	if only == nil {
 		v.Events = d.events.list()
 		v.Peers = peers
@@ -50,17 +52,16 @@ func (d *Daemon) view(only *uint32) control.Snapshot {
 		}
 	}
 	for _, s := range d.all() {
-		if see(s.uid) {
+		if see(s.account.holder) {
 			s.view(&v)
 		}
 	}
 	v.Users = d.accounts.state(&d.cfg.Load().Config, see)
-	slices.SortFunc(v.Users, func(a, b control.UserState) int { return cmp.Compare(a.UID, b.UID) })
 	return v
 }
 
 func (s *session) owner() control.Owner {
-	o := control.Owner{Session: s.id, UID: s.uid, Pid: s.pid}
+	o := control.Owner{Session: s.id, UID: s.uid, Tenant: s.account.tenant, Pid: s.pid}
 	if s.dev != nil {
 		o.Device = s.dev.name
 	}

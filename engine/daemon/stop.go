@@ -27,7 +27,7 @@ func (d *Daemon) close(grace time.Duration) error {
 	if again {
 		return nil
 	}
-	for _, ln := range []*net.UnixListener{d.socket, d.admin} {
+	for _, ln := range append([]*net.UnixListener{d.socket, d.admin}, d.tenants...) {
 		if ln != nil {
 			ln.Close()
 		}

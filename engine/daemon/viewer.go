@@ -14,17 +14,17 @@ type viewers struct {
 	of map[audience]*viewer
 }
 
-// audience is who sees the same: a user, or the operator, whose user does not count.
+// audience is who sees the same: a user or a tenant, or the operator, whose user does not count.
 type audience struct {
 	operator bool
-	uid      uint32
+	holder
 }
 
 func (s *session) audience() audience {
 	if s.operator {
 		return audience{operator: true}
 	}
-	return audience{uid: s.uid}
+	return audience{holder: s.account.holder}
 }
 
 // viewer makes those of one user: one at a time, which all who asked before it was begun share, at most every
@@ -109,7 +109,7 @@ func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error)
 		if s.operator {
 			return s.d.Snapshot()
 		}
-		return s.d.view(&s.uid)
+		return s.d.view(&s.account.holder)
 	})
 	if err != nil {
 		<-s.viewing

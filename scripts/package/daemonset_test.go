@@ -92,8 +92,9 @@ func TestDaemonSet(t *testing.T) {
 	if err := os.WriteFile(file, []byte(list[0].Data["xwarp.toml"]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if cfg, err := config.Load(config.Source{Path: file}); err != nil || len(cfg.Interface) != 1 {
-		t.Errorf("its configuration: %v", err)
+	cfg, err := config.Load(config.Source{Path: file})
+	if err != nil || len(cfg.Interface) != 1 || cfg.Tenants.Count == 0 {
+		t.Fatalf("its configuration: %v", err)
 	}
 	spec := &list[1].Spec
 	pod := &spec.Template.Spec
@@ -107,7 +108,7 @@ func TestDaemonSet(t *testing.T) {
 	}
 	devicePlugin(t, pod)
 	want := map[string]string{filepath.Dir(config.DefaultPath): "config " + list[0].Metadata.Name,
-		filepath.Dir(client.DefaultPath): "host " + filepath.Dir(client.DefaultPath)}
+		cfg.Tenants.Directory: "host " + cfg.Tenants.Directory}
 	for _, m := range pod.Containers[0].VolumeMounts {
 		for _, v := range pod.Volumes {
 			if v.Name == m.Name && (want[m.MountPath] == "config "+v.ConfigMap.Name ||
@@ -136,8 +137,8 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// devicePlugin holds the plugin's container against the program: no privilege, the daemon's socket at the
-// same path as on the host, the kubelet's directory, and not the operator's socket.
+// devicePlugin holds the plugin's container against the program: no privilege, the daemon's socket, which is on
+// no other pod's volume, the kubelet's directory, and not the operator's socket.
 func devicePlugin(t *testing.T, p *pod) {
 	t.Helper()
 	c := &p.Containers[1]
@@ -158,7 +159,11 @@ func devicePlugin(t *testing.T, p *pod) {
 			t.Errorf("the plugin has %+v", m)
 		}
 		for _, v := range p.Volumes {
-			if v.Name == m.Name && v.HostPath.Path != m.MountPath {
+			path := m.MountPath
+			if readOnly {
+				path = "" // a volume of the pod's own
+			}
+			if v.Name == m.Name && v.HostPath.Path != path {
 				t.Errorf("%s is %q on the host", m.MountPath, v.HostPath.Path)
 			}
 		}

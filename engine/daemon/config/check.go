@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"xwarp/engine/budget"
 )
 
 // complete fills what tables in double brackets left out.
@@ -128,6 +131,7 @@ func (l *Loaded) check() error {
 	l.checkHTTP(f)
 	l.checkInterfaces(f)
 	l.checkUsers(f)
+	l.checkTenants(f)
 	l.checkPeers(f)
 	l.checkExports(f)
 	return errors.Join(f.errs...)
@@ -174,7 +178,7 @@ func (l *Loaded) checkUsers(f *faults) {
 			f.addf("%s has no name", key)
 			continue
 		}
-		if _, err := strconv.Atoi(u.Name); err != nil {
+		if _, err := strconv.Atoi(u.Name); err != nil && u.Name != TenantUser {
 			if _, err := user.Lookup(u.Name); err != nil {
 				f.addf("%s.name = %q: there is no such user", key, u.Name)
 			}
@@ -182,6 +186,28 @@ func (l *Loaded) checkUsers(f *faults) {
 		if _, err := ParsePorts(u.Ports); err != nil {
 			f.addf("%s.ports: %v", key, err)
 		}
+	}
+}
+
+// checkTenants holds what each tenant may have against what there is for all: none can take it from the others.
+func (l *Loaded) checkTenants(f *faults) {
+	t := &l.Tenants
+	if t.Count < 0 || t.Count > budget.MaxTenants {
+		f.addf("tenants.count = %d: from 0 to %d", t.Count, budget.MaxTenants)
+	}
+	if t.Count <= 0 {
+		return
+	}
+	if d := t.Directory; !filepath.IsAbs(d) || filepath.Clean(d) == "/" || len(d) > 70 {
+		f.addf("tenants.directory = %q: it must be an absolute path of at most 70 characters", d)
+	}
+	each := l.LimitsOf(TenantUser, TenantUser)
+	all := budget.Amounts{budget.Sessions: int64(each.Sessions), budget.MRs: int64(each.MRs),
+		budget.CQs: int64(each.CQs), budget.QPs: int64(each.QPs)}
+	if n := all.Mappings(); n > budget.MaxMappings/int64(t.Count) {
+		f.addf("tenants.count = %d: each may have %d sessions, mrs, cqs and qps, together at "+
+			"most %d: lower limits in a [[user]] table named %q", t.Count, n,
+			budget.MaxMappings, TenantUser)
 	}
 }
 

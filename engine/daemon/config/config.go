@@ -16,6 +16,7 @@ type Config struct {
 	MPA       MPA         `toml:"mpa"`
 	HTTP      HTTP        `toml:"http"`
 	Limits    Limits      `toml:"limits"`
+	Tenants   Tenants     `toml:"tenants"`
 	Peers     Peers       `toml:"peers"`
 	User      []User      `toml:"user"`
 	Peer      []Peer      `toml:"peer"`
@@ -113,6 +114,15 @@ type Limits struct {
 	Ports        []string `toml:"ports" reload:"yes"`
 	Wildcard     bool     `toml:"wildcard" reload:"yes"`
 }
+
+// Tenants are who has a control socket and limits alone, such as a pod.
+type Tenants struct {
+	Count     int    `toml:"count"`
+	Directory string `toml:"directory"`
+}
+
+// TenantUser names the table of users whose limits hold for each tenant.
+const TenantUser = "tenants"
 
 // Overridable are the keys that mpa.override takes.
 var Overridable = []string{"revision", "markers", "crc", "any_crc_error", "peer_to_peer", "retry"}

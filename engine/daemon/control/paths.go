@@ -1,11 +1,24 @@
 package control
 
+import (
+	"fmt"
+	"path/filepath"
+)
+
 // The sockets of a daemon, unless its configuration says otherwise. They lie in directories of their own,
 // because programs in containers mount that of the first.
 const (
 	DefaultPath         = "/run/xwarp/control.sock"
 	DefaultOperatorPath = "/run/xwarpd/admin.sock"
 )
+
+// TenantName names a tenant, and TenantPath the control socket of one below tenants.directory, whose own directory
+// holds nothing else.
+func TenantName(n int) string { return fmt.Sprintf("tenant-%d", n) }
+
+func TenantPath(directory, name string) string {
+	return filepath.Join(directory, name, filepath.Base(DefaultPath))
+}
 
 // OperatorPath returns where the operator's socket of a daemon is whose control socket is at path.
 func OperatorPath(path string) string {

@@ -34,6 +34,9 @@ type Snapshot struct {
 	// After so many seconds everything is undone unless a confirmation comes; 0: nothing is waited for.
 	Unconfirmed float64 `json:"unconfirmed_seconds,omitempty"`
 	Places      int     `json:"places"` // for programs at the control socket, of all users
+	// Tenants are how many control sockets there are below TenantDirectory.
+	Tenants         int    `json:"tenants"`
+	TenantDirectory string `json:"tenant_directory,omitempty"`
 }
 
 // DeviceState is a device with its workers. Counters have the names of their fields in engine.Stats, in snake case.
@@ -98,6 +101,7 @@ type Owner struct {
 	Session uint64 `json:"session,omitempty"`
 	Export  string `json:"export,omitempty"`
 	UID     uint32 `json:"uid"`
+	Tenant  string `json:"tenant,omitempty"` // through whose socket the program came
 	Pid     int32  `json:"pid,omitempty"`
 	Device  string `json:"device"`
 }
@@ -181,11 +185,12 @@ type ListenerState struct {
 	Addr   netip.AddrPort `json:"addr"`
 }
 
-// UserState is what a user has of what the limits allow.
+// UserState is what a user, or a tenant whatever its users are, has of what the limits allow.
 type UserState struct {
-	UID   uint32           `json:"uid"`
-	Used  map[string]int64 `json:"used"`
-	Limit map[string]int64 `json:"limit"`
+	UID    uint32           `json:"uid"` // 0 of a tenant
+	Tenant string           `json:"tenant,omitempty"`
+	Used   map[string]int64 `json:"used"`
+	Limit  map[string]int64 `json:"limit"`
 	// How often the limit was in the way.
 	Refused map[string]int64 `json:"refused"`
 }

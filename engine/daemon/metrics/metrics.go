@@ -57,14 +57,17 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, u := range s.Users {
 		uid := strconv.FormatUint(uint64(u.UID), 10)
+		if u.Tenant != "" {
+			uid = ""
+		}
 		for what, n := range u.Used {
-			o.gauge("xwarp_user_resources", float64(n), uid, what)
+			o.gauge("xwarp_user_resources", float64(n), uid, u.Tenant, what)
 		}
 		for what, n := range u.Limit {
-			o.gauge("xwarp_user_resource_limit", float64(n), uid, what)
+			o.gauge("xwarp_user_resource_limit", float64(n), uid, u.Tenant, what)
 		}
 		for what, n := range u.Refused {
-			o.count("xwarp_user_refusals_total", uint64(n), uid, what)
+			o.count("xwarp_user_refusals_total", uint64(n), uid, u.Tenant, what)
 		}
 	}
 	o.gauge("xwarp_sessions", float64(len(s.Sessions)))

@@ -100,7 +100,7 @@ func TestSeries(t *testing.T) {
 		`xwarp_registered_memory_bytes{device="eth0"}`:                                    "4096",
 		`xwarp_objects{device="eth0",kind="qp"}`:                                          "1",
 		`xwarp_queue_pairs{device="eth0",state="RTS"}`:                                    "1",
-		`xwarp_user_resource_limit{resource="qps",uid="1000"}`:                            "10",
+		`xwarp_user_resource_limit{resource="qps",tenant="",uid="1000"}`:                  "10",
 		`xwarp_export_connections{export="scratch"}`:                                      "2",
 		`xwarp_export_puts_total{export="images"}`:                                        "3",
 		`xwarp_export_put_bytes_total{export="images"}`:                                   "500",

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+)
+
+// startTenants opens the control sockets of tenants. Whoever reaches one is the tenant: nobody but who may enter
+// tenants.directory does, unless it is mounted where it can be reached.
+func (d *Daemon) startTenants(c *config.Tenants) error {
+	if c.Count == 0 {
+		return nil
+	}
+	if err := ownDirectory(c.Directory, 0o700); err != nil {
+		return fmt.Errorf("tenants.directory: %w", err)
+	}
+	d.tenantDirectory = c.Directory
+	for n := range c.Count {
+		name := control.TenantName(n)
+		path := control.TenantPath(c.Directory, name)
+		if err := ownDirectory(filepath.Dir(path), 0o755); err != nil {
+			return fmt.Errorf("directory of %s: %w", name, err)
+		}
+		ln, err := listenControl(path, owner{mode: 0o666})
+		if err != nil {
+			return err
+		}
+		d.tenants = append(d.tenants, ln)
+		go d.acceptPrograms(ln, door{tenant: name})
+	}
+	d.log.Info("control sockets of tenants are open", "tenants", c.Count, "directory", c.Directory)
+	return nil
+}
+
+// ownDirectory makes a directory of the daemon's, or takes the one that is there, and gives it the mode. It stays
+// when the daemon ends: containers have it mounted.
+func ownDirectory(path string, mode fs.FileMode) error {
+	if err := os.MkdirAll(path, mode); err != nil {
+		return err
+	}
+	fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return fmt.Errorf("%s is no directory", path)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if st.Uid != uint32(os.Geteuid()) {
+		return fmt.Errorf("%s belongs to user %d, who could put sockets there: remove it, or name "+
+			"another", path, st.Uid)
+	}
+	if err := unix.Fchmod(fd, uint32(mode)); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
