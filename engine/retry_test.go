@@ -70,6 +70,9 @@ func TestNoFallback(t *testing.T) {
 		"rejected": {func(_ int, c net.Conn) {
 			io.WriteString(c, "MPA ID Rep Frame\x70\x02\x00\x04\x00\x00\x00\x00")
 		}, [][2]byte{{2, 0xd0}, {2, 0x50}, {2, 0xd0}, {2, 0x50}}},
+		"rejected by the consumer": {func(_ int, c net.Conn) {
+			io.WriteString(c, "MPA ID Rep Frame\xf0\x02\x00\x04\x00\x00\x00\x00")
+		}, [][2]byte{{2, 0xd0}, {2, 0xd0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, seen := asked(t, len(c.want), c.answer)
@@ -90,6 +93,45 @@ func TestNoFallback(t *testing.T) {
 				if got := <-seen; got != want {
 					t.Errorf("Request %d has revision and flags %x, want %x", i, got, want)
 				}
+			}
+		})
+	}
+}
+
+// TestRejectIsFinal: the consumer of a listener that says no is asked once, whether it wants markers or not.
+func TestRejectIsFinal(t *testing.T) {
+	for name, noMarkers := range map[string]bool{"markers": false, "no markers": true} {
+		t.Run(name, func(t *testing.T) {
+			d, err := engine.OpenKernel(engine.KernelConfig{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			l, err := d.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0,
+				verbs.ConnConfig{MPA: &verbs.MPAConfig{NoMarkers: noMarkers}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			requests := make(chan int)
+			go func() {
+				n := 0
+				for {
+					r, err := l.Accept(context.Background())
+					if err != nil {
+						requests <- n
+						return
+					}
+					n++
+					r.Reject(nil)
+				}
+			}()
+			if err := d.Dial(t.Context(), l.Addr(), newEnd(t, d, 4096).qp,
+				verbs.ConnConfig{}); !errors.Is(err, verbs.ErrRejected) {
+				t.Errorf("Dial: %v", err)
+			}
+			l.Close()
+			if n := <-requests; n != 1 {
+				t.Errorf("the consumer was asked %d times", n)
 			}
 		})
 	}

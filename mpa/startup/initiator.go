@@ -101,8 +101,9 @@ func (i *Initiator) reply(f *frame) *ulpdu.Error {
 		i.stage = StageRejected
 		i.smbd(f)
 		switch {
-		case i.cfg.Markers && len(p.PrivateData) == 0:
-			i.retry = RetryNoMarkers // soft-iWARP of Linux answers so when it is asked for markers
+		case i.cfg.Markers && !f.markers && len(p.PrivateData) == 0:
+			// Soft-iWARP of Linux answers so when it is asked for markers. A Reply with M is a consumer's no.
+			i.retry = RetryNoMarkers
 		case sent == RevEnhanced && f.rev == RevIETF:
 			i.retry = RetryRevision1
 		}

@@ -186,6 +186,8 @@ func TestReplies(t *testing.T) {
 			"60 01 0000", StageRejected, RetryNoMarkers, 0},
 		{"rejected by the consumer", Config{Revision: 1, Markers: true}, repKey +
 			"60 01 0001 00", StageRejected, RetryNone, 0},
+		{"rejected by the consumer, who would send markers", Config{Revision: 1, Markers: true},
+			repKey + "e0 01 0000", StageRejected, RetryNone, 0},
 		{"enhanced, rejected when markers were asked for", Config{Markers: true}, repKey +
 			"70 02 0004 0000 0000", StageRejected, RetryNoMarkers, 0},
 		{"rejected with revision 1", Config{}, repKey + "60 01 0000", StageRejected,

@@ -179,6 +179,9 @@ func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
 		PrivateData: q.PrivateData}
 	f := &frame{kind: replyFrame, rev: q.Revision, markers: r.cfg.Markers, crc: !r.cfg.NoCRC,
 		rejected: reject}
+	if reject { // no markers follow: M says that those of the Request were not what was in the way
+		f.markers = r.received.markers
+	}
 	var head []byte
 	switch {
 	case q.Version == 0:
