@@ -20,8 +20,7 @@ import (
 
 // captureInfo is what capture prints at its end.
 type captureInfo struct {
-	Schema  int    `json:"schema" doc:"version of this layout, 1"`
-	Command string `json:"command" doc:"\"capture\""`
+	document
 	Device  string `json:"device" doc:"whose frames they are"`
 	File    string `json:"file" doc:"pcapng"`
 	Octets  int64  `json:"octets" doc:"of the file"`
@@ -194,7 +193,7 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 	plain.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", device)
 	n, result, err := o.copy(cmd.Context(), out, c)
 	v := captureInfo{
-		Schema: 1, Command: "capture", Device: device, File: o.file, Octets: n,
+		document: document{1, "capture"}, Device: device, File: o.file, Octets: n,
 		Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
 	}
 	if err == nil && result.Error != "" {

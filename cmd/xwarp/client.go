@@ -20,8 +20,7 @@ import (
 
 // transferResult is what put and get print; the doc tags document its JSON keys.
 type transferResult struct {
-	Schema        int     `json:"schema" doc:"version of this layout, 1"`
-	Command       string  `json:"command" doc:"\"put\" or \"get\""`
+	document
 	OK            bool    `json:"ok" doc:"everything arrived and its SHA-256 is right"`
 	Error         string  `json:"error,omitempty" doc:"why not; absent when ok"`
 	File          string  `json:"file" doc:"the local file"`
@@ -73,7 +72,7 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 	if err := c.patient(); err != nil {
 		return err
 	}
-	res := transferResult{Schema: 1, Command: cmd.Name(), File: file, Remote: c.server}
+	res := transferResult{document: document{1, cmd.Name()}, File: file, Remote: c.server}
 	err := c.transfer(cmd, g, &res, move)
 	res.OK = err == nil
 	if c.json {

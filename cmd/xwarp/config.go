@@ -15,23 +15,20 @@ import (
 
 // configInfo is what config show prints; the doc tags document its JSON keys.
 type configInfo struct {
-	Schema  int           `json:"schema" doc:"version of this layout, 1"`
-	Command string        `json:"command" doc:"\"config show\""`
-	Path    string        `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
-	Keys    []configValue `json:"keys" doc:"all keys, in the order of the file"`
+	document
+	Path string        `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
+	Keys []configValue `json:"keys" doc:"all keys, in the order of the file"`
 }
 
 // configText is what config default prints.
 type configText struct {
-	Schema  int    `json:"schema" doc:"version of this layout, 1"`
-	Command string `json:"command" doc:"\"config default\""`
-	Text    string `json:"text" doc:"the file, in TOML with comments"`
+	document
+	Text string `json:"text" doc:"the file, in TOML with comments"`
 }
 
 // configCheck is what config check prints.
 type configCheck struct {
-	Schema     int    `json:"schema" doc:"version of this layout, 1"`
-	Command    string `json:"command" doc:"\"config check\""`
+	document
 	OK         bool   `json:"ok" doc:"nothing is wrong"`
 	Path       string `json:"path,omitempty" doc:"the file that was read; absent when there is none"`
 	Interfaces int    `json:"interfaces" doc:"how many there are"`
@@ -85,7 +82,7 @@ func newConfigDefault() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return printJSON(cmd, configText{Schema: 1, Command: "config default",
+				return printJSON(cmd, configText{document: document{1, "config default"},
 					Text: config.Default})
 			}
 			_, err := fmt.Fprint(cmd.OutOrStdout(), config.Default)
@@ -110,7 +107,7 @@ func newConfigCheck() *cobra.Command {
 	f.register(cmd)
 	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		v := configCheck{Schema: 1, Command: "config check"}
+		v := configCheck{document: document{1, "config check"}}
 		l, err := f.load()
 		if err == nil {
 			v.Path, v.Interfaces, v.Exports = l.Path, len(l.Interface), len(l.Export)
@@ -149,7 +146,7 @@ func newConfigShow() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		info := configInfo{Schema: 1, Command: "config show", Path: l.Path}
+		info := configInfo{document: document{1, "config show"}, Path: l.Path}
 		for _, v := range l.Values() {
 			if wanted(v.Key, args) {
 				info.Keys = append(info.Keys, configValue{v.Key, v.Value, string(v.Origin),

@@ -11,10 +11,9 @@ import (
 
 // confirmInfo is what confirm prints.
 type confirmInfo struct {
-	Schema  int     `json:"schema" doc:"version of this layout, 1"`
-	Command string  `json:"command" doc:"\"confirm\""`
-	State   string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" when the daemon stays anyway"`
-	Left    float64 `json:"left_seconds" doc:"of the time that there was"`
+	document
+	State string  `json:"state" doc:"\"confirmed\", \"already_confirmed\", or \"not_awaited\" when the daemon stays anyway"`
+	Left  float64 `json:"left_seconds" doc:"of the time that there was"`
 }
 
 func newConfirm(*global) *cobra.Command {
@@ -39,7 +38,7 @@ gives the interfaces back and ends. Only who may open the operator's socket may 
 			return err
 		}
 		if o.json {
-			return printJSON(cmd, confirmInfo{Schema: 1, Command: "confirm", State: r.State,
+			return printJSON(cmd, confirmInfo{document: document{1, "confirm"}, State: r.State,
 				Left: r.Left})
 		}
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), confirmText(&r))

@@ -4,15 +4,19 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"xwarp/engine/plain"
 )
+
+// document begins every object that a command prints as JSON.
+type document struct {
+	Schema  int    `json:"schema" doc:"version of this layout"`
+	Command string `json:"command" doc:"what printed it"`
+}
 
 // printJSON writes one object, indented, to the command's stdout.
 func printJSON(cmd *cobra.Command, v any) error {
@@ -43,10 +47,7 @@ type bar struct {
 	pb   *progressbar.ProgressBar
 }
 
-func newBar(w io.Writer) *bar {
-	f, ok := w.(*os.File)
-	return &bar{w: w, on: ok && term.IsTerminal(int(f.Fd()))}
-}
+func newBar(w io.Writer) *bar { return &bar{w: w, on: isTerminal(w)} }
 
 // show says that done of total octets of what have moved; a total below 0 is unknown. A new what begins a new bar.
 func (b *bar) show(what string, done, total int64) {

@@ -20,8 +20,7 @@ import (
 
 // cpResult is what cp --json prints; the doc tags document its keys.
 type cpResult struct {
-	Schema    int      `json:"schema" doc:"version of this layout, 1"`
-	Command   string   `json:"command" doc:"\"cp\""`
+	document
 	OK        bool     `json:"ok" doc:"every file is there"`
 	Error     string   `json:"error,omitempty" doc:"why not; absent when ok"`
 	Remote    string   `json:"remote" doc:"address and port of the server"`
@@ -79,7 +78,7 @@ already; with --checksum one of the same SHA-256. What is cut off is gone on wit
 		if err := c.patient(); err != nil {
 			return err
 		}
-		res := cpResult{Schema: 1, Command: "cp", Remote: c.server, Notes: []string{}}
+		res := cpResult{document: document{1, "cp"}, Remote: c.server, Notes: []string{}}
 		err = c.copy(cmd, g, &res, cfg, sources, dst, up)
 		res.OK = err == nil
 		if c.json {

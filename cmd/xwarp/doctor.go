@@ -14,11 +14,10 @@ import (
 
 // doctorInfo is what doctor prints.
 type doctorInfo struct {
-	Schema  int             `json:"schema" doc:"version of this layout, 1"`
-	Command string          `json:"command" doc:"\"doctor\""`
-	OK      bool            `json:"ok" doc:"nothing failed"`
-	Lines   []doctor.Line   `json:"lines" doc:"one for each check"`
-	Undone  []doctor.Undone `json:"undone" doc:"what --undo took back"`
+	document
+	OK     bool            `json:"ok" doc:"nothing failed"`
+	Lines  []doctor.Line   `json:"lines" doc:"one for each check"`
+	Undone []doctor.Undone `json:"undone" doc:"what --undo took back"`
 }
 
 func newDoctor(*global) *cobra.Command {
@@ -69,7 +68,7 @@ and go from the interface's Ethernet address to the same, so that the next switc
 			}
 			o.Ports = append(o.Ports, uint16(p))
 		}
-		v := doctorInfo{Schema: 1, Command: "doctor", OK: true}
+		v := doctorInfo{document: document{1, "doctor"}, OK: true}
 		switch {
 		case undo:
 			v.Undone, err = doctor.Undo(state)

@@ -12,8 +12,7 @@ import (
 
 // explanation is what explain --json prints.
 type explanation struct {
-	Schema  int             `json:"schema" doc:"version of this layout, 1"`
-	Command string          `json:"command" doc:"\"explain\""`
+	document
 	Query   string          `json:"query" doc:"what was asked for; empty for --list"`
 	Entries []explain.Entry `json:"entries" doc:"what it may mean, the likeliest first"`
 }
@@ -65,7 +64,7 @@ func newExplain(*global) *cobra.Command {
 		}
 		switch {
 		case asJSON:
-			return printJSON(cmd, explanation{Schema: 1, Command: "explain", Query: query,
+			return printJSON(cmd, explanation{document: document{1, "explain"}, Query: query,
 				Entries: entries})
 		case list:
 			return listCodes(cmd.OutOrStdout(), entries)

@@ -12,9 +12,8 @@ import (
 
 // linkInfo and devInfo are what link show and dev show print.
 type linkInfo struct {
-	Schema  int       `json:"schema" doc:"version of this layout, 1"`
-	Command string    `json:"command" doc:"\"link\""`
-	Links   []linkRow `json:"link" doc:"the ports of the daemon's devices"`
+	document
+	Links []linkRow `json:"link" doc:"the ports of the daemon's devices"`
 }
 
 type linkRow struct {
@@ -26,8 +25,7 @@ type linkRow struct {
 }
 
 type devInfo struct {
-	Schema  int      `json:"schema" doc:"version of this layout, 1"`
-	Command string   `json:"command" doc:"\"dev\""`
+	document
 	Devices []devRow `json:"dev" doc:"the daemon's devices"`
 }
 
@@ -45,7 +43,7 @@ type devRow struct {
 func newLink(*global) *cobra.Command {
 	return newPlace("link", "Show the daemon's ports and their network interfaces", "DEV/PORT",
 		func(s *control.Snapshot, only string) any {
-			v := linkInfo{Schema: 1, Command: "link", Links: []linkRow{}}
+			v := linkInfo{document: document{1, "link"}, Links: []linkRow{}}
 			for i := range s.Devices {
 				if d := &s.Devices[i]; only == "" || only == d.Name {
 					v.Links = append(v.Links, makeLink(i, d))
@@ -58,7 +56,7 @@ func newLink(*global) *cobra.Command {
 func newDev(*global) *cobra.Command {
 	return newPlace("dev", "Show the daemon's devices", "DEV", func(s *control.Snapshot,
 		only string) any {
-		v := devInfo{Schema: 1, Command: "dev", Devices: []devRow{}}
+		v := devInfo{document: document{1, "dev"}, Devices: []devRow{}}
 		for i := range s.Devices {
 			if d := &s.Devices[i]; only == "" || only == d.Name {
 				v.Devices = append(v.Devices, devRow{onDevice{i, d.Name}, "rnic", s.Version,

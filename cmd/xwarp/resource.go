@@ -9,8 +9,7 @@ import (
 
 // resourceInfo is what resource show prints; one of the lists is there, that of the kind, even when it is empty.
 type resourceInfo struct {
-	Schema    int           `json:"schema" doc:"version of this layout, 2"`
-	Command   string        `json:"command" doc:"\"resource\""`
+	document
 	Kind      string        `json:"kind" doc:"qp, cm_id, cq, mr, pd, listener, session, user or peer; empty: the numbers of all"`
 	Objects   *view.Objects `json:"objects,omitempty" doc:"how many there are"`
 	QPs       []qpRow       `json:"qp,omitzero" doc:"queue pairs"`

@@ -74,7 +74,7 @@ func (v *resourceInfo) rows(kind string) any {
 }
 
 func makeResources(s *control.Snapshot, kind string) resourceInfo {
-	v := resourceInfo{Schema: 2, Command: "resource", Kind: kind}
+	v := resourceInfo{document: document{2, "resource"}, Kind: kind}
 	index := map[string]int{}
 	for i := range s.Devices {
 		index[s.Devices[i].Name] = i

@@ -18,8 +18,7 @@ import (
 
 // rpingResult is what rping --json prints for each connection.
 type rpingResult struct {
-	Schema    int     `json:"schema" doc:"version of this layout, 1"`
-	Command   string  `json:"command" doc:"\"rping\""`
+	document
 	Role      string  `json:"role" doc:"\"client\" or \"server\""`
 	OK        bool    `json:"ok" doc:"false: see error"`
 	Error     string  `json:"error,omitempty" doc:"why not"`
@@ -233,7 +232,7 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Resu
 		return err
 	}
 	o := rpingResult{
-		Schema: 1, Command: "rping", Role: "client", OK: err == nil, Transport: t.Name,
+		document: document{1, "rping"}, Role: "client", OK: err == nil, Transport: t.Name,
 		Interface: t.Interface, Daemon: t.Daemon,
 		Micros: float64(res.Latency()) / float64(time.Microsecond), Result: res,
 	}

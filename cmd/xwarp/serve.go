@@ -21,8 +21,7 @@ import (
 
 // serveEvent is one line of serve --json; the doc tags document its keys.
 type serveEvent struct {
-	Schema    int     `json:"schema" doc:"version of this layout, 1"`
-	Command   string  `json:"command" doc:"\"serve\""`
+	document
 	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\", \"store\" and \"fetch\" (a file of a directory), or \"error\" (of a connection)"`
 	Address   string  `json:"address,omitempty" doc:"listening: where"`
 	Transport string  `json:"transport,omitempty" doc:"listening: \"xdp\" or \"kernel\""`

@@ -16,8 +16,7 @@ import (
 
 // statisticInfo is what statistic show prints.
 type statisticInfo struct {
-	Schema     int            `json:"schema" doc:"version of this layout, 2"`
-	Command    string         `json:"command" doc:"\"statistic\""`
+	document
 	Statistics []statisticRow `json:"statistics" doc:"groups of counters"`
 }
 
@@ -69,7 +68,7 @@ func newStatistic(*global) *cobra.Command {
 }
 
 func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
-	v := statisticInfo{Schema: 2, Command: "statistic", Statistics: []statisticRow{}}
+	v := statisticInfo{document: document{2, "statistic"}, Statistics: []statisticRow{}}
 	add := func(r statisticRow) {
 		if r.Counters != nil {
 			v.Statistics = append(v.Statistics, r)

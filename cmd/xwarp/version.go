@@ -11,8 +11,7 @@ import (
 
 // versionInfo is what version prints; the doc tags document its JSON keys.
 type versionInfo struct {
-	Schema   int    `json:"schema" doc:"version of this layout, 1"`
-	Command  string `json:"command" doc:"\"version\""`
+	document
 	Version  string `json:"version" doc:"of the package or of the module, \"(devel)\" when built from a work tree"`
 	Revision string `json:"revision,omitempty" doc:"of the repository"`
 	Modified bool   `json:"modified" doc:"the work tree had changes that were not committed"`
@@ -23,7 +22,7 @@ type versionInfo struct {
 func buildVersion() versionInfo {
 	b := version.Get()
 	return versionInfo{
-		Schema: 1, Command: "version", Version: b.Version, Revision: b.Revision,
+		document: document{1, "version"}, Version: b.Version, Revision: b.Revision,
 		Modified: b.Modified,
 		Go:       runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
