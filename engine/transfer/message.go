@@ -78,13 +78,21 @@ type Sum [32]byte
 //
 //	0..3 "xwtr"  4 version  5 type  6..7 length of what follows, then by type (big-endian):
 //
-//	Put, Get  0..7 length
-//	Region    0..7 length  8..15 TO  16..19 STag  20..51 SHA-256  52..59 content
-//	Done      0..7 length  8..39 SHA-256
-//	Beat      nothing
-//	Error     0..1 code    2.. text in UTF-8
+//	Put, Get           0..7 length
+//	Region             0..7 length  8..15 TO  16..19 STag  20..51 SHA-256  52..59 content
+//	Done               0..7 length  8..39 SHA-256
+//	Beat               nothing
+//	Error              0..1 code  2.. text in UTF-8
 //
-// and those of a server with a directory, see fileBody.
+// and those of a server with a directory, where an attr is 0 kind, 1..2 mode, 3..10 length, 11..18 time of the
+// last change:
+//
+//	Stat, List, Fetch  0.. path
+//	Mkdir, Store       0..18 attr  19..26 session  27.. path
+//	Attr               0..18 attr
+//	Opened             0..18 attr  19 resumed  20..27 TO  28..31 STag
+//	Sum                0..7 length  8..15 offset  16..47 SHA-256, in the answer
+//	Close              0 commit
 type Message struct {
 	Type Type
 	// Put: octets that come, or Unknown. Get: octets wanted, 0 for all. Region, Done: octets of the transfer
@@ -110,8 +118,6 @@ const (
 	magic     = "xwtr"
 )
 
-var bodyLens = [...]int{TypePut: 8, TypeGet: 8, TypeRegion: 60, TypeDone: 40, TypeBeat: 0}
-
 // Errors of ParseMessage.
 var (
 	ErrShort   = errors.New("message is cut short")
@@ -121,28 +127,52 @@ var (
 	ErrBody = errors.New("message of an impossible type or length")
 )
 
+// fields are what follows the header, in the order of the wire; the text of an Error or a path comes behind.
+func (m *Message) fields() []any {
+	switch m.Type {
+	case TypePut, TypeGet:
+		return []any{&m.Length}
+	case TypeRegion:
+		return []any{&m.Length, &m.TO, &m.STag, &m.Sum, &m.Content}
+	case TypeDone:
+		return []any{&m.Length, &m.Sum}
+	case TypeError:
+		return []any{&m.Code}
+	case TypeMkdir, TypeStore:
+		return []any{&m.Attr, &m.Session}
+	case TypeAttr:
+		return []any{&m.Attr}
+	case TypeOpened:
+		return []any{&m.Attr, &m.Flag, &m.TO, &m.STag}
+	case TypeSum:
+		return []any{&m.Length, &m.Offset, &m.Sum}
+	case TypeClose:
+		return []any{&m.Flag}
+	}
+	return nil
+}
+
+// hasPath reports whether a path ends the message.
+func (m *Message) hasPath() bool {
+	switch m.Type {
+	case TypeStat, TypeList, TypeFetch, TypeMkdir, TypeStore:
+		return true
+	}
+	return false
+}
+
 // AppendMessage appends m to b.
 func AppendMessage(b []byte, m *Message) []byte {
 	at := len(b)
 	b = append(b, magic...)
 	b = append(b, Version, byte(m.Type), 0, 0)
-	switch m.Type {
-	case TypePut, TypeGet:
-		b = binary.BigEndian.AppendUint64(b, m.Length)
-	case TypeRegion:
-		b = binary.BigEndian.AppendUint64(b, m.Length)
-		b = binary.BigEndian.AppendUint64(b, uint64(m.TO))
-		b = binary.BigEndian.AppendUint32(b, uint32(m.STag))
-		b = append(b, m.Sum[:]...)
-		b = binary.BigEndian.AppendUint64(b, m.Content)
-	case TypeDone:
-		b = binary.BigEndian.AppendUint64(b, m.Length)
-		b = append(b, m.Sum[:]...)
-	case TypeError:
-		b = binary.BigEndian.AppendUint16(b, uint16(m.Code))
+	for _, f := range m.fields() {
+		b, _ = binary.Append(b, binary.BigEndian, f)
+	}
+	if m.Type == TypeError {
 		b = append(b, cut(m.Text, MaxText)...)
-	default:
-		b = m.appendFile(b)
+	} else if m.hasPath() {
+		b = append(b, m.Path...)
 	}
 	binary.BigEndian.PutUint16(b[at+6:], uint16(len(b)-at-headerLen))
 	return b
@@ -183,31 +213,23 @@ func ParseMessage(b []byte) (m Message, err error) {
 }
 
 func (m *Message) parseBody(b []byte) error {
-	if m.Type == TypeError {
-		if len(b) < 2 || len(b)-2 > MaxText {
-			return ErrBody
-		}
-		m.Code, m.Text = Code(binary.BigEndian.Uint16(b)), plain.Line(string(b[2:]))
-		return nil
-	}
-	if int(m.Type) >= len(bodyLens) {
-		return m.parseFile(b)
-	}
-	if m.Type == 0 || len(b) != bodyLens[m.Type] {
+	if m.Type == 0 || int(m.Type) >= len(typeNames) {
 		return ErrBody
 	}
-	if m.Type == TypeBeat {
-		return nil
+	for _, f := range m.fields() {
+		n, err := binary.Decode(b, binary.BigEndian, f)
+		if _, flag := f.(*bool); err != nil || flag && b[0] > 1 {
+			return ErrBody
+		}
+		b = b[n:]
 	}
-	m.Length = binary.BigEndian.Uint64(b)
-	switch m.Type {
-	case TypeRegion:
-		m.TO, m.STag = ddp.TO(binary.BigEndian.Uint64(b[8:])),
-			ddp.STag(binary.BigEndian.Uint32(b[16:]))
-		copy(m.Sum[:], b[20:])
-		m.Content = binary.BigEndian.Uint64(b[52:])
-	case TypeDone:
-		copy(m.Sum[:], b[8:])
+	switch {
+	case m.Type == TypeError && len(b) <= MaxText:
+		m.Text = plain.Line(string(b))
+	case m.hasPath() && len(b) > 0 && len(b) <= MaxPath && !bytes.Contains(b, []byte{0}):
+		m.Path = string(b)
+	case m.hasPath() || len(b) > 0:
+		return ErrBody
 	}
 	return nil
 }
