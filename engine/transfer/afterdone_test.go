@@ -1,0 +1,144 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine"
+	"xwarp/engine/verbs"
+)
+
+// TestWriteAfterDone: who goes on to write behind the word that everything was written changes nothing that the server
+// looks at. Its STag is taken back first: a Write that comes later ends the connection, and one that came just before is
+// hashed with the rest, so that the sums differ.
+//
+//req:rfc5042-6.2.2-1 rfc5042-10.2-1
+func TestWriteAfterDone(t *testing.T) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	const size = 1 << 20
+	region, err := NewRegion(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer region.Close()
+	s, err := Listen(ServerConfig{Device: dev, Region: region, Idle: time.Hour},
+		netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx) }()
+	defer func() { stop(); <-served }()
+
+	good, bad := bytes.Repeat([]byte{1}, size), bytes.Repeat([]byte{0xff}, size)
+	var confirmed, refused int
+	for round := range 20 {
+		good[0] = byte(round)
+		p := newPutter(ctx, t, dev, s.Addr(), size)
+		p.write(good)
+		done := Message{Type: TypeDone, Length: size, Sum: sha256.Sum256(good)}
+		if err := p.send(&done); err != nil {
+			t.Fatal(err)
+		}
+		waits := round%2 == 0
+		if waits { // the server has looked
+			if _, err := p.expect(ctx, TypeDone); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.write(bad)
+		if !waits {
+			_, err := p.expect(ctx, TypeDone)
+			var no *RemoteError
+			switch {
+			case err == nil:
+				confirmed++
+			case errors.As(err, &no) && no.Code == CodeSum:
+				refused++
+			case !p.over():
+				t.Fatal(err)
+			}
+		}
+		p.free()
+		if c := contentOf(t, region); waits && !bytes.Equal(c, good) || bytes.IndexByte(c, 0xff) >= 0 {
+			t.Fatalf("round %d: a late Write is in the content", round)
+		}
+	}
+	t.Logf("of 10 Writes behind Done itself %d were too late, %d were in time and refused", confirmed,
+		refused)
+}
+
+// putter is a client of which a test says each step.
+type putter struct {
+	*link
+	t      *testing.T
+	mem    *loan
+	octets []byte
+	to     Message
+}
+
+func newPutter(ctx context.Context, t *testing.T, dev verbs.Device, at netip.AddrPort,
+	size int) *putter {
+	t.Helper()
+	l, err := newLink(dev, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &putter{link: l, t: t, octets: make([]byte, size)}
+	p.mem, err = l.lend(p.octets, verbs.LocalWrite, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dev.Dial(ctx, at, l.qp, verbs.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	l.begin()
+	if err := l.send(&Message{Type: TypePut, Length: uint64(size)}); err != nil {
+		t.Fatal(err)
+	}
+	if p.to, err = l.expect(ctx, TypeRegion); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// write posts one Write of everything, and waits for its completion.
+func (p *putter) write(b []byte) {
+	p.t.Helper()
+	copy(p.octets, b)
+	err := p.post(&verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mem.mr.SGE(0, len(b))},
+		RemoteSTag: p.to.STag, RemoteTO: p.to.TO, Flags: verbs.Signaled})
+	if err != nil && !p.over() {
+		p.t.Fatal(err)
+	}
+	for err == nil {
+		var c [1]verbs.Completion
+		if _, err := p.sends.Wait(p.t.Context(), c[:]); err != nil {
+			return
+		}
+		if c[0].Op == rdmap.WRWrite || c[0].Err() != nil {
+			return
+		}
+	}
+}
+
+func contentOf(t *testing.T, r *Region) []byte {
+	t.Helper()
+	c, err := r.hold()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.release(c)
+	return bytes.Clone(c.mem[:c.length])
+}
