@@ -14,9 +14,9 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// TestWriteAfterDone: who goes on to write behind the word that everything was written changes nothing that the server
-// looks at. Its STag is taken back first: a Write that comes later ends the connection, and one that came just before is
-// hashed with the rest, so that the sums differ.
+// TestWriteAfterDone: who goes on to write behind the word that everything was written changes nothing that
+// the server looks at. Its STag is taken back first: a Write that comes later ends the connection, and one
+// that came just before is hashed with the rest, so that the sums differ.
 //
 //req:rfc5042-6.2.2-1 rfc5042-10.2-1
 func TestWriteAfterDone(t *testing.T) {
@@ -71,11 +71,13 @@ func TestWriteAfterDone(t *testing.T) {
 			}
 		}
 		p.free()
-		if c := contentOf(t, region); waits && !bytes.Equal(c, good) || bytes.IndexByte(c, 0xff) >= 0 {
+		if c := contentOf(t, region); waits && !bytes.Equal(c, good) ||
+			bytes.IndexByte(c, 0xff) >= 0 {
 			t.Fatalf("round %d: a late Write is in the content", round)
 		}
 	}
-	t.Logf("of 10 Writes behind Done itself %d were too late, %d were in time and refused", confirmed,
+	t.Logf("of 10 Writes behind Done itself %d were too late, %d were in time and refused",
+		confirmed,
 		refused)
 }
 

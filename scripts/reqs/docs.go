@@ -9,10 +9,13 @@ import (
 	"strings"
 )
 
-// walks are documents that lead through the code by the names of functions and types, as package.Type.Method.
-var walks = []string{"engine/README.md"}
+// walks are documents that name functions and types, as package.Type.Method, and tests, as directory TestName.
+var walks = []string{"engine/README.md", "engine/daemon/SECURITY.md"}
 
-var dotted = regexp.MustCompile(`\b[a-z]+(\.[A-Za-z]\w*)+`)
+var (
+	dotted   = regexp.MustCompile(`\b[a-z]+(\.[A-Za-z]\w*)+`)
+	testName = regexp.MustCompile(`\b([a-z0-9/]+)\s((?:Test|Fuzz)[A-Z]\w*)`)
+)
 
 // fileEndings are what else has a dot in such documents.
 var fileEndings = []string{".go", ".md", ".toml", ".txt"}
@@ -22,6 +25,12 @@ func checkDoc(root, name string, src *source) (faults []string, err error) {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 	if err != nil {
 		return nil, err
+	}
+	for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
+		if t := (test{m[1], m[2]}); !src.tests[t] {
+			faults = append(faults, fmt.Sprintf("%s: there is no test %s in %s", name, t.name,
+				t.dir))
+		}
 	}
 	for i, line := range strings.Split(string(text), "\n") {
 		for _, n := range dotted.FindAllString(line, -1) {

@@ -54,6 +54,8 @@ func repository(t *testing.T, requirements, tests string) string {
 			"M() {}\n\nconst C = 1\n",
 		"p/p_test.go":      "package p\n" + tests,
 		"engine/README.md": "`p.T.M` in p/p.go is called by p.T, and p.C.\n",
+
+		"engine/daemon/SECURITY.md": "shown\n",
 	} {
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -100,12 +102,13 @@ func TestCheck(t *testing.T) {
 // TestWalk has a document lead through code that there is not.
 func TestWalk(t *testing.T) {
 	root := repository(t, "rfc1-1-1 | MUST | open | text | why", "")
-	text := []byte("first\np.T.M\n  p.T.N of p.go\n")
+	text := []byte("first\np.T.M\n  p.T.N of p.go\np TestNone\n")
 	if err := os.WriteFile(filepath.Join(root, "engine/README.md"), text, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	faults, err := run(root, true)
-	if want := []string{"engine/README.md:3: there is no p.T.N"}; err != nil ||
+	if want := []string{"engine/README.md: there is no test TestNone in p",
+		"engine/README.md:3: there is no p.T.N"}; err != nil ||
 		!slices.Equal(faults, want) {
 		t.Errorf("%q, %v; want %q", faults, err, want)
 	}

@@ -17,7 +17,8 @@ type test struct{ dir, name string }
 
 // source is what the tool knows of the repository.
 type source struct {
-	names  map[string]bool   // package.Name and package.Type.Method, of what is no test
+	names  map[string]bool // package.Name and package.Type.Method, of what is no test
+	tests  map[test]bool
 	proves map[string][]test // by requirement
 	faults []string
 }
@@ -26,7 +27,7 @@ const annotation = "//req:"
 
 // scan parses every Go file of the repository at root.
 func scan(root string) (*source, error) {
-	s := &source{names: map[string]bool{}, proves: map[string][]test{}}
+	s := &source{names: map[string]bool{}, tests: map[test]bool{}, proves: map[string][]test{}}
 	err := filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -60,7 +61,11 @@ func (s *source) file(file, dir string) error {
 	taken := map[*ast.Comment]bool{}
 	for _, d := range f.Decls {
 		fn, ok := d.(*ast.FuncDecl)
-		if !ok || fn.Doc == nil || !isTest(file, fn) {
+		if !ok || !isTest(file, fn) {
+			continue
+		}
+		s.tests[test{dir, fn.Name.Name}] = true
+		if fn.Doc == nil {
 			continue
 		}
 		for _, c := range fn.Doc.List {
