@@ -8,6 +8,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -21,8 +22,8 @@ func BenchmarkWrite(b *testing.B) {
 					c.MPA.NoMarkers = !markers
 				})
 				const block, depth = 1 << 20, 8
-				x, y := newEnd(b, da, block*depth), newEnd(b, db, block*depth)
-				connect(b, x, y, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+				x, y := verbstest.New(b, da, block*depth), verbstest.New(b, db, block*depth)
+				verbstest.Connect(b, x, y, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 				b.SetBytes(block)
 				b.ReportAllocs()
 				b.ResetTimer()
@@ -30,12 +31,12 @@ func BenchmarkWrite(b *testing.B) {
 				var c [depth]verbs.Completion
 				for done < b.N {
 					for posted < b.N && posted-done < depth {
-						x.post(verbs.SendWR{Op: rdmap.WRWrite,
-							SGL:        []verbs.SGE{x.mr.SGE(posted%depth*block, block)},
-							RemoteSTag: y.mr.STag(), RemoteTO: ddpTO(posted % depth * block)})
+						x.Post(verbs.SendWR{Op: rdmap.WRWrite,
+							SGL:        []verbs.SGE{x.MR.SGE(posted%depth*block, block)},
+							RemoteSTag: y.MR.STag(), RemoteTO: ddpTO(posted % depth * block)})
 						posted++
 					}
-					x.wait()
+					x.Wait()
 					done++
 				}
 				_ = c

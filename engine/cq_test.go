@@ -8,6 +8,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -26,31 +27,31 @@ func TestCQOverrun(t *testing.T) {
 		return d
 	}
 	da, db := open(), open()
-	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
+	a, b := verbstest.New(t, da, 4096), verbstest.New(t, db, 4096)
 	small, err := da.CreateCQ(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, d := newEnd(t, da, 4096), newEnd(t, db, 4096)
-	if c.qp, err = da.CreateQP(verbs.QPConfig{PD: c.pd, SendCQ: small, RecvCQ: c.cq}); err != nil {
+	c, d := verbstest.New(t, da, 4096), verbstest.New(t, db, 4096)
+	if c.QP, err = da.CreateQP(verbs.QPConfig{PD: c.PD, SendCQ: small, RecvCQ: c.CQ}); err != nil {
 		t.Fatal(err)
 	}
 	loopback := netip.MustParseAddrPort("127.0.0.1:0")
-	connect(t, a, b, loopback)
-	connect(t, c, d, loopback)
+	verbstest.Connect(t, a, b, loopback)
+	verbstest.Connect(t, c, d, loopback)
 	for range 64 {
-		err := c.qp.PostSend(&verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-			RemoteSTag: d.mr.STag(), SGL: []verbs.SGE{c.mr.SGE(0, 8)}})
+		err := c.QP.PostSend(&verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
+			RemoteSTag: d.MR.STag(), SGL: []verbs.SGE{c.MR.SGE(0, 8)}})
 		if err != nil && !errors.Is(err, verbs.ErrQueueFull) {
 			t.Fatal(err)
 		}
 	}
 	select {
-	case <-c.qp.Down():
+	case <-c.QP.Down():
 	case <-time.After(10 * time.Second):
 		t.Fatal("the queue pair does not notice")
 	}
-	if c.qp.Err() == nil {
+	if c.QP.Err() == nil {
 		t.Error("the queue pair whose completion was lost is fine")
 	}
 	var got [64]verbs.Completion
@@ -60,5 +61,5 @@ func TestCQOverrun(t *testing.T) {
 	if !errors.Is(err, verbs.ErrCQOverrun) {
 		t.Errorf("Poll: %v", err)
 	}
-	exercise(t, a, b)
+	verbstest.Exercise(t, a, b)
 }

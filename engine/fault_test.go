@@ -6,6 +6,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/ring"
 )
 
@@ -32,10 +33,10 @@ func TestXDPFaults(t *testing.T) {
 				}
 			})
 			const size = 8 << 20
-			a, b := newEnd(t, da, size), newEnd(t, db, size)
-			connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
-			exercise(t, a, b)
-			i, err := b.qp.Info()
+			a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
+			verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+			verbstest.Exercise(t, a, b)
+			i, err := b.QP.Info()
 			if err != nil {
 				t.Fatal(err)
 			}

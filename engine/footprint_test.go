@@ -9,6 +9,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -37,7 +38,7 @@ func TestConnFootprint(t *testing.T) {
 func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cfg verbs.QPConfig) (
 	qps []verbs.QP, before int) {
 	t.Helper()
-	ea, eb := newEnd(t, a, 4096), newEnd(t, b, 4096)
+	ea, eb := verbstest.New(t, a, 4096), verbstest.New(t, b, 4096)
 	l, err := b.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,8 +48,8 @@ func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cf
 	defer cancel()
 	before = heapOctets()
 	ca, cb := cfg, cfg
-	ca.PD, ca.SendCQ, ca.RecvCQ = ea.pd, ea.cq, ea.cq
-	cb.PD, cb.SendCQ, cb.RecvCQ = eb.pd, eb.cq, eb.cq
+	ca.PD, ca.SendCQ, ca.RecvCQ = ea.PD, ea.CQ, ea.CQ
+	cb.PD, cb.SendCQ, cb.RecvCQ = eb.PD, eb.CQ, eb.CQ
 	for range n {
 		qa, err := a.CreateQP(ca)
 		if err != nil {
@@ -75,7 +76,7 @@ func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cf
 		for range 2 {
 			for i := range cfg.SendDepth {
 				wr := verbs.SendWR{Op: rdmap.WRWrite, Inline: make([]byte, cfg.MaxInline),
-					RemoteSTag: eb.mr.STag()}
+					RemoteSTag: eb.MR.STag()}
 				if i == cfg.SendDepth-1 {
 					wr.Flags = rdmap.Signaled
 				}
@@ -83,7 +84,7 @@ func connections(t *testing.T, a, b *engine.Device, at netip.AddrPort, n int, cf
 					t.Fatal(err)
 				}
 			}
-			ea.wait()
+			ea.Wait()
 		}
 		qps = append(qps, qa, qb)
 	}

@@ -15,6 +15,7 @@ import (
 	"xwarp/bpf/needs"
 	"xwarp/engine"
 	"xwarp/engine/host/ethtool"
+	"xwarp/engine/testkit/verbstest"
 )
 
 // isNow waits until a device says of its interface what want does.
@@ -104,20 +105,20 @@ func TestQueuesCome(t *testing.T) {
 	if n := db.Transport().Queues; n != 1 {
 		t.Fatalf("%d queues in the beginning", n)
 	}
-	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
+	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
 	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
-	connect(t, a, b, at)
-	exercise(t, a, b)
+	verbstest.Connect(t, a, b, at)
+	verbstest.Exercise(t, a, b)
 	channels(tn.B, 4)
 	if !eventually(func() bool { return db.Transport().Queues == 4 }) {
 		t.Fatalf("%d queues are served", db.Transport().Queues)
 	}
-	exercise(t, a, b)
+	verbstest.Exercise(t, a, b)
 	var over uint64
 	for i := 0; i < 64 && (i < 8 || over == 0); i++ { // which queue a connection comes on is chance
-		c, d := newEnd(t, da, 1<<16), newEnd(t, db, 1<<16)
-		connect(t, c, d, at)
-		exercise(t, c, d)
+		c, d := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
+		verbstest.Connect(t, c, d, at)
+		verbstest.Exercise(t, c, d)
 		s, err := db.Stats()
 		if err != nil {
 			t.Fatal(err)
@@ -126,7 +127,7 @@ func TestQueuesCome(t *testing.T) {
 			over += q.Stack.HandedOver
 		}
 	}
-	exercise(t, a, b)
+	verbstest.Exercise(t, a, b)
 	if l, _ := db.Link(); over == 0 || l.Queues != 1 {
 		t.Errorf("%d frames were handed over, the number of queues changed %d times", over,
 			l.Queues)
@@ -184,9 +185,9 @@ func TestGone(t *testing.T) {
 	}
 	for round := range 3 {
 		peer := openOn(t, tn.A)
-		a, b := newEnd(t, peer, 1<<20), newEnd(t, d, 1<<20)
-		connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
-		exercise(t, a, b)
+		a, b := verbstest.New(t, peer, 1<<20), verbstest.New(t, d, 1<<20)
+		verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+		verbstest.Exercise(t, a, b)
 		peer.Close()
 		if err := tn.B.Netlink().LinkDel(linkOf(t, tn.B)); err != nil {
 			t.Fatal(err)

@@ -16,17 +16,18 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
 
 // sinkEnd is an end whose completions go to sink on the worker.
-func sinkEnd(t *testing.T, dev *engine.Device, sink func(*verbs.Completion) bool) *end {
+func sinkEnd(t *testing.T, dev *engine.Device, sink func(*verbs.Completion) bool) *verbstest.End {
 	t.Helper()
-	e := newEnd(t, dev, 1<<20)
+	e := verbstest.New(t, dev, 1<<20)
 	cq := engine.NewSinkCQ(sink)
 	var err error
-	if e.qp, err = dev.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: cq, RecvCQ: cq}); err != nil {
+	if e.QP, err = dev.CreateQP(verbs.QPConfig{PD: e.PD, SendCQ: cq, RecvCQ: cq}); err != nil {
 		t.Fatal(err)
 	}
 	return e
@@ -47,31 +48,31 @@ func TestDefect(t *testing.T) {
 					}
 					return true
 				})
-				b := newEnd(t, db, 1<<20)
-				connect(t, a, b, at)
-				otherA, otherB := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
-				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+				b := verbstest.New(t, db, 1<<20)
+				verbstest.Connect(t, a, b, at)
+				otherA, otherB := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+				verbstest.Connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
 				for i := range 8 {
-					a.post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
-						SGL: []verbs.SGE{a.mr.SGE(0, 100_000)}, RemoteSTag: b.mr.STag()})
+					a.Post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
+						SGL: []verbs.SGE{a.MR.SGE(0, 100_000)}, RemoteSTag: b.MR.STag()})
 				}
-				for _, c := range []<-chan struct{}{a.qp.Down(),
-					a.qp.(*engine.QP).Gone(), b.qp.Down(),
-					b.qp.(*engine.QP).Gone()} {
+				for _, c := range []<-chan struct{}{a.QP.Down(),
+					a.QP.(*engine.QP).Gone(), b.QP.Down(),
+					b.QP.(*engine.QP).Gone()} {
 					select {
 					case <-c:
 					case <-time.After(20 * time.Second):
-						t.Fatalf("the connection goes on: %v, %v", a.qp.Err(), b.qp.Err())
+						t.Fatalf("the connection goes on: %v, %v", a.QP.Err(), b.QP.Err())
 					}
 				}
-				if !strings.Contains(a.qp.Err().Error(), "made to fail") {
-					t.Errorf("the queue pair ended with %v", a.qp.Err())
+				if !strings.Contains(a.QP.Err().Error(), "made to fail") {
+					t.Errorf("the queue pair ended with %v", a.QP.Err())
 				}
-				exercise(t, otherA, otherB)
+				verbstest.Exercise(t, otherA, otherB)
 				if c := da.Contained(); c.Panics == 0 {
 					t.Errorf("%+v", c)
 				}
-				if err := a.qp.Close(); err != nil {
+				if err := a.QP.Close(); err != nil {
 					t.Error(err)
 				}
 				if err := da.Err(); err != nil {
@@ -102,25 +103,25 @@ func TestDeviceFails(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) { return &brittle{p, &broken}, nil }
 	})
-	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
-	connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 	broken.Store(true)
-	a.qp.PostSend(&verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, 1000)},
-		RemoteSTag: b.mr.STag()})
-	for _, c := range []<-chan struct{}{da.Failed(), a.qp.(*engine.QP).Gone()} {
+	a.QP.PostSend(&verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 1000)},
+		RemoteSTag: b.MR.STag()})
+	for _, c := range []<-chan struct{}{da.Failed(), a.QP.(*engine.QP).Gone()} {
 		select {
 		case <-c:
 		case <-time.After(20 * time.Second):
 			t.Fatal("the device goes on")
 		}
 	}
-	if !errors.Is(da.Err(), verbs.ErrDefect) || a.qp.Err() == nil {
-		t.Errorf("device: %v, queue pair: %v", da.Err(), a.qp.Err())
+	if !errors.Is(da.Err(), verbs.ErrDefect) || a.QP.Err() == nil {
+		t.Errorf("device: %v, queue pair: %v", da.Err(), a.QP.Err())
 	}
 	if _, err := da.AllocPD(); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("AllocPD: %v", err)
 	}
-	if err := a.qp.Close(); err != nil {
+	if err := a.QP.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := da.Close(); err != nil && !errors.Is(err, verbs.ErrDefect) {
@@ -170,17 +171,17 @@ func TestStall(t *testing.T) {
 			a, b := sinkEnd(t, da, func(*verbs.Completion) bool {
 				standStill(goOn)
 				return true
-			}), newEnd(t, db, 1<<20)
-			connect(t, a, b, at)
-			a.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, 1000)},
-				RemoteSTag: b.mr.STag()})
+			}), verbstest.New(t, db, 1<<20)
+			verbstest.Connect(t, a, b, at)
+			a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 1000)},
+				RemoteSTag: b.MR.STag()})
 			if !eventually(func() bool {
 				return da.Stalled() != nil && log.contains("standStill")
 			}) {
 				t.Fatalf("stalled: %v; log: %s", da.Stalled(), log.b.String())
 			}
 			err := da.Stalled().Error()
-			if where := a.qp.RemoteAddr().String(); transport == "xdp" &&
+			if where := a.QP.RemoteAddr().String(); transport == "xdp" &&
 				!strings.Contains(err, where) {
 				t.Errorf("%s does not name the connection to %s", err, where)
 			}
@@ -204,8 +205,8 @@ func standStill(until <-chan struct{}) { <-until }
 // TestInterfaceGone removes the interface below a device that listens and has a connection: both end and say so.
 func TestInterfaceGone(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, nil)
-	a, b := newEnd(t, da, 1<<16), newEnd(t, db, 1<<16)
-	connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	a, b := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 	l, err := da.Listen(netip.AddrPortFrom(net.A.Addr4.Addr(), 7175), 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -223,11 +224,11 @@ func TestInterfaceGone(t *testing.T) {
 		t.Errorf("Accept: %v", err)
 	}
 	select {
-	case <-a.qp.(*engine.QP).Gone():
+	case <-a.QP.(*engine.QP).Gone():
 	case <-ctx.Done():
 		t.Fatal("the connection goes on")
 	}
-	for _, err := range []error{da.Err(), a.qp.Err()} {
+	for _, err := range []error{da.Err(), a.QP.Err()} {
 		if err == nil || !strings.Contains(err.Error(), "eth0 is gone") {
 			t.Errorf("the end's reason: %v", err)
 		}

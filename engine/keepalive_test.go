@@ -12,6 +12,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 )
 
 // TestKeepaliveOfSockets: both ends of a connection over the kernel's sockets have its keepalive, by default
@@ -50,8 +51,8 @@ func TestKeepaliveOfSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer dev.Close()
-		a, b := newEnd(t, dev, 4096), newEnd(t, dev, 4096)
-		connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+		a, b := verbstest.New(t, dev, 4096), verbstest.New(t, dev, 4096)
+		verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
 		mu.Lock()
 		if len(socks) != 2 {
 			t.Fatalf("%d sockets", len(socks))
@@ -91,17 +92,17 @@ func keepaliveOf(t *testing.T, s *net.TCPConn) (v [4]int) {
 }
 
 // acked waits until nothing of e is in flight: keepalive waits for that, too (RFC 9293, 3.8.4).
-func (e *end) acked() {
-	e.t.Helper()
+func acked(e *verbstest.End) {
+	e.T.Helper()
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(
 		time.Millisecond) {
-		if i, err := e.qp.Info(); err != nil {
-			e.t.Fatal(err)
+		if i, err := e.QP.Info(); err != nil {
+			e.T.Fatal(err)
 		} else if i.TCP.Unacked == 0 {
 			return
 		}
 	}
-	e.t.Fatal("the start-up is not acknowledged")
+	e.T.Fatal("the start-up is not acknowledged")
 }
 
 // TestPeerGoneXDP cuts the link of an idle connection: both ends notice, by keepalive alone.
@@ -110,10 +111,10 @@ func TestPeerGoneXDP(t *testing.T) {
 		c.Keepalive = engine.Keepalive{Idle: 200 * time.Millisecond,
 			Interval: 100 * time.Millisecond, Probes: 3}
 	})
-	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
-	connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
-	a.acked()
-	b.acked()
+	a, b := verbstest.New(t, da, 4096), verbstest.New(t, db, 4096)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+	acked(a)
+	acked(b)
 	h := tn.A.Netlink()
 	l, err := h.LinkByName(tn.A.Link.Name)
 	if err != nil {
@@ -122,9 +123,9 @@ func TestPeerGoneXDP(t *testing.T) {
 	if err := h.LinkSetDown(l); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []*end{a, b} {
+	for _, e := range []*verbstest.End{a, b} {
 		select {
-		case <-e.qp.(*engine.QP).Gone():
+		case <-e.QP.(*engine.QP).Gone():
 		case <-time.After(30 * time.Second):
 			t.Error("a connection whose peer is gone is still there")
 		}

@@ -10,6 +10,7 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 )
@@ -43,9 +44,9 @@ func TestKernelTransfer(t *testing.T) {
 				return d
 			}
 			const size = 4 << 20
-			a, b := newEnd(t, open(), size), newEnd(t, open(), size)
-			connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
-			exercise(t, a, b)
+			a, b := verbstest.New(t, open(), size), verbstest.New(t, open(), size)
+			verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+			verbstest.Exercise(t, a, b)
 		})
 	}
 }
@@ -64,18 +65,18 @@ func TestKernelDialGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	e := newEnd(t, d, 4096)
+	e := verbstest.New(t, d, 4096)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-asked
 		cancel()
 	}()
-	if err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.qp,
+	if err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.QP,
 		verbs.ConnConfig{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Dial: %v", err)
 	}
 	select {
-	case <-e.qp.(*engine.QP).Gone():
+	case <-e.QP.(*engine.QP).Gone():
 	default:
 		t.Error("nothing of the connection is left, and Gone is not closed")
 	}
@@ -84,7 +85,7 @@ func TestKernelDialGivesUp(t *testing.T) {
 	if _, err := ours.Read(make([]byte, 1)); err == nil {
 		t.Error("the late connection was used")
 	}
-	if err := e.qp.Close(); err != nil {
+	if err := e.QP.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -99,15 +100,15 @@ func TestPostAfterClose(t *testing.T) {
 		t.Cleanup(func() { d.Close() })
 		return d
 	}
-	a, b := newEnd(t, open(), 1<<12), newEnd(t, open(), 1<<12)
-	connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
-	if err := a.dev.Close(); err != nil {
+	a, b := verbstest.New(t, open(), 1<<12), verbstest.New(t, open(), 1<<12)
+	verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+	if err := a.Dev.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend}); !errors.Is(err, verbs.ErrClosed) {
+	if err := a.QP.PostSend(&verbs.SendWR{Op: rdmap.WRSend}); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("PostSend: %v, want ErrClosed", err)
 	}
-	if err := a.qp.PostRecv(&verbs.RecvWR{}); !errors.Is(err, verbs.ErrClosed) {
+	if err := a.QP.PostRecv(&verbs.RecvWR{}); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("PostRecv: %v, want ErrClosed", err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -27,25 +28,25 @@ func underWritesOf(t *testing.T, edit func(*engine.XDPConfig), disturb func(to *
 	t.Helper()
 	da, db, tn := xdpPair(t, topo.Options{}, edit)
 	const size, rounds = 1 << 20, 20
-	a, b := newEnd(t, da, 2*size), newEnd(t, db, size)
-	connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
-	copy(a.mem, randomBytes(size, 5))
+	a, b := verbstest.New(t, da, 2*size), verbstest.New(t, db, size)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+	copy(a.Mem, randomBytes(size, 5))
 	disturbed := make(chan bool)
 	go func() { defer close(disturbed); disturb(db, tn) }()
 	for i, over := 0, false; i < rounds || !over; i++ {
-		a.post(verbs.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, size)},
-			RemoteSTag: b.mr.STag()})
-		a.wait()
+		a.Post(verbs.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, size)},
+			RemoteSTag: b.MR.STag()})
+		a.Wait()
 		select {
 		case <-disturbed:
 			over = true
 		default:
 		}
 	}
-	a.post(verbs.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(size, size)},
-		RemoteSTag: b.mr.STag()})
-	a.wait()
-	if !bytes.Equal(a.mem[size:], a.mem[:size]) {
+	a.Post(verbs.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(size, size)},
+		RemoteSTag: b.MR.STag()})
+	a.Wait()
+	if !bytes.Equal(a.Mem[size:], a.Mem[:size]) {
 		t.Fatal("what was written and read back differs")
 	}
 }
@@ -72,9 +73,9 @@ func TestLinkFlaps(t *testing.T) {
 // the engine follows.
 func TestNeighbourMoves(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
-	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
-	connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
-	exercise(t, a, b)
+	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+	verbstest.Exercise(t, a, b)
 	moved := net.HardwareAddr{0x02, 0, 0, 0, 0xbe, 0xef}
 	h := tn.A.Netlink()
 	if err := h.NeighSet(&netlink.Neigh{
@@ -88,8 +89,8 @@ func TestNeighbourMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.qp.PostSend(&verbs.SendWR{ID: 9, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, 8)},
-			RemoteSTag: b.mr.STag()})
+		a.QP.PostSend(&verbs.SendWR{ID: 9, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, 8)},
+			RemoteSTag: b.MR.STag()})
 		return s.Queues[0].Stack.DropNotForUs > 0
 	}) {
 		t.Error("frames do not go to the address that the neighbour table has now")
@@ -100,5 +101,5 @@ func TestNeighbourMoves(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	exercise(t, a, b)
+	verbstest.Exercise(t, a, b)
 }

@@ -15,6 +15,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/ulpdu"
 	"xwarp/ring"
@@ -46,15 +47,15 @@ func mapped(t testing.TB, n int) (mem []byte, cut func(keep int)) {
 }
 
 // failure returns the first completion of e that is no success, nil when its connection ends without one.
-func (e *end) failure() *verbs.Completion {
-	e.t.Helper()
+func failure(e *verbstest.End) *verbs.Completion {
+	e.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for {
 		var c [1]verbs.Completion
-		if _, err := e.cq.Wait(ctx, c[:]); err != nil {
-			e.t.Fatalf("no completion says that the work request failed: %v; queue pair: %v", err,
-				e.qp.Err())
+		if _, err := e.CQ.Wait(ctx, c[:]); err != nil {
+			e.T.Fatalf("no completion says that the work request failed: %v; queue pair: %v", err,
+				e.QP.Err())
 		}
 		if c[0].Status != rdmap.Success {
 			return &c[0]
@@ -70,56 +71,56 @@ func (e *end) failure() *verbs.Completion {
 func TestRegionLost(t *testing.T) {
 	const size, keep = 1 << 20, 256 << 10
 	const inside = keep + 100_000 // after cutting: gone
-	touch := map[string]func(a, b *end, mr verbs.MR){
-		"peer writes": func(a, b *end, mr verbs.MR) {
-			a.post(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, size)},
+	touch := map[string]func(a, b *verbstest.End, mr verbs.MR){
+		"peer writes": func(a, b *verbstest.End, mr verbs.MR) {
+			a.Post(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, size)},
 				RemoteSTag: mr.STag()})
 		},
-		"peer reads": func(a, b *end, mr verbs.MR) {
-			a.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, size)},
+		"peer reads": func(a, b *verbstest.End, mr verbs.MR) {
+			a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, size)},
 				RemoteSTag: mr.STag()})
 		},
-		"peer adds": func(a, b *end, mr verbs.MR) {
-			a.post(verbs.SendWR{Op: rdmap.WRFetchAdd, SGL: []verbs.SGE{a.mr.SGE(0, 8)},
+		"peer adds": func(a, b *verbstest.End, mr verbs.MR) {
+			a.Post(verbs.SendWR{Op: rdmap.WRFetchAdd, SGL: []verbs.SGE{a.MR.SGE(0, 8)},
 				RemoteSTag: mr.STag(), RemoteTO: inside &^ 7})
 		},
-		"peer sends": func(a, b *end, mr verbs.MR) {
-			if err := b.qp.PostRecv(&verbs.RecvWR{ID: 7,
+		"peer sends": func(a, b *verbstest.End, mr verbs.MR) {
+			if err := b.QP.PostRecv(&verbs.RecvWR{ID: 7,
 				SGL: []verbs.SGE{mr.SGE(inside, 4096)}}); err != nil {
-				a.t.Fatal(err)
+				a.T.Fatal(err)
 			}
 			// the receive is there then
-			b.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{b.mr.SGE(0, 8)},
-				RemoteSTag: a.mr.STag()})
-			b.wait()
-			a.post(verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{a.mr.SGE(0, 4096)}})
+			b.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{b.MR.SGE(0, 8)},
+				RemoteSTag: a.MR.STag()})
+			b.Wait()
+			a.Post(verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{a.MR.SGE(0, 4096)}})
 		},
-		"own write": func(a, b *end, mr verbs.MR) {
-			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRWrite,
-				SGL: []verbs.SGE{mr.SGE(inside, 100_000)}, RemoteSTag: a.mr.STag()})
+		"own write": func(a, b *verbstest.End, mr verbs.MR) {
+			b.Post(verbs.SendWR{ID: 7, Op: rdmap.WRWrite,
+				SGL: []verbs.SGE{mr.SGE(inside, 100_000)}, RemoteSTag: a.MR.STag()})
 		},
-		"own send": func(a, b *end, mr verbs.MR) {
-			if err := a.qp.PostRecv(
-				&verbs.RecvWR{SGL: []verbs.SGE{a.mr.SGE(0, 200_000)}}); err != nil {
-				a.t.Fatal(err)
+		"own send": func(a, b *verbstest.End, mr verbs.MR) {
+			if err := a.QP.PostRecv(
+				&verbs.RecvWR{SGL: []verbs.SGE{a.MR.SGE(0, 200_000)}}); err != nil {
+				a.T.Fatal(err)
 			}
 			// the receive is there then
-			a.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, 8)},
-				RemoteSTag: b.mr.STag()})
-			a.wait()
-			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []verbs.SGE{b.mr.SGE(0, 100),
+			a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 8)},
+				RemoteSTag: b.MR.STag()})
+			a.Wait()
+			b.Post(verbs.SendWR{ID: 7, Op: rdmap.WRSend, SGL: []verbs.SGE{b.MR.SGE(0, 100),
 				mr.SGE(inside, 100_000)}})
 		},
-		"own read": func(a, b *end, mr verbs.MR) {
-			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRRead, SGL: []verbs.SGE{mr.SGE(inside, 4096)},
-				RemoteSTag: a.mr.STag()})
+		"own read": func(a, b *verbstest.End, mr verbs.MR) {
+			b.Post(verbs.SendWR{ID: 7, Op: rdmap.WRRead, SGL: []verbs.SGE{mr.SGE(inside, 4096)},
+				RemoteSTag: a.MR.STag()})
 		},
-		"own atomic": func(a, b *end, mr verbs.MR) {
-			word, err := a.pd.RegMR(make([]byte, 8), verbs.RemoteAtomic)
+		"own atomic": func(a, b *verbstest.End, mr verbs.MR) {
+			word, err := a.PD.RegMR(make([]byte, 8), verbs.RemoteAtomic)
 			if err != nil {
-				a.t.Fatal(err)
+				a.T.Fatal(err)
 			}
-			b.post(verbs.SendWR{ID: 7, Op: rdmap.WRFetchAdd,
+			b.Post(verbs.SendWR{ID: 7, Op: rdmap.WRFetchAdd,
 				SGL: []verbs.SGE{mr.SGE(inside&^7, 8)}, RemoteSTag: word.STag()})
 		},
 	}
@@ -127,12 +128,12 @@ func TestRegionLost(t *testing.T) {
 		for name, f := range touch {
 			t.Run(transport+"/"+name, func(t *testing.T) {
 				da, db, at := pairOf(t, transport)
-				a, b := newEnd(t, da, size), newEnd(t, db, size)
-				connect(t, a, b, at)
-				otherA, otherB := newEnd(t, da, size), newEnd(t, db, size)
-				connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
+				a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
+				verbstest.Connect(t, a, b, at)
+				otherA, otherB := verbstest.New(t, da, size), verbstest.New(t, db, size)
+				verbstest.Connect(t, otherA, otherB, netip.AddrPortFrom(at.Addr(), 7175))
 				mem, cut := mapped(t, size)
-				mr, err := b.pd.RegMR(mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite|
+				mr, err := b.PD.RegMR(mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite|
 					verbs.RemoteAtomic)
 				if err != nil {
 					t.Fatal(err)
@@ -141,14 +142,14 @@ func TestRegionLost(t *testing.T) {
 				f(a, b, mr)
 				regionIsLost(t, a, b, mr)
 				if name[:3] == "own" {
-					if c := b.failure(); c.ID != 7 || c.Status != rdmap.LocProtErr {
+					if c := failure(b); c.ID != 7 || c.Status != rdmap.LocProtErr {
 						t.Errorf("completion: %+v, want IBV_WC_LOC_PROT_ERR of 7", c)
 					}
 				} else if name == "peer reads" || name == "peer adds" { // others may be complete before they arrive
-					a.failure()
+					failure(a)
 				}
-				exercise(t, otherA, otherB)
-				if err := b.qp.Close(); err != nil {
+				verbstest.Exercise(t, otherA, otherB)
+				if err := b.QP.Close(); err != nil {
 					t.Error(err)
 				}
 				if err := mr.Close(); err != nil {
@@ -160,11 +161,11 @@ func TestRegionLost(t *testing.T) {
 }
 
 // regionIsLost checks what both ends of the connection know of it.
-func regionIsLost(t *testing.T, a, b *end, mr verbs.MR) {
+func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 	t.Helper()
-	for _, e := range []*end{a, b} {
+	for _, e := range []*verbstest.End{a, b} {
 		select {
-		case <-e.qp.Down():
+		case <-e.QP.Down():
 		case <-time.After(20 * time.Second):
 			t.Fatal("the connection goes on")
 		}
@@ -175,13 +176,13 @@ func regionIsLost(t *testing.T, a, b *end, mr verbs.MR) {
 		t.Errorf("region: %v", mr.Err())
 	}
 	want := rdmap.CauseCatastrophic.Errorf("")
-	for _, e := range []*end{a, b} {
+	for _, e := range []*verbstest.End{a, b} {
 		var got *ulpdu.Error
-		if !errors.As(e.qp.Err(), &got) || !got.Is(want) {
-			t.Errorf("queue pair: %v, want %v", e.qp.Err(), want)
+		if !errors.As(e.QP.Err(), &got) || !got.Is(want) {
+			t.Errorf("queue pair: %v, want %v", e.QP.Err(), want)
 		}
 	}
-	if h := b.dev.Contained(); h.RegionFaults != 1 {
+	if h := b.Dev.(*engine.Device).Contained(); h.RegionFaults != 1 {
 		t.Errorf("%+v, want one region", h)
 	}
 }
@@ -227,13 +228,13 @@ func TestRegionLostRepeated(t *testing.T) {
 	const size, n, reads = 8 << 20, 512 << 10, 16
 	lost := 0
 	for round := range 8 {
-		a, b := newEnd(t, da, size), newEnd(t, db, size)
-		connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), uint16(7174+round)))
+		a, b := verbstest.New(t, da, size), verbstest.New(t, db, size)
+		verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), uint16(7174+round)))
 		mem, cut := mapped(t, size)
 		for i := range mem {
 			mem[i] = byte(i) | 1 // never 0
 		}
-		mr, err := b.pd.RegMR(mem, verbs.RemoteRead)
+		mr, err := b.PD.RegMR(mem, verbs.RemoteRead)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,21 +242,21 @@ func TestRegionLostRepeated(t *testing.T) {
 		defer cancel()
 		go func() { // the reset may get lost as well
 			select {
-			case <-b.qp.Down():
+			case <-b.QP.Down():
 				time.AfterFunc(time.Second, cancel)
 			case <-ctx.Done():
 			}
 		}()
 		for i := range reads {
-			a.post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
-				SGL: []verbs.SGE{a.mr.SGE(i*n, n)}, RemoteSTag: mr.STag(), RemoteTO: ddpTO(i * n)})
+			a.Post(verbs.SendWR{ID: uint64(i), Op: rdmap.WRRead,
+				SGL: []verbs.SGE{a.MR.SGE(i*n, n)}, RemoteSTag: mr.STag(), RemoteTO: ddpTO(i * n)})
 		}
 		for done := 0; done < reads; done++ {
 			var c [1]verbs.Completion
-			if _, err := a.cq.Wait(ctx, c[:]); err != nil || c[0].Status != rdmap.Success {
+			if _, err := a.CQ.Wait(ctx, c[:]); err != nil || c[0].Status != rdmap.Success {
 				break
 			}
-			for i, o := range a.mem[c[0].ID*n:][:n] {
+			for i, o := range a.Mem[c[0].ID*n:][:n] {
 				if want := byte(int(c[0].ID)*n+i) | 1; o != want {
 					t.Fatalf("Read %d completed and octet %d is %#x, in the file %#x", c[0].ID, i,
 						o, want)
@@ -265,12 +266,12 @@ func TestRegionLostRepeated(t *testing.T) {
 				cut(0)
 			}
 		}
-		t.Logf("round %d: %v", round, b.qp.Err())
+		t.Logf("round %d: %v", round, b.QP.Err())
 		if mr.Err() != nil {
 			lost++
 		}
-		a.qp.Close()
-		b.qp.Close()
+		a.QP.Close()
+		b.QP.Close()
 	}
 	if lost == 0 {
 		t.Error("no region was lost: the files were cut off too late")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -17,10 +18,10 @@ func TestInfoWhileConnecting(t *testing.T) {
 	}
 	defer dev.Close()
 	for range 20 {
-		a, b := newEnd(t, dev, 4096), newEnd(t, dev, 4096)
+		a, b := verbstest.New(t, dev, 4096), verbstest.New(t, dev, 4096)
 		stop := make(chan struct{})
 		var group sync.WaitGroup
-		for _, q := range []verbs.QP{a.qp, b.qp} {
+		for _, q := range []verbs.QP{a.QP, b.QP} {
 			group.Go(func() {
 				for {
 					select {
@@ -34,23 +35,23 @@ func TestInfoWhileConnecting(t *testing.T) {
 						t.Errorf("%v, and the ends are %v and %v", i.State, local, remote)
 						return
 					}
-					engine.Infos([]verbs.QP{a.qp, b.qp})
+					engine.Infos([]verbs.QP{a.QP, b.QP})
 				}
 			})
 		}
-		connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+		verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
 		close(stop)
 		group.Wait()
-		if a.qp.LocalAddr() != b.qp.RemoteAddr() || a.qp.RemoteAddr() != b.qp.LocalAddr() {
-			t.Errorf("%v to %v, and %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(),
-				b.qp.LocalAddr(), b.qp.RemoteAddr())
+		if a.QP.LocalAddr() != b.QP.RemoteAddr() || a.QP.RemoteAddr() != b.QP.LocalAddr() {
+			t.Errorf("%v to %v, and %v to %v", a.QP.LocalAddr(), a.QP.RemoteAddr(),
+				b.QP.LocalAddr(), b.QP.RemoteAddr())
 		}
-		for i, info := range engine.Infos([]verbs.QP{a.qp, b.qp}) {
+		for i, info := range engine.Infos([]verbs.QP{a.QP, b.QP}) {
 			if info == nil {
 				t.Errorf("nothing is known of queue pair %d", i)
 			}
 		}
-		a.qp.Close()
-		b.qp.Close()
+		a.QP.Close()
+		b.QP.Close()
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -61,29 +62,29 @@ func TestPostOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer da.Close()
-	a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
-	if a.qp, err = da.CreateQP(verbs.QPConfig{PD: a.pd, SendCQ: a.cq, RecvCQ: a.cq, SendDepth: 16,
+	a, b := verbstest.New(t, da, 4096), verbstest.New(t, db, 4096)
+	if a.QP, err = da.CreateQP(verbs.QPConfig{PD: a.PD, SendCQ: a.CQ, RecvCQ: a.CQ, SendDepth: 16,
 		RecvDepth: 64}); err != nil {
 		t.Fatal(err)
 	}
 	rnd := rand.New(rand.NewPCG(5, 6))
 	recv := func(queue int, id uint64) error {
-		wr := verbs.RecvWR{ID: id, SGL: []verbs.SGE{a.mr.SGE(0, 8)}}
+		wr := verbs.RecvWR{ID: id, SGL: []verbs.SGE{a.MR.SGE(0, 8)}}
 		if rnd.IntN(3) == 0 {
-			return a.qp.PostRecv(&wr)
+			return a.QP.PostRecv(&wr)
 		}
-		return a.qp.(*engine.QP).PostRecvOn(queue, &wr)
+		return a.QP.(*engine.QP).PostRecvOn(queue, &wr)
 	}
 	send := func(queue int, id uint64) error {
 		wr := verbs.SendWR{ID: id, Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-			SGL: []verbs.SGE{a.mr.SGE(0, 8)}, RemoteSTag: b.mr.STag()}
+			SGL: []verbs.SGE{a.MR.SGE(0, 8)}, RemoteSTag: b.MR.STag()}
 		switch rnd.IntN(8) {
 		case 0:
-			return a.qp.PostSend(&wr)
+			return a.QP.PostSend(&wr)
 		case 1:
-			return a.qp.(*engine.QP).PostSendOn(queue+1, &wr) // nobody's: as PostSend
+			return a.QP.(*engine.QP).PostSendOn(queue+1, &wr) // nobody's: as PostSend
 		}
-		return a.qp.(*engine.QP).PostSendOn(queue, &wr)
+		return a.QP.(*engine.QP).PostSendOn(queue, &wr)
 	}
 	o.run(t, func(queue int) (bool, error) { // before there is a connection
 		if err := send(queue, 0); !errors.Is(err, verbs.ErrNotReady) {
@@ -91,7 +92,7 @@ func TestPostOn(t *testing.T) {
 		}
 		return true, errors.Join(recv(queue, 0), recv(queue, 1))
 	})
-	connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 
 	const sends, receives = 400, 60 // a burst waits for a delayed acknowledgement
 	posted, full := uint64(0), 0
@@ -99,7 +100,7 @@ func TestPostOn(t *testing.T) {
 	next := uint64(2)
 	batch := make([]verbs.Completion, 32)
 	poll := func() error {
-		n, err := a.cq.Poll(batch)
+		n, err := a.CQ.Poll(batch)
 		for _, c := range batch[:n] {
 			want := &sent
 			if c.Op == rdmap.WRRecv {
@@ -137,21 +138,21 @@ func TestPostOn(t *testing.T) {
 		t.Error("the queue was never full")
 	}
 	for range receives {
-		b.post(verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{b.mr.SGE(0, 8)}})
-		b.wait()
+		b.Post(verbs.SendWR{Op: rdmap.WRSend, SGL: []verbs.SGE{b.MR.SGE(0, 8)}})
+		b.Wait()
 	}
 	o.run(t, func(int) (bool, error) { return received == receives, poll() })
 
 	// After the end, requests complete as flushed by either way.
-	b.qp.Close()
-	<-a.qp.(*engine.QP).Gone()
+	b.QP.Close()
+	<-a.QP.(*engine.QP).Gone()
 	flushed, queued := 0, 0
 	o.run(t, func(queue int) (bool, error) {
 		if queued < 8 {
 			queued++
 			return false, send(queue, uint64(queued))
 		}
-		n, err := a.cq.Poll(batch)
+		n, err := a.CQ.Poll(batch)
 		for _, c := range batch[:n] {
 			if c.Status != rdmap.WRFlushErr {
 				return false, errors.New("a request on a dead connection did not end as flushed")

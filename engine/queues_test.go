@@ -9,6 +9,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 )
 
 // kernelOn opens a device on the sockets of a host's kernel.
@@ -58,12 +59,12 @@ func TestQueues(t *testing.T) {
 	db := kernelOn(t, tn.B)
 	var s engine.Stats
 	for i := range 64 { // which queue a connection comes on is chance
-		a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
-		connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 0))
-		exercise(t, a, b)
-		c, d := newEnd(t, db, 1<<20), newEnd(t, da, 1<<20)
-		connect(t, c, d, netip.AddrPortFrom(tn.A.Addr4.Addr(), uint16(7200+i)))
-		exercise(t, c, d)
+		a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+		verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 0))
+		verbstest.Exercise(t, a, b)
+		c, d := verbstest.New(t, db, 1<<20), verbstest.New(t, da, 1<<20)
+		verbstest.Connect(t, c, d, netip.AddrPortFrom(tn.A.Addr4.Addr(), uint16(7200+i)))
+		verbstest.Exercise(t, c, d)
 		if s, err = da.Stats(); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
@@ -84,7 +85,7 @@ func TestNoFallback(t *testing.T) {
 			}
 			defer d.Close()
 			for range 2 {
-				if err := d.Dial(t.Context(), at, newEnd(t, d, 4096).qp,
+				if err := d.Dial(t.Context(), at, verbstest.New(t, d, 4096).QP,
 					verbs.ConnConfig{}); err == nil {
 					t.Error("connected")
 				}
@@ -125,7 +126,7 @@ func TestRejectIsFinal(t *testing.T) {
 					r.Reject(nil)
 				}
 			}()
-			if err := d.Dial(t.Context(), l.Addr(), newEnd(t, d, 4096).qp,
+			if err := d.Dial(t.Context(), l.Addr(), verbstest.New(t, d, 4096).QP,
 				verbs.ConnConfig{}); !errors.Is(err, verbs.ErrRejected) {
 				t.Errorf("Dial: %v", err)
 			}
@@ -149,12 +150,12 @@ func TestDialTriesAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := newEnd(t, d, 4096)
-		if err := e.qp.PostRecv(&verbs.RecvWR{ID: 7}); err != nil {
+		e := verbstest.New(t, d, 4096)
+		if err := e.QP.PostRecv(&verbs.RecvWR{ID: 7}); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		err = d.Dial(ctx, at, e.qp, verbs.ConnConfig{})
+		err = d.Dial(ctx, at, e.QP, verbs.ConnConfig{})
 		if !errors.Is(err, verbs.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
 			t.Errorf("%v: Dial: %v", rst, err)
 		}
@@ -165,11 +166,11 @@ func TestDialTriesAgain(t *testing.T) {
 			}
 		}
 		var c [1]verbs.Completion
-		if _, err = e.cq.Wait(ctx, c[:]); err != nil || c[0].ID != 7 ||
+		if _, err = e.CQ.Wait(ctx, c[:]); err != nil || c[0].ID != 7 ||
 			c[0].Status != rdmap.WRFlushErr {
 			t.Errorf("%v: the receive completed with %v, %v", rst, c[0].Status, err)
 		}
-		next, err := d.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq})
+		next, err := d.CreateQP(verbs.QPConfig{PD: e.PD, SendCQ: e.CQ, RecvCQ: e.CQ})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,12 +180,12 @@ func TestDialTriesAgain(t *testing.T) {
 		if got := came(seen); got != [2]byte{1, 0x40} {
 			t.Errorf("%v: the next connection asks with revision and flags %x", rst, got)
 		}
-		if err := d.Dial(ctx, at, e.qp, verbs.ConnConfig{}); err == nil ||
+		if err := d.Dial(ctx, at, e.QP, verbs.ConnConfig{}); err == nil ||
 			!strings.Contains(err.Error(), "connection already") {
 			t.Errorf("%v: a second Dial: %v", rst, err)
 		}
 		cancel()
-		if err := errors.Join(e.qp.Close(), next.Close(), d.Close()); err != nil {
+		if err := errors.Join(e.QP.Close(), next.Close(), d.Close()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -211,10 +212,10 @@ func TestCloseWhileDialing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	e := newEnd(t, d, 4096)
+	e := verbstest.New(t, d, 4096)
 	dialed := make(chan error, 1)
 	go func() {
-		dialed <- d.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()), e.qp,
+		dialed <- d.Dial(t.Context(), netip.MustParseAddrPort(l.Addr().String()), e.QP,
 			verbs.ConnConfig{})
 	}()
 	c, err := l.Accept()
@@ -225,7 +226,7 @@ func TestCloseWhileDialing(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, 20)); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.qp.Close(); err != nil {
+	if err := e.QP.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := <-dialed; !errors.Is(err, tcp.CauseAborted) {
@@ -270,7 +271,7 @@ func TestRefusedIsNoFallback(t *testing.T) {
 				l.Close()
 			}
 			for range 3 {
-				if err := da.Dial(t.Context(), at, newEnd(t, da, 4096).qp,
+				if err := da.Dial(t.Context(), at, verbstest.New(t, da, 4096).QP,
 					verbs.ConnConfig{}); err == nil || !strings.Contains(err.Error(), "refused") {
 					t.Fatalf("Dial: %v", err)
 				}
@@ -281,16 +282,16 @@ func TestRefusedIsNoFallback(t *testing.T) {
 			}
 			defer l.Close()
 			dialed := make(chan error, 1)
-			a, b := newEnd(t, da, 4096), newEnd(t, db, 4096)
-			go func() { dialed <- da.Dial(t.Context(), at, a.qp, verbs.ConnConfig{}) }()
+			a, b := verbstest.New(t, da, 4096), verbstest.New(t, db, 4096)
+			go func() { dialed <- da.Dial(t.Context(), at, a.QP, verbs.ConnConfig{}) }()
 			r, err := l.Accept(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(r.Accept(t.Context(), b.qp, nil), <-dialed); err != nil {
+			if err := errors.Join(r.Accept(t.Context(), b.QP, nil), <-dialed); err != nil {
 				t.Fatal(err)
 			}
-			if p := b.qp.Params(); r.Revision != startup.RevEnhanced || !p.Send.Markers ||
+			if p := b.QP.Params(); r.Revision != startup.RevEnhanced || !p.Send.Markers ||
 				r.IRD == startup.NotNegotiated {
 				t.Errorf("the next Request has revision %d, IRD %d, markers %v", r.Revision, r.IRD,
 					p.Send.Markers)
@@ -305,18 +306,18 @@ func TestDialTwice(t *testing.T) {
 	for name, open := range transports(t) {
 		t.Run(name, func(t *testing.T) {
 			da, db, at := open()
-			a, b := newEnd(t, da, 1<<16), newEnd(t, db, 1<<16)
-			connect(t, a, b, at)
+			a, b := verbstest.New(t, da, 1<<16), verbstest.New(t, db, 1<<16)
+			verbstest.Connect(t, a, b, at)
 			l, err := db.Listen(at, 0, verbs.ConnConfig{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			if err := da.Dial(t.Context(), l.Addr(), a.qp, verbs.ConnConfig{}); err == nil ||
+			if err := da.Dial(t.Context(), l.Addr(), a.QP, verbs.ConnConfig{}); err == nil ||
 				!strings.Contains(err.Error(), "already") {
 				t.Errorf("second Dial: %v", err)
 			}
-			exercise(t, a, b)
+			verbstest.Exercise(t, a, b)
 		})
 	}
 }

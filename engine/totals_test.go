@@ -12,6 +12,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/stack"
 	"xwarp/engine/tally"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 )
@@ -57,16 +58,16 @@ func falling(d *engine.Device) (stop func() error) {
 }
 
 // endings are ways in which a connection that carried something ends.
-var endings = map[string]func(t *testing.T, a, b *end){
-	"in order": func(t *testing.T, a, b *end) {
+var endings = map[string]func(t *testing.T, a, b *verbstest.End){
+	"in order": func(t *testing.T, a, b *verbstest.End) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		if err := a.qp.(*engine.QP).Shutdown(ctx); err != nil {
+		if err := a.QP.(*engine.QP).Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
 	},
-	"reset":         func(_ *testing.T, a, _ *end) { a.qp.Close() },
-	"reset by peer": func(_ *testing.T, _, b *end) { b.qp.Close() },
+	"reset":         func(_ *testing.T, a, _ *verbstest.End) { a.QP.Close() },
+	"reset by peer": func(_ *testing.T, _, b *verbstest.End) { b.QP.Close() },
 }
 
 // TestTotals has connections end in every way while the totals are read: what crossed the wire is in them to
@@ -78,19 +79,19 @@ func TestTotals(t *testing.T) {
 			stopA, stopB := falling(da), falling(db)
 			var want uint64
 			for name, over := range endings {
-				a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
-				connect(t, a, b, at)
+				a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
+				verbstest.Connect(t, a, b, at)
 				n := 100_000 + len(name)
-				a.post(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, n)},
-					RemoteSTag: b.mr.STag()})
-				a.wait()
-				a.post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(n, 50_000)},
-					RemoteSTag: b.mr.STag()})
-				a.wait()
+				a.Post(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, n)},
+					RemoteSTag: b.MR.STag()})
+				a.Wait()
+				a.Post(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(n, 50_000)},
+					RemoteSTag: b.MR.STag()})
+				a.Wait()
 				want += uint64(n)
 				over(t, a, b)
-				<-a.qp.(*engine.QP).Gone()
-				<-b.qp.(*engine.QP).Gone()
+				<-a.QP.(*engine.QP).Gone()
+				<-b.QP.(*engine.QP).Gone()
 			}
 			rejectOne(t, da, db, at)
 			if err := errors.Join(stopA(), stopB()); err != nil {
@@ -121,8 +122,8 @@ func rejectOne(t *testing.T, da, db *engine.Device, at netip.AddrPort) {
 			r.Reject(nil)
 		}
 	}()
-	a := newEnd(t, da, 4096)
-	err = da.Dial(t.Context(), l.Addr(), a.qp,
+	a := verbstest.New(t, da, 4096)
+	err = da.Dial(t.Context(), l.Addr(), a.QP,
 		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoRetry: true}})
 	if !errors.Is(err, verbs.ErrRejected) {
 		t.Errorf("Dial: %v", err)

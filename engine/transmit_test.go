@@ -10,6 +10,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/ring/live"
@@ -40,15 +41,15 @@ func (tc *transmitCase) transmits(t *testing.T, way engine.Transmit) (ports []ri
 	if way == engine.TransmitLive {
 		time.Sleep(500 * time.Millisecond) // both know that the other end has a program
 	}
-	a, b := newEnd(t, da, 4<<20), newEnd(t, db, 4<<20)
+	a, b := verbstest.New(t, da, 4<<20), verbstest.New(t, db, 4<<20)
 	at := net.B.Addr4.Addr()
 	if tc.v6 {
 		at = net.B.Addr6.Addr()
 	}
-	connect(t, a, b, netip.AddrPortFrom(at, 7174))
-	exercise(t, a, b)
-	for _, e := range []*end{a, b} {
-		i, err := e.qp.Info()
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(at, 7174))
+	verbstest.Exercise(t, a, b)
+	for _, e := range []*verbstest.End{a, b} {
+		i, err := e.QP.Info()
 		if err != nil {
 			t.Fatal(err)
 		}

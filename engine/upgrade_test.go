@@ -9,6 +9,7 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -18,7 +19,7 @@ import (
 //req:rfc5044-7.1-1 rfc5044-7.1.4-1
 func TestDelayedStartup(t *testing.T) {
 	da, db, tn := xdpPair(t, topo.Options{}, nil)
-	a, b := newEnd(t, da, 1<<20), newEnd(t, db, 1<<20)
+	a, b := verbstest.New(t, da, 1<<20), verbstest.New(t, db, 1<<20)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	ln, err := db.ListenStream(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7175), 0,
@@ -48,7 +49,7 @@ func TestDelayedStartup(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return r.Accept(ctx, b.qp, nil)
+			return r.Accept(ctx, b.QP, nil)
 		}()
 	}()
 	c, err := da.DialStream(ctx, ln.Addr(), engine.StreamConfig{})
@@ -63,7 +64,7 @@ func TestDelayedStartup(t *testing.T) {
 	if _, err := io.ReadFull(c, last); err != nil {
 		t.Fatal(err)
 	}
-	if err := da.Upgrade(ctx, c.Stream(), a.qp, verbs.ConnConfig{}); err != nil {
+	if err := da.Upgrade(ctx, c.Stream(), a.QP, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-served; err != nil {
@@ -75,5 +76,5 @@ func TestDelayedStartup(t *testing.T) {
 	if err := c.Close(); err != nil { // the connection is the queue pair's now
 		t.Error(err)
 	}
-	exercise(t, a, b)
+	verbstest.Exercise(t, a, b)
 }

@@ -24,6 +24,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -113,27 +114,14 @@ func exportMemory(t *testing.T, h *topo.Host, at netip.AddrPort) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	var e [5]error
-	pd, err := dev.AllocPD()
+	e := verbstest.New(t, dev, programOctets)
+	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
-		t.Fatal(err)
-	}
-	var mem []byte
-	var mr verbs.MR
-	var cq verbs.CQ
-	var qp verbs.QP
-	var l verbs.Listener
-	mem, e[0] = dev.Alloc(programOctets)
-	mr, e[1] = pd.RegMR(mem, verbs.RemoteRead|verbs.RemoteWrite)
-	cq, e[2] = dev.CreateCQ(16)
-	qp, e[3] = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	l, e[4] = dev.Listen(at, 0, verbs.ConnConfig{})
-	if err := errors.Join(e[:]...); err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		if r, err := l.Accept(t.Context()); err == nil {
-			r.Accept(t.Context(), qp, mr.Remote().Append(nil))
+			r.Accept(t.Context(), e.QP, e.MR.Remote().Append(nil))
 		}
 	}()
 }
@@ -150,46 +138,15 @@ func runProgram(socket, peer string) error {
 		return err
 	}
 	defer dev.Close()
-	var e [5]error
-	pd, err := dev.AllocPD()
+	e, err := verbstest.Make(dev, 2*programOctets)
 	if err != nil {
 		return err
 	}
-	var mem []byte
-	var mr verbs.MR
-	var cq verbs.CQ
-	var qp verbs.QP
-	if mem, err = dev.Alloc(2 * programOctets); err != nil {
-		return err
-	}
-	mr, e[0] = pd.RegMR(mem, verbs.LocalWrite)
-	cq, e[1] = dev.CreateCQ(16)
-	qp, e[2] = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	e[3] = dev.Dial(ctx, netip.MustParseAddrPort(peer), qp, verbs.ConnConfig{})
-	if err := errors.Join(e[:]...); err != nil {
-		return err
-	}
-	to, err := verbs.ParseRemoteMR(qp.Params().PrivateData)
+	to, err := e.Dial(ctx, netip.MustParseAddrPort(peer))
 	if err != nil {
 		return err
 	}
-	rand.NewChaCha8([32]byte{9}).Read(mem[:programOctets])
-	for i, op := range []verbs.WROp{verbs.WRWrite, verbs.WRRead} {
-		err := qp.PostSend(&verbs.SendWR{
-			Op: op, Flags: verbs.Signaled, SGL: []verbs.SGE{mr.SGE(i*programOctets, programOctets)},
-			RemoteSTag: to.STag, RemoteTO: to.Base,
-		})
-		if err == nil {
-			_, err = verbs.WaitOne(ctx, cq)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	if !bytes.Equal(mem[:programOctets], mem[programOctets:]) {
-		return errors.New("what was read is not what was written")
-	}
-	return nil
+	return e.WriteAndRead(ctx, to)
 }
 
 // TestDaemonSharesInterface: with xwarpd on an interface of two queues, the commands of a user without

@@ -23,6 +23,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/view"
 	"xwarp/engine/stack"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
@@ -68,70 +69,23 @@ size = "64KiB"
 	}
 	t.Cleanup(func() { d.Close() })
 	a, b := newProgram(t, socket, "ping"), newProgram(t, socket, "pong")
-	join(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+	at := netip.MustParseAddrPort("127.0.0.1:0")
+	verbstest.Connect(t, a, b, at)
+	if _, err := b.Dev.Listen(at, 0, verbs.ConnConfig{}); err != nil {
+		t.Fatal(err)
+	}
 	return socket
 }
 
-// join connects a program to another one, which listens at an address.
-func join(t *testing.T, a, b program, at netip.AddrPort) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	l, err := b.dev.Listen(at, 0, verbs.ConnConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted := make(chan error, 1)
-	go func() {
-		r, err := l.Accept(ctx)
-		if err == nil {
-			err = r.Accept(ctx, b.qp, nil)
-		}
-		accepted <- err
-	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp, verbs.ConnConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-accepted; err != nil {
-		t.Fatal(err)
-	}
-}
-
-type program struct {
-	dev *client.Device
-	qp  verbs.QP
-	cq  verbs.CQ
-	mr  verbs.MR
-}
-
-func newProgram(t *testing.T, socket, name string) program {
+// newProgram is a program of the daemon at socket, by its name.
+func newProgram(t *testing.T, socket, name string) *verbstest.End {
 	t.Helper()
 	dev, err := client.OpenConfig(client.Config{Path: socket, Program: name})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	pd, err := dev.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cq, err := dev.CreateCQ(16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mem, err := dev.Alloc(4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mr, err := pd.RegMR(mem, verbs.LocalWrite|verbs.RemoteWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return program{dev, qp, cq, mr}
+	return verbstest.New(t, dev, 4096)
 }
 
 // The commands that ask the daemon, text and JSON.
@@ -162,7 +116,7 @@ func startXDP(t *testing.T) (socket string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	var ends [2]program
+	var ends [2]*verbstest.End
 	for i, h := range []*topo.Host{net.A, net.B} {
 		socket, file := filepath.Join(dir, fmt.Sprint("s", i)),
 			filepath.Join(dir, fmt.Sprint("toml", i))
@@ -185,7 +139,7 @@ func startXDP(t *testing.T) (socket string) {
 		t.Cleanup(func() { d.Close() })
 		ends[i] = newProgram(t, socket, []string{"writer", "target"}[i])
 	}
-	join(t, ends[0], ends[1], netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
+	verbstest.Connect(t, ends[0], ends[1], netip.AddrPortFrom(net.B.Addr4.Addr(), 7174))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	t.Cleanup(func() { stop(); <-ended })
@@ -194,12 +148,12 @@ func startXDP(t *testing.T) (socket string) {
 		var c [1]verbs.Completion
 		for ctx.Err() == nil {
 			wr := verbs.SendWR{Op: rdmap.WRWrite, Flags: rdmap.Signaled,
-				SGL: []verbs.SGE{ends[0].mr.SGE(0, 4096)}, RemoteSTag: ends[1].mr.STag()}
-			if err := ends[0].qp.PostSend(&wr); err != nil {
+				SGL: []verbs.SGE{ends[0].MR.SGE(0, 4096)}, RemoteSTag: ends[1].MR.STag()}
+			if err := ends[0].QP.PostSend(&wr); err != nil {
 				t.Error(err)
 				return
 			}
-			if _, err := ends[0].cq.Wait(ctx, c[:]); err != nil && ctx.Err() == nil {
+			if _, err := ends[0].CQ.Wait(ctx, c[:]); err != nil && ctx.Err() == nil {
 				t.Error(err)
 				return
 			}

@@ -18,12 +18,12 @@ import (
 
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
-	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -41,32 +41,24 @@ func elsewhereRole(args []string) error {
 	if args[0] == "put" {
 		return putBy(dev, args[1:])
 	}
-	e, err := newEnd(dev, 32<<10)
+	e, err := verbstest.Make(dev, 32<<10)
 	if err != nil {
 		return err
 	}
 	ctx := context.Background()
-	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), e.qp,
-		verbs.ConnConfig{}); err != nil {
-		return err
-	}
-	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
+	to, err := e.Dial(ctx, netip.MustParseAddrPort(args[1]))
 	for n := 0; err == nil; n++ {
-		if err = e.write(ctx, to.STag, to.Base, 32<<10); n == 10 {
+		if err = e.Do(ctx, transferOf(rdmap.WRWrite, e, to, 32<<10)); n == 10 {
 			fmt.Println("loaded")
 		}
 	}
 	return err
 }
 
-func (p *program) write(ctx context.Context, to ddp.STag, at ddp.TO, n int) error {
-	return p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, n)},
-		RemoteSTag: to, RemoteTO: at})
-}
-
-func (p *program) read(ctx context.Context, from ddp.STag, at ddp.TO, n int) error {
-	return p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, n)},
-		RemoteSTag: from, RemoteTO: at})
+// transferOf is an RDMA Write or Read between the beginnings of e's memory and a peer's.
+func transferOf(op verbs.WROp, e *verbstest.End, peer verbs.RemoteMR, n int) verbs.SendWR {
+	return verbs.SendWR{Op: op, SGL: []verbs.SGE{e.MR.SGE(0, n)}, RemoteSTag: peer.STag,
+		RemoteTO: peer.Base}
 }
 
 // What each connection of the test moves that is in order, by RDMA Write and by RDMA Read.
@@ -119,22 +111,22 @@ var ways = map[string]func(m *moved){
 	"program":       func(m *moved) { m.orderly(m.dial()) },
 	"listener":      func(m *moved) { m.accept(false) },
 	"rejected by the export": func(m *moved) {
-		m.rejected(m.connect(m.far, m.end(m.far), m.at(m.tn.B, 7176)))
+		m.rejected(m.connect(m.far, m.at(m.tn.B, 7176)))
 	},
 	"rejected by the program": func(m *moved) { m.accept(true) },
 	"rejected by the peer": func(m *moved) {
 		at := m.port(m.tn.A)
 		m.reject(m.far, at)
-		m.rejected(m.connect(m.near, m.end(m.near), at))
+		m.rejected(m.connect(m.near, at))
 	},
 	"refused": func(m *moved) {
-		if err := m.connect(m.near, m.end(m.near), m.port(m.tn.A)); !errors.Is(err,
+		if err := m.connect(m.near, m.port(m.tn.A)); !errors.Is(err,
 			syscall.ECONNREFUSED) {
 			m.Errorf("nobody listens: %v", err)
 		}
 	},
-	"reset by the peer":    func(m *moved) { m.useExport().qp.Close() },
-	"reset by the program": func(m *moved) { m.dial().qp.Close() },
+	"reset by the peer":    func(m *moved) { m.useExport().QP.Close() },
+	"reset by the program": func(m *moved) { m.dial().QP.Close() },
 	"program killed": func(m *moved) {
 		m.killed("loaded", start(m, publicExe(m), nobody, "load", m.socket, m.there.String(), "2"))
 	},
@@ -225,60 +217,45 @@ func (m *moved) port(h *topo.Host) netip.AddrPort {
 	return m.at(h, m.last)
 }
 
-func (m *moved) end(dev verbs.Device) *program {
+// connect says whether an end of dev that is made for it can connect.
+func (m *moved) connect(dev verbs.Device, at netip.AddrPort) error {
 	m.Helper()
-	e, err := newEnd(dev, writes)
-	if err != nil {
-		m.Fatal(err)
-	}
-	return e
-}
-
-func (m *moved) connect(dev verbs.Device, e *program, to netip.AddrPort) error {
-	return dev.Dial(m.ctx, to, e.qp, verbs.ConnConfig{})
+	return dev.Dial(m.ctx, at, verbstest.New(m, dev, writes).QP, verbs.ConnConfig{})
 }
 
 // work moves the octets.
-func (m *moved) work(e *program, stag ddp.STag, base ddp.TO) {
+func (m *moved) work(e *verbstest.End, peer verbs.RemoteMR) {
 	m.Helper()
-	if err := errors.Join(e.write(m.ctx, stag, base, writes),
-		e.read(m.ctx, stag, base, reads)); err != nil {
+	if err := errors.Join(e.Do(m.ctx, transferOf(rdmap.WRWrite, e, peer, writes)),
+		e.Do(m.ctx, transferOf(rdmap.WRRead, e, peer, reads))); err != nil {
 		m.Fatal(err)
 	}
 }
 
-// useExport has a peer work with the memory export.
-func (m *moved) useExport() *program {
+// use has an end of dev work with the memory that a listener gives.
+func (m *moved) use(dev verbs.Device, at netip.AddrPort) *verbstest.End {
 	m.Helper()
-	e := m.end(m.far)
-	if err := m.connect(m.far, e, m.at(m.tn.B, 7174)); err != nil {
-		m.Fatal(err)
-	}
-	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
+	e := verbstest.New(m, dev, writes)
+	peer, err := e.Dial(m.ctx, at)
 	if err != nil {
 		m.Fatal(err)
 	}
-	m.work(e, to.STag, to.Base)
+	m.work(e, peer)
 	return e
 }
+
+// useExport has a peer work with the memory export.
+func (m *moved) useExport() *verbstest.End { return m.use(m.far, m.at(m.tn.B, 7174)) }
 
 // dial has a program work with memory of A's.
-func (m *moved) dial() *program {
-	m.Helper()
-	e := m.end(m.near)
-	if err := m.connect(m.near, e, m.there); err != nil {
-		m.Fatal(err)
-	}
-	m.work(e, peerSTag(e.qp.Params().PrivateData), 0)
-	return e
-}
+func (m *moved) dial() *verbstest.End { return m.use(m.near, m.there) }
 
-func (m *moved) orderly(e *program) {
+func (m *moved) orderly(e *verbstest.End) {
 	m.Helper()
-	if err := e.qp.Disconnect(); err != nil {
+	if err := e.QP.Disconnect(); err != nil {
 		m.Error(err)
 	}
-	<-e.qp.Down()
+	<-e.QP.Down()
 }
 
 // transfer puts content into an export and gets it back.
@@ -300,13 +277,12 @@ func (m *moved) transfer() {
 // accept has a program listen, and a peer work with its memory unless it is rejected.
 func (m *moved) accept(reject bool) {
 	at := m.port(m.tn.B)
-	e := m.end(m.far)
 	if reject {
 		m.reject(m.near, at)
-		m.rejected(m.connect(m.far, e, at))
+		m.rejected(m.connect(m.far, at))
 		return
 	}
-	mine := m.end(m.near)
+	mine := verbstest.New(m, m.near, writes)
 	l, err := m.near.Listen(at, 0, verbs.ConnConfig{})
 	if err != nil {
 		m.Fatal(err)
@@ -316,21 +292,14 @@ func (m *moved) accept(reject bool) {
 	go func() {
 		r, err := l.Accept(m.ctx)
 		if err == nil {
-			err = r.Accept(m.ctx, mine.qp, mine.mr.Remote().Append(nil))
+			err = r.Accept(m.ctx, mine.QP, mine.MR.Remote().Append(nil))
 		}
 		accepted <- err
 	}()
-	if err := m.connect(m.far, e, at); err != nil {
-		m.Fatal(err)
-	}
+	e := m.use(m.far, at)
 	if err := <-accepted; err != nil {
 		m.Fatal(err)
 	}
-	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
-	if err != nil {
-		m.Fatal(err)
-	}
-	m.work(e, to.STag, to.Base)
 	m.orderly(e)
 }
 

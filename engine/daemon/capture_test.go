@@ -21,6 +21,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -59,7 +60,7 @@ func capturing(t *testing.T, dev *client.Device, a control.CaptureArgs, f func()
 // conversation is a connection without markers from a daemon's program on host A to an engine on host B.
 type conversation struct {
 	socket string
-	p      *program
+	p      *verbstest.End
 	peer   netip.AddrPort
 	ctx    context.Context
 }
@@ -85,29 +86,29 @@ func converse(t *testing.T, tn *topo.Net) *conversation {
 	return v
 }
 
-func (v *conversation) connect(t *testing.T) *program {
+func (v *conversation) connect(t *testing.T) *verbstest.End {
 	t.Helper()
 	dev, err := client.Open(control.OperatorPath(v.socket))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	p, err := newProgram(dev, 64<<10)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dev.Dial(v.ctx, v.peer, p.qp, verbs.ConnConfig{}); err != nil {
+	p := verbstest.New(t, dev, 64<<10)
+	if _, err := p.Dial(v.ctx, v.peer); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func (v *conversation) write(t *testing.T, p *program, times, octets int) {
+// device is the daemon's, as its operator uses it.
+func (v *conversation) device() *client.Device { return v.p.Dev.(*client.Device) }
+
+func (v *conversation) write(t *testing.T, p *verbstest.End, times, octets int) {
 	t.Helper()
 	for range times {
-		if err := p.do(v.ctx, verbs.SendWR{Op: rdmap.WRWrite,
-			SGL:        []verbs.SGE{p.mr.SGE(0, octets)},
-			RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
+		if err := p.Do(v.ctx, verbs.SendWR{Op: rdmap.WRWrite,
+			SGL:        []verbs.SGE{p.MR.SGE(0, octets)},
+			RemoteSTag: peerSTag(p.QP.Params().PrivateData)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +156,7 @@ func TestCaptureMidConnection(t *testing.T) {
 	v := converse(t, tn)
 	v.write(t, v.p, 50, 32<<10) // long ago: the start-up is behind us
 	const writes = 5
-	c := capturing(t, v.p.dev, control.CaptureArgs{}, func() { v.write(t, v.p, writes, 4096) })
+	c := capturing(t, v.device(), control.CaptureArgs{}, func() { v.write(t, v.p, writes, 4096) })
 	file := save(t, c.octets)
 	if c.result.Dropped != 0 || c.result.Start < 5 {
 		t.Errorf("%+v: want the start-up (SYN, SYN-ACK, ACK, Request, Reply) and no drops",
@@ -189,7 +190,7 @@ func TestCaptureFilters(t *testing.T) {
 		v.write(t, v.p, 3, 1000)
 		v.write(t, other, 3, 1000)
 	}
-	flow := control.CaptureFlow{Local: v.p.qp.LocalAddr(), Remote: v.p.qp.RemoteAddr()}
+	flow := control.CaptureFlow{Local: v.p.QP.LocalAddr(), Remote: v.p.QP.RemoteAddr()}
 	for _, tc := range []struct {
 		name  string
 		args  control.CaptureArgs
@@ -197,13 +198,13 @@ func TestCaptureFilters(t *testing.T) {
 	}{
 		{"all", control.CaptureArgs{}, 2},
 		{"port of the peer", control.CaptureArgs{Port: 7174}, 2},
-		{"own port", control.CaptureArgs{Port: v.p.qp.LocalAddr().Port()}, 1},
+		{"own port", control.CaptureArgs{Port: v.p.QP.LocalAddr().Port()}, 1},
 		{"another port", control.CaptureArgs{Port: 9}, 0},
 		{"peer", control.CaptureArgs{Remote: netip.PrefixFrom(v.peer.Addr(), 24)}, 2},
 		{"another peer", control.CaptureArgs{Remote: netip.MustParsePrefix("203.0.113.0/24")}, 0},
 		{"queue pair", control.CaptureArgs{Flows: []control.CaptureFlow{flow}}, 1},
 	} {
-		c := capturing(t, v.p.dev, tc.args, both)
+		c := capturing(t, v.device(), tc.args, both)
 		ports := map[string]bool{}
 		for _, p := range tshark(t, save(t, c.octets), "tcp.srcport == 7174", "tcp.dstport") {
 			ports[p] = true
@@ -212,7 +213,7 @@ func TestCaptureFilters(t *testing.T) {
 			t.Errorf("%s: %d connections, %+v; want %d", tc.name, len(ports), c.result, tc.conns)
 		}
 	}
-	c := capturing(t, v.p.dev, control.CaptureArgs{SnapLen: 70, Frames: 20}, func() {
+	c := capturing(t, v.device(), control.CaptureArgs{SnapLen: 70, Frames: 20}, func() {
 		v.write(t, v.p, 20, 1000)
 	})
 	r, err := pcapgo.NewNgReader(bytes.NewReader(c.octets), pcapgo.DefaultNgReaderOptions)
@@ -242,7 +243,7 @@ func TestCaptureFilters(t *testing.T) {
 func TestCaptureOfSlowReader(t *testing.T) {
 	tn := hosts(t)
 	v := converse(t, tn)
-	c, err := v.p.dev.Capture(v.ctx, control.CaptureArgs{})
+	c, err := v.device().Capture(v.ctx, control.CaptureArgs{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -17,11 +16,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bench/topo"
-	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
-	"xwarp/engine/verbs"
+	"xwarp/engine/testkit/verbstest"
 	xsk "xwarp/ring"
 )
 
@@ -39,16 +37,13 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 	}
 	defer dev.Close()
 	const half = 512 << 10
-	p, err := newProgram(dev, 2*half)
+	p := verbstest.New(t, dev, 2*half)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	peer, err := p.Dial(ctx, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	peer := peerSTag(p.qp.Params().PrivateData)
 	nic, err := tn.A.Netlink().LinkByName(tn.A.Link.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -56,20 +51,8 @@ func underLoad(t *testing.T, disturb func(tn *topo.Net, nic netlink.Link) error)
 	disturbed := make(chan error, 1)
 	go func() { disturbed <- disturb(tn, nic) }()
 	for i, after := 0, 0; after < 3; i++ { // some rounds more when all is as it was
-		for j := range half {
-			p.mem[j] = byte(i + j*7)
-		}
-		err := p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, half)},
-			RemoteSTag: peer})
-		if err == nil {
-			err = p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(half, half)},
-				RemoteSTag: peer})
-		}
-		if err != nil {
+		if err := p.WriteAndRead(ctx, peer); err != nil {
 			t.Fatalf("round %d: %v", i, err)
-		}
-		if !bytes.Equal(p.mem[:half], p.mem[half:]) {
-			t.Fatalf("round %d: what was read is not what was written", i)
 		}
 		select {
 		case err := <-disturbed:

@@ -21,6 +21,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
@@ -38,10 +39,7 @@ func freePort(t testing.TB) netip.AddrPort {
 
 // peer connects to an export over the kernel's sockets.
 type peer struct {
-	qp   verbs.QP
-	cq   verbs.CQ
-	mr   verbs.MR
-	mem  []byte
+	*verbstest.End
 	info verbs.RemoteMR
 }
 
@@ -57,68 +55,38 @@ func dialExportBy(t testing.TB, cfg engine.KernelConfig, at netip.AddrPort) (*pe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	p := &peer{mem: make([]byte, 4096)}
-	pd, err := dev.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.mr, err = pd.RegMR(p.mem, verbs.LocalWrite); err != nil {
-		t.Fatal(err)
-	}
-	if p.cq, err = dev.CreateCQ(256); err != nil {
-		t.Fatal(err)
-	}
-	if p.qp, err = dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: p.cq, RecvCQ: p.cq}); err != nil {
-		t.Fatal(err)
-	}
-	if err := dev.Dial(t.Context(), at, p.qp,
+	p := &peer{End: verbstest.New(t, dev, 4096)}
+	if err := dev.Dial(t.Context(), at, p.QP,
 		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoRetry: true}}); err != nil {
 		return nil, err
 	}
-	if p.info, err = verbs.ParseRemoteMR(p.qp.Params().PrivateData); err != nil {
-		t.Fatalf("private data of the reply: %x", p.qp.Params().PrivateData)
+	if p.info, err = verbs.ParseRemoteMR(p.QP.Params().PrivateData); err != nil {
+		t.Fatalf("private data of the reply: %x", p.QP.Params().PrivateData)
 	}
 	return p, nil
 }
 
 func (p *peer) do(wr verbs.SendWR) error {
-	wr.Flags |= rdmap.Signaled
-	if err := p.qp.PostSend(&wr); err != nil {
-		return err
-	}
-	return p.wait(wr.Op)
-}
-
-func (p *peer) wait(op verbs.WROp) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var c [1]verbs.Completion
-	for {
-		if _, err := p.cq.Wait(ctx, c[:]); err != nil {
-			return err
-		}
-		if c[0].Status != rdmap.Success {
-			return fmt.Errorf("%v: %v", c[0].Op, c[0].Status)
-		}
-		if c[0].Op == op {
-			return nil
-		}
-	}
+	return p.Do(ctx, wr)
 }
 
 // flush asks for [off, off+n) and returns status and octets of the answer.
 func (p *peer) flush(off, n uint64) (byte, uint64, error) {
-	if err := p.qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{p.mr.SGE(2048, 16)}}); err != nil {
+	if err := p.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{p.MR.SGE(2048, 16)}}); err != nil {
 		return 0, 0, err
 	}
 	m := append([]byte{1, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 16)...)
 	binary.BigEndian.PutUint64(m[8:], off)
 	binary.BigEndian.PutUint64(m[16:], n)
-	if err := p.qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: m}); err != nil {
+	if err := p.QP.PostSend(&verbs.SendWR{Op: rdmap.WRSend, Inline: m}); err != nil {
 		return 0, 0, err
 	}
-	err := p.wait(rdmap.WRRecv)
-	return p.mem[2048+1], binary.BigEndian.Uint64(p.mem[2048+8:]), err
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	_, err := p.Next(ctx)
+	return p.Mem[2048+1], binary.BigEndian.Uint64(p.Mem[2048+8:]), err
 }
 
 func TestExports(t *testing.T) {
@@ -156,16 +124,16 @@ serve = "transfer"
 	if p.info != want {
 		t.Errorf("the region: %+v, want %+v", p.info, want)
 	}
-	copy(p.mem, "into the region")
-	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 15)},
+	copy(p.Mem, "into the region")
+	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, 15)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(1000, 15)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(1000, 15)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 100}); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(p.mem[1000:1015], p.mem[:15]) {
+	if !bytes.Equal(p.Mem[1000:1015], p.Mem[:15]) {
 		t.Error("what was read is not what was written")
 	}
 	if status, _, err := p.flush(0, 0); err != nil || status != 1 {
@@ -194,8 +162,8 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 	if !p.info.Flushable || p.info.Length != 10000 {
 		t.Errorf("the region: %+v", p.info)
 	}
-	copy(p.mem, "onto the disk")
-	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 13)},
+	copy(p.Mem, "onto the disk")
+	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, 13)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9000}); err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +189,7 @@ func exportFile(t *testing.T, at netip.AddrPort, path, socket string) {
 		t.Error("memory can be flushed")
 	}
 	// Beyond the end there is nothing to reach.
-	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 8)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(0, 8)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base + 9996}); err == nil {
 		t.Error("a Read beyond the end of the region succeeds")
 	}
@@ -285,8 +253,8 @@ func TestReloadKeepsContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(p.mr.Bytes(), "kept")
-	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 4)},
+	copy(p.MR.Bytes(), "kept")
+	if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, 4)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
 		t.Fatal(err)
 	}
@@ -294,11 +262,11 @@ func TestReloadKeepsContent(t *testing.T) {
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(1000, 4)},
+	if err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(1000, 4)},
 		RemoteSTag: p.info.STag, RemoteTO: p.info.Base}); err != nil {
 		t.Fatalf("the connection is gone: %v", err)
 	}
-	if got := string(p.mr.Bytes()[1000:1004]); got != "kept" {
+	if got := string(p.MR.Bytes()[1000:1004]); got != "kept" {
 		t.Errorf("the content is %q", got)
 	}
 	if _, err := dialExport(t, at); err == nil {
@@ -329,14 +297,14 @@ func TestReload(t *testing.T) {
 	if err := d.Reload(now); err != nil {
 		t.Fatal(err)
 	}
-	<-p.qp.Down()
+	<-p.QP.Down()
 	if _, err := dialExport(t, first); err == nil {
 		t.Error("an export that is gone takes connections")
 	}
 	if p, err = dialExport(t, second); err != nil {
 		t.Fatalf("the new export: %v", err)
 	}
-	if p.qp.Params().Send.Markers {
+	if p.QP.Params().Send.Markers {
 		t.Error("the new policy for the peer does not count")
 	}
 	dev, err := client.Open(socket)
@@ -391,8 +359,8 @@ func TestShutdown(t *testing.T) {
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
-	<-p.qp.Down()
-	if err := p.qp.Err(); err != nil {
+	<-p.QP.Down()
+	if err := p.QP.Err(); err != nil {
 		t.Errorf("a peer sees the end as %v", err)
 	}
 	if _, err := dev.AllocPD(); !errors.Is(err, client.ErrDaemonGone) {

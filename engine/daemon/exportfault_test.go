@@ -173,10 +173,10 @@ func (p *peer) probe(t *testing.T, over <-chan struct{}) (took []time.Duration) 
 		default:
 		}
 		begin := time.Now()
-		err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 1024)},
+		err := p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(0, 1024)},
 			RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
 		if err != nil {
-			t.Errorf("a Read of the other export: %v (%v)", err, p.qp.Err())
+			t.Errorf("a Read of the other export: %v (%v)", err, p.QP.Err())
 			<-over
 			return append(took, 0)
 		}
@@ -199,17 +199,17 @@ func workMemory(t *testing.T, at netip.AddrPort, size int, over <-chan error) er
 		t.Errorf("connecting: %v", err)
 		return err
 	}
-	defer p.qp.Close()
+	defer p.QP.Close()
 	cut := false
 	for off := 0; ; off = (off + 4096) % size {
-		wr := verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 2048)},
+		wr := verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(0, 2048)},
 			RemoteSTag: p.info.STag, RemoteTO: p.info.Base + ddp.TO(off)}
 		if off%8192 == 0 {
 			wr.Op = rdmap.WRWrite
 		}
 		if err := p.do(wr); err != nil {
-			<-p.qp.Down()
-			return p.qp.Err()
+			<-p.QP.Down()
+			return p.QP.Err()
 		}
 		select {
 		case err := <-over:

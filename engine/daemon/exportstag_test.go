@@ -33,12 +33,12 @@ func TestExportSTags(t *testing.T) {
 		t.Fatalf("STags %v, %v and %v", a.info.STag, thief.info.STag, c.info.STag)
 	}
 	write := func(p *peer, stag verbs.STag, text string) error {
-		copy(p.mem, text)
-		if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, len(text))},
+		copy(p.Mem, text)
+		if err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, len(text))},
 			RemoteSTag: stag, RemoteTO: p.info.Base}); err != nil {
 			return err
 		}
-		return p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(1000, len(text))},
+		return p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(1000, len(text))},
 			RemoteSTag: stag, RemoteTO: p.info.Base})
 	}
 	if err := write(a, a.info.STag, "of one peer"); err != nil {
@@ -50,13 +50,13 @@ func TestExportSTags(t *testing.T) {
 	if err := write(c, c.info.STag, "of a third."); err != nil {
 		t.Errorf("what one peer does ends another's connection: %v", err)
 	}
-	if err := a.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(0, 11)},
+	if err := a.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{a.MR.SGE(0, 11)},
 		RemoteSTag: a.info.STag, RemoteTO: a.info.Base}); err != nil ||
-		!bytes.Equal(a.mem[:11], []byte("of a third.")) {
-		t.Errorf("%q, %v", a.mem[:11], err)
+		!bytes.Equal(a.Mem[:11], []byte("of a third.")) {
+		t.Errorf("%q, %v", a.Mem[:11], err)
 	}
 	for _, p := range peers {
-		p.qp.Close()
+		p.QP.Close()
 	}
 	if _, ok := eventually(10e9, func() bool {
 		return d.Snapshot().Exports[0].Connections == 0
@@ -95,10 +95,10 @@ func TestExportAccess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range p.mem {
-			p.mem[i] = 0xee
+		for i := range p.Mem {
+			p.Mem[i] = 0xee
 		}
-		err = p.do(verbs.SendWR{Op: c.op, SGL: []verbs.SGE{p.mr.SGE(0, 64)},
+		err = p.do(verbs.SendWR{Op: c.op, SGL: []verbs.SGE{p.MR.SGE(0, 64)},
 			RemoteSTag: p.info.STag, RemoteTO: p.info.Base + c.off})
 		if err == nil && c.op == rdmap.WRWrite { // a Write's fate shows in what follows
 			_, _, err = p.flush(0, 0)
@@ -106,9 +106,9 @@ func TestExportAccess(t *testing.T) {
 		if (err == nil) != c.ok {
 			t.Errorf("%v at %d of an export for %s: %v", c.op, c.off, c.access, err)
 		}
-		if c.ok && c.op == rdmap.WRRead && !bytes.Equal(p.mem[:64], make([]byte, 64)) {
-			t.Errorf("an export for %s has octets that nobody wrote: %x", c.access, p.mem[:64])
+		if c.ok && c.op == rdmap.WRRead && !bytes.Equal(p.Mem[:64], make([]byte, 64)) {
+			t.Errorf("an export for %s has octets that nobody wrote: %x", c.access, p.Mem[:64])
 		}
-		p.qp.Close()
+		p.QP.Close()
 	}
 }

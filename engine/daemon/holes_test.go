@@ -14,6 +14,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -101,15 +102,13 @@ func TestPunchedHoles(t *testing.T) {
 	const size = 64 << 10
 	fd := memfd(t, size, 0)
 	for _, hole := range []bool{true, false} {
-		p, err := newProgram(dev, size)
+		p := verbstest.New(t, dev, size)
+		to, err := p.Dial(ctx, at)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
-			t.Fatal(err)
-		}
 		if hole {
-			if p.mr, err = p.pd.(*client.PD).RegMRFd(fd, 0, size, verbs.LocalWrite); err != nil {
+			if p.MR, err = p.PD.(*client.PD).RegMRFd(fd, 0, size, verbs.LocalWrite); err != nil {
 				t.Fatal(err)
 			}
 			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0,
@@ -117,8 +116,8 @@ func TestPunchedHoles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err = p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, size)},
-			RemoteSTag: peerSTag(p.qp.Params().PrivateData)})
+		err = p.Do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, size)},
+			RemoteSTag: to.STag})
 		if hole != (err != nil) {
 			t.Errorf("a Write with a hole %v: %v", hole, err)
 		}
@@ -206,9 +205,7 @@ func TestRingHoles(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer good.Close()
-			if _, err := newProgram(good, 4096); err != nil {
-				t.Error(err)
-			}
+			verbstest.New(t, good, 4096)
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -90,17 +91,15 @@ func TestMetricsOfXDP(t *testing.T) {
 	}
 	defer dev.Close()
 	const size = 64 << 10
-	p, err := newProgram(dev, size)
+	p := verbstest.New(t, dev, size)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	to, err := p.Dial(ctx, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, size)},
-		RemoteSTag: peerSTag(p.qp.Params().PrivateData)}); err != nil {
+	if err := p.Do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, size)},
+		RemoteSTag: to.STag}); err != nil {
 		t.Fatal(err)
 	}
 	c := browser(tn.A.Do, "tcp", listen)
@@ -229,25 +228,22 @@ func TestEvents(t *testing.T) {
 	defer peer.Close()
 	at := freePort(t)
 	responder(t, peer, at, 1)
-	p, err := newProgram(dev, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := verbstest.New(t, dev, 4096)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{}); err != nil {
+	to, err := p.Dial(ctx, at)
+	if err != nil {
 		t.Fatal(err)
 	}
 	up := event(d.Snapshot(), "RDMA_CM_EVENT_ESTABLISHED")
 	if up == nil || up.Remote != at.String() || up.Device != "lo" || up.Detail["revision"] != "2" {
 		t.Fatalf("established: %+v", up)
 	}
-	wrong := peerSTag(p.qp.Params().PrivateData) ^ 0x5a5a5a00
-	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 64)},
-		RemoteSTag: wrong}); err == nil {
+	if err := p.Do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(0, 64)},
+		RemoteSTag: to.STag ^ 0x5a5a5a00}); err == nil {
 		t.Fatal("a Read of a region that is not there succeeds")
 	}
-	<-p.qp.Down()
+	<-p.QP.Down()
 	if _, ok := eventually(30*time.Second, func() bool {
 		return event(d.Snapshot(), "RDMA_CM_EVENT_DISCONNECTED") != nil
 	}); !ok {

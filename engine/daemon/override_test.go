@@ -9,6 +9,7 @@ import (
 
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -62,14 +63,14 @@ func connectAs(t *testing.T, who client.Config, at netip.AddrPort, mpa *verbs.MP
 		return nil, err
 	}
 	t.Cleanup(func() { dev.Close() })
-	p, err := newProgram(dev, 4096)
+	p, err := verbstest.Make(dev, 4096)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := dev.Dial(ctx, at, p.qp, verbs.ConnConfig{MPA: mpa}); err != nil {
+	if err := dev.Dial(ctx, at, p.QP, verbs.ConnConfig{MPA: mpa}); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	return p.qp, nil
+	return p.QP, nil
 }

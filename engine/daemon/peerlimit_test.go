@@ -34,7 +34,7 @@ func TestPeerConnections(t *testing.T) {
 			t.Errorf("%s: %+v, %d refused", prefix, p, v.Counters["peers_refused"])
 		}
 	}
-	if err := first.qp.Disconnect(); err != nil {
+	if err := first.QP.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
 	if took, ok := eventually(30*time.Second, func() bool {

@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -14,75 +13,19 @@ import (
 	"testing"
 	"time"
 
-	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
 const nobody = 65534
 
-// program is what one end of a connection has.
-type program struct {
-	dev *client.Device // nil on another
-	pd  verbs.PD
-	cq  verbs.CQ
-	qp  verbs.QP
-	mem []byte
-	mr  verbs.MR
-}
-
-func newProgram(dev *client.Device, size int) (p *program, err error) {
-	if p, err = newEnd(dev, size); err != nil {
-		return nil, err
-	}
-	p.dev = dev
-	return p, nil
-}
-
-// newEnd makes an end on any device.
-func newEnd(dev verbs.Device, size int) (p *program, err error) {
-	p = &program{}
-	var e [4]error
-	p.pd, e[0] = dev.AllocPD()
-	p.cq, e[1] = dev.CreateCQ(256)
-	p.mem, e[2] = dev.Alloc(size)
-	if err := errors.Join(e[:]...); err != nil {
-		return nil, err
-	}
-	if p.mr, err = p.pd.RegMR(p.mem,
-		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
-		return nil, err
-	}
-	p.qp, err = dev.CreateQP(verbs.QPConfig{PD: p.pd, SendCQ: p.cq, RecvCQ: p.cq})
-	return p, err
-}
-
-// peerSTag reads what responder says about its region in private data.
-func peerSTag(b []byte) ddp.STag { return ddp.STag(binary.BigEndian.Uint32(b)) }
-
-func (p *program) wait(ctx context.Context) (verbs.Completion, error) {
-	var c [1]verbs.Completion
-	if _, err := p.cq.Wait(ctx, c[:]); err != nil {
-		return c[0], err
-	}
-	if c[0].Status != rdmap.Success {
-		return c[0], fmt.Errorf("%v: %v (%v)", c[0].Op, c[0].Status, p.qp.Err())
-	}
-	return c[0], nil
-}
-
-func (p *program) do(ctx context.Context, wr verbs.SendWR) error {
-	wr.Flags |= rdmap.Signaled
-	if err := p.qp.PostSend(&wr); err != nil {
-		return err
-	}
-	c, err := p.wait(ctx)
-	if err == nil && c.Op != wr.Op {
-		err = fmt.Errorf("completion of %v, want %v", c.Op, wr.Op)
-	}
-	return err
+// peerSTag reads what responder says about its region in private data; 0 when it is nothing of it.
+func peerSTag(b []byte) verbs.STag {
+	r, _ := verbs.ParseRemoteMR(b)
+	return r.STag
 }
 
 // transferRole is an unprivileged program: the socket, the peer's address. It writes, reads back and sends.
@@ -98,30 +41,18 @@ func transferRole(args []string) error {
 	}
 	defer dev.Close()
 	const half = 64 << 10
-	p, err := newProgram(dev, 2*half)
+	p, err := verbstest.Make(dev, 2*half)
 	if err != nil {
 		return err
 	}
-	if err := dev.Dial(ctx, netip.MustParseAddrPort(args[1]), p.qp,
-		verbs.ConnConfig{}); err != nil {
+	peer, err := p.Dial(ctx, netip.MustParseAddrPort(args[1]))
+	if err != nil {
 		return err
 	}
-	peer := peerSTag(p.qp.Params().PrivateData)
-	for i := range half {
-		p.mem[i] = byte(i * 7)
-	}
-	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, half)},
-		RemoteSTag: peer}); err != nil {
+	if err := p.WriteAndRead(ctx, peer); err != nil {
 		return err
 	}
-	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(half, half)},
-		RemoteSTag: peer}); err != nil {
-		return err
-	}
-	if !bytes.Equal(p.mem[:half], p.mem[half:]) {
-		return errors.New("what was read is not what was written")
-	}
-	if err := p.do(ctx, verbs.SendWR{Op: rdmap.WRSend, Inline: []byte("done")}); err != nil {
+	if err := p.Do(ctx, verbs.SendWR{Op: rdmap.WRSend, Inline: []byte("done")}); err != nil {
 		return err
 	}
 	_, err = dev.Listen(netip.MustParseAddrPort("0.0.0.0:80"), 0, verbs.ConnConfig{})
@@ -172,7 +103,7 @@ func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem 
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	token := binary.BigEndian.AppendUint32(nil, uint32(mr.STag()))
+	token := mr.Remote().Append(nil)
 	go func() {
 		for range n {
 			r, err := l.Accept(ctx)
@@ -210,10 +141,8 @@ func TestUnprivileged(t *testing.T) {
 		string(mem[len(mem)-64:][:4]) != "done" {
 		t.Fatalf("the peer's receive: %+v, %v", v[0], err)
 	}
-	for i := range 64 << 10 {
-		if mem[i] != byte(i*7) {
-			t.Fatalf("octet %d of the peer's region is %d", i, mem[i])
-		}
+	if n := 64 << 10; !bytes.Equal(mem[:n], verbstest.Pattern(n)) {
+		t.Error("the peer's region is not what the program wrote")
 	}
 	if _, ok := eventually(5*time.Second, func() bool {
 		return empty(d.Snapshot().Users[0].Used)
@@ -310,17 +239,14 @@ func TestKillClient(t *testing.T) {
 	defer dev.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	beside, err := newProgram(dev, 4096)
+	beside := verbstest.New(t, dev, 4096)
+	peer, err := beside.Dial(ctx, at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dev.Dial(ctx, at, beside.qp, verbs.ConnConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	peer := peerSTag(beside.qp.Params().PrivateData)
 	ping := func() error {
-		return beside.do(ctx, verbs.SendWR{Op: rdmap.WRRead,
-			SGL: []verbs.SGE{beside.mr.SGE(0, 8)}, RemoteSTag: peer})
+		return beside.Do(ctx, verbs.SendWR{Op: rdmap.WRRead,
+			SGL: []verbs.SGE{beside.MR.SGE(0, 8)}, RemoteSTag: peer.STag})
 	}
 	c := start(t, publicExe(t), nobody, "load", socket, at.String(), strconv.Itoa(n))
 	if got := c.line(); got != "loaded" {

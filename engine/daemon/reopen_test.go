@@ -181,16 +181,16 @@ func (p *peer) load(fill byte) (stop func() error) {
 	var over atomic.Bool
 	done := make(chan error, 1)
 	go func() {
-		mine := p.mem[:1024]
+		mine := p.Mem[:1024]
 		copy(mine, bytes.Repeat([]byte{fill}, len(mine)))
 		for !over.Load() {
-			err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.mr.SGE(0, 1024)},
+			err := p.do(verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{p.MR.SGE(0, 1024)},
 				RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
 			if err == nil {
-				err = p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(1024, 1024)},
+				err = p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(1024, 1024)},
 					RemoteSTag: p.info.STag, RemoteTO: p.info.Base})
 			}
-			if err == nil && !bytes.Equal(mine, p.mem[1024:2048]) {
+			if err == nil && !bytes.Equal(mine, p.Mem[1024:2048]) {
 				err = errors.New("what was read is not what was written")
 			}
 			if err != nil {
@@ -263,10 +263,10 @@ func TestInterfaceComesBack(t *testing.T) {
 	for round := range uint64(2) {
 		p := l.connect(0)
 		if round > 0 {
-			l.must(p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.mr.SGE(0, 8)},
+			l.must(p.do(verbs.SendWR{Op: rdmap.WRRead, SGL: []verbs.SGE{p.MR.SGE(0, 8)},
 				RemoteSTag: p.info.STag, RemoteTO: p.info.Base}))
-			if p.mem[0] != byte(round) {
-				t.Errorf("round %d: the export's memory is %x", round, p.mem[:8])
+			if p.Mem[0] != byte(round) {
+				t.Errorf("round %d: the export's memory is %x", round, p.Mem[:8])
 			}
 		}
 		over := p.load(byte(round + 1))

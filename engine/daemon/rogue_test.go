@@ -1,10 +1,7 @@
 package daemon_test
 
 import (
-	"encoding/json"
 	"errors"
-	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -15,115 +12,11 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
-
-// kernel starts a daemon on the kernel's sockets: what it does with programs needs no more.
-func kernel(t testing.TB, text string) (*daemon.Daemon, string) {
-	t.Helper()
-	return kernelKeys(t, "", text)
-}
-
-// kernelKeys is kernel with more keys of [daemon].
-func kernelKeys(t testing.TB, keys, text string) (*daemon.Daemon, string) {
-	t.Helper()
-	cfg, socket := load(t, keys+"[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"+text)
-	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
-	return d, socket
-}
-
-// raw is a program that speaks the protocol by hand, and wrongly.
-type raw struct {
-	t    testing.TB
-	c    *control.Conn
-	sock *net.UnixConn
-	id   uint64
-}
-
-func dialRaw(t testing.TB, socket string) *raw {
-	t.Helper()
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return &raw{t: t, c: control.NewConn(c, control.MaxReply), sock: c}
-}
-
-func (r *raw) send(op control.Op, args string, files ...int) {
-	r.t.Helper()
-	r.id++
-	body := control.Marshal(control.Request{ID: r.id, Op: op, Args: json.RawMessage(args)})
-	if err := r.c.Send(control.KindRequest, body, files...); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// call returns the reply to a request.
-func (r *raw) call(op control.Op, args string, files ...int) (control.Reply, []int) {
-	r.t.Helper()
-	r.send(op, args, files...)
-	for {
-		k, body, out, err := r.c.Receive()
-		if err != nil {
-			r.t.Fatalf("%s: %v", op, err)
-		}
-		if k != control.KindReply {
-			control.CloseAll(out)
-			continue
-		}
-		reply, err := control.ParseReply(body)
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		return reply, out
-	}
-}
-
-// must is call for what has to work; result is filled.
-func (r *raw) must(result any, op control.Op, args string, files ...int) []int {
-	r.t.Helper()
-	reply, out := r.call(op, args, files...)
-	if reply.Error != nil {
-		r.t.Fatalf("%s %s: %v", op, args, reply.Error)
-	}
-	if result != nil {
-		if err := json.Unmarshal(reply.Result, result); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	return out
-}
-
-func (r *raw) hello() []int {
-	r.t.Helper()
-	return r.must(nil, control.OpHello,
-		string(control.Marshal(control.HelloArgs{Version: control.Version})))
-}
-
-// dropped waits for the daemon to end the session.
-func (r *raw) dropped() {
-	r.t.Helper()
-	r.sock.SetReadDeadline(time.Now().Add(10 * time.Second))
-	for {
-		_, _, files, err := r.c.Receive()
-		control.CloseAll(files)
-		if err == nil {
-			continue
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			r.t.Fatal("the daemon keeps a program that violates the protocol")
-		}
-		return
-	}
-}
 
 //
 //req:rfc5042-3-1 rfc5042-7.1-1 rfc5041-8.3.2-1 rfc5040-8.1.1-9 rfc5040-8.1.2-1
@@ -213,24 +106,6 @@ func TestWrongFrames(t *testing.T) {
 	control.CloseAll(dialRaw(t, socket).hello())
 }
 
-// mapping is shared memory of a rogue.
-func mapping(t testing.TB, fd int) []byte {
-	t.Helper()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		t.Fatal(err)
-	}
-	mem, err := unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Munmap(mem) })
-	if err := unix.Madvise(mem, unix.MADV_POPULATE_WRITE); err != nil {
-		t.Fatal(err)
-	}
-	return mem
-}
-
 // TestWrongRings has programs lie in shared memory. They lose their session, and nobody else anything.
 func TestWrongRings(t *testing.T) {
 	d, socket := kernel(t, "")
@@ -239,9 +114,7 @@ func TestWrongRings(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer good.Close()
-	if _, err := newProgram(good, 4096); err != nil {
-		t.Fatal(err)
-	}
+	verbstest.New(t, good, 4096)
 	for name, lie := range map[string]func(q *control.CreateQPResult, mem []byte){
 		"send index far ahead": func(q *control.CreateQPResult, mem []byte) {
 			poke(mem, q.Send.Offset, 0x8000_0000)
@@ -324,17 +197,14 @@ func TestBlockedSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer peer.Close()
-	b, err := newProgram(peer, 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := verbstest.New(t, peer, 4096)
 	l, err := peer.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		if c, err := l.Accept(t.Context()); err == nil {
-			c.Accept(t.Context(), b.qp, nil)
+			c.Accept(t.Context(), b.QP, nil)
 		}
 	}()
 	r.must(nil, control.OpConnect,
@@ -516,12 +386,4 @@ func TestQuotas(t *testing.T) {
 	}); !ok {
 		t.Errorf("left over: %+v", d.Snapshot().Users)
 	}
-}
-
-func snapshotOf(t testing.TB, r *control.Reply) (s control.Snapshot) {
-	t.Helper()
-	if err := json.Unmarshal(r.Result, &s); err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

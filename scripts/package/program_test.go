@@ -1,9 +1,7 @@
 package install
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -15,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/bench/topo"
-	"xwarp/ddp"
-	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -52,72 +49,31 @@ func programRole(args []string) error {
 	return nil
 }
 
-func exchange(ctx context.Context, dev *client.Device, peer netip.AddrPort) error {
-	pd, err := dev.AllocPD()
+func exchange(ctx context.Context, dev *client.Device, at netip.AddrPort) error {
+	e, err := verbstest.Make(dev, 2*half)
 	if err != nil {
 		return err
 	}
-	cq, err := dev.CreateCQ(16)
+	peer, err := e.Dial(ctx, at)
 	if err != nil {
 		return err
 	}
-	mem, err := dev.Alloc(2 * half)
-	if err != nil {
+	if err := e.WriteAndRead(ctx, peer); err != nil {
 		return err
 	}
-	mr, err := pd.RegMR(mem, verbs.LocalWrite)
-	if err != nil {
+	if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.MR.SGE(half, 64)}}); err != nil {
 		return err
 	}
-	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	if err != nil {
-		return err
-	}
-	if err := dev.Dial(ctx, peer, qp, verbs.ConnConfig{}); err != nil {
-		return err
-	}
-	remote := ddp.STag(binary.BigEndian.Uint32(qp.Params().PrivateData))
-	wait := func(want rdmap.WROp) error {
-		var c [1]verbs.Completion
-		if _, err := cq.Wait(ctx, c[:]); err != nil {
-			return err
-		}
-		if c[0].Status != rdmap.Success || c[0].Op != want {
-			return fmt.Errorf("completion %v %v, want %v (%v)", c[0].Op, c[0].Status, want,
-				qp.Err())
-		}
-		return nil
-	}
-	for i := range half {
-		mem[i] = byte(i * 7)
-	}
-	for _, wr := range []verbs.SendWR{
-		{Op: rdmap.WRWrite, SGL: []verbs.SGE{mr.SGE(0, half)}, RemoteSTag: remote},
-		{Op: rdmap.WRRead, SGL: []verbs.SGE{mr.SGE(half, half)}, RemoteSTag: remote},
-	} {
-		wr.Flags = rdmap.Signaled
-		if err := qp.PostSend(&wr); err != nil {
-			return err
-		}
-		if err := wait(wr.Op); err != nil {
-			return err
-		}
-	}
-	if !bytes.Equal(mem[:half], mem[half:]) {
-		return errors.New("what was read is not what was written")
-	}
-	if err := qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(half, 64)}}); err != nil {
-		return err
-	}
-	if err := qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend,
+	if err := e.QP.PostSend(&verbs.SendWR{Op: verbs.WRSend,
 		Inline: []byte("there and back")}); err != nil {
 		return err
 	}
-	if err := wait(rdmap.WRRecv); err != nil {
+	c, err := e.Next(ctx)
+	if err != nil {
 		return err
 	}
-	if got := string(mem[half : half+14]); got != "there and back" {
-		return fmt.Errorf("%q came back", got)
+	if got := string(e.Mem[half:][:c.ByteLen]); c.Op != verbs.WRRecv || got != "there and back" {
+		return fmt.Errorf("%v of %q came back", c.Op, got)
 	}
 	return nil
 }
@@ -133,24 +89,8 @@ func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	mem := make([]byte, half+64)
-	pd, err := dev.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	mr, err := pd.RegMR(mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cq, err := dev.CreateCQ(16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{mr.SGE(half, 64)}}); err != nil {
+	e := verbstest.New(t, dev, half+64)
+	if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.MR.SGE(half, 64)}}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := dev.Listen(at, 0, verbs.ConnConfig{})
@@ -162,15 +102,15 @@ func echo(t *testing.T, h *topo.Host, at netip.AddrPort) {
 	go func() {
 		r, err := l.Accept(ctx)
 		if err == nil {
-			err = r.Accept(ctx, qp, binary.BigEndian.AppendUint32(nil, uint32(mr.STag())))
+			err = r.Accept(ctx, e.QP, e.MR.Remote().Append(nil))
 		}
-		var c [1]verbs.Completion
+		var c verbs.Completion
 		if err == nil {
-			_, err = cq.Wait(ctx, c[:])
+			c, err = e.Next(ctx)
 		}
-		if err == nil && c[0].Status == rdmap.Success {
-			err = qp.PostSend(&verbs.SendWR{Op: rdmap.WRSend,
-				SGL: []verbs.SGE{mr.SGE(half, int(c[0].ByteLen))}})
+		if err == nil {
+			err = e.QP.PostSend(&verbs.SendWR{Op: verbs.WRSend,
+				SGL: []verbs.SGE{e.MR.SGE(half, int(c.ByteLen))}})
 		}
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("the second host: %v", err)

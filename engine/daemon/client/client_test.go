@@ -1,23 +1,22 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"xwarp/ddp"
-	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -25,15 +24,23 @@ func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), nil))
 }
 
-// loadConfig reads a configuration; text is TOML behind the socket's key.
+// configIn reads a configuration that it writes into a directory, which gets the socket too; text is TOML behind the
+// socket's keys.
+func configIn(dir, text string) (cfg *config.Loaded, socket string, err error) {
+	socket = filepath.Join(dir, "s")
+	path := filepath.Join(dir, "xwarp.toml")
+	text = fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n%s", socket,
+		text)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return nil, "", err
+	}
+	cfg, err = config.Load(config.Source{Path: path})
+	return cfg, socket, err
+}
+
 func loadConfig(t testing.TB, text string) (*config.Loaded, string) {
 	t.Helper()
-	dir := t.TempDir()
-	socket := filepath.Join(dir, "s")
-	path := filepath.Join(dir, "xwarp.toml")
-	writeFile(t, path, fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = "+
-		"\"1s\"\n%s", socket, text))
-	cfg, err := config.Load(config.Source{Path: path})
+	cfg, socket, err := configIn(t.TempDir(), text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,164 +69,27 @@ func open(t testing.TB, socket string) *client.Device {
 	return d
 }
 
-// end is one program with everything that a test needs of it.
-type end struct {
-	t   testing.TB
-	dev *client.Device
-	pd  verbs.PD
-	cq  verbs.CQ
-	qp  verbs.QP
-	mem []byte
-	mr  verbs.MR
-}
-
-func newEnd(t testing.TB, dev *client.Device, size int) *end {
-	t.Helper()
-	e := &end{t: t, dev: dev}
-	var err error
-	if e.mem, err = dev.Alloc(size); err != nil {
-		t.Fatal(err)
-	}
-	if e.pd, err = dev.AllocPD(); err != nil {
-		t.Fatal(err)
-	}
-	if e.cq, err = dev.CreateCQ(1024); err != nil {
-		t.Fatal(err)
-	}
-	if e.mr, err = e.pd.RegMR(e.mem,
-		verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
-		t.Fatal(err)
-	}
-	if e.qp, err = dev.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq}); err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-func (e *end) wait() verbs.Completion {
-	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	var c [1]verbs.Completion
-	if _, err := e.cq.Wait(ctx, c[:]); err != nil {
-		i, _ := e.qp.Info()
-		e.t.Fatalf("completion: %v; queue pair: %v, %+v", err, e.qp.Err(), i)
-	}
-	if c[0].Status != rdmap.Success {
-		e.t.Fatalf("completion %d: %v (queue pair: %v)", c[0].ID, c[0].Status, e.qp.Err())
-	}
-	return c[0]
-}
-
-func (e *end) post(wr verbs.SendWR) {
-	e.t.Helper()
-	wr.Flags |= rdmap.Signaled
-	if err := e.qp.PostSend(&wr); err != nil {
-		e.t.Fatal(err)
-	}
-}
-
-// connect joins two ends.
-func connect(t testing.TB, a, b *end, at netip.AddrPort) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	l, err := b.dev.Listen(at, 0, verbs.ConnConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	accepted := make(chan error, 1)
-	go func() {
-		r, err := l.Accept(ctx)
-		if err == nil && string(r.PrivateData) != "hello" {
-			err = fmt.Errorf("private data %q", r.PrivateData)
-		}
-		if err == nil {
-			err = r.Accept(ctx, b.qp, []byte("welcome"))
-		}
-		accepted <- err
-	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp,
-		verbs.ConnConfig{PrivateData: []byte("hello")}); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-accepted; err != nil {
-		t.Fatal(err)
-	}
-	if got := a.qp.Params().PrivateData; string(got) != "welcome" {
-		t.Errorf("private data of the reply: %q", got)
-	}
-	if a.qp.RemoteAddr() != l.Addr() || b.qp.RemoteAddr() != a.qp.LocalAddr() {
-		t.Errorf("addresses: %v to %v, %v to %v", a.qp.LocalAddr(), a.qp.RemoteAddr(),
-			b.qp.LocalAddr(), b.qp.RemoteAddr())
-	}
-}
-
-// exercise moves data by every verb and checks it.
-func exercise(t testing.TB, a, b *end) {
-	t.Helper()
-	rnd := rand.New(rand.NewPCG(1, 2))
-	half := len(a.mem) / 2
-	for i := range a.mem[:half] {
-		a.mem[i] = byte(rnd.Uint32())
-	}
-	a.post(verbs.SendWR{ID: 1, Op: rdmap.WRWrite, SGL: []verbs.SGE{a.mr.SGE(0, half)},
-		RemoteSTag: b.mr.STag()})
-	if c := a.wait(); c.ID != 1 || c.QP != a.qp {
-		t.Fatalf("completion %+v, want the Write's", c)
-	}
-	a.post(verbs.SendWR{ID: 2, Op: rdmap.WRRead, SGL: []verbs.SGE{a.mr.SGE(half, half)},
-		RemoteSTag: b.mr.STag()})
-	if c := a.wait(); c.ID != 2 || c.ByteLen != uint32(half) {
-		t.Fatalf("completion %+v, want the Read's", c)
-	}
-	if !bytes.Equal(b.mem[:half], a.mem[:half]) {
-		t.Fatal("RDMA Write: target differs from source")
-	}
-	if !bytes.Equal(a.mem[half:], b.mem[:half]) {
-		t.Fatal("RDMA Read: sink differs from source")
-	}
-	n := min(half, 100_000)
-	if err := b.qp.PostRecv(&verbs.RecvWR{ID: 3,
-		SGL: []verbs.SGE{b.mr.SGE(half, n)}}); err != nil {
-		t.Fatal(err)
-	}
-	// Nothing of b's tells a that the receive is posted; Info returns after the daemon took it.
-	if _, err := b.qp.Info(); err != nil {
-		t.Fatal(err)
-	}
-	a.post(verbs.SendWR{ID: 5, Op: rdmap.WRSend, SGL: []verbs.SGE{a.mr.SGE(0, n)}})
-	if c := b.wait(); c.ID != 3 || c.ByteLen != uint32(n) || c.QP != b.qp {
-		t.Fatalf("receive: %+v", c)
-	}
-	a.wait()
-	if !bytes.Equal(b.mem[half:half+n], a.mem[:n]) {
-		t.Fatal("Send: receive buffer differs from source")
-	}
-}
-
 var loopback = netip.MustParseAddrPort("127.0.0.1:0")
 
 func TestKernel(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
-	a, b := newEnd(t, open(t, socket), 1<<20), newEnd(t, open(t, socket), 1<<20)
-	connect(t, a, b, loopback)
-	exercise(t, a, b)
-	if err := a.qp.Disconnect(); err != nil {
+	a, b := verbstest.New(t, open(t, socket), 1<<20), verbstest.New(t, open(t, socket), 1<<20)
+	verbstest.Connect(t, a, b, loopback)
+	verbstest.Exercise(t, a, b)
+	if err := a.QP.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
-	<-a.qp.Down()
-	<-b.qp.Down()
-	if err := errors.Join(a.qp.Err(), b.qp.Err()); err != nil {
+	<-a.QP.Down()
+	<-b.QP.Down()
+	if err := errors.Join(a.QP.Err(), b.QP.Err()); err != nil {
 		t.Errorf("a graceful close is an error: %v", err)
 	}
-	if err := a.pd.Close(); !errors.Is(err, ddp.ErrBusy) {
+	if err := a.PD.Close(); !errors.Is(err, ddp.ErrBusy) {
 		t.Errorf("closing a domain that is in use: %v", err)
 	}
-	for _, e := range []*end{a, b} {
-		if err := errors.Join(e.qp.Close(), e.mr.Close(), e.cq.Close(), e.pd.Close(),
-			e.dev.Free(e.mem)); err != nil {
+	for _, e := range []*verbstest.End{a, b} {
+		if err := errors.Join(e.QP.Close(), e.MR.Close(), e.CQ.Close(), e.PD.Close(),
+			e.Dev.Free(e.Mem)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -227,7 +97,7 @@ func TestKernel(t *testing.T) {
 
 func TestRejected(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
-	a, b := newEnd(t, open(t, socket), 4096), open(t, socket)
+	a, b := verbstest.New(t, open(t, socket), 4096), open(t, socket)
 	l, err := b.Listen(loopback, 0, verbs.ConnConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +116,7 @@ func TestRejected(t *testing.T) {
 			t.Errorf("a second answer: %v", err)
 		}
 	}()
-	if err := a.dev.Dial(ctx, l.Addr(), a.qp, verbs.ConnConfig{}); !errors.Is(err,
+	if err := a.Dev.Dial(ctx, l.Addr(), a.QP, verbs.ConnConfig{}); !errors.Is(err,
 		verbs.ErrRejected) {
 		t.Errorf("Dial: %v", err)
 	}
@@ -261,7 +131,7 @@ func TestRejected(t *testing.T) {
 	if _, err := l.Accept(ctx); !errors.Is(err, verbs.ErrListenerClosed) {
 		t.Errorf("Accept after Close: %v", err)
 	}
-	if err := a.qp.PostSend(&verbs.SendWR{}); !errors.Is(err, verbs.ErrNotReady) {
+	if err := a.QP.PostSend(&verbs.SendWR{}); !errors.Is(err, verbs.ErrNotReady) {
 		t.Errorf("PostSend without a connection: %v", err)
 	}
 }
@@ -282,8 +152,8 @@ func TestReceivesComeFirst(t *testing.T) {
 	pd, _ := peer.AllocPD()
 	cq, _ := peer.CreateCQ(16)
 	for i := range 50 {
-		e := newEnd(t, dev, 4096)
-		if err := e.qp.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.mr.SGE(0, 64)}}); err != nil {
+		e := verbstest.New(t, dev, 4096)
+		if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.MR.SGE(0, 64)}}); err != nil {
 			t.Fatal(err)
 		}
 		qp, err := peer.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
@@ -294,7 +164,7 @@ func TestReceivesComeFirst(t *testing.T) {
 		go func() {
 			r, err := l.Accept(t.Context())
 			if err == nil {
-				err = r.Accept(t.Context(), e.qp, nil)
+				err = r.Accept(t.Context(), e.QP, nil)
 			}
 			accepted <- err
 		}()
@@ -305,10 +175,10 @@ func TestReceivesComeFirst(t *testing.T) {
 		if err = errors.Join(err, <-accepted); err != nil {
 			t.Fatal(err)
 		}
-		if c := e.wait(); c.Op != verbs.WRRecv || string(e.mem[:c.ByteLen]) != "at once" {
+		if c := e.Wait(); c.Op != verbs.WRRecv || string(e.Mem[:c.ByteLen]) != "at once" {
 			t.Fatalf("connection %d: %+v", i, c)
 		}
-		if err := errors.Join(qp.Close(), e.qp.Close()); err != nil {
+		if err := errors.Join(qp.Close(), e.QP.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon"
+	"xwarp/engine/testkit/verbstest"
 )
 
 // xdpDaemons starts a daemon on each of two hosts.
@@ -39,13 +40,13 @@ func xdpDaemons(t testing.TB, text string) (tn *topo.Net, a, b *daemon.Daemon, s
 
 func TestXDP(t *testing.T) {
 	tn, da, _, socketA, socketB := xdpDaemons(t, "")
-	a, b := newEnd(t, open(t, socketA), 1<<20), newEnd(t, open(t, socketB), 1<<20)
-	connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
-	exercise(t, a, b)
-	if tr := a.dev.Transport(); tr.Name != "xdp" || tr.MTU != 1500 {
+	a, b := verbstest.New(t, open(t, socketA), 1<<20), verbstest.New(t, open(t, socketB), 1<<20)
+	verbstest.Connect(t, a, b, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174))
+	verbstest.Exercise(t, a, b)
+	if tr := a.Dev.Transport(); tr.Name != "xdp" || tr.MTU != 1500 {
 		t.Errorf("transport: %+v", tr)
 	}
-	i, err := a.qp.Info()
+	i, err := a.QP.Info()
 	if err != nil || i.TCP == nil || i.Counters.PayloadOut < 1<<19 {
 		t.Errorf("information: %+v, %v", i, err)
 	}
@@ -61,6 +62,6 @@ func TestXDP(t *testing.T) {
 	if s.Users[0].Used["memory"] != 1<<20 {
 		t.Errorf("users: %+v", s.Users)
 	}
-	a.dev.Close()
-	<-b.qp.Down()
+	a.Dev.Close()
+	<-b.QP.Down()
 }

@@ -16,6 +16,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -27,19 +28,7 @@ func program(t *testing.T, socket, name string) (*client.Device, verbs.QP) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	pd, err := dev.AllocPD()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cq, err := dev.CreateCQ(16)
-	if err != nil {
-		t.Fatal(err)
-	}
-	qp, err := dev.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dev, qp
+	return dev, verbstest.New(t, dev, 4096).QP
 }
 
 // TestLive has the browser look at a daemon: a connection comes and goes before its eyes.

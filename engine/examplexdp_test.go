@@ -1,0 +1,77 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+	"xwarp/engine/verbs"
+)
+
+// On AF_XDP: as root, or with the capabilities that OpenXDP names, on an Ethernet interface. The kernel keeps all else
+// that arrives there. The peer is a server like the other example's.
+func ExampleOpenXDP() {
+	dev, err := engine.OpenXDP(engine.XDPConfig{
+		Interface: "eth0",
+		TCP:       engine.TCPConfig{UserTimeout: 30 * time.Second}, // a peer that is gone ends the connection
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer dev.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := useServer(ctx, dev, netip.MustParseAddrPort("192.0.2.2:7174")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// TestExampleOpenXDP runs ExampleOpenXDP between two hosts, and holds what it prints to what the other example prints.
+func TestExampleOpenXDP(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	n, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	var server *engine.Device
+	if err := n.B.Do(func() (err error) {
+		server, err = engine.OpenXDP(engine.XDPConfig{Interface: n.B.Link.Name})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	l, err := server.Listen(netip.AddrPortFrom(n.B.Addr4.Addr(), 7174), 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	stdout := os.Stdout
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stdout = w
+	go func() { served <- serveOne(t.Context(), server, l) }()
+	err = n.A.Do(func() error { ExampleOpenXDP(); return nil })
+	err = errors.Join(err, <-served, w.Close())
+	os.Stdout = stdout
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	const want = "read back \"12345678\"\nthe counter was 41\nthe server got \"done\"\n"
+	if string(got) != want || err != nil {
+		t.Errorf("the example prints\n%s%v, want\n%s", got, err, want)
+	}
+}

@@ -1,0 +1,242 @@
+// Package verbstest is one end of a connection as tests need it, on any device of package verbs. Programs that tests
+// start use Make, Dial, Next, Do and WriteAndRead, which return errors; the rest is for tests themselves.
+package verbstest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/engine/verbs"
+)
+
+// rights are those of an End's region.
+const rights = verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite | verbs.RemoteAtomic
+
+// patience bounds the wait for one completion.
+const patience = 20 * time.Second
+
+// End is a queue pair and a region, with all that they need. It is gone with its device.
+type End struct {
+	T   testing.TB // of New
+	Dev verbs.Device
+	PD  verbs.PD
+	CQ  verbs.CQ // of both queues
+	QP  verbs.QP
+	Mem []byte
+	MR  verbs.MR // all of Mem, with all rights
+}
+
+// Make makes an End with a region of so many octets. Its memory is the device's: what a peer does to registered memory
+// is ordered with nothing that the race detector sees in Go's heap.
+func Make(dev verbs.Device, size int) (*End, error) {
+	e := &End{Dev: dev}
+	var err error
+	if e.Mem, err = dev.Alloc(size); err != nil {
+		return nil, err
+	}
+	if e.PD, err = dev.AllocPD(); err != nil {
+		return nil, err
+	}
+	if e.CQ, err = dev.CreateCQ(1024); err != nil {
+		return nil, err
+	}
+	if e.MR, err = e.PD.RegMR(e.Mem, rights); err != nil {
+		return nil, err
+	}
+	e.QP, err = dev.CreateQP(verbs.QPConfig{PD: e.PD, SendCQ: e.CQ, RecvCQ: e.CQ})
+	return e, err
+}
+
+// Dial connects e to a peer that gives its region as private data.
+func (e *End) Dial(ctx context.Context, at netip.AddrPort) (peer verbs.RemoteMR, err error) {
+	if err := e.Dev.Dial(ctx, at, e.QP, verbs.ConnConfig{}); err != nil {
+		return peer, err
+	}
+	return verbs.ParseRemoteMR(e.QP.Params().PrivateData)
+}
+
+// Next waits for a completion, which must be a success.
+func (e *End) Next(ctx context.Context) (verbs.Completion, error) {
+	c, err := verbs.WaitOne(ctx, e.CQ)
+	if err != nil {
+		i, _ := e.QP.Info()
+		err = fmt.Errorf("completion %d: %w; queue pair: %w, %+v", c.ID, err, e.QP.Err(), i)
+	}
+	return c, err
+}
+
+// Do posts wr and waits for its completion.
+func (e *End) Do(ctx context.Context, wr verbs.SendWR) error {
+	wr.Flags |= verbs.Signaled
+	if err := e.QP.PostSend(&wr); err != nil {
+		return err
+	}
+	c, err := e.Next(ctx)
+	if err == nil && (c.Op != wr.Op || c.ID != wr.ID) {
+		err = fmt.Errorf("completion of %v %d, want %v %d", c.Op, c.ID, wr.Op, wr.ID)
+	}
+	return err
+}
+
+// Pattern is what WriteAndRead leaves in the first n octets of the peer's region.
+func Pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * 7)
+	}
+	return b
+}
+
+// WriteAndRead writes half of e's region into the peer's, reads it back into the other half, and compares.
+func (e *End) WriteAndRead(ctx context.Context, peer verbs.RemoteMR) error {
+	half := len(e.Mem) / 2
+	copy(e.Mem, Pattern(half))
+	for _, wr := range []verbs.SendWR{
+		{Op: verbs.WRWrite, SGL: []verbs.SGE{e.MR.SGE(0, half)}},
+		{Op: verbs.WRRead, SGL: []verbs.SGE{e.MR.SGE(half, half)}},
+	} {
+		wr.RemoteSTag, wr.RemoteTO = peer.STag, peer.Base
+		if err := e.Do(ctx, wr); err != nil {
+			return err
+		}
+	}
+	if !bytes.Equal(e.Mem[:half], e.Mem[half:2*half]) {
+		return errors.New("what was read is not what was written")
+	}
+	return nil
+}
+
+// New is Make for a test.
+func New(t testing.TB, dev verbs.Device, size int) *End {
+	t.Helper()
+	e, err := Make(dev, size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.T = t
+	return e
+}
+
+// Wait returns the next completion, which must be a success.
+func (e *End) Wait() verbs.Completion {
+	e.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := e.Next(ctx)
+	if err != nil {
+		e.T.Fatal(err)
+	}
+	return c
+}
+
+// Post posts wr so that it completes visibly.
+func (e *End) Post(wr verbs.SendWR) {
+	e.T.Helper()
+	wr.Flags |= verbs.Signaled
+	if err := e.QP.PostSend(&wr); err != nil {
+		e.T.Fatal(err)
+	}
+}
+
+// Connect joins two ends; b listens.
+func Connect(t testing.TB, a, b *End, at netip.AddrPort) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l, err := b.Dev.Listen(at, 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		r, err := l.Accept(ctx)
+		if err == nil && string(r.PrivateData) != "hello" {
+			err = fmt.Errorf("private data of the request: %q", r.PrivateData)
+		}
+		if err == nil {
+			err = r.Accept(ctx, b.QP, []byte("welcome"))
+		}
+		accepted <- err
+	}()
+	if err := a.Dev.Dial(ctx, l.Addr(), a.QP,
+		verbs.ConnConfig{PrivateData: []byte("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	if got := a.QP.Params().PrivateData; string(got) != "welcome" {
+		t.Errorf("private data of the reply: %q", got)
+	}
+	if a.QP.RemoteAddr() != l.Addr() || b.QP.RemoteAddr() != a.QP.LocalAddr() {
+		t.Errorf("addresses: %v to %v, %v to %v", a.QP.LocalAddr(), a.QP.RemoteAddr(),
+			b.QP.LocalAddr(), b.QP.RemoteAddr())
+	}
+}
+
+// Exercise moves data by Write, Read, Send and an atomic between connected ends, and checks it.
+func Exercise(t testing.TB, a, b *End) {
+	t.Helper()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	half := len(a.Mem) / 2
+	for i := range a.Mem[:half] {
+		a.Mem[i] = byte(rnd.Uint32())
+	}
+	peer := b.MR.STag()
+	do := func(wr verbs.SendWR, n int) {
+		t.Helper()
+		a.Post(wr)
+		if c := a.Wait(); c.ID != wr.ID || c.Op != wr.Op || c.QP != a.QP ||
+			c.ByteLen != uint32(n) {
+			t.Fatalf("completion %+v, want %v of %d octets", c, wr.Op, n)
+		}
+	}
+	do(verbs.SendWR{ID: 1, Op: verbs.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, half)},
+		RemoteSTag: peer}, half)
+	do(verbs.SendWR{ID: 2, Op: verbs.WRRead, SGL: []verbs.SGE{a.MR.SGE(half, half)},
+		RemoteSTag: peer}, half)
+	// The Write's completion says that its memory is free; the Read behind it, that it was placed (RFC 5040, 5.5).
+	if !bytes.Equal(b.Mem[:half], a.Mem[:half]) {
+		t.Fatal("RDMA Write: target differs from source")
+	}
+	if !bytes.Equal(a.Mem[half:2*half], b.Mem[:half]) {
+		t.Fatal("RDMA Read: sink differs from source")
+	}
+	n := min(half, 100_000)
+	if err := b.QP.PostRecv(&verbs.RecvWR{ID: 3,
+		SGL: []verbs.SGE{b.MR.SGE(half, n)}}); err != nil {
+		t.Fatal(err)
+	}
+	// The receive is posted before the Send is there: a daemon took it when Info returns, and a worker when it has
+	// served a Read.
+	if _, err := b.QP.Info(); err != nil {
+		t.Fatal(err)
+	}
+	do(verbs.SendWR{ID: 4, Op: verbs.WRRead, SGL: []verbs.SGE{a.MR.SGE(half, 8)},
+		RemoteSTag: peer}, 8)
+	do(verbs.SendWR{ID: 5, Op: verbs.WRSend, SGL: []verbs.SGE{a.MR.SGE(0, n)}}, n)
+	if c := b.Wait(); c.ID != 3 || c.ByteLen != uint32(n) || c.QP != b.QP {
+		t.Fatalf("receive: %+v", c)
+	}
+	if !bytes.Equal(b.Mem[half:half+n], a.Mem[:n]) {
+		t.Fatal("Send: receive buffer differs from source")
+	}
+	clear(b.Mem[:8])
+	for i := range 2 {
+		do(verbs.SendWR{ID: 6, Op: verbs.WRFetchAdd, SGL: []verbs.SGE{a.MR.SGE(half, 8)},
+			RemoteSTag: peer, Data: 1}, 8)
+		was := make([]byte, 8)
+		binary.NativeEndian.PutUint64(was, uint64(i))
+		if !bytes.Equal(a.Mem[half:half+8], was) {
+			t.Fatalf("atomic %d returned %x", i, a.Mem[half:half+8])
+		}
+	}
+}
