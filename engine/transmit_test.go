@@ -14,6 +14,7 @@ import (
 	"xwarp/ring"
 	"xwarp/ring/gso"
 	"xwarp/ring/live"
+	"xwarp/ring/monitor"
 )
 
 // transmitCase is a link and what its two ends send over it.
@@ -28,6 +29,7 @@ type transmitCase struct {
 func (tc *transmitCase) transmits(t *testing.T, way engine.Transmit) (ports []ring.Port) {
 	t.Helper()
 	var mu sync.Mutex
+	hub := monitor.NewHub(nil)
 	da, db, net := xdpPair(t, topo.Options{MTU: tc.mtu, OffloadsA: topo.NoOffloads,
 		OffloadsB: topo.NoOffloads}, func(c *engine.XDPConfig) {
 		c.Transmit, c.MPA.NoMarkers = way, !tc.markers
@@ -35,7 +37,7 @@ func (tc *transmitCase) transmits(t *testing.T, way engine.Transmit) (ports []ri
 			mu.Lock()
 			defer mu.Unlock()
 			ports = append(ports, p)
-			return p, nil
+			return hub.Wrap(p, ""), nil // as a daemon has it
 		}
 	})
 	if way == engine.TransmitLive {

@@ -4,6 +4,8 @@ import "time"
 
 // Port is what a Socket and its decorators have in common: all that a worker needs. The methods are
 // documented at Socket. Packets and transmit buffers must go back to the Port that they came from.
+//
+// A decorator that looks at what is sent looks at blocks, too: those of package ring/gso, where Info.Blocks is true.
 type Port interface {
 	Recv(batch []Packet) int
 	Hold(p *Packet)
@@ -12,6 +14,11 @@ type Port interface {
 	AllocTx() (TxBuf, bool)
 	Send(b TxBuf, n int)
 	CancelTx(b TxBuf)
+	// Block returns the memory of the next block, which the writer has until SendBlock; nothing needs to be given
+	// back. nil: only frames can be sent now.
+	Block() []byte
+	// SendBlock sends the beginning b of what Block returned, after every frame that was sent before.
+	SendBlock(b []byte, s Shape)
 	Flush() State
 	Reap() int
 	Wait(timeout time.Duration, extraFD int) Ready
@@ -22,3 +29,18 @@ type Port interface {
 }
 
 var _ Port = (*Socket)(nil)
+
+// Shape says how a block is cut into segments: a block is TCP segments of one connection that follow each other, as one
+// frame with one set of headers.
+type Shape struct {
+	IPAt    int // octets before the IP header
+	Headers int // octets of all headers
+	Payload int // octets of TCP payload in each segment but the last, which may be shorter
+	IPv6    bool
+}
+
+// Block returns nil: a socket takes frames only.
+func (s *Socket) Block() []byte { return nil }
+
+// SendBlock does nothing, for there is no block.
+func (s *Socket) SendBlock([]byte, Shape) {}

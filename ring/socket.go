@@ -68,6 +68,7 @@ type Info struct {
 	Segments   uint32 // chunks that a received frame may span
 	HugePages  bool   // the UMEM lies in 2 MiB pages
 	Fake       bool   // on a FakeKernel
+	Blocks     bool   // the Port takes blocks; no Socket does
 	RxFrames   uint32 // chunks for reception
 	TxSlots    uint32
 	TxRoom     int    // octets of the largest frame that a slot holds

@@ -2,7 +2,6 @@ package stack
 
 import (
 	"xwarp/ring"
-	"xwarp/ring/gso"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
@@ -76,7 +75,7 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 	for ok && (n < s.round.each || left) {
 		b.mem, b.n = nil, 0
 		if n < s.round.each {
-			b.mem = s.blocks.Block()
+			b.mem = s.port.Block()
 		}
 		if left {
 			b.start(e, &s.out)
@@ -158,6 +157,6 @@ func (e *Endpoint) sendBlock() {
 	s.stats.TxFrames += uint64(b.n)
 	s.stats.TxPayload += uint64(end - at)
 	s.stats.TxOctets += uint64(end + at*(b.n-1))
-	s.blocks.SendBlock(end, gso.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size,
+	s.port.SendBlock(b.mem[:end], ring.Shape{IPAt: e.frame.ipAt, Headers: at, Payload: b.size,
 		IPv6: e.frame.v6})
 }

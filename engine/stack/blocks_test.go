@@ -71,8 +71,7 @@ func TestBlocks(t *testing.T) {
 	cut := 0
 	sameTraces(t, 40_000, func(s *Stack) { s.port = plainPort{s.port} }, func(s *Stack) {
 		below := plainPort{s.port}
-		s.blocks = gso.Wrap(below, &cutter{below, &cut})
-		s.port = s.blocks
+		s.port, s.blocks = gso.Wrap(below, &cutter{below, &cut}), true
 	})
 	t.Logf("%d frames were cut from blocks", cut)
 	if cut < 1000 {
@@ -92,12 +91,12 @@ func TestBlockAllocations(t *testing.T) {
 		[2]Upper{&endless{idle: true}, &endless{idle: true}})
 	s := p.s[0]
 	port := gso.Wrap(&nothingPort{Port: s.port, buf: make([]byte, 2048)}, nothingSender{})
-	s.port, s.blocks = port, port
+	s.port, s.blocks = port, true
 	o := tcp.Out{Run: tcp.RunFirst, Payload: seq.Of(1, 1448)}
 	o.Flags = wire.ACK
 	if n := testing.AllocsPerRun(100, func() {
 		b := &s.block
-		b.mem = s.blocks.Block()
+		b.mem = s.port.Block()
 		b.start(p.e, &o)
 		for next := o; b.open(); {
 			next.Run = tcp.RunNext

@@ -301,7 +301,7 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 	}
 	s := e.stack
 	e.frame.end = 0 // the hop may have another address now
-	if s.blocks != nil {
+	if s.blocks {
 		return e.burstBlocks(src, now)
 	}
 	for ; n < s.round.each; n++ {

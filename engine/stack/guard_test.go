@@ -77,8 +77,7 @@ func TestDefect(t *testing.T) {
 				sock := p.s[0].port.(*ring.Socket)
 				if s := p.s[0]; blocks {
 					below := plainPort{sock}
-					s.blocks = gso.Wrap(below, &cutter{below, new(int)})
-					s.port = s.blocks
+					s.port, s.blocks = gso.Wrap(below, &cutter{below, new(int)}), true
 				}
 				var defects []*Defect
 				for _, s := range p.s {

@@ -13,7 +13,6 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/tally"
 	"xwarp/ring"
-	"xwarp/ring/gso"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/tick"
@@ -95,8 +94,8 @@ type Stack struct {
 	pieces  [ring.MaxFrags + 1][]byte
 	seg     tcp.Segment
 	out     tcp.Out
-	blocks  gso.Blocks // port, nil when it takes none
-	block   block      // of the burst that is being sent
+	blocks  bool  // the port takes them
+	block   block // of the burst that is being sent
 	eth     ip.Ethernet
 	ip      ip.Header
 	scratch []byte
@@ -127,7 +126,7 @@ func New(cfg Config) (*Stack, error) {
 	if s.cfg.Peers == nil {
 		s.cfg.Peers = budget.NewPeers(nil)
 	}
-	s.blocks, _ = cfg.Port.(gso.Blocks)
+	s.blocks = cfg.Port.Info().Blocks
 	s.block.slots = make([]ring.TxBuf, 0, MinBlockShort)
 	s.flush.at = tick.Never
 	s.budget.Init(ChallengesPerSecond, cfg.Seed)

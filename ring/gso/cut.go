@@ -3,6 +3,7 @@ package gso
 import (
 	"encoding/binary"
 
+	"xwarp/ring"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/wire"
 )
@@ -13,13 +14,8 @@ const (
 	MaxBlock = 65535
 )
 
-// Shape says how a block is cut.
-type Shape struct {
-	IPAt    int // octets before the IP header
-	Headers int // octets of all headers
-	Payload int // octets of TCP payload in each segment but the last, which may be shorter
-	IPv6    bool
-}
+// Shape is ring.Shape with what this package knows of it.
+type Shape ring.Shape
 
 func (s *Shape) tcpAt() int {
 	if s.IPv6 {

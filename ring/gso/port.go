@@ -16,16 +16,6 @@ type Stats struct {
 	Dropped  uint64 // blocks that the kernel refused for good, or dropped some of
 }
 
-// Blocks is a ring.Port that takes runs of segments as blocks, too.
-type Blocks interface {
-	ring.Port
-	// Block returns the memory of the next block, MaxBlock octets, which the writer has until SendBlock;
-	// nothing needs to be given back. nil: only frames can be sent now.
-	Block() []byte
-	// SendBlock sends the block of n octets that s describes, after every frame that was sent before.
-	SendBlock(n int, s Shape)
-}
-
 // Port adds blocks to a ring.Port. While the kernel does not take a block, the frames that were sent after it
 // wait for it.
 type Port struct {
@@ -38,7 +28,7 @@ type Port struct {
 	queued bool // frames in the Port below wait for its Flush
 }
 
-var _ Blocks = (*Port)(nil)
+var _ ring.Port = (*Port)(nil)
 
 // BlockSender is Sender, or what stands for the kernel in a test. Send's errors are Sender.Send's.
 type BlockSender interface {
@@ -61,7 +51,7 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 	p.stats.Single++
 }
 
-// Block implements Blocks.
+// Block is ring.Port's.
 func (p *Port) Block() []byte {
 	if p.n > 0 && p.push() != ring.StateOK {
 		return nil
@@ -69,13 +59,13 @@ func (p *Port) Block() []byte {
 	return p.block.Frame()
 }
 
-// SendBlock implements Blocks. What the kernel does not take now, Flush shows it again.
-func (p *Port) SendBlock(n int, s Shape) {
+// SendBlock is ring.Port's. What the kernel does not take now, Flush shows it again.
+func (p *Port) SendBlock(b []byte, s ring.Shape) {
 	if p.queued { // in the order that they were written
 		p.queued = false
 		p.Port.Flush()
 	}
-	p.n, p.shape = n, s
+	p.n, p.shape = len(b), Shape(s)
 	p.push()
 }
 
@@ -105,6 +95,13 @@ func (p *Port) Flush() ring.State {
 	}
 	p.queued = false
 	return p.Port.Flush()
+}
+
+// Info is Port.Info of a Port that takes blocks.
+func (p *Port) Info() ring.Info {
+	i := p.Port.Info()
+	i.Blocks = true
+	return i
 }
 
 // Stats is Port.Stats with the segments of blocks among what was sent.

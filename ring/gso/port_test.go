@@ -221,7 +221,7 @@ func TestOrder(t *testing.T) {
 				if len(mem) < MaxBlock {
 					t.Fatalf("%d octets", len(mem))
 				}
-				p.SendBlock(copy(mem, block), s)
+				p.SendBlock(mem[:copy(mem, block)], ring.Shape(s))
 				want = append(want, frames...)
 			} else {
 				b, _ := p.AllocTx()
@@ -254,7 +254,8 @@ func TestDropped(t *testing.T) {
 		return unix.ENOBUFS
 	}})
 	block, s, frames := draw(rand.New(rand.NewPCG(1, 3)), false, 1000, 5)
-	p.SendBlock(copy(p.Block(), block), s)
+	mem := p.Block()
+	p.SendBlock(mem[:copy(mem, block)], ring.Shape(s))
 	if st := p.Flush(); st != ring.StateOK || p.GSOStats().Dropped != 1 || len(got) != 0 ||
 		p.Block() == nil {
 		t.Errorf("%v, %+v, %d frames", st, p.GSOStats(), len(got))

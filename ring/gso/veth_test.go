@@ -108,7 +108,8 @@ func openPort(t *testing.T, h *topo.Host, mtu int) (s *ring.Socket) {
 // carry sends a block and a frame, and returns what arrives, which should be n frames.
 func carry(t *testing.T, p *Port, to *ring.Socket, block []byte, s Shape, frame []byte,
 	n int) (got [][]byte) {
-	p.SendBlock(copy(p.Block(), block), s)
+	mem := p.Block()
+	p.SendBlock(mem[:copy(mem, block)], ring.Shape(s))
 	b, ok := p.AllocTx()
 	if !ok {
 		t.Fatal("no slot")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"xwarp/ring"
+	"xwarp/ring/gso"
 	"xwarp/tcp/ip"
 )
 
@@ -89,12 +90,29 @@ func (p *Port) Recv(batch []ring.Packet) int {
 // Send is ring.Port's.
 func (p *Port) Send(b ring.TxBuf, n int) {
 	if n >= 0 && n <= len(b.Data) && !p.quiet(b.Data[:n]) {
-		s, ok := parse(b.Data[:n])
-		if p.wanted(&s, ok, b.Data[:n]) {
-			p.see(&s, ok, b.Data[:n], Tx)
-		}
+		p.sent(b.Data[:n])
 	}
 	p.Port.Send(b, n)
+}
+
+// sent shows a frame to those who want it.
+func (p *Port) sent(b []byte) {
+	s, ok := parse(b)
+	if p.wanted(&s, ok, b) {
+		p.see(&s, ok, b, Tx)
+	}
+}
+
+// SendBlock is ring.Port's. Captures show the segments that the kernel will make of it.
+func (p *Port) SendBlock(b []byte, s ring.Shape) {
+	if !p.quiet(b) {
+		cut := gso.Shape(s)
+		for i := range cut.Segments(len(b)) {
+			p.buf = cut.Segment(p.buf[:0], b, i)
+			p.sent(p.buf)
+		}
+	}
+	p.Port.SendBlock(b, s)
 }
 
 // quiet reports that nobody wants the frame that begins with b, where that is quickly seen: no capture runs,

@@ -173,5 +173,13 @@ func (p *Port) Send(b ring.TxBuf, n int) {
 	p.Port.Send(b, n)
 }
 
+// SendBlock is Port.SendBlock, recorded as one packet, as tcpdump shows what the kernel cuts later.
+func (p *Port) SendBlock(b []byte, s ring.Shape) {
+	if p.dir&Tx != 0 {
+		p.file.Write(p.id, p.clock(), b, len(b))
+	}
+	p.Port.SendBlock(b, s)
+}
+
 // Close closes the Port below and flushes the file, which stays open for the other Ports.
 func (p *Port) Close() error { return errors.Join(p.Port.Close(), p.file.Flush()) }
