@@ -3,13 +3,13 @@ package main
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"xwarp/cmd/xwarp/doctor"
 	"xwarp/engine/plain"
+	"xwarp/engine/ranges"
 )
 
 // doctorInfo is what doctor prints.
@@ -90,23 +90,10 @@ and go from the interface's Ethernet address to the same, so that the next switc
 const maxQueues = 4096
 
 // parseQueues reads numbers and ranges; none for all queues.
-func parseQueues(text string) (list []int, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	for part := range strings.SplitSeq(text, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		if !isRange {
-			high = low
-		}
-		a, err1 := strconv.ParseUint(low, 10, 16)
-		b, err2 := strconv.ParseUint(high, 10, 16)
-		if err1 != nil || err2 != nil || a > b || b >= maxQueues {
-			return nil, usagef("--queue is %q, but it is like 0, 0-3 or 0,2", text)
-		}
-		for q := a; q <= b; q++ {
-			list = append(list, int(q))
-		}
+func parseQueues(text string) ([]int, error) {
+	list, err := ranges.Expand(text, "queue", maxQueues-1)
+	if err != nil {
+		return nil, usagef("--queue is %q, but it is like 0, 0-3 or 0,2", text)
 	}
 	return list, nil
 }

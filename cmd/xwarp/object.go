@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/ranges"
 )
 
 // objectCommand makes the command of an object in the manner of iproute2's rdma: OBJECT [show|list], which is
@@ -186,18 +187,7 @@ func matches(v reflect.Value, want string) bool {
 	if err != nil {
 		return strings.EqualFold(text, want)
 	}
-	for part := range strings.SplitSeq(want, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		if !isRange {
-			high = low
-		}
-		a, err1 := strconv.ParseUint(low, 10, 64)
-		b, err2 := strconv.ParseUint(high, 10, 64)
-		if err1 == nil && err2 == nil && a <= n && n <= b {
-			return true
-		}
-	}
-	return false
+	return ranges.Contain(want, n)
 }
 
 // walkRow calls f for each field of a row, those of embedded structs too.

@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/time/rate"
@@ -14,6 +15,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/ranges"
 )
 
 func limitOf(l *config.Limits, k budget.Kind) int64 {
@@ -182,11 +184,5 @@ func limitsFor(c *config.Config, h holder) config.Limits {
 
 // mayListen reports whether a user may take a port.
 func mayListen(l *config.Limits, port uint16) bool {
-	ranges, _ := config.ParsePorts(l.Ports) // checked when it was read
-	for _, r := range ranges {
-		if port >= r.First && port <= r.Last {
-			return true
-		}
-	}
-	return false
+	return ranges.Contain(strings.Join(l.Ports, ","), uint64(port))
 }

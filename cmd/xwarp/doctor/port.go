@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"xwarp/engine/host/ports"
+	"xwarp/engine/ranges"
 )
 
 const (
@@ -58,27 +59,11 @@ func (e *env) ephemeral() (uint16, bool) {
 	}
 	out, _ := os.ReadFile(localReserved)
 	for _, p := range e.opt.Ports {
-		if p >= low && p <= high && !inRanges(strings.TrimSpace(string(out)), p) {
+		if p >= low && p <= high && !ranges.Contain(string(out), uint64(p)) {
 			return p, true
 		}
 	}
 	return 0, false
-}
-
-// inRanges reports whether p is in a list such as "80,8000-8100".
-func inRanges(list string, p uint16) bool {
-	for part := range strings.SplitSeq(list, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		if !isRange {
-			high = low
-		}
-		a, err1 := strconv.ParseUint(low, 10, 16)
-		b, err2 := strconv.ParseUint(high, 10, 16)
-		if err1 == nil && err2 == nil && uint64(p) >= a && uint64(p) <= b {
-			return true
-		}
-	}
-	return false
 }
 
 // reserved is the list of reserved ports with ours in it.
@@ -86,7 +71,7 @@ func (e *env) reserved() string {
 	b, _ := os.ReadFile(localReserved)
 	list := strings.TrimSpace(string(b))
 	for _, p := range e.opt.Ports {
-		if inRanges(list, p) {
+		if ranges.Contain(list, uint64(p)) {
 			continue
 		}
 		if list != "" {

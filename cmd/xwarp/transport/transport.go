@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -18,6 +17,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/ranges"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
@@ -68,8 +68,8 @@ func (f *Flags) Check() (err error) {
 	if f.Transport == Kernel && f.Interface != "" {
 		return errors.New("--interface is for xdp and the daemon: the kernel finds its interface itself")
 	}
-	if f.Queues, err = parseQueues(f.queues); err != nil {
-		return err
+	if f.Queues, err = ranges.Expand(f.queues, "queue", math.MaxUint16); err != nil {
+		return fmt.Errorf("--queues %w", err)
 	}
 	for name, given := range map[string]bool{
 		"queues": len(f.Queues) > 0, "ring-mode": f.Ring != ring.ModeAuto,
@@ -83,32 +83,6 @@ func (f *Flags) Check() (err error) {
 		}
 	}
 	return nil
-}
-
-// parseQueues reads a list such as "0-3,6".
-func parseQueues(text string) (queues []int, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	for _, part := range strings.Split(text, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		if !isRange {
-			last = first
-		}
-		from, e1 := strconv.ParseUint(first, 10, 16)
-		to, e2 := strconv.ParseUint(last, 10, 16)
-		if e1 != nil || e2 != nil || from > to {
-			return nil, fmt.Errorf("--queues %q: %q is no queue and no range of them, as "+
-				"in 0-3,6", text, part)
-		}
-		for q := int(from); q <= int(to); q++ {
-			if slices.Contains(queues, q) {
-				return nil, fmt.Errorf("--queues %q names queue %d twice", text, q)
-			}
-			queues = append(queues, q)
-		}
-	}
-	return queues, nil
 }
 
 // Finder returns the interface that an address belongs to, or the way to it. ErrWhich: to none in particular.

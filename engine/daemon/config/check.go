@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os/user"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/ranges"
 )
 
 // complete fills what tables in double brackets left out.
@@ -168,7 +170,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 }
 
 func (l *Loaded) checkUsers(f *faults) {
-	if _, err := ParsePorts(l.Limits.Ports); err != nil {
+	if err := checkPorts(l.Limits.Ports); err != nil {
 		f.addf("limits.ports: %v", err)
 	}
 	f.atLeast("limits.connect_rate", l.Limits.ConnectRate, 0)
@@ -183,7 +185,7 @@ func (l *Loaded) checkUsers(f *faults) {
 				f.addf("%s.name = %q: there is no such user", key, u.Name)
 			}
 		}
-		if _, err := ParsePorts(u.Ports); err != nil {
+		if err := checkPorts(u.Ports); err != nil {
 			f.addf("%s.ports: %v", key, err)
 		}
 	}
@@ -289,24 +291,14 @@ func (l *Loaded) checkExports(f *faults) {
 	}
 }
 
-// PortRange is a range of ports, both ends included.
-type PortRange struct{ First, Last uint16 }
-
-// ParsePorts parses "7174" and "1024-65535".
-func ParsePorts(list []string) (r []PortRange, err error) {
+// checkPorts checks a list such as "7174" and "1024-65535".
+func checkPorts(list []string) error {
 	for _, s := range list {
-		a, b, ok := strings.Cut(s, "-")
-		if !ok {
-			b = a
+		if _, ok := ranges.Parse(s, math.MaxUint16); !ok {
+			return fmt.Errorf("%q is no port and no range of ports", s)
 		}
-		first, err1 := strconv.ParseUint(strings.TrimSpace(a), 10, 16)
-		last, err2 := strconv.ParseUint(strings.TrimSpace(b), 10, 16)
-		if err1 != nil || err2 != nil || first > last {
-			return nil, fmt.Errorf("%q is no port and no range of ports", s)
-		}
-		r = append(r, PortRange{uint16(first), uint16(last)})
 	}
-	return r, nil
+	return nil
 }
 
 // GroupID returns the number of a group given by name or number.

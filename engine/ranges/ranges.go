@@ -1,0 +1,59 @@
+// Package ranges reads numbers and ranges of them, both ends included, as people write them: 7174, 0-3 or 0-3,6.
+package ranges
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Range is the numbers from First to Last.
+type Range struct{ First, Last uint64 }
+
+// Parse reads one number or range, of which none is above most.
+func Parse(text string, most uint64) (r Range, ok bool) {
+	a, b, isRange := strings.Cut(text, "-")
+	if !isRange {
+		b = a
+	}
+	first, err1 := strconv.ParseUint(strings.TrimSpace(a), 10, 64)
+	last, err2 := strconv.ParseUint(strings.TrimSpace(b), 10, 64)
+	if err1 != nil || err2 != nil || first > last || last > most {
+		return r, false
+	}
+	return Range{first, last}, true
+}
+
+// Expand returns the numbers of a list in its order, none of them twice or above most; none for an empty
+// list. what is what the numbers are of, for the error.
+func Expand(list, what string, most uint64) (numbers []int, err error) {
+	if list == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(list, ",") {
+		r, ok := Parse(part, most)
+		if !ok {
+			return nil, fmt.Errorf("%q: %q is no %s and no range of them, as in 0-3,6", list, part,
+				what)
+		}
+		for n := int(r.First); n <= int(r.Last); n++ {
+			if slices.Contains(numbers, n) {
+				return nil, fmt.Errorf("%q names %s %d twice", list, what, n)
+			}
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers, nil
+}
+
+// Contain reports whether a list has n. What is no number in it has none.
+func Contain(list string, n uint64) bool {
+	for part := range strings.SplitSeq(list, ",") {
+		if r, ok := Parse(part, math.MaxUint64); ok && r.First <= n && n <= r.Last {
+			return true
+		}
+	}
+	return false
+}
