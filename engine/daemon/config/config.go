@@ -4,6 +4,7 @@ package config
 
 import (
 	"net/netip"
+	"reflect"
 	"time"
 
 	"xwarp/engine/daemon/control"
@@ -211,37 +212,27 @@ const (
 // LimitsOf returns the limits of a user by name or number.
 func (c *Config) LimitsOf(name, uid string) Limits {
 	l := c.Limits
-	for _, u := range c.User {
-		if u.Name != name && u.Name != uid {
-			continue
-		}
-		for _, e := range []struct {
-			to   *int
-			from *int
-		}{
-			{&l.Sessions, u.Sessions}, {&l.PDs, u.PDs}, {&l.MRs, u.MRs}, {&l.CQs, u.CQs},
-			{&l.Completions, u.Completions},
-			{&l.QPs, u.QPs}, {&l.WorkRequests, u.WorkRequests}, {&l.Listeners, u.Listeners},
-			{&l.Connects, u.Connects}, {&l.ConnectRate, u.ConnectRate},
-		} {
-			if e.from != nil {
-				*e.to = *e.from
-			}
-		}
-		if u.Memory != nil {
-			l.Memory = *u.Memory
-		}
-		if u.DaemonMemory != nil {
-			l.DaemonMemory = *u.DaemonMemory
-		}
-		if u.Ports != nil {
-			l.Ports = u.Ports
-		}
-		if u.Wildcard != nil {
-			l.Wildcard = *u.Wildcard
+	for i := range c.User {
+		if u := &c.User[i]; u.Name == name || u.Name == uid {
+			override(&l, u)
 		}
 	}
 	return l
+}
+
+// override sets the fields of a table to those of the same name in one for less, as far as these are given.
+func override(table, given any) {
+	to, from := reflect.ValueOf(table).Elem(), reflect.ValueOf(given).Elem()
+	for i := range from.NumField() {
+		field, v := to.FieldByName(from.Type().Field(i).Name), from.Field(i)
+		switch {
+		case !field.IsValid() || v.IsZero():
+		case v.Kind() == reflect.Pointer:
+			field.Set(v.Elem())
+		default:
+			field.Set(v)
+		}
+	}
 }
 
 // PeerOf returns the entry with the longest prefix that holds a, nil for none.
@@ -292,20 +283,8 @@ func (c *Config) PeersOf(a netip.Addr) Peers {
 // MPAOf returns what connections with a negotiate.
 func (c *Config) MPAOf(a netip.Addr) MPA {
 	m := c.MPA
-	p := c.PeerOf(a)
-	if p == nil {
-		return m
-	}
-	for _, e := range []struct{ to, from *bool }{
-		{&m.Markers, p.Markers}, {&m.CRC, p.CRC}, {&m.AnyCRCError, p.AnyCRCError},
-		{&m.PeerToPeer, p.PeerToPeer}, {&m.Retry, p.Retry},
-	} {
-		if e.from != nil {
-			*e.to = *e.from
-		}
-	}
-	if p.Revision != nil {
-		m.Revision = *p.Revision
+	if p := c.PeerOf(a); p != nil {
+		override(&m, p)
 	}
 	return m
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -246,6 +248,30 @@ ports = ["80"]
 	u := l.LimitsOf("nobody", "65534")
 	if u.QPs != 3 || u.Memory != 1024 || u.PDs != 256 || len(u.Ports) != 1 {
 		t.Errorf("limits of a user: %+v", u)
+	}
+}
+
+// TestOverridesAreOfKeys: what a user and a peer override has the name and the type of what it overrides.
+func TestOverridesAreOfKeys(t *testing.T) {
+	for _, c := range []struct {
+		given, table reflect.Type
+		except       []string
+	}{
+		{reflect.TypeFor[User](), reflect.TypeFor[Limits](), []string{"Name"}},
+		{reflect.TypeFor[Peer](), reflect.TypeFor[MPA](), []string{"Prefix", "Allow", "HalfOpen",
+			"Startup", "Connections", "ConnectionRate"}},
+	} {
+		for i := range c.given.NumField() {
+			f := c.given.Field(i)
+			typ := f.Type
+			if typ.Kind() == reflect.Pointer {
+				typ = typ.Elem()
+			}
+			of, found := c.table.FieldByName(f.Name)
+			if found == slices.Contains(c.except, f.Name) || found && of.Type != typ {
+				t.Errorf("%v.%s overrides %v", c.given, f.Name, of)
+			}
+		}
 	}
 }
 
