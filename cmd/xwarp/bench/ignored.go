@@ -1,6 +1,7 @@
 package bench
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -15,69 +16,38 @@ import (
 	"xwarp/engine/plain"
 )
 
-// without are perftest's flags that are about what TCP and this engine do not have. They are taken, so that
-// scripts run, and named once.
-var without = []struct {
-	name, short, value, what string
-}{
-	{"ib-dev", "d", "DEV",
-		"the RDMA device; the name of a network interface counts as --interface"},
-	{"ib-port", "i", "PORT", "port of the device"},
-	{"gid-index", "x", "N", "there are no GIDs"},
-	{"mtu", "m", "OCTETS", "the interface's counts"},
-	{"inline_size", "I", "OCTETS", "the engine chooses"},
-	{"inline_recv", "", "OCTETS", "the engine chooses"},
-	{"rx-depth", "r", "N", "receives are posted ahead by themselves"},
-	{"post_list", "l", "N", "work requests are posted one by one"},
-	{"recv_post_list", "", "N", "work requests are posted one by one"},
-	{"tos", "T", "TOS", "packets have none"},
-	{"tclass", "", "CLASS", "packets have none"},
-	{"sl", "S", "SL", "there are no service levels"},
-	{"hop_limit", "L", "N", "the engine's counts"},
-	{"qp-timeout", "u", "N", "TCP has timers of its own"},
-	{"retry_count", "", "N", "TCP has timers of its own"},
-	{"pkey_index", "", "N", "there are no partitions"},
-	{"outs", "o", "N", "--tx-depth says it, up to 16"},
-	{"vector", "X", "N", "workers poll"},
-	{"events", "e", "", "see --sleep"},
-	{"com_rdma_cm", "z", "", "connections are always made so"},
-	{"force-link", "", "TYPE", "it is Ethernet"},
-	{"ipv6", "", "", "the server's address says it"},
-	{"dont_xchg_versions", "", "", "they are always compared"},
-	{"mr_per_qp", "", "", "each connection has its region"},
-	{"odp", "", "", "memory is registered"},
-	{"use_hugepages", "", "", "memory of the tests has small pages"},
-	{"use_old_post_send", "", "", "there is one way to post"},
-	{"perform_warm_up", "", "", "see --margin"},
-	{"wait_destroy", "", "SECONDS", "everything is given back at once"},
-	{"disable_pcie_relaxed", "", "", "there is no such device"},
-	{"cpu_util", "", "", "processors that spin are always busy"},
-	{"report-counters", "W", "LIST", "see xwarp statistic"},
-	{"noPeak", "N", "", "the peak costs nothing"},
-	{"report-histogram", "H", "", "the summary is what is kept"},
-	{"report-unsorted", "U", "", "the summary is what is kept"},
-	{"report-cycles", "C", "", "times are in microseconds"},
-}
+// without are perftest's flags that are taken and without effect.
+//
+//go:embed ignored.txt
+var without string
 
-// registerIgnored adds the flags of without.
-func registerIgnored(f *pflag.FlagSet) {
-	for _, w := range without {
-		text := "taken and without effect: " + w.what
-		if w.value == "" {
-			f.BoolP(w.name, w.short, false, text)
+// registerIgnored adds the flags of without, and returns their names.
+func registerIgnored(f *pflag.FlagSet) (names []string) {
+	for line := range strings.Lines(without) {
+		field := strings.Split(line, "|")
+		if line[0] == '#' {
 			continue
 		}
-		f.StringP(w.name, w.short, "", "`"+w.value+"`, "+text)
+		for i := range field {
+			field[i] = strings.TrimSpace(field[i])
+		}
+		name, short, value, text := field[0], field[1], field[2],
+			"taken and without effect: "+field[3]
+		if value == "" {
+			f.BoolP(name, short, false, text)
+		} else {
+			f.StringP(name, short, "", "`"+value+"`, "+text)
+		}
+		names = append(names, name)
 	}
+	return names
 }
 
 // nameIgnored says, once, which flags have no effect. A device that is a network interface is one.
 func (t *testFlags) nameIgnored(cmd *cobra.Command) {
 	var names []string
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if !slices.ContainsFunc(without, func(w struct{ name, short, value, what string }) bool {
-			return w.name == f.Name
-		}) {
+		if !slices.Contains(t.ignored, f.Name) {
 			return
 		}
 		if f.Name == "ib-dev" && t.device.Transport != transport.Kernel {

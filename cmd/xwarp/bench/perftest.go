@@ -35,6 +35,7 @@ type testFlags struct {
 	markers bool
 	crc     bool
 	sleep   bool
+	ignored []string // flags without effect
 	// perftest's, in ignored.go
 	kind      string
 	margin    int
@@ -149,7 +150,7 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.BoolVar(&t.markers, "markers", true, "ask the peer for MPA markers")
 	f.BoolVar(&t.crc, "crc", true, "CRC32C in every FPDU; off when both ends say so")
 	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
-	registerIgnored(f)
+	t.ignored = registerIgnored(f)
 	f.Lookup("CPU-freq").NoOptDefVal = "true"
 }
 
