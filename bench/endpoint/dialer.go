@@ -21,31 +21,36 @@ func (d *dialer) pair(ctx context.Context, dial func(q verbs.QP) error) error {
 }
 
 func (d *dialer) run(ctx context.Context, server Ready) (*Result, error) {
-	h := newHistogram(false)
-	w := window{spec: d.spec}
-	w.start(time.Now())
-	n := uint64(0)
-	for ctx.Err() == nil {
-		from := time.Now()
-		err := d.pair(ctx, func(q verbs.QP) error {
+	return d.spec.connections(ctx, func() error {
+		return d.pair(ctx, func(q verbs.QP) error {
 			return d.dev.Dial(ctx, server.Addr, q, d.conn(nil))
 		})
-		if err != nil {
+	})
+}
+
+// connections measures how long one connection after the other takes, from its beginning to its end.
+func (s *Spec) connections(ctx context.Context, one func() error) (*Result, error) {
+	h, w := newHistogram(false), window{spec: s}
+	w.start(time.Now())
+	for n := uint64(1); ; n++ {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		from := time.Now()
+		if err := one(); err != nil {
 			return nil, err
 		}
 		now := time.Now()
-		n++
 		h.record(now.Sub(from))
-		if d.spec.Iterations > 0 && n >= uint64(d.spec.Iterations) {
+		if s.Iterations > 0 && n >= uint64(s.Iterations) {
 			w.finish(now, n)
 		}
 		if !w.tick(now, n) {
-			break
+			r := w.result()
+			r.Octets, r.Latency = 0, h.result()
+			return r, nil
 		}
 	}
-	r := w.result()
-	r.Octets, r.Latency = 0, h.result()
-	return r, ctx.Err()
 }
 
 func (d *dialer) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {

@@ -133,7 +133,7 @@ func (e *sockets) run(ctx context.Context, server Ready) (*Result, error) {
 		defer close(finished)
 		e.thread()
 		if e.spec.Mode == Connect {
-			r, err = e.dialAll(ctx, server.Addr)
+			r, err = e.spec.connections(ctx, func() error { return e.dialOne(server.Addr) })
 			return
 		}
 		var fd int
@@ -251,36 +251,17 @@ func (e *sockets) ping(fd int) (*Result, error) {
 		Seconds: to.Sub(from).Seconds(), Latency: h.result()}, nil
 }
 
-// dialAll makes connections one after the other, each with an exchange as long as MPA's start-up.
-func (e *sockets) dialAll(ctx context.Context, to netip.AddrPort) (*Result, error) {
-	h := newHistogram(false)
-	w := window{spec: e.spec}
-	w.start(time.Now())
-	var b [startupOctets]byte
-	for n := uint64(1); ctx.Err() == nil; n++ {
-		from := time.Now()
-		fd, err := e.dial(to)
-		if err != nil {
-			return nil, err
-		}
-		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // RST, and no TIME-WAIT
-		if err = writeAll(fd, b[:]); err == nil {
-			err = readAll(fd, b[:], false)
-		}
-		unix.Close(fd)
-		if err != nil {
-			return nil, err
-		}
-		now := time.Now()
-		h.record(now.Sub(from))
-		if e.spec.Iterations > 0 && n >= uint64(e.spec.Iterations) {
-			w.finish(now, n)
-		}
-		if !w.tick(now, n) {
-			r := w.result()
-			r.Octets, r.Latency = 0, h.result()
-			return r, nil
-		}
+// dialOne makes a connection and ends it, with an exchange as long as MPA's start-up.
+func (e *sockets) dialOne(to netip.AddrPort) error {
+	fd, err := e.dial(to)
+	if err != nil {
+		return err
 	}
-	return nil, context.Cause(ctx)
+	defer unix.Close(fd)
+	unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}) // RST, and no TIME-WAIT
+	var b [startupOctets]byte
+	if err := writeAll(fd, b[:]); err != nil {
+		return err
+	}
+	return readAll(fd, b[:], false)
 }
