@@ -86,6 +86,15 @@ func (f *faults) atLeast(key string, got, least int) {
 	}
 }
 
+func (f *faults) group(key, name string) {
+	if name == "" {
+		return
+	}
+	if _, err := GroupID(name); err != nil {
+		f.addf("%s = %q: there is no such group (make it: groupadd --system %s)", key, name, name)
+	}
+}
+
 func (l *Loaded) check() error {
 	f := &faults{path: l.Path, origins: l.Origins}
 	d := &l.Daemon
@@ -108,19 +117,8 @@ func (l *Loaded) check() error {
 		f.addf("daemon.confirm = %q needs daemon.socket and daemon.admin_socket: xwarp confirm "+
 			"comes through the latter", d.Confirm)
 	}
-	if d.SocketGroup != "" {
-		if _, err := GroupID(d.SocketGroup); err != nil {
-			f.addf(
-				"daemon.socket_group = %q: there is no such group (make it: groupadd --system %s)",
-				d.SocketGroup, d.SocketGroup)
-		}
-	}
-	if d.CaptureGroup != "" {
-		if _, err := GroupID(d.CaptureGroup); err != nil {
-			f.addf("daemon.capture_group = %q: there is no such group (make it: groupadd "+
-				"--system %s)", d.CaptureGroup, d.CaptureGroup)
-		}
-	}
+	f.group("daemon.socket_group", d.SocketGroup)
+	f.group("daemon.capture_group", d.CaptureGroup)
 	if r := l.MPA.Revision; r != 1 && r != 2 {
 		f.addf("mpa.revision = %d: it takes 1 and 2", r)
 	}
