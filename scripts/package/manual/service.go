@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,25 +48,10 @@ func seeAlso(b *bytes.Buffer, name string) {
 	fmt.Fprintf(b, ".SH SEE ALSO\n%s\n", strings.Join(others, ", "))
 }
 
-// about is what no help text says of the daemon.
-var about = []struct{ heading, text string }{
-	{"SIGNALS", `SIGTERM, SIGINT: no new connections, an orderly end of those there are for as long as daemon.grace allows, then the
-interface is as it was before. A second signal ends the daemon at once.
-SIGHUP: the configuration is read again. Keys that need a restart are logged; a wrong file changes nothing.`},
-	{"EXIT STATUS", `0   ended by a signal, or --check found nothing wrong
-1   the daemon could not start or failed; the last line of its log says why
-2   wrong arguments
-69  a device was lost and has to be opened by a new process (restart in its [[interface]]); systemd starts one
-75  nobody confirmed in time (daemon.confirm, xwarp confirm): everything is undone; systemd does not restart it then
-78  wrong configuration, or one with nothing to serve`},
-	{"FILES", `/etc/xwarp/xwarp.toml     the configuration, see xwarp.toml(5)
-/run/xwarp/control.sock   the control socket, through which programs and xwarp(1) use the daemon
-/run/xwarpd/admin.sock    the operator's control socket, for root
-/var/lib/xwarp            where the unit lets the daemon write files that are exported
-/var/lib/xwarp-doctor     root's: what xwarp doctor --fix changed`},
-	{"ENVIRONMENT", `XWARP_CONFIG names the configuration file. XWARP_ and the name of a key in capitals, with underscores for dots, sets that key:
-XWARP_DAEMON_LOG_LEVEL=debug. NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID and JOURNAL_STREAM are systemd's.`},
-}
+// about is what no help text says of the daemon, in sections.
+//
+//go:embed xwarpd.txt
+var about string
 
 // daemonPage makes xwarpd(8) of the text of its help: a sentence, an empty line, the options.
 func daemonPage(help string) []byte {
@@ -75,8 +61,9 @@ func daemonPage(help string) []byte {
 	verbatim(&b, "SYNOPSIS", "xwarpd [option ...]")
 	verbatim(&b, "DESCRIPTION", what)
 	verbatim(&b, "OPTIONS", strings.TrimRight(options, "\n"))
-	for _, s := range about {
-		verbatim(&b, s.heading, s.text)
+	for section := range strings.SplitSeq(strings.TrimPrefix(about, "# "), "\n# ") {
+		heading, text, _ := strings.Cut(section, "\n")
+		verbatim(&b, heading, strings.TrimRight(text, "\n"))
 	}
 	seeAlso(&b, "xwarpd")
 	return b.Bytes()
