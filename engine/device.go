@@ -64,6 +64,7 @@ type Device struct {
 
 	mu     sync.Mutex
 	closed bool
+	relays []*loop // without connections, beside loops
 }
 
 func newDevice(o Options) *Device {
@@ -83,6 +84,21 @@ func (d *Device) own(l *loop) {
 	l.dev = d
 	l.table.OnFault = d.regionLost
 	d.loops = append(d.loops, l)
+}
+
+// ownRelay makes l one of the device's loops that have no connections.
+func (d *Device) ownRelay(l *loop) {
+	l.dev = d
+	d.mu.Lock()
+	d.relays = append(d.relays, l)
+	d.mu.Unlock()
+}
+
+// all returns the loops of all workers.
+func (d *Device) all() []*loop {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append(d.loops[:len(d.loops):len(d.loops)], d.relays...)
 }
 
 // Transport implements verbs.Device.

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/host/ethtool"
 	"xwarp/engine/testkit/verbstest"
+	"xwarp/ring"
 )
 
 // isNow waits until a device says of its interface what want does.
@@ -131,6 +134,73 @@ func TestQueuesCome(t *testing.T) {
 	if l, _ := db.Link(); over == 0 || l.Queues != 1 {
 		t.Errorf("%d frames were handed over, the number of queues changed %d times", over,
 			l.Queues)
+	}
+}
+
+// stuck is a port that stands still in Reap from when it is told to until it shall go on.
+type stuck struct {
+	ring.Port
+	hold *atomic.Bool
+	goOn chan struct{}
+}
+
+func (p *stuck) Reap() int {
+	if p.hold.Load() {
+		<-p.goOn
+	}
+	return p.Port.Reap()
+}
+
+// TestRelayStandsStill: the watchdog looks at the workers of queues that came later too.
+func TestRelayStandsStill(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Queues: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tn.Close() })
+	channels := func(n uint32) {
+		t.Helper()
+		if err := tn.B.Do(func() error { return ethtool.SetQueues(tn.B.Link.Name, n) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	channels(1)
+	var hold atomic.Bool
+	goOn := make(chan struct{})
+	cfg := engine.XDPConfig{Interface: tn.B.Link.Name,
+		Wrap: func(queue int, p ring.Port) (ring.Port, error) {
+			if queue == 0 {
+				return p, nil
+			}
+			return &stuck{p, &hold, goOn}, nil
+		}}
+	cfg.Stall = 40 * time.Millisecond
+	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	var d *engine.Device
+	if err := tn.B.Do(func() (err error) { d, err = engine.OpenXDP(cfg); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	channels(2)
+	if !eventually(func() bool { return d.Transport().Queues == 2 }) {
+		t.Fatalf("%d queues are served", d.Transport().Queues)
+	}
+	hold.Store(true)
+	asked := make(chan error, 1)
+	go func() { _, err := d.Stats(); asked <- err }() // wakes every worker, and waits
+	stalled := eventually(func() bool {
+		err := d.Stalled()
+		return err != nil && strings.Contains(err.Error(), "the worker of queue 1 stands still")
+	})
+	err = d.Stalled()
+	close(goOn)
+	if !stalled {
+		t.Errorf("stalled: %v", err)
+	}
+	if err := <-asked; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -224,7 +224,7 @@ const maxMissing = 64
 func (x *xdpDriver) followQueues() {
 	t := time.NewTicker(lookAtQueues)
 	defer t.Stop()
-	last := x.receiveQueues()
+	last := x.found
 	for {
 		select {
 		case <-x.dev.closing:

@@ -45,7 +45,7 @@ func (x *xdpDriver) openRelay(queue int) error {
 		return err
 	}
 	x.relays = append(x.relays, w)
-	w.dev = x.dev
+	x.dev.ownRelay(w.loop)
 	w.stk.SetMAC(x.link.mac)
 	go w.run(-1, x.cfg.BusyPoll)
 	return x.steer.SetSocket(queue, sock.Fd())

@@ -68,7 +68,7 @@ func (d *Device) watch() {
 	if limit < 0 {
 		return
 	}
-	seen := make([]int64, len(d.loops))
+	seen := map[*loop]int64{}
 	t := time.NewTicker(limit / 4)
 	defer t.Stop()
 	for {
@@ -77,20 +77,20 @@ func (d *Device) watch() {
 			return
 		case <-t.C:
 		}
-		for i, l := range d.loops {
+		for _, l := range d.all() {
 			since := l.since.Load()
 			if l.stalled.Load() != 0 && since != l.stalled.Load() {
 				d.log.Warn("worker goes on", "queue", l.queue)
 				l.stalled.Store(0)
 			}
 			// Twice the same: a process that was stopped as a whole has not stalled.
-			if since != 0 && since == seen[i] && since != l.stalled.Load() &&
+			if since != 0 && since == seen[l] && since != l.stalled.Load() &&
 				time.Duration(clock())-time.Duration(since) > limit {
 				l.stalled.Store(since)
 				d.contained.stalls.Add(1)
 				d.tellStall(l)
 			}
-			seen[i] = since
+			seen[l] = since
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (l *loop) stall() error {
 
 // Stalled returns an error while a worker stands still.
 func (d *Device) Stalled() error {
-	for _, l := range d.loops {
+	for _, l := range d.all() {
 		if err := l.stall(); err != nil {
 			return err
 		}

@@ -82,6 +82,7 @@ type xdpDriver struct {
 	// relays are workers without connections, for queues that came later. Guarded by link's lock.
 	relays    []*worker
 	following sync.WaitGroup // followQueues
+	found     int            // receive queues that there were when the device was opened
 	over      atomic.Bool    // the device is closed, or about to be
 	last      []QueueStats   // then
 }

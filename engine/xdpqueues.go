@@ -17,6 +17,7 @@ func (x *xdpDriver) openQueues(link int) error {
 	wanted, all := x.cfg.Queues, len(x.cfg.Queues) == 0
 	if all {
 		wanted = x.allQueues(link)
+		x.found = len(wanted)
 	}
 	var served []int
 	var missing error
