@@ -132,7 +132,7 @@ func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog
 		return err
 	}
 	if cfg.Daemon.DropRights {
-		if err := daemon.DropRights(); err != nil {
+		if err := daemon.DropRights(&cfg.Config); err != nil {
 			return errors.Join(fmt.Errorf("giving up capabilities: %w (daemon.drop_rights = "+
 				"false keeps them)", err), d.Close())
 		}

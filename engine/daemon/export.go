@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,28 +56,58 @@ var exportAccess = map[string]ddp.Access{
 	config.AccessReadWrite: verbs.RemoteRead | verbs.RemoteWrite,
 }
 
-// startExport opens an export and serves it.
+// startExport opens an export and serves it. On a device that is lost it waits as those do that were open there.
 func (d *Daemon) startExport(c config.Export) error {
-	e, err := d.openExport(c, d.device(c.Interface), nil)
-	if err == nil {
+	for {
+		v := d.device(c.Interface)
+		e, err := d.openExport(c, v, nil)
+		if err != nil {
+			lost := v.dev.Err()
+			if lost == nil {
+				return err
+			}
+			e, _ = d.newExport(c, v)
+			d.log.Warn("export waits for its device", "export", c.Name, "device", v.name,
+				"error", lost, "next", remedies[v.cfg.Restart])
+		}
 		d.mu.Lock()
-		d.exports = append(d.exports, e)
+		current := slices.Contains(d.devices, v)
+		if current {
+			d.exports = append(d.exports, e)
+		}
 		d.mu.Unlock()
+		if !current { // the device came back meanwhile
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			e.stop(over)
+			if err := e.free(); err != nil {
+				return err
+			}
+			continue
+		}
+		if lost := v.dev.Err(); lost != nil {
+			e.end(lost, true)
+		}
+		return nil
 	}
-	return err
+}
+
+// newExport makes an export that is not open; it is over when ctx is done.
+func (d *Daemon) newExport(c config.Export, v *device) (e *export, ctx context.Context) {
+	e = &export{d: d, cfg: c, dev: v, conns: map[verbs.QP]*exportConn{}}
+	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
+	e.life, e.kill = context.WithCancel(context.Background())
+	ctx, e.cancel = context.WithCancel(context.Background())
+	return e, ctx
 }
 
 // openExport opens an export on a device, with the memory of the one before it if there was one, which keeps it
 // unless this succeeds.
 func (d *Daemon) openExport(c config.Export, v *device, before *export) (*export, error) {
-	e := &export{d: d, cfg: c, dev: v, conns: map[verbs.QP]*exportConn{}}
+	e, ctx := d.newExport(c, v)
 	if before != nil {
 		e.inherit(before)
 	}
-	e.life, e.kill = context.WithCancel(context.Background())
-	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
-	ctx, cancel := context.WithCancel(context.Background())
-	e.cancel = cancel
 	var err error
 	if c.Serve == config.ServeMemory {
 		err = e.openMemory(ctx)
@@ -86,7 +115,7 @@ func (d *Daemon) openExport(c config.Export, v *device, before *export) (*export
 		err = e.openTransfer(ctx)
 	}
 	if err != nil {
-		cancel()
+		e.cancel()
 		if before != nil {
 			before.inherit(e)
 		}
@@ -262,57 +291,6 @@ func (e *export) free() (err error) {
 	}
 	e.mr, e.pd, e.region, e.tree, e.mem, e.file = nil, nil, nil, nil, nil, nil
 	return err
-}
-
-// reloadExports closes what is gone or different and opens what is new.
-func (d *Daemon) reloadExports(now *config.Loaded) error {
-	d.exporting.Lock()
-	defer d.exporting.Unlock()
-	d.mu.Lock()
-	var gone []*export
-	d.exports = slices.DeleteFunc(d.exports, func(e *export) bool {
-		stays := e.healthy() && slices.ContainsFunc(now.Export, e.adopt)
-		if !stays {
-			gone = append(gone, e)
-		}
-		return !stays
-	})
-	have := map[string]bool{}
-	for _, e := range d.exports {
-		have[e.cfg.Name] = true
-	}
-	d.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), now.Daemon.Grace.D())
-	defer cancel()
-	var errs []error
-	for _, e := range gone {
-		e.stop(ctx)
-		d.remember(e)
-		errs = append(errs, e.free())
-	}
-	for _, c := range now.Export {
-		if !have[c.Name] {
-			errs = append(errs, d.startExport(c))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// adopt takes over what counts for further connections alone, and reports whether that is all that c changes:
-// memory, with what peers wrote there, and connections stay.
-func (e *export) adopt(c config.Export) bool {
-	same := e.cfg
-	same.Connections, same.Allow = c.Connections, c.Allow
-	if !reflect.DeepEqual(c, same) {
-		return false
-	}
-	e.mu.Lock()
-	e.cfg.Connections, e.cfg.Allow = c.Connections, c.Allow
-	e.mu.Unlock()
-	if e.srv != nil {
-		e.srv.SetMaxClients(c.Connections)
-	}
-	return true
 }
 
 func (d *Daemon) export(name string) *export {

@@ -209,7 +209,7 @@ func daemonRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := daemon.DropRights(); err != nil && !errors.Is(err, errors.ErrUnsupported) { // a test with cgo, for -race
+	if err := daemon.DropRights(&cfg.Config); err != nil && !errors.Is(err, errors.ErrUnsupported) { // a test with cgo, for -race
 		return err
 	}
 	fmt.Println("ready")

@@ -54,7 +54,7 @@ func startTwoLinks(t *testing.T, table string) *twoLinks {
 	l := &twoLinks{t: t, tn: tn}
 	l.addSecond()
 	l.channels(1)
-	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 717) // for which a capability is needed, each time
 	l.at[1] = netip.MustParseAddrPort(second + "2:7174")
 	dir := t.TempDir()
 	l.web = filepath.Join(dir, "web")
@@ -354,5 +354,78 @@ func TestRestartPolicy(t *testing.T) {
 	l.must(l.tn.Reconnect())
 	if got := l.daemon.line(); !strings.HasPrefix(got, "error: "+daemon.ErrRestart.Error()) {
 		t.Errorf("the daemon says %q", got)
+	}
+}
+
+// TestReloadOnLostDevice: an export that a reload names while its device is lost waits for it, and says so.
+func TestReloadOnLostDevice(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{Prefix: "xwlost", OffloadsA: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tn.Close() })
+	const memory = "[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\nsize = \"1MiB\"\n" +
+		"[[export]]\nname = \"content\"\nlisten = \"0.0.0.0:7175\"\nserve = \"transfer\"\n" +
+		"size = \"1MiB\"\n"
+	d, _ := run(t, tn.B, xdp)
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- d.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}()
+	nic, err := tn.B.Netlink().LinkByName(tn.B.Link.Name)
+	if err == nil {
+		err = tn.B.Netlink().LinkDel(nic)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := eventually(time.Minute, func() bool {
+		return d.Snapshot().Devices[0].Error != ""
+	}); !ok {
+		t.Fatal("the device is not lost")
+	}
+	now, _ := load(t, xdp+memory)
+	if err := d.Reload(now); err != nil {
+		t.Fatal(err)
+	}
+	exports := func(failed bool) bool {
+		list := d.Snapshot().Exports
+		for _, e := range list {
+			if (e.Error != "") != failed {
+				return false
+			}
+		}
+		return len(list) == 2
+	}
+	if !exports(true) {
+		t.Errorf("while the device is lost: %+v", d.Snapshot().Exports)
+	}
+	if err := tn.Reconnect(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := eventually(time.Minute, func() bool { return exports(false) }); !ok {
+		t.Fatalf("when it is back: %+v", d.Snapshot().Exports)
+	}
+	far, at := kernelOn(t, tn.A), netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	e, err := newEnd(far, 4096)
+	if err == nil {
+		err = far.Dial(t.Context(), at, e.qp, verbs.ConnConfig{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
+	if err == nil {
+		err = e.write(t.Context(), to.STag, to.Base, 4096)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }

@@ -6,22 +6,38 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon/config"
 )
 
 // kept are the capabilities that a running daemon needs: the kernel is asked to resolve next hops, and an
 // interface that comes back needs memory for its frames, which is locked.
 const kept = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
-// DropRights gives up, on every thread and for good, all capabilities but the one that a running daemon
+// privileged is the first port that needs no capability, unless the host says otherwise (net.ipv4.ip_unprivileged_port_start).
+const privileged = 1024
+
+// capabilities are those that a daemon of this configuration needs while it runs. An export is opened anew when its
+// interface comes back, and on a reload that changes it: the kernel has to give its port again.
+func capabilities(c *config.Config) uint32 {
+	for _, e := range c.Export {
+		if e.Listen.Port() < privileged {
+			return kept | 1<<unix.CAP_NET_BIND_SERVICE
+		}
+	}
+	return kept
+}
+
+// DropRights gives up, on every thread and for good, all capabilities but those that a running daemon
 // needs, and the right to get new ones by execve. Without privileges it does nothing. In a program with cgo
 // it fails with ENOTSUP.
-func DropRights() error {
+func DropRights(c *config.Config) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return err
 	}
-	keep := data[0].Permitted & kept
+	keep := data[0].Permitted & capabilities(c)
 	if data[0].Permitted == keep && data[1].Permitted == 0 {
 		return nil
 	}

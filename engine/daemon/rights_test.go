@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
 )
 
 // TestDropRights has a daemon that gave up its capabilities serve a program all the same: new connections,
@@ -50,7 +51,7 @@ func TestDropRightsWithCgo(t *testing.T) {
 	if !usesCgo {
 		return // it would take this process's own
 	}
-	if err := daemon.DropRights(); !errors.Is(err, errors.ErrUnsupported) {
+	if err := daemon.DropRights(&config.Config{}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("with cgo: %v", err)
 	}
 }
