@@ -26,6 +26,7 @@ import (
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/host/ethtool"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 )
 
@@ -414,16 +415,10 @@ func TestReloadOnLostDevice(t *testing.T) {
 		t.Fatalf("when it is back: %+v", d.Snapshot().Exports)
 	}
 	far, at := kernelOn(t, tn.A), netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
-	e, err := newEnd(far, 4096)
+	e := verbstest.New(t, far, 8192)
+	peer, err := e.Dial(t.Context(), at)
 	if err == nil {
-		err = far.Dial(t.Context(), at, e.qp, verbs.ConnConfig{})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData)
-	if err == nil {
-		err = e.write(t.Context(), to.STag, to.Base, 4096)
+		err = e.WriteAndRead(t.Context(), peer)
 	}
 	if err != nil {
 		t.Error(err)

@@ -60,7 +60,12 @@ func OfProgram(id uint32) []Process {
 // OfQueue returns the processes that have the AF_XDP socket of a queue, and true. Where the kernel does not say
 // which socket that is (CONFIG_XDP_SOCKETS_DIAG), it returns those that have any, and false.
 func OfQueue(ifindex, queue int) (list []Process, sure bool) {
-	all, err := netlink.SocketDiagXDP()
+	return ofQueue(ifindex, queue, netlink.SocketDiagXDP)
+}
+
+func ofQueue(ifindex, queue int, ask func() ([]*netlink.XDPDiagInfoResp, error)) (list []Process,
+	sure bool) {
+	all, err := ask()
 	var bound []uint64
 	for _, s := range all {
 		if i := s.XDPInfo; i != nil && int(i.Ifindex) == ifindex && int(i.QueueID) == queue {
