@@ -162,7 +162,8 @@ func TestRelayStandsStill(t *testing.T) {
 	t.Cleanup(func() { tn.Close() })
 	channels := func(n uint32) {
 		t.Helper()
-		if err := tn.B.Do(func() error { return ethtool.SetQueues(tn.B.Link.Name, n) }); err != nil {
+		set := func() error { return ethtool.SetQueues(tn.B.Link.Name, n) }
+		if err := tn.B.Do(set); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -209,7 +209,8 @@ func daemonRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := daemon.DropRights(&cfg.Config); err != nil && !errors.Is(err, errors.ErrUnsupported) { // a test with cgo, for -race
+	err = daemon.DropRights(&cfg.Config)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // a test with cgo, for -race
 		return err
 	}
 	fmt.Println("ready")

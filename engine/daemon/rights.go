@@ -14,7 +14,8 @@ import (
 // interface that comes back needs memory for its frames, which is locked.
 const kept = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_IPC_LOCK
 
-// privileged is the first port that needs no capability, unless the host says otherwise (net.ipv4.ip_unprivileged_port_start).
+// privileged is the first port that needs no capability, unless the host says otherwise
+// (net.ipv4.ip_unprivileged_port_start).
 const privileged = 1024
 
 // capabilities are those that a daemon of this configuration needs while it runs. An export is opened anew when its

@@ -40,8 +40,9 @@ func socket(t *testing.T) uint64 {
 // told is what the kernel's xsk_diag says of a socket.
 func told(inode uint64, ifindex, queue uint32) *netlink.XDPDiagInfoResp {
 	return &netlink.XDPDiagInfoResp{
-		XDPDiagMsg: &netlink.XDPSocket{Family: unix.AF_XDP, Type: unix.SOCK_RAW, Ino: uint32(inode)},
-		XDPInfo:    &netlink.XDPInfo{Ifindex: ifindex, QueueID: queue},
+		XDPDiagMsg: &netlink.XDPSocket{Family: unix.AF_XDP, Type: unix.SOCK_RAW,
+			Ino: uint32(inode)},
+		XDPInfo: &netlink.XDPInfo{Ifindex: ifindex, QueueID: queue},
 	}
 }
 
