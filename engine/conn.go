@@ -253,6 +253,7 @@ var (
 	_ verbs.PD       = (*PD)(nil)
 	_ verbs.MR       = (*MR)(nil)
 	_ verbs.CQ       = (*CQ)(nil)
+	_ verbs.SRQ      = (*SRQ)(nil)
 	_ verbs.QP       = (*QP)(nil)
 	_ verbs.Listener = (*Listener)(nil)
 	_ verbs.Answerer = (*conn)(nil)

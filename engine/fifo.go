@@ -45,8 +45,11 @@ func newFIFO[T any](depth int) (*fifo[T], error) {
 // Cap returns the number of elements that r holds when full.
 func (r *fifo[T]) Cap() int { return len(r.slots) }
 
-// Len returns the number of elements, exact only while nobody else pushes or pops.
-func (r *fifo[T]) Len() int { return int(r.tail.Load() - r.head.Load()) }
+// Len returns the number of elements, exact only while nobody else pushes or pops, and never less than 0.
+func (r *fifo[T]) Len() int {
+	head := r.head.Load()
+	return int(r.tail.Load() - head)
+}
 
 // Push adds *v and reports false when r is full.
 func (r *fifo[T]) Push(v *T) bool {

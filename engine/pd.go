@@ -1,14 +1,17 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"xwarp/ddp"
 	"xwarp/engine/verbs"
 )
 
 // PD is verbs.PD of the engine.
 type PD struct {
-	dev *Device
-	pds []*ddp.PD // one per worker; nil once freed there
+	dev  *Device
+	pds  []*ddp.PD    // one per worker; nil once freed there
+	srqs atomic.Int32 // in the domain
 }
 
 // AllocPD implements verbs.Device.
@@ -27,6 +30,9 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 
 // Close implements verbs.PD.
 func (p *PD) Close() error {
+	if p.srqs.Load() > 0 {
+		return verbs.Wrap("ibv_dealloc_pd", verbs.ErrBusy)
+	}
 	return verbs.Wrap("ibv_dealloc_pd", p.dev.onEach(func(i int, l *loop) error {
 		if p.pds[i] == nil {
 			return nil

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -22,6 +23,7 @@ type QP struct {
 	pd   *PD
 	send *CQ
 	recv *CQ
+	srq  *SRQ // nil: none
 	sq   postQueue[postedSend]
 	rq   postQueue[postedRecv]
 	loop atomic.Pointer[loop] // set once the queue pair has a connection
@@ -64,14 +66,19 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	pd, _ := cfg.PD.(*PD)
 	send, _ := cfg.SendCQ.(*CQ)
 	recv, _ := cfg.RecvCQ.(*CQ)
-	if pd == nil || pd.dev != d || send == nil || recv == nil {
+	srq, shares := cfg.SRQ.(*SRQ)
+	if pd == nil || pd.dev != d || send == nil || recv == nil || cfg.SRQ != nil && !shares {
 		return nil, verbs.ErrForeign
+	}
+	if shares && srq.pd != pd {
+		return nil, fmt.Errorf("%w: the shared receive queue is in another protection domain",
+			verbs.ErrInvalid)
 	}
 	if d.loops[0].over.Load() {
 		return nil, verbs.ErrClosed
 	}
 	q := &QP{
-		cfg: cfg.Complete(), dev: d, pd: pd, send: send, recv: recv,
+		cfg: cfg.Complete(), dev: d, pd: pd, send: send, recv: recv, srq: srq,
 	}
 	for l := range q.reached {
 		q.reached[l] = make(chan struct{})
@@ -82,7 +89,12 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	}
 	q.doorbell.owner = q
 	q.sq.init(q.cfg.SendDepth)
-	q.rq.init(q.cfg.RecvDepth)
+	if srq == nil {
+		q.rq.init(q.cfg.RecvDepth)
+	} else {
+		q.rq.init(1)
+		srq.users.Add(1)
+	}
 	send.users.Add(1)
 	recv.users.Add(1)
 	return q, nil

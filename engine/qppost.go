@@ -39,6 +39,9 @@ func (q *QP) fits(wr *verbs.SendWR) error {
 
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr *verbs.RecvWR) error {
+	if q.srq != nil {
+		return fmt.Errorf("%w: the queue pair takes its receives from an SRQ", verbs.ErrInvalid)
+	}
 	if len(wr.SGL) > q.cfg.MaxSGE {
 		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", verbs.ErrInvalid, len(wr.SGL),
 			q.cfg.MaxSGE)
@@ -77,7 +80,8 @@ func (q *QP) PostSendOn(queue int, wr *verbs.SendWR) error {
 
 // PostRecvOn is to PostRecv what PostSendOn is to PostSend.
 func (q *QP) PostRecvOn(queue int, wr *verbs.RecvWR) error {
-	if !q.here(queue) || q.rq.len() > 0 || len(wr.SGL) > q.cfg.MaxSGE || !q.giveRecv(wr) {
+	straight := q.srq == nil && q.rq.len() == 0 && len(wr.SGL) <= q.cfg.MaxSGE
+	if !q.here(queue) || !straight || !q.giveRecv(wr) {
 		return q.PostRecv(wr)
 	}
 	q.iw.Wake()

@@ -61,7 +61,15 @@ func (q *QP) attach(c *conn) error {
 
 // bind makes the i-th worker's loop the owner of q. It runs there.
 func (q *QP) bind(l *loop, i int) error {
-	if err := q.core.Init(q.coreConfig(l, i)); err != nil {
+	cfg := q.coreConfig(l, i)
+	var err error
+	if q.srq != nil {
+		cfg.SRQ, err = q.srq.local(l, i)
+	}
+	if err == nil {
+		err = q.core.Init(cfg)
+	}
+	if err != nil {
 		q.detach()
 		return err
 	}
@@ -211,6 +219,7 @@ func (q *QP) Close() error {
 	q.closed.Do(func() {
 		q.send.users.Add(-1)
 		q.recv.users.Add(-1)
+		q.srq.leave()
 	})
 	return nil
 }

@@ -93,17 +93,20 @@ const (
 	refused                   // the sink refused it out of order: Place and Deliver are due
 )
 
-// record returns a free record. The caller minds the bound.
-func (p *Pool) record() int32 {
+// record returns a free record; over lets it exceed the bound.
+func (p *Pool) record(over bool) (int32, bool) {
+	if p.recUsed >= p.recLimit && !over {
+		return none, false
+	}
 	p.recUsed++
 	if p.freeRec == none {
 		p.recs = append(p.recs, record{next: none})
-		return int32(len(p.recs) - 1)
+		return int32(len(p.recs) - 1), true
 	}
 	i := p.freeRec
 	p.freeRec = p.recs[i].next
 	p.recs[i].next = none
-	return i
+	return i, true
 }
 
 func (p *Pool) freeRecord(i int32) {

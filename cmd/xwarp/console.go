@@ -20,7 +20,9 @@ type document struct {
 
 // printJSON writes one object, indented, to the command's stdout.
 func printJSON(cmd *cobra.Command, v any) error {
-	return plain.WriteJSON(cmd.OutOrStdout(), v)
+	e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
+	e.SetIndent("", "  ")
+	return e.Encode(v)
 }
 
 // present makes a list that is empty one that JSON shows as such, and not as null.

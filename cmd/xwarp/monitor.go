@@ -89,6 +89,9 @@ func objects(s *control.Snapshot) map[string]change {
 	for _, c := range s.CQs {
 		add("cq", c.Owner, fmt.Sprintf("cqn %d cqe %d", c.Handle, c.Depth), "", "")
 	}
+	for _, q := range s.SRQs {
+		add("srq", q.Owner, fmt.Sprintf("srqn %d max_wr %d", q.Handle, q.Depth), "", "")
+	}
 	for _, l := range s.Listeners {
 		add("listener", l.Owner, fmt.Sprintf("listenern %d address %s", l.Handle, l.Addr), "", "")
 	}

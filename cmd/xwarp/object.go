@@ -140,6 +140,7 @@ func (f *filters) resolve(s *control.Snapshot) error {
 	f.device = found
 	s.QPs = onlyOn(s.QPs, found, func(q *control.QPState) string { return q.Device })
 	s.CQs = onlyOn(s.CQs, found, func(c *control.CQState) string { return c.Device })
+	s.SRQs = onlyOn(s.SRQs, found, func(q *control.SRQState) string { return q.Device })
 	s.MRs = onlyOn(s.MRs, found, func(m *control.MRState) string { return m.Device })
 	s.PDs = onlyOn(s.PDs, found, func(p *control.PDState) string { return p.Device })
 	s.Listeners = onlyOn(s.Listeners, found, func(l *control.ListenerState) string {

@@ -10,11 +10,12 @@ import (
 // resourceInfo is what resource show prints; one of the lists is there, that of the kind, even when it is empty.
 type resourceInfo struct {
 	document
-	Kind      string        `json:"kind" doc:"qp, cm_id, cq, mr, pd, listener, session, user or peer; empty: the numbers of all"`
+	Kind      string        `json:"kind" doc:"qp, cm_id, cq, srq, mr, pd, listener, session, user or peer; empty: the numbers of all"`
 	Objects   *view.Objects `json:"objects,omitempty" doc:"how many there are"`
 	QPs       []qpRow       `json:"qp,omitzero" doc:"queue pairs"`
 	CMIDs     []cmRow       `json:"cm_id,omitzero" doc:"what listens and what is connected"`
 	CQs       []cqRow       `json:"cq,omitzero" doc:"completion queues"`
+	SRQs      []srqRow      `json:"srq,omitzero" doc:"shared receive queues"`
 	MRs       []mrRow       `json:"mr,omitzero" doc:"memory regions"`
 	PDs       []pdRow       `json:"pd,omitzero" doc:"protection domains"`
 	Listeners []listenerRow `json:"listener,omitzero" doc:"listeners"`
@@ -87,6 +88,17 @@ type cqRow struct {
 	ownerRow
 }
 
+type srqRow struct {
+	onDevice
+	SRQ    control.Handle `json:"srqn" doc:"its number in its session"`
+	Depth  int            `json:"max_wr" doc:"receives that may wait in it"`
+	Posted int            `json:"posted" doc:"receives that wait"`
+	Limit  int            `json:"srq_limit" doc:"below which its program wants to hear of it; 0: none"`
+	Users  int            `json:"users" doc:"queue pairs that take from it"`
+	PD     control.Handle `json:"pdn" doc:"protection domain"`
+	ownerRow
+}
+
 type mrRow struct {
 	onDevice
 	MR     control.Handle `json:"mrn" doc:"its number in its session"`
@@ -147,7 +159,7 @@ func writeResources(w io.Writer, v any) error {
 		return writeRow(w, *r.Objects)
 	}
 	return firstError(writeRows(w, r.QPs), writeRows(w, r.CMIDs), writeRows(w, r.CQs),
-		writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners),
+		writeRows(w, r.SRQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners),
 		writeRows(w, r.Sessions), writeRows(w, r.Users), writeRows(w, r.Peers))
 }
 

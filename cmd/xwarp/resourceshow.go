@@ -15,7 +15,9 @@ import (
 )
 
 // kinds are what resource show takes. An abbreviation is the first that begins so, as with iproute2.
-var kinds = []string{"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer"}
+var kinds = []string{
+	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq",
+}
 
 func newResource(*global) *cobra.Command {
 	var o operatorFlags
@@ -67,7 +69,8 @@ A device is called as its interface, or xwarp and its number. Users other than t
 // rows returns a pointer to the list of a kind.
 func (v *resourceInfo) rows(kind string) any {
 	return map[string]any{
-		"qp": &v.QPs, "cm_id": &v.CMIDs, "cq": &v.CQs, "mr": &v.MRs, "pd": &v.PDs,
+		"qp": &v.QPs, "cm_id": &v.CMIDs, "cq": &v.CQs, "srq": &v.SRQs,
+		"mr": &v.MRs, "pd": &v.PDs,
 		"listener": &v.Listeners, "session": &v.Sessions,
 		"user": &v.Users, "peer": &v.Peers,
 	}[kind]
@@ -93,6 +96,11 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 		v.CQs = each(s.CQs, func(c *control.CQState) cqRow {
 			return cqRow{dev(c.Device), c.Handle, c.Depth, c.Users, c.Completions, c.Overrun,
 				makeOwner(&c.Owner)}
+		})
+	case "srq":
+		v.SRQs = each(s.SRQs, func(q *control.SRQState) srqRow {
+			return srqRow{dev(q.Device), q.Handle, q.Depth, q.Posted, q.Limit, q.Users, q.PD,
+				makeOwner(&q.Owner)}
 		})
 	case "mr":
 		v.MRs = each(s.MRs, func(m *control.MRState) mrRow {

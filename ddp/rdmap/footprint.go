@@ -23,6 +23,14 @@ func (c *Config) Footprint() int {
 		Allocated(ringSize((1+ackSlack)*max(c.MaxIRD, 1))*int(unsafe.Sizeof(request{})))
 }
 
+// Footprint returns the octets that a shared receive queue allocates.
+func (c *SRQConfig) Footprint() int {
+	n := ringSize(c.Depth)
+	piece := int(unsafe.Sizeof([]byte(nil))) + int(unsafe.Sizeof((*ddp.MR)(nil)))
+	return int(unsafe.Sizeof(SRQ{})) + Allocated(c.Depth*int(unsafe.Sizeof(recvWQE{}))) +
+		Allocated(c.Depth*c.MaxSGE*piece) + 2*Allocated(n*4)
+}
+
 // Allocated returns what the heap needs at most for a piece of n octets: whole pages for large ones, else the
 // next size that it has.
 func Allocated(n int) int {

@@ -10,6 +10,9 @@ type SRQConfig struct {
 	MaxSGE int // pieces per receive, 1..MaxSGE
 	// Limit is called once when fewer receives than the armed limit wait; nil ignores it.
 	Limit func(*SRQ)
+	// Refill is called when a message finds no receive: it may post some that wait elsewhere.
+	// nil: there are no others.
+	Refill func(*SRQ)
 }
 
 // SRQ is a receive queue that several queue pairs of one worker and domain take from, in the
@@ -60,6 +63,9 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	return nil
 }
 
+// Room returns how many receives may be posted now.
+func (s *SRQ) Room() int { return len(s.free) }
+
 // Len returns the receives that wait.
 func (s *SRQ) Len() int { return int(s.tail - s.head) }
 
@@ -87,6 +93,9 @@ func (s *SRQ) Destroy() error {
 
 // take removes the oldest receive, -1 when there is none.
 func (s *SRQ) take() int32 {
+	if s.head == s.tail && s.cfg.Refill != nil {
+		s.cfg.Refill(s)
+	}
 	if s.head == s.tail {
 		return -1
 	}

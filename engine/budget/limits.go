@@ -13,7 +13,7 @@ const (
 	// Sessions bounds the programs: each costs a descriptor, two goroutines, and a thread while the kernel
 	// works on its request.
 	Sessions Kind = iota
-	// PDs, MRs, CQs, QPs and Listeners bound the tables of the workers, and the time for which a program that
+	// PDs, MRs, CQs, SRQs, QPs and Listeners bound the tables of the workers, and the time for which a program that
 	// ends holds them up.
 	PDs
 	MRs
@@ -23,6 +23,7 @@ const (
 	CQs
 	// Completions and WorkRequests bound the entries of queues, which workers walk through when a connection ends.
 	Completions
+	SRQs
 	QPs
 	WorkRequests
 	Listeners
@@ -37,7 +38,7 @@ const (
 	Kinds
 )
 
-var names = [Kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "qps",
+var names = [Kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "srqs", "qps",
 	"work_requests", "listeners", "daemon_memory", "connects"}
 
 func (k Kind) String() string { return names[k] }
@@ -46,7 +47,7 @@ func (k Kind) String() string { return names[k] }
 type Amounts [Kinds]int64
 
 // Mappings is how many pieces of shared memory the process maps for them.
-func (a *Amounts) Mappings() int64 { return a[Sessions] + a[MRs] + a[CQs] + a[QPs] }
+func (a *Amounts) Mappings() int64 { return a[Sessions] + a[MRs] + a[CQs] + a[SRQs] + a[QPs] }
 
 // MaxMappings bounds those of all users together: half of what the kernel gives a process (vm.max_map_count).
 // Beyond that the heap of the daemon cannot grow any more, and the Go runtime ends it; a dozen users within

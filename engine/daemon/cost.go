@@ -40,16 +40,32 @@ func cqCost(g control.Geometry) budget.Amounts {
 	}
 }
 
+// takenOctets is what a queue pair with a shared receive queue keeps for each message that it may be in the middle
+// of: a number of 4 octets, in a ring of a power of two.
+const takenOctets = 8
+
 // qpCost is that of a queue pair and of its connection.
 func (s *session) qpCost(a *control.CreateQPArgs) budget.Amounts {
-	_, recv := rings(a)
-	footprint := s.dev.dev.Footprint(&verbs.QPConfig{
-		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
+	_, _, octets := rings(a)
+	recvs, taken := a.RecvDepth, 0
+	if a.SRQ != 0 { // which has the receives, and pays for them
+		recvs, taken = 1, a.RecvDepth
+	}
+	footprint := takenOctets*taken + s.dev.dev.Footprint(&verbs.QPConfig{
+		SendDepth: a.SendDepth, RecvDepth: recvs, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
 		IRD: a.IRD, ORD: a.ORD,
 	})
 	return budget.Amounts{
-		budget.QPs: 1, budget.WorkRequests: int64(a.SendDepth + a.RecvDepth),
-		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(recv.After())) + int64(footprint),
+		budget.QPs: 1, budget.WorkRequests: int64(a.SendDepth + recvs),
+		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(octets)) + int64(footprint),
+	}
+}
+
+func (s *session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts {
+	return budget.Amounts{
+		budget.SRQs: 1, budget.WorkRequests: int64(c.Depth),
+		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(g.Len())) +
+			int64(s.dev.dev.SRQFootprint(c)),
 	}
 }
 

@@ -208,9 +208,7 @@ func (d *Daemon) Reload(now *config.Loaded) error {
 	d.cfg.Store(now)
 	d.setLevel()
 	err = errors.Join(err, d.reloadExports(now))
-	if err == nil { // else the caller says so
-		d.log.Info("configuration is reloaded", "path", now.Path)
-	}
+	d.log.Info("configuration is reloaded", "path", now.Path, "error", err)
 	return err
 }
 

@@ -164,7 +164,7 @@ func TestRingHoles(t *testing.T) {
 			punch["work queue"] = qpFiles[0]
 			if what != "work queue" {
 				mem := mapping(t, qpFiles[0])
-				rq, err := control.NewProducer(mem, q.Recv)
+				rq, err := control.NewProducer(mem, *q.Recv)
 				if err != nil {
 					t.Fatal(err)
 				}

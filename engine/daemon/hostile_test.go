@@ -163,7 +163,7 @@ func (f *foe) fail(pd control.Handle, at netip.AddrPort) error {
 	if err != nil {
 		return err
 	}
-	rq, err := control.NewProducer(mem, q.Recv)
+	rq, err := control.NewProducer(mem, *q.Recv)
 	if err != nil {
 		return err
 	}

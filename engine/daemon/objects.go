@@ -17,6 +17,7 @@ type pd struct {
 	pd     verbs.PD
 	mrs    int
 	qps    int
+	srqs   int
 }
 
 type mr struct {
@@ -74,7 +75,7 @@ func (s *session) freePD(r *control.Request, _ []int) (any, []int, error) {
 	}
 	s.mu.Lock()
 	p := s.pds[h]
-	busy := p != nil && (p.mrs > 0 || p.qps > 0)
+	busy := p != nil && p.mrs+p.qps+p.srqs > 0
 	if p != nil && !busy {
 		delete(s.pds, h)
 	}

@@ -7,11 +7,33 @@ import (
 	"runtime/debug"
 	"time"
 
+	"xwarp/ddp/rdmap"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 )
 
 func pause() { time.Sleep(stallPause) }
+
+// posted is what queue pairs and shared receive queues have for the pump, guarded by the session's pumping mutex.
+type posted struct {
+	mem      *control.Memory
+	bell     uint32
+	unposted bool // the rings are closed
+	active   bool // it is in the session's list
+}
+
+func (p *posted) base() *posted { return p }
+
+// poster has rings in which the client posts. Its methods are called with pumping held; they may panic where a
+// page of the rings is not there.
+type poster interface {
+	base() *posted
+	// postAll moves up to a batch from each ring into the engine; it reports whether there was anything, and
+	// whether something waits for room.
+	postAll() (worked, stalled bool, err error)
+	// postRecvs moves receives alone. more: there may be others.
+	postRecvs() (worked, more, stalled bool, err error)
+}
 
 // pump moves what the client posted into the engine. There is one for each session, so that a client can slow down only
 // itself. It reads each entry once, into memory of its own, before it looks at it.
@@ -110,64 +132,66 @@ func (s *session) listed() bool {
 	return len(s.bells) > 0
 }
 
-// enlist gives q a bell.
-func (s *session) enlist(q *qp) error {
+// enlist gives p a bell.
+func (s *session) enlist(p poster) error {
 	defer s.ringer.Rouse() // the pump arms the doorbell
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
 	if n := len(s.free); n > 0 {
-		q.bell = s.free[n-1]
+		bell := s.free[n-1]
 		s.free = s.free[:n-1]
-		s.bells[q.bell] = q
+		p.base().bell, s.bells[bell] = bell, p
 		return nil
 	}
 	if len(s.bells) == control.MaxQPs {
 		return &control.Error{Code: control.CodeQuota,
-			Text: fmt.Sprintf("a program has at most %d queue pairs: use another session for more",
-				control.MaxQPs)}
+			Text: fmt.Sprintf("a program has at most %d queue pairs and shared receive queues: "+
+				"use another session for more", control.MaxQPs)}
 	}
-	q.bell = uint32(len(s.bells))
-	s.bells = append(s.bells, q)
+	p.base().bell = uint32(len(s.bells))
+	s.bells = append(s.bells, p)
 	return nil
 }
 
-// delist closes q's rings.
-func (s *session) delist(q *qp) {
+// delist closes p's rings.
+func (s *session) delist(p poster) {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
-	q.unposted = true // active may still have it
-	s.bells[q.bell] = nil
-	s.free = append(s.free, q.bell)
+	b := p.base()
+	b.unposted = true // active may still have it
+	s.bells[b.bell] = nil
+	s.free = append(s.free, b.bell)
 }
 
-// activate has the pump look at q. It is called with pumping held.
-func (s *session) activate(q *qp) {
-	if !q.active {
-		q.active = true
-		s.active = append(s.active, q)
+// activate has the pump look at p. It is called with pumping held.
+func (s *session) activate(p poster) {
+	if b := p.base(); !b.active {
+		b.active = true
+		s.active = append(s.active, p)
 	}
 }
 
-// scan gives the queue pairs whose bells rang, and those that had something before, their turn. It reports
+// scan gives the queues whose bells rang, and those that had something before, their turn. It reports
 // whether there was anything, and whether something waits for room.
 func (s *session) scan() (worked, stalled bool) {
 	s.pumping.Lock()
 	defer s.pumping.Unlock()
 	control.TakeBells(s.bell.Mem, len(s.bells), func(bell int) {
-		if q := s.bells[bell]; q != nil {
-			s.activate(q)
+		if p := s.bells[bell]; p != nil {
+			s.activate(p)
 		}
 		s.debt++
 	})
 	n := 0
-	for _, q := range s.active {
-		w, st := s.post(q)
+	for _, p := range s.active {
+		w, st := s.post(p)
 		worked, stalled = worked || w, stalled || st
 		if w {
 			s.debt = max(s.debt-workCredit, 0)
 		}
-		if q.active = w || st; q.active {
-			s.active[n] = q
+		b := p.base()
+		if b.active = w || st; b.active {
+			s.active[n] = p
 			n++
 		}
 	}
@@ -177,12 +201,12 @@ func (s *session) scan() (worked, stalled bool) {
 }
 
 // drain posts what the client posted until now; the pump may be asleep.
-func (s *session) drain(q *qp) {
+func (s *session) drain(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	more := true
 	for n := 0; more && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
 		s.pumping.Lock()
-		worked, stalled := s.post(q)
+		worked, stalled := s.post(p)
 		s.pumping.Unlock()
 		if more = worked || stalled; stalled {
 			pause()
@@ -190,86 +214,109 @@ func (s *session) drain(q *qp) {
 	}
 	if more {
 		s.pumping.Lock()
-		s.activate(q)
+		s.activate(p)
 		s.pumping.Unlock()
 		s.ringer.Rouse()
 	}
 }
 
-// post takes up to a batch from each work queue of q. It is called with pumping held.
-//
-// A client that posts a receive and then a Send that makes the peer answer counts on the receive being there
-// first: a Send is taken only after all receives that were in the ring when it was.
-func (s *session) post(q *qp) (worked, stalled bool) {
-	if q.unposted {
+// post takes up to a batch from each work queue of p. It is called with pumping held.
+func (s *session) post(p poster) (worked, stalled bool) {
+	b := p.base()
+	if b.unposted {
 		return false, false
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			s.lostRing(q.mem, v)
-			q.unposted, worked, stalled = true, false, false
+			s.lostRing(b.mem, v)
+			b.unposted, worked, stalled = true, false, false
 		}
 	}()
-	sends, err := q.sq.Len()
-	if err == nil {
-		var more bool
-		worked, more, stalled, err = q.postRecvs()
-		if err == nil && !more && q.connected.Load() && (sends > 0 || q.sendHeld) {
-			var w, st bool
-			w, st, err = q.postSends(min(sends, batch))
-			worked, stalled = worked || w, stalled || st
-		}
-	}
+	worked, stalled, err := p.postAll()
 	if err != nil {
-		q.unposted = true
+		b.unposted = true
 		s.fail(err)
 	}
 	return worked, stalled
 }
 
-// refill posts the receives that are in q's ring: a message has come that finds none. It runs on a
+// refill posts the receives that are in p's ring: a message has come that finds none. It runs on a
 // worker, which waits for the pump only as long as a batch takes.
-func (q *qp) refill() {
+func (s *session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	for range refillTries {
-		if !q.s.pumping.TryLock() {
+		if !s.pumping.TryLock() {
 			runtime.Gosched()
 			continue
 		}
-		defer q.s.pumping.Unlock()
+		defer s.pumping.Unlock()
+		b := p.base()
 		defer func() {
 			if v := recover(); v != nil {
-				q.s.lostRing(q.mem, v)
-				q.unposted = true
+				s.lostRing(b.mem, v)
+				b.unposted = true
 			}
 		}()
-		if q.unposted {
+		if b.unposted {
 			return
 		}
-		if _, _, _, err := q.postRecvs(); err != nil {
-			q.unposted = true
-			q.s.fail(err)
+		if _, _, _, err := p.postRecvs(); err != nil {
+			b.unposted = true
+			s.fail(err)
 		}
 		return
 	}
 }
 
-// postRecvs reports whether it did anything, whether there is more, and whether the engine's queue is full.
-func (q *qp) postRecvs() (worked, more, stalled bool, err error) {
+// postAll implements poster.
+//
+// A client that posts a receive and then a Send that makes the peer answer counts on the receive being there
+// first: a Send is taken only after all receives that were in the ring when it was.
+func (q *qp) postAll() (worked, stalled bool, err error) {
+	sends, err := q.sq.Len()
+	if err != nil {
+		return false, false, err
+	}
+	worked, more, stalled, err := q.postRecvs()
+	if err == nil && !more && q.connected.Load() && (sends > 0 || q.sendHeld) {
+		var w, st bool
+		w, st, err = q.postSends(min(sends, batch))
+		worked, stalled = worked || w, stalled || st
+	}
+	return worked, stalled, err
+}
+
+// recvRing is a ring of receives.
+type recvRing struct {
+	rq   *control.Consumer // nil: there is none
+	sge  int
+	buf  []byte
+	wr   rdmap.RecvWR
+	held bool // wr is parsed and the engine's queue was full
+	to   interface {
+		PostRecv(*verbs.RecvWR) error
+	}
+}
+
+// postRecvs implements poster.
+func (r *recvRing) postRecvs() (worked, more, stalled bool, err error) {
+	if r.rq == nil {
+		return false, false, false, nil
+	}
 	for range batch {
-		if !q.recvHeld {
-			slot, err := q.rq.Next()
+		if !r.held {
+			slot, err := r.rq.Next()
 			if slot == nil || err != nil {
 				return worked, false, false, err
 			}
-			copy(q.recvBuf, slot)
-			q.rq.Release()
-			if err := control.ParseRecv(q.recvBuf, q.sge, &q.recvWR); err != nil {
+			copy(r.buf, slot)
+			r.rq.Release()
+			if err := control.ParseRecv(r.buf, r.sge, &r.wr); err != nil {
 				return worked, false, false, err
 			}
 		}
-		err := q.q.PostRecv(&q.recvWR)
-		if q.recvHeld = errors.Is(err, verbs.ErrQueueFull); q.recvHeld {
+		err := r.to.PostRecv(&r.wr)
+		if r.held = errors.Is(err, verbs.ErrQueueFull); r.held {
 			return worked, false, true, nil // it would be as full for a program without a daemon
 		}
 		worked = true

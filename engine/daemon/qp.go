@@ -11,6 +11,7 @@ import (
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
+	"xwarp/mpa/ulpdu"
 )
 
 // qp is a queue pair of a session: the engine's, and the rings in which the client posts.
@@ -20,6 +21,7 @@ type qp struct {
 	q          verbs.QP
 	pd         *pd
 	send, recv *cq
+	srq        *srq // nil: none
 	cost       budget.Amounts
 	connecting bool // a connect or accept is under way; under the session's mutex
 
@@ -29,20 +31,15 @@ type qp struct {
 	closed    chan struct{}
 
 	// The pump's, under the session's pumping mutex.
-	mem         *control.Memory
-	sq, rq      *control.Consumer
-	sge, inline int
-	sendBuf     []byte
-	recvBuf     []byte
-	sendWR      rdmap.SendWR
-	recvWR      rdmap.RecvWR
-	then        rdmap.SendWR // after sendWR, when split says so
-	split       bool
-	sendHeld    bool // sendWR is parsed and the engine's queue was full
-	recvHeld    bool
-	unposted    bool // the rings are closed
-	bell        uint32
-	active      bool // it is in the session's list
+	posted
+	recvRing
+	sq       *control.Consumer
+	inline   int
+	sendBuf  []byte
+	sendWR   rdmap.SendWR
+	then     rdmap.SendWR // after sendWR, when split says so
+	split    bool
+	sendHeld bool // sendWR is parsed and the engine's queue was full
 }
 
 // orNone is a number of a complete configuration in one that is not: 0 would mean the default there.
@@ -98,7 +95,14 @@ func (s *session) createQP(r *control.Request, _ []int) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	q := &qp{s: s, pd: p, send: send, recv: recv, cost: s.qpCost(&a), closed: make(chan struct{})}
+	var shared *srq
+	if a.SRQ != 0 {
+		if shared, err = find(s, s.srqs, a.SRQ, "shared receive queue"); err != nil {
+			return nil, nil, err
+		}
+	}
+	q := &qp{s: s, pd: p, send: send, recv: recv, srq: shared, cost: s.qpCost(&a),
+		closed: make(chan struct{})}
 	if err := s.take(q.cost); err != nil {
 		return nil, nil, err
 	}
@@ -110,35 +114,40 @@ func (s *session) createQP(r *control.Request, _ []int) (any, []int, error) {
 	return result, []int{q.mem.TakeFd()}, nil
 }
 
-// rings says where the two rings of a queue pair lie in their memory.
-func rings(a *control.CreateQPArgs) (send, recv control.Geometry) {
+// rings says where the rings of a queue pair lie in their memory, and how long that is. With a shared receive
+// queue there is none for receives.
+func rings(a *control.CreateQPArgs) (send control.Geometry, recv *control.Geometry, octets uint32) {
 	send = control.NewGeometry(0, a.SendDepth, control.SendSlot(a.MaxSGE, a.MaxInline))
-	return send, control.NewGeometry(send.After(), a.RecvDepth, control.RecvSlot(a.MaxSGE))
+	if a.SRQ != 0 {
+		return send, nil, send.After()
+	}
+	recv = new(control.NewGeometry(send.After(), a.RecvDepth, control.RecvSlot(a.MaxSGE)))
+	return send, recv, recv.After()
 }
 
 // open makes the rings and the engine's queue pair, and enters q into the session.
 func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 	s := q.s
 	res := &control.CreateQPResult{MaxSGE: a.MaxSGE, MaxInline: a.MaxInline}
-	res.Send, res.Recv = rings(a)
-	mem, err := s.d.mapper.NewMemory("xwarp-qp", int(res.Recv.After()))
+	var octets uint32
+	res.Send, res.Recv, octets = rings(a)
+	mem, err := s.d.mapper.NewMemory("xwarp-qp", int(octets))
 	if err != nil {
 		return nil, err
 	}
 	q.mem, q.sge, q.inline = mem, a.MaxSGE, a.MaxInline
-	q.sendBuf, q.recvBuf = make([]byte, res.Send.SlotSize), make([]byte, res.Recv.SlotSize)
-	if q.sq, err = control.NewConsumer(mem.Mem, res.Send); err == nil {
-		q.rq, err = control.NewConsumer(mem.Mem, res.Recv)
+	q.sendBuf = make([]byte, res.Send.SlotSize)
+	q.sq, err = control.NewConsumer(mem.Mem, res.Send)
+	if err == nil && res.Recv != nil {
+		q.buf = make([]byte, res.Recv.SlotSize)
+		q.rq, err = control.NewConsumer(mem.Mem, *res.Recv)
 	}
 	if err == nil {
-		q.q, err = s.dev.dev.CreateQP(verbs.QPConfig{
-			PD: q.pd.pd, SendCQ: q.send.eng, RecvCQ: q.recv.eng, SendDepth: a.SendDepth,
-			RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: orNone(a.MaxInline),
-			IRD: orNone(a.IRD), ORD: orNone(a.ORD), Context: q,
-		})
+		q.q, err = s.dev.dev.CreateQP(q.config(a))
 	}
 	if err == nil {
-		q.q.(*engine.QP).OnEmpty(q.refill)
+		q.to = q.q
+		q.q.(*engine.QP).OnEmpty(func() { s.refill(q) })
 		err = s.enlist(q)
 	}
 	if err != nil {
@@ -151,25 +160,73 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 	q.pd.qps++
 	q.send.users++
 	q.recv.users++
+	q.srq.use(1)
 	s.mu.Unlock()
 	go q.watch()
 	res.Handle, res.Bell = q.handle, q.bell
 	return res, nil
 }
 
-// watch tells the client when the connection is over.
+// config is the engine's of a, which is complete.
+func (q *qp) config(a *control.CreateQPArgs) verbs.QPConfig {
+	c := verbs.QPConfig{
+		PD: q.pd.pd, SendCQ: q.send.eng, RecvCQ: q.recv.eng, SendDepth: a.SendDepth,
+		RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: orNone(a.MaxInline),
+		IRD: orNone(a.IRD), ORD: orNone(a.ORD), Context: q,
+	}
+	if q.srq != nil {
+		c.SRQ = q.srq.eng
+	}
+	return c
+}
+
+// watch tells the client when the connection is over, and, where a shared receive queue is used, when no
+// completion of a receive can come any more.
 func (q *qp) watch() {
 	defer q.s.contain("watching a queue pair")
-	select {
-	case <-q.q.Down():
-	case <-q.closed:
-		return
-	case <-q.s.ctx.Done():
+	if !q.tell(q.q.Down(), control.EventDown) || q.srq == nil {
 		return
 	}
-	e := control.Event{Event: control.EventDown, QP: q.handle, Error: control.AsError(q.q.Err())}
-	if err := q.s.conn.Send(control.KindEvent, control.Marshal(&e)); err != nil {
-		q.s.fail(err)
+	q.tell(q.q.(*engine.QP).Gone(), control.EventGone)
+}
+
+// tell sends an event when a channel is closed; false: the queue pair or the session ended before.
+func (q *qp) tell(when <-chan struct{}, event string) bool {
+	select {
+	case <-when:
+	case <-q.closed:
+		return false
+	case <-q.s.ctx.Done():
+		return false
+	}
+	err := q.q.Err()
+	q.s.event(&control.Event{Event: event, QP: q.handle, Error: control.AsError(err),
+		Cause: cause(err)})
+	return true
+}
+
+// cause is the word for an error that a Terminate tells of (RFC 5040, 4.8), empty for others: that the connection is
+// lost is no error of the protocol.
+func cause(err error) string {
+	e := (*ulpdu.Error)(nil)
+	switch {
+	case !errors.As(err, &e), e.Layer == ulpdu.MPA && e.Code == lostConnection:
+		return ""
+	case e.Layer != ulpdu.MPA && e.Type == 1: // remote protection; a tagged buffer
+		return control.CauseAccess
+	case e.Layer != ulpdu.MPA && e.Type == 2: // remote operation; an untagged buffer
+		return control.CauseRequest
+	}
+	return control.CauseFatal
+}
+
+// lostConnection is MPA's error code for TCP's end (RFC 5044, 8).
+const lostConnection = 1
+
+// event sends the client one.
+func (s *session) event(e *control.Event) {
+	if err := s.conn.Send(control.KindEvent, control.Marshal(e)); err != nil {
+		s.fail(err)
 	}
 }
 
@@ -223,6 +280,7 @@ func (s *session) closeQP(q *qp) error {
 	q.pd.qps--
 	q.send.users--
 	q.recv.users--
+	q.srq.use(-1)
 	s.mu.Unlock()
 	s.account.give(q.cost)
 	return err

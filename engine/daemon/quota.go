@@ -23,7 +23,7 @@ func limitOf(l *config.Limits, k budget.Kind) int64 {
 		budget.Sessions: int64(l.Sessions), budget.PDs: int64(l.PDs), budget.MRs: int64(l.MRs),
 		budget.Memory: int64(l.Memory),
 		budget.CQs:    int64(l.CQs), budget.Completions: int64(l.Completions),
-		budget.QPs:          int64(l.QPs),
+		budget.SRQs: int64(l.SRQs), budget.QPs: int64(l.QPs),
 		budget.WorkRequests: int64(l.WorkRequests), budget.Listeners: int64(l.Listeners),
 		budget.DaemonMemory: int64(l.DaemonMemory), budget.Connects: int64(l.Connects),
 	}[k]

@@ -31,6 +31,11 @@ func (s *session) release() {
 		s.account.give(q.cost)
 	}
 	s.releaseQPs()
+	for _, q := range empty(s, s.srqs) {
+		if q.users == 0 { // else a queue pair did not end
+			s.closeSRQ(q)
+		}
+	}
 	for _, m := range all(s, s.mrs) {
 		if err := s.closeMR(m); err != nil {
 			s.log.Error("memory region stays mapped", "mr", m.handle, "error", err)

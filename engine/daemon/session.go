@@ -53,6 +53,7 @@ type session struct {
 	pds       map[control.Handle]*pd
 	mrs       map[control.Handle]*mr
 	cqs       map[control.Handle]*cq
+	srqs      map[control.Handle]*srq
 	qps       map[control.Handle]*qp
 	listeners map[control.Handle]*listener
 	requests  map[control.Handle]*request
@@ -61,9 +62,9 @@ type session struct {
 	viewing chan struct{} // of the snapshot that is under way to the program
 
 	pumping sync.Mutex // held while the pump is at work; guards the rest
-	bells   []*qp      // by their bells; nil: free
+	bells   []poster   // by their bells; nil: free
 	free    []uint32   // bells
-	active  []*qp      // had something in their rings
+	active  []poster   // had something in their rings
 	debt    int        // what the program owes for bells that rang for nothing
 }
 
@@ -74,7 +75,8 @@ func newSession(d *Daemon, id uint64, c *net.UnixConn, uid uint32, pid int32, a 
 		log:     d.log.With("session", id, "uid", uid, "pid", pid),
 		pending: map[uint64]context.CancelFunc{},
 		pds:     map[control.Handle]*pd{}, mrs: map[control.Handle]*mr{},
-		cqs: map[control.Handle]*cq{}, qps: map[control.Handle]*qp{},
+		cqs: map[control.Handle]*cq{}, srqs: map[control.Handle]*srq{},
+		qps:       map[control.Handle]*qp{},
 		listeners: map[control.Handle]*listener{}, requests: map[control.Handle]*request{},
 		left: make(chan struct{}), viewing: make(chan struct{}, 1),
 		ringers: ringers{kick: make(chan struct{}, 1)},
@@ -283,6 +285,8 @@ func init() {
 		control.OpAllocPD: (*session).allocPD, control.OpFreePD: (*session).freePD,
 		control.OpRegMR: (*session).regMR, control.OpDeregMR: (*session).deregMR,
 		control.OpCreateCQ: (*session).createCQ, control.OpDestroyCQ: (*session).destroyCQ,
+		control.OpCreateSRQ: (*session).createSRQ, control.OpModifySRQ: (*session).modifySRQ,
+		control.OpQuerySRQ: (*session).querySRQ, control.OpDestroySRQ: (*session).destroySRQ,
 		control.OpCreateQP: (*session).createQP, control.OpDestroyQP: (*session).destroyQP,
 		control.OpDisconnect: (*session).disconnect, control.OpQueryQP: (*session).queryQP,
 		control.OpListen: (*session).listen, control.OpCloseListener: (*session).closeListener,

@@ -89,6 +89,12 @@ func (s *session) view(v *control.Snapshot) {
 			Completions: c.count.Load(), Overrun: c.over.Load(),
 		})
 	}
+	for _, q := range sorted(s.srqs) {
+		v.SRQs = append(v.SRQs, control.SRQState{
+			Owner: o, Handle: q.handle, PD: q.pd.handle, Depth: q.depth, Posted: q.eng.Len(),
+			Limit: q.eng.Limit(), Users: q.users,
+		})
+	}
 	for _, l := range sorted(s.listeners) {
 		v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: l.handle,
 			Addr: l.l.Addr()})
@@ -101,6 +107,9 @@ func (s *session) view(v *control.Snapshot) {
 		states[i] = control.QPState{
 			Owner: o, Handle: q.handle, PD: q.pd.handle, SendCQ: q.send.handle,
 			RecvCQ: q.recv.handle, State: rdmap.Idle.String(),
+		}
+		if q.srq != nil {
+			states[i].SRQ = q.srq.handle
 		}
 	}
 	fillQPs(states, list)

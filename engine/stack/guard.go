@@ -53,8 +53,7 @@ func (s *Stack) contain(now tick.Time) {
 	e := s.serving.Load()
 	s.giveBack()
 	if e != nil && e.upper != nil && e.upper.Recover(v) {
-		e.conn.Finish(now) // of a segment that was being received
-		e.advance()
+		e.settleBreak(now)
 		s.mark(e)
 		return
 	}

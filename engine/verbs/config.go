@@ -11,13 +11,16 @@ import (
 type QPConfig struct {
 	PD             PD
 	SendCQ, RecvCQ CQ  // may be the same
+	SRQ            SRQ // that receives are taken from, of the same domain; nil: the queue pair has its own
 	SendDepth      int // work requests outstanding [DefaultDepth]
-	RecvDepth      int // likewise [DefaultDepth]
-	MaxSGE         int // pieces of a work request [DefaultSGE]
-	MaxInline      int // octets of SendWR.Inline [DefaultInline]; negative: none
-	IRD            int // RDMA Reads and atomics of the peer at a time [DefaultReadDepth]; negative: none
-	ORD            int // our own at a time [DefaultReadDepth]; negative: none
-	Context        any // the consumer's own, see QP.Context
+	// RecvDepth is the same of receives [DefaultDepth]. With SRQ it bounds what the peer of one queue pair may
+	// hold of it: the messages that have begun to arrive and are not complete.
+	RecvDepth int
+	MaxSGE    int // pieces of a work request [DefaultSGE]
+	MaxInline int // octets of SendWR.Inline [DefaultInline]; negative: none
+	IRD       int // RDMA Reads and atomics of the peer at a time [DefaultReadDepth]; negative: none
+	ORD       int // our own at a time [DefaultReadDepth]; negative: none
+	Context   any // the consumer's own, see QP.Context
 }
 
 // Complete returns c with the defaults in the place of zeros, and zeros in the place of numbers that mean none.
@@ -37,6 +40,27 @@ func (c QPConfig) Complete() QPConfig {
 		case *f.v < 0 && f.none:
 			*f.v = 0
 		}
+	}
+	return c
+}
+
+// SRQConfig describes a shared receive queue. Zero numbers mean the defaults in brackets.
+type SRQConfig struct {
+	PD     PD
+	Depth  int // receives that wait [DefaultDepth]
+	MaxSGE int // pieces of a receive [DefaultSGE]
+	// Limit is called, once for each Arm, when fewer receives wait than it said
+	// (IBV_EVENT_SRQ_LIMIT_REACHED). It must not block, and may call Arm and PostRecv. nil: nobody asks.
+	Limit func()
+}
+
+// Complete returns c with the defaults in the place of zeros.
+func (c SRQConfig) Complete() SRQConfig {
+	if c.Depth == 0 {
+		c.Depth = DefaultDepth
+	}
+	if c.MaxSGE == 0 {
+		c.MaxSGE = DefaultSGE
 	}
 	return c
 }

@@ -23,6 +23,9 @@ type Device interface {
 	// CreateCQ makes a completion queue for at least depth completions, at most MaxCQDepth (EINVAL). It must have room
 	// for every work request that may be outstanding on the queue pairs that use it.
 	CreateCQ(depth int) (CQ, error)
+	// CreateSRQ makes a receive queue that queue pairs share. It fails with EINVAL for values out of range and
+	// a domain of another device.
+	CreateSRQ(SRQConfig) (SRQ, error)
 	// CreateQP makes a queue pair, to be connected by Dial or ConnRequest.Accept. Receives may be posted at once. It
 	// fails with EINVAL for values out of range and objects of another device.
 	CreateQP(QPConfig) (QP, error)
@@ -50,7 +53,8 @@ type PD interface {
 	// STag, and connections of all queues share it. What two peers write to the same octets may come mixed; atomics are
 	// atomic across workers.
 	RegMR(mem []byte, access Access) (MR, error)
-	// Close gives the domain back; it fails with EBUSY while regions or queue pairs are in it, and may be called again.
+	// Close gives the domain back; it fails with EBUSY while regions, queue pairs or shared receive queues are in
+	// it, and may be called again.
 	Close() error
 }
 
@@ -81,13 +85,31 @@ type CQ interface {
 	Close() error
 }
 
+// SRQ is a shared receive queue: each message of a peer takes the oldest receive when it begins to arrive, on
+// whichever of the queue pairs that use it. iWARP has no way to make a peer wait: a message that finds none ends
+// its connection. Any goroutine may call its methods.
+type SRQ interface {
+	// PostRecv queues *wr, which it copies. It fails with ErrQueueFull, ErrClosed, and EINVAL for more pieces
+	// than the queue takes. Memory that is not there shows when a message takes the receive.
+	PostRecv(wr *RecvWR) error
+	// Arm asks for one call of SRQConfig.Limit when fewer than limit receives wait; 0 for none. It fails with
+	// EINVAL for more than the depth.
+	Arm(limit int) error
+	// Len returns how many receives wait, Limit what Arm asked for and did not get yet.
+	Len() int
+	Limit() int
+	// Close gives the queue back, and what waits in it; it fails with EBUSY while queue pairs use it.
+	Close() error
+}
+
 // QP is a queue pair: one end of an iWARP connection. Its methods may be called from any goroutine.
 type QP interface {
 	// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion. It fails
 	// with ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more pieces or inline octets than the queue pair
 	// takes. All else that is wrong with a request shows in its completion.
 	PostSend(wr *SendWR) error
-	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for ErrNotReady.
+	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for
+	// ErrNotReady, and with EINVAL for a queue pair with an SRQ.
 	PostRecv(wr *RecvWR) error
 	// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed.
 	Disconnect() error

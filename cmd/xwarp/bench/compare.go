@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -51,8 +51,12 @@ both below 0.97, in two sets of rounds; the exit status is 1 then.`,
 		rows, err := compare.Run(cmd.Context(), o)
 		line.end()
 		if asJSON {
-			rows = append([]compare.Row{}, rows...) // no null
-			err = errors.Join(err, plain.WriteJSON(cmd.OutOrStdout(), rows))
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			if rows == nil {
+				rows = []compare.Row{}
+			}
+			e.Encode(rows)
 		} else {
 			writeRows(cmd.OutOrStdout(), rows)
 		}

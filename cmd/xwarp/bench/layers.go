@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -49,7 +50,9 @@ func newLayers() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
 		if asJSON {
-			return plain.WriteJSON(cmd.OutOrStdout(), all)
+			e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
+			e.SetIndent("", "  ")
+			return e.Encode(all)
 		}
 		return nil
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -62,7 +63,9 @@ queue; without, they only meet the same loss and round trip, and the ratio compa
 			return err
 		}
 		if asJSON {
-			return plain.WriteJSON(cmd.OutOrStdout(), res)
+			e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
+			e.SetIndent("", "  ")
+			return e.Encode(res)
 		}
 		return writeShares(cmd.OutOrStdout(), res)
 	}

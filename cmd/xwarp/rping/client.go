@@ -55,14 +55,7 @@ func (e *end) dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort)
 		ctx, cancel = context.WithTimeoutCause(ctx, most, late)
 		defer cancel()
 	}
-	if err := dev.Dial(ctx, remote, e.qp, e.cfg.Conn); err != nil {
-		return err
-	}
-	if _, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData); err == nil {
-		return errors.New("the peer gives memory for RDMA Reads and Writes, as an export of xwarpd " +
-			"does: no rping -s listens there")
-	}
-	return nil
+	return dev.Dial(ctx, remote, e.qp, e.cfg.Conn)
 }
 
 // ping is one iteration of the client.

@@ -108,6 +108,7 @@ var (
 	_ verbs.PD       = (*PD)(nil)
 	_ verbs.MR       = (*MR)(nil)
 	_ verbs.CQ       = (*CQ)(nil)
+	_ verbs.SRQ      = (*SRQ)(nil)
 	_ verbs.QP       = (*QP)(nil)
 	_ verbs.Listener = (*Listener)(nil)
 	_ verbs.Answerer = (*request)(nil)

@@ -55,6 +55,7 @@ type Device struct {
 	last   uint64
 	calls  map[uint64]chan answer
 	qps    map[control.Handle]*QP
+	srqs   map[control.Handle]*SRQ
 	arenas []*arena
 	err    error         // set before gone is closed
 	gone   chan struct{} // closed when the connection to the daemon ended
@@ -84,7 +85,7 @@ func OpenConfig(cfg Config) (*Device, error) {
 	}
 	d := &Device{
 		conn: control.NewConn(c, control.MaxReply), calls: map[uint64]chan answer{},
-		qps: map[control.Handle]*QP{}, gone: make(chan struct{}),
+		qps: map[control.Handle]*QP{}, srqs: map[control.Handle]*SRQ{}, gone: make(chan struct{}),
 	}
 	go d.read()
 	if err := d.hello(&cfg); err != nil {
@@ -238,8 +239,12 @@ func (d *Device) received(k control.Kind, body []byte, files []int) error {
 	if k == control.KindEvent {
 		control.CloseAll(files)
 		e, err := control.ParseEvent(body)
-		if err == nil && e.Event == control.EventDown {
+		switch {
+		case err != nil:
+		case e.Event == control.EventDown:
 			d.down(e.QP, e.Error)
+		case e.Event == control.EventSRQLimit:
+			d.limitReached(e.SRQ)
 		}
 		return err
 	}

@@ -25,12 +25,9 @@ type QP struct {
 	context any
 
 	connected atomic.Bool
-	sendMu    sync.Mutex // consumers that post
-	sq        *control.Producer
-	recvMu    sync.Mutex
-	rq        *control.Producer
+	sq        postRing
+	rq        postRing // no ring: receives go to a shared queue
 	mem       []byte
-	bell      uint32
 	sge       int
 	inline    int
 
@@ -59,17 +56,25 @@ func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 	if pd == nil || send == nil || recv == nil || pd.dev != d || send.dev != d || recv.dev != d {
 		return nil, verbs.Wrap("ibv_create_qp", verbs.ErrForeign)
 	}
+	srq, shares := cfg.SRQ.(*SRQ)
+	if cfg.SRQ != nil && (!shares || srq.dev != d) {
+		return nil, verbs.Wrap("ibv_create_qp", verbs.ErrForeign)
+	}
 	q := &QP{dev: d, send: send, recv: recv, context: cfg.Context,
 		down: make(chan struct{}), refs: 2}
 	if send == recv {
 		q.refs = 1
 	}
 	var r control.CreateQPResult
-	files, err := d.call(context.Background(), control.OpCreateQP, control.CreateQPArgs{
+	args := control.CreateQPArgs{
 		PD: pd.handle, SendCQ: send.handle, RecvCQ: recv.handle,
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, IRD: cfg.IRD, ORD: cfg.ORD,
-	}, &r)
+	}
+	if shares {
+		args.SRQ = srq.handle
+	}
+	files, err := d.call(context.Background(), control.OpCreateQP, args, &r)
 	if err != nil {
 		return nil, err
 	}
@@ -90,18 +95,18 @@ func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 }
 
 func (q *QP) open(fd int, r *control.CreateQPResult) (err error) {
-	q.handle, q.bell, q.sge, q.inline = r.Handle, r.Bell, r.MaxSGE, r.MaxInline
-	if q.bell >= control.MaxQPs {
-		unix.Close(fd)
-		return fmt.Errorf("%w: bell %d", control.ErrFrame, q.bell)
+	q.handle, q.sge, q.inline = r.Handle, r.MaxSGE, r.MaxInline
+	last := &r.Send
+	if r.Recv != nil {
+		last = r.Recv
 	}
-	if q.mem, err = mapShared(fd, int(r.Recv.After())); err != nil {
+	if q.mem, err = mapShared(fd, int(last.After())); err != nil {
 		return err
 	}
-	if q.sq, err = control.NewProducer(q.mem, r.Send); err != nil {
-		return err
+	err = q.sq.open(q.dev, q.mem, r.Send, r.Bell)
+	if err == nil && r.Recv != nil {
+		err = q.rq.open(q.dev, q.mem, *r.Recv, r.Bell)
 	}
-	q.rq, err = control.NewProducer(q.mem, r.Recv)
 	return err
 }
 
@@ -141,37 +146,15 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 		return fmt.Errorf("EINVAL: %d pieces and %d inline octets, the queue pair takes %d and %d",
 			len(wr.SGL), len(wr.Inline), q.sge, q.inline)
 	}
-	return q.post(&q.sendMu, q.sq, func(b []byte) { control.PutSend(b, q.sge, wr) })
+	return q.sq.post(func(b []byte) { control.PutSend(b, q.sge, wr) })
 }
 
 // PostRecv implements verbs.QP.
 func (q *QP) PostRecv(wr *verbs.RecvWR) error {
-	if len(wr.SGL) > q.sge {
-		return fmt.Errorf("EINVAL: %d pieces, the queue pair takes %d", len(wr.SGL), q.sge)
+	if q.rq.dev == nil {
+		return fmt.Errorf("%w: the queue pair takes its receives from an SRQ", verbs.ErrInvalid)
 	}
-	return q.post(&q.recvMu, q.rq, func(b []byte) { control.PutRecv(b, wr) })
-}
-
-func (q *QP) post(mu *sync.Mutex, ring *control.Producer, put func([]byte)) error {
-	mu.Lock()
-	defer mu.Unlock()
-	if q.mem == nil {
-		return verbs.ErrClosed
-	}
-	slot, err := ring.Next()
-	switch {
-	case err != nil:
-		return err
-	case slot == nil:
-		if err := q.dev.failed(); err != nil {
-			return err
-		}
-		return verbs.ErrQueueFull
-	}
-	put(slot)
-	ring.Publish()
-	q.dev.wake(q.bell)
-	return nil
+	return q.rq.postRecv(q.sge, wr)
 }
 
 // Disconnect implements verbs.QP.
@@ -199,17 +182,13 @@ func (q *QP) Close() error {
 		return err
 	}
 	q.setDown(verbs.ErrClosed)
-	q.sendMu.Lock()
-	q.recvMu.Lock()
-	mem := q.mem
-	q.mem = nil
-	q.recvMu.Unlock()
-	q.sendMu.Unlock()
+	q.sq.close()
+	q.rq.close()
 	q.send.leave(q)
 	if q.recv != q.send {
 		q.recv.leave(q)
 	}
-	return unix.Munmap(mem)
+	return unix.Munmap(q.mem)
 }
 
 // leave keeps q known until its last completions were polled.

@@ -106,6 +106,7 @@ type Limits struct {
 	Memory       Size     `toml:"memory" reload:"yes"`
 	CQs          int      `toml:"cqs" reload:"yes"`
 	Completions  int      `toml:"completions" reload:"yes"`
+	SRQs         int      `toml:"srqs" reload:"yes"`
 	QPs          int      `toml:"qps" reload:"yes"`
 	WorkRequests int      `toml:"work_requests" reload:"yes"`
 	Listeners    int      `toml:"listeners" reload:"yes"`
@@ -137,6 +138,7 @@ type User struct {
 	Memory       *Size    `toml:"memory"`
 	CQs          *int     `toml:"cqs"`
 	Completions  *int     `toml:"completions"`
+	SRQs         *int     `toml:"srqs"`
 	QPs          *int     `toml:"qps"`
 	WorkRequests *int     `toml:"work_requests"`
 	Listeners    *int     `toml:"listeners"`

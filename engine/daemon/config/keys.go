@@ -88,10 +88,7 @@ func (l *Loaded) set(key, text string, from Origin) error {
 		return fmt.Errorf("%s: unknown key %q%s", from, key, suggest(key, names))
 	}
 	if err := setValue(list[i].value, text); err != nil {
-		if !strings.HasSuffix(string(from), key) {
-			err = fmt.Errorf("%s: %w", key, err)
-		}
-		return fmt.Errorf("%s: %w", from, err)
+		return fmt.Errorf("%s: %s: %w", from, key, err)
 	}
 	l.Origins[key] = from
 	return nil

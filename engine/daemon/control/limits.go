@@ -5,7 +5,7 @@ import "time"
 // Limits of the protocol, each with what it stops.
 const (
 	// Version is the protocol's. A daemon takes exactly the versions that it knows.
-	Version = 3
+	Version = 4
 	// MaxRequest is the longest body of a request in octets: what a client makes the daemon keep before it is
 	// looked at.
 	MaxRequest = 64 << 10
@@ -15,8 +15,8 @@ const (
 	MaxFiles = 2
 	// MaxPending bounds the requests of one client that wait for something: each has a goroutine.
 	MaxPending = 256
-	// MaxDepth bounds the work queues of a queue pair, and MaxCQDepth a completion queue: the daemon
-	// allocates for them.
+	// MaxDepth bounds the work queues of a queue pair and shared receive queues, and MaxCQDepth a
+	// completion queue: the daemon allocates for them.
 	MaxDepth   = 8192
 	MaxCQDepth = 1 << 18
 	// MaxRegion is the longest memory region in octets.

@@ -25,6 +25,10 @@ const (
 	OpDeregMR       Op = "dereg_mr"
 	OpCreateCQ      Op = "create_cq"
 	OpDestroyCQ     Op = "destroy_cq"
+	OpCreateSRQ     Op = "create_srq"
+	OpModifySRQ     Op = "modify_srq"
+	OpQuerySRQ      Op = "query_srq"
+	OpDestroySRQ    Op = "destroy_srq"
 	OpCreateQP      Op = "create_qp"
 	OpDestroyQP     Op = "destroy_qp"
 	OpConnect       Op = "connect"
@@ -63,13 +67,30 @@ type Reply struct {
 
 // Event is the body of an event.
 type Event struct {
-	Event string `json:"event"` // EventDown
-	QP    Handle `json:"qp"`
-	Error *Error `json:"error,omitempty"` // why; nil after a graceful close
+	Event string `json:"event"`
+	QP    Handle `json:"qp,omitempty"`
+	SRQ   Handle `json:"srq,omitempty"`
+	Error *Error `json:"error,omitempty"` // of a queue pair: why; nil after a graceful close
+	// Cause is what the protocol found, on either side: one of the words below; empty when nothing was
+	// wrong with it.
+	Cause string `json:"cause,omitempty"`
 }
 
-// EventDown says that a queue pair left full operation, or will never get there.
-const EventDown = "qp_down"
+// Causes, as the verbs have them: IBV_EVENT_QP_ACCESS_ERR, QP_REQ_ERR and QP_FATAL.
+const (
+	CauseAccess  = "access"  // to memory
+	CauseRequest = "request" // a message that was not right, or could not be carried out
+	CauseFatal   = "fatal"
+)
+
+// The events.
+const (
+	EventDown = "qp_down" // a queue pair left full operation, or will never get there
+	// EventGone follows EventDown for a queue pair with a shared receive queue: all its completions
+	// are in their queues.
+	EventGone     = "qp_gone"
+	EventSRQLimit = "srq_limit" // fewer receives wait than the limit that modify_srq set
+)
 
 // HelloArgs must be the first request.
 type HelloArgs struct {
@@ -135,11 +156,39 @@ type CreateCQResult struct {
 	Ring   Geometry `json:"ring"`
 }
 
+// CreateSRQArgs describe a shared receive queue; 0 means the default.
+type CreateSRQArgs struct {
+	PD     Handle `json:"pd"`
+	Depth  int    `json:"depth,omitempty"`
+	MaxSGE int    `json:"max_sge,omitempty"`
+}
+
+// CreateSRQResult comes with one descriptor: the memory of the ring.
+type CreateSRQResult struct {
+	Handle Handle   `json:"handle"`
+	Recv   Geometry `json:"recv"`
+	Bell   uint32   `json:"bell"` // its bit in the doorbell's memory
+	MaxSGE int      `json:"max_sge"`
+}
+
+// ModifySRQArgs ask for one event when fewer receives wait than Limit; 0 for none.
+type ModifySRQArgs struct {
+	Handle Handle `json:"handle"`
+	Limit  int    `json:"limit"`
+}
+
+// QuerySRQResult says how a shared receive queue is.
+type QuerySRQResult struct {
+	Limit  int `json:"limit"`  // 0: there is none, or the event has come
+	Posted int `json:"posted"` // receives that wait
+}
+
 // CreateQPArgs describe a queue pair; 0 means the default, and a negative max_inline, ird or ord none.
 type CreateQPArgs struct {
 	PD        Handle `json:"pd"`
 	SendCQ    Handle `json:"send_cq"`
 	RecvCQ    Handle `json:"recv_cq"`
+	SRQ       Handle `json:"srq,omitempty"`
 	SendDepth int    `json:"send_depth,omitempty"`
 	RecvDepth int    `json:"recv_depth,omitempty"`
 	MaxSGE    int    `json:"max_sge,omitempty"`
@@ -148,14 +197,14 @@ type CreateQPArgs struct {
 	ORD       int    `json:"ord,omitempty"`
 }
 
-// CreateQPResult comes with one descriptor: the memory of both rings.
+// CreateQPResult comes with one descriptor: the memory of the rings.
 type CreateQPResult struct {
-	Handle    Handle   `json:"handle"`
-	Send      Geometry `json:"send"`
-	Recv      Geometry `json:"recv"`
-	Bell      uint32   `json:"bell"` // its bit in the doorbell's memory
-	MaxSGE    int      `json:"max_sge"`
-	MaxInline int      `json:"max_inline"`
+	Handle    Handle    `json:"handle"`
+	Send      Geometry  `json:"send"`
+	Recv      *Geometry `json:"recv,omitempty"` // nil with a shared receive queue
+	Bell      uint32    `json:"bell"`           // its bit in the doorbell's memory
+	MaxSGE    int       `json:"max_sge"`
+	MaxInline int       `json:"max_inline"`
 }
 
 // ConnectArgs connect a queue pair.

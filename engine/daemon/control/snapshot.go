@@ -25,6 +25,7 @@ type Snapshot struct {
 	PDs       []PDState         `json:"pds"`
 	MRs       []MRState         `json:"mrs"`
 	CQs       []CQState         `json:"cqs"`
+	SRQs      []SRQState        `json:"srqs"`
 	QPs       []QPState         `json:"qps"`
 	Listeners []ListenerState   `json:"listeners"`
 	Users     []UserState       `json:"users"`
@@ -161,6 +162,17 @@ type CQState struct {
 	Overrun     bool   `json:"overrun"`
 }
 
+// SRQState is a shared receive queue.
+type SRQState struct {
+	Owner
+	Handle Handle `json:"handle"`
+	PD     Handle `json:"pd"`
+	Depth  int    `json:"depth"`
+	Posted int    `json:"posted"` // receives that wait
+	Limit  int    `json:"limit"`  // below which the program wants to hear of it; 0: none
+	Users  int    `json:"users"`  // queue pairs
+}
+
 // QPState is a queue pair and its connection.
 type QPState struct {
 	Owner
@@ -168,6 +180,7 @@ type QPState struct {
 	PD       Handle            `json:"pd"`
 	SendCQ   Handle            `json:"send_cq"`
 	RecvCQ   Handle            `json:"recv_cq"`
+	SRQ      Handle            `json:"srq,omitempty"`
 	State    string            `json:"state"`
 	Local    netip.AddrPort    `json:"local"`
 	Remote   netip.AddrPort    `json:"remote"`

@@ -115,7 +115,7 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 // objects counts what programs have on a device.
 func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	var memory, held, overruns uint64
-	n := map[string]int{"pd": 0, "mr": 0, "cq": 0, "qp": 0, "listener": 0}
+	n := map[string]int{"pd": 0, "mr": 0, "cq": 0, "srq": 0, "qp": 0, "listener": 0}
 	states := map[string]int{}
 	for _, p := range s.PDs {
 		n["pd"] += one(p.Device == d.Name)
@@ -129,6 +129,9 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	for _, q := range s.CQs {
 		n["cq"] += one(q.Device == d.Name)
 		overruns += uint64(one(q.Device == d.Name && q.Overrun))
+	}
+	for _, q := range s.SRQs {
+		n["srq"] += one(q.Device == d.Name)
 	}
 	for _, l := range s.Listeners {
 		n["listener"] += one(l.Device == d.Name)

@@ -180,12 +180,12 @@ func (e *end) start(t testing.TB, line string, peer *end) *program {
 	return p
 }
 
-// wait returns what a program printed; it must end well, and within a minute.
+// wait returns what a program printed; it must end well, and within two minutes.
 func (p *program) wait(t testing.TB) string {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatalf("%s does not end:\n%s", p.line, p.out.String())
 	}
 	if p.err != nil {

@@ -42,7 +42,6 @@ type Device struct {
 	Retrans   uint64   `json:"retransmitted_octets" doc:"octets of TCP sent again"`
 	Live      *Live    `json:"live,omitempty" doc:"what xdp-live sent"`
 	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
-	Partial   uint64   `json:"partial_checksum_frames" doc:"of those with a wrong checksum: a veth peer's kernel left it out"`
 	Unowned   uint64   `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
 	Lost      []int    `json:"unowned_queues" doc:"these queues"`
 	Fallback  string   `json:"fallback,omitempty" doc:"why native mode could not be had"`
@@ -107,14 +106,15 @@ type Objects struct {
 	PDs       int `json:"pd" doc:"protection domains"`
 	MRs       int `json:"mr" doc:"memory regions"`
 	CQs       int `json:"cq" doc:"completion queues"`
+	SRQs      int `json:"srq" doc:"shared receive queues"`
 	QPs       int `json:"qp" doc:"queue pairs"`
 	Listeners int `json:"listener" doc:"listeners of programs"`
 }
 
 // CountObjects counts what programs have in a snapshot.
 func CountObjects(s *control.Snapshot) Objects {
-	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.CQs), len(s.QPs),
-		len(s.Listeners)}
+	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.CQs), len(s.SRQs),
+		len(s.QPs), len(s.Listeners)}
 }
 
 // MakeStatus makes it from a snapshot.
@@ -166,7 +166,6 @@ func makeDevice(d *control.DeviceState) Device {
 		w := &d.Workers[i]
 		v.RxFrames += counters.RxFrames.Of(w.Stack)
 		v.TxFrames += counters.TxFrames.Of(w.Stack)
-		v.Partial += counters.PartialSums.Of(w.Stack)
 		v.addLive(w.Live)
 	}
 	drops := Drops(d)

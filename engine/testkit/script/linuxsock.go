@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/host/ports"
 	"xwarp/tcp/tick"
 )
 
@@ -87,7 +86,14 @@ func (h *linux) accept(flow int, peer netip.AddrPort) string {
 		return errnoName(err)
 	}
 	h.fds[flow] = &socket{fd: fd}
-	if port := ports.Of(from); port != peer.Port() {
+	port := 0
+	switch a := from.(type) {
+	case *unix.SockaddrInet4:
+		port = a.Port
+	case *unix.SockaddrInet6:
+		port = a.Port
+	}
+	if port != int(peer.Port()) {
 		return fmt.Sprintf("connection-of-port-%d", port)
 	}
 	h.delay(fd)

@@ -1,6 +1,8 @@
 /* rdma_cm: rdma_getaddrinfo and endpoints. */
 #include "cm.h"
 
+#include <rdma/rdma_verbs.h>
+
 #include <netdb.h>
 
 static int copy_addr(const struct sockaddr *from, socklen_t n, struct sockaddr **to, socklen_t *length)
@@ -137,5 +139,44 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id *cm)
 {
 	if (cm->qp)
 		rdma_destroy_qp(cm);
+	rdma_destroy_srq(cm);
 	rdma_destroy_id(cm);
+}
+
+EXPORT int rdma_create_srq_ex(struct rdma_cm_id *cm, struct ibv_srq_init_attr_ex *a)
+{
+	struct id *id = xw_id(cm);
+
+	if (!cm->verbs || cm->srq || !(a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
+		return xw_fail(EINVAL);
+	if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd) {
+		if (!cm->pd && !(cm->pd = id->own_pd = ibv_alloc_pd(cm->verbs)))
+			return -1;
+		a->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+		a->pd = cm->pd;
+	}
+	if (!(cm->srq = ibv_create_srq_ex(cm->verbs, a)))
+		return -1;
+	if (!cm->pd)
+		cm->pd = a->pd;
+	return 0;
+}
+
+EXPORT int rdma_create_srq(struct rdma_cm_id *cm, struct ibv_pd *pd, struct ibv_srq_init_attr *a)
+{
+	struct ibv_srq_init_attr_ex ex = {
+		.srq_context = a->srq_context, .attr = a->attr, .srq_type = IBV_SRQT_BASIC, .pd = pd,
+		.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | (pd ? IBV_SRQ_INIT_ATTR_PD : 0),
+	};
+
+	if (rdma_create_srq_ex(cm, &ex) != 0)
+		return -1;
+	a->attr = ex.attr;
+	return 0;
+}
+
+EXPORT void rdma_destroy_srq(struct rdma_cm_id *cm)
+{
+	if (cm->srq && ibv_destroy_srq(cm->srq) == 0)
+		cm->srq = NULL;
 }

@@ -171,6 +171,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 		ib->channel->refcnt--;
 		pthread_mutex_unlock(&ch->lock);
 	}
+	xw_async_end(ib->context, &(struct ibv_async_event){.element.cq = ib, .event_type = IBV_EVENT_CQ_ERR});
 	pthread_mutex_lock(&ib->mutex);
 	while (ib->comp_events_completed != cq->delivered)
 		pthread_cond_wait(&ib->cond, &ib->mutex);

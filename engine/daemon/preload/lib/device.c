@@ -167,45 +167,6 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 	return found;
 }
 
-void xw_async(struct context *c, struct ibv_async_event *e)
-{
-	struct async *a = calloc(1, sizeof *a);
-	uint64_t one = 1;
-
-	if (!a)
-		return;
-	a->event = *e;
-	pthread_mutex_lock(&c->v.context.mutex);
-	*c->tail = a;
-	c->tail = &a->next;
-	pthread_mutex_unlock(&c->v.context.mutex);
-	(void)!write(c->v.context.async_fd, &one, sizeof one);
-}
-
-EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
-{
-	struct context *c = xw_context(context);
-	uint64_t n;
-	struct async *a;
-
-	for (;;) {
-		if (read(context->async_fd, &n, sizeof n) != sizeof n)
-			return -1;
-		pthread_mutex_lock(&context->mutex);
-		a = c->events;
-		if (a && !(c->events = a->next))
-			c->tail = &c->events;
-		pthread_mutex_unlock(&context->mutex);
-		if (a)
-			break;
-	}
-	*event = a->event;
-	free(a);
-	return 0;
-}
-
-EXPORT void ibv_ack_async_event(struct ibv_async_event *event) { (void)event; }
-
 /* READS is how many Reads and atomics a queue pair has outstanding, when it asks for no number: the engine's choice. */
 #define READS 16
 
@@ -219,7 +180,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS, .max_sge = XW_MAX_SGE, .max_sge_rd = 1,
 		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = READS,
 		.max_res_rd_atom = READS * 1024, .max_qp_init_rd_atom = READS, .atomic_cap = IBV_ATOMIC_HCA,
-		.phys_port_cnt = 1,
+		.max_srq = 256, .max_srq_wr = XW_MAX_DEPTH, .max_srq_sge = XW_MAX_SGE, .phys_port_cnt = 1,
 	};
 	snprintf(a->fw_ver, sizeof a->fw_ver, "%llu", XW_VERSION);
 	return 0;
@@ -323,9 +284,10 @@ EXPORT int ibv_get_pkey_index(struct ibv_context *context, uint8_t port, __be16 
 
 static const struct verbs_context template = {
 	.query_port = query_port, .query_device_ex = query_device_ex, .create_cq_ex = xw_create_cq_ex,
-	.create_qp_ex = xw_create_qp_ex, .sz = sizeof(struct verbs_context),
+	.create_qp_ex = xw_create_qp_ex, .create_srq_ex = xw_create_srq_ex, .sz = sizeof(struct verbs_context),
 	.context = {
-		.ops = {.poll_cq = xw_poll_cq, .req_notify_cq = xw_req_notify_cq, .post_send = xw_post_send, .post_recv = xw_post_recv},
+		.ops = {.poll_cq = xw_poll_cq, .req_notify_cq = xw_req_notify_cq, .post_send = xw_post_send, .post_recv = xw_post_recv,
+			.post_srq_recv = xw_post_srq_recv},
 		.cmd_fd = -1, .num_comp_vectors = 1, .abi_compat = __VERBS_ABI_IS_EXTENDED,
 	},
 };

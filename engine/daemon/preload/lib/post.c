@@ -4,27 +4,27 @@
 static void put32(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 static void put64(uint8_t *p, uint64_t v) { memcpy(p, &v, sizeof v); }
 
-/* ring_bell says that the queue pair has something in its rings. The tail was stored sequentially consistent before. */
-static void ring_bell(struct qp *q)
+/* ring_bell says that a queue has something in its rings. The tail was stored sequentially consistent before. */
+static void ring_bell(struct session *s, uint32_t bell)
 {
-	_Atomic uint32_t *bells = xw_word(q->s->bell, XW_DOORBELL_BELLS + q->bell / 32 * 4);
-	_Atomic uint32_t *sleeps = xw_word(q->s->bell, 0);
-	uint32_t bit = 1U << q->bell % 32;
+	_Atomic uint32_t *bells = xw_word(s->bell, XW_DOORBELL_BELLS + bell / 32 * 4);
+	_Atomic uint32_t *sleeps = xw_word(s->bell, 0);
+	uint32_t bit = 1U << bell % 32;
 	uint64_t one = 1;
 
 	if (!(atomic_load(bells) & bit))
 		atomic_fetch_or(bells, bit);
 	if (atomic_load(sleeps) != 0 && atomic_exchange(sleeps, 0) != 0)
-		(void)!write(q->s->ring, &one, sizeof one);
+		(void)!write(s->ring, &one, sizeof one);
 }
 
-static void publish(struct qp *q, struct ring *r, uint32_t n)
+static void publish(struct session *s, uint32_t bell, struct ring *r, uint32_t n)
 {
 	if (n == 0)
 		return;
 	r->own += n;
 	atomic_store(xw_word(r->mem, XW_RING_TAIL), r->own);
-	ring_bell(q);
+	ring_bell(s, bell);
 }
 
 /* next_slot returns the slot that is so many ahead; NULL: the ring is full, or what the daemon wrote cannot be. */
@@ -155,33 +155,54 @@ int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
 			break;
 		}
 	}
-	publish(q, &q->sq, n);
+	publish(q->s, q->bell, &q->sq, n);
 	pthread_mutex_unlock(&q->send);
 	return error;
 }
 
-int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+/* put_recvs fills slots of receives; *n: so many. */
+static int put_recvs(struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint32_t *n)
 {
-	struct qp *q = container_of(ib, struct qp, ib);
-	uint32_t n = 0;
-	int error = 0;
-
-	pthread_mutex_lock(&q->recv);
-	for (; wr; wr = wr->next, n++) {
-		uint8_t *b = next_slot(&q->rq, n);
-		bool good = ib->state != IBV_QPS_RESET && wr->num_sge >= 0 && (uint32_t)wr->num_sge <= q->max_sge;
-		error = !good ? EINVAL : !b ? ENOMEM : 0;
-		if (error) {
+	for (*n = 0; wr; wr = wr->next, (*n)++) {
+		uint8_t *b = next_slot(r, *n);
+		bool good = wr->num_sge >= 0 && (uint32_t)wr->num_sge <= max_sge;
+		if (!good || !b) {
 			*bad = wr;
-			break;
+			return good ? ENOMEM : EINVAL;
 		}
 		put64(b + XW_SLOT_ID, wr->wr_id);
 		put64(b + XW_RECV_PIECES, 0);
 		b[XW_RECV_PIECES] = (uint8_t)wr->num_sge;
 		put_list(b + XW_RECV_HEAD, wr->sg_list, wr->num_sge);
 	}
-	publish(q, &q->rq, n);
+	return 0;
+}
+
+int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct qp *q = container_of(ib, struct qp, ib);
+	uint32_t n;
+
+	if (ib->state == IBV_QPS_RESET || ib->srq) {
+		*bad = wr;
+		return EINVAL;
+	}
+	pthread_mutex_lock(&q->recv);
+	int error = put_recvs(&q->rq, q->max_sge, wr, bad, &n);
+	publish(q->s, q->bell, &q->rq, n);
 	pthread_mutex_unlock(&q->recv);
+	return error;
+}
+
+int xw_post_srq_recv(struct ibv_srq *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct srq *q = container_of(ib, struct srq, ib);
+	uint32_t n;
+
+	pthread_mutex_lock(&q->post);
+	int error = put_recvs(&q->rq, q->max_sge, wr, bad, &n);
+	publish(q->s, q->bell, &q->rq, n);
+	pthread_mutex_unlock(&q->post);
 	return error;
 }
 
@@ -205,7 +226,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	int error = q->built_error;
 
 	if (!error)
-		publish(q, &q->sq, q->built);
+		publish(q->s, q->bell, &q->sq, q->built);
 	pthread_mutex_unlock(&q->send);
 	return error;
 }

@@ -9,8 +9,6 @@ static int check_init(const struct ibv_qp_init_attr_ex *a)
 
 	if (a->qp_type != IBV_QPT_RC)
 		return xw_refused("a queue pair that is not reliable and connected (IBV_QPT_RC)");
-	if (a->srq)
-		return xw_refused("a shared receive queue");
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq || c->max_send_wr > XW_MAX_DEPTH ||
 	    c->max_recv_wr > XW_MAX_DEPTH || c->max_send_sge > XW_MAX_SGE || c->max_recv_sge > XW_MAX_SGE ||
 	    c->max_inline_data > XW_MAX_INLINE)
@@ -26,11 +24,13 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 {
 	struct call c;
 	uint64_t handle, bell, sge, inline_room;
-	uint32_t pieces = a->cap.max_send_sge > a->cap.max_recv_sge ? a->cap.max_send_sge : a->cap.max_recv_sge;
+	uint32_t recv_sge = a->srq ? 0 : a->cap.max_recv_sge, recvs = a->cap.max_recv_wr ? a->cap.max_recv_wr : 1;
+	uint32_t pieces = a->cap.max_send_sge > recv_sge ? a->cap.max_send_sge : recv_sge;
+	/* With a shared queue the depth is that of messages which arrive at once: the daemon's choice. */
 	int error = xw_call(q->s, &c, -1, "create_qp",
-			    "{\"pd\":%u,\"send_cq\":%u,\"recv_cq\":%u,\"send_depth\":%u,\"recv_depth\":%u,\"max_sge\":%u,\"max_inline\":%u}",
-			    a->pd->handle, a->send_cq->handle, a->recv_cq->handle, a->cap.max_send_wr ? a->cap.max_send_wr : 1,
-			    a->cap.max_recv_wr ? a->cap.max_recv_wr : 1, pieces ? pieces : 1, a->cap.max_inline_data);
+			    "{\"pd\":%u,\"send_cq\":%u,\"recv_cq\":%u,\"srq\":%u,\"send_depth\":%u,\"recv_depth\":%u,\"max_sge\":%u,\"max_inline\":%u}",
+			    a->pd->handle, a->send_cq->handle, a->recv_cq->handle, a->srq ? a->srq->handle : 0,
+			    a->cap.max_send_wr ? a->cap.max_send_wr : 1, a->srq ? 0 : recvs, pieces ? pieces : 1, a->cap.max_inline_data);
 
 	if (!error) {
 		struct json send = json_get(c.result, "send"), recv = json_get(c.result, "recv");
@@ -38,8 +38,9 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 		if (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "bell"), &bell) ||
 		    !json_number(json_get(c.result, "max_sge"), &sge) || !json_number(json_get(c.result, "max_inline"), &inline_room) ||
 		    bell >= XW_MAX_QPS || q->mem_len == 0 || c.n_files != 1 || !(q->mem = xw_map(xw_take_file(&c, 0), q->mem_len)) ||
-		    !xw_ring_open(&q->sq, q->mem, q->mem_len, send) || !xw_ring_open(&q->rq, q->mem, q->mem_len, recv) ||
-		    q->sq.size < XW_SEND_HEAD + sge * XW_SGE_SIZE + inline_room || q->rq.size < XW_RECV_HEAD + sge * XW_SGE_SIZE)
+		    sge > XW_MAX_SGE || inline_room > XW_MAX_INLINE || !xw_ring_open(&q->sq, q->mem, q->mem_len, send) ||
+		    q->sq.size < XW_SEND_HEAD + sge * XW_SGE_SIZE + inline_room ||
+		    (!a->srq && (!xw_ring_open(&q->rq, q->mem, q->mem_len, recv) || q->rq.size < XW_RECV_HEAD + sge * XW_SGE_SIZE)))
 			error = EPROTO;
 	}
 	if (!error) {
@@ -75,6 +76,7 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	q->ib.pd = a->pd;
 	q->ib.send_cq = a->send_cq;
 	q->ib.recv_cq = a->recv_cq;
+	q->ib.srq = a->srq;
 	q->ib.state = IBV_QPS_RESET;
 	q->ib.qp_type = a->qp_type;
 	q->sig_all = a->sq_sig_all;
@@ -121,6 +123,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 	if (*p)
 		*p = q->next;
 	pthread_mutex_unlock(&q->s->lock);
+	xw_async_end(ib->context, &(struct ibv_async_event){.element.qp = ib, .event_type = IBV_EVENT_QP_FATAL});
 	xw_cq_forget(container_of(ib->send_cq, struct cq, ib), ib->qp_num);
 	if (ib->recv_cq != ib->send_cq)
 		xw_cq_forget(container_of(ib->recv_cq, struct cq, ib), ib->qp_num);
@@ -188,7 +191,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 	attr->path_mtu = IBV_MTU_1024;
 	pthread_mutex_unlock(&ib->mutex);
 	*init = (struct ibv_qp_init_attr){.qp_context = ib->qp_context, .send_cq = ib->send_cq, .recv_cq = ib->recv_cq,
-					  .cap = q->cap, .qp_type = ib->qp_type, .sq_sig_all = q->sig_all};
+					  .srq = ib->srq, .cap = q->cap, .qp_type = ib->qp_type, .sq_sig_all = q->sig_all};
 	return 0;
 }
 
@@ -199,19 +202,52 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, 
 	return 0;
 }
 
-void xw_qp_down(struct session *s, uint32_t handle, struct json error)
+/* find_qp is called with the session's lock held. */
+static struct qp *find_qp(struct session *s, uint32_t handle)
 {
 	struct qp *q;
 
-	pthread_mutex_lock(&s->lock);
 	for (q = s->qps; q && q->ib.handle != handle; q = q->next)
 		;
-	if (q) {
+	return q;
+}
+
+static void tell(struct qp *q, enum ibv_event_type type)
+{
+	xw_async(xw_context(q->ib.context), &(struct ibv_async_event){.element.qp = &q->ib, .event_type = type});
+}
+
+/* xw_qp_down hears from the daemon that a queue pair left RTS. Errors of the protocol are events; a connection that is
+ * lost is rdma_cm's alone. */
+void xw_qp_down(struct session *s, uint32_t handle, struct json event)
+{
+	struct json cause = json_get(event, "cause");
+	struct qp *q;
+
+	pthread_mutex_lock(&s->lock);
+	if ((q = find_qp(s, handle))) {
 		pthread_mutex_lock(&q->ib.mutex);
 		q->down = true;
 		q->ib.state = IBV_QPS_ERR;
 		pthread_mutex_unlock(&q->ib.mutex);
+		if (json_is(cause, "access"))
+			tell(q, IBV_EVENT_QP_ACCESS_ERR);
+		else if (json_is(cause, "request"))
+			tell(q, IBV_EVENT_QP_REQ_ERR);
+		else if (json_is(cause, "fatal"))
+			tell(q, IBV_EVENT_QP_FATAL);
 	}
 	pthread_mutex_unlock(&s->lock);
-	xw_cm_down(s, handle, error);
+	xw_cm_down(s, handle, json_get(event, "error"));
+}
+
+/* xw_qp_gone hears that a queue pair with a shared receive queue has completed all that it took from there. */
+void xw_qp_gone(struct session *s, uint32_t handle)
+{
+	struct qp *q;
+
+	pthread_mutex_lock(&s->lock);
+	if ((q = find_qp(s, handle)) && q->ib.srq)
+		tell(q, IBV_EVENT_QP_LAST_WQE_REACHED);
+	pthread_mutex_unlock(&s->lock);
 }

@@ -153,6 +153,21 @@ static struct call *take_call(struct session *s, uint64_t id)
 	return c;
 }
 
+static void event(struct session *s, struct json e)
+{
+	struct json what = json_get(e, "event");
+	uint64_t qp, srq;
+
+	if (json_number(json_get(e, "qp"), &qp)) {
+		if (json_is(what, "qp_down"))
+			xw_qp_down(s, (uint32_t)qp, e);
+		else if (json_is(what, "qp_gone"))
+			xw_qp_gone(s, (uint32_t)qp);
+	} else if (json_is(what, "srq_limit") && json_number(json_get(e, "srq"), &srq)) {
+		xw_srq_limit(s, (uint32_t)srq);
+	}
+}
+
 /* incoming takes one frame; the body is settle's or freed. */
 static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int *files, int n_files)
 {
@@ -170,9 +185,8 @@ static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int 
 		close(files[i]);
 	if (kind == XW_KIND_REPLY && json_get(text, "error").n)
 		xw_warn("the daemon said: %.*s", (int)json_get(text, "error").n, json_get(text, "error").p);
-	if (kind == XW_KIND_EVENT && json_is(json_get(text, "event"), "qp_down") &&
-	    json_number(json_get(text, "qp"), &id))
-		xw_qp_down(s, (uint32_t)id, json_get(text, "error"));
+	if (kind == XW_KIND_EVENT)
+		event(s, text);
 	free(body);
 	return kind == XW_KIND_EVENT;
 }

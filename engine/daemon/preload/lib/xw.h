@@ -78,6 +78,7 @@ struct session {
 	struct call *calls;
 	struct context *contexts;
 	struct qp *qps;
+	struct srq *srqs;
 	pthread_t reader;
 	uint8_t *bell; /* doorbell memory */
 	int ring;      /* its eventfd */
@@ -170,8 +171,22 @@ struct cq {
 	int signal; /* the queue's own channel; -1: none */
 	bool over;
 	unsigned idle; /* polls in a row that found nothing */
-	unsigned delivered; /* events, under ib.mutex */
+	unsigned delivered;	  /* events, under ib.mutex */
+	unsigned async_delivered; /* likewise */
 	uint8_t current[XW_CQE_SIZE]; /* of an extended poll */
+};
+
+struct srq {
+	struct ibv_srq ib;
+	struct session *s;
+	struct srq *next; /* of the session */
+	struct ring rq;
+	pthread_mutex_t post;
+	void *mem;
+	size_t mem_len;
+	uint32_t bell;
+	uint32_t max_sge, depth;
+	unsigned delivered; /* events, under ib.mutex */
 };
 
 struct qp {
@@ -187,6 +202,7 @@ struct qp {
 	size_t mem_len;
 	uint32_t bell;
 	uint32_t max_sge, max_inline;
+	unsigned delivered; /* events, under ib.mutex */
 	bool sig_all;
 	bool down;
 	struct ibv_qp_cap cap;
@@ -206,12 +222,19 @@ static inline struct session *xw_session(struct ibv_context *c) { return xw_cont
 
 struct ibv_device *xw_device_at(const struct sockaddr *addr);
 void xw_async(struct context *c, struct ibv_async_event *e);
+/* xw_async_end takes the events of an object that is destroyed out of the queue, and waits until those that the program
+ * has are acknowledged. e says which object. */
+void xw_async_end(struct ibv_context *c, struct ibv_async_event *e);
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
 void xw_cq_forget(struct cq *cq, uint32_t qp);
 int xw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int xw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+int xw_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+struct ibv_srq *xw_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *a);
+void xw_srq_limit(struct session *s, uint32_t handle);
+void xw_qp_gone(struct session *s, uint32_t handle);
 struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
 void xw_qp_down(struct session *s, uint32_t handle, struct json event);
 void xw_wr_init(struct qp *q);

@@ -1,0 +1,65 @@
+package client
+
+import (
+	"fmt"
+	"sync"
+
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
+)
+
+// postRing is a work queue in shared memory. Any goroutine may post.
+type postRing struct {
+	dev  *Device // nil: there is no ring
+	bell uint32
+
+	mu   sync.Mutex
+	ring *control.Producer // nil once closed
+}
+
+func (r *postRing) open(d *Device, mem []byte, g control.Geometry, bell uint32) (err error) {
+	if bell >= control.MaxQPs {
+		return fmt.Errorf("%w: bell %d", control.ErrFrame, bell)
+	}
+	r.dev, r.bell = d, bell
+	r.ring, err = control.NewProducer(mem, g)
+	return err
+}
+
+// close waits for who posts.
+func (r *postRing) close() {
+	r.mu.Lock()
+	r.ring = nil
+	r.mu.Unlock()
+}
+
+// post has put fill the next slot.
+func (r *postRing) post(put func([]byte)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ring == nil {
+		return verbs.ErrClosed
+	}
+	slot, err := r.ring.Next()
+	switch {
+	case err != nil:
+		return err
+	case slot == nil:
+		if err := r.dev.failed(); err != nil {
+			return err
+		}
+		return verbs.ErrQueueFull
+	}
+	put(slot)
+	r.ring.Publish()
+	r.dev.wake(r.bell)
+	return nil
+}
+
+// postRecv puts a receive of at most sge pieces.
+func (r *postRing) postRecv(sge int, wr *verbs.RecvWR) error {
+	if len(wr.SGL) > sge {
+		return fmt.Errorf("%w: %d pieces, the queue takes %d", verbs.ErrInvalid, len(wr.SGL), sge)
+	}
+	return r.post(func(b []byte) { control.PutRecv(b, wr) })
+}

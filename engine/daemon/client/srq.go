@@ -1,0 +1,102 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
+)
+
+// SRQ is verbs.SRQ of a daemon.
+type SRQ struct {
+	dev     *Device
+	handle  control.Handle
+	sge     int
+	reached func() // verbs.SRQConfig.Limit; may be nil
+	mem     []byte
+	rq      postRing
+}
+
+// CreateSRQ implements verbs.Device. Limit is called on a goroutine of its own.
+func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
+	pd, _ := cfg.PD.(*PD)
+	if pd == nil || pd.dev != d {
+		return nil, verbs.Wrap("ibv_create_srq", verbs.ErrForeign)
+	}
+	var r control.CreateSRQResult
+	files, err := d.call(context.Background(), control.OpCreateSRQ,
+		control.CreateSRQArgs{PD: pd.handle, Depth: cfg.Depth, MaxSGE: cfg.MaxSGE}, &r)
+	if err != nil {
+		return nil, err
+	}
+	if len(files) != 1 {
+		control.CloseAll(files)
+		return nil, fmt.Errorf("%w: create_srq with %d descriptors", control.ErrFrame, len(files))
+	}
+	s := &SRQ{dev: d, handle: r.Handle, sge: r.MaxSGE, reached: cfg.Limit}
+	if s.mem, err = mapShared(files[0], int(r.Recv.After())); err != nil {
+		return nil, err
+	}
+	if err := s.rq.open(d, s.mem, r.Recv, r.Bell); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil {
+		return nil, d.err
+	}
+	d.srqs[s.handle] = s
+	return s, nil
+}
+
+// limitReached hears from the daemon that fewer receives wait than Arm said.
+func (d *Device) limitReached(h control.Handle) {
+	d.mu.Lock()
+	s := d.srqs[h]
+	d.mu.Unlock()
+	if s != nil && s.reached != nil {
+		go s.reached() // it may ask the daemon
+	}
+}
+
+// PostRecv implements verbs.SRQ.
+func (s *SRQ) PostRecv(wr *verbs.RecvWR) error { return s.rq.postRecv(s.sge, wr) }
+
+// Arm implements verbs.SRQ.
+func (s *SRQ) Arm(limit int) error {
+	return s.dev.ask(control.OpModifySRQ, control.ModifySRQArgs{Handle: s.handle, Limit: limit},
+		nil)
+}
+
+// Len implements verbs.SRQ.
+func (s *SRQ) Len() int { return s.query().Posted }
+
+// Limit implements verbs.SRQ.
+func (s *SRQ) Limit() int { return s.query().Limit }
+
+// query returns nothing when the daemon is gone: nothing waits then.
+func (s *SRQ) query() (r control.QuerySRQResult) {
+	s.dev.ask(control.OpQuerySRQ, control.Object{Handle: s.handle}, &r)
+	return r
+}
+
+// Close implements verbs.SRQ.
+func (s *SRQ) Close() error {
+	s.dev.mu.Lock()
+	_, open := s.dev.srqs[s.handle]
+	s.dev.mu.Unlock()
+	if !open {
+		return nil
+	}
+	if err := s.dev.ask(control.OpDestroySRQ, control.Object{Handle: s.handle}, nil); err != nil {
+		return err
+	}
+	s.dev.mu.Lock()
+	delete(s.dev.srqs, s.handle)
+	s.dev.mu.Unlock()
+	s.rq.close()
+	return unix.Munmap(s.mem)
+}

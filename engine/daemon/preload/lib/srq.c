@@ -1,0 +1,127 @@
+/* Shared receive queues. Posting is in post.c. */
+#include "xw.h"
+
+#include <sys/mman.h>
+
+static int open_srq(struct srq *q, uint32_t depth, uint32_t pieces)
+{
+	struct call c;
+	uint64_t handle, bell, sge;
+	int error = xw_call(q->s, &c, -1, "create_srq", "{\"pd\":%u,\"depth\":%u,\"max_sge\":%u}", q->ib.pd->handle, depth, pieces);
+
+	if (!error) {
+		struct json recv = json_get(c.result, "recv");
+		q->mem_len = xw_ring_end(recv);
+		if (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "bell"), &bell) ||
+		    !json_number(json_get(c.result, "max_sge"), &sge) || bell >= XW_MAX_QPS || sge > XW_MAX_SGE || q->mem_len == 0 ||
+		    c.n_files != 1 || !(q->mem = xw_map(xw_take_file(&c, 0), q->mem_len)) ||
+		    !xw_ring_open(&q->rq, q->mem, q->mem_len, recv) || q->rq.size < XW_RECV_HEAD + sge * XW_SGE_SIZE)
+			error = EPROTO;
+	}
+	if (!error) {
+		q->ib.handle = (uint32_t)handle;
+		q->bell = (uint32_t)bell;
+		q->max_sge = (uint32_t)sge;
+		q->depth = depth;
+	}
+	xw_call_end(&c);
+	return error;
+}
+
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *a)
+{
+	struct ibv_srq_attr *n = &a->attr;
+
+	if (n->max_wr < 1 || n->max_wr > XW_MAX_DEPTH || n->max_sge > XW_MAX_SGE)
+		return xw_null(EINVAL);
+	struct srq *q = calloc(1, sizeof *q);
+	if (!q)
+		return xw_null(ENOMEM);
+	q->s = xw_session(pd->context);
+	q->ib.context = pd->context;
+	q->ib.srq_context = a->srq_context;
+	q->ib.pd = pd;
+	pthread_mutex_init(&q->ib.mutex, NULL);
+	pthread_cond_init(&q->ib.cond, NULL);
+	pthread_mutex_init(&q->post, NULL);
+	int error = open_srq(q, n->max_wr, n->max_sge ? n->max_sge : 1);
+	if (error) {
+		if (q->mem)
+			munmap(q->mem, q->mem_len);
+		free(q);
+		return xw_null(error);
+	}
+	n->max_sge = q->max_sge;
+	pthread_mutex_lock(&q->s->lock);
+	q->next = q->s->srqs;
+	q->s->srqs = q;
+	pthread_mutex_unlock(&q->s->lock);
+	return &q->ib;
+}
+
+struct ibv_srq *xw_create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *a)
+{
+	(void)context, (void)a; /* what is basic goes to ibv_create_srq */
+	return xw_null(xw_refused("a shared receive queue that is not basic (XRC, tag matching)"));
+}
+
+EXPORT int ibv_modify_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr, int mask)
+{
+	struct srq *q = container_of(ib, struct srq, ib);
+
+	if (mask & IBV_SRQ_MAX_WR && attr->max_wr > q->depth)
+		return xw_refused("making a shared receive queue longer");
+	if (!(mask & IBV_SRQ_LIMIT))
+		return 0;
+	if (attr->srq_limit > q->depth)
+		return EINVAL;
+	return xw_ask(q->s, "modify_srq", "{\"handle\":%u,\"limit\":%u}", ib->handle, attr->srq_limit);
+}
+
+EXPORT int ibv_query_srq(struct ibv_srq *ib, struct ibv_srq_attr *attr)
+{
+	struct srq *q = container_of(ib, struct srq, ib);
+	struct call c;
+	uint64_t limit = 0;
+	int error = xw_call(q->s, &c, -1, "query_srq", "{\"handle\":%u}", ib->handle);
+
+	if (!error && !json_number(json_get(c.result, "limit"), &limit))
+		error = EPROTO;
+	xw_call_end(&c);
+	if (!error)
+		*attr = (struct ibv_srq_attr){.max_wr = q->depth, .max_sge = q->max_sge, .srq_limit = (uint32_t)limit};
+	return error;
+}
+
+EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
+{
+	struct srq *q = container_of(ib, struct srq, ib), **p;
+	int error = xw_ask(q->s, "destroy_srq", "{\"handle\":%u}", ib->handle);
+
+	if (error && !q->s->dead)
+		return error;
+	pthread_mutex_lock(&q->s->lock);
+	for (p = &q->s->srqs; *p && *p != q; p = &(*p)->next)
+		;
+	if (*p)
+		*p = q->next;
+	pthread_mutex_unlock(&q->s->lock);
+	xw_async_end(ib->context, &(struct ibv_async_event){.element.srq = ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
+	munmap(q->mem, q->mem_len);
+	free(q);
+	return 0;
+}
+
+/* xw_srq_limit hears from the daemon that fewer receives wait than the limit. */
+void xw_srq_limit(struct session *s, uint32_t handle)
+{
+	struct srq *q;
+
+	pthread_mutex_lock(&s->lock);
+	for (q = s->srqs; q && q->ib.handle != handle; q = q->next)
+		;
+	if (q)
+		xw_async(xw_context(q->ib.context),
+			 &(struct ibv_async_event){.element.srq = &q->ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
+	pthread_mutex_unlock(&s->lock);
+}

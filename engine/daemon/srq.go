@@ -1,0 +1,181 @@
+package daemon
+
+import (
+	"fmt"
+
+	"xwarp/engine"
+	"xwarp/engine/budget"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
+)
+
+// srq is a shared receive queue of a session: the engine's, and the ring in which the client posts.
+type srq struct {
+	handle control.Handle
+	s      *session
+	eng    verbs.SRQ
+	pd     *pd
+	depth  int
+	users  int // queue pairs, under the session's mutex
+	cost   budget.Amounts
+	passed chan struct{} // the limit was passed
+	closed chan struct{}
+
+	posted
+	recvRing
+}
+
+// use counts queue pairs; q may be nil. It is called with the session's mutex held.
+func (q *srq) use(n int) {
+	if q != nil {
+		q.users += n
+	}
+}
+
+// postAll implements poster.
+func (q *srq) postAll() (worked, stalled bool, err error) {
+	worked, _, stalled, err = q.postRecvs()
+	return worked, stalled, err
+}
+
+func (s *session) createSRQ(r *control.Request, _ []int) (any, []int, error) {
+	var a control.CreateSRQArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	c := verbs.SRQConfig{Depth: a.Depth, MaxSGE: a.MaxSGE}.Complete()
+	if c.Depth < 1 || c.Depth > control.MaxDepth {
+		return nil, nil, fmt.Errorf("%w: ibv_create_srq: depth = %d is not in 1 to %d",
+			control.ErrFrame, c.Depth, control.MaxDepth)
+	}
+	p, err := find(s, s.pds, a.PD, "protection domain")
+	if err != nil {
+		return nil, nil, err
+	}
+	g := control.NewGeometry(0, c.Depth, control.RecvSlot(c.MaxSGE))
+	q := &srq{s: s, pd: p, depth: c.Depth, cost: s.srqCost(&c, g), passed: make(chan struct{}, 1),
+		closed: make(chan struct{})}
+	if err := s.take(q.cost); err != nil {
+		return nil, nil, err
+	}
+	if err := q.open(c, g); err != nil {
+		s.account.give(q.cost)
+		return nil, nil, err
+	}
+	res := control.CreateSRQResult{Handle: q.handle, Recv: g, Bell: q.bell, MaxSGE: c.MaxSGE}
+	return res, []int{q.mem.TakeFd()}, nil
+}
+
+// open makes the ring and the engine's queue, and enters q into the session.
+func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
+	s := q.s
+	c.PD, c.Limit = q.pd.pd, q.limitPassed
+	if q.eng, err = s.dev.dev.CreateSRQ(c); err != nil {
+		return err
+	}
+	if q.mem, err = s.d.mapper.NewMemory("xwarp-srq", int(g.After())); err != nil {
+		q.eng.Close()
+		return err
+	}
+	q.to, q.sge, q.buf = q.eng, c.MaxSGE, make([]byte, g.SlotSize)
+	if q.rq, err = control.NewConsumer(q.mem.Mem, g); err == nil {
+		q.eng.(*engine.SRQ).OnEmpty(func() { s.refill(q) })
+		err = s.enlist(q)
+	}
+	if err != nil {
+		q.eng.Close()
+		q.mem.Close()
+		return err
+	}
+	s.mu.Lock()
+	q.handle = s.newHandle()
+	s.srqs[q.handle] = q
+	q.pd.srqs++
+	s.mu.Unlock()
+	go q.watch()
+	return nil
+}
+
+// limitPassed is verbs.SRQConfig.Limit: it runs on workers, which do not write to sockets of programs.
+func (q *srq) limitPassed() {
+	select {
+	case q.passed <- struct{}{}:
+	default:
+	}
+}
+
+// watch tells the client that fewer receives wait than the limit.
+func (q *srq) watch() {
+	defer q.s.contain("watching a shared receive queue")
+	for {
+		select {
+		case <-q.passed:
+			q.s.event(&control.Event{Event: control.EventSRQLimit, SRQ: q.handle})
+		case <-q.closed:
+			return
+		case <-q.s.ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *session) modifySRQ(r *control.Request, _ []int) (any, []int, error) {
+	var a control.ModifySRQArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	q, err := find(s, s.srqs, a.Handle, "shared receive queue")
+	if err != nil {
+		return nil, nil, err
+	}
+	s.drain(q) // what the client posted before counts
+	return nil, nil, q.eng.Arm(a.Limit)
+}
+
+func (s *session) querySRQ(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := find(s, s.srqs, h, "shared receive queue")
+	if err != nil {
+		return nil, nil, err
+	}
+	s.drain(q)
+	return control.QuerySRQResult{Limit: q.eng.Limit(), Posted: q.eng.Len()}, nil, nil
+}
+
+func (s *session) destroySRQ(r *control.Request, _ []int) (any, []int, error) {
+	h, err := parseHandle(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	s.mu.Lock()
+	q := s.srqs[h]
+	busy := q != nil && q.users > 0
+	if q != nil && !busy {
+		delete(s.srqs, h)
+	}
+	s.mu.Unlock()
+	switch {
+	case q == nil:
+		return nil, nil, &control.Error{Code: control.CodeUnknown,
+			Text: fmt.Sprintf("there is no shared receive queue %d", h)}
+	case busy:
+		return nil, nil, busyf("ibv_destroy_srq: queue pairs use the shared receive queue")
+	}
+	return nil, nil, s.closeSRQ(q)
+}
+
+// closeSRQ gives back what q has; no queue pair uses it any more, and it is in no table.
+func (s *session) closeSRQ(q *srq) error {
+	close(q.closed)
+	s.delist(q)
+	err := q.eng.Close()
+	q.mem.Close()
+	s.mu.Lock()
+	q.pd.srqs--
+	s.mu.Unlock()
+	s.account.give(q.cost)
+	return err
+}
