@@ -263,3 +263,33 @@ func TestDemoInterrupted(t *testing.T) {
 		t.Errorf("demo said %s", &c.stderr)
 	}
 }
+
+// TestUnservedQueueIsNamed: connections that the device puts on a queue that --queues leaves out stall, and the
+// command says which queue that is, with how many frames came there.
+func TestUnservedQueueIsNamed(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	net, err := topo.New(topo.Options{Queues: 2, OffloadsA: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { net.Close() })
+	srv, at := serving(t, net.B, append(transportArgs("xdp"), "--queues=0", "--size=1MiB",
+		"--listen="+net.B.Addr4.Addr().String())...)
+	stalled := 0
+	for range 12 { // which queue a connection comes on is chance
+		put := onHost(t, net.A, "put", "-", "--to="+at, "--transport=kernel", "--timeout=1s")
+		if put.run(t, net.A) != nil {
+			stalled++
+		}
+		if stalled == 2 {
+			break
+		}
+	}
+	srv.end(t)
+	const want = "arrived on receive queue 1 of eth0, which is not served"
+	if said := srv.stderr.String(); stalled == 0 || !strings.Contains(said, want) ||
+		!strings.Contains(said, "Remedy: --queues") {
+		t.Errorf("%d puts stalled, and the server said %q", stalled, said)
+	}
+}

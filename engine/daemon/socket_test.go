@@ -3,8 +3,11 @@ package daemon
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"xwarp/engine/daemon/config"
 )
@@ -35,5 +38,32 @@ func TestHandOverFollowsNoLink(t *testing.T) {
 	}
 	if st, err := os.Stat(victim); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the other file has mode %v, %v", st.Mode(), err)
+	}
+}
+
+// TestEmptyGroup: without socket_group the socket belongs to the group that the daemon runs with, as default.toml
+// says, and is not changed.
+func TestEmptyGroup(t *testing.T) {
+	dir := t.TempDir()
+	const other = 65534
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its group
+		if _, _, e := unix.RawSyscall(unix.SYS_SETFSGID, other, 0, 0); e != 0 {
+			done <- e
+			return
+		}
+		ln, err := listenUnix(filepath.Join(dir, "s"), programs(&config.Daemon{SocketMode: 0o660}))
+		if err == nil {
+			t.Cleanup(func() { ln.Close() })
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(dir, "s"), &st); err != nil || st.Gid != other {
+		t.Errorf("the socket belongs to group %d, %v", st.Gid, err)
 	}
 }
