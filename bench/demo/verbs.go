@@ -57,18 +57,18 @@ func (r *run) pump(ctx context.Context, verb string, wr func(off, n int64) verbs
 }
 
 func (r *run) write(ctx context.Context) error {
-	return r.pump(ctx, nameWrite, func(off, n int64) verbs.SendWR {
-		return verbs.SendWR{
-			Op: rdmap.WRWrite, SGL: []verbs.SGE{r.a.buffers[source].SGE(int(off), int(n))},
-			RemoteSTag: r.b.buffers[target].STag(), RemoteTO: ddp.TO(off),
-		}
-	})
+	return r.tagged(ctx, nameWrite, rdmap.WRWrite, source)
 }
 
 func (r *run) read(ctx context.Context) error {
-	return r.pump(ctx, nameRead, func(off, n int64) verbs.SendWR {
+	return r.tagged(ctx, nameRead, rdmap.WRRead, sink)
+}
+
+// tagged moves all between a region of A and the target at B.
+func (r *run) tagged(ctx context.Context, verb string, op verbs.WROp, local int) error {
+	return r.pump(ctx, verb, func(off, n int64) verbs.SendWR {
 		return verbs.SendWR{
-			Op: rdmap.WRRead, SGL: []verbs.SGE{r.a.buffers[sink].SGE(int(off), int(n))},
+			Op: op, SGL: []verbs.SGE{r.a.buffers[local].SGE(int(off), int(n))},
 			RemoteSTag: r.b.buffers[target].STag(), RemoteTO: ddp.TO(off),
 		}
 	})

@@ -131,26 +131,17 @@ func (a *axis) round() (list []float64) {
 // plain, decimal and binary write a tick.
 func plain(v float64) string { return fmt.Sprintf("%.4g", v) }
 
-func decimal(v float64) string {
-	for _, u := range []struct {
-		size float64
-		unit string
-	}{{1e6, "M"}, {1e3, "k"}} {
-		if v >= u.size {
-			return fmt.Sprintf("%g %s", v/u.size, u.unit)
-		}
-	}
-	return plain(v)
-}
+func decimal(v float64) string { return scaled(v, 1e3, "k", "M") }
 
-func binary(v float64) string {
-	for _, u := range []struct {
-		size float64
-		unit string
-	}{{1 << 20, "Mi"}, {1 << 10, "Ki"}} {
-		if v >= u.size {
-			return fmt.Sprintf("%g %s", v/u.size, u.unit)
-		}
+func binary(v float64) string { return scaled(v, 1<<10, "Ki", "Mi") }
+
+// scaled writes v in the larger one of two units that it has at least one of.
+func scaled(v, step float64, small, large string) string {
+	switch {
+	case v >= step*step:
+		return fmt.Sprintf("%g %s", v/(step*step), large)
+	case v >= step:
+		return fmt.Sprintf("%g %s", v/step, small)
 	}
 	return plain(v)
 }

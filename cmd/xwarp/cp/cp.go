@@ -41,27 +41,23 @@ var ErrFailed = errors.New("some files could not be copied")
 
 // Up copies local files and directories to dst, a path in the server's directory.
 func Up(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
-	return run(ctx, cfg, func(ctx context.Context, p *plan) error {
-		return p.up(ctx, sources, dst)
-	})
+	return run(ctx, cfg, sources, dst, (*plan).up)
 }
 
 // Down copies files and directories, paths in the server's directory, to dst, a local path.
 func Down(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
-	return run(ctx, cfg, func(ctx context.Context, p *plan) error {
-		return p.down(ctx, sources, dst)
-	})
+	return run(ctx, cfg, sources, dst, (*plan).down)
 }
 
-func run(ctx context.Context, cfg Config, find func(context.Context, *plan) error) (r Result,
-	err error) {
+func run(ctx context.Context, cfg Config, sources []string, dst string,
+	find func(*plan, context.Context, []string, string) error) (r Result, err error) {
 	c, err := cfg.Dial(ctx)
 	if err != nil {
 		return r, err
 	}
 	q := &queue{cfg: cfg}
 	p := &plan{cfg: &cfg, client: c, queue: q}
-	if err := find(ctx, p); err != nil {
+	if err := find(p, ctx, sources, dst); err != nil {
 		return r, errors.Join(err, c.Close())
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

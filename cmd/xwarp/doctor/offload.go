@@ -10,27 +10,31 @@ import (
 	"xwarp/engine/host/ethtool"
 )
 
-// mustBeOff makes a check for an offload of the interface that must be off.
-func mustBeOff(name, why, what string, bad Status) check {
+// switchedOff makes a check whose fix switches an offload of the interface off.
+func switchedOff(name, why, what string, look func(*env) finding) check {
 	return check{
-		name: name, why: why, nic: true,
-		look: func(e *env) finding {
-			f, err := ethtool.Features(e.name())
-			switch {
-			case err != nil:
-				return fine("%s has no offloads", e.name())
-			case f[what].On && f[what].Fixed:
-				return finding{bad, what + " is on and cannot be switched", ""}
-			case f[what].On:
-				return finding{bad, what + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(),
-					what)}
-			}
-			return fine("%s is off", what)
-		},
-		save: func(e *env) (settings, error) { return settings{what: "on"}, nil },
+		name: name, why: why, nic: true, look: look,
+		save: func(*env) (settings, error) { return settings{what: "on"}, nil },
 		fix:  func(e *env) error { return ethtool.SetFeature(e.name(), what, false) },
 		undo: func(e *env, _ settings) error { return ethtool.SetFeature(e.name(), what, true) },
 	}
+}
+
+// mustBeOff makes a check for an offload of the interface that must be off.
+func mustBeOff(name, why, what string, bad Status) check {
+	return switchedOff(name, why, what, func(e *env) finding {
+		f, err := ethtool.Features(e.name())
+		switch {
+		case err != nil:
+			return fine("%s has no offloads", e.name())
+		case f[what].On && f[what].Fixed:
+			return finding{bad, what + " is on and cannot be switched", ""}
+		case f[what].On:
+			return finding{bad, what + " is on", fmt.Sprintf("ethtool -K %s %s off", e.name(),
+				what)}
+		}
+		return fine("%s is off", what)
+	})
 }
 
 var (
@@ -78,26 +82,22 @@ var mergeCheck = check{
 	},
 }
 
-var vlanCheck = check{
-	name: "vlan", nic: true,
-	why: "a device that takes VLAN tags off hides from XDP to which VLAN a frame belongs",
-	look: func(e *env) finding {
-		const what = "rx-vlan-hw-parse"
-		f, err := ethtool.Features(e.name())
-		if err != nil || !f[what].On {
-			return fine("tags stay in the frames")
-		}
-		if n := vlans(e.nic); n > 0 && e.nic.Type() != "veth" {
-			return finding{Warn, fmt.Sprintf("%s is on, and %d VLAN interfaces are on %s", what, n,
-				e.name()), fmt.Sprintf("ethtool -K %s rxvlan off", e.name())}
-		}
-		return fine("no VLAN interface is on %s", e.name())
-	},
-	save: func(*env) (settings, error) { return settings{"rx-vlan-hw-parse": "on"}, nil },
-	fix:  func(e *env) error { return ethtool.SetFeature(e.name(), "rx-vlan-hw-parse", false) },
-	undo: func(e *env, _ settings) error {
-		return ethtool.SetFeature(e.name(), "rx-vlan-hw-parse", true)
-	},
+const vlanParse = "rx-vlan-hw-parse"
+
+var vlanCheck = switchedOff("vlan",
+	"a device that takes VLAN tags off hides from XDP to which VLAN a frame belongs", vlanParse,
+	lookForTags)
+
+func lookForTags(e *env) finding {
+	f, err := ethtool.Features(e.name())
+	if err != nil || !f[vlanParse].On {
+		return fine("tags stay in the frames")
+	}
+	if n := vlans(e.nic); n > 0 && e.nic.Type() != "veth" {
+		return finding{Warn, fmt.Sprintf("%s is on, and %d VLAN interfaces are on %s", vlanParse, n,
+			e.name()), fmt.Sprintf("ethtool -K %s rxvlan off", e.name())}
+	}
+	return fine("no VLAN interface is on %s", e.name())
 }
 
 // vlans counts the VLAN interfaces on nic.
