@@ -164,6 +164,7 @@ func (c *kernelConn) deadline() tick.Time { return min(c.iw.Deadline(), c.eofBy)
 
 // offer gives the iwarp.Conn what it has not taken; what it refuses for now waits for the next step.
 func (c *kernelConn) offer() {
+	defer c.iw.Contain()
 	for len(c.unread) > 0 {
 		pieces, n := c.pieces[:0], 0
 		for _, u := range c.unread {
@@ -233,10 +234,11 @@ func (c *kernelConn) write() {
 		if k == 0 {
 			break
 		}
-		if c.iw.FillSafely(seq.Of(c.snd.Add(n), k), c.out[n:n+k]); c.ended {
+		if c.iw.FillSafely(seq.Of(c.snd.Add(n), k), c.out[n:n+k]) {
+			n += k
+		} else if c.ended {
 			return
 		}
-		n += k
 	}
 	if n == 0 {
 		c.finish()
@@ -331,6 +333,9 @@ func (c *kernelConn) Abort(tick.Time) {
 	c.resetOnClose()
 	c.drv.loop.post(func() { c.end(tcp.CauseAborted) })
 }
+
+// TakeBack implements iwarp.Transport: write has not counted them yet.
+func (c *kernelConn) TakeBack(from seq.Num) seq.Num { return from }
 
 // Break implements iwarp.Transport.
 func (c *kernelConn) Break() { c.end(tcp.CauseAborted) }

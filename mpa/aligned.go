@@ -151,7 +151,7 @@ func (r *Receiver) deliverPending() *ulpdu.Error {
 func (r *Receiver) recordPending() {
 	d := &r.pending
 	d.on = false
-	i, _ := r.newRecord(true)
+	i := r.newRecord()
 	rec := &r.cfg.Pool.recs[i]
 	rec.start, rec.end, rec.n, rec.count, rec.kind = d.start, d.end, uint16(d.n), 1, placed
 	rec.hdr = d.hdr

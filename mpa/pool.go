@@ -93,20 +93,17 @@ const (
 	refused                   // the sink refused it out of order: Place and Deliver are due
 )
 
-// record returns a free record; over lets it exceed the bound.
-func (p *Pool) record(over bool) (int32, bool) {
-	if p.recUsed >= p.recLimit && !over {
-		return none, false
-	}
+// record returns a free record. The caller minds the bound.
+func (p *Pool) record() int32 {
 	p.recUsed++
 	if p.freeRec == none {
 		p.recs = append(p.recs, record{next: none})
-		return int32(len(p.recs) - 1), true
+		return int32(len(p.recs) - 1)
 	}
 	i := p.freeRec
 	p.freeRec = p.recs[i].next
 	p.recs[i].next = none
-	return i, true
+	return i
 }
 
 func (p *Pool) freeRecord(i int32) {

@@ -176,6 +176,18 @@ func (s *Sender) FillSum(r seq.Range, dst []byte) (sum uint64, summed, ok bool) 
 	return sum, summed, true
 }
 
+// TakeBack forgets the FPDUs from from on, and a ULPDU that waits behind them: Next freezes others in their place. The
+// peer must have seen nothing of them. It returns false, and does nothing, when no FPDU begins at from.
+func (s *Sender) TakeBack(from seq.Num) bool {
+	i, ok := s.find(from)
+	if !ok || s.desc(i).at != from {
+		return false
+	}
+	s.tail, s.nxt, s.waitingLen = i, from, 0
+	s.scratch = s.scratch[:0]
+	return true
+}
+
 // find returns the descriptor that holds octet at.
 func (s *Sender) find(at seq.Num) (i uint32, ok bool) {
 	if i = s.last + 1; i-s.head < s.tail-s.head && s.desc(i).at == at {

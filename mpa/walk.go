@@ -65,36 +65,34 @@ func (r *Receiver) walk(is *island, l limit) (step, *ulpdu.Error) {
 	}
 }
 
-// complete places and records the FPDU x, which is [start, end).
+// complete places and records the FPDU x, which is [start, end). Place may panic in order: nothing is changed before.
 func (r *Receiver) complete(is *island, l limit, x [][]byte, start, length, end int64, n int) (step,
 	*ulpdu.Error) {
-	i, ok := r.newRecord(l.order)
-	if !ok {
+	if !r.recordFree(l.order) {
 		return blocked, nil
 	}
-	p := r.cfg.Pool
 	v := r.viewOf(x, start, length, n)
-	rec := &p.recs[i]
-	rec.start, rec.end, rec.n, rec.count, rec.kind = start, end, uint16(n), 1, placed
-	copy(rec.hdr[:], v.Header(HeaderKept, rec.hdr[:]))
 	order := l.order && is.list.empty()
+	kind := placed
 	if err := r.sink.Place(v, order); err != nil {
 		if order {
-			r.dropRecord(i)
 			return walked, r.die(err)
 		}
 		if !r.keep(start, end) {
-			r.dropRecord(i)
 			return blocked, nil
 		}
-		rec.kind = refused
+		kind = refused
 		r.stats.HeldWhole++
 	} else {
 		r.forget(start, end)
 		r.countPlaced(is, l, start)
-		if !order && r.sink.Silent(rec.hdr[:min(n, HeaderKept)], n) {
-			rec.kind = silent
-		}
+	}
+	i := r.newRecord()
+	rec := &r.cfg.Pool.recs[i]
+	rec.start, rec.end, rec.n, rec.count, rec.kind = start, end, uint16(n), 1, kind
+	copy(rec.hdr[:], v.Header(HeaderKept, rec.hdr[:]))
+	if kind == placed && !order && r.sink.Silent(rec.hdr[:min(n, HeaderKept)], n) {
+		rec.kind = silent
 	}
 	if start < r.seg.p || end > r.seg.q {
 		r.stats.Spanning++
@@ -133,17 +131,17 @@ func (r *Receiver) addRecord(is *island, i int32) {
 	is.list.add(p, i)
 }
 
-func (r *Receiver) newRecord(order bool) (int32, bool) {
-	over := order && r.inOrder.list.n < overdraft
-	if r.records >= r.cfg.RecordLimit && !over {
-		return none, false
-	}
-	i, ok := r.cfg.Pool.record(over)
-	if ok {
-		r.records++
-		r.stats.RecordsHigh = max(r.stats.RecordsHigh, r.records)
-	}
-	return i, ok
+// recordFree reports whether there may be one more record. A few in order may exceed the bounds.
+func (r *Receiver) recordFree(order bool) bool {
+	p := r.cfg.Pool
+	return order && r.inOrder.list.n < overdraft ||
+		r.records < r.cfg.RecordLimit && p.recUsed < p.recLimit
+}
+
+func (r *Receiver) newRecord() int32 {
+	r.records++
+	r.stats.RecordsHigh = max(r.stats.RecordsHigh, r.records)
+	return r.cfg.Pool.record()
 }
 
 func (r *Receiver) dropRecord(i int32) {

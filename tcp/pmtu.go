@@ -84,6 +84,16 @@ func (p *pathMTU) sent(c *Conn, r seq.Range, n int) {
 	}
 }
 
+// takenBack notes that nothing from from on has left.
+func (p *pathMTU) takenBack(from seq.Num) {
+	if from.Less(p.trial.end) {
+		p.trial.size = 0
+	}
+	if p.probe.on && from.Less(p.probe.r.End) {
+		p.probe.on = false
+	}
+}
+
 // resent notes that r is sent again, so that its acknowledgement proves nothing about the first packet.
 func (p *pathMTU) resent(c *Conn, r seq.Range, now tick.Time) {
 	if p.trial.size > 0 && r.End.Add(-1).Less(p.trial.end) && p.trial.end.LessEq(r.End) {

@@ -208,6 +208,21 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	}
 }
 
+// TakeBack says that the segments from from on, which Poll wrote, have not left and never will, and that Source
+// does not have their octets any more: what it gives next begins there. What their headers acknowledged is owed.
+func (c *Conn) TakeBack(from seq.Num, now tick.Time) {
+	n := c.nxt.Diff(from)
+	if c.fin == finSent {
+		c.fin = finQueued
+		n--
+	}
+	c.n.OctetsOut -= uint64(n)
+	c.nxt, c.frozen, c.run = from, from, false
+	c.tx.TakeBack(from, now)
+	c.pmtu.takenBack(from)
+	c.owe(seq.Range{}, false)
+}
+
 // nextOfRun makes the segment with text of the one before: nothing that its header says has changed since.
 func (c *Conn) nextOfRun(out *Out, text seq.Range) {
 	out.Seq, out.Payload, out.Flags, out.Run = text.Start, text, wire.ACK, RunNext

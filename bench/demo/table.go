@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"xwarp/engine/plain"
 )
 
 // WriteTable prints a result for people.
@@ -41,7 +43,7 @@ func (t table) head(r *Result) {
 	t.row("link", fmt.Sprintf("MTU %d, IPv%d", r.MTU, r.IPVersion))
 	if r.MPA.Revision != 0 {
 		t.row("MPA", fmt.Sprintf("revision %d, markers %s, CRC %s", r.MPA.Revision,
-			onOff(r.MPA.Markers), onOff(r.MPA.CRC)))
+			plain.OnOff(r.MPA.Markers), plain.OnOff(r.MPA.CRC)))
 	}
 	if i := r.Impairments; i != nil {
 		t.row("relay", i.String())
@@ -134,13 +136,6 @@ func (d *Direction) share() string {
 }
 
 func short(sha string) string { return sha[:min(16, len(sha))] }
-
-func onOff(v bool) string {
-	if v {
-		return "on"
-	}
-	return "off"
-}
 
 func orUnknown(s string) string {
 	if s == "" {

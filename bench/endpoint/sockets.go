@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/ports"
 )
 
 // sockets is the kernel's TCP: system calls on one thread, nothing of the Go runtime between.
@@ -34,14 +36,14 @@ func (e *sockets) prepare(server bool) (r Ready, err error) {
 	if !server {
 		return r, nil
 	}
-	e.l, err = unix.Socket(family(e.place.Local), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	family, at := ports.Sockaddr(netip.AddrPortFrom(e.place.Local, e.place.Port))
+	e.l, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return r, err
 	}
 	e.open.Store(true)
 	unix.SetsockoptInt(e.l, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	err = unix.Bind(e.l, sockaddr(netip.AddrPortFrom(e.place.Local, e.place.Port)))
-	if err == nil {
+	if err = unix.Bind(e.l, at); err == nil {
 		err = unix.Listen(e.l, 1024)
 	}
 	if err != nil {
@@ -51,29 +53,8 @@ func (e *sockets) prepare(server bool) (r Ready, err error) {
 	if err != nil {
 		return r, err
 	}
-	port := 0
-	switch a := name.(type) {
-	case *unix.SockaddrInet4:
-		port = a.Port
-	case *unix.SockaddrInet6:
-		port = a.Port
-	}
-	r.Addr = netip.AddrPortFrom(e.place.Local, uint16(port))
+	r.Addr = netip.AddrPortFrom(e.place.Local, ports.Of(name))
 	return r, nil
-}
-
-func family(a netip.Addr) int {
-	if a.Unmap().Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if ip := a.Addr().Unmap(); ip.Is4() {
-		return &unix.SockaddrInet4{Addr: ip.As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
 func (e *sockets) close() {
@@ -98,12 +79,13 @@ func pin(cpu int) {
 }
 
 func (e *sockets) dial(to netip.AddrPort) (int, error) {
-	fd, err := unix.Socket(family(to.Addr()), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	family, at := ports.Sockaddr(to)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err
 	}
 	e.options(fd)
-	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+	if err := unix.Connect(fd, at); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("connect to %v: %w", to, err)
 	}

@@ -2,9 +2,10 @@ package topo
 
 import (
 	"fmt"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/ethtool"
 )
 
 // Switch is a setting that may be left alone.
@@ -48,12 +49,12 @@ var (
 
 // SetOffloads changes the offloads of the interface called link in the namespace.
 func (n *Namespace) SetOffloads(link string, o Offloads) error {
-	return n.ethtool(func(fd int) error {
+	return n.Do(func() error {
 		for _, c := range []struct {
 			cmd  offloadCommands
 			want Switch
 		}{{cmdTxChecksum, o.TxChecksum}, {cmdTSO, o.TSO}, {cmdGSO, o.GSO}, {cmdGRO, o.GRO}} {
-			if err := setFeature(fd, link, c.cmd, c.want); err != nil {
+			if err := setFeature(link, c.cmd, c.want); err != nil {
 				return err
 			}
 		}
@@ -63,12 +64,12 @@ func (n *Namespace) SetOffloads(link string, o Offloads) error {
 
 // ReadOffloads returns the offloads of the interface called link as they are, never Leave.
 func (n *Namespace) ReadOffloads(link string) (o Offloads, err error) {
-	err = n.ethtool(func(fd int) error {
+	err = n.Do(func() error {
 		for _, c := range []struct {
 			cmd offloadCommands
 			to  *Switch
 		}{{cmdTxChecksum, &o.TxChecksum}, {cmdTSO, &o.TSO}, {cmdGSO, &o.GSO}, {cmdGRO, &o.GRO}} {
-			v, err := ethtoolValue(fd, link, c.cmd.get, 0)
+			v, err := ethtool.Value(link, c.cmd.get, 0)
 			if err != nil {
 				return fmt.Errorf("topo: reading %s of %s: %w", c.cmd.name, link, err)
 			}
@@ -82,19 +83,8 @@ func (n *Namespace) ReadOffloads(link string) (o Offloads, err error) {
 	return o, err
 }
 
-func (n *Namespace) ethtool(f func(fd int) error) error {
-	return n.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("topo: control socket: %w", err)
-		}
-		defer unix.Close(fd)
-		return f(fd)
-	})
-}
-
 // setFeature switches one feature and reads it back, because the kernel keeps "fixed" features without complaint.
-func setFeature(fd int, link string, cmd offloadCommands, want Switch) error {
+func setFeature(link string, cmd offloadCommands, want Switch) error {
 	if want == Leave {
 		return nil
 	}
@@ -102,10 +92,10 @@ func setFeature(fd int, link string, cmd offloadCommands, want Switch) error {
 	if want == On {
 		value = 1
 	}
-	if _, err := ethtoolValue(fd, link, cmd.set, value); err != nil {
+	if _, err := ethtool.Value(link, cmd.set, value); err != nil {
 		return fmt.Errorf("topo: switching %s of %s: %w", cmd.name, link, err)
 	}
-	got, err := ethtoolValue(fd, link, cmd.get, 0)
+	got, err := ethtool.Value(link, cmd.get, 0)
 	if err != nil {
 		return fmt.Errorf("topo: reading %s of %s: %w", cmd.name, link, err)
 	}
@@ -115,24 +105,4 @@ func setFeature(fd int, link string, cmd offloadCommands, want Switch) error {
 			cmd.name, link, got != 0)
 	}
 	return nil
-}
-
-// ethtoolValue runs one SIOCETHTOOL command that carries a struct ethtool_value.
-func ethtoolValue(fd int, link string, cmd, data uint32) (uint32, error) {
-	if len(link) >= unix.IFNAMSIZ {
-		return 0, fmt.Errorf("interface name %q is longer than %d octets", link, unix.IFNAMSIZ-1)
-	}
-	value := struct{ cmd, data uint32 }{cmd, data}
-	req := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte // struct ifreq is 40 octets
-	}{data: unsafe.Pointer(&value)}
-	copy(req.name[:], link)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL,
-		uintptr(unsafe.Pointer(&req)))
-	if errno != 0 {
-		return 0, errno
-	}
-	return value.data, nil
 }

@@ -20,9 +20,7 @@ type document struct {
 
 // printJSON writes one object, indented, to the command's stdout.
 func printJSON(cmd *cobra.Command, v any) error {
-	e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
-	e.SetIndent("", "  ")
-	return e.Encode(v)
+	return plain.WriteJSON(cmd.OutOrStdout(), v)
 }
 
 // present makes a list that is empty one that JSON shows as such, and not as null.

@@ -281,12 +281,14 @@ func TestMonitorChanges(t *testing.T) {
 
 func TestStatusOfDrops(t *testing.T) {
 	s := snapshot(10, 100, 7, 0, "RTS")
+	s.Devices[0].Workers[0].Stack["drop_partial_sum"] = 5
 	var out strings.Builder
 	if err := writeStatus(&out, view.MakeStatus(&s)); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"xdp, native, copy, transmit xdp, MTU 1500, 1 queue, 100 frames in", "dropped 7: checksum",
+		"5 of them have no TCP checksum", "ethtool -K <dev> tx off",
 		"xwarp doctor --interface eth0"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, out.String())

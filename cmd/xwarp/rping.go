@@ -227,8 +227,8 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Resu
 			"revision %d, markers out %s, in %s, CRC %s%s\n",
 			res.Remote, res.Iterations, res.Octets/int64(res.Iterations),
 			res.Latency().Round(100*time.Nanosecond),
-			res.Revision, onOff(res.MarkersOut), onOff(res.MarkersIn), onOff(res.CRC),
-			map[bool]string{true: "; every octet is right"}[res.Validated])
+			res.Revision, plain.OnOff(res.MarkersOut), plain.OnOff(res.MarkersIn),
+			plain.OnOff(res.CRC), map[bool]string{true: "; every octet is right"}[res.Validated])
 		return err
 	}
 	o := rpingResult{
@@ -246,11 +246,4 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Resu
 		return lineJSON(cmd.OutOrStdout(), o)
 	}
 	return printJSON(cmd, o)
-}
-
-func onOff(b bool) string {
-	if b {
-		return "on"
-	}
-	return "off"
 }

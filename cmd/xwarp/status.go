@@ -65,6 +65,10 @@ func writeStatus(w io.Writer, v any) error {
 		for _, c := range d.Dropped {
 			plain.Fprintf(w, "  dropped %d: %s\n", c.Frames, c.Cause)
 		}
+		if d.Partial > 0 {
+			plain.Fprintf(w, "  %d of them have no TCP checksum, which a veth peer's kernel leaves "+
+				"out: on its end, ethtool -K <dev> tx off\n", d.Partial)
+		}
 		for _, m := range []struct{ what, text string }{{"fallback", d.Fallback},
 			{"no zero-copy", d.Copied}, {"health", d.Health}, {"error", d.Error}} {
 			if m.text != "" {

@@ -106,10 +106,19 @@ func TestService(t *testing.T) {
 	}
 	reload(text + nic + "[[peer]]\nprefix = \"192.0.2.0/24\"\nallow = false\n")
 	reload(text + nic + "[exports]\n")
+	reload(text + nic + "[[export]]\nname = \"far\"\nlisten = \"192.0.2.1:7174\"\nsize = \"1MiB\"\n")
 	stop()
 	heard("STOPPING=1")
 	if got := <-status; got != exitOK {
 		t.Errorf("exit status %d", got)
+	}
+	if n := strings.Count(log.String(), "export far: "); n != 1 {
+		t.Errorf("a failure is in the log %d times:\n%s", n, log.String())
+	}
+	_, end, _ := strings.Cut(log.String(), `"msg":"stopping"`)
+	if strings.Contains(end, "ERROR") || strings.Contains(end, "WARN") ||
+		strings.Contains(log.String(), "closed network connection") {
+		t.Errorf("the end looks like a failure:\n%s", log.String())
 	}
 	for _, want := range []string{`"msg":"configuration is reloaded"`,
 		`unknown key \"exports\": did you mean \"export\"?`, `"msg":"stopping"`} {

@@ -109,8 +109,10 @@ func (s *sgl) region(addr uintptr) *ddp.MR {
 	return nil
 }
 
-// Blank says whether the ULPDUs that ReadULPDU writes from now on are to be worth nothing to the peer: they
-// have their place in the stream already, and the octets that belong there cannot be had any more. They get
-// zero octets, and their messages no end, so that nothing is delivered of them, or of what was to follow
-// them, before the Terminate.
-func (q *QP) Blank(on bool) { q.blank = on }
+// TakenBack says that what was frozen last never left: a Terminate among it is still to be sent.
+func (q *QP) TakenBack() {
+	if t := &q.term; t.sent && q.state == Terminated {
+		t.want, t.sent = true, false
+		q.Counters.TerminatesOut--
+	}
+}

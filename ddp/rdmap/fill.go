@@ -15,19 +15,16 @@ func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	switch kind {
 	case refSend:
 		if q.sq.holds(seq) {
-			head, src = q.sendHeader(q.sq.at(seq), ref.Off, last && !q.blank, dst)
+			head, src = q.sendHeader(q.sq.at(seq), ref.Off, last, dst)
 		}
 	case refResponse:
 		if seq-q.in.acked < q.in.tail-q.in.acked {
-			head, src = q.responseHeader(q.in.at(seq), ref.Off, last && !q.blank, dst)
+			head, src = q.responseHeader(q.in.at(seq), ref.Off, last, dst)
 		}
 	case refTerminate:
 		head = copy(dst, q.term.wire[:q.term.n])
 	case refRTR:
 		head = q.rtrHeader(RTRKind(seq), dst)
-	}
-	if q.blank {
-		src = nil
 	}
 	n := len(dst) - head
 	if n == 0 {

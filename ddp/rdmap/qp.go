@@ -119,7 +119,6 @@ type QP struct {
 	actions Action
 	err     *ulpdu.Error
 	lost    *ulpdu.Error // memory could not be accessed
-	blank   bool         // see Blank
 
 	sq   sendQueue
 	out  reads
@@ -232,7 +231,7 @@ func (q *QP) Reset() error {
 	q.out.reset()
 	q.in.reset()
 	q.msg, q.term, q.lookup = inbound{}, terminator{}, ddp.LookupCache{}
-	q.lost, q.blank = nil, false
+	q.lost = nil
 	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone,
 		false, 0
 	q.Counters = Counters{}

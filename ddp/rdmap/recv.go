@@ -12,7 +12,10 @@ var errAhead = &ulpdu.Error{Layer: ulpdu.DDP, Detail: "segment cannot be placed 
 // Place copies the payload of a received ULPDU to where it belongs. It places segments in any
 // order; an error for one that is not in order means that nothing was placed, and one in order
 // ends the stream: tell Fail.
-func (q *QP) Place(v *ulpdu.View, inOrder bool) (err *ulpdu.Error) {
+//
+// A fault of registered memory is a panic in order, and Fault's to take: MPA has changed nothing then. Ahead
+// it is an error like others, which comes again in order.
+func (q *QP) Place(v *ulpdu.View, inOrder bool) *ulpdu.Error {
 	if q.discards() {
 		q.Counters.DroppedAfterError++
 		return nil // RFC 5041, 7.1: silently dropped
@@ -20,7 +23,6 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) (err *ulpdu.Error) {
 	if q.lost != nil {
 		return q.lost
 	}
-	defer q.guard(&err)
 	var scratch [ddp.UntaggedLen]byte
 	var hdr []byte
 	if b := v.Pieces(); len(b) > 0 && len(b[0]) >= ddp.UntaggedLen { // without a call: 4 ns of 205 on the way in
@@ -29,20 +31,23 @@ func (q *QP) Place(v *ulpdu.View, inOrder bool) (err *ulpdu.Error) {
 		hdr = v.Header(ddp.UntaggedLen, scratch[:])
 	}
 	q.sawFPDU = true
-	c := q.place(v, hdr)
-	if c == ddp.CauseNone {
-		if n := v.Len() - ddp.Control(hdr[0]).HeaderLen(); n > 0 && queueOf[opcodeOf(hdr[1])] <= 0 {
-			q.Counters.PayloadIn += uint64(n)
-		}
-		if !inOrder {
-			q.Counters.PlacedAhead++
-		}
-		return nil
-	}
 	if !inOrder {
+		return q.placeAhead(v, hdr)
+	}
+	if c := q.place(v, hdr); c != ddp.CauseNone {
+		return q.reject(c, hdr, v.Len())
+	}
+	return nil
+}
+
+// placeAhead is place for a segment before its turn.
+func (q *QP) placeAhead(v *ulpdu.View, hdr []byte) (err *ulpdu.Error) {
+	defer q.guard(&err)
+	if q.place(v, hdr) != ddp.CauseNone {
 		return errAhead
 	}
-	return q.reject(c, hdr, v.Len())
+	q.Counters.PlacedAhead++
+	return nil
 }
 
 // discards reports whether what arrives is dropped (RFC 5041, 7.1).
@@ -66,13 +71,22 @@ func (q *QP) place(v *ulpdu.View, hdr []byte) ddp.Cause {
 	if versionOf(h.ULP) != q.par.Version {
 		return CauseVersion
 	}
+	c := CauseOpcode
 	switch opcodeOf(h.ULP) {
 	case OpWrite:
-		return q.cfg.Table.PlaceTagged(&q.lookup, q.cfg.PD, q.cfg.Stream, h, v)
+		c = q.cfg.Table.PlaceTagged(&q.lookup, q.cfg.PD, q.cfg.Stream, h, v)
 	case OpReadResponse:
-		return q.placeResponse(&h, v)
+		c = q.placeResponse(&h, v)
 	}
-	return CauseOpcode
+	return q.countPlaced(c, v.Len()-ddp.TaggedLen)
+}
+
+// countPlaced counts n octets of payload, if c says that they were placed. It returns c.
+func (q *QP) countPlaced(c ddp.Cause, n int) ddp.Cause {
+	if c == ddp.CauseNone {
+		q.Counters.PayloadIn += uint64(n)
+	}
+	return c
 }
 
 func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
@@ -94,7 +108,7 @@ func (q *QP) placeUntagged(v *ulpdu.View, hdr []byte) ddp.Cause {
 	}
 	switch h.QN {
 	case QNSend:
-		return q.placeSend(&h, v)
+		return q.countPlaced(q.placeSend(&h, v), v.Len()-ddp.UntaggedLen)
 	case QNRead:
 		return q.placeRequest(&h, hdr, v)
 	case QNTerminate:

@@ -208,7 +208,9 @@ func (d *Daemon) Reload(now *config.Loaded) error {
 	d.cfg.Store(now)
 	d.setLevel()
 	err = errors.Join(err, d.reloadExports(now))
-	d.log.Info("configuration is reloaded", "path", now.Path, "error", err)
+	if err == nil { // else the caller says so
+		d.log.Info("configuration is reloaded", "path", now.Path)
+	}
 	return err
 }
 

@@ -104,7 +104,7 @@ func cutOften(t *testing.T, d *daemon.Daemon, text, dir string, size int, memory
 		} else {
 			err := workPut(t, put, cut)
 			theirs := (*transfer.RemoteError)(nil) // when the server came upon it before a Read did
-			if !terminated(err) && !brokenOff(err) && (!errors.As(err, &theirs) ||
+			if !terminated(err) && (!errors.As(err, &theirs) ||
 				!strings.Contains(theirs.Text, "the server's region failed")) {
 				t.Errorf("round %d: the client's connection: %v", round, err)
 			}
@@ -138,9 +138,6 @@ func terminated(err error) bool {
 	return errors.Is(err, rdmap.CauseCatastrophic.Errorf("")) ||
 		errors.Is(err, rdmap.CauseProtSTag.Errorf("")) || errors.Is(err, ddp.CauseSTag.Errorf(""))
 }
-
-// brokenOff reports whether the peer saw that a Read Response is not whole before the Terminate came.
-func brokenOff(err error) bool { return errors.Is(err, ddp.CauseBounds.Errorf("")) }
 
 // delays are those of one peer's Reads.
 type delays struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"xwarp/engine"
@@ -88,5 +89,23 @@ access = "read"
 	}
 	if list, err := only.List(t.Context(), "."); err != nil || len(list) != 2 {
 		t.Errorf("the directory has %v, %v", list, err)
+	}
+}
+
+// Who puts to an export of memory hears what it is, and what to name instead.
+func TestPutToMemory(t *testing.T) {
+	at := freePort(t)
+	kernel(t, fmt.Sprintf("[[export]]\nname = \"memory\"\nlisten = %q\nsize = \"64KiB\"\n", at))
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	c, err := transfer.Dial(t.Context(), dev, at, 0)
+	if err == nil {
+		c.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), `serve = "transfer"`) {
+		t.Errorf("Dial: %v", err)
 	}
 }

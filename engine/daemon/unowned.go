@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"xwarp/bpf"
+	"xwarp/engine"
 )
 
 // watchQueues warns, until ctx is done, of frames for our ports on queues that nobody serves: their
@@ -17,9 +18,13 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 	defer t.Stop()
 	seen := map[string]map[int]uint64{} // by device; a device that is opened again counts on
 	total := map[string]uint64{}
+	told := map[string]bool{} // of segments without a checksum
 	for {
 		for _, v := range d.list() {
 			s, err := v.dev.Stats()
+			if !told[v.name] {
+				told[v.name] = d.warnPartialSums(v, &s)
+			}
 			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[v.name] {
 				total[v.name] = now
 				seen[v.name] = d.warnUnowned(v, seen[v.name])
@@ -31,6 +36,20 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 		case <-t.C:
 		}
 	}
+}
+
+// warnPartialSums says what to do when segments of a veth peer's kernel are dropped, and reports whether there are any.
+func (d *Daemon) warnPartialSums(v *device, s *engine.Stats) bool {
+	n := uint64(0)
+	for i := range s.Queues {
+		n += s.Queues[i].Stack.DropPartialSum
+	}
+	if n > 0 {
+		d.log.Warn("segments came without a TCP checksum, and are dropped", "device", v.name,
+			"frames", n, "next", "on the other end of the veth pair, whose kernel leaves the "+
+				"checksum to a network card: ethtool -K <dev> tx off")
+	}
+	return n > 0
 }
 
 // warnUnowned logs which queues have more such frames than before, and returns what they have now.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,8 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
 )
 
 // buffer is a log that several goroutines write.
@@ -120,5 +123,34 @@ func TestReloadAllow(t *testing.T) {
 	}
 	if err := connects(); err != nil {
 		t.Errorf("who is on the list now may not connect: %v", err)
+	}
+}
+
+// TestPartialSums: when the kernel at the other end of a veth pair leaves TCP checksums out, its connections only
+// time out there. The daemon's log says why, and what to do there.
+func TestPartialSums(t *testing.T) {
+	tn := hosts(t)
+	d, _ := run(t, tn.B, xdp+"[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\n"+
+		"size = \"64KiB\"\n")
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- d.Run(ctx) }()
+	far := kernelOn(t, tn.A)
+	dialing, enough := context.WithTimeout(ctx, time.Second)
+	defer enough()
+	if err := far.Dial(dialing, netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174),
+		verbstest.New(t, far, 4096).QP, verbs.ConnConfig{}); err == nil {
+		t.Error("connected")
+	}
+	const said = "segments came without a TCP checksum, and are dropped"
+	if _, ok := eventually(time.Minute, func() bool {
+		e := event(d.Snapshot(), said)
+		return e != nil && strings.Contains(e.Detail["next"], "ethtool -K")
+	}); !ok {
+		t.Errorf("the log does not say it: %+v", d.Snapshot().Events)
+	}
+	stop()
+	if err := <-over; err != nil {
+		t.Error(err)
 	}
 }

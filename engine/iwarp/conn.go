@@ -19,8 +19,11 @@ type Transport interface {
 	Shutdown(now tick.Time) // FIN once Next has nothing left
 	Abort(now tick.Time)    // RST
 	EMSS() int              // octets of payload that one segment carries
-	// Break says, from within Fill, that the octets asked for cannot be had: they must not be sent, and the
-	// connection ends.
+	// TakeBack says that Fill cannot write what begins at from, and that Fill wrote nothing behind it: none of it may
+	// leave, and Next is asked again for what is there. It returns from where on that is so, before from if what Fill
+	// wrote last has not left either.
+	TakeBack(from seq.Num) seq.Num
+	// Break says that Fill cannot write octets that the peer may have seen a part of: the connection ends.
 	Break()
 }
 
@@ -79,14 +82,12 @@ type Conn struct {
 	qp        *rdmap.QP
 	terminate *terminateOnly // instead of qp when that cannot start
 
-	sndNxt    seq.Num // of the next octet that Next will freeze
-	rcvNxt    seq.Num // everything before it has arrived
-	filled    seq.Num // Fill wrote everything before it
-	filling   bool    // Fill is at work, from fillAt on
-	fillAt    seq.Num
-	blank     bool // from blankFrom on, the octets are blank: see Recover
-	blankFrom seq.Num
-	ignored   uint64 // octets that came after the end
+	sndNxt  seq.Num // of the next octet that Next will freeze
+	rcvNxt  seq.Num // everything before it has arrived
+	filled  seq.Num // Fill wrote everything before it
+	filling bool    // Fill is at work, from fillAt on
+	fillAt  seq.Num
+	ignored uint64 // octets that came after the end
 
 	finPending bool      // FIN as soon as the last start-up frame was sent
 	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
@@ -173,9 +174,6 @@ func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
 	n := c.out.fill(r, dst)
 	if n < r.Len() && c.framed {
 		c.filling, c.fillAt = true, r.Start
-		if c.blank {
-			c.qp.Blank(c.blankFrom.LessEq(r.Start))
-		}
 		sum, summed, _ = c.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
 	}
 	c.filling, c.filled = false, seq.Max(c.filled, r.End)

@@ -41,6 +41,7 @@ func (d *side) Shutdown(tick.Time)                 { d.fin = true }
 func (d *side) Abort(tick.Time)                    { d.rst = true }
 func (d *side) EMSS() int                          { return 1448 }
 func (d *side) Break()                             { d.rst = true }
+func (d *side) TakeBack(from seq.Num) seq.Num      { return from }
 func (d *side) Complete(*rdmap.Completion)         {}
 func (d *side) Request(*Conn, *startup.Request)    { d.called("Request") }
 func (d *side) Established(*Conn, *startup.Params) { d.up = true; d.called("Established") }

@@ -4,6 +4,7 @@
 package plain
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
@@ -65,6 +66,21 @@ func fine(r rune, n int, keep string) bool {
 // JSON returns a writer of JSON to w: characters that cannot be seen and which encoding/json leaves, such as
 // C1 controls, become escapes of JSON. Each Write must have whole characters.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
+
+// WriteJSON writes v as JSON, indented.
+func WriteJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(JSON(w))
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// OnOff is a switch in words.
+func OnOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
 
 type jsonWriter struct{ w io.Writer }
 

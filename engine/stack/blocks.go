@@ -98,7 +98,6 @@ func (e *Endpoint) burstBlocks(src tcp.Source, now tick.Time) (n int) {
 		if b.n > 0 {
 			n += b.n
 			e.sendBlock()
-			ok = ok && !e.broken
 		}
 	}
 	for _, buf := range b.slots {
@@ -133,12 +132,11 @@ func (e *Endpoint) sendBlock() {
 	b := &s.block
 	var o tcp.Out
 	if b.n < b.least {
-		for i := 0; i < b.n && !e.broken; i++ {
+		for i := range b.n {
 			b.segment(i, &o)
 			last := len(b.slots) - 1
-			if e.emit(b.slots[last], &o) {
-				b.slots = b.slots[:last]
-			}
+			e.emit(b.slots[last], &o)
+			b.slots = b.slots[:last]
 		}
 		return
 	}
@@ -150,9 +148,6 @@ func (e *Endpoint) sendBlock() {
 		b.segment(i, &o)
 		e.upper.Fill(o.Payload, b.mem[end:end+o.Payload.Len()])
 		end += o.Payload.Len()
-	}
-	if e.broken {
-		return
 	}
 	s.stats.TxFrames += uint64(b.n)
 	s.stats.TxPayload += uint64(end - at)

@@ -43,8 +43,8 @@ type Upper interface {
 	Settle(now tick.Time)
 	// Event tells what happened to the connection; on tcp.Ended it is the last call.
 	Event(ev tcp.Events, now tick.Time)
-	// Recover is called after a panic with v. True says that it was in Fill and did no harm: the connection goes on,
-	// and the octets that Fill was to write count as lost on their way.
+	// Recover is called after a panic with v. True says that it did no harm: the connection goes on. What was being
+	// offered counts as never received; what Fill was to write was given to TakeBack, or was a reason for Break.
 	Recover(v any) bool
 	// Abandon is the last call after any other panic; nothing that the Upper is made of needs to be as it should.
 	Abandon(why error)
@@ -68,7 +68,6 @@ type Endpoint struct {
 	started   bool
 	dirty     bool
 	ended     bool
-	broken    bool // see Break
 	abandoned bool
 	visit     visit
 	steered   bool
@@ -195,9 +194,19 @@ func (e *Endpoint) Shutdown(now tick.Time) { e.conn.Shutdown(now); e.stack.mark(
 // Abort ends the connection with RST.
 func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 
-// Break says, from within Upper.Fill, that the octets asked for cannot be had: their segment is not sent, and
-// the connection ends with RST.
-func (e *Endpoint) Break() { e.broken = true }
+// Break says that Upper.Fill cannot write the octets asked for: the connection ends with RST.
+func (e *Endpoint) Break() { e.Abort(e.stack.now) }
+
+// TakeBack says, after a panic in Upper.Fill, that the octets from from on cannot be had. They have not left, and those
+// of a block before them have not either: all are TCP's no more. It returns from where on.
+func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
+	s := e.stack
+	if b := &s.block; s.blocks && b.n >= b.least {
+		from = b.first.Payload.Start
+	}
+	e.conn.TakeBack(from, s.now)
+	return from
+}
 
 // receive runs the segment s with the given payload through TCP and the layer above.
 func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now tick.Time) {
@@ -278,19 +287,10 @@ func (e *Endpoint) output(now tick.Time) int {
 	if e.hop.ready(e.stack) {
 		n = e.burst(now)
 	}
-	e.settleBreak(now)
 	if e.visit = txPolled; n > 0 {
 		e.visit = txSent
 	}
 	return n
-}
-
-// settleBreak ends a connection that Break was called for.
-func (e *Endpoint) settleBreak(now tick.Time) {
-	if e.broken {
-		e.broken = false
-		e.Abort(now)
-	}
 }
 
 // burst sends what may be sent and returns how many frames.
@@ -310,27 +310,24 @@ func (e *Endpoint) burst(now tick.Time) (n int) {
 			break
 		}
 		s.slot, s.filling = buf.Slot(), true
-		sent := e.conn.Poll(now, src, &s.out) && e.emit(buf, &s.out)
-		s.filling = false
-		if !sent {
+		if !e.conn.Poll(now, src, &s.out) {
+			s.filling = false
 			s.port.CancelTx(buf)
 			return n
 		}
+		e.emit(buf, &s.out)
+		s.filling = false
 	}
 	s.mark(e)
 	return n
 }
 
-// emit sends o in a slot, unless its octets cannot be had.
-func (e *Endpoint) emit(buf ring.TxBuf, o *tcp.Out) bool {
+// emit sends o in a slot.
+func (e *Endpoint) emit(buf ring.TxBuf, o *tcp.Out) {
 	s := e.stack
 	at := e.frame.build(buf.Data, o, e.hop.mac)
 	sum := e.fill(buf.Data[at:], o)
-	if e.broken {
-		return false
-	}
 	s.put(buf, e.frame.finish(buf.Data, at, o, sum))
-	return true
 }
 
 // fill writes the payload of o to the front of b and returns its sum.

@@ -53,7 +53,8 @@ func (s *Stack) contain(now tick.Time) {
 	e := s.serving.Load()
 	s.giveBack()
 	if e != nil && e.upper != nil && e.upper.Recover(v) {
-		e.settleBreak(now)
+		e.conn.Finish(now) // of a segment that was being received
+		e.advance()
 		s.mark(e)
 		return
 	}

@@ -48,11 +48,26 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 		c.buffers = o.mr
 		err = dev.Dial(ctx, remote, l.qp, verbs.ConnConfig{})
 	}
+	if err == nil {
+		err = noServer(l.qp.Params().PrivateData)
+	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
 	l.begin()
 	return c, nil
+}
+
+// errMemory is returned for a peer that is no server.
+var errMemory = errors.New("the peer gives memory for RDMA Reads and Writes, as an export with serve = \"memory\", " +
+	"and takes no put and get: name the port of an xwarp serve, or of an export with serve = \"transfer\"")
+
+// noServer returns an error when what a peer says with its Reply is no server's.
+func noServer(private []byte) error {
+	if _, err := verbs.ParseRemoteMR(private); err == nil {
+		return errMemory
+	}
+	return nil
 }
 
 // Over reports whether the connection has ended.

@@ -245,6 +245,26 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	}
 }
 
+// TakeBack undoes Sent for the records from from on, which have not left.
+func (s *Sender) TakeBack(from seq.Num, now tick.Time) {
+	for s.q.len() > 0 && from.LessEq(s.q.at(s.q.tail-1).start) {
+		if s.state == CWR || s.state == Recovery {
+			s.prr.out -= int(s.q.at(s.q.tail - 1).size)
+		}
+		s.q.tail--
+		s.q.unlink(s.q.tail)
+		s.count.Sent--
+	}
+	s.nxt = from
+	if from.Less(s.mtuProbe.End) {
+		s.mtuProbe = seq.Range{}
+	}
+	if s.tlp.on && from.Less(s.tlp.end) {
+		s.tlp.cancel()
+	}
+	s.arm(now)
+}
+
 // Steady reports whether only the window and the pacing rate decide about new segments: nothing is lost, no
 // probe is wanted, no reduction is under way.
 func (s *Sender) Steady() bool {

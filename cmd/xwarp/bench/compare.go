@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -51,12 +51,8 @@ both below 0.97, in two sets of rounds; the exit status is 1 then.`,
 		rows, err := compare.Run(cmd.Context(), o)
 		line.end()
 		if asJSON {
-			e := json.NewEncoder(cmd.OutOrStdout())
-			e.SetIndent("", "  ")
-			if rows == nil {
-				rows = []compare.Row{}
-			}
-			e.Encode(rows)
+			rows = append([]compare.Row{}, rows...) // no null
+			err = errors.Join(err, plain.WriteJSON(cmd.OutOrStdout(), rows))
 		} else {
 			writeRows(cmd.OutOrStdout(), rows)
 		}

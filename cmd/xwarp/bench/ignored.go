@@ -124,5 +124,5 @@ func (p *printer) writeFile() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.encode(f), f.Close())
+	return errors.Join(plain.WriteJSON(f, &p.out), f.Close())
 }

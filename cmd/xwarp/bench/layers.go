@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -50,9 +49,7 @@ func newLayers() *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
 		if asJSON {
-			e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
-			e.SetIndent("", "  ")
-			return e.Encode(all)
+			return plain.WriteJSON(cmd.OutOrStdout(), all)
 		}
 		return nil
 	}

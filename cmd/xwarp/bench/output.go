@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -153,8 +151,8 @@ func (p *printer) begin(rep *endpoint.Report) {
 		rep.ServerEnv.Interface)
 	fmt.Fprintf(w, " Number of qps   : %-8d        TX depth      : %d\n", i.QPs, i.Depth)
 	fmt.Fprintf(w, " CQ Moderation   : %-8d        Mtu           : %d\n", i.Moderation, i.MTU)
-	fmt.Fprintf(w, " Markers         : %-8s        CRC           : %s\n%s\n", onOff(i.Markers),
-		onOff(i.CRC), rule)
+	fmt.Fprintf(w, " Markers         : %-8s        CRC           : %s\n%s\n",
+		plain.OnOff(i.Markers), plain.OnOff(i.CRC), rule)
 	if s.Mode == endpoint.Latency {
 		fmt.Fprintln(w, " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    "+
 			"t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]")
@@ -171,7 +169,7 @@ func (p *printer) end() error {
 	}
 	switch {
 	case p.t.json:
-		return errors.Join(p.encode(p.cmd.OutOrStdout()), err)
+		return errors.Join(plain.WriteJSON(p.cmd.OutOrStdout(), &p.out), err)
 	case p.t.only != "":
 		return err
 	}
@@ -183,18 +181,4 @@ func (p *printer) end() error {
 	fmt.Fprintf(p.cmd.OutOrStdout(), "%s\n Both ends: %d allocations and %d garbage collections, "+
 		"%d messages\n", rule, mallocs, gcs, messages)
 	return err
-}
-
-// encode writes the object.
-func (p *printer) encode(w io.Writer) error {
-	e := json.NewEncoder(plain.JSON(w))
-	e.SetIndent("", "  ")
-	return e.Encode(&p.out)
-}
-
-func onOff(v bool) string {
-	if v {
-		return "on"
-	}
-	return "off"
 }

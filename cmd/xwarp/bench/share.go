@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -63,9 +62,7 @@ queue; without, they only meet the same loss and round trip, and the ratio compa
 			return err
 		}
 		if asJSON {
-			e := json.NewEncoder(plain.JSON(cmd.OutOrStdout()))
-			e.SetIndent("", "  ")
-			return e.Encode(res)
+			return plain.WriteJSON(cmd.OutOrStdout(), res)
 		}
 		return writeShares(cmd.OutOrStdout(), res)
 	}

@@ -55,7 +55,14 @@ func (e *end) dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort)
 		ctx, cancel = context.WithTimeoutCause(ctx, most, late)
 		defer cancel()
 	}
-	return dev.Dial(ctx, remote, e.qp, e.cfg.Conn)
+	if err := dev.Dial(ctx, remote, e.qp, e.cfg.Conn); err != nil {
+		return err
+	}
+	if _, err := verbs.ParseRemoteMR(e.qp.Params().PrivateData); err == nil {
+		return errors.New("the peer gives memory for RDMA Reads and Writes, as an export of xwarpd " +
+			"does: no rping -s listens there")
+	}
+	return nil
 }
 
 // ping is one iteration of the client.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/scripts/lab"
 )
@@ -348,6 +349,30 @@ func TestOtherProgram(t *testing.T) {
 	if _, err := ParseInfo(make([]byte, 15)); err == nil ||
 		!strings.Contains(err.Error(), "another program") {
 		t.Errorf("15 octets: %v", err)
+	}
+}
+
+// TestMemoryIsNoServer: an export of memory, which would only close the connection, is told from a server.
+func TestMemoryIsNoServer(t *testing.T) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	l, err := dev.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	export := verbstest.New(t, dev, 4096)
+	go func() {
+		if r, err := l.Accept(t.Context()); err == nil {
+			r.Accept(t.Context(), export.QP, export.MR.Remote().Append(nil))
+		}
+	}()
+	if _, err := Client(t.Context(), dev, l.Addr(), Config{Count: 1}); err == nil ||
+		!strings.Contains(err.Error(), "gives memory") {
+		t.Errorf("Client: %v", err)
 	}
 }
 

@@ -131,7 +131,7 @@ func TestErrorsElsewhere(t *testing.T) {
 			`did you mean "daemon.log_level"?`},
 		{"flag without value", Source{Path: path, Set: []string{"daemon.log_level"}}, "key=value"},
 		{"number", Source{Path: path, Set: []string{"limits.qps=x"}},
-			`limits.qps: "x" is no number`},
+			`--set limits.qps: "x" is no number`},
 		{"environment", Source{Path: path, Env: env("XWARP_MPA_MARKERS", "perhaps")},
 			`$XWARP_MPA_MARKERS: mpa.markers: "perhaps"`},
 	} {

@@ -88,7 +88,10 @@ func (l *Loaded) set(key, text string, from Origin) error {
 		return fmt.Errorf("%s: unknown key %q%s", from, key, suggest(key, names))
 	}
 	if err := setValue(list[i].value, text); err != nil {
-		return fmt.Errorf("%s: %s: %w", from, key, err)
+		if !strings.HasSuffix(string(from), key) {
+			err = fmt.Errorf("%s: %w", key, err)
+		}
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	l.Origins[key] = from
 	return nil

@@ -88,6 +88,8 @@ var (
 	TxFrames = Stack.named("tx_frames")
 	TxOctets = Stack.named("tx_octets")
 
+	PartialSums = Stack.named("drop_partial_sum")
+
 	LiveRuns   = Live.named("runs")
 	LiveFrames = Live.named("frames")
 	LiveSingle = Live.named("single")

@@ -42,6 +42,7 @@ type Device struct {
 	Retrans   uint64   `json:"retransmitted_octets" doc:"octets of TCP sent again"`
 	Live      *Live    `json:"live,omitempty" doc:"what xdp-live sent"`
 	Dropped   []Drop   `json:"dropped" doc:"frames dropped, by cause"`
+	Partial   uint64   `json:"partial_checksum_frames" doc:"of those with a wrong checksum: a veth peer's kernel left it out"`
 	Unowned   uint64   `json:"unowned,omitempty" doc:"frames of our ports on queues that are not served: they are dropped"`
 	Lost      []int    `json:"unowned_queues" doc:"these queues"`
 	Fallback  string   `json:"fallback,omitempty" doc:"why native mode could not be had"`
@@ -166,6 +167,7 @@ func makeDevice(d *control.DeviceState) Device {
 		w := &d.Workers[i]
 		v.RxFrames += counters.RxFrames.Of(w.Stack)
 		v.TxFrames += counters.TxFrames.Of(w.Stack)
+		v.Partial += counters.PartialSums.Of(w.Stack)
 		v.addLive(w.Live)
 	}
 	drops := Drops(d)

@@ -43,9 +43,16 @@ func ioctl(name string, b []byte) error {
 
 // TxChecksums reports whether checksums are left to the interface (ethtool -k, "tx-checksumming").
 func TxChecksums(name string) (on bool, err error) {
-	b := words(0, unix.ETHTOOL_GTXCSUM, 0)
-	err = ioctl(name, b)
-	return word(b, 1) != 0, err
+	v, err := Value(name, unix.ETHTOOL_GTXCSUM, 0)
+	return v != 0, err
+}
+
+// Value runs a command that carries one number (struct ethtool_value), such as unix.ETHTOOL_SGRO, and returns
+// what the kernel leaves there.
+func Value(name string, command, value uint32) (uint32, error) {
+	b := words(0, command, value)
+	err := ioctl(name, b)
+	return word(b, 1), err
 }
 
 // words builds a structure of 32-bit fields, with room octets behind them.

@@ -26,7 +26,7 @@ type Reservation struct {
 // The unspecified address reserves the port on every address of its family. The socket is bound and never
 // listens: it receives nothing, and it makes other binds fail.
 func Reserve(at netip.AddrPort) (*Reservation, error) {
-	family, sa := sockaddr(at)
+	family, sa := Sockaddr(at)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_TCP)
 	if err != nil {
@@ -53,7 +53,7 @@ func Reserve(at netip.AddrPort) (*Reservation, error) {
 		closeLock(lock)
 		return nil, fmt.Errorf("reserve port %d: %w", at.Port(), err)
 	}
-	return &Reservation{fd: fd, lock: lock, addr: netip.AddrPortFrom(at.Addr(), portOf(got))}, nil
+	return &Reservation{fd: fd, lock: lock, addr: netip.AddrPortFrom(at.Addr(), Of(got))}, nil
 }
 
 // bindPast binds where connections of an earlier listener are in TIME-WAIT, as that listener itself could:
@@ -138,7 +138,8 @@ func bindError(at netip.AddrPort, err error) error {
 	return fmt.Errorf("reserve %v: %w", at, err)
 }
 
-func sockaddr(at netip.AddrPort) (int, unix.Sockaddr) {
+// Sockaddr returns the family of an address, and the address as system calls take it.
+func Sockaddr(at netip.AddrPort) (int, unix.Sockaddr) {
 	if a := at.Addr().Unmap(); a.Is4() {
 		return unix.AF_INET, &unix.SockaddrInet4{Port: int(at.Port()), Addr: a.As4()}
 	}
@@ -149,7 +150,8 @@ func sockaddr(at netip.AddrPort) (int, unix.Sockaddr) {
 	return unix.AF_INET6, sa
 }
 
-func portOf(sa unix.Sockaddr) uint16 {
+// Of returns the port of an address of the kernel's; 0 for one without.
+func Of(sa unix.Sockaddr) uint16 {
 	switch s := sa.(type) {
 	case *unix.SockaddrInet4:
 		return uint16(s.Port)

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"xwarp/engine/host/ports"
 	"xwarp/tcp/tick"
 )
 
@@ -86,14 +87,7 @@ func (h *linux) accept(flow int, peer netip.AddrPort) string {
 		return errnoName(err)
 	}
 	h.fds[flow] = &socket{fd: fd}
-	port := 0
-	switch a := from.(type) {
-	case *unix.SockaddrInet4:
-		port = a.Port
-	case *unix.SockaddrInet6:
-		port = a.Port
-	}
-	if port != int(peer.Port()) {
+	if port := ports.Of(from); port != peer.Port() {
 		return fmt.Sprintf("connection-of-port-%d", port)
 	}
 	h.delay(fd)

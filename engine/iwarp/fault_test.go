@@ -1,0 +1,167 @@
+package iwarp
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"runtime/debug"
+	"syscall"
+	"testing"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa/startup"
+	"xwarp/tcp/seq"
+)
+
+// faulty is a responder with a region of two pages, the second of which cannot be accessed once it is lost.
+type faulty struct {
+	*side
+	mem   []byte
+	block seq.Num // TakeBack finds that what is from here on has not left either; 0: none
+}
+
+func (f *faulty) TakeBack(from seq.Num) seq.Num {
+	if f.block != 0 {
+		return f.block
+	}
+	return from
+}
+
+const page = 4096
+
+// newFaulty returns an initiator and a responder in full operation, and the initiator's memory. It has asked for three
+// quarters of a page before the border of the responder's pages, and for as many after it.
+func newFaulty(t *testing.T) (i *side, f *faulty, sink []byte) {
+	debug.SetPanicOnFault(true) // for this goroutine
+	cfg := startup.Config{IRD: 4, ORD: 4, RTR: startup.RTRRead}
+	mem, err := syscall.Mmap(-1, 0, 2*page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Munmap(mem) })
+	for n := range mem {
+		mem[n] = byte(n) | 1
+	}
+	var mrs [2]*ddp.MR
+	i, f = newSide(t, false, cfg), &faulty{side: newSide(t, true, cfg), mem: mem}
+	f.tr = f
+	for n, d := range []*side{i, f.side} {
+		table := ddp.NewTable(rand.New(rand.NewPCG(1, 2)))
+		pd, err := table.AllocPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			mem = bytes.Repeat([]byte{0xee}, len(mem))
+		} else {
+			mem = f.mem
+		}
+		mrs[n], err = table.Register(pd, mem, ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead |
+			ddp.RemoteWrite})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n == 0 {
+			sink = mem
+		}
+		if err := d.qp.Init(rdmap.Config{Table: table, PD: pd, Stream: 1, SendDepth: 4,
+			RecvDepth: 4, MaxSGE: 1, MaxIRD: 4, MaxORD: 4, Completer: d}); err != nil {
+			t.Fatal(err)
+		}
+		d.cfg.Pack = true
+	}
+	meet(t, i, f.side, 1<<16, nil)
+	for n, at := range []ddp.TO{page / 4, page} {
+		if err := i.qp.PostSend(&rdmap.SendWR{ID: uint64(n), Op: rdmap.WRRead,
+			SGL:        []rdmap.SGE{{STag: mrs[0].STag(), TO: at, Len: 3 * page / 4}},
+			RemoteSTag: mrs[1].STag(), RemoteTO: at}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.receive(t, i.transmit(), 1<<16)
+	return i, f, sink
+}
+
+// lose takes the second page away.
+func (f *faulty) lose(t *testing.T) {
+	if err := syscall.Mprotect(f.mem[page:], syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fill has f write what it has to send, in segments of at most 1448 octets, and returns those that leave.
+func (f *faulty) fill() (segments [][]byte) {
+	f.Settle(0)
+	for {
+		at := f.sndNxt
+		n, _ := f.Next(1448)
+		if n == 0 {
+			return segments
+		}
+		b := make([]byte, n)
+		if f.FillSafely(seq.Of(at, n), b) {
+			segments = append(segments, b)
+		} else if f.block != 0 {
+			segments = nil
+		}
+	}
+}
+
+// TestFaultInFill loses memory in the middle of responses that share segments. The peer gets the octets before it, a
+// Terminate in the place of those that cannot be had, and nothing that is not in the file: it finds nothing wrong
+// itself, as it did when what could not be read was sent as zeros.
+func TestFaultInFill(t *testing.T) {
+	for _, block := range []bool{false, true} {
+		i, f, sink := newFaulty(t)
+		f.lose(t)
+		if block {
+			f.block = f.sndNxt
+		}
+		got := f.fill()
+		for _, b := range got {
+			i.receive(t, b, 1<<16)
+		}
+		term, ok := i.qp.PeerTerminate()
+		if _, own := i.qp.OwnTerminate(); !ok || term.Cause != rdmap.CauseCatastrophic || own ||
+			f.rst {
+			t.Errorf("block %v: the peer said %v (%v), own Terminate %v, RST %v; error %v", block,
+				term, ok, own, f.rst, i.Err())
+		}
+		if n := len(got); block && n != 1 || !block && n < 3 {
+			t.Errorf("block %v: %d segments", block, n)
+		}
+		placed := 0
+		for n, o := range sink {
+			if o != 0xee && (n >= page || o != byte(n)|1) {
+				t.Fatalf("block %v: octet %d is %#x", block, n, o)
+			} else if o != 0xee {
+				placed++
+			}
+		}
+		if block != (placed == 0) || !block && placed < page/2 {
+			t.Errorf("block %v: %d octets are there", block, placed)
+		}
+	}
+}
+
+// TestFaultInFillAgain loses memory that the peer may have the octets of: they cannot be made again.
+func TestFaultInFillAgain(t *testing.T) {
+	_, f, _ := newFaulty(t)
+	at := f.sndNxt
+	segments := f.fill()
+	f.lose(t)
+	for _, b := range segments {
+		again := make([]byte, len(b))
+		if f.FillSafely(seq.Of(at, len(b)), again); f.rst {
+			break
+		}
+		if !bytes.Equal(again, b) {
+			t.Fatal("sent again with other octets")
+		}
+		at = at.Add(len(b))
+	}
+	if n, _ := f.Next(1448); !f.rst || n != 0 && f.sndNxt.Less(at) {
+		t.Errorf("RST %v", f.rst)
+	}
+}

@@ -1,0 +1,125 @@
+package stack
+
+import (
+	"bytes"
+	"testing"
+
+	"xwarp/ring"
+	"xwarp/ring/gso"
+	"xwarp/tcp"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// fickle is an Upper whose n-th Fill panics: it takes back what it was to write, and says ones instead of zeros then.
+type fickle struct {
+	endless
+	e     *Endpoint
+	n     int
+	at    seq.Num // of the Fill that is under way
+	from  seq.Num // what was taken back
+	says  byte
+	fresh int // octets that Next gives from then on
+}
+
+func (f *fickle) Attach(e *Endpoint) { f.e = e }
+
+func (f *fickle) Next(room int) (int, bool) {
+	if f.says == 0 {
+		return room, true
+	}
+	n := min(room, f.fresh)
+	f.fresh -= n
+	return n, f.fresh > 0
+}
+
+func (f *fickle) Fill(r seq.Range, dst []byte) (uint64, bool) {
+	f.at = r.Start
+	if f.n--; f.n == 0 {
+		panic("gone")
+	}
+	for i := range dst[:r.Len()] {
+		dst[i] = f.says
+	}
+	return 0, false
+}
+
+func (f *fickle) Recover(v any) bool {
+	f.from = f.e.TakeBack(f.at)
+	f.says = 1
+	return v == "gone"
+}
+
+// keeper is an Upper that keeps what arrives in order, and refuses the rest.
+type keeper struct {
+	endless
+	got []byte
+	end seq.Num
+}
+
+func (k *keeper) Start(_ *Endpoint, _, rcv seq.Num, _ tick.Time) { k.end = rcv }
+
+func (k *keeper) Offer(at seq.Num, pieces [][]byte, n int) int {
+	if at != k.end {
+		return 0
+	}
+	k.got = append(k.got, bytes.Join(pieces, nil)[:n]...)
+	k.end = k.end.Add(n)
+	return n
+}
+
+// TestTakeBack has the layer above take back octets that it cannot write, early and in the middle of a window, alone
+// and within a block. The peer gets what was written before and, in its place at once, what the layer above has
+// instead: nothing is sent again for it.
+func TestTakeBack(t *testing.T) {
+	for _, blocks := range []bool{false, true} {
+		for _, n := range []int{1, 2, 7, 40} {
+			f, k := &fickle{n: n, fresh: 5000}, &keeper{endless: endless{idle: true}}
+			p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
+				[2]Upper{&endless{idle: true}, &endless{idle: true}})
+			s := p.s[0]
+			sock := s.port.(*ring.Socket)
+			if blocks {
+				below := plainPort{sock}
+				s.port, s.blocks = gso.Wrap(below, &cutter{below, new(int)}), true
+			}
+			s.cfg.Defect = func(d *Defect) { t.Errorf("%d, blocks %v: %v", n, blocks, d) }
+			if _, err := p.s[1].Listen(pairAddr(false, 1), 8, &ListenConfig{
+				Conn:   tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
+				Accept: func(*tcp.Tuple) (Upper, error) { return k, nil }}, p.now); err != nil {
+				t.Fatal(err)
+			}
+			e, err := s.Connect(tcp.Tuple{Local: pairAddr(false, 0), Remote: pairAddr(false, 1),
+				LocalPort: 1025, RemotePort: 8}, &tcp.Config{}, f, p.now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 100 {
+				p.turn()
+			}
+			first, _ := e.conn.DataStart()
+			before := f.from.Diff(first)
+			if f.says == 0 || len(k.got) != before+5000 {
+				t.Fatalf("%d, blocks %v: %d octets arrived, want %d", n, blocks, len(k.got),
+					before+5000)
+			}
+			if bytes.Count(k.got[:before], []byte{0}) != before ||
+				bytes.Count(k.got[before:], []byte{1}) != 5000 {
+				t.Errorf("%d, blocks %v: octets of the wrong kind arrived", n, blocks)
+			}
+			i := e.conn.Info(p.now)
+			l, armed := i.Loss.Counters, e.conn.Deadline() < p.now.Add(tick.Second)
+			if l.Retransmitted+l.Timeouts+l.Probes > 0 || armed != (i.Unacked > 0) ||
+				e.conn.Counters().OctetsOut != uint64(len(k.got)) {
+				t.Errorf("%d, blocks %v: %+v; %d octets out, deadline %v", n, blocks, i,
+					e.conn.Counters().OctetsOut, e.conn.Deadline())
+			}
+			if err := s.Check(); err != nil {
+				t.Errorf("%d, blocks %v: %v", n, blocks, err)
+			}
+			if c := sock.Census()[ring.OwnerTx]; c != 0 {
+				t.Errorf("%d, blocks %v: %d chunks of slots are nobody's", n, blocks, c)
+			}
+		}
+	}
+}
