@@ -1,5 +1,6 @@
 /* A program of verbs for what no program of Debian's asks for: verbs TEST s ADDRESS on one host, verbs TEST c ADDRESS on
  * the other one. It ends with 0 when everything was as the man pages of verbs have it. */
+#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <rdma/rdma_verbs.h>
@@ -248,6 +249,104 @@ static void access_client(const char *at)
 	hang_up(&e);
 }
 
+/* remote is a region as one tells it the other one. */
+struct remote {
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+static void tell(struct end *e)
+{
+	struct remote r = {(uintptr_t)buffer + SIZE / 2, e->mr->rkey};
+	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = sizeof r, .lkey = e->mr->lkey};
+
+	memcpy(buffer, &r, sizeof r);
+	post_send(e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND});
+	CHECK(complete(e->id->send_cq).status == IBV_WC_SUCCESS);
+}
+
+static struct remote hear(struct end *e)
+{
+	struct remote r;
+
+	memcpy(&r, buffer + 64 * received(e), sizeof r);
+	return r;
+}
+
+/* Immediate data come behind a Write. A Send invalidates a region, which nobody reaches any more then. */
+static void extended_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, IBV_ACCESS_REMOTE_WRITE);
+	for (uint64_t i = 1; i <= 2; i++)
+		post_recv(&e, i);
+	accept_it(&e);
+	tell(&e);
+	struct ibv_wc wc = complete(e.id->recv_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.wr_id == 1);
+	CHECK(wc.wc_flags & IBV_WC_WITH_IMM && wc.imm_data == htobe32(0xcafe));
+	CHECK(strcmp(buffer + SIZE / 2, "written") == 0);
+	wc = complete(e.id->recv_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV && wc.wr_id == 2);
+	CHECK(wc.wc_flags & IBV_WC_WITH_INV && wc.invalidated_rkey == e.mr->rkey);
+	event(e.id->verbs, IBV_EVENT_QP_ACCESS_ERR, e.id->qp);
+	CHECK(strcmp(buffer + SIZE / 2, "written") == 0);
+	hang_up(&e);
+}
+
+static void extended_client(const char *at)
+{
+	struct end e = {0};
+
+	dial(&e, at, 1);
+	struct remote r = hear(&e);
+	strcpy(buffer, "written");
+	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = 8, .lkey = e.mr->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.imm_data = htobe32(0xcafe), .wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}};
+	post_send(&e, &wr);
+	struct ibv_wc wc = complete(e.id->send_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RDMA_WRITE);
+	post_send(&e, &(struct ibv_send_wr){.opcode = IBV_WR_SEND_WITH_INV, .invalidate_rkey = r.rkey});
+	CHECK(complete(e.id->send_cq).status == IBV_WC_SUCCESS);
+	strcpy(buffer, "too late");
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	post_send(&e, &wr);
+	post_send(&e, &(struct ibv_send_wr){.opcode = IBV_WR_RDMA_READ, .wr.rdma = {.rkey = r.rkey}});
+	for (int i = 0; i < 2; i++)
+		wc = complete(e.id->send_cq); /* of the Write: TCP had it, or the error was faster */
+	CHECK(wc.status != IBV_WC_SUCCESS);
+	hang_up(&e);
+}
+
+/* A region that is invalidated here serves nobody any more, and can be deregistered. */
+static void local_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, IBV_ACCESS_REMOTE_WRITE);
+	accept_it(&e);
+	post_send(&e, &(struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = e.mr->rkey});
+	struct ibv_wc wc = complete(e.id->send_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_LOCAL_INV);
+	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = 8, .lkey = e.mr->lkey};
+	post_send(&e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND});
+	CHECK(complete(e.id->send_cq).status == IBV_WC_LOC_PROT_ERR);
+	hang_up(&e);
+}
+
+static void local_client(const char *at)
+{
+	struct end e = {0};
+
+	dial(&e, at, 1);
+	CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+	hang_up(&e);
+}
+
 static const struct {
 	const char *name;
 	void (*server)(struct rdma_cm_id *listener);
@@ -255,6 +354,8 @@ static const struct {
 } tests[] = {
 	{"srq", srq_server, srq_client},
 	{"access", access_server, access_client},
+	{"extended", extended_server, extended_client},
+	{"local", local_server, local_client},
 };
 
 int main(int argc, char **argv)
