@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ import (
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
 )
 
@@ -345,7 +347,7 @@ func TestCopyOnDaemon(t *testing.T) {
 	other, there := serving(t, h.B, "--transport=kernel", "--dir="+t.TempDir(),
 		"--listen="+h.B.Addr4.Addr().String()+":7302")
 	from, back := filepath.Join(h.dir, "from"), filepath.Join(h.dir, "back")
-	content := make([]byte, 3<<20+77)
+	content := make([]byte, 2*transfer.PieceLen+77)
 	rand.NewChaCha8([32]byte{3}).Read(content)
 	err := errors.Join(os.MkdirAll(filepath.Join(from, "d"), 0o755), os.Mkdir(back, 0o777),
 		os.Chmod(back, 0o777), os.WriteFile(filepath.Join(from, "d", "large"), content, 0o644),
@@ -370,6 +372,41 @@ func TestCopyOnDaemon(t *testing.T) {
 			t.Errorf("%s: %d octets, %v", dir, len(got), err)
 		}
 	}
+	h.resumes(t, there, content)
 	srv.end(t)
 	other.end(t)
+}
+
+// resumes has a user get a file that came in part before, over several connections of the daemon's device, and see
+// that it is there.
+func (h *daemonHosts) resumes(t *testing.T, there string, content []byte) {
+	t.Helper()
+	dir := filepath.Join(h.dir, "again")
+	part := filepath.Join(dir, ".large.xwarp-partial")
+	if err := errors.Join(os.Mkdir(dir, 0o777), os.Chmod(dir, 0o777),
+		os.WriteFile(part, content[:transfer.PieceLen], 0o600),
+		os.Chown(part, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		fmt.Sprintf(`"files": 1, "unchanged": 0, "kept": %d`, transfer.PieceLen),
+		`"files": 0, "unchanged": 1, "kept": 0`} {
+		c := h.user(t, "cp", "--socket="+h.socket, "--connections=3", "--checksum", "--json",
+			there+"/d/large", dir)
+		if err := c.run(t, h.A); err != nil {
+			t.Fatalf("%v\n%s", err, &c.stderr)
+		}
+		var v cpResult
+		if err := json.Unmarshal(c.stdout.Bytes(), &v); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf(`"files": %d, "unchanged": %d, "kept": %d`, v.Files, v.Unchanged,
+			v.Kept); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "large")); err != nil ||
+		!bytes.Equal(got, content) {
+		t.Errorf("%d octets, %v", len(got), err)
+	}
 }
