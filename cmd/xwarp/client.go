@@ -57,7 +57,7 @@ func (c *clientFlags) registerOther(cmd *cobra.Command) {
 	c.device.Register(f)
 	registerMPA(f, &c.device.MPA)
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
-	f.BoolVarP(&c.json, "json", "j", false, "print one JSON object")
+	jsonFlag(cmd, &c.json)
 }
 
 // run connects, lets move transfer, and prints the outcome on stdout with --json, else on stderr.

@@ -89,7 +89,7 @@ func newConfigDefault() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	jsonFlag(cmd, &asJSON)
 	return cmd
 }
 
@@ -105,7 +105,7 @@ func newConfigCheck() *cobra.Command {
 		Args:    noArgs,
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := configCheck{document: document{1, "config check"}}
 		l, err := f.load()
@@ -140,7 +140,7 @@ func newConfigShow() *cobra.Command {
 	}
 	f.register(cmd)
 	cmd.Flags().BoolVar(&origin, "origin", false, "say where each value comes from")
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		l, err := f.load()
 		if err != nil {

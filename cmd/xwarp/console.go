@@ -18,6 +18,11 @@ type document struct {
 	Command string `json:"command" doc:"what printed it"`
 }
 
+// jsonFlag is --json of a command that prints one object.
+func jsonFlag(cmd *cobra.Command, on *bool) {
+	cmd.Flags().BoolVarP(on, "json", "j", false, "print one JSON object")
+}
+
 // printJSON writes one object, indented, to the command's stdout.
 func printJSON(cmd *cobra.Command, v any) error {
 	return plain.WriteJSON(cmd.OutOrStdout(), v)

@@ -53,7 +53,7 @@ and go from the interface's Ethernet address to the same, so that the next switc
 	f.BoolVar(&fix, "fix", false, "put right what can be")
 	f.BoolVar(&undo, "undo", false, "take back what --fix did")
 	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
-	f.BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	jsonFlag(cmd, &asJSON)
 	cmd.MarkFlagsMutuallyExclusive("fix", "undo")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Queues, err = parseQueues(queues); err != nil {

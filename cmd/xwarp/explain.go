@@ -38,7 +38,7 @@ func newExplain(*global) *cobra.Command {
   xwarp explain --list`,
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "list all codes")
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	jsonFlag(cmd, &asJSON)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if list == (len(args) > 0) {
 			return usagef("name one code, or --list")

@@ -41,7 +41,7 @@ func newVersion(*global) *cobra.Command {
 		Example: "  xwarp version\n  xwarp version --json",
 		Args:    noArgs,
 	}
-	cmd.Flags().BoolVarP(&asJSON, "json", "j", false, "print one JSON object")
+	jsonFlag(cmd, &asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := buildVersion()
 		if asJSON {
