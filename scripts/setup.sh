@@ -43,9 +43,12 @@ need() {
 need_verbs() {
 	need gcc gcc
 	need valgrind valgrind
-	for pair in ibv_devinfo:ibverbs-utils rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin; do
+	for pair in ibv_devinfo:ibverbs-utils rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin \
+		iscsi-test-cu:libiscsi-bin qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86; do
 		need "${pair%:*}" "${pair#*:}"
 	done
+	[ -e /usr/sbin/tgtd ] || missing="$missing tgt"
+	ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1 || missing="$missing qemu-block-extra"
 	[ -e /usr/include/infiniband/verbs.h ] || missing="$missing libibverbs-dev"
 	[ -e /usr/include/rdma/rdma_cma.h ] || missing="$missing librdmacm-dev libc6-dev"
 }
@@ -75,6 +78,10 @@ install_missing() {
 		apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1 ||
 		{ apt-get update -q && apt-get install -y -q --no-install-recommends $missing; }
 	" </dev/null || die "apt-get could not install$missing"
+	case "$missing " in
+	*" tgt "*) # the tests start their own
+		as_root systemctl disable --now tgt >/dev/null 2>&1 || true ;;
+	esac
 }
 
 for what in "${@:-none}"; do

@@ -148,8 +148,17 @@ func (l *lockedBuffer) String() string {
 // start runs a program of line over the library. @ in line is the other end's address, % its IPv6 address.
 func (e *end) start(t testing.TB, line string, peer *end) *program {
 	t.Helper()
-	p := &program{line: line, done: make(chan struct{})}
-	words := strings.Fields(strings.NewReplacer("@", peer.addr, "%", peer.addr6).Replace(line))
+	return e.startWords(t, strings.Fields(line), peer)
+}
+
+// startWords is start of a program whose arguments have spaces.
+func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
+	t.Helper()
+	p := &program{line: strings.Join(words, " "), done: make(chan struct{})}
+	address := strings.NewReplacer("@", peer.addr, "%", peer.addr6)
+	for i, w := range words {
+		words[i] = address.Replace(w)
+	}
 	p.Cmd = exec.Command(words[0], words[1:]...)
 	p.Dir = "/"
 	p.Env = append(append(os.Environ(), e.env...),
