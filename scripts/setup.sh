@@ -44,9 +44,10 @@ need_verbs() {
 	need gcc gcc
 	need valgrind valgrind
 	for pair in ibv_devinfo:ibverbs-utils rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin \
-		iscsi-test-cu:libiscsi-bin qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86; do
+		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86; do
 		need "${pair%:*}" "${pair#*:}"
 	done
+	[ -e /usr/lib/python3/dist-packages/pyverbs ] || missing="$missing python3-pyverbs"
 	[ -e /usr/sbin/tgtd ] || missing="$missing tgt"
 	ls /usr/lib/*/qemu/block-iscsi.so >/dev/null 2>&1 || missing="$missing qemu-block-extra"
 	[ -e /usr/include/infiniband/verbs.h ] || missing="$missing libibverbs-dev"

@@ -64,7 +64,10 @@ type end struct {
 }
 
 // pair makes two hosts with a daemon each.
-func pair(t testing.TB) (a, b *end) {
+func pair(t testing.TB) (a, b *end) { return pairOn(t, "xdp") }
+
+// pairOn is pair on a transport.
+func pairOn(t testing.TB, transport string) (a, b *end) {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -76,10 +79,10 @@ func pair(t testing.TB) (a, b *end) {
 	if _, err := os.Stat(plain()); err != nil {
 		library(t, filepath.Base(plain()))
 	}
-	return newEnd(t, tn.A), newEnd(t, tn.B)
+	return newEnd(t, tn.A, transport), newEnd(t, tn.B, transport)
 }
 
-func newEnd(t testing.TB, h *topo.Host) *end {
+func newEnd(t testing.TB, h *topo.Host, transport string) *end {
 	t.Helper()
 	e := &end{
 		host: h, library: plain(), addr: h.Addr4.Addr().String(), addr6: h.Addr6.Addr().String(),
@@ -92,7 +95,7 @@ func newEnd(t testing.TB, h *topo.Host) *end {
 	e.socket = filepath.Join(run, "s")
 	path := filepath.Join(run, "xwarp.toml")
 	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n"+
-		"[[interface]]\nname = \"eth0\"\n", e.socket)
+		"[[interface]]\nname = \"eth0\"\ntransport = %q\n", e.socket, transport)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

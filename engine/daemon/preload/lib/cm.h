@@ -64,7 +64,6 @@ struct listener { /* at one address; its call is get_request */
 	struct listener *next;
 };
 
-extern pthread_mutex_t xw_cm_lock;
 extern pthread_cond_t xw_cm_changed;
 
 static inline struct id *xw_id(struct rdma_cm_id *cm) { return container_of(cm, struct id, cm); }

@@ -142,9 +142,9 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 		return xw_fail(EAFNOSUPPORT);
 	if (id->state != CM_IDLE)
 		return xw_fail(EINVAL);
-	if (!xw_wildcard(addr) && !loopback(addr)) { /* of which the kernel knows no device either before listen */
+	if (!xw_wildcard(addr)) {
 		int error = xw_bind_device(id, addr);
-		if (error)
+		if (error && !loopback(addr)) /* for which the kernel looks for a device no earlier than listen */
 			return xw_fail(error);
 	}
 	memcpy(&cm->route.addr.src_storage, addr, xw_addr_len(addr));

@@ -15,6 +15,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device *devices;	  /* all that ever were; programs keep pointers to them */
 static struct session *kept_sessions[16]; /* one for each device, kept until the process or the daemon ends */
 
+void xw_devices_forked(void) { pthread_mutex_init(&lock, NULL); }
+
 static struct device *device_of(const struct link *l)
 {
 	struct device *d;
@@ -167,6 +169,9 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 	return found;
 }
 
+/* VENDOR is no number of the IEEE's, as soft-iWARP's: programs take 0 for an error. */
+#define VENDOR 0x787770
+
 /* READS is how many Reads and atomics a queue pair has outstanding, when it asks for no number: the engine's choice. */
 #define READS 16
 
@@ -176,7 +181,7 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 
 	*a = (struct ibv_device_attr){
 		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = XW_MAX_REGION, .page_size_cap = 4096,
-		.hw_ver = 1, .max_qp = 1024, .max_qp_wr = XW_MAX_DEPTH,
+		.vendor_id = VENDOR, .hw_ver = 1, .max_qp = 1024, .max_qp_wr = XW_MAX_DEPTH,
 		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS, .max_sge = XW_MAX_SGE, .max_sge_rd = 1,
 		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = READS,
 		.max_res_rd_atom = READS * 1024, .max_qp_init_rd_atom = READS, .atomic_cap = IBV_ATOMIC_HCA,

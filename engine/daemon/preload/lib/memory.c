@@ -53,30 +53,33 @@ static int open_arena(void)
 	return 0;
 }
 
-/* read_maps returns the text of /proc/self/maps. */
-static char *read_maps(void)
+/* read_maps returns the text of /proc/self/maps, and its room for munmap. It is not on the heap, which may be what moves. */
+static char *read_maps(size_t *room)
 {
-	size_t room = 1 << 16, n = 0;
+	size_t n = 0;
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-	char *text = fd < 0 ? NULL : malloc(room);
+	char *text = MAP_FAILED;
 
-	while (text) {
-		ssize_t got = read(fd, text + n, room - n - 1);
+	*room = 1 << 16;
+	if (fd >= 0)
+		text = mmap(NULL, *room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	while (text != MAP_FAILED) {
+		ssize_t got = read(fd, text + n, *room - n - 1);
 		if (got <= 0)
 			break;
 		n += (size_t)got;
-		if (n + 1 == room) {
-			char *more = realloc(text, room *= 2);
-			if (!more)
-				free(text);
+		if (n + 1 == *room) {
+			char *more = mremap(text, *room, *room * 2, MREMAP_MAYMOVE);
+			if (more == MAP_FAILED)
+				munmap(text, *room);
+			else
+				*room *= 2;
 			text = more;
 		}
 	}
-	if (text)
-		text[n] = 0;
 	if (fd >= 0)
 		close(fd);
-	return text;
+	return text == MAP_FAILED ? NULL : text;
 }
 
 /* next_vma parses a line and steps to the next. */
@@ -193,7 +196,8 @@ static int movable(const struct vma *v)
  * holes may be. */
 static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const struct vma *v))
 {
-	char *text = read_maps(), *at = text;
+	size_t room;
+	char *text = read_maps(&room), *at = text;
 	struct vma v;
 	int error = text ? 0 : ENOMEM;
 
@@ -210,7 +214,8 @@ static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const
 		error = f(&v);
 		start = v.end;
 	}
-	free(text);
+	if (text)
+		munmap(text, room);
 	return error ? error : start < end && !holes ? EFAULT : 0;
 }
 
@@ -277,10 +282,32 @@ void xw_unshare(struct share *s)
 	struct share **p;
 
 	pthread_mutex_lock(&lock);
-	for (p = &shares; *p != s; p = &(*p)->next)
+	for (p = &shares; *p && *p != s; p = &(*p)->next)
 		;
-	*p = s->next;
-	give_back(s->start, s->end);
+	if (*p) { /* else it is the parent's */
+		*p = s->next;
+		give_back(s->start, s->end);
+	}
 	pthread_mutex_unlock(&lock);
 	free(s);
+}
+
+bool xw_memory_freeze(void)
+{
+	pthread_mutex_lock(&lock);
+	return shares != NULL;
+}
+
+void xw_memory_thaw(void) { pthread_mutex_unlock(&lock); }
+
+/* xw_memory_copy leaves the arena to the parent. What cannot be copied goes: better no memory than the parent's. */
+void xw_memory_copy(void)
+{
+	for (struct share *s = shares; s; s = s->next)
+		if (each_piece(s->start, s->end, true, back_piece) != 0)
+			munmap((void *)s->start, s->end - s->start);
+	shares = NULL;
+	if (arena >= 0)
+		close(arena);
+	arena = -1;
 }

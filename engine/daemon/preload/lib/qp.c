@@ -3,12 +3,20 @@
 
 #include <sys/mman.h>
 
+/* SEND_OPS are the ibv_wr_* that there are. */
+#define SEND_OPS                                                                                                  \
+	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ | \
+	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |      \
+	 IBV_QP_EX_WITH_SEND_WITH_INV)
+
 static int check_init(const struct ibv_qp_init_attr_ex *a)
 {
 	const struct ibv_qp_cap *c = &a->cap;
 
 	if (a->qp_type != IBV_QPT_RC)
 		return xw_refused("a queue pair that is not reliable and connected (IBV_QPT_RC)");
+	if (a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS && a->send_ops_flags & ~(uint64_t)SEND_OPS)
+		return xw_refused("one of the operations (send_ops_flags) of ibv_create_qp_ex");
 	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd || !a->send_cq || !a->recv_cq || c->max_send_wr > XW_MAX_DEPTH ||
 	    c->max_recv_wr > XW_MAX_DEPTH || c->max_send_sge > XW_MAX_SGE || c->max_recv_sge > XW_MAX_SGE ||
 	    c->max_inline_data > XW_MAX_INLINE)
@@ -155,6 +163,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 
 	if (mask & (IBV_QP_CAP | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_RATE_LIMIT))
 		return xw_refused("changing depths, paths or rates of a queue pair");
+	if (mask & (IBV_QP_AV | IBV_QP_DEST_QPN))
+		return xw_refused("a peer's address for ibv_modify_qp: iWARP's connections are rdma_cm's (perftest: -R); it");
 	pthread_mutex_lock(&ib->mutex);
 	enum ibv_qp_state from = ib->state, to = mask & IBV_QP_STATE ? attr->qp_state : from;
 	bool right = may(from, to) && !(mask & IBV_QP_CUR_STATE && attr->cur_qp_state != from);
@@ -186,7 +196,8 @@ EXPORT int ibv_query_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask, s
 	(void)mask;
 	pthread_mutex_lock(&ib->mutex);
 	*attr = q->attr;
-	attr->qp_state = attr->cur_qp_state = ib->state;
+	/* Kernels have no RESET for iWARP. */
+	attr->qp_state = attr->cur_qp_state = ib->state == IBV_QPS_RESET ? IBV_QPS_INIT : ib->state;
 	attr->cap = q->cap;
 	attr->path_mtu = IBV_MTU_1024;
 	pthread_mutex_unlock(&ib->mutex);

@@ -8,27 +8,26 @@
 
 #define MAX_BODY (1 << 20) /* of a reply: no request here has a longer one */
 
-bool xw_forked;
 static struct session *sessions[64]; /* the open ones, for fork */
 static pthread_mutex_t sessions_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A child has nothing of what its parent opened: its descriptors would keep the session when the parent dies. */
-static void in_child(void)
+/* xw_sessions_forked ends the parent's sessions in a child, whose descriptors would keep them when the parent dies. */
+void xw_sessions_forked(void)
 {
+	pthread_mutex_init(&sessions_lock, NULL);
 	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
 		if (sessions[i]) {
-			xw_forked = true;
+			pthread_mutex_init(&sessions[i]->lock, NULL); /* its holder is not here */
+			sessions[i]->dead = true;
 			close(sessions[i]->fd);
+			sessions[i] = NULL;
 		}
 }
 
 static void remember(struct session *s, struct session *in_place_of)
 {
-	static bool watched;
-
+	xw_watch_forks();
 	pthread_mutex_lock(&sessions_lock);
-	if (!watched)
-		watched = pthread_atfork(NULL, NULL, in_child) == 0;
 	for (size_t i = 0; i < sizeof sessions / sizeof *sessions; i++)
 		if (sessions[i] == in_place_of) {
 			sessions[i] = s;
@@ -261,7 +260,7 @@ static void send_call(struct session *s, struct call *c, int fd, const char *op,
 	c->body = NULL;
 	c->result = c->failure = (struct json){0};
 	pthread_mutex_lock(&s->lock);
-	if (s->dead || xw_forked) {
+	if (s->dead) {
 		pthread_mutex_unlock(&s->lock);
 		settle(c, NULL, 0, EIO);
 		return;

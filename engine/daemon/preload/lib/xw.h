@@ -102,7 +102,6 @@ int xw_ask(struct session *s, const char *op, const char *format, ...)
 void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 void xw_cancel(struct session *s, struct call *c);
-extern bool xw_forked; /* this is a child: the objects are its parent's */
 
 /* A ring in shared memory. */
 struct ring {
@@ -245,4 +244,12 @@ void xw_cm_gone(struct session *s);
 struct share;
 int xw_share(void *addr, size_t length, struct share **out);
 void xw_unshare(struct share *s);
+/* Of fork: no page is moved from freeze, which says whether any are, to thaw. xw_memory_copy makes all private in a child. */
+bool xw_memory_freeze(void);
+void xw_memory_thaw(void);
+void xw_memory_copy(void);
+void xw_sessions_forked(void);
+void xw_devices_forked(void);
+void xw_watch_forks(void);
+extern pthread_mutex_t xw_cm_lock;
 int xw_arena(void); /* its memfd: an octet's offset is its address */

@@ -1,0 +1,51 @@
+/* Fork. A child has none of its parent's objects, and copies of the pages that its parent registered: both would write to the
+ * same heap otherwise. It may open the device itself. The forking thread waits until the copies are made. */
+#include "xw.h"
+
+#include <fcntl.h>
+
+static int made[2] = {-1, -1}; /* a pipe whose end in the child closes when the copies are made, or the child is dead */
+
+static void before(void)
+{
+	if (xw_memory_freeze() && pipe2(made, O_CLOEXEC) != 0)
+		made[0] = made[1] = -1;
+}
+
+static void close_pipe(int i)
+{
+	if (made[i] >= 0)
+		close(made[i]);
+	made[i] = -1;
+}
+
+static void in_parent(void)
+{
+	char b;
+
+	close_pipe(1);
+	while (made[0] >= 0 && read(made[0], &b, 1) < 0 && errno == EINTR)
+		;
+	close_pipe(0);
+	xw_memory_thaw();
+}
+
+static void in_child(void)
+{
+	xw_memory_copy(); /* before anything is written */
+	close_pipe(0);
+	close_pipe(1);
+	xw_memory_thaw();
+	xw_sessions_forked();
+	xw_devices_forked();
+	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder is not here */
+}
+
+static void watch(void) { pthread_atfork(before, in_parent, in_child); }
+
+void xw_watch_forks(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch);
+}

@@ -1,0 +1,100 @@
+package preload_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// python is Debian's: pyverbs is built for it.
+const python = "/usr/bin/python3"
+
+// script puts a file of testdata where any user can read it.
+func script(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(scratch(t), name)
+	if err := os.WriteFile(path, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestFork has a program fork that has registered memory.
+func TestFork(t *testing.T) {
+	a, b := pair(t)
+	out := a.start(t, python+" "+script(t, "fork.py")+" xwarp_eth0", b).wait(t)
+	if !strings.Contains(out, "parent and child have what they wrote") {
+		t.Error(out)
+	}
+}
+
+// TestNeedsCM has a program that connects its queue pairs without rdma_cm hear why it cannot.
+func TestNeedsCM(t *testing.T) {
+	a, b := pair(t)
+	s := b.start(t, "ib_write_bw -n 5", a)
+	b.accepts(t, s, 18515)
+	c := a.start(t, "ib_write_bw -n 5 @", b)
+	<-c.done
+	if c.err == nil || !strings.Contains(c.out.String(), "iWARP's connections are rdma_cm's") {
+		t.Errorf("ib_write_bw without -R: %v\n%s", c.err, c.out.String())
+	}
+}
+
+// inapplicable are tests of rdma-core that do not pass, and must not: why not.
+var inapplicable = map[string]string{
+	`test_rdmacm_async_traffic$`: "iWARP has no timeout of acknowledgements to ask for",
+	`external_qp$`:               "rdma_cm has no RDMA_CM_EVENT_CONNECT_RESPONSE for iWARP",
+	`udp_traffic$`:               "iWARP has no datagrams",
+	`rc_rdma_write$|rereg_access(_bad_flow)?$`: "a Write is complete when its memory is free again, " +
+		"not when it is placed (RFC 5040, 5.3)",
+	`rereg_(addr|pd)$`:          "a region in use by a receive cannot be registered again",
+	`atomic_invalid_qp_access$`: "rights are those of a region, not of a queue pair",
+}
+
+// TestRDMACore counts what rdma-core's own Python tests say of the library. Both ends of their connections are one
+// host, so they run on a device with the kernel's sockets, which are this process's, and at its loopback address.
+func TestRDMACore(t *testing.T) {
+	const tests = "/usr/share/doc/rdma-core/tests"
+	if _, err := os.Stat(tests); err != nil {
+		t.Fatalf("%v (python3-pyverbs has them; dpkg may be told to leave documentation out)", err)
+	}
+	a, b := pairOn(t, "kernel")
+	line := fmt.Sprintf("%s %s %s xwarp_eth0 127.0.0.1", python, script(t, "rdma_core.py"), tests)
+	p := a.start(t, line, b)
+	select {
+	case <-p.done:
+	case <-time.After(5 * time.Minute):
+		t.Fatalf("they do not end:\n%s", p.out.String())
+	}
+	count := map[string]int{}
+	reasons := map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)^(tests\.\S+)\t(\w+)\t(.*)$`).FindAllStringSubmatch(p.out.String(), -1) {
+		name, what, why := m[1], m[2], m[3]
+		if what == "failed" {
+			for pattern, reason := range inapplicable {
+				if regexp.MustCompile(pattern).MatchString(name) {
+					what, why = "skipped", reason
+				}
+			}
+		}
+		count[what]++
+		switch what {
+		case "skipped":
+			reasons[why]++
+		case "failed":
+			t.Errorf("%s: %s", name, why)
+		}
+	}
+	t.Logf("%d passed, %d not applicable: %v", count["passed"], count["skipped"], reasons)
+	if count["passed"] < 45 {
+		t.Errorf("%d tests passed:\n%s", count["passed"], p.out.String())
+	}
+}
