@@ -32,7 +32,8 @@ type flow struct {
 	ack, edge seq.Num
 	scale     uint8 // of the window field
 	scaleMine bool
-	settled   bool // scale is what both ends agreed on
+	settled   bool  // scale is what both ends agreed on
+	before    *flow // of an earlier SYN-ACK: a duplicate of the SYN may have got a cookie, and the peer takes either
 	segs      map[seq.Num]sentSegment
 }
 
@@ -80,7 +81,7 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	if h.Flags&wire.SYN != 0 {
 		if f == nil || f.iss != h.Seq {
 			f = &flow{iss: h.Seq, records: t.LocalPort == rdmaPort || t.RemotePort == rdmaPort,
-				segs: map[seq.Num]sentSegment{}}
+				segs: map[seq.Num]sentSegment{}, before: f}
 			j.flows[t] = f
 		}
 		if h.Opt.Present&wire.HasWScale != 0 {
@@ -99,6 +100,11 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 		j.fault(t, now, "a segment without SYN before")
 		return
 	}
+	if b := f.before; !f.settled && b != nil && h.Seq == b.iss.Add(1) {
+		f = b
+		j.flows[t] = b
+	}
+	f.before = nil
 	j.window(t, f, h, now)
 	if len(payload) > 0 {
 		j.payload(t, f, h, payload, now)
