@@ -205,6 +205,10 @@ func (c *conn) Accept(ctx context.Context, qp verbs.QP, private []byte) error {
 }
 
 func (c *conn) acceptWait(ctx context.Context, q *QP, private []byte) (err error) {
+	if ctx.Err() != nil {
+		c.call(c.abort)
+		return context.Cause(ctx)
+	}
 	if e := c.call(func() { err = c.accept(q, private) }); e != nil || err != nil {
 		return errors.Join(e, err)
 	}
@@ -224,8 +228,16 @@ func (c *conn) accept(qp *QP, private []byte) error {
 		return err
 	}
 	defer c.iw.Wake()
-	return c.iw.Accept(&qp.core, startup.Answer{PrivateData: private, IRD: uint16(qp.cfg.IRD),
-		ORD: uint16(qp.cfg.ORD)})
+	return lapsed(c.iw.Accept(&qp.core, startup.Answer{PrivateData: private,
+		IRD: uint16(qp.cfg.IRD), ORD: uint16(qp.cfg.ORD)}))
+}
+
+// lapsed is the word of the verbs for an answer that comes too late.
+func lapsed(err error) error {
+	if errors.Is(err, iwarp.ErrNotAsked) {
+		return verbs.ErrLapsed
+	}
+	return err
 }
 
 // answered reports whether it is too late to answer the peer's request.
@@ -239,7 +251,7 @@ func (c *conn) Reject(private []byte) error {
 			err = verbs.ErrLapsed
 			return
 		}
-		err = c.iw.Reject(startup.Answer{PrivateData: private})
+		err = lapsed(c.iw.Reject(startup.Answer{PrivateData: private}))
 		c.iw.Wake()
 	})
 	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.remote), errors.Join(e, err))

@@ -10,7 +10,9 @@ import (
 // CQ is verbs.CQ of the engine. Workers fill it.
 type CQ struct {
 	ring    *fifo[verbs.Completion]
+	dev     *Device // nil for a sink
 	overrun atomic.Bool
+	closed  atomic.Bool
 	users   atomic.Int32 // sides of queue pairs
 	armed   atomic.Bool
 	changed chan struct{}
@@ -20,9 +22,13 @@ type CQ struct {
 // CreateCQ implements verbs.Device.
 func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
 	c, err := newCQ(depth)
+	if err == nil && d.isClosed() {
+		err = verbs.ErrClosed
+	}
 	if err != nil {
 		return nil, verbs.Wrap("ibv_create_cq", err)
 	}
+	c.dev = d
 	return c, nil
 }
 
@@ -49,6 +55,8 @@ func (c *CQ) Close() error {
 	if c.users.Load() > 0 {
 		return verbs.Wrap("ibv_destroy_cq", verbs.ErrBusy)
 	}
+	c.closed.Store(true)
+	c.wake()
 	return nil
 }
 
@@ -57,17 +65,35 @@ func (c *CQ) Close() error {
 // XDPConfig.Consumer answers, 100 times and more with time.Sleep or runtime.Gosched in the loop. Without a processor
 // to spare use Consumer, or Wait.
 func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
+	if n = c.pop(dst); n > 0 || len(dst) == 0 {
+		return n, nil
+	}
+	switch {
+	case c.closed.Load():
+		return 0, verbs.ErrClosed
+	case c.overrun.Load():
+		return 0, verbs.ErrCQOverrun
+	case c.dev != nil && c.dev.over.Load():
+		if n = c.pop(dst); n == 0 { // the last ones came before that was set
+			err = verbs.ErrClosed
+		}
+	}
+	return n, err
+}
+
+func (c *CQ) pop(dst []verbs.Completion) (n int) {
 	for n < len(dst) && c.ring.Pop(&dst[n]) {
 		n++
 	}
-	if n == 0 && c.overrun.Load() {
-		return 0, verbs.ErrCQOverrun
-	}
-	return n, nil
+	return n
 }
 
 // Wait implements verbs.CQ.
 func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
+	var ended chan struct{}
+	if c.dev != nil {
+		ended = c.dev.ended
+	}
 	for {
 		if n, err := c.Poll(dst); n > 0 || err != nil {
 			return n, err
@@ -79,6 +105,7 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 		}
 		select {
 		case <-c.changed:
+		case <-ended:
 		case <-ctx.Done():
 			c.armed.Store(false)
 			return 0, context.Cause(ctx)
@@ -96,10 +123,15 @@ func (c *CQ) push(v *verbs.Completion) bool {
 		c.overrun.Store(true)
 	}
 	if c.armed.Load() && c.armed.CompareAndSwap(true, false) {
-		select {
-		case c.changed <- struct{}{}:
-		default:
-		}
+		c.wake()
 	}
 	return ok
+}
+
+// wake makes who waits look again.
+func (c *CQ) wake() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
 }

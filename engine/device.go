@@ -3,8 +3,11 @@
 package engine
 
 import (
+	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,10 +64,13 @@ type Device struct {
 	failed  chan struct{}
 	failure error
 	closing chan struct{} // closed by Close
+	over    atomic.Bool   // Close is done: no completion comes any more
+	ended   chan struct{} // closed then
 
-	mu     sync.Mutex
-	closed bool
-	relays []*loop // without connections, beside loops
+	mu        sync.Mutex
+	closed    bool
+	listeners map[io.Closer]bool // that are open
+	relays    []*loop            // without connections, beside loops
 }
 
 func newDevice(o Options) *Device {
@@ -72,7 +78,8 @@ func newDevice(o Options) *Device {
 		o.Peers = budget.NewPeers(nil)
 	}
 	o.Keepalive.complete()
-	d := &Device{opt: o, log: o.Log, failed: make(chan struct{}), closing: make(chan struct{})}
+	d := &Device{opt: o, log: o.Log, failed: make(chan struct{}), closing: make(chan struct{}),
+		ended: make(chan struct{}), listeners: map[io.Closer]bool{}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -108,19 +115,53 @@ func (d *Device) Transport() verbs.Transport { return d.drv.describe() }
 // stays as it is. It waits for no worker.
 func (d *Device) Detach() error { return d.drv.detach() }
 
-// Close ends every connection with RST, takes the program off the interface and gives ports and queues back.
+// Close ends every connection with RST, takes the program off the interface and gives ports and queues back. What
+// waits fails with net.ErrClosed, and so does what is called later.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
 		d.mu.Unlock()
+		<-d.ended
 		return nil
 	}
 	d.closed = true
+	open := slices.Collect(maps.Keys(d.listeners))
 	d.mu.Unlock()
 	close(d.closing)
+	for _, l := range open {
+		l.Close()
+	}
 	err := d.drv.close()
 	d.closeTotals()
+	d.over.Store(true)
+	close(d.ended)
 	return err
+}
+
+func (d *Device) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
+// opened has Close close a listener that is open now; it fails on a closed device.
+func (d *Device) opened(l io.Closer) error {
+	d.mu.Lock()
+	if !d.closed {
+		d.listeners[l] = true
+		d.mu.Unlock()
+		return nil
+	}
+	d.mu.Unlock()
+	l.Close()
+	return verbs.ErrClosed
+}
+
+// forget is for a listener that is being closed.
+func (d *Device) forget(l io.Closer) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.listeners, l)
 }
 
 // Footprint returns the octets that this process allocates at most for a queue pair and its connection,

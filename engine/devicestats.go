@@ -61,7 +61,8 @@ func (x *xdpDriver) counters() (list []QueueStats) {
 	return list
 }
 
-// Stats returns the counters, each worker's at one moment of its own.
+// Stats returns the counters, each worker's at one moment of its own. It fails with ErrDefect where a worker's are in
+// disorder; after Close they are the last ones.
 func (d *Device) Stats() (s Stats, err error) {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {

@@ -17,6 +17,9 @@ import (
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, qp verbs.QP,
 	cfg verbs.ConnConfig) error {
 	q, err := d.qp(qp)
+	if err == nil && d.isClosed() {
+		err = verbs.ErrClosed
+	}
 	if err == nil {
 		err = d.dial(ctx, remote, q, &cfg)
 	}

@@ -41,7 +41,7 @@ type kernelDriver struct {
 	closing sync.Once
 }
 
-// OpenKernel makes a device on the kernel's sockets.
+// OpenKernel makes a device on the kernel's sockets. It does not fail.
 func OpenKernel(cfg KernelConfig) (*Device, error) {
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {

@@ -163,8 +163,8 @@ func (k *Kit) take(from *[]int, make func() (int, error)) (int, error) {
 	return fd, err
 }
 
-// Await returns when an interface of that name exists and is up where the kit's devices are, or ctx is done. Without a
-// device so far, and with a nil Kit, it does not wait.
+// Await returns when an interface of that name exists and is up where the kit's devices are, and with the context's
+// error when ctx is done. Without a device so far, and with a nil Kit, it does not wait.
 func (k *Kit) Await(ctx context.Context, name string) error {
 	home := k.space()
 	if home == nil {

@@ -34,6 +34,9 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int,
 		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
 	}
 	l.addr = got
+	if err := d.opened(l); err != nil {
+		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
+	}
 	return l, nil
 }
 
@@ -57,6 +60,7 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 // Close implements verbs.Listener.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
+		l.dev.forget(l)
 		l.dev.drv.unlisten(l)
 		close(l.closed)
 	})

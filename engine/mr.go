@@ -29,8 +29,8 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 	return p.RegMRIOVA(mem, 0, access)
 }
 
-// RegMRIOVA is RegMR with the TO of the first octet: peers of programs in C name memory by its
-// address.
+// RegMRIOVA is RegMR with the TO of the first octet: peers of programs in C name memory by its address. It fails as
+// RegMR does.
 func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
 	attr := ddp.Attr{Access: access, Base: iova, Shared: len(p.pds) > 1, Owner: m}

@@ -29,7 +29,7 @@ type QP struct {
 	loop atomic.Pointer[loop] // set once the queue pair has a connection
 
 	doorbell doorbell
-	closed   sync.Once
+	closed   atomic.Bool
 
 	// The worker's.
 	core    rdmap.QP

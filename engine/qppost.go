@@ -16,7 +16,7 @@ func (q *QP) PostSend(wr *verbs.SendWR) error {
 	if l == nil {
 		return verbs.ErrNotReady
 	}
-	if l.over.Load() {
+	if l.over.Load() || q.closed.Load() {
 		return verbs.ErrClosed
 	}
 	if err := q.fits(wr); err != nil {
@@ -47,7 +47,7 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 			q.cfg.MaxSGE)
 	}
 	l := q.loop.Load()
-	if l != nil && l.over.Load() {
+	if l != nil && l.over.Load() || q.closed.Load() {
 		return verbs.ErrClosed
 	}
 	if !q.rq.put(func(p *postedRecv) { p.load(wr) }) {

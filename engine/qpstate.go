@@ -215,12 +215,13 @@ func (q *QP) Disconnect() error {
 
 // Close implements verbs.QP.
 func (q *QP) Close() error {
+	again := q.closed.Swap(true)
 	q.end()
-	q.closed.Do(func() {
+	if !again {
 		q.send.users.Add(-1)
 		q.recv.users.Add(-1)
 		q.srq.leave()
-	})
+	}
 	return nil
 }
 
@@ -253,7 +254,7 @@ const (
 
 // Shutdown ends the connection in order: it waits until no work is under way in either direction, closes, and
 // waits until the peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown
-// returns ctx's error.
+// returns ctx's error. It fails with ErrNotReady before there is a connection.
 func (q *QP) Shutdown(ctx context.Context) error {
 	l := q.loop.Load()
 	if l == nil {

@@ -72,7 +72,7 @@ func (s *SRQ) PostRecv(wr *verbs.RecvWR) error {
 		return fmt.Errorf("%w: %d pieces, the queue takes %d", verbs.ErrInvalid, len(wr.SGL),
 			s.cfg.MaxSGE)
 	}
-	if s.closed.Load() {
+	if s.closed.Load() || s.pd.dev.over.Load() {
 		return verbs.ErrClosed
 	}
 	var i int32

@@ -24,6 +24,9 @@ func (d *Device) xdp() (*xdpDriver, error) {
 	if !ok {
 		return nil, verbs.ErrTransport
 	}
+	if d.isClosed() {
+		return nil, verbs.ErrClosed
+	}
 	return x, nil
 }
 
@@ -37,7 +40,8 @@ func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
 	return c
 }
 
-// ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended.
+// ConnectStream starts an active open and returns at once; Poll tells when it is Connected or Ended. It fails with
+// EADDRINUSE, ENETUNREACH or what else the route says, and ErrTransport of package verbs on the kernel's sockets.
 func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (*Stream, error) {
 	x, err := d.xdp()
 	if err != nil {
@@ -84,7 +88,8 @@ type StreamListener struct {
 	changed chan struct{}
 }
 
-// ListenStream waits for connections at addr.
+// ListenStream waits for connections at addr. It fails as Listen does, and with ErrTransport of package verbs on the
+// kernel's sockets.
 func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig) (*StreamListener,
 	error) {
 	x, err := d.xdp()
@@ -112,6 +117,9 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 		port.Close()
 		return nil, fmt.Errorf("listen on %v: %w", addr, err)
 	}
+	if err := d.opened(l); err != nil {
+		return nil, fmt.Errorf("listen on %v: %w", addr, err)
+	}
 	return l, nil
 }
 
@@ -131,7 +139,7 @@ func (l *StreamListener) accepted(s *Stream) (stack.Upper, error) {
 	return s.bytes, nil
 }
 
-// Accept returns the next connection, ErrAgain when none waits.
+// Accept returns the next connection. It fails with EAGAIN when none waits, and with net.ErrClosed after Close.
 func (l *StreamListener) Accept() (*Stream, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,6 +171,7 @@ func (l *StreamListener) Close() error {
 	if was {
 		return nil
 	}
+	l.x.dev.forget(l)
 	l.x.unlistenStack(l.port.Addr())
 	for _, s := range left {
 		s.Abort()
@@ -172,7 +181,7 @@ func (l *StreamListener) Close() error {
 }
 
 // Barrier returns when every frame that the device had received before the call was processed, and what that
-// made it send has left.
+// made it send has left. It fails with ErrTransport of package verbs on the kernel's sockets.
 func (d *Device) Barrier() error {
 	x, err := d.xdp()
 	if err != nil {

@@ -115,7 +115,7 @@ func (l *loop) totals() Totals {
 }
 
 // Totals returns the sums, which are up to date with each connection at a moment of its own. After Close
-// they are the last ones.
+// they are the last ones. It fails with ErrDefect where a worker's are in disorder.
 func (d *Device) Totals() (t Totals, err error) {
 	for _, l := range d.loops {
 		var v living

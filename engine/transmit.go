@@ -6,6 +6,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/engine/host/ethtool"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/ring/gso"
 )
@@ -66,8 +67,8 @@ func (c *XDPConfig) chooseTransmit(link int, kind string) error {
 			}
 		}
 	default:
-		return fmt.Errorf("transmit %q: there are %q, %q, %q and %q", c.Transmit, TransmitXDP,
-			TransmitGSO, TransmitLive, TransmitAuto)
+		return fmt.Errorf("%w: transmit %q: there are %q, %q, %q and %q", verbs.ErrInvalid,
+			c.Transmit, TransmitXDP, TransmitGSO, TransmitLive, TransmitAuto)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ var ErrBusy = fmt.Errorf(
 
 // Upgrade starts MPA as initiator on a stream that was used before (delayed start-up, RFC 5044, 7.1.4, figure
 // 9): what was written goes first, and what the peer sends from now on is MPA's. It returns when qp can be
-// used; the stream itself is not usable any more, whatever the outcome.
+// used; the stream itself is not usable any more, whatever the outcome. It fails as Dial does, and with ErrBusy.
 func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.ConnConfig) error {
 	qp, err := d.qp(v)
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.C
 }
 
 // AwaitRequest is the responder's part: it returns the MPA Request that the peer sends on a stream that was
-// used before.
+// used before. It fails with what ended the connection, ErrBusy, and the context's error.
 func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
 	cfg verbs.ConnConfig) (*verbs.ConnRequest, error) {
 	m, err := d.mpaConfig(&cfg, s.remote.Addr())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"xwarp/bpf"
 	"xwarp/engine/host/localaddr"
@@ -90,7 +91,8 @@ type xdpDriver struct {
 // OpenXDP attaches the steering program to an interface of the calling thread's network namespace, and starts
 // a worker for each queue. Everything that no listener or connection claims stays with the host's kernel. It
 // needs CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON, and CAP_SYS_ADMIN in another network namespace
-// than the program's.
+// than the program's: EPERM. It fails with ENODEV without that interface, EBUSY when another program has it or a queue,
+// EINVAL for a configuration that cannot be, and ErrSpent; the text says what to do.
 func OpenXDP(cfg XDPConfig) (d *Device, err error) {
 	if home := cfg.Kit.space(); home != nil { // where the interface was before
 		e := home.Do(func() error { d, err = openXDP(cfg); return nil })
@@ -104,6 +106,9 @@ func openXDP(cfg XDPConfig) (*Device, error) {
 	defer runtime.UnlockOSThread()
 	nic, err := netlink.LinkByName(cfg.Interface)
 	if err != nil {
+		if _, none := errors.AsType[netlink.LinkNotFoundError](err); none {
+			err = unix.ENODEV
+		}
 		return nil, fmt.Errorf("interface %q: %w (see: ip link)", cfg.Interface, err)
 	}
 	asked := cfg.MTU
@@ -149,15 +154,15 @@ func openXDP(cfg XDPConfig) (*Device, error) {
 func (c *XDPConfig) complete(nic netlink.Link) error {
 	a := nic.Attrs()
 	if len(a.HardwareAddr) != 6 {
-		return fmt.Errorf("interface %q has no Ethernet address: iWARP over AF_XDP needs an "+
-			"Ethernet interface", c.Interface)
+		return fmt.Errorf("%w: interface %q has no Ethernet address: iWARP over AF_XDP needs an "+
+			"Ethernet interface", verbs.ErrInvalid, c.Interface)
 	}
 	if c.MTU == 0 {
 		c.MTU = a.MTU
 	}
 	if c.MTU > a.MTU {
-		return fmt.Errorf("MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
-			c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
+		return fmt.Errorf("%w: MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
+			verbs.ErrInvalid, c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
 	if c.BusyPoll == 0 {
 		c.BusyPoll = DefaultBusyPoll

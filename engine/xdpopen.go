@@ -12,6 +12,7 @@ import (
 	"xwarp/engine/host/localaddr"
 	"xwarp/engine/host/neigh"
 	"xwarp/engine/stack"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/ring/live"
 )
@@ -192,12 +193,13 @@ func (x *xdpDriver) close() error {
 	return errors.Join(errs...)
 }
 
-// SetAllow replaces XDPConfig.Allow. Connections that are there stay.
+// SetAllow replaces XDPConfig.Allow. Connections that are there stay. It fails with ErrTransport of package verbs on
+// the kernel's sockets.
 func (d *Device) SetAllow(from []netip.Prefix) error {
 	x, ok := d.drv.(*xdpDriver)
 	if !ok {
-		return fmt.Errorf(
-			"device: on the kernel's sockets the host's firewall decides who may connect")
+		return fmt.Errorf("%w: on the kernel's sockets the host's firewall decides who may connect",
+			verbs.ErrTransport)
 	}
 	return x.steer.SetPeers(from)
 }

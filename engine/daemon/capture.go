@@ -16,6 +16,7 @@ import (
 
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
 	"xwarp/ring"
 	"xwarp/ring/monitor"
 	"xwarp/ring/pcapng"
@@ -81,7 +82,7 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 	}
 	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
 		return nil, nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d octets "+
-			"of each frame", control.ErrFrame, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
+			"of each frame", verbs.ErrInvalid, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
 	}
 	hub, err := s.dev.tapped()
 	if err != nil {

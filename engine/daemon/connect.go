@@ -70,11 +70,11 @@ func (s *session) connect(ctx context.Context, r *control.Request) (any, error) 
 		return nil, err
 	}
 	if !a.Remote.IsValid() || a.Remote.Port() == 0 {
-		return nil, fmt.Errorf("%w: connect needs a remote address with a port", control.ErrFrame)
+		return nil, fmt.Errorf("%w: connect needs a remote address with a port", verbs.ErrInvalid)
 	}
 	if a.Patience < 0 || a.Patience > control.MaxPatience {
 		return nil, fmt.Errorf("%w: connect with a patience of %d ms, at most %d",
-			control.ErrFrame, a.Patience, control.MaxPatience)
+			verbs.ErrInvalid, a.Patience, control.MaxPatience)
 	}
 	if a.Local.Port() != 0 {
 		if err := s.checkPort(a.Local.Port()); err != nil {
@@ -141,7 +141,7 @@ func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
 	}
 	if !a.Addr.IsValid() || a.Backlog < 0 || a.Backlog > control.MaxBacklog {
 		return nil, nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d",
-			control.ErrFrame, a.Addr, a.Backlog, control.MaxBacklog)
+			verbs.ErrInvalid, a.Addr, a.Backlog, control.MaxBacklog)
 	}
 	if err := s.checkPort(a.Addr.Port()); err != nil {
 		return nil, nil, err
@@ -249,6 +249,9 @@ func (s *session) accept(ctx context.Context, r *control.Request) (any, error) {
 	c, err := s.answer(a.Handle)
 	if err == nil {
 		err = s.open(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
+		if err != nil {
+			c.r.Reject(nil) // where it was not answered: nobody can any more
+		}
 	}
 	s.unclaim(q, err)
 	if err != nil {

@@ -103,7 +103,7 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 				control.ErrFrame, len(files))
 	}
 	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxOffset {
-		return nil, nil, fmt.Errorf("%w: a region of %d octets at %d", control.ErrFrame, a.Length,
+		return nil, nil, fmt.Errorf("%w: a region of %d octets at %d", verbs.ErrInvalid, a.Length,
 			a.Offset)
 	}
 	p, err := find(s, s.pds, a.PD, "protection domain")
@@ -173,7 +173,7 @@ func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
 		return nil, nil, err
 	}
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
-		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", control.ErrFrame,
+		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", verbs.ErrInvalid,
 			a.Depth, control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)

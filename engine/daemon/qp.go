@@ -68,7 +68,7 @@ func checkQP(a *control.CreateQPArgs) error {
 		{"ird", a.IRD, 0, rdmap.MaxIRD}, {"ord", a.ORD, 0, rdmap.MaxORD},
 	} {
 		if l.got < l.least || l.got > l.most {
-			return fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", control.ErrFrame,
+			return fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", verbs.ErrInvalid,
 				l.name, l.got, l.least, l.most)
 		}
 	}

@@ -13,15 +13,17 @@ type Device interface {
 	Transport() Transport
 
 	// Alloc returns n octets of zeroed, page-aligned memory for regions, which takes room when it is touched. Memory
-	// from here can be registered with every device; a daemon's device takes no other. It fails with ENOMEM.
+	// from here can be registered with every device; a daemon's device takes no other. It fails with ENOMEM, and EINVAL
+	// for less than one octet.
 	Alloc(n int) ([]byte, error)
-	// Free gives memory back that Alloc returned. No region may be in it any more.
+	// Free gives memory back that Alloc returned. No region may be in it any more. It fails with EINVAL for other
+	// memory.
 	Free(mem []byte) error
 
 	// AllocPD makes a protection domain. It fails with ENOMEM when there are as many as there may be.
 	AllocPD() (PD, error)
-	// CreateCQ makes a completion queue for at least depth completions, at most MaxCQDepth (EINVAL). It must have room
-	// for every work request that may be outstanding on the queue pairs that use it.
+	// CreateCQ makes a completion queue for at least depth completions, from 1 to MaxCQDepth (EINVAL). It must have
+	// room for every work request that may be outstanding on the queue pairs that use it.
 	CreateCQ(depth int) (CQ, error)
 	// CreateSRQ makes a receive queue that queue pairs share. It fails with EINVAL for values out of range and
 	// a domain of another device.
@@ -36,10 +38,12 @@ type Device interface {
 	// context's error; the attempt is over then.
 	Dial(ctx context.Context, remote netip.AddrPort, qp QP, cfg ConnConfig) error
 	// Listen waits for connections at addr: one of the host's addresses, or the unspecified one for all; port 0 takes a
-	// free one. backlog is how many requests wait for Accept [DefaultBacklog]. It fails with EADDRINUSE.
+	// free one. backlog is how many requests wait for Accept [DefaultBacklog]. It fails with EADDRINUSE, EADDRNOTAVAIL
+	// for an address that the host does not have, and EACCES where who asks may not have the port.
 	Listen(addr netip.AddrPort, backlog int, cfg ConnConfig) (Listener, error)
 
-	// Close ends every connection with RST and gives everything back.
+	// Close ends every connection with RST and gives everything back. What waits then, and every later call, fails with
+	// net.ErrClosed. It may be called again.
 	Close() error
 }
 
@@ -70,16 +74,19 @@ type MR interface {
 	Remote() RemoteMR
 	// Err returns why the memory is lost, such as when the file behind it was shortened; nil while it is not.
 	Err() error
-	// Close makes the STag name nothing; it fails with EBUSY while work requests point into the region.
+	// Close makes the STag name nothing; it fails with EBUSY while work requests point into the region, and may be
+	// called again.
 	Close() error
 }
 
 // CQ is a completion queue. Any goroutine may poll it.
 type CQ interface {
-	// Poll moves up to len(dst) completions into dst and returns how many. It never blocks. It fails with ErrCQOverrun
-	// when the queue was too small once, and with ErrClosed.
+	// Poll moves up to len(dst) completions into dst and returns how many. It never blocks. When there is none, it
+	// fails with ErrCQOverrun if the queue was too small once, and with ErrClosed after Close of the queue or its
+	// device.
 	Poll(dst []Completion) (int, error)
-	// Wait is Poll that blocks until there is at least one completion or ctx is done.
+	// Wait is Poll that blocks until there is at least one completion, Poll fails, or ctx is done: it fails with the
+	// context's error then.
 	Wait(ctx context.Context, dst []Completion) (int, error)
 	// Close gives the queue back; it fails with EBUSY while queue pairs use it.
 	Close() error
@@ -111,13 +118,16 @@ type QP interface {
 	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for
 	// ErrNotReady, and with EINVAL for a queue pair with an SRQ.
 	PostRecv(wr *RecvWR) error
-	// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed.
+	// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed. It
+	// fails with ErrNotReady before there is one.
 	Disconnect() error
-	// Close ends the connection abortively if there still is one, and gives back what the queue pair has.
+	// Close ends the connection abortively if there still is one, and gives back what the queue pair has. It may be
+	// called again.
 	Close() error
 	// Down is closed when the connection left full operation, or will never get there; Err says why.
 	Down() <-chan struct{}
-	// Err returns why the connection ended: nil while it is up and after a graceful close.
+	// Err returns why the connection ended: a *ulpdu.Error when either end sent a Terminate, ECONNRESET, ETIMEDOUT,
+	// ErrLapsed or what else Dial and Accept return; nil while it is up and after a graceful close.
 	Err() error
 	// Params returns what MPA agreed on, the peer's private data with it; nil before the connection is established.
 	Params() *startup.Params
@@ -134,7 +144,8 @@ type QP interface {
 type Listener interface {
 	// Addr returns where it listens.
 	Addr() netip.AddrPort
-	// Accept returns the next connection request; after Close it fails with ErrListenerClosed.
+	// Accept returns the next connection request. It fails with ErrListenerClosed after Close, and with the context's
+	// error.
 	Accept(ctx context.Context) (*ConnRequest, error)
 	// Close stops listening; connections stay, and requests that wait are rejected.
 	Close() error
@@ -154,8 +165,9 @@ type ConnRequest struct {
 type Answerer interface {
 	// Accept makes qp the end of the connection, sends private data along, and returns when the connection can be
 	// used. It fails with ErrLapsed when the peer went away before, with ErrHasConn, with what ended the connection,
-	// and with the context's error: the connection is reset then.
+	// and with the context's error: the connection is reset then, also when the context was done before.
 	Accept(ctx context.Context, qp QP, private []byte) error
-	// Reject answers no; the peer gets private data along with it.
+	// Reject answers no; the peer gets private data along with it. It fails with ErrLapsed when the peer went away
+	// before, and after an answer.
 	Reject(private []byte) error
 }

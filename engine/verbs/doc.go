@@ -16,5 +16,5 @@
 //
 // Errors carry the name of the call, as "ibv_reg_mr: …". errors.Is finds the errors of this package in them, the
 // numbers of package syscall that the call of the same name in C has, net.ErrClosed and the errors of contexts;
-// errors.As finds a *ulpdu.Error where the connection ended with a Terminate.
+// errors.As finds a *ulpdu.Error where the connection ended with a Terminate. This holds for what a daemon says, too.
 package verbs

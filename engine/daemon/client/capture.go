@@ -15,7 +15,8 @@ type Capture struct {
 	handle   control.Handle
 }
 
-// Capture begins a capture. Only the operator may, and who the daemon's configuration names.
+// Capture begins a capture. Only the operator may, and who the daemon's configuration names; others get EACCES. It
+// fails with EINVAL for a filter that cannot be.
 func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Capture, error) {
 	var r control.Object
 	files, err := d.call(ctx, control.OpCapture, args, &r)

@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"xwarp/ddp"
 	"xwarp/engine"
@@ -95,47 +93,6 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-func TestRejected(t *testing.T) {
-	_, socket := kernelDaemon(t, "")
-	a, b := verbstest.New(t, open(t, socket), 4096), open(t, socket)
-	l, err := b.Listen(loopback, 0, verbs.ConnConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := context.Background()
-	go func() {
-		r, err := l.Accept(ctx)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		if err := r.Reject([]byte("no")); err != nil {
-			t.Error(err)
-		}
-		if err := r.Reject(nil); !errors.Is(err, verbs.ErrLapsed) {
-			t.Errorf("a second answer: %v", err)
-		}
-	}()
-	if err := a.Dev.Dial(ctx, l.Addr(), a.QP, verbs.ConnConfig{}); !errors.Is(err,
-		verbs.ErrRejected) {
-		t.Errorf("Dial: %v", err)
-	}
-	canceled, cancel := context.WithCancel(ctx)
-	time.AfterFunc(time.Millisecond, cancel)
-	if _, err := l.Accept(canceled); !errors.Is(err, context.Canceled) {
-		t.Errorf("Accept with a context that ends: %v", err)
-	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := l.Accept(ctx); !errors.Is(err, verbs.ErrListenerClosed) {
-		t.Errorf("Accept after Close: %v", err)
-	}
-	if err := a.QP.PostSend(&verbs.SendWR{}); !errors.Is(err, verbs.ErrNotReady) {
-		t.Errorf("PostSend without a connection: %v", err)
-	}
-}
-
 // TestReceivesComeFirst: what was posted before the connection is there when the peer sends at once.
 func TestReceivesComeFirst(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
@@ -182,4 +139,10 @@ func TestReceivesComeFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestErrors: the client keeps the contract.
+func TestErrors(t *testing.T) {
+	_, socket := kernelDaemon(t, "")
+	verbstest.Errors(t, open(t, socket), open(t, socket), loopback.Addr())
 }

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -58,6 +59,7 @@ type Device struct {
 	srqs   map[control.Handle]*SRQ
 	arenas []*arena
 	err    error         // set before gone is closed
+	over   atomic.Bool   // err is set
 	gone   chan struct{} // closed when the connection to the daemon ended
 }
 
@@ -68,10 +70,12 @@ type answer struct {
 }
 
 // Open connects to the daemon whose control socket is at path, and uses its first device. An empty path is
-// what SocketVariable says, else DefaultPath.
+// what SocketVariable says, else DefaultPath. It fails as OpenConfig does.
 func Open(path string) (*Device, error) { return OpenConfig(Config{Path: path}) }
 
-// OpenConfig connects to a daemon.
+// OpenConfig connects to a daemon. It fails with ENOENT or ECONNREFUSED when none is there, EACCES when this user may
+// not use it, ENOMEM when the user has as many programs as he may, and a *control.Error that says why else the daemon
+// does not want this program.
 func OpenConfig(cfg Config) (*Device, error) {
 	if cfg.Path == "" {
 		cfg.Path = cmp.Or(os.Getenv(SocketVariable), DefaultPath)
@@ -277,13 +281,14 @@ func (d *Device) end(err error) {
 	if !errors.Is(err, verbs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", ErrDaemonGone, err)
 	}
-	d.conn.Close()
+	defer d.conn.Close() // later, so that its reader has nothing to say
 	d.mu.Lock()
 	if d.err != nil {
 		d.mu.Unlock()
 		return
 	}
 	d.err = err
+	d.over.Store(true)
 	calls := d.calls
 	d.calls = nil
 	qps := slices.Collect(maps.Values(d.qps))
@@ -329,13 +334,14 @@ func (d *Device) Transport() verbs.Transport {
 	return t
 }
 
-// Snapshot returns what the daemon has, as far as this user may see it.
+// Snapshot returns what the daemon has, as far as this user may see it. It fails with the context's error.
 func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
 	_, err = d.call(ctx, control.OpSnapshot, nil, &s)
 	return s, err
 }
 
-// FlushExport returns when what peers wrote into an exported file is on the disk. Only the operator may.
+// FlushExport returns when what peers wrote into an exported file is on the disk. Only the operator may; others get
+// EACCES, as with Confirm. It fails with the number of the disk's error, and the context's error.
 func (d *Device) FlushExport(ctx context.Context, name string) error {
 	_, err := d.call(ctx, control.OpFlush, control.FlushArgs{Export: name}, nil)
 	return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +25,7 @@ type arena struct {
 // Alloc implements verbs.Device.
 func (d *Device) Alloc(n int) ([]byte, error) {
 	if n <= 0 {
-		return nil, fmt.Errorf("%d octets of memory: there must be one at least", n)
+		return nil, fmt.Errorf("%d octets of memory: %w", n, unix.EINVAL)
 	}
 	m, err := control.NewMemory("xwarp-mr", n)
 	if err != nil {
@@ -44,7 +45,7 @@ func (d *Device) Free(mem []byte) error {
 	})
 	if i < 0 {
 		d.mu.Unlock()
-		return verbs.ErrNotShared
+		return fmt.Errorf("%w: the memory is not from this device's Alloc", verbs.ErrInvalid)
 	}
 	a := d.arenas[i]
 	d.arenas = slices.Delete(d.arenas, i, i+1)
@@ -75,6 +76,7 @@ func (d *Device) locate(mem []byte) (fd int, offset uint64, err error) {
 type PD struct {
 	dev    *Device
 	handle control.Handle
+	closed atomic.Bool
 }
 
 // AllocPD implements verbs.Device.
@@ -83,12 +85,24 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	if err := d.ask(control.OpAllocPD, nil, &r); err != nil {
 		return nil, err
 	}
-	return &PD{d, r.Handle}, nil
+	return &PD{dev: d, handle: r.Handle}, nil
 }
 
 // Close implements verbs.PD.
 func (p *PD) Close() error {
-	return p.dev.ask(control.OpFreePD, control.Object{Handle: p.handle}, nil)
+	return p.dev.closeOnce(&p.closed, control.OpFreePD, p.handle)
+}
+
+// closeOnce has the daemon close an object, unless it did before.
+func (d *Device) closeOnce(closed *atomic.Bool, op control.Op, h control.Handle) error {
+	if closed.Load() {
+		return nil
+	}
+	err := d.ask(op, control.Object{Handle: h}, nil)
+	if err == nil {
+		closed.Store(true)
+	}
+	return err
 }
 
 // MR is verbs.MR of a daemon.
@@ -97,6 +111,7 @@ type MR struct {
 	handle control.Handle
 	at     verbs.RemoteMR
 	mem    []byte
+	closed atomic.Bool
 }
 
 // RegMR implements verbs.PD; mem is a piece of what Device.Alloc returned.
@@ -114,7 +129,8 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 
 // RegMRFd registers length octets at offset of a memfd of the caller's own, which has F_SEAL_SHRINK. Bytes of
 // the region is nil. Nobody may punch holes into it before Close returned: the region would be lost, and the
-// connections that come to touch the hole.
+// connections that come to touch the hole. It fails as RegMR does, and with EINVAL for a descriptor that is none
+// of these.
 func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.MR, error) {
 	if err := populate(fd, offset, length); err != nil {
 		return nil, err
@@ -160,7 +176,7 @@ func (p *PD) register(fd int, offset, length uint64, access verbs.Access,
 	at := verbs.RemoteMR{
 		Access: access &^ verbs.LocalWrite, STag: r.STag, Base: r.Base, Length: length,
 	}
-	return &MR{p.dev, r.Handle, at, mem}, nil
+	return &MR{dev: p.dev, handle: r.Handle, at: at, mem: mem}, nil
 }
 
 // STag implements verbs.MR.
@@ -182,5 +198,5 @@ func (m *MR) Err() error { return nil }
 
 // Close implements verbs.MR.
 func (m *MR) Close() error {
-	return m.dev.ask(control.OpDeregMR, control.Object{Handle: m.handle}, nil)
+	return m.dev.closeOnce(&m.closed, control.OpDeregMR, m.handle)
 }

@@ -37,17 +37,17 @@ func (r *postRing) close() {
 func (r *postRing) post(put func([]byte)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ring == nil {
+	switch {
+	case r.ring == nil:
 		return verbs.ErrClosed
+	case r.dev.over.Load():
+		return r.dev.failed()
 	}
 	slot, err := r.ring.Next()
 	switch {
 	case err != nil:
 		return err
 	case slot == nil:
-		if err := r.dev.failed(); err != nil {
-			return err
-		}
 		return verbs.ErrQueueFull
 	}
 	put(slot)

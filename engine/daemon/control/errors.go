@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"xwarp/engine/verbs"
+	"xwarp/mpa/ulpdu"
 )
 
 // Code says what kind of error a text is about, for programs.
@@ -17,7 +18,7 @@ const (
 	CodeVersion    Code = "version"    // no common version
 	CodeUnknown    Code = "unknown"    // no such op, device, export or handle
 	CodePermission Code = "permission" // the daemon's configuration does not allow it
-	CodeQuota      Code = "quota"      // the user has as much as the configuration allows
+	CodeQuota      Code = "quota"      // the user has as much as the configuration allows: ENOMEM
 	CodeBusy       Code = "busy"       // the object is in use
 	CodeNotReady   Code = "not_ready"  // the queue pair is not connected
 	CodeRejected   Code = "rejected"   // the peer's consumer said no
@@ -35,6 +36,15 @@ type Error struct {
 	Errno syscall.Errno `json:"errno,omitempty"` // 0: none
 	// PrivateData is that of the peer's consumer, with CodeRejected.
 	PrivateData []byte `json:"private_data,omitempty"`
+	// Terminate is what ended the connection, when that was a Terminate message.
+	Terminate *Terminate `json:"terminate,omitempty"`
+}
+
+// Terminate is what a Terminate message says (RFC 5040, 4.8).
+type Terminate struct {
+	Layer ulpdu.Layer `json:"layer"`
+	Type  uint8       `json:"etype"`
+	Code  uint8       `json:"code"`
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -54,7 +64,11 @@ var sentinels = []struct {
 	{CodeCanceled, context.Canceled},
 	{CodeCanceled, context.DeadlineExceeded},
 	{CodeInvalid, ErrFrame},
+	{CodeInvalid, verbs.ErrInvalid},
 }
+
+// numbered are errors of the verbs that have a number of their own, and no code.
+var numbered = []error{verbs.ErrHasConn, verbs.ErrStartup}
 
 // Unwrap returns the errors of the code, and of the number.
 func (e *Error) Unwrap() (all []error) {
@@ -63,10 +77,22 @@ func (e *Error) Unwrap() (all []error) {
 			all = append(all, s.err)
 		}
 	}
-	if e.Errno != 0 {
-		all = append(all, e.Errno)
+	if e.Code == CodeRejected {
+		all = append(all, &verbs.Rejection{PrivateData: e.PrivateData})
 	}
-	return all
+	if e.Terminate != nil {
+		all = append(all, ulpdu.Newf(e.Terminate.Layer, e.Terminate.Type, e.Terminate.Code, "%s",
+			e.Text))
+	}
+	if e.Errno == 0 {
+		return all
+	}
+	for _, n := range numbered {
+		if errors.Is(n, e.Errno) {
+			all = append(all, n)
+		}
+	}
+	return append(all, e.Errno)
 }
 
 // AsError returns err as it crosses the socket; nil for nil.
@@ -86,9 +112,14 @@ func AsError(err error) *Error {
 			}
 		}
 	}
-	errors.As(verbs.Wrap("", err), &v.Errno)
+	if !errors.As(verbs.Wrap("", err), &v.Errno) && v.Code == CodeQuota {
+		v.Errno = syscall.ENOMEM
+	}
 	if r := (*verbs.Rejection)(nil); errors.As(err, &r) {
 		v.PrivateData = r.PrivateData
+	}
+	if t := (*ulpdu.Error)(nil); errors.As(err, &t) {
+		v.Terminate = &Terminate{t.Layer, t.Type, t.Code}
 	}
 	return v
 }

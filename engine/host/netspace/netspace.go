@@ -3,6 +3,7 @@ package netspace
 
 import (
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 
@@ -14,6 +15,7 @@ import (
 type Space struct {
 	home netns.NsHandle
 	jobs chan func()
+	over chan struct{} // closed by Close
 	once sync.Once
 }
 
@@ -23,7 +25,7 @@ func Current() (*Space, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network namespace of this thread: %w", err)
 	}
-	n := &Space{home: h, jobs: make(chan func())}
+	n := &Space{home: h, jobs: make(chan func()), over: make(chan struct{})}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -32,8 +34,13 @@ func Current() (*Space, error) {
 		if err != nil {
 			return
 		}
-		for f := range n.jobs {
-			f()
+		for {
+			select {
+			case f := <-n.jobs:
+				f()
+			case <-n.over:
+				return
+			}
 		}
 	}()
 	if err := <-ready; err != nil {
@@ -58,15 +65,20 @@ func Enter(h netns.NsHandle) error {
 	return netns.Set(h)
 }
 
-// Do runs f there and waits for it. A thread that is there already runs it itself: a hand-over costs more than f.
+// Do runs f there and waits for it. A thread that is there already runs it itself: a hand-over costs more than f. It
+// fails with net.ErrClosed after Close.
 func (n *Space) Do(f func() error) error {
 	if n.here() {
 		defer runtime.UnlockOSThread()
 		return f()
 	}
 	done := make(chan error)
-	n.jobs <- func() { done <- f() }
-	return <-done
+	select {
+	case n.jobs <- func() { done <- f() }:
+		return <-done
+	case <-n.over:
+		return net.ErrClosed
+	}
 }
 
 // here reports whether the calling thread is in the namespace, and if so locks the goroutine to it.
@@ -84,7 +96,7 @@ func (n *Space) here() bool {
 
 func (n *Space) Close() {
 	n.once.Do(func() {
-		close(n.jobs)
+		close(n.over)
 		n.home.Close()
 	})
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // ErrInUse is wrapped when a socket of the host, or another engine, has the port.
-var ErrInUse = errors.New("address already in use")
+var ErrInUse error = unix.EADDRINUSE
 
 // Reservation holds a port until it is closed or the process ends.
 type Reservation struct {

@@ -1,0 +1,66 @@
+package engine_test
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
+)
+
+// TestErrors: both transports keep the contract.
+func TestErrors(t *testing.T) {
+	for _, transport := range []string{"kernel", "xdp"} {
+		t.Run(transport, func(t *testing.T) {
+			a, b, at := pairOf(t, transport)
+			verbstest.Errors(t, a, b, at.Addr())
+		})
+	}
+}
+
+// TestOpenErrors: a device that cannot be opened says why by a number, too.
+func TestOpenErrors(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	n, err := topo.New(topo.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	for want, cfg := range map[syscall.Errno]engine.XDPConfig{
+		syscall.ENODEV: {Interface: "nosuch0"},
+		syscall.EINVAL: {Interface: n.A.Link.Name, MTU: 65000},
+		syscall.EBUSY:  {Interface: n.A.Link.Name},
+	} {
+		if err := n.A.Do(func() error {
+			if want == syscall.EBUSY {
+				first, err := engine.OpenXDP(cfg)
+				if err != nil {
+					return err
+				}
+				defer first.Close()
+			}
+			_, err := engine.OpenXDP(cfg)
+			return err
+		}); !errors.Is(err, want) {
+			t.Errorf("OpenXDP: %v, want %v", err, want)
+		}
+	}
+	kernel, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kernel.Close()
+	_, err = kernel.DialStream(t.Context(), netip.MustParseAddrPort("127.0.0.1:1"),
+		engine.StreamConfig{})
+	for call, err := range map[string]error{"DialStream": err, "Barrier": kernel.Barrier(),
+		"SetAllow": kernel.SetAllow(nil)} {
+		if !errors.Is(err, syscall.ENOTSUP) {
+			t.Errorf("%s on the kernel's sockets: %v", call, err)
+		}
+	}
+}
