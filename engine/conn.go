@@ -37,8 +37,8 @@ type conn struct {
 
 	result chan error // one value: established, or why not
 	retry  startup.Retry
-	over   bool         // ended, or given up before it began
-	hold   *budget.Hold // a passive connection on a socket, in the accounts of peers; the stack has the others
+	over   bool           // ended, or given up before it began
+	charge *budget.Charge // a passive connection on a socket, in the accounts of peers; the stack has the others
 }
 
 // carrier is what carries the octets of a connection: an xdpConn or a kernelConn.
@@ -184,7 +184,7 @@ func (c *conn) release() {
 	if l := c.owner.Load(); l != nil {
 		l.sums.leaveConn(c)
 	}
-	c.hold.End(clock())
+	c.charge.End(clock())
 	c.port.Close()
 }
 

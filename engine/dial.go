@@ -40,15 +40,15 @@ func (d *Device) dial(ctx context.Context, remote netip.AddrPort, q *QP,
 	if err != nil {
 		return err
 	}
-	hold, err := d.opt.Peers.Dial(remote.Addr(), clock())
+	charge, err := d.opt.Peers.Dial(remote.Addr(), clock())
 	if err != nil {
 		return denied(err)
 	}
 	if err := d.dialAgain(ctx, remote, q, cfg, &m); err != nil {
-		hold.End(clock())
+		charge.End(clock())
 		return err
 	}
-	q.keep(hold)
+	q.keep(charge)
 	return nil
 }
 

@@ -219,9 +219,9 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
 			}
 			remote := addrPort(sock.RemoteAddr()).Addr()
 			m, err := k.dev.mpaConfig(&l.cfg, remote)
-			var hold *budget.Hold
+			var charge *budget.Charge
 			if err == nil {
-				hold, err = k.dev.opt.Peers.Begin(remote, clock())
+				charge, err = k.dev.opt.Peers.Begin(remote, clock())
 				err = denied(err)
 			}
 			if err != nil {
@@ -229,11 +229,11 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
 				sock.Close()
 				continue
 			}
-			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1), hold: hold}
+			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1), charge: charge}
 			c.startup = responder(&c.mpa)
 			if !k.loop.post(func() { k.connected(c, sock, nil) }) {
 				sock.Close()
-				hold.End(clock())
+				charge.End(clock())
 				return
 			}
 		}

@@ -318,7 +318,7 @@ func (c *kernelConn) resetOnClose() {
 func (c *kernelConn) tcpInfo() *verbs.TCPInfo { return nil }
 
 // established implements carrier.
-func (c *kernelConn) established() { c.conn.hold.Established() }
+func (c *kernelConn) established() { c.conn.charge.Established() }
 
 func (c *kernelConn) dead() bool { return c.ended }
 

@@ -44,7 +44,7 @@ type QP struct {
 	mu      sync.Mutex                   // of what follows, which is set before a channel of reached is closed
 	err     error
 	params  *startup.Params
-	hold    *budget.Hold // of a dialled connection, in the accounts of peers
+	charge  *budget.Charge // of a dialled connection, in the accounts of peers
 
 	conn atomic.Pointer[conn] // the last one that was attached
 

@@ -168,7 +168,7 @@ func (q *QP) setGone(err error) {
 func (q *QP) leave() {
 	q.reach(lifeGone)
 	q.mu.Lock()
-	h := q.hold
+	h := q.charge
 	q.mu.Unlock()
 	h.End(clock())
 	// Not at once: the connection, which tells of its end here, may still ask the core.
@@ -177,10 +177,10 @@ func (q *QP) leave() {
 	}
 }
 
-// keep gives q the hold of its connection in the accounts of peers, which ends with the connection.
-func (q *QP) keep(h *budget.Hold) {
+// keep gives q the charge of its connection in the accounts of peers, which ends with the connection.
+func (q *QP) keep(h *budget.Charge) {
 	q.mu.Lock()
-	q.hold = h
+	q.charge = h
 	over := q.is(lifeGone)
 	q.mu.Unlock()
 	if over {

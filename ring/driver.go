@@ -21,8 +21,8 @@ type Driver struct {
 	Segments int
 }
 
-// ErrNotTold is wrapped by AskDriver's errors when the kernel is too old to be asked (before 6.3).
-var ErrNotTold = errors.New("this kernel does not tell what drivers can")
+// ErrNotReported is wrapped by AskDriver's errors when the kernel is too old to be asked (before 6.3).
+var ErrNotReported = errors.New("this kernel does not report what drivers can do")
 
 // The part of linux/netdev.h that AskDriver uses: enum netdev_xdp_act and the commands dev-get and queue-get.
 const (
@@ -53,7 +53,7 @@ func AskDriver(ifindex int) (Driver, error) {
 }
 
 // ReceiveQueues counts the receive queues that a device of the calling thread's network namespace, which is
-// up, has now, up to most (Linux 6.8; before, the error wraps ErrNotTold).
+// up, has now, up to most (Linux 6.8; before, the error wraps ErrNotReported).
 func ReceiveQueues(ifindex, most int) (n int, err error) {
 	for ; n < most; n++ {
 		_, err := askNetdev(netdevQueueGet, attr{netdevQueueIfindex, uint32(ifindex)},
@@ -62,7 +62,7 @@ func ReceiveQueues(ifindex, most int) (n int, err error) {
 			break
 		}
 		if errors.Is(err, unix.EOPNOTSUPP) {
-			err = ErrNotTold
+			err = ErrNotReported
 		}
 		if err != nil {
 			return 0, fmt.Errorf("ring: the queues of device %d: %w", ifindex, err)
@@ -81,7 +81,7 @@ type attr struct {
 func askNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, error) {
 	family, err := netdevFamily()
 	if errors.Is(err, unix.ENOENT) {
-		err = ErrNotTold
+		err = ErrNotReported
 	}
 	if err != nil {
 		return nil, fmt.Errorf("netdev family: %w", err)

@@ -83,7 +83,7 @@ func OpenFake(cfg Config, k *FakeKernel) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := device{mtu: k.cfg.MTU, driverErr: ErrNotTold}
+	d := device{mtu: k.cfg.MTU, driverErr: ErrNotReported}
 	if k.cfg.Driver != nil {
 		d.driver, d.driverErr = *k.cfg.Driver, nil
 	}

@@ -60,8 +60,8 @@ func NewPeers(rule func(netip.Addr) PeerRule) *Peers {
 	return &Peers{rule: rule, accounts: map[netip.Prefix]*account{}}
 }
 
-// Hold is one connection in the accounts. The nil Hold is in none.
-type Hold struct {
+// Charge is one connection that is charged to its peer's account. The nil Charge is to none.
+type Charge struct {
 	p    *Peers
 	a    *account // the peer's, or else the network's
 	at   stage
@@ -69,16 +69,16 @@ type Hold struct {
 }
 
 // Begin counts one more connection that a opened, which is in start-up.
-func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Hold, error) {
+func (p *Peers) Begin(a netip.Addr, now tick.Time) (*Charge, error) {
 	return p.begin(a, startup, now)
 }
 
 // Dial counts one more connection to a that this host opens: its start-up is no cost that a peer causes.
-func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Hold, error) {
+func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Charge, error) {
 	return p.begin(a, established, now)
 }
 
-func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Hold, error) {
+func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Charge, error) {
 	r := p.rule(clean(a))
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +87,7 @@ func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Hold, error) {
 		return nil, err
 	}
 	p.add(acc, s, now)
-	return &Hold{p: p, a: acc, at: s}, nil
+	return &Charge{p: p, a: acc, at: s}, nil
 }
 
 // check refuses a connection that is too much for its peer or its network, and takes it from their rates otherwise.
@@ -121,31 +121,31 @@ func (p *Peers) refuse(acc, full *account, what string, limit int) error {
 }
 
 // Established says that the start-up of a connection is done.
-func (h *Hold) Established() {
-	if h == nil {
+func (ch *Charge) Established() {
+	if ch == nil {
 		return
 	}
-	h.p.mu.Lock()
-	defer h.p.mu.Unlock()
-	if h.at == startup && !h.over {
-		for c := h.a; c != nil; c = c.net {
+	ch.p.mu.Lock()
+	defer ch.p.mu.Unlock()
+	if ch.at == startup && !ch.over {
+		for c := ch.a; c != nil; c = c.net {
 			c.n[startup]--
 			c.n[established]++
 		}
-		h.at = established
+		ch.at = established
 	}
 }
 
 // End says that a connection is gone. Further calls do nothing.
-func (h *Hold) End(now tick.Time) {
-	if h == nil {
+func (ch *Charge) End(now tick.Time) {
+	if ch == nil {
 		return
 	}
-	h.p.mu.Lock()
-	defer h.p.mu.Unlock()
-	if !h.over {
-		h.over = true
-		h.p.remove(h.a, h.at, now)
+	ch.p.mu.Lock()
+	defer ch.p.mu.Unlock()
+	if !ch.over {
+		ch.over = true
+		ch.p.remove(ch.a, ch.at, now)
 	}
 }
 

@@ -20,7 +20,7 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func TestConnections(t *testing.T) {
 	p := one(PeerLimits{Connections: 2}, PeerLimits{Connections: 3})
-	begin := func(a string) *Hold {
+	begin := func(a string) *Charge {
 		t.Helper()
 		h, err := p.Begin(addr(a), start)
 		if err != nil {
@@ -132,10 +132,10 @@ func TestManyAddresses(t *testing.T) {
 		h.Established()
 		h.End(start)
 	}
-	var holds []*Hold
+	var charges []*Charge
 	hold := func(a netip.Addr) {
 		if h, err := p.Begin(a, start); err == nil {
-			holds = append(holds, h)
+			charges = append(charges, h)
 		}
 		p.Open(a, start)
 	}
@@ -148,14 +148,14 @@ func TestManyAddresses(t *testing.T) {
 	for i := range 5000 {
 		hold(v6(1, 0, i)) // one /64
 	}
-	if len(holds) != DefaultPeer.Startup {
-		t.Errorf("one /64 has %d connections, want %d", len(holds), DefaultPeer.Startup)
+	if len(charges) != DefaultPeer.Startup {
+		t.Errorf("one /64 has %d connections, want %d", len(charges), DefaultPeer.Startup)
 	}
 	honest("2600::1")
 	for i := range 5000 {
 		hold(v6(2, i, 0)) // one /48
 	}
-	if n := len(holds) - DefaultPeer.Startup; n != DefaultNetwork.Startup {
+	if n := len(charges) - DefaultPeer.Startup; n != DefaultNetwork.Startup {
 		t.Errorf("one /48 has %d connections, want %d", n, DefaultNetwork.Startup)
 	}
 	honest("2600::1")
@@ -171,7 +171,7 @@ func TestManyAddresses(t *testing.T) {
 	if list, _ := p.State(); len(list) != MaxPeersShown {
 		t.Errorf("%d accounts are shown", len(list))
 	}
-	for _, h := range holds {
+	for _, h := range charges {
 		h.Established()
 		h.End(start)
 	}

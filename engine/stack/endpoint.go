@@ -71,11 +71,11 @@ type Endpoint struct {
 	abandoned bool
 	visit     visit
 	steered   bool
-	from      *Listener     // that accepted it
-	young     *list.Element // in from.young
-	peer      *budget.Hold  // nil for those that this host opened
-	late      seq.Num       // the left edge of what was not acknowledged in time last; see doubt
-	serial    uint64        // of the connections of the stack, in the order of their beginning
+	from      *Listener      // that accepted it
+	young     *list.Element  // in from.young
+	peer      *budget.Charge // nil for those that this host opened
+	late      seq.Num        // the left edge of what was not acknowledged in time last; see doubt
+	serial    uint64         // of the connections of the stack, in the order of their beginning
 
 	timerAt  tick.Time
 	timerIdx int

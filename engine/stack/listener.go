@@ -174,19 +174,19 @@ func (l *Listener) admit(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 		s.stats.DropLimit++
 		return nil, fmt.Errorf("%w: %d of this listener", ErrTooMany, l.conns)
 	}
-	hold, err := s.cfg.Peers.Begin(toNetip(t.Remote), now)
+	charge, err := s.cfg.Peers.Begin(toNetip(t.Remote), now)
 	if err != nil {
 		return nil, err
 	}
 	e, err := s.newEndpoint(*t)
 	if err != nil {
-		hold.End(now)
+		charge.End(now)
 		return nil, err
 	}
-	e.from, e.peer = l, hold
+	e.from, e.peer = l, charge
 	l.conns++
 	if l.cfg.Startup < 0 {
-		hold.Established()
+		charge.Established()
 		return e, nil
 	}
 	if l.young.Len() >= l.cfg.Startup {

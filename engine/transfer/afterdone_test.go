@@ -85,7 +85,7 @@ func TestWriteAfterDone(t *testing.T) {
 type putter struct {
 	*link
 	t      *testing.T
-	mem    *loan
+	mem    *registration
 	octets []byte
 	to     Message
 }
@@ -98,7 +98,7 @@ func newPutter(ctx context.Context, t *testing.T, dev verbs.Device, at netip.Add
 		t.Fatal(err)
 	}
 	p := &putter{link: l, t: t, octets: make([]byte, size)}
-	p.mem, err = l.lend(p.octets, verbs.LocalWrite, func() error { return nil })
+	p.mem, err = l.expose(p.octets, verbs.LocalWrite, func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 		return nil, err
 	}
 	c := &Client{link: l}
-	o, err := l.own(depth * chunk)
+	o, err := l.registerLocal(depth * chunk)
 	if err == nil {
 		c.buffers = o.mr
 		err = dev.Dial(ctx, remote, l.qp, verbs.ConnConfig{})
@@ -145,8 +145,8 @@ func (w *window) buffer(i int) []byte {
 func (w *window) post(op verbs.WROp, n int) error {
 	i, at := w.posted, w.base+w.asked
 	sge := w.c.buffers.SGE(i%depth*chunk, n)
-	if w.local != nil && w.local.lent != nil {
-		sge = w.local.lent.mr.SGE(int(at), n)
+	if w.local != nil && w.local.exposed != nil {
+		sge = w.local.exposed.mr.SGE(int(at), n)
 	}
 	err := w.c.link.post(&verbs.SendWR{
 		ID: uint64(i), Op: op, Flags: rdmap.Signaled, SGL: []verbs.SGE{sge},

@@ -27,9 +27,9 @@ type opened struct {
 	op, path string
 	begun    time.Time
 	mem      []byte
-	lent     *loan        // of mem; nil for no octets
-	whole    func() error // what is due when the client has done all of it
-	leave    func() error // gives the file back, when no STag leads to it; whole of a store does too
+	exposed  *registration // of mem; nil for no octets
+	whole    func() error  // what is due when the client has done all of it
+	leave    func() error  // gives the file back, when no STag leads to it; whole of a store does too
 }
 
 // serve serves one request. An error ends the connection; what is wrong with a file does not.
@@ -82,19 +82,20 @@ func (c *copying) list(ctx context.Context, name string) error {
 	if err != nil || len(listing) == 0 {
 		return c.answer(&Message{Type: TypeRegion}, err)
 	}
-	lent, err := c.l.lend(listing, verbs.RemoteRead, func() error { return nil })
+	exposed, err := c.l.expose(listing, verbs.RemoteRead, func() error { return nil })
 	if err != nil {
 		return err
 	}
-	err = c.l.send(&Message{Type: TypeRegion, Length: uint64(len(listing)), STag: lent.mr.STag()})
+	err = c.l.send(&Message{Type: TypeRegion, Length: uint64(len(listing)),
+		STag: exposed.mr.STag()})
 	if err != nil {
 		return err
 	}
 	m, err := c.l.receiveMoving(ctx, &watch{most: uint64(len(listing)), pressed: c.s.full})
-	if err = due(TypeDone, &m, err); err != nil {
+	if err = checkType(TypeDone, &m, err); err != nil {
 		return err
 	}
-	return c.l.recall(ctx, lent)
+	return c.l.deregister(ctx, exposed)
 }
 
 // open opens a file.
@@ -121,21 +122,21 @@ func (c *copying) open(m *Message) error {
 		o.mem, o.whole, o.leave = r.mem, r.unchanged, r.leave
 		reply.Attr = r.attr
 	}
-	if err := c.lend(o, access); err != nil {
+	if err := c.expose(o, access); err != nil {
 		return errors.Join(err, o.leave())
 	}
-	if c.file = o; o.lent != nil {
-		reply.STag = o.lent.mr.STag()
+	if c.file = o; o.exposed != nil {
+		reply.STag = o.exposed.mr.STag()
 	}
 	return c.l.send(&reply)
 }
 
-// lend has the client reach the file. When the link ends, no STag leads to the file before it is given back.
-func (c *copying) lend(o *opened, access ddp.Access) (err error) {
+// expose has the client reach the file. When the link ends, no STag leads to the file before it is given back.
+func (c *copying) expose(o *opened, access ddp.Access) (err error) {
 	if len(o.mem) == 0 {
 		return nil
 	}
-	o.lent, err = c.l.lend(o.mem, access, func() error { return o.leave() })
+	o.exposed, err = c.l.expose(o.mem, access, func() error { return o.leave() })
 	return err
 }
 
@@ -156,10 +157,10 @@ func (c *copying) sum(ctx context.Context, m *Message) error {
 		return refuse(CodeProtocol, "a Sum of %d octets at %d that are no part of an open file",
 			m.Length, m.Offset)
 	}
-	ctx, stop := c.l.bound(ctx)
+	ctx, stop := c.l.untilClosed(ctx)
 	defer stop()
 	var sum Sum
-	err := o.lent.sync(m.Offset, m.Length)
+	err := o.exposed.copyBack(m.Offset, m.Length)
 	if err == nil {
 		sum, err = c.s.hash(ctx, o.mem[m.Offset:][:m.Length])
 	}
@@ -178,8 +179,8 @@ func (c *copying) close(ctx context.Context, whole bool) error {
 	if o == nil {
 		return refuse(CodeProtocol, "Close without an open file")
 	}
-	o.lent.keep(uint64(len(o.mem)))
-	if err := c.l.recall(ctx, o.lent); err != nil {
+	o.exposed.setLength(uint64(len(o.mem)))
+	if err := c.l.deregister(ctx, o.exposed); err != nil {
 		return err // and the link gives the file back
 	}
 	c.file = nil
@@ -197,7 +198,7 @@ func (c *copying) close(ctx context.Context, whole bool) error {
 // abandon gives back what an end of the connection has left open, but for what the link does.
 func (c *copying) abandon() error {
 	o := c.file
-	if o == nil || o.lent != nil {
+	if o == nil || o.exposed != nil {
 		return nil
 	}
 	c.file = nil

@@ -22,7 +22,7 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 			ErrProtocol, region.Length, length))
 	}
 	start := time.Now()
-	moving, stop := c.bound(ctx)
+	moving, stop := c.untilClosed(ctx)
 	defer stop()
 	w := c.window(region, total)
 	if err := w.read(moving, dst); err != nil {

@@ -21,8 +21,8 @@ type link struct {
 	qp    verbs.QP
 	sends verbs.CQ
 	recvs verbs.CQ
-	slots verbs.MR // receive buffers
-	loans []*loan  // what the peer reaches
+	slots verbs.MR        // receive buffers
+	regs  []*registration // what the peer reaches
 	idle  time.Duration
 
 	in      chan Message  // what receive returns
@@ -54,7 +54,7 @@ func (l *link) make(dev verbs.Device) (err error) {
 	if l.pd, err = dev.AllocPD(); err != nil {
 		return err
 	}
-	slots, err := l.own(receives * MaxMessage)
+	slots, err := l.registerLocal(receives * MaxMessage)
 	if err != nil {
 		return err
 	}
@@ -138,13 +138,13 @@ func (l *link) receive(ctx context.Context) (m Message, err error) {
 // expect is receive for a message that must be of one type.
 func (l *link) expect(ctx context.Context, t Type) (Message, error) {
 	m, err := l.receive(ctx)
-	return m, due(t, &m, err)
+	return m, checkType(t, &m, err)
 }
 
-// due is err, or what is wrong with the type of m.
-func due(t Type, m *Message, err error) error {
+// checkType returns err, or that m is not of type t.
+func checkType(t Type, m *Message, err error) error {
 	if err == nil && m.Type != t {
-		err = fmt.Errorf("%w: %v came where %v is due", ErrProtocol, m.Type, t)
+		err = fmt.Errorf("%w: %v came instead of %v", ErrProtocol, m.Type, t)
 	}
 	return err
 }
@@ -162,8 +162,8 @@ func (l *link) over() bool {
 	}
 }
 
-// bound returns a context that ends with the connection too, and what releases it.
-func (l *link) bound(ctx context.Context) (context.Context, func()) {
+// untilClosed returns a context that ends with the connection too, and what releases it.
+func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := make(chan struct{})
 	go func() {
@@ -284,8 +284,8 @@ func (l *link) beat(out uint64) {
 	l.beaten = l.posted.Load()
 }
 
-// settled reports whether nothing of the connection is under way any more.
-func (l *link) settled() bool {
+// drained reports whether nothing of the connection is under way any more.
+func (l *link) drained() bool {
 	i, err := l.qp.Info()
 	if err != nil || i.TCP != nil && i.TCP.State == tcp.TimeWait {
 		return true
@@ -323,7 +323,7 @@ func (l *link) shutOnce() {
 		l.flush()
 	}
 	l.qp.Disconnect() // an error is that of a connection that is gone
-	for end := time.Now().Add(closeWait); !l.settled() && time.Now().Before(end); {
+	for end := time.Now().Add(closeWait); !l.drained() && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // mapping is a file of this host's, whose octets go from the page cache to the wire, or from the wire to it.
 type mapping struct {
-	c    *Client
-	name string
-	mem  []byte
-	lent *loan // nil: the device takes only memory of its own, so that the client's buffers are between
+	c       *Client
+	name    string
+	mem     []byte
+	exposed *registration // nil: the device takes only memory of its own, so that the client's buffers are between
 }
 
 // mapFile maps the first n octets of f, of which there must be some, for c to read or to write.
@@ -37,7 +37,7 @@ func (c *Client) mapFile(f *os.File, n int64, write bool) (*mapping, error) {
 	if !write {
 		access = 0
 	}
-	m.lent, err = c.register(mem, access, func() error { return unix.Munmap(mem) })
+	m.exposed, err = c.register(mem, access, func() error { return unix.Munmap(mem) })
 	if err != nil && !errors.Is(err, verbs.ErrNotShared) {
 		return nil, errors.Join(err, unix.Munmap(mem))
 	}
@@ -65,7 +65,7 @@ func (m *mapping) close() error {
 	if m == nil {
 		return nil
 	}
-	if err := m.c.revoke(m.lent); err != nil {
+	if err := m.c.deregisterNow(m.exposed); err != nil {
 		return err // the link has it
 	}
 	return unix.Munmap(m.mem)
@@ -86,7 +86,7 @@ func (w *window) send(ctx context.Context) error {
 			b := w.local.mem[w.base+w.asked:][:min(chunk, w.total-w.asked)]
 			err := w.local.touch(func() {
 				w.sum.Write(b)
-				if w.local.lent == nil {
+				if w.local.exposed == nil {
 					copy(w.buffer(w.posted), b)
 				}
 			})
@@ -119,7 +119,7 @@ func (w *window) fetch(ctx context.Context) error {
 		}
 		err = w.local.touch(func() {
 			into := w.local.mem[at:][:len(b)]
-			if w.local.lent == nil {
+			if w.local.exposed == nil {
 				copy(into, b)
 			}
 			w.sum.Write(into)

@@ -22,7 +22,7 @@ func (c *Client) Put(ctx context.Context, r io.Reader, length int64) (s Summary,
 		return s, err
 	}
 	start := time.Now()
-	moving, stop := c.bound(ctx)
+	moving, stop := c.untilClosed(ctx)
 	defer stop()
 	w := c.window(region, length)
 	if w.local, err = c.mapInput(r, length); err != nil {

@@ -39,7 +39,7 @@ func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
 	if region.Length > 2*maxListing {
 		return nil, c.abandon(fmt.Errorf("%w: a listing of %d octets", ErrProtocol, region.Length))
 	}
-	moving, stop := c.bound(ctx)
+	moving, stop := c.untilClosed(ctx)
 	defer stop()
 	w := c.window(region, int64(region.Length))
 	listing := make([]byte, 0, region.Length)
@@ -128,7 +128,7 @@ func (f *RemoteFile) Same(ctx context.Context, off, n int64) (same bool, err err
 
 // Move moves a piece of at most PieceLen octets, and compares what arrived with what was sent.
 func (f *RemoteFile) Move(ctx context.Context, off, n int64) error {
-	moving, stop := f.c.bound(ctx)
+	moving, stop := f.c.untilClosed(ctx)
 	defer stop()
 	w := f.c.window(f.grant, n)
 	w.local, w.base = f.local, off

@@ -99,8 +99,8 @@ func (r *Region) settle() {
 	}
 }
 
-// crowded reports whether a put waits for memory that who's put has.
-func (r *Region) crowded(who netip.Prefix) bool {
+// pressed reports whether another put waits for memory that a put of who has.
+func (r *Region) pressed(who netip.Prefix) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.room.queue, func(c *claim) bool {

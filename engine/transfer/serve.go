@@ -31,7 +31,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 	if err != nil {
 		return err
 	}
-	ctx, stop := l.bound(ctx)
+	ctx, stop := l.untilClosed(ctx)
 	defer stop()
 	sum, err := s.hash(ctx, st.mem[:done.Length])
 	if err == nil && sum != done.Sum {
@@ -53,26 +53,26 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 // fill lets the client write to st until it says Done. After an error st is gone, or goes with the link.
 func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64) (done Message,
 	err error) {
-	lent, err := st.grant(l)
+	exposed, err := st.grant(l)
 	for err == nil {
 		w := watch{most: uint64(st.ready), pressed: func() bool {
-			return s.full() || s.cfg.Region.crowded(st.who)
+			return s.full() || s.cfg.Region.pressed(st.who)
 		}}
 		done, err = l.receiveMoving(ctx, &w)
 		if err != nil || done.Type != TypePut || st.ready == st.octets {
 			break
 		}
-		if left := l.revoke(lent); left != nil {
+		if left := l.deregisterNow(exposed); left != nil {
 			return done, left
 		}
-		if lent, err = nil, st.extend(); err == nil {
-			lent, err = st.grant(l)
+		if exposed, err = nil, st.extend(); err == nil {
+			exposed, err = st.grant(l)
 		}
 	}
-	err = due(TypeDone, &done, err)
-	if lent != nil && lent.mr.Err() != nil {
+	err = checkType(TypeDone, &done, err)
+	if exposed != nil && exposed.mr.Err() != nil {
 		err = refuse(CodeInternal, "what was staged cannot be accessed any more; the content is "+
-			"what it was: %v", lent.mr.Err())
+			"what it was: %v", exposed.mr.Err())
 	}
 	if err == nil && (done.Length > uint64(st.ready) || announced != Unknown &&
 		done.Length != announced) {
@@ -80,9 +80,9 @@ func (s *Server) fill(ctx context.Context, l *link, st *stage, announced uint64)
 			announced, done.Length)
 	}
 	if err == nil {
-		lent.keep(done.Length)
+		exposed.setLength(done.Length)
 	}
-	switch left := l.revoke(lent); {
+	switch left := l.deregisterNow(exposed); {
 	case left != nil:
 		return done, errors.Join(err, left)
 	case err != nil:
@@ -111,7 +111,7 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 	}
 	var sum Sum
 	if err == nil {
-		ctx, stop := l.bound(ctx)
+		ctx, stop := l.untilClosed(ctx)
 		sum, err = c.checksum(ctx, n, s.hash)
 		stop()
 	}
@@ -136,28 +136,28 @@ func (s *Server) show(ctx context.Context, l *link, c *content, n int64, sum Sum
 	grant := Message{
 		Type: TypeRegion, Length: uint64(n), Sum: sum, Content: uint64(c.length),
 	}
-	var lent *loan
+	var exposed *registration
 	if n > 0 {
-		if lent, err = l.lend(c.mem[:n], verbs.RemoteRead, func() error {
+		if exposed, err = l.expose(c.mem[:n], verbs.RemoteRead, func() error {
 			return r.release(c)
 		}); err != nil {
 			return errors.Join(err, r.release(c))
 		}
-		grant.STag = lent.mr.STag()
+		grant.STag = exposed.mr.STag()
 	}
 	if err = l.send(&grant); err == nil {
 		w := watch{most: uint64(n), until: c.revoked, pressed: s.full}
 		m, e := l.receiveMoving(ctx, &w)
-		err = due(TypeDone, &m, e)
+		err = checkType(TypeDone, &m, e)
 	}
-	if lent != nil && lent.mr.Err() != nil {
-		err = r.lose(lent.mr.Err())
+	if exposed != nil && exposed.mr.Err() != nil {
+		err = r.lose(exposed.mr.Err())
 	}
 	if err != nil {
-		if l.revoke(lent) != nil {
+		if l.deregisterNow(exposed) != nil {
 			return err // the link releases c
 		}
-	} else if err = l.recall(ctx, lent); errors.Is(err, ErrPeerClosed) {
+	} else if err = l.deregister(ctx, exposed); errors.Is(err, ErrPeerClosed) {
 		return nil // the client has what it said, and closed before its acknowledgements were seen; the link releases c
 	} else if err != nil {
 		return err

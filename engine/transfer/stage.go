@@ -29,7 +29,7 @@ type stage struct {
 func (s *Server) stage(ctx context.Context, l *link, who netip.Prefix, octets, first int64) (
 	*stage, error) {
 	r := s.cfg.Region
-	ctx, stop := l.bound(ctx)
+	ctx, stop := l.untilClosed(ctx)
 	defer stop()
 	if r.Err() != nil {
 		return nil, errLost
@@ -80,15 +80,15 @@ func (st *stage) extend() error {
 }
 
 // grant has the client write to what is ready.
-func (st *stage) grant(l *link) (lent *loan, err error) {
+func (st *stage) grant(l *link) (exposed *registration, err error) {
 	m := Message{Type: TypeRegion, Length: uint64(st.ready), Content: uint64(st.octets)}
 	if st.ready > 0 {
-		if lent, err = l.lend(st.mem[:st.ready], verbs.RemoteWrite, st.drop); err != nil {
+		if exposed, err = l.expose(st.mem[:st.ready], verbs.RemoteWrite, st.drop); err != nil {
 			return nil, err
 		}
-		m.STag = lent.mr.STag()
+		m.STag = exposed.mr.STag()
 	}
-	return lent, l.send(&m)
+	return exposed, l.send(&m)
 }
 
 // drop gives the room back, which may be done only when no STag leads to it. It may be called again.

@@ -41,9 +41,9 @@ func TestZeroCopy(t *testing.T) {
 		{"not claimed", failed(unix.EOPNOTSUPP), false, cannot, nil, Warn, "the driver cannot",
 			"XDP_ACT_XSK_ZEROCOPY"},
 		{"veth", failed(unix.EOPNOTSUPP), true, cannot, nil, OK, "veth copies always", ""},
-		{"not told, and refused", failed(unix.EINVAL), false, cannot, ring.ErrNotTold, Warn,
+		{"not told, and refused", failed(unix.EINVAL), false, cannot, ring.ErrNotReported, Warn,
 			"EINVAL", "ethtool -l"},
-		{"not told, not tried", skipped, false, cannot, ring.ErrNotTold, Warn, "unknown", ""},
+		{"not told, not tried", skipped, false, cannot, ring.ErrNotReported, Warn, "unknown", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := zeroCopy(tc.trial, tc.veth, tc.driver, tc.told)

@@ -118,7 +118,7 @@ func readUnread(t *testing.T, dev verbs.Device, at netip.AddrPort, size int) *li
 	if err != nil {
 		t.Fatal(err)
 	}
-	sink, err := l.lend(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite, func() error {
+	sink, err := l.expose(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite, func() error {
 		return nil
 	})
 	if err != nil {

@@ -1,0 +1,163 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"xwarp/engine/host/fault"
+	"xwarp/engine/verbs"
+)
+
+// registration is memory that the peer of one link reaches by an STag, or that is this end's own.
+type registration struct {
+	mr      verbs.MR
+	release func() error // of the memory, once no STag names it
+
+	// bounce, when set, is memory of the device's that is registered instead of other memory, to which what the peer
+	// wrote is copied when the STag is taken away. mem is the part of the other memory that gets it.
+	bounce, mem []byte
+}
+
+// registerLocal registers n octets for this end alone, for as long as the link lives.
+func (l *link) registerLocal(n int) (*registration, error) {
+	mem, err := l.dev.Alloc(n)
+	if err != nil {
+		return nil, err
+	}
+	return l.register(mem, verbs.LocalWrite, func() error { return l.dev.Free(mem) })
+}
+
+func (l *link) register(mem []byte, access verbs.Access, release func() error) (*registration,
+	error) {
+	mr, err := l.pd.RegMR(mem, access)
+	if err != nil {
+		return nil, err
+	}
+	o := &registration{mr: mr, release: release}
+	l.regs = append(l.regs, o)
+	return o, nil
+}
+
+// expose registers memory for the peer. release is called when the link ends with the memory still registered; after
+// deregister it is not. A daemon's device registers no memory but its own: a bounce buffer takes the place of mem then,
+// with its octets. What the peer writes is in mem after deregister, as far as setLength says.
+func (l *link) expose(mem []byte, access verbs.Access, release func() error) (*registration,
+	error) {
+	o, err := l.register(mem, access, release)
+	if !errors.Is(err, verbs.ErrNotShared) {
+		return o, err
+	}
+	bounce, err := l.dev.Alloc(len(mem))
+	if err != nil {
+		return nil, err
+	}
+	if err = fault.Touch(func() { copy(bounce, mem) }); err == nil { // mem may be a file's
+		o, err = l.register(bounce, access, func() error {
+			return errors.Join(l.dev.Free(bounce), release())
+		})
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.dev.Free(bounce))
+	}
+	o.bounce, o.mem = bounce, mem[:0]
+	return o, nil
+}
+
+// bounced reports whether the peer writes to a bounce buffer. A nil registration has none.
+func (o *registration) bounced() bool {
+	return o != nil && o.bounce != nil && o.mr.Remote().Access&verbs.RemoteWrite != 0
+}
+
+// setLength says that the peer wrote the first n octets.
+func (o *registration) setLength(n uint64) {
+	if o.bounced() {
+		o.mem = o.mem[:n]
+	}
+}
+
+// copyBack copies n octets at off out of the bounce buffer; the peer may go on to write.
+func (o *registration) copyBack(off, n uint64) error {
+	if !o.bounced() {
+		return nil
+	}
+	return fault.Touch(func() { copy(o.mem[:off+n][off:], o.bounce[off:]) })
+}
+
+// freeBounce copies what the peer wrote out of the bounce buffer and frees that. When it fails the memory is released.
+func (o *registration) freeBounce(dev verbs.Device) error {
+	if o.bounce == nil {
+		return nil
+	}
+	if err := fault.Touch(func() { copy(o.mem, o.bounce) }); err != nil {
+		return errors.Join(err, o.release())
+	}
+	return dev.Free(o.bounce)
+}
+
+// deregister takes the STag away. It waits for the answers to RDMA Reads that came before: a client that said
+// Done has them, and its acknowledgement is on the way. When it fails, the memory stays registered until the link
+// ends, which must be soon. A nil registration is none.
+func (l *link) deregister(ctx context.Context, o *registration) error {
+	wait, cancel := context.WithTimeoutCause(ctx, closeWait, errUnread)
+	defer cancel()
+	wait, stop := l.untilClosed(wait)
+	defer stop()
+	for {
+		err := l.deregisterNow(o)
+		if !errors.Is(err, verbs.ErrBusy) {
+			return err
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-wait.Done():
+			return context.Cause(wait)
+		}
+	}
+}
+
+// deregisterNow is deregister that does not wait: it fails with ErrBusy of package verbs then.
+func (l *link) deregisterNow(o *registration) error {
+	if o == nil {
+		return nil
+	}
+	err := closed(o.mr.Close())
+	if err == nil {
+		err = o.freeBounce(l.dev)
+		l.regs = slices.DeleteFunc(l.regs, func(other *registration) bool { return other == o })
+	}
+	return err
+}
+
+var errUnread = refuse(CodeProtocol, "Done came while RDMA Reads were under way")
+
+// closed is err, but nil where the whole device is closed: with it everything else is.
+func closed(err error) error {
+	if errors.Is(err, verbs.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// free gives everything back, after shut if there was a connection. The queue pair goes first: what it has
+// under way holds memory.
+func (l *link) free() error {
+	var errs []error
+	if l.qp != nil {
+		errs = append(errs, closed(l.qp.Close()))
+	}
+	for _, o := range l.regs {
+		if err := closed(o.mr.Close()); err != nil {
+			errs = append(errs, err) // and the memory stays: a peer might still reach it
+			continue
+		}
+		errs = append(errs, o.release())
+	}
+	l.regs = nil
+	if l.pd != nil {
+		errs = append(errs, closed(l.pd.Close()))
+		l.pd = nil
+	}
+	return errors.Join(errs...)
+}
