@@ -35,10 +35,11 @@ type conn struct {
 	below     carrier                             // of iw; nil while the kernel is still connecting
 	port      *ports.Reservation                  // nil where the kernel has the port, or a listener
 
-	result chan error // one value: established, or why not
-	retry  startup.Retry
-	over   bool           // ended, or given up before it began
-	charge *budget.Charge // a passive connection on a socket, in the accounts of peers; the stack has the others
+	result   chan error // one value: established, or why not
+	retry    startup.Retry
+	over     bool           // ended, or given up before it began
+	rejected bool           // by the consumer, who knows
+	charge   *budget.Charge // a passive connection on a socket, in the accounts of peers; the stack has the others
 }
 
 // carrier is what carries the octets of a connection: an xdpConn or a kernelConn.
@@ -128,7 +129,7 @@ func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
 	default:
 		c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.remote,
 			"backlog", cap(c.listener.requests))
-		s.Reject(startup.Answer{})
+		c.rejected = s.Reject(startup.Answer{}) == nil
 	}
 }
 
@@ -172,7 +173,10 @@ func (c *conn) Closed(s *iwarp.Conn, err error) {
 	if c.listener == nil {
 		c.qp.release()
 	}
-	c.dev.log.Info("connection not established", "local", c.local, "remote", c.remote, "error", err)
+	if !c.rejected {
+		c.dev.log.Info("connection not established", "local", c.local, "remote", c.remote, "error",
+			err)
+	}
 	if c.listener != nil && c.qp != nil {
 		c.qp.setGone(err)
 	}
@@ -252,6 +256,7 @@ func (c *conn) Reject(private []byte) error {
 			return
 		}
 		err = lapsed(c.iw.Reject(startup.Answer{PrivateData: private}))
+		c.rejected = err == nil
 		c.iw.Wake()
 	})
 	return verbs.Wrap(fmt.Sprintf("rdma_reject of %v", c.remote), errors.Join(e, err))

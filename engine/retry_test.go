@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -99,7 +100,8 @@ func TestNoFallback(t *testing.T) {
 	}
 }
 
-// TestRejectIsFinal: the consumer of a listener that says no is asked once, whether it wants markers or not.
+// TestRejectIsFinal: the consumer of a listener that says no is asked once, whether it wants markers or not, and its
+// log does not tell it of its own answer as of a failure.
 func TestRejectIsFinal(t *testing.T) {
 	for name, noMarkers := range map[string]bool{"markers": false, "no markers": true} {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +110,13 @@ func TestRejectIsFinal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			l, err := d.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0,
+			var log lines
+			far, err := engine.OpenKernel(engine.KernelConfig{
+				Options: engine.Options{Log: slog.New(slog.NewTextHandler(&log, nil))}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := far.Listen(netip.MustParseAddrPort("127.0.0.1:0"), 0,
 				verbs.ConnConfig{MPA: &verbs.MPAConfig{NoMarkers: noMarkers}})
 			if err != nil {
 				t.Fatal(err)
@@ -133,6 +141,10 @@ func TestRejectIsFinal(t *testing.T) {
 			l.Close()
 			if n := <-requests; n != 1 {
 				t.Errorf("the consumer was asked %d times", n)
+			}
+			far.Close()
+			if log.contains("not established") {
+				t.Errorf("the log has the rejection as a failure:\n%s", log.b.String())
 			}
 		})
 	}

@@ -269,5 +269,9 @@ func (s *session) reject(r *control.Request, _ []int) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return nil, nil, c.r.Reject(a.PrivateData)
+	if err := c.r.Reject(a.PrivateData); err != nil {
+		return nil, nil, err
+	}
+	s.log.Info("program rejected a connection", "program", s.program, "remote", c.r.Remote)
+	return nil, nil, nil
 }
