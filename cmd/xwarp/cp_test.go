@@ -153,6 +153,13 @@ func process(t *testing.T, args ...string) *running {
 func exporting(t *testing.T, dir string) *running {
 	t.Helper()
 	c := process(t, "serve", "--transport=kernel", "--listen=127.0.0.1:0", "--dir="+dir)
+	startServer(t, c)
+	return c
+}
+
+// startServer starts a server and reads where it listens.
+func startServer(t *testing.T, c *running) {
+	t.Helper()
 	out, err := c.StdoutPipe()
 	if err == nil {
 		err = c.Start()
@@ -169,5 +176,4 @@ func exporting(t *testing.T, dir string) *running {
 			_, err = out.Read(b[:])
 		}
 	}()
-	return c
 }
