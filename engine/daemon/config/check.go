@@ -198,6 +198,9 @@ func (l *Loaded) checkTenants(f *faults) {
 	if t.Count <= 0 {
 		return
 	}
+	if l.Daemon.Socket == "" {
+		f.addf("tenants.count = %d needs daemon.socket: without it programs are not served", t.Count)
+	}
 	if d := t.Directory; !filepath.IsAbs(d) || filepath.Clean(d) == "/" || len(d) > 70 {
 		f.addf("tenants.directory = %q: it must be an absolute path of at most 70 characters", d)
 	}

@@ -64,6 +64,8 @@ func TestErrors(t *testing.T) {
 			`daemon.confirm = "1m0s" needs daemon.socket`},
 		{"size", "[limits]\nmemory = \"1GB\"\n", `"1GB" is no size`},
 		{"too many tenants", "[tenants]\ncount = 1025\n", "tenants.count = 1025: from 0 to 1024"},
+		{"tenants without programs", "[daemon]\nsocket = \"\"\n[tenants]\ncount = 1\n",
+			"tenants.count = 1 needs daemon.socket"},
 		{"tenants without a directory", "[tenants]\ncount = 1\ndirectory = \"x\"\n", "absolute"},
 		{"tenants that have too much", "[tenants]\ncount = 6\n",
 			`together at most 32768: lower limits in a [[user]] table named "tenants"`},
