@@ -7,15 +7,10 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// WantsCRC reports whether OfferCRC would use the CRC32C of the octets of pieces, n in all, as far as their
-// length field shows. They may be wrong yet.
+// WantsCRC reports whether Offer of the octets of pieces, n in all, would do nothing before it needs their
+// CRC32C: as far as can be seen without it they are the next FPDU and nothing else.
 func (r *Receiver) WantsCRC(at seq.Num, pieces [][]byte, n int) bool {
-	p := r.inOrder.end
-	if !r.cfg.CRC || uint32(at)-uint32(r.start) != uint32(p) || r.cfg.Markers && len(pieces) != 1 {
-		return false
-	}
-	_, _, ok := r.fits(pieces[0], p, n)
-	return ok
+	return r.cfg.CRC && r.aligned(at, pieces, n)
 }
 
 // fits returns where in b, which begins an FPDU at offset p of the stream, the ULPDU begins, and its octets;
@@ -32,11 +27,11 @@ func (r *Receiver) fits(b []byte, p int64, n int) (head, size int, ok bool) {
 	return head, size, size <= MaxULPDU && r.cfg.Size(uint64(p), size) == n
 }
 
-// OfferCRC is Offer of the octets of pieces, n in all, whose CRC32C the caller knows already, because it had
-// to touch them for another reason.
+// OfferCRC is Offer of the octets that WantsCRC was just true for, without another call between, with their
+// CRC32C: the caller knows it because it had to touch them for another reason.
 func (r *Receiver) OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int,
 	err *ulpdu.Error) {
-	if (crc == crcResidue || !r.cfg.CRC) && r.aligned(at, pieces, n) {
+	if crc == crcResidue {
 		return r.placeAligned(n)
 	}
 	return r.offer(at, pieces, n)

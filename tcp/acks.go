@@ -27,35 +27,28 @@ type ackState struct {
 	challengeAt, probeAt tick.Time
 }
 
-// owe queues an acknowledgement of RCV.NXT, or of to with stretch for in-order octets that may be
-// acknowledged together.
+// owe queues an acknowledgement of RCV.NXT, with stretch for in-order octets that may be acknowledged together. What is
+// owed is written field by field: a composite would be made elsewhere and copied, which waits for the fields (5 ns).
 func (c *Conn) owe(dup seq.Range, stretch bool) {
-	c.oweAt(c.rcvNxt, dup, stretch)
-}
-
-func (c *Conn) oweAt(to seq.Num, dup seq.Range, stretch bool) {
 	c.run = false
-	p := pendingAck{ack: to, from: c.ackedTo, dup: dup, sack: len(c.outOfOrder.v) > 0 ||
-		!dup.Empty(),
-		ece: c.ecn.echo()}
+	sack, ece, from := len(c.outOfOrder.v) > 0 || !dup.Empty(), c.ecn.echo(), c.ackedTo
 	c.stopDelack()
-	c.ackedTo = to
+	c.ackedTo = c.rcvNxt
 	if c.nOwed > 0 {
 		last := &c.owed[c.nOwed-1]
 		most := c.cfg.StretchAck * c.rcvMSS
-		merge := stretch && last.dup.Empty() && last.ece == p.ece && c.cfg.StretchAck > 2 &&
-			to.Diff(last.from) <= most
+		merge := stretch && last.dup.Empty() && last.ece == ece && c.cfg.StretchAck > 2 &&
+			c.rcvNxt.Diff(last.from) <= most
 		if merge || c.nOwed == len(c.owed) {
-			p.from = last.from
-			if p.dup.Empty() {
-				p.dup = last.dup
+			if !dup.Empty() {
+				last.dup = dup
 			}
-			p.sack = p.sack || last.sack
-			*last = p
+			last.ack, last.sack, last.ece = c.rcvNxt, last.sack || sack, ece
 			return
 		}
 	}
-	c.owed[c.nOwed] = p
+	p := &c.owed[c.nOwed]
+	p.ack, p.from, p.dup, p.sack, p.ece = c.rcvNxt, from, dup, sack, ece
 	c.nOwed++
 }
 

@@ -38,6 +38,7 @@ type Conn struct {
 	reply      resetReply
 	timer      timers
 	now        current
+	offered    Offer // what Input returned
 	n          Counters
 	tx         loss.Sender
 	outOfOrder outOfOrder

@@ -9,9 +9,11 @@ import (
 )
 
 // InputInFull is Input without its first step.
-func (c *Conn) InputInFull(s *Segment, now tick.Time) (o Offer) {
+func (c *Conn) InputInFull(s *Segment, now tick.Time) *Offer {
 	c.beginInput()
-	c.inputAny(s, now, &o)
+	o := &c.offered
+	o.N = 0
+	c.inputAny(s, now, o)
 	return o
 }
 
@@ -29,12 +31,13 @@ func (o Out) Plain() Out {
 	return o
 }
 
-// Same reports whether a and b are in the same state, but for runs and for what Input keeps for
-// Finish.
+// Same reports whether a and b are in the same state, but for runs and for what Input keeps until the
+// next one.
 func Same(a, b *Conn) bool {
 	x, y := *a, *b
 	x.run, y.run = false, false
 	x.now, y.now = current{}, current{}
+	x.offered, y.offered = Offer{}, Offer{}
 	return reflect.DeepEqual(&x, &y)
 }
 

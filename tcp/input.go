@@ -7,12 +7,14 @@ import (
 )
 
 // Input processes the header of s (RFC 9293, 3.10.7.3 and 3.10.7.4) and returns the payload octets that were
-// never kept. s is not retained. Only octets in order and out of order inside the window are offered, each at
-// most once until it is kept.
-func (c *Conn) Input(s *Segment, now tick.Time) (o Offer) {
+// never kept, until the next Input. s is not retained. Only octets in order and out of order inside the window are
+// offered, each at most once until it is kept.
+func (c *Conn) Input(s *Segment, now tick.Time) *Offer {
 	c.beginInput()
-	if !c.inputExpected(s, now, &o) {
-		c.inputAny(s, now, &o)
+	o := &c.offered
+	o.N = 0
+	if !c.inputExpected(s, now, o) {
+		c.inputAny(s, now, o)
 	}
 	return o
 }

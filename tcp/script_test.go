@@ -90,7 +90,7 @@ func (p *peer) in(f wire.Flags, at, ack, n int, opts ...opt) tcp.Offer {
 		}
 	}
 	p.c.Finish(p.now)
-	return o
+	return *o
 }
 
 // out returns what the connection sends, one line per segment, with relative numbers.

@@ -97,14 +97,13 @@ func (c *Conn) window(s *Segment) int {
 	return int(s.Window) << c.wscale
 }
 
-// windowUpdate follows the peer's window (RFC 9293, 3.10.7.4, fifth) and reports whether it differs.
-func (c *Conn) windowUpdate(s *Segment, now tick.Time) (changed bool) {
+// windowUpdate follows the peer's window (RFC 9293, 3.10.7.4, fifth).
+func (c *Conn) windowUpdate(s *Segment, now tick.Time) {
 	if !(c.wl1.Less(s.Seq) || c.wl1 == s.Seq && c.wl2.LessEq(s.Ack)) {
-		return false
+		return
 	}
 	w := c.window(s)
 	right := s.Ack.Add(w)
-	changed = right != c.right
 	if right.Less(c.right) {
 		c.n.WindowShrunk++
 	}
@@ -126,7 +125,6 @@ func (c *Conn) windowUpdate(s *Segment, now tick.Time) (changed bool) {
 	} else {
 		c.timer.windowShut(now)
 	}
-	return changed
 }
 
 // window of acceptance in octets.

@@ -52,7 +52,7 @@ func (q *QP) placeAhead(v *ulpdu.View, hdr []byte) (err *ulpdu.Error) {
 
 // discards reports whether what arrives is dropped (RFC 5041, 7.1).
 func (q *QP) discards() bool {
-	return q.state == Terminated || q.state == Errored || q.state == Idle
+	return q.state < RTR || q.state > Closing
 }
 
 // place checks the header of a segment (RFC 5041, 7.1; RFC 5040, 7.2), and copies its payload to where it belongs.

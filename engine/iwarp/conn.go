@@ -171,12 +171,17 @@ func (c *Conn) Next(room int) (n int, more bool) {
 
 // Fill writes the octets r of the outgoing stream; see stack.Upper.
 func (c *Conn) Fill(r seq.Range, dst []byte) (sum uint64, summed bool) {
-	n := c.out.fill(r, dst)
-	if n < r.Len() && c.framed {
-		c.filling, c.fillAt = true, r.Start
-		sum, summed, _ = c.snd.FillSum(seq.Range{Start: r.Start.Add(n), End: r.End}, dst[n:])
+	n := 0
+	if !c.out.empty() {
+		n = c.out.fill(r, dst)
+		r.Start, dst = r.Start.Add(n), dst[n:]
 	}
-	c.filling, c.filled = false, seq.Max(c.filled, r.End)
+	if c.framed && !r.Empty() {
+		c.filling, c.fillAt = true, r.Start
+		sum, summed, _ = c.snd.FillSum(r, dst)
+		c.filling = false
+	}
+	c.filled = seq.Max(c.filled, r.End)
 	return sum, summed && n == 0
 }
 

@@ -30,7 +30,8 @@ type Upper interface {
 	// verified yet.
 	WantsCRC(at seq.Num, pieces [][]byte, n int) bool
 	// Offer takes n octets at sequence number at, in order or not, and returns how many from the front were
-	// placed or held; the rest counts as never received. OfferCRC does so with their CRC32C.
+	// placed or held; the rest counts as never received. OfferCRC does so with their CRC32C, when WantsCRC was
+	// called last, and true.
 	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
 	// EndsAt says where the peer's stream ends, before the octets are offered that came with the FIN or after it.
@@ -221,7 +222,7 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 		kept := e.upper.OfferCRC(r.Start, pieces, s.Len, c.sum)
 		e.conn.Keep(seq.Of(r.Start, kept))
 	} else if o.N > 0 {
-		e.offer(&o, s.Start(), pieces)
+		e.offer(o, s.Start(), pieces)
 	}
 	e.conn.Finish(now)
 	if o.N > 0 {

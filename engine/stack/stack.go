@@ -15,6 +15,7 @@ import (
 	"xwarp/ring"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/octets"
 	"xwarp/tcp/tick"
 )
 
@@ -163,6 +164,9 @@ func (s *Stack) Receive(now tick.Time) bool {
 	return true
 }
 
+// headersAhead is octets of the next frame that are fetched while one is worked on: two lines, with the headers.
+const headersAhead = 128
+
 // receive takes the frames of the batch that are left.
 func (s *Stack) receive(now tick.Time) {
 	defer s.contain(now)
@@ -170,6 +174,10 @@ func (s *Stack) receive(now tick.Time) {
 		p := &s.batch[s.at]
 		s.at++
 		s.holding = s.at
+		if s.at < s.fetched { // its headers come from memory meanwhile
+			next := s.batch[s.at].Frag(0)
+			octets.Fetch(next[:min(len(next), headersAhead)])
+		}
 		s.input(p, now)
 		s.holding = 0
 		s.port.Release(p)

@@ -133,7 +133,7 @@ func (f *template) next(b []byte, o *tcp.Out) int {
 	*(*[maxHeader]byte)(b) = f.hdr
 	t := (*[wire.HeaderLen]byte)(b[f.n:])
 	binary.BigEndian.PutUint32(t[wire.SeqAt:], uint32(o.Seq))
-	flags := uint16(t[wire.FlagsAt])<<8 | uint16(o.Flags&wire.FlagMask)
+	flags := uint16(f.end-f.n)/4<<12 | uint16(o.Flags&wire.FlagMask)
 	binary.BigEndian.PutUint16(t[wire.FlagsAt:], flags)
 	return f.end
 }
