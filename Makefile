@@ -136,6 +136,12 @@ layers: build ## what a segment costs in each layer, into bench/results/layers.m
 	$(SUDO) build/xwarp bench layers > bench/results/layers.md
 	cat bench/results/layers.md
 
+.PHONY: post-poll
+post-poll: ## what ibv_post_send and ibv_poll_cq cost in the library of xwarp run, in ns
+	mkdir -p build
+	engine/daemon/preload/cost/build.sh build/postpoll
+	build/postpoll
+
 .PHONY: profile
 profile: ## CPU profile of the demo's path, into build/
 	mkdir -p build

@@ -31,7 +31,7 @@ func newDoctor(*global) *cobra.Command {
 		Short: "Look for what stands in the way, put it right, and take that back",
 		Long: `doctor looks at the kernel, the rights of this process and a network interface. Each line says whether it is ok, a
 warning (works, but slower or not with every peer) or a failure (does not work), what was found, why it matters, and the command
-that puts it right. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
+that puts it right. The last lines are about xwarp run: its library, and whether the daemon lets this user in. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
 
 --fix puts right what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
 directory that only root may write to, and is not taken otherwise.
@@ -79,6 +79,9 @@ and go from the interface's Ethernet address to the same, so that the next switc
 		}
 		if err != nil {
 			return err
+		}
+		if !undo {
+			v.Lines = append(v.Lines, lookRun()...)
 		}
 		v.Lines, v.Undone = present(v.Lines), present(v.Undone)
 		return finishDoctor(cmd, v, asJSON, undo)

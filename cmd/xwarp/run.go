@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -42,7 +43,21 @@ it beside xwarp (make build). Programs that are started by other means do with
   LD_PRELOAD=/usr/lib/xwarp/libxwarp-verbs.so
 
 and in a container with the daemon's socket mounted and its path in XWARP_SOCKET. XWARP_DEVICE leaves one device of several.
-XWARP_DEBUG=1 says on stderr what the daemon refuses.`,
+XWARP_DEBUG=1 says on stderr what the daemon refuses. xwarp doctor looks whether all is there.
+
+These programs were tried, as Debian 12 has them:
+
+  ibverbs-utils   ibv_devices, ibv_devinfo
+  rdmacm-utils    rping, ucmatose, rdma_client, rdma_server
+  perftest        with -R: write, read, send, atomic; bandwidth and latency
+  fio             ioengine=rdma
+  qperf           with -cm 1: rc_lat, rc_rdma_read_lat, rc_rdma_read_bw
+  libfabric-bin   fi_pingpong -p verbs -e msg; -p "verbs;ofi_rxm" -e rdm
+  tgt             a disk over iSER, and QEMU's iser:// (libiscsi)
+  qemu            migrate rdma:HOST:PORT
+  python3-pyverbs rdma-core's own tests, where they apply to iWARP
+
+Not over iWARP: datagrams (udaddy), and programs that connect queue pairs without rdma_cm (perftest without -R, UCX).`,
 		Example: `  xwarp run -- ibv_devinfo -v
   xwarp run -- rping -s -v                        # on one host
   xwarp run -- rping -c -v -C 10 -a 192.0.2.1     # on another
@@ -87,11 +102,13 @@ func findLibrary() (string, error) {
 		strings.Join(tried, " and no "))
 }
 
-// programEnv is the environment of the program.
+// programEnv is the environment of the program: env, in which flags take the place of what was there.
 func programEnv(env []string, library, socket, device string) []string {
 	set := func(name, value string) {
 		if value != "" {
-			env = append(env, name+"="+value)
+			env = append(slices.DeleteFunc(env, func(v string) bool {
+				return strings.HasPrefix(v, name+"=")
+			}), name+"="+value)
 		}
 	}
 	preload := library

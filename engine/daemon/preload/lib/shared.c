@@ -4,6 +4,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+/* What version of the control protocol this is; xwarp doctor reads it from the file. */
+EXPORT const uint32_t xwarp_protocol = XW_VERSION;
+
 int xw_fail(int error)
 {
 	errno = error;

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"xwarp/cmd/xwarp/doctor"
+	"xwarp/engine/daemon/control"
+)
+
+// installed is a copy of this command in a folder of its own, with the library beside it if it shall have one.
+func installed(t *testing.T, library bool) string {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "xwarp")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := os.Open(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(to, from); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if library {
+		library := filepath.Join(dir, verbsLibrary)
+		build := exec.Command("../../engine/daemon/preload/build.sh", library)
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	return path
+}
+
+// runs runs an installed command.
+func runs(xwarp string, args ...string) (out string, err error) {
+	c := exec.Command(xwarp, args...)
+	c.Env = append(os.Environ(), asCommand+"=1", "XWARP_SOCKET=/nonexistent", "LD_PRELOAD=")
+	b, err := c.CombinedOutput()
+	return string(b), err
+}
+
+// refusing is a daemon of another version.
+func refusing(t *testing.T) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			conn := control.NewConn(c, control.MaxRequest)
+			var q control.Request
+			if _, b, _, err := conn.Receive(); err == nil && json.Unmarshal(b, &q) == nil {
+				b, _ = json.Marshal(control.Reply{ID: q.ID, Error: &control.Error{
+					Code: control.CodeVersion, Text: "this daemon speaks version 1 only",
+				}})
+				conn.Send(control.KindReply, b)
+			}
+			conn.Close()
+		}
+	}()
+	return socket
+}
+
+// TestRun has programs end in all ways: xwarp run ends like them.
+func TestRun(t *testing.T) {
+	xwarp := installed(t, true)
+	library := filepath.Join(filepath.Dir(xwarp), verbsLibrary)
+	for _, c := range []struct {
+		name, args string
+		status     int
+		signal     syscall.Signal
+		want       string
+	}{
+		{name: "its output", args: "-- sh -c echo$IFS$LD_PRELOAD,$XWARP_DEVICE",
+			want: library + ",\n"},
+		{name: "its device", args: "--device eth7 -- sh -c echo$IFS$XWARP_DEVICE", want: "eth7\n"},
+		{name: "its socket", args: "--socket /s -- sh -c echo$IFS$XWARP_SOCKET", want: "/s\n"},
+		{name: "its status", args: "-- sh -c exit$IFS'7'", status: 7},
+		{name: "its signal", args: "-- sh -c kill$IFS-TERM$IFS$$", signal: syscall.SIGTERM},
+		{name: "not there", args: "-- /nonexistent", status: 127, want: "/nonexistent"},
+		{name: "no program", args: "-- /etc/passwd", status: 126, want: "permission denied"},
+		{name: "nothing", args: "", status: 2, want: "the program is missing"},
+		{name: "no daemon", args: "-- ibv_devices", want: "is xwarpd running"},
+		{name: "another version", args: "--socket " + refusing(t) + " -- ibv_devices",
+			want: "this daemon speaks version 1 only"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err := runs(xwarp, append([]string{"run"}, strings.Fields(c.args)...)...)
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			var state syscall.WaitStatus
+			if exit != nil {
+				state = exit.Sys().(syscall.WaitStatus)
+			}
+			wrong := state.ExitStatus() != c.status
+			if c.signal != 0 {
+				wrong = !state.Signaled() || state.Signal() != c.signal
+			}
+			if wrong {
+				t.Errorf("it ended with %v\n%s", err, out)
+			}
+			if !strings.Contains(out, c.want) {
+				t.Errorf("no %q in\n%s", c.want, out)
+			}
+		})
+	}
+	out, err := runs(installed(t, false), "run", "--", "true")
+	if err == nil || !strings.Contains(out, "there is no /") {
+		t.Errorf("without a library: %v\n%s", err, out)
+	}
+}
+
+// TestLookRun has doctor find what xwarp run lacks.
+func TestLookRun(t *testing.T) {
+	library := filepath.Join(filepath.Dir(installed(t, true)), verbsLibrary)
+	for _, c := range []struct {
+		name string
+		line doctor.Line
+		want doctor.Status
+		what string
+	}{
+		{"library", lookLibrary(library, nil), doctor.OK, "speaks version"},
+		{"no library", lookLibrary("", errors.New("there is none")), doctor.Warn, "there is none"},
+		{"another library", lookLibrary("/proc/self/exe", nil), doctor.Fail, "symbol"},
+		{"no daemon", lookDaemon("/nonexistent"), doctor.Warn, "is it running?"},
+		{"another daemon", lookDaemon(refusing(t)), doctor.Fail, "version 1 only"},
+	} {
+		if c.line.Status != c.want || !strings.Contains(c.line.What, c.what) || c.line.Why == "" ||
+			c.line.Status != doctor.OK && c.line.Remedy == "" {
+			t.Errorf("%s: %+v", c.name, c.line)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+package preload_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestPostPoll has the program of make post-poll run; its figures are for a quiet machine.
+func TestPostPoll(t *testing.T) {
+	program := filepath.Join(dir, "postpoll")
+	if out, err := exec.Command("./cost/build.sh", program).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := exec.Command(program).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
