@@ -1,5 +1,13 @@
 // Package engine is iWARP with verbs: devices, memory regions, queue pairs, completion queues and connections, over
-// AF_XDP with the engine's own TCP, or over the kernel's sockets.
+// AF_XDP with the engine's own TCP (OpenXDP), or over the kernel's sockets (OpenKernel).
+//
+// What programs do with a device is in package verbs, which is the same for a daemon's device: package
+// engine/daemon/client has the constructor for programs without privileges. The examples here are a server and its
+// client, whole. On AF_XDP there are plain TCP byte streams as well: Device.DialStream, Device.ListenStream.
+//
+// It is no RDMA device of the kernel, so that programs of libibverbs do not find it: they run over xwarpd, by xwarp
+// run. It neither authenticates peers nor encrypts (RFC 5042): who may connect is for Options.Policy and
+// XDPConfig.Allow. engine/README.md draws the way of a frame and of a Write through the packages below.
 package engine
 
 import (

@@ -96,8 +96,8 @@ func (e *RegionError) Error() string {
 		e.Off, e.Len, uint32(e.STag))
 }
 
-// Failed is closed when the region's memory could not be accessed; Err says more. Its STag is invalid then. Who
-// asks for it tells of the loss; of other regions the device's log does.
+// Failed is closed when the region's memory could not be accessed; Err says more. Its STag is invalid then. A program
+// that calls Failed reports the loss itself; the device logs that of all other regions.
 func (m *MR) Failed() <-chan struct{} {
 	m.followed.Store(true)
 	return m.failed

@@ -127,8 +127,7 @@ func (w *worker) turns(busy time.Duration) (err error) {
 	return nil
 }
 
-// containTurn is deferred by turns: what panics outside of the service of one connection leaves a worker that
-// cannot go on.
+// containTurn is deferred by turns: after a panic outside of the service of one connection the worker cannot go on.
 func (w *worker) containTurn(err *error) {
 	v := recover()
 	if v == nil {

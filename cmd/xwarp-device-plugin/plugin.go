@@ -42,7 +42,7 @@ func (p *plugin) run(ctx context.Context) {
 	w.Wait()
 }
 
-// set takes over what the daemon says, or why it says nothing.
+// set stores the daemon's answer, or why there is none.
 func (p *plugin) set(now tenants, illness error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -63,7 +63,7 @@ func (p *plugin) set(now tenants, illness error) {
 	p.tenants, p.illness = now, illness
 }
 
-// list returns the devices, and a channel that is closed when they are others.
+// list returns the devices, and a channel that is closed when they change.
 func (p *plugin) list() (*v1beta1.ListAndWatchResponse, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -38,7 +38,7 @@ content of the region when all of it has arrived and its SHA-256 is right; a put
 	return cmd
 }
 
-// openInput returns a file and its length, -1 when only its end tells.
+// openInput returns a file and its length; -1 when that is known at the end only, as of a pipe.
 func openInput(cmd *cobra.Command, name string) (io.ReadCloser, int64, error) {
 	if name == "-" {
 		return io.NopCloser(cmd.InOrStdin()), -1, nil

@@ -8,7 +8,7 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// errDefect is what a program hears that a defect of the daemon cost its session.
+// errDefect is what a program gets when its session ended by a defect of the daemon.
 var errDefect = &control.Error{Code: control.CodeInternal, Text: "a defect of the daemon, which " +
 	"has the stack in its log, ended this session"}
 

@@ -55,7 +55,7 @@ func (c *copying) serve(ctx context.Context, m *Message) error {
 	return fmt.Errorf("%w: %v came where a request is due", ErrProtocol, m.Type)
 }
 
-// most is how many octets can still be of use, in the file that is open.
+// most is how many octets the client can still move in the file that is open.
 func (c *copying) most() uint64 {
 	if c.file == nil {
 		return 0
@@ -131,7 +131,7 @@ func (c *copying) open(m *Message) error {
 	return c.l.send(&reply)
 }
 
-// expose has the client reach the file. When the link ends, no STag leads to the file before it is given back.
+// expose registers the file for the client. When the link ends, the STag is taken away before the file is given back.
 func (c *copying) expose(o *opened, access ddp.Access) (err error) {
 	if len(o.mem) == 0 {
 		return nil
@@ -195,7 +195,7 @@ func (c *copying) close(ctx context.Context, whole bool) error {
 	return c.answer(&Message{Type: TypeAttr}, err)
 }
 
-// abandon gives back what an end of the connection has left open, but for what the link does.
+// abandon closes what was open when the connection ended, but for what the link closes itself.
 func (c *copying) abandon() error {
 	o := c.file
 	if o == nil || o.exposed != nil {

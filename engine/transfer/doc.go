@@ -63,6 +63,6 @@
 // must stay the file that it is gets the same content through a journal: the staged file, which is renamed to
 // be one, and is copied into the file now or at the next start.
 //
-// While others wait, a transfer must move at least minRate, or it ends; so must a client that asks for
-// nothing leave when another one finds no place. Beats keep nothing that others need.
+// While others wait for memory or for a connection, a transfer that moves less than minRate ends, and so does the
+// connection of a client that asks for nothing. Beats are no progress.
 package transfer

@@ -11,7 +11,7 @@ import (
 	"xwarp/engine/host/staging"
 )
 
-// part is a file that comes: what one session's connections write to together.
+// part is a file that is being received: the connections of one session write to it together.
 type part struct {
 	t       *Tree
 	path    string
@@ -24,8 +24,8 @@ type part struct {
 	users   int // connections; Tree.mu guards it
 }
 
-// store opens a file that a client writes, alone or with other connections of its session. What was left of an
-// earlier try of the same name is there still, resumed.
+// store opens a file that a client writes, alone or with other connections of its session. It resumes what an earlier
+// try of the same name left.
 func (t *Tree) store(m *Message) (*part, error) {
 	name := path.Clean(m.Path)
 	t.mu.Lock()
@@ -137,7 +137,7 @@ func (p *part) commit() error {
 	return errors.Join(err, p.free(), p.file.Close(), p.dir.Close())
 }
 
-// alone reports whether there is one connection, and sees to it that no other one comes.
+// alone reports whether one connection has the file; from then on no other one gets it.
 func (p *part) alone() bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -154,7 +154,7 @@ func (p *part) forget() {
 	}
 }
 
-// leave ends one connection's part in the file, which waits to be gone on with when it was the last one.
+// leave ends one connection's use of the file. After the last one it stays, to be resumed.
 func (p *part) leave() error {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()

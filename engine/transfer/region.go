@@ -55,8 +55,8 @@ func (r *Region) Length() int64 {
 
 var errLost = refuse(CodeInternal, "the server's region failed: its file was shortened, or its disk failed")
 
-// lose says that the memory of the region cannot be accessed; cause is how that showed. It returns what a
-// client hears.
+// lose marks the region as failed, because its memory cannot be accessed, as cause says. It returns the error for
+// clients.
 func (r *Region) lose(cause error) error {
 	r.losing.Do(func() {
 		r.why = cause

@@ -32,9 +32,9 @@ func owner(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// grant lets those claims go on that fit. One whose owner has its share holds up nobody; one that finds too
-// little left does, or small puts would keep a large one waiting for ever. It reports whether there is such a
-// one.
+// grant serves the claims that fit, in order of arrival. A claim whose owner has its share already is passed over; one
+// for which too little is left stops those behind it, or small puts would keep a large one waiting for ever. It
+// reports whether there is one of the latter.
 func (r *room) grant() (short bool) {
 	for i := 0; i < len(r.queue); {
 		c := r.queue[i]
@@ -91,8 +91,8 @@ func (r *Region) unreserve(who netip.Prefix, n int64) {
 	r.settle()
 }
 
-// settle grants what fits. Where that is not enough, the oldest content of before is taken from its gets: a
-// put never waits for one. r.mu is held.
+// settle grants what fits. Where that is not enough, gets of the oldest replaced content are ended to free its memory:
+// a put never waits for a get. r.mu is held.
 func (r *Region) settle() {
 	if r.room.grant() && len(r.past) > 0 {
 		r.past[0].revoke(errReplaced)

@@ -64,7 +64,7 @@ func (r *Region) stage(who netip.Prefix, octets, first int64) (*stage, error) {
 	return st, nil
 }
 
-// extend has a put of a length that nobody knows write to twice as much. No STag may lead to st.
+// extend doubles what a put of unknown length can write to. No STag may name st.
 func (st *stage) extend() error {
 	more := min(st.octets, 2*st.ready)
 	err := st.file.Allocate(more)
@@ -91,7 +91,7 @@ func (st *stage) grant(l *link) (exposed *registration, err error) {
 	return exposed, l.send(&m)
 }
 
-// drop gives the room back, which may be done only when no STag leads to it. It may be called again.
+// drop gives the memory back, once no STag names it. It may be called again.
 func (st *stage) drop() error {
 	if st.mem == nil {
 		return nil
@@ -105,8 +105,8 @@ func (st *stage) drop() error {
 	return err
 }
 
-// content returns the first length octets of st as a content, which nobody can write to any more. They are
-// st's until it is told otherwise.
+// content returns the first length octets of st as a content, which nobody can write to any more. st still owns
+// the memory.
 func (st *stage) content(length int64) (*content, error) {
 	kept, all := pages(length), pages(st.ready)
 	if st.file == nil {
@@ -126,7 +126,7 @@ func (st *stage) content(length int64) (*content, error) {
 	return filled(st.mem, length, st.file.File), err
 }
 
-// filled is newContent of what somebody put.
+// filled is newContent for what a client put.
 func filled(mem []byte, length int64, file *os.File) *content {
 	c := newContent(mem, length, file)
 	c.filled = true

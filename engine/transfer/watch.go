@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// watch is what a peer must do while others wait for what it holds. Beats do not count.
+// watch is the least progress that a peer must make while others wait for memory that it has. Beats do not count.
 type watch struct {
 	most    uint64          // octets that can still be of use; more than these are no progress
 	pressed func() bool     // others wait

@@ -80,7 +80,7 @@ func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) 
 		return
 	case s.flags&syn != 0 && (c == nil && s.flags&fullSYN != fullSYN || c != nil && d == Tx &&
 		(c.kept || c.payload)):
-		// A peer's SYN for a connection that there is says nothing until it is answered: it may be somebody else's.
+		// A peer's SYN for a connection that exists means nothing until it is answered: it may be forged.
 		t.remove(c)
 		c = t.begin(flow, s.bucket(b))
 	case c == nil:
@@ -96,7 +96,7 @@ func (t *starts) see(s *segment, b []byte, d Direction, now int64, port string) 
 	}
 }
 
-// reset hears of RST. Ours is the end; a peer's may be somebody else's, so the frames stay for a while.
+// reset is called for an RST. Ours ends the connection; a peer's may be forged, so the frames stay for a while.
 func (t *starts) reset(c *start, d Direction) {
 	switch {
 	case c == nil:

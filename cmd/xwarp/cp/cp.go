@@ -1,8 +1,8 @@
 // Package cp copies files and directories to and from a server with a directory, over several connections.
 //
 // Each file is written beside the one that it replaces and gets its name when it is whole, at either end.
-// What is cut off stays, under another name, and the next copy of the file goes on with it: what is there
-// already is found by comparing SHA-256 of pieces, so it does not matter what it is or where it came from.
+// A copy that is cut off stays under another name, and the next copy of the file resumes it: pieces whose SHA-256
+// is right already are not sent again, wherever they came from.
 package cp
 
 import (

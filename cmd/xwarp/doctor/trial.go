@@ -12,8 +12,8 @@ import (
 	"xwarp/ring"
 )
 
-// trial is what really attaching and binding gave, on the interface where that disturbs nobody, else on a
-// veth pair of its own.
+// trial is the outcome of attaching a program and binding a socket: on the interface where that disturbs nobody, else
+// on a veth pair of its own.
 type trial struct {
 	done            bool
 	where           string

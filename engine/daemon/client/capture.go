@@ -30,7 +30,8 @@ func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Captur
 	return &Capture{os.NewFile(uintptr(files[0]), "capture"), d, r.Handle}, nil
 }
 
-// End ends the capture, if it still goes on, and says how it was. Somebody must go on reading meanwhile.
+// End ends the capture, if it still goes on, and says how it was. Another goroutine must read the
+// file meanwhile.
 func (c *Capture) End(ctx context.Context) (r control.CaptureResult, err error) {
 	_, err = c.dev.call(ctx, control.OpEndCapture, control.Object{Handle: c.handle}, &r)
 	return r, err

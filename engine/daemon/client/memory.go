@@ -140,7 +140,7 @@ func (p *PD) RegMRFd(fd int, offset, length uint64, access verbs.Access) (verbs.
 
 // populate makes pages where a memfd has holes, as the daemon wants it: pages belong to the control group of
 // who touches them first. They are made as if they were written to, because the kernel may take back pages that are
-// clean and not mapped. What cannot be mapped is the daemon's to refuse.
+// clean and not mapped. A descriptor that cannot be mapped goes to the daemon as it is, which refuses it.
 func populate(fd int, offset, length uint64) error {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || length == 0 || offset > uint64(st.Size) ||

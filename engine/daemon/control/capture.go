@@ -20,7 +20,7 @@ type CaptureFlow struct {
 // MaxCaptureFlows bounds the connections of a capture's filter: each frame is compared with all.
 const MaxCaptureFlows = 64
 
-// CaptureResult says how a capture was. A capture that is still going on is ended first.
+// CaptureResult is what a capture that has ended counted.
 type CaptureResult struct {
 	Frames  uint64 `json:"frames"`       // in the file
 	Start   int    `json:"start_frames"` // of these, frames from the start of connections that were there already

@@ -10,8 +10,9 @@ import (
 )
 
 // Channel is the daemon's end of a completion channel: a stream socket at whose other end a program waits;
-// each octet is a signal. It is no eventfd, because both sides of that have the same file: the program could
-// fill it and clear O_NONBLOCK. The ends of a socket are two files, and MSG_DONTWAIT is the call's own.
+// each octet is a signal. An eventfd would not do: both sides share one open file description, so a program could fill
+// it and clear O_NONBLOCK, and the daemon would block. The ends of a socket are two, and MSG_DONTWAIT belongs to the
+// call.
 type Channel struct {
 	mu sync.Mutex
 	fd int // -1: closed
@@ -24,8 +25,7 @@ func NewChannel() (c *Channel, peer int, err error) {
 }
 
 // NewStream makes a stream socket whose one end the daemon writes, as f, and whose other end a program reads.
-// It is in the place of a pipe: who reads a pipe holds its lock meanwhile, and the writer waits for that
-// whatever its flags say.
+// A pipe would not do: its reader holds a lock that the writer waits for, even with O_NONBLOCK.
 func NewStream(name string, buffer int) (f *os.File, peer int, err error) {
 	fd, peer, err := newStream(buffer)
 	if err != nil {
