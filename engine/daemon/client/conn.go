@@ -88,6 +88,10 @@ func (r *request) Accept(ctx context.Context, v verbs.QP, private []byte) error 
 	if err != nil {
 		return verbs.Wrap("rdma_accept", err)
 	}
+	if ctx.Err() != nil { // the daemon might be faster than the cancellation
+		r.Reject(nil)
+		return context.Cause(ctx)
+	}
 	var c control.Connected
 	if _, err := r.dev.call(ctx, control.OpAccept, control.AcceptArgs{Handle: r.handle,
 		QP: qp.handle, PrivateData: private}, &c); err != nil {
