@@ -60,14 +60,16 @@ var inapplicable = map[string]string{
 }
 
 // TestRDMACore counts what rdma-core's own Python tests say of the library. Both ends of their connections are one
-// host, so they run on a device with the kernel's sockets, which are this process's, and at its loopback address.
+// host, so they run on a device with the kernel's sockets, which are this process's, and at a loopback address that
+// no other process of these tests has.
 func TestRDMACore(t *testing.T) {
 	const tests = "/usr/share/doc/rdma-core/tests"
 	if _, err := os.Stat(tests); err != nil {
 		t.Fatalf("%v (python3-pyverbs has them; dpkg may be told to leave documentation out)", err)
 	}
 	a, b := pairOn(t, "kernel")
-	line := fmt.Sprintf("%s %s %s xwarp_eth0 127.0.0.1", python, script(t, "rdma_core.py"), tests)
+	line := fmt.Sprintf("%s %s %s xwarp_eth0 127.%d.%d.1", python, script(t, "rdma_core.py"), tests,
+		os.Getpid()>>8&0xff, os.Getpid()&0xff)
 	p := a.start(t, line, b)
 	select {
 	case <-p.done:
