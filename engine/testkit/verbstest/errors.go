@@ -244,13 +244,14 @@ func (c *contract) closed() {
 		c.Fatal(err)
 	}
 	l := c.listen()
+	idle := New(c, c.b, 4096)
 	waiting := make(chan error, 2)
 	go func() {
 		_, err := l.Accept(c.ctx)
 		waiting <- err
 	}()
 	go func() {
-		_, err := New(c, c.b, 4096).CQ.Wait(c.ctx, make([]verbs.Completion, 1))
+		_, err := idle.CQ.Wait(c.ctx, make([]verbs.Completion, 1))
 		waiting <- err
 	}()
 	time.Sleep(10 * time.Millisecond) // likely, they wait
