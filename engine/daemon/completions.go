@@ -16,8 +16,9 @@ type cq struct {
 	handle   control.Handle
 	s        *session
 	eng      verbs.CQ
-	geometry control.Geometry
-	mem      *control.Memory
+	geometry control.Geometry // under the session's mutex
+	next     *nextRing        // likewise; nil: none
+	mem      *control.Memory  // under mu
 	channel  *control.Channel
 	users    int // queue pair sides, under the session's mutex
 

@@ -34,9 +34,15 @@ func mrCost(length uint64) budget.Amounts {
 }
 
 func cqCost(g control.Geometry) budget.Amounts {
+	cost := ringCost(g)
+	cost[budget.CQs], cost[budget.DaemonMemory] = 1, cost[budget.DaemonMemory]+budget.ObjectMemory
+	return cost
+}
+
+// ringCost is that of a completion queue's ring.
+func ringCost(g control.Geometry) budget.Amounts {
 	return budget.Amounts{
-		budget.CQs: 1, budget.Completions: int64(g.Slots),
-		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(g.Len())),
+		budget.Completions: int64(g.Slots), budget.DaemonMemory: tables(uint64(g.Len())),
 	}
 }
 

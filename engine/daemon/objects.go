@@ -218,5 +218,6 @@ func (s *session) destroyCQ(r *control.Request, _ []int) (any, []int, error) {
 // closeCQ gives back what c has; no queue pair uses it any more.
 func (s *session) closeCQ(c *cq) {
 	c.close()
+	s.drop(s.swapNext(c, nil))
 	s.account.give(cqCost(c.geometry))
 }

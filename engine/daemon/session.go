@@ -285,6 +285,7 @@ func init() {
 		control.OpAllocPD: (*session).allocPD, control.OpFreePD: (*session).freePD,
 		control.OpRegMR: (*session).regMR, control.OpDeregMR: (*session).deregMR,
 		control.OpCreateCQ: (*session).createCQ, control.OpDestroyCQ: (*session).destroyCQ,
+		control.OpResizeCQ:  (*session).resizeCQ,
 		control.OpCreateSRQ: (*session).createSRQ, control.OpModifySRQ: (*session).modifySRQ,
 		control.OpQuerySRQ: (*session).querySRQ, control.OpDestroySRQ: (*session).destroySRQ,
 		control.OpCreateQP: (*session).createQP, control.OpDestroyQP: (*session).destroyQP,

@@ -24,6 +24,7 @@ const (
 	OpRegMR         Op = "reg_mr"
 	OpDeregMR       Op = "dereg_mr"
 	OpCreateCQ      Op = "create_cq"
+	OpResizeCQ      Op = "resize_cq"
 	OpDestroyCQ     Op = "destroy_cq"
 	OpCreateSRQ     Op = "create_srq"
 	OpModifySRQ     Op = "modify_srq"
@@ -154,6 +155,18 @@ type CreateCQArgs struct {
 type CreateCQResult struct {
 	Handle Handle   `json:"handle"`
 	Ring   Geometry `json:"ring"`
+}
+
+// ResizeCQArgs ask for another ring, whose memory comes with the reply as that of create_cq does, and
+// without Depth for its use: the program must have touched its pages before.
+type ResizeCQArgs struct {
+	Handle Handle `json:"handle"`
+	Depth  int    `json:"depth,omitempty"`
+}
+
+// ResizeCQResult is the ring to come.
+type ResizeCQResult struct {
+	Ring Geometry `json:"ring"`
 }
 
 // CreateSRQArgs describe a shared receive queue; 0 means the default.

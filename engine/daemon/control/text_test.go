@@ -27,6 +27,7 @@ var args = map[Op]func() any{
 	OpCreateCQ: func() any {
 		return &CreateCQArgs{}
 	}, OpDestroyCQ: object, OpCreateQP: func() any { return &CreateQPArgs{} }, OpDestroyQP: object,
+	OpResizeCQ:  func() any { return &ResizeCQArgs{} },
 	OpCreateSRQ: func() any { return &CreateSRQArgs{} }, OpQuerySRQ: object, OpDestroySRQ: object,
 	OpModifySRQ: func() any { return &ModifySRQArgs{} },
 	OpConnect: func() any {
@@ -51,6 +52,7 @@ var results = map[Op]func() any{
 	}, OpAllocPD: object, OpRegMR: func() any {
 		return &RegMRResult{}
 	}, OpCreateCQ: func() any { return &CreateCQResult{} },
+	OpResizeCQ:  func() any { return &ResizeCQResult{} },
 	OpCreateSRQ: func() any { return &CreateSRQResult{} },
 	OpQuerySRQ:  func() any { return &QuerySRQResult{} },
 	OpCreateQP: func() any {

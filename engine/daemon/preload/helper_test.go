@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -148,6 +149,16 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
+// do runs f in e's host, on a thread that lives as long as f; without one, in that of the test.
+func (e *end) do(f func() error) error {
+	if e.host != nil {
+		return e.host.Do(f)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return f()
+}
+
 // start runs a program of line over the library. @ in line is the other end's address, % its IPv6 address.
 func (e *end) start(t testing.TB, line string, peer *end) *program {
 	t.Helper()
@@ -172,7 +183,7 @@ func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 	p.Stdout, p.Stderr = &p.out, &p.out
 	started := make(chan error)
 	go func() { // Pdeathsig wants the thread that forked to live
-		e.host.Do(func() error {
+		e.do(func() error {
 			err := p.Start()
 			started <- err
 			if err == nil {

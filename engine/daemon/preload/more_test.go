@@ -128,19 +128,23 @@ func TestDaemonEnds(t *testing.T) {
 	}
 }
 
-// TestSanitized runs programs over the library with the sanitizers of addresses and of behaviour.
-func TestSanitized(t *testing.T) {
-	a, b := pair(t)
+// sanitize has e's programs run over the library with sanitizers.
+func (e *end) sanitize(t *testing.T) {
+	t.Helper()
 	asan, err := exec.Command("gcc", "-print-file-name=libasan.so").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := library(t, "libsanitized.so",
+	e.library = strings.TrimSpace(string(asan)) + ":" + library(t, "libsanitized.so",
 		"-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-	for _, e := range []*end{a, b} {
-		e.library = strings.TrimSpace(string(asan)) + ":" + path
-		e.env = []string{"ASAN_OPTIONS=detect_leaks=0"} // the programs have some
-	}
+	e.env = []string{"ASAN_OPTIONS=detect_leaks=0"} // the programs have some
+}
+
+// TestSanitized runs programs over the library with the sanitizers of addresses and of behaviour.
+func TestSanitized(t *testing.T) {
+	a, b := pair(t)
+	a.sanitize(t)
+	b.sanitize(t)
 	const last = "rdma-ping-4"
 	x := exchange{"rping -s -V -v -C 5", "rping -c -V -v -C 5 -a @", last, last}
 	t.Run("rping", func(t *testing.T) { x.run(t, a, b) })

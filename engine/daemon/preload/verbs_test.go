@@ -26,7 +26,7 @@ func own(t testing.TB, name string, flags ...string) string {
 func TestOwnProgram(t *testing.T) {
 	a, b := pair(t)
 	path := own(t, "verbs")
-	for _, name := range []string{"srq", "access", "extended", "local"} {
+	for _, name := range []string{"srq", "access", "extended", "local", "resize"} {
 		t.Run(name, func(t *testing.T) {
 			x := exchange{path + " " + name + " s " + b.addr, path + " " + name + " c @",
 				"all is well", "all is well"}

@@ -112,6 +112,7 @@ static int open_cq(struct cq *cq, int cqe)
 
 static void close_cq(struct cq *cq)
 {
+	free(cq->left);
 	if (cq->mem)
 		munmap(cq->mem, cq->mem_len);
 	if (cq->signal >= 0)
@@ -184,9 +185,11 @@ int xw_req_notify_cq(struct ibv_cq *ib, int solicited_only)
 {
 	struct cq *cq = container_of(ib, struct cq, ib);
 
+	pthread_mutex_lock(&cq->poll); /* the ring may be about to be another one */
 	/* Of two requests the stronger one counts. */
 	if (!solicited_only || atomic_load(xw_word(cq->ring.mem, XW_RING_ARMED)) == 0)
 		atomic_store(xw_word(cq->ring.mem, XW_RING_ARMED), solicited_only ? (uint32_t)XW_ARMED_SOLICITED : 1);
+	pthread_mutex_unlock(&cq->poll);
 	return 0;
 }
 
@@ -256,8 +259,9 @@ static void translate(const uint8_t *e, struct ibv_wc *wc)
 		wc->invalidated_rkey = u32(e + XW_CQE_INVALIDATED);
 }
 
-/* available returns how many completions wait, or -1: the ring is not to be believed, overran, or nobody fills it any more. */
-static int available(struct cq *cq)
+/* in_ring returns how many completions wait there, or -1: the ring is not to be believed, overran, or nobody fills it any
+ * more. */
+static int in_ring(struct cq *cq)
 {
 	uint32_t n = atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_TAIL), memory_order_acquire) - cq->ring.own;
 
@@ -274,8 +278,30 @@ static int available(struct cq *cq)
 	return n == 0 && xw_session(cq->ib.context)->dead ? -1 : (int)n;
 }
 
+/* available is in_ring, or how many are left of the ring before. */
+static int available(struct cq *cq) { return cq->n_left ? (int)(cq->n_left - cq->left_at) : in_ring(cq); }
+
+/* at returns the completion that is so many behind the oldest one. */
+static uint8_t *at(struct cq *cq, uint32_t i)
+{
+	return cq->n_left ? cq->left + (size_t)(cq->left_at + i) * XW_CQE_SIZE : xw_slot(&cq->ring, cq->ring.own + i);
+}
+
+static void drop_left(struct cq *cq)
+{
+	free(cq->left);
+	cq->left = NULL;
+	cq->n_left = cq->left_at = 0;
+}
+
+/* release gives back the oldest one. */
 static void release(struct cq *cq)
 {
+	if (cq->n_left) {
+		if (++cq->left_at == cq->n_left)
+			drop_left(cq);
+		return;
+	}
 	cq->ring.own++;
 	atomic_store_explicit(xw_word(cq->ring.mem, XW_RING_HEAD), cq->ring.own, memory_order_release);
 }
@@ -287,7 +313,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 
 	pthread_mutex_lock(&cq->poll);
 	for (int left = available(cq); n < room && left > 0; left--) {
-		const uint8_t *e = xw_slot(&cq->ring, cq->ring.own);
+		const uint8_t *e = at(cq, 0);
 		if (u32(e + XW_CQE_QP) != 0) /* else of a queue pair that is destroyed */
 			translate(e, &wc[n++]);
 		release(cq);
@@ -302,13 +328,86 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	return n;
 }
 
+/* save copies what waits in the ring behind what is left of the one before. */
+static int save(struct cq *cq)
+{
+	uint32_t before = cq->n_left - cq->left_at;
+	int n = in_ring(cq);
+
+	if (n <= 0)
+		return 0;
+	uint8_t *all = malloc((before + (size_t)n) * XW_CQE_SIZE);
+	if (!all)
+		return ENOMEM;
+	if (before)
+		memcpy(all, cq->left + (size_t)cq->left_at * XW_CQE_SIZE, before * XW_CQE_SIZE);
+	for (int i = 0; i < n; i++)
+		memcpy(all + (before + (size_t)i) * XW_CQE_SIZE, xw_slot(&cq->ring, cq->ring.own + (uint32_t)i), XW_CQE_SIZE);
+	drop_left(cq);
+	cq->left = all;
+	cq->n_left = before + (uint32_t)n;
+	return 0;
+}
+
+/* next_ring maps the ring that the daemon is to use. */
+static int next_ring(struct cq *cq, int cqe, struct ring *r, void **mem, size_t *len)
+{
+	struct call c;
+	int error = xw_call(xw_session(cq->ib.context), &c, -1, "resize_cq", "{\"handle\":%u,\"depth\":%d}", cq->ib.handle, cqe);
+
+	*mem = NULL;
+	if (!error) {
+		struct json g = json_get(c.result, "ring");
+		*len = xw_ring_end(g);
+		if (c.n_files != 1 || *len == 0 || !(*mem = xw_map(xw_take_file(&c, 0), *len)) || !xw_ring_open(r, *mem, *len, g) ||
+		    r->size < XW_CQE_SIZE)
+			error = EPROTO;
+	}
+	xw_call_end(&c);
+	if (error && *mem)
+		munmap(*mem, *len);
+	return error;
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe)
+{
+	struct cq *cq = container_of(ib, struct cq, ib);
+	struct ring r;
+	size_t len;
+	void *mem;
+
+	if (cqe < 1 || cqe > (int)XW_MAX_CQ_DEPTH)
+		return EINVAL;
+	pthread_mutex_lock(&cq->poll);
+	int error = next_ring(cq, cqe, &r, &mem, &len);
+	if (!error) {
+		error = xw_ask(xw_session(ib->context), "resize_cq", "{\"handle\":%u}", ib->handle);
+		if (!error) /* the daemon puts nothing into the ring before any more */
+			error = save(cq);
+		if (error) {
+			munmap(mem, len);
+		} else {
+			munmap(cq->mem, cq->mem_len);
+			cq->mem = mem;
+			cq->mem_len = len;
+			cq->ring = r;
+			ib->cqe = (int)r.slots;
+		}
+	}
+	pthread_mutex_unlock(&cq->poll);
+	return error;
+}
+
 /* xw_cq_forget takes the completions of a queue pair that is destroyed out of the queue. */
 void xw_cq_forget(struct cq *cq, uint32_t qp)
 {
 	const uint32_t none = 0;
 
 	pthread_mutex_lock(&cq->poll);
-	int n = available(cq);
+	for (uint32_t i = cq->left_at; i < cq->n_left; i++)
+		if (u32(cq->left + (size_t)i * XW_CQE_SIZE + XW_CQE_QP) == qp)
+			memcpy(cq->left + (size_t)i * XW_CQE_SIZE + XW_CQE_QP, &none, sizeof none);
+	int n = in_ring(cq);
 	for (int i = 0; i < n; i++) {
 		uint8_t *e = xw_slot(&cq->ring, cq->ring.own + (uint32_t)i);
 		if (u32(e + XW_CQE_QP) == qp)
@@ -325,7 +424,7 @@ static int next_poll(struct ibv_cq_ex *ex)
 	int left = available(cq);
 
 	for (; left > 0; left--) {
-		memcpy(cq->current, xw_slot(&cq->ring, cq->ring.own), sizeof cq->current);
+		memcpy(cq->current, at(cq, 0), sizeof cq->current);
 		release(cq);
 		if (u32(cq->current + XW_CQE_QP) == 0)
 			continue;

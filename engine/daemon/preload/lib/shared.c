@@ -1,6 +1,7 @@
 /* Small things that all files use, and the memory that the daemon shares. */
 #include "xw.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -52,7 +53,8 @@ void *xw_map(int fd, size_t n)
 	struct stat st;
 	void *p = MAP_FAILED;
 
-	if (fstat(fd, &st) == 0 && st.st_size >= 0 && (size_t)st.st_size >= n)
+	int seals = fcntl(fd, F_GET_SEALS); /* what became shorter would end the program with SIGBUS */
+	if (seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && st.st_size >= 0 && (size_t)st.st_size >= n)
 		p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (p == MAP_FAILED)

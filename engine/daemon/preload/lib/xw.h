@@ -167,6 +167,8 @@ struct cq {
 	pthread_mutex_t poll;
 	void *mem;
 	size_t mem_len;
+	uint8_t *left; /* completions of the ring before ibv_resize_cq: n_left of them, left_at are taken */
+	uint32_t n_left, left_at;
 	int signal; /* the queue's own channel; -1: none */
 	bool over;
 	unsigned idle; /* polls in a row that found nothing */

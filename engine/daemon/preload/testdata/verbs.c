@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_verbs.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -88,6 +89,7 @@ static uint64_t received(struct end *e)
 	struct ibv_wc wc = complete(e->id->recv_cq);
 
 	CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV && wc.qp_num == e->id->qp->qp_num);
+	CHECK(wc.wr_id < SIZE / 64);
 	return wc.wr_id;
 }
 
@@ -347,6 +349,63 @@ static void local_client(const char *at)
 	hang_up(&e);
 }
 
+enum { MESSAGES = 1000, WINDOW = 8 };
+
+static volatile bool resizing;
+
+static void *resize(void *cq)
+{
+	resizing = true;
+	for (int i = 0; resizing; i++)
+		CHECK(ibv_resize_cq(cq, 16 << i % 6) == 0 && ((struct ibv_cq *)cq)->cqe >= 16 << i % 6);
+	return NULL;
+}
+
+/* A completion queue gets longer and shorter while it is used: none of its completions is lost, and they stay in order. */
+static void resize_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+	pthread_t thread;
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	for (uint64_t i = 1; i <= WINDOW; i++)
+		post_recv(&e, i);
+	accept_it(&e);
+	CHECK(pthread_create(&thread, NULL, resize, e.id->recv_cq) == 0);
+	for (int i = 0; i < MESSAGES; i++) {
+		uint64_t id = received(&e);
+		CHECK(id == (uint64_t)i % WINDOW + 1 && memcmp(buffer + 64 * id, &i, sizeof i) == 0);
+		post_recv(&e, id);
+		send_octets(&e, "go");
+	}
+	resizing = false;
+	pthread_join(thread, NULL);
+	CHECK(ibv_resize_cq(e.id->recv_cq, 0) == EINVAL && ibv_resize_cq(e.id->recv_cq, 1 << 30) == EINVAL);
+	hang_up(&e);
+}
+
+static void resize_client(const char *at)
+{
+	struct end e = {0};
+
+	dial(&e, at, WINDOW);
+	for (int i = 0; i < MESSAGES + WINDOW; i++) {
+		if (i >= WINDOW) {
+			uint64_t id = received(&e);
+			if (i < MESSAGES)
+				post_recv(&e, id);
+		}
+		if (i < MESSAGES) {
+			struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = sizeof i, .lkey = e.mr->lkey};
+			memcpy(buffer, &i, sizeof i);
+			post_send(&e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND});
+			CHECK(complete(e.id->send_cq).status == IBV_WC_SUCCESS);
+		}
+	}
+	hang_up(&e);
+}
+
 static const struct {
 	const char *name;
 	void (*server)(struct rdma_cm_id *listener);
@@ -356,6 +415,7 @@ static const struct {
 	{"access", access_server, access_client},
 	{"extended", extended_server, extended_client},
 	{"local", local_server, local_client},
+	{"resize", resize_server, resize_client},
 };
 
 int main(int argc, char **argv)

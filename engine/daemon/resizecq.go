@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync/atomic"
+
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
+)
+
+// nextRing is what a completion queue will have in the place of its ring, once the program has touched its pages.
+type nextRing struct {
+	geometry control.Geometry
+	mem      *control.Memory
+	ring     *control.Producer
+}
+
+func (s *session) resizeCQ(r *control.Request, _ []int) (any, []int, error) {
+	var a control.ResizeCQArgs
+	if err := r.ParseArgs(&a); err != nil {
+		return nil, nil, err
+	}
+	c, err := find(s, s.cqs, a.Handle, "completion queue")
+	if err != nil {
+		return nil, nil, err
+	}
+	if a.Depth == 0 {
+		return nil, nil, s.useNext(c)
+	}
+	s.drop(s.swapNext(c, nil)) // one that was asked for before
+	n, err := s.newRing(a.Depth)
+	if err != nil {
+		return nil, nil, err
+	}
+	fd := n.mem.TakeFd()
+	s.swapNext(c, n)
+	return control.ResizeCQResult{Ring: n.geometry}, []int{fd}, nil
+}
+
+func (s *session) swapNext(c *cq, n *nextRing) (before *nextRing) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, c.next = c.next, n
+	return before
+}
+
+// newRing makes a ring, for which the user pays.
+func (s *session) newRing(depth int) (*nextRing, error) {
+	if depth < 1 || depth > control.MaxCQDepth {
+		return nil, fmt.Errorf("%w: ibv_resize_cq to %d, at most %d", control.ErrFrame, depth,
+			control.MaxCQDepth)
+	}
+	n := &nextRing{geometry: control.NewGeometry(0, depth, control.CompletionSlot)}
+	cost := ringCost(n.geometry)
+	if err := s.take(cost); err != nil {
+		return nil, err
+	}
+	var err error
+	if n.mem, err = s.d.mapper.NewMemory("xwarp-cq", n.geometry.Len()); err == nil {
+		if n.ring, err = control.NewProducer(n.mem.Mem, n.geometry); err != nil {
+			n.mem.Close()
+		}
+	}
+	if err != nil {
+		s.account.give(cost)
+		return nil, err
+	}
+	return n, nil
+}
+
+// drop gives back a ring that was not used; n may be nil.
+func (s *session) drop(n *nextRing) {
+	if n != nil {
+		n.mem.Close()
+		s.account.give(ringCost(n.geometry))
+	}
+}
+
+// useNext puts completions into the ring that was made last. What the program has not taken out of the ring before
+// stays there.
+func (s *session) useNext(c *cq) error {
+	n := s.swapNext(c, nil)
+	if n == nil {
+		return &control.Error{Code: control.CodeInvalid, Text: "no ring was asked for before"}
+	}
+	before, err := c.replace(n)
+	if err != nil {
+		s.drop(n)
+		return err
+	}
+	before.Close()
+	s.mu.Lock()
+	gone := c.geometry
+	c.geometry = n.geometry
+	s.mu.Unlock()
+	s.account.give(ringCost(gone))
+	return nil
+}
+
+// replace has c use the ring of n, and returns the memory of the one before, which nobody touches any more.
+func (c *cq) replace(n *nextRing) (before *control.Memory, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.mem
+	defer func() {
+		if v := recover(); v != nil {
+			c.s.lostRing(at, v)
+			c.dead, err = true, verbs.ErrClosed
+		}
+	}()
+	if c.dead {
+		return nil, verbs.ErrClosed
+	}
+	armed := atomic.SwapUint32(c.ring.Armed(), 0)
+	state := atomic.LoadUint32(c.ring.State())
+	at = n.mem // whose pages may not be there
+	atomic.StoreUint32(n.ring.State(), state)
+	atomic.StoreUint32(n.ring.Armed(), armed)
+	before, c.mem, c.ring = c.mem, n.mem, n.ring
+	return before, nil
+}

@@ -1,0 +1,82 @@
+package daemon_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"xwarp/engine/daemon/control"
+)
+
+// TestResizeCQ has a program ask for other rings, in right and in wrong ways.
+func TestResizeCQ(t *testing.T) {
+	d, socket := kernel(t, "[limits]\ncompletions = 96\n")
+	r := dialRaw(t, socket)
+	control.CloseAll(r.hello())
+	var cq control.CreateCQResult
+	first := r.must(&cq, control.OpCreateCQ, `{"depth":32}`)
+	mapping(t, first[0])
+	control.CloseAll(first)
+	resize := func(depth string) (ring control.ResizeCQResult, mem []byte) {
+		t.Helper()
+		files := r.must(&ring, control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":%s}`, cq.Handle,
+			depth))
+		mem = mapping(t, files[0])
+		control.CloseAll(files)
+		return ring, mem
+	}
+	use := fmt.Sprintf(`{"handle":%d}`, cq.Handle)
+	refused := func(args string, want control.Code) {
+		t.Helper()
+		if reply, _ := r.call(control.OpResizeCQ, args); reply.Error == nil ||
+			reply.Error.Code != want {
+			t.Errorf("%s: %+v", args, reply)
+		}
+	}
+	used := func() int64 { return d.Snapshot().Users[0].Used["completions"] }
+	refused(use, control.CodeInvalid)
+	refused(fmt.Sprintf(`{"handle":%d,"depth":-1}`, cq.Handle), control.CodeInvalid)
+	refused(fmt.Sprintf(`{"handle":%d,"depth":1000000000}`, cq.Handle), control.CodeInvalid)
+	refused(fmt.Sprintf(`{"handle":%d,"depth":128}`, cq.Handle), control.CodeQuota)
+	refused(`{"handle":99,"depth":16}`, control.CodeUnknown)
+	resize("16")
+	ring, _ := resize("64") // in the place of the other one
+	if ring.Ring.Slots != 64 || used() != 96 {
+		t.Errorf("%d slots, %d completions are used", ring.Ring.Slots, used())
+	}
+	r.must(nil, control.OpResizeCQ, use)
+	refused(use, control.CodeInvalid)
+	if v := d.Snapshot(); used() != 64 || v.CQs[0].Depth != 64 {
+		t.Errorf("%d completions are used, depth %d", used(), v.CQs[0].Depth)
+	}
+	resize("32") // and left so
+	r.must(nil, control.OpDestroyCQ, use)
+	if used() != 0 {
+		t.Errorf("%d completions are used", used())
+	}
+}
+
+// TestResizeCQWithoutPages has a program that touched no page of the new ring lose its session, and nothing else.
+func TestResizeCQWithoutPages(t *testing.T) {
+	d, socket := kernel(t, "")
+	r := dialRaw(t, socket)
+	control.CloseAll(r.hello())
+	var cq control.CreateCQResult
+	files := r.must(&cq, control.OpCreateCQ, `{"depth":32}`)
+	mapping(t, files[0])
+	control.CloseAll(files)
+	files = r.must(nil, control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":64}`, cq.Handle))
+	defer control.CloseAll(files)
+	if n := present(t, files[0]); n != 0 {
+		t.Errorf("the daemon made pages of %d octets", n)
+	}
+	r.send(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d}`, cq.Handle))
+	if _, ok := eventually(10*time.Second, func() bool {
+		return len(d.Snapshot().Sessions) == 0
+	}); !ok {
+		t.Errorf("the session stays: %+v", d.Snapshot().Sessions)
+	}
+	if n := present(t, files[0]); n != 0 {
+		t.Errorf("the daemon made pages of %d octets", n)
+	}
+}
