@@ -72,11 +72,7 @@ func member(uid, gid uint32, group string) bool {
 	return err == nil && slices.Contains(groups, strconv.Itoa(id))
 }
 
-func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
-	var a control.CaptureArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) capture(a *control.CaptureArgs, _ []int) (any, []int, error) {
 	if err := s.mayCapture(); err != nil {
 		return nil, nil, err
 	}
@@ -124,9 +120,9 @@ func (s *session) capture(r *control.Request, _ []int) (any, []int, error) {
 func (d *device) tapped() (*monitor.Hub, error) {
 	switch {
 	case d.cfg.Transport == config.TransportKernel:
-		return nil, &control.Error{Code: control.CodeInvalid, Text: fmt.Sprintf(
+		return nil, control.Errorf(control.CodeInvalid,
 			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i "+
-				"INTERFACE sees them)", d.name)}
+				"INTERFACE sees them)", d.name)
 	case d.hub == nil:
 		return nil, &control.Error{Code: control.CodePermission,
 			Text: "the daemon was started with daemon.capture = false"}
@@ -209,12 +205,8 @@ func (c *running) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int)
 }
 
 // endCapture ends a capture if it still goes on, and says how it was.
-func (s *session) endCapture(ctx context.Context, r *control.Request) (any, error) {
-	h, err := parseHandle(r)
-	if err != nil {
-		return nil, err
-	}
-	c, err := find(s, s.captures, h, "capture")
+func (s *session) endCapture(ctx context.Context, a *control.Object) (any, error) {
+	c, err := find(s, s.captures, a.Handle, "capture")
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +217,7 @@ func (s *session) endCapture(ctx context.Context, r *control.Request) (any, erro
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
-	delete(s.captures, h)
+	delete(s.captures, a.Handle)
 	s.mu.Unlock()
 	s.log.Info("capture ended", "device", s.dev.name, "frames", c.result.Frames, "dropped",
 		c.result.Dropped)

@@ -124,8 +124,8 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 	defer c.mu.Unlock()
 	switch {
 	case c.state == confirmLate:
-		return r, &control.Error{Code: control.CodeClosed,
-			Text: fmt.Sprintf("too late: nobody confirmed within %v, and the daemon ends", c.wait)}
+		return r, control.Errorf(control.CodeClosed,
+			"too late: nobody confirmed within %v, and the daemon ends", c.wait)
 	case c.state == "" && c.wait == 0:
 		return r, &control.Error{Code: control.CodeNotReady,
 			Text: "the daemon still starts: confirm again"}

@@ -38,13 +38,13 @@ func (s *session) claim(h control.Handle) (*qp, error) {
 func (s *session) mark(h control.Handle) (*qp, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.qps[h]
-	switch {
-	case q == nil:
-		return nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no queue pair %d", h)}
-	case q.connecting || q.connected.Load():
-		return nil, busyf("the queue pair is connected or being connected already")
+	q, err := lookUp(s.qps, h, "queue pair")
+	if err == nil {
+		err = busyIf(q.connecting || q.connected.Load(),
+			"the queue pair is connected or being connected already")
+	}
+	if err != nil {
+		return nil, err
 	}
 	q.connecting = true
 	return q, nil
@@ -64,11 +64,7 @@ func connected(q *qp) any {
 	return control.Connected{Local: q.q.LocalAddr(), Remote: q.q.RemoteAddr(), Params: q.q.Params()}
 }
 
-func (s *session) connect(ctx context.Context, r *control.Request) (any, error) {
-	var a control.ConnectArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, err
-	}
+func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, error) {
 	if !a.Remote.IsValid() || a.Remote.Port() == 0 {
 		return nil, fmt.Errorf("%w: connect needs a remote address with a port", verbs.ErrInvalid)
 	}
@@ -115,9 +111,9 @@ func (s *session) open(ctx context.Context, try func() error) error {
 
 func (s *session) checkPort(port uint16) error {
 	if l := s.limits(); !s.operator && !mayListen(&l, port) {
-		return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
+		return control.Errorf(control.CodePermission,
 			"%v may not take port %d, only %v (limits.ports, or ports in a [[user]] table)",
-			s.account.holder, port, l.Ports)}
+			s.account.holder, port, l.Ports)
 	}
 	return nil
 }
@@ -129,80 +125,58 @@ func (s *session) checkWildcard(a netip.Addr) error {
 		s.limits().Wildcard {
 		return nil
 	}
-	return &control.Error{Code: control.CodePermission, Text: fmt.Sprintf(
+	return control.Errorf(control.CodePermission,
 		"%v may not listen on %v: name an address of this host (or set limits.wildcard, or "+
-			"wildcard in a [[user]] table)", s.account.holder, a)}
+			"wildcard in a [[user]] table)", s.account.holder, a)
 }
 
-func (s *session) listen(r *control.Request, _ []int) (any, []int, error) {
-	var a control.ListenArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) listen(a *control.ListenArgs) (any, error) {
 	if !a.Addr.IsValid() || a.Backlog < 0 || a.Backlog > control.MaxBacklog {
-		return nil, nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d",
+		return nil, fmt.Errorf("%w: listen on %v with a backlog of %d, at most %d",
 			verbs.ErrInvalid, a.Addr, a.Backlog, control.MaxBacklog)
 	}
 	if err := s.checkPort(a.Addr.Port()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := s.checkWildcard(a.Addr.Addr()); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if a.Backlog == 0 {
 		a.Backlog = verbs.DefaultBacklog
 	}
 	cost := s.listenerCost(a.Backlog)
-	if err := s.take(cost); err != nil {
-		return nil, nil, err
-	}
-	l, err := s.dev.dev.Listen(a.Addr, a.Backlog, verbs.ConnConfig{MPA: a.MPA})
+	l, err := paid(s, cost, func() (verbs.Listener, error) {
+		return s.dev.dev.Listen(a.Addr, a.Backlog, verbs.ConnConfig{MPA: a.MPA})
+	})
 	if err != nil {
-		s.account.give(cost)
-		return nil, nil, err
+		return nil, err
 	}
 	s.mu.Lock()
 	h := s.newHandle()
 	s.listeners[h] = &listener{h, l, cost}
 	s.mu.Unlock()
 	s.log.Info("RDMA_CM listener", "local", l.Addr())
-	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil, nil
+	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil
 }
 
-func (s *session) closeListener(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) closeListener(a *control.Object) error {
+	l, err := remove(s, s.listeners, a.Handle, "listener", nil)
 	if err != nil {
-		return nil, nil, err
-	}
-	s.mu.Lock()
-	l := s.listeners[h]
-	delete(s.listeners, h)
-	s.mu.Unlock()
-	if l == nil {
-		return nil, nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no listener %d", h)}
+		return err
 	}
 	err = l.l.Close()
 	s.account.give(l.cost)
-	return nil, nil, err
+	return err
 }
 
-func (s *session) getRequest(ctx context.Context, r *control.Request) (any, error) {
-	h, err := parseHandle(r)
-	if err != nil {
-		return nil, err
-	}
-	l, err := find(s, s.listeners, h, "listener")
+func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error) {
+	l, err := find(s, s.listeners, a.Handle, "listener")
 	if err != nil {
 		return nil, err
 	}
 	cost := s.requestCost()
-	if err := s.take(cost); err != nil {
-		return nil, err
-	}
-	c, err := l.l.Accept(ctx)
+	c, err := paid(s, cost, func() (*verbs.ConnRequest, error) { return l.l.Accept(ctx) })
 	if err != nil {
-		s.account.give(cost)
 		return nil, err
 	}
 	s.mu.Lock()
@@ -210,9 +184,9 @@ func (s *session) getRequest(ctx context.Context, r *control.Request) (any, erro
 		s.mu.Unlock()
 		s.account.give(cost)
 		c.Reject(nil)
-		return nil, &control.Error{Code: control.CodeQuota,
-			Text: fmt.Sprintf("%d connection requests wait for an answer already",
-				control.MaxBacklog)}
+		return nil, control.Errorf(control.CodeQuota,
+			"%d connection requests wait for an answer already",
+			control.MaxBacklog)
 	}
 	q := &request{s.newHandle(), c, cost}
 	s.requests[q.handle] = q
@@ -236,11 +210,7 @@ func (s *session) answer(h control.Handle) (*request, error) {
 	return q, nil
 }
 
-func (s *session) accept(ctx context.Context, r *control.Request) (any, error) {
-	var a control.AcceptArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, err
-	}
+func (s *session) accept(ctx context.Context, a *control.AcceptArgs) (any, error) {
 	q, err := s.claim(a.QP)
 	if err != nil {
 		return nil, err
@@ -260,18 +230,14 @@ func (s *session) accept(ctx context.Context, r *control.Request) (any, error) {
 	return connected(q), nil
 }
 
-func (s *session) reject(r *control.Request, _ []int) (any, []int, error) {
-	var a control.AcceptArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) reject(a *control.AcceptArgs) error {
 	c, err := s.answer(a.Handle)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	if err := c.r.Reject(a.PrivateData); err != nil {
-		return nil, nil, err
+		return err
 	}
 	s.log.Info("program rejected a connection", "program", s.program, "remote", c.r.Remote)
-	return nil, nil, nil
+	return nil
 }

@@ -29,10 +29,6 @@ type mr struct {
 	access  ddp.Access
 }
 
-func busyf(format string, args ...any) error {
-	return &control.Error{Code: control.CodeBusy, Text: fmt.Sprintf(format, args...)}
-}
-
 // renewDevice gives a session that has nothing of its device yet the device that has the name now, and fails when
 // that is lost.
 func (s *session) renewDevice() error {
@@ -43,22 +39,18 @@ func (s *session) renewDevice() error {
 	v := s.dev
 	s.mu.Unlock()
 	if err := v.dev.Err(); err != nil {
-		return &control.Error{Code: control.CodeClosed, Text: fmt.Sprintf(
-			"device %s is lost: %v; what follows: %s", v.name, err, remedies[v.cfg.Restart])}
+		return control.Errorf(control.CodeClosed,
+			"device %s is lost: %v; what follows: %s", v.name, err, remedies[v.cfg.Restart])
 	}
 	return nil
 }
 
-func (s *session) allocPD(r *control.Request, _ []int) (any, []int, error) {
+func (s *session) allocPD(_ *control.Request, _ []int) (any, []int, error) {
 	if err := s.renewDevice(); err != nil {
 		return nil, nil, err
 	}
-	if err := s.take(pdCost); err != nil {
-		return nil, nil, err
-	}
-	p, err := s.dev.dev.AllocPD()
+	p, err := paid(s, pdCost, s.dev.dev.AllocPD)
 	if err != nil {
-		s.account.give(pdCost)
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -68,35 +60,19 @@ func (s *session) allocPD(r *control.Request, _ []int) (any, []int, error) {
 	return control.Object{Handle: h}, nil, nil
 }
 
-func (s *session) freePD(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) freePD(a *control.Object) error {
+	p, err := remove(s, s.pds, a.Handle, "protection domain", func(p *pd) error {
+		return busyIf(p.mrs+p.qps+p.srqs > 0, "ibv_dealloc_pd: %v", ddp.ErrBusy)
+	})
 	if err != nil {
-		return nil, nil, err
-	}
-	s.mu.Lock()
-	p := s.pds[h]
-	busy := p != nil && p.mrs+p.qps+p.srqs > 0
-	if p != nil && !busy {
-		delete(s.pds, h)
-	}
-	s.mu.Unlock()
-	switch {
-	case p == nil:
-		return nil, nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no protection domain %d", h)}
-	case busy:
-		return nil, nil, busyf("ibv_dealloc_pd: %v", ddp.ErrBusy)
+		return err
 	}
 	err = p.pd.Close()
 	s.account.give(pdCost)
-	return nil, nil, err
+	return err
 }
 
-func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
-	var a control.RegMRArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) regMR(a *control.RegMRArgs, files []int) (any, []int, error) {
 	if len(files) != 1 {
 		return nil, nil,
 			fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d",
@@ -110,13 +86,8 @@ func (s *session) regMR(r *control.Request, files []int) (any, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	cost := mrCost(a.Length)
-	if err := s.take(cost); err != nil {
-		return nil, nil, err
-	}
-	m, err := s.mapMR(p, files[0], &a)
+	m, err := paid(s, mrCost(a.Length), func() (*mr, error) { return s.mapMR(p, files[0], a) })
 	if err != nil {
-		s.account.give(cost)
 		return nil, nil, err
 	}
 	s.mu.Lock()
@@ -141,16 +112,12 @@ func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	return &mr{pd: p, mr: m, mapping: mapping, length: a.Length, access: a.Access}, nil
 }
 
-func (s *session) deregMR(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) deregMR(a *control.Object) error {
+	m, err := find(s, s.mrs, a.Handle, "memory region")
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	m, err := find(s, s.mrs, h, "memory region")
-	if err != nil {
-		return nil, nil, err
-	}
-	return nil, nil, s.closeMR(m)
+	return s.closeMR(m)
 }
 
 // closeMR forgets a region and unmaps it; with an error it stays.
@@ -167,11 +134,7 @@ func (s *session) closeMR(m *mr) error {
 	return err
 }
 
-func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
-	var a control.CreateCQArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) createCQ(a *control.CreateCQArgs, _ []int) (any, []int, error) {
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
 		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", verbs.ErrInvalid,
 			a.Depth, control.MaxCQDepth)
@@ -192,27 +155,14 @@ func (s *session) createCQ(r *control.Request, _ []int) (any, []int, error) {
 	return control.CreateCQResult{Handle: c.handle, Ring: g}, []int{c.mem.TakeFd(), peer}, nil
 }
 
-func (s *session) destroyCQ(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
-	if err != nil {
-		return nil, nil, err
+func (s *session) destroyCQ(a *control.Object) error {
+	c, err := remove(s, s.cqs, a.Handle, "completion queue", func(c *cq) error {
+		return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
+	})
+	if err == nil {
+		s.closeCQ(c)
 	}
-	s.mu.Lock()
-	c := s.cqs[h]
-	busy := c != nil && c.users > 0
-	if c != nil && !busy {
-		delete(s.cqs, h)
-	}
-	s.mu.Unlock()
-	switch {
-	case c == nil:
-		return nil, nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no completion queue %d", h)}
-	case busy:
-		return nil, nil, busyf("ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
-	}
-	s.closeCQ(c)
-	return nil, nil, nil
+	return err
 }
 
 // closeCQ gives back what c has; no queue pair uses it any more.

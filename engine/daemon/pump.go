@@ -144,9 +144,9 @@ func (s *session) enlist(p poster) error {
 		return nil
 	}
 	if len(s.bells) == control.MaxQPs {
-		return &control.Error{Code: control.CodeQuota,
-			Text: fmt.Sprintf("a program has at most %d queue pairs and shared receive queues: "+
-				"use another session for more", control.MaxQPs)}
+		return control.Errorf(control.CodeQuota,
+			"a program has at most %d queue pairs and shared receive queues: "+
+				"use another session for more", control.MaxQPs)
 	}
 	p.base().bell = uint32(len(s.bells))
 	s.bells = append(s.bells, p)

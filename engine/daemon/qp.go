@@ -75,12 +75,8 @@ func checkQP(a *control.CreateQPArgs) error {
 	return nil
 }
 
-func (s *session) createQP(r *control.Request, _ []int) (any, []int, error) {
-	var a control.CreateQPArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
-	if err := checkQP(&a); err != nil {
+func (s *session) createQP(a *control.CreateQPArgs, _ []int) (any, []int, error) {
+	if err := checkQP(a); err != nil {
 		return nil, nil, err
 	}
 	p, err := find(s, s.pds, a.PD, "protection domain")
@@ -101,14 +97,10 @@ func (s *session) createQP(r *control.Request, _ []int) (any, []int, error) {
 			return nil, nil, err
 		}
 	}
-	q := &qp{s: s, pd: p, send: send, recv: recv, srq: shared, cost: s.qpCost(&a),
+	q := &qp{s: s, pd: p, send: send, recv: recv, srq: shared, cost: s.qpCost(a),
 		closed: make(chan struct{})}
-	if err := s.take(q.cost); err != nil {
-		return nil, nil, err
-	}
-	result, err := q.open(&a)
+	result, err := paid(s, q.cost, func() (any, error) { return q.open(a) })
 	if err != nil {
-		s.account.give(q.cost)
 		return nil, nil, err
 	}
 	return result, []int{q.mem.TakeFd()}, nil
@@ -230,27 +222,15 @@ func (s *session) event(e *control.Event) {
 	}
 }
 
-func (s *session) destroyQP(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) destroyQP(a *control.Object) error {
+	q, err := remove(s, s.qps, a.Handle, "queue pair", func(q *qp) error {
+		return busyIf(q.connecting,
+			"ibv_destroy_qp: the queue pair is being connected; cancel that first")
+	})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	s.mu.Lock()
-	q := s.qps[h]
-	busy := q != nil && q.connecting
-	if q != nil && !busy {
-		delete(s.qps, h)
-	}
-	s.mu.Unlock()
-	switch {
-	case q == nil:
-		return nil, nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no queue pair %d", h)}
-	case busy:
-		return nil, nil,
-			busyf("ibv_destroy_qp: the queue pair is being connected; cancel that first")
-	}
-	return nil, nil, s.closeQP(q)
+	return s.closeQP(q)
 }
 
 // errStuck is returned when the engine does not let go of a queue pair.
@@ -286,30 +266,22 @@ func (s *session) closeQP(q *qp) error {
 	return err
 }
 
-func (s *session) disconnect(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) disconnect(a *control.Object) error {
+	q, err := find(s, s.qps, a.Handle, "queue pair")
 	if err != nil {
-		return nil, nil, err
-	}
-	q, err := find(s, s.qps, h, "queue pair")
-	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	s.drain(q) // what the client posted before goes first
 	q.leaving.Store(true)
-	return nil, nil, q.q.Disconnect()
+	return q.q.Disconnect()
 }
 
-func (s *session) queryQP(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) queryQP(a *control.Object) (any, error) {
+	q, err := find(s, s.qps, a.Handle, "queue pair")
 	if err != nil {
-		return nil, nil, err
-	}
-	q, err := find(s, s.qps, h, "queue pair")
-	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.drain(q)
 	info, err := q.q.Info()
-	return info, nil, err
+	return info, err
 }

@@ -92,18 +92,18 @@ func (u *account) take(l *config.Limits, want budget.Amounts) error {
 		}
 		if limit := limitOf(l, k); n < 0 || n > 0 && n > limit-u.used[k] {
 			u.refused[k]++
-			return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
+			return control.Errorf(control.CodeQuota,
 				"%v has %d of at most %d %s and wants %d more (raise limits.%s, or give %s)",
-				u.holder, u.used[k], limit, k, n, k, u.table())}
+				u.holder, u.used[k], limit, k, n, k, u.table())
 		}
 	}
 	maps := want.Mappings()
 	if maps > budget.MaxMappings-u.all.maps {
-		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf(
+		return control.Errorf(control.CodeQuota,
 			"programs have %d regions, queues and queue pairs together, of at most %d that the "+
 				"daemon maps (lower limits.mrs, cqs or qps for who takes most: xwarp resource "+
 				"show user)",
-			u.all.maps, budget.MaxMappings)}
+			u.all.maps, budget.MaxMappings)
 	}
 	u.all.maps += maps
 	for k, n := range want {

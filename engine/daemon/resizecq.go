@@ -16,11 +16,7 @@ type nextRing struct {
 	ring     *control.Producer
 }
 
-func (s *session) resizeCQ(r *control.Request, _ []int) (any, []int, error) {
-	var a control.ResizeCQArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) resizeCQ(a *control.ResizeCQArgs, _ []int) (any, []int, error) {
 	c, err := find(s, s.cqs, a.Handle, "completion queue")
 	if err != nil {
 		return nil, nil, err
@@ -52,21 +48,16 @@ func (s *session) newRing(depth int) (*nextRing, error) {
 			control.MaxCQDepth)
 	}
 	n := &nextRing{geometry: control.NewGeometry(0, depth, control.CompletionSlot)}
-	cost := ringCost(n.geometry)
-	if err := s.take(cost); err != nil {
-		return nil, err
-	}
-	var err error
-	if n.mem, err = s.d.mapper.NewMemory("xwarp-cq", n.geometry.Len()); err == nil {
+	return paid(s, ringCost(n.geometry), func() (_ *nextRing, err error) {
+		if n.mem, err = s.d.mapper.NewMemory("xwarp-cq", n.geometry.Len()); err != nil {
+			return nil, err
+		}
 		if n.ring, err = control.NewProducer(n.mem.Mem, n.geometry); err != nil {
 			n.mem.Close()
+			return nil, err
 		}
-	}
-	if err != nil {
-		s.account.give(cost)
-		return nil, err
-	}
-	return n, nil
+		return n, nil
+	})
 }
 
 // drop gives back a ring that was not used; n may be nil.

@@ -138,9 +138,9 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 	limits := new(limitsFor(&cfg.Config, who))
 	if through.operator {
 		if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
-			return &control.Error{Code: control.CodePermission,
-				Text: fmt.Sprintf("user %d has no business at the operator's socket "+
-					"(daemon.admin_socket)", cred.Uid)}
+			return control.Errorf(control.CodePermission,
+				"user %d has no business at the operator's socket "+
+					"(daemon.admin_socket)", cred.Uid)
 		}
 		limits = nil
 	}
@@ -151,9 +151,9 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 	}
 	// A tenant has its places by the limit of sessions, which is held against the number of tenants.
 	if n, most := d.places(cred.Uid, through.operator); n >= most && through.tenant == "" {
-		return &control.Error{Code: control.CodeQuota,
-			Text: fmt.Sprintf("%d programs use the daemon already, of at most %d (daemon.clients)",
-				n, most)}
+		return control.Errorf(control.CodeQuota,
+			"%d programs use the daemon already, of at most %d (daemon.clients)",
+			n, most)
 	}
 	a := d.accounts.open(who)
 	if err := a.take(limits, sessionCost); err != nil {

@@ -242,8 +242,8 @@ func (s *session) begin(r *control.Request, f waiter) error {
 func (s *session) mayWait(r *control.Request) error {
 	switch {
 	case len(s.pending) >= control.MaxPending:
-		return &control.Error{Code: control.CodeQuota, Text: fmt.Sprintf("%d requests wait already",
-			control.MaxPending)}
+		return control.Errorf(control.CodeQuota, "%d requests wait already",
+			control.MaxPending)
 	case len(r.Args) > budget.MaxPendingArgs:
 		return fmt.Errorf("%w: %s with %d octets of arguments, at most %d", control.ErrFrame, r.Op,
 			len(r.Args), budget.MaxPendingArgs)
@@ -264,44 +264,49 @@ func (s *session) wait(ctx context.Context, r *control.Request, f waiter, cancel
 	return f(s, ctx, r)
 }
 
-// waiter is a request that may wait, handler one that does not; the descriptors that a handler returns are
-// closed after the reply.
-type (
-	waiter  func(s *session, ctx context.Context, r *control.Request) (any, error)
-	handler func(s *session, r *control.Request, files []int) (result any, out []int, err error)
-)
-
 var waiting map[control.Op]waiter
 var handlers map[control.Op]handler
 
 func init() {
 	waiting = map[control.Op]waiter{
-		control.OpConnect: (*session).connect, control.OpAccept: (*session).accept,
-		control.OpGetRequest: (*session).getRequest,
-		control.OpSnapshot:   (*session).snapshot, control.OpFlush: (*session).flush,
-		control.OpEndCapture: (*session).endCapture,
+		control.OpConnect:    waits((*session).connect),
+		control.OpAccept:     waits((*session).accept),
+		control.OpGetRequest: waits((*session).getRequest),
+		control.OpSnapshot:   (*session).snapshot,
+		control.OpFlush:      waits((*session).flush),
+		control.OpEndCapture: waits((*session).endCapture),
 	}
 	handlers = map[control.Op]handler{
-		control.OpAllocPD: (*session).allocPD, control.OpFreePD: (*session).freePD,
-		control.OpRegMR: (*session).regMR, control.OpDeregMR: (*session).deregMR,
-		control.OpCreateCQ: (*session).createCQ, control.OpDestroyCQ: (*session).destroyCQ,
-		control.OpResizeCQ:  (*session).resizeCQ,
-		control.OpCreateSRQ: (*session).createSRQ, control.OpModifySRQ: (*session).modifySRQ,
-		control.OpQuerySRQ: (*session).querySRQ, control.OpDestroySRQ: (*session).destroySRQ,
-		control.OpCreateQP: (*session).createQP, control.OpDestroyQP: (*session).destroyQP,
-		control.OpDisconnect: (*session).disconnect, control.OpQueryQP: (*session).queryQP,
-		control.OpListen: (*session).listen, control.OpCloseListener: (*session).closeListener,
-		control.OpReject: (*session).reject, control.OpCancel: (*session).cancelRequest,
-		control.OpCapture: (*session).capture, control.OpConfirm: (*session).confirm,
+		control.OpAllocPD:       (*session).allocPD,
+		control.OpFreePD:        order((*session).freePD),
+		control.OpRegMR:         passing((*session).regMR),
+		control.OpDeregMR:       order((*session).deregMR),
+		control.OpCreateCQ:      passing((*session).createCQ),
+		control.OpDestroyCQ:     order((*session).destroyCQ),
+		control.OpResizeCQ:      passing((*session).resizeCQ),
+		control.OpCreateSRQ:     passing((*session).createSRQ),
+		control.OpModifySRQ:     order((*session).modifySRQ),
+		control.OpQuerySRQ:      query((*session).querySRQ),
+		control.OpDestroySRQ:    order((*session).destroySRQ),
+		control.OpCreateQP:      passing((*session).createQP),
+		control.OpDestroyQP:     order((*session).destroyQP),
+		control.OpDisconnect:    order((*session).disconnect),
+		control.OpQueryQP:       query((*session).queryQP),
+		control.OpListen:        query((*session).listen),
+		control.OpCloseListener: order((*session).closeListener),
+		control.OpReject:        order((*session).reject),
+		control.OpCancel:        order((*session).cancelRequest),
+		control.OpCapture:       passing((*session).capture),
+		control.OpConfirm:       (*session).confirm,
 	}
 }
 
 func (s *session) do(r *control.Request, files []int) (any, []int, error) {
 	f := handlers[r.Op]
 	if f == nil {
-		return nil, nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no request %q in version %d of the protocol", r.Op,
-				control.Version)}
+		return nil, nil, control.Errorf(control.CodeUnknown,
+			"there is no request %q in version %d of the protocol", r.Op,
+			control.Version)
 	}
 	return f(s, r, files)
 }
@@ -333,15 +338,15 @@ func (s *session) hello(body []byte, _ []int) error {
 // welcome sets up what every session has.
 func (s *session) welcome(a *control.HelloArgs) (err error) {
 	if a.Version != control.Version {
-		return &control.Error{Code: control.CodeVersion, Text: fmt.Sprintf(
+		return control.Errorf(control.CodeVersion,
 			"the program speaks version %d of the control protocol, the daemon version %d: use "+
-				"the same release on both sides", a.Version, control.Version)}
+				"the same release on both sides", a.Version, control.Version)
 	}
 	dev := s.d.device(a.Device)
 	if dev == nil {
-		return &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("the daemon has no device %q; it has %v", a.Device,
-				s.d.deviceNames())}
+		return control.Errorf(control.CodeUnknown,
+			"the daemon has no device %q; it has %v", a.Device,
+			s.d.deviceNames())
 	}
 	newMemory := s.d.mapper.NewMemory
 	if s.operator { // who must be able to look where programs cannot be served
@@ -388,8 +393,7 @@ func (s *session) onlyOperator(what string) error {
 	if path := s.d.cfg.Load().Daemon.OperatorSocket(); path != "" {
 		where = "as root, with " + path + " (daemon.admin_socket)"
 	}
-	return &control.Error{Code: control.CodePermission,
-		Text: fmt.Sprintf("only the operator may %s: %s", what, where)}
+	return control.Errorf(control.CodePermission, "only the operator may %s: %s", what, where)
 }
 
 // newHandle returns a new one. It is called with mu held.
@@ -398,35 +402,12 @@ func (s *session) newHandle() control.Handle {
 	return s.last
 }
 
-func (s *session) cancelRequest(r *control.Request, _ []int) (any, []int, error) {
-	var a control.CancelArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) cancelRequest(a *control.CancelArgs) error {
 	s.mu.Lock()
 	cancel := s.pending[a.ID]
 	s.mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
-	return nil, nil, nil
-}
-
-// find looks a handle up in one of the tables.
-func find[T any](s *session, table map[control.Handle]T, h control.Handle, what string) (T, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok := table[h]
-	if !ok {
-		return v, &control.Error{Code: control.CodeUnknown, Text: fmt.Sprintf("there is no %s %d",
-			what, h)}
-	}
-	return v, nil
-}
-
-// parseHandle is for requests whose only argument is a handle.
-func parseHandle(r *control.Request) (control.Handle, error) {
-	var a control.Object
-	err := r.ParseArgs(&a)
-	return a.Handle, err
+	return nil
 }

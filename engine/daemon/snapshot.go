@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -131,18 +130,13 @@ func sorted[T any](table map[control.Handle]T) []T {
 }
 
 // flush is the operator's: exports are.
-func (s *session) flush(_ context.Context, r *control.Request) (any, error) {
-	var a control.FlushArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, err
-	}
+func (s *session) flush(_ context.Context, a *control.FlushArgs) (any, error) {
 	if err := s.onlyOperator("have exports flushed, and peers on their connections"); err != nil {
 		return nil, err
 	}
 	e := s.d.export(a.Export)
 	if e == nil {
-		return nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no export %q", a.Export)}
+		return nil, control.Errorf(control.CodeUnknown, "there is no export %q", a.Export)
 	}
 	_, err := e.flush(0, 0)
 	return nil, err

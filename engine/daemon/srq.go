@@ -38,11 +38,7 @@ func (q *srq) postAll() (worked, stalled bool, err error) {
 	return worked, stalled, err
 }
 
-func (s *session) createSRQ(r *control.Request, _ []int) (any, []int, error) {
-	var a control.CreateSRQArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) createSRQ(a *control.CreateSRQArgs, _ []int) (any, []int, error) {
 	c := verbs.SRQConfig{Depth: a.Depth, MaxSGE: a.MaxSGE}.Complete()
 	if c.Depth < 1 || c.Depth > control.MaxDepth {
 		return nil, nil, fmt.Errorf("%w: ibv_create_srq: depth = %d is not in 1 to %d",
@@ -119,52 +115,32 @@ func (q *srq) watch() {
 	}
 }
 
-func (s *session) modifySRQ(r *control.Request, _ []int) (any, []int, error) {
-	var a control.ModifySRQArgs
-	if err := r.ParseArgs(&a); err != nil {
-		return nil, nil, err
-	}
+func (s *session) modifySRQ(a *control.ModifySRQArgs) error {
 	q, err := find(s, s.srqs, a.Handle, "shared receive queue")
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	s.drain(q) // what the client posted before counts
-	return nil, nil, q.eng.Arm(a.Limit)
+	return q.eng.Arm(a.Limit)
 }
 
-func (s *session) querySRQ(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) querySRQ(a *control.Object) (any, error) {
+	q, err := find(s, s.srqs, a.Handle, "shared receive queue")
 	if err != nil {
-		return nil, nil, err
-	}
-	q, err := find(s, s.srqs, h, "shared receive queue")
-	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.drain(q)
-	return control.QuerySRQResult{Limit: q.eng.Limit(), Posted: q.eng.Len()}, nil, nil
+	return control.QuerySRQResult{Limit: q.eng.Limit(), Posted: q.eng.Len()}, nil
 }
 
-func (s *session) destroySRQ(r *control.Request, _ []int) (any, []int, error) {
-	h, err := parseHandle(r)
+func (s *session) destroySRQ(a *control.Object) error {
+	q, err := remove(s, s.srqs, a.Handle, "shared receive queue", func(q *srq) error {
+		return busyIf(q.users > 0, "ibv_destroy_srq: queue pairs use the shared receive queue")
+	})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	s.mu.Lock()
-	q := s.srqs[h]
-	busy := q != nil && q.users > 0
-	if q != nil && !busy {
-		delete(s.srqs, h)
-	}
-	s.mu.Unlock()
-	switch {
-	case q == nil:
-		return nil, nil, &control.Error{Code: control.CodeUnknown,
-			Text: fmt.Sprintf("there is no shared receive queue %d", h)}
-	case busy:
-		return nil, nil, busyf("ibv_destroy_srq: queue pairs use the shared receive queue")
-	}
-	return nil, nil, s.closeSRQ(q)
+	return s.closeSRQ(q)
 }
 
 // closeSRQ gives back what q has; no queue pair uses it any more, and it is in no table.

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"syscall"
 
 	"xwarp/engine/verbs"
@@ -48,6 +49,11 @@ type Terminate struct {
 }
 
 func (e *Error) Error() string { return e.Text }
+
+// Errorf returns an error with a code and a text.
+func Errorf(c Code, format string, args ...any) error {
+	return &Error{Code: c, Text: fmt.Sprintf(format, args...)}
+}
 
 // sentinels are what errors.Is finds in an Error, by code.
 var sentinels = []struct {
