@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -32,7 +33,7 @@ func (t table) row(cells ...string) {
 }
 
 func (t table) head(r *Result) {
-	path := "A " + orUnknown(r.A.Address) + " ── veth ── " + orUnknown(r.B.Address) + " B"
+	path := "A " + cmp.Or(r.A.Address, "?") + " ── veth ── " + cmp.Or(r.B.Address, "?") + " B"
 	if r.Impairments != nil {
 		path = strings.Replace(path, "veth", "relay", 1)
 	}
@@ -136,10 +137,3 @@ func (d *Direction) share() string {
 }
 
 func short(sha string) string { return sha[:min(16, len(sha))] }
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "?"
-	}
-	return s
-}

@@ -164,9 +164,7 @@ func (e *rdma) consume(c consumer) {
 	if e.spec.Peer == XDP {
 		return
 	}
-	e.running.Add(1)
-	go func() {
-		defer e.running.Done()
+	e.running.Go(func() {
 		for {
 			select {
 			case <-e.quit:
@@ -177,7 +175,7 @@ func (e *rdma) consume(c consumer) {
 				e.idle()
 			}
 		}
-	}()
+	})
 }
 
 // idle lets others run while nothing completes. Ping-pong by Writes shows in memory only, so it cannot wait

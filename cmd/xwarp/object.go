@@ -138,21 +138,17 @@ func (f *filters) resolve(s *control.Snapshot) error {
 		return usagef("%q is %s; the devices are %v", name, f.what, names)
 	}
 	f.device = found
-	s.QPs = onlyOn(s.QPs, found, func(q *control.QPState) string { return q.Device })
-	s.CQs = onlyOn(s.CQs, found, func(c *control.CQState) string { return c.Device })
-	s.SRQs = onlyOn(s.SRQs, found, func(q *control.SRQState) string { return q.Device })
-	s.MRs = onlyOn(s.MRs, found, func(m *control.MRState) string { return m.Device })
-	s.PDs = onlyOn(s.PDs, found, func(p *control.PDState) string { return p.Device })
-	s.Listeners = onlyOn(s.Listeners, found, func(l *control.ListenerState) string {
-		return l.Device
+	s.QPs, s.CQs, s.SRQs = onlyOn(s.QPs, found), onlyOn(s.CQs, found), onlyOn(s.SRQs, found)
+	s.MRs, s.PDs = onlyOn(s.MRs, found), onlyOn(s.PDs, found)
+	s.Listeners, s.Sessions = onlyOn(s.Listeners, found), onlyOn(s.Sessions, found)
+	s.Exports = slices.DeleteFunc(s.Exports, func(e control.ExportState) bool {
+		return e.Device != found
 	})
-	s.Sessions = onlyOn(s.Sessions, found, func(p *control.SessionState) string { return p.Device })
-	s.Exports = onlyOn(s.Exports, found, func(e *control.ExportState) string { return e.Device })
 	return nil
 }
 
-func onlyOn[T any](list []T, device string, of func(*T) string) []T {
-	return slices.DeleteFunc(list, func(v T) bool { return of(&v) != device })
+func onlyOn[T interface{ Place() string }](list []T, device string) []T {
+	return slices.DeleteFunc(list, func(v T) bool { return v.Place() != device })
 }
 
 // apply leaves the rows, to whose slice list points, that have the values asked for.

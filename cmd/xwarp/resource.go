@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 
 	"xwarp/engine/daemon/control"
@@ -158,7 +159,7 @@ func writeResources(w io.Writer, v any) error {
 	if r.Objects != nil {
 		return writeRow(w, *r.Objects)
 	}
-	return firstError(writeRows(w, r.QPs), writeRows(w, r.CMIDs), writeRows(w, r.CQs),
+	return cmp.Or(writeRows(w, r.QPs), writeRows(w, r.CMIDs), writeRows(w, r.CQs),
 		writeRows(w, r.SRQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners),
 		writeRows(w, r.Sessions), writeRows(w, r.Users), writeRows(w, r.Peers))
 }
@@ -166,15 +167,6 @@ func writeResources(w io.Writer, v any) error {
 func writeRows[T any](w io.Writer, rows []T) error {
 	for _, r := range rows {
 		if err := writeRow(w, r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
 			return err
 		}
 	}

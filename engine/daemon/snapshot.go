@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -117,14 +118,9 @@ func (s *session) view(v *control.Snapshot) {
 
 // sorted returns the objects of a table by handle. It is called with the session's mutex held.
 func sorted[T any](table map[control.Handle]T) []T {
-	keys := make([]control.Handle, 0, len(table))
-	for h := range table {
-		keys = append(keys, h)
-	}
-	slices.Sort(keys)
-	list := make([]T, len(keys))
-	for i, h := range keys {
-		list[i] = table[h]
+	var list []T
+	for _, h := range slices.Sorted(maps.Keys(table)) {
+		list = append(list, table[h])
 	}
 	return list
 }

@@ -25,7 +25,7 @@ var capabilityCheck = check{
 	look: func(*env) finding {
 		have, err := effective()
 		if err != nil {
-			return finding{Warn, "capget: " + err.Error(), ""}
+			return warn("capget: %v", err)
 		}
 		return capabilities(have)
 	},

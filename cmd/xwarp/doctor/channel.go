@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -18,13 +17,12 @@ var channelCheck = check{
 		most := slices.Max(e.opt.Queues)
 		switch {
 		case most >= n:
-			return finding{Fail, fmt.Sprintf("queue %d is to be served, but %s has %d", most,
-				e.name(), n), fmt.Sprintf("ethtool -L %s combined %d", e.name(), most+1)}
+			return fail("queue %d is to be served, but %s has %d", most, e.name(), n).
+				advise("ethtool -L %s combined %d", e.name(), most+1)
 		case n > len(e.opt.Queues):
-			return finding{Warn, fmt.Sprintf("%d receive queues, %d of them served", n,
-				len(e.opt.Queues)),
-				fmt.Sprintf("ethtool -L %s combined %d, or serve all: no queues in the "+
-					"[[interface]] table", e.name(), most+1)}
+			return warn("%d receive queues, %d of them served", n, len(e.opt.Queues)).
+				advise("ethtool -L %s combined %d, or serve all: no queues in the "+
+					"[[interface]] table", e.name(), most+1)
 		}
 		return fine("%d of %d receive queues served", len(e.opt.Queues), n)
 	},
@@ -65,9 +63,8 @@ var rssCheck = check{
 		}
 		if len(lost) > 0 {
 			slices.Sort(lost)
-			return finding{Warn,
-				fmt.Sprintf("connections may arrive on queues %v, which are not served", lost),
-				fmt.Sprintf("ethtool -X %s equal %d", e.name(), slices.Max(e.opt.Queues)+1)}
+			return warn("connections may arrive on queues %v, which are not served", lost).
+				advise("ethtool -X %s equal %d", e.name(), slices.Max(e.opt.Queues)+1)
 		}
 		return fine("all entries lead to served queues")
 	},

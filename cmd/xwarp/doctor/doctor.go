@@ -60,8 +60,18 @@ type finding struct {
 	remedy string // command, may be empty
 }
 
-func fine(format string, args ...any) finding {
-	return finding{status: OK, what: fmt.Sprintf(format, args...)}
+func fine(format string, args ...any) finding { return found(OK, format, args...) }
+func warn(format string, args ...any) finding { return found(Warn, format, args...) }
+func fail(format string, args ...any) finding { return found(Fail, format, args...) }
+
+func found(s Status, format string, args ...any) finding {
+	return finding{status: s, what: fmt.Sprintf(format, args...)}
+}
+
+// advise adds what to do about it.
+func (f finding) advise(format string, args ...any) finding {
+	f.remedy = fmt.Sprintf(format, args...)
+	return f
 }
 
 // check is one thing to look at. save returns what undo needs and changes nothing; without fix a check can only tell.
@@ -184,15 +194,15 @@ var interfaceCheck = check{
 		}
 		switch {
 		case len(a.HardwareAddr) != 6:
-			return finding{Fail, fmt.Sprintf("%s (%s) has no Ethernet address", a.Name,
-				e.nic.Type()), "ip -br link"}
+			return fail("%s (%s) has no Ethernet address", a.Name, e.nic.Type()).
+				advise("ip -br link")
 		case a.Flags&net.FlagUp == 0:
-			return finding{Fail, a.Name + " is down", "ip link set " + a.Name + " up"}
+			return fail("%s is down", a.Name).advise("ip link set %s up", a.Name)
 		case a.OperState == netlink.OperDown || a.OperState == netlink.OperLowerLayerDown:
-			return finding{Warn, a.Name + " has no carrier", "ip -br link"}
+			return warn("%s has no carrier", a.Name).advise("ip -br link")
 		case err == nil && global == 0:
-			return finding{Warn, a.Name + " has no address", "ip addr add ADDRESS/LENGTH dev " +
-				a.Name}
+			return warn("%s has no address", a.Name).
+				advise("ip addr add ADDRESS/LENGTH dev %s", a.Name)
 		}
 		return fine("%s (%s) is up", a.Name, e.nic.Type())
 	},

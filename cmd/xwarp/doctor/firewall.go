@@ -23,7 +23,7 @@ var firewallCheck = check{
 		for _, what := range []func() ([]string, error){nftInput, legacyInput, ipsecInput} {
 			list, err := what()
 			if err != nil {
-				return finding{Warn, fmt.Sprintf("what the host filters is unknown: %v", err), ""}
+				return warn("what the host filters is unknown: %v", err)
 			}
 			found = append(found, list...)
 		}

@@ -22,7 +22,7 @@ var foreignCheck = check{
 		case errors.As(err, &f) && f.Name == steeringProgram:
 			return fine("xwarp itself is attached to %s (program %d, %s)", e.name(), f.ID, f.Mode)
 		}
-		return finding{Fail, err.Error(), "bpftool net show dev " + e.name()}
+		return fail("%v", err).advise("bpftool net show dev %s", e.name())
 	},
 }
 

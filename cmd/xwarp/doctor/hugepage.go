@@ -22,11 +22,11 @@ var hugePageCheck = check{
 		case !e.opt.HugePages:
 			return fine("%d free, not asked for", free)
 		case err != nil:
-			return finding{Warn, "the kernel has no 2 MiB pages: " + err.Error(), ""}
+			return warn("the kernel has no 2 MiB pages: %v", err)
 		case free < e.hugePages():
 			total, _ := readNumber(hugeDir + "nr_hugepages")
-			return finding{Warn, fmt.Sprintf("%d free, %d are needed", free, e.hugePages()),
-				fmt.Sprintf("echo %d > %snr_hugepages", total+e.hugePages()-free, hugeDir)}
+			return warn("%d free, %d are needed", free, e.hugePages()).
+				advise("echo %d > %snr_hugepages", total+e.hugePages()-free, hugeDir)
 		}
 		return fine("%d free, %d are needed", free, e.hugePages())
 	},

@@ -15,7 +15,7 @@ var kernelCheck = check{
 	look: func(*env) finding {
 		var u unix.Utsname
 		if err := unix.Uname(&u); err != nil {
-			return finding{Warn, "uname: " + err.Error(), ""}
+			return warn("uname: %v", err)
 		}
 		release := unix.ByteSliceToString(u.Release[:])
 		if !newEnough(release) {

@@ -21,7 +21,7 @@ var lockdownCheck = check{
 // lockdown judges a text such as "none [integrity] confidentiality".
 func lockdown(text string) finding {
 	if strings.Contains(text, "[confidentiality]") {
-		return finding{Warn, "lockdown is confidentiality", "boot with lockdown=integrity"}
+		return warn("lockdown is confidentiality").advise("boot with lockdown=integrity")
 	}
 	_, mode, _ := strings.Cut(text, "[")
 	mode, _, _ = strings.Cut(mode, "]")

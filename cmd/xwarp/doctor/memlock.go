@@ -17,7 +17,7 @@ var memlockCheck = check{
 		}
 		var l unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &l); err != nil {
-			return finding{Warn, "getrlimit: " + err.Error(), ""}
+			return warn("getrlimit: %v", err)
 		}
 		need := uint64(len(e.opt.Queues)) * (ring.DefaultRxFrames + ring.DefaultTxSlots) *
 			ring.ChunkSize

@@ -1,8 +1,6 @@
 package doctor
 
 import (
-	"fmt"
-
 	"xwarp/ring"
 )
 
@@ -19,9 +17,8 @@ var mtuCheck = check{
 			return fine("%d: one buffer for each frame (larger frames cost less per octet)", mtu)
 		}
 		if d, err := ring.AskDriver(e.nic.Attrs().Index); err == nil && !d.RxSegments {
-			return finding{Fail,
-				fmt.Sprintf("%d, but the driver gives XDP no frames of several buffers", mtu),
-				fmt.Sprintf("ip link set %s mtu %d", e.name(), singleBuffer)}
+			return fail("%d, but the driver gives XDP no frames of several buffers", mtu).
+				advise("ip link set %s mtu %d", e.name(), singleBuffer)
 		}
 		return fine("%d: several buffers for each frame", mtu)
 	},

@@ -21,7 +21,7 @@ var numaCheck = check{
 		}
 		cpus, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", node))
 		if err != nil {
-			return finding{Warn, fmt.Sprintf("node %d: %v", node, err), ""}
+			return warn("node %d: %v", node, err)
 		}
 		return fine("node %d: cpus should be of %s", node, strings.TrimSpace(string(cpus)))
 	},

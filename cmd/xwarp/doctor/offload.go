@@ -55,8 +55,8 @@ var mergeCheck = check{
 			return fine("nothing below %s merges segments", e.name())
 		}
 		m := list[0]
-		return finding{Warn, fmt.Sprintf("%s of %s is on", m.Feature, m.Device),
-			fmt.Sprintf("ethtool -K %s %s off", m.Device, m.Feature)}
+		return warn("%s of %s is on", m.Feature, m.Device).
+			advise("ethtool -K %s %s off", m.Device, m.Feature)
 	},
 	save: func(e *env) (settings, error) {
 		list, err := ethtool.Merging(e.nic)
@@ -94,8 +94,8 @@ func lookForTags(e *env) finding {
 		return fine("tags stay in the frames")
 	}
 	if n := vlans(e.nic); n > 0 && e.nic.Type() != "veth" {
-		return finding{Warn, fmt.Sprintf("%s is on, and %d VLAN interfaces are on %s", vlanParse, n,
-			e.name()), fmt.Sprintf("ethtool -K %s rxvlan off", e.name())}
+		return warn("%s is on, and %d VLAN interfaces are on %s", vlanParse, n, e.name()).
+			advise("ethtool -K %s rxvlan off", e.name())
 	}
 	return fine("no VLAN interface is on %s", e.name())
 }

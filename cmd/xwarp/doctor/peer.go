@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,14 +31,14 @@ var peerCheck = check{
 			}
 			f = fine("the peer %s computes them", peer)
 			if m[txChecksum].On {
-				f = finding{Warn, fmt.Sprintf("the peer %s leaves them out: frames of its "+
-					"kernel's TCP are dropped", peer), fmt.Sprintf("ethtool -K %s tx off", peer)}
+				f = warn("the peer %s leaves them out: frames of its "+
+					"kernel's TCP are dropped", peer).advise("ethtool -K %s tx off", peer)
 			}
 			return nil
 		})
 		if err != nil {
-			return finding{Warn, "the peer cannot be seen: " + err.Error(),
-				"in its namespace: ethtool -K PEER tx off"}
+			return warn("the peer cannot be seen: %v", err).
+				advise("in its namespace: ethtool -K PEER tx off")
 		}
 		return f
 	},

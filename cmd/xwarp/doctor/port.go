@@ -29,16 +29,15 @@ var portCheck = check{
 			for _, a := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 				r, err := ports.Reserve(netip.AddrPortFrom(a, p))
 				if errors.Is(err, ports.ErrInUse) {
-					return finding{Fail, fmt.Sprintf("port %d is in use", p),
-						fmt.Sprintf("ss -tanp 'sport = :%d'", p)}
+					return fail("port %d is in use", p).advise("ss -tanp 'sport = :%d'", p)
 				}
 				r.Close()
 			}
 		}
 		if p, ok := e.ephemeral(); ok {
-			return finding{Warn, fmt.Sprintf("port %d is one that the kernel gives to outgoing "+
-				"connections", p), fmt.Sprintf("sysctl -w net.ipv4.ip_local_reserved_ports=%s",
-				e.reserved())}
+			return warn("port %d is one that the kernel gives to outgoing "+
+				"connections", p).advise("sysctl -w net.ipv4.ip_local_reserved_ports=%s",
+				e.reserved())
 		}
 		return fine("free: %v", e.opt.Ports)
 	},

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"fmt"
 	"strconv"
 
 	"xwarp/engine/host/ethtool"
@@ -19,8 +18,8 @@ var ringCheck = check{
 		case err != nil || most == 0:
 			return fine("%s has no setting for it", e.name())
 		case now < shortRing && now < most:
-			return finding{Warn, fmt.Sprintf("%d of at most %d entries", now, most),
-				fmt.Sprintf("ethtool -G %s rx %d", e.name(), most)}
+			return warn("%d of at most %d entries", now, most).
+				advise("ethtool -G %s rx %d", e.name(), most)
 		}
 		return fine("%d of at most %d entries", now, most)
 	},

@@ -32,7 +32,7 @@ var transmitCheck = check{
 	look: func(e *env) finding {
 		auto, err := engine.TransmitAuto.On(e.nic)
 		if err != nil {
-			return finding{Warn, err.Error(), ""}
+			return warn("%v", err)
 		}
 		if !e.opt.Measure {
 			return fine("%q takes %s; not measured (--measure sends frames for two seconds)",
@@ -105,9 +105,9 @@ func compareWays(ways []*way, auto engine.Transmit) finding {
 	case best.rate == 0:
 		return finding{Warn, "no way transmits: " + what, ""}
 	case best.name != auto && best.rate > clearly*taken:
-		return finding{Warn, fmt.Sprintf("%s; %q takes %s", what, engine.TransmitAuto, auto),
-			fmt.Sprintf("transmit = %q in the [[interface]] of xwarpd.toml, or --tx %s",
-				best.name, best.name)}
+		return warn("%s; %q takes %s", what, engine.TransmitAuto, auto).
+			advise("transmit = %q in the [[interface]] of xwarpd.toml, or --tx %s",
+				best.name, best.name)
 	}
 	return fine("%s; %q takes %s", what, engine.TransmitAuto, auto)
 }

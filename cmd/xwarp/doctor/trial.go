@@ -121,10 +121,10 @@ var nativeCheck = check{
 		case t.native == nil:
 			return fine("attached to %s and detached again", t.where)
 		case t.generic == nil:
-			return finding{Warn, fmt.Sprintf("not on %s: %v", t.where, t.native),
-				"xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml"}
+			return warn("not on %s: %v", t.where, t.native).
+				advise("xdp_mode = \"generic\" in /etc/xwarp/xwarp.toml")
 		}
-		return finding{Fail, fmt.Sprintf("not on %s: %v", t.where, t.native), "xwarp doctor --json"}
+		return fail("not on %s: %v", t.where, t.native).advise("xwarp doctor --json")
 	},
 }
 
@@ -134,7 +134,7 @@ var genericCheck = check{
 	look: func(e *env) finding {
 		t := e.try()
 		if t.generic != nil {
-			return finding{Warn, fmt.Sprintf("not on %s: %v", t.where, t.generic), ""}
+			return warn("not on %s: %v", t.where, t.generic)
 		}
 		return fine("attached to %s and detached again", t.where)
 	},
@@ -146,8 +146,8 @@ var copyCheck = check{
 	look: func(e *env) finding {
 		t := e.try()
 		if t.bindCopy != nil {
-			f := finding{Fail, fmt.Sprintf("bind on %s: %v", t.where, t.bindCopy),
-				"transport = \"kernel\" in /etc/xwarp/xwarp.toml needs no AF_XDP"}
+			f := fail("bind on %s: %v", t.where, t.bindCopy).
+				advise("transport = \"kernel\" in /etc/xwarp/xwarp.toml needs no AF_XDP")
 			if errors.Is(t.bindCopy, unix.EBUSY) {
 				f.remedy = "stop the program that has the queue, or serve another: xwarp doctor " +
 					"--queue N"

@@ -29,20 +29,21 @@ func zeroCopy(t *trial, veth bool, d ring.Driver, told error) finding {
 	case veth:
 		return fine("veth copies always")
 	case told == nil && !d.ZeroCopy:
-		return finding{Warn, "the driver cannot: frames are copied",
-			"use a driver with XDP_ACT_XSK_ZEROCOPY for more speed"}
+		return warn("the driver cannot: frames are copied").
+			advise("use a driver with XDP_ACT_XSK_ZEROCOPY for more speed")
 	case tried && told == nil:
-		return finding{Warn, fmt.Sprintf("the driver says that it can, but frames are copied: "+
-			"bind on %s with zero-copy: %s", t.where, errno(t.zero)), zeroCopyRemedy(t.zero)}
+		return warn("the driver says that it can, but frames are copied: "+
+			"bind on %s with zero-copy: %s", t.where, errno(t.zero)).
+			advise("%s", zeroCopyRemedy(t.zero))
 	case tried:
-		return finding{Warn, fmt.Sprintf("frames are copied: bind on %s with zero-copy: %s; the "+
-			"kernel does not tell what the driver can (%v)", t.where, errno(t.zero), told),
-			zeroCopyRemedy(t.zero)}
+		return warn("frames are copied: bind on %s with zero-copy: %s; the "+
+			"kernel does not tell what the driver can (%v)", t.where, errno(t.zero), told).
+			advise("%s", zeroCopyRemedy(t.zero))
 	case told == nil:
 		return fine("the driver says that it can; not tried: %s", t.skipped)
 	}
-	return finding{Warn, fmt.Sprintf("unknown: the kernel does not tell (%v), and it was not "+
-		"tried: %s", told, t.skipped), ""}
+	return warn("unknown: the kernel does not tell (%v), and it was not "+
+		"tried: %s", told, t.skipped)
 }
 
 // errno names the error of the system call in err, as manual pages do.

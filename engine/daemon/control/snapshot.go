@@ -107,6 +107,9 @@ type Owner struct {
 	Device  string `json:"device"`
 }
 
+// Place returns the device that the object is on.
+func (o Owner) Place() string { return o.Device }
+
 // SessionState is one program.
 type SessionState struct {
 	Owner

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -82,15 +83,9 @@ func newOurs(set settings, e ends) (*ours, error) {
 
 // tcpConfig is what set says, on top of what both hosts begin with.
 func (set *settings) tcpConfig() tcp.Config {
-	or := func(v, d int) int {
-		if v == 0 {
-			return d
-		}
-		return v
-	}
-	c := tcp.Config{MTU: or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK,
+	c := tcp.Config{MTU: cmp.Or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK,
 		NoWScale: set.NoWScale, MSS: set.MSS,
-		RcvSpace: or(set.RcvBuf, 64<<10), SYNRetries: set.SYNRetries, SYNACKRetries: set.SYNRetries,
+		RcvSpace: cmp.Or(set.RcvBuf, 64<<10), SYNRetries: set.SYNRetries, SYNACKRetries: set.SYNRetries,
 		TimeWait: set.TimeWait, ProbeMTU: set.ProbeMTU, KeepaliveIdle: -1}
 	c.RcvSpaceMax = c.RcvSpace
 	c.ECN = map[string]tcp.ECNMode{"": tcp.ECNPassive, "off": tcp.ECNOff, "passive": tcp.ECNPassive,
