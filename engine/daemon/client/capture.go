@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"os"
 
 	"xwarp/engine/daemon/control"
@@ -19,13 +18,9 @@ type Capture struct {
 // fails with EINVAL for a filter that cannot be.
 func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Capture, error) {
 	var r control.Object
-	files, err := d.call(ctx, control.OpCapture, args, &r)
+	files, err := d.open(ctx, control.OpCapture, args, &r, 1)
 	if err != nil {
 		return nil, err
-	}
-	if len(files) != 1 {
-		control.CloseAll(files)
-		return nil, fmt.Errorf("%w: capture with %d descriptors", control.ErrFrame, len(files))
 	}
 	return &Capture{os.NewFile(uintptr(files[0]), "capture"), d, r.Handle}, nil
 }

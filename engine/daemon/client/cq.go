@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -28,14 +27,10 @@ type CQ struct {
 // CreateCQ implements verbs.Device.
 func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
 	var r control.CreateCQResult
-	files, err := d.call(context.Background(), control.OpCreateCQ,
-		control.CreateCQArgs{Depth: depth}, &r)
+	files, err := d.open(context.Background(), control.OpCreateCQ,
+		control.CreateCQArgs{Depth: depth}, &r, 2)
 	if err != nil {
 		return nil, err
-	}
-	if len(files) != 2 {
-		control.CloseAll(files)
-		return nil, fmt.Errorf("%w: create_cq with %d descriptors", control.ErrFrame, len(files))
 	}
 	c := &CQ{dev: d, handle: r.Handle, bell: make(chan struct{}, 1)}
 	if c.mem, err = mapShared(files[0], int(r.Ring.Offset)+r.Ring.Len()); err != nil {

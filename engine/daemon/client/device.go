@@ -123,13 +123,9 @@ func hint(err error) string {
 func (d *Device) hello(cfg *Config) error {
 	var r control.HelloResult
 	args := control.HelloArgs{Version: control.Version, Device: cfg.Device, Program: cfg.Program}
-	files, err := d.call(context.Background(), control.OpHello, args, &r)
+	files, err := d.open(context.Background(), control.OpHello, args, &r, 2)
 	if err != nil {
 		return err
-	}
-	if len(files) != 2 {
-		control.CloseAll(files)
-		return fmt.Errorf("%w: hello with %d descriptors", control.ErrFrame, len(files))
 	}
 	d.info = r.Device
 	if d.shm, err = mapShared(files[0], control.DoorbellLen); err != nil {
@@ -195,6 +191,16 @@ func (d *Device) call(ctx context.Context, op control.Op, args, result any, file
 		return nil, a.err
 	}
 	return a.files, nil
+}
+
+// open is call for what comes with n descriptors.
+func (d *Device) open(ctx context.Context, op control.Op, args, result any, n int) ([]int, error) {
+	files, err := d.call(ctx, op, args, result)
+	if err == nil && len(files) != n {
+		control.CloseAll(files)
+		return nil, fmt.Errorf("%w: %s with %d descriptors", control.ErrFrame, op, len(files))
+	}
+	return files, err
 }
 
 // ask is call without descriptors in the reply, for requests that do not wait.

@@ -74,13 +74,9 @@ func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 	if shares {
 		args.SRQ = srq.handle
 	}
-	files, err := d.call(context.Background(), control.OpCreateQP, args, &r)
+	files, err := d.open(context.Background(), control.OpCreateQP, args, &r, 1)
 	if err != nil {
 		return nil, err
-	}
-	if len(files) != 1 {
-		control.CloseAll(files)
-		return nil, fmt.Errorf("%w: create_qp with %d descriptors", control.ErrFrame, len(files))
 	}
 	if err := q.open(files[0], &r); err != nil {
 		return nil, err

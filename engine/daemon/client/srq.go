@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -27,14 +26,10 @@ func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 		return nil, verbs.Wrap("ibv_create_srq", verbs.ErrForeign)
 	}
 	var r control.CreateSRQResult
-	files, err := d.call(context.Background(), control.OpCreateSRQ,
-		control.CreateSRQArgs{PD: pd.handle, Depth: cfg.Depth, MaxSGE: cfg.MaxSGE}, &r)
+	files, err := d.open(context.Background(), control.OpCreateSRQ,
+		control.CreateSRQArgs{PD: pd.handle, Depth: cfg.Depth, MaxSGE: cfg.MaxSGE}, &r, 1)
 	if err != nil {
 		return nil, err
-	}
-	if len(files) != 1 {
-		control.CloseAll(files)
-		return nil, fmt.Errorf("%w: create_srq with %d descriptors", control.ErrFrame, len(files))
 	}
 	s := &SRQ{dev: d, handle: r.Handle, sge: r.MaxSGE, reached: cfg.Limit}
 	if s.mem, err = mapShared(files[0], int(r.Recv.After())); err != nil {
