@@ -157,7 +157,8 @@ func (s *session) createCQ(a *control.CreateCQArgs, _ []int) (any, []int, error)
 
 func (s *session) destroyCQ(a *control.Object) error {
 	c, err := remove(s, s.cqs, a.Handle, "completion queue", func(c *cq) error {
-		return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
+		return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue",
+			c.users)
 	})
 	if err == nil {
 		s.closeCQ(c)

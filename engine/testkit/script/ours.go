@@ -85,7 +85,8 @@ func newOurs(set settings, e ends) (*ours, error) {
 func (set *settings) tcpConfig() tcp.Config {
 	c := tcp.Config{MTU: cmp.Or(set.MTU, 1500), NoTimestamps: set.NoTS, NoSACK: set.NoSACK,
 		NoWScale: set.NoWScale, MSS: set.MSS,
-		RcvSpace: cmp.Or(set.RcvBuf, 64<<10), SYNRetries: set.SYNRetries, SYNACKRetries: set.SYNRetries,
+		RcvSpace:   cmp.Or(set.RcvBuf, 64<<10),
+		SYNRetries: set.SYNRetries, SYNACKRetries: set.SYNRetries,
 		TimeWait: set.TimeWait, ProbeMTU: set.ProbeMTU, KeepaliveIdle: -1}
 	c.RcvSpaceMax = c.RcvSpace
 	c.ECN = map[string]tcp.ECNMode{"": tcp.ECNPassive, "off": tcp.ECNOff, "passive": tcp.ECNPassive,
