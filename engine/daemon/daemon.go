@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -179,14 +180,12 @@ func (d *Daemon) status() string {
 	return text
 }
 
-func (d *Daemon) all() (list []*session) {
+func (d *Daemon) all() []*session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, s := range d.sessions {
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(a, b *session) int { return int(a.id) - int(b.id) })
-	return list
+	return slices.SortedFunc(maps.Values(d.sessions), func(a, b *session) int {
+		return int(a.id) - int(b.id)
+	})
 }
 
 func (d *Daemon) forget(s *session) {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"slices"
 )
 
@@ -30,10 +31,7 @@ func (e *export) end(why error, device bool) {
 	if e.failed == nil { // what came first is the cause
 		e.failed, e.cutOff = why, device
 	}
-	var conns []*exportConn
-	for _, c := range e.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Values(e.conns))
 	e.mu.Unlock()
 	for _, c := range conns {
 		c.qp.Disconnect()

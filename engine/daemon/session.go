@@ -226,15 +226,13 @@ func (s *session) begin(r *control.Request, f waiter) error {
 		cancel()
 		return s.reply(r.ID, nil, nil, refused)
 	}
-	s.tasks.Add(1)
-	go func() {
-		defer s.tasks.Done()
+	s.tasks.Go(func() {
 		defer s.contain(string(r.Op))
 		result, err := s.wait(ctx, r, f, cancel)
 		if err := s.reply(r.ID, result, nil, err); err != nil {
 			s.fail(err)
 		}
-	}()
+	})
 	return nil
 }
 

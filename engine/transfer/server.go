@@ -99,14 +99,13 @@ func (s *Server) Serve(ctx context.Context) error {
 				"may be are here already")})
 			continue
 		}
-		s.clients.Add(1)
-		go func() {
-			defer func() { s.give(); s.clients.Done() }()
+		s.clients.Go(func() {
+			defer s.give()
 			defer s.contain(req.Remote)
 			if err := s.client(ctx, req); err != nil {
 				s.cfg.Event(Event{Remote: req.Remote, Err: err})
 			}
-		}()
+		})
 	}
 }
 
