@@ -244,6 +244,9 @@ func (e *rdmaEnd) ready(r *rand.Rand) {
 
 // memory compares with the model: what completed is there, what did not may be there in part, and nothing else changed.
 func (e *rdmaEnd) memory() error {
+	if e.base == nil { // it never began: its host came up again first
+		return nil
+	}
 	want := bytes.Clone(e.base)
 	maybe := make(map[int]byte)
 	apply := func(a *area, sure bool) {

@@ -164,10 +164,10 @@ func (s *scenario) run() error {
 		return err
 	}
 	if !s.over() {
-		return fmt.Errorf("not over %v s after the last fault", settleTime/tick.Second)
+		return fmt.Errorf("not over %v after the last fault", settleTime)
 	}
 	if after := s.afterFaults(); after > workTime && !s.mayFail() {
-		return fmt.Errorf("over only %d s after the last fault", after/tick.Second)
+		return fmt.Errorf("over only %v after the last fault", after)
 	}
 	for _, l := range s.loads {
 		if err := l.verdict(); err != nil {

@@ -366,8 +366,7 @@ func (w *wide) progress(now tick.Time) error {
 			continue // where one end is gone there is nothing to wait for
 		}
 		if c.cfg.early == endGraceful && now > Epoch.Add(w.until+wideTime) {
-			return fmt.Errorf("port %d: not over %d s after the last fault", c.cfg.port,
-				wideTime/tick.Second)
+			return fmt.Errorf("port %d: not over %v after the last fault", c.cfg.port, wideTime)
 		}
 		for _, e := range []*rdmaEnd{c.a, c.b} {
 			p := e.endpoint()
@@ -375,8 +374,8 @@ func (w *wide) progress(now tick.Time) error {
 				continue
 			}
 			if i := p.Conn().Info(now); i.State == tcp.Established && i.Loss.RTO > crawlRTO {
-				return fmt.Errorf("port %d, end %s: a timeout of %v ms %v s after the last fault",
-					c.cfg.port, e.name, i.Loss.RTO/ms, now.Sub(Epoch.Add(w.until))/tick.Second)
+				return fmt.Errorf("port %d, end %s: a timeout of %v, %v after the last fault",
+					c.cfg.port, e.name, i.Loss.RTO, now.Sub(Epoch.Add(w.until)))
 			}
 		}
 	}
