@@ -150,6 +150,24 @@ func (b *bench) expireUntilLost(i int) {
 	b.want("5c, second", b.resend(), []int{i})
 }
 
+// TestLostInOrder is RFC 6675, section 4, NextSeg (1): of what is lost the first in the stream goes again first, also
+// when the last one was sent again before. A peer that reports the octets in front of a FIN, and not the FIN, never
+// reports the last record: it would take the window of each recovery.
+func TestLostInOrder(t *testing.T) {
+	cfg := conf(RACK)
+	cfg.NoFRTO = true
+	b := newBench(t, cfg, 100*ms)
+	b.send(0, 6)
+	b.expire(ExpiredProbe)
+	b.s.NoNewData(b.now)
+	b.want("probe", b.resend(), []int{5})
+	b.expire(ExpiredRTO)
+	b.want("head", b.resend(), []int{0})
+	b.wait(100 * ms)
+	b.ack(1)
+	b.want("in order", b.resend(), []int{1, 2})
+}
+
 // TestRACKTimeout is RFC 8985, 3.5: segments sent just before the timeout are not taken for lost.
 func TestRACKTimeout(t *testing.T) {
 	cfg := conf(RACK)

@@ -11,7 +11,7 @@ type place uint8
 const (
 	inFlight  place = iota // sent and not heard of: what the pipe counts, ordered by the time sent
 	lost                   // sent once and lost, in sequence order
-	lostAgain              // sent more than once and lost, goes before lost
+	lostAgain              // sent more than once and lost
 	sacked                 // selectively acknowledged; next skips towards the end of its run
 	places
 )

@@ -328,14 +328,15 @@ func (s *Sender) choose() (id uint32, probe, ok bool) {
 	if s.frto.step == frtoNew || s.frto.step == frtoWait {
 		return 0, false, false
 	}
-	p := lostAgain
-	if s.q.list[p].n == 0 {
-		p = lost
-	}
-	if s.q.list[p].n == 0 {
+	l, again := &s.q.list[lost], &s.q.list[lostAgain]
+	switch {
+	case l.n == 0 && again.n == 0:
 		return 0, false, false
+	case l.n == 0 || again.n > 0 && int32(again.first-l.first) < 0:
+		id = again.first
+	default: // what comes first in the stream, as in RFC 6675, section 4, NextSeg (1)
+		id = l.first
 	}
-	id = s.q.list[p].first
 	if s.force > 0 {
 		// After a timeout the head goes first: until it arrives nothing else helps.
 		if s.q.at(s.q.head).at == lost || s.q.at(s.q.head).at == lostAgain {

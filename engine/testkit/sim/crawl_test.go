@@ -20,6 +20,8 @@ func TestCrawls(t *testing.T) {
 			"included", 5237458, 45 * tick.Second},
 		{"black hole that was found after four timeouts of a backed off RTO", 7007431,
 			10 * tick.Second},
+		{"the last record, whose FIN is never reported, before the holes in front of it; TIME-WAIT " +
+			"included", 275884, 45 * tick.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
