@@ -2,6 +2,7 @@ package layers
 
 import (
 	"hash/crc32"
+	"runtime"
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
@@ -56,6 +57,7 @@ func checksum(n int) Row {
 		for range k {
 			sink += wire.Sum(f, 0)
 		}
+		runtime.KeepAlive(sink)
 	})
 }
 
