@@ -43,7 +43,7 @@ func TestBind(t *testing.T) {
 		{name: "jumbo, zero-copy asked for", mode: ModeZeroCopy, mtu: 9000, driver: oneChunk,
 			why: "one chunk for each frame"},
 		{name: "nobody tells", mtu: 1500, refuse: map[string]unix.Errno{direct: unix.EOPNOTSUPP},
-			tried: []string{direct, copied}, had: copied, why: "does not tell"},
+			tried: []string{direct, copied}, had: copied, why: "does not report"},
 		{name: "nobody tells, jumbo", mtu: 9000,
 			refuse: map[string]unix.Errno{directSG: unix.EOPNOTSUPP}, tried: []string{directSG,
 				copied}, had: copied, why: "or none for an MTU of 9000"},
