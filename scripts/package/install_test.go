@@ -216,7 +216,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// green asks doctor, which must find nothing to say.
+// green asks doctor, which must find nothing to say but that the daemon is not started yet.
 func (m *machine) green() {
 	m.t.Helper()
 	var v struct {
@@ -227,7 +227,9 @@ func (m *machine) green() {
 		m.t.Fatal(err)
 	}
 	for _, l := range v.Lines {
-		if l.Status != "ok" {
+		off := l.Check == "run-daemon" && l.Status == "warn" &&
+			strings.Contains(l.What, "systemctl start xwarpd")
+		if l.Status != "ok" && !off {
 			m.t.Errorf("doctor: %s is %s: %s", l.Check, l.Status, l.What)
 		}
 	}
