@@ -74,11 +74,8 @@ func (x *xdpDriver) livePort(sock *ring.Socket, i, link int) (ring.Port, error) 
 			return d, e
 		})
 	}
-	return live.Wrap(sock, live.NewProgram(m.Program, m.Worker), live.Memory{
-		Slots: unsafe.Slice((*live.Slot)(unsafe.Pointer(&m.Slots[0])),
-			len(m.Slots)/bpf.LiveSlotSize),
-		First: m.First, State: (*live.State)(unsafe.Pointer(&m.State[0])),
-	}, &x.live.on), nil
+	return live.Wrap(sock, live.NewProgram(m.Program, m.Worker),
+		live.MemoryOf(m.Slots, m.First, m.State), &x.live.on), nil
 }
 
 // ask follows what the driver takes, until close.

@@ -1,8 +1,6 @@
 package engine_test
 
 import (
-	"context"
-	"net"
 	"net/netip"
 	"testing"
 
@@ -16,20 +14,7 @@ import (
 func kernelOn(t *testing.T, h *topo.Host) *engine.Device {
 	t.Helper()
 	d, err := engine.OpenKernel(engine.KernelConfig{
-		Dial: func(ctx context.Context, local, remote netip.AddrPort) (c net.Conn, err error) {
-			err = h.Do(func() error {
-				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
-				return err
-			})
-			return c, err
-		},
-		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
-			err = h.Do(func() error {
-				l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
-				return err
-			})
-			return l, err
-		},
+		Dial: h.Dial, Listen: h.Listen,
 	})
 	if err != nil {
 		t.Fatal(err)

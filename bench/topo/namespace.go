@@ -1,8 +1,11 @@
 package topo
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"runtime"
 
@@ -68,6 +71,24 @@ func (n *Namespace) Fd() int { return int(n.ns) }
 
 // Netlink returns a route-netlink handle inside the namespace, valid until the topology is closed.
 func (n *Namespace) Netlink() *netlink.Handle { return n.nl }
+
+// Dial connects a TCP socket of the namespace's kernel; local is not asked for. It is what engine.KernelConfig takes.
+func (n *Namespace) Dial(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
+	err = n.Do(func() error {
+		c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
+		return err
+	})
+	return c, err
+}
+
+// Listen opens a TCP listener of the namespace's kernel.
+func (n *Namespace) Listen(at netip.AddrPort) (l net.Listener, err error) {
+	err = n.Do(func() error {
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
+		return err
+	})
+	return l, err
+}
 
 // Do runs f in the namespace, on an OS thread of its own, and returns f's error. Sockets that f makes stay in the
 // namespace wherever they are used later; goroutines that f starts do not run in it. When the thread cannot return

@@ -116,14 +116,7 @@ func (l *twoLinks) channels(n uint32) {
 
 // dial connects to the export of a link, from A.
 func (l *twoLinks) dial(i int) (*peer, error) {
-	return dialExportBy(l.t, engine.KernelConfig{
-		Dial: func(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
-			err = l.tn.A.Do(func() error {
-				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
-				return err
-			})
-			return c, err
-		}}, l.at[i])
+	return dialExportBy(l.t, engine.KernelConfig{Dial: l.tn.A.Dial}, l.at[i])
 }
 
 func (l *twoLinks) connect(i int) *peer {

@@ -1,10 +1,8 @@
 package daemon_test
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
-	"net"
 	"net/netip"
 	"sync"
 	"testing"
@@ -187,20 +185,7 @@ func payloadOf(b []byte) (n uint64) {
 func kernelOn(t *testing.T, h *topo.Host) *engine.Device {
 	t.Helper()
 	dev, err := engine.OpenKernel(engine.KernelConfig{
-		Dial: func(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
-			err = h.Do(func() error {
-				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
-				return err
-			})
-			return c, err
-		},
-		Listen: func(at netip.AddrPort) (l net.Listener, err error) {
-			err = h.Do(func() error {
-				l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(at))
-				return err
-			})
-			return l, err
-		},
+		Dial: h.Dial, Listen: h.Listen,
 		Options: engine.Options{MPA: verbs.MPAConfig{NoMarkers: true}},
 	})
 	if err != nil {

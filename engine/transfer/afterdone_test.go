@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/verbs"
 )
 
@@ -20,32 +19,13 @@ import (
 //
 //req:rfc5042-6.2.2-1 rfc5042-10.2-1
 func TestWriteAfterDone(t *testing.T) {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
 	const size = 1 << 20
-	region, err := NewRegion(size)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer region.Close()
-	s, err := Listen(ServerConfig{Device: dev, Region: region, Idle: time.Hour},
-		netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(ctx) }()
-	defer func() { stop(); <-served }()
-
+	ctx, dev, region, at := patientServer(t, size)
 	good, bad := bytes.Repeat([]byte{1}, size), bytes.Repeat([]byte{0xff}, size)
 	var confirmed, refused int
 	for round := range 20 {
 		good[0] = byte(round)
-		p := newPutter(ctx, t, dev, s.Addr(), size)
+		p := newPutter(ctx, t, dev, at, size)
 		p.write(good)
 		done := Message{Type: TypeDone, Length: size, Sum: sha256.Sum256(good)}
 		if err := p.send(&done); err != nil {

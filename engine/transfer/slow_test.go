@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/verbs"
 )
 
 // gate passes what one client sends to a server on only when it is open; what the server sends it always passes.
@@ -40,20 +41,19 @@ func gate(t *testing.T, server netip.AddrPort, open <-chan struct{}) netip.AddrP
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// While a put stands in a slow path, Beats are due again and again, and wait behind its data. All at once
-// they would be more than the server has receives for, and end the connection.
-func TestBeatsBehindData(t *testing.T) {
+// patientServer serves a region of size octets, which no silence of a client ends, for a minute at most.
+func patientServer(t *testing.T, size int64) (ctx context.Context, dev verbs.Device, region *Region,
+	at netip.AddrPort) {
+	t.Helper()
 	dev, err := engine.OpenKernel(engine.KernelConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer dev.Close()
-	const size = depth * chunk
-	region, err := NewRegion(size)
-	if err != nil {
+	t.Cleanup(func() { dev.Close() })
+	if region, err = NewRegion(size); err != nil {
 		t.Fatal(err)
 	}
-	defer region.Close()
+	t.Cleanup(func() { region.Close() })
 	s, err := Listen(ServerConfig{Device: dev, Region: region, Idle: time.Hour},
 		netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
@@ -62,10 +62,18 @@ func TestBeatsBehindData(t *testing.T) {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx) }()
-	defer func() { stop(); <-served }()
+	t.Cleanup(func() { stop(); <-served })
+	return ctx, dev, region, s.Addr()
+}
+
+// While a put stands in a slow path, Beats are due again and again, and wait behind its data. All at once
+// they would be more than the server has receives for, and end the connection.
+func TestBeatsBehindData(t *testing.T) {
+	const size = depth * chunk
+	ctx, dev, _, at := patientServer(t, size)
 
 	open := make(chan struct{})
-	c, err := Dial(ctx, dev, gate(t, s.Addr(), open), time.Hour)
+	c, err := Dial(ctx, dev, gate(t, at, open), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package live
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -67,6 +68,16 @@ type Memory struct {
 	Slots []Slot
 	First uint32 // number of Slots[0] for the program
 	State *State
+}
+
+// MemoryOf returns the octets of the program's maps as what they hold. Both are as long as their maps have them for one
+// writer, which is at least one slot and one state; first is the number of the first slot.
+func MemoryOf(slots []byte, first uint32, state []byte) Memory {
+	return Memory{
+		Slots: unsafe.Slice((*Slot)(unsafe.Pointer(&slots[0])),
+			len(slots)/int(unsafe.Sizeof(Slot{}))),
+		First: first, State: (*State)(unsafe.Pointer(&state[0])),
+	}
 }
 
 // Wrap returns p with live frames, while on is set: the device takes them. The memory is the Port's from then

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"xwarp/bpf"
 	"xwarp/engine"
@@ -187,11 +186,8 @@ func (e *env) openLive(frame []byte) (w *way) {
 	}
 	var on atomic.Bool
 	on.Store(true)
-	p := live.Wrap(nowhere{}, live.NewProgram(m.Program, m.Worker), live.Memory{
-		Slots: unsafe.Slice((*live.Slot)(unsafe.Pointer(&m.Slots[0])),
-			len(m.Slots)/bpf.LiveSlotSize),
-		First: m.First, State: (*live.State)(unsafe.Pointer(&m.State[0])),
-	}, &on)
+	p := live.Wrap(nowhere{}, live.NewProgram(m.Program, m.Worker),
+		live.MemoryOf(m.Slots, m.First, m.State), &on)
 	w.close = func() { steer.Close() }
 	w.send = func() int { return sendThrough(p, frame, live.BestRun) }
 	return w
