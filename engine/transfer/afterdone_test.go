@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"io"
 	"net/netip"
 	"testing"
 	"time"
@@ -123,4 +124,38 @@ func contentOf(t *testing.T, r *Region) []byte {
 	}
 	defer r.release(c)
 	return bytes.Clone(c.mem[:c.length])
+}
+
+// lateReader writes into the buffer that it was given when release is closed.
+type lateReader struct {
+	asked            chan struct{}
+	release, written chan struct{}
+}
+
+func (r *lateReader) Read(b []byte) (int, error) {
+	close(r.asked)
+	<-r.release
+	clear(b)
+	close(r.written)
+	return 0, io.EOF
+}
+
+// TestLateReader: an input that comes when the put has failed and its client is closed finds the memory still there.
+func TestLateReader(t *testing.T) {
+	ctx, dev, _, at := patientServer(t, 1<<20)
+	c, err := Dial(ctx, dev, at, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &lateReader{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { <-r.asked; cancel() }()
+	if _, err := c.Put(ctx, r, -1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Put: %v", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	close(r.release)
+	<-r.written
 }

@@ -25,6 +25,8 @@ type link struct {
 	regs  []*registration // what the peer reaches
 	idle  time.Duration
 
+	reading <-chan struct{} // closed when a reader returns that readFull left behind; nil: there is none
+
 	in      chan Message  // what receive returns
 	failed  chan struct{} // closed when err is set and nothing more comes
 	err     error

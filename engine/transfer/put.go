@@ -79,7 +79,7 @@ func (w *window) write(ctx context.Context, r io.Reader) error {
 			}
 		}
 		b := w.buffer(w.posted)
-		n, err := readFull(ctx, r, b)
+		n, err := w.c.readFull(ctx, r, b)
 		switch {
 		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 			end = true
@@ -127,21 +127,23 @@ func (w *window) extend(ctx context.Context) error {
 	return err
 }
 
-// readFull is io.ReadFull that ctx ends. After that nobody may use b, which the reader still has.
-func readFull(ctx context.Context, r io.Reader, b []byte) (int, error) {
-	type result struct {
+// readFull is io.ReadFull that ctx ends. After that nobody may use b, which the reader still has: the memory of
+// this end is kept until it returns.
+func (l *link) readFull(ctx context.Context, r io.Reader, b []byte) (int, error) {
+	var got struct {
 		n   int
 		err error
 	}
-	c := make(chan result, 1)
+	done := make(chan struct{})
 	go func() {
-		n, err := io.ReadFull(r, b)
-		c <- result{n, err}
+		defer close(done)
+		got.n, got.err = io.ReadFull(r, b)
 	}()
 	select {
-	case v := <-c:
-		return v.n, v.err
+	case <-done:
+		return got.n, got.err
 	case <-ctx.Done():
+		l.reading = done
 		return 0, context.Cause(ctx)
 	}
 }

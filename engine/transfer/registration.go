@@ -26,7 +26,20 @@ func (l *link) registerLocal(n int) (*registration, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.register(mem, verbs.LocalWrite, func() error { return l.dev.Free(mem) })
+	return l.register(mem, verbs.LocalWrite, func() error { return l.freeLocal(mem) })
+}
+
+// freeLocal gives memory back, once nobody reads into it any more: a reader that ctx left behind may write there after
+// the link is gone.
+func (l *link) freeLocal(mem []byte) error {
+	if l.reading == nil {
+		return l.dev.Free(mem)
+	}
+	go func() {
+		<-l.reading
+		l.dev.Free(mem) // the device may be closed, and its memory with it
+	}()
+	return nil
 }
 
 func (l *link) register(mem []byte, access verbs.Access, release func() error) (*registration,
