@@ -247,3 +247,24 @@ func TestWrongLengthBeforeMarker(t *testing.T) {
 		t.Errorf("%v, %d delivered", err, len(g.sink.delivered))
 	}
 }
+
+// TestCutElsewhere: a sender that cuts an FPDU sends it again in other parts, since the path MTU fell meanwhile. What
+// both parts have in common came the same, so the second is kept.
+func TestCutElsewhere(t *testing.T) {
+	for _, c := range []struct{ first, second int }{{1400, 500}, {500, 1400}, {1400, 1400}, {70, 66}} {
+		g := newRig(t, Framing{CRC: true}, 4000)
+		if kept, err := g.try(g.stream[:c.first], 0); kept != 0 || err != nil {
+			t.Fatalf("%v: kept %d of the first, %v", c, kept, err)
+		}
+		if kept, err := g.try(g.stream[:c.second], 0); kept != c.second || err != nil {
+			t.Errorf("%v: kept %d of the second, %v", c, kept, err)
+		}
+	}
+	g := newRig(t, Framing{CRC: true}, 4000)
+	g.try(g.stream[:1400], 0)
+	bad := bytes.Clone(g.stream[:500])
+	bad[1] ^= 0x10
+	if kept, err := g.try(bad, 0); kept != 0 || err != nil {
+		t.Errorf("kept %d octets with another length, %v", kept, err)
+	}
+}

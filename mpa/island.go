@@ -256,14 +256,21 @@ func (r *Receiver) plausible(to int64) bool {
 	return true
 }
 
-// fingerprint returns a value that stands for the octets of the segment from at on.
-func (r *Receiver) fingerprint(at int64) (crc uint32) {
-	for at < r.seg.q {
-		b := r.chunk(at, r.seg.q)
-		crc = octets.CRC(crc, b)
-		at += int64(len(b))
+// fingerprint returns what stands for the octets of the segment from at on.
+func (r *Receiver) fingerprint(at int64) (f fingerprint) {
+	f.n = r.seg.q - at
+	for from, i := at, 0; from < r.seg.q; i++ {
+		to := min(at+16<<i, r.seg.q)
+		for from < to {
+			b := r.chunk(from, to)
+			f.whole = octets.CRC(f.whole, b)
+			from += int64(len(b))
+		}
+		if i < len(f.halves) {
+			f.halves[i] = f.whole
+		}
 	}
-	return crc
+	return f
 }
 
 // findStart looks in is and the segment for a marker whose FPDU begins there, and makes that the start of the chain.

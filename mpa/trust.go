@@ -1,12 +1,15 @@
 package mpa
 
+import "math/bits"
+
 // trust decides which octets a receiver asks for a second time before it keeps them.
 //
 // A wrong length in an FPDU that passed the TCP checksum makes the FPDU look longer than its segment. To keep
 // it as the head of an FPDU would acknowledge the wrong octets, and the stream could not be healed. An
 // aligned sender never sends heads of FPDUs, so as long as a peer looks aligned, octets that do not end with
-// a right FPDU are refused until they come again the same. A sender that cuts its FPDUs pays for that with
-// one retransmission, and what it cuts is kept at once for a long time then.
+// a right FPDU are refused until they come again the same, however many of them come in one segment then. A
+// sender that cuts its FPDUs pays for that with one retransmission, and what it cuts is kept at once for a
+// long time then.
 type trust struct {
 	on      bool
 	aligned int // offers of whole FPDUs since the last proof that the sender cuts FPDUs
@@ -22,9 +25,25 @@ type trust struct {
 
 // failure counts how often the FPDU at an offset was refused.
 type failure struct {
-	at          int64
-	n           int
-	fingerprint uint32 // what was seen there
+	at   int64
+	n    int
+	seen fingerprint // what was there the last time
+}
+
+// fingerprint stands for n octets, and for their first 16, 32, 64, … octets.
+type fingerprint struct {
+	n      int64
+	whole  uint32
+	halves [13]uint32 // CRCs of the first 16<<i octets
+}
+
+// repeats reports whether the octets of f and g are the same as far as both tell.
+func (f *fingerprint) repeats(g *fingerprint) bool {
+	if f.n == g.n {
+		return f.whole == g.whole
+	}
+	common := min(bits.Len64(uint64(min(f.n, g.n)/16)), len(f.halves))
+	return common > 0 && f.halves[common-1] == g.halves[common-1]
 }
 
 const (
@@ -52,17 +71,17 @@ func (t *trust) clean() {
 func (t *trust) doubts() bool { return t.on && t.aligned >= 0 }
 
 // suspect reports whether the octets at offset at, which do not make a right FPDU, should be sent again.
-// fingerprint stands for what was seen: what a wire has changed does not come again the same.
-func (t *trust) suspect(at int64, fingerprint uint32) bool {
+// seen stands for them: what a wire has changed does not come again the same.
+func (t *trust) suspect(at int64, seen fingerprint) bool {
 	if !t.doubts() {
 		return false
 	}
 	t.since = 0
 	t.refused++
 	f := t.failure(at)
-	same := f.n > 0 && f.fingerprint == fingerprint
+	same := f.n > 0 && f.seen.repeats(&seen)
 	f.n++
-	f.fingerprint = fingerprint
+	f.seen = seen
 	if t.refused >= maxRefusals || same || f.n > maxRepeats {
 		t.aligned, t.refused = -unalignedOffers, 0
 		return false

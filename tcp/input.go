@@ -96,6 +96,7 @@ func (c *Conn) inputSynchronized(s *Segment, now tick.Time) bool {
 	if !simultaneous && !c.acceptable(s) { // first
 		c.n.OutOfWindow++
 		c.unacceptable(s, now)
+		c.lateACK(s, now)
 		return false
 	}
 	if rst { // second
@@ -146,7 +147,7 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 		c.timer.wait = now.Add(c.cfg.TimeWait)
 	}
 	first, n := s.Seq.Diff(c.rcvNxt), s.size()
-	near := first < 0 && first >= -c.recentWindow() && s.Flags&wire.SYN == 0
+	near := c.recent(s) && s.Flags&wire.SYN == 0
 	switch {
 	case near && n > 0 || n > 0 && s.Seq == c.rcvAdv:
 		if s.Len > 0 && first < 0 {
@@ -163,6 +164,22 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 			c.ecn.synACKAgain(c, s)
 		}
 	}
+}
+
+// lateACK takes the acknowledgement of a segment from before RCV.NXT, which RFC 9293 drops, once this end had to
+// send again after a timeout. An end numbers its segments so (controlSeq) whose peer took what it sent and
+// shrank the window after that: two such ends would never acknowledge anything to each other.
+func (c *Conn) lateACK(s *Segment, now tick.Time) {
+	if s.Flags&(wire.ACK|wire.RST|wire.SYN) == wire.ACK && c.recent(s) && c.tx.Backoff() > 0 &&
+		c.una.Less(s.Ack) && s.Ack.LessEq(c.nxt) {
+		c.ackProcess(s, now)
+	}
+}
+
+// recent reports whether s begins where an honest retransmission can.
+func (c *Conn) recent(s *Segment) bool {
+	first := s.Seq.Diff(c.rcvNxt)
+	return first < 0 && first >= -c.recentWindow()
 }
 
 // before returns the part of r that was received in order: what RFC 2883 calls a duplicate below RCV.NXT. A

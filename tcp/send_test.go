@@ -204,6 +204,38 @@ func TestRecordsSmallForGood(t *testing.T) {
 	}
 }
 
+// TestLateACK: the peer took everything, and the window that it was given shrank under what it sent, so that its
+// acknowledgements are numbered as an old segment's. They count once a timeout has come, only if they are news, and
+// what they carry does not.
+func TestLateACK(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.keep = true
+	p.open(mss(1000), win(2000))
+	p.src.sizes = []int{500}
+	p.want("P. 1+500 ack 1")
+	p.in(fA, 1, 1, 300)
+	late := func(seq, ack, n, una int) {
+		t.Helper()
+		if o := p.in(fA, seq, ack, n, win(2000)); o.N != 0 {
+			t.Errorf("an old segment's octets were offered: %v", o.R[:o.N])
+		}
+		if got := p.c.SndUna().Diff(iss); got != una {
+			t.Errorf("after seq %d ack %d: SND.UNA %d, want %d", seq, ack, got, una)
+		}
+	}
+	late(1, 501, 0, 1) // RFC 9293, 3.10.7.4: no timeout, no exception
+	p.pass(2 * tick.Second)
+	p.out()
+	late(1, 1, 0, 1)
+	late(1, 502, 0, 1) // of what was never sent
+	late(301-1<<17, 501, 0, 1)
+	late(1, 501, 300, 501)
+	p.out()
+	if i := p.c.Info(p.now); i.Loss.Outstanding != 0 {
+		t.Errorf("still outstanding: %+v", i.Loss)
+	}
+}
+
 // hugeRecords is a Source that returns records larger than room when room is all a segment has.
 type hugeRecords struct {
 	queue
