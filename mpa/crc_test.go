@@ -251,7 +251,8 @@ func TestWrongLengthBeforeMarker(t *testing.T) {
 // TestCutElsewhere: a sender that cuts an FPDU sends it again in other parts, since the path MTU fell meanwhile. What
 // both parts have in common came the same, so the second is kept.
 func TestCutElsewhere(t *testing.T) {
-	for _, c := range []struct{ first, second int }{{1400, 500}, {500, 1400}, {1400, 1400}, {70, 66}} {
+	type cuts struct{ first, second int }
+	for _, c := range []cuts{{1400, 500}, {500, 1400}, {1400, 1400}, {70, 66}} {
 		g := newRig(t, Framing{CRC: true}, 4000)
 		if kept, err := g.try(g.stream[:c.first], 0); kept != 0 || err != nil {
 			t.Fatalf("%v: kept %d of the first, %v", c, kept, err)
