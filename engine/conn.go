@@ -28,12 +28,11 @@ type conn struct {
 	local    netip.AddrPort // both are set before attach, and stay
 	remote   netip.AddrPort
 
-	owner     atomic.Pointer[loop] // changes at most once, while the connection is being opened
-	loopIndex int
-	iw        *iwarp.Conn
-	counted   tally.Counted[mpa.ReceiverCounters] // what is in the loop's sums
-	below     carrier                             // of iw; nil while the kernel is still connecting
-	port      *ports.Reservation                  // nil where the kernel has the port, or a listener
+	owner   atomic.Pointer[loop] // changes at most once, while the connection is being opened
+	iw      *iwarp.Conn
+	counted tally.Counted[mpa.ReceiverCounters] // what is in the loop's sums
+	below   carrier                             // of iw; nil while the kernel is still connecting
+	port    *ports.Reservation                  // nil where the kernel has the port, or a listener
 
 	result   chan error // one value: established, or why not
 	retry    startup.Retry
@@ -49,10 +48,26 @@ type carrier interface {
 	established()            // MPA's start-up is done: the accounts of peers want to know
 }
 
+// passive returns a peer's attempt, with what MPA negotiates with it.
+func (l *Listener) passive(local, remote netip.AddrPort) (*conn, error) {
+	m, err := l.dev.mpaConfig(&l.cfg, remote.Addr())
+	if err != nil {
+		return nil, err
+	}
+	return &conn{dev: l.dev, listener: l, mpa: m, startup: responder(&m), local: local,
+		remote: remote, result: make(chan error, 1)}, nil
+}
+
+// active returns an attempt of q.
+func (q *QP) active(remote netip.AddrPort, m *verbs.MPAConfig, private []byte) *conn {
+	return &conn{dev: q.dev, qp: q, mpa: *m, startup: initiator(m, private, q.cfg.IRD, q.cfg.ORD),
+		remote: remote, result: make(chan error, 1)}
+}
+
 // begin ties c to a worker; it runs there.
-func (c *conn) begin(l *loop, i int, s *iwarp.Conn, below carrier) error {
+func (c *conn) begin(l *loop, s *iwarp.Conn, below carrier) error {
 	c.owner.Store(l)
-	c.loopIndex, c.iw, c.below = i, s, below
+	c.iw, c.below = s, below
 	if c.qp != nil {
 		return c.qp.attach(c)
 	}
@@ -106,6 +121,17 @@ func (c *conn) abort() {
 	default:
 		c.iw.Abort(clock())
 		c.iw.Wake()
+	}
+}
+
+// await returns what was reported; a context that is done ends the attempt.
+func (c *conn) await(ctx context.Context) error {
+	select {
+	case err := <-c.result:
+		return err
+	case <-ctx.Done():
+		c.call(c.abort)
+		return context.Cause(ctx)
 	}
 }
 

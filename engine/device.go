@@ -50,8 +50,7 @@ type Options struct {
 type driver interface {
 	// start begins an active connection whose handler is c. It runs on any goroutine.
 	start(c *conn, local, remote netip.AddrPort) error
-	listen(l *Listener) (netip.AddrPort, error)
-	unlisten(l *Listener)
+	listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error)
 	detach() error
 	describe() verbs.Transport
 	footprint(accepted bool) int // octets of a connection, see Device.Footprint
@@ -96,7 +95,7 @@ func newDevice(o Options) *Device {
 
 // own makes l one of the device's loops.
 func (d *Device) own(l *loop) {
-	l.dev = d
+	l.dev, l.index = d, len(d.loops)
 	l.table.OnFault = d.regionLost
 	d.loops = append(d.loops, l)
 }

@@ -109,18 +109,9 @@ const maxAttempts = 2
 
 func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.ConnConfig,
 	m *verbs.MPAConfig) (*conn, error) {
-	c := &conn{dev: d, qp: qp, result: make(chan error, 1)}
-	c.remote = remote
-	c.mpa = *m
-	c.startup = initiator(m, cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
+	c := qp.active(remote, m, cfg.PrivateData)
 	if err := d.drv.start(c, cfg.Local, remote); err != nil {
 		return nil, err
 	}
-	select {
-	case err := <-c.result:
-		return c, err
-	case <-ctx.Done():
-		c.call(c.abort)
-		return nil, context.Cause(ctx)
-	}
+	return c, c.await(ctx)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"runtime/debug"
@@ -12,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/budget"
 	"xwarp/engine/verbs"
 	"xwarp/tcp/tick"
 )
@@ -188,7 +188,7 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 		}
 	}
 	kc := newKernelConn(k, c, sock)
-	if err := c.begin(k.loop, 0, &kc.iw, kc); err != nil {
+	if err := c.begin(k.loop, &kc.iw, kc); err != nil {
 		return err
 	}
 	if err := kc.iw.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {
@@ -200,12 +200,11 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 	return nil
 }
 
-func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
-	ln, err := k.cfg.Listen(l.want)
+func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, io.Closer, error) {
+	ln, err := k.cfg.Listen(l.addr)
 	if err != nil {
-		return netip.AddrPort{}, err
+		return netip.AddrPort{}, nil, err
 	}
-	l.drv = ln
 	go func() {
 		for {
 			sock, err := ln.Accept()
@@ -217,11 +216,10 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
 				time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
 				continue
 			}
-			remote := addrPort(sock.RemoteAddr()).Addr()
-			m, err := k.dev.mpaConfig(&l.cfg, remote)
-			var charge *budget.Charge
+			remote := addrPort(sock.RemoteAddr())
+			c, err := l.passive(netip.AddrPort{}, remote)
 			if err == nil {
-				charge, err = k.dev.opt.Peers.Begin(remote, clock())
+				c.charge, err = k.dev.opt.Peers.Begin(remote.Addr(), clock())
 				err = denied(err)
 			}
 			if err != nil {
@@ -229,22 +227,18 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, error) {
 				sock.Close()
 				continue
 			}
-			c := &conn{dev: k.dev, listener: l, mpa: m, result: make(chan error, 1), charge: charge}
-			c.startup = responder(&c.mpa)
 			if !k.loop.post(func() { k.connected(c, sock, nil) }) {
 				sock.Close()
-				charge.End(clock())
+				c.charge.End(clock())
 				return
 			}
 		}
 	}()
-	return addrPort(ln.Addr()), nil
+	return addrPort(ln.Addr()), ln, nil
 }
 
 // acceptPause keeps a failing accept from spinning.
 const acceptPause = 20 * time.Millisecond
-
-func (k *kernelDriver) unlisten(l *Listener) { l.drv.(net.Listener).Close() }
 
 func (k *kernelDriver) describe() verbs.Transport { return verbs.Transport{Name: "kernel"} }
 

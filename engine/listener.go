@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/netip"
 	"sync"
 
@@ -13,12 +14,11 @@ import (
 type Listener struct {
 	dev      *Device
 	cfg      verbs.ConnConfig
-	want     netip.AddrPort // what Listen was called with
-	addr     netip.AddrPort
+	addr     netip.AddrPort // what Listen was called with, then where that is
 	requests chan *verbs.ConnRequest
 	closed   chan struct{}
 	closing  sync.Once
-	drv      any // the driver's own
+	below    io.Closer // stops the driver's listening; nil of AwaitRequest
 }
 
 // Listen implements verbs.Device.
@@ -27,14 +27,13 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int,
 	if backlog <= 0 {
 		backlog = verbs.DefaultBacklog
 	}
-	l := &Listener{dev: d, cfg: cfg, want: addr, requests: make(chan *verbs.ConnRequest, backlog),
+	l := &Listener{dev: d, cfg: cfg, addr: addr, requests: make(chan *verbs.ConnRequest, backlog),
 		closed: make(chan struct{})}
-	got, err := d.drv.listen(l)
-	if err != nil {
-		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
+	var err error
+	if l.addr, l.below, err = d.drv.listen(l); err == nil {
+		err = d.opened(l)
 	}
-	l.addr = got
-	if err := d.opened(l); err != nil {
+	if err != nil {
 		return nil, verbs.Wrap(fmt.Sprintf("rdma_listen on %v", addr), err)
 	}
 	return l, nil
@@ -61,7 +60,7 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 func (l *Listener) Close() error {
 	l.closing.Do(func() {
 		l.dev.forget(l)
-		l.dev.drv.unlisten(l)
+		l.below.Close()
 		close(l.closed)
 	})
 	for {

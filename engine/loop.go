@@ -34,6 +34,7 @@ type loop struct {
 
 	rung atomic.Pointer[doorbell] // those that were rung, a stack
 
+	index     int  // among those of the device that have connections
 	queue     int  // of the device; -1 for none
 	consuming bool // the worker is in its consumer's callback
 
@@ -80,6 +81,14 @@ func (l *loop) post(f func()) bool {
 
 // call has the worker run f and waits for it. It fails with ErrClosed, or ErrDefect when f panicked.
 func (l *loop) call(f func()) error { return l.callFor(nil, f) }
+
+// do is call for what can fail.
+func (l *loop) do(f func() error) (err error) {
+	if e := l.call(func() { err = f() }); e != nil {
+		return e
+	}
+	return err
+}
 
 // callFor is call for work on p, which ends when f panics.
 func (l *loop) callFor(p abandoner, f func()) error {

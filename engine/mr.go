@@ -34,10 +34,10 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
 	attr := ddp.Attr{Access: access, Base: iova, Shared: len(p.pds) > 1, Owner: m}
-	err := p.dev.onEach(func(i int, l *loop) (err error) {
-		m.mrs[i], err = l.table.Register(p.pds[i], mem, attr)
-		if err == nil {
-			attr.STag = m.mrs[i].STag()
+	err := p.dev.onEach(func(l *loop) (err error) {
+		one := &m.mrs[l.index]
+		if *one, err = l.table.Register(p.pds[l.index], mem, attr); err == nil {
+			attr.STag = (*one).STag()
 		}
 		return err
 	})
@@ -70,16 +70,7 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
 
 func (m *MR) deregister() error {
-	return m.pd.dev.onEach(func(i int, l *loop) error {
-		if m.mrs[i] == nil {
-			return nil
-		}
-		err := l.table.Deregister(m.mrs[i])
-		if err == nil {
-			m.mrs[i] = nil
-		}
-		return err
-	})
+	return freeEach(m.pd.dev, m.mrs, (*ddp.Table).Deregister)
 }
 
 // RegionError says that the memory of a region cannot be accessed. It ends the region, and the connections
@@ -128,9 +119,9 @@ func (d *Device) regionLost(r *ddp.MR, off uint64) {
 				m.err, "next", "do not shorten files that are registered")
 		}
 		close(m.failed)
-		for i, l := range d.loops {
+		for _, l := range d.loops {
 			l.post(func() {
-				if r := m.mrs[i]; r != nil && r.Valid() {
+				if r := m.mrs[l.index]; r != nil && r.Valid() {
 					l.table.Lose(r)
 				}
 			})

@@ -18,21 +18,23 @@ import (
 type NetConn struct {
 	*socket
 	s           *Stream
-	read, write deadline
 	rd, wr      sync.Mutex
-	changed     *broadcast
+	mu          sync.Mutex // of what follows
+	changed     sync.Cond
+	read, write deadline
 }
 
 var _ net.Conn = (*NetConn)(nil)
 
 // NewNetConn wraps s, which must not be read, written or polled by anybody else afterwards.
 func NewNetConn(s *Stream) *NetConn {
-	c := &NetConn{socket: s.socket, s: s, changed: newBroadcast()}
-	c.read.init()
-	c.write.init()
+	c := &NetConn{socket: s.socket, s: s}
+	c.changed.L = &c.mu
 	go func() {
 		for range s.Changed() {
-			c.changed.send()
+			c.mu.Lock()
+			c.changed.Broadcast()
+			c.mu.Unlock()
 			if s.Poll()&Ended != 0 {
 				return
 			}
@@ -53,7 +55,10 @@ func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg Stre
 		return nil, err
 	}
 	c := NewNetConn(s)
-	if c.await(ctx.Done(), func() bool { return s.Poll()&(Connected|Ended) != 0 }) != nil {
+	var done deadline
+	stop := context.AfterFunc(ctx, func() { c.set(&done, time.Now()) })
+	defer stop()
+	if c.await(&done, Connected|Ended) != nil {
 		err = context.Cause(ctx)
 	} else {
 		err = s.Err()
@@ -66,19 +71,17 @@ func (d *Device) DialStream(ctx context.Context, remote netip.AddrPort, cfg Stre
 	return c, nil
 }
 
-// await blocks until ready reports true or stop is closed.
-func (c *NetConn) await(stop <-chan struct{}, ready func() bool) error {
-	for {
-		changed := c.changed.wait()
-		if ready() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-stop:
+// await blocks until one of the conditions holds or the time is over.
+func (c *NetConn) await(d *deadline, any Ready) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.s.Poll()&any == 0 {
+		if d.over {
 			return os.ErrDeadlineExceeded
 		}
+		c.changed.Wait()
 	}
+	return nil
 }
 
 // Read implements net.Conn.
@@ -90,9 +93,7 @@ func (c *NetConn) Read(p []byte) (int, error) {
 		if !errors.Is(err, bytestream.ErrAgain) {
 			return n, err
 		}
-		if err := c.await(c.read.done(), func() bool {
-			return c.s.Poll()&Readable != 0
-		}); err != nil {
+		if err := c.await(&c.read, Readable); err != nil {
 			return 0, err
 		}
 	}
@@ -112,9 +113,7 @@ func (c *NetConn) Write(p []byte) (int, error) {
 		if !errors.Is(err, bytestream.ErrAgain) {
 			return done, err
 		}
-		if err := c.await(c.write.done(), func() bool {
-			return c.s.Poll()&Writable != 0
-		}); err != nil {
+		if err := c.await(&c.write, Writable); err != nil {
 			return done, err
 		}
 	}
@@ -132,72 +131,42 @@ func (c *NetConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.s.Rem
 
 // SetDeadline implements net.Conn.
 func (c *NetConn) SetDeadline(t time.Time) error {
-	c.read.set(t)
-	c.write.set(t)
+	c.set(&c.read, t)
+	c.set(&c.write, t)
 	return nil
 }
 
 // SetReadDeadline implements net.Conn.
-func (c *NetConn) SetReadDeadline(t time.Time) error { c.read.set(t); return nil }
+func (c *NetConn) SetReadDeadline(t time.Time) error { c.set(&c.read, t); return nil }
 
 // SetWriteDeadline implements net.Conn.
-func (c *NetConn) SetWriteDeadline(t time.Time) error { c.write.set(t); return nil }
+func (c *NetConn) SetWriteDeadline(t time.Time) error { c.set(&c.write, t); return nil }
 
-// broadcast wakes everybody who waits.
-type broadcast struct {
-	mu sync.Mutex
-	c  chan struct{}
-}
-
-func newBroadcast() *broadcast { return &broadcast{c: make(chan struct{})} }
-
-func (b *broadcast) wait() <-chan struct{} {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.c
-}
-
-func (b *broadcast) send() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	close(b.c)
-	b.c = make(chan struct{})
-}
-
-// deadline is a channel that a timer closes.
+// deadline is when a call that waits gives up.
 type deadline struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	c     chan struct{}
+	timer *time.Timer // nil: never
+	over  bool
 }
 
-func (d *deadline) init() { d.c = make(chan struct{}) }
-
-func (d *deadline) done() <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.c
-}
-
-func (d *deadline) set(t time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// set is for deadlines of c alone.
+func (c *NetConn) set(d *deadline, t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if d.timer != nil {
 		d.timer.Stop()
-		d.timer = nil
 	}
-	if isClosed(d.c) {
-		d.c = make(chan struct{})
-	}
+	d.timer, d.over = nil, false
 	if t.IsZero() {
 		return
 	}
-	c := d.c
-	d.timer = time.AfterFunc(time.Until(t), func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.c == c && !isClosed(c) {
-			close(c)
+	var timer *time.Timer
+	timer = time.AfterFunc(time.Until(t), func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if d.timer == timer { // else another one was set meanwhile
+			d.over = true
+			c.changed.Broadcast()
 		}
 	})
+	d.timer = timer
 }

@@ -17,8 +17,8 @@ type PD struct {
 // AllocPD implements verbs.Device.
 func (d *Device) AllocPD() (verbs.PD, error) {
 	pd := &PD{dev: d, pds: make([]*ddp.PD, len(d.loops))}
-	err := d.onEach(func(i int, l *loop) (err error) {
-		pd.pds[i], err = l.table.AllocPD()
+	err := d.onEach(func(l *loop) (err error) {
+		pd.pds[l.index], err = l.table.AllocPD()
 		return err
 	})
 	if err != nil {
@@ -33,28 +33,30 @@ func (p *PD) Close() error {
 	if p.srqs.Load() > 0 {
 		return verbs.Wrap("ibv_dealloc_pd", verbs.ErrBusy)
 	}
-	return verbs.Wrap("ibv_dealloc_pd", p.dev.onEach(func(i int, l *loop) error {
-		if p.pds[i] == nil {
-			return nil
-		}
-		err := l.table.FreePD(p.pds[i])
-		if err == nil {
-			p.pds[i] = nil
-		}
-		return err
-	}))
+	return verbs.Wrap("ibv_dealloc_pd", freeEach(p.dev, p.pds, (*ddp.Table).FreePD))
 }
 
 // onEach runs f for each worker on that worker, in order, until one fails.
-func (d *Device) onEach(f func(i int, l *loop) error) error {
-	for i, l := range d.loops {
-		var err error
-		if e := l.call(func() { err = f(i, l) }); e != nil {
-			return e
-		}
-		if err != nil {
+func (d *Device) onEach(f func(l *loop) error) error {
+	for _, l := range d.loops {
+		if err := l.do(func() error { return f(l) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// freeEach frees what is left of list, which has one for each worker, and nil for those that are free.
+func freeEach[T any](d *Device, list []*T, free func(*ddp.Table, *T) error) error {
+	return d.onEach(func(l *loop) error {
+		one := &list[l.index]
+		if *one == nil {
+			return nil
+		}
+		err := free(l.table, *one)
+		if err == nil {
+			*one = nil
+		}
+		return err
+	})
 }

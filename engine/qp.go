@@ -83,7 +83,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	for l := range q.reached {
 		q.reached[l] = make(chan struct{})
 	}
-	core := q.coreConfig(d.loops[0], 0) // of any loop: bind initialises on the connection's own
+	core := q.coreConfig(d.loops[0]) // of any loop: bind initialises on the connection's own
 	if err := core.Check(); err != nil {
 		return nil, err
 	}
@@ -103,9 +103,9 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 // Context implements verbs.QP.
 func (q *QP) Context() any { return q.cfg.Context }
 
-func (q *QP) coreConfig(l *loop, i int) rdmap.Config {
+func (q *QP) coreConfig(l *loop) rdmap.Config {
 	return rdmap.Config{
-		Table: l.table, PD: q.pd.pds[i], Stream: ddp.StreamID(nextStream.Add(1)),
+		Table: l.table, PD: q.pd.pds[l.index], Stream: ddp.StreamID(nextStream.Add(1)),
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
 		MaxIRD:    q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,

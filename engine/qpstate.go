@@ -56,15 +56,15 @@ func (q *QP) attach(c *conn) error {
 	q.conn.Store(c)
 	q.iw = c.iw
 	q.life.Store(uint32(lifeAttached))
-	return q.bind(c.owner.Load(), c.loopIndex)
+	return q.bind(c.owner.Load())
 }
 
-// bind makes the i-th worker's loop the owner of q. It runs there.
-func (q *QP) bind(l *loop, i int) error {
-	cfg := q.coreConfig(l, i)
+// bind makes l the owner of q. It runs there.
+func (q *QP) bind(l *loop) error {
+	cfg := q.coreConfig(l)
 	var err error
 	if q.srq != nil {
-		cfg.SRQ, err = q.srq.local(l, i)
+		cfg.SRQ, err = q.srq.local(l)
 	}
 	if err == nil {
 		err = q.core.Init(cfg)
@@ -103,7 +103,7 @@ func (q *QP) giveUp(err error) {
 	}
 	closed := l.callFor(q, func() {
 		if q.loop.Load() == nil {
-			q.bind(l, 0)
+			q.bind(l)
 		}
 		q.setGone(err)
 	})

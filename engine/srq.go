@@ -119,17 +119,14 @@ func (s *SRQ) checkLimit() {
 	}
 }
 
-// local returns the queue of the i-th worker, on which it runs.
-func (s *SRQ) local(l *loop, i int) (*rdmap.SRQ, error) {
-	if s.locals[i] == nil {
-		q, err := rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: s.pd.pds[i], Depth: s.cfg.Depth,
-			MaxSGE: s.cfg.MaxSGE, Refill: s.feed})
-		if err != nil {
-			return nil, err
-		}
-		s.locals[i] = q
+// local returns the queue of l's worker, on which it runs.
+func (s *SRQ) local(l *loop) (q *rdmap.SRQ, err error) {
+	if q = s.locals[l.index]; q == nil {
+		q, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: l.table, PD: s.pd.pds[l.index],
+			Depth: s.cfg.Depth, MaxSGE: s.cfg.MaxSGE, Refill: s.feed})
+		s.locals[l.index] = q
 	}
-	return s.locals[i], nil
+	return q, err
 }
 
 // feed is rdmap.SRQConfig.Refill: it moves the oldest receive into a worker's queue.

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"xwarp/engine/bytestream"
-	"xwarp/engine/host/ports"
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/tcp"
@@ -48,28 +47,20 @@ func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (
 		return nil, err
 	}
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
-	route, err := x.neigh.Lookup(remote.Addr())
-	if err != nil {
-		return nil, err
-	}
-	if !local.Addr().IsValid() {
-		local = netip.AddrPortFrom(route.Source, local.Port())
-	}
-	port, err := x.reserve(local)
+	port, mtu, err := x.origin(local, remote.Addr())
 	if err != nil {
 		return nil, err
 	}
 	w := x.workers[0]
 	s := newStream(w, cfg.Config, port.Addr(), remote)
 	s.port.Store(port)
-	t := tcp.Tuple{
-		Local: fromNetip(s.local.Addr()), LocalPort: s.local.Port(),
-		Remote: fromNetip(remote.Addr()), RemotePort: remote.Port(),
-	}
 	c := x.streamConfig(&cfg)
-	c.PathMTU = route.MTU
-	e := w.call(func() { _, err = w.stk.Connect(t, &c, s.bytes, clock()) })
-	if err = errors.Join(e, err); err != nil {
+	c.PathMTU = mtu
+	err = w.do(func() error {
+		_, err := w.stk.Connect(tupleOf(s.local, remote), &c, s.bytes, clock())
+		return err
+	})
+	if err != nil {
 		port.Close()
 		return nil, fmt.Errorf("connect to %v: %w", remote, err)
 	}
@@ -78,8 +69,7 @@ func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (
 
 // StreamListener accepts plain TCP byte streams.
 type StreamListener struct {
-	x       *xdpDriver
-	port    *ports.Reservation
+	port    *xdpListener
 	backlog int
 
 	mu      sync.Mutex
@@ -96,28 +86,19 @@ func (d *Device) ListenStream(addr netip.AddrPort, backlog int, cfg StreamConfig
 	if err != nil {
 		return nil, err
 	}
-	port, err := x.reserve(addr)
-	if err != nil {
-		return nil, err
-	}
 	if backlog <= 0 {
 		backlog = verbs.DefaultBacklog
 	}
-	l := &StreamListener{x: x, port: port, backlog: backlog, changed: make(chan struct{}, 1)}
-	lc := stack.ListenConfig{Conn: x.streamConfig(&cfg), Startup: -1}
-	err = x.listenStack(port.Addr(), func(i int, w *worker) *stack.ListenConfig {
-		lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
-			local, remote := tupleAddrs(t)
+	l := &StreamListener{backlog: backlog, changed: make(chan struct{}, 1)}
+	lc := &stack.ListenConfig{Conn: x.streamConfig(&cfg), Startup: -1}
+	l.port, err = x.listenAt(addr, lc,
+		func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
 			return l.accepted(newStream(w, cfg.Config, local, remote))
-		}
-		lc.Refused = x.refused
-		return &lc
-	})
-	if err != nil {
-		port.Close()
-		return nil, fmt.Errorf("listen on %v: %w", addr, err)
+		})
+	if err == nil {
+		err = d.opened(l)
 	}
-	if err := d.opened(l); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("listen on %v: %w", addr, err)
 	}
 	return l, nil
@@ -171,8 +152,7 @@ func (l *StreamListener) Close() error {
 	if was {
 		return nil
 	}
-	l.x.dev.forget(l)
-	l.x.unlistenStack(l.port.Addr())
+	l.port.x.dev.forget(l)
 	for _, s := range left {
 		s.Abort()
 	}

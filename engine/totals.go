@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/stack"
@@ -65,45 +66,32 @@ func (s *sums) countConn(c *conn) {
 // countBatch is how many objects a worker counts before it goes on with its packets.
 const countBatch = 64
 
-// living are the objects of a loop that count.
-type living struct {
-	qps       []*QP
-	conns     []*conn
-	endpoints []*stack.Endpoint
-}
-
-func (l *loop) living() (v living) {
+// living returns the objects of a loop that count.
+func (l *loop) living() (all []any) {
 	for q := range l.sums.qps {
-		v.qps = append(v.qps, q)
+		all = append(all, q)
 	}
 	for c := range l.sums.conns {
-		v.conns = append(v.conns, c)
+		all = append(all, c)
 	}
 	if l.stack != nil {
-		l.stack.Endpoints(func(e *stack.Endpoint) { v.endpoints = append(v.endpoints, e) })
+		l.stack.Endpoints(func(e *stack.Endpoint) { all = append(all, e) })
 	}
-	return v
+	return all
 }
 
-// count brings the sums up to date with up to most of the objects, which it drops, and reports whether
-// there are more. What ended meanwhile is in the sums.
-func (l *loop) count(v *living, most int) (more bool) {
-	for ; most > 0; most-- {
-		switch {
-		case len(v.qps) > 0:
-			l.sums.countQP(v.qps[0])
-			v.qps = v.qps[1:]
-		case len(v.conns) > 0:
-			l.sums.countConn(v.conns[0])
-			v.conns = v.conns[1:]
-		case len(v.endpoints) > 0:
-			l.stack.Count(v.endpoints[0])
-			v.endpoints = v.endpoints[1:]
-		default:
-			return false
+// count brings the sums up to date with some of those objects. What ended meanwhile is in the sums.
+func (l *loop) count(some []any) {
+	for _, o := range some {
+		switch o := o.(type) {
+		case *QP:
+			l.sums.countQP(o)
+		case *conn:
+			l.sums.countConn(o)
+		case *stack.Endpoint:
+			l.stack.Count(o)
 		}
 	}
-	return true
 }
 
 func (l *loop) totals() Totals {
@@ -118,14 +106,15 @@ func (l *loop) totals() Totals {
 // they are the last ones. It fails with ErrDefect where a worker's are in disorder.
 func (d *Device) Totals() (t Totals, err error) {
 	for _, l := range d.loops {
-		var v living
-		err := l.call(func() { v = l.living() })
-		for more := true; more && err == nil; {
-			err = l.call(func() {
-				if more = l.count(&v, countBatch); !more {
-					t = tally.Join(t, l.totals())
-				}
-			})
+		var all []any
+		err := l.call(func() { all = l.living() })
+		for part := range slices.Chunk(all, countBatch) {
+			if err == nil {
+				err = l.call(func() { l.count(part) })
+			}
+		}
+		if err == nil {
+			err = l.call(func() { t = tally.Join(t, l.totals()) })
 		}
 		switch {
 		case err == nil:
@@ -142,9 +131,7 @@ func (d *Device) Totals() (t Totals, err error) {
 func (d *Device) closeTotals() {
 	t := new(Totals)
 	for _, l := range d.loops {
-		v := l.living()
-		for l.count(&v, countBatch) {
-		}
+		l.count(l.living())
 		*t = tally.Join(*t, l.totals())
 	}
 	d.final.Store(t)

@@ -28,15 +28,9 @@ func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.C
 	if err != nil {
 		return fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
 	}
-	c := &conn{dev: d, qp: qp, mpa: m, result: make(chan error, 1)}
-	c.startup = initiator(&m, cfg.PrivateData, qp.cfg.IRD, qp.cfg.ORD)
+	c := qp.active(s.remote, &m, cfg.PrivateData)
 	if err = d.upgrade(s, c); err == nil {
-		select {
-		case err = <-c.result:
-		case <-ctx.Done():
-			c.call(c.abort)
-			err = context.Cause(ctx)
-		}
+		err = c.await(ctx)
 	}
 	if err != nil {
 		qp.giveUp(err)
@@ -49,14 +43,12 @@ func (d *Device) Upgrade(ctx context.Context, s *Stream, v verbs.QP, cfg verbs.C
 // used before. It fails with what ended the connection, ErrBusy, and the context's error.
 func (d *Device) AwaitRequest(ctx context.Context, s *Stream,
 	cfg verbs.ConnConfig) (*verbs.ConnRequest, error) {
-	m, err := d.mpaConfig(&cfg, s.remote.Addr())
+	l := &Listener{dev: d, cfg: cfg, requests: make(chan *verbs.ConnRequest, 1),
+		closed: make(chan struct{})}
+	c, err := l.passive(s.local, s.remote)
 	if err != nil {
 		return nil, fmt.Errorf("MPA start-up with %v: %w", s.remote, err)
 	}
-	l := &Listener{dev: d, cfg: cfg, requests: make(chan *verbs.ConnRequest, 1),
-		closed: make(chan struct{})}
-	c := &conn{dev: d, listener: l, mpa: m, result: make(chan error, 1)}
-	c.startup = responder(&c.mpa)
 	if err := d.upgrade(s, c); err != nil {
 		return nil, err
 	}
@@ -77,11 +69,8 @@ func (d *Device) upgrade(s *Stream, c *conn) error {
 	if err != nil {
 		return err
 	}
-	c.local, c.remote = s.local, s.remote
-	if e := s.w.call(func() { err = x.replace(s, c, clock()) }); e != nil {
-		return e
-	}
-	return err
+	c.local = s.local
+	return s.w.do(func() error { return x.replace(s, c, clock()) })
 }
 
 func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
@@ -92,7 +81,7 @@ func (x *xdpDriver) replace(s *Stream, c *conn, now tick.Time) error {
 	if e.Conn().Info(now).HeldOctets > 0 {
 		return ErrBusy
 	}
-	o, err := x.carry(s.w, x.index(s.w), c)
+	o, err := x.carry(s.w, c)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -171,27 +172,19 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 }
 
 func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
-	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
-	route, err := x.neigh.Lookup(remote.Addr())
-	if err != nil {
-		return err
-	}
-	if !local.Addr().IsValid() {
-		local = netip.AddrPortFrom(route.Source, local.Port())
-	}
-	port, err := x.reserve(local)
+	port, mtu, err := x.origin(local, remote.Addr().Unmap())
 	if err != nil {
 		return err
 	}
 	c.port, c.local = port, port.Addr()
 	cfg := x.rdmaConfig()
-	cfg.PathMTU = route.MTU
+	cfg.PathMTU = mtu
 	w := x.workers[0]
 	c.owner.Store(w.loop)
 	posted := w.post(func() {
 		err := verbs.ErrClosed // the stack may have ended before this was read
 		if !w.stop.Load() {
-			err = x.connect(w, 0, c, &cfg)
+			err = x.connect(w, c, &cfg)
 		}
 		if err != nil {
 			c.release()
@@ -205,6 +198,20 @@ func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
 	return nil
 }
 
+// origin reserves where a connection to remote begins: at local, or where the route says. mtu is the route's.
+func (x *xdpDriver) origin(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
+	mtu int, err error) {
+	route, err := x.neigh.Lookup(remote)
+	if err != nil {
+		return nil, 0, err
+	}
+	if !local.Addr().IsValid() {
+		local = netip.AddrPortFrom(route.Source, local.Port())
+	}
+	port, err = x.reserve(local)
+	return port, route.MTU, err
+}
+
 func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
 	if a := at.Addr(); a.Is6() && a.IsLinkLocalUnicast() { // the kernel takes it with its interface only
 		at = netip.AddrPortFrom(a.WithZone(x.cfg.Interface), at.Port())
@@ -216,43 +223,56 @@ func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error)
 	return r, err
 }
 
-func (x *xdpDriver) connect(w *worker, i int, c *conn, cfg *tcp.Config) error {
-	o, err := x.carry(w, i, c)
+func (x *xdpDriver) connect(w *worker, c *conn, cfg *tcp.Config) error {
+	o, err := x.carry(w, c)
 	if err != nil {
 		return err
 	}
-	_, err = w.stk.Connect(c.tuple(), cfg, o, clock())
+	_, err = w.stk.Connect(tupleOf(c.local, c.remote), cfg, o, clock())
 	return err
 }
 
-func (x *xdpDriver) listen(l *Listener) (netip.AddrPort, error) {
-	port, err := x.reserve(l.want)
+func (x *xdpDriver) listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error) {
+	p, err := x.listenAt(l.addr, &stack.ListenConfig{Conn: x.rdmaConfig()},
+		func(w *worker, local, remote netip.AddrPort) (stack.Upper, error) {
+			c, err := l.passive(local, remote)
+			if err != nil {
+				return nil, err
+			}
+			return x.carry(w, c)
+		})
 	if err != nil {
-		return netip.AddrPort{}, err
+		return at, nil, err
 	}
-	lc := stack.ListenConfig{Conn: x.rdmaConfig()}
-	err = x.listenStack(port.Addr(), func(i int, w *worker) *stack.ListenConfig {
-		lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) { return x.accept(w, i, l, t) }
-		lc.Refused = x.refused
-		return &lc
-	})
-	if err != nil {
-		port.Close()
-		return netip.AddrPort{}, err
-	}
-	l.drv = port
-	return port.Addr(), nil
+	return p.Addr(), p, nil
 }
 
-// listenStack listens at the address on every worker, each with the configuration that make returns, and has
-// frames for it steered.
-func (x *xdpDriver) listenStack(at netip.AddrPort,
-	make func(i int, w *worker) *stack.ListenConfig) (err error) {
-	for i, w := range x.workers {
-		e := w.call(func() {
-			_, err = w.stk.Listen(fromNetip(at.Addr()), at.Port(), make(i, w), clock())
-		})
-		if err = errors.Join(e, err); err != nil {
+// xdpListener is a port at which the stacks of all workers listen.
+type xdpListener struct {
+	*ports.Reservation
+	x *xdpDriver
+}
+
+// listenAt listens on every worker, where accept makes the upper layer of a connection whose handshake is done, and has
+// frames steered.
+func (x *xdpDriver) listenAt(want netip.AddrPort, cfg *stack.ListenConfig,
+	accept func(w *worker, local, remote netip.AddrPort) (stack.Upper, error)) (*xdpListener,
+	error) {
+	port, err := x.reserve(want)
+	if err != nil {
+		return nil, err
+	}
+	l, at := &xdpListener{port, x}, port.Addr()
+	cfg.Refused = x.refused
+	for _, w := range x.workers {
+		cfg.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
+			local, remote := tupleAddrs(t)
+			return accept(w, local, remote)
+		}
+		if err = w.do(func() error {
+			_, err := w.stk.Listen(fromNetip(at.Addr()), at.Port(), cfg, clock())
+			return err
+		}); err != nil {
 			break
 		}
 	}
@@ -260,49 +280,36 @@ func (x *xdpDriver) listenStack(at netip.AddrPort,
 		err = x.steer.AddListener(at)
 	}
 	if err != nil {
-		x.stopListening(at)
+		l.stop()
+		return nil, err
 	}
-	return err
+	return l, nil
 }
 
-func (x *xdpDriver) stopListening(at netip.AddrPort) {
-	for _, w := range x.workers {
+// stop ends what listenAt began on the workers.
+func (l *xdpListener) stop() error {
+	at := l.Addr()
+	for _, w := range l.x.workers {
 		w.call(func() { w.stk.Unlisten(fromNetip(at.Addr()), at.Port()) })
 	}
+	return l.Reservation.Close()
 }
 
-func (x *xdpDriver) unlistenStack(at netip.AddrPort) {
-	if x.over.Load() { // the program may be another device's
-		return
+// Close ends all that listenAt began.
+func (l *xdpListener) Close() error {
+	if l.x.over.Load() { // the program may be another device's
+		return l.Reservation.Close()
 	}
-	if err := x.steer.RemoveListener(at); err != nil {
-		x.dev.log.Warn("listener stays in the steering table", "error", err)
+	if err := l.x.steer.RemoveListener(l.Addr()); err != nil {
+		l.x.dev.log.Warn("listener stays in the steering table", "error", err)
 	}
-	x.stopListening(at)
-}
-
-func (x *xdpDriver) unlisten(l *Listener) {
-	x.unlistenStack(l.addr)
-	l.drv.(*ports.Reservation).Close()
+	return l.stop()
 }
 
 // refused logs a connection that was reset when its handshake was done.
 func (x *xdpDriver) refused(t *tcp.Tuple, err error) {
 	_, remote := tupleAddrs(t)
 	x.dev.log.Info("connection refused", "remote", remote, "error", err)
-}
-
-// accept makes the upper layer of a connection that a listener's handshake completed.
-func (x *xdpDriver) accept(w *worker, i int, l *Listener, t *tcp.Tuple) (stack.Upper, error) {
-	local, remote := tupleAddrs(t)
-	m, err := x.dev.mpaConfig(&l.cfg, remote.Addr())
-	if err != nil {
-		return nil, err
-	}
-	c := &conn{dev: x.dev, listener: l, mpa: m, local: local, remote: remote,
-		result: make(chan error, 1)}
-	c.startup = responder(&c.mpa)
-	return x.carry(w, i, c)
 }
 
 // footprint is the state of a connection in TCP, MPA and the stack, with its queues of segments and FPDUs under way.

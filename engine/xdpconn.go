@@ -29,10 +29,10 @@ type xdpConn struct {
 	w *worker
 }
 
-// carry makes the iwarp.Conn of c on worker w, the i-th.
-func (x *xdpDriver) carry(w *worker, i int, c *conn) (*iwarp.OverTCP, error) {
+// carry makes the iwarp.Conn of c on worker w.
+func (x *xdpDriver) carry(w *worker, c *conn) (*iwarp.OverTCP, error) {
 	xc := &xdpConn{w: w}
-	if err := c.begin(w.loop, i, &xc.Conn, xc); err != nil {
+	if err := c.begin(w.loop, &xc.Conn, xc); err != nil {
 		return nil, err
 	}
 	err := xc.Init(x.dev.iwarpConfig(c, w.loop, false))
@@ -70,19 +70,19 @@ func copyMode(i ring.Info) string {
 	return "copy"
 }
 
-func (c *conn) tuple() tcp.Tuple {
+func tupleOf(local, remote netip.AddrPort) tcp.Tuple {
 	return tcp.Tuple{
-		Local: fromNetip(c.local.Addr()), LocalPort: c.local.Port(),
-		Remote: fromNetip(c.remote.Addr()), RemotePort: c.remote.Port(),
+		Local: fromNetip(local.Addr()), LocalPort: local.Port(),
+		Remote: fromNetip(remote.Addr()), RemotePort: remote.Port(),
 	}
 }
 
 // resume goes on with a connection that another worker began; s is the answer to its SYN.
 func (x *xdpDriver) resume(w *worker, c *conn, iss seq.Num, s *stack.Stray) {
-	o, err := x.carry(w, x.index(w), c)
+	o, err := x.carry(w, c)
 	if err == nil {
 		cfg := x.rdmaConfig()
-		_, err = w.stk.Resume(c.tuple(), &cfg, o, iss, clock())
+		_, err = w.stk.Resume(tupleOf(c.local, c.remote), &cfg, o, iss, clock())
 	}
 	if err != nil {
 		c.release()
@@ -90,13 +90,4 @@ func (x *xdpDriver) resume(w *worker, c *conn, iss seq.Num, s *stack.Stray) {
 		return
 	}
 	w.stk.Inject(s, clock())
-}
-
-func (x *xdpDriver) index(w *worker) int {
-	for i := range x.workers {
-		if x.workers[i] == w {
-			return i
-		}
-	}
-	return 0
 }

@@ -4,11 +4,13 @@
 package iwarp
 
 import (
+	"cmp"
 	"fmt"
 
 	"xwarp/ddp/rdmap"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -63,6 +65,15 @@ type Config struct {
 	FirstFPDUTimeout tick.Duration
 }
 
+// exchange is a startup.Initiator or a startup.Responder.
+type exchange interface {
+	Input(b []byte) (int, *ulpdu.Error)
+	Output() []byte
+	Stage() startup.Stage
+	Params() *startup.Params
+	Closed(why string) *ulpdu.Error
+}
+
 // Conn is one iWARP connection. The zero value is not usable before Init. See state.go for its life.
 type Conn struct {
 	cfg      Config
@@ -71,10 +82,11 @@ type Conn struct {
 	notified notice
 	err      error
 
-	ini    startup.Initiator
-	rsp    startup.Responder
-	out    startupFrames
-	params *startup.Params
+	ini      startup.Initiator
+	rsp      startup.Responder
+	exchange exchange // one of the two
+	out      startupFrames
+	params   *startup.Params
 
 	snd       mpa.Sender
 	rcv       mpa.Receiver
@@ -97,25 +109,19 @@ type Conn struct {
 
 // Init makes c ready for a transport. The error names what is wrong with cfg.
 func (c *Conn) Init(cfg Config) error {
-	if cfg.Window == 0 {
-		cfg.Window = DefaultWindow
-	}
-	if cfg.StartupTimeout == 0 {
-		cfg.StartupTimeout = DefaultStartupTimeout
-	}
-	if cfg.FirstFPDUTimeout == 0 {
-		cfg.FirstFPDUTimeout = DefaultFirstFPDUTimeout
-	}
-	if cfg.CloseTimeout == 0 {
-		cfg.CloseTimeout = DefaultCloseTimeout
-	}
+	cfg.Window = cmp.Or(cfg.Window, DefaultWindow)
+	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, DefaultStartupTimeout)
+	cfg.FirstFPDUTimeout = cmp.Or(cfg.FirstFPDUTimeout, DefaultFirstFPDUTimeout)
+	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, DefaultCloseTimeout)
 	if cfg.Pool == nil || cfg.Handler == nil || (cfg.QP == nil && !cfg.Responder) {
 		return fmt.Errorf("iwarp: pool, handler or queue pair is missing")
 	}
 	*c = Conn{cfg: cfg, qp: cfg.QP, startAt: tick.Never, closeAt: tick.Never}
 	if cfg.Responder {
+		c.exchange = &c.rsp
 		return c.rsp.Init(cfg.Startup)
 	}
+	c.exchange = &c.ini
 	return c.ini.Init(cfg.Startup)
 }
 

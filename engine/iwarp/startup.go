@@ -67,20 +67,9 @@ func (f *startupFrames) empty() bool { return len(f.frames) == 0 }
 
 func (f *startupFrames) unsent() bool { return f.frozen < len(f.frames) }
 
-func (c *Conn) stage() startup.Stage {
-	if c.cfg.Responder {
-		return c.rsp.Stage()
-	}
-	return c.ini.Stage()
-}
-
 // pullStartup takes the frames that the state machine wants to send.
 func (c *Conn) pullStartup() {
-	out := c.ini.Output
-	if c.cfg.Responder {
-		out = c.rsp.Output
-	}
-	for b := out(); b != nil; b = out() {
+	for b := c.exchange.Output(); b != nil; b = c.exchange.Output() {
 		c.out.add(c.sndNxt, b)
 		c.tr.Wake()
 	}
@@ -89,8 +78,11 @@ func (c *Conn) pullStartup() {
 // startup feeds in-order octets to the state machine, and what is behind its end to the Receiver.
 func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	for i := 0; i < len(pieces) && kept < n && c.state == starting; i++ {
+		if c.exchange.Stage() == startup.StageDecide {
+			return kept // the consumer's answer comes first: TCP sends this again
+		}
 		p := pieces[i][:min(len(pieces[i]), n-kept)]
-		used, err := c.startupInput(p)
+		used, err := c.exchange.Input(p)
 		kept += used
 		if err != nil {
 			c.refuse(at.Add(kept), err)
@@ -119,20 +111,10 @@ func (c *Conn) startup(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return kept
 }
 
-func (c *Conn) startupInput(b []byte) (int, *ulpdu.Error) {
-	switch {
-	case !c.cfg.Responder:
-		return c.ini.Input(b)
-	case c.rsp.Stage() == startup.StageDecide:
-		return 0, nil
-	}
-	return c.rsp.Input(b)
-}
-
 // afterStartup acts on the stage that the state machine reached; left is the first octet that it did not take.
 func (c *Conn) afterStartup(left seq.Num) {
 	c.pullStartup()
-	switch c.stage() {
+	switch c.exchange.Stage() {
 	case startup.StageDecide:
 		if c.notify(notifiedRequest) {
 			c.rcvNxt = left
@@ -180,10 +162,7 @@ func (c *Conn) establish(left seq.Num) {
 // startFPDUs makes sender, receiver and queue pair ready. When the queue pair cannot start, the peer is told
 // with a Terminate of MPA's code.
 func (c *Conn) startFPDUs(left seq.Num, code uint8) bool {
-	p := c.ini.Params()
-	if c.cfg.Responder {
-		p = c.rsp.Params()
-	}
+	p := c.exchange.Params()
 	c.params = p
 	if err := c.qp.Start(qpParams(p, c.cfg.Responder)); err != nil {
 		c.setErr(fmt.Errorf("%w: %w", verbs.ErrStartup, err))
@@ -218,27 +197,14 @@ func qpParams(p *startup.Params, responder bool) rdmap.Params {
 		Wait:    responder && !p.RtrFrame,
 		IRD:     int(p.IRD), ORD: int(p.ORD),
 	}
-	if p.PeerToPeer {
-		k := rtrKind(p.RTR)
-		if responder {
-			q.ExpectRTR = k
-		} else {
-			q.SendRTR = k
-		}
+	switch {
+	case !p.PeerToPeer:
+	case responder:
+		q.ExpectRTR = rdmap.RTRKind(p.RTR)
+	default:
+		q.SendRTR = rdmap.RTRKind(p.RTR)
 	}
 	return q
-}
-
-func rtrKind(r startup.RTR) rdmap.RTRKind {
-	switch r {
-	case startup.RTRSend:
-		return rdmap.RTRSend
-	case startup.RTRWrite:
-		return rdmap.RTRWrite
-	case startup.RTRRead:
-		return rdmap.RTRRead
-	}
-	return rdmap.RTRNone
 }
 
 // failStartup ends a connection that never reached full operation.
@@ -256,13 +222,7 @@ func (c *Conn) startupRefused(why string, hadRequest bool) {
 	c.startupClosed(why)
 }
 
-func (c *Conn) startupClosed(why string) {
-	closed := c.ini.Closed
-	if c.cfg.Responder {
-		closed = c.rsp.Closed
-	}
-	c.setStartupErr(closed(why))
-}
+func (c *Conn) startupClosed(why string) { c.setStartupErr(c.exchange.Closed(why)) }
 
 func (c *Conn) setStartupErr(e *ulpdu.Error) {
 	if e != nil {
@@ -272,7 +232,7 @@ func (c *Conn) setStartupErr(e *ulpdu.Error) {
 
 // Accept answers the Request that Handler.Request showed; qp becomes the connection's queue pair.
 func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
-	if c.state != starting || c.stage() != startup.StageDecide {
+	if c.state != starting || c.exchange.Stage() != startup.StageDecide {
 		return ErrNotAsked
 	}
 	if err := c.rsp.Accept(a); err != nil {
@@ -285,7 +245,7 @@ func (c *Conn) Accept(qp *rdmap.QP, a startup.Answer) error {
 
 // Reject answers the Request with no; the connection closes after the Reply.
 func (c *Conn) Reject(a startup.Answer) error {
-	if c.state != starting || c.stage() != startup.StageDecide {
+	if c.state != starting || c.exchange.Stage() != startup.StageDecide {
 		return ErrNotAsked
 	}
 	if err := c.rsp.Reject(a); err != nil {

@@ -41,7 +41,7 @@ func (c *Conn) Expire(now tick.Time) {
 func (c *Conn) expireStart(now tick.Time) {
 	c.startAt = tick.Never
 	if c.state != open {
-		c.setErr(timeoutIn(c.stage()))
+		c.setErr(timeoutIn(c.exchange.Stage()))
 		c.startupClosed("timed out")
 		c.shut(c.move(late), now)
 	} else if c.qp.State() == rdmap.RTR {
