@@ -27,7 +27,7 @@ const captureBuffer = 1 << 20
 
 // running is one capture of a session.
 type running struct {
-	handle control.Handle
+	object
 	tap    *monitor.Capture
 	most   uint64 // frames, 0: any number
 	out    *os.File
@@ -36,6 +36,8 @@ type running struct {
 	done   chan struct{}
 	result control.CaptureResult // valid when done is closed
 }
+
+func (*running) String() string { return "capture" }
 
 // wrapPort puts a tap around the port of a queue, unless the configuration is against it.
 func (d *device) wrapPort(queue int, p ring.Port) (ring.Port, error) {
@@ -72,17 +74,17 @@ func member(uid, gid uint32, group string) bool {
 	return err == nil && slices.Contains(groups, strconv.Itoa(id))
 }
 
-func (s *session) capture(a *control.CaptureArgs, _ []int) (any, []int, error) {
+func (s *session) capture(a *control.CaptureArgs) (any, error) {
 	if err := s.mayCapture(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(a.Flows) > control.MaxCaptureFlows || a.SnapLen < 0 {
-		return nil, nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d octets "+
+		return nil, fmt.Errorf("%w: a capture of %d connections, at most %d, with %d octets "+
 			"of each frame", verbs.ErrInvalid, len(a.Flows), control.MaxCaptureFlows, a.SnapLen)
 	}
 	hub, err := s.dev.tapped()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c := monitor.Config{Snap: a.SnapLen}
 	c.Remote, c.Port = a.Remote, a.Port
@@ -91,29 +93,25 @@ func (s *session) capture(a *control.CaptureArgs, _ []int) (any, []int, error) {
 	}
 	write, read, err := control.NewStream("capture", captureBuffer)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	t, err := hub.Start(c)
 	if err != nil {
 		unix.Close(read)
 		write.Close()
-		return nil, nil, &control.Error{Code: control.CodeBusy, Text: err.Error()}
+		return nil, &control.Error{Code: control.CodeBusy, Text: err.Error()}
 	}
 	v := &running{tap: t, most: a.Frames, out: write, end: make(chan struct{}),
 		done: make(chan struct{})}
 	s.mu.Lock()
-	v.handle = s.newHandle()
-	if s.captures == nil {
-		s.captures = map[control.Handle]*running{}
-	}
-	s.captures[v.handle] = v
+	s.add(v)
 	s.mu.Unlock()
 	s.log.Info("capture begins", "device", s.dev.name)
 	go func() {
 		defer s.contain("a capture")
 		v.run(s.dev.name)
 	}()
-	return control.Object{Handle: v.handle}, []int{read}, nil
+	return passed{control.Object{Handle: v.handle}, []int{read}}, nil
 }
 
 // tapped returns the hub of a device whose frames can be captured.
@@ -206,7 +204,7 @@ func (c *running) copy(file *pcapng.File, out *bufio.Writer, ids map[string]int)
 
 // endCapture ends a capture if it still goes on, and says how it was.
 func (s *session) endCapture(ctx context.Context, a *control.Object) (any, error) {
-	c, err := find(s, s.captures, a.Handle, "capture")
+	c, err := find[*running](s, a.Handle)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +215,7 @@ func (s *session) endCapture(ctx context.Context, a *control.Object) (any, error
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
-	delete(s.captures, a.Handle)
+	delete(s.objects, a.Handle)
 	s.mu.Unlock()
 	s.log.Info("capture ended", "device", s.dev.name, "frames", c.result.Frames, "dropped",
 		c.result.Dropped)

@@ -13,34 +13,35 @@ import (
 
 // cq is a completion queue in shared memory. Workers write completions straight into it.
 type cq struct {
-	handle   control.Handle
-	s        *session
-	eng      verbs.CQ
-	geometry control.Geometry // under the session's mutex
-	next     *nextRing        // likewise; nil: none
-	mem      *control.Memory  // under mu
-	channel  *control.Channel
-	users    int // queue pair sides, under the session's mutex
+	object
+	s       *session
+	eng     verbs.CQ
+	cqRing          // geometry is under the session's mutex, what is left under mu
+	next    *cqRing // under the session's mutex; nil: none
+	channel *control.Channel
+	users   int // queue pair sides, under the session's mutex
 
 	mu    sync.Mutex // workers
-	ring  *control.Producer
-	dead  bool // nothing may touch the memory any more
+	dead  bool       // nothing may touch the memory any more
 	count atomic.Uint64
 	over  atomic.Bool
 
 	kicked atomic.Bool // it waits for the ringer
 }
 
+func (*cq) String() string { return "completion queue" }
+
+func (c *cq) busy() error {
+	return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue", c.users)
+}
+
 // newCQ makes a completion queue; peer is the program's end of its channel, which is the caller's.
 func newCQ(s *session, g control.Geometry) (c *cq, peer int, err error) {
-	c = &cq{s: s, geometry: g}
-	if c.mem, err = s.d.mapper.NewMemory("xwarp-cq", g.Len()); err != nil {
+	r, err := s.newRing(g)
+	if err != nil {
 		return nil, -1, err
 	}
-	if c.ring, err = control.NewProducer(c.mem.Mem, g); err != nil {
-		c.mem.Close()
-		return nil, -1, err
-	}
+	c = &cq{s: s, cqRing: *r}
 	if c.channel, peer, err = control.NewChannel(); err != nil {
 		c.mem.Close()
 		return nil, -1, err

@@ -138,19 +138,19 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 }
 
 // confirm is the operator's: the interfaces are.
-func (s *session) confirm(_ *control.Request, _ []int) (any, []int, error) {
+func (s *session) confirm(*control.Request, []int) (any, error) {
 	if err := s.onlyOperator("confirm"); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	r, err := s.d.await.confirm()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if r.State == control.ConfirmDone {
 		s.log.Info("confirmed: the daemon stays")
 		notify("STATUS=" + s.d.status())
 	}
-	return &r, nil, nil
+	return &r, nil
 }
 
 // undo gives everything back because of why.

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"time"
 
-	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
@@ -14,54 +13,50 @@ import (
 
 // listener is a listener of a session, request a peer's wish to connect that its client has not answered.
 type listener struct {
-	handle control.Handle
-	l      verbs.Listener
-	cost   budget.Amounts
+	object
+	l verbs.Listener
 }
 
 type request struct {
-	handle control.Handle
-	r      *verbs.ConnRequest
-	cost   budget.Amounts
+	object
+	r *verbs.ConnRequest
 }
+
+func (*listener) String() string { return "listener" }
+
+func (*request) String() string { return "connection request" }
 
 // claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice. Receives that
 // were posted are in their place then: the peer may send at once.
 func (s *session) claim(h control.Handle) (*qp, error) {
-	q, err := s.mark(h)
+	s.mu.Lock()
+	q, err := lookUp[*qp](s, h)
+	if err == nil {
+		err = busyIf(q.connecting || q.connected.Load(),
+			"the queue pair is connected or being connected already")
+	}
+	if err == nil {
+		q.connecting = true
+	}
+	s.mu.Unlock()
 	if err == nil {
 		s.drain(q)
 	}
 	return q, err
 }
 
-func (s *session) mark(h control.Handle) (*qp, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	q, err := lookUp(s.qps, h, "queue pair")
-	if err == nil {
-		err = busyIf(q.connecting || q.connected.Load(),
-			"the queue pair is connected or being connected already")
-	}
-	if err != nil {
-		return nil, err
-	}
-	q.connecting = true
-	return q, nil
-}
-
-func (s *session) unclaim(q *qp, err error) {
+// unclaim ends what claim began, and returns what the program gets to hear of it.
+func (s *session) unclaim(q *qp, err error) (any, error) {
 	s.mu.Lock()
 	q.connecting = false
 	s.mu.Unlock()
-	if err == nil {
-		q.connected.Store(true)
-		s.drain(q)
+	if err != nil {
+		return nil, err
 	}
-}
-
-func connected(q *qp) any {
-	return control.Connected{Local: q.q.LocalAddr(), Remote: q.q.RemoteAddr(), Params: q.q.Params()}
+	q.connected.Store(true)
+	s.drain(q)
+	return control.Connected{Local: q.q.LocalAddr(), Remote: q.q.RemoteAddr(),
+		Params: q.q.Params()}, nil
 }
 
 func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, error) {
@@ -81,18 +76,13 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 	if err != nil {
 		return nil, err
 	}
-	s.drain(q) // receives that were posted are there before the peer's first Send
 	err = s.open(ctx, func() error {
 		return s.dev.dev.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
 			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
 			Patience: time.Duration(a.Patience) * time.Millisecond,
 		})
 	})
-	s.unclaim(q, err)
-	if err != nil {
-		return nil, err
-	}
-	return connected(q), nil
+	return s.unclaim(q, err)
 }
 
 // open counts an attempt of the user to open a connection, which has its turn at the user's rate.
@@ -151,26 +141,29 @@ func (s *session) listen(a *control.ListenArgs) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	h := s.newHandle()
-	s.listeners[h] = &listener{h, l, cost}
-	s.mu.Unlock()
 	s.log.Info("RDMA_CM listener", "local", l.Addr())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.add(&listener{object{cost: cost}, l})
 	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil
 }
 
 func (s *session) closeListener(a *control.Object) error {
-	l, err := remove(s, s.listeners, a.Handle, "listener", nil)
+	l, err := remove[*listener](s, a.Handle)
 	if err != nil {
 		return err
 	}
-	err = l.l.Close()
+	return s.endListener(l)
+}
+
+func (s *session) endListener(l *listener) error {
+	err := l.l.Close()
 	s.account.give(l.cost)
 	return err
 }
 
 func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error) {
-	l, err := find(s, s.listeners, a.Handle, "listener")
+	l, err := find[*listener](s, a.Handle)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +173,7 @@ func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error
 		return nil, err
 	}
 	s.mu.Lock()
-	if len(s.requests) >= control.MaxBacklog {
+	if s.requests >= control.MaxBacklog {
 		s.mu.Unlock()
 		s.account.give(cost)
 		c.Reject(nil)
@@ -188,11 +181,11 @@ func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error
 			"%d connection requests wait for an answer already",
 			control.MaxBacklog)
 	}
-	q := &request{s.newHandle(), c, cost}
-	s.requests[q.handle] = q
+	s.requests++
+	h := s.add(&request{object{cost: cost}, c})
 	s.mu.Unlock()
 	return control.RequestResult{
-		Handle: q.handle, Local: c.Local, Remote: c.Remote, Revision: c.Revision,
+		Handle: h, Local: c.Local, Remote: c.Remote, Revision: c.Revision,
 		PrivateData: c.PrivateData, IRD: c.IRD, ORD: c.ORD,
 	}, nil
 }
@@ -201,11 +194,12 @@ func (s *session) getRequest(ctx context.Context, a *control.Object) (any, error
 func (s *session) answer(h control.Handle) (*request, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.requests[h]
-	if q == nil {
+	q, ok := s.objects[h].(*request)
+	if !ok {
 		return nil, &control.Error{Code: control.CodeLapsed, Text: verbs.ErrLapsed.Error()}
 	}
-	delete(s.requests, h)
+	delete(s.objects, h)
+	s.requests--
 	s.account.give(q.cost) // the queue pair of an accept has paid for its connection
 	return q, nil
 }
@@ -215,7 +209,6 @@ func (s *session) accept(ctx context.Context, a *control.AcceptArgs) (any, error
 	if err != nil {
 		return nil, err
 	}
-	s.drain(q) // receives that were posted are there before the peer's first Send
 	c, err := s.answer(a.Handle)
 	if err == nil {
 		err = s.open(ctx, func() error { return c.r.Accept(ctx, q.q, a.PrivateData) })
@@ -223,11 +216,7 @@ func (s *session) accept(ctx context.Context, a *control.AcceptArgs) (any, error
 			c.r.Reject(nil) // where it was not answered: nobody can any more
 		}
 	}
-	s.unclaim(q, err)
-	if err != nil {
-		return nil, err
-	}
-	return connected(q), nil
+	return s.unclaim(q, err)
 }
 
 func (s *session) reject(a *control.AcceptArgs) error {

@@ -39,5 +39,5 @@ func (d *Daemon) defect(log *slog.Logger, doing string, v any) {
 func (s *session) uses(v *device) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.dev == v && len(s.pds)+len(s.captures) > 0
+	return s.dev == v && len(has[*pd](s))+len(has[*running](s)) > 0
 }

@@ -87,7 +87,7 @@ func (r *raw) ask(op control.Op, args any) error {
 func TestDefect(t *testing.T) {
 	const atOnce, later = control.OpConfirm, control.OpEndCapture
 	oldHandler, oldWaiter := handlers[atOnce], waiting[later]
-	handlers[atOnce] = func(*session, *control.Request, []int) (any, []int, error) {
+	handlers[atOnce] = func(*session, *control.Request, []int) (any, error) {
 		panic("made to fail")
 	}
 	waiting[later] = func(*session, context.Context, *control.Request) (any, error) {

@@ -51,18 +51,15 @@ func ringCost(g control.Geometry) budget.Amounts {
 const takenOctets = 8
 
 // qpCost is that of a queue pair and of its connection.
-func (s *session) qpCost(a *control.CreateQPArgs) budget.Amounts {
-	_, _, octets := rings(a)
-	recvs, taken := a.RecvDepth, 0
-	if a.SRQ != 0 { // which has the receives, and pays for them
-		recvs, taken = 1, a.RecvDepth
+func (s *session) qpCost(c *verbs.QPConfig) budget.Amounts {
+	_, _, octets := rings(c)
+	own, taken := *c, 0
+	if c.SRQ != nil { // which has the receives, and pays for them
+		own.RecvDepth, taken = 1, c.RecvDepth
 	}
-	footprint := takenOctets*taken + s.dev.dev.Footprint(&verbs.QPConfig{
-		SendDepth: a.SendDepth, RecvDepth: recvs, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
-		IRD: a.IRD, ORD: a.ORD,
-	})
+	footprint := takenOctets*taken + s.dev.dev.Footprint(&own)
 	return budget.Amounts{
-		budget.QPs: 1, budget.WorkRequests: int64(a.SendDepth + recvs),
+		budget.QPs: 1, budget.WorkRequests: int64(own.SendDepth + own.RecvDepth),
 		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(octets)) + int64(footprint),
 	}
 }

@@ -13,15 +13,21 @@ import (
 
 // pd, mr and cq are objects of a session; their counts are under its mutex.
 type pd struct {
-	handle control.Handle
-	pd     verbs.PD
-	mrs    int
-	qps    int
-	srqs   int
+	object
+	pd   verbs.PD
+	mrs  int
+	qps  int
+	srqs int
+}
+
+func (*pd) String() string { return "protection domain" }
+
+func (p *pd) busy() error {
+	return busyIf(p.mrs+p.qps+p.srqs > 0, "ibv_dealloc_pd: %v", ddp.ErrBusy)
 }
 
 type mr struct {
-	handle  control.Handle
+	object
 	pd      *pd
 	mr      verbs.MR
 	mapping []byte
@@ -29,11 +35,13 @@ type mr struct {
 	access  ddp.Access
 }
 
+func (*mr) String() string { return "memory region" }
+
 // renewDevice gives a session that has nothing of its device yet the device that has the name now, and fails when
 // that is lost.
 func (s *session) renewDevice() error {
 	s.mu.Lock()
-	if len(s.pds) == 0 {
+	if len(has[*pd](s)) == 0 {
 		s.dev = s.d.device(s.dev.name)
 	}
 	v := s.dev
@@ -45,25 +53,21 @@ func (s *session) renewDevice() error {
 	return nil
 }
 
-func (s *session) allocPD(_ *control.Request, _ []int) (any, []int, error) {
+func (s *session) allocPD(*control.Request, []int) (any, error) {
 	if err := s.renewDevice(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	p, err := paid(s, pdCost, s.dev.dev.AllocPD)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.newHandle()
-	s.pds[h] = &pd{handle: h, pd: p}
-	return control.Object{Handle: h}, nil, nil
+	return control.Object{Handle: s.add(&pd{pd: p})}, nil
 }
 
 func (s *session) freePD(a *control.Object) error {
-	p, err := remove(s, s.pds, a.Handle, "protection domain", func(p *pd) error {
-		return busyIf(p.mrs+p.qps+p.srqs > 0, "ibv_dealloc_pd: %v", ddp.ErrBusy)
-	})
+	p, err := remove[*pd](s, a.Handle)
 	if err != nil {
 		return err
 	}
@@ -72,31 +76,27 @@ func (s *session) freePD(a *control.Object) error {
 	return err
 }
 
-func (s *session) regMR(a *control.RegMRArgs, files []int) (any, []int, error) {
+func (s *session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 	if len(files) != 1 {
-		return nil, nil,
-			fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d",
-				control.ErrFrame, len(files))
+		return nil, fmt.Errorf("%w: reg_mr comes with one descriptor, the memfd, and not with %d",
+			control.ErrFrame, len(files))
 	}
 	if a.Length == 0 || a.Length > control.MaxRegion || a.Offset > control.MaxOffset {
-		return nil, nil, fmt.Errorf("%w: a region of %d octets at %d", verbs.ErrInvalid, a.Length,
+		return nil, fmt.Errorf("%w: a region of %d octets at %d", verbs.ErrInvalid, a.Length,
 			a.Offset)
 	}
-	p, err := find(s, s.pds, a.PD, "protection domain")
+	p, err := find[*pd](s, a.PD)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	m, err := paid(s, mrCost(a.Length), func() (*mr, error) { return s.mapMR(p, files[0], a) })
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.handle = s.newHandle()
-	s.mrs[m.handle] = m
 	p.mrs++
-	return control.RegMRResult{Handle: m.handle, STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil,
-		nil
+	return control.RegMRResult{Handle: s.add(m), STag: m.mr.STag(), Base: m.mr.SGE(0, 0).TO}, nil
 }
 
 func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
@@ -113,7 +113,7 @@ func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 }
 
 func (s *session) deregMR(a *control.Object) error {
-	m, err := find(s, s.mrs, a.Handle, "memory region")
+	m, err := find[*mr](s, a.Handle)
 	if err != nil {
 		return err
 	}
@@ -127,39 +127,35 @@ func (s *session) closeMR(m *mr) error {
 	}
 	err := unix.Munmap(m.mapping)
 	s.mu.Lock()
-	delete(s.mrs, m.handle)
+	delete(s.objects, m.handle)
 	m.pd.mrs--
 	s.mu.Unlock()
 	s.account.give(mrCost(m.length))
 	return err
 }
 
-func (s *session) createCQ(a *control.CreateCQArgs, _ []int) (any, []int, error) {
+func (s *session) createCQ(a *control.CreateCQArgs) (any, error) {
 	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
-		return nil, nil, fmt.Errorf("%w: a completion queue of %d, at most %d", verbs.ErrInvalid,
+		return nil, fmt.Errorf("%w: a completion queue of %d, at most %d", verbs.ErrInvalid,
 			a.Depth, control.MaxCQDepth)
 	}
 	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
 	if err := s.take(cqCost(g)); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c, peer, err := newCQ(s, g)
 	if err != nil {
 		s.account.give(cqCost(g))
-		return nil, nil, err
+		return nil, err
 	}
 	s.mu.Lock()
-	c.handle = s.newHandle()
-	s.cqs[c.handle] = c
-	s.mu.Unlock()
-	return control.CreateCQResult{Handle: c.handle, Ring: g}, []int{c.mem.TakeFd(), peer}, nil
+	defer s.mu.Unlock()
+	return passed{control.CreateCQResult{Handle: s.add(c), Ring: g},
+		[]int{c.mem.TakeFd(), peer}}, nil
 }
 
 func (s *session) destroyCQ(a *control.Object) error {
-	c, err := remove(s, s.cqs, a.Handle, "completion queue", func(c *cq) error {
-		return busyIf(c.users > 0, "ibv_destroy_cq: %d queue pairs use the completion queue",
-			c.users)
-	})
+	c, err := remove[*cq](s, a.Handle)
 	if err == nil {
 		s.closeCQ(c)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
-	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 	"xwarp/mpa/ulpdu"
@@ -16,13 +15,12 @@ import (
 
 // qp is a queue pair of a session: the engine's, and the rings in which the client posts.
 type qp struct {
-	handle     control.Handle
+	object
 	s          *session
 	q          verbs.QP
 	pd         *pd
 	send, recv *cq
 	srq        *srq // nil: none
-	cost       budget.Amounts
 	connecting bool // a connect or accept is under way; under the session's mutex
 
 	connected atomic.Bool
@@ -42,6 +40,13 @@ type qp struct {
 	sendHeld bool // sendWR is parsed and the engine's queue was full
 }
 
+func (*qp) String() string { return "queue pair" }
+
+func (q *qp) busy() error {
+	return busyIf(q.connecting,
+		"ibv_destroy_qp: the queue pair is being connected; cancel that first")
+}
+
 // orNone is a number of a complete configuration in one that is not: 0 would mean the default there.
 func orNone(n int) int {
 	if n == 0 {
@@ -50,84 +55,81 @@ func orNone(n int) int {
 	return n
 }
 
-// checkQP completes a; 0 means none from then on.
-func checkQP(a *control.CreateQPArgs) error {
+// qpConfig returns the complete numbers of a; 0 means none.
+func qpConfig(a *control.CreateQPArgs) (verbs.QPConfig, error) {
 	c := verbs.QPConfig{
 		SendDepth: a.SendDepth, RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: a.MaxInline,
 		IRD: a.IRD, ORD: a.ORD,
 	}.Complete()
-	a.SendDepth, a.RecvDepth, a.MaxSGE = c.SendDepth, c.RecvDepth, c.MaxSGE
-	a.MaxInline, a.IRD, a.ORD = c.MaxInline, c.IRD, c.ORD
 	for _, l := range []struct {
 		name             string
 		got, least, most int
 	}{
-		{"send_depth", a.SendDepth, 1, control.MaxDepth}, {"recv_depth", a.RecvDepth, 1,
-			control.MaxDepth},
-		{"max_sge", a.MaxSGE, 1, rdmap.MaxSGE}, {"max_inline", a.MaxInline, 0, rdmap.MaxInline},
-		{"ird", a.IRD, 0, rdmap.MaxIRD}, {"ord", a.ORD, 0, rdmap.MaxORD},
+		{"send_depth", c.SendDepth, 1, control.MaxDepth},
+		{"recv_depth", c.RecvDepth, 1, control.MaxDepth},
+		{"max_sge", c.MaxSGE, 1, rdmap.MaxSGE}, {"max_inline", c.MaxInline, 0, rdmap.MaxInline},
+		{"ird", c.IRD, 0, rdmap.MaxIRD}, {"ord", c.ORD, 0, rdmap.MaxORD},
 	} {
 		if l.got < l.least || l.got > l.most {
-			return fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", verbs.ErrInvalid,
+			return c, fmt.Errorf("%w: ibv_create_qp: %s = %d is not in %d to %d", verbs.ErrInvalid,
 				l.name, l.got, l.least, l.most)
 		}
 	}
-	return nil
+	return c, nil
 }
 
-func (s *session) createQP(a *control.CreateQPArgs, _ []int) (any, []int, error) {
-	if err := checkQP(a); err != nil {
-		return nil, nil, err
-	}
-	p, err := find(s, s.pds, a.PD, "protection domain")
+func (s *session) createQP(a *control.CreateQPArgs) (any, error) {
+	c, err := qpConfig(a)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	send, err := find(s, s.cqs, a.SendCQ, "completion queue")
-	if err != nil {
-		return nil, nil, err
+	q := &qp{s: s, closed: make(chan struct{})}
+	if q.pd, err = find[*pd](s, a.PD); err != nil {
+		return nil, err
 	}
-	recv, err := find(s, s.cqs, a.RecvCQ, "completion queue")
-	if err != nil {
-		return nil, nil, err
+	if q.send, err = find[*cq](s, a.SendCQ); err != nil {
+		return nil, err
 	}
-	var shared *srq
+	if q.recv, err = find[*cq](s, a.RecvCQ); err != nil {
+		return nil, err
+	}
 	if a.SRQ != 0 {
-		if shared, err = find(s, s.srqs, a.SRQ, "shared receive queue"); err != nil {
-			return nil, nil, err
+		if q.srq, err = find[*srq](s, a.SRQ); err != nil {
+			return nil, err
 		}
+		c.SRQ = q.srq.eng
 	}
-	q := &qp{s: s, pd: p, send: send, recv: recv, srq: shared, cost: s.qpCost(a),
-		closed: make(chan struct{})}
-	result, err := paid(s, q.cost, func() (any, error) { return q.open(a) })
+	c.PD, c.SendCQ, c.RecvCQ, c.Context = q.pd.pd, q.send.eng, q.recv.eng, q
+	q.cost = s.qpCost(&c)
+	result, err := paid(s, q.cost, func() (any, error) { return q.open(c) })
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return result, []int{q.mem.TakeFd()}, nil
+	return passed{result, []int{q.mem.TakeFd()}}, nil
 }
 
 // rings says where the rings of a queue pair lie in their memory, and how long that is. With a shared receive
 // queue there is none for receives.
-func rings(a *control.CreateQPArgs) (send control.Geometry, recv *control.Geometry, octets uint32) {
-	send = control.NewGeometry(0, a.SendDepth, control.SendSlot(a.MaxSGE, a.MaxInline))
-	if a.SRQ != 0 {
+func rings(c *verbs.QPConfig) (send control.Geometry, recv *control.Geometry, octets uint32) {
+	send = control.NewGeometry(0, c.SendDepth, control.SendSlot(c.MaxSGE, c.MaxInline))
+	if c.SRQ != nil {
 		return send, nil, send.After()
 	}
-	recv = new(control.NewGeometry(send.After(), a.RecvDepth, control.RecvSlot(a.MaxSGE)))
+	recv = new(control.NewGeometry(send.After(), c.RecvDepth, control.RecvSlot(c.MaxSGE)))
 	return send, recv, recv.After()
 }
 
 // open makes the rings and the engine's queue pair, and enters q into the session.
-func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
+func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	s := q.s
-	res := &control.CreateQPResult{MaxSGE: a.MaxSGE, MaxInline: a.MaxInline}
+	res := &control.CreateQPResult{MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
 	var octets uint32
-	res.Send, res.Recv, octets = rings(a)
+	res.Send, res.Recv, octets = rings(&c)
 	mem, err := s.d.mapper.NewMemory("xwarp-qp", int(octets))
 	if err != nil {
 		return nil, err
 	}
-	q.mem, q.sge, q.inline = mem, a.MaxSGE, a.MaxInline
+	q.mem, q.sge, q.inline = mem, c.MaxSGE, c.MaxInline
 	q.sendBuf = make([]byte, res.Send.SlotSize)
 	q.sq, err = control.NewConsumer(mem.Mem, res.Send)
 	if err == nil && res.Recv != nil {
@@ -135,7 +137,8 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 		q.rq, err = control.NewConsumer(mem.Mem, *res.Recv)
 	}
 	if err == nil {
-		q.q, err = s.dev.dev.CreateQP(q.config(a))
+		c.MaxInline, c.IRD, c.ORD = orNone(c.MaxInline), orNone(c.IRD), orNone(c.ORD)
+		q.q, err = s.dev.dev.CreateQP(c)
 	}
 	if err == nil {
 		q.to = q.q
@@ -147,29 +150,15 @@ func (q *qp) open(a *control.CreateQPArgs) (*control.CreateQPResult, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	q.handle = s.newHandle()
-	s.qps[q.handle] = q
+	res.Handle = s.add(q)
 	q.pd.qps++
 	q.send.users++
 	q.recv.users++
 	q.srq.use(1)
 	s.mu.Unlock()
 	go q.watch()
-	res.Handle, res.Bell = q.handle, q.bell
+	res.Bell = q.bell
 	return res, nil
-}
-
-// config is the engine's of a, which is complete.
-func (q *qp) config(a *control.CreateQPArgs) verbs.QPConfig {
-	c := verbs.QPConfig{
-		PD: q.pd.pd, SendCQ: q.send.eng, RecvCQ: q.recv.eng, SendDepth: a.SendDepth,
-		RecvDepth: a.RecvDepth, MaxSGE: a.MaxSGE, MaxInline: orNone(a.MaxInline),
-		IRD: orNone(a.IRD), ORD: orNone(a.ORD), Context: q,
-	}
-	if q.srq != nil {
-		c.SRQ = q.srq.eng
-	}
-	return c
 }
 
 // watch tells the client when the connection is over, and, where a shared receive queue is used, when no
@@ -223,10 +212,7 @@ func (s *session) event(e *control.Event) {
 }
 
 func (s *session) destroyQP(a *control.Object) error {
-	q, err := remove(s, s.qps, a.Handle, "queue pair", func(q *qp) error {
-		return busyIf(q.connecting,
-			"ibv_destroy_qp: the queue pair is being connected; cancel that first")
-	})
+	q, err := remove[*qp](s, a.Handle)
 	if err != nil {
 		return err
 	}
@@ -267,7 +253,7 @@ func (s *session) closeQP(q *qp) error {
 }
 
 func (s *session) disconnect(a *control.Object) error {
-	q, err := find(s, s.qps, a.Handle, "queue pair")
+	q, err := find[*qp](s, a.Handle)
 	if err != nil {
 		return err
 	}
@@ -277,7 +263,7 @@ func (s *session) disconnect(a *control.Object) error {
 }
 
 func (s *session) queryQP(a *control.Object) (any, error) {
-	q, err := find(s, s.qps, a.Handle, "queue pair")
+	q, err := find[*qp](s, a.Handle)
 	if err != nil {
 		return nil, err
 	}

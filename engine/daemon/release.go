@@ -1,10 +1,6 @@
 package daemon
 
-import (
-	"sync"
-
-	"xwarp/engine/daemon/control"
-)
+import "sync"
 
 // release gives back everything of a session, in the order in which objects depend on each other: first what
 // could make new ones, then connections, then the memory that they used.
@@ -14,7 +10,7 @@ func (s *session) release() {
 		cancel()
 	}
 	s.mu.Unlock()
-	for _, c := range all(s, s.captures) {
+	for _, c := range all[*running](s) {
 		c.abort()
 	}
 	s.tasks.Wait()
@@ -22,31 +18,30 @@ func (s *session) release() {
 		s.ringer.Close()
 		<-s.pumped
 	}
-	for _, l := range empty(s, s.listeners) {
-		l.l.Close()
-		s.account.give(l.cost)
+	for _, l := range empty[*listener](s) {
+		s.endListener(l)
 	}
-	for _, q := range empty(s, s.requests) {
+	for _, q := range empty[*request](s) {
 		q.r.Reject(nil)
 		s.account.give(q.cost)
 	}
 	s.releaseQPs()
-	for _, q := range empty(s, s.srqs) {
+	for _, q := range empty[*srq](s) {
 		if q.users == 0 { // else a queue pair did not end
 			s.closeSRQ(q)
 		}
 	}
-	for _, m := range all(s, s.mrs) {
+	for _, m := range all[*mr](s) {
 		if err := s.closeMR(m); err != nil {
 			s.log.Error("memory region stays mapped", "mr", m.handle, "error", err)
 		}
 	}
-	for _, c := range all(s, s.cqs) {
+	for _, c := range all[*cq](s) {
 		if c.users == 0 { // else a queue pair did not end
 			s.closeCQ(c)
 		}
 	}
-	for _, p := range empty(s, s.pds) {
+	for _, p := range empty[*pd](s) {
 		if err := noneLeft(p.pd.Close()); err != nil {
 			s.log.Error("protection domain stays", "pd", p.handle, "error", err)
 		}
@@ -60,7 +55,7 @@ func (s *session) release() {
 func (s *session) releaseQPs() {
 	var group sync.WaitGroup
 	turn := make(chan struct{}, closers)
-	for _, q := range empty(s, s.qps) {
+	for _, q := range empty[*qp](s) {
 		turn <- struct{}{}
 		group.Go(func() {
 			s.closeQP(q)
@@ -68,22 +63,4 @@ func (s *session) releaseQPs() {
 		})
 	}
 	group.Wait()
-}
-
-// all returns the objects of a table, empty takes them out too.
-func all[T any](s *session, table map[control.Handle]T) (list []T) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, v := range table {
-		list = append(list, v)
-	}
-	return list
-}
-
-func empty[T any](s *session, table map[control.Handle]T) []T {
-	list := all(s, table)
-	s.mu.Lock()
-	clear(table)
-	s.mu.Unlock()
-	return list
 }

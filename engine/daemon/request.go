@@ -7,19 +7,24 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// waiter is a request that may wait, handler one that does not; the descriptors that a handler returns are
-// closed after the reply.
+// waiter is a request that may wait, handler one that does not.
 type (
 	waiter  func(s *session, ctx context.Context, r *control.Request) (any, error)
-	handler func(s *session, r *control.Request, files []int) (result any, out []int, err error)
+	handler func(s *session, r *control.Request, files []int) (any, error)
 )
 
-// passing is a handler with arguments, and descriptors with the request or the reply.
-func passing[A any](f func(*session, *A, []int) (any, []int, error)) handler {
-	return func(s *session, r *control.Request, files []int) (any, []int, error) {
+// passed is a result that goes with descriptors, which the reply closes.
+type passed struct {
+	result any
+	files  []int
+}
+
+// passing is a handler with arguments, and descriptors with the request.
+func passing[A any](f func(*session, *A, []int) (any, error)) handler {
+	return func(s *session, r *control.Request, files []int) (any, error) {
 		var a A
 		if err := r.ParseArgs(&a); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		return f(s, &a, files)
 	}
@@ -27,10 +32,7 @@ func passing[A any](f func(*session, *A, []int) (any, []int, error)) handler {
 
 // query is a handler with arguments and a result.
 func query[A any](f func(*session, *A) (any, error)) handler {
-	return passing(func(s *session, a *A, _ []int) (any, []int, error) {
-		result, err := f(s, a)
-		return result, nil, err
-	})
+	return passing(func(s *session, a *A, _ []int) (any, error) { return f(s, a) })
 }
 
 // order is a handler with arguments.
@@ -49,32 +51,57 @@ func waits[A any](f func(*session, context.Context, *A) (any, error)) waiter {
 	}
 }
 
-// lookUp finds a handle in one of the tables. It is called with the session's mutex held.
-func lookUp[T any](table map[control.Handle]T, h control.Handle, what string) (T, error) {
-	v, ok := table[h]
+// object is what all objects of a session have.
+type object struct {
+	handle control.Handle
+	cost   budget.Amounts
+}
+
+func (o *object) self() *object { return o }
+
+// busy says why the object cannot be destroyed now.
+func (o *object) busy() error { return nil }
+
+// entry is an object in a session's table.
+type entry interface {
+	self() *object
+	busy() error    // called with the session's mutex held
+	String() string // what it is, also of nil
+}
+
+// add gives an object a handle. It is called with mu held.
+func (s *session) add(o entry) control.Handle {
+	s.last++
+	o.self().handle = s.last
+	s.objects[s.last] = o
+	return s.last
+}
+
+// lookUp finds an object. It is called with the session's mutex held.
+func lookUp[T entry](s *session, h control.Handle) (T, error) {
+	v, ok := s.objects[h].(T)
 	if !ok {
-		return v, control.Errorf(control.CodeUnknown, "there is no %s %d", what, h)
+		return v, control.Errorf(control.CodeUnknown, "there is no %s %d", v.String(), h)
 	}
 	return v, nil
 }
 
-func find[T any](s *session, table map[control.Handle]T, h control.Handle, what string) (T, error) {
+func find[T entry](s *session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return lookUp(table, h, what)
+	return lookUp[T](s, h)
 }
 
-// remove takes an object out of its table unless busy, which may be nil, has something against it.
-func remove[T any](s *session, table map[control.Handle]T, h control.Handle, what string,
-	busy func(T) error) (T, error) {
+// remove takes an object out of the session unless it is busy.
+func remove[T entry](s *session, h control.Handle) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, err := lookUp(table, h, what)
-	if err == nil && busy != nil {
-		err = busy(v)
+	v, err := lookUp[T](s, h)
+	if err == nil {
+		err = v.busy()
 	}
 	if err == nil {
-		delete(table, h)
+		delete(s.objects, h)
 	}
 	return v, err
 }
@@ -84,6 +111,33 @@ func busyIf(is bool, format string, args ...any) error {
 		return nil
 	}
 	return control.Errorf(control.CodeBusy, format, args...)
+}
+
+// has returns the objects of one kind. It is called with mu held.
+func has[T entry](s *session) (list []T) {
+	for _, o := range s.objects {
+		if v, ok := o.(T); ok {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// all returns the objects of one kind, empty takes them out too.
+func all[T entry](s *session) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return has[T](s)
+}
+
+func empty[T entry](s *session) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := has[T](s)
+	for _, v := range list {
+		delete(s.objects, v.self().handle)
+	}
+	return list
 }
 
 // paid returns what open makes, for which the user pays.

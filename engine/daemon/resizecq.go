@@ -9,59 +9,59 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// nextRing is what a completion queue will have in the place of its ring, once the program has touched its pages.
-type nextRing struct {
+// cqRing is the ring of a completion queue, or what it will have in its place once the program has touched its pages.
+type cqRing struct {
 	geometry control.Geometry
 	mem      *control.Memory
 	ring     *control.Producer
 }
 
-func (s *session) resizeCQ(a *control.ResizeCQArgs, _ []int) (any, []int, error) {
-	c, err := find(s, s.cqs, a.Handle, "completion queue")
+func (s *session) resizeCQ(a *control.ResizeCQArgs) (any, error) {
+	c, err := find[*cq](s, a.Handle)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if a.Depth == 0 {
-		return nil, nil, s.useNext(c)
+		return nil, s.useNext(c)
 	}
 	s.drop(s.swapNext(c, nil)) // one that was asked for before
-	n, err := s.newRing(a.Depth)
+	if a.Depth < 1 || a.Depth > control.MaxCQDepth {
+		return nil, fmt.Errorf("%w: ibv_resize_cq to %d, at most %d", control.ErrFrame, a.Depth,
+			control.MaxCQDepth)
+	}
+	g := control.NewGeometry(0, a.Depth, control.CompletionSlot)
+	n, err := paid(s, ringCost(g), func() (*cqRing, error) { return s.newRing(g) })
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	fd := n.mem.TakeFd()
 	s.swapNext(c, n)
-	return control.ResizeCQResult{Ring: n.geometry}, []int{fd}, nil
+	return passed{control.ResizeCQResult{Ring: n.geometry}, []int{fd}}, nil
 }
 
-func (s *session) swapNext(c *cq, n *nextRing) (before *nextRing) {
+func (s *session) swapNext(c *cq, n *cqRing) (before *cqRing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, c.next = c.next, n
 	return before
 }
 
-// newRing makes a ring, for which the user pays.
-func (s *session) newRing(depth int) (*nextRing, error) {
-	if depth < 1 || depth > control.MaxCQDepth {
-		return nil, fmt.Errorf("%w: ibv_resize_cq to %d, at most %d", control.ErrFrame, depth,
-			control.MaxCQDepth)
+// newRing makes the ring of a completion queue.
+func (s *session) newRing(g control.Geometry) (*cqRing, error) {
+	mem, err := s.d.mapper.NewMemory("xwarp-cq", g.Len())
+	if err != nil {
+		return nil, err
 	}
-	n := &nextRing{geometry: control.NewGeometry(0, depth, control.CompletionSlot)}
-	return paid(s, ringCost(n.geometry), func() (_ *nextRing, err error) {
-		if n.mem, err = s.d.mapper.NewMemory("xwarp-cq", n.geometry.Len()); err != nil {
-			return nil, err
-		}
-		if n.ring, err = control.NewProducer(n.mem.Mem, n.geometry); err != nil {
-			n.mem.Close()
-			return nil, err
-		}
-		return n, nil
-	})
+	ring, err := control.NewProducer(mem.Mem, g)
+	if err != nil {
+		mem.Close()
+		return nil, err
+	}
+	return &cqRing{g, mem, ring}, nil
 }
 
 // drop gives back a ring that was not used; n may be nil.
-func (s *session) drop(n *nextRing) {
+func (s *session) drop(n *cqRing) {
 	if n != nil {
 		n.mem.Close()
 		s.account.give(ringCost(n.geometry))
@@ -90,7 +90,7 @@ func (s *session) useNext(c *cq) error {
 }
 
 // replace has c use the ring of n, and returns the memory of the one before, which nobody touches any more.
-func (c *cq) replace(n *nextRing) (before *control.Memory, err error) {
+func (c *cq) replace(n *cqRing) (before *control.Memory, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.mu.Lock()
 	defer c.mu.Unlock()

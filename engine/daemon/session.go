@@ -47,17 +47,11 @@ type session struct {
 	left    chan struct{}  // closed when the reader ended
 	tasks   sync.WaitGroup // requests that wait
 
-	mu        sync.Mutex
-	pending   map[uint64]context.CancelFunc
-	last      control.Handle
-	pds       map[control.Handle]*pd
-	mrs       map[control.Handle]*mr
-	cqs       map[control.Handle]*cq
-	srqs      map[control.Handle]*srq
-	qps       map[control.Handle]*qp
-	listeners map[control.Handle]*listener
-	requests  map[control.Handle]*request
-	captures  map[control.Handle]*running // made when the first one comes
+	mu       sync.Mutex
+	pending  map[uint64]context.CancelFunc
+	last     control.Handle
+	objects  map[control.Handle]entry
+	requests int // of objects: connection requests
 
 	viewing chan struct{} // of the snapshot that is under way to the program
 
@@ -73,11 +67,7 @@ func newSession(d *Daemon, id uint64, c *net.UnixConn, uid uint32, pid int32, a 
 		d: d, id: id, sock: c, conn: asControl(c), uid: uid, pid: pid, account: a,
 		since:   time.Now(),
 		log:     d.log.With("session", id, "uid", uid, "pid", pid),
-		pending: map[uint64]context.CancelFunc{},
-		pds:     map[control.Handle]*pd{}, mrs: map[control.Handle]*mr{},
-		cqs: map[control.Handle]*cq{}, srqs: map[control.Handle]*srq{},
-		qps:       map[control.Handle]*qp{},
-		listeners: map[control.Handle]*listener{}, requests: map[control.Handle]*request{},
+		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
 		left: make(chan struct{}), viewing: make(chan struct{}, 1),
 		ringers: ringers{kick: make(chan struct{}, 1)},
 	}
@@ -182,17 +172,26 @@ func (s *session) handle(body []byte, files []int) error {
 	if f := waiting[r.Op]; f != nil {
 		return s.begin(&r, f)
 	}
-	result, out, err := s.do(&r, files)
-	defer control.CloseAll(out)
-	return s.reply(r.ID, result, out, err)
+	f := handlers[r.Op]
+	if f == nil {
+		return s.reply(r.ID, nil, control.Errorf(control.CodeUnknown,
+			"there is no request %q in version %d of the protocol", r.Op, control.Version))
+	}
+	result, err := f(s, &r, files)
+	return s.reply(r.ID, result, err)
 }
 
-// reply answers a request; files stay open.
-func (s *session) reply(id uint64, result any, files []int, err error) error {
-	if e, ok := result.(*encoded); ok {
-		defer e.sent()
+// reply answers a request.
+func (s *session) reply(id uint64, result any, err error) error {
+	var files []int
+	switch v := result.(type) {
+	case *encoded:
+		defer v.sent()
 		head := fmt.Appendf(nil, `{"id":%d,"result":`, id)
-		return s.conn.SendParts(control.KindReply, [][]byte{head, e.body, []byte("}")})
+		return s.conn.SendParts(control.KindReply, [][]byte{head, v.body, []byte("}")})
+	case passed:
+		defer control.CloseAll(v.files)
+		result, files = v.result, v.files
 	}
 	r := control.Reply{ID: id}
 	if err != nil {
@@ -206,30 +205,23 @@ func (s *session) reply(id uint64, result any, files []int, err error) error {
 
 // begin runs a request that waits for something in a goroutine of its own.
 func (s *session) begin(r *control.Request, f waiter) error {
-	ctx, cancel := context.WithCancel(s.ctx)
 	s.mu.Lock()
-	_, twice := s.pending[r.ID]
-	var refused error
-	if !twice {
-		refused = s.mayWait(r)
-	}
-	if !twice && refused == nil {
-		s.pending[r.ID] = cancel
-	}
-	s.mu.Unlock()
-	switch {
-	case twice:
-		cancel()
+	if s.pending[r.ID] != nil {
+		s.mu.Unlock()
 		return fmt.Errorf("%w: request %d is not answered yet and comes again", control.ErrFrame,
 			r.ID)
-	case refused != nil:
-		cancel()
-		return s.reply(r.ID, nil, nil, refused)
 	}
+	if err := s.mayWait(r); err != nil {
+		s.mu.Unlock()
+		return s.reply(r.ID, nil, err)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.pending[r.ID] = cancel
+	s.mu.Unlock()
 	s.tasks.Go(func() {
 		defer s.contain(string(r.Op))
 		result, err := s.wait(ctx, r, f, cancel)
-		if err := s.reply(r.ID, result, nil, err); err != nil {
+		if err := s.reply(r.ID, result, err); err != nil {
 			s.fail(err)
 		}
 	})
@@ -279,14 +271,14 @@ func init() {
 		control.OpFreePD:        order((*session).freePD),
 		control.OpRegMR:         passing((*session).regMR),
 		control.OpDeregMR:       order((*session).deregMR),
-		control.OpCreateCQ:      passing((*session).createCQ),
+		control.OpCreateCQ:      query((*session).createCQ),
 		control.OpDestroyCQ:     order((*session).destroyCQ),
-		control.OpResizeCQ:      passing((*session).resizeCQ),
-		control.OpCreateSRQ:     passing((*session).createSRQ),
+		control.OpResizeCQ:      query((*session).resizeCQ),
+		control.OpCreateSRQ:     query((*session).createSRQ),
 		control.OpModifySRQ:     order((*session).modifySRQ),
 		control.OpQuerySRQ:      query((*session).querySRQ),
 		control.OpDestroySRQ:    order((*session).destroySRQ),
-		control.OpCreateQP:      passing((*session).createQP),
+		control.OpCreateQP:      query((*session).createQP),
 		control.OpDestroyQP:     order((*session).destroyQP),
 		control.OpDisconnect:    order((*session).disconnect),
 		control.OpQueryQP:       query((*session).queryQP),
@@ -294,19 +286,9 @@ func init() {
 		control.OpCloseListener: order((*session).closeListener),
 		control.OpReject:        order((*session).reject),
 		control.OpCancel:        order((*session).cancelRequest),
-		control.OpCapture:       passing((*session).capture),
+		control.OpCapture:       query((*session).capture),
 		control.OpConfirm:       (*session).confirm,
 	}
-}
-
-func (s *session) do(r *control.Request, files []int) (any, []int, error) {
-	f := handlers[r.Op]
-	if f == nil {
-		return nil, nil, control.Errorf(control.CodeUnknown,
-			"there is no request %q in version %d of the protocol", r.Op,
-			control.Version)
-	}
-	return f(s, r, files)
 }
 
 // hello is the first exchange.
@@ -316,21 +298,18 @@ func (s *session) hello(body []byte, _ []int) error {
 		return errors.Join(fmt.Errorf("%w: hello must be first", control.ErrFrame), err)
 	}
 	var a control.HelloArgs
-	if err := r.ParseArgs(&a); err != nil {
-		s.reply(r.ID, nil, nil, err)
-		return err
+	if err = r.ParseArgs(&a); err == nil {
+		err = s.welcome(&a)
 	}
-	if err := s.welcome(&a); err != nil {
-		s.reply(r.ID, nil, nil, err)
+	if err != nil {
+		s.reply(r.ID, nil, err)
 		return err
 	}
 	s.log.Info("program came", "program", s.program, "device", s.dev.name)
 	passRights(s.sock, true) // for regions
 	fd, err := s.ringer.Dup()
-	out := []int{s.bell.TakeFd(), fd}
-	defer control.CloseAll(out)
-	return s.reply(r.ID, &control.HelloResult{Version: control.Version, Device: s.dev.info(),
-		Pid: s.d.pid, Devices: s.d.deviceInfos()}, out, err)
+	return s.reply(r.ID, passed{control.HelloResult{Version: control.Version, Device: s.dev.info(),
+		Pid: s.d.pid, Devices: s.d.deviceInfos()}, []int{s.bell.TakeFd(), fd}}, err)
 }
 
 // welcome sets up what every session has.
@@ -392,12 +371,6 @@ func (s *session) onlyOperator(what string) error {
 		where = "as root, with " + path + " (daemon.admin_socket)"
 	}
 	return control.Errorf(control.CodePermission, "only the operator may %s: %s", what, where)
-}
-
-// newHandle returns a new one. It is called with mu held.
-func (s *session) newHandle() control.Handle {
-	s.last++
-	return s.last
 }
 
 func (s *session) cancelRequest(a *control.CancelArgs) error {

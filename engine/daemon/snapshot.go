@@ -74,55 +74,44 @@ func (s *session) view(v *control.Snapshot) {
 	o := s.owner()
 	v.Sessions = append(v.Sessions, control.SessionState{Owner: o, Program: s.program,
 		Since: s.since, Ending: s.ctx.Err() != nil})
-	for _, p := range sorted(s.pds) {
-		v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: p.handle, MRs: p.mrs, QPs: p.qps})
+	var states []control.QPState
+	var qps []verbs.QP
+	for _, h := range slices.Sorted(maps.Keys(s.objects)) {
+		switch x := s.objects[h].(type) {
+		case *pd:
+			v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: h, MRs: x.mrs, QPs: x.qps})
+		case *mr:
+			v.MRs = append(v.MRs, control.MRState{
+				Owner: o, Handle: h, PD: x.pd.handle, STag: uint32(x.mr.STag()),
+				Length: x.length, Access: x.access.String(),
+			})
+		case *cq:
+			v.CQs = append(v.CQs, control.CQState{
+				Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,
+				Completions: x.count.Load(), Overrun: x.over.Load(),
+			})
+		case *srq:
+			v.SRQs = append(v.SRQs, control.SRQState{
+				Owner: o, Handle: h, PD: x.pd.handle, Depth: x.depth, Posted: x.eng.Len(),
+				Limit: x.eng.Limit(), Users: x.users,
+			})
+		case *listener:
+			v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: h,
+				Addr: x.l.Addr()})
+		case *qp:
+			q := control.QPState{
+				Owner: o, Handle: h, PD: x.pd.handle, SendCQ: x.send.handle,
+				RecvCQ: x.recv.handle, State: rdmap.Idle.String(),
+			}
+			if x.srq != nil {
+				q.SRQ = x.srq.handle
+			}
+			states, qps = append(states, q), append(qps, x.q)
+		}
 	}
-	for _, m := range sorted(s.mrs) {
-		v.MRs = append(v.MRs, control.MRState{
-			Owner: o, Handle: m.handle, PD: m.pd.handle, STag: uint32(m.mr.STag()),
-			Length: m.length, Access: m.access.String(),
-		})
-	}
-	for _, c := range sorted(s.cqs) {
-		v.CQs = append(v.CQs, control.CQState{
-			Owner: o, Handle: c.handle, Depth: int(c.geometry.Slots), Users: c.users,
-			Completions: c.count.Load(), Overrun: c.over.Load(),
-		})
-	}
-	for _, q := range sorted(s.srqs) {
-		v.SRQs = append(v.SRQs, control.SRQState{
-			Owner: o, Handle: q.handle, PD: q.pd.handle, Depth: q.depth, Posted: q.eng.Len(),
-			Limit: q.eng.Limit(), Users: q.users,
-		})
-	}
-	for _, l := range sorted(s.listeners) {
-		v.Listeners = append(v.Listeners, control.ListenerState{Owner: o, Handle: l.handle,
-			Addr: l.l.Addr()})
-	}
-	qps := sorted(s.qps)
 	s.mu.Unlock()
-	states, list := make([]control.QPState, len(qps)), make([]verbs.QP, len(qps))
-	for i, q := range qps {
-		list[i] = q.q
-		states[i] = control.QPState{
-			Owner: o, Handle: q.handle, PD: q.pd.handle, SendCQ: q.send.handle,
-			RecvCQ: q.recv.handle, State: rdmap.Idle.String(),
-		}
-		if q.srq != nil {
-			states[i].SRQ = q.srq.handle
-		}
-	}
-	fillQPs(states, list)
+	fillQPs(states, qps)
 	v.QPs = append(v.QPs, states...)
-}
-
-// sorted returns the objects of a table by handle. It is called with the session's mutex held.
-func sorted[T any](table map[control.Handle]T) []T {
-	var list []T
-	for _, h := range slices.Sorted(maps.Keys(table)) {
-		list = append(list, table[h])
-	}
-	return list
 }
 
 // flush is the operator's: exports are.

@@ -4,25 +4,29 @@ import (
 	"fmt"
 
 	"xwarp/engine"
-	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
 )
 
 // srq is a shared receive queue of a session: the engine's, and the ring in which the client posts.
 type srq struct {
-	handle control.Handle
+	object
 	s      *session
 	eng    verbs.SRQ
 	pd     *pd
 	depth  int
-	users  int // queue pairs, under the session's mutex
-	cost   budget.Amounts
+	users  int           // queue pairs, under the session's mutex
 	passed chan struct{} // the limit was passed
 	closed chan struct{}
 
 	posted
 	recvRing
+}
+
+func (*srq) String() string { return "shared receive queue" }
+
+func (q *srq) busy() error {
+	return busyIf(q.users > 0, "ibv_destroy_srq: queue pairs use the shared receive queue")
 }
 
 // use counts queue pairs; q may be nil. It is called with the session's mutex held.
@@ -38,28 +42,28 @@ func (q *srq) postAll() (worked, stalled bool, err error) {
 	return worked, stalled, err
 }
 
-func (s *session) createSRQ(a *control.CreateSRQArgs, _ []int) (any, []int, error) {
+func (s *session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 	c := verbs.SRQConfig{Depth: a.Depth, MaxSGE: a.MaxSGE}.Complete()
 	if c.Depth < 1 || c.Depth > control.MaxDepth {
-		return nil, nil, fmt.Errorf("%w: ibv_create_srq: depth = %d is not in 1 to %d",
+		return nil, fmt.Errorf("%w: ibv_create_srq: depth = %d is not in 1 to %d",
 			control.ErrFrame, c.Depth, control.MaxDepth)
 	}
-	p, err := find(s, s.pds, a.PD, "protection domain")
+	p, err := find[*pd](s, a.PD)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	g := control.NewGeometry(0, c.Depth, control.RecvSlot(c.MaxSGE))
-	q := &srq{s: s, pd: p, depth: c.Depth, cost: s.srqCost(&c, g), passed: make(chan struct{}, 1),
-		closed: make(chan struct{})}
+	q := &srq{object: object{cost: s.srqCost(&c, g)}, s: s, pd: p, depth: c.Depth,
+		passed: make(chan struct{}, 1), closed: make(chan struct{})}
 	if err := s.take(q.cost); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := q.open(c, g); err != nil {
 		s.account.give(q.cost)
-		return nil, nil, err
+		return nil, err
 	}
-	res := control.CreateSRQResult{Handle: q.handle, Recv: g, Bell: q.bell, MaxSGE: c.MaxSGE}
-	return res, []int{q.mem.TakeFd()}, nil
+	return passed{control.CreateSRQResult{Handle: q.handle, Recv: g, Bell: q.bell,
+		MaxSGE: c.MaxSGE}, []int{q.mem.TakeFd()}}, nil
 }
 
 // open makes the ring and the engine's queue, and enters q into the session.
@@ -84,8 +88,7 @@ func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
 		return err
 	}
 	s.mu.Lock()
-	q.handle = s.newHandle()
-	s.srqs[q.handle] = q
+	s.add(q)
 	q.pd.srqs++
 	s.mu.Unlock()
 	go q.watch()
@@ -116,7 +119,7 @@ func (q *srq) watch() {
 }
 
 func (s *session) modifySRQ(a *control.ModifySRQArgs) error {
-	q, err := find(s, s.srqs, a.Handle, "shared receive queue")
+	q, err := find[*srq](s, a.Handle)
 	if err != nil {
 		return err
 	}
@@ -125,7 +128,7 @@ func (s *session) modifySRQ(a *control.ModifySRQArgs) error {
 }
 
 func (s *session) querySRQ(a *control.Object) (any, error) {
-	q, err := find(s, s.srqs, a.Handle, "shared receive queue")
+	q, err := find[*srq](s, a.Handle)
 	if err != nil {
 		return nil, err
 	}
@@ -134,9 +137,7 @@ func (s *session) querySRQ(a *control.Object) (any, error) {
 }
 
 func (s *session) destroySRQ(a *control.Object) error {
-	q, err := remove(s, s.srqs, a.Handle, "shared receive queue", func(q *srq) error {
-		return busyIf(q.users > 0, "ibv_destroy_srq: queue pairs use the shared receive queue")
-	})
+	q, err := remove[*srq](s, a.Handle)
 	if err != nil {
 		return err
 	}

@@ -103,11 +103,11 @@ func (d *Daemon) closeDevices() error {
 
 // shutdown disconnects what a session has and ends it.
 func (s *session) shutdown(ctx context.Context) {
-	for _, l := range all(s, s.listeners) {
+	for _, l := range all[*listener](s) {
 		l.l.Close()
 	}
 	var ending []verbs.QP
-	for _, q := range all(s, s.qps) {
+	for _, q := range all[*qp](s) {
 		if q.connected.Load() {
 			ending = append(ending, q.q)
 		}
