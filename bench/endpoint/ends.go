@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -58,61 +59,70 @@ type tester interface {
 	consumer
 	postReceives() error
 	finished() <-chan struct{}
-	outcome() (*Result, error)
+	failure() error
+	result() *Result
 }
 
-func (m *mover) finished() <-chan struct{}    { return m.done }
-func (p *pingpong) finished() <-chan struct{} { return p.done }
+// ending is how a consumer comes to its end.
+type ending struct {
+	ended bool
+	err   error
+	done  chan struct{} // closed when the consumer has finished, or failed
+}
 
-func (m *mover) outcome() (*Result, error) {
-	if m.err != nil || !m.source {
-		return &Result{Seconds: 1}, m.err
+func newEnding() ending { return ending{done: make(chan struct{})} }
+
+func (e *ending) finished() <-chan struct{} { return e.done }
+
+func (e *ending) failure() error { return e.err }
+
+func (e *ending) fail(err error) {
+	if e.err == nil {
+		e.err = err
 	}
-	return m.win.result(), nil
+	e.end()
 }
 
-func (p *pingpong) outcome() (*Result, error) {
-	if p.err != nil || !p.client {
-		return &Result{Seconds: 1}, p.err
+func (e *ending) end() {
+	if !e.ended {
+		e.ended = true
+		close(e.done)
 	}
-	return p.result(), nil
 }
 
-func (e *rdma) tester(client bool) tester {
-	if e.spec.Mode == Latency {
-		return newPingpong(e, client)
-	}
-	return newMover(e, client || e.spec.Bidirectional)
-}
+func (m *mover) result() *Result    { return m.win.result() }
+func (p *pingpong) result() *Result { return p.rounds.result() }
 
 func (e *rdma) run(ctx context.Context, server Ready) (*Result, error) {
-	e.peer = server
-	t := e.tester(true)
-	if err := t.postReceives(); err != nil {
-		return nil, err
-	}
-	if err := e.connect(ctx, server.Addr); err != nil {
-		return nil, err
-	}
-	return e.clock(ctx, t, t.finished(), true)
+	return e.measure(ctx, server, e.connect, true, nil)
 }
 
 func (e *rdma) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
-	e.peer = client
-	t := e.tester(false)
+	return e.measure(ctx, client, e.accept, false, stop)
+}
+
+// measure makes the connections to peer by join, and has a tester run until stop is closed, a client's until it
+// has finished, or until it failed. An end that measures counts its allocations itself, while the clock runs; for
+// one that only answers everything counts.
+func (e *rdma) measure(ctx context.Context, peer Ready, join func(context.Context) error,
+	client bool, stop <-chan struct{}) (*Result, error) {
+	e.peer = peer
+	measures := client || e.spec.Bidirectional
+	var t tester
+	if e.spec.Mode == Latency {
+		t = newPingpong(e, client)
+	} else {
+		t = newMover(e, measures)
+	}
+	if client {
+		stop = t.finished()
+	}
 	if err := t.postReceives(); err != nil {
 		return nil, err
 	}
-	if err := e.accept(ctx); err != nil {
+	if err := join(ctx); err != nil {
 		return nil, err
 	}
-	return e.clock(ctx, t, stop, e.spec.Bidirectional)
-}
-
-// clock has t run until stop is closed, or t failed. An end that measures counts its allocations itself,
-// while the clock runs; for one that only answers everything counts.
-func (e *rdma) clock(ctx context.Context, t tester, stop <-chan struct{}, measures bool) (*Result,
-	error) {
 	var mem memory
 	mem.prepare()
 	e.consume(t)
@@ -139,13 +149,12 @@ func (e *rdma) clock(ctx context.Context, t tester, stop <-chan struct{}, measur
 	if d, ok := e.dev.(*engine.Device); ok {
 		d.Barrier() // what the worker wrote is ours from now on
 	}
-	r, err := t.outcome()
+	r, err := &Result{Seconds: 1}, t.failure()
 	if !measures {
 		mem.end(r)
+	} else if err == nil {
+		r = t.result()
 	}
 	e.account(r)
-	if err == nil {
-		err = why
-	}
-	return r, err
+	return r, cmp.Or(err, why)
 }

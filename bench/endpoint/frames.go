@@ -2,12 +2,15 @@ package endpoint
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
-	"runtime"
 	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/tcp/ip"
+	"xwarp/tcp/wire"
 )
 
 // frames sends and receives frames without any protocol: what AF_XDP itself can do here. The frames look like segments
@@ -17,7 +20,10 @@ type frames struct {
 	place *Place
 	open  func(e *frames) (framePort, error)
 	port  framePort
+	link  int // index of the interface
 	frame []byte
+
+	local, remote netip.AddrPort // in the frames
 }
 
 // framePort is AF_XDP by one library or another.
@@ -28,32 +34,39 @@ type framePort interface {
 }
 
 const (
-	ethernet  = 14
-	portA     = 7 // of the client's frames, 9 of the server's: echo and discard
-	portB     = 9
-	tcpHeader = 32 // with timestamps, as the engine's segments have
+	portA = 7 // of the client's frames, 9 of the server's: echo and discard
+	portB = 9
+	// payloadAt is where the payload of a frame begins: behind timestamps, as the engine's segments have.
+	payloadAt = ip.EthernetLen + ip.Len4 + wire.HeaderLen + wire.TimestampsLen
 )
 
 func (e *frames) prepare(server bool) (r Ready, err error) {
 	if e.spec.Mode == Connect || e.spec.Verb != Write || e.spec.Conns > 1 || e.spec.Bidirectional {
 		return r, fmt.Errorf("%w: frames know no connections", ErrSpec)
 	}
-	local, remote := uint16(portA), uint16(portB)
+	here, there := uint16(portA), uint16(portB)
 	if server {
-		local, remote = remote, local
+		here, there = there, here
 	}
-	if e.frame, err = e.build(local, remote); err != nil {
+	e.local = netip.AddrPortFrom(e.place.Local, here)
+	e.remote = netip.AddrPortFrom(e.place.Remote, there)
+	if e.frame, err = e.build(); err != nil {
 		return r, err
 	}
 	if server && e.spec.Peer != Asavie { // what sends through the kernel has its receiver in package ring
 		e.open = openRing
 	}
+	nic, err := netlink.LinkByName(e.place.Interface)
+	if err != nil {
+		return r, err
+	}
+	e.link = nic.Attrs().Index
 	e.port, err = e.open(e)
 	return r, err
 }
 
 // build makes the frame that is sent over and over: an IP packet of spec.Size octets.
-func (e *frames) build(local, remote uint16) ([]byte, error) {
+func (e *frames) build() ([]byte, error) {
 	dst, err := net.ParseMAC(e.place.RemoteMAC)
 	if err != nil {
 		return nil, fmt.Errorf("%w: frames need the peer's link-layer address: %v", ErrSpec, err)
@@ -62,33 +75,20 @@ func (e *frames) build(local, remote uint16) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e.spec.Size < 20+tcpHeader {
+	if e.spec.Size < payloadAt-ip.EthernetLen {
 		return nil, fmt.Errorf("%w: packets of %d octets have no room for headers", ErrSpec,
 			e.spec.Size)
 	}
-	b := make([]byte, ethernet+e.spec.Size)
-	copy(b, dst)
-	copy(b[6:], src)
-	binary.BigEndian.PutUint16(b[12:], 0x0800)
-	h := b[ethernet:]
-	h[0], h[8], h[9] = 0x45, 64, 6
-	binary.BigEndian.PutUint16(h[2:], uint16(e.spec.Size))
-	s, d := e.place.Local.As4(), e.place.Remote.As4()
-	copy(h[12:], s[:])
-	copy(h[16:], d[:])
-	binary.BigEndian.PutUint16(h[20:], local)
-	binary.BigEndian.PutUint16(h[22:], remote)
-	h[32], h[33] = tcpHeader/4<<4, 0x10
+	link := ip.Ethernet{Dst: ip.MAC(dst), Src: ip.MAC(src), Type: ip.TypeIPv4}
+	packet := ip.Header{Src: ip.AddrFrom4(e.local.Addr().As4()),
+		Dst: ip.AddrFrom4(e.remote.Addr().As4()), Proto: ip.ProtoTCP, TTL: 64,
+		PayloadLen: e.spec.Size - ip.Len4}
+	segment := wire.Header{SrcPort: e.local.Port(), DstPort: e.remote.Port(), Flags: wire.ACK}
+	segment.Opt.Present = wire.HasTS
+	b := make([]byte, ip.EthernetLen+e.spec.Size)
+	at := link.Put(b)
+	segment.Put(b[at+packet.Put(b[at:]):])
 	return b, nil
-}
-
-// flow returns the addresses of what arrives.
-func (e *frames) flow() (local, remote netip.AddrPort) {
-	at := func(a netip.Addr, b []byte) netip.AddrPort {
-		return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b))
-	}
-	h := e.frame[ethernet:]
-	return at(e.place.Local, h[20:]), at(e.place.Remote, h[22:])
 }
 
 func (e *frames) close() {
@@ -101,14 +101,10 @@ func (e *frames) close() {
 const burst = 64
 
 func (e *frames) run(ctx context.Context, _ Ready) (r *Result, err error) {
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		runtime.LockOSThread()
-		pin(e.place.CPU)
+	err = OnProcessor(e.place.CPU, func() (err error) {
 		if e.spec.Mode == Latency {
 			r, err = e.ping(ctx)
-			return
+			return err
 		}
 		from, n, spent := time.Now(), 0, processorTime()
 		for until := from.Add(e.spec.Warmup + e.spec.Duration + settle); time.Now().Before(until) &&
@@ -117,8 +113,8 @@ func (e *frames) run(ctx context.Context, _ Ready) (r *Result, err error) {
 		}
 		r = &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size),
 			Seconds: time.Since(from).Seconds(), CPU: processorTime() - spent}
-	}()
-	<-finished
+		return nil
+	})
 	return r, err
 }
 
@@ -128,50 +124,34 @@ const settle = 50 * time.Millisecond
 // ping sends one frame and waits for it to come back, over and over. As in pingpong, one reading of the clock
 // is the end of a round and the beginning of the next, which is under way while the last is recorded.
 func (e *frames) ping(ctx context.Context) (*Result, error) {
-	h := newHistogram(true)
-	began := time.Now()
-	n := 0
-	var from time.Time
-	var took time.Duration
-	for sent := began; sent.Sub(began) < e.spec.Warmup+e.spec.Duration; {
+	r := newRounds(e.spec)
+	sent := time.Now()
+	r.start(sent)
+	before, more := sent, true
+	for n := 0; more; n++ {
 		e.port.send(1)
-		if !from.IsZero() {
-			h.record(took)
-			n++
+		if n > 0 {
+			more = r.took(before, sent)
 		}
 		for turn := 1; e.port.receive() == 0; turn++ {
 			if turn%1024 == 0 && time.Since(sent) > time.Second {
 				return nil, fmt.Errorf("frame %d did not come back", n)
 			}
 		}
-		now := time.Now()
-		took = now.Sub(sent)
-		if from.IsZero() && sent.Sub(began) >= e.spec.Warmup {
-			from = sent
-		}
-		sent = now
+		before, sent = sent, time.Now()
 	}
-	if !from.IsZero() {
-		h.record(took)
-		n++
-	}
-	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size),
-		Seconds: time.Since(from).Seconds(), Latency: h.result()}, ctx.Err()
+	return r.result(), ctx.Err()
 }
 
 func (e *frames) serve(ctx context.Context, _ Ready, stop <-chan struct{}) (*Result, error) {
-	r := make(chan *Result, 1)
-	go func() {
-		runtime.LockOSThread()
-		pin(e.place.CPU)
-		w := window{spec: e.spec}
-		var n uint64
-		for done := false; !done; {
+	w, n := window{spec: e.spec}, uint64(0)
+	OnProcessor(e.place.CPU, func() error {
+		for {
 			select {
 			case <-stop:
-				done = true
+				return nil
 			case <-ctx.Done():
-				done = true
+				return nil
 			default:
 			}
 			k := e.port.receive()
@@ -189,13 +169,12 @@ func (e *frames) serve(ctx context.Context, _ Ready, stop <-chan struct{}) (*Res
 			}
 			w.tick(now, n)
 		}
-		if w.open && !w.over {
-			w.finish(time.Now(), n)
-		}
-		v := w.result()
-		v.Frames = v.Messages
-		v.FrameOctets = v.Messages * uint64(e.spec.Size-20-tcpHeader)
-		r <- v
-	}()
-	return <-r, nil
+	})
+	if w.open && !w.over {
+		w.finish(time.Now(), n)
+	}
+	r := w.result()
+	r.Frames = r.Messages
+	r.FrameOctets = r.Messages * uint64(len(e.frame)-payloadAt)
+	return r, nil
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/asavie/xdp"
-	"github.com/vishvananda/netlink"
 )
 
 // asaviePort is AF_XDP by github.com/asavie/xdp v0.3.3, a known point to compare with. Its options are of the whole
@@ -32,11 +31,8 @@ func openAsavie(e *frames) (framePort, error) {
 	if len(e.frame) > asavieFrame {
 		return nil, fmt.Errorf("%w: the library has no packets of several frames", ErrSpec)
 	}
-	nic, err := netlink.LinkByName(e.place.Interface)
-	if err != nil {
-		return nil, err
-	}
-	p := &asaviePort{link: nic.Attrs().Index, frame: e.frame, filled: make([]bool, 2*asavieRing)}
+	p := &asaviePort{link: e.link, frame: e.frame, filled: make([]bool, 2*asavieRing)}
+	var err error
 	if p.prog, err = xdp.NewProgram(1); err != nil {
 		return nil, err
 	}

@@ -3,9 +3,8 @@ package endpoint
 import (
 	"errors"
 
-	"github.com/vishvananda/netlink"
-
 	"xwarp/ring/gso"
+	"xwarp/tcp/ip"
 )
 
 // gsoPort sends blocks through the kernel's segmentation offload. The other end receives by package ring.
@@ -21,19 +20,15 @@ func openGSO(e *frames) (framePort, error) {
 	if e.spec.Mode != Bandwidth {
 		return nil, errors.New("blocks are for bandwidth")
 	}
-	nic, err := netlink.LinkByName(e.place.Interface)
-	if err != nil {
+	p := &gsoPort{shape: gso.Shape{IPAt: ip.EthernetLen, Headers: payloadAt,
+		Payload: len(e.frame) - payloadAt}, block: gso.NewBlock(gso.MaxBlock)}
+	var err error
+	if p.s, err = gso.OpenSender(e.link); err != nil {
 		return nil, err
 	}
-	const headers = ethernet + 20 + tcpHeader
-	p := &gsoPort{shape: gso.Shape{IPAt: ethernet, Headers: headers,
-		Payload: len(e.frame) - headers}, block: gso.NewBlock(gso.MaxBlock)}
-	if p.s, err = gso.OpenSender(nic.Attrs().Index); err != nil {
-		return nil, err
-	}
-	p.n = min((gso.MaxBlock-headers)/p.shape.Payload, max(1, e.spec.Depth))
-	p.size = headers + p.n*p.shape.Payload
-	copy(p.block.Frame(), e.frame[:headers])
+	p.n = min((gso.MaxBlock-payloadAt)/p.shape.Payload, max(1, e.spec.Depth))
+	p.size = payloadAt + p.n*p.shape.Payload
+	copy(p.block.Frame(), e.frame[:payloadAt])
 	return p, nil
 }
 

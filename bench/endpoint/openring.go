@@ -3,8 +3,6 @@ package endpoint
 import (
 	"errors"
 
-	"github.com/vishvananda/netlink"
-
 	"xwarp/bpf"
 	"xwarp/ring"
 )
@@ -20,21 +18,17 @@ type ringPort struct {
 }
 
 func openRing(e *frames) (framePort, error) {
-	nic, err := netlink.LinkByName(e.place.Interface)
-	if err != nil {
-		return nil, err
-	}
-	link := nic.Attrs().Index
 	p := &ringPort{n: len(e.frame)}
 	if e.spec.Copy {
 		p.mem = make([]byte, copied)
 		clear(p.mem) // its pages are there before anything is measured
 	}
-	if p.s, err = ring.Open(ring.Config{Ifindex: link,
+	var err error
+	if p.s, err = ring.Open(ring.Config{Ifindex: e.link,
 		TxSlot: ring.SlotFor(len(e.frame))}); err != nil {
 		return nil, err
 	}
-	if err := p.steerTo(link, e); err != nil {
+	if err := p.steerTo(e); err != nil {
 		p.close()
 		return nil, err
 	}
@@ -50,13 +44,12 @@ func openRing(e *frames) (framePort, error) {
 	return p, nil
 }
 
-func (p *ringPort) steerTo(link int, e *frames) (err error) {
+func (p *ringPort) steerTo(e *frames) (err error) {
 	if p.steer, err = bpf.Load(bpf.Options{}); err != nil {
 		return err
 	}
-	local, remote := e.flow()
-	_, err = p.steer.Attach(link, bpf.ModeAuto)
-	return errors.Join(err, p.steer.AddFlow(local, remote), p.steer.SetSocket(0, p.s.Fd()))
+	_, err = p.steer.Attach(e.link, bpf.ModeAuto)
+	return errors.Join(err, p.steer.AddFlow(e.local, e.remote), p.steer.SetSocket(0, p.s.Fd()))
 }
 
 func (p *ringPort) send(most int) (n int) {
@@ -78,9 +71,6 @@ func (p *ringPort) send(most int) (n int) {
 
 // copied is how many octets frames are copied from and to: what eight messages of 1 MiB have.
 const copied = 8 << 20
-
-// payloadAt is where the payload of a frame begins.
-const payloadAt = ethernet + 20 + tcpHeader
 
 // next returns the next n octets of mem, which it walks through again and again.
 func (p *ringPort) next(n int) []byte {

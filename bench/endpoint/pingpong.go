@@ -12,37 +12,28 @@ import (
 // pingpong is the consumer of an end under a latency test. By Write, an end knows that a message arrived from its last
 // octet in memory, as perftest does: it counts up.
 type pingpong struct {
+	ending
 	e       *rdma
 	qp      poster
 	verb    Verb
 	client  bool
-	hist    *histogram
+	rounds  rounds
 	running bool
-	began   time.Time
 	from    time.Time // the last whole round; as in perftest, its end is the beginning of the next one
 	sent    time.Time
 	fresh   bool // it was not measured yet: that is done while the next one is under way
 	full    bool // all rounds were measured, the one under way is not
-	first   time.Time
-	to      time.Time
-	count   uint64 // messages that came back
-	warm    uint64 // of these, before the clock ran
 	seen    byte
 	word    *uint32 // where the last octet of the peer's message is, and which octet of the word it is
 	octet   int
 	idle    int // turns on which nothing came
 	posted  int
-	err     error
-	done    chan struct{}
-	ended   bool
 	batch   [32]verbs.Completion
 	wr      verbs.SendWR
 	recv    verbs.RecvWR
 	sge     [1]verbs.SGE
 	arrived int // receives that completed
 	pending int // Reads that completed
-	mem     memory
-	got     Result // what mem counted
 }
 
 // poster is a queue pair of the engine, which takes requests on its worker's own thread.
@@ -58,8 +49,8 @@ func (e elsewhere) PostSendOn(_ int, wr *verbs.SendWR) error { return e.PostSend
 func (e elsewhere) PostRecvOn(_ int, wr *verbs.RecvWR) error { return e.PostRecv(wr) }
 
 func newPingpong(e *rdma, client bool) *pingpong {
-	p := &pingpong{e: e, verb: e.spec.Verb, client: client, hist: newHistogram(e.spec.Verb != Read),
-		done: make(chan struct{})}
+	p := &pingpong{ending: newEnding(), e: e, verb: e.spec.Verb, client: client,
+		rounds: newRounds(e.spec)}
 	var ok bool
 	if p.qp, ok = e.qps[0].(poster); !ok {
 		p.qp = elsewhere{e.qps[0]}
@@ -75,16 +66,18 @@ func (p *pingpong) postReceives() error {
 		return nil
 	}
 	for range 8 {
-		if err := p.postRecv(); err != nil {
+		if err := p.e.qps[0].PostRecv(p.receive()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *pingpong) postRecv() error {
-	n := p.e.spec.Size
-	return p.e.qps[0].PostRecv(&verbs.RecvWR{ID: kindRecv, SGL: []verbs.SGE{p.e.mr.SGE(0, n)}})
+// receive returns the request of a receive, valid until the next one is made.
+func (p *pingpong) receive() *verbs.RecvWR {
+	p.sge[0] = p.e.mr.SGE(0, p.e.spec.Size)
+	p.recv = verbs.RecvWR{ID: kindRecv, SGL: p.sge[:]}
+	return &p.recv
 }
 
 // turn implements consumer.
@@ -127,9 +120,8 @@ const pollEach = 64
 
 func (p *pingpong) start() {
 	p.running = true
-	p.mem.prepare()
-	p.began = time.Now()
-	p.sent = p.began
+	p.sent = time.Now()
+	p.rounds.start(p.sent)
 	if p.client {
 		p.ping()
 	}
@@ -148,21 +140,14 @@ func (p *pingpong) poll() bool {
 			p.fail(c.Err())
 		case c.Op == rdmap.WRRecv:
 			p.arrived++
-			p.again()
+			if err := p.qp.PostRecvOn(0, p.receive()); err != nil {
+				p.fail(err)
+			}
 		case c.Op == rdmap.WRRead:
 			p.pending++
 		}
 	}
 	return n > 0
-}
-
-// again posts the receive that was used.
-func (p *pingpong) again() {
-	p.sge[0] = p.e.mr.SGE(0, p.e.spec.Size)
-	p.recv = verbs.RecvWR{ID: kindRecv, SGL: p.sge[:]}
-	if err := p.qp.PostRecvOn(0, &p.recv); err != nil {
-		p.fail(err)
-	}
 }
 
 // came reports whether the message that is waited for is there.
@@ -242,42 +227,5 @@ func (p *pingpong) measure() {
 		return
 	}
 	p.fresh = false
-	s := p.e.spec
-	p.count++
-	if s.Iterations == 0 && p.sent.Sub(p.began) < s.Warmup {
-		p.warm++
-		return
-	}
-	if p.first.IsZero() {
-		p.first = p.from
-		p.mem.begin()
-	}
-	p.hist.record(p.sent.Sub(p.from))
-	p.to = p.sent
-	p.full = s.Iterations > 0 && p.count >= uint64(s.Iterations) || s.Iterations == 0 &&
-		p.to.Sub(p.first) >= s.Duration
-}
-
-func (p *pingpong) result() *Result {
-	n := p.count - p.warm
-	return &Result{
-		Messages: n, Octets: n * uint64(p.e.spec.Size), Seconds: p.to.Sub(p.first).Seconds(),
-		Latency: p.hist.result(),
-		Mallocs: p.got.Mallocs, GCs: p.got.GCs,
-	}
-}
-
-func (p *pingpong) fail(err error) {
-	if p.err == nil {
-		p.err = err
-	}
-	p.end()
-}
-
-func (p *pingpong) end() {
-	if !p.ended {
-		p.ended = true
-		p.mem.end(&p.got)
-		close(p.done)
-	}
+	p.full = !p.rounds.took(p.from, p.sent)
 }

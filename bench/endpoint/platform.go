@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"os"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,4 +35,19 @@ func processorTime() float64 {
 		return 0
 	}
 	return float64(u.Utime.Nano()+u.Stime.Nano()) * 1e-9
+}
+
+// OnProcessor runs f on a thread and a processor of its own; below 0 on any processor.
+func OnProcessor(cpu int, f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with its mask
+		if cpu >= 0 {
+			var set unix.CPUSet
+			set.Set(cpu)
+			unix.SchedSetaffinity(0, &set)
+		}
+		result <- f()
+	}()
+	return <-result
 }

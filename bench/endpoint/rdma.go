@@ -73,10 +73,7 @@ func (e *rdma) setUp() (r Ready, err error) {
 		return r, err
 	}
 	for range s.Conns {
-		q, err := e.dev.CreateQP(verbs.QPConfig{
-			PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 2*s.Depth + 16,
-			RecvDepth: e.receives() + 16, MaxSGE: 1,
-		})
+		q, err := e.queuePair(2*s.Depth, e.receives())
 		if err != nil {
 			return r, err
 		}
@@ -84,6 +81,12 @@ func (e *rdma) setUp() (r Ready, err error) {
 	}
 	return Ready{STag: uint32(e.mr.STag()), Octets: len(e.mem), Transport: e.dev.Transport().Name},
 		nil
+}
+
+// queuePair makes a queue pair for so many requests, and some more.
+func (e *rdma) queuePair(sends, recvs int) (verbs.QP, error) {
+	return e.dev.CreateQP(verbs.QPConfig{PD: e.pd, SendCQ: e.cq, RecvCQ: e.cq,
+		SendDepth: sends + 16, RecvDepth: recvs + 16, MaxSGE: 1})
 }
 
 // receives is how many receives an end keeps posted on each connection.
@@ -210,9 +213,9 @@ func (e *rdma) listen() (netip.AddrPort, error) {
 const parallel = 32
 
 // connect makes all connections of a client; the first octets of the private data tell the server which one it is.
-func (e *rdma) connect(ctx context.Context, to netip.AddrPort) error {
+func (e *rdma) connect(ctx context.Context) error {
 	return each(e.spec.Conns, func(i int) error {
-		return e.dev.Dial(ctx, to, e.qps[i],
+		return e.dev.Dial(ctx, e.peer.Addr, e.qps[i],
 			e.conn(binary.BigEndian.AppendUint32(nil, uint32(i))))
 	})
 }

@@ -45,30 +45,16 @@ type Latencies struct {
 	CDF [][2]float64 `json:"cdf,omitempty"`
 }
 
-// histogram records nanoseconds.
-type histogram struct {
-	h     *hdrhistogram.Histogram
-	halve bool
-}
+// longest is the longest latency that is told from longer ones.
+const longest = int64(10 * time.Second)
 
-func newHistogram(halve bool) *histogram {
-	return &histogram{hdrhistogram.New(1, int64(10*time.Second), 3), halve}
-}
-
-func (h *histogram) record(d time.Duration) {
-	h.h.RecordValue(min(int64(d), int64(10*time.Second)))
-}
-
-func (h *histogram) result() *Latencies {
-	unit := 1e3
-	if h.halve {
-		unit = 2e3
-	}
-	q := func(p float64) float64 { return float64(h.h.ValueAtQuantile(p)) / unit }
+// latencies returns what a histogram of nanoseconds has; unit is how many of these make one of Latencies.
+func latencies(h *hdrhistogram.Histogram, unit float64) *Latencies {
+	q := func(p float64) float64 { return float64(h.ValueAtQuantile(p)) / unit }
 	l := &Latencies{
-		Count: h.h.TotalCount(), Min: float64(h.h.Min()) / unit, P50: q(50),
-		Mean: h.h.Mean() / unit, Stdev: h.h.StdDev() / unit,
-		P99: q(99), P999: q(99.9), P9999: q(99.99), Max: float64(h.h.Max()) / unit,
+		Count: h.TotalCount(), Min: float64(h.Min()) / unit, P50: q(50),
+		Mean: h.Mean() / unit, Stdev: h.StdDev() / unit,
+		P99: q(99), P999: q(99.9), P9999: q(99.99), Max: float64(h.Max()) / unit,
 	}
 	for _, p := range []float64{
 		1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 97, 98, 99, 99.5, 99.8, 99.9, 99.95, 99.98,
@@ -188,4 +174,37 @@ func (w *window) result() *Result {
 		r.Peak = max(w.peak*float64(w.spec.Size), r.Rate())
 	}
 	return r
+}
+
+// rounds measures operations that follow each other, and how long each of them takes.
+type rounds struct {
+	window
+	n         uint64
+	histogram *hdrhistogram.Histogram
+}
+
+func newRounds(s *Spec) rounds {
+	return rounds{window: window{spec: s}, histogram: hdrhistogram.New(1, longest, 3)}
+}
+
+// took takes one round, and reports whether there are more.
+func (r *rounds) took(from, to time.Time) bool {
+	r.n++
+	if r.open {
+		r.histogram.RecordValue(min(int64(to.Sub(from)), longest))
+	}
+	if n := uint64(r.spec.Iterations); n > 0 && r.n >= n {
+		r.finish(to, r.n)
+	}
+	return r.tick(to, r.n)
+}
+
+func (r *rounds) result() *Result {
+	unit := 1e3
+	if r.spec.Mode == Latency && r.spec.Verb != Read {
+		unit = 2e3 // to and fro
+	}
+	res := r.window.result()
+	res.Latency, res.Peak = latencies(r.histogram, unit), 0
+	return res
 }

@@ -66,8 +66,14 @@ type control struct {
 	dec *json.Decoder
 }
 
-func newControl(c net.Conn) *control {
-	return &control{c, json.NewEncoder(c), json.NewDecoder(io.LimitReader(c, maxControl))}
+// newControl has conn closed by end, and when ctx ends.
+func newControl(ctx context.Context, conn net.Conn) (c *control, end func()) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	return &control{conn, json.NewEncoder(conn), json.NewDecoder(io.LimitReader(conn, maxControl))},
+		func() {
+			stop()
+			conn.Close()
+		}
 }
 
 // maxControl bounds what an end reads from the other.
@@ -100,10 +106,8 @@ func (c *control) fail(err error) error {
 
 // Serve does a server's part of one measurement. want, when not nil, is what the server was told to expect.
 func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec) (*Report, error) {
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
-	c := newControl(conn)
+	c, end := newControl(ctx, conn)
+	defer end()
 	hello, err := c.recv()
 	if err != nil {
 		return nil, err
@@ -170,13 +174,11 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 // Run does a client's part of one measurement; left is how many come after it.
 func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, left int) (*Report,
 	error) {
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+	c, end := newControl(ctx, conn)
+	defer end()
 	if err := spec.Complete(); err != nil {
 		return nil, err
 	}
-	c := newControl(conn)
 	rep := &Report{Spec: spec, ClientEnv: env}
 	e, err := newEnd(&rep.Spec, &place)
 	if err != nil {

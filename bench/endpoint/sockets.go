@@ -2,10 +2,8 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -63,21 +61,6 @@ func (e *sockets) close() {
 	}
 }
 
-// thread puts the caller on the CPU of the end, for good.
-func (e *sockets) thread() {
-	runtime.LockOSThread()
-	pin(e.place.CPU)
-}
-
-// pin puts the calling thread on a CPU; below 0 nothing happens.
-func pin(cpu int) {
-	if cpu >= 0 {
-		var set unix.CPUSet
-		set.Set(cpu)
-		unix.SchedSetaffinity(0, &set)
-	}
-}
-
 func (e *sockets) dial(to netip.AddrPort) (int, error) {
 	family, at := ports.Sockaddr(to)
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -107,20 +90,15 @@ func (s *Spec) congestion(fd uintptr) {
 	}
 }
 
-func (e *sockets) run(ctx context.Context, server Ready) (*Result, error) {
-	var r *Result
-	err := errors.New("the client's thread ended")
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		e.thread()
+func (e *sockets) run(ctx context.Context, server Ready) (r *Result, err error) {
+	err = OnProcessor(e.place.CPU, func() (err error) {
 		if e.spec.Mode == Connect {
 			r, err = e.spec.connections(ctx, func() error { return e.dialOne(server.Addr) })
-			return
+			return err
 		}
-		var fd int
-		if fd, err = e.dial(server.Addr); err != nil {
-			return
+		fd, err := e.dial(server.Addr)
+		if err != nil {
+			return err
 		}
 		defer unix.Close(fd)
 		stop := context.AfterFunc(ctx, func() { unix.Shutdown(fd, unix.SHUT_RDWR) })
@@ -130,8 +108,8 @@ func (e *sockets) run(ctx context.Context, server Ready) (*Result, error) {
 		} else {
 			r, err = e.stream(fd)
 		}
-	}()
-	<-finished
+		return err
+	})
 	return r, err
 }
 
@@ -203,10 +181,8 @@ func (e *sockets) watchHeld(fd int) (most *atomic.Int64, end func()) {
 
 func (e *sockets) ping(fd int) (*Result, error) {
 	b := make([]byte, e.spec.Size)
-	h := newHistogram(true)
-	began := time.Now()
-	var from, to time.Time
-	n := 0
+	r := newRounds(e.spec)
+	r.start(time.Now())
 	for {
 		sent := time.Now()
 		if err := writeAll(fd, b); err != nil {
@@ -215,22 +191,10 @@ func (e *sockets) ping(fd int) (*Result, error) {
 		if err := readAll(fd, b, !e.spec.Sleep); err != nil {
 			return nil, err
 		}
-		now := time.Now()
-		if e.spec.Iterations == 0 && now.Sub(began) < e.spec.Warmup {
-			continue
-		}
-		if from.IsZero() {
-			from = sent
-		}
-		h.record(now.Sub(sent))
-		n, to = n+1, now
-		if e.spec.Iterations > 0 && n >= e.spec.Iterations || e.spec.Iterations == 0 &&
-			now.Sub(from) >= e.spec.Duration {
-			break
+		if !r.took(sent, time.Now()) {
+			return r.result(), nil
 		}
 	}
-	return &Result{Messages: uint64(n), Octets: uint64(n * e.spec.Size),
-		Seconds: to.Sub(from).Seconds(), Latency: h.result()}, nil
 }
 
 // dialOne makes a connection and ends it, with an exchange as long as MPA's start-up.

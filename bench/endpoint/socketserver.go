@@ -8,18 +8,18 @@ import (
 )
 
 func (e *sockets) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
-	go func() {
-		e.thread()
+	go OnProcessor(e.place.CPU, func() error {
 		for e.open.Load() {
 			fd, _, err := unix.Accept4(e.l, unix.SOCK_CLOEXEC)
 			if err != nil {
-				return
+				return err
 			}
 			e.options(fd)
 			e.answer(fd)
 			unix.Close(fd)
 		}
-	}()
+		return nil
+	})
 	select {
 	case <-stop:
 	case <-ctx.Done():

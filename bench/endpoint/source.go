@@ -12,12 +12,11 @@ import (
 // The kinds of work requests, in the low bits of their IDs; above them how many messages the completion stands for, and
 // the connection's number.
 const (
-	kindData   = iota // a message, or the last of a moderated run
-	kindRecv          // a receive for a message of the peer
-	kindCredit        // a receive for the peer's word that it took messages
-	kindOther         // nobody counts it
-	kindBits   = 2
-	countBits  = 16
+	kindData  = iota // a message, or the last of a moderated run
+	kindRecv         // a receive for a message of the peer
+	kindOther        // nobody counts it
+	kindBits  = 2
+	countBits = 16
 )
 
 func workID(conn, kind, count int) uint64 {
@@ -31,6 +30,7 @@ func workOf(id uint64) (conn, kind, count int) {
 
 // mover is the consumer of an end under a bandwidth test: it sends messages, takes messages, or both.
 type mover struct {
+	ending
 	e       *rdma
 	source  bool
 	flows   []flow
@@ -40,9 +40,6 @@ type mover struct {
 	under   int    // messages under way on all connections
 	run     int    // messages with one completion
 	stopped bool
-	err     error
-	done    chan struct{} // closed when the source has finished, or the end failed
-	ended   bool
 	batch   [64]verbs.Completion
 	wr      verbs.SendWR
 	credit  verbs.SendWR
@@ -60,7 +57,7 @@ type flow struct {
 }
 
 func newMover(e *rdma, source bool) *mover {
-	m := &mover{e: e, source: source, flows: make([]flow, e.spec.Conns), done: make(chan struct{})}
+	m := &mover{ending: newEnding(), e: e, source: source, flows: make([]flow, e.spec.Conns)}
 	m.win.spec = e.spec
 	m.run = e.spec.Moderation
 	if e.spec.twoSided() {
@@ -250,18 +247,4 @@ func (m *mover) post(q verbs.QP, i int, f *flow, last int) error {
 		m.wr.Flags = rdmap.Signaled
 	}
 	return q.PostSend(&m.wr)
-}
-
-func (m *mover) fail(err error) {
-	if m.err == nil {
-		m.err = err
-	}
-	m.end()
-}
-
-func (m *mover) end() {
-	if !m.ended {
-		m.ended = true
-		close(m.done)
-	}
 }

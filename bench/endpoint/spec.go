@@ -15,15 +15,14 @@ type Peer string
 
 // The peers.
 const (
-	XDP     Peer = "xdp"     // RDMA over the engine's own TCP on AF_XDP
-	Layered Peer = "kernel"  // RDMA, MPA fully layered over kernel sockets
-	Daemon  Peer = "daemon"  // RDMA on a device of a daemon, whatever that carries octets by
-	TCP     Peer = "tcp"     // kernel sockets, no RDMA
-	Raw     Peer = "raw"     // frames over AF_XDP by package ring, no protocol
-	Asavie  Peer = "asavie"  // frames over AF_XDP by github.com/asavie/xdp
-	GSO     Peer = "gso"     // frames cut by the kernel's segmentation offload, received over AF_XDP
-	Memory  Peer = "memory"  // no network: copy, CRC32C and Internet checksum on one core
-	Copying Peer = "copying" // no network: as Memory, from memory that no cache holds
+	XDP     Peer = "xdp"    // RDMA over the engine's own TCP on AF_XDP
+	Layered Peer = "kernel" // RDMA, MPA fully layered over kernel sockets
+	Daemon  Peer = "daemon" // RDMA on a device of a daemon, whatever that carries octets by
+	TCP     Peer = "tcp"    // kernel sockets, no RDMA
+	Raw     Peer = "raw"    // frames over AF_XDP by package ring, no protocol
+	Asavie  Peer = "asavie" // frames over AF_XDP by github.com/asavie/xdp
+	GSO     Peer = "gso"    // frames cut by the kernel's segmentation offload, received over AF_XDP
+	Memory  Peer = "memory" // no network: copy, CRC32C and Internet checksum on one core
 )
 
 // Verb is what an operation does.

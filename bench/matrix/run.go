@@ -142,10 +142,12 @@ func runCase(ctx context.Context, cfg *Config, c *Case, step func(*Variant)) (_ 
 func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant, seed uint64) (
 	*endpoint.Report, error) {
 	if v.Spec.Peer == endpoint.Memory {
-		return OnProcessor(cfg.Runner.CPUs[0], func() *endpoint.Report {
-			r := endpoint.MeasureMemory(v.Spec.Size, v.Spec.Duration/2, endpoint.MaxMemory/4)
-			return &endpoint.Report{Spec: v.Spec, Client: r, Server: &endpoint.Result{Seconds: 1}}
-		}), nil
+		rep := &endpoint.Report{Spec: v.Spec, Server: &endpoint.Result{Seconds: 1}}
+		return rep, endpoint.OnProcessor(cfg.Runner.CPUs[0], func() error {
+			rep.Client = endpoint.MeasureMemory(v.Spec.Size, v.Spec.Duration/2,
+				endpoint.MaxMemory/4)
+			return nil
+		})
 	}
 	for _, h := range []*topo.Host{net.A, net.B} {
 		if v.Offloads != (topo.Offloads{}) {

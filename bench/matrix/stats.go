@@ -2,10 +2,7 @@ package matrix
 
 import (
 	"math"
-	"runtime"
 	"slices"
-
-	"golang.org/x/sys/unix"
 
 	"xwarp/bench/endpoint"
 )
@@ -128,17 +125,4 @@ func best(a, b []float64, small bool) float64 {
 		return missing
 	}
 	return x / y
-}
-
-// OnProcessor runs f on one processor.
-func OnProcessor[T any](cpu int, f func() T) T {
-	c := make(chan T)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with its mask
-		var set unix.CPUSet
-		set.Set(cpu)
-		unix.SchedSetaffinity(0, &set)
-		c <- f()
-	}()
-	return <-c
 }

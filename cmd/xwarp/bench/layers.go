@@ -7,7 +7,6 @@ import (
 
 	"xwarp/bench/endpoint"
 	"xwarp/bench/layers"
-	"xwarp/bench/matrix"
 	"xwarp/engine/plain"
 )
 
@@ -32,7 +31,7 @@ func newLayers() *cobra.Command {
 			markers bool
 		}{{1500, false}, {1500, true}, {9000, false}, {9000, true}} {
 			var b *layers.Budget
-			err := matrix.OnProcessor(run.CPUs[0], func() (err error) {
+			err := endpoint.OnProcessor(run.CPUs[0], func() (err error) {
 				b, err = layers.Measure(k.mtu, k.markers)
 				return err
 			})
