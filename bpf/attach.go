@@ -72,7 +72,7 @@ func (s *Steering) Attach(ifindex int, mode Mode) (Attachment, error) {
 	}
 	if mac := nic.Attrs().HardwareAddr; len(mac) == 6 {
 		if err := s.setMAC([6]byte(mac)); err != nil {
-			return Attachment{}, err
+			return Attachment{}, fmt.Errorf("bpf: Ethernet address: %w", err)
 		}
 	}
 

@@ -50,89 +50,67 @@ func makeListenerKey(local netip.AddrPort) (k listenerKey) {
 // AddFlow claims the segments that remote sends to local. Zones are ignored: the steering serves one interface. Errors:
 // [ErrClaimed], [ErrFull].
 func (s *Steering) AddFlow(local, remote netip.AddrPort) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	if err := checkFlow(local, remote); err != nil {
-		return err
-	}
-	k := makeFlowKey(local, remote)
-	if err := claim(s.objs.Flows, &k, "Options.MaxFlows"); err != nil {
-		return fmt.Errorf("bpf: flow %s from %s: %w", local, remote, err)
-	}
-	return nil
+	return s.flow(local, remote, func(k *flowKey) error {
+		return claim(s.objs.Flows, k, "Options.MaxFlows")
+	})
 }
 
 // RemoveFlow gives up what [Steering.AddFlow] claimed. Error: [ErrNotClaimed].
 func (s *Steering) RemoveFlow(local, remote netip.AddrPort) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	if err := checkFlow(local, remote); err != nil {
-		return err
-	}
-	k := makeFlowKey(local, remote)
-	if err := release(s.objs.Flows, &k); err != nil {
-		return fmt.Errorf("bpf: flow %s from %s: %w", local, remote, err)
-	}
-	return nil
+	return s.flow(local, remote, func(k *flowKey) error { return release(s.objs.Flows, k) })
 }
 
-func checkFlow(local, remote netip.AddrPort) error {
-	for _, a := range []netip.AddrPort{local, remote} {
-		if !a.IsValid() || a.Addr().IsUnspecified() || a.Port() == 0 {
-			return fmt.Errorf("bpf: flow %s from %s: both ends need an address and a port", local,
-				remote)
+// flow changes what is claimed of one flow.
+func (s *Steering) flow(local, remote netip.AddrPort, change func(*flowKey) error) error {
+	return s.use(func() error {
+		for _, a := range []netip.AddrPort{local, remote} {
+			if !a.IsValid() || a.Addr().IsUnspecified() || a.Port() == 0 {
+				return errors.New("both ends need an address and a port")
+			}
 		}
-	}
-	if local.Addr().Unmap().Is4() != remote.Addr().Unmap().Is4() {
-		return fmt.Errorf("bpf: flow %s from %s: one end is IPv4, the other IPv6", local, remote)
-	}
-	return nil
+		if local.Addr().Unmap().Is4() != remote.Addr().Unmap().Is4() {
+			return errors.New("one end is IPv4, the other IPv6")
+		}
+		k := makeFlowKey(local, remote)
+		return change(&k)
+	}, "flow %s from %s", local, remote)
 }
 
 // AddListener claims all segments to a local address and port. The address 0.0.0.0 stands for any IPv4
 // address, :: for any IPv6 address, and the zero [netip.Addr] for both; any means those that
 // [Steering.SetLocal] named. Zones are ignored. Errors: [ErrClaimed], [ErrFull]; nothing is claimed then.
 func (s *Steering) AddListener(local netip.AddrPort) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	keys, err := listenerKeys(local)
-	if err != nil {
-		return err
-	}
-	for i := range keys {
-		if err := claim(s.objs.Listeners, &keys[i], "Options.MaxListeners"); err != nil {
-			for j := range keys[:i] {
-				err = errors.Join(err, release(s.objs.Listeners, &keys[j]))
+	return s.listener(local, func(keys []listenerKey) error {
+		for i := range keys {
+			if err := claim(s.objs.Listeners, &keys[i], "Options.MaxListeners"); err != nil {
+				return errors.Join(err, s.releaseListeners(keys[:i]))
 			}
-			return fmt.Errorf("bpf: listener %s: %w", describe(local), err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // RemoveListener gives up what [Steering.AddListener] claimed for the same argument. Error: [ErrNotClaimed].
 func (s *Steering) RemoveListener(local netip.AddrPort) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	keys, err := listenerKeys(local)
-	if err != nil {
-		return err
-	}
+	return s.listener(local, s.releaseListeners)
+}
+
+func (s *Steering) releaseListeners(keys []listenerKey) (err error) {
 	for i := range keys {
 		err = errors.Join(err, release(s.objs.Listeners, &keys[i]))
 	}
-	if err != nil {
-		return fmt.Errorf("bpf: listener %s: %w", describe(local), err)
-	}
-	return nil
+	return err
+}
+
+// listener changes what is claimed for one listener.
+func (s *Steering) listener(local netip.AddrPort, change func([]listenerKey) error) error {
+	return s.use(func() error {
+		keys, err := listenerKeys(local)
+		if err != nil {
+			return err
+		}
+		return change(keys)
+	}, "listener %s", describe(local))
 }
 
 // RemoveClaims gives up all flows and listeners, for another user of the program.
@@ -170,7 +148,7 @@ func clearMap[K any](m *ebpf.Map) error {
 
 func listenerKeys(local netip.AddrPort) ([]listenerKey, error) {
 	if local.Port() == 0 {
-		return nil, fmt.Errorf("bpf: listener %s: needs a port", describe(local))
+		return nil, errors.New("needs a port")
 	}
 	if local.Addr().IsValid() {
 		return []listenerKey{makeListenerKey(local)}, nil

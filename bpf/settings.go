@@ -73,52 +73,37 @@ func makePrefix(p netip.Prefix) *steerPrefix {
 // SetLocal says which addresses are this host's: those that listeners of any address serve. It replaces what
 // was said before; in the beginning there are none. Error: [ErrFull]; some of addrs are missing then.
 func (s *Steering) SetLocal(addrs []netip.Prefix) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.local.replace(addrs); err != nil {
-		return fmt.Errorf("bpf: local addresses: %w", err)
-	}
-	return nil
+	return s.set("local addresses", func() error { return s.local.replace(addrs) })
+}
+
+// set runs f, which says anew what the program goes by.
+func (s *Steering) set(what string, f func() error) error {
+	return s.use(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return f()
+	}, "%s", what)
 }
 
 // SetPeers says whom listeners serve: segments to them from other addresses are dropped as [DropPeer]. Exact
 // flows are not asked. None means everybody, as in the beginning. Error: [ErrFull]; some of from are missing
 // then.
 func (s *Steering) SetPeers(from []netip.Prefix) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	if len(from) == 0 {
-		errs = append(errs, s.setOnlyPeers(0), s.peers.replace(nil))
-	} else if err := s.peers.replace(from); err != nil {
-		errs = append(errs, err)
-	} else {
-		errs = append(errs, s.setOnlyPeers(1))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("bpf: peers: %w", err)
-	}
-	return nil
+	return s.set("peers", func() error {
+		if len(from) == 0 {
+			return errors.Join(s.setOnlyPeers(0), s.peers.replace(nil))
+		}
+		if err := s.peers.replace(from); err != nil {
+			return err
+		}
+		return s.setOnlyPeers(1)
+	})
 }
 
 // SetMAC says which Ethernet address the interface has: listeners are not given frames for others.
 // [Steering.Attach] says so the first time.
 func (s *Steering) SetMAC(mac [6]byte) error {
-	if err := s.enter(); err != nil {
-		return err
-	}
-	defer s.life.RUnlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.setMAC(mac)
+	return s.set("Ethernet address", func() error { return s.setMAC(mac) })
 }
 
 // setMAC needs the lock.
@@ -126,10 +111,7 @@ func (s *Steering) setMAC(mac [6]byte) error {
 	for i := range s.settings.Mac.Word {
 		s.settings.Mac.Word[i] = binary.NativeEndian.Uint16(mac[2*i:])
 	}
-	if err := s.writeSettings(); err != nil {
-		return fmt.Errorf("bpf: Ethernet address: %w", err)
-	}
-	return nil
+	return s.writeSettings()
 }
 
 func (s *Steering) setOnlyPeers(on uint16) error {

@@ -109,88 +109,78 @@ func (s *Steering) enter() error {
 	return nil
 }
 
+// use runs f between enter and RUnlock. What f is about goes before its error.
+func (s *Steering) use(f func() error, format string, args ...any) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.life.RUnlock()
+	if err := f(); err != nil {
+		return fmt.Errorf("bpf: %s: %w", fmt.Sprintf(format, args...), err)
+	}
+	return nil
+}
+
 // SetSocket sends claimed frames of a receive queue to the AF_XDP socket fd, in place of the queue's former
 // socket if any. The socket should be bound to that queue of the attached interface, with XDP_USE_SG where
 // frames may span several chunks: the kernel drops frames that it cannot give to the socket. The map does not
 // own fd.
 func (s *Steering) SetSocket(queue, fd int) error {
-	if err := s.enter(); err != nil {
+	return s.queue("socket", queue, func() error {
+		if fd < 0 {
+			return fmt.Errorf("bad descriptor %d", fd)
+		}
+		err := s.objs.Sockets.Update(uint32(queue), uint32(fd), ebpf.UpdateAny)
+		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTSOCK) {
+			err = hint(err, fmt.Sprintf("descriptor %d is not an AF_XDP socket", fd))
+		}
 		return err
-	}
-	defer s.life.RUnlock()
-	if fd < 0 {
-		return fmt.Errorf("bpf: socket of queue %d: bad descriptor %d", queue, fd)
-	}
-	if err := s.checkQueue(queue); err != nil {
-		return err
-	}
-	err := s.objs.Sockets.Update(uint32(queue), uint32(fd), ebpf.UpdateAny)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTSOCK) {
-		err = hint(err, fmt.Sprintf("descriptor %d is not an AF_XDP socket", fd))
-	}
-	if err != nil {
-		return fmt.Errorf("bpf: socket of queue %d: %w", queue, err)
-	}
-	return nil
+	})
 }
 
 // RemoveSocket has claimed frames of a receive queue dropped. A queue without socket is no error: the kernel takes
 // a socket out by itself when its last descriptor is closed.
 func (s *Steering) RemoveSocket(queue int) error {
-	if err := s.enter(); err != nil {
+	return s.queue("socket", queue, func() error {
+		err := s.objs.Sockets.Delete(uint32(queue))
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
 		return err
-	}
-	defer s.life.RUnlock()
-	if err := s.checkQueue(queue); err != nil {
-		return err
-	}
-	if err := s.objs.Sockets.Delete(uint32(queue)); err != nil &&
-		!errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("bpf: socket of queue %d: %w", queue, err)
-	}
-	return nil
+	})
 }
 
-func (s *Steering) checkQueue(queue int) error {
-	if limit := int(s.objs.Sockets.MaxEntries()); queue < 0 || queue >= limit {
-		return fmt.Errorf("bpf: queue %d is not within 0 to %d: raise Options.MaxQueues", queue,
-			limit-1)
-	}
-	return nil
+// queue runs f, which is about something of a receive queue.
+func (s *Steering) queue(what string, queue int, f func() error) error {
+	return s.use(func() error {
+		if limit := int(s.objs.Sockets.MaxEntries()); queue < 0 || queue >= limit {
+			return fmt.Errorf("its number is not within 0 to %d: raise Options.MaxQueues", limit-1)
+		}
+		return f()
+	}, "%s of queue %d", what, queue)
 }
 
 // Counters returns the frames by outcome since [Load], summed over the CPUs.
-func (s *Steering) Counters() (Counts, error) {
-	if err := s.enter(); err != nil {
-		return Counts{}, err
-	}
-	defer s.life.RUnlock()
-	var c Counts
-	for o := range c {
-		n, err := sum(s.objs.Counters, uint32(o))
-		if err != nil {
-			return c, fmt.Errorf("bpf: counter %s: %w", Outcome(o), err)
+func (s *Steering) Counters() (c Counts, err error) {
+	err = s.use(func() error {
+		for o := range c {
+			if c[o], err = sum(s.objs.Counters, uint32(o)); err != nil {
+				return fmt.Errorf("%s: %w", Outcome(o), err)
+			}
 		}
-		c[o] = n
-	}
-	return c, nil
+		return nil
+	}, "counters")
+	return c, err
 }
 
 // Unowned returns how many frames of [DropNoSocket] arrived on a receive queue: traffic of the engine on a queue that
 // nobody serves.
-func (s *Steering) Unowned(queue int) (uint64, error) {
-	if err := s.enter(); err != nil {
-		return 0, err
-	}
-	defer s.life.RUnlock()
-	if err := s.checkQueue(queue); err != nil {
-		return 0, err
-	}
-	n, err := sum(s.objs.Unowned, uint32(queue))
-	if err != nil {
-		return 0, fmt.Errorf("bpf: unowned frames of queue %d: %w", queue, err)
-	}
-	return n, nil
+func (s *Steering) Unowned(queue int) (n uint64, err error) {
+	err = s.queue("unowned frames", queue, func() error {
+		n, err = sum(s.objs.Unowned, uint32(queue))
+		return err
+	})
+	return n, err
 }
 
 // sum adds up what the CPUs hold under key.
