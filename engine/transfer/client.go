@@ -49,7 +49,9 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 		err = dev.Dial(ctx, remote, l.qp, verbs.ConnConfig{})
 	}
 	if err == nil {
-		err = noServer(l.qp.Params().PrivateData)
+		if _, memory := verbs.ParseRemoteMR(l.qp.Params().PrivateData); memory == nil {
+			err = errMemory
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -58,17 +60,9 @@ func Dial(ctx context.Context, dev verbs.Device, remote netip.AddrPort, idle tim
 	return c, nil
 }
 
-// errMemory is returned for a peer that is no server.
+// errMemory is returned for a peer whose Reply is no server's.
 var errMemory = errors.New("the peer gives memory for RDMA Reads and Writes, as an export with serve = \"memory\", " +
 	"and takes no put and get: name the port of an xwarp serve, or of an export with serve = \"transfer\"")
-
-// noServer returns an error when what a peer says with its Reply is no server's.
-func noServer(private []byte) error {
-	if _, err := verbs.ParseRemoteMR(private); err == nil {
-		return errMemory
-	}
-	return nil
-}
 
 // Over reports whether the connection has ended.
 func (c *Client) Over() bool { return c.over() }
@@ -158,6 +152,25 @@ func (w *window) post(op verbs.WROp, n int) error {
 	w.lens[i%depth] = n
 	w.posted++
 	w.asked += int64(n)
+	return nil
+}
+
+// read moves total octets of the region here; take gets them piece by piece, in order.
+func (w *window) read(ctx context.Context, take func(b []byte) error) error {
+	for w.moved < w.total {
+		for !w.full() && w.asked < w.total {
+			if err := w.post(rdmap.WRRead, int(min(chunk, w.total-w.asked))); err != nil {
+				return err
+			}
+		}
+		b, err := w.next(ctx)
+		if err == nil {
+			err = take(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

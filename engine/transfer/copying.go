@@ -208,15 +208,10 @@ func (c *copying) abandon() error {
 // event tells of a file that is done with.
 func (c *copying) event(o *opened, err error) {
 	n := uint64(len(o.mem))
-	switch {
-	case err != nil:
-		c.s.counts.failed.Add(1)
-	case o.op == "store":
-		c.s.counts.puts.Add(1)
-		c.s.counts.putOctets.Add(n)
-	default:
-		c.s.counts.gets.Add(1)
-		c.s.counts.getOctets.Add(n)
+	if err != nil {
+		c.s.countFailed()
+	} else {
+		c.s.countMoved(o.op == "store", n)
 	}
 	c.s.cfg.Event(Event{
 		Op: o.op, File: o.path, Remote: c.remote, Octets: int64(n), Took: time.Since(o.begun),

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"time"
-
-	"xwarp/ddp/rdmap"
 )
 
 // Get writes the server's content to dst, its first length octets or with 0 all of it. An error may come after octets
@@ -25,7 +23,14 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	moving, stop := c.untilClosed(ctx)
 	defer stop()
 	w := c.window(region, total)
-	if err := w.read(moving, dst); err != nil {
+	err = w.read(moving, func(b []byte) error {
+		w.sum.Write(b)
+		if _, err := dst.Write(b); err != nil {
+			return fmt.Errorf("writing the output: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
 		return s, c.abandon(c.reason(ctx, err))
 	}
 	sum := Sum(w.sum.Sum(nil))
@@ -35,24 +40,4 @@ func (c *Client) Get(ctx context.Context, dst io.Writer, length int64) (s Summar
 	}
 	s = Summary{Octets: total, Content: int64(region.Content), Sum: sum, Took: time.Since(start)}
 	return s, c.send(&Message{Type: TypeDone, Length: region.Length, Sum: sum})
-}
-
-// read moves the region to dst, buffer by buffer.
-func (w *window) read(ctx context.Context, dst io.Writer) error {
-	for w.moved < w.total {
-		for !w.full() && w.asked < w.total {
-			if err := w.post(rdmap.WRRead, int(min(chunk, w.total-w.asked))); err != nil {
-				return err
-			}
-		}
-		b, err := w.next(ctx)
-		if err != nil {
-			return err
-		}
-		w.sum.Write(b)
-		if _, err := dst.Write(b); err != nil {
-			return fmt.Errorf("writing the output: %w", err)
-		}
-	}
-	return nil
 }

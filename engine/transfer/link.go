@@ -27,9 +27,9 @@ type link struct {
 
 	reading <-chan struct{} // closed when a reader returns that readFull left behind; nil: there is none
 
-	in      chan Message  // what receive returns
-	failed  chan struct{} // closed when err is set and nothing more comes
-	err     error
+	in      chan Message    // what receive returns
+	alive   context.Context // ends when nothing more comes, with the cause
+	fail    context.CancelCauseFunc
 	heard   atomic.Int64  // messages so far
 	posted  atomic.Uint64 // work requests so far
 	beaten  uint64        // posted with the last Beat; the goroutine of the Beats' own
@@ -45,7 +45,8 @@ var ErrIdle = errors.New("the peer neither moves data nor says that it is there"
 
 // newLink makes a queue pair that takes messages as soon as it is connected.
 func newLink(dev verbs.Device, idle time.Duration) (*link, error) {
-	l := &link{dev: dev, idle: idle, in: make(chan Message, receives), failed: make(chan struct{})}
+	l := &link{dev: dev, idle: idle, in: make(chan Message, receives)}
+	l.alive, l.fail = context.WithCancelCause(context.Background())
 	if err := l.make(dev); err != nil {
 		return nil, errors.Join(err, l.free())
 	}
@@ -121,11 +122,11 @@ func (l *link) receive(ctx context.Context) (m Message, err error) {
 	default:
 		select {
 		case m = <-l.in:
-		case <-l.failed:
+		case <-l.alive.Done():
 			select {
 			case m = <-l.in: // it came before the failure
 			default:
-				return m, l.err
+				return m, context.Cause(l.alive)
 			}
 		case <-ctx.Done():
 			return m, context.Cause(ctx)
@@ -155,28 +156,16 @@ func checkType(t Type, m *Message, err error) error {
 var ErrProtocol = errors.New("transfer protocol violated")
 
 // over reports whether the connection has ended.
-func (l *link) over() bool {
-	select {
-	case <-l.failed:
-		return true
-	default:
-		return false
-	}
-}
+func (l *link) over() bool { return l.alive.Err() != nil }
 
 // untilClosed returns a context that ends with the connection too, and what releases it.
 func (l *link) untilClosed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := make(chan struct{})
-	go func() {
-		select {
-		case <-l.failed:
-			cancel(l.err)
-		case <-stop:
-			cancel(nil)
-		}
-	}()
-	return ctx, func() { close(stop) }
+	stop := context.AfterFunc(l.alive, func() { cancel(context.Cause(l.alive)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // reader takes the messages that arrive.
@@ -192,11 +181,6 @@ func (l *link) reader(ctx context.Context) {
 			return
 		}
 	}
-}
-
-func (l *link) fail(err error) {
-	l.err = err
-	close(l.failed)
 }
 
 // arrived takes one completed receive and posts its buffer again.
@@ -251,7 +235,7 @@ func (l *link) beats(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.failed:
+		case <-l.alive.Done():
 			return
 		case <-t.C:
 		}

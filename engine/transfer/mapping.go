@@ -106,27 +106,14 @@ func (w *window) send(ctx context.Context) error {
 
 // fetch reads total octets of the server into a mapping, and adds them to the SHA-256.
 func (w *window) fetch(ctx context.Context) error {
-	for w.moved < w.total {
-		for !w.full() && w.asked < w.total {
-			if err := w.post(rdmap.WRRead, int(min(chunk, w.total-w.asked))); err != nil {
-				return err
-			}
-		}
-		at := w.base + w.moved
-		b, err := w.next(ctx)
-		if err != nil {
-			return err
-		}
-		err = w.local.touch(func() {
-			into := w.local.mem[at:][:len(b)]
+	into := w.local.mem[w.base:]
+	return w.read(ctx, func(b []byte) error {
+		return w.local.touch(func() {
 			if w.local.exposed == nil {
 				copy(into, b)
 			}
-			w.sum.Write(into)
+			w.sum.Write(into[:len(b)])
+			into = into[len(b):]
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }

@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -19,16 +20,17 @@ type Region struct {
 	past []*content // replaced, and still read; the oldest first
 	room room
 
-	losing sync.Once
-	lost   chan struct{}
-	why    error
+	lost context.Context // ends when the region fails
+	fail context.CancelCauseFunc
 }
 
 func makeRegion(n int64, first *content) *Region {
-	return &Region{
-		size: n, now: first, lost: make(chan struct{}),
+	r := &Region{
+		size: n, now: first,
 		room: room{all: roomFactor * n, share: n, owned: map[netip.Prefix]int64{}},
 	}
+	r.lost, r.fail = context.WithCancelCause(context.Background())
+	return r
 }
 
 // NewRegion makes a region of n octets of zeroed memory without content.
@@ -58,26 +60,16 @@ var errLost = refuse(CodeInternal, "the server's region failed: its file was sho
 // lose marks the region as failed, because its memory cannot be accessed, as cause says. It returns the error for
 // clients.
 func (r *Region) lose(cause error) error {
-	r.losing.Do(func() {
-		r.why = cause
-		close(r.lost)
-	})
+	r.fail(cause)
 	return errLost
 }
 
 // Failed is closed when the content cannot be accessed, as when its file was shortened; Err says more. The
 // region is of no use then, and has to be opened anew.
-func (r *Region) Failed() <-chan struct{} { return r.lost }
+func (r *Region) Failed() <-chan struct{} { return r.lost.Done() }
 
 // Err returns why the region failed, nil while it has not.
-func (r *Region) Err() error {
-	select {
-	case <-r.lost:
-		return r.why
-	default:
-		return nil
-	}
-}
+func (r *Region) Err() error { return context.Cause(r.lost) }
 
 // hold returns the content, which stays as it is until release. It fails when somebody cut it short.
 func (r *Region) hold() (*content, error) {

@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
-
-	"xwarp/ddp/rdmap"
 )
 
 // ask sends a request to a server with a directory, and returns its answer.
@@ -43,17 +41,12 @@ func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
 	defer stop()
 	w := c.window(region, int64(region.Length))
 	listing := make([]byte, 0, region.Length)
-	for w.moved < w.total {
-		for !w.full() && w.asked < w.total {
-			if err := w.post(rdmap.WRRead, int(min(chunk, w.total-w.asked))); err != nil {
-				return nil, c.reason(ctx, err)
-			}
-		}
-		b, err := w.next(moving)
-		if err != nil {
-			return nil, c.reason(ctx, err)
-		}
+	err = w.read(moving, func(b []byte) error {
 		listing = append(listing, b...)
+		return nil
+	})
+	if err != nil {
+		return nil, c.reason(ctx, err)
 	}
 	if err := c.send(&Message{Type: TypeDone, Length: region.Length}); err != nil {
 		return nil, c.reason(ctx, err)

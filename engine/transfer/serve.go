@@ -45,8 +45,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 		return refuse(CodeInternal, "%v", err)
 	}
 	ev.Octets, ev.Sum = int64(done.Length), sum
-	s.counts.puts.Add(1)
-	s.counts.putOctets.Add(done.Length)
+	s.countMoved(true, done.Length)
 	return l.send(&Message{Type: TypeDone, Length: done.Length, Sum: sum})
 }
 
@@ -125,8 +124,7 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 		return err
 	}
 	ev.Octets, ev.Sum = n, sum
-	s.counts.gets.Add(1)
-	s.counts.getOctets.Add(uint64(n))
+	s.countMoved(false, uint64(n))
 	return nil
 }
 

@@ -42,11 +42,11 @@ type Server struct {
 	ln      verbs.Listener
 	hashing *semaphore.Weighted // who computes a piece of a SHA-256
 	clients sync.WaitGroup
-	counts  counts
 
-	mu          sync.Mutex
-	qps         map[verbs.QP]struct{} // of the clients that are there
-	most, taken int                   // clients that may be there, and those that are
+	mu    sync.Mutex
+	most  int                             // clients that may be there
+	qps   map[*verbs.ConnRequest]verbs.QP // of those that are, by how they came; nil: not yet
+	stats Stats
 }
 
 // Listen makes a server at addr that takes clients once Serve runs.
@@ -66,7 +66,7 @@ func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
 	}
 	return &Server{
 		cfg: cfg, ln: ln, hashing: semaphore.NewWeighted(1), most: cfg.MaxClients,
-		qps: map[verbs.QP]struct{}{},
+		qps: map[*verbs.ConnRequest]verbs.QP{},
 	}, nil
 }
 
@@ -86,21 +86,17 @@ func (s *Server) Serve(ctx context.Context) error {
 			}
 			return err
 		}
-		if err := s.failed(); err != nil {
-			s.counts.rejected.Add(1)
-			err = errors.Join(err, req.Reject([]byte("the region failed")))
-			s.cfg.Event(Event{Remote: req.Remote, Err: fmt.Errorf("rejected: %w", err)})
-			continue
+		err, why := s.failed(), "the region failed"
+		if err == nil && !s.take(req) {
+			err, why = errors.New("as many clients as may be are here already"), "too many clients"
 		}
-		if !s.take() {
-			s.counts.rejected.Add(1)
-			req.Reject([]byte("too many clients"))
-			s.cfg.Event(Event{Remote: req.Remote, Err: errors.New("rejected: as many clients as " +
-				"may be are here already")})
+		if err != nil {
+			err = fmt.Errorf("rejected: %w", errors.Join(err, s.reject(req, why)))
+			s.cfg.Event(Event{Remote: req.Remote, Err: err})
 			continue
 		}
 		s.clients.Go(func() {
-			defer s.give()
+			defer s.give(req)
 			defer s.contain(req.Remote)
 			if err := s.client(ctx, req); err != nil {
 				s.cfg.Event(Event{Remote: req.Remote, Err: err})
@@ -130,24 +126,34 @@ func (s *Server) contain(remote netip.AddrPort) {
 func (s *Server) full() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken >= s.most
+	return len(s.qps) >= s.most
 }
 
 // take counts a client, if there may be another one.
-func (s *Server) take() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.taken >= s.most {
+func (s *Server) take(req *verbs.ConnRequest) bool {
+	if s.full() { // only Serve takes, so there is room still
 		return false
 	}
-	s.taken++
+	s.set(req, nil)
 	return true
 }
 
-func (s *Server) give() {
+func (s *Server) set(req *verbs.ConnRequest, q verbs.QP) {
 	s.mu.Lock()
-	s.taken--
+	s.qps[req] = q
 	s.mu.Unlock()
+}
+
+func (s *Server) give(req *verbs.ConnRequest) {
+	s.mu.Lock()
+	delete(s.qps, req)
+	s.mu.Unlock()
+}
+
+// reject tells a client why it cannot be served.
+func (s *Server) reject(req *verbs.ConnRequest, why string) error {
+	s.count(func(n *Stats) { n.Rejected++ })
+	return req.Reject([]byte(why))
 }
 
 // SetMaxClients says how many clients may be there from now on; those that are there stay.
@@ -161,14 +167,12 @@ func (s *Server) SetMaxClients(n int) {
 func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error) {
 	l, err := newLink(s.cfg.Device, s.cfg.Idle)
 	if err != nil {
-		s.counts.rejected.Add(1)
-		return errors.Join(err, req.Reject([]byte("no resources")))
+		return errors.Join(err, s.reject(req, "no resources"))
 	}
-	s.came(l.qp)
+	s.set(req, l.qp)
 	c := copying{s: s, l: l, remote: req.Remote}
 	defer func() {
 		l.shut()
-		s.left(l.qp)
 		err = errors.Join(err, c.abandon(), l.free())
 	}()
 	if err := req.Accept(ctx, l.qp, nil); err != nil {
@@ -216,7 +220,7 @@ func (s *Server) transfer(ctx context.Context, l *link, remote netip.AddrPort, m
 		err = fmt.Errorf("%w: %v came where Put or Get is due", ErrProtocol, m.Type)
 	}
 	if err != nil {
-		s.counts.failed.Add(1)
+		s.countFailed()
 		if ctx.Err() != nil {
 			err = errShutdown
 		}

@@ -1,10 +1,6 @@
 package transfer
 
-import (
-	"sync/atomic"
-
-	"xwarp/engine/verbs"
-)
+import "xwarp/engine/verbs"
 
 // Stats are what a server did so far.
 type Stats struct {
@@ -16,38 +12,43 @@ type Stats struct {
 	Rejected  uint64 // connections
 }
 
-// counts are Stats that go on.
-type counts struct{ puts, putOctets, gets, getOctets, failed, rejected atomic.Uint64 }
-
 // Stats returns the counters of the moment.
 func (s *Server) Stats() Stats {
-	c := &s.counts
-	return Stats{
-		Puts: c.puts.Load(), PutOctets: c.putOctets.Load(), Gets: c.gets.Load(),
-		GetOctets: c.getOctets.Load(),
-		Failed:    c.failed.Load(), Rejected: c.rejected.Load(),
-	}
-}
-
-// QPs returns the queue pairs of the clients that are there. They may close at any time.
-func (s *Server) QPs() []verbs.QP {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]verbs.QP, 0, len(s.qps))
-	for q := range s.qps {
-		list = append(list, q)
+	return s.stats
+}
+
+// count changes the counters.
+func (s *Server) count(f func(n *Stats)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.stats)
+}
+
+// countMoved counts the octets that a client wrote, or read.
+func (s *Server) countMoved(wrote bool, octets uint64) {
+	s.count(func(n *Stats) {
+		if wrote {
+			n.Puts++
+			n.PutOctets += octets
+		} else {
+			n.Gets++
+			n.GetOctets += octets
+		}
+	})
+}
+
+func (s *Server) countFailed() { s.count(func(n *Stats) { n.Failed++ }) }
+
+// QPs returns the queue pairs of the clients that are there. They may close at any time.
+func (s *Server) QPs() (list []verbs.QP) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.qps {
+		if q != nil {
+			list = append(list, q)
+		}
 	}
 	return list
-}
-
-func (s *Server) came(q verbs.QP) {
-	s.mu.Lock()
-	s.qps[q] = struct{}{}
-	s.mu.Unlock()
-}
-
-func (s *Server) left(q verbs.QP) {
-	s.mu.Lock()
-	delete(s.qps, q)
-	s.mu.Unlock()
 }
