@@ -1,6 +1,7 @@
 package topo
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -58,30 +59,21 @@ func (n *Namespace) up(name string) (Link, error) {
 // quietIPv6 switches off duplicate address detection, which would keep addresses unusable for a second, and router
 // discovery.
 func quietIPv6(link string) error {
-	for _, s := range []struct{ name, value string }{
-		{"accept_dad", "0"}, {"dad_transmits", "0"}, {"router_solicitations", "0"},
-		{"accept_ra", "0"},
-	} {
-		if err := writeSysctl("ipv6/conf/"+link+"/"+s.name, s.value); err != nil {
-			return err
-		}
-	}
-	return nil
+	settings := "ipv6/conf/" + link + "/"
+	return errors.Join(
+		writeSysctl(settings+"accept_dad", "0"),
+		writeSysctl(settings+"dad_transmits", "0"),
+		writeSysctl(settings+"router_solicitations", "0"),
+		writeSysctl(settings+"accept_ra", "0"))
 }
 
 // silence keeps the kernel of a middle namespace from taking part in the traffic.
 func silence() error {
-	for _, s := range []struct{ name, value string }{
-		{"ipv6/conf/all/disable_ipv6", "1"},
-		{"ipv6/conf/default/disable_ipv6", "1"},
-		{"ipv4/ip_forward", "0"},
-		{"ipv4/conf/all/arp_ignore", "8"}, // answer no ARP request at all
-	} {
-		if err := writeSysctl(s.name, s.value); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(
+		writeSysctl("ipv6/conf/all/disable_ipv6", "1"),
+		writeSysctl("ipv6/conf/default/disable_ipv6", "1"),
+		writeSysctl("ipv4/ip_forward", "0"),
+		writeSysctl("ipv4/conf/all/arp_ignore", "8")) // answer no ARP request at all
 }
 
 // configure sets a host's addresses and offloads.

@@ -45,24 +45,10 @@ func startTime(pid int) (uint64, error) {
 
 // ownerGone reports whether name was made by baseName with that prefix, by a process that has ended.
 func ownerGone(name, prefix string) bool {
+	var pid int
+	var start uint64
 	rest, ok := strings.CutPrefix(name, prefix+"-")
-	if !ok {
-		return false
-	}
-	owner, _, ok := strings.Cut(rest, "-")
-	if !ok {
-		return false
-	}
-	pidText, startText, ok := strings.Cut(owner, ".")
-	if !ok {
-		return false
-	}
-	pid, err := strconv.Atoi(pidText)
-	if err != nil || pid <= 0 {
-		return false
-	}
-	start, err := strconv.ParseUint(startText, 10, 64)
-	if err != nil {
+	if _, err := fmt.Sscanf(rest, "%d.%d-", &pid, &start); !ok || err != nil || pid <= 0 {
 		return false
 	}
 	now, err := startTime(pid)

@@ -32,29 +32,27 @@ type Offloads struct {
 // NoOffloads makes the kernel send what a wire would carry: whole checksums, no frame above the MTU.
 var NoOffloads = Offloads{TxChecksum: Off, TSO: Off, GSO: Off, GRO: Off}
 
-// offloadCommands are the ethtool commands of one feature (linux/ethtool.h).
-type offloadCommands struct {
+// feature is one of the settings, with its ethtool commands (linux/ethtool.h).
+type feature struct {
 	name     string
 	get, set uint32
+	setting  *Switch
 }
 
-var (
-	cmdTxChecksum = offloadCommands{"tx checksumming", unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_STXCSUM}
-	cmdTSO        = offloadCommands{"TCP segmentation offload", unix.ETHTOOL_GTSO,
-		unix.ETHTOOL_STSO}
-	cmdGSO = offloadCommands{"generic segmentation offload", unix.ETHTOOL_GGSO,
-		unix.ETHTOOL_SGSO}
-	cmdGRO = offloadCommands{"generic receive offload", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO}
-)
+func (o *Offloads) features() []feature {
+	return []feature{
+		{"tx checksumming", unix.ETHTOOL_GTXCSUM, unix.ETHTOOL_STXCSUM, &o.TxChecksum},
+		{"TCP segmentation offload", unix.ETHTOOL_GTSO, unix.ETHTOOL_STSO, &o.TSO},
+		{"generic segmentation offload", unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO, &o.GSO},
+		{"generic receive offload", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, &o.GRO},
+	}
+}
 
 // SetOffloads changes the offloads of the interface called link in the namespace.
 func (n *Namespace) SetOffloads(link string, o Offloads) error {
 	return n.Do(func() error {
-		for _, c := range []struct {
-			cmd  offloadCommands
-			want Switch
-		}{{cmdTxChecksum, o.TxChecksum}, {cmdTSO, o.TSO}, {cmdGSO, o.GSO}, {cmdGRO, o.GRO}} {
-			if err := setFeature(link, c.cmd, c.want); err != nil {
+		for _, f := range o.features() {
+			if err := f.apply(link); err != nil {
 				return err
 			}
 		}
@@ -64,18 +62,10 @@ func (n *Namespace) SetOffloads(link string, o Offloads) error {
 
 // ReadOffloads returns the offloads of the interface called link as they are, never Leave.
 func (n *Namespace) ReadOffloads(link string) (o Offloads, err error) {
-	err = n.Do(func() error {
-		for _, c := range []struct {
-			cmd offloadCommands
-			to  *Switch
-		}{{cmdTxChecksum, &o.TxChecksum}, {cmdTSO, &o.TSO}, {cmdGSO, &o.GSO}, {cmdGRO, &o.GRO}} {
-			v, err := ethtool.Value(link, c.cmd.get, 0)
-			if err != nil {
-				return fmt.Errorf("topo: reading %s of %s: %w", c.cmd.name, link, err)
-			}
-			*c.to = Off
-			if v != 0 {
-				*c.to = On
+	err = n.Do(func() (err error) {
+		for _, f := range o.features() {
+			if *f.setting, err = f.read(link); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -83,26 +73,29 @@ func (n *Namespace) ReadOffloads(link string) (o Offloads, err error) {
 	return o, err
 }
 
-// setFeature switches one feature and reads it back, because the kernel keeps "fixed" features without complaint.
-func setFeature(link string, cmd offloadCommands, want Switch) error {
+func (f *feature) read(link string) (Switch, error) {
+	switch v, err := ethtool.Value(link, f.get, 0); {
+	case err != nil:
+		return Leave, fmt.Errorf("topo: reading %s of %s: %w", f.name, link, err)
+	case v != 0:
+		return On, nil
+	}
+	return Off, nil
+}
+
+// apply switches one feature and reads it back, because the kernel keeps "fixed" features without complaint.
+func (f *feature) apply(link string) error {
+	want := *f.setting
 	if want == Leave {
 		return nil
 	}
-	value := uint32(0)
-	if want == On {
-		value = 1
+	if _, err := ethtool.Value(link, f.set, uint32(want-Off)); err != nil {
+		return fmt.Errorf("topo: switching %s of %s: %w", f.name, link, err)
 	}
-	if _, err := ethtool.Value(link, cmd.set, value); err != nil {
-		return fmt.Errorf("topo: switching %s of %s: %w", cmd.name, link, err)
+	got, err := f.read(link)
+	if err == nil && got != want {
+		err = fmt.Errorf("topo: %s of %s stays %v: an XDP program on the peer end, or a feature "+
+			"that depends on another, keeps it", f.name, link, got == On)
 	}
-	got, err := ethtool.Value(link, cmd.get, 0)
-	if err != nil {
-		return fmt.Errorf("topo: reading %s of %s: %w", cmd.name, link, err)
-	}
-	if (got != 0) != (want == On) {
-		return fmt.Errorf("topo: %s of %s stays %v: an XDP program on the peer end, or a feature "+
-			"that depends on another, keeps it",
-			cmd.name, link, got != 0)
-	}
-	return nil
+	return err
 }
