@@ -104,13 +104,8 @@ func sizeCase(n int) Case {
 func verbCase(name, title string, mtu int, p endpoint.Peer) Case {
 	c := Case{
 		Name: name, Title: title, MTU: mtu, Metric: Gbps,
-		Variants: []Variant{
-			variant("Write", writes(p, mega)),
-			variant("Read", bw(p, endpoint.Read, mega)),
-			variant("Send", bw(p, endpoint.Send, mega)),
-			variant("Write+Send", bw(p, endpoint.WriteSend, mega)),
-			variant("Write, both directions", writes(p, mega), bothWays),
-		},
+		Variants: append(byVerb(p, mega),
+			variant("Write, both directions", writes(p, mega), bothWays)),
 	}
 	if p == endpoint.Layered {
 		for i := range c.Variants {
@@ -118,6 +113,16 @@ func verbCase(name, title string, mtu int, p endpoint.Peer) Case {
 		}
 	}
 	return c
+}
+
+// byVerb is the same messages by every verb.
+func byVerb(p endpoint.Peer, size int) []Variant {
+	return []Variant{
+		variant("Write", writes(p, size)),
+		variant("Read", bw(p, endpoint.Read, size)),
+		variant("Send", bw(p, endpoint.Send, size)),
+		variant("Write+Send", bw(p, endpoint.WriteSend, size)),
+	}
 }
 
 const latencyTitle = "Ping-pong of %d octets, one way (Read: the whole operation)"

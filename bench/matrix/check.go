@@ -71,20 +71,12 @@ const AllocationsAllowed = 10_000
 
 // checkSteady complains about garbage on the data path.
 func (res *Results) checkSteady() error {
-	for i := range res.Cases {
-		c := &res.Cases[i]
-		if c.Name != steadyName {
-			continue
-		}
-		for k := range c.Variants {
-			v := &c.Variants[k]
-			frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()
-			if v.Collections > 0 || frames > 0 &&
-				float64(v.Allocations) > frames/AllocationsAllowed {
-				return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f "+
-					"frames, which should make none",
-					ErrRegression, c.Title, v.Allocations, v.Collections, frames)
-			}
+	for _, v := range res.variants(steadyName) {
+		frames := median(v.Values[Frames]) * v.Spec.Duration.Seconds()
+		if v.Collections > 0 || frames > 0 && float64(v.Allocations) > frames/AllocationsAllowed {
+			return fmt.Errorf("%w: %s: %d allocations and %d garbage collections in %.0f frames, "+
+				"which should make none", ErrRegression, steadyCase().Title, v.Allocations,
+				v.Collections, frames)
 		}
 	}
 	return nil

@@ -52,13 +52,8 @@ func rateCase(n int) Case {
 		Name:  fmt.Sprintf("rate-%d", n),
 		Title: fmt.Sprintf("Messages of %d octets by verb, MTU 1500", n), MTU: 1500,
 		Metric: Messages,
-		Variants: []Variant{
-			variant("Write", writes(endpoint.XDP, n)),
-			variant("Read", bw(endpoint.XDP, endpoint.Read, n)),
-			variant("Send", bw(endpoint.XDP, endpoint.Send, n)),
-			variant("Write+Send", bw(endpoint.XDP, endpoint.WriteSend, n)),
-			variant("Send, both directions", bw(endpoint.XDP, endpoint.Send, n), bothWays),
-		},
+		Variants: append(byVerb(endpoint.XDP, n),
+			variant("Send, both directions", bw(endpoint.XDP, endpoint.Send, n), bothWays)),
 	}
 }
 

@@ -78,25 +78,20 @@ func (res *Results) Plots(dir string) error {
 	return errors.Join(errs...)
 }
 
-// line collects one variant's values over cases.
-func (res *Results) line(variant string, m Metric, xs []float64,
-	name func(x float64) string) curve {
-	c := curve{name: variant}
-	for _, x := range xs {
-		mid, lo, hi := spread(res.find(name(x), variant, m))
-		if mid == missing {
-			continue
-		}
-		c.xy = append(c.xy, plotter.XY{X: x, Y: mid})
-		c.lo, c.hi = append(c.lo, mid-lo), append(c.hi, hi-mid)
-	}
-	return c
-}
-
+// lines collects each variant's values over cases; name is that of the case for x.
 func (res *Results) lines(variants []string, m Metric, xs []float64, name func(x float64) string) (
 	all []curve) {
 	for _, v := range variants {
-		if c := res.line(v, m, xs, name); len(c.xy) > 0 {
+		c := curve{name: v}
+		for _, x := range xs {
+			mid, lo, hi := spread(res.find(name(x), v, m))
+			if mid == missing {
+				continue
+			}
+			c.xy = append(c.xy, plotter.XY{X: x, Y: mid})
+			c.lo, c.hi = append(c.lo, mid-lo), append(c.hi, hi-mid)
+		}
+		if len(c.xy) > 0 {
 			all = append(all, c)
 		}
 	}
@@ -121,21 +116,15 @@ func (res *Results) byLoss(m Metric) []curve {
 }
 
 func (res *Results) latencies() (all []curve) {
-	for i := range res.Cases {
-		if res.Cases[i].Name != "latency" {
-			continue
+	for _, v := range res.variants("latency") {
+		c := curve{name: v.Name}
+		for _, p := range v.CDF {
+			if p[0] > 0 {
+				c.xy = append(c.xy, plotter.XY{X: p[0], Y: p[1]})
+			}
 		}
-		for k := range res.Cases[i].Variants {
-			v := &res.Cases[i].Variants[k]
-			c := curve{name: v.Name}
-			for _, p := range v.CDF {
-				if p[0] > 0 {
-					c.xy = append(c.xy, plotter.XY{X: p[0], Y: p[1]})
-				}
-			}
-			if len(c.xy) > 0 {
-				all = append(all, c)
-			}
+		if len(c.xy) > 0 {
+			all = append(all, c)
 		}
 	}
 	return all

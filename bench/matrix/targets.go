@@ -7,28 +7,18 @@ import (
 	"strings"
 )
 
-// Target is a ratio that is wanted.
-type Target struct {
-	Row          string // what a reader calls it
-	Case         string
-	Of, To       string // variants: Of divided by To
-	Metric       Metric
-	Want, Beyond float64 // 0: none, only shown
-	Small        bool    // smaller is better
-}
-
-// Ratio is a Target, measured.
+// Ratio is one that is wanted, and what was measured of it.
 type Ratio struct {
-	Row    string  `json:"row"`
+	Row    string  `json:"row"` // what a reader calls it
 	Case   string  `json:"case"`
-	Of     string  `json:"of"`
+	Of     string  `json:"of"` // variants: Of divided by To
 	To     string  `json:"to"`
 	Metric Metric  `json:"metric"`
 	Median float64 `json:"median"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
-	Best   float64 `json:"best"` // best round against best round
-	Want   float64 `json:"want,omitempty"`
+	Best   float64 `json:"best"`           // best round against best round
+	Want   float64 `json:"want,omitempty"` // 0: none, only shown
 	Beyond float64 `json:"beyond,omitempty"`
 	Small  bool    `json:"smaller_is_better,omitempty"`
 }
@@ -36,8 +26,8 @@ type Ratio struct {
 //go:embed targets.txt
 var targets string
 
-// Targets returns every ratio that is reported.
-func Targets() (all []Target) {
+// Targets returns every ratio that is reported, not measured yet.
+func Targets() (all []Ratio) {
 	r := csv.NewReader(strings.NewReader(targets))
 	r.Comma, r.Comment, r.FieldsPerRecord = '|', '#', 5
 	rows, err := r.ReadAll()
@@ -48,7 +38,7 @@ func Targets() (all []Target) {
 		for i := range f {
 			f[i] = strings.TrimSpace(f[i])
 		}
-		t := Target{Row: f[0], Case: f[1], Metric: Metric(f[3])}
+		t := Ratio{Row: f[0], Case: f[1], Metric: Metric(f[3])}
 		t.Of, t.To, _ = strings.Cut(f[2], " / ")
 		sign, limits, _ := strings.Cut(f[4], " ")
 		t.Small = sign == "≤"
@@ -58,16 +48,21 @@ func Targets() (all []Target) {
 	return all
 }
 
+// variants returns those of a case, none when it was not measured.
+func (r *Results) variants(name string) []VariantResult {
+	for i := range r.Cases {
+		if r.Cases[i].Name == name {
+			return r.Cases[i].Variants
+		}
+	}
+	return nil
+}
+
 // find returns the values of a variant, nil when it was not measured.
 func (r *Results) find(name, variant string, m Metric) []float64 {
-	for i := range r.Cases {
-		if r.Cases[i].Name != name {
-			continue
-		}
-		for k := range r.Cases[i].Variants {
-			if v := &r.Cases[i].Variants[k]; v.Name == variant {
-				return v.Values[m]
-			}
+	for _, v := range r.variants(name) {
+		if v.Name == variant {
+			return v.Values[m]
 		}
 	}
 	return nil
@@ -75,16 +70,13 @@ func (r *Results) find(name, variant string, m Metric) []float64 {
 
 // ratios computes every target whose variants were measured.
 func ratios(res *Results) (out []Ratio) {
-	for _, t := range Targets() {
-		of := res.find(t.Case, t.Of, t.Metric)
-		to := res.find(t.Case, t.To, t.Metric)
+	for _, r := range Targets() {
+		of, to := res.find(r.Case, r.Of, r.Metric), res.find(r.Case, r.To, r.Metric)
 		if of == nil || to == nil {
 			continue
 		}
-		r := Ratio{Row: t.Row, Case: t.Case, Of: t.Of, To: t.To, Metric: t.Metric, Want: t.Want,
-			Beyond: t.Beyond, Small: t.Small}
 		r.Median, r.Low, r.High = spread(quotient(of, to))
-		r.Best = best(of, to, t.Small)
+		r.Best = best(of, to, r.Small)
 		out = append(out, r)
 	}
 	return out
