@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,41 +84,30 @@ func (s *server) handle(r *proto.Request) {
 		if running {
 			unix.Kill(-pid, unix.Signal(r.Signal))
 		}
-	case proto.OpWrite:
-		s.reply(r.ID, nil, os.WriteFile(r.Path, r.Data, os.FileMode(r.Mode)))
-	case proto.OpRead:
-		data, err := os.ReadFile(r.Path)
-		s.reply(r.ID, data, err)
 	default:
-		s.reply(r.ID, nil,
+		s.fail(r.ID,
 			fmt.Errorf("unknown request %q: is the initrd older than the host's side?", r.Op))
 	}
 }
 
-func (s *server) reply(id uint64, data []byte, err error) {
-	if err != nil {
-		s.send(proto.Event{ID: id, Kind: proto.KindError, Text: err.Error()})
-		return
-	}
-	s.send(proto.Event{ID: id, Kind: proto.KindDone, Data: data})
+func (s *server) fail(id uint64, err error) {
+	s.send(proto.Event{ID: id, Kind: proto.KindError, Text: err.Error()})
 }
 
 // start runs r.Command. Its output goes through one pipe, read until every process that holds it has closed it.
 func (s *server) start(r *proto.Request) {
 	cmd := exec.Command("/bin/sh", "-c", r.Command)
 	cmd.Dir = "/root"
-	cmd.Stdin = bytes.NewReader(r.Stdin)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Stdout = outputWriter{s, r.ID}
 	cmd.Stderr = cmd.Stdout
 	if err := cmd.Start(); err != nil {
-		s.reply(r.ID, nil, err)
+		s.fail(r.ID, err)
 		return
 	}
 	s.mu.Lock()
 	s.pids[r.ID] = cmd.Process.Pid
 	s.mu.Unlock()
-	s.send(proto.Event{ID: r.ID, Kind: proto.KindStarted, PID: cmd.Process.Pid})
 	go func() {
 		cmd.Wait()
 		s.mu.Lock()

@@ -36,28 +36,20 @@ const underWay = 200
 var slow = impair.Config{Rate: 16e6}
 
 // during has an event happen in a put, which must end in order all the same, and then compares what was put.
-func during(e event) func(*rig) (string, error) {
-	return func(r *rig) (text string, err error) {
-		mode := r.kind.best()
-		if err := r.cable.mistreat(slow); err != nil {
-			return "", err
-		}
-		defer r.cable.mistreat(impair.Config{})
-		s, err := r.serve(mode)
+func during(e event) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (text string, err error) {
+		defer r.cable.heal()
+		s, wait, err := r.slowPut(mode)
 		if err != nil {
-			return "", r.expect(mode, 1500, err)
+			return "", err
 		}
 		defer func() { err = errors.Join(err, s.stop(), r.after(e)) }()
-		wait, err := r.startPut(mode)
-		if err != nil {
-			return "", err
-		}
 		refused := e.do(r)
 		took, err := wait()
 		if err != nil {
 			return "", errors.Join(refused, err)
 		}
-		if err := r.cable.mistreat(impair.Config{}); err != nil {
+		if err := r.cable.heal(); err != nil {
 			return "", err
 		}
 		if _, err := r.get(mode); err != nil {
@@ -78,33 +70,35 @@ func (r *rig) after(e event) error {
 	return r.reachable()
 }
 
-// startPut begins a put and returns when its data moves; the function waits for its end.
-func (r *rig) startPut(mode string) (wait func() (moved, error), err error) {
-	type result struct {
-		moved
-		err error
+// slowPut begins a put to a server of its own and returns when its data moves, over a cable that stays slow. The
+// function waits for the put's end.
+func (r *rig) slowPut(mode string) (s *server, wait func() (moved, error), err error) {
+	if err := r.cable.mistreat(slow); err != nil {
+		return nil, nil, err
 	}
-	done := make(chan result, 1)
+	if s, err = r.serve(mode); err != nil {
+		return nil, nil, r.expect(mode, 1500, err)
+	}
+	var put moved
+	var failure error
+	done := make(chan struct{})
 	begin := r.cable.relay.Counters(relay.AToB).Out
 	go func() {
-		m, err := r.put(mode)
-		done <- result{m, err}
+		defer close(done)
+		put, failure = r.put(mode)
 	}()
-	wait = func() (moved, error) {
-		res := <-done
-		return res.moved, res.err
-	}
 	for end := time.Now().Add(patience); r.cable.relay.Counters(relay.AToB).Out < begin+underWay; {
 		select {
-		case res := <-done:
-			return nil, fmt.Errorf("the put ended before anything happened: %w", res.err)
+		case <-done:
+			err = fmt.Errorf("the put ended before anything happened: %w", failure)
+			return nil, nil, errors.Join(err, s.stop())
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return nil, errors.New("the put does not begin")
+			return nil, nil, errors.Join(errors.New("the put does not begin"), s.stop())
 		}
 	}
-	return wait, nil
+	return s, func() (moved, error) { <-done; return put, failure }, nil
 }
 
 func linkDown(host string) func(*rig) error {
@@ -150,19 +144,11 @@ func standStill(r *rig) error { return r.m.Pause(15 * time.Second) }
 
 // rebind takes the receiver's card away from its driver in a put and gives it back. The put fails then, with
 // an error that says so; what is started afterwards works.
-func rebind(r *rig) (string, error) {
-	mode := r.kind.best()
-	if err := r.cable.mistreat(slow); err != nil {
+func rebind(r *rig, mode string) (string, error) {
+	defer r.cable.heal()
+	s, wait, err := r.slowPut(mode)
+	if err != nil {
 		return "", err
-	}
-	defer r.cable.mistreat(impair.Config{})
-	s, err := r.serve(mode)
-	if err != nil {
-		return "", r.expect(mode, 1500, err)
-	}
-	wait, err := r.startPut(mode)
-	if err != nil {
-		return "", errors.Join(err, s.stop())
 	}
 	device, err := r.run("cat "+deviceFile+hostB, patience)
 	if err != nil {
@@ -190,7 +176,7 @@ func rebind(r *rig) (string, error) {
 	if ended == nil || !strings.Contains(ended.Error(), "is gone") {
 		return "", fmt.Errorf("the server did not miss its card: %v", ended)
 	}
-	if err := r.cable.mistreat(impair.Config{}); err != nil {
+	if err := r.cable.heal(); err != nil {
 		return "", err
 	}
 	if _, err := r.transfer(mode); err != nil {

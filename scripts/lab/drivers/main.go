@@ -10,6 +10,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -134,7 +135,7 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c c
 		}
 		fmt.Fprintf(log, "\n== %s\n", tr.what)
 		begin := time.Now()
-		text, err := tr.run(r)
+		text, err := tr.run(r, cmp.Or(tr.mode, k.best()))
 		if err != nil && !r.m.Running() {
 			err = fmt.Errorf("the emulator ended: %w", err)
 			r.close()

@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
-	"xwarp/bench/relay/impair"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -38,66 +36,59 @@ func (r *rig) ended(p *vm.Process) error {
 	return nil
 }
 
-func rping(mode string) func(*rig) (string, error) {
-	return func(r *rig) (string, error) {
-		const count = 50
-		at := fmt.Sprintf(" --interface %s --ring-mode %s -V -a ", nic, mode)
-		_, err := r.pair("rping -s -v"+at+addrB, "listening",
-			fmt.Sprintf("rping -c -C %d -S 4096%s%s", count, at, addrB))
-		return fmt.Sprintf("%d of 4096 octets", count), r.expect(mode, 1500, err)
-	}
+func rping(r *rig, mode string) (string, error) {
+	const count = 50
+	at := r.device(mode) + " -V -a " + addrB
+	_, err := r.pair("rping -s -v"+at, "listening",
+		fmt.Sprintf("rping -c -C %d -S 4096%s", count, at))
+	return fmt.Sprintf("%d of 4096 octets", count), r.expect(mode, 1500, err)
 }
 
 // writeBW measures with 8 connections for 5 s.
-func writeBW(mode string) func(*rig) (string, error) {
-	return func(r *rig) (string, error) {
-		flags := fmt.Sprintf("bench write_bw -q 8 -t 16 -D 5 -f 1 --sleep --interface %s "+
-			"--ring-mode %s", nic, mode)
-		out, err := r.pair(flags, "Waiting", flags+" --json "+addrB)
-		if err = r.expect(mode, 1500, err); err != nil {
-			return "", err
-		}
-		var v struct {
-			Results []struct {
-				Average float64 `json:"BW_average"`
-			} `json:"results"`
-		}
-		if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil ||
-			len(v.Results) != 1 {
-			return "", fmt.Errorf("write_bw printed %q: %w", lastLine(out), err)
-		}
-		if v.Results[0].Average <= 0 {
-			return "", errors.New("nothing was moved")
-		}
-		return fmt.Sprintf("%.0f MiB/s", v.Results[0].Average), nil
+func writeBW(r *rig, mode string) (string, error) {
+	flags := "bench write_bw -q 8 -t 16 -D 5 -f 1 --sleep" + r.device(mode)
+	out, err := r.pair(flags, "Waiting", flags+" --json "+addrB)
+	if err = r.expect(mode, 1500, err); err != nil {
+		return "", err
 	}
+	var v struct {
+		Results []struct {
+			Average float64 `json:"BW_average"`
+		} `json:"results"`
+	}
+	if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil ||
+		len(v.Results) != 1 {
+		return "", fmt.Errorf("write_bw printed %q: %w", lastLine(out), err)
+	}
+	if v.Results[0].Average <= 0 {
+		return "", errors.New("nothing was moved")
+	}
+	return fmt.Sprintf("%.0f MiB/s", v.Results[0].Average), nil
 }
 
 // soak puts and gets again and again over a bad cable, each time a part of the payload that has another length.
-func soak(mode string) func(*rig) (string, error) {
-	return func(r *rig) (string, error) {
-		s, err := r.serve(mode)
-		if err != nil {
-			return "", r.expect(mode, 1500, err)
-		}
-		if err := r.cable.mistreat(bad); err != nil {
-			return "", err
-		}
-		defer r.cable.mistreat(impair.Config{})
-		flags := fmt.Sprintf("%s --interface %s --ring-mode %s", addrB, nic, mode)
-		out, err := r.run(in(hostA, fmt.Sprintf(`sh -e -c '
+func soak(r *rig, mode string) (string, error) {
+	s, err := r.serve(mode)
+	if err != nil {
+		return "", r.expect(mode, 1500, err)
+	}
+	if err := r.cable.mistreat(bad); err != nil {
+		return "", err
+	}
+	defer r.cable.heal()
+	flags := addrB + r.device(mode)
+	out, err := r.run(in(hostA, fmt.Sprintf(`sh -e -c '
 end=$(( $(date +%%s) + %d )); n=0
 while [ $(date +%%s) -lt $end ]; do
 	n=$(( n + 1 ))
 	head -c $(( n * 77777 %% 2000000 + 1 )) %s >/tmp/part
-	%s put /tmp/part --to %s
-	%s get -o /tmp/back --from %s
+	%[3]s put /tmp/part --to %[4]s
+	%[3]s get -o /tmp/back --from %[4]s
 	cmp /tmp/part /tmp/back
 done
-echo; echo $n'`, int(r.soak.Seconds()), payload, xwarp, flags, xwarp, flags)), r.soak+patience)
-		if err = errors.Join(err, s.stop()); err != nil {
-			return "", err
-		}
-		return lastLine(strings.TrimSpace(out)) + " puts and gets", nil
+echo; echo $n'`, int(r.soak.Seconds()), payload, xwarp, flags)), r.soak+patience)
+	if err = errors.Join(err, s.stop()); err != nil {
+		return "", err
 	}
+	return lastLine(out) + " puts and gets", nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -105,8 +106,7 @@ func (r *rig) reachable() error {
 
 // setMTU sets both cards.
 func (r *rig) setMTU(mtu int) error {
-	if err := r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA,
-		nic, mtu, hostB, nic, mtu)); err != nil {
+	if err := setMTUs(mtu)(r); err != nil {
 		return err
 	}
 	r.mtu = mtu
@@ -135,8 +135,8 @@ func (r *rig) run(script string, timeout time.Duration) (string, error) {
 }
 
 func lastLine(out string) string {
-	lines := strings.Split(strings.TrimSpace(out), "\n")
-	return lines[len(lines)-1]
+	out = strings.TrimSpace(out)
+	return out[strings.LastIndexByte(out, '\n')+1:]
 }
 
 // in is a command in a host's namespace.
@@ -149,9 +149,7 @@ func (r *rig) close() error {
 		err = r.m.Close()
 	}
 	if r.cable != nil {
-		if e := r.cable.close(); err == nil {
-			err = e
-		}
+		err = errors.Join(err, r.cable.close())
 	}
 	return err
 }

@@ -11,55 +11,53 @@ import (
 const shareQueues, shareConns = 4, 64
 
 // shares spreads connections over queues and counts what each queue of the server's card received.
-func shares(mode string) func(*rig) (string, error) {
-	return func(r *rig) (text string, err error) {
-		if err := ethtool("-L %s combined " + strconv.Itoa(shareQueues))(r); err != nil {
-			return "", fmt.Errorf("%w: %w", errNotOffered, err)
-		}
-		defer ethtool("-L %s combined 1")(r)
-		if err := r.reachable(); err != nil {
-			return "", err
-		}
-		flags := fmt.Sprintf("bench write_bw -q %d -s 16384 -t 4 -n 40 -f 1 --sleep "+
-			"--interface %s --ring-mode %s", shareConns, nic, mode)
-		p, err := r.background(hostB, flags, "Waiting")
-		if err != nil {
-			return "", r.expect(mode, 1500, err)
-		}
-		// igb begins its counters anew when a socket comes or goes: the last of its time count.
-		before, err := r.received(in(hostB, "ethtool -S "+nic))
-		if err != nil {
-			return "", errors.Join(err, p.Kill())
-		}
-		_, err = r.run(in(hostA, xwarp+" "+flags+" --json "+addrB)+" & client=$!\n"+
-			"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
-			">/tmp/queues.new; mv /tmp/queues.new /tmp/queues; sleep 0.3; done\nwait $client",
-			patience)
-		if err = errors.Join(err, r.ended(p)); err != nil {
-			return "", err
-		}
-		after, err := r.received("cat /tmp/queues")
-		if err != nil {
-			return "", err
-		}
-		sum, used := 0, 0
-		for q, n := range after {
-			if n >= before[q] { // else they began anew
-				after[q] = n - before[q]
-			}
-			sum += after[q]
-		}
-		for q := range shareQueues {
-			if after[q]*20 > sum { // a twentieth of all
-				used++
-			}
-			text += fmt.Sprintf(" %.0f %%", 100*float64(after[q])/float64(max(sum, 1)))
-		}
-		if used < 2 {
-			return "", fmt.Errorf("the queues had%s", text)
-		}
-		return "shares" + text, nil
+func shares(r *rig, mode string) (text string, err error) {
+	if err := ethtool("-L %s combined " + strconv.Itoa(shareQueues))(r); err != nil {
+		return "", fmt.Errorf("%w: %w", errNotOffered, err)
 	}
+	defer ethtool("-L %s combined 1")(r)
+	if err := r.reachable(); err != nil {
+		return "", err
+	}
+	flags := fmt.Sprintf("bench write_bw -q %d -s 16384 -t 4 -n 40 -f 1 --sleep", shareConns) +
+		r.device(mode)
+	p, err := r.background(hostB, flags, "Waiting")
+	if err != nil {
+		return "", r.expect(mode, 1500, err)
+	}
+	// igb begins its counters anew when a socket comes or goes: the last of its time count.
+	before, err := r.received(in(hostB, "ethtool -S "+nic))
+	if err != nil {
+		return "", errors.Join(err, p.Kill())
+	}
+	_, err = r.run(in(hostA, xwarp+" "+flags+" --json "+addrB)+" & client=$!\n"+
+		"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
+		">/tmp/queues.new; mv /tmp/queues.new /tmp/queues; sleep 0.3; done\nwait $client",
+		patience)
+	if err = errors.Join(err, r.ended(p)); err != nil {
+		return "", err
+	}
+	after, err := r.received("cat /tmp/queues")
+	if err != nil {
+		return "", err
+	}
+	sum, used := 0, 0
+	for q, n := range after {
+		if n >= before[q] { // else they began anew
+			after[q] = n - before[q]
+		}
+		sum += after[q]
+	}
+	for q := range shareQueues {
+		if after[q]*20 > sum { // a twentieth of all
+			used++
+		}
+		text += fmt.Sprintf(" %.0f %%", 100*float64(after[q])/float64(max(sum, 1)))
+	}
+	if used < 2 {
+		return "", fmt.Errorf("the queues had%s", text)
+	}
+	return "shares" + text, nil
 }
 
 // queuePackets are the lines of ethtool -S that count a receive queue's packets, as igb and virtio_net name them.

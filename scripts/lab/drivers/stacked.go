@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // stacked is a device on top of the cards.
 type stacked struct {
@@ -31,18 +34,14 @@ const address = "$ip addr flush dev eth0\n$ip addr add 192.0.2.$n/24 dev eth0\n$
 	addr6 + "$n/64 dev eth0 nodad\n$ip link set eth0 up\n"
 
 // on runs transfers over a device on top of the cards, in whatever mode it has.
-func on(s stacked) func(*rig) (string, error) {
-	return func(r *rig) (text string, err error) {
+func on(s stacked) func(*rig, string) (string, error) {
+	return func(r *rig, _ string) (text string, err error) {
 		for n, h := range []string{hostA, hostB} {
 			script := fmt.Sprintf("ip='ip -n %s' n=%d\n", h, n+1)
 			if err := r.do(script + s.make); err != nil {
 				return "", fmt.Errorf("making the %s: %w", s.what, err)
 			}
-			defer func() {
-				if e := r.do(script + s.undo); err == nil {
-					err = e
-				}
-			}()
+			defer func() { err = errors.Join(err, r.do(script+s.undo)) }()
 			if err := r.do(script + fmt.Sprintf("$ip addr flush dev eth0\n$ip addr add "+
 				"192.0.2.$n/24 dev %[1]s\n$ip link set %[1]s up", s.dev)); err != nil {
 				return "", err

@@ -29,14 +29,19 @@ type server struct {
 
 // serve starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
 func (r *rig) serve(mode string) (*server, error) {
-	p, err := r.background(hostB, fmt.Sprintf("serve --interface %s --ring-mode %s --listen %s "+
-		"--size 256MiB --json", r.dev, mode, addrB), `"listening"`)
+	p, err := r.background(hostB, "serve --listen "+addrB+" --size 256MiB --json"+r.device(mode),
+		`"listening"`)
 	if err != nil {
 		return nil, err
 	}
 	s := &server{r: r, p: p}
 	line, _, _ := strings.Cut(p.Output()[strings.Index(p.Output(), "{"):], "\n")
 	return s, json.Unmarshal([]byte(line), &s.how)
+}
+
+// device has a command of xwarp use the rig's device, in a mode.
+func (r *rig) device(mode string) string {
+	return fmt.Sprintf(" --interface %s --ring-mode %s ", r.dev, mode)
 }
 
 // background starts a command of xwarp that prints something when it is ready.
@@ -101,14 +106,12 @@ func (r *rig) makePayload(size int) error {
 }
 
 func (r *rig) put(mode string) (moved, error) {
-	return r.client(in(hostA, fmt.Sprintf("%s put %s --to %s --interface %s --ring-mode %s --json",
-		xwarp, payload, addrB, r.dev, mode)))
+	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+addrB+r.device(mode)))
 }
 
 // get reads the region back and compares it.
 func (r *rig) get(mode string) (moved, error) {
-	return r.client(in(hostA, fmt.Sprintf("%s get -o /tmp/back --from %s --interface %s "+
-		"--ring-mode %s --json", xwarp, addrB, r.dev, mode)) +
+	return r.client(in(hostA, xwarp+" get -o /tmp/back --json --from "+addrB+r.device(mode)) +
 		"\ncmp " + payload + " /tmp/back")
 }
 

@@ -11,40 +11,38 @@ import (
 // trial is one row of the table.
 type trial struct {
 	what string
-	run  func(r *rig) (string, error)
+	run  func(r *rig, mode string) (string, error)
+	mode string // empty: the one that the driver has and users want
 }
 
 // trials are in the order in which they run: later ones leave the machine in a worse state.
 func trials() []trial {
-	list := []trial{{"doctor --fix", doctor}}
-	for _, mtu := range []int{1500, 3000, 9000} {
+	list := []trial{{what: "doctor --fix", run: doctor}}
+	inModes := func(trials ...trial) {
 		for _, mode := range modes {
-			list = append(list, trial{fmt.Sprintf("put / get, MTU %d, %s", mtu, mode),
-				atMTU(mtu, mode)})
+			for _, t := range trials {
+				list = append(list, trial{t.what + ", " + mode, t.run, mode})
+			}
 		}
 	}
-	for _, mode := range modes {
-		list = append(list, trial{"loss, reordering, duplicates, corruption, " +
-			mode, mistreated(mode)})
+	for _, mtu := range []int{1500, 3000, 9000} {
+		inModes(trial{what: fmt.Sprintf("put / get, MTU %d", mtu), run: atMTU(mtu)})
 	}
-	for _, mode := range modes {
-		list = append(list, trial{"rping, " + mode, rping(mode)}, trial{"write_bw, " +
-			mode, writeBW(mode)}, trial{"soak, " + mode, soak(mode)})
-	}
-	for _, mode := range modes {
-		list = append(list, trial{"64 connections, 4 queues, " + mode, shares(mode)})
-	}
+	inModes(trial{what: "loss, reordering, duplicates, corruption", run: mistreated})
+	inModes(trial{what: "rping", run: rping}, trial{what: "write_bw", run: writeBW},
+		trial{what: "soak", run: soak})
+	inModes(trial{what: "64 connections, 4 queues", run: shares})
 	for _, s := range onTop {
-		list = append(list, trial{s.what, on(s)})
+		list = append(list, trial{what: s.what, run: on(s)})
 	}
 	for _, e := range events {
-		list = append(list, trial{"in a put: " + e.what, during(e)})
+		list = append(list, trial{what: "in a put: " + e.what, run: during(e)})
 	}
-	return append(list, trial{"in a put: driver unbound and bound", rebind})
+	return append(list, trial{what: "in a put: driver unbound and bound", run: rebind})
 }
 
 // doctor mends what it can on both hosts, and must then find nothing that fails.
-func doctor(r *rig) (text string, err error) {
+func doctor(r *rig, _ string) (text string, err error) {
 	for _, h := range []string{hostA, hostB} {
 		if text, err = r.mend(h, nic); err != nil {
 			return "", err
@@ -95,8 +93,8 @@ func list(word string, names []string) string {
 	return " " + word + " " + strings.Join(names, ", ")
 }
 
-func atMTU(mtu int, mode string) func(*rig) (string, error) {
-	return func(r *rig) (string, error) {
+func atMTU(mtu int) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (string, error) {
 		if err := r.setMTU(mtu); err != nil {
 			return "", fmt.Errorf("%w: MTU %d: %w", errNotOffered, mtu, err)
 		}
@@ -108,16 +106,14 @@ func atMTU(mtu int, mode string) func(*rig) (string, error) {
 // bad is a cable that nobody should use.
 var bad = impair.Config{Loss: 0.01, Reorder: 0.02, Duplicate: 0.01, Corrupt: 0.001}
 
-func mistreated(mode string) func(*rig) (string, error) {
-	return func(r *rig) (string, error) {
-		if err := r.setMTU(1500); err != nil {
-			return "", err
-		}
-		if err := r.cable.mistreat(bad); err != nil {
-			return "", err
-		}
-		defer r.cable.mistreat(impair.Config{})
-		out, err := r.transfer(mode)
-		return out, r.expect(mode, 1500, err)
+func mistreated(r *rig, mode string) (string, error) {
+	if err := r.setMTU(1500); err != nil {
+		return "", err
 	}
+	if err := r.cable.mistreat(bad); err != nil {
+		return "", err
+	}
+	defer r.cable.heal()
+	out, err := r.transfer(mode)
+	return out, r.expect(mode, 1500, err)
 }

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -72,12 +71,8 @@ func (b *bench) device(t *testing.T, transport string) (d *engine.Device) {
 	} else {
 		d, err = engine.OpenKernel(engine.KernelConfig{
 			Options: o,
-			Dial: func(_ context.Context, _, to netip.AddrPort) (net.Conn, error) {
-				return b.net.Peer.Dial("tcp", to.String(), time.Minute)
-			},
-			Listen: func(at netip.AddrPort) (net.Listener, error) {
-				return b.net.Peer.Listen("tcp", at.String())
-			},
+			Dial:    b.net.Peer.Dial,
+			Listen:  b.net.Peer.Listen,
 		})
 	}
 	if err != nil {

@@ -12,8 +12,6 @@ type Op string
 const (
 	OpStart  Op = "start"  // run Command with sh -c, in a process group of its own
 	OpSignal Op = "signal" // send Signal to the process group of ID
-	OpWrite  Op = "write"  // write Data to the file Path with Mode
-	OpRead   Op = "read"   // read the file Path
 	OpHalt   Op = "halt"   // power off
 )
 
@@ -22,30 +20,23 @@ type Request struct {
 	ID      uint64 `json:"id"`
 	Op      Op     `json:"op"`
 	Command string `json:"cmd,omitempty"`
-	Stdin   []byte `json:"stdin,omitempty"`
 	Signal  int    `json:"sig,omitempty"`
-	Path    string `json:"path,omitempty"`
-	Mode    uint32 `json:"mode,omitempty"`
-	Data    []byte `json:"data,omitempty"`
 }
 
 // Kind says what an Event tells.
 type Kind string
 
 const (
-	KindReady   Kind = "ready"   // the agent listens; sent once, with ID 0
-	KindStarted Kind = "started" // Command runs as PID
-	KindOutput  Kind = "output"  // Data came from its standard output or standard error
-	KindExit    Kind = "exit"    // it ended with Code; nothing more comes for this ID
-	KindDone    Kind = "done"    // the order was carried out; Data is what OpRead read
-	KindError   Kind = "error"   // the order could not be carried out, for the reason Text
+	KindReady  Kind = "ready"  // the agent listens; sent once, with ID 0
+	KindOutput Kind = "output" // Data came from Command's standard output or standard error
+	KindExit   Kind = "exit"   // it ended with Code; nothing more comes for this ID
+	KindError  Kind = "error"  // the order could not be carried out, for the reason Text
 )
 
 // Event is what the agent says about the Request with the same ID.
 type Event struct {
 	ID   uint64 `json:"id"`
 	Kind Kind   `json:"kind"`
-	PID  int    `json:"pid,omitempty"`
 	Code int    `json:"code,omitempty"` // exit status; 128 + signal number when a signal ended it
 	Data []byte `json:"data,omitempty"`
 	Text string `json:"text,omitempty"`

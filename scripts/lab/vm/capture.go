@@ -38,21 +38,16 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 		args = append(args, filter)
 	}
 	c := &Capture{cmd: exec.Command("tcpdump", args...), File: file, done: make(chan error, 1)}
-	r, w, err := os.Pipe()
+	r, err := c.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
 	}
-	c.cmd.Stderr = w
-	err = ns.Start(c.cmd)
-	w.Close()
-	if err != nil {
-		r.Close()
+	if err := ns.Start(c.cmd); err != nil {
 		return nil, fmt.Errorf("tcpdump: %w", err)
 	}
 	listening := make(chan struct{})
 	var said strings.Builder
 	go func() {
-		defer r.Close()
 		for lines := bufio.NewScanner(r); lines.Scan(); {
 			said.WriteString(lines.Text() + "\n")
 			if strings.Contains(lines.Text(), "listening on") {

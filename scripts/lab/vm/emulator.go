@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/vishvananda/netlink"
 
 	"xwarp/scripts/lab/proto"
 )
@@ -31,33 +31,17 @@ type NIC struct {
 
 // OpenTap makes a tap device in the calling thread's network namespace. It vanishes when the files, and every
 // copy of them, are closed. There is one file for each queue.
-func OpenTap(name string, queues int) (files []*os.File, err error) {
-	defer func() {
-		if err != nil {
-			closeAll(files)
-			files = nil
-		}
-	}()
-	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)
+func OpenTap(name string, queues int) ([]*os.File, error) {
+	tap := &netlink.Tuntap{Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI,
+		NonPersist: true, Queues: queues}
+	tap.Name = name
 	if queues > 1 {
-		flags |= unix.IFF_MULTI_QUEUE
+		tap.Flags |= netlink.TUNTAP_MULTI_QUEUE
 	}
-	for range queues {
-		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return files, fmt.Errorf("open /dev/net/tun: %w", err)
-		}
-		files = append(files, os.NewFile(uintptr(fd), name))
-		req, err := unix.NewIfreq(name)
-		if err != nil {
-			return files, err
-		}
-		req.SetUint16(flags)
-		if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
-			return files, fmt.Errorf("make tap %s: %w", name, err)
-		}
+	if err := netlink.LinkAdd(tap); err != nil {
+		return nil, fmt.Errorf("make tap %s: %w", name, err)
 	}
-	return files, nil
+	return tap.Fds, nil
 }
 
 func closeAll(files []*os.File) {
@@ -123,7 +107,7 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 // host's is too old.
 func emulator(o Options) string {
 	const name = "qemu-system-x86_64"
-	fetched := filepath.Join(o.Dir, "qemu"+newest, "usr", "bin", name)
+	fetched := filepath.Join(o.dir, "qemu"+newest, "usr", "bin", name)
 	if _, err := os.Stat(fetched); o.Newest && err == nil {
 		return fetched
 	}
@@ -142,13 +126,13 @@ func (v *VM) machine(o Options) []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", kind, "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
-		"-kernel", filepath.Join(o.Dir, "vmlinuz"+o.suffix()), "-initrd",
-		filepath.Join(o.Dir, "initrd"+o.suffix()),
+		"-kernel", filepath.Join(o.dir, "vmlinuz"+o.suffix()), "-initrd",
+		filepath.Join(o.dir, "initrd"+o.suffix()),
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on " +
 			"no_timer_check",
 		"-serial", "file:" + v.consoleFile(),
 		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" +
-			filepath.Join(o.Dir, "root"),
+			filepath.Join(o.dir, "root"),
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
 		"-device", "virtio-serial-pci",
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 )
 
 // errNotBuilt says that scripts/lab/build.sh has not run.
@@ -37,9 +38,7 @@ func Dir() (string, error) {
 	}
 }
 
-// Built returns the directory of a complete build, or an error that says what to do.
-func Built() (string, error) { return built("") }
-
+// built returns the directory of a complete build, or an error that says what to do.
 func built(suffix string) (string, error) {
 	dir, err := Dir()
 	if err != nil {
@@ -63,23 +62,16 @@ func Newest() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// TB is what Need uses of testing.TB.
-type TB interface {
-	Helper()
-	Skipf(format string, args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // Need ends the test unless the lab is built: it skips when nobody asked for the lab, and fails when LAB=1 is
 // in the environment.
-func Need(t TB) {
+func Need(t testing.TB) {
 	t.Helper()
-	_, err := Built()
+	_, err := built("")
 	switch {
 	case err == nil:
 	case os.Getenv("LAB") == "1" || !errors.Is(err, errNotBuilt):
-		t.Fatalf("%v", err)
+		t.Fatal(err)
 	default:
-		t.Skipf("%v", err)
+		t.Skip(err)
 	}
 }

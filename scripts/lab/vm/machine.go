@@ -21,7 +21,6 @@ import (
 // Siw says how the driver is loaded. The zero value is the driver with Linux's defaults: revision 2, CRC only
 // when the peer wants it; and with one fault healed, see Stock.
 type Siw struct {
-	Off        bool // no soft-iWARP device at all
 	CRC        bool // mpa_crc_required: ask for CRC in Requests and Replies
 	CRCStrict  bool // mpa_crc_strict: refuse a peer whose C bit differs from ours
 	PeerToPeer bool // peer_to_peer: as initiator ask for an RTR
@@ -35,15 +34,18 @@ type Siw struct {
 type Options struct {
 	Network *Network // where to plug it in; nil = a network of its own, closed with it
 	// instead of Network: these cards, which the machine leaves as they are, and no soft-iWARP
-	NICs        []NIC
-	Newest      bool          // the newest kernel, as scripts/lab/drivers/build.sh has it
-	Share       string        // a directory of the host that the machine has, read-only, as SharePath; "" = none
-	Dir         string        // what to boot from; "" = Built()
-	CPUs        int           // 0 = 1
-	MemoryMiB   int           // 0 = 512
-	Siw         Siw           // soft-iWARP on eth0
-	BootTimeout time.Duration // until commands can be run; 0 = 15 minutes: 10 s on an idle machine
+	NICs      []NIC
+	Newest    bool   // the newest kernel, as scripts/lab/drivers/build.sh has it
+	Share     string // a directory of the host that the machine has, read-only, as SharePath; "" = none
+	CPUs      int    // 0 = 1
+	MemoryMiB int    // 0 = 512
+	Siw       Siw    // soft-iWARP on eth0
+
+	dir string // what to boot from
 }
+
+// bootTimeout is the time until commands can be run, and that of the first ones: 10 s on an idle machine.
+const bootTimeout = 15 * time.Minute
 
 // VM is a running machine. All methods may be called from any goroutine.
 type VM struct {
@@ -65,13 +67,8 @@ type VM struct {
 // Start boots a machine and returns when its commands can be run and its soft-iWARP device exists. ctx ends
 // the wait, not the machine's life: that ends with Close, or with this process.
 func Start(ctx context.Context, o Options) (v *VM, err error) {
-	if o.Dir == "" {
-		if o.Dir, err = built(o.suffix()); err != nil {
-			return nil, err
-		}
-	}
-	if o.BootTimeout == 0 {
-		o.BootTimeout = 15 * time.Minute
+	if o.dir, err = built(o.suffix()); err != nil {
+		return nil, err
 	}
 	v = &VM{net: o.Network, exited: make(chan struct{})}
 	if v.net == nil && len(o.NICs) == 0 {
@@ -80,7 +77,7 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 		}
 		v.ownNet = true
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.BootTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if err := v.boot(ctx, o); err != nil {
 		err = fmt.Errorf("lab machine: %w%s", err, v.consoleTail())
@@ -124,7 +121,7 @@ func (v *VM) boot(ctx context.Context, o Options) (err error) {
 	if err := v.agent.waitReady(ctx, v.exited); err != nil {
 		return err
 	}
-	return v.setUp(ctx, o)
+	return v.setUp(o)
 }
 
 // plugIn gives the machine its place in the network.
@@ -142,20 +139,16 @@ func (v *VM) plugIn() (nic NIC, err error) {
 }
 
 // setUp gives the machine its addresses and its soft-iWARP device.
-func (v *VM) setUp(ctx context.Context, o Options) error {
+func (v *VM) setUp(o Options) error {
 	script := "set -e\nip link set lo up\n"
 	if o.Share != "" {
 		script += "mkdir " + SharePath + "\nmount -t 9p -o " +
 			"ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose share " + SharePath + "\n"
 	}
 	if v.net != nil {
-		script += v.netScript(o)
+		script += v.netScript(o.Siw)
 	}
-	left := 15 * time.Minute
-	if d, ok := ctx.Deadline(); ok {
-		left = time.Until(d)
-	}
-	out, code, err := v.Run(script, left)
+	out, code, err := v.Run(script, bootTimeout)
 	if err != nil {
 		return fmt.Errorf("set up the machine: %w", err)
 	}
@@ -165,8 +158,8 @@ func (v *VM) setUp(ctx context.Context, o Options) error {
 	return nil
 }
 
-func (v *VM) netScript(o Options) string {
-	script := fmt.Sprintf(`modprobe virtio_net
+func (v *VM) netScript(s Siw) string {
+	return fmt.Sprintf(`modprobe virtio_net
 for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.05; done
 echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_ra
 ip link set eth0 up mtu %d
@@ -176,17 +169,11 @@ ip addr add %v/%d dev eth0 nodad
 echo 0 > /proc/sys/net/ipv4/tcp_autocorking
 hostname lab%d
 ulimit -l unlimited
-`, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6, v.Number)
-	if !o.Siw.Off {
-		script += "modprobe siw " + o.Siw.params() + "\nmodprobe rdma_ucm\nmodprobe " +
-			"ib_uverbs\nrdma link add siw0 type siw netdev eth0\n"
-	}
-	return script
-}
-
-func (s Siw) params() string {
-	return fmt.Sprintf("mpa_crc_required=%t mpa_crc_strict=%t peer_to_peer=%t mpa_version=%d "+
-		"lab_kick=%t",
+modprobe siw mpa_crc_required=%t mpa_crc_strict=%t peer_to_peer=%t mpa_version=%d lab_kick=%t
+modprobe rdma_ucm
+modprobe ib_uverbs
+rdma link add siw0 type siw netdev eth0
+`, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6, v.Number,
 		s.CRC, s.CRCStrict, s.PeerToPeer, cmp.Or(s.Revision, 2), !s.Stock)
 }
 
@@ -211,9 +198,6 @@ func (v *VM) Running() bool {
 		return true
 	}
 }
-
-// Network is what the machine is plugged into.
-func (v *VM) Network() *Network { return v.net }
 
 func (v *VM) consoleFile() string { return filepath.Join(v.dir, "console.log") }
 

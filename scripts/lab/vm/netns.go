@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"syscall"
@@ -62,22 +61,4 @@ func (n *Netns) Run(timeout time.Duration, name string, arg ...string) (out stri
 		return b.String(), -1, err
 	}
 	return b.String(), 0, nil
-}
-
-// Dial connects with the kernel's TCP (or UDP) from inside n. address must be literal.
-func (n *Netns) Dial(network, address string, timeout time.Duration) (c net.Conn, err error) {
-	err = n.Do(func() (err error) {
-		c, err = net.DialTimeout(network, address, timeout)
-		return err
-	})
-	return c, err
-}
-
-// Listen listens with the kernel's TCP inside n. address must be literal.
-func (n *Netns) Listen(network, address string) (l net.Listener, err error) {
-	err = n.Do(func() (err error) {
-		l, err = net.Listen(network, address)
-		return err
-	})
-	return l, err
 }

@@ -17,7 +17,6 @@ import (
 const (
 	PeerLink = "xw0"  // the device of the peer namespace
 	hubLink  = "hub0" // its other end, a port of the bridge
-	bridge   = "br0"
 
 	DefaultMTU = 1500
 	maxVMs     = 64
@@ -38,9 +37,10 @@ type Network struct {
 	Peer *Netns // where the program under test runs, with PeerLink, PeerAddr4 and PeerAddr6
 	MTU  int
 
-	hub *Netns
-	mu  sync.Mutex
-	vms int // machines ever attached: numbers are not used twice
+	hub    *Netns
+	bridge *netlink.Bridge
+	mu     sync.Mutex
+	vms    int // machines ever attached: numbers are not used twice
 }
 
 // NewNetwork makes both namespaces and what is in them. mtu 0 means DefaultMTU.
@@ -63,28 +63,27 @@ func (n *Network) build() (err error) {
 	if n.hub, err = NewNetns(); err != nil {
 		return err
 	}
-	err = n.hub.Do(func() error {
+	if err := n.hub.Do(func() error {
 		// The hub only forwards frames: it shall not speak itself.
-		if err := sysctl("net/ipv6/conf/default/disable_ipv6", "1"); err != nil {
-			return err
-		}
-		// Without snooping, neighbour solicitations reach every port at once.
-		snooping := false
-		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: n.attrs(bridge),
-			MulticastSnooping: &snooping}); err != nil {
-			return fmt.Errorf("add the bridge: %w", err)
-		}
-		veth := &netlink.Veth{LinkAttrs: n.attrs(hubLink), PeerName: PeerLink,
-			PeerMTU: uint32(n.MTU), PeerNamespace: netlink.NsFd(n.Peer.Fd())}
-		if err := netlink.LinkAdd(veth); err != nil {
-			return fmt.Errorf("add the veth pair: %w", err)
-		}
-		if err := up(bridge); err != nil {
-			return err
-		}
-		return n.plug(hubLink)
-	})
-	if err != nil {
+		return os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0)
+	}); err != nil {
+		return err
+	}
+	// Without snooping, neighbour solicitations reach every port at once.
+	snooping := false
+	n.bridge = &netlink.Bridge{LinkAttrs: n.attrs("br0"), MulticastSnooping: &snooping}
+	hub := n.hub.Netlink()
+	if err := hub.LinkAdd(n.bridge); err != nil {
+		return fmt.Errorf("add the bridge: %w", err)
+	}
+	if err := hub.LinkSetUp(n.bridge); err != nil {
+		return fmt.Errorf("set the bridge up: %w", err)
+	}
+	if err := hub.LinkAdd(&netlink.Veth{LinkAttrs: n.attrs(hubLink), PeerName: PeerLink,
+		PeerMTU: uint32(n.MTU), PeerNamespace: netlink.NsFd(n.Peer.Fd())}); err != nil {
+		return fmt.Errorf("add the veth pair: %w", err)
+	}
+	if err := n.plug(hubLink); err != nil {
 		return err
 	}
 	// No frame larger than the MTU, or without its checksum, reaches the other end.
@@ -94,27 +93,31 @@ func (n *Network) build() (err error) {
 	if err := n.Peer.SetOffloads(PeerLink, topo.NoOffloads); err != nil {
 		return err
 	}
-	return n.Peer.Do(func() error {
-		if err := up(PeerLink); err != nil {
-			return err
-		}
-		link, err := netlink.LinkByName(PeerLink)
+	return n.configurePeer()
+}
+
+// configurePeer sets the peer's link up and gives it its addresses.
+func (n *Network) configurePeer() error {
+	peer := n.Peer.Netlink()
+	link, err := peer.LinkByName(PeerLink)
+	if err == nil {
+		err = peer.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("set %s up: %w", PeerLink, err)
+	}
+	for _, p := range []netip.Prefix{netip.PrefixFrom(PeerAddr4, prefix4),
+		netip.PrefixFrom(PeerAddr6, prefix6)} {
+		addr, err := netlink.ParseAddr(p.String())
 		if err != nil {
 			return err
 		}
-		for _, p := range []netip.Prefix{netip.PrefixFrom(PeerAddr4, prefix4),
-			netip.PrefixFrom(PeerAddr6, prefix6)} {
-			addr, err := netlink.ParseAddr(p.String())
-			if err != nil {
-				return err
-			}
-			addr.Flags = unix.IFA_F_NODAD // at once, not after a second
-			if err := netlink.AddrAdd(link, addr); err != nil {
-				return fmt.Errorf("add %v to %s: %w", p, PeerLink, err)
-			}
+		addr.Flags = unix.IFA_F_NODAD // at once, not after a second
+		if err := peer.AddrAdd(link, addr); err != nil {
+			return fmt.Errorf("add %v to %s: %w", p, PeerLink, err)
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 func (n *Network) attrs(name string) netlink.LinkAttrs {
@@ -123,33 +126,34 @@ func (n *Network) attrs(name string) netlink.LinkAttrs {
 	return a
 }
 
-// plug makes the link, which is in the namespace of this thread, a port of the bridge.
+// plug makes a link of the hub a port of the bridge.
 func (n *Network) plug(name string) error {
-	link, err := netlink.LinkByName(name)
+	hub := n.hub.Netlink()
+	link, err := hub.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("find %s: %w", name, err)
 	}
-	br, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("find the bridge: %w", err)
-	}
-	if err := netlink.LinkSetMTU(link, n.MTU); err != nil {
+	if err := hub.LinkSetMTU(link, n.MTU); err != nil {
 		return fmt.Errorf("set MTU %d on %s: %w", n.MTU, name, err)
 	}
-	if err := netlink.LinkSetMaster(link, br); err != nil {
+	if err := hub.LinkSetMaster(link, n.bridge); err != nil {
 		return fmt.Errorf("put %s under the bridge: %w", name, err)
 	}
-	return up(name)
+	if err := hub.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", name, err)
+	}
+	return nil
 }
 
 // tap opens a new tap device on the bridge. It vanishes when the file, and every copy of it, is closed.
 func (n *Network) tap(name string) (files []*os.File, err error) {
-	err = n.hub.Do(func() error {
-		if files, err = OpenTap(name, 1); err != nil {
-			return err
-		}
-		return n.plug(name)
+	err = n.hub.Do(func() (err error) {
+		files, err = OpenTap(name, 1)
+		return err
 	})
+	if err == nil {
+		err = n.plug(name)
+	}
 	if err != nil {
 		closeAll(files)
 	}
@@ -176,22 +180,4 @@ func (n *Network) Close() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func up(name string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", name, err)
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up: %w", name, err)
-	}
-	return nil
-}
-
-func sysctl(path, value string) error {
-	if err := os.WriteFile("/proc/sys/"+path, []byte(value), 0); err != nil {
-		return fmt.Errorf("sysctl: %w", err)
-	}
-	return nil
 }

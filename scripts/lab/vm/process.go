@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -59,7 +60,7 @@ func (a *agent) read() {
 		}
 		a.mu.Lock()
 		p := a.procs[e.ID]
-		if e.Kind != proto.KindStarted && e.Kind != proto.KindOutput {
+		if e.Kind != proto.KindOutput {
 			delete(a.procs, e.ID)
 		}
 		a.mu.Unlock()
@@ -69,26 +70,19 @@ func (a *agent) read() {
 	}
 }
 
-// ask sends a request and returns what collects its events.
-func (a *agent) ask(r proto.Request) (*Process, error) {
+// start has the machine run a command and returns what collects its events.
+func (a *agent) start(command string) (*Process, error) {
 	a.mu.Lock()
 	if a.err != nil {
 		a.mu.Unlock()
 		return nil, a.err
 	}
 	a.last++
-	r.ID = a.last
-	p := &Process{agent: a, id: r.ID, command: r.Command, changed: make(chan struct{}),
+	p := &Process{agent: a, id: a.last, command: command, changed: make(chan struct{}),
 		done: make(chan struct{})}
-	a.procs[r.ID] = p
+	a.procs[p.id] = p
 	a.mu.Unlock()
-	if err := a.send(r); err != nil {
-		a.mu.Lock()
-		delete(a.procs, r.ID)
-		a.mu.Unlock()
-		return nil, err
-	}
-	return p, nil
+	return p, a.send(proto.Request{ID: p.id, Op: proto.OpStart, Command: command})
 }
 
 func (a *agent) send(r proto.Request) error {
@@ -132,7 +126,6 @@ type Process struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed, and replaced, when there is new output
-	pid     int
 	output  bytes.Buffer
 	code    int
 	err     error
@@ -140,23 +133,14 @@ type Process struct {
 
 func (p *Process) handle(e *proto.Event) {
 	switch e.Kind {
-	case proto.KindStarted:
-		p.mu.Lock()
-		p.pid = e.PID
-		p.mu.Unlock()
 	case proto.KindOutput:
 		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.output.Write(e.Data)
 		close(p.changed)
 		p.changed = make(chan struct{})
-		p.mu.Unlock()
 	case proto.KindExit:
 		p.end(e.Code, nil)
-	case proto.KindDone:
-		p.mu.Lock()
-		p.output.Write(e.Data)
-		p.mu.Unlock()
-		p.end(0, nil)
 	case proto.KindError:
 		p.end(-1, errors.New(e.Text))
 	}
@@ -176,17 +160,9 @@ func (p *Process) Output() string {
 	return p.output.String()
 }
 
-// PID is the command's process, and process group, in the machine; 0 until it is known.
-func (p *Process) PID() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.pid
-}
-
 // WaitOutput waits until the command has printed text.
 func (p *Process) WaitOutput(text string, timeout time.Duration) error {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
+	late := time.After(timeout)
 	for {
 		p.mu.Lock()
 		found, changed := bytes.Contains(p.output.Bytes(), []byte(text)), p.changed
@@ -197,12 +173,12 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) error {
 		select {
 		case <-changed:
 		case <-p.done:
-			if bytes.Contains([]byte(p.Output()), []byte(text)) {
+			if strings.Contains(p.Output(), text) {
 				return nil
 			}
 			return fmt.Errorf("%q ended without printing %q; it printed %q", p.command, text,
 				p.Output())
-		case <-timer.C:
+		case <-late:
 			return fmt.Errorf("%q did not print %q within %v; it printed %q", p.command, text,
 				timeout, p.Output())
 		}
@@ -212,11 +188,9 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) error {
 // Wait waits for the command's end and returns its exit code: 128 + the signal's number when a signal ended
 // it. A command that does not end in time goes on running.
 func (p *Process) Wait(timeout time.Duration) (code int, err error) {
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
 	select {
 	case <-p.done:
-	case <-timer.C:
+	case <-time.After(timeout):
 		select {
 		case <-p.done: // both: it has ended
 		default:
@@ -245,7 +219,7 @@ func (p *Process) Kill() error {
 
 // Spawn starts command with sh -c in the background. Any number may run.
 func (v *VM) Spawn(command string) (*Process, error) {
-	return v.agent.ask(proto.Request{Op: proto.OpStart, Command: command})
+	return v.agent.start(command)
 }
 
 // Run runs command with sh -c and returns what it printed, standard error included, and its exit code. err is
@@ -271,30 +245,4 @@ func (v *VM) Listening(port uint16, timeout time.Duration) error {
 		return fmt.Errorf("nothing listens on port %d of the machine: %w", port, err)
 	}
 	return nil
-}
-
-// ioTimeout bounds the copy of one file.
-const ioTimeout = time.Minute
-
-// WriteFile writes a file in the machine.
-func (v *VM) WriteFile(path string, data []byte, mode os.FileMode) error {
-	p, err := v.agent.ask(proto.Request{Op: proto.OpWrite, Path: path, Data: data,
-		Mode: uint32(mode.Perm())})
-	if err != nil {
-		return err
-	}
-	_, err = p.Wait(ioTimeout)
-	return err
-}
-
-// ReadFile reads a file of the machine.
-func (v *VM) ReadFile(path string) ([]byte, error) {
-	p, err := v.agent.ask(proto.Request{Op: proto.OpRead, Path: path})
-	if err != nil {
-		return nil, err
-	}
-	if _, err := p.Wait(ioTimeout); err != nil {
-		return nil, err
-	}
-	return []byte(p.Output()), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -135,8 +136,8 @@ func (s *server) start(t *testing.T) {
 func (s *server) dial(t *testing.T) net.Conn {
 	t.Helper()
 	for try := 0; ; try++ {
-		c, err := s.v.Network().Peer.Dial("tcp", fmt.Sprintf("%v:%d", s.v.Addr4, s.port),
-			time.Minute)
+		c, err := s.v.net.Peer.Dial(t.Context(), netip.AddrPort{},
+			netip.AddrPortFrom(s.v.Addr4, uint16(s.port)))
 		if err == nil {
 			return c
 		}
@@ -273,7 +274,7 @@ func initiatorCases() []answer {
 // TestInitiator notes what siw's rping -c sends, and what it makes of Replies of all kinds.
 func TestInitiator(t *testing.T) {
 	_, v := pair(t)
-	l, err := v.Network().Peer.Listen("tcp", fmt.Sprintf("%v:%d", PeerAddr4, clientPort))
+	l, err := v.net.Peer.Listen(netip.AddrPortFrom(PeerAddr4, clientPort))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -342,7 +343,8 @@ func describeOr(b []byte, f func([]byte) string) string {
 // dial connects from the peer namespace with the kernel's TCP.
 func dial(t *testing.T, v *VM, port int) net.Conn {
 	t.Helper()
-	c, err := v.Network().Peer.Dial("tcp", fmt.Sprintf("%v:%d", v.Addr4, port), time.Minute)
+	c, err := v.net.Peer.Dial(t.Context(), netip.AddrPort{},
+		netip.AddrPortFrom(v.Addr4, uint16(port)))
 	if err != nil {
 		t.Fatal(err)
 	}
