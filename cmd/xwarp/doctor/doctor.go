@@ -98,25 +98,12 @@ var checks = []*check{
 
 // Look runs the checks.
 func Look(o Options) ([]Line, error) {
-	e, done, err := newEnv(o)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	var lines []Line
-	e.each(func(c *check) { lines = append(lines, c.line(e)) })
-	return lines, nil
+	return run(o, (*check).line)
 }
 
 // Fix runs the checks and puts right what it can. What was there before goes to the file named state first.
 func Fix(o Options, state string) ([]Line, error) {
-	e, done, err := newEnv(o)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	var lines []Line
-	e.each(func(c *check) {
+	return run(o, func(c *check, e *env) Line {
 		l := c.line(e)
 		if l.Status != OK && l.Fix {
 			if err := c.apply(e, state); err != nil {
@@ -127,8 +114,22 @@ func Fix(o Options, state string) ([]Line, error) {
 				l.Error = "it is still so afterwards: " + after.What
 			}
 		}
-		lines = append(lines, l)
+		return l
 	})
+}
+
+// run makes a line of each check that makes sense.
+func run(o Options, line func(*check, *env) Line) (lines []Line, err error) {
+	e, done, err := newEnv(o)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	for _, c := range checks {
+		if (!c.nic || e.nic != nil) && (o.only == "" || o.only == c.name) {
+			lines = append(lines, line(c, e))
+		}
+	}
 	return lines, nil
 }
 
@@ -150,22 +151,13 @@ func newEnv(o Options) (e *env, done func(), err error) {
 	return e, runtime.UnlockOSThread, nil
 }
 
-func (e *env) each(f func(*check)) {
-	for _, c := range checks {
-		if (!c.nic || e.nic != nil) && (e.opt.only == "" || e.opt.only == c.name) {
-			f(c)
-		}
-	}
-}
-
 // name is the interface's.
 func (e *env) name() string { return e.nic.Attrs().Name }
 
 func (c *check) line(e *env) Line {
 	f := c.look(e)
-	l := Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Remedy: f.remedy,
+	return Line{Check: c.name, Status: f.status, What: f.what, Why: c.why, Remedy: f.remedy,
 		Fix: c.fix != nil}
-	return l
 }
 
 func (c *check) apply(e *env, state string) error {
@@ -173,8 +165,7 @@ func (c *check) apply(e *env, state string) error {
 	if err != nil {
 		return fmt.Errorf("what to go back to: %w", err)
 	}
-	if err := remember(state, record{Check: c.name, Interface: e.opt.Interface,
-		Before: before}); err != nil {
+	if err := remember(state, record{c.name, e.opt.Interface, before}); err != nil {
 		return err
 	}
 	return c.fix(e)

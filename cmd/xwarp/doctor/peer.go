@@ -43,16 +43,12 @@ var peerCheck = check{
 		return f
 	},
 	save: func(*env) (settings, error) { return settings{txChecksum: "on"}, nil },
-	fix: func(e *env) error {
-		return e.onPeer(func(peer string) error {
-			return ethtool.SetFeature(peer, txChecksum, false)
-		})
-	},
-	undo: func(e *env, _ settings) error {
-		return e.onPeer(func(peer string) error {
-			return ethtool.SetFeature(peer, txChecksum, true)
-		})
-	},
+	fix:  func(e *env) error { return e.setPeerChecksum(false) },
+	undo: func(e *env, _ settings) error { return e.setPeerChecksum(true) },
+}
+
+func (e *env) setPeerChecksum(on bool) error {
+	return e.onPeer(func(peer string) error { return ethtool.SetFeature(peer, txChecksum, on) })
 }
 
 // onPeer calls f in the namespace of the veth's other end, with its name there.
@@ -104,17 +100,14 @@ func findNamespace(id int) (int, error) {
 				continue
 			}
 			seen[st.Ino] = true
-			f, err := os.Open(file)
+			fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err != nil {
 				continue
 			}
-			got, err := netlink.GetNetNsIdByFd(int(f.Fd()))
-			if err == nil && got == id {
-				fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-				f.Close()
-				return fd, err
+			if got, err := netlink.GetNetNsIdByFd(fd); err == nil && got == id {
+				return fd, nil
 			}
-			f.Close()
+			unix.Close(fd)
 		}
 	}
 	return -1, errors.New("it is in a namespace that no process that can be seen is in")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 
 	"xwarp/engine/host/hostfile"
 )
@@ -16,9 +17,9 @@ const DefaultState = "/var/lib/xwarp-doctor/state.json"
 
 // record is one fix that was made, in the order in which they were.
 type record struct {
-	Check     string   `json:"check"`
-	Interface string   `json:"interface,omitempty"`
-	Before    settings `json:"before"`
+	Check     string   `json:"check" doc:"name of the check"`
+	Interface string   `json:"interface,omitempty" doc:"that it was made for"`
+	Before    settings `json:"before" doc:"the settings that were there before"`
 }
 
 // memory is the file of the records, and nobody else's until it is closed.
@@ -77,10 +78,8 @@ func remember(file string, r record) error {
 
 // Undone is one fix that was taken back.
 type Undone struct {
-	Check     string            `json:"check" doc:"name of the check"`
-	Interface string            `json:"interface,omitempty" doc:"that it was made for"`
-	Before    map[string]string `json:"before" doc:"the settings that are there again"`
-	Error     string            `json:"error,omitempty" doc:"why it could not be taken back; it stays in the file"`
+	record
+	Error string `json:"error,omitempty" doc:"why it could not be taken back; it stays in the file"`
 }
 
 // Undo takes back what Fix did, the last first. What cannot be taken back stays in the file.
@@ -98,9 +97,8 @@ func Undo(state string) (done []Undone, err error) {
 		return nil, err
 	}
 	var left []record
-	for i := len(records) - 1; i >= 0; i-- {
-		r := records[i]
-		u := Undone{Check: r.Check, Interface: r.Interface, Before: r.Before}
+	for _, r := range slices.Backward(records) {
+		u := Undone{record: r}
 		if err := r.undo(); err != nil {
 			u.Error = err.Error()
 			left = append([]record{r}, left...)

@@ -46,16 +46,22 @@ type way struct {
 	name  engine.Transmit
 	err   error               // it cannot be had
 	send  func() (frames int) // hands over a batch; 0 where the device takes none now
-	close func()
+	close func() error
 	rate  float64 // frames a second, the best turn
 }
 
 // measureTransmit has each way send frames that the next switch drops: from the interface's address to the same.
-func (e *env) measureTransmit() []*way {
+func (e *env) measureTransmit() (ways []*way) {
 	frame := transmitFrame(e.nic.Attrs().HardwareAddr, e.nic.Attrs().MTU)
-	ways := []*way{e.openXDP(frame), e.openBlocks(frame)}
+	try := func(name engine.Transmit, open func([]byte) (func() int, func() error, error)) {
+		w := &way{name: name}
+		w.send, w.close, w.err = open(frame)
+		ways = append(ways, w)
+	}
+	try(engine.TransmitXDP, e.openXDP)
+	try(engine.TransmitGSO, e.openBlocks)
 	if len(frame) <= live.Room {
-		ways = append(ways, e.openLive(frame))
+		try(engine.TransmitLive, e.openLive)
 	}
 	for range transmitTurns {
 		for _, w := range ways {
@@ -133,64 +139,47 @@ func transmitFrame(mac []byte, mtu int) []byte {
 	return b
 }
 
-// socket is AF_XDP as the trial may have it: binding in zero-copy mode resets the link of some drivers.
-func (e *env) socket(frame []byte) (*ring.Socket, error) {
+// openXDP opens AF_XDP as the trial may have it: binding in zero-copy mode resets the link of some drivers.
+func (e *env) openXDP(frame []byte) (send func() int, closeAll func() error, err error) {
 	mode := ring.ModeAuto
 	if unsafeToTry(e.nic) != "" {
 		mode = ring.ModeCopy
 	}
-	return ring.Open(ring.Config{Ifindex: e.nic.Attrs().Index, Queue: uint32(e.opt.Queues[0]),
+	s, err := ring.Open(ring.Config{Ifindex: e.nic.Attrs().Index, Queue: uint32(e.opt.Queues[0]),
 		TxSlot: ring.SlotFor(len(frame)), Mode: mode})
-}
-
-func (e *env) openXDP(frame []byte) *way {
-	w := &way{name: engine.TransmitXDP}
-	s, err := e.socket(frame)
 	if err != nil {
-		w.err = err
-		return w
+		return nil, nil, err
 	}
-	w.close = func() { s.Close() }
-	w.send = func() int { return sendThrough(s, frame, live.BestRun) }
-	return w
+	return func() int { return sendThrough(s, frame) }, s.Close, nil
 }
 
-func (e *env) openLive(frame []byte) (w *way) {
-	w = &way{name: engine.TransmitLive}
+func (e *env) openLive(frame []byte) (send func() int, closeAll func() error, err error) {
 	link := e.nic.Attrs().Index
 	if d, err := ring.AskDriver(link); err != nil || !d.Transmits {
-		w.err = errors.Join(err, errors.New("the driver takes no live frames now "+
+		return nil, nil, errors.Join(err, errors.New("the driver takes no live frames now "+
 			"(a veth does while its peer has an XDP program or GRO)"))
-		return w
 	}
 	steer, err := bpf.Load(bpf.Options{LiveWorkers: 1})
 	if err != nil {
-		w.err = err
-		return w
+		return nil, nil, err
 	}
-	defer func() {
-		if w.err != nil {
-			steer.Close()
-		}
-	}()
 	mode := bpf.ModeNative
 	if unsafeToTry(e.nic) != "" {
 		mode = bpf.ModeGeneric
 	}
-	if _, w.err = steer.Attach(link, mode); w.err != nil { // as it is in service: see package live
-		return w
-	}
+	_, err = steer.Attach(link, mode) // as it is in service: see package live
 	var m bpf.LiveMemory
-	if m, w.err = steer.Live(link, 0); w.err != nil {
-		return w
+	if err == nil {
+		m, err = steer.Live(link, 0)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, steer.Close())
 	}
 	var on atomic.Bool
 	on.Store(true)
 	p := live.Wrap(nowhere{}, live.NewProgram(m.Program, m.Worker),
 		live.MemoryOf(m.Slots, m.First, m.State), &on)
-	w.close = func() { steer.Close() }
-	w.send = func() int { return sendThrough(p, frame, live.BestRun) }
-	return w
+	return func() int { return sendThrough(p, frame) }, steer.Close, nil
 }
 
 // nowhere is the Port below live frames: what makes no run is not counted.
@@ -201,10 +190,10 @@ func (nowhere) Flush() ring.State           { return ring.StateOK }
 func (nowhere) Reap() int                   { return 0 }
 func (nowhere) Stats() ring.Stats           { return ring.Stats{} }
 
-// sendThrough hands over so many frames, and returns how many are known to have left meanwhile.
-func sendThrough(p ring.Port, frame []byte, most int) int {
+// sendThrough hands over a batch of frames, and returns how many are known to have left meanwhile.
+func sendThrough(p ring.Port, frame []byte) int {
 	before := p.Stats().TxCompleted
-	for range most {
+	for range live.BestRun {
 		b, ok := p.AllocTx()
 		if !ok {
 			break
@@ -216,15 +205,13 @@ func sendThrough(p ring.Port, frame []byte, most int) int {
 	return int(p.Stats().TxCompleted - before)
 }
 
-func (e *env) openBlocks(frame []byte) *way {
-	w := &way{name: engine.TransmitGSO}
-	if _, w.err = w.name.On(e.nic); w.err != nil {
-		return w
+func (e *env) openBlocks(frame []byte) (send func() int, closeAll func() error, err error) {
+	if _, err := engine.TransmitGSO.On(e.nic); err != nil {
+		return nil, nil, err
 	}
 	s, err := gso.OpenSender(e.nic.Attrs().Index)
 	if err != nil {
-		w.err = err
-		return w
+		return nil, nil, err
 	}
 	shape := gso.Shape{IPAt: transmitIPAt, Headers: transmitHeaders,
 		Payload: len(frame) - transmitHeaders}
@@ -232,8 +219,7 @@ func (e *env) openBlocks(frame []byte) *way {
 	n := (gso.MaxBlock - transmitHeaders) / shape.Payload
 	size := transmitHeaders + n*shape.Payload
 	copy(block.Frame(), frame[:transmitHeaders])
-	w.close = func() { s.Close() }
-	w.send = func() int {
+	return func() int {
 		for at := transmitHeaders; at < size; at += shape.Payload { // as the engine writes each
 			copy(block.Frame()[at:], frame[transmitHeaders:])
 		}
@@ -241,6 +227,5 @@ func (e *env) openBlocks(frame []byte) *way {
 			return 0
 		}
 		return n
-	}
-	return w
+	}, s.Close, nil
 }

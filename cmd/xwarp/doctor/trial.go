@@ -3,11 +3,11 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"xwarp/bench/topo"
 	"xwarp/bpf"
 	"xwarp/ring"
 )
@@ -57,34 +57,26 @@ func unsafeToTry(nic netlink.Link) string {
 	return ""
 }
 
-// inScratch calls f with the index of a veth in a network namespace of its own, on a thread that ends with it.
+// inScratch calls f with the index of a veth in a network namespace of its own.
 func inScratch(f func(index int)) error {
-	result := make(chan error)
-	go func() {
-		runtime.LockOSThread() // for good: the thread stays in its namespace until it ends
-		result <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("network namespace for the trial: %w", err)
-			}
-			a := netlink.NewLinkAttrs()
-			a.Name = "trial0"
-			v := netlink.NewVeth(a)
-			v.PeerName = "trial1"
-			if err := netlink.LinkAdd(v); err != nil {
-				return fmt.Errorf("veth pair for the trial: %w", err)
-			}
-			nic, err := netlink.LinkByName("trial0")
-			if err != nil {
-				return err
-			}
-			if err := netlink.LinkSetUp(nic); err != nil {
-				return err
-			}
-			f(nic.Attrs().Index)
-			return netlink.LinkDel(nic)
-		}()
-	}()
-	return <-result
+	ns, err := topo.NewNamespace()
+	if err != nil {
+		return fmt.Errorf("network namespace for the trial: %w", err)
+	}
+	return errors.Join(ns.Do(func() error {
+		a := netlink.NewLinkAttrs()
+		a.Name = "trial0"
+		v := netlink.NewVeth(a)
+		v.PeerName = "trial1"
+		if err := netlink.LinkAdd(v); err != nil {
+			return fmt.Errorf("veth pair for the trial: %w", err)
+		}
+		if err := netlink.LinkSetUp(v); err != nil {
+			return err
+		}
+		f(v.Attrs().Index)
+		return netlink.LinkDel(v)
+	}), ns.Close())
 }
 
 func (t *trial) run(index, queue int) {
