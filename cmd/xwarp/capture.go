@@ -134,40 +134,32 @@ func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device,
 	c *client.Capture, device string, err error) {
 	device = o.device
-	ctx := cmd.Context()
-	s, err := o.snapshot(cmd)
+	err = o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
+		if o.qp != "" {
+			q, err := o.find(s)
+			if err != nil {
+				return err
+			}
+			device = q.Device
+			a.Flows = []control.CaptureFlow{{Local: q.Local, Remote: q.Remote}}
+		}
+		if device == "" && len(s.Devices) > 0 {
+			device = s.Devices[0].Name
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, nil, "", err
-	}
-	if o.qp != "" {
-		q, err := o.find(&s)
-		if err != nil {
-			return nil, nil, "", err
-		}
-		device = q.Device
-		a.Flows = []control.CaptureFlow{{Local: q.Local, Remote: q.Remote}}
-	}
-	if device == "" && len(s.Devices) > 0 {
-		device = s.Devices[0].Name
 	}
 	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: device,
 		Program: cmd.CommandPath(), Operator: true}); err != nil {
 		return nil, nil, "", err
 	}
-	if c, err = d.Capture(ctx, a); err != nil {
+	if c, err = d.Capture(cmd.Context(), a); err != nil {
 		d.Close()
 		return nil, nil, "", fmt.Errorf("capture on %s: %w", device, err)
 	}
 	return d, c, device, nil
-}
-
-func (o *captureFlags) snapshot(cmd *cobra.Command) (s control.Snapshot, err error) {
-	d, err := o.open(cmd)
-	if err != nil {
-		return s, err
-	}
-	defer d.Close()
-	return d.Snapshot(cmd.Context())
 }
 
 func (o *captureFlags) run(cmd *cobra.Command) (err error) {

@@ -21,14 +21,11 @@ import (
 // transferResult is what put and get print; the doc tags document its JSON keys.
 type transferResult struct {
 	document
-	OK            bool    `json:"ok" doc:"everything arrived and its SHA-256 is right"`
-	Error         string  `json:"error,omitempty" doc:"why not; absent when ok"`
-	File          string  `json:"file" doc:"the local file"`
-	Remote        string  `json:"remote" doc:"address and port of the server"`
-	Transport     string  `json:"transport" doc:"\"xdp\" or \"kernel\""`
-	Daemon        bool    `json:"daemon,omitempty" doc:"the device is xwarpd's"`
-	Interface     string  `json:"interface,omitempty" doc:"xdp: the interface"`
-	XDPMode       string  `json:"xdp_mode,omitempty" doc:"xdp: \"native\" or \"generic\""`
+	OK     bool   `json:"ok" doc:"everything arrived and its SHA-256 is right"`
+	Error  string `json:"error,omitempty" doc:"why not; absent when ok"`
+	File   string `json:"file" doc:"the local file"`
+	Remote string `json:"remote" doc:"address and port of the server"`
+	onTransport
 	Octets        int64   `json:"octets" doc:"moved"`
 	Content       int64   `json:"content" doc:"octets of the server's content; the others of a get --length are what its memory has behind them"`
 	SHA256        string  `json:"sha256,omitempty" doc:"of them"`
@@ -43,7 +40,7 @@ type clientFlags struct {
 	server     string
 	serverFlag string // its name
 	timeout    time.Duration
-	json       bool
+	json       *bool
 }
 
 func (c *clientFlags) register(cmd *cobra.Command, name, what string) {
@@ -57,25 +54,22 @@ func (c *clientFlags) registerOther(cmd *cobra.Command) {
 	c.device.Register(f)
 	registerMPA(f, &c.device.MPA)
 	f.DurationVar(&c.timeout, "timeout", 10*time.Second, "how long connecting may take")
-	jsonFlag(cmd, &c.json)
+	c.json = jsonFlag(cmd)
 }
 
 // run connects, lets move transfer, and prints the outcome on stdout with --json, else on stderr.
 func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(context.Context,
 	*transfer.Client) (transfer.Summary, error)) error {
-	if err := c.device.Check(); err != nil {
-		return usageError{err}
-	}
 	if c.server == "" {
 		return usagef("--%s is missing: where does xwarp serve run?", c.serverFlag)
 	}
-	if err := c.patient(); err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
 	res := transferResult{document: document{1, cmd.Name()}, File: file, Remote: c.server}
 	err := c.transfer(cmd, g, &res, move)
 	res.OK = err == nil
-	if c.json {
+	if *c.json {
 		if err != nil {
 			res.Error = err.Error()
 		}
@@ -92,11 +86,11 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 	return err
 }
 
-func (c *clientFlags) patient() error {
+func (c *clientFlags) check() error {
 	if c.timeout <= 0 {
 		return usagef("--timeout %v is not positive", c.timeout)
 	}
-	return nil
+	return c.device.Check()
 }
 
 // refused asks what who sees a connection refused must ask.
@@ -111,9 +105,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 	move func(context.Context, *transfer.Client) (transfer.Summary, error)) error {
 	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort) (
 		err error) {
-		t := d.Transport()
-		res.Remote, res.Transport = remote.String(), t.Name
-		res.Interface, res.XDPMode, res.Daemon = t.Interface, t.XDPMode, t.Daemon
+		res.Remote, res.onTransport = remote.String(), transportOf(d)
 		client, err := c.dial(ctx, d, remote)
 		if err != nil {
 			return err
@@ -122,10 +114,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 		bar := newBar(cmd.ErrOrStderr())
 		defer bar.end()
 		client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
-		client.Waiting = func() {
-			plain.Fprintf(cmd.ErrOrStderr(), "%s: waiting for the server: others come first\n",
-				cmd.CommandPath())
-		}
+		client.Waiting = func() { say(cmd, "waiting for the server: others come first") }
 		s, err := move(ctx, client)
 		if err == nil {
 			res.fill(&s)
@@ -151,9 +140,7 @@ func (c *clientFlags) reach(cmd *cobra.Command, g *global,
 	defer closing(&err, d)
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
-	go transport.Watch(watch, d, func(text string) {
-		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
-	})
+	go transport.Watch(watch, d, func(text string) { say(cmd, "%s", text) })
 	return use(ctx, d, remote)
 }
 

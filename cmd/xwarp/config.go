@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -37,10 +36,10 @@ type configCheck struct {
 }
 
 type configValue struct {
-	Key    string `json:"key" doc:"name, such as daemon.socket or interface[0].name"`
-	Value  string `json:"value" doc:"as it is written in the file"`
-	Origin string `json:"origin" doc:"\"default\", the file, \"$\" and an environment variable, or the flag"`
-	Reload bool   `json:"reload" doc:"SIGHUP makes a running xwarpd read it again"`
+	Key    string        `json:"key" doc:"name, such as daemon.socket or interface[0].name"`
+	Value  string        `json:"value" doc:"as it is written in the file"`
+	Origin config.Origin `json:"origin" doc:"\"default\", the file, \"$\" and an environment variable, or the flag"`
+	Reload bool          `json:"reload" doc:"SIGHUP makes a running xwarpd read it again"`
 }
 
 // configFlags are those of the commands that read the configuration as xwarpd does.
@@ -74,28 +73,23 @@ prints, is the manual. A flag counts before the environment, the environment bef
 }
 
 func newConfigDefault() *cobra.Command {
-	asJSON := false
+	var asJSON *bool
 	cmd := &cobra.Command{
 		Use:     "default",
 		Short:   "Print the commented file with every key and its default",
 		Example: "  xwarp config default > " + config.DefaultPath,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asJSON {
-				return printJSON(cmd, configText{document: document{1, "config default"},
-					Text: config.Default})
-			}
-			_, err := fmt.Fprint(cmd.OutOrStdout(), config.Default)
-			return err
+			return printOne(cmd, *asJSON, configText{document{1, "config default"},
+				config.Default}, config.Default)
 		},
 	}
-	jsonFlag(cmd, &asJSON)
+	asJSON = jsonFlag(cmd)
 	return cmd
 }
 
 func newConfigCheck() *cobra.Command {
 	var f configFlags
-	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Read the configuration and say what is wrong with it",
@@ -105,7 +99,7 @@ func newConfigCheck() *cobra.Command {
 		Args:    noArgs,
 	}
 	f.register(cmd)
-	jsonFlag(cmd, &asJSON)
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := configCheck{document: document{1, "config check"}}
 		l, err := f.load()
@@ -116,7 +110,7 @@ func newConfigCheck() *cobra.Command {
 		if v.OK = err == nil; !v.OK {
 			v.Error = err.Error()
 		}
-		if asJSON {
+		if *asJSON {
 			return errors.Join(err, printJSON(cmd, v))
 		}
 		if err != nil {
@@ -131,7 +125,6 @@ func newConfigCheck() *cobra.Command {
 
 func newConfigShow() *cobra.Command {
 	var f configFlags
-	var origin, asJSON bool
 	cmd := &cobra.Command{
 		Use:     "show [KEY...]",
 		Short:   "Print the values that xwarpd would use",
@@ -139,8 +132,8 @@ func newConfigShow() *cobra.Command {
 		Example: "  xwarp config show --origin\n  xwarp config show limits mpa.markers",
 	}
 	f.register(cmd)
-	cmd.Flags().BoolVar(&origin, "origin", false, "say where each value comes from")
-	jsonFlag(cmd, &asJSON)
+	origin := cmd.Flags().Bool("origin", false, "say where each value comes from")
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		l, err := f.load()
 		if err != nil {
@@ -149,19 +142,18 @@ func newConfigShow() *cobra.Command {
 		info := configInfo{document: document{1, "config show"}, Path: l.Path}
 		for _, v := range l.Values() {
 			if wanted(v.Key, args) {
-				info.Keys = append(info.Keys, configValue{v.Key, v.Value, string(v.Origin),
-					v.Reload})
+				info.Keys = append(info.Keys, configValue(v))
 			}
 		}
 		if len(info.Keys) == 0 {
 			return usagef("there is no key %q (see: xwarp config default)", strings.Join(args, " "))
 		}
-		if asJSON {
+		if *asJSON {
 			return printJSON(cmd, info)
 		}
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 		for _, v := range info.Keys {
-			if origin {
+			if *origin {
 				plain.Fprintf(w, "%s\t%s\t%s\n", v.Key, v.Value, v.Origin)
 			} else {
 				plain.Fprintf(w, "%s\t%s\n", v.Key, v.Value)

@@ -37,12 +37,8 @@ gives the interfaces back and ends. Only who may open the operator's socket may 
 		if err != nil {
 			return err
 		}
-		if o.json {
-			return printJSON(cmd, confirmInfo{document: document{1, "confirm"}, State: r.State,
-				Left: r.Left})
-		}
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), confirmText(&r))
-		return err
+		return printOne(cmd, o.json, confirmInfo{document{1, "confirm"}, r.State, r.Left},
+			confirmText(&r)+"\n")
 	}
 	return cmd
 }

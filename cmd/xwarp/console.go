@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/plain"
+	"xwarp/engine/verbs"
 )
 
 // document begins every object that a command prints as JSON.
@@ -18,9 +19,37 @@ type document struct {
 	Command string `json:"command" doc:"what printed it"`
 }
 
+// onTransport is in the objects of commands that connect: over what.
+type onTransport struct {
+	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	Daemon    bool   `json:"daemon,omitempty" doc:"the device is xwarpd's"`
+	Interface string `json:"interface,omitempty" doc:"xdp: the interface"`
+	XDPMode   string `json:"xdp_mode,omitempty" doc:"xdp: \"native\" or \"generic\""`
+}
+
+func transportOf(d verbs.Device) onTransport {
+	t := d.Transport()
+	return onTransport{t.Name, t.Daemon, t.Interface, t.XDPMode}
+}
+
 // jsonFlag is --json of a command that prints one object.
-func jsonFlag(cmd *cobra.Command, on *bool) {
-	cmd.Flags().BoolVarP(on, "json", "j", false, "print one JSON object")
+func jsonFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().BoolP("json", "j", false, "print one JSON object")
+}
+
+// printOne prints a command's one object, as JSON or as text.
+func printOne(cmd *cobra.Command, asJSON bool, v any, text string) error {
+	if asJSON {
+		return printJSON(cmd, v)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	return err
+}
+
+// say writes a line that begins with the command to stderr.
+func say(cmd *cobra.Command, format string, args ...any) {
+	plain.Fprintf(cmd.ErrOrStderr(), "%s: "+format+"\n",
+		append([]any{cmd.CommandPath()}, args...)...)
 }
 
 // printJSON writes one object, indented, to the command's stdout.

@@ -21,10 +21,10 @@ import (
 // cpResult is what cp --json prints; the doc tags document its keys.
 type cpResult struct {
 	document
-	OK        bool     `json:"ok" doc:"every file is there"`
-	Error     string   `json:"error,omitempty" doc:"why not; absent when ok"`
-	Remote    string   `json:"remote" doc:"address and port of the server"`
-	Transport string   `json:"transport" doc:"\"xdp\" or \"kernel\""`
+	OK     bool   `json:"ok" doc:"every file is there"`
+	Error  string `json:"error,omitempty" doc:"why not; absent when ok"`
+	Remote string `json:"remote" doc:"address and port of the server"`
+	onTransport
 	Files     int      `json:"files" doc:"copied"`
 	Unchanged int      `json:"unchanged" doc:"files that were there already"`
 	Failed    int      `json:"failed" doc:"files that could not be copied; see notes"`
@@ -72,16 +72,13 @@ already; with --checksum one of the same SHA-256. What is cut off is gone on wit
 		if cfg.Connections < 1 || cfg.Connections > maxConnections {
 			return usagef("--connections %d is not in 1 to %d", cfg.Connections, maxConnections)
 		}
-		if err := c.device.Check(); err != nil {
-			return usageError{err}
-		}
-		if err := c.patient(); err != nil {
+		if err := c.check(); err != nil {
 			return err
 		}
 		res := cpResult{document: document{1, "cp"}, Remote: c.server, Notes: []string{}}
 		err = c.copy(cmd, g, &res, cfg, sources, dst, up)
 		res.OK = err == nil
-		if c.json {
+		if *c.json {
 			if err != nil {
 				res.Error = err.Error()
 			}
@@ -102,7 +99,7 @@ already; with --checksum one of the same SHA-256. What is cut off is gone on wit
 func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.Config,
 	sources []string, dst string, up bool) error {
 	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort) error {
-		res.Remote, res.Transport = remote.String(), d.Transport().Name
+		res.Remote, res.onTransport = remote.String(), transportOf(d)
 		bar := newBar(cmd.ErrOrStderr())
 		defer bar.end()
 		cfg.Dial = func(ctx context.Context) (*transfer.Client, error) {
@@ -119,7 +116,7 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 			defer mu.Unlock()
 			res.Notes = append(res.Notes, text)
 			bar.end()
-			plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
+			say(cmd, "%s", text)
 		}
 		run := cp.Down
 		if up {

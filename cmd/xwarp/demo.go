@@ -66,7 +66,7 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, asJSON bool) error {
 		return err
 	}
 	for _, w := range cfg.Warnings() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s\n", cmd.CommandPath(), w)
+		say(cmd, "warning: %s", w)
 	}
 	bar := newBar(cmd.ErrOrStderr())
 	cfg.Progress = bar.show

@@ -20,29 +20,18 @@ const defaultPort = rping.DefaultPort
 
 // which names the flags that say which interface is meant.
 func which(err error, address string) error {
-	var usage transport.UsageError
-	switch {
-	case errors.Is(err, transport.ErrWhich):
+	if errors.Is(err, transport.ErrWhich) {
 		return usagef("%w Name it with --interface, or an address of it with %s (see: ip -br addr)",
 			err, address)
-	case errors.As(err, &usage):
-		return usageError{err}
 	}
 	return err
 }
 
 // registerMPA adds what is asked of MPA, of every peer; without it that is the usual.
 func registerMPA(f *pflag.FlagSet, m *verbs.MPAConfig) {
-	not := func(v *bool, name, what string) {
-		f.BoolFunc(name, what+" (default true)", func(text string) error {
-			on, err := strconv.ParseBool(text)
-			*v = !on
-			return err
-		})
-	}
-	not(&m.NoMarkers, "markers", "ask the peer for MPA markers")
-	not(&m.NoCRC, "crc", "CRC32C in every FPDU; false: do without if the peer does too, as "+
-		"one must that neither makes nor checks it")
+	transport.Unless(f, &m.NoMarkers, "markers", "ask the peer for MPA markers")
+	transport.Unless(f, &m.NoCRC, "crc", "CRC32C in every FPDU; false: do without if the "+
+		"peer does too, as one must that neither makes nor checks it")
 }
 
 // splitPort separates "host", "host:port", ":port", "v6" and "[v6]:port".
@@ -89,7 +78,7 @@ func listenAddrs(s string) ([]netip.AddrPort, error) {
 	return []netip.AddrPort{netip.AddrPortFrom(a, port)}, nil
 }
 
-// resolve parses --to and --from, and looks a name up.
+// resolve parses --to and --from.
 func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
 	host, port, err := splitPort(s)
 	if err != nil {
@@ -99,6 +88,11 @@ func resolve(ctx context.Context, s string) (netip.AddrPort, error) {
 		return netip.AddrPort{},
 			usagef("%q does not say where: write host, host:port or [IPv6]:port", s)
 	}
+	return lookUp(ctx, host, port)
+}
+
+// lookUp returns where a host is, which is an address or a name.
+func lookUp(ctx context.Context, host string, port uint16) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return netip.AddrPortFrom(a, port), nil
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,7 @@ func newDoctor(*global) *cobra.Command {
 	var o doctor.Options
 	var queues string
 	var ports []uint
-	fix, undo, asJSON := false, false, false
+	fix, undo := false, false
 	state := ""
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -53,7 +52,7 @@ and go from the interface's Ethernet address to the same, so that the next switc
 	f.BoolVar(&fix, "fix", false, "put right what can be")
 	f.BoolVar(&undo, "undo", false, "take back what --fix did")
 	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
-	jsonFlag(cmd, &asJSON)
+	asJSON := jsonFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("fix", "undo")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if o.Queues, err = parseQueues(queues); err != nil {
@@ -84,7 +83,7 @@ and go from the interface's Ethernet address to the same, so that the next switc
 			v.Lines = append(v.Lines, lookRun()...)
 		}
 		v.Lines, v.Undone = present(v.Lines), present(v.Undone)
-		return finishDoctor(cmd, v, asJSON, undo)
+		return finishDoctor(cmd, v, *asJSON, undo)
 	}
 	return cmd
 }
@@ -113,19 +112,14 @@ func finishDoctor(cmd *cobra.Command, v doctorInfo, asJSON, undo bool) error {
 		bad += len(u.Error)
 	}
 	v.OK = bad == 0
-	var err error
-	if asJSON {
-		err = printJSON(cmd, v)
-	} else {
-		err = writeDoctor(cmd.OutOrStdout(), &v, undo)
-	}
+	err := printOne(cmd, asJSON, v, doctorText(&v, undo))
 	if err == nil && !v.OK {
 		err = fmt.Errorf("not everything is well: see the lines with fail or error")
 	}
 	return err
 }
 
-func writeDoctor(w io.Writer, v *doctorInfo, undo bool) error {
+func doctorText(v *doctorInfo, undo bool) string {
 	var b strings.Builder
 	for _, l := range v.Lines {
 		word := string(l.Status)
@@ -155,6 +149,5 @@ func writeDoctor(w io.Writer, v *doctorInfo, undo bool) error {
 	if undo && len(v.Undone) == 0 {
 		b.WriteString("nothing to undo\n")
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }

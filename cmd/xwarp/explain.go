@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,7 @@ type explanation struct {
 }
 
 func newExplain(*global) *cobra.Command {
-	list, asJSON := false, false
+	list := false
 	cmd := &cobra.Command{
 		Use:   "explain CODE",
 		Short: "Say what an error code means, what causes it and what to do",
@@ -38,7 +37,7 @@ func newExplain(*global) *cobra.Command {
   xwarp explain --list`,
 	}
 	cmd.Flags().BoolVar(&list, "list", false, "list all codes")
-	jsonFlag(cmd, &asJSON)
+	asJSON := jsonFlag(cmd)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if list == (len(args) > 0) {
 			return usagef("name one code, or --list")
@@ -47,10 +46,9 @@ func newExplain(*global) *cobra.Command {
 	}
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string,
 		cobra.ShellCompDirective) {
-		all := explain.All()
-		return each(all, func(e *explain.Entry) string {
+		return each(explain.All(), func(e *explain.Entry) string {
 			return e.Code + "\t" + e.Name
-		}), cobra.ShellCompDirectiveNoFileComp
+		}), noFiles
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		query := strings.Join(args, " ")
@@ -62,28 +60,17 @@ func newExplain(*global) *cobra.Command {
 			return usagef("%q is no code that is known here; xwarp explain --list shows them",
 				query)
 		}
-		switch {
-		case asJSON:
-			return printJSON(cmd, explanation{document: document{1, "explain"}, Query: query,
-				Entries: entries})
-		case list:
-			return listCodes(cmd.OutOrStdout(), entries)
+		text := listCodes(entries)
+		if !list {
+			text = strings.Join(each(entries, entryText), "\n")
 		}
-		for i := range entries {
-			if i > 0 {
-				fmt.Fprintln(cmd.OutOrStdout())
-			}
-			if err := writeEntry(cmd.OutOrStdout(), &entries[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printOne(cmd, *asJSON, explanation{document{1, "explain"}, query, entries}, text)
 	}
 	return cmd
 }
 
-// listCodes prints one line for each code, in groups.
-func listCodes(w io.Writer, entries []explain.Entry) error {
+// listCodes has one line for each code, in groups.
+func listCodes(entries []explain.Entry) string {
 	var b strings.Builder
 	var kind explain.Kind
 	for _, e := range entries {
@@ -96,14 +83,13 @@ func listCodes(w io.Writer, entries []explain.Entry) error {
 		}
 		fmt.Fprintf(&b, "  %-30s %s\n", e.Code, e.Name)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // explainWidth is where lines are broken.
 const explainWidth = 100
 
-func writeEntry(w io.Writer, e *explain.Entry) error {
+func entryText(e *explain.Entry) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", e.Kind, e.Code)
 	if e.Octets != "" {
@@ -111,13 +97,14 @@ func writeEntry(w io.Writer, e *explain.Entry) error {
 	}
 	fmt.Fprintf(&b, ": %s\n\n", e.Name)
 	wrap(&b, e.Meaning, "", "")
-	b.WriteString("\nUsual causes\n")
-	for _, c := range e.Causes {
-		wrap(&b, c, "  - ", "    ")
-	}
-	b.WriteString("\nWhat to do\n")
-	for _, r := range e.Remedy {
-		wrap(&b, r, "  - ", "    ")
+	for _, part := range []struct {
+		title string
+		items []string
+	}{{"Usual causes", e.Causes}, {"What to do", e.Remedy}} {
+		fmt.Fprintf(&b, "\n%s\n", part.title)
+		for _, item := range part.items {
+			wrap(&b, item, "  - ", "    ")
+		}
 	}
 	if e.Note != "" {
 		b.WriteByte('\n')
@@ -126,8 +113,7 @@ func writeEntry(w io.Writer, e *explain.Entry) error {
 	if e.Spec != "" {
 		fmt.Fprintf(&b, "\n%s\n", e.Spec)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return b.String()
 }
 
 // wrap writes text in lines of at most explainWidth, the first after head and the others after tail.

@@ -30,7 +30,7 @@ only the exit status says whether they are right. To a terminal they go with -o 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if output == "" || output == "-" {
 			switch {
-			case c.json:
+			case *c.json:
 				return usagef("--json and the octets cannot both go to stdout: name a file with -o")
 			case output == "" && isTerminal(cmd.OutOrStdout()):
 				return usagef("the octets are not for a terminal: name a file with -o, or pipe " +

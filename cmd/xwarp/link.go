@@ -42,7 +42,7 @@ type devRow struct {
 
 func newLink(*global) *cobra.Command {
 	return newPlace("link", "Show the daemon's ports and their network interfaces", "DEV/PORT",
-		func(s *control.Snapshot, only string) any {
+		func(s *control.Snapshot, only string) linkInfo {
 			v := linkInfo{document: document{1, "link"}, Links: []linkRow{}}
 			for i := range s.Devices {
 				if d := &s.Devices[i]; only == "" || only == d.Name {
@@ -50,12 +50,12 @@ func newLink(*global) *cobra.Command {
 				}
 			}
 			return v
-		}, func(w io.Writer, v any) error { return writeRows(w, v.(linkInfo).Links) })
+		}, func(v linkInfo) any { return v.Links })
 }
 
 func newDev(*global) *cobra.Command {
 	return newPlace("dev", "Show the daemon's devices", "DEV", func(s *control.Snapshot,
-		only string) any {
+		only string) devInfo {
 		v := devInfo{document: document{1, "dev"}, Devices: []devRow{}}
 		for i := range s.Devices {
 			if d := &s.Devices[i]; only == "" || only == d.Name {
@@ -64,12 +64,12 @@ func newDev(*global) *cobra.Command {
 			}
 		}
 		return v
-	}, func(w io.Writer, v any) error { return writeRows(w, v.(devInfo).Devices) })
+	}, func(v devInfo) any { return v.Devices })
 }
 
 // newPlace makes link and dev.
-func newPlace(name, short, arg string, rows func(*control.Snapshot, string) any,
-	text func(io.Writer, any) error) *cobra.Command {
+func newPlace[T any](name, short, arg string, make func(*control.Snapshot, string) T,
+	rows func(T) any) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand(name, &o)
 	cmd.Short, cmd.Long = short, short+", as rdma "+name+" of iproute2. A device is called as "+
@@ -79,21 +79,21 @@ func newPlace(name, short, arg string, rows func(*control.Snapshot, string) any,
 	show.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string,
 		cobra.ShellCompDirective) {
 		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
+			return nil, noFiles
 		}
-		return interfaces(), cobra.ShellCompDirectiveNoFileComp
+		return interfaces(), noFiles
 	}
 	run := func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return usagef("%q is one argument too many", args[1])
 		}
 		f := filters{device: slices.Concat(args, []string{""})[0]}
-		return o.show(cmd, func(s *control.Snapshot) (any, error) {
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (v T, err error) {
 			if err := f.resolve(s); err != nil {
-				return nil, err
+				return v, err
 			}
-			return rows(s, f.device), nil
-		}, text)
+			return make(s, f.device), nil
+		}, func(w io.Writer, v T) error { return writeRows(w, rows(v)) })
 	}
 	show.RunE, cmd.RunE = run, defaultShow(run)
 	return cmd

@@ -17,7 +17,7 @@ const asCommand = "XWARP_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
-		os.Exit(run())
+		main()
 	}
 	if socket, peer, ok := strings.Cut(os.Getenv(asProgram), " "); ok {
 		if err := runProgram(socket, peer); err != nil {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	testscript.Main(m, map[string]func(){"xwarp": func() { os.Exit(run()) }})
+	testscript.Main(m, map[string]func(){"xwarp": main})
 }
 
 func TestScripts(t *testing.T) {

@@ -41,25 +41,18 @@ also tells the daemon's events, all of them: connections in the words of RDMA_CM
 	o.register(cmd, false)
 	cmd.Flags().DurationVar(&o.watch, "interval", 500*time.Millisecond, "time between two looks")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if o.watch < shortestWatch {
-			return usagef("--interval is %v, but it is a time of at least %v between two looks",
-				o.watch, shortestWatch)
-		}
-		d, err := o.open(cmd)
-		if err != nil {
+		if err := o.checkWatch("interval"); err != nil {
 			return err
 		}
-		defer d.Close()
-		w := cmd.OutOrStdout()
 		var before map[string]change
 		drops := map[string]uint64{}
 		var seq uint64
-		return o.each(cmd.Context(), d, func(s *control.Snapshot) error {
+		return o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
 			now := objects(s)
 			list := append(compare(before, now), newDrops(s, drops, before == nil)...)
 			list = append(list, newEvents(s, &seq, before == nil)...)
 			before = now
-			return writeChanges(w, list, s.Time, o.json)
+			return writeChanges(cmd.OutOrStdout(), list, s.Time, o.json)
 		})
 	}
 	return cmd
@@ -172,17 +165,13 @@ func newEvents(s *control.Snapshot, seq *uint64, first bool) (list []change) {
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
 func writeChanges(w io.Writer, list []change, at time.Time, asJSON bool) error {
+	write := writeRow
+	if asJSON {
+		write = lineJSON
+	}
 	for _, c := range list {
-		if c.Time == "" {
-			c.Time = at.Format(timeFormat)
-		}
-		if asJSON {
-			if err := lineJSON(w, c); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := writeRow(w, c); err != nil {
+		c.Time = cmp.Or(c.Time, at.Format(timeFormat))
+		if err := write(w, c); err != nil {
 			return err
 		}
 	}

@@ -151,9 +151,8 @@ func onlyOn[T interface{ Place() string }](list []T, device string) []T {
 	return slices.DeleteFunc(list, func(v T) bool { return v.Place() != device })
 }
 
-// apply leaves the rows, to whose slice list points, that have the values asked for.
-func (f *filters) apply(list any) {
-	rows := reflect.ValueOf(list).Elem()
+// apply leaves the rows that have the values asked for.
+func (f *filters) apply(rows reflect.Value) {
 	n := 0
 	for i := range rows.Len() {
 		if f.match(rows.Index(i)) {
@@ -202,7 +201,7 @@ func walkRow(row reflect.Value, f func(name string, v reflect.Value, omitempty b
 
 // kindKeys are the keys of a kind's rows.
 func kindKeys(kind string) (keys []string) {
-	row := reflect.New(reflect.TypeOf((&resourceInfo{}).rows(kind)).Elem().Elem()).Elem()
+	row := reflect.Zero((&resourceInfo{}).rows(kind).Type().Elem())
 	walkRow(row, func(name string, _ reflect.Value, _ bool) { keys = append(keys, name) })
 	return keys
 }
@@ -212,9 +211,9 @@ func completeResource(_ *cobra.Command, args []string, _ string) ([]string,
 	kind := ""
 	switch {
 	case len(args) == 0:
-		return kinds, cobra.ShellCompDirectiveNoFileComp
+		return kinds, noFiles
 	case len(args)%2 == 0 && args[len(args)-1] != "link" && args[len(args)-1] != "dev":
-		return nil, cobra.ShellCompDirectiveNoFileComp // the value of a key
+		return nil, noFiles // the value of a key
 	default:
 		kind = prefixOf(kinds, args[0])
 	}
@@ -229,13 +228,13 @@ func completeResource(_ *cobra.Command, args []string, _ string) ([]string,
 func completeLink(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch {
 	case len(args)%2 == 0:
-		return []string{"link", "dev"}, cobra.ShellCompDirectiveNoFileComp
+		return []string{"link", "dev"}, noFiles
 	case args[len(args)-1] == "link":
 		return each(interfaces(), func(n *string) string {
 			return *n + "/1"
-		}), cobra.ShellCompDirectiveNoFileComp
+		}), noFiles
 	}
-	return interfaces(), cobra.ShellCompDirectiveNoFileComp
+	return interfaces(), noFiles
 }
 
 // interfaces are the names of this host's.

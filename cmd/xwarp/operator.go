@@ -47,20 +47,25 @@ func (o *operatorFlags) open(cmd *cobra.Command) (*client.Device, error) {
 		Operator: true})
 }
 
-// show prints what make turns snapshots into, once or until ctx is done.
-func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) (any, error),
-	text func(io.Writer, any) error) error {
-	if o.watch != 0 && o.watch < shortestWatch {
-		return usagef("--watch is %v, but it is a time of at least %v between two looks", o.watch,
-			shortestWatch)
+// checkWatch checks the time between two looks, which the flag says.
+func (o *operatorFlags) checkWatch(flag string) error {
+	if o.watch < shortestWatch {
+		return usagef("--%s must be at least %v between two looks, and is %v", flag, shortestWatch,
+			o.watch)
 	}
-	d, err := o.open(cmd)
-	if err != nil {
-		return err
+	return nil
+}
+
+// printSnapshots prints what make turns snapshots into, once or until ctx is done.
+func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
+	make func(*control.Snapshot) (T, error), text func(io.Writer, T) error) error {
+	if o.watch != 0 {
+		if err := o.checkWatch("watch"); err != nil {
+			return err
+		}
 	}
-	defer d.Close()
 	w := cmd.OutOrStdout()
-	return o.each(cmd.Context(), d, func(s *control.Snapshot) error {
+	return o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
 		v, err := make(s)
 		if err != nil {
 			return err
@@ -79,8 +84,13 @@ func (o *operatorFlags) show(cmd *cobra.Command, make func(*control.Snapshot) (a
 }
 
 // each calls f with snapshots: one, or one every o.watch until ctx is done.
-func (o *operatorFlags) each(ctx context.Context, d *client.Device,
+func (o *operatorFlags) each(ctx context.Context, cmd *cobra.Command,
 	f func(*control.Snapshot) error) error {
+	d, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
 	for {
 		s, err := d.Snapshot(ctx)
 		if ctx.Err() != nil && o.watch > 0 {

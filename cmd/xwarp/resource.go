@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"io"
+	"reflect"
 
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/view"
@@ -154,19 +154,18 @@ type peerRow struct {
 	Refused     uint64 `json:"refused" doc:"connections that were more than it may have"`
 }
 
-func writeResources(w io.Writer, v any) error {
-	r := v.(resourceInfo)
+func writeResources(w io.Writer, r resourceInfo) error {
 	if r.Objects != nil {
 		return writeRow(w, *r.Objects)
 	}
-	return cmp.Or(writeRows(w, r.QPs), writeRows(w, r.CMIDs), writeRows(w, r.CQs),
-		writeRows(w, r.SRQs), writeRows(w, r.MRs), writeRows(w, r.PDs), writeRows(w, r.Listeners),
-		writeRows(w, r.Sessions), writeRows(w, r.Users), writeRows(w, r.Peers))
+	return writeRows(w, r.rows(r.Kind).Interface())
 }
 
-func writeRows[T any](w io.Writer, rows []T) error {
-	for _, r := range rows {
-		if err := writeRow(w, r); err != nil {
+// writeRows prints a list of rows.
+func writeRows(w io.Writer, list any) error {
+	rows := reflect.ValueOf(list)
+	for i := range rows.Len() {
+		if err := writeRow(w, rows.Index(i).Interface()); err != nil {
 			return err
 		}
 	}

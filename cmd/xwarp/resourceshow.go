@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,11 +51,11 @@ A device is called as its interface, or xwarp and its number. Users other than t
 		default:
 			return usagef("%q is no kind of object; there are %v", args[0], kinds)
 		}
-		return o.show(cmd, func(s *control.Snapshot) (any, error) {
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (v resourceInfo, err error) {
 			if err := f.resolve(s); err != nil {
-				return nil, err
+				return v, err
 			}
-			v := makeResources(s, kind)
+			v = makeResources(s, kind)
 			if kind != "" {
 				f.apply(v.rows(kind))
 			}
@@ -66,14 +67,14 @@ A device is called as its interface, or xwarp and its number. Users other than t
 	return cmd
 }
 
-// rows returns a pointer to the list of a kind.
-func (v *resourceInfo) rows(kind string) any {
-	return map[string]any{
-		"qp": &v.QPs, "cm_id": &v.CMIDs, "cq": &v.CQs, "srq": &v.SRQs,
-		"mr": &v.MRs, "pd": &v.PDs,
-		"listener": &v.Listeners, "session": &v.Sessions,
-		"user": &v.Users, "peer": &v.Peers,
-	}[kind]
+// rows returns the list of a kind, whose key in JSON is the kind's name.
+func (v *resourceInfo) rows(kind string) (list reflect.Value) {
+	walkRow(reflect.ValueOf(v).Elem(), func(name string, field reflect.Value, _ bool) {
+		if name == kind {
+			list = field
+		}
+	})
+	return list
 }
 
 func makeResources(s *control.Snapshot, kind string) resourceInfo {

@@ -11,23 +11,27 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/bench/demo"
+	"xwarp/cmd/program"
 	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
 )
 
 // Exit statuses.
 const (
-	exitOK     = 0
+	exitOK     = program.ExitOK
 	exitFailed = 1
-	exitUsage  = 2
+	exitUsage  = program.ExitUsage
 )
 
 // usageError is about what was typed, not about what happened.
-type usageError struct{ error }
+type usageError = transport.UsageError
 
-func (e usageError) Unwrap() error { return e.error }
+// noFiles has the shell complete no names of files.
+const noFiles = cobra.ShellCompDirectiveNoFileComp
 
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+func usagef(format string, args ...any) error {
+	return usageError{Err: fmt.Errorf(format, args...)}
+}
 
 // execute runs one command line and returns its exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -101,12 +105,11 @@ Everything else on the interface stays with the host's kernel. Most commands nee
 	}
 	cobra.EnablePrefixMatching = true // as iproute2 has it: res sh
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{Err: err} })
 	root.PersistentFlags().BoolVarP(&g.verbose, "verbose", "v", false,
 		"log connection events to stderr")
 	root.PersistentFlags().BoolP("json", "j", false, "print JSON")
-	v := buildVersion()
-	root.Version = v.text()
+	root.Version = program.Version("xwarp")
 	root.SetVersionTemplate("{{.Version}}")
 	root.Flags().BoolP("version", "V", false, "print what this binary was built from")
 	for _, c := range commands {
@@ -153,7 +156,7 @@ func completeFlags(cmd *cobra.Command) {
 			continue
 		}
 		complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return values(), cobra.ShellCompDirectiveNoFileComp
+			return values(), noFiles
 		}
 		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
 			panic(err) // a command has it already

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -19,27 +18,25 @@ import (
 // rpingResult is what rping --json prints for each connection.
 type rpingResult struct {
 	document
-	Role      string  `json:"role" doc:"\"client\" or \"server\""`
-	OK        bool    `json:"ok" doc:"false: see error"`
-	Error     string  `json:"error,omitempty" doc:"why not"`
-	Transport string  `json:"transport" doc:"\"xdp\" or \"kernel\""`
-	Daemon    bool    `json:"daemon,omitempty" doc:"the device is xwarpd's"`
-	Interface string  `json:"interface,omitempty" doc:"xdp: the interface"`
-	Micros    float64 `json:"microseconds" doc:"of one iteration"`
+	Role  string `json:"role" doc:"\"client\" or \"server\""`
+	OK    bool   `json:"ok" doc:"false: see error"`
+	Error string `json:"error,omitempty" doc:"why not"`
+	onTransport
+	Micros float64 `json:"microseconds" doc:"of one iteration"`
 	rping.Result
 }
 
 type rpingFlags struct {
-	device                 transport.Flags
-	server, client         bool
-	address, source        string
-	port                   uint16
-	size                   size
-	verbose, debug         bool
-	persistent, ownQP      bool
-	noMarkers, noCRC, json bool
-	timeout                time.Duration
-	cfg                    rping.Config
+	device            transport.Flags
+	server, client    bool
+	address, source   string
+	port              uint16
+	size              size
+	verbose, debug    bool
+	persistent, ownQP bool
+	json              bool
+	timeout           time.Duration
+	cfg               rping.Config
 }
 
 func newRping(g *global) *cobra.Command {
@@ -79,8 +76,8 @@ a client that does.`,
 	f.BoolVarP(&r.persistent, "persistent", "P", false,
 		"server: serve any number of clients, until SIGINT or SIGTERM")
 	r.device.Register(f)
-	f.BoolVar(&r.noMarkers, "no-markers", false, "do not ask for MPA markers")
-	f.BoolVar(&r.noCRC, "no-crc", false, "do without CRC if the peer does too")
+	f.BoolVar(&r.device.MPA.NoMarkers, "no-markers", false, "do not ask for MPA markers")
+	f.BoolVar(&r.device.MPA.NoCRC, "no-crc", false, "do without CRC if the peer does too")
 	f.DurationVar(&r.cfg.ConnectTimeout, "connect-timeout", 10*time.Second,
 		"client: how long connecting may take")
 	f.DurationVar(&r.timeout, "timeout", 0, "give up after this long (default: never)")
@@ -97,7 +94,7 @@ func (r *rpingFlags) check() error {
 	}
 	var bad rping.ErrConfig
 	if err := r.cfg.Complete(); errors.As(err, &bad) {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	switch {
 	case r.client && r.address == "":
@@ -109,10 +106,7 @@ func (r *rpingFlags) check() error {
 	case r.server && r.source != "":
 		return usagef("-I is for the client; a server listens on -a")
 	}
-	if err := r.device.Check(); err != nil {
-		return usageError{err}
-	}
-	return nil
+	return r.device.Check()
 }
 
 func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
@@ -130,7 +124,7 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	if err != nil {
 		return err
 	}
-	r.cfg.Conn.MPA = &verbs.MPAConfig{NoMarkers: r.noMarkers, NoCRC: r.noCRC}
+	r.cfg.Conn.MPA = &r.device.MPA
 	if r.source != "" {
 		a, err := netip.ParseAddr(r.source)
 		if err != nil {
@@ -168,7 +162,7 @@ func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev verbs.De
 	}
 	defer l.Close()
 	if !r.json {
-		plain.Fprintf(cmd.ErrOrStderr(), "%s: listening on %v\n", cmd.CommandPath(), l.Addr())
+		say(cmd, "listening on %v", l.Addr())
 	}
 	if !r.persistent {
 		res, err := rping.Serve(ctx, dev, l, r.cfg)
@@ -176,7 +170,7 @@ func (r *rpingFlags) serve(ctx context.Context, cmd *cobra.Command, dev verbs.De
 	}
 	return rping.ServeAll(ctx, dev, l, r.cfg, func(res rping.Result, err error) {
 		if err != nil {
-			plain.Fprintf(cmd.ErrOrStderr(), "%s: %v: %v\n", cmd.CommandPath(), res.Remote, err)
+			say(cmd, "%v: %v", res.Remote, err)
 		}
 		r.report(cmd, dev, res, err)
 	})
@@ -187,14 +181,7 @@ func (r *rpingFlags) peer(ctx context.Context) (netip.AddrPort, error) {
 	if r.address == "" {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), r.port), nil
 	}
-	if a, err := netip.ParseAddr(r.address); err == nil {
-		return netip.AddrPortFrom(a, r.port), nil
-	}
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", r.address)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	return netip.AddrPortFrom(addrs[0].Unmap(), r.port), nil
+	return lookUp(ctx, r.address, r.port)
 }
 
 // prints sets what is printed during the iterations. The words are rping's.
@@ -218,7 +205,6 @@ func (r *rpingFlags) prints(cmd *cobra.Command) {
 // report says what one connection did.
 func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Result,
 	err error) error {
-	t := dev.Transport()
 	if !r.json {
 		if res.Iterations == 0 {
 			return nil
@@ -232,9 +218,9 @@ func (r *rpingFlags) report(cmd *cobra.Command, dev verbs.Device, res rping.Resu
 		return err
 	}
 	o := rpingResult{
-		document: document{1, "rping"}, Role: "client", OK: err == nil, Transport: t.Name,
-		Interface: t.Interface, Daemon: t.Daemon,
-		Micros: float64(res.Latency()) / float64(time.Microsecond), Result: res,
+		document: document{1, "rping"}, Role: "client", OK: err == nil,
+		onTransport: transportOf(dev),
+		Micros:      float64(res.Latency()) / float64(time.Microsecond), Result: res,
 	}
 	if r.server {
 		o.Role = "server"

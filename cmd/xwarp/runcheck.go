@@ -37,17 +37,14 @@ func lookLibrary(path string, err error) doctor.Line {
 		return l
 	}
 	v, err := libraryVersion(path)
-	switch {
-	case err != nil:
-		l.Status, l.What = doctor.Fail, err.Error()
-	case v != control.Version:
-		l.Status = doctor.Fail
-		l.What = fmt.Sprintf("%s speaks version %d of the control protocol, and this xwarp %d",
-			path, v, control.Version)
-	default:
+	if err != nil {
+		l.What = fmt.Sprintf("%s: %v", path, err)
+	} else {
 		l.What = fmt.Sprintf("%s speaks version %d of the control protocol", path, v)
 	}
-	if l.Status == doctor.Fail {
+	if v != control.Version {
+		l.Status = doctor.Fail
+		l.What += fmt.Sprintf("; this xwarp speaks %d", control.Version)
 		l.Remedy = "install xwarp and its library from one package, or: make build"
 	}
 	return l
@@ -57,12 +54,12 @@ func lookLibrary(path string, err error) doctor.Line {
 func libraryVersion(path string) (uint32, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		return 0, err
 	}
 	defer f.Close()
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", path, err)
+		return 0, err
 	}
 	for _, s := range symbols {
 		if s.Name != versionSymbol || int(s.Section) >= len(f.Sections) {
@@ -71,12 +68,12 @@ func libraryVersion(path string) (uint32, error) {
 		at := f.Sections[s.Section]
 		var b [4]byte
 		if _, err := at.ReadAt(b[:], int64(s.Value-at.Addr)); err != nil {
-			return 0, fmt.Errorf("%s: %w", path, err)
+			return 0, err
 		}
 		return f.ByteOrder.Uint32(b[:]), nil
 	}
-	return 0, fmt.Errorf("%s does not say which version it speaks: it is an old one, or none of xwarp's",
-		path)
+	return 0, errors.New("it does not say which version it speaks: it is an old one, or none of " +
+		"xwarp's")
 }
 
 func lookDaemon(path string) doctor.Line {

@@ -89,7 +89,7 @@ serve runs until SIGINT or SIGTERM.`,
 			return err
 		}
 		if err := dev.Check(); err != nil {
-			return usageError{err}
+			return err
 		}
 		if err := what.check(); err != nil {
 			return err
@@ -149,9 +149,7 @@ func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*trans
 func serve(cmd *cobra.Command, servers []*transfer.Server, d verbs.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	go transport.Watch(ctx, d, func(text string) {
-		plain.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", cmd.CommandPath(), text)
-	})
+	go transport.Watch(ctx, d, func(text string) { say(cmd, "%s", text) })
 	errs := make(chan error, len(servers))
 	for _, s := range servers {
 		go func() {
@@ -171,8 +169,8 @@ func tellLost(cmd *cobra.Command, r *transfer.Region) {
 	select {
 	case <-cmd.Context().Done():
 	case <-r.Failed():
-		plain.Fprintf(cmd.ErrOrStderr(), "%s: the region failed, and new clients are rejected: %v "+
-			"(when its cause is gone, start serve again)\n", cmd.CommandPath(), r.Err())
+		say(cmd, "the region failed, and new clients are rejected: %v (when its cause is gone, "+
+			"start serve again)", r.Err())
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -10,7 +11,8 @@ import (
 // size is a flag of a number of octets with a unit: 64MiB, 1GiB, 1500, 10MB.
 type size int64
 
-// units, longest first where one ends with another. A letter alone is a power of 1024, as with dd and fio.
+// units, longest first where one ends with another, and the powers of 1024 first of all. A letter alone is one of them,
+// as with dd and fio.
 var units = []struct {
 	name string
 	n    int64
@@ -41,10 +43,7 @@ func (s *size) Set(text string) error {
 // String implements pflag.Value: the largest unit that divides the number.
 func (s *size) String() string {
 	n := int64(*s)
-	for _, u := range []struct {
-		name string
-		n    int64
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+	for _, u := range slices.Backward(units[:4]) {
 		if n >= u.n && n%u.n == 0 {
 			return strconv.FormatInt(n/u.n, 10) + u.name
 		}

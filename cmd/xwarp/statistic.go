@@ -52,7 +52,7 @@ func newStatistic(*global) *cobra.Command {
 		if err := f.parse(args, nil); err != nil {
 			return err
 		}
-		return o.show(cmd, func(s *control.Snapshot) (any, error) {
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (statisticInfo, error) {
 			err := f.resolve(s)
 			v := makeStatistics(s, conns)
 			if f.device != "" {
@@ -61,7 +61,7 @@ func newStatistic(*global) *cobra.Command {
 				})
 			}
 			return v, err
-		}, func(w io.Writer, v any) error { return writeStatistics(w, v.(statisticInfo), all) })
+		}, func(w io.Writer, v statisticInfo) error { return writeStatistics(w, v, all) })
 	}
 	show.RunE, cmd.RunE = run, defaultShow(run)
 	return cmd
@@ -69,8 +69,9 @@ func newStatistic(*global) *cobra.Command {
 
 func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 	v := statisticInfo{document: document{2, "statistic"}, Statistics: []statisticRow{}}
-	add := func(r statisticRow) {
-		if r.Counters != nil {
+	add := func(r statisticRow, part string, counters map[string]uint64) {
+		if counters != nil {
+			r.Part, r.Counters = part, counters
 			v.Statistics = append(v.Statistics, r)
 		}
 	}
@@ -78,18 +79,19 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		index[d.Name] = i
-		link := onLink{i, d.Name, 1}
-		add(statisticRow{onLink: link, Part: "steering", Counters: d.Steering})
+		row := statisticRow{onLink: onLink{i, d.Name, 1}}
+		add(row, "steering", d.Steering)
 		for _, w := range d.Workers {
-			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "stack", Counters: w.Stack})
-			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "listen", Counters: w.Listen})
-			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "ring", Counters: w.Ring})
-			add(statisticRow{onLink: link, Queue: &w.Queue, Part: "live", Counters: w.Live})
+			queue := statisticRow{onLink: row.onLink, Queue: &w.Queue}
+			add(queue, "stack", w.Stack)
+			add(queue, "listen", w.Listen)
+			add(queue, "ring", w.Ring)
+			add(queue, "live", w.Live)
 		}
 		if t := d.Totals; t != nil {
-			add(statisticRow{onLink: link, Part: "rdma", Counters: t.RDMA})
-			add(statisticRow{onLink: link, Part: "mpa", Counters: t.MPA})
-			add(statisticRow{onLink: link, Part: "tcp", Counters: t.TCP})
+			add(row, "rdma", t.RDMA)
+			add(row, "mpa", t.MPA)
+			add(row, "tcp", t.TCP)
 		}
 	}
 	if !conns {
@@ -99,12 +101,9 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 		q := &s.QPs[i]
 		r := statisticRow{onLink: onLink{index[q.Device], q.Device, 1}, QP: q.Handle,
 			Session: q.Session, Export: q.Export, Remote: view.Address(q.Remote)}
-		r.Part, r.Counters = "rdma", q.Counters
-		add(r)
-		r.Part, r.Counters = "mpa", q.MPA
-		add(r)
-		r.Part, r.Counters = "tcp", q.TCP
-		add(r)
+		add(r, "rdma", q.Counters)
+		add(r, "mpa", q.MPA)
+		add(r, "tcp", q.TCP)
 	}
 	return v
 }

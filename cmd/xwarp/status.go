@@ -24,15 +24,14 @@ func newStatus(*global) *cobra.Command {
 	}
 	o.register(cmd, true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return o.show(cmd, func(s *control.Snapshot) (any, error) {
+		return printSnapshots(cmd, &o, func(s *control.Snapshot) (view.Status, error) {
 			return view.MakeStatus(s), nil
 		}, writeStatus)
 	}
 	return cmd
 }
 
-func writeStatus(w io.Writer, v any) error {
-	s := v.(view.Status)
+func writeStatus(w io.Writer, s view.Status) error {
 	plain.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid,
 		time.Duration(s.Uptime*float64(time.Second)).Round(time.Second))
 	if s.Unconfirmed > 0 {

@@ -27,15 +27,12 @@ frames dropped by cause. End it with q or Ctrl-C.`,
 	cmd.Flags().DurationVar(&o.watch, "interval", time.Second, "time between two views")
 	cmd.Flags().IntVarP(&views, "count", "n", 0, "end after so many views")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if o.watch < shortestWatch || views < 0 {
-			return usagef("--interval must be at least %v and --count not below 0", shortestWatch)
-		}
-		d, err := o.open(cmd)
-		if err != nil {
+		if err := o.checkWatch("interval"); err != nil {
 			return err
 		}
-		defer d.Close()
-		w := cmd.OutOrStdout()
+		if views < 0 {
+			return usagef("--count is %d, but it is not below 0", views)
+		}
 		ctx, restore, err := quitKey(cmd.Context(), cmd.InOrStdin())
 		if err != nil {
 			return err
@@ -43,7 +40,7 @@ frames dropped by cause. End it with q or Ctrl-C.`,
 		defer restore()
 		var before *control.Snapshot
 		shown := 0
-		err = o.each(ctx, d, func(s *control.Snapshot) error {
+		err = o.each(ctx, cmd, func(s *control.Snapshot) error {
 			if before == nil {
 				before = s
 				return nil
@@ -51,7 +48,7 @@ frames dropped by cause. End it with q or Ctrl-C.`,
 			v := view.MakeTop(before, s)
 			before = s
 			shown++
-			err := writeView(w, v, o.json)
+			err := writeView(cmd.OutOrStdout(), &v, o.json)
 			if err == nil && shown == views {
 				return io.EOF
 			}
@@ -65,14 +62,14 @@ frames dropped by cause. End it with q or Ctrl-C.`,
 	return cmd
 }
 
-func writeView(w io.Writer, v view.Top, asJSON bool) error {
+func writeView(w io.Writer, v *view.Top, asJSON bool) error {
 	if asJSON {
 		return lineJSON(w, v)
 	}
 	if isTerminal(w) {
 		fmt.Fprint(w, clearScreen)
 	}
-	return writeTop(w, &v)
+	return writeTop(w, v)
 }
 
 // topRows bounds the connections that are shown as text: a screen.

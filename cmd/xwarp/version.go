@@ -1,11 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"xwarp/cmd/program"
 	"xwarp/engine/version"
 )
 
@@ -28,27 +28,16 @@ func buildVersion() versionInfo {
 	}
 }
 
-// text is the line for people.
-func (v *versionInfo) text() string {
-	return fmt.Sprintf("xwarp %s, %s, %s\n", v.Version, v.Go, v.Platform)
-}
-
 func newVersion(*global) *cobra.Command {
-	asJSON := false
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print what this binary was built from",
 		Example: "  xwarp version\n  xwarp version --json",
 		Args:    noArgs,
 	}
-	jsonFlag(cmd, &asJSON)
+	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		v := buildVersion()
-		if asJSON {
-			return printJSON(cmd, v)
-		}
-		_, err := fmt.Fprint(cmd.OutOrStdout(), v.text())
-		return err
+		return printOne(cmd, *asJSON, buildVersion(), program.Version("xwarp"))
 	}
 	return cmd
 }

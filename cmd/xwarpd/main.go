@@ -11,14 +11,13 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime"
-	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"xwarp/cmd/program"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/plain"
@@ -30,57 +29,31 @@ const hangUp = syscall.SIGHUP
 
 // Exit statuses. systemd does not restart the daemon after a wrong configuration, and not when nobody confirmed it.
 const (
-	exitOK          = 0
+	exitOK          = program.ExitOK
 	exitFailed      = 1
-	exitUsage       = 2
+	exitUsage       = program.ExitUsage
 	exitRestart     = 69 // EX_UNAVAILABLE: a new process has to open a device
 	exitUnconfirmed = 75 // EX_TEMPFAIL of sysexits.h
 	exitConfig      = 78 // EX_CONFIG
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // the second signal ends it at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// settings collects --set.
-type settings []string
-
-func (s *settings) String() string     { return strings.Join(*s, " ") }
-func (s *settings) Set(v string) error { *s = append(*s, v); return nil }
+func main() { program.Main(run) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var src config.Source
-	var set settings
 	f := flag.NewFlagSet("xwarpd", flag.ContinueOnError)
-	f.SetOutput(stderr)
 	f.StringVar(&src.Path, "config", os.Getenv("XWARP_CONFIG"), "configuration `file` ["+
 		config.DefaultPath+"]")
-	f.Var(&set, "set", "set a `key=value` of the configuration; may be repeated")
+	f.Func("set", "set a `key=value` of the configuration; may be repeated", func(v string) error {
+		src.Set = append(src.Set, v)
+		return nil
+	})
 	check := f.Bool("check", false, "read the configuration and end")
-	show := f.Bool("version", false, "print the version and end")
-	f.Usage = func() {
-		fmt.Fprintf(stderr, "xwarpd serves iWARP on network interfaces. Its configuration: xwarp "+
-			"config default\n\n")
-		f.PrintDefaults()
+	if status, done := program.Parse(f, "xwarpd serves iWARP on network interfaces. Its "+
+		"configuration: xwarp config default", args, stdout, stderr); done {
+		return status
 	}
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return exitOK
-		}
-		return exitUsage
-	}
-	if f.NArg() > 0 {
-		fmt.Fprintf(stderr, "xwarpd: %q is one argument too many\n", f.Arg(0))
-		return exitUsage
-	}
-	if *show {
-		fmt.Fprintf(stdout, "xwarpd %s, %s, %s/%s\n", version.Get().Version, runtime.Version(),
-			runtime.GOOS, runtime.GOARCH)
-		return exitOK
-	}
-	src.Env, src.Set = os.LookupEnv, set
+	src.Env = os.LookupEnv
 	cfg, err := config.Load(src)
 	if err == nil {
 		err = cfg.Serves()

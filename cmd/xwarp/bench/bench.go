@@ -2,11 +2,10 @@
 package bench
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,32 +75,22 @@ func runner(version string) (r process.Runner, end func(), err error) {
 	return process.Runner{CPUs: cpus, Env: endpoint.Platform(version)}, end, err
 }
 
-// clockwork shows that something goes on while f runs.
-func clockwork(ctx context.Context, s *status, what string, f func() error) error {
-	if !s.on {
-		return f()
-	}
-	start, quit := time.Now(), make(chan struct{})
-	idle := make(chan struct{})
-	go func() {
-		defer close(idle)
-		t := time.NewTicker(time.Second / 4)
-		defer t.Stop()
-		for i := 0; ; i++ {
+// clockwork shows how long f takes while it runs.
+func clockwork(s *status, what string, f func() error) error {
+	start, done := time.Now(), make(chan struct{})
+	var shown sync.WaitGroup
+	shown.Go(func() {
+		defer s.end()
+		for tick := time.Tick(time.Second); ; {
 			select {
-			case <-quit:
-				s.end()
+			case <-done:
 				return
-			case <-ctx.Done():
-				<-quit
-				return
-			case <-t.C:
-				s.show("%s %.0f s %s", what, time.Since(start).Seconds(), strings.Repeat(".", i%4))
+			case <-tick:
+				s.show("%s %.0f s", what, time.Since(start).Seconds())
 			}
 		}
-	}()
-	err := f()
-	close(quit)
-	<-idle
-	return err
+	})
+	defer shown.Wait()
+	defer close(done)
+	return f()
 }

@@ -14,9 +14,9 @@ import (
 
 // newLocal measures one spec between two namespaces of this machine: for profiles and for trying changes.
 func newLocal(version string) *cobra.Command {
-	s := endpoint.Spec{Mode: endpoint.Bandwidth}
+	var s endpoint.Spec
 	var mtu, rounds int
-	var peer, verb, mode, profile string
+	var profile string
 	var ipv6, offloads bool
 	c := &cobra.Command{
 		Use:   "local",
@@ -26,10 +26,11 @@ func newLocal(version string) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVar(&peer, "peer", string(endpoint.XDP),
+	f.StringVar((*string)(&s.Peer), "peer", string(endpoint.XDP),
 		"xdp, kernel (MPA over kernel TCP), tcp, raw or asavie")
-	f.StringVar(&verb, "verb", string(endpoint.Write), "write, read, send or write_send")
-	f.StringVar(&mode, "mode", string(endpoint.Bandwidth), "bw, lat or connect")
+	f.StringVar((*string)(&s.Verb), "verb", string(endpoint.Write),
+		"write, read, send or write_send")
+	f.StringVar((*string)(&s.Mode), "mode", string(endpoint.Bandwidth), "bw, lat or connect")
 	f.IntVar(&s.Size, "size", 0, "octets of a message; of raw frames, of the IP packet")
 	f.IntVar(&s.Depth, "depth", 0, "messages under way")
 	f.IntVar(&s.Conns, "qps", 1, "connections")
@@ -56,8 +57,7 @@ func newLocal(version string) *cobra.Command {
 	f.StringVar(&profile, "cpuprofile", "", "write CPU profiles of both ends to "+
 		"`NAME`-client.pprof and NAME-server.pprof")
 	c.RunE = func(cmd *cobra.Command, _ []string) (err error) {
-		s.Peer, s.Verb, s.Mode, s.Warmup = endpoint.Peer(peer), endpoint.Verb(verb),
-			endpoint.Mode(mode), s.Duration/10
+		s.Warmup = s.Duration / 10
 		if err := s.Complete(); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,16 +103,12 @@ func commandLine(cmd *cobra.Command) string {
 	return s
 }
 
-func choose(all []matrix.Case, only string) (out []matrix.Case) {
-	for _, c := range all {
-		for p := range strings.SplitSeq(only, ",") {
-			if strings.HasPrefix(c.Name, p) {
-				out = append(out, c)
-				break
-			}
-		}
-	}
-	return out
+func choose(all []matrix.Case, only string) []matrix.Case {
+	return slices.DeleteFunc(slices.Clone(all), func(c matrix.Case) bool {
+		return !slices.ContainsFunc(strings.Split(only, ","), func(p string) bool {
+			return strings.HasPrefix(c.Name, p)
+		})
+	})
 }
 
 func names(all []matrix.Case) (n []string) {

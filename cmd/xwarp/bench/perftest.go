@@ -32,9 +32,6 @@ type testFlags struct {
 	device  transport.Flags
 	choice  transport.Choice // of the measurement under way
 	json    bool
-	markers bool
-	crc     bool
-	sleep   bool
 	ignored []string // flags without effect
 	// perftest's, in ignored.go
 	kind      string
@@ -145,10 +142,10 @@ func (t *testFlags) register(c *cobra.Command) {
 	f.StringVar((*string)(&s.Transmit), "tx", "", "how this end's segments leave with xdp: xdp, "+
 		"packet-gso (segmentation offload), xdp-live (XDP live frames), or auto")
 	f.IntVar(&t.cpu, "cpu", -1, "processor of the worker (default: any)")
-	f.BoolVar(&t.sleep, "sleep", false, "let an idle worker sleep instead of spinning")
+	f.BoolVar(&s.Sleep, "sleep", false, "let an idle worker sleep instead of spinning")
 	f.BoolVar(&s.Collect, "gc", false, "leave Go's garbage collector on, as programs have it")
-	f.BoolVar(&t.markers, "markers", true, "ask the peer for MPA markers")
-	f.BoolVar(&t.crc, "crc", true, "CRC32C in every FPDU; off when both ends say so")
+	transport.Unless(f, &s.NoMarkers, "markers", "ask the peer for MPA markers")
+	transport.Unless(f, &s.NoCRC, "crc", "CRC32C in every FPDU; off when both ends say so")
 	f.BoolVarP(&t.json, "json", "j", false, "print one JSON object, with perftest's keys")
 	t.ignored = registerIgnored(f)
 	f.Lookup("CPU-freq").NoOptDefVal = "true"
@@ -165,7 +162,6 @@ func (t *testFlags) check() error {
 	if err := t.checkMeaning(); err != nil {
 		return err
 	}
-	s.NoMarkers, s.NoCRC, s.Sleep = !t.markers, !t.crc, t.sleep
 	if t.seconds > 0 {
 		s.Iterations, s.Duration, s.Warmup = 0, time.Duration(t.seconds)*time.Second,
 			cmp.Or(s.Warmup, warmup)
@@ -288,7 +284,7 @@ func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
 		s := t.spec
 		s.Size = n
 		var rep *endpoint.Report
-		err = clockwork(ctx, line, fmt.Sprintf("%d octets", n), func() (err error) {
+		err = clockwork(line, fmt.Sprintf("%d octets", n), func() (err error) {
 			rep, err = endpoint.Run(ctx, c, place, env, s, len(sizes)-1-i)
 			return err
 		})

@@ -121,11 +121,11 @@ func (q *queue) share(j *job) {
 	q.mu.Unlock()
 }
 
-// last reports whether the caller is the only one at work on j.
-func (q *queue) last(j *job) bool {
+// whole reports whether the caller is the only one at work on j, of which nothing failed.
+func (q *queue) whole(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return j.users == 1
+	return j.users == 1 && !j.failed
 }
 
 // left ends one worker's part in j, and reports whether it was the last one, and whether j went well.
@@ -168,10 +168,4 @@ func (q *queue) unchanged(j *job) {
 	defer q.mu.Unlock()
 	q.result.Unchanged++
 	q.progress(int64(j.attr.Length))
-}
-
-func (q *queue) hasFailed(j *job) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return j.failed
 }

@@ -110,11 +110,11 @@ func (w *worker) pieces(ctx context.Context, j *job, f *transfer.RemoteFile) err
 
 // close ends one worker's part; the last one gives the file its name. f is nil when it could not be opened.
 func (w *worker) close(ctx context.Context, j *job, f *transfer.RemoteFile) error {
-	var err error
-	if err = j.unchanged(); err != nil {
+	err := j.unchanged()
+	if err != nil {
 		w.fail(j, err)
 	}
-	whole := w.last(j) && !w.hasFailed(j)
+	whole := w.whole(j)
 	if f != nil && !w.c.Over() {
 		if err = f.Close(ctx, whole); err != nil {
 			w.fail(j, err)

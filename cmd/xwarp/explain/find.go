@@ -22,22 +22,13 @@ func Find(query string) []Entry {
 		return nil
 	}
 	low := strings.ToLower(strings.TrimPrefix(q, "tcp: "))
-	if e := bySlashes(low); e != nil {
-		return e
+	for _, by := range []func(string) []Entry{bySlashes, byName, byMessage, byNumber, byOctets,
+		byWords} {
+		if e := by(low); len(e) > 0 {
+			return e
+		}
 	}
-	if e := byName(low); e != nil {
-		return e
-	}
-	if e := byMessage(low); e != nil {
-		return e
-	}
-	if e := byNumber(low); e != nil {
-		return e
-	}
-	if e := byOctets(low); e != nil {
-		return e
-	}
-	return byWords(low)
+	return nil
 }
 
 func bySlashes(q string) []Entry {

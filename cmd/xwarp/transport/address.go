@@ -9,10 +9,12 @@ import (
 )
 
 // UsageError is what the user can say in another way.
-type UsageError struct{ error }
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the error.
-func (e UsageError) Unwrap() error { return e.error }
+func (e UsageError) Unwrap() error { return e.Err }
 
 // To returns the interface on the way to a remote address; lo for one of this host.
 func To(remote netip.Addr) (string, error) {

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
@@ -60,8 +61,15 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	set.StringVar(&f.Socket, "socket", "", "control socket of the daemon "+SocketDefault)
 }
 
-// Check returns what is wrong with the flags.
-func (f *Flags) Check() (err error) {
+// Check returns what is wrong with the flags, as a UsageError.
+func (f *Flags) Check() error {
+	if err := f.check(); err != nil {
+		return UsageError{err}
+	}
+	return nil
+}
+
+func (f *Flags) check() (err error) {
 	if f.Transport != "" && !slices.Contains(Names, f.Transport) {
 		return fmt.Errorf("--transport is %q, but it is xdp, kernel or daemon", f.Transport)
 	}
@@ -83,6 +91,15 @@ func (f *Flags) Check() (err error) {
 		}
 	}
 	return nil
+}
+
+// Unless adds a flag that is on without being given, and clears what it says.
+func Unless(set *pflag.FlagSet, not *bool, name, what string) {
+	set.BoolFunc(name, what+" (default true)", func(text string) error {
+		on, err := strconv.ParseBool(text)
+		*not = !on
+		return err
+	})
 }
 
 // Finder returns the interface that an address belongs to, or the way to it. ErrWhich: to none in particular.

@@ -1,0 +1,62 @@
+// Package program is what the commands have in common: how signals end them, and the flags of those that are services.
+package program
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"xwarp/engine/version"
+)
+
+// Exit statuses that all have.
+const (
+	ExitOK    = 0
+	ExitUsage = 2
+)
+
+// Main runs a program and ends the process with its status. The first SIGINT or SIGTERM ends ctx, the second one the
+// process at once.
+func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer) int) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// Version is the line for people of what a program was built from.
+func Version(name string) string {
+	return fmt.Sprintf("%s %s, %s, %s/%s\n", name, version.Get().Version, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH)
+}
+
+// Parse parses the flags of a service, which takes no arguments, and answers --help, which begins with about, and
+// --version. When done, the service ends with the status at once.
+func Parse(f *flag.FlagSet, about string, args []string, stdout, stderr io.Writer) (status int,
+	done bool) {
+	f.SetOutput(stderr)
+	f.Usage = func() {
+		fmt.Fprintf(stderr, "%s\n\n", about)
+		f.PrintDefaults()
+	}
+	show := f.Bool("version", false, "print the version and end")
+	err := f.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return ExitOK, true
+	case err != nil:
+		return ExitUsage, true
+	case f.NArg() > 0:
+		fmt.Fprintf(stderr, "%s: %q is one argument too many\n", f.Name(), f.Arg(0))
+		return ExitUsage, true
+	case *show:
+		fmt.Fprint(stdout, Version(f.Name()))
+		return ExitOK, true
+	}
+	return ExitOK, false
+}
