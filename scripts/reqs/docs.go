@@ -27,9 +27,8 @@ func checkDoc(root, name string, src *source) (faults []string, err error) {
 		return nil, err
 	}
 	for _, m := range testName.FindAllStringSubmatch(string(text), -1) {
-		if t := (test{m[1], m[2]}); !src.tests[t] {
-			faults = append(faults, fmt.Sprintf("%s: there is no test %s in %s", name, t.name,
-				t.dir))
+		if !src.tests[m[1]+" "+m[2]] {
+			faults = append(faults, fmt.Sprintf("%s: there is no test %s in %s", name, m[2], m[1]))
 		}
 	}
 	for i, line := range strings.Split(string(text), "\n") {

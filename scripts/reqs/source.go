@@ -12,14 +12,11 @@ import (
 	"strings"
 )
 
-// test is a test function.
-type test struct{ dir, name string }
-
 // source is what the tool knows of the repository.
 type source struct {
-	names  map[string]bool // package.Name and package.Type.Method, of what is no test
-	tests  map[test]bool
-	proves map[string][]test // by requirement
+	names  map[string]bool     // package.Name and package.Type.Method, of what is no test
+	tests  map[string]bool     // as directory TestName
+	proves map[string][]string // tests by requirement
 	faults []string
 }
 
@@ -27,7 +24,8 @@ const annotation = "//req:"
 
 // scan parses every Go file of the repository at root.
 func scan(root string) (*source, error) {
-	s := &source{names: map[string]bool{}, tests: map[test]bool{}, proves: map[string][]test{}}
+	s := &source{names: map[string]bool{}, tests: map[string]bool{},
+		proves: map[string][]string{}}
 	err := filepath.WalkDir(root, func(file string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -64,7 +62,8 @@ func (s *source) file(file, dir string) error {
 		if !ok || !isTest(file, fn) {
 			continue
 		}
-		s.tests[test{dir, fn.Name.Name}] = true
+		test := dir + " " + fn.Name.Name
+		s.tests[test] = true
 		if fn.Doc == nil {
 			continue
 		}
@@ -75,12 +74,11 @@ func (s *source) file(file, dir string) error {
 			}
 			taken[c] = true
 			for _, id := range strings.Fields(ids) {
-				t := test{dir, fn.Name.Name}
-				if slices.Contains(s.proves[id], t) {
+				if slices.Contains(s.proves[id], test) {
 					s.faults = append(s.faults, fmt.Sprintf("%v: %s names %s twice",
-						fset.Position(c.Pos()), t.name, id))
+						fset.Position(c.Pos()), fn.Name.Name, id))
 				}
-				s.proves[id] = append(s.proves[id], t)
+				s.proves[id] = append(s.proves[id], test)
 			}
 		}
 	}

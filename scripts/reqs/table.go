@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -27,8 +26,8 @@ func check(list []requirement, s *source) (faults []string) {
 	}
 	for id, tests := range s.proves {
 		if !known[id] {
-			faults = append(faults, fmt.Sprintf("%s: %s names %s, which requirements.txt does "+
-				"not have", tests[0].dir, tests[0].name, id))
+			faults = append(faults, fmt.Sprintf("%s names %s, which requirements.txt does not have",
+				tests[0], id))
 		}
 	}
 	slices.Sort(faults)
@@ -64,8 +63,8 @@ func table(list []requirement, s *source) string {
 		fmt.Fprintf(&b, "\n<details><summary>%s: %s</summary>\n\n| | requirement | code | proven "+
 			"by |\n|---|---|---|---|\n", d.title, summary(rows))
 		for _, q := range rows {
-			fmt.Fprintf(&b, "| %s | %s %s | %s | %s |\n", strings.TrimPrefix(q.id, d.name+"-"),
-				q.level, escape(q.text), code(&q), proof(&q, s))
+			fmt.Fprintf(&b, "| %s | %s %s | %s |\n", strings.TrimPrefix(q.id, d.name+"-"), q.level,
+				escape(q.text), proof(&q, s))
 		}
 		b.WriteString("\n</details>\n")
 	}
@@ -74,54 +73,38 @@ func table(list []requirement, s *source) string {
 }
 
 func summary(rows []requirement) string {
-	n, na, op := 0, 0, 0
+	count := map[string]int{}
 	for _, q := range rows {
-		switch q.code {
-		case notApplicable:
-			na++
-		case open:
-			op++
-		default:
-			n++
-		}
+		count[q.code]++
 	}
-	text := fmt.Sprintf("%d proven", n)
-	if na > 0 {
-		text += fmt.Sprintf(", %d not applicable", na)
+	none, unproven := count[notApplicable], count[open]
+	text := fmt.Sprintf("%d proven", len(rows)-none-unproven)
+	if none > 0 {
+		text += fmt.Sprintf(", %d not applicable", none)
 	}
-	if op > 0 {
-		text += fmt.Sprintf(", %d open", op)
+	if unproven > 0 {
+		text += fmt.Sprintf(", %d open", unproven)
 	}
 	return text
 }
 
-func code(q *requirement) string {
-	if q.reason != "" {
-		return ""
-	}
-	return "`" + q.code + "`"
-}
-
-// proof lists the tests, by directory.
+// proof names the code, and the tests by directory.
 func proof(q *requirement, s *source) string {
 	if q.reason != "" {
-		return q.code + ": " + escape(q.reason)
+		return " | " + q.code + ": " + escape(q.reason)
 	}
-	tests := slices.Clone(s.proves[q.id])
-	slices.SortFunc(tests, func(a, b test) int {
-		return cmp.Or(cmp.Compare(a.dir, b.dir), cmp.Compare(a.name, b.name))
-	})
 	var parts []string
-	dir := ""
-	for _, t := range tests {
-		if t.dir != dir {
-			dir = t.dir
-			parts = append(parts, dir+" "+t.name)
+	last := ""
+	for _, t := range slices.Sorted(slices.Values(s.proves[q.id])) {
+		dir, name, _ := strings.Cut(t, " ")
+		if dir != last {
+			last = dir
+			parts = append(parts, t)
 			continue
 		}
-		parts[len(parts)-1] += " " + t.name
+		parts[len(parts)-1] += " " + name
 	}
-	return strings.Join(parts, "; ")
+	return "`" + q.code + "` | " + strings.Join(parts, "; ")
 }
 
 func escape(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"xwarp/scripts/lab/vm"
 )
@@ -23,10 +22,10 @@ func (r *rig) pair(server, ready, client string) (string, error) {
 	return out, errors.Join(err, r.ended(p))
 }
 
-// ended waits for a program's end, which should be near.
+// ended waits for the end of a server, which should be near.
 func (r *rig) ended(p *vm.Process) error {
-	code, err := p.Wait(time.Minute)
-	fmt.Fprintf(r.log, "%s[%d]\n", p.Output(), code)
+	code, err := p.Wait(patience)
+	fmt.Fprintf(r.log, "server: %s[%d]\n", p.Output(), code)
 	if err != nil {
 		return errors.Join(err, p.Kill())
 	}

@@ -81,12 +81,7 @@ func (s *server) stop() error {
 	if err := s.p.Signal(syscall.SIGINT); err != nil {
 		return err
 	}
-	code, err := s.p.Wait(patience)
-	fmt.Fprintf(s.r.log, "serve: %s[%d]\n", s.p.Output(), code)
-	if err == nil && code != 0 {
-		err = fmt.Errorf("serve: %s", lastLine(s.p.Output()))
-	}
-	return err
+	return s.r.ended(s.p)
 }
 
 // moved is what put and get --json print.

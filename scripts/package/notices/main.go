@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 )
@@ -78,7 +77,7 @@ func modules(binaries []string) (mods []*module, goVersion string, err error) {
 			if d.Replace != nil {
 				d = d.Replace
 			}
-			mods = append(mods, asModule(d))
+			mods = append(mods, &module{Path: d.Path, Version: d.Version})
 		}
 	}
 	slices.SortFunc(mods, func(a, b *module) int {
@@ -88,8 +87,6 @@ func modules(binaries []string) (mods []*module, goVersion string, err error) {
 		return a.Path == b.Path && a.Version == b.Version
 	}), goVersion, nil
 }
-
-func asModule(d *debug.Module) *module { return &module{Path: d.Path, Version: d.Version} }
 
 // locate asks go where the sources are, which it has because it built the binaries.
 func locate(mods []*module) error {
