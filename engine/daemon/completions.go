@@ -59,10 +59,6 @@ func (c *cq) take(v *verbs.Completion) (kept bool) {
 	if failed(v) && !q.failed.Swap(true) {
 		logCompletion(c.s.log.With("device", c.s.dev.name, "qp", q.handle), v)
 	}
-	e := control.Completion{
-		ID: v.ID, QP: q.handle, Op: v.Op, Status: v.Status, Flags: v.Flags, ByteLen: v.ByteLen,
-		Imm: v.Imm, Invalidated: uint32(v.Invalidated),
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer func() {
@@ -84,7 +80,7 @@ func (c *cq) take(v *verbs.Completion) (kept bool) {
 		c.over.Store(true)
 		atomic.StoreUint32(c.ring.State(), control.StateOverrun)
 	} else {
-		e.Put(slot)
+		control.PutCompletion(slot, q.handle, v)
 		c.ring.Publish()
 		c.count.Add(1)
 	}

@@ -10,8 +10,7 @@ import (
 // Capture is a capture of the frames of a device. It is read as a pcapng file, to its end.
 type Capture struct {
 	*os.File // the file, as a stream
-	dev      *Device
-	handle   control.Handle
+	object
 }
 
 // Capture begins a capture. Only the operator may, and who the daemon's configuration names; others get EACCES. It
@@ -22,12 +21,12 @@ func (d *Device) Capture(ctx context.Context, args control.CaptureArgs) (*Captur
 	if err != nil {
 		return nil, err
 	}
-	return &Capture{os.NewFile(uintptr(files[0]), "capture"), d, r.Handle}, nil
+	return &Capture{os.NewFile(uintptr(files[0]), "capture"), object{d, r.Handle}}, nil
 }
 
 // End ends the capture, if it still goes on, and says how it was. Another goroutine must read the
 // file meanwhile.
 func (c *Capture) End(ctx context.Context) (r control.CaptureResult, err error) {
-	_, err = c.dev.call(ctx, control.OpEndCapture, control.Object{Handle: c.handle}, &r)
+	err = c.call(ctx, control.OpEndCapture, &r)
 	return r, err
 }

@@ -12,24 +12,23 @@ import (
 // Dial implements verbs.Device. A configuration's MPA counts as far as mpa.override of the daemon's file allows.
 func (d *Device) Dial(ctx context.Context, remote netip.AddrPort, v verbs.QP,
 	cfg verbs.ConnConfig) error {
-	qp, err := d.own(v)
-	if err != nil {
-		return verbs.Wrap("rdma_connect", err)
+	qp := own[*QP](d, v)
+	if qp == nil {
+		return verbs.Wrap("rdma_connect", verbs.ErrForeign)
 	}
 	var r control.Connected
 	args := control.ConnectArgs{QP: qp.handle, Local: cfg.Local, Remote: remote,
 		PrivateData: cfg.PrivateData, MPA: cfg.MPA, Patience: int(cfg.Patience.Milliseconds())}
-	if _, err := d.call(ctx, control.OpConnect, args, &r); err != nil {
-		return err
+	err := d.call(ctx, control.OpConnect, args, &r)
+	if err == nil {
+		qp.ends.Store(&r)
 	}
-	qp.setConnected(&r)
-	return nil
+	return err
 }
 
 // Listener is verbs.Listener of a daemon.
 type Listener struct {
-	dev    *Device
-	handle control.Handle
+	object
 	addr   netip.AddrPort
 	once   sync.Once
 	closed chan struct{}
@@ -43,7 +42,7 @@ func (d *Device) Listen(addr netip.AddrPort, backlog int,
 		MPA: cfg.MPA}, &r); err != nil {
 		return nil, err
 	}
-	return &Listener{dev: d, handle: r.Handle, addr: r.Addr, closed: make(chan struct{})}, nil
+	return &Listener{object: object{d, r.Handle}, addr: r.Addr, closed: make(chan struct{})}, nil
 }
 
 // Addr implements verbs.Listener.
@@ -57,13 +56,12 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	default:
 	}
 	var r control.RequestResult
-	if _, err := l.dev.call(ctx, control.OpGetRequest, control.Object{Handle: l.handle},
-		&r); err != nil {
+	if err := l.call(ctx, control.OpGetRequest, &r); err != nil {
 		return nil, err
 	}
 	return &verbs.ConnRequest{
 		Local: r.Local, Remote: r.Remote, Revision: r.Revision, PrivateData: r.PrivateData,
-		IRD: r.IRD, ORD: r.ORD, Answerer: &request{l.dev, r.Handle},
+		IRD: r.IRD, ORD: r.ORD, Answerer: &request{object{l.dev, r.Handle}},
 	}, nil
 }
 
@@ -71,34 +69,31 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 func (l *Listener) Close() (err error) {
 	l.once.Do(func() {
 		close(l.closed)
-		err = l.dev.ask(control.OpCloseListener, control.Object{Handle: l.handle}, nil)
+		err = l.ask(control.OpCloseListener, nil)
 	})
 	return err
 }
 
 // request is verbs.Answerer of a daemon.
-type request struct {
-	dev    *Device
-	handle control.Handle
-}
+type request struct{ object }
 
 // Accept implements verbs.Answerer.
 func (r *request) Accept(ctx context.Context, v verbs.QP, private []byte) error {
-	qp, err := r.dev.own(v)
-	if err != nil {
-		return verbs.Wrap("rdma_accept", err)
+	qp := own[*QP](r.dev, v)
+	if qp == nil {
+		return verbs.Wrap("rdma_accept", verbs.ErrForeign)
 	}
 	if ctx.Err() != nil { // the daemon might be faster than the cancellation
 		r.Reject(nil)
 		return context.Cause(ctx)
 	}
 	var c control.Connected
-	if _, err := r.dev.call(ctx, control.OpAccept, control.AcceptArgs{Handle: r.handle,
-		QP: qp.handle, PrivateData: private}, &c); err != nil {
-		return err
+	err := r.dev.call(ctx, control.OpAccept, control.AcceptArgs{Handle: r.handle, QP: qp.handle,
+		PrivateData: private}, &c)
+	if err == nil {
+		qp.ends.Store(&c)
 	}
-	qp.setConnected(&c)
-	return nil
+	return err
 }
 
 // Reject implements verbs.Answerer.

@@ -13,9 +13,8 @@ import (
 
 // CQ is verbs.CQ of a daemon.
 type CQ struct {
-	dev    *Device
-	handle control.Handle
-	bell   chan struct{}
+	object
+	bell chan struct{}
 
 	mu      sync.Mutex
 	ring    *control.Consumer // nil once closed
@@ -32,7 +31,7 @@ func (d *Device) CreateCQ(depth int) (verbs.CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &CQ{dev: d, handle: r.Handle, bell: make(chan struct{}, 1)}
+	c := &CQ{object: object{d, r.Handle}, bell: make(chan struct{}, 1)}
 	if c.mem, err = mapShared(files[0], int(r.Ring.Offset)+r.Ring.Len()); err != nil {
 		unix.Close(files[1])
 		return nil, err
@@ -84,12 +83,10 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 		if slot == nil {
 			break
 		}
-		var e control.Completion
-		e.Parse(slot)
+		var h control.Handle
+		h, dst[n] = control.ParseCompletion(slot)
 		c.ring.Release()
-		dst[n] = verbs.Completion{ID: e.ID, Op: e.Op, Status: e.Status, Flags: e.Flags,
-			ByteLen: e.ByteLen, Imm: e.Imm, Invalidated: verbs.STag(e.Invalidated)}
-		if q := c.dev.qp(e.QP); q != nil {
+		if q := c.dev.qp(h); q != nil {
 			dst[n].QP = q
 		}
 		n++
@@ -140,7 +137,7 @@ func (c *CQ) Close() error {
 	if c.ring == nil {
 		return nil
 	}
-	err := c.dev.ask(control.OpDestroyCQ, control.Object{Handle: c.handle}, nil)
+	err := c.ask(control.OpDestroyCQ, nil)
 	if err == nil {
 		c.channel.Close()
 		err = unix.Munmap(c.mem)

@@ -155,9 +155,9 @@ func mapShared(fd, n int) ([]byte, error) {
 	return mem, nil
 }
 
-// call makes a request and waits for its reply. When ctx ends first the daemon is asked to give up; what it
+// exchange makes a request and waits for its reply. When ctx ends first the daemon is asked to give up; what it
 // then answers counts.
-func (d *Device) call(ctx context.Context, op control.Op, args, result any, files ...int) ([]int,
+func (d *Device) exchange(ctx context.Context, op control.Op, args, result any, files ...int) ([]int,
 	error) {
 	ch := make(chan answer, 1)
 	d.mu.Lock()
@@ -193,9 +193,9 @@ func (d *Device) call(ctx context.Context, op control.Op, args, result any, file
 	return a.files, nil
 }
 
-// open is call for what comes with n descriptors.
+// open is exchange for what comes with n descriptors.
 func (d *Device) open(ctx context.Context, op control.Op, args, result any, n int) ([]int, error) {
-	files, err := d.call(ctx, op, args, result)
+	files, err := d.exchange(ctx, op, args, result)
 	if err == nil && len(files) != n {
 		control.CloseAll(files)
 		return nil, fmt.Errorf("%w: %s with %d descriptors", control.ErrFrame, op, len(files))
@@ -203,11 +203,44 @@ func (d *Device) open(ctx context.Context, op control.Op, args, result any, n in
 	return files, err
 }
 
-// ask is call without descriptors in the reply, for requests that do not wait.
-func (d *Device) ask(op control.Op, args, result any) error {
-	files, err := d.call(context.Background(), op, args, result)
-	control.CloseAll(files)
+// call is exchange without descriptors in the reply.
+func (d *Device) call(ctx context.Context, op control.Op, args, result any, files ...int) error {
+	came, err := d.exchange(ctx, op, args, result, files...)
+	control.CloseAll(came)
 	return err
+}
+
+// ask is call for requests that do not wait.
+func (d *Device) ask(op control.Op, args, result any) error {
+	return d.call(context.Background(), op, args, result)
+}
+
+// object is what the daemon has for this program under a handle.
+type object struct {
+	dev    *Device
+	handle control.Handle
+}
+
+// call makes a request about the object, and ask one that does not wait.
+func (o *object) call(ctx context.Context, op control.Op, result any) error {
+	return o.dev.call(ctx, op, control.Object{Handle: o.handle}, result)
+}
+
+func (o *object) ask(op control.Op, result any) error {
+	return o.call(context.Background(), op, result)
+}
+
+func (o *object) of(d *Device) bool { return o.dev == d }
+
+// own returns the client's own of an object of the verbs; nil when it is none of this device.
+func own[T interface {
+	comparable
+	of(*Device) bool
+}](d *Device, v any) (none T) {
+	if o, _ := v.(T); o != none && o.of(d) {
+		return o
+	}
+	return none
 }
 
 // cancel asks for request id to be given up. Nobody waits for the reply.
@@ -234,10 +267,9 @@ func (d *Device) read() {
 	for {
 		k, body, files, err := d.conn.Receive()
 		if err == nil {
-			err = d.received(k, body, files)
-		} else {
-			control.CloseAll(files)
+			files, err = d.received(k, body, files)
 		}
+		control.CloseAll(files)
 		if err != nil {
 			d.end(err)
 			return
@@ -245,9 +277,9 @@ func (d *Device) read() {
 	}
 }
 
-func (d *Device) received(k control.Kind, body []byte, files []int) error {
+// received takes a message, and returns the descriptors that nobody waits for.
+func (d *Device) received(k control.Kind, body []byte, files []int) ([]int, error) {
 	if k == control.KindEvent {
-		control.CloseAll(files)
 		e, err := control.ParseEvent(body)
 		switch {
 		case err != nil:
@@ -256,30 +288,28 @@ func (d *Device) received(k control.Kind, body []byte, files []int) error {
 		case e.Event == control.EventSRQLimit:
 			d.limitReached(e.SRQ)
 		}
-		return err
+		return files, err
 	}
 	r, err := control.ParseReply(body)
 	if err != nil {
-		control.CloseAll(files)
-		return err
+		return files, err
 	}
 	a := answer{result: r.Result, files: files}
 	if r.Error != nil {
 		a.err = r.Error
 	}
 	if r.ID == 0 && a.err != nil {
-		return a.err // the daemon does not want this program at all
+		return files, a.err // the daemon does not want this program at all
 	}
 	d.mu.Lock()
 	ch := d.calls[r.ID]
 	delete(d.calls, r.ID)
 	d.mu.Unlock()
 	if ch == nil {
-		control.CloseAll(files)
-		return nil
+		return files, nil
 	}
 	ch <- a
-	return nil
+	return nil, nil
 }
 
 // end is the end of everything: the daemon is gone, or this side closed.
@@ -342,21 +372,20 @@ func (d *Device) Transport() verbs.Transport {
 
 // Snapshot returns what the daemon has, as far as this user may see it. It fails with the context's error.
 func (d *Device) Snapshot(ctx context.Context) (s control.Snapshot, err error) {
-	_, err = d.call(ctx, control.OpSnapshot, nil, &s)
+	err = d.call(ctx, control.OpSnapshot, nil, &s)
 	return s, err
 }
 
 // FlushExport returns when what peers wrote into an exported file is on the disk. Only the operator may; others get
 // EACCES, as with Confirm. It fails with the number of the disk's error, and the context's error.
 func (d *Device) FlushExport(ctx context.Context, name string) error {
-	_, err := d.call(ctx, control.OpFlush, control.FlushArgs{Export: name}, nil)
-	return err
+	return d.call(ctx, control.OpFlush, control.FlushArgs{Export: name}, nil)
 }
 
 // Confirm keeps a daemon that would otherwise undo its start (daemon.confirm of its configuration). Only the
 // operator may.
 func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err error) {
-	_, err = d.call(ctx, control.OpConfirm, nil, &r)
+	err = d.call(ctx, control.OpConfirm, nil, &r)
 	return r, err
 }
 

@@ -74,8 +74,7 @@ func (d *Device) locate(mem []byte) (fd int, offset uint64, err error) {
 
 // PD is verbs.PD of a daemon.
 type PD struct {
-	dev    *Device
-	handle control.Handle
+	object
 	closed atomic.Bool
 }
 
@@ -85,20 +84,20 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	if err := d.ask(control.OpAllocPD, nil, &r); err != nil {
 		return nil, err
 	}
-	return &PD{dev: d, handle: r.Handle}, nil
+	return &PD{object: object{d, r.Handle}}, nil
 }
 
 // Close implements verbs.PD.
 func (p *PD) Close() error {
-	return p.dev.closeOnce(&p.closed, control.OpFreePD, p.handle)
+	return p.closeOnce(&p.closed, control.OpFreePD)
 }
 
 // closeOnce has the daemon close an object, unless it did before.
-func (d *Device) closeOnce(closed *atomic.Bool, op control.Op, h control.Handle) error {
+func (o *object) closeOnce(closed *atomic.Bool, op control.Op) error {
 	if closed.Load() {
 		return nil
 	}
-	err := d.ask(op, control.Object{Handle: h}, nil)
+	err := o.ask(op, nil)
 	if err == nil {
 		closed.Store(true)
 	}
@@ -107,8 +106,7 @@ func (d *Device) closeOnce(closed *atomic.Bool, op control.Op, h control.Handle)
 
 // MR is verbs.MR of a daemon.
 type MR struct {
-	dev    *Device
-	handle control.Handle
+	object
 	at     verbs.RemoteMR
 	mem    []byte
 	closed atomic.Bool
@@ -168,15 +166,13 @@ func (p *PD) register(fd int, offset, length uint64, access verbs.Access,
 	mem []byte) (*MR, error) {
 	var r control.RegMRResult
 	args := control.RegMRArgs{PD: p.handle, Offset: offset, Length: length, Access: access}
-	files, err := p.dev.call(context.Background(), control.OpRegMR, args, &r, fd)
-	control.CloseAll(files)
-	if err != nil {
+	if err := p.dev.call(context.Background(), control.OpRegMR, args, &r, fd); err != nil {
 		return nil, err
 	}
 	at := verbs.RemoteMR{
 		Access: access &^ verbs.LocalWrite, STag: r.STag, Base: r.Base, Length: length,
 	}
-	return &MR{dev: p.dev, handle: r.Handle, at: at, mem: mem}, nil
+	return &MR{object: object{p.dev, r.Handle}, at: at, mem: mem}, nil
 }
 
 // STag implements verbs.MR.
@@ -198,5 +194,5 @@ func (m *MR) Err() error { return nil }
 
 // Close implements verbs.MR.
 func (m *MR) Close() error {
-	return m.dev.closeOnce(&m.closed, control.OpDeregMR, m.handle)
+	return m.closeOnce(&m.closed, control.OpDeregMR)
 }

@@ -17,50 +17,34 @@ import (
 
 // QP is verbs.QP of a daemon.
 type QP struct {
-	dev    *Device
-	send   *CQ
-	recv   *CQ
-	handle control.Handle
-	// the consumer's
-	context any
+	object
+	send    *CQ
+	recv    *CQ
+	context any // the consumer's
 
-	connected atomic.Bool
-	sq        postRing
-	rq        postRing // no ring: receives go to a shared queue
-	mem       []byte
-	sge       int
-	inline    int
+	ends   atomic.Pointer[control.Connected] // nil: it was never connected
+	sq     postRing
+	rq     postRing // no ring: receives go to a shared queue
+	mem    []byte
+	sge    int
+	inline int
+	closed atomic.Bool
 
 	mu     sync.Mutex
 	down   chan struct{}
 	isDown bool
-	closed bool
 	err    error
-	ends   control.Connected
 	refs   int // completion queues that may still hold completions
-}
-
-// own returns the client's own of a queue pair.
-func (d *Device) own(v verbs.QP) (*QP, error) {
-	if q, _ := v.(*QP); q != nil && q.dev == d {
-		return q, nil
-	}
-	return nil, verbs.ErrForeign
 }
 
 // CreateQP implements verbs.Device.
 func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
-	pd, _ := cfg.PD.(*PD)
-	send, _ := cfg.SendCQ.(*CQ)
-	recv, _ := cfg.RecvCQ.(*CQ)
-	if pd == nil || send == nil || recv == nil || pd.dev != d || send.dev != d || recv.dev != d {
+	pd, send, recv := own[*PD](d, cfg.PD), own[*CQ](d, cfg.SendCQ), own[*CQ](d, cfg.RecvCQ)
+	srq := own[*SRQ](d, cfg.SRQ)
+	if pd == nil || send == nil || recv == nil || srq == nil && cfg.SRQ != nil {
 		return nil, verbs.Wrap("ibv_create_qp", verbs.ErrForeign)
 	}
-	srq, shares := cfg.SRQ.(*SRQ)
-	if cfg.SRQ != nil && (!shares || srq.dev != d) {
-		return nil, verbs.Wrap("ibv_create_qp", verbs.ErrForeign)
-	}
-	q := &QP{dev: d, send: send, recv: recv, context: cfg.Context,
+	q := &QP{object: object{dev: d}, send: send, recv: recv, context: cfg.Context,
 		down: make(chan struct{}), refs: 2}
 	if send == recv {
 		q.refs = 1
@@ -71,7 +55,7 @@ func (d *Device) CreateQP(cfg verbs.QPConfig) (verbs.QP, error) {
 		SendDepth: cfg.SendDepth, RecvDepth: cfg.RecvDepth,
 		MaxSGE: cfg.MaxSGE, MaxInline: cfg.MaxInline, IRD: cfg.IRD, ORD: cfg.ORD,
 	}
-	if shares {
+	if srq != nil {
 		args.SRQ = srq.handle
 	}
 	files, err := d.open(context.Background(), control.OpCreateQP, args, &r, 1)
@@ -135,7 +119,7 @@ func (q *QP) setDown(err error) {
 
 // PostSend implements verbs.QP.
 func (q *QP) PostSend(wr *verbs.SendWR) error {
-	if !q.connected.Load() {
+	if q.ends.Load() == nil {
 		return verbs.ErrNotReady
 	}
 	if len(wr.SGL) > q.sge || len(wr.Inline) > q.inline {
@@ -155,26 +139,17 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 
 // Disconnect implements verbs.QP.
 func (q *QP) Disconnect() error {
-	return q.dev.ask(control.OpDisconnect, control.Object{Handle: q.handle}, nil)
+	return q.ask(control.OpDisconnect, nil)
 }
 
 // Close implements verbs.QP.
 func (q *QP) Close() error {
-	q.mu.Lock()
-	again := q.closed
-	q.closed = true
-	q.mu.Unlock()
-	if again {
+	if q.closed.Swap(true) {
 		return nil
 	}
-	err := q.dev.ask(control.OpDestroyQP, control.Object{Handle: q.handle}, nil)
-	if errors.Is(err, ErrDaemonGone) || errors.Is(err, verbs.ErrClosed) {
-		err = nil
-	}
-	if err != nil {
-		q.mu.Lock()
-		q.closed = false
-		q.mu.Unlock()
+	err := q.ask(control.OpDestroyQP, nil)
+	if err != nil && !errors.Is(err, ErrDaemonGone) && !errors.Is(err, verbs.ErrClosed) {
+		q.closed.Store(false)
 		return err
 	}
 	q.setDown(verbs.ErrClosed)
@@ -216,39 +191,28 @@ func (q *QP) Err() error {
 	return q.err
 }
 
-func (q *QP) setConnected(c *control.Connected) {
-	q.mu.Lock()
-	q.ends = *c
-	q.mu.Unlock()
-	q.connected.Store(true)
+// connection returns what the daemon said of the connection; zero before.
+func (q *QP) connection() (c control.Connected) {
+	if ends := q.ends.Load(); ends != nil {
+		c = *ends
+	}
+	return c
 }
 
 // Params implements verbs.QP.
-func (q *QP) Params() *startup.Params {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.ends.Params
-}
+func (q *QP) Params() *startup.Params { return q.connection().Params }
 
 // LocalAddr implements verbs.QP.
-func (q *QP) LocalAddr() netip.AddrPort {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.ends.Local
-}
+func (q *QP) LocalAddr() netip.AddrPort { return q.connection().Local }
 
 // RemoteAddr implements verbs.QP.
-func (q *QP) RemoteAddr() netip.AddrPort {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.ends.Remote
-}
+func (q *QP) RemoteAddr() netip.AddrPort { return q.connection().Remote }
 
 // Context implements verbs.QP.
 func (q *QP) Context() any { return q.context }
 
 // Info implements verbs.QP.
 func (q *QP) Info() (i verbs.ConnInfo, err error) {
-	err = q.dev.ask(control.OpQueryQP, control.Object{Handle: q.handle}, &i)
+	err = q.ask(control.OpQueryQP, &i)
 	return i, err
 }

@@ -11,8 +11,7 @@ import (
 
 // SRQ is verbs.SRQ of a daemon.
 type SRQ struct {
-	dev     *Device
-	handle  control.Handle
+	object
 	sge     int
 	reached func() // verbs.SRQConfig.Limit; may be nil
 	mem     []byte
@@ -21,8 +20,8 @@ type SRQ struct {
 
 // CreateSRQ implements verbs.Device. Limit is called on a goroutine of its own.
 func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
-	pd, _ := cfg.PD.(*PD)
-	if pd == nil || pd.dev != d {
+	pd := own[*PD](d, cfg.PD)
+	if pd == nil {
 		return nil, verbs.Wrap("ibv_create_srq", verbs.ErrForeign)
 	}
 	var r control.CreateSRQResult
@@ -31,7 +30,7 @@ func (d *Device) CreateSRQ(cfg verbs.SRQConfig) (verbs.SRQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SRQ{dev: d, handle: r.Handle, sge: r.MaxSGE, reached: cfg.Limit}
+	s := &SRQ{object: object{d, r.Handle}, sge: r.MaxSGE, reached: cfg.Limit}
 	if s.mem, err = mapShared(files[0], int(r.Recv.After())); err != nil {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func (s *SRQ) Limit() int { return s.query().Limit }
 
 // query returns nothing when the daemon is gone: nothing waits then.
 func (s *SRQ) query() (r control.QuerySRQResult) {
-	s.dev.ask(control.OpQuerySRQ, control.Object{Handle: s.handle}, &r)
+	s.ask(control.OpQuerySRQ, &r)
 	return r
 }
 
@@ -86,7 +85,7 @@ func (s *SRQ) Close() error {
 	if !open {
 		return nil
 	}
-	if err := s.dev.ask(control.OpDestroySRQ, control.Object{Handle: s.handle}, nil); err != nil {
+	if err := s.ask(control.OpDestroySRQ, nil); err != nil {
 		return err
 	}
 	s.dev.mu.Lock()

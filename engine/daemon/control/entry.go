@@ -6,6 +6,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 )
 
 // Layout of a send slot. Gather list and inline data follow each other; their room is that of the queue pair.
@@ -170,36 +171,23 @@ const (
 	cqeImmAt         = 24
 )
 
-// Completion is an entry of a completion queue.
-type Completion struct {
-	ID          uint64
-	QP          Handle
-	Op          rdmap.WROp
-	Status      rdmap.Status
-	Flags       rdmap.CompletionFlags
-	ByteLen     uint32
-	Invalidated uint32
-	Imm         [rdmap.ImmLen]byte
-}
-
-// Put writes c into a slot.
-func (c *Completion) Put(b []byte) {
+// PutCompletion writes a completion of a queue pair into a slot.
+func PutCompletion(b []byte, qp Handle, c *verbs.Completion) {
 	host.PutUint64(b[idAt:], c.ID)
-	host.PutUint32(b[cqeQPAt:], uint32(c.QP))
+	host.PutUint32(b[cqeQPAt:], uint32(qp))
 	b[cqeOpAt], b[cqeStatusAt] = byte(c.Op), byte(c.Status)
 	b[cqeFlagsAt], b[cqeFlagsAt+1] = byte(c.Flags), 0
 	host.PutUint32(b[cqeLenAt:], c.ByteLen)
-	host.PutUint32(b[cqeInvalidatedAt:], c.Invalidated)
+	host.PutUint32(b[cqeInvalidatedAt:], uint32(c.Invalidated))
 	copy(b[cqeImmAt:][:rdmap.ImmLen], c.Imm[:])
 }
 
-// Parse reads c from a slot.
-func (c *Completion) Parse(b []byte) {
-	*c = Completion{
-		ID: host.Uint64(b[idAt:]), QP: Handle(host.Uint32(b[cqeQPAt:])), Op: rdmap.WROp(b[cqeOpAt]),
-		Status: rdmap.Status(b[cqeStatusAt]),
-		Flags:  rdmap.CompletionFlags(b[cqeFlagsAt]), ByteLen: host.Uint32(b[cqeLenAt:]),
-		Invalidated: host.Uint32(b[cqeInvalidatedAt:]),
+// ParseCompletion reads a completion from a slot; c.QP is the caller's to set.
+func ParseCompletion(b []byte) (qp Handle, c verbs.Completion) {
+	return Handle(host.Uint32(b[cqeQPAt:])), verbs.Completion{
+		ID: host.Uint64(b[idAt:]), Op: rdmap.WROp(b[cqeOpAt]), Status: rdmap.Status(b[cqeStatusAt]),
+		Flags: rdmap.CompletionFlags(b[cqeFlagsAt]), ByteLen: host.Uint32(b[cqeLenAt:]),
+		Invalidated: ddp.STag(host.Uint32(b[cqeInvalidatedAt:])),
 		Imm:         [rdmap.ImmLen]byte(b[cqeImmAt:]),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 )
 
 // FuzzRing has both sides of a ring work while the other one, a program or a daemon that lies, writes to
@@ -27,7 +28,7 @@ func FuzzRing(f *testing.F) {
 		ops
 	)
 	slot := make([]byte, CompletionSlot)
-	(&Completion{ID: 1, QP: 2, Op: rdmap.WRRead, ByteLen: 3}).Put(slot)
+	PutCompletion(slot, 2, &verbs.Completion{ID: 1, Op: rdmap.WRRead, ByteLen: 3})
 	f.Add(first(put, put, take, mark, take, take))
 	f.Add(first(poke, tailAt, 5, 0, 0, 0, take))
 	f.Add(first(poke, headAt, 0xff, 0xff, 0xff, 0xff, put))
@@ -103,8 +104,7 @@ func FuzzRing(f *testing.F) {
 // read parses a slot as everything that it may be.
 func read(t *testing.T, b []byte) {
 	b = append(b, make([]byte, max(0, SendSlot(4, 64)-len(b)))...)
-	var c Completion
-	c.Parse(b)
+	_, c := ParseCompletion(b)
 	_ = c.Op.String() + c.Status.String()
 	var s rdmap.SendWR
 	if err := ParseSend(b, 4, 64, &s); err == nil && (len(s.SGL) > 4 || len(s.Inline) > 64) {

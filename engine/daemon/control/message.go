@@ -325,18 +325,21 @@ func (r *Request) ParseArgs(v any) error {
 
 // ParseReply and ParseEvent are the client's. They take unknown keys.
 func ParseReply(b []byte) (r Reply, err error) {
-	if err = json.Unmarshal(b, &r); err != nil {
-		err = fmt.Errorf("%w: %v", ErrFrame, err)
-	}
+	err = unmarshal(b, &r)
 	return r, err
 }
 
 // ParseEvent parses the body of an event.
 func ParseEvent(b []byte) (e Event, err error) {
-	if err = json.Unmarshal(b, &e); err != nil {
-		err = fmt.Errorf("%w: %v", ErrFrame, err)
-	}
+	err = unmarshal(b, &e)
 	return e, err
+}
+
+func unmarshal(b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%w: %v", ErrFrame, err)
+	}
+	return nil
 }
 
 // Marshal is json.Marshal for the types of this package, which cannot fail.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
 )
 
 // TestSendSlot compares with octets made by hand from the layout in PROTOCOL.md, on a little-endian host.
@@ -62,18 +63,17 @@ func TestOtherSlots(t *testing.T) {
 	if err := ParseRecv(b, 2, &got); err != nil || cmp.Diff(wr, got) != "" {
 		t.Errorf("receive: %+v, %v", got, err)
 	}
-	c := Completion{ID: 1 << 63, QP: 5, Op: rdmap.WRRecv, Status: rdmap.WRFlushErr,
+	c := verbs.Completion{ID: 1 << 63, Op: rdmap.WRRecv, Status: rdmap.WRFlushErr,
 		Flags: rdmap.WithImm, ByteLen: 9, Invalidated: 10, Imm: [8]byte{7: 1}}
 	slot := make([]byte, CompletionSlot)
-	c.Put(slot)
+	PutCompletion(slot, 5, &c)
 	const want = "0000000000000080" + "05000000" + "ff040200" + "09000000" + "0a000000" +
 		"0000000000000001"
 	if host.String() == "LittleEndian" && !strings.HasPrefix(hex.EncodeToString(slot), want) {
 		t.Errorf("completion %x, want %s...", slot, want)
 	}
-	var again Completion
-	if again.Parse(slot); again != c {
-		t.Errorf("completion: %+v, want %+v", again, c)
+	if qp, again := ParseCompletion(slot); qp != 5 || again != c {
+		t.Errorf("completion of queue pair %d: %+v, want %+v", qp, again, c)
 	}
 }
 
@@ -213,8 +213,7 @@ func FuzzEntry(f *testing.F) {
 		if err := ParseRecv(slot, 4, &r); err == nil && len(r.SGL) > 4 {
 			t.Errorf("%d pieces", len(r.SGL))
 		}
-		var c Completion
-		c.Parse(slot)
+		ParseCompletion(slot)
 	})
 }
 
