@@ -1,11 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"os/user"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,9 +26,7 @@ func (c *Config) complete() {
 		def(&f.RingMode, "auto")
 		def(&f.Transmit, "auto")
 		def(&f.Restart, RestartReopen)
-		if f.BusyPoll == 0 {
-			f.BusyPoll = Duration(50 * time.Microsecond)
-		}
+		def(&f.BusyPoll, Duration(50*time.Microsecond))
 	}
 	for i := range c.Export {
 		e := &c.Export[i]
@@ -36,20 +36,14 @@ func (c *Config) complete() {
 			e.Memory = MemoryFile
 		}
 		def(&e.Memory, MemoryAnonymous)
-		if e.Connections == 0 {
-			e.Connections = 64
-		}
+		def(&e.Connections, 64)
 		if e.Interface == "" && len(c.Interface) > 0 {
 			e.Interface = c.Interface[0].Name
 		}
 	}
 }
 
-func def(v *string, d string) {
-	if *v == "" {
-		*v = d
-	}
-}
+func def[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
 
 // faults collects what is wrong, with the place where the value comes from in front.
 type faults struct {
@@ -59,30 +53,30 @@ type faults struct {
 }
 
 func (f *faults) addf(format string, args ...any) {
-	where := f.path
-	if where == "" {
-		where = "configuration"
-	}
-	key, _, _ := strings.Cut(fmt.Sprintf(format, args...), " ")
-	if o := f.origins[key]; o != "" {
-		where = string(o)
-	}
-	f.errs = append(f.errs, fmt.Errorf("%s: "+format, append([]any{where}, args...)...))
+	text := fmt.Sprintf(format, args...)
+	key, _, _ := strings.Cut(text, " ")
+	where := cmp.Or(string(f.origins[key]), f.path, "configuration")
+	f.errs = append(f.errs, fmt.Errorf("%s: %s", where, text))
 }
 
 func (f *faults) oneOf(key, got string, words ...string) {
 	if !slices.Contains(words, got) {
-		hint := suggest(got, words)
-		if !strings.HasPrefix(hint, ":") {
-			hint = ""
-		}
-		f.addf("%s = %q: it takes %s%s", key, got, strings.Join(words, ", "), hint)
+		f.addf("%s = %q: it takes %s%s", key, got, strings.Join(words, ", "), alike(got, words))
 	}
 }
 
 func (f *faults) atLeast(key string, got, least int) {
 	if got < least {
 		f.addf("%s = %d: it must be %d or more", key, got, least)
+	}
+}
+
+// notNegative is for all numbers of a table.
+func (f *faults) notNegative(name string, table any) {
+	for field, v := range reflect.ValueOf(table).Fields() {
+		if v.Kind() == reflect.Int {
+			f.atLeast(name+"."+key(field), int(v.Int()), 0)
+		}
 	}
 }
 
@@ -105,11 +99,11 @@ func (l *Loaded) check() error {
 		f.addf("daemon.stall = %q: it must be 100ms or more, or a busy machine looks as if it "+
 			"stood still", d.Stall)
 	}
-	if d.Socket != "" && (d.Socket[0] != '/' || len(d.Socket) > 100) {
+	if d.Socket != "" && (!filepath.IsAbs(d.Socket) || len(d.Socket) > 100) {
 		f.addf("daemon.socket = %q: it must be an absolute path of at most 100 characters",
 			d.Socket)
 	}
-	if p := d.OperatorSocket(); p != "" && (p[0] != '/' || len(p) > 106 || p == d.Socket) {
+	if p := d.OperatorSocket(); p != "" && (!filepath.IsAbs(p) || len(p) > 106 || p == d.Socket) {
 		f.addf("daemon.admin_socket = %q: it must be an absolute path of at most 106 characters, "+
 			"and not daemon.socket", p)
 	}
@@ -215,20 +209,9 @@ func (l *Loaded) checkTenants(f *faults) {
 }
 
 func (l *Loaded) checkPeers(f *faults) {
-	s := &l.Peers
-	for _, e := range []struct {
-		key string
-		n   int
-	}{
-		{"half_open", s.HalfOpen}, {"startup", s.Startup}, {"connections", s.Connections},
-		{"connection_rate", s.ConnectionRate},
-		{"network_half_open", s.NetworkHalfOpen}, {"network_startup", s.NetworkStartup},
-		{"network_connections", s.NetworkConnections},
-	} {
-		f.atLeast("peers."+e.key, e.n, 0)
-	}
-	if k := s.Keepalive.D(); k < 0 || k > 0 && k < time.Second {
-		f.addf("peers.keepalive = %q: it must be 1s or more, or 0s for none", s.Keepalive)
+	f.notNegative("peers", l.Peers)
+	if k := l.Peers.Keepalive.D(); k < 0 || k > 0 && k < time.Second {
+		f.addf("peers.keepalive = %q: it must be 1s or more, or 0s for none", l.Peers.Keepalive)
 	}
 	for i, p := range l.Peer {
 		key := fmt.Sprintf("peer[%d]", i)
@@ -238,10 +221,7 @@ func (l *Loaded) checkPeers(f *faults) {
 		if p.Revision != nil && *p.Revision != 1 && *p.Revision != 2 {
 			f.addf("%s.revision = %d: it takes 1 and 2", key, *p.Revision)
 		}
-		f.atLeast(key+".half_open", p.HalfOpen, 0)
-		f.atLeast(key+".startup", p.Startup, 0)
-		f.atLeast(key+".connections", p.Connections, 0)
-		f.atLeast(key+".connection_rate", p.ConnectionRate, 0)
+		f.notNegative(key, p)
 	}
 }
 
@@ -270,11 +250,11 @@ func (l *Loaded) checkExports(f *faults) {
 		f.oneOf(key+".access", e.Access, AccessRead, AccessWrite, AccessReadWrite)
 		f.atLeast(key+".connections", e.Connections, 1)
 		switch {
-		case e.Serve == ServeDirectory && (e.Path == "" || e.Path[0] != '/'):
+		case e.Serve == ServeDirectory && !filepath.IsAbs(e.Path):
 			f.addf("%s.path = %q: serve = \"directory\" needs its absolute path", key, e.Path)
 		case e.Serve == ServeDirectory && e.Access == AccessWrite:
 			f.addf("%s: serve = \"directory\" takes access = \"read\" or \"read-write\"", key)
-		case e.Memory == MemoryFile && (e.Path == "" || e.Path[0] != '/'):
+		case e.Memory == MemoryFile && !filepath.IsAbs(e.Path):
 			f.addf("%s.path = %q: a region of a file needs its absolute path", key, e.Path)
 		case e.Memory != MemoryFile && e.Path != "":
 			f.addf("%s.path is for memory = \"file\"", key)

@@ -224,9 +224,8 @@ func (c *Config) LimitsOf(name, uid string) Limits {
 
 // override sets the fields of a table to those of the same name in one for less, as far as these are given.
 func override(table, given any) {
-	to, from := reflect.ValueOf(table).Elem(), reflect.ValueOf(given).Elem()
-	for i := range from.NumField() {
-		field, v := to.FieldByName(from.Type().Field(i).Name), from.Field(i)
+	for f, v := range reflect.ValueOf(given).Elem().Fields() {
+		field := reflect.ValueOf(table).Elem().FieldByName(f.Name)
 		switch {
 		case !field.IsValid() || v.IsZero():
 		case v.Kind() == reflect.Pointer:
@@ -263,20 +262,11 @@ func (c *Config) PeersOf(a netip.Addr) Peers {
 	if p == nil {
 		return l
 	}
-	for _, e := range []struct {
-		from        int
-		to, network *int
-	}{
-		{p.HalfOpen, &l.HalfOpen, &l.NetworkHalfOpen}, {p.Startup, &l.Startup, &l.NetworkStartup},
-		{p.Connections, &l.Connections, &l.NetworkConnections},
-		{p.ConnectionRate, &l.ConnectionRate, nil},
-	} {
-		if e.from == 0 {
-			continue
-		}
-		*e.to = e.from
-		if e.network != nil && *e.network > 0 {
-			*e.network = max(*e.network, e.from)
+	override(&l, p)
+	for network, own := range map[*int]int{&l.NetworkHalfOpen: p.HalfOpen,
+		&l.NetworkStartup: p.Startup, &l.NetworkConnections: p.Connections} {
+		if *network > 0 {
+			*network = max(*network, own)
 		}
 	}
 	return l

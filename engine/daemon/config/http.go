@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -14,7 +15,7 @@ func (h *HTTP) Address() (network, address string, err error) {
 	case h.Listen == "":
 		return "", "", nil
 	case h.Listen[0] == '/' && len(h.Listen) > 100:
-		return "", "", fmt.Errorf("the path of a socket has at most 100 characters")
+		return "", "", errors.New("the path of a socket has at most 100 characters")
 	case h.Listen[0] == '/':
 		return "unix", h.Listen, nil
 	}
@@ -25,7 +26,7 @@ func (h *HTTP) Address() (network, address string, err error) {
 	if rest, ok := strings.CutPrefix(h.Listen, "localhost:"); ok {
 		return "", "", fmt.Errorf(`%s: "127.0.0.1:%s"`, want, rest)
 	}
-	return "", "", fmt.Errorf("%s", want)
+	return "", "", errors.New(want)
 }
 
 // Loopback reports whether only programs of this host reach the server.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"reflect"
@@ -15,21 +16,22 @@ import (
 // knownKeys returns the names of all keys and tables.
 func knownKeys() []string {
 	var names []string
-	t := reflect.TypeFor[Config]()
-	for i := range t.NumField() {
-		table := t.Field(i)
-		name := table.Tag.Get("toml")
-		names = append(names, name)
-		ft := table.Type
-		if ft.Kind() == reflect.Slice {
-			ft = ft.Elem()
+	for table := range reflect.TypeFor[Config]().Fields() {
+		names = append(names, key(table))
+		t := table.Type
+		if t.Kind() == reflect.Slice {
+			t = t.Elem()
 		}
-		for j := range ft.NumField() {
-			names = append(names, name+"."+ft.Field(j).Tag.Get("toml"))
+		for f := range t.Fields() {
+			names = append(names, key(table)+"."+key(f))
 		}
 	}
 	return names
 }
+
+func key(f reflect.StructField) string { return f.Tag.Get("toml") }
+
+func reloads(f reflect.StructField) bool { return f.Tag.Get("reload") == "yes" }
 
 // scalar is a key of a single table.
 type scalar struct {
@@ -41,17 +43,12 @@ type scalar struct {
 // scalars returns the keys that flags and the environment can set.
 func (c *Config) scalars() []scalar {
 	var list []scalar
-	v := reflect.ValueOf(c).Elem()
-	for i := range v.NumField() {
-		table := v.Field(i)
+	for name, table := range reflect.ValueOf(c).Elem().Fields() {
 		if table.Kind() != reflect.Struct {
 			continue
 		}
-		prefix := v.Type().Field(i).Tag.Get("toml") + "."
-		for j := range table.NumField() {
-			f := table.Type().Field(j)
-			list = append(list, scalar{prefix + f.Tag.Get("toml"), table.Field(j),
-				f.Tag.Get("reload") == "yes"})
+		for f, v := range table.Fields() {
+			list = append(list, scalar{key(name) + "." + key(f), v, reloads(f)})
 		}
 	}
 	return list
@@ -132,6 +129,11 @@ func setValue(v reflect.Value, text string) error {
 
 // suggest returns what the author of an unknown key may have meant.
 func suggest(key string, known []string) string {
+	return cmp.Or(alike(key, known), " (see: xwarp config default)")
+}
+
+// alike asks for the word that is most like another one; empty when none is.
+func alike(key string, known []string) string {
 	best, least := "", len(key)/3+2
 	for _, k := range known {
 		d := distance(key, k)
@@ -144,7 +146,7 @@ func suggest(key string, known []string) string {
 		}
 	}
 	if best == "" {
-		return " (see: xwarp config default)"
+		return ""
 	}
 	return fmt.Sprintf(": did you mean %q?", best)
 }
@@ -184,21 +186,15 @@ type Value struct {
 func (l *Loaded) Values() []Value {
 	var list []Value
 	for _, s := range l.scalars() {
-		o := l.Origins[s.name]
-		if o == "" {
-			o = OriginDefault
-		}
-		list = append(list, Value{s.name, show(s.value), o, s.reload})
+		list = append(list, Value{s.name, show(s.value), cmp.Or(l.Origins[s.name], OriginDefault),
+			s.reload})
 	}
-	v := reflect.ValueOf(&l.Config).Elem()
-	for i := range v.NumField() {
-		table := v.Field(i)
+	for name, table := range reflect.ValueOf(l.Config).Fields() {
 		if table.Kind() != reflect.Slice {
 			continue
 		}
-		name := v.Type().Field(i).Tag.Get("toml")
 		for n := range table.Len() {
-			list = append(list, l.entry(name, n, table.Index(n))...)
+			list = append(list, l.entry(key(name), n, table.Index(n))...)
 		}
 	}
 	return list
@@ -209,22 +205,17 @@ func (l *Loaded) entry(table string, n int, v reflect.Value) (list []Value) {
 	if tables, ok := l.raw[table].([]map[string]any); ok && n < len(tables) {
 		given = tables[n]
 	}
-	for j := range v.NumField() {
-		f := v.Field(j)
-		key := v.Type().Field(j).Tag.Get("toml")
-		if f.Kind() == reflect.Pointer {
-			if f.IsNil() {
-				continue
-			}
-			f = f.Elem()
+	for f, v := range v.Fields() {
+		if v.Kind() == reflect.Pointer && v.IsNil() {
+			continue
 		}
 		origin := OriginDefault
-		if _, ok := given[key]; ok {
+		if _, ok := given[key(f)]; ok {
 			origin = Origin(l.Path)
 		}
 		list = append(list, Value{
-			Key: fmt.Sprintf("%s[%d].%s", table, n, key), Value: show(f), Origin: origin,
-			Reload: table != "interface" || v.Type().Field(j).Tag.Get("reload") == "yes",
+			Key: fmt.Sprintf("%s[%d].%s", table, n, key(f)), Value: show(reflect.Indirect(v)),
+			Origin: origin, Reload: table != "interface" || reloads(f),
 		})
 	}
 	return list

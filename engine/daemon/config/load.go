@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	_ "embed" // the default file
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -45,12 +47,8 @@ func (l *Loaded) Serves() error {
 	if len(l.Interface) > 0 {
 		return nil
 	}
-	where := l.Path
-	if where == "" {
-		where = DefaultPath
-	}
 	return fmt.Errorf("no [[interface]] is configured: put one into %s (xwarp config default "+
-		"shows how)", where)
+		"shows how)", cmp.Or(l.Path, DefaultPath))
 }
 
 // Load reads the configuration. Its errors name the file, the line, the key and what to do.
@@ -107,7 +105,7 @@ func (l *Loaded) file(path, text string) error {
 	meta, err := toml.Decode(text, &l.Config)
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
-		return fmt.Errorf("%s:%d: %s", path, parse.Position.Line, cause(parse))
+		return fmt.Errorf("%s:%d: %s", path, parse.Position.Line, parse.Message)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -127,26 +125,11 @@ func (l *Loaded) file(path, text string) error {
 	return errors.Join(errs...)
 }
 
-// cause is the message of a parse error without its position.
-func cause(p toml.ParseError) string {
-	if p.Message != "" {
-		return p.Message
-	}
-	text := p.Error()
-	if i := strings.Index(text, "): "); i >= 0 {
-		return text[i+3:]
-	}
-	return text
-}
-
 // unknownParent reports whether the table that holds k is itself unknown, so that one message is enough.
 func unknownParent(unknown []toml.Key, k toml.Key) bool {
-	for _, u := range unknown {
-		if len(u) < len(k) && strings.HasPrefix(k.String(), u.String()+".") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(unknown, func(u toml.Key) bool {
+		return len(u) < len(k) && strings.HasPrefix(k.String(), u.String()+".")
+	})
 }
 
 // lineOf finds the line in which k stands: the decoder does not say.

@@ -33,17 +33,6 @@ func (s *Size) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// UnmarshalTOML takes numbers too.
-func (s *Size) UnmarshalTOML(v any) error {
-	switch v := v.(type) {
-	case string:
-		return s.UnmarshalText([]byte(v))
-	case int64:
-		return s.UnmarshalText(strconv.AppendInt(nil, v, 10))
-	}
-	return fmt.Errorf("%v is no size", v)
-}
-
 func (s Size) String() string {
 	for _, u := range units {
 		if s != 0 && int64(s)%u.n == 0 {
@@ -52,9 +41,6 @@ func (s Size) String() string {
 	}
 	return strconv.FormatInt(int64(s), 10)
 }
-
-// MarshalText implements encoding.TextMarshaler.
-func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // Duration is written "50us", "1.5s", "2m".
 type Duration time.Duration
@@ -70,9 +56,6 @@ func (d *Duration) UnmarshalText(b []byte) error {
 }
 
 func (d Duration) String() string { return time.Duration(d).String() }
-
-// MarshalText implements encoding.TextMarshaler.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // AutoTime is a Duration, or AutoTimeUnset, which is written "auto".
 type AutoTime time.Duration
@@ -104,9 +87,6 @@ func (a AutoTime) String() string {
 	return time.Duration(a).String()
 }
 
-// MarshalText implements encoding.TextMarshaler.
-func (a AutoTime) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
-
 // FileMode is written "0660".
 type FileMode os.FileMode
 
@@ -121,6 +101,3 @@ func (m *FileMode) UnmarshalText(b []byte) error {
 }
 
 func (m FileMode) String() string { return fmt.Sprintf("%04o", uint32(m)) }
-
-// MarshalText implements encoding.TextMarshaler.
-func (m FileMode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
