@@ -157,8 +157,8 @@ func mapShared(fd, n int) ([]byte, error) {
 
 // exchange makes a request and waits for its reply. When ctx ends first the daemon is asked to give up; what it
 // then answers counts.
-func (d *Device) exchange(ctx context.Context, op control.Op, args, result any, files ...int) ([]int,
-	error) {
+func (d *Device) exchange(ctx context.Context, op control.Op, args, result any,
+	files ...int) ([]int, error) {
 	ch := make(chan answer, 1)
 	d.mu.Lock()
 	if d.err != nil {
