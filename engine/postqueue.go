@@ -72,5 +72,5 @@ func (p *postedSend) load(wr *rdmap.SendWR) {
 type postedRecv struct{ rdmap.RecvWR }
 
 func (p *postedRecv) load(wr *rdmap.RecvWR) {
-	p.ID, p.SGL = wr.ID, append(p.SGL[:0], wr.SGL...)
+	p.ID, p.Flags, p.SGL = wr.ID, wr.Flags, append(p.SGL[:0], wr.SGL...)
 }

@@ -124,7 +124,8 @@ func (q *QP) give(wr *verbs.SendWR) bool {
 		q.core.State() == rdmap.Idle && !q.is(lifeDisconnected):
 		return false
 	default:
-		q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: postStatus(err)})
+		q.Complete(&rdmap.Completion{ID: wr.ID, Op: wr.Op, Status: postStatus(err),
+			Flags: wr.Flags.Mark()})
 	}
 	return true
 }
@@ -152,7 +153,8 @@ func (q *QP) giveRecv(wr *verbs.RecvWR) bool {
 	case errors.Is(err, rdmap.ErrFull):
 		return false
 	default:
-		q.Complete(&rdmap.Completion{ID: wr.ID, Op: rdmap.WRRecv, Status: postStatus(err)})
+		q.Complete(&rdmap.Completion{ID: wr.ID, Op: rdmap.WRRecv, Status: postStatus(err),
+			Flags: wr.Flags.Mark()})
 	}
 	return true
 }

@@ -50,7 +50,7 @@ func (q *QP) retire() {
 // completeSend takes the oldest work request off the queue.
 func (q *QP) completeSend(st Status) {
 	w := q.sq.at(q.sq.head)
-	q.sendCQE = Completion{ID: w.id, QP: q, Op: w.op, Status: st}
+	q.sendCQE = Completion{ID: w.id, QP: q, Op: w.op, Status: st, Flags: w.flags.Mark()}
 	if st == Success {
 		q.sendCQE.ByteLen = w.total
 	}
@@ -94,7 +94,7 @@ func (q *QP) flushRecv() {
 			continue
 		}
 		w := q.firstRecv()
-		q.recvCQE = Completion{ID: w.id, QP: q, Op: WRRecv, Status: w.status}
+		q.recvCQE = Completion{ID: w.id, QP: q, Op: WRRecv, Status: w.status, Flags: w.flags.Mark()}
 		c := &q.recvCQE
 		if c.Status == Success {
 			c.Status = WRFlushErr

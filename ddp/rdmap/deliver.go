@@ -110,7 +110,7 @@ func (q *QP) completeRecv() ddp.Cause {
 		return c
 	}
 	out := &q.recvCQE
-	*out = Completion{ID: w.id, QP: q, Op: WRRecv, ByteLen: m.got}
+	*out = Completion{ID: w.id, QP: q, Op: WRRecv, ByteLen: m.got, Flags: w.flags.Mark()}
 	if m.op.Invalidates() {
 		switch q.cfg.Table.InvalidateRemote(q.cfg.PD, q.cfg.Stream, ddp.STag(m.inv)) {
 		case ddp.OK:

@@ -272,6 +272,7 @@ func (r *request) release() {
 // recvWQE is a posted receive.
 type recvWQE struct {
 	id     uint64
+	flags  WRFlags
 	status Status // not Success: it failed, or will when a message comes
 	imm    [ImmLen]byte
 	mem    sgl
@@ -284,7 +285,7 @@ func makeRecvWQEs(n, sge int) []recvWQE {
 }
 
 func (w *recvWQE) load(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, wr *RecvWR) {
-	w.id, w.status, w.imm = wr.ID, Success, [ImmLen]byte{}
+	w.id, w.flags, w.status, w.imm = wr.ID, wr.Flags, Success, [ImmLen]byte{}
 	if w.mem.resolve(t, pd, stream, wr.SGL, ddp.LocalWrite) != ddp.OK {
 		w.status = LocProtErr
 	}

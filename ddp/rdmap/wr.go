@@ -52,6 +52,7 @@ type WRFlags uint8
 const (
 	Signaled WRFlags = 1 << iota // complete it visibly; failures always are
 	Fence                        // begin only after all earlier Reads and atomics are complete
+	Marked                       // means nothing: it comes back with the completion, as CompletionFlags
 )
 
 // SendWR is a send work request. PostSend copies what it needs: SGL and Inline may be reused
@@ -83,8 +84,9 @@ type SendWR struct {
 
 // RecvWR is a receive work request: where the payload of one Send goes.
 type RecvWR struct {
-	ID  uint64
-	SGL []SGE // at most Config.MaxSGE pieces, each with the LocalWrite right
+	ID    uint64
+	SGL   []SGE   // at most Config.MaxSGE pieces, each with the LocalWrite right
+	Flags WRFlags // Marked or nothing
 }
 
 // Status is the result of a work request, named after the verbs' codes.
@@ -124,6 +126,7 @@ const (
 	WithImm                                     // Imm is valid; the buffer is untouched
 	WithInvalidate                              // Invalidated is valid
 	FromSharedQueue                             // the receive came from an SRQ
+	WasMarked                                   // the work request had Marked
 )
 
 // Completion is the end of one work request. After it the queue pair touches none of the
@@ -137,6 +140,11 @@ type Completion struct {
 	ByteLen     uint32 // octets received, read, written or sent; 0 unless Success
 	Imm         [ImmLen]byte
 	Invalidated ddp.STag
+}
+
+// Mark returns the flag of a completion for those of its work request.
+func (f WRFlags) Mark() CompletionFlags {
+	return CompletionFlags(f/Marked&1) * WasMarked
 }
 
 // Completer takes completions. c is valid during the call. Complete must not call the queue

@@ -50,6 +50,7 @@ const (
 const (
 	Signaled = rdmap.Signaled // complete it visibly; failures always are
 	Fence    = rdmap.Fence    // begin only after all earlier Reads and atomics are complete
+	Marked   = rdmap.Marked   // a bit of the consumer's own: WasMarked in the completion; of receives too
 )
 
 // Statuses of completions, named after IBV_WC.
@@ -71,6 +72,7 @@ const (
 	Solicited      = rdmap.Solicited      // the sender asked for an event
 	WithImm        = rdmap.WithImm        // Imm is valid; the buffer is untouched
 	WithInvalidate = rdmap.WithInvalidate // Invalidated is valid
+	WasMarked      = rdmap.WasMarked      // the work request had Marked
 )
 
 // ImmLen is octets of immediate data.

@@ -16,7 +16,7 @@ import (
 //	32 immediate (8)    40 data    48 mask    56 compare    64 compare mask    72 -
 //	80 pieces: stag (4), length (4), offset (8) each;  then inline data
 //
-// Layout of a receive slot: 0 id, 8 pieces, 16 pieces as above. All numbers have the host's byte order.
+// Layout of a receive slot: 0 id, 8 pieces, 9 flags, 16 pieces as above. All numbers have the host's byte order.
 const (
 	idAt          = 0 // of all slots
 	opAt          = 8
@@ -34,6 +34,7 @@ const (
 	sendHead      = 80
 
 	recvPiecesAt = 8
+	recvFlagsAt  = 9
 	recvHead     = 16
 
 	sgeLenAt = 4
@@ -122,7 +123,7 @@ func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
 func PutRecv(b []byte, wr *rdmap.RecvWR) {
 	host.PutUint64(b[idAt:], wr.ID)
 	host.PutUint64(b[recvPiecesAt:], 0)
-	b[recvPiecesAt] = byte(len(wr.SGL))
+	b[recvPiecesAt], b[recvFlagsAt] = byte(len(wr.SGL)), byte(wr.Flags)
 	putSGL(b[recvHead:], wr.SGL)
 }
 
@@ -132,7 +133,8 @@ func ParseRecv(b []byte, maxSGE int, wr *rdmap.RecvWR) error {
 	if len(b) < RecvSlot(maxSGE) || n > maxSGE {
 		return fmt.Errorf("%w: %d pieces, the queue pair takes %d", ErrEntry, n, maxSGE)
 	}
-	wr.ID, wr.SGL = host.Uint64(b[idAt:]), parseSGL(wr.SGL[:0], b[recvHead:], n)
+	wr.ID, wr.Flags = host.Uint64(b[idAt:]), rdmap.WRFlags(b[recvFlagsAt])
+	wr.SGL = parseSGL(wr.SGL[:0], b[recvHead:], n)
 	return nil
 }
 

@@ -70,6 +70,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"SEND_COMPARE_MASK", compareMaskAt},
 		{"SEND_HEAD", sendHead},
 		{"RECV_PIECES", recvPiecesAt},
+		{"RECV_FLAGS", recvFlagsAt},
 		{"RECV_HEAD", recvHead},
 		{"SGE_LEN", sgeLenAt},
 		{"SGE_TO", sgeTOAt},
@@ -98,6 +99,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"OP_RECV", uint64(rdmap.WRRecv)},
 		{"WR_SIGNALED", uint64(rdmap.Signaled)},
 		{"WR_FENCE", uint64(rdmap.Fence)},
+		{"WR_MARKED", uint64(rdmap.Marked)},
 		{"WC_SUCCESS", uint64(rdmap.Success)},
 		{"WC_LOC_LEN_ERR", uint64(rdmap.LocLenErr)},
 		{"WC_LOC_QP_OP_ERR", uint64(rdmap.LocQPOpErr)},
@@ -110,6 +112,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"WC_FATAL_ERR", uint64(rdmap.FatalErr)},
 		{"WC_WITH_IMM", uint64(rdmap.WithImm)},
 		{"WC_WITH_INVALIDATE", uint64(rdmap.WithInvalidate)},
+		{"WC_WAS_MARKED", uint64(rdmap.WasMarked)},
 	} {
 		fmt.Fprintf(&b, "#define XW_%s %#xULL\n", c.name, c.value)
 	}

@@ -247,7 +247,8 @@ static uint64_t u64(const uint8_t *p)
 	return v;
 }
 
-static void translate(const uint8_t *e, struct ibv_wc *wc)
+/* translate reads a completion; false: the program does not want it. */
+static bool translate(const uint8_t *e, struct ibv_wc *wc)
 {
 	*wc = (struct ibv_wc){
 		.wr_id = u64(e + XW_SLOT_ID), .status = status_of(e[XW_CQE_STATUS]), .opcode = opcode_of(e),
@@ -257,6 +258,7 @@ static void translate(const uint8_t *e, struct ibv_wc *wc)
 		wc->imm_data = u32(e + XW_CQE_IMM);
 	else if (wc->wc_flags & IBV_WC_WITH_INV)
 		wc->invalidated_rkey = u32(e + XW_CQE_INVALIDATED);
+	return !(e[XW_CQE_FLAGS] & XW_WC_WAS_MARKED) || xw_bounce_done(wc);
 }
 
 /* in_ring returns how many completions wait there, or -1: the ring is not to be believed, overran, or nobody fills it any
@@ -315,7 +317,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	for (int left = available(cq); n < room && left > 0; left--) {
 		const uint8_t *e = at(cq, 0);
 		if (u32(e + XW_CQE_QP) != 0) /* else of a queue pair that is destroyed */
-			translate(e, &wc[n++]);
+			n += translate(e, &wc[n]);
 		release(cq);
 	}
 	if (n == 0 && room > 0 && available(cq) < 0)
@@ -428,8 +430,11 @@ static int next_poll(struct ibv_cq_ex *ex)
 		release(cq);
 		if (u32(cq->current + XW_CQE_QP) == 0)
 			continue;
-		ex->status = status_of(cq->current[XW_CQE_STATUS]);
-		ex->wr_id = u64(cq->current + XW_SLOT_ID);
+		struct ibv_wc wc;
+		if (!translate(cq->current, &wc))
+			continue;
+		ex->status = wc.status;
+		ex->wr_id = wc.wr_id;
 		return 0;
 	}
 	return left < 0 ? EIO : ENOENT;

@@ -38,6 +38,7 @@ static void in_child(void)
 	xw_memory_thaw();
 	xw_sessions_forked();
 	xw_devices_forked();
+	xw_bounce_forked();
 	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder is not here */
 }
 

@@ -1,7 +1,7 @@
 /* Made by `go test ./engine/daemon/control -run Layout -update`: do not edit. */
 #pragma once
 #define XW_DEFAULT_PATH "/run/xwarp/control.sock"
-#define XW_VERSION 0x4ULL
+#define XW_VERSION 0x5ULL
 #define XW_HEADER_LEN 0x8ULL
 #define XW_MAX_REQUEST 0x10000ULL
 #define XW_MAX_FILES 0x2ULL
@@ -46,6 +46,7 @@
 #define XW_SEND_COMPARE_MASK 0x40ULL
 #define XW_SEND_HEAD 0x50ULL
 #define XW_RECV_PIECES 0x8ULL
+#define XW_RECV_FLAGS 0x9ULL
 #define XW_RECV_HEAD 0x10ULL
 #define XW_SGE_LEN 0x4ULL
 #define XW_SGE_TO 0x8ULL
@@ -74,6 +75,7 @@
 #define XW_OP_RECV 0xffULL
 #define XW_WR_SIGNALED 0x1ULL
 #define XW_WR_FENCE 0x2ULL
+#define XW_WR_MARKED 0x4ULL
 #define XW_WC_SUCCESS 0x0ULL
 #define XW_WC_LOC_LEN_ERR 0x1ULL
 #define XW_WC_LOC_QP_OP_ERR 0x2ULL
@@ -86,3 +88,4 @@
 #define XW_WC_FATAL_ERR 0x9ULL
 #define XW_WC_WITH_IMM 0x2ULL
 #define XW_WC_WITH_INVALIDATE 0x4ULL
+#define XW_WC_WAS_MARKED 0x10ULL

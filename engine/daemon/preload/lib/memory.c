@@ -4,8 +4,11 @@
  * address. So each range is one piece of one file, and regions that overlap share pages. When the last region that covers
  * a page is gone the page becomes private again: fork, realloc and calloc count on that.
  *
- * While pages are copied userfaultfd write protection has other threads wait that write to them. Where there is no
- * userfaultfd such a write can be lost, as the README says. */
+ * While pages are copied userfaultfd has other threads wait that write to them. Where there is none such a write can be
+ * lost, as the README says.
+ *
+ * Anonymous pages that nobody has touched read as zeros, and are not copied. The arena gets its own for them all the same,
+ * since the daemon makes none. */
 #include "xw.h"
 
 #include <fcntl.h>
@@ -99,11 +102,14 @@ static bool next_vma(char **at, struct vma *v)
 	return true;
 }
 
-/* protect has writers to a range wait until the descriptor is closed; -1: they do not. */
-static int protect(uintptr_t start, size_t n)
+/* protect has writers to pages that are there wait until the descriptor is closed; -1: they do not. With missing so does
+ * everybody who touches a page of anonymous memory for the first time. */
+static int protect(uintptr_t start, size_t n, bool missing)
 {
 	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_FEATURE_WP_HUGETLBFS_SHMEM};
-	struct uffdio_register reg = {.range = {start, n}, .mode = UFFDIO_REGISTER_MODE_WP};
+	struct uffdio_register reg = {
+		.range = {start, n}, .mode = UFFDIO_REGISTER_MODE_WP | (missing ? UFFDIO_REGISTER_MODE_MISSING : 0),
+	};
 	struct uffdio_writeprotect wp = {.range = {start, n}, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
 	int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
 
@@ -111,7 +117,6 @@ static int protect(uintptr_t start, size_t n)
 		fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
 	if (fd < 0)
 		return -1;
-	madvise((void *)start, n, MADV_POPULATE_READ); /* only pages that are there can be protected */
 	if (ioctl(fd, UFFDIO_API, &api) != 0 || ioctl(fd, UFFDIO_REGISTER, &reg) != 0 || ioctl(fd, UFFDIO_WRITEPROTECT, &wp) != 0) {
 		close(fd);
 		return -1;
@@ -141,16 +146,81 @@ static int transfer(long call, uintptr_t memory, uintptr_t at, size_t n)
 	return 0;
 }
 
-/* move_in makes [start, end) pages of the arena. From protect to unprotect nothing here may write to the heap. */
-static int move_in(uintptr_t start, uintptr_t end, int prot)
+/* HOLE is the shortest run of untouched pages that is not copied, in octets: each costs some system calls. */
+#define HOLE (256 << 10)
+
+/* THERE are the bits of an entry of /proc/self/pagemap for a page that is in memory or swapped out. */
+#define THERE (3ULL << 62)
+
+enum { STATES = 512 };
+
+/* page_states reads entries of pagemap for pages from start on; 0: there is no saying. */
+static size_t page_states(int pagemap, uintptr_t start, uintptr_t end, uint64_t state[STATES])
 {
-	int guard = protect(start, end - start), error = transfer(SYS_pwrite64, start, start, end - start);
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	size_t n = (end - start) / page;
+
+	n = n < STATES ? n : STATES;
+	ssize_t got = pread(pagemap, state, n * sizeof *state, (off_t)(start / page * sizeof *state));
+	return got < 0 ? 0 : (size_t)got / sizeof *state;
+}
+
+/* run_end returns where a run of pages ends that are to be copied, or of untouched ones. */
+static uintptr_t run_end(int pagemap, uintptr_t start, uintptr_t end, bool *hole)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = start, gap = start; /* untouched from gap to at */
+	uint64_t state[STATES];
+	size_t n = 0;
+
+	*hole = false;
+	while (at < end && (n = page_states(pagemap, at, end, state)) > 0)
+		for (size_t i = 0; i < n; i++, at += page)
+			if (state[i] & THERE) {
+				if (at - gap >= HOLE)
+					goto found;
+				gap = at + page;
+			}
+	if (n == 0 || end - gap < HOLE)
+		return end;
+found:
+	*hole = gap == start;
+	return *hole ? at : gap;
+}
+
+/* copy_in copies pages to the arena; those that pagemap says are untouched are not, unless it is -1. */
+static int copy_in(uintptr_t start, uintptr_t end, int pagemap)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uint64_t state[STATES];
+	int error = 0;
+
+	if (pagemap < 0)
+		return transfer(SYS_pwrite64, start, start, end - start);
+	for (size_t n; !error && start < end; start += n * page) {
+		if ((n = page_states(pagemap, start, end, state)) == 0)
+			return EIO;
+		for (size_t i = 0; !error && i < n; i++)
+			if (state[i] & THERE) /* it came meanwhile */
+				error = transfer(SYS_pwrite64, start + i * page, start + i * page, page);
+	}
+	return error;
+}
+
+/* move_in makes [start, end) pages of the arena; pagemap is -1 unless they were untouched. From protect to unprotect nothing
+ * here may write to the heap. */
+static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
+{
+	if (pagemap < 0)
+		madvise((void *)start, end - start, MADV_POPULATE_READ); /* only pages that are there can be protected */
+	int guard = protect(start, end - start, pagemap >= 0), error = copy_in(start, end, pagemap);
 
 	if (!error && mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
 		error = errno;
 	unprotect(guard);
 	if (error)
 		fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+	else if (pagemap >= 0)
+		error = fallocate(arena, 0, (off_t)start, (off_t)(end - start)) == 0 ? 0 : ENOMEM;
 	else if (prot & PROT_WRITE)
 		madvise((void *)start, end - start, MADV_POPULATE_WRITE);
 	return error;
@@ -164,7 +234,7 @@ static int move_out(uintptr_t start, uintptr_t end, int prot)
 
 	if (copy == MAP_FAILED)
 		return ENOMEM;
-	int guard = protect(start, n);
+	int guard = protect(start, n, false);
 	int error = transfer(SYS_pread64, (uintptr_t)copy, start, n);
 	if (!error && (mprotect(copy, n, prot) != 0 ||
 		       mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == MAP_FAILED))
@@ -220,8 +290,26 @@ static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const
 }
 
 static int check_piece(const struct vma *v) { return ours(v) ? 0 : movable(v); }
-static int move_piece(const struct vma *v) { return ours(v) ? 0 : move_in(v->start, v->end, v->prot); }
 static int back_piece(const struct vma *v) { return ours(v) ? move_out(v->start, v->end, v->prot) : 0; }
+
+static int move_piece(const struct vma *v)
+{
+	int pagemap = -1, error = 0;
+
+	if (ours(v))
+		return 0;
+	if (v->inode == 0 && v->prot & PROT_WRITE) /* else what is untouched is not zero, or cannot be populated */
+		pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	for (uintptr_t at = v->start, stop = v->end; !error && at < v->end; at = stop, stop = v->end) {
+		bool hole = false;
+		if (pagemap >= 0)
+			stop = run_end(pagemap, at, v->end, &hole);
+		error = move_in(at, stop, v->prot, hole ? pagemap : -1);
+	}
+	if (pagemap >= 0)
+		close(pagemap);
+	return error;
+}
 
 /* give_back makes the part of [start, end) private that no share covers. */
 static void give_back(uintptr_t start, uintptr_t end)

@@ -55,14 +55,37 @@ static int check_access(int access)
 	return access & remote && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
 }
 
-/* enter has the daemon map what is in the arena at addr, and fills what programs see. */
+/* back makes a region the daemon's too. What cannot be moved has a copy, which nobody but this program may reach. */
+static int back(struct backing *b, void *addr, size_t length, int access)
+{
+	*b = (struct backing){0};
+	int error = xw_share(addr, length, &b->share);
+	if (error != EOPNOTSUPP)
+		return error;
+	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND))
+		return xw_refused("remote access to a memory region on the stack, or in memory that is shared already");
+	if ((error = xw_bounce_make(addr, length, &b->bounce)))
+		return error;
+	if ((error = xw_share(xw_bounce_copy(b->bounce), length, &b->share)))
+		xw_bounce_free(b->bounce);
+	return error;
+}
+
+static void unback(struct backing *b)
+{
+	xw_unshare(b->share);
+	xw_bounce_free(b->bounce);
+}
+
+/* enter has the daemon map what is in the arena for addr, and fills what programs see. */
 static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, int access)
 {
 	struct call c;
 	uint64_t handle, stag;
+	void *at = m->backing.bounce ? xw_bounce_copy(m->backing.bounce) : addr;
 	int error = xw_call(xw_session(pd->context), &c, xw_arena(), "reg_mr",
 			    "{\"pd\":%u,\"offset\":%llu,\"length\":%zu,\"access\":%u,\"base\":%llu}", pd->handle,
-			    (unsigned long long)(uintptr_t)addr, length, rights(access), (unsigned long long)iova);
+			    (unsigned long long)(uintptr_t)at, length, rights(access), (unsigned long long)iova);
 
 	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
 		error = EPROTO;
@@ -70,6 +93,8 @@ static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uin
 		m->ib = (struct ibv_mr){.context = pd->context, .pd = pd, .addr = addr, .length = length,
 					.handle = (uint32_t)handle, .lkey = (uint32_t)stag, .rkey = (uint32_t)stag};
 		m->access = access;
+		if (m->backing.bounce)
+			xw_bounce_use(m->backing.bounce, (uint32_t)stag, iova);
 	}
 	xw_call_end(&c);
 	return error;
@@ -80,15 +105,12 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 	struct mr *m = calloc(1, sizeof *m);
 	int error = m ? check_access(access) : ENOMEM;
 
-	if (!error) {
-		error = xw_share(addr, length, &m->share);
-		if (error == EOPNOTSUPP)
-			xw_refused("a memory region on the stack, or in memory that is shared already");
-	}
+	if (!error)
+		error = back(&m->backing, addr, length, access);
 	if (!error) {
 		error = enter(m, pd, addr, length, access & IBV_ACCESS_ZERO_BASED ? 0 : iova, access);
 		if (error)
-			xw_unshare(m->share);
+			unback(&m->backing);
 	}
 	if (error) {
 		free(m);
@@ -126,7 +148,7 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *ib)
 
 	if (error)
 		return error;
-	xw_unshare(m->share);
+	unback(&m->backing);
 	free(m);
 	return 0;
 }
@@ -146,21 +168,21 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *ib, int flags, struct ibv_pd *pd, void *a
 		addr = old.ib.addr;
 		length = old.ib.length;
 	}
-	if (check_access(access) || xw_share(addr, length, &m->share)) {
-		m->share = old.share;
+	if (check_access(access) || back(&m->backing, addr, length, access)) {
+		m->backing = old.backing;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	if (enter(m, pd, addr, length, (uintptr_t)addr, access)) {
-		xw_unshare(m->share);
+		unback(&m->backing);
 		*m = old;
 		return IBV_REREG_MR_ERR_CMD;
 	}
 	if (leave(&old)) {
 		leave(m);
-		xw_unshare(m->share);
+		unback(&m->backing);
 		*m = old;
 		return IBV_REREG_MR_ERR_CMD;
 	}
-	xw_unshare(old.share);
+	unback(&old.backing);
 	return 0;
 }

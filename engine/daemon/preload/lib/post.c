@@ -150,6 +150,8 @@ int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
 	for (; wr; wr = wr->next, n++) {
 		uint8_t *b = may_send(q) ? next_slot(&q->sq, n) : NULL;
 		error = b ? put_send(q, b, wr) : may_send(q) ? ENOMEM : EINVAL;
+		if (!error && xw_any_bounce())
+			error = xw_bounce_send(q, b);
 		if (error) {
 			*bad = wr;
 			break;
@@ -160,8 +162,8 @@ int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
 	return error;
 }
 
-/* put_recvs fills slots of receives; *n: so many. */
-static int put_recvs(struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint32_t *n)
+/* put_recvs fills slots of receives; *n: so many. owner is the queue. */
+static int put_recvs(const void *owner, struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad, uint32_t *n)
 {
 	for (*n = 0; wr; wr = wr->next, (*n)++) {
 		uint8_t *b = next_slot(r, *n);
@@ -174,6 +176,10 @@ static int put_recvs(struct ring *r, uint32_t max_sge, struct ibv_recv_wr *wr, s
 		put64(b + XW_RECV_PIECES, 0);
 		b[XW_RECV_PIECES] = (uint8_t)wr->num_sge;
 		put_list(b + XW_RECV_HEAD, wr->sg_list, wr->num_sge);
+		if (xw_any_bounce() && xw_bounce_recv(owner, b) != 0) {
+			*bad = wr;
+			return ENOMEM;
+		}
 	}
 	return 0;
 }
@@ -188,7 +194,7 @@ int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr *
 		return EINVAL;
 	}
 	pthread_mutex_lock(&q->recv);
-	int error = put_recvs(&q->rq, q->max_sge, wr, bad, &n);
+	int error = put_recvs(q, &q->rq, q->max_sge, wr, bad, &n);
 	publish(q->s, q->bell, &q->rq, n);
 	pthread_mutex_unlock(&q->recv);
 	return error;
@@ -200,7 +206,7 @@ int xw_post_srq_recv(struct ibv_srq *ib, struct ibv_recv_wr *wr, struct ibv_recv
 	uint32_t n;
 
 	pthread_mutex_lock(&q->post);
-	int error = put_recvs(&q->rq, q->max_sge, wr, bad, &n);
+	int error = put_recvs(q, &q->rq, q->max_sge, wr, bad, &n);
 	publish(q->s, q->bell, &q->rq, n);
 	pthread_mutex_unlock(&q->post);
 	return error;
@@ -225,6 +231,8 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	struct qp *q = of(ex);
 	int error = q->built_error;
 
+	for (uint32_t i = 0; !error && i < q->built && xw_any_bounce(); i++)
+		error = xw_bounce_send(q, xw_slot(&q->sq, q->sq.own + i));
 	if (!error)
 		publish(q->s, q->bell, &q->sq, q->built);
 	pthread_mutex_unlock(&q->send);

@@ -135,6 +135,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 	xw_cq_forget(container_of(ib->send_cq, struct cq, ib), ib->qp_num);
 	if (ib->recv_cq != ib->send_cq)
 		xw_cq_forget(container_of(ib->recv_cq, struct cq, ib), ib->qp_num);
+	xw_bounce_forget(q);
 	munmap(q->mem, q->mem_len);
 	free(q);
 	return 0;

@@ -107,6 +107,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *ib)
 		*p = q->next;
 	pthread_mutex_unlock(&q->s->lock);
 	xw_async_end(ib->context, &(struct ibv_async_event){.element.srq = ib, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
+	xw_bounce_forget(q);
 	munmap(q->mem, q->mem_len);
 	free(q);
 	return 0;

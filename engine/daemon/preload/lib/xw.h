@@ -147,10 +147,16 @@ struct pd {
 	struct ibv_pd ib;
 };
 
+/* backing is where the daemon finds a region: in the program's own pages, or in a copy. */
+struct backing {
+	struct share *share;
+	struct bounce *bounce; /* NULL: there is no copy */
+};
+
 struct mr {
 	struct ibv_mr ib;
 	int access;
-	struct share *share;
+	struct backing backing;
 };
 
 struct channel {
@@ -246,6 +252,24 @@ void xw_cm_gone(struct session *s);
 struct share;
 int xw_share(void *addr, size_t length, struct share **out);
 void xw_unshare(struct share *s);
+
+/* Bounce memory, see bounce.c. */
+struct bounce;
+extern atomic_uint xw_bounces; /* how many there are */
+int xw_bounce_make(void *addr, size_t length, struct bounce **out);
+void *xw_bounce_copy(const struct bounce *b);
+void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova);
+void xw_bounce_free(struct bounce *b);
+/* xw_bounce_send and xw_bounce_recv look at a slot before it is published; the answer is errno. */
+int xw_bounce_send(const void *owner, uint8_t *slot);
+int xw_bounce_recv(const void *owner, uint8_t *slot);
+/* xw_bounce_done is for a completion that is marked; false: the program does not want it. */
+bool xw_bounce_done(struct ibv_wc *wc);
+void xw_bounce_forget(const void *owner); /* a queue that is destroyed */
+void xw_bounce_forked(void);
+
+static inline bool xw_any_bounce(void) { return atomic_load_explicit(&xw_bounces, memory_order_relaxed) != 0; }
+
 /* Of fork: no page is moved from freeze, which says whether any are, to thaw. xw_memory_copy makes all private in a child. */
 bool xw_memory_freeze(void);
 void xw_memory_thaw(void);

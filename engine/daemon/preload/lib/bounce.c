@@ -1,0 +1,250 @@
+/* Bounce memory: a region of pages that cannot be moved (a stack, memory that is shared already) has a copy elsewhere, which
+ * is what the daemon maps. What is sent is copied there when the work request is posted; what receives, Reads and atomics put
+ * there comes back when their completion is polled. What a peer writes would not arrive: such regions are local.
+ *
+ * A request whose result has to come back is marked, and its wr_id is the number of a note here until it completes. */
+#include "xw.h"
+
+#include <sys/mman.h>
+
+struct bounce {
+	struct bounce *next;
+	uint32_t lkey; /* 0: not registered yet */
+	uint64_t iova;
+	uint8_t *memory, *copy;
+	size_t length;
+	void *pages; /* of copy */
+	size_t room;
+};
+
+/* note is a work request that is under way. */
+struct note {
+	const void *owner; /* its queue pair or shared receive queue; NULL: the note is free */
+	uint64_t id;
+	bool silent; /* the program does not want to hear of success */
+	uint32_t n;
+	struct ibv_sge list[XW_MAX_SGE];
+};
+
+/* MAX_NOTES bounds the work requests of all queues that may be under way with bounce memory. */
+#define MAX_NOTES (1 << 16)
+
+atomic_uint xw_bounces;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct bounce *bounces;
+static struct note *notes;
+static uint32_t n_notes, next_note;
+
+int xw_bounce_make(void *addr, size_t length, struct bounce **out)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), slack = (uintptr_t)addr % page;
+	struct bounce *b = length > SIZE_MAX - 2 * page ? NULL : calloc(1, sizeof *b);
+
+	if (!b)
+		return ENOMEM;
+	*b = (struct bounce){.memory = addr, .length = length, .room = (slack + length + page - 1) / page * page};
+	b->pages = mmap(NULL, b->room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b->pages == MAP_FAILED) {
+		free(b);
+		return ENOMEM;
+	}
+	b->copy = (uint8_t *)b->pages + slack; /* atomics want the alignment that the program chose */
+	*out = b;
+	return 0;
+}
+
+void *xw_bounce_copy(const struct bounce *b) { return b->copy; }
+
+void xw_bounce_use(struct bounce *b, uint32_t lkey, uint64_t iova)
+{
+	pthread_mutex_lock(&lock);
+	if (b->lkey == 0) {
+		b->next = bounces;
+		bounces = b;
+		atomic_fetch_add(&xw_bounces, 1);
+	}
+	b->lkey = lkey;
+	b->iova = iova;
+	pthread_mutex_unlock(&lock);
+}
+
+/* xw_bounce_free takes NULL too. The pages of the copy are nobody's any more. */
+void xw_bounce_free(struct bounce *b)
+{
+	struct bounce **p;
+
+	if (!b)
+		return;
+	pthread_mutex_lock(&lock);
+	for (p = &bounces; *p && *p != b; p = &(*p)->next)
+		;
+	if (*p) {
+		*p = b->next;
+		atomic_fetch_sub(&xw_bounces, 1);
+	}
+	pthread_mutex_unlock(&lock);
+	munmap(b->pages, b->room);
+	free(b);
+}
+
+/* find returns the bounce memory of a piece and where in it the piece is; NULL: it has none, or does not lie inside, which the
+ * daemon finds out too. */
+static const struct bounce *find(const struct ibv_sge *sge, uint64_t *at)
+{
+	for (const struct bounce *b = bounces; b; b = b->next)
+		if (b->lkey == sge->lkey) {
+			*at = sge->addr - b->iova;
+			return sge->addr >= b->iova && *at <= b->length && sge->length <= b->length - *at ? b : NULL;
+		}
+	return NULL;
+}
+
+static struct ibv_sge piece(const uint8_t *p)
+{
+	struct ibv_sge s;
+
+	memcpy(&s.lkey, p, sizeof s.lkey);
+	memcpy(&s.length, p + XW_SGE_LEN, sizeof s.length);
+	memcpy(&s.addr, p + XW_SGE_TO, sizeof s.addr);
+	return s;
+}
+
+/* take_note returns the number of a note; -1: there are too many, or no memory. */
+static int64_t take_note(const struct note *n)
+{
+	for (uint32_t i = 0; i < n_notes; i++, next_note++)
+		if (!notes[next_note % n_notes].owner)
+			break;
+	if (n_notes == 0 || notes[next_note % n_notes].owner) {
+		uint32_t more = n_notes ? 2 * n_notes : 64;
+		struct note *all = more > MAX_NOTES ? NULL : realloc(notes, more * sizeof *all);
+		if (!all)
+			return -1;
+		memset(all + n_notes, 0, (more - n_notes) * sizeof *all);
+		next_note = n_notes;
+		n_notes = more;
+		notes = all;
+	}
+	notes[next_note % n_notes] = *n;
+	return next_note++ % n_notes;
+}
+
+static bool bounced(const struct note *n)
+{
+	uint64_t at;
+
+	for (uint32_t i = 0; i < n->n; i++)
+		if (find(&n->list[i], &at))
+			return true;
+	return false;
+}
+
+/* mark makes a note of the request in a slot, whose flags are at *flags. */
+static int mark(uint8_t *slot, uint8_t *flags, const struct note *n)
+{
+	int64_t number = take_note(n);
+
+	if (number < 0)
+		return ENOMEM;
+	uint64_t id = (uint64_t)number;
+	memcpy(slot + XW_SLOT_ID, &id, sizeof id);
+	*flags |= XW_WR_MARKED;
+	return 0;
+}
+
+/* read_list reads the pieces of a slot; the daemon may have changed them meanwhile, to its own loss. */
+static void read_list(struct note *n, const uint8_t *slot, uint8_t pieces, const uint8_t *list)
+{
+	memcpy(&n->id, slot + XW_SLOT_ID, sizeof n->id);
+	n->n = pieces < XW_MAX_SGE ? pieces : XW_MAX_SGE;
+	for (uint32_t i = 0; i < n->n; i++)
+		n->list[i] = piece(list + (size_t)i * XW_SGE_SIZE);
+}
+
+int xw_bounce_send(const void *owner, uint8_t *slot)
+{
+	struct note n = {.owner = owner};
+	uint8_t op = slot[XW_SEND_OP];
+	uint64_t at;
+	int error = 0;
+
+	read_list(&n, slot, slot[XW_SEND_PIECES], slot + XW_SEND_HEAD);
+	pthread_mutex_lock(&lock);
+	if (op == XW_OP_READ || op == XW_OP_FETCH_ADD || op == XW_OP_CMP_SWAP) {
+		n.silent = !(slot[XW_SEND_FLAGS] & XW_WR_SIGNALED);
+		if (bounced(&n) && !(error = mark(slot, slot + XW_SEND_FLAGS, &n)))
+			slot[XW_SEND_FLAGS] |= XW_WR_SIGNALED;
+	} else {
+		for (uint32_t i = 0; i < n.n; i++) {
+			const struct bounce *b = find(&n.list[i], &at);
+			if (b)
+				memcpy(b->copy + at, b->memory + at, n.list[i].length);
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return error;
+}
+
+int xw_bounce_recv(const void *owner, uint8_t *slot)
+{
+	struct note n = {.owner = owner};
+	int error = 0;
+
+	read_list(&n, slot, slot[XW_RECV_PIECES], slot + XW_RECV_HEAD);
+	pthread_mutex_lock(&lock);
+	if (bounced(&n))
+		error = mark(slot, slot + XW_RECV_FLAGS, &n);
+	pthread_mutex_unlock(&lock);
+	return error;
+}
+
+/* bring_back copies the first octets of a request's memory to where the program wants them. */
+static void bring_back(const struct note *n, uint64_t octets)
+{
+	uint64_t at;
+
+	for (uint32_t i = 0; i < n->n && octets > 0; i++) {
+		uint64_t k = n->list[i].length < octets ? n->list[i].length : octets;
+		const struct bounce *b = find(&n->list[i], &at);
+		if (b)
+			memcpy(b->memory + at, b->copy + at, k);
+		octets -= k;
+	}
+}
+
+bool xw_bounce_done(struct ibv_wc *wc)
+{
+	bool visible = true;
+
+	pthread_mutex_lock(&lock);
+	if (wc->wr_id < n_notes && notes[wc->wr_id].owner) { /* else the daemon made it up */
+		struct note *n = &notes[wc->wr_id];
+		wc->wr_id = n->id;
+		if (wc->status == IBV_WC_SUCCESS) {
+			bring_back(n, wc->byte_len);
+			visible = !n->silent;
+		}
+		n->owner = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	return visible;
+}
+
+void xw_bounce_forget(const void *owner)
+{
+	pthread_mutex_lock(&lock);
+	for (uint32_t i = 0; i < n_notes; i++)
+		if (notes[i].owner == owner)
+			notes[i].owner = NULL;
+	pthread_mutex_unlock(&lock);
+}
+
+/* xw_bounce_forked leaves all of it to the parent. */
+void xw_bounce_forked(void)
+{
+	pthread_mutex_init(&lock, NULL); /* its holder is not here */
+	bounces = NULL;
+	atomic_store(&xw_bounces, 0);
+	if (n_notes)
+		memset(notes, 0, n_notes * sizeof *notes);
+}

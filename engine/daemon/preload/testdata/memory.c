@@ -1,0 +1,196 @@
+/* Memory that is registered. */
+#include "ends.h"
+
+#include <sys/mman.h>
+
+static void post_recv_to(struct end *e, const struct ibv_mr *mr, void *to, uint32_t length)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)to, .length = length, .lkey = mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = 7, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	CHECK(ibv_post_recv(e->id->qp, &wr, &bad) == 0);
+}
+
+static void send_from(struct end *e, const struct ibv_mr *mr, void *from, uint32_t length)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)from, .length = length, .lkey = mr->lkey};
+
+	post_send(e, &(struct ibv_send_wr){.wr_id = 8, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED});
+	struct ibv_wc wc = complete(e->id->send_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 8 && wc.opcode == IBV_WC_SEND);
+}
+
+static void read_to(struct end *e, const struct ibv_mr *mr, void *to, struct remote r, unsigned flags)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)to, .length = 64, .lkey = mr->lkey};
+
+	post_send(e, &(struct ibv_send_wr){.wr_id = 9, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+		.send_flags = flags, .wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}});
+}
+
+static void hear_seven(struct end *e, uint32_t length)
+{
+	struct ibv_wc wc = complete(e->id->recv_cq);
+
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 7 && wc.byte_len == length && wc.opcode == IBV_WC_RECV);
+}
+
+/* A stack is registered for this program alone: what is sent is taken from there, and what is received or read comes there. */
+static void stack_server(struct rdma_cm_id *listener)
+{
+	char stack[2 * SIZE] = "", *odd = stack + 123;
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, IBV_ACCESS_REMOTE_READ);
+	CHECK(!ibv_reg_mr(e.id->pd, stack, SIZE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ) && errno == EOPNOTSUPP);
+	struct ibv_mr *mr = ibv_reg_mr(e.id->pd, odd, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr != NULL);
+	memset(stack, '.', sizeof stack);
+	post_recv_to(&e, mr, odd, 64);
+	post_recv_to(&e, e.mr, buffer, 64); /* all have the same number */
+	post_recv_to(&e, mr, odd + 64, SIZE - 64);
+	strcpy(buffer + SIZE / 2, "read me");
+	accept_it(&e);
+	tell(&e);
+	hear_seven(&e, 4);
+	CHECK(memcmp(odd - 1, ".one", 5) == 0 && odd[4] == '.');
+	hear_seven(&e, 4);
+	CHECK(strcmp(buffer, "two") == 0 && odd[64] == '.');
+	hear_seven(&e, 6);
+	CHECK(strcmp(odd + 64, "three") == 0 && odd[64 + 6] == '.');
+	post_recv_to(&e, mr, odd, 2); /* too short */
+	post_recv_to(&e, mr, odd, 64); /* is flushed */
+	send_from(&e, mr, odd + 64, 6);
+	struct ibv_wc wc = complete(e.id->recv_cq);
+	CHECK(wc.status == IBV_WC_LOC_LEN_ERR && wc.wr_id == 7);
+	wc = complete(e.id->recv_cq);
+	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.wr_id == 7 && memcmp(odd, "one", 4) == 0);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	hang_up(&e);
+}
+
+static void stack_client(const char *at)
+{
+	char stack[SIZE] = "one";
+	struct end e = {0};
+
+	quiet_sends = true;
+	dial(&e, at, 1);
+	struct ibv_mr *mr = ibv_reg_mr_iova(e.id->pd, stack, SIZE, 0x10000, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr != NULL);
+	char *base = (char *)0x10000;
+	struct remote r = hear(&e);
+	read_to(&e, mr, base + 512, r, 0); /* nobody hears of it */
+	send_from(&e, mr, base, 4);
+	CHECK(strcmp(stack + 512, "read me") == 0);
+	strcpy(stack, "two");
+	send_from(&e, mr, base, 4);
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e.id->qp);
+	ibv_wr_start(ex);
+	ex->wr_id = 9;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_read(ex, r.rkey, r.addr);
+	ibv_wr_set_sge(ex, mr->lkey, 0x10000 + 1024, 64);
+	CHECK(ibv_wr_complete(ex) == 0);
+	struct ibv_wc wc = complete(e.id->send_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 9 && wc.opcode == IBV_WC_RDMA_READ && strcmp(stack + 1024, "read me") == 0);
+	post_recv(&e, 1);
+	strcpy(stack, "three");
+	send_from(&e, mr, base, 6);
+	received(&e);
+	strcpy(stack, "four");
+	struct ibv_sge sge = {.addr = (uintptr_t)base, .length = 5, .lkey = mr->lkey};
+	post_send(&e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND});
+	event(e.id->verbs, IBV_EVENT_QP_REQ_ERR, e.id->qp); /* it was too long */
+	read_to(&e, mr, base + 512, r, 0); /* is flushed: of that one hears */
+	do
+		wc = complete(e.id->send_cq);
+	while (wc.wr_id != 9);
+	CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+	CHECK(ibv_dereg_mr(mr) == 0);
+	hang_up(&e);
+}
+
+enum { PAGE = 4096, PAGES = 4096, ROUNDS = 4 };
+
+static uint8_t *pages;
+static volatile bool writing;
+
+/* touch counts in pages that were touched before, and in those that were not. */
+static void *touch(void *arg)
+{
+	uint64_t *counts = arg;
+
+	for (uint64_t i = 1; writing; i++) {
+		size_t page = i * 2654435761U % PAGES;
+		*(uint64_t *)(void *)(pages + page * PAGE) += i;
+		counts[page] += i;
+	}
+	return NULL;
+}
+
+/* Most pages of a region were never touched when it is registered, and others are written to meanwhile: no write is lost,
+ * and the daemon sees what the program sees. */
+static void holes_client(const char *at)
+{
+	struct end e = {0};
+	pthread_t thread;
+
+	dial(&e, at, 0);
+	for (int round = 0; round < ROUNDS; round++) {
+		uint64_t *counts = calloc(PAGES, sizeof *counts);
+		pages = mmap(NULL, (size_t)PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(counts && pages != MAP_FAILED);
+		for (size_t i = 0; i < PAGES; i += i % 1024 < 100 ? 1 : 924) /* runs of both kinds */
+			counts[i] = *(uint64_t *)(void *)(pages + i * PAGE) = i;
+		writing = true;
+		CHECK(pthread_create(&thread, NULL, touch, counts) == 0);
+		struct ibv_mr *mr = ibv_reg_mr(e.id->pd, pages, (size_t)PAGES * PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+		CHECK(mr != NULL);
+		writing = false;
+		pthread_join(thread, NULL);
+		size_t last = PAGES;
+		for (size_t i = 0; i < PAGES; i++) {
+			CHECK(*(uint64_t *)(void *)(pages + i * PAGE) == counts[i]);
+			if (counts[i])
+				last = i;
+		}
+		*(uint64_t *)(void *)buffer = counts[last];
+		send_from(&e, e.mr, buffer, 8);
+		send_from(&e, mr, pages + last * PAGE, 8);
+		CHECK(ibv_dereg_mr(mr) == 0);
+		for (size_t i = 0; i < PAGES; i++)
+			CHECK(*(uint64_t *)(void *)(pages + i * PAGE) == counts[i]);
+		munmap(pages, (size_t)PAGES * PAGE);
+		free(counts);
+	}
+	hang_up(&e);
+}
+
+static void holes_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	for (int i = 0; i < 8; i++)
+		post_recv_to(&e, e.mr, buffer + 8 * i, 8);
+	accept_it(&e);
+	for (int i = 0; i < 2 * ROUNDS; i++) {
+		hear_seven(&e, 8);
+		CHECK(i % 2 == 0 || memcmp(buffer + i % 8 * 8, buffer + (i - 1) % 8 * 8, 8) == 0);
+		post_recv_to(&e, e.mr, buffer + i % 8 * 8, 8);
+	}
+	CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+	hang_up(&e);
+}
+
+static const struct test tests[] = {
+	{"stack", stack_server, stack_client},
+	{"holes", holes_server, holes_client},
+	{0},
+};
+
+int main(int argc, char **argv) { return run(tests, argc, argv); }
