@@ -1,6 +1,10 @@
 package impair
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"xwarp/tcp/wire"
+)
 
 // corrupt damages the payload of a TCP segment as the configuration says.
 func (p *Path) corrupt(b *Buf) {
@@ -29,8 +33,9 @@ func (p *Path) corruptSealed(f []byte, v *view) {
 	word := v.l4 + (at-v.l4)&^1
 	was := wordAt(f, word)
 	f[at] ^= byte(1 + p.corruptRand.IntN(255))
-	field := f[v.l4+tcpChecksum:]
-	binary.BigEndian.PutUint16(field, updated(binary.BigEndian.Uint16(field), was, wordAt(f, word)))
+	segment := f[v.l4:]
+	sum := binary.BigEndian.Uint16(segment[wire.ChecksumAt:])
+	wire.PutChecksum(segment, updated(sum, was, wordAt(f, word)))
 }
 
 // wordAt returns the checksum word at offset i; behind an odd end it is filled with a zero octet.

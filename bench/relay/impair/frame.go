@@ -1,6 +1,11 @@
 package impair
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"xwarp/tcp/ip"
+	"xwarp/tcp/wire"
+)
 
 // kind is what the stages need to know about a frame.
 type kind uint8
@@ -12,35 +17,13 @@ const (
 	kindTCP
 )
 
-// Offsets and numbers of the headers that are read here.
+// Octets of a TCP header that are read here, beside those that package wire names.
 const (
-	ethHeader  = 14
-	vlanTag    = 4
-	typeIPv4   = 0x0800
-	typeIPv6   = 0x86dd
-	typeVLAN   = 0x8100 // IEEE 802.1Q
-	typeQinQ   = 0x88a8 // IEEE 802.1ad
-	ipv4Header = 20
-	ipv6Header = 40
+	tcpOffset = 12
+	tcpFlags  = 13
+)
 
-	protoHopByHop = 0
-	protoICMP     = 1
-	protoTCP      = 6
-	protoICMPv6   = 58
-	protoDestOpts = 60
-
-	tcpHeader   = 20
-	tcpSeq      = 4
-	tcpOffset   = 12
-	tcpFlags    = 13
-	tcpChecksum = 16
-
-	flagFIN = 0x01
-	flagSYN = 0x02
-	flagRST = 0x04
-	flagPSH = 0x08
-	flagURG = 0x20
-
+const (
 	ecnMask = 3
 	ecnCE   = 3
 )
@@ -57,21 +40,16 @@ type view struct {
 
 // look finds the headers of frame f. It never reads beyond the frame.
 func look(f []byte) (v view) {
-	if len(f) < ethHeader {
+	var link ip.Ethernet
+	at, err := link.Decode(f)
+	if err != nil {
 		return v
 	}
-	etherType := binary.BigEndian.Uint16(f[12:])
-	at := ethHeader
-	for tags := 0; tags < 2 && (etherType == typeVLAN || etherType == typeQinQ) &&
-		len(f) >= at+vlanTag; tags++ {
-		etherType = binary.BigEndian.Uint16(f[at+2:])
-		at += vlanTag
-	}
 	v.ip = at
-	switch etherType {
-	case typeIPv4:
+	switch link.Type {
+	case ip.TypeIPv4:
 		v.lookIPv4(f)
-	case typeIPv6:
+	case ip.TypeIPv6:
 		v.lookIPv6(f)
 	}
 	return v
@@ -79,33 +57,33 @@ func look(f []byte) (v view) {
 
 func (v *view) lookIPv4(f []byte) {
 	h := f[v.ip:]
-	if len(h) < ipv4Header || h[0]>>4 != 4 {
+	if len(h) < ip.Len4 || h[0]>>4 != 4 {
 		return
 	}
 	hl, total := int(h[0]&15)*4, int(binary.BigEndian.Uint16(h[2:]))
-	if hl < ipv4Header || total < hl || total > len(h) {
+	if hl < ip.Len4 || total < hl || total > len(h) {
 		return
 	}
 	v.kind, v.end = kindIP, v.ip+total
 	fragment := binary.BigEndian.Uint16(h[6:])&0x3fff != 0 // more fragments, or an offset
-	if h[9] == protoTCP && !fragment && fold(onesSum(0, h[:hl])) == 0 {
+	if h[9] == ip.ProtoTCP && !fragment && wire.Right(wire.Sum(h[:hl], 0)) {
 		v.lookTCP(f, v.ip+hl)
 	}
 }
 
 func (v *view) lookIPv6(f []byte) {
 	h := f[v.ip:]
-	if len(h) < ipv6Header || h[0]>>4 != 6 {
+	if len(h) < ip.Len6 || h[0]>>4 != 6 {
 		return
 	}
-	total := ipv6Header + int(binary.BigEndian.Uint16(h[4:]))
+	total := ip.Len6 + int(binary.BigEndian.Uint16(h[4:]))
 	if total > len(h) {
 		return
 	}
 	v.kind, v.v6, v.end = kindIP, true, v.ip+total
-	next, at := h[6], v.ip+ipv6Header
+	next, at := h[6], v.ip+ip.Len6
 	for range maxExtensionHeaders {
-		if next != protoHopByHop && next != protoDestOpts {
+		if next != ip.ProtoHopByHop && next != ip.ProtoDestOpts {
 			break
 		}
 		if at+2 > v.end {
@@ -114,9 +92,9 @@ func (v *view) lookIPv6(f []byte) {
 		next, at = f[at], at+8+8*int(f[at+1])
 	}
 	switch {
-	case next == protoTCP:
+	case next == ip.ProtoTCP:
 		v.lookTCP(f, at)
-	case next == protoICMPv6 && at < v.end && isND(f[at]):
+	case next == ip.ProtoICMPv6 && at < v.end && isND(f[at]):
 		v.kind = kindND
 	}
 }
@@ -126,11 +104,11 @@ func (v *view) lookIPv6(f []byte) {
 func isND(t byte) bool { return (t >= 130 && t <= 137) || t == 143 }
 
 func (v *view) lookTCP(f []byte, at int) {
-	if at+tcpHeader > v.end {
+	if at+wire.HeaderLen > v.end {
 		return
 	}
 	hl := int(f[at+tcpOffset]>>4) * 4
-	if hl < tcpHeader || at+hl > v.end {
+	if hl < wire.HeaderLen || at+hl > v.end {
 		return
 	}
 	v.kind, v.l4, v.payload = kindTCP, at, at+hl
@@ -140,7 +118,7 @@ func (v *view) lookTCP(f []byte, at int) {
 func (v *view) setLength(f []byte, end int) {
 	v.end = end
 	if v.v6 {
-		binary.BigEndian.PutUint16(f[v.ip+4:], uint16(end-v.ip-ipv6Header))
+		binary.BigEndian.PutUint16(f[v.ip+4:], uint16(end-v.ip-ip.Len6))
 		return
 	}
 	binary.BigEndian.PutUint16(f[v.ip+2:], uint16(end-v.ip))

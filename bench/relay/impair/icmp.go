@@ -2,7 +2,9 @@ package impair
 
 import (
 	"encoding/binary"
-	"net/netip"
+
+	"xwarp/tcp/ip"
+	"xwarp/tcp/wire"
 )
 
 // The ICMP messages of path MTU discovery.
@@ -24,32 +26,27 @@ func (p *Path) replyTooBig(b *Buf) {
 	if !p.cfg.MTUReply || f[0]&1 != 0 { // multicast and broadcast get no answer
 		return
 	}
-	var r *Buf
+	h := f[v.ip:]
 	if v.v6 {
 		if isICMP6Error(f, v) {
 			return
 		}
-		r = p.tooBig6(f, v)
-	} else {
-		h := f[v.ip:]
-		offset := binary.BigEndian.Uint16(h[6:]) & 0x1fff
-		if h[6]&ipv4DontFragment == 0 || offset != 0 || isICMPError(h) {
-			return
-		}
-		r = p.tooBig4(f, v)
+	} else if offset := binary.BigEndian.Uint16(h[6:]) & 0x1fff; h[6]&ipv4DontFragment == 0 ||
+		offset != 0 || isICMPError(h) {
+		return
 	}
 	p.c.Replies++
-	p.reply.push(r)
+	p.reply.push(p.tooBig(f, v))
 }
 
 func isICMPError(h []byte) bool {
 	at := int(h[0]&15) * 4
-	return h[9] == protoICMP && len(h) > at && h[at] != icmpEcho && h[at] != icmpEchoReply
+	return h[9] == ip.ProtoICMP && len(h) > at && h[at] != icmpEcho && h[at] != icmpEchoReply
 }
 
 func isICMP6Error(f []byte, v *view) bool {
-	at := v.ip + ipv6Header
-	return f[v.ip+6] == protoICMPv6 && at < v.end && f[at] < icmp6FirstInfo
+	at := v.ip + ip.Len6
+	return f[v.ip+6] == ip.ProtoICMPv6 && at < v.end && f[at] < icmp6FirstInfo
 }
 
 // answer returns a buffer whose Ethernet header leads back to f's sender, with n octets behind it.
@@ -62,46 +59,35 @@ func (p *Path) answer(f []byte, v *view, n int) *Buf {
 	return r
 }
 
-func (p *Path) tooBig4(f []byte, v *view) *Buf {
-	quote := f[v.ip:min(v.end, v.ip+maxQuote4)]
-	r := p.answer(f, v, ipv4Header+icmpHeader+len(quote))
-	h := r.Data[v.ip:]
-	h[0] = 4<<4 | ipv4Header/4
-	binary.BigEndian.PutUint16(h[2:], uint16(len(h)))
-	h[8], h[9] = hopLimit, protoICMP
-	copy(h[12:16], address(p.cfg.Reply4, quote[16:20]))
-	copy(h[16:20], quote[12:16])
-	setIPv4Checksum(h)
-	m := h[ipv4Header:]
-	m[0], m[1] = icmpUnreachable, icmpFragNeeded
-	binary.BigEndian.PutUint16(m[6:], uint16(p.cfg.MTU))
-	copy(m[icmpHeader:], quote)
-	binary.BigEndian.PutUint16(m[2:], fold(onesSum(0, m)))
-	return r
-}
-
-func (p *Path) tooBig6(f []byte, v *view) *Buf {
-	quote := f[v.ip:min(v.end, v.ip+maxQuote6)]
-	r := p.answer(f, v, ipv6Header+icmpHeader+len(quote))
-	h := r.Data[v.ip:]
-	h[0] = 6 << 4
-	binary.BigEndian.PutUint16(h[4:], uint16(icmpHeader+len(quote)))
-	h[6], h[7] = protoICMPv6, hopLimit
-	copy(h[8:24], address(p.cfg.Reply6, quote[24:40]))
-	copy(h[24:40], quote[8:24])
-	m := h[ipv6Header:]
-	m[0] = icmp6PacketTooBig
-	binary.BigEndian.PutUint32(m[4:], uint32(p.cfg.MTU))
-	copy(m[icmpHeader:], quote)
-	rv := view{v6: true, ip: v.ip, l4: v.ip + ipv6Header, end: len(r.Data)}
-	binary.BigEndian.PutUint16(m[2:], transportSum(r.Data, &rv, protoICMPv6))
-	return r
-}
-
-// address returns the octets of a, or instead when a is not set.
-func address(a netip.Addr, instead []byte) []byte {
-	if !a.IsValid() {
-		return instead
+// tooBig is an ICMP error in a router's name, with a quote of f's packet.
+func (p *Path) tooBig(f []byte, v *view) *Buf {
+	packet := f[v.ip:v.end]
+	h := ip.Header{V6: v.v6, TTL: hopLimit}
+	router, most := p.cfg.Reply4, maxQuote4
+	if v.v6 {
+		router, most = p.cfg.Reply6, maxQuote6
+		h.Proto, h.Src, h.Dst = ip.ProtoICMPv6, ip.Addr(packet[24:]), ip.Addr(packet[8:])
+	} else {
+		h.Proto = ip.ProtoICMP
+		h.Src, h.Dst = ip.AddrFrom4([4]byte(packet[16:])), ip.AddrFrom4([4]byte(packet[12:]))
 	}
-	return a.AsSlice()
+	if router.IsValid() {
+		h.Src = router.As16()
+	}
+	quote := packet[:min(len(packet), most)]
+	h.PayloadLen = icmpHeader + len(quote)
+	r := p.answer(f, v, h.Len()+h.PayloadLen)
+	m := r.Data[v.ip+h.Put(r.Data[v.ip:]):]
+	copy(m[icmpHeader:], quote)
+	var sum uint64
+	if v.v6 {
+		m[0] = icmp6PacketTooBig
+		binary.BigEndian.PutUint32(m[4:], uint32(p.cfg.MTU))
+		sum = h.PseudoSum(len(m))
+	} else {
+		m[0], m[1] = icmpUnreachable, icmpFragNeeded
+		binary.BigEndian.PutUint16(m[6:], uint16(p.cfg.MTU))
+	}
+	binary.BigEndian.PutUint16(m[2:], wire.Finish(wire.Sum(m, sum)))
+	return r
 }

@@ -1,9 +1,12 @@
 package impair
 
-import "xwarp/tcp/tick"
+import (
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
 
 // FrameOverhead is the Ethernet header with two VLAN tags, in octets.
-const FrameOverhead = ethHeader + 2*vlanTag
+const FrameOverhead = ip.EthernetLen + 2*ip.VLANTagLen
 
 // line is the bottleneck with its queue, and the delay behind it. Frames stay in order.
 type line struct {

@@ -130,11 +130,6 @@ func (p *Path) Deadline() tick.Time {
 	return d
 }
 
-// Held returns the number of frames inside, replies not counted.
-func (p *Path) Held() int {
-	return p.recut.held() + p.line.frames.n + len(p.reorder) + p.ready.n
-}
-
 // advance moves frames on whose time has come.
 func (p *Path) advance(now tick.Time) {
 	p.now = max(p.now, now)

@@ -1,6 +1,9 @@
 package impair
 
-import "xwarp/tcp/tick"
+import (
+	"xwarp/tcp/ip"
+	"xwarp/tcp/tick"
+)
 
 // Buf is one frame on its way. Its owner is whoever got it last: Pool.Get gives it, Path.Push takes it, Path.Pop gives
 // it back, Pool.Put ends it.
@@ -26,7 +29,7 @@ type Pool struct {
 // NewPool returns a pool of buffers for frames of up to size octets, Ethernet header and VLAN tags included,
 // and for the ICMP errors that a path makes.
 func NewPool(size int) *Pool {
-	return &Pool{size: max(size, FrameOverhead+ipv6Header+icmpHeader+maxQuote6)}
+	return &Pool{size: max(size, FrameOverhead+ip.Len6+icmpHeader+maxQuote6)}
 }
 
 // Size returns the largest frame that a buffer holds.

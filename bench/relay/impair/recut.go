@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 
 	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
 )
 
 // recutter is a middlebox that takes the TCP segments of a flow apart and makes others of their octets.
@@ -40,22 +42,14 @@ func (r *recutter) init(p *Path, g *rand.Rand) {
 	*r = recutter{p: p, rand: g, runs: make(map[flow]*run), next: tick.Never}
 }
 
-// held returns the number of segments inside.
-func (r *recutter) held() (n int) {
-	for _, x := range r.active {
-		n += len(x.bufs)
-	}
-	return n
-}
-
 // add takes a TCP segment.
 func (r *recutter) add(b *Buf, now tick.Time) {
 	f, v := b.Data, &b.view
 	key := flowOf(f, v)
 	x := r.runs[key]
 	n := v.end - v.payload
-	wrong := n > 0 && transportSum(f, v, protoTCP) != 0
-	if n == 0 || wrong || f[v.l4+tcpFlags]&(flagSYN|flagRST|flagURG) != 0 {
+	wrong := n > 0 && tcpSum(f, v) != 0
+	if n == 0 || wrong || f[v.l4+tcpFlags]&byte(wire.SYN|wire.RST|wire.URG) != 0 {
 		if wrong {
 			r.p.c.BadChecksum++
 		}
@@ -78,7 +72,7 @@ func (r *recutter) add(b *Buf, now tick.Time) {
 	x.octets += n
 	r.next = min(r.next, r.due(x))
 	switch {
-	case f[v.l4+tcpFlags]&flagFIN != 0:
+	case f[v.l4+tcpFlags]&byte(wire.FIN) != 0:
 		r.flush(x, now)
 	case len(x.bufs) >= x.limit || x.octets >= maxRecutOctets:
 		r.cut(x, now)
@@ -100,10 +94,10 @@ func flowOf(f []byte, v *view) (k flow) {
 func continues(a, b *Buf) bool {
 	va, vb := &a.view, &b.view
 	ha, hb := a.Data[va.l4:], b.Data[vb.l4:]
-	const mayDiffer = flagPSH | flagFIN
+	const mayDiffer = byte(wire.PSH | wire.FIN)
 	return va.v6 == vb.v6 && va.l4-va.ip == vb.l4-vb.ip &&
 		bytes.Equal(a.Data[:va.ip], b.Data[:vb.ip]) && sameService(a, b) &&
-		binary.BigEndian.Uint32(hb[tcpSeq:]) == binary.BigEndian.Uint32(ha[tcpSeq:])+uint32(
+		binary.BigEndian.Uint32(hb[wire.SeqAt:]) == binary.BigEndian.Uint32(ha[wire.SeqAt:])+uint32(
 			va.end-va.payload) &&
 		ha[tcpOffset]&15 == hb[tcpOffset]&15 && (ha[tcpFlags]^hb[tcpFlags])&^mayDiffer == 0
 }
@@ -123,9 +117,8 @@ func (r *recutter) open(key flow, now tick.Time) *run {
 		r.flush(r.active[0], now)
 	}
 	var x *run
-	if k := len(r.spare); k > 0 {
-		x = r.spare[k-1]
-		r.spare = r.spare[:k-1]
+	if k := len(r.spare) - 1; k >= 0 {
+		x, r.spare = r.spare[k], r.spare[:k]
 	} else {
 		x = new(run)
 	}
@@ -159,12 +152,8 @@ func (r *recutter) flush(x *run, now tick.Time) {
 		r.emit(x, r.size(x), now)
 	}
 	delete(r.runs, x.key)
-	for i, a := range r.active {
-		if a == x {
-			r.active = append(r.active[:i], r.active[i+1:]...)
-			break
-		}
-	}
+	i := slices.Index(r.active, x)
+	r.active = slices.Delete(r.active, i, i+1)
 	r.spare = append(r.spare, x)
 }
 
@@ -217,23 +206,21 @@ func (r *recutter) size(x *run) int {
 // emit makes one segment of the run's first n octets and sends it on.
 func (r *recutter) emit(x *run, n int, now tick.Time) {
 	first := x.bufs[0]
-	seq := binary.BigEndian.Uint32(first.Data[first.view.l4+tcpSeq:]) + uint32(
+	seq := binary.BigEndian.Uint32(first.Data[first.view.l4+wire.SeqAt:]) + uint32(
 		first.payload-first.view.payload)
-	last, rest := 0, n
-	for have := x.bufs[0].view.end - x.bufs[0].payload; have < rest; have = x.bufs[last].view.end -
-		x.bufs[last].payload {
-		rest -= have
-		last++
-	}
-	model := x.bufs[last]
+	rest := n
+	model := x.bufs[slices.IndexFunc(x.bufs, func(b *Buf) bool {
+		rest -= b.view.end - b.payload
+		return rest <= 0
+	})]
 	out := r.p.pool.Get(model.view.payload + n)
 	copy(out.Data, model.Data[:model.view.payload])
 	out.view, out.arrive = model.view, first.arrive
 	ends := x.take(out.Data[model.view.payload:], r.p.pool)
 
 	h := out.Data[out.view.l4:]
-	binary.BigEndian.PutUint32(h[tcpSeq:], seq)
-	h[tcpFlags] = h[tcpFlags]&^(flagPSH|flagFIN) | ends
+	binary.BigEndian.PutUint32(h[wire.SeqAt:], seq)
+	h[tcpFlags] = h[tcpFlags]&^byte(wire.PSH|wire.FIN) | ends
 	out.view.setLength(out.Data, len(out.Data))
 	setTCPChecksum(out.Data, &out.view)
 	r.p.c.RecutOut++
@@ -251,10 +238,9 @@ func (x *run) take(dst []byte, pool *Pool) (ends byte) {
 		if b.payload < b.view.end {
 			break
 		}
-		ends |= b.Data[b.view.l4+tcpFlags] & (flagPSH | flagFIN)
+		ends |= b.Data[b.view.l4+tcpFlags] & byte(wire.PSH|wire.FIN)
 		pool.Put(b)
-		copy(x.bufs, x.bufs[1:])
-		x.bufs = x.bufs[:len(x.bufs)-1]
+		x.bufs = slices.Delete(x.bufs, 0, 1)
 	}
 	return ends
 }
