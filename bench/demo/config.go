@@ -46,6 +46,16 @@ type Impairments struct {
 // Any reports whether a relay is needed.
 func (i Impairments) Any() bool { return i != Impairments{} }
 
+type fraction struct {
+	name string
+	v    float64
+}
+
+func (i *Impairments) fractions() []fraction {
+	return []fraction{{"loss", i.Loss}, {"reorder", i.Reorder}, {"duplicate", i.Duplicate},
+		{"corrupt", i.Corrupt}}
+}
+
 // Config says what Run does. Zero fields mean the defaults, but for Markers and CRC, which are what they say.
 type Config struct {
 	Size    int64 // octets moved by each verb
@@ -76,11 +86,7 @@ func (c *Config) Complete() error {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
-	for _, f := range []struct {
-		name string
-		v    float64
-	}{{"loss", c.Loss}, {"reorder", c.Reorder}, {"duplicate", c.Duplicate},
-		{"corrupt", c.Corrupt}} {
+	for _, f := range c.fractions() {
 		if math.IsNaN(f.v) || f.v < 0 || f.v > 1 {
 			return fmt.Errorf("%w: %s is %v, but it is a fraction from 0 to 1 (2 %% is 0.02)",
 				ErrConfig, f.name, f.v)

@@ -39,10 +39,20 @@ func (e *end) open(cfg engine.XDPConfig) error {
 }
 
 // prepare makes the queue pair, with room for recvDepth receives, and one region for each of access.
-func (e *end) prepare(size int64, recvDepth int, access ...ddpAccess) error {
-	err := e.makeQueues(recvDepth)
-	if err != nil {
-		return fmt.Errorf("host %s: %w", e.name, err)
+func (e *end) prepare(size int64, recvDepth int, access ...verbs.Access) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("host %s: %w", e.name, err)
+		}
+	}()
+	if e.pd, err = e.dev.AllocPD(); err != nil {
+		return err
+	}
+	if e.sends, err = e.dev.CreateCQ(2 * depth); err != nil {
+		return err
+	}
+	if e.recvs, err = e.dev.CreateCQ(recvDepth); err != nil {
+		return err
 	}
 	for _, a := range access {
 		b, err := mapMemory(size)
@@ -52,22 +62,9 @@ func (e *end) prepare(size int64, recvDepth int, access ...ddpAccess) error {
 		e.mem = append(e.mem, b)
 		mr, err := e.pd.RegMR(b, a)
 		if err != nil {
-			return fmt.Errorf("host %s: %w", e.name, err)
+			return err
 		}
 		e.buffers = append(e.buffers, mr)
-	}
-	return nil
-}
-
-func (e *end) makeQueues(recvDepth int) (err error) {
-	if e.pd, err = e.dev.AllocPD(); err != nil {
-		return err
-	}
-	if e.sends, err = e.dev.CreateCQ(2 * depth); err != nil {
-		return err
-	}
-	if e.recvs, err = e.dev.CreateCQ(recvDepth); err != nil {
-		return err
 	}
 	e.qp, err = e.dev.CreateQP(verbs.QPConfig{
 		PD: e.pd, SendCQ: e.sends, RecvCQ: e.recvs, SendDepth: 2 * depth, RecvDepth: recvDepth,

@@ -1,11 +1,9 @@
 package demo
 
 import (
-	"bufio"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -57,19 +55,9 @@ func (c *Config) checkMemory() error {
 }
 
 // availableMemory returns MemAvailable in octets; false when the file does not say.
-func availableMemory(path string) (int64, bool) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, false
-	}
-	defer f.Close()
-	for s := bufio.NewScanner(f); s.Scan(); {
-		v, ok := strings.CutPrefix(s.Text(), "MemAvailable:")
-		if !ok {
-			continue
-		}
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64)
-		return kib << 10, err == nil
-	}
-	return 0, false
+func availableMemory(path string) (octets int64, ok bool) {
+	b, _ := os.ReadFile(path)
+	_, kib, _ := strings.Cut(string(b), "MemAvailable:")
+	_, err := fmt.Sscan(kib, &octets)
+	return octets << 10, err == nil
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"xwarp/bench/relay"
 	"xwarp/bench/topo"
 	"xwarp/engine"
 	"xwarp/engine/verbs"
@@ -31,7 +32,7 @@ type run struct {
 	each     int64 // octets of one work request
 	requests int
 	net      *topo.Net
-	relay    *relayed
+	relay    *relay.Relay
 	cap      *captured
 	a, b     *end
 	res      *Result
@@ -218,7 +219,8 @@ func (r *run) snapshot() {
 	}
 	r.res.AToB, r.res.BToA = direction(&a, &b), direction(&b, &a)
 	if r.relay != nil {
-		r.res.AToB.Relay, r.res.BToA.Relay = r.relay.counters()
+		r.res.AToB.Relay = relayed(r.relay, relay.AToB)
+		r.res.BToA.Relay = relayed(r.relay, relay.BToA)
 	}
 }
 
@@ -257,7 +259,7 @@ func (r *run) close() error {
 		errs = append(errs, err)
 	}
 	if r.relay != nil {
-		errs = append(errs, r.relay.close())
+		errs = append(errs, r.relay.Close())
 	}
 	if r.net != nil {
 		errs = append(errs, r.net.Close())

@@ -28,8 +28,8 @@ func (r *Result) WriteTable(w io.Writer) error {
 type table struct{ *tabwriter.Writer }
 
 // row prints one line of cells. Lines of one block share columns; an empty line ends a block.
-func (t table) row(cells ...string) {
-	fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t"))
+func (t table) row(cells ...any) {
+	fmt.Fprintf(t, strings.Repeat("\t%v", len(cells))[1:]+"\n", cells...)
 }
 
 func (t table) head(r *Result) {
@@ -49,7 +49,7 @@ func (t table) head(r *Result) {
 	if i := r.Impairments; i != nil {
 		t.row("relay", i.String())
 	}
-	t.row("seed", fmt.Sprint(r.Seed))
+	t.row("seed", r.Seed)
 }
 
 // both names the modes of two ends, once when they are the same.
@@ -64,11 +64,7 @@ func (e *End) both(o *End) string {
 // String lists the impairments that are asked for.
 func (i *Impairments) String() string {
 	var s []string
-	for _, f := range []struct {
-		name string
-		v    float64
-	}{{"loss", i.Loss}, {"reorder", i.Reorder}, {"duplicate", i.Duplicate},
-		{"corrupt", i.Corrupt}} {
+	for _, f := range i.fractions() {
 		if f.v > 0 {
 			s = append(s, fmt.Sprintf("%s %g", f.name, f.v))
 		}
@@ -87,7 +83,7 @@ func (t table) verbs(verbs []Verb) {
 		if !v.OK {
 			verdict = "DIFFERENT " + short(v.SourceSHA256) + " / " + short(v.TargetSHA256)
 		}
-		t.row(v.Name, fmt.Sprint(v.Octets), fmt.Sprintf("%.3f", v.Seconds),
+		t.row(v.Name, v.Octets, fmt.Sprintf("%.3f", v.Seconds),
 			fmt.Sprintf("%.2f", v.GbitPerSecond),
 			fmt.Sprintf("%.0f", v.MiBPerSecond), verdict)
 	}
@@ -96,36 +92,35 @@ func (t table) verbs(verbs []Verb) {
 func (t table) directions(a, b *Direction) {
 	t.row("")
 	t.row("stream", "A to B", "B to A")
-	both := func(name string, a, b any) { t.row(name, fmt.Sprint(a), fmt.Sprint(b)) }
-	both("segments sent", a.Segments, b.Segments)
-	both("sent again", a.Retransmissions, b.Retransmissions)
-	both("octets per segment, at the end", a.SegmentSize, b.SegmentSize)
-	both("path MTU lowered", a.BlackHoles, b.BlackHoles)
-	both("alignment exceptions", a.Exceptions, b.Exceptions)
-	both("unaligned on arrival", a.Unaligned, b.Unaligned)
-	both("FPDUs placed in order", a.InOrder, b.InOrder)
-	both("FPDUs placed out of order", a.ByMarker+a.ByChain, b.ByMarker+b.ByChain)
-	both("  found by a marker", a.ByMarker, b.ByMarker)
-	both("  found by the FPDU in front", a.ByChain, b.ByChain)
-	both("held until their turn", a.Held, b.Held)
-	both("placed on arrival behind a gap", a.share(), b.share())
-	both("CRC drops", a.CRCDrops, b.CRCDrops)
-	both("held octets, most ever", a.HeldHighWater, b.HeldHighWater)
+	t.row("segments sent", a.Segments, b.Segments)
+	t.row("sent again", a.Retransmissions, b.Retransmissions)
+	t.row("octets per segment, at the end", a.SegmentSize, b.SegmentSize)
+	t.row("path MTU lowered", a.BlackHoles, b.BlackHoles)
+	t.row("alignment exceptions", a.Exceptions, b.Exceptions)
+	t.row("unaligned on arrival", a.Unaligned, b.Unaligned)
+	t.row("FPDUs placed in order", a.InOrder, b.InOrder)
+	t.row("FPDUs placed out of order", a.ByMarker+a.ByChain, b.ByMarker+b.ByChain)
+	t.row("  found by a marker", a.ByMarker, b.ByMarker)
+	t.row("  found by the FPDU in front", a.ByChain, b.ByChain)
+	t.row("held until their turn", a.Held, b.Held)
+	t.row("placed on arrival behind a gap", a.share(), b.share())
+	t.row("CRC drops", a.CRCDrops, b.CRCDrops)
+	t.row("held octets, most ever", a.HeldHighWater, b.HeldHighWater)
 	if a.Relay == nil || b.Relay == nil {
 		return
 	}
 	t.row("")
 	t.row("relay", "A to B", "B to A")
 	x, y := a.Relay, b.Relay
-	both("frames in", x.In, y.In)
-	both("frames out", x.Out, y.Out)
-	both("lost", x.Lost, y.Lost)
-	both("reordered", x.Reordered, y.Reordered)
-	both("duplicated", x.Duplicated, y.Duplicated)
-	both("corrupted", x.Corrupted, y.Corrupted)
-	both("re-cut, in", x.RecutIn, y.RecutIn)
-	both("re-cut, out", x.RecutOut, y.RecutOut)
-	both("dropped, no room", x.Overflow, y.Overflow)
+	t.row("frames in", x.In, y.In)
+	t.row("frames out", x.Out, y.Out)
+	t.row("lost", x.Lost, y.Lost)
+	t.row("reordered", x.Reordered, y.Reordered)
+	t.row("duplicated", x.Duplicated, y.Duplicated)
+	t.row("corrupted", x.Corrupted, y.Corrupted)
+	t.row("re-cut, in", x.RecutIn, y.RecutIn)
+	t.row("re-cut, out", x.RecutOut, y.RecutOut)
+	t.row("dropped, no room", x.Overflow, y.Overflow)
 }
 
 func (d *Direction) share() string {

@@ -10,8 +10,6 @@ import (
 	"xwarp/engine/verbs"
 )
 
-type ddpAccess = ddp.Access
-
 // Regions of the two ends, in the order of prepare.
 const (
 	source = 0 // of A

@@ -19,7 +19,8 @@ func tcpSum(f []byte, v *view) uint16 {
 	segment := f[v.l4:v.end]
 	var acc uint64
 	if v.v6 {
-		acc = wire.PseudoSum6([16]byte(f[v.ip+8:]), [16]byte(f[v.ip+24:]), ip.ProtoTCP, len(segment))
+		acc = wire.PseudoSum6([16]byte(f[v.ip+8:]), [16]byte(f[v.ip+24:]), ip.ProtoTCP,
+			len(segment))
 	} else {
 		acc = wire.PseudoSum4([4]byte(f[v.ip+12:]), [4]byte(f[v.ip+16:]), ip.ProtoTCP, len(segment))
 	}
