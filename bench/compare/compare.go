@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"xwarp/bench/figures"
 )
 
 // Workload is one figure: the flags of `xwarp bench local` that measure it.
@@ -145,10 +147,7 @@ func (r *Row) judge(w *Workload) {
 	for i := range ratios {
 		ratios[i] = ratio(r.Old[i], r.New[i])
 	}
-	slices.Sort(ratios)
-	n := len(ratios)
-	r.Median = (ratios[(n-1)/2] + ratios[n/2]) / 2
-	r.Low, r.High = ratios[0], ratios[n-1]
+	r.Median, r.Low, r.High = figures.Spread(ratios)
 	r.Best = ratio(better(r.Old), better(r.New))
 	r.Fallen = r.Median < 1-Tolerance && r.Best < 1-Tolerance
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"xwarp/bench/figures"
 	"xwarp/bench/relay/impair"
 )
 
@@ -151,9 +152,8 @@ func (r *Result) median() {
 		for i := range r.Rounds {
 			v = append(v, f(&r.Rounds[i]))
 		}
-		slices.Sort(v)
-		n := len(v)
-		return (v[(n-1)/2] + v[n/2]) / 2
+		mid, _, _ := figures.Spread(v)
+		return mid
 	}
 	m := &r.Median
 	m.Ratio = pick(func(x *Round) float64 { return x.Ratio })

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"time"
+
+	"xwarp/bench/figures"
 )
 
 // Row is one line of the budget.
@@ -48,12 +49,11 @@ func loop(name, part string, f func(n int)) Row {
 }
 
 func row(name, part string, ns []float64, allocs float64) Row {
-	slices.Sort(ns)
+	mid, low, high := figures.Spread(ns)
 	if allocs < 1e-3 {
 		allocs = 0 // the clock's and the collector's own
 	}
-	return Row{Name: name, Part: part, Nanos: ns[len(ns)/2], Low: ns[0], High: ns[len(ns)-1],
-		Allocs: allocs}
+	return Row{Name: name, Part: part, Nanos: mid, Low: low, High: high, Allocs: allocs}
 }
 
 func mallocs() uint64 {

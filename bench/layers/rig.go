@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"xwarp/bench/figures"
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/iwarp"
@@ -71,21 +72,19 @@ type host struct {
 func (h *host) Request(dst ip.Addr) { h.stk.SetHop(dst, [6]byte{2, 0, 0, 0, 0, dst[15]}, true) }
 func (h *host) Forget(ip.Addr)      {}
 
-// iwarp.Handler.
-func (h *host) accept(s *iwarp.Conn) {
-	s.Accept(&h.qp, startup.Answer{IRD: 16, ORD: 16})
-}
+// iwarp.Handler, but for Request.
 func (h *host) Established(*iwarp.Conn, *startup.Params) { h.up = true }
 func (h *host) Disconnected(_ *iwarp.Conn, err error)    { h.ended = errors.Join(errEnded, err) }
 func (h *host) Closed(_ *iwarp.Conn, err error)          { h.ended = errors.Join(errEnded, err) }
 func (h *host) PullPosted()                              {}
 func (h *host) handler(*rdmap.Completion)                { h.done++ }
-func handlerOf(h *host) iwarp.Handler                    { return asker{h} }
 
 // asker answers yes to every request.
 type asker struct{ *host }
 
-func (a asker) Request(s *iwarp.Conn, _ *startup.Request) { a.accept(s) }
+func (a asker) Request(s *iwarp.Conn, _ *startup.Request) {
+	s.Accept(&a.qp, startup.Answer{IRD: 16, ORD: 16})
+}
 
 var errEnded = errors.New("the connection ended")
 
@@ -123,9 +122,9 @@ func newRig(mtu int, markers bool) (*rig, error) {
 	pool := func() *mpa.Pool { return mpa.NewPool(0, 0) }
 	tc := tcp.Config{RcvSpace: region, RcvSpaceMax: region, StretchAck: 8}
 	err := r.b.iw.Init(iwarp.Config{Responder: true, Startup: cfg, Pool: pool(),
-		Handler: handlerOf(r.b), Window: region})
+		Handler: asker{r.b}, Window: region})
 	if err == nil {
-		err = r.a.iw.Init(iwarp.Config{Startup: cfg, Pool: pool(), Handler: handlerOf(r.a),
+		err = r.a.iw.Init(iwarp.Config{Startup: cfg, Pool: pool(), Handler: asker{r.a},
 			QP: &r.a.qp, Window: region})
 	}
 	if err != nil {
@@ -268,8 +267,7 @@ func paths(mtu int, markers bool) (rows []Row, ratio [3]float64, err error) {
 	for i := range in {
 		ratios[i] = in[i] / work[i]
 	}
-	slices.Sort(ratios)
-	ratio = [3]float64{ratios[len(ratios)/2], ratios[0], ratios[len(ratios)-1]}
+	ratio[0], ratio[1], ratio[2] = figures.Spread(ratios)
 	return []Row{
 		row("the bare work on the same memory: checksum, CRC32C, copy", "receive", work, 0),
 		row("whole receive path: ring to memory, acknowledgements", "receive", in, allocs),

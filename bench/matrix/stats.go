@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"xwarp/bench/endpoint"
+	"xwarp/bench/figures"
 )
 
 // missing stands for a round that failed; JSON has no NaN.
@@ -89,13 +90,7 @@ func spread(v []float64) (mid, lo, hi float64) {
 	if len(ok) == 0 {
 		return missing, missing, missing
 	}
-	slices.Sort(ok)
-	n := len(ok)
-	mid = ok[n/2]
-	if n%2 == 0 {
-		mid = (mid + ok[n/2-1]) / 2
-	}
-	return mid, ok[0], ok[n-1]
+	return figures.Spread(ok)
 }
 
 // quotient divides round by round.
