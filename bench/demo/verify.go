@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -18,24 +17,17 @@ func sum(b []byte) string {
 
 // differ says where two regions of the same length differ.
 func differ(src, dst []byte) error {
-	const step = 1 << 16
 	first, wrong, zero := -1, 0, 0
-	for off := 0; off < len(src); off += step {
-		s, d := src[off:min(off+step, len(src))], dst[off:min(off+step, len(src))]
-		if bytes.Equal(s, d) {
+	for i, want := range src {
+		if dst[i] == want {
 			continue
 		}
-		for i := range s {
-			if s[i] == d[i] {
-				continue
-			}
-			if first < 0 {
-				first = off + i
-			}
-			wrong++
-			if d[i] == 0 {
-				zero++
-			}
+		if first < 0 {
+			first = i
+		}
+		wrong++
+		if dst[i] == 0 {
+			zero++
 		}
 	}
 	if first < 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -131,16 +132,13 @@ func (f *field) engine(h *topo.Host) (d *engine.Device, err error) {
 	return d, err
 }
 
-// closer is what both kinds of listeners are.
-type closer interface{ Close() error }
-
 // kind is one of the two stacks.
 type kind struct {
 	name       string
 	congestion string // as the kernel confirmed it
 	dial       func(ctx context.Context) (net.Conn, error)
 	accept     func(ctx context.Context) (net.Conn, error)
-	listener   closer
+	listener   io.Closer
 	flows      []*flow
 }
 

@@ -3,9 +3,7 @@ package matrix
 import (
 	"fmt"
 	"image/color"
-	"io"
 	"math"
-	"os"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -85,11 +83,15 @@ func (a *axis) place(v float64) float64 {
 // apply sets up gonum's axis.
 func (a *axis) apply(p *plot.Axis) {
 	p.Label.Text = a.label
-	if a.at != nil {
-		p.Tick.Marker = ticks(a.at, a.place, a.text)
-	} else {
-		p.Tick.Marker = ticks(a.round(), a.place, a.text)
+	at := a.at
+	if at == nil {
+		at = a.round()
 	}
+	var ticks plot.ConstantTicks
+	for _, v := range at {
+		ticks = append(ticks, plot.Tick{Value: a.place(v), Label: a.text(v)})
+	}
+	p.Tick.Marker = ticks
 	if a.log {
 		p.Scale = plot.LogScale{}
 	}
@@ -245,16 +247,4 @@ func (f *figure) add(p *plot.Plot, legend *plot.Legend, n int, c *curve) error {
 	}
 	legend.Add(c.name, thumbs...)
 	return nil
-}
-
-func write(file string, c io.WriterTo) (err error) {
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	if _, err = c.WriteTo(f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
 }

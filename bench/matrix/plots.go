@@ -1,12 +1,13 @@
 package matrix
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
@@ -31,22 +32,23 @@ type figure struct {
 func (res *Results) figures() []figure {
 	loss := axis{label: "packets lost, %", log: true, zero: true,
 		at: percent(slices.Concat(losses, moreLosses)), text: plain}
+	gbps := axis{label: "Gbit/s", log: true, text: plain}
 	return []figure{
 		{
 			file: "bandwidth.svg", title: "Bandwidth by message size, MTU 1500",
 			curves: res.bySize(),
 			x:      axis{label: "octets of a message", log: true, at: floats(sizes), text: binary},
-			y:      axis{label: "Gbit/s", log: true, text: plain},
+			y:      gbps,
 		},
 		{
 			file: "mtu.svg", title: "RDMA Write of 1 MiB by MTU", curves: res.byMTU(),
 			x: axis{label: "MTU, octets", at: floats(mtus), text: plain},
-			y: axis{label: "Gbit/s", log: true, text: plain},
+			y: gbps,
 		},
 		{
 			file: "loss.svg", title: "Goodput by loss, RTT 1 ms, MTU 1500",
 			curves: res.byLoss(Gbps),
-			x:      loss, y: axis{label: "Gbit/s", log: true, text: plain},
+			x:      loss, y: gbps,
 		},
 		{
 			file: "held.svg", title: "Octets held out of order, most at a time",
@@ -68,8 +70,12 @@ func (res *Results) Plots(dir string) error {
 	for _, f := range res.figures() {
 		c := vgsvg.New(width, height)
 		drawn, err := f.draw(c)
+		var svg bytes.Buffer
 		if err == nil && drawn {
-			err = write(filepath.Join(dir, f.file), c)
+			_, err = c.WriteTo(&svg)
+		}
+		if err == nil && drawn {
+			err = os.WriteFile(filepath.Join(dir, f.file), svg.Bytes(), 0o666)
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.file, err))
@@ -142,13 +148,4 @@ func percent(list []float64) (p []float64) {
 		p = append(p, 100*x)
 	}
 	return p
-}
-
-// ticks are those of an axis that has its own.
-func ticks(at []float64, place func(float64) float64, text func(float64) string) plot.Ticker {
-	var list plot.ConstantTicks
-	for _, v := range at {
-		list = append(list, plot.Tick{Value: place(v), Label: text(v)})
-	}
-	return list
 }

@@ -150,10 +150,8 @@ func runOne(ctx context.Context, cfg *Config, net *topo.Net, c *Case, v *Variant
 		})
 	}
 	for _, h := range []*topo.Host{net.A, net.B} {
-		if v.Offloads != (topo.Offloads{}) {
-			if err := h.SetOffloads(h.Link.Name, v.Offloads); err != nil {
-				return nil, err
-			}
+		if err := h.SetOffloads(h.Link.Name, v.Offloads); err != nil {
+			return nil, err
 		}
 	}
 	if c.Path != nil {

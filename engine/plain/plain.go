@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
 	"strconv"
 	"strings"
@@ -33,34 +34,38 @@ func escape(s, keep string) string {
 		return s
 	}
 	var b strings.Builder
-	for i, n := 0, 0; i < len(s); i += n {
-		var r rune
-		r, n = utf8.DecodeRuneInString(s[i:])
-		switch {
-		case fine(r, n, keep):
-			b.WriteString(s[i : i+n])
-		default:
-			q := strconv.Quote(s[i : i+n])
-			b.WriteString(q[1 : len(q)-1])
+	for c, fine := range characters(s, keep) {
+		if !fine {
+			c = strconv.Quote(c)
+			c = c[1 : len(c)-1]
 		}
+		b.WriteString(c)
 	}
 	return b.String()
 }
 
 func clean(s, keep string) bool {
-	for i, n := 0, 0; i < len(s); i += n {
-		var r rune
-		if r, n = utf8.DecodeRuneInString(s[i:]); !fine(r, n, keep) {
+	for _, fine := range characters(s, keep) {
+		if !fine {
 			return false
 		}
 	}
 	return true
 }
 
-// fine reports whether a character of n octets may be printed.
-func fine(r rune, n int, keep string) bool {
-	return strconv.IsPrint(r) && (r != utf8.RuneError || n > 1) || r < utf8.RuneSelf &&
-		strings.IndexByte(keep, byte(r)) >= 0
+// characters yields the characters of s, and whether each may be printed.
+func characters(s, keep string) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for len(s) > 0 {
+			r, n := utf8.DecodeRuneInString(s)
+			fine := strconv.IsPrint(r) && (r != utf8.RuneError || n > 1) || r < utf8.RuneSelf &&
+				strings.IndexByte(keep, byte(r)) >= 0
+			if !yield(s[:n], fine) {
+				return
+			}
+			s = s[n:]
+		}
+	}
 }
 
 // JSON returns a writer of JSON to w: characters that cannot be seen and which encoding/json leaves, such as
@@ -89,14 +94,12 @@ func (j jsonWriter) Write(p []byte) (int, error) {
 		return j.w.Write(p)
 	}
 	var b []byte
-	for i, n := 0, 0; i < len(p); i += n {
-		var r rune
-		r, n = utf8.DecodeRune(p[i:])
-		if fine(r, n, "\n\t") {
-			b = append(b, p[i:i+n]...)
+	for c, fine := range characters(string(p), "\n\t") {
+		if fine {
+			b = append(b, c...)
 			continue
 		}
-		for _, u := range utf16.Encode([]rune{r}) {
+		for _, u := range utf16.Encode([]rune(c)) {
 			b = append(b, `\u`...)
 			b = append(b, strconv.FormatUint(0x10000+uint64(u), 16)[1:]...)
 		}

@@ -55,23 +55,15 @@ func OpenRegion(cfg FileConfig) (*Region, error) {
 	if d.dir, err = staging.OpenDir(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
-	r, err := d.open(&cfg)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%s: %w", cfg.Path, err), d.close())
-	}
-	return r, nil
-}
-
-func (d *disk) open(cfg *FileConfig) (*Region, error) {
 	f, err := d.dir.Open(d.name, 0o666)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		var r *Region
+		if r, err = d.make(f, &cfg); err == nil {
+			return r, nil
+		}
+		err = errors.Join(err, f.Close())
 	}
-	r, err := d.make(f, cfg)
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return r, nil
+	return nil, errors.Join(fmt.Errorf("%s: %w", cfg.Path, err), d.close())
 }
 
 func (d *disk) make(f *os.File, cfg *FileConfig) (*Region, error) {

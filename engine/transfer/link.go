@@ -97,9 +97,13 @@ func (l *link) begin() {
 }
 
 // send queues a message. Any goroutine may call it.
-func (l *link) send(m *Message) error {
+func (l *link) send(m *Message) error { return l.sendWR(m, &verbs.SendWR{}) }
+
+// sendWR is send with what else wr says.
+func (l *link) sendWR(m *Message, wr *verbs.SendWR) error {
 	var b [MaxMessage]byte
-	err := l.post(&verbs.SendWR{Op: rdmap.WRSend, Inline: AppendMessage(b[:0], m)})
+	wr.Op, wr.Inline = rdmap.WRSend, AppendMessage(b[:0], m)
+	err := l.post(wr)
 	if err != nil {
 		return fmt.Errorf("%v: %w", m.Type, err)
 	}
@@ -286,11 +290,7 @@ const flushID = 1<<64 - 1
 func (l *link) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
 	defer cancel()
-	var b [MaxMessage]byte
-	err := l.post(&verbs.SendWR{
-		ID: flushID, Op: rdmap.WRSend, Flags: rdmap.Signaled, Inline: AppendMessage(b[:0],
-			&Message{Type: TypeBeat}),
-	})
+	err := l.sendWR(&Message{Type: TypeBeat}, &verbs.SendWR{ID: flushID, Flags: rdmap.Signaled})
 	for err == nil {
 		var c [1]verbs.Completion
 		if _, err = l.sends.Wait(ctx, c[:]); err == nil && c[0].ID == flushID {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/netwatch"
@@ -218,16 +217,26 @@ func (f *Follower) table(nic netlink.Link) (uint32, error) {
 
 // filteredSocket makes a socket on which the kernel dumps only what was asked for.
 func filteredSocket() (*nl.SocketHandle, error) {
-	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	s, err := netwatch.Socket()
 	if err != nil {
-		return nil, fmt.Errorf("netlink socket: %w", err)
+		return nil, err
 	}
-	if err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK,
+	if err := unix.SetsockoptInt(s.Socket.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK,
 		1); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("netlink socket: filtered dumps: %w", err)
 	}
-	return &nl.SocketHandle{Socket: s}, nil
+	return s, nil
+}
+
+// whole has a dump of a table that changes meanwhile made again.
+func whole(dump func() error) (err error) {
+	for range interrupted {
+		if err = dump(); !errors.Is(err, nl.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return err
 }
 
 // local adds the local routes of one family to addrs.
@@ -237,13 +246,10 @@ func (f *Follower) local(addrs []netip.Prefix, family uint8, table uint32) ([]ne
 	req.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: family, Type: unix.RTN_LOCAL}})
 	req.AddData(nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(table)))
 	var replies [][]byte
-	err := error(nl.ErrDumpInterrupted)
-	for range interrupted {
-		if replies, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE); !errors.Is(err,
-			nl.ErrDumpInterrupted) {
-			break
-		}
-	}
+	err := whole(func() (err error) {
+		replies, err = req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)
+		return err
+	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) { // there is no such table, or no IPv6
 		return addrs, nil
 	}
@@ -271,13 +277,10 @@ func (f *Follower) networks(s *State) error {
 		}
 	}
 	var list []netlink.Addr
-	err := error(nl.ErrDumpInterrupted)
-	for range interrupted {
-		if list, err = f.handle.AddrList(nil, netlink.FAMILY_ALL); !errors.Is(err,
-			nl.ErrDumpInterrupted) {
-			break
-		}
-	}
+	err := whole(func() (err error) {
+		list, err = f.handle.AddrList(nil, netlink.FAMILY_ALL)
+		return err
+	})
 	for _, a := range list {
 		addr, _ := netip.AddrFromSlice(a.IP)
 		if bits, _ := a.Mask.Size(); ours[addr.Unmap()] {

@@ -7,18 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
-
-// newSocket makes a netlink socket in the calling thread's namespace.
-func newSocket() (*nl.SocketHandle, error) {
-	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, fmt.Errorf("netlink socket: %w", err)
-	}
-	return &nl.SocketHandle{Socket: s}, nil
-}
 
 // neighbour asks the kernel for the entry of hop alone: a dump of the table costs more, the more hosts there
 // are. Without an entry it returns nil.

@@ -83,7 +83,7 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 		dsts:  map[netip.Addr]*destination{},
 		users: map[netip.Addr]map[netip.Addr]bool{},
 	}
-	if r.one, err = newSocket(); err == nil {
+	if r.one, err = netwatch.Socket(); err == nil {
 		r.watch, err = netwatch.Follow(netwatch.Options{
 			Name: "neighbour table", Groups: []int{unix.RTNLGRP_NEIGH}, Change: r.change,
 			List: r.list, Log: log,

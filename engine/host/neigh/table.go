@@ -3,7 +3,9 @@ package neigh
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -53,10 +55,7 @@ func (r *Resolver) list() error {
 // update tells those who use hop what the kernel has of it.
 func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	r.mu.Lock()
-	dsts := make([]netip.Addr, 0, len(r.users[hop]))
-	for d := range r.users[hop] {
-		dsts = append(dsts, d)
-	}
+	dsts := slices.Collect(maps.Keys(r.users[hop]))
 	r.mu.Unlock()
 	if len(dsts) == 0 {
 		return

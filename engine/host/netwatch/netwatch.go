@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -323,6 +324,15 @@ func (w *Watch) reopen() (f *os.File, err error) {
 	}()
 	<-done
 	return f, err
+}
+
+// Socket makes a socket for requests, in the network namespace of the calling thread.
+func Socket() (*nl.SocketHandle, error) {
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("netlink socket: %w", err)
+	}
+	return &nl.SocketHandle{Socket: s}, nil
 }
 
 // open makes a socket that hears of groups.
