@@ -20,7 +20,7 @@ import (
 func TestBusy(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	n, err := topo.New(topo.Options{Prefix: "xwbusy", Queues: 2})
+	n, err := topo.New(topo.Options{Queues: 2})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,7 @@
 //	direct:     A eth0 ────────────────────────────── eth0 B
 //	with relay: A eth0 ───── toA  [relay]  toB ────── eth0 B
 //
-// It speaks netlink and ioctl itself and starts no program. Namespaces are anonymous by default: they live as long as
+// It speaks netlink and ioctl itself and starts no program. Namespaces are anonymous: they live as long as
 // this process holds their file descriptors, so that a killed process leaves nothing behind.
 //
 // The links keep veth's noqueue discipline on purpose: with a queueing discipline a full ring that is

@@ -8,7 +8,7 @@ import (
 // NewMiddle makes the namespace of a relay alone, for hosts that are elsewhere: in virtual machines.
 // makeLinks runs in it and makes the links named toA and toB, which then get the MTU. Close it.
 func NewMiddle(mtu int, toA, toB string, makeLinks func() error) (m *Middle, err error) {
-	n, err := newNamespace("")
+	n, err := NewNamespace()
 	if err != nil {
 		return nil, err
 	}

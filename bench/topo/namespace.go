@@ -20,29 +20,19 @@ var ErrPrivileges = errors.New("making network namespaces needs CAP_SYS_ADMIN an
 
 // Namespace is a network namespace that this process keeps alive. Its methods may be called by several goroutines.
 type Namespace struct {
-	// Name is what `ip netns` calls the namespace, empty for an anonymous one.
-	Name string
-
 	ns netns.NsHandle
 	nl *netlink.Handle
 }
 
-// NewNamespace makes a namespace without a name, with its loopback up. Close it.
-func NewNamespace() (*Namespace, error) { return newNamespace("") }
-
-// newNamespace makes a namespace with its loopback up; name is empty for an anonymous one.
-func newNamespace(name string) (*Namespace, error) {
+// NewNamespace makes a namespace with its loopback up. It has no name: the kernel removes it with its last user.
+// Close it.
+func NewNamespace() (*Namespace, error) {
 	n := &Namespace{ns: netns.None()}
 	err := onOwnThread(func() (err error) {
-		if name != "" {
-			n.ns, err = netns.NewNamed(name)
-		} else {
-			n.ns, err = netns.New()
-		}
+		n.ns, err = netns.New()
 		return err
 	})
 	if err == nil {
-		n.Name = name
 		n.nl, err = netlink.NewHandleAt(n.ns)
 	}
 	if err == nil {
@@ -138,19 +128,14 @@ func writeSysctl(path, value string) error {
 	return err
 }
 
-// Close removes the name and drops the handles; the kernel removes the namespace with its last user.
+// Close drops the handles; the kernel removes the namespace with its last user.
 func (n *Namespace) Close() error {
-	var errs []error
 	if n.nl != nil {
 		n.nl.Close()
 		n.nl = nil
 	}
-	if n.Name != "" {
-		errs = append(errs, netns.DeleteNamed(n.Name))
-		n.Name = ""
+	if !n.ns.IsOpen() {
+		return nil
 	}
-	if n.ns.IsOpen() {
-		errs = append(errs, n.ns.Close())
-	}
-	return errors.Join(errs...)
+	return n.ns.Close()
 }

@@ -5,18 +5,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 )
 
 // Limits and defaults of Options.
 const (
-	DefaultPrefix = "xwarp"
-	DefaultMTU    = 1500
-	MinMTU        = 1280  // RFC 8200, 5: below it IPv6 does not run on a link
-	MaxMTU        = 65535 // veth's own limit
-	MaxQueues     = 64    // far above any test machine; stops a typing error from making 4096 queues
+	DefaultMTU = 1500
+	MinMTU     = 1280  // RFC 8200, 5: below it IPv6 does not run on a link
+	MaxMTU     = 65535 // veth's own limit
+	MaxQueues  = 64    // far above any test machine; stops a typing error from making 4096 queues
 )
 
 // Options say what New makes. The zero value is two directly connected hosts at MTU 1500, one queue, IPv4 and IPv6.
@@ -29,10 +27,6 @@ type Options struct {
 	Queues int
 	// IPv4Only and IPv6Only leave the other family's addresses out.
 	IPv4Only, IPv6Only bool
-	// Named makes the namespaces visible to `ip netns`; they then outlive a killed process until Sweep.
-	Named bool
-	// Prefix begins the names, empty for DefaultPrefix. It holds no slash.
-	Prefix string
 	// OffloadsA and OffloadsB are applied to the hosts' interfaces.
 	OffloadsA, OffloadsB Offloads
 }
@@ -100,9 +94,6 @@ func (o *Options) complete() error {
 	if o.Queues == 0 {
 		o.Queues = 1
 	}
-	if o.Prefix == "" {
-		o.Prefix = DefaultPrefix
-	}
 	switch {
 	case o.MTU < MinMTU || o.MTU > MaxMTU:
 		return fmt.Errorf("topo: MTU %d is not in %d to %d", o.MTU, MinMTU, MaxMTU)
@@ -110,28 +101,16 @@ func (o *Options) complete() error {
 		return fmt.Errorf("topo: %d queues are not in 1 to %d", o.Queues, MaxQueues)
 	case o.IPv4Only && o.IPv6Only:
 		return errors.New("topo: IPv4Only and IPv6Only leave no address family")
-	case strings.ContainsAny(o.Prefix, "/\x00"):
-		return fmt.Errorf("topo: prefix %q holds a slash or a zero octet", o.Prefix)
 	}
 	return nil
 }
 
 func (t *Net) build(o *Options) error {
-	base := ""
-	if o.Named {
-		if _, err := Sweep(o.Prefix); err != nil {
-			return err
-		}
-		var err error
-		if base, err = baseName(o.Prefix); err != nil {
-			return err
-		}
-	}
-	a, err := t.namespace(base, "-a")
+	a, err := t.namespace()
 	if err != nil {
 		return err
 	}
-	b, err := t.namespace(base, "-b")
+	b, err := t.namespace()
 	if err != nil {
 		return err
 	}
@@ -142,7 +121,7 @@ func (t *Net) build(o *Options) error {
 	if !o.IPv4Only {
 		t.A.Addr6, t.B.Addr6 = addr6A, addr6B
 	}
-	if err := t.connect(o, base); err != nil {
+	if err := t.connect(o); err != nil {
 		return err
 	}
 	if err := t.A.configure(o.OffloadsA); err != nil {
@@ -173,12 +152,8 @@ func (t *Net) Reconnect() error {
 	return nil
 }
 
-func (t *Net) namespace(base, suffix string) (*Namespace, error) {
-	name := ""
-	if base != "" {
-		name = base + suffix
-	}
-	n, err := newNamespace(name)
+func (t *Net) namespace() (*Namespace, error) {
+	n, err := NewNamespace()
 	if err == nil {
 		t.spaces = append(t.spaces, n)
 	}
@@ -186,12 +161,12 @@ func (t *Net) namespace(base, suffix string) (*Namespace, error) {
 }
 
 // connect makes the veth pairs.
-func (t *Net) connect(o *Options, base string) (err error) {
+func (t *Net) connect(o *Options) (err error) {
 	if !o.Relay {
 		t.A.Link, t.B.Link, err = makeVeth(o, t.A.Namespace, "eth0", t.B.Namespace, "eth0")
 		return err
 	}
-	r, err := t.namespace(base, "-relay")
+	r, err := t.namespace()
 	if err != nil {
 		return err
 	}

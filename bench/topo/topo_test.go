@@ -2,19 +2,15 @@ package topo
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"xwarp/bpf/needs"
 )
@@ -186,7 +182,6 @@ func TestOptionErrors(t *testing.T) {
 		{"queues", Options{Queues: 65}, "65 queues"},
 		{"negative queues", Options{Queues: -1}, "-1 queues"},
 		{"families", Options{IPv4Only: true, IPv6Only: true}, "no address family"},
-		{"prefix", Options{Prefix: "a/b"}, "a/b"},
 	} {
 		n, err := New(c.o)
 		if err == nil {
@@ -198,50 +193,12 @@ func TestOptionErrors(t *testing.T) {
 	}
 }
 
-func TestCloseAndSweep(t *testing.T) {
-	const prefix = "xwarp-topotest"
-	dead := deadProcess(t)
-	live := mustNew(t, Options{Named: true, Prefix: prefix})
-	path := filepath.Join(namedDir, live.A.Name)
-	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("a named namespace is not there: %v", err)
-	}
-	// A namespace of a dead process, and one of a live process number that started at another time.
-	stale := []string{
-		fmt.Sprintf("%s-%d.1-cafe-a", prefix, dead),
-		fmt.Sprintf("%s-%d.1-cafe-b", prefix, os.Getpid()),
-	}
-	others := []string{prefix + "-notours", "other-" + stale[0]}
-	for _, name := range append(stale, others...) {
-		if err := onOwnThread(func() error {
-			ns, err := netns.NewNamed(name)
-			ns.Close()
-			return err
-		}); err != nil {
-			t.Fatal(err)
+func TestCloseTwice(t *testing.T) {
+	n := mustNew(t, Options{})
+	for range 2 {
+		if err := n.Close(); err != nil {
+			t.Error(err)
 		}
-		t.Cleanup(func() { netns.DeleteNamed(name) })
-	}
-	removed, err := Sweep(prefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(removed, slices.Sorted(slices.Values(stale))) {
-		t.Errorf("Sweep removed %q, want %q", removed, stale)
-	}
-	for _, name := range others {
-		if _, err := os.Stat(filepath.Join(namedDir, name)); err != nil {
-			t.Errorf("Sweep removed what is not ours: %v", err)
-		}
-	}
-	if err := live.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("after Close the name is still there (%v)", err)
-	}
-	if err := live.Close(); err != nil {
-		t.Errorf("second Close: %v", err)
 	}
 }
 
@@ -280,17 +237,4 @@ func spaceOf(t *testing.T) string {
 	}
 	defer h.Close()
 	return h.UniqueId()
-}
-
-// deadProcess returns the number of a process that has ended.
-func deadProcess(t *testing.T) int {
-	t.Helper()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^$")
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Kill(cmd.Process.Pid, 0); err == nil {
-		t.Skipf("process number %d was used again at once", cmd.Process.Pid)
-	}
-	return cmd.Process.Pid
 }

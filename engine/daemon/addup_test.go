@@ -148,7 +148,7 @@ var ways = map[string]func(m *moved){
 func TestCountersAddUp(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwaddup", Queues: 2, IPv4Only: true,
+	tn, err := topo.New(topo.Options{Queues: 2, IPv4Only: true,
 		OffloadsA: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)

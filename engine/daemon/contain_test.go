@@ -147,7 +147,7 @@ func TestDeviceFails(t *testing.T) {
 	needs.NetNS(t)
 	for _, only := range []bool{false, true} {
 		t.Run(fmt.Sprintf("only=%v", only), func(t *testing.T) {
-			tn, err := topo.New(topo.Options{Prefix: "xwfail"})
+			tn, err := topo.New(topo.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -155,7 +155,7 @@ func hosts(t testing.TB) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwdaemon"})
+	tn, err := topo.New(topo.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func startTwoLinks(t *testing.T, table string) *twoLinks {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwreopen", Queues: 2, IPv4Only: true,
+	tn, err := topo.New(topo.Options{Queues: 2, IPv4Only: true,
 		OffloadsA: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
@@ -355,7 +355,7 @@ func TestRestartPolicy(t *testing.T) {
 func TestReloadOnLostDevice(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwlost", OffloadsA: topo.NoOffloads})
+	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (b *buffer) String() string {
 func TestUnownedQueue(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwdaemon", Queues: 2, OffloadsB: topo.NoOffloads})
+	tn, err := topo.New(topo.Options{Queues: 2, OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestUnownedQueue(t *testing.T) {
 func TestReloadAllow(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwdaemon", OffloadsB: topo.NoOffloads})
+	tn, err := topo.New(topo.Options{OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}

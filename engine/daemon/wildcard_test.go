@@ -46,7 +46,7 @@ func wildcardRole(args []string) error {
 func TestWildcard(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwdaemon", OffloadsB: topo.NoOffloads})
+	tn, err := topo.New(topo.Options{OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestInstall(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
 	deb := build(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwinstall", OffloadsA: topo.NoOffloads,
+	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads,
 		OffloadsB: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ func xdpDaemons(t testing.TB, text string) (tn *topo.Net, a, b *daemon.Daemon, s
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwclient"})
+	tn, err := topo.New(topo.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func pairOn(t testing.TB, transport string) (a, b *end) {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Prefix: "xwverbs"})
+	tn, err := topo.New(topo.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
