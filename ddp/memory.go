@@ -119,14 +119,8 @@ func (m *MR) Base() TO { return m.base }
 // Len returns the octets of the region.
 func (m *MR) Len() int { return len(m.mem) }
 
-// Access returns the rights.
-func (m *MR) Access() Access { return m.access }
-
 // Stream returns the stream that the region is limited to, 0 for all of the domain.
 func (m *MR) Stream() StreamID { return m.stream }
-
-// PD returns the domain.
-func (m *MR) PD() *PD { return m.pd }
 
 // Valid reports whether the STag can be used.
 func (m *MR) Valid() bool { return m.state == mrValid }

@@ -76,25 +76,6 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 	return m, nil
 }
 
-// Renew gives an invalidated region a new STag and the rights given, as fast registration
-// does. It fails with ErrNotValid when the region is valid or gone, ErrAttr or ErrRandom.
-func (t *Table) Renew(m *MR, a Access) error {
-	if m.pd == nil || m.pd.table != t || (m.state != mrPeer && m.state != mrRevoked) {
-		return ErrNotValid
-	}
-	if m.refs != 0 {
-		return ErrBusy
-	}
-	if a&^accessAll != 0 {
-		return ErrAttr
-	}
-	if err := t.assignSTag(m, 0); err != nil {
-		return err
-	}
-	m.access = a
-	return nil
-}
-
 // assignSTag puts m into the table under want or a drawn STag.
 func (t *Table) assignSTag(m *MR, want STag) error {
 	if want != 0 {

@@ -105,10 +105,6 @@ func TestDraw(t *testing.T) {
 	if err := tab.Invalidate(m); err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.Renew(m, RemoteRead); err != nil || m.STag() != 12 || !m.Valid() ||
-		m.Access() != RemoteRead {
-		t.Errorf("renewed as %v: %v", m, err)
-	}
 	stuck := NewTable(&sequence{values: []uint32{3}})
 	pd, _ = stuck.AllocPD()
 	if _, err := stuck.Register(pd, make([]byte, 1), Attr{}); err != nil {
@@ -164,9 +160,6 @@ func TestRegionLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tab.Renew(m, 0); !errors.Is(err, ErrNotValid) {
-		t.Errorf("renewed while valid: %v", err)
-	}
 	m.Hold()
 	if err := tab.Deregister(m); !errors.Is(err, ErrBusy) {
 		t.Errorf("deregistered while busy: %v", err)
@@ -174,9 +167,6 @@ func TestRegionLife(t *testing.T) {
 	if err := tab.Invalidate(m); err != nil || m.Valid() || !m.Revoked() ||
 		tab.Lookup(m.STag()) != nil {
 		t.Errorf("invalidated: %v", err)
-	}
-	if err := tab.Renew(m, 0); !errors.Is(err, ErrBusy) {
-		t.Errorf("renewed while busy: %v", err)
 	}
 	if err := tab.Invalidate(m); !errors.Is(err, ErrNotValid) {
 		t.Errorf("invalidated twice: %v", err)
@@ -339,8 +329,6 @@ func TestLookupCache(t *testing.T) {
 				tab.InvalidateLocal(pd, stream, m.STag())
 			case 2:
 				tab.InvalidateRemote(pd, stream, m.STag())
-			case 3:
-				tab.Renew(m, Access(rng.IntN(16)))
 			default:
 				tab.Deregister(m)
 			}

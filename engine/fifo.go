@@ -42,9 +42,6 @@ func newFIFO[T any](depth int) (*fifo[T], error) {
 	return r, nil
 }
 
-// Cap returns the number of elements that r holds when full.
-func (r *fifo[T]) Cap() int { return len(r.slots) }
-
 // Len returns the number of elements, exact only while nobody else pushes or pops, and never less than 0.
 func (r *fifo[T]) Len() int {
 	head := r.head.Load()

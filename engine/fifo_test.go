@@ -12,8 +12,8 @@ func TestFIFOOrderAndBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Cap() != 8 {
-		t.Fatalf("Cap %d, want 8", r.Cap())
+	if len(r.slots) != 8 {
+		t.Fatalf("Cap %d, want 8", len(r.slots))
 	}
 	next := 0
 	for round := range 20 {
@@ -88,15 +88,15 @@ func TestSmallestRing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range r.Cap() {
+	for i := range len(r.slots) {
 		if !r.Push(&i) {
-			t.Fatalf("push %d refused below capacity %d", i, r.Cap())
+			t.Fatalf("push %d refused below capacity %d", i, len(r.slots))
 		}
 	}
 	if v := -1; r.Push(&v) {
 		t.Fatal("push into a full queue succeeded")
 	}
-	for i := range r.Cap() {
+	for i := range len(r.slots) {
 		var v int
 		if !r.Pop(&v) || v != i {
 			t.Fatalf("pop: %d, want %d", v, i)

@@ -31,16 +31,6 @@ type Framing struct {
 	CRC     bool // the CRC is made and checked; the field is there in any case
 }
 
-// MULPDU returns the largest ULPDU whose FPDU fits room octets wherever it begins (RFC 5044, 4.5), never
-// below MinMULPDU.
-func (f Framing) MULPDU(room int) int {
-	n := room - (lengthLen + crcLen + room%4)
-	if f.Markers {
-		n -= MarkerLen * ((room + MarkerInterval - 1) / MarkerInterval)
-	}
-	return min(max(n, MinMULPDU), MaxULPDU)
-}
-
 // mulpdu is MULPDU without the lower bound for an FPDU that begins off octets after the start of the stream:
 // it counts the markers that fall into room there instead of the most that can, the dynamic MULPDU of RFC
 // 5044, 4.5. FPDUs as long as this fill their segments, but for one that would end with a marker.

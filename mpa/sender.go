@@ -70,10 +70,6 @@ func (s *Sender) put(dst []byte, d *descriptor) (sum uint64) {
 // SetEMSS says that segments now carry at most emss octets. FPDUs that are frozen keep their size.
 func (s *Sender) SetEMSS(emss int) { s.emss = emss }
 
-// MULPDU returns the largest ULPDU whose FPDU fits one segment wherever it begins (RFC 5044, 4.5), never
-// below MinMULPDU.
-func (s *Sender) MULPDU() int { return s.cfg.MULPDU(s.emss) }
-
 // Outstanding returns how many FPDUs are frozen and not acknowledged.
 func (s *Sender) Outstanding() int { return int(s.tail - s.head) }
 

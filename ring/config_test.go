@@ -68,12 +68,6 @@ func TestStateOfErrno(t *testing.T) {
 			t.Errorf("%v is %v, want %v", errno, got, want)
 		}
 	}
-	for s := StateOK; s <= StateError; s++ {
-		if want := s == StateOK || s == StateAgain || s == StateBusy ||
-			s == StateNoBuffers; s.Usable() != want {
-			t.Errorf("%v usable: %v", s, s.Usable())
-		}
-	}
 }
 
 func TestFakeQueueIsBusyWhileOpen(t *testing.T) {

@@ -10,10 +10,10 @@
 //
 // Every chunk has one owner, and one call, Audit, asserts that none is lost or owned twice:
 //
-//	       Refill             kernel           Recv              Hold
-//	Free ----------> Fill -------------------> Rx ------------------> Held
-//	 ^                                          |                       |
-//	 +------------------------- Release --------+-----------------------+
+//	       Refill             kernel, Recv
+//	Free ----------> Fill ------------------> Rx
+//	 ^                                         |
+//	 +----------------- Release ---------------+
 //
 //	       AllocTx            Flush                      kernel, Reap
 //	Free ----------> Tx ----------------> Completion ------------------> Free

@@ -167,13 +167,6 @@ func (f *Fault) corruptRx(p *Packet) {
 
 func (f *Fault) pattern() byte { return byte(1 + f.rnd.IntN(255)) }
 
-// Hold is Port.Hold; copies need none.
-func (f *Fault) Hold(p *Packet) {
-	if p.home != f {
-		f.Port.Hold(p)
-	}
-}
-
 // Release is Port.Release; copies come home.
 func (f *Fault) Release(p *Packet) {
 	if p.home != f {

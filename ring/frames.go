@@ -13,14 +13,13 @@ type Owner uint8
 const (
 	OwnerFree       Owner = iota // nobody, in the free list
 	OwnerFill                    // the kernel, to receive into
-	OwnerRx                      // the reader, from Recv until Hold or Release
-	OwnerHeld                    // the reader, from Hold until Release
+	OwnerRx                      // the reader, from Recv until Release
 	OwnerTx                      // the writer, from AllocTx until Flush has handed the slot over
 	OwnerCompletion              // the kernel, until the transmission is reported complete
 	numOwners
 )
 
-var ownerNames = [numOwners]string{"free", "fill", "rx", "held", "tx", "completion"}
+var ownerNames = [numOwners]string{"free", "fill", "rx", "tx", "completion"}
 
 // String returns the name of o.
 func (o Owner) String() string {
@@ -110,11 +109,7 @@ func (f *frames) moveTx(i uint32, from, to Owner) bool {
 
 // freeRx ends the reader's ownership of a receive chunk.
 func (f *frames) freeRx(i uint32) {
-	from := OwnerRx
-	if i < uint32(len(f.rx)) && f.rx[i] == OwnerHeld {
-		from = OwnerHeld
-	}
-	if f.moveRx(i, from, OwnerFree) {
+	if f.moveRx(i, OwnerRx, OwnerFree) {
 		f.rxFree = append(f.rxFree, i) // never grows: each chunk is in the list at most once
 	}
 }

@@ -8,7 +8,6 @@ import "time"
 // A decorator that looks at what is sent looks at blocks, too: those of package ring/gso, where Info.Blocks is true.
 type Port interface {
 	Recv(batch []Packet) int
-	Hold(p *Packet)
 	Release(p *Packet)
 	Refill() int
 	AllocTx() (TxBuf, bool)

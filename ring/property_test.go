@@ -66,11 +66,7 @@ func (m *model) step() {
 		m.inject()
 	case 2, 3:
 		m.recv(1 + m.r.IntN(8))
-	case 4:
-		if len(m.got) > 0 {
-			m.s.Hold(&m.got[m.r.IntN(len(m.got))].p)
-		}
-	case 5, 6:
+	case 4, 5, 6:
 		m.release()
 	case 7:
 		m.s.Refill()

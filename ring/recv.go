@@ -92,21 +92,6 @@ func (s *Socket) dropChain() {
 	s.chain.n, s.chain.size = 0, 0
 }
 
-// Hold records that the reader keeps p beyond the batch. It changes the account only: a held packet goes back
-// by Release like any other.
-func (s *Socket) Hold(p *Packet) {
-	if p.home != nil || s.k == nil {
-		return
-	}
-	for _, f := range p.frags[:p.n] {
-		i := f.off >> chunkShift
-		if i < uint32(len(s.frames.rx)) && s.frames.rx[i] == OwnerHeld {
-			continue
-		}
-		s.frames.moveRx(i, OwnerRx, OwnerHeld)
-	}
-}
-
 // Release ends the reader's ownership of p and empties it. The next Refill offers the chunks to the kernel again.
 func (s *Socket) Release(p *Packet) {
 	if p.home == nil && s.k != nil {
@@ -114,7 +99,7 @@ func (s *Socket) Release(p *Packet) {
 		for _, g := range p.frags[:p.n] {
 			i := g.off >> chunkShift
 			if i >= uint32(len(f.rx)) || f.rx[i] != OwnerRx {
-				f.freeRx(i) // held, or something is wrong
+				f.freeRx(i) // which says what is wrong
 				continue
 			}
 			f.rx[i] = OwnerFree

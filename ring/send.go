@@ -1,8 +1,6 @@
 package ring
 
 import (
-	"sync/atomic"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -107,7 +105,6 @@ func (s *Socket) Flush() State {
 			st = StateAgain
 		}
 	}
-	s.state = st
 	return st
 }
 
@@ -208,12 +205,4 @@ func (s *Socket) Reap() int {
 	s.frames.count[OwnerFree] += uint32(free) * s.frames.slot
 	s.stats.TxCompleted += uint64(free)
 	return free
-}
-
-// InFlight returns how many transmit slots the kernel has.
-func (s *Socket) InFlight() int { return int(s.frames.count[OwnerCompletion] / s.cfg.TxSlot) }
-
-// Pending reports whether a Flush has something to do: queued frames, or frames in the ring that need a kick.
-func (s *Socket) Pending() bool {
-	return s.qhead != s.qtail || atomic.LoadUint32(s.tx.cons) != s.tx.head
 }

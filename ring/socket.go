@@ -53,7 +53,6 @@ type Socket struct {
 
 	info  Info
 	stats Stats
-	state State
 }
 
 // pending is a slot that waits for room in the transmit ring.
@@ -139,12 +138,6 @@ func (s *Socket) Fd() int {
 // Info returns what the socket has got.
 func (s *Socket) Info() Info { return s.info }
 
-// Config returns the configuration with its defaults filled in.
-func (s *Socket) Config() Config { return s.cfg }
-
-// State returns what the last Flush returned.
-func (s *Socket) State() State { return s.state }
-
 // Stats returns the counters; it makes one system call for the kernel's.
 func (s *Socket) Stats() Stats {
 	st := s.stats
@@ -199,7 +192,7 @@ func (s *Socket) Close() error {
 		return nil
 	}
 	k := s.k
-	s.k, s.umem, s.state = nil, nil, StateClosed
+	s.k, s.umem = nil, nil
 	// Rings of no entries: every method finds them empty and full.
 	var zero uint32
 	s.fill = producer[uint64]{shared: shared[uint64]{&zero, &zero, &zero, nil}}

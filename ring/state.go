@@ -33,9 +33,6 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
-// Usable reports whether the socket can transmit now or after a short wait.
-func (s State) Usable() bool { return s <= StateNoBuffers }
-
 // stateOf returns the state that errno of a transmit system call means.
 func stateOf(errno unix.Errno) State {
 	switch errno {

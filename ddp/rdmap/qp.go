@@ -51,20 +51,6 @@ func (k RTRKind) valid() bool {
 	return k == RTRNone || k == RTRSend || k == RTRWrite || k == RTRRead
 }
 
-func (k RTRKind) String() string {
-	switch k {
-	case RTRNone:
-		return "none"
-	case RTRSend:
-		return "send"
-	case RTRWrite:
-		return "write"
-	case RTRRead:
-		return "read"
-	}
-	return "several"
-}
-
 // Params is what MPA's startup decided.
 type Params struct {
 	Version ddp.Version // ddp.IETF, or ddp.RDMAC for version 0 on the wire
@@ -220,32 +206,11 @@ func (q *QP) Destroy() {
 	q.cfg.PD = nil
 }
 
-// Reset makes a queue pair in ERROR, or in IDLE again after a clean close, ready for another
-// stream; counters and the error are forgotten. It fails with ErrState.
-func (q *QP) Reset() error {
-	if q.state != Idle && q.state != Errored {
-		return ErrState
-	}
-	q.event(EvReset)
-	q.sq.reset()
-	q.out.reset()
-	q.in.reset()
-	q.msg, q.term, q.lookup = inbound{}, terminator{}, ddp.LookupCache{}
-	q.lost = nil
-	q.par, q.err, q.rtr, q.turn, q.cur, q.sawFPDU, q.reqID = Params{}, nil, RTRNone, false, curNone,
-		false, 0
-	q.Counters = Counters{}
-	return nil
-}
-
 // State returns the state.
 func (q *QP) State() State { return q.state }
 
 // Err returns the error that ended the stream, found here or told by the peer; nil when none did.
 func (q *QP) Err() *ulpdu.Error { return q.err }
-
-// Params returns what Start was given.
-func (q *QP) Params() Params { return q.par }
 
 // PeerTerminate returns the Terminate that the peer sent and whether there is one.
 func (q *QP) PeerTerminate() (Terminate, bool) { return q.term.peer, q.term.gotPeer }

@@ -164,7 +164,7 @@ func TestFairness(t *testing.T) {
 //req:rfc5044-7.1.2-7 rfc5040-5.2.1-4 rfc6581-5-1 rfc6581-9.2-4 rfc6581-9.2-7
 func TestRTR(t *testing.T) {
 	for _, kind := range []RTRKind{RTRSend, RTRWrite, RTRRead} {
-		t.Run(kind.String(), func(t *testing.T) {
+		t.Run(fmt.Sprintf("message %d", kind), func(t *testing.T) {
 			a := newHost(t, 1).open(nil, Params{Version: ddp.IETF, IRD: 1, ORD: 1, SendRTR: kind})
 			b := newHost(t, 2).open(nil, Params{Version: ddp.IETF, IRD: 1, ORD: 1, Wait: true,
 				ExpectRTR: kind})

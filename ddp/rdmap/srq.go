@@ -8,8 +8,6 @@ type SRQConfig struct {
 	PD     *ddp.PD
 	Depth  int // receives that may be posted, 1..MaxDepth
 	MaxSGE int // pieces per receive, 1..MaxSGE
-	// Limit is called once when fewer receives than the armed limit wait; nil ignores it.
-	Limit func(*SRQ)
 	// Refill is called when a message finds no receive: it may post some that wait elsewhere.
 	// nil: there are no others.
 	Refill func(*SRQ)
@@ -22,13 +20,12 @@ type SRQ struct {
 	cfg   SRQConfig
 	users int
 
-	wqes  []recvWQE
-	free  []int32 // stack of unused entries
-	fifo  []int32 // ring of posted entries
-	head  uint32
-	tail  uint32
-	mask  uint32
-	limit int
+	wqes []recvWQE
+	free []int32 // stack of unused entries
+	fifo []int32 // ring of posted entries
+	head uint32
+	tail uint32
+	mask uint32
 }
 
 // NewSRQ returns an empty queue. It fails with ErrConfig.
@@ -69,13 +66,6 @@ func (s *SRQ) Room() int { return len(s.free) }
 // Len returns the receives that wait.
 func (s *SRQ) Len() int { return int(s.tail - s.head) }
 
-// Arm asks for one call of SRQConfig.Limit when fewer than n receives wait; 0 disarms. It
-// may be called from Limit.
-func (s *SRQ) Arm(n int) {
-	s.limit = n
-	s.check()
-}
-
 // Destroy lets the posted receives go, without completions. It fails with ddp.ErrBusy while
 // queue pairs use it.
 func (s *SRQ) Destroy() error {
@@ -101,18 +91,8 @@ func (s *SRQ) take() int32 {
 	}
 	i := s.fifo[s.head&s.mask]
 	s.head++
-	s.check()
 	return i
 }
 
 // put gives an entry back whose completion is made.
 func (s *SRQ) put(i int32) { s.free = append(s.free, i) }
-
-func (s *SRQ) check() {
-	if s.limit > 0 && s.Len() < s.limit {
-		s.limit = 0
-		if s.cfg.Limit != nil {
-			s.cfg.Limit(s)
-		}
-	}
-}

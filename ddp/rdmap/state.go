@@ -41,19 +41,8 @@ const (
 	EvLost                       // RST, TCP gave up, or the close timer ran out
 	EvClosed                     // both FINs are acknowledged
 	EvAbort                      // consumer moves the queue pair to ERROR
-	EvReset                      // consumer makes it ready for another stream
 	events
 )
-
-func (e Event) String() string {
-	names := [events]string{"start", "start-waiting", "fpdu", "close-idle", "close-busy",
-		"fin-clean", "fin-dirty",
-		"local-error", "peer-terminate", "lost", "closed", "abort", "reset"}
-	if e < events {
-		return names[e]
-	}
-	return fmt.Sprintf("event %d", uint8(e))
-}
 
 // Action is a set of things that a transition asks of the owner of the TCP connection.
 type Action uint8
@@ -70,19 +59,6 @@ const (
 	actOwner = ActFIN | ActRST | ActTimer
 )
 
-func (a Action) String() string {
-	s := ""
-	for i, n := range [...]string{"FIN", "RST", "timer", "terminate", "flush"} {
-		if a&(1<<i) != 0 {
-			s += "+" + n
-		}
-	}
-	if s == "" {
-		return "-"
-	}
-	return s[1:]
-}
-
 // transition is one cell of the state table. The zero value refuses the event.
 type transition struct {
 	ok   bool
@@ -94,6 +70,20 @@ func to(s State, a Action) transition { return transition{true, s, a} }
 
 const graceful = ActFIN | ActTimer
 
+// running is the row of a stream in full operation, which a first FPDU moves from RTR to RTS.
+var running = [events]transition{
+	EvFPDU:          to(RTS, 0),
+	EvCloseIdle:     to(Closing, graceful),
+	EvCloseBusy:     to(Errored, ActRST|actFlush),
+	EvFINClean:      to(Closing, graceful),
+	EvFINDirty:      to(Errored, ActRST|actFlush),
+	EvLocalError:    to(Terminated, graceful|actTerminate),
+	EvPeerTerminate: to(Terminated, graceful),
+	EvLost:          to(Errored, actFlush),
+	EvClosed:        to(Errored, actFlush),
+	EvAbort:         to(Errored, ActRST|actFlush),
+}
+
 // table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7): every
 // pair that is missing is refused and changes nothing.
 var table = [states][events]transition{
@@ -102,32 +92,9 @@ var table = [states][events]transition{
 		EvStartWaiting: to(RTR, 0),
 		EvLost:         to(Errored, actFlush),
 		EvAbort:        to(Errored, actFlush),
-		EvReset:        to(Idle, 0),
 	},
-	RTR: {
-		EvFPDU:          to(RTS, 0),
-		EvCloseIdle:     to(Closing, graceful),
-		EvCloseBusy:     to(Errored, ActRST|actFlush),
-		EvFINClean:      to(Closing, graceful),
-		EvFINDirty:      to(Errored, ActRST|actFlush),
-		EvLocalError:    to(Terminated, graceful|actTerminate),
-		EvPeerTerminate: to(Terminated, graceful),
-		EvLost:          to(Errored, actFlush),
-		EvClosed:        to(Errored, actFlush),
-		EvAbort:         to(Errored, ActRST|actFlush),
-	},
-	RTS: {
-		EvFPDU:          to(RTS, 0),
-		EvCloseIdle:     to(Closing, graceful),
-		EvCloseBusy:     to(Errored, ActRST|actFlush),
-		EvFINClean:      to(Closing, graceful),
-		EvFINDirty:      to(Errored, ActRST|actFlush),
-		EvLocalError:    to(Terminated, graceful|actTerminate),
-		EvPeerTerminate: to(Terminated, graceful),
-		EvLost:          to(Errored, actFlush),
-		EvClosed:        to(Errored, actFlush),
-		EvAbort:         to(Errored, ActRST|actFlush),
-	},
+	RTR: running,
+	RTS: running,
 	Closing: {
 		// No Terminate can follow our FIN.
 		EvFPDU:          to(Errored, ActRST|actFlush),
@@ -164,6 +131,5 @@ var table = [states][events]transition{
 		EvLost:          to(Errored, 0),
 		EvClosed:        to(Errored, 0),
 		EvAbort:         to(Errored, 0),
-		EvReset:         to(Idle, 0),
 	},
 }

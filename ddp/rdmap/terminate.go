@@ -30,8 +30,6 @@ const (
 	codeMPALost           uint8     = 1
 	typeCatastrophic      uint8     = 0
 	typeRemoteProtection  uint8     = 1
-	typeDDPTagged         uint8     = 1
-	typeDDPUntagged       uint8     = 2
 	typeMPAOfSomeChelsios uint8     = 3 // cxgb4 sends 0x23 for MPA's errors
 )
 

@@ -76,7 +76,6 @@ const (
 	readRequestULPDU   = ddp.UntaggedLen + ReadRequestLen
 	atomicRequestULPDU = ddp.UntaggedLen + AtomicRequestLen
 	atomicRespULPDU    = ddp.UntaggedLen + AtomicRespLen
-	immULPDU           = ddp.UntaggedLen + ImmLen
 )
 
 // ReadRequest is the header of an RDMA Read Request (RFC 5040, 4.4):
@@ -227,8 +226,4 @@ func ParseAtomicResponse(b []byte) (r AtomicResponse, rest []byte, err error) {
 func AppendAtomicResponse(b []byte, r AtomicResponse) []byte {
 	b = binary.BigEndian.AppendUint32(b, r.ID)
 	return binary.BigEndian.AppendUint64(b, r.Value)
-}
-
-func (r AtomicResponse) String() string {
-	return fmt.Sprintf("atomic response id %d value %#x", r.ID, r.Value)
 }

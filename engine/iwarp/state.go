@@ -32,10 +32,6 @@ const (
 	states
 )
 
-func (s state) String() string {
-	return [states]string{"starting", "open", "terminating", "ending", "closed"}[s]
-}
-
 // event is what happens to a Conn.
 type event uint8
 
@@ -52,11 +48,6 @@ const (
 	ended                    // TCP's connection is gone
 	events
 )
-
-func (e event) String() string {
-	return [events]string{"agreed", "cannotStart", "refused", "broken", "peerFIN", "disconnect",
-		"abort", "late", "closeLate", "ended"}[e]
-}
 
 // action is a set of things that a transition asks for.
 type action uint8

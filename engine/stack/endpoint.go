@@ -7,7 +7,6 @@ import (
 	"xwarp/engine/tally"
 	"xwarp/ring"
 	"xwarp/tcp"
-	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
@@ -82,9 +81,6 @@ type Endpoint struct {
 	timerIdx int
 
 	counted tally.Counted[TCPCounters] // what is in stack.totals
-
-	// Data is the owner's.
-	Data any
 }
 
 // Connect starts an active open to t.Remote; upper hears of the outcome by Event. Errors are of this host: the table is
@@ -412,6 +408,3 @@ func (e *Endpoint) expire(now tick.Time) {
 
 // EMSS returns how many octets of payload one segment carries.
 func (e *Endpoint) EMSS() int { return e.conn.EMSS() }
-
-// Remote returns the peer's address.
-func (e *Endpoint) Remote() ip.Addr { return e.tuple.Remote }

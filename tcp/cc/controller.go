@@ -79,9 +79,6 @@ func (c *Controller) Cwnd() int { return c.cwnd }
 // Ssthresh returns the slow start threshold, Infinite before the first congestion.
 func (c *Controller) Ssthresh() int { return c.ssthresh }
 
-// InitialWindow returns the initial window, also a safe size for one burst.
-func (c *Controller) InitialWindow() int { return c.iw }
-
 // SetCwnd sets the window: the caller paces a reduction (RFC 9937).
 func (c *Controller) SetCwnd(n int) { c.setCwnd(n) }
 

@@ -14,15 +14,11 @@ func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
 
-// IsGroup reports whether m is a multicast or the broadcast address.
-func (m MAC) IsGroup() bool { return m[0]&1 != 0 }
-
 // EtherType says what follows an Ethernet header.
 type EtherType uint16
 
 const (
 	TypeIPv4  EtherType = 0x0800
-	TypeARP   EtherType = 0x0806
 	TypeIPv6  EtherType = 0x86dd
 	TypeVLAN  EtherType = 0x8100 // IEEE 802.1Q C-tag
 	TypeVLANS EtherType = 0x88a8 // S-tag
@@ -34,9 +30,6 @@ const (
 	EthernetLen = 14
 	VLANTagLen  = 4
 )
-
-// MaxEthernetLen is the longest Ethernet header that is understood: two VLAN tags.
-const MaxEthernetLen = EthernetLen + maxVLAN*VLANTagLen
 
 // VLANTag is one 802.1Q tag: the outer EtherType that announces it, and priority, DEI and VLAN identifier.
 type VLANTag struct {

@@ -39,7 +39,7 @@ func TestEthernet(t *testing.T) {
 			VLAN: [2]VLANTag{{TypeVLAN, 0x6064}}, Type: TypeIPv6}, nil},
 		{"two tags", "020000000002 020000000001 88a8 0001 8100 0002 0806",
 			Ethernet{Dst: MAC{2, 0, 0, 0, 0, 2}, Src: MAC{2, 0, 0, 0, 0, 1}, NVLAN: 2,
-				VLAN: [2]VLANTag{{TypeVLANS, 1}, {TypeVLAN, 2}}, Type: TypeARP}, nil},
+				VLAN: [2]VLANTag{{TypeVLANS, 1}, {TypeVLAN, 2}}, Type: 0x0806}, nil},
 		{"three tags", "020000000002 020000000001 88a8 0001 8100 0002 8100 0003 0800", Ethernet{},
 			ErrVLAN},
 	} {
@@ -55,7 +55,7 @@ func TestEthernet(t *testing.T) {
 				t.Errorf("%s: %d of %d octets decode", c.name, n, len(b))
 			}
 		}
-		out := make([]byte, MaxEthernetLen)
+		out := make([]byte, EthernetLen+maxVLAN*VLANTagLen)
 		if err == nil && (c.want.Put(out) != c.want.Len() || !bytes.Equal(out[:c.want.Len()], b)) {
 			t.Errorf("%s: Put wrote %x", c.name, out)
 		}

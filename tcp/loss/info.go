@@ -2,12 +2,6 @@ package loss
 
 import "xwarp/tcp/tick"
 
-// Cwnd returns the congestion window in octets.
-func (s *Sender) Cwnd() int { return s.cc.Cwnd() }
-
-// Ssthresh returns the slow start threshold in octets, cc.Infinite before the first congestion.
-func (s *Sender) Ssthresh() int { return s.cc.Ssthresh() }
-
 // SRTT returns the smoothed round trip, 0 before the first sample.
 func (s *Sender) SRTT() tick.Duration { return s.rtt.srtt() }
 

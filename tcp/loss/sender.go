@@ -133,14 +133,8 @@ func (s *Sender) SetMSS(mss int, now tick.Time) {
 // Una returns the first number not acknowledged.
 func (s *Sender) Una() seq.Num { return s.una }
 
-// Nxt returns the number that the next new segment begins with.
-func (s *Sender) Nxt() seq.Num { return s.nxt }
-
 // Outstanding returns the octets between Una and Nxt, a FIN counting one.
 func (s *Sender) Outstanding() int { return s.nxt.Diff(s.una) }
-
-// Records returns how many segments are outstanding.
-func (s *Sender) Records() int { return s.q.len() }
 
 // Pipe returns the octets thought to be in the network: neither acknowledged in any way nor taken for lost
 // since they were sent last.

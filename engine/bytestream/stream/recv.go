@@ -50,17 +50,11 @@ func (r *Recv) Ready() int { return r.ready.Diff(r.base) }
 // Space returns how many octets beyond RCV.NXT can be kept: for tcp.Conn.SetRcvSpace.
 func (r *Recv) Space() int { return r.max - r.Ready() }
 
-// Peek returns readable octets without a copy, possibly fewer than Ready. They alias r until Discard or Put.
-func (r *Recv) Peek() []byte { return r.at(r.base, r.Ready()) }
-
-// Discard drops the first n readable octets.
-func (r *Recv) Discard(n int) { r.base = r.base.Add(min(max(n, 0), r.Ready())) }
-
 // Read moves octets to p and returns how many.
 func (r *Recv) Read(p []byte) int {
 	n := min(len(p), r.Ready())
 	r.read(r.base, p[:n])
-	r.Discard(n)
+	r.base = r.base.Add(n)
 	return n
 }
 

@@ -36,7 +36,9 @@ func shareSRQ(t *testing.T, e *verbstest.End, n int, cfg verbs.SRQConfig) (verbs
 	return srq, list
 }
 
-// TestSRQ has the peers of several queue pairs take receives from one queue.
+// TestSRQ has the peers of several queue pairs take receives from one queue, and the limit of that be noticed.
+//
+//req:rfc5040-8.1.2-8 rfc5042-6.4.3.1-1
 func TestSRQ(t *testing.T) {
 	_, socket := kernelDaemon(t, "")
 	const qps, size, rounds = 3, 256, 200

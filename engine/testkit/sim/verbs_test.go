@@ -184,15 +184,13 @@ func newShare(s *scenario, h *Host, pool *mpa.Pool, buffers, slot int) *share {
 	if x.mr, err = x.table.Register(x.pd, x.mem, ddp.Attr{Access: ddp.LocalWrite}); err != nil {
 		panic(err)
 	}
-	x.srq, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: x.table, PD: x.pd, Depth: buffers, MaxSGE: 2,
-		Limit: func(q *rdmap.SRQ) { q.Arm(buffers / 2) }})
+	x.srq, err = rdmap.NewSRQ(rdmap.SRQConfig{Table: x.table, PD: x.pd, Depth: buffers, MaxSGE: 2})
 	if err != nil {
 		panic(err)
 	}
 	for i := range buffers {
 		x.post(uint64(i))
 	}
-	x.srq.Arm(buffers / 2)
 	return x
 }
 

@@ -1,0 +1,12 @@
+package loss
+
+import "xwarp/tcp/seq"
+
+// Cwnd returns the congestion window in octets.
+func (s *Sender) Cwnd() int { return s.cc.Cwnd() }
+
+// Ssthresh returns the slow start threshold in octets, cc.Infinite before the first congestion.
+func (s *Sender) Ssthresh() int { return s.cc.Ssthresh() }
+
+// Nxt returns the number that the next new segment begins with.
+func (s *Sender) Nxt() seq.Num { return s.nxt }
