@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"net"
 	"time"
 )
@@ -19,15 +20,9 @@ type Keepalive struct {
 var DefaultKeepalive = Keepalive{Idle: time.Minute, Interval: 10 * time.Second, Probes: 6}
 
 func (k *Keepalive) complete() {
-	if k.Idle == 0 {
-		k.Idle = DefaultKeepalive.Idle
-	}
-	if k.Interval == 0 {
-		k.Interval = DefaultKeepalive.Interval
-	}
-	if k.Probes == 0 {
-		k.Probes = DefaultKeepalive.Probes
-	}
+	k.Idle = cmp.Or(k.Idle, DefaultKeepalive.Idle)
+	k.Interval = cmp.Or(k.Interval, DefaultKeepalive.Interval)
+	k.Probes = cmp.Or(k.Probes, DefaultKeepalive.Probes)
 }
 
 // kernel is the form for sockets: SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL and TCP_KEEPCNT.

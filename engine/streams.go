@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -31,10 +32,7 @@ func (d *Device) xdp() (*xdpDriver, error) {
 
 func (x *xdpDriver) streamConfig(cfg *StreamConfig) tcp.Config {
 	c := x.tcpConfig(cfg.TCP)
-	c.RcvSpaceMax = cfg.RecvBuffer
-	if c.RcvSpaceMax == 0 {
-		c.RcvSpaceMax = bytestream.DefaultBuffer
-	}
+	c.RcvSpaceMax = cmp.Or(cfg.RecvBuffer, bytestream.DefaultBuffer)
 	c.RcvSpace = min(bytestream.FirstWindow, c.RcvSpaceMax)
 	return c
 }

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
+	"xwarp/engine/iwarp"
 	"xwarp/tcp"
 	"xwarp/tcp/cc"
 	"xwarp/tcp/loss"
@@ -73,16 +75,9 @@ func (x *xdpDriver) rdmaConfig() tcp.Config {
 	c, opt := x.tcpConfig(nil), &x.dev.opt
 	c.KeepaliveIdle, c.KeepaliveInterval = opt.Keepalive.Idle, opt.Keepalive.Interval
 	c.KeepaliveProbes = opt.Keepalive.Probes
-	if c.StretchAck == 0 {
-		c.StretchAck = DefaultStretchAck
-	}
-	if c.AckDelay == 0 {
-		c.AckDelay = DefaultAckDelay
-	}
-	c.RcvSpace = defaultWindow
-	if opt.Window > 0 {
-		c.RcvSpace = opt.Window
-	}
+	c.StretchAck = cmp.Or(c.StretchAck, DefaultStretchAck)
+	c.AckDelay = cmp.Or(c.AckDelay, DefaultAckDelay)
+	c.RcvSpace = cmp.Or(max(0, opt.Window), iwarp.DefaultWindow)
 	c.RcvSpaceMax = c.RcvSpace
 	return c
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"runtime"
 	"strconv"
@@ -61,10 +62,7 @@ const DefaultStall = 5 * time.Second
 
 // watch looks whether the workers turn, until the device is closed.
 func (d *Device) watch() {
-	limit := d.opt.Stall
-	if limit == 0 {
-		limit = DefaultStall
-	}
+	limit := cmp.Or(d.opt.Stall, DefaultStall)
 	if limit < 0 {
 		return
 	}

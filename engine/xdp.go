@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -158,16 +159,11 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 		return fmt.Errorf("%w: interface %q has no Ethernet address: iWARP over AF_XDP needs an "+
 			"Ethernet interface", verbs.ErrInvalid, c.Interface)
 	}
-	if c.MTU == 0 {
-		c.MTU = a.MTU
-	}
-	if c.MTU > a.MTU {
+	if c.MTU = cmp.Or(c.MTU, a.MTU); c.MTU > a.MTU {
 		return fmt.Errorf("%w: MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
 			verbs.ErrInvalid, c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
-	if c.BusyPoll == 0 {
-		c.BusyPoll = DefaultBusyPoll
-	}
+	c.BusyPoll = cmp.Or(c.BusyPoll, DefaultBusyPoll)
 	return nil
 }
 

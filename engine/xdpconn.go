@@ -12,9 +12,6 @@ import (
 	"xwarp/tcp/seq"
 )
 
-// defaultWindow is what a peer may have under way towards one connection when nothing else is configured.
-const defaultWindow = iwarp.DefaultWindow
-
 func toNetip(a ip.Addr) netip.Addr   { return netip.AddrFrom16(a).Unmap() }
 func fromNetip(a netip.Addr) ip.Addr { return ip.Addr(a.As16()) }
 

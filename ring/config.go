@@ -73,6 +73,13 @@ func (c *Config) Frames() uint32 { return c.RxFrames + c.TxSlots*c.TxSlot }
 
 // withDefaults returns c without zero fields, or the first mistake in it.
 func (c Config) withDefaults() (Config, error) {
+	if err := c.complete(); err != nil {
+		return c, fmt.Errorf("ring: config: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Config) complete() error {
 	set := func(v *uint32, d uint32) {
 		if *v == 0 {
 			*v = d
@@ -91,40 +98,38 @@ func (c Config) withDefaults() (Config, error) {
 		c.BindTimeout = DefaultBindTimeout
 	}
 	if err := c.checkMemory(); err != nil {
-		return c, err
+		return err
 	}
 	set(&c.FillSize, powerOfTwo(c.RxFrames))
 	set(&c.RxSize, powerOfTwo(c.RxFrames))
 	set(&c.TxSize, powerOfTwo(c.TxSlots*c.TxSlot))
 	set(&c.CompSize, powerOfTwo(c.TxSlots*c.TxSlot))
-	return c, c.checkRings()
+	return c.checkRings()
 }
 
 func (c *Config) checkMemory() error {
 	switch {
 	case c.Ifindex < 0:
-		return fmt.Errorf("ring: config: Ifindex %d is negative", c.Ifindex)
+		return fmt.Errorf("device index Ifindex %d is negative", c.Ifindex)
 	case c.TxSlot > MaxTxSlot:
-		return fmt.Errorf(
-			"ring: config: TxSlot %d chunks, at most %d: the kernel refuses longer frames",
+		return fmt.Errorf("TxSlot %d chunks, at most %d: the kernel refuses longer frames",
 			c.TxSlot, MaxTxSlot)
 	case c.RxFrames > MaxFrames || c.TxSlots > MaxFrames || c.Frames() > MaxFrames:
-		return fmt.Errorf("ring: config: RxFrames %d + TxSlots %d * TxSlot %d chunks, at most %d",
+		return fmt.Errorf("RxFrames %d + TxSlots %d * TxSlot %d chunks, at most %d",
 			c.RxFrames, c.TxSlots, c.TxSlot, MaxFrames)
 	case c.MaxFrags > MaxFrags:
-		return fmt.Errorf("ring: config: MaxFrags %d, at most %d", c.MaxFrags, MaxFrags)
+		return fmt.Errorf("MaxFrags %d, at most %d", c.MaxFrags, MaxFrags)
 	case c.MaxFrags > c.RxFrames:
-		return fmt.Errorf("ring: config: RxFrames %d cannot hold one packet of MaxFrags %d chunks",
+		return fmt.Errorf("RxFrames %d cannot hold one packet of MaxFrags %d chunks",
 			c.RxFrames, c.MaxFrags)
 	case c.KickBudget > MaxKickBudget:
-		return fmt.Errorf("ring: config: KickBudget %d packets, at most %d", c.KickBudget,
-			MaxKickBudget)
+		return fmt.Errorf("KickBudget %d packets, at most %d", c.KickBudget, MaxKickBudget)
 	case c.Kicks > MaxKicks:
-		return fmt.Errorf("ring: config: Kicks %d, at most %d", c.Kicks, MaxKicks)
+		return fmt.Errorf("transmit calls Kicks %d, at most %d", c.Kicks, MaxKicks)
 	case c.Mode > ModeZeroCopy:
-		return fmt.Errorf("ring: config: unknown mode %v", c.Mode)
+		return fmt.Errorf("unknown mode %v", c.Mode)
 	case c.BindTimeout < 0:
-		return fmt.Errorf("ring: config: BindTimeout %v is negative", c.BindTimeout)
+		return fmt.Errorf("BindTimeout %v is negative", c.BindTimeout)
 	}
 	return nil
 }
@@ -142,12 +147,12 @@ func (c *Config) checkRings() error {
 	} {
 		switch {
 		case r.size&(r.size-1) != 0:
-			return fmt.Errorf("ring: config: %s %d is no power of two", r.name, r.size)
+			return fmt.Errorf("%s %d is no power of two", r.name, r.size)
 		case r.size > MaxRingSize:
-			return fmt.Errorf("ring: config: %s %d, at most %d", r.name, r.size, MaxRingSize)
+			return fmt.Errorf("%s %d, at most %d", r.name, r.size, MaxRingSize)
 		case r.size < r.need:
-			return fmt.Errorf("ring: config: %s %d is less than the %d entries that may be in "+
-				"the ring", r.name, r.size, r.need)
+			return fmt.Errorf("%s %d is less than the %d entries that may be in the ring", r.name,
+				r.size, r.need)
 		}
 	}
 	return nil

@@ -172,16 +172,15 @@ func (f *frames) audit() error {
 		return fmt.Errorf("ring: audit: %d chunks in the free lists, %d are free", free,
 			seen[OwnerFree])
 	}
-	for _, i := range f.rxFree {
-		if f.rx[i] != OwnerFree {
-			return fmt.Errorf("ring: audit: receive chunk %d is in the free list but %v", i,
-				f.rx[i])
-		}
-	}
-	for _, i := range f.txFree {
-		if f.tx[i] != OwnerFree {
-			return fmt.Errorf("ring: audit: transmit slot %d is in the free list but %v", i,
-				f.tx[i])
+	for _, l := range []struct {
+		what   string
+		list   []uint32
+		owners []Owner
+	}{{"receive chunk", f.rxFree, f.rx}, {"transmit slot", f.txFree, f.tx}} {
+		for _, i := range l.list {
+			if o := l.owners[i]; o != OwnerFree {
+				return fmt.Errorf("ring: audit: %s %d is in the free list but %v", l.what, i, o)
+			}
 		}
 	}
 	return nil

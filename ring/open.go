@@ -98,19 +98,12 @@ func (k *linux) setUp(c *Config) (a area, err error) {
 		unsafe.Sizeof(off)); err != nil {
 		return a, fmt.Errorf("XDP_MMAP_OFFSETS: %w", err)
 	}
-	if a.fill, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr,
-		c.FillSize); err != nil {
-		return a, err
-	}
-	if a.comp, err = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr,
-		c.CompSize); err != nil {
-		return a, err
-	}
-	if a.rx, err = mapRing[unix.XDPDesc](k, unix.XDP_PGOFF_RX_RING, &off.Rx, c.RxSize); err != nil {
-		return a, err
-	}
-	a.tx, err = mapRing[unix.XDPDesc](k, unix.XDP_PGOFF_TX_RING, &off.Tx, c.TxSize)
-	return a, err
+	var errs [4]error
+	a.fill, errs[0] = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr, c.FillSize)
+	a.comp, errs[1] = mapRing[uint64](k, unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr, c.CompSize)
+	a.rx, errs[2] = mapRing[unix.XDPDesc](k, unix.XDP_PGOFF_RX_RING, &off.Rx, c.RxSize)
+	a.tx, errs[3] = mapRing[unix.XDPDesc](k, unix.XDP_PGOFF_TX_RING, &off.Tx, c.TxSize)
+	return a, errors.Join(errs[:]...)
 }
 
 // mapUMEM maps populated anonymous memory, in huge pages if wanted and there are enough.
@@ -140,17 +133,18 @@ func (k *linux) mapUMEM(c *Config) (umem []byte, huge bool, err error) {
 func (k *linux) register(c *Config, umem []byte) error {
 	reg := unix.XDPUmemReg{Addr: uint64(uintptr(unsafe.Pointer(&umem[0]))), Len: uint64(len(umem)),
 		Size: ChunkSize}
-	err := k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg))
-	if !errors.Is(err, unix.ENOBUFS) {
-		if err != nil {
-			return fmt.Errorf("registering %d octets of UMEM: %w", len(umem), err)
-		}
-		return nil
+	try := func() error {
+		return k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg))
 	}
-	raised := RaiseMemlock()
-	if err = k.setsockopt(unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
-		return errors.Join(fmt.Errorf("registering %d octets of UMEM: %w (RLIMIT_MEMLOCK is too "+
-			"low: raise it, or give CAP_IPC_LOCK)", len(umem), err), raised)
+	err, hint := try(), ""
+	var raised error
+	if errors.Is(err, unix.ENOBUFS) {
+		raised = RaiseMemlock()
+		err, hint = try(), " (RLIMIT_MEMLOCK is too low: raise it, or give CAP_IPC_LOCK)"
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("registering %d octets of UMEM: %w%s", len(umem), err, hint),
+			raised)
 	}
 	return nil
 }
@@ -162,15 +156,13 @@ func RaiseMemlock() error {
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil {
 		return fmt.Errorf("reading RLIMIT_MEMLOCK: %w", err)
 	}
-	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY,
-		Max: unix.RLIM_INFINITY}) == nil {
-		return nil
+	var err error
+	for _, n := range []uint64{unix.RLIM_INFINITY, now.Max} {
+		if err = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: n, Max: n}); err == nil {
+			return nil
+		}
 	}
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: now.Max,
-		Max: now.Max}); err != nil {
-		return fmt.Errorf("raising RLIMIT_MEMLOCK to %d: %w", now.Max, err)
-	}
-	return nil
+	return fmt.Errorf("raising RLIMIT_MEMLOCK to %d: %w", now.Max, err)
 }
 
 // mapRing maps one ring of the socket.

@@ -26,16 +26,10 @@ type bucket struct {
 	begun  bool
 }
 
-func (p *Peers) add(acc *account, s stage, now tick.Time) {
+// count adds by to what acc and its network have at a stage.
+func (p *Peers) count(acc *account, s stage, by int, now tick.Time) {
 	for c := acc; c != nil; c = c.net {
-		c.n[s]++
-		p.listIdle(c, now)
-	}
-}
-
-func (p *Peers) remove(acc *account, s stage, now tick.Time) {
-	for c := acc; c != nil; c = c.net {
-		c.n[s]--
+		c.n[s] += by
 		p.listIdle(c, now)
 	}
 }

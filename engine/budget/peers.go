@@ -86,7 +86,7 @@ func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Charge, error) {
 	if err := p.check(acc, s, &r, now); err != nil {
 		return nil, err
 	}
-	p.add(acc, s, now)
+	p.count(acc, s, 1, now)
 	return &Charge{p: p, a: acc, at: s}, nil
 }
 
@@ -145,7 +145,7 @@ func (ch *Charge) End(now tick.Time) {
 	defer ch.p.mu.Unlock()
 	if !ch.over {
 		ch.over = true
-		ch.p.remove(ch.a, ch.at, now)
+		ch.p.count(ch.a, ch.at, -1, now)
 	}
 }
 
@@ -160,7 +160,7 @@ func (p *Peers) Open(a netip.Addr, now tick.Time) bool {
 			return false
 		}
 	}
-	p.add(acc, halfOpen, now)
+	p.count(acc, halfOpen, 1, now)
 	return true
 }
 
@@ -170,12 +170,12 @@ func (p *Peers) Done(a netip.Addr, now tick.Time) {
 	defer p.mu.Unlock()
 	for _, key := range []netip.Prefix{peerOf(clean(a)), networkOf(clean(a))} {
 		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // else that account was made later
-			p.remove(acc, halfOpen, now)
+			p.count(acc, halfOpen, -1, now)
 			return
 		}
 	}
 	if p.rest.n[halfOpen] > 0 {
-		p.remove(&p.rest, halfOpen, now)
+		p.count(&p.rest, halfOpen, -1, now)
 	}
 }
 

@@ -3,6 +3,7 @@
 package bytestream
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -70,12 +71,8 @@ type Stream struct {
 
 // New returns a Stream for Stack.Connect, or for ListenConfig.Accept. wake must make the stack's thread call Kick soon.
 func New(cfg Config, wake func(*Stream)) *Stream {
-	if cfg.SendBuffer == 0 {
-		cfg.SendBuffer = DefaultBuffer
-	}
-	if cfg.RecvBuffer == 0 {
-		cfg.RecvBuffer = DefaultBuffer
-	}
+	cfg.SendBuffer = cmp.Or(cfg.SendBuffer, DefaultBuffer)
+	cfg.RecvBuffer = cmp.Or(cfg.RecvBuffer, DefaultBuffer)
 	s := &Stream{cfg: cfg, changed: make(chan struct{}, 1)}
 	s.wake = func() { wake(s) }
 	s.tx.SetNagle(cfg.Nagle)
@@ -290,31 +287,34 @@ func (s *Stream) readError(n, want int) error {
 
 // Write queues octets of p and returns how many there was room for; ErrAgain when there was none.
 func (s *Stream) Write(p []byte) (int, error) {
+	n, err := s.queue(p)
+	if err == nil {
+		s.wake()
+	}
+	return n, err
+}
+
+func (s *Stream) queue(p []byte) (n int, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	switch {
 	case s.released:
-		defer s.mu.Unlock()
 		return 0, net.ErrClosed
 	case s.err != nil:
-		defer s.mu.Unlock()
 		return 0, s.err
 	case s.closed || s.handed || s.ready&Ended != 0:
-		defer s.mu.Unlock()
 		return 0, ErrShutdown
 	case s.ready&Connected == 0:
-		defer s.mu.Unlock()
 		return 0, ErrAgain
 	}
-	n := s.tx.Write(p)
+	n = s.tx.Write(p)
 	if s.tx.Free() == 0 {
 		s.ready &^= Writable
 	}
-	s.mu.Unlock()
 	if n == 0 && len(p) > 0 {
-		return 0, ErrAgain
+		err = ErrAgain
 	}
-	s.wake()
-	return n, nil
+	return n, err
 }
 
 // Shutdown sends FIN after what was written; with read, what still arrives is thrown away.

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"cmp"
 	"container/list"
 	"errors"
 	"fmt"
@@ -72,12 +73,8 @@ func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Ti
 		return nil, fmt.Errorf("%v port %d: %w", addr, port, ErrListening)
 	}
 	l := &Listener{stack: s, key: k, cfg: *cfg}
-	if l.cfg.Connections == 0 {
-		l.cfg.Connections = MaxAccepted
-	}
-	if l.cfg.Startup == 0 {
-		l.cfg.Startup = MaxStartup
-	}
+	l.cfg.Connections = cmp.Or(l.cfg.Connections, MaxAccepted)
+	l.cfg.Startup = cmp.Or(l.cfg.Startup, MaxStartup)
 	for _, v6 := range []bool{false, true} {
 		t := tcp.Tuple{}
 		if !v6 {

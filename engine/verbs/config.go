@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -25,22 +26,12 @@ type QPConfig struct {
 
 // Complete returns c with the defaults in the place of zeros, and zeros in the place of numbers that mean none.
 func (c QPConfig) Complete() QPConfig {
-	for _, f := range []struct {
-		v    *int
-		def  int
-		none bool
-	}{
-		{&c.SendDepth, DefaultDepth, false}, {&c.RecvDepth, DefaultDepth, false},
-		{&c.MaxSGE, DefaultSGE, false}, {&c.MaxInline, DefaultInline, true},
-		{&c.IRD, DefaultReadDepth, true}, {&c.ORD, DefaultReadDepth, true},
-	} {
-		switch {
-		case *f.v == 0:
-			*f.v = f.def
-		case *f.v < 0 && f.none:
-			*f.v = 0
-		}
-	}
+	c.SendDepth = cmp.Or(c.SendDepth, DefaultDepth)
+	c.RecvDepth = cmp.Or(c.RecvDepth, DefaultDepth)
+	c.MaxSGE = cmp.Or(c.MaxSGE, DefaultSGE)
+	c.MaxInline = max(0, cmp.Or(c.MaxInline, DefaultInline))
+	c.IRD = max(0, cmp.Or(c.IRD, DefaultReadDepth))
+	c.ORD = max(0, cmp.Or(c.ORD, DefaultReadDepth))
 	return c
 }
 
@@ -56,12 +47,8 @@ type SRQConfig struct {
 
 // Complete returns c with the defaults in the place of zeros.
 func (c SRQConfig) Complete() SRQConfig {
-	if c.Depth == 0 {
-		c.Depth = DefaultDepth
-	}
-	if c.MaxSGE == 0 {
-		c.MaxSGE = DefaultSGE
-	}
+	c.Depth = cmp.Or(c.Depth, DefaultDepth)
+	c.MaxSGE = cmp.Or(c.MaxSGE, DefaultSGE)
 	return c
 }
 
