@@ -150,6 +150,9 @@ func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
 	}
 	select {
 	case c.listener.requests <- req:
+		if isClosed(c.listener.closed) { // after Close looked
+			go c.listener.rejectAll()
+		}
 		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.local, "remote", c.remote,
 			"private_data", len(r.PrivateData))
 	default:

@@ -44,6 +44,9 @@ func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
 // Accept implements verbs.Listener.
 func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
+	if isClosed(l.closed) { // a request may have come meanwhile
+		return nil, verbs.ErrListenerClosed
+	}
 	select {
 	case r := <-l.requests:
 		return r, nil
@@ -63,12 +66,18 @@ func (l *Listener) Close() error {
 		l.below.Close()
 		close(l.closed)
 	})
+	l.rejectAll()
+	return nil
+}
+
+// rejectAll rejects the requests that wait.
+func (l *Listener) rejectAll() {
 	for {
 		select {
 		case r := <-l.requests:
 			r.Reject(nil)
 		default:
-			return nil
+			return
 		}
 	}
 }
