@@ -14,22 +14,21 @@ import (
 func TestXDPFaults(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
-		rates     ring.Rates
+		rates     rates
 		noMarkers bool
 	}{
-		{"loss", ring.Rates{Drop: 0.02}, false},
-		{"loss without markers", ring.Rates{Drop: 0.02}, true},
-		{"reorder", ring.Rates{Delay: 0.05}, false},
-		{"duplicate", ring.Rates{Duplicate: 0.05}, false},
-		{"corrupt", ring.Rates{Corrupt: 0.01}, false},
-		{"all", ring.Rates{Drop: 0.02, Delay: 0.05, Duplicate: 0.01, Corrupt: 0.01}, false},
+		{"loss", rates{drop: 0.02}, false},
+		{"loss without markers", rates{drop: 0.02}, true},
+		{"reorder", rates{delay: 0.05}, false},
+		{"duplicate", rates{duplicate: 0.05}, false},
+		{"corrupt", rates{corrupt: 0.01}, false},
+		{"all", rates{drop: 0.02, delay: 0.05, duplicate: 0.01, corrupt: 0.01}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
 				c.MPA.NoMarkers = tc.noMarkers
 				c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-					return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: tc.rates, Batches: 3}),
-						nil
+					return newFaulty(p, tc.rates), nil
 				}
 			})
 			const size = 8 << 20
@@ -41,7 +40,7 @@ func TestXDPFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("receiver: %+v", i.MPA)
-			disordered := tc.rates.Drop > 0 || tc.rates.Delay > 0
+			disordered := tc.rates.drop > 0 || tc.rates.delay > 0
 			switch placed := i.MPA.OutByMarker + i.MPA.OutByChain; {
 			case disordered && i.MPA.Behind == 0:
 				t.Error("no segment came out of order: the faults did nothing")

@@ -221,8 +221,7 @@ func pairWith(t *testing.T, transport string, o engine.Options) (a, b *engine.De
 func TestRegionLostRepeated(t *testing.T) {
 	da, db, net := xdpPair(t, topo.Options{}, func(c *engine.XDPConfig) {
 		c.Wrap = func(_ int, p ring.Port) (ring.Port, error) {
-			return ring.NewFault(p, ring.FaultConfig{Seed: 7, Rx: ring.Rates{Drop: 0.05},
-				Batches: 3}), nil
+			return newFaulty(p, rates{drop: 0.05}), nil
 		}
 	})
 	const size, n, reads = 8 << 20, 512 << 10, 16

@@ -58,7 +58,7 @@ type XDPConfig struct {
 	// Kit, when set, keeps what only privileges give: the interface can be opened again without them. It is closed
 	// after the device.
 	Kit *Kit
-	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults.
+	// Wrap, when set, puts a decorator around the port of each queue: capture, trace, faults of a test.
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
 

@@ -39,6 +39,6 @@
 //
 // # Without a kernel
 //
-// OpenFake runs the same Socket on a FakeKernel in ordinary memory: deterministic, no privileges. Decorators (Fault
-// and pcapng.Port) wrap anything that is a Port.
+// OpenFake runs the same Socket on a FakeKernel in ordinary memory: deterministic, no privileges. Decorators
+// (pcapng.Port, and those of packages gso, live and monitor) wrap anything that is a Port.
 package ring

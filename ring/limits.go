@@ -32,8 +32,6 @@ const (
 	// MaxQueues is the most queues of a device for which a program should make sockets by itself: an adapter
 	// may have hundreds, and each takes a thread and 20 MiB of UMEM.
 	MaxQueues = 64
-	// MaxDelayed is the most packets that a Fault keeps back in each direction, so that it cannot starve the port.
-	MaxDelayed = 64
 )
 
 // Defaults for fields of Config that are zero.

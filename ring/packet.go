@@ -6,8 +6,7 @@ type frag struct{ off, n uint32 }
 // Packet is one received frame, in up to MaxFrags pieces that alias the UMEM. It is valid until Release. A
 // Packet may be copied; then only one of the copies may be released.
 type Packet struct {
-	mem   []byte // the UMEM, or the copy of a Fault
-	home  *Fault // who made it; nil: a Socket
+	mem   []byte // the UMEM
 	size  uint32 // octets in all pieces
 	n     uint32 // pieces
 	frags [MaxFrags]frag

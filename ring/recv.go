@@ -31,7 +31,7 @@ func (s *Socket) Recv(batch []Packet) int {
 		}
 		f.rx[i] = OwnerRx
 		claimed++
-		p.mem, p.home, p.n, p.size = s.umem, nil, 1, d.Len
+		p.mem, p.n, p.size = s.umem, 1, d.Len
 		p.frags[0] = frag{uint32(d.Addr), d.Len}
 		s.stats.RxOctets += uint64(d.Len)
 		got++
@@ -78,7 +78,7 @@ func (s *Socket) piece(d *unix.XDPDesc) bool {
 // finish moves the complete packet from s.chain to p.
 func (s *Socket) finish(p *Packet) {
 	c := &s.chain
-	p.mem, p.home, p.n, p.size = s.umem, nil, c.n, c.size
+	p.mem, p.n, p.size = s.umem, c.n, c.size
 	copy(p.frags[:c.n], c.frags[:c.n])
 	s.stats.RxPackets++
 	s.stats.RxOctets += uint64(c.size)
@@ -94,7 +94,7 @@ func (s *Socket) dropChain() {
 
 // Release ends the reader's ownership of p and empties it. The next Refill offers the chunks to the kernel again.
 func (s *Socket) Release(p *Packet) {
-	if p.home == nil && s.k != nil {
+	if s.k != nil {
 		f := &s.frames
 		for _, g := range p.frags[:p.n] {
 			i := g.off >> chunkShift
