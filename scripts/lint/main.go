@@ -6,10 +6,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -63,21 +62,17 @@ func list(root string) (packages []pkg, err error) {
 	cmd := exec.Command("go", "list", "-pgo=off",
 		"-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,Imports", "./...")
 	cmd.Dir = root
+	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return nil, fmt.Errorf("go list: %w\n%s", err, exit.Stderr)
-		}
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
 		var p pkg
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			return packages, nil
-		} else if err != nil {
+		if err := d.Decode(&p); err != nil {
 			return nil, fmt.Errorf("reading go list: %w", err)
 		}
 		packages = append(packages, p)
 	}
+	return packages, nil
 }

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,11 +15,16 @@ import (
 	"xwarp/scripts/lab/proto"
 )
 
-// server carries out the host's requests. Commands run in goroutines of their own; mu orders what they send.
-type server struct {
-	mu   sync.Mutex
-	out  *json.Encoder
-	pids map[uint64]int // running commands: request id to process group
+// Agent carries out the host's requests; package proto says what they mean. Each comes in a goroutine of its own.
+type Agent struct {
+	mu       sync.Mutex
+	commands map[int]*command // by process group
+}
+
+// command is one that runs. Its output comes through one pipe, until every process that holds it has closed it.
+type command struct {
+	cmd *exec.Cmd
+	out *os.File
 }
 
 // serve answers the host until the port closes or the host says halt.
@@ -30,22 +33,11 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	s := &server{out: json.NewEncoder(port), pids: map[uint64]int{}}
-	s.send(proto.Event{Kind: proto.KindReady})
-	in := json.NewDecoder(port)
-	for {
-		var r proto.Request
-		if err := in.Decode(&r); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return fmt.Errorf("read a request: %w", err)
-		}
-		if r.Op == proto.OpHalt {
-			return nil
-		}
-		s.handle(&r)
+	if err := rpc.Register(&Agent{commands: map[int]*command{}}); err != nil {
+		return err
 	}
+	rpc.ServeConn(port)
+	return nil
 }
 
 // openPort finds the virtio-serial port by its name and opens it for blocking I/O.
@@ -66,55 +58,64 @@ func openPort(name string) (*os.File, error) {
 	return nil, fmt.Errorf("no virtio-serial port is named %s", name)
 }
 
-// send reports one event. Without a host to report to there is nothing left to do, and the reader sees that too.
-func (s *server) send(e proto.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.out.Encode(e)
+// Ready says that the agent listens.
+func (a *Agent) Ready(int, *int) error { return nil }
+
+// Halt ends this process, and with it the machine.
+func (a *Agent) Halt(int, *int) error {
+	os.Exit(0)
+	return nil
 }
 
-func (s *server) handle(r *proto.Request) {
-	switch r.Op {
-	case proto.OpStart:
-		s.start(r)
-	case proto.OpSignal:
-		s.mu.Lock()
-		pid, running := s.pids[r.ID]
-		s.mu.Unlock()
-		if running {
-			unix.Kill(-pid, unix.Signal(r.Signal))
-		}
-	default:
-		s.fail(r.ID,
-			fmt.Errorf("unknown request %q: is the initrd older than the host's side?", r.Op))
+// Start starts a command.
+func (a *Agent) Start(line string, pid *int) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
 	}
-}
-
-func (s *server) fail(id uint64, err error) {
-	s.send(proto.Event{ID: id, Kind: proto.KindError, Text: err.Error()})
-}
-
-// start runs r.Command. Its output goes through one pipe, read until every process that holds it has closed it.
-func (s *server) start(r *proto.Request) {
-	cmd := exec.Command("/bin/sh", "-c", r.Command)
+	defer w.Close()
+	cmd := exec.Command("/bin/sh", "-c", line)
 	cmd.Dir = "/root"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Stdout = outputWriter{s, r.ID}
-	cmd.Stderr = cmd.Stdout
+	cmd.Stdout, cmd.Stderr = w, w
 	if err := cmd.Start(); err != nil {
-		s.fail(r.ID, err)
-		return
+		r.Close()
+		return err
 	}
-	s.mu.Lock()
-	s.pids[r.ID] = cmd.Process.Pid
-	s.mu.Unlock()
-	go func() {
-		cmd.Wait()
-		s.mu.Lock()
-		delete(s.pids, r.ID)
-		s.mu.Unlock()
-		s.send(proto.Event{ID: r.ID, Kind: proto.KindExit, Code: exitCode(cmd.ProcessState)})
-	}()
+	*pid = cmd.Process.Pid
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.commands[*pid] = &command{cmd, r}
+	return nil
+}
+
+// Read waits for output of a command, or for its end.
+func (a *Agent) Read(pid int, o *proto.Output) error {
+	a.mu.Lock()
+	c := a.commands[pid]
+	a.mu.Unlock()
+	b := make([]byte, 1<<16)
+	if n, _ := c.out.Read(b); n > 0 {
+		o.Data = b[:n]
+		return nil
+	}
+	c.out.Close()
+	c.cmd.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.commands, pid)
+	o.Ended, o.Code = true, exitCode(c.cmd.ProcessState)
+	return nil
+}
+
+// Signal sends a signal to a command and its children, unless it has ended.
+func (a *Agent) Signal(s proto.Signal, _ *int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.commands[s.PID] != nil {
+		unix.Kill(-s.PID, unix.Signal(s.Signal))
+	}
+	return nil
 }
 
 func exitCode(p *os.ProcessState) int {
@@ -122,15 +123,4 @@ func exitCode(p *os.ProcessState) int {
 		return 128 + int(status.Signal())
 	}
 	return p.ExitCode()
-}
-
-// outputWriter sends what a command prints.
-type outputWriter struct {
-	s  *server
-	id uint64
-}
-
-func (w outputWriter) Write(b []byte) (int, error) {
-	w.s.send(proto.Event{ID: w.id, Kind: proto.KindOutput, Data: b})
-	return len(b), nil
 }

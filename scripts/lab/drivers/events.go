@@ -111,8 +111,7 @@ func linkDown(host string) func(*rig) error {
 // ethtool runs ethtool on both hosts.
 func ethtool(args string) func(*rig) error {
 	return func(r *rig) error {
-		command := "ethtool " + fmt.Sprintf(args, nic)
-		return r.do(in(hostA, command) + "\n" + in(hostB, command))
+		return r.onBoth("ethtool " + fmt.Sprintf(args, nic))
 	}
 }
 
@@ -126,8 +125,7 @@ func channels(r *rig) error {
 
 func setMTUs(mtu int) func(*rig) error {
 	return func(r *rig) error {
-		return r.do(fmt.Sprintf("ip -n %s link set %s mtu %d\nip -n %s link set %s mtu %d", hostA,
-			nic, mtu, hostB, nic, mtu))
+		return r.onBoth(fmt.Sprintf("ip link set %s mtu %d", nic, mtu))
 	}
 }
 

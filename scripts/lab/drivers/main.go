@@ -28,20 +28,19 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "bench/results/drivers.md", "the table; empty: none")
-	only := flag.String("only", "", "drivers whose name matches")
-	try := flag.String("try", "", "rows whose name matches")
-	soak := flag.Duration("soak", time.Minute, "how long a soak takes")
-	script := flag.String("run", "", "a script to run in each machine instead of all trials, to "+
-		"look into something")
-	size := flag.Int("size", 16, "MiB that a transfer moves")
+	var o options
+	flag.StringVar(&o.out, "out", "bench/results/drivers.md", "the table; empty: none")
+	flag.TextVar(&o.only, "only", regexp.MustCompile(""), "drivers whose name matches")
+	flag.TextVar(&o.try, "try", regexp.MustCompile(""), "rows whose name matches")
+	flag.DurationVar(&o.soak, "soak", time.Minute, "how long a soak takes")
+	flag.StringVar(&o.script, "run", "", "a script to run in each machine instead of all trials, "+
+		"to look into something")
+	flag.IntVar(&o.size, "size", 16, "MiB that a transfer moves")
 	flag.Parse()
+	o.share = flag.Arg(0)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	failed, err := run(ctx, &options{
-		share: flag.Arg(0), only: regexp.MustCompile(*only), try: regexp.MustCompile(*try),
-		soak: *soak, size: *size, script: *script, out: *out,
-	})
+	failed, err := run(ctx, &o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "drivers:", err)
 		os.Exit(1)
@@ -54,7 +53,7 @@ func main() {
 
 type options struct {
 	share     string // directory of the binaries
-	only, try *regexp.Regexp
+	only, try regexp.Regexp
 	soak      time.Duration
 	size      int
 	script    string

@@ -119,6 +119,11 @@ func (r *rig) do(script string) error {
 	return err
 }
 
+// onBoth runs a command on both hosts.
+func (r *rig) onBoth(command string) error {
+	return r.do(in(hostA, command) + "\n" + in(hostB, command))
+}
+
 // run runs a script and returns what it printed; an error says that it failed, and what it printed.
 func (r *rig) run(script string, timeout time.Duration) (string, error) {
 	fmt.Fprintf(r.log, "$ %s\n", script)

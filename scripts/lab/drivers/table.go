@@ -40,15 +40,13 @@ type table struct {
 
 // loadTable reads the table that an earlier run with the same versions left, or begins one.
 func loadTable(file, versions string) (*table, error) {
-	text, err := os.ReadFile(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
 	t := &table{}
+	text, err := os.ReadFile(file)
 	if err == nil {
-		if err := json.Unmarshal(text, t); err != nil {
-			return nil, fmt.Errorf("%s: %w (remove it to begin anew)", file, err)
-		}
+		err = json.Unmarshal(text, t)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w (remove it to begin anew)", file, err)
 	}
 	if t.Versions != versions || t.Columns == nil {
 		t = &table{Versions: versions, Columns: map[string]map[string]cell{}}

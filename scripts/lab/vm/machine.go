@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/rpc"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,8 +61,7 @@ type VM struct {
 	exited  chan struct{} // closed when qemu has ended
 	agent   *agent
 
-	closing sync.Once
-	closed  error
+	close func() error // once
 }
 
 // Start boots a machine and returns when its commands can be run and its soft-iWARP device exists. ctx ends
@@ -71,6 +71,7 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 		return nil, err
 	}
 	v = &VM{net: o.Network, exited: make(chan struct{})}
+	v.close = sync.OnceValue(v.shutDown)
 	if v.net == nil && len(o.NICs) == 0 {
 		if v.net, err = NewNetwork(0); err != nil {
 			return nil, err
@@ -114,7 +115,7 @@ func (v *VM) boot(ctx context.Context, o Options) (err error) {
 	unix.SetNonblock(fds[0], true)
 	ours, theirs := os.NewFile(uintptr(fds[0]), "agent"), os.NewFile(uintptr(fds[1]), "agent")
 	defer theirs.Close()
-	v.agent = newAgent(ours)
+	v.agent = &agent{rpc.NewClient(ours), ours}
 	if err := v.startQemu(o, nics, theirs); err != nil {
 		return err
 	}
@@ -223,10 +224,7 @@ func (v *VM) consoleTail() string {
 
 // Close ends the machine, and its network if that was not given to it. It returns after the emulator has
 // ended. Later calls return the same.
-func (v *VM) Close() error {
-	v.closing.Do(func() { v.closed = v.shutDown() })
-	return v.closed
-}
+func (v *VM) Close() error { return v.close() }
 
 func (v *VM) shutDown() error {
 	var errs []error
@@ -243,7 +241,7 @@ func (v *VM) shutDown() error {
 		}
 	}
 	if v.agent != nil {
-		errs = append(errs, v.agent.close())
+		errs = append(errs, v.agent.Close())
 	}
 	if v.dir != "" {
 		errs = append(errs, os.RemoveAll(v.dir))

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"sync"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -39,8 +39,7 @@ type Network struct {
 
 	hub    *Netns
 	bridge *netlink.Bridge
-	mu     sync.Mutex
-	vms    int // machines ever attached: numbers are not used twice
+	vms    atomic.Int32 // machines ever attached: numbers are not used twice
 }
 
 // NewNetwork makes both namespaces and what is in them. mtu 0 means DefaultMTU.
@@ -162,13 +161,11 @@ func (n *Network) tap(name string) (files []*os.File, err error) {
 
 // number gives the next machine its number.
 func (n *Network) number() (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.vms >= maxVMs {
+	number := int(n.vms.Add(1)) - 1
+	if number >= maxVMs {
 		return 0, fmt.Errorf("a lab network takes %d machines in its life, no more", maxVMs)
 	}
-	n.vms++
-	return n.vms - 1, nil
+	return number, nil
 }
 
 // Close removes the network. Close its machines first.

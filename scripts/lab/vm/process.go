@@ -3,11 +3,10 @@ package vm
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net/rpc"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,87 +16,32 @@ import (
 
 // agent is the host's end of the conversation with the guest agent.
 type agent struct {
-	conn  *os.File
-	ready chan struct{}
-	gone  chan struct{} // closed when the conversation has ended
-
-	wmu sync.Mutex // orders requests; never taken with mu held, so that reading goes on while a write waits
-	out *json.Encoder
-
-	mu    sync.Mutex
-	last  uint64
-	procs map[uint64]*Process
-	err   error // why it ended
+	*rpc.Client
+	conn *os.File
 }
 
-func newAgent(conn *os.File) *agent {
-	a := &agent{conn: conn, ready: make(chan struct{}), gone: make(chan struct{}),
-		out: json.NewEncoder(conn), procs: map[uint64]*Process{}}
-	go a.read()
-	return a
-}
+// answerTimeout is how long the agent may take for what needs no waiting.
+const answerTimeout = 5 * time.Minute
 
-// read distributes the events until the connection ends; then everything that still waits fails.
-func (a *agent) read() {
-	in := json.NewDecoder(a.conn)
-	for {
-		var e proto.Event
-		err := in.Decode(&e)
-		if err != nil {
-			a.mu.Lock()
-			a.err = fmt.Errorf("the machine is gone: %w", err)
-			for id, p := range a.procs {
-				delete(a.procs, id)
-				p.end(-1, a.err)
-			}
-			a.mu.Unlock()
-			close(a.gone)
-			return
+// do has the agent do something that it answers at once.
+func (a *agent) do(method string, args, reply any) error {
+	call := a.Go(method, args, reply, nil)
+	select {
+	case <-call.Done:
+		if call.Error != nil {
+			return fmt.Errorf("%s in the machine: %w", method, call.Error)
 		}
-		if e.Kind == proto.KindReady {
-			close(a.ready)
-			continue
-		}
-		a.mu.Lock()
-		p := a.procs[e.ID]
-		if e.Kind != proto.KindOutput {
-			delete(a.procs, e.ID)
-		}
-		a.mu.Unlock()
-		if p != nil {
-			p.handle(&e)
-		}
+		return nil
+	case <-time.After(answerTimeout):
+		return fmt.Errorf("the machine does not answer %s within %v", method, answerTimeout)
 	}
-}
-
-// start has the machine run a command and returns what collects its events.
-func (a *agent) start(command string) (*Process, error) {
-	a.mu.Lock()
-	if a.err != nil {
-		a.mu.Unlock()
-		return nil, a.err
-	}
-	a.last++
-	p := &Process{agent: a, id: a.last, command: command, changed: make(chan struct{}),
-		done: make(chan struct{})}
-	a.procs[p.id] = p
-	a.mu.Unlock()
-	return p, a.send(proto.Request{ID: p.id, Op: proto.OpStart, Command: command})
-}
-
-func (a *agent) send(r proto.Request) error {
-	a.wmu.Lock()
-	defer a.wmu.Unlock()
-	if err := a.out.Encode(r); err != nil {
-		return fmt.Errorf("send to the machine: %w", err)
-	}
-	return nil
 }
 
 func (a *agent) waitReady(ctx context.Context, exited <-chan struct{}) error {
+	ready := a.Go("Agent.Ready", 0, new(int), nil)
 	select {
-	case <-a.ready:
-		return nil
+	case <-ready.Done:
+		return ready.Error
 	case <-exited:
 		return errors.New("the emulator ended before the machine was ready")
 	case <-ctx.Done():
@@ -108,49 +52,40 @@ func (a *agent) waitReady(ctx context.Context, exited <-chan struct{}) error {
 // halt asks the machine to power off, if it can still be asked.
 func (a *agent) halt() {
 	a.conn.SetWriteDeadline(time.Now().Add(time.Second))
-	a.send(proto.Request{Op: proto.OpHalt}) // a machine that cannot hear it is killed
-}
-
-func (a *agent) close() error {
-	err := a.conn.Close()
-	<-a.gone
-	return err
+	a.Go("Agent.Halt", 0, new(int), nil) // a machine that cannot hear it is killed
 }
 
 // Process is a command in a machine.
 type Process struct {
 	agent   *agent
-	id      uint64
+	pid     int
 	command string
-	done    chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
-	changed chan struct{} // closed, and replaced, when there is new output
+	changed chan struct{} // closed, and replaced, when something of this changes
 	output  bytes.Buffer
+	ended   bool
 	code    int
 	err     error
 }
 
-func (p *Process) handle(e *proto.Event) {
-	switch e.Kind {
-	case proto.KindOutput:
+// follow collects what the command prints until it ends.
+func (p *Process) follow() {
+	for ended := false; !ended; {
+		var o proto.Output
+		err := p.agent.Call("Agent.Read", p.pid, &o)
+		if err != nil {
+			err = fmt.Errorf("the machine is gone: %w", err)
+			o = proto.Output{Ended: true, Code: -1}
+		}
+		ended = o.Ended
 		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.output.Write(e.Data)
+		p.output.Write(o.Data)
+		p.ended, p.code, p.err = ended, o.Code, err
 		close(p.changed)
 		p.changed = make(chan struct{})
-	case proto.KindExit:
-		p.end(e.Code, nil)
-	case proto.KindError:
-		p.end(-1, errors.New(e.Text))
+		p.mu.Unlock()
 	}
-}
-
-func (p *Process) end(code int, err error) {
-	p.mu.Lock()
-	p.code, p.err = code, err
-	p.mu.Unlock()
-	close(p.done)
 }
 
 // Output returns what the command has printed until now, standard error included.
@@ -160,52 +95,55 @@ func (p *Process) Output() string {
 	return p.output.String()
 }
 
-// WaitOutput waits until the command has printed text.
-func (p *Process) WaitOutput(text string, timeout time.Duration) error {
+// wait waits until something is so, and reports whether it came in time. is may look at what mu guards.
+func (p *Process) wait(timeout time.Duration, is func() bool) bool {
 	late := time.After(timeout)
 	for {
 		p.mu.Lock()
-		found, changed := bytes.Contains(p.output.Bytes(), []byte(text)), p.changed
+		ok, changed := is(), p.changed
 		p.mu.Unlock()
-		if found {
-			return nil
+		if ok {
+			return true
 		}
 		select {
 		case <-changed:
-		case <-p.done:
-			if strings.Contains(p.Output(), text) {
-				return nil
-			}
-			return fmt.Errorf("%q ended without printing %q; it printed %q", p.command, text,
-				p.Output())
 		case <-late:
-			return fmt.Errorf("%q did not print %q within %v; it printed %q", p.command, text,
-				timeout, p.Output())
+			return false
 		}
 	}
+}
+
+// WaitOutput waits until the command has printed text.
+func (p *Process) WaitOutput(text string, timeout time.Duration) error {
+	found := false
+	inTime := p.wait(timeout, func() bool {
+		found = bytes.Contains(p.output.Bytes(), []byte(text))
+		return found || p.ended
+	})
+	switch {
+	case found:
+		return nil
+	case inTime:
+		return fmt.Errorf("%q ended without printing %q; it printed %q", p.command, text,
+			p.Output())
+	}
+	return fmt.Errorf("%q did not print %q within %v; it printed %q", p.command, text, timeout,
+		p.Output())
 }
 
 // Wait waits for the command's end and returns its exit code: 128 + the signal's number when a signal ended
 // it. A command that does not end in time goes on running.
 func (p *Process) Wait(timeout time.Duration) (code int, err error) {
-	select {
-	case <-p.done:
-	case <-time.After(timeout):
-		select {
-		case <-p.done: // both: it has ended
-		default:
-			return -1, fmt.Errorf("%q did not end within %v; it printed %q", p.command, timeout,
-				p.Output())
-		}
+	if !p.wait(timeout, func() bool { return p.ended }) {
+		return -1, fmt.Errorf("%q did not end within %v; it printed %q", p.command, timeout,
+			p.Output())
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.code, p.err
+	return p.code, p.err // which do not change any more
 }
 
 // Signal sends sig to the command and all its children. It is no error when they have ended.
 func (p *Process) Signal(sig syscall.Signal) error {
-	return p.agent.send(proto.Request{ID: p.id, Op: proto.OpSignal, Signal: int(sig)})
+	return p.agent.do("Agent.Signal", proto.Signal{PID: p.pid, Signal: int(sig)}, new(int))
 }
 
 // Kill ends the command and all its children, and waits for that.
@@ -219,7 +157,12 @@ func (p *Process) Kill() error {
 
 // Spawn starts command with sh -c in the background. Any number may run.
 func (v *VM) Spawn(command string) (*Process, error) {
-	return v.agent.start(command)
+	p := &Process{agent: v.agent, command: command, changed: make(chan struct{})}
+	if err := v.agent.do("Agent.Start", command, &p.pid); err != nil {
+		return nil, err
+	}
+	go p.follow()
+	return p, nil
 }
 
 // Run runs command with sh -c and returns what it printed, standard error included, and its exit code. err is
