@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"syscall"
 
+	"golang.org/x/term"
+
 	"xwarp/engine/version"
 )
 
@@ -27,6 +29,12 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// IsTerminal reports whether a program reads from or writes to a terminal there.
+func IsTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // Version is the line for people of what a program was built from.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xwarp/cmd/program"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/host/hostfile"
@@ -54,7 +55,7 @@ Of markers and several FPDUs in a segment, tshark 4.0 decodes little: captures f
 			"--duration 10s",
 		Args: noArgs,
 	}
-	o.register(cmd, false)
+	o.register(cmd.Flags(), false)
 	f := cmd.Flags()
 	f.StringVarP(&o.file, "write", "w", "", "file to write, - for stdout")
 	f.StringVar(&o.device, "device", "", "of the daemon; by default the queue pair's, or the first")
@@ -76,7 +77,7 @@ func (o *captureFlags) args(cmd *cobra.Command) (a control.CaptureArgs, err erro
 		return a, usagef("which file? -w FILE, or -w - for stdout")
 	case o.file == "-" && o.json:
 		return a, usagef("--json and the capture cannot both go to stdout: name a file with -w")
-	case o.file == "-" && isTerminal(cmd.OutOrStdout()):
+	case o.file == "-" && program.IsTerminal(cmd.OutOrStdout()):
 		return a, usagef("a capture is not for a terminal: pipe it, or name a file with -w")
 	case o.snap < 0 || o.duration < 0:
 		return a, usagef("--snaplen and --duration must not be below zero")
@@ -109,57 +110,56 @@ func (o *captureFlags) find(s *control.Snapshot) (*control.QPState, error) {
 		return nil, usagef("--qp is %q, but it is the number of a queue pair, or session/number",
 			o.qp)
 	}
-	var found []*control.QPState
+	var found *control.QPState
 	var names []string
 	for i := range s.QPs {
 		q := &s.QPs[i]
 		if uint64(q.Handle) == n && q.Export == "" &&
 			(session == "" || strconv.FormatUint(q.Session, 10) == session) {
-			found = append(found, q)
+			found = q
 			names = append(names, fmt.Sprintf("%d/%d", q.Session, q.Handle))
 		}
 	}
 	switch {
-	case len(found) == 0:
+	case found == nil:
 		return nil, fmt.Errorf("there is no queue pair %s (see: xwarp resource show qp)", o.qp)
-	case len(found) > 1:
+	case len(names) > 1:
 		return nil, usagef("--qp %s is ambiguous: %s", o.qp, strings.Join(names, ", "))
-	case !found[0].Remote.IsValid():
+	case !found.Remote.IsValid():
 		return nil, fmt.Errorf("queue pair %s has no connection yet", o.qp)
 	}
-	return found[0], nil
+	return found, nil
 }
 
-// begin connects to the daemon and begins the capture.
+// begin connects to the daemon, finds the device, and begins the capture.
 func (o *captureFlags) begin(cmd *cobra.Command, a control.CaptureArgs) (d *client.Device,
-	c *client.Capture, device string, err error) {
-	device = o.device
+	c *client.Capture, err error) {
 	err = o.each(cmd.Context(), cmd, func(s *control.Snapshot) error {
 		if o.qp != "" {
 			q, err := o.find(s)
 			if err != nil {
 				return err
 			}
-			device = q.Device
+			o.device = q.Device
 			a.Flows = []control.CaptureFlow{{Local: q.Local, Remote: q.Remote}}
 		}
-		if device == "" && len(s.Devices) > 0 {
-			device = s.Devices[0].Name
+		if o.device == "" && len(s.Devices) > 0 {
+			o.device = s.Devices[0].Name
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, nil, "", err
+		return nil, nil, err
 	}
-	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: device,
+	if d, err = client.OpenConfig(client.Config{Path: o.socket, Device: o.device,
 		Program: cmd.CommandPath(), Operator: true}); err != nil {
-		return nil, nil, "", err
+		return nil, nil, err
 	}
 	if c, err = d.Capture(cmd.Context(), a); err != nil {
 		d.Close()
-		return nil, nil, "", fmt.Errorf("capture on %s: %w", device, err)
+		return nil, nil, fmt.Errorf("capture on %s: %w", o.device, err)
 	}
-	return d, c, device, nil
+	return d, c, nil
 }
 
 func (o *captureFlags) run(cmd *cobra.Command) (err error) {
@@ -167,7 +167,7 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	d, c, device, err := o.begin(cmd, a)
+	d, c, err := o.begin(cmd, a)
 	if err != nil {
 		return err
 	}
@@ -179,13 +179,13 @@ func (o *captureFlags) run(cmd *cobra.Command) (err error) {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, f.Close()) }()
+		defer closing(&err, f)
 		out = f
 	}
-	plain.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", device)
+	plain.Fprintf(cmd.ErrOrStderr(), "capturing on %s\n", o.device)
 	n, result, err := o.copy(cmd.Context(), out, c)
 	v := captureInfo{
-		document: document{1, "capture"}, Device: device, File: o.file, Octets: n,
+		document: document{1, "capture"}, Device: o.device, File: o.file, Octets: n,
 		Frames: result.Frames, Start: result.Start, Dropped: result.Dropped, Error: result.Error,
 	}
 	if err == nil && result.Error != "" {

@@ -34,6 +34,9 @@ type transferResult struct {
 	MiBPerSecond  float64 `json:"mib_per_s" doc:"2^20 octets"`
 }
 
+// move is what a command does over a connection.
+type move func(context.Context, *transfer.Client) (transfer.Summary, error)
+
 // clientFlags are what put and get have in common.
 type clientFlags struct {
 	device     transport.Flags
@@ -57,9 +60,8 @@ func (c *clientFlags) registerOther(cmd *cobra.Command) {
 	c.json = jsonFlag(cmd)
 }
 
-// run connects, lets move transfer, and prints the outcome on stdout with --json, else on stderr.
-func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(context.Context,
-	*transfer.Client) (transfer.Summary, error)) error {
+// run connects, has the file moved, and prints the outcome on stdout with --json, else on stderr.
+func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, do move) error {
 	if c.server == "" {
 		return usagef("--%s is missing: where does xwarp serve run?", c.serverFlag)
 	}
@@ -67,7 +69,7 @@ func (c *clientFlags) run(cmd *cobra.Command, g *global, file string, move func(
 		return err
 	}
 	res := transferResult{document: document{1, cmd.Name()}, File: file, Remote: c.server}
-	err := c.transfer(cmd, g, &res, move)
+	err := c.transfer(cmd, g, &res, do)
 	res.OK = err == nil
 	if *c.json {
 		if err != nil {
@@ -102,7 +104,7 @@ func refused(err error, who string) error {
 }
 
 func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResult,
-	move func(context.Context, *transfer.Client) (transfer.Summary, error)) error {
+	do move) error {
 	return c.reach(cmd, g, func(ctx context.Context, d verbs.Device, remote netip.AddrPort) (
 		err error) {
 		res.Remote, res.onTransport = remote.String(), transportOf(d)
@@ -115,7 +117,7 @@ func (c *clientFlags) transfer(cmd *cobra.Command, g *global, res *transferResul
 		defer bar.end()
 		client.Progress = func(done, total int64) { bar.show(cmd.Name(), done, total) }
 		client.Waiting = func() { say(cmd, "waiting for the server: others come first") }
-		s, err := move(ctx, client)
+		s, err := do(ctx, client)
 		if err == nil {
 			res.fill(&s)
 		}
@@ -131,11 +133,9 @@ func (c *clientFlags) reach(cmd *cobra.Command, g *global,
 	if err != nil {
 		return err
 	}
-	d, err := c.device.Open(g.logger(cmd), func() (string, error) {
-		return transport.To(remote.Addr())
-	})
+	d, err := g.open(cmd, &c.device, transport.To, remote, "--"+c.serverFlag)
 	if err != nil {
-		return which(err, "--"+c.serverFlag)
+		return err
 	}
 	defer closing(&err, d)
 	watch, stop := context.WithCancel(ctx)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +25,7 @@ gives the interfaces back and ends. Only who may open the operator's socket may 
 		Example: "  sudo xwarp confirm",
 		Args:    noArgs,
 	}
-	o.register(cmd, false)
+	o.register(cmd.Flags(), false)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		d, err := o.open(cmd)
 		if err != nil {
@@ -47,7 +46,7 @@ func confirmText(r *control.ConfirmResult) string {
 	switch r.State {
 	case control.ConfirmDone:
 		return fmt.Sprintf("confirmed: the daemon stays (%v were left)",
-			time.Duration(r.Left*float64(time.Second)).Round(time.Second))
+			seconds(r.Left))
 	case control.ConfirmAlready:
 		return "the daemon is confirmed already: it stays"
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"xwarp/cmd/program"
 	"xwarp/engine/plain"
 	"xwarp/engine/verbs"
 )
@@ -57,14 +58,6 @@ func printJSON(cmd *cobra.Command, v any) error {
 	return plain.WriteJSON(cmd.OutOrStdout(), v)
 }
 
-// present makes a list that is empty one that JSON shows as such, and not as null.
-func present[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}
-
 // closing closes c at the end of a function whose error is *err: what could not be given back is told.
 func closing(err *error, c io.Closer) { *err = errors.Join(*err, c.Close()) }
 
@@ -79,7 +72,7 @@ type bar struct {
 	pb   *progressbar.ProgressBar
 }
 
-func newBar(w io.Writer) *bar { return &bar{w: w, on: isTerminal(w)} }
+func newBar(w io.Writer) *bar { return &bar{w: w, on: program.IsTerminal(w)} }
 
 // show says that done of total octets of what have moved; a total below 0 is unknown. A new what begins a new bar.
 func (b *bar) show(what string, done, total int64) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"xwarp/cmd/xwarp/rping"
@@ -18,13 +19,17 @@ import (
 // defaultPort is where serve listens: iWARP's usual port, and rping's.
 const defaultPort = rping.DefaultPort
 
-// which names the flags that say which interface is meant.
-func which(err error, address string) error {
+// open opens the device that the flags choose. find finds the interface of an address, which the flag called address
+// says.
+func (g *global) open(cmd *cobra.Command, flags *transport.Flags,
+	find func(netip.Addr) (string, error), at netip.AddrPort, address string) (verbs.Device,
+	error) {
+	d, err := flags.Open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
 	if errors.Is(err, transport.ErrWhich) {
-		return usagef("%w Name it with --interface, or an address of it with %s (see: ip -br addr)",
+		err = usagef("%w Name it with --interface, or an address of it with %s (see: ip -br addr)",
 			err, address)
 	}
-	return err
+	return d, err
 }
 
 // registerMPA adds what is asked of MPA, of every peer; without it that is the usual.

@@ -82,7 +82,8 @@ and go from the interface's Ethernet address to the same, so that the next switc
 		if !undo {
 			v.Lines = append(v.Lines, lookRun()...)
 		}
-		v.Lines, v.Undone = present(v.Lines), present(v.Undone)
+		v.Lines, v.Undone = append([]doctor.Line{}, v.Lines...),
+			append([]doctor.Undone{}, v.Undone...) // no null
 		return finishDoctor(cmd, v, *asJSON, undo)
 	}
 	return cmd

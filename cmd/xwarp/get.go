@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/spf13/cobra"
 
+	"xwarp/cmd/program"
 	"xwarp/engine/transfer"
 )
 
@@ -28,21 +30,19 @@ only the exit status says whether they are right. To a terminal they go with -o 
 	cmd.Flags().StringVarP(&output, "output", "o", "", "write to this `FILE` instead of stdout")
 	cmd.Flags().Var(&length, "length", "octets from the region's start (default: its content)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if output == "" || output == "-" {
-			switch {
-			case *c.json:
-				return usagef("--json and the octets cannot both go to stdout: name a file with -o")
-			case output == "" && isTerminal(cmd.OutOrStdout()):
-				return usagef("the octets are not for a terminal: name a file with -o, or pipe " +
-					"them (-o - has them there all the same)")
-			}
-			return c.run(cmd, g, "-", func(ctx context.Context, t *transfer.Client) (
-				transfer.Summary, error) {
-				return t.Get(ctx, cmd.OutOrStdout(), int64(length))
-			})
+		toStdout := output == "" || output == "-"
+		switch {
+		case toStdout && *c.json:
+			return usagef("--json and the octets cannot both go to stdout: name a file with -o")
+		case output == "" && program.IsTerminal(cmd.OutOrStdout()):
+			return usagef("the octets are not for a terminal: name a file with -o, or pipe " +
+				"them (-o - has them there all the same)")
 		}
-		return c.run(cmd, g, output, func(ctx context.Context, t *transfer.Client) (
+		return c.run(cmd, g, cmp.Or(output, "-"), func(ctx context.Context, t *transfer.Client) (
 			transfer.Summary, error) {
+			if toStdout {
+				return t.Get(ctx, cmd.OutOrStdout(), int64(length))
+			}
 			return getFile(ctx, t, output, int64(length))
 		})
 	}

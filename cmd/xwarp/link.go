@@ -101,7 +101,7 @@ func newPlace[T any](name, short, arg string, make func(*control.Snapshot, strin
 
 // makeLink takes the state from this host's interface, which the daemon may have in another network namespace.
 func makeLink(index int, d *control.DeviceState) linkRow {
-	r := linkRow{onLink{index, d.Name, 1}, "NOP", "NOP", d.Interface, 0}
+	r := linkRow{onLink{onDevice{index, d.Name}, 1}, "NOP", "NOP", d.Interface, 0}
 	if r.Netdev == "" {
 		r.Netdev = d.Name
 	}

@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/term"
 
+	"xwarp/cmd/program"
 	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
@@ -26,11 +25,7 @@ type operatorFlags struct {
 	watch  time.Duration
 }
 
-func (o *operatorFlags) register(cmd *cobra.Command, watch bool) {
-	o.registerOn(cmd.Flags(), watch)
-}
-
-func (o *operatorFlags) registerOn(f *pflag.FlagSet, watch bool) {
+func (o *operatorFlags) register(f *pflag.FlagSet, watch bool) {
 	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+
 		"; the operator's, which belongs to it, is taken by who may open that")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
@@ -70,7 +65,7 @@ func printSnapshots[T any](cmd *cobra.Command, o *operatorFlags,
 		if err != nil {
 			return err
 		}
-		if o.watch > 0 && !o.json && isTerminal(w) {
+		if o.watch > 0 && !o.json && program.IsTerminal(w) {
 			fmt.Fprint(w, clearScreen)
 		}
 		switch {
@@ -116,31 +111,37 @@ const shortestWatch = 10 * time.Millisecond
 
 const clearScreen = "\x1b[H\x1b[2J"
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// writeRow prints a struct as rowText makes it.
+func writeRow(w io.Writer, row any) error {
+	_, err := fmt.Fprintln(w, rowText(row))
+	return err
 }
 
-// writeRow prints a struct in the manner of iproute2: link DEV/PORT or dev DEV for where it is, then each
-// key, which is that of its JSON, and its value. Empty values whose tag says omitempty are left out.
-func writeRow(w io.Writer, row any) error {
+// rowText is a struct in the manner of iproute2: link DEV/PORT or dev DEV for where it is, then each key, which
+// is that of its JSON, and its value. Empty values whose tag says omitempty are left out.
+func rowText(row any) string {
 	var parts []string
 	walkRow(reflect.ValueOf(row), func(name string, v reflect.Value, omitempty bool) {
-		value := plain.Field(fmt.Sprint(v.Interface()))
-		switch {
-		case v.IsZero() && omitempty || name == "ifindex":
+		if v.IsZero() && omitempty || name == "ifindex" {
 			return
-		case name == "ifname":
+		}
+		value := plain.Field(fmt.Sprint(reflect.Indirect(v).Interface()))
+		switch name {
+		case "ifname":
 			name = "dev"
-		case name == "port":
+		case "port":
 			parts[len(parts)-1] = "link" + strings.TrimPrefix(parts[len(parts)-1], "dev") + "/" +
 				value
 			return
 		}
 		parts = append(parts, name+" "+value)
 	})
-	_, err := fmt.Fprintln(w, strings.Join(parts, " "))
-	return err
+	return strings.Join(parts, " ")
+}
+
+// seconds is a time in whole seconds.
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(time.Second)
 }
 
 // count makes "1 program" or "2 programs".

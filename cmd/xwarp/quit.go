@@ -6,17 +6,17 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
+
+	"xwarp/cmd/program"
 )
 
 // quitKey returns a context that ends with q, or Q, on a terminal, which restore makes as it was. Keys come
 // one by one and are not shown; Ctrl-C stays a signal. On anything else than a terminal it does nothing.
 func quitKey(ctx context.Context, in io.Reader) (_ context.Context, restore func(), err error) {
-	f, ok := in.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !program.IsTerminal(in) {
 		return ctx, func() {}, nil
 	}
-	fd := int(f.Fd())
+	fd := int(in.(*os.File).Fd())
 	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {
 		return nil, nil, err
@@ -30,7 +30,7 @@ func quitKey(ctx context.Context, in io.Reader) (_ context.Context, restore func
 	ctx, quit := context.WithCancel(ctx)
 	go func() {
 		for key := make([]byte, 1); ; {
-			n, err := f.Read(key)
+			n, err := in.Read(key)
 			if err != nil || n == 1 && (key[0] == 'q' || key[0] == 'Q') {
 				quit()
 				return

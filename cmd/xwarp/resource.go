@@ -28,9 +28,8 @@ type resourceInfo struct {
 // onLink begins the rows of what belongs to a port, onDevice those of what belongs to a device: the names are
 // those of iproute2's rdma.
 type onLink struct {
-	Index int    `json:"ifindex" doc:"number of the device"`
-	Name  string `json:"ifname" doc:"the device"`
-	Port  int    `json:"port" doc:"of the device: 1"`
+	onDevice
+	Port int `json:"port" doc:"of the device: 1"`
 }
 
 type onDevice struct {

@@ -83,8 +83,8 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 	for i := range s.Devices {
 		index[s.Devices[i].Name] = i
 	}
-	link := func(d string) onLink { return onLink{index[d], d, 1} }
 	dev := func(d string) onDevice { return onDevice{index[d], d} }
+	link := func(d string) onLink { return onLink{dev(d), 1} }
 	switch kind {
 	case "":
 		n := view.CountObjects(s)

@@ -138,9 +138,9 @@ func (r *rpingFlags) run(cmd *cobra.Command, g *global) (err error) {
 	if r.server {
 		find = transport.Of
 	}
-	dev, err := r.device.Open(g.logger(cmd), func() (string, error) { return find(at.Addr()) })
+	dev, err := g.open(cmd, &r.device, find, at, "-a")
 	if err != nil {
-		return which(err, "-a")
+		return err
 	}
 	defer closing(&err, dev)
 	if r.client {

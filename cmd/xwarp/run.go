@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -70,7 +69,11 @@ Not over iWARP: datagrams (udaddy), and programs that connect queue pairs withou
 			if err != nil {
 				return err
 			}
-			return execProgram(args, programEnv(os.Environ(), library, socket, device))
+			return execProgram(args, map[string]string{
+				"LD_PRELOAD":          preload(library),
+				client.SocketVariable: socket,
+				"XWARP_DEVICE":        device,
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -102,23 +105,12 @@ func findLibrary() (string, error) {
 		strings.Join(tried, " and no "))
 }
 
-// programEnv is the environment of the program: env, in which flags take the place of what was there.
-func programEnv(env []string, library, socket, device string) []string {
-	set := func(name, value string) {
-		if value != "" {
-			env = append(slices.DeleteFunc(env, func(v string) bool {
-				return strings.HasPrefix(v, name+"=")
-			}), name+"="+value)
-		}
-	}
-	preload := library
+// preload puts the library before what is preloaded already.
+func preload(library string) string {
 	if others := os.Getenv("LD_PRELOAD"); others != "" {
-		preload += ":" + others
+		return library + ":" + others
 	}
-	set("LD_PRELOAD", preload)
-	set(client.SocketVariable, socket)
-	set("XWARP_DEVICE", device)
-	return env
+	return library
 }
 
 // noProgram is why the program was not started; status is what a shell would end with.
@@ -127,11 +119,16 @@ type noProgram struct {
 	status int
 }
 
-// execProgram becomes the program. It returns only with an error.
-func execProgram(args, env []string) error {
+// execProgram becomes the program, in this environment but for what set says. It returns only with an error.
+func execProgram(args []string, set map[string]string) error {
+	for name, value := range set {
+		if value != "" {
+			os.Setenv(name, value)
+		}
+	}
 	path, err := exec.LookPath(args[0])
 	if err == nil {
-		err = syscall.Exec(path, args, env)
+		err = syscall.Exec(path, args, os.Environ())
 	}
 	status := exitNotRunnable
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {

@@ -102,11 +102,9 @@ serve runs until SIGINT or SIGTERM.`,
 			return err
 		}
 		defer closing(&err, exported)
-		d, err := dev.Open(g.logger(cmd), func() (string, error) {
-			return transport.Of(at[0].Addr())
-		})
+		d, err := g.open(cmd, &dev, transport.Of, at[0], "--listen")
 		if err != nil {
-			return which(err, "--listen")
+			return err
 		}
 		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}

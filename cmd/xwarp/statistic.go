@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,14 +20,19 @@ type statisticInfo struct {
 }
 
 type statisticRow struct {
-	onLink
-	Queue    *int              `json:"queue,omitempty" doc:"of the device, for stack, listen, ring and live"`
-	QP       control.Handle    `json:"lqpn,omitempty" doc:"queue pair; without one, rdma, mpa and tcp are sums of all, with those that ended"`
-	Session  uint64            `json:"session,omitempty" doc:"whose the queue pair is"`
-	Export   string            `json:"export,omitempty" doc:"whose the queue pair is, instead of a session"`
-	Remote   string            `json:"remote,omitempty" doc:"peer of the queue pair"`
-	Part     string            `json:"part" doc:"steering, stack, listen, ring, live, rdma, mpa or tcp"`
+	counted
 	Counters map[string]uint64 `json:"counters" doc:"by name"`
+}
+
+// counted is what a group of counters is about.
+type counted struct {
+	onLink
+	Queue   *int           `json:"queue,omitempty" doc:"of the device, for stack, listen, ring and live"`
+	Session uint64         `json:"session,omitempty" doc:"whose the queue pair is"`
+	QP      control.Handle `json:"lqpn,omitempty" doc:"queue pair; without one, rdma, mpa and tcp are sums of all, with those that ended"`
+	Export  string         `json:"export,omitempty" doc:"whose the queue pair is, instead of a session"`
+	Remote  string         `json:"remote,omitempty" doc:"peer of the queue pair"`
+	Part    string         `json:"part" doc:"steering, stack, listen, ring, live, rdma, mpa or tcp"`
 }
 
 func newStatistic(*global) *cobra.Command {
@@ -69,29 +73,29 @@ func newStatistic(*global) *cobra.Command {
 
 func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 	v := statisticInfo{document: document{2, "statistic"}, Statistics: []statisticRow{}}
-	add := func(r statisticRow, part string, counters map[string]uint64) {
+	add := func(what counted, part string, counters map[string]uint64) {
 		if counters != nil {
-			r.Part, r.Counters = part, counters
-			v.Statistics = append(v.Statistics, r)
+			what.Part = part
+			v.Statistics = append(v.Statistics, statisticRow{what, counters})
 		}
 	}
 	index := map[string]int{}
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		index[d.Name] = i
-		row := statisticRow{onLink: onLink{i, d.Name, 1}}
-		add(row, "steering", d.Steering)
+		device := counted{onLink: onLink{onDevice{i, d.Name}, 1}}
+		add(device, "steering", d.Steering)
 		for _, w := range d.Workers {
-			queue := statisticRow{onLink: row.onLink, Queue: &w.Queue}
+			queue := counted{onLink: device.onLink, Queue: &w.Queue}
 			add(queue, "stack", w.Stack)
 			add(queue, "listen", w.Listen)
 			add(queue, "ring", w.Ring)
 			add(queue, "live", w.Live)
 		}
 		if t := d.Totals; t != nil {
-			add(row, "rdma", t.RDMA)
-			add(row, "mpa", t.MPA)
-			add(row, "tcp", t.TCP)
+			add(device, "rdma", t.RDMA)
+			add(device, "mpa", t.MPA)
+			add(device, "tcp", t.TCP)
 		}
 	}
 	if !conns {
@@ -99,38 +103,24 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 	}
 	for i := range s.QPs {
 		q := &s.QPs[i]
-		r := statisticRow{onLink: onLink{index[q.Device], q.Device, 1}, QP: q.Handle,
+		qp := counted{onLink: onLink{onDevice{index[q.Device], q.Device}, 1}, QP: q.Handle,
 			Session: q.Session, Export: q.Export, Remote: view.Address(q.Remote)}
-		add(r, "rdma", q.Counters)
-		add(r, "mpa", q.MPA)
-		add(r, "tcp", q.TCP)
+		add(qp, "rdma", q.Counters)
+		add(qp, "mpa", q.MPA)
+		add(qp, "tcp", q.TCP)
 	}
 	return v
 }
 
 func writeStatistics(w io.Writer, v statisticInfo, all bool) error {
 	for _, r := range v.Statistics {
-		var b strings.Builder
-		plain.Fprintf(&b, "link %s/%d", r.Name, r.Port)
-		if r.Queue != nil {
-			plain.Fprintf(&b, " queue %d", *r.Queue)
-		}
-		if r.QP != 0 {
-			plain.Fprintf(&b, " session %d lqpn %d", r.Session, r.QP)
-		}
-		if r.Export != "" {
-			plain.Fprintf(&b, " export %s", r.Export)
-		}
-		if r.Remote != "" {
-			plain.Fprintf(&b, " remote %s", r.Remote)
-		}
-		plain.Fprintf(&b, " part %s", r.Part)
+		text := rowText(r.counted)
 		for _, key := range slices.Sorted(maps.Keys(r.Counters)) {
 			if n := r.Counters[key]; n != 0 || all {
-				plain.Fprintf(&b, " %s %d", key, n)
+				text += fmt.Sprintf(" %s %d", plain.Field(key), n)
 			}
 		}
-		if _, err := fmt.Fprintln(w, b.String()); err != nil {
+		if _, err := fmt.Fprintln(w, text); err != nil {
 			return err
 		}
 	}

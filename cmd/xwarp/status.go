@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +21,7 @@ func newStatus(*global) *cobra.Command {
 		Example: "  xwarp status\n  xwarp status --watch\n  xwarp status -j",
 		Args:    noArgs,
 	}
-	o.register(cmd, true)
+	o.register(cmd.Flags(), true)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return printSnapshots(cmd, &o, func(s *control.Snapshot) (view.Status, error) {
 			return view.MakeStatus(s), nil
@@ -33,10 +32,10 @@ func newStatus(*global) *cobra.Command {
 
 func writeStatus(w io.Writer, s view.Status) error {
 	plain.Fprintf(w, "xwarpd %s, process %d, up %v\n", s.Version, s.Pid,
-		time.Duration(s.Uptime*float64(time.Second)).Round(time.Second))
+		seconds(s.Uptime))
 	if s.Unconfirmed > 0 {
 		plain.Fprintf(w, "  everything is undone in %v, unless you say: xwarp confirm\n",
-			time.Duration(s.Unconfirmed*float64(time.Second)).Round(time.Second))
+			seconds(s.Unconfirmed))
 	}
 	for _, d := range s.Devices {
 		plain.Fprintf(w, "device %s: %s", d.Device, d.Transport)

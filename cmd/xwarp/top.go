@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xwarp/cmd/program"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/view"
 	"xwarp/engine/plain"
@@ -23,7 +24,7 @@ frames dropped by cause. End it with q or Ctrl-C.`,
 		Example: "  xwarp top\n  xwarp top --interval 5s\n  xwarp top -n 1 -j",
 		Args:    noArgs,
 	}
-	o.register(cmd, false)
+	o.register(cmd.Flags(), false)
 	cmd.Flags().DurationVar(&o.watch, "interval", time.Second, "time between two views")
 	cmd.Flags().IntVarP(&views, "count", "n", 0, "end after so many views")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -66,7 +67,7 @@ func writeView(w io.Writer, v *view.Top, asJSON bool) error {
 	if asJSON {
 		return lineJSON(w, v)
 	}
-	if isTerminal(w) {
+	if program.IsTerminal(w) {
 		fmt.Fprint(w, clearScreen)
 	}
 	return writeTop(w, v)

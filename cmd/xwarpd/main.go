@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"xwarp/cmd/program"
 	"xwarp/engine/daemon"
@@ -85,8 +84,7 @@ func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "auto" {
 		format = "text"
-		f, isFile := w.(*os.File)
-		if os.Getenv("JOURNAL_STREAM") != "" && !(isFile && term.IsTerminal(int(f.Fd()))) {
+		if os.Getenv("JOURNAL_STREAM") != "" && !program.IsTerminal(w) {
 			format = "json"
 		}
 	}

@@ -4,15 +4,14 @@ package bench
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"xwarp/bench/endpoint"
 	"xwarp/bench/process"
+	"xwarp/cmd/program"
 )
 
 // New returns the command. version is what the two ends of a measurement compare.
@@ -52,10 +51,7 @@ type status struct {
 	on bool
 }
 
-func newStatus(w io.Writer) *status {
-	f, ok := w.(*os.File)
-	return &status{w, ok && term.IsTerminal(int(f.Fd()))}
-}
+func newStatus(w io.Writer) *status { return &status{w, program.IsTerminal(w)} }
 
 func (s *status) show(format string, args ...any) {
 	if s.on {

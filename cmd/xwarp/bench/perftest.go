@@ -185,15 +185,17 @@ func (t *testFlags) sizes() (n []int) {
 	return n
 }
 
-// place describes this end, from the addresses of the control connection.
-func (t *testFlags) place(c net.Conn, env *endpoint.Env) (p endpoint.Place, err error) {
+// place describes this end, from the addresses of the control connection, which an error closes.
+func (t *testFlags) place(c net.Conn, version string) (p endpoint.Place, env endpoint.Env,
+	err error) {
+	env = endpoint.Platform(version)
 	p.CPU = t.cpu
 	p.Local = addrOf(c.LocalAddr())
 	p.Remote = addrOf(c.RemoteAddr())
 	p.Port = uint16(t.port + 1)
 	choice, err := t.device.Choose(func() (string, error) { return transport.Of(p.Local) })
 	if err != nil {
-		return p, err
+		return p, env, errors.Join(err, c.Close())
 	}
 	t.choice, t.spec.Peer, t.spec.Ring = choice, peers[choice.Name], t.device.Ring
 	p.Interface, p.Socket, p.Queues = choice.Interface, t.device.Socket, t.device.Queues
@@ -203,7 +205,7 @@ func (t *testFlags) place(c net.Conn, env *endpoint.Env) (p endpoint.Place, err 
 	if l, e := netlink.LinkByName(env.Interface); e == nil {
 		env.MTU = l.Attrs().MTU
 	}
-	return p, nil
+	return p, env, nil
 }
 
 func addrOf(a net.Addr) netip.Addr {
@@ -239,10 +241,8 @@ func (t *testFlags) serve(cmd *cobra.Command, version string) error {
 			}
 			return err
 		}
-		env := endpoint.Platform(version)
-		place, err := t.place(c, &env)
+		place, env, err := t.place(c, version)
 		if err != nil {
-			c.Close()
 			return err
 		}
 		want := t.spec
@@ -275,10 +275,8 @@ func (t *testFlags) client(cmd *cobra.Command, version, server string) error {
 			return fmt.Errorf("%w (is `xwarp bench %s_%s` running there?)", err, t.spec.Verb,
 				t.spec.Mode)
 		}
-		env := endpoint.Platform(version)
-		place, err := t.place(c, &env)
+		place, env, err := t.place(c, version)
 		if err != nil {
-			c.Close()
 			return err
 		}
 		s := t.spec

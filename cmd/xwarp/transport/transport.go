@@ -116,22 +116,17 @@ func (f *Flags) Open(log *slog.Logger, find Finder) (verbs.Device, error) {
 		return nil, err
 	case c.daemon != nil:
 		return c.daemon, nil
-	case c.Name == Kernel:
-		return opened(engine.OpenKernel(engine.KernelConfig{
-			Options: engine.Options{Log: log, MPA: f.MPA},
-		}))
 	}
-	d, err := engine.OpenXDP(engine.XDPConfig{
-		Options: engine.Options{Log: log, MPA: f.MPA}, Interface: c.Interface, Queues: f.Queues,
-		RingMode: f.Ring,
-	})
-	return opened(d, c.Explain(err))
-}
-
-// opened is a device of either kind; nil with an error.
-func opened[D verbs.Device](d D, err error) (verbs.Device, error) {
+	var d *engine.Device
+	o := engine.Options{Log: log, MPA: f.MPA}
+	if c.Name == Kernel {
+		d, err = engine.OpenKernel(engine.KernelConfig{Options: o})
+	} else {
+		d, err = engine.OpenXDP(engine.XDPConfig{Options: o, Interface: c.Interface,
+			Queues: f.Queues, RingMode: f.Ring})
+	}
 	if err != nil {
-		return nil, err
+		return nil, c.Explain(err)
 	}
 	return d, nil
 }
