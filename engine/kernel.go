@@ -24,7 +24,8 @@ type KernelConfig struct {
 	// Dial and Listen, when set, make the sockets; a test gives ones that enter a network namespace.
 	Dial   func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error)
 	Listen func(at netip.AddrPort) (net.Listener, error)
-	// EMSS is the octets of one FPDU at most [what the socket says that a segment carries].
+	// EMSS is the octets of one FPDU at most [what the socket says that a segment carries, or 64 KiB with a peer
+	// that takes FPDUs longer than that: another device of this kind, and Linux's soft-iWARP where it does].
 	EMSS int
 }
 
@@ -191,6 +192,7 @@ func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
 	if err := c.begin(k.loop, &kc.iw, kc); err != nil {
 		return err
 	}
+	c.startup.LongFPDUs = k.cfg.EMSS == 0
 	if err := kc.iw.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {
 		return err
 	}

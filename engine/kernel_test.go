@@ -6,7 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
@@ -27,6 +30,7 @@ func TestKernelTransfer(t *testing.T) {
 		{name: "no CRC", mpa: verbs.MPAConfig{NoCRC: true}},
 		{name: "revision 1", mpa: verbs.MPAConfig{Revision1: true}},
 		{name: "nothing held", window: 1}, // what a block ends with stays in the block
+		{name: "EMSS of 1448", emss: 1448},
 		{name: "EMSS of 140", emss: 140},
 		{name: "EMSS of 100", emss: 100},
 		{name: "EMSS of 36 without markers", emss: 36, mpa: verbs.MPAConfig{NoMarkers: true}},
@@ -48,6 +52,51 @@ func TestKernelTransfer(t *testing.T) {
 			verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
 			verbstest.Exercise(t, a, b)
 		})
+	}
+}
+
+// TestLongFPDUs: two devices on sockets send FPDUs of 64 KiB to each other, and segments' to a device that has an EMSS.
+func TestLongFPDUs(t *testing.T) {
+	const size = 1 << 20
+	for _, c := range []struct {
+		emss  int
+		fpdus uint64 // at most, for size octets
+	}{{0, 17}, {1448, 800}} {
+		var ends [2]*verbstest.End
+		for i, emss := range []int{0, c.emss} {
+			d, err := engine.OpenKernel(engine.KernelConfig{EMSS: emss,
+				Dial: segments(1448)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { d.Close() })
+			ends[i] = verbstest.New(t, d, size)
+		}
+		a, b := ends[0], ends[1]
+		verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+		a.Post(verbs.SendWR{Op: verbs.WRWrite, SGL: []verbs.SGE{a.MR.SGE(0, size)},
+			RemoteSTag: b.MR.STag(), Flags: verbs.Signaled})
+		a.Wait()
+		totals, err := a.Dev.(*engine.Device).Totals()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := totals.RDMA.SegmentsOut; n > c.fpdus+8 || n < c.fpdus/2 {
+			t.Errorf("EMSS %d: %d segments, want at most %d", c.emss, n, c.fpdus)
+		}
+	}
+}
+
+// segments returns a KernelConfig.Dial of sockets with segments of so many octets, however long loopback's are.
+func segments(octets int) func(context.Context, netip.AddrPort, netip.AddrPort) (net.Conn, error) {
+	return func(ctx context.Context, _, remote netip.AddrPort) (net.Conn, error) {
+		d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+			e := c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG, octets)
+			})
+			return errors.Join(e, err)
+		}}
+		return d.DialContext(ctx, "tcp", remote.String())
 	}
 }
 

@@ -221,16 +221,16 @@ func (c *kernelConn) write() {
 	if c.writing || c.ended || c.finSent {
 		return
 	}
-	room := firstBlock // for start-up frames
+	room, emss := firstBlock, c.EMSS() // for start-up frames
 	if c.iw.Params() != nil {
-		if room = max(c.emss, mpa.MinFPDU); len(c.out) < writeBlock {
+		if room = max(emss, mpa.MinFPDU); len(c.out) < writeBlock {
 			c.out = make([]byte, writeBlock)
 			c.large.Store(true) // before the peer can send an FPDU
 		}
 	}
 	n := 0
 	for len(c.out)-n >= room {
-		k, _ := c.iw.Next(c.emss)
+		k, _ := c.iw.Next(emss)
 		if k == 0 {
 			break
 		}
@@ -341,4 +341,9 @@ func (c *kernelConn) TakeBack(from seq.Num) seq.Num { return from }
 func (c *kernelConn) Break() { c.end(tcp.CauseAborted) }
 
 // EMSS implements iwarp.Transport.
-func (c *kernelConn) EMSS() int { return c.emss }
+func (c *kernelConn) EMSS() int {
+	if p := c.iw.Params(); p != nil && p.LongFPDUs {
+		return mpa.MaxFPDU
+	}
+	return c.emss
+}

@@ -30,6 +30,7 @@ const (
 	flagC = 0x40 // the CRC is wanted
 	flagR = 0x20 // Reply: the connection is rejected
 	flagS = 0x10 // revision 2: RFC 6581 data; revision 1: an Rtr frame is offered
+	flagL = 0x08 // reserved; with Linux's soft-iWARP: FPDUs longer than a segment are welcome
 )
 
 // frameKind is the key of a start-up frame.
@@ -53,10 +54,10 @@ func (k frameKind) String() string { return [...]string{"Request", "Reply", "Rtr
 
 // frame is a decoded start-up frame; data is the private data with all that is put in front of the consumer's.
 type frame struct {
-	kind                          frameKind
-	markers, crc, rejected, extra bool
-	rev                           Revision
-	data                          []byte
+	kind                                frameKind
+	markers, crc, rejected, extra, long bool
+	rev                                 Revision
+	data                                []byte
 }
 
 // appendTo appends the octets of f, whose private data has at most MaxPrivateData octets, to b.
@@ -65,7 +66,7 @@ func (f *frame) appendTo(b []byte) []byte {
 	for _, x := range [...]struct {
 		set bool
 		bit byte
-	}{{f.markers, flagM}, {f.crc, flagC}, {f.rejected, flagR}, {f.extra, flagS}} {
+	}{{f.markers, flagM}, {f.crc, flagC}, {f.rejected, flagR}, {f.extra, flagS}, {f.long, flagL}} {
 		if x.set {
 			flags |= x.bit
 		}
@@ -137,6 +138,7 @@ func (r *frameReader) decode(kind frameKind) frame {
 		crc:      flags&flagC != 0,
 		rejected: flags&flagR != 0,
 		extra:    flags&flagS != 0,
+		long:     flags&flagL != 0,
 		rev:      Revision(r.buf[revAt]),
 		data:     r.buf[frameLen:r.n:r.n],
 	}

@@ -22,11 +22,12 @@ func (i *Initiator) Init(cfg Config) error {
 	}
 	*i = Initiator{endpoint: endpoint{cfg: cfg, stage: StageAwaitReply}}
 	i.params = Params{IRD: cfg.IRD, ORD: cfg.ORD, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}
-	f := frame{kind: requestFrame, rev: cfg.revision(), markers: cfg.Markers, crc: !cfg.NoCRC}
+	f := frame{kind: requestFrame, rev: cfg.revision(), markers: cfg.Markers, crc: !cfg.NoCRC,
+		long: cfg.LongFPDUs}
 	var head []byte
 	switch f.rev {
 	case RevRDMAC:
-		f.markers, f.crc = true, true
+		f.markers, f.crc, f.long = true, true, false
 	case RevIETF:
 		f.extra = cfg.RtrFrame
 		if cfg.SMBD {

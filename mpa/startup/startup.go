@@ -62,6 +62,9 @@ type Config struct {
 	// initiator that knows no markers, as most do, takes the M of a Reply for a refusal, and a responder
 	// cannot try again.
 	MirrorMarkers bool
+	// LongFPDUs offers, by a reserved bit that Linux's soft-iWARP has for it, that either end may send FPDUs
+	// longer than a segment. RFC 5044 keeps FPDUs within one, for receivers that place each segment by itself.
+	LongFPDUs bool
 	// NoCRC gives up the CRC if the peer does too; only an administrator may say so.
 	NoCRC bool
 	// PrivateData is the initiator's; at most 512 octets, four less with RevEnhanced, eight less with SMBD.
@@ -115,10 +118,11 @@ func limitData(b []byte, own int) ([]byte, error) {
 
 // Params is what the two endpoints agreed on.
 type Params struct {
-	Revision Revision    // of the peer's frame
-	Version  uint8       // of DDP and RDMAP: 1, or 0 for the RDMA Consortium's
-	Send     mpa.Framing // of the stream that this endpoint sends
-	Receive  mpa.Framing
+	Revision  Revision    // of the peer's frame
+	Version   uint8       // of DDP and RDMAP: 1, or 0 for the RDMA Consortium's
+	Send      mpa.Framing // of the stream that this endpoint sends
+	Receive   mpa.Framing
+	LongFPDUs bool // both ends offered them
 	// IRD and ORD of this endpoint: with Negotiated what the exchange gave, otherwise its own wishes.
 	IRD, ORD uint16
 	// PeerIRD and PeerORD as they stand in the peer's frame; NotNegotiated when it has none.
@@ -131,10 +135,11 @@ type Params struct {
 	PrivateData []byte // the peer consumer's
 }
 
-// framing sets what flags and version say about markers and CRC (RFC 5044, 7.1.1 and C.1).
+// framing sets what flags and version say about the FPDUs (RFC 5044, 7.1.1 and C.1).
 func (p *Params) framing(c *Config, peer *frame) {
 	crc := !c.NoCRC || peer.crc || p.Version == 0
 	p.Receive = mpa.Framing{Markers: c.Markers || p.Version == 0, CRC: crc}
+	p.LongFPDUs = c.LongFPDUs && peer.long
 	p.Send = mpa.Framing{Markers: peer.markers || p.Version == 0, CRC: crc}
 }
 
