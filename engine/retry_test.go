@@ -171,8 +171,8 @@ func TestDialTriesAgain(t *testing.T) {
 		if !errors.Is(err, verbs.ErrStartup) || !strings.Contains(err.Error(), "Reply") {
 			t.Errorf("%v: Dial: %v", rst, err)
 		}
-		// revision 2 with M, C and S; without S; without M
-		for i, want := range [][2]byte{{2, 0xd0}, {1, 0xc0}, {1, 0x40}} {
+		// revision 2 with M, C, S and the offer of long FPDUs; without the last two; without M
+		for i, want := range [][2]byte{{2, 0xd8}, {1, 0xc0}, {1, 0x40}} {
 			if got := came(seen); got != want {
 				t.Errorf("%v: Request %d has revision and flags %x, want %x", rst, i, got, want)
 			}

@@ -22,19 +22,18 @@ func (i *Initiator) Init(cfg Config) error {
 	}
 	*i = Initiator{endpoint: endpoint{cfg: cfg, stage: StageAwaitReply}}
 	i.params = Params{IRD: cfg.IRD, ORD: cfg.ORD, PeerIRD: NotNegotiated, PeerORD: NotNegotiated}
-	f := frame{kind: requestFrame, rev: cfg.revision(), markers: cfg.Markers, crc: !cfg.NoCRC,
-		long: cfg.LongFPDUs}
+	f := frame{kind: requestFrame, rev: cfg.revision(), markers: cfg.Markers, crc: !cfg.NoCRC}
 	var head []byte
 	switch f.rev {
 	case RevRDMAC:
-		f.markers, f.crc, f.long = true, true, false
+		f.markers, f.crc = true, true
 	case RevIETF:
 		f.extra = cfg.RtrFrame
 		if cfg.SMBD {
 			head = AppendSMBD(nil, uint32(max(1, cfg.IRD)), uint32(max(1, cfg.ORD)))
 		}
 	case RevEnhanced:
-		f.extra = true
+		f.extra, f.long = true, cfg.LongFPDUs
 		e := enhanced{peerToPeer: cfg.RTR != 0, rtr: cfg.RTR, ird: cfg.IRD, ord: cfg.ORD}
 		head = e.appendTo(nil)
 	}

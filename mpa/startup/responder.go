@@ -178,17 +178,17 @@ func (r *Responder) answer(a *Answer, reject bool) (*frame, enhanced, error) {
 	*p = Params{Revision: q.Revision, Version: q.Version, PeerIRD: q.IRD, PeerORD: q.ORD,
 		PrivateData: q.PrivateData}
 	f := &frame{kind: replyFrame, rev: q.Revision, markers: r.cfg.Markers, crc: !r.cfg.NoCRC,
-		rejected: reject, long: r.cfg.LongFPDUs && r.received.long && !reject}
+		rejected: reject}
 	if reject { // no markers follow: M says that those of the Request were not what was in the way
 		f.markers = r.received.markers
 	}
 	var head []byte
 	switch {
 	case q.Version == 0:
-		f.rev, f.markers, f.crc, f.rejected, f.long = RevRDMAC, true, true, false, false
+		f.rev, f.markers, f.crc, f.rejected = RevRDMAC, true, true, false
 	case q.Enhanced:
 		e = r.negotiate(a, reject)
-		f.extra = true
+		f.extra, f.long = true, r.cfg.LongFPDUs && r.received.long && !reject
 		head = e.appendTo(nil)
 	case r.smbd:
 		ord := a.ORD

@@ -62,8 +62,9 @@ type Config struct {
 	// initiator that knows no markers, as most do, takes the M of a Reply for a refusal, and a responder
 	// cannot try again.
 	MirrorMarkers bool
-	// LongFPDUs offers, by a reserved bit that Linux's soft-iWARP has for it, that either end may send FPDUs
-	// longer than a segment. RFC 5044 keeps FPDUs within one, for receivers that place each segment by itself.
+	// LongFPDUs offers with RevEnhanced, by a reserved bit that Linux's soft-iWARP has for it, that either
+	// end may send FPDUs longer than a segment. RFC 5044 keeps FPDUs within one, for receivers that place
+	// each segment by itself.
 	LongFPDUs bool
 	// NoCRC gives up the CRC if the peer does too; only an administrator may say so.
 	NoCRC bool
@@ -139,7 +140,7 @@ type Params struct {
 func (p *Params) framing(c *Config, peer *frame) {
 	crc := !c.NoCRC || peer.crc || p.Version == 0
 	p.Receive = mpa.Framing{Markers: c.Markers || p.Version == 0, CRC: crc}
-	p.LongFPDUs = c.LongFPDUs && peer.long
+	p.LongFPDUs = c.LongFPDUs && peer.long && peer.rev == RevEnhanced
 	p.Send = mpa.Framing{Markers: peer.markers || p.Version == 0, CRC: crc}
 }
 
