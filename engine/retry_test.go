@@ -68,13 +68,13 @@ func TestNoFallback(t *testing.T) {
 	}{
 		"silent": {func(_ int, c net.Conn) {
 			io.Copy(io.Discard, c)
-		}, [][2]byte{{2, 0xd0}, {2, 0xd0}}},
+		}, [][2]byte{{2, 0xd8}, {2, 0xd8}}},
 		"rejected": {func(_ int, c net.Conn) {
 			io.WriteString(c, "MPA ID Rep Frame\x70\x02\x00\x04\x00\x00\x00\x00")
-		}, [][2]byte{{2, 0xd0}, {2, 0x50}, {2, 0xd0}, {2, 0x50}}},
+		}, [][2]byte{{2, 0xd8}, {2, 0x58}, {2, 0xd8}, {2, 0x58}}},
 		"rejected by the consumer": {func(_ int, c net.Conn) {
 			io.WriteString(c, "MPA ID Rep Frame\xf0\x02\x00\x04\x00\x00\x00\x00")
-		}, [][2]byte{{2, 0xd0}, {2, 0xd0}}},
+		}, [][2]byte{{2, 0xd8}, {2, 0xd8}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, seen := asked(t, len(c.want), c.answer)
