@@ -85,10 +85,14 @@ func (d *Daemon) remember(e *export) {
 	if c.of == nil {
 		c.of = map[string]exportCounts{}
 	}
-	old := c.of[e.cfg.Name]
-	counters.Add(&n.transfers, old.transfers)
-	n.rejected, n.flushes = n.rejected+old.rejected, n.flushes+old.flushes
+	n.add(c.of[e.cfg.Name])
 	c.of[e.cfg.Name] = n
+}
+
+func (n *exportCounts) add(old exportCounts) {
+	counters.Add(&n.transfers, old.transfers)
+	n.rejected += old.rejected
+	n.flushes += old.flushes
 }
 
 // counts are the export's own counters, unless they are remembered. It is called with mu held.
@@ -110,7 +114,6 @@ func (e *export) totals() exportCounts {
 	c := &e.d.closedExports
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	old := c.of[e.cfg.Name]
-	counters.Add(&n.transfers, old.transfers)
-	return exportCounts{n.rejected + old.rejected, n.flushes + old.flushes, n.transfers}
+	n.add(c.of[e.cfg.Name])
+	return n
 }

@@ -50,7 +50,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		o.gauge("xwarp_export_connections", float64(e.Connections), e.Name)
 		o.count("xwarp_export_rejected_connections_total", e.Rejected, e.Name)
 		o.count("xwarp_export_flushes_total", e.Flushes, e.Name)
-		o.gauge("xwarp_export_failed", float64(one(e.Error != "")), e.Name)
+		o.flag("xwarp_export_failed", e.Error != "", e.Name)
 		if e.Transfers != nil {
 			o.counters(counters.Transfer, e.Transfers, e.Name)
 		}
@@ -91,15 +91,15 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 	for i := range d.Watches {
 		o.counters(counters.Watch, d.Watches[i].Counters, d.Name, d.Watches[i].Name)
 	}
-	o.gauge("xwarp_device_open", float64(one(d.Error == "")), d.Name)
+	o.flag("xwarp_device_open", d.Error == "", d.Name)
 	o.count("xwarp_device_reopens_total", d.Reopened, d.Name)
 	if l := d.Link; l != nil {
-		o.gauge("xwarp_device_link_up", float64(one(l.State == control.LinkUp)), d.Name)
+		o.flag("xwarp_device_link_up", l.State == control.LinkUp, d.Name)
 		o.gauge("xwarp_device_missing_addresses", float64(len(l.Missing)), d.Name)
 		o.counters(counters.Link, l.Counters, d.Name)
 	}
 	if d.Transport == "xdp" {
-		o.gauge("xwarp_device_follows_kernel", float64(one(d.Health == "")), d.Name)
+		o.flag("xwarp_device_follows_kernel", d.Health == "", d.Name)
 	}
 	for outcome, n := range d.Steering {
 		o.count("xwarp_steering_frames_total", n, d.Name, outcome)
@@ -115,36 +115,23 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 // objects counts what programs have on a device.
 func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	var memory, held, overruns uint64
-	n := map[string]int{"pd": 0, "mr": 0, "cq": 0, "srq": 0, "qp": 0, "listener": 0}
 	states := map[string]int{}
-	for _, p := range s.PDs {
-		n["pd"] += one(p.Device == d.Name)
+	mrs, cqs, qps := on(d, s.MRs), on(d, s.CQs), on(d, s.QPs)
+	for _, m := range mrs {
+		memory += m.Length
 	}
-	for _, m := range s.MRs {
-		if m.Device == d.Name {
-			n["mr"]++
-			memory += m.Length
+	for _, q := range cqs {
+		if q.Overrun {
+			overruns++
 		}
 	}
-	for _, q := range s.CQs {
-		n["cq"] += one(q.Device == d.Name)
-		overruns += uint64(one(q.Device == d.Name && q.Overrun))
+	for _, q := range qps {
+		states[q.State]++
+		held += counters.HeldOctets.Of(q.MPA)
 	}
-	for _, q := range s.SRQs {
-		n["srq"] += one(q.Device == d.Name)
-	}
-	for _, l := range s.Listeners {
-		n["listener"] += one(l.Device == d.Name)
-	}
-	for _, q := range s.QPs {
-		if q.Device == d.Name {
-			n["qp"]++
-			states[q.State]++
-			held += counters.HeldOctets.Of(q.MPA)
-		}
-	}
-	for kind, v := range n {
-		o.gauge("xwarp_objects", float64(v), d.Name, kind)
+	for kind, n := range map[string]int{"pd": len(on(d, s.PDs)), "mr": len(mrs), "cq": len(cqs),
+		"srq": len(on(d, s.SRQs)), "qp": len(qps), "listener": len(on(d, s.Listeners))} {
+		o.gauge("xwarp_objects", float64(n), d.Name, kind)
 	}
 	for state, v := range states {
 		o.gauge("xwarp_queue_pairs", float64(v), d.Name, state)
@@ -154,9 +141,12 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 	o.gauge(counters.HeldOctets.Metric, float64(held), d.Name)
 }
 
-func one(b bool) int {
-	if b {
-		return 1
+// on returns the objects that are on a device.
+func on[T interface{ Place() string }](d *control.DeviceState, all []T) (list []T) {
+	for _, v := range all {
+		if v.Place() == d.Name {
+			list = append(list, v)
+		}
 	}
-	return 0
+	return list
 }

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,21 +62,28 @@ func describe() map[string]*prometheus.Desc {
 type output struct{ ch chan<- prometheus.Metric }
 
 func (o output) gauge(name string, v float64, labels ...string) {
-	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.GaugeValue, v, own(labels)...)
+	o.send(prometheus.GaugeValue, name, v, labels)
+}
+
+func (o output) flag(name string, set bool, labels ...string) {
+	v := 0.0
+	if set {
+		v = 1
+	}
+	o.gauge(name, v, labels...)
 }
 
 func (o output) count(name string, v uint64, labels ...string) {
-	o.ch <- prometheus.MustNewConstMetric(descs[name], prometheus.CounterValue, float64(v),
-		own(labels)...)
+	o.send(prometheus.CounterValue, name, float64(v), labels)
 }
 
-// own makes labels printable: one that is no UTF-8, which the name of an interface need not be, would end the daemon.
-func own(labels []string) []string {
-	list := make([]string, len(labels))
+// send makes labels printable: one that is no UTF-8, which the name of an interface need not be, would end the daemon.
+func (o output) send(kind prometheus.ValueType, name string, v float64, labels []string) {
+	labels = slices.Clone(labels)
 	for i, l := range labels {
-		list[i] = plain.Line(l)
+		labels[i] = plain.Line(l)
 	}
-	return list
+	o.ch <- prometheus.MustNewConstMetric(descs[name], kind, v, labels...)
 }
 
 // counters sends one table's.

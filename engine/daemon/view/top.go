@@ -105,10 +105,7 @@ func MakeTop(a, b *control.Snapshot) Top {
 	}
 	for i := range b.QPs {
 		q := &b.QPs[i]
-		was := last[qpKey(q)]
-		if was == nil {
-			was = &control.QPState{}
-		}
+		was := cmp.Or(last[qpKey(q)], &control.QPState{})
 		owner := fmt.Sprintf("session %d", q.Session)
 		if q.Export != "" {
 			owner = "export " + q.Export

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -83,19 +84,12 @@ func (h *history) sample(s control.Snapshot) {
 	h.top = view.MakeTop(&h.now, &s)
 	h.now = s
 	push(&h.samples.Times, float64(s.Time.UnixMilli())/1000)
-	for i := range s.Devices {
-		v := h.series(s.Devices[i].Name)
-		var in, out, drops, conns float64
+	for _, device := range h.top.Devices {
+		v := h.series(device.Device)
+		var drops, conns float64
 		for _, c := range h.top.Conns {
-			if c.Device == v.Device {
-				if c.Remote != "" {
-					conns++
-				}
-			}
-		}
-		for _, d := range h.top.Devices {
-			if d.Device == v.Device {
-				in, out = d.InBPS, d.OutBPS
+			if c.Device == v.Device && c.Remote != "" {
+				conns++
 			}
 		}
 		for _, d := range h.top.Drops {
@@ -103,8 +97,8 @@ func (h *history) sample(s control.Snapshot) {
 				drops += d.Rate
 			}
 		}
-		push(&v.In, in)
-		push(&v.Out, out)
+		push(&v.In, device.InBPS)
+		push(&v.Out, device.OutBPS)
 		push(&v.Drops, drops)
 		push(&v.Conns, conns)
 	}
@@ -124,15 +118,7 @@ func (h *history) series(device string) *series {
 
 func push(list *[]float64, v float64) {
 	if len(*list) == points {
-		copy(*list, (*list)[1:])
-		*list = (*list)[:points-1]
+		*list = slices.Delete(*list, 0, 1)
 	}
 	*list = append(*list, v)
-}
-
-// read calls f with the latest sample; what f sees is valid until it returns.
-func (h *history) read(f func(now *control.Snapshot, top *view.Top, samples *History)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f(&h.now, &h.top, &h.samples)
 }

@@ -32,37 +32,26 @@ var files = map[string]struct{ name, kind string }{
 // of `xwarp top -j`.
 func (p *Pages) addStatusPage() {
 	for path, f := range files {
-		b, err := static.ReadFile("static/" + f.name)
-		if err != nil {
-			panic(err) // the binary is not the one that was built
-		}
-		p.mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+		p.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", f.kind)
-			w.Write(b)
+			http.ServeFileFS(w, r, static, "static/"+f.name)
 		})
 	}
-	p.json("/status.json", func(now *control.Snapshot, _ *view.Top, _ *History) any {
-		return view.MakeStatus(now)
-	})
-	p.json("/top.json", func(_ *control.Snapshot, top *view.Top, _ *History) any { return top })
-	p.json("/history.json", func(_ *control.Snapshot, _ *view.Top, h *History) any { return h })
-	p.json("/events.json", func(now *control.Snapshot, _ *view.Top, _ *History) any {
-		e := Events{Schema: 1, Command: "events", Events: now.Events}
-		if e.Events == nil {
-			e.Events = []control.EventRecord{}
-		}
-		return e
+	p.json("/status.json", func(h *history) any { return view.MakeStatus(&h.now) })
+	p.json("/top.json", func(h *history) any { return h.top })
+	p.json("/history.json", func(h *history) any { return h.samples })
+	p.json("/events.json", func(h *history) any {
+		return Events{Schema: 1, Command: "events",
+			Events: append([]control.EventRecord{}, h.now.Events...)}
 	})
 }
 
 // json serves what make makes of the latest sample.
-func (p *Pages) json(path string, make func(*control.Snapshot, *view.Top, *History) any) {
+func (p *Pages) json(path string, make func(*history) any) {
 	p.mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
-		var b []byte
-		var err error
-		p.history.read(func(now *control.Snapshot, top *view.Top, h *History) {
-			b, err = json.Marshal(make(now, top, h))
-		})
+		p.history.mu.Lock()
+		b, err := json.Marshal(make(p.history))
+		p.history.mu.Unlock()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
