@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/daemon/counters"
 )
 
 // Users who keep to their limits do not take all the mappings that the process can have: its heap needs some.
@@ -31,5 +32,25 @@ func TestMappingsOfAll(t *testing.T) {
 	all.open(holder{}).give(one)
 	if err := all.open(holder{uid: 1 << 20}).take(nil, sessionCost); err != nil {
 		t.Errorf("in place of a region that is gone: %v", err)
+	}
+}
+
+// TestDaemonTables has every counter of the daemon in its table and in snapshots, and a key in [limits] for each kind of
+// what programs can have too much of.
+func TestDaemonTables(t *testing.T) {
+	d, _ := daemonOn(t)
+	s := d.Snapshot()
+	for i := range counters.Daemon {
+		if _, ok := s.Counters[counters.Daemon[i].Key]; !ok {
+			t.Errorf("a snapshot has no %s", counters.Daemon[i].Key)
+		}
+	}
+	if len(s.Counters) != len(counters.Daemon) {
+		t.Errorf("the snapshot counts %v", s.Counters)
+	}
+	for k := range budget.Kinds {
+		if n := limitOf(&d.cfg.Load().Limits, k); n <= 0 {
+			t.Errorf("the limit of %v is %d", k, n)
+		}
 	}
 }

@@ -99,7 +99,7 @@ func (s *session) capture(a *control.CaptureArgs) (any, error) {
 	if err != nil {
 		unix.Close(read)
 		write.Close()
-		return nil, &control.Error{Code: control.CodeBusy, Text: err.Error()}
+		return nil, control.Errorf(control.CodeBusy, "%v", err)
 	}
 	v := &running{tap: t, most: a.Frames, out: write, end: make(chan struct{}),
 		done: make(chan struct{})}
@@ -122,8 +122,8 @@ func (d *device) tapped() (*monitor.Hub, error) {
 			"device %s is on the kernel's sockets, and has no frames of its own (tcpdump -i "+
 				"INTERFACE sees them)", d.name)
 	case d.hub == nil:
-		return nil, &control.Error{Code: control.CodePermission,
-			Text: "the daemon was started with daemon.capture = false"}
+		return nil, control.Errorf(control.CodePermission,
+			"the daemon was started with daemon.capture = false")
 	}
 	return d.hub, nil
 }
@@ -166,9 +166,7 @@ func (c *running) run(device string) {
 	if err == nil {
 		err = errors.Join(file.Flush(), out.Flush())
 	}
-	if err != nil {
-		c.result.Error = err.Error()
-	}
+	c.result.Error = text(err)
 }
 
 // captureIdle is how long copy sleeps when nothing came.

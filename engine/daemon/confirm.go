@@ -52,15 +52,14 @@ func (d *Daemon) awaitConfirmation(cfg *config.Loaded, o *Options) error {
 			return fmt.Errorf("which interface carries the session at %s: %w (daemon.confirm = "+
 				"\"0s\" does not ask)", o.Session, err)
 		}
-		if wait = 0; name != "" {
-			wait = sessionWait
-		}
+		wait = 0
 		switch {
-		case wait > 0 && cfg.Daemon.OperatorSocket() == "":
+		case name == "":
+		case cfg.Daemon.OperatorSocket() == "":
 			d.log.Warn("the interface carries your own session, and without a socket of the operator's nobody can confirm", "device", name,
 				"next", "set daemon.admin_socket, or daemon.confirm = \"0s\"")
-			wait = 0
-		case wait > 0:
+		default:
+			wait = sessionWait
 			d.log.Warn("the interface carries your own session: everything is undone unless you confirm",
 				"device", name,
 				"session", o.Session, "within", wait, "next", command+
@@ -127,8 +126,7 @@ func (c *confirmation) confirm() (r control.ConfirmResult, err error) {
 		return r, control.Errorf(control.CodeClosed,
 			"too late: nobody confirmed within %v, and the daemon ends", c.wait)
 	case c.state == "" && c.wait == 0:
-		return r, &control.Error{Code: control.CodeNotReady,
-			Text: "the daemon still starts: confirm again"}
+		return r, control.Errorf(control.CodeNotReady, "the daemon still starts: confirm again")
 	case c.state == "":
 		close(c.given)
 		c.state = control.ConfirmAlready

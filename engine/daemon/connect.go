@@ -196,7 +196,7 @@ func (s *session) answer(h control.Handle) (*request, error) {
 	defer s.mu.Unlock()
 	q, ok := s.objects[h].(*request)
 	if !ok {
-		return nil, &control.Error{Code: control.CodeLapsed, Text: verbs.ErrLapsed.Error()}
+		return nil, control.Errorf(control.CodeLapsed, "%v", verbs.ErrLapsed)
 	}
 	delete(s.objects, h)
 	s.requests--

@@ -53,11 +53,15 @@ type Daemon struct {
 	refused       refused
 	viewers       viewers
 	await         confirmation
-	ended         struct {
-		sessions, refused, defects atomic.Uint64
-		heldUp                     atomic.Uint64 // by a descriptor whose close blocked
-		rests                      atomic.Uint64 // of programs that rang for nothing
-	}
+	count         counts
+}
+
+// counts are the counters of the daemon itself.
+type counts struct {
+	SessionsEnded, SessionsRefused, Defects atomic.Uint64
+
+	SessionsHeldUp atomic.Uint64 // by a descriptor whose close blocked
+	DoorbellRests  atomic.Uint64 // of programs that rang for nothing
 }
 
 // Options are what is not in the configuration.
@@ -192,7 +196,7 @@ func (d *Daemon) forget(s *session) {
 	d.mu.Lock()
 	delete(d.sessions, s.id)
 	d.mu.Unlock()
-	d.ended.sessions.Add(1)
+	d.count.SessionsEnded.Add(1)
 }
 
 // Reload takes over a configuration as far as a running daemon can. What needs a restart is logged.

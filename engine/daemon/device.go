@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -22,6 +23,7 @@ import (
 type device struct {
 	name string
 	cfg  config.Interface
+	log  *slog.Logger
 	dev  *engine.Device
 	hub  *monitor.Hub // of captures; nil: none are taken
 	kit  *engine.Kit  // nil on the kernel's sockets
@@ -30,40 +32,42 @@ type device struct {
 
 func (d *device) info() control.DeviceInfo {
 	t := d.dev.Transport()
-	i := control.DeviceInfo{
+	return control.DeviceInfo{
 		Name: d.name, Transport: t.Name, Interface: t.Interface, XDPMode: t.XDPMode,
 		Transmit: t.Transmit, Copy: t.Copy, Segments: t.Segments, MTU: t.MTU, Queues: t.Queues,
+		Fallback: text(t.Fallback), NoZeroCopy: text(t.NoZeroCopy),
 	}
-	if t.Fallback != nil {
-		i.Fallback = t.Fallback.Error()
+}
+
+// text is what an error says; empty for none.
+func text(err error) string {
+	if err == nil {
+		return ""
 	}
-	if t.NoZeroCopy != nil {
-		i.NoZeroCopy = t.NoZeroCopy.Error()
-	}
-	return i
+	return err.Error()
 }
 
 // open opens the device of one table, again after before if that is not nil.
 func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
-	m := d.cfg.Load().MPA
+	now := d.cfg.Load()
+	m := &now.MPA
+	dev := &device{name: c.Name, cfg: c, log: d.log.With("device", c.Name), past: &past{}}
 	o := engine.Options{
-		MPA: mpaConfig(&m), Policy: d.policy, Override: d.override, Peers: d.peers,
-		Keepalive:      keepalive(&d.cfg.Load().Peers),
+		MPA: mpaConfig(m), Policy: d.policy, Override: d.override, Peers: d.peers,
+		Keepalive:      keepalive(&now.Peers),
 		Window:         int(c.Window),
 		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(),
-		CloseTimeout: m.CloseTimeout.D(),
-		Stall:        d.cfg.Load().Daemon.Stall.D(), Log: d.log.With("device", c.Name),
+		CloseTimeout: m.CloseTimeout.D(), Stall: now.Daemon.Stall.D(), Log: dev.log,
 	}
 	if o.FirstFPDUTimeout == 0 {
 		o.FirstFPDUTimeout = -1 // for ever
 	}
-	dev := &device{name: c.Name, cfg: c, past: &past{}}
 	if before != nil {
 		dev.kit, dev.past = before.kit, before.past.keep(new(before.counted()))
 	} else if c.Transport == config.TransportXDP {
 		dev.kit = engine.NewKit(spareOpenings[c.Restart])
 	}
-	if c.Transport == config.TransportXDP && d.cfg.Load().Daemon.Capture {
+	if c.Transport == config.TransportXDP && now.Daemon.Capture {
 		dev.hub = monitor.NewHub(nil)
 	}
 	var err error
@@ -87,7 +91,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 	}
 	i := dev.info()
-	d.log.Info("device is open", "device", i.Name, "transport", i.Transport, "xdp_mode", i.XDPMode,
+	dev.log.Info("device is open", "transport", i.Transport, "xdp_mode", i.XDPMode,
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil
@@ -127,23 +131,24 @@ func (d *Daemon) policy(remote netip.Addr) (verbs.MPAConfig, bool) {
 // for more safety than the operator does.
 func (d *Daemon) override(policy, asked verbs.MPAConfig) verbs.MPAConfig {
 	may := d.cfg.Load().MPA.Override
+	fixed := func(key string) bool { return !slices.Contains(may, key) }
 	m := asked
-	if !slices.Contains(may, "revision") {
+	if fixed("revision") {
 		m.Revision1 = policy.Revision1
 	}
-	if !slices.Contains(may, "markers") {
+	if fixed("markers") {
 		m.NoMarkers, m.InsistMarkers = policy.NoMarkers, policy.InsistMarkers
 	}
-	if !slices.Contains(may, "crc") {
+	if fixed("crc") {
 		m.NoCRC = asked.NoCRC && policy.NoCRC
 	}
-	if !slices.Contains(may, "any_crc_error") {
+	if fixed("any_crc_error") {
 		m.AnyCRCError = asked.AnyCRCError || policy.AnyCRCError
 	}
-	if !slices.Contains(may, "peer_to_peer") {
+	if fixed("peer_to_peer") {
 		m.NoPeerToPeer, m.RTR = policy.NoPeerToPeer, policy.RTR
 	}
-	if !slices.Contains(may, "retry") {
+	if fixed("retry") {
 		m.NoRetry = policy.NoRetry
 	}
 	return m

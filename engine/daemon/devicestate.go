@@ -28,9 +28,7 @@ func (dev *device) counted() control.DeviceState {
 		s.Error = err.Error() // who does not turn does not answer
 		return s
 	}
-	if err := dev.count(&s); err != nil {
-		s.Error = err.Error()
-	}
+	s.Error = text(dev.count(&s))
 	dev.past.add(&s)
 	return s
 }
@@ -90,9 +88,7 @@ func (dev *device) count(s *control.DeviceState) error {
 	for o, n := range stats.Steering {
 		s.Steering[bpf.Outcome(o).String()] = n
 	}
-	if health := dev.dev.Health(); health != nil {
-		s.Health = health.Error()
-	}
+	s.Health = text(dev.dev.Health())
 	unowned, e := dev.dev.Unowned()
 	s.Unowned = unowned
 	return errors.Join(err, e)

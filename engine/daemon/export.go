@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -25,6 +26,7 @@ import (
 type export struct {
 	d      *Daemon
 	cfg    config.Export
+	log    *slog.Logger
 	dev    *device
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -32,14 +34,10 @@ type export struct {
 	life context.Context // ends when connections have had their time
 	kill context.CancelFunc
 
-	mem  []byte // the region; nil for a transfer
-	file *os.File
-	pd   verbs.PD
-	mr   verbs.MR
-
-	region *transfer.Region // of a transfer, and what serves it
-	tree   *transfer.Tree   // or this one, of a directory
-	srv    *transfer.Server
+	content
+	pd  verbs.PD
+	mr  verbs.MR
+	srv *transfer.Server // of a transfer
 
 	mu       sync.Mutex
 	conns    map[verbs.QP]*exportConn
@@ -49,6 +47,14 @@ type export struct {
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
 	flusher  flusher
+}
+
+// content is what an export has of memory and files, which outlives a device.
+type content struct {
+	mem    []byte // the region; nil for a transfer
+	file   *os.File
+	region *transfer.Region // of a transfer
+	tree   *transfer.Tree   // or this one, of a directory
 }
 
 var exportAccess = map[string]ddp.Access{
@@ -67,8 +73,7 @@ func (d *Daemon) startExport(c config.Export) error {
 				return err
 			}
 			e, _ = d.newExport(c, v)
-			d.log.Warn("export waits for its device", "export", c.Name, "device", v.name,
-				"error", lost, "next", remedies[v.cfg.Restart])
+			e.log.Warn("export waits for its device", "device", v.name, "error", lost, "next", remedies[v.cfg.Restart])
 		}
 		d.mu.Lock()
 		current := slices.Contains(d.devices, v)
@@ -94,7 +99,8 @@ func (d *Daemon) startExport(c config.Export) error {
 
 // newExport makes an export that is not open; it is over when ctx is done.
 func (d *Daemon) newExport(c config.Export, v *device) (e *export, ctx context.Context) {
-	e = &export{d: d, cfg: c, dev: v, conns: map[verbs.QP]*exportConn{}}
+	e = &export{d: d, cfg: c, log: d.log.With("export", c.Name), dev: v,
+		conns: map[verbs.QP]*exportConn{}}
 	e.flusher.sync = func(from, to uint64) error { return unix.Msync(e.mem[from:to], unix.MS_SYNC) }
 	e.life, e.kill = context.WithCancel(context.Background())
 	ctx, e.cancel = context.WithCancel(context.Background())
@@ -121,8 +127,7 @@ func (d *Daemon) openExport(c config.Export, v *device, before *export) (*export
 		}
 		return nil, errors.Join(fmt.Errorf("export %s: %w", c.Name, err), e.free())
 	}
-	d.log.Info("export is open", "export", c.Name, "device", e.dev.name, "listen", c.Listen,
-		"memory", c.Memory, "serve", c.Serve)
+	e.log.Info("export is open", "device", e.dev.name, "listen", c.Listen, "memory", c.Memory, "serve", c.Serve)
 	return e, nil
 }
 
@@ -289,7 +294,7 @@ func (e *export) free() (err error) {
 	if e.file != nil {
 		err = errors.Join(err, e.file.Sync(), e.file.Close())
 	}
-	e.mr, e.pd, e.region, e.tree, e.mem, e.file = nil, nil, nil, nil, nil, nil
+	e.mr, e.pd, e.content = nil, nil, content{}
 	return err
 }
 
@@ -321,13 +326,10 @@ func (e *export) state() control.ExportState {
 		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen, Serve: e.cfg.Serve,
 		Memory: e.cfg.Memory, Path: e.cfg.Path,
 		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns),
-		Rejected: n.rejected, Flushes: n.flushes, Transfers: n.transfers,
+		Rejected: n.rejected, Flushes: n.flushes, Transfers: n.transfers, Error: text(e.failed),
 	}
 	if e.srv != nil {
 		s.Size, s.Connections = e.held(), len(e.srv.QPs())
-	}
-	if e.failed != nil {
-		s.Error = e.failed.Error()
 	}
 	return s
 }

@@ -37,8 +37,7 @@ func (e *export) serve(r *verbs.ConnRequest) {
 	c, why := e.take(r)
 	if c == nil {
 		e.rejected.Add(1)
-		e.d.log.Info("export: peer rejected", "export", e.cfg.Name, "remote", r.Remote, "because",
-			why)
+		e.log.Info("export: peer rejected", "remote", r.Remote, "because", why)
 		r.Reject([]byte(why))
 		return
 	}
@@ -49,7 +48,7 @@ func (e *export) serve(r *verbs.ConnRequest) {
 	err := r.Accept(e.life, c.qp, at.Append(nil))
 	close(c.accepted)
 	if err != nil {
-		e.d.log.Info("export: peer lost", "export", e.cfg.Name, "remote", r.Remote, "error", err)
+		e.log.Info("export: peer lost", "remote", r.Remote, "error", err)
 		return
 	}
 	c.run()
@@ -66,8 +65,8 @@ func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
 	c := &exportConn{e: e, buf: make([]byte, exportDepth*flushRequestLen),
 		accepted: make(chan struct{})}
 	if err := c.open(); err != nil {
-		e.d.log.Warn("export: no resources for a peer", "export", e.cfg.Name, "remote", r.Remote,
-			"error", errors.Join(err, c.free()))
+		e.log.Warn("export: no resources for a peer", "remote", r.Remote, "error",
+			errors.Join(err, c.free()))
 		return nil, "no resources"
 	}
 	e.mu.Lock()
@@ -77,9 +76,7 @@ func (e *export) take(r *verbs.ConnRequest) (*exportConn, string) {
 	}
 	e.mu.Unlock()
 	if full {
-		if err := c.free(); err != nil {
-			e.d.log.Error("export: a connection's memory", "export", e.cfg.Name, "error", err)
-		}
+		c.release()
 		return nil, "too many connections"
 	}
 	return c, ""
@@ -134,7 +131,7 @@ func (c *exportConn) run() {
 		switch {
 		case v.Status != rdmap.Success:
 			if failed(v) {
-				logCompletion(c.e.d.log.With("device", c.e.dev.name, "export", c.e.cfg.Name), v)
+				logCompletion(c.e.log.With("device", c.e.dev.name), v)
 			}
 			<-c.qp.Down()
 			return
@@ -158,7 +155,7 @@ func (c *exportConn) request(m []byte) bool {
 	case errors.Is(err, errRange):
 		reply[1] = 1
 	case err != nil:
-		c.e.d.log.Warn("flush", "export", c.e.cfg.Name, "error", err)
+		c.e.log.Warn("flush", "error", err)
 		reply[1] = 2
 	}
 	binary.BigEndian.PutUint64(reply[8:], n)
@@ -175,8 +172,12 @@ func (c *exportConn) close() {
 	c.e.mu.Lock()
 	delete(c.e.conns, c.qp)
 	c.e.mu.Unlock()
+	c.release()
+}
+
+func (c *exportConn) release() {
 	if err := c.free(); err != nil {
-		c.e.d.log.Error("export: a connection's memory", "export", c.e.cfg.Name, "error", err)
+		c.e.log.Error("export: a connection's memory", "error", err)
 	}
 }
 

@@ -19,8 +19,8 @@ func (e *export) guard(ctx context.Context, failed <-chan struct{}, why func() e
 
 // lose makes the export fail because its memory is lost.
 func (e *export) lose(why error) {
-	e.d.log.Error("export failed; its connections end, and new ones are rejected", "export",
-		e.cfg.Name, "path", e.cfg.Path, "error", why,
+	e.log.Error("export failed; its connections end, and new ones are rejected", "path",
+		e.cfg.Path, "error", why,
 		"next", "see the error; when its cause is gone: systemctl reload xwarpd")
 	e.end(why, false)
 }
@@ -55,11 +55,11 @@ func (e *export) healthy() bool {
 // inherit takes over the memory of another export, which is stopped.
 func (e *export) inherit(from *export) {
 	from.mu.Lock()
-	mem, file, region, tree := from.mem, from.file, from.region, from.tree
-	from.mem, from.file, from.region, from.tree = nil, nil, nil, nil
+	had := from.content
+	from.content = content{}
 	from.mu.Unlock()
 	e.mu.Lock()
-	e.mem, e.file, e.region, e.tree = mem, file, region, tree
+	e.content = had
 	e.mu.Unlock()
 }
 

@@ -24,24 +24,24 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 	}
 	e.done.Go(func() {
 		if err := e.srv.Serve(ctx); err != nil {
-			e.d.log.Error("export ended", "export", e.cfg.Name, "error", err)
+			e.log.Error("export ended", "error", err)
 		}
 	})
 	return nil
 }
 
 func (e *export) openContent() (err error) {
-	log, size := e.d.log.With("export", e.cfg.Name), int64(e.cfg.Size)
+	size := int64(e.cfg.Size)
 	switch {
 	case e.region != nil || e.tree != nil: // the export before had it
 		return nil
 	case e.cfg.Serve == config.ServeDirectory:
 		e.tree, err = transfer.OpenTree(transfer.TreeConfig{
-			Path: e.cfg.Path, ReadOnly: e.cfg.Access == config.AccessRead, Size: size, Log: log,
+			Path: e.cfg.Path, ReadOnly: e.cfg.Access == config.AccessRead, Size: size, Log: e.log,
 		})
 	case e.cfg.Memory == config.MemoryFile:
 		e.region, err = transfer.OpenRegion(transfer.FileConfig{
-			Path: e.cfg.Path, Size: size, InPlace: e.cfg.InPlace, Log: log,
+			Path: e.cfg.Path, Size: size, InPlace: e.cfg.InPlace, Log: e.log,
 		})
 	default:
 		e.region, err = transfer.NewRegion(size)
@@ -62,7 +62,7 @@ func (e *export) held() int64 {
 }
 
 func (e *export) transferred(v transfer.Event) {
-	log := e.d.log.With("export", e.cfg.Name)
+	log := e.log
 	if v.File != "" {
 		log = log.With("file", v.File)
 	}

@@ -10,9 +10,7 @@ import (
 func fillQPs(v []control.QPState, q []verbs.QP) {
 	for i, info := range engine.Infos(q) {
 		v := &v[i]
-		if err := q[i].Err(); err != nil {
-			v.Error = err.Error()
-		}
+		v.Error = text(q[i].Err())
 		if info == nil { // not connected yet, or the device is closed
 			continue
 		}

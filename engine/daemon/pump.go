@@ -107,7 +107,7 @@ func (s *session) rest() {
 	}
 	s.pumping.Unlock()
 	if debt >= mostDebt {
-		s.d.ended.rests.Add(1)
+		s.d.count.DoorbellRests.Add(1)
 		time.Sleep(min(time.Duration(debt)*debtPause, longestRest))
 	}
 }

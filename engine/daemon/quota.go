@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/user"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,15 +19,14 @@ import (
 	"xwarp/engine/ranges"
 )
 
+// limitOf returns the key in [limits] that has the name of a kind.
 func limitOf(l *config.Limits, k budget.Kind) int64 {
-	return [budget.Kinds]int64{
-		budget.Sessions: int64(l.Sessions), budget.PDs: int64(l.PDs), budget.MRs: int64(l.MRs),
-		budget.Memory: int64(l.Memory),
-		budget.CQs:    int64(l.CQs), budget.Completions: int64(l.Completions),
-		budget.SRQs: int64(l.SRQs), budget.QPs: int64(l.QPs),
-		budget.WorkRequests: int64(l.WorkRequests), budget.Listeners: int64(l.Listeners),
-		budget.DaemonMemory: int64(l.DaemonMemory), budget.Connects: int64(l.Connects),
-	}[k]
+	for f, v := range reflect.ValueOf(l).Elem().Fields() {
+		if f.Tag.Get("toml") == k.String() {
+			return v.Int()
+		}
+	}
+	return 0
 }
 
 // holder is for whom limits are: a user of this host, or a tenant, whose programs count together.
@@ -86,11 +86,11 @@ func (u *account) take(l *config.Limits, want budget.Amounts) error {
 	u.all.mu.Lock()
 	defer u.all.mu.Unlock()
 	for k, n := range want {
-		k := budget.Kind(k)
-		if l == nil {
-			break
+		if l == nil || n == 0 {
+			continue
 		}
-		if limit := limitOf(l, k); n < 0 || n > 0 && n > limit-u.used[k] {
+		k := budget.Kind(k)
+		if limit := limitOf(l, k); n < 0 || n > limit-u.used[k] {
 			u.refused[k]++
 			return control.Errorf(control.CodeQuota,
 				"%v has %d of at most %d %s and wants %d more (raise limits.%s, or give %s)",

@@ -30,8 +30,8 @@ func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
 		case <-v.dev.Failed():
 		}
 		err := fmt.Errorf("device %s: %w", v.name, v.dev.Err())
-		d.log.Error("device is lost: its programs and exports end, other devices go on", "device",
-			v.name, "error", err, "next", remedies[v.cfg.Restart])
+		v.log.Error("device is lost: its programs and exports end, other devices go on", "error",
+			err, "next", remedies[v.cfg.Restart])
 		whole := d.drop(v, err)
 		notify("STATUS=" + d.status())
 		v = d.bringBack(ctx, v, err, whole, lost)
@@ -48,16 +48,16 @@ var remedies = map[string]string{
 // drop ends what uses a device that failed, and reports whether nothing of it is left.
 func (d *Daemon) drop(v *device, err error) (whole bool) {
 	if err := v.dev.Detach(); err != nil {
-		d.log.Warn("the interface keeps its program", "device", v.name, "error", err)
+		v.log.Warn("the interface keeps its program", "error", err)
 	}
 	whole = d.inTime(stopWait, "device "+v.name, func() { // before the memory of programs goes
 		if err := v.dev.Close(); err != nil {
-			d.log.Warn("closing a device that failed", "device", v.name, "error", err)
+			v.log.Warn("closing a device that failed", "error", err)
 		}
 	})
 	for _, s := range d.all() {
 		if s.uses(v) {
-			s.fail(&control.Error{Code: control.CodeClosed, Text: err.Error()})
+			s.fail(control.Errorf(control.CodeClosed, "%v", err))
 		}
 	}
 	for _, e := range d.exportsOf(v) {
@@ -101,8 +101,7 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 			return nil
 		case err.Error() != said:
 			said = err.Error()
-			d.log.Warn("device cannot be opened again yet: trying on", "device", v.name,
-				"error", err)
+			v.log.Warn("device cannot be opened again yet: trying on", "error", err)
 		}
 		sleep(ctx, pause)
 	}
@@ -114,18 +113,14 @@ func (d *Daemon) replace(ctx context.Context, old, v *device) {
 	d.mu.Lock()
 	stopping := d.stopping
 	if !stopping {
-		for i := range d.devices {
-			if d.devices[i] == old {
-				d.devices[i] = v
-			}
-		}
+		d.devices[slices.Index(d.devices, old)] = v
 	}
 	d.mu.Unlock()
 	if stopping {
 		v.dev.Close()
 		return
 	}
-	d.log.Info("device is back", "device", v.name, "opened_again", v.past.opened)
+	v.log.Info("device is back", "opened_again", v.past.opened)
 	notify("STATUS=" + d.status())
 	go d.reviveExports(ctx, old, v)
 }
@@ -142,8 +137,7 @@ func (d *Daemon) reviveExports(ctx context.Context, old, v *device) {
 		for _, e := range list {
 			if err := d.reviveExport(e, v); err != nil && said[e.cfg.Name] != err.Error() {
 				said[e.cfg.Name] = err.Error()
-				d.log.Warn("export cannot be opened again yet: trying on", "export", e.cfg.Name,
-					"error", err)
+				e.log.Warn("export cannot be opened again yet: trying on", "error", err)
 			}
 		}
 		sleep(ctx, reopenPause)
@@ -161,7 +155,7 @@ func sleep(ctx context.Context, t time.Duration) {
 func (d *Daemon) list() []*device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]*device(nil), d.devices...)
+	return slices.Clone(d.devices)
 }
 
 // exportsOf returns the exports of a device.

@@ -73,7 +73,7 @@ func (s *session) drop(n *cqRing) {
 func (s *session) useNext(c *cq) error {
 	n := s.swapNext(c, nil)
 	if n == nil {
-		return &control.Error{Code: control.CodeInvalid, Text: "no ring was asked for before"}
+		return control.Errorf(control.CodeInvalid, "no ring was asked for before")
 	}
 	before, err := c.replace(n)
 	if err != nil {

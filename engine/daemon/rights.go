@@ -51,7 +51,6 @@ func DropRights(c *config.Config) error {
 		return e
 	}
 	data = [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
-	header = unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	_, _, e := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)),
 		uintptr(unsafe.Pointer(&data[0])), 0)
 	if e != 0 {

@@ -117,7 +117,7 @@ func (d *Daemon) acceptPrograms(ln *net.UnixListener, through door) {
 			continue
 		}
 		if err := d.admit(c, through); err != nil {
-			d.ended.refused.Add(1)
+			d.count.SessionsRefused.Add(1)
 			d.log.Warn("program refused", "error", err)
 			d.refused.end(c, control.AsError(err))
 		}
@@ -147,7 +147,7 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping {
-		return &control.Error{Code: control.CodeClosed, Text: errShutdown.Error()}
+		return control.Errorf(control.CodeClosed, "%v", errShutdown)
 	}
 	// A tenant has its places by the limit of sessions, which is held against the number of tenants.
 	if n, most := d.places(cred.Uid, through.operator); n >= most && through.tenant == "" {

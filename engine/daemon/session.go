@@ -141,7 +141,7 @@ func (s *session) discard(files []int) {
 		return
 	}
 	late := time.AfterFunc(leaveWait, func() {
-		s.d.ended.heldUp.Add(1)
+		s.d.count.SessionsHeldUp.Add(1)
 		s.fail(errHeldUp)
 	})
 	control.CloseAll(files)

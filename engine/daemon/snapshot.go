@@ -20,14 +20,7 @@ func (d *Daemon) view(only *holder) control.Snapshot {
 	see := func(h holder) bool { return only == nil || *only == h }
 	v := control.Snapshot{
 		Schema: control.SnapshotSchema, Time: time.Now(), Pid: d.pid, Version: d.version,
-		Uptime: time.Since(d.since).Seconds(),
-		Counters: counters.Values{
-			counters.SessionsEnded.Key:   d.ended.sessions.Load(),
-			counters.SessionsRefused.Key: d.ended.refused.Load(),
-			counters.Defects.Key:         d.ended.defects.Load(),
-			counters.SessionsHeldUp.Key:  d.ended.heldUp.Load(),
-			counters.DoorbellRests.Key:   d.ended.rests.Load(),
-		},
+		Uptime: time.Since(d.since).Seconds(), Counters: control.Counters(&d.count),
 	}
 	peers, refused := d.peerStates()
 	v.Counters[counters.PeersRefused.Key] = refused

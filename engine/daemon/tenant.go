@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -46,24 +47,21 @@ func ownDirectory(path string, mode fs.FileMode) error {
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
 	}
-	fd, err := unix.Open(path, unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return fmt.Errorf("%s is no directory", path)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
 	}
-	if st.Uid != uint32(os.Geteuid()) {
+	if uid := st.Sys().(*syscall.Stat_t).Uid; uid != uint32(os.Geteuid()) {
 		return fmt.Errorf("%s belongs to user %d, who could put sockets there: remove it, or name "+
-			"another", path, st.Uid)
+			"another", path, uid)
 	}
-	if err := unix.Fchmod(fd, uint32(mode)); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return f.Chmod(mode)
 }

@@ -23,11 +23,11 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 		for _, v := range d.list() {
 			s, err := v.dev.Stats()
 			if !told[v.name] {
-				told[v.name] = d.warnPartialSums(v, &s)
+				told[v.name] = v.warnPartialSums(&s)
 			}
 			if now := s.Steering[bpf.DropNoSocket]; err == nil && now > total[v.name] {
 				total[v.name] = now
-				seen[v.name] = d.warnUnowned(v, seen[v.name])
+				seen[v.name] = v.warnUnowned(seen[v.name])
 			}
 		}
 		select {
@@ -39,39 +39,38 @@ func (d *Daemon) watchQueues(ctx context.Context) {
 }
 
 // warnPartialSums says what to do when segments of a veth peer's kernel are dropped, and reports whether there are any.
-func (d *Daemon) warnPartialSums(v *device, s *engine.Stats) bool {
+func (v *device) warnPartialSums(s *engine.Stats) bool {
 	n := uint64(0)
 	for i := range s.Queues {
 		n += s.Queues[i].Stack.DropPartialSum
 	}
 	if n > 0 {
-		d.log.Warn("segments came without a TCP checksum, and are dropped", "device", v.name,
-			"frames", n, "next", "on the other end of the veth pair, whose kernel leaves the "+
-				"checksum to a network card: ethtool -K <dev> tx off")
+		v.log.Warn("segments came without a TCP checksum, and are dropped", "frames", n, "next", "on the other end of the veth pair, whose kernel leaves the "+
+			"checksum to a network card: ethtool -K <dev> tx off")
 	}
 	return n > 0
 }
 
 // warnUnowned logs which queues have more such frames than before, and returns what they have now.
-func (d *Daemon) warnUnowned(v *device, before map[int]uint64) map[int]uint64 {
+func (v *device) warnUnowned(before map[int]uint64) map[int]uint64 {
 	now, err := v.dev.Unowned()
 	if err != nil {
 		return before
 	}
 	for _, q := range slices.Sorted(maps.Keys(now)) {
 		if n := now[q] - before[q]; n > 0 {
-			d.log.Warn("frames for our ports arrive on a queue that nobody serves, and are dropped",
-				"device", v.name, "queue", q, "frames", n,
+			v.log.Warn("frames for our ports arrive on a queue that nobody serves, and are dropped",
+				"queue", q, "frames", n,
 				"next", "serve it (queues in the [[interface]] table, or none there: all are; "+
 					"then systemctl restart xwarpd), or take it from the device: "+
-					fewer(v))
+					v.fewer())
 		}
 	}
 	return now
 }
 
 // fewer is the command that leaves a device only the queues that are served.
-func fewer(v *device) string {
+func (v *device) fewer() string {
 	n := v.dev.Transport().Queues
 	if len(v.cfg.Queues) > 0 {
 		n = slices.Max(v.cfg.Queues) + 1

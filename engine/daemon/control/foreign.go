@@ -31,7 +31,6 @@ const (
 	uffdMissingShmem = 1 << 5
 	uffdSigbus       = 1 << 7
 	uffdModeMissing  = 1
-	tmpfsMagic       = 0x01021994
 	frozen           = unix.F_SEAL_WRITE | unix.F_SEAL_FUTURE_WRITE // either keeps everybody from punching holes
 	// the kernel holds a lock for so long that this process' heap needs too
 	populateStep = 4 << 20
@@ -166,7 +165,7 @@ func checkForeign(fd int, offset, length uint64) (seals int, err error) {
 		return 0, fmt.Errorf("descriptor of the memory: %w", err)
 	}
 	switch {
-	case fs.Type != tmpfsMagic:
+	case fs.Type != unix.TMPFS_MAGIC:
 		return 0, errKind
 	case seals&unix.F_SEAL_SHRINK == 0:
 		return 0, errors.New("the memfd must have F_SEAL_SHRINK, so that it cannot be cut off " +

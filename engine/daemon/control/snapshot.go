@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 )
@@ -220,7 +221,8 @@ type PeerState struct {
 	Refused     uint64 `json:"refused"`     // since it was first seen lately
 }
 
-// Counters makes a map of the integer fields of a struct, nested ones included, with their names in snake case.
+// Counters makes a map of the integer fields of a struct, atomic ones and nested ones included, with their names in
+// snake case.
 func Counters(v any) map[string]uint64 {
 	m := map[string]uint64{}
 	addCounters(m, reflect.Indirect(reflect.ValueOf(v)))
@@ -231,10 +233,15 @@ func addCounters(m map[string]uint64, v reflect.Value) {
 	if v.Kind() != reflect.Struct {
 		return
 	}
-	for i := range v.NumField() {
-		f, t := v.Field(i), v.Type().Field(i)
+	for t, f := range v.Fields() {
 		if !t.IsExported() {
 			continue
+		}
+		if f.CanAddr() {
+			if n, ok := f.Addr().Interface().(*atomic.Uint64); ok {
+				m[snake(t.Name)] = n.Load()
+				continue
+			}
 		}
 		switch {
 		case f.Kind() == reflect.Struct:

@@ -101,12 +101,7 @@ var (
 	OutByChain    = MPA.named("out_by_chain")
 	RetransOctets = TCP.named("retrans_octets")
 
-	SessionsEnded   = Daemon.named("sessions_ended")
-	SessionsRefused = Daemon.named("sessions_refused")
-	Defects         = Daemon.named("defects")
-	SessionsHeldUp  = Daemon.named("sessions_held_up")
-	DoorbellRests   = Daemon.named("doorbell_rests")
-	PeersRefused    = Daemon.named("peers_refused")
+	PeersRefused = Daemon.named("peers_refused")
 
 	Puts      = Transfer.named("puts")
 	PutOctets = Transfer.named("put_octets")
