@@ -35,8 +35,8 @@ func TestMappingsOfAll(t *testing.T) {
 	}
 }
 
-// TestDaemonTables has every counter of the daemon in its table and in snapshots, and a key in [limits] for each kind of
-// what programs can have too much of.
+// TestDaemonTables has every counter of the daemon in its table and in snapshots, and a key in [limits] for each kind
+// of what programs can have too much of.
 func TestDaemonTables(t *testing.T) {
 	d, _ := daemonOn(t)
 	s := d.Snapshot()

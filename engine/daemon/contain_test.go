@@ -165,13 +165,14 @@ func TestDeviceFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			d, socket := daemonOn(t)
+			v.log = d.log
 			if d.devices = append(d.devices, v); only {
 				if err := d.devices[0].dev.Close(); err != nil {
 					t.Fatal(err)
 				}
 				d.devices = d.devices[1:]
 			}
-			e := &export{d: d, cfg: config.Export{Name: "x"}, dev: v}
+			e := &export{d: d, cfg: config.Export{Name: "x"}, log: d.log, dev: v}
 			d.exports = append(d.exports, e)
 			e.life, e.kill = context.WithCancel(t.Context())
 			e.cancel = e.kill

@@ -73,7 +73,8 @@ func (d *Daemon) startExport(c config.Export) error {
 				return err
 			}
 			e, _ = d.newExport(c, v)
-			e.log.Warn("export waits for its device", "device", v.name, "error", lost, "next", remedies[v.cfg.Restart])
+			e.log.Warn("export waits for its device", "device", v.name, "error", lost,
+				"next", remedies[v.cfg.Restart])
 		}
 		d.mu.Lock()
 		current := slices.Contains(d.devices, v)
@@ -127,7 +128,8 @@ func (d *Daemon) openExport(c config.Export, v *device, before *export) (*export
 		}
 		return nil, errors.Join(fmt.Errorf("export %s: %w", c.Name, err), e.free())
 	}
-	e.log.Info("export is open", "device", e.dev.name, "listen", c.Listen, "memory", c.Memory, "serve", c.Serve)
+	e.log.Info("export is open", "device", e.dev.name, "listen", c.Listen, "memory", c.Memory,
+		"serve", c.Serve)
 	return e, nil
 }
 

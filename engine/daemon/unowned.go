@@ -45,8 +45,9 @@ func (v *device) warnPartialSums(s *engine.Stats) bool {
 		n += s.Queues[i].Stack.DropPartialSum
 	}
 	if n > 0 {
-		v.log.Warn("segments came without a TCP checksum, and are dropped", "frames", n, "next", "on the other end of the veth pair, whose kernel leaves the "+
-			"checksum to a network card: ethtool -K <dev> tx off")
+		v.log.Warn("segments came without a TCP checksum, and are dropped", "frames", n,
+			"next", "on the other end of the veth pair, whose kernel leaves the "+
+				"checksum to a network card: ethtool -K <dev> tx off")
 	}
 	return n > 0
 }
