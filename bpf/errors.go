@@ -55,9 +55,6 @@ const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or
 
 // hint is an error with the next step for whoever reads it.
 func hint(err error, next string) error {
-	if next == "" {
-		return err
-	}
 	return fmt.Errorf("%w: %s", err, next)
 }
 

@@ -19,13 +19,9 @@ func kernelRelease() string {
 // cpuModel returns what /proc/cpuinfo calls the processor, empty where it does not say.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")
-	for line := range strings.Lines(string(b)) {
-		if name, value, ok := strings.Cut(line, ":"); ok &&
-			strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
+	_, rest, _ := strings.Cut(string(b), "model name")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimLeft(line, "\t :")
 }
 
 // processorTime returns the seconds that this process has had of processors.

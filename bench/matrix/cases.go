@@ -6,7 +6,6 @@ import (
 	"xwarp/bench/endpoint"
 	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
-	"xwarp/bench/topo"
 	"xwarp/tcp/tick"
 )
 
@@ -194,15 +193,12 @@ const steadyName = "steady"
 // overPath returns Writes by us and by the kernel over a path. Both sides sleep when idle: the relay needs a
 // processor.
 func overPath(size int, change option) []Variant {
-	list := []Variant{
-		variant(ours, writes(endpoint.XDP, size), sleeping, change),
-		variant(ourBare, writes(endpoint.XDP, size), sleeping, change, noMarkers),
-		variant(kernelSum, writes(endpoint.TCP, size), sleeping, change),
+	xdp := writes(endpoint.XDP, size)
+	return []Variant{
+		variant(ours, xdp, sleeping, change).on(sameSums),
+		variant(ourBare, xdp, sleeping, change, noMarkers).on(sameSums),
+		variant(kernelSum, writes(endpoint.TCP, size), sleeping, change).on(sameSums),
 	}
-	for i := range list {
-		list[i].Offloads = topo.NoOffloads
-	}
-	return list
 }
 
 // pathCase is bulk data over a bad path of 1 ms round trip.

@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -40,12 +41,9 @@ func (res *Results) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	e := &res.Env
 	fmt.Fprintf(&b, "# Measured ratios\n\n")
-	command := res.Command
-	if command == "" {
-		command = "make bench"
-	}
 	fmt.Fprintf(&b, "Made by `%s`. %s, kernel %s, %s, %s, %d processors; hosts are network "+
-		"namespaces joined by veth.\n", command, res.Date, e.Kernel, e.Go, e.CPU, e.CPUs)
+		"namespaces joined by veth.\n", cmp.Or(res.Command, "make bench"), res.Date, e.Kernel,
+		e.Go, e.CPU, e.CPUs)
 	fmt.Fprintf(&b, "Median (smallest – largest) of at least %d interleaved rounds; ratios are "+
 		"taken within a round. The third column of figures divides the best round of the one by "+
 		"the best of the\nother, since neighbours of a virtual machine only take away. %.0f s in "+

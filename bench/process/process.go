@@ -26,8 +26,6 @@ import (
 
 // Runner starts ends.
 type Runner struct {
-	// Command is the program and the arguments that make it call Main. Empty: this executable with Argument.
-	Command []string
 	// CPUs are the processors of host A (the client) and of host B.
 	CPUs [2]int
 	// Env is what both ends say about themselves.
@@ -128,20 +126,11 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 		j.Profile = r.Profile + role + ".pprof"
 	}
 	in, err := json.Marshal(&j)
-	if err != nil {
-		e.err = err
+	self, noSelf := os.Executable()
+	if e.err = errors.Join(err, noSelf); e.err != nil {
 		return e
 	}
-	command := r.Command
-	if len(command) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			e.err = err
-			return e
-		}
-		command = []string{self, Argument}
-	}
-	e.cmd = exec.CommandContext(ctx, command[0], command[1:]...)
+	e.cmd = exec.CommandContext(ctx, self, Argument)
 	e.cmd.Stdin = bytes.NewReader(in)
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.errOut
 	e.cmd.ExtraFiles = []*os.File{control}

@@ -36,7 +36,7 @@ func NewNamespace() (*Namespace, error) {
 		n.nl, err = netlink.NewHandleAt(n.ns)
 	}
 	if err == nil {
-		err = n.upLoopback()
+		err = n.nl.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo"}})
 	}
 	if err != nil {
 		n.Close()
@@ -46,14 +46,6 @@ func NewNamespace() (*Namespace, error) {
 		return nil, fmt.Errorf("topo: making a network namespace: %w", err)
 	}
 	return n, nil
-}
-
-func (n *Namespace) upLoopback() error {
-	lo, err := n.nl.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	return n.nl.LinkSetUp(lo)
 }
 
 // Fd returns the namespace's file descriptor, valid until the topology is closed.
