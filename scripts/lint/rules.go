@@ -14,10 +14,9 @@ const module = "xwarp"
 type layer struct {
 	name   string
 	ours   []string // of this module
-	others []string // of other modules; "any" for all that go.mod has
+	others []string // of other modules
 	never  []string // of other modules, against others
-	banned []string // of the standard library
-	values bool     // no goroutine, channel or select: protocols are values, not processes
+	values bool     // no goroutine, channel or select, and nothing of ioFree: protocols are values, not processes
 	tests  bool     // a test kit: only tests, and itself, import it
 }
 
@@ -26,6 +25,9 @@ type layer struct {
 var ioFree = []string{"net/...", "os/...", "time/...", "sync/...", "syscall/...", "runtime/...",
 	"context/...", "log/...", "io/fs",
 	"crypto/rand", "plugin"}
+
+// anyModule is whatever go.mod has.
+var anyModule = []string{"..."}
 
 // drivers is what may touch the kernel.
 var drivers = []string{"golang.org/x/sys/...", "github.com/asavie/xdp/...",
@@ -36,10 +38,9 @@ const gopacket = "github.com/google/gopacket/..."
 
 // layers go from the wire upwards. engine/README says what each is for.
 var layers = []layer{
-	{name: "tcp", banned: ioFree, values: true},
-	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/octets"}, banned: ioFree,
-		values: true},
-	{name: "ddp", ours: []string{"xwarp/mpa/ulpdu"}, banned: ioFree, values: true},
+	{name: "tcp", values: true},
+	{name: "mpa", ours: []string{"xwarp/tcp/seq", "xwarp/tcp/octets"}, values: true},
+	{name: "ddp", ours: []string{"xwarp/mpa/ulpdu"}, values: true},
 	{name: "bpf", others: drivers},
 	{name: "ring", others: drivers},
 	{name: "ring/gso", ours: within("ring", "tcp/ip", "tcp/wire"), others: drivers},
@@ -48,7 +49,7 @@ var layers = []layer{
 	{name: "engine/verbs", ours: within("tcp", "mpa", "ddp")},
 	{name: "engine", ours: within("tcp", "mpa", "ddp", "bpf", "ring", "engine/budget",
 		"engine/bytestream", "engine/host",
-		"engine/iwarp", "engine/stack", "engine/tally", "engine/verbs"), others: []string{"any"},
+		"engine/iwarp", "engine/stack", "engine/tally", "engine/verbs"), others: anyModule,
 		never: neverOnDataPath},
 	{name: "engine/budget", ours: within("tcp")},
 	{name: "engine/stack", ours: within("tcp", "ring", "engine/budget", "engine/tally")},
@@ -56,28 +57,28 @@ var layers = []layer{
 	{name: "engine/iwarp", ours: within("tcp", "mpa", "ddp", "engine/stack", "engine/verbs")},
 	{name: "engine/bytestream", ours: within("tcp", "engine/stack")},
 	{name: "engine/host", ours: within("ring"), others: drivers},
-	{name: "engine/plain", others: []string{"any"}},
+	{name: "engine/plain", others: anyModule},
 	{name: "engine/ranges"},
 	{name: "engine/version"},
 	{name: "engine/transfer", ours: within("tcp", "ddp", "engine/host", "engine/plain",
-		"engine/verbs"), others: []string{"any"}},
+		"engine/verbs"), others: anyModule},
 	{name: "engine/daemon", ours: append(within("bpf", "ring", "ddp", "mpa", "tcp", "engine/budget",
 		"engine/host", "engine/plain",
 		"engine/iwarp", "engine/ranges", "engine/transfer", "engine/verbs", "engine/version",
 		"engine/daemon/client", "engine/daemon/control"), "xwarp/engine"),
-		others: []string{"any"}, never: neverOnDataPath},
+		others: anyModule, never: neverOnDataPath},
 	{name: "engine/daemon/control", ours: within("ddp", "mpa", "engine/verbs"),
 		others: []string{"golang.org/x/sys/..."}},
 	{name: "engine/daemon/client", ours: within("ddp", "mpa", "engine/verbs",
 		"engine/daemon/control"), others: []string{"golang.org/x/sys/..."}},
 	{name: "engine/testkit", ours: within("tcp", "mpa", "ddp", "ring", "engine"),
-		others: []string{"any"}, tests: true},
+		others: anyModule, tests: true},
 
 	{name: "bench", ours: within("engine", "tcp", "mpa", "ddp", "bpf", "ring"),
-		others: []string{"any"}},
+		others: anyModule},
 	{name: "cmd", ours: within("bench", "engine", "tcp", "mpa", "ddp", "bpf", "ring"),
-		others: []string{"any"}},
-	{name: "scripts", ours: within("bench/topo", "bench/relay"), others: []string{"any"}},
+		others: anyModule},
+	{name: "scripts", ours: within("bench/topo", "bench/relay"), others: anyModule},
 }
 
 // neverOnDataPath cannot carry a data path: ring's documentation says why.
@@ -117,15 +118,12 @@ type pkg struct {
 // findLayer returns the innermost layer of a package of ours.
 func findLayer(path string) (found layer, ok bool) {
 	for _, r := range layers {
-		if len(r.name) > len(found.name) && r.owns(path) {
+		if len(r.name) > len(found.name) && matches(path, within(r.name)) {
 			found, ok = r, true
 		}
 	}
 	return found, ok
 }
-
-// owns reports whether the package of that path lies in r's directory or below it.
-func (r layer) owns(path string) bool { return matches(path, within(r.name)) }
 
 // checkImports returns what is wrong with the imports of p.
 func checkImports(p pkg) (faults []string) {
@@ -158,17 +156,16 @@ func (r layer) allows(path string) bool {
 		to, _ := findLayer(path)
 		return to.name == r.name || matches(path, r.ours)
 	case strings.Contains(first, "."):
-		return !matches(path, r.never) && (slices.Contains(r.others, "any") ||
-			matches(path, r.others))
+		return !matches(path, r.never) && matches(path, r.others)
 	default:
-		return !matches(path, r.banned)
+		return !r.values || !matches(path, ioFree)
 	}
 }
 
-// matches reports whether path is one of patterns or lies in one that ends in /... .
+// matches reports whether path is one of patterns or lies in one that ends in /... ; all lie in "...".
 func matches(path string, patterns []string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		tree, whole := strings.CutSuffix(p, "/...")
-		return path == tree || whole && strings.HasPrefix(path, tree+"/")
+		return p == "..." || path == tree || whole && strings.HasPrefix(path, tree+"/")
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -107,7 +108,9 @@ func (s *source) declare(pkg string, f *ast.File) {
 		case *ast.FuncDecl:
 			name := d.Name.Name
 			if d.Recv != nil {
-				name = receiver(d.Recv.List[0].Type) + "." + name
+				of := strings.TrimPrefix(types.ExprString(d.Recv.List[0].Type), "*")
+				of, _, _ = strings.Cut(of, "[")
+				name = of + "." + name
 			}
 			s.names[pkg+"."+name] = true
 		case *ast.GenDecl:
@@ -123,16 +126,4 @@ func (s *source) declare(pkg string, f *ast.File) {
 			}
 		}
 	}
-}
-
-func receiver(t ast.Expr) string {
-	switch t := t.(type) {
-	case *ast.StarExpr:
-		return receiver(t.X)
-	case *ast.IndexExpr:
-		return receiver(t.X)
-	case *ast.Ident:
-		return t.Name
-	}
-	return "?"
 }

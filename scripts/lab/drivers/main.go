@@ -157,7 +157,7 @@ func bootRig(ctx context.Context, k kind, o *options, log io.Writer) (r *rig, er
 		if r, err = newRig(ctx, k, o.share, log); err == nil {
 			fmt.Printf("%s: up after %.0f s\n", k.name, time.Since(begin).Seconds())
 			r.soak = o.soak
-			return r, r.makePayload(o.size)
+			return r, r.do(fmt.Sprintf("head -c %dM /dev/urandom > %s", o.size, payload))
 		}
 		fmt.Fprintf(log, "%v\n", err)
 		if ctx.Err() != nil {

@@ -14,17 +14,14 @@ import (
 // errNotOffered is wrapped by what a driver does not have and does not claim to have.
 var errNotOffered = errors.New("not offered")
 
-// listening is the first line of xwarp serve --json.
-type listening struct {
-	XDPMode string `json:"xdp_mode"`
-	Copy    string `json:"copy"`
-}
-
 // server is an xwarp serve on host B.
 type server struct {
 	r   *rig
 	p   *vm.Process
-	how listening
+	how struct { // of the first line of xwarp serve --json
+		XDPMode string `json:"xdp_mode"`
+		Copy    string
+	}
 }
 
 // serve starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
@@ -94,11 +91,6 @@ func (m moved) rate() float64 { return float64(m.Octets) / (1 << 20) / m.Seconds
 
 // payload is the file that transfers move.
 const payload = "/tmp/payload"
-
-// makePayload writes a file of so many MiB.
-func (r *rig) makePayload(size int) error {
-	return r.do(fmt.Sprintf("head -c %dM /dev/urandom > %s", size, payload))
-}
 
 func (r *rig) put(mode string) (moved, error) {
 	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+addrB+r.device(mode)))

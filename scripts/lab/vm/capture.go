@@ -57,7 +57,7 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 		err := c.cmd.Wait()
 		if m := droppedLine.FindStringSubmatch(said.String()); err == nil &&
 			(m == nil || m[1] != "0") {
-			err = errDropped
+			err = errors.New("the capture lacks frames")
 		}
 		if err != nil {
 			err = fmt.Errorf("tcpdump -i %s: %w: %s", link, err, said.String())
@@ -75,10 +75,7 @@ func capture(ns *Netns, link, file, filter string) (*Capture, error) {
 	}
 }
 
-var (
-	droppedLine = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
-	errDropped  = errors.New("the capture lacks frames")
-)
+var droppedLine = regexp.MustCompile(`(\d+) packets? dropped by kernel`)
 
 // Stop ends the capture once the frames sent before the call are in the file.
 func (c *Capture) Stop() error {

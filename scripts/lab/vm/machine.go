@@ -127,8 +127,8 @@ func (v *VM) boot(ctx context.Context, o Options) (err error) {
 
 // plugIn gives the machine its place in the network.
 func (v *VM) plugIn() (nic NIC, err error) {
-	if v.Number, err = v.net.number(); err != nil {
-		return nic, err
+	if v.Number = int(v.net.vms.Add(1)) - 1; v.Number >= maxVMs {
+		return nic, fmt.Errorf("a lab network takes %d machines in its life, no more", maxVMs)
 	}
 	v.tapName = fmt.Sprintf("tap%d", v.Number)
 	v.Addr4 = netip.AddrFrom4([4]byte{10, 77, 0, byte(10 + v.Number)})

@@ -51,14 +51,15 @@ func (n *Netns) Run(timeout time.Duration, name string, arg ...string) (out stri
 		return "", -1, fmt.Errorf("%s: %w", name, err)
 	}
 	err = cmd.Wait()
+	out = b.String()
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return b.String(), -1, fmt.Errorf("%s did not end within %v", name, timeout)
+		return out, -1, fmt.Errorf("%s did not end within %v", name, timeout)
 	case errors.As(err, &exit):
-		return b.String(), exit.ExitCode(), nil
+		return out, exit.ExitCode(), nil
 	case err != nil:
-		return b.String(), -1, err
+		return out, -1, err
 	}
-	return b.String(), 0, nil
+	return out, 0, nil
 }

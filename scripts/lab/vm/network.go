@@ -159,15 +159,6 @@ func (n *Network) tap(name string) (files []*os.File, err error) {
 	return files, err
 }
 
-// number gives the next machine its number.
-func (n *Network) number() (int, error) {
-	number := int(n.vms.Add(1)) - 1
-	if number >= maxVMs {
-		return 0, fmt.Errorf("a lab network takes %d machines in its life, no more", maxVMs)
-	}
-	return number, nil
-}
-
 // Close removes the network. Close its machines first.
 func (n *Network) Close() error {
 	var errs []error

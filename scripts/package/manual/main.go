@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -68,7 +69,7 @@ func commands(help string) (list [][2]string) {
 
 // pages writes the page of a command and those of the commands below it.
 func pages(binary, dir string, path []string, what string) error {
-	help, err := exec.Command(binary, append(path[:len(path):len(path)], "--help")...).Output()
+	help, err := exec.Command(binary, append(slices.Clip(path), "--help")...).Output()
 	if err != nil {
 		return fmt.Errorf("help of %v: %w", path, err)
 	}
@@ -77,7 +78,7 @@ func pages(binary, dir string, path []string, what string) error {
 		return err
 	}
 	for _, c := range commands(string(help)) {
-		if err := pages(binary, dir, append(path[:len(path):len(path)], c[0]), c[1]); err != nil {
+		if err := pages(binary, dir, append(slices.Clip(path), c[0]), c[1]); err != nil {
 			return err
 		}
 	}
