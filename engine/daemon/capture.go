@@ -50,7 +50,7 @@ func (d *device) wrapPort(queue int, p ring.Port) (ring.Port, error) {
 // mayCapture says why a session may not see the frames of all users; nil when it may.
 func (s *session) mayCapture() error {
 	group := s.d.cfg.Load().Daemon.CaptureGroup
-	if group != "" && s.account.tenant == "" && member(s.uid, s.gid, group) {
+	if group != "" && s.account.tenant == "" && member(s.cred, group) {
 		return nil
 	}
 	return s.onlyOperator("capture, which shows the data of all users, and members of " +
@@ -58,15 +58,15 @@ func (s *session) mayCapture() error {
 }
 
 // member reports whether a user belongs to a group.
-func member(uid, gid uint32, group string) bool {
+func member(c *unix.Ucred, group string) bool {
 	id, err := config.GroupID(group)
 	if err != nil {
 		return false
 	}
-	if uint32(id) == gid {
+	if uint32(id) == c.Gid {
 		return true
 	}
-	u, err := user.LookupId(strconv.FormatUint(uint64(uid), 10))
+	u, err := user.LookupId(strconv.FormatUint(uint64(c.Uid), 10))
 	if err != nil {
 		return false
 	}

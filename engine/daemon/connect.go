@@ -148,15 +148,7 @@ func (s *session) listen(a *control.ListenArgs) (any, error) {
 	return control.ListenResult{Handle: h, Addr: l.Addr()}, nil
 }
 
-func (s *session) closeListener(a *control.Object) error {
-	l, err := remove[*listener](s, a.Handle)
-	if err != nil {
-		return err
-	}
-	return s.endListener(l)
-}
-
-func (s *session) endListener(l *listener) error {
+func (s *session) closeListener(l *listener) error {
 	err := l.l.Close()
 	s.account.give(l.cost)
 	return err

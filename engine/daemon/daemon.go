@@ -174,10 +174,7 @@ func (d *Daemon) status() string {
 			lost = append(lost, v.name)
 		}
 	}
-	d.mu.Lock()
-	exports := len(d.exports)
-	d.mu.Unlock()
-	text := fmt.Sprintf("%d devices, %d exports", len(list), exports)
+	text := fmt.Sprintf("%d devices, %d exports", len(list), len(d.exportList()))
 	if len(lost) > 0 {
 		text += fmt.Sprintf("; lost: %v", lost)
 	}

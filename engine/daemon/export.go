@@ -300,10 +300,15 @@ func (e *export) free() (err error) {
 	return err
 }
 
-func (d *Daemon) export(name string) *export {
+// exportList returns the exports.
+func (d *Daemon) exportList() []*export {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, e := range d.exports {
+	return slices.Clone(d.exports)
+}
+
+func (d *Daemon) export(name string) *export {
+	for _, e := range d.exportList() {
 		if e.cfg.Name == name {
 			return e
 		}

@@ -22,10 +22,6 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 		}
 		return !stays
 	})
-	have := map[string]bool{}
-	for _, e := range d.exports {
-		have[e.cfg.Name] = true
-	}
 	d.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), now.Daemon.Grace.D())
 	defer cancel()
@@ -36,7 +32,7 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 		errs = append(errs, e.free())
 	}
 	for _, c := range now.Export {
-		if !have[c.Name] {
+		if d.export(c.Name) == nil {
 			errs = append(errs, d.startExport(c))
 		}
 	}

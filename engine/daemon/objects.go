@@ -66,12 +66,8 @@ func (s *session) allocPD(*control.Request, []int) (any, error) {
 	return control.Object{Handle: s.add(&pd{pd: p})}, nil
 }
 
-func (s *session) freePD(a *control.Object) error {
-	p, err := remove[*pd](s, a.Handle)
-	if err != nil {
-		return err
-	}
-	err = p.pd.Close()
+func (s *session) closePD(p *pd) error {
+	err := p.pd.Close()
 	s.account.give(pdCost)
 	return err
 }
@@ -154,17 +150,10 @@ func (s *session) createCQ(a *control.CreateCQArgs) (any, error) {
 		[]int{c.mem.TakeFd(), peer}}, nil
 }
 
-func (s *session) destroyCQ(a *control.Object) error {
-	c, err := remove[*cq](s, a.Handle)
-	if err == nil {
-		s.closeCQ(c)
-	}
-	return err
-}
-
 // closeCQ gives back what c has; no queue pair uses it any more.
-func (s *session) closeCQ(c *cq) {
+func (s *session) closeCQ(c *cq) error {
 	c.close()
 	s.drop(s.swapNext(c, nil))
 	s.account.give(cqCost(c.geometry))
+	return nil
 }

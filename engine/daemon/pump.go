@@ -184,7 +184,7 @@ func (s *session) scan() (worked, stalled bool) {
 	})
 	n := 0
 	for _, p := range s.active {
-		w, st := s.post(p)
+		w, st := s.post(p, p.postAll)
 		worked, stalled = worked || w, stalled || st
 		if w {
 			s.debt = max(s.debt-workCredit, 0)
@@ -206,7 +206,7 @@ func (s *session) drain(p poster) {
 	more := true
 	for n := 0; more && n < 2*control.MaxDepth/batch && s.ctx.Err() == nil; n++ {
 		s.pumping.Lock()
-		worked, stalled := s.post(p)
+		worked, stalled := s.post(p, p.postAll)
 		s.pumping.Unlock()
 		if more = worked || stalled; stalled {
 			pause()
@@ -220,8 +220,9 @@ func (s *session) drain(p poster) {
 	}
 }
 
-// post takes up to a batch from each work queue of p. It is called with pumping held.
-func (s *session) post(p poster) (worked, stalled bool) {
+// post has take move what is in rings of p. It is called with pumping held.
+func (s *session) post(p poster, take func() (worked, stalled bool, err error)) (worked,
+	stalled bool) {
 	b := p.base()
 	if b.unposted {
 		return false, false
@@ -232,7 +233,7 @@ func (s *session) post(p poster) (worked, stalled bool) {
 			b.unposted, worked, stalled = true, false, false
 		}
 	}()
-	worked, stalled, err := p.postAll()
+	worked, stalled, err := take()
 	if err != nil {
 		b.unposted = true
 		s.fail(err)
@@ -250,20 +251,10 @@ func (s *session) refill(p poster) {
 			continue
 		}
 		defer s.pumping.Unlock()
-		b := p.base()
-		defer func() {
-			if v := recover(); v != nil {
-				s.lostRing(b.mem, v)
-				b.unposted = true
-			}
-		}()
-		if b.unposted {
-			return
-		}
-		if _, _, _, err := p.postRecvs(); err != nil {
-			b.unposted = true
-			s.fail(err)
-		}
+		s.post(p, func() (worked, stalled bool, err error) {
+			worked, _, stalled, err = p.postRecvs()
+			return worked, stalled, err
+		})
 		return
 	}
 }

@@ -151,14 +151,21 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	}
 	s.mu.Lock()
 	res.Handle = s.add(q)
-	q.pd.qps++
-	q.send.users++
-	q.recv.users++
-	q.srq.use(1)
+	q.use(1)
 	s.mu.Unlock()
 	go q.watch()
 	res.Bell = q.bell
 	return res, nil
+}
+
+// use counts n more queue pairs that use what q uses. It is called with the session's mutex held.
+func (q *qp) use(n int) {
+	q.pd.qps += n
+	q.send.users += n
+	q.recv.users += n
+	if q.srq != nil {
+		q.srq.users += n
+	}
 }
 
 // watch tells the client when the connection is over, and, where a shared receive queue is used, when no
@@ -211,14 +218,6 @@ func (s *session) event(e *control.Event) {
 	}
 }
 
-func (s *session) destroyQP(a *control.Object) error {
-	q, err := remove[*qp](s, a.Handle)
-	if err != nil {
-		return err
-	}
-	return s.closeQP(q)
-}
-
 // errStuck is returned when the engine does not let go of a queue pair.
 var errStuck = errors.New("the queue pair does not end; its memory is kept until the daemon ends")
 
@@ -243,10 +242,7 @@ func (s *session) closeQP(q *qp) error {
 	}
 	q.mem.Close()
 	s.mu.Lock()
-	q.pd.qps--
-	q.send.users--
-	q.recv.users--
-	q.srq.use(-1)
+	q.use(-1)
 	s.mu.Unlock()
 	s.account.give(q.cost)
 	return err

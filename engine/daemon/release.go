@@ -1,6 +1,6 @@
 package daemon
 
-import "sync"
+import "golang.org/x/sync/errgroup"
 
 // release gives back everything of a session, in the order in which objects depend on each other: first what
 // could make new ones, then connections, then the memory that they used.
@@ -19,7 +19,7 @@ func (s *session) release() {
 		<-s.pumped
 	}
 	for _, l := range empty[*listener](s) {
-		s.endListener(l)
+		s.closeListener(l)
 	}
 	for _, q := range empty[*request](s) {
 		q.r.Reject(nil)
@@ -42,10 +42,9 @@ func (s *session) release() {
 		}
 	}
 	for _, p := range empty[*pd](s) {
-		if err := noneLeft(p.pd.Close()); err != nil {
+		if err := noneLeft(s.closePD(p)); err != nil {
 			s.log.Error("protection domain stays", "pd", p.handle, "error", err)
 		}
-		s.account.give(pdCost)
 	}
 	if s.bell != nil {
 		s.bell.Close()
@@ -53,14 +52,10 @@ func (s *session) release() {
 }
 
 func (s *session) releaseQPs() {
-	var group sync.WaitGroup
-	turn := make(chan struct{}, closers)
+	var group errgroup.Group
+	group.SetLimit(closers)
 	for _, q := range empty[*qp](s) {
-		turn <- struct{}{}
-		group.Go(func() {
-			s.closeQP(q)
-			<-turn
-		})
+		group.Go(func() error { return s.closeQP(q) })
 	}
 	group.Wait()
 }

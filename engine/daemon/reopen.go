@@ -159,13 +159,6 @@ func (d *Daemon) list() []*device {
 }
 
 // exportsOf returns the exports of a device.
-func (d *Daemon) exportsOf(v *device) (list []*export) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, e := range d.exports {
-		if e.dev == v {
-			list = append(list, e)
-		}
-	}
-	return list
+func (d *Daemon) exportsOf(v *device) []*export {
+	return slices.DeleteFunc(d.exportList(), func(e *export) bool { return e.dev != v })
 }

@@ -106,6 +106,17 @@ func remove[T entry](s *session, h control.Handle) (T, error) {
 	return v, err
 }
 
+// destroy is a handler that takes an object out of the session and ends it.
+func destroy[T entry](end func(*session, T) error) handler {
+	return order(func(s *session, a *control.Object) error {
+		v, err := remove[T](s, a.Handle)
+		if err != nil {
+			return err
+		}
+		return end(s, v)
+	})
+}
+
 func busyIf(is bool, format string, args ...any) error {
 	if !is {
 		return nil

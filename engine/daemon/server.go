@@ -160,8 +160,8 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 		return err
 	}
 	d.last++
-	s := newSession(d, d.last, c, cred.Uid, cred.Pid, a)
-	s.gid, s.operator = cred.Gid, through.operator
+	s := newSession(d, d.last, c, cred, a)
+	s.operator = through.operator
 	if who.tenant != "" {
 		s.log = s.log.With("tenant", who.tenant)
 	}

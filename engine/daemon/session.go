@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
@@ -22,13 +24,11 @@ type session struct {
 	id   uint64
 	sock syscall.Conn
 	conn *control.Conn
-	uid  uint32
-	gid  uint32
+	cred *unix.Ucred // of the program
 	// The session came through the operator's socket: it has no limits, sees everything, and may do
 	// everything. Whoever is uid 0 at the socket for all is a user like others: root in a container is uid 0
 	// too.
 	operator bool
-	pid      int32
 	account  *account
 	log      *slog.Logger
 	ctx      context.Context // ends with the session
@@ -62,11 +62,11 @@ type session struct {
 	debt    int        // what the program owes for bells that rang for nothing
 }
 
-func newSession(d *Daemon, id uint64, c *net.UnixConn, uid uint32, pid int32, a *account) *session {
+func newSession(d *Daemon, id uint64, c *net.UnixConn, cred *unix.Ucred, a *account) *session {
 	s := &session{
-		d: d, id: id, sock: c, conn: asControl(c), uid: uid, pid: pid, account: a,
+		d: d, id: id, sock: c, conn: asControl(c), cred: cred, account: a,
 		since:   time.Now(),
-		log:     d.log.With("session", id, "uid", uid, "pid", pid),
+		log:     d.log.With("session", id, "uid", cred.Uid, "pid", cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
 		left: make(chan struct{}), viewing: make(chan struct{}, 1),
 		ringers: ringers{kick: make(chan struct{}, 1)},
@@ -268,22 +268,22 @@ func init() {
 	}
 	handlers = map[control.Op]handler{
 		control.OpAllocPD:       (*session).allocPD,
-		control.OpFreePD:        order((*session).freePD),
+		control.OpFreePD:        destroy((*session).closePD),
 		control.OpRegMR:         passing((*session).regMR),
 		control.OpDeregMR:       order((*session).deregMR),
 		control.OpCreateCQ:      query((*session).createCQ),
-		control.OpDestroyCQ:     order((*session).destroyCQ),
+		control.OpDestroyCQ:     destroy((*session).closeCQ),
 		control.OpResizeCQ:      query((*session).resizeCQ),
 		control.OpCreateSRQ:     query((*session).createSRQ),
 		control.OpModifySRQ:     order((*session).modifySRQ),
 		control.OpQuerySRQ:      query((*session).querySRQ),
-		control.OpDestroySRQ:    order((*session).destroySRQ),
+		control.OpDestroySRQ:    destroy((*session).closeSRQ),
 		control.OpCreateQP:      query((*session).createQP),
-		control.OpDestroyQP:     order((*session).destroyQP),
+		control.OpDestroyQP:     destroy((*session).closeQP),
 		control.OpDisconnect:    order((*session).disconnect),
 		control.OpQueryQP:       query((*session).queryQP),
 		control.OpListen:        query((*session).listen),
-		control.OpCloseListener: order((*session).closeListener),
+		control.OpCloseListener: destroy((*session).closeListener),
 		control.OpReject:        order((*session).reject),
 		control.OpCancel:        order((*session).cancelRequest),
 		control.OpCapture:       query((*session).capture),

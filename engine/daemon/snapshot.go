@@ -35,10 +35,7 @@ func (d *Daemon) view(only *holder) control.Snapshot {
 	for _, dev := range d.list() {
 		v.Devices = append(v.Devices, dev.state())
 	}
-	d.mu.Lock()
-	exports := slices.Clone(d.exports)
-	d.mu.Unlock()
-	for _, e := range exports {
+	for _, e := range d.exportList() {
 		v.Exports = append(v.Exports, e.state())
 		if only == nil {
 			e.view(&v)
@@ -54,7 +51,7 @@ func (d *Daemon) view(only *holder) control.Snapshot {
 }
 
 func (s *session) owner() control.Owner {
-	o := control.Owner{Session: s.id, UID: s.uid, Tenant: s.account.tenant, Pid: s.pid}
+	o := control.Owner{Session: s.id, UID: s.cred.Uid, Tenant: s.account.tenant, Pid: s.cred.Pid}
 	if s.dev != nil {
 		o.Device = s.dev.name
 	}

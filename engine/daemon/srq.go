@@ -29,13 +29,6 @@ func (q *srq) busy() error {
 	return busyIf(q.users > 0, "ibv_destroy_srq: queue pairs use the shared receive queue")
 }
 
-// use counts queue pairs; q may be nil. It is called with the session's mutex held.
-func (q *srq) use(n int) {
-	if q != nil {
-		q.users += n
-	}
-}
-
 // postAll implements poster.
 func (q *srq) postAll() (worked, stalled bool, err error) {
 	worked, _, stalled, err = q.postRecvs()
@@ -55,11 +48,7 @@ func (s *session) createSRQ(a *control.CreateSRQArgs) (any, error) {
 	g := control.NewGeometry(0, c.Depth, control.RecvSlot(c.MaxSGE))
 	q := &srq{object: object{cost: s.srqCost(&c, g)}, s: s, pd: p, depth: c.Depth,
 		passed: make(chan struct{}, 1), closed: make(chan struct{})}
-	if err := s.take(q.cost); err != nil {
-		return nil, err
-	}
-	if err := q.open(c, g); err != nil {
-		s.account.give(q.cost)
+	if _, err := paid(s, q.cost, func() (any, error) { return nil, q.open(c, g) }); err != nil {
 		return nil, err
 	}
 	return passed{control.CreateSRQResult{Handle: q.handle, Recv: g, Bell: q.bell,
@@ -134,14 +123,6 @@ func (s *session) querySRQ(a *control.Object) (any, error) {
 	}
 	s.drain(q)
 	return control.QuerySRQResult{Limit: q.eng.Limit(), Posted: q.eng.Len()}, nil
-}
-
-func (s *session) destroySRQ(a *control.Object) error {
-	q, err := remove[*srq](s, a.Handle)
-	if err != nil {
-		return err
-	}
-	return s.closeSRQ(q)
 }
 
 // closeSRQ gives back what q has; no queue pair uses it any more, and it is in no table.

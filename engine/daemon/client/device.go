@@ -57,10 +57,10 @@ type Device struct {
 	calls  map[uint64]chan answer
 	qps    map[control.Handle]*QP
 	srqs   map[control.Handle]*SRQ
-	arenas []*arena
-	err    error         // set before gone is closed
-	over   atomic.Bool   // err is set
-	gone   chan struct{} // closed when the connection to the daemon ended
+	arenas []*control.Memory // of Alloc
+	err    error             // set before gone is closed
+	over   atomic.Bool       // err is set
+	gone   chan struct{}     // closed when the connection to the daemon ended
 }
 
 type answer struct {

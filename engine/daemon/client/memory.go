@@ -16,12 +16,6 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// arena is memory that the daemon can map.
-type arena struct {
-	fd  int
-	mem []byte
-}
-
 // Alloc implements verbs.Device.
 func (d *Device) Alloc(n int) ([]byte, error) {
 	if n <= 0 {
@@ -32,7 +26,7 @@ func (d *Device) Alloc(n int) ([]byte, error) {
 		return nil, err
 	}
 	d.mu.Lock()
-	d.arenas = append(d.arenas, &arena{m.Fd, m.Mem})
+	d.arenas = append(d.arenas, m)
 	d.mu.Unlock()
 	return m.Mem[:n:n], nil
 }
@@ -40,8 +34,8 @@ func (d *Device) Alloc(n int) ([]byte, error) {
 // Free implements verbs.Device.
 func (d *Device) Free(mem []byte) error {
 	d.mu.Lock()
-	i := slices.IndexFunc(d.arenas, func(a *arena) bool {
-		return len(mem) > 0 && &a.mem[0] == &mem[0]
+	i := slices.IndexFunc(d.arenas, func(a *control.Memory) bool {
+		return len(mem) > 0 && &a.Mem[0] == &mem[0]
 	})
 	if i < 0 {
 		d.mu.Unlock()
@@ -50,7 +44,7 @@ func (d *Device) Free(mem []byte) error {
 	a := d.arenas[i]
 	d.arenas = slices.Delete(d.arenas, i, i+1)
 	d.mu.Unlock()
-	return errors.Join(unix.Munmap(a.mem), unix.Close(a.fd))
+	return a.Close()
 }
 
 // locate finds the arena that mem is in. A duplicate of its descriptor is the caller's.
@@ -62,11 +56,10 @@ func (d *Device) locate(mem []byte) (fd int, offset uint64, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, a := range d.arenas {
-		base := uintptr(unsafe.Pointer(&a.mem[0]))
-		if at >= base && at-base < uintptr(len(a.mem)) &&
-			uintptr(len(mem)) <= uintptr(len(a.mem))-(at-base) {
-			fd, err := unix.FcntlInt(uintptr(a.fd), unix.F_DUPFD_CLOEXEC, 0)
-			return fd, uint64(at - base), err
+		off := at - uintptr(unsafe.Pointer(&a.Mem[0]))
+		if a.Holds(at) && uintptr(len(mem)) <= uintptr(len(a.Mem))-off {
+			fd, err := unix.FcntlInt(uintptr(a.Fd), unix.F_DUPFD_CLOEXEC, 0)
+			return fd, uint64(off), err
 		}
 	}
 	return -1, 0, verbs.ErrNotShared

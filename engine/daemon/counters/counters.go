@@ -63,18 +63,21 @@ func parse(text string) map[string]Table {
 	name := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		switch f := strings.Split(line, "|"); {
+		f := strings.Split(line, "|")
+		for i := range f {
+			f[i] = strings.TrimSpace(f[i])
+		}
+		switch {
 		case line == "" || line[0] == '#':
 		case line[0] == '[':
 			name = strings.Trim(line, "[]")
 		case len(f) != 4:
 			panic("counters.txt: not four columns: " + line)
 		default:
-			metric, cause, _ := strings.Cut(strings.TrimSpace(f[2]), " ")
+			metric, cause, _ := strings.Cut(f[2], " ")
 			tables[name] = append(tables[name], Counter{
-				Key: strings.TrimSpace(f[0]), Unit: strings.TrimSpace(f[1]),
+				Key: f[0], Unit: f[1], Meaning: f[3],
 				Metric: strings.TrimPrefix(metric, "-"), Cause: cause,
-				Meaning: strings.TrimSpace(f[3]),
 			})
 		}
 	}

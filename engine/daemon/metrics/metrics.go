@@ -16,7 +16,7 @@ import (
 // Handler serves the metrics of what snapshot returns, which is called once per scrape.
 func Handler(snapshot func() control.Snapshot) http.Handler {
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(New(snapshot))
+	r.MustRegister(&Collector{snapshot})
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 }
 
@@ -25,9 +25,6 @@ const maxScrapes = 4
 
 // Collector is a prometheus.Collector.
 type Collector struct{ snapshot func() control.Snapshot }
-
-// New makes a collector.
-func New(snapshot func() control.Snapshot) *Collector { return &Collector{snapshot} }
 
 // Describe implements prometheus.Collector: it describes what an empty snapshot cannot show.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
