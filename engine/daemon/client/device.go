@@ -77,12 +77,8 @@ func Open(path string) (*Device, error) { return OpenConfig(Config{Path: path}) 
 // not use it, ENOMEM when the user has as many programs as he may, and a *control.Error that says why else the daemon
 // does not want this program.
 func OpenConfig(cfg Config) (*Device, error) {
-	if cfg.Path == "" {
-		cfg.Path = cmp.Or(os.Getenv(SocketVariable), DefaultPath)
-	}
-	if cfg.Program == "" {
-		cfg.Program = filepath.Base(os.Args[0])
-	}
+	cfg.Path = cmp.Or(cfg.Path, os.Getenv(SocketVariable), DefaultPath)
+	cfg.Program = cmp.Or(cfg.Program, filepath.Base(os.Args[0]))
 	c, err := dial(&cfg)
 	if err != nil {
 		return nil, fmt.Errorf("xwarp daemon: %w%s", err, hint(err))

@@ -99,12 +99,12 @@ func (d *Device) qp(h control.Handle) *QP {
 
 // down hears from the daemon that a connection is over.
 func (d *Device) down(h control.Handle, e *control.Error) {
+	var err error
+	if e != nil {
+		err = e
+	}
 	if q := d.qp(h); q != nil {
-		if e == nil {
-			q.setDown(nil)
-		} else {
-			q.setDown(e)
-		}
+		q.setDown(err)
 	}
 }
 

@@ -80,6 +80,12 @@ func (f *faults) notNegative(name string, table any) {
 	}
 }
 
+func (f *faults) revision(key string, got int) {
+	if got != 1 && got != 2 {
+		f.addf("%s = %d: it takes 1 and 2", key, got)
+	}
+}
+
 func (f *faults) group(key, name string) {
 	if name == "" {
 		return
@@ -113,9 +119,7 @@ func (l *Loaded) check() error {
 	}
 	f.group("daemon.socket_group", d.SocketGroup)
 	f.group("daemon.capture_group", d.CaptureGroup)
-	if r := l.MPA.Revision; r != 1 && r != 2 {
-		f.addf("mpa.revision = %d: it takes 1 and 2", r)
-	}
+	f.revision("mpa.revision", l.MPA.Revision)
 	if l.MPA.Revision == 1 && l.MPA.PeerToPeer && l.Origins["mpa.peer_to_peer"] != "" {
 		f.addf("mpa.peer_to_peer = true needs mpa.revision = 2")
 	}
@@ -162,9 +166,7 @@ func (l *Loaded) checkInterfaces(f *faults) {
 }
 
 func (l *Loaded) checkUsers(f *faults) {
-	if err := checkPorts(l.Limits.Ports); err != nil {
-		f.addf("limits.ports: %v", err)
-	}
+	f.ports("limits.ports", l.Limits.Ports)
 	f.atLeast("limits.connect_rate", l.Limits.ConnectRate, 0)
 	for i, u := range l.User {
 		key := fmt.Sprintf("user[%d]", i)
@@ -177,9 +179,7 @@ func (l *Loaded) checkUsers(f *faults) {
 				f.addf("%s.name = %q: there is no such user", key, u.Name)
 			}
 		}
-		if err := checkPorts(u.Ports); err != nil {
-			f.addf("%s.ports: %v", key, err)
-		}
+		f.ports(key+".ports", u.Ports)
 	}
 }
 
@@ -218,8 +218,8 @@ func (l *Loaded) checkPeers(f *faults) {
 		if !p.Prefix.IsValid() {
 			f.addf("%s has no prefix, such as \"192.0.2.0/24\"", key)
 		}
-		if p.Revision != nil && *p.Revision != 1 && *p.Revision != 2 {
-			f.addf("%s.revision = %d: it takes 1 and 2", key, *p.Revision)
+		if p.Revision != nil {
+			f.revision(key+".revision", *p.Revision)
 		}
 		f.notNegative(key, p)
 	}
@@ -272,14 +272,13 @@ func (l *Loaded) checkExports(f *faults) {
 	}
 }
 
-// checkPorts checks a list such as "7174" and "1024-65535".
-func checkPorts(list []string) error {
+// ports checks a list such as "7174" and "1024-65535".
+func (f *faults) ports(key string, list []string) {
 	for _, s := range list {
 		if _, ok := ranges.Parse(s, math.MaxUint16); !ok {
-			return fmt.Errorf("%q is no port and no range of ports", s)
+			f.addf("%s: %q is no port and no range of ports", key, s)
 		}
 	}
-	return nil
 }
 
 // GroupID returns the number of a group given by name or number.

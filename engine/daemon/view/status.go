@@ -144,11 +144,11 @@ func makeDevice(d *control.DeviceState) Device {
 	v := Device{
 		Device: d.Name, Transport: d.Transport, XDPMode: d.XDPMode, Transmit: d.Transmit,
 		Copy: d.Copy, MTU: d.MTU, Queues: d.Queues,
-		Unowned: d.Steering[bpf.DropNoSocket.String()], Lost: slices.AppendSeq([]int{},
-			maps.Keys(d.Unowned)), Dropped: []Drop{}, Fallback: d.Fallback, Copied: d.NoZeroCopy,
+		Unowned: d.Steering[bpf.DropNoSocket.String()],
+		Lost:    append([]int{}, slices.Sorted(maps.Keys(d.Unowned))...), Dropped: []Drop{},
+		Fallback: d.Fallback, Copied: d.NoZeroCopy,
 		Health: d.Health, Error: d.Error,
 	}
-	slices.Sort(v.Lost)
 	v.Missing, v.Reopened = []string{}, d.Reopened
 	if l := d.Link; l != nil {
 		v.Link = l.State
