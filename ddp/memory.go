@@ -119,9 +119,6 @@ func (m *MR) Base() TO { return m.base }
 // Len returns the octets of the region.
 func (m *MR) Len() int { return len(m.mem) }
 
-// Stream returns the stream that the region is limited to, 0 for all of the domain.
-func (m *MR) Stream() StreamID { return m.stream }
-
 // Valid reports whether the STag can be used.
 func (m *MR) Valid() bool { return m.state == mrValid }
 

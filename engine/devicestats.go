@@ -5,7 +5,6 @@ import (
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/stack"
 	"xwarp/ring"
-	"xwarp/ring/live"
 	"xwarp/tcp"
 )
 
@@ -28,16 +27,12 @@ type QueueStats struct {
 	Stack  stack.Stats
 	Listen tcp.ListenCounters
 	Ring   ring.Stats
-	Live   *live.Stats // nil without TransmitLive
+	Live   *ring.LiveStats // nil without TransmitLive
 }
 
 func (w *worker) stats() QueueStats {
-	s := QueueStats{Queue: w.queue, Stack: w.stk.Stats(), Listen: w.stk.Listened(),
-		Ring: w.port.Stats()}
-	if w.live != nil {
-		s.Live = new(w.live.LiveStats())
-	}
-	return s
+	return QueueStats{Queue: w.queue, Stack: w.stk.Stats(), Listen: w.stk.Listened(),
+		Ring: w.port.Stats(), Live: w.port.Live()}
 }
 
 // counted asks the workers for their counters; after Close they are the last ones.

@@ -91,7 +91,7 @@ func TestTransmitLive(t *testing.T) {
 		{name: "ipv6", v6: true}, {name: "markers", markers: true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i, p := range tc.transmits(t, engine.TransmitLive) {
-				s := p.(*live.Port).LiveStats()
+				s := p.Live()
 				t.Logf("end %d: %+v", i, s)
 				if s.Runs == 0 || s.Failed > 0 {
 					t.Errorf("end %d: %+v", i, s)

@@ -15,7 +15,6 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
-	"xwarp/ring/live"
 	"xwarp/tcp/tick"
 )
 
@@ -24,8 +23,7 @@ type worker struct {
 	*loop
 	port    ring.Port
 	stk     *stack.Stack
-	live    *live.Port // among the port's layers; nil: none
-	efd     int        // eventfd that ends its sleep
+	efd     int // eventfd that ends its sleep
 	asleep  atomic.Bool
 	stop    atomic.Bool
 	running sync.WaitGroup

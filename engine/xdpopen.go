@@ -14,7 +14,6 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
-	"xwarp/ring/live"
 )
 
 func (x *xdpDriver) open(nic netlink.Link) (err error) {
@@ -95,12 +94,10 @@ func (x *xdpDriver) openQueue(link, queue int) error {
 		sock.Close()
 		return err
 	}
-	frames, _ := port.(*live.Port)
 	w, err := x.newWorker(queue, port, x.stray)
 	if err != nil {
 		return err
 	}
-	w.live = frames
 	x.workers = append(x.workers, w)
 	x.dev.own(w.loop)
 	return x.steer.SetSocket(queue, sock.Fd())

@@ -22,6 +22,8 @@ type Port interface {
 	Reap() int
 	Wait(timeout time.Duration, extraFD int) Ready
 	Stats() Stats
+	// Live returns the counters of live frames, nil of a Port that sends none: see package live.
+	Live() *LiveStats
 	Info() Info
 	Audit() error
 	Close() error
@@ -37,6 +39,18 @@ type Shape struct {
 	Payload int // octets of TCP payload in each segment but the last, which may be shorter
 	IPv6    bool
 }
+
+// LiveStats counts what became of frames on a Port with live frames.
+type LiveStats struct {
+	Runs    uint64 // calls that transmitted frames
+	Frames  uint64 // by those
+	Single  uint64 // frames that left through the Port below
+	Invalid uint64 // frames of impossible length, which were dropped
+	Failed  uint64 // calls that transmitted nothing; the Port below took their frames
+}
+
+// Live returns nil: a socket sends none.
+func (s *Socket) Live() *LiveStats { return nil }
 
 // Block returns nil: a socket takes frames only.
 func (s *Socket) Block() []byte { return nil }

@@ -167,7 +167,7 @@ func image(h *host) string {
 	s := ""
 	for _, stag := range []ddp.STag{0x100, 0x101, 0x102} {
 		m := h.table.Lookup(stag)
-		_, b, _ := h.table.Find(h.pd, m.Stream(), stag, m.Base(), m.Len(), 0)
+		_, b, _ := h.table.Find(h.pd, h.qp.cfg.Stream, stag, m.Base(), m.Len(), 0)
 		s += string(b)
 	}
 	_, b, _ := h.table.Find(h.pd, 0, 0x104, 16, 16, 0)

@@ -86,7 +86,7 @@ func (h *host) register(b []byte, a ddp.Attr) *ddp.MR {
 // octets returns what is in a region, through a local look-up.
 func (h *host) octets(m *ddp.MR) []byte {
 	h.t.Helper()
-	_, b, f := h.table.Find(h.pd, m.Stream(), m.STag(), m.Base(), m.Len(), 0)
+	_, b, f := h.table.Find(h.pd, h.qp.cfg.Stream, m.STag(), m.Base(), m.Len(), 0)
 	if f != ddp.OK {
 		h.t.Fatalf("%v: %v", m, f)
 	}

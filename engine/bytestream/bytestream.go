@@ -75,7 +75,6 @@ func New(cfg Config, wake func(*Stream)) *Stream {
 	cfg.RecvBuffer = cmp.Or(cfg.RecvBuffer, DefaultBuffer)
 	s := &Stream{cfg: cfg, changed: make(chan struct{}, 1)}
 	s.wake = func() { wake(s) }
-	s.tx.SetNagle(cfg.Nagle)
 	return s
 }
 

@@ -55,9 +55,9 @@ func TestRefused(t *testing.T) {
 				t.Fatalf("%s: the ACK is answered with % x", c.name, out)
 			}
 		}
-		if made != 0 || h.s.Len() != 0 || l.v4.Pending() != 0 || h.s.Stats().Refused != peers {
+		if made != 0 || h.s.Len() != 0 || l.both[0].Pending() != 0 || h.s.Stats().Refused != peers {
 			t.Errorf("%s: %d layers, %d connections, %d half open, %+v", c.name, made, h.s.Len(),
-				l.v4.Pending(), h.s.Stats())
+				l.both[0].Pending(), h.s.Stats())
 		}
 		if len(told) != peers || slices.ContainsFunc(told, func(err error) bool {
 			return !errors.Is(err, errDenied)

@@ -91,7 +91,7 @@ func TestSilentPeer(t *testing.T) {
 		h.connect(tuple(v4(198, 51, 100, 9), 1000+port))
 	}
 	if n := h.s.Len(); n != budget.DefaultPeer.Startup || h.s.Stats().Refused != uint64(3000-n) ||
-		l.v4.Pending() != 0 {
+		l.both[0].Pending() != 0 {
 		t.Errorf("%d connections, %d refused", n, h.s.Stats().Refused)
 	}
 }
@@ -107,12 +107,12 @@ func TestHalfOpenShare(t *testing.T) {
 			wire.Header{Seq: 1, Flags: wire.SYN}))
 	}
 	share := budget.DefaultNetwork.HalfOpen
-	if n := l.v4.Counters(); l.v4.Pending() != share || n.CookiesSent != uint64(2000-share) ||
+	if n := l.both[0].Counters(); l.both[0].Pending() != share || n.CookiesSent != uint64(2000-share) ||
 		n.Overflows != 0 {
-		t.Errorf("%d half open, want %d; %+v", l.v4.Pending(), share, n)
+		t.Errorf("%d half open, want %d; %+v", l.both[0].Pending(), share, n)
 	}
 	h.give(frame(macs[1], tuple(v4(203, 0, 113, 9), 1000), wire.Header{Seq: 1, Flags: wire.SYN}))
-	if l.v4.Pending() != share+1 {
+	if l.both[0].Pending() != share+1 {
 		t.Error("another network has no place in the backlog")
 	}
 	h.s.Unlisten(ip.AddrFrom4([4]byte{}), 7)

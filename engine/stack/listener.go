@@ -49,8 +49,7 @@ type Listener struct {
 	stack *Stack
 	key   listenKey
 	cfg   ListenConfig
-	v4    tcp.Listener
-	v6    tcp.Listener
+	both  [2]tcp.Listener // of IPv4 and of IPv6
 	conns int
 	young list.List // of *Endpoint that are not confirmed, the eldest in front
 }
@@ -75,25 +74,22 @@ func (s *Stack) Listen(addr ip.Addr, port uint16, cfg *ListenConfig, now tick.Ti
 	l := &Listener{stack: s, key: k, cfg: *cfg}
 	l.cfg.Connections = cmp.Or(l.cfg.Connections, MaxAccepted)
 	l.cfg.Startup = cmp.Or(l.cfg.Startup, MaxStartup)
-	for _, v6 := range []bool{false, true} {
-		t := tcp.Tuple{}
-		if !v6 {
-			t.Remote = ip.AddrFrom4([4]byte{})
-		}
-		c := tcp.ListenConfig{Conn: s.connConfig(&cfg.Conn, &t), Key: s.cfg.Secret,
-			Backlog: cfg.Backlog, Cookies: cfg.Cookies, Gate: gate{s}}
-		l.of(v6).Init(&c, now)
+	for i, any := range [...]ip.Addr{ip.AddrFrom4([4]byte{}), {}} {
+		c := tcp.ListenConfig{Conn: s.connConfig(&cfg.Conn, &tcp.Tuple{Remote: any}),
+			Key: s.cfg.Secret, Backlog: cfg.Backlog, Cookies: cfg.Cookies, Gate: gate{s}}
+		l.both[i].Init(&c, now)
 	}
 	s.listeners[k] = l
 	s.listening = append(s.listening, l)
 	return l, nil
 }
 
-func (l *Listener) of(v6 bool) *tcp.Listener {
-	if v6 {
-		return &l.v6
+// of returns the one that answers t.Remote.
+func (l *Listener) of(t *tcp.Tuple) *tcp.Listener {
+	if t.Remote.Is4() {
+		return &l.both[0]
 	}
-	return &l.v4
+	return &l.both[1]
 }
 
 // Unlisten stops accepting; half-open connections are forgotten, established ones stay.
@@ -125,7 +121,7 @@ func (s *Stack) listenerFor(t *tcp.Tuple) *Listener {
 // input processes a segment for which there is no connection.
 func (l *Listener) input(t *tcp.Tuple, pieces [][]byte, now tick.Time) {
 	s := l.stack
-	switch l.of(!t.Remote.Is4()).Input(t, &s.seg, now, &s.out) {
+	switch l.of(t).Input(t, &s.seg, now, &s.out) {
 	case tcp.Reply:
 		s.answer(t, &s.out, now)
 	case tcp.Ready:
@@ -143,11 +139,11 @@ func (l *Listener) accept(t *tcp.Tuple, now tick.Time) (*Endpoint, error) {
 	s := l.stack
 	e, err := l.admit(t, now)
 	if err != nil {
-		l.of(!t.Remote.Is4()).Refuse(t, now)
+		l.of(t).Refuse(t, now)
 		return nil, err
 	}
 	s.serve(e)
-	if !l.of(!t.Remote.Is4()).Accept(t, &s.seg, &e.conn, now) {
+	if !l.of(t).Accept(t, &s.seg, &e.conn, now) {
 		s.forget(e, now)
 		return nil, ErrNoHandshake
 	}
@@ -224,8 +220,9 @@ func (e *Endpoint) leave(now tick.Time) {
 
 // close forgets what is half open.
 func (l *Listener) close(now tick.Time) {
-	l.v4.Close(now)
-	l.v6.Close(now)
+	for i := range l.both {
+		l.both[i].Close(now)
+	}
 }
 
 // refuse resets a connection that accept could not make.
@@ -243,8 +240,8 @@ func (l *Listener) refuse(t *tcp.Tuple, err error, now tick.Time) {
 // expire sends SYN-ACKs again.
 func (l *Listener) expire(now tick.Time) bool {
 	worked := false
-	for _, v6 := range []bool{false, true} {
-		tl := l.of(v6)
+	for i := range l.both {
+		tl := &l.both[i]
 		if tl.Deadline() > now {
 			continue
 		}
@@ -257,4 +254,4 @@ func (l *Listener) expire(now tick.Time) bool {
 	return worked
 }
 
-func (l *Listener) deadline() tick.Time { return min(l.v4.Deadline(), l.v6.Deadline()) }
+func (l *Listener) deadline() tick.Time { return min(l.both[0].Deadline(), l.both[1].Deadline()) }

@@ -36,5 +36,5 @@ func (s *Stack) Listened() tcp.ListenCounters {
 }
 
 func (l *Listener) counters() tcp.ListenCounters {
-	return tally.Join(l.v4.Counters(), l.v6.Counters())
+	return tally.Join(l.both[0].Counters(), l.both[1].Counters())
 }

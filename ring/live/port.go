@@ -33,15 +33,6 @@ type State struct {
 	_         [14]uint32
 }
 
-// Stats counts what a Port did.
-type Stats struct {
-	Runs    uint64 // calls that transmitted frames
-	Frames  uint64 // by those
-	Single  uint64 // frames that left through the Port below
-	Invalid uint64 // frames of impossible length, which were dropped
-	Failed  uint64 // calls that transmitted nothing; the Port below took their frames
-}
-
 // Runner makes a call: it has the program take n slots from State.next on. Program is one; tests have others.
 type Runner interface {
 	Run(n int) unix.Errno
@@ -58,7 +49,7 @@ type Port struct {
 	n     int // slots that were allocated since the last time that all were free
 	head  int // slots before it have left
 	open  int // slots that the writer has
-	stats Stats
+	stats ring.LiveStats
 }
 
 var _ ring.Port = (*Port)(nil)
@@ -87,8 +78,8 @@ func Wrap(p ring.Port, r Runner, m Memory, on *atomic.Bool) *Port {
 	return &Port{Port: p, run: r, on: on, slots: m.Slots, first: m.First, state: m.State}
 }
 
-// LiveStats returns the counters.
-func (p *Port) LiveStats() Stats { return p.stats }
+// Live is Port.Live.
+func (p *Port) Live() *ring.LiveStats { return new(p.stats) }
 
 // AllocTx is Port.AllocTx.
 func (p *Port) AllocTx() (ring.TxBuf, bool) {

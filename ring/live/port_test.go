@@ -74,7 +74,7 @@ func newPort(seed uint64, slots int) (*Port, *kernel) {
 // TestOrder: whatever way frames leave by, they leave in the order in which they were written, each once and
 // whole, while signals end runs early, runs fail, and the Port below has no room.
 func TestOrder(t *testing.T) {
-	var all Stats
+	var all ring.LiveStats
 	for seed := range uint64(300) {
 		p, k := newPort(seed, 64)
 		r := k.r
@@ -115,7 +115,7 @@ func TestOrder(t *testing.T) {
 		if err := equal(k.got, want); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		s := p.LiveStats()
+		s := p.Live()
 		if s.Frames+s.Single != uint64(len(want)) {
 			t.Errorf("seed %d: %+v for %d frames", seed, s, len(want))
 		}
@@ -159,7 +159,7 @@ func TestSlotOverFlush(t *testing.T) {
 	for p.Flush() != ring.StateOK {
 	}
 	if s := p.Stats(); len(k.got) != 1 || len(k.got[0]) != 100 || s.TxInvalid != 1 ||
-		p.LiveStats().Single != 1 {
+		p.Live().Single != 1 {
 		t.Errorf("%d frames left, %+v", len(k.got), s)
 	}
 }

@@ -125,10 +125,10 @@ func TestVeth(t *testing.T) {
 			to.Refill()
 		}
 		if err := equal(got, want); err != nil {
-			t.Fatalf("seed %d: %v; %+v", seed, err, from.LiveStats())
+			t.Fatalf("seed %d: %v; %+v", seed, err, from.Live())
 		}
 	}
-	if s := from.LiveStats(); s.Runs == 0 || s.Single == 0 || s.Failed > 0 {
+	if s := from.Live(); s.Runs == 0 || s.Single == 0 || s.Failed > 0 {
 		t.Errorf("%+v", s)
 	} else {
 		t.Logf("%+v", s)

@@ -19,7 +19,6 @@ const (
 	bucketBits    = 12
 	replyKey      = "MPA ID Rep Frame" // RFC 5044, 7.1.2
 	fullSYN       = 0x12               // SYN and ACK
-	replyMinimum  = len(replyKey)
 )
 
 // Frame is one frame of a capture.
@@ -151,7 +150,7 @@ func (t *starts) take(c *start, s *segment, b []byte, d Direction, now int64, po
 	case s.payload == 0:
 	case c.reply:
 		c.first[d] = true
-	case len(b) >= s.data+replyMinimum && string(b[s.data:s.data+replyMinimum]) == replyKey:
+	case bytes.HasPrefix(b[min(s.data, len(b)):], []byte(replyKey)):
 		c.reply = true
 	}
 	if c.first[0] && c.first[1] || c.after >= maxAfterReply {

@@ -10,7 +10,6 @@ type Time int64
 type Duration = time.Duration
 
 const (
-	Nanosecond  = time.Nanosecond
 	Microsecond = time.Microsecond
 	Millisecond = time.Millisecond
 	Second      = time.Second

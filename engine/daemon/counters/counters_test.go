@@ -15,7 +15,6 @@ import (
 	"xwarp/engine/transfer"
 	"xwarp/mpa"
 	"xwarp/ring"
-	"xwarp/ring/live"
 	"xwarp/tcp"
 )
 
@@ -29,7 +28,7 @@ func TestTablesAreComplete(t *testing.T) {
 		"stack":     {counters.Stack, control.Counters(stack.Stats{})},
 		"listen":    {counters.Listen, control.Counters(tcp.ListenCounters{})},
 		"ring":      {counters.Ring, control.Counters(ring.Stats{})},
-		"live":      {counters.Live, control.Counters(live.Stats{})},
+		"live":      {counters.Live, control.Counters(ring.LiveStats{})},
 		"contained": {counters.Contained, control.Counters(engine.Contained{})},
 		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
 		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},

@@ -18,7 +18,6 @@ import (
 	"xwarp/engine/stack"
 	"xwarp/engine/transfer"
 	"xwarp/ring"
-	"xwarp/ring/live"
 	"xwarp/tcp"
 )
 
@@ -59,7 +58,7 @@ func example() control.Snapshot {
 			{Queue: 0, Stack: control.Counters(stack.Stats{RxFrames: 7, DropChecksum: 3}),
 				Ring:   control.Counters(ring.Stats{KernelRxRingFull: 5}),
 				Listen: control.Counters(tcp.ListenCounters{SYNs: 4}),
-				Live:   control.Counters(live.Stats{Runs: 2})},
+				Live:   control.Counters(ring.LiveStats{Runs: 2})},
 			{Queue: 1, Stack: control.Counters(stack.Stats{}),
 				Ring: control.Counters(ring.Stats{})},
 		},
