@@ -107,7 +107,8 @@ func TestHalfOpenShare(t *testing.T) {
 			wire.Header{Seq: 1, Flags: wire.SYN}))
 	}
 	share := budget.DefaultNetwork.HalfOpen
-	if n := l.both[0].Counters(); l.both[0].Pending() != share || n.CookiesSent != uint64(2000-share) ||
+	if n := l.both[0].Counters(); l.both[0].Pending() != share ||
+		n.CookiesSent != uint64(2000-share) ||
 		n.Overflows != 0 {
 		t.Errorf("%d half open, want %d; %+v", l.both[0].Pending(), share, n)
 	}
