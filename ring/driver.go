@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink/nl"
@@ -94,8 +95,14 @@ func askNetdev(command uint8, about ...attr) ([]syscall.NetlinkRouteAttr, error)
 	return askGeneric(req)
 }
 
+// netdevNumber is the family's as long as the kernel runs, 0 before it was asked.
+var netdevNumber atomic.Uint32
+
 // netdevFamily returns the number of the family.
 func netdevFamily() (int, error) {
+	if n := netdevNumber.Load(); n != 0 {
+		return int(n), nil
+	}
 	req := nl.NewNetlinkRequest(nl.GENL_ID_CTRL, 0)
 	req.AddData(genlHeader{nl.GENL_CTRL_CMD_GETFAMILY, nl.GENL_CTRL_VERSION})
 	req.AddData(nl.NewRtAttr(nl.GENL_CTRL_ATTR_FAMILY_NAME, nl.ZeroTerminated("netdev")))
@@ -105,7 +112,9 @@ func netdevFamily() (int, error) {
 	}
 	for _, a := range attrs {
 		if a.Attr.Type == nl.GENL_CTRL_ATTR_FAMILY_ID && len(a.Value) == 2 {
-			return int(binary.NativeEndian.Uint16(a.Value)), nil
+			n := binary.NativeEndian.Uint16(a.Value)
+			netdevNumber.Store(uint32(n))
+			return int(n), nil
 		}
 	}
 	return 0, errors.New("the kernel names no number")
