@@ -60,7 +60,7 @@ func (p *Peers) idle(c *account) *list.List {
 // return one that has nothing, which is then in the list of those.
 func (p *Peers) find(a netip.Addr, now tick.Time) *account {
 	p.sweep(now)
-	if c := p.accounts[peerOf(a)]; c != nil {
+	if c := p.accounts[PeerOf(a)]; c != nil {
 		return c
 	}
 	net := p.accounts[networkOf(a)]
@@ -78,7 +78,7 @@ func (p *Peers) find(a netip.Addr, now tick.Time) *account {
 	if net.peers >= MaxPeersOfNetwork || p.peers >= MaxPeers && !p.evict(&p.idlePeer) {
 		return net
 	}
-	c := &account{key: peerOf(a), net: net}
+	c := &account{key: PeerOf(a), net: net}
 	p.accounts[c.key] = c
 	p.peers++
 	net.peers++
@@ -148,8 +148,8 @@ func (b *bucket) has(perSecond int, now tick.Time) bool {
 
 func clean(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// peerOf and networkOf are what is taken for one owner: IPv6 gives each link 2^64 addresses, and each site 2^16 links.
-func peerOf(a netip.Addr) netip.Prefix {
+// PeerOf and networkOf are what is taken for one owner: IPv6 gives each link 2^64 addresses, and each site 2^16 links.
+func PeerOf(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		return netip.PrefixFrom(a, 32)
 	}

@@ -168,7 +168,7 @@ func (p *Peers) Open(a netip.Addr, now tick.Time) bool {
 func (p *Peers) Done(a netip.Addr, now tick.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, key := range []netip.Prefix{peerOf(clean(a)), networkOf(clean(a))} {
+	for _, key := range []netip.Prefix{PeerOf(clean(a)), networkOf(clean(a))} {
 		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // else that account was made later
 			p.count(acc, halfOpen, -1, now)
 			return

@@ -1,0 +1,151 @@
+package portmapper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/budget"
+)
+
+// answer returns what is sent back for a datagram that came from a peer to our address to; nil: nothing.
+func (m *Mapper) answer(r *Rules, b []byte, from, to netip.Addr, now time.Time) []byte {
+	q, err := Parse(b)
+	switch {
+	case err == nil && q.Type == Ack:
+		m.count(&m.counts.AcksIn)
+		return nil
+	case err != nil || q.Type != Request:
+		m.count(&m.counts.Malformed)
+		return nil
+	}
+	m.count(&m.counts.RequestsIn)
+	switch {
+	case !r.Admits(from):
+		m.count(&m.counts.Denied)
+		return nil
+	case !m.take(from, now):
+		m.count(&m.counts.Limited)
+		return nil
+	case q.Accepting.Addr() == to && r.Listens(q.Accepting):
+		m.count(&m.counts.AcceptsOut)
+		q.Type = Accept
+	default:
+		m.count(&m.counts.RejectsOut)
+		q.Type = Reject
+	}
+	return q.Append(nil)
+}
+
+// take reports whether the rates allow one more answer to a source.
+func (m *Mapper) take(from netip.Addr, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if now.Sub(m.second) >= time.Second || m.of == nil {
+		m.second, m.total = now, 0
+		m.of = map[netip.Prefix]int{}
+	}
+	key := budget.PeerOf(from)
+	if m.total >= maxAnswers || m.of[key] >= maxPerSource {
+		return false
+	}
+	m.total++
+	m.of[key]++
+	return true
+}
+
+// rest is how long nobody is answered any more.
+func (m *Mapper) rest(now time.Time) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.total < maxAnswers {
+		return 0
+	}
+	return time.Second - now.Sub(m.second)
+}
+
+// Listen opens the sockets of a port mapper in the calling thread's network namespace: IPv4 and IPv6, for what comes
+// in by an interface; an empty name: by all. It fails with EADDRINUSE where another one is, such as iwpmd.
+func Listen(ifname string) (list []*net.UDPConn, err error) {
+	for _, network := range []string{"udp4", "udp6"} {
+		lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+			return prepare(raw, network == "udp6", ifname)
+		}}
+		c, err := lc.ListenPacket(context.Background(), network, fmt.Sprintf(":%d", Port))
+		if network == "udp6" && errors.Is(err, unix.EAFNOSUPPORT) {
+			break
+		}
+		if err != nil {
+			for _, c := range list {
+				c.Close()
+			}
+			return nil, err
+		}
+		list = append(list, c.(*net.UDPConn))
+	}
+	return list, nil
+}
+
+// prepare binds a socket to an interface and has the kernel say to which address a datagram came.
+func prepare(raw syscall.RawConn, six bool, ifname string) (err error) {
+	e := raw.Control(func(fd uintptr) {
+		if six {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
+		} else {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
+		}
+		if err == nil && ifname != "" {
+			err = unix.BindToDevice(int(fd), ifname)
+		}
+	})
+	return errors.Join(e, err)
+}
+
+// Serve answers at a socket of Listen until that is closed.
+func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
+	b, oob := make([]byte, RequestLen+1), make([]byte, unix.CmsgSpace(unix.SizeofInet6Pktinfo))
+	for {
+		n, on, _, from, err := c.ReadMsgUDPAddrPort(b, oob)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(errorPause)
+			continue
+		}
+		now := time.Now()
+		a := m.answer(r, b[:n], clean(from.Addr()), destination(oob[:on]), now)
+		if a != nil {
+			// from the address that was asked; what the kernel cannot send is asked for again
+			c.WriteMsgUDPAddrPort(a, oob[:on], from)
+		}
+		if rest := m.rest(now); rest > 0 {
+			time.Sleep(rest)
+		}
+	}
+}
+
+// destination returns to which address of this host a datagram came, by its control messages.
+func destination(oob []byte) netip.Addr {
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(list) != 1 {
+		return netip.Addr{}
+	}
+	switch h, b := list[0].Header, list[0].Data; {
+	case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO &&
+		len(b) == unix.SizeofInet4Pktinfo:
+		return netip.AddrFrom4([4]byte(b[4:8])) // ipi_spec_dst
+	case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO &&
+		len(b) == unix.SizeofInet6Pktinfo:
+		return netip.AddrFrom16([16]byte(b))
+	}
+	return netip.Addr{}
+}
+
+func clean(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

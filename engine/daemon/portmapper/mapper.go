@@ -1,0 +1,53 @@
+package portmapper
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Counters count what a Mapper was asked, and what it asked.
+type Counters struct {
+	RequestsIn uint64 // REQ of peers
+	AcceptsOut uint64 // answers: a listener is there
+	RejectsOut uint64 // answers: none is
+	AcksIn     uint64
+	Malformed  uint64 // datagrams that are neither REQ nor ACK
+	Denied     uint64 // REQ of peers that may not connect: not answered
+	Limited    uint64 // REQ beyond the rate: not answered
+
+	RequestsOut uint64 // REQ sent, again and again included
+	AcceptsIn   uint64
+	RejectsIn   uint64
+	Unanswered  uint64 // connections for which nobody answered
+	Unasked     uint64 // connections to peers that lately did not answer
+}
+
+// Rules are what a Mapper's answers follow.
+type Rules struct {
+	Listens func(at netip.AddrPort) bool // whether one of our listeners has the address
+	Admits  func(peer netip.Addr) bool   // whether a peer may connect to it; others get no answer
+}
+
+// Mapper is the port mapper of one interface. Its methods may be called from any goroutine; the zero value is ready.
+type Mapper struct {
+	mu     sync.Mutex
+	counts Counters
+	second time.Time // when the counting of answers began
+	total  int       // answers since
+	of     map[netip.Prefix]int
+	silent map[netip.Addr]time.Time // peers that did not answer, until when that counts
+}
+
+// Counters returns a copy.
+func (m *Mapper) Counters() Counters {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.counts
+}
+
+func (m *Mapper) count(n *uint64) {
+	m.mu.Lock()
+	*n++
+	m.mu.Unlock()
+}
