@@ -11,6 +11,7 @@
 package engine
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"maps"
@@ -42,16 +43,21 @@ type Options struct {
 	CloseTimeout     time.Duration // of a Terminate or FIN exchange
 	// of a worker's turn: the watchdog says then that it stands still; 0: DefaultStall, negative: no watchdog
 	Stall  time.Duration
-	NoPack bool         // one FPDU per segment also when several small ones would fit
-	Log    *slog.Logger // one line per connection event; nil is silent
+	NoPack bool // one FPDU per segment also when several small ones would fit
+	// MapPort, when set, says before each attempt to connect from local where the listener at remote really
+	// listens; it may wait until ctx is done. Devices on the kernel's sockets, which know their port too late, do not
+	// ask.
+	MapPort func(ctx context.Context, local, remote netip.AddrPort) netip.AddrPort
+	Log     *slog.Logger // one line per connection event; nil is silent
 }
 
 // driver is a transport: it starts connections and listens.
 type driver interface {
 	// start begins an active connection whose handler is c. It runs on any goroutine.
-	start(c *conn, local, remote netip.AddrPort) error
+	start(ctx context.Context, c *conn, local, remote netip.AddrPort) error
 	listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error)
 	detach() error
+	do(f func() error) error
 	describe() verbs.Transport
 	footprint(accepted bool) int // octets of a connection, see Device.Footprint
 	close() error
@@ -117,6 +123,9 @@ func (d *Device) all() []*loop {
 
 // Transport implements verbs.Device.
 func (d *Device) Transport() verbs.Transport { return d.drv.describe() }
+
+// Do runs f on a thread that is in the device's network namespace, where sockets of f belong.
+func (d *Device) Do(f func() error) error { return d.drv.do(f) }
 
 // Detach takes the program off the interface, so that the host has all frames again; the rest of the device
 // stays as it is. It waits for no worker.

@@ -92,13 +92,10 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 			d.fallbacks.learn(remote, c.retry, clock())
 		}
 		d.log.Info("trying again", "remote", remote, "without", c.retry, "because", err)
-		time.Sleep(patienceStep)
 	}
 }
 
-// patienceStep is the time between two attempts to connect to a port that refuses, or that refused what it was
-// asked for. Linux's siw loses a connection that comes while it is still busy with the one before, when its
-// listener has a backlog of 1.
+// patienceStep is the time between two attempts to connect to a port that refuses.
 const patienceStep = 20 * time.Millisecond
 
 // refused says whether nobody listens at the peer's port.
@@ -113,7 +110,7 @@ const maxAttempts = 2
 func (d *Device) dialOnce(ctx context.Context, remote netip.AddrPort, qp *QP, cfg *verbs.ConnConfig,
 	m *verbs.MPAConfig) (*conn, error) {
 	c := qp.active(remote, m, cfg.PrivateData)
-	if err := d.drv.start(c, cfg.Local, remote); err != nil {
+	if err := d.drv.start(ctx, c, cfg.Local, remote); err != nil {
 		return nil, err
 	}
 	return c, c.await(ctx)

@@ -141,7 +141,7 @@ func (k *kernelDriver) abortAll() {
 	}
 }
 
-func (k *kernelDriver) start(c *conn, local, remote netip.AddrPort) error {
+func (k *kernelDriver) start(_ context.Context, c *conn, local, remote netip.AddrPort) error {
 	c.owner.Store(k.loop)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
@@ -251,6 +251,8 @@ func (k *kernelDriver) footprint(accepted bool) int {
 	}
 	return readBlocks*readBlock + writeBlock + 64<<10
 }
+
+func (k *kernelDriver) do(f func() error) error { return f() }
 
 func (k *kernelDriver) detach() error { return nil }
 

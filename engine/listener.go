@@ -59,6 +59,24 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	}
 }
 
+// Listens reports whether a listener of the device has the address, alone or with all others of its family.
+func (d *Device) Listens(at netip.AddrPort) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for l := range d.listeners {
+		l, ok := l.(*Listener)
+		if ok && l.addr.Port() == at.Port() && covers(l.addr.Addr(), at.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+func covers(l, a netip.Addr) bool {
+	l = l.Unmap().WithZone("")
+	return l == a || l.IsUnspecified() && l.Is4() == a.Is4()
+}
+
 // Close implements verbs.Listener.
 func (l *Listener) Close() error {
 	l.closing.Do(func() {

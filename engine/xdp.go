@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -167,10 +168,14 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 	return nil
 }
 
-func (x *xdpDriver) start(c *conn, local, remote netip.AddrPort) error {
+func (x *xdpDriver) start(ctx context.Context, c *conn, local,
+	remote netip.AddrPort) error {
 	port, mtu, err := x.origin(local, remote.Addr().Unmap())
 	if err != nil {
 		return err
+	}
+	if m := x.dev.opt.MapPort; m != nil {
+		c.remote = m(ctx, port.Addr(), remote)
 	}
 	c.port, c.local = port, port.Addr()
 	cfg := x.rdmaConfig()
@@ -320,6 +325,8 @@ func (x *xdpDriver) describe() verbs.Transport {
 		NoZeroCopy: x.socket.NoZeroCopy,
 	}
 }
+
+func (x *xdpDriver) do(f func() error) error { return x.ns.Do(f) }
 
 func (x *xdpDriver) detach() error {
 	if x.steer == nil {

@@ -32,7 +32,7 @@ type counted struct {
 	QP      control.Handle `json:"lqpn,omitempty" doc:"queue pair; without one, rdma, mpa and tcp are sums of all, with those that ended"`
 	Export  string         `json:"export,omitempty" doc:"whose the queue pair is, instead of a session"`
 	Remote  string         `json:"remote,omitempty" doc:"peer of the queue pair"`
-	Part    string         `json:"part" doc:"steering, stack, listen, ring, live, rdma, mpa or tcp"`
+	Part    string         `json:"part" doc:"steering, stack, listen, ring, live, port_mapper, rdma, mpa or tcp"`
 }
 
 func newStatistic(*global) *cobra.Command {
@@ -91,6 +91,9 @@ func makeStatistics(s *control.Snapshot, conns bool) statisticInfo {
 			add(queue, "listen", w.Listen)
 			add(queue, "ring", w.Ring)
 			add(queue, "live", w.Live)
+		}
+		if p := d.PortMapper; p != nil {
+			add(device, "port_mapper", p.Counters)
 		}
 		if t := d.Totals; t != nil {
 			add(device, "rdma", t.RDMA)

@@ -17,6 +17,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
 )
@@ -153,8 +154,9 @@ func TestDeviceFails(t *testing.T) {
 			}
 			t.Cleanup(func() { tn.Close() })
 			var broken atomic.Bool
-			v := &device{name: "eth0", past: &past{}, cfg: config.Interface{Name: "eth0",
-				Transport: config.TransportXDP, Queues: []int{0}, Restart: config.RestartNever}}
+			v := &device{name: "eth0", past: &past{},
+				ports: &portMap{Mapper: &portmapper.Mapper{}}, cfg: config.Interface{Name: "eth0",
+					Transport: config.TransportXDP, Queues: []int{0}, Restart: config.RestartNever}}
 			if err := tn.A.Do(func() (err error) {
 				v.dev, err = engine.OpenXDP(engine.XDPConfig{Interface: tn.A.Link.Name,
 					Wrap: func(_ int, p ring.Port) (ring.Port, error) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"xwarp/bpf"
@@ -28,6 +29,9 @@ type device struct {
 	hub  *monitor.Hub // of captures; nil: none are taken
 	kit  *engine.Kit  // nil on the kernel's sockets
 	past *past        // of the devices that had the interface before
+
+	allow atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
+	ports *portMap
 }
 
 func (d *device) info() control.DeviceInfo {
@@ -49,6 +53,9 @@ func text(err error) string {
 
 // open opens the device of one table, again after before if that is not nil.
 func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
+	if before != nil {
+		c.Allow = *before.allow.Load()
+	}
 	now := d.cfg.Load()
 	m := &now.MPA
 	dev := &device{name: c.Name, cfg: c, log: d.log.With("device", c.Name), past: &past{}}
@@ -61,6 +68,10 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 	}
 	if o.FirstFPDUTimeout == 0 {
 		o.FirstFPDUTimeout = -1 // for ever
+	}
+	dev.allow.Store(&c.Allow)
+	if c.PortMapper == config.PortMapperAsk {
+		o.MapPort = dev.mapPort
 	}
 	if before != nil {
 		dev.kit, dev.past = before.kit, before.past.keep(new(before.counted()))
@@ -90,6 +101,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		}
 		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 	}
+	d.openPortMap(dev, before)
 	i := dev.info()
 	dev.log.Info("device is open", "transport", i.Transport, "xdp_mode", i.XDPMode,
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
@@ -211,6 +223,7 @@ func (d *Daemon) reloadAllow(now *config.Loaded) error {
 	var errs []error
 	for _, n := range now.Interface {
 		if v := d.device(n.Name); v != nil && v.cfg.Transport == config.TransportXDP {
+			v.allow.Store(&n.Allow)
 			errs = append(errs, v.dev.SetAllow(n.Allow))
 		}
 	}

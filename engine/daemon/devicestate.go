@@ -23,7 +23,7 @@ func (dev *device) state() control.DeviceState {
 func (dev *device) counted() control.DeviceState {
 	contained := dev.dev.Contained()
 	s := control.DeviceState{DeviceInfo: dev.info(), Contained: control.Counters(&contained),
-		Link: dev.link()}
+		Link: dev.link(), PortMapper: dev.ports.state(dev.cfg.PortMapper)}
 	if err := dev.dev.Stalled(); err != nil {
 		s.Error = err.Error() // who does not turn does not answer
 		return s

@@ -47,6 +47,7 @@ var remedies = map[string]string{
 
 // drop ends what uses a device that failed, and reports whether nothing of it is left.
 func (d *Daemon) drop(v *device, err error) (whole bool) {
+	v.ports.close()
 	if err := v.dev.Detach(); err != nil {
 		v.log.Warn("the interface keeps its program", "error", err)
 	}
@@ -117,6 +118,7 @@ func (d *Daemon) replace(ctx context.Context, old, v *device) {
 	}
 	d.mu.Unlock()
 	if stopping {
+		v.ports.close()
 		v.dev.Close()
 		return
 	}

@@ -290,7 +290,7 @@ func TestInterfaceComesBack(t *testing.T) {
 		refused(t, l.socket)
 		l.must(l.tn.Reconnect())
 		l.shows("served again", func(d *control.DeviceState) bool {
-			return d.Error == "" && d.Reopened == round+1
+			return d.Error == "" && d.Reopened == round+1 && d.PortMapper.Error == ""
 		})
 		d2, _ := l.device()
 		now, was := counters.PayloadIn.Of(d2.Totals.RDMA), counters.PayloadIn.Of(d.Totals.RDMA)

@@ -95,6 +95,7 @@ func (d *Daemon) closeDevices() error {
 	errs := make([]error, len(list))
 	var group sync.WaitGroup
 	for i, v := range list {
+		v.ports.close()
 		group.Go(func() { errs[i] = errors.Join(v.dev.Close(), v.kit.Close()) })
 	}
 	group.Wait()

@@ -27,6 +27,10 @@ func (c *Config) complete() {
 		def(&f.Transmit, "auto")
 		def(&f.Restart, RestartReopen)
 		def(&f.BusyPoll, Duration(50*time.Microsecond))
+		if f.Transport == TransportKernel {
+			def(&f.PortMapper, PortMapperOff)
+		}
+		def(&f.PortMapper, PortMapperAnswer)
 	}
 	for i := range c.Export {
 		e := &c.Export[i]
@@ -152,6 +156,11 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		f.oneOf(key+".ring_mode", n.RingMode, "auto", "zero-copy", "copy")
 		f.oneOf(key+".transmit", n.Transmit, "auto", "xdp", "packet-gso", "xdp-live")
 		f.oneOf(key+".restart", n.Restart, RestartReopen, RestartExit, RestartNever)
+		f.oneOf(key+".port_mapper", n.PortMapper, PortMapperOff, PortMapperAnswer, PortMapperAsk)
+		if n.PortMapper == PortMapperAsk && n.Transport == TransportKernel {
+			f.addf("%s.port_mapper = \"ask\" is for transport = \"xdp\"; the kernel's sockets "+
+				"have no port yet when a peer would be asked", key)
+		}
 		if len(n.CPUs) > 0 && len(n.Queues) > 0 && len(n.CPUs) != len(n.Queues) {
 			f.addf("%s.cpus has %d processors for %d queues", key, len(n.CPUs), len(n.Queues))
 		}

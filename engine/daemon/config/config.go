@@ -64,20 +64,21 @@ type HTTP struct {
 
 // Interface is one device.
 type Interface struct {
-	Name      string   `toml:"name"`
-	Transport string   `toml:"transport"`
-	Queues    []int    `toml:"queues"`
-	CPUs      []int    `toml:"cpus"`
-	XDPMode   string   `toml:"xdp_mode"`
-	RingMode  string   `toml:"ring_mode"`
-	Transmit  string   `toml:"transmit"`
-	Restart   string   `toml:"restart"`
-	MTU       int      `toml:"mtu"`
-	RxFrames  int      `toml:"rx_frames"`
-	TxFrames  int      `toml:"tx_frames"`
-	HugePages bool     `toml:"huge_pages"`
-	BusyPoll  Duration `toml:"busy_poll"`
-	Window    Size     `toml:"window"`
+	Name       string   `toml:"name"`
+	Transport  string   `toml:"transport"`
+	Queues     []int    `toml:"queues"`
+	CPUs       []int    `toml:"cpus"`
+	XDPMode    string   `toml:"xdp_mode"`
+	RingMode   string   `toml:"ring_mode"`
+	Transmit   string   `toml:"transmit"`
+	Restart    string   `toml:"restart"`
+	PortMapper string   `toml:"port_mapper"`
+	MTU        int      `toml:"mtu"`
+	RxFrames   int      `toml:"rx_frames"`
+	TxFrames   int      `toml:"tx_frames"`
+	HugePages  bool     `toml:"huge_pages"`
+	BusyPoll   Duration `toml:"busy_poll"`
+	Window     Size     `toml:"window"`
 	// Allow is asked by the steering program.
 	Allow []netip.Prefix `toml:"allow" reload:"yes"`
 	// TrustPartialChecksum is for veth whose other end computes no checksums.
@@ -283,6 +284,13 @@ func (c *Config) MPAOf(a netip.Addr) MPA {
 
 // D is the duration as the standard library has it.
 func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// What the port mapper of an interface does.
+const (
+	PortMapperOff    = "off"
+	PortMapperAnswer = "answer" // peers that ask for listeners here
+	PortMapperAsk    = "ask"    // that, and the peer's before each connection to it
+)
 
 // What is done when a device is lost, and its interface is there.
 const (

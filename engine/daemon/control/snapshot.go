@@ -50,6 +50,8 @@ type DeviceState struct {
 	Watches  []WatchState      `json:"watches,omitempty"`
 	Totals   *TotalsState      `json:"totals,omitempty"` // nil: the device does not answer
 	Link     *LinkState        `json:"link,omitempty"`   // nil on the kernel's sockets
+	// PortMapper answers peers, and asks theirs.
+	PortMapper *PortMapperState `json:"port_mapper"`
 	// Reopened is how often it was opened again, because its interface had gone or it had failed.
 	Reopened uint64 `json:"reopened"`
 	// Contained counts what ended a part of the device and nothing else: engine.Contained.
@@ -74,6 +76,13 @@ type LinkState struct {
 	Since    time.Time         `json:"since"`             // of the last change of the state; zero: none
 	Missing  []netip.Addr      `json:"missing,omitempty"` // of connections and listeners, and the host has them no more
 	Counters map[string]uint64 `json:"counters"`          // engine.LinkCounters
+}
+
+// PortMapperState is the iWARP port mapper of a device.
+type PortMapperState struct {
+	Mode     string            `json:"mode"`            // port_mapper of the configuration
+	Error    string            `json:"error,omitempty"` // why nobody is answered
+	Counters map[string]uint64 `json:"counters"`        // portmapper.Counters
 }
 
 // TotalsState is what all connections of a device counted, those that ended included. It never falls.

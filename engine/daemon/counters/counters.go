@@ -51,6 +51,7 @@ var (
 	Transfer  = tables["transfer"]
 	Watch     = tables["watch"]
 	Link      = tables["link"]
+	PortMap   = tables["portmap"]
 	Daemon    = tables["daemon"]
 	RDMA      = tables["rdma"]
 	MPA       = tables["mpa"]

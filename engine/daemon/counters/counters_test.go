@@ -10,6 +10,7 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
+	"xwarp/engine/daemon/portmapper"
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/stack"
 	"xwarp/engine/transfer"
@@ -33,6 +34,7 @@ func TestTablesAreComplete(t *testing.T) {
 		"transfer":  {counters.Transfer, control.Counters(transfer.Stats{})},
 		"watch":     {counters.Watch, control.Counters(netwatch.Counters{})},
 		"link":      {counters.Link, control.Counters(engine.LinkCounters{})},
+		"portmap":   {counters.PortMap, control.Counters(portmapper.Counters{})},
 		"rdma":      {counters.RDMA, control.Counters(rdmap.Counters{})},
 		"mpa":       {counters.MPA, control.Counters(mpa.ReceiverCounters{})},
 		"tcp":       {counters.TCP, control.Counters(stack.TCPCounters{})},

@@ -95,6 +95,9 @@ func (o output) device(d *control.DeviceState, s *control.Snapshot) {
 		o.gauge("xwarp_device_missing_addresses", float64(len(l.Missing)), d.Name)
 		o.counters(counters.Link, l.Counters, d.Name)
 	}
+	if p := d.PortMapper; p != nil {
+		o.counters(counters.PortMap, p.Counters, d.Name)
+	}
 	if d.Transport == "xdp" {
 		o.flag("xwarp_device_follows_kernel", d.Health == "", d.Name)
 	}

@@ -52,6 +52,7 @@ type Device struct {
 	Missing   []string `json:"missing_addresses" doc:"of connections and listeners that wait for them: the host has them no more"`
 	Reopened  uint64   `json:"reopened" doc:"times that it was opened again, because the interface had gone or it had failed"`
 	Health    string   `json:"health,omitempty" doc:"what the device knows no more of the kernel's configuration"`
+	Mapper    string   `json:"port_mapper,omitempty" doc:"why the iWARP port mapper answers nobody, where it shall"`
 	Error     string   `json:"error,omitempty" doc:"why there are no counters"`
 }
 
@@ -158,6 +159,9 @@ func makeDevice(d *control.DeviceState) Device {
 		for _, a := range l.Missing {
 			v.Missing = append(v.Missing, a.String())
 		}
+	}
+	if p := d.PortMapper; p != nil {
+		v.Mapper = p.Error
 	}
 	if t := d.Totals; t != nil {
 		v.In, v.Out = counters.PayloadIn.Of(t.RDMA), counters.PayloadOut.Of(t.RDMA)

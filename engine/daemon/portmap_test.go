@@ -1,0 +1,369 @@
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/portmapper"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// askPortMapper sends a request for a listener from a host's socket at local, and returns the answer; the request,
+// when none comes in time.
+func askPortMapper(t *testing.T, h *topo.Host, local netip.Addr, listener netip.AddrPort,
+	wait time.Duration) (a portmapper.Message) {
+	t.Helper()
+	var c *net.UDPConn
+	if err := h.Do(func() (err error) {
+		c, err = net.DialUDP("udp", &net.UDPAddr{IP: local.AsSlice()},
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(listener.Addr(), portmapper.Port)))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	q := portmapper.Message{Handle: 1, Accepting: listener,
+		Connecting: netip.AddrPortFrom(local, 1)}
+	q.Mapped = q.Connecting
+	if _, err := c.Write(q.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(wait))
+	b := make([]byte, 128)
+	n, err := c.Read(b) // from the address that was asked: the socket is connected
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return q
+	}
+	if err == nil {
+		a, err = portmapper.Parse(b[:n])
+	}
+	if err != nil {
+		t.Errorf("%v: %v", listener, err)
+	}
+	return a
+}
+
+// portMapperOf returns a device's.
+func portMapperOf(d *daemon.Daemon) *control.PortMapperState {
+	v := d.Snapshot()
+	return v.Devices[0].PortMapper
+}
+
+// TestPortMapper asks a daemon's port mapper for listeners of exports and of programs, at every address.
+func TestPortMapper(t *testing.T) {
+	tn := hosts(t)
+	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
+	d, socket := run(t, tn.A, xdp+export)
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	four, six := tn.A.Addr4.Addr(), tn.A.Addr6.Addr()
+	l, err := dev.Listen(netip.AddrPortFrom(six, 7200), 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := netlink.ParseAddr("192.0.2.77/32")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic, err := tn.A.Netlink().LinkByName("eth0")
+	if err == nil {
+		err = tn.A.Netlink().AddrAdd(nic, another)
+	}
+	if err == nil {
+		_, to, _ := net.ParseCIDR("192.0.2.77/32")
+		err = tn.B.Netlink().RouteAdd(&netlink.Route{LinkIndex: tn.B.Link.Index, Dst: to,
+			Gw: four.AsSlice()})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(listener netip.AddrPort, want portmapper.Type) {
+		t.Helper()
+		local := tn.B.Addr4.Addr()
+		if listener.Addr().Is6() {
+			local = tn.B.Addr6.Addr()
+		}
+		a := askPortMapper(t, tn.B, local, listener, 10*time.Second)
+		if a.Type != want || a.Accepting != listener {
+			t.Errorf("%v: %+v, want %v", listener, a, want)
+		}
+	}
+	at := netip.AddrPortFrom
+	ask(at(four, 7174), portmapper.Accept)
+	ask(at(netip.MustParseAddr("192.0.2.77"), 7174), portmapper.Accept) // which is not the route's source
+	ask(at(six, 7200), portmapper.Accept)
+	ask(at(six, 7174), portmapper.Reject)
+	ask(at(four, 7200), portmapper.Reject)
+	ask(at(four, 22), portmapper.Reject)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ask(at(six, 7200), portmapper.Reject)
+	p := portMapperOf(d)
+	if p.Mode != "answer" || p.Error != "" || p.Counters["requests_in"] != 7 ||
+		p.Counters["accepts_out"] != 3 || p.Counters["rejects_out"] != 4 {
+		t.Errorf("%+v", p)
+	}
+
+	// Who may not connect is told nothing.
+	cfg, _ := load(t, xdp+"allow = [\"203.0.113.0/24\"]\n"+export)
+	cfg.Daemon.Socket, cfg.Daemon.Grace = socket, 0
+	if err := d.Reload(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if a := askPortMapper(t, tn.B, tn.B.Addr4.Addr(), at(four, 7174),
+		100*time.Millisecond); a.Type != portmapper.Request {
+		t.Errorf("a peer that is not allowed is answered %+v", a)
+	}
+	if p := portMapperOf(d); p.Counters["denied"] != 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestPortMapperTaken has a daemon on a host whose UDP port 3935 somebody has, as iwpmd would.
+func TestPortMapperTaken(t *testing.T) {
+	tn := hosts(t)
+	var c *net.UDPConn
+	if err := tn.A.Do(func() (err error) {
+		c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: portmapper.Port})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	d, _ := run(t, tn.A, xdp+
+		"[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n")
+	if p := portMapperOf(d); p.Error == "" {
+		t.Error("it does not say so")
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	d, _ = run(t, tn.A, xdp+"port_mapper = \"off\"\n")
+	if err := tn.A.Do(func() error {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: portmapper.Port})
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}); err != nil {
+		t.Errorf("with port_mapper off, and after the daemon before: %v", err)
+	}
+	if p := portMapperOf(d); p.Mode != "off" || p.Error != "" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestPortMapperAsks has a program connect to a port that the peer's port mapper maps to another one, then rejects,
+// then says nothing about.
+func TestPortMapperAsks(t *testing.T) {
+	tn := hosts(t)
+	d, socket := run(t, tn.A, xdp+"port_mapper = \"ask\"\n")
+	_, listening := run(t, tn.B, xdp+"port_mapper = \"off\"\n")
+	server, err := client.Open(listening)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	var mapper *net.UDPConn
+	if err := tn.B.Do(func() (err error) {
+		mapper, err = net.ListenUDP("udp", &net.UDPAddr{Port: portmapper.Port})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer mapper.Close()
+	// mapper answers with this type and port
+	type reply struct {
+		portmapper.Type
+		port uint16
+	}
+	replies, asked := make(chan reply, 1), make(chan portmapper.Message, 2)
+	go func() {
+		var b [128]byte
+		for {
+			n, from, err := mapper.ReadFromUDPAddrPort(b[:])
+			if err != nil {
+				return
+			}
+			q, err := portmapper.Parse(b[:n])
+			if err != nil {
+				t.Error(err)
+			}
+			asked <- q
+			if q.Type != portmapper.Request {
+				continue
+			}
+			r := <-replies
+			q.Type, q.Accepting = r.Type, netip.AddrPortFrom(q.Accepting.Addr(), r.port)
+			mapper.WriteToUDPAddrPort(q.Append(nil), from)
+		}
+	}()
+	for i, a := range []netip.Addr{tn.B.Addr4.Addr(), tn.B.Addr6.Addr()} {
+		port := uint16(7200 + i)
+		l, err := server.Listen(netip.AddrPortFrom(a, port), 0, verbs.ConnConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		connect := func(to uint16) *verbstest.End {
+			t.Helper()
+			end, other := verbstest.New(t, dev, 4096), verbstest.New(t, server, 4096)
+			done := make(chan error, 1)
+			go func() {
+				r, err := l.Accept(t.Context())
+				if err == nil {
+					err = r.Accept(t.Context(), other.QP, nil)
+				}
+				done <- err
+			}()
+			err := dev.Dial(t.Context(), netip.AddrPortFrom(a, to), end.QP, verbs.ConnConfig{})
+			if err := errors.Join(err, <-done); err != nil {
+				t.Fatal(err)
+			}
+			return end
+		}
+		replies <- reply{portmapper.Accept, port}
+		end := connect(22)
+		q, ack := <-asked, <-asked
+		if q.Accepting != netip.AddrPortFrom(a, 22) || q.Connecting != end.QP.LocalAddr() ||
+			q.Mapped != q.Connecting {
+			t.Errorf("asked %+v from %v", q, end.QP.LocalAddr())
+		}
+		if ack.Type != portmapper.Ack || ack.Accepting != netip.AddrPortFrom(a, port) {
+			t.Errorf("acknowledged %+v", ack)
+		}
+		replies <- reply{portmapper.Reject, port}
+		connect(port)
+		<-asked
+	}
+	mapper.Close() // the peer's kernel refuses now
+	l, err := server.Listen(netip.AddrPortFrom(tn.B.Addr4.Addr(), 7300), 0, verbs.ConnConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		end, other := verbstest.New(t, dev, 4096), verbstest.New(t, server, 4096)
+		go func() {
+			if r, err := l.Accept(t.Context()); err == nil {
+				r.Accept(t.Context(), other.QP, nil)
+			}
+		}()
+		if err := dev.Dial(t.Context(), l.Addr(), end.QP, verbs.ConnConfig{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]uint64{"accepts_in": 2, "rejects_in": 2, "unanswered": 1, "unasked": 1}
+	p := portMapperOf(d)
+	for key, n := range want {
+		if p.Counters[key] != n {
+			t.Errorf("%s is %d, want %d", key, p.Counters[key], n)
+		}
+	}
+}
+
+// TestPortMapperComesBack removes the interface of a daemon's device after a reload changed who may connect: what is
+// opened again is open to those alone, and answers who asks when a reload allows that.
+func TestPortMapperComesBack(t *testing.T) {
+	needs.XSK(t)
+	needs.NetNS(t)
+	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tn.Close() })
+	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
+	d, _ := run(t, tn.B, xdp+export)
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- d.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-over; err != nil {
+			t.Error(err)
+		}
+	}()
+	at := netip.AddrPortFrom(tn.B.Addr4.Addr(), 7174)
+	ask := func(wait time.Duration) portmapper.Type {
+		t.Helper()
+		return askPortMapper(t, tn.A, tn.A.Addr4.Addr(), at, wait).Type
+	}
+	allow := func(table string) {
+		t.Helper()
+		now, _ := load(t, xdp+table+export)
+		if err := d.Reload(now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := ask(10 * time.Second); got != portmapper.Accept {
+		t.Errorf("at first: %v", got)
+	}
+	allow("allow = [\"203.0.113.0/24\"]\n")
+	nic, err := tn.B.Netlink().LinkByName(tn.B.Link.Name)
+	if err == nil {
+		err = tn.B.Netlink().LinkDel(nic)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tn.Reconnect(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := eventually(time.Minute, func() bool {
+		v := d.Snapshot()
+		return v.Devices[0].Reopened == 1 && v.Exports[0].Error == ""
+	}); !ok {
+		t.Fatalf("%+v", d.Snapshot())
+	}
+	if got := ask(100 * time.Millisecond); got != portmapper.Request {
+		t.Errorf("a peer that is not allowed is told %v", got)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if c, err := tn.A.Dial(short, netip.AddrPort{}, at); err == nil {
+		c.Close()
+		t.Error("a peer that is not allowed has a connection")
+	}
+	allow("")
+	if got := ask(10 * time.Second); got != portmapper.Accept {
+		t.Errorf("allowed again: %v", got)
+	}
+	if p := portMapperOf(d); p.Counters["accepts_out"] != 2 || p.Counters["denied"] != 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestPortMapperKernel answers over a device on the kernel's sockets, where that is asked for.
+func TestPortMapperKernel(t *testing.T) {
+	tn := hosts(t)
+	text := "[[interface]]\nname = \"any\"\ntransport = \"kernel\"\nport_mapper = \"answer\"\n"
+	at := netip.AddrPortFrom(tn.A.Addr4.Addr(), 7174)
+	run(t, tn.A, text+fmt.Sprintf("[[export]]\nname = \"m\"\nlisten = \"%v\"\nsize = \"4096\"\n",
+		at))
+	if a := askPortMapper(t, tn.B, tn.B.Addr4.Addr(), at,
+		10*time.Second); a.Type != portmapper.Accept || a.Accepting != at {
+		t.Errorf("%+v", a)
+	}
+}
