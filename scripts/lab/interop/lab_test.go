@@ -135,7 +135,7 @@ func (p ping) String() string {
 			true: "off"}[p.noCRC])
 }
 
-func (p ping) run(b *bench, d *engine.Device, port uint16) (res rping.Result, err error) {
+func (p ping) run(b *bench, d verbs.Device, port uint16) (res rping.Result, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cfg := rping.Config{Size: p.size, Count: p.count, Validate: true,

@@ -10,14 +10,13 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
-	"xwarp/engine"
 	"xwarp/engine/verbs"
 )
 
 // peer is a queue pair of ours that plays the part of a program of rdma-core.
 type peer struct {
 	t    *testing.T
-	dev  *engine.Device
+	dev  verbs.Device
 	pd   verbs.PD
 	cq   verbs.CQ
 	qp   verbs.QP
@@ -29,7 +28,7 @@ type peer struct {
 	closing func() bool
 }
 
-func newPeer(t *testing.T, dev *engine.Device, depth int) *peer {
+func newPeer(t *testing.T, dev verbs.Device, depth int) *peer {
 	t.Helper()
 	p := &peer{t: t, dev: dev}
 	var err error
