@@ -1,7 +1,7 @@
 #!/bin/sh
 # build.sh makes what the lab's virtual machines boot from, out of Debian's packages only:
 #
-#   build/lab/root     a minimal Debian with rdma-core, rdmacm-utils, perftest and the kernel's modules
+#   build/lab/root     a minimal Debian with rdma-core, rdmacm-utils, perftest, fio and the kernel's modules
 #   build/lab/vmlinuz  that kernel
 #   build/lab/initrd   the guest agent (scripts/lab/agent) and the modules needed to mount the root
 #   build/lab/READY    written last; names the kernel

@@ -4,7 +4,7 @@
 suite=bookworm # of the root
 lab=${LAB_DIR:-$repo/build/lab}
 root=$lab/root
-packages=iproute2,iputils-ping,ethtool,kmod,procps,rdma-core,rdmacm-utils,ibverbs-utils,ibverbs-providers,perftest
+packages=iproute2,iputils-ping,ethtool,kmod,procps,rdma-core,rdmacm-utils,ibverbs-utils,ibverbs-providers,perftest,fio
 
 say() { printf 'lab: %s\n' "$*"; }
 die() { printf 'lab: error: %s\n' "$*" >&2; exit 1; }
@@ -67,7 +67,7 @@ mirror() {
 }
 
 make_root() {
-	fresh root && return 0
+	fresh root "$repo/scripts/lab/lib.sh" && return 0
 	uri=$(mirror)
 	say "debootstrap $suite (minbase)"
 	rm -rf "$root"

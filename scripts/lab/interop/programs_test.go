@@ -1,0 +1,304 @@
+package interop
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/scripts/lab/vm"
+)
+
+// verbsHost is the host's end of programs that were written for libibverbs: a daemon beside the machine, and xwarp run.
+type verbsHost struct {
+	net    *vm.Network
+	daemon *daemon.Daemon
+	xwarp  string
+	socket string
+}
+
+func newVerbsHost(t *testing.T, net *vm.Network) *verbsHost {
+	t.Helper()
+	dir := t.TempDir()
+	h := &verbsHost{net: net, xwarp: filepath.Join(dir, "xwarp"), socket: filepath.Join(dir, "s")}
+	for _, build := range []*exec.Cmd{
+		exec.Command("go", "build", "-o", h.xwarp, "xwarp/cmd/xwarp"),
+		exec.Command("../../../engine/daemon/preload/build.sh",
+			filepath.Join(dir, "libxwarp-verbs.so")),
+	} {
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", build.Args, err, out)
+		}
+	}
+	file := filepath.Join(dir, "xwarp.toml")
+	text := fmt.Sprintf("[daemon]\nsocket = %q\n[[interface]]\nname = %q\ntransport = \"xdp\"\n",
+		h.socket, vm.PeerLink)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Path: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := net.Peer.Do(func() (err error) {
+		h.daemon, err = daemon.New(cfg, daemon.Options{Log: log})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.daemon.Close() })
+	return h
+}
+
+// process is a program on either end.
+type process interface {
+	Wait(time.Duration) (code int, err error)
+	Kill() error
+	Output() string
+}
+
+// hostProcess is one over xwarp run.
+type hostProcess struct {
+	cmd  *exec.Cmd
+	done chan struct{}
+	mu   sync.Mutex // of out
+	out  bytes.Buffer
+}
+
+func (h *verbsHost) spawn(line string) (*hostProcess, error) {
+	args := append([]string{"run", "--socket", h.socket, "--"}, strings.Fields(line)...)
+	p := &hostProcess{cmd: exec.Command(h.xwarp, args...), done: make(chan struct{})}
+	p.cmd.Dir = "/"
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	if err := h.net.Peer.Start(p.cmd); err != nil {
+		return nil, fmt.Errorf("%s: %w", line, err)
+	}
+	go func() {
+		p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// Write implements io.Writer for what the program prints.
+func (p *hostProcess) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.Write(b)
+}
+
+func (p *hostProcess) Output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.out.String()
+}
+
+func (p *hostProcess) Wait(limit time.Duration) (int, error) {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode(), nil
+	case <-time.After(limit):
+		return -1, fmt.Errorf("%v does not end within %v; it printed %q", p.cmd.Args, limit,
+			p.Output())
+	}
+}
+
+func (p *hostProcess) Kill() error {
+	p.cmd.Process.Kill()
+	<-p.done
+	return nil
+}
+
+// listens waits until a program of the host's listens on port.
+func (h *verbsHost) listens(port uint16) error {
+	for stop := time.Now().Add(time.Minute); time.Now().Before(stop); time.Sleep(
+		5 * time.Millisecond) {
+		if slices.ContainsFunc(h.daemon.Snapshot().Listeners,
+			func(l control.ListenerState) bool { return l.Addr.Port() == port }) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no program listens on port %d", port)
+}
+
+// exchange is a server and a client of one program. PORT and PEER in their lines are what they say.
+type exchange struct {
+	name, server, client   string
+	wantServer, wantClient string // regular expressions of what they must print
+	v6                     bool
+	twice                  bool // they connect twice, and have no word between them for when
+	opcodes                []string
+	link                   func(*session) error // checks the last connection as it was on the link; may be nil
+}
+
+const programLimit = 5 * time.Minute // the machine is emulated
+
+func (x *exchange) run(b *bench, h *verbsHost, ours string, port uint16) (err error) {
+	peer := b.vm.Addr4
+	if ours == "server" {
+		peer = vm.PeerAddr4
+	}
+	if x.v6 && ours == "server" {
+		peer = vm.PeerAddr6
+	} else if x.v6 {
+		peer = b.vm.Addr6
+	}
+	say := strings.NewReplacer("PORT", fmt.Sprint(port), "PEER", peer.String())
+	here := func(line string) (process, error) { return h.spawn(line) }
+	there := func(line string) (process, error) { return b.vm.Spawn(line) }
+	listening := func() error { return b.vm.Listening(port, time.Minute) }
+	if ours == "server" {
+		here, there = there, here
+		listening = func() error { return h.listens(port) }
+		if x.twice {
+			undo, err := patient(b.vm)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, undo()) }()
+		}
+	}
+	s, err := there(say.Replace(x.server))
+	if err != nil {
+		return err
+	}
+	defer s.Kill()
+	if err := listening(); err != nil {
+		return fmt.Errorf("%w: %s", err, s.Output())
+	}
+	c, err := here(say.Replace(x.client))
+	if err != nil {
+		return err
+	}
+	defer c.Kill()
+	if err := printed("client", c, x.wantClient); err != nil {
+		return fmt.Errorf("%w; the server: %s", err, s.Output())
+	}
+	return printed("server", s, x.wantServer)
+}
+
+// patient has the machine not hear that ports refuse it, so that it tries again after a second: perftest's
+// client connects a second time, after the last message that it has from its server. That listens again when
+// its message is acknowledged, which is 40 ms later, and siw gives up where nobody listens. xwarp run tries
+// for a second by itself.
+func patient(m *vm.VM) (undo func() error, err error) {
+	run := func(command string) error {
+		out, code, err := m.Run(command, time.Minute)
+		if err == nil && code != 0 {
+			err = fmt.Errorf("%s: %s", command, out)
+		}
+		return err
+	}
+	return func() error { return run("tc qdisc del dev eth0 ingress") },
+		run(
+			"tc qdisc add dev eth0 ingress && tc filter add dev eth0 parent ffff: protocol ip u32 " +
+				"match u8 0x14 0xff at 33 action drop") // RST and ACK, behind an IP header without options
+}
+
+// printed waits for the end of a program and looks at what it printed.
+func printed(side string, p process, want string) error {
+	code, err := p.Wait(programLimit)
+	if err = pingEnded(code, err)(p.Output()); err == nil &&
+		!regexp.MustCompile(want).MatchString(p.Output()) {
+		err = fmt.Errorf("it printed no %s:\n%s", want, p.Output())
+	}
+	if err != nil {
+		return fmt.Errorf("the %s: %w", side, err)
+	}
+	return nil
+}
+
+// rpings is rping with checks of each octet at both ends and on the link.
+func rpings(size, count int, v6 bool) exchange {
+	line := fmt.Sprintf("rping -V -v -p PORT -S %d -C %d", size, count)
+	x := exchange{
+		name:   fmt.Sprintf("rping of %d octets, IPv6 %v", size, v6),
+		server: line + " -s", client: line + " -c -a PEER", v6: v6,
+		opcodes: []string{"Write", "Read Request", "Read Response", "Send"},
+		link:    func(s *session) error { return s.pinged(count, size) },
+	}
+	if v6 {
+		x.server += " -a ::0"
+	}
+	x.wantClient = fmt.Sprintf("rdma-ping-%d: ", count-1)
+	x.wantServer = x.wantClient
+	return x
+}
+
+// sends is ib_send_bw, which prints a table.
+func sends(flags string) exchange {
+	line := "ib_send_bw -R -F -p PORT " + flags
+	return exchange{
+		name: "ib_send_bw " + flags, server: line, client: line + " PEER",
+		wantClient: `#bytes +#iterations.*\n *\d+ +\d+ +\d`,
+		wantServer: `#bytes +#iterations`,
+		opcodes:    []string{"Send", "Write"},
+		twice:      true,
+	}
+}
+
+// fios are the three verbs of fio's rdma engine. Of Sends the receiver verifies each block; of Writes and
+// Reads only the one end knows.
+func fios() (list []exchange) {
+	const job = "fio --name=x --ioengine=rdma --port=PORT --size=1m --bs=64k "
+	const toPeer = job + "--hostname=PEER --rw=write --iodepth=4 --verb="
+	for _, x := range []exchange{
+		{name: "write", opcodes: []string{"Send", "Write"}},
+		{name: "read", opcodes: []string{"Send", "Read Request", "Read Response"}},
+		{name: "send", opcodes: []string{"Send"}},
+	} {
+		x.server, x.client = job+"--rw=read --iodepth=16", toPeer+x.name
+		if x.name == "send" {
+			x.server += " --verb=recv --verify=crc32c --verify_fatal=1"
+			x.client += " --verify=crc32c --do_verify=0"
+		}
+		x.name = "fio " + x.name
+		x.wantServer, x.wantClient = "err= 0", `WRITE: bw=.*io=1024KiB`
+		list = append(list, x)
+	}
+	return list
+}
+
+// TestPrograms has one program speak with itself: here unmodified over xwarp run and xwarpd, in the machine
+// over Linux's soft-iWARP.
+func TestPrograms(t *testing.T) {
+	b := need(t, vm.Siw{})
+	h := newVerbsHost(t, b.net)
+	all := []exchange{
+		rpings(64, 100, false), rpings(4096, 100, true), rpings(60000, 50, false),
+		sends("-s 4096 -n 500"), sends("-n 100"),
+	}
+	for _, x := range append(all, fios()...) {
+		for _, ours := range []string{"client", "server"} {
+			t.Run(x.name+", our "+ours, func(t *testing.T) {
+				port := port()
+				opcodes := x.opcodes
+				if ours == "client" && !slices.Contains(opcodes, "Read Request") { // our RTR message
+					opcodes = append([]string{"Read Request", "Read Response"}, opcodes...)
+				}
+				list := b.captured(t, port, func() error {
+					return x.run(b, h, ours, port)
+				}, opcodes...)
+				if x.link == nil {
+					return
+				}
+				if err := x.link(list[len(list)-1]); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
