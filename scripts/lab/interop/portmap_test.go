@@ -27,6 +27,18 @@ import (
 // xwarpd starts a daemon beside the machine, whose interface has these keys, and returns a program's device of it.
 func (b *bench) xwarpd(t *testing.T, keys string) (d *daemon.Daemon, dev verbs.Device) {
 	t.Helper()
+	d, socket := b.daemon(t, keys)
+	c, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return d, c
+}
+
+// daemon is xwarpd for programs that find the socket themselves.
+func (b *bench) daemon(t *testing.T, keys string) (d *daemon.Daemon, socket string) {
+	t.Helper()
 	dir := t.TempDir()
 	path, socket := filepath.Join(dir, "xwarp.toml"), filepath.Join(dir, "s")
 	text := fmt.Sprintf("[daemon]\nsocket = %q\n[[interface]]\nname = %q\n%s", socket,
@@ -47,12 +59,7 @@ func (b *bench) xwarpd(t *testing.T, keys string) (d *daemon.Daemon, dev verbs.D
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	c, err := client.Open(socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return d, c
+	return d, socket
 }
 
 // run runs a command in the machine that must succeed.

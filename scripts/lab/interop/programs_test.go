@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -16,7 +14,6 @@ import (
 	"time"
 
 	"xwarp/engine/daemon"
-	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/scripts/lab/vm"
 )
@@ -29,10 +26,10 @@ type verbsHost struct {
 	socket string
 }
 
-func newVerbsHost(t *testing.T, net *vm.Network) *verbsHost {
+func newVerbsHost(t *testing.T, b *bench) *verbsHost {
 	t.Helper()
 	dir := t.TempDir()
-	h := &verbsHost{net: net, xwarp: filepath.Join(dir, "xwarp"), socket: filepath.Join(dir, "s")}
+	h := &verbsHost{net: b.net, xwarp: filepath.Join(dir, "xwarp")}
 	for _, build := range []*exec.Cmd{
 		exec.Command("go", "build", "-o", h.xwarp, "xwarp/cmd/xwarp"),
 		exec.Command("../../../engine/daemon/preload/build.sh",
@@ -42,24 +39,7 @@ func newVerbsHost(t *testing.T, net *vm.Network) *verbsHost {
 			t.Fatalf("%v: %v\n%s", build.Args, err, out)
 		}
 	}
-	file := filepath.Join(dir, "xwarp.toml")
-	text := fmt.Sprintf("[daemon]\nsocket = %q\n[[interface]]\nname = %q\ntransport = \"xdp\"\n",
-		h.socket, vm.PeerLink)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	cfg, err := config.Load(config.Source{Path: file})
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := net.Peer.Do(func() (err error) {
-		h.daemon, err = daemon.New(cfg, daemon.Options{Log: log})
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { h.daemon.Close() })
+	h.daemon, h.socket = b.daemon(t, "transport = \"xdp\"\n")
 	return h
 }
 
@@ -276,7 +256,7 @@ func fios() (list []exchange) {
 // over Linux's soft-iWARP.
 func TestPrograms(t *testing.T) {
 	b := need(t, vm.Siw{})
-	h := newVerbsHost(t, b.net)
+	h := newVerbsHost(t, b)
 	all := []exchange{
 		rpings(64, 100, false), rpings(4096, 100, true), rpings(60000, 50, false),
 		sends("-s 4096 -n 500"), sends("-n 100"),
