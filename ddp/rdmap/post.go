@@ -89,7 +89,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 	if total > MaxMessage {
 		return ErrTooLong
 	}
-	if limit == 1 && q.par.ORD == 0 {
+	if wr.Op.wantsResponse() && q.par.ORD == 0 {
 		return ErrNoORD
 	}
 	if (wr.Op == WRFetchAdd || wr.Op == WRCmpSwap) && total != 8 {

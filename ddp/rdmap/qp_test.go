@@ -116,6 +116,29 @@ func TestORD(t *testing.T) {
 	}
 }
 
+// TestNoORD: without ORD there are no Reads and no atomics, and all else is as ever, with one piece too.
+func TestNoORD(t *testing.T) {
+	for _, pieces := range []int{1, 2} {
+		a, b := twins(t, func(c *Config) { c.MaxSGE = pieces }, Params{Version: ddp.IETF})
+		mr := a.region(8, ddp.Attr{Access: ddp.LocalWrite})
+		sink := b.region(8, ddp.Attr{Access: ddp.RemoteWrite | ddp.LocalWrite})
+		b.recv(1, sge(sink, 0, 8))
+		for op, want := range map[WROp]error{
+			WRSend: nil, WRWrite: nil, WRRead: ErrNoORD, WRFetchAdd: ErrNoORD, WRCmpSwap: ErrNoORD,
+		} {
+			err := a.qp.PostSend(&SendWR{Op: op, Flags: Signaled, SGL: []SGE{sge(mr, 0, 8)},
+				RemoteSTag: sink.STag()})
+			if !errors.Is(err, want) {
+				t.Errorf("%v of a queue pair for %d pieces: %v, want %v", op, pieces, err, want)
+			}
+		}
+		settle(a, b, 1500)
+		if got := a.take(); len(got) != 2 || got[0].Status != Success || got[1].Status != Success {
+			t.Errorf("completions: %+v", got)
+		}
+	}
+}
+
 // TestFairness: Responses and the send queue take turns, whole messages each.
 //
 //req:rfc5040-5.2.1-3 rfc5040-5.5-20

@@ -81,9 +81,7 @@ type sendWQE struct {
 	useInline bool
 }
 
-func (w *sendWQE) wantsResponse() bool {
-	return w.op == WRRead || w.op == WRFetchAdd || w.op == WRCmpSwap
-}
+func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
 
 func (w *sendWQE) done() bool { return w.acked && w.answered }
 

@@ -38,6 +38,8 @@ func (o WROp) String() string {
 	return fmt.Sprintf("work request %d", uint8(o))
 }
 
+func (o WROp) wantsResponse() bool { return o == WRRead || o == WRFetchAdd || o == WRCmpSwap }
+
 // SGE is a piece of registered memory of the queue pair's domain.
 type SGE struct {
 	STag ddp.STag
