@@ -90,6 +90,7 @@ struct session {
 struct session *xw_session_open(const char *device, int *error);
 struct session *xw_session_get(struct session *s);
 void xw_session_put(struct session *s);
+void *xw_reader(void *session); /* the thread that receives; it owns a reference */
 /* xw_call sends a request whose arguments are the JSON of format and waits; fd is sent along unless -1. The answer is errno.
  * xw_call_end gives back what a reply left in c. xw_ask does both. */
 int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)

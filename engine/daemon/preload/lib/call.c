@@ -1,0 +1,338 @@
+/* Requests to the daemon, its replies and its events. */
+#include "xw.h"
+
+#include <sys/socket.h>
+
+#define MAX_BODY (1 << 20) /* of a reply: no request here has a longer one */
+
+/* receive fills b and keeps the descriptors that come along. */
+static bool receive(int fd, uint8_t *b, size_t n, int *files, int *n_files)
+{
+	while (n > 0) {
+		union {
+			struct cmsghdr align;
+			char room[CMSG_SPACE(sizeof(int) * XW_MAX_FILES)];
+		} control;
+		struct iovec v = {b, n};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+		ssize_t got = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			return false;
+		for (struct cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+			if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+				continue;
+			size_t k = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+			for (size_t i = 0; i < k; i++) {
+				int f;
+				memcpy(&f, CMSG_DATA(c) + i * sizeof f, sizeof f);
+				if (*n_files < (int)XW_MAX_FILES)
+					files[(*n_files)++] = f;
+				else
+					close(f);
+			}
+		}
+		b += got;
+		n -= (size_t)got;
+	}
+	return true;
+}
+
+static bool transmit(int fd, const void *b, size_t n, int file)
+{
+	while (n > 0) {
+		union {
+			struct cmsghdr align;
+			char room[CMSG_SPACE(sizeof(int))];
+		} control = {0};
+		struct iovec v = {(void *)(uintptr_t)b, n};
+		struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+		if (file >= 0) {
+			m.msg_control = &control;
+			m.msg_controllen = sizeof control;
+			struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+			c->cmsg_level = SOL_SOCKET;
+			c->cmsg_type = SCM_RIGHTS;
+			c->cmsg_len = CMSG_LEN(sizeof file);
+			memcpy(CMSG_DATA(c), &file, sizeof file);
+		}
+		ssize_t sent = sendmsg(fd, &m, MSG_NOSIGNAL);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent <= 0)
+			return false;
+		file = -1;
+		b = (const char *)b + sent;
+		n -= (size_t)sent;
+	}
+	return true;
+}
+
+/* error_of is the errno of a failure: the daemon's own, or what its code comes to. */
+static int error_of(struct json failure)
+{
+	static const struct {
+		const char *code;
+		int error;
+	} codes[] = {
+		{"invalid", EINVAL}, {"version", EPROTONOSUPPORT}, {"unknown", ENODEV}, {"permission", EACCES},
+		{"quota", ENOMEM}, {"busy", EBUSY}, {"closed", ECONNABORTED}, {"canceled", ECANCELED},
+	};
+	struct json code = json_get(failure, "code");
+	uint64_t number;
+
+	if (json_number(json_get(failure, "errno"), &number) && number > 0 && number < 4096)
+		return (int)number;
+	for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+		if (json_is(code, codes[i].code))
+			return codes[i].error;
+	return EIO;
+}
+
+/* settle hands a reply to its call. The session's lock is not held. */
+static void settle(struct call *c, char *body, size_t n, int error)
+{
+	struct json reply = {body, n};
+
+	c->body = body;
+	if (error == 0) {
+		c->failure = json_get(reply, "error");
+		c->result = json_get(reply, "result");
+		c->error = c->failure.n ? error_of(c->failure) : 0;
+		if (c->error && getenv("XWARP_DEBUG"))
+			xw_warn("the daemon said: %.*s", (int)c->failure.n, c->failure.p);
+	} else {
+		c->error = error;
+	}
+	c->done(c);
+}
+
+static struct call *take_call(struct session *s, uint64_t id)
+{
+	struct call **p, *c;
+
+	pthread_mutex_lock(&s->lock);
+	for (p = &s->calls; (c = *p) && c->id != id; p = &c->next)
+		;
+	if (c)
+		*p = c->next;
+	pthread_mutex_unlock(&s->lock);
+	return c;
+}
+
+static void event(struct session *s, struct json e)
+{
+	struct json what = json_get(e, "event");
+	uint64_t qp, srq;
+
+	if (json_number(json_get(e, "qp"), &qp)) {
+		if (json_is(what, "qp_down"))
+			xw_qp_down(s, (uint32_t)qp, e);
+		else if (json_is(what, "qp_gone"))
+			xw_qp_gone(s, (uint32_t)qp);
+	} else if (json_is(what, "srq_limit") && json_number(json_get(e, "srq"), &srq)) {
+		xw_srq_limit(s, (uint32_t)srq);
+	}
+}
+
+/* incoming takes one frame; the body is settle's or freed. */
+static bool incoming(struct session *s, uint8_t kind, char *body, size_t n, int *files, int n_files)
+{
+	struct json text = {body, n};
+	struct call *c;
+	uint64_t id;
+
+	if (kind == XW_KIND_REPLY && json_number(json_get(text, "id"), &id) && (c = take_call(s, id))) {
+		memcpy(c->files, files, sizeof c->files);
+		c->n_files = n_files;
+		settle(c, body, n, 0);
+		return true;
+	}
+	for (int i = 0; i < n_files; i++)
+		close(files[i]);
+	if (kind == XW_KIND_REPLY && json_get(text, "error").n)
+		xw_warn("the daemon said: %.*s", (int)json_get(text, "error").n, json_get(text, "error").p);
+	if (kind == XW_KIND_EVENT)
+		event(s, text);
+	free(body);
+	return kind == XW_KIND_EVENT;
+}
+
+/* end fails everything that waits: the daemon is gone, or the last context closed. */
+static void end(struct session *s)
+{
+	struct call *c;
+
+	pthread_mutex_lock(&s->lock);
+	s->dead = true;
+	bool orphaned = s->refs > 1; /* else the last context closed */
+	pthread_mutex_unlock(&s->lock);
+	while (pthread_mutex_lock(&s->lock), (c = s->calls) != NULL) {
+		s->calls = c->next;
+		pthread_mutex_unlock(&s->lock);
+		settle(c, NULL, 0, EIO);
+	}
+	pthread_mutex_unlock(&s->lock);
+	if (!orphaned)
+		return;
+	pthread_mutex_lock(&s->lock);
+	for (struct context *x = s->contexts; x; x = x->next)
+		xw_async(x, &(struct ibv_async_event){.event_type = IBV_EVENT_DEVICE_FATAL});
+	pthread_mutex_unlock(&s->lock);
+	xw_cm_gone(s);
+}
+
+void *xw_reader(void *arg)
+{
+	struct session *s = arg;
+	uint8_t h[XW_HEADER_LEN];
+
+	for (;;) {
+		int files[XW_MAX_FILES], n_files = 0;
+		uint32_t n;
+		char *body = NULL;
+		bool good = receive(s->fd, h, sizeof h, files, &n_files);
+		if (good) {
+			n = (uint32_t)h[0] | (uint32_t)h[1] << 8 | (uint32_t)h[2] << 16 | (uint32_t)h[3] << 24;
+			good = n <= MAX_BODY && (body = malloc(n + 1)) &&
+			       receive(s->fd, (uint8_t *)body, n, files, &n_files) && n_files == h[5];
+		}
+		if (good) {
+			body[n] = 0;
+			if (incoming(s, h[4], body, n, files, n_files))
+				continue;
+			break;
+		}
+		free(body);
+		for (int i = 0; i < n_files; i++)
+			close(files[i]);
+		break;
+	}
+	end(s);
+	xw_session_put(s);
+	return NULL;
+}
+
+static void forget_call(struct session *s, struct call *c)
+{
+	if (take_call(s, c->id))
+		settle(c, NULL, 0, EIO);
+}
+
+static void send_call(struct session *s, struct call *c, int fd, const char *op, const char *format, va_list ap)
+{
+	char body[8192];
+	int n, args;
+
+	c->n_files = 0;
+	c->body = NULL;
+	c->result = c->failure = (struct json){0};
+	pthread_mutex_lock(&s->lock);
+	if (s->dead) {
+		pthread_mutex_unlock(&s->lock);
+		settle(c, NULL, 0, EIO);
+		return;
+	}
+	c->id = ++s->last;
+	n = snprintf(body + XW_HEADER_LEN, sizeof body - XW_HEADER_LEN, "{\"id\":%llu,\"op\":\"%s\",\"args\":",
+		     (unsigned long long)c->id, op) + (int)XW_HEADER_LEN;
+	args = vsnprintf(body + n, sizeof body - (size_t)n - 1, format, ap);
+	if (args < 0 || (size_t)(n + args) + 2 > sizeof body) {
+		pthread_mutex_unlock(&s->lock);
+		settle(c, NULL, 0, EINVAL);
+		return;
+	}
+	n += args;
+	body[n++] = '}';
+	uint32_t length = (uint32_t)n - XW_HEADER_LEN;
+	uint8_t h[XW_HEADER_LEN] = {(uint8_t)length, (uint8_t)(length >> 8), (uint8_t)(length >> 16), 0,
+				    XW_KIND_REQUEST, fd >= 0};
+	memcpy(body, h, sizeof h);
+	c->next = s->calls;
+	s->calls = c;
+	bool sent = transmit(s->fd, body, (size_t)n, fd);
+	pthread_mutex_unlock(&s->lock);
+	if (!sent)
+		forget_call(s, c); /* unless the reader was there first */
+}
+
+void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	send_call(s, c, -1, op, format, ap);
+	va_end(ap);
+}
+
+static void wake(struct call *c) { sem_post(&c->ready); }
+
+static int call_wait(struct session *s, struct call *c, int fd, const char *op, const char *format, va_list ap)
+{
+	c->done = wake;
+	sem_init(&c->ready, 0, 0);
+	send_call(s, c, fd, op, format, ap);
+	while (sem_wait(&c->ready) != 0)
+		;
+	sem_destroy(&c->ready);
+	return c->error;
+}
+
+int xw_call(struct session *s, struct call *c, int fd, const char *op, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	int error = call_wait(s, c, fd, op, format, ap);
+	va_end(ap);
+	return error;
+}
+
+int xw_take_file(struct call *c, int i)
+{
+	int fd = i < c->n_files ? c->files[i] : -1;
+
+	if (i < c->n_files)
+		c->files[i] = -1;
+	return fd;
+}
+
+void xw_call_end(struct call *c)
+{
+	for (int i = 0; i < c->n_files; i++)
+		if (c->files[i] >= 0)
+			close(c->files[i]);
+	c->n_files = 0;
+	free(c->body);
+	c->body = NULL;
+}
+
+int xw_ask(struct session *s, const char *op, const char *format, ...)
+{
+	struct call c;
+	va_list ap;
+
+	va_start(ap, format);
+	int error = call_wait(s, &c, -1, op, format, ap);
+	va_end(ap);
+	xw_call_end(&c);
+	return error;
+}
+
+static void forget(struct call *c)
+{
+	xw_call_end(c);
+	free(c);
+}
+
+/* xw_cancel has the daemon give a request up. Nobody waits for the answer. */
+void xw_cancel(struct session *s, struct call *c)
+{
+	struct call *x = calloc(1, sizeof *x);
+
+	if (!x)
+		return;
+	x->done = forget;
+	xw_begin(s, x, "cancel", "{\"id\":%llu}", (unsigned long long)c->id);
+}
