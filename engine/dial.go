@@ -92,10 +92,13 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 			d.fallbacks.learn(remote, c.retry, clock())
 		}
 		d.log.Info("trying again", "remote", remote, "without", c.retry, "because", err)
+		time.Sleep(patienceStep)
 	}
 }
 
-// patienceStep is the time between two attempts to connect to a port that refuses.
+// patienceStep is the time between two attempts to connect to a port that refuses, or that refused what it was
+// asked for. Linux's siw loses a connection that comes while it is still busy with the one before, when its
+// listener has a backlog of 1.
 const patienceStep = 20 * time.Millisecond
 
 // refused says whether nobody listens at the peer's port.
