@@ -30,7 +30,8 @@ network.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	c.AddCommand(newMatrix(version), newLocal(version), newCompare(), newLayers(), newShare())
+	c.AddCommand(newMatrix(version), newLocal(version), newCompare(), newLayers(), newShare(),
+		newVerbs())
 	for _, t := range tests {
 		c.AddCommand(newTest(t, version))
 	}
