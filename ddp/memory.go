@@ -16,14 +16,16 @@ const (
 	RemoteRead
 	RemoteWrite
 	RemoteAtomic
+	BindMW // windows may be bound to it
 
 	remoteAny = RemoteRead | RemoteWrite | RemoteAtomic
-	accessAll = LocalWrite | remoteAny
+	accessAll = LocalWrite | remoteAny | BindMW
 )
 
 func (a Access) String() string {
 	var s []string
-	for i, n := range [...]string{"local-write", "remote-read", "remote-write", "remote-atomic"} {
+	for i, n := range [...]string{"local-write", "remote-read", "remote-write", "remote-atomic",
+		"mw-bind"} {
 		if a&(1<<i) != 0 {
 			s = append(s, n)
 		}
@@ -62,7 +64,8 @@ type MR struct {
 	state  mrState
 	base   TO
 	mem    []byte
-	refs   int // queued work that points into mem
+	parent *MR // of what a window is bound to: the region; nil of others
+	refs   int // queued work that points into mem, windows that are bound to it
 	lost   bool
 	owner  any
 }
@@ -119,11 +122,15 @@ func (m *MR) Base() TO { return m.base }
 // Len returns the octets of the region.
 func (m *MR) Len() int { return len(m.mem) }
 
-// Valid reports whether the STag can be used.
-func (m *MR) Valid() bool { return m.state == mrValid }
+// Valid reports whether the STag can be used. A window's cannot when the region's is invalid.
+func (m *MR) Valid() bool {
+	return m.state == mrValid && (m.parent == nil || m.parent.state == mrValid)
+}
 
 // Revoked reports whether the owner, not the peer, took the STag back.
-func (m *MR) Revoked() bool { return m.state == mrRevoked || m.state == mrGone }
+func (m *MR) Revoked() bool {
+	return m.state == mrRevoked || m.state == mrGone || m.parent != nil && m.parent.Revoked()
+}
 
 // Lost reports whether the STag was taken back because the memory cannot be accessed; see Table.Fault.
 func (m *MR) Lost() bool { return m.lost }
@@ -136,10 +143,20 @@ func (m *MR) Busy() int { return m.refs }
 
 // Hold counts queued work that points into the region: it cannot be deregistered before
 // Drop.
-func (m *MR) Hold() { m.refs++ }
+func (m *MR) Hold() {
+	m.refs++
+	if m.parent != nil {
+		m.parent.refs++
+	}
+}
 
 // Drop undoes Hold.
-func (m *MR) Drop() { m.refs-- }
+func (m *MR) Drop() {
+	m.refs--
+	if m.parent != nil {
+		m.parent.refs--
+	}
+}
 
 func (m *MR) String() string {
 	return fmt.Sprintf("STag %#08x [%#x,+%d) %v", uint32(m.stag), uint64(m.base), len(m.mem),

@@ -11,7 +11,8 @@ type Table struct {
 	slots   []slot // power of two, at most half full
 	used    int
 	domains int
-	gen     uint64 // changes with each STag that ceases to be valid
+	windows map[STag]*Window // by their STags with key 0
+	gen     uint64           // changes with each STag that ceases to be valid
 
 	// OnFault, when set, hears of each region that Fault takes back.
 	OnFault func(m *MR, off uint64)
@@ -25,7 +26,7 @@ type slot struct {
 
 // NewTable returns an empty table.
 func NewTable(random Random) *Table {
-	return &Table{random: random, slots: make([]slot, minSlots)}
+	return &Table{random: random, slots: make([]slot, minSlots), windows: map[STag]*Window{}}
 }
 
 // Len returns the number of valid STags.
@@ -79,7 +80,7 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 // assignSTag puts m into the table under want or a drawn STag.
 func (t *Table) assignSTag(m *MR, want STag) error {
 	if want != 0 {
-		if t.Lookup(want) != nil {
+		if !t.freeForRegion(want) {
 			return ErrTaken
 		}
 	} else {
@@ -88,18 +89,37 @@ func (t *Table) assignSTag(m *MR, want STag) error {
 				return ErrRandom
 			}
 			if want = STag(t.random.Uint32()); want != 0 && want != m.stag &&
-				t.Lookup(want) == nil {
+				t.freeForRegion(want) {
 				break
 			}
 		}
 	}
+	t.enter(m, want)
+	return nil
+}
+
+// freeForRegion reports whether s has no use, nor a window with whatever key.
+func (t *Table) freeForRegion(s STag) bool {
+	return t.Lookup(s) == nil && t.windows[s&^keyBits] == nil
+}
+
+// enter makes m valid under s, which is free.
+func (t *Table) enter(m *MR, s STag) {
 	if 2*(t.used+1) > len(t.slots) {
 		t.grow()
 	}
-	m.stag, m.state = want, mrValid
-	t.insert(slot{want, m})
+	m.stag, m.state = s, mrValid
+	t.insert(slot{s, m})
 	t.used++
-	return nil
+}
+
+// revoke makes m invalid; state says by whose wish.
+func (t *Table) revoke(m *MR, state mrState) {
+	t.remove(m.stag)
+	m.state = state
+	if m.parent != nil {
+		m.parent.refs--
+	}
 }
 
 // Deregister forgets the region; the memory is the caller's alone afterwards. It fails
@@ -126,8 +146,7 @@ func (t *Table) Invalidate(m *MR) error {
 	if m.pd == nil || m.pd.table != t || m.state != mrValid {
 		return ErrNotValid
 	}
-	t.remove(m.stag)
-	m.state = mrRevoked
+	t.revoke(m, mrRevoked)
 	return nil
 }
 
@@ -140,8 +159,7 @@ func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 	if !m.reach(pd, stream) {
 		return FaultStream
 	}
-	t.remove(s)
-	m.state = mrRevoked
+	t.revoke(m, mrRevoked)
 	return OK
 }
 
@@ -157,8 +175,7 @@ func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 		(m.shared || pd.streams > 1):
 		return FaultInvalid
 	}
-	t.remove(s)
-	m.state = mrPeer
+	t.revoke(m, mrPeer)
 	return OK
 }
 
@@ -173,13 +190,13 @@ func (m *MR) reach(pd *PD, stream StreamID) bool {
 func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte,
 	Fault) {
 	m := t.Lookup(s)
-	if m == nil {
+	if m == nil || m.parent != nil && m.parent.state != mrValid {
 		return nil, nil, FaultSTag
 	}
 	if !m.reach(pd, stream) {
 		return nil, nil, FaultStream
 	}
-	if need&^m.access != 0 {
+	if need&^m.access != 0 || m.parent != nil && need&remoteAny == 0 { // windows are for peers
 		return nil, nil, FaultAccess
 	}
 	b, f := m.slice(to, n)

@@ -298,6 +298,7 @@ var (
 	_ verbs.Device   = (*Device)(nil)
 	_ verbs.PD       = (*PD)(nil)
 	_ verbs.MR       = (*MR)(nil)
+	_ verbs.MW       = (*MW)(nil)
 	_ verbs.CQ       = (*CQ)(nil)
 	_ verbs.SRQ      = (*SRQ)(nil)
 	_ verbs.QP       = (*QP)(nil)

@@ -46,7 +46,7 @@ func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR
 		return nil, verbs.Wrap(fmt.Sprintf("ibv_reg_mr of %d octets", len(mem)), err)
 	}
 	m.at = verbs.RemoteMR{
-		Access: access &^ verbs.LocalWrite, STag: attr.STag, Base: m.mrs[0].Base(),
+		Access: access & verbs.RemoteRights, STag: attr.STag, Base: m.mrs[0].Base(),
 		Length: uint64(len(mem)),
 	}
 	return m, nil

@@ -30,6 +30,7 @@ type QP struct {
 
 	doorbell doorbell
 	closed   atomic.Bool
+	denied   atomic.Uint32 // rights that Allow did not name
 
 	// The worker's.
 	core    rdmap.QP
@@ -98,6 +99,20 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	send.users.Add(1)
 	recv.users.Add(1)
 	return q, nil
+}
+
+// Allow implements verbs.QP.
+func (q *QP) Allow(access verbs.Access) error {
+	if access&^verbs.RemoteRights != 0 {
+		return verbs.Wrap("ibv_modify_qp", fmt.Errorf("%w: %v is no right of a peer",
+			verbs.ErrInvalid, access))
+	}
+	denied := verbs.RemoteRights &^ access
+	q.denied.Store(uint32(denied))
+	if c := q.conn.Load(); c != nil { // else bind sees it
+		return c.call(func() { q.core.Deny(denied) })
+	}
+	return nil
 }
 
 // Context implements verbs.QP.

@@ -73,6 +73,7 @@ func (q *QP) bind(l *loop) error {
 		q.detach()
 		return err
 	}
+	q.core.Deny(verbs.Access(q.denied.Load()))
 	l.sums.enter(q)
 	q.loop.Store(l)
 	q.drain()

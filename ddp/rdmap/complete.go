@@ -1,7 +1,12 @@
 package rdmap
 
+import (
+	"xwarp/ddp"
+	"xwarp/mpa/ulpdu"
+)
+
 // pump runs the work requests at the front of the send queue that send nothing: local
-// invalidation, and those that failed when they were posted.
+// invalidation, binding of windows, and those that failed when they were posted.
 func (q *QP) pump() {
 	if q.draining {
 		return
@@ -14,13 +19,11 @@ func (q *QP) pump() {
 			q.Fail(CauseCatastrophic.Errorf("%v work request %d: %v", w.op, w.id, w.status))
 			break
 		}
-		if w.op != WRLocalInv || (w.flags&Fence != 0 && q.out.len() > 0) {
+		if !w.local() || (w.flags&Fence != 0 && q.out.len() > 0) {
 			break
 		}
-		if f := q.cfg.Table.InvalidateLocal(q.cfg.PD, q.cfg.Stream, w.inv); f != 0 {
-			w.status = LocProtErr
-			q.Fail(CauseCatastrophic.Errorf("local invalidation of STag %#08x: %v", uint32(w.inv),
-				f))
+		if e := q.runLocal(w); e != nil {
+			q.Fail(e)
 			break
 		}
 		w.acked = true
@@ -29,6 +32,34 @@ func (q *QP) pump() {
 	}
 	if ran {
 		q.retire()
+	}
+}
+
+// runLocal runs a work request that sends nothing.
+func (q *QP) runLocal(w *sendWQE) *ulpdu.Error {
+	if w.op == WRBindMW {
+		b := ddp.Binding{STag: w.remote, Region: w.inv, TO: w.to, Len: w.atomic.Data,
+			Access: w.access, ZeroBased: w.flags&ZeroBased != 0}
+		if f := q.cfg.Table.Bind(q.cfg.PD, q.cfg.Stream, b); f != ddp.OK {
+			w.status = MWBindErr
+			return CauseCatastrophic.Errorf("binding STag %#08x to %d octets of %#08x: %v",
+				uint32(b.STag), b.Len, uint32(b.Region), f)
+		}
+		q.binds = true
+		return nil
+	}
+	if f := q.cfg.Table.InvalidateLocal(q.cfg.PD, q.cfg.Stream, w.inv); f != ddp.OK {
+		w.status = LocProtErr
+		return CauseCatastrophic.Errorf("local invalidation of STag %#08x: %v", uint32(w.inv), f)
+	}
+	return nil
+}
+
+// unbind unbinds the windows of the queue pair.
+func (q *QP) unbind() {
+	if q.binds {
+		q.cfg.Table.UnbindStream(q.cfg.Stream)
+		q.binds = false
 	}
 }
 

@@ -68,7 +68,7 @@ func (q *QP) deliverWrite(h *ddp.Tagged, n int) ddp.Cause {
 	if n <= 0 || q.cfg.Table.Unchanged(&q.lookup, h.STag) {
 		return ddp.CauseNone
 	}
-	_, _, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, h.STag, h.TO, n, ddp.RemoteWrite)
+	_, _, f := q.remote(h.STag, h.TO, n, ddp.RemoteWrite)
 	return ddp.TaggedCause(f)
 }
 
@@ -156,8 +156,7 @@ func (q *QP) deliverRequest(h *ddp.Untagged) ddp.Cause {
 	} else {
 		r.read, _, _ = ParseReadRequest(r.raw[:])
 		if r.read.Size > 0 {
-			_, _, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO,
-				int(r.read.Size), ddp.RemoteRead)
+			_, _, f := q.remote(r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
 			if f != ddp.OK {
 				return protectionCause(f)
 			}
@@ -270,7 +269,7 @@ func (q *QP) markNamed(t *Terminate) {
 		case untagged.QN == QNRead:
 			match = w.wantsResponse() && w.msn == untagged.MSN
 		case untagged.QN == QNSend:
-			match = w.op != WRWrite && w.op != WRLocalInv && !w.wantsResponse() &&
+			match = w.op != WRWrite && !w.local() && !w.wantsResponse() &&
 				w.msn == untagged.MSN
 		}
 		if match {

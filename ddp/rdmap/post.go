@@ -45,6 +45,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 			Mask: wr.Mask, Compare: wr.Compare, CompareMask: wr.CompareMask}
 	case WRImm, WRImmSE:
 		w.total = ImmLen
+	case WRBindMW:
+		w.inv, w.access, w.atomic.Data = wr.Region, wr.Access, wr.Data
 	default:
 		if len(wr.Inline) > 0 {
 			if cap(w.inline[0]) == 0 {
@@ -64,7 +66,7 @@ func (q *QP) checkSend(wr *SendWR) error {
 	limit := q.cfg.MaxSGE
 	switch wr.Op {
 	case WRSend, WRSendSE, WRSendInv, WRSendSEInv, WRWrite:
-	case WRImm, WRImmSE, WRLocalInv:
+	case WRImm, WRImmSE, WRLocalInv, WRBindMW:
 		limit = 0
 	case WRRead, WRFetchAdd, WRCmpSwap:
 		limit = 1

@@ -119,7 +119,9 @@ type QP struct {
 	turn     bool    // a response went last, so the send queue is next
 	cur      current // message being cut into segments
 	sawFPDU  bool
-	draining bool // pump or retire is on the stack
+	draining bool       // pump or retire is on the stack
+	binds    bool       // windows, perhaps
+	denied   ddp.Access // rights that the peer does not have here
 	reqID    uint32
 
 	// What Completer is shown, kept here so that it is not allocated. A receive's Complete may
@@ -199,11 +201,25 @@ func (q *QP) Destroy() {
 		return
 	}
 	q.event(EvAbort)
+	q.unbind()
 	q.cfg.PD.Detach()
 	if q.cfg.SRQ != nil {
 		q.cfg.SRQ.users--
 	}
 	q.cfg.PD = nil
+}
+
+// Deny takes rights away that regions give the peer; those that it does not name are given back.
+func (q *QP) Deny(rights ddp.Access) {
+	q.denied, q.lookup = rights, ddp.LookupCache{}
+}
+
+// remote is Table.Find for the peer.
+func (q *QP) remote(s ddp.STag, to ddp.TO, n int, need ddp.Access) (*ddp.MR, []byte, ddp.Fault) {
+	if need&q.denied != 0 {
+		return nil, nil, ddp.FaultAccess
+	}
+	return q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, s, to, n, need)
 }
 
 // State returns the state.

@@ -67,6 +67,7 @@ type sendWQE struct {
 	status    Status // not Success: it failed, or will when its turn comes
 	acked     bool   // TCP has all of it
 	answered  bool   // response delivered, or none is due
+	access    ddp.Access
 	sent      uint32 // payload octets frozen
 	total     uint32
 	msn       ddp.MSN
@@ -82,6 +83,9 @@ type sendWQE struct {
 }
 
 func (w *sendWQE) wantsResponse() bool { return w.op.wantsResponse() }
+
+// local reports whether nothing of w is sent: it is pump's business.
+func (w *sendWQE) local() bool { return w.op == WRLocalInv || w.op == WRBindMW }
 
 func (w *sendWQE) done() bool { return w.acked && w.answered }
 

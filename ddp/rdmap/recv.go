@@ -74,6 +74,9 @@ func (q *QP) place(v *ulpdu.View, hdr []byte) ddp.Cause {
 	c := CauseOpcode
 	switch opcodeOf(h.ULP) {
 	case OpWrite:
+		if q.denied&ddp.RemoteWrite != 0 && v.Len() > ddp.TaggedLen {
+			return ddp.TaggedCause(ddp.FaultAccess)
+		}
 		c = q.cfg.Table.PlaceTagged(&q.lookup, q.cfg.PD, q.cfg.Stream, h, v)
 	case OpReadResponse:
 		c = q.placeResponse(&h, v)

@@ -74,8 +74,7 @@ func (q *QP) source(r *request) ddp.Fault {
 		return ddp.OK // not validated (RFC 5040, 5.2.1)
 	}
 	if r.mr == nil {
-		m, b, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, r.read.SrcSTag, r.read.SrcTO,
-			int(r.read.Size), ddp.RemoteRead)
+		m, b, f := q.remote(r.read.SrcSTag, r.read.SrcTO, int(r.read.Size), ddp.RemoteRead)
 		if f != ddp.OK {
 			return f
 		}
@@ -121,7 +120,7 @@ func (q *QP) atomicTarget(op *AtomicRequest) (*uint64, ddp.Cause) {
 	if _, ok := op.Apply(0); !ok {
 		return nil, CauseOpcode
 	}
-	_, b, f := q.cfg.Table.Find(q.cfg.PD, q.cfg.Stream, op.STag, op.TO, 8, ddp.RemoteAtomic)
+	_, b, f := q.remote(op.STag, op.TO, 8, ddp.RemoteAtomic)
 	if f != ddp.OK {
 		return nil, protectionCause(f)
 	}

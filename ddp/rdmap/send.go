@@ -88,7 +88,7 @@ func (q *QP) sendReady() bool {
 		return false
 	}
 	w := s.at(s.next)
-	if w.status != Success || w.op == WRLocalInv { // pump's business
+	if w.status != Success || w.local() {
 		return false
 	}
 	if w.flags&Fence != 0 && q.out.len() > 0 {

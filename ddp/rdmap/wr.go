@@ -22,13 +22,14 @@ const (
 	WRFetchAdd
 	WRCmpSwap
 	WRLocalInv
+	WRBindMW
 	wrOps
 	WRRecv WROp = 0xFF // only in completions
 )
 
 func (o WROp) String() string {
 	names := [...]string{"send", "send-se", "send-inv", "send-se-inv", "write", "read", "imm",
-		"imm-se", "fetch-add", "cmp-swap", "local-inv"}
+		"imm-se", "fetch-add", "cmp-swap", "local-inv", "bind-mw"}
 	if o == WRRecv {
 		return "recv"
 	}
@@ -52,17 +53,19 @@ type WRFlags uint8
 
 // The flags.
 const (
-	Signaled WRFlags = 1 << iota // complete it visibly; failures always are
-	Fence                        // begin only after all earlier Reads and atomics are complete
-	Marked                       // means nothing: it comes back with the completion, as CompletionFlags
+	Signaled  WRFlags = 1 << iota // complete it visibly; failures always are
+	Fence                         // begin only after all earlier Reads and atomics are complete
+	ZeroBased                     // BindMW: offsets in the window count from 0
+	Marked                        // means nothing: it comes back with the completion, as CompletionFlags
 )
 
 // SendWR is a send work request. PostSend copies what it needs: SGL and Inline may be reused
 // at once, the memory that the SGL names only after the completion.
 type SendWR struct {
-	ID    uint64
-	Op    WROp
-	Flags WRFlags
+	ID     uint64
+	Op     WROp
+	Flags  WRFlags
+	Access ddp.Access // BindMW: what the peer may do by way of the window
 
 	// SGL is the payload of Send and Write, at most Config.MaxSGE pieces; the sink of Read
 	// (at most one piece) and of an atomic (one piece of 8 octets, written in the host's
@@ -72,13 +75,16 @@ type SendWR struct {
 	// octets, copied by PostSend.
 	Inline []byte
 
-	RemoteSTag ddp.STag // Write: sink; Read: source; atomics: target
+	// Write: sink; Read: source; atomics: target; BindMW: the window's STag from then on, which is its own with any
+	// last octet, and where in the region it begins.
+	RemoteSTag ddp.STag
 	RemoteTO   ddp.TO
 	Invalidate ddp.STag // of SendInv, SendSEInv (the peer's) and LocalInv (ours)
+	Region     ddp.STag // BindMW: what the window is bound to
 
 	Imm [ImmLen]byte // Imm, ImmSE
 
-	Data        uint64 // atomics: value to add or swap in
+	Data        uint64 // atomics: value to add or swap in; BindMW: octets of the window, 0 unbinds it
 	Mask        uint64 // FetchAdd: top bit of each field, 0 for one field; CmpSwap: bits to swap
 	Compare     uint64
 	CompareMask uint64
@@ -106,13 +112,14 @@ const (
 	RemOpErr            // peer could not carry the operation out
 	BadRespErr          // response that no request of ours explains
 	FatalErr            // stream is lost
+	MWBindErr           // what a window was to be bound to is not there, too short, or lacks the right
 	statuses
 )
 
 func (s Status) String() string {
 	names := [statuses]string{"SUCCESS", "LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR",
 		"WR_FLUSH_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "BAD_RESP_ERR",
-		"FATAL_ERR"}
+		"FATAL_ERR", "MW_BIND_ERR"}
 	if s < statuses {
 		return names[s]
 	}

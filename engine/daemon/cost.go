@@ -14,6 +14,7 @@ import (
 var (
 	sessionCost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory}
 	pdCost      = budget.Amounts{budget.PDs: 1, budget.DaemonMemory: budget.ObjectMemory}
+	mwCost      = budget.Amounts{budget.MRs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	pendingCost = budget.Amounts{budget.DaemonMemory: budget.PendingMemory}
 	// connectCost is that of an attempt to connect a queue pair, which pays for the connection itself.
 	connectCost = budget.Amounts{budget.Connects: 1}

@@ -16,6 +16,7 @@ type pd struct {
 	object
 	pd   verbs.PD
 	mrs  int
+	mws  int
 	qps  int
 	srqs int
 }
@@ -23,7 +24,7 @@ type pd struct {
 func (*pd) String() string { return "protection domain" }
 
 func (p *pd) busy() error {
-	return busyIf(p.mrs+p.qps+p.srqs > 0, "ibv_dealloc_pd: %v", ddp.ErrBusy)
+	return busyIf(p.mrs+p.mws+p.qps+p.srqs > 0, "ibv_dealloc_pd: %v", ddp.ErrBusy)
 }
 
 type mr struct {
@@ -96,7 +97,8 @@ func (s *session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 }
 
 func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
-	mapping, mem, err := s.d.mapper.Map(fd, a.Offset, a.Length, a.Access&^ddp.RemoteRead != 0)
+	written := a.Access&^(ddp.RemoteRead|ddp.BindMW) != 0
+	mapping, mem, err := s.d.mapper.Map(fd, a.Offset, a.Length, written)
 	if err != nil {
 		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
 	}

@@ -248,6 +248,14 @@ func (s *session) closeQP(q *qp) error {
 	return err
 }
 
+func (s *session) modifyQP(a *control.ModifyQPArgs) error {
+	q, err := find[*qp](s, a.Handle)
+	if err != nil {
+		return err
+	}
+	return q.q.Allow(a.Access)
+}
+
 func (s *session) disconnect(a *control.Object) error {
 	q, err := find[*qp](s, a.Handle)
 	if err != nil {

@@ -31,6 +31,9 @@ func (s *session) release() {
 			s.closeSRQ(q)
 		}
 	}
+	for _, w := range empty[*mw](s) {
+		s.closeMW(w)
+	}
 	for _, m := range all[*mr](s) {
 		if err := s.closeMR(m); err != nil {
 			s.log.Error("memory region stays mapped", "mr", m.handle, "error", err)

@@ -57,8 +57,10 @@ type PD interface {
 	// STag, and connections of all queues share it. What two peers write to the same octets may come mixed; atomics are
 	// atomic across workers.
 	RegMR(mem []byte, access Access) (MR, error)
-	// Close gives the domain back; it fails with EBUSY while regions, queue pairs or shared receive queues are in
-	// it, and may be called again.
+	// AllocMW makes a memory window, which WRBindMW binds. It fails with ENOMEM when there are as many as there may be.
+	AllocMW() (MW, error)
+	// Close gives the domain back; it fails with EBUSY while regions, windows, queue pairs or shared receive queues
+	// are in it, and may be called again.
 	Close() error
 }
 
@@ -76,6 +78,16 @@ type MR interface {
 	Err() error
 	// Close makes the STag name nothing; it fails with EBUSY while work requests point into the region, and may be
 	// called again.
+	Close() error
+}
+
+// MW is a memory window: a queue pair binds it to octets of a region with the right BindMW, and only its own peer
+// reaches them by it. The peer may invalidate what is bound, as WRLocalInv does here. A region cannot be closed while a
+// window is bound to it; the end of the queue pair unbinds its windows.
+type MW interface {
+	// STag is what WRBindMW changes the last octet of, so that each binding has a name of its own.
+	STag() STag
+	// Close unbinds the window and gives it back. It may be called again.
 	Close() error
 }
 
@@ -118,6 +130,9 @@ type QP interface {
 	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for
 	// ErrNotReady, and with EINVAL for a queue pair with an SRQ.
 	PostRecv(wr *RecvWR) error
+	// Allow leaves the peer only these of RemoteRead, RemoteWrite and RemoteAtomic, whatever regions and windows allow
+	// (IBV_QP_ACCESS_FLAGS). Without it a queue pair allows all. It fails with EINVAL for other rights.
+	Allow(access Access) error
 	// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed. It
 	// fails with ErrNotReady before there is one.
 	Disconnect() error

@@ -22,12 +22,16 @@ type (
 	WCFlags = rdmap.CompletionFlags
 )
 
+// RemoteRights are all that a peer can have.
+const RemoteRights = RemoteRead | RemoteWrite | RemoteAtomic
+
 // Rights of a region. Without any, it is a source of Sends and Writes only.
 const (
 	LocalWrite   = ddp.LocalWrite // receives, Reads and atomics of our own may write to it
 	RemoteRead   = ddp.RemoteRead
 	RemoteWrite  = ddp.RemoteWrite
 	RemoteAtomic = ddp.RemoteAtomic
+	BindMW       = ddp.BindMW // memory windows may be bound to it
 )
 
 // Operations of work requests.
@@ -43,14 +47,17 @@ const (
 	WRFetchAdd  = rdmap.WRFetchAdd // atomics (RFC 7306)
 	WRCmpSwap   = rdmap.WRCmpSwap
 	WRLocalInv  = rdmap.WRLocalInv
-	WRRecv      = rdmap.WRRecv // only in completions
+	WRBindMW    = rdmap.WRBindMW // binds a memory window
+	WRRecv      = rdmap.WRRecv   // only in completions
 )
 
 // Flags of send work requests.
 const (
 	Signaled = rdmap.Signaled // complete it visibly; failures always are
 	Fence    = rdmap.Fence    // begin only after all earlier Reads and atomics are complete
-	Marked   = rdmap.Marked   // a bit of the consumer's own: WasMarked in the completion; of receives too
+	// ZeroBased has offsets in a window that WRBindMW binds count from 0; else they are those of the region.
+	ZeroBased = rdmap.ZeroBased
+	Marked    = rdmap.Marked // a bit of the consumer's own: WasMarked in the completion; of receives too
 )
 
 // Statuses of completions, named after IBV_WC.
@@ -65,6 +72,7 @@ const (
 	RemOpErr     = rdmap.RemOpErr     // the peer could not carry the operation out
 	BadRespErr   = rdmap.BadRespErr   // a response that no request of ours explains
 	FatalErr     = rdmap.FatalErr     // the stream is lost
+	MWBindErr    = rdmap.MWBindErr    // what a window was to be bound to is not there, too short, or lacks the right
 )
 
 // Flags of receive completions: which fields count.

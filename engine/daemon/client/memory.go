@@ -163,7 +163,7 @@ func (p *PD) register(fd int, offset, length uint64, access verbs.Access,
 		return nil, err
 	}
 	at := verbs.RemoteMR{
-		Access: access &^ verbs.LocalWrite, STag: r.STag, Base: r.Base, Length: length,
+		Access: access & verbs.RemoteRights, STag: r.STag, Base: r.Base, Length: length,
 	}
 	return &MR{object: object{p.dev, r.Handle}, at: at, mem: mem}, nil
 }

@@ -137,6 +137,12 @@ func (q *QP) PostRecv(wr *verbs.RecvWR) error {
 	return q.rq.postRecv(q.sge, wr)
 }
 
+// Allow implements verbs.QP.
+func (q *QP) Allow(access verbs.Access) error {
+	return q.dev.ask(control.OpModifyQP,
+		control.ModifyQPArgs{Handle: q.handle, Access: access}, nil)
+}
+
 // Disconnect implements verbs.QP.
 func (q *QP) Disconnect() error {
 	return q.ask(control.OpDisconnect, nil)

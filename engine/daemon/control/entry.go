@@ -13,7 +13,8 @@ import (
 //
 //	 0 id        8 op   9 flags  10 pieces  11 -   12 inline octets (16 bits)  14 -
 //	16 remote stag      20 stag to invalidate      24 remote offset
-//	32 immediate (8)    40 data    48 mask    56 compare    64 compare mask    72 -
+//	32 immediate (8)    40 data    48 mask    56 compare    64 compare mask
+//	72 region (4)       76 access
 //	80 pieces: stag (4), length (4), offset (8) each;  then inline data
 //
 // Layout of a receive slot: 0 id, 8 pieces, 9 flags, 16 pieces as above. All numbers have the host's byte order.
@@ -31,6 +32,8 @@ const (
 	maskAt        = 48
 	compareAt     = 56
 	compareMaskAt = 64
+	regionAt      = 72
+	accessAt      = 76
 	sendHead      = 80
 
 	recvPiecesAt = 8
@@ -89,7 +92,8 @@ func PutSend(b []byte, maxSGE int, wr *rdmap.SendWR) {
 	host.PutUint64(b[maskAt:], wr.Mask)
 	host.PutUint64(b[compareAt:], wr.Compare)
 	host.PutUint64(b[compareMaskAt:], wr.CompareMask)
-	host.PutUint64(b[compareMaskAt+8:], 0)
+	host.PutUint32(b[regionAt:], uint32(wr.Region))
+	host.PutUint32(b[accessAt:], uint32(wr.Access))
 	putSGL(b[sendHead:], wr.SGL)
 	copy(b[sendHead+maxSGE*sgeLen:], wr.Inline)
 }
@@ -112,6 +116,7 @@ func ParseSend(b []byte, maxSGE, maxInline int, wr *rdmap.SendWR) error {
 		Data:       host.Uint64(b[dataAt:]), Mask: host.Uint64(b[maskAt:]),
 		Compare:     host.Uint64(b[compareAt:]),
 		CompareMask: host.Uint64(b[compareMaskAt:]),
+		Region:      ddp.STag(host.Uint32(b[regionAt:])), Access: ddp.Access(b[accessAt]),
 	}
 	if inline > 0 {
 		wr.Inline = b[sendHead+maxSGE*sgeLen:][:inline]

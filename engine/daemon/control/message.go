@@ -23,6 +23,8 @@ const (
 	OpFreePD        Op = "free_pd"
 	OpRegMR         Op = "reg_mr"
 	OpDeregMR       Op = "dereg_mr"
+	OpAllocMW       Op = "alloc_mw"
+	OpDeallocMW     Op = "dealloc_mw"
 	OpCreateCQ      Op = "create_cq"
 	OpResizeCQ      Op = "resize_cq"
 	OpDestroyCQ     Op = "destroy_cq"
@@ -31,6 +33,7 @@ const (
 	OpQuerySRQ      Op = "query_srq"
 	OpDestroySRQ    Op = "destroy_srq"
 	OpCreateQP      Op = "create_qp"
+	OpModifyQP      Op = "modify_qp"
 	OpDestroyQP     Op = "destroy_qp"
 	OpConnect       Op = "connect"
 	OpDisconnect    Op = "disconnect"
@@ -144,6 +147,23 @@ type RegMRResult struct {
 	Handle Handle   `json:"handle"`
 	STag   ddp.STag `json:"stag"`
 	Base   ddp.TO   `json:"base"`
+}
+
+// AllocMWArgs ask for a memory window.
+type AllocMWArgs struct {
+	PD Handle `json:"pd"`
+}
+
+// AllocMWResult names it.
+type AllocMWResult struct {
+	Handle Handle   `json:"handle"`
+	STag   ddp.STag `json:"stag"`
+}
+
+// ModifyQPArgs say what of RemoteRead, RemoteWrite and RemoteAtomic the peer of a queue pair has.
+type ModifyQPArgs struct {
+	Handle Handle     `json:"handle"`
+	Access ddp.Access `json:"access"`
 }
 
 // CreateCQArgs describe a completion queue.

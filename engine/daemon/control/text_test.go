@@ -27,7 +27,9 @@ var args = map[Op]func() any{
 	OpCreateCQ: func() any {
 		return &CreateCQArgs{}
 	}, OpDestroyCQ: object, OpCreateQP: func() any { return &CreateQPArgs{} }, OpDestroyQP: object,
-	OpResizeCQ:  func() any { return &ResizeCQArgs{} },
+	OpResizeCQ: func() any { return &ResizeCQArgs{} },
+	OpAllocMW:  func() any { return &AllocMWArgs{} }, OpDeallocMW: object,
+	OpModifyQP:  func() any { return &ModifyQPArgs{} },
 	OpCreateSRQ: func() any { return &CreateSRQArgs{} }, OpQuerySRQ: object, OpDestroySRQ: object,
 	OpModifySRQ: func() any { return &ModifySRQArgs{} },
 	OpConnect: func() any {
@@ -53,6 +55,7 @@ var results = map[Op]func() any{
 		return &RegMRResult{}
 	}, OpCreateCQ: func() any { return &CreateCQResult{} },
 	OpResizeCQ:  func() any { return &ResizeCQResult{} },
+	OpAllocMW:   func() any { return &AllocMWResult{} },
 	OpCreateSRQ: func() any { return &CreateSRQResult{} },
 	OpQuerySRQ:  func() any { return &QuerySRQResult{} },
 	OpCreateQP: func() any {

@@ -53,10 +53,9 @@ var inapplicable = map[string]string{
 	`test_rdmacm_async_traffic$`: "iWARP has no timeout of acknowledgements to ask for",
 	`external_qp$`:               "rdma_cm has no RDMA_CM_EVENT_CONNECT_RESPONSE for iWARP",
 	`udp_traffic$`:               "iWARP has no datagrams",
-	`rc_rdma_write$|rereg_access(_bad_flow)?$`: "a Write is complete when its memory is free again, " +
+	`rc_rdma_write$|rereg_access(_bad_flow)?$|mw_type[12]|rc_bind_mw$`: "a Write is complete when its memory is free again, " +
 		"not when it is placed (RFC 5040, 5.3)",
-	`rereg_(addr|pd)$`:          "a region in use by a receive cannot be registered again",
-	`atomic_invalid_qp_access$`: "rights are those of a region, not of a queue pair",
+	`rereg_(addr|pd)$`: "a region in use by a receive cannot be registered again",
 }
 
 // TestRDMACore counts what rdma-core's own Python tests say of the library. Both ends of their connections are one
@@ -96,7 +95,7 @@ func TestRDMACore(t *testing.T) {
 		}
 	}
 	t.Logf("%d passed, %d not applicable: %v", count["passed"], count["skipped"], reasons)
-	if count["passed"] < 45 {
+	if count["passed"] < 50 {
 		t.Errorf("%d tests passed:\n%s", count["passed"], p.out.String())
 	}
 }

@@ -29,6 +29,7 @@ func TestOwnPrograms(t *testing.T) {
 	for name, tests := range map[string][]string{
 		"verbs":  {"srq", "access", "extended", "local", "resize"},
 		"memory": {"stack", "holes"},
+		"rights": {"window", "unbound", "less"},
 	} {
 		path := own(t, name)
 		for _, test := range tests {

@@ -20,7 +20,8 @@ func Errors(t *testing.T, a, b verbs.Device, at netip.Addr) {
 		name string
 		run  func(*contract)
 	}{{"objects", (*contract).objects}, {"connections", (*contract).connections},
-		{"requests", (*contract).requests}, {"closed", (*contract).closed}} {
+		{"requests", (*contract).requests}, {"windows", (*contract).windows},
+		{"closed", (*contract).closed}} {
 		t.Run(part.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()

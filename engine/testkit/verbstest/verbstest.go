@@ -17,7 +17,7 @@ import (
 )
 
 // rights are those of an End's region.
-const rights = verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite | verbs.RemoteAtomic
+const rights = verbs.LocalWrite | verbs.RemoteRights | verbs.BindMW
 
 // patience bounds the wait for one completion.
 const patience = 20 * time.Second

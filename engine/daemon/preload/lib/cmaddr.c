@@ -243,7 +243,8 @@ EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, in
 	*mask = IBV_QP_STATE;
 	if (attr->qp_state == IBV_QPS_INIT) {
 		*mask |= IBV_QP_ACCESS_FLAGS | IBV_QP_PORT;
-		attr->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+		attr->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+					IBV_ACCESS_REMOTE_ATOMIC;
 		attr->port_num = cm->port_num;
 	}
 	return 0;

@@ -206,6 +206,7 @@ static enum ibv_wc_status status_of(uint8_t s)
 	case XW_WC_REM_OP_ERR: return IBV_WC_REM_OP_ERR;
 	case XW_WC_BAD_RESP_ERR: return IBV_WC_BAD_RESP_ERR;
 	case XW_WC_FATAL_ERR: return IBV_WC_FATAL_ERR;
+	case XW_WC_MW_BIND_ERR: return IBV_WC_MW_BIND_ERR;
 	}
 	return IBV_WC_GENERAL_ERR;
 }
@@ -220,6 +221,7 @@ static enum ibv_wc_opcode opcode_of(const uint8_t *e)
 	case XW_OP_FETCH_ADD: return IBV_WC_FETCH_ADD;
 	case XW_OP_CMP_SWAP: return IBV_WC_COMP_SWAP;
 	case XW_OP_LOCAL_INV: return IBV_WC_LOCAL_INV;
+	case XW_OP_BIND_MW: return IBV_WC_BIND_MW;
 	case XW_OP_RECV: return e[XW_CQE_FLAGS] & XW_WC_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
 	}
 	return IBV_WC_SEND;

@@ -182,7 +182,8 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 	*a = (struct ibv_device_attr){
 		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = XW_MAX_REGION, .page_size_cap = 4096,
 		.vendor_id = VENDOR, .hw_ver = 1, .max_qp = 1024, .max_qp_wr = XW_MAX_DEPTH,
-		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS, .max_sge = XW_MAX_SGE, .max_sge_rd = 1,
+		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
+		.max_mw = 4096, .max_sge = XW_MAX_SGE, .max_sge_rd = 1,
 		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = READS,
 		.max_res_rd_atom = READS * 1024, .max_qp_init_rd_atom = READS, .atomic_cap = IBV_ATOMIC_HCA,
 		.max_srq = 256, .max_srq_wr = XW_MAX_DEPTH, .max_srq_sge = XW_MAX_SGE, .phys_port_cnt = 1,
@@ -292,7 +293,8 @@ static const struct verbs_context template = {
 	.create_qp_ex = xw_create_qp_ex, .create_srq_ex = xw_create_srq_ex, .sz = sizeof(struct verbs_context),
 	.context = {
 		.ops = {.poll_cq = xw_poll_cq, .req_notify_cq = xw_req_notify_cq, .post_send = xw_post_send, .post_recv = xw_post_recv,
-			.post_srq_recv = xw_post_srq_recv},
+			.post_srq_recv = xw_post_srq_recv, .alloc_mw = xw_alloc_mw, .dealloc_mw = xw_dealloc_mw,
+			.bind_mw = xw_bind_mw},
 		.cmd_fd = -1, .num_comp_vectors = 1, .abi_compat = __VERBS_ABI_IS_EXTENDED,
 	},
 };

@@ -38,12 +38,13 @@ EXPORT int ibv_dealloc_pd(struct ibv_pd *ib)
 	return 0;
 }
 
-static unsigned rights(int access)
+unsigned xw_rights(int access)
 {
 	return (access & IBV_ACCESS_LOCAL_WRITE ? XW_ACCESS_LOCAL_WRITE : 0) |
 	       (access & IBV_ACCESS_REMOTE_READ ? XW_ACCESS_REMOTE_READ : 0) |
 	       (access & IBV_ACCESS_REMOTE_WRITE ? XW_ACCESS_REMOTE_WRITE : 0) |
-	       (access & IBV_ACCESS_REMOTE_ATOMIC ? XW_ACCESS_REMOTE_ATOMIC : 0);
+	       (access & IBV_ACCESS_REMOTE_ATOMIC ? XW_ACCESS_REMOTE_ATOMIC : 0) |
+	       (access & IBV_ACCESS_MW_BIND ? XW_ACCESS_BIND_MW : 0);
 }
 
 static int check_access(int access)
@@ -85,7 +86,7 @@ static int enter(struct mr *m, struct ibv_pd *pd, void *addr, size_t length, uin
 	void *at = m->backing.bounce ? xw_bounce_copy(m->backing.bounce) : addr;
 	int error = xw_call(xw_session(pd->context), &c, xw_arena(), "reg_mr",
 			    "{\"pd\":%u,\"offset\":%llu,\"length\":%zu,\"access\":%u,\"base\":%llu}", pd->handle,
-			    (unsigned long long)(uintptr_t)at, length, rights(access), (unsigned long long)iova);
+			    (unsigned long long)(uintptr_t)at, length, xw_rights(access), (unsigned long long)iova);
 
 	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
 		error = EPROTO;

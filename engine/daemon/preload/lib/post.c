@@ -95,6 +95,18 @@ static bool inline_data(const struct qp *q, uint8_t *b, const struct ibv_sge *li
 	return true;
 }
 
+/* put_bind fills the rest of a slot that binds a window. */
+static void put_bind(uint8_t *b, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	put_remote(b, rkey, info->addr);
+	put32(b + XW_SEND_REGION, info->mr ? info->mr->rkey : 0);
+	put64(b + XW_SEND_DATA, info->length);
+	b[XW_SEND_ACCESS] = (uint8_t)(xw_rights((int)info->mw_access_flags) & XW_REMOTE_RIGHTS);
+	if (info->mw_access_flags & IBV_ACCESS_ZERO_BASED)
+		b[XW_SEND_FLAGS] |= XW_WR_ZERO_BASED;
+	mw->rkey = rkey;
+}
+
 /* put_send fills a slot; the answer is errno. */
 static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr)
 {
@@ -102,20 +114,24 @@ static int put_send(const struct qp *q, uint8_t *b, const struct ibv_send_wr *wr
 		[IBV_WR_RDMA_WRITE] = XW_OP_WRITE, [IBV_WR_SEND] = XW_OP_SEND, [IBV_WR_RDMA_READ] = XW_OP_READ,
 		[IBV_WR_ATOMIC_CMP_AND_SWP] = XW_OP_CMP_SWAP, [IBV_WR_ATOMIC_FETCH_AND_ADD] = XW_OP_FETCH_ADD,
 		[IBV_WR_LOCAL_INV] = XW_OP_LOCAL_INV, [IBV_WR_SEND_WITH_INV] = XW_OP_SEND_INV,
-		[IBV_WR_RDMA_WRITE_WITH_IMM] = XW_OP_WRITE_IMM,
+		[IBV_WR_RDMA_WRITE_WITH_IMM] = XW_OP_WRITE_IMM, [IBV_WR_BIND_MW] = XW_OP_BIND_MW,
 	};
 	bool imm = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 	unsigned op = wr->opcode;
 
 	if (op == IBV_WR_SEND_WITH_IMM)
 		return xw_refused("a Send with immediate data: RFC 7306 has it after a Write only; it");
-	if (op == IBV_WR_BIND_MW || op >= sizeof ops / sizeof *ops)
+	if (op >= sizeof ops / sizeof *ops)
 		return xw_refused("this opcode of ibv_post_send");
 	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > q->max_sge)
 		return EINVAL;
 	/* The op after one that is solicited is always the same one without. */
 	bool send = op == IBV_WR_SEND || op == IBV_WR_SEND_WITH_INV;
 	put_head(b, wr->wr_id, (uint8_t)(ops[op] + ((send || imm) && wr->send_flags & IBV_SEND_SOLICITED)), flags_of(q, wr->send_flags));
+	if (op == IBV_WR_BIND_MW) {
+		put_bind(b, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info);
+		return 0;
+	}
 	if (imm)
 		memcpy(b + XW_SEND_IMM, &wr->imm_data, sizeof wr->imm_data); /* the first 4 octets of 8 (RFC 7306, 6.1) */
 	if (op == IBV_WR_SEND_WITH_INV || op == IBV_WR_LOCAL_INV)
@@ -285,6 +301,14 @@ static void wr_invalidate(struct ibv_qp_ex *ex, uint8_t op, uint32_t rkey)
 		put32(b + XW_SEND_INVALIDATE, rkey);
 }
 
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *info)
+{
+	uint8_t *b = begin(ex, XW_OP_BIND_MW);
+
+	if (b)
+		put_bind(b, mw, rkey, info);
+}
+
 static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_invalidate(ex, XW_OP_SEND_INV, rkey); }
 static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t rkey) { wr_invalidate(ex, XW_OP_LOCAL_INV, rkey); }
 
@@ -355,6 +379,7 @@ void xw_wr_init(struct qp *q)
 	ex->wr_send = wr_send;
 	ex->wr_send_inv = wr_send_inv;
 	ex->wr_local_inv = wr_local_inv;
+	ex->wr_bind_mw = wr_bind_mw;
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_rdma_write = wr_rdma_write;
 	ex->wr_rdma_write_imm = wr_rdma_write_imm;

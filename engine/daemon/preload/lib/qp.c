@@ -7,7 +7,7 @@
 #define SEND_OPS                                                                                                  \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ | \
 	 IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |      \
-	 IBV_QP_EX_WITH_SEND_WITH_INV)
+	 IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW)
 
 static int check_init(const struct ibv_qp_init_attr_ex *a)
 {
@@ -88,6 +88,7 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	q->ib.state = IBV_QPS_RESET;
 	q->ib.qp_type = a->qp_type;
 	q->sig_all = a->sq_sig_all;
+	q->allowed = XW_REMOTE_RIGHTS;
 	a->cap.max_send_sge = a->cap.max_recv_sge = q->max_sge;
 	a->cap.max_inline_data = q->max_inline;
 	q->cap = a->cap;
@@ -157,6 +158,17 @@ static bool may(enum ibv_qp_state from, enum ibv_qp_state to)
 	}
 }
 
+/* allow has the daemon leave the peer these rights alone. */
+static int allow(struct qp *q, unsigned rights)
+{
+	rights &= XW_REMOTE_RIGHTS;
+	int error = rights == q->allowed ? 0 :
+		    xw_ask(q->s, "modify_qp", "{\"handle\":%u,\"access\":%u}", q->ib.handle, rights);
+	if (!error)
+		q->allowed = rights;
+	return error;
+}
+
 EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 {
 	struct qp *q = container_of(ib, struct qp, ib);
@@ -187,6 +199,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 	pthread_mutex_unlock(&ib->mutex);
 	if (end)
 		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
+	if (right && mask & IBV_QP_ACCESS_FLAGS)
+		return allow(q, xw_rights((int)attr->qp_access_flags));
 	return right ? 0 : EINVAL;
 }
 

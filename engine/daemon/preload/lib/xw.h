@@ -213,6 +213,7 @@ struct qp {
 	unsigned delivered; /* events, under ib.mutex */
 	bool sig_all;
 	bool down;
+	unsigned allowed; /* rights of the peer */
 	struct ibv_qp_cap cap;
 	struct ibv_qp_attr attr;
 	/* Of ibv_wr_*: the list that is being built. */
@@ -233,6 +234,11 @@ void xw_async(struct context *c, struct ibv_async_event *e);
 /* xw_async_end takes the events of an object that is destroyed out of the queue, and waits until those that the program
  * has are acknowledged. e says which object. */
 void xw_async_end(struct ibv_context *c, struct ibv_async_event *e);
+struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type);
+int xw_dealloc_mw(struct ibv_mw *mw);
+int xw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
+unsigned xw_rights(int access); /* as the daemon has them */
+#define XW_REMOTE_RIGHTS (XW_ACCESS_REMOTE_READ | XW_ACCESS_REMOTE_WRITE | XW_ACCESS_REMOTE_ATOMIC)
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);

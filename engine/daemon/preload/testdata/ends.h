@@ -175,15 +175,17 @@ struct remote {
 	uint32_t rkey;
 };
 
-static void tell(struct end *e)
+static void tell_key(struct end *e, uint32_t rkey)
 {
-	struct remote r = {(uintptr_t)buffer + SIZE / 2, e->mr->rkey};
+	struct remote r = {(uintptr_t)buffer + SIZE / 2, rkey};
 	struct ibv_sge sge = {.addr = (uintptr_t)buffer, .length = sizeof r, .lkey = e->mr->lkey};
 
 	memcpy(buffer, &r, sizeof r);
 	post_send(e, &(struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND});
 	CHECK(complete(e->id->send_cq).status == IBV_WC_SUCCESS);
 }
+
+static void tell(struct end *e) { tell_key(e, e->mr->rkey); }
 
 static struct remote hear(struct end *e)
 {

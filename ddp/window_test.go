@@ -1,0 +1,157 @@
+package ddp
+
+import (
+	"errors"
+	"testing"
+)
+
+// TestWindow binds a window to a part of a region: it has bounds and rights of its own, serves one stream, and holds
+// the region.
+func TestWindow(t *testing.T) {
+	tab, pd := newTable(t)
+	pd.Attach()
+	pd.Attach()
+	m, err := tab.Register(pd, make([]byte, 100), Attr{Access: LocalWrite | BindMW, Base: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tab.AllocWindow(pd, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tab.Register(pd, make([]byte, 1), Attr{STag: w.STag() | 7}); err != ErrTaken {
+		t.Errorf("a region takes the STag of a window: %v", err)
+	}
+	tag := w.STag() | 5
+	b := Binding{STag: tag, Region: m.STag(), TO: 1010, Len: 20, Access: RemoteWrite}
+	if f := tab.Bind(pd, 1, b); f != OK {
+		t.Fatal(f)
+	}
+	for _, c := range []struct {
+		name   string
+		stream StreamID
+		stag   STag
+		to     TO
+		n      int
+		need   Access
+		want   Fault
+	}{
+		{"all", 1, tag, 1010, 20, RemoteWrite, OK},
+		{"before", 1, tag, 1009, 1, RemoteWrite, FaultBounds},
+		{"behind", 1, tag, 1029, 2, RemoteWrite, FaultBounds},
+		{"right", 1, tag, 1010, 1, RemoteRead, FaultAccess},
+		{"local use", 1, tag, 1010, 1, 0, FaultAccess},
+		{"stream", 2, tag, 1010, 1, RemoteWrite, FaultStream},
+		{"key", 1, tag - 1, 1010, 1, RemoteWrite, FaultSTag},
+		{"region", 1, m.STag(), 1010, 1, RemoteWrite, FaultAccess},
+	} {
+		if _, _, f := tab.Find(pd, c.stream, c.stag, c.to, c.n, c.need); f != c.want {
+			t.Errorf("%s: %v, want %v", c.name, f, c.want)
+		}
+	}
+	if err := tab.Deregister(m); err != ErrBusy {
+		t.Errorf("the region goes from under its window: %v", err)
+	}
+	b.STag, b.ZeroBased = tag+1, true // again, with another key
+	if f := tab.Bind(pd, 1, b); f != OK || tab.Lookup(tag) != nil || tab.Lookup(tag+1).Base() != 0 {
+		t.Errorf("bound again: %v", f)
+	}
+	if f := tab.InvalidateRemote(pd, 2, tag+1); f != FaultInvalid {
+		t.Errorf("the peer of another stream invalidates: %v", f)
+	}
+	if f := tab.InvalidateRemote(pd, 1, tag+1); f != OK || m.Busy() != 0 {
+		t.Errorf("its peer: %v, the region has %d", f, m.Busy())
+	}
+	if err := errors.Join(tab.FreeWindow(w), tab.Deregister(m)); err != nil || tab.Len() != 0 {
+		t.Errorf("the end: %v, %d STags are left", err, tab.Len())
+	}
+	if err := tab.FreeWindow(w); err != ErrNotValid {
+		t.Errorf("freed twice: %v", err)
+	}
+}
+
+// TestWindowRefused has what cannot be bound change nothing.
+func TestWindowRefused(t *testing.T) {
+	tab, pd := newTable(t)
+	other, _ := tab.AllocPD()
+	region := func(pd *PD, a Access) STag {
+		m, err := tab.Register(pd, make([]byte, 100), Attr{Access: a})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.STag()
+	}
+	m := region(pd, LocalWrite|BindMW)
+	w, _ := tab.AllocWindow(pd, 0)
+	good := Binding{STag: w.STag(), Region: m, Len: 100, Access: RemoteRead}
+	if f := tab.Bind(pd, 1, good); f != OK {
+		t.Fatal(f)
+	}
+	for name, c := range map[string]struct {
+		change func(b *Binding)
+		want   Fault
+	}{
+		"no such window":   {func(b *Binding) { b.STag += 0x100 }, FaultSTag},
+		"no such region":   {func(b *Binding) { b.Region++ }, FaultSTag},
+		"window of window": {func(b *Binding) { b.Region = w.STag() }, FaultAccess},
+		"too long":         {func(b *Binding) { b.Len++ }, FaultBounds},
+		"endless":          {func(b *Binding) { b.Len = 1 << 63 }, FaultBounds},
+		"no bind right":    {func(b *Binding) { b.Region = region(pd, LocalWrite) }, FaultAccess},
+		"read only": {func(b *Binding) {
+			b.Region, b.Access = region(pd, BindMW), RemoteWrite
+		}, FaultAccess},
+		"local right":  {func(b *Binding) { b.Access = LocalWrite }, FaultAccess},
+		"other domain": {func(b *Binding) { b.Region = region(other, BindMW) }, FaultStream},
+	} {
+		b := good
+		c.change(&b)
+		if f := tab.Bind(pd, 1, b); f != c.want {
+			t.Errorf("%s: %v, want %v", name, f, c.want)
+		}
+	}
+	if f := tab.Bind(other, 1, good); f != FaultStream {
+		t.Errorf("a window of another domain: %v", f)
+	}
+	if _, _, f := tab.Find(pd, 1, w.STag(), 0, 100, RemoteRead); f != OK {
+		t.Errorf("after all that: %v", f)
+	}
+}
+
+// TestWindowOutlived has a window lead nowhere once its region is revoked or its stream over; what it had been bound to
+// stays as long as queued work points there.
+func TestWindowOutlived(t *testing.T) {
+	tab, pd := newTable(t)
+	m, _ := tab.Register(pd, make([]byte, 100), Attr{Access: BindMW})
+	w, _ := tab.AllocWindow(pd, 0)
+	b := Binding{STag: w.STag(), Region: m.STag(), Len: 10, Access: RemoteRead}
+	if f := tab.Bind(pd, 1, b); f != OK {
+		t.Fatal(f)
+	}
+	held, _, _ := tab.Find(pd, 1, b.STag, 0, 10, RemoteRead)
+	held.Hold()
+	tab.UnbindStream(2)
+	if _, _, f := tab.Find(pd, 1, b.STag, 0, 1, RemoteRead); f != OK {
+		t.Errorf("another stream ended: %v", f)
+	}
+	tab.UnbindStream(1)
+	if _, _, f := tab.Find(pd, 1, b.STag, 0, 1, RemoteRead); f != FaultSTag || !held.Revoked() {
+		t.Errorf("its stream ended: %v", f)
+	}
+	if err := tab.Deregister(m); err != ErrBusy {
+		t.Errorf("the region goes from under a Read Response: %v", err)
+	}
+	held.Drop()
+	if f := tab.Bind(pd, 3, b); f != OK {
+		t.Fatal(f)
+	}
+	bound, _, _ := tab.Find(pd, 3, b.STag, 0, 1, RemoteRead)
+	if err := tab.Invalidate(m); err != nil || bound.Valid() || !bound.Revoked() {
+		t.Errorf("the region is revoked, its window is not: %v", err)
+	}
+	if _, _, f := tab.Find(pd, 3, b.STag, 0, 1, RemoteRead); f != FaultSTag {
+		t.Errorf("a window into a revoked region: %v", f)
+	}
+	if err := errors.Join(tab.FreeWindow(w), tab.Deregister(m), tab.FreePD(pd)); err != nil {
+		t.Error(err)
+	}
+}

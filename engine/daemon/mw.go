@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/verbs"
+)
+
+// mw is a memory window of a session; queue pairs bind it by work requests.
+type mw struct {
+	object
+	pd *pd
+	mw verbs.MW
+}
+
+func (*mw) String() string { return "memory window" }
+
+func (s *session) allocMW(a *control.AllocMWArgs) (any, error) {
+	p, err := find[*pd](s, a.PD)
+	if err != nil {
+		return nil, err
+	}
+	w, err := paid(s, mwCost, p.pd.AllocMW)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.mws++
+	return control.AllocMWResult{Handle: s.add(&mw{pd: p, mw: w}), STag: w.STag()}, nil
+}
+
+// closeMW gives back what w has; it is in no table any more.
+func (s *session) closeMW(w *mw) error {
+	err := noneLeft(w.mw.Close())
+	s.mu.Lock()
+	w.pd.mws--
+	s.mu.Unlock()
+	s.account.give(mwCost)
+	return err
+}

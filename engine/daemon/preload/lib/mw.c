@@ -1,0 +1,45 @@
+/* Memory windows. They are bound by work requests, see post.c; only the peer of the queue pair that binds one reaches it. */
+#include "xw.h"
+
+struct ibv_mw *xw_alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw;
+	struct call c;
+	uint64_t handle, stag;
+
+	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)
+		return xw_null(EINVAL);
+	if (!(mw = calloc(1, sizeof *mw)))
+		return xw_null(ENOMEM);
+	int error = xw_call(xw_session(pd->context), &c, -1, "alloc_mw", "{\"pd\":%u}", pd->handle);
+	if (!error && (!json_number(json_get(c.result, "handle"), &handle) || !json_number(json_get(c.result, "stag"), &stag)))
+		error = EPROTO;
+	xw_call_end(&c);
+	if (error) {
+		free(mw);
+		return xw_null(error);
+	}
+	*mw = (struct ibv_mw){.context = pd->context, .pd = pd, .rkey = (uint32_t)stag, .handle = (uint32_t)handle, .type = type};
+	return mw;
+}
+
+int xw_dealloc_mw(struct ibv_mw *mw)
+{
+	int error = xw_ask(xw_session(mw->context), "dealloc_mw", "{\"handle\":%u}", mw->handle);
+
+	if (error && !xw_session(mw->context)->dead)
+		return error;
+	free(mw);
+	return 0;
+}
+
+/* xw_bind_mw is for windows of type 1: each binding has another key, which the library chooses. */
+int xw_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr *bad, wr = {
+		.wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW, .send_flags = bind->send_flags,
+		.bind_mw = {.mw = mw, .rkey = ibv_inc_rkey(mw->rkey), .bind_info = bind->bind_info},
+	};
+
+	return xw_post_send(qp, &wr, &bad);
+}
