@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"xwarp/engine/verbs"
@@ -9,7 +10,10 @@ import (
 
 // CQ is verbs.CQ of the engine. Workers fill it.
 type CQ struct {
-	ring    *fifo[verbs.Completion]
+	ring    atomic.Pointer[fifo[verbs.Completion]] // that workers fill
+	before  atomic.Pointer[fifo[verbs.Completion]] // that they did before Resize; nil: it is empty
+	settled atomic.Bool                            // no worker is about to put anything into before
+	resize  sync.Mutex
 	dev     *Device // nil for a sink
 	overrun atomic.Bool
 	closed  atomic.Bool
@@ -37,7 +41,9 @@ func newCQ(depth int) (*CQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CQ{ring: r, changed: make(chan struct{}, 1)}, nil
+	c := &CQ{changed: make(chan struct{}, 1)}
+	c.ring.Store(r)
+	return c, nil
 }
 
 // NewSinkCQ returns a completion queue that hands each completion to sink on the thread of the worker that
@@ -82,10 +88,60 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 }
 
 func (c *CQ) pop(dst []verbs.Completion) (n int) {
-	for n < len(dst) && c.ring.Pop(&dst[n]) {
+	ring := c.ring.Load() // before before: of a ring that is new, Resize has stored the old one there
+	if c.before.Load() != nil {
+		if n = c.popBefore(dst); c.before.Load() != nil {
+			return n
+		}
+	}
+	for n < len(dst) && ring.Pop(&dst[n]) {
 		n++
 	}
 	return n
+}
+
+// popBefore takes what is left in the ring of before Resize, and forgets that when it is empty.
+func (c *CQ) popBefore(dst []verbs.Completion) (n int) {
+	before := c.before.Load()
+	settled := c.settled.Load() // then: it is of before, or that is not the one to forget
+	for before != nil && n < len(dst) {
+		if before.Pop(&dst[n]) {
+			n++
+			continue
+		}
+		if settled {
+			c.before.CompareAndSwap(before, nil)
+		}
+		break
+	}
+	return n
+}
+
+// Resize implements verbs.CQ.
+func (c *CQ) Resize(depth int) error { return verbs.Wrap("ibv_resize_cq", c.replace(depth)) }
+
+func (c *CQ) replace(depth int) error {
+	c.resize.Lock()
+	defer c.resize.Unlock()
+	next, err := newFIFO[verbs.Completion](depth)
+	switch {
+	case err != nil:
+		return err
+	case c.sink != nil:
+		return verbs.ErrInvalid
+	case c.closed.Load():
+		return verbs.ErrClosed
+	}
+	if b := c.before.Load(); b != nil && b.Len() > 0 {
+		return verbs.ErrBusy
+	}
+	c.settled.Store(false)
+	c.before.Store(c.ring.Load())
+	c.ring.Store(next)
+	err = c.dev.onEach(func(*loop) error { return nil }) // whoever had the old one has put into it
+	c.settled.Store(true)
+	c.wake()
+	return err
 }
 
 // Wait implements verbs.CQ.
@@ -118,7 +174,7 @@ func (c *CQ) push(v *verbs.Completion) bool {
 	if c.sink != nil {
 		return c.sink(v)
 	}
-	ok := c.ring.Push(v)
+	ok := c.ring.Load().Push(v)
 	if !ok {
 		c.overrun.Store(true)
 	}

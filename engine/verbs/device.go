@@ -100,6 +100,9 @@ type CQ interface {
 	// Wait is Poll that blocks until there is at least one completion, Poll fails, or ctx is done: it fails with the
 	// context's error then.
 	Wait(ctx context.Context, dst []Completion) (int, error)
+	// Resize gives the queue room for at least depth completions. Those that are there stay, and come first. It fails
+	// with EINVAL as CreateCQ does, and with EBUSY when some are there that were so at the Resize before.
+	Resize(depth int) error
 	// Close gives the queue back; it fails with EBUSY while queue pairs use it.
 	Close() error
 }

@@ -20,7 +20,8 @@ type CQ struct {
 	ring    *control.Consumer // nil once closed
 	mem     []byte
 	channel *control.ChannelReader
-	leaving []*QP // closed, perhaps with completions in the ring
+	left    []verbs.Completion // of the ring before Resize
+	leaving []*QP              // closed, perhaps with completions in the ring
 }
 
 // CreateCQ implements verbs.Device.
@@ -76,18 +77,12 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 		return 0, verbs.ErrClosed
 	}
 	for n < len(dst) {
-		slot, err := c.ring.Next()
+		ok, err := c.next(&dst[n])
 		if err != nil {
 			return n, err
 		}
-		if slot == nil {
+		if !ok {
 			break
-		}
-		var h control.Handle
-		h, dst[n] = control.ParseCompletion(slot)
-		c.ring.Release()
-		if q := c.dev.qp(h); q != nil {
-			dst[n].QP = q
 		}
 		n++
 	}
@@ -102,6 +97,25 @@ func (c *CQ) Poll(dst []verbs.Completion) (n int, err error) {
 		return 0, verbs.ErrCQOverrun
 	}
 	return 0, c.dev.failed()
+}
+
+// next takes the oldest completion, if there is one. It is called with mu held.
+func (c *CQ) next(v *verbs.Completion) (ok bool, err error) {
+	if len(c.left) > 0 {
+		*v, c.left = c.left[0], c.left[1:]
+		return true, nil
+	}
+	slot, err := c.ring.Next()
+	if slot == nil || err != nil {
+		return false, err
+	}
+	var h control.Handle
+	h, *v = control.ParseCompletion(slot)
+	c.ring.Release()
+	if q := c.dev.qp(h); q != nil {
+		v.QP = q
+	}
+	return true, nil
 }
 
 // Wait implements verbs.CQ.

@@ -21,7 +21,7 @@ func Errors(t *testing.T, a, b verbs.Device, at netip.Addr) {
 		run  func(*contract)
 	}{{"objects", (*contract).objects}, {"connections", (*contract).connections},
 		{"requests", (*contract).requests}, {"windows", (*contract).windows},
-		{"closed", (*contract).closed}} {
+		{"resize", (*contract).resize}, {"closed", (*contract).closed}} {
 		t.Run(part.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
