@@ -99,6 +99,8 @@ var exceptions = map[string][]string{
 	"xwarp/ring/pcapng": {gopacket},
 	// a type and its units, so that the API converts nothing; the clock stays with the engine
 	"xwarp/tcp/tick": {"time"},
+	// which instructions the processor has
+	"xwarp/tcp/octets": {"golang.org/x/sys/cpu"},
 }
 
 // topLevel is what stands in the repository beside dot-files; build is not committed.

@@ -1,11 +1,13 @@
 package octets
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // fast says that the processor has CRC32 and PCLMULQDQ.
-var fast = hasCRC()
-
-func hasCRC() bool
+var fast = cpu.X86.HasSSE42 && cpu.X86.HasPCLMULQDQ
 
 // sumLanes is Sum of n octets with the bare CRC register. The first 3*8*words of them are done in three lanes
 // of that many words, whose CRCs are joined by shift[words] and shift[2*words].
@@ -73,6 +75,10 @@ func words(n int) int {
 
 func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	crc = ^crc
+	if lines := len(b) / lineLen; wide && lines >= minLines {
+		crc, sum = foldSum(&b[0], lines, &folds, crc, sum)
+		b = b[lines*lineLen:]
+	}
 	for len(b) > maxOctets {
 		crc, sum = sumLanes(&b[0], maxOctets, maxWords, &shift[0], crc, sum)
 		b = b[maxOctets:]
@@ -85,6 +91,10 @@ func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 
 func crcFast(crc uint32, b []byte) uint32 {
 	crc = ^crc
+	if lines := len(b) / lineLen; wide && lines >= minLines {
+		crc, _ = foldSum(&b[0], lines, &folds, crc, 0)
+		b = b[lines*lineLen:]
+	}
 	for len(b) > maxOctets {
 		crc = crcLanes(&b[0], maxOctets, maxWords, &shift[0], crc)
 		b = b[maxOctets:]
@@ -98,6 +108,10 @@ func crcFast(crc uint32, b []byte) uint32 {
 // copyFast is CopySum; dst is as long as src.
 func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
 	crc = ^crc
+	if lines := len(src) / lineLen; wide && lines >= minLines {
+		crc, sum = foldCopy(&dst[0], &src[0], lines, ahead, &folds, crc, sum)
+		dst, src = dst[lines*lineLen:], src[lines*lineLen:]
+	}
 	for len(src) > maxOctets {
 		crc, sum = copyLanes(&dst[0], &src[0], maxOctets, maxWords, ahead, &shift[0], crc, sum)
 		dst, src = dst[maxOctets:], src[maxOctets:]
@@ -117,6 +131,10 @@ const maxBlocks = maxWords * 8 / blockLen
 // markedFast is CopyMarked for three times blocks.
 func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32,
 	uint64) {
+	if wide {
+		crc, sum = foldMarked(&dst[0], &src[0], 3*blocks, ahead, mark, &folds, ^crc, sum)
+		return ^crc, sum
+	}
 	crc, sum = markedLanes(&dst[0], &src[0], blocks, ahead, mark, &shift[0], ^crc, sum)
 	return ^crc, sum
 }

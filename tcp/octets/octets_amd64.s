@@ -149,15 +149,3 @@ one:
 done:
 	MOVL	AX, ret+40(FP)
 	RET
-
-// func hasCRC() bool
-//
-// SSE4.2 and PCLMULQDQ: leaf 1, ECX bits 20 and 1.
-TEXT ·hasCRC(SB), NOSPLIT, $0-1
-	MOVL	$1, AX
-	XORL	CX, CX
-	CPUID
-	ANDL	$0x100002, CX
-	CMPL	CX, $0x100002
-	SETEQ	ret+0(FP)
-	RET

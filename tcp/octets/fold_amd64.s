@@ -1,0 +1,246 @@
+#include "textflag.h"
+
+// The CRC is that of the octets so far, folded: four registers of 512 bits hold a polynomial that leaves the same
+// remainder as all octets before, and go 256 octets on by two carry-less products each. Z6 to Z9 have the factors for
+// 256, 64, 128 and 192 octets; Z13 is the CRC register until it is taken in with the first octets. The sum is kept in
+// halves of words, the low ones in Z11 and the high ones in Z12, which 2^32 lines do not overflow.
+
+// FOLD moves acc on by the distance of the factors k and adds the octets of line.
+#define FOLD(acc, k, line) \
+	VPCLMULQDQ	$0x00, k, acc, Z5; \
+	VPCLMULQDQ	$0x11, k, acc, acc; \
+	VPTERNLOGQ	$0x96, line, Z5, acc
+
+// JOIN adds acc, moved on by the distance of the factors k, to Z3.
+#define JOIN(acc, k) \
+	VPCLMULQDQ	$0x00, k, acc, Z5; \
+	VPCLMULQDQ	$0x11, k, acc, acc; \
+	VPTERNLOGQ	$0x96, acc, Z5, Z3
+
+// ADD adds the words of line to the sum.
+#define ADD(line) \
+	VPANDQ	Z10, line, Z5; \
+	VPADDQ	Z5, Z11, Z11; \
+	VPSRLQ	$32, line, Z5; \
+	VPADDQ	Z5, Z12, Z12
+
+#define TAKE(acc, k) \
+	FOLD(acc, k, Z4); \
+	ADD(Z4)
+
+// BEGIN expects the CRC register in AX and the factors at R8.
+#define BEGIN \
+	VMOVD	AX, X13; \
+	VBROADCASTI32X4	0(R8), Z6; \
+	VBROADCASTI32X4	16(R8), Z7; \
+	VBROADCASTI32X4	32(R8), Z8; \
+	VBROADCASTI32X4	48(R8), Z9; \
+	VPTERNLOGQ	$0xff, Z10, Z10, Z10; \
+	VPSRLQ	$32, Z10, Z10; \
+	VPXORQ	Z11, Z11, Z11; \
+	VPXORQ	Z12, Z12, Z12; \
+	VPXORQ	Z0, Z0, Z0; \
+	VPXORQ	Z1, Z1, Z1; \
+	VPXORQ	Z2, Z2, Z2; \
+	VPXORQ	Z3, Z3, Z3
+
+// FIRST takes the CRC register into the first octets.
+#define FIRST \
+	VPXORQ	Z13, Z0, Z0; \
+	VPXORQ	Z13, Z13, Z13
+
+// QUARTERS joins the four registers in Z3.
+#define QUARTERS \
+	JOIN(Z0, Z9); \
+	JOIN(Z1, Z8); \
+	JOIN(Z2, Z7)
+
+// END makes AX the CRC register of Z3, and adds the sum to DX; it needs 64 octets at SP.
+#define END \
+	VMOVDQU64	Z3, 0(SP); \
+	XORL	AX, AX; \
+	CRC32Q	0(SP), AX; \
+	CRC32Q	8(SP), AX; \
+	CRC32Q	16(SP), AX; \
+	CRC32Q	24(SP), AX; \
+	CRC32Q	32(SP), AX; \
+	CRC32Q	40(SP), AX; \
+	CRC32Q	48(SP), AX; \
+	CRC32Q	56(SP), AX; \
+	VEXTRACTI64X4	$1, Z11, Y0; \
+	VPADDQ	Y0, Y11, Y11; \
+	VEXTRACTI64X4	$1, Z12, Y1; \
+	VPADDQ	Y1, Y12, Y12; \
+	VPUNPCKLQDQ	Y12, Y11, Y0; \
+	VPUNPCKHQDQ	Y12, Y11, Y1; \
+	VPADDQ	Y1, Y0, Y0; \
+	VEXTRACTI128	$1, Y0, X1; \
+	VPADDQ	X1, X0, X0; \
+	VMOVQ	X0, R9; \
+	VPEXTRQ	$1, X0, R10; \
+	VZEROUPPER; \
+	ROLQ	$32, R10; \
+	ADDQ	R9, DX; \
+	ADCQ	R10, DX; \
+	ADCQ	$0, DX
+
+// func foldSum(src *byte, lines int, k *factors, crc uint32, sum uint64) (uint32, uint64)
+TEXT ·foldSum(SB), NOSPLIT, $64-56
+	MOVQ	src+0(FP), SI
+	MOVQ	lines+8(FP), CX
+	MOVQ	k+16(FP), R8
+	MOVL	crc+24(FP), AX
+	MOVQ	sum+32(FP), DX
+	BEGIN
+	SUBQ	$4, CX
+
+four:
+	VMOVDQU64	(SI), Z4
+	TAKE(Z0, Z6)
+	FIRST
+	VMOVDQU64	64(SI), Z4
+	TAKE(Z1, Z6)
+	VMOVDQU64	128(SI), Z4
+	TAKE(Z2, Z6)
+	VMOVDQU64	192(SI), Z4
+	TAKE(Z3, Z6)
+	ADDQ	$256, SI
+	SUBQ	$4, CX
+	JGE	four
+	QUARTERS
+	ADDQ	$4, CX
+	JEQ	done
+
+one:
+	VMOVDQU64	(SI), Z4
+	TAKE(Z3, Z7)
+	ADDQ	$64, SI
+	DECQ	CX
+	JNE	one
+
+done:
+	END
+	MOVL	AX, ret+40(FP)
+	MOVQ	DX, ret1+48(FP)
+	RET
+
+// func foldCopy(dst, src *byte, lines, ahead int, k *factors, crc uint32, sum uint64) (uint32, uint64)
+//
+// A line is read once: what is written is what the CRC is of, also when an application changes it just now.
+TEXT ·foldCopy(SB), NOSPLIT, $64-72
+	MOVQ	dst+0(FP), DI
+	MOVQ	src+8(FP), SI
+	MOVQ	lines+16(FP), CX
+	MOVQ	ahead+24(FP), R12
+	MOVQ	k+32(FP), R8
+	MOVL	crc+40(FP), AX
+	MOVQ	sum+48(FP), DX
+	LEAQ	(SI)(R12*1), R12
+	BEGIN
+	SUBQ	$4, CX
+
+four:
+	PREFETCHT0	(R12)
+	PREFETCHT0	64(R12)
+	PREFETCHT0	128(R12)
+	PREFETCHT0	192(R12)
+	VMOVDQU64	(SI), Z4
+	VMOVDQU64	Z4, (DI)
+	TAKE(Z0, Z6)
+	FIRST
+	VMOVDQU64	64(SI), Z4
+	VMOVDQU64	Z4, 64(DI)
+	TAKE(Z1, Z6)
+	VMOVDQU64	128(SI), Z4
+	VMOVDQU64	Z4, 128(DI)
+	TAKE(Z2, Z6)
+	VMOVDQU64	192(SI), Z4
+	VMOVDQU64	Z4, 192(DI)
+	TAKE(Z3, Z6)
+	ADDQ	$256, SI
+	ADDQ	$256, DI
+	ADDQ	$256, R12
+	SUBQ	$4, CX
+	JGE	four
+	QUARTERS
+	ADDQ	$4, CX
+	JEQ	done
+
+one:
+	PREFETCHT0	(R12)
+	VMOVDQU64	(SI), Z4
+	VMOVDQU64	Z4, (DI)
+	TAKE(Z3, Z7)
+	ADDQ	$64, SI
+	ADDQ	$64, DI
+	ADDQ	$64, R12
+	DECQ	CX
+	JNE	one
+
+done:
+	END
+	MOVL	AX, ret+56(FP)
+	MOVQ	DX, ret1+64(FP)
+	RET
+
+// func foldMarked(dst, src *byte, blocks, ahead int, mark uint32, k *factors, crc uint32, sum uint64) (uint32, uint64)
+//
+// R11 is the next marker. It takes the place of the four octets in front of its block's payload, so that both ends
+// move by lines.
+TEXT ·foldMarked(SB), NOSPLIT, $64-80
+	MOVQ	dst+0(FP), DI
+	MOVQ	src+8(FP), SI
+	MOVQ	blocks+16(FP), CX
+	MOVQ	ahead+24(FP), R12
+	MOVL	mark+32(FP), R11
+	MOVQ	k+40(FP), R8
+	MOVL	crc+48(FP), AX
+	MOVQ	sum+56(FP), DX
+	LEAQ	(SI)(R12*1), R12
+	BEGIN
+	MOVL	$1, R9
+	KMOVW	R9, K1
+
+block:
+	MOVL	R11, R9
+	BSWAPL	R9
+	VMOVDQU64	(SI), Z4
+	VPBROADCASTD	R9, K1, Z4
+	MOVL	$2, BX
+	JMP	store
+
+half:
+	VMOVDQU64	(SI), Z4
+
+store:
+	PREFETCHT0	(R12)
+	PREFETCHT0	64(R12)
+	PREFETCHT0	128(R12)
+	PREFETCHT0	192(R12)
+	VMOVDQU64	Z4, (DI)
+	TAKE(Z0, Z6)
+	FIRST
+	VMOVDQU64	64(SI), Z4
+	VMOVDQU64	Z4, 64(DI)
+	TAKE(Z1, Z6)
+	VMOVDQU64	128(SI), Z4
+	VMOVDQU64	Z4, 128(DI)
+	TAKE(Z2, Z6)
+	VMOVDQU64	192(SI), Z4
+	VMOVDQU64	Z4, 192(DI)
+	TAKE(Z3, Z6)
+	ADDQ	$256, SI
+	ADDQ	$256, DI
+	ADDQ	$256, R12
+	DECQ	BX
+	JNE	half
+	SUBQ	$4, SI
+	SUBQ	$4, R12
+	ADDL	$512, R11
+	DECQ	CX
+	JNE	block
+	QUARTERS
+	END
+	MOVL	AX, ret+64(FP)
+	MOVQ	DX, ret1+72(FP)
+	RET
