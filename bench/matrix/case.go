@@ -30,6 +30,7 @@ const (
 	P999     Metric = "us p99.9"
 	Longest  Metric = "us max"
 	Busy     Metric = "us of the sender's processor for a frame"
+	Cost     Metric = "ns of processor for a MiB, both ends"
 	Held     Metric = "octets held"
 )
 
@@ -69,6 +70,7 @@ const (
 	ourNoCRC  = "xwarp, no CRC"
 	ourV6     = "xwarp, IPv6"
 	layered   = "MPA over kernel TCP"
+	layeredAs = "MPA over kernel TCP with its offloads"
 	kernelAll = "kernel TCP"
 	kernelCut = "kernel TCP, no TSO/GSO/GRO"
 	kernelSum = "kernel TCP, no offloads"
@@ -80,6 +82,7 @@ const (
 	ourGSO    = "xwarp, no markers, segmentation offload"
 	ourMarked = "xwarp, segmentation offload"
 	ourLive   = "xwarp, XDP live frames"
+	liveBare  = "xwarp, no markers, XDP live frames"
 )
 
 // timed gives s the standard times.

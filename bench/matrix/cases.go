@@ -11,12 +11,15 @@ import (
 
 // Sizes of the bandwidth curve, loss and reordering of the curves over a bad path, connections of the crowd.
 var (
-	sizes    = []int{64, 256, 1024, 4096, 65536, 1 << 20}
+	sizes    = []int{64, 1024, 65536, 1 << 20}
 	losses   = []float64{0, 0.001, 0.01, 0.05}
-	reorders = []float64{0.05, 0.2}
+	reorders = []float64{0.2}
 	crowds   = []int{1, 16, 256, 4096}
-	mtus     = []int{1500, 3500, 9000}
+	mtus     = []int{1500, 3300, 9000}
 )
+
+// liveMTU is the largest of which a live frame lies within one page.
+const liveMTU = 3346
 
 // pathDelay is one way: the round trip is 1 ms.
 const pathDelay = 500 * tick.Microsecond
@@ -62,15 +65,20 @@ func frameCase(mtu int) Case {
 			variant(rawCopy, raw(endpoint.Raw, mtu), copying),
 			variant(kernelSum, tcp).on(sameSums),
 			variant(layered, writes(endpoint.Layered, mega), noMarkers).on(sameSums),
+			variant(layeredAs, writes(endpoint.Layered, mega), noMarkers).on(asTheyCome),
 			variant(kernelCut, tcp).on(sameFrames),
 			variant(kernelAll, tcp).on(asTheyCome),
 			variant(workHot, raw(endpoint.Memory, mtu-52)),
 		},
 	}
+	if mtu <= liveMTU {
+		c.Variants = append(c.Variants,
+			variant(ourLive, xdp, live).on(sameSums),
+			variant(liveBare, xdp, noMarkers, live).on(sameSums))
+	}
 	if mtu == 1500 {
 		c.Variants = append(c.Variants,
 			variant(rawAsavie, raw(endpoint.Asavie, mtu)),
-			variant(ourLive, xdp, live), // a frame of it lies within one page
 			variant(ourNoCRC, xdp, noCRC),
 			variant(ourV6, xdp).overIPv6())
 	}
@@ -168,11 +176,15 @@ func crowdCase() Case {
 		if n == 1 {
 			name = "1 connection"
 		}
-		c.Variants = append(c.Variants,
-			variant(name, writes(endpoint.XDP, 65536), func(s *endpoint.Spec) {
-				s.Conns, s.Depth = n, max(2, 32/n)
-				s.Warmup, s.Duration = 4*warmup, 2*duration // until all have left slow start
-			}))
+		many := func(s *endpoint.Spec) {
+			s.Conns, s.Depth = n, max(2, 32/n)
+			s.Warmup, s.Duration = 4*warmup, 2*duration // until all have left slow start
+		}
+		c.Variants = append(c.Variants, variant(name, writes(endpoint.XDP, 65536), many))
+		if n > 16 {
+			c.Variants = append(c.Variants,
+				variant(name+", "+kernelSum, writes(endpoint.TCP, 65536), many).on(sameSums))
+		}
 	}
 	return c
 }

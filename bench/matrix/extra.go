@@ -9,7 +9,7 @@ import (
 // Sizes, losses and reorderings between those of the standard matrix.
 var (
 	moreLosses   = []float64{0.005, 0.02}
-	moreReorders = []float64{0.01, 0.1}
+	moreReorders = []float64{0.01, 0.05, 0.1}
 	lowRates     = []int{64, 1024, 4096}
 )
 

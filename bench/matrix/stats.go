@@ -12,7 +12,7 @@ import (
 const missing = -1
 
 // allMetrics is what a round has.
-var allMetrics = []Metric{Gbps, Messages, Frames, Busy, P50, P99, P999, Longest, Held}
+var allMetrics = []Metric{Gbps, Messages, Frames, Busy, Cost, P50, P99, P999, Longest, Held}
 
 // add takes one round's report.
 func (v *VariantResult) add(rep *endpoint.Report, err error) {
@@ -44,6 +44,7 @@ func (v *VariantResult) add(rep *endpoint.Report, err error) {
 	put(P999, l.P999)
 	put(Longest, l.Max)
 	put(Busy, perFrame(rep))
+	put(Cost, perMiB(rep, octets))
 	v.Allocations = max(v.Allocations, r.Mallocs, rep.Server.Mallocs)
 	v.Collections = max(v.Collections, r.GCs, rep.Server.GCs)
 }
@@ -62,6 +63,16 @@ func perFrame(rep *endpoint.Report) float64 {
 		return missing
 	}
 	return 1e6 * c.CPU / float64(frames)
+}
+
+// perMiB returns nanoseconds of processor time that both processes took for a MiB of the messages, spinning and
+// what the kernel did on their account included.
+func perMiB(rep *endpoint.Report, octets float64) float64 {
+	c, s := rep.Client, rep.Server
+	if octets == 0 || c.CPU == 0 || s.CPU == 0 || rep.Spec.Mode != endpoint.Bandwidth {
+		return missing
+	}
+	return 1e9 * (c.CPU/c.Seconds + s.CPU/s.Seconds) * mega / octets
 }
 
 // frameRate returns frames with payload per second: of RDMA, what the octets of its messages need at the payload per
