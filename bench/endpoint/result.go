@@ -28,7 +28,10 @@ type Result struct {
 	GCs         uint32 `json:"gcs"`
 	// CPU is processor time of the process while the clock ran, in seconds.
 	CPU float64 `json:"cpu"`
-	Sum uint64  `json:"-"` // keeps the work of MeasureMemory from being optimised away
+	// Processors is how many the process kept busy from the first connection to the end.
+	Processors float64 `json:"processors,omitempty"`
+
+	Sum uint64 `json:"-"` // keeps the work of MeasureMemory from being optimised away
 }
 
 // Rate returns octets per second, MessageRate messages per second.
@@ -36,6 +39,16 @@ func (r *Result) Rate() float64 { return float64(r.Octets) / r.Seconds }
 
 // MessageRate returns messages per second.
 func (r *Result) MessageRate() float64 { return float64(r.Messages) / r.Seconds }
+
+// loaded runs f and says how many processors the process kept busy meanwhile.
+func loaded(f func() (*Result, error)) (*Result, error) {
+	from, spent := time.Now(), processorTime()
+	r, err := f()
+	if r != nil {
+		r.Processors = (processorTime() - spent) / time.Since(from).Seconds()
+	}
+	return r, err
+}
 
 // Latencies are in microseconds of one way, but for Reads, where it is of the whole operation.
 type Latencies struct {

@@ -160,7 +160,8 @@ func Serve(ctx context.Context, conn net.Conn, place Place, env Env, want *Spec)
 	if err := c.send(&message{}); err != nil {
 		return rep, err
 	}
-	if rep.Server, err = e.serve(ctx, *begin.Ready, over); err != nil {
+	rep.Server, err = loaded(func() (*Result, error) { return e.serve(ctx, *begin.Ready, over) })
+	if err != nil {
 		return rep, c.fail(err)
 	}
 	<-over
@@ -208,7 +209,8 @@ func Run(ctx context.Context, conn net.Conn, place Place, env Env, spec Spec, le
 	if _, err := c.recv(); err != nil { // the server waits for us
 		return nil, err
 	}
-	if rep.Client, err = e.run(ctx, *there.Ready); err != nil {
+	rep.Client, err = loaded(func() (*Result, error) { return e.run(ctx, *there.Ready) })
+	if err != nil {
 		return rep, errors.Join(err, c.pending())
 	}
 	if err := c.send(&message{Result: rep.Client}); err != nil {

@@ -65,14 +65,14 @@ func perFrame(rep *endpoint.Report) float64 {
 	return 1e6 * c.CPU / float64(frames)
 }
 
-// perMiB returns nanoseconds of processor time that both processes took for a MiB of the messages, spinning and
-// what the kernel did on their account included.
+// perMiB returns nanoseconds of processor time that both processes took for a MiB of the messages, spinning
+// and what the kernel did on their account included.
 func perMiB(rep *endpoint.Report, octets float64) float64 {
-	c, s := rep.Client, rep.Server
-	if octets == 0 || c.CPU == 0 || s.CPU == 0 || rep.Spec.Mode != endpoint.Bandwidth {
+	busy := rep.Client.Processors + rep.Server.Processors
+	if octets == 0 || busy == 0 || rep.Spec.Mode != endpoint.Bandwidth {
 		return missing
 	}
-	return 1e9 * (c.CPU/c.Seconds + s.CPU/s.Seconds) * mega / octets
+	return 1e9 * busy * mega / octets
 }
 
 // frameRate returns frames with payload per second: of RDMA, what the octets of its messages need at the payload per
