@@ -181,10 +181,6 @@ func crowdCase() Case {
 			s.Warmup, s.Duration = 4*warmup, 2*duration // until all have left slow start
 		}
 		c.Variants = append(c.Variants, variant(name, writes(endpoint.XDP, 65536), many))
-		if n > 16 {
-			c.Variants = append(c.Variants,
-				variant(name+", "+kernelSum, writes(endpoint.TCP, 65536), many).on(sameSums))
-		}
 	}
 	return c
 }

@@ -32,6 +32,8 @@ func (r *Ratio) wanted() string {
 		return ""
 	case r.Want == 0:
 		return fmt.Sprintf("(%s %g)", sign, r.Beyond)
+	case r.Beyond == 0:
+		return fmt.Sprintf("%s %g", sign, r.Want)
 	}
 	return fmt.Sprintf("%s %g (%g)", sign, r.Want, r.Beyond)
 }
