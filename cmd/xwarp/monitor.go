@@ -18,7 +18,7 @@ import (
 type change struct {
 	Time   string `json:"time" doc:"when it was noticed"`
 	Change string `json:"change" doc:"\"new\", \"del\", \"state\", \"drop\" or \"event\""`
-	Kind   string `json:"kind" doc:"qp, cq, mr, pd, listener, session or device; daemon for events"`
+	Kind   string `json:"kind" doc:"qp, cq, srq, mr, mw, pd, listener, session or device; daemon for events"`
 	Device string `json:"device,omitempty" doc:"where it is"`
 	Object string `json:"object" doc:"what it is: numbers and addresses"`
 	State  string `json:"state,omitempty" doc:"of a queue pair, now"`
@@ -78,6 +78,9 @@ func objects(s *control.Snapshot) map[string]change {
 	}
 	for _, r := range s.MRs {
 		add("mr", r.Owner, fmt.Sprintf("mrn %d mrlen %d", r.Handle, r.Length), "", "")
+	}
+	for _, w := range s.MWs {
+		add("mw", w.Owner, fmt.Sprintf("mwn %d", w.Handle), "", "")
 	}
 	for _, c := range s.CQs {
 		add("cq", c.Owner, fmt.Sprintf("cqn %d cqe %d", c.Handle, c.Depth), "", "")

@@ -139,7 +139,7 @@ func (f *filters) resolve(s *control.Snapshot) error {
 	}
 	f.device = found
 	s.QPs, s.CQs, s.SRQs = onlyOn(s.QPs, found), onlyOn(s.CQs, found), onlyOn(s.SRQs, found)
-	s.MRs, s.PDs = onlyOn(s.MRs, found), onlyOn(s.PDs, found)
+	s.MRs, s.MWs, s.PDs = onlyOn(s.MRs, found), onlyOn(s.MWs, found), onlyOn(s.PDs, found)
 	s.Listeners, s.Sessions = onlyOn(s.Listeners, found), onlyOn(s.Sessions, found)
 	s.Exports = slices.DeleteFunc(s.Exports, func(e control.ExportState) bool {
 		return e.Device != found

@@ -74,6 +74,9 @@ size = "64KiB"
 	if _, err := b.Dev.Listen(at, 0, verbs.ConnConfig{}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := b.PD.AllocMW(); err != nil {
+		t.Fatal(err)
+	}
 	return socket
 }
 

@@ -11,13 +11,14 @@ import (
 // resourceInfo is what resource show prints; one of the lists is there, that of the kind, even when it is empty.
 type resourceInfo struct {
 	document
-	Kind      string        `json:"kind" doc:"qp, cm_id, cq, srq, mr, pd, listener, session, user or peer; empty: the numbers of all"`
+	Kind      string        `json:"kind" doc:"qp, cm_id, cq, srq, mr, mw, pd, listener, session, user or peer; empty: the numbers of all"`
 	Objects   *view.Objects `json:"objects,omitempty" doc:"how many there are"`
 	QPs       []qpRow       `json:"qp,omitzero" doc:"queue pairs"`
 	CMIDs     []cmRow       `json:"cm_id,omitzero" doc:"what listens and what is connected"`
 	CQs       []cqRow       `json:"cq,omitzero" doc:"completion queues"`
 	SRQs      []srqRow      `json:"srq,omitzero" doc:"shared receive queues"`
 	MRs       []mrRow       `json:"mr,omitzero" doc:"memory regions"`
+	MWs       []mwRow       `json:"mw,omitzero" doc:"memory windows"`
 	PDs       []pdRow       `json:"pd,omitzero" doc:"protection domains"`
 	Listeners []listenerRow `json:"listener,omitzero" doc:"listeners"`
 	Sessions  []sessionRow  `json:"session,omitzero" doc:"programs"`
@@ -109,11 +110,21 @@ type mrRow struct {
 	ownerRow
 }
 
+type mwRow struct {
+	onDevice
+	MW   control.Handle `json:"mwn" doc:"its number in its session"`
+	RKey string         `json:"rkey" doc:"steering tag, hexadecimal; a binding changes the last octet"`
+	PD   control.Handle `json:"pdn" doc:"protection domain"`
+	ownerRow
+}
+
 type pdRow struct {
 	onDevice
 	PD    control.Handle `json:"pdn" doc:"its number in its session"`
-	Users int            `json:"users" doc:"memory regions and queue pairs in it"`
+	Users int            `json:"users" doc:"what is in it: the sum of the next four"`
 	MRs   int            `json:"mrs" doc:"memory regions in it"`
+	MWs   int            `json:"mws" doc:"memory windows in it"`
+	SRQs  int            `json:"srqs" doc:"shared receive queues in it"`
 	QPs   int            `json:"qps" doc:"queue pairs in it"`
 	ownerRow
 }

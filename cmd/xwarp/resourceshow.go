@@ -17,7 +17,7 @@ import (
 
 // kinds are what resource show takes. An abbreviation is the first that begins so, as with iproute2.
 var kinds = []string{
-	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq",
+	"qp", "cm_id", "cq", "mr", "pd", "listener", "session", "user", "peer", "srq", "mw",
 }
 
 func newResource(*global) *cobra.Command {
@@ -29,8 +29,7 @@ before or after the object, and filters follow: link or dev, and the name of any
 A device is called as its interface, or xwarp and its number. Users other than the operator see their own.`
 	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 " +
 		"lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
-	show.Use = "show [DEV|qp|cm_id|cq|mr|pd|listener|session|user|peer [link DEV/PORT] [KEY " +
-		"VALUE]...]"
+	show.Use = "show [DEV|" + strings.Join(kinds, "|") + " [link DEV/PORT] [KEY VALUE]...]"
 	show.Short = "List the objects of one kind, or how many there are"
 	show.Example = "  xwarp resource show\n  xwarp resource show qp --watch\n  xwarp resource " +
 		"show mr pid 4711\n  xwarp resource show user"
@@ -108,9 +107,15 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 			return mrRow{dev(m.Device), m.Handle, fmt.Sprintf("0x%08x", m.STag), m.Length, m.PD,
 				m.Access, makeOwner(&m.Owner)}
 		})
+	case "mw":
+		v.MWs = each(s.MWs, func(m *control.MWState) mwRow {
+			return mwRow{dev(m.Device), m.Handle, fmt.Sprintf("0x%08x", m.STag), m.PD,
+				makeOwner(&m.Owner)}
+		})
 	case "pd":
 		v.PDs = each(s.PDs, func(p *control.PDState) pdRow {
-			return pdRow{dev(p.Device), p.Handle, p.MRs + p.QPs, p.MRs, p.QPs, makeOwner(&p.Owner)}
+			return pdRow{dev(p.Device), p.Handle, p.MRs + p.MWs + p.SRQs + p.QPs, p.MRs, p.MWs,
+				p.SRQs, p.QPs, makeOwner(&p.Owner)}
 		})
 	case "listener":
 		v.Listeners = each(s.Listeners, func(l *control.ListenerState) listenerRow {

@@ -69,12 +69,16 @@ func (s *session) view(v *control.Snapshot) {
 	for _, h := range slices.Sorted(maps.Keys(s.objects)) {
 		switch x := s.objects[h].(type) {
 		case *pd:
-			v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: h, MRs: x.mrs, QPs: x.qps})
+			v.PDs = append(v.PDs, control.PDState{Owner: o, Handle: h, MRs: x.mrs, MWs: x.mws,
+				SRQs: x.srqs, QPs: x.qps})
 		case *mr:
 			v.MRs = append(v.MRs, control.MRState{
 				Owner: o, Handle: h, PD: x.pd.handle, STag: uint32(x.mr.STag()),
 				Length: x.length, Access: x.access.String(),
 			})
+		case *mw:
+			v.MWs = append(v.MWs, control.MWState{Owner: o, Handle: h, PD: x.pd.handle,
+				STag: uint32(x.mw.STag())})
 		case *cq:
 			v.CQs = append(v.CQs, control.CQState{
 				Owner: o, Handle: h, Depth: int(x.geometry.Slots), Users: x.users,

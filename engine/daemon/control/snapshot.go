@@ -25,6 +25,7 @@ type Snapshot struct {
 	Sessions  []SessionState    `json:"sessions"`
 	PDs       []PDState         `json:"pds"`
 	MRs       []MRState         `json:"mrs"`
+	MWs       []MWState         `json:"mws"`
 	CQs       []CQState         `json:"cqs"`
 	SRQs      []SRQState        `json:"srqs"`
 	QPs       []QPState         `json:"qps"`
@@ -152,6 +153,8 @@ type PDState struct {
 	Owner
 	Handle Handle `json:"handle"`
 	MRs    int    `json:"mrs"`
+	MWs    int    `json:"mws"`
+	SRQs   int    `json:"srqs"`
 	QPs    int    `json:"qps"`
 }
 
@@ -163,6 +166,14 @@ type MRState struct {
 	STag   uint32 `json:"stag"`
 	Length uint64 `json:"length"`
 	Access string `json:"access"`
+}
+
+// MWState is a memory window. A binding changes the last octet of its STag.
+type MWState struct {
+	Owner
+	Handle Handle `json:"handle"`
+	PD     Handle `json:"pd"`
+	STag   uint32 `json:"stag"`
 }
 
 // CQState is a completion queue.

@@ -129,8 +129,9 @@ func (o output) objects(d *control.DeviceState, s *control.Snapshot) {
 		states[q.State]++
 		held += counters.HeldOctets.Of(q.MPA)
 	}
-	for kind, n := range map[string]int{"pd": len(on(d, s.PDs)), "mr": len(mrs), "cq": len(cqs),
-		"srq": len(on(d, s.SRQs)), "qp": len(qps), "listener": len(on(d, s.Listeners))} {
+	for kind, n := range map[string]int{"pd": len(on(d, s.PDs)), "mr": len(mrs),
+		"mw": len(on(d, s.MWs)), "cq": len(cqs), "srq": len(on(d, s.SRQs)), "qp": len(qps),
+		"listener": len(on(d, s.Listeners))} {
 		o.gauge("xwarp_objects", float64(n), d.Name, kind)
 	}
 	for state, v := range states {

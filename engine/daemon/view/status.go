@@ -107,6 +107,7 @@ type Objects struct {
 	Sessions  int `json:"session" doc:"programs connected to the daemon"`
 	PDs       int `json:"pd" doc:"protection domains"`
 	MRs       int `json:"mr" doc:"memory regions"`
+	MWs       int `json:"mw" doc:"memory windows"`
 	CQs       int `json:"cq" doc:"completion queues"`
 	SRQs      int `json:"srq" doc:"shared receive queues"`
 	QPs       int `json:"qp" doc:"queue pairs"`
@@ -115,8 +116,8 @@ type Objects struct {
 
 // CountObjects counts what programs have in a snapshot.
 func CountObjects(s *control.Snapshot) Objects {
-	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.CQs), len(s.SRQs),
-		len(s.QPs), len(s.Listeners)}
+	return Objects{len(s.Sessions), len(s.PDs), len(s.MRs), len(s.MWs), len(s.CQs),
+		len(s.SRQs), len(s.QPs), len(s.Listeners)}
 }
 
 // MakeStatus makes it from a snapshot.
