@@ -28,7 +28,7 @@ func TestOwnPrograms(t *testing.T) {
 	a, b := pair(t)
 	for name, tests := range map[string][]string{
 		"verbs":  {"srq", "access", "extended", "local", "resize"},
-		"memory": {"stack", "holes"},
+		"memory": {"stack", "holes", "moved", "again"},
 		"rights": {"window", "unbound", "less"},
 	} {
 		path := own(t, name)

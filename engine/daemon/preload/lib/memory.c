@@ -206,19 +206,27 @@ static int copy_in(uintptr_t start, uintptr_t end, int pagemap)
 	return error;
 }
 
+/* clear has the arena forget [start, end). */
+static void clear(uintptr_t start, uintptr_t end)
+{
+	fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+}
+
 /* move_in makes [start, end) pages of the arena; pagemap is -1 unless they were untouched. From protect to unprotect nothing
  * here may write to the heap. */
 static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 {
 	if (pagemap < 0)
 		madvise((void *)start, end - start, MADV_POPULATE_READ); /* only pages that are there can be protected */
+	else
+		clear(start, end); /* a buffer that grew while it was registered may have been here */
 	int guard = protect(start, end - start, pagemap >= 0), error = copy_in(start, end, pagemap);
 
 	if (!error && mmap((void *)start, end - start, prot, MAP_SHARED | MAP_FIXED, arena, (off_t)start) == MAP_FAILED)
 		error = errno;
 	unprotect(guard);
 	if (error)
-		fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(end - start));
+		clear(start, end);
 	else if (pagemap >= 0)
 		error = fallocate(arena, 0, (off_t)start, (off_t)(end - start)) == 0 ? 0 : ENOMEM;
 	else if (prot & PROT_WRITE)
@@ -226,16 +234,15 @@ static int move_in(uintptr_t start, uintptr_t end, int prot, int pagemap)
 	return error;
 }
 
-/* move_out makes [start, end) private again. */
-static int move_out(uintptr_t start, uintptr_t end, int prot)
+/* move_out makes n octets at start private again, which are those at at of the arena. */
+static int move_out(uintptr_t start, uintptr_t at, size_t n, int prot)
 {
-	size_t n = end - start;
 	void *copy = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (copy == MAP_FAILED)
 		return ENOMEM;
 	int guard = protect(start, n, false);
-	int error = transfer(SYS_pread64, (uintptr_t)copy, start, n);
+	int error = transfer(SYS_pread64, (uintptr_t)copy, at, n);
 	if (!error && (mprotect(copy, n, prot) != 0 ||
 		       mremap(copy, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)start) == MAP_FAILED))
 		error = errno;
@@ -290,7 +297,41 @@ static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const
 }
 
 static int check_piece(const struct vma *v) { return ours(v) ? 0 : movable(v); }
-static int back_piece(const struct vma *v) { return ours(v) ? move_out(v->start, v->end, v->prot) : 0; }
+
+/* Octets of the arena that back_piece makes private. */
+static uintptr_t back_from, back_to;
+
+/* back_piece makes them private wherever they are: the program may have moved them (mremap), and what it has behind them by
+ * making them longer goes along as far as no share begins. */
+static int back_piece(const struct vma *v)
+{
+	uintptr_t at = v->offset > back_from ? v->offset : back_from, stop = v->offset + (v->end - v->start);
+
+	if (!v->shared || v->inode != arena_inode || at >= back_to || at >= stop)
+		return 0;
+	for (struct share *s = shares; s && stop > back_to; s = s->next)
+		if (s->start < stop && s->end > back_to)
+			stop = s->start > back_to ? s->start : back_to;
+	return move_out(v->start + (at - v->offset), at, stop - at, v->prot);
+}
+
+/* back makes [from, to) of the arena private. */
+static int back(uintptr_t from, uintptr_t to)
+{
+	back_from = from;
+	back_to = to;
+	return each_piece(0, UINTPTR_MAX, true, back_piece);
+}
+
+/* shared says whether a share has some of [start, end). */
+static bool shared(uintptr_t start, uintptr_t end)
+{
+	struct share *s = shares;
+
+	while (s && (s->end <= start || s->start >= end))
+		s = s->next;
+	return s;
+}
 
 static int move_piece(const struct vma *v)
 {
@@ -304,6 +345,7 @@ static int move_piece(const struct vma *v)
 		bool hole = false;
 		if (pagemap >= 0)
 			stop = run_end(pagemap, at, v->end, &hole);
+		hole = hole && !shared(at, stop); /* else the arena has what was here before the program unmapped that */
 		error = move_in(at, stop, v->prot, hole ? pagemap : -1);
 	}
 	if (pagemap >= 0)
@@ -328,8 +370,8 @@ static void give_back(uintptr_t start, uintptr_t end)
 		}
 		if (covered)
 			continue;
-		if (each_piece(start, stop, true, back_piece) == 0) /* what the program unmapped is a hole */
-			fallocate(arena, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start, (off_t)(stop - start));
+		if (back(start, stop) == 0)
+			clear(start, stop);
 		start = stop;
 	}
 }
@@ -391,10 +433,12 @@ void xw_memory_thaw(void) { pthread_mutex_unlock(&lock); }
 /* xw_memory_copy leaves the arena to the parent. What cannot be copied goes: better no memory than the parent's. */
 void xw_memory_copy(void)
 {
-	for (struct share *s = shares; s; s = s->next)
-		if (each_piece(s->start, s->end, true, back_piece) != 0)
-			munmap((void *)s->start, s->end - s->start);
+	struct share *all = shares;
+
 	shares = NULL;
+	if (all && back(0, UINTPTR_MAX) != 0)
+		for (; all; all = all->next)
+			munmap((void *)all->start, all->end - all->start);
 	if (arena >= 0)
 		close(arena);
 	arena = -1;

@@ -1,7 +1,9 @@
 /* Memory that is registered. */
+#define _GNU_SOURCE
 #include "ends.h"
 
 #include <sys/mman.h>
+#include <sys/wait.h>
 
 static void post_recv_to(struct end *e, const struct ibv_mr *mr, void *to, uint32_t length)
 {
@@ -187,9 +189,99 @@ static void holes_server(struct rdma_cm_id *listener)
 	hang_up(&e);
 }
 
+enum { MOVED = 64 * PAGE };
+
+/* alone says whether a child has a copy of what is at p, and not the same pages. */
+static bool alone(char *p)
+{
+	char before = *p;
+	pid_t child = fork();
+	int status;
+
+	CHECK(child >= 0);
+	if (child == 0) {
+		*p = before + 1;
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	return *p == before;
+}
+
+/* A program may move what it has registered, as realloc does: the octets stay its own. */
+static void moved_client(const char *at)
+{
+	struct end e = {0};
+
+	dial(&e, at, 0);
+	for (int regions = 1; regions <= 2; regions++) {
+		char *from = mmap(NULL, MOVED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		char *to = mmap(NULL, 2 * MOVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(from != MAP_FAILED && to != MAP_FAILED);
+		for (int i = 0; i < MOVED; i++)
+			from[i] = (char)(i / PAGE + 1);
+		struct ibv_mr *mr[2];
+		for (int i = 0; i < regions; i++)
+			CHECK((mr[i] = ibv_reg_mr(e.id->pd, from + i * PAGE, MOVED - i * PAGE, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+		CHECK(mremap(from, MOVED, 2 * MOVED, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+		CHECK(alone(to) && alone(to + MOVED - 1));
+		for (int i = 0; i < regions; i++)
+			CHECK(ibv_dereg_mr(mr[i]) == 0);
+		for (int i = 0; i < MOVED; i++)
+			CHECK(to[i] == (char)(i / PAGE + 1));
+		CHECK(alone(to) && alone(to + MOVED - 1));
+		munmap(to, 2 * MOVED);
+	}
+	hang_up(&e);
+}
+
+/* A program may unmap what it has registered: what it maps there next is new, and untouched. */
+static void again_client(const char *at)
+{
+	enum { LENGTH = 256 * PAGE };
+	struct end e = {0};
+	struct ibv_mr *mr[2];
+	char *p = NULL;
+
+	dial(&e, at, 0);
+	for (int last = 0; last < 2; last++) {
+		for (int i = 0; i < 2; i++) {
+			char *q = mmap(p, LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+			CHECK(q != MAP_FAILED && (!p || p == q));
+			p = q;
+			if (i == 0)
+				memset(p, 'x', LENGTH);
+			CHECK((mr[i] = ibv_reg_mr(e.id->pd, p, LENGTH, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+			for (int k = 0; i == 1 && k < LENGTH; k++)
+				CHECK(p[k] == 0);
+			if (i == 0)
+				munmap(p, LENGTH);
+		}
+		memset(p, 'y', LENGTH);
+		CHECK(ibv_dereg_mr(mr[last]) == 0 && ibv_dereg_mr(mr[!last]) == 0);
+		for (int k = 0; k < LENGTH; k++)
+			CHECK(p[k] == 'y');
+		munmap(p, LENGTH);
+	}
+	hang_up(&e);
+}
+
+static void moved_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	post_recv(&e, 1);
+	accept_it(&e);
+	CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+	hang_up(&e);
+}
+
 static const struct test tests[] = {
 	{"stack", stack_server, stack_client},
 	{"holes", holes_server, holes_client},
+	{"moved", moved_server, moved_client},
+	{"again", moved_server, again_client},
 	{0},
 };
 
