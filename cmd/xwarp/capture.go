@@ -44,12 +44,13 @@ func newCapture(*global) *cobra.Command {
 	var o captureFlags
 	cmd := &cobra.Command{
 		Use: "capture -w FILE", Short: "Write what the engine receives and sends to a file",
-		Long: `capture writes the frames that a device of the daemon receives and sends into a pcapng file, until Ctrl-C: tcpdump does not
-see them. The file begins with the first frames of each connection that is there already, so that Wireshark knows what it
-looks at. Frames that the file's disk is too slow for are left out and counted; the engine does not wait for them.
+		Long: `capture writes the frames that a device of the daemon receives and sends into a pcapng file, until Ctrl-C: tcpdump does
+not see them. The file begins with the first frames of each connection that is there already, so that Wireshark knows
+what it looks at. Frames that the file's disk is too slow for are left out and counted; the engine does not wait for
+them.
 
-Of markers and several FPDUs in a segment, tshark 4.0 decodes little: captures for it are best of a connection without markers
-(mpa.markers = false).`,
+Of markers and several FPDUs in a segment, tshark 4.0 decodes little: captures for it are best of a connection without
+markers (mpa.markers = false).`,
 		Example: "  xwarp capture -w all.pcapng\n  xwarp capture -w - --qp 4 | wireshark -k -i -\n" +
 			"  xwarp capture -w peer.pcapng --remote 192.0.2.2 --port 7174 -c 1000 -s 128 " +
 			"--duration 10s",

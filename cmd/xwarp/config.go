@@ -64,7 +64,8 @@ func newConfig(*global) *cobra.Command {
 		Use:   "config",
 		Short: "Print, check and explain the configuration of xwarpd",
 		Long: `The configuration of xwarpd is ` + config.DefaultPath + `. Its commented default, which xwarp config default
-prints, is the manual. A flag counts before the environment, the environment before the file, the file before the default.`,
+prints, is the manual. A flag counts before the environment, the environment before the file, the file before the
+default.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

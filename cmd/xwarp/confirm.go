@@ -19,9 +19,9 @@ func newConfirm(*global) *cobra.Command {
 	var o operatorFlags
 	cmd := &cobra.Command{
 		Use: "confirm", Short: "Keep a daemon that would undo its start otherwise",
-		Long: `confirm tells the daemon that the host can still be reached, so that it stays. A daemon waits for this when daemon.confirm
-is a time, and when it was started by hand in an SSH session that passes its interface. Unless the confirmation comes, it
-gives the interfaces back and ends. Only who may open the operator's socket may confirm: root.`,
+		Long: `confirm tells the daemon that the host can still be reached, so that it stays. A daemon waits for this when
+daemon.confirm is a time, and when it was started by hand in an SSH session that passes its interface. Unless the
+confirmation comes, it gives the interfaces back and ends. Only who may open the operator's socket may confirm: root.`,
 		Example: "  sudo xwarp confirm",
 		Args:    noArgs,
 	}

@@ -43,16 +43,17 @@ func newCp(g *global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp FILE... HOST[:PORT]/PATH | cp HOST[:PORT]/PATH... FILE",
 		Short: "Copy files and directories to or from a directory of xwarp serve",
-		Long: `cp copies files, and with -r directories, to or from the directory that an xwarp serve --dir exports, or an export of xwarpd with
-serve = "directory". PATH is a path in that directory. Names, permissions and times of change are kept; links, devices and pipes
-are left out.
+		Long: `cp copies files, and with -r directories, to or from the directory that an xwarp serve --dir exports, or an export of
+xwarpd with serve = "directory". PATH is a path in that directory. Names, permissions and times of change are kept;
+links, devices and pipes are left out.
 
-Whatever has a / behind its first name, which is none of a file here, is remote: HOST, HOST:PORT or [IPv6]:PORT in front of it. Into a
-directory that is there files go by their names; else the one source gets the name.
+Whatever has a / behind its first name, which is none of a file here, is remote: HOST, HOST:PORT or [IPv6]:PORT in front
+of it. Into a directory that is there files go by their names; else the one source gets the name.
 
-Octets go from the page cache to the wire by RDMA Write, or from the wire to it by RDMA Read, over several connections at a time. A file
-appears, or is replaced, when all of it has arrived and its SHA-256 was compared. A file of the same length and time is taken to be there
-already; with --checksum one of the same SHA-256. What is cut off is gone on with when the same copy is begun again.`,
+Octets go from the page cache to the wire by RDMA Write, or from the wire to it by RDMA Read, over several connections
+at a time. A file appears, or is replaced, when all of it has arrived and its SHA-256 was compared. A file of the same
+length and time is taken to be there already; with --checksum one of the same SHA-256. What is cut off is gone on with
+when the same copy is begun again.`,
 		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2/
   sudo xwarp cp -r --connections 4 photos server.example:9000/backup
   sudo xwarp cp -r 192.0.2.2/backup/photos .`,

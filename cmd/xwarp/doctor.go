@@ -29,14 +29,16 @@ func newDoctor(*global) *cobra.Command {
 		Use:   "doctor",
 		Short: "Look for what stands in the way, put it right, and take that back",
 		Long: `doctor looks at the kernel, the rights of this process and a network interface. Each line says whether it is ok, a
-warning (works, but slower or not with every peer) or a failure (does not work), what was found, why it matters, and the command
-that puts it right. The last lines are about xwarp run: its library, and whether the daemon lets this user in. Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
+warning (works, but slower or not with every peer) or a failure (does not work), what was found, why it matters, and the
+command that puts it right. The last lines are about xwarp run: its library, and whether the daemon lets this user in.
+Attaching and binding are really tried: on the interface where that disturbs nobody, else on a veth pair made for it.
 
---fix puts right what it can and remembers what was there; --undo takes that back, the last first. The file of --state lies in a
-directory that only root may write to, and is not taken otherwise.
+--fix puts right what it can and remembers what was there; --undo takes that back, the last first. The file of --state
+lies in a directory that only root may write to, and is not taken otherwise.
 
---measure compares the ways of transmit of the interface (xdp, packet-gso, xdp-live) for two seconds. Its frames are as long as the MTU
-and go from the interface's Ethernet address to the same, so that the next switch drops them. Status 1: something fails.`,
+--measure compares the ways of transmit of the interface (xdp, packet-gso, xdp-live) for two seconds. Its frames are as
+long as the MTU and go from the interface's Ethernet address to the same, so that the next switch drops them. Status 1:
+something fails.`,
 		Example: "  sudo xwarp doctor\n  sudo xwarp doctor --interface eth0 --queue 0-3 --port " +
 			"7174\n  sudo xwarp doctor --interface eth0 --fix\n  sudo xwarp doctor --undo",
 		Args: noArgs,

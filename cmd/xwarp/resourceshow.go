@@ -24,9 +24,10 @@ func newResource(*global) *cobra.Command {
 	var o operatorFlags
 	cmd, show := objectCommand("resource", &o)
 	cmd.Short = "Show what programs have: queue pairs, memory regions and so on"
-	cmd.Long = `resource shows the objects of programs, as rdma resource of iproute2 does for RDMA cards: words may be abbreviated, -j stands
-before or after the object, and filters follow: link or dev, and the name of any key with a value, a list or a range of numbers.
-A device is called as its interface, or xwarp and its number. Users other than the operator see their own.`
+	cmd.Long = `resource shows the objects of programs, as rdma resource of iproute2 does for RDMA cards: words may be abbreviated, -j
+stands before or after the object, and filters follow: link or dev, and the name of any key with a value, a list or a
+range of numbers. A device is called as its interface, or xwarp and its number. Users other than the operator see their
+own.`
 	cmd.Example = "  xwarp resource show\n  xwarp -j res sh q\n  xwarp res show qp link eth0/1 " +
 		"lqpn 5-7\n  xwarp res show cm_id dst-port 7174"
 	show.Use = "show [DEV|" + strings.Join(kinds, "|") + " [link DEV/PORT] [KEY VALUE]...]"

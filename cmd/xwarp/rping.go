@@ -47,11 +47,11 @@ func newRping(g *global) *cobra.Command {
 		Long: `rping speaks the protocol of rdma-core's rping, with its flags, as client and as server. In each iteration the
 client shows a buffer, the server reads it by RDMA Read, and writes it back by RDMA Write.
 
-A client with --count 0 goes on until it is stopped. A server ends when its client closes, with -P never. It takes whatever
-size the client chooses, and with -V checks the data too. Sizes are 23 to 65535 octets: rping's own limits.
+A client with --count 0 goes on until it is stopped. A server ends when its client closes, with -P never. It takes
+whatever size the client chooses, and with -V checks the data too. Sizes are 23 to 65535 octets: rping's own limits.
 
-A client asks for markers, and does without when the server rejects them, as Linux siw does. A server asks for them only of
-a client that does.`,
+A client asks for markers, and does without when the server rejects them, as Linux siw does. A server asks for them only
+of a client that does.`,
 		Example: `  sudo xwarp rping -s --interface eth0 -V          # rping -c -V -C 10 -a ADDRESS elsewhere
   sudo xwarp rping -c -a 192.0.2.2 -V -C 1000 -S 4096
   xwarp rping -c -a 192.0.2.2 --transport kernel --no-markers -C 10 -v`,

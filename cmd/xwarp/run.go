@@ -32,17 +32,17 @@ func newRun(*global) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [--device NAME] -- PROGRAM [ARGUMENT...]",
 		Short: "Run an RDMA program, unmodified, over the daemon",
-		Long: `run starts a program that uses libibverbs and librdmacm, as it comes from its package. It sees a device xwarp_NAME for each
-interface of xwarpd: an RNIC for iWARP. It needs no privilege but access to the daemon's socket. Its exit status, its
-signals and its terminal are the program's own.
+		Long: `run starts a program that uses libibverbs and librdmacm, as it comes from its package. It sees a device xwarp_NAME for
+each interface of xwarpd: an RNIC for iWARP. It needs no privilege but access to the daemon's socket. Its exit status,
+its signals and its terminal are the program's own.
 
-A library is preloaded (LD_PRELOAD), so that static and setuid programs are beyond it. It is part of the package; a build has
-it beside xwarp (make build). Programs that are started by other means do with
+A library is preloaded (LD_PRELOAD), so that static and setuid programs are beyond it. It is part of the package; a
+build has it beside xwarp (make build). Programs that are started by other means do with
 
   LD_PRELOAD=/usr/lib/xwarp/libxwarp-verbs.so
 
-and in a container with the daemon's socket mounted and its path in XWARP_SOCKET. XWARP_DEVICE leaves one device of several.
-XWARP_DEBUG=1 says on stderr what the daemon refuses. xwarp doctor looks whether all is there.
+and in a container with the daemon's socket mounted and its path in XWARP_SOCKET. XWARP_DEVICE leaves one device of
+several. XWARP_DEBUG=1 says on stderr what the daemon refuses. xwarp doctor looks whether all is there.
 
 These programs were tried, as Debian 12 has them:
 

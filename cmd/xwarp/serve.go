@@ -54,17 +54,18 @@ func newServe(g *global) *cobra.Command {
 RDMA Read. The region is anonymous memory of --size octets, or the mapping of --file.
 
 A put becomes the content at once and whole, after its SHA-256 was found right; one that fails changes nothing. A get
-reads the content that was there when it began. Puts take memory beside the region: all together as much again as it has, twice,
-the clients of one address once; then they wait for each other. While others wait, a transfer that stands still for --idle
-is ended. Whoever reaches the port may put and get: there is no authentication.
+reads the content that was there when it began. Puts take memory beside the region: all together as much again as it
+has, twice, the clients of one address once; then they wait for each other. While others wait, a transfer that stands
+still for --idle is ended. Whoever reaches the port may put and get: there is no authentication.
 
-A put into a --file is staged beside it, in the same directory, and gets its name when it is whole and on the disk: whatever dies
-meanwhile, the file has all of the old content or all of the new one. With --in-place, and where a file has several names,
-belongs to another user, has an access control list or is mounted, it is overwritten through a journal instead; gets that read it then
-have to begin again. Nobody else may shorten the file.
+A put into a --file is staged beside it, in the same directory, and gets its name when it is whole and on the disk:
+whatever dies meanwhile, the file has all of the old content or all of the new one. With --in-place, and where a file
+has several names, belongs to another user, has an access control list or is mounted, it is overwritten through a
+journal instead; gets that read it then have to begin again. Nobody else may shorten the file.
 
-With --dir it exports a directory instead, for xwarp cp. Nothing outside of it is reached, by no link and no "..". Files appear, or are
-replaced, when they are whole; what was cut off waits for a week to be gone on with. --size and --read-only say what clients may.
+With --dir it exports a directory instead, for xwarp cp. Nothing outside of it is reached, by no link and no "..". Files
+appear, or are replaced, when they are whole; what was cut off waits for a week to be gone on with. --size and
+--read-only say what clients may.
 
 serve runs until SIGINT or SIGTERM.`,
 		Example: `  sudo xwarp serve --interface eth0 --size 1GiB

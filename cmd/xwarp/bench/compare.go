@@ -26,8 +26,8 @@ func newCompare() *cobra.Command {
 		Use:   "compare OLD",
 		Short: "Measure two binaries against each other, in rounds that take turns",
 		Long: `compare runs bench local of this binary (or of --new) and of the binary OLD in turns and shows the ratios of each round:
-above 1 the newer is better. A figure counts as fallen when the median of the ratios and the ratio of the best rounds are
-both below 0.97, in two sets of rounds; the exit status is 1 then.`,
+above 1 the newer is better. A figure counts as fallen when the median of the ratios and the ratio of the best rounds
+are both below 0.97, in two sets of rounds; the exit status is 1 then.`,
 		Example: "  sudo xwarp bench compare /usr/bin/xwarp --only write-1500,ping-pong",
 		Args:    cobra.ExactArgs(1),
 	}

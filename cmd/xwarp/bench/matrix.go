@@ -22,8 +22,8 @@ func newMatrix(version string) *cobra.Command {
 		Use:   "matrix",
 		Short: "Run the standard matrix on this machine: ratios, absolute figures, plots",
 		Long: `matrix makes pairs of network namespaces joined by veth, runs every case of the standard matrix in interleaved rounds,
-and writes results.json, results.md and plots to a directory. When that directory has results already, or --against names
-some, ratios with a target are compared, and the exit status says whether one fell behind. It needs root and two
+and writes results.json, results.md and plots to a directory. When that directory has results already, or --against
+names some, ratios with a target are compared, and the exit status says whether one fell behind. It needs root and two
 processors that do nothing else.`,
 		Example: `  sudo xwarp bench matrix --out bench/results
   sudo xwarp bench matrix --only write-mtu,latency --rounds 9 --out /tmp/try`,

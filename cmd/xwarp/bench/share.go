@@ -21,8 +21,8 @@ func newShare() *cobra.Command {
 		Short: "Let flows of the engine and of the kernel's TCP compete for one path: ratio of " +
 			"shares, Jain's index",
 		Long: `share makes two hosts with a relay between them on this machine, and lets byte streams of the engine's TCP and of the
-kernel's, with its congestion control named, run through it at the same time. With --rate they share a bottleneck and its
-queue; without, they only meet the same loss and round trip, and the ratio compares recovery from it. It needs root.`,
+kernel's, with its congestion control named, run through it at the same time. With --rate they share a bottleneck and
+its queue; without, they only meet the same loss and round trip, and the ratio compares recovery from it. It needs root.`,
 		Example: `  sudo xwarp bench share --ours 8 --kernel 8 --rate 100 --rtt 20ms
   sudo xwarp bench share --ours 16 --kernel 16 --loss 0.01 --rtt 20ms --rounds 5
   sudo xwarp bench share --ours 64 --rate 200 --rtt 10ms`,
