@@ -61,9 +61,7 @@ func (c *Conn) Settle(now tick.Time) {
 	} else if a&rdmap.ActFIN != 0 {
 		c.tr.Shutdown(now)
 	}
-	if e := c.qp.Err(); e != nil {
-		c.setErr(e)
-	}
+	c.takeErr()
 	switch c.qp.State() {
 	case rdmap.RTR, rdmap.RTS:
 	default:
@@ -84,6 +82,13 @@ func (c *Conn) fail(err *ulpdu.Error) {
 func (c *Conn) setErr(err error) {
 	if c.err == nil {
 		c.err = err
+	}
+}
+
+// takeErr keeps the queue pair's error, if it has one.
+func (c *Conn) takeErr() {
+	if e := c.qp.Err(); e != nil {
+		c.setErr(e)
 	}
 }
 
@@ -114,6 +119,9 @@ func (c *Conn) Ended(cause error) {
 	if cause == tcp.CauseClosed {
 		cause = nil
 	}
+	if c.qp != nil {
+		c.takeErr() // of a Terminate that came just before the reset
+	}
 	if cause != nil {
 		c.setErr(cause)
 	}
@@ -123,9 +131,7 @@ func (c *Conn) Ended(cause error) {
 		} else {
 			c.qp.Lost()
 		}
-		if e := c.qp.Err(); e != nil {
-			c.setErr(e)
-		}
+		c.takeErr()
 	}
 	c.startAt, c.closeAt = tick.Never, tick.Never
 	c.notifyDisconnected()

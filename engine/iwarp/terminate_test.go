@@ -18,6 +18,7 @@ import (
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 	"xwarp/mpa/startup"
+	"xwarp/tcp"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -256,4 +257,18 @@ func unhex(t *testing.T, s string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestTerminateThenReset: a Terminate and the reset behind it come at once, from a peer whose program ends. The
+// Terminate is why the connection is over.
+func TestTerminateThenReset(t *testing.T) {
+	i, f, _ := newFaulty(t)
+	f.qp.Fail(rdmap.CauseCatastrophic.Errorf("the program ends"))
+	for _, b := range f.fill() {
+		i.receive(t, b, len(b))
+	}
+	i.Ended(tcp.CauseReset)
+	if _, ok := i.qp.PeerTerminate(); !ok || !errors.Is(i.closed, i.qp.Err()) {
+		t.Errorf("ended by %v, the queue pair by %v", i.closed, i.qp.Err())
+	}
 }
