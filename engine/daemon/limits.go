@@ -42,8 +42,12 @@ const (
 	refusals = 256
 	// destroyWait is how long the end of a queue pair may take before it is logged and given up.
 	destroyWait = 10 * time.Second
-	// refillTries is how often a worker looks whether the pump has finished its batch, when a message finds no receive.
-	refillTries = 64
+	// refillTries is how often a worker looks whether the pump has finished its batch, when a message finds no
+	// receive: at once refillSpins times, then every refillPause. A pump that the scheduler has stopped keeps a
+	// worker for 20 ms at most, and then the message's connection ends.
+	refillTries = refillSpins + 200
+	refillSpins = 64
+	refillPause = 100 * time.Microsecond
 	// farewellWait is how long a queue pair that is destroyed after disconnect may take to close in
 	// order: its program waits meanwhile.
 	farewellWait = 500 * time.Millisecond

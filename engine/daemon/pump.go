@@ -245,9 +245,13 @@ func (s *session) post(p poster, take func() (worked, stalled bool, err error)) 
 // worker, which waits for the pump only as long as a batch takes.
 func (s *session) refill(p poster) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	for range refillTries {
+	for try := range refillTries {
 		if !s.pumping.TryLock() {
-			runtime.Gosched()
+			if try < refillSpins {
+				runtime.Gosched()
+			} else {
+				time.Sleep(refillPause)
+			}
 			continue
 		}
 		defer s.pumping.Unlock()
