@@ -13,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bench/topo"
-	"xwarp/bpf/needs"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/control"
@@ -287,13 +286,7 @@ func TestPortMapperAsks(t *testing.T) {
 // TestPortMapperComesBack removes the interface of a daemon's device after a reload changed who may connect: what is
 // opened again is open to those alone, and answers who asks when a reload allows that.
 func TestPortMapperComesBack(t *testing.T) {
-	needs.XSK(t)
-	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tn.Close() })
+	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
 	const export = "[[export]]\nname = \"m\"\nlisten = \"0.0.0.0:7174\"\nsize = \"4096\"\n"
 	d, _ := run(t, tn.B, xdp+export)
 	ctx, stop := context.WithCancel(t.Context())

@@ -151,11 +151,12 @@ func load(t testing.TB, text string) (*config.Loaded, string) {
 // xdp is the [[interface]] of every host of a test.
 const xdp = "[[interface]]\nname = \"eth0\"\n"
 
-func hosts(t testing.TB) *topo.Net {
+// hosts returns two hosts, which end with the test; options are what they differ by from an ordinary pair, or none.
+func hosts(t testing.TB, options ...topo.Options) *topo.Net {
 	t.Helper()
 	needs.XSK(t)
 	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{})
+	tn, err := topo.New(append(options, topo.Options{})[0])
 	if err != nil {
 		t.Fatal(err)
 	}

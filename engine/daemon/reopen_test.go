@@ -18,7 +18,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"xwarp/bench/topo"
-	"xwarp/bpf/needs"
 	"xwarp/ddp/rdmap"
 	"xwarp/engine"
 	"xwarp/engine/daemon"
@@ -44,14 +43,7 @@ const second = "198.51.100." // the network of eth1
 
 func startTwoLinks(t *testing.T, table string) *twoLinks {
 	t.Helper()
-	needs.XSK(t)
-	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{Queues: 2, IPv4Only: true,
-		OffloadsA: topo.NoOffloads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tn.Close() })
+	tn := hosts(t, topo.Options{Queues: 2, IPv4Only: true, OffloadsA: topo.NoOffloads})
 	l := &twoLinks{t: t, tn: tn}
 	l.addSecond()
 	l.channels(1)
@@ -353,13 +345,7 @@ func TestRestartPolicy(t *testing.T) {
 
 // TestReloadOnLostDevice: an export that a reload names while its device is lost waits for it, and says so.
 func TestReloadOnLostDevice(t *testing.T) {
-	needs.XSK(t)
-	needs.NetNS(t)
-	tn, err := topo.New(topo.Options{OffloadsA: topo.NoOffloads})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tn.Close() })
+	tn := hosts(t, topo.Options{OffloadsA: topo.NoOffloads})
 	const memory = "[[export]]\nname = \"memory\"\nlisten = \"0.0.0.0:7174\"\nsize = \"1MiB\"\n" +
 		"[[export]]\nname = \"content\"\nlisten = \"0.0.0.0:7175\"\nserve = \"transfer\"\n" +
 		"size = \"1MiB\"\n"
