@@ -64,12 +64,20 @@ func TestUnrungQueuePair(t *testing.T) {
 		}
 	}
 	r.must(nil, control.OpDestroyQP, string(control.Marshal(control.Object{Handle: qps[7].Handle})))
+	control.RingBell(bells, 7) // late: another thread posted while this one destroyed
 	var again control.CreateQPResult
 	files := r.must(&again, control.OpCreateQP,
 		string(control.Marshal(control.CreateQPArgs{PD: pd.Handle, SendCQ: cq.Handle,
 			RecvCQ: cq.Handle})))
 	if again.Bell != 7 {
 		t.Errorf("bell %d, and 7 is free", again.Bell)
+	}
+	poke(mems[0], qps[0].Recv.Offset, 2)
+	ring(t, session, 0)
+	if _, ok := eventually(5*time.Second, func() bool { // without a look at rings that are not mapped yet
+		return mems[0][qps[0].Recv.Offset+64] == 2
+	}); !ok {
+		t.Error("queue pair 0 rang again and is not looked at")
 	}
 	mem := mapping(t, files[0])
 	poke(mem, again.Recv.Offset, 1)

@@ -140,6 +140,7 @@ func (s *session) enlist(p poster) error {
 	if n := len(s.free); n > 0 {
 		bell := s.free[n-1]
 		s.free = s.free[:n-1]
+		s.silence(bell)
 		p.base().bell, s.bells[bell] = bell, p
 		return nil
 	}
@@ -151,6 +152,18 @@ func (s *session) enlist(p poster) error {
 	p.base().bell = uint32(len(s.bells))
 	s.bells = append(s.bells, p)
 	return nil
+}
+
+// silence forgets what the program rang a bell for before that became another queue's, whose rings the program
+// has not mapped yet.
+func (s *session) silence(bell uint32) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if v := recover(); v != nil {
+			s.lostRing(s.bell, v)
+		}
+	}()
+	control.SilenceBell(s.bell.Mem, bell)
 }
 
 // delist closes p's rings.

@@ -202,6 +202,11 @@ func TakeBells(mem []byte, n int, f func(bell int)) {
 	}
 }
 
+// SilenceBell forgets that a bell was rung.
+func SilenceBell(mem []byte, bell uint32) {
+	atomic.AndUint32(word(mem, bellsAt+int(bell)/32*4), ^(uint32(1) << (bell % 32)))
+}
+
 // Take sets *w from 1 to 0 and reports whether it was 1.
 func Take(w *uint32) bool { return atomic.LoadUint32(w) != 0 && atomic.SwapUint32(w, 0) != 0 }
 
