@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"xwarp/engine/verbs"
+	"xwarp/mpa"
 	"xwarp/mpa/startup"
+	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
 )
 
@@ -57,11 +59,14 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 	cfg *verbs.ConnConfig, m *verbs.MPAConfig) error {
 	d.fallbacks.apply(remote, m, clock())
 	guess := startup.RetryNone // what a rejection may have meant
-	begin := time.Now()
+	begin, wasClosed := time.Now(), false
 	for attempt := 0; ; attempt++ {
 		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
+		closed := hungUp(err)
 		switch {
-		case refused(err) && time.Since(begin) < cfg.Patience && ctx.Err() == nil:
+		case (refused(err) || closed && !wasClosed) && time.Since(begin) < cfg.Patience &&
+			ctx.Err() == nil:
+			wasClosed = wasClosed || closed
 			attempt--
 			time.Sleep(patienceStep)
 			continue
@@ -105,6 +110,13 @@ const patienceStep = 20 * time.Millisecond
 func refused(err error) bool {
 	return errors.Is(err, tcp.CauseRefused) ||
 		errors.Is(err, verbs.ErrConnect) && errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// hungUp says whether the peer closed the connection before it answered. A listener that is just being closed does
+// that as well as a peer that does not know what it was asked.
+func hungUp(err error) bool {
+	return errors.Is(err, verbs.ErrStartup) &&
+		errors.Is(err, &ulpdu.Error{Layer: ulpdu.MPA, Code: mpa.CodeClosed})
 }
 
 // maxAttempts is how often Dial tries again: once without markers, once without revision 2.

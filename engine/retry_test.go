@@ -203,6 +203,29 @@ func TestDialTriesAgain(t *testing.T) {
 	}
 }
 
+// TestDialMeetsClosingListener: a connection that the listener's end closes is no refusal of revision 2 to a
+// program with patience, which gets the next listener's.
+func TestDialMeetsClosingListener(t *testing.T) {
+	for _, rst := range []bool{false, true} {
+		d, err := engine.OpenKernel(engine.KernelConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, seen := deaf(t, rst, rst)
+		err = d.Dial(t.Context(), at, verbstest.New(t, d, 4096).QP,
+			verbs.ConnConfig{Patience: time.Minute, MPA: &verbs.MPAConfig{NoRetry: true}})
+		if !errors.Is(err, verbs.ErrStartup) {
+			t.Errorf("RST %v: %v", rst, err)
+		}
+		for range 2 {
+			if got := came(seen); got != [2]byte{2, 0xd8} {
+				t.Errorf("RST %v: a Request has revision and flags %x", rst, got)
+			}
+		}
+		d.Close()
+	}
+}
+
 // came returns the Request that came; zeros when none did.
 func came(seen <-chan [2]byte) (got [2]byte) {
 	select {

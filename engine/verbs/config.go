@@ -59,7 +59,8 @@ type ConnConfig struct {
 	// MPA is what is asked of MPA; nil: what the device asks. A daemon's configuration may allow only a part of it.
 	MPA *MPAConfig
 	// Patience is for how long a port at which nobody listens is tried again: some programs connect
-	// while their peer is about to listen.
+	// while their peer is about to listen, or has just closed the listener of its connection before. For the
+	// latter a connection that closes before MPA's Reply is tried again once with the same Request.
 	Patience time.Duration
 }
 
