@@ -105,6 +105,32 @@ func TestLayered(t *testing.T) {
 	}
 }
 
+// TestCrowd: of many plain sockets the octets count that arrived.
+func TestCrowd(t *testing.T) {
+	c, s := net.Pipe()
+	place := Place{Local: loopback, Remote: loopback, CPU: -1}
+	spec := Spec{Peer: TCP, Mode: Bandwidth, Size: 4096, Conns: 40,
+		Duration: 100 * time.Millisecond}
+	served := make(chan error, 1)
+	go func() {
+		_, err := Serve(t.Context(), s, place, Platform("test"), nil)
+		served <- err
+	}()
+	rep, err := Run(t.Context(), c, place, Platform("test"), spec, 0)
+	if err := errors.Join(err, <-served); err != nil {
+		t.Fatal(err)
+	}
+	if r := rep.Main(); r.Messages == 0 || r.Octets != r.Messages*4096 || r.Seconds < 0.1 {
+		t.Errorf("%+v", r)
+	}
+	spec.Iterations = 5
+	c, s = net.Pipe()
+	go Serve(t.Context(), s, place, Platform("test"), nil)
+	if _, err := Run(t.Context(), c, place, Platform("test"), spec, 0); err == nil {
+		t.Error("the number of messages on many plain sockets counts")
+	}
+}
+
 // TestNoServer: a client tells what it met instead of a server.
 var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 

@@ -28,8 +28,12 @@ const bulkRead = 128 << 10
 const startupOctets = 24
 
 func (e *sockets) prepare(server bool) (r Ready, err error) {
-	if e.spec.Conns > 1 || e.spec.Verb != Write || e.spec.Bidirectional {
-		return r, fmt.Errorf("%w: plain sockets carry one stream in one direction", ErrSpec)
+	switch {
+	case e.spec.Verb != Write || e.spec.Bidirectional:
+		return r, fmt.Errorf("%w: plain sockets carry a stream in one direction", ErrSpec)
+	case e.spec.Conns > 1 && (e.spec.Mode != Bandwidth || e.spec.Iterations > 0):
+		return r, fmt.Errorf("%w: of many plain sockets only bandwidth in a given time is measured",
+			ErrSpec)
 	}
 	if !server {
 		return r, nil

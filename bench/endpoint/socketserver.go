@@ -20,6 +20,11 @@ func (e *sockets) serve(ctx context.Context, client Ready, stop <-chan struct{})
 		}
 		return nil
 	})
+	return e.wait(ctx, stop)
+}
+
+// wait ends a server when stop is closed.
+func (e *sockets) wait(ctx context.Context, stop <-chan struct{}) (*Result, error) {
 	select {
 	case <-stop:
 	case <-ctx.Done():

@@ -181,6 +181,10 @@ func crowdCase() Case {
 			s.Warmup, s.Duration = 4*warmup, 2*duration // until all have left slow start
 		}
 		c.Variants = append(c.Variants, variant(name, writes(endpoint.XDP, 65536), many))
+		if n >= 256 {
+			c.Variants = append(c.Variants, variant("kernel TCP, "+name,
+				writes(endpoint.TCP, 65536), many).on(sameSums))
+		}
 	}
 	return c
 }

@@ -1,0 +1,156 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// crowd is many of the kernel's connections on one thread: what is ready gets its turn, by epoll.
+type crowd struct {
+	sockets
+	epoll  int
+	events []unix.EpollEvent
+	left   map[int32]int // octets of the message under way on a connection
+}
+
+func (c *crowd) init() (err error) {
+	c.events, c.left = make([]unix.EpollEvent, 256), map[int32]int{}
+	c.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	return err
+}
+
+// add watches a socket, and has its calls return at once.
+func (c *crowd) add(fd int, events uint32) error {
+	c.left[int32(fd)] = c.spec.Size
+	return errors.Join(unix.SetNonblock(fd, true),
+		unix.EpollCtl(c.epoll, unix.EPOLL_CTL_ADD, fd,
+			&unix.EpollEvent{Events: events, Fd: int32(fd)}))
+}
+
+// ready returns the sockets that something can be done with; none after a tenth of a second.
+func (c *crowd) ready() ([]unix.EpollEvent, error) {
+	n, err := unix.EpollWait(c.epoll, c.events, 100)
+	if err == unix.EINTR {
+		n, err = 0, nil
+	}
+	return c.events[:max(0, n)], err
+}
+
+func (c *crowd) closeAll() {
+	for fd := range c.left {
+		unix.Close(int(fd))
+	}
+	unix.Close(c.epoll)
+}
+
+func (c *crowd) run(ctx context.Context, server Ready) (r *Result, err error) {
+	err = OnProcessor(c.place.CPU, func() error {
+		if err := c.init(); err != nil {
+			return err
+		}
+		defer c.closeAll()
+		for range c.spec.Conns {
+			fd, err := c.dial(server.Addr)
+			if err == nil {
+				err = c.add(fd, unix.EPOLLOUT)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		r, err = c.stream(ctx)
+		return err
+	})
+	return r, err
+}
+
+// stream writes messages to whatever connection has room, until the window is over. What a peer has
+// acknowledged counts: the buffers of thousands hold as much as a window moves.
+func (c *crowd) stream(ctx context.Context) (*Result, error) {
+	b := make([]byte, c.spec.Size)
+	w := window{spec: c.spec}
+	now := time.Now()
+	w.start(now)
+	next := now.Add(c.spec.Warmup)
+	for more := true; more; {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		events, err := c.ready()
+		if err != nil {
+			return nil, err
+		}
+		for i := range events {
+			fd := events[i].Fd
+			n, err := unix.Write(int(fd), b[:c.left[fd]])
+			if err != nil && err != unix.EINTR && err != unix.EAGAIN {
+				return nil, err
+			}
+			if c.left[fd] -= max(0, n); c.left[fd] == 0 {
+				c.left[fd] = c.spec.Size
+			}
+		}
+		if now := time.Now(); now.After(next) {
+			more = w.tick(now, c.acked())
+			next = now.Add(c.spec.Duration)
+		}
+	}
+	return w.result(), nil
+}
+
+// acked returns how many messages' octets the peer has acknowledged.
+func (c *crowd) acked() uint64 {
+	var octets uint64
+	for fd := range c.left {
+		if i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			octets += i.Bytes_acked
+		}
+	}
+	return octets / uint64(c.spec.Size)
+}
+
+// serve reads whatever comes.
+func (c *crowd) serve(ctx context.Context, client Ready, stop <-chan struct{}) (*Result, error) {
+	go OnProcessor(c.place.CPU, c.take)
+	return c.sockets.wait(ctx, stop)
+}
+
+func (c *crowd) take() error {
+	if err := c.init(); err != nil {
+		return err
+	}
+	defer c.closeAll()
+	if err := c.add(c.l, unix.EPOLLIN); err != nil {
+		return err
+	}
+	delete(c.left, int32(c.l)) // closed by who made it
+	b := make([]byte, bulkRead)
+	for c.open.Load() {
+		events, err := c.ready()
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			fd := int(events[i].Fd)
+			if fd == c.l {
+				fd, _, err := unix.Accept4(c.l, unix.SOCK_CLOEXEC)
+				if err == nil {
+					err = c.add(fd, unix.EPOLLIN)
+				}
+				if err != nil && err != unix.EAGAIN {
+					return err
+				}
+				continue
+			}
+			n, err := unix.Read(fd, b)
+			if n == 0 || err != nil && err != unix.EINTR && err != unix.EAGAIN {
+				delete(c.left, int32(fd))
+				unix.Close(fd)
+			}
+		}
+	}
+	return nil
+}
