@@ -42,7 +42,8 @@ type XDPConfig struct {
 	HugePages bool
 	// for the workers, in the order of Queues; none for the rest: wherever the scheduler puts them
 	CPUs     []int
-	BusyPoll time.Duration // how long an idle worker spins before it sleeps; negative: always spin
+	Idle     Idle          // what a worker does that has nothing to do; empty: IdleAdaptive
+	BusyPoll time.Duration // for how long it spins then, when it is adaptive; 0: DefaultBusyPoll
 	// Consumer, when set, is called by the worker of each queue on its own thread, once per turn, and reports
 	// whether it did anything. A consumer that polls completion queues and posts there needs no thread of its
 	// own, and no hand-over costs time; there, QP.PostSendOn and QP.PostRecvOn cost less than QP.PostSend and
@@ -63,7 +64,18 @@ type XDPConfig struct {
 	Wrap func(queue int, p ring.Port) (ring.Port, error)
 }
 
-// DefaultBusyPoll is how long an idle worker spins: longer than a round trip in a rack, shorter than a scheduler tick.
+// Idle is what a worker does that has nothing to do.
+type Idle string
+
+// What an idle worker does.
+const (
+	IdleAdaptive Idle = "adaptive" // spins for a while, then sleeps until something comes
+	IdleSpin     Idle = "spin"     // always: it takes a processor whole
+	IdleSleep    Idle = "sleep"    // at once: what comes next waits for the kernel to wake it
+)
+
+// DefaultBusyPoll is how long an adaptive worker spins: longer than a round trip in a rack, shorter than a tick of the
+// scheduler.
 const DefaultBusyPoll = 50 * time.Microsecond
 
 type xdpDriver struct {
@@ -164,7 +176,16 @@ func (c *XDPConfig) complete(nic netlink.Link) error {
 		return fmt.Errorf("%w: MTU %d is above interface %q's %d (raise it: ip link set %s mtu %d)",
 			verbs.ErrInvalid, c.MTU, c.Interface, a.MTU, c.Interface, c.MTU)
 	}
-	c.BusyPoll = cmp.Or(c.BusyPoll, DefaultBusyPoll)
+	switch c.Idle {
+	case "", IdleAdaptive:
+		c.BusyPoll = cmp.Or(c.BusyPoll, DefaultBusyPoll)
+	case IdleSpin:
+		c.BusyPoll = -1
+	case IdleSleep:
+		c.BusyPoll = 0
+	default:
+		return fmt.Errorf("%w: an idle worker does not %q", verbs.ErrInvalid, c.Idle)
+	}
 	return nil
 }
 

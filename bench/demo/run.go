@@ -20,9 +20,6 @@ import (
 // round trip.
 const busyThreads = 3
 
-// noSpin lets an idle worker sleep at once.
-const noSpin = time.Nanosecond
-
 // port is where B listens.
 const port = 7174
 
@@ -93,7 +90,7 @@ func (r *run) setUp() (err error) {
 	xdp := engine.XDPConfig{}
 	xdp.Log = r.cfg.Log
 	if o.Relay && runtime.NumCPU() < busyThreads {
-		xdp.BusyPoll = noSpin
+		xdp.Idle = engine.IdleSleep
 	}
 	xdp.MPA = verbs.MPAConfig{NoMarkers: !r.cfg.Markers, NoCRC: !r.cfg.CRC}
 	r.b = &end{name: "B", host: r.net.B}

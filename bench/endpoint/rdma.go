@@ -114,7 +114,7 @@ func (e *rdma) open() (err error) {
 			Consumer: func(int) bool { return e.turn() },
 		}
 		cfg.TCP.StretchAck = e.spec.StretchAck
-		cfg.Transmit, cfg.RingMode = e.spec.Transmit, e.spec.Ring
+		cfg.Transmit, cfg.RingMode, cfg.Idle = e.spec.Transmit, e.spec.Ring, e.spec.Idle
 		if e.place.CPU >= 0 {
 			cfg.CPUs = []int{e.place.CPU}
 		}

@@ -68,6 +68,8 @@ type Spec struct {
 	Window     int  `json:"window,omitempty"`      // octets; 0: the engine's own choice
 	// Sleep lets idle workers and readers sleep. Otherwise they spin, as far as the peer can.
 	Sleep bool `json:"sleep,omitempty"`
+	// Idle is how workers on AF_XDP do that, see engine.XDPConfig.
+	Idle engine.Idle `json:"idle,omitempty"`
 	// Collect leaves the garbage collector as a Go program has it. Otherwise it only runs when memory gets short.
 	Collect bool `json:"collect,omitempty"`
 	// Transmit is how AF_XDP ends transmit; see engine.XDPConfig.

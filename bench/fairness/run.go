@@ -118,12 +118,9 @@ func (f *field) open(n *topo.Net, cfg *Config) (kinds [2]*kind, err error) {
 	return kinds, nil
 }
 
-// noSpin lets idle workers sleep at once: the relay and the kernel's flows need the processors.
-const noSpin = time.Nanosecond
-
 func (f *field) engine(h *topo.Host) (d *engine.Device, err error) {
 	err = h.Do(func() (err error) {
-		d, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name, BusyPoll: noSpin})
+		d, err = engine.OpenXDP(engine.XDPConfig{Interface: h.Link.Name, Idle: engine.IdleSleep})
 		return err
 	})
 	if err == nil {

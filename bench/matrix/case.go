@@ -31,6 +31,7 @@ const (
 	Longest  Metric = "us max"
 	Busy     Metric = "us of the sender's processor for a frame"
 	Cost     Metric = "ns of processor for a MiB, both ends"
+	Turn     Metric = "us of processor for a message, both ends"
 	Held     Metric = "octets held"
 )
 
@@ -126,6 +127,7 @@ func noPack(s *endpoint.Spec)    { s.NoPack = true }
 func noDelay(s *endpoint.Spec)   { s.NoDelay = true }
 func bothWays(s *endpoint.Spec)  { s.Bidirectional = true }
 func sleeping(s *endpoint.Spec)  { s.Sleep = true }
+func atOnce(s *endpoint.Spec)    { s.Sleep, s.Idle = true, engine.IdleSleep }
 func copying(s *endpoint.Spec)   { s.Copy = true }
 func blocks(s *endpoint.Spec)    { s.Transmit = engine.TransmitGSO }
 func live(s *endpoint.Spec)      { s.Transmit = engine.TransmitLive }

@@ -12,7 +12,7 @@ import (
 const missing = -1
 
 // allMetrics is what a round has.
-var allMetrics = []Metric{Gbps, Messages, Frames, Busy, Cost, P50, P99, P999, Longest, Held}
+var allMetrics = []Metric{Gbps, Messages, Frames, Busy, Cost, P50, P99, P999, Longest, Turn, Held}
 
 // add takes one round's report.
 func (v *VariantResult) add(rep *endpoint.Report, err error) {
@@ -45,6 +45,7 @@ func (v *VariantResult) add(rep *endpoint.Report, err error) {
 	put(Longest, l.Max)
 	put(Busy, perFrame(rep))
 	put(Cost, perMiB(rep, octets))
+	put(Turn, perMessage(rep, messages))
 	v.Allocations = max(v.Allocations, r.Mallocs, rep.Server.Mallocs)
 	v.Collections = max(v.Collections, r.GCs, rep.Server.GCs)
 }
@@ -73,6 +74,15 @@ func perMiB(rep *endpoint.Report, octets float64) float64 {
 		return missing
 	}
 	return 1e9 * busy * mega / octets
+}
+
+// perMessage is perMiB of a ping-pong, in microseconds for a message.
+func perMessage(rep *endpoint.Report, messages float64) float64 {
+	busy := rep.Client.Processors + rep.Server.Processors
+	if messages == 0 || busy == 0 || rep.Spec.Mode != endpoint.Latency {
+		return missing
+	}
+	return 1e6 * busy / messages
 }
 
 // frameRate returns frames with payload per second: of RDMA, what the octets of its messages need at the payload per

@@ -90,7 +90,7 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 			XDPMode: xdpModes[c.XDPMode], RingMode: ringModes[c.RingMode],
 			Transmit: engine.Transmit(c.Transmit),
 			MTU:      c.MTU, RxFrames: c.RxFrames, TxFrames: c.TxFrames, HugePages: c.HugePages,
-			BusyPoll:             c.BusyPoll.D(),
+			Idle: engine.Idle(c.Idle), BusyPoll: c.BusyPoll.D(),
 			TrustPartialChecksum: c.TrustPartialChecksum, Allow: c.Allow, Wrap: dev.wrapPort,
 			Kit: dev.kit,
 		})

@@ -26,6 +26,7 @@ func (c *Config) complete() {
 		def(&f.RingMode, "auto")
 		def(&f.Transmit, "auto")
 		def(&f.Restart, RestartReopen)
+		def(&f.Idle, "adaptive")
 		def(&f.BusyPoll, Duration(50*time.Microsecond))
 		if f.Transport == TransportKernel {
 			def(&f.PortMapper, PortMapperOff)
@@ -155,6 +156,12 @@ func (l *Loaded) checkInterfaces(f *faults) {
 		f.oneOf(key+".xdp_mode", n.XDPMode, "auto", "native", "generic")
 		f.oneOf(key+".ring_mode", n.RingMode, "auto", "zero-copy", "copy")
 		f.oneOf(key+".transmit", n.Transmit, "auto", "xdp", "packet-gso", "xdp-live")
+		f.oneOf(key+".idle", n.Idle, "adaptive", "spin", "sleep")
+		if n.BusyPoll <= 0 {
+			f.addf("%s.busy_poll = %q: it must be more than 0; see idle = \"spin\" and \"sleep\"",
+				key,
+				n.BusyPoll)
+		}
 		f.oneOf(key+".restart", n.Restart, RestartReopen, RestartExit, RestartNever)
 		f.oneOf(key+".port_mapper", n.PortMapper, PortMapperOff, PortMapperAnswer, PortMapperAsk)
 		if n.PortMapper == PortMapperAsk && n.Transport == TransportKernel {
@@ -202,7 +209,8 @@ func (l *Loaded) checkTenants(f *faults) {
 		return
 	}
 	if l.Daemon.Socket == "" {
-		f.addf("tenants.count = %d needs daemon.socket: without it programs are not served", t.Count)
+		f.addf("tenants.count = %d needs daemon.socket: without it programs are not served",
+			t.Count)
 	}
 	if d := t.Directory; !filepath.IsAbs(d) || filepath.Clean(d) == "/" || len(d) > 70 {
 		f.addf("tenants.directory = %q: it must be an absolute path of at most 70 characters", d)

@@ -77,6 +77,7 @@ type Interface struct {
 	RxFrames   int      `toml:"rx_frames"`
 	TxFrames   int      `toml:"tx_frames"`
 	HugePages  bool     `toml:"huge_pages"`
+	Idle       string   `toml:"idle"`
 	BusyPoll   Duration `toml:"busy_poll"`
 	Window     Size     `toml:"window"`
 	// Allow is asked by the steering program.
