@@ -39,6 +39,9 @@ func (s *scenario) network(mtu int) {
 			HopDelay: pick(r, 0, 10*us, 3*ms),
 			Split:    pick(r, 0, 0, 0, max(300, mtu/9), 1000),
 		}
+		if s.wide != nil {
+			s.wide.transmit(&cfg, i)
+		}
 		if s.wrap != nil {
 			cfg.Wrap = s.wrap(name, func() int64 { return int64(s.w.Now()) })
 		}

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -26,8 +27,9 @@ type HostConfig struct {
 	HopDelay tick.Duration
 	// Split injects frames in chunks of at most so many octets; 0 is as large as they fit.
 	Split int
-	// Wrap, when set, puts a decorator around the port.
+	// Wrap, when set, puts a decorator around the port, which takes Run frames best at a time.
 	Wrap func(p ring.Port) (ring.Port, error)
+	Run  int
 }
 
 // Host is one engine: a stack on a fake NIC. Its methods are called between Steps only, from events, taps and
@@ -46,6 +48,7 @@ type Host struct {
 	wakeAt tick.Time // frames wait, or the upper layers have something
 	timeAt tick.Time // the stack's deadline after the last step
 	buf    []byte
+	passed [][]byte // frames that left and are not on the path yet, because others did after them: see Emit
 	stats  HostStats
 }
 
@@ -93,7 +96,7 @@ func (h *Host) boot() error {
 		}
 	}
 	h.lives++
-	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Resolver: h}
+	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Run: h.cfg.Run, Resolver: h}
 	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.lives)
 	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))
 	binary.LittleEndian.PutUint64(cfg.Secret[8:], mix(cfg.Seed+1))
@@ -107,7 +110,7 @@ func (h *Host) Reboot() error {
 	if err := h.port.Close(); err != nil {
 		return err
 	}
-	h.kicks, h.apps = nil, nil
+	h.kicks, h.apps, h.passed = nil, nil, nil
 	h.wakeAt, h.timeAt = tick.Never, tick.Never
 	h.stats.Reboots++
 	return h.boot()
@@ -248,26 +251,45 @@ func (h *Host) step(now tick.Time) bool {
 
 // take moves what was transmitted to the path.
 func (h *Host) take() {
-	for {
-		if h.cfg.Kernel.Manual {
-			h.kernel.Complete(-1)
-		}
-		var ok bool
-		h.buf, ok = h.kernel.Take(h.buf[:0])
-		if !ok {
-			return
-		}
-		h.stats.Sent++
-		h.world.record(h, Out, h.buf)
-		up := h.cfg.Up
-		if up == nil {
-			h.world.route(h.buf)
-			continue
-		}
-		up.Push(h.buf, h.world.now)
-		for r := up.Reply(); r != nil; r = up.Reply() {
-			h.inject(r)
-		}
+	for _, f := range h.passed {
+		h.leave(f)
+	}
+	h.passed = h.passed[:0]
+	for h.pop() {
+		h.leave(h.buf)
+	}
+}
+
+// pop has h.buf be the next frame that the kernel took from the transmit ring; false: there is none.
+func (h *Host) pop() (ok bool) {
+	if h.cfg.Kernel.Manual {
+		h.kernel.Complete(-1)
+	}
+	h.buf, ok = h.kernel.Take(h.buf[:0])
+	return ok
+}
+
+// Emit has the NIC of h transmit a frame that does not come through its rings, after those that the kernel
+// has taken from there.
+func (h *Host) Emit(frame []byte) {
+	for h.pop() {
+		h.passed = append(h.passed, bytes.Clone(h.buf))
+	}
+	h.passed = append(h.passed, bytes.Clone(frame))
+}
+
+// leave puts a frame on the path.
+func (h *Host) leave(frame []byte) {
+	h.stats.Sent++
+	h.world.record(h, Out, frame)
+	up := h.cfg.Up
+	if up == nil {
+		h.world.route(frame)
+		return
+	}
+	up.Push(frame, h.world.now)
+	for r := up.Reply(); r != nil; r = up.Reply() {
+		h.inject(r)
 	}
 }
 

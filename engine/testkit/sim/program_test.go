@@ -68,6 +68,9 @@ func (l *layout) take(r *rand.Rand, n int) int {
 }
 
 func (c *rdmaConn) opSize(r *rand.Rand) int {
+	if c.cfg.bulk {
+		return r.IntN(c.cfg.maxOp)
+	}
 	switch r.IntN(5) {
 	case 0:
 		return r.IntN(3)

@@ -60,6 +60,7 @@ type rdmaConfig struct {
 	acceptDelay tick.Duration
 	badOp       bool // one operation names an STag that the peer does not have
 	verbs       bool // all of them, not those of a simple program
+	bulk        bool // operations of all sizes, not mostly small ones
 	early       earlyEnd
 	noPeerCRC   bool      // neither side asks for CRCs
 	srq         bool      // receives are of a shared queue

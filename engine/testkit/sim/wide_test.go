@@ -71,6 +71,7 @@ type wide struct {
 	port    uint16 // the next one to dial from
 	noCRC   bool   // nobody asks for CRCs, which alone find what TCP cannot
 	mangled bool   // foreign faults change windows and acknowledgements
+	ways    []*way // of transmission, of each host; nil: frames alone
 }
 
 // drawWide makes the wide scenario of a seed without the features left out.
@@ -148,6 +149,11 @@ func (w *wide) rdma() {
 	base.poolOctets, base.poolRecords = pick(r, 16<<10, 256<<10, 4<<20), pick(r, 16, 1<<12)
 	w.noCRC = base.noPeerCRC
 	n := pick(r, 1, 2, 3, 5, 9)
+	if w.draws("bulk"); w.liveFrames() && w.one(2) && !w.off("bulk") { // runs need many segments at a time
+		base.window, base.maxOp, base.depth, base.bulk = 1<<20, 120_000, 64, true
+		base.ops = min(base.ops, 8)
+		n = min(n, 3)
+	}
 	w.draws("listener")
 	w.tcp = w.options(base.window)
 	w.lc = stack.ListenConfig{Conn: w.tcp, Backlog: pick(w.rnd, 2, 16),
@@ -284,6 +290,9 @@ func (w *wide) tidy() error {
 		}
 		s := h.Stack()
 		s.Unlisten(h.Addr(w.v6), rdmaPort)
+		if err := w.ways[h.index].tidy(h); err != nil {
+			return fmt.Errorf("host %s: %w", h.Name(), err)
+		}
 		if n := s.Stats(); n.Panics > 0 || n.RxFrames == 0 && n.TxFrames > 100 {
 			return fmt.Errorf("host %s: %s", h.Name(), brief(n))
 		}

@@ -10,8 +10,11 @@ import (
 
 // runWide runs the wide scenario of a seed. When it fails, features are left out one after the other as long
 // as it still does: what is left is the story to be told.
-func runWide(seed uint64) error {
-	s := drawWide(seed, nil)
+func runWide(seed uint64) error { return runWideWithout(seed, nil) }
+
+// runWideWithout is runWide of a scenario that lacks some features from the beginning.
+func runWideWithout(seed uint64, left map[string]bool) error {
+	s := drawWide(seed, left)
 	err := s.guard()
 	if err == nil {
 		return nil
@@ -32,6 +35,19 @@ func without(s *scenario) (list []string) {
 	slices.Sort(list)
 	return list
 }
+
+// features is a list of features as a set.
+func features(list string) map[string]bool {
+	set := map[string]bool{}
+	for _, f := range strings.Split(list, ",") {
+		set[f] = true
+	}
+	return set
+}
+
+// youngFeatures are those that scenarios lacked when the seeds of TestWideSeeds failed.
+const youngFeatures = "blocks of A,blocks of B,blocks of C,live frames of A,live frames of B," +
+	"live frames of C,bulk"
 
 // maxShrink bounds the runs that shrink makes.
 const maxShrink = 200
@@ -63,11 +79,7 @@ func shrink(s *scenario, err error, run func(left map[string]bool) (*scenario, e
 // TestWideSeed replays one wide seed, without the features of -without.
 func TestWideSeed(t *testing.T) {
 	seed := uint64(max(*flagSeed, 1))
-	left := map[string]bool{}
-	for _, f := range strings.Split(*flagWithout, ",") {
-		left[f] = true
-	}
-	s := drawWide(seed, left)
+	s := drawWide(seed, features(*flagWithout))
 	s.trace()
 	err := s.guard()
 	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,
@@ -86,11 +98,16 @@ func TestWideSeeds(t *testing.T) {
 		n = 50
 	}
 	each(t, 1, n, runWide)
+	t.Logf("transmission: %s", brief(waysSeen.read()))
+	if s := waysSeen.read(); !testing.Short() && (s.Segments == 0 || s.Runs == 0 || s.Single == 0 ||
+		s.Failed == 0 || s.Lost == 0) {
+		t.Errorf("a way of transmission was not tried: %+v", s)
+	}
 	for seed, of := range map[uint64]string{
 		6231:  "an FPDU that is cut elsewhere each time, and was refused until it came again the same",
 		94867: "two ends whose windows shrank, and each took the other's acknowledgements for old ones",
 	} {
-		if err := runWide(seed); err != nil {
+		if err := runWideWithout(seed, features(youngFeatures)); err != nil {
 			t.Errorf("%s: %v", of, err)
 		}
 	}
