@@ -1,13 +1,18 @@
 package daemon_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 )
 
@@ -107,5 +112,49 @@ func TestPutToMemory(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), `serve = "transfer"`) {
 		t.Errorf("Dial: %v", err)
+	}
+}
+
+// A transfer between two programs of a daemon leaves nothing of its connection behind on either side.
+func TestTransferGivesBack(t *testing.T) {
+	d, socket := kernel(t, "")
+	var devs [2]*client.Device
+	for i := range devs {
+		var err error
+		if devs[i], err = client.Open(socket); err != nil {
+			t.Fatal(err)
+		}
+		defer devs[i].Close()
+	}
+	region, err := transfer.NewRegion(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv, err := transfer.Listen(transfer.ServerConfig{Device: devs[0], Region: region},
+		netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Serve(t.Context())
+	content := verbstest.Pattern(100_000)
+	for range 2 {
+		c, err := transfer.Dial(t.Context(), devs[1], srv.Addr(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Put(t.Context(), bytes.NewReader(content), -1); err != nil {
+			t.Error(err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, ok := eventually(10*time.Second, func() bool {
+		s := d.Snapshot()
+		return len(s.QPs)+len(s.CQs)+len(s.MRs)+len(s.PDs) == 0 && len(s.Sessions) == len(devs)
+	}); !ok {
+		s := d.Snapshot()
+		t.Errorf("left over: %d queue pairs, %d completion queues, %d regions, %d domains", len(s.QPs),
+			len(s.CQs), len(s.MRs), len(s.PDs))
 	}
 }

@@ -168,6 +168,11 @@ func (l *link) free() error {
 		errs = append(errs, o.release())
 	}
 	l.regs = nil
+	for _, cq := range []verbs.CQ{l.sends, l.recvs} {
+		if cq != nil {
+			errs = append(errs, closed(cq.Close()))
+		}
+	}
 	if l.pd != nil {
 		errs = append(errs, closed(l.pd.Close()))
 		l.pd = nil

@@ -99,6 +99,9 @@ func (e *end) close() error {
 		}
 		errs = append(errs, err)
 	}
+	if e.cq != nil {
+		errs = append(errs, e.cq.Close())
+	}
 	if e.pd != nil {
 		errs = append(errs, e.pd.Close())
 	}

@@ -1,0 +1,331 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
+)
+
+// wrongError is the one kind of error that ends a soak: octets that are not what they were.
+type wrongError struct{ what string }
+
+func (e *wrongError) Error() string { return "wrong: " + e.what }
+
+// isWrong tells what no link, peer or kill explains.
+func isWrong(err error) bool {
+	return errors.As(err, new(*wrongError)) || errors.Is(err, client.ErrDaemonGone)
+}
+
+// same holds octets to what they should be.
+func same(what string, got, want []byte) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
+	}
+	return &wrongError{fmt.Sprintf("%s: %d octets instead of %d, the first that differs is %d", what,
+		len(got), len(want), i)}
+}
+
+// noise fills b with octets that no other call has.
+func noise(b []byte) {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], rand.Uint64())
+	binary.LittleEndian.PutUint64(seed[8:], rand.Uint64())
+	rand.NewChaCha8(seed).Read(b)
+}
+
+// The memory of either end: what is written, read back or sent; room for messages; one word.
+const (
+	bulk    = 256 << 10
+	message = 32 << 10
+	wordAt  = 2*bulk + 2*message
+	soakLen = wordAt + 4096
+)
+
+// patience is for one operation, through flaps of the link.
+const patience = 2 * time.Minute
+
+// release gives back all that an End has, for its device goes on.
+func release(e *verbstest.End) {
+	e.QP.Close()
+	e.MR.Close()
+	e.CQ.Close()
+	e.PD.Close()
+	e.Dev.Free(e.Mem)
+}
+
+// answer accepts every connection and sends every message back, each octet turned over.
+func answer(dev verbs.Device, l verbs.Listener) {
+	for {
+		r, err := l.Accept(context.Background())
+		if err != nil {
+			fmt.Printf("again accept %q\n", err.Error())
+			return
+		}
+		go func() {
+			e, err := verbstest.Make(dev, soakLen)
+			if err != nil {
+				r.Reject([]byte(err.Error()))
+				return
+			}
+			defer release(e)
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			defer cancel()
+			e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.MR.SGE(2*bulk, message)}})
+			if r.Accept(ctx, e.QP, e.MR.Remote().Append(nil)) == nil {
+				echo(e)
+			}
+		}()
+	}
+}
+
+// echo serves a connection until it ends.
+func echo(e *verbstest.End) {
+	var c [4]verbs.Completion
+	for {
+		n, err := e.CQ.Wait(context.Background(), c[:])
+		if err != nil {
+			return
+		}
+		for i := range c[:n] {
+			if c[i].Status != verbs.Success {
+				return
+			}
+			if c[i].Op != verbs.WRRecv {
+				continue
+			}
+			in, out := e.Mem[2*bulk:][:message], e.Mem[2*bulk+message:][:message]
+			for i, v := range in {
+				out[i] = ^v
+			}
+			e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.MR.SGE(2*bulk, message)}})
+			if e.QP.PostSend(&verbs.SendWR{Op: verbs.WRSend, Flags: verbs.Signaled,
+				SGL: []verbs.SGE{e.MR.SGE(2*bulk+message, int(c[i].ByteLen))}}) != nil {
+				return
+			}
+		}
+	}
+}
+
+// exchange has one connection to who answers, and does everything over it until it ends.
+func exchange(dev verbs.Device, at netip.AddrPort, did func(octets int)) error {
+	e, err := verbstest.Make(dev, soakLen)
+	if err != nil {
+		return err
+	}
+	defer release(e)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	peer, err := e.Dial(ctx, at)
+	if err != nil {
+		return err
+	}
+	for word := uint64(0); ; word += 2 {
+		n, err := writeRead(e, peer, rand.N(verbs.TO(bulk/2)), 1+rand.IntN(bulk/2))
+		if err == nil {
+			did(n)
+			n, err = sendBack(e)
+		}
+		if err == nil {
+			did(n)
+			err = atomics(e, peer, word)
+		}
+		if err != nil {
+			return err
+		}
+		did(16)
+	}
+}
+
+// do is verbstest's Do with the soak's patience.
+func do(e *verbstest.End, wr verbs.SendWR) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return e.Do(ctx, wr)
+}
+
+// writeRead writes n octets to an offset of the peer's region, and reads them back.
+func writeRead(e *verbstest.End, peer verbs.RemoteMR, to verbs.TO, n int) (int, error) {
+	from, into := rand.IntN(bulk-n), bulk+rand.IntN(bulk-n)
+	noise(e.Mem[from:][:n])
+	clear(e.Mem[into:][:n])
+	err := do(e, verbs.SendWR{Op: verbs.WRWrite, SGL: []verbs.SGE{e.MR.SGE(from, n)},
+		RemoteSTag: peer.STag, RemoteTO: peer.Base + to})
+	if err == nil {
+		err = do(e, verbs.SendWR{Op: verbs.WRRead, SGL: []verbs.SGE{e.MR.SGE(into, n)},
+			RemoteSTag: peer.STag, RemoteTO: peer.Base + to})
+	}
+	if err == nil {
+		err = same("read back", e.Mem[into:][:n], e.Mem[from:][:n])
+	}
+	return 2 * n, err
+}
+
+// sendBack sends a message and takes what comes back.
+func sendBack(e *verbstest.End) (int, error) {
+	n := 1 + rand.IntN(message)
+	out, in := e.Mem[2*bulk:][:n], e.Mem[2*bulk+message:][:message]
+	noise(out)
+	clear(in)
+	if err := e.QP.PostRecv(&verbs.RecvWR{SGL: []verbs.SGE{e.MR.SGE(2*bulk+message,
+		message)}}); err != nil {
+		return 0, err
+	}
+	if _, err := e.QP.Info(); err != nil { // a daemon has the receive
+		return 0, err
+	}
+	if err := e.QP.PostSend(&verbs.SendWR{Op: verbs.WRSend, Flags: verbs.Signaled,
+		SGL: []verbs.SGE{e.MR.SGE(2*bulk, n)}}); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	length := -1
+	for range 2 {
+		c, err := e.Next(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if c.Op == verbs.WRRecv {
+			length = int(c.ByteLen)
+		}
+	}
+	if length != n {
+		return 0, &wrongError{fmt.Sprintf("a message of %d octets comes back with %d", n, length)}
+	}
+	for i := range out {
+		out[i] = ^out[i]
+	}
+	return 2 * n, same("sent back", in[:n], out)
+}
+
+// atomics counts a word of the peer's region on, which nobody else does.
+func atomics(e *verbstest.End, peer verbs.RemoteMR, word uint64) error {
+	for i, wr := range []verbs.SendWR{{Op: verbs.WRFetchAdd, Data: 1},
+		{Op: verbs.WRCmpSwap, Compare: word + 1, CompareMask: ^uint64(0), Data: word + 2,
+			Mask: ^uint64(0)}} {
+		wr.SGL = []verbs.SGE{e.MR.SGE(wordAt, 8)}
+		wr.RemoteSTag, wr.RemoteTO = peer.STag, peer.Base+wordAt
+		if err := do(e, wr); err != nil {
+			return err
+		}
+		want := binary.NativeEndian.AppendUint64(nil, word+uint64(i))
+		if err := same(wr.Op.String(), e.Mem[wordAt:][:8], want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The export has a piece for each life of the peer: what a killed one wrote may come late.
+const (
+	exportPieces = 16
+	exportLen    = exportPieces * bulk
+)
+
+// writeExport writes to a daemon's export and reads back, until the connection ends.
+func writeExport(dev verbs.Device, at netip.AddrPort, piece int, did func(octets int)) error {
+	e, err := verbstest.Make(dev, soakLen)
+	if err != nil {
+		return err
+	}
+	defer release(e)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	export, err := e.Dial(ctx, at)
+	if err != nil {
+		return err
+	}
+	for {
+		to := verbs.TO(piece%exportPieces*bulk) + rand.N(verbs.TO(bulk/2))
+		n, err := writeRead(e, export, to, 1+rand.IntN(bulk/2))
+		if err != nil {
+			return err
+		}
+		did(n)
+	}
+}
+
+// maxPut bounds what is put.
+const maxPut = 1 << 20
+
+// putter puts contents that say themselves what they are: the life of the program, a number, and
+// noise with its own sum.
+type putter struct {
+	dev       verbs.Device
+	at        netip.AddrPort
+	life, put uint64
+	lost      bool // a put failed: whether it became the content is not known
+}
+
+// round puts and gets a few times by one connection.
+func (p *putter) round(did func(octets int)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := transfer.Dial(ctx, p.dev, p.at, 0)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for range 1 + rand.IntN(8) {
+		n, err := p.putGet(c)
+		if err != nil {
+			return err
+		}
+		did(n)
+	}
+	return nil
+}
+
+func (p *putter) putGet(c *transfer.Client) (int, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	p.put++
+	content := make([]byte, 16+sha256.Size+rand.IntN(maxPut/2))
+	body := content[sha256.Size:]
+	noise(body)
+	binary.LittleEndian.PutUint64(body, p.life)
+	binary.LittleEndian.PutUint64(body[8:], p.put)
+	sum := sha256.Sum256(body)
+	copy(content, sum[:])
+	if _, err := c.Put(ctx, bytes.NewReader(content), int64(len(content))); err != nil {
+		p.lost = true
+		return 0, err
+	}
+	var got bytes.Buffer
+	if _, err := c.Get(ctx, &got, 0); err != nil {
+		return 0, err
+	}
+	return len(content) + got.Len(), p.check(got.Bytes(), content)
+}
+
+// check takes what was put just now, and what a put that broke off may have become since, whole.
+func (p *putter) check(got, want []byte) error {
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	if len(got) >= 16+sha256.Size {
+		body := got[sha256.Size:]
+		sum := sha256.Sum256(body)
+		life, put := binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:])
+		if bytes.Equal(sum[:], got[:sha256.Size]) &&
+			(life < p.life || life == p.life && put < p.put && p.lost) {
+			return nil
+		}
+	}
+	return same("get", got, want)
+}

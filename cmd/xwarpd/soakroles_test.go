@@ -1,0 +1,298 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/cmd/program"
+	"xwarp/engine"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/transfer"
+	"xwarp/engine/verbs"
+)
+
+// roleEnv makes the test binary play another process; the arguments follow in argsEnv.
+const (
+	roleEnv = "XWARP_TEST_ROLE"
+	argsEnv = "XWARP_TEST_ARGS"
+)
+
+var roles = map[string]func(args []string) error{"xwarpd": xwarpdRole, "far": farRole,
+	"verbs": verbsRole, "transfer": transferRole, "peer": peerRole}
+
+func TestMain(m *testing.M) {
+	role := roles[os.Getenv(roleEnv)]
+	if role == nil {
+		os.Exit(m.Run())
+	}
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(3) // the test is gone
+	}()
+	if err := role(strings.Split(os.Getenv(argsEnv), "\n")); err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// process is another process of the soak.
+type process struct {
+	*exec.Cmd
+	out *bufio.Scanner
+}
+
+// begin starts a role in the network namespace of do, as a user.
+func begin(do func(func() error) error, exe string, uid uint32, log io.Writer, role string,
+	args ...string) (*process, error) {
+	p := &process{Cmd: exec.Command(exe)}
+	p.Env = append(os.Environ(), roleEnv+"="+role, argsEnv+"="+strings.Join(args, "\n"))
+	p.SysProcAttr = &syscall.SysProcAttr{}
+	if uid != 0 {
+		p.SysProcAttr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+	}
+	p.Stderr = log
+	if _, err := p.StdinPipe(); err != nil { // which ends with the test, and the process with it
+		return nil, err
+	}
+	out, err := p.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.out = bufio.NewScanner(out)
+	return p, do(p.Start) // a child begins where the thread is that forks
+}
+
+// publicExe is a copy of the test binary that every user may run.
+func publicExe(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(publicDir(t), "test")
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// publicDir is a directory that every user may enter.
+func publicDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "xwarpd-soak")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	os.Chmod(dir, 0o755)
+	return dir
+}
+
+// goState is what only a Go process itself knows.
+type goState struct {
+	Heap       uint64 // octets that were alive at the last collection
+	Goroutines int
+}
+
+// tellState answers whoever connects to a Unix socket with the goState of this process.
+func tellState(path string) error {
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+			metrics.Read(live)
+			json.NewEncoder(c).Encode(goState{live[0].Value.Uint64(), runtime.NumGoroutine()})
+			c.Close()
+		}
+	}()
+	return nil
+}
+
+// xwarpdRole is xwarpd: the socket of tellState, then the arguments of the command line.
+func xwarpdRole(args []string) error {
+	if err := tellState(args[0]); err != nil {
+		return err
+	}
+	os.Args = append([]string{"xwarpd"}, args[1:]...)
+	program.Main(run)
+	return nil
+}
+
+// Ports of the far host: for verbs, and the first for transfers, of its engine and of its kernel.
+const (
+	farXDP, farKernel = 7201, 7202
+	putXDP, putKernel = 7300, 7400
+)
+
+// farRole is the far host: the socket of tellState, its address, how many clients transfer. It
+// answers over the engine and over the kernel's TCP.
+func farRole(args []string) error {
+	if err := tellState(args[0]); err != nil {
+		return err
+	}
+	addr := netip.MustParseAddr(args[1])
+	x, err := engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
+	if err != nil {
+		return err
+	}
+	k, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		return err
+	}
+	for _, side := range []struct {
+		dev        verbs.Device
+		verbs, put uint16
+	}{{x, farXDP, putXDP}, {k, farKernel, putKernel}} {
+		l, err := side.dev.Listen(netip.AddrPortFrom(addr, side.verbs), 0, verbs.ConnConfig{})
+		if err != nil {
+			return err
+		}
+		go answer(side.dev, l)
+		for i := range uint16(len(args[2])) {
+			r, err := transfer.NewRegion(maxPut)
+			if err != nil {
+				return err
+			}
+			s, err := transfer.Listen(transfer.ServerConfig{Device: side.dev, Region: r,
+				Idle: 30 * time.Second}, netip.AddrPortFrom(addr, side.put+i))
+			if err != nil {
+				return err
+			}
+			go s.Serve(context.Background())
+		}
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// tasks run side by side in a program and say once a second how far each is.
+type tasks struct {
+	mu    sync.Mutex
+	names []string
+	did   map[string][2]int // operations and octets
+}
+
+// add counts an operation of a task.
+func (k *tasks) add(task string, octets int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.did == nil {
+		k.did = map[string][2]int{}
+	}
+	d := k.did[task]
+	k.did[task] = [2]int{d[0] + 1, d[1] + octets}
+}
+
+// run repeats round for ever. Each has a connection of its own, whose end by an error the test hears of.
+func (k *tasks) run(task string, round func(did func(octets int)) error) {
+	for {
+		err := round(func(octets int) { k.add(task, octets); time.Sleep(breath) })
+		if err == nil {
+			continue
+		}
+		fmt.Printf("again %s %q\n", task, err.Error())
+		if isWrong(err) {
+			os.Exit(2)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (k *tasks) tell() {
+	for {
+		time.Sleep(time.Second)
+		k.mu.Lock()
+		for task, d := range k.did {
+			fmt.Println("did", task, d[0], d[1])
+		}
+		k.did = map[string][2]int{}
+		k.mu.Unlock()
+	}
+}
+
+// breath is the pause between two operations: the soak is about time, not load.
+const breath = 50 * time.Millisecond
+
+// verbsRole is a user's program with two connections to the far host, over different transports
+// there, and a listener: the control socket, the far address, the own address and port.
+func verbsRole(args []string) error {
+	dev, err := client.Open(args[0])
+	if err != nil {
+		return err
+	}
+	l, err := dev.Listen(netip.MustParseAddrPort(args[2]), 0, verbs.ConnConfig{})
+	if err != nil {
+		return err
+	}
+	go answer(dev, l)
+	far := netip.MustParseAddr(args[1])
+	var k tasks
+	for task, port := range map[string]uint16{"xdp": farXDP, "kernel": farKernel} {
+		go k.run(task, func(did func(int)) error {
+			return exchange(dev, netip.AddrPortFrom(far, port), did)
+		})
+	}
+	k.tell()
+	return nil
+}
+
+// peerRole is a program of the far host which knows nothing but the kernel's TCP: the addresses of
+// the daemon's export and of its programs, and which of several pieces of the export is its own.
+func peerRole(args []string) error {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		return err
+	}
+	var k tasks
+	piece := len(args[1])
+	go k.run("export", func(did func(int)) error {
+		return writeExport(dev, netip.MustParseAddrPort(args[0]), piece, did)
+	})
+	for i, at := range args[2:] {
+		go k.run(fmt.Sprintf("listener%d", i), func(did func(int)) error {
+			return exchange(dev, netip.MustParseAddrPort(at), did)
+		})
+	}
+	k.tell()
+	return nil
+}
+
+// transferRole is a user's program that puts and gets: the control socket, the far address, which of
+// the far host's regions is its own, and which incarnation of the program it is.
+func transferRole(args []string) error {
+	dev, err := client.Open(args[0])
+	if err != nil {
+		return err
+	}
+	far, region, life := netip.MustParseAddr(args[1]), uint16(len(args[2])), len(args[3])
+	var k tasks
+	for task, port := range map[string]uint16{"xdp": putXDP, "kernel": putKernel} {
+		c := &putter{dev: dev, at: netip.AddrPortFrom(far, port+region), life: uint64(life)}
+		go k.run(task, c.round)
+	}
+	k.tell()
+	return nil
+}
