@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const module = "xwarp/"
+
+// change replaces the octets from to to of a file.
+type change struct {
+	pkg, file string // the file relative to the repository
+	function  string // that it is in; empty outside of functions
+	line      int
+	column    int // in context, from 1
+	from, to  int
+	before    string
+	after     string
+	context   string // the line as it is, without indentation
+}
+
+// key names a change without its line number, so that it stays the same while other lines come and go.
+func (c *change) key() string {
+	return fmt.Sprintf("%s: %s: %s: %d: %s -> %s", c.file, c.function, c.context, c.column, c.before,
+		c.after)
+}
+
+// listed is what go list says of a package.
+type listed struct {
+	ImportPath, Dir string
+	Export          string // the file with its types
+	DepOnly         bool
+	GoFiles         []string
+}
+
+// enumerate returns every change that can be made to packages.
+func enumerate(patterns []string) (changes []*change, err error) {
+	packages, err := list(patterns)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	export := map[string]string{}
+	for _, p := range packages {
+		export[p.ImportPath] = p.Export
+	}
+	fset := token.NewFileSet()
+	imports := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(export[path])
+	})
+	for _, p := range packages {
+		if p.DepOnly {
+			continue
+		}
+		f := finder{pkg: p.ImportPath, fset: fset}
+		if err := f.find(root, p, imports); err != nil {
+			return nil, err
+		}
+		changes = append(changes, f.list...)
+	}
+	return changes, nil
+}
+
+// list returns packages, and all that they import.
+func list(patterns []string) (packages []*listed, err error) {
+	out, err := exec.Command("go", append([]string{"list", "-export", "-deps",
+		"-json=ImportPath,Dir,Export,DepOnly,GoFiles"}, patterns...)...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
+		p := new(listed)
+		if err := d.Decode(p); err != nil {
+			return nil, err
+		}
+		packages = append(packages, p)
+	}
+	return packages, nil
+}
+
+// finder walks through one package.
+type finder struct {
+	pkg, file string
+	fset      *token.FileSet
+	info      types.Info
+	source    []byte
+	function  string
+	results   *types.Tuple // of the function that is walked through
+	list      []*change
+}
+
+func (f *finder) find(root string, p *listed, imports types.Importer) error {
+	var files []*ast.File
+	for _, name := range p.GoFiles {
+		file, err := parser.ParseFile(f.fset, filepath.Join(p.Dir, name), nil,
+			parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		files = append(files, file)
+	}
+	f.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}}
+	cfg := types.Config{Importer: imports}
+	if _, err := cfg.Check(p.ImportPath, f.fset, files, &f.info); err != nil {
+		return err
+	}
+	for i, file := range files {
+		path := filepath.Join(p.Dir, p.GoFiles[i])
+		var err error
+		if f.source, err = os.ReadFile(path); err != nil {
+			return err
+		}
+		if f.file, err = filepath.Rel(root, path); err != nil {
+			return err
+		}
+		if ast.IsGenerated(file) {
+			continue
+		}
+		for _, d := range file.Decls {
+			f.function = ""
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				f.function = fn.Name.Name
+			}
+			ast.Inspect(d, f.node)
+		}
+	}
+	return nil
+}
+
+// add notes the change of the text between two positions.
+func (f *finder) add(from, to token.Pos, after string) {
+	at := f.fset.Position(from)
+	a, b := at.Offset, f.fset.Position(to).Offset
+	begin := bytes.LastIndexByte(f.source[:a], '\n') + 1
+	line, _, _ := strings.Cut(string(f.source[begin:]), "\n")
+	context := strings.TrimSpace(line)
+	f.list = append(f.list, &change{pkg: f.pkg, file: f.file, function: f.function, line: at.Line,
+		column: a - begin - strings.Index(line, context) + 1, from: a, to: b,
+		before: string(f.source[a:b]), after: after, context: context})
+}
+
+// swapped are the operators that take each other's place.
+var swapped = map[token.Token][]token.Token{
+	token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
+	token.LSS: {token.LEQ, token.GEQ}, token.GEQ: {token.GTR, token.LSS},
+	token.LEQ: {token.LSS, token.GTR}, token.GTR: {token.GEQ, token.LEQ},
+	token.LAND: {token.LOR}, token.LOR: {token.LAND},
+	token.ADD: {token.SUB}, token.SUB: {token.ADD}, token.MUL: {token.QUO}, token.QUO: {token.MUL},
+	token.SHL: {token.SHR}, token.SHR: {token.SHL}, token.AND: {token.OR}, token.OR: {token.AND},
+	token.ADD_ASSIGN: {token.SUB_ASSIGN}, token.SUB_ASSIGN: {token.ADD_ASSIGN},
+	token.OR_ASSIGN: {token.AND_ASSIGN}, token.AND_ASSIGN: {token.OR_ASSIGN},
+	token.INC: {token.DEC}, token.DEC: {token.INC},
+}
+
+// node adds the changes of one node.
+func (f *finder) node(n ast.Node) bool {
+	operator := func(at token.Pos, op token.Token) {
+		for _, o := range swapped[op] {
+			f.add(at, at+token.Pos(len(op.String())), o.String())
+		}
+	}
+	switch n := n.(type) {
+	case *ast.GenDecl:
+		return n.Tok != token.IMPORT
+	case *ast.Field: // a tag, the length of an array
+		return false
+	case *ast.BinaryExpr:
+		if f.basic(n.X)&types.IsString == 0 {
+			operator(n.OpPos, n.Op)
+		}
+	case *ast.AssignStmt:
+		operator(n.TokPos, n.Tok)
+	case *ast.IncDecStmt:
+		operator(n.TokPos, n.Tok)
+	case *ast.IfStmt:
+		f.negate(n.Cond)
+	case *ast.BasicLit:
+		f.literal(n)
+	case *ast.ReturnStmt:
+		for _, r := range n.Results {
+			f.returned(r)
+		}
+	}
+	return true
+}
+
+// basic is what kind of basic type an expression has; 0: another one.
+func (f *finder) basic(e ast.Expr) types.BasicInfo {
+	if t := f.info.TypeOf(e); t != nil {
+		if b, ok := t.Underlying().(*types.Basic); ok {
+			return b.Info()
+		}
+	}
+	return 0
+}
+
+// negate turns a condition over, unless that is what a change of its operator does.
+func (f *finder) negate(e ast.Expr) {
+	if b, ok := e.(*ast.BinaryExpr); ok && (b.Op == token.EQL || b.Op == token.NEQ) {
+		return
+	}
+	f.add(e.Pos(), e.End(), "!("+f.text(e)+")")
+}
+
+func (f *finder) text(e ast.Expr) string {
+	return string(f.source[f.fset.Position(e.Pos()).Offset:f.fset.Position(e.End()).Offset])
+}
+
+// literal makes an integer one more.
+func (f *finder) literal(n *ast.BasicLit) {
+	if n.Kind != token.INT {
+		return
+	}
+	v := constant.MakeFromLiteral(n.Value, n.Kind, 0)
+	f.add(n.Pos(), n.End(), constant.BinaryOp(v, token.ADD, constant.MakeInt64(1)).String())
+}
+
+// returned changes a result: a condition is turned over, a number is one more, an error is none.
+func (f *finder) returned(e ast.Expr) {
+	if _, ok := e.(*ast.BasicLit); ok { // which literal changes
+		return
+	}
+	switch b := f.basic(e); {
+	case f.text(e) == "true":
+		f.add(e.Pos(), e.End(), "false")
+	case f.text(e) == "false":
+		f.add(e.Pos(), e.End(), "true")
+	case b&types.IsBoolean != 0:
+		f.negate(e)
+	case b&types.IsInteger != 0:
+		f.add(e.Pos(), e.End(), "("+f.text(e)+") + 1")
+	case f.info.TypeOf(e) != nil && f.info.TypeOf(e).String() == "error" && f.text(e) != "nil":
+		f.add(e.Pos(), e.End(), "nil")
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// readEquivalent reads the changes that no test can notice, with the reasons: a line with the key of a change, and one
+// or more behind it that are indented. Who changes the code has to look at its reasons again: an entry that is no
+// possible change any more is an error.
+func readEquivalent(path string, changes []*change) (reasons map[string]string, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	possible := map[string]bool{}
+	for _, c := range changes {
+		possible[c.key()] = true
+	}
+	reasons = map[string]string{}
+	var key string
+	var faults []error
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == ' ' && key != "":
+			reasons[key] = strings.TrimSpace(reasons[key] + " " + strings.TrimSpace(line))
+		default:
+			key = line
+			if _, twice := reasons[key]; twice {
+				faults = append(faults, fmt.Errorf("%s: twice: %s", path, key))
+			}
+			reasons[key] = ""
+		}
+	}
+	for key, why := range reasons {
+		if !possible[key] {
+			faults = append(faults, fmt.Errorf("%s: no such change any more: %s", path, key))
+		}
+		if why == "" {
+			faults = append(faults, fmt.Errorf("%s: without a reason: %s", path, key))
+		}
+	}
+	return reasons, errors.Join(faults...)
+}
