@@ -10,6 +10,9 @@ TESTFLAGS ?=
 PKGS      ?= ./...
 FUZZTIME  ?= 10m
 SEEDS     ?= 100000
+SOAK      ?= 2h
+COUNT     ?= 200
+SEED      ?= 1
 # What runs on several threads. Registered memory shares no rules that the race detector could follow, for the peer's reads and writes
 # are not ordered with those of its owner: tests take it from outside Go's heap (Device.Alloc), where the detector does not look.
 RACE      ?= ./ring/... ./engine/bytestream/... ./engine ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
@@ -36,7 +39,7 @@ endif
 
 .PHONY: help
 help: ## what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## the commands, into build/
@@ -107,12 +110,20 @@ fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
 	scripts/fuzz.sh $(FUZZTIME) $(PKGS)
 
 .PHONY: soak
-soak: ## the simulator over many seeds (SEEDS=100000)
+soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide)?Soak$$' -seeds $(SEEDS)
 	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestKilledPuts$$' -kills 1000
 	$(GO) test $(EXEC) ./cmd/xwarp -count=1 -timeout 1h -v -run '^TestKilledCopies$$' -copies 200
+
+.PHONY: soak-daemon
+soak-daemon: ## xwarpd with programs of two users on a bad path; memory, descriptors, threads stay flat (SOAK=2h)
+	$(GO) test $(EXEC) ./cmd/xwarpd -count=1 -timeout 24h -v -run '^TestSoak$$' -soak $(SOAK)
+
+.PHONY: mutate
+mutate: ## changed conditions and constants of tcp, mpa and ddp, which tests must notice, an hour (COUNT=200, SEED=1)
+	$(GO) run ./scripts/mutate -count $(COUNT) -seed $(SEED)
 
 .PHONY: reach
 reach: ## which functions of the core no random scenario runs, and whether that is explained

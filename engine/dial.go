@@ -60,10 +60,14 @@ func (d *Device) dialAgain(ctx context.Context, remote netip.AddrPort, qp *QP,
 	d.fallbacks.apply(remote, m, clock())
 	guess := startup.RetryNone // what a rejection may have meant
 	begin, wasClosed := time.Now(), false
-	for attempt := 0; ; attempt++ {
+	for attempt, ports := 0, 1; ; attempt++ {
 		c, err := d.dialOnce(ctx, remote, qp, cfg, m)
 		closed := hungUp(err)
 		switch {
+		case anotherPort(err, cfg.Local) && ports < maxPorts:
+			attempt--
+			ports++
+			continue
 		case (refused(err) || closed && !wasClosed) && time.Since(begin) < cfg.Patience &&
 			ctx.Err() == nil:
 			wasClosed = wasClosed || closed

@@ -45,6 +45,16 @@ func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (
 		return nil, err
 	}
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
+	for ports := 1; ; ports++ {
+		s, err := x.connectStream(local, remote, &cfg)
+		if !anotherPort(err, local) || ports == maxPorts {
+			return s, err
+		}
+	}
+}
+
+func (x *xdpDriver) connectStream(local, remote netip.AddrPort, cfg *StreamConfig) (*Stream,
+	error) {
 	port, mtu, err := x.origin(local, remote.Addr())
 	if err != nil {
 		return nil, err
@@ -52,7 +62,7 @@ func (d *Device) ConnectStream(local, remote netip.AddrPort, cfg StreamConfig) (
 	w := x.workers[0]
 	s := newStream(w, cfg.Config, port.Addr(), remote)
 	s.port.Store(port)
-	c := x.streamConfig(&cfg)
+	c := x.streamConfig(cfg)
 	c.PathMTU = mtu
 	err = w.do(func() error {
 		_, err := w.stk.Connect(tupleOf(s.local, remote), &c, s.bytes, clock())

@@ -245,13 +245,27 @@ func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error)
 	return r, err
 }
 
+// connect fails with stack.ErrTupleInUse before it changes anything.
 func (x *xdpDriver) connect(w *worker, c *conn, cfg *tcp.Config) error {
+	t := tupleOf(c.local, c.remote)
+	if w.stk.Find(&t) != nil {
+		return stack.ErrTupleInUse
+	}
 	o, err := x.carry(w, c)
 	if err != nil {
 		return err
 	}
-	_, err = w.stk.Connect(tupleOf(c.local, c.remote), cfg, o, clock())
+	_, err = w.stk.Connect(t, cfg, o, clock())
 	return err
+}
+
+// maxPorts bounds how often an active open takes another free port because its own has a connection to the
+// same peer in TIME-WAIT, which keeps no port in the kernel.
+const maxPorts = 64
+
+// anotherPort says whether an active open that failed may succeed from another port.
+func anotherPort(err error, local netip.AddrPort) bool {
+	return errors.Is(err, stack.ErrTupleInUse) && local.Port() == 0
 }
 
 func (x *xdpDriver) listen(l *Listener) (at netip.AddrPort, stop io.Closer, err error) {

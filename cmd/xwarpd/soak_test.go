@@ -249,7 +249,8 @@ func (s *soak) live(p *soakProgram) {
 	s.Helper()
 	s.lives++
 	var err error
-	p.p, err = begin(p.do, s.exe, p.uid, s.Output(), p.role, p.args(strings.Repeat("i", s.lives))...)
+	p.p, err = begin(p.do, s.exe, p.uid, s.Output(), p.role,
+		p.args(strings.Repeat("i", s.lives))...)
 	s.must(err)
 	p.killed, p.ends = false, make(chan error, 1)
 	go func(c *process, ends chan error) {
@@ -331,8 +332,9 @@ func (s *soak) line(minute int) {
 	}
 	s.mu.Unlock()
 	c := s.relay.Counters(relay.AToB)
-	s.Logf("minute %d:%s connected again %d; %d kills, %d flaps, %d reloads; of %d frames lost %d, "+
-		"duplicated %d, reordered %d, corrupted %d; %v; %v", minute, b.String(), again, s.kills,
+	s.Logf(
+		"minute %d:%s connected again %d; %d kills, %d flaps, %d reloads; of %d frames lost %d, "+
+			"duplicated %d, reordered %d, corrupted %d; %v; %v", minute, b.String(), again, s.kills,
 		s.flaps, s.reloads, c.In, c.Lost, c.Duplicated, c.Reordered, c.Corrupted, s.watched[0],
 		s.watched[1])
 }

@@ -36,7 +36,8 @@ func same(what string, got, want []byte) error {
 	for i < min(len(got), len(want)) && got[i] == want[i] {
 		i++
 	}
-	return &wrongError{fmt.Sprintf("%s: %d octets instead of %d, the first that differs is %d", what,
+	return &wrongError{fmt.Sprintf("%s: %d octets instead of %d, the first that differs is %d",
+		what,
 		len(got), len(want), i)}
 }
 

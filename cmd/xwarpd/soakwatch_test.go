@@ -104,8 +104,10 @@ func (w *watched) growth() (grown []string) {
 		was := median(w.samples[quarter:2*quarter], i)
 		is := median(w.samples[len(w.samples)-quarter:], i)
 		if is > was*(1+q.relative)+q.absolute {
-			grown = append(grown, fmt.Sprintf("%s: %s grew from %.4g in the second quarter to %.4g in "+
-				"the last (medians; allowed %.0f %% and %g)", w.name, q.name, was, is, 100*q.relative,
+			grown = append(grown, fmt.Sprintf("%s: %s grew from %.4g in the second quarter to "+
+				"%.4g in "+
+				"the last (medians; allowed %.0f %% and %g)", w.name, q.name, was, is,
+				100*q.relative,
 				q.absolute))
 		}
 	}
@@ -166,7 +168,8 @@ func (s *soak) nothingLeft() {
 		if n := len(now.Sessions); n != 1 {
 			left += fmt.Sprintf(" %d sessions beside the operator's", n-1)
 		}
-		if n := len(now.MRs) + len(now.CQs) + len(now.Listeners) + len(now.PDs) + len(now.QPs); n != 0 {
+		if n := len(now.MRs) + len(now.CQs) + len(now.Listeners) + len(now.PDs) + len(
+			now.QPs); n != 0 {
 			left += fmt.Sprintf(" %d objects", n)
 		}
 		if left == "" {

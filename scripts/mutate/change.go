@@ -33,7 +33,8 @@ type change struct {
 
 // key names a change without its line number, so that it stays the same while other lines come and go.
 func (c *change) key() string {
-	return fmt.Sprintf("%s: %s: %s: %d: %s -> %s", c.file, c.function, c.context, c.column, c.before,
+	return fmt.Sprintf("%s: %s: %s: %d: %s -> %s", c.file, c.function, c.context, c.column,
+		c.before,
 		c.after)
 }
 
@@ -114,7 +115,8 @@ func (f *finder) find(root string, p *listed, imports types.Importer) error {
 		}
 		files = append(files, file)
 	}
-	f.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Defs: map[*ast.Ident]types.Object{}}
+	f.info = types.Info{Types: map[ast.Expr]types.TypeAndValue{},
+		Defs: map[*ast.Ident]types.Object{}}
 	cfg := types.Config{Importer: imports}
 	if _, err := cfg.Check(p.ImportPath, f.fset, files, &f.info); err != nil {
 		return err

@@ -30,7 +30,8 @@ func main() {
 	log.SetPrefix("mutate: ")
 	count := flag.Int("count", 200, "`changes` to test; those that do not compile are none")
 	seed := flag.Uint64("seed", 1, "of the choice")
-	timeout := flag.Duration("timeout", 3*time.Minute, "for the tests of one change; to be beyond it is to be noticed")
+	timeout := flag.Duration("timeout", 3*time.Minute,
+		"for the tests of one change; to be beyond it is to be noticed")
 	only := flag.String("only", "", "only changes in this `file:line`, all of them")
 	flag.Parse()
 	patterns := flag.Args()
@@ -78,8 +79,10 @@ func (r *runner) run(patterns []string, count int, seed uint64, only string) (er
 			return err
 		}
 	}
-	fmt.Printf("%d changes: %d noticed (%.1f %%), %d explained, %d survived; %d more did not compile\n",
-		r.tested, r.noticed, 100*float64(r.noticed)/float64(max(1, r.tested)), r.explained, r.survived,
+	fmt.Printf("%d changes: %d noticed (%.1f %%), %d explained, %d survived; %d more did not "+
+		"compile\n",
+		r.tested, r.noticed, 100*float64(r.noticed)/float64(max(1, r.tested)), r.explained,
+		r.survived,
 		r.broken)
 	if r.survived > 0 {
 		return errors.New("write a test for each survivor, or its reason into equivalent.txt")
@@ -111,7 +114,8 @@ func (r *runner) test(c *change, why string) error {
 			break
 		}
 		r.survived++
-		fmt.Printf("%s:%d: %s -> %s survived %.0f s of tests; for equivalent.txt:\n%s\n", c.file, c.line,
+		fmt.Printf("%s:%d: %s -> %s survived %.0f s of tests; for equivalent.txt:\n%s\n", c.file,
+			c.line,
 			c.before, c.after, time.Since(begin).Seconds(), c.key())
 	}
 	if r.tested++; r.tested%20 == 0 {
