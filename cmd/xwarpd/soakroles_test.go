@@ -190,9 +190,8 @@ func farRole(args []string) error {
 
 // tasks run side by side in a program and say once a second how far each is.
 type tasks struct {
-	mu    sync.Mutex
-	names []string
-	did   map[string][2]int // operations and octets
+	mu  sync.Mutex
+	did map[string][2]int // operations and octets
 }
 
 // add counts an operation of a task.

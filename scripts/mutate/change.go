@@ -101,7 +101,6 @@ type finder struct {
 	info      types.Info
 	source    []byte
 	function  string
-	results   *types.Tuple // of the function that is walked through
 	list      []*change
 }
 

@@ -32,6 +32,7 @@ func main() {
 	seed := flag.Uint64("seed", 1, "of the choice")
 	timeout := flag.Duration("timeout", 3*time.Minute,
 		"for the tests of one change; to be beyond it is to be noticed")
+	from := flag.Int("from", 0, "leave out so many `changes`: what an earlier run tested")
 	only := flag.String("only", "", "only changes in this `file:line`, all of them")
 	flag.Parse()
 	patterns := flag.Args()
@@ -39,7 +40,7 @@ func main() {
 		patterns = []string{"./tcp/...", "./mpa/...", "./ddp/..."}
 	}
 	r := &runner{timeout: *timeout}
-	if err := r.run(patterns, *count, *seed, *only); err != nil {
+	if err := r.run(patterns, *from, *count, *seed, *only); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -52,7 +53,7 @@ type runner struct {
 	tested, noticed, explained, survived, broken int
 }
 
-func (r *runner) run(patterns []string, count int, seed uint64, only string) (err error) {
+func (r *runner) run(patterns []string, from, count int, seed uint64, only string) (err error) {
 	if r.dir, err = os.MkdirTemp("", "mutate"); err != nil {
 		return err
 	}
@@ -67,8 +68,11 @@ func (r *runner) run(patterns []string, count int, seed uint64, only string) (er
 	}
 	fmt.Printf("%d possible changes, seed %d\n", len(changes), seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, i := range random.Perm(len(changes)) {
+	for n, i := range random.Perm(len(changes)) {
 		c := changes[i]
+		if n < from {
+			continue
+		}
 		if only != "" && fmt.Sprintf("%s:%d", c.file, c.line) != only {
 			continue
 		}
@@ -77,6 +81,10 @@ func (r *runner) run(patterns []string, count int, seed uint64, only string) (er
 		}
 		if err := r.test(c, explained[c.key()]); err != nil {
 			return err
+		}
+		if r.tested%10 == 0 {
+			fmt.Printf("%d tested, %d survived, %d explained; go on: -from %d\n", r.tested, r.survived,
+				r.explained, n+1)
 		}
 	}
 	fmt.Printf("%d changes: %d noticed (%.1f %%), %d explained, %d survived; %d more did not "+
@@ -98,7 +106,7 @@ func (r *runner) test(c *change, why string) error {
 	}
 	tree, _, _ := strings.Cut(strings.TrimPrefix(c.pkg, module), "/")
 	begin := time.Now()
-	result := r.gotest(overlay, c.pkg, "-skip", slow)
+	result := r.gotest(overlay, c.pkg, "-short", "-skip", slow)
 	if result == passed && why == "" {
 		result = r.gotest(overlay, "./"+tree+"/...")
 	}
@@ -118,9 +126,7 @@ func (r *runner) test(c *change, why string) error {
 			c.line,
 			c.before, c.after, time.Since(begin).Seconds(), c.key())
 	}
-	if r.tested++; r.tested%20 == 0 {
-		fmt.Printf("%d tested, %d survived, %d explained\n", r.tested, r.survived, r.explained)
-	}
+	r.tested++
 	return nil
 }
 
