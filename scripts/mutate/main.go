@@ -83,8 +83,8 @@ func (r *runner) run(patterns []string, from, count int, seed uint64, only strin
 			return err
 		}
 		if r.tested%10 == 0 {
-			fmt.Printf("%d tested, %d survived, %d explained; go on: -from %d\n", r.tested, r.survived,
-				r.explained, n+1)
+			fmt.Printf("%d tested, %d survived, %d explained; go on: -from %d\n", r.tested,
+				r.survived, r.explained, n+1)
 		}
 	}
 	fmt.Printf("%d changes: %d noticed (%.1f %%), %d explained, %d survived; %d more did not "+
