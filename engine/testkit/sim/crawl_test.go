@@ -25,9 +25,9 @@ func TestCrawls(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := draw(c.seed, nil)
+			s := draw(c.seed, nil, nil)
 			if err := s.guard(); err != nil {
-				t.Fatal(replay(c.seed, s, err))
+				t.Fatalf("seed %d: %v\n  scenario: %v", c.seed, err, s)
 			}
 			after := s.afterFaults()
 			if after > c.most {

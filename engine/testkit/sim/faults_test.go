@@ -41,6 +41,7 @@ func (s *scenario) network(mtu int) {
 		}
 		if s.wide != nil {
 			s.wide.transmit(&cfg, i)
+			s.wide.vanishing(&cfg)
 		}
 		if s.wrap != nil {
 			cfg.Wrap = s.wrap(name, func() int64 { return int64(s.w.Now()) })
@@ -262,6 +263,22 @@ func synFrame(r *rand.Rand, to *Host, v6 int, port uint16) []byte {
 	if v6 == 1 {
 		src = ip.Addr{0: 0xfd, 1: 9, 14: byte(r.Uint32()), 15: byte(r.Uint32())}
 	}
+	return synFrom(r, to, v6, port, src)
+}
+
+// impossibleSources are addresses that no other host can have (RFC 1122, 3.2.1.3).
+func impossibleSources(to *Host, v6 int) []ip.Addr {
+	if v6 == 1 {
+		return []ip.Addr{to.Addr(1), {0: 0xff, 1: 2, 15: 1}, {}, {15: 1}}
+	}
+	return []ip.Addr{to.Addr(0), ip.AddrFrom4([4]byte{10, 0, 0, 255}),
+		ip.AddrFrom4([4]byte{10, 7, 3, 4}), ip.AddrFrom4([4]byte{224, 0, 0, 1}),
+		ip.AddrFrom4([4]byte{127, 0, 0, 1}), ip.AddrFrom4([4]byte{255, 255, 255, 255}),
+		ip.AddrFrom4([4]byte{})}
+}
+
+// synFrom is a SYN to a port from a random port of an address.
+func synFrom(r *rand.Rand, to *Host, v6 int, port uint16, src ip.Addr) []byte {
 	h := wire.Header{SrcPort: uint16(1024 + r.IntN(60000)), DstPort: port,
 		Seq: seq.Num(r.Uint32()), Flags: wire.SYN, Window: 1000}
 	p := ip.Header{Src: src, Dst: to.Addr(v6), V6: v6 == 1, Proto: ip.ProtoTCP, TTL: 64, DF: true,

@@ -20,6 +20,8 @@ type foreigner struct {
 	kinds foreignKinds
 	old   [][]byte
 	news  *hearsay
+
+	replies [][]byte // for who sent a frame
 }
 
 // foreignKinds is what a foreigner does.
@@ -29,6 +31,8 @@ type foreignKinds struct {
 	lies      bool // acknowledgements name octets that never arrived (SACK reneging)
 	urgent    bool // the URG bit
 	replay    bool // frames of long ago come again
+	icmp      bool // errors about what was sent, in a router's name
+	spoil     bool // headers that cannot be
 	forge     bool // FIN, RST and acknowledgements in the peer's name, which it cannot have sent
 }
 
@@ -49,6 +53,7 @@ func (w *wide) foreign() {
 			{"fragments of ", &k.fragments, 6}, {"shrinking windows of ", &k.shrink, 6},
 			{"lying SACKs of ", &k.lies, 6}, {"URG of ", &k.urgent, 8},
 			{"replays of ", &k.replay, 5}, {"forgeries of ", &k.forge, 5},
+			{"ICMP of ", &k.icmp, 10}, {"malformed headers of ", &k.spoil, 10},
 		} {
 			w.draws(f.name + name)
 			*f.on = w.one(f.n) && !w.off(f.name+name)
@@ -58,6 +63,9 @@ func (w *wide) foreign() {
 		}
 		w.say("foreign %s: %+v", name, k)
 		w.mangled = true
+		if k.icmp { // a hard error ends a dial, and packets that are too big are believed where nothing got through
+			w.severe, w.cuts, w.judge.cuts = true, true, true
+		}
 		w.judge.cuts = w.judge.cuts || k.shrink // a record that the window has no room for any more is cut
 		h.cfg.Up = &foreigner{Path: h.cfg.Up, r: rand.New(rand.NewPCG(w.seed, uint64(i)+40)),
 			until: Epoch.Add(w.until), kinds: k, news: &news}
@@ -102,6 +110,12 @@ func (f *foreigner) Push(frame []byte, now tick.Time) {
 		if f.r.IntN(20) == 0 {
 			f.Path.Push(f.old[f.r.IntN(len(f.old))], now)
 		}
+	}
+	if f.kinds.icmp && f.r.IntN(20) == 0 {
+		f.replies = append(f.replies, f.icmpAbout(frame))
+	}
+	if f.kinds.spoil && f.r.IntN(20) == 0 {
+		f.Path.Push(f.spoiled(b, at), now)
 	}
 	if f.kinds.forge && t.Flags&wire.SYN == 0 && f.r.IntN(20) == 0 {
 		f.Path.Push(f.forgery(b, at), now)

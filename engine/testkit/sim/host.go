@@ -30,6 +30,8 @@ type HostConfig struct {
 	// Wrap, when set, puts a decorator around the port, which takes Run frames best at a time.
 	Wrap func(p ring.Port) (ring.Port, error)
 	Run  int
+	// Defect is stack.Config's.
+	Defect func(*stack.Defect)
 }
 
 // Host is one engine: a stack on a fake NIC. Its methods are called between Steps only, from events, taps and
@@ -96,7 +98,8 @@ func (h *Host) boot() error {
 		}
 	}
 	h.lives++
-	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Run: h.cfg.Run, Resolver: h}
+	cfg := stack.Config{Port: h.port, MAC: h.mac, MTU: h.cfg.MTU, Run: h.cfg.Run, Resolver: h,
+		Defect: h.cfg.Defect}
 	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.lives)
 	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))
 	binary.LittleEndian.PutUint64(cfg.Secret[8:], mix(cfg.Seed+1))

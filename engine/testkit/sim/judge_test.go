@@ -20,6 +20,8 @@ type judge struct {
 	err  error
 	// revoked has the ports of connections whose regions are taken back: what is sent again from there is zero.
 	revoked map[uint16]bool
+	// silent are addresses that are nobody's: nothing may be sent there.
+	silent map[ip.Addr]bool
 }
 
 // flow is one direction of a connection, as its sender shows it.
@@ -42,7 +44,10 @@ type sentSegment struct {
 	sum uint32
 }
 
-func newJudge() *judge { return &judge{flows: map[tcp.Tuple]*flow{}, revoked: map[uint16]bool{}} }
+func newJudge() *judge {
+	return &judge{flows: map[tcp.Tuple]*flow{}, revoked: map[uint16]bool{},
+		silent: map[ip.Addr]bool{}}
+}
 
 func (j *judge) fault(t tcp.Tuple, now tick.Time, format string, args ...any) {
 	if j.err == nil {
@@ -72,6 +77,9 @@ func (j *judge) see(frame []byte, now tick.Time) {
 	t := tcp.Tuple{Local: h.Src, Remote: h.Dst, LocalPort: th.SrcPort, RemotePort: th.DstPort}
 	if wire.Fold(wire.Sum(b, h.PseudoSum(len(b)))) != 0xffff {
 		j.fault(t, now, "own checksum is wrong")
+	}
+	if j.silent[t.Remote] {
+		j.fault(t, now, "an answer to an address that is nobody's")
 	}
 	j.segment(t, &th, b[n:], now)
 }

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+
 	"xwarp/engine/bytestream"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
@@ -66,6 +68,7 @@ func (s *scenario) rdma(mtu int) {
 		}
 	}
 	s.say("rdma %s", brief(c))
+	c.halvings = s.fewer()
 	l := newRDMA(s, c, s.hosts[0], s.hosts[1])
 	s.loads = append(s.loads, l)
 	s.w.At(Epoch, l.start)
@@ -135,10 +138,13 @@ func (s *scenario) stream(n int) {
 			}
 		})
 	}
-	for _, c := range conns {
-		dial(c, tick.Duration(r.Int64N(int64(100*ms))))
+	for i, c := range conns {
+		after := tick.Duration(r.Int64N(int64(100 * ms)))
+		if c.lost = i > 0 && s.off(fmt.Sprintf("stream %d", i)); !c.lost {
+			dial(c, after)
+		}
 	}
-	if s.one(6) {
+	if s.one(6) && !s.off("flood") {
 		s.flood(v6)
 	}
 	// After a reboot whoever lost a connection dials again, from another port.

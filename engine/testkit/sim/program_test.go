@@ -33,7 +33,7 @@ type area struct {
 func (a *area) is() []byte { return a.end.mem[a.off : a.off+len(a.want)] }
 
 func (a *area) check(what string) error {
-	if a.end == nil || bytes.Equal(a.is(), a.want) {
+	if a.end == nil || a.end.vanished || bytes.Equal(a.is(), a.want) {
 		return nil
 	}
 	i := 0
@@ -95,6 +95,11 @@ func (e *rdmaEnd) plan(r *rand.Rand, n int, mine, theirs *layout) {
 		}
 		size := e.c.opSize(r)
 		i := i
+		if e.c.cfg.windows && i > 0 && r.IntN(4) == 0 {
+			o.wr.Op = rdmap.WRBindMW
+			e.ops = append(e.ops, o)
+			continue
+		}
 		k := r.IntN(10)
 		if e.c.cfg.verbs && r.IntN(2) == 0 {
 			e.planMore(&o, i, size, r, mine, theirs)
@@ -185,12 +190,18 @@ func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 	} else if e.pd, err = e.table.AllocPD(); err != nil {
 		panic(err)
 	}
-	e.mem = make([]byte, max(l.size+64, 64))
+	e.mem = e.c.memory(max(l.size+64, 64))
 	randomize(r, e.mem[len(e.mem)-64:])
 	e.mr, err = e.table.Register(e.pd, e.mem,
-		ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic})
+		ddp.Attr{Access: ddp.LocalWrite | ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic |
+			ddp.BindMW})
 	if err != nil {
 		panic(err)
+	}
+	if e.c.cfg.windows {
+		if e.window, err = e.table.AllocWindow(e.pd, 0); err != nil {
+			panic(err)
+		}
 	}
 	cfg := rdmap.Config{
 		Table: e.table, PD: e.pd, Stream: 1, SendDepth: e.c.cfg.depth, RecvDepth: 64, MaxSGE: 4,
@@ -222,6 +233,10 @@ func (e *rdmaEnd) ready(r *rand.Rand) {
 		if o.invalidates != nil {
 			o.wr.Invalidate = o.invalidates.STag()
 		}
+		if o.wr.Op == rdmap.WRBindMW {
+			e.binds(&o.wr)
+			continue
+		}
 		o.wr.RemoteSTag = e.peer.mr.STag()
 		if i == bad {
 			o.wr.RemoteSTag ^= 0x5a5a
@@ -250,6 +265,7 @@ func (e *rdmaEnd) memory() error {
 	if e.base == nil { // it never began: its host came up again first
 		return nil
 	}
+	e.find()
 	want := bytes.Clone(e.base)
 	maybe := make(map[int]byte)
 	apply := func(a *area, sure bool) {

@@ -31,14 +31,18 @@ type rdmaEnd struct {
 	qp     rdmap.QP
 	share  *share // with other connections of the host; nil: nothing
 	extra  []*ddp.MR
-	dials  bool // it is side a
-	number int  // among those of share
-	iw     *iwarp.OverTCP
-	mem    []byte
-	base   []byte // mem before anything happened
-	ops    []op
-	next   int
-	recvs  []recvBuf
+	window *ddp.Window
+	bound  ddp.STag // of window, since its binding was completed
+
+	vanished bool // mem cannot be accessed
+	dials    bool // it is side a
+	number   int  // among those of share
+	iw       *iwarp.OverTCP
+	mem      []byte
+	base     []byte // mem before anything happened
+	ops      []op
+	next     int
+	recvs    []recvBuf
 
 	recvDone     int
 	acks         int // completions of ops
@@ -58,9 +62,12 @@ type rdmaConfig struct {
 	maxOp       int // octets
 	tcpA, tcpB  tcp.Config
 	acceptDelay tick.Duration
-	badOp       bool // one operation names an STag that the peer does not have
-	verbs       bool // all of them, not those of a simple program
-	bulk        bool // operations of all sizes, not mostly small ones
+	answer      startup.Answer // [IRD and ORD 8]
+	badOp       bool           // one operation names an STag that the peer does not have
+	verbs       bool           // all of them, not those of a simple program
+	halvings    int            // how often the programs are cut in half
+	windows     bool           // the peer gets at memory by a window, once it is bound
+	bulk        bool           // operations of all sizes, not mostly small ones
 	early       earlyEnd
 	noPeerCRC   bool      // neither side asks for CRCs
 	srq         bool      // receives are of a shared queue
@@ -99,6 +106,9 @@ func (c *rdmaConfig) localPort() uint16 {
 
 // newRDMA makes both ends and their programs.
 func newRDMA(s *scenario, cfg rdmaConfig, a, b *Host) *rdmaConn {
+	if cfg.answer.IRD+cfg.answer.ORD == 0 {
+		cfg.answer = startup.Answer{IRD: 8, ORD: 8}
+	}
 	if cfg.poolOctets == 0 {
 		cfg.poolOctets, cfg.poolRecords = 4<<20, 1<<12
 	}
@@ -148,6 +158,10 @@ func (e *rdmaEnd) config(responder bool) iwarp.Config {
 // start listens at b and dials from a.
 func (c *rdmaConn) start() {
 	r := rand.New(rand.NewPCG(c.s.seed, 78))
+	for range c.cfg.halvings {
+		c.a.halve()
+		c.b.halve()
+	}
 	c.a.ready(r)
 	c.b.ready(r)
 	c.a.host.Each(c.a.pump)
@@ -196,7 +210,7 @@ func (e *rdmaEnd) Request(s *iwarp.Conn, _ *startup.Request) {
 		if !e.alive() || e.closed > 0 || e.c.cfg.early.declines(e, s) {
 			return
 		}
-		if err := s.Accept(&e.qp, startup.Answer{IRD: 8, ORD: 8}); err != nil &&
+		if err := s.Accept(&e.qp, e.c.cfg.answer); err != nil &&
 			!errors.Is(err, iwarp.ErrNotAsked) {
 			e.fail("Accept: %v", err)
 		}
@@ -222,6 +236,9 @@ func (e *rdmaEnd) Established(*iwarp.Conn, *startup.Params) {
 		e.fail("Established twice")
 	}
 	e.up = true
+	if !e.dials {
+		e.iw.Endpoint.Confirm()
+	}
 }
 
 // Disconnected implements iwarp.Handler.
@@ -244,6 +261,9 @@ func (e *rdmaEnd) Closed(_ *iwarp.Conn, err error) {
 	}
 	if !e.up {
 		e.qp.Abort()
+	}
+	if r := e.iw.Retry(); e.dials && e.up && r != startup.RetryNone {
+		e.fail("%v, although it was established", r)
 	}
 }
 
@@ -268,6 +288,9 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 	o.done, o.status = true, c.Status
 	if c.Status != rdmap.Success {
 		return
+	}
+	if o.wr.Op == rdmap.WRBindMW {
+		e.bound = o.wr.RemoteSTag
 	}
 	what := fmt.Sprintf("%v %d of %s is complete", o.wr.Op, c.ID, e.name)
 	// TCP has acknowledged all of it, so it must be there, unless the peer gave the stream up.
@@ -317,11 +340,15 @@ func (e *rdmaEnd) pump(now tick.Time) {
 	for e.up && e.next < len(e.ops) {
 		o := &e.ops[e.next]
 		o.posted = true
+		if e.peer.bound != 0 && o.wr.RemoteSTag == e.peer.mr.STag() {
+			o.wr.RemoteSTag = e.peer.bound
+		}
 		err := e.qp.PostSend(&o.wr)
 		if err != nil {
 			o.posted = false
 		}
-		if errors.Is(err, rdmap.ErrFull) || errors.Is(err, rdmap.ErrState) {
+		if errors.Is(err, rdmap.ErrFull) || errors.Is(err, rdmap.ErrState) ||
+			err != nil && e.c.cfg.early == endMismatch { // what was agreed on has no such operation
 			break
 		}
 		if err != nil {

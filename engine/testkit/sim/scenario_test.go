@@ -81,13 +81,13 @@ func (s *scenario) one(n int) bool { return s.rnd.IntN(n) == 0 }
 
 func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 
-// draw makes the scenario of a seed.
-func draw(seed uint64, wrap func(string, func() int64) func(ring.Port) (ring.Port,
-	error)) *scenario {
+// draw makes the scenario of a seed without the features left out.
+func draw(seed uint64, left map[string]bool,
+	wrap func(string, func() int64) func(ring.Port) (ring.Port, error)) *scenario {
 	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), w: NewWorld(seed),
-		judge: newJudge(), wrap: wrap}
+		judge: newJudge(), wrap: wrap, left: left}
 	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
-	s.until = tick.Duration(s.rnd.Int64N(int64(2 * tick.Second)))
+	s.until = s.shorter(tick.Duration(s.rnd.Int64N(int64(2 * tick.Second))))
 	mtu := pick(s.rnd, 1500, 1500, 1500, 9000, 1280)
 	s.network(mtu)
 	s.faults(mtu)

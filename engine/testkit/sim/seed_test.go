@@ -20,15 +20,18 @@ var (
 	flagFirst   = flag.Uint64("first", 1, "first seed of TestSoak")
 	flagTrace   = flag.Bool("frames", false, "with -seed: print every frame")
 	flagUpdate  = flag.Bool("update", false, "write testdata again")
-	flagWithout = flag.String("without", "", "with TestWideSeed: features to leave out")
+	flagWithout = flag.String("without", "", "with -seed: features to leave out")
 	flagPcap    = flag.String("pcap", "", "with -seed: write a pcapng file")
 )
 
 // simulate runs one seed. The error names the command that replays it.
 func simulate(seed uint64) (hash uint64, frames uint64, err error) {
-	s := draw(seed, nil)
+	s := draw(seed, nil, nil)
 	err = s.guard()
-	return s.w.Hash(), s.w.Frames(), replay(seed, s, err)
+	err = smallest("TestSeed", s, err, func(left map[string]bool) *scenario {
+		return draw(seed, left, nil)
+	})
+	return s.w.Hash(), s.w.Frames(), err
 }
 
 // guard runs s and turns a panic into an error.
@@ -40,14 +43,6 @@ func (s *scenario) guard() (err error) {
 		}
 	}()
 	return s.run()
-}
-
-func replay(seed uint64, s *scenario, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("seed %d: %w\n  scenario: %v\n  go test ./engine/testkit/sim -run "+
-		"'TestSeed$' -seed %d -frames -pcap /tmp/seed%d.pcapng", seed, err, s, seed, seed)
 }
 
 // TestSeed replays one seed.
@@ -71,14 +66,14 @@ func TestSeed(t *testing.T) {
 			}
 		}
 	}
-	s := draw(seed, wrap)
+	s := draw(seed, features(*flagWithout), wrap)
 	s.trace()
 	err := s.guard()
 	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,
 		s.w.Hash())
 	if err != nil {
 		s.dump()
-		t.Fatal(replay(seed, s, err))
+		t.Fatalf("%v\n%v", err, s)
 	}
 }
 
@@ -148,7 +143,7 @@ func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
 
 // TestSeeds is the simulator's part of the ordinary test run.
 func TestSeeds(t *testing.T) {
-	n := 1000
+	n := 600
 	if testing.Short() {
 		n = 100
 	}

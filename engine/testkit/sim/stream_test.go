@@ -213,6 +213,9 @@ func (c *streamConn) mayFail() bool {
 }
 
 func (c *streamConn) verdict() error {
+	if c.lost && c.a.s == nil {
+		return nil // it was not dialled
+	}
 	for _, e := range []*streamEnd{c.a, c.b} {
 		if !e.alive() || e.s == nil {
 			continue

@@ -52,6 +52,14 @@ func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layou
 	}
 }
 
+// binds makes wr the binding of e's window to all of its region, with the same STag each time: what comes by way of it
+// is served before and after.
+func (e *rdmaEnd) binds(wr *rdmap.SendWR) {
+	const key = 0x5a
+	wr.RemoteSTag, wr.Region, wr.Data = e.window.STag()|key, e.mr.STag(), uint64(len(e.mem))
+	wr.Access = ddp.RemoteRead | ddp.RemoteWrite | ddp.RemoteAtomic
+}
+
 // planInvalidate is a Send that takes a region away from the peer.
 func (e *rdmaEnd) planInvalidate(o *op, i int, r *rand.Rand, mine, theirs *layout) {
 	o.wr.Op = []rdmap.WROp{rdmap.WRSendInv, rdmap.WRSendSEInv}[r.IntN(2)]
@@ -240,6 +248,14 @@ func (x *share) tidy() error {
 			return fmt.Errorf("%s: %d and %d requests outstanding after the end", e.name, s, r)
 		}
 		e.qp.Destroy()
+		if e.window != nil {
+			if m := x.table.Lookup(e.window.STag() | 0x5a); m != nil && m.Valid() {
+				return fmt.Errorf("%s: a window is bound after the end of its stream", e.name)
+			}
+			if err := x.table.FreeWindow(e.window); err != nil {
+				return fmt.Errorf("%s: %w", e.name, err)
+			}
+		}
 		for _, m := range append(e.extra, e.mr) {
 			if n := m.Busy(); n > 0 {
 				return fmt.Errorf("%s: %d requests use a region of %d octets after the end", e.name,

@@ -39,11 +39,13 @@ const (
 	endRefused             // the listener has no room
 	endInvalidate          // a region is taken back while it is in use
 	earlyEnds
+	endMismatch // the two cannot agree on how to begin; see kinds
+	endVanish   // memory cannot be accessed any more
 )
 
 func (e earlyEnd) String() string {
 	return [...]string{"graceful", "disconnect", "abort", "reject", "silent", "refused",
-		"invalidate"}[e]
+		"invalidate", "", "mismatch", "vanish"}[e]
 }
 
 // declines reports whether the responder does not accept, and does what it does instead.
@@ -72,6 +74,8 @@ type wide struct {
 	noCRC   bool   // nobody asks for CRCs, which alone find what TCP cannot
 	mangled bool   // foreign faults change windows and acknowledgements
 	ways    []*way // of transmission, of each host; nil: frames alone
+	watched bool   // frames are described, as a trace does
+	vanish  bool   // memory of some connections becomes inaccessible
 }
 
 // drawWide makes the wide scenario of a seed without the features left out.
@@ -81,7 +85,7 @@ func drawWide(seed uint64, left map[string]bool) *scenario {
 	s.wide = w
 	s.draws("general")
 	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
-	s.until = tick.Duration(s.rnd.Int64N(int64(2 * tick.Second)))
+	s.until = s.shorter(tick.Duration(s.rnd.Int64N(int64(2 * tick.Second))))
 	w.mtu = pick(s.rnd, 1500, 1500, 9000, 1280)
 	w.v6 = s.rnd.IntN(2)
 	s.draws("network")
@@ -96,7 +100,12 @@ func drawWide(seed uint64, left map[string]bool) *scenario {
 		w.sealed(w.rnd.IntN(len(w.hosts)))
 	}
 	w.storm()
+	w.watch()
+	w.retune()
 	s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+		if w.watched && Describe(frame) == "" {
+			w.w.Fail(errors.New("a frame without a description"))
+		}
 		if d == Out {
 			s.judge.see(frame, now)
 		}
@@ -195,6 +204,7 @@ func (w *wide) rdma() {
 			cfg.ini.Revision, cfg.ini.RTR = startup.RevIETF, 0
 		}
 		cfg.tcpA = w.options(cfg.window)
+		w.kinds(&cfg, name)
 		from, to := w.hosts[0], w.hosts[1]
 		if len(w.hosts) > 2 {
 			from = w.hosts[2*w.rnd.IntN(2)]
@@ -221,7 +231,7 @@ func (w *wide) rdma() {
 // connect makes a connection that is dialled after some time.
 func (w *wide) connect(cfg rdmaConfig, from, to *Host, after tick.Duration) {
 	w.port++
-	cfg.port = w.port
+	cfg.port, cfg.halvings = w.port, w.fewer()
 	cfg.shares = [2]*share{w.shares[from], w.shares[to]}
 	c := newRDMA(w.scenario, cfg, from, to)
 	w.judge.revoked[cfg.port] = cfg.early == endInvalidate
@@ -254,6 +264,8 @@ func (c *rdmaConn) interrupt(e *rdmaEnd) {
 		if err := e.table.Invalidate(e.mr); err != nil {
 			e.fail("Invalidate: %v", err)
 		}
+	case endVanish:
+		e.lose()
 	default:
 		return
 	}
@@ -262,6 +274,7 @@ func (c *rdmaConn) interrupt(e *rdmaEnd) {
 
 // listen accepts at h whichever connection of the scenario comes.
 func (w *wide) listen(h *Host) {
+	w.locals(h)
 	lc := w.lc
 	lc.Accept = func(t *tcp.Tuple) (stack.Upper, error) {
 		for _, c := range w.conns {
@@ -311,10 +324,21 @@ func (w *wide) storm() {
 	}
 	w.say("storm of SYNs")
 	r, to := w.rnd, w.hosts[w.rnd.IntN(2)]
+	w.draws("impossible sources")
+	odd, sources := w.rnd, impossibleSources(to, w.v6)
+	if w.off("impossible sources") {
+		sources = nil
+	}
+	for _, a := range sources {
+		w.judge.silent[a] = a != to.Addr(w.v6)
+	}
 	var send func()
 	send = func() {
 		for range 1 + r.IntN(20) {
 			to.Inject(synFrame(r, to, w.v6, rdmaPort))
+		}
+		if sources != nil && odd.IntN(4) == 0 {
+			to.Inject(synFrom(odd, to, w.v6, rdmaPort, sources[odd.IntN(len(sources))]))
 		}
 		if w.w.Since() < w.until {
 			w.w.After(2*ms, send)

@@ -1,0 +1,40 @@
+package sim
+
+import "xwarp/mpa/startup"
+
+// kinds draws what else a connection has: memory windows, and peers that speak older protocols or ask for what
+// the other one cannot do.
+func (w *wide) kinds(cfg *rdmaConfig, name string) {
+	drawn := w.rnd
+	defer func() { w.rnd = drawn }()
+	w.draws("memory windows of " + name)
+	cfg.windows = w.one(3) && !w.off("memory windows")
+	if w.draws("vanishing memory of " + name); w.vanish && w.one(2) {
+		cfg.early = endVanish
+		return
+	}
+	w.draws("other kinds of " + name)
+	if !w.one(4) || w.off("other kinds") {
+		return
+	}
+	cfg.rsp.SMBD, cfg.ini.SMBD = w.one(2), w.one(2)
+	if cfg.ini.SMBD && cfg.rsp.SMBD && w.one(2) {
+		cfg.ini.Revision, cfg.ini.RTR = startup.RevIETF, 0
+	}
+	if !w.one(4) {
+		return
+	}
+	cfg.early = endMismatch
+	switch w.rnd.IntN(4) {
+	case 0: // more Reads than the initiator takes
+		cfg.ini.Revision, cfg.ini.IRD = startup.RevEnhanced, 1
+		cfg.answer = startup.Answer{IRD: 8, ORD: 8}
+	case 1: // an RTR message that the responder has no room for
+		cfg.ini.Revision, cfg.ini.RTR = startup.RevEnhanced, startup.RTRRead
+		cfg.answer = startup.Answer{ORD: 8}
+	case 2: // a peer of the RDMA Consortium, which an IETF one does not take
+		cfg.rsp.Role = startup.RDMAC
+	default:
+		cfg.ini.Role = startup.RDMAC
+	}
+}

@@ -1,0 +1,192 @@
+package sim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
+
+// features is a list of features as a set.
+func features(list string) map[string]bool {
+	set := map[string]bool{}
+	for _, f := range strings.Split(list, ",") {
+		set[f] = true
+	}
+	return set
+}
+
+// smallest makes the error of a scenario one that tells its story: features are left out one after the other as
+// long as it still fails, connections and the second halves of programs and of faults among them. test replays
+// what is left.
+func smallest(test string, s *scenario, err error,
+	draw func(left map[string]bool) *scenario) error {
+	if err == nil {
+		return nil
+	}
+	small, err := shrink(s, err, func(left map[string]bool) (*scenario, error) {
+		s := draw(left)
+		return s, s.guard()
+	})
+	return fmt.Errorf("seed %d: %w\n  scenario: %v\n  go test ./engine/testkit/sim -run '%s$' "+
+		"-seed %d -without '%s' -frames", s.seed, err, small, test, s.seed,
+		strings.Join(without(small), ","))
+}
+
+func without(s *scenario) (list []string) {
+	for f := range s.left {
+		list = append(list, f)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// shorter is how long faults go on.
+func (s *scenario) shorter(d tick.Duration) tick.Duration {
+	if s.off("second half of the faults") {
+		return d / 2
+	}
+	return d
+}
+
+// fewer is how often programs are cut in half.
+func (s *scenario) fewer() (n int) {
+	for _, part := range []string{"half", "quarter", "eighth"} {
+		if !s.off("second " + part + " of the operations") {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// halve cuts the second half of e's program off, and the receives for it. The first operation stays.
+func (e *rdmaEnd) halve() {
+	if len(e.ops) < 2 {
+		return
+	}
+	for i := range e.ops[len(e.ops)/2:] {
+		if r := e.ops[len(e.ops)/2+i].recv; r >= 0 && r < len(e.peer.recvs) {
+			e.peer.recvs = e.peer.recvs[:r]
+		}
+	}
+	e.ops = e.ops[:len(e.ops)/2]
+	e.ops[len(e.ops)-1].wr.Flags |= rdmap.Signaled // or nobody hears of the end
+}
+
+// maxShrink bounds the runs that shrink makes.
+const maxShrink = 200
+
+// shrink returns the scenario with as few features as it takes to fail, and its error. run makes and runs it
+// without some.
+func shrink(s *scenario, err error, run func(left map[string]bool) (*scenario, error)) (*scenario,
+	error) {
+	runs := 0
+	for again := true; again && runs < maxShrink; {
+		again = false
+		for _, f := range slices.Backward(slices.Compact(slices.Sorted(slices.Values(s.tried)))) {
+			if s.left[f] || runs == maxShrink {
+				continue
+			}
+			left := map[string]bool{f: true}
+			for g := range s.left {
+				left[g] = true
+			}
+			runs++
+			if t, e := run(left); e != nil {
+				s, err, again = t, e, true
+			}
+		}
+	}
+	return s, err
+}
+
+// TestShrink breaks a scenario when one feature is in it, and expects that nothing but that one is left of
+// those that can go.
+func TestShrink(t *testing.T) {
+	for seed := uint64(1); seed < 100; seed++ {
+		s := drawWide(seed, nil)
+		if len(s.loads) < 3 || !slices.Contains(s.tried, "loss") {
+			continue
+		}
+		broken := errors.New("broken")
+		small, err := shrink(s, broken, func(left map[string]bool) (*scenario, error) {
+			s := drawWide(seed, left)
+			if len(s.loads) > 0 && !s.left["loss"] {
+				return s, broken
+			}
+			return s, nil
+		})
+		if err != broken || len(small.loads) != 1 || small.left["loss"] ||
+			len(small.left) != len(slices.Compact(slices.Sorted(slices.Values(small.tried))))-2 {
+			t.Errorf("seed %d: %d connections are left, %v, without %v", seed, len(small.loads),
+				err, without(small))
+		}
+		return
+	}
+	t.Fatal("no seed has what this test is about")
+}
+
+// TestShrinkDefect gives the engine a defect: what it sends again has another octet. Of a scenario that fails so,
+// fewer connections with less to do are left, and few of the faults.
+func TestShrinkDefect(t *testing.T) {
+	type sent struct {
+		port uint16
+		at   seq.Num
+	}
+	broken := func(left map[string]bool) *scenario {
+		s := drawWide(3, left)
+		see, seen := s.w.Tap, map[sent]bool{}
+		s.w.Tap = func(h *Host, d Direction, frame []byte, now tick.Time) {
+			if at, th := tcpOf(frame); d == Out && at >= 0 && len(frame) > at+40 {
+				if k := (sent{th.SrcPort, th.Seq}); seen[k] {
+					frame = bytes.Clone(frame)
+					frame[len(frame)-1] ^= 1
+					repair(frame, false)
+				} else {
+					seen[k] = true
+				}
+			}
+			see(h, d, frame, now)
+		}
+		return s
+	}
+	s := broken(nil)
+	err := s.guard()
+	if len(s.loads) < 2 {
+		t.Fatalf("%d connections: this is no scenario to be made smaller", len(s.loads))
+	}
+	var small *scenario
+	err = smallest("TestWideSeed", s, err, func(left map[string]bool) *scenario {
+		small = broken(left)
+		return small
+	})
+	if err == nil || !strings.Contains(err.Error(), "are others when sent again") {
+		t.Fatalf("the defect showed as %v", err)
+	}
+	_, list, _ := strings.Cut(err.Error(), "-without '")
+	list, _, _ = strings.Cut(list, "'")
+	small = broken(features(list))
+	if small.guard() == nil {
+		t.Fatalf("without %s it does not fail", list)
+	}
+	n, before := 0, 0
+	for _, c := range small.wide.conns {
+		n += len(c.a.ops) + len(c.b.ops)
+	}
+	for _, c := range s.wide.conns {
+		before += len(c.a.ops) + len(c.b.ops)
+	}
+	kinds := len(slices.Compact(slices.Sorted(slices.Values(small.tried))))
+	if len(small.loads) >= len(s.loads) || n >= before || 2*len(small.left) < kinds {
+		t.Errorf("%d connections, %d of %d operations, without %s of %v", len(small.loads), n,
+			before, list, small.tried)
+	}
+	t.Logf("%d of %d connections, %d of %d operations", len(small.loads), len(s.loads), n, before)
+}

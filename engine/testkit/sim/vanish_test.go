@@ -1,0 +1,53 @@
+package sim
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/stack"
+)
+
+// vanishing draws whether some regions of the scenario become inaccessible in the middle of their use, as the
+// mapping of a file does that somebody cuts off. That ends the streams that touch them, and nobody else.
+func (w *wide) vanishing(cfg *HostConfig) {
+	drawn := w.rnd
+	defer func() { w.rnd = drawn }()
+	w.draws("vanishing memory")
+	if w.vanish = w.one(6) && !w.off("vanishing memory"); w.vanish {
+		debug.SetPanicOnFault(true) // of this goroutine
+		cfg.Defect = func(d *stack.Defect) { w.w.Fail(fmt.Errorf("%v\n%s", d.Value, d.Trace)) }
+	}
+}
+
+// memory returns n octets for a region; they can vanish if that is how the connection is to end.
+func (c *rdmaConn) memory(n int) []byte {
+	if c.cfg.early != endVanish {
+		return make([]byte, n)
+	}
+	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// lose makes the memory of e inaccessible.
+func (e *rdmaEnd) lose() {
+	if err := unix.Mprotect(e.mem, unix.PROT_NONE); err != nil {
+		e.fail("Mprotect: %v", err)
+	}
+	e.vanished = true
+}
+
+// find makes what vanished visible again, for those who look at it after the end.
+func (e *rdmaEnd) find() {
+	if !e.vanished {
+		return
+	}
+	if err := unix.Mprotect(e.mem, unix.PROT_READ); err != nil {
+		e.fail("Mprotect: %v", err)
+	}
+	e.vanished = false
+}
