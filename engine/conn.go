@@ -136,10 +136,12 @@ func (c *conn) await(ctx context.Context) error {
 }
 
 func (c *conn) report(err error) {
-	select {
-	case c.result <- err:
-	default:
-	}
+	c.owner.Load().tell(func() {
+		select {
+		case c.result <- err:
+		default:
+		}
+	})
 }
 
 // Request implements iwarp.Handler.
@@ -148,18 +150,17 @@ func (c *conn) Request(s *iwarp.Conn, r *startup.Request) {
 		Local: c.local, Remote: c.remote, Revision: r.Revision, PrivateData: r.PrivateData,
 		IRD: int(r.IRD), ORD: int(r.ORD), Answerer: c,
 	}
-	select {
-	case c.listener.requests <- req:
-		if isClosed(c.listener.closed) { // after Close looked
-			go c.listener.rejectAll()
-		}
+	l := c.listener
+	if l.waiting.Add(1) <= int32(cap(l.requests)) {
+		c.owner.Load().tell(func() { l.show(req) })
 		c.dev.log.Info("RDMA_CM_EVENT_CONNECT_REQUEST", "local", c.local, "remote", c.remote,
 			"private_data", len(r.PrivateData))
-	default:
-		c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.remote,
-			"backlog", cap(c.listener.requests))
-		c.rejected = s.Reject(startup.Answer{}) == nil
+		return
 	}
+	l.waiting.Add(-1)
+	c.dev.log.Warn("connection rejected: the consumer accepts too slowly", "remote", c.remote,
+		"backlog", cap(l.requests))
+	c.rejected = s.Reject(startup.Answer{}) == nil
 }
 
 // Established implements iwarp.Handler.

@@ -20,6 +20,7 @@ type CQ struct {
 	users   atomic.Int32 // sides of queue pairs
 	armed   atomic.Bool
 	changed chan struct{}
+	rouse   func()                       // wake, so that it is not allocated
 	sink    func(*verbs.Completion) bool // takes the completions instead of the ring, when not nil
 }
 
@@ -42,6 +43,7 @@ func newCQ(depth int) (*CQ, error) {
 		return nil, err
 	}
 	c := &CQ{changed: make(chan struct{}, 1)}
+	c.rouse = c.wake
 	c.ring.Store(r)
 	return c, nil
 }
@@ -169,8 +171,8 @@ func (c *CQ) Wait(ctx context.Context, dst []verbs.Completion) (int, error) {
 	}
 }
 
-// push adds *v on a worker's thread; false means that it is lost.
-func (c *CQ) push(v *verbs.Completion) bool {
+// push adds *v on the thread of worker l; false means that it is lost.
+func (c *CQ) push(v *verbs.Completion, l *loop) bool {
 	if c.sink != nil {
 		return c.sink(v)
 	}
@@ -179,7 +181,7 @@ func (c *CQ) push(v *verbs.Completion) bool {
 		c.overrun.Store(true)
 	}
 	if c.armed.Load() && c.armed.CompareAndSwap(true, false) {
-		c.wake()
+		l.tell(c.rouse)
 	}
 	return ok
 }

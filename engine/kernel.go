@@ -83,6 +83,9 @@ func (k *kernelDriver) wake() {
 	}
 }
 
+// tell implements waker.
+func (k *kernelDriver) tell(f func()) { f() }
+
 // run is the life of the one goroutine that owns every connection.
 func (k *kernelDriver) run() {
 	defer close(k.ended)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 
 	"xwarp/engine/verbs"
 )
@@ -16,6 +17,7 @@ type Listener struct {
 	cfg      verbs.ConnConfig
 	addr     netip.AddrPort // what Listen was called with, then where that is
 	requests chan *verbs.ConnRequest
+	waiting  atomic.Int32 // in requests, or about to be
 	closed   chan struct{}
 	closing  sync.Once
 	below    io.Closer // stops the driver's listening; nil of AwaitRequest
@@ -49,6 +51,7 @@ func (l *Listener) Accept(ctx context.Context) (*verbs.ConnRequest, error) {
 	}
 	select {
 	case r := <-l.requests:
+		l.waiting.Add(-1)
 		return r, nil
 	case <-l.closed:
 		return nil, verbs.ErrListenerClosed
@@ -88,11 +91,20 @@ func (l *Listener) Close() error {
 	return nil
 }
 
+// show gives Accept a request that waiting counts.
+func (l *Listener) show(r *verbs.ConnRequest) {
+	l.requests <- r
+	if isClosed(l.closed) { // after Close looked
+		go l.rejectAll()
+	}
+}
+
 // rejectAll rejects the requests that wait.
 func (l *Listener) rejectAll() {
 	for {
 		select {
 		case r := <-l.requests:
+			l.waiting.Add(-1)
 			r.Reject(nil)
 		default:
 			return

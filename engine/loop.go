@@ -57,8 +57,11 @@ type doorbell struct {
 	next    *doorbell
 }
 
-// waker is the worker of a loop, which may sleep: wake makes it look at what was posted.
-type waker interface{ wake() }
+// waker is the worker of a loop.
+type waker interface {
+	wake()         // it may sleep: it looks at what was posted
+	tell(f func()) // on its thread: f wakes goroutines, and does not block
+}
 
 func newLoop(thread waker) *loop {
 	return &loop{queue: -1, table: ddp.NewTable(osRandom{}), pool: mpa.NewPool(0, 0),
@@ -79,6 +82,15 @@ func (l *loop) post(f func()) bool {
 	return true
 }
 
+// tell has f wake goroutines soon: on the thread of l, or on any without a worker.
+func (l *loop) tell(f func()) {
+	if l == nil {
+		f()
+		return
+	}
+	l.thread.tell(f)
+}
+
 // call has the worker run f and waits for it. It fails with ErrClosed, or ErrDefect when f panicked.
 func (l *loop) call(f func()) error { return l.callFor(nil, f) }
 
@@ -96,7 +108,7 @@ func (l *loop) callFor(p abandoner, f func()) error {
 	err := verbs.ErrDefect
 	posted := l.post(func() {
 		l.doing = p
-		defer close(done)
+		defer l.tell(func() { close(done) })
 		f()
 		err = nil
 	})

@@ -10,7 +10,8 @@ import (
 // atOnce is the worker of a loop that does what is posted on the goroutine that posts it.
 type atOnce struct{ *loop }
 
-func (a *atOnce) wake() { a.work() }
+func (a *atOnce) wake()         { a.work() }
+func (a *atOnce) tell(f func()) { f() }
 
 // twoLoops is a device of two workers that do what is posted at once.
 func twoLoops() *Device {

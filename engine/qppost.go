@@ -178,7 +178,7 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	}
 	q.comp = verbs.Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
 		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: c.Invalidated}
-	if !cq.push(&q.comp) {
+	if !cq.push(&q.comp, q.loop.Load()) {
 		q.overran = true
 	}
 }

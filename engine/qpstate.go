@@ -40,7 +40,7 @@ func (q *QP) reach(l life) bool {
 		return false
 	}
 	q.life.Store(uint32(l))
-	close(q.reached[l])
+	q.loop.Load().tell(func() { close(q.reached[l]) })
 	return true
 }
 

@@ -25,7 +25,7 @@ func TestResizeUnderLoad(t *testing.T) {
 		for id := uint64(0); id < total; {
 			d.loops[0].call(func() { // a worker's turn
 				for range 50 {
-					c.push(&verbs.Completion{ID: id})
+					c.push(&verbs.Completion{ID: id}, nil)
 					id++
 				}
 			})

@@ -29,6 +29,8 @@ type worker struct {
 	running sync.WaitGroup
 	started atomic.Bool
 	lost    error // with suspect: why nothing is received any more
+	crier   crier
+	cries   bool // crier has begun, and has not ended
 
 	consumer func() bool // XDPConfig.Consumer, nil for none
 }
@@ -55,6 +57,15 @@ func (w *worker) wake() {
 	}
 }
 
+// tell implements waker.
+func (w *worker) tell(f func()) {
+	if !w.cries {
+		f()
+		return
+	}
+	w.crier.news = append(w.crier.news, f)
+}
+
 // run is the worker's life.
 func (w *worker) run(cpu int, busy time.Duration) {
 	w.started.Store(true)
@@ -68,6 +79,12 @@ func (w *worker) run(cpu int, busy time.Duration) {
 	}
 	w.name()
 	defer w.rest()
+	if err := w.crier.begin(); err != nil {
+		w.fail(err)
+		return
+	}
+	w.cries = true
+	defer func() { w.cries = false; w.crier.end() }()
 	if err := w.turns(busy); err != nil {
 		w.fail(err)
 	}
@@ -81,6 +98,7 @@ func (w *worker) turns(busy time.Duration) (err error) {
 	idleSince := p.last
 	active := false // something was done since p.last, which no clock was read for
 	for !w.stop.Load() {
+		w.crier.send()
 		arrived := w.stk.Fetch()
 		now := p.last
 		if arrived {
@@ -177,7 +195,7 @@ func (w *worker) sleep(now tick.Time) {
 	if at := w.stk.Deadline(); at != tick.Never {
 		d = min(d, at.Sub(now))
 	}
-	if d <= 0 {
+	if d <= 0 || !w.crier.send() {
 		return
 	}
 	w.asleep.Store(true)
