@@ -85,6 +85,7 @@ func (x *xdpDriver) relocate(s *localaddr.State) error {
 	k.now.Link = s.Link
 	x.setMTU(s.Link.MTU)
 	left := x.left(s)
+	x.neigh.ForgetRoutes()
 	k.known, k.mac, k.addrs = true, s.MAC, s.Addrs
 	local := stackLocal(s)
 	for i, w := range x.stacks() {

@@ -223,14 +223,16 @@ func (x *xdpDriver) start(ctx context.Context, c *conn, local,
 // origin reserves where a connection to remote begins: at local, or where the route says. mtu is the route's.
 func (x *xdpDriver) origin(local netip.AddrPort, remote netip.Addr) (port *ports.Reservation,
 	mtu int, err error) {
-	route, err := x.neigh.Lookup(remote)
+	route, err := x.neigh.Route(remote)
 	if err != nil {
 		return nil, 0, err
 	}
 	if !local.Addr().IsValid() {
 		local = netip.AddrPortFrom(route.Source, local.Port())
 	}
-	port, err = x.reserve(local)
+	if port, err = x.reserve(local); err != nil {
+		x.neigh.ForgetRoutes() // it may be of an address that the host has no more
+	}
 	return port, route.MTU, err
 }
 

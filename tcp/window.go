@@ -67,6 +67,9 @@ func (c *Conn) SetRcvSpace(n int, now tick.Time) {
 	if !c.state.receives() || !c.worthOpening() {
 		return
 	}
+	if c.nOwed > 0 { // says it, too
+		return
+	}
 	if left := c.rcvAdv.Diff(c.rcvNxt); left < c.rcvMSS || c.space >= 2*left {
 		c.owe(seq.Range{}, false)
 		c.n.WindowUpdates++

@@ -162,7 +162,7 @@ type outRead struct {
 
 // firstReads is how many Reads have room from the start, in either direction; the tables double when more are
 // outstanding.
-const firstReads = 32
+const firstReads = 4
 
 // reads is the ring of outstanding Reads and atomics, in request order.
 type reads struct {

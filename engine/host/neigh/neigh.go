@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -56,6 +57,13 @@ type Resolver struct {
 	users   map[netip.Addr]map[netip.Addr]bool // next hop -> destinations
 	recent  list.List                          // of *destination, the one asked for last in front
 	pending list.List                          // of *destination, those to be resolved, the oldest in front
+	routes  map[netip.Addr]knownRoute          // see Route
+}
+
+// knownRoute is what Lookup found.
+type knownRoute struct {
+	Route
+	until time.Time
 }
 
 // destination is an address that somebody asked for.
@@ -78,10 +86,11 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 	}
 	r := &Resolver{
 		link: link, handle: h, notify: notify,
-		done:  make(chan struct{}),
-		wake:  make(chan struct{}, 1),
-		dsts:  map[netip.Addr]*destination{},
-		users: map[netip.Addr]map[netip.Addr]bool{},
+		done:   make(chan struct{}),
+		wake:   make(chan struct{}, 1),
+		dsts:   map[netip.Addr]*destination{},
+		users:  map[netip.Addr]map[netip.Addr]bool{},
+		routes: map[netip.Addr]knownRoute{},
 	}
 	if r.one, err = netwatch.Socket(); err == nil {
 		r.watch, err = netwatch.Follow(netwatch.Options{
@@ -143,6 +152,33 @@ func (r *Resolver) Lookup(dst netip.Addr) (Route, error) {
 	return Route{},
 		fmt.Errorf("%v is not reached through interface index %d (see: ip route get %v)", dst,
 			r.link, dst)
+}
+
+// Route is Lookup, or what that found less than RouteAge ago, if nobody called ForgetRoutes since.
+func (r *Resolver) Route(dst netip.Addr) (Route, error) {
+	r.mu.Lock()
+	k, now := r.routes[dst], time.Now()
+	r.mu.Unlock()
+	if now.Before(k.until) {
+		return k.Route, nil
+	}
+	rt, err := r.Lookup(dst)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.routes) >= MaxRoutes {
+		clear(r.routes)
+	}
+	if delete(r.routes, dst); err == nil {
+		r.routes[dst] = knownRoute{rt, now.Add(RouteAge)}
+	}
+	return rt, err
+}
+
+// ForgetRoutes is for when the host's addresses or routes are others.
+func (r *Resolver) ForgetRoutes() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.routes)
 }
 
 // Request asks for the link-layer address of dst's next hop; the answer goes to notify, and so do all changes

@@ -302,3 +302,45 @@ func TestFlaps(t *testing.T) {
 		}
 	})
 }
+
+// TestRoute: a route is looked up once for many connections, and again when it may be another one.
+func TestRoute(t *testing.T) {
+	onHost(t, func(h *host) {
+		to := netip.MustParseAddr("192.0.2.1")
+		source := func(want string) {
+			t.Helper()
+			if rt, err := h.r.Route(to); err != nil || rt.Source.String() != want {
+				t.Errorf("from %v, %v; want %s", rt.Source, err, want)
+			}
+		}
+		source("10.0.0.1")
+		ad, _ := netlink.ParseAddr("10.0.0.7/32")
+		dst := &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(32, 32)}
+		if err := errors.Join(h.nl.AddrAdd(h.link, ad), h.nl.RouteReplace(&netlink.Route{
+			LinkIndex: h.link.Attrs().Index, Gw: gateway, Dst: dst, Src: ad.IP})); err != nil {
+			t.Error(err)
+			return
+		}
+		h.r.ForgetRoutes()
+		source("10.0.0.7")
+		for i := range MaxRoutes {
+			a := netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)})
+			if _, err := h.r.Route(a); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		if n := len(h.r.routes); n > MaxRoutes {
+			t.Errorf("%d routes are remembered", n)
+		}
+		if err := h.nl.LinkSetDown(h.link); err != nil {
+			t.Error(err)
+		}
+		h.r.ForgetRoutes()
+		for range 2 { // a failure is not remembered for one
+			if _, err := h.r.Route(to); err == nil {
+				t.Error("a route over a link that is down")
+			}
+		}
+	})
+}
