@@ -13,6 +13,7 @@ SEEDS     ?= 100000
 SOAK      ?= 2h
 COUNT     ?= 200
 SEED      ?= 1
+ROUNDS    ?= 5
 # What runs on several threads. Registered memory shares no rules that the race detector could follow, for the peer's reads and writes
 # are not ordered with those of its owner: tests take it from outside Go's heap (Device.Alloc), where the detector does not look.
 RACE      ?= ./ring/... ./engine/bytestream/... ./engine ./engine/iwarp ./engine/stack ./engine/daemon/client ./engine/daemon \
@@ -141,6 +142,10 @@ bench: build ## the standard matrix with its baselines, into bench/results
 .PHONY: compare
 compare: build ## this tree against another binary, in rounds that take turns (OLD=path, ARGS="--only ping-pong")
 	$(SUDO) build/xwarp bench compare $(ARGS) "$(OLD)"
+
+.PHONY: flood
+flood: ## goodput beside a flood of SYNs at the engine's port and at the kernel's, and honest connections (ROUNDS=5)
+	$(GO) test $(EXEC) ./engine -count=1 -v -run '^TestFloodedListener$$' -flood.rounds $(ROUNDS)
 
 .PHONY: layers
 layers: build ## what a segment costs in each layer, into bench/results/layers.md

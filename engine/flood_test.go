@@ -1,0 +1,309 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/binary"
+	"flag"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/bench/topo"
+	"xwarp/bpf/needs"
+	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/wire"
+)
+
+var floodRounds = flag.Int("flood.rounds", 0, "measure goodput under floods of SYNs in so many "+
+	"`rounds`")
+
+// The ports of B: its engine's, and one of its kernel's, which is flooded to compare.
+const enginePort, kernelPort = 7174, 7999
+
+// flooded is host B with an engine and the kernel's TCP, and host A, where one thread sends SYNs from addresses that do
+// not exist, beside honest programs on the kernel's TCP.
+type flooded struct {
+	*testing.T
+	tn   *topo.Net
+	b    *engine.Device
+	a    *engine.Device // on A's kernel
+	at   netip.AddrPort
+	end  *verbstest.End // of the established connection, on A
+	got  verbs.QP       // and on B
+	busy atomic.Bool    // it shall write
+}
+
+// TestFloodedListener floods a listener with SYNs, as many as one thread makes. Honest connections are made,
+// and the established one goes on. With -flood.rounds it measures goodput without a flood, with one at the
+// engine's port, and with one of the same rate at the kernel's, which takes the same processors from the
+// rest.
+func TestFloodedListener(t *testing.T) {
+	f := newFlooded(t)
+	if *floodRounds > 0 {
+		f.measure(*floodRounds)
+		return
+	}
+	before := f.received()
+	sent, longest := f.flood(enginePort, 0, time.Second, true)
+	t.Logf("%.0f SYNs/s; the slowest of the honest connections took %v", sent, longest)
+	f.busy.Store(true) // or the worker had no processor in all that time
+	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			t.Fatal("the established connection stands still")
+		}
+	}
+	if s, err := f.b.Stats(); err != nil || s.Queues[0].Stack.SYNCookies == 0 {
+		t.Errorf("no SYN was answered with a cookie, so that was no flood: %v", err)
+	}
+}
+
+func newFlooded(t *testing.T) *flooded {
+	needs.XSK(t)
+	needs.NetNS(t)
+	f := &flooded{T: t}
+	var err error
+	if f.tn, err = topo.New(topo.Options{IPv4Only: true, OffloadsA: topo.NoOffloads}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.tn.Close() })
+	// What answers addresses that do not exist goes to A, whose kernel drops it.
+	if err := f.tn.B.Netlink().RouteAdd(&netlink.Route{LinkIndex: f.tn.B.Link.Index,
+		Gw: f.tn.A.Addr4.Addr().AsSlice()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.tn.B.Do(func() (err error) {
+		f.b, err = engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.b.Close() })
+	if f.a, err = engine.OpenKernel(engine.KernelConfig{Dial: f.tn.A.Dial}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.a.Close() })
+	other, err := f.tn.B.Listen(netip.AddrPortFrom(f.tn.B.Addr4.Addr(), kernelPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { other.Close() })
+	f.at = netip.AddrPortFrom(f.tn.B.Addr4.Addr(), enginePort)
+	f.establish()
+	return f
+}
+
+// establish makes the connection whose goodput counts; it writes while busy.
+func (f *flooded) establish() {
+	l, err := f.b.Listen(f.at, 0, verbs.ConnConfig{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	accepted := make(chan verbs.QP, 1)
+	go func() {
+		for {
+			r, err := l.Accept(f.Context())
+			if err != nil {
+				return
+			}
+			e, err := verbstest.Make(f.b, 1<<20)
+			if err != nil {
+				f.Error(err)
+				return
+			}
+			if err := r.Accept(f.Context(), e.QP, e.MR.Remote().Append(nil)); err == nil {
+				select {
+				case accepted <- e.QP:
+				default:
+				}
+			}
+		}
+	}()
+	f.end = verbstest.New(f, f.a, 1<<20)
+	ctx, cancel := context.WithTimeout(f.Context(), 30*time.Second)
+	defer cancel()
+	peer, err := f.end.Dial(ctx, f.at)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.got = <-accepted
+	go func() {
+		wr := verbs.SendWR{Op: verbs.WRRead, SGL: []verbs.SGE{f.end.MR.SGE(0, 8)},
+			RemoteSTag: peer.STag, RemoteTO: peer.Base}
+		write := verbs.SendWR{Op: verbs.WRWrite, RemoteSTag: peer.STag, RemoteTO: peer.Base,
+			SGL: []verbs.SGE{f.end.MR.SGE(0, 256<<10)}}
+		for f.Context().Err() == nil {
+			if !f.busy.Load() {
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			for range 8 {
+				f.end.QP.PostSend(&write)
+			}
+			if err := f.end.Do(f.Context(), wr); err != nil && f.Context().Err() == nil {
+				f.Errorf("the established connection: %v", err)
+				return
+			}
+		}
+	}()
+}
+
+// received is how many octets the established connection placed.
+func (f *flooded) received() uint64 {
+	f.Helper()
+	i, err := f.got.Info()
+	if err != nil {
+		f.Fatal(err)
+	}
+	return i.Counters.PayloadIn
+}
+
+// overrun is how many frames were lost because the worker did not come to take those before.
+func (f *flooded) overrun() uint64 {
+	f.Helper()
+	s, err := f.b.Stats()
+	if err != nil {
+		f.Fatal(err)
+	}
+	r := &s.Queues[0].Ring
+	return r.KernelRxRingFull + r.KernelFillRingEmpty + r.KernelRxDropped
+}
+
+// flood floods a port for a while, at most at rate per second unless that is 0; no port is none. Meanwhile
+// the established connection is busy and, if asked, honest ones are made. It returns what was sent per
+// second, and the slowest of these.
+func (f *flooded) flood(port uint16, rate float64, d time.Duration, honest bool) (sent float64,
+	slowest time.Duration) {
+	f.Helper()
+	f.busy.Store(true)
+	defer f.busy.Store(false)
+	ctx, cancel := context.WithTimeout(f.Context(), d)
+	defer cancel()
+	var both sync.WaitGroup
+	if port != 0 {
+		both.Go(func() { sent = f.syns(ctx, port, rate) })
+	}
+	for honest && ctx.Err() == nil {
+		slowest = max(slowest, f.connect())
+	}
+	<-ctx.Done()
+	both.Wait()
+	return sent, slowest
+}
+
+// connect makes a connection as an honest program does, uses it and ends it. It returns how long it took to be there.
+func (f *flooded) connect() time.Duration {
+	f.Helper()
+	e := verbstest.New(f, f.a, 64<<10)
+	ctx, cancel := context.WithTimeout(f.Context(), 30*time.Second)
+	defer cancel()
+	begin := time.Now()
+	peer, err := e.Dial(ctx, f.at)
+	took := time.Since(begin)
+	if err == nil {
+		err = e.WriteAndRead(ctx, peer)
+	}
+	if err != nil {
+		f.Fatalf("an honest connection, after %v: %v", time.Since(begin), err)
+	}
+	e.QP.Close()
+	return took
+}
+
+// syns sends SYNs from A until ctx ends, and returns how many per second.
+func (f *flooded) syns(ctx context.Context, port uint16, rate float64) float64 {
+	fd := -1
+	if err := f.tn.A.Do(func() (err error) {
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err == nil {
+			err = unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: f.tn.A.Link.Index})
+		}
+		return err
+	}); err != nil {
+		f.Error(err)
+		return 0
+	}
+	defer unix.Close(fd)
+	frames := make([][]byte, 4096)
+	for i := range frames {
+		frames[i] = f.syn(port)
+	}
+	begin := time.Now()
+	n := 0
+	for ; n%64 != 0 || ctx.Err() == nil; n++ {
+		b := frames[n%len(frames)]
+		// Another port each time the frame is used: the checksum follows (RFC 1624).
+		src := b[34:36]
+		binary.BigEndian.PutUint16(src, binary.BigEndian.Uint16(src)+1)
+		sum := uint32(^binary.BigEndian.Uint16(b[50:52])) + 1
+		binary.BigEndian.PutUint16(b[50:52], ^uint16(sum+sum>>16))
+		if _, err := unix.Write(fd, b); err != nil && err != unix.ENOBUFS {
+			f.Error(err)
+			return 0
+		}
+		for n%64 == 0 && rate > 0 && float64(n) > rate*time.Since(begin).Seconds() {
+		}
+	}
+	return float64(n) / time.Since(begin).Seconds()
+}
+
+// syn is a frame with a SYN from a random address of RFC 2544's network for benchmarks.
+func (f *flooded) syn(port uint16) []byte {
+	h := wire.Header{SrcPort: uint16(rand.Uint32()), DstPort: port, Seq: seq.Num(rand.Uint32()),
+		Flags: wire.SYN, Window: 65535}
+	p := ip.Header{Src: ip.AddrFrom4([4]byte{198, 18, byte(rand.Uint32()), byte(rand.Uint32())}),
+		Dst: ip.AddrFrom4(f.at.Addr().As4()), Proto: ip.ProtoTCP, TTL: 64, DF: true,
+		PayloadLen: h.Len()}
+	e := ip.Ethernet{Src: ip.MAC(f.tn.A.Link.MAC), Dst: ip.MAC(f.tn.B.Link.MAC), Type: 0x0800}
+	b := make([]byte, e.Len()+p.Len()+h.Len())
+	n := e.Put(b)
+	n += p.Put(b[n:])
+	h.Put(b[n:])
+	wire.PutChecksum(b[n:], wire.Finish(wire.Sum(b[n:], p.PseudoSum(h.Len()))))
+	return b
+}
+
+// measure prints goodput in rounds that take turns.
+func (f *flooded) measure(rounds int) {
+	const d = 2 * time.Second
+	var goodput [3][]float64
+	var rates [3]float64
+	var slowest time.Duration
+	for range rounds {
+		for i, port := range []uint16{0, enginePort, kernelPort} {
+			rate := 0.0
+			if port == kernelPort {
+				rate = rates[1]
+			}
+			before, lost, begin := f.received(), f.overrun(), time.Now()
+			sent, _ := f.flood(port, rate, d, false)
+			g := float64(f.received()-before) / time.Since(begin).Seconds() / 1e6
+			goodput[i], rates[i] = append(goodput[i], g), sent
+			f.Logf("%s: %.0f MB/s, %.0f SYNs/s; %d frames found the receive ring full",
+				[]string{"no flood", "engine's port", "kernel's port"}[i], g, sent,
+				f.overrun()-lost)
+		}
+		_, s := f.flood(enginePort, 0, d, true)
+		slowest = max(slowest, s)
+	}
+	var m [3]float64
+	for i, g := range goodput {
+		slices.Sort(g)
+		m[i] = g[len(g)/2]
+	}
+	f.Logf("goodput, medians of %d rounds: %.0f MB/s without a flood, %.0f with one at the "+
+		"engine's port "+
+		"(%.0f %%), %.0f with one at the kernel's (%.0f %%; the engine's is %.0f %% of that); "+
+		"the slowest "+
+		"honest connection took %v", rounds, m[0], m[1], 100*m[1]/m[0], m[2], 100*m[2]/m[0],
+		100*m[1]/m[2], slowest)
+}
