@@ -26,7 +26,7 @@ func readEquivalent(path string, changes []*change) (reasons map[string]string, 
 		line = strings.TrimRight(line, "\n")
 		switch {
 		case line == "" || line[0] == '#':
-		case line[0] == ' ' && key != "":
+		case line[0] == '\t' && key != "":
 			reasons[key] = strings.TrimSpace(reasons[key] + " " + strings.TrimSpace(line))
 		default:
 			key = line

@@ -4,8 +4,10 @@
 //
 //	go run ./scripts/mutate [-count N] [-seed N] [PACKAGE...]
 //
-// The quick tests of the changed package run first, then all of the packages beside and above it too (./tcp/... for
-// xwarp/tcp/loss). Nothing in the repository is written: go test takes the changed file as an overlay.
+// The quick tests of the changed package run first, then all of the packages beside and above it too
+// (./tcp/... for xwarp/tcp/loss), then those of what is built on it: packet scripts, the stack, the
+// simulator. limits.go is left alone: tests hold the code to its names, not to the values. Nothing in the
+// repository is written: go test takes the changed file as an overlay.
 package main
 
 import (
@@ -16,10 +18,12 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -67,6 +71,9 @@ func (r *runner) run(patterns []string, from, count int, seed uint64, only strin
 		return err
 	}
 	fmt.Printf("%d possible changes, seed %d\n", len(changes), seed)
+	if err := r.unchanged(patterns); err != nil {
+		return err
+	}
 	random := rand.New(rand.NewPCG(seed, 0))
 	for n, i := range random.Perm(len(changes)) {
 		c := changes[i]
@@ -98,6 +105,17 @@ func (r *runner) run(patterns []string, from, count int, seed uint64, only strin
 	return nil
 }
 
+// unchanged has the tests pass before anything is changed: else they would notice everything.
+func (r *runner) unchanged(patterns []string) error {
+	for _, packages := range append([][]string{patterns}, slices.Collect(maps.Values(users))...) {
+		if r.gotest("", append([]string{"-short"}, packages...)...) != passed {
+			return fmt.Errorf("the tests of %s fail without a change: go test %s",
+				strings.Join(packages, ", "), strings.Join(packages, " "))
+		}
+	}
+	return nil
+}
+
 // test makes one change; why explains that nobody can notice it.
 func (r *runner) test(c *change, why string) error {
 	overlay, err := r.overlay(c)
@@ -106,9 +124,12 @@ func (r *runner) test(c *change, why string) error {
 	}
 	tree, _, _ := strings.Cut(strings.TrimPrefix(c.pkg, module), "/")
 	begin := time.Now()
-	result := r.gotest(overlay, c.pkg, "-short", "-skip", slow)
+	result := r.gotest(overlay, "-short", "-skip", slow, c.pkg)
 	if result == passed && why == "" {
 		result = r.gotest(overlay, "./"+tree+"/...")
+	}
+	if result == passed && why == "" {
+		result = r.gotest(overlay, append([]string{"-short"}, users[tree]...)...)
 	}
 	switch result {
 	case noBuild:
@@ -165,14 +186,26 @@ const (
 // slow are the tests that take most of the time. They run for what the others do not notice.
 const slow = "SmallWorlds|FirstSteps|AnyOrder"
 
-// gotest runs the tests of packages.
-func (r *runner) gotest(overlay, packages string, flags ...string) outcome {
+// users are the packages with tests of what is built on each tree.
+var users = map[string][]string{
+	"tcp": {"./engine/testkit/script", "./engine/stack", "./engine/bytestream/...",
+		"./engine/testkit/sim"},
+	"mpa": {"./ddp/...", "./engine/iwarp", "./engine/testkit/sim"},
+	"ddp": {"./engine/iwarp", "./engine/testkit/sim"},
+}
+
+// gotest runs tests; args are flags and packages.
+func (r *runner) gotest(overlay string, args ...string) outcome {
 	ctx, cancel := context.WithTimeout(context.Background(), r.timeout+time.Minute) // and the build
 	defer cancel()
 	// A changed loop may take memory without end; the group of processes goes with the first of them.
-	args := []string{"-c", `ulimit -v 8000000; exec "$@"`, "sh", "go", "test", "-overlay", overlay,
-		"-vet=off", "-count=1", "-failfast", "-timeout", r.timeout.String()}
-	cmd := exec.CommandContext(ctx, "sh", append(append(args, flags...), packages)...)
+	if overlay != "" {
+		args = append([]string{"-overlay", overlay}, args...)
+	}
+	args = append([]string{"-c", `ulimit -v 8000000; exec "$@"`, "sh", "go", "test", "-overlay",
+		overlay,
+		"-vet=off", "-count=1", "-failfast", "-timeout", r.timeout.String()}, args...)
+	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var out bytes.Buffer
