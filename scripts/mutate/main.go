@@ -202,9 +202,8 @@ func (r *runner) gotest(overlay string, args ...string) outcome {
 	if overlay != "" {
 		args = append([]string{"-overlay", overlay}, args...)
 	}
-	args = append([]string{"-c", `ulimit -v 8000000; exec "$@"`, "sh", "go", "test", "-overlay",
-		overlay,
-		"-vet=off", "-count=1", "-failfast", "-timeout", r.timeout.String()}, args...)
+	args = append([]string{"-c", `ulimit -v 8000000; exec "$@"`, "sh", "go", "test", "-vet=off",
+		"-count=1", "-failfast", "-timeout", r.timeout.String()}, args...)
 	cmd := exec.CommandContext(ctx, "sh", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
