@@ -95,7 +95,8 @@ func (e *rdmaEnd) plan(r *rand.Rand, n int, mine, theirs *layout) {
 		}
 		size := e.c.opSize(r)
 		i := i
-		if e.c.cfg.windows && i > 0 && r.IntN(4) == 0 {
+		if e.c.cfg.windows && i > 0 && !e.binding && r.IntN(4) == 0 {
+			e.binding = true
 			o.wr.Op = rdmap.WRBindMW
 			e.ops = append(e.ops, o)
 			continue

@@ -32,7 +32,9 @@ type rdmaEnd struct {
 	share  *share // with other connections of the host; nil: nothing
 	extra  []*ddp.MR
 	window *ddp.Window
-	bound  ddp.STag // of window, since its binding was completed
+
+	binding bool     // the program has an operation that binds window
+	bound   ddp.STag // of window, since its binding was completed
 
 	vanished bool // mem cannot be accessed
 	dials    bool // it is side a
@@ -65,6 +67,7 @@ type rdmaConfig struct {
 	answer      startup.Answer // [IRD and ORD 8]
 	badOp       bool           // one operation names an STag that the peer does not have
 	verbs       bool           // all of them, not those of a simple program
+	sockets     bool           // over sockets, not over the engine's TCP
 	halvings    int            // how often the programs are cut in half
 	windows     bool           // the peer gets at memory by a window, once it is bound
 	bulk        bool           // operations of all sizes, not mostly small ones
@@ -236,7 +239,7 @@ func (e *rdmaEnd) Established(*iwarp.Conn, *startup.Params) {
 		e.fail("Established twice")
 	}
 	e.up = true
-	if !e.dials {
+	if !e.dials && e.iw.Endpoint != nil {
 		e.iw.Endpoint.Confirm()
 	}
 }
@@ -293,8 +296,10 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 		e.bound = o.wr.RemoteSTag
 	}
 	what := fmt.Sprintf("%v %d of %s is complete", o.wr.Op, c.ID, e.name)
-	// TCP has acknowledged all of it, so it must be there, unless the peer gave the stream up.
-	peerUp := e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 && e.peer.qp.Err() == nil
+	// TCP has acknowledged all of it, so it must be there, unless the peer gave the stream up. A socket has only
+	// taken it.
+	peerUp := !e.c.cfg.sockets && e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 &&
+		e.peer.qp.Err() == nil
 	if (o.effect.end == e || peerUp) && !e.revocable(o) {
 		e.c.s.w.Fail(o.effect.check(what))
 	}

@@ -52,8 +52,8 @@ func (e *rdmaEnd) planMore(o *op, i, size int, r *rand.Rand, mine, theirs *layou
 	}
 }
 
-// binds makes wr the binding of e's window to all of its region, with the same STag each time: what comes by way of it
-// is served before and after.
+// binds makes wr the binding of e's window to all of its region. There is one: another would take Reads away that are
+// being served by way of the first.
 func (e *rdmaEnd) binds(wr *rdmap.SendWR) {
 	const key = 0x5a
 	wr.RemoteSTag, wr.Region, wr.Data = e.window.STag()|key, e.mr.STag(), uint64(len(e.mem))
