@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/bpf/needs"
 )
 
 // TestBind opens sockets on drivers of all kinds: which binds are tried, what is had, and what is said of zero-copy.
@@ -170,5 +172,28 @@ func TestParseDriver(t *testing.T) {
 	if h := (genlHeader{netdevDevGet, 1}); h.Len() != 4 ||
 		!slices.Equal(h.Serialize(), []byte{netdevDevGet, 1, 0, 0}) {
 		t.Errorf("header % x", h.Serialize())
+	}
+}
+
+// TestFillBeforeBind: a zero-copy driver takes chunks of the fill ring in bind(2). Found by igb with interrupts of their
+// own for receive and transmit queues: a queue that began without chunks never received.
+func TestFillBeforeBind(t *testing.T) {
+	needs.XSK(t)
+	c, err := Config{Ifindex: 1}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := c.NewSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &linux{fd: fd}
+	defer k.close()
+	s, err := k.prepare(c, binding{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.fill.used(); n != c.RxFrames {
+		t.Errorf("%d chunks in the fill ring of a socket that is not bound yet, want %d", n, c.RxFrames)
 	}
 }

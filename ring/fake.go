@@ -105,11 +105,11 @@ func (k *FakeKernel) open(c Config, b binding) (*Socket, error) {
 		return nil, fmt.Errorf("%w (its queue has a socket)", unix.EBUSY)
 	}
 	k.reset(&c)
-	k.mem.zeroCopy, k.mem.segments = b.zeroCopy, b.segments
+	k.mem.segments = b.segments
 	a := k.mem
 	k.mu.Unlock()
 	s := newSocket(c, k, a)
-	s.info.Fake = true
+	s.info.Fake, s.info.ZeroCopy = true, b.zeroCopy
 	return s, nil
 }
 

@@ -46,18 +46,29 @@ func openLinux(c Config, b binding) (*Socket, error) {
 		return nil, err
 	}
 	k := &linux{fd: fd}
-	a, err := k.setUp(&c)
+	s, err := k.prepare(c, b)
 	if err == nil {
 		err = k.bind(&c, b)
 	}
 	if err != nil {
 		return nil, errors.Join(err, k.close())
 	}
-	a.budget, a.segments = k.setBudget(&c), b.segments
 	var opt uint32
 	if err := k.getsockopt(unix.XDP_OPTIONS, unsafe.Pointer(&opt), unsafe.Sizeof(opt)); err == nil {
-		a.zeroCopy = opt&unix.XDP_OPTIONS_ZEROCOPY != 0
+		s.info.ZeroCopy = opt&unix.XDP_OPTIONS_ZEROCOPY != 0
 	}
+	return s, nil
+}
+
+// prepare makes a socket that is only to be bound. Its fill ring is full: a zero-copy driver takes from it in bind(2),
+// and one that finds nothing there receives nothing until a later wake-up reaches the queue's interrupt, which igb does
+// not send to the right one where receive and transmit queues have interrupts of their own.
+func (k *linux) prepare(c Config, b binding) (*Socket, error) {
+	a, err := k.setUp(&c)
+	if err != nil {
+		return nil, err
+	}
+	a.budget, a.segments = k.setBudget(&c), b.segments
 	return newSocket(c, k, a), nil
 }
 

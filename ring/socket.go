@@ -26,7 +26,6 @@ type area struct {
 	comp     shared[uint64]
 	rx, tx   shared[unix.XDPDesc]
 	hugePage bool
-	zeroCopy bool
 	segments bool   // frames may span several chunks
 	budget   uint32 // packets per kick that the kernel accepted
 }
@@ -117,7 +116,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		txBase: uint64(c.RxFrames) << chunkShift,
 	}
 	s.info = Info{
-		Ifindex: c.Ifindex, Queue: c.Queue, ZeroCopy: a.zeroCopy, Segments: c.MaxFrags,
+		Ifindex: c.Ifindex, Queue: c.Queue, Segments: c.MaxFrags,
 		HugePages: a.hugePage,
 		RxFrames:  c.RxFrames, TxSlots: c.TxSlots,
 		TxRoom: int(c.TxSlot * ChunkSize), RxRoom: int(c.MaxFrags * RxChunkData),
