@@ -15,9 +15,14 @@ func (k *linux) kickTx() unix.Errno {
 	return errno
 }
 
-// kickRx has a zero-copy driver look at the fill ring. Errors show in kickTx.
+// kickRx has a zero-copy driver look at the fill ring. Errors show in kickTx. While SO_BUSY_POLL is on (it takes
+// CAP_NET_ADMIN), the call polls the receive side of the queue itself before it asks the driver for an interrupt. igb
+// raises the transmit queue's then, and where that is another one, a queue whose fill ring was empty once would never
+// receive again. Left on, every kickTx would poll too.
 func (k *linux) kickRx() {
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 1)
 	_, _, _ = unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(k.fd), 0, 0, unix.MSG_DONTWAIT, 0, 0)
+	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_BUSY_POLL, 0)
 }
 
 // wait polls through an ordinary system call, so that the scheduler can use the processor meanwhile.
