@@ -21,19 +21,19 @@ type event struct {
 var events = []event{
 	{what: "sender's link down for 2 s", do: linkDown(hostA)},
 	{what: "receiver's link down for 2 s", do: linkDown(hostB)},
-	{what: "ethtool -G rx 512", do: ethtool("-G %s rx 512"), undo: ethtool("-G %s rx 256")},
+	{what: "ethtool -G rx 128", do: ethtool("-G %s rx 128"), undo: ethtool("-G %s rx 256")},
 	{what: "ethtool -L combined 2, then 1", do: channels},
 	{what: "MTU 1500 to 3000", do: setMTUs(3000), undo: setMTUs(1500)},
 	{what: "MTU 1500 to 1400", do: setMTUs(1400), undo: setMTUs(1500)},
 	{what: "interrupts to the other processor", do: interrupts},
-	{what: "machine stands still for 15 s", do: standStill},
+	{what: "machine stands still for 10 s", do: standStill},
 }
 
 // underWay is how many frames prove that a put moves data.
 const underWay = 200
 
 // slow is a cable on which the payload takes some seconds.
-var slow = impair.Config{Rate: 16e6}
+var slow = impair.Config{Rate: 4e6}
 
 // during has an event happen in a put, which must end in order all the same, and then compares what was put.
 func during(e event) func(*rig, string) (string, error) {
@@ -138,7 +138,7 @@ done`)
 }
 
 // standStill stops the whole machine, as a suspend or a migration does: for it, the clock jumps.
-func standStill(r *rig) error { return r.m.Pause(15 * time.Second) }
+func standStill(r *rig) error { return r.m.Pause(10 * time.Second) }
 
 // rebind takes the receiver's card away from its driver in a put and gives it back. The put fails then, with
 // an error that says so; what is started afterwards works.

@@ -37,16 +37,17 @@ func (r *rig) ended(p *vm.Process) error {
 
 func rping(r *rig, mode string) (string, error) {
 	const count = 50
-	at := r.device(mode) + " -V -a " + addrB
-	_, err := r.pair("rping -s -v"+at, "listening",
-		fmt.Sprintf("rping -c -C %d -S 4096%s", count, at))
+	const at = " -V -a " + addrB
+	_, err := r.pair("rping -s -v"+r.device(hostB, mode)+at, "listening",
+		fmt.Sprintf("rping -c -C %d -S 4096%s%s", count, r.device(hostA, mode), at))
 	return fmt.Sprintf("%d of 4096 octets", count), r.expect(mode, 1500, err)
 }
 
-// writeBW measures with 8 connections for 5 s.
+// writeBW measures with 8 connections for 3 s.
 func writeBW(r *rig, mode string) (string, error) {
-	flags := "bench write_bw -q 8 -t 16 -D 5 -f 1 --sleep" + r.device(mode)
-	out, err := r.pair(flags, "Waiting", flags+" --json "+addrB)
+	const flags = "bench write_bw -q 8 -t 16 -D 3 -f 1 --sleep"
+	out, err := r.pair(flags+r.device(hostB, mode), "Waiting",
+		flags+r.device(hostA, mode)+" --json "+addrB)
 	if err = r.expect(mode, 1500, err); err != nil {
 		return "", err
 	}
@@ -75,7 +76,7 @@ func soak(r *rig, mode string) (string, error) {
 		return "", err
 	}
 	defer r.cable.heal()
-	flags := addrB + r.device(mode)
+	flags := addrB + r.device(hostA, mode)
 	out, err := r.run(in(hostA, fmt.Sprintf(`sh -e -c '
 end=$(( $(date +%%s) + %d )); n=0
 while [ $(date +%%s) -lt $end ]; do

@@ -28,16 +28,19 @@ type rig struct {
 	cable *cable
 	m     *vm.VM
 	dev   string // the device that transfers use: the card, or one on top of it
+	addr  string // the server's
 	mtu   int
 	log   io.Writer
 	soak  time.Duration
+
+	daemons bool // each host has an xwarpd, which transfers go through
 }
 
 // patience bounds one command in a machine that shares two processors with everything else.
 const patience = 5 * time.Minute
 
 func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, err error) {
-	r = &rig{kind: k, dev: nic, log: log}
+	r = &rig{kind: k, dev: nic, addr: addrB, log: log}
 	defer func() {
 		if err != nil {
 			r.close()
@@ -60,6 +63,9 @@ func newRig(ctx context.Context, k kind, share string, log io.Writer) (r *rig, e
 	err = r.do("modprobe " + k.module + "\nip netns add " + hostA + "\nip netns add " + hostB)
 	if err == nil {
 		err = r.plug(hostA, hostB)
+	}
+	if err == nil {
+		err = r.onBoth("ethtool -L " + nic + " combined 1 || true") // who can have several
 	}
 	if err == nil {
 		err = r.setMTU(1500) // virtio-net's device says more

@@ -13,15 +13,14 @@ const shareQueues, shareConns = 4, 64
 // shares spreads connections over queues and counts what each queue of the server's card received.
 func shares(r *rig, mode string) (text string, err error) {
 	if err := ethtool("-L %s combined " + strconv.Itoa(shareQueues))(r); err != nil {
-		return "", fmt.Errorf("%w: %w", errNotOffered, err)
+		return "", fmt.Errorf("%w: %w: %s", errNotOffered, err, r.kind.oneQueue)
 	}
 	defer ethtool("-L %s combined 1")(r)
 	if err := r.reachable(); err != nil {
 		return "", err
 	}
-	flags := fmt.Sprintf("bench write_bw -q %d -s 16384 -t 4 -n 40 -f 1 --sleep", shareConns) +
-		r.device(mode)
-	p, err := r.background(hostB, flags, "Waiting")
+	flags := fmt.Sprintf("bench write_bw -q %d -s 16384 -t 4 -n 8 -f 1 --sleep", shareConns)
+	p, err := r.background(hostB, flags+r.device(hostB, mode), "Waiting")
 	if err != nil {
 		return "", r.expect(mode, 1500, err)
 	}
@@ -30,10 +29,15 @@ func shares(r *rig, mode string) (text string, err error) {
 	if err != nil {
 		return "", errors.Join(err, p.Kill())
 	}
-	_, err = r.run(in(hostA, xwarp+" "+flags+" --json "+addrB)+" & client=$!\n"+
+	_, err = r.run(in(hostA, xwarp+" "+flags+r.device(hostA, mode)+" --json "+addrB)+" & client=$!\n"+
 		"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
 		">/tmp/queues.new; mv /tmp/queues.new /tmp/queues; sleep 0.3; done\nwait $client",
 		patience)
+	if err != nil {
+		for _, h := range []string{hostA, hostB} { // for the log
+			r.run(in(h, "ethtool -S "+nic)+"\ngrep -E 'CPU|"+nic+"' /proc/interrupts", patience)
+		}
+	}
 	if err = errors.Join(err, r.ended(p)); err != nil {
 		return "", err
 	}

@@ -26,8 +26,8 @@ type server struct {
 
 // serve starts a server. In a mode that the card's driver refuses the error wraps errNotOffered.
 func (r *rig) serve(mode string) (*server, error) {
-	p, err := r.background(hostB, "serve --listen "+addrB+" --size 256MiB --json"+r.device(mode),
-		`"listening"`)
+	p, err := r.background(hostB, "serve --listen "+r.addr+" --size 64MiB --json"+
+		r.device(hostB, mode), `"listening"`)
 	if err != nil {
 		return nil, err
 	}
@@ -36,14 +36,21 @@ func (r *rig) serve(mode string) (*server, error) {
 	return s, json.Unmarshal([]byte(line), &s.how)
 }
 
-// device has a command of xwarp use the rig's device, in a mode.
-func (r *rig) device(mode string) string {
+// device has a command of xwarp on a host use the rig's device, in a mode.
+func (r *rig) device(host, mode string) string {
+	if r.daemons {
+		return fmt.Sprintf(" --interface %s --transport daemon --socket %s ", r.dev,
+			daemonSocket+host)
+	}
 	return fmt.Sprintf(" --interface %s --ring-mode %s ", r.dev, mode)
 }
 
 // background starts a command of xwarp that prints something when it is ready.
 func (r *rig) background(host, command, ready string) (*vm.Process, error) {
-	command = in(host, xwarp+" "+command)
+	return r.spawn(in(host, xwarp+" "+command), ready)
+}
+
+func (r *rig) spawn(command, ready string) (*vm.Process, error) {
 	fmt.Fprintf(r.log, "$ %s &\n", command)
 	p, err := r.m.Spawn("exec " + command)
 	if err != nil {
@@ -93,12 +100,14 @@ func (m moved) rate() float64 { return float64(m.Octets) / (1 << 20) / m.Seconds
 const payload = "/tmp/payload"
 
 func (r *rig) put(mode string) (moved, error) {
-	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+addrB+r.device(mode)))
+	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+r.addr+
+		r.device(hostA, mode)))
 }
 
 // get reads the region back and compares it.
 func (r *rig) get(mode string) (moved, error) {
-	return r.client(in(hostA, xwarp+" get -o /tmp/back --json --from "+addrB+r.device(mode)) +
+	return r.client(in(hostA, xwarp+" get -o /tmp/back --json --from "+r.addr+
+		r.device(hostA, mode)) +
 		"\ncmp " + payload + " /tmp/back")
 }
 

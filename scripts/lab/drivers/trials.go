@@ -29,7 +29,10 @@ func trials() []trial {
 		inModes(trial{what: fmt.Sprintf("put / get, MTU %d", mtu), run: atMTU(mtu)})
 	}
 	inModes(trial{what: "loss, reordering, duplicates, corruption", run: mistreated})
-	inModes(trial{what: "rping", run: rping}, trial{what: "write_bw", run: writeBW},
+	inModes(trial{what: "rping", run: rping}, trial{what: "write_bw", run: writeBW})
+	list = append(list, trial{what: "put / get, IPv6", run: overIPv6},
+		trial{what: "put / get through xwarpd", run: throughDaemons(0)},
+		trial{what: "the same, fill ring often empty", run: throughDaemons(few)},
 		trial{what: "soak", run: soak})
 	inModes(trial{what: "64 connections, 4 queues", run: shares})
 	for _, s := range onTop {

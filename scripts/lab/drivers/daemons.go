@@ -1,0 +1,86 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"xwarp/scripts/lab/vm"
+)
+
+const (
+	daemon       = vm.SharePath + "/xwarpd"
+	daemonSocket = "/run/xwarpd-" // with a host's name behind it
+)
+
+// startDaemon starts an xwarpd that has a host's card, with so many chunks for reception; 0: the engine's choice.
+func (r *rig) startDaemon(host, mode string, rxFrames int) (*server, error) {
+	file := "/run/xwarpd-" + host + ".toml"
+	if err := r.do(fmt.Sprintf(`cat >%s <<-END
+	[daemon]
+	socket = "%s"
+	[[interface]]
+	name = "%s"
+	ring_mode = "%s"
+	rx_frames = %d
+	END`, file, daemonSocket+host, nic, mode, rxFrames)); err != nil {
+		return nil, err
+	}
+	p, err := r.spawn(in(host, daemon+" -config "+file), "operator's control socket is open")
+	return &server{r: r, p: p}, err
+}
+
+// few chunks are fewer than the cards' own rings take: the fill ring runs empty all the time.
+const few = 128
+
+// throughDaemons transfers through an xwarpd on each host, and says what they dropped.
+func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
+	return func(r *rig, mode string) (text string, err error) {
+		for _, h := range []string{hostA, hostB} {
+			d, failure := r.startDaemon(h, mode, rxFrames)
+			if failure != nil {
+				return "", failure
+			}
+			defer func() { err = errors.Join(err, d.stop()) }()
+		}
+		r.daemons = true
+		defer func() { r.daemons = false }()
+		if text, err = r.transfer(mode); err != nil {
+			return "", err
+		}
+		dropped, err := r.dropped(hostA, hostB)
+		return text + dropped, err
+	}
+}
+
+// dropped says which frames the daemons of hosts have not taken, and why.
+func (r *rig) dropped(hosts ...string) (text string, err error) {
+	for _, h := range hosts {
+		out, err := r.run(in(h, xwarp+" status --json --socket "+daemonSocket+h), patience)
+		if err != nil {
+			return "", err
+		}
+		var v struct {
+			Devices []struct {
+				Dropped []struct {
+					Cause  string
+					Frames int
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Devices) != 1 {
+			return "", fmt.Errorf("xwarp status printed %q: %w", lastLine(out), err)
+		}
+		for _, d := range v.Devices[0].Dropped {
+			text += fmt.Sprintf(", %s %d on %s", strings.ReplaceAll(d.Cause, "_", " "), d.Frames, h)
+		}
+	}
+	return text, nil
+}
+
+func overIPv6(r *rig, mode string) (string, error) {
+	r.addr = addr6 + "2"
+	defer func() { r.addr = addrB }()
+	return r.transfer(mode)
+}
