@@ -24,15 +24,14 @@ func shares(r *rig, mode string) (text string, err error) {
 	if err != nil {
 		return "", r.expect(mode, 1500, err)
 	}
-	// igb begins its counters anew when a socket comes or goes: the last of its time count.
+	// igb begins its counters anew when a socket comes or goes: the largest of all looks at them count.
 	before, err := r.received(in(hostB, "ethtool -S "+nic))
 	if err != nil {
 		return "", errors.Join(err, p.Kill())
 	}
 	_, err = r.run(in(hostA, xwarp+" "+flags+r.device(hostA, mode)+" --json "+addrB)+" & client=$!\n"+
 		"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
-		">/tmp/queues.new; mv /tmp/queues.new /tmp/queues; sleep 0.3; done\nwait $client",
-		patience)
+		">>/tmp/queues; sleep 0.3; done\nwait $client", patience)
 	if err != nil {
 		for _, h := range []string{hostA, hostB} { // for the log
 			r.run(in(h, "ethtool -S "+nic)+"\ngrep -E 'CPU|"+nic+"' /proc/interrupts", patience)
@@ -41,7 +40,7 @@ func shares(r *rig, mode string) (text string, err error) {
 	if err = errors.Join(err, r.ended(p)); err != nil {
 		return "", err
 	}
-	after, err := r.received("cat /tmp/queues")
+	after, err := r.received("cat /tmp/queues; rm /tmp/queues")
 	if err != nil {
 		return "", err
 	}
@@ -67,7 +66,8 @@ func shares(r *rig, mode string) (text string, err error) {
 // queuePackets are the lines of ethtool -S that count a receive queue's packets, as igb and virtio_net name them.
 var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_packets: (\d+)`)
 
-// received counts the packets of each receive queue in what a command prints, which is that of ethtool -S.
+// received counts the packets of each receive queue in what a command prints, which is that of ethtool -S, perhaps again
+// and again.
 func (r *rig) received(command string) (map[int]int, error) {
 	out, err := r.run(command, patience)
 	if err != nil {
@@ -76,7 +76,8 @@ func (r *rig) received(command string) (map[int]int, error) {
 	n := map[int]int{}
 	for _, m := range queuePackets.FindAllStringSubmatch(out, -1) {
 		q, _ := strconv.Atoi(m[1])
-		n[q], _ = strconv.Atoi(m[2])
+		packets, _ := strconv.Atoi(m[2])
+		n[q] = max(n[q], packets)
 	}
 	if len(n) < shareQueues {
 		return nil, fmt.Errorf("ethtool -S shows %d receive queues", len(n))
