@@ -175,8 +175,8 @@ func TestParseDriver(t *testing.T) {
 	}
 }
 
-// TestFillBeforeBind: a zero-copy driver takes chunks of the fill ring in bind(2). Found by igb with interrupts of their
-// own for receive and transmit queues: a queue that began without chunks never received.
+// TestFillBeforeBind: a zero-copy driver takes chunks of the fill ring in bind(2). On igb, where receive and transmit
+// queues had interrupts of their own, a queue that began without chunks never received.
 func TestFillBeforeBind(t *testing.T) {
 	needs.XSK(t)
 	c, err := Config{Ifindex: 1}.withDefaults()
@@ -194,6 +194,6 @@ func TestFillBeforeBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := s.fill.used(); n != c.RxFrames {
-		t.Errorf("%d chunks in the fill ring of a socket that is not bound yet, want %d", n, c.RxFrames)
+		t.Errorf("%d chunks in the fill ring of an unbound socket, want %d", n, c.RxFrames)
 	}
 }

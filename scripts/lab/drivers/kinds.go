@@ -1,5 +1,11 @@
 package main
 
+import (
+	"errors"
+	"fmt"
+	"regexp"
+)
+
 // kind is a driver, and the emulated card that it drives.
 type kind struct {
 	name   string
@@ -10,6 +16,9 @@ type kind struct {
 	// chunk, native XDP.
 	zeroCopy, native bool
 	oneQueue         string // why several cannot be tried
+	// A fault of the driver, and the rows that it lets fail.
+	fault     string
+	faultRows *regexp.Regexp
 }
 
 // best is the mode that the driver has and users want.
@@ -18,6 +27,17 @@ func (k kind) best() string {
 		return "zero-copy"
 	}
 	return "copy"
+}
+
+// errDriver is wrapped by what fails for a fault of the driver that is known.
+var errDriver = errors.New("no")
+
+// blame says that an error in a row is the driver's fault, where it is known to be.
+func (k kind) blame(row string, err error) error {
+	if err == nil || k.faultRows == nil || !k.faultRows.MatchString(row) {
+		return err
+	}
+	return fmt.Errorf("%w: %s: %w", errDriver, k.fault, err)
 }
 
 // virtio is virtio-net as a device whose driver may bind zero-copy: with the platform's DMA, and without what
@@ -34,7 +54,11 @@ var kinds = []kind{
 		oneQueue: "the card has one queue"},
 	{name: "vmxnet3", module: "vmxnet3", device: "vmxnet3,romfile=", queues: 1, native: true,
 		oneQueue: "the driver makes a queue for each processor, and qemu's card receives on " +
-			"queue 0 alone"},
+			"queue 0 alone",
+		fault: "the driver forgets the XDP program whenever it stops the card, and ip link shows it " +
+			"all the same (ethtool -S: xdp packets stands still); the host's kernel gets the " +
+			"frames and answers with RST until xwarp is restarted",
+		faultRows: regexp.MustCompile("link down|-G|MTU 1500 to")},
 }
 
 // modes are the ways in which frames reach memory, each forced.

@@ -138,7 +138,7 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c c
 			r.close()
 			r = nil
 		}
-		c := cellOf(text, err)
+		c := cellOf(text, k.blame(tr.what, err))
 		tried(tr.what, c)
 		fmt.Fprintf(log, "-- %s\n", c.Text)
 		fmt.Printf("%s: %s: %s (%.0f s)\n", k.name, tr.what, c.Text, time.Since(begin).Seconds())

@@ -29,7 +29,8 @@ func shares(r *rig, mode string) (text string, err error) {
 	if err != nil {
 		return "", errors.Join(err, p.Kill())
 	}
-	_, err = r.run(in(hostA, xwarp+" "+flags+r.device(hostA, mode)+" --json "+addrB)+" & client=$!\n"+
+	client := in(hostA, xwarp+" "+flags+r.device(hostA, mode)+" --json "+addrB)
+	_, err = r.run(client+" & client=$!\n"+
 		"while kill -0 $client 2>/dev/null; do "+in(hostB, "ethtool -S "+nic)+
 		">>/tmp/queues; sleep 0.3; done\nwait $client", patience)
 	if err != nil {
@@ -66,8 +67,8 @@ func shares(r *rig, mode string) (text string, err error) {
 // queuePackets are the lines of ethtool -S that count a receive queue's packets, as igb and virtio_net name them.
 var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_packets: (\d+)`)
 
-// received counts the packets of each receive queue in what a command prints, which is that of ethtool -S, perhaps again
-// and again.
+// received counts the packets of each receive queue in what a command prints, which is that of ethtool -S,
+// perhaps again and again.
 func (r *rig) received(command string) (map[int]int, error) {
 	out, err := r.run(command, patience)
 	if err != nil {

@@ -20,7 +20,7 @@ func cellOf(text string, err error) cell {
 	switch {
 	case err == nil:
 		return cell{Text: strings.TrimSpace("ok " + strings.TrimSpace(text))}
-	case errors.Is(err, errNotOffered):
+	case errors.Is(err, errNotOffered), errors.Is(err, errDriver):
 		return cell{Text: oneLine(err)}
 	}
 	return cell{Text: "FAILED: " + oneLine(err), Failed: true}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -75,5 +77,20 @@ func TestExpect(t *testing.T) {
 		if cell := cellOf("", r.expect(c.mode, c.mtu, no)); cell.Failed != c.failed {
 			t.Errorf("%s: %+v", c.name, cell)
 		}
+	}
+}
+
+// A fault of the driver is not xwarp's failure, but only in the rows that it explains.
+func TestBlame(t *testing.T) {
+	k := kind{fault: "it forgets", faultRows: regexp.MustCompile("link down")}
+	reset := errors.New("reset by the peer")
+	got := []cell{
+		cellOf("", k.blame("link down for 2 s", reset)), cellOf("", k.blame("soak", reset)),
+		cellOf("", kind{}.blame("link down for 2 s", reset)), cellOf("", k.blame("link down", nil)),
+	}
+	want := []cell{{Text: "no: it forgets: reset by the peer"}, {"FAILED: reset by the peer", true},
+		{"FAILED: reset by the peer", true}, {Text: "ok"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("cells are %v, want %v", got, want)
 	}
 }
