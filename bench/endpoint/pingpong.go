@@ -48,13 +48,18 @@ type elsewhere struct{ verbs.QP }
 func (e elsewhere) PostSendOn(_ int, wr *verbs.SendWR) error { return e.PostSend(wr) }
 func (e elsewhere) PostRecvOn(_ int, wr *verbs.RecvWR) error { return e.PostRecv(wr) }
 
+// posterOf returns the best way to post to q.
+func posterOf(q verbs.QP) poster {
+	if p, ok := q.(poster); ok {
+		return p
+	}
+	return elsewhere{q}
+}
+
 func newPingpong(e *rdma, client bool) *pingpong {
 	p := &pingpong{ending: newEnding(), e: e, verb: e.spec.Verb, client: client,
 		rounds: newRounds(e.spec)}
-	var ok bool
-	if p.qp, ok = e.qps[0].(poster); !ok {
-		p.qp = elsewhere{e.qps[0]}
-	}
+	p.qp = posterOf(e.qps[0])
 	b := unsafe.Pointer(&e.mem[e.spec.Size-1])
 	p.octet = int(uintptr(b) & 3)
 	p.word = (*uint32)(unsafe.Add(b, -p.octet))

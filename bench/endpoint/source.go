@@ -34,12 +34,15 @@ type mover struct {
 	e       *rdma
 	source  bool
 	flows   []flow
+	qps     []poster
 	win     window
 	total   uint64 // messages complete on all connections
 	want    uint64 // of Iterations on all connections, 0 without
 	under   int    // messages under way on all connections
 	run     int    // messages with one completion
 	stopped bool
+	slots   int // buffers of a connection
+	stride  int
 	batch   [64]verbs.Completion
 	wr      verbs.SendWR
 	credit  verbs.SendWR
@@ -59,6 +62,7 @@ type flow struct {
 func newMover(e *rdma, source bool) *mover {
 	m := &mover{ending: newEnding(), e: e, source: source, flows: make([]flow, e.spec.Conns)}
 	m.win.spec = e.spec
+	m.slots, m.stride = e.spec.buffers()
 	m.run = e.spec.Moderation
 	if e.spec.twoSided() {
 		m.run = min(m.run, e.receives()/4)
@@ -66,6 +70,7 @@ func newMover(e *rdma, source bool) *mover {
 	m.want = uint64(e.spec.Iterations * e.spec.Conns)
 	for i := range m.flows {
 		m.flows[i].credit = uint64(e.receives())
+		m.qps = append(m.qps, posterOf(e.qps[i]))
 	}
 	return m
 }
@@ -96,9 +101,8 @@ func (m *mover) postRecv(q verbs.QP, i int) error {
 	m.recv = verbs.RecvWR{ID: workID(i, kindRecv, 0), SGL: m.sge[:]}
 	m.sge[0] = m.e.small.SGE(0, 8)
 	if s.Verb == Send && s.Size > 8 {
-		n, stride := s.buffers()
-		m.sge[0] = m.e.mr.SGE((i*n+f.into)*stride, s.Size)
-		if f.into++; f.into == n {
+		m.sge[0] = m.e.mr.SGE((i*m.slots+f.into)*m.stride, s.Size)
+		if f.into++; f.into == m.slots {
 			f.into = 0
 		}
 	}
@@ -182,7 +186,7 @@ func (m *mover) grant(q verbs.QP, i int) {
 
 // fill posts what connection i may have under way, in runs with one completion each.
 func (m *mover) fill(i int) {
-	s, f, q := m.e.spec, &m.flows[i], m.e.qps[i]
+	s, f, q := m.e.spec, &m.flows[i], m.qps[i]
 	for !m.stopped && m.source && f.posted-f.done < uint64(s.Depth) {
 		run := uint64(m.run)
 		if n := uint64(s.Iterations); n > 0 {
@@ -212,11 +216,10 @@ func (m *mover) fill(i int) {
 const creditReserve = 8
 
 // post sends one message. With last above 0 its completion stands for so many.
-func (m *mover) post(q verbs.QP, i int, f *flow, last int) error {
+func (m *mover) post(q poster, i int, f *flow, last int) error {
 	s := m.e.spec
-	n, stride := s.buffers()
-	at := (i*n + f.slot) * stride
-	if f.slot++; f.slot == n {
+	at := (i*m.slots + f.slot) * m.stride
+	if f.slot++; f.slot == m.slots {
 		f.slot = 0
 	}
 	f.posted++
@@ -230,21 +233,21 @@ func (m *mover) post(q verbs.QP, i int, f *flow, last int) error {
 		m.wr.Op = rdmap.WRRead
 	case Send:
 		m.wr.Op = rdmap.WRSend
-		return q.PostSend(&m.wr)
+		return q.PostSendOn(0, &m.wr)
 	default:
 		m.wr.Op = rdmap.WRWrite
 	}
 	m.wr.RemoteSTag, m.wr.RemoteTO = m.e.target(), ddp.TO(at)
 	if s.Verb != WriteSend {
-		return q.PostSend(&m.wr)
+		return q.PostSendOn(0, &m.wr)
 	}
 	m.wr.Flags = 0
-	if err := q.PostSend(&m.wr); err != nil {
+	if err := q.PostSendOn(0, &m.wr); err != nil {
 		return err
 	}
 	m.wr = verbs.SendWR{ID: workID(i, kindData, last), Op: rdmap.WRSend, Inline: m.word[:]}
 	if last > 0 {
 		m.wr.Flags = rdmap.Signaled
 	}
-	return q.PostSend(&m.wr)
+	return q.PostSendOn(0, &m.wr)
 }

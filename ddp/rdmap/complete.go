@@ -5,9 +5,14 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
-// pump runs the work requests at the front of the send queue that send nothing: local
-// invalidation, binding of windows, and those that failed when they were posted.
+// pump runs the work requests at the front of the send queue that send nothing.
 func (q *QP) pump() {
+	if q.sq.locals > 0 {
+		q.runLocals()
+	}
+}
+
+func (q *QP) runLocals() {
 	if q.draining {
 		return
 	}
@@ -28,6 +33,7 @@ func (q *QP) pump() {
 		}
 		w.acked = true
 		s.next++
+		s.locals--
 		ran = true
 	}
 	if ran {
@@ -81,16 +87,16 @@ func (q *QP) retire() {
 // completeSend takes the oldest work request off the queue.
 func (q *QP) completeSend(st Status) {
 	w := q.sq.at(q.sq.head)
+	w.mem.release()
+	q.sq.head++
+	if st == Success && w.flags&Signaled == 0 {
+		return
+	}
 	q.sendCQE = Completion{ID: w.id, QP: q, Op: w.op, Status: st, Flags: w.flags.Mark()}
 	if st == Success {
 		q.sendCQE.ByteLen = w.total
 	}
-	visible := st != Success || w.flags&Signaled != 0
-	w.mem.release()
-	q.sq.head++
-	if visible {
-		q.cfg.Completer.Complete(&q.sendCQE)
-	}
+	q.cfg.Completer.Complete(&q.sendCQE)
 }
 
 // flush completes everything that is posted, each once, in posting order: the send queue,
@@ -106,7 +112,7 @@ func (q *QP) flush() {
 		}
 		q.completeSend(st)
 	}
-	q.sq.next = q.sq.tail
+	q.sq.next, q.sq.locals = q.sq.tail, 0
 	for q.in.acked != q.in.tail {
 		q.in.at(q.in.acked).release()
 		q.in.acked++

@@ -57,6 +57,9 @@ func (q *QP) PostSend(wr *SendWR) error {
 		}
 	}
 	s.tail++
+	if w.status != Success || w.local() {
+		s.locals++
+	}
 	q.pump()
 	return nil
 }

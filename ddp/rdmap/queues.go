@@ -42,11 +42,10 @@ func (s *sgl) resolve(t *ddp.Table, pd *ddp.PD, stream ddp.StreamID, list []SGE,
 
 // release lets the regions go; the list must not be used afterwards.
 func (s *sgl) release() {
-	for i, m := range s.regions {
+	for i, m := range s.regions { // mostly one: clear would take longer
 		m.Drop()
-		s.regions[i] = nil
+		s.regions[i], s.pieces[i] = nil, nil
 	}
-	clear(s.pieces)
 	s.pieces, s.regions = s.pieces[:0], s.regions[:0]
 }
 
@@ -100,6 +99,7 @@ type sendQueue struct {
 	depth            uint64
 	maxInline        int // octets of inline data of each
 	head, next, tail uint64
+	locals           int     // from next on: those that send nothing, and those that failed when they were posted
 	sendMSN          ddp.MSN // next message on queue 0
 	readMSN          ddp.MSN // next message on queue 1
 	atomicMSN        ddp.MSN // next response expected on queue 3, for the request sent next
