@@ -219,6 +219,37 @@ func TestMTUProbe(t *testing.T) {
 	}
 }
 
+// TestMTUProbeBesideHole: while octets of the peer are missing, segments that say so by SACK blocks do not grow to
+// probes, which the blocks would make longer than the link's MTU. Once they are there, one does.
+func TestMTUProbeBesideHole(t *testing.T) {
+	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
+	p.open(mss(1460), sackOK())
+	segments := func(hole bool) (probes int) {
+		t.Helper()
+		var o tcp.Out
+		p.src.sizes = []int{600, 430, 430, 600, 430, 430}
+		for p.c.Poll(p.now, &p.src, &o) {
+			n := 40 + o.Opt.Len() + o.Payload.Len()
+			if n > 1500 || o.Probe && (hole || n < 1400) {
+				t.Errorf("hole %v: a packet of %d octets, probe %v: %v", hole, n, o.Probe,
+					&o.Header)
+			}
+			if o.Probe {
+				probes++
+			}
+		}
+		return probes
+	}
+	p.in(fA, 11, 1, 10)
+	if n := segments(true); n > 0 {
+		t.Errorf("%d probes while there is a hole", n)
+	}
+	p.in(fA, 1, p.c.SndNxt().Diff(iss), 10)
+	if n := segments(false); n == 0 {
+		t.Error("no probe after the hole")
+	}
+}
+
 // TestForgedPTB sends packet too big messages that are none to a connection that makes progress (RFC 5927, 7).
 func TestForgedPTB(t *testing.T) {
 	cfg := tcp.Config{RcvSpace: 1 << 18, RcvSpaceMax: 1 << 18}

@@ -282,9 +282,11 @@ func (c *Conn) keepOwed() {
 
 // growProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to
 // it, each with its own place in the retransmission queue: when the probe is lost they are sent again one by
-// one, whole (RFC 4821, 7.4).
+// one, whole (RFC 4821, 7.4). A segment with SACK blocks is not made one: they would make it longer than what is
+// probed, and than the link's MTU.
 func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
-	if c.nxt != c.frozen || c.events&EMSSChanged != 0 {
+	if c.nxt != c.frozen || c.events&EMSSChanged != 0 ||
+		out.Opt.Present&wire.HasSACK != 0 {
 		return
 	}
 	size := c.pmtu.target(c, c.right.Diff(c.nxt), now)
