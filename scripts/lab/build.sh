@@ -96,7 +96,7 @@ C
 }
 
 make_initrd() {
-	pack_initrd initrd "$(cat "$lab/kernel-version")" "$lab/stamp/siw"
+	pack_initrd initrd "$(cat "$lab/kernel-version")" "$root" amd64 "$lab/stamp/siw"
 }
 
 begin

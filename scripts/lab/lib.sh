@@ -4,7 +4,8 @@
 suite=bookworm # of the root
 lab=${LAB_DIR:-$repo/build/lab}
 root=$lab/root
-packages=iproute2,iputils-ping,ethtool,kmod,procps,rdma-core,rdmacm-utils,ibverbs-utils,ibverbs-providers,perftest,fio
+foreign_packages=iproute2,iputils-ping,ethtool,kmod,procps # of roots for other processors
+packages=$foreign_packages,rdma-core,rdmacm-utils,ibverbs-utils,ibverbs-providers,perftest,fio
 
 say() { printf 'lab: %s\n' "$*"; }
 die() { printf 'lab: error: %s\n' "$*" >&2; exit 1; }
@@ -42,7 +43,7 @@ apt_repos() {
 
 host_tools() {
 	missing=
-	for pair in qemu-system-x86_64:qemu-system-x86 debootstrap:debootstrap cpio:cpio xz:xz-utils tcpdump:tcpdump tshark:tshark ethtool:ethtool ip:iproute2 ping:iputils-ping; do
+	for pair in qemu-system-x86_64:qemu-system-x86 debootstrap:debootstrap cpio:cpio xz:xz-utils depmod:kmod tcpdump:tcpdump tshark:tshark ethtool:ethtool ip:iproute2 ping:iputils-ping; do
 		command -v "${pair%%:*}" >/dev/null || missing="$missing ${pair#*:}"
 	done
 	command -v go >/dev/null || die "no go in PATH: the guest agent is a Go program"
@@ -82,24 +83,93 @@ make_root() {
 	stamp root
 }
 
-# pack_initrd NAME VERSION FILE...: the agent as /init, and the modules of that kernel that it loads, in the order of /modules. Made anew
-# when a FILE is newer.
+# at_least VERSION FLOOR
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$2" ]; }
+
+# make_lists NAME ARCHITECTURE SUITE...: what apt_of NAME knows: these suites of Debian and nothing else.
+make_lists() {
+	list=$1 architecture=$2; shift 2
+	uri=$(mirror)
+	for s; do echo "deb $uri $s main"; done >"$root/etc/apt/$list.list"
+	cat >"$root/etc/apt/$list.conf" <<-CONF
+		APT::Architecture "$architecture";
+		APT::Architectures "$architecture";
+		Dir::Etc::sourcelist "/etc/apt/$list.list";
+		Dir::Etc::sourceparts "-";
+		Dir::State::lists "/var/lib/apt/$list";
+		Dir::State::status "/dev/null";
+		Dir::Cache "/var/cache/apt/$list";
+		Acquire::Languages "none";
+		Acquire::Check-Valid-Until "false"; // mirrors lag behind
+		APT::Sandbox::User "root";
+	CONF
+	mkdir -p "$root/var/lib/apt/$list/partial" "$root/var/cache/apt/$list/archives/partial" "$root/debs"
+	rm -f "$root"/debs/*.deb
+	cp /etc/resolv.conf "$root/etc/resolv.conf"
+	quiet "apt-get update" apt_of "$list" apt-get update
+}
+
+# apt_of NAME TOOL ARG...: of the root, in its directory /debs, with what make_lists says.
+apt_of() {
+	list=$1; shift
+	in_root sh -c 'cd /debs && APT_CONFIG=$0 exec "$@"' "/etc/apt/$list.conf" "$@"
+}
+
+# newest_version LIST PACKAGE
+newest_version() { apt_of "$1" apt-cache madison "$2" | awk -F'|' '{gsub(/ /, "", $2); print $2}' | sort -V | tail -n 1; }
+
+# unpack DIRECTORY: what was downloaded; links to directories stay what they are.
+unpack() {
+	for deb in "$root"/debs/*.deb; do
+		dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$1" --keep-directory-symlink || die "cannot unpack $deb"
+	done
+	rm -f "$root"/debs/*.deb
+}
+
+# unpack_kernel LIST VERSION ARCHITECTURE DIRECTORY SUFFIX: a kernel and its modules into the directory, and vmlinuz$SUFFIX and
+# kernel-version$SUFFIX beside it. It is not installed: no boot loader, no initramfs generator.
+unpack_kernel() {
+	image=$(apt_of "$1" apt-cache show "linux-image-$3=$2" | sed -n 's/^Depends: .*linux-image-\([^ ]*\) .*/\1/p')
+	# Since 7.3 the image's package only asks for those of base, kernel and modules.
+	parts=$(apt_of "$1" apt-cache show "linux-image-$image" | tr ', ' '\n\n' | grep -xE 'linux-(base|binary|modules)-.*' || true)
+	say "kernel $image ($2)"
+	quiet "downloading the kernel" apt_of "$1" apt-get download ${parts:-linux-image-$image}
+	unpack "$4"
+	for file in "$4/boot/vmlinuz-$image" "$4/usr/lib/modules/$image/vmlinuz"; do
+		[ ! -e "$file" ] || cp "$file" "$lab/vmlinuz$5"
+	done
+	[ -e "$lab/vmlinuz$5" ] || die "no vmlinuz in the packages of $image"
+	quiet depmod depmod -b "$4" "$image"
+	echo "$image" >"$lab/kernel-version$5"
+}
+
+# unpack_qemu LIST SUITE PACKAGE PROGRAM DIRECTORY: an emulator of that suite, unpacked and not installed.
+unpack_qemu() {
+	rm -rf "$5"; mkdir -p "$5"
+	version=$(apt_of "$1" apt-cache madison "$3" | awk -F'|' '$3 ~ /'"$2"'/ {gsub(/ /, "", $2); print $2}' | sort -V | tail -n 1)
+	quiet "downloading qemu" apt_of "$1" apt-get download "$3=$version"
+	unpack "$5"
+	"$5/usr/bin/$4" --version >>"$log" 2>&1 || die "$3 $version does not run on this host: see $5"
+}
+
+# pack_initrd NAME VERSION DIRECTORY ARCHITECTURE FILE...: the agent as /init, and the modules of that kernel in the directory that it
+# loads, in the order of /modules. Made anew when a FILE is newer.
 pack_initrd() {
-	name=$1 version=$2; shift 2
+	name=$1 version=$2 from=$3 architecture=$4; shift 4
 	fresh "$name" "$repo"/scripts/lab/agent/*.go "$repo"/scripts/lab/proto/*.go "$repo/scripts/lab/lib.sh" "$@" && return 0
 	say "$name with the guest agent"
 	rm -rf "$lab/initrd.d"; mkdir -p "$lab/initrd.d/lib"
-	(cd "$repo" && CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -ldflags '-s -w' -o "$lab/initrd.d/init" ./scripts/lab/agent) ||
+	(cd "$repo" && CGO_ENABLED=0 GOOS=linux GOARCH="$architecture" go build -trimpath -ldflags '-s -w' -o "$lab/initrd.d/init" ./scripts/lab/agent) ||
 		die "the guest agent does not compile"
 	: >"$lab/initrd.d/modules"
 	for m in virtio_pci 9pnet_virtio 9p overlay virtio_console; do
-		in_root modprobe -S "$version" --show-depends "$m" >"$lab/deps.all" 2>>"$log" || die "kernel $version has no module $m"
+		modprobe -d "$from" -S "$version" --show-depends "$m" >"$lab/deps.all" 2>>"$log" || die "kernel $version has no module $m"
 		awk '$1 == "insmod" {print $2}' "$lab/deps.all" >"$lab/deps"
 		while read -r path; do
 			file=$(basename "$path" .xz)
 			[ -e "$lab/initrd.d/lib/$file" ] && continue
 			# xz passes on what is not compressed.
-			xz -dcf "$root/$path" >"$lab/initrd.d/lib/$file" || die "module $path is missing in the root"
+			xz -dcf "$path" >"$lab/initrd.d/lib/$file" || die "module $path is missing in the root"
 			echo "/lib/$file" >>"$lab/initrd.d/modules"
 		done <"$lab/deps"
 	done

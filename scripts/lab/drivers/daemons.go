@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"xwarp/scripts/lab/output"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -70,7 +71,7 @@ func (r *rig) dropped(hosts ...string) (text string, err error) {
 			}
 		}
 		if err := json.Unmarshal([]byte(out), &v); err != nil || len(v.Devices) != 1 {
-			return "", fmt.Errorf("xwarp status printed %q: %w", lastLine(out), err)
+			return "", fmt.Errorf("xwarp status printed %q: %w", output.LastLine(out), err)
 		}
 		for _, d := range v.Devices[0].Dropped {
 			text += fmt.Sprintf(", %s %d on %s", strings.ReplaceAll(d.Cause, "_", " "), d.Frames, h)

@@ -8,6 +8,7 @@ import (
 
 	"xwarp/bench/relay"
 	"xwarp/bench/relay/impair"
+	"xwarp/scripts/lab/output"
 )
 
 // event is something that happens to the cards while a put is under way.
@@ -72,14 +73,14 @@ func (r *rig) after(e event) error {
 
 // slowPut begins a put to a server of its own and returns when its data moves, over a cable that stays slow. The
 // function waits for the put's end.
-func (r *rig) slowPut(mode string) (s *server, wait func() (moved, error), err error) {
+func (r *rig) slowPut(mode string) (s *server, wait func() (output.Moved, error), err error) {
 	if err := r.cable.mistreat(slow); err != nil {
 		return nil, nil, err
 	}
 	if s, err = r.serve(mode); err != nil {
 		return nil, nil, r.expect(mode, 1500, err)
 	}
-	var put moved
+	var put output.Moved
 	var failure error
 	done := make(chan struct{})
 	begin := r.cable.relay.Counters(relay.AToB).Out
@@ -98,7 +99,7 @@ func (r *rig) slowPut(mode string) (s *server, wait func() (moved, error), err e
 			return nil, nil, errors.Join(errors.New("the put does not begin"), s.stop())
 		}
 	}
-	return s, func() (moved, error) { <-done; return put, failure }, nil
+	return s, func() (output.Moved, error) { <-done; return put, failure }, nil
 }
 
 func linkDown(host string) func(*rig) error {

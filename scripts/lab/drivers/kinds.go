@@ -1,9 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
+
+	"xwarp/scripts/lab/table"
 )
 
 // kind is a driver, and the emulated card that it drives.
@@ -30,7 +31,7 @@ func (k kind) best() string {
 }
 
 // errDriver is wrapped by what fails for a fault of the driver that is known.
-var errDriver = errors.New("no")
+var errDriver = table.ErrElsewhere
 
 // blame says that an error in a row is the driver's fault, where it is known to be.
 func (k kind) blame(row string, err error) error {

@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"xwarp/scripts/lab/table"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -59,6 +60,18 @@ type options struct {
 	out       string // the table
 }
 
+// preamble is followed by the table.
+const preamble = `# xwarp on drivers of network cards
+
+Written by ` + "`make drivers`" + `: virtual machines, emulated in software, whose cards are driven by Linux's own drivers;
+%s.
+Two cards of one machine, each in a network namespace, are joined by a cable that can lose and corrupt frames. Each
+transfer is compared octet by octet. Figures in MiB/s compare modes and drivers of this emulation with each other; they
+say nothing about the speed of real cards. "Not offered" is what driver or emulator do not have, with what a user is
+told. A run with -only or -try replaces the cells that it tries and leaves the others.
+
+`
+
 // run tries everything on every kind, one machine at a time, and returns how many cells of the table have failed.
 func run(ctx context.Context, o *options) (failed int, err error) {
 	versions, err := vm.Newest()
@@ -70,7 +83,7 @@ func run(ctx context.Context, o *options) (failed int, err error) {
 	}
 	fmt.Println(versions)
 	state := filepath.Join(o.share, "drivers.json")
-	t, err := loadTable(state, versions)
+	t, err := table.Load(state, versions)
 	if err != nil {
 		return 0, err
 	}
@@ -83,22 +96,23 @@ func run(ctx context.Context, o *options) (failed int, err error) {
 		if !o.only.MatchString(k.name) {
 			continue
 		}
-		tried := func(row string, c cell) { t.set(k.name, row, c) }
+		tried := func(row string, c table.Cell) { t.Set(k.name, row, c) }
 		if err := tryKind(ctx, k, o, tried); err != nil {
-			return 0, errors.Join(fmt.Errorf("%s: %w", k.name, err), t.save(state))
+			return 0, errors.Join(fmt.Errorf("%s: %w", k.name, err), t.Save(state))
 		}
 	}
 	if o.script != "" {
 		return 0, nil
 	}
 	if o.out != "" {
-		err = os.WriteFile(o.out, []byte(t.markdown(drivers, rows)), 0o644)
+		text := fmt.Sprintf(preamble, versions) + t.Markdown(drivers, rows)
+		err = os.WriteFile(o.out, []byte(text), 0o644)
 	}
-	return t.failed(), errors.Join(err, t.save(state))
+	return t.Failed(), errors.Join(err, t.Save(state))
 }
 
 // tryKind makes a machine with cards of a kind, and others when it does not survive, and runs the trials.
-func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c cell)) error {
+func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c table.Cell)) error {
 	log, err := os.Create(filepath.Join(o.share, "drivers-"+k.name+".log"))
 	if err != nil {
 		return err
@@ -138,7 +152,7 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c c
 			r.close()
 			r = nil
 		}
-		c := cellOf(text, k.blame(tr.what, err))
+		c := table.CellOf(text, k.blame(tr.what, err))
 		tried(tr.what, c)
 		fmt.Fprintf(log, "-- %s\n", c.Text)
 		fmt.Printf("%s: %s: %s (%.0f s)\n", k.name, tr.what, c.Text, time.Since(begin).Seconds())

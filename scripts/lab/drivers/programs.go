@@ -1,10 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
+	"xwarp/scripts/lab/output"
 	"xwarp/scripts/lab/vm"
 )
 
@@ -30,7 +30,7 @@ func (r *rig) ended(p *vm.Process) error {
 		return errors.Join(err, p.Kill())
 	}
 	if code != 0 {
-		return errors.New("server: " + lastLine(p.Output()))
+		return errors.New("server: " + output.LastLine(p.Output()))
 	}
 	return nil
 }
@@ -56,9 +56,8 @@ func writeBW(r *rig, mode string) (string, error) {
 			Average float64 `json:"BW_average"`
 		} `json:"results"`
 	}
-	if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil ||
-		len(v.Results) != 1 {
-		return "", fmt.Errorf("write_bw printed %q: %w", lastLine(out), err)
+	if err := output.JSON(out, &v); err != nil || len(v.Results) != 1 {
+		return "", fmt.Errorf("write_bw printed %q: %w", output.LastLine(out), err)
 	}
 	if v.Results[0].Average <= 0 {
 		return "", errors.New("nothing was moved")
@@ -90,5 +89,5 @@ echo; echo $n'`, int(r.soak.Seconds()), payload, xwarp, flags)), r.soak+patience
 	if err = errors.Join(err, s.stop()); err != nil {
 		return "", err
 	}
-	return lastLine(out) + " puts and gets", nil
+	return output.LastLine(out) + " puts and gets", nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"xwarp/scripts/lab/vm"
@@ -132,22 +131,7 @@ func (r *rig) onBoth(command string) error {
 
 // run runs a script and returns what it printed; an error says that it failed, and what it printed.
 func (r *rig) run(script string, timeout time.Duration) (string, error) {
-	fmt.Fprintf(r.log, "$ %s\n", script)
-	begin := time.Now()
-	out, code, err := r.m.Run("set -e\n"+script, timeout)
-	fmt.Fprintf(r.log, "%s[%d, %.1f s]\n", out, code, time.Since(begin).Seconds())
-	if err != nil && r.m.Running() {
-		err = fmt.Errorf("no end within %v; the last words: %s", timeout, lastLine(out))
-	}
-	if err == nil && code != 0 {
-		err = fmt.Errorf("%s", lastLine(out))
-	}
-	return out, err
-}
-
-func lastLine(out string) string {
-	out = strings.TrimSpace(out)
-	return out[strings.LastIndexByte(out, '\n')+1:]
+	return r.m.Script(r.log, script, timeout)
 }
 
 // in is a command in a host's namespace.

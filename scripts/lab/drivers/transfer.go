@@ -4,15 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"syscall"
 
+	"xwarp/scripts/lab/output"
+	"xwarp/scripts/lab/table"
 	"xwarp/scripts/lab/vm"
 )
 
 // errNotOffered is wrapped by what a driver does not have and does not claim to have.
-var errNotOffered = errors.New("not offered")
+var errNotOffered = table.ErrNotOffered
 
 // server is an xwarp serve on host B.
 type server struct {
@@ -66,7 +67,7 @@ func (r *rig) spawn(command, ready string) (*vm.Process, error) {
 
 // refusal tells what the engine says about a mode that a driver does not have from everything else.
 func refusal(out string, err error) error {
-	last := lastLine(out)
+	last := output.LastLine(out)
 	if before, _, ok := strings.Cut(last, " (ring mode auto copies instead)"); ok {
 		const where = "queue 0: "
 		if i := strings.LastIndex(before, where); i >= 0 {
@@ -88,38 +89,28 @@ func (s *server) stop() error {
 	return s.r.ended(s.p)
 }
 
-// moved is what put and get --json print.
-type moved struct {
-	Octets  int64   `json:"octets"`
-	Seconds float64 `json:"seconds"`
-}
-
-func (m moved) rate() float64 { return float64(m.Octets) / (1 << 20) / m.Seconds }
-
 // payload is the file that transfers move.
 const payload = "/tmp/payload"
 
-func (r *rig) put(mode string) (moved, error) {
+func (r *rig) put(mode string) (output.Moved, error) {
 	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+r.addr+
 		r.device(hostA, mode)))
 }
 
 // get reads the region back and compares it.
-func (r *rig) get(mode string) (moved, error) {
+func (r *rig) get(mode string) (output.Moved, error) {
 	return r.client(in(hostA, xwarp+" get -o /tmp/back --json --from "+r.addr+
 		r.device(hostA, mode)) +
 		"\ncmp " + payload + " /tmp/back")
 }
 
-func (r *rig) client(command string) (m moved, err error) {
+func (r *rig) client(command string) (m output.Moved, err error) {
 	out, err := r.run(command, patience)
 	if err != nil {
 		return m, refusal(out, err)
 	}
-	return m, json.Unmarshal([]byte(jsonObject.FindString(out)), &m)
+	return m, output.JSON(out, &m)
 }
-
-var jsonObject = regexp.MustCompile(`(?s)\{.*\}`)
 
 // transfer puts the payload and gets it back, both ends in a mode.
 func (r *rig) transfer(mode string) (string, error) {
@@ -128,7 +119,7 @@ func (r *rig) transfer(mode string) (string, error) {
 		return "", err
 	}
 	put, err := r.put(mode)
-	get := moved{}
+	get := output.Moved{}
 	if err == nil {
 		get, err = r.get(mode)
 	}
@@ -145,7 +136,7 @@ func (r *rig) transfer(mode string) (string, error) {
 	if mode == "auto" {
 		what += ", " + s.how.Copy
 	}
-	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", what, put.rate(), get.rate()), nil
+	return fmt.Sprintf("%s, %.0f / %.0f MiB/s", what, put.Rate(), get.Rate()), nil
 }
 
 // expect makes what the driver should have and did not offer a failure.

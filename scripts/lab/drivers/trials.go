@@ -1,11 +1,10 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"strings"
 
 	"xwarp/bench/relay/impair"
+	"xwarp/scripts/lab/output"
 )
 
 // trial is one row of the table.
@@ -61,39 +60,7 @@ func (r *rig) mend(host, dev string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var v struct {
-		Lines []struct {
-			Check, Status, What, Error string
-			Fixed                      bool
-		}
-	}
-	if err := json.Unmarshal([]byte(jsonObject.FindString(out)), &v); err != nil {
-		return "", fmt.Errorf("%w in %q", err, lastLine(out))
-	}
-	var mended, warn, fail []string
-	for _, l := range v.Lines {
-		switch {
-		case l.Error != "":
-			fail = append(fail, l.Check+": "+l.Error)
-		case l.Fixed:
-			mended = append(mended, l.Check)
-		case l.Status == "warn":
-			warn = append(warn, l.Check)
-		case l.Status == "fail":
-			fail = append(fail, l.Check+": "+l.What)
-		}
-	}
-	if len(fail) > 0 {
-		return "", fmt.Errorf("%s", strings.Join(fail, "; "))
-	}
-	return list("mended", mended) + list("warns of", warn), nil
-}
-
-func list(word string, names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return " " + word + " " + strings.Join(names, ", ")
+	return output.Doctor(out)
 }
 
 func atMTU(mtu int) func(*rig, string) (string, error) {

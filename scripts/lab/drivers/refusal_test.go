@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"xwarp/scripts/lab/table"
+)
+
+// What the engine says of a mode that is not there is told from every other error.
+func TestRefusal(t *testing.T) {
+	const refused = "xwarp serve: xdp device eth0: queue 0: ring: eth0 queue 0: operation not supported: the driver has no zero-copy mode (ring mode auto copies instead)\n"
+	err := refusal("some line\n"+refused, nil)
+	if !errors.Is(err, errNotOffered) || !strings.HasSuffix(err.Error(), "not offered: operation not supported: the driver has no zero-copy mode") {
+		t.Errorf("a refusal is %v", err)
+	}
+	if err := refusal("xwarp put: connection refused", nil); errors.Is(err, errNotOffered) {
+		t.Errorf("a failure is %v", err)
+	}
+}
+
+// A mode that the driver is known to have must not be refused.
+func TestExpect(t *testing.T) {
+	no := fmt.Errorf("%w: no zero-copy", errNotOffered)
+	for _, c := range []struct {
+		name   string
+		kind   kind
+		mode   string
+		mtu    int
+		failed bool
+	}{
+		{"has none", kind{}, "zero-copy", 1500, false},
+		{"has it", kind{zeroCopy: true}, "zero-copy", 1500, true},
+		{"not for jumbo frames", kind{zeroCopy: true}, "zero-copy", 9000, false},
+		{"everybody copies", kind{}, "copy", 1500, true},
+	} {
+		r := rig{kind: c.kind}
+		if got := table.CellOf("", r.expect(c.mode, c.mtu, no)); got.Failed != c.failed {
+			t.Errorf("%s: %+v", c.name, got)
+		}
+	}
+}
+
+// A fault of the driver is not xwarp's failure, but only in the rows that it explains.
+func TestBlame(t *testing.T) {
+	k := kind{fault: "it forgets", faultRows: regexp.MustCompile("link down")}
+	reset := errors.New("reset by the peer")
+	got := []table.Cell{
+		table.CellOf("", k.blame("link down for 2 s", reset)),
+		table.CellOf("", k.blame("soak", reset)),
+		table.CellOf("", kind{}.blame("link down for 2 s", reset)),
+		table.CellOf("", k.blame("link down", nil)),
+	}
+	failed := table.Cell{Text: "FAILED: reset by the peer", Failed: true}
+	want := []table.Cell{{Text: "no: it forgets: reset by the peer"}, failed, failed, {Text: "ok"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("cells are %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,71 @@
+// Package output reads what commands of xwarp print, for the lab's tables.
+package output
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+var object = regexp.MustCompile(`(?s)\{.*\}`)
+
+// JSON reads the object in what a command printed with --json, beside other words of its.
+func JSON(out string, v any) error {
+	if err := json.Unmarshal([]byte(object.FindString(out)), v); err != nil {
+		return fmt.Errorf("%w in %q", err, LastLine(out))
+	}
+	return nil
+}
+
+// LastLine is where a command that fails says why.
+func LastLine(out string) string {
+	out = strings.TrimSpace(out)
+	return out[strings.LastIndexByte(out, '\n')+1:]
+}
+
+// Moved is what put and get print.
+type Moved struct {
+	Octets  int64   `json:"octets"`
+	Seconds float64 `json:"seconds"`
+}
+
+// Rate is in MiB/s.
+func (m Moved) Rate() float64 { return float64(m.Octets) / (1 << 20) / m.Seconds }
+
+// Doctor says what xwarp doctor --fix mended and warns of. What failed is an error.
+func Doctor(out string) (string, error) {
+	var v struct {
+		Lines []struct {
+			Check, Status, What, Error string
+			Fixed                      bool
+		}
+	}
+	if err := JSON(out, &v); err != nil {
+		return "", err
+	}
+	var mended, warn, fail []string
+	for _, l := range v.Lines {
+		switch {
+		case l.Error != "":
+			fail = append(fail, l.Check+": "+l.Error)
+		case l.Fixed:
+			mended = append(mended, l.Check)
+		case l.Status == "warn":
+			warn = append(warn, l.Check)
+		case l.Status == "fail":
+			fail = append(fail, l.Check+": "+l.What)
+		}
+	}
+	if len(fail) > 0 {
+		return "", fmt.Errorf("%s", strings.Join(fail, "; "))
+	}
+	return list("mended", mended) + list("warns of", warn), nil
+}
+
+func list(word string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return " " + word + " " + strings.Join(names, ", ")
+}
