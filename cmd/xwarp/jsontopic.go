@@ -33,6 +33,7 @@ var documents = []struct {
 	{"xwarp capture --json", captureInfo{}},
 	{"xwarp confirm --json", confirmInfo{}},
 	{"xwarp doctor --json", doctorInfo{}},
+	{"the file of xwarp doctor --report", reportDocument{}},
 	{"xwarp config default --json", configText{}},
 	{"xwarp config check --json", configCheck{}},
 	{"xwarp config show --json", configInfo{}},

@@ -26,9 +26,18 @@ var busyPollCheck = check{
 }
 
 func (e *env) deferral() []string {
-	dir := "/sys/class/net/" + e.name() + "/"
-	if n, err := readNumber(dir + "ifindex"); err != nil || n != e.nic.Attrs().Index {
-		return nil // /sys shows another namespace
+	dir := e.sysfs()
+	if dir == "" {
+		return nil
 	}
 	return []string{dir + "napi_defer_hard_irqs", dir + "gro_flush_timeout"}
+}
+
+// sysfs is the interface's directory there; empty where /sys shows another namespace.
+func (e *env) sysfs() string {
+	dir := "/sys/class/net/" + e.name() + "/"
+	if n, err := readNumber(dir + "ifindex"); err != nil || n != e.nic.Attrs().Index {
+		return ""
+	}
+	return dir
 }
