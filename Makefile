@@ -77,10 +77,9 @@ race-some: ## the part of race that takes two minutes (RACE_SOME, RACE_RUN)
 ARCH_PKGS ?= ./tcp/... ./mpa/... ./ddp/... ./ring/... ./engine/testkit/...
 
 .PHONY: arch
-arch: ## tests of protocols, rings, simulator and scripts as programs for s390x (big-endian) and arm64, emulated, half an hour (ARCH_PKGS)
+arch: ## tests as programs for s390x (big-endian) and arm64, emulated, half an hour; into bench/results/arch.md (ARCH_PKGS)
 	@scripts/setup.sh arch
-	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -timeout 60m $(TESTFLAGS) $(ARCH_PKGS)
-	GOARCH=arm64 $(GO) test -exec '$(PRIVILEGED) qemu-aarch64' -timeout 60m $(TESTFLAGS) $(ARCH_PKGS)
+	$(GO) run ./scripts/arch -exec '$(PRIVILEGED)' $(ARCH_PKGS)
 
 .PHONY: arch-some
 arch-some: ## the part of arch that takes half a minute: wire formats, placement and rings, big-endian

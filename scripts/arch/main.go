@@ -1,0 +1,208 @@
+// Command arch runs tests as programs for other processors, emulated by qemu-user, and writes a table of package
+// by processor: tests passed, skipped and failed. Run it through make arch.
+//
+//	go run ./scripts/arch [-out FILE] [-exec WRAPPER] [-timeout 60m] [-again] PACKAGE...
+//
+// What go test said is kept as JSON in build/arch; -again makes only the table, of that. Status 1: something failed.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"xwarp/scripts/lab/table"
+)
+
+// processors and their emulators.
+var processors = []struct{ name, column, emulator string }{
+	{"s390x", "s390x (big-endian)", "qemu-s390x"},
+	{"arm64", "arm64", "qemu-aarch64"},
+}
+
+const dir = "build/arch"
+
+const preamble = `# Tests on other processors
+
+Written by ` + "`make arch`" + `: the tests of these packages as programs for another processor, by user-mode emulation (%s). Tests that need eBPF or
+AF_XDP skip, for the emulation has neither; [kernels](kernels.md) runs those in a virtual machine. Subtests are not counted.
+
+`
+
+func main() {
+	var o options
+	flag.StringVar(&o.out, "out", "bench/results/arch.md", "the table")
+	flag.StringVar(&o.wrapper, "exec", "", "what the emulator is run by, such as sudo")
+	flag.DurationVar(&o.timeout, "timeout", time.Hour, "for the tests of one package")
+	flag.BoolVar(&o.again, "again", false, "only make the table of what an earlier run left")
+	flag.Parse()
+	o.packages = flag.Args()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	failed, err := o.run(ctx)
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("tests of %d packages failed", failed)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "arch:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	out, wrapper string
+	timeout      time.Duration
+	again        bool
+	packages     []string
+}
+
+func (o *options) run(ctx context.Context) (failed int, err error) {
+	version, err := exec.CommandContext(ctx, processors[0].emulator, "--version").Output()
+	if err != nil {
+		return 0, err
+	}
+	emulator, _, _ := strings.Cut(string(version), "\n")
+	t := &table.Table{Columns: map[string]map[string]table.Cell{}}
+	var columns, rows []string
+	for _, p := range processors {
+		columns = append(columns, p.column)
+		file := filepath.Join(dir, p.name+".json")
+		if !o.again {
+			if err := o.test(ctx, p.name, p.emulator, file); err != nil {
+				return 0, err
+			}
+		}
+		packages, err := o.read(file)
+		if err != nil {
+			return 0, err
+		}
+		for name, c := range packages {
+			t.Set(p.column, name, c.cell())
+			if !slices.Contains(rows, name) {
+				rows = append(rows, name)
+			}
+		}
+	}
+	slices.Sort(rows)
+	text := fmt.Sprintf(preamble, emulator) + t.Markdown(columns, rows)
+	return t.Failed(), os.WriteFile(o.out, []byte(text), 0o644)
+}
+
+// test runs go test for a processor; what it says goes to a file. Tests that fail are no error.
+func (o *options) test(ctx context.Context, arch, emulator, file string) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-exec",
+		strings.TrimSpace(o.wrapper + " " + emulator), "-timeout", o.timeout.String()},
+		o.packages...)...)
+	cmd.Env = append(os.Environ(), "GOARCH="+arch)
+	cmd.Stdout, cmd.Stderr = out, os.Stderr
+	err = cmd.Run()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && ctx.Err() == nil {
+		return nil // the file tells
+	}
+	return err
+}
+
+// counts are of one package.
+type counts struct {
+	passed, skipped int
+	failed          []string
+	ended           string // what became of the package
+}
+
+func (c *counts) cell() table.Cell {
+	if c.ended == "fail" || len(c.failed) > 0 {
+		return table.CellOf("", fmt.Errorf("%d passed; %s", c.passed, strings.Join(c.failed, ", ")))
+	}
+	text := fmt.Sprintf("%d", c.passed)
+	if c.skipped > 0 {
+		text += fmt.Sprintf(", %d skipped", c.skipped)
+	}
+	return table.CellOf(text, nil)
+}
+
+// read counts what go test -json said, and prints what the tests that failed did.
+func (o *options) read(file string) (map[string]*counts, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return count(f, os.Stdout)
+}
+
+func count(r io.Reader, report io.Writer) (map[string]*counts, error) {
+	packages := map[string]*counts{}
+	said := map[string]*strings.Builder{} // by package and test
+	for d := json.NewDecoder(r); ; {
+		var e struct{ Action, Package, Test, Output string }
+		if err := d.Decode(&e); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, err
+		}
+		if e.Package == "" {
+			continue // of the build
+		}
+		c := packages[e.Package]
+		if c == nil {
+			c = &counts{}
+			packages[e.Package] = c
+		}
+		key := e.Package + " " + e.Test
+		if said[key] == nil {
+			said[key] = &strings.Builder{}
+		}
+		said[key].WriteString(e.Output)
+		c.add(e.Action, e.Test)
+		switch e.Action {
+		case "fail":
+			fmt.Fprintf(report, "%s\n%s", key, said[key])
+			fallthrough
+		case "pass", "skip":
+			delete(said, key)
+		}
+	}
+	for name, c := range packages {
+		if c.ended == "skip" { // it has no tests
+			delete(packages, name)
+		} else if c.ended == "" {
+			c.ended, c.failed = "fail", append(c.failed, "did not end")
+		}
+	}
+	return packages, nil
+}
+
+// add counts an event of a test, or of the package where that is empty.
+func (c *counts) add(action, test string) {
+	switch {
+	case strings.Contains(test, "/"): // a subtest counts with its test
+	case test == "" && (action == "pass" || action == "fail" || action == "skip"):
+		c.ended = action
+	case action == "pass":
+		c.passed++
+	case action == "skip":
+		c.skipped++
+	case action == "fail":
+		c.failed = append(c.failed, test)
+	}
+}
