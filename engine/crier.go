@@ -16,6 +16,7 @@ import (
 // whom it wakes.
 type crier struct {
 	news []func() // of this turn; the worker's
+	told bool     // something was sent; the worker's
 	efd  int
 	file *os.File // of efd
 	over chan struct{}
@@ -68,7 +69,7 @@ func (c *crier) send() bool {
 	c.given = append(c.given, c.news...)
 	c.mu.Unlock()
 	clear(c.news)
-	c.news = c.news[:0]
+	c.news, c.told = c.news[:0], true
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
 	// The runtime may take the P away from a thread in a system call that it knows of.

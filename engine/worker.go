@@ -98,7 +98,9 @@ func (w *worker) turns(busy time.Duration) (err error) {
 	idleSince := p.last
 	active := false // something was done since p.last, which no clock was read for
 	for !w.stop.Load() {
-		w.crier.send()
+		if len(w.crier.news) > 0 {
+			w.crier.send()
+		}
 		arrived := w.stk.Fetch()
 		now := p.last
 		if arrived {
@@ -134,7 +136,13 @@ func (w *worker) turns(busy time.Duration) (err error) {
 			idleSince = now
 			continue
 		}
-		if busy >= 0 && now.Sub(idleSince) > busy {
+		switch {
+		case busy < 0:
+		case w.crier.told:
+			w.crier.told = false
+			// Whom it woke may share its processor, and would wait until it sleeps.
+			unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		case now.Sub(idleSince) > busy:
 			w.sleep(now)
 			idleSince = clock()
 			p.last = idleSince
