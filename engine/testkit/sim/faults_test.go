@@ -178,6 +178,7 @@ func (s *scenario) narrow(i, mtu int) {
 		if s.off("narrow path") {
 			continue
 		}
+		s.swallows = s.swallows || !told
 		s.say("path MTU of %s falls to %d at %v, told %v", s.hosts[i].Name(), to, at, told)
 		s.w.After(at, func() {
 			s.alter(i, func(c *impair.Config) {

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"xwarp/engine/stack"
@@ -30,6 +31,8 @@ type HostConfig struct {
 	// Wrap, when set, puts a decorator around the port, which takes Run frames best at a time.
 	Wrap func(p ring.Port) (ring.Port, error)
 	Run  int
+	// SecondQueue: some frames arrive on another queue, whose worker hands them over.
+	SecondQueue bool
 	// Defect is stack.Config's.
 	Defect func(*stack.Defect)
 }
@@ -44,6 +47,7 @@ type Host struct {
 	kernel *ring.FakeKernel
 	port   ring.Port
 	stk    *stack.Stack
+	relay  *relay // of the second queue; nil: there is one queue
 	lives  uint64
 	kicks  []func()
 	apps   []func(now tick.Time)
@@ -84,10 +88,11 @@ func (w *World) AddHost(cfg HostConfig) (*Host, error) {
 
 func (h *Host) boot() error {
 	const ethernet = 14 + 8
-	sock, err := ring.OpenFake(ring.Config{
+	rings := ring.Config{
 		RxFrames: uint32(h.cfg.RxFrames), TxSlots: uint32(h.cfg.TxSlots),
 		TxSlot: ring.SlotFor(h.cfg.MTU + ethernet),
-	}, h.kernel)
+	}
+	sock, err := ring.OpenFake(rings, h.kernel)
 	if err != nil {
 		return err
 	}
@@ -103,8 +108,10 @@ func (h *Host) boot() error {
 	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.lives)
 	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))
 	binary.LittleEndian.PutUint64(cfg.Secret[8:], mix(cfg.Seed+1))
-	h.stk, err = stack.New(cfg)
-	return err
+	if h.stk, err = stack.New(cfg); err != nil || !h.cfg.SecondQueue {
+		return err
+	}
+	return h.bootRelay(rings)
 }
 
 // Reboot takes away everything that h knows; frames in its NIC are lost. The upper layers of its connections
@@ -112,6 +119,11 @@ func (h *Host) boot() error {
 func (h *Host) Reboot() error {
 	if err := h.port.Close(); err != nil {
 		return err
+	}
+	if h.relay != nil {
+		if err := h.relay.stk.Close(h.world.now); err != nil {
+			return err
+		}
 	}
 	h.kicks, h.apps, h.passed = nil, nil, nil
 	h.wakeAt, h.timeAt = tick.Never, tick.Never
@@ -182,11 +194,14 @@ func (h *Host) next() tick.Time {
 
 // inject lets the NIC receive a frame.
 func (h *Host) inject(frame []byte) {
-	ok := false
+	ok, kernel := false, h.kernel
+	if h.relay.takes(frame, h.world.now) {
+		kernel = h.relay.kernel
+	}
 	if h.cfg.Split > 0 {
-		ok = h.kernel.InjectSplit(frame, h.cfg.Split)
+		ok = kernel.InjectSplit(frame, h.cfg.Split)
 	} else {
-		ok = h.kernel.Inject(frame)
+		ok = kernel.Inject(frame)
 	}
 	if !ok {
 		h.stats.NoRoom++
@@ -219,7 +234,8 @@ func (h *Host) run() {
 			f()
 		}
 		h.stats.Steps++
-		worked := h.step(now)
+		worked := h.relay.step(now)
+		worked = h.step(now) || worked
 		h.take()
 		for _, f := range h.apps {
 			f(now)
@@ -231,7 +247,7 @@ func (h *Host) run() {
 	if timer && sent == h.stats.Sent {
 		h.stats.IdleTimers++
 	}
-	h.timeAt = h.stk.Deadline()
+	h.timeAt = min(h.stk.Deadline(), h.relay.deadline())
 	if h.timeAt <= now {
 		h.world.Fail(fmt.Errorf("host %s: the next deadline is %v ago", h.cfg.Name,
 			now.Sub(h.timeAt)))
@@ -284,6 +300,10 @@ func (h *Host) Emit(frame []byte) {
 // leave puts a frame on the path.
 func (h *Host) leave(frame []byte) {
 	h.stats.Sent++
+	if n := len(frame) - ip.EthernetLen; n > h.cfg.MTU {
+		h.world.Fail(fmt.Errorf("host %s: a packet of %d octets, its MTU is %d", h.cfg.Name, n,
+			h.cfg.MTU))
+	}
 	h.world.record(h, Out, frame)
 	up := h.cfg.Up
 	if up == nil {
@@ -298,7 +318,14 @@ func (h *Host) leave(frame []byte) {
 
 // Audit checks that each chunk of the host's UMEM has one owner.
 func (h *Host) Audit() error {
-	if err := h.stk.Audit(); err != nil {
+	err := h.stk.Audit()
+	if err == nil && h.relay != nil {
+		err = errors.Join(h.relay.stk.Audit(), h.relay.kernel.Check())
+		if n := h.relay.kernel.FakeStats().Accepted; err == nil && n > 0 {
+			err = fmt.Errorf("%d frames left by the second queue", n)
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("host %s: %w", h.cfg.Name, err)
 	}
 	return nil

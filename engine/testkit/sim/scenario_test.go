@@ -35,6 +35,7 @@ type scenario struct {
 	pause    tick.Duration
 	until    tick.Duration // faults stop
 	cuts     bool          // the path MTU changes
+	swallows bool          // without a word
 	recut    bool          // a middlebox cuts segments
 	severe   bool          // connections may end with an error
 	state    []impair.Config

@@ -14,19 +14,20 @@ import (
 	"xwarp/ring/live"
 )
 
-// waysSeen counts over all scenarios what left otherwise than as single frames.
+// waysSeen counts over all scenarios what left otherwise than as single frames, and what came on second queues.
 var waysSeen seen
 
 type seen struct {
 	segments                   atomic.Uint64 // of blocks
 	runs, single, failed, lost atomic.Uint64 // of live frames
+	relayed                    atomic.Uint64
 }
 
-type waysTried struct{ Segments, Runs, Single, Failed, Lost uint64 }
+type waysTried struct{ Segments, Runs, Single, Failed, Lost, Relayed uint64 }
 
 func (s *seen) read() waysTried {
 	return waysTried{s.segments.Load(), s.runs.Load(), s.single.Load(), s.failed.Load(),
-		s.lost.Load()}
+		s.lost.Load(), s.relayed.Load()}
 }
 
 // way is how a host transmits: as blocks of segmentation offload, or as live frames.
@@ -73,6 +74,8 @@ func (w *wide) transmit(cfg *HostConfig, i int) {
 		y = nil
 	}
 	w.ways = append(w.ways, y)
+	w.draws("second queue of " + cfg.Name)
+	cfg.SecondQueue = w.one(5) && !w.off("second queue of "+cfg.Name)
 }
 
 // liveFrames reports whether a host sends live frames.

@@ -1,0 +1,87 @@
+package sim
+
+import (
+	"fmt"
+
+	"xwarp/engine/stack"
+	"xwarp/tcp"
+)
+
+// alignment: FPDUs and segments part only where something explains it.
+func (e *rdmaEnd) alignment() error {
+	if e.iw == nil || e.iw.Endpoint == nil {
+		return nil
+	}
+	k := e.iw.Endpoint.Conn().Counters()
+	if e.c.s.wide != nil && e.c.s.wide.mangled {
+		return nil // others change windows and acknowledgements
+	}
+	if n := k.SplitEMSS + k.SplitRetransmit; n > 0 && !e.c.s.cuts {
+		return fmt.Errorf("%d segments lost their alignment for EMSS, which never changed", n)
+	}
+	if k.SplitWindow > 0 && e.c.cfg.window >= 16<<10 {
+		return fmt.Errorf("%d segments lost their alignment for a window of %d", k.SplitWindow,
+			e.c.cfg.window)
+	}
+	st := e.iw.Stats()
+	if st.LimitDrops == 0 && !e.c.s.cuts && !e.c.s.recut && (st.Unaligned > 0 || st.Partial > 0) {
+		return fmt.Errorf("%d unaligned and %d partial offers on a path that does not cut segments",
+			st.Unaligned, st.Partial)
+	}
+	if st.Records != 0 || st.HeldOctets != 0 {
+		return fmt.Errorf("receiver holds %d octets and %d records after the end", st.HeldOctets,
+			st.Records)
+	}
+	return nil
+}
+
+// step is checked after each instant.
+func (c *rdmaConn) step() error {
+	for _, e := range []*rdmaEnd{c.a, c.b} {
+		if !e.alive() {
+			continue
+		}
+		if o, n := e.pool.InUse(); o > c.cfg.poolBound() || n > c.cfg.poolRecords+64 {
+			return fmt.Errorf("end %s: pool exceeds its bounds: %d octets, %d records", e.name,
+				o, n)
+		}
+		if s, r := e.qp.Outstanding(); s > c.cfg.depth || r > 64 {
+			return fmt.Errorf("end %s: %d and %d requests outstanding", e.name, s, r)
+		}
+		if st := e.iw; st != nil && st.Stats().HeldOctets > c.cfg.window+(64<<10) {
+			return fmt.Errorf("end %s holds %d octets, its window is %d", e.name,
+				st.Stats().HeldOctets, c.cfg.window)
+		}
+	}
+	if c.a.alive() && c.b.alive() {
+		return acked(c.a.endpoint(), c.b.endpoint())
+	}
+	return nil
+}
+
+func (e *rdmaEnd) endpoint() *stack.Endpoint {
+	if e.iw == nil {
+		return nil
+	}
+	return e.iw.Endpoint
+}
+
+// acked: neither end may think that the other has more than it has.
+func acked(a, b *stack.Endpoint) error {
+	if a == nil || b == nil {
+		return nil
+	}
+	for _, d := range [][2]*stack.Endpoint{{a, b}, {b, a}} {
+		s, r := d[0].Conn(), d[1].Conn()
+		if s.State() < tcp.Established || r.State() < tcp.Established {
+			continue
+		}
+		if n := s.SndUna().Diff(r.RcvNxt()); n > 0 {
+			return fmt.Errorf("%d octets were acknowledged that the peer does not have", n)
+		}
+		if i := r.Info(0); i.Holes > tcp.MaxHoles {
+			return fmt.Errorf("%d holes", i.Holes)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package sim
+
+import (
+	"encoding/binary"
+
+	"xwarp/engine/stack"
+	"xwarp/ring"
+	"xwarp/tcp/tick"
+)
+
+// maxRelayed is how many frames of the second queue may wait for the worker of the first.
+const maxRelayed = 64
+
+// relay is the worker of a host's second queue, which has no connections: what arrives there is handed to the first
+// one, as the engine does for queues that an interface got later.
+type relay struct {
+	host   *Host
+	kernel *ring.FakeKernel
+	stk    *stack.Stack
+	kept   []*stack.Stray
+}
+
+// bootRelay opens the second queue.
+func (h *Host) bootRelay(c ring.Config) error {
+	r := h.relay
+	if r == nil {
+		r = &relay{host: h, kernel: ring.NewFakeKernel(h.cfg.Kernel)}
+		h.relay = r
+	}
+	sock, err := ring.OpenFake(c, r.kernel)
+	if err != nil {
+		return err
+	}
+	r.kept = nil
+	r.stk, err = stack.New(stack.Config{Port: sock, MAC: h.mac, MTU: h.cfg.MTU, Resolver: h,
+		Stray: r.keep})
+	return err
+}
+
+// keep is stack.Config.Stray.
+func (r *relay) keep(x *stack.Stray) bool {
+	if len(r.kept) == maxRelayed {
+		r.stk.DropStray()
+	} else {
+		r.kept = append(r.kept, x.Keep())
+	}
+	return true
+}
+
+// takes reports whether the device puts a frame on the second queue: it goes by the octets where ports are, and by
+// an indirection table that somebody changes every 268 ms.
+func (r *relay) takes(frame []byte, now tick.Time) bool {
+	if r == nil || len(frame) < 58 {
+		return false
+	}
+	at := 34
+	if frame[14]>>4 == 6 {
+		at = 54
+	}
+	sum := mix(uint64(binary.BigEndian.Uint32(frame[at:])) ^ uint64(now)>>28)
+	return sum&1 == 1
+}
+
+// step receives on the second queue and hands over.
+func (r *relay) step(now tick.Time) (worked bool) {
+	if r == nil {
+		return false
+	}
+	worked = r.stk.Receive(now)
+	worked = r.stk.Transmit(now) || worked
+	kept := r.kept
+	r.kept = nil
+	for _, x := range kept {
+		r.host.stk.Inject(x, now)
+	}
+	return worked || len(kept) > 0
+}
+
+// deadline is when step has something to do.
+func (r *relay) deadline() tick.Time {
+	if r == nil {
+		return tick.Never
+	}
+	return r.stk.Deadline()
+}
+
+// SetMAC gives h another Ethernet address.
+func (h *Host) SetMAC(mac [6]byte) {
+	h.mac = mac
+	h.stk.SetMAC(mac)
+	if h.relay != nil {
+		h.relay.stk.SetMAC(mac)
+	}
+	h.Wake()
+}
