@@ -9,6 +9,9 @@ func (w *wide) kinds(cfg *rdmaConfig, name string) {
 	defer func() { w.rnd = drawn }()
 	w.draws("memory windows of " + name)
 	cfg.windows = w.one(3) && !w.off("memory windows")
+	w.draws("any CRC error of " + name)
+	cfg.anyCRC = w.one(6) && !w.off("any CRC error")
+	w.strict = w.strict || cfg.anyCRC
 	if w.draws("vanishing memory of " + name); w.vanish && w.one(2) {
 		cfg.early = endVanish
 		return

@@ -68,6 +68,7 @@ type rdmaConfig struct {
 	badOp       bool           // one operation names an STag that the peer does not have
 	verbs       bool           // all of them, not those of a simple program
 	sockets     bool           // over sockets, not over the engine's TCP
+	anyCRC      bool           // the first FPDU with a wrong CRC is an error
 	halvings    int            // how often the programs are cut in half
 	windows     bool           // the peer gets at memory by a window, once it is bound
 	bulk        bool           // operations of all sizes, not mostly small ones
@@ -150,7 +151,7 @@ func (e *rdmaEnd) alive() bool { return e.host.lives == e.life }
 func (e *rdmaEnd) config(responder bool) iwarp.Config {
 	c := iwarp.Config{
 		Responder: responder, Startup: e.c.cfg.ini, QP: &e.qp, Pool: e.pool, Handler: e,
-		Pack: e.c.cfg.pack, Window: e.c.cfg.window,
+		Pack: e.c.cfg.pack, Window: e.c.cfg.window, AnyCRCError: e.c.cfg.anyCRC,
 	}
 	if responder {
 		c.Startup, c.QP = e.c.cfg.rsp, nil

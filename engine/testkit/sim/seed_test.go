@@ -143,7 +143,7 @@ func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
 
 // TestSeeds is the simulator's part of the ordinary test run.
 func TestSeeds(t *testing.T) {
-	n := 600
+	n := 500
 	if testing.Short() {
 		n = 100
 	}

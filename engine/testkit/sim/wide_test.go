@@ -77,6 +77,7 @@ type wide struct {
 	noCRC   bool   // nobody asks for CRCs, which alone find what TCP cannot
 	mangled bool   // foreign faults change windows and acknowledgements
 	ways    []*way // of transmission, of each host; nil: frames alone
+	strict  bool   // a CRC error ends a connection
 	watched bool   // frames are described, as a trace does
 	vanish  bool   // memory of some connections becomes inaccessible
 }
@@ -99,7 +100,7 @@ func drawWide(seed uint64, left map[string]bool) *scenario {
 	w.neighbours()
 	w.rdma()
 	if w.draws("sealed corruption"); w.one(5) && !w.noCRC && !w.off("sealed corruption") {
-		w.severe = w.severe || w.mangled || w.recut
+		w.severe = w.severe || w.mangled || w.recut || w.strict
 		w.sealed(w.rnd.IntN(len(w.hosts)))
 	}
 	w.storm()
