@@ -303,3 +303,20 @@ func TestPTBFloor(t *testing.T) {
 		}
 	}
 }
+
+// TestPTBOfSameSize: a message that names the path MTU that is known, or more, says nothing new (RFC 8201, 4).
+func TestPTBOfSameSize(t *testing.T) {
+	for _, mtu := range []int{1500, 1501, 9000} {
+		p := newPeer(t, tcp.Config{})
+		p.open(mss(1460))
+		p.src.sizes = []int{1000}
+		p.want("P. 1+1000 ack 1")
+		p.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: mtu, Seq: p.c.SndUna()}, p.now)
+		n, i := p.c.Counters(), p.c.Info(p.now)
+		if i.PathMTU != 1500 || n.PTBIgnored != 1 || n.PTBAccepted != 0 {
+			t.Errorf("after %d: path MTU %d, %d accepted, %d ignored", mtu, i.PathMTU,
+				n.PTBAccepted,
+				n.PTBIgnored)
+		}
+	}
+}

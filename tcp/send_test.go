@@ -483,3 +483,33 @@ func TestDCTCPEcho(t *testing.T) {
 		t.Errorf("marked %v up to %d", marked, last)
 	}
 }
+
+// TestDuplicateAcks is RFC 5681, 2 and 3.2: segments with octets are no duplicate acknowledgements, whatever they
+// acknowledge; three without any have the first segment sent again.
+func TestDuplicateAcks(t *testing.T) {
+	p := newPeer(t, tcp.Config{QuickAcks: -1})
+	p.open(mss(1000))
+	p.src.sizes = []int{1000, 1000, 1000, 1000, 1000}
+	p.want(". 1+1000 ack 1", ". 1001+1000 ack 1", ". 2001+1000 ack 1", ". 3001+1000 ack 1",
+		"P. 4001+1000 ack 1")
+	for i := range 6 {
+		p.in(fA, 1+100*i, 1, 100)
+	}
+	if n := p.c.Counters().DupAcks; n != 0 {
+		t.Errorf("%d duplicate acknowledgements with octets", n)
+	}
+	for _, line := range p.out() {
+		if line != ". 5001 ack 601" {
+			t.Errorf("sent %q", line)
+		}
+	}
+	for range 2 {
+		p.in(fA, 601, 1, 0)
+	}
+	p.want()
+	p.in(fA, 601, 1, 0)
+	p.want("P. 1+1000 ack 601")
+	if n := p.c.Counters().DupAcks; n != 3 {
+		t.Errorf("%d duplicate acknowledgements of 3", n)
+	}
+}

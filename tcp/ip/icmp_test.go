@@ -107,3 +107,15 @@ func TestICMP(t *testing.T) {
 		}
 	}
 }
+
+// Each version of IP has its own ICMP: neither is taken for the other, whatever its checksum is.
+func TestICMPOfOtherVersion(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		h, p := icmpPacket(t, v6, 1, 1, 0, quote(v6, 20))
+		h.V6 = !v6
+		var e ICMPError
+		if err := e.DecodeICMP(&h, p); err != ErrICMP {
+			t.Errorf("ICMP of IPv6 %v in a packet of IPv6 %v: %v", v6, h.V6, err)
+		}
+	}
+}

@@ -496,3 +496,32 @@ func TestLoneTimeout(t *testing.T) {
 		b.want("ssthresh", b.s.Ssthresh(), c.ssthresh)
 	}
 }
+
+// TestDSACKOnceARound is RFC 8985, 6.2 step 4: DSACKs widen the reordering window once per round trip.
+func TestDSACKOnceARound(t *testing.T) {
+	b := newBench(t, conf(RACK), 40*ms)
+	b.send(0, 10)
+	b.wait(40 * ms)
+	b.ack(0, b.seg(1))
+	b.ack(2) // reordering
+	b.ack(2, b.segs(4, 9))
+	b.expire(ExpiredReorder)
+	b.want("lost", b.resend(), []int{2})
+	b.ack(2, b.segs(4, 8), b.seg(9))
+	b.ack(3, b.segs(4, 8), b.seg(9))
+	b.want("lost too", b.resend(), []int{3})
+	b.wait(40 * ms)
+	b.ack(8, b.seg(2))
+	b.want("first", b.s.reorderWindow(), 20*ms)
+	b.ack(8, b.seg(3))
+	b.want("second of the round", b.s.reorderWindow(), 20*ms)
+	b.ack(10)
+	b.send(10, 20)
+	b.wait(40 * ms)
+	b.ack(12, b.segs(13, 18))
+	b.expire(ExpiredReorder)
+	b.want("lost", b.resend(), []int{12})
+	b.wait(40 * ms)
+	b.ack(18, b.seg(12))
+	b.want("next round", b.s.reorderWindow(), 30*ms)
+}
