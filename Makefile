@@ -11,6 +11,8 @@ PKGS      ?= ./...
 FUZZTIME  ?= 10m
 SEEDS     ?= 100000
 SOAK      ?= 2h
+HOSTILE   ?= 10000000
+MAD       ?= 1000000
 COUNT     ?= 200
 SEED      ?= 1
 ROUNDS    ?= 5
@@ -110,8 +112,10 @@ fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
 	scripts/fuzz.sh $(FUZZTIME) $(PKGS)
 
 .PHONY: soak
-soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h)
+soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h, HOSTILE, MAD)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide)?Soak$$' -seeds $(SEEDS)
+	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^TestHostileFrames$$' -hostile $(HOSTILE)
+	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 24h -v -run '^TestMadPrograms$$' -mad $(MAD)
 	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestKilledPuts$$' -kills 1000

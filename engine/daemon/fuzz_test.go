@@ -3,8 +3,10 @@ package daemon_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
@@ -191,35 +193,80 @@ func FuzzSession(f *testing.F) {
 	}
 	f.Cleanup(func() { d.Close() })
 	f.Fuzz(func(t *testing.T, in []byte) { // one daemon: what one input leaves behind, the next one finds
-		sock, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
-		if err != nil {
-			t.Fatal(err)
+		gone(t, d, socket, in)
+	})
+}
+
+// gone lets a program made of octets come and go, and returns how many requests and lies it made.
+func gone(t *testing.T, d *daemon.Daemon, socket string, in []byte) (requests, lies int) {
+	sock, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mad{t: t, sock: sock, c: control.NewConn(sock, control.MaxReply), in: in}
+	defer m.close()
+	sock.SetDeadline(time.Now().Add(30 * time.Second))
+	if m.memory, err = unix.MemfdCreate("fuzz", unix.MFD_ALLOW_SEALING); err != nil {
+		t.Fatal(err)
+	}
+	unix.Ftruncate(m.memory, 8192)
+	unix.FcntlInt(uintptr(m.memory), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	if !m.request(len(sessionOps)-1) || len(m.maps) != 1 {
+		t.Fatal("the daemon does not greet")
+	}
+	for n := 0; len(m.in) > 0 && n < 40; n++ {
+		if op := m.u8(); op >= 250 {
+			m.poke()
+			lies++
+		} else if requests++; !m.request(op) {
+			break
 		}
-		m := &mad{t: t, sock: sock, c: control.NewConn(sock, control.MaxReply), in: in}
-		defer m.close()
-		sock.SetDeadline(time.Now().Add(30 * time.Second))
-		if m.memory, err = unix.MemfdCreate("fuzz", unix.MFD_ALLOW_SEALING); err != nil {
-			t.Fatal(err)
+	}
+	m.sock.Close()
+	if _, ok := eventually(10*time.Second, func() bool { return nothingLeft(d) }); !ok {
+		s := d.Snapshot()
+		t.Fatalf("%d sessions, %d queue pairs, %d listeners, users %+v", len(s.Sessions),
+			len(s.QPs),
+			len(s.Listeners), s.Users)
+	}
+	return requests, lies
+}
+
+var (
+	madRequests = flag.Int("mad", 1000, "how many `requests` and lies TestMadPrograms makes")
+	madSeed     = flag.Uint64("mad.seed", 1, "`seed` of its first program; the others count on")
+)
+
+// TestMadPrograms has one program after the other make wild requests and lie in its rings, as FuzzSession
+// does, and many more of them than a fuzzer, which is busy with coverage.
+func TestMadPrograms(t *testing.T) {
+	cfg, socket := load(t, "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n")
+	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	requests, lies, seed := 0, 0, *madSeed
+	defer func() {
+		if t.Failed() {
+			t.Logf("again: -mad 1 -mad.seed %d", seed)
 		}
-		unix.Ftruncate(m.memory, 8192)
-		unix.FcntlInt(uintptr(m.memory), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
-		if !m.request(len(sessionOps)-1) || len(m.maps) != 1 {
-			t.Fatal("the daemon does not greet")
-		}
-		for n := 0; len(m.in) > 0 && n < 40; n++ {
-			if op := m.u8(); op >= 250 {
-				m.poke()
-			} else if !m.request(op) {
-				break
+	}()
+	for ; requests+lies < *madRequests; seed++ {
+		r := rand.New(rand.NewPCG(seed, 0))
+		in := make([]byte, 15+r.IntN(200))
+		for i := range in {
+			if in[i] = byte(r.Uint32()); r.IntN(6) == 0 {
+				in[i] = 250 // a lie, where a request begins
 			}
 		}
-		m.sock.Close()
-		if _, ok := eventually(10*time.Second, func() bool { return nothingLeft(d) }); !ok {
-			s := d.Snapshot()
-			t.Fatalf("%d sessions, %d queue pairs, %d listeners, users %+v", len(s.Sessions),
-				len(s.QPs), len(s.Listeners), s.Users)
+		if r.IntN(4) > 0 { // most have something to lie about
+			copy(in, "\x00\x00\x00\x00\x00\x05\x00\x00\x00\x10\x08\x00\x00\x01\x00")
 		}
-	})
+		n, m := gone(t, d, socket, in)
+		requests, lies = requests+n, lies+m
+	}
+	t.Logf("%d requests and %d lies of %d programs", requests, lies, seed-*madSeed)
 }
 
 // nothingLeft reports whether a daemon without exports has nothing but itself.
