@@ -181,7 +181,7 @@ func (f *finder) node(n ast.Node) bool {
 	case *ast.Field: // a tag, the length of an array
 		return false
 	case *ast.BinaryExpr:
-		if f.basic(n.X)&types.IsString == 0 {
+		if f.basic(n.X)&types.IsString == 0 { // which are for people
 			operator(n.OpPos, n.Op)
 		}
 	case *ast.AssignStmt:

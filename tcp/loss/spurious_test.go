@@ -206,10 +206,14 @@ func TestRenege(t *testing.T) {
 // TestPartial: acknowledgements inside a record, and records longer than a MSS that fell.
 func TestPartial(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
+	if h, ok := b.s.Head(); ok {
+		t.Errorf("with nothing in flight the head is %+v", h)
+	}
 	b.send(0, 4)
 	b.wait(100 * ms)
 	b.input(Ack{Ack: b.seg(1).Start.Add(300)})
-	h, _ := b.s.Head()
+	h, ok := b.s.Head()
+	b.want("there is a head", ok, true)
 	b.want("head", h.Range, seq.Range{Start: b.seg(1).Start.Add(300), End: b.seg(1).End})
 	b.want("pipe", b.s.Pipe(), 2700)
 	b.input(Ack{Ack: b.s.Una()}, seq.Range{Start: b.seg(2).Start, End: b.seg(2).End.Add(-1)})

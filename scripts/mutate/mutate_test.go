@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// changesOf returns the changes of a source, as line: before -> after.
+func changesOf(t *testing.T, source string) (list []string, changes []*change) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "x.go"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := finder{pkg: "x", fset: token.NewFileSet()}
+	err := f.find(dir, &listed{ImportPath: "x", Dir: dir, GoFiles: []string{"x.go"}},
+		types.Importer(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range f.list {
+		list = append(list, fmt.Sprintf("%d: %s -> %s", c.line, c.before, c.after))
+	}
+	return list, f.list
+}
+
+const source = `package x
+
+const most = 1 << 4
+
+var bad error
+
+func f(a, b int, s string) (n int, err error) {
+	if a < b && s+s != "x" {
+		return 7, bad
+	}
+	for ; a == b; a++ {
+		n += a - 2
+	}
+	return n, nil
+}
+
+func g(a int, ok bool) (int, bool) { return a, !ok }
+`
+
+func TestChanges(t *testing.T) {
+	got, _ := changesOf(t, source)
+	want := []string{"3: << -> >>", "3: 1 -> 2", "3: 4 -> 5",
+		"8: a < b && s+s != \"x\" -> !(a < b && s+s != \"x\")", "8: && -> ||", "8: < -> <=",
+		"8: < -> >=", "9: bad -> nil", "11: == -> !=", "11: ++ -> --", "12: += -> -=",
+		"12: - -> +", "12: 2 -> 3", "14: n -> (n) + 1", "17: a -> (a) + 1", "17: !ok -> !(!ok)"}
+	slices.Sort(got)
+	slices.Sort(want)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestEquivalent: each entry has a reason, and is a change that can be made.
+func TestEquivalent(t *testing.T) {
+	_, changes := changesOf(t, source)
+	key := changes[0].key()
+	for text, want := range map[string]string{
+		"# nothing\n":                           "",
+		key + "\n\tit is\n\tas it was\n":        "",
+		key + "\n":                              "without a reason",
+		key + "\n\twhy\n" + key + "\n\twhy\n":   "twice",
+		"x.go: f: if a > b: 4: > -> <\n\twhy\n": "no such change any more",
+	} {
+		path := filepath.Join(t.TempDir(), "list")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reasons, err := readEquivalent(path, changes)
+		if want == "" && err != nil || want != "" && (err == nil ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+		if strings.Contains(text, "as it was") && reasons[key] != "it is as it was" {
+			t.Errorf("the reason is %q", reasons[key])
+		}
+	}
+}
