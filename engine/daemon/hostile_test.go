@@ -295,7 +295,7 @@ func TestThreads(t *testing.T) {
 				line := p.line()
 				said.Store(&line)
 			}()
-			eventually(30*time.Second, func() bool {
+			eventually(2*time.Minute, func() bool {
 				most = max(most, threads(t, d.Process.Pid))
 				return said.Load() != nil
 			})
