@@ -58,9 +58,13 @@ func hint(err error, next string) error {
 	return fmt.Errorf("%w: %s", err, next)
 }
 
-// loadHint adds to an error of loading what can be done about it.
-func loadHint(err error) error {
+// loadHint adds to an error of loading what can be done about it, on a kernel of that release.
+func loadHint(err error, release string) error {
+	var refused *ebpf.VerifierError
 	switch {
+	case errors.As(err, &refused) && !NewEnough(release):
+		return hint(err, fmt.Sprintf("the verifier of Linux %s does not understand the program: "+
+			"install Linux %s or newer, or use transport = \"kernel\"", release, Oldest))
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return hint(err, rightsHint)
 	case errors.Is(err, unix.ENOMEM):

@@ -78,7 +78,7 @@ func Load(opts Options) (*Steering, error) {
 	}
 	s := new(Steering)
 	if err := spec.LoadAndAssign(&s.objs, nil); err != nil {
-		return nil, fmt.Errorf("bpf: load: %w", loadHint(err))
+		return nil, fmt.Errorf("bpf: load: %w", loadHint(err, Release()))
 	}
 	s.local, s.peers = newPrefixes(s.objs.LocalPrefixes), newPrefixes(s.objs.Peers)
 	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil)); err != nil {

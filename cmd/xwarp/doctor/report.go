@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"xwarp/bpf"
 	"xwarp/engine/host/ethtool"
 	"xwarp/ring"
 )
@@ -69,12 +69,8 @@ func NewReport(name string, lines []Line) (*Report, error) {
 		return nil, err
 	}
 	defer done()
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return nil, fmt.Errorf("uname: %w", err)
-	}
 	return &Report{
-		Kernel: unix.ByteSliceToString(u.Release[:]), Processor: runtime.GOARCH,
+		Kernel: bpf.Release(), Processor: runtime.GOARCH,
 		Processors: runtime.NumCPU(), NIC: e.describe(), Lines: slices.Clone(lines),
 		Measured: []Measured{},
 	}, nil

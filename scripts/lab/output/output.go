@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-var object = regexp.MustCompile(`(?s)\{.*\}`)
+var object = regexp.MustCompile(`(?ms)^\{.*\}`)
 
 // JSON reads the object in what a command printed with --json, beside other words of its.
 func JSON(out string, v any) error {

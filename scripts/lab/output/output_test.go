@@ -1,0 +1,28 @@
+package output
+
+import "testing"
+
+// What a command logs before its object may have braces, too.
+func TestJSON(t *testing.T) {
+	var m Moved
+	err := JSON("level=WARN stats={0 1}\n{\n\t\"octets\": 1048576,\n\t\"seconds\": 2\n}\nthe end\n", &m)
+	if err != nil || m.Rate() != 0.5 {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if err := JSON("xwarp put: refused\n", &m); err == nil {
+		t.Error("there is no object")
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	text, err := Doctor(`{"Lines": [{"Check": "a", "Status": "ok"}, {"Check": "b", "Status": "ok",
+		"Fixed": true}, {"Check": "c", "Status": "warn"}]}`)
+	if text != " mended b warns of c" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	_, err = Doctor(`{"Lines": [{"Check": "a", "Status": "fail", "What": "no"},
+		{"Check": "b", "Status": "warn", "Error": "refused"}]}`)
+	if err == nil || err.Error() != "a: no; b: refused" {
+		t.Error(err)
+	}
+}
