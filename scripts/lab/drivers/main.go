@@ -68,7 +68,7 @@ Written by ` + "`make drivers`" + `: virtual machines, emulated in software, who
 Two cards of one machine, each in a network namespace, are joined by a cable that can lose and corrupt frames. Each
 transfer is compared octet by octet. Figures in MiB/s compare modes and drivers of this emulation with each other; they
 say nothing about the speed of real cards. "Not offered" is what driver or emulator do not have, with what a user is
-told. A run with -only or -try replaces the cells that it tries and leaves the others.
+told. An empty cell has not been tried. %s
 
 `
 
@@ -105,7 +105,11 @@ func run(ctx context.Context, o *options) (failed int, err error) {
 		return 0, nil
 	}
 	if o.out != "" {
-		text := fmt.Sprintf(preamble, versions) + t.Markdown(drivers, rows)
+		runs := "All cells are of one run."
+		if o.only.String() != "" || o.try.String() != "" {
+			runs = "Cells are of several runs, each of some drivers and rows (-only, -try)."
+		}
+		text := fmt.Sprintf(preamble, versions, runs) + t.Markdown(drivers, rows)
 		err = os.WriteFile(o.out, []byte(text), 0o644)
 	}
 	return t.Failed(), errors.Join(err, t.Save(state))
