@@ -52,7 +52,7 @@ func shares(r *rig, mode string) (text string, err error) {
 		}
 		sum += after[q]
 	}
-	for q := range shareQueues {
+	for q := range len(after) {
 		if after[q]*20 > sum { // a twentieth of all
 			used++
 		}
@@ -65,7 +65,7 @@ func shares(r *rig, mode string) (text string, err error) {
 }
 
 // queuePackets are the lines of ethtool -S that count a receive queue's packets, as igb and virtio_net name them.
-var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_packets: (\d+)`)
+var queuePackets = regexp.MustCompile(`(?m)^ *rx_?(?:queue_)?(\d+)_(?:xdp_)?packets: (\d+)`)
 
 // received counts the packets of each receive queue in what a command prints, which is that of ethtool -S,
 // perhaps again and again.

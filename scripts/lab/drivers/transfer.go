@@ -92,15 +92,18 @@ func (s *server) stop() error {
 // payload is the file that transfers move.
 const payload = "/tmp/payload"
 
+// unhurried is for an emulation that shares its processors with everything else.
+const unhurried = " --timeout 2m"
+
 func (r *rig) put(mode string) (output.Moved, error) {
 	return r.client(in(hostA, xwarp+" put "+payload+" --json --to "+r.addr+
-		r.device(hostA, mode)))
+		r.device(hostA, mode)+unhurried))
 }
 
 // get reads the region back and compares it.
 func (r *rig) get(mode string) (output.Moved, error) {
 	return r.client(in(hostA, xwarp+" get -o /tmp/back --json --from "+r.addr+
-		r.device(hostA, mode)) +
+		r.device(hostA, mode)+unhurried) +
 		"\ncmp " + payload + " /tmp/back")
 }
 
