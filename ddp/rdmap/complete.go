@@ -78,16 +78,18 @@ func (q *QP) retire() {
 	q.draining = true
 	s := &q.sq
 	for q.state == RTS && s.head != s.next && s.at(s.head).done() {
-		q.completeSend(Success)
+		q.completeSend(Success, false)
 	}
 	q.draining = false
 	q.pump()
 }
 
-// completeSend takes the oldest work request off the queue.
-func (q *QP) completeSend(st Status) {
+// completeSend takes the oldest work request off the queue; with keep its memory stays.
+func (q *QP) completeSend(st Status, keep bool) {
 	w := q.sq.at(q.sq.head)
-	w.mem.release()
+	if !keep {
+		w.mem.release()
+	}
 	q.sq.head++
 	if st == Success && w.flags&Signaled == 0 {
 		return
@@ -100,27 +102,40 @@ func (q *QP) completeSend(st Status) {
 }
 
 // flush completes everything that is posted, each once, in posting order: the send queue,
-// then the receive queue. One that caused the error says so.
+// then the receive queue. One that caused the error says so. What TCP may have to send again
+// stays, without being anybody's, until forget or until TCP has had it acknowledged.
 func (q *QP) flush() {
+	s := &q.sq
 	q.draining = true
-	q.cur, q.rtr, q.term.want = curNone, RTRNone, false
-	for q.sq.head != q.sq.tail {
-		st := q.sq.at(q.sq.head).status
+	q.cur, q.rtr = curNone, RTRNone
+	frozen := s.frozen()
+	s.kept += s.tail - s.head
+	for s.head != s.tail {
+		w := s.at(s.head)
+		st := w.status
 		if st == Success {
 			st = WRFlushErr
 			q.Counters.Flushed++
 		}
-		q.completeSend(st)
+		q.completeSend(st, s.head < frozen && !w.wantsResponse())
 	}
-	q.sq.next, q.sq.locals = q.sq.tail, 0
-	for q.in.acked != q.in.tail {
-		q.in.at(q.in.acked).release()
-		q.in.acked++
-	}
+	s.next, s.locals = s.tail, 0
+	s.drop()
 	q.in.next = q.in.tail
 	q.out.reset()
 	q.flushRecv()
 	q.draining = false
+}
+
+// forget lets go of what flush left.
+func (q *QP) forget() {
+	q.term.want = false
+	for ; q.sq.kept > 0; q.sq.kept-- {
+		q.sq.at(q.sq.head - q.sq.kept).mem.release()
+	}
+	for ; q.in.acked != q.in.tail; q.in.acked++ {
+		q.in.at(q.in.acked).release()
+	}
 }
 
 func (q *QP) flushRecv() {

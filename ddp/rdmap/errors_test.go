@@ -285,8 +285,8 @@ func TestErrorStatus(t *testing.T) {
 	} {
 		h := victim(t)
 		h.inject(unhex(t, c.ulpdu))
-		wantCQEs(t, h)
-		h.qp.Closed()
 		wantCQEs(t, h, c.want...)
+		h.qp.Closed()
+		wantCQEs(t, h)
 	}
 }

@@ -47,7 +47,7 @@ func (q *QP) Fault(v any) *ulpdu.Error {
 // markMemory marks the work requests that point to the address, and returns one of their regions. Those are
 // found also when their STag is not valid any more.
 func (q *QP) markMemory(addr uintptr) (found *ddp.MR) {
-	for i := q.sq.head; i != q.sq.tail; i++ {
+	for i := q.sq.oldest(); i != q.sq.tail; i++ {
 		w := q.sq.at(i)
 		m := w.mem.region(addr)
 		if m == nil {

@@ -338,4 +338,7 @@ func (q *QP) event(e Event) {
 	if t.act&actFlush != 0 {
 		q.flush()
 	}
+	if t.act&actForget != 0 {
+		q.forget()
+	}
 }

@@ -93,13 +93,16 @@ func (w *sendWQE) done() bool { return w.acked && w.answered }
 //	head      first not completed
 //	next      first not wholly frozen, head <= next <= tail
 //	tail      where the next one is posted
+//
+// After the end of the stream head is tail, and TCP may send again what is in the kept slots before it.
 type sendQueue struct {
 	ring             []sendWQE
 	mask             uint64
 	depth            uint64
 	maxInline        int // octets of inline data of each
 	head, next, tail uint64
-	locals           int     // from next on: those that send nothing, and those that failed when they were posted
+	locals           int // from next on: those that send nothing, and those that failed when they were posted
+	kept             uint64
 	sendMSN          ddp.MSN // next message on queue 0
 	readMSN          ddp.MSN // next message on queue 1
 	atomicMSN        ddp.MSN // next response expected on queue 3, for the request sent next
@@ -127,13 +130,32 @@ func (s *sendQueue) allocInline(i uint64) {
 }
 
 func (s *sendQueue) reset() {
-	s.head, s.next, s.tail = 0, 0, 0
+	s.head, s.next, s.tail, s.kept = 0, 0, 0, 0
 	s.sendMSN, s.readMSN, s.atomicMSN = 1, 1, 1
 }
 
-func (s *sendQueue) len() int              { return int(s.tail - s.head) }
-func (s *sendQueue) at(i uint64) *sendWQE  { return &s.ring[i&s.mask] }
-func (s *sendQueue) holds(seq uint64) bool { return seq-s.head < s.tail-s.head }
+func (s *sendQueue) len() int             { return int(s.tail - s.head) }
+func (s *sendQueue) at(i uint64) *sendWQE { return &s.ring[i&s.mask] }
+
+// oldest is the first that TCP may still ask for.
+func (s *sendQueue) oldest() uint64 { return s.head - s.kept }
+
+func (s *sendQueue) holds(seq uint64) bool { return seq-s.oldest() < s.tail-s.oldest() }
+
+// frozen returns the first of which TCP has nothing.
+func (s *sendQueue) frozen() uint64 {
+	if s.next != s.tail && s.at(s.next).sent > 0 {
+		return s.next + 1
+	}
+	return s.next
+}
+
+// drop lets go of kept ones that TCP has had acknowledged.
+func (s *sendQueue) drop() {
+	for ; s.kept > 0 && s.at(s.oldest()).acked; s.kept-- {
+		s.at(s.oldest()).mem.release()
+	}
+}
 
 // markOldest marks the oldest unfinished work request that has begun as the one that failed.
 func (s *sendQueue) markOldest(st Status) {

@@ -199,6 +199,7 @@ func (q *QP) ReleaseULPDU(ref ulpdu.Ref) {
 	case refSend:
 		if q.sq.holds(seq) {
 			q.sq.at(seq).acked = true
+			q.sq.drop()
 			q.retire()
 		}
 	case refResponse:

@@ -55,6 +55,7 @@ const (
 
 	actTerminate // make a Terminate
 	actFlush     // complete everything with WR_FLUSH_ERR
+	actForget    // what TCP has not had acknowledged is not sent again from registered memory
 
 	actOwner = ActFIN | ActRST | ActTimer
 )
@@ -68,20 +69,24 @@ type transition struct {
 
 func to(s State, a Action) transition { return transition{true, s, a} }
 
-const graceful = ActFIN | ActTimer
+const (
+	graceful = ActFIN | ActTimer
+	actEnd   = actFlush | actForget
+)
 
-// running is the row of a stream in full operation, which a first FPDU moves from RTR to RTS.
+// running is the row of a stream in full operation, which a first FPDU moves from RTR to RTS. The consumer sees its
+// end at once, so that everything is flushed with that.
 var running = [events]transition{
 	EvFPDU:          to(RTS, 0),
-	EvCloseIdle:     to(Closing, graceful),
-	EvCloseBusy:     to(Errored, ActRST|actFlush),
-	EvFINClean:      to(Closing, graceful),
-	EvFINDirty:      to(Errored, ActRST|actFlush),
-	EvLocalError:    to(Terminated, graceful|actTerminate),
-	EvPeerTerminate: to(Terminated, graceful),
-	EvLost:          to(Errored, actFlush),
-	EvClosed:        to(Errored, actFlush),
-	EvAbort:         to(Errored, ActRST|actFlush),
+	EvCloseIdle:     to(Closing, graceful|actFlush),
+	EvCloseBusy:     to(Errored, ActRST|actEnd),
+	EvFINClean:      to(Closing, graceful|actFlush),
+	EvFINDirty:      to(Errored, ActRST|actEnd),
+	EvLocalError:    to(Terminated, graceful|actTerminate|actFlush),
+	EvPeerTerminate: to(Terminated, graceful|actFlush),
+	EvLost:          to(Errored, actEnd),
+	EvClosed:        to(Errored, actEnd),
+	EvAbort:         to(Errored, ActRST|actEnd),
 }
 
 // table is the state machine of a queue pair, with the states of the RDMAC verbs (RFC 5040, 6 and 7): every
@@ -90,22 +95,22 @@ var table = [states][events]transition{
 	Idle: {
 		EvStart:        to(RTS, 0),
 		EvStartWaiting: to(RTR, 0),
-		EvLost:         to(Errored, actFlush),
-		EvAbort:        to(Errored, actFlush),
+		EvLost:         to(Errored, actEnd),
+		EvAbort:        to(Errored, actEnd),
 	},
 	RTR: running,
 	RTS: running,
 	Closing: {
 		// No Terminate can follow our FIN.
-		EvFPDU:          to(Errored, ActRST|actFlush),
+		EvFPDU:          to(Errored, ActRST|actEnd),
 		EvCloseIdle:     to(Closing, 0),
 		EvFINClean:      to(Closing, 0),
-		EvFINDirty:      to(Errored, ActRST|actFlush),
-		EvLocalError:    to(Errored, ActRST|actFlush),
-		EvPeerTerminate: to(Errored, ActRST|actFlush),
-		EvLost:          to(Errored, actFlush),
-		EvClosed:        to(Idle, actFlush),
-		EvAbort:         to(Errored, ActRST|actFlush),
+		EvFINDirty:      to(Errored, ActRST|actEnd),
+		EvLocalError:    to(Errored, ActRST|actEnd),
+		EvPeerTerminate: to(Errored, ActRST|actEnd),
+		EvLost:          to(Errored, actEnd),
+		EvClosed:        to(Idle, actEnd),
+		EvAbort:         to(Errored, ActRST|actEnd),
 	},
 	Terminated: {
 		// What still arrives is dropped (RFC 5041, 7.1).
@@ -116,9 +121,9 @@ var table = [states][events]transition{
 		EvFINDirty:      to(Terminated, 0),
 		EvLocalError:    to(Terminated, 0),
 		EvPeerTerminate: to(Terminated, 0),
-		EvLost:          to(Errored, actFlush),
-		EvClosed:        to(Errored, actFlush),
-		EvAbort:         to(Errored, ActRST|actFlush),
+		EvLost:          to(Errored, actEnd),
+		EvClosed:        to(Errored, actEnd),
+		EvAbort:         to(Errored, ActRST|actEnd),
 	},
 	Errored: {
 		EvFPDU:          to(Errored, 0),

@@ -1,6 +1,7 @@
 package rdmap
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -178,22 +179,21 @@ func TestFlushOrder(t *testing.T) {
 	sent := a.pullAll(1500)
 	b.push(a, sent...)
 	wantCQEs(t, a, "1 send SUCCESS")
-	a.push(b, b.pullAll(1500)...)
-	if err := a.qp.PostRecv(&RecvWR{}); !errors.Is(err, ErrState) {
-		t.Errorf("receive after the end: %v", err)
-	}
-	wantCQEs(t, a)
 	a.onCQE = func(*Completion) {
 		if a.qp.PostSend(&SendWR{Op: WRSend}) == nil || a.qp.PostRecv(&RecvWR{}) == nil {
 			t.Error("posted during the flush")
 		}
 	}
-	a.qp.Closed()
+	a.push(b, b.pullAll(1500)...)
+	if err := a.qp.PostRecv(&RecvWR{}); !errors.Is(err, ErrState) {
+		t.Errorf("receive after the end: %v", err)
+	}
 	wantCQEs(t, a, "2 read REM_ACCESS_ERR", "3 write WR_FLUSH_ERR", "4 local-inv WR_FLUSH_ERR",
 		"100 recv WR_FLUSH_ERR", "101 recv WR_FLUSH_ERR")
 	if m.Busy() != 0 || !m.Valid() {
 		t.Errorf("region busy %d, valid %v", m.Busy(), m.Valid())
 	}
+	a.qp.Closed()
 	for _, f := range sent {
 		a.qp.ReleaseULPDU(f.ref) // comes late
 		clear(f.b)
@@ -205,6 +205,67 @@ func TestFlushOrder(t *testing.T) {
 		}
 	}
 	wantCQEs(t, a)
+}
+
+// TestFlushKeeps: when the stream ends here, TCP still has to bring what it has to the peer. That memory alone stays in
+// use, until TCP has had it acknowledged or the connection is gone.
+//
+//req:rfc5040-7.1-1
+func TestFlushKeeps(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(h *host)
+		want State
+	}{
+		{"error", func(h *host) { h.qp.Fail(CauseStreamFatal.Errorf("test")) }, Terminated},
+		{"close", func(h *host) { h.qp.Close() }, Closing},
+		{"peer closes", func(h *host) { h.qp.PeerClosed(true) }, Closing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := twins(t, nil, Params{})
+			read := a.region(2000, ddp.Attr{Access: ddp.RemoteRead})
+			sent, queued := a.region(2000, ddp.Attr{}), a.region(16, ddp.Attr{})
+			recv := a.region(16, ddp.Attr{Access: ddp.LocalWrite})
+			sink := b.region(2000, ddp.Attr{Access: ddp.LocalWrite})
+			b.send(SendWR{ID: 9, Op: WRRead, Flags: Signaled, SGL: []SGE{sge(sink, 0, 2000)},
+				RemoteSTag: read.STag(), RemoteTO: read.Base()})
+			a.push(b, b.pullAll(1500)...)
+			a.recv(3, sge(recv, 0, 16))
+			frames := a.pullAll(1500) // the Read Response
+			want := []string{"3 recv WR_FLUSH_ERR"}
+			if c.want == Terminated {
+				a.send(SendWR{ID: 1, Op: WRSend, SGL: []SGE{sge(sent, 0, 2000)}})
+				frames = append(frames, a.pull(1500)) // one half
+				a.send(SendWR{ID: 2, Op: WRSend, SGL: []SGE{sge(queued, 0, 16)}})
+				want = append([]string{"1 send WR_FLUSH_ERR", "2 send WR_FLUSH_ERR"}, want...)
+			}
+			c.end(a)
+			wantCQEs(t, a, want...)
+			if a.qp.State() != c.want || recv.Busy() != 0 || queued.Busy() != 0 || read.Busy() != 1 {
+				t.Errorf("%v, busy %d %d %d", a.qp.State(), recv.Busy(), queued.Busy(), read.Busy())
+			}
+			if n := sent.Busy(); n != len(want)/2 {
+				t.Errorf("what is half sent is used by %d", n)
+			}
+			for _, f := range frames {
+				again := make([]byte, len(f.b))
+				if readULPDU(t, a.qp, f.ref, again); !bytes.Equal(f.b, again) {
+					t.Errorf("TCP would repeat\n%x as\n%x", f.b, again)
+				}
+			}
+			b.push(a, frames[:2]...)
+			if wantCQEs(t, b, "9 read SUCCESS"); read.Busy() != 0 {
+				t.Error("memory of a response that the peer has is in use")
+			}
+			a.qp.Closed()
+			for _, m := range []*ddp.MR{read, sent} {
+				if err := a.table.Deregister(m); err != nil {
+					t.Error(err)
+				}
+			}
+			wantCQEs(t, a)
+		})
+	}
 }
 
 // TestLost: without a connection there is no Terminate; the oldest work request says why.

@@ -176,11 +176,9 @@ func TestTerminateIsAnsweredByNothing(t *testing.T) {
 	if err := a.push(b, frames...); err != nil {
 		t.Errorf("second Terminate: %v", err)
 	}
-	wantCQEs(t, a)
-	a.qp.ReleaseULPDU(write.ref)
-	wantCQEs(t, a)
-	a.qp.Closed()
 	wantCQEs(t, a, "1 write REM_ACCESS_ERR", "2 send WR_FLUSH_ERR")
+	a.qp.ReleaseULPDU(write.ref)
+	a.qp.Closed()
 	a.qp.Closed()
 	a.qp.Abort()
 	wantCQEs(t, a)

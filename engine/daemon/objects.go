@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -118,12 +121,19 @@ func (s *session) deregMR(a *control.Object) error {
 	return s.closeMR(m)
 }
 
-// closeMR forgets a region and unmaps it; with an error it stays.
+// closeMR forgets a region and unmaps it; with an error it stays. For connections that are ending TCP may still bring
+// octets of it to the peer: that is waited for.
 func (s *session) closeMR(m *mr) error {
-	if err := noneLeft(m.mr.Close()); err != nil {
+	err := noneLeft(m.mr.Close())
+	for late := time.Now().Add(farewellWait); errors.Is(err, verbs.ErrBusy) &&
+		slices.ContainsFunc(all[*qp](s), (*qp).ending) && time.Now().Before(late); {
+		time.Sleep(farewellPause)
+		err = noneLeft(m.mr.Close())
+	}
+	if err != nil {
 		return err
 	}
-	err := unix.Munmap(m.mapping)
+	err = unix.Munmap(m.mapping)
 	s.mu.Lock()
 	delete(s.objects, m.handle)
 	m.pd.mrs--

@@ -178,6 +178,20 @@ func (q *qp) watch() {
 	q.tell(q.q.(*engine.QP).Gone(), control.EventGone)
 }
 
+// ending reports whether the connection is over for the program, and TCP not yet done with it.
+func (q *qp) ending() bool {
+	return isDone(q.q.Down()) && !isDone(q.q.(*engine.QP).Gone())
+}
+
+func isDone(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // tell sends an event when a channel is closed; false: the queue pair or the session ended before.
 func (q *qp) tell(when <-chan struct{}, event string) bool {
 	select {

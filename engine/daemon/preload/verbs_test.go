@@ -29,7 +29,7 @@ func TestOwnPrograms(t *testing.T) {
 	for name, tests := range map[string][]string{
 		"verbs":  {"srq", "access", "extended", "local", "resize"},
 		"memory": {"stack", "holes", "moved", "again"},
-		"rights": {"window", "unbound", "less"},
+		"rights": {"window", "unbound", "less", "ended"},
 	} {
 		path := own(t, name)
 		for _, test := range tests {

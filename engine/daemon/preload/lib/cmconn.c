@@ -197,6 +197,8 @@ EXPORT int rdma_disconnect(struct rdma_cm_id *cm)
 
 	pthread_mutex_lock(&xw_cm_lock);
 	bool connected = id->state == CM_CONNECTED, over = id->state == CM_DOWN && id->qp;
+	if (id->sync && id->cm.event && id->cm.event->event != RDMA_CM_EVENT_ESTABLISHED)
+		over = false; /* the event that a synchronous call waits for was there before */
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!connected && !over)
 		return xw_fail(EINVAL);

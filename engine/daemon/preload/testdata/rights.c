@@ -167,7 +167,56 @@ static void less_client(const char *at)
 	hang_up(&e);
 }
 
+/* What was posted is flushed by the time that a program can see the end of a connection, and the region is its own again:
+ * when the peer does what it may not, for both ends, and when one of them hangs up. */
+static void flushed(struct end *e, int recvs)
+{
+	for (int i = 1; i <= recvs; i++) {
+		struct ibv_wc wc;
+		CHECK(ibv_poll_cq(e->id->recv_cq, 1, &wc) == 1 && wc.status == IBV_WC_WR_FLUSH_ERR);
+	}
+}
+
+static void ended_server(struct rdma_cm_id *listener)
+{
+	for (int round = 0; round < 8; round++) {
+		struct end e = {0};
+		answer(&e, listener, NULL, NULL);
+		register_buffer(&e, 0);
+		for (uint64_t i = 1; i <= 3; i++)
+			post_recv(&e, i);
+		accept_it(&e);
+		tell(&e);
+		if (round % 2) {
+			event(e.id->verbs, IBV_EVENT_QP_ACCESS_ERR, e.id->qp);
+			flushed(&e, 3);
+		} else {
+			CHECK(complete(e.id->recv_cq).status == IBV_WC_WR_FLUSH_ERR);
+			flushed(&e, 2);
+		}
+		hang_up(&e);
+	}
+}
+
+static void ended_client(const char *at)
+{
+	for (int round = 0; round < 8; round++) {
+		struct end e = {0};
+		dial(&e, at, 4);
+		struct remote r = hear(&e);
+		if (round % 2) {
+			write_there(&e, r, "no");
+			event(e.id->verbs, IBV_EVENT_QP_ACCESS_ERR, e.id->qp);
+		} else {
+			CHECK(rdma_disconnect(e.id) == 0);
+		}
+		flushed(&e, 3);
+		hang_up(&e);
+	}
+}
+
 static const struct test tests[] = {
+	{"ended", ended_server, ended_client},
 	{"window", window_server, window_client},
 	{"unbound", unbound_server, unbound_client},
 	{"less", less_server, less_client},
