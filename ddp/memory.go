@@ -64,8 +64,10 @@ type MR struct {
 	state  mrState
 	base   TO
 	mem    []byte
-	parent *MR // of what a window is bound to: the region; nil of others
-	refs   int // queued work that points into mem, windows that are bound to it
+	parent *MR     // of what a window is bound to: the region; nil of others
+	window *Window // which it is; nil of others
+	turn   uint64  // of its binding
+	refs   int     // queued work that points into mem, windows that are bound to it
 	lost   bool
 	owner  any
 }
@@ -124,12 +126,13 @@ func (m *MR) Len() int { return len(m.mem) }
 
 // Valid reports whether the STag can be used. A window's cannot when the region's is invalid.
 func (m *MR) Valid() bool {
-	return m.state == mrValid && (m.parent == nil || m.parent.state == mrValid)
+	return m.state == mrValid && (m.parent == nil || m.parent.state == mrValid && !m.stale())
 }
 
 // Revoked reports whether the owner, not the peer, took the STag back.
 func (m *MR) Revoked() bool {
-	return m.state == mrRevoked || m.state == mrGone || m.parent != nil && m.parent.Revoked()
+	return m.state == mrRevoked || m.state == mrGone ||
+		m.parent != nil && (m.parent.Revoked() || m.stale())
 }
 
 // Lost reports whether the STag was taken back because the memory cannot be accessed; see Table.Fault.

@@ -11,11 +11,15 @@ func (t *Table) PlaceTagged(c *LookupCache, pd *PD, stream StreamID, h Tagged,
 		return CauseNone
 	}
 	if !t.Unchanged(c, h.STag) {
-		m, _, f := t.Find(pd, stream, h.STag, h.TO, n, RemoteWrite)
+		m, dst, f := t.Find(pd, stream, h.STag, h.TO, n, RemoteWrite)
 		if f != OK {
 			return TaggedCause(f)
 		}
-		*c = LookupCache{m, h.STag, t.gen}
+		if m.window == nil || m.window.turn == nil { // else another worker may bind it
+			*c = LookupCache{m, h.STag, t.gen}
+		}
+		v.CopyTo(dst, TaggedLen)
+		return CauseNone
 	}
 	dst, f := c.mr.slice(h.TO, n)
 	if f != OK {

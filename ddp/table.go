@@ -122,13 +122,21 @@ func (t *Table) revoke(m *MR, state mrState) {
 	}
 }
 
+// InUse reports whether queued work points into the region, or a window is bound to it.
+func (t *Table) InUse(m *MR) bool {
+	if m.refs != 0 {
+		t.unbindStale(m)
+	}
+	return m.refs != 0
+}
+
 // Deregister forgets the region; the memory is the caller's alone afterwards. It fails
 // with ErrBusy while queued work points into it.
 func (t *Table) Deregister(m *MR) error {
 	if m.pd == nil || m.pd.table != t || m.state == mrGone {
 		return ErrNotValid
 	}
-	if m.refs != 0 {
+	if t.InUse(m) {
 		return ErrBusy
 	}
 	if m.state == mrValid {
@@ -153,7 +161,7 @@ func (t *Table) Invalidate(m *MR) error {
 // InvalidateLocal is Invalidate by tag, for a stream of domain pd: FaultSTag, FaultStream.
 func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 	m := t.Lookup(s)
-	if m == nil {
+	if m == nil || m.stale() {
 		return FaultSTag
 	}
 	if !m.reach(pd, stream) {
@@ -169,7 +177,7 @@ func (t *Table) InvalidateLocal(pd *PD, stream StreamID, s STag) Fault {
 func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 	m := t.Lookup(s)
 	switch {
-	case m == nil:
+	case m == nil, m.stale():
 		return FaultSTag
 	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 &&
 		(m.shared || pd.streams > 1):
@@ -190,7 +198,7 @@ func (m *MR) reach(pd *PD, stream StreamID) bool {
 func (t *Table) Find(pd *PD, stream StreamID, s STag, to TO, n int, need Access) (*MR, []byte,
 	Fault) {
 	m := t.Lookup(s)
-	if m == nil || m.parent != nil && m.parent.state != mrValid {
+	if m == nil || m.parent != nil && (m.parent.state != mrValid || m.stale()) {
 		return nil, nil, FaultSTag
 	}
 	if !m.reach(pd, stream) {

@@ -9,15 +9,24 @@ const keyBits = 0xff
 type Window struct {
 	pd   *PD
 	stag STag // with key 0
-	mr   *MR  // what was bound last, if still valid; nil: nothing was
+	mr   *MR  // what was bound here last, if still valid; nil: nothing was
+	turn Turn // nil: no other table has it
+}
+
+// Turn counts the bindings of a window that several workers' tables have: the last one, in whichever table, counts
+// alone. It is an atomic.Uint64.
+type Turn interface {
+	Load() uint64
+	Add(uint64) uint64
 }
 
 // STag returns what AllocWindow drew; bindings use it with any key.
 func (w *Window) STag() STag { return w.stag }
 
 // AllocWindow makes a window that is bound to nothing. want asks for the STag of the same window in another table; 0
-// draws one. It fails with ErrForeign, ErrLimit, ErrTaken or ErrRandom.
-func (t *Table) AllocWindow(pd *PD, want STag) (*Window, error) {
+// draws one. turn is that window's too, nil for one that is in this table alone. It fails with ErrForeign, ErrLimit,
+// ErrTaken or ErrRandom.
+func (t *Table) AllocWindow(pd *PD, want STag, turn Turn) (*Window, error) {
 	if pd == nil || pd.table != t {
 		return nil, ErrForeign
 	}
@@ -30,7 +39,7 @@ func (t *Table) AllocWindow(pd *PD, want STag) (*Window, error) {
 			s = STag(t.random.Uint32()) &^ keyBits
 		}
 		if s != 0 && t.freeForWindow(s) {
-			w := &Window{pd: pd, stag: s}
+			w := &Window{pd: pd, stag: s, turn: turn}
 			t.windows[s] = w
 			pd.regions++
 			return w, nil
@@ -77,6 +86,28 @@ func (t *Table) unbind(w *Window) {
 	w.mr = nil
 }
 
+// take makes a binding the one that counts, and returns its turn.
+func (w *Window) take() uint64 {
+	if w.turn == nil {
+		return 0
+	}
+	return w.turn.Add(1)
+}
+
+// stale reports whether m is what a window was bound to before it was bound in another table.
+func (m *MR) stale() bool {
+	return m.window != nil && m.window.turn != nil && m.window.turn.Load() != m.turn
+}
+
+// unbindStale lets go of a region what was bound to it before its window was bound in another table.
+func (t *Table) unbindStale(region *MR) {
+	for _, w := range t.windows {
+		if w.mr != nil && w.mr.parent == region && w.mr.stale() {
+			t.unbind(w)
+		}
+	}
+}
+
 // UnbindStream unbinds the windows of a stream that is over.
 func (t *Table) UnbindStream(s StreamID) {
 	for _, w := range t.windows {
@@ -96,8 +127,8 @@ type Binding struct {
 	ZeroBased bool   // offsets in the window count from 0; else they are the region's
 }
 
-// Bind binds a window for a stream of domain pd; what it was bound to before is not reached any more. The region cannot
-// be deregistered meanwhile.
+// Bind binds a window for a stream of domain pd; what it was bound to before is not reached any more. (In another table
+// a segment that is being placed just then still is.) The region cannot be deregistered meanwhile.
 func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	w := t.windows[b.STag&^keyBits]
 	switch {
@@ -106,6 +137,7 @@ func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	case w.pd != pd:
 		return FaultStream
 	case b.Len == 0:
+		w.take()
 		t.unbind(w)
 		return OK
 	case b.Len > MaxRegionLen:
@@ -123,7 +155,8 @@ func (t *Table) Bind(pd *PD, stream StreamID, b Binding) Fault {
 	if t.used >= MaxRegions {
 		return FaultInvalid
 	}
-	w.mr = &MR{pd: pd, stream: stream, access: b.Access, base: b.TO, mem: mem, parent: m}
+	w.mr = &MR{pd: pd, stream: stream, access: b.Access, base: b.TO, mem: mem, parent: m, window: w,
+		turn: w.take()}
 	if b.ZeroBased {
 		w.mr.base = 0
 	}

@@ -15,7 +15,7 @@ func TestWindow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := tab.AllocWindow(pd, 0)
+	w, err := tab.AllocWindow(pd, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestWindowRefused(t *testing.T) {
 		return m.STag()
 	}
 	m := region(pd, LocalWrite|BindMW)
-	w, _ := tab.AllocWindow(pd, 0)
+	w, _ := tab.AllocWindow(pd, 0, nil)
 	good := Binding{STag: w.STag(), Region: m, Len: 100, Access: RemoteRead}
 	if f := tab.Bind(pd, 1, good); f != OK {
 		t.Fatal(f)
@@ -122,7 +122,7 @@ func TestWindowRefused(t *testing.T) {
 func TestWindowOutlived(t *testing.T) {
 	tab, pd := newTable(t)
 	m, _ := tab.Register(pd, make([]byte, 100), Attr{Access: BindMW})
-	w, _ := tab.AllocWindow(pd, 0)
+	w, _ := tab.AllocWindow(pd, 0, nil)
 	b := Binding{STag: w.STag(), Region: m.STag(), Len: 10, Access: RemoteRead}
 	if f := tab.Bind(pd, 1, b); f != OK {
 		t.Fatal(f)

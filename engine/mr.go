@@ -69,7 +69,17 @@ func (m *MR) SGE(off, n int) verbs.SGE {
 // Close implements verbs.MR.
 func (m *MR) Close() error { return verbs.Wrap("ibv_dereg_mr", m.deregister()) }
 
+// deregister looks at all workers before it takes the region from one: a region that is busy stays whole.
 func (m *MR) deregister() error {
+	err := m.pd.dev.onEach(func(l *loop) error {
+		if one := m.mrs[l.index]; one != nil && l.table.InUse(one) {
+			return verbs.ErrBusy
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	return freeEach(m.pd.dev, m.mrs, (*ddp.Table).Deregister)
 }
 

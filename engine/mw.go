@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"xwarp/ddp"
 	"xwarp/engine/verbs"
 )
@@ -10,14 +12,19 @@ type MW struct {
 	dev     *Device
 	windows []*ddp.Window // one per worker, all with the same STag; nil once freed there
 	stag    verbs.STag
+	turn    atomic.Uint64 // see ddp.Turn
 }
 
 // AllocMW implements verbs.PD.
 func (p *PD) AllocMW() (verbs.MW, error) {
 	w := &MW{dev: p.dev, windows: make([]*ddp.Window, len(p.pds))}
+	var turn ddp.Turn
+	if len(p.pds) > 1 {
+		turn = &w.turn
+	}
 	err := p.dev.onEach(func(l *loop) (err error) {
 		one := &w.windows[l.index]
-		if *one, err = l.table.AllocWindow(p.pds[l.index], w.stag); err == nil {
+		if *one, err = l.table.AllocWindow(p.pds[l.index], w.stag, turn); err == nil {
 			w.stag = (*one).STag()
 		}
 		return err

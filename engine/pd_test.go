@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
+	"xwarp/mpa/ulpdu"
 )
 
 // atOnce is the worker of a loop that does what is posted on the goroutine that posts it.
@@ -69,5 +70,66 @@ func TestDomainOfTwoWorkers(t *testing.T) {
 	}
 	if n := len(fill(d.loops[0])); n != 1 {
 		t.Errorf("room for %d domains on the first worker, want the one that was closed", n)
+	}
+}
+
+// TestWindowOfTwoWorkers: what a window was bound to on one worker is not reached any more once it is bound on another
+// one, and holds no region.
+func TestWindowOfTwoWorkers(t *testing.T) {
+	d := twoLoops()
+	pd, err := d.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mr, err := pd.RegMR(make([]byte, 100), ddp.LocalWrite|ddp.BindMW)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := pd.AllocMW()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var caches [2]ddp.LookupCache
+	bind := func(i int, key ddp.STag, octets uint64) {
+		t.Helper()
+		b := ddp.Binding{STag: w.STag() | key, Region: mr.STag(), Len: octets,
+			Access: ddp.RemoteWrite}
+		if f := d.loops[i].table.Bind(pd.(*PD).pds[i], 7, b); f != ddp.OK {
+			t.Fatal(f)
+		}
+	}
+	place := func(i int, key ddp.STag) ddp.Cause {
+		v := ulpdu.ViewOf(make([]byte, ddp.TaggedLen+8))
+		return d.loops[i].table.PlaceTagged(&caches[i], pd.(*PD).pds[i], 7,
+			ddp.Tagged{STag: w.STag() | key}, &v)
+	}
+	bind(0, 1, 100)
+	held, _, _ := d.loops[0].table.Find(pd.(*PD).pds[0], 7, w.STag()|1, 0, 8, ddp.RemoteWrite)
+	if c := place(0, 1); c != ddp.CauseNone || !held.Valid() {
+		t.Fatalf("bound: %v", c)
+	}
+	bind(1, 1, 50) // the same key, which a program should not use again
+	if c := place(1, 1); c != ddp.CauseNone {
+		t.Errorf("bound again: %v", c)
+	}
+	if c := place(0, 1); c != ddp.CauseSTag || held.Valid() || !held.Revoked() {
+		t.Errorf("the first peer still writes: %v", c)
+	}
+	if f := d.loops[0].table.InvalidateRemote(pd.(*PD).pds[0], 7, w.STag()|1); f != ddp.FaultSTag {
+		t.Errorf("the first peer invalidates: %v", f)
+	}
+	if err := mr.Close(); !errors.Is(err, ddp.ErrBusy) {
+		t.Errorf("the region goes from under its window: %v", err)
+	}
+	bind(0, 2, 10)
+	if c := place(1, 1); c != ddp.CauseSTag {
+		t.Errorf("the second peer still writes: %v", c)
+	}
+	bind(1, 0, 0) // to nothing
+	if c := place(0, 2); c != ddp.CauseSTag {
+		t.Errorf("bound to nothing, and written to: %v", c)
+	}
+	if err := errors.Join(mr.Close(), w.Close(), pd.Close()); err != nil {
+		t.Error(err)
 	}
 }

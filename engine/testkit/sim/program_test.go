@@ -200,7 +200,7 @@ func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 		panic(err)
 	}
 	if e.c.cfg.windows {
-		if e.window, err = e.table.AllocWindow(e.pd, 0); err != nil {
+		if e.window, err = e.table.AllocWindow(e.pd, 0, nil); err != nil {
 			panic(err)
 		}
 	}
