@@ -2,7 +2,10 @@
  * is what the daemon maps. What is sent is copied there when the work request is posted; what receives, Reads and atomics put
  * there comes back when their completion is polled. What a peer writes would not arrive: such regions are local.
  *
- * A request whose result has to come back is marked, and its wr_id is the number of a note here until it completes. */
+ * A request whose result has to come back is marked, and its wr_id is the number of a note here until it completes. One that
+ * is not signaled has no completion when it succeeds: its result comes back with that of the next one of its queue pair
+ * which is, and is marked for that. What came back when a region or a queue pair ends is fetched from the completions that
+ * nobody polled yet. */
 #include "xw.h"
 
 #include <sys/mman.h>
@@ -20,8 +23,9 @@ struct bounce {
 /* note is a work request that is under way. */
 struct note {
 	const void *owner; /* its queue pair or shared receive queue; NULL: the note is free */
-	uint64_t id;
-	bool silent; /* the program does not want to hear of success */
+	uint64_t id, order;
+	bool send;
+	bool silent; /* not signaled */
 	uint32_t n;
 	struct ibv_sge list[XW_MAX_SGE];
 };
@@ -34,6 +38,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct bounce *bounces;
 static struct note *notes;
 static uint32_t n_notes, next_note;
+static uint64_t order;	/* of notes */
+static uint32_t silent; /* how many notes are */
 
 int xw_bounce_make(void *addr, size_t length, struct bounce **out)
 {
@@ -126,6 +132,8 @@ static int64_t take_note(const struct note *n)
 		notes = all;
 	}
 	notes[next_note % n_notes] = *n;
+	notes[next_note % n_notes].order = order++;
+	silent += n->silent;
 	return next_note++ % n_notes;
 }
 
@@ -163,24 +171,24 @@ static void read_list(struct note *n, const uint8_t *slot, uint8_t pieces, const
 
 int xw_bounce_send(const void *owner, uint8_t *slot)
 {
-	struct note n = {.owner = owner};
+	struct note n = {.owner = owner, .send = true, .silent = !(slot[XW_SEND_FLAGS] & XW_WR_SIGNALED)};
 	uint8_t op = slot[XW_SEND_OP];
 	uint64_t at;
 	int error = 0;
 
 	read_list(&n, slot, slot[XW_SEND_PIECES], slot + XW_SEND_HEAD);
 	pthread_mutex_lock(&lock);
-	if (op == XW_OP_READ || op == XW_OP_FETCH_ADD || op == XW_OP_CMP_SWAP) {
-		n.silent = !(slot[XW_SEND_FLAGS] & XW_WR_SIGNALED);
-		if (bounced(&n) && !(error = mark(slot, slot + XW_SEND_FLAGS, &n)))
-			slot[XW_SEND_FLAGS] |= XW_WR_SIGNALED;
-	} else {
-		for (uint32_t i = 0; i < n.n; i++) {
-			const struct bounce *b = find(&n.list[i], &at);
-			if (b)
-				memcpy(b->copy + at, b->memory + at, n.list[i].length);
-		}
+	bool fetches = (op == XW_OP_READ || op == XW_OP_FETCH_ADD || op == XW_OP_CMP_SWAP) && bounced(&n);
+	for (uint32_t i = 0; i < n.n && !fetches; i++) {
+		const struct bounce *b = find(&n.list[i], &at);
+		if (b)
+			memcpy(b->copy + at, b->memory + at, n.list[i].length);
 	}
+	if (!fetches)
+		n.n = 0; /* nothing of it comes back */
+	/* A Write with immediate data is two requests of the daemon, whose failures are two completions. */
+	if (fetches || (silent && !n.silent && op != XW_OP_WRITE_IMM && op != XW_OP_WRITE_IMM_SE))
+		error = mark(slot, slot + XW_SEND_FLAGS, &n);
 	pthread_mutex_unlock(&lock);
 	return error;
 }
@@ -212,22 +220,53 @@ static void bring_back(const struct note *n, uint64_t octets)
 	}
 }
 
-bool xw_bounce_done(struct ibv_wc *wc)
+static void drop(struct note *n)
 {
-	bool visible = true;
+	silent -= n->silent;
+	n->owner = NULL;
+}
+
+/* land brings back what the request of a completion fetched, and what those before it did that are not signaled. */
+static void land(struct note *n, const struct ibv_wc *wc)
+{
+	if (wc->status != IBV_WC_SUCCESS)
+		return;
+	for (uint32_t i = 0; i < n_notes && n->send && silent; i++)
+		if (notes[i].owner == n->owner && notes[i].silent && notes[i].order < n->order) {
+			bring_back(&notes[i], UINT64_MAX);
+			drop(&notes[i]);
+		}
+	bring_back(n, wc->byte_len);
+	n->n = 0;
+}
+
+/* note_of returns NULL when the daemon made a completion up. */
+static struct note *note_of(const struct ibv_wc *wc)
+{
+	return wc->wr_id < n_notes && notes[wc->wr_id].owner ? &notes[wc->wr_id] : NULL;
+}
+
+void xw_bounce_land(const struct ibv_wc *wc)
+{
+	struct note *n;
 
 	pthread_mutex_lock(&lock);
-	if (wc->wr_id < n_notes && notes[wc->wr_id].owner) { /* else the daemon made it up */
-		struct note *n = &notes[wc->wr_id];
+	if ((n = note_of(wc)))
+		land(n, wc);
+	pthread_mutex_unlock(&lock);
+}
+
+void xw_bounce_done(struct ibv_wc *wc)
+{
+	struct note *n;
+
+	pthread_mutex_lock(&lock);
+	if ((n = note_of(wc))) {
+		land(n, wc);
 		wc->wr_id = n->id;
-		if (wc->status == IBV_WC_SUCCESS) {
-			bring_back(n, wc->byte_len);
-			visible = !n->silent;
-		}
-		n->owner = NULL;
+		drop(n);
 	}
 	pthread_mutex_unlock(&lock);
-	return visible;
 }
 
 void xw_bounce_forget(const void *owner)
@@ -235,7 +274,7 @@ void xw_bounce_forget(const void *owner)
 	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; i < n_notes; i++)
 		if (notes[i].owner == owner)
-			notes[i].owner = NULL;
+			drop(&notes[i]);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -245,6 +284,7 @@ void xw_bounce_forked(void)
 	pthread_mutex_init(&lock, NULL); /* its holder is not here */
 	bounces = NULL;
 	atomic_store(&xw_bounces, 0);
+	silent = 0;
 	if (n_notes)
 		memset(notes, 0, n_notes * sizeof *notes);
 }

@@ -1,91 +1,42 @@
-/* Completion queues and their channels. A completion channel is an epoll descriptor over the queues' own channels, so that
- * programs can poll it like any other. */
+/* Completion queues. */
 #include "xw.h"
 
-#include <fcntl.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 
 /* SPINS is how many polls in a row may find nothing before each gives the processor away. */
 #define SPINS 32
 
-EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
-{
-	struct channel *ch = calloc(1, sizeof *ch);
+/* cqs are all queues of the process. Their lock comes before a queue's own. */
+static pthread_mutex_t cqs_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct cq *cqs;
 
-	if (!ch)
-		return xw_null(ENOMEM);
-	ch->ib.context = context;
-	ch->ib.fd = epoll_create1(EPOLL_CLOEXEC);
-	if (ch->ib.fd < 0) {
-		free(ch);
-		return NULL;
-	}
-	pthread_mutex_init(&ch->lock, NULL);
-	return &ch->ib;
+static void enlist(struct cq *cq)
+{
+	pthread_mutex_lock(&cqs_lock);
+	cq->next = cqs;
+	cqs = cq;
+	pthread_mutex_unlock(&cqs_lock);
 }
 
-EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ib)
+static void delist(struct cq *cq)
 {
-	struct channel *ch = container_of(ib, struct channel, ib);
+	struct cq **p;
 
-	pthread_mutex_lock(&ch->lock);
-	int users = ib->refcnt;
-	pthread_mutex_unlock(&ch->lock);
-	if (users)
-		return EBUSY;
-	close(ib->fd);
-	free(ch);
-	return 0;
+	pthread_mutex_lock(&cqs_lock);
+	for (p = &cqs; *p && *p != cq; p = &(*p)->next)
+		;
+	if (*p)
+		*p = cq->next;
+	pthread_mutex_unlock(&cqs_lock);
 }
 
-/* signal_of takes one signal of a queue's channel. Its end is one too: whoever polls the queue then learns of the rest. */
-static bool signal_of(struct cq *cq)
+/* xw_cqs_forked leaves all to the parent. */
+void xw_cqs_forked(void)
 {
-	char b;
-	ssize_t n = recv(cq->signal, &b, 1, MSG_DONTWAIT);
-
-	if (n == 0)
-		epoll_ctl(cq->ib.channel->fd, EPOLL_CTL_DEL, cq->signal, NULL);
-	return n >= 0;
-}
-
-EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, void **cq_context)
-{
-	struct channel *ch = container_of(ib, struct channel, ib);
-	struct epoll_event e;
-
-	for (;;) {
-		int flags = fcntl(ib->fd, F_GETFL);
-		int n = epoll_wait(ib->fd, &e, 1, flags >= 0 && flags & O_NONBLOCK ? 0 : -1);
-		if (n < 0)
-			return -1;
-		if (n == 0)
-			return xw_fail(EAGAIN);
-		pthread_mutex_lock(&ch->lock);
-		/* Another thread may have taken the signal, or destroyed the queue, meanwhile. */
-		n = epoll_wait(ib->fd, &e, 1, 0);
-		struct cq *cq = e.data.ptr;
-		bool taken = n == 1 && signal_of(cq);
-		if (taken)
-			cq->delivered++;
-		pthread_mutex_unlock(&ch->lock);
-		if (taken) {
-			*out = &cq->ib;
-			*cq_context = cq->ib.cq_context;
-			return 0;
-		}
-	}
-}
-
-EXPORT void ibv_ack_cq_events(struct ibv_cq *ib, unsigned n)
-{
-	pthread_mutex_lock(&ib->mutex);
-	ib->comp_events_completed += n;
-	pthread_cond_signal(&ib->cond);
-	pthread_mutex_unlock(&ib->mutex);
+	pthread_mutex_init(&cqs_lock, NULL); /* its holder is not here */
+	cqs = NULL;
 }
 
 static int open_cq(struct cq *cq, int cqe)
@@ -122,6 +73,7 @@ static void close_cq(struct cq *cq)
 
 static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector)
 {
+	pthread_mutexattr_t again; /* a program may end what it finds between start_poll and end_poll */
 	struct cq *cq;
 	int error;
 
@@ -135,7 +87,9 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 	cq->ib.cq_context = cq_context;
 	pthread_mutex_init(&cq->ib.mutex, NULL);
 	pthread_cond_init(&cq->ib.cond, NULL);
-	pthread_mutex_init(&cq->poll, NULL);
+	pthread_mutexattr_init(&again);
+	pthread_mutexattr_settype(&again, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&cq->poll, &again);
 	if ((error = open_cq(cq, cqe))) {
 		close_cq(cq);
 		return xw_null(error);
@@ -148,6 +102,7 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 		pthread_mutex_unlock(&ch->lock);
 		epoll_ctl(channel->fd, EPOLL_CTL_ADD, cq->signal, &(struct epoll_event){.events = EPOLLIN, .data.ptr = cq});
 	}
+	enlist(cq);
 	return cq;
 }
 
@@ -165,6 +120,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 
 	if (error && !xw_session(ib->context)->dead)
 		return error;
+	delist(cq);
 	if (ib->channel) {
 		struct channel *ch = container_of(ib->channel, struct channel, ib);
 		pthread_mutex_lock(&ch->lock);
@@ -249,18 +205,30 @@ static uint64_t u64(const uint8_t *p)
 	return v;
 }
 
-/* translate reads a completion; false: the program does not want it. */
-static bool translate(const uint8_t *e, struct ibv_wc *wc)
+static struct ibv_wc completion(const uint8_t *e)
 {
-	*wc = (struct ibv_wc){
+	struct ibv_wc wc = {
 		.wr_id = u64(e + XW_SLOT_ID), .status = status_of(e[XW_CQE_STATUS]), .opcode = opcode_of(e),
 		.byte_len = u32(e + XW_CQE_LEN), .qp_num = u32(e + XW_CQE_QP), .wc_flags = flags_of(e),
 	};
-	if (wc->wc_flags & IBV_WC_WITH_IMM)
-		wc->imm_data = u32(e + XW_CQE_IMM);
-	else if (wc->wc_flags & IBV_WC_WITH_INV)
-		wc->invalidated_rkey = u32(e + XW_CQE_INVALIDATED);
-	return !(e[XW_CQE_FLAGS] & XW_WC_WAS_MARKED) || xw_bounce_done(wc);
+
+	if (wc.wc_flags & IBV_WC_WITH_IMM)
+		wc.imm_data = u32(e + XW_CQE_IMM);
+	else if (wc.wc_flags & IBV_WC_WITH_INV)
+		wc.invalidated_rkey = u32(e + XW_CQE_INVALIDATED);
+	return wc;
+}
+
+static bool marked(const uint8_t *e) { return e[XW_CQE_FLAGS] & XW_WC_WAS_MARKED; }
+
+/* take reads a completion for good. */
+static struct ibv_wc take(const uint8_t *e)
+{
+	struct ibv_wc wc = completion(e);
+
+	if (marked(e))
+		xw_bounce_done(&wc);
+	return wc;
 }
 
 /* in_ring returns how many completions wait there, or -1: the ring is not to be believed, overran, or nobody fills it any
@@ -319,7 +287,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	for (int left = available(cq); n < room && left > 0; left--) {
 		const uint8_t *e = at(cq, 0);
 		if (u32(e + XW_CQE_QP) != 0) /* else of a queue pair that is destroyed */
-			n += translate(e, &wc[n]);
+			wc[n++] = take(e);
 		release(cq);
 	}
 	if (n == 0 && room > 0 && available(cq) < 0)
@@ -402,22 +370,46 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ib, int cqe)
 	return error;
 }
 
-/* xw_cq_forget takes the completions of a queue pair that is destroyed out of the queue. */
-void xw_cq_forget(struct cq *cq, uint32_t qp)
+/* each calls f for the completions that wait, with the queue locked. */
+static void each(struct cq *cq, void (*f)(uint8_t *e, uint32_t qp), uint32_t qp)
+{
+	pthread_mutex_lock(&cq->poll);
+	for (uint32_t i = cq->left_at; i < cq->n_left; i++)
+		f(cq->left + (size_t)i * XW_CQE_SIZE, qp);
+	int n = in_ring(cq);
+	for (int i = 0; i < n; i++)
+		f(xw_slot(&cq->ring, cq->ring.own + (uint32_t)i), qp);
+	pthread_mutex_unlock(&cq->poll);
+}
+
+static void forget(uint8_t *e, uint32_t qp)
 {
 	const uint32_t none = 0;
 
-	pthread_mutex_lock(&cq->poll);
-	for (uint32_t i = cq->left_at; i < cq->n_left; i++)
-		if (u32(cq->left + (size_t)i * XW_CQE_SIZE + XW_CQE_QP) == qp)
-			memcpy(cq->left + (size_t)i * XW_CQE_SIZE + XW_CQE_QP, &none, sizeof none);
-	int n = in_ring(cq);
-	for (int i = 0; i < n; i++) {
-		uint8_t *e = xw_slot(&cq->ring, cq->ring.own + (uint32_t)i);
-		if (u32(e + XW_CQE_QP) == qp)
-			memcpy(e + XW_CQE_QP, &none, sizeof none);
-	}
-	pthread_mutex_unlock(&cq->poll);
+	if (u32(e + XW_CQE_QP) != qp)
+		return;
+	take(e);
+	memcpy(e + XW_CQE_QP, &none, sizeof none);
+}
+
+/* xw_cq_forget takes the completions of a queue pair that is destroyed out of the queue. */
+void xw_cq_forget(struct cq *cq, uint32_t qp) { each(cq, forget, qp); }
+
+static void land(uint8_t *e, uint32_t qp)
+{
+	(void)qp;
+	if (u32(e + XW_CQE_QP) == 0 || !marked(e))
+		return;
+	struct ibv_wc wc = completion(e);
+	xw_bounce_land(&wc);
+}
+
+void xw_cqs_land(void)
+{
+	pthread_mutex_lock(&cqs_lock);
+	for (struct cq *cq = cqs; cq; cq = cq->next)
+		each(cq, land, 0);
+	pthread_mutex_unlock(&cqs_lock);
 }
 
 /* Extended queues: one completion at a time, copied while the queue is locked by start_poll. */
@@ -432,9 +424,7 @@ static int next_poll(struct ibv_cq_ex *ex)
 		release(cq);
 		if (u32(cq->current + XW_CQE_QP) == 0)
 			continue;
-		struct ibv_wc wc;
-		if (!translate(cq->current, &wc))
-			continue;
+		struct ibv_wc wc = take(cq->current);
 		ex->status = wc.status;
 		ex->wr_id = wc.wr_id;
 		return 0;

@@ -39,6 +39,7 @@ static void in_child(void)
 	xw_sessions_forked();
 	xw_devices_forked();
 	xw_bounce_forked();
+	xw_cqs_forked();
 	pthread_mutex_init(&xw_cm_lock, NULL); /* its holder is not here */
 }
 

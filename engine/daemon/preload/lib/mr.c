@@ -74,6 +74,8 @@ static int back(struct backing *b, void *addr, size_t length, int access)
 
 static void unback(struct backing *b)
 {
+	if (b->bounce)
+		xw_cqs_land();
 	xw_unshare(b->share);
 	xw_bounce_free(b->bounce);
 }

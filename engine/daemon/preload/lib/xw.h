@@ -178,6 +178,7 @@ struct cq {
 	uint32_t n_left, left_at;
 	int signal; /* the queue's own channel; -1: none */
 	bool over;
+	struct cq *next; /* of all of the process */
 	unsigned idle; /* polls in a row that found nothing */
 	unsigned delivered;	  /* events, under ib.mutex */
 	unsigned async_delivered; /* likewise */
@@ -270,8 +271,11 @@ void xw_bounce_free(struct bounce *b);
 /* xw_bounce_send and xw_bounce_recv look at a slot before it is published; the answer is errno. */
 int xw_bounce_send(const void *owner, uint8_t *slot);
 int xw_bounce_recv(const void *owner, uint8_t *slot);
-/* xw_bounce_done is for a completion that is marked; false: the program does not want it. */
-bool xw_bounce_done(struct ibv_wc *wc);
+/* xw_bounce_done is for a completion that is marked; xw_bounce_land for one that will be polled later. */
+void xw_bounce_done(struct ibv_wc *wc);
+void xw_bounce_land(const struct ibv_wc *wc);
+void xw_cqs_forked(void);
+void xw_cqs_land(void); /* has all that completed come back */
 void xw_bounce_forget(const void *owner); /* a queue that is destroyed */
 void xw_bounce_forked(void);
 

@@ -115,6 +115,111 @@ static void stack_client(const char *at)
 	hang_up(&e);
 }
 
+enum { SILENT = 255 };
+
+/* Reads that are not signaled take no room in the completion queue, and are there with the next one that is. */
+static void silent_client(const char *at)
+{
+	char stack[SIZE] = "";
+	struct end e = {0};
+
+	quiet_sends = true;
+	dial(&e, at, 1);
+	struct ibv_mr *mr = ibv_reg_mr(e.id->pd, stack, SIZE, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr != NULL);
+	struct remote r = hear(&e);
+	for (int i = 0; i <= SILENT; i++) {
+		struct ibv_sge sge = {.addr = (uintptr_t)stack + 64 * (size_t)(i % (SIZE / 64)), .length = 64, .lkey = mr->lkey};
+		struct ibv_send_wr *bad, wr = {.wr_id = 9, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ,
+			.wr.rdma = {.remote_addr = r.addr, .rkey = r.rkey}};
+		if (i == SILENT) { /* and one from memory of the daemon's */
+			sge = (struct ibv_sge){.addr = (uintptr_t)buffer, .length = 64, .lkey = e.mr->lkey};
+			wr.send_flags = IBV_SEND_SIGNALED;
+		}
+		for (int error; (error = ibv_post_send(e.id->qp, &wr, &bad));)
+			CHECK(error == ENOMEM); /* the queue is full for a moment */
+	}
+	struct ibv_wc wc = complete(e.id->send_cq);
+	CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 9 && wc.opcode == IBV_WC_RDMA_READ && strcmp(buffer, "read me") == 0);
+	for (int i = 0; i < SIZE / 64; i++)
+		CHECK(strcmp(stack + 64 * i, "read me") == 0);
+	CHECK(ibv_poll_cq(e.id->send_cq, 1, &wc) == 0 && ibv_dereg_mr(mr) == 0);
+	send_from(&e, e.mr, buffer, 4);
+	hang_up(&e);
+}
+
+static void silent_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, IBV_ACCESS_REMOTE_READ);
+	post_recv_to(&e, e.mr, buffer, 4);
+	strcpy(buffer + SIZE / 2, "read me");
+	accept_it(&e);
+	tell(&e);
+	hear_seven(&e, 4);
+	hang_up(&e);
+}
+
+/* await_recv waits until something is in the queue, without looking. */
+static void await_recv(struct end *e)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	CHECK(ibv_get_cq_event(e->id->recv_cq_channel, &cq, &context) == 0);
+	ibv_ack_cq_events(cq, 1);
+}
+
+/* What was received is there when its region or its queue pair ends, before anybody polls. */
+static void early_client(const char *at)
+{
+	char stack[128] = "";
+	struct end e = {0};
+
+	dial(&e, at, 1);
+	struct remote r = hear(&e);
+	(void)r;
+	for (int i = 0; i < 2; i++) {
+		struct ibv_mr *mr = ibv_reg_mr(e.id->pd, stack + 64 * i, 64, IBV_ACCESS_LOCAL_WRITE);
+		CHECK(mr != NULL && ibv_req_notify_cq(e.id->recv_cq, 0) == 0);
+		post_recv_to(&e, mr, stack + 64 * i, 64);
+		send_octets(&e, "go");
+		await_recv(&e);
+		CHECK(stack[64 * i] == 0);
+		if (i == 0) {
+			CHECK(ibv_dereg_mr(mr) == 0);
+			CHECK(strcmp(stack, "early") == 0);
+			strcpy(stack, "mine");
+			hear_seven(&e, 6);
+			CHECK(strcmp(stack, "mine") == 0);
+		} else {
+			rdma_destroy_qp(e.id);
+			CHECK(strcmp(stack + 64, "early") == 0 && ibv_dereg_mr(mr) == 0);
+		}
+	}
+	CHECK(ibv_dereg_mr(e.mr) == 0);
+	rdma_destroy_ep(e.id);
+}
+
+static void early_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	post_recv(&e, 1);
+	post_recv(&e, 2);
+	accept_it(&e);
+	tell(&e);
+	for (int i = 0; i < 2; i++) {
+		received(&e);
+		send_octets(&e, "early");
+	}
+	hang_up(&e);
+}
+
 enum { PAGE = 4096, PAGES = 4096, ROUNDS = 4 };
 
 static uint8_t *pages;
@@ -279,6 +384,8 @@ static void moved_server(struct rdma_cm_id *listener)
 
 static const struct test tests[] = {
 	{"stack", stack_server, stack_client},
+	{"silent", silent_server, silent_client},
+	{"early", early_server, early_client},
 	{"holes", holes_server, holes_client},
 	{"moved", moved_server, moved_client},
 	{"again", moved_server, again_client},
