@@ -56,6 +56,27 @@ func askPortMapper(t *testing.T, h *topo.Host, local netip.Addr, listener netip.
 	return a
 }
 
+// shout sends a request for a listener to an address of many hosts.
+func shout(t *testing.T, h *topo.Host, to netip.Addr, listener netip.AddrPort) {
+	t.Helper()
+	q := portmapper.Message{Handle: 1, Accepting: listener,
+		Connecting: netip.AddrPortFrom(h.Addr4.Addr(), 1)}
+	q.Mapped = q.Connecting
+	err := h.Do(func() error {
+		c, err := net.DialUDP("udp", nil,
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, portmapper.Port)))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(q.Append(nil))
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%v: %v", to, err)
+	}
+}
+
 // portMapperOf returns a device's.
 func portMapperOf(d *daemon.Daemon) *control.PortMapperState {
 	v := d.Snapshot()
@@ -119,6 +140,21 @@ func TestPortMapper(t *testing.T) {
 	if p.Mode != "answer" || p.Error != "" || p.Counters["requests_in"] != 7 ||
 		p.Counters["accepts_out"] != 3 || p.Counters["rejects_out"] != 4 {
 		t.Errorf("%+v", p)
+	}
+
+	// Nor is who asks a whole network.
+	for _, to := range []string{"192.0.2.255", "ff02::1%eth0"} {
+		before := portMapperOf(d).Counters
+		shout(t, tn.B, netip.MustParseAddr(to), at(four, 7174))
+		for stop := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			now := portMapperOf(d).Counters
+			if now["misaddressed"] == before["misaddressed"]+1 && now["accepts_out"] == 3 {
+				break
+			}
+			if time.Now().After(stop) || now["accepts_out"] != 3 {
+				t.Fatalf("a request to %s: %+v", to, now)
+			}
+		}
 	}
 
 	// Who may not connect is told nothing.

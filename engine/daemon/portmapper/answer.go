@@ -14,10 +14,14 @@ import (
 	"xwarp/engine/budget"
 )
 
-// answer returns what is sent back for a datagram that came from a peer to our address to; nil: nothing.
+// answer returns what is sent back for a datagram that came from a peer to our address to, which is not valid for one
+// that came to many; nil: nothing.
 func (m *Mapper) answer(r *Rules, b []byte, from, to netip.Addr, now time.Time) []byte {
 	q, err := Parse(b)
 	switch {
+	case !to.IsValid():
+		m.count(&m.counts.Misaddressed)
+		return nil
 	case err == nil && q.Type == Ack:
 		m.count(&m.counts.AcksIn)
 		return nil
@@ -131,7 +135,8 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 	}
 }
 
-// destination returns to which address of this host a datagram came, by its control messages.
+// destination returns to which address of this host a datagram came, by its control messages. One to a broadcast or
+// multicast address, which whoever forges sources would have a whole network answer, came to none.
 func destination(oob []byte) netip.Addr {
 	list, err := unix.ParseSocketControlMessage(oob)
 	if err != nil || len(list) != 1 {
@@ -140,10 +145,14 @@ func destination(oob []byte) netip.Addr {
 	switch h, b := list[0].Header, list[0].Data; {
 	case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO &&
 		len(b) == unix.SizeofInet4Pktinfo:
-		return netip.AddrFrom4([4]byte(b[4:8])) // ipi_spec_dst
+		if own := [4]byte(b[4:8]); own == [4]byte(b[8:12]) { // ipi_spec_dst and ipi_addr
+			return netip.AddrFrom4(own)
+		}
 	case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO &&
 		len(b) == unix.SizeofInet6Pktinfo:
-		return netip.AddrFrom16([16]byte(b))
+		if own := netip.AddrFrom16([16]byte(b)); !own.IsMulticast() {
+			return own
+		}
 	}
 	return netip.Addr{}
 }

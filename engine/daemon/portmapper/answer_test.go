@@ -43,6 +43,8 @@ func TestAnswer(t *testing.T) {
 		{"a peer that may not connect", request(listener4, client4),
 			netip.MustParseAddr("192.0.2.66"), listener4.Addr(), "", Counters{RequestsIn: 1,
 				Denied: 1}},
+		{"a listener, asked for by broadcast", request(listener4, client4), client4.Addr(),
+			netip.Addr{}, "", Counters{Misaddressed: 1}},
 		{"an acknowledgement", ack.Append(nil), client4.Addr(), listener4.Addr(), "",
 			Counters{AcksIn: 1}},
 		{"an answer", accept.Append(nil), client4.Addr(), listener4.Addr(), "",

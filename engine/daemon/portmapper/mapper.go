@@ -16,6 +16,8 @@ type Counters struct {
 	Denied     uint64 // REQ of peers that may not connect: not answered
 	Limited    uint64 // REQ beyond the rate: not answered
 
+	Misaddressed uint64 // datagrams to a broadcast or multicast address: not answered
+
 	RequestsOut uint64 // REQ sent, again and again included
 	AcceptsIn   uint64
 	RejectsIn   uint64
