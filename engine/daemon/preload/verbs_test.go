@@ -28,7 +28,7 @@ func TestOwnPrograms(t *testing.T) {
 	a, b := pair(t)
 	for name, tests := range map[string][]string{
 		"verbs":  {"srq", "access", "extended", "local", "resize"},
-		"memory": {"stack", "silent", "early", "holes", "moved", "again"},
+		"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh"},
 		"rights": {"window", "unbound", "less", "ended"},
 	} {
 		path := own(t, name)

@@ -298,6 +298,36 @@ static int each_piece(uintptr_t start, uintptr_t end, bool holes, int (*f)(const
 
 static int check_piece(const struct vma *v) { return ours(v) ? 0 : movable(v); }
 
+/* shared says whether a share has some of [start, end). */
+static bool shared(uintptr_t start, uintptr_t end)
+{
+	struct share *s = shares;
+
+	while (s && (s->end <= start || s->start >= end))
+		s = s->next;
+	return s;
+}
+
+/* Octets of the arena that no_stranger looks for. */
+static uintptr_t wanted_from, wanted_to;
+
+/* no_stranger refuses what is mapped elsewhere, where the program moved it. */
+static int no_stranger(const struct vma *v)
+{
+	bool wanted = v->offset < wanted_to && v->offset + (v->end - v->start) > wanted_from;
+
+	return v->shared && v->inode == arena_inode && v->offset != v->start && wanted ? EOPNOTSUPP : 0;
+}
+
+/* vacant says whether the arena has room for [start, end): 0, or errno. It has none where a region lies that the program
+ * moved away from there: its octets are in that place until it is deregistered. */
+static int vacant(uintptr_t start, uintptr_t end)
+{
+	wanted_from = start;
+	wanted_to = end;
+	return shared(start, end) ? each_piece(0, UINTPTR_MAX, true, no_stranger) : 0;
+}
+
 /* Octets of the arena that back_piece makes private. */
 static uintptr_t back_from, back_to;
 
@@ -321,16 +351,6 @@ static int back(uintptr_t from, uintptr_t to)
 	back_from = from;
 	back_to = to;
 	return each_piece(0, UINTPTR_MAX, true, back_piece);
-}
-
-/* shared says whether a share has some of [start, end). */
-static bool shared(uintptr_t start, uintptr_t end)
-{
-	struct share *s = shares;
-
-	while (s && (s->end <= start || s->start >= end))
-		s = s->next;
-	return s;
 }
 
 static int move_piece(const struct vma *v)
@@ -392,11 +412,14 @@ int xw_share(void *addr, size_t length, struct share **out)
 	if (!error)
 		error = each_piece(s->start, s->end, false, check_piece);
 	if (!error)
+		error = vacant(s->start, s->end);
+	bool moved = !error;
+	if (!error)
 		error = each_piece(s->start, s->end, false, move_piece);
 	if (!error) {
 		s->next = shares;
 		shares = s;
-	} else {
+	} else if (moved) {
 		give_back(s->start, s->end);
 	}
 	pthread_mutex_unlock(&lock);

@@ -64,7 +64,7 @@ static int back(struct backing *b, void *addr, size_t length, int access)
 	if (error != EOPNOTSUPP)
 		return error;
 	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND))
-		return xw_refused("remote access to a memory region on the stack, or in memory that is shared already");
+		return xw_refused("remote access to a memory region on the stack, in memory that is shared already, or where another one was moved away");
 	if ((error = xw_bounce_make(addr, length, &b->bounce)))
 		return error;
 	if ((error = xw_share(xw_bounce_copy(b->bounce), length, &b->share)))

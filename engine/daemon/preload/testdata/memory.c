@@ -339,6 +339,50 @@ static void moved_client(const char *at)
 	hang_up(&e);
 }
 
+/* What a program maps where a region was that it moved is new memory, and the region stays what it was. */
+static void fresh_client(const char *at)
+{
+	struct end e = {0};
+
+	dial(&e, at, 0);
+	char *from = mmap(NULL, MOVED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *to = mmap(NULL, MOVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(from != MAP_FAILED && to != MAP_FAILED);
+	memset(from, 'o', MOVED);
+	struct ibv_mr *old = ibv_reg_mr(e.id->pd, from, MOVED, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(old && mremap(from, MOVED, MOVED, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+	CHECK(mmap(from, MOVED, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == from);
+	memset(from, 'n', MOVED);
+	CHECK(!ibv_reg_mr(e.id->pd, from, MOVED, IBV_ACCESS_REMOTE_READ) && errno == EOPNOTSUPP);
+	struct ibv_mr *new = ibv_reg_mr(e.id->pd, from, MOVED, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(new && *from == 'n' && *to == 'o');
+	*from = 'N';
+	*to = 'O';
+	send_from(&e, new, from, 2);
+	send_from(&e, old, from, 2);
+	CHECK(ibv_dereg_mr(old) == 0 && ibv_dereg_mr(new) == 0);
+	for (int i = 1; i < MOVED; i++)
+		CHECK(from[i] == 'n' && to[i] == 'o');
+	CHECK(*from == 'N' && *to == 'O' && alone(from) && alone(to));
+	CHECK((new = ibv_reg_mr(e.id->pd, from, MOVED, IBV_ACCESS_REMOTE_READ)) && ibv_dereg_mr(new) == 0);
+	hang_up(&e);
+}
+
+static void fresh_server(struct rdma_cm_id *listener)
+{
+	struct end e = {0};
+
+	answer(&e, listener, NULL, NULL);
+	register_buffer(&e, 0);
+	post_recv_to(&e, e.mr, buffer, 2);
+	post_recv_to(&e, e.mr, buffer + 2, 2);
+	accept_it(&e);
+	hear_seven(&e, 2);
+	hear_seven(&e, 2);
+	CHECK(memcmp(buffer, "NnOo", 4) == 0);
+	hang_up(&e);
+}
+
 /* A program may unmap what it has registered: what it maps there next is new, and untouched. */
 static void again_client(const char *at)
 {
@@ -389,6 +433,7 @@ static const struct test tests[] = {
 	{"holes", holes_server, holes_client},
 	{"moved", moved_server, moved_client},
 	{"again", moved_server, again_client},
+	{"fresh", fresh_server, fresh_client},
 	{0},
 };
 
