@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/verbs"
 )
 
@@ -76,7 +77,7 @@ func (d *Device) Listens(at netip.AddrPort) bool {
 }
 
 func covers(l, a netip.Addr) bool {
-	l = l.Unmap().WithZone("")
+	l = budget.Bare(l)
 	return l == a || l.IsUnspecified() && l.Is4() == a.Is4()
 }
 

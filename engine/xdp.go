@@ -237,11 +237,8 @@ func (x *xdpDriver) origin(local netip.AddrPort, remote netip.Addr) (port *ports
 }
 
 func (x *xdpDriver) reserve(at netip.AddrPort) (r *ports.Reservation, err error) {
-	if a := at.Addr(); a.Is6() && a.IsLinkLocalUnicast() { // the kernel takes it with its interface only
-		at = netip.AddrPortFrom(a.WithZone(x.cfg.Interface), at.Port())
-	}
 	err = x.ns.Do(func() error {
-		r, err = ports.Reserve(at)
+		r, err = ports.Reserve(localaddr.InZone(at, x.cfg.Interface))
 		return err
 	})
 	return r, err

@@ -146,7 +146,8 @@ func (b *bucket) has(perSecond int, now tick.Time) bool {
 	return b.tokens >= 1
 }
 
-func clean(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+// Bare is an address as rules and accounts have it: IPv4 as such, and without a zone.
+func Bare(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // PeerOf and networkOf are what is taken for one owner: IPv6 gives each link 2^64 addresses, and each site 2^16 links.
 func PeerOf(a netip.Addr) netip.Prefix {

@@ -79,10 +79,10 @@ func (p *Peers) Dial(a netip.Addr, now tick.Time) (*Charge, error) {
 }
 
 func (p *Peers) begin(a netip.Addr, s stage, now tick.Time) (*Charge, error) {
-	r := p.rule(clean(a))
+	r := p.rule(Bare(a))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	acc := p.find(clean(a), now)
+	acc := p.find(Bare(a), now)
 	if err := p.check(acc, s, &r, now); err != nil {
 		return nil, err
 	}
@@ -151,10 +151,10 @@ func (ch *Charge) End(now tick.Time) {
 
 // Open counts a half-open connection with a; false: there are enough, and nothing is counted.
 func (p *Peers) Open(a netip.Addr, now tick.Time) bool {
-	r := p.rule(clean(a))
+	r := p.rule(Bare(a))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	acc := p.find(clean(a), now)
+	acc := p.find(Bare(a), now)
 	for c := acc; c != nil; c = c.net {
 		if l := c.limits(&r); l.HalfOpen > 0 && c.n[halfOpen] >= l.HalfOpen {
 			return false
@@ -168,7 +168,7 @@ func (p *Peers) Open(a netip.Addr, now tick.Time) bool {
 func (p *Peers) Done(a netip.Addr, now tick.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, key := range []netip.Prefix{PeerOf(clean(a)), networkOf(clean(a))} {
+	for _, key := range []netip.Prefix{PeerOf(Bare(a)), networkOf(Bare(a))} {
 		if acc := p.accounts[key]; acc != nil && acc.n[halfOpen] > 0 { // else that account was made later
 			p.count(acc, halfOpen, -1, now)
 			return

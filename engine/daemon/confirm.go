@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 )
@@ -171,7 +172,7 @@ func (d *Daemon) carrier(local netip.Addr) (string, error) {
 	if !local.IsValid() {
 		return "", nil
 	}
-	local = local.Unmap().WithZone("")
+	local = budget.Bare(local)
 	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return "", err

@@ -12,6 +12,7 @@ import (
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/portmapper"
+	"xwarp/engine/host/localaddr"
 )
 
 // portMap is the port mapper of an interface, which keeps what it counted and learned when that is opened again.
@@ -82,10 +83,7 @@ func (v *device) mapPort(ctx context.Context, local, remote netip.AddrPort) neti
 
 // udp is a as sockets of v's namespace know it.
 func (v *device) udp(a netip.AddrPort) *net.UDPAddr {
-	if ip := a.Addr(); ip.IsLinkLocalUnicast() && ip.Is6() {
-		a = netip.AddrPortFrom(ip.WithZone(v.name), a.Port())
-	}
-	return net.UDPAddrFromAddrPort(a)
+	return net.UDPAddrFromAddrPort(localaddr.InZone(a, v.name))
 }
 
 // state is the port mapper for a snapshot.

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/daemon/control"
 )
 
@@ -241,7 +242,7 @@ func override(table, given any) {
 // PeerOf returns the entry with the longest prefix that holds a, nil for none.
 func (c *Config) PeerOf(a netip.Addr) *Peer {
 	var best *Peer
-	a = a.Unmap().WithZone("")
+	a = budget.Bare(a)
 	for i := range c.Peer {
 		if p := &c.Peer[i]; p.Prefix.Contains(a) &&
 			(best == nil || p.Prefix.Bits() > best.Prefix.Bits()) {

@@ -124,7 +124,7 @@ func (m *Mapper) Serve(c *net.UDPConn, r *Rules) {
 			continue
 		}
 		now := time.Now()
-		a := m.answer(r, b[:n], clean(from.Addr()), destination(oob[:on]), now)
+		a := m.answer(r, b[:n], budget.Bare(from.Addr()), destination(oob[:on]), now)
 		if a != nil {
 			// from the address that was asked; what the kernel cannot send is asked for again
 			c.WriteMsgUDPAddrPort(a, oob[:on], from)
@@ -156,5 +156,3 @@ func destination(oob []byte) netip.Addr {
 	}
 	return netip.Addr{}
 }
-
-func clean(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/budget"
 )
 
 // Map returns where the listener at remote really listens for who connects from local: what the peer's port mapper
@@ -16,7 +18,7 @@ import (
 // time. dial makes a UDP socket of ours that is connected to the peer's.
 func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
 	dial func(local, remote netip.AddrPort) (net.Conn, error)) netip.AddrPort {
-	peer := clean(remote.Addr())
+	peer := budget.Bare(remote.Addr())
 	if m.isSilent(peer, time.Now()) {
 		m.count(&m.counts.Unasked)
 		return remote
@@ -27,7 +29,7 @@ func (m *Mapper) Map(ctx context.Context, local, remote netip.AddrPort,
 	}
 	defer c.Close()
 	q := Message{Handle: rand.Uint64(), Accepting: netip.AddrPortFrom(peer, remote.Port()),
-		Connecting: netip.AddrPortFrom(clean(local.Addr()), local.Port())}
+		Connecting: netip.AddrPortFrom(budget.Bare(local.Addr()), local.Port())}
 	q.Mapped = q.Connecting
 	a, err := m.ask(ctx, c, &q)
 	switch {

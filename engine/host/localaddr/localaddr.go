@@ -28,6 +28,14 @@ type State struct {
 	Networks []netip.Prefix
 }
 
+// InZone is an address as the kernel takes it: a link-local one with its interface only.
+func InZone(a netip.AddrPort, ifname string) netip.AddrPort {
+	if ip := a.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() {
+		return netip.AddrPortFrom(ip.WithZone(ifname), a.Port())
+	}
+	return a
+}
+
 // Link is the state of the interface.
 type Link struct {
 	Name    string
