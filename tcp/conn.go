@@ -200,6 +200,13 @@ func (c *Conn) Events() Events {
 	return e
 }
 
+// TakeAcked reports whether Acked is among the events, and takes it.
+func (c *Conn) TakeAcked() bool {
+	acked := c.events&Acked != 0
+	c.events &^= Acked
+	return acked
+}
+
 // State returns the state.
 func (c *Conn) State() State { return c.state }
 

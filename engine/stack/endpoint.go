@@ -211,6 +211,9 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	if !e.started {
 		e.start(now)
 	}
+	if o.N > 0 && e.started && e.conn.TakeAcked() { // what it carries may end the stream
+		e.upper.Acked(e.conn.SndUna())
+	}
 	if end, ok := e.conn.PeerEnd(); ok && o.N > 0 {
 		e.upper.EndsAt(end)
 	}

@@ -7,6 +7,8 @@ import (
 	"xwarp/tcp"
 	"xwarp/tcp/cc"
 	"xwarp/tcp/loss"
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
 )
 
 // TestRequeue: when a round of transmission ends at its limit, those that were not visited come first in the
@@ -82,5 +84,40 @@ func TestVisitOfARun(t *testing.T) {
 		if p.sent != want {
 			t.Errorf("runs of %d: %d frames left in a visit, want %d", run, p.sent, want)
 		}
+	}
+}
+
+// listening is an endless Upper that checks what it has been told when octets come.
+type listening struct {
+	endless
+	t     *testing.T
+	e     *Endpoint
+	acked seq.Num
+	heard int // octets that came with news of acknowledgements
+}
+
+func (l *listening) Start(e *Endpoint, snd, rcv seq.Num, now tick.Time) { l.e, l.acked = e, snd }
+
+func (l *listening) Acked(to seq.Num) { l.acked, l.heard = to, l.heard+1 }
+
+func (l *listening) Offer(_ seq.Num, _ [][]byte, n int) int {
+	if una := l.e.conn.SndUna(); una != l.acked {
+		l.t.Errorf("octets come before their segment's acknowledgement up to %d; %d is known", una,
+			l.acked)
+	}
+	return n
+}
+
+// TestAcknowledgedFirst: what a segment carries may end the stream, and a Send that it acknowledges has
+// succeeded before that.
+func TestAcknowledgedFirst(t *testing.T) {
+	l := &listening{t: t}
+	p := newPair(t, 0, false, tcp.Config{RcvSpace: 1 << 20, RcvSpaceMax: 1 << 20},
+		[2]Upper{l, &endless{}})
+	for range 100 {
+		p.turn()
+	}
+	if l.heard < 10 {
+		t.Errorf("%d acknowledgements: the connection does not move", l.heard)
 	}
 }
