@@ -21,6 +21,7 @@ import (
 	"xwarp/bench/topo"
 	"xwarp/bpf/needs"
 	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/control"
 	"xwarp/tcp/tick"
 )
 
@@ -162,12 +163,12 @@ func (s *soak) start(do func(func() error) error, role string, args ...string) *
 	return p
 }
 
-// operator waits for the daemon.
+// operator waits for the daemon. Only its operator's socket, which is open after the other, shows all sessions.
 func (s *soak) operator() (dev *client.Device) {
 	s.Helper()
 	for range 1000 {
 		var err error
-		if dev, err = client.OpenConfig(client.Config{Path: s.socket, Operator: true}); err == nil {
+		if dev, err = client.Open(control.OperatorPath(s.socket)); err == nil {
 			s.Cleanup(func() { dev.Close() })
 			return dev
 		}
