@@ -296,3 +296,23 @@ func TestRequests(t *testing.T) {
 		})
 	}
 }
+
+// What an initiator sends before it has the Reply, be it a single octet, ends the start-up (RFC 5044, 7.1.2).
+func TestOctetsBeforeReply(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		var r Responder
+		if err := r.Init(Config{}); err != nil {
+			t.Fatal(err)
+		}
+		in := append(unhex(t, reqKey+"40 02 0000"), 0)
+		if apart {
+			if _, err := r.Input(in[:len(in)-1]); err != nil {
+				t.Fatal(err)
+			}
+			in = in[len(in)-1:]
+		}
+		if _, err := r.Input(in); err == nil || r.Stage() != StageFailed {
+			t.Errorf("apart %v: %v, %v", apart, r.Stage(), err)
+		}
+	}
+}
