@@ -115,7 +115,7 @@ func responder(t testing.TB, dev *engine.Device, at netip.AddrPort, n int) (mem 
 				qp.PostRecv(&verbs.RecvWR{ID: 1, SGL: []verbs.SGE{mr.SGE(len(mem)-64, 64)}})
 				err = r.Accept(ctx, qp, token)
 			}
-			if err != nil && ctx.Err() == nil {
+			if err != nil && ctx.Err() == nil && !errors.Is(err, verbs.ErrLapsed) { // a killed program's
 				t.Errorf("accept: %v", err)
 			}
 		}
