@@ -8,14 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func kernelRelease() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Release[:])
-}
-
 // cpuModel returns what /proc/cpuinfo calls the processor, empty where it does not say.
 func cpuModel() string {
 	b, _ := os.ReadFile("/proc/cpuinfo")

@@ -9,6 +9,8 @@ import (
 	"net"
 	"runtime"
 	"time"
+
+	"xwarp/bpf"
 )
 
 // Schema is the version of the control protocol and of the JSON output.
@@ -270,7 +272,7 @@ func (r *Report) compare(want *Spec) {
 // Platform fills in what every Env of this process has.
 func Platform(version string) Env {
 	return Env{
-		Version: version, Go: runtime.Version(), Kernel: kernelRelease(), CPU: cpuModel(),
+		Version: version, Go: runtime.Version(), Kernel: bpf.Release(), CPU: cpuModel(),
 		CPUs:     runtime.NumCPU(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}

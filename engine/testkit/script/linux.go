@@ -86,15 +86,6 @@ func (k *Kernel) Close() error {
 	return err
 }
 
-// Release is the kernel's, as uname -r says.
-func Release() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
-}
-
 // errNoAccECN: this kernel was written before RFC 9768.
 var errNoAccECN = errors.New("this kernel has no accurate ECN")
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"xwarp/bpf"
 	"xwarp/bpf/needs"
 	"xwarp/engine/testkit/script"
 )
@@ -88,9 +89,9 @@ func TestLinux(t *testing.T) {
 	results := runAll(t, todo)
 	differ, unlisted := 0, 0
 	complain := t.Errorf
-	if !strings.HasPrefix(script.Release(), kernel+".") {
+	if !strings.HasPrefix(bpf.Release(), kernel+".") {
 		t.Logf("the differences were written for Linux %s, this is %s: others are only told",
-			kernel, script.Release())
+			kernel, bpf.Release())
 		complain = t.Logf
 	}
 	for i, s := range todo {
@@ -105,7 +106,7 @@ func TestLinux(t *testing.T) {
 		t.Errorf("%d of %d scripts are not as listed: more than another release explains", unlisted,
 			len(todo))
 	}
-	t.Logf("Linux %s: %d scripts, %d as written, %d differ", script.Release(), len(todo),
+	t.Logf("Linux %s: %d scripts, %d as written, %d differ", bpf.Release(), len(todo),
 		len(todo)-differ, differ)
 }
 
