@@ -69,6 +69,21 @@ func release(e *verbstest.End) {
 	e.Dev.Free(e.Mem)
 }
 
+// connected makes an End with a connection to who answers at an address, and returns where the peer's memory is.
+func connected(dev verbs.Device, at netip.AddrPort) (*verbstest.End, verbs.RemoteMR, error) {
+	e, err := verbstest.Make(dev, soakLen)
+	if err != nil {
+		return nil, verbs.RemoteMR{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	peer, err := e.Dial(ctx, at)
+	if err != nil {
+		release(e)
+	}
+	return e, peer, err
+}
+
 // answer accepts every connection and sends every message back, each octet turned over.
 func answer(dev verbs.Device, l verbs.Listener) {
 	for {
@@ -124,17 +139,11 @@ func echo(e *verbstest.End) {
 
 // exchange has one connection to who answers, and does everything over it until it ends.
 func exchange(dev verbs.Device, at netip.AddrPort, did func(octets int)) error {
-	e, err := verbstest.Make(dev, soakLen)
+	e, peer, err := connected(dev, at)
 	if err != nil {
 		return err
 	}
 	defer release(e)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	peer, err := e.Dial(ctx, at)
-	if err != nil {
-		return err
-	}
 	for word := uint64(0); ; word += 2 {
 		n, err := writeRead(e, peer, rand.N(verbs.TO(bulk/2)), 1+rand.IntN(bulk/2))
 		if err == nil {
@@ -240,17 +249,11 @@ const (
 
 // writeExport writes to a daemon's export and reads back, until the connection ends.
 func writeExport(dev verbs.Device, at netip.AddrPort, piece int, did func(octets int)) error {
-	e, err := verbstest.Make(dev, soakLen)
+	e, export, err := connected(dev, at)
 	if err != nil {
 		return err
 	}
 	defer release(e)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	export, err := e.Dial(ctx, at)
-	if err != nil {
-		return err
-	}
 	for {
 		to := verbs.TO(piece%exportPieces*bulk) + rand.N(verbs.TO(bulk/2))
 		n, err := writeRead(e, export, to, 1+rand.IntN(bulk/2))
