@@ -5,7 +5,7 @@ import "fmt"
 // Outcome is what became of a frame that met the program. Every frame has exactly one.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropPeer
+// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropSYN
 // it was dropped, the rest went to the kernel.
 const (
 	Flow     = Outcome(steerOutcomeOUTCOME_FLOW)     // segment of an exact flow
@@ -15,7 +15,9 @@ const (
 	ICMP         = Outcome(steerOutcomeOUTCOME_ICMP)
 	DropNoSocket = Outcome(steerOutcomeOUTCOME_DROP_NO_SOCKET) // claimed, but its queue has no socket
 	// to a listener, from an address that SetPeers did not name
-	DropPeer    = Outcome(steerOutcomeOUTCOME_DROP_PEER)
+	DropPeer = Outcome(steerOutcomeOUTCOME_DROP_PEER)
+	// SYN to a listener, beyond the rate that is let through
+	DropSYN     = Outcome(steerOutcomeOUTCOME_DROP_SYN)
 	PassNoMatch = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH) // TCP that nobody claimed
 	// port of a listener of any address, at another host's address
 	PassNotLocal = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)
@@ -40,6 +42,7 @@ var outcomeNames = [NumOutcomes]string{
 	ICMP:               "icmp",
 	DropNoSocket:       "drop_no_socket",
 	DropPeer:           "drop_peer",
+	DropSYN:            "drop_syn",
 	PassNoMatch:        "pass_no_match",
 	PassNotLocal:       "pass_not_local",
 	PassOtherMAC:       "pass_other_mac",
@@ -65,7 +68,7 @@ func (o Outcome) String() string {
 func (o Outcome) Steered() bool { return o <= ICMP }
 
 // Dropped reports whether frames of this outcome went nowhere.
-func (o Outcome) Dropped() bool { return o == DropNoSocket || o == DropPeer }
+func (o Outcome) Dropped() bool { return !o.Steered() && o <= DropSYN }
 
 // Counts holds frames by [Outcome] since the program was loaded.
 type Counts [NumOutcomes]uint64

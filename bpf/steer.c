@@ -16,9 +16,9 @@
 //   - Fragments of such segments, each after its first fragment. They never reach the kernel's reassembly.
 //   - ICMP errors that quote such a segment, and only those: the kernel's path MTU cache does not learn from them.
 //
-// Of these, two kinds are dropped: what arrives on a receive queue that has no socket, because the kernel, which knows no
-// such connection, would answer RST (only the socket of a frame's own queue can take it; TCP sends again); and segments
-// to a listener from whom the list of peers does not name. Nothing is written.
+// Of these, three kinds are dropped: what arrives on a receive queue that has no socket, because the kernel, which knows
+// no such connection, would answer RST (only the socket of a frame's own queue can take it; TCP sends again); segments
+// to a listener from whom the list of peers does not name; and SYNs to a listener beyond a rate. Nothing is written.
 //
 // Listeners claim nothing in frames for other Ethernet addresses (bridged machines, macvlan, promiscuous captures) and for
 // groups. Flows do: nobody else can have the four-tuple, the engine looks at the address itself, and when the interface's
@@ -262,6 +262,74 @@ static inline_always enum outcome claimed(const struct frame *f, const struct ad
 	return listened_to(f, local, remote, port.dst);
 }
 
+// take takes one of a limit of SYNs, if there is one.
+static inline_always int take(__u64 *used_until, __u64 now)
+{
+	__u64 until = *used_until < now ? now : *used_until;
+
+	if (until - now > (SYN_BURST - 1) * SYN_INTERVAL_NS)
+		return 0;
+	*used_until = until + SYN_INTERVAL_NS;
+	return 1;
+}
+
+// hash_syn mixes what is the same in a SYN and in its repetition. It needs no secret: nobody but the peer knows the
+// initial sequence number, and so where its SYN is remembered.
+static inline_always __u64 hash_syn(const struct address *remote, const struct tcp *tcp)
+{
+	const __u64 k = 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio: Fibonacci hashing */
+	__u64 h = (((__u64)remote->word[0] << 32 | remote->word[1]) + 1) * k;
+
+	h = (h ^ h >> 32 ^ ((__u64)remote->word[2] << 32 | remote->word[3])) * k;
+	h = (h ^ h >> 32 ^ ((__u64)tcp->port.src << 48 | (__u64)tcp->port.dst << 32 | tcp->seq)) * k;
+	return h ^ h >> 32;
+}
+
+// comes_again tells whether a SYN that there is no room for was dropped before, as long ago as a peer waits until it
+// sends it again, and remembers it. A flood from made-up addresses has no such SYNs, or halves its own rate.
+static inline_always int comes_again(const struct address *remote, const struct tcp *tcp, __u64 *used_until, __u64 now)
+{
+	__u64 h = hash_syn(remote, tcp);
+	__u32 index = h % SYNS_SEEN, tick = now >> SYN_TICK_SHIFT & 0xff, mark = (h >> 32 & ~0xffU) | tick;
+	__u32 *seen = bpf_map_lookup_elem(&syns_seen, &index);
+	if (!seen)
+		return 0; /* there always is; the verifier wants to see it */
+
+	__u32 age = (tick - *seen) & 0xff;
+	if ((*seen ^ mark) >> 8 != 0 || age > SYN_REPEAT_MAX) {
+		*seen = mark;
+		return 0;
+	}
+	if (age < SYN_REPEAT_MIN || !take(used_until, now))
+		return 0;
+	*seen = mark;
+	return 1;
+}
+
+// open decides on a segment to a listener, from a peer without a flow. An ACK is taken for the end of a handshake and
+// gives back what its SYN took, so that peers who mean it have no limit: whoever sends ACKs to be let in with SYNs
+// costs no more than with the ACKs alone.
+static inline_always enum outcome open(const struct frame *f, const struct datagram *d)
+{
+	const struct tcp *tcp = at(f, d->payload, sizeof(*tcp)); /* again: nothing is kept in the way of flows */
+	__u32 queue = f->ctx->rx_queue_index;
+	struct syn_limit *limit = bpf_map_lookup_elem(&syn_limits, &queue);
+	if (!limit || !tcp)
+		return OUTCOME_LISTENER; /* the queue has no socket either */
+
+	if (tcp->flags & TCP_ACK) {
+		if (limit->first > SYN_INTERVAL_NS)
+			limit->first -= SYN_INTERVAL_NS;
+		return OUTCOME_LISTENER;
+	}
+	if ((tcp->flags & (TCP_SYN | TCP_RST)) != TCP_SYN)
+		return OUTCOME_LISTENER;
+	__u64 now = bpf_ktime_get_ns();
+	if (take(&limit->first, now) || comes_again(&d->src, tcp, &limit->again, now))
+		return OUTCOME_LISTENER;
+	return OUTCOME_DROP_SYN;
+}
+
 // steer_tcp decides on a segment, or on the first fragment of one, which must hold the whole header (RFC 1858).
 static inline_always enum outcome steer_tcp(const struct frame *f, const struct datagram *d)
 {
@@ -272,7 +340,8 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	__u32 header = (tcp->offset >> 4) * 4;
 	if (header < sizeof(*tcp) || d->payload + header > d->end)
 		return OUTCOME_PASS_MALFORMED;
-	return claimed(f, &d->dst, &d->src, tcp->port);
+	enum outcome o = claimed(f, &d->dst, &d->src, tcp->port);
+	return o == OUTCOME_LISTENER ? open(f, d) : o;
 }
 
 static inline_always void name_fragment(struct fragment_key *key, const struct datagram *d)

@@ -77,18 +77,19 @@ const (
 	steerOutcomeOUTCOME_ICMP                 steerOutcome = 3
 	steerOutcomeOUTCOME_DROP_NO_SOCKET       steerOutcome = 4
 	steerOutcomeOUTCOME_DROP_PEER            steerOutcome = 5
-	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 6
-	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 7
-	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 8
-	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 9
-	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 10
-	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 11
-	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 12
-	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 13
-	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 14
-	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 15
-	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 16
-	steerOutcomeOUTCOME_COUNT                steerOutcome = 17
+	steerOutcomeOUTCOME_DROP_SYN             steerOutcome = 6
+	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 7
+	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 8
+	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 9
+	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 10
+	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 11
+	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 12
+	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 13
+	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 14
+	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 15
+	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 16
+	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 17
+	steerOutcomeOUTCOME_COUNT                steerOutcome = 18
 )
 
 type steerPrefix struct {
@@ -109,6 +110,12 @@ type steerSettings struct {
 	OnlyPeers uint16
 }
 
+type steerSynLimit struct {
+	_     structs.HostLayout
+	First uint64
+	Again uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -124,6 +131,8 @@ const (
 	steerMapPeers         = "peers"
 	steerMapSettings      = "settings"
 	steerMapSockets       = "sockets"
+	steerMapSynLimits     = "syn_limits"
+	steerMapSynsSeen      = "syns_seen"
 	steerMapUnowned       = "unowned"
 	steerProgXwarpSteer   = "xwarp_steer"
 )
@@ -188,6 +197,8 @@ type steerMapSpecs struct {
 	Peers         *ebpf.MapSpec `ebpf:"peers"`
 	Settings      *ebpf.MapSpec `ebpf:"settings"`
 	Sockets       *ebpf.MapSpec `ebpf:"sockets"`
+	SynLimits     *ebpf.MapSpec `ebpf:"syn_limits"`
+	SynsSeen      *ebpf.MapSpec `ebpf:"syns_seen"`
 	Unowned       *ebpf.MapSpec `ebpf:"unowned"`
 }
 
@@ -228,6 +239,8 @@ type steerMaps struct {
 	Peers         *ebpf.Map `ebpf:"peers"`
 	Settings      *ebpf.Map `ebpf:"settings"`
 	Sockets       *ebpf.Map `ebpf:"sockets"`
+	SynLimits     *ebpf.Map `ebpf:"syn_limits"`
+	SynsSeen      *ebpf.Map `ebpf:"syns_seen"`
 	Unowned       *ebpf.Map `ebpf:"unowned"`
 }
 
@@ -244,6 +257,8 @@ func (m *steerMaps) Close() error {
 		m.Peers,
 		m.Settings,
 		m.Sockets,
+		m.SynLimits,
+		m.SynsSeen,
 		m.Unowned,
 	)
 }

@@ -112,4 +112,6 @@ struct tcp {
 	__be16 window, checksum, urgent;
 };
 
+enum { TCP_SYN = 0x02, TCP_RST = 0x04, TCP_ACK = 0x10 };
+
 #define TCP_QUOTE 8 /* octets of the TCP header that an ICMP error quotes at least: ports and sequence number */

@@ -79,7 +79,7 @@ func (d *Device) addLive(v counters.Values) {
 
 // Drop is one cause for which frames were dropped.
 type Drop struct {
-	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer: in xwarp_steering_frames_total"`
+	Cause  string `json:"cause" doc:"as in xwarp_dropped_frames_total; drop_peer and drop_syn: in xwarp_steering_frames_total"`
 	Frames uint64 `json:"frames" doc:"since the daemon started"`
 }
 
@@ -185,11 +185,13 @@ func makeDevice(d *control.DeviceState) Device {
 }
 
 // Drops sums the frames that the workers of a device dropped, and those that the steering program dropped
-// because of the peer.
+// because of the peer or because there were too many SYNs.
 func Drops(d *control.DeviceState) map[string]uint64 {
 	sum := map[string]uint64{}
-	if n := d.Steering[bpf.DropPeer.String()]; n > 0 {
-		sum[bpf.DropPeer.String()] = n
+	for _, o := range []bpf.Outcome{bpf.DropPeer, bpf.DropSYN} {
+		if n := d.Steering[o.String()]; n > 0 {
+			sum[o.String()] = n
+		}
 	}
 	for i := range d.Workers {
 		for cause, n := range counters.Drops(d.Workers[i].Stack, d.Workers[i].Ring) {
