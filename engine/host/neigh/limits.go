@@ -11,6 +11,10 @@ const MaxDestinations = 65536
 // forgotten then.
 const MaxRoutes = 1024
 
+// HopAge is for how long a next hop is neither asked for nor confirmed again on behalf of others that are reached
+// through it, against made-up sources that are all behind one gateway. The kernel tells of changes meanwhile.
+const HopAge = 500 * time.Millisecond
+
 // RouteAge is how long a route is remembered, since the kernel tells nobody of the rules that choose it: as long as a
 // next hop is before it is confirmed.
 const RouteAge = 500 * time.Millisecond

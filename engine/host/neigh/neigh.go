@@ -54,16 +54,24 @@ type Resolver struct {
 
 	mu      sync.Mutex
 	dsts    map[netip.Addr]*destination
-	users   map[netip.Addr]map[netip.Addr]bool // next hop -> destinations
-	recent  list.List                          // of *destination, the one asked for last in front
-	pending list.List                          // of *destination, those to be resolved, the oldest in front
-	routes  map[netip.Addr]knownRoute          // see Route
+	hops    map[netip.Addr]*nextHop
+	recent  list.List                 // of *destination, the one asked for last in front
+	pending list.List                 // of *destination, those to be resolved, the oldest in front
+	routes  map[netip.Addr]knownRoute // see Route
 }
 
 // knownRoute is what Lookup found.
 type knownRoute struct {
 	Route
 	until time.Time
+}
+
+// nextHop is one of the link's, with those that are reached through it.
+type nextHop struct {
+	dsts  map[netip.Addr]bool
+	mac   [6]byte
+	known bool      // mac is what the kernel said last
+	asked time.Time // when the kernel was last asked for it, and to confirm it
 }
 
 // destination is an address that somebody asked for.
@@ -89,7 +97,7 @@ func New(link int, log *slog.Logger, notify func(Hop)) (*Resolver, error) {
 		done:   make(chan struct{}),
 		wake:   make(chan struct{}, 1),
 		dsts:   map[netip.Addr]*destination{},
-		users:  map[netip.Addr]map[netip.Addr]bool{},
+		hops:   map[netip.Addr]*nextHop{},
 		routes: map[netip.Addr]knownRoute{},
 	}
 	if r.one, err = netwatch.Socket(); err == nil {
@@ -230,10 +238,10 @@ func (r *Resolver) drop(d *destination) {
 
 // leave takes d from those that use its hop. It is called with mu held.
 func (r *Resolver) leave(d *destination) {
-	if u := r.users[d.hop]; u != nil {
-		delete(u, d.addr)
-		if len(u) == 0 {
-			delete(r.users, d.hop)
+	if h := r.hops[d.hop]; h != nil {
+		delete(h.dsts, d.addr)
+		if len(h.dsts) == 0 {
+			delete(r.hops, d.hop)
 		}
 	}
 }
@@ -275,7 +283,7 @@ func (r *Resolver) resolve(d *destination) {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	rt, err := r.Lookup(d.addr)
-	if err == nil && r.join(d, rt.NextHop) {
+	if err == nil && r.join(d, rt.NextHop) && !r.tellRecent(d.addr, rt.NextHop) {
 		var n *netlink.Neigh
 		if n, err = r.neighbour(rt.NextHop); n != nil && usable(n) {
 			r.notify(Hop{Dst: d.addr, MAC: [6]byte(n.HardwareAddr)})
@@ -283,9 +291,40 @@ func (r *Resolver) resolve(d *destination) {
 		if err == nil && (n == nil || n.State&fixed == 0) {
 			err = r.use(rt.NextHop)
 		}
+		r.note(rt.NextHop, n, err == nil)
 	}
 	if err != nil {
 		r.notify(Hop{Dst: d.addr, Err: err})
+	}
+}
+
+// tellRecent answers dst when the kernel was asked for its next hop, and to confirm it, less than HopAge ago.
+func (r *Resolver) tellRecent(dst, hop netip.Addr) bool {
+	r.mu.Lock()
+	h := r.hops[hop]
+	if h == nil || !h.known || time.Since(h.asked) > HopAge {
+		r.mu.Unlock()
+		return false
+	}
+	mac := h.mac
+	r.mu.Unlock()
+	r.notify(Hop{Dst: dst, MAC: mac})
+	return true
+}
+
+// note remembers what the kernel said of hop, and when it was asked. Without an entry n is nil.
+func (r *Resolver) note(hop netip.Addr, n *netlink.Neigh, asked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.hops[hop]
+	if h == nil {
+		return
+	}
+	if h.known = n != nil && usable(n); h.known {
+		h.mac = [6]byte(n.HardwareAddr)
+	}
+	if asked {
+		h.asked = time.Now()
 	}
 }
 
@@ -300,10 +339,10 @@ func (r *Resolver) join(d *destination, hop netip.Addr) bool {
 		r.leave(d)
 		d.hop = hop
 	}
-	if r.users[hop] == nil {
-		r.users[hop] = map[netip.Addr]bool{}
+	if r.hops[hop] == nil {
+		r.hops[hop] = &nextHop{dsts: map[netip.Addr]bool{}}
 	}
-	r.users[hop][d.addr] = true
+	r.hops[hop].dsts[d.addr] = true
 	return true
 }
 

@@ -233,6 +233,39 @@ func TestPendingOnce(t *testing.T) {
 	})
 }
 
+// TestGatewayAskedOnce: what is reached through a next hop that the kernel was just asked for is answered without
+// asking again. Here it cannot be asked at all.
+func TestGatewayAskedOnce(t *testing.T) {
+	onHost(t, func(h *host) {
+		h.r.Request(distant(0))
+		h.eventually("an answer", func() bool { return h.heard(distant(0), 9) })
+		asked := func(at time.Time) {
+			h.r.telling.Lock() // the last request is done with
+			defer h.r.telling.Unlock()
+			h.r.mu.Lock()
+			defer h.r.mu.Unlock()
+			for _, n := range h.r.hops {
+				n.asked = at
+			}
+		}
+		asked(time.Now().Add(time.Hour))
+		h.r.one.Close()
+		h.r.Request(distant(1))
+		h.eventually("an answer without asking", func() bool { return h.heard(distant(1), 9) })
+		h.neighbour(gateway, 10)
+		h.eventually("the change", func() bool { return h.heard(distant(1), 10) })
+		h.r.Request(distant(2))
+		h.eventually("the new address", func() bool { return h.heard(distant(2), 10) })
+		asked(time.Time{})
+		h.r.Request(distant(3))
+		h.eventually("a question that fails", func() bool {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return h.last[distant(3)].Err != nil
+		})
+	})
+}
+
 // TestManyDestinations asks for more destinations than are followed: the oldest are forgotten, the latest are
 // answered, and a forgotten one is answered when it is asked for again.
 func TestManyDestinations(t *testing.T) {
@@ -249,8 +282,8 @@ func TestManyDestinations(t *testing.T) {
 		}
 		h.r.mu.Lock()
 		followed, listed, used := len(h.r.dsts), h.r.recent.Len(), 0
-		for _, u := range h.r.users {
-			used += len(u)
+		for _, n := range h.r.hops {
+			used += len(n.dsts)
 		}
 		h.r.mu.Unlock()
 		if most := min(n, MaxDestinations); followed > most || listed != followed ||

@@ -27,8 +27,8 @@ func (r *Resolver) list() error {
 	r.telling.Lock()
 	defer r.telling.Unlock()
 	r.mu.Lock()
-	gone := make(map[netip.Addr]bool, len(r.users))
-	for hop := range r.users {
+	gone := make(map[netip.Addr]bool, len(r.hops))
+	for hop := range r.hops {
 		gone[hop] = true
 	}
 	r.mu.Unlock()
@@ -55,11 +55,17 @@ func (r *Resolver) list() error {
 // update tells those who use hop what the kernel has of it.
 func (r *Resolver) update(hop netip.Addr, n *netlink.Neigh, deleted bool) {
 	r.mu.Lock()
-	dsts := slices.Collect(maps.Keys(r.users[hop]))
-	r.mu.Unlock()
-	if len(dsts) == 0 {
+	at := r.hops[hop]
+	if at == nil {
+		r.mu.Unlock()
 		return
 	}
+	dsts := slices.Collect(maps.Keys(at.dsts))
+	r.mu.Unlock()
+	if deleted {
+		n = nil
+	}
+	r.note(hop, n, false)
 	var h Hop
 	switch {
 	case deleted:
