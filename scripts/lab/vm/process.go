@@ -23,6 +23,9 @@ type agent struct {
 // answerTimeout is how long the agent may take for what needs no waiting.
 const answerTimeout = 5 * time.Minute
 
+// exitTimeout is how long an emulator may take to end after its machine did.
+const exitTimeout = 5 * time.Second
+
 // do has the agent do something that it answers at once.
 func (a *agent) do(method string, args, reply any) error {
 	call := a.Go(method, args, reply, nil)
@@ -159,10 +162,20 @@ func (p *Process) Kill() error {
 func (v *VM) Spawn(command string) (*Process, error) {
 	p := &Process{agent: v.agent, command: command, changed: make(chan struct{})}
 	if err := v.agent.do("Agent.Start", command, &p.pid); err != nil {
-		return nil, err
+		return nil, v.ended(err)
 	}
 	go p.follow()
 	return p, nil
+}
+
+// ended adds to err, which a call of the agent returned, what the machine said before it ended, if it did.
+func (v *VM) ended(err error) error {
+	select {
+	case <-v.exited:
+		return fmt.Errorf("%w: the machine has ended%s", err, v.consoleTail())
+	case <-time.After(exitTimeout):
+		return err
+	}
 }
 
 // Run runs command with sh -c and returns what it printed, standard error included, and its exit code. err is
