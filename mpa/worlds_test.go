@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 var wholeWorlds = flag.Bool("mpa.worlds", false, "TestSmallWorlds enumerates all of its cases")
@@ -134,66 +135,57 @@ func newSmallStream(cfg ReceiverConfig, sizes []int, kind sinkKind, fine bool) *
 	return w
 }
 
-// enumerate tries every cut, order and fault within b, and returns how many cases that were.
+// plain tries every cut, order and fault within b one after the other, with the defect spoil.
 //
 // Two kinds of case are left out, for each is another one. A segment that is lost and comes again is the same
 // segment in a later place of the order. Octets that come again in other segments than before are offered by
 // TCP only where they are missing, and that is another cut.
-func (w *smallStream) enumerate(b bound) (cases uint64, fault string) {
+func (w *smallStream) plain(b bound, spoil func(*smallRun, int, int) int) (t tally) {
 	run := newSmallRun(w)
-	try := func(c smallCase) bool {
-		cases++
-		if why := run.try(c); why != "" && fault == "" {
-			fault = fmt.Sprintf("%v: %s", c, why)
+	run.spoil = spoil
+	try := func(c smallCase) {
+		t.cases++
+		if run.try(c) != "" {
+			t.failed++
+			run.empty() // it may have taken from the pool
 		}
-		return fault == ""
 	}
 	w.cuts(b.segments, func(ends []int) bool {
 		for _, order := range orders[len(ends)] {
-			c := smallCase{ends: ends, order: order, again: -1, wrong: -1}
-			if !try(c) || b.faults && !w.withFaults(c, try) {
-				return false
+			c := smallCase{ends: ends, order: order, again: noFault, wrong: noFault}
+			if try(c); b.faults {
+				w.withFaults(c, try)
 			}
 		}
 		return true
 	})
-	return cases, fault
+	return t
 }
 
 // withFaults tries c with each segment once more in each later place, and with a wrong octet in each
 // segment the first time that it comes.
-func (w *smallStream) withFaults(c smallCase, try func(smallCase) bool) bool {
+func (w *smallStream) withFaults(c smallCase, try func(smallCase)) {
 	for first, seg := range c.order {
 		for after := first; after < len(c.order); after++ {
 			d := c
 			d.again, d.after = seg, after
-			if !try(d) {
-				return false
-			}
+			try(d)
 		}
 	}
-	if !w.cfg.CRC {
-		return true
-	}
-	for seg, end := range c.ends {
-		start := 0
-		if seg > 0 {
-			start = c.ends[seg-1]
-		}
+	start := 0
+	for _, end := range c.ends {
 		d := c
 		for d.wrong = range w.wrongOctets(start, end) {
-			if !try(d) {
-				return false
-			}
+			try(d)
 		}
+		start = end
 	}
-	return true
 }
 
-// wrongOctets yields the first and the last octet of a segment and the length fields in it.
+// wrongOctets yields the first and the last octet of a segment and the length fields in it, if a CRC tells.
 func (w *smallStream) wrongOctets(start, end int) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
-		if !yield(start) || end-1 > start && !yield(end-1) {
+		if !w.cfg.CRC || !yield(start) || end-1 > start && !yield(end-1) {
 			return
 		}
 		for _, b := range w.borders {
@@ -210,37 +202,52 @@ func (w *smallStream) wrongOctets(start, end int) func(yield func(int) bool) {
 //
 //req:rfc5044-3-4 rfc5044-4.3-6 rfc5044-5.2-1 rfc5044-8-5 rfc5044-A.4-1 rfc5041-2.3-7
 func TestSmallWorlds(t *testing.T) {
-	bounds := []bound{{segments: 3, faults: true}, {segments: 3, fine: true}, {segments: 4}}
+	bounds, fewest := []bound{{segments: 3, faults: true}, {segments: 3, fine: true},
+		{segments: 4}}, 5
 	if *wholeWorlds {
-		bounds = []bound{{segments: 4, fine: true, faults: true}, {segments: 5, fine: true},
-			{segments: 6, faults: true}}
+		bounds = []bound{{segments: 4, fine: true, faults: true},
+			{segments: maxSegments, faults: true}}
+		fewest = 1
 	}
-	var total atomic.Uint64
+	var cases, nodes atomic.Uint64
+	begin := time.Now()
 	t.Run("all", func(t *testing.T) {
 		for _, l := range layouts {
 			for _, cfg := range smallConfigs(l.marked) {
-				t.Run(fmt.Sprintf("%s/%s/strict=%v", l.name, cfg.label(), cfg.Strict),
-					func(t *testing.T) {
-						t.Parallel()
-						total.Add(tryAll(t, cfg, l.sizes, bounds))
-					})
+				for n := fewest; n <= len(l.sizes); n++ {
+					t.Run(fmt.Sprintf("%s/%s/strict=%v/%d", l.name, cfg.label(), cfg.Strict, n),
+						func(t *testing.T) {
+							t.Parallel()
+							for _, b := range bounds {
+								tryAll(t, cfg, l.sizes[:n], b, &cases, &nodes)
+							}
+						})
+				}
 			}
 		}
 	})
-	t.Logf("%d cases", total.Load())
+	t.Logf("%d cases, as ways through %d nodes, in %v", cases.Load(), nodes.Load(),
+		time.Since(begin).Round(time.Second))
 }
 
-func tryAll(t *testing.T, cfg ReceiverConfig, sizes []int, bounds []bound) (total uint64) {
+// tryAll has one sink for the largest bound: the mixed one has FPDUs of each kind.
+func tryAll(t *testing.T, cfg ReceiverConfig, sizes []int, b bound, cases, nodes *atomic.Uint64) {
 	for _, kind := range []sinkKind{deliverAll, mixedSink} {
-		for _, b := range bounds {
-			n, fault := newSmallStream(cfg, sizes, kind, b.fine).enumerate(b)
-			total += n
-			if fault != "" {
-				t.Fatalf("sink %d, %+v: %s", kind, b, fault)
-			}
+		if kind == deliverAll && b.segments == maxSegments {
+			continue
 		}
+		begin := time.Now()
+		m := newMerged(newSmallStream(cfg, sizes, kind, b.fine))
+		n := m.enumerate(b)
+		cases.Add(n.cases)
+		nodes.Add(m.nodes)
+		if m.first != "" {
+			t.Fatalf("sink %d, %+v: %d of %d cases failed, %s", kind, b, n.failed, n.cases,
+				m.first)
+		}
+		t.Logf("sink %d, %+v: %d cases, %d nodes, %v", kind, b, n.cases, m.nodes,
+			time.Since(begin).Round(time.Millisecond))
 	}
-	return total
 }
 
 // smallConfigs are the ways to read a stream.

@@ -3,6 +3,7 @@ package mpa
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
@@ -83,35 +84,44 @@ func (s *smallSink) Deliver(hdr []byte, n int) *ulpdu.Error {
 
 // smallRun tries cases of one stream.
 type smallRun struct {
-	w     *smallStream
-	r     Receiver
-	sink  smallSink
-	have  []int // octets of each segment that were kept
-	buf   []byte
-	edge  int // TCP's left edge
-	err   *ulpdu.Error
-	harm  bool // a wrong octet was kept
-	hurt  bool // the wrong octet came
-	exact bool // nothing may be refused: there is no CRC to wait for, or the sender is aligned
+	w                *smallStream
+	r                Receiver
+	sink             smallSink
+	have             []int // octets of each segment that were kept
+	buf              []byte
+	edge             int // TCP's left edge
+	err              *ulpdu.Error
+	harm             bool       // a wrong octet was kept
+	hurt             bool       // the wrong octet came
+	exact            bool       // what came so far were whole FPDUs
+	failures, oldest int        // of the receiver's trust, since the start, and when the state was read
+	held             [][2]int64 // where octets were kept and not placed, for state
+	// spoil gives the receiver a defect: it runs after each offer of n octets, and returns how many were kept.
+	spoil func(x *smallRun, kept, n int) int
 }
 
-func newSmallRun(w *smallStream) *smallRun {
-	run := &smallRun{w: w, buf: make([]byte, len(w.stream))}
+func newSmallRun(w *smallStream) smallRun {
+	run := smallRun{w: w, buf: make([]byte, len(w.stream))}
 	for i, n := range w.sizes {
 		run.sink.sent = append(run.sink.sent, ulpduOf(i, n))
 	}
-	run.sink.scratch = make([]byte, MaxULPDU)
+	run.sink.w, run.sink.scratch = w, make([]byte, MaxULPDU)
 	return run
+}
+
+// begin makes x ready for c.
+func (x *smallRun) begin(c smallCase) {
+	x.sink.placed, x.sink.delivered, x.sink.fault = 0, 0, ""
+	x.r.Init(x.w.cfg, smallStart, &x.sink)
+	x.have = append(x.have[:0], make([]int, len(c.ends))...)
+	x.edge, x.err, x.harm, x.hurt = 0, nil, false, false
+	x.failures, x.oldest, x.held = 0, 0, x.held[:0]
+	x.exact = true
 }
 
 // try runs c until everything arrived, and says what was wrong.
 func (x *smallRun) try(c smallCase) string {
-	w := x.w
-	x.sink = smallSink{w: w, sent: x.sink.sent, scratch: x.sink.scratch}
-	x.r.Init(w.cfg, smallStart, &x.sink)
-	x.have = append(x.have[:0], make([]int, len(c.ends))...)
-	x.edge, x.err, x.harm, x.hurt = 0, nil, false, false
-	x.exact = !w.cfg.CRC || w.cfg.Strict || x.aligned(c)
+	x.begin(c)
 	for at, seg := range c.order {
 		if why := x.arrive(c, seg, false); why != "" {
 			return fmt.Sprintf("segment %d: %s", seg, why)
@@ -122,7 +132,12 @@ func (x *smallRun) try(c smallCase) string {
 			}
 		}
 	}
-	for round := 0; x.edge < len(w.stream) && x.err == nil; round++ {
+	return x.rest(c)
+}
+
+// rest sends again what was refused until everything arrived.
+func (x *smallRun) rest(c smallCase) string {
+	for round := 0; x.edge < len(x.w.stream) && x.err == nil; round++ {
 		if round > 8 {
 			return fmt.Sprintf("no progress at octet %d: %+v", x.edge, x.r.Stats())
 		}
@@ -142,8 +157,9 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 		start = c.ends[seg-1]
 	}
 	p, q := start+x.have[seg], c.ends[seg]
+	x.exact = x.exact && x.aligned(start, q)
 	if raw && p == q {
-		return x.twice(start, q)
+		return x.twice(c, start, q)
 	}
 	if p == q || x.err != nil {
 		return ""
@@ -158,28 +174,16 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 	half := len(b) / 2 // in two pieces, as from two buffers
 	kept, err := x.r.Offer(smallStart.Add(p), [][]byte{b[:half], b[half:]}, len(b))
 	clear(b)
-	if kept < 0 || kept > q-p || x.exact && err == nil && c.wrong < 0 && kept < q-p {
+	if x.spoil != nil {
+		kept = x.spoil(x, kept, q-p)
+	}
+	exact := x.exact || !x.w.cfg.CRC || x.w.cfg.Strict // nothing may be refused
+	if kept < 0 || kept > q-p || exact && err == nil && !x.hurt && kept < q-p {
 		return fmt.Sprintf("kept %d of %d", kept, q-p)
 	}
 	x.have[seg] += kept
 	x.harm = x.harm || wrong && kept > c.wrong-p
-	for x.edge = 0; ; {
-		i := 0
-		for i < len(c.ends) && c.ends[i] <= x.edge {
-			i++
-		}
-		if i == len(c.ends) || x.have[i] == 0 {
-			break
-		}
-		from := 0
-		if i > 0 {
-			from = c.ends[i-1]
-		}
-		if x.edge == from+x.have[i] {
-			break
-		}
-		x.edge = from + x.have[i]
-	}
+	x.edge = x.leftEdge(c)
 	if e := x.r.Advance(smallStart.Add(x.edge)); err == nil {
 		err = e
 	}
@@ -187,11 +191,26 @@ func (x *smallRun) arrive(c smallCase, seg int, raw bool) string {
 	if x.sink.fault != "" {
 		return x.sink.fault
 	}
+	if why := x.hold(c); why != "" {
+		return why
+	}
 	return x.check(c)
 }
 
+// leftEdge returns up to where everything was kept.
+func (x *smallRun) leftEdge(c smallCase) (edge int) {
+	start := 0
+	for seg, end := range c.ends {
+		if edge = start + x.have[seg]; edge < end {
+			break
+		}
+		start = end
+	}
+	return edge
+}
+
 // twice offers octets that were kept before, against Offer's rule: nothing may come of it.
-func (x *smallRun) twice(p, q int) string {
+func (x *smallRun) twice(c smallCase, p, q int) string {
 	b := x.buf[:q-p]
 	copy(b, x.w.stream[p:q])
 	before, placed := x.r.Stats(), x.sink.placed
@@ -203,12 +222,15 @@ func (x *smallRun) twice(p, q int) string {
 		s.Holes != before.Holes {
 		return fmt.Sprintf("octets that were there changed it from %+v to %+v, %v", before, s, err)
 	}
-	return x.sink.fault
+	if x.sink.fault != "" {
+		return x.sink.fault
+	}
+	return x.hold(c)
 }
 
 // check compares what was placed, delivered and held with what the octets that are there allow.
 func (x *smallRun) check(c smallCase) string {
-	if c.wrong >= 0 {
+	if x.hurt {
 		return "" // what a wrong length promises is nobody's business before it is told apart
 	}
 	if x.err != nil {
@@ -314,23 +336,17 @@ func (x *smallRun) finish(c smallCase) string {
 		return "a wrong octet was acknowledged, and nobody noticed"
 	case whole && x.err == nil:
 		return ""
-	case whole || c.wrong < 0 || x.err == nil:
+	case whole || !x.hurt || x.err == nil:
 		return fmt.Sprintf("placed %05b, %d delivered, %v", x.sink.placed, x.sink.delivered, x.err)
 	case x.err.Code != CodeCRC && x.err.Code != CodeMarker && x.err.Code != CodeClosed:
 		return fmt.Sprintf("a wrong octet ends in %v", x.err)
-	case !w.cfg.Strict && x.aligned(c):
+	case !w.cfg.Strict && x.exact:
 		return fmt.Sprintf("whole FPDUs can be sent again, and it ended in %v", x.err)
 	}
 	return ""
 }
 
-// aligned reports whether every segment is whole FPDUs.
-func (x *smallRun) aligned(c smallCase) bool {
-	k := 0
-	for _, b := range x.w.borders {
-		if k < len(c.ends) && c.ends[k] == b {
-			k++
-		}
-	}
-	return k == len(c.ends)
+// aligned reports whether the octets [p, q) are whole FPDUs.
+func (x *smallRun) aligned(p, q int) bool {
+	return slices.Contains(x.w.borders, p) && slices.Contains(x.w.borders, q)
 }

@@ -1,0 +1,403 @@
+package mpa
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"reflect"
+	"slices"
+	"unsafe"
+
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/octets"
+)
+
+// A run's state as octets: what the receiver, its pool and the sink above know, all of it, so that the run goes on
+// from the octets alone. Two states with the same octets go on alike.
+//
+// Numbers and arrays of numbers are found by reflection, so that a field that is added later is taken along, or, when
+// it refers to memory, is an error until this file says what it means. What differs between states that are alike is
+// brought into one form, in the receiver that goes on too: indices of records and blocks are those of the order in the
+// stream, islands stand at the front of their array, counters, which nothing asks for, begin at 0, and octets that
+// belong to nobody, such as those of a block that are not held, have a value that no stream has.
+
+// span is the octets of adjacent fields of numbers.
+type span struct{ at, n uintptr }
+
+// handled are the fields that hold no numbers, or numbers that need another form: save and load know them.
+var handled = map[string]bool{
+	"Receiver.cfg": true, "Receiver.sink": true, "Receiver.start": true, // the same in all states
+	"Receiver.inOrder": true, "Receiver.islands": true, "Receiver.base": true,
+	"Receiver.reassembly": true, "Receiver.pending": true, "Receiver.trust": true,
+	"Receiver.dead":  true,
+	"Receiver.stats": true, // counters
+	"Receiver.seg":   true, // of one call
+	"island.list":    true, "trust.failed": true,
+}
+
+// plan returns the spans of t's fields that are not handled.
+func plan(t reflect.Type) (spans []span) {
+	var add func(t reflect.Type, at uintptr, name string)
+	add = func(t reflect.Type, at uintptr, name string) {
+		switch t.Kind() {
+		case reflect.Struct:
+			for i := range t.NumField() {
+				f := t.Field(i)
+				if full := t.Name() + "." + f.Name; !handled[full] {
+					add(f.Type, at+f.Offset, full)
+				}
+			}
+		case reflect.Array:
+			for i := range uintptr(t.Len()) {
+				add(t.Elem(), at+i*t.Elem().Size(), name)
+			}
+		case reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+			reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+			if last := len(spans) - 1; last >= 0 && spans[last].at+spans[last].n == at {
+				spans[last].n += t.Size()
+			} else {
+				spans = append(spans, span{at, t.Size()})
+			}
+		default:
+			panic(fmt.Sprintf("%s is a %v: how is it a part of a state?", name, t))
+		}
+	}
+	add(t, 0, t.Name())
+	return spans
+}
+
+var (
+	receiverPlan = plan(reflect.TypeFor[Receiver]())
+	islandPlan   = plan(reflect.TypeFor[island]())
+	trustPlan    = plan(reflect.TypeFor[trust]())
+	failurePlan  = plan(reflect.TypeFor[failure]())
+	pendingPlan  = plan(reflect.TypeFor[pendingDelivery]())
+)
+
+// fieldsAre panics when t has other fields than those that save and load know.
+func fieldsAre(t reflect.Type, names ...string) {
+	for i := range t.NumField() {
+		if i >= len(names) || t.Field(i).Name != names[i] {
+			panic(fmt.Sprintf("%v.%s: how is it a part of a state?", t, t.Field(i).Name))
+		}
+	}
+}
+
+func init() {
+	fieldsAre(reflect.TypeFor[reassembly](), "pool", "tab", "blocks", "limit", "octets")
+	fieldsAre(reflect.TypeFor[record](), "start", "end", "next", "n", "count", "kind", "hdr")
+	fieldsAre(reflect.TypeFor[recordList](), "head", "tail", "n")
+	fieldsAre(reflect.TypeFor[Pool](), "slabs", "inUse", "free", "used", "limit", "recs", "freeRec",
+		"recUsed", "recLimit", "pieces", "view")
+}
+
+// code writes a state, or reads it: one description of the order serves both.
+type code struct {
+	b       []byte
+	at      int
+	reading bool
+}
+
+// num takes one number.
+func (c *code) num(v *int64) {
+	if c.reading {
+		*v = int64(binary.LittleEndian.Uint64(c.b[c.at:]))
+		c.at += 8
+	} else {
+		c.b = binary.LittleEndian.AppendUint64(c.b, uint64(*v))
+	}
+}
+
+// raw takes octets, whose number both sides know.
+func (c *code) raw(b []byte) {
+	if c.reading {
+		c.at += copy(b, c.b[c.at:c.at+len(b)])
+	} else {
+		c.b = append(c.b, b...)
+	}
+}
+
+func number[T ~int | ~int32 | ~int64 | ~uint | ~uint16 | ~uint32 | ~uint8](c *code, p *T) {
+	v := int64(*p)
+	c.num(&v)
+	*p = T(v)
+}
+
+// spans takes the planned fields of the value at p.
+func (c *code) spans(p unsafe.Pointer, spans []span) {
+	for _, s := range spans {
+		c.raw(unsafe.Slice((*byte)(unsafe.Add(p, s.at)), s.n))
+	}
+}
+
+const nobodys = 0xee // octets that belong to nobody
+
+var nothing = bytes.Repeat([]byte{nobodys}, blockSize)
+
+// state takes the state of the run: writing returns it as octets, reading makes it that of the octets.
+func (x *smallRun) state(c *code) {
+	r := &x.r
+	if c.reading {
+		x.empty()
+	}
+	c.spans(unsafe.Pointer(r), receiverPlan)
+	if !r.pending.on && !c.reading {
+		r.pending = pendingDelivery{}
+	}
+	c.spans(unsafe.Pointer(&r.pending), pendingPlan)
+	x.trustState(c)
+	x.islandState(c, &r.inOrder)
+	n := len(r.islands)
+	number(c, &n)
+	if c.reading {
+		r.base = r.base[:0]
+		r.islands = append(r.base, make([]island, n)...)
+	}
+	for i := range r.islands {
+		x.islandState(c, &r.islands[i])
+	}
+	number(c, &r.cfg.Pool.recUsed)
+	x.heldState(c)
+	x.deadState(c)
+	number(c, &x.failures)
+	x.oldest = x.r.trust.oldest
+	number(c, &x.sink.placed)
+	number(c, &x.sink.delivered)
+}
+
+// empty makes the pool new, and what one call leaves behind useless.
+func (x *smallRun) empty() {
+	r, p := &x.r, x.w.cfg.Pool
+	p.recs, p.freeRec, p.recUsed = p.recs[:0], none, 0
+	clear(p.inUse)
+	p.free, p.used = p.free[:0], 0
+	for i := range p.inUse {
+		p.free = append(p.free, int32(len(p.inUse)-1-i))
+	}
+	p.view.Reset()
+	clear(r.reassembly.tab)
+	r.reassembly.octets, r.reassembly.blocks = 0, 0
+	r.stats = ReceiverStats{}
+	r.seg = segment{p: -1 << 40, q: -1 << 41, kept: -1 << 42, at: -1 << 43, i: -1}
+}
+
+// trustState leaves out what is known of octets that are in order, whether those or others were refused first, how
+// many offers were aligned, for there is one for each segment at most, fewer than forgetRefusals, and, once the sender
+// is known to be unaligned, what only matters before. No failure takes the place of another: x.failures says so.
+func (x *smallRun) trustState(c *code) {
+	t := &x.r.trust
+	if !c.reading {
+		x.countFailures()
+		t.aligned = min(max(t.aligned, -1), 0) * unalignedOffers
+		if t.aligned < 0 {
+			t.refused = 0
+		}
+		t.since = 0
+		chain := x.r.inOrder.chain
+		if t.inOrderAt < chain {
+			t.inOrderAt, t.inOrderFails = none, 0
+		}
+		n := 0
+		for _, f := range t.failed {
+			if f.at < chain {
+				continue
+			}
+			if t.aligned < 0 {
+				f.seen = fingerprint{}
+			} else if x.hurt {
+				x.tellApart(f.at, &f.seen)
+			}
+			t.failed[n] = f
+			n++
+		}
+		for i := n; i < len(t.failed); i++ {
+			t.failed[i] = failure{at: none}
+		}
+		slices.SortFunc(t.failed[:n], func(a, b failure) int { return int(a.at - b.at) })
+		t.oldest = n % len(t.failed)
+	}
+	c.spans(unsafe.Pointer(t), trustPlan)
+	n := 0
+	for !c.reading && n < len(t.failed) && t.failed[n].at >= 0 {
+		n++
+	}
+	number(c, &n)
+	for i := range t.failed {
+		if i < n {
+			c.spans(unsafe.Pointer(&t.failed[i]), failurePlan)
+		} else if c.reading {
+			t.failed[i] = failure{at: none}
+		}
+	}
+}
+
+// tellApart makes what stands for wrong octets in f the same for all that are wrong in the same part: only right octets
+// are compared with them any more.
+func (x *smallRun) tellApart(at int64, f *fingerprint) {
+	differ := func(got *uint32, right uint32) {
+		if *got != right {
+			*got = ^right
+		}
+	}
+	crc, from := uint32(0), at
+	for i := range f.halves {
+		to := min(at+16<<i, at+f.n)
+		if from < to {
+			crc = octets.CRC(crc, x.w.stream[from:to])
+			from = to
+		}
+		if i == 0 || 8<<i < f.n {
+			differ(&f.halves[i], crc)
+		}
+	}
+	differ(&f.whole, crc)
+}
+
+// countFailures adds to x.failures those that are new since the state was read.
+func (x *smallRun) countFailures() {
+	t := &x.r.trust
+	for i := x.oldest; i != t.oldest; i = (i + 1) % len(t.failed) {
+		x.failures++
+	}
+	if x.failures > len(t.failed) {
+		panic("a failure took the place of another: their order may matter")
+	}
+}
+
+// islandState takes an island and its records.
+func (x *smallRun) islandState(c *code, is *island) {
+	p := x.w.cfg.Pool
+	if is.first >= 0 {
+		is.scan = none // no start is looked for
+	}
+	c.spans(unsafe.Pointer(is), islandPlan)
+	n := is.list.n
+	number(c, &n)
+	i := is.list.head
+	if c.reading {
+		is.list = noRecords
+	}
+	for range n {
+		var rec record
+		if !c.reading {
+			rec = p.recs[i]
+			i = rec.next
+		}
+		number(c, &rec.start)
+		number(c, &rec.end)
+		number(c, &rec.n)
+		number(c, &rec.count)
+		number(c, &rec.kind)
+		c.raw(rec.hdr[:min(rec.n, HeaderKept)])
+		if c.reading {
+			for k := min(int(rec.n), HeaderKept); k < HeaderKept; k++ {
+				rec.hdr[k] = nobodys
+			}
+			rec.next = none
+			p.recs = append(p.recs, rec)
+			k := int32(len(p.recs) - 1)
+			is.list.join(p, recordList{k, k, 1})
+		}
+	}
+	if !c.reading && i != none {
+		x.sink.fault = "a list of records is longer than it says"
+	}
+}
+
+// heldState takes the octets that are held: by the oracle's account those that were kept and not placed.
+func (x *smallRun) heldState(c *code) {
+	m, p := &x.r.reassembly, x.w.cfg.Pool
+	size := len(m.tab)
+	number(c, &size)
+	if c.reading && len(m.tab) != size {
+		m.tab = make([]int32, size)
+	}
+	number(c, &m.octets)
+	for k := range int64(min(size, 1+len(x.w.stream)/blockSize)) {
+		s := m.slot(k)
+		used := 0
+		if !c.reading && *s != 0 {
+			used = 1 + int(p.inUse[*s-1])
+		}
+		number(c, &used)
+		if c.reading && used > 0 {
+			b, _ := p.block(true)
+			*s = b + 1
+			p.inUse[b] = uint16(used - 1)
+			m.blocks++
+			copy(p.data(b), nothing)
+		}
+	}
+	n := len(x.held)
+	number(c, &n)
+	for i := range n {
+		var h [2]int64
+		if !c.reading {
+			h = x.held[i]
+		}
+		number(c, &h[0])
+		number(c, &h[1])
+		for h[0] < h[1] {
+			b := m.at(h[0])
+			if len(b) == 0 {
+				panic("octets are held in no block")
+			}
+			b = b[:min(int64(len(b)), h[1]-h[0])]
+			c.raw(b)
+			h[0] += int64(len(b))
+		}
+	}
+}
+
+// deadState takes the errors, of which only the code counts.
+func (x *smallRun) deadState(c *code) {
+	for _, err := range []**ulpdu.Error{&x.r.dead, &x.err} {
+		v := 0
+		if !c.reading && *err != nil {
+			v = 1 + int((*err).Layer)<<16 + int((*err).Type)<<8 + int((*err).Code)
+		}
+		number(c, &v)
+		if c.reading {
+			*err = nil
+			if v > 0 {
+				*err = &ulpdu.Error{Layer: ulpdu.Layer((v - 1) >> 16),
+					Type: uint8((v - 1) >> 8), Code: uint8(v - 1)}
+			}
+		}
+	}
+}
+
+// hold brings x.held up to date; it says so when the receiver counts otherwise.
+func (x *smallRun) hold(c smallCase) string {
+	x.held = x.held[:0]
+	if x.r.dead != nil {
+		return "" // nothing is read any more
+	}
+	sum := 0
+	add := func(a, b int) {
+		if a >= b {
+			return
+		}
+		sum += b - a
+		if last := len(x.held) - 1; last >= 0 && x.held[last][1] == int64(a) {
+			x.held[last][1] = int64(b)
+		} else {
+			x.held = append(x.held, [2]int64{int64(a), int64(b)})
+		}
+	}
+	start := 0
+	for seg, end := range c.ends {
+		p, q := start, start+x.have[seg]
+		start = end
+		for i, b := range x.w.borders[1:] {
+			if x.sink.placed&(1<<i) == 0 {
+				add(max(p, x.w.borders[i]), min(q, b))
+			}
+		}
+	}
+	if sum != x.r.reassembly.octets {
+		return fmt.Sprintf("%d octets are held, %d were kept and not placed",
+			x.r.reassembly.octets, sum)
+	}
+	return ""
+}
