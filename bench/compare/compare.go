@@ -36,6 +36,12 @@ var Workloads = []Workload{
 	{Name: "ping-pong", Flags: "--size 64 --mode lat --tx xdp", Latency: true},
 	{Name: "crowd-256", Flags: "--size 65536 --depth 2 --qps 256 --tx xdp"},
 	{Name: "kernel-1500", Flags: "--peer kernel --size 1048576 --depth 8 --offloads"},
+	{Name: "kernel-1500-bare",
+		Flags: "--peer kernel --size 1048576 --depth 8 --offloads --no-markers"},
+	{Name: "kernel-9000-bare",
+		Flags: "--peer kernel --size 1048576 --depth 8 --offloads --no-markers --mtu 9000"},
+	{Name: "kernel-crowd-4", Flags: "--peer kernel --size 65536 --depth 2 --qps 4 --offloads"},
+	{Name: "kernel-crowd-16", Flags: "--peer kernel --size 65536 --depth 2 --qps 16 --offloads"},
 }
 
 // Options say what is compared. Zero fields mean defaults.
