@@ -190,6 +190,14 @@ drivers: build ## xwarp on igb, virtio-net, … in virtual machines, an hour; in
 	$(GO) build -o build/drivers ./scripts/lab/drivers
 	$(SUDO) build/drivers $(ARGS) build
 
+.PHONY: kernels
+kernels: build ## xwarp on Linux 6.1 to the newest, amd64 and arm64, in virtual machines, an hour; into bench/results/kernels.md (ARGS="-only arm64")
+	$(SUDO) scripts/lab/kernels/build.sh
+	GOARCH=arm64 $(GO) build -trimpath -o build/arm64/ ./cmd/xwarp ./cmd/xwarpd
+	for p in bpf ring; do $(GO) test -c -o build/$$p.test ./$$p && GOARCH=arm64 $(GO) test -c -o build/arm64/$$p.test ./$$p || exit; done
+	$(GO) build -o build/kernels ./scripts/lab/kernels
+	$(SUDO) build/kernels $(ARGS) build
+
 .PHONY: package
 package: ## deb and rpm, into build/
 	scripts/package/build.sh

@@ -103,36 +103,50 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 	return nil
 }
 
-// emulator is the program: the host's, or the one that the build of the newest kernel fetched because the
-// host's is too old.
+// emulator is the program: the host's, or one that the builds fetched because the host's is too old.
 func emulator(o Options) string {
-	const name = "qemu-system-x86_64"
-	fetched := filepath.Join(o.dir, "qemu"+newest, "usr", "bin", name)
-	if _, err := os.Stat(fetched); o.Newest && err == nil {
+	name, fetched := "qemu-system-x86_64", "qemu"+newest
+	if o.arch == "arm64" {
+		name, fetched = "qemu-system-aarch64", "qemu-arm64"
+	} else if !o.Newest {
+		return name
+	}
+	fetched = filepath.Join(o.dir, fetched, "usr", "bin", name)
+	if _, err := os.Stat(fetched); err == nil {
 		return fetched
 	}
 	return name
 }
 
+// board is what machines with a processor have around it.
+type board struct{ machine, cpu, console, root string }
+
+func (o *Options) board() board {
+	switch {
+	case o.arch == "arm64":
+		return board{"virt,gic-version=3", "cortex-a72", "ttyAMA0", "root-arm64"}
+	case o.Newest:
+		return board{"q35", "max", "ttyS0", "root"}
+	}
+	return board{"pc", "max", "ttyS0", "root"}
+}
+
 // machine is all but its network cards.
 func (v *VM) machine(o Options) []string {
-	kind := "pc"
-	if o.Newest {
-		kind = "q35"
-	}
+	b := o.board()
 	// no_timer_check: a kernel that hardly gets processor time takes the timer for dead and stops.
 	args := []string{
 		"-name", "xwarp-lab-" + strconv.Itoa(v.Number),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", kind, "-accel", "tcg,thread=multi", "-cpu", "max",
+		"-machine", b.machine, "-accel", "tcg,thread=multi", "-cpu", b.cpu,
 		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
 		"-kernel", filepath.Join(o.dir, "vmlinuz"+o.suffix()), "-initrd",
 		filepath.Join(o.dir, "initrd"+o.suffix()),
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off audit=0 random.trust_cpu=on " +
-			"no_timer_check",
+		"-append", "console=" + b.console + " quiet panic=-1 mitigations=off audit=0 " +
+			"random.trust_cpu=on no_timer_check",
 		"-serial", "file:" + v.consoleFile(),
 		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" +
-			filepath.Join(o.dir, "root"),
+			filepath.Join(o.dir, b.root),
 		"-device", "virtio-9p-pci,fsdev=root,mount_tag=root",
 		"-device", "virtio-serial-pci",
 	}

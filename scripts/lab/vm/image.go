@@ -10,7 +10,7 @@ import (
 )
 
 // errNotBuilt says that scripts/lab/build.sh has not run.
-var errNotBuilt = errors.New("the lab is not built: run scripts/lab/build.sh (or make lab; for the newest kernel scripts/lab/drivers/build.sh), as root")
+var errNotBuilt = errors.New("the lab is not built: run scripts/lab/build.sh (or make lab; for the newest kernel scripts/lab/drivers/build.sh, for others scripts/lab/kernels/build.sh), as root")
 
 // newest is behind the names of what machines with Options.Newest boot from.
 const newest = "-newest"
@@ -60,6 +60,22 @@ func Newest() (string, error) {
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "READY"+newest))
 	return strings.TrimSpace(string(text)), err
+}
+
+// KernelOf says which version a kernel of scripts/lab/kernels/build.sh has, and for which processor it is.
+func KernelOf(name string) (version, arch string, err error) {
+	dir, err := built("-" + name)
+	if err != nil {
+		return "", "", err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "READY-"+name))
+	if err != nil {
+		return "", "", err
+	}
+	if _, err := fmt.Sscan(string(text), &version, &arch); err != nil {
+		return "", "", fmt.Errorf("READY-%s says %q: %w", name, text, err)
+	}
+	return version, arch, nil
 }
 
 // Need ends the test unless the lab is built: it skips when nobody asked for the lab, and fails when LAB=1 is

@@ -37,12 +37,15 @@ type Options struct {
 	// instead of Network: these cards, which the machine leaves as they are, and no soft-iWARP
 	NICs      []NIC
 	Newest    bool   // the newest kernel, as scripts/lab/drivers/build.sh has it
+	Kernel    string // one of scripts/lab/kernels/build.sh, by its name there
+	NoSiw     bool   // no soft-iWARP: eth0 is the program's
 	Share     string // a directory of the host that the machine has, read-only, as SharePath; "" = none
 	CPUs      int    // 0 = 1
 	MemoryMiB int    // 0 = 512
 	Siw       Siw    // soft-iWARP on eth0
 
-	dir string // what to boot from
+	dir  string // what to boot from
+	arch string // the machine's processor, as Debian calls it
 }
 
 // bootTimeout is the time until commands can be run, and that of the first ones: 10 s on an idle machine.
@@ -70,6 +73,12 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 	if o.dir, err = built(o.suffix()); err != nil {
 		return nil, err
 	}
+	o.arch = "amd64"
+	if o.Kernel != "" {
+		if _, o.arch, err = KernelOf(o.Kernel); err != nil {
+			return nil, err
+		}
+	}
 	v = &VM{net: o.Network, exited: make(chan struct{})}
 	v.close = sync.OnceValue(v.shutDown)
 	if v.net == nil && len(o.NICs) == 0 {
@@ -89,8 +98,11 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 }
 
 func (o *Options) suffix() string {
-	if o.Newest {
+	switch {
+	case o.Newest:
 		return newest
+	case o.Kernel != "":
+		return "-" + o.Kernel
 	}
 	return ""
 }
@@ -147,7 +159,10 @@ func (v *VM) setUp(o Options) error {
 			"ro,trans=virtio,version=9p2000.L,msize=262144,cache=loose share " + SharePath + "\n"
 	}
 	if v.net != nil {
-		script += v.netScript(o.Siw)
+		script += v.netScript()
+		if !o.NoSiw {
+			script += v.siwScript(o.Siw)
+		}
 	}
 	out, code, err := v.Run(script, bootTimeout)
 	if err != nil {
@@ -159,14 +174,18 @@ func (v *VM) setUp(o Options) error {
 	return nil
 }
 
-func (v *VM) netScript(s Siw) string {
+func (v *VM) netScript() string {
 	return fmt.Sprintf(`modprobe virtio_net
 for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.05; done
 echo 0 > /proc/sys/net/ipv6/conf/eth0/accept_ra
 ip link set eth0 up mtu %d
 ip addr add %v/%d dev eth0
 ip addr add %v/%d dev eth0 nodad
-# Otherwise the kernel glues small FPDUs to the one before, and tshark loses the stream.
+`, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6)
+}
+
+func (v *VM) siwScript(s Siw) string {
+	return fmt.Sprintf(`# Otherwise the kernel glues small FPDUs to the one before, and tshark loses the stream.
 echo 0 > /proc/sys/net/ipv4/tcp_autocorking
 hostname lab%d
 ulimit -l unlimited
@@ -174,7 +193,7 @@ modprobe siw mpa_crc_required=%t mpa_crc_strict=%t peer_to_peer=%t mpa_version=%
 modprobe rdma_ucm
 modprobe ib_uverbs
 rdma link add siw0 type siw netdev eth0
-`, v.net.MTU, v.Addr4, prefix4, v.Addr6, prefix6, v.Number,
+`, v.Number,
 		s.CRC, s.CRCStrict, s.PeerToPeer, cmp.Or(s.Revision, 2), !s.Stock)
 }
 

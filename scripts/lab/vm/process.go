@@ -91,6 +91,9 @@ func (p *Process) follow() {
 	}
 }
 
+// Pid is the command's in the machine.
+func (p *Process) Pid() int { return p.pid }
+
 // Output returns what the command has printed until now, standard error included.
 func (p *Process) Output() string {
 	p.mu.Lock()

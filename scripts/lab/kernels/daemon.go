@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"xwarp/scripts/lab/output"
+	"xwarp/scripts/lab/vm"
+)
+
+// export is what a daemon serves for put and get.
+const export = `[[export]]
+name = "lab"
+listen = "0.0.0.0:7174"
+serve = "transfer"
+size = "64MiB"
+`
+
+// daemon is an xwarpd in the machine.
+type daemon struct {
+	m      *machine
+	p      *vm.Process
+	socket string
+}
+
+// daemon starts xwarpd on a host, or in the machine itself, and returns when it serves.
+func (m *machine) daemon(host, exports string) (*daemon, error) {
+	d := &daemon{m: m, socket: "/run/xwarp-" + host + "/control.sock"}
+	file := "/tmp/xwarp-" + host + ".toml"
+	_, err := m.run(fmt.Sprintf(`mkdir -p $(dirname %[1]s)
+cat >%[2]s <<'TOML'
+[daemon]
+socket = %[1]q
+grace = "1s"
+[[interface]]
+name = "eth0"
+%[3]sTOML`, d.socket, file, exports))
+	if err != nil {
+		return nil, err
+	}
+	command := vm.SharePath + "/xwarpd -config " + file
+	if host != "" {
+		command = in(host, command)
+	}
+	fmt.Fprintf(m.log, "$ %s &\n", command)
+	if d.p, err = m.vm.Spawn("exec " + command); err != nil {
+		return nil, err
+	}
+	// The socket is there last.
+	_, err = m.run(fmt.Sprintf("until %s status --socket %s; do kill -0 %d; sleep 0.2; done", xwarp,
+		d.socket, d.p.Pid()))
+	if err == nil {
+		return d, nil
+	}
+	code, ended := d.p.Wait(10 * time.Second)
+	fmt.Fprintf(m.log, "xwarpd: %s[%d]\n", d.p.Output(), code)
+	if ended != nil {
+		return nil, errors.Join(errors.New("xwarpd does not serve"), err, d.p.Kill())
+	}
+	return nil, errors.New(output.LastLine(d.p.Output()))
+}
+
+// status says how the daemon's device has its frames.
+func (d *daemon) status() (string, error) {
+	out, err := d.m.run(xwarp + " status --json --socket " + d.socket)
+	if err != nil {
+		return "", err
+	}
+	var v struct {
+		Devices []struct {
+			XDPMode  string `json:"xdp_mode"`
+			Copy     string
+			Transmit string
+		}
+	}
+	if err := output.JSON(out, &v); err != nil {
+		return "", err
+	}
+	if len(v.Devices) != 1 {
+		return "", fmt.Errorf("status shows %d devices", len(v.Devices))
+	}
+	return v.Devices[0].XDPMode + ", " + v.Devices[0].Copy + ", " + v.Devices[0].Transmit, nil
+}
+
+// stop ends it in order.
+func (d *daemon) stop() error {
+	if err := d.p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	code, err := d.p.Wait(patience)
+	fmt.Fprintf(d.m.log, "xwarpd: %s[%d]\n", d.p.Output(), code)
+	if err == nil && code != 0 {
+		err = errors.New("xwarpd: " + output.LastLine(d.p.Output()))
+	}
+	return err
+}

@@ -1,0 +1,174 @@
+// Command kernels tries xwarp on kernels from the one below the oldest that it works on to the newest that Debian
+// has, for amd64 and arm64, in virtual machines, and writes a table of kernel by what was tried. Run it through
+// make kernels, as root; scripts/lab/kernels/build.sh makes what the machines boot from.
+//
+//	go run ./scripts/lab/kernels [-out FILE] [-only REGEXP] [-try REGEXP] BUILD
+//
+// BUILD holds the programs for amd64 and, in the directory arm64, for arm64. A cell says ok with figures that show
+// it (they compare ways of one machine, and say nothing of real processors), or what the user is told where it
+// does not work. The log of each machine is beside the programs. Status 1: something failed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"xwarp/scripts/lab/table"
+	"xwarp/scripts/lab/vm"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.out, "out", "bench/results/kernels.md", "the table; empty: none")
+	flag.TextVar(&o.only, "only", regexp.MustCompile(""), "kernels whose name matches")
+	flag.TextVar(&o.try, "try", regexp.MustCompile(""), "rows whose name matches")
+	flag.StringVar(&o.script, "run", "", "a script to run in each machine instead of all trials, "+
+		"to look into something")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	failed, err := run(ctx, &o, flag.Arg(0))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kernels:", err)
+		os.Exit(1)
+	}
+	if failed > 0 {
+		fmt.Fprintf(os.Stderr, "kernels: %d failed\n", failed)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	build     string // directory of the programs
+	only, try regexp.Regexp
+	script    string
+	out       string // the table
+}
+
+// kernel is one of scripts/lab/kernels/build.sh.
+type kernel struct {
+	name, title string
+	old         bool // older than xwarp needs: what does not work must say so
+}
+
+var kernels = []kernel{
+	{name: "debian12", title: "Debian 12, amd64", old: true},
+	{name: "debian13", title: "Debian 13, amd64"},
+	{name: "newest-amd64", title: "newest, amd64"},
+	{name: "debian13-arm64", title: "Debian 13, arm64"},
+	{name: "newest-arm64", title: "newest, arm64"},
+}
+
+// versionRow is the table's first row.
+const versionRow = "kernel"
+
+const preamble = `# xwarp on kernels and processors
+
+Written by ` + "`make kernels`" + `: virtual machines, emulated in software, with kernels of Debian; two processors each. Each transfer is compared
+octet by octet. Figures compare ways of one machine with each other; they say nothing about the speed of real processors. Debian went from 6.1 to
+6.12: no kernel of it is 6.6, the oldest that xwarp promises to work on. An empty cell was not tried.
+
+`
+
+// run tries everything on every kernel, one machine at a time, and returns how many cells of the table have failed.
+func run(ctx context.Context, o *options, build string) (failed int, err error) {
+	if o.build, err = filepath.Abs(build); err != nil {
+		return 0, err
+	}
+	state := filepath.Join(o.build, "kernels.json")
+	t, err := table.Load(state, "1")
+	if err != nil {
+		return 0, err
+	}
+	columns, rows := []string(nil), []string{versionRow}
+	for _, tr := range trials {
+		rows = append(rows, tr.what)
+	}
+	for _, k := range kernels {
+		columns = append(columns, k.title)
+		if !o.only.MatchString(k.name) {
+			continue
+		}
+		version, arch, err := vm.KernelOf(k.name)
+		if err != nil {
+			return 0, err
+		}
+		if v := (table.Cell{Text: version}); t.Columns[k.title][versionRow] != v {
+			delete(t.Columns, k.title) // an earlier kernel's
+			t.Set(k.title, versionRow, v)
+		}
+		tried := func(row string, c table.Cell) { t.Set(k.title, row, c) }
+		if err := tryKernel(ctx, k, arch, o, tried); err != nil {
+			return 0, errors.Join(fmt.Errorf("%s: %w", k.name, err), t.Save(state))
+		}
+	}
+	if o.script != "" {
+		return 0, nil
+	}
+	if o.out != "" {
+		err = os.WriteFile(o.out, []byte(preamble+t.Markdown(columns, rows)), 0o644)
+	}
+	return t.Failed(), errors.Join(err, t.Save(state))
+}
+
+// tryKernel boots a machine and runs the trials in it.
+func tryKernel(ctx context.Context, k kernel, arch string, o *options,
+	tried func(row string, c table.Cell)) (err error) {
+	log, err := os.Create(filepath.Join(o.build, "kernels-"+k.name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	begin := time.Now()
+	m, err := boot(ctx, k, arch, o, log)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	fmt.Printf("%s: up after %.0f s\n", k.name, time.Since(begin).Seconds())
+	if o.script != "" {
+		out, err := m.run(o.script)
+		fmt.Print(out)
+		return err
+	}
+	for _, tr := range trials {
+		if !o.try.MatchString(tr.what) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		fmt.Fprintf(log, "\n== %s\n", tr.what)
+		begin := time.Now()
+		text, err := tr.run(m)
+		if err != nil && !m.vm.Running() {
+			return fmt.Errorf("%s: the emulator ended: %w", tr.what, err)
+		}
+		c := table.CellOf(text, k.excused(err))
+		tried(tr.what, c)
+		fmt.Fprintf(log, "-- %s\n", c.Text)
+		fmt.Printf("%s: %s: %s (%.0f s)\n", k.name, tr.what, c.Text, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+// floor is what a message has to name on a kernel that is too old.
+const floor = "6.6"
+
+// excused makes what an old kernel does not have no failure, as long as the user is told which one has it.
+func (k kernel) excused(err error) error {
+	if err == nil || !k.old || errors.Is(err, table.ErrNotOffered) ||
+		!strings.Contains(err.Error(), floor) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", table.ErrNotOffered, err)
+}

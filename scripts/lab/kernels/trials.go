@@ -1,0 +1,267 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"xwarp/scripts/lab/output"
+	"xwarp/scripts/lab/vm"
+)
+
+// trials are the rows of the table, in the order in which they run.
+var trials = []struct {
+	what string
+	run  func(*machine) (string, error)
+}{
+	{"doctor --fix", doctor},
+	{"tests of the eBPF program", tests("bpf.test")},
+	{"tests of the AF_XDP rings", tests("ring.test")},
+	{"demo: loss, reordering, duplicates, corruption", demo("--loss 0.02 --reorder 0.05 " +
+		"--duplicate 0.01 --corrupt 0.001")},
+	{"demo: MTU 9000, IPv6", demo("--mtu 9000 --ipv6")},
+	{"ways of transmit on veth (doctor --measure)", transmit},
+	{"put / get between two xwarpd on veth", daemons},
+	{"put / get on virtio-net, the other end Linux " + release(), virtio},
+	{"put / get over the kernel's sockets", sockets},
+}
+
+// release is this computer's kernel, which the machines' peer has.
+func release() string {
+	var u syscall.Utsname
+	syscall.Uname(&u)
+	var b strings.Builder
+	for _, c := range u.Release {
+		if (c < '0' || c > '9') && c != '.' { // without what a vendor has appended
+			break
+		}
+		b.WriteByte(byte(c))
+	}
+	return b.String()
+}
+
+// doctor mends what it can on both hosts, and must then find nothing that fails.
+func doctor(m *machine) (text string, err error) {
+	for _, h := range []string{hostA, hostB} {
+		out, err := m.run(in(h, xwarp+" doctor --fix --interface eth0 --json --state "+
+			"/var/lib/xwarp-doctor/"+h+".json || true"))
+		if err != nil {
+			return "", err
+		}
+		if text, err = output.Doctor(out); err != nil {
+			return "", err
+		}
+	}
+	return text, nil
+}
+
+var testLine = regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): (\S+)`)
+
+// tests runs a package's own tests in the machine.
+func tests(binary string) func(*machine) (string, error) {
+	return func(m *machine) (string, error) {
+		out, err := m.run("cd /tmp && " + vm.SharePath + "/" + binary + " -test.v -test.timeout 9m")
+		passed, skipped, failed := 0, []string(nil), []string(nil)
+		for _, l := range testLine.FindAllStringSubmatch(out, -1) {
+			switch l[1] {
+			case "PASS":
+				passed++
+			case "SKIP":
+				skipped = append(skipped, l[2])
+			default:
+				failed = append(failed, l[2])
+			}
+		}
+		if len(failed) > 0 {
+			err = fmt.Errorf("%s", strings.Join(failed, ", "))
+		}
+		text := fmt.Sprintf("%d", passed)
+		if len(skipped) > 0 {
+			text += ", skipped " + strings.Join(skipped, ", ")
+		}
+		return text, err
+	}
+}
+
+func demo(flags string) func(*machine) (string, error) {
+	return func(m *machine) (string, error) {
+		out, err := m.run(fmt.Sprintf("%s demo --size %dMiB --timeout 9m --json %s", xwarp,
+			payloadMiB, flags))
+		if err != nil {
+			return "", err
+		}
+		type end struct {
+			XDPMode string `json:"xdp_mode"`
+			Copy    string
+		}
+		var v struct {
+			OK    bool
+			B     end
+			Verbs []struct {
+				MiBPerSecond float64 `json:"mib_per_s"`
+			}
+			AToB struct {
+				Relay struct{ Lost uint64 }
+			} `json:"a_to_b"`
+		}
+		if err := output.JSON(out, &v); err != nil {
+			return "", err
+		}
+		if !v.OK || len(v.Verbs) == 0 {
+			return "", errors.New("the demo ends in order and says that something is wrong")
+		}
+		text := v.B.XDPMode + ", " + v.B.Copy
+		for i, verb := range v.Verbs {
+			text += fmt.Sprintf("%s%.1f", []string{", ", " / "}[min(i, 1)], verb.MiBPerSecond)
+		}
+		text += " MiB/s"
+		if lost := v.AToB.Relay.Lost; lost > 0 {
+			text += fmt.Sprintf(", %d packets lost", lost)
+		}
+		return text, nil
+	}
+}
+
+// transmit has doctor measure; the peer's program lets a veth take live frames.
+func transmit(m *machine) (string, error) {
+	d, err := m.daemon(hostB, "")
+	if err != nil {
+		return "", err
+	}
+	out, err := m.run(in(hostA, xwarp+" doctor --measure --interface eth0 --json || true"))
+	if err = errors.Join(err, d.stop()); err != nil {
+		return "", err
+	}
+	var v struct {
+		Lines []struct{ Check, What string }
+	}
+	if err := output.JSON(out, &v); err != nil {
+		return "", err
+	}
+	for _, l := range v.Lines {
+		if l.Check != "transmit" {
+			continue
+		}
+		if !strings.Contains(l.What, "frames/s") {
+			return "", errors.New(l.What)
+		}
+		return l.What, nil
+	}
+	return "", errors.New("doctor says nothing about transmit")
+}
+
+// moved puts the payload and gets it back by commands that run shell scripts; both print JSON.
+func (m *machine) moved(run func(args ...string) (string, error), flags ...string) (string, error) {
+	var put, get output.Moved
+	out, err := run(append([]string{"put", payload, "--json", "--to"}, flags...)...)
+	if err != nil {
+		return "", errors.New(output.LastLine(out))
+	}
+	if err := output.JSON(out, &put); err != nil {
+		return "", err
+	}
+	out, err = run(append([]string{"get", "-o", payload + ".back", "--json", "--from"},
+		flags...)...)
+	if err != nil {
+		return "", errors.New(output.LastLine(out))
+	}
+	if err := output.JSON(out, &get); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%.1f / %.1f MiB/s", put.Rate(), get.Rate()), nil
+}
+
+// inMachine runs xwarp on host A.
+func (m *machine) inMachine(args ...string) (string, error) {
+	return m.run(in(hostA, xwarp+" "+strings.Join(args, " ")))
+}
+
+const compare = "cmp " + payload + " " + payload + ".back\nrm " + payload + ".back"
+
+func daemons(m *machine) (text string, err error) {
+	b, err := m.daemon(hostB, export)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, b.stop()) }()
+	a, err := m.daemon(hostA, "")
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, a.stop()) }()
+	text, err = m.moved(m.inMachine, addrB, "--transport", "daemon", "--socket", a.socket)
+	if err != nil {
+		return "", err
+	}
+	if _, err = m.run(compare); err != nil {
+		return "", err
+	}
+	how, err := b.status()
+	return how + ", " + text, err
+}
+
+// virtio puts from this computer into the machine, over its virtual card.
+func virtio(m *machine) (text string, err error) {
+	d, err := m.daemon("", export)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, d.stop()) }()
+	dir, err := os.MkdirTemp("", "xwarp")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	here, back := filepath.Join(dir, "payload"), filepath.Join(dir, "back")
+	data := make([]byte, payloadMiB<<20)
+	for i := range data {
+		data[i] = byte(i * i >> 7)
+	}
+	if err := os.WriteFile(here, data, 0o600); err != nil {
+		return "", err
+	}
+	text, err = m.moved(func(args ...string) (string, error) {
+		for i, a := range args {
+			switch a {
+			case payload:
+				args[i] = here
+			case payload + ".back":
+				args[i] = back
+			}
+		}
+		return m.here(args...)
+	}, m.addr().String(), "--transport", "xdp", "--interface", vm.PeerLink)
+	if err != nil {
+		return "", err
+	}
+	got, err := os.ReadFile(back)
+	if err == nil && string(got) != string(data) {
+		err = errors.New("what came back is something else")
+	}
+	if err != nil {
+		return "", err
+	}
+	how, err := d.status()
+	return how + ", " + text, err
+}
+
+func sockets(m *machine) (text string, err error) {
+	p, err := m.vm.Spawn("exec " + in(hostB, xwarp+" serve --transport kernel --listen "+addrB+
+		" --size 64MiB"))
+	if err != nil {
+		return "", err
+	}
+	if err := p.WaitOutput(addrB, patience); err != nil {
+		return "", errors.Join(errors.New(output.LastLine(p.Output())), p.Kill())
+	}
+	defer func() { err = errors.Join(err, p.Kill()) }()
+	if text, err = m.moved(m.inMachine, addrB, "--transport", "kernel"); err != nil {
+		return "", err
+	}
+	_, err = m.run(compare)
+	return text, err
+}
