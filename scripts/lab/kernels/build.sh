@@ -36,6 +36,10 @@ make_foreign_root() {
 		dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$foreign" --keep-directory-symlink || die "cannot unpack $deb"
 	done
 	rm -rf "$foreign"/var/cache/apt/archives/*.deb "$foreign/debootstrap"
+	for dir in proc sys dev; do # of which debootstrap makes links here, and the machine mounts
+		[ ! -L "$foreign/$dir" ] || rm "$foreign/$dir"
+		mkdir -p "$foreign/$dir"
+	done
 	printf 'root:x:0:0:root:/root:/bin/sh\n' >"$foreign/etc/passwd"
 	printf 'root:x:0:\n' >"$foreign/etc/group"
 	rm -f "$lab"/stamp/kernel-*-"$1"

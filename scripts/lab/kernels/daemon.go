@@ -33,7 +33,7 @@ func (m *machine) daemon(host, exports string) (*daemon, error) {
 cat >%[2]s <<'TOML'
 [daemon]
 socket = %[1]q
-grace = "1s"
+grace = "10s" # the machine is slow
 [[interface]]
 name = "eth0"
 %[3]sTOML`, d.socket, file, exports))
