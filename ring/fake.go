@@ -19,6 +19,7 @@ type FakeConfig struct {
 	Manual bool   // frames that were taken are completed by Complete only
 	Poller bool   // Take looks at the transmit ring itself and kicks are not needed, as with a busy zero-copy driver
 
+	LateTx bool    // Linux before 6.17: taken descriptors stay in the transmit ring until all that were seen are taken
 	MTU    int     // of the device; 0: 1500
 	Driver *Driver // what the driver says of itself; nil: the kernel does not tell
 	// Refuse, when set, is asked at each bind, and its errno is what the bind gives unless it is 0. Without
@@ -129,7 +130,7 @@ func (k *FakeKernel) reset(c *Config) {
 		umem = make([]byte, size)
 	}
 	k.mem = area{
-		umem: umem[:size], budget: min(uint32(k.cfg.Budget), c.KickBudget),
+		umem: umem[:size], budget: min(uint32(k.cfg.Budget), c.KickBudget), lateTx: k.cfg.LateTx,
 		fill: fakeRing[uint64](c.FillSize, k.cfg.Start), comp: fakeRing[uint64](c.CompSize,
 			k.cfg.Start),
 		rx: fakeRing[unix.XDPDesc](c.RxSize, k.cfg.Start), tx: fakeRing[unix.XDPDesc](c.TxSize,

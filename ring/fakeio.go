@@ -61,13 +61,17 @@ func (k *FakeKernel) inject(frame []byte, size int, more bool) bool {
 // accept reads up to budget packets from the transmit ring: those are sent, not yet completed.
 func (k *FakeKernel) accept(budget int) unix.Errno {
 	for ; budget > 0; budget-- {
-		if k.tx.avail(1) == 0 {
+		if k.tx.head == k.tx.tail {
 			k.tx.release()
+		}
+		if k.tx.avail(1) == 0 {
 			return 0
 		}
 		k.acceptOne()
 	}
-	k.tx.release()
+	if !k.cfg.LateTx {
+		k.tx.release()
+	}
 	if k.pendingTx() != 0 {
 		return unix.EAGAIN
 	}

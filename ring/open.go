@@ -68,7 +68,8 @@ func (k *linux) prepare(c Config, b binding) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.budget, a.segments = k.setBudget(&c), b.segments
+	a.budget, a.lateTx = k.setBudget(&c)
+	a.segments = b.segments
 	return newSocket(c, k, a), nil
 }
 
@@ -220,17 +221,18 @@ func (k *linux) bind(c *Config, b binding) error {
 }
 
 // setBudget asks for larger transmit batches than the kernel's 32 and for the memory of all slots in flight. Both may
-// fail without harm; it returns the budget in force.
-func (k *linux) setBudget(c *Config) uint32 {
+// fail without harm; it returns the budget in force. Kernels before 6.17 have no such budget, and there copy mode shows
+// which descriptors it took only when it has taken all that it once saw: late.
+func (k *linux) setBudget(c *Config) (budget uint32, late bool) {
 	// An skb of one chunk is charged with less than two chunks; the kernel doubles the value it is given.
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE,
 		int(c.TxSlots*c.TxSlot)*ChunkSize)
 	const kernelDefault = 32
-	budget := min(c.KickBudget, c.TxSize)
+	budget = min(c.KickBudget, c.TxSize)
 	if unix.SetsockoptInt(k.fd, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, int(budget)) != nil {
-		return kernelDefault
+		return kernelDefault, true
 	}
-	return budget
+	return budget, false
 }
 
 func (k *linux) setsockopt(opt int, v unsafe.Pointer, n uintptr) error {

@@ -95,7 +95,8 @@ func (s *Socket) Flush() State {
 		} else if left == 0 {
 			break
 		}
-		if left == before || (errno != 0 && st != StateAgain && st != StateBusy) {
+		taken := left != before || s.lateTx && errno == unix.EAGAIN
+		if !taken || (errno != 0 && st != StateAgain && st != StateBusy) {
 			break
 		}
 	}

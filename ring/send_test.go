@@ -34,6 +34,35 @@ func TestSendSizes(t *testing.T) {
 	}
 }
 
+// Before 6.17 a kick that ends with its budget leaves in the ring what it took. That it took nothing must not be
+// concluded: the rest would wait for the next Flush. Nor are such descriptors ours when they are complete.
+func TestFlushLateKernel(t *testing.T) {
+	s, k := fake(t, Config{RxFrames: 16, TxSlots: 512}, FakeConfig{Start: nearWrap, LateTx: true})
+	send := func(n int) {
+		for i := range n {
+			transmit(t, s, newFrame(60, uint32(i)))
+		}
+	}
+	send(100)
+	if st := s.Flush(); st != StateOK || k.Sent() != 100 {
+		t.Errorf("100 frames, 32 a kick: %v, %d were taken", st, k.Sent())
+	}
+	send(400)
+	if st := s.Flush(); st != StateAgain || k.Sent() != 100+DefaultKicks*32 {
+		t.Errorf("more than %d kicks take: %v, %d were taken", DefaultKicks, st, k.Sent())
+	}
+	for range k.Sent() {
+		k.Take(nil)
+	}
+	if n := s.Reap(); n != 100+DefaultKicks*32 {
+		t.Errorf("%d slots came back", n)
+	}
+	audit(t, s, k)
+	if st := s.Flush(); st != StateOK || s.tx.used() != 0 {
+		t.Errorf("the rest: %v, %d descriptors in the ring", st, s.tx.used())
+	}
+}
+
 // A slot is free only when all of its descriptors are complete.
 func TestReapPartOfSlot(t *testing.T) {
 	s, k := fake(t, Config{RxFrames: 32, TxSlots: 2, TxSlot: 3},

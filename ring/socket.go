@@ -28,6 +28,7 @@ type area struct {
 	hugePage bool
 	segments bool   // frames may span several chunks
 	budget   uint32 // packets per kick that the kernel accepted
+	lateTx   bool   // copy mode may take descriptors and show that in the transmit ring later
 }
 
 // Socket is one AF_XDP socket, bound to one queue of one device, with its own UMEM. It is not safe for concurrent use.
@@ -45,6 +46,7 @@ type Socket struct {
 	chain Packet // the beginning of a packet whose last piece has not arrived
 	skip  bool   // dropping the rest of a packet
 
+	lateTx bool      // see area
 	queue  []pending // sent and not yet in the transmit ring: a FIFO of TxSlots entries
 	qhead  uint32
 	qtail  uint32
@@ -112,6 +114,7 @@ func newSocket(c Config, k kernel, a area) *Socket {
 		cfg: c, k: k, umem: a.umem, frames: newFrames(&c),
 		fill: newProducer(a.fill), rx: newConsumer(a.rx), tx: newProducer(a.tx),
 		comp:   newConsumer(a.comp),
+		lateTx: a.lateTx,
 		queue:  make([]pending, powerOfTwo(c.TxSlots)),
 		txBase: uint64(c.RxFrames) << chunkShift,
 	}
@@ -169,7 +172,7 @@ func (s *Socket) Audit() error {
 	if n := s.fill.used(); n > c[OwnerFill] {
 		return fmt.Errorf("ring: audit: %d chunks in the fill ring, the account says %v", n, *c)
 	}
-	if n := s.tx.used(); n > c[OwnerCompletion] {
+	if n := s.tx.used(); n > c[OwnerCompletion] && !s.lateTx {
 		return fmt.Errorf("ring: audit: %d descriptors in the transmit ring, the account says %v",
 			n, *c)
 	}
