@@ -35,10 +35,10 @@ type device struct {
 // vlanHeader is the longest Ethernet header that the steering lets through: with two VLAN tags.
 const vlanHeader = ethHeader + 2*4
 
-// negotiate binds with the best mode that c allows and the device has, by calls of open. Zero-copy is asked
-// for without XDP_USE_SG where every frame fits one chunk: a driver whose zero-copy takes one buffer for each
-// frame refuses the flag. Every attempt has a socket of its own, because a UMEM keeps the flag of a bind that
-// failed.
+// negotiate binds with the best mode that c allows and the device has, by calls of open. ModeAuto takes no
+// zero-copy that is known to be faulty. Zero-copy is asked for without XDP_USE_SG where every frame fits one
+// chunk: a driver whose zero-copy takes one buffer for each frame refuses the flag. Every attempt has a
+// socket of its own, because a UMEM keeps the flag of a bind that failed.
 func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Socket, error) {
 	copied := binding{segments: true}
 	if c.Mode == ModeCopy {
@@ -46,6 +46,9 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 	}
 	direct := binding{zeroCopy: true, segments: c.TxSlot > 1 || d.mtu+vlanHeader > RxChunkData}
 	why := d.lacks(direct)
+	if why == nil && c.Mode == ModeAuto {
+		why = d.driver.ZeroCopyFault()
+	}
 	if why == nil {
 		s, err := open(direct)
 		if err == nil || errors.Is(err, unix.EBUSY) {

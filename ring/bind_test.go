@@ -16,8 +16,8 @@ import (
 // TestBind opens sockets on drivers of all kinds: which binds are tried, what is had, and what is said of zero-copy.
 func TestBind(t *testing.T) {
 	const direct, directSG, copied = "zero-copy", "zero-copy segments", "copy segments"
-	oneChunk := &Driver{Native: true, ZeroCopy: true, Segments: 1} // igb, virtio_net
-	segments := &Driver{Native: true, ZeroCopy: true, Segments: 8} // ice, i40e
+	oneChunk := &Driver{Name: "virtio_net", Native: true, ZeroCopy: true, Segments: 1}
+	segments := &Driver{Name: "ice", Native: true, ZeroCopy: true, Segments: 8} // ice, i40e
 	for _, c := range []struct {
 		name   string
 		mode   Mode
@@ -38,6 +38,12 @@ func TestBind(t *testing.T) {
 		{name: "jumbo", mtu: 9000, driver: segments, tried: []string{directSG}, had: directSG},
 		{name: "no need of segments", mtu: 1500, driver: segments, tried: []string{direct},
 			had: direct},
+		{name: "zero-copy is faulty", mtu: 1500,
+			driver: &Driver{Name: "igb", Native: true, ZeroCopy: true, Segments: 1},
+			tried:  []string{copied}, had: copied, why: "zero-copy is not safe: igb"},
+		{name: "zero-copy is faulty, and asked for", mode: ModeZeroCopy, mtu: 1500,
+			driver: &Driver{Name: "igb", Native: true, ZeroCopy: true, Segments: 1},
+			tried:  []string{direct}, had: direct},
 		{name: "driver copies", mtu: 1500, driver: &Driver{Native: true}, tried: []string{copied},
 			had: copied, why: "the driver has no zero-copy mode"},
 		{name: "driver copies, zero-copy asked for", mode: ModeZeroCopy, mtu: 1500,
@@ -131,7 +137,7 @@ func TestAskDriver(t *testing.T) {
 	a.in(t, func() error {
 		for range 100 {
 			d, err := AskDriver(a.index)
-			if err != nil || d != (Driver{Native: true, RxSegments: true}) {
+			if err != nil || d != (Driver{Name: "veth", Native: true, RxSegments: true}) {
 				t.Errorf("veth: %+v, %v", d, err)
 				break
 			}

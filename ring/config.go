@@ -11,7 +11,7 @@ type Mode uint8
 
 // Modes of a socket.
 const (
-	ModeAuto     Mode = iota // zero-copy when the driver can, else copy; Info says why
+	ModeAuto     Mode = iota // zero-copy when the driver can and no fault of it is known, else copy; Info says why
 	ModeCopy                 // the kernel copies; every driver can
 	ModeZeroCopy             // the device reads and writes the UMEM itself; an error when the driver cannot
 )

@@ -20,6 +20,11 @@
 //	 ^               |  (Send queues)
 //	 +-- CancelTx ---+
 //
+// In zero-copy mode the kernel's part of that is the driver's word. A driver that delivers a chunk twice makes two
+// readers of it, or a reader and the device: what was checked changes while it is read. Descriptors of chunks that the
+// kernel does not have are dropped and counted (Stats.RxBadDesc), but one of a chunk that lies in the fill ring looks
+// like any other. So ModeAuto keeps away from drivers that are known to do it: [Driver.ZeroCopyFault].
+//
 // # Rings
 //
 // Fill and transmit are written by us and read by the kernel, receive and completion the other way round. Indices are

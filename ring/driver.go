@@ -7,19 +7,38 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // Driver is what a device's driver says of its XDP.
 type Driver struct {
-	Native     bool // it runs XDP programs
-	Transmits  bool // it takes XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
-	ZeroCopy   bool // it has a zero-copy mode for AF_XDP
-	RxSegments bool // it shows programs frames of several buffers
+	Name       string // as ethtool -i shows it; empty when it has none
+	Native     bool   // it runs XDP programs
+	Transmits  bool   // it takes XDP frames now (ndo_xdp_xmit): a veth only while its peer has a program or GRO
+	ZeroCopy   bool   // it has a zero-copy mode for AF_XDP
+	RxSegments bool   // it shows programs frames of several buffers
 	// Segments is how many buffers a frame may have in zero-copy mode. With 1 it refuses sockets of
 	// XDP_USE_SG. 0 without zero-copy mode, and from kernels before 6.6, which do not say.
 	Segments int
+}
+
+// zeroCopyFaults are drivers whose zero-copy mode can make octets wrong, and how.
+var zeroCopyFaults = map[string]string{
+	// igb_alloc_rx_buffers_zc clears the length of the descriptor behind those that it fills, which is where
+	// igb_clean_rx_irq_zc stops, but not when free chunks run out at the ring's end: then it takes the descriptors of
+	// the lap before for new ones.
+	"igb": "igb delivers chunks again that are free or being read, once free chunks ran " +
+		"out, and frames overwrite each other",
+}
+
+// ZeroCopyFault says why ModeAuto copies although the driver has a zero-copy mode; nil: nothing is known.
+func (d Driver) ZeroCopyFault() error {
+	if why := zeroCopyFaults[d.Name]; d.ZeroCopy && why != "" {
+		return fmt.Errorf("the driver's zero-copy is not safe: %s", why)
+	}
+	return nil
 }
 
 // ErrNotReported is wrapped by AskDriver's errors when the kernel is too old to be asked (before 6.3).
@@ -50,7 +69,32 @@ func AskDriver(ifindex int) (Driver, error) {
 	if err != nil {
 		return Driver{}, fmt.Errorf("ring: what the driver of device %d can: %w", ifindex, err)
 	}
-	return parseDriver(attrs), nil
+	d := parseDriver(attrs)
+	d.Name = driverName(ifindex)
+	return d, nil
+}
+
+// driverName is what ethtool -i shows; empty: it cannot be asked.
+func driverName(ifindex int) string {
+	nic, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return ""
+	}
+	info, err := DriverInfo(nic.Attrs().Name)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(info.Driver[:])
+}
+
+// DriverInfo is what ethtool -i shows of an interface of the calling thread's network namespace.
+func DriverInfo(name string) (*unix.EthtoolDrvinfo, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	return unix.IoctlGetEthtoolDrvinfo(fd, name)
 }
 
 // ReceiveQueues counts the receive queues that a device of the calling thread's network namespace, which is

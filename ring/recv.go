@@ -26,7 +26,7 @@ func (s *Socket) Recv(batch []Packet) int {
 		}
 		in, i := d.Addr&(ChunkSize-1), d.Addr>>chunkShift
 		if i >= uint64(len(f.rx)) || in+uint64(d.Len) > ChunkSize || f.rx[i] != OwnerFill {
-			s.claim(d) // which says what is wrong
+			s.claim(d) // which counts what is wrong
 			continue
 		}
 		f.rx[i] = OwnerRx
@@ -43,14 +43,15 @@ func (s *Socket) Recv(batch []Packet) int {
 	return got
 }
 
-// claim makes the reader the owner of d's chunk. A descriptor outside the receive part is ignored.
+// claim makes the reader the owner of d's chunk. A descriptor outside the receive part is ignored, and one of a chunk
+// that the kernel does not have: drivers deliver some twice, see [Driver.ZeroCopyFault].
 func (s *Socket) claim(d *unix.XDPDesc) bool {
-	in := d.Addr & (ChunkSize - 1)
-	if d.Addr>>chunkShift >= uint64(len(s.frames.rx)) || in+uint64(d.Len) > ChunkSize {
+	in, i, f := d.Addr&(ChunkSize-1), d.Addr>>chunkShift, &s.frames
+	if i >= uint64(len(f.rx)) || in+uint64(d.Len) > ChunkSize || f.rx[i] != OwnerFill {
 		s.stats.RxBadDesc++
 		return false
 	}
-	return s.frames.moveRx(uint32(d.Addr>>chunkShift), OwnerFill, OwnerRx)
+	return f.moveRx(uint32(i), OwnerFill, OwnerRx)
 }
 
 // piece takes one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.

@@ -2,6 +2,8 @@ package ethtool
 
 import (
 	"golang.org/x/sys/unix"
+
+	"xwarp/ring"
 )
 
 // Driver is what `ethtool -i` shows.
@@ -9,12 +11,7 @@ type Driver struct{ Name, Version, Firmware, Bus string }
 
 // ReadDriver asks which driver an interface of the calling thread's namespace has.
 func ReadDriver(name string) (Driver, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return Driver{}, err
-	}
-	defer unix.Close(fd)
-	d, err := unix.IoctlGetEthtoolDrvinfo(fd, name)
+	d, err := ring.DriverInfo(name)
 	if err != nil {
 		return Driver{}, err
 	}
