@@ -47,11 +47,12 @@ func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 		}
 		r.daemons = true
 		defer func() { r.daemons = false }()
-		if text, err = r.transfer(mode); err != nil {
-			return "", err
+		text, err = r.transfer(mode)
+		dropped, failure := r.dropped(hostA, hostB)
+		if err != nil {
+			return "", fmt.Errorf("%w%s", err, dropped)
 		}
-		dropped, err := r.dropped(hostA, hostB)
-		return text + dropped, err
+		return text + dropped, failure
 	}
 }
 

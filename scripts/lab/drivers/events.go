@@ -46,9 +46,10 @@ func during(e event) func(*rig, string) (string, error) {
 		}
 		defer func() { err = errors.Join(err, s.stop(), r.after(e)) }()
 		refused := e.do(r)
+		bypassed := r.bypassed()
 		took, err := wait()
 		if err != nil {
-			return "", errors.Join(refused, err)
+			return "", errors.Join(refused, bypassed, err)
 		}
 		if err := r.cable.heal(); err != nil {
 			return "", err
@@ -61,6 +62,36 @@ func during(e event) func(*rig, string) (string, error) {
 		}
 		return fmt.Sprintf("%s, in %.0f s", mode, took.Seconds), nil
 	}
+}
+
+var errBypassed = errors.New("frames bypass the XDP program")
+
+// bypassed is an error when a host's card has a program that does not see the frames that arrive, in a driver that counts
+// them.
+func (r *rig) bypassed() error {
+	if r.kind.xdpPackets == "" {
+		return nil
+	}
+	seen := func(host string) (string, error) {
+		return r.run(in(host, "ethtool -S "+nic)+" | grep '"+r.kind.xdpPackets+"'", patience)
+	}
+	var errs []error
+	var before [2]string
+	for i, h := range []string{hostA, hostB} {
+		var err error
+		before[i], err = seen(h)
+		errs = append(errs, err)
+	}
+	errs = append(errs, r.reachable()) // both receive something
+	for i, h := range []string{hostA, hostB} {
+		after, err := seen(h)
+		if err == nil && after == before[i] {
+			err = fmt.Errorf("%w on %s: ethtool -S %s: %s stands still", errBypassed, h, nic,
+				r.kind.xdpPackets)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func (r *rig) after(e event) error {

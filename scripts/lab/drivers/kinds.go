@@ -17,9 +17,11 @@ type kind struct {
 	// chunk, native XDP.
 	zeroCopy, native bool
 	oneQueue         string // why several cannot be tried
-	// A fault of the driver, and the rows that it lets fail.
-	fault     string
-	faultRows *regexp.Regexp
+	// A fault of the driver, the rows that it lets fail, and what an error says that shows it: another error in
+	// such a row is ours.
+	fault                string
+	faultRows, faultSign *regexp.Regexp
+	xdpPackets           string // of ethtool -S: the frames that a program has seen; empty: it does not matter
 }
 
 // best is the mode that the driver has and users want.
@@ -33,9 +35,10 @@ func (k kind) best() string {
 // errDriver is wrapped by what fails for a fault of the driver that is known.
 var errDriver = table.ErrElsewhere
 
-// blame says that an error in a row is the driver's fault, where it is known to be.
+// blame says that an error in a row is the driver's fault, where it is known to have one and the error shows it.
 func (k kind) blame(row string, err error) error {
-	if err == nil || k.faultRows == nil || !k.faultRows.MatchString(row) {
+	if err == nil || k.faultRows == nil || !k.faultRows.MatchString(row) ||
+		!k.faultSign.MatchString(err.Error()) {
 		return err
 	}
 	return fmt.Errorf("%w: %s: %w", errDriver, k.fault, err)
@@ -48,9 +51,10 @@ const virtio = "virtio-net-pci,romfile=,iommu_platform=on,disable-legacy=on,host
 
 var kinds = []kind{
 	{name: "igb", module: "igb", device: "igb,romfile=", queues: 1, zeroCopy: true, native: true,
-		fault: "when free chunks run out, the driver delivers those of its ring's lap before again, " +
-			"and frames overwrite each other (ring_mode auto copies on igb)",
-		faultRows: regexp.MustCompile("often empty$")},
+		fault: "when free chunks run out, the driver delivers those of its ring's lap before " +
+			"again, and frames overwrite each other (ring_mode auto copies on igb)",
+		faultRows: regexp.MustCompile("often empty$"),
+		faultSign: regexp.MustCompile("rx bad descriptor [1-9]")},
 	{name: "virtio-net", module: "virtio_net", device: virtio, queues: 1, zeroCopy: true,
 		native: true, oneQueue: "the device has one queue: with several (mq=on, 8 pairs) the " +
 			"guest's kernel dies in virtnet_poll of virtio_net when zero-copy is used"},
@@ -59,10 +63,12 @@ var kinds = []kind{
 	{name: "vmxnet3", module: "vmxnet3", device: "vmxnet3,romfile=", queues: 1, native: true,
 		oneQueue: "the driver makes a queue for each processor, and qemu's card receives on " +
 			"queue 0 alone",
-		fault: "the driver forgets the XDP program whenever it stops the card, and ip link shows it " +
-			"all the same (ethtool -S: xdp packets stands still); the host's kernel gets the " +
-			"frames and answers with RST until xwarp is restarted",
-		faultRows: regexp.MustCompile("link down|-G|MTU 1500 to")},
+		fault: "the driver forgets the XDP program whenever it stops the card " +
+			"(vmxnet3_rq_cleanup_all), and ip link shows it all the same; the host's kernel " +
+			"gets the frames and answers with RST until xwarp is restarted",
+		faultRows:  regexp.MustCompile("link down|-G|MTU 1500 to"),
+		faultSign:  regexp.MustCompile(errBypassed.Error()),
+		xdpPackets: "xdp packets"},
 }
 
 // modes are the ways in which frames reach memory, each forced.

@@ -45,18 +45,21 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// A fault of the driver is not xwarp's failure, but only in the rows that it explains.
+// A fault of the driver is not xwarp's failure, but only in the rows that it explains, and where it shows.
 func TestBlame(t *testing.T) {
-	k := kind{fault: "it forgets", faultRows: regexp.MustCompile("link down")}
+	k := kind{fault: "it forgets", faultRows: regexp.MustCompile("link down"),
+		faultSign: regexp.MustCompile("reset")}
 	reset := errors.New("reset by the peer")
 	got := []table.Cell{
 		table.CellOf("", k.blame("link down for 2 s", reset)),
 		table.CellOf("", k.blame("soak", reset)),
 		table.CellOf("", kind{}.blame("link down for 2 s", reset)),
+		table.CellOf("", k.blame("link down", errors.New("no answer"))),
 		table.CellOf("", k.blame("link down", nil)),
 	}
 	failed := table.Cell{Text: "FAILED: reset by the peer", Failed: true}
-	want := []table.Cell{{Text: "no: it forgets: reset by the peer"}, failed, failed, {Text: "ok"}}
+	want := []table.Cell{{Text: "no: it forgets: reset by the peer"}, failed, failed,
+		{Text: "FAILED: no answer", Failed: true}, {Text: "ok"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("cells are %v, want %v", got, want)
 	}

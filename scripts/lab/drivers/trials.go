@@ -31,7 +31,8 @@ func trials() []trial {
 	inModes(trial{what: "rping", run: rping}, trial{what: "write_bw", run: writeBW})
 	list = append(list, trial{what: "put / get, IPv6", run: overIPv6},
 		trial{what: "put / get through xwarpd", run: throughDaemons(0)},
-		trial{what: "the same, fill ring often empty, copy", run: throughDaemons(few), mode: "copy"},
+		trial{what: "the same, fill ring often empty, copy", run: throughDaemons(few),
+			mode: "copy"},
 		trial{what: "the same, fill ring often empty", run: throughDaemons(few)},
 		trial{what: "soak", run: soak})
 	inModes(trial{what: "64 connections, 4 queues", run: shares})
