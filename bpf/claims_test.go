@@ -186,10 +186,7 @@ func TestSocketOfQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.expect(seg, DropNoSocket) // the other queue's socket does not serve this one
-	first, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := openXSK(t)
 	if err := b.SetSocket(0, first); err != nil {
 		t.Fatal(err)
 	}

@@ -131,8 +131,11 @@ func (s *Steering) SetSocket(queue, fd int) error {
 			return fmt.Errorf("bad descriptor %d", fd)
 		}
 		err := s.objs.Sockets.Update(uint32(queue), uint32(fd), ebpf.UpdateAny)
-		if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOTSOCK) {
+		switch {
+		case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOTSOCK):
 			err = hint(err, fmt.Sprintf("descriptor %d is not an AF_XDP socket", fd))
+		case errors.Is(err, unix.ENOBUFS):
+			err = hint(err, fmt.Sprintf("the AF_XDP socket %d has no receive ring", fd))
 		}
 		return err
 	})

@@ -80,7 +80,7 @@ type Info struct {
 type Stats struct {
 	RxPackets, RxOctets uint64
 	RxOversize          uint64 // packets of more than MaxFrags chunks, dropped whole
-	RxBadDesc           uint64 // receive descriptors that made no sense, or of chunks that the kernel did not have; dropped
+	RxBadDesc           uint64 // receive descriptors that make no sense, or of chunks not in the fill ring; dropped
 	TxPackets, TxOctets uint64 // handed to the kernel
 	TxCompleted         uint64 // reported complete
 	TxExhausted         uint64 // AllocTx without a free slot

@@ -66,8 +66,7 @@ func during(e event) func(*rig, string) (string, error) {
 
 var errBypassed = errors.New("frames bypass the XDP program")
 
-// bypassed is an error when a host's card has a program that does not see the frames that arrive, in a driver that counts
-// them.
+// bypassed is an error when the program of a host's card does not see what arrives, in a driver that counts it.
 func (r *rig) bypassed() error {
 	if r.kind.xdpPackets == "" {
 		return nil

@@ -59,6 +59,9 @@ func doctor(m *machine) (text string, err error) {
 	return text, nil
 }
 
+// tooOld is a message that names the kernel which xwarp needs.
+var tooOld = regexp.MustCompile(`.*\b` + regexp.QuoteMeta(floor) + `\b.*`)
+
 var testLine = regexp.MustCompile(`(?m)^--- (PASS|SKIP|FAIL): (\S+)`)
 
 // tests runs a package's own tests in the machine.
@@ -77,7 +80,10 @@ func tests(binary string) func(*machine) (string, error) {
 			}
 		}
 		if len(failed) > 0 {
-			err = fmt.Errorf("%s", strings.Join(failed, ", "))
+			err = errors.New(strings.Join(failed, ", "))
+		}
+		if why := tooOld.FindString(out); why != "" && err != nil {
+			err = fmt.Errorf("%d failed: %s", len(failed), strings.TrimSpace(why))
 		}
 		text := fmt.Sprintf("%d", passed)
 		if len(skipped) > 0 {
