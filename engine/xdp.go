@@ -149,6 +149,11 @@ func openXDP(cfg XDPConfig) (*Device, error) {
 		d.log.Info("no zero-copy: the kernel copies each frame", "interface", cfg.Interface,
 			"because", why)
 	}
+	if why := x.socket.Fault; why != nil {
+		d.log.Warn("zero-copy of a faulty driver: received octets can be wrong",
+			"interface", cfg.Interface, "because", why,
+			"next", `ring_mode = "auto"`)
+	}
 	for i, w := range x.workers {
 		cpu := -1
 		if i < len(cfg.CPUs) {

@@ -45,12 +45,15 @@ func (d *device) negotiate(c *Config, open func(binding) (*Socket, error)) (*Soc
 		return open(copied)
 	}
 	direct := binding{zeroCopy: true, segments: c.TxSlot > 1 || d.mtu+vlanHeader > RxChunkData}
-	why := d.lacks(direct)
+	why, fault := d.lacks(direct), d.driver.ZeroCopyFault()
 	if why == nil && c.Mode == ModeAuto {
-		why = d.driver.ZeroCopyFault()
+		why = fault
 	}
 	if why == nil {
 		s, err := open(direct)
+		if err == nil {
+			s.info.Fault = fault
+		}
 		if err == nil || errors.Is(err, unix.EBUSY) {
 			return s, err
 		}

@@ -101,6 +101,10 @@ func TestBind(t *testing.T) {
 				if i.RxRoom < c.mtu+ethHeader {
 					t.Errorf("room for frames of %d octets at MTU %d", i.RxRoom, c.mtu)
 				}
+				if got := i.Fault != nil; got != (c.driver != nil && c.driver.Name == "igb" &&
+					i.ZeroCopy) {
+					t.Errorf("fault: %v", i.Fault)
+				}
 				err = i.NoZeroCopy
 			} else if c.had != "" {
 				t.Fatal(err)

@@ -20,7 +20,10 @@
 //	 ^               |  (Send queues)
 //	 +-- CancelTx ---+
 //
-// In zero-copy mode the kernel's part of that is the driver's word. A driver that delivers a chunk twice makes two
+// In zero-copy mode the device's own ring takes its entries from RxFrames: have at least twice as many chunks as
+// ethtool -g shows, or the fill ring is empty most of the time, which costs system calls and frames.
+//
+// The kernel's part of the account is the driver's word there. A driver that delivers a chunk twice makes two
 // readers of it, or a reader and the device: what was checked changes while it is read. Descriptors of chunks that the
 // kernel does not have are dropped and counted (Stats.RxBadDesc), but one of a chunk that lies in the fill ring looks
 // like any other. So ModeAuto keeps away from drivers that are known to do it: [Driver.ZeroCopyFault].

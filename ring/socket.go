@@ -65,6 +65,7 @@ type Info struct {
 	Queue      uint32
 	ZeroCopy   bool   // by XDP_OPTIONS
 	NoZeroCopy error  // why ModeAuto came to copy mode; nil with zero-copy, and when copy mode was asked for
+	Fault      error  // of the driver's zero-copy that is used because it was asked for; nil: none is known
 	Segments   uint32 // chunks that a received frame may span
 	HugePages  bool   // the UMEM lies in 2 MiB pages
 	Fake       bool   // on a FakeKernel

@@ -4,10 +4,15 @@ import (
 	"strconv"
 
 	"xwarp/engine/host/ethtool"
+	"xwarp/ring"
 )
 
 // shortRing is the receive ring below which a burst of a 64 KiB window's frames overruns the device.
 const shortRing = 512
+
+// longRing is what a short ring is made, at most: with zero-copy the device's ring takes its entries from the chunks of
+// the socket, and as many must be left for frames that wait in the socket's.
+const longRing = ring.DefaultRxFrames / 2
 
 var ringCheck = check{
 	name: "device-ring", nic: true,
@@ -19,7 +24,7 @@ var ringCheck = check{
 			return fine("%s has no setting for it", e.name())
 		case now < shortRing && now < most:
 			return warn("%d of at most %d entries", now, most).
-				advise("ethtool -G %s rx %d", e.name(), most)
+				advise("ethtool -G %s rx %d", e.name(), min(most, longRing))
 		}
 		return fine("%d of at most %d entries", now, most)
 	},
@@ -32,7 +37,7 @@ var ringCheck = check{
 		if err != nil {
 			return err
 		}
-		return ethtool.SetRxRing(e.name(), most)
+		return ethtool.SetRxRing(e.name(), min(most, longRing))
 	},
 	undo: func(e *env, s settings) error {
 		n, err := strconv.ParseUint(s["rx"], 10, 32)
