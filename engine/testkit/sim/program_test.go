@@ -247,15 +247,10 @@ func (e *rdmaEnd) ready(r *rand.Rand) {
 		}
 	}
 	shared := e.share != nil && e.share.srq != nil
-	for i := range e.recvs {
-		b := &e.recvs[i]
-		if shared {
-			break
-		}
-		wr := rdmap.RecvWR{ID: uint64(i), SGL: []rdmap.SGE{{STag: e.mr.STag(), TO: ddp.TO(b.off),
-			Len: uint32(b.n)}}}
-		if err := e.qp.PostRecv(&wr); err != nil {
+	for !shared && e.recvPosted < e.inTime() {
+		if err := e.postRecv(); err != nil {
 			e.fail("PostRecv: %v", err)
+			break
 		}
 	}
 	e.base = bytes.Clone(e.mem)

@@ -46,8 +46,10 @@ type rdmaEnd struct {
 	next     int
 	recvs    []recvBuf
 
+	recvPosted   int
 	recvDone     int
-	acks         int // completions of ops
+	lateDue      bool // the next receive is due, or none is taken any more
+	acks         int  // completions of ops
 	up           bool
 	down, closed int
 	err          error
@@ -73,12 +75,13 @@ type rdmaConfig struct {
 	windows     bool           // the peer gets at memory by a window, once it is bound
 	bulk        bool           // operations of all sizes, not mostly small ones
 	early       earlyEnd
-	noPeerCRC   bool      // neither side asks for CRCs
-	srq         bool      // receives are of a shared queue
-	port        uint16    // of the side that dials [30000]
-	shares      [2]*share // what connections of a and of b share; nil: nothing
-	v6          int       // 1 when over IPv6
-	poolOctets  int       // of the hold pool, shared by nobody
+	late        tick.Duration // between receives, with endLate
+	noPeerCRC   bool          // neither side asks for CRCs
+	srq         bool          // receives are of a shared queue
+	port        uint16        // of the side that dials [30000]
+	shares      [2]*share     // what connections of a and of b share; nil: nothing
+	v6          int           // 1 when over IPv6
+	poolOctets  int           // of the hold pool, shared by nobody
 	poolRecords int
 }
 
@@ -342,6 +345,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 	if !e.alive() || e.closed > 0 {
 		return
 	}
+	e.postLate()
 	n := e.next
 	for e.up && e.next < len(e.ops) {
 		o := &e.ops[e.next]
@@ -406,6 +410,22 @@ func (c *rdmaConn) verdict() error {
 			return fmt.Errorf("end %s: %w", e.name, err)
 		}
 	}
+	if c.cfg.early == endLate {
+		return c.lateVerdict()
+	}
+	return nil
+}
+
+// whole reports what of e's program did not succeed.
+func (e *rdmaEnd) whole() error {
+	if !e.up || e.err != nil {
+		return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up, e.err)
+	}
+	for i := range e.ops {
+		if o := &e.ops[i]; !o.done || o.status != rdmap.Success {
+			return fmt.Errorf("%v %d: done %v, %v", o.wr.Op, i, o.done, o.status)
+		}
+	}
 	return nil
 }
 
@@ -414,14 +434,8 @@ func (e *rdmaEnd) verdict() error {
 		return nil
 	}
 	if !e.c.s.mayFail() && !e.c.cfg.badOp && e.c.cfg.early == endGraceful {
-		if !e.up || e.err != nil {
-			return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up,
-				e.err)
-		}
-		for i := range e.ops {
-			if o := &e.ops[i]; !o.done || o.status != rdmap.Success {
-				return fmt.Errorf("%v %d: done %v, %v", o.wr.Op, i, o.done, o.status)
-			}
+		if err := e.whole(); err != nil {
+			return err
 		}
 	}
 	for i := range e.ops {
@@ -429,8 +443,8 @@ func (e *rdmaEnd) verdict() error {
 			return fmt.Errorf("%v %d was posted and never completed", o.wr.Op, i)
 		}
 	}
-	if e.closed > 0 && e.recvDone != len(e.recvs) && !(e.share != nil && e.share.srq != nil) {
-		return fmt.Errorf("%d of %d receives completed or flushed", e.recvDone, len(e.recvs))
+	if e.closed > 0 && e.recvDone != e.recvPosted && !(e.share != nil && e.share.srq != nil) {
+		return fmt.Errorf("%d of %d receives completed or flushed", e.recvDone, e.recvPosted)
 	}
 	if o, n := e.pool.InUse(); o != 0 || n != 0 {
 		return fmt.Errorf("pool: %d octets and %d records in use after the end", o, n)

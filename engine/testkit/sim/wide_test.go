@@ -44,11 +44,12 @@ const (
 	earlyEnds
 	endMismatch // the two cannot agree on how to begin; see kinds
 	endVanish   // memory cannot be accessed any more
+	endLate     // gracefully, unless a receive was posted too late
 )
 
 func (e earlyEnd) String() string {
 	return [...]string{"graceful", "disconnect", "abort", "reject", "silent", "refused",
-		"invalidate", "", "mismatch", "vanish"}[e]
+		"invalidate", "", "mismatch", "vanish", "late receives"}[e]
 }
 
 // declines reports whether the responder does not accept, and does what it does instead.
@@ -209,6 +210,7 @@ func (w *wide) rdma() {
 		}
 		cfg.tcpA = w.options(cfg.window)
 		w.kinds(&cfg, name)
+		w.lateReceives(&cfg, name)
 		from, to := w.hosts[0], w.hosts[1]
 		if len(w.hosts) > 2 {
 			from = w.hosts[2*w.rnd.IntN(2)]

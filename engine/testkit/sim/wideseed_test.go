@@ -19,7 +19,7 @@ func runWideWithout(seed uint64, left map[string]bool) error {
 const youngFeatures = "blocks of A,blocks of B,blocks of C,live frames of A,live frames of B," +
 	"live frames of C,bulk,watcher,retuning,other MTU,impossible sources,memory windows,other kinds,any CRC error," +
 	"vanishing memory,ICMP of A,ICMP of B,ICMP of C,malformed headers of A,malformed headers of B," +
-	"malformed headers of C,second queue of A,second queue of B,second queue of C"
+	"malformed headers of C,second queue of A,second queue of B,second queue of C,late receives"
 
 // TestWideSeed replays one wide seed, without the features of -without.
 func TestWideSeed(t *testing.T) {
@@ -47,6 +47,11 @@ func TestWideSeeds(t *testing.T) {
 	if s := waysSeen.read(); !testing.Short() && (s.Segments == 0 || s.Runs == 0 || s.Single == 0 ||
 		s.Failed == 0 || s.Lost == 0 || s.Relayed == 0) {
 		t.Errorf("a way of transmission was not tried: %+v", s)
+	}
+	late, refused := lateSeen.inTime.Load(), lateSeen.refused.Load()
+	t.Logf("receives posted late: in time %d times, too late %d times", late, refused)
+	if !testing.Short() && (late == 0 || refused == 0) {
+		t.Error("not both")
 	}
 	for seed, of := range map[uint64]string{
 		6231:  "an FPDU that is cut elsewhere each time, and was refused until it came again the same",

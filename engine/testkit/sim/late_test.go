@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"xwarp/ddp"
+	"xwarp/ddp/rdmap"
+)
+
+// lateSeen counts over all scenarios the connections whose receives were posted late: those where every message found
+// its own all the same, and those that ended because one did not.
+var lateSeen struct{ inTime, refused atomic.Uint64 }
+
+// lateReceives draws whether both ends post their receives late, some of them after the Send for each has arrived.
+// RDMAP has no answer to that but the end of the stream (RFC 5040, 7.1; RFC 5041, 7.1).
+func (w *wide) lateReceives(cfg *rdmaConfig, name string) {
+	drawn := w.rnd
+	defer func() { w.rnd = drawn }()
+	w.draws("late receives of " + name)
+	if cfg.early == endGraceful && !cfg.srq && w.one(5) && !w.off("late receives") {
+		cfg.early = endLate
+		cfg.late = pick(w.rnd, 0, 20*us, ms, 100*ms)
+	}
+}
+
+// inTime is how many receives e posts before it begins.
+func (e *rdmaEnd) inTime() int {
+	if e.c.cfg.early != endLate {
+		return len(e.recvs)
+	}
+	return len(e.recvs) / 2
+}
+
+// postRecv posts the next receive.
+func (e *rdmaEnd) postRecv() error {
+	b := &e.recvs[e.recvPosted]
+	err := e.qp.PostRecv(&rdmap.RecvWR{ID: uint64(e.recvPosted),
+		SGL: []rdmap.SGE{{STag: e.mr.STag(), TO: ddp.TO(b.off), Len: uint32(b.n)}}})
+	if err == nil {
+		e.recvPosted++
+	}
+	return err
+}
+
+// postLate posts one more receive after some time, and so on until all are.
+func (e *rdmaEnd) postLate() {
+	if e.c.cfg.early != endLate || e.lateDue || !e.up || e.recvPosted == len(e.recvs) {
+		return
+	}
+	e.lateDue = true
+	e.c.s.w.After(e.c.cfg.late, func() {
+		e.lateDue = false
+		if !e.alive() || e.closed > 0 {
+			return
+		}
+		switch err := e.postRecv(); {
+		case errors.Is(err, rdmap.ErrState): // one of the others came too late
+			e.lateDue = true
+		case err != nil:
+			e.fail("PostRecv: %v", err)
+		}
+		e.wake()
+	})
+}
+
+// lateVerdict: either each message found its receive, or an end that had not posted all of them ended the stream
+// because of that, and told the other one.
+func (c *rdmaConn) lateVerdict() error {
+	if c.s.mayFail() || c.cfg.badOp || !c.a.alive() || !c.b.alive() {
+		return nil
+	}
+	refused, missing := 0, 0
+	for _, e := range []*rdmaEnd{c.a, c.b} {
+		if e.recvPosted < len(e.recvs) {
+			missing++
+		}
+		err := e.qp.Err()
+		if err == nil {
+			continue
+		}
+		refused++
+		if c := ddp.CauseNoBuffer; err.Layer != c.Layer() || err.Type != c.Type() ||
+			err.Code != c.Code() {
+			return fmt.Errorf("end %s: %w, although only receives can be missing", e.name, err)
+		}
+	}
+	switch {
+	case refused > 0 && missing == 0:
+		return errors.New("a message found no receive, and all are posted")
+	case refused > 0:
+		lateSeen.refused.Add(1)
+		return nil
+	}
+	for _, e := range []*rdmaEnd{c.a, c.b} {
+		if err := e.whole(); err != nil {
+			return fmt.Errorf("end %s: %w", e.name, err)
+		}
+	}
+	if len(c.a.recvs)+len(c.b.recvs) > c.a.inTime()+c.b.inTime() {
+		lateSeen.inTime.Add(1)
+	}
+	return nil
+}
