@@ -14,6 +14,7 @@ SOAK      ?= 2h
 HOSTILE   ?= 10000000
 MAD       ?= 1000000
 COUNT     ?= 200
+OCTETS    ?= 5000000000
 SEED      ?= 1
 ROUNDS    ?= 5
 # What runs on several threads. Registered memory shares no rules that the race detector could follow, for the peer's reads and writes
@@ -137,6 +138,10 @@ reach: ## which functions of the core no random scenario runs, and whether that 
 worlds: ## small worlds whole: every cut and order of a few FPDUs, every two segments in every state of TCP
 	$(GO) test ./mpa -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -mpa.worlds
 	$(GO) test ./tcp -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -tcp.worlds
+
+.PHONY: far
+far: ## more than 2^32 octets in each direction of one connection, in the simulator (OCTETS)
+	$(GO) test ./engine/testkit/sim -count=1 -timeout 12h -v -run '^TestFarConnection$$' -octets $(OCTETS)
 
 .PHONY: bench
 bench: build ## the standard matrix with its baselines, into bench/results

@@ -49,6 +49,7 @@ type Host struct {
 	stk    *stack.Stack
 	relay  *relay // of the second queue; nil: there is one queue
 	lives  uint64
+	secret [16]byte // of the stack
 	kicks  []func()
 	apps   []func(now tick.Time)
 	wakeAt tick.Time // frames wait, or the upper layers have something
@@ -108,6 +109,7 @@ func (h *Host) boot() error {
 	cfg.Seed = mix(h.world.seed ^ uint64(h.index)<<32 ^ h.lives)
 	binary.LittleEndian.PutUint64(cfg.Secret[:], mix(cfg.Seed))
 	binary.LittleEndian.PutUint64(cfg.Secret[8:], mix(cfg.Seed+1))
+	h.secret = cfg.Secret
 	if h.stk, err = stack.New(cfg); err != nil || !h.cfg.SecondQueue {
 		return err
 	}

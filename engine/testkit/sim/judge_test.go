@@ -34,6 +34,7 @@ type flow struct {
 	ack, edge seq.Num
 	scale     uint8 // of the window field
 	scaleMine bool
+	turned    bool  // the numbers passed 2^31 or 0
 	settled   bool  // scale is what both ends agreed on
 	before    *flow // of an earlier SYN-ACK: a duplicate of the SYN may have got a cookie, and the peer takes either
 	segs      map[seq.Num]sentSegment
@@ -169,6 +170,7 @@ func (j *judge) payload(t tcp.Tuple, f *flow, h *wire.Header, payload []byte, no
 	if f.fin && f.finAt.Less(h.Seq.Add(len(payload))) {
 		j.fault(t, now, "octets beyond the FIN")
 	}
+	f.wrapped(h.Seq.Add(len(payload)))
 	sum := crc32.Checksum(payload, castagnoli)
 	old, again := f.segs[h.Seq]
 	switch {

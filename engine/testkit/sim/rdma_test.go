@@ -46,6 +46,7 @@ type rdmaEnd struct {
 	next     int
 	recvs    []recvBuf
 
+	sent         uint64 // octets, counted when a program is over that runs again
 	recvPosted   int
 	recvDone     int
 	lateDue      bool // the next receive is due, or none is taken any more
@@ -73,6 +74,7 @@ type rdmaConfig struct {
 	anyCRC      bool           // the first FPDU with a wrong CRC is an error
 	halvings    int            // how often the programs are cut in half
 	windows     bool           // the peer gets at memory by a window, once it is bound
+	octets      uint64         // each way: the programs run again and again until then
 	bulk        bool           // operations of all sizes, not mostly small ones
 	early       earlyEnd
 	late        tick.Duration // between receives, with endLate
@@ -370,7 +372,14 @@ func (e *rdmaEnd) pump(now tick.Time) {
 	if e.next > n {
 		e.wake()
 	}
+	if !e.dials && e.c.cfg.octets > 0 && e.c.finished() {
+		e.peer.host.Wake() // to go on
+	}
 	if e.dials && !e.disconnected && e.c.finished() {
+		if e.c.cfg.octets > 0 && e.c.again() {
+			e.wake()
+			return
+		}
 		e.disconnected = true
 		e.c.s.w.After(e.c.s.pause, func() {
 			if e.alive() && e.closed == 0 {
@@ -419,7 +428,8 @@ func (c *rdmaConn) verdict() error {
 // whole reports what of e's program did not succeed.
 func (e *rdmaEnd) whole() error {
 	if !e.up || e.err != nil {
-		return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up, e.err)
+		return fmt.Errorf("up %v, error %v, although nothing that happened explains it", e.up,
+			e.err)
 	}
 	for i := range e.ops {
 		if o := &e.ops[i]; !o.done || o.status != rdmap.Success {

@@ -74,19 +74,20 @@ type wide struct {
 	lc      stack.ListenConfig
 	mtu     int
 	v6      int
-	port    uint16 // the next one to dial from
-	noCRC   bool   // nobody asks for CRCs, which alone find what TCP cannot
-	mangled bool   // foreign faults change windows and acknowledgements
-	ways    []*way // of transmission, of each host; nil: frames alone
-	strict  bool   // a CRC error ends a connection
-	watched bool   // frames are described, as a trace does
-	vanish  bool   // memory of some connections becomes inaccessible
+	port    uint16          // the next one to dial from
+	wraps   map[uint16]bool // others that were dialled from
+	noCRC   bool            // nobody asks for CRCs, which alone find what TCP cannot
+	mangled bool            // foreign faults change windows and acknowledgements
+	ways    []*way          // of transmission, of each host; nil: frames alone
+	strict  bool            // a CRC error ends a connection
+	watched bool            // frames are described, as a trace does
+	vanish  bool            // memory of some connections becomes inaccessible
 }
 
 // drawWide makes the wide scenario of a seed without the features left out.
 func drawWide(seed uint64, left map[string]bool) *scenario {
 	s := &scenario{seed: seed, w: NewWorld(seed), judge: newJudge(), left: left}
-	w := &wide{scenario: s, shares: map[*Host]*share{}, port: 20000}
+	w := &wide{scenario: s, shares: map[*Host]*share{}, port: 20000, wraps: map[uint16]bool{}}
 	s.wide = w
 	s.draws("general")
 	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
@@ -238,6 +239,7 @@ func (w *wide) rdma() {
 func (w *wide) connect(cfg rdmaConfig, from, to *Host, after tick.Duration) {
 	w.port++
 	cfg.port, cfg.halvings = w.port, w.fewer()
+	w.numbers(&cfg, from, to, after)
 	cfg.shares = [2]*share{w.shares[from], w.shares[to]}
 	c := newRDMA(w.scenario, cfg, from, to)
 	w.judge.revoked[cfg.port] = cfg.early == endInvalidate

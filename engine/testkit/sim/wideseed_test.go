@@ -19,7 +19,7 @@ func runWideWithout(seed uint64, left map[string]bool) error {
 const youngFeatures = "blocks of A,blocks of B,blocks of C,live frames of A,live frames of B," +
 	"live frames of C,bulk,watcher,retuning,other MTU,impossible sources,memory windows,other kinds,any CRC error," +
 	"vanishing memory,ICMP of A,ICMP of B,ICMP of C,malformed headers of A,malformed headers of B," +
-	"malformed headers of C,second queue of A,second queue of B,second queue of C,late receives"
+	"malformed headers of C,second queue of A,second queue of B,second queue of C,late receives,sequence numbers"
 
 // TestWideSeed replays one wide seed, without the features of -without.
 func TestWideSeed(t *testing.T) {
@@ -51,6 +51,11 @@ func TestWideSeeds(t *testing.T) {
 	late, refused := lateSeen.inTime.Load(), lateSeen.refused.Load()
 	t.Logf("receives posted late: in time %d times, too late %d times", late, refused)
 	if !testing.Short() && (late == 0 || refused == 0) {
+		t.Error("not both")
+	}
+	half, zero := wrapSeen.half.Load(), wrapSeen.whole.Load()
+	t.Logf("sequence numbers passed 2^31 %d times and 0 %d times", half, zero)
+	if !testing.Short() && (half == 0 || zero == 0) {
 		t.Error("not both")
 	}
 	for seed, of := range map[uint64]string{
