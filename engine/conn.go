@@ -46,6 +46,7 @@ type carrier interface {
 	abandoner
 	tcpInfo() *verbs.TCPInfo // nil for a socket
 	established()            // MPA's start-up is done: the accounts of peers want to know
+	reclaim()                // what the queue pair has lent it is not read any more
 }
 
 // passive returns a peer's attempt, with what MPA negotiates with it.

@@ -3,25 +3,23 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"runtime/debug"
-	"sync"
+	"runtime"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"xwarp/engine/verbs"
-	"xwarp/tcp/tick"
+	"xwarp/mpa"
 )
 
 // KernelConfig describes a device on the kernel's TCP sockets: MPA fully layered (RFC 5044, 5.1). It needs no
 // privilege.
 type KernelConfig struct {
 	Options
-	// Dial and Listen, when set, make the sockets; a test gives ones that enter a network namespace.
+	// Dial and Listen, when set, make the sockets, which must be a syscall.Conn; a test gives ones that enter a network
+	// namespace.
 	Dial   func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error)
 	Listen func(at netip.AddrPort) (net.Listener, error)
 	// EMSS is the octets of one FPDU at most [what the socket says that a segment carries, or 64 KiB with a peer
@@ -29,20 +27,15 @@ type KernelConfig struct {
 	EMSS int
 }
 
-// kernelDriver runs all its connections on one goroutine; each has two more that block in read and write.
+// kernelDriver deals its connections out to a few workers.
 type kernelDriver struct {
-	dev  *Device
-	cfg  KernelConfig
-	loop *loop
-
-	woken   chan struct{}
-	stop    chan struct{}
-	ended   chan struct{}
-	conns   map[*kernelConn]bool
-	closing sync.Once
+	dev     *Device
+	cfg     KernelConfig
+	workers []*kernelWorker
+	turn    atomic.Uint32 // of the workers, to have the next connection
 }
 
-// OpenKernel makes a device on the kernel's sockets. It does not fail.
+// OpenKernel makes a device on the kernel's sockets. It fails when the process has no file descriptors left.
 func OpenKernel(cfg KernelConfig) (*Device, error) {
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
@@ -62,95 +55,51 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 			return net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
 		}
 	}
-	k := &kernelDriver{
-		cfg: cfg, woken: make(chan struct{}, 1), stop: make(chan struct{}),
-		ended: make(chan struct{}),
-		conns: map[*kernelConn]bool{},
-	}
-	k.dev = newDevice(cfg.Options)
+	k := &kernelDriver{cfg: cfg, dev: newDevice(cfg.Options)}
 	k.dev.drv = k
-	k.loop = newLoop(k)
-	k.dev.own(k.loop)
-	go k.run()
+	for range min(runtime.GOMAXPROCS(0), runtime.NumCPU(), maxKernelWorkers) {
+		w, err := newKernelWorker(k)
+		if err != nil {
+			for _, w := range k.workers {
+				w.poll.close()
+			}
+			return nil, err
+		}
+		k.workers = append(k.workers, w)
+		k.dev.own(w.loop)
+	}
+	for _, w := range k.workers {
+		go w.run()
+	}
 	go k.dev.watch()
 	return k.dev, nil
 }
 
-func (k *kernelDriver) wake() {
-	select {
-	case k.woken <- struct{}{}:
-	default:
-	}
-}
+// maxKernelWorkers is how many processors sockets are worth: reading, checking and placing the octets of one
+// connection keeps a processor busy, and each worker has its own blocks.
+const maxKernelWorkers = 4
 
-// tell implements waker.
-func (k *kernelDriver) tell(f func()) { f() }
-
-// run is the life of the one goroutine that owns every connection.
-func (k *kernelDriver) run() {
-	defer close(k.ended)
-	debug.SetPanicOnFault(true) // see regionLost
-	k.loop.name()
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		now := clock()
-		k.loop.beat(now)
-		k.loop.work()
-		now = clock()
-		k.loop.enter(atTimers)
-		next, whole := k.steps(now)
-		if !whole || k.loop.pending() {
-			continue
-		}
-		k.loop.rest()
-		wait := time.Hour
-		if next != tick.Never {
-			wait = max(0, next.Sub(now))
-		}
-		timer.Reset(wait)
-		select {
-		case <-k.woken:
-		case <-timer.C:
-		case <-k.stop:
-			k.abortAll()
-			k.loop.end() // which may bring one more connection
-			k.abortAll()
-			return
+// deal returns the worker with the fewest connections; the workers take turns where several have.
+func (k *kernelDriver) deal() *kernelWorker {
+	first := int(k.turn.Add(1) - 1)
+	var least *kernelWorker
+	for i := range k.workers {
+		w := k.workers[(first+i)%len(k.workers)]
+		if least == nil || w.conns.Load() < least.conns.Load() {
+			least = w
 		}
 	}
-}
-
-// steps lets each connection do what it can, and returns when the next one wants to; not whole: there was a panic.
-func (k *kernelDriver) steps(now tick.Time) (next tick.Time, whole bool) {
-	defer k.loop.contain()
-	next = tick.Never
-	for c := range k.conns {
-		k.loop.doing = c
-		c.step(now)
-		if c.dead() {
-			delete(k.conns, c)
-			continue
-		}
-		next = min(next, c.deadline())
-	}
-	return next, true
-}
-
-func (k *kernelDriver) abortAll() {
-	for c := range k.conns {
-		c.iw.Abort(clock())
-		c.end(verbs.ErrClosed)
-	}
+	return least
 }
 
 func (k *kernelDriver) start(_ context.Context, c *conn, local, remote netip.AddrPort) error {
-	c.owner.Store(k.loop)
+	w := k.deal()
+	c.owner.Store(w.loop)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
 		defer cancel()
 		sock, err := k.cfg.Dial(ctx, local, remote)
-		if k.loop.post(func() { k.connected(c, sock, err) }) {
+		if w.loop.post(func() { w.connected(c, sock, err) }) {
 			return
 		}
 		if err == nil {
@@ -163,47 +112,6 @@ func (k *kernelDriver) start(_ context.Context, c *conn, local, remote netip.Add
 
 // connectTimeout bounds the kernel's handshake, which would go on for minutes.
 const connectTimeout = 30 * time.Second
-
-func (k *kernelDriver) connected(c *conn, sock net.Conn, err error) {
-	if c.over { // Dial gave up meanwhile
-		if err == nil {
-			sock.Close()
-		}
-		return
-	}
-	if err == nil {
-		err = k.adopt(c, sock)
-		if err != nil {
-			sock.Close()
-		}
-	}
-	if err != nil {
-		c.release()
-		c.report(err)
-	}
-}
-
-// adopt makes an iwarp.Conn for a connected socket. It runs on the loop.
-func (k *kernelDriver) adopt(c *conn, sock net.Conn) error {
-	c.local, c.remote = addrPort(sock.LocalAddr()), addrPort(sock.RemoteAddr())
-	if t, ok := sock.(*net.TCPConn); ok {
-		if err := t.SetKeepAliveConfig(k.dev.opt.Keepalive.kernel()); err != nil {
-			return fmt.Errorf("SO_KEEPALIVE: %w", err)
-		}
-	}
-	kc := newKernelConn(k, c, sock)
-	if err := c.begin(k.loop, &kc.iw, kc); err != nil {
-		return err
-	}
-	c.startup.LongFPDUs = k.cfg.EMSS == 0
-	if err := kc.iw.Init(k.dev.iwarpConfig(c, k.loop, true)); err != nil {
-		return err
-	}
-	k.loop.sums.enterConn(c)
-	k.conns[kc] = true
-	kc.begin(clock())
-	return nil
-}
 
 func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, io.Closer, error) {
 	ln, err := k.cfg.Listen(l.addr)
@@ -232,7 +140,8 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, io.Closer, error) {
 				sock.Close()
 				continue
 			}
-			if !k.loop.post(func() { k.connected(c, sock, nil) }) {
+			w := k.deal()
+			if !w.loop.post(func() { w.connected(c, sock, nil) }) {
 				sock.Close()
 				c.charge.End(clock())
 				return
@@ -247,12 +156,13 @@ const acceptPause = 20 * time.Millisecond
 
 func (k *kernelDriver) describe() verbs.Transport { return verbs.Transport{Name: "kernel"} }
 
-// footprint is the blocks of a connection, and 64 KiB for its state, goroutines and FPDUs under way.
+// footprint is what waits to be written, an FPDU that is not complete, and 64 KiB for a connection's state and FPDUs
+// under way.
 func (k *kernelDriver) footprint(accepted bool) int {
 	if !accepted {
-		return (readBlocks+1)*firstBlock + 64<<10
+		return firstBlock + 64<<10
 	}
-	return readBlocks*readBlock + writeBlock + 64<<10
+	return writeBlock + mpa.MaxFPDU + 64<<10
 }
 
 func (k *kernelDriver) do(f func() error) error { return f() }
@@ -260,8 +170,13 @@ func (k *kernelDriver) do(f func() error) error { return f() }
 func (k *kernelDriver) detach() error { return nil }
 
 func (k *kernelDriver) close() error {
-	k.closing.Do(func() { close(k.stop) })
-	<-k.ended
+	for _, w := range k.workers {
+		w.stop.Store(true)
+		w.wake()
+	}
+	for _, w := range k.workers {
+		<-w.ended
+	}
 	return nil
 }
 
@@ -272,26 +187,3 @@ func addrPort(a net.Addr) netip.AddrPort {
 	}
 	return netip.AddrPort{}
 }
-
-// segmentOctets asks the kernel what one segment of sock carries.
-func segmentOctets(sock net.Conn) (int, error) {
-	t, ok := sock.(*net.TCPConn)
-	if !ok {
-		return fallbackEMSS, nil
-	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	n := 0
-	e := raw.Control(func(fd uintptr) {
-		n, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
-	})
-	if err = errors.Join(e, err); err != nil {
-		return 0, fmt.Errorf("TCP_MAXSEG: %w", err)
-	}
-	return n, nil
-}
-
-// fallbackEMSS is for connections that are no TCP sockets: an Ethernet's.
-const fallbackEMSS = 1448

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"errors"
-	"io"
+	"fmt"
 	"net"
-	"sync/atomic"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -16,119 +16,174 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// Sizes of the blocks that go to and from a socket in one system call. A block must hold the largest FPDU.
+// What goes to and from a socket in one system call.
 const (
-	firstBlock = 4 << 10 // until MPA's start-up is over: whoever connects costs no more than that
-	readBlock  = 256 << 10
-	readBlocks = 2 // of a connection, with one that is read into while the other one is taken
-	writeBlock = 256 << 10
+	firstBlock = 4 << 10   // read until MPA's start-up is over: whoever connects costs no more than that
+	readBlock  = 256 << 10 // of the device: still in the processor's cache when it is checked and copied
+	writeMost  = 1 << 20   // each call costs as much as some ten thousand octets
+	writeBlock = 256 << 10 // of that, what is copied; it holds the largest FPDU
+	maxPieces  = 512       // of a call: at most 1024, the kernel's UIO_MAXIOV
 )
 
-// kernelConn is one connection over a socket. All methods but reader and writer run on the driver's goroutine, which
-// owns all fields but the channels.
+// kernelConn is one connection over a socket. All methods run on the driver's goroutine, which owns all fields.
 type kernelConn struct {
-	drv  *kernelDriver
-	conn *conn
-	sock net.Conn
-	iw   iwarp.Conn
-	emss int
+	worker *kernelWorker
+	conn   *conn
+	sock   net.Conn
+	raw    syscall.RawConn
+	iw     iwarp.Conn
+	emss   int
+	due    bool // step has something to do
 
-	rcv    seq.Num
-	unread []unread    // what the iwarp.Conn has not taken yet: as many blocks as there are, so the reader waits then
-	blocks chan []byte // those that the reader may fill
-	large  atomic.Bool // with FPDUs: blocks of full size
-	pieces [readBlocks][]byte
-	eof    bool      // the peer's FIN
-	broken error     // the socket's, when a write was under way
-	eofBy  tick.Time // tell the iwarp.Conn about the peer's FIN or RST by then, although a write is under way
+	rcv      seq.Num
+	readable bool
+	hungUp   bool      // by the peer: what is read ends with FIN or an error
+	unread   []byte    // what the iwarp.Conn has not taken yet; nothing is read then
+	one      [1][]byte // of offer
+	eof      bool      // the peer's FIN
+	broken   error     // the socket's, when there was something to write
+	eofBy    tick.Time // tell the iwarp.Conn about the peer's FIN or RST by then, although not all is written
 
-	snd     seq.Num
-	out     []byte
-	writing bool // the writer has out
-	writes  chan []byte
-	fin     bool // Shutdown was called: FIN once nothing is left to be written
-	finSent bool // by finish
-	ended   bool // by close: the socket, reader and writer are no more
+	snd      seq.Num // of out
+	out      mpa.Vector
+	writable bool
+	cut      bool // by reclaim, in an FPDU: nothing may follow
+	fin      bool // Shutdown was called: FIN once nothing is left to be written
+	finSent  bool // by finish
+	ended    bool // by close: the socket is no more
+
+	read, write func(fd uintptr) // of raw.Control
+	buf         []byte           // that read fills
+	pieces      int              // that write takes
+	n           int              // octets that they moved
+	err         error
 }
 
-// unread is the rest of a block.
-type unread struct{ rest, block []byte }
-
-type readResult struct {
-	b   []byte // the whole block
-	n   int
-	err error
-}
-
-func newKernelConn(k *kernelDriver, c *conn, sock net.Conn) *kernelConn {
-	kc := &kernelConn{
-		drv: k, conn: c, sock: sock, emss: k.cfg.EMSS,
-		blocks: make(chan []byte, readBlocks), writes: make(chan []byte, 1),
-		out: make([]byte, firstBlock), eofBy: tick.Never,
+func newKernelConn(w *kernelWorker, c *conn, sock net.Conn) (*kernelConn, error) {
+	s, ok := sock.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("%w: a %T is no socket", verbs.ErrInvalid, sock)
 	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	kc := &kernelConn{worker: w, conn: c, sock: sock, raw: raw, emss: w.drv.cfg.EMSS, due: true,
+		eofBy: tick.Never}
 	if kc.emss == 0 {
-		if n, err := segmentOctets(sock); err == nil {
-			kc.emss = n
-		} else {
-			kc.emss = fallbackEMSS
-		}
+		kc.emss = segmentOctets(raw)
 	}
-	for range readBlocks {
-		kc.blocks <- make([]byte, firstBlock)
+	kc.read = func(fd uintptr) { kc.n, kc.err = recv(fd, kc.buf) }
+	kc.write = func(fd uintptr) {
+		w.msg.Iov = &w.iov[0]
+		w.msg.SetIovlen(kc.pieces)
+		kc.n, kc.err = sendmsg(fd, &w.msg)
 	}
-	return kc
+	return kc, nil
 }
 
-func (c *kernelConn) begin(now tick.Time) {
-	c.iw.Begin(c, c.snd, c.rcv, now)
-	go c.reader()
-	go c.writer()
+// heed notes what the socket wants.
+func (c *kernelConn) heed(events uint32) {
+	const over = unix.EPOLLHUP | unix.EPOLLERR
+	c.readable = c.readable || events&(unix.EPOLLIN|unix.EPOLLRDHUP|over) != 0
+	c.writable = c.writable || events&(unix.EPOLLOUT|over) != 0
+	c.hungUp = c.hungUp || events&(unix.EPOLLRDHUP|over) != 0
+	c.due = true
 }
 
-// reader gives the octets of the socket to the driver. While the iwarp.Conn leaves them it has no block,
-// and TCP's window holds the peer back.
-func (c *kernelConn) reader() {
-	for b := range c.blocks {
-		if len(b) < readBlock && c.large.Load() {
-			b = make([]byte, readBlock)
-		}
-		n, err := c.sock.Read(b)
-		r := readResult{b: b, n: n, err: err}
-		if !c.drv.loop.post(func() { c.arrived(r) }) || err != nil {
-			return
-		}
+// step moves what can be moved at once: octets of the socket up, FPDUs down, timers. Afterwards due says whether there
+// is more.
+func (c *kernelConn) step(now tick.Time) {
+	if c.due = false; c.ended {
+		return
 	}
-}
-
-func (c *kernelConn) writer() {
-	for b := range c.writes {
-		_, err := c.sock.Write(b)
-		if !c.drv.loop.post(func() { c.written(len(b), err) }) {
-			return
-		}
+	if c.iw.Deadline() <= now {
+		c.iw.Expire(now)
 	}
-}
-
-// arrived takes one read.
-func (c *kernelConn) arrived(r readResult) {
-	c.drv.loop.doing = c
+	if c.eofBy <= now {
+		c.peerClosed()
+	}
+	c.receive()
 	if c.ended {
 		return
 	}
-	if r.n > 0 {
-		c.unread = append(c.unread, unread{r.b[:r.n], r.b})
-		c.offer()
-	} else {
-		c.release(r.b)
+	c.iw.Settle(now)
+	c.transmit()
+}
+
+// receive reads once, when the iwarp.Conn has taken what was read before; until then TCP's window holds the peer back.
+func (c *kernelConn) receive() {
+	if len(c.unread) > 0 {
+		rest := c.offer(c.unread)
+		c.due = c.due || len(rest) < len(c.unread)
+		if c.unread = c.unread[:copy(c.unread, rest)]; len(rest) > 0 {
+			return
+		}
+		c.unread = nil
 	}
-	if r.err == nil {
+	if !c.readable || c.eof || c.broken != nil || c.ended {
 		return
 	}
-	if c.eof = errors.Is(r.err, io.EOF); !c.eof {
-		c.broken = socketCause(r.err)
+	c.buf = c.worker.in
+	if c.iw.Params() == nil {
+		c.buf = c.buf[:firstBlock]
 	}
-	if c.writing {
-		// The peer may have closed because of what the writer has just sent, and the word of that is still on its way.
+	switch err := c.call(c.read); {
+	case err == unix.EAGAIN:
+		c.readable = false
+	case err != nil || c.n == 0:
+		c.over(err)
+	default:
+		c.readable = c.n == len(c.buf) || c.hungUp
+		c.due = true
+		if rest := c.offer(c.buf[:c.n]); len(rest) > 0 {
+			c.unread = append(c.unread, rest...)
+		}
+	}
+}
+
+// call runs a system call on the socket.
+func (c *kernelConn) call(f func(fd uintptr)) error {
+	for {
+		c.n, c.err = 0, nil
+		if err := c.raw.Control(f); err != nil {
+			return err
+		}
+		if c.err != unix.EINTR {
+			return c.err
+		}
+	}
+}
+
+// offer gives b to the iwarp.Conn and returns what it does not take for now.
+func (c *kernelConn) offer(b []byte) (rest []byte) {
+	for len(b) > 0 {
+		n := c.take(b)
+		if n == 0 {
+			break
+		}
+		b = b[n:]
+	}
+	return b
+}
+
+func (c *kernelConn) take(b []byte) (n int) {
+	defer c.iw.Contain()
+	c.one[0] = b
+	if n = c.iw.Offer(c.rcv, c.one[:], len(b)); n > 0 {
+		c.rcv = c.rcv.Add(n)
+		c.iw.Advance(c.rcv)
+	}
+	return n
+}
+
+// over says that nothing more is read; err is nil for the peer's FIN.
+func (c *kernelConn) over(err error) {
+	c.readable = false
+	if c.eof = err == nil; !c.eof {
+		c.broken = socketCause(err)
+	}
+	if c.out.Len() > 0 { // which the peer may still take
 		c.eofBy = clock().Add(eofGrace)
 		return
 	}
@@ -162,114 +217,9 @@ func (c *kernelConn) peerClosed() {
 // deadline returns when step must be called.
 func (c *kernelConn) deadline() tick.Time { return min(c.iw.Deadline(), c.eofBy) }
 
-// offer gives the iwarp.Conn what it has not taken; what it refuses for now waits for the next step.
-func (c *kernelConn) offer() {
-	defer c.iw.Contain()
-	for len(c.unread) > 0 {
-		pieces, n := c.pieces[:0], 0
-		for _, u := range c.unread {
-			pieces = append(pieces, u.rest)
-			n += len(u.rest)
-		}
-		if n = c.iw.Offer(c.rcv, pieces, n); n == 0 {
-			return
-		}
-		c.took(n)
-		c.rcv = c.rcv.Add(n)
-		c.iw.Advance(c.rcv)
-	}
-}
-
-// took drops n octets from unread, and gives the blocks that are done with back to the reader.
-func (c *kernelConn) took(n int) {
-	for n > 0 {
-		u := &c.unread[0]
-		if n < len(u.rest) {
-			u.rest = u.rest[n:]
-			return
-		}
-		n -= len(u.rest)
-		c.release(u.block)
-		c.unread = c.unread[:copy(c.unread, c.unread[1:])]
-	}
-}
-
-func (c *kernelConn) release(block []byte) {
-	if !c.ended {
-		c.blocks <- block
-	}
-}
-
-// step moves what can be moved: unread octets up, FPDUs down, timers.
-func (c *kernelConn) step(now tick.Time) {
-	if c.ended {
-		return
-	}
-	if c.iw.Deadline() <= now {
-		c.iw.Expire(now)
-	}
-	if c.eofBy <= now {
-		c.peerClosed()
-	}
-	c.offer()
-	c.iw.Settle(now)
-	c.write()
-}
-
-// write fills one block with what may be sent and hands it to the writer.
-func (c *kernelConn) write() {
-	if c.writing || c.ended || c.finSent {
-		return
-	}
-	room, emss := firstBlock, c.EMSS() // for start-up frames
-	if c.iw.Params() != nil {
-		if room = max(emss, mpa.MinFPDU); len(c.out) < writeBlock {
-			c.out = make([]byte, writeBlock)
-			c.large.Store(true) // before the peer can send an FPDU
-		}
-	}
-	n := 0
-	for len(c.out)-n >= room {
-		k, _ := c.iw.Next(emss)
-		if k == 0 {
-			break
-		}
-		if c.iw.FillSafely(seq.Of(c.snd.Add(n), k), c.out[n:n+k]) {
-			n += k
-		} else if c.ended {
-			return
-		}
-	}
-	if n == 0 {
-		c.finish()
-		return
-	}
-	c.writing = true
-	c.writes <- c.out[:n]
-}
-
-// written hears that the kernel has taken n octets: it sends them again by itself, so their memory is free.
-func (c *kernelConn) written(n int, err error) {
-	c.drv.loop.doing = c
-	c.writing = false
-	if c.ended {
-		return
-	}
-	if err != nil {
-		c.end(socketCause(err))
-		return
-	}
-	c.snd = c.snd.Add(n)
-	c.iw.Acked(c.snd)
-	if c.eofBy != tick.Never {
-		c.peerClosed()
-	}
-	c.step(clock())
-}
-
 // finish sends FIN when asked for and possible, and ends the connection when both directions are done.
 func (c *kernelConn) finish() {
-	if c.fin && !c.finSent && !c.writing {
+	if c.fin && !c.finSent && c.out.Len() == 0 {
 		c.finSent = true
 		if h, ok := c.sock.(interface{ CloseWrite() error }); ok {
 			h.CloseWrite()
@@ -295,15 +245,16 @@ func (c *kernelConn) abandon(why error) {
 	}
 }
 
-// close closes the socket, which ends reader and writer, and reports whether it was open.
+// close closes the socket, and reports whether it was open.
 func (c *kernelConn) close() bool {
 	if c.ended {
 		return false
 	}
-	c.ended = true
+	c.ended, c.due = true, true
 	c.sock.Close()
-	close(c.writes)
-	close(c.blocks)
+	c.out.Reset()
+	c.worker.giveRoom(c.out.Room)
+	c.out.Room = nil
 	return true
 }
 
@@ -320,18 +271,16 @@ func (c *kernelConn) tcpInfo() *verbs.TCPInfo { return nil }
 // established implements carrier.
 func (c *kernelConn) established() { c.conn.charge.Established() }
 
-func (c *kernelConn) dead() bool { return c.ended }
-
-// Wake implements iwarp.Transport: the driver visits every connection anyway.
-func (c *kernelConn) Wake() { c.drv.wake() }
+// Wake implements iwarp.Transport.
+func (c *kernelConn) Wake() { c.due = true }
 
 // Shutdown implements iwarp.Transport.
-func (c *kernelConn) Shutdown(tick.Time) { c.fin = true; c.drv.wake() }
+func (c *kernelConn) Shutdown(tick.Time) { c.fin, c.due = true, true }
 
 // Abort implements iwarp.Transport: RST.
 func (c *kernelConn) Abort(tick.Time) {
 	c.resetOnClose()
-	c.drv.loop.post(func() { c.end(tcp.CauseAborted) })
+	c.worker.loop.post(func() { c.end(tcp.CauseAborted) })
 }
 
 // TakeBack implements iwarp.Transport: write has not counted them yet.

@@ -124,7 +124,7 @@ func TestRegionLost(t *testing.T) {
 				SGL: []verbs.SGE{mr.SGE(inside&^7, 8)}, RemoteSTag: word.STag()})
 		},
 	}
-	for _, transport := range []string{"kernel", "xdp", "packet-gso"} {
+	for _, transport := range []string{"kernel", unmarked, "xdp", "packet-gso"} {
 		for name, f := range touch {
 			t.Run(transport+"/"+name, func(t *testing.T) {
 				da, db, at := pairOf(t, transport)
@@ -187,6 +187,9 @@ func regionIsLost(t *testing.T, a, b *verbstest.End, mr verbs.MR) {
 	}
 }
 
+// unmarked is the kernel's sockets without markers: what is sent is lent then, and not copied.
+const unmarked = "kernel without markers"
+
 // pairOf returns two devices and where the second one listens.
 func pairOf(t *testing.T, transport string) (a, b *engine.Device, at netip.AddrPort) {
 	t.Helper()
@@ -197,7 +200,8 @@ func pairOf(t *testing.T, transport string) (a, b *engine.Device, at netip.AddrP
 func pairWith(t *testing.T, transport string, o engine.Options) (a, b *engine.Device,
 	at netip.AddrPort) {
 	t.Helper()
-	if transport == "kernel" {
+	if transport == "kernel" || transport == unmarked {
+		o.MPA.NoMarkers = o.MPA.NoMarkers || transport == unmarked
 		open := func() *engine.Device {
 			d, err := engine.OpenKernel(engine.KernelConfig{Options: o})
 			if err != nil {

@@ -115,6 +115,13 @@ func (q *QP) Allow(access verbs.Access) error {
 	return nil
 }
 
+// reclaim is rdmap.Config.Reclaim.
+func (q *QP) reclaim() {
+	if c := q.conn.Load(); c != nil && c.below != nil {
+		c.below.reclaim()
+	}
+}
+
 // Context implements verbs.QP.
 func (q *QP) Context() any { return q.cfg.Context }
 
@@ -124,7 +131,7 @@ func (q *QP) coreConfig(l *loop) rdmap.Config {
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
 		MaxIRD:    q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
-		Refill: q.refill,
+		Refill: q.refill, Reclaim: q.reclaim,
 	}
 }
 

@@ -60,6 +60,9 @@ func (c *xdpConn) tcpInfo() *verbs.TCPInfo {
 // established implements carrier.
 func (c *xdpConn) established() { c.Endpoint.Confirm() }
 
+// reclaim implements carrier: nothing is lent, each frame is a copy.
+func (c *xdpConn) reclaim() {}
+
 func copyMode(i ring.Info) string {
 	if i.ZeroCopy {
 		return "zero-copy"

@@ -39,6 +39,8 @@ func (m *memSource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	return len(dst), nil
 }
 
+func (m *memSource) LendULPDU(ulpdu.Ref, []byte) (int, []byte) { return 0, nil }
+
 func (m *memSource) ReleaseULPDU(ref ulpdu.Ref) {
 	if ref.ID != uint64(m.released) {
 		panic("ReleaseULPDU out of order")

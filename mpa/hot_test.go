@@ -38,7 +38,8 @@ func (b *blobSource) ULPDUWaiting() bool                  { return false }
 func (b *blobSource) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
 	return copy(dst, b.mem), nil
 }
-func (b *blobSource) ReleaseULPDU(ulpdu.Ref) {}
+func (b *blobSource) LendULPDU(ulpdu.Ref, []byte) (int, []byte) { return 0, nil }
+func (b *blobSource) ReleaseULPDU(ulpdu.Ref)                    {}
 
 var framings = []Framing{{}, {CRC: true}, {Markers: true}, {Markers: true, CRC: true}}
 

@@ -18,6 +18,9 @@ type Source interface {
 	// memory where the others are; what body has behind them is likely to be sent next. head is even, or all
 	// of dst: then body has no meaning. It is called again for a retransmission.
 	ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte)
+	// LendULPDU is ReadULPDU for a transport that reads the memory later: body stays the same until ReleaseULPDU, or
+	// until the Source takes it back. nil: that cannot be said of it, and nothing was done.
+	LendULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte)
 	// ReleaseULPDU says that TCP has acknowledged the last octet of the FPDU: once for each ULPDU, in order.
 	ReleaseULPDU(ref ulpdu.Ref)
 }

@@ -46,6 +46,8 @@ func (m *messageSource) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
 	return len(dst), nil
 }
 
+func (m *messageSource) LendULPDU(ulpdu.Ref, []byte) (int, []byte) { return 0, nil }
+
 func (m *messageSource) ReleaseULPDU(ref ulpdu.Ref) {
 	if ref.ID != uint64(m.released) {
 		panic("ReleaseULPDU out of order")

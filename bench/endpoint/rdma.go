@@ -33,7 +33,8 @@ type rdma struct {
 	l     verbs.Listener
 
 	consumer atomic.Pointer[consumer]
-	quit     chan struct{}
+	quit     context.Context
+	stop     context.CancelFunc
 	running  sync.WaitGroup
 }
 
@@ -100,7 +101,7 @@ func (e *rdma) receives() int {
 
 func (e *rdma) open() (err error) {
 	opt := engine.Options{Window: e.spec.Window, NoPack: e.spec.NoPack}
-	e.quit = make(chan struct{})
+	e.quit, e.stop = context.WithCancel(context.Background())
 	switch e.spec.Peer {
 	case Layered:
 		e.dev, err = opened(engine.OpenKernel(e.kernel(opt)))
@@ -170,7 +171,7 @@ func (e *rdma) consume(c consumer) {
 	e.running.Go(func() {
 		for {
 			select {
-			case <-e.quit:
+			case <-e.quit.Done():
 				return
 			default:
 			}
@@ -185,9 +186,22 @@ func (e *rdma) consume(c consumer) {
 // for a completion.
 func (e *rdma) idle() { time.Sleep(time.Microsecond) }
 
+// completions is CQ.Poll for who moves octets. On the kernel's sockets it waits: the device's goroutine is not to share
+// its processor with one that looks again and again.
+func (e *rdma) completions(dst []verbs.Completion) (int, error) {
+	if e.spec.Peer != Layered {
+		return e.cq.Poll(dst)
+	}
+	n, err := e.cq.Wait(e.quit, dst)
+	if e.quit.Err() != nil {
+		err = nil
+	}
+	return n, err
+}
+
 func (e *rdma) close() {
 	if e.quit != nil {
-		close(e.quit)
+		e.stop()
 	}
 	e.running.Wait()
 	if e.l != nil {

@@ -123,7 +123,7 @@ func (m *mover) turn() bool {
 		}
 		return true
 	}
-	n, err := m.e.cq.Poll(m.batch[:])
+	n, err := m.e.completions(m.batch[:])
 	if err != nil {
 		m.fail(err)
 		return false

@@ -162,7 +162,8 @@ func (s *blob) ULPDUWaiting() bool                 { return false }
 func (s *blob) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
 	return copy(dst, s.b[:ddp.TaggedLen]), s.b[ddp.TaggedLen:len(dst)]
 }
-func (s *blob) ReleaseULPDU(ulpdu.Ref) {}
+func (s *blob) LendULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) { return s.ReadULPDU(ref, dst) }
+func (s *blob) ReleaseULPDU(ulpdu.Ref)                            {}
 
 // locate finds an FPDU without markers in a segment; with crc its CRC is checked too.
 func locate(n int, crc bool) Row {

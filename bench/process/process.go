@@ -134,14 +134,20 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 	e.cmd.Stdin = bytes.NewReader(in)
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.errOut
 	e.cmd.ExtraFiles = []*os.File{control}
-	e.cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors))
+	e.cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors(j.Spec.Peer)))
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
 	e.err = h.Do(func() error { return startOn(j.Place.CPU, e.cmd) })
 	return e
 }
 
-// processors is GOMAXPROCS of an end: one for the worker, which never gives its own away, and two for everything else.
-const processors = 3
+// processors is GOMAXPROCS of an end, which has one processor: one for the worker, which never gives its own away, and
+// two for everything else. On the kernel's sockets it is what Go would choose itself.
+func processors(peer endpoint.Peer) int {
+	if peer == endpoint.Layered {
+		return 1
+	}
+	return 3
+}
 
 // startOn starts cmd on one processor: a child inherits the mask of the thread that forks, and its threads
 // inherit its own.

@@ -106,6 +106,9 @@ func (q *QP) completeSend(st Status, keep bool) {
 // stays, without being anybody's, until forget or until TCP has had it acknowledged.
 func (q *QP) flush() {
 	s := &q.sq
+	if q.cfg.Reclaim != nil {
+		q.cfg.Reclaim()
+	}
 	q.draining = true
 	q.cur, q.rtr = curNone, RTRNone
 	frozen := s.frozen()

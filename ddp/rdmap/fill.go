@@ -40,6 +40,18 @@ func (q *QP) ReadULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
 	return len(dst), nil
 }
 
+// LendULPDU is ReadULPDU of a Send or a Write from one piece of memory, which the consumer leaves alone until the
+// completion. body is nil after a flush, for the memory is the consumer's again, and for a Read Response, whose memory
+// may change at any time: its owner does not know of the Read.
+func (q *QP) LendULPDU(ref ulpdu.Ref, dst []byte) (head int, body []byte) {
+	kind, seq, _ := splitRef(ref)
+	s := &q.sq
+	if kind != refSend || seq-s.head >= s.tail-s.head || len(s.at(seq).mem.pieces) != 1 {
+		return 0, nil
+	}
+	return q.ReadULPDU(ref, dst)
+}
+
 // pieceAt returns what follows octet at of the pieces in the piece that has it.
 func pieceAt(pieces [][]byte, at uint64) []byte {
 	for _, b := range pieces {

@@ -33,6 +33,10 @@ type Config struct {
 	// error: receives may be on their way from a consumer in another thread. It may call PostRecv.
 	// nil: there are no others.
 	Refill func()
+
+	// Reclaim is called before work that is not done is flushed: what LendULPDU lent must not be read any more, for
+	// it is the consumer's then. nil: nothing is lent.
+	Reclaim func()
 }
 
 // RTRKind is the message that RFC 6581 uses as Ready To Receive. The values are those of

@@ -52,7 +52,7 @@ func TestDaemonMemory(t *testing.T) {
 			}
 		}
 	}
-	most("small", 19, func(*verbs.QPConfig) {})
+	most("small", 41, func(*verbs.QPConfig) {})
 	most("reads", 6, func(c *verbs.QPConfig) { c.IRD, c.ORD = 4096, 4096 })
 	most("inline", 1, func(c *verbs.QPConfig) { c.SendDepth, c.MaxInline = 1024, 4096 })
 	most("pieces", 4, func(c *verbs.QPConfig) { c.RecvDepth, c.MaxSGE = 4096, 16 })

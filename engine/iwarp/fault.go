@@ -1,6 +1,9 @@
 package iwarp
 
-import "xwarp/tcp/seq"
+import (
+	"xwarp/mpa"
+	"xwarp/tcp/seq"
+)
 
 // Recover is called after a panic with v. When registered memory could not be accessed, the stream ends with a
 // Terminate, and Recover returns true. What was being placed counts as never received. What Fill was to write, and the
@@ -44,11 +47,28 @@ func (c *Conn) Contain() {
 	}
 }
 
-// FillSafely is Fill for a transport that does not call Recover itself. After false, Next is asked again.
-func (c *Conn) FillSafely(r seq.Range, dst []byte) (done bool) {
-	defer c.Contain()
-	c.Fill(r, dst)
+// Gather is Fill for a transport that takes octets in pieces, and does not call Recover itself: it appends what Next
+// has frozen to v, which has Space for it. After false v is as before, and Next is asked again.
+func (c *Conn) Gather(r seq.Range, v *mpa.Vector) (done bool) {
+	before := v.Mark()
+	defer c.containGather(v, before)
+	if c.framed && c.out.empty() {
+		c.filling, c.fillAt = true, r.Start
+		c.snd.Gather(r, v)
+		c.filling = false
+		c.filled = seq.Max(c.filled, r.End)
+	} else {
+		c.Fill(r, v.Take(r.Len()))
+	}
 	return true
+}
+
+func (c *Conn) containGather(v *mpa.Vector, before mpa.Mark) {
+	if x := recover(); x != nil {
+		if v.Back(before); !c.Recover(x) {
+			panic(x)
+		}
+	}
 }
 
 // Abandon ends the connection after a panic in it or below: it tells what it can, and the handler in any case.

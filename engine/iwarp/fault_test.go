@@ -9,6 +9,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/seq"
 )
@@ -99,9 +100,9 @@ func (f *faulty) fill() (segments [][]byte) {
 		if n == 0 {
 			return segments
 		}
-		b := make([]byte, n)
-		if f.FillSafely(seq.Of(at, n), b) {
-			segments = append(segments, b)
+		v := mpa.Vector{Room: make([]byte, n)}
+		if f.Gather(seq.Of(at, n), &v) {
+			segments = append(segments, v.Room)
 		} else if f.block != 0 {
 			segments = nil
 		}
@@ -152,11 +153,11 @@ func TestFaultInFillAgain(t *testing.T) {
 	segments := f.fill()
 	f.lose(t)
 	for _, b := range segments {
-		again := make([]byte, len(b))
-		if f.FillSafely(seq.Of(at, len(b)), again); f.rst {
+		again := mpa.Vector{Room: make([]byte, len(b))}
+		if f.Gather(seq.Of(at, len(b)), &again); f.rst {
 			break
 		}
-		if !bytes.Equal(again, b) {
+		if !bytes.Equal(again.Room, b) {
 			t.Fatal("sent again with other octets")
 		}
 		at = at.Add(len(b))

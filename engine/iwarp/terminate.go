@@ -34,6 +34,9 @@ func (t *terminateOnly) ReadULPDU(_ ulpdu.Ref, dst []byte) (int, []byte) {
 	return copy(dst, t.octets), nil
 }
 
+// LendULPDU implements mpa.Source.
+func (t *terminateOnly) LendULPDU(ulpdu.Ref, []byte) (int, []byte) { return 0, nil }
+
 // ReleaseULPDU implements mpa.Source.
 func (t *terminateOnly) ReleaseULPDU(ulpdu.Ref) {}
 

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -15,34 +16,34 @@ import (
 	"xwarp/engine/verbs"
 )
 
-// mutedConn is a socket whose owner stops reading after some octets.
-type mutedConn struct {
-	*net.TCPConn
-	left int
-	end  chan struct{}
-}
-
-func (c *mutedConn) Read(b []byte) (int, error) {
-	if c.left <= 0 {
-		<-c.end
-		return 0, net.ErrClosed
-	}
-	n, err := c.TCPConn.Read(b)
-	c.left -= n
-	return n, err
-}
-
-// mutedDevice makes connections of which the last one is in sock.
-func mutedDevice(t *testing.T, sock *mutedConn) verbs.Device {
+// mutedDevice makes connections through a relay, which hands on what a client says, and no more than the
+// first octets of what it is told. The last one's socket towards the server is in sock.
+func mutedDevice(t *testing.T, sock **net.TCPConn) verbs.Device {
 	t.Helper()
+	relay, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { relay.Close() })
 	dev, err := engine.OpenKernel(engine.KernelConfig{Dial: func(ctx context.Context, _,
 		remote netip.AddrPort) (net.Conn, error) {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", remote.String())
+		server, err := (&net.Dialer{}).DialContext(ctx, "tcp", remote.String())
 		if err != nil {
 			return nil, err
 		}
-		*sock = mutedConn{TCPConn: c.(*net.TCPConn), left: 1 << 20, end: make(chan struct{})}
-		return sock, nil
+		client, err := (&net.Dialer{}).DialContext(ctx, "tcp", relay.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		near, err := relay.Accept()
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { near.Close() })
+		*sock = server.(*net.TCPConn)
+		go io.Copy(server, near)
+		go io.CopyN(near, server, 1<<20)
+		return client, nil
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,7 @@ func TestDoneBeforeItsReads(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(ctx) }()
-	var sock mutedConn
+	var sock *net.TCPConn
 	client := mutedDevice(t, &sock)
 	defer client.Close()
 	l := readUnread(t, client, srv.Addr(), size)
@@ -89,8 +90,7 @@ func TestDoneBeforeItsReads(t *testing.T) {
 		}
 	}
 	sock.SetLinger(0)
-	sock.TCPConn.Close() // RST
-	close(sock.end)
+	sock.Close() // RST
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)

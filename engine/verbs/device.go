@@ -126,9 +126,11 @@ type SRQ interface {
 
 // QP is a queue pair: one end of an iWARP connection. Its methods may be called from any goroutine.
 type QP interface {
-	// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion. It fails
-	// with ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more pieces or inline octets than the queue pair
-	// takes. All else that is wrong with a request shows in its completion.
+	// PostSend queues *wr, which it copies; the memory that wr's SGL names must stay until the completion,
+	// and that of a Send or a Write must not change: the kernel's sockets may read it after its CRC was made,
+	// and the peer ends the connection when that is wrong. What a peer reads by RDMA Read may change at any
+	// time. It fails with ErrQueueFull, ErrNotReady, ErrClosed, and EINVAL for more pieces or inline octets
+	// than the queue pair takes. All else that is wrong with a request shows in its completion.
 	PostSend(wr *SendWR) error
 	// PostRecv queues *wr, which it copies, for one Send of the peer. It fails as PostSend does, but for
 	// ErrNotReady, and with EINVAL for a queue pair with an SRQ.

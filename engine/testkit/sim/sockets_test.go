@@ -110,8 +110,8 @@ func (x *socketEnd) write() {
 	if x.writing || x.ended || x.finSent {
 		return
 	}
-	emss, block := x.EMSS(), make([]byte, 0, x.room)
-	for cap(block)-len(block) >= max(emss, mpa.MinFPDU) {
+	emss, out := x.EMSS(), mpa.Vector{Room: make([]byte, x.room)}
+	for out.Space() >= max(emss, mpa.MinFPDU) && out.Len() < x.room {
 		n, _ := x.c.Next(emss)
 		if n == 0 {
 			break
@@ -121,13 +121,12 @@ func (x *socketEnd) write() {
 			return
 		}
 		x.longest = max(x.longest, n)
-		at := len(block)
-		block = block[:at+n]
-		if !x.c.FillSafely(seq.Of(x.snd.Add(at), n), block[at:]) {
-			x.fail("FillSafely of %d octets", n)
+		if !x.c.Gather(seq.Of(x.snd.Add(out.Len()), n), &out) {
+			x.fail("Gather of %d octets", n)
 			return
 		}
 	}
+	block := bytes.Join(out.Pieces(), nil) // the kernel's copy
 	if len(block) == 0 {
 		x.finish()
 		return

@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/engine/verbs"
+	"xwarp/mpa/startup"
+)
+
+// TestKernelReclaim flushes a Write that a peer does not take: from the completion on its memory is the consumer's, and
+// the device does not read it any more.
+func TestKernelReclaim(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	end := make(chan struct{})
+	defer close(end)
+	go func() { // a peer that reads no FPDU
+		sock, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer sock.Close()
+		var r startup.Responder
+		r.Init(startup.Config{})
+		b := make([]byte, 1)
+		for r.Stage() != startup.StageDecide {
+			if _, err := io.ReadFull(sock, b); err != nil {
+				return
+			}
+			r.Input(b)
+		}
+		r.Accept(startup.Answer{})
+		sock.Write(r.Output())
+		<-end
+	}()
+	d, err := OpenKernel(KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	const size = 16 << 20
+	mem := bytes.Repeat([]byte("lent"), size/4)
+	pd, _ := d.AllocPD()
+	cq, _ := d.CreateCQ(16)
+	mr, err := pd.RegMR(mem, verbs.LocalWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := d.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := v.(*QP)
+	if err := d.Dial(t.Context(), netip.MustParseAddrPort(ln.Addr().String()), q,
+		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoMarkers: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.PostSend(&verbs.SendWR{Op: rdmap.WRWrite, SGL: []verbs.SGE{mr.SGE(0, size)},
+		RemoteSTag: 1}); err != nil {
+		t.Fatal(err)
+	}
+	kc := q.conn.Load().below.(*kernelConn)
+	for blocked, turns := false, 0; !blocked && turns < 1<<20; turns++ {
+		kc.worker.loop.call(func() { blocked = !kc.writable && kc.out.Len() > 0 })
+	}
+	kc.worker.loop.call(func() {
+		if kc.out.Len() == 0 {
+			t.Error("all of it was written")
+		}
+		before := bytes.Join(kc.out.Pieces(), nil)
+		q.core.Abort()
+		clear(mem)
+		if !bytes.Equal(bytes.Join(kc.out.Pieces(), nil), before) {
+			t.Error("memory that was flushed is still to be written")
+		}
+	})
+	var c [1]verbs.Completion
+	if _, err := cq.Wait(context.Background(), c[:]); err != nil ||
+		c[0].Status != rdmap.WRFlushErr {
+		t.Errorf("%v, status %v, want a flush", err, c[0].Status)
+	}
+	if err := mr.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,229 @@
+package engine
+
+import (
+	"fmt"
+	"net"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/verbs"
+	"xwarp/tcp/tick"
+)
+
+// kernelWorker runs some connections of a device on one goroutine, which reads and writes their sockets itself:
+// nothing is handed over, and nothing is read before there is somewhere to put it.
+type kernelWorker struct {
+	drv  *kernelDriver
+	loop *loop
+	poll *kernelPoll
+
+	stop  atomic.Bool
+	ended chan struct{}
+	slots []*kernelConn // by what the poll knows them; nil: free
+	free  []int         // slots
+	conns atomic.Int32  // slots that are not free
+
+	news []func() // to tell at the end of a turn
+	quit bool     // there are no more turns
+
+	in    []byte   // what one read gave
+	rooms [][]byte // for what is to be written, of connections that have nothing
+	iov   [maxPieces]unix.Iovec
+	msg   unix.Msghdr // of iov
+}
+
+func newKernelWorker(k *kernelDriver) (w *kernelWorker, err error) {
+	w = &kernelWorker{drv: k, ended: make(chan struct{}), in: make([]byte, readBlock)}
+	if w.poll, err = newKernelPoll(w.pending); err != nil {
+		return nil, err
+	}
+	w.loop = newLoop(w)
+	return w, nil
+}
+
+func (w *kernelWorker) wake() { w.poll.wake() }
+
+// tell implements waker. Whom it wakes has work for all connections then, and not a turn for each.
+func (w *kernelWorker) tell(f func()) {
+	if w.quit {
+		f()
+		return
+	}
+	w.news = append(w.news, f)
+}
+
+// cry tells what a turn brought, and lets those who heard it go first: what they post is written with the next turn,
+// and nothing sleeps in between.
+func (w *kernelWorker) cry() {
+	if len(w.news) == 0 {
+		return
+	}
+	for i, f := range w.news {
+		w.news[i] = nil
+		f()
+	}
+	w.news = w.news[:0]
+	runtime.Gosched()
+}
+
+// run is the life of the one goroutine that owns the connections.
+func (w *kernelWorker) run() {
+	defer close(w.ended)
+	defer w.poll.close()
+	debug.SetPanicOnFault(true) // see regionLost
+	w.loop.name()
+	for !w.stop.Load() {
+		now := clock()
+		w.loop.beat(now)
+		w.loop.work()
+		w.loop.enter(atTimers)
+		next, idle := w.steps(now)
+		w.cry()
+		if !idle || w.pending() {
+			w.heed(w.poll.now())
+			continue
+		}
+		w.loop.rest()
+		var deadline time.Time
+		if next != tick.Never {
+			deadline = epoch.Add(time.Duration(next))
+		}
+		w.heed(w.poll.wait(deadline))
+	}
+	w.cry()
+	w.quit = true
+	w.abortAll()
+	w.loop.end() // which may bring one more connection
+	w.abortAll()
+}
+
+func (w *kernelWorker) pending() bool { return w.loop.pending() || w.stop.Load() }
+
+// heed notes what the sockets want.
+func (w *kernelWorker) heed(events []unix.EpollEvent) {
+	for i := range events {
+		if c := w.slots[events[i].Fd]; c != nil {
+			c.heed(events[i].Events)
+		}
+	}
+}
+
+// steps lets each connection do what it can for now. It returns when the next one wants to, and idle when none could go
+// on at once; after a panic it is not.
+func (w *kernelWorker) steps(now tick.Time) (next tick.Time, idle bool) {
+	defer w.loop.contain()
+	next, rest := tick.Never, true
+	for i, c := range w.slots {
+		if c == nil {
+			continue
+		}
+		if c.due || c.deadline() <= now {
+			w.loop.doing = c
+			c.step(now)
+		}
+		if c.ended {
+			w.leave(i)
+			continue
+		}
+		next, rest = min(next, c.deadline()), rest && !c.due
+	}
+	return next, rest
+}
+
+// enter gives c a slot.
+func (w *kernelWorker) enter(c *kernelConn) (slot int) {
+	w.conns.Add(1)
+	if n := len(w.free); n > 0 {
+		slot, w.free = w.free[n-1], w.free[:n-1]
+		w.slots[slot] = c
+		return slot
+	}
+	w.slots = append(w.slots, c)
+	return len(w.slots) - 1
+}
+
+func (w *kernelWorker) leave(slot int) {
+	w.conns.Add(-1)
+	w.slots[slot], w.free = nil, append(w.free, slot)
+}
+
+func (w *kernelWorker) abortAll() {
+	for _, c := range w.slots {
+		if c != nil {
+			c.iw.Abort(clock())
+			c.end(verbs.ErrClosed)
+		}
+	}
+}
+
+func (w *kernelWorker) connected(c *conn, sock net.Conn, err error) {
+	if c.over { // Dial gave up meanwhile
+		if err == nil {
+			sock.Close()
+		}
+		return
+	}
+	if err == nil {
+		err = w.adopt(c, sock)
+		if err != nil {
+			sock.Close()
+		}
+	}
+	if err != nil {
+		c.release()
+		c.report(err)
+	}
+}
+
+// adopt makes an iwarp.Conn for a connected socket. It runs on the loop.
+func (w *kernelWorker) adopt(c *conn, sock net.Conn) error {
+	c.local, c.remote = addrPort(sock.LocalAddr()), addrPort(sock.RemoteAddr())
+	if t, ok := sock.(*net.TCPConn); ok {
+		if err := t.SetKeepAliveConfig(w.drv.dev.opt.Keepalive.kernel()); err != nil {
+			return fmt.Errorf("SO_KEEPALIVE: %w", err)
+		}
+	}
+	kc, err := newKernelConn(w, c, sock)
+	if err != nil {
+		return err
+	}
+	slot := w.enter(kc)
+	if err := w.begin(c, kc, slot); err != nil {
+		w.leave(slot)
+		return err
+	}
+	w.loop.sums.enterConn(c)
+	kc.iw.Begin(kc, kc.snd, kc.rcv, clock())
+	return nil
+}
+
+func (w *kernelWorker) begin(c *conn, kc *kernelConn, slot int) error {
+	if err := w.poll.watch(kc.raw, slot); err != nil {
+		return err
+	}
+	if err := c.begin(w.loop, &kc.iw, kc); err != nil {
+		return err
+	}
+	c.startup.LongFPDUs = w.drv.cfg.EMSS == 0
+	return kc.iw.Init(w.drv.dev.iwarpConfig(c, w.loop, true))
+}
+
+// segmentOctets asks the kernel what one segment of a socket carries; it does not know of those that are no TCP's.
+func segmentOctets(sock syscall.RawConn) int {
+	n := 0
+	err := sock.Control(func(fd uintptr) {
+		n, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+	})
+	if err != nil || n <= 0 {
+		return fallbackEMSS
+	}
+	return n
+}
+
+// fallbackEMSS is for connections whose segments are not known: an Ethernet's.
+const fallbackEMSS = 1448

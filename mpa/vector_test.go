@@ -1,0 +1,197 @@
+package mpa
+
+import (
+	"bytes"
+	"testing"
+
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/seq"
+)
+
+// lender cuts one message in memory into ULPDUs with a header of 14 octets, of lengths that take turns, and lends those
+// of an even number.
+type lender struct {
+	mem   []byte
+	sizes []int
+	made  []ulpdu.Ref // Off is where in mem, ID the number and the octets of payload
+	off   int
+	all   bool // those of an odd number too
+}
+
+const lenderHead = 14
+
+func (l *lender) NextULPDU(most int) (ulpdu.Ref, int) {
+	n := min(l.sizes[len(l.made)%len(l.sizes)], most-lenderHead, len(l.mem)-l.off)
+	if n <= 0 {
+		return ulpdu.Ref{}, 0
+	}
+	ref := ulpdu.Ref{ID: uint64(len(l.made))<<32 | uint64(n), Off: uint32(l.off)}
+	l.made, l.off = append(l.made, ref), l.off+n
+	return ref, lenderHead + n
+}
+
+func (l *lender) ULPDUWaiting() bool { return l.off < len(l.mem) }
+
+func (l *lender) ReadULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
+	for i := range dst[:lenderHead] {
+		dst[i] = byte(ref.ID>>32) ^ byte(i)
+	}
+	return lenderHead, l.mem[ref.Off:]
+}
+
+func (l *lender) LendULPDU(ref ulpdu.Ref, dst []byte) (int, []byte) {
+	if ref.ID>>32%2 != 0 && !l.all {
+		return 0, nil
+	}
+	return l.ReadULPDU(ref, dst)
+}
+
+func (l *lender) ReleaseULPDU(ulpdu.Ref) {}
+
+func newLender() *lender {
+	l := &lender{mem: make([]byte, 400<<10), sizes: []int{minLent, 5, minLent - lenderHead,
+		minLent - lenderHead - 1, 60001, 60002, 60003, 0xfc00, 70000, 1448}}
+	for i := range l.mem {
+		l.mem[i] = byte(i*7 + i>>8)
+	}
+	return l
+}
+
+// join is the octets of a Vector in one piece.
+func join(v *Vector) []byte { return bytes.Join(v.Pieces(), nil) }
+
+// TestGather compares what Gather makes of FPDUs with what Fill makes of them, octet by octet, however many of them are
+// collected before a transport takes them, and whatever it takes at a time.
+func TestGather(t *testing.T) {
+	for _, f := range framings {
+		for _, pack := range []bool{false, true} {
+			for _, most := range []int{1, 13, 999, 65536, 1 << 20} {
+				gather(t, f, pack, most)
+			}
+		}
+	}
+}
+
+func gather(t *testing.T, f Framing, pack bool, most int) {
+	src := newLender()
+	var s Sender
+	s.Init(SenderConfig{f, pack}, 7, MaxFPDU, src)
+	v := Vector{Room: make([]byte, 3*MaxFPDU)}
+	at, lent, copied := seq.Num(7), 0, 0
+	var got, want []byte
+	for rest := true; rest; {
+		for rest && v.Len() < most && v.Space() >= MaxFPDU {
+			n, _ := s.Next(MaxFPDU)
+			if rest = n > 0; !rest {
+				break
+			}
+			b := make([]byte, n)
+			if !s.Fill(seq.Of(at, n), b) {
+				t.Fatal("Fill failed")
+			}
+			before := v.used
+			if !s.Gather(seq.Of(at, n), &v) {
+				t.Fatal("Gather failed")
+			}
+			lent, copied = lent+n-(v.used-before), copied+v.used-before
+			want, at = append(want, b...), at.Add(n)
+		}
+		for v.Len() > 0 {
+			n := min(most, v.Len())
+			b := join(&v)
+			if len(b) != v.Len() {
+				t.Fatalf("%d octets in the pieces, Len says %d", len(b), v.Len())
+			}
+			got = append(got, b[:n]...)
+			if v.Drop(n); most < 1000 && len(b) > 2*most { // the rest at once, it takes long otherwise
+				got = append(got, join(&v)...)
+				v.Drop(v.Len())
+			}
+			if n == most && rest {
+				break // and collects more behind what is left
+			}
+		}
+	}
+	if got = append(got, join(&v)...); !bytes.Equal(got, want) {
+		t.Errorf("%s, pack %v, %d at a time: other octets than Fill's", f.label(), pack, most)
+	}
+	if f.Markers != (lent == 0) || copied == 0 {
+		t.Errorf("%s, pack %v: %d octets lent and %d copied", f.label(), pack, lent, copied)
+	}
+}
+
+// TestGatherRefuses asks for what is no whole FPDU.
+func TestGatherRefuses(t *testing.T) {
+	var s Sender
+	s.Init(SenderConfig{}, 0, MaxFPDU, newLender())
+	n, _ := s.Next(MaxFPDU)
+	v := Vector{Room: make([]byte, MaxFPDU)}
+	for _, r := range []seq.Range{seq.Of(4, n-4), seq.Of(0, n-4), seq.Of(seq.Num(n), 4)} {
+		if s.Gather(r, &v) || v.Len() > 0 {
+			t.Errorf("%v was taken", r)
+		}
+	}
+}
+
+// TestVectorBack takes back what was appended to a piece of Room, and behind one that was lent.
+func TestVectorBack(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		v := Vector{Room: make([]byte, 100)}
+		copy(v.Take(5), "first")
+		if lent {
+			v.lend([]byte("lent"))
+		}
+		want := join(&v)
+		m := v.Mark()
+		copy(v.Take(6), "second")
+		v.lend([]byte("third"))
+		if v.Back(m); !bytes.Equal(join(&v), want) || v.Len() != len(want) {
+			t.Errorf("lent %v: %q is left", lent, join(&v))
+		}
+		if copy(v.Take(4), "tail"); string(join(&v)) != string(want)+"tail" {
+			t.Errorf("lent %v: then %q", lent, join(&v))
+		}
+	}
+}
+
+// TestGatherAllocatesNothing collects and drops for a long time, and never all of it.
+// TestVectorOwn: after Own the memory that was lent may change, and what is appended behind it is not lost.
+func TestVectorOwn(t *testing.T) {
+	lent := bytes.Repeat([]byte("lent"), 100)
+	v := &Vector{Room: make([]byte, 64)}
+	copy(v.Take(4), "head")
+	v.lend(lent)
+	copy(v.Take(4), "tail")
+	v.Own()
+	copy(v.Take(4), "more")
+	want := "head" + string(lent) + "tailmore"
+	clear(lent)
+	if got := bytes.Join(v.Pieces(), nil); string(got) != want || v.Len() != len(want) {
+		t.Errorf("%d octets: %q", v.Len(), got)
+	}
+}
+
+func TestGatherAllocatesNothing(t *testing.T) {
+	src := &lender{mem: make([]byte, 64<<20), sizes: []int{minLent}, all: true,
+		made: make([]ulpdu.Ref, 0, 1<<14)}
+	var s Sender
+	s.Init(SenderConfig{Framing: Framing{CRC: true}}, 0, MaxFPDU, src)
+	v := Vector{Room: make([]byte, 4<<20)}
+	at, acked := seq.Num(0), seq.Num(0)
+	turn := func() {
+		for v.Len() < 1<<20 {
+			n, _ := s.Next(MaxFPDU)
+			s.Gather(seq.Of(at, n), &v)
+			at = at.Add(n)
+		}
+		v.Drop(1 << 18)
+		acked = acked.Add(1 << 18)
+		s.Acked(acked)
+	}
+	for range 20 {
+		turn()
+	}
+	if n := testing.AllocsPerRun(100, turn); n != 0 {
+		t.Errorf("%v allocations in a turn", n)
+	}
+}
