@@ -358,6 +358,22 @@ func TestISN(t *testing.T) {
 	if near > 20 { // 2000 draws of 2^23 in 2^32: about 4
 		t.Errorf("%d of 2000 ISNs are near to another tuple's or key's", near)
 	}
+	for i := range 2*len(a.Local) + 4 {
+		x := a
+		switch n := len(a.Local); {
+		case i < n:
+			x.Local[i] ^= 1
+		case i < 2*n:
+			x.Remote[i-n] ^= 1
+		case i < 2*n+2:
+			x.LocalPort ^= 1 << (8 * (i - 2*n))
+		default:
+			x.RemotePort ^= 1 << (8 * (i - 2*n - 2))
+		}
+		if tcp.ISN(&key, &a, now) == tcp.ISN(&key, &x, now) {
+			t.Errorf("octet %d of the tuple does not matter", i)
+		}
+	}
 	if tcp.TSOffset(&key, &a) == tcp.TSOffset(&key, &b) {
 		t.Error("timestamp offsets do not depend on the tuple")
 	}

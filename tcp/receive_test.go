@@ -152,6 +152,25 @@ func TestDSACK(t *testing.T) {
 	p.want(". 1 ack 1201 1501:1601 1401:3001")
 }
 
+// TestDSACKOfMany: acknowledgements that found no room of their own name the last duplicate, and one without a
+// duplicate behind it does not take that away.
+func TestDSACKOfMany(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000), sackOK())
+	for i := range 64 {
+		p.in(fA, 1+100*i, 1, 100)
+	}
+	p.out()
+	for i := range 40 {
+		p.in(fA, 1+100*i, 1, 100)
+	}
+	p.in(fA, 6501, 1, 100)
+	lines := p.out()
+	if got, want := lines[len(lines)-1], ". 1 ack 6401 3901:4001 6501:6601"; got != want {
+		t.Errorf("last of %d acknowledgements %q, want %q", len(lines), got, want)
+	}
+}
+
 // TestNoSACK: without SACK each segment beyond a gap gives a duplicate acknowledgement.
 func TestNoSACK(t *testing.T) {
 	p := newPeer(t, noQuick)

@@ -111,9 +111,8 @@ type sendQueue struct {
 func (s *sendQueue) init(depth, sge, inline int) {
 	n := ringSize(depth)
 	*s = sendQueue{ring: make([]sendWQE, n), mask: uint64(n - 1), depth: uint64(depth),
-		maxInline: inline}
+		maxInline: inline, sendMSN: 1, readMSN: 1, atomicMSN: 1}
 	makeSGLs(n, sge, func(i int) *sgl { return &s.ring[i].mem })
-	s.reset()
 }
 
 // inlineStep is how many slots get their room for inline data together: most queue pairs never post any.
@@ -127,11 +126,6 @@ func (s *sendQueue) allocInline(i uint64) {
 	for j := range group {
 		group[j].inline[0] = room[j*s.maxInline : j*s.maxInline : (j+1)*s.maxInline]
 	}
-}
-
-func (s *sendQueue) reset() {
-	s.head, s.next, s.tail, s.kept = 0, 0, 0, 0
-	s.sendMSN, s.readMSN, s.atomicMSN = 1, 1, 1
 }
 
 func (s *sendQueue) len() int             { return int(s.tail - s.head) }
@@ -200,7 +194,7 @@ func (r *reads) init(n int) {
 
 func (r *reads) reset() {
 	clear(r.ring)
-	r.head, r.tail = 0, 0
+	r.head = r.tail
 }
 
 func (r *reads) len() int          { return int(r.tail - r.head) }
@@ -253,13 +247,7 @@ type requests struct {
 func (r *requests) init(ird int) {
 	most := ringSize((1 + ackSlack) * max(ird, 1))
 	n := min(most, firstReads)
-	*r = requests{ring: make([]request, n), mask: uint64(n - 1), most: most}
-	r.reset()
-}
-
-func (r *requests) reset() {
-	clear(r.ring)
-	r.acked, r.next, r.tail, r.atomicMSN = 0, 0, 0, 1
+	*r = requests{ring: make([]request, n), mask: uint64(n - 1), most: most, atomicMSN: 1}
 }
 
 func (r *requests) at(i uint64) *request { return &r.ring[i&r.mask] }

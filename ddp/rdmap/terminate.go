@@ -245,7 +245,7 @@ func makeTerminate(c ddp.Cause, hdr []byte, n int, read *ReadRequest) Terminate 
 		return t
 	}
 	t.HasDDP = true
-	t.SegLen = uint16(min(n, 0xFFFF))
+	t.SegLen = uint16(n) // no ULPDU is longer than MPA's 64,768 octets
 	copy(t.DDP[:], hdr[:ddp.Control(hdr[0]).HeaderLen()])
 	if read != nil && c.Layer() == ulpdu.RDMAP && c.Type() == typeRemoteProtection {
 		t.HasRead, t.Read = true, *read

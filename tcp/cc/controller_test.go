@@ -302,6 +302,13 @@ func TestIdle(t *testing.T) {
 	if f.c.Cwnd() != 25*mss {
 		t.Errorf("after two RTO %d", f.c.Cwnd())
 	}
+	f.c.SetCwnd(100 * mss)
+	f.lose()
+	f.c.SetCwnd(400 * mss)
+	f.c.OnIdle(400*ms, 200*ms)
+	if got := f.c.Ssthresh(); got != 300*mss { // RFC 2861, 3.2: three quarters of what was in use
+		t.Errorf("after two RTO the threshold is %d, want %d", got, 300*mss)
+	}
 	f.c.OnIdle(tick.Duration(math.MaxInt64), 1)
 	if f.c.Cwnd() != 10*mss {
 		t.Errorf("after a long time %d, want the restart window", f.c.Cwnd())

@@ -128,7 +128,7 @@ func (c Clock) since(echo uint32, now tick.Time, srtt tick.Duration) (tick.Durat
 		return 0, false
 	}
 	n := int32(c.TSVal(now) - echo)
-	if n < 0 || tick.Time(n) > now/tick.Time(c.Tick)+1 {
+	if n < 0 || tick.Time(n) > now/tick.Time(c.Tick) {
 		return 0, false
 	}
 	return max(tick.Duration(n), 1) * c.Tick, true
