@@ -24,9 +24,8 @@ var zeroCopyCheck = check{
 func zeroCopy(t *trial, veth bool, d ring.Driver, told error) finding {
 	tried := t.skipped == ""
 	switch {
-	case tried && t.zero == nil && told == nil && d.ZeroCopyFault() != nil:
-		return warn("bound to %s, but frames are copied unless zero-copy is asked for: %v",
-			t.where, d.ZeroCopyFault()).
+	case told == nil && d.ZeroCopyFault() != nil && (!tried || t.zero == nil):
+		return warn("frames are copied unless zero-copy is asked for: %v", d.ZeroCopyFault()).
 			advise("leave ring_mode = \"auto\" in /etc/xwarp/xwarp.toml")
 	case tried && t.zero == nil:
 		return fine("bound to %s", t.where)

@@ -32,6 +32,8 @@ func TestZeroCopy(t *testing.T) {
 		{"bound", &trial{where: "eth0"}, false, can, nil, OK, "bound to eth0", ""},
 		{"bound, and faulty", &trial{where: "eth0"}, false,
 			ring.Driver{Name: "igb", ZeroCopy: true}, nil, Warn, "not safe", "auto"},
+		{"faulty, not tried", skipped, false, ring.Driver{Name: "igb", ZeroCopy: true}, nil, Warn,
+			"not safe", "auto"},
 		{"claimed, and refused", failed(unix.EOPNOTSUPP), false, can, nil, Warn,
 			"bind on eth0 with zero-copy: EOPNOTSUPP", "mtu 3506"},
 		{"claimed, and the queue is taken", failed(unix.EBUSY), false, can, nil, Warn, "EBUSY",

@@ -35,6 +35,9 @@ func (r *rig) startDaemon(host, mode string, rxFrames int) (*server, error) {
 // few chunks are fewer than the cards' own rings take: the fill ring runs empty all the time.
 const few = 128
 
+// badDescriptor is what dropped says of descriptors that name a chunk which the kernel does not have.
+const badDescriptor = "rx bad descriptor"
+
 // throughDaemons transfers through an xwarpd on each host, and says what they dropped.
 func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 	return func(r *rig, mode string) (text string, err error) {
@@ -49,6 +52,9 @@ func throughDaemons(rxFrames int) func(*rig, string) (string, error) {
 		defer func() { r.daemons = false }()
 		text, err = r.transfer(mode)
 		dropped, failure := r.dropped(hostA, hostB)
+		if err == nil && strings.Contains(dropped, badDescriptor) {
+			err = errors.New("the driver delivered chunks twice")
+		}
 		if err != nil {
 			return "", fmt.Errorf("%w%s", err, dropped)
 		}

@@ -54,7 +54,7 @@ var kinds = []kind{
 		fault: "when free chunks run out, the driver delivers those of its ring's lap before " +
 			"again, and frames overwrite each other (ring_mode auto copies on igb)",
 		faultRows: regexp.MustCompile("often empty$"),
-		faultSign: regexp.MustCompile("rx bad descriptor [1-9]")},
+		faultSign: regexp.MustCompile(badDescriptor)},
 	{name: "virtio-net", module: "virtio_net", device: virtio, queues: 1, zeroCopy: true,
 		native: true, oneQueue: "the device has one queue: with several (mq=on, 8 pairs) the " +
 			"guest's kernel dies in virtnet_poll of virtio_net when zero-copy is used"},
