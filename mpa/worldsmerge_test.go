@@ -106,6 +106,7 @@ func (m *merged) visit(why string) (t tally) {
 		return m.failed(why, m.ways())
 	}
 	depth := len(m.path)
+	m.calm = !m.hurt && !m.at.fault
 	c := code{b: m.saved[depth][:0]}
 	m.state(&c)
 	m.saved[depth] = c.b

@@ -95,6 +95,7 @@ type smallRun struct {
 	hurt             bool       // the wrong octet came
 	exact            bool       // what came so far were whole FPDUs
 	failures, oldest int        // of the receiver's trust, since the start, and when the state was read
+	calm             bool       // no octet is wrong or will be
 	held             [][2]int64 // where octets were kept and not placed, for state
 	// spoil gives the receiver a defect: it runs after each offer of n octets, and returns how many were kept.
 	spoil func(x *smallRun, kept, n int) int

@@ -181,9 +181,10 @@ func (x *smallRun) empty() {
 	r.seg = segment{p: -1 << 40, q: -1 << 41, kept: -1 << 42, at: -1 << 43, i: -1}
 }
 
-// trustState leaves out what is known of octets that are in order, whether those or others were refused first, how
-// many offers were aligned, for there is one for each segment at most, fewer than forgetRefusals, and, once the sender
-// is known to be unaligned, what only matters before. No failure takes the place of another: x.failures says so.
+// trustState leaves out what is known of octets that are in order, whether those or others were refused
+// first, how many offers were aligned, for there is one for each segment at most, fewer than forgetRefusals,
+// and, once the sender is known to be unaligned, what only matters before: all of it when no octet is wrong
+// or will be. No failure takes the place of another: x.failures says so.
 func (x *smallRun) trustState(c *code) {
 	t := &x.r.trust
 	if !c.reading {
@@ -199,14 +200,13 @@ func (x *smallRun) trustState(c *code) {
 		}
 		n := 0
 		for _, f := range t.failed {
-			if f.at < chain {
+			if f.at < chain || t.aligned < 0 && x.calm {
 				continue
 			}
 			if t.aligned < 0 {
 				f.seen = fingerprint{}
-			} else if x.hurt {
-				x.tellApart(f.at, &f.seen)
 			}
+			x.tellApart(f.at, &f.seen)
 			t.failed[n] = f
 			n++
 		}
@@ -231,26 +231,16 @@ func (x *smallRun) trustState(c *code) {
 	}
 }
 
-// tellApart makes what stands for wrong octets in f the same for all that are wrong in the same part: only right octets
-// are compared with them any more.
+// tellApart makes what stands for wrong octets in f the same for all: only right ones are compared with them any more.
+// The rest of a segment ends where it ended before, so that the whole is compared, and no part.
 func (x *smallRun) tellApart(at int64, f *fingerprint) {
-	differ := func(got *uint32, right uint32) {
-		if *got != right {
-			*got = ^right
-		}
+	f.halves = [len(f.halves)]uint32{}
+	if !x.hurt || f.n == 0 {
+		return
 	}
-	crc, from := uint32(0), at
-	for i := range f.halves {
-		to := min(at+16<<i, at+f.n)
-		if from < to {
-			crc = octets.CRC(crc, x.w.stream[from:to])
-			from = to
-		}
-		if i == 0 || 8<<i < f.n {
-			differ(&f.halves[i], crc)
-		}
+	if right := octets.CRC(0, x.w.stream[at:at+f.n]); f.whole != right {
+		f.whole = ^right
 	}
-	differ(&f.whole, crc)
 }
 
 // countFailures adds to x.failures those that are new since the state was read.
