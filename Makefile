@@ -135,7 +135,7 @@ reach: ## which functions of the core no random scenario runs, and whether that 
 	scripts/reach.sh
 
 .PHONY: worlds
-worlds: ## small worlds whole: every cut and order of a few FPDUs, every two segments in every state of TCP, some hours
+worlds: ## small worlds whole: every cut and order of a few FPDUs, every two segments in every state of TCP, an hour
 	$(GO) test ./mpa -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -mpa.worlds
 	$(GO) test ./tcp -count=1 -timeout 12h -v -run '^TestSmallWorlds$$' -tcp.worlds
 
