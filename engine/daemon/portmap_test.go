@@ -369,6 +369,11 @@ func TestPortMapperComesBack(t *testing.T) {
 	if got := ask(100 * time.Millisecond); got != portmapper.Request {
 		t.Errorf("a peer that is not allowed is told %v", got)
 	}
+	if _, ok := eventually(10*time.Second, func() bool { // after the question, which may have waited for ARP
+		return portMapperOf(d).Counters["denied"] == 1
+	}); !ok {
+		t.Errorf("%+v", portMapperOf(d))
+	}
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if c, err := tn.A.Dial(short, netip.AddrPort{}, at); err == nil {
