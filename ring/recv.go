@@ -24,9 +24,9 @@ func (s *Socket) Recv(batch []Packet) int {
 			}
 			continue
 		}
-		in, i := d.Addr&(ChunkSize-1), d.Addr>>chunkShift
-		if i >= uint64(len(f.rx)) || in+uint64(d.Len) > ChunkSize || f.rx[i] != OwnerFill {
-			s.claim(d) // which counts what is wrong
+		i, ok := f.filled(d)
+		if !ok {
+			s.stats.RxBadDesc++
 			continue
 		}
 		f.rx[i] = OwnerRx
@@ -46,12 +46,19 @@ func (s *Socket) Recv(batch []Packet) int {
 // claim makes the reader the owner of d's chunk. A descriptor outside the receive part is ignored, and one of a chunk
 // that the kernel does not have: drivers deliver some twice, see [Driver.ZeroCopyFault].
 func (s *Socket) claim(d *unix.XDPDesc) bool {
-	in, i, f := d.Addr&(ChunkSize-1), d.Addr>>chunkShift, &s.frames
-	if i >= uint64(len(f.rx)) || in+uint64(d.Len) > ChunkSize || f.rx[i] != OwnerFill {
+	i, ok := s.frames.filled(d)
+	if !ok {
 		s.stats.RxBadDesc++
 		return false
 	}
-	return f.moveRx(uint32(i), OwnerFill, OwnerRx)
+	return s.frames.moveRx(uint32(i), OwnerFill, OwnerRx)
+}
+
+// filled returns the chunk of the receive part that d is in, if the kernel has that.
+func (f *frames) filled(d *unix.XDPDesc) (i uint64, ok bool) {
+	i = d.Addr >> chunkShift
+	return i, i < uint64(len(f.rx)) && d.Addr&(ChunkSize-1)+uint64(d.Len) <= ChunkSize &&
+		f.rx[i] == OwnerFill
 }
 
 // piece takes one descriptor of a packet in several pieces and reports whether the packet in s.chain is complete.
