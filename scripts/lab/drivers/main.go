@@ -17,10 +17,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"regexp"
-	"syscall"
 	"time"
 
 	"xwarp/scripts/lab/table"
@@ -29,35 +26,19 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.out, "out", "bench/results/drivers.md", "the table; empty: none")
-	flag.TextVar(&o.only, "only", regexp.MustCompile(""), "drivers whose name matches")
-	flag.TextVar(&o.try, "try", regexp.MustCompile(""), "rows whose name matches")
+	o.Flags("drivers", "bench/results/drivers.md")
 	flag.DurationVar(&o.soak, "soak", time.Minute, "how long a soak takes")
-	flag.StringVar(&o.script, "run", "", "a script to run in each machine instead of all trials, "+
-		"to look into something")
 	flag.IntVar(&o.size, "size", 2, "MiB that a transfer moves")
 	flag.Parse()
 	o.share = flag.Arg(0)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	failed, err := run(ctx, &o)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "drivers:", err)
-		os.Exit(1)
-	}
-	if failed > 0 {
-		fmt.Fprintf(os.Stderr, "drivers: %d failed\n", failed)
-		os.Exit(1)
-	}
+	table.Main("drivers", func(ctx context.Context) (int, error) { return run(ctx, &o) })
 }
 
 type options struct {
-	share     string // directory of the binaries
-	only, try regexp.Regexp
-	soak      time.Duration
-	size      int
-	script    string
-	out       string // the table
+	table.Options
+	share string // directory of the binaries
+	soak  time.Duration
+	size  int
 }
 
 // preamble is followed by the table.
@@ -93,7 +74,7 @@ func run(ctx context.Context, o *options) (failed int, err error) {
 	}
 	for _, k := range kinds {
 		drivers = append(drivers, k.name)
-		if !o.only.MatchString(k.name) {
+		if !o.Only.MatchString(k.name) {
 			continue
 		}
 		tried := func(row string, c table.Cell) { t.Set(k.name, row, c) }
@@ -101,16 +82,16 @@ func run(ctx context.Context, o *options) (failed int, err error) {
 			return 0, errors.Join(fmt.Errorf("%s: %w", k.name, err), t.Save(state))
 		}
 	}
-	if o.script != "" {
+	if o.Script != "" {
 		return 0, nil
 	}
-	if o.out != "" {
+	if o.Out != "" {
 		runs := "All cells are of one run."
-		if o.only.String() != "" || o.try.String() != "" {
+		if o.Only.String() != "" || o.Try.String() != "" {
 			runs = "Cells are of several runs, each of some drivers and rows (-only, -try)."
 		}
 		text := fmt.Sprintf(preamble, versions, runs) + t.Markdown(drivers, rows)
-		err = os.WriteFile(o.out, []byte(text), 0o644)
+		err = os.WriteFile(o.Out, []byte(text), 0o644)
 	}
 	return t.Failed(), errors.Join(err, t.Save(state))
 }
@@ -128,16 +109,16 @@ func tryKind(ctx context.Context, k kind, o *options, tried func(row string, c t
 			r.close()
 		}
 	}()
-	if o.script != "" {
+	if o.Script != "" {
 		if r, err = bootRig(ctx, k, o, log); err != nil {
 			return err
 		}
-		out, err := r.run(o.script, patience)
+		out, err := r.run(o.Script, patience)
 		fmt.Print(out)
 		return err
 	}
 	for _, tr := range trials() {
-		if !o.try.MatchString(tr.what) {
+		if !o.Try.MatchString(tr.what) {
 			continue
 		}
 		if ctx.Err() != nil {

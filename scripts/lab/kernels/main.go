@@ -15,11 +15,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"xwarp/scripts/lab/table"
@@ -28,30 +25,16 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.out, "out", "bench/results/kernels.md", "the table; empty: none")
-	flag.TextVar(&o.only, "only", regexp.MustCompile(""), "kernels whose name matches")
-	flag.TextVar(&o.try, "try", regexp.MustCompile(""), "rows whose name matches")
-	flag.StringVar(&o.script, "run", "", "a script to run in each machine instead of all trials, "+
-		"to look into something")
+	o.Flags("kernels", "bench/results/kernels.md")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	failed, err := run(ctx, &o, flag.Arg(0))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "kernels:", err)
-		os.Exit(1)
-	}
-	if failed > 0 {
-		fmt.Fprintf(os.Stderr, "kernels: %d failed\n", failed)
-		os.Exit(1)
-	}
+	table.Main("kernels", func(ctx context.Context) (int, error) {
+		return run(ctx, &o, flag.Arg(0))
+	})
 }
 
 type options struct {
-	build     string // directory of the programs
-	only, try regexp.Regexp
-	script    string
-	out       string // the table
+	table.Options
+	build string // directory of the programs
 }
 
 // kernel is one of scripts/lab/kernels/build.sh.
@@ -95,7 +78,7 @@ func run(ctx context.Context, o *options, build string) (failed int, err error) 
 	}
 	for _, k := range kernels {
 		columns = append(columns, k.title)
-		if !o.only.MatchString(k.name) {
+		if !o.Only.MatchString(k.name) {
 			continue
 		}
 		version, arch, err := vm.KernelOf(k.name)
@@ -111,11 +94,11 @@ func run(ctx context.Context, o *options, build string) (failed int, err error) 
 			return 0, errors.Join(fmt.Errorf("%s: %w", k.name, err), t.Save(state))
 		}
 	}
-	if o.script != "" {
+	if o.Script != "" {
 		return 0, nil
 	}
-	if o.out != "" {
-		err = os.WriteFile(o.out, []byte(preamble+t.Markdown(columns, rows)), 0o644)
+	if o.Out != "" {
+		err = os.WriteFile(o.Out, []byte(preamble+t.Markdown(columns, rows)), 0o644)
 	}
 	return t.Failed(), errors.Join(err, t.Save(state))
 }
@@ -135,13 +118,13 @@ func tryKernel(ctx context.Context, k kernel, arch string, o *options,
 	}
 	defer m.close()
 	fmt.Printf("%s: up after %.0f s\n", k.name, time.Since(begin).Seconds())
-	if o.script != "" {
-		out, err := m.run(o.script)
+	if o.Script != "" {
+		out, err := m.run(o.Script)
 		fmt.Print(out)
 		return err
 	}
 	for _, tr := range trials {
-		if !o.try.MatchString(tr.what) {
+		if !o.Try.MatchString(tr.what) {
 			continue
 		}
 		if ctx.Err() != nil {
