@@ -91,22 +91,43 @@ func newProgram(t *testing.T, socket, name string) *verbstest.End {
 	return verbstest.New(t, dev, 4096)
 }
 
+// runScripts runs the scripts of a directory below testdata, for the daemon at socket.
+func runScripts(t *testing.T, dir, socket string) {
+	testscript.Run(t, testscript.Params{
+		Dir:   filepath.Join("testdata", dir),
+		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
+		Cmds:  map[string]func(*testscript.TestScript, bool, []string){"waitfile": waitFile},
+	})
+}
+
+// waitFile returns when each of the files has something in it, which a command in the background writes.
+func waitFile(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: waitfile file...")
+	}
+	for _, name := range args {
+		empty := func() bool {
+			s, err := os.Stat(ts.MkAbs(name))
+			return err != nil || s.Size() == 0
+		}
+		for end := time.Now().Add(30 * time.Second); empty(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				ts.Fatalf("nothing is in %s", name)
+			}
+		}
+	}
+}
+
 // The commands that ask the daemon, text and JSON.
 func TestOperatorScripts(t *testing.T) {
 	socket := startDaemon(t, "")
-	testscript.Run(t, testscript.Params{
-		Dir:   "testdata/operator",
-		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
-	})
+	runScripts(t, "operator", socket)
 }
 
 // The word that a daemon waits for.
 func TestConfirmScripts(t *testing.T) {
 	socket := startDaemon(t, `confirm = "1h"`)
-	testscript.Run(t, testscript.Params{
-		Dir:   "testdata/confirm",
-		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
-	})
+	runScripts(t, "confirm", socket)
 }
 
 // startXDP starts two hosts with a daemon each on AF_XDP, and a program on the first that writes to one on
@@ -169,10 +190,7 @@ func startXDP(t *testing.T) (socket string) {
 // The commands that ask a daemon on AF_XDP, with traffic.
 func TestXDPScripts(t *testing.T) {
 	socket := startXDP(t)
-	testscript.Run(t, testscript.Params{
-		Dir:   "testdata/xdp",
-		Setup: func(e *testscript.Env) error { e.Setenv("SOCKET", socket); return nil },
-	})
+	runScripts(t, "xdp", socket)
 }
 
 // The doctor in a network namespace of its own: what it fixes is fixed, and taken back.
