@@ -125,5 +125,6 @@ func FuzzSender(f *testing.F) {
 			opExpire, opResend, 5, opAck, 40, 0, 0, 0, opSend, 3, 1, 1, 1, opAck, 220, 0, 0, 0})
 	}
 	f.Add(binary.LittleEndian.AppendUint64([]byte{32, opSend, 15}, 0x0102030405060708))
+	f.Add([]byte{48, opAck, 50, 0, 0, 0}) // beyond what was sent
 	f.Fuzz(play)
 }
