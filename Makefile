@@ -109,7 +109,7 @@ generate: ## build the eBPF objects again; installs clang
 	$(GO) generate ./bpf
 
 .PHONY: fuzz
-fuzz: ## every fuzzer in turn (FUZZTIME=10m for each, PKGS)
+fuzz: ## every fuzzer in turn, by coverage and then in bulk; how many executions (FUZZTIME=10m for each of both, PKGS)
 	scripts/fuzz.sh $(FUZZTIME) $(PKGS)
 
 .PHONY: soak

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -116,7 +118,7 @@ func FuzzHeaders(f *testing.F) {
 	for _, v := range untaggedVectors {
 		f.Add(AppendUntagged(nil, v.h))
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		if h, rest, err := ParseTagged(b); err == nil {
 			if got := append(AppendTagged(nil, h), rest...); !bytes.Equal(got, b) {
 				t.Fatalf("%x became %x", b, got)

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"testing"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
@@ -23,7 +24,7 @@ func FuzzFPDU(f *testing.F) {
 			f.Add(unhex(f, v.fpdu), v.markers, false)
 		}
 	}
-	f.Fuzz(func(t *testing.T, b []byte, markers, crc bool) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte, markers, crc bool) {
 		fr := Framing{Markers: markers, CRC: crc}
 		if crc && len(b)%2 == 0 { // a CRC is hardly ever found by chance
 			b = bytes.Clone(b)
@@ -82,7 +83,7 @@ func FuzzReceiver(f *testing.F) {
 	f.Add([]byte{0, 255, 0}, uint8(1))
 	f.Add([]byte{100, 10, 0, 90, 10, 0, 80, 10, 1, 80, 10, 0, 0, 80, 0}, uint8(3))
 	f.Add([]byte{5, 3, 0, 1, 4, 0, 0, 1, 0, 8, 90, 0}, uint8(2))
-	f.Fuzz(func(t *testing.T, ops []byte, mode uint8) {
+	havoc.Fuzz(f, func(t *testing.T, ops []byte, mode uint8) {
 		fr := Framing{Markers: mode&1 != 0, CRC: mode&2 != 0}
 		var stream []byte
 		sizes := [][]int{{300, 1000, 2, 0, 45, 900, 18, 700}, {1430, 1430, 1430}}[mode>>2&1]

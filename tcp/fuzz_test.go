@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
@@ -287,7 +288,7 @@ func FuzzConn(f *testing.F) {
 	for range 30 {
 		f.Add(randomOps(r, 400))
 	}
-	f.Fuzz(func(t *testing.T, in []byte) { runDriver(t, in) })
+	havoc.Fuzz(f, func(t *testing.T, in []byte) { runDriver(t, in) })
 }
 
 func randomOps(r *rand.Rand, n int) []byte {

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/seq"
@@ -158,7 +159,7 @@ func FuzzListener(f *testing.F) {
 		f.Add(in)
 		f.Add(append([]byte{mode}, randomOps(r, 300)...))
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
+	havoc.Fuzz(f, func(t *testing.T, in []byte) {
 		d := &crowd{t: t, in: in, answers: map[tcp.Tuple][]answer{}}
 		how := d.u8()
 		d.backlog = []int{1, 3, 8}[how%3]

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
+	"xwarp/engine/testkit/havoc"
 	"xwarp/mpa/ulpdu"
 )
 
@@ -92,7 +93,7 @@ func FuzzPlaceDeliver(f *testing.F) {
 	}
 	f.Add(program(0, seeds...))
 	f.Add(program(1, seeds[11], seeds[14], seeds[3], seeds[0], seeds[7], seeds[15]))
-	f.Fuzz(func(t *testing.T, prog []byte) {
+	havoc.Fuzz(f, func(t *testing.T, prog []byte) {
 		h, a := fuzzTarget(t)
 		for len(prog) >= 3 {
 			control, n := prog[0], int(binary.BigEndian.Uint16(prog[1:]))
@@ -152,7 +153,7 @@ func FuzzTerminate(f *testing.F) {
 			f.Add(AppendTerminate(nil, &t))
 		}
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		got, err := ParseTerminate(b)
 		if err != nil {
 			return

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"xwarp/ddp"
+	"xwarp/engine/testkit/havoc"
 )
 
 // unhex decodes hex with spaces.
@@ -256,7 +257,7 @@ func TestAtomicArithmetic(t *testing.T) {
 func FuzzFetchAdd(f *testing.F) {
 	f.Add(uint64(1), uint64(2), uint64(0))
 	f.Add(^uint64(0), uint64(1), uint64(0x8080808080808080))
-	f.Fuzz(func(t *testing.T, old, add, mask uint64) {
+	havoc.Fuzz(f, func(t *testing.T, old, add, mask uint64) {
 		got, _ := AtomicRequest{Op: FetchAdd, Data: add, Mask: mask}.Apply(old)
 		if want := bitwiseFetchAdd(old, add, mask); got != want {
 			t.Fatalf("%#x + %#x by %#x = %#x, want %#x", old, add, mask, got, want)

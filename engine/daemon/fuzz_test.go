@@ -17,6 +17,7 @@ import (
 
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/havoc"
 )
 
 // sessionOps are the requests that FuzzSession makes, with their arguments: $1 and $2 are handles or small
@@ -192,7 +193,7 @@ func FuzzSession(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { d.Close() })
-	f.Fuzz(func(t *testing.T, in []byte) { // one daemon: what one input leaves behind, the next one finds
+	havoc.Fuzz(f, func(t *testing.T, in []byte) { // one daemon: what one input leaves behind, the next one finds
 		gone(t, d, socket, in)
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 // goldens are the octets of message.go's picture, written by hand.
@@ -141,7 +143,7 @@ func FuzzParseMessage(f *testing.F) {
 	for _, g := range goldens {
 		f.Add(AppendMessage(nil, &g.m))
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		m, err := ParseMessage(b)
 		if err != nil || m.Type == TypeError {
 			return // an Error's text is made printable, and its version may differ

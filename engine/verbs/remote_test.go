@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/engine/verbs"
 )
 
@@ -42,7 +43,7 @@ func FuzzRemoteMR(f *testing.F) {
 	f.Add(verbs.RemoteMR{Access: verbs.RemoteRead | verbs.RemoteWrite, STag: 0x1234,
 		Flushable: true, Base: 1 << 40, Length: 4096}.Append(nil))
 	f.Add(make([]byte, verbs.RemoteMRLen))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		r, err := verbs.ParseRemoteMR(b)
 		if err != nil {
 			return

@@ -3,6 +3,8 @@ package startup
 import (
 	"bytes"
 	"testing"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 // FuzzStartup feeds both sides with octets, whole and one by one: no panic, the same end, and never a Reply
@@ -30,7 +32,7 @@ func FuzzStartup(f *testing.F) {
 		f.Add(append(reply, i.Output()...), uint8(3))
 		f.Add(append(req, i.Output()...), uint8(6))
 	}
-	f.Fuzz(func(t *testing.T, b []byte, kind uint8) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte, kind uint8) {
 		cfg := Config{Role: Role(kind % 3), RtrFrame: kind&4 != 0, SMBD: kind&8 != 0, IRD: 4,
 			ORD: 4}
 		if kind&16 != 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/ring"
 )
 
@@ -392,7 +393,7 @@ func TestNoAllocations(t *testing.T) {
 func FuzzFrame(f *testing.F) {
 	f.Add(frame(f, us, them, "S", "", 0))
 	f.Add(frame(f, us, them, "A", reply, 2))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		hub := NewHub(nil)
 		p := hub.Wrap(nil, "x")
 		c, err := hub.Start(Config{Ring: 1 << 16})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/tcp/tick"
 )
 
@@ -97,7 +98,7 @@ func FuzzReassembler(f *testing.F) {
 	f.Add(fragmentOps([5]byte{1 | more, 0, 2, 0, 0}, [5]byte{1 | more, 2, 2, 0, 200},
 		[5]byte{1 | more, 0, 2, 0, 0}, [5]byte{1, 4, 1, 1, 0}))
 	f.Add(fragmentOps([5]byte{2, 255, 255, 7, 0}, [5]byte{2 | more | 32, 255, 255, 0, 0}))
-	f.Fuzz(func(t *testing.T, ops []byte) {
+	havoc.Fuzz(f, func(t *testing.T, ops []byte) {
 		var re Reassembler
 		re.Init(16)
 		now := tick.Time(1)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -439,7 +440,7 @@ func FuzzDecode(f *testing.F) {
 		copy(b[n:], p)
 		f.Add(b)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		b = bytes.Clone(b)
 		var e Ethernet
 		off, err := e.Decode(b)

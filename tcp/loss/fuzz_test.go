@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/tcp/cc"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -126,5 +127,5 @@ func FuzzSender(f *testing.F) {
 	}
 	f.Add(binary.LittleEndian.AppendUint64([]byte{32, opSend, 15}, 0x0102030405060708))
 	f.Add([]byte{48, opAck, 50, 0, 0, 0}) // beyond what was sent
-	f.Fuzz(play)
+	havoc.Fuzz(f, play)
 }

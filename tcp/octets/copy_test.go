@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"testing"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 // TestCopySum compares CopySum with copy and the two sums in Go, for every length up to a jumbo frame's and
@@ -117,7 +119,7 @@ func TestFetch(t *testing.T) {
 // FuzzCopySum compares CopySum with its parts.
 func FuzzCopySum(f *testing.F) {
 	f.Add([]byte("iWARP"), uint32(1), uint64(2), 64)
-	f.Fuzz(func(t *testing.T, b []byte, crc uint32, sum uint64, ahead int) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte, crc uint32, sum uint64, ahead int) {
 		dst := make([]byte, len(b))
 		c1, s1 := CopySum(dst, b, crc, sum, ahead)
 		c2, s2 := sumPlain(b, crc, sum)

@@ -4,6 +4,8 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 // folded is the sum as RFC 1071 has it, in host order of the little-endian words.
@@ -78,7 +80,7 @@ func TestSum(t *testing.T) {
 // FuzzSum compares the two implementations.
 func FuzzSum(f *testing.F) {
 	f.Add([]byte("iWARP"), uint32(1), uint64(2))
-	f.Fuzz(func(t *testing.T, b []byte, crc uint32, sum uint64) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte, crc uint32, sum uint64) {
 		c1, s1 := Sum(b, crc, sum)
 		c2, s2 := sumPlain(b, crc, sum)
 		if c1 != c2 || c1 != CRC(crc, b) || folded(s1) != folded(s2) {

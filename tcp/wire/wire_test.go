@@ -9,6 +9,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/tcp/seq"
 )
 
@@ -331,7 +332,7 @@ func FuzzParse(f *testing.F) {
 		h.Put(b)
 		f.Add(b)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		h, off, err := parse(b)
 		if err != nil {
 			return

@@ -11,6 +11,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/tcp/tick"
 )
 
@@ -281,7 +282,7 @@ func FuzzPath(f *testing.F) {
 	} {
 		f.Add(s.build(f), uint64(1), uint8(0))
 	}
-	f.Fuzz(func(t *testing.T, frame []byte, seed uint64, mode uint8) {
+	havoc.Fuzz(f, func(t *testing.T, frame []byte, seed uint64, mode uint8) {
 		cfg := all
 		cfg.CorruptMode = CorruptMode(mode % 3)
 		b := newBench(t, cfg, seed, 1500)

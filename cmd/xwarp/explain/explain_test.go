@@ -9,6 +9,7 @@ import (
 	"github.com/BurntSushi/toml"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/testkit/havoc"
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp"
 )
@@ -178,7 +179,7 @@ func FuzzFind(f *testing.F) {
 	for _, s := range []string{"2/0/2", "20 02", "5", "crc", "0x", "//", "terminate "} {
 		f.Add(s)
 	}
-	f.Fuzz(func(t *testing.T, q string) {
+	havoc.Fuzz(f, func(t *testing.T, q string) {
 		for _, e := range Find(q) {
 			complete(t, &e)
 		}

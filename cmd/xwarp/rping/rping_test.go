@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"xwarp/engine"
+	"xwarp/engine/testkit/havoc"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/verbs"
 	"xwarp/scripts/lab"
@@ -380,7 +381,7 @@ func TestMemoryIsNoServer(t *testing.T) {
 func FuzzInfo(f *testing.F) {
 	f.Add(Info{Addr: 1 << 40, STag: 0x1234, Size: 64}.Append(nil))
 	f.Add(make([]byte, InfoLen+1))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		i, err := ParseInfo(b)
 		if (err == nil) != (len(b) == InfoLen) || err == nil && !bytes.Equal(i.Append(nil), b) {
 			t.Fatalf("%x: %+v, %v", b, i, err)

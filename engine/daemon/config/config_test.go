@@ -13,6 +13,8 @@ import (
 
 	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 func write(t testing.TB, text string) string {
@@ -371,7 +373,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add("[daemon]\nsokcet=1\n[[peer]]\nprefix=\"::/0\"\n")
 	dir := f.TempDir()
 	path := filepath.Join(dir, "fuzz.toml")
-	f.Fuzz(func(t *testing.T, text string) {
+	havoc.Fuzz(f, func(t *testing.T, text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Skip()
 		}

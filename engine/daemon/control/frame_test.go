@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 // pair returns the two ends of a stream socket.
@@ -125,7 +127,7 @@ func FuzzFrame(f *testing.F) {
 		h.put(b)
 		f.Add(append(b, e...))
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		if len(b) < headerLen {
 			return
 		}

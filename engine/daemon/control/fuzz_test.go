@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/testkit/havoc"
 	"xwarp/engine/verbs"
 )
 
@@ -34,7 +35,7 @@ func FuzzRing(f *testing.F) {
 	f.Add(first(poke, headAt, 0xff, 0xff, 0xff, 0xff, put))
 	f.Add(first(put, poke, slotsAt, 1, 2, 3, 4, take, poke, tailAt, 3, 0, 0, 0, take,
 		take, take, take))
-	f.Fuzz(func(t *testing.T, in []byte) {
+	havoc.Fuzz(f, func(t *testing.T, in []byte) {
 		mem := make([]byte, 8192)
 		if len(in) < 12 {
 			return
@@ -121,7 +122,7 @@ func FuzzReply(f *testing.F) {
 	f.Add(Marshal(Reply{ID: 1, Result: Marshal(CreateQPResult{Send: NewGeometry(0, 4, 64)})}))
 	f.Add(Marshal(Reply{ID: 2, Error: &Error{Code: CodeQuota, Text: "no"}}))
 	f.Add(Marshal(Event{Event: EventDown, QP: 3, Error: &Error{Code: CodeInternal}}))
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		r, err := ParseReply(b)
 		if err == nil && r.Error != nil {
 			_ = AsError(r.Error).Error()

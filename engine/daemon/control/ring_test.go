@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ddp/rdmap"
+	"xwarp/engine/testkit/havoc"
 	"xwarp/engine/verbs"
 )
 
@@ -202,7 +203,7 @@ func FuzzEntry(f *testing.F) {
 	PutSend(b, 4, &rdmap.SendWR{ID: 1, Op: rdmap.WRSend, SGL: make([]rdmap.SGE, 3),
 		Inline: []byte("x")})
 	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		slot := make([]byte, SendSlot(4, 64))
 		copy(slot, b)
 		var s rdmap.SendWR

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+
+	"xwarp/engine/testkit/havoc"
 )
 
 var (
@@ -58,7 +60,7 @@ func FuzzParse(f *testing.F) {
 	for _, m := range messages() {
 		f.Add(m.Append(nil))
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	havoc.Fuzz(f, func(t *testing.T, b []byte) {
 		m, err := Parse(b)
 		if err != nil {
 			if !errors.Is(err, ErrMessage) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/engine/testkit/script"
 )
 
@@ -105,7 +106,7 @@ func FuzzLoad(f *testing.F) {
 		"ecr 0\n> S. 0 ack 1\n< . 1 ack 1\n")
 	f.Add("# RFC 1: x\nscript a-$b\nfor b : 1 2\n@$b +0.1..0.2 >? * edge-1:* sack 1:2 3:4 win " +
 		"5..9\nicmp toobig quote nxt mtu 5\nfill 7\n")
-	f.Fuzz(func(t *testing.T, text string) {
+	havoc.Fuzz(f, func(t *testing.T, text string) {
 		if strings.Contains(text, "mtu=") || len(text) > 1<<10 {
 			return
 		}

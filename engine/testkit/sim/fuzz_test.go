@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"testing"
 
+	"xwarp/engine/testkit/havoc"
 	"xwarp/mpa/startup"
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
@@ -228,7 +229,7 @@ func FuzzFrames(f *testing.F) {
 	for i := range fuzzModes {
 		f.Add(append([]byte{byte(i)}, record(f, fuzzModes[i])...))
 	}
-	f.Fuzz(func(t *testing.T, in []byte) {
+	havoc.Fuzz(f, func(t *testing.T, in []byte) {
 		if len(in) == 0 {
 			return
 		}

@@ -1,0 +1,43 @@
+package havoc
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+)
+
+// write writes an input to where go test finds it, and says where that is.
+func write(name string, args []reflect.Value) string {
+	text := encode(args)
+	dir := filepath.Join("testdata", "fuzz", name)
+	file := filepath.Join(dir, fmt.Sprintf("%x", sha256.Sum256(text))[:16])
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(file, text, 0o644)
+	}
+	if err != nil {
+		return fmt.Sprintf("the input is not written: %v\n%s", err, text)
+	}
+	return fmt.Sprintf("go test -run '%s/%s'", name, filepath.Base(file))
+}
+
+// encode writes an input in the form of go test's corpus.
+func encode(args []reflect.Value) []byte {
+	b := bytes.NewBufferString("go test fuzz v1\n")
+	for _, v := range args {
+		form := "%v(%v)\n"
+		switch v.Kind() {
+		case reflect.Slice, reflect.String:
+			form = "%v(%q)\n"
+		}
+		name := v.Type().String()
+		if v.Kind() == reflect.Slice {
+			name = "[]byte"
+		}
+		fmt.Fprintf(b, form, name, v.Interface())
+	}
+	return b.Bytes()
+}
