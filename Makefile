@@ -152,7 +152,7 @@ compare: build ## this tree against another binary, in rounds that take turns (O
 	$(SUDO) build/xwarp bench compare $(ARGS) "$(OLD)"
 
 .PHONY: flood
-flood: ## goodput beside a flood of SYNs at the engine's port and at the kernel's, and honest connections (ROUNDS=5)
+flood: ## goodput beside a flood of SYNs, then of ACKs, at the engine's port and at the kernel's, and honest connections (ROUNDS=5)
 	$(GO) test $(EXEC) ./engine -count=1 -v -run '^TestFloodedListener$$' -flood.rounds $(ROUNDS)
 
 .PHONY: layers

@@ -159,11 +159,23 @@ func TestFragmentsOfDeniedPeers(t *testing.T) {
 	b.expect(pieces[1], PassFragment)
 }
 
+// TestFragmentsOfStrays: beyond their limit nothing is remembered.
+func TestFragmentsOfStrays(t *testing.T) {
+	s := newSYNs(t)
+	s.limit(0, 0, never)
+	pieces := pieces4(datagramID, listenPort, 32)
+	s.expect(pieces[0], DropStray)
+	s.expect(pieces[1], PassFragment)
+}
+
 // TestFragmentFlood: the table keeps the latest datagrams and never grows.
 func TestFragmentFlood(t *testing.T) {
 	b := newBench(t, true)
 	const flood = 20000
 	for id := range flood {
+		if id%1000 == 0 {
+			syns{b}.limit(0, 0, 0) // or most were dropped as strays
+		}
 		b.action(pieces4(uint16(id), listenPort, 32)[0])
 	}
 	entries := 0

@@ -17,6 +17,7 @@ enum outcome {
 	OUTCOME_DROP_NO_SOCKET,	      /* claimed, but no socket is bound to the rx queue */
 	OUTCOME_DROP_PEER,	      /* to a listener, from an address that the list of peers does not have */
 	OUTCOME_DROP_SYN,	      /* a SYN to a listener, beyond what the limits below let through */
+	OUTCOME_DROP_STRAY,	      /* another segment to a listener, or an ICMP error about it, beyond them */
 	OUTCOME_PASS_NO_MATCH,	      /* TCP that nobody claimed */
 	OUTCOME_PASS_NOT_LOCAL,	      /* to the port of a listener of any address, at an address of another host */
 	OUTCOME_PASS_OTHER_MAC,	      /* TCP of no flow, in a frame for another Ethernet address or a group */
@@ -32,7 +33,7 @@ enum outcome {
 };
 
 #define OUTCOME_LAST_STEERED OUTCOME_ICMP
-#define OUTCOME_LAST_DROPPED OUTCOME_DROP_SYN
+#define OUTCOME_LAST_DROPPED OUTCOME_DROP_STRAY
 #define GO_ON OUTCOME_COUNT /* what the parsers of steer.c return when there is no outcome yet */
 
 // The keys are octets in network order without padding; claims.go writes the same layout.
@@ -78,7 +79,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, struct flow_key);
-	__type(value, __u32); /* always 1 */
+	__type(value, __u32); /* 1 until its first segment came, then 0 */
 } flows SEC(".maps");
 
 struct {
@@ -114,26 +115,29 @@ struct {
 	__type(value, __u64); /* bpf_ktime_get_ns of the first fragment */
 } fragments SEC(".maps");
 
-// The limits of SYNs to listeners, which stop a flood of them from filling the receive ring, where the segments of flows
-// would find no room, and from taking the worker's time, which owes each an answer. It is for each receive queue.
-#define SYN_INTERVAL_NS 500000ULL /* 2,000 a second, some 2 % of a worker's time */
-#define SYN_BURST 8192		  /* that many at once: twice as many connections as a crowd of peers opens */
-#define SYNS_SEEN (1 << 21)	  /* SYNs that are remembered, of 4 octets each: seven seconds of 300,000 a second */
-#define SYN_TICK_SHIFT 28	  /* the unit of their age, 268 ms */
-#define SYN_REPEAT_MIN 2	  /* a SYN that comes again sooner is a copy: nobody's timer is so short (RFC 6298 2.1) */
-#define SYN_REPEAT_MAX 28	  /* 7.5 s: the third SYN of a peer that doubles its timeout is 7 s behind the first */
+// The limits of what comes to listeners without a flow, which stop a flood of it from filling the receive ring, where the
+// segments of flows would find no room, and from taking the worker's time, which owes each an answer. They are for each
+// receive queue: one of SYNs, one of SYNs that come again, one of strays (segments that no SYN was before).
+#define OPEN_INTERVAL_NS 500000ULL /* 2,000 a second, some 2 % of a worker's time */
+#define OPEN_BURST 8192		   /* that many at once: twice as many connections as a crowd of peers opens */
+#define SYNS_SEEN (1 << 21)	   /* SYNs that are remembered, of 4 octets each: seven seconds of 300,000 a second */
+#define SYN_TICK_SHIFT 28	   /* the unit of their age, 268 ms */
+#define SYN_REPEAT_MIN 2	   /* a SYN that comes again sooner is a copy: nobody's timer is so short (RFC 6298 2.1) */
+#define SYN_REPEAT_MAX 28	   /* 7.5 s: the third SYN of a peer that doubles its timeout is 7 s behind the first */
+#define OPENINGS (1 << 16)	   /* SYNs that segments may follow, of 8 octets each: sixteen seconds of both limits */
+#define FOLLOW_MAX 16		   /* so many may, until there is a flow: an ACK and an initial window (RFC 6928) */
 
 // How much of the limits is used up: bpf_ktime_get_ns of when nothing will be, if no more comes.
-struct syn_limit {
-	__u64 first, again;
+struct open_limit {
+	__u64 first, again, stray;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 256);
 	__type(key, __u32);
-	__type(value, struct syn_limit);
-} syn_limits SEC(".maps");
+	__type(value, struct open_limit);
+} open_limits SEC(".maps");
 
 // SYNs that were dropped, by a hash of what is the same when they come again.
 struct {
@@ -142,6 +146,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32); /* 24 other bits of the hash, then the tick */
 } syns_seen SEC(".maps");
+
+// SYNs that were let through, by a hash of the peer's address and of the ports.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OPENINGS);
+	__type(key, __u32);
+	__type(value, __u64); /* 56 bits of the hash, then how many segments may follow */
+} openings SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);

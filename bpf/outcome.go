@@ -5,7 +5,7 @@ import "fmt"
 // Outcome is what became of a frame that met the program. Every frame has exactly one.
 type Outcome uint32
 
-// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropSYN
+// The outcomes, in the order of enum outcome in maps.h. Up to ICMP the frame went to a socket, up to DropStray
 // it was dropped, the rest went to the kernel.
 const (
 	Flow     = Outcome(steerOutcomeOUTCOME_FLOW)     // segment of an exact flow
@@ -17,7 +17,9 @@ const (
 	// to a listener, from an address that SetPeers did not name
 	DropPeer = Outcome(steerOutcomeOUTCOME_DROP_PEER)
 	// SYN to a listener, beyond the rate that is let through
-	DropSYN     = Outcome(steerOutcomeOUTCOME_DROP_SYN)
+	DropSYN = Outcome(steerOutcomeOUTCOME_DROP_SYN)
+	// another segment to a listener, or an ICMP error about it, beyond the rate that is let through
+	DropStray   = Outcome(steerOutcomeOUTCOME_DROP_STRAY)
 	PassNoMatch = Outcome(steerOutcomeOUTCOME_PASS_NO_MATCH) // TCP that nobody claimed
 	// port of a listener of any address, at another host's address
 	PassNotLocal = Outcome(steerOutcomeOUTCOME_PASS_NOT_LOCAL)
@@ -43,6 +45,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropNoSocket:       "drop_no_socket",
 	DropPeer:           "drop_peer",
 	DropSYN:            "drop_syn",
+	DropStray:          "drop_stray",
 	PassNoMatch:        "pass_no_match",
 	PassNotLocal:       "pass_not_local",
 	PassOtherMAC:       "pass_other_mac",
@@ -68,7 +71,7 @@ func (o Outcome) String() string {
 func (o Outcome) Steered() bool { return o <= ICMP }
 
 // Dropped reports whether frames of this outcome went nowhere.
-func (o Outcome) Dropped() bool { return !o.Steered() && o <= DropSYN }
+func (o Outcome) Dropped() bool { return !o.Steered() && o <= DropStray }
 
 // Counts holds frames by [Outcome] since the program was loaded.
 type Counts [NumOutcomes]uint64

@@ -18,7 +18,8 @@
 //
 // Of these, three kinds are dropped: what arrives on a receive queue that has no socket, because the kernel, which knows
 // no such connection, would answer RST (only the socket of a frame's own queue can take it; TCP sends again); segments
-// to a listener from whom the list of peers does not name; and SYNs to a listener beyond a rate. Nothing is written.
+// to a listener from whom the list of peers does not name; and what comes to a listener beyond its rates. Nothing is
+// written.
 //
 // Listeners claim nothing in frames for other Ethernet addresses (bridged machines, macvlan, promiscuous captures) and for
 // groups. Flows do: nobody else can have the four-tuple, the engine looks at the address itself, and when the interface's
@@ -252,36 +253,33 @@ static inline_always enum outcome listened_to(const struct frame *f, const struc
 	return OUTCOME_LISTENER;
 }
 
-// claimed tells whether a flow or a listener of the engine owns the four-tuple.
-static inline_always enum outcome claimed(const struct frame *f, const struct address *local, const struct address *remote,
-					  struct ports port)
+// find_flow returns the value of the flow of a four-tuple, or 0.
+static inline_always __u32 *find_flow(const struct address *local, const struct address *remote, struct ports port)
 {
 	struct flow_key flow = {.local = *local, .remote = *remote, .port = port};
-	if (bpf_map_lookup_elem(&flows, &flow))
-		return OUTCOME_FLOW;
-	return listened_to(f, local, remote, port.dst);
+	return bpf_map_lookup_elem(&flows, &flow);
 }
 
-// take takes one of a limit of SYNs, if there is one.
+// take takes one of a limit, if there is one.
 static inline_always int take(__u64 *used_until, __u64 now)
 {
 	__u64 until = *used_until < now ? now : *used_until;
 
-	if (until - now > (SYN_BURST - 1) * SYN_INTERVAL_NS)
+	if (until - now > (OPEN_BURST - 1) * OPEN_INTERVAL_NS)
 		return 0;
-	*used_until = until + SYN_INTERVAL_NS;
+	*used_until = until + OPEN_INTERVAL_NS;
 	return 1;
 }
 
-// hash_syn mixes what is the same in a SYN and in its repetition. It needs no secret: nobody but the peer knows the
-// initial sequence number, and so where its SYN is remembered.
-static inline_always __u64 hash_syn(const struct address *remote, const struct tcp *tcp)
+// hash_peer mixes what is the same in a SYN and in its repetition or, without the sequence number, in what follows it. It
+// needs no secret: who knows both ends' ports can as well send segments of the connection that they will have.
+static inline_always __u64 hash_peer(const struct address *remote, struct ports port, __be32 seq)
 {
 	const __u64 k = 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio: Fibonacci hashing */
 	__u64 h = (((__u64)remote->word[0] << 32 | remote->word[1]) + 1) * k;
 
 	h = (h ^ h >> 32 ^ ((__u64)remote->word[2] << 32 | remote->word[3])) * k;
-	h = (h ^ h >> 32 ^ ((__u64)tcp->port.src << 48 | (__u64)tcp->port.dst << 32 | tcp->seq)) * k;
+	h = (h ^ h >> 32 ^ ((__u64)port.src << 48 | (__u64)port.dst << 32 | seq)) * k;
 	return h ^ h >> 32;
 }
 
@@ -289,7 +287,7 @@ static inline_always __u64 hash_syn(const struct address *remote, const struct t
 // sends it again, and remembers it. A flood from made-up addresses has no such SYNs, or halves its own rate.
 static inline_always int comes_again(const struct address *remote, const struct tcp *tcp, __u64 *used_until, __u64 now)
 {
-	__u64 h = hash_syn(remote, tcp);
+	__u64 h = hash_peer(remote, tcp->port, tcp->seq);
 	__u32 index = h % SYNS_SEEN, tick = now >> SYN_TICK_SHIFT & 0xff, mark = (h >> 32 & ~0xffU) | tick;
 	__u32 *seen = bpf_map_lookup_elem(&syns_seen, &index);
 	if (!seen)
@@ -306,28 +304,66 @@ static inline_always int comes_again(const struct address *remote, const struct 
 	return 1;
 }
 
-// open decides on a segment to a listener, from a peer without a flow. An ACK is taken for the end of a handshake and
-// gives back what its SYN took, so that peers who mean it have no limit: whoever sends ACKs to be let in with SYNs
-// costs no more than with the ACKs alone.
+// admit lets a SYN through, and some segments that follow it.
+static inline_always enum outcome admit(const struct datagram *d, const struct tcp *tcp)
+{
+	__u64 h = hash_peer(&d->src, tcp->port, 0);
+	__u32 index = h % OPENINGS;
+	__u64 *opening = bpf_map_lookup_elem(&openings, &index);
+	if (opening)
+		*opening = (h & ~0xffULL) | FOLLOW_MAX;
+	return OUTCOME_LISTENER;
+}
+
+// follows tells whether the peer's SYN was let through and not too many segments came since.
+static inline_always int follows(const struct datagram *d, const struct tcp *tcp)
+{
+	__u64 h = hash_peer(&d->src, tcp->port, 0);
+	__u32 index = h % OPENINGS;
+	__u64 *opening = bpf_map_lookup_elem(&openings, &index);
+	if (!opening || (*opening ^ h) >> 8 != 0 || (*opening & 0xff) == 0)
+		return 0;
+	*opening -= 1;
+	return 1;
+}
+
+static inline_always struct open_limit *open_limit(const struct frame *f)
+{
+	__u32 queue = f->ctx->rx_queue_index;
+	return bpf_map_lookup_elem(&open_limits, &queue); /* 0: the queue has no socket either */
+}
+
+// stray decides on what came to a listener without a SYN before it.
+static inline_always enum outcome stray(struct open_limit *limit)
+{
+	return take(&limit->stray, bpf_ktime_get_ns()) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
+}
+
+// open decides on a segment to a listener, from a peer without a flow.
 static inline_always enum outcome open(const struct frame *f, const struct datagram *d)
 {
 	const struct tcp *tcp = at(f, d->payload, sizeof(*tcp)); /* again: nothing is kept in the way of flows */
-	__u32 queue = f->ctx->rx_queue_index;
-	struct syn_limit *limit = bpf_map_lookup_elem(&syn_limits, &queue);
+	struct open_limit *limit = open_limit(f);
 	if (!limit || !tcp)
-		return OUTCOME_LISTENER; /* the queue has no socket either */
+		return OUTCOME_LISTENER;
 
-	if (tcp->flags & TCP_ACK) {
-		if (limit->first > SYN_INTERVAL_NS)
-			limit->first -= SYN_INTERVAL_NS;
-		return OUTCOME_LISTENER;
-	}
-	if ((tcp->flags & (TCP_SYN | TCP_RST)) != TCP_SYN)
-		return OUTCOME_LISTENER;
+	if ((tcp->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN)
+		return follows(d, tcp) ? OUTCOME_LISTENER : stray(limit);
 	__u64 now = bpf_ktime_get_ns();
 	if (take(&limit->first, now) || comes_again(&d->src, tcp, &limit->again, now))
-		return OUTCOME_LISTENER;
+		return admit(d, tcp);
 	return OUTCOME_DROP_SYN;
+}
+
+// began gives back what the SYN took of a flow whose first segment this is, so that peers who mean it have no limit. A flow
+// that we opened took nothing: its first segment is a SYN of the peer.
+static inline_always void began(const struct frame *f, const struct tcp *tcp, __u32 *fresh)
+{
+	struct open_limit *limit = open_limit(f);
+
+	*fresh = 0;
+	if (limit && !(tcp->flags & TCP_SYN) && limit->first > OPEN_INTERVAL_NS)
+		limit->first -= OPEN_INTERVAL_NS;
 }
 
 // steer_tcp decides on a segment, or on the first fragment of one, which must hold the whole header (RFC 1858).
@@ -340,7 +376,13 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	__u32 header = (tcp->offset >> 4) * 4;
 	if (header < sizeof(*tcp) || d->payload + header > d->end)
 		return OUTCOME_PASS_MALFORMED;
-	enum outcome o = claimed(f, &d->dst, &d->src, tcp->port);
+	__u32 *fresh = find_flow(&d->dst, &d->src, tcp->port);
+	if (fresh) {
+		if (*fresh)
+			began(f, tcp, fresh);
+		return OUTCOME_FLOW;
+	}
+	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
 	return o == OUTCOME_LISTENER ? open(f, d) : o;
 }
 
@@ -409,7 +451,12 @@ static inline_always enum outcome steer_icmp(const struct frame *f, const struct
 	if (!same_address(&q.src, &d->dst))
 		return OUTCOME_PASS_NOT_TCP;
 	struct ports reversed = {.src = port->dst, .dst = port->src};
-	return claimed(f, &q.src, &q.dst, reversed) <= OUTCOME_LAST_STEERED ? OUTCOME_ICMP : OUTCOME_PASS_NOT_TCP;
+	if (find_flow(&q.src, &q.dst, reversed))
+		return OUTCOME_ICMP;
+	if (listened_to(f, &q.src, &q.dst, reversed.dst) != OUTCOME_LISTENER)
+		return OUTCOME_PASS_NOT_TCP;
+	struct open_limit *limit = open_limit(f);
+	return limit && stray(limit) == OUTCOME_DROP_STRAY ? OUTCOME_DROP_STRAY : OUTCOME_ICMP;
 }
 
 // steer_ip decides on a datagram whose IP headers were read.

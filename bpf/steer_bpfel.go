@@ -68,6 +68,13 @@ type steerLiveState struct {
 	Zero [14]uint32
 }
 
+type steerOpenLimit struct {
+	_     structs.HostLayout
+	First uint64
+	Again uint64
+	Stray uint64
+}
+
 type steerOutcome uint32
 
 const (
@@ -78,18 +85,19 @@ const (
 	steerOutcomeOUTCOME_DROP_NO_SOCKET       steerOutcome = 4
 	steerOutcomeOUTCOME_DROP_PEER            steerOutcome = 5
 	steerOutcomeOUTCOME_DROP_SYN             steerOutcome = 6
-	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 7
-	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 8
-	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 9
-	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 10
-	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 11
-	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 12
-	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 13
-	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 14
-	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 15
-	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 16
-	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 17
-	steerOutcomeOUTCOME_COUNT                steerOutcome = 18
+	steerOutcomeOUTCOME_DROP_STRAY           steerOutcome = 7
+	steerOutcomeOUTCOME_PASS_NO_MATCH        steerOutcome = 8
+	steerOutcomeOUTCOME_PASS_NOT_LOCAL       steerOutcome = 9
+	steerOutcomeOUTCOME_PASS_OTHER_MAC       steerOutcome = 10
+	steerOutcomeOUTCOME_PASS_NOT_TCP         steerOutcome = 11
+	steerOutcomeOUTCOME_PASS_NOT_IP          steerOutcome = 12
+	steerOutcomeOUTCOME_PASS_FRAGMENT        steerOutcome = 13
+	steerOutcomeOUTCOME_PASS_MALFORMED       steerOutcome = 14
+	steerOutcomeOUTCOME_PASS_VLAN            steerOutcome = 15
+	steerOutcomeOUTCOME_PASS_VLAN_DEPTH      steerOutcome = 16
+	steerOutcomeOUTCOME_PASS_EXTENSION_DEPTH steerOutcome = 17
+	steerOutcomeOUTCOME_PASS_HEADER_SPLIT    steerOutcome = 18
+	steerOutcomeOUTCOME_COUNT                steerOutcome = 19
 )
 
 type steerPrefix struct {
@@ -110,12 +118,6 @@ type steerSettings struct {
 	OnlyPeers uint16
 }
 
-type steerSynLimit struct {
-	_     structs.HostLayout
-	First uint64
-	Again uint64
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -128,10 +130,11 @@ const (
 	steerMapLiveSlots     = "live_slots"
 	steerMapLiveStates    = "live_states"
 	steerMapLocalPrefixes = "local_prefixes"
+	steerMapOpenLimits    = "open_limits"
+	steerMapOpenings      = "openings"
 	steerMapPeers         = "peers"
 	steerMapSettings      = "settings"
 	steerMapSockets       = "sockets"
-	steerMapSynLimits     = "syn_limits"
 	steerMapSynsSeen      = "syns_seen"
 	steerMapUnowned       = "unowned"
 	steerProgXwarpSteer   = "xwarp_steer"
@@ -194,10 +197,11 @@ type steerMapSpecs struct {
 	LiveSlots     *ebpf.MapSpec `ebpf:"live_slots"`
 	LiveStates    *ebpf.MapSpec `ebpf:"live_states"`
 	LocalPrefixes *ebpf.MapSpec `ebpf:"local_prefixes"`
+	OpenLimits    *ebpf.MapSpec `ebpf:"open_limits"`
+	Openings      *ebpf.MapSpec `ebpf:"openings"`
 	Peers         *ebpf.MapSpec `ebpf:"peers"`
 	Settings      *ebpf.MapSpec `ebpf:"settings"`
 	Sockets       *ebpf.MapSpec `ebpf:"sockets"`
-	SynLimits     *ebpf.MapSpec `ebpf:"syn_limits"`
 	SynsSeen      *ebpf.MapSpec `ebpf:"syns_seen"`
 	Unowned       *ebpf.MapSpec `ebpf:"unowned"`
 }
@@ -236,10 +240,11 @@ type steerMaps struct {
 	LiveSlots     *ebpf.Map `ebpf:"live_slots"`
 	LiveStates    *ebpf.Map `ebpf:"live_states"`
 	LocalPrefixes *ebpf.Map `ebpf:"local_prefixes"`
+	OpenLimits    *ebpf.Map `ebpf:"open_limits"`
+	Openings      *ebpf.Map `ebpf:"openings"`
 	Peers         *ebpf.Map `ebpf:"peers"`
 	Settings      *ebpf.Map `ebpf:"settings"`
 	Sockets       *ebpf.Map `ebpf:"sockets"`
-	SynLimits     *ebpf.Map `ebpf:"syn_limits"`
 	SynsSeen      *ebpf.Map `ebpf:"syns_seen"`
 	Unowned       *ebpf.Map `ebpf:"unowned"`
 }
@@ -254,10 +259,11 @@ func (m *steerMaps) Close() error {
 		m.LiveSlots,
 		m.LiveStates,
 		m.LocalPrefixes,
+		m.OpenLimits,
+		m.Openings,
 		m.Peers,
 		m.Settings,
 		m.Sockets,
-		m.SynLimits,
 		m.SynsSeen,
 		m.Unowned,
 	)

@@ -58,7 +58,7 @@ func Load(opts Options) (*Steering, error) {
 		{"MaxPrefixes", opts.MaxPrefixes, DefaultMaxPrefixes,
 			[]*ebpf.MapSpec{spec.Maps[steerMapLocalPrefixes], spec.Maps[steerMapPeers]}},
 		{"MaxQueues", opts.MaxQueues, DefaultMaxQueues, []*ebpf.MapSpec{spec.Maps[steerMapSockets],
-			spec.Maps[steerMapUnowned], spec.Maps[steerMapSynLimits]}},
+			spec.Maps[steerMapUnowned], spec.Maps[steerMapOpenLimits]}},
 	} {
 		n := m.asked
 		if n == 0 {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,8 +15,9 @@ import (
 
 // What maps.h says.
 const (
-	synBurst     = 8192
-	synInterval  = 500_000
+	openBurst    = 8192
+	openInterval = 500_000
+	followMax    = 16
 	synsSeen     = 1 << 21
 	synTick      = 1 << 28 // nanoseconds
 	synTicksLate = 3       // a second later, nearly
@@ -33,11 +35,11 @@ func newSYNs(t *testing.T) syns {
 	return s
 }
 
-// limit says when nothing of the limits is used up any more: 0 for long ago, the largest for never.
-func (s syns) limit(first, again uint64) {
+// limit says when nothing of the limits is used up any more: 0 for long ago.
+func (s syns) limit(first, again, stray uint64) {
 	s.Helper()
-	l := steerSynLimit{First: first, Again: again}
-	if err := s.objs.SynLimits.Update(uint32(0), &l, ebpf.UpdateAny); err != nil {
+	l := steerOpenLimit{First: first, Again: again, Stray: stray}
+	if err := s.objs.OpenLimits.Update(uint32(0), &l, ebpf.UpdateAny); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -45,19 +47,24 @@ func (s syns) limit(first, again uint64) {
 // never is so late that nothing is let through, and does not overflow.
 const never = math.MaxUint64 / 2
 
-func (s syns) limits() steerSynLimit {
+func (s syns) limits() steerOpenLimit {
 	s.Helper()
-	var l steerSynLimit
-	if err := s.objs.SynLimits.Lookup(uint32(0), &l); err != nil {
+	var l steerOpenLimit
+	if err := s.objs.OpenLimits.Lookup(uint32(0), &l); err != nil {
 		s.Fatal(err)
 	}
 	return l
 }
 
-// syn is the SYN of a peer. Its frame is of IPv4 or IPv6, as the peer's address is.
-func syn(from netip.AddrPort, isn uint32) []byte {
+// syn is the SYN of a peer.
+func syn(from netip.AddrPort, isn uint32) []byte { return opening(from, isn, "S") }
+
+// opening is a segment of a peer to a listener. Its frame is of IPv4 or IPv6, as the peer's address is; flags
+// are the letters of tcpdump.
+func opening(from netip.AddrPort, number uint32, flags string) []byte {
 	h := tcp(layers.TCPPort(from.Port()), listenPort)
-	h.Seq, h.Ack, h.ACK, h.SYN = isn, 0, false, true
+	h.Seq, h.ACK, h.SYN = number, strings.Contains(flags, "."), strings.Contains(flags, "S")
+	h.RST, h.FIN = strings.Contains(flags, "R"), strings.Contains(flags, "F")
 	if from.Addr().Is4() {
 		return frame(ether4(), ip4(local4, protoTCP, from4(from.Addr())), h)
 	}
@@ -101,40 +108,37 @@ func (s syns) age(from netip.AddrPort, isn, ticks uint32) bool {
 	return known
 }
 
-// TestSYNLimit: so many SYNs are let through at once and no more, and each ACK without a flow lets in another one.
+// TestSYNLimit: so many SYNs are let through at once and no more, and each flow that begins lets in another one.
 func TestSYNLimit(t *testing.T) {
 	s := newSYNs(t)
 	s.expect(syn(at(remote4, 1), 1), Listener)
 	first := s.limits().First
-	s.limit(first+(synBurst-1)*synInterval+1e12, 0) // the test's own time does not count
+	s.limit(first+(openBurst-1)*openInterval+1e12, 0, 0) // the test's own time does not count
 	s.expect(syn(at(remote4, 1), 2), DropSYN)
-	s.limit(never, 0)
-	for range 3 {
-		s.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(listenPort)), Listener)
-	}
-	if l := s.limits(); l.First != never-3*synInterval || l.Again != 0 {
-		t.Errorf("three ACKs leave %+v", l)
-	}
-	s.expect(frame(ether4(), ip4(local4, protoTCP), flowSegment()), Flow)
+	s.limit(never, 0, 0)
+	s.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(listenPort)), Listener)
 	s.expect(frame(ether4(), ip4(local4, protoTCP), segmentTo(unusedPort)), PassNoMatch)
-	if l := s.limits(); l.First != never-3*synInterval {
-		t.Errorf("segments of others give back: %+v", l)
+	if l := s.limits(); l.First != never || l.Again != 0 {
+		t.Errorf("segments of no flow give back: %+v", l)
 	}
-	rst := segmentTo(listenPort)
-	rst.ACK, rst.RST = false, true
-	s.expect(frame(ether4(), ip4(local4, protoTCP), rst), Listener)
+	for range 3 {
+		s.expect(frame(ether4(), ip4(local4, protoTCP), flowSegment()), Flow)
+	}
+	if l := s.limits(); l.First != never-openInterval || l.Again != 0 {
+		t.Errorf("a flow that begins leaves %+v", l)
+	}
 
 	// The bucket is as deep as it says: taking one moves the time by an interval.
-	s.limit(0, 0)
+	s.limit(0, 0, 0)
 	s.expect(syn(at(remote4, 1), 3), Listener)
 	one := s.limits().First
-	s.limit(one+1e12, 0) // a thousand seconds more than it holds
+	s.limit(one+1e12, 0, 0) // a thousand seconds more than it holds
 	s.expect(syn(at(remote4, 1), 4), DropSYN)
-	nearly, begin := one+(synBurst-2)*synInterval, time.Now()
-	s.limit(nearly, 0)
+	nearly, begin := one+(openBurst-2)*openInterval, time.Now()
+	s.limit(nearly, 0, 0)
 	s.expect(syn(at(remote4, 1), 5), Listener)
-	if took := s.limits().First - nearly; took != synInterval && time.Since(begin) < time.Second {
-		t.Errorf("a SYN takes %d ns, want %d", took, synInterval)
+	if took := s.limits().First - nearly; took != openInterval && time.Since(begin) < time.Second {
+		t.Errorf("a SYN takes %d ns, want %d", took, openInterval)
 	}
 }
 
@@ -149,7 +153,7 @@ func TestSYNAgain(t *testing.T) {
 			a = from6Random(r)
 		}
 		peer, isn := at(a, uint16(1+r.IntN(65535))), r.Uint32()
-		s.limit(never, 0)
+		s.limit(never, 0, 0)
 		first := time.Now()
 		s.expect(syn(peer, isn), DropSYN)
 		s.copied(syn(peer, isn), first)
@@ -159,9 +163,9 @@ func TestSYNAgain(t *testing.T) {
 		s.expect(syn(peer, isn+1), DropSYN) // another connection
 		switch r.IntN(3) {
 		case 0:
-			s.limit(never, never)
+			s.limit(never, never, 0)
 			s.expect(syn(peer, isn), DropSYN) // those have a limit too
-			s.limit(never, 0)
+			s.limit(never, 0, 0)
 		case 1:
 			s.age(peer, isn, synTicksGone-synTicksLate)
 			s.expect(syn(peer, isn), DropSYN) // forgotten, and remembered anew
@@ -170,6 +174,61 @@ func TestSYNAgain(t *testing.T) {
 		again := time.Now()
 		s.expect(syn(peer, isn), Listener)
 		s.copied(syn(peer, isn), again)
+	}
+}
+
+// TestDialledFlow: a flow of a peer's SYN-ACK took nothing, and gives nothing back.
+func TestDialledFlow(t *testing.T) {
+	s := newSYNs(t)
+	s.limit(never, 0, 0)
+	answer := flowSegment()
+	answer.SYN = true
+	s.expect(frame(ether4(), ip4(local4, protoTCP), answer), Flow)
+	s.expect(frame(ether4(), ip4(local4, protoTCP), flowSegment()), Flow)
+	if l := s.limits(); l.First != never {
+		t.Errorf("it leaves %+v", l)
+	}
+}
+
+// TestStrays: what comes to a listener without a SYN before it has a limit of its own, and so has an ICMP error about
+// such a segment; after a SYN that was let through, an initial window may follow.
+func TestStrays(t *testing.T) {
+	for _, peer := range []netip.AddrPort{at(remote4, 77), at(remote6, 77)} {
+		s := newSYNs(t)
+		about := func() []byte {
+			if peer.Addr().Is6() {
+				return icmp6(1, 0, sent6(at(local6, listenPort), peer))
+			}
+			return icmp4(3, 1, sent4(at(local4, listenPort), peer))
+		}
+		one := func(flags string) []byte { return opening(peer, 7, flags) }
+		strays := []string{".", "R", "F.", "", "S.", "SR"}
+		for _, flags := range strays {
+			s.expect(one(flags), Listener)
+		}
+		s.limit(0, 0, never)
+		for _, flags := range strays {
+			s.expect(one(flags), DropStray)
+		}
+		s.expect(syn(peer, 1), Listener)
+		for range followMax {
+			s.expect(one("."), Listener)
+		}
+		s.expect(one("."), DropStray)
+		s.limit(never, 0, never)
+		s.expect(syn(peer, 2), DropSYN)
+		s.expect(one("."), DropStray) // a SYN that was dropped lets nothing follow
+		s.age(peer, 2, synTicksLate)
+		s.expect(syn(peer, 2), Listener)
+		s.expect(one("."), Listener)
+		other := netip.AddrPortFrom(peer.Addr(), peer.Port()+1)
+		s.expect(opening(other, 7, "."), DropStray)
+		s.expect(about(), DropStray)
+		s.limit(0, 0, 0)
+		s.expect(about(), ICMP)
+		if l := s.limits(); l.Stray == 0 || l.First != 0 {
+			t.Errorf("an ICMP error leaves %+v", l)
+		}
 	}
 }
 

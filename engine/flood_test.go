@@ -26,8 +26,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
-var floodRounds = flag.Int("flood.rounds", 0, "measure goodput under floods of SYNs in so many "+
-	"`rounds`")
+var floodRounds = flag.Int("flood.rounds", 0, "measure goodput under floods in so many `rounds`")
 
 // The ports of B: its engine's, and one of its kernel's, which is flooded to compare.
 const enginePort, kernelPort = 7174, 7999
@@ -35,41 +34,52 @@ const enginePort, kernelPort = 7174, 7999
 // sidePort stands for the other wire.
 const sidePort = 1
 
-// flooded is host B with an engine and the kernel's TCP, and host A, where one thread sends SYNs from addresses that do
-// not exist, beside honest programs on the kernel's TCP.
+// flooded is host B with an engine and the kernel's TCP, and host A, where one thread sends segments from addresses
+// that do not exist, beside honest programs on the kernel's TCP.
 type flooded struct {
 	*testing.T
-	tn   *topo.Net
-	side *topo.Net // another wire, where nobody takes what the flood sends
-	b    *engine.Device
-	a    *engine.Device // on A's kernel
-	at   netip.AddrPort
-	end  *verbstest.End // of the established connection, on A
-	got  verbs.QP       // and on B
-	busy atomic.Bool    // it shall write
+	flags wire.Flags // of what it is flooded with
+	tn    *topo.Net
+	side  *topo.Net // another wire, where nobody takes what the flood sends
+	b     *engine.Device
+	a     *engine.Device // on A's kernel
+	at    netip.AddrPort
+	end   *verbstest.End // of the established connection, on A
+	got   verbs.QP       // and on B
+	busy  atomic.Bool    // it shall write
 }
 
-// TestFloodedListener floods a listener with SYNs, as many as one thread makes. Honest connections are made,
-// and the established one goes on. With -flood.rounds it measures goodput without a flood, with one on another
+// TestFloodedListener floods a listener with SYNs, then with ACKs, as many as one thread makes. Honest connections are
+// made, and the established one goes on. With -flood.rounds it measures goodput without a flood, with one on another
 // wire, which takes only its processor from the rest, with one at the engine's port, and with one of that rate at
 // the kernel's.
 func TestFloodedListener(t *testing.T) {
 	f := newFlooded(t)
-	if *floodRounds > 0 {
-		f.measure(*floodRounds)
-		return
-	}
-	before := f.received()
-	sent, longest := f.flood(enginePort, 0, time.Second, true)
-	t.Logf("%.0f SYNs/s; the slowest of the honest connections took %v", sent, longest)
-	f.busy.Store(true) // or the worker had no processor in all that time
-	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > 30*time.Second {
-			t.Fatal("the established connection stands still")
+	for _, f.flags = range []wire.Flags{wire.SYN, wire.ACK} {
+		if *floodRounds > 0 {
+			f.measure(*floodRounds)
+		} else {
+			f.goesOn()
 		}
 	}
 	if s, err := f.b.Stats(); err != nil || s.Queues[0].Stack.SYNCookies == 0 {
 		t.Errorf("no SYN was answered with a cookie, so that was no flood: %v", err)
+	}
+	if f.steering()[bpf.DropStray] == 0 {
+		t.Error("no ACK was dropped, so that was no flood")
+	}
+}
+
+// goesOn floods for a second.
+func (f *flooded) goesOn() {
+	before := f.received()
+	sent, longest := f.flood(enginePort, 0, time.Second, true)
+	f.Logf("%.0f %v/s; the slowest of the honest connections took %v", sent, f.flags, longest)
+	f.busy.Store(true) // or the worker had no processor in all that time
+	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 30*time.Second {
+			f.Fatal("the established connection stands still")
+		}
 	}
 }
 
@@ -200,7 +210,7 @@ func (f *flooded) flood(port uint16, rate float64, d time.Duration, honest bool)
 	defer cancel()
 	var both sync.WaitGroup
 	if port != 0 {
-		both.Go(func() { sent = f.syns(ctx, port, rate) })
+		both.Go(func() { sent = f.send(ctx, port, rate) })
 	}
 	for honest && ctx.Err() == nil {
 		slowest = max(slowest, f.connect())
@@ -229,8 +239,8 @@ func (f *flooded) connect() time.Duration {
 	return took
 }
 
-// syns sends SYNs from A until ctx ends, and returns how many per second.
-func (f *flooded) syns(ctx context.Context, port uint16, rate float64) float64 {
+// send sends segments from A until ctx ends, and returns how many per second.
+func (f *flooded) send(ctx context.Context, port uint16, rate float64) float64 {
 	fd, from := -1, f.tn.A
 	if port == sidePort {
 		from = f.side.A
@@ -247,7 +257,7 @@ func (f *flooded) syns(ctx context.Context, port uint16, rate float64) float64 {
 	defer unix.Close(fd)
 	frames := make([][]byte, 4096)
 	for i := range frames {
-		frames[i] = f.syn(port)
+		frames[i] = f.segment(port)
 	}
 	begin := time.Now()
 	n := 0
@@ -268,10 +278,10 @@ func (f *flooded) syns(ctx context.Context, port uint16, rate float64) float64 {
 	return float64(n) / time.Since(begin).Seconds()
 }
 
-// syn is a frame with a SYN from a random address of RFC 2544's network for benchmarks.
-func (f *flooded) syn(port uint16) []byte {
+// segment is a frame from a random address of RFC 2544's network for benchmarks.
+func (f *flooded) segment(port uint16) []byte {
 	h := wire.Header{SrcPort: uint16(rand.Uint32()), DstPort: port, Seq: seq.Num(rand.Uint32()),
-		Flags: wire.SYN, Window: 65535}
+		Ack: seq.Num(rand.Uint32()), Flags: f.flags, Window: 65535}
 	p := ip.Header{Src: ip.AddrFrom4([4]byte{198, 18, byte(rand.Uint32()), byte(rand.Uint32())}),
 		Dst: ip.AddrFrom4(f.at.Addr().As4()), Proto: ip.ProtoTCP, TTL: 64, DF: true,
 		PayloadLen: h.Len()}
@@ -310,8 +320,8 @@ func (f *flooded) measure(rounds int) {
 			rate = <-sent
 			g := float64(f.received()-before) / time.Since(begin).Seconds() / 1e6
 			goodput[i] = append(goodput[i], g)
-			f.Logf("%s: %.0f MB/s, %.0f SYNs/s, of which %d dropped; %d frames found the receive "+
-				"ring full", w.name, g, rate, f.limited()-dropped, f.overrun()-lost)
+			f.Logf("%s: %.0f MB/s, %.0f %v/s, of which %d dropped; %d frames found the receive "+
+				"ring full", w.name, g, rate, f.flags, f.limited()-dropped, f.overrun()-lost)
 		}
 		_, s := f.flood(enginePort, 0, d, true)
 		slowest = max(slowest, s)
@@ -321,20 +331,24 @@ func (f *flooded) measure(rounds int) {
 		slices.Sort(g)
 		m[i] = g[len(g)/2]
 	}
-	f.Logf("goodput, medians of %d rounds: %.0f MB/s without a flood, %.0f with one on another "+
-		"wire, %.0f with "+
-		"one at the engine's port (%.0f %% of the latter), %.0f with one at the kernel's (%.0f "+
-		"%%); the slowest "+
-		"honest connection took %v", rounds, m[0], m[1], m[2], 100*m[2]/m[1], m[3], 100*m[3]/m[1],
-		slowest)
+	f.Logf("%v, goodput, medians of %d rounds: %.0f MB/s without a flood, %.0f with one on "+
+		"another wire, %.0f with one at the engine's port (%.0f %% of the latter), %.0f with "+
+		"one at the kernel's (%.0f %%); the slowest honest connection took %v", f.flags,
+		rounds, m[0], m[1], m[2], 100*m[2]/m[1], m[3], 100*m[3]/m[1], slowest)
 }
 
-// limited is how many SYNs the steering program dropped.
+// limited is how many SYNs and strays the steering program dropped.
 func (f *flooded) limited() uint64 {
+	f.Helper()
+	c := f.steering()
+	return c[bpf.DropSYN] + c[bpf.DropStray]
+}
+
+func (f *flooded) steering() bpf.Counts {
 	f.Helper()
 	s, err := f.b.Stats()
 	if err != nil {
 		f.Fatal(err)
 	}
-	return s.Steering[bpf.DropSYN]
+	return s.Steering
 }
