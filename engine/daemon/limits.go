@@ -57,6 +57,9 @@ const (
 	closers = 32
 	// helloWait is how long a client may be connected without saying hello.
 	helloWait = 5 * time.Second
+	// deadWait is how long a new program waits for those of its user that died to give back what they had: one
+	// that does not end keeps nobody out.
+	deadWait = 3 * time.Second
 	// keepaliveProbes is how many questions a silent peer may leave unanswered.
 	keepaliveProbes = 6
 	// reopenPause and reopenMost are between attempts to open a device again that was lost.

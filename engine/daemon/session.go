@@ -42,6 +42,8 @@ type session struct {
 	pumped  chan struct{}   // closed when the pump ended
 	ringers ringers
 
+	released chan struct{} // closed when nothing of the daemon is the session's any more
+
 	working sync.Mutex     // held while a request is carried out; guards over
 	over    bool           // no request may be carried out any more
 	left    chan struct{}  // closed when the reader ended
@@ -68,7 +70,7 @@ func newSession(d *Daemon, id uint64, c *net.UnixConn, cred *unix.Ucred, a *acco
 		since:   time.Now(),
 		log:     d.log.With("session", id, "uid", cred.Uid, "pid", cred.Pid),
 		pending: map[uint64]context.CancelFunc{}, objects: map[control.Handle]entry{},
-		left: make(chan struct{}), viewing: make(chan struct{}, 1),
+		left: make(chan struct{}), released: make(chan struct{}), viewing: make(chan struct{}, 1),
 		ringers: ringers{kick: make(chan struct{}, 1)},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
@@ -100,6 +102,7 @@ func (s *session) serve(released func()) {
 		s.log.Warn("program dropped", "program", s.program, "error", err)
 	}
 	s.release()
+	close(s.released)
 	released()
 	<-s.left
 	s.account.give(sessionCost)
@@ -302,6 +305,7 @@ func (s *session) hello(body []byte, _ []int) error {
 	}
 	var a control.HelloArgs
 	if err = r.ParseArgs(&a); err == nil {
+		s.afterTheDead()
 		err = s.welcome(&a)
 	}
 	if err != nil {
