@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -39,6 +42,7 @@ const sidePort = 1
 type flooded struct {
 	*testing.T
 	flags wire.Flags // of what it is flooded with
+	what  string     // and its name
 	tn    *topo.Net
 	side  *topo.Net // another wire, where nobody takes what the flood sends
 	b     *engine.Device
@@ -51,11 +55,12 @@ type flooded struct {
 
 // TestFloodedListener floods a listener with SYNs, then with ACKs, as many as one thread makes. Honest connections are
 // made, and the established one goes on. With -flood.rounds it measures goodput without a flood, with one on another
-// wire, which takes only its processor from the rest, with one at the engine's port, and with one of that rate at
-// the kernel's.
+// wire, which takes the processor from the rest that a device with XDP takes for frames that nobody wants, with one at
+// the engine's port, and with one of that rate at the kernel's.
 func TestFloodedListener(t *testing.T) {
 	f := newFlooded(t)
-	for _, f.flags = range []wire.Flags{wire.SYN, wire.ACK} {
+	kinds := map[wire.Flags]string{wire.SYN: "SYNs", wire.ACK: "ACKs"}
+	for f.flags, f.what = range kinds {
 		if *floodRounds > 0 {
 			f.measure(*floodRounds)
 		} else {
@@ -74,7 +79,7 @@ func TestFloodedListener(t *testing.T) {
 func (f *flooded) goesOn() {
 	before := f.received()
 	sent, longest := f.flood(enginePort, 0, time.Second, true)
-	f.Logf("%.0f %v/s; the slowest of the honest connections took %v", sent, f.flags, longest)
+	f.Logf("%.0f %s/s; the slowest of the honest connections took %v", sent, f.what, longest)
 	f.busy.Store(true) // or the worker had no processor in all that time
 	for begin := time.Now(); f.received() == before; time.Sleep(10 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
@@ -96,6 +101,7 @@ func newFlooded(t *testing.T) *flooded {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.side.Close() })
+	f.dropAll(f.side.B)
 	// What answers addresses that do not exist goes to A, whose kernel drops it.
 	if err := f.tn.B.Netlink().RouteAdd(&netlink.Route{LinkIndex: f.tn.B.Link.Index,
 		Gw: f.tn.A.Addr4.Addr().AsSlice()}); err != nil {
@@ -120,6 +126,26 @@ func newFlooded(t *testing.T) *flooded {
 	f.at = netip.AddrPortFrom(f.tn.B.Addr4.Addr(), enginePort)
 	f.establish()
 	return f
+}
+
+// dropAll attaches a program that drops every frame, as early as ours can.
+func (f *flooded) dropAll(h *topo.Host) {
+	f.Helper()
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1 /* XDP_DROP */), asm.Return()}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { prog.Close() })
+	if err := h.Do(func() error {
+		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: h.Link.Index})
+		if err == nil {
+			f.Cleanup(func() { l.Close() })
+		}
+		return err
+	}); err != nil {
+		f.Fatal(err)
+	}
 }
 
 // establish makes the connection whose goodput counts; it writes while busy.
@@ -320,8 +346,8 @@ func (f *flooded) measure(rounds int) {
 			rate = <-sent
 			g := float64(f.received()-before) / time.Since(begin).Seconds() / 1e6
 			goodput[i] = append(goodput[i], g)
-			f.Logf("%s: %.0f MB/s, %.0f %v/s, of which %d dropped; %d frames found the receive "+
-				"ring full", w.name, g, rate, f.flags, f.limited()-dropped, f.overrun()-lost)
+			f.Logf("%s: %.0f MB/s, %.0f %s/s, of which %d dropped; %d frames found the receive "+
+				"ring full", w.name, g, rate, f.what, f.limited()-dropped, f.overrun()-lost)
 		}
 		_, s := f.flood(enginePort, 0, d, true)
 		slowest = max(slowest, s)
@@ -331,9 +357,9 @@ func (f *flooded) measure(rounds int) {
 		slices.Sort(g)
 		m[i] = g[len(g)/2]
 	}
-	f.Logf("%v, goodput, medians of %d rounds: %.0f MB/s without a flood, %.0f with one on "+
+	f.Logf("%s, goodput, medians of %d rounds: %.0f MB/s without a flood, %.0f with one on "+
 		"another wire, %.0f with one at the engine's port (%.0f %% of the latter), %.0f with "+
-		"one at the kernel's (%.0f %%); the slowest honest connection took %v", f.flags,
+		"one at the kernel's (%.0f %%); the slowest honest connection took %v", f.what,
 		rounds, m[0], m[1], m[2], 100*m[2]/m[1], m[3], 100*m[3]/m[1], slowest)
 }
 
