@@ -4,7 +4,7 @@
 #   scripts/setup.sh test       tshark: the independent decoder of the capture tests; strace: in which order files go
 #                               to the disk; Chromium without a screen: it clicks through the status page;
 #                               systemd-analyze: it reads the unit; gcc and rdma-core's headers: the library of
-#                               xwarp run; the RDMA programs that are run over it
+#                               xwarp run; the RDMA programs that are run over it; OpenSSH and sudo: nic-check
 #   scripts/setup.sh arch       qemu-user: programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler
 #
@@ -70,19 +70,35 @@ need_browser() {
 	fi
 }
 
+# keep_down COMMAND...: without the services that come with a package being started, as policy-rc.d of Debian's policy says.
+keep_down() {
+	policy=/usr/sbin/policy-rc.d
+	if [ -e $policy ]; then # the administrator has a say
+		"$@"
+		return
+	fi
+	printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null && as_root chmod 755 $policy
+	status=0
+	"$@" || status=$?
+	as_root rm -f $policy
+	return $status
+}
+
 install_missing() {
 	[ -n "$missing" ] || return 0
 	command -v apt-get >/dev/null || die "missing:$missing; there is no apt-get here, install them by hand"
 	say "installing$missing"
 	# tshark asks whether ordinary users may capture; noninteractive answers no. Lists may be old or absent.
-	as_root env DEBIAN_FRONTEND=noninteractive sh -c "
+	keep_down as_root env DEBIAN_FRONTEND=noninteractive sh -c "
 		apt-get install -y -q --no-install-recommends $missing >/dev/null 2>&1 ||
 		{ apt-get update -q && apt-get install -y -q --no-install-recommends $missing; }
 	" </dev/null || die "apt-get could not install$missing"
-	case "$missing " in
-	*" tgt "*) # the tests start their own
-		as_root systemctl disable --now tgt >/dev/null 2>&1 || true ;;
-	esac
+	for package in $missing; do
+		case $package in # the tests start their own, and the next boot starts none
+		tgt) as_root systemctl disable --now tgt >/dev/null 2>&1 || true ;;
+		openssh-server) as_root systemctl disable --now ssh.socket ssh.service >/dev/null 2>&1 || true ;;
+		esac
+	done
 }
 
 for what in "${@:-none}"; do
@@ -91,6 +107,9 @@ for what in "${@:-none}"; do
 		need strace strace
 		need tshark tshark
 		need systemd-analyze systemd
+		need ssh openssh-client
+		need sudo sudo
+		[ -e /usr/sbin/sshd ] || missing="$missing openssh-server"
 		need_verbs
 		need_browser
 		;;
