@@ -1,6 +1,9 @@
 package loss
 
 import (
+	"cmp"
+	"slices"
+
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 )
@@ -186,22 +189,20 @@ func (q *ring) forget() {
 	}
 }
 
-// restore puts all lost records back in flight, ordered by the time sent.
+// restore puts all lost records back in flight, ordered by the time sent. Which of them are lost has another order, and
+// the walk for lost records ends at the first that is too young.
 func (q *ring) restore() {
-	for _, p := range [...]place{lost, lostAgain} {
-		flight, l := q.list[inFlight], q.list[p]
-		q.list[inFlight], q.list[p] = list{}, list{}
-		f, x := flight.first, l.first
-		for i, j := flight.n, l.n; i > 0 || j > 0; {
-			var id uint32
-			if j == 0 || i > 0 && q.at(f).sent <= q.at(x).sent {
-				id, f = f, q.at(f).next
-				i--
-			} else {
-				id, x = x, q.at(x).next
-				j--
-			}
-			q.link(id, inFlight)
+	ids := make([]uint32, 0, q.len())
+	for id := q.head; id != q.tail; id++ {
+		if q.at(id).at != sacked {
+			ids = append(ids, id)
 		}
+	}
+	slices.SortStableFunc(ids, func(a, b uint32) int {
+		return cmp.Compare(q.at(a).sent, q.at(b).sent)
+	})
+	q.list[inFlight], q.list[lost], q.list[lostAgain] = list{}, list{}, list{}
+	for _, id := range ids {
+		q.link(id, inFlight)
 	}
 }

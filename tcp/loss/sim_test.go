@@ -309,6 +309,10 @@ func invariants(s *Sender) error {
 			if r.at != place(p) {
 				return fmt.Errorf("list %d has record %d of list %d", p, id, r.at)
 			}
+			if i > 0 && place(p) == inFlight && r.sent < s.q.at(r.prev).sent {
+				return fmt.Errorf("record %d in flight, sent at %d, is behind one sent at %d",
+					id, r.sent, s.q.at(r.prev).sent)
+			}
 			if i == l.n-1 && id != l.last {
 				return fmt.Errorf("list %d ends at %d, not %d", p, id, l.last)
 			}
