@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -306,6 +307,30 @@ func (p *soakProgram) check(s *soak) {
 		if d := time.Since(at); d > longestPause {
 			s.Errorf("%s: %s makes no progress for %v", p.name, task, d)
 		}
+	}
+	if s.Failed() {
+		s.stuck(p)
+	}
+}
+
+// stuck tells what may explain why a program stands still: it, the far host and the daemon end with their stacks.
+func (s *soak) stuck(p *soakProgram) {
+	now, err := s.watched[0].daemon.Snapshot(s.Context())
+	s.Logf("xwarpd: %v", err)
+	for i := range now.QPs {
+		s.Logf("%s", control.Marshal(&now.QPs[i]))
+	}
+	for _, h := range []*topo.Host{s.tn.A, s.tn.B} {
+		h.Do(func() error {
+			out, err := exec.Command("ss", "-tanpio").CombinedOutput()
+			s.Logf("ss: %v\n%s", err, out)
+			return nil
+		})
+	}
+	p.killed = true
+	for _, x := range []*process{p.p, s.far, s.daemon} {
+		x.Process.Signal(syscall.SIGQUIT)
+		time.Sleep(time.Second)
 	}
 }
 
