@@ -20,7 +20,7 @@ func Sum(b []byte, acc uint64) uint64 {
 		acc, c = bits.Add64(acc, binary.LittleEndian.Uint64(w[24:]), c)
 		return addCarry(acc, c)
 	}
-	if len(b) > HeaderLen+TimestampsLen {
+	if wide && len(b) >= minWide {
 		b, acc = sumWide(b, acc)
 	}
 	return sumScalar(b, acc)

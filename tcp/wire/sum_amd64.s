@@ -1,9 +1,9 @@
 #include "textflag.h"
 
-// func sumAVX2(p *byte, n int) uint64
+// func sumBlocks(p *byte, n int) uint64
 //
 // Words of 32 bits are added in lanes of 64, the low and the high halves apart: no carry can get lost below 2^32 words.
-TEXT ·sumAVX2(SB), NOSPLIT, $0-24
+TEXT ·sumBlocks(SB), NOSPLIT, $0-24
 	MOVQ	p+0(FP), SI
 	MOVQ	n+8(FP), CX
 	VPCMPEQD	Y4, Y4, Y4

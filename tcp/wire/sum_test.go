@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 )
 
@@ -15,8 +17,8 @@ func reference(b []byte) uint16 {
 	return uint16(sum)
 }
 
-// TestSumWide compares the sum by vectors with the definition and with the plain Go loop, for every length around its
-// blocks, every alignment, and the octets that make most carries.
+// TestSumWide compares the sum by vectors with the definition and with the plain Go loop, for every length of a few
+// blocks and some more, every alignment, and the octets that make most carries.
 func TestSumWide(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	buf := make([]byte, 4096+64)
@@ -26,13 +28,16 @@ func TestSumWide(t *testing.T) {
 		}, "ones": func(int) byte { return 0xff },
 		"zero": func(int) byte { return 0 }, "one": func(i int) byte { return byte(i & 1) },
 	}
+	lengths := []int{383, 1448, 1480, 2049, 4096}
+	for n := range 323 {
+		lengths = append(lengths, n)
+	}
 	for name, fill := range fills {
 		for i := range buf {
 			buf[i] = fill(i)
 		}
 		for off := range 33 {
-			for _, n := range []int{0, 1, 7, 20, 31, 32, 33, 63, 64, 127, 128, 129, 191, 255, 256,
-				257, 383, 1448, 1480, 2049, 4096} {
+			for _, n := range lengths {
 				b := buf[off : off+n]
 				want := reference(b)
 				if got := Fold(Sum(b, 0)); got != want {
@@ -54,10 +59,43 @@ func TestSumWide(t *testing.T) {
 	}
 }
 
-func BenchmarkSumScalar(b *testing.B) {
-	p := make([]byte, 8960)
-	b.SetBytes(int64(len(p)))
-	for b.Loop() {
-		sumScalar(p, 0)
+// TestSumEnds sums what lies between two pages that must not be read, up to either end.
+func TestSumEnds(t *testing.T) {
+	page := syscall.Getpagesize()
+	mem, err := syscall.Mmap(-1, 0, 3*page, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Munmap(mem)
+	for i := range page {
+		mem[page+i] = byte(i * i)
+	}
+	for _, p := range [][]byte{mem[:page], mem[2*page:]} {
+		if err := syscall.Mprotect(p, syscall.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n := range 4096 {
+		for _, b := range [][]byte{mem[page : page+n], mem[2*page-n : 2*page]} {
+			if got, want := Fold(Sum(b, 0)), reference(b); got != want {
+				t.Fatalf("%d octets: %#04x, want %#04x", n, got, want)
+			}
+		}
+	}
+}
+
+func BenchmarkSum(b *testing.B) {
+	p := make([]byte, 8948)
+	for name, sum := range map[string]func([]byte, uint64) uint64{"wide": Sum,
+		"scalar": sumScalar} {
+		for _, n := range []int{64, 256, 1448, 8948} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for b.Loop() {
+					sum(p[:n], 0)
+				}
+			})
+		}
 	}
 }

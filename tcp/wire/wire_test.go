@@ -356,14 +356,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func BenchmarkSum(b *testing.B) {
-	p := make([]byte, 8960)
-	b.SetBytes(int64(len(p)))
-	for b.Loop() {
-		Sum(p, 0)
-	}
-}
-
 // TestTimestamps: the options of nearly every segment are read as all others are.
 func TestTimestamps(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

@@ -1,0 +1,8 @@
+package wire
+
+const (
+	sumBlock = 16
+	minWide  = 256 // below, a call takes more instructions than it saves
+)
+
+const wide = true // every arm64 has vectors

@@ -1,0 +1,20 @@
+//go:build amd64 || arm64
+
+package wire
+
+// sumBlocks returns the sum of the 32-bit words of n octets at p; n is a multiple of sumBlock and at least minWide.
+//
+//go:noescape
+func sumBlocks(p *byte, n int) uint64
+
+// sumWide adds the octets at the front of b, at least minWide, that come in whole blocks, and returns the
+// rest. It may be called when wide.
+func sumWide(b []byte, acc uint64) ([]byte, uint64) {
+	n := len(b) &^ (sumBlock - 1)
+	sum := sumBlocks(&b[0], n)
+	acc += sum
+	if acc < sum {
+		acc++
+	}
+	return b[n:], acc
+}
