@@ -85,10 +85,12 @@ arch: ## tests as programs for s390x (big-endian) and arm64, emulated, half an h
 	$(GO) run ./scripts/arch -exec '$(PRIVILEGED)' $(ARCH_PKGS)
 
 .PHONY: arch-some
-arch-some: ## the part of arch that takes half a minute: wire formats, placement and rings, big-endian
+arch-some: ## the part of arch that takes half a minute: wire formats, placement and rings, big-endian; assembly, arm64
 	@scripts/setup.sh arch
 	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -short ./tcp/wire ./ddp ./ring
 	GOARCH=s390x $(GO) test -exec '$(PRIVILEGED) qemu-s390x' -short -run 'Vectors|Header|Startup' ./mpa
+	GOARCH=arm64 $(GO) vet ./tcp/octets ./tcp/wire
+	GOARCH=arm64 $(GO) test -exec '$(PRIVILEGED) qemu-aarch64' -short ./tcp/octets ./tcp/wire
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, and who may import whom

@@ -5,11 +5,6 @@ import "golang.org/x/sys/cpu"
 // wide says that the processor multiplies polynomials in registers of 512 bits.
 var wide = fast && cpu.X86.HasAVX512VPCLMULQDQ && cpu.X86.HasAVX512F && cpu.X86.HasAVX512DQ
 
-const (
-	lineLen  = 64
-	minLines = 4 // that are worth folding, and needed for it
-)
-
 // factors move a folded CRC on by 256, 64, 128 and 192 octets; see power.
 type factors [4][2]uint64
 
@@ -37,6 +32,14 @@ func foldSum(src *byte, lines int, k *factors, crc uint32, sum uint64) (uint32, 
 //
 //go:noescape
 func foldCopy(dst, src *byte, lines, ahead int, k *factors, crc uint32, sum uint64) (uint32, uint64)
+
+func sumLines(src *byte, lines int, crc uint32, sum uint64) (uint32, uint64) {
+	return foldSum(src, lines, &folds, crc, sum)
+}
+
+func copyLines(dst, src *byte, lines, ahead int, crc uint32, sum uint64) (uint32, uint64) {
+	return foldCopy(dst, src, lines, ahead, &folds, crc, sum)
+}
 
 // foldMarked is markedLanes for any number of blocks from 1.
 //

@@ -1,13 +1,8 @@
+//go:build amd64 || arm64
+
 package octets
 
-import (
-	"unsafe"
-
-	"golang.org/x/sys/cpu"
-)
-
-// fast says that the processor has CRC32 and PCLMULQDQ.
-var fast = cpu.X86.HasSSE42 && cpu.X86.HasPCLMULQDQ
+import "unsafe"
 
 // sumLanes is Sum of n octets with the bare CRC register. The first 3*8*words of them are done in three lanes
 // of that many words, whose CRCs are joined by shift[words] and shift[2*words].
@@ -20,20 +15,12 @@ func sumLanes(src *byte, n, words int, shift *uint64, crc uint32, sum uint64) (u
 //go:noescape
 func crcLanes(src *byte, n, words int, shift *uint64, crc uint32) uint32
 
-// copyLanes is sumLanes that copies the octets from src to dst. For each line of 64 it
-// prefetches the one that is ahead octets further on.
+// copyLanes is sumLanes that copies the octets from src to dst. On amd64 it prefetches for each line of 64 the
+// one that is ahead octets further on; on arm64 nobody has measured whether that is worth its instructions.
 //
 //go:noescape
 func copyLanes(dst, src *byte, n, words, ahead int, shift *uint64, crc uint32, sum uint64) (uint32,
 	uint64)
-
-// markedLanes is copyLanes for three lanes of blocks of 512 octets, each of them a marker and 508 octets of
-// src; src is four octets in front of the first. mark is the value of the first marker, in host order; each
-// is 512 more than the one before.
-//
-//go:noescape
-func markedLanes(dst, src *byte, blocks, ahead int, mark uint32, shift *uint64, crc uint32,
-	sum uint64) (uint32, uint64)
 
 // fetchLines prefetches the lines of n octets, at least one.
 //
@@ -44,6 +31,9 @@ const (
 	maxWords  = 512 // of one lane
 	maxOctets = 3 * 8 * maxWords
 	minLanes  = 96 // octets that are worth lanes
+
+	lineLen  = 64
+	minLines = 4 // that are worth folding, and needed for it
 )
 
 // shift has the factors that move a CRC register over i words of zeros: x^(64*i-33) modulo the polynomial, of
@@ -70,13 +60,13 @@ func words(n int) int {
 	if n < minLanes {
 		return 0
 	}
-	return n / 24
+	return n / 24 / laneStep * laneStep
 }
 
 func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 	crc = ^crc
 	if lines := len(b) / lineLen; wide && lines >= minLines {
-		crc, sum = foldSum(&b[0], lines, &folds, crc, sum)
+		crc, sum = sumLines(&b[0], lines, crc, sum)
 		b = b[lines*lineLen:]
 	}
 	for len(b) > maxOctets {
@@ -92,7 +82,7 @@ func sumFast(b []byte, crc uint32, sum uint64) (uint32, uint64) {
 func crcFast(crc uint32, b []byte) uint32 {
 	crc = ^crc
 	if lines := len(b) / lineLen; wide && lines >= minLines {
-		crc, _ = foldSum(&b[0], lines, &folds, crc, 0)
+		crc, _ = sumLines(&b[0], lines, crc, 0)
 		b = b[lines*lineLen:]
 	}
 	for len(b) > maxOctets {
@@ -109,7 +99,7 @@ func crcFast(crc uint32, b []byte) uint32 {
 func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint64) {
 	crc = ^crc
 	if lines := len(src) / lineLen; wide && lines >= minLines {
-		crc, sum = foldCopy(&dst[0], &src[0], lines, ahead, &folds, crc, sum)
+		crc, sum = copyLines(&dst[0], &src[0], lines, ahead, crc, sum)
 		dst, src = dst[lines*lineLen:], src[lines*lineLen:]
 	}
 	for len(src) > maxOctets {
@@ -124,17 +114,3 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, ahead int) (uint32, uint6
 }
 
 func fetch(b []byte) { fetchLines(unsafe.SliceData(b), len(b)) }
-
-// maxBlocks is the most blocks of one lane.
-const maxBlocks = maxWords * 8 / blockLen
-
-// markedFast is CopyMarked for three times blocks.
-func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32,
-	uint64) {
-	if wide {
-		crc, sum = foldMarked(&dst[0], &src[0], 3*blocks, ahead, mark, &folds, ^crc, sum)
-		return ^crc, sum
-	}
-	crc, sum = markedLanes(&dst[0], &src[0], blocks, ahead, mark, &shift[0], ^crc, sum)
-	return ^crc, sum
-}

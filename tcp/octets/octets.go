@@ -1,8 +1,8 @@
 // Package octets computes what MPA and TCP send along with octets: CRC32C, and CRC32C and the Internet
-// checksum in one pass, which may copy the octets, too. On amd64 this takes instructions of the processor: with
-// AVX-512 and VPCLMULQDQ lines of 64 octets are folded (fold_amd64.s), otherwise three parts of the octets go at
-// a time through CRC32 instructions, because the standard library works on parts of fixed length, which do not
-// suit segments. Everywhere else, and for processors without them, it is done in Go.
+// checksum in one pass, which may copy the octets, too. On amd64 and arm64 this takes instructions of the
+// processor: three parts of the octets go at a time through CRC32 instructions, because the standard library works
+// on parts of fixed length on amd64 and on one part on arm64. On amd64 with AVX-512 and VPCLMULQDQ lines of 64
+// octets are folded instead (fold_amd64.s). Everywhere else, and for processors without them, it is done in Go.
 package octets
 
 import (

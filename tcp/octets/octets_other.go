@@ -1,4 +1,4 @@
-//go:build !amd64
+//go:build !amd64 && !arm64
 
 package octets
 
@@ -17,10 +17,3 @@ func copyFast(dst, src []byte, crc uint32, sum uint64, _ int) (uint32, uint64) {
 }
 
 func fetch([]byte) {}
-
-const maxBlocks = 0
-
-func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32,
-	uint64) {
-	return crc, sum
-}

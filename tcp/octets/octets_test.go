@@ -1,6 +1,7 @@
 package octets
 
 import (
+	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
 	"testing"
@@ -90,26 +91,24 @@ func FuzzSum(f *testing.F) {
 	})
 }
 
-func BenchmarkSum(b *testing.B) {
-	src := make([]byte, 1444)
-	b.SetBytes(1444)
-	for b.Loop() {
-		Sum(src, 0, 0)
-	}
-}
-
-func BenchmarkCRC(b *testing.B) {
-	src := make([]byte, 1444)
-	b.SetBytes(1444)
-	for b.Loop() {
-		CRC(0, src)
-	}
-}
-
-func BenchmarkCRCLibrary(b *testing.B) {
-	src := make([]byte, 1444)
-	b.SetBytes(1444)
-	for b.Loop() {
-		crc32.Update(0, castagnoli, src)
+// BenchmarkPass is what one call takes for the payload of a small message, of a segment and of a jumbo frame,
+// whose octets the cache has.
+func BenchmarkPass(b *testing.B) {
+	src, dst := make([]byte, 8948), make([]byte, 8948)
+	for name, pass := range map[string]func(d, s []byte){
+		"sum":     func(_, s []byte) { Sum(s, 0, 0) },
+		"crc":     func(_, s []byte) { CRC(0, s) },
+		"library": func(_, s []byte) { crc32.Update(0, castagnoli, s) },
+		"copy":    func(d, s []byte) { CopySum(d, s, 0, 0, len(s)) },
+		"apart":   func(d, s []byte) { copy(d, s); Sum(d, 0, 0) },
+	} {
+		for _, n := range []int{64, 1448, 8948} {
+			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for b.Loop() {
+					pass(dst[:n], src[:n])
+				}
+			})
+		}
 	}
 }

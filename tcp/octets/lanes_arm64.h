@@ -1,0 +1,45 @@
+// SUM adds a word to the sum in R11; its carry runs through the whole of a function, in which nothing else sets flags. crcLanes
+// has none.
+#define SUM(word)	ADCS	word, R11
+
+// TAKE6 takes two words of each lane. CRC32CX takes two or three cycles and can begin anew in each: three lanes keep it busy.
+#define TAKE6 \
+	CRC32CX	R12, R8; \
+	SUM(R12); \
+	CRC32CX	R14, R9; \
+	SUM(R14); \
+	CRC32CX	R19, R10; \
+	SUM(R19); \
+	CRC32CX	R13, R8; \
+	SUM(R13); \
+	CRC32CX	R15, R9; \
+	SUM(R15); \
+	CRC32CX	R20, R10; \
+	SUM(R20)
+
+// TAKE2 takes the two words behind the lanes.
+#define TAKE2 \
+	CRC32CX	R12, R8; \
+	SUM(R12); \
+	CRC32CX	R13, R8; \
+	SUM(R13)
+
+// LANES makes p1, p2 and p3 the starts of three lanes of R21 octets.
+#define LANES(p1, p2, p3) \
+	ADD	R21, p1, p2; \
+	ADD	R21, p2, p3
+
+// JOIN makes R8 the CRC register of three lanes of R21 octets, which R8, R9 and R10 have; R22 is the table of shifts.
+#define JOIN \
+	FMOVD	(R22)(R21), F1; \
+	ADD	R21, R22; \
+	FMOVD	(R22)(R21), F2; \
+	FMOVD	R8, F0; \
+	FMOVD	R9, F3; \
+	VPMULL	V2.D1, V0.D1, V0.Q1; \
+	VPMULL	V1.D1, V3.D1, V3.Q1; \
+	VEOR	V3.B16, V0.B16, V0.B16; \
+	FMOVD	F0, R12; \
+	MOVD	ZR, R8; \
+	CRC32CX	R12, R8; \
+	EORW	R10, R8
