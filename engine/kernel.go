@@ -33,6 +33,8 @@ type kernelDriver struct {
 	cfg     KernelConfig
 	workers []*kernelWorker
 	turn    atomic.Uint32 // of the workers, to have the next connection
+	open    context.Context
+	stop    context.CancelFunc // by close
 }
 
 // OpenKernel makes a device on the kernel's sockets. It fails when the process has no file descriptors left.
@@ -56,6 +58,7 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 		}
 	}
 	k := &kernelDriver{cfg: cfg, dev: newDevice(cfg.Options)}
+	k.open, k.stop = context.WithCancel(context.Background())
 	k.dev.drv = k
 	for range min(runtime.GOMAXPROCS(0), runtime.NumCPU(), maxKernelWorkers) {
 		w, err := newKernelWorker(k)
@@ -92,13 +95,17 @@ func (k *kernelDriver) deal() *kernelWorker {
 	return least
 }
 
-func (k *kernelDriver) start(_ context.Context, c *conn, local, remote netip.AddrPort) error {
+func (k *kernelDriver) start(ctx context.Context, c *conn, local, remote netip.AddrPort) error {
 	w := k.deal()
 	c.owner.Store(w.loop)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
+		defer context.AfterFunc(k.open, cancel)()
 		sock, err := k.cfg.Dial(ctx, local, remote)
+		if err != nil && k.open.Err() != nil {
+			err = verbs.ErrClosed
+		}
 		if w.loop.post(func() { w.connected(c, sock, err) }) {
 			return
 		}
@@ -170,6 +177,7 @@ func (k *kernelDriver) do(f func() error) error { return f() }
 func (k *kernelDriver) detach() error { return nil }
 
 func (k *kernelDriver) close() error {
+	k.stop()
 	for _, w := range k.workers {
 		w.stop.Store(true)
 		w.wake()

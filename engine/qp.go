@@ -29,7 +29,8 @@ type QP struct {
 	loop atomic.Pointer[loop] // set once the queue pair has a connection
 
 	doorbell doorbell
-	closed   atomic.Bool
+	close    sync.Once
+	closed   atomic.Bool   // Close was called: nothing may be posted, and Dial must not try again
 	denied   atomic.Uint32 // rights that Allow did not name
 
 	// The worker's.
@@ -38,7 +39,6 @@ type QP struct {
 	iw      *iwarp.Conn
 	overran bool
 	comp    verbs.Completion // of Complete: handed to a sink, a local would be allocated
-	closing bool             // Close was called: Dial must not try again
 
 	life    atomic.Uint32                // see qpstate.go
 	reached [lifeFreed + 1]chan struct{} // closed when life gets there

@@ -48,15 +48,24 @@ func (q *QP) reach(l life) bool {
 // established, and let go of q by release, may be followed by another.
 func (q *QP) attach(c *conn) error {
 	switch {
+	case q.closed.Load():
+		return verbs.ErrClosed
 	case q.is(lifeAttached):
 		return verbs.ErrHasConn
-	case q.closing:
-		return verbs.ErrClosed
 	}
 	q.conn.Store(c)
 	q.iw = c.iw
 	q.life.Store(uint32(lifeAttached))
-	return q.bind(c.owner.Load())
+	if err := q.bind(c.owner.Load()); err != nil {
+		return err
+	}
+	if q.closed.Load() { // and Close may not have seen that there is a worker to do this
+		q.iw = nil
+		q.setGone(verbs.ErrClosed)
+		q.free()
+		return verbs.ErrClosed
+	}
+	return nil
 }
 
 // bind makes l the owner of q. It runs there.
@@ -107,6 +116,9 @@ func (q *QP) giveUp(err error) {
 			q.bind(l)
 		}
 		q.setGone(err)
+		if q.closed.Load() { // and Close may have found no worker
+			q.free()
+		}
 	})
 	if closed != nil && q.loop.Load() == nil {
 		q.setGone(err)
@@ -173,7 +185,7 @@ func (q *QP) leave() {
 	q.mu.Unlock()
 	h.End(clock())
 	// Not at once: the connection, which tells of its end here, may still ask the core.
-	if l := q.loop.Load(); q.closing && (l == nil || !l.post(q.free)) {
+	if l := q.loop.Load(); q.closed.Load() && (l == nil || !l.post(q.free)) {
 		q.free()
 	}
 }
@@ -216,29 +228,32 @@ func (q *QP) Disconnect() error {
 
 // Close implements verbs.QP.
 func (q *QP) Close() error {
-	again := q.closed.Swap(true)
-	q.end()
-	if !again {
+	q.close.Do(func() {
+		q.closed.Store(true)
+		q.end()
 		q.send.users.Add(-1)
 		q.recv.users.Add(-1)
 		q.srq.leave()
-	}
+	})
 	return nil
 }
 
+// end ends the connection, or lets none begin where it finds no worker: see attach.
 func (q *QP) end() {
 	l := q.loop.Load()
 	if l == nil {
 		return
 	}
 	posted := l.post(func() {
-		q.closing = true
 		l.doing = q
-		if q.is(lifeGone) {
+		switch {
+		case q.is(lifeGone):
 			q.free()
-		} else if q.is(lifeAttached) {
+		case q.is(lifeAttached):
 			q.iw.Abort(clock())
 			q.iw.Wake()
+		default: // between two attempts of Dial
+			q.setGone(verbs.ErrClosed)
 		}
 	})
 	if posted { // else the worker ended, and with it everything of q

@@ -136,6 +136,6 @@ disconnected, Disconnect: disconnected, <nil>, receive: WR_FLUSH_ERR
 gone, attach: gone, queue pair has or had a connection already, receive: WR_FLUSH_ERR
 gone, Closed: gone, <nil>, receive: WR_FLUSH_ERR
 gone, Disconnect: gone, <nil>, receive: WR_FLUSH_ERR
-freed, attach: freed, queue pair has or had a connection already, receive: WR_FLUSH_ERR
+freed, attach: freed, closed, receive: WR_FLUSH_ERR
 freed, Disconnect: freed, <nil>, receive: WR_FLUSH_ERR
 `

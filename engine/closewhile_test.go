@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"xwarp/engine/verbs"
+)
+
+// TestCloseWhileConnecting closes a queue pair while Dial has no worker for it, as on a socket that the kernel still
+// connects, or between two attempts: it gets no connection any more, and leaves nothing in its domain.
+func TestCloseWhileConnecting(t *testing.T) {
+	attach := func(q *QP, c *conn) error { return q.attach(c) }
+	for _, tc := range []struct {
+		name         string
+		before, then func(q *QP, c *conn) error
+	}{
+		{"connected then", nil, attach},
+		{"given up then", nil, func(q *QP, c *conn) error {
+			q.giveUp(verbs.ErrRejected)
+			return q.attach(c)
+		}},
+		{"between attempts", func(q *QP, c *conn) error {
+			err := q.attach(c)
+			q.release()
+			return err
+		}, attach},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			q, c, _ := lifeOf(t, lifeIdle)
+			if tc.before != nil {
+				if err := tc.before(q, c); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := q.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := tc.then(q, c); !errors.Is(err, verbs.ErrClosed) {
+				t.Errorf("the connection: %v", err)
+			}
+			if err := q.pd.Close(); err != nil {
+				t.Errorf("the domain: %v", err)
+			}
+		})
+	}
+}
+
+// TestCloseTwiceAtOnce: the second Close of a queue pair returns when the first one is done, too.
+func TestCloseTwiceAtOnce(t *testing.T) {
+	q, _, cq := lifeOf(t, lifeIdle)
+	q.loop.Store(newLoop(&asleep{})) // which does not answer yet
+	first, second := make(chan struct{}), make(chan struct{})
+	go func() { q.Close(); close(first) }()
+	for !q.closed.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	go func() { q.Close(); close(second) }()
+	select {
+	case <-second:
+		t.Error("Close returns while the queue pair is in use")
+	case <-time.After(20 * time.Millisecond):
+	}
+	for !q.is(lifeFreed) {
+		q.loop.Load().work()
+	}
+	<-first
+	<-second
+	if err := cq.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// asleep is the worker of a loop that works when a test says so.
+type asleep struct{}
+
+func (*asleep) wake()         {}
+func (*asleep) tell(f func()) { f() }
+
+// TestDeviceCloseEndsDial: Dial does not wait for the kernel's handshake when its device is closed, and the kernel does
+// not go on with it.
+func TestDeviceCloseEndsDial(t *testing.T) {
+	asked, ended := make(chan struct{}), make(chan struct{})
+	d, err := OpenKernel(KernelConfig{Dial: func(ctx context.Context, _, _ netip.AddrPort) (
+		net.Conn,
+		error) {
+		close(asked)
+		<-ctx.Done()
+		close(ended)
+		return nil, ctx.Err()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pd, _ := d.AllocPD()
+	cq, _ := d.CreateCQ(16)
+	q, err := d.CreateQP(verbs.QPConfig{PD: pd, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-asked
+		d.Close()
+	}()
+	if err := d.Dial(t.Context(), netip.MustParseAddrPort("192.0.2.1:1"), q,
+		verbs.ConnConfig{}); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("Dial: %v", err)
+	}
+	<-ended
+}
