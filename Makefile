@@ -13,6 +13,7 @@ SEEDS     ?= 100000
 SOAK      ?= 2h
 HOSTILE   ?= 10000000
 MAD       ?= 1000000
+STRESS    ?= 500
 COUNT     ?= 200
 OCTETS    ?= 5000000000
 SEED      ?= 1
@@ -26,7 +27,7 @@ RACE      ?= ./ring/... ./engine/bytestream/... ./engine ./engine/iwarp ./engine
 RACE_SKIP ?= StalledGetHoldsUpNobody|TransmitGSO|KillClient|ProcessLimits
 # The part of it that takes two minutes: packages whole, and those tests of engine and daemon that have several threads meet.
 RACE_SOME ?= ./ring/... ./engine/bytestream/... ./engine/iwarp ./engine/daemon/client ./engine/transfer
-RACE_RUN  ?= WhileConnecting|OwnSession|Confirm|Stop|Snapshot|Unrung|Wrong|Quota|Export|Blocked|Closed|KernelTransfer|XDPTransfer|Queues
+RACE_RUN  ?= Stress|WhileConnecting|OwnSession|Confirm|Stop|Snapshot|Unrung|Wrong|Quota|Export|Blocked|Closed|KernelTransfer|XDPTransfer|Queues
 
 # Privileged parts run as root, but go itself runs as whoever calls make, so that caches keep their owner.
 ifeq ($(shell id -u),0)
@@ -115,9 +116,10 @@ fuzz: ## every fuzzer in turn, by coverage and then in bulk; how many executions
 	scripts/fuzz.sh $(FUZZTIME) $(PKGS)
 
 .PHONY: soak
-soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h, HOSTILE, MAD)
+soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h, HOSTILE, MAD, STRESS)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide)?Soak$$' -seeds $(SEEDS)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^TestHostileFrames$$' -hostile $(HOSTILE)
+	$(GO) test $(EXEC) ./engine -count=1 -timeout 24h -v -run '^Test(Kernel|Queue)Stress$$' -stress.rounds $(STRESS)
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 24h -v -run '^TestMadPrograms$$' -mad $(MAD)
 	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency

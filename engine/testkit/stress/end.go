@@ -1,0 +1,366 @@
+package stress
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// The memory of an end is slots that Writes come from, slots that Reads bring, and pieces for receives; that of its
+// target, slots that the peer writes, and a counter that it adds to.
+const (
+	slots      = 4
+	slotSize   = 100_004 // at most: slots do not begin where pages do
+	area       = slots * slotSize
+	recvs      = 8
+	recvSize   = 5_000
+	recvAt     = 2 * area
+	resultAt   = recvAt + recvs*recvSize // of atomics
+	endSize    = resultAt + 8
+	counterAt  = area
+	targetSize = area + 8
+	underWay   = 24 // send work requests at a time
+)
+
+// poison is in no message: what an end puts into memory once that is its own again.
+const poison = 0xEE
+
+// text fills b with message n of the end with a key.
+func text(b []byte, key, n uint64) {
+	x := key*0x9E3779B97F4A7C15 + n*0xBF58476D1CE4E5B9 + 1
+	for i := range b {
+		x = x*0x5851F42D4C957F2D + 1
+		b[i] = byte(x>>56) % poison
+	}
+}
+
+// sendLen is the length of Send n of the end with a key.
+func sendLen(key, n uint64) int { return 1 + int((key*31+n*7919)%recvSize) }
+
+// op is a send work request that is under way.
+type op struct {
+	verbs.WROp
+	id   uint64
+	slot int // that it uses; -1 for none
+	n    int // octets
+	text uint64
+}
+
+// end is one end of a connection: it posts a number of random work requests and takes what the peer sends, on one
+// goroutine, and knows each octet and each completion that must come of it.
+type end struct {
+	*verbstest.End
+	key    uint64
+	rnd    *rand.Rand
+	peer   *end
+	target []byte
+	door   verbs.MR // the target
+	shut   bool     // the door is closed
+	calm   bool     // nothing may fail
+
+	ops   int          // still to be posted, with
+	sends int          // Sends
+	total int          // Sends in all
+	asked atomic.Int64 // receives that the peer may use
+	sent  int
+	came  int // Sends
+	free  []int
+	out   []op   // send work requests under way, in order
+	took  uint64 // receives posted
+	id    uint64
+	added uint64 // to the peer's counter
+	act   func() error
+	actAt int   // do act when so many ops are left
+	wrong error // of act
+}
+
+func newEnd(dev verbs.Device, key uint64, rnd *rand.Rand, ops int) (*end, error) {
+	v, err := verbstest.Make(dev, endSize)
+	if err != nil {
+		return nil, err
+	}
+	e := &end{End: v, key: key, rnd: rnd, ops: ops, sends: ops / 3, total: ops / 3, actAt: -1}
+	if e.target, err = dev.Alloc(targetSize); err != nil {
+		return nil, err
+	}
+	if e.door, err = e.PD.RegMR(e.target, verbs.LocalWrite|verbs.RemoteRights); err != nil {
+		return nil, err
+	}
+	for i := range slots {
+		e.free = append(e.free, i)
+	}
+	for range recvs {
+		if err := e.receive(); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// recvBit tells receives from send work requests.
+const recvBit = 1 << 63
+
+func (e *end) receive() error {
+	err := e.QP.PostRecv(&verbs.RecvWR{ID: e.took | recvBit,
+		SGL: []verbs.SGE{e.MR.SGE(recvPiece(e.took), recvSize)}})
+	if err == nil {
+		e.took++
+		e.asked.Add(1)
+	}
+	return err
+}
+
+func recvPiece(n uint64) int { return recvAt + int(n%recvs)*recvSize }
+
+// run posts and takes until all is done, or something failed, which is an error only where e is calm.
+func (e *end) run(ctx context.Context) error {
+	var got [8]verbs.Completion
+	for e.ops > 0 || len(e.out) > 0 || e.came < e.peer.total {
+		if err := e.post(); err != nil {
+			return e.unlessCalm("post", err)
+		}
+		n, err := e.wait(ctx, got[:])
+		if err != nil {
+			return e.unlessCalm("wait", err)
+		}
+		for i := range got[:n] {
+			if err := e.take(&got[i]); err != nil {
+				return err
+			}
+			if err := got[i].Err(); err != nil {
+				return e.takeRest(got[i+1:n], e.unlessCalm("completion", err))
+			}
+		}
+	}
+	return nil
+}
+
+func (e *end) takeRest(list []verbs.Completion, err error) error {
+	for i := range list {
+		err = errors.Join(err, e.take(&list[i]))
+	}
+	return err
+}
+
+func (e *end) unlessCalm(what string, err error) error {
+	if !e.calm {
+		return nil
+	}
+	i, infoErr := e.QP.Info()
+	return fmt.Errorf(
+		"%s: %w; %d to post, %d under way, %d of %d Sends came; queue pair: %v, %+v, %v",
+		what, err, e.ops, len(e.out), e.came, e.peer.total, e.QP.Err(), i, infoErr)
+}
+
+// wait is Wait, for a moment only while the peer has no receive for us.
+func (e *end) wait(ctx context.Context, got []verbs.Completion) (int, error) {
+	if e.ops == 0 || len(e.out) > 0 {
+		return e.CQ.Wait(ctx, got)
+	}
+	moment, cancel := context.WithTimeout(ctx, time.Millisecond)
+	defer cancel()
+	n, err := e.CQ.Wait(moment, got)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		err = nil
+	}
+	return n, err
+}
+
+// post posts what may be under way.
+func (e *end) post() error {
+	for e.ops > 0 && len(e.out) < underWay {
+		if e.ops <= e.actAt && e.act != nil {
+			f := e.act
+			e.act = nil
+			if err := f(); err != nil {
+				return err
+			}
+		}
+		posted, err := e.postOne()
+		if err != nil || !posted {
+			return err
+		}
+	}
+	return nil
+}
+
+// postOne posts one operation; false: something must complete before.
+func (e *end) postOne() (posted bool, err error) {
+	k := e.rnd.IntN(4)
+	switch sending := e.sends > 0 && (k == 0 || e.sends == e.ops); {
+	case sending && e.peer.asked.Load() == 0, len(e.free) == 0:
+		return false, nil
+	case sending:
+		err = e.send()
+	case k == 1:
+		err = e.add()
+	default:
+		err = e.writeAndRead()
+	}
+	return true, err
+}
+
+// give posts wr, which uses a slot, for n octets of text number.
+func (e *end) give(wr verbs.SendWR, slot, n int, number uint64) error {
+	wr.ID, wr.Flags = e.id, verbs.Signaled
+	if err := e.QP.PostSend(&wr); err != nil {
+		return err
+	}
+	e.out = append(e.out, op{wr.Op, e.id, slot, n, number})
+	e.id++
+	return nil
+}
+
+func (e *end) takeSlot() int {
+	i := e.rnd.IntN(len(e.free))
+	slot := e.free[i]
+	e.free = append(e.free[:i], e.free[i+1:]...)
+	return slot
+}
+
+// send sends the next message, inline when it is short.
+func (e *end) send() error {
+	n, number := sendLen(e.key, uint64(e.sent)), uint64(e.sent)
+	wr := verbs.SendWR{Op: verbs.WRSend}
+	slot := -1
+	if n <= verbs.DefaultInline {
+		wr.Inline = make([]byte, n)
+		text(wr.Inline, e.key, number)
+	} else {
+		slot = e.takeSlot()
+		at := slot * slotSize
+		text(e.Mem[at:at+n], e.key, number)
+		cutAt := e.rnd.IntN(n + 1) // two pieces
+		wr.SGL = []verbs.SGE{e.MR.SGE(at, cutAt), e.MR.SGE(at+cutAt, n-cutAt)}
+	}
+	e.peer.asked.Add(-1)
+	e.ops, e.sends, e.sent = e.ops-1, e.sends-1, e.sent+1
+	return e.give(wr, slot, n, number)
+}
+
+// writeAndRead writes to a slot of the peer's, and reads that back.
+func (e *end) writeAndRead() error {
+	slot := e.takeSlot()
+	n := 1 + e.rnd.IntN(min(slotSize, 1<<e.rnd.IntN(18)))
+	at, number := slot*slotSize, e.id|recvBit
+	text(e.Mem[at:at+n], e.key, number)
+	there := e.peer.door.Remote()
+	wr := verbs.SendWR{Op: verbs.WRWrite, SGL: []verbs.SGE{e.MR.SGE(at, n)},
+		RemoteSTag: there.STag, RemoteTO: there.Base + verbs.TO(at)}
+	e.ops--
+	if err := e.give(wr, slot, n, number); err != nil {
+		return err
+	}
+	wr.Op, wr.SGL = verbs.WRRead, []verbs.SGE{e.MR.SGE(area+at, n)}
+	return e.give(wr, slot, n, number)
+}
+
+// add adds 1 to the peer's counter, which nobody else does.
+func (e *end) add() error {
+	there := e.peer.door.Remote()
+	e.ops--
+	for _, o := range e.out { // which have the place for the result
+		if o.WROp == verbs.WRFetchAdd {
+			return nil
+		}
+	}
+	e.added++
+	return e.give(verbs.SendWR{Op: verbs.WRFetchAdd, SGL: []verbs.SGE{e.MR.SGE(resultAt, 8)},
+		RemoteSTag: there.STag, RemoteTO: there.Base + counterAt, Data: 1}, -1, 8, e.added-1)
+}
+
+// take holds one completion to what was posted.
+func (e *end) take(c *verbs.Completion) error {
+	if c.QP != e.QP {
+		return fmt.Errorf("a completion of another queue pair: %+v", c)
+	}
+	if c.Op == verbs.WRRecv {
+		return e.takeRecv(c)
+	}
+	if len(e.out) == 0 || e.out[0].id != c.ID {
+		return fmt.Errorf("completion of %v %d, under way are %v", c.Op, c.ID, e.out)
+	}
+	o := e.out[0]
+	e.out = e.out[1:]
+	if c.Status == verbs.Success && (c.Op != o.WROp || int(c.ByteLen) != o.n) {
+		return fmt.Errorf("completion of %v, %d octets; posted was %+v", c.Op, c.ByteLen, o)
+	}
+	at := o.slot * slotSize
+	switch o.WROp {
+	case verbs.WRWrite:
+		fill(e.Mem[at:at+o.n], poison)
+		return nil // the Read has the slot
+	case verbs.WRFetchAdd:
+		was := binary.NativeEndian.Uint64(e.Mem[resultAt:])
+		if c.Status == verbs.Success && was != o.text {
+			return fmt.Errorf("the counter was %d, want %d", was, o.text)
+		}
+		return nil
+	case verbs.WRRead:
+		if got := e.Mem[area+at:]; c.Status == verbs.Success {
+			if err := compare(got[:o.n], e.key, o.text); err != nil {
+				return fmt.Errorf("read back: %w", err)
+			}
+		}
+		fill(e.Mem[area+at:area+at+o.n], 0)
+	case verbs.WRSend:
+		if o.slot >= 0 {
+			fill(e.Mem[at:at+o.n], poison)
+		}
+	}
+	if o.slot >= 0 {
+		e.free = append(e.free, o.slot)
+	}
+	return nil
+}
+
+func (e *end) takeRecv(c *verbs.Completion) error {
+	number := uint64(e.came)
+	if c.ID != number|recvBit || number >= e.took {
+		return fmt.Errorf("completion of receive %d, want %d of %d", c.ID&^recvBit, number, e.took)
+	}
+	e.came++
+	if c.Status != verbs.Success {
+		return nil
+	}
+	at, n := recvPiece(number), sendLen(e.peer.key, number)
+	if int(c.ByteLen) != n {
+		return fmt.Errorf("message %d came with %d octets, want %d", number, c.ByteLen, n)
+	}
+	if err := compare(e.Mem[at:at+n], e.peer.key, number); err != nil {
+		return fmt.Errorf("message %d: %w", number, err)
+	}
+	fill(e.Mem[at:at+n], poison)
+	if err := e.receive(); err != nil {
+		return e.unlessCalm("post receive", err)
+	}
+	return nil
+}
+
+func fill(b []byte, v byte) {
+	for i := range b {
+		b[i] = v
+	}
+}
+
+func compare(got []byte, key, n uint64) error {
+	want := make([]byte, len(got))
+	text(want, key, n)
+	if bytes.Equal(got, want) {
+		return nil
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			return fmt.Errorf("octet %d of %d is %#02x, want %#02x", i, len(got), got[i], want[i])
+		}
+	}
+	return nil
+}

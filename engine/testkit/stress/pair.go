@@ -1,0 +1,321 @@
+package stress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"xwarp/engine/verbs"
+)
+
+// fate is how a connection ends, beside what a relay does to it.
+type fate int
+
+const (
+	inOrder    fate = iota
+	closeQP         // Close in the middle, of either end
+	disconnect      // Disconnect in the middle
+	deregister      // the peer's target is closed in the middle
+	reject          // by the listener's consumer
+	ignore          // its consumer never answers
+	giveUp          // Dial's context ends at any time
+	unlisten        // the listener is closed at any time
+	closeEarly      // Close while Dial or Accept waits
+	fates
+)
+
+func (f fate) String() string {
+	return [fates]string{"in order", "close", "disconnect", "deregister", "reject", "ignore",
+		"give up", "unlisten", "close early"}[f]
+}
+
+// patience bounds what must come to an end by itself; restless, what need not.
+const (
+	patience = 60 * time.Second
+	restless = 100 * time.Millisecond
+)
+
+// pair is one connection, from its objects to the last of them.
+type pair struct {
+	*Config
+	rnd  *rand.Rand
+	fate fate
+	damage
+	relayed bool
+	relay   *relay
+	a, b    *end // a dials
+}
+
+func newPair(c *Config, n int) *pair {
+	p := &pair{Config: c, rnd: rand.New(rand.NewPCG(c.Seed, uint64(n)))}
+	if p.rnd.IntN(2) == 0 {
+		p.fate = fate(p.rnd.IntN(int(fates)))
+	}
+	if c.Loopback && p.rnd.IntN(2) == 0 {
+		p.damage = damage{harm(p.rnd.IntN(int(harms))), p.rnd.IntN(2) == 0,
+			p.rnd.IntN(1 << p.rnd.IntN(20))}
+	}
+	if c.Loopback && p.fate == disconnect { // memory that is lent to the kernel when its owner has it back
+		p.damage = damage{harm: pause, at: p.rnd.IntN(30_000)}
+	}
+	p.relayed = c.Loopback && (p.harm != noHarm || p.rnd.IntN(2) == 0)
+	return p
+}
+
+func (p *pair) String() string { return fmt.Sprintf("%v, %v", p.fate, p.damage) }
+
+// calm reports whether all must succeed.
+func (p *pair) calm() bool {
+	return p.fate == inOrder && (p.harm == noHarm || p.harm == pause) && !p.closes()
+}
+
+func (p *pair) run() error {
+	ops := 1 + p.rnd.IntN(1<<p.rnd.IntN(8))
+	var err error
+	for i, e := range []**end{&p.a, &p.b} {
+		dev := []verbs.Device{p.A, p.B}[i]
+		rnd := rand.New(rand.NewPCG(p.rnd.Uint64(), uint64(i)))
+		if *e, err = newEnd(dev, rnd.Uint64(), rnd, ops); err != nil {
+			return p.unlessOver("objects", err)
+		}
+		(*e).calm = p.calm()
+	}
+	p.a.peer, p.b.peer = p.b, p.a
+	limit := restless
+	if p.calm() {
+		limit = patience
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	p.plan()
+	up, err := p.connect(ctx)
+	if err == nil && up {
+		ran := make(chan error, 1)
+		go func() { ran <- p.a.run(ctx) }()
+		err = p.b.run(ctx)
+		err = errors.Join(err, <-ran)
+	}
+	return errors.Join(err, p.end(up))
+}
+
+// plan has one end do in the middle what the fate says.
+func (p *pair) plan() {
+	e := p.a
+	if p.rnd.IntN(2) == 0 {
+		e = p.b
+		p.back = p.back || p.fate == disconnect
+	}
+	e.actAt = p.rnd.IntN(e.ops + 1)
+	switch p.fate {
+	case closeQP:
+		e.act = e.QP.Close
+	case disconnect:
+		qp, after := e.QP, time.Duration(p.rnd.IntN(int(restless/4)))
+		e.actAt, e.act = e.ops, func() error {
+			time.AfterFunc(after, func() { qp.Disconnect() })
+			return nil
+		}
+	case deregister:
+		e.act = func() error {
+			if e.wrong = e.door.Close(); e.wrong == nil {
+				fill(e.target, poison) // it is its own again
+				e.shut = true
+			}
+			return e.wrong
+		}
+	}
+}
+
+// connect brings the connection up at both ends, or says by up that it did not, which is an error where nothing
+// happened.
+func (p *pair) connect(ctx context.Context) (up bool, err error) {
+	l, err := p.B.Listen(p.At, 0, verbs.ConnConfig{})
+	if err != nil {
+		return false, p.unlessOver("listen", err)
+	}
+	at := l.Addr()
+	if p.relayed {
+		if p.relay, err = newRelay(at, p.damage, p.rnd.Uint64()); err != nil {
+			return false, errors.Join(err, l.Close())
+		}
+		at = p.relay.addr()
+	}
+	dialling, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer p.meanwhile(l, cancel).Stop()
+	accepted := make(chan error, 1)
+	go func() { accepted <- p.accept(ctx, l) }()
+	m := p.mpa()
+	err = p.A.Dial(dialling, at, p.a.QP, verbs.ConnConfig{MPA: &m})
+	if err != nil {
+		l.Close() // nobody comes any more
+	}
+	err = errors.Join(err, <-accepted)
+	if e := l.Close(); err == nil && e != nil {
+		return true, p.unlessOver("close the listener", e)
+	}
+	if p.calm() && err != nil {
+		return false, fmt.Errorf("connect: %w", err)
+	}
+	return err == nil, nil
+}
+
+func (p *pair) mpa() (m verbs.MPAConfig) {
+	m.NoMarkers = p.rnd.IntN(2) == 0 || p.fate == disconnect
+	m.NoCRC = !p.corrupts() && (p.rnd.IntN(4) == 0 || p.fate == disconnect)
+	m.Revision1 = p.rnd.IntN(4) == 0
+	return m
+}
+
+// meanwhile has happen while Dial and Accept wait what the fate says.
+func (p *pair) meanwhile(l verbs.Listener, cancel func()) *time.Timer {
+	after := time.Duration(p.rnd.IntN(1 << p.rnd.IntN(23))) // up to 4 ms
+	return time.AfterFunc(after, func() {
+		switch p.fate {
+		case giveUp:
+			cancel()
+		case unlisten:
+			l.Close()
+		case closeEarly:
+			p.a.QP.Close()
+			p.b.QP.Close()
+		}
+	})
+}
+
+// errNot is for a connection that shall not come up.
+var errNot = errors.New("not accepted")
+
+func (p *pair) accept(ctx context.Context, l verbs.Listener) error {
+	r, err := l.Accept(ctx)
+	if err != nil {
+		return err
+	}
+	switch p.fate {
+	case reject:
+		r.Reject([]byte("no"))
+		return errNot
+	case ignore:
+		return errNot
+	}
+	return r.Accept(ctx, p.b.QP, nil)
+}
+
+// unlessOver is err where the devices stay open.
+func (p *pair) unlessOver(what string, err error) error {
+	over := errors.Is(err, verbs.ErrClosed) || errors.Is(err, verbs.ErrBusy) // by what a closed worker has
+	if err == nil || p.closes() && over {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// end ends what there still is, and has both ends account for what they posted.
+func (p *pair) end(up bool) (err error) {
+	first, second := p.a, p.b
+	if p.rnd.IntN(2) == 0 {
+		first, second = second, first
+	}
+	if up && p.calm() {
+		if e := first.QP.Disconnect(); e != nil {
+			err = fmt.Errorf("disconnect: %w", e)
+		}
+		for _, e := range []*end{first, second} {
+			err = errors.Join(err, e.hasEnded())
+		}
+	}
+	exact := !p.closes() && p.fate != closeEarly
+	if p.relay != nil {
+		defer p.relay.close()
+	}
+	for _, e := range []*end{first, second} {
+		err = errors.Join(err, e.settle(exact), p.unlessOver("close the target", e.wrong))
+		for what, e := range map[string]error{"CQ.Close": e.CQ.Close(), "target": e.door.Close(),
+			"MR.Close": e.MR.Close()} {
+			err = errors.Join(err, p.unlessOver(what, e))
+		}
+		err = errors.Join(err, p.unlessOver("PD.Close", e.PD.Close()), e.untouched())
+	}
+	return err
+}
+
+// free gives back the memory of the pair's ends.
+func (p *pair) free() (err error) {
+	for _, e := range []*end{p.a, p.b} {
+		if e != nil {
+			err = errors.Join(err, e.Dev.Free(e.Mem), e.Dev.Free(e.target))
+		}
+	}
+	return p.unlessOver("Free", err)
+}
+
+// hasEnded waits for the end of a connection that nothing happened to.
+func (e *end) hasEnded() error {
+	select {
+	case <-e.QP.Down():
+	case <-time.After(patience):
+		return errors.New("the connection goes on after Disconnect")
+	}
+	if err := e.QP.Err(); err != nil {
+		return fmt.Errorf("a connection that was closed in order ended with %w", err)
+	}
+	return nil
+}
+
+// settle closes the queue pair and takes the completions that are still to come: each work request has one, where
+// exact, and none has two.
+func (e *end) settle(exact bool) error {
+	over := false
+	select {
+	case <-e.QP.Down():
+		over = true
+	default:
+		e.QP.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	// One that never had a connection keeps its receives for itself.
+	exact = exact && (over || e.QP.RemoteAddr().IsValid())
+	e.calm = false
+	var got [8]verbs.Completion
+	for exact && (len(e.out) > 0 || uint64(e.came) < e.took) {
+		n, err := e.CQ.Wait(ctx, got[:])
+		if err != nil {
+			return fmt.Errorf("%d send work requests and %d receives do not complete: %w",
+				len(e.out),
+				e.took-uint64(e.came), err)
+		}
+		if err := e.takeRest(got[:n], nil); err != nil {
+			return err
+		}
+	}
+	if err := e.QP.Close(); err != nil {
+		return fmt.Errorf("QP.Close: %w", err)
+	}
+	for {
+		n, _ := e.CQ.Poll(got[:])
+		if n == 0 {
+			return nil
+		}
+		if err := e.takeRest(got[:n], nil); err != nil {
+			return fmt.Errorf("after Close: %w", err)
+		}
+	}
+}
+
+// untouched looks at the target, where no memory may show that was not the peer's any more.
+func (e *end) untouched() error {
+	if e.shut {
+		if n := bytes.Count(e.target, []byte{poison}); n != len(e.target) {
+			return fmt.Errorf("%d octets of a region that was closed have changed", len(e.target)-n)
+		}
+		return nil
+	}
+	if i := bytes.IndexByte(e.target[:area], poison); i >= 0 {
+		return fmt.Errorf("the peer sent memory that was not its any more, at octet %d", i)
+	}
+	return nil
+}
