@@ -339,6 +339,34 @@ func TestKeepalive(t *testing.T) {
 	p.cause(tcp.CauseKeepalive)
 }
 
+// TestProbeOwesAck: a probe, which the peer drops unread as it is left of the window, acknowledges nothing.
+func TestProbeOwesAck(t *testing.T) {
+	cfg := tcp.Config{DelayedAck: 400 * tick.Millisecond, QuickAcks: -1,
+		KeepaliveIdle: 300 * tick.Millisecond}
+	p := newPeer(t, cfg)
+	p.open()
+	p.in(fA, 1, 1, 100)
+	p.want()
+	p.wait(300 * tick.Millisecond)
+	p.want(". 0 ack 101")
+	p.wait(100 * tick.Millisecond)
+	p.want(". 1 ack 101")
+
+	p = newPeer(t, cfg)
+	p.open(mss(1000), win(1000))
+	p.src.sizes = []int{1000, 1000}
+	p.want(". 1+1000 ack 1")
+	p.in(fA, 1, 1001, 0, win(0))
+	d := p.c.Deadline().Sub(p.now)
+	p.now = p.now.Add(d - 100*tick.Millisecond)
+	p.in(fA, 1, 1001, 100, win(0))
+	p.want()
+	p.wait(100 * tick.Millisecond)
+	p.want(". 1000 ack 101")
+	p.wait(300 * tick.Millisecond)
+	p.want(". 1001 ack 101")
+}
+
 func TestUserTimeout(t *testing.T) {
 	p := newPeer(t, tcp.Config{UserTimeout: 10 * tick.Second})
 	p.open(mss(1000))

@@ -212,7 +212,7 @@ func (c *Conn) expireKeepalive(now tick.Time) {
 
 // pollProbe emits a keepalive or zero-window probe: a segment without octets just left of the window, which
 // the peer must answer. A probe with an octet of new data, as RFC 9293, 3.8.6.1 has it, would cut a record
-// for ever.
+// for ever. It acknowledges nothing, since who gets it drops it unread (3.10.7.4).
 func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	t := &c.timer
 	if !t.probe && !t.keepDue {
@@ -226,6 +226,5 @@ func (c *Conn) pollProbe(now tick.Time, out *Out) bool {
 	t.probe, t.keepDue = false, false
 	c.header(out, wire.ACK, c.una-1, c.rcvNxt, now)
 	c.ecn.segment(out)
-	c.ackedAll()
 	return true
 }
