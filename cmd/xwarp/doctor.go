@@ -40,6 +40,18 @@ lies in a directory that only root may write to, and is not taken otherwise.
 --measure compares the ways of transmit of the interface (xdp, packet-gso, xdp-live) for two seconds. Its frames are as
 long as the MTU and go from the interface's Ethernet address to the same, so that the next switch drops them.
 
+--steer has a network card with n-tuple rules (mlx5, ice, i40e, ixgbe, bnxt ...) put the TCP connections of --port on the
+queues of --queue, which xwarpd serves (queues in its file), and, by the table of RSS, the host's traffic on the others:
+both, listen (the ports are this host's) or dial (they are the peers'). Without --fix it only looks. Several queues need
+a card with RSS contexts. xwarp's connections of other ports then come on queues of the host's, and stall. The rules stay
+until --undo or until the host starts anew. With a drop-in of xwarpd.service they are there while xwarpd runs, and systemd
+takes them back also when xwarpd was killed:
+
+  [Service]
+  ExecStartPre=-+/usr/bin/xwarp doctor --only flow-steering --interface eth0 --queue 4-7 --port 7174 --steer \
+    --fix --state /var/lib/xwarp-doctor/steering.json
+  ExecStopPost=-+/usr/bin/xwarp doctor --undo --state /var/lib/xwarp-doctor/steering.json
+
 --report writes one file for somebody who does not have this device: driver, firmware, kernel, queues, rings, offloads,
 all lines, what --measure found, and with --peer the speed of put and get by AF_XDP and by the kernel's TCP, 40 seconds.
 It has no Ethernet or IP address and no host name, except with --names. Status 1: something fails.`,
@@ -56,6 +68,10 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 	f.BoolVar(&o.HugePages, "huge-pages", false, "frames shall lie in 2 MiB pages")
 	f.BoolVar(&o.Measure, "measure", false, "send frames to nobody for two seconds, to find the "+
 		"fastest way of transmit (needs --interface)")
+	f.StringVar(&o.Steer, "steer", "", "have the card put connections of --port on --queue: both, "+
+		"listen or dial")
+	f.Lookup("steer").NoOptDefVal = doctor.SteerBoth
+	f.StringVar(&o.Only, "only", "", "the one check to make, by its name")
 	f.BoolVar(&fix, "fix", false, "put right what can be")
 	f.BoolVar(&undo, "undo", false, "take back what --fix did")
 	f.StringVar(&state, "state", doctor.DefaultState, "file of what was there before --fix")
@@ -79,6 +95,9 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 			}
 			o.Ports = append(o.Ports, uint16(p))
 		}
+		if err := checkSteer(&o); err != nil {
+			return err
+		}
 		v := doctorInfo{document: document{1, "doctor"}, OK: true}
 		switch {
 		case undo:
@@ -91,7 +110,7 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 		if err != nil {
 			return err
 		}
-		if !undo {
+		if !undo && o.Only == "" {
 			v.Lines = append(v.Lines, lookRun()...)
 		}
 		if report.file != "" {
@@ -104,6 +123,21 @@ It has no Ethernet or IP address and no host name, except with --names. Status 1
 		return finishDoctor(cmd, v, *asJSON, undo)
 	}
 	return cmd
+}
+
+func checkSteer(o *doctor.Options) error {
+	switch o.Steer {
+	case "":
+		return nil
+	case doctor.SteerBoth, doctor.SteerListen, doctor.SteerDial:
+	default:
+		return usagef("--steer is %q, but it is both, listen or dial", o.Steer)
+	}
+	if o.Interface == "" || len(o.Queues) == 0 || len(o.Ports) == 0 {
+		return usagef("--steer needs --interface, --queue and --port: connections of which ports " +
+			"shall come on which queues?")
+	}
+	return nil
 }
 
 // maxQueues bounds --queue: no device has more.

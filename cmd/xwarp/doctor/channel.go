@@ -19,6 +19,8 @@ var channelCheck = check{
 		case most >= n:
 			return fail("queue %d is to be served, but %s has %d", most, e.name(), n).
 				advise("ethtool -L %s combined %d", e.name(), most+1)
+		case n > len(e.opt.Queues) && e.opt.Steer != "":
+			return fine("%d of %d receive queues served: see flow-steering", len(e.opt.Queues), n)
 		case n > len(e.opt.Queues):
 			return warn("%d receive queues, %d of them served", n, len(e.opt.Queues)).
 				advise("ethtool -L %s combined %d, or serve all: no queues in the "+
@@ -60,6 +62,9 @@ var rssCheck = check{
 			if !slices.Contains(e.opt.Queues, int(q)) && !slices.Contains(lost, q) {
 				lost = append(lost, q)
 			}
+		}
+		if len(lost) > 0 && e.steered() {
+			return fine("n-tuple rules take xwarp's connections past the table")
 		}
 		if len(lost) > 0 {
 			slices.Sort(lost)

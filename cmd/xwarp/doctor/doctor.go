@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 
+	"xwarp/engine/host/ntuple"
 	"xwarp/ring"
 )
 
@@ -42,8 +44,11 @@ type Options struct {
 	Ports     []uint16 // on which programs shall listen
 	HugePages bool     // frames shall lie in 2 MiB pages
 	Measure   bool     // send frames for two seconds, to find the fastest way of transmit
+	Steer     string   // have the device put connections of Ports on Queues: SteerListen and so on; empty: no
 
-	only string // a test's: just this check
+	Only string // the name of the one check to make; empty: all
+
+	card ntuple.Card // a test's, in the device's place
 }
 
 // env is what the checks look at.
@@ -91,7 +96,8 @@ type settings map[string]string
 var checks = []*check{
 	&kernelCheck, &lockdownCheck, &capabilityCheck, &memlockCheck, &hugePageCheck, &nativeCheck,
 	&genericCheck, &copyCheck,
-	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &channelCheck, &rssCheck, &ringCheck,
+	&interfaceCheck, &foreignCheck, &zeroCopyCheck, &mtuCheck, &steeringCheck, &channelCheck,
+	&rssCheck, &ringCheck,
 	&lroCheck, &groCheck, &mergeCheck, &transmitCheck,
 	&vlanCheck, &firewallCheck, &peerCheck, &busyPollCheck, &numaCheck, &portCheck,
 }
@@ -120,13 +126,17 @@ func Fix(o Options, state string) ([]Line, error) {
 
 // run makes a line of each check that makes sense.
 func run(o Options, line func(*check, *env) Line) (lines []Line, err error) {
+	named := func(c *check) bool { return o.Only == "" || o.Only == c.name }
+	if !slices.ContainsFunc(checks, named) {
+		return nil, fmt.Errorf("there is no check %q", o.Only)
+	}
 	e, done, err := newEnv(o)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	for _, c := range checks {
-		if (!c.nic || e.nic != nil) && (o.only == "" || o.only == c.name) {
+		if (!c.nic || e.nic != nil) && named(c) {
 			lines = append(lines, line(c, e))
 		}
 	}

@@ -83,7 +83,7 @@ func TestGreenOnVeth(t *testing.T) {
 func TestFixAndUndo(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "dir", "doctor.json")
 	world(t, topo.Options{}, func(w *topo.Net) error {
-		o := Options{Interface: "eth0", only: "veth-peer-checksum"}
+		o := Options{Interface: "eth0", Only: "veth-peer-checksum"}
 		lines, err := Look(o)
 		if err != nil {
 			return err
@@ -151,11 +151,11 @@ func TestMerging(t *testing.T) {
 			}
 			return f["rx-gro"].On
 		}
-		lines, err := Look(Options{Interface: "eth0", only: "merging"})
+		lines, err := Look(Options{Interface: "eth0", Only: "merging"})
 		if err != nil || find(t, lines, "merging").Status != OK {
 			t.Errorf("eth0 itself: %+v, %v", lines, err)
 		}
-		o := Options{Interface: "br0", only: "merging"}
+		o := Options{Interface: "br0", Only: "merging"}
 		lines, err = Look(o)
 		if err != nil {
 			return err
@@ -184,7 +184,7 @@ func TestChannels(t *testing.T) {
 	world(t, topo.Options{Queues: 2, OffloadsB: topo.NoOffloads}, func(*topo.Net) error {
 		look := func(queues ...int) Line {
 			t.Helper()
-			lines, err := Look(Options{Interface: "eth0", Queues: queues, only: "channels"})
+			lines, err := Look(Options{Interface: "eth0", Queues: queues, Only: "channels"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -203,7 +203,7 @@ func TestChannels(t *testing.T) {
 		if l := look(0, 5); l.Status != Fail {
 			t.Errorf("queue 5 of two: %+v", l)
 		}
-		if _, err := Fix(Options{Interface: "eth0", Queues: []int{0}, only: "channels"},
+		if _, err := Fix(Options{Interface: "eth0", Queues: []int{0}, Only: "channels"},
 			state); err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ func TestInterface(t *testing.T) {
 		if err := netlink.LinkSetDown(nic); err != nil {
 			return err
 		}
-		lines, err := Look(Options{Interface: "eth0", only: "interface"})
+		lines, err := Look(Options{Interface: "eth0", Only: "interface"})
 		if l := find(t, lines, "interface"); l.Status != Fail || l.Remedy != "ip link set eth0 up" {
 			t.Errorf("down: %+v", l)
 		}
@@ -286,7 +286,7 @@ func TestPorts(t *testing.T) {
 		}
 		defer l.Close()
 		taken := netip.MustParseAddrPort(l.Addr().String()).Port()
-		lines, err := Look(Options{Ports: []uint16{taken}, only: "ports"})
+		lines, err := Look(Options{Ports: []uint16{taken}, Only: "ports"})
 		if err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func TestPorts(t *testing.T) {
 			!strings.Contains(p.What, strconv.Itoa(int(taken))) {
 			t.Errorf("in use: %+v", p)
 		}
-		free := Options{Ports: []uint16{7471, 40000}, only: "ports"}
+		free := Options{Ports: []uint16{7471, 40000}, Only: "ports"}
 		if lines, err = Look(free); err != nil {
 			return err
 		}

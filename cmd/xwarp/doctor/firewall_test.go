@@ -69,7 +69,7 @@ func TestFirewall(t *testing.T) {
 	world(t, topo.Options{}, func(*topo.Net) error {
 		look := func() Line {
 			t.Helper()
-			lines, err := Look(Options{Interface: "eth0", only: "firewall"})
+			lines, err := Look(Options{Interface: "eth0", Only: "firewall"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -83,7 +83,9 @@ type Undone struct {
 }
 
 // Undo takes back what Fix did, the last first. What cannot be taken back stays in the file.
-func Undo(state string) (done []Undone, err error) {
+func Undo(state string) (done []Undone, err error) { return undo(state, Options{}) }
+
+func undo(state string, o Options) (done []Undone, err error) {
 	m, err := openMemory(state, false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -99,7 +101,7 @@ func Undo(state string) (done []Undone, err error) {
 	var left []record
 	for _, r := range slices.Backward(records) {
 		u := Undone{record: r}
-		if err := r.undo(); err != nil {
+		if err := r.undo(o); err != nil {
 			u.Error = err.Error()
 			left = append([]record{r}, left...)
 		}
@@ -108,12 +110,13 @@ func Undo(state string) (done []Undone, err error) {
 	return done, m.store(left)
 }
 
-func (r *record) undo() error {
+func (r *record) undo(o Options) error {
 	for _, c := range checks {
 		if c.name != r.Check || c.undo == nil {
 			continue
 		}
-		e, done, err := newEnv(Options{Interface: r.Interface})
+		o.Interface = r.Interface
+		e, done, err := newEnv(o)
 		if err != nil {
 			return err
 		}

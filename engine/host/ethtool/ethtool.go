@@ -16,8 +16,8 @@ import (
 
 const featureStrings = 4 // ETH_SS_FEATURES of linux/ethtool.h
 
-// ioctl runs one SIOCETHTOOL command, whose structure is in b, for an interface of the calling thread's namespace.
-func ioctl(name string, b []byte) error {
+// Ioctl runs one SIOCETHTOOL command, whose structure is in b, for an interface of the calling thread's namespace.
+func Ioctl(name string, b []byte) error {
 	if len(name) >= unix.IFNAMSIZ {
 		return fmt.Errorf("interface name %q is longer than %d octets", name, unix.IFNAMSIZ-1)
 	}
@@ -51,7 +51,7 @@ func TxChecksums(name string) (on bool, err error) {
 // what the kernel leaves there.
 func Value(name string, command, value uint32) (uint32, error) {
 	b := words(0, command, value)
-	err := ioctl(name, b)
+	err := Ioctl(name, b)
 	return word(b, 1), err
 }
 
@@ -70,13 +70,13 @@ func putWord(b []byte, i int, v uint32) { binary.NativeEndian.PutUint32(b[i*4:],
 // featureNames returns the names of the features that the kernel knows, by number.
 func featureNames(name string) ([]string, error) {
 	b := words(4, unix.ETHTOOL_GSSET_INFO, 0, 1<<featureStrings, 0)
-	if err := ioctl(name, b); err != nil {
+	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
 	n := int(word(b, 4))
 	const stringLen = 32
 	b = words(n*stringLen, unix.ETHTOOL_GSTRINGS, featureStrings, uint32(n))
-	if err := ioctl(name, b); err != nil {
+	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
 	names := make([]string, n)
@@ -98,7 +98,7 @@ func Features(name string) (map[string]Feature, error) {
 	}
 	blocks := (len(names) + 31) / 32
 	b := words(blocks*16, unix.ETHTOOL_GFEATURES, uint32(blocks))
-	if err := ioctl(name, b); err != nil {
+	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
 	m := make(map[string]Feature, len(names))
@@ -133,7 +133,7 @@ func SetFeature(name, what string, on bool) error {
 	if !found {
 		return fmt.Errorf("the kernel knows no offload %q", what)
 	}
-	if err := ioctl(name, b); err != nil {
+	if err := Ioctl(name, b); err != nil {
 		return fmt.Errorf("switching %s of %s: %w", what, name, err)
 	}
 	now, err := Features(name)
@@ -154,7 +154,7 @@ func ReadChannels(name string) (Channels, error) {
 
 func readChannels(name string) (c Channels, raw []byte, err error) {
 	raw = words(0, unix.ETHTOOL_GCHANNELS, 0, 0, 0, 0, 0, 0, 0, 0)
-	if err = ioctl(name, raw); err == nil {
+	if err = Ioctl(name, raw); err == nil {
 		c = Channels{MaxRx: word(raw, 1), MaxCombined: word(raw, 4), Rx: word(raw, 5),
 			Combined: word(raw, 8)}
 	}
@@ -189,13 +189,13 @@ func SetQueues(name string, n uint32) error {
 	} else {
 		putWord(raw, 5, n)
 	}
-	return ioctl(name, raw)
+	return Ioctl(name, raw)
 }
 
 // Indirection returns the receive queues that RSS spreads over; nil when there is no table.
 func Indirection(name string) ([]uint32, error) {
 	b := words(0, unix.ETHTOOL_GRXFHINDIR, 0)
-	if err := ioctl(name, b); err != nil {
+	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
 	n := int(word(b, 1))
@@ -203,7 +203,7 @@ func Indirection(name string) ([]uint32, error) {
 		return nil, nil
 	}
 	b = words(n*4, unix.ETHTOOL_GRXFHINDIR, uint32(n))
-	if err := ioctl(name, b); err != nil {
+	if err := Ioctl(name, b); err != nil {
 		return nil, err
 	}
 	table := make([]uint32, n)
@@ -221,7 +221,7 @@ func RxRing(name string) (now, most uint32, err error) {
 
 func ringParams(name string) (now, most uint32, raw []byte, err error) {
 	raw = words(0, unix.ETHTOOL_GRINGPARAM, 0, 0, 0, 0, 0, 0, 0, 0)
-	err = ioctl(name, raw)
+	err = Ioctl(name, raw)
 	return word(raw, 5), word(raw, 1), raw, err
 }
 
@@ -233,5 +233,5 @@ func SetRxRing(name string, n uint32) error {
 	}
 	putWord(raw, 0, unix.ETHTOOL_SRINGPARAM)
 	putWord(raw, 5, n)
-	return ioctl(name, raw)
+	return Ioctl(name, raw)
 }

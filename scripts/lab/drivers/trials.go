@@ -36,6 +36,7 @@ func trials() []trial {
 		trial{what: "the same, fill ring often empty", run: throughDaemons(few)},
 		trial{what: "soak", run: soak})
 	inModes(trial{what: "64 connections, 4 queues", run: shares})
+	list = append(list, trial{what: "flow steering", run: steering})
 	for _, s := range onTop {
 		list = append(list, trial{what: s.what, run: on(s)})
 	}

@@ -1,0 +1,236 @@
+// Package ntuple has a network card put the TCP connections of chosen ports on chosen receive queues, and all else on
+// the others: n-tuple rules (ethtool -N), an RSS context where there are several queues (ethtool -X), and the table of
+// RSS. What was there before can be brought back by whoever comes later, also from something half done, for rules are
+// known by what they match. Linux has these commands for SIOCETHTOOL only, but for RSS contexts in its newest kernels.
+package ntuple
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/ethtool"
+)
+
+// Card is an interface of the calling thread's network namespace.
+type Card interface {
+	Name() string
+	Ioctl(command []byte) error // one of SIOCETHTOOL
+	NTuple() ethtool.Feature    // ethtool -k, "ntuple-filters"
+	SetNTuple(on bool) error
+}
+
+// Rule sends TCP segments with a port to a queue or an RSS context. One of the ports is 0, for any.
+type Rule struct {
+	V6               bool   `json:"v6,omitempty"`
+	SrcPort, DstPort uint16 `json:",omitempty"`
+	Queue            int    `json:"-"`
+	Context          uint32 `json:"-"` // 0: the queue
+	Location         uint32 `json:"-"` // in the card's table
+}
+
+// String is what follows ethtool -N.
+func (r Rule) String() string {
+	text := "flow-type tcp4"
+	if r.V6 {
+		text = "flow-type tcp6"
+	}
+	if r.SrcPort != 0 {
+		text += fmt.Sprint(" src-port ", r.SrcPort)
+	}
+	if r.DstPort != 0 {
+		text += fmt.Sprint(" dst-port ", r.DstPort)
+	}
+	if r.Context != 0 {
+		return text + fmt.Sprint(" context ", r.Context)
+	}
+	return text + fmt.Sprint(" action ", r.Queue)
+}
+
+// match is the rule without what it does and where it is.
+func (r Rule) match() Rule { return Rule{V6: r.V6, SrcPort: r.SrcPort, DstPort: r.DstPort} }
+
+// Plan says which connections come on which queues.
+type Plan struct {
+	Ports  []uint16
+	Listen bool  // the ports are this host's
+	Dial   bool  // the ports are the peers'
+	Queues []int // for them, in order
+	All    int   // receive queues of the card
+}
+
+// rules are those of the plan, without action.
+func (p *Plan) rules() (list []Rule) {
+	for _, port := range p.Ports {
+		for _, v6 := range []bool{false, true} {
+			if p.Listen {
+				list = append(list, Rule{V6: v6, DstPort: port})
+			}
+			if p.Dial {
+				list = append(list, Rule{V6: v6, SrcPort: port})
+			}
+		}
+	}
+	return list
+}
+
+// Others are the queues for the host.
+func (p *Plan) Others() (list []int) {
+	for q := range p.All {
+		if !slices.Contains(p.Queues, q) {
+			list = append(list, q)
+		}
+	}
+	return list
+}
+
+// Found is how a card stands to a plan.
+type Found struct {
+	Missing []Rule // of the plan, without action
+	Other   *Rule  // matches as one of the plan, but leads elsewhere
+	Shared  []int  // queues of the plan that RSS puts the host's frames on, too
+}
+
+// Look compares.
+func Look(c Card, p *Plan) (f Found, err error) {
+	have, _, err := Rules(c)
+	if err != nil {
+		return f, err
+	}
+	for _, want := range p.rules() {
+		i := slices.IndexFunc(have, func(r Rule) bool { return r.match() == want })
+		switch {
+		case i < 0:
+			f.Missing = append(f.Missing, want)
+		case !slices.Equal(leadsTo(c, have[i]), p.Queues):
+			f.Other = &have[i]
+		}
+	}
+	for _, q := range Table(c) {
+		if slices.Contains(p.Queues, int(q)) && !slices.Contains(f.Shared, int(q)) {
+			f.Shared = append(f.Shared, int(q))
+		}
+	}
+	slices.Sort(f.Shared)
+	return f, nil
+}
+
+func leadsTo(c Card, r Rule) []int {
+	if r.Context != 0 {
+		return context(c, r.Context)
+	}
+	return []int{r.Queue}
+}
+
+// Before is what Undo needs.
+type Before struct {
+	Rules    []Rule   `json:"rules"` // that were missing
+	Queues   []int    `json:"queues"`
+	Contexts []uint32 `json:"contexts,omitempty"` // over Queues, which were there
+	Table    []uint32 `json:"table,omitempty"`    // of RSS
+	Target   []uint32 `json:"target,omitempty"`   // that Set puts in its place
+	Off      bool     `json:"off,omitempty"`      // n-tuple filters were off
+}
+
+// Save returns what Undo needs after Set. It changes nothing.
+func Save(c Card, p *Plan) (b Before, err error) {
+	f, err := Look(c, p)
+	if err != nil {
+		return b, err
+	}
+	b = Before{Rules: f.Missing, Queues: p.Queues, Contexts: contexts(c, p.Queues), Table: Table(c)}
+	if rest := p.Others(); b.Table != nil && len(rest) > 0 {
+		b.Target = spread(len(b.Table), rest)
+	}
+	n := c.NTuple()
+	b.Off = !n.On && !n.Fixed
+	return b, nil
+}
+
+// Set makes the rules of a plan, all or none. That RSS goes on to put the host's frames on its queues is no error: Look
+// tells.
+func Set(c Card, p *Plan) error {
+	f, err := Look(c, p)
+	if err != nil {
+		return err
+	}
+	if f.Other != nil {
+		return fmt.Errorf("%w: a rule that leads elsewhere: %v", unix.EEXIST, f.Other)
+	}
+	before, err := Save(c, p)
+	if err != nil {
+		return err
+	}
+	if err := set(c, p, &before); err != nil {
+		return errors.Join(err, Undo(c, &before))
+	}
+	if before.Target != nil {
+		_ = setTable(c, before.Target)
+	}
+	return nil
+}
+
+func set(c Card, p *Plan, before *Before) error {
+	if before.Off {
+		if err := c.SetNTuple(true); err != nil {
+			return err
+		}
+	}
+	action := Rule{Queue: p.Queues[0]}
+	if len(p.Queues) > 1 && len(before.Rules) > 0 {
+		id, err := newContext(c, p.Queues)
+		if err != nil {
+			return err
+		}
+		action = Rule{Context: id}
+	}
+	for _, r := range before.Rules {
+		r.Queue, r.Context = action.Queue, action.Context
+		if err := insert(c, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Undo takes back what Set did or began. What others changed since stays; a rule that is such is an error.
+func Undo(c Card, b *Before) (err error) {
+	have, more, e := Rules(c)
+	if e != nil && !errors.Is(e, unix.EOPNOTSUPP) {
+		err = e
+	}
+	for _, r := range have {
+		ours := slices.ContainsFunc(b.Rules, func(o Rule) bool { return o.match() == r.match() })
+		switch {
+		case !ours:
+			more++
+		case !slices.Equal(leadsTo(c, r), b.Queues):
+			err = errors.Join(err, fmt.Errorf("a rule that was changed since stays: %v (if nobody "+
+				"needs it: ethtool -N %s delete %d)", r, c.Name(), r.Location))
+		default:
+			err = errors.Join(err, remove(c, r.Location))
+		}
+	}
+	for _, id := range contexts(c, b.Queues) {
+		if !slices.Contains(b.Contexts, id) {
+			err = errors.Join(err, deleteContext(c, id))
+		}
+	}
+	if b.Target != nil && !slices.Equal(b.Target, b.Table) && slices.Equal(Table(c), b.Target) {
+		err = errors.Join(err, restoreTable(c, b.Table))
+	}
+	if b.Off && more == 0 && err == nil && c.NTuple().On {
+		err = c.SetNTuple(false)
+	}
+	return err
+}
+
+// restoreTable prefers the kernel's own table, which follows the number of queues, when it is the one.
+func restoreTable(c Card, table []uint32) error {
+	if setTable(c, nil) == nil && slices.Equal(Table(c), table) {
+		return nil
+	}
+	return setTable(c, table)
+}

@@ -1,0 +1,131 @@
+package ntuple
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// rxfh is struct ethtool_rxfh: indirSize entries of a table follow it.
+type rxfh struct{ cmd, context, indirSize, keySize uint32 }
+
+// octets are followed by the functions of hash, which stay, and the table.
+func (h rxfh) octets(table []uint32) []byte {
+	return words(h.cmd, h.context, h.indirSize, h.keySize, append([]uint32{0, 0}, table...)...)
+}
+
+func words(a, b, c, d uint32, more ...uint32) (out []byte) {
+	for _, w := range append([]uint32{a, b, c, d}, more...) {
+		out = binary.NativeEndian.AppendUint32(out, w)
+	}
+	return out
+}
+
+func word(b []byte, i int) uint32 { return binary.NativeEndian.Uint32(b[4*i:]) }
+
+// Table returns the queues that RSS spreads over what no rule takes; nil when the driver tells none.
+func Table(c Card) []uint32 {
+	head := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_GRXFHINDIR)
+	b := append(slices.Clone(head), 0, 0, 0, 0)
+	if c.Ioctl(b) != nil || word(b, 1) == 0 || word(b, 1) > maxTable {
+		return nil
+	}
+	b = append(b, make([]byte, 4*word(b, 1))...)
+	copy(b, head)
+	if c.Ioctl(b) != nil {
+		return nil
+	}
+	table := make([]uint32, len(b)/4-2)
+	for i := range table {
+		table[i] = word(b, 2+i)
+	}
+	return table
+}
+
+// setTable replaces the table; an empty one has the kernel make its own.
+func setTable(c Card, table []uint32) error {
+	b := setIndirection(table)
+	if err := c.Ioctl(b); err != nil {
+		return fmt.Errorf("ethtool -X %s (table of %d entries): %w", c.Name(), len(table), err)
+	}
+	return nil
+}
+
+// setIndirection is struct ethtool_rxfh_indir.
+func setIndirection(table []uint32) []byte {
+	b := binary.NativeEndian.AppendUint32(nil, unix.ETHTOOL_SRXFHINDIR)
+	b = binary.NativeEndian.AppendUint32(b, uint32(len(table)))
+	for _, q := range table {
+		b = binary.NativeEndian.AppendUint32(b, q)
+	}
+	return b
+}
+
+// spread fills a table of that size with queues in turn.
+func spread(size int, queues []int) []uint32 {
+	table := make([]uint32, size)
+	for i := range table {
+		table[i] = uint32(queues[i%len(queues)])
+	}
+	return table
+}
+
+// newContext makes an RSS context over queues.
+func newContext(c Card, queues []int) (id uint32, err error) {
+	b := rxfh{cmd: unix.ETHTOOL_GRSSH}.octets(nil)
+	if err = c.Ioctl(b); err == nil && (word(b, 2) == 0 || word(b, 2) > maxTable) {
+		err = unix.EOPNOTSUPP
+	}
+	if err == nil {
+		b = creation(spread(int(word(b, 2)), queues))
+		err = c.Ioctl(b)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("ethtool -X %s context new (queues %v): %w", c.Name(), queues, err)
+	}
+	return word(b, 1), nil
+}
+
+func creation(table []uint32) []byte {
+	return rxfh{unix.ETHTOOL_SRSSH, contextAlloc, uint32(len(table)), 0}.octets(table)
+}
+
+func deletion(id uint32) []byte { return rxfh{cmd: unix.ETHTOOL_SRSSH, context: id}.octets(nil) }
+
+func deleteContext(c Card, id uint32) error {
+	if err := c.Ioctl(deletion(id)); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("ethtool -X %s context %d delete: %w", c.Name(), id, err)
+	}
+	return nil
+}
+
+// context returns the queues of an RSS context; nil when there is none.
+func context(c Card, id uint32) (queues []int) {
+	b := rxfh{cmd: unix.ETHTOOL_GRSSH, context: id}.octets(nil)
+	if c.Ioctl(b) != nil || word(b, 2) > maxTable {
+		return nil
+	}
+	size, key := word(b, 2), word(b, 3)
+	b = rxfh{unix.ETHTOOL_GRSSH, id, size, key}.octets(make([]uint32, size+key/4+1))
+	if c.Ioctl(b) != nil {
+		return nil
+	}
+	for i := range int(size) {
+		queues = append(queues, int(word(b, 6+i)))
+	}
+	slices.Sort(queues)
+	return slices.Compact(queues)
+}
+
+// contexts finds the RSS contexts over just these queues: older kernels list them nowhere.
+func contexts(c Card, queues []int) (ids []uint32) {
+	for id := uint32(1); id <= maxContext; id++ {
+		if slices.Equal(context(c, id), queues) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
