@@ -174,10 +174,6 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 	if !c.sackOK || len(c.outOfOrder.v) == 0 && dup.Empty() {
 		return
 	}
-	limit := len(out.Opt.SACK)
-	if c.ts.on {
-		limit--
-	}
 	n := 0
 	if !dup.Empty() {
 		out.Opt.SACK[0] = dup
@@ -190,13 +186,21 @@ func (c *Conn) putSACK(out *Out, dup seq.Range, ack seq.Num) {
 		}
 	}
 	if ack == c.rcvNxt {
-		n = c.outOfOrder.blocks(&out.Opt.SACK, n, limit)
+		n = c.outOfOrder.blocks(&out.Opt.SACK, n, c.maxSACKs())
 	}
 	if n == 0 {
 		return
 	}
 	out.Opt.NSACK = uint8(n)
 	out.Opt.Present |= wire.HasSACK
+}
+
+// maxSACKs returns for how many blocks a header has room.
+func (c *Conn) maxSACKs() int {
+	if c.ts.on {
+		return 3
+	}
+	return 4
 }
 
 // acked notes that a segment with all of RCV.NXT in its header left.

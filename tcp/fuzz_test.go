@@ -175,8 +175,12 @@ func (d *driver) poll() {
 		if out.Len() > wire.MaxHeaderLen {
 			d.t.Fatalf("%d octets of header: %v", out.Len(), &out.Header)
 		}
-		if out.Payload.Len() > d.c.EMSS() && !out.Probe {
-			d.t.Fatalf("%d octets, EMSS %d", out.Payload.Len(), d.c.EMSS())
+		options := out.Opt.Len()
+		if out.Opt.Present&wire.HasTS != 0 {
+			options -= wire.TimestampsLen // which the EMSS has room for
+		}
+		if k := out.Payload.Len(); k > 0 && k+options > d.c.EMSS() && !out.Probe {
+			d.t.Fatalf("%d octets, %d of options, EMSS %d", k, options, d.c.EMSS())
 		}
 		if out.Flags&fA != 0 && d.known && d.c.RcvNxt().Less(out.Ack) {
 			d.t.Fatalf("acknowledges %d, RCV.NXT %d", out.Ack, d.c.RcvNxt())

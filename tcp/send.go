@@ -240,7 +240,7 @@ func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	c.header(out, f, text.Start, c.rcvNxt, now)
 	out.Payload = text
 	dup := c.owesDuplicate()
-	fits := text.Len()+wire.SACKLen(min(3, len(c.outOfOrder.v))) <= c.emss
+	fits := text.Len()+wire.SACKLen(min(c.maxSACKs(), len(c.outOfOrder.v))) <= c.emss
 	switch {
 	case c.outOfOrder.empty() && !dup:
 		c.ackedAll()

@@ -1,0 +1,124 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+)
+
+// TestZeroWindow: a probe without octets left of the window, with back-off, for ever while answered; then octets flow.
+func TestZeroWindow(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(1000))
+	p.src.sizes = []int{1000, 1000}
+	p.want(". 1+1000 ack 1")
+	p.in(fA, 1, 1001, 0, win(0))
+	p.want()
+	last := tick.Duration(0)
+	for i := range 30 {
+		d := p.c.Deadline().Sub(p.now)
+		if d < last || d > tick.Minute || i > 10 && d != tick.Minute {
+			t.Fatalf("probe %d after %d ms, the one before after %d ms", i, d/tick.Millisecond,
+				last/tick.Millisecond)
+		}
+		last = d
+		p.wait(d)
+		p.want(". 1000 ack 1")
+		p.in(fA, 1, 1001, 0, win(0))
+		p.want()
+	}
+	if p.c.Info(p.now).Probes == 0 {
+		t.Error("no probes counted")
+	}
+	p.c.Events()
+	p.in(fA, 1, 1001, 0, win(1000))
+	if p.c.Events()&tcp.WindowOpen == 0 {
+		t.Error("no WindowOpen event")
+	}
+	p.want("P. 1001+1000 ack 1")
+	p.in(fA, 1, 2001, 0, win(1000))
+	if p.c.Deadline() != tick.Never {
+		t.Errorf("a timer is left: %d", p.c.Deadline())
+	}
+}
+
+// TestZeroWindowGivenUp: an answered peer lives unless ZeroWindowTimeout says otherwise; a silent one is timed out.
+func TestZeroWindowGivenUp(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		cfg    tcp.Config
+		answer bool
+		least  tick.Duration
+	}{
+		{"reaped", tcp.Config{ZeroWindowTimeout: 90 * tick.Second}, true, 90 * tick.Second},
+		{"silent", tcp.Config{UserTimeout: 100 * tick.Second}, false, 100 * tick.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPeer(t, c.cfg)
+			p.open(mss(1000), win(1000))
+			p.src.sizes = []int{1000, 1000}
+			p.out()
+			p.in(fA, 1, 1001, 0, win(0))
+			start := p.now
+			for p.out(); p.c.State() == tcp.Established; p.out() {
+				p.now = p.c.Deadline()
+				p.c.Expire(p.now)
+				if c.answer && p.c.State() == tcp.Established {
+					p.in(fA, 1, 1001, 0, win(0))
+				}
+				if p.now > start.Add(200*tick.Second) {
+					t.Fatal("lives on")
+				}
+			}
+			if d := p.now.Sub(start); d < c.least || d > c.least+tick.Second {
+				t.Errorf("ended after %d s", d/tick.Second)
+			}
+			p.cause(tcp.CauseTimeout)
+		})
+	}
+}
+
+func TestKeepalive(t *testing.T) {
+	p := newPeer(t, tcp.Config{KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second,
+		KeepaliveProbes: 3})
+	p.open()
+	p.wait(10 * tick.Second)
+	p.want(". 0 ack 1")
+	p.in(fA, 1, 1, 0)
+	p.wait(10 * tick.Second)
+	for range 3 {
+		p.want(". 0 ack 1")
+		p.wait(tick.Second)
+	}
+	p.want("R. 1 ack 1")
+	p.cause(tcp.CauseKeepalive)
+}
+
+// TestProbeOwesAck: a probe, which the peer drops unread as it is left of the window, acknowledges nothing.
+func TestProbeOwesAck(t *testing.T) {
+	cfg := tcp.Config{DelayedAck: 400 * tick.Millisecond, QuickAcks: -1,
+		KeepaliveIdle: 300 * tick.Millisecond}
+	p := newPeer(t, cfg)
+	p.open()
+	p.in(fA, 1, 1, 100)
+	p.want()
+	p.wait(300 * tick.Millisecond)
+	p.want(". 0 ack 101")
+	p.wait(100 * tick.Millisecond)
+	p.want(". 1 ack 101")
+
+	p = newPeer(t, cfg)
+	p.open(mss(1000), win(1000))
+	p.src.sizes = []int{1000, 1000}
+	p.want(". 1+1000 ack 1")
+	p.in(fA, 1, 1001, 0, win(0))
+	d := p.c.Deadline().Sub(p.now)
+	p.now = p.now.Add(d - 100*tick.Millisecond)
+	p.in(fA, 1, 1001, 100, win(0))
+	p.want()
+	p.wait(100 * tick.Millisecond)
+	p.want(". 1000 ack 101")
+	p.wait(300 * tick.Millisecond)
+	p.want(". 1001 ack 101")
+}
