@@ -236,7 +236,7 @@ func (s *scenario) sealed(i int) {
 	s.alter(i, func(c *impair.Config) { *c = bad })
 	// Aligned FPDUs are refused and sent again. With octets held and acknowledged before their FPDU is
 	// complete, a CRC error cannot be healed any more.
-	s.severe = s.severe || s.cuts
+	s.severe, s.lengths = s.severe || s.cuts, true
 	s.say("sealed corruption of %s: %s", s.hosts[i].Name(), brief(bad))
 }
 

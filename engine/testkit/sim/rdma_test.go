@@ -302,10 +302,10 @@ func (e *rdmaEnd) Complete(c *rdmap.Completion) {
 		e.bound = o.wr.RemoteSTag
 	}
 	what := fmt.Sprintf("%v %d of %s is complete", o.wr.Op, c.ID, e.name)
-	// TCP has acknowledged all of it, so it must be there, unless the peer gave the stream up. A socket has only
-	// taken it.
+	// TCP has acknowledged all of it, so it must be there, unless the peer gave the stream up, or waits for the
+	// rest of what it takes for a longer FPDU. A socket has only taken it.
 	peerUp := !e.c.cfg.sockets && e.peer.alive() && e.peer.closed == 0 && e.peer.down == 0 &&
-		e.peer.qp.Err() == nil
+		e.peer.qp.Err() == nil && !(e.c.s.lengths && e.peer.holds())
 	if (o.effect.end == e || peerUp) && !e.revocable(o) {
 		e.c.s.w.Fail(o.effect.check(what))
 	}

@@ -38,6 +38,7 @@ type scenario struct {
 	swallows bool          // without a word
 	recut    bool          // a middlebox cuts segments
 	severe   bool          // connections may end with an error
+	lengths  bool          // the length of an FPDU may be another one when it arrives
 	state    []impair.Config
 	rebooted bool          // connections of before may end with an error
 	redial   func(h *Host) // sets up again what h had
@@ -163,6 +164,9 @@ func (s *scenario) run() error {
 	end := Epoch.Add(s.until + settleTime)
 	if err := s.w.Run(end, s.quiet); err != nil {
 		return err
+	}
+	if s.wide != nil && s.wide.waits() {
+		return nil
 	}
 	if !s.over() {
 		return fmt.Errorf("not over %v after the last fault", settleTime)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 
 	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
@@ -401,6 +402,18 @@ func (w *wide) hop(h *Host, known bool) {
 	}
 }
 
+// waits reports whether an end of a connection waits for octets that nobody sends: the length of an FPDU was changed on
+// the way, and nothing is left to be sent that would show it.
+func (c *rdmaConn) waits() bool {
+	return c.s.lengths && (c.a.holds() || c.b.holds())
+}
+
+func (e *rdmaEnd) holds() bool {
+	return e != nil && e.iw != nil && e.alive() && e.iw.Stats().HeldOctets > 0
+}
+
+func (w *wide) waits() bool { return slices.ContainsFunc(w.conns, (*rdmaConn).waits) }
+
 // progress holds connections to a bounded timeout some time after the last fault.
 func (w *wide) progress(now tick.Time) error {
 	quiet := now.Sub(Epoch.Add(w.until))
@@ -411,7 +424,7 @@ func (w *wide) progress(now tick.Time) error {
 		return nil
 	}
 	for _, c := range w.conns {
-		if !c.a.alive() || !c.b.alive() || c.a.closed+c.b.closed > 0 {
+		if !c.a.alive() || !c.b.alive() || c.a.closed+c.b.closed > 0 || c.waits() {
 			continue // where one end is gone there is nothing to wait for
 		}
 		if c.cfg.early == endGraceful && quiet > wideTime {
