@@ -99,12 +99,16 @@ func (k *kernelDriver) start(ctx context.Context, c *conn, local, remote netip.A
 	w := k.deal()
 	c.owner.Store(w.loop)
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		dialing, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		defer context.AfterFunc(k.open, cancel)()
-		sock, err := k.cfg.Dial(ctx, local, remote)
-		if err != nil && k.open.Err() != nil {
+		sock, err := k.cfg.Dial(dialing, local, remote)
+		switch {
+		case err == nil:
+		case k.open.Err() != nil:
 			err = verbs.ErrClosed
+		case isOver(ctx):
+			err = context.Cause(ctx)
 		}
 		if w.loop.post(func() { w.connected(c, sock, err) }) {
 			return
@@ -115,6 +119,15 @@ func (k *kernelDriver) start(ctx context.Context, c *conn, local, remote netip.A
 		c.report(verbs.ErrClosed)
 	}()
 	return nil
+}
+
+// isOver reports whether ctx is done, or as good as that: a net.Dialer has a clock of its own for the deadline of a
+// context, which may be first by a little.
+func isOver(ctx context.Context) bool {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // connectTimeout bounds the kernel's handshake, which would go on for minutes.

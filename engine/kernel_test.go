@@ -9,6 +9,7 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -137,6 +138,32 @@ func TestKernelDialGivesUp(t *testing.T) {
 	}
 	if err := e.QP.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKernelDialTooLate: an attempt that takes too long ends with the cause that the caller gave, also when the dialer
+// sees first that the time is up.
+func TestKernelDialTooLate(t *testing.T) {
+	cfg := engine.KernelConfig{Dial: func(ctx context.Context, _, _ netip.AddrPort) (
+		net.Conn, error) {
+		for end, _ := ctx.Deadline(); time.Now().Before(end); {
+		}
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	}}
+	d, err := engine.OpenKernel(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	cause := errors.New("nobody there")
+	for range 100 {
+		e := verbstest.New(t, d, 4096)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, cause)
+		err := d.Dial(ctx, netip.MustParseAddrPort("192.0.2.1:1"), e.QP, verbs.ConnConfig{})
+		cancel()
+		if !errors.Is(err, cause) {
+			t.Fatalf("Dial: %v", err)
+		}
 	}
 }
 
