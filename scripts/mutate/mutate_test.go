@@ -89,3 +89,25 @@ func TestEquivalent(t *testing.T) {
 		}
 	}
 }
+
+// TestSaid: what a busy machine does is no failure of a test.
+func TestSaid(t *testing.T) {
+	for out, want := range map[string]struct {
+		result outcome
+		by     string
+	}{
+		"ok  \tx/y\t1.0s\n    --- FAIL: TestA/b (0.0s)\nFAIL\nFAIL\tx/z\t1.0s\n": {failed, "TestA/b"},
+		"panic: index out of range\n\ngoroutine 1\nFAIL\tx/z\t1.0s\n": {failed,
+			"panic: index out of range"},
+		"signal: killed\nFAIL\tx/z\t300.0s\n":                   {failed, "signal: killed"},
+		"# x/z\nz.go:1:1: no\nFAIL\tx/z [build failed]\nFAIL\n": {noBuild, "FAIL\tx/z [build failed]"},
+		"panic: test timed out after 1s\nFAIL\tx/z\t1.0s\n":     {undecided, "the wall's clock"},
+		"no space left on device\n": {undecided,
+			"go test: no space left on device"},
+		"": {undecided, "go test: "},
+	} {
+		if result, by := said(out); result != want.result || by != want.by {
+			t.Errorf("%q: %d, %q; want %d, %q", out, result, by, want.result, want.by)
+		}
+	}
+}
