@@ -83,19 +83,17 @@ func (t *Table) assignSTag(m *MR, want STag) error {
 		if !t.freeForRegion(want) {
 			return ErrTaken
 		}
-	} else {
-		for i := 0; ; i++ {
-			if i == maxDraws {
-				return ErrRandom
-			}
-			if want = STag(t.random.Uint32()); want != 0 && want != m.stag &&
-				t.freeForRegion(want) {
-				break
-			}
+		t.enter(m, want)
+		return nil
+	}
+	for range maxDraws {
+		s := STag(t.random.Uint32())
+		if s != 0 && s != m.stag && t.freeForRegion(s) {
+			t.enter(m, s)
+			return nil
 		}
 	}
-	t.enter(m, want)
-	return nil
+	return ErrRandom
 }
 
 // freeForRegion reports whether s has no use, nor a window with whatever key.

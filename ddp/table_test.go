@@ -105,13 +105,20 @@ func TestDraw(t *testing.T) {
 	if err := tab.Invalidate(m); err != nil {
 		t.Fatal(err)
 	}
-	stuck := NewTable(&sequence{values: []uint32{3}})
+	source := &sequence{values: []uint32{3}}
+	stuck := NewTable(source)
 	pd, _ = stuck.AllocPD()
 	if _, err := stuck.Register(pd, make([]byte, 1), Attr{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stuck.Register(pd, make([]byte, 1), Attr{}); !errors.Is(err, ErrRandom) {
-		t.Errorf("stuck source: %v", err)
+	source.i = 0
+	if _, err := stuck.Register(pd, make([]byte, 1), Attr{}); !errors.Is(err, ErrRandom) ||
+		source.i != maxDraws {
+		t.Errorf("stuck source: %v after %d draws", err, source.i)
+	}
+	source.i = 0
+	if _, err := stuck.AllocWindow(pd, 0, nil); !errors.Is(err, ErrRandom) || source.i != maxDraws {
+		t.Errorf("stuck source of a window: %v after %d draws", err, source.i)
 	}
 }
 

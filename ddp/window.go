@@ -33,7 +33,7 @@ func (t *Table) AllocWindow(pd *PD, want STag, turn Turn) (*Window, error) {
 	if len(t.windows) >= MaxRegions {
 		return nil, ErrLimit
 	}
-	for i := 0; ; i++ {
+	for range maxDraws {
 		s := want &^ keyBits
 		if want == 0 {
 			s = STag(t.random.Uint32()) &^ keyBits
@@ -47,10 +47,8 @@ func (t *Table) AllocWindow(pd *PD, want STag, turn Turn) (*Window, error) {
 		if want != 0 {
 			return nil, ErrTaken
 		}
-		if i == maxDraws {
-			return nil, ErrRandom
-		}
 	}
+	return nil, ErrRandom
 }
 
 // freeForWindow reports whether no STag with the keys of s has a use.

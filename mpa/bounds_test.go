@@ -78,6 +78,19 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	})
+	t.Run("whole blocks", func(t *testing.T) {
+		for octets, want := range map[int]int{1: 1, blockSize: 1, blockSize + 1: 2, 3*blockSize - 1: 3} {
+			pool, n := NewPool(octets, 0), 0
+			for ; n <= want; n++ {
+				if _, ok := pool.block(false); !ok {
+					break
+				}
+			}
+			if n != want {
+				t.Errorf("%d blocks for %d octets, want %d", n, octets, want)
+			}
+		}
+	})
 	t.Run("octets of a worker", func(t *testing.T) {
 		pool := NewPool(16<<10, 0)
 		a, b := newRig(t, f, sizes...), newRig(t, f, sizes...)

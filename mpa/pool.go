@@ -32,7 +32,8 @@ type Pool struct {
 // none is the index of no block and of no record.
 const none = -1
 
-// NewPool returns a pool of at most octets octets and records records; 0 means DefaultPool and DefaultRecords.
+// NewPool returns a pool of at most octets octets, rounded up to whole blocks, and records records; 0 means
+// DefaultPool and DefaultRecords.
 func NewPool(octets, records int) *Pool {
 	if octets <= 0 {
 		octets = DefaultPool

@@ -33,3 +33,39 @@ func TestRefill(t *testing.T) {
 		t.Errorf("asked %d times", asked)
 	}
 }
+
+// TestSRQRefill: a shared queue asks when it is empty, and not before: what waits elsewhere was posted later.
+func TestSRQRefill(t *testing.T) {
+	asked, more := 0, 2
+	to := newHost(t, 2)
+	s, err := NewSRQ(SRQConfig{Table: to.table, PD: to.pd, Depth: 4, MaxSGE: 1,
+		Refill: func(s *SRQ) {
+			asked++
+			if more > 0 {
+				more--
+				if err := s.PostRecv(&RecvWR{ID: uint64(10 + asked)}); err != nil {
+					t.Error(err)
+				}
+			}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PostRecv(&RecvWR{ID: 1}); err != nil {
+		t.Fatal(err)
+	}
+	b := to.open(func(c *Config) { c.SRQ = s }, Params{Version: ddp.IETF})
+	a := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
+	for range 3 {
+		a.send(SendWR{Op: WRSend})
+		if err := b.push(nil, a.pull(1500)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCQEs(t, b, "1 recv SUCCESS", "11 recv SUCCESS", "12 recv SUCCESS")
+	a.send(SendWR{Op: WRSend})
+	wantError(t, b.push(nil, a.pull(1500)), ddp.CauseNoBuffer)
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+}

@@ -108,7 +108,8 @@ func (r *runner) run(patterns []string, from, count int, seed uint64, only strin
 // unchanged has the tests pass before anything is changed: else they would notice everything.
 func (r *runner) unchanged(patterns []string) error {
 	for _, packages := range append([][]string{patterns}, slices.Collect(maps.Values(users))...) {
-		if result, by := r.gotest("", 4*r.cpu, append([]string{"-short"}, packages...)...); result != passed {
+		result, by := r.gotest("", 4*r.cpu, append([]string{"-short"}, packages...)...)
+		if result != passed {
 			return fmt.Errorf("without a change %s fails: go test -short %s", by,
 				strings.Join(packages, " "))
 		}
