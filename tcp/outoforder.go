@@ -16,8 +16,8 @@ type outOfOrder struct {
 
 func (ooo *outOfOrder) reset() { *ooo = outOfOrder{v: ooo.v[:0]} }
 
-// drop empties the set.
-func (ooo *outOfOrder) drop() { ooo.v, ooo.octets, ooo.nRecent = ooo.v[:0], 0, 0 }
+// drop empties the set for good: the peer sends nothing more.
+func (ooo *outOfOrder) drop() { ooo.v, ooo.octets = ooo.v[:0], 0 }
 
 func (ooo *outOfOrder) empty() bool { return len(ooo.v) == 0 }
 

@@ -56,10 +56,10 @@ func TestSRQRefill(t *testing.T) {
 	}
 	b := to.open(func(c *Config) { c.SRQ = s }, Params{Version: ddp.IETF})
 	a := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
-	for range 3 {
+	for want := range 3 {
 		a.send(SendWR{Op: WRSend})
-		if err := b.push(nil, a.pull(1500)); err != nil {
-			t.Fatal(err)
+		if err := b.push(nil, a.pull(1500)); err != nil || asked != want {
+			t.Fatalf("message %d: %v, asked %d times", want, err, asked)
 		}
 	}
 	wantCQEs(t, b, "1 recv SUCCESS", "11 recv SUCCESS", "12 recv SUCCESS")
