@@ -299,41 +299,6 @@ func TestNewReno(t *testing.T) {
 	b.want("duplicates", b.s.dups, d)
 }
 
-// TestDSACKForms is RFC 2883, 4: which first blocks report duplicates. Segments of 500 octets, as there.
-func TestDSACKForms(t *testing.T) {
-	at := func(from, to int) seq.Range { return seq.Range{Start: seq.Num(from), End: seq.Num(to)} }
-	for _, c := range []struct {
-		name   string
-		ack    int
-		blocks []seq.Range
-		dsack  bool
-		sacked int
-	}{
-		{"4.1.1", 4000, []seq.Range{at(3000, 3500)}, true, 0},
-		{"4.1.2", 4000, []seq.Range{at(3000, 3500), at(4500, 5000)}, true, 500},
-		{"4.1.3", 4000, []seq.Range{at(5000, 5500), at(4500, 5500)}, true, 1000},
-		{"4.2.1", 2500, []seq.Range{at(1000, 1500)}, true, 0},
-		{"4.2.2", 2500, []seq.Range{at(1000, 1500), at(3000, 3500)}, true, 500},
-		{"4.2.3", 1000, []seq.Range{at(1500, 2000), at(1500, 3000), at(3500, 4000)}, true, 2000},
-		{"plain", 1000, []seq.Range{at(2000, 2500), at(3000, 3500)}, false, 1000},
-		{"beyond", 1000, []seq.Range{at(9000, 9500)}, false, 0},
-		{"inverted", 1000, []seq.Range{at(3000, 2500)}, false, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			cfg := conf(RACK)
-			cfg.CC.MSS = 500
-			b := newBench(t, cfg, 100*ms)
-			b.s.Init(&cfg, 0, b.now)
-			b.base = 0
-			b.send(0, 12)
-			b.wait(100 * ms)
-			r := b.input(Ack{Ack: seq.Num(c.ack)}, c.blocks...)
-			b.want("DSACK", r.DSACK, c.dsack)
-			b.want("octets", b.s.q.list[sacked].octets, c.sacked)
-		})
-	}
-}
-
 // TestSACKCase2And3 is RFC 2018, 7: the scoreboard after each acknowledgement of the examples.
 func TestSACKCase2And3(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)

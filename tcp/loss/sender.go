@@ -227,7 +227,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 		s.pace.sent(n, s.cc.PacingRate(s.rtt.srtt()), s.mss, now)
 	}
 	if s.tlp.want == probeNew {
-		s.tlp.sent(s.nxt, false)
+		s.tlp.sent(s.nxt, 0)
 		s.count.Probes++
 		s.timers.rto = now.Add(s.timeout())
 	}
@@ -359,7 +359,7 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	if s.state == CWR || s.state == Recovery {
 		s.prr.out += r.Len()
 	}
-	s.undo.sent(r.Len(), s.state, now)
+	s.undo.sent(r.Len(), now)
 	if r.End.Less(rec.end()) {
 		s.part = part{on: true, id: id, from: r.End}
 		s.count.Splits++
@@ -373,7 +373,7 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	}
 	s.q.link(id, inFlight)
 	if probe {
-		s.tlp.sent(s.nxt, true)
+		s.tlp.sent(s.nxt, int(rec.size))
 		s.count.Probes++
 		s.timers.rto = now.Add(s.timeout())
 	} else if s.force > 0 {

@@ -112,6 +112,59 @@ func TestDSACKUndo(t *testing.T) {
 	b.want("window", b.s.Cwnd(), 10000)
 }
 
+// TestDSACKUndoBesideProbe: duplicates of a probe, sent before the recovery or after it, are not taken for those of what
+// the recovery sent again, which all have to come.
+func TestDSACKUndoBesideProbe(t *testing.T) {
+	probe := func(b *bench, last int) {
+		b.Helper()
+		b.expire(ExpiredProbe)
+		b.s.NoNewData(b.now)
+		b.want("probe", b.resend(), []int{last})
+	}
+	recovery := func(b *bench) {
+		b.Helper()
+		b.ack(0, b.segs(2, 5))
+		b.wait(30 * ms)
+		b.s.cc.SetCwnd(b.s.Pipe() + 2000)
+		b.want("sent again", b.resend(), []int{0, 1})
+	}
+	decide := func(b *bench, acked, last int) {
+		b.Helper()
+		b.want("the probe", b.ack(acked, b.seg(last), b.seg(last)).Undone, false)
+		b.want("one of two", b.ack(acked, b.seg(0)).Undone, false)
+		b.want("both", b.ack(acked, b.seg(1)).Undone, true)
+	}
+	b := newBench(t, conf(RACK), 100*ms)
+	b.send(0, 10)
+	probe(b, 9)
+	recovery(b)
+	decide(b, 5, 9)
+
+	b = newBench(t, conf(RACK), 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	recovery(b)
+	b.ack(10)
+	b.send(10, 12)
+	b.wait(100 * ms)
+	b.ack(11)
+	probe(b, 11)
+	decide(b, 11, 11)
+
+	b = newBench(t, conf(RACK), 100*ms) // of a probe that is acknowledged the recovery expects nothing
+	b.send(0, 3)
+	probe(b, 2)
+	b.ack(3)
+	b.send(3, 10)
+	b.wait(100 * ms)
+	b.ack(3, b.segs(5, 8))
+	b.wait(30 * ms)
+	b.s.cc.SetCwnd(b.s.Pipe() + 2000)
+	b.want("sent again", b.resend(), []int{3, 4})
+	b.want("one of two", b.ack(8, b.seg(3)).Undone, false)
+	b.want("both", b.ack(8, b.seg(4)).Undone, true)
+}
+
 // TestProbe is RFC 8985, 7: spurious and repairing probes.
 func TestProbe(t *testing.T) {
 	probe := func() *bench {

@@ -7,10 +7,10 @@ import (
 
 // tlp is the tail loss probe's state (RFC 8985, 7).
 type tlp struct {
-	want    probe
-	on      bool    // a probe is unacknowledged
-	retrans bool    // TLP.is_retrans
-	end     seq.Num // TLP.end_seq
+	want  probe
+	on    bool    // a probe is unacknowledged
+	again int     // octets that were sent again, TLP.is_retrans when there are any
+	end   seq.Num // TLP.end_seq
 }
 
 type probe uint8
@@ -23,12 +23,9 @@ const (
 
 func (t *tlp) cancel() { *t = tlp{} }
 
-func (t *tlp) sent(nxt seq.Num, retrans bool) {
-	*t = tlp{on: true, retrans: retrans, end: nxt}
+func (t *tlp) sent(nxt seq.Num, again int) {
+	*t = tlp{on: true, again: again, end: nxt}
 }
-
-// matches reports whether a duplicate report is about the probe.
-func (t *tlp) matches(b seq.Range) bool { return t.on && t.retrans && b.End == t.end }
 
 // checkProbe is TLP_process_ack (RFC 8985, 7.4.2).
 func (s *Sender) checkProbe(a *Ack, now tick.Time) {
@@ -40,7 +37,7 @@ func (s *Sender) checkProbe(a *Ack, now tick.Time) {
 		return
 	}
 	switch {
-	case !t.retrans:
+	case t.again == 0:
 		t.cancel()
 	case ev.dsack && a.SACK[0].End == t.end:
 		t.cancel()

@@ -9,7 +9,7 @@ import (
 type undo struct {
 	on     bool
 	marker seq.Num // Una when recovery began
-	octets int     // sent again since and not reported as duplicates
+	octets int     // sent again since, or as a probe before, and not reported as duplicates
 	any    bool    // something was sent again
 	// RFC 3522 may still decide: the head was sent once when recovery began, and no acceptable
 	// acknowledgement came since
@@ -20,10 +20,13 @@ type undo struct {
 func (s *Sender) beginUndo() {
 	s.undo = undo{on: !s.cfg.NoUndo, marker: s.una, eifel: s.q.len() > 0 &&
 		!s.q.at(s.q.head).retransmitted()}
+	if s.una.Less(s.tlp.end) {
+		s.undo.octets = s.tlp.again
+	}
 }
 
-func (u *undo) sent(n int, st State, now tick.Time) {
-	if !u.on || st < Recovery {
+func (u *undo) sent(n int, now tick.Time) {
+	if !u.on {
 		return
 	}
 	u.octets += n
