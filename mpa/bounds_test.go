@@ -113,6 +113,19 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%d octets, %d records in use after Release", octets, records)
 		}
 	})
+	t.Run("one octet, one record", func(t *testing.T) {
+		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
+		g.init(ReceiverConfig{ReassemblyLimit: 1})
+		if kept, err := g.try(g.stream[2:600], 2); kept != 0 || err != nil {
+			t.Errorf("kept %d octets, %v", kept, err)
+		}
+		g.init(ReceiverConfig{RecordLimit: 1})
+		g.offer(g.borders[1], g.borders[2])
+		if kept, err := g.try(g.stream[g.borders[2]:g.borders[3]], g.borders[2]); kept != 0 ||
+			err != nil {
+			t.Errorf("kept %d behind the only record, %v", kept, err)
+		}
+	})
 	t.Run("records", func(t *testing.T) {
 		g := newRig(t, Framing{Markers: true, CRC: true}, sizes...)
 		g.init(ReceiverConfig{RecordLimit: 10})

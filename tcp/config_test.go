@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"xwarp/tcp"
 	"xwarp/tcp/tick"
 )
@@ -24,6 +26,54 @@ func TestDefaultsTwice(t *testing.T) {
 			if !reflect.DeepEqual(c, again) {
 				t.Errorf("%s %d: %+v, the second time %+v", fields.Field(i).Name, n, c, again)
 			}
+		}
+	}
+}
+
+// TestDefaults: what the comments of Config say in brackets, and the bounds that RFCs set.
+func TestDefaults(t *testing.T) {
+	documented := tcp.Config{MTU: 1500, MSS: 1460, PathMTU: 1500, MinPathMTU: 552, RcvSpace: 65536,
+		RcvSpaceMax: 65536, DelayedAck: 40 * tick.Millisecond, QuickAcks: 16, StretchAck: 2,
+		TSTick: tick.Millisecond, SYNRetries: 8, SYNACKRetries: 6, SYNTimeout: tick.Second,
+		UserTimeout: 300 * tick.Second, KeepaliveInterval: 75 * tick.Second, KeepaliveProbes: 9,
+		PersistMax: 60 * tick.Second, TimeWait: 60 * tick.Second, FinWait2: 60 * tick.Second,
+		MaxHoles: tcp.MaxHoles}
+	for _, c := range []struct {
+		name   string
+		given  tcp.Config
+		expect func(*tcp.Config)
+	}{
+		{"nothing", tcp.Config{}, func(*tcp.Config) {}},
+		{"version 6", tcp.Config{IPv6: true}, func(c *tcp.Config) {
+			c.IPv6, c.MSS, c.MinPathMTU = true, 1440, 1280
+		}},
+		{"the smallest packets", tcp.Config{MTU: 1}, func(c *tcp.Config) { // RFC 791
+			c.MTU, c.PathMTU, c.MinPathMTU, c.MSS = 68, 68, 68, 28
+		}},
+		{"the largest packets", tcp.Config{MTU: 1 << 20}, func(c *tcp.Config) {
+			c.MTU, c.PathMTU, c.MSS = 65535, 65535, 65495
+		}},
+		{"the smallest MSS", tcp.Config{MSS: -1}, func(c *tcp.Config) { c.MSS = 1 }},
+		{"the largest MSS", tcp.Config{MSS: 65536}, func(c *tcp.Config) { c.MSS = 65535 }},
+		{"a path beyond the link", tcp.Config{PathMTU: 1501}, func(*tcp.Config) {}},
+		{"a path below the floor", tcp.Config{PathMTU: 551}, func(c *tcp.Config) { c.PathMTU = 552 }},
+		{"a window beyond scaling", tcp.Config{RcvSpaceMax: 1<<30 + 1}, func(c *tcp.Config) { // RFC 7323, 2.3
+			c.RcvSpaceMax = 1 << 30
+		}},
+		{"a window that shrinks", tcp.Config{RcvSpace: 9000, RcvSpaceMax: 8999}, func(c *tcp.Config) {
+			c.RcvSpace, c.RcvSpaceMax = 9000, 9000
+		}},
+		{"late acknowledgements", tcp.Config{DelayedAck: tick.Second}, func(c *tcp.Config) { // RFC 1122, 4.2.3.2
+			c.DelayedAck = 500 * tick.Millisecond
+		}},
+		{"every acknowledgement", tcp.Config{StretchAck: 1}, func(*tcp.Config) {}},
+		{"more holes than there are", tcp.Config{MaxHoles: tcp.MaxHoles + 1}, func(*tcp.Config) {}},
+	} {
+		want := documented
+		c.expect(&want)
+		c.given.Defaults()
+		if d := cmp.Diff(want, c.given); d != "" {
+			t.Errorf("%s: (-want +got)\n%s", c.name, d)
 		}
 	}
 }
