@@ -79,7 +79,8 @@ func TestBounds(t *testing.T) {
 		}
 	})
 	t.Run("whole blocks", func(t *testing.T) {
-		for octets, want := range map[int]int{1: 1, blockSize: 1, blockSize + 1: 2, 3*blockSize - 1: 3} {
+		for octets, want := range map[int]int{1: 1, blockSize: 1, blockSize + 1: 2,
+			3*blockSize - 1: 3} {
 			pool, n := NewPool(octets, 0), 0
 			for ; n <= want; n++ {
 				if _, ok := pool.block(false); !ok {

@@ -56,15 +56,17 @@ func TestDefaults(t *testing.T) {
 		{"the smallest MSS", tcp.Config{MSS: -1}, func(c *tcp.Config) { c.MSS = 1 }},
 		{"the largest MSS", tcp.Config{MSS: 65536}, func(c *tcp.Config) { c.MSS = 65535 }},
 		{"a path beyond the link", tcp.Config{PathMTU: 1501}, func(*tcp.Config) {}},
-		{"a path below the floor", tcp.Config{PathMTU: 551}, func(c *tcp.Config) { c.PathMTU = 552 }},
-		{"a window beyond scaling", tcp.Config{RcvSpaceMax: 1<<30 + 1}, func(c *tcp.Config) { // RFC 7323, 2.3
-			c.RcvSpaceMax = 1 << 30
+		{"a path below the floor", tcp.Config{PathMTU: 551}, func(c *tcp.Config) {
+			c.PathMTU = 552
+		}},
+		{"a window beyond scaling", tcp.Config{RcvSpaceMax: 1<<30 + 1}, func(c *tcp.Config) {
+			c.RcvSpaceMax = 1 << 30 // RFC 7323, 2.3
 		}},
 		{"a window that shrinks", tcp.Config{RcvSpace: 9000, RcvSpaceMax: 8999}, func(c *tcp.Config) {
 			c.RcvSpace, c.RcvSpaceMax = 9000, 9000
 		}},
-		{"late acknowledgements", tcp.Config{DelayedAck: tick.Second}, func(c *tcp.Config) { // RFC 1122, 4.2.3.2
-			c.DelayedAck = 500 * tick.Millisecond
+		{"late acknowledgements", tcp.Config{DelayedAck: tick.Second}, func(c *tcp.Config) {
+			c.DelayedAck = 500 * tick.Millisecond // RFC 1122, 4.2.3.2
 		}},
 		{"every acknowledgement", tcp.Config{StretchAck: 1}, func(*tcp.Config) {}},
 		{"more holes than there are", tcp.Config{MaxHoles: tcp.MaxHoles + 1}, func(*tcp.Config) {}},

@@ -51,7 +51,8 @@ func (f *firstFailure) Write(b []byte) (int, error) {
 
 // gotest runs tests; args are flags and packages. The tests of a package that a change does not reach passed before,
 // which go test knows. cpu limits each process; by is what failed.
-func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (result outcome, by string) {
+func (r *runner) gotest(overlay string, cpu time.Duration, args ...string) (result outcome,
+	by string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if overlay != "" {
@@ -83,7 +84,8 @@ var (
 
 // said tells from the output of a go test that failed why it did.
 func said(out string) (result outcome, by string) {
-	by = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(causes.FindString(out)), "--- FAIL:"))
+	by = strings.TrimSpace(causes.FindString(out))
+	by = strings.TrimPrefix(by, "--- FAIL: ")
 	switch {
 	case notBuilt.MatchString(out):
 		return noBuild, by

@@ -96,7 +96,8 @@ func TestSaid(t *testing.T) {
 		result outcome
 		by     string
 	}{
-		"ok  \tx/y\t1.0s\n    --- FAIL: TestA/b (0.0s)\nFAIL\nFAIL\tx/z\t1.0s\n": {failed, "TestA/b"},
+		"ok  \tx/y\t1.0s\n    --- FAIL: TestA/b (0.0s)\nFAIL\nFAIL\tx/z\t1.0s\n": {failed,
+			"TestA/b"},
 		"panic: index out of range\n\ngoroutine 1\nFAIL\tx/z\t1.0s\n": {failed,
 			"panic: index out of range"},
 		"signal: killed\nFAIL\tx/z\t300.0s\n":                   {failed, "signal: killed"},

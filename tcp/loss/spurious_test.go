@@ -112,8 +112,8 @@ func TestDSACKUndo(t *testing.T) {
 	b.want("window", b.s.Cwnd(), 10000)
 }
 
-// TestDSACKUndoBesideProbe: duplicates of a probe, sent before the recovery or after it, are not taken for those of what
-// the recovery sent again, which all have to come.
+// TestDSACKUndoBesideProbe: duplicates of a probe, sent before the recovery or after it, are not taken for
+// those of what the recovery sent again, which all have to come.
 func TestDSACKUndoBesideProbe(t *testing.T) {
 	probe := func(b *bench, last int) {
 		b.Helper()
