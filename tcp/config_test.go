@@ -62,9 +62,8 @@ func TestDefaults(t *testing.T) {
 		{"a window beyond scaling", tcp.Config{RcvSpaceMax: 1<<30 + 1}, func(c *tcp.Config) {
 			c.RcvSpaceMax = 1 << 30 // RFC 7323, 2.3
 		}},
-		{"a window that shrinks", tcp.Config{RcvSpace: 9000, RcvSpaceMax: 8999}, func(c *tcp.Config) {
-			c.RcvSpace, c.RcvSpaceMax = 9000, 9000
-		}},
+		{"less at most than at the start", tcp.Config{RcvSpace: 9000, RcvSpaceMax: 8999},
+			func(c *tcp.Config) { c.RcvSpace, c.RcvSpaceMax = 9000, 9000 }},
 		{"late acknowledgements", tcp.Config{DelayedAck: tick.Second}, func(c *tcp.Config) {
 			c.DelayedAck = 500 * tick.Millisecond // RFC 1122, 4.2.3.2
 		}},
