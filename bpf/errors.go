@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"net"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -18,8 +19,8 @@ var (
 	// ErrFull is returned when a map has reached the size that [Options] gave it.
 	ErrFull = errors.New("table full")
 
-	// ErrClosed is returned for everything after [Steering.Close].
-	ErrClosed = errors.New("bpf: steering is closed")
+	// ErrClosed is returned for everything after [Steering.Close]; it is net.ErrClosed too.
+	ErrClosed = fmt.Errorf("bpf: steering: %w", net.ErrClosed)
 )
 
 // ForeignProgramError says that an interface carries an XDP program of somebody else, which is never replaced.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"xwarp/engine/iwarp"
 	"xwarp/engine/verbs"
 )
 
@@ -52,7 +53,7 @@ func TestCloseWhileConnecting(t *testing.T) {
 
 // TestCloseTwiceAtOnce: the second Close of a queue pair returns when the first one is done, too.
 func TestCloseTwiceAtOnce(t *testing.T) {
-	q, _, cq := lifeOf(t, lifeIdle)
+	q, _, cq := lifeOf(t, lifeGone)
 	q.loop.Store(newLoop(&asleep{})) // which does not answer yet
 	first, second := make(chan struct{}), make(chan struct{})
 	go func() { q.Close(); close(first) }()
@@ -111,4 +112,25 @@ func TestDeviceCloseEndsDial(t *testing.T) {
 		t.Errorf("Dial: %v", err)
 	}
 	<-ended
+}
+
+// TestDoorbellFollows: a queue pair that moved to another worker after its doorbell was rung is left alone by the first
+// one, which passes the ring on; without a worker, it is left alone altogether.
+func TestDoorbellFollows(t *testing.T) {
+	d := newDevice(Options{})
+	for range 2 {
+		d.own(newLoop(&asleep{}))
+	}
+	from, to := d.loops[0], d.loops[1]
+	q := &QP{dev: d, iw: &iwarp.Conn{}} // which must not be woken
+	q.doorbell.owner = q
+	q.life.Store(uint32(lifeAttached))
+	for _, owner := range []*loop{nil, to} {
+		from.ring(&q.doorbell)
+		q.loop.Store(owner)
+		from.work()
+		if got := to.pending(); got != (owner == to) {
+			t.Errorf("owner %p: the other worker has work: %v", owner, got)
+		}
+	}
 }

@@ -69,6 +69,10 @@ func (d *Device) Stats() (s Stats, err error) {
 	for _, w := range x.watches {
 		s.Watches = append(s.Watches, WatchStats{w.Name(), w.Counters()})
 	}
+	if d.final.Load() != nil { // written after lastSteering
+		s.Steering = x.lastSteering
+		return s, nil
+	}
 	s.Steering, err = x.steer.Counters()
 	return s, err
 }

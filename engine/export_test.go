@@ -6,6 +6,7 @@ import (
 
 	"xwarp/bpf"
 	"xwarp/engine/stack"
+	"xwarp/tcp"
 )
 
 // SteeringOf returns the steering of a device on AF_XDP.
@@ -28,7 +29,11 @@ func Left(d *Device) string {
 			note("queue pairs", len(l.sums.qps))
 			note("connections", len(l.sums.conns))
 			if l.stack != nil {
-				l.stack.Endpoints(func(*stack.Endpoint) { note("endpoint", 1) })
+				l.stack.Endpoints(func(e *stack.Endpoint) {
+					if s := e.Conn().State(); s != tcp.TimeWait {
+						left = append(left, s.String())
+					}
+				})
 			}
 			if w, ok := l.thread.(*kernelWorker); ok {
 				note("sockets", int(w.conns.Load()))

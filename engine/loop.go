@@ -51,7 +51,7 @@ type loop struct {
 type doorbell struct {
 	owner interface {
 		abandoner
-		kick()
+		kick(l *loop) // on the worker of l
 	}
 	pending atomic.Bool // it is among those that were rung
 	next    *doorbell
@@ -166,7 +166,7 @@ func (l *loop) answer(b **doorbell) {
 		*b, this.next = this.next, nil
 		this.pending.Store(false)
 		l.doing = this.owner
-		this.owner.kick()
+		this.owner.kick(l)
 	}
 }
 

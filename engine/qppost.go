@@ -94,11 +94,17 @@ func (q *QP) here(queue int) bool {
 	return l != nil && l.queue == queue && l.consuming && q.is(lifeEstablished) && q.iw != nil
 }
 
-// kick runs on the worker after the doorbell was rung.
-func (q *QP) kick() {
-	q.drain()
-	if q.iw != nil {
-		q.iw.Wake()
+// kick runs on the worker of l after the doorbell was rung. The queue pair may have another one since then.
+func (q *QP) kick(l *loop) {
+	switch owner := q.loop.Load(); owner {
+	case l:
+		q.drain()
+		if q.iw != nil {
+			q.iw.Wake()
+		}
+	case nil: // the next one looks at what was posted
+	default:
+		owner.ring(&q.doorbell)
 	}
 }
 

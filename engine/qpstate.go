@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"xwarp/ddp/rdmap"
@@ -59,7 +60,7 @@ func (q *QP) attach(c *conn) error {
 	if err := q.bind(c.owner.Load()); err != nil {
 		return err
 	}
-	if q.closed.Load() { // and Close may not have seen that there is a worker to do this
+	if q.closed.Load() { // and Close may not have seen that there is a worker
 		q.iw = nil
 		q.setGone(verbs.ErrClosed)
 		q.free()
@@ -96,6 +97,25 @@ func (q *QP) release() {
 		l.sums.leave(q)
 	}
 	q.detach()
+	q.loop.Store(nil) // from here on it is not this worker's
+}
+
+// call runs f on the worker that has q, wherever that moves. It fails with ErrNotReady while there is none.
+func (q *QP) call(f func()) error {
+	for {
+		l, here := q.loop.Load(), false
+		if l == nil {
+			return verbs.ErrNotReady
+		}
+		err := l.callFor(q, func() {
+			if here = q.loop.Load() == l; here {
+				f()
+			}
+		})
+		if here || err != nil {
+			return err
+		}
+	}
 }
 
 // detach undoes attach.
@@ -214,14 +234,11 @@ func (q *QP) free() {
 
 // Disconnect implements verbs.QP.
 func (q *QP) Disconnect() error {
-	l := q.loop.Load()
-	if l == nil {
-		return verbs.ErrNotReady
-	}
-	return l.callFor(q, func() {
+	return q.call(func() {
 		if q.is(lifeAttached) && !q.is(lifeGone) {
 			q.iw.Disconnect(clock())
-			q.kick()
+			q.drain()
+			q.iw.Wake()
 		}
 	})
 }
@@ -240,23 +257,15 @@ func (q *QP) Close() error {
 
 // end ends the connection, or lets none begin where it finds no worker: see attach.
 func (q *QP) end() {
-	l := q.loop.Load()
-	if l == nil {
-		return
-	}
-	posted := l.post(func() {
-		l.doing = q
-		switch {
-		case q.is(lifeGone):
+	err := q.call(func() {
+		if q.is(lifeGone) {
 			q.free()
-		case q.is(lifeAttached):
-			q.iw.Abort(clock())
-			q.iw.Wake()
-		default: // between two attempts of Dial
-			q.setGone(verbs.ErrClosed)
+			return
 		}
+		q.iw.Abort(clock())
+		q.iw.Wake()
 	})
-	if posted { // else the worker ended, and with it everything of q
+	if err == nil || errors.Is(err, verbs.ErrDefect) { // else the worker ended, and with it everything of q
 		<-q.reached[lifeFreed]
 	}
 }
@@ -272,15 +281,11 @@ const (
 // waits until the peer has closed too. When ctx is done before that, work under way is flushed, and Shutdown
 // returns ctx's error. It fails with ErrNotReady before there is a connection.
 func (q *QP) Shutdown(ctx context.Context) error {
-	l := q.loop.Load()
-	if l == nil {
-		return verbs.ErrNotReady
-	}
 	wait := idlePoll
 	again := time.NewTimer(wait)
 	defer again.Stop()
 	for begun := false; !begun; {
-		if err := l.callFor(q, func() { begun = q.closeIdle() }); err != nil {
+		if err := q.call(func() { begun = q.closeIdle() }); err != nil {
 			return err
 		}
 		select {
@@ -315,7 +320,8 @@ func (q *QP) closeIdle() bool {
 		return false
 	}
 	q.iw.Disconnect(clock())
-	q.kick()
+	q.drain()
+	q.iw.Wake()
 	return true
 }
 

@@ -97,6 +97,8 @@ func (x *xdpDriver) move(from, to *worker, s *stack.Stray) bool {
 	from.sums.leaveConn(c)
 	if !to.post(func() { x.resume(to, c, iss, s) }) {
 		c.report(verbs.ErrClosed)
+		return true
 	}
+	c.owner.Store(to.loop) // what is posted for c from here on comes behind that
 	return true
 }

@@ -92,7 +92,7 @@ func (s *socket) Unsent() int { return s.bytes.Unsent() }
 func (s *socket) Unread() int { return s.bytes.Unread() }
 
 // kick implements the owner of a doorbell.
-func (s *socket) kick() { s.bytes.Kick() }
+func (s *socket) kick(*loop) { s.bytes.Kick() }
 
 // abandon implements abandoner.
 func (s *socket) abandon(why error) {

@@ -96,11 +96,12 @@ type xdpDriver struct {
 	owners  owners
 	link    linkState
 	// relays are workers without connections, for queues that came later. Guarded by link's lock.
-	relays    []*worker
-	following sync.WaitGroup // followQueues
-	found     int            // receive queues that there were when the device was opened
-	over      atomic.Bool    // the device is closed, or about to be
-	last      []QueueStats   // then
+	relays       []*worker
+	following    sync.WaitGroup // followQueues
+	found        int            // receive queues that there were when the device was opened
+	over         atomic.Bool    // the device is closed, or about to be
+	last         []QueueStats   // then
+	lastSteering bpf.Counts     // then
 }
 
 // OpenXDP attaches the steering program to an interface of the calling thread's network namespace, and starts

@@ -176,6 +176,9 @@ func (x *xdpDriver) close() error {
 		w.closeFiles()
 	}
 	x.live.close()
+	if x.steer != nil {
+		x.lastSteering, _ = x.steer.Counters()
+	}
 	if x.steer != nil && x.cfg.Kit == nil {
 		errs = append(errs, x.steer.Close())
 	} else if x.steer != nil {

@@ -97,12 +97,16 @@ func newEnd(dev verbs.Device, key uint64, rnd *rand.Rand, ops int) (*end, error)
 	for i := range slots {
 		e.free = append(e.free, i)
 	}
-	for range recvs {
-		if err := e.receive(); err != nil {
-			return nil, err
-		}
+	return e, e.receives(recvs/2, 0)
+}
+
+// receives posts some, now and then.
+func (e *end) receives(n int, pause time.Duration) (err error) {
+	for range n {
+		time.Sleep(pause)
+		err = errors.Join(err, e.receive())
 	}
-	return e, nil
+	return err
 }
 
 // recvBit tells receives from send work requests.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"xwarp/engine/verbs"
@@ -119,14 +120,21 @@ func (p *pair) plan() {
 			return nil
 		}
 	case deregister:
-		e.act = func() error {
-			if e.wrong = e.door.Close(); e.wrong == nil {
-				fill(e.target, poison) // it is its own again
-				e.shut = true
-			}
-			return e.wrong
-		}
+		e.act = e.deregister
 	}
+}
+
+// deregister closes the target, later when the peer reads it just now.
+func (e *end) deregister() error {
+	e.wrong = e.door.Close()
+	switch {
+	case e.wrong == nil:
+		fill(e.target, poison) // it is its own again
+		e.shut = true
+	case errors.Is(e.wrong, verbs.ErrBusy):
+		e.act, e.actAt, e.wrong = e.deregister, e.ops-1, nil
+	}
+	return e.wrong
 }
 
 // connect brings the connection up at both ends, or says by up that it did not, which is an error where nothing
@@ -146,14 +154,18 @@ func (p *pair) connect(ctx context.Context) (up bool, err error) {
 	dialling, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer p.meanwhile(l, cancel).Stop()
-	accepted := make(chan error, 1)
+	accepted, posted := make(chan error, 1), make(chan error, 1)
 	go func() { accepted <- p.accept(ctx, l) }()
+	pause := time.Duration(p.rnd.IntN(1 << p.rnd.IntN(20))) // up to 1 ms
+	go func() {
+		posted <- errors.Join(p.a.receives(recvs/2, pause), p.b.receives(recvs/2, pause))
+	}()
 	m := p.mpa()
 	err = p.A.Dial(dialling, at, p.a.QP, verbs.ConnConfig{MPA: &m})
 	if err != nil {
 		l.Close() // nobody comes any more
 	}
-	err = errors.Join(err, <-accepted)
+	err = errors.Join(err, <-accepted, <-posted)
 	if e := l.Close(); err == nil && e != nil {
 		return true, p.unlessOver("close the listener", e)
 	}
@@ -206,7 +218,7 @@ func (p *pair) accept(ctx context.Context, l verbs.Listener) error {
 
 // unlessOver is err where the devices stay open.
 func (p *pair) unlessOver(what string, err error) error {
-	over := errors.Is(err, verbs.ErrClosed) || errors.Is(err, verbs.ErrBusy) // by what a closed worker has
+	over := errors.Is(err, net.ErrClosed) || errors.Is(err, verbs.ErrBusy) // by what a closed worker has
 	if err == nil || p.closes() && over {
 		return nil
 	}
