@@ -21,12 +21,8 @@ TEXT ·copyLanes(SB), NOSPLIT, $0-80
 	MOVD	ZR, R10
 
 lanes:
-	LDP.P	16(R0), (R12, R13)
-	LDP.P	16(R1), (R14, R15)
-	LDP.P	16(R2), (R19, R20)
-	STP.P	(R12, R13), 16(R3)
-	STP.P	(R14, R15), 16(R4)
-	STP.P	(R19, R20), 16(R5)
+	LOAD6
+	STORE6
 	TAKE6
 	SUB	$2, R7
 	CBNZ	R7, lanes
@@ -76,8 +72,7 @@ one:
 	SUM(R12)
 
 done:
-	SUM(ZR)
-	ADC	ZR, R11
+	ADC	ZR, R11 // at most 2^64-2 with a carry: this has none
 	MOVW	R8, ret+64(FP)
 	MOVD	R11, ret1+72(FP)
 	RET

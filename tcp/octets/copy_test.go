@@ -84,7 +84,7 @@ func TestCopyMarked(t *testing.T) {
 				folded(gotSum), folded(wantSum))
 		}
 	}
-	if fast && maxBlocks > 0 && blocks == 0 {
+	if fast && blocks == 0 {
 		t.Error("no blocks were made: this test does not test")
 	}
 }

@@ -46,3 +46,7 @@ func copyLines(dst, src *byte, lines, ahead int, crc uint32, sum uint64) (uint32
 //go:noescape
 func foldMarked(dst, src *byte, blocks, ahead int, mark uint32, k *factors, crc uint32,
 	sum uint64) (uint32, uint64)
+
+func markLines(dst, src *byte, blocks, ahead int, mark, crc uint32, sum uint64) (uint32, uint64) {
+	return foldMarked(dst, src, blocks, ahead, mark, &folds, crc, sum)
+}

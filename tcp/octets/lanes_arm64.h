@@ -2,6 +2,17 @@
 // has none.
 #define SUM(word)	ADCS	word, R11
 
+// LOAD6 loads two words of each lane, and STORE6 stores them.
+#define LOAD6 \
+	LDP.P	16(R0), (R12, R13); \
+	LDP.P	16(R1), (R14, R15); \
+	LDP.P	16(R2), (R19, R20)
+
+#define STORE6 \
+	STP.P	(R12, R13), 16(R3); \
+	STP.P	(R14, R15), 16(R4); \
+	STP.P	(R19, R20), 16(R5)
+
 // TAKE6 takes two words of each lane. CRC32CX takes two or three cycles and can begin anew in each: three lanes keep it busy.
 #define TAKE6 \
 	CRC32CX	R12, R8; \

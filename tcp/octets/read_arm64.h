@@ -7,9 +7,7 @@
 	MOVD	ZR, R10
 
 lanes:
-	LDP.P	16(R0), (R12, R13)
-	LDP.P	16(R1), (R14, R15)
-	LDP.P	16(R2), (R19, R20)
+	LOAD6
 	TAKE6
 	SUB	$2, R7
 	CBNZ	R7, lanes

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package octets
 
 // markedLanes is copyLanes for three lanes of blocks of 512 octets, each of them a marker and 508 octets of
@@ -15,7 +17,7 @@ const maxBlocks = maxWords * 8 / blockLen
 func markedFast(dst, src []byte, blocks int, mark, crc uint32, sum uint64, ahead int) (uint32,
 	uint64) {
 	if wide {
-		crc, sum = foldMarked(&dst[0], &src[0], 3*blocks, ahead, mark, &folds, ^crc, sum)
+		crc, sum = markLines(&dst[0], &src[0], 3*blocks, ahead, mark, ^crc, sum)
 		return ^crc, sum
 	}
 	crc, sum = markedLanes(&dst[0], &src[0], blocks, ahead, mark, &shift[0], ^crc, sum)
