@@ -119,7 +119,7 @@ fuzz: ## every fuzzer in turn, by coverage and then in bulk; how many executions
 soak: soak-daemon ## the simulator over many seeds, and what else shows with time (SEEDS=100000, SOAK=2h, HOSTILE, MAD, STRESS)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^Test(Wide)?Soak$$' -seeds $(SEEDS)
 	$(GO) test ./engine/testkit/sim -count=1 -timeout 24h -v -run '^TestHostileFrames$$' -hostile $(HOSTILE)
-	$(GO) test $(EXEC) ./engine -count=1 -timeout 24h -v -run '^Test(Kernel|Queue)Stress$$' -stress.rounds $(STRESS)
+	$(GO) test $(EXEC) ./engine ./engine/daemon -p 1 -count=1 -timeout 24h -v -run '^Test(Kernel|Queue|)Stress$$' -stress.rounds $(STRESS)
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 24h -v -run '^TestMadPrograms$$' -mad $(MAD)
 	$(GO) test $(EXEC) ./engine/host/neigh -count=1 -timeout 2h -v -run '^Test(Flaps|ManyDestinations)$$' -flaps 1000 -addresses 1000000
 	$(GO) test $(EXEC) ./engine/daemon -count=1 -timeout 1h -v -run '^TestTruncatedExports$$' -truncations 1000 -latency

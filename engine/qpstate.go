@@ -243,6 +243,21 @@ func (q *QP) Disconnect() error {
 	})
 }
 
+// Abort ends the connection with RST, and returns when nothing is left of it. What is posted from then on is
+// flushed. It fails with ErrNotReady before there is a connection.
+func (q *QP) Abort() error {
+	err := q.call(func() {
+		if !q.is(lifeGone) {
+			q.iw.Abort(clock())
+			q.iw.Wake()
+		}
+	})
+	if err == nil || errors.Is(err, verbs.ErrDefect) {
+		<-q.Gone()
+	}
+	return err
+}
+
 // Close implements verbs.QP.
 func (q *QP) Close() error {
 	q.close.Do(func() {
@@ -259,6 +274,7 @@ func (q *QP) Close() error {
 func (q *QP) end() {
 	err := q.call(func() {
 		if q.is(lifeGone) {
+			q.drain() // of what a doorbell still tells
 			q.free()
 			return
 		}

@@ -238,7 +238,6 @@ var errStuck = errors.New("the queue pair does not end; its memory is kept until
 // closeQP ends the connection and gives back what q has. q is in no table any more.
 func (s *session) closeQP(q *qp) error {
 	close(q.closed)
-	s.delist(q)
 	if q.leaving.Load() { // else RST could overtake what the peer has not acknowledged, or take it from the peer
 		select {
 		case <-q.q.(*engine.QP).Gone():
@@ -246,11 +245,19 @@ func (s *session) closeQP(q *qp) error {
 		}
 	}
 	done := make(chan error, 1)
-	go func() { done <- q.q.Close() }()
+	go func() {
+		eng := q.q.(*engine.QP)
+		if eng.Abort() == nil {
+			s.drain(q) // what the client posted before is flushed
+		}
+		done <- eng.Close()
+	}()
 	var err error
 	select {
 	case err = <-done:
+		s.delist(q)
 	case <-time.After(destroyWait):
+		s.delist(q)
 		s.log.Error("queue pair stays", "qp", q.handle, "error", errStuck)
 		return errStuck
 	}

@@ -13,8 +13,9 @@ type postRing struct {
 	dev  *Device // nil: there is no ring
 	bell uint32
 
-	mu   sync.Mutex
-	ring *control.Producer // nil once closed
+	mu     sync.Mutex
+	ring   *control.Producer
+	closed bool
 }
 
 func (r *postRing) open(d *Device, mem []byte, g control.Geometry, bell uint32) (err error) {
@@ -26,10 +27,12 @@ func (r *postRing) open(d *Device, mem []byte, g control.Geometry, bell uint32) 
 	return err
 }
 
-// close waits for who posts.
-func (r *postRing) close() {
+// setClosed(true) waits for who posts; nobody can until setClosed(false). It comes before the daemon is asked
+// to give the queue back: the bell may be another queue's right after that, whose rings nobody has mapped
+// yet.
+func (r *postRing) setClosed(closed bool) {
 	r.mu.Lock()
-	r.ring = nil
+	r.closed = closed
 	r.mu.Unlock()
 }
 
@@ -38,7 +41,7 @@ func (r *postRing) post(put func([]byte)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
-	case r.ring == nil:
+	case r.closed:
 		return verbs.ErrClosed
 	case r.dev.over.Load():
 		return r.dev.failed()

@@ -153,19 +153,24 @@ func (q *QP) Close() error {
 	if q.closed.Swap(true) {
 		return nil
 	}
+	q.closeRings(true)
 	err := q.ask(control.OpDestroyQP, nil)
 	if err != nil && !errors.Is(err, ErrDaemonGone) && !errors.Is(err, verbs.ErrClosed) {
+		q.closeRings(false)
 		q.closed.Store(false)
 		return err
 	}
 	q.setDown(verbs.ErrClosed)
-	q.sq.close()
-	q.rq.close()
 	q.send.leave(q)
 	if q.recv != q.send {
 		q.recv.leave(q)
 	}
 	return unix.Munmap(q.mem)
+}
+
+func (q *QP) closeRings(closed bool) {
+	q.sq.setClosed(closed)
+	q.rq.setClosed(closed)
 }
 
 // leave keeps q known until its last completions were polled.

@@ -85,12 +85,13 @@ func (s *SRQ) Close() error {
 	if !open {
 		return nil
 	}
+	s.rq.setClosed(true)
 	if err := s.ask(control.OpDestroySRQ, nil); err != nil {
+		s.rq.setClosed(false)
 		return err
 	}
 	s.dev.mu.Lock()
 	delete(s.dev.srqs, s.handle)
 	s.dev.mu.Unlock()
-	s.rq.close()
 	return unix.Munmap(s.mem)
 }
