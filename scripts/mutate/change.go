@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -36,6 +38,19 @@ func (c *change) key() string {
 	return fmt.Sprintf("%s: %s: %s: %d: %s -> %s", c.file, c.function, c.context, c.column,
 		c.before,
 		c.after)
+}
+
+// shuffled puts changes into the order of a hash, which what is changed beside them leaves as it is.
+func shuffled(changes []*change, seed uint64) []*change {
+	hash := make(map[*change][sha256.Size]byte, len(changes))
+	for _, c := range changes {
+		hash[c] = sha256.Sum256(fmt.Append(nil, seed, c.key()))
+	}
+	slices.SortStableFunc(changes, func(a, b *change) int {
+		x, y := hash[a], hash[b]
+		return bytes.Compare(x[:], y[:])
+	})
+	return changes
 }
 
 // listed is what go list says of a package.

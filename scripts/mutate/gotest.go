@@ -22,8 +22,12 @@ const (
 	undecided // too late on the wall, or the tests did not run at all
 )
 
-// slow are the tests that take most of the time. They run for what the others do not notice.
-const slow = "SmallWorlds|MergedWorlds|FirstSteps|AnyOrder"
+// The tests that take seconds, and those that take most of the time, run for what the others do not notice.
+const (
+	slow = "Kernel|ProbesOfMany|SegmentSmack|TransferImpaired|RandomOps|Goodput|Paths|TwoBitFlips|" +
+		"HostileStream|Corruption|TestPut|RandomPrograms|Footprint"
+	slowest = "SmallWorlds|MergedWorlds|FirstSteps|AnyOrder"
+)
 
 // users are the packages with tests of what is built on each tree.
 var users = map[string][]string{

@@ -1,11 +1,12 @@
 // Command mutate asks how much of the protocols the tests hold: it changes one condition, comparison, constant, sign
 // or returned value at a time and has the tests run. A change that no test notices, a survivor, is printed and makes
-// the command fail, unless equivalent.txt says why no test can notice it. The same seed makes the same changes.
+// the command fail, unless equivalent.txt says why no test can notice it. The same seed makes the same changes, of what
+// did not change itself meanwhile.
 //
 //	go run ./scripts/mutate [-count N] [-seed N] [PACKAGE...]
 //
 // The quick tests of the changed package run first, then those of the packages beside and above it (./tcp/... for
-// xwarp/tcp/loss) and of what is built on it: packet scripts, the stack, the simulator; then the slow tests too. The
+// xwarp/tcp/loss) and of what is built on it: packet scripts, the stack, the simulator; then the slowest tests too. The
 // first failure ends a change and is printed. A test that takes too much time of the processor notices, one that
 // takes too much time on the wall does not: the machine may be busy. limits.go is left alone: tests hold the code to
 // its names, not to the values. Nothing in the repository is written: go test takes the changed file as an overlay.
@@ -18,7 +19,6 @@ import (
 	"fmt"
 	"log"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -74,9 +74,7 @@ func (r *runner) run(patterns []string, from, count int, seed uint64, only strin
 	if err := r.unchanged(patterns); err != nil {
 		return err
 	}
-	random := rand.New(rand.NewPCG(seed, 0))
-	for n, i := range random.Perm(len(changes)) {
-		c := changes[i]
+	for n, c := range shuffled(changes, seed) {
 		if n < from {
 			continue
 		}
@@ -126,9 +124,9 @@ func (r *runner) test(c *change, why string) error {
 	tree, _, _ := strings.Cut(strings.TrimPrefix(c.pkg, module), "/")
 	all := "./" + tree + "/..."
 	begin := time.Now()
-	result, by := r.gotest(overlay, r.cpu, "-short", "-skip", slow, c.pkg)
+	result, by := r.gotest(overlay, r.cpu, "-short", "-skip", slow+"|"+slowest, c.pkg)
 	for _, args := range [][]string{
-		append([]string{"-short", "-skip", slow, all}, users[tree]...), {all},
+		append([]string{"-short", "-skip", slowest, all}, users[tree]...), {all},
 	} {
 		if result == passed && why == "" {
 			result, by = r.gotest(overlay, 4*r.cpu, args...)

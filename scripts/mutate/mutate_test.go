@@ -64,6 +64,26 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestShuffled: another line between, or one that is gone, moves no change before another.
+func TestShuffled(t *testing.T) {
+	keys := func(source string, seed uint64) (keys []string) {
+		_, changes := changesOf(t, source)
+		for _, c := range shuffled(changes, seed) {
+			if c.function == "f" {
+				keys = append(keys, c.key())
+			}
+		}
+		return keys
+	}
+	changed := strings.Replace(source, "const most = 1 << 4\n", "var more, most = 2 << 5, 1\n", 1)
+	if d := cmp.Diff(keys(source, 1), keys(changed, 1)); d != "" {
+		t.Error(d)
+	}
+	if cmp.Equal(keys(source, 1), keys(source, 2)) {
+		t.Error("the seed changes nothing")
+	}
+}
+
 // TestEquivalent: each entry has a reason, and is a change that can be made.
 func TestEquivalent(t *testing.T) {
 	_, changes := changesOf(t, source)
