@@ -90,7 +90,7 @@ static void operate(struct session *s, uint32_t qp_num)
 		if (q->ib.qp_num == qp_num) {
 			pthread_mutex_lock(&q->ib.mutex);
 			if (!q->down)
-				q->ib.state = IBV_QPS_RTS;
+				xw_qp_becomes(&q->ib, IBV_QPS_RTS);
 			pthread_mutex_unlock(&q->ib.mutex);
 		}
 	pthread_mutex_unlock(&s->lock);

@@ -17,19 +17,33 @@ static struct session *kept_sessions[16]; /* one for each device, kept until the
 
 void xw_devices_forked(void) { pthread_mutex_init(&lock, NULL); }
 
+static const struct link *link_of(struct ibv_device *d) { return container_of(d, struct device, ib)->link; }
+
+static struct link *copy(const struct link *l)
+{
+	struct link *c = malloc(sizeof *c);
+
+	return c ? memcpy(c, l, sizeof *c) : NULL;
+}
+
+/* device_of returns the device of a link, which may have changed since it was made. lock is held. */
 static struct device *device_of(const struct link *l)
 {
-	struct device *d;
+	struct device *d = devices;
+	struct link *c;
 
-	for (d = devices; d; d = d->next)
-		if (strcmp(d->link.name, l->name) == 0) {
-			d->link = *l;
-			return d;
-		}
+	while (d && strcmp(d->link->name, l->name) != 0)
+		d = d->next;
+	if (d) {
+		if (memcmp(d->link, l, sizeof *l) != 0 && (c = copy(l)))
+			d->link = c;
+		return d;
+	}
 	d = calloc(1, sizeof *d);
-	if (!d)
+	if (!d || !(d->link = copy(l))) {
+		free(d);
 		return NULL;
-	d->link = *l;
+	}
 	d->ib.node_type = IBV_NODE_RNIC;
 	d->ib.transport_type = IBV_TRANSPORT_IWARP;
 	snprintf(d->ib.name, sizeof d->ib.name, "xwarp_%s", l->name);
@@ -103,7 +117,7 @@ EXPORT const char *ibv_get_device_name(struct ibv_device *d) { return d->name; }
 
 EXPORT int ibv_get_device_index(struct ibv_device *d)
 {
-	return (int)if_nametoindex(container_of(d, struct device, ib)->link.interface);
+	return (int)if_nametoindex(link_of(d)->interface);
 }
 
 static void mac_of(const char *interface, uint8_t mac[6])
@@ -131,7 +145,7 @@ static uint64_t guid(const struct link *l)
 	return g;
 }
 
-EXPORT __be64 ibv_get_device_guid(struct ibv_device *d) { return guid(&container_of(d, struct device, ib)->link); }
+EXPORT __be64 ibv_get_device_guid(struct ibv_device *d) { return guid(link_of(d)); }
 
 static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
 {
@@ -159,7 +173,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 	freeifaddrs(all);
 	for (int pass = 0; pass < 2 && !found; pass++) /* one on kernel sockets has what no other has */
 		for (int i = 0; list[i] && !found; i++) {
-			struct link *l = &container_of(list[i], struct device, ib)->link;
+			const struct link *l = link_of(list[i]);
 			if (pass ? l->kernel : !l->kernel && strcmp(l->interface, interface) == 0)
 				found = list[i];
 		}
@@ -177,7 +191,7 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 {
-	struct link *l = &container_of(context->device, struct device, ib)->link;
+	const struct link *l = link_of(context->device);
 
 	*a = (struct ibv_device_attr){
 		.node_guid = guid(l), .sys_image_guid = guid(l), .max_mr_size = XW_MAX_REGION, .page_size_cap = 4096,
@@ -306,7 +320,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	if (!c)
 		return xw_null(ENOMEM);
 	pthread_mutex_lock(&lock);
-	c->s = session_of(container_of(device, struct device, ib)->link.name);
+	c->s = session_of(link_of(device)->name);
 	if (c->s)
 		xw_session_get(c->s);
 	pthread_mutex_unlock(&lock);

@@ -153,7 +153,9 @@ _Static_assert(XW_OP_SEND_SE == XW_OP_SEND + 1 && XW_OP_SEND_SE_INV == XW_OP_SEN
 
 static bool may_send(const struct qp *q)
 {
-	return q->ib.state == IBV_QPS_RTS || q->ib.state == IBV_QPS_SQD || q->ib.state == IBV_QPS_ERR;
+	enum ibv_qp_state state = xw_qp_state(&q->ib);
+
+	return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
 
 int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
@@ -205,7 +207,7 @@ int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr *
 	struct qp *q = container_of(ib, struct qp, ib);
 	uint32_t n;
 
-	if (ib->state == IBV_QPS_RESET || ib->srq) {
+	if (xw_qp_state(ib) == IBV_QPS_RESET || ib->srq) {
 		*bad = wr;
 		return EINVAL;
 	}

@@ -120,7 +120,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 	struct qp *q = container_of(ib, struct qp, ib), **p;
 	int error;
 
-	if (ib->state == IBV_QPS_RTS) /* the daemon would end it with RST, and take what was sent last from the peer */
+	if (xw_qp_state(ib) == IBV_QPS_RTS) /* the daemon would end it with RST, and take what was sent last from the peer */
 		xw_ask(q->s, "disconnect", "{\"handle\":%u}", ib->handle);
 	error = xw_ask(q->s, "destroy_qp", "{\"handle\":%u}", ib->handle);
 
@@ -194,7 +194,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 			q->attr.port_num = attr->port_num;
 		end = to == IBV_QPS_ERR && from == IBV_QPS_RTS && !q->down;
 		if (from != IBV_QPS_RTS || (to != IBV_QPS_INIT && to != IBV_QPS_RTR))
-			ib->state = to;
+			xw_qp_becomes(ib, to);
 	}
 	pthread_mutex_unlock(&ib->mutex);
 	if (end)
@@ -254,7 +254,7 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 	if ((q = find_qp(s, handle))) {
 		pthread_mutex_lock(&q->ib.mutex);
 		q->down = true;
-		q->ib.state = IBV_QPS_ERR;
+		xw_qp_becomes(&q->ib, IBV_QPS_ERR);
 		pthread_mutex_unlock(&q->ib.mutex);
 		if (json_is(cause, "access"))
 			tell(q, IBV_EVENT_QP_ACCESS_ERR);

@@ -128,7 +128,7 @@ static inline uint8_t *xw_slot(struct ring *r, uint32_t i)
 /* Verbs objects. Each begins with what programs see. */
 struct device {
 	struct ibv_device ib;
-	struct link link;
+	const struct link *_Atomic link; /* what it points to never changes, and stays */
 	struct device *next;
 };
 
@@ -222,6 +222,14 @@ struct qp {
 	int built_error;
 	uint8_t *slot;
 };
+
+/* The state of a queue pair changes under its mutex, who posts looks at it without. */
+static inline enum ibv_qp_state xw_qp_state(const struct ibv_qp *q) { return __atomic_load_n(&q->state, __ATOMIC_RELAXED); }
+
+static inline void xw_qp_becomes(struct ibv_qp *q, enum ibv_qp_state state)
+{
+	__atomic_store_n(&q->state, state, __ATOMIC_RELAXED);
+}
 
 static inline struct context *xw_context(struct ibv_context *c)
 {

@@ -23,7 +23,10 @@
 enum { SIZE = 4096, PORT = 7200 };
 
 static bool quiet_sends; /* are not signaled unless they ask for it */
-static char buffer[SIZE] __attribute__((aligned(4096)));
+#ifndef EACH_THREAD
+#define EACH_THREAD /* _Thread_local: its own buffer */
+#endif
+static EACH_THREAD char buffer[SIZE] __attribute__((aligned(4096)));
 
 /* end is one connection, or a listener that it comes from. */
 struct end {
