@@ -24,6 +24,9 @@ func TestFigure8SimultaneousOpen(t *testing.T) {
 	p.want("S 0")
 	p.in(fS, 0, 0, 0, mss(1000))
 	p.state(tcp.SynReceived)
+	if got := p.c.Info(p.now).RcvWnd; got != 65535 { // of 64 KiB, what a SYN can announce (RFC 7323, 2.2)
+		t.Errorf("window %d, the SYN said 65535", got)
+	}
 	p.want("S. 0 ack 1")
 	p.in(fSA, 0, 1, 0, mss(1000))
 	p.state(tcp.Established)

@@ -197,6 +197,7 @@ func TestSYNFlood(t *testing.T) {
 		if l.Pending() != 16 || l.Counters().CookiesSent != 984 {
 			t.Fatalf("%d half-open, %d cookies", l.Pending(), l.Counters().CookiesSent)
 		}
+		announced := int(out.Window) // one of the cookies', of the largest that a SYN-ACK can announce
 		opts := []opt{mss(1460), ws(9), sackOK()}
 		if withTS {
 			opts = append(opts, ts(1234, 0))
@@ -226,6 +227,10 @@ func TestSYNFlood(t *testing.T) {
 		var c tcp.Conn
 		if !l.Accept(&tu, ack, &c, now) {
 			t.Fatal("Accept refuses the cookie")
+		}
+		if got := c.Info(now).RcvWnd; got != announced {
+			t.Errorf("the connection begins with a window of %d, the SYN-ACK said %d", got,
+				announced)
 		}
 		o := c.Input(ack, now)
 		i := c.Info(now)

@@ -109,8 +109,9 @@ func TestRecordsWait(t *testing.T) {
 	}
 }
 
-// TestRecordsSmallForGood: the peer answers probe after probe that its window stays smaller than a record,
-// which it was not always. Its buffer shrank: the record leaves in parts, counted, instead of never.
+// TestRecordsSmallForGood: the peer answers four probes in a row that its window stays smaller than a record, which it
+// was not always. Its buffer shrank: the record leaves in parts, counted, instead of never. A window that is shut says
+// nothing about how far it will open.
 func TestRecordsSmallForGood(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
@@ -118,11 +119,11 @@ func TestRecordsSmallForGood(t *testing.T) {
 	p.src.sizes = []int{800, 800, 800}
 	p.want(". 1+800 ack 1", ". 801+800 ack 1")
 	p.in(fA, 1, 1601, 0, win(500))
-	for range 4 {
+	for _, w := range []uint16{500, 500, 500, 0, 500, 500, 500, 500} {
 		p.want()
 		p.wait(p.c.Deadline().Sub(p.now))
 		p.want(". 1600 ack 1")
-		p.in(fA, 1, 1601, 0, win(500))
+		p.in(fA, 1, 1601, 0, win(w))
 	}
 	p.want(". 1601+500 ack 1")
 	p.in(fA, 1, 2101, 0, win(500))

@@ -191,9 +191,8 @@ func (r AtomicRequest) Apply(old uint64) (uint64, bool) {
 	switch r.Op {
 	case FetchAdd:
 		// The top bit of each field takes part as a sum without carry, so that no carry
-		// leaves the field; bit 63 is a top bit always.
-		top := r.Mask | 1<<63
-		return ((old &^ top) + (r.Data &^ top)) ^ ((old ^ r.Data) & top), true
+		// leaves the field.
+		return ((old &^ r.Mask) + (r.Data &^ r.Mask)) ^ ((old ^ r.Data) & r.Mask), true
 	case CmpSwap:
 		if (r.Compare^old)&r.CompareMask != 0 {
 			return old, true

@@ -232,6 +232,39 @@ func TestHyStart(t *testing.T) {
 	}
 }
 
+// TestHyStartWithoutSamples: an acknowledgement that gives no round trip, as where segments were sent again, is none of
+// the samples (RFC 9406, 4.2), least of all one of nothing.
+func TestHyStartWithoutSamples(t *testing.T) {
+	f := newFlow(Config{}, 40*ms)
+	f.round(0)
+	f.round(0)
+	f.rtt = 46 * ms
+	for i := range 3 * hystartSamples {
+		a := Ack{Now: f.now, Acked: mss, RTT: f.rtt, SRTT: f.rtt, Round: i == 0, Limited: true,
+			Grow: true}
+		if i%3 > 0 {
+			a.RTT = 0
+		}
+		if f.c.OnAck(&a); (f.c.State().Phase == Conservative) != (i/3+1 >= hystartSamples) {
+			t.Fatalf("%v after %d samples", f.c.State().Phase, i/3+1)
+		}
+	}
+}
+
+// TestPhaseAtThreshold: once the window is down at ssthresh a reduction is over, and the window grows as in congestion
+// avoidance (RFC 5681, 3.1 leaves the choice): that is what is shown.
+func TestPhaseAtThreshold(t *testing.T) {
+	f := newFlow(Config{Algorithm: Reno}, 40*ms)
+	f.lose()
+	if f.c.Cwnd() != f.c.Ssthresh() || f.c.State().Phase != Avoidance {
+		t.Errorf("%+v", f.c.State())
+	}
+	w := f.c.Cwnd()
+	if f.round(0); f.c.Cwnd() != w+mss {
+		t.Errorf("from %d to %d in one round trip", w, f.c.Cwnd())
+	}
+}
+
 // TestDCTCP: alpha follows the share of marked octets, and the window goes down by half of it (RFC 8257, 3.3 and 4.2).
 func TestDCTCP(t *testing.T) {
 	f := newFlow(Config{Algorithm: DCTCP}, ms)

@@ -115,6 +115,7 @@ func TestIPv4Edges(t *testing.T) {
 	}{
 		{"plain", mk(func(b []byte) {}), 20, nil},
 		{"options", mk(func(b []byte) { b[0] = 0x4a }), 40, nil},
+		{"no payload", mk(func(b []byte) { b[3] = 20 }), 20, nil},
 		{"reserved flag", mk(func(b []byte) { b[6] |= 0x80 }), 20, nil},
 		{"header of 16", mk(func(b []byte) { b[0] = 0x44 }), 0, ErrHeader},
 		{"total below header", mk(func(b []byte) { b[2], b[3] = 0, 19 }), 0, ErrHeader},

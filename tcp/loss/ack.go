@@ -1,6 +1,8 @@
 package loss
 
 import (
+	"math"
+
 	"xwarp/tcp/cc"
 	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
@@ -269,18 +271,14 @@ func (s *Sender) measure(a *Ack, now tick.Time) (best tick.Duration) {
 // waits for several holes it would grow for ever otherwise, whatever arrives.
 func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 	ev, c := &s.ev, &s.cfg.Clock
-	age := tick.Duration(-1)
+	age := tick.Duration(math.MaxInt64)
 	if ev.haveNewest && ev.newest >= s.timedOut {
 		age = now.Sub(ev.newest)
 	}
 	if ev.acked > 0 && a.HasTS && c.Tick > 0 && !c.before(a.TSEcr, s.timedOut) {
-		if n := int32(c.TSVal(now) - a.TSEcr); n >= 0 &&
-			(age < 0 || tick.Duration(n)*c.Tick < age) {
-			age = tick.Duration(n) * c.Tick
+		if n := int32(c.TSVal(now) - a.TSEcr); n >= 0 {
+			age = min(age, tick.Duration(n)*c.Tick)
 		}
-	}
-	if age < 0 {
-		return
 	}
 	for k := range s.rtt.shift {
 		if s.rtt.rto<<k >= age {
@@ -334,7 +332,7 @@ func (s *Sender) control(a *Ack, rtt tick.Duration, newRound bool, now tick.Time
 		s.cc.Recovered()
 	}
 	// Once per window: an acknowledgement of what was sent before the last reduction says nothing new.
-	if ece && s.state < CWR && s.recover.Less(s.una) && (ev.acked > 0 || s.q.len() > 0) {
+	if ece && s.state < CWR && s.recover.Less(s.una) && ev.outstanding > 0 {
 		s.count.ECNReductions++
 		s.enterCWR(false, now)
 		if s.q.len() == 0 {

@@ -209,9 +209,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 	// What follows at the same time, but for the second in flight, finds the probe armed.
 	armed := s.lastSent == now && s.q.len() > 1 && s.state <= Disorder && s.tlp.want == probeNone
 	s.lastSent = now
-	if s.state == CWR || s.state == Recovery {
-		s.prr.out += n
-	}
+	s.prr.out += n
 	if s.frto.step == frtoNew {
 		s.frto.sent(r.End)
 	}
@@ -242,9 +240,7 @@ func (s *Sender) Sent(r seq.Range, k Kind, appLimited bool, now tick.Time) {
 // TakeBack undoes Sent for the records from from on, which have not left.
 func (s *Sender) TakeBack(from seq.Num, now tick.Time) {
 	for s.q.len() > 0 && from.LessEq(s.q.at(s.q.tail-1).start) {
-		if s.state == CWR || s.state == Recovery {
-			s.prr.out -= int(s.q.at(s.q.tail - 1).size)
-		}
+		s.prr.out -= int(s.q.at(s.q.tail - 1).size)
 		s.q.tail--
 		s.q.unlink(s.q.tail)
 		s.count.Sent--
@@ -356,9 +352,7 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	s.lastSent = now
 	s.count.Retransmitted++
 	s.count.RetransOctets += uint64(r.Len())
-	if s.state == CWR || s.state == Recovery {
-		s.prr.out += r.Len()
-	}
+	s.prr.out += r.Len()
 	s.undo.sent(r.Len(), now)
 	if r.End.Less(rec.end()) {
 		s.part = part{on: true, id: id, from: r.End}

@@ -243,6 +243,19 @@ func slowSum(b []byte) uint16 {
 	return uint16(s)
 }
 
+// TestFlagsString: the letters that tcpdump has for the flags, in its order.
+func TestFlagsString(t *testing.T) {
+	for f, want := range map[Flags]string{
+		0: "none", 1 << 9: "none", SYN: "S", SYN | ACK: "S.", FIN | ACK: "F.",
+		RST | PSH | URG: "RPU",
+		SYN | ECE | CWR: "SEW", AE: "A",
+	} {
+		if got := f.String(); got != want {
+			t.Errorf("%#x: %q, want %q", uint16(f), got, want)
+		}
+	}
+}
+
 func TestChecksum(t *testing.T) {
 	// RFC 1071, section 3.
 	if got := Fold(Sum([]byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7}, 0)); got != 0xddf2 {
