@@ -119,3 +119,27 @@ func TestICMPOfOtherVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestICMPOfNoSegment: what is quoted must be the first piece of a TCP segment. A message about a packet of UDP between
+// the same addresses and ports says nothing about the connection.
+func TestICMPOfNoSegment(t *testing.T) {
+	unreachable := map[bool]uint8{false: 3, true: 1}
+	for _, c := range []struct {
+		name  string
+		v6    bool
+		at    int
+		value byte
+	}{
+		{"UDP", false, 9, 17}, {"UDP", true, 6, 17}, {"version 6 in 4", false, 0, 0x65},
+		{"version 4 in 6", true, 0, 0x45}, {"header of 16 octets", false, 0, 0x44},
+		{"header beyond the quote", false, 0, 0x4f}, {"a later fragment", false, 7, 1},
+	} {
+		q := quote(c.v6, 20)
+		q[c.at] = c.value
+		h, p := icmpPacket(t, c.v6, unreachable[c.v6], 1, 0, q)
+		var e ICMPError
+		if err := e.DecodeICMP(&h, p); err != ErrICMP {
+			t.Errorf("%s, IPv6 %v: %v", c.name, c.v6, err)
+		}
+	}
+}
