@@ -281,6 +281,25 @@ func TestForgedPTB(t *testing.T) {
 	}
 }
 
+// TestPTBAgainstProven: a claim waits if a packet larger than it got through, which is the largest of a flight and not
+// its first or last (RFC 5927, 7.2).
+func TestPTBAgainstProven(t *testing.T) {
+	for _, sizes := range [][]int{{100, 1400}, {1400, 100}, {100, 1400, 100}} {
+		p := newPeer(t, tcp.Config{})
+		p.open(mss(1460))
+		p.c.SetRecords(true)
+		p.src.sizes = append(p.src.sizes, sizes...)
+		p.out()
+		p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)
+		p.src.sizes = []int{100, 100}
+		p.out()
+		p.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 1000, Seq: p.c.SndUna().Add(100)}, p.now)
+		if n := p.c.Counters().PTBAccepted; n != 0 {
+			t.Errorf("packets with %v octets got through, and a limit of 1000 is believed", sizes)
+		}
+	}
+}
+
 // TestPTBFloor: nothing lowers the path MTU below the floor.
 func TestPTBFloor(t *testing.T) {
 	for _, v6 := range []bool{false, true} {

@@ -197,6 +197,19 @@ func TestTinyWindowPeer(t *testing.T) {
 	}
 }
 
+// TestRecordAsLargeAsWindow: what fits the peer's largest window waits until that is open again, and is not cut.
+func TestRecordAsLargeAsWindow(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), win(300))
+	p.c.SetRecords(true)
+	p.src.sizes = []int{300, 300}
+	p.want(". 1+300 ack 1")
+	p.in(fA, 1, 301, 0, win(200))
+	p.want()
+	p.in(fA, 1, 301, 0, win(300))
+	p.want(". 301+300 ack 1")
+}
+
 // TestStreamTinyWindow: a byte stream fills half the largest window, or what there is after the override time.
 func TestStreamTinyWindow(t *testing.T) {
 	p := newPeer(t, tcp.Config{})

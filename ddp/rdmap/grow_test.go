@@ -90,6 +90,23 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
+// TestSRQFootprint does the same with shared receive queues, which have all from the start.
+func TestSRQFootprint(t *testing.T) {
+	const n = 16
+	h := newHost(t, 1)
+	c := SRQConfig{Table: h.table, PD: h.pd, Depth: 4096, MaxSGE: 2}
+	before := heap()
+	var queues [n]*SRQ
+	for i := range queues {
+		queues[i], _ = NewSRQ(c)
+	}
+	each, most := (heap()-before)/n, c.Footprint()
+	runtime.KeepAlive(&queues)
+	if each > most*102/100 || each < most*9/10 {
+		t.Errorf("%d octets are promised, the heap has %d", most, each)
+	}
+}
+
 // heap returns the octets that live.
 func heap() int {
 	runtime.GC()

@@ -144,6 +144,22 @@ func TestTerminateOfOthers(t *testing.T) {
 	}
 }
 
+// TestTerminateNamesWrite: of several Writes on the way a Terminate is about the one whose STag and offset it quotes.
+func TestTerminateNamesWrite(t *testing.T) {
+	a, b := twins(t, nil, Params{})
+	m := b.region(64, ddp.Attr{Access: ddp.RemoteWrite, Stream: b.qp.cfg.Stream})
+	for i, to := range []ddp.TO{0, 32, 65, 48} {
+		a.send(SendWR{ID: uint64(i), Op: WRWrite, Flags: Signaled, Inline: []byte("12345678"),
+			RemoteSTag: m.STag(), RemoteTO: m.Base() + to})
+	}
+	if err := b.push(nil, a.pullAll(1500)...); err == nil {
+		t.Fatal("a Write behind the end")
+	}
+	a.push(b, b.pullAll(1500)...)
+	wantCQEs(t, a, "0 write WR_FLUSH_ERR", "1 write WR_FLUSH_ERR", "2 write REM_ACCESS_ERR",
+		"3 write WR_FLUSH_ERR")
+}
+
 // TestTerminateIsAnsweredByNothing: not by a Terminate, not by anything else, and it comes once.
 //
 //req:rfc5040-5.4-2 rfc5040-5.4-4

@@ -183,6 +183,9 @@ func TestStartupFrames(t *testing.T) {
 		{"[MS-SMBD]", Config{Revision: 1, SMBD: true, IRD: 16, ORD: 1,
 			PrivateData: []byte{9}}, Config{SMBD: true}, Answer{IRD: 2, ORD: 300}, false,
 			reqKey + "40 01 0009 00000010 00000001 09", repKey + "40 01 0008 00000002 00000010"},
+		{"[MS-SMBD], the least", Config{Revision: 1, SMBD: true, IRD: 1, ORD: 1},
+			Config{SMBD: true}, Answer{IRD: 1, ORD: 1}, false,
+			reqKey + "40 01 0008 00000001 00000001", repKey + "40 01 0008 00000001 00000001"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var i Initiator

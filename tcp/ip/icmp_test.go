@@ -120,6 +120,16 @@ func TestICMPOfOtherVersion(t *testing.T) {
 	}
 }
 
+// TestICMPKindString: also of what is no kind.
+func TestICMPKindString(t *testing.T) {
+	for k, want := range map[ICMPKind]string{ICMPNone: "none", PacketTooBig: "packet too big",
+		ParameterProblem: "parameter problem", ParameterProblem + 1: "?", 255: "?"} {
+		if got := k.String(); got != want {
+			t.Errorf("%d: %q, want %q", k, got, want)
+		}
+	}
+}
+
 // TestICMPOfNoSegment: what is quoted must be the first piece of a TCP segment. A message about a packet of UDP between
 // the same addresses and ports says nothing about the connection.
 func TestICMPOfNoSegment(t *testing.T) {

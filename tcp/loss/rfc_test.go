@@ -374,6 +374,12 @@ func TestReductionAppLimited(t *testing.T) {
 	b.ack(0, b.segs(1, 4))
 	b.want("state", b.s.State(), Recovery)
 	b.want("ssthresh", b.s.cc.Ssthresh(), 7000)
+	b = newBench(t, conf(RACK), 20*ms)
+	b.send(0, 5)
+	b.s.Sent(seq.Of(b.s.Nxt(), 1), Data, false, b.now)
+	b.wait(20 * ms)
+	b.ack(0, b.segs(1, 5))
+	b.want("half of what was outstanding", b.s.cc.Ssthresh(), 2500)
 }
 
 // TestMTUProbeLoss: a lost path MTU probe is sent again in its records, and the window stays; a loss beside it counts.

@@ -322,6 +322,10 @@ func invariants(s *Sender) error {
 			id = r.next
 		}
 	}
+	if i := s.Info(0); octets[inFlight]+i.Sacked+i.Lost != s.Outstanding() {
+		return fmt.Errorf("%d octets in flight, %d SACKed and %d lost, of %d", octets[inFlight],
+			i.Sacked, i.Lost, s.Outstanding())
+	}
 	above, aboveN := 0, 0
 	for id := s.lossMark; id != s.q.tail; id++ {
 		if int32(id-s.q.head) < 0 || int32(s.q.tail-id) < 0 {

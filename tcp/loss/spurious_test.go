@@ -310,7 +310,7 @@ func TestTimeoutAppLimited(t *testing.T) {
 	b.want("slow start", b.resend(), []int{1, 2})
 }
 
-// TestRTO is RFC 6298, 2 and 5. TestBackoffEnds: the acknowledgement of a retransmission gives no round trip
+// TestBackoffEnds: the acknowledgement of a retransmission gives no round trip
 // sample, since the timestamp clock is coarser than the round trip, or since it covers retransmitted octets
 // too. Its echo, or what was sent once after the timeout, ends the back-off.
 func TestBackoffEnds(t *testing.T) {
@@ -332,6 +332,9 @@ func TestBackoffEnds(t *testing.T) {
 		}
 		echo := b.s.cfg.Clock.TSVal(b.now)
 		b.wait(ms / 2)
+		// RFC 7323, 4.1: the echo of an acknowledgement of nothing new is no measurement.
+		b.input(Ack{Ack: b.seg(0).Start, HasTS: ts, TSEcr: echo})
+		b.want("back-off", b.s.rtt.shift, 2)
 		if ts {
 			b.input(Ack{Ack: b.seg(1).Start, HasTS: true, TSEcr: echo})
 		} else {
@@ -371,6 +374,7 @@ func TestBackoffFalls(t *testing.T) {
 	}
 }
 
+// TestRTO is RFC 6298, 2 and 5.
 func TestRTO(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.MinRTO = 10 * ms
@@ -424,11 +428,40 @@ func TestDelayedAckPeer(t *testing.T) {
 		b.wait(100 * tick.Microsecond)
 		b.input(Ack{Ack: b.s.Nxt()})
 	}
-	b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, false, b.now)
-	b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, true, b.now)
-	if d := b.s.Deadline().Sub(b.now); d > 2*ms {
-		t.Errorf("timer after %d ns with two segments", d)
+	first := b.s.Nxt()
+	for range 3 {
+		b.s.Sent(seq.Of(b.s.Nxt(), 1000), Data, false, b.now)
 	}
+	b.input(Ack{Ack: first.Add(1000)})
+	b.want("two segments", b.s.timers.rto.Sub(b.now), b.s.rtt.rto)
+	b.want("MinRTO and the round trip", b.s.rtt.rto < 2*ms, true)
+}
+
+// TestTimerOfRetransmission: the first octets that are missing, sent again, get the time of a new RTO; what
+// is sent again behind them leaves the timer as it is (RFC 6298, 5.1 starts it only when it does not run).
+func TestTimerOfRetransmission(t *testing.T) {
+	b := newBench(t, conf(SACK), 100*ms)
+	b.send(0, 10)
+	b.wait(100 * ms)
+	b.ack(0, b.segs(2, 6))
+	b.s.cc.SetCwnd(20000)
+	for i := range 2 {
+		tx, _ := b.s.Retransmit(b.now)
+		b.want("segment", tx.Range, b.seg(i))
+		b.s.Retransmitted(tx.Range, b.now)
+		b.want("time left", b.s.timers.rto.Sub(b.now), b.s.rtt.rto-tick.Duration(i)*10*ms)
+		b.wait(10 * ms)
+	}
+}
+
+// TestSmallerMSSAlone: where no segment on the way is larger than it, nothing is lost (RFC 8201, 4).
+func TestSmallerMSSAlone(t *testing.T) {
+	b := newBench(t, conf(RACK), 100*ms)
+	b.size = 500
+	b.send(0, 4)
+	b.s.SetMSS(500, b.now)
+	b.want("state", b.s.State(), Open)
+	b.want("sent again", b.resend(), []int(nil))
 }
 
 // TestTinyWindow: a window below one record must not stall, nor be exceeded by a segment or more.
