@@ -25,6 +25,19 @@ func newListener(cfg tcp.ListenConfig) (*tcp.Listener, tick.Time) {
 	return l, now
 }
 
+// TestBacklogDefault: as documented, the SYN cache has 256 entries.
+func TestBacklogDefault(t *testing.T) {
+	l, now := newListener(tcp.ListenConfig{})
+	var out tcp.Out
+	for i := range 300 {
+		tu := tuple(uint16(i))
+		l.Input(&tu, segment(fS, 1, 0), now, &out)
+	}
+	if l.Pending() != 256 || l.Counters().CookiesSent != 300-256 {
+		t.Errorf("%d half-open, %d cookies", l.Pending(), l.Counters().CookiesSent)
+	}
+}
+
 func segment(f wire.Flags, at, ack seq.Num, opts ...opt) *tcp.Segment {
 	s := &tcp.Segment{}
 	s.Flags, s.Seq, s.Ack, s.Window = f, at, ack, 1000
@@ -244,6 +257,48 @@ func TestSYNFlood(t *testing.T) {
 		now = now.Add(3 * 64 * tick.Second)
 		if v := l.Input(&tu, ack, now, &out); v == tcp.Ready {
 			t.Error("an old cookie is taken")
+		}
+	}
+}
+
+// TestCookieRewritten: a cookie is of its period and its MSS. With others in their bits it is none.
+func TestCookieRewritten(t *testing.T) {
+	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
+	tu, other := tuple(4000), tuple(4001)
+	var out tcp.Out
+	l.Input(&tu, segment(fS, 5000, 0, mss(1460)), now, &out)
+	cookie := out.Seq
+	for age := range seq.Num(32) {
+		l.Input(&other, segment(fS, 1, 0), now, &out) // so that cookies are looked for
+		for bits := range seq.Num(8) {
+			c := cookie + age<<27 ^ bits<<24
+			v := l.Input(&tu, segment(fA, 5001, c+1), now, &out)
+			if good := age == 0 && bits == 0; (v == tcp.Ready) != good {
+				t.Errorf("%d periods later, with the MSS bits changed by %d: %v", age, bits, v)
+			}
+		}
+		now = now.Add(64 * tick.Second)
+	}
+}
+
+// TestCookieECN: a cookie's time stamp keeps that ECN was granted, beside the other options.
+func TestCookieECN(t *testing.T) {
+	const setup = wire.CWR | wire.ECE
+	for _, asks := range []wire.Flags{0, setup} {
+		l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways,
+			Conn: tcp.Config{ECN: tcp.ECNClassic}})
+		tu := tuple(4000)
+		var out tcp.Out
+		l.Input(&tu, segment(fS|asks, 5000, 0, ws(9), sackOK(), ts(1234, 0)), now, &out)
+		ack := segment(fA, 5001, out.Seq+1, ts(1240, out.Opt.TSVal))
+		var c tcp.Conn
+		if v := l.Input(&tu, ack, now, &out); v != tcp.Ready || !l.Accept(&tu, ack, &c, now) {
+			t.Fatalf("the ACK of the cookie: %v", v)
+		}
+		c.Input(ack, now)
+		if i := c.Info(now); (i.ECN == tcp.ECNClassic) != (asks == setup) || !i.SACK ||
+			i.SndWScale != 9 {
+			t.Errorf("asked for ECN with %v: %+v", asks, i)
 		}
 	}
 }

@@ -122,6 +122,7 @@ func newPipe(t *testing.T, seed uint64, ca, cb tcp.Config) *pipe {
 	ca.TSOffset, cb.TSOffset = p.rng.Uint32(), p.rng.Uint32()
 	p.a.c.Init(&ca, portA, portB, iss(), p.now)
 	p.b.l = new(tcp.Listener)
+	t.Cleanup(func() { countedUp(t, p.a.c.Counters(), p.b.c.Counters(), p.b.l.Counters()) })
 	lc := tcp.ListenConfig{Conn: cb}
 	for i := range lc.Key {
 		lc.Key[i] = byte(p.rng.Uint32())

@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"xwarp/tcp"
@@ -50,7 +51,21 @@ const (
 func newPeer(t *testing.T, cfg tcp.Config) *peer {
 	p := &peer{t: t, now: 1e9, keep: true}
 	p.c.Init(&cfg, 1000, 2000, iss, p.now)
+	t.Cleanup(func() { countedUp(t, p.c.Counters(), p.c.Info(p.now).Loss.Counters) })
 	return p
+}
+
+// countedUp fails for counters that were counted down from zero.
+func countedUp(t testing.TB, structs ...any) {
+	t.Helper()
+	for _, s := range structs {
+		v := reflect.ValueOf(s)
+		for i := range v.NumField() {
+			if n := v.Field(i).Uint(); n > 1<<62 {
+				t.Errorf("%v: %s is %d", v.Type(), v.Type().Field(i).Name, int64(n))
+			}
+		}
+	}
 }
 
 // opt changes a segment.

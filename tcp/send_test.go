@@ -6,6 +6,7 @@ import (
 	"xwarp/tcp"
 	"xwarp/tcp/cc"
 	"xwarp/tcp/loss"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -130,6 +131,24 @@ func TestRecordsSmallForGood(t *testing.T) {
 	p.want(". 2101+300 ack 1")
 	if n := p.c.Counters().SplitWindow; n != 1 {
 		t.Errorf("%d cuts counted, want 1", n)
+	}
+}
+
+// TestDSACKOfAll: that a retransmission was needless is heard although nothing is in flight any more (RFC 2883, 4).
+func TestDSACKOfAll(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), sackOK())
+	p.src.sizes = []int{500}
+	p.want("P. 1+500 ack 1")
+	p.pass(2 * tick.Second)
+	p.out()
+	p.in(fA, 1, 501, 0)
+	p.in(fA, 1, 501, 0, func(s *tcp.Segment) {
+		s.Opt.Present, s.Opt.NSACK = wire.HasSACK, 1
+		s.Opt.SACK[0] = seq.Of(iss.Add(1), 500)
+	})
+	if n := p.c.Info(p.now).Loss.Counters.DSACKs; n != 1 {
+		t.Errorf("%d DSACKs counted, want 1", n)
 	}
 }
 

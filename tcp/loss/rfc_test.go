@@ -1,6 +1,7 @@
 package loss
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +26,14 @@ func newBench(t *testing.T, cfg Config, rtt tick.Duration) *bench {
 	b := &bench{T: t, now: tick.Time(10 * tick.Second), base: 0xfffff800, size: cfg.CC.MSS}
 	b.s.Init(&cfg, b.base, b.now)
 	b.s.SetHandshakeRTT(rtt, false)
+	t.Cleanup(func() {
+		v := reflect.ValueOf(b.s.Counters())
+		for i := range v.NumField() {
+			if n := v.Field(i).Uint(); n > 1<<62 {
+				t.Errorf("%s was counted down: %d", v.Type().Field(i).Name, int64(n))
+			}
+		}
+	})
 	return b
 }
 
