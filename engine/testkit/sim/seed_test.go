@@ -130,6 +130,9 @@ func each(t *testing.T, first uint64, count int, f func(seed uint64) error) {
 				if i >= uint64(count) {
 					return
 				}
+				if i > 0 && i%10_000 == 0 {
+					t.Logf("%d seeds", i)
+				}
 				if err := f(first + i); err != nil {
 					failures.Add(1)
 					t.Error(err)
