@@ -354,6 +354,9 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 	s.count.RetransOctets += uint64(r.Len())
 	s.prr.out += r.Len()
 	s.undo.sent(r.Len(), now)
+	if !probe && s.force > 0 {
+		s.frto.resent(rec.end())
+	}
 	if r.End.Less(rec.end()) {
 		s.part = part{on: true, id: id, from: r.End}
 		s.count.Splits++
@@ -372,7 +375,6 @@ func (s *Sender) Retransmitted(r seq.Range, now tick.Time) {
 		s.timers.rto = now.Add(s.timeout())
 	} else if s.force > 0 {
 		s.force--
-		s.frto.resent()
 	}
 	if id == s.q.head || s.timers.rto == tick.Never {
 		s.timers.rto = now.Add(s.timeout())

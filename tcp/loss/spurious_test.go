@@ -56,6 +56,46 @@ func TestFRTO(t *testing.T) {
 	}
 }
 
+// TestFRTOParts: the parts of a head that the MSS fell under are one retransmission, whose acknowledgements
+// show nothing yet. Each hole of a flight took a timeout once.
+func TestFRTOParts(t *testing.T) {
+	for _, m := range []Mode{RACK, SACK, NoSACK} {
+		for _, late := range []bool{false, true} { // the first part is acknowledged before the last one goes
+			cfg := conf(m)
+			cfg.NoTLP = true
+			b := newBench(t, cfg, 100*ms)
+			b.send(0, 10)
+			b.expire(ExpiredRTO)
+			b.s.SetMSS(400, b.now)
+			part := func(i int) seq.Range {
+				r := seq.Of(b.base.Add(400*i), 400)
+				r.End = seq.Min(r.End, b.seg(0).End)
+				return r
+			}
+			for i := range 3 {
+				b.s.Retransmitted(part(i), b.now)
+				if late && i == 0 {
+					b.wait(100 * ms)
+					b.input(Ack{Ack: part(0).End})
+				}
+			}
+			b.wait(100 * ms)
+			for i := range 2 {
+				if b.s.Una() == part(i).Start {
+					b.input(Ack{Ack: part(i).End})
+				}
+			}
+			b.ack(3) // and the receiver had these
+			b.want("new segments", b.fresh() > 0, true)
+			b.wait(100 * ms)
+			b.ack(3) // which it has now
+			b.want("undone", b.s.count.UndoFRTO, uint64(0))
+			b.want("state", b.s.State(), Loss)
+			b.want("lost", b.s.lostRecords() > 0, true)
+		}
+	}
+}
+
 // TestFRTOOnce: a timeout in the recovery of an earlier one is not questioned again (RFC 5682, 2.1, step 1).
 // A receiver without room answers new segments with nothing; F-RTO at every timeout would send one old
 // segment for each, ever more slowly.

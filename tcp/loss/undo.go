@@ -39,6 +39,7 @@ func (u *undo) sent(n int, now tick.Time) {
 type frto struct {
 	step    frtoStep
 	recover seq.Num // SND.NXT at the timeout
+	head    seq.Num // where the head ends, which goes again in parts when the MSS fell
 	credit  int     // new segments still to send
 }
 
@@ -64,9 +65,10 @@ func (f *frto) begin(on bool, nxt seq.Num) {
 	}
 }
 
-func (f *frto) resent() {
+// resent notes that the head goes again, or its first part.
+func (f *frto) resent(end seq.Num) {
 	if f.step == frtoHead {
-		f.step = frtoFirst
+		f.step, f.head = frtoFirst, end
 	}
 }
 
@@ -127,6 +129,7 @@ func (s *Sender) checkFRTO() bool {
 		}
 	case frtoFirst:
 		switch {
+		case ev.acked > 0 && s.una.Less(f.head): // a part
 		case ev.acked > 0:
 			f.step, f.credit = frtoNew, frtoSegments
 		case ev.dup:

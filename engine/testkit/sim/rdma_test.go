@@ -372,8 +372,8 @@ func (e *rdmaEnd) pump(now tick.Time) {
 	if e.next > n {
 		e.wake()
 	}
-	if !e.dials && e.c.cfg.octets > 0 && e.c.finished() {
-		e.peer.host.Wake() // to go on
+	if !e.dials && !e.peer.disconnected && e.peer.closed == 0 && e.c.finished() {
+		e.peer.host.Wake() // to go on, or to end
 	}
 	if e.dials && !e.disconnected && e.c.finished() {
 		if e.c.cfg.octets > 0 && e.c.again() {

@@ -36,6 +36,9 @@ func simulate(seed uint64) (hash uint64, frames uint64, err error) {
 
 // guard runs s and turns a panic into an error.
 func (s *scenario) guard() (err error) {
+	if s.wide != nil {
+		defer s.wide.unmap()
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			buf := make([]byte, 4096)

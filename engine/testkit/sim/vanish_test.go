@@ -30,7 +30,18 @@ func (c *rdmaConn) memory(n int) []byte {
 	if err != nil {
 		panic(err)
 	}
+	c.s.wide.mapped = append(c.s.wide.mapped, b)
 	return b
+}
+
+// unmap gives the memory back, which nobody looks at any more.
+func (w *wide) unmap() {
+	for _, b := range w.mapped {
+		if err := unix.Munmap(b); err != nil {
+			panic(err)
+		}
+	}
+	w.mapped = nil
 }
 
 // lose makes the memory of e inaccessible.

@@ -83,6 +83,7 @@ type wide struct {
 	strict  bool            // a CRC error ends a connection
 	watched bool            // frames are described, as a trace does
 	vanish  bool            // memory of some connections becomes inaccessible
+	mapped  [][]byte        // that memory
 }
 
 // drawWide makes the wide scenario of a seed without the features left out.
