@@ -1,6 +1,7 @@
 package loss
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -347,6 +348,8 @@ func invariants(s *Sender) error {
 		return fmt.Errorf("window %d", s.cc.Cwnd())
 	case s.q.len() > 0 && s.timers.rto == tick.Never:
 		return fmt.Errorf("no retransmission timer with %d records", s.q.len())
+	case s.q.len() == 0 && s.timers.rto != tick.Never:
+		return errors.New("a retransmission timer with nothing in flight")
 	case s.dups < 0 || s.dups > 0 && s.dups >= max(s.q.len(), 1):
 		return fmt.Errorf("%d duplicates with %d records", s.dups, s.q.len())
 	}

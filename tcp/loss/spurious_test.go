@@ -56,6 +56,24 @@ func TestFRTO(t *testing.T) {
 	}
 }
 
+// TestUndoneTimer: the timer of what is in flight again is without back-off, and nothing in flight has none.
+func TestUndoneTimer(t *testing.T) {
+	b := timeoutBench(t, conf(RACK))
+	b.ack(2)
+	b.want("new segments", b.fresh(), 2)
+	b.wait(100 * ms)
+	b.want("spurious", b.ack(2, b.segs(3, 4)).Undone, true)
+	b.want("time left", b.s.timers.rto.Sub(b.now), b.s.rtt.rto)
+
+	cfg := conf(RACK)
+	cfg.Clock = Clock{Tick: ms, Offset: 77}
+	cfg.NoFRTO = true
+	b = timeoutBench(t, cfg)
+	old := cfg.Clock.TSVal(tick.Time(10 * tick.Second))
+	b.want("spurious", b.input(Ack{Ack: b.s.Nxt(), HasTS: true, TSEcr: old}).Undone, true)
+	b.want("idle", b.s.Deadline(), tick.Never)
+}
+
 // TestFRTOParts: the parts of a head that the MSS fell under are one retransmission, whose acknowledgements
 // show nothing yet. Each hole of a flight took a timeout once.
 func TestFRTOParts(t *testing.T) {

@@ -169,9 +169,7 @@ func (s *Sender) takeBack(now tick.Time) {
 		s.rack.seen = true // the late segment was sent again, so step 3 could not see it
 		return
 	}
-	s.rtt.shift, s.rtt.retries = 0, 0
+	s.rtt.shift = 0
 	s.rtt.spurious, s.rtt.newData = true, s.nxt
-	if s.q.len() > 0 {
-		s.timers.rto = now.Add(s.timeout())
-	}
+	s.progress(now)
 }
