@@ -16,16 +16,23 @@ type Stats struct {
 	Dropped  uint64 // blocks that the kernel refused for good, or dropped some of
 }
 
-// Port adds blocks to a ring.Port. While the kernel does not take a block, the frames that were sent after it
-// wait for it.
+// Port adds blocks to a ring.Port. A block waits until the frames that were sent before it have left, and what is sent
+// after it waits for the block.
 type Port struct {
 	ring.Port
 	sender BlockSender
 	stats  Stats
 	block  Block
 	shape  Shape
-	n      int  // octets of the block that waits, 0 for none
-	queued bool // frames in the Port below wait for its Flush
+	n      int     // octets of the block that waits, 0 for none
+	queued bool    // frames in the Port below may not have left
+	after  []frame // that were sent since the block waits
+}
+
+// frame is what was given to Send.
+type frame struct {
+	buf ring.TxBuf
+	n   int
 }
 
 var _ ring.Port = (*Port)(nil)
@@ -46,9 +53,13 @@ func (p *Port) GSOStats() Stats { return p.stats }
 
 // Send is Port.Send.
 func (p *Port) Send(b ring.TxBuf, n int) {
+	p.stats.Single++
+	if p.n > 0 {
+		p.after = append(p.after, frame{b, n})
+		return
+	}
 	p.Port.Send(b, n)
 	p.queued = true
-	p.stats.Single++
 }
 
 // Block is ring.Port's.
@@ -61,16 +72,15 @@ func (p *Port) Block() []byte {
 
 // SendBlock is ring.Port's. What the kernel does not take now, Flush shows it again.
 func (p *Port) SendBlock(b []byte, s ring.Shape) {
-	if p.queued { // in the order that they were written
-		p.queued = false
-		p.Port.Flush()
-	}
 	p.n, p.shape = len(b), Shape(s)
 	p.push()
 }
 
-// push sends the block that waits.
+// push sends the block that waits, behind the frames before it.
 func (p *Port) push() ring.State {
+	if st := p.flushFrames(); st != ring.StateOK {
+		return st
+	}
 	switch p.sender.Send(p.block, p.n, &p.shape) {
 	case 0:
 		p.stats.Blocks++
@@ -83,7 +93,22 @@ func (p *Port) push() ring.State {
 		p.stats.Dropped++
 	}
 	p.n = 0
+	for _, f := range p.after {
+		p.Port.Send(f.buf, f.n)
+		p.queued = true
+	}
+	p.after = p.after[:0]
 	return ring.StateOK
+}
+
+// flushFrames is Flush of the Port below, if something may wait there.
+func (p *Port) flushFrames() ring.State {
+	if !p.queued {
+		return ring.StateOK
+	}
+	st := p.Port.Flush()
+	p.queued = st != ring.StateOK
+	return st
 }
 
 // Flush is Port.Flush.
@@ -93,8 +118,7 @@ func (p *Port) Flush() ring.State {
 			return st
 		}
 	}
-	p.queued = false
-	return p.Port.Flush()
+	return p.flushFrames()
 }
 
 // Info is Port.Info of a Port that takes blocks.

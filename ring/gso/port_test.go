@@ -179,28 +179,37 @@ func (r *recorder) Send(b Block, n int, s *Shape) unix.Errno {
 	return 0
 }
 
-// below is the Port below: it sends to the same list.
+// below is the Port below: it sends to the same list, sometimes only a part at a time.
 type below struct {
 	ring.Port
 	wait [][]byte
 	got  *[][]byte
-	buf  []byte
+	part func() bool
 }
 
-func (b *below) AllocTx() (ring.TxBuf, bool) { return ring.TxBuf{Data: b.buf}, true }
-func (b *below) Send(x ring.TxBuf, n int)    { b.wait = append(b.wait, bytes.Clone(x.Data[:n])) }
+func (b *below) AllocTx() (ring.TxBuf, bool) { return ring.TxBuf{Data: make([]byte, 2000)}, true }
+func (b *below) Send(x ring.TxBuf, n int)    { b.wait = append(b.wait, x.Data[:n]) }
 func (b *below) Flush() ring.State {
-	*b.got, b.wait = append(*b.got, b.wait...), nil
+	n := len(b.wait)
+	if n > 0 && b.part() {
+		n--
+	}
+	*b.got = append(*b.got, b.wait[:n]...)
+	if b.wait = b.wait[n:]; len(b.wait) > 0 {
+		return ring.StateAgain
+	}
 	return ring.StateOK
 }
 
-// TestOrder: frames and blocks leave in the order that they were written in, also while the kernel takes no blocks.
+// TestOrder: frames and blocks leave in the order that they were written in, also while the kernel takes no blocks, or
+// not every frame.
 func TestOrder(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		var got, want [][]byte
 		busy, refused := 0, 0
-		p := Wrap(&below{got: &got, buf: make([]byte, 2000)}, &recorder{&got, func() unix.Errno {
+		part := func() bool { return r.IntN(3) == 0 }
+		p := Wrap(&below{got: &got, part: part}, &recorder{&got, func() unix.Errno {
 			if busy == 0 && r.IntN(4) == 0 {
 				busy = 1 + r.IntN(3)
 			}
@@ -250,9 +259,8 @@ func TestOrder(t *testing.T) {
 // TestDropped: a block that the kernel refuses for good does not stop what follows.
 func TestDropped(t *testing.T) {
 	var got [][]byte
-	p := Wrap(&below{got: &got, buf: make([]byte, 2000)}, &recorder{&got, func() unix.Errno {
-		return unix.ENOBUFS
-	}})
+	p := Wrap(&below{got: &got, part: func() bool { return false }},
+		&recorder{&got, func() unix.Errno { return unix.ENOBUFS }})
 	block, s, frames := draw(rand.New(rand.NewPCG(1, 3)), false, 1000, 5)
 	mem := p.Block()
 	p.SendBlock(mem[:copy(mem, block)], ring.Shape(s))
