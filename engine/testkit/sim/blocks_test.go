@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
@@ -13,11 +12,10 @@ import (
 	"xwarp/ring/gso"
 )
 
-// cutter is a Port below a gso.Port, and its kernel: it sends the frames of blocks like any other.
+// cutter is the kernel's side of a packet socket: the frames of blocks leave at once, beside the transmit ring.
 type cutter struct {
-	ring.Port
+	emit func(frame []byte)
 	rnd  *rand.Rand
-	wait [][]byte // frames before those that are sent now
 	cut  *atomic.Uint64
 }
 
@@ -31,41 +29,23 @@ func (c *cutter) Send(b gso.Block, n int, s *gso.Shape) unix.Errno {
 		}
 	}
 	for i := range s.Segments(n) {
-		c.wait = append(c.wait, s.Segment(nil, b.Frame()[:n], i))
+		c.emit(s.Segment(nil, b.Frame()[:n], i))
 		c.cut.Add(1)
 	}
 	return 0
 }
 
-// below is the Port's half of cutter.
-type below struct{ *cutter }
-
-func (b below) Send(buf ring.TxBuf, n int) {
-	if len(b.wait) == 0 {
-		b.Port.Send(buf, n)
-		return
-	}
-	b.wait = append(b.wait, bytes.Clone(buf.Data[:n]))
-	b.Port.CancelTx(buf)
-}
-
-func (b below) Flush() ring.State {
-	for len(b.wait) > 0 {
-		buf, ok := b.Port.AllocTx()
-		if !ok {
-			b.Port.Flush()
-			b.Port.Reap()
-			return ring.StateAgain
-		}
-		b.Port.Send(buf, copy(buf.Data, b.wait[0]))
-		b.wait = b.wait[1:]
-	}
-	return b.Port.Flush()
-}
-
 func (c *cutter) Close() error { return nil }
 
-func (b below) Close() error { return b.Port.Close() }
+// blocks has the next host send blocks, and cut counts their segments.
+func (s *scenario) blocks(cfg *HostConfig, rnd *rand.Rand, cut *atomic.Uint64) {
+	i := len(s.hosts)
+	emit := func(frame []byte) { s.hosts[i].Emit(frame) }
+	cfg.Kernel.Poller = false // what is in the ring leaves by calls alone
+	cfg.Wrap = func(p ring.Port) (ring.Port, error) {
+		return gso.Wrap(p, &cutter{emit, rnd, cut}), nil
+	}
+}
 
 // TestBlocks runs seeds on ports that take blocks.
 func TestBlocks(t *testing.T) {
@@ -75,12 +55,8 @@ func TestBlocks(t *testing.T) {
 	}
 	var cut, frames atomic.Uint64
 	each(t, 1, n, func(seed uint64) error {
-		s := draw(seed, nil, func(string, func() int64) func(ring.Port) (ring.Port, error) {
-			return func(p ring.Port) (ring.Port, error) {
-				c := &cutter{Port: p, rnd: rand.New(rand.NewPCG(seed, 5)), cut: &cut}
-				return gso.Wrap(below{c}, c), nil
-			}
-		})
+		rnd := rand.New(rand.NewPCG(seed, 5))
+		s := draw(seed, nil, func(s *scenario, cfg *HostConfig) { s.blocks(cfg, rnd, &cut) })
 		err := s.guard()
 		frames.Add(s.w.Frames())
 		if err != nil {

@@ -43,8 +43,8 @@ func (s *scenario) network(mtu int) {
 			s.wide.transmit(&cfg, i)
 			s.wide.vanishing(&cfg)
 		}
-		if s.wrap != nil {
-			cfg.Wrap = s.wrap(name, func() int64 { return int64(s.w.Now()) })
+		if s.adapt != nil {
+			s.adapt(s, &cfg)
 		}
 		h, err := s.w.AddHost(cfg)
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"xwarp/bench/relay/impair"
-	"xwarp/ring"
 	"xwarp/tcp/tick"
 )
 
@@ -45,7 +44,7 @@ type scenario struct {
 	audits   int
 	overAt   tick.Time // when every workload was over, 0 before
 
-	wrap func(name string, clock func() int64) func(ring.Port) (ring.Port, error)
+	adapt func(s *scenario, cfg *HostConfig) // changes what was drawn for a host; may be nil
 
 	left  map[string]bool // features left out, to find out which are to blame
 	tried []string        // those that were drawn
@@ -85,9 +84,9 @@ func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 
 // draw makes the scenario of a seed without the features left out.
 func draw(seed uint64, left map[string]bool,
-	wrap func(string, func() int64) func(ring.Port) (ring.Port, error)) *scenario {
+	adapt func(s *scenario, cfg *HostConfig)) *scenario {
 	s := &scenario{seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), w: NewWorld(seed),
-		judge: newJudge(), wrap: wrap, left: left}
+		judge: newJudge(), adapt: adapt, left: left}
 	s.pause = pick(s.rnd, 0, 0, ms, 300*ms)
 	s.until = s.shorter(tick.Duration(s.rnd.Int64N(int64(2 * tick.Second))))
 	mtu := pick(s.rnd, 1500, 1500, 1500, 9000, 1280)

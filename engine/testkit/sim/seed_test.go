@@ -54,7 +54,7 @@ func TestSeed(t *testing.T) {
 	if *flagSeed < 0 {
 		seed = 1
 	}
-	var wrap func(string, func() int64) func(ring.Port) (ring.Port, error)
+	var adapt func(s *scenario, cfg *HostConfig)
 	if *flagPcap != "" {
 		out, err := os.Create(*flagPcap)
 		if err != nil {
@@ -63,13 +63,14 @@ func TestSeed(t *testing.T) {
 		defer out.Close()
 		file := pcapng.NewFile(out)
 		defer file.Flush()
-		wrap = func(name string, clock func() int64) func(ring.Port) (ring.Port, error) {
-			return func(p ring.Port) (ring.Port, error) {
-				return file.Wrap(p, name, pcapng.Both, clock)
+		adapt = func(s *scenario, cfg *HostConfig) {
+			name := cfg.Name
+			cfg.Wrap = func(p ring.Port) (ring.Port, error) {
+				return file.Wrap(p, name, pcapng.Both, func() int64 { return int64(s.w.Now()) })
 			}
 		}
 	}
-	s := draw(seed, features(*flagWithout), wrap)
+	s := draw(seed, features(*flagWithout), adapt)
 	s.trace()
 	err := s.guard()
 	t.Logf("seed %d: %d frames, %.3f s, hash %#x", seed, s.w.Frames(), float64(s.w.Since())/1e9,

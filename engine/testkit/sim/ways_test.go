@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"xwarp/ring"
-	"xwarp/ring/gso"
 	"xwarp/ring/live"
 )
 
@@ -65,9 +64,11 @@ func (w *wide) transmit(cfg *HostConfig, i int) {
 	y.on.Store(true)
 	switch {
 	case k == 0 && !w.off("blocks of "+cfg.Name):
-		y.slots, cfg.Wrap = 0, y.blocks
+		y.slots = 0
+		w.blocks(cfg, y.rnd, &waysSeen.segments)
 	case k == 1 && w.mtu <= maxLiveMTU && !w.off("live frames of "+cfg.Name):
 		cfg.Wrap, cfg.Run = y.live, live.BestRun
+		cfg.Kernel.Poller = false                        // devices with live frames have no zero-copy
 		cfg.Latency = pick(w.rnd, cfg.Latency, ms, 5*ms) // a busy worker has more to send at a time
 		y.gap()
 	default:
@@ -81,11 +82,6 @@ func (w *wide) transmit(cfg *HostConfig, i int) {
 // liveFrames reports whether a host sends live frames.
 func (w *wide) liveFrames() bool {
 	return slices.ContainsFunc(w.ways, func(y *way) bool { return y != nil && y.slots > 0 })
-}
-
-func (y *way) blocks(p ring.Port) (ring.Port, error) {
-	c := &cutter{Port: p, rnd: y.rnd, cut: &waysSeen.segments}
-	return gso.Wrap(below{c}, c), nil
 }
 
 func (y *way) live(p ring.Port) (ring.Port, error) {
