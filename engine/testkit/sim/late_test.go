@@ -7,6 +7,7 @@ import (
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
+	"xwarp/mpa/ulpdu"
 )
 
 // lateSeen counts over all scenarios the connections whose receives were posted late: those where every message found
@@ -65,13 +66,17 @@ func (e *rdmaEnd) postLate() {
 	})
 }
 
+// lostCode is the MPA error of a connection that was closed, terminated or lost (RFC 5044, 8).
+const lostCode = 1
+
 // lateVerdict: either each message found its receive, or an end that had not posted all of them ended the stream
-// because of that, and told the other one.
+// because of that, and told the other one. Behind a path that swallows long packets the Terminate may come after the
+// time that a close has.
 func (c *rdmaConn) lateVerdict() error {
 	if c.s.mayFail() || c.cfg.badOp || !c.a.alive() || !c.b.alive() {
 		return nil
 	}
-	refused, missing := 0, 0
+	refused, lost, missing := 0, 0, 0
 	for _, e := range []*rdmaEnd{c.a, c.b} {
 		if e.recvPosted < len(e.recvs) {
 			missing++
@@ -80,13 +85,18 @@ func (c *rdmaConn) lateVerdict() error {
 		if err == nil {
 			continue
 		}
-		refused++
-		if c := ddp.CauseNoBuffer; err.Layer != c.Layer() || err.Type != c.Type() ||
-			err.Code != c.Code() {
+		switch no := ddp.CauseNoBuffer; {
+		case err.Layer == no.Layer() && err.Type == no.Type() && err.Code == no.Code():
+			refused++
+		case c.s.swallows && err.Layer == ulpdu.MPA && err.Code == lostCode:
+			lost++
+		default:
 			return fmt.Errorf("end %s: %w, although only receives can be missing", e.name, err)
 		}
 	}
 	switch {
+	case lost > 0 && refused == 0:
+		return errors.New("the connection was lost, although only receives can be missing")
 	case refused > 0 && missing == 0:
 		return errors.New("a message found no receive, and all are posted")
 	case refused > 0:
