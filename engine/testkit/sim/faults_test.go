@@ -78,6 +78,7 @@ func (s *scenario) faults(mtu int) {
 			s.recut = true
 		}
 		s.spare(&bad)
+		s.loses = s.loses || bad.Loss > 0
 		s.state = append(s.state, bad)
 		s.paths[i].set(bad)
 		s.say("faults of %s until %d: %s", s.hosts[i].Name(), s.until, brief(bad))

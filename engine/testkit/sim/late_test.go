@@ -70,8 +70,8 @@ func (e *rdmaEnd) postLate() {
 const lostCode = 1
 
 // lateVerdict: either each message found its receive, or an end that had not posted all of them ended the stream
-// because of that, and told the other one. Behind a path that swallows long packets the Terminate may come after the
-// time that a close has.
+// because of that, and told the other one. Behind a path that loses or swallows segments the Terminate may come after
+// the time that a close has.
 func (c *rdmaConn) lateVerdict() error {
 	if c.s.mayFail() || c.cfg.badOp || !c.a.alive() || !c.b.alive() {
 		return nil
@@ -88,7 +88,7 @@ func (c *rdmaConn) lateVerdict() error {
 		switch no := ddp.CauseNoBuffer; {
 		case err.Layer == no.Layer() && err.Type == no.Type() && err.Code == no.Code():
 			refused++
-		case c.s.swallows && err.Layer == ulpdu.MPA && err.Code == lostCode:
+		case (c.s.swallows || c.s.loses) && err.Layer == ulpdu.MPA && err.Code == lostCode:
 			lost++
 		default:
 			return fmt.Errorf("end %s: %w, although only receives can be missing", e.name, err)

@@ -35,6 +35,7 @@ type scenario struct {
 	until    tick.Duration // faults stop
 	cuts     bool          // the path MTU changes
 	swallows bool          // without a word
+	loses    bool          // segments at random
 	recut    bool          // a middlebox cuts segments
 	severe   bool          // connections may end with an error
 	lengths  bool          // the length of an FPDU may be another one when it arrives
