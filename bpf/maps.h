@@ -112,7 +112,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, struct fragment_key);
-	__type(value, __u64); /* bpf_ktime_get_ns of the first fragment */
+	__type(value, __u64); /* bpf_ktime_get_coarse_ns of the first fragment */
 } fragments SEC(".maps");
 
 // The limits of what comes to listeners without a flow, which stop a flood of it from filling the receive ring, where the
@@ -120,14 +120,15 @@ struct {
 // receive queue: one of SYNs, one of SYNs that come again, one of strays (segments that no SYN was before).
 #define OPEN_INTERVAL_NS 500000ULL /* 2,000 a second, some 2 % of a worker's time */
 #define OPEN_BURST 8192		   /* that many at once: twice as many connections as a crowd of peers opens */
-#define SYNS_SEEN (1 << 21)	   /* SYNs that are remembered, of 4 octets each: seven seconds of 300,000 a second */
-#define SYN_TICK_SHIFT 28	   /* the unit of their age, 268 ms */
+#define SYN_BUCKETS (1 << 18)	   /* four SYNs each are remembered, for seconds of 300,000 a second: 2 MiB, not to push out of */
+				   /* the processor's cache what the data needs */
+#define SYN_TICK_SHIFT 28	   /* the unit of their age, 268 ms, modulo 16 */
 #define SYN_REPEAT_MIN 2	   /* a SYN that comes again sooner is a copy: nobody's timer is so short (RFC 6298 2.1) */
-#define SYN_REPEAT_MAX 28	   /* 7.5 s: the third SYN of a peer that doubles its timeout is 7 s behind the first */
-#define OPENINGS (1 << 16)	   /* SYNs that segments may follow, of 8 octets each: sixteen seconds of both limits */
+#define OPENINGS (1 << 16)	   /* SYNs that segments may follow, of 4 octets each: sixteen seconds of both limits */
 #define FOLLOW_MAX 16		   /* so many may, until there is a flow: an ACK and an initial window (RFC 6928) */
+#define FOLLOW_MASK 0x1f
 
-// How much of the limits is used up: bpf_ktime_get_ns of when nothing will be, if no more comes.
+// How much of the limits is used up: bpf_ktime_get_coarse_ns of when nothing will be, if no more comes.
 struct open_limit {
 	__u64 first, again, stray;
 };
@@ -142,9 +143,9 @@ struct {
 // SYNs that were dropped, by a hash of what is the same when they come again.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, SYNS_SEEN);
+	__uint(max_entries, SYN_BUCKETS);
 	__type(key, __u32);
-	__type(value, __u32); /* 24 other bits of the hash, then the tick */
+	__type(value, __u64); /* the last four, the latest lowest: 12 other bits of the hash, then 4 of the tick */
 } syns_seen SEC(".maps");
 
 // SYNs that were let through, by a hash of the peer's address and of the ports.
@@ -152,7 +153,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, OPENINGS);
 	__type(key, __u32);
-	__type(value, __u64); /* 56 bits of the hash, then how many segments may follow */
+	__type(value, __u32); /* 27 other bits of the hash, then how many segments may follow */
 } openings SEC(".maps");
 
 struct {

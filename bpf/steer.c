@@ -284,24 +284,28 @@ static inline_always __u64 hash_peer(const struct address *remote, struct ports 
 }
 
 // comes_again tells whether a SYN that there is no room for was dropped before, as long ago as a peer waits until it
-// sends it again, and remembers it. A flood from made-up addresses has no such SYNs, or halves its own rate.
+// sends it again, and remembers it. A flood from made-up addresses has no such SYNs, but for one in a thousand that looks
+// like another, or halves its own rate.
 static inline_always int comes_again(const struct address *remote, const struct tcp *tcp, __u64 *used_until, __u64 now)
 {
 	__u64 h = hash_peer(remote, tcp->port, tcp->seq);
-	__u32 index = h % SYNS_SEEN, tick = now >> SYN_TICK_SHIFT & 0xff, mark = (h >> 32 & ~0xffU) | tick;
-	__u32 *seen = bpf_map_lookup_elem(&syns_seen, &index);
-	if (!seen)
+	__u32 index = h % SYN_BUCKETS, tick = now >> SYN_TICK_SHIFT & 0xf, mark = h >> 48 & 0xfff0;
+	__u64 *bucket = bpf_map_lookup_elem(&syns_seen, &index);
+	if (!bucket)
 		return 0; /* there always is; the verifier wants to see it */
 
-	__u32 age = (tick - *seen) & 0xff;
-	if ((*seen ^ mark) >> 8 != 0 || age > SYN_REPEAT_MAX) {
-		*seen = mark;
-		return 0;
+	__u64 seen = *bucket, left = seen;
+	int again = 0;
+	for (int i = 0; i < 4; i++, left >>= 16) {
+		if ((left & 0xfff0) != mark)
+			continue;
+		if (((tick - left) & 0xf) < SYN_REPEAT_MIN || !take(used_until, now))
+			return 0;
+		again = 1;
+		break;
 	}
-	if (age < SYN_REPEAT_MIN || !take(used_until, now))
-		return 0;
-	*seen = mark;
-	return 1;
+	*bucket = seen << 16 | mark | tick;
+	return again;
 }
 
 // admit lets a SYN through, and some segments that follow it.
@@ -309,9 +313,9 @@ static inline_always enum outcome admit(const struct datagram *d, const struct t
 {
 	__u64 h = hash_peer(&d->src, tcp->port, 0);
 	__u32 index = h % OPENINGS;
-	__u64 *opening = bpf_map_lookup_elem(&openings, &index);
+	__u32 *opening = bpf_map_lookup_elem(&openings, &index);
 	if (opening)
-		*opening = (h & ~0xffULL) | FOLLOW_MAX;
+		*opening = (h >> 32 & ~FOLLOW_MASK) | FOLLOW_MAX;
 	return OUTCOME_LISTENER;
 }
 
@@ -320,8 +324,8 @@ static inline_always int follows(const struct datagram *d, const struct tcp *tcp
 {
 	__u64 h = hash_peer(&d->src, tcp->port, 0);
 	__u32 index = h % OPENINGS;
-	__u64 *opening = bpf_map_lookup_elem(&openings, &index);
-	if (!opening || (*opening ^ h) >> 8 != 0 || (*opening & 0xff) == 0)
+	__u32 *opening = bpf_map_lookup_elem(&openings, &index);
+	if (!opening || ((*opening ^ h >> 32) & ~FOLLOW_MASK) != 0 || (*opening & FOLLOW_MASK) == 0)
 		return 0;
 	*opening -= 1;
 	return 1;
@@ -336,20 +340,27 @@ static inline_always struct open_limit *open_limit(const struct frame *f)
 // stray decides on what came to a listener without a SYN before it.
 static inline_always enum outcome stray(struct open_limit *limit)
 {
-	return take(&limit->stray, bpf_ktime_get_ns()) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
+	return take(&limit->stray, bpf_ktime_get_coarse_ns()) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
 }
 
-// open decides on a segment to a listener, from a peer without a flow.
-static inline_always enum outcome open(const struct frame *f, const struct datagram *d)
+// strays decides on a segment of no flow that is not a SYN.
+static inline_always enum outcome strays(const struct frame *f, const struct datagram *d, const struct tcp *tcp)
 {
-	const struct tcp *tcp = at(f, d->payload, sizeof(*tcp)); /* again: nothing is kept in the way of flows */
+	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
 	struct open_limit *limit = open_limit(f);
-	if (!limit || !tcp)
-		return OUTCOME_LISTENER;
+	if (o != OUTCOME_LISTENER)
+		return o;
+	return !limit || follows(d, tcp) ? OUTCOME_LISTENER : stray(limit);
+}
 
-	if ((tcp->flags & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN)
-		return follows(d, tcp) ? OUTCOME_LISTENER : stray(limit);
-	__u64 now = bpf_ktime_get_ns();
+// opens decides on a SYN as if no flow were there.
+static inline_always enum outcome opens(const struct frame *f, const struct datagram *d, const struct tcp *tcp)
+{
+	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
+	struct open_limit *limit = open_limit(f);
+	if (o != OUTCOME_LISTENER || !limit)
+		return o;
+	__u64 now = bpf_ktime_get_coarse_ns();
 	if (take(&limit->first, now) || comes_again(&d->src, tcp, &limit->again, now))
 		return admit(d, tcp);
 	return OUTCOME_DROP_SYN;
@@ -376,14 +387,19 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	__u32 header = (tcp->offset >> 4) * 4;
 	if (header < sizeof(*tcp) || d->payload + header > d->end)
 		return OUTCOME_PASS_MALFORMED;
+	// A SYN is looked for among the flows when its listener would take it, and not before: a flood of them pays no more
+	// than it must.
+	int syn = (tcp->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
+	enum outcome o = syn ? opens(f, d, tcp) : GO_ON;
+	if (o == OUTCOME_DROP_SYN)
+		return o;
 	__u32 *fresh = find_flow(&d->dst, &d->src, tcp->port);
 	if (fresh) {
 		if (*fresh)
 			began(f, tcp, fresh);
 		return OUTCOME_FLOW;
 	}
-	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
-	return o == OUTCOME_LISTENER ? open(f, d) : o;
+	return syn ? o : strays(f, d, tcp);
 }
 
 static inline_always void name_fragment(struct fragment_key *key, const struct datagram *d)
@@ -400,7 +416,7 @@ static inline_always enum outcome steer_later_fragment(const struct datagram *d)
 	struct fragment_key key;
 	name_fragment(&key, d);
 	__u64 *seen = bpf_map_lookup_elem(&fragments, &key);
-	return seen && bpf_ktime_get_ns() - *seen < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
+	return seen && bpf_ktime_get_coarse_ns() - *seen < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
 }
 
 // remember_first notes where a first fragment goes. One that nobody claimed ends the claim of an older datagram with
@@ -410,7 +426,7 @@ static inline_always void remember_first(const struct datagram *d, int steered)
 	struct fragment_key key;
 	name_fragment(&key, d);
 	if (steered) {
-		__u64 now = bpf_ktime_get_ns();
+		__u64 now = bpf_ktime_get_coarse_ns();
 		bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
 	} else {
 		bpf_map_delete_elem(&fragments, &key);

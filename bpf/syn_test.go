@@ -18,10 +18,10 @@ const (
 	openBurst    = 8192
 	openInterval = 500_000
 	followMax    = 16
-	synsSeen     = 1 << 21
+	synBuckets   = 1 << 18
+	bucketSYNs   = 4
 	synTick      = 1 << 28 // nanoseconds
 	synTicksLate = 3       // a second later, nearly
-	synTicksGone = 29      // later than a repetition comes
 )
 
 // syns runs SYNs to a listener.
@@ -29,8 +29,8 @@ type syns struct{ *bench }
 
 func newSYNs(t *testing.T) syns {
 	s := syns{newBench(t, true)}
-	if n := s.objs.SynsSeen.MaxEntries(); n != synsSeen {
-		t.Fatalf("%d SYNs are remembered, want %d", n, synsSeen)
+	if n := s.objs.SynsSeen.MaxEntries(); n != synBuckets {
+		t.Fatalf("SYNs are remembered in %d buckets, want %d", n, synBuckets)
 	}
 	return s
 }
@@ -72,7 +72,7 @@ func opening(from netip.AddrPort, number uint32, flags string) []byte {
 }
 
 // slot is where the SYN is remembered, and by what: the hash of steer.c written a second time.
-func slot(from netip.AddrPort, isn uint32) (index, mark uint32) {
+func slot(from netip.AddrPort, isn uint32) (bucket uint32, mark uint64) {
 	const k = 0x9e3779b97f4a7c15
 	var in [3]uint64
 	a := from.Addr().As16()
@@ -90,22 +90,49 @@ func slot(from netip.AddrPort, isn uint32) (index, mark uint32) {
 		h = (h ^ h>>32 ^ v) * k
 	}
 	h ^= h >> 32
-	return uint32(h % synsSeen), uint32(h >> 40)
+	return uint32(h % synBuckets), h >> 52
 }
 
 // age makes what is remembered of a SYN older, and reports whether it is remembered.
-func (s syns) age(from netip.AddrPort, isn, ticks uint32) bool {
+func (s syns) age(from netip.AddrPort, isn uint32, ticks uint64) (known bool) {
 	s.Helper()
 	index, mark := slot(from, isn)
-	var v uint32
+	s.bucket(index, func(v uint64) (next uint64) {
+		for shift := 0; shift < 64; shift += 16 {
+			one := v >> shift & 0xffff
+			if one>>4 == mark {
+				known = true
+				one = mark<<4 | (one-ticks)&0xf
+			}
+			next |= one << shift
+		}
+		return next
+	})
+	return known
+}
+
+// crowd has other SYNs of its bucket come after a SYN.
+func (s syns) crowd(from netip.AddrPort, isn uint32, n int) {
+	s.Helper()
+	index, mark := slot(from, isn)
+	s.bucket(index, func(v uint64) uint64 {
+		for range n {
+			v = v<<16 | (mark^1)<<4
+		}
+		return v
+	})
+}
+
+// bucket changes a bucket of SYNs.
+func (s syns) bucket(index uint32, change func(uint64) uint64) {
+	s.Helper()
+	var v uint64
 	if err := s.objs.SynsSeen.Lookup(index, &v); err != nil {
 		s.Fatal(err)
 	}
-	known := v>>8 == mark
-	if err := s.objs.SynsSeen.Update(index, v&^0xff|(v-ticks)&0xff, ebpf.UpdateAny); err != nil {
+	if err := s.objs.SynsSeen.Update(index, change(v), ebpf.UpdateAny); err != nil {
 		s.Fatal(err)
 	}
-	return known
 }
 
 // TestSYNLimit: so many SYNs are let through at once and no more, and each flow that begins lets in another one.
@@ -167,14 +194,36 @@ func TestSYNAgain(t *testing.T) {
 			s.expect(syn(peer, isn), DropSYN) // those have a limit too
 			s.limit(never, 0, 0)
 		case 1:
-			s.age(peer, isn, synTicksGone-synTicksLate)
+			s.crowd(peer, isn, bucketSYNs)
 			s.expect(syn(peer, isn), DropSYN) // forgotten, and remembered anew
 			s.age(peer, isn, synTicksLate)
+		case 2:
+			s.crowd(peer, isn, bucketSYNs-1)
 		}
 		again := time.Now()
 		s.expect(syn(peer, isn), Listener)
 		s.copied(syn(peer, isn), again)
 	}
+}
+
+// TestSYNOfFlow: a SYN of a flow goes to the flow, which tells a peer that was started anew, and during a flood of its
+// listener when it comes again.
+func TestSYNOfFlow(t *testing.T) {
+	s := newSYNs(t)
+	peer := at(remote4, 77)
+	if err := s.AddFlow(at(local4, listenPort), peer); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(syn(peer, 1), Flow)
+	s.limit(never, 0, 0)
+	s.expect(opening(peer, 2, "."), Flow)
+	s.expect(syn(peer, 2), DropSYN)
+	s.age(peer, 2, synTicksLate)
+	s.expect(syn(peer, 2), Flow)
+	dialled := flowSegment()
+	dialled.SYN = true
+	dialled.ACK = false
+	s.expect(frame(ether4(), ip4(local4, protoTCP), dialled), Flow) // nobody listens at that port
 }
 
 // TestDialledFlow: a flow of a peer's SYN-ACK took nothing, and gives nothing back.
