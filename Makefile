@@ -36,7 +36,7 @@ PRIVILEGED :=
 EXEC :=
 else
 SUDO := sudo
-PRIVILEGED := sudo --preserve-env=PATH,HOME,TMPDIR,CI,LAB
+PRIVILEGED := sudo --preserve-env=PATH,HOME,TMPDIR,CI,LAB,GOARCH,EMULATOR
 EXEC := -exec '$(PRIVILEGED)'
 endif
 

@@ -112,7 +112,7 @@ func (o *options) test(ctx context.Context, arch, emulator, file string) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-exec",
 		strings.TrimSpace(o.wrapper + " " + emulator), "-timeout", o.timeout.String()},
 		o.packages...)...)
-	cmd.Env = append(os.Environ(), "GOARCH="+arch)
+	cmd.Env = append(os.Environ(), "GOARCH="+arch, "EMULATOR="+emulator)
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	err = cmd.Run()
 	var ended *exec.ExitError

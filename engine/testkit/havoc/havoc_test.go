@@ -22,7 +22,11 @@ func TestFinds(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	run := func(args ...string) string {
-		cmd := exec.Command(program, append([]string{"-test.run", "^FuzzPlanted$"}, args...)...)
+		args = append([]string{program, "-test.run", "^FuzzPlanted$"}, args...)
+		if e := os.Getenv("EMULATOR"); e != "" { // make arch
+			args = slices.Insert(args, 0, e)
+		}
+		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = dir
 		out, err := cmd.CombinedOutput()
 		if _, failed := err.(*exec.ExitError); err != nil && !failed {
