@@ -61,6 +61,21 @@ func NetNS(t testing.TB) {
 	verdict(t, "network namespaces with veth", <-done, unix.EINVAL, unix.EOPNOTSUPP)
 }
 
+// TCPInfo needs the kernel to tell what its TCP does. User-mode emulation tells the first four octets.
+func TCPInfo(t testing.TB) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		var i *unix.TCPInfo
+		i, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err == nil && i.Rto == 0 { // no socket is without
+			err = unix.EOPNOTSUPP
+		}
+	}
+	verdict(t, "TCP_INFO", err, unix.EOPNOTSUPP, unix.ENOPROTOOPT)
+}
+
 // verdict skips when err is one of absent, what the kernel answers when it lacks the facility, and fails on
 // any other error.
 func verdict(t testing.TB, what string, err error, absent ...error) {

@@ -35,8 +35,8 @@ const dir = "build/arch"
 
 const preamble = `# Tests on other processors
 
-Written by ` + "`make arch`" + `: the tests of these packages as programs for another processor, by user-mode emulation (%s). Tests that need eBPF or
-AF_XDP skip, for the emulation has neither; [kernels](kernels.md) runs those in a virtual machine. Subtests are not counted.
+Written by ` + "`make arch`" + `: the tests of these packages as programs for another processor, by user-mode emulation (%s). Tests that need eBPF,
+AF_XDP, veth pairs or TCP_INFO skip, where the emulation has none; [kernels](kernels.md) runs those in a virtual machine. Subtests are not counted.
 
 `
 

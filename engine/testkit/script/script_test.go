@@ -68,6 +68,7 @@ const attempts = 5
 // must say so, with the reason.
 func TestLinux(t *testing.T) {
 	needs.NetNS(t)
+	needs.TCPInfo(t)
 	kernel, known := golden(t)
 	var todo []*script.Script
 	all := load(t)
