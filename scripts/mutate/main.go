@@ -84,10 +84,11 @@ func (r *runner) run(patterns []string, from, count int, seed uint64, only strin
 		if r.tested == count {
 			break
 		}
+		before := r.tested
 		if err := r.test(c, explained[c.key()]); err != nil {
 			return err
 		}
-		if r.tested%10 == 0 {
+		if r.tested > before && r.tested%10 == 0 {
 			fmt.Printf("%d tested, %d survived, %d explained; go on: -from %d\n", r.tested,
 				r.survived, r.explained, n+1)
 		}
