@@ -101,7 +101,7 @@ func newFlooded(t *testing.T) *flooded {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.side.Close() })
-	f.dropAll(f.side.B)
+	dropAll(t, f.side.B)
 	// What answers addresses that do not exist goes to A, whose kernel drops it.
 	if err := f.tn.B.Netlink().RouteAdd(&netlink.Route{LinkIndex: f.tn.B.Link.Index,
 		Gw: f.tn.A.Addr4.Addr().AsSlice()}); err != nil {
@@ -128,24 +128,23 @@ func newFlooded(t *testing.T) *flooded {
 	return f
 }
 
-// dropAll attaches a program that drops every frame, as early as ours can.
-func (f *flooded) dropAll(h *topo.Host) {
-	f.Helper()
+// dropAll attaches a program that drops every frame, as early as ours can, until what it returns is closed.
+func dropAll(t testing.TB, h *topo.Host) (l link.Link) {
+	t.Helper()
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP,
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1 /* XDP_DROP */), asm.Return()}})
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	f.Cleanup(func() { prog.Close() })
-	if err := h.Do(func() error {
-		l, err := link.AttachXDP(link.XDPOptions{Program: prog, Interface: h.Link.Index})
-		if err == nil {
-			f.Cleanup(func() { l.Close() })
-		}
+	defer prog.Close()
+	if err := h.Do(func() (err error) {
+		l, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: h.Link.Index})
 		return err
 	}); err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
+	t.Cleanup(func() { l.Close() })
+	return l
 }
 
 // establish makes the connection whose goodput counts; it writes while busy.

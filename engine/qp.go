@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"xwarp/ddp"
 	"xwarp/ddp/rdmap"
@@ -44,6 +45,7 @@ type QP struct {
 	reached [lifeFreed + 1]chan struct{} // closed when life gets there
 	mu      sync.Mutex                   // of what follows, which is set before a channel of reached is closed
 	err     error
+	down    time.Time // when there was no connection any more that the consumer can use
 	params  *startup.Params
 	charge  *budget.Charge // of a dialled connection, in the accounts of peers
 

@@ -177,6 +177,7 @@ func (q *QP) setDown(err error) {
 	q.mu.Lock()
 	if !q.is(lifeDisconnected) {
 		q.err = verbs.Wrap("", err)
+		q.down = time.Now()
 	}
 	q.mu.Unlock()
 	if q.reach(lifeDisconnected) {
@@ -262,12 +263,32 @@ func (q *QP) Abort() error {
 func (q *QP) Close() error {
 	q.close.Do(func() {
 		q.closed.Store(true)
+		q.Farewell()
 		q.end()
 		q.send.users.Add(-1)
 		q.recv.users.Add(-1)
 		q.srq.leave()
 	})
 	return nil
+}
+
+// farewellWait is how long a connection may take from the end of full operation to its own before Close resets it.
+const farewellWait = time.Second
+
+// Farewell waits while the connection closes in order, a second at most: RST could overtake the FIN or the Terminate of
+// either side, or take from the peer what it has not acknowledged.
+func (q *QP) Farewell() {
+	if !q.is(lifeDisconnected) {
+		return
+	}
+	q.mu.Lock()
+	late := time.NewTimer(time.Until(q.down.Add(farewellWait)))
+	q.mu.Unlock()
+	defer late.Stop()
+	select {
+	case <-q.Gone():
+	case <-late.C:
+	}
 }
 
 // end ends the connection, or lets none begin where it finds no worker: see attach.

@@ -48,9 +48,8 @@ const (
 	refillTries = refillSpins + 200
 	refillSpins = 64
 	refillPause = 100 * time.Microsecond
-	// farewellWait is how long a queue pair that is destroyed after disconnect may take to close in
-	// order, and one that is ending to let a region go: its program waits meanwhile, and looks at
-	// the region every farewellPause.
+	// farewellWait is how long a queue pair that is ending may take to let a region go: its program
+	// waits meanwhile, and looks at the region every farewellPause.
 	farewellWait  = 500 * time.Millisecond
 	farewellPause = 2 * time.Millisecond
 	// closers is how many queue pairs of a dead client are closed at a time.

@@ -25,7 +25,6 @@ type qp struct {
 
 	connected atomic.Bool
 	failed    atomic.Bool // a completion said so, and so did the log
-	leaving   atomic.Bool // the client asked for the end of the connection
 	closed    chan struct{}
 
 	// The pump's, under the session's pumping mutex.
@@ -238,15 +237,10 @@ var errStuck = errors.New("the queue pair does not end; its memory is kept until
 // closeQP ends the connection and gives back what q has. q is in no table any more.
 func (s *session) closeQP(q *qp) error {
 	close(q.closed)
-	if q.leaving.Load() { // else RST could overtake what the peer has not acknowledged, or take it from the peer
-		select {
-		case <-q.q.(*engine.QP).Gone():
-		case <-time.After(farewellWait):
-		}
-	}
+	eng := q.q.(*engine.QP)
+	eng.Farewell()
 	done := make(chan error, 1)
 	go func() {
-		eng := q.q.(*engine.QP)
 		if eng.Abort() == nil {
 			s.drain(q) // what the client posted before is flushed
 		}
@@ -283,7 +277,6 @@ func (s *session) disconnect(a *control.Object) error {
 		return err
 	}
 	s.drain(q) // what the client posted before goes first
-	q.leaving.Store(true)
 	return q.q.Disconnect()
 }
 

@@ -255,7 +255,7 @@ func (e *end) broken(c verbs.Completion) error {
 	return fmt.Errorf("%v of the %v", c.Status, c.Op)
 }
 
-// disconnect closes the connection and waits until both directions are closed: then the receives come back.
+// disconnect closes the connection and takes the receives back.
 func (e *end) disconnect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, closeGrace,
 		errors.New("the connection did not close in time"))
