@@ -124,7 +124,8 @@ struct {
 				   /* the processor's cache what the data needs */
 #define SYN_TICK_SHIFT 28	   /* the unit of their age, 268 ms, modulo 16 */
 #define SYN_REPEAT_MIN 2	   /* a SYN that comes again sooner is a copy: nobody's timer is so short (RFC 6298 2.1) */
-#define OPENINGS (1 << 16)	   /* SYNs that segments may follow, of 4 octets each: sixteen seconds of both limits */
+#define OPENINGS (1 << 13)	   /* SYNs that segments may follow, of 4 octets each: two seconds of both limits, and no more */
+				   /* than the cache keeps: each segment of a flood looks one up */
 #define FOLLOW_MAX 16		   /* so many may, until there is a flow: an ACK and an initial window (RFC 6928) */
 #define FOLLOW_MASK 0x1f
 

@@ -283,28 +283,44 @@ static inline_always __u64 hash_peer(const struct address *remote, struct ports 
 	return h ^ h >> 32;
 }
 
+// A SYN, and what is remembered where it would be.
+struct syn {
+	__u64 *bucket;
+	__u64 seen;
+	__u32 mark;
+};
+
+// recall begins early to read what comes_again asks for, which is in no cache when there is a flood.
+static inline_always struct syn recall(const struct address *remote, const struct tcp *tcp)
+{
+	__u64 h = hash_peer(remote, tcp->port, tcp->seq);
+	__u32 index = h % SYN_BUCKETS;
+	struct syn s = {.bucket = bpf_map_lookup_elem(&syns_seen, &index), .mark = h >> 48 & 0xfff0};
+	if (s.bucket)
+		s.seen = *(volatile __u64 *)s.bucket;
+	return s;
+}
+
 // comes_again tells whether a SYN that there is no room for was dropped before, as long ago as a peer waits until it
 // sends it again, and remembers it. A flood from made-up addresses has no such SYNs, but for one in a thousand that looks
 // like another, or halves its own rate.
-static inline_always int comes_again(const struct address *remote, const struct tcp *tcp, __u64 *used_until, __u64 now)
+static inline_always int comes_again(const struct syn *s, __u64 *used_until, __u64 now)
 {
-	__u64 h = hash_peer(remote, tcp->port, tcp->seq);
-	__u32 index = h % SYN_BUCKETS, tick = now >> SYN_TICK_SHIFT & 0xf, mark = h >> 48 & 0xfff0;
-	__u64 *bucket = bpf_map_lookup_elem(&syns_seen, &index);
-	if (!bucket)
+	if (!s->bucket)
 		return 0; /* there always is; the verifier wants to see it */
 
-	__u64 seen = *bucket, left = seen;
+	__u32 tick = now >> SYN_TICK_SHIFT & 0xf;
+	__u64 left = s->seen;
 	int again = 0;
 	for (int i = 0; i < 4; i++, left >>= 16) {
-		if ((left & 0xfff0) != mark)
+		if ((left & 0xfff0) != s->mark)
 			continue;
 		if (((tick - left) & 0xf) < SYN_REPEAT_MIN || !take(used_until, now))
 			return 0;
 		again = 1;
 		break;
 	}
-	*bucket = seen << 16 | mark | tick;
+	*s->bucket = s->seen << 16 | s->mark | tick;
 	return again;
 }
 
@@ -356,12 +372,13 @@ static inline_always enum outcome strays(const struct frame *f, const struct dat
 // opens decides on a SYN as if no flow were there.
 static inline_always enum outcome opens(const struct frame *f, const struct datagram *d, const struct tcp *tcp)
 {
+	struct syn syn = recall(&d->src, tcp);
 	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
 	struct open_limit *limit = open_limit(f);
 	if (o != OUTCOME_LISTENER || !limit)
 		return o;
 	__u64 now = bpf_ktime_get_coarse_ns();
-	if (take(&limit->first, now) || comes_again(&d->src, tcp, &limit->again, now))
+	if (take(&limit->first, now) || comes_again(&syn, &limit->again, now))
 		return admit(d, tcp);
 	return OUTCOME_DROP_SYN;
 }
