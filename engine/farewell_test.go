@@ -12,8 +12,8 @@ import (
 	"xwarp/engine/testkit/verbstest"
 )
 
-// TestCloseAfterDisconnect: a program that disconnects and closes at once leaves the peer a connection that was closed in
-// order, though the FIN is lost.
+// TestCloseAfterDisconnect: a program that disconnects and closes at once leaves the peer a connection that was closed
+// in order, though the FIN is lost.
 func TestCloseAfterDisconnect(t *testing.T) {
 	needs.XSK(t)
 	needs.NetNS(t)
@@ -39,7 +39,8 @@ func TestCloseAfterDisconnect(t *testing.T) {
 }
 
 // closeAfterDisconnect returns how long frames to the peer were lost.
-func closeAfterDisconnect(t *testing.T, open func(*topo.Host) (*engine.Device, error)) time.Duration {
+func closeAfterDisconnect(t *testing.T,
+	open func(*topo.Host) (*engine.Device, error)) time.Duration {
 	tn, err := topo.New(topo.Options{IPv4Only: true, OffloadsA: topo.NoOffloads})
 	if err != nil {
 		t.Fatal(err)

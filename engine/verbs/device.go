@@ -141,8 +141,8 @@ type QP interface {
 	// Disconnect closes the connection: gracefully when nothing is under way, else what is under way is flushed. It
 	// fails with ErrNotReady before there is one.
 	Disconnect() error
-	// Close gives back what the queue pair has. It waits, a second at most, for a connection that closes in order or by a
-	// Terminate, and resets any other. It may be called again.
+	// Close gives back what the queue pair has. It waits, a second at most, for a connection that closes in order or
+	// by a Terminate, and resets any other. It may be called again.
 	Close() error
 	// Down is closed when the connection left full operation, or will never get there; Err says why.
 	Down() <-chan struct{}
