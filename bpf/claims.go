@@ -109,7 +109,9 @@ func (s *Steering) listener(local netip.AddrPort, change func([]listenerKey) err
 		if err != nil {
 			return err
 		}
-		return change(keys)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return errors.Join(change(keys), s.renew())
 	}, "listener %s", describe(local))
 }
 
@@ -122,7 +124,9 @@ func (s *Steering) RemoveClaims() error {
 	if err := clearMap[flowKey](s.objs.Flows); err != nil {
 		return fmt.Errorf("bpf: flows: %w", err)
 	}
-	if err := clearMap[listenerKey](s.objs.Listeners); err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(clearMap[listenerKey](s.objs.Listeners), s.renew()); err != nil {
 		return fmt.Errorf("bpf: listeners: %w", err)
 	}
 	return nil

@@ -64,6 +64,7 @@ struct prefix {
 struct settings {
 	struct mac mac;	   /* of the interface */
 	__u16 only_peers; /* listeners serve whom the map of peers names */
+	__u32 generation; /* of the listeners and local prefixes, never 0: another one after each change */
 };
 
 struct {
@@ -98,6 +99,24 @@ struct {
 	__type(key, struct prefix);
 	__type(value, __u32); /* 1; 0 for a hole in a shorter prefix */
 } local_prefixes SEC(".maps");
+
+// Where a listener was found, of one generation: a segment to it needs no search. That of a listener of any address asks
+// three tables.
+#define ANSWERS 16
+
+struct answer {
+	struct address local;
+	__be16 port;
+	__u16 zero;
+	__u32 generation;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY); /* nobody else writes in the middle of an entry */
+	__uint(max_entries, ANSWERS);
+	__type(key, __u32);
+	__type(value, struct answer);
+} answers SEC(".maps");
 
 // Whom listeners serve, with settings.only_peers.
 struct {

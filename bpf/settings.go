@@ -73,7 +73,9 @@ func makePrefix(p netip.Prefix) *steerPrefix {
 // SetLocal says which addresses are this host's: those that listeners of any address serve. It replaces what
 // was said before; in the beginning there are none. Error: [ErrFull]; some of addrs are missing then.
 func (s *Steering) SetLocal(addrs []netip.Prefix) error {
-	return s.set("local addresses", func() error { return s.local.replace(addrs) })
+	return s.set("local addresses", func() error {
+		return errors.Join(s.local.replace(addrs), s.renew())
+	})
 }
 
 // set runs f, which says anew what the program goes by.
@@ -116,6 +118,13 @@ func (s *Steering) setMAC(mac [6]byte) error {
 
 func (s *Steering) setOnlyPeers(on uint16) error {
 	s.settings.OnlyPeers = on
+	return s.writeSettings()
+}
+
+// renew says that listeners or local addresses changed: what the program remembers of them counts no more. It needs the
+// lock, and comes after the change.
+func (s *Steering) renew() error {
+	s.settings.Generation = max(1, s.settings.Generation+1)
 	return s.writeSettings()
 }
 

@@ -13,6 +13,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type steerAnswer struct {
+	_     structs.HostLayout
+	Local struct {
+		_    structs.HostLayout
+		Word [4]uint32
+	}
+	Port       uint16
+	Zero       uint16
+	Generation uint32
+}
+
 type steerFlowKey struct {
 	_     structs.HostLayout
 	Local struct {
@@ -115,13 +126,15 @@ type steerSettings struct {
 		_    structs.HostLayout
 		Word [3]uint16
 	}
-	OnlyPeers uint16
+	OnlyPeers  uint16
+	Generation uint32
 }
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	steerMapAnswers       = "answers"
 	steerMapCounters      = "counters"
 	steerMapFlows         = "flows"
 	steerMapFragments     = "fragments"
@@ -189,6 +202,7 @@ type steerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type steerMapSpecs struct {
+	Answers       *ebpf.MapSpec `ebpf:"answers"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Fragments     *ebpf.MapSpec `ebpf:"fragments"`
@@ -232,6 +246,7 @@ func (o *steerObjects) Close() error {
 //
 // It can be passed to loadSteerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type steerMaps struct {
+	Answers       *ebpf.Map `ebpf:"answers"`
 	Counters      *ebpf.Map `ebpf:"counters"`
 	Flows         *ebpf.Map `ebpf:"flows"`
 	Fragments     *ebpf.Map `ebpf:"fragments"`
@@ -251,6 +266,7 @@ type steerMaps struct {
 
 func (m *steerMaps) Close() error {
 	return _SteerClose(
+		m.Answers,
 		m.Counters,
 		m.Flows,
 		m.Fragments,
