@@ -107,7 +107,8 @@ func (r *runner) run(patterns []string, from, count int, seed uint64, only strin
 // unchanged has the tests pass before anything is changed: else they would notice everything.
 func (r *runner) unchanged(patterns []string) error {
 	for _, packages := range append([][]string{patterns}, slices.Collect(maps.Values(users))...) {
-		result, by := r.gotest("", 4*r.cpu, append([]string{"-short"}, packages...)...)
+		result, by := r.gotest("", 4*r.cpu,
+			append([]string{"-short", "-skip", foreign}, packages...)...)
 		if result != passed {
 			return fmt.Errorf("without a change %s fails: go test -short %s", by,
 				strings.Join(packages, " "))
@@ -127,7 +128,7 @@ func (r *runner) test(c *change, why string) error {
 	begin := time.Now()
 	result, by := r.gotest(overlay, r.cpu, "-short", "-skip", slow+"|"+slowest, c.pkg)
 	for _, args := range [][]string{
-		append([]string{"-short", "-skip", slowest, all}, users[tree]...), {all},
+		append([]string{"-short", "-skip", slowest + "|" + foreign, all}, users[tree]...), {all},
 	} {
 		if result == passed && why == "" {
 			result, by = r.gotest(overlay, 4*r.cpu, args...)
