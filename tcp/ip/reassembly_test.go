@@ -1,6 +1,10 @@
 package ip
 
-import "testing"
+import (
+	"testing"
+
+	"xwarp/tcp/tick"
+)
 
 // TestReassemblyKey: in version 4 the protocol tells datagrams apart (RFC 791, 3.2), in version 6 it does not: the
 // next headers of fragments may differ, the first one's counts (RFC 8200, 4.5).
@@ -27,6 +31,34 @@ func TestReassemblyKey(t *testing.T) {
 				t.Errorf("version 6 %v, another %s: %d octets, protocol %d", v6, c.name, len(b),
 					hs[1].Proto)
 			}
+		}
+	}
+}
+
+// TestReassemblyEviction: when there is no room the oldest datagram makes some, wherever it is.
+func TestReassemblyEviction(t *testing.T) {
+	var re Reassembler
+	re.Init(3)
+	now := tick.Time(0)
+	add := func(id uint32, part int) bool {
+		hs, ps := cut(false, id, make([]byte, 32), 16)
+		now++
+		return re.Add(&hs[part], ps[part], now) != nil
+	}
+	for id := range uint32(3) {
+		add(id, 0)
+	}
+	if !add(0, 1) {
+		t.Fatal("the first is not whole")
+	}
+	add(3, 0) // where the first was
+	add(4, 0)
+	if n := re.Counters().Evicted; n != 1 {
+		t.Errorf("%d evicted", n)
+	}
+	for id := uint32(4); id > 0; id-- {
+		if whole := add(id, 1); whole != (id > 1) {
+			t.Errorf("%d whole: %v", id, whole)
 		}
 	}
 }
