@@ -189,7 +189,7 @@ func (s *Sender) arrived(r *record, a *Ack, cumulative bool) {
 		ev.resent = ev.resent || cumulative
 		// RFC 8985, 6.2 step 2: it may have been an earlier transmission that arrived. The echo speaks of the
 		// segment at the left edge only.
-		if cumulative && a.HasTS && s.cfg.Clock.Tick > 0 && s.cfg.Clock.before(a.TSEcr, r.sent) ||
+		if cumulative && a.HasTS && s.cfg.Clock.before(a.TSEcr, r.sent) ||
 			ev.now.Sub(r.sent) < s.rtt.minRTT() {
 			return
 		}
@@ -275,7 +275,7 @@ func (s *Sender) endBackoff(a *Ack, now tick.Time) {
 	if ev.haveNewest && ev.newest >= s.timedOut {
 		age = now.Sub(ev.newest)
 	}
-	if ev.acked > 0 && a.HasTS && c.Tick > 0 && !c.before(a.TSEcr, s.timedOut) {
+	if ev.acked > 0 && a.HasTS && !c.before(a.TSEcr, s.timedOut) {
 		if n := int32(c.TSVal(now) - a.TSEcr); n >= 0 {
 			age = min(age, tick.Duration(n)*c.Tick)
 		}

@@ -84,11 +84,11 @@ type Ack struct {
 	SACK          [4]seq.Range
 	NSACK         int
 	TSEcr         uint32 // valid if HasTS
-	HasTS         bool
-	ECE           bool // classic ECN: the ECN-Echo flag
-	CEOctets      int  // AccECN: octets newly reported as marked, 0 otherwise
-	WindowChanged bool // the advertised window differs from the last one
-	HasData       bool // the segment has payload, SYN or FIN: never a duplicate acknowledgement
+	HasTS         bool   // only with Config.Clock
+	ECE           bool   // classic ECN: the ECN-Echo flag
+	CEOctets      int    // AccECN: octets newly reported as marked, 0 otherwise
+	WindowChanged bool   // the advertised window differs from the last one
+	HasData       bool   // the segment has payload, SYN or FIN: never a duplicate acknowledgement
 }
 
 // Result is what an acknowledgement did.

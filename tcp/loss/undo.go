@@ -98,7 +98,7 @@ func (s *Sender) checkSpurious(a *Ack, now tick.Time) {
 		u.eifel = false
 		// The head was taken for lost. Its original arrived if it was not sent again yet, or if the echo is
 		// older than that.
-		if ev.edge == edgeUnsent || ev.edge == edgeResent && a.HasTS && s.cfg.Clock.Tick > 0 &&
+		if ev.edge == edgeUnsent || ev.edge == edgeResent && a.HasTS &&
 			s.cfg.Clock.before(a.TSEcr, u.first) {
 			s.count.UndoEifel++
 			s.takeBack(now)
