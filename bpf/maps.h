@@ -65,6 +65,7 @@ struct settings {
 	struct mac mac;	   /* of the interface */
 	__u16 only_peers; /* listeners serve whom the map of peers names */
 	__u32 generation; /* of the listeners and local prefixes, never 0: another one after each change */
+	__u32 tick_ns;	  /* how long a tick of the kernel's clock is */
 };
 
 struct {
@@ -131,13 +132,14 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, struct fragment_key);
-	__type(value, __u64); /* bpf_ktime_get_coarse_ns of the first fragment */
+	__type(value, __u64); /* clock() of the first fragment */
 } fragments SEC(".maps");
 
 // The limits of what comes to listeners without a flow, which stop a flood of it from filling the receive ring, where the
 // segments of flows would find no room, and from taking the worker's time, which owes each an answer. They are for each
 // receive queue: one of SYNs, one of SYNs that come again, one of strays (segments that no SYN was before).
-#define OPEN_INTERVAL_NS 500000ULL /* 2,000 a second, some 2 % of a worker's time */
+#define OPEN_INTERVAL_NS 2000000ULL /* 500 a second of SYNs and of strays: each costs the worker an answer */
+#define AGAIN_INTERVAL_NS 500000ULL /* 2,000 a second of SYNs that come again, which are peers */
 #define OPEN_BURST 8192		   /* that many at once: twice as many connections as a crowd of peers opens */
 #define SYN_BUCKETS (1 << 18)	   /* four SYNs each are remembered, for seconds of 300,000 a second: 2 MiB, not to push out of */
 				   /* the processor's cache what the data needs */
@@ -148,7 +150,7 @@ struct {
 #define FOLLOW_MAX 16		   /* so many may, until there is a flow: an ACK and an initial window (RFC 6928) */
 #define FOLLOW_MASK 0x1f
 
-// How much of the limits is used up: bpf_ktime_get_coarse_ns of when nothing will be, if no more comes.
+// How much of the limits is used up: clock() of when nothing will be, if no more comes.
 struct open_limit {
 	__u64 first, again, stray;
 };

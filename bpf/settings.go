@@ -128,6 +128,16 @@ func (s *Steering) renew() error {
 	return s.writeSettings()
 }
 
+// setTick says how long the kernel's tick is, which is what its coarse clocks go by.
+func (s *Steering) setTick() error {
+	var tick unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
+		return fmt.Errorf("the kernel's tick: %w", err)
+	}
+	s.settings.TickNs = uint32(tick.Nano())
+	return s.writeSettings()
+}
+
 func (s *Steering) writeSettings() error {
 	return s.objs.Settings.Update(uint32(0), &s.settings, ebpf.UpdateAny)
 }

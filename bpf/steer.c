@@ -48,7 +48,7 @@ const char license_text[] SEC("license") = "Apache-2.0";
 struct frame {
 	struct xdp_md *ctx;
 	const struct settings *settings;
-	__u32 length; /* of all its buffers */
+	__u32 first; /* octets in its first buffer, which holds most frames whole */
 };
 
 enum part { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
@@ -76,6 +76,15 @@ static inline_always void *at(const struct frame *f, __u32 off, __u32 size)
 	if (data + size > end)
 		return 0;
 	return data;
+}
+
+// ends returns where a datagram ends that promises to end at end: in a quote, which goes up to limit, it may promise more
+// than there is; in the frame itself (limit 0) that gives 0. The frame's length is asked of a helper only if need be.
+static inline_always __u32 ends(const struct frame *f, __u32 end, __u32 limit)
+{
+	if (limit)
+		return end < limit ? end : limit;
+	return end <= f->first || end <= bpf_xdp_get_buff_len(f->ctx) ? end : 0;
 }
 
 // missing is the outcome for octets that at did not find: they may lie beyond the end, or in a later buffer.
@@ -110,26 +119,24 @@ static inline_always int same_address(const struct address *a, const struct addr
 	return a->word[0] == b->word[0] && a->word[1] == b->word[1] && a->word[2] == b->word[2] && a->word[3] == b->word[3];
 }
 
-// read_ipv4 reads the header at off (RFC 791). A quoted one may promise more octets than the quote has.
-static inline_always enum outcome read_ipv4(const struct frame *f, __u32 off, __u32 limit, int quoted, struct datagram *d)
+// read_ipv4 reads the header at off (RFC 791), with the limit of ends.
+static inline_always enum outcome read_ipv4(const struct frame *f, __u32 off, __u32 limit, struct datagram *d)
 {
 	struct ipv4 *ip = at(f, off, sizeof(*ip));
 	if (!ip)
-		return missing(off, sizeof(*ip), limit);
+		return missing(off, sizeof(*ip), ends(f, off + sizeof(*ip), limit));
 
 	__u32 header = (ip->version_ihl & 0xf) * 4;
 	__u32 length = be16(ip->length);
 	if (ip->version_ihl >> 4 != 4 || header < sizeof(*ip) || length < header)
 		return OUTCOME_PASS_MALFORMED;
-	if (off + length <= limit)
-		limit = off + length;
-	else if (!quoted)
+	d->end = ends(f, off + length, limit);
+	if (!d->end)
 		return OUTCOME_PASS_MALFORMED;
 
 	map_ipv4(&d->src, ip->src);
 	map_ipv4(&d->dst, ip->dst);
 	d->payload = off + header;
-	d->end = limit;
 	d->protocol = ip->protocol;
 	d->id = ip->id;
 	d->id_protocol = ip->protocol;
@@ -178,20 +185,19 @@ static inline_always int is_extension(__u32 protocol)
 }
 
 // read_ipv6 reads the header at off and walks the extension headers (RFC 8200) up to the transport header, or to the
-// fragment header of a later fragment. A quoted one may promise more octets than the quote has.
-static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __u32 limit, int quoted, struct datagram *d)
+// fragment header of a later fragment, with the limit of ends.
+static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __u32 limit, struct datagram *d)
 {
 	struct ipv6 *ip = at(f, off, sizeof(*ip));
 	if (!ip)
-		return missing(off, sizeof(*ip), limit);
+		return missing(off, sizeof(*ip), ends(f, off + sizeof(*ip), limit));
 
 	// A length of zero would be a jumbogram (RFC 2675), which no link of ours carries.
 	__u32 length = be16(ip->payload_length);
 	if ((ip->version_class_flow & be32(0xf0000000)) != be32(0x60000000) || length == 0)
 		return OUTCOME_PASS_MALFORMED;
-	if (off + sizeof(*ip) + length <= limit)
-		limit = off + sizeof(*ip) + length;
-	else if (!quoted)
+	d->end = ends(f, off + sizeof(*ip) + length, limit);
+	if (!d->end)
 		return OUTCOME_PASS_MALFORMED;
 
 	d->src = ip->src;
@@ -200,7 +206,6 @@ static inline_always enum outcome read_ipv6(const struct frame *f, __u32 off, __
 	if (is_mapped_ipv4(&d->src) || is_mapped_ipv4(&d->dst))
 		return OUTCOME_PASS_MALFORMED;
 	d->payload = off + sizeof(*ip);
-	d->end = limit;
 	d->protocol = ip->next;
 	d->part = WHOLE;
 
@@ -275,14 +280,20 @@ static inline_always __u32 *find_flow(const struct address *local, const struct 
 	return bpf_map_lookup_elem(&flows, &flow);
 }
 
-// take takes one of a limit, if there is one.
-static inline_always int take(__u64 *used_until, __u64 now)
+// clock returns nanoseconds, in steps of a tick.
+static inline_always __u64 clock(const struct frame *f)
+{
+	return bpf_jiffies64() * f->settings->tick_ns;
+}
+
+// take takes one of a limit, if there is one; another one comes after each interval.
+static inline_always int take(__u64 *used_until, __u64 now, __u64 interval)
 {
 	__u64 until = *used_until < now ? now : *used_until;
 
-	if (until - now > (OPEN_BURST - 1) * OPEN_INTERVAL_NS)
+	if (until - now > (OPEN_BURST - 1) * interval)
 		return 0;
-	*used_until = until + OPEN_INTERVAL_NS;
+	*used_until = until + interval;
 	return 1;
 }
 
@@ -330,7 +341,7 @@ static inline_always int comes_again(const struct syn *s, __u64 *used_until, __u
 	for (int i = 0; i < 4; i++, left >>= 16) {
 		if ((left & 0xfff0) != s->mark)
 			continue;
-		if (((tick - left) & 0xf) < SYN_REPEAT_MIN || !take(used_until, now))
+		if (((tick - left) & 0xf) < SYN_REPEAT_MIN || !take(used_until, now, AGAIN_INTERVAL_NS))
 			return 0;
 		again = 1;
 		break;
@@ -369,9 +380,9 @@ static inline_always struct open_limit *open_limit(const struct frame *f)
 }
 
 // stray decides on what came to a listener without a SYN before it.
-static inline_always enum outcome stray(struct open_limit *limit)
+static inline_always enum outcome stray(const struct frame *f, struct open_limit *limit)
 {
-	return take(&limit->stray, bpf_ktime_get_coarse_ns()) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
+	return take(&limit->stray, clock(f), OPEN_INTERVAL_NS) ? OUTCOME_LISTENER : OUTCOME_DROP_STRAY;
 }
 
 // strays decides on a segment of no flow that is not a SYN.
@@ -381,7 +392,7 @@ static inline_always enum outcome strays(const struct frame *f, const struct dat
 	struct open_limit *limit = open_limit(f);
 	if (o != OUTCOME_LISTENER)
 		return o;
-	return !limit || follows(d, tcp) ? OUTCOME_LISTENER : stray(limit);
+	return !limit || follows(d, tcp) ? OUTCOME_LISTENER : stray(f, limit);
 }
 
 // opens decides on a SYN as if no flow were there.
@@ -392,8 +403,8 @@ static inline_always enum outcome opens(const struct frame *f, const struct data
 	struct open_limit *limit = open_limit(f);
 	if (o != OUTCOME_LISTENER || !limit)
 		return o;
-	__u64 now = bpf_ktime_get_coarse_ns();
-	if (take(&limit->first, now) || comes_again(&syn, &limit->again, now))
+	__u64 now = clock(f);
+	if (take(&limit->first, now, OPEN_INTERVAL_NS) || comes_again(&syn, &limit->again, now))
 		return admit(d, tcp);
 	return OUTCOME_DROP_SYN;
 }
@@ -443,22 +454,22 @@ static inline_always void name_fragment(struct fragment_key *key, const struct d
 }
 
 // steer_later_fragment sends a fragment without ports the way of its first fragment.
-static inline_always enum outcome steer_later_fragment(const struct datagram *d)
+static inline_always enum outcome steer_later_fragment(const struct frame *f, const struct datagram *d)
 {
 	struct fragment_key key;
 	name_fragment(&key, d);
 	__u64 *seen = bpf_map_lookup_elem(&fragments, &key);
-	return seen && bpf_ktime_get_coarse_ns() - *seen < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
+	return seen && clock(f) - *seen < FRAGMENT_LIFETIME_NS ? OUTCOME_FRAGMENT : OUTCOME_PASS_FRAGMENT;
 }
 
 // remember_first notes where a first fragment goes. One that nobody claimed ends the claim of an older datagram with
 // the same identification.
-static inline_always void remember_first(const struct datagram *d, int steered)
+static inline_always void remember_first(const struct frame *f, const struct datagram *d, int steered)
 {
 	struct fragment_key key;
 	name_fragment(&key, d);
 	if (steered) {
-		__u64 now = bpf_ktime_get_coarse_ns();
+		__u64 now = clock(f);
 		bpf_map_update_elem(&fragments, &key, &now, BPF_ANY);
 	} else {
 		bpf_map_delete_elem(&fragments, &key);
@@ -487,7 +498,7 @@ static inline_always enum outcome steer_icmp(const struct frame *f, const struct
 		return OUTCOME_PASS_NOT_TCP;
 
 	struct datagram q = {};
-	enum outcome o = v6 ? read_ipv6(f, off, d->end, 1, &q) : read_ipv4(f, off, d->end, 1, &q);
+	enum outcome o = v6 ? read_ipv6(f, off, d->end, &q) : read_ipv4(f, off, d->end, &q);
 	if (o != GO_ON)
 		return o;
 	if (q.protocol != PROTO_TCP || q.part == LATER_FRAGMENT)
@@ -504,7 +515,7 @@ static inline_always enum outcome steer_icmp(const struct frame *f, const struct
 	if (listened_to(f, &q.src, &q.dst, reversed.dst) != OUTCOME_LISTENER)
 		return OUTCOME_PASS_NOT_TCP;
 	struct open_limit *limit = open_limit(f);
-	return limit && stray(limit) == OUTCOME_DROP_STRAY ? OUTCOME_DROP_STRAY : OUTCOME_ICMP;
+	return limit && stray(f, limit) == OUTCOME_DROP_STRAY ? OUTCOME_DROP_STRAY : OUTCOME_ICMP;
 }
 
 // steer_ip decides on a datagram whose IP headers were read.
@@ -512,7 +523,7 @@ static inline_always enum outcome steer_ip(const struct frame *f, const struct d
 {
 	if (d->part == LATER_FRAGMENT) {
 		// Only IPv4 tells the protocol of a later fragment.
-		return v6 || d->protocol == PROTO_TCP ? steer_later_fragment(d) : OUTCOME_PASS_NOT_TCP;
+		return v6 || d->protocol == PROTO_TCP ? steer_later_fragment(f, d) : OUTCOME_PASS_NOT_TCP;
 	}
 	if (d->protocol == PROTO_TCP)
 		return steer_tcp(f, d);
@@ -546,10 +557,10 @@ static inline_always enum outcome classify(const struct frame *f, struct datagra
 	if (!v6 && type != be16(ETHERTYPE_IPV4))
 		return OUTCOME_PASS_NOT_IP;
 	if (v6) {
-		enum outcome o = read_ipv6(f, off, f->length, 0, d);
+		enum outcome o = read_ipv6(f, off, 0, d);
 		return o == GO_ON ? steer_ip(f, d, 1) : o;
 	}
-	enum outcome o = read_ipv4(f, off, f->length, 0, d);
+	enum outcome o = read_ipv4(f, off, 0, d);
 	return o == GO_ON ? steer_ip(f, d, 0) : o;
 }
 
@@ -571,7 +582,7 @@ int xwarp_steer(struct xdp_md *ctx)
 	if (!set)
 		return XDP_PASS; /* there is always one; the verifier wants to see it */
 
-	struct frame f = {.ctx = ctx, .settings = set, .length = bpf_xdp_get_buff_len(ctx)};
+	struct frame f = {.ctx = ctx, .settings = set, .first = ctx->data_end - ctx->data};
 	struct datagram d = {};
 	enum outcome o = classify(&f, &d);
 	int ours = o <= OUTCOME_LAST_STEERED;
@@ -585,7 +596,7 @@ int xwarp_steer(struct xdp_md *ctx)
 		}
 	}
 	if (d.part == FIRST_FRAGMENT && d.protocol == PROTO_TCP)
-		remember_first(&d, ours);
+		remember_first(&f, &d, ours);
 	count(&counters, o);
 	return action;
 }

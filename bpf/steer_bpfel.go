@@ -128,6 +128,7 @@ type steerSettings struct {
 	}
 	OnlyPeers  uint16
 	Generation uint32
+	TickNs     uint32
 }
 
 // Names of all BPF objects in the ELF.

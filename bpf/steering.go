@@ -81,7 +81,8 @@ func Load(opts Options) (*Steering, error) {
 		return nil, fmt.Errorf("bpf: load: %w", loadHint(err, Release()))
 	}
 	s.local, s.peers = newPrefixes(s.objs.LocalPrefixes), newPrefixes(s.objs.Peers)
-	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil), s.renew()); err != nil {
+	if err := errors.Join(s.local.replace(nil), s.peers.replace(nil), s.setTick(),
+		s.renew()); err != nil {
 		return nil, errors.Join(fmt.Errorf("bpf: load: %w", err), s.Close())
 	}
 	return s, nil

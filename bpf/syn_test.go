@@ -16,12 +16,14 @@ import (
 // What maps.h says.
 const (
 	openBurst    = 8192
-	openInterval = 500_000
-	followMax    = 16
-	synBuckets   = 1 << 18
-	bucketSYNs   = 4
-	synTick      = 1 << 28 // nanoseconds
-	synTicksLate = 3       // a second later, nearly
+	openInterval = 2_000_000 // nanoseconds
+	// The limit of SYNs that come again.
+	againInterval = 500_000
+	followMax     = 16
+	synBuckets    = 1 << 18
+	bucketSYNs    = 4
+	synTick       = 1 << 28 // nanoseconds
+	synTicksLate  = 3       // a second later, nearly
 )
 
 // syns runs SYNs to a listener.
@@ -167,6 +169,23 @@ func TestSYNLimit(t *testing.T) {
 	if took := s.limits().First - nearly; took != openInterval && time.Since(begin) < time.Second {
 		t.Errorf("a SYN takes %d ns, want %d", took, openInterval)
 	}
+
+	one = s.comesAgain(at(remote4, 2), 0)
+	nearly, begin = one+(openBurst-2)*againInterval, time.Now()
+	if took := s.comesAgain(at(remote4, 3), nearly) - nearly; took != againInterval &&
+		time.Since(begin) < time.Second {
+		t.Errorf("a SYN that comes again takes %d ns, want %d", took, againInterval)
+	}
+}
+
+// comesAgain lets a SYN through for the reason that it comes again, and returns what that leaves of the limit.
+func (s syns) comesAgain(peer netip.AddrPort, used uint64) uint64 {
+	s.Helper()
+	s.limit(never, used, 0)
+	s.expect(syn(peer, 1), DropSYN)
+	s.age(peer, 1, synTicksLate)
+	s.expect(syn(peer, 1), Listener)
+	return s.limits().Again
 }
 
 // TestSYNAgain: while a flood takes all there is, a SYN is let through when it comes again as late as a peer's timer
