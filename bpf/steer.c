@@ -78,8 +78,8 @@ static inline_always void *at(const struct frame *f, __u32 off, __u32 size)
 	return data;
 }
 
-// ends returns where a datagram ends that promises to end at end: in a quote, which goes up to limit, it may promise more
-// than there is; in the frame itself (limit 0) that gives 0. The frame's length is asked of a helper only if need be.
+// ends returns where a datagram ends whose header says end, and 0 when the frame ends before that. A quote ends at limit,
+// and may promise more; limit 0 means that it is none. A helper is asked only about what the first buffer does not hold.
 static inline_always __u32 ends(const struct frame *f, __u32 end, __u32 limit)
 {
 	if (limit)
