@@ -32,7 +32,8 @@ func newTable(t testing.TB) (*Table, *PD) {
 }
 
 // TestTableAgainstMap registers and forgets regions at random and compares with a map; clusters
-// are forced by STags that differ in the high bits only.
+// are forced by STags that differ in the high bits only. The slots are a quarter full at least when there are most
+// STags.
 //
 //req:rfc5041-8.3-1
 func TestTableAgainstMap(t *testing.T) {
@@ -41,6 +42,7 @@ func TestTableAgainstMap(t *testing.T) {
 	tab, pd := newTable(t)
 	model := map[STag]*MR{}
 	var tags []STag
+	peak := 0
 	for i := range 20000 {
 		if rng.IntN(5) < 3 {
 			var want STag
@@ -67,6 +69,11 @@ func TestTableAgainstMap(t *testing.T) {
 				}
 				delete(model, tags[k])
 			}
+		}
+		if peak = max(peak, len(model)); len(tab.slots) < 2*len(model) ||
+			len(tab.slots) >= max(4*peak, minSlots+1) {
+			t.Fatalf("step %d: %d slots for %d STags, %d at most", i, len(tab.slots),
+				len(model), peak)
 		}
 		probe := STag(rng.IntN(8) + 1 + rng.IntN(64)<<20)
 		if tab.Lookup(probe) != model[probe] {
