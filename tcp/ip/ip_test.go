@@ -348,24 +348,27 @@ func TestReassemblyRefuses(t *testing.T) {
 		more   bool
 	}
 	for _, c := range []struct {
-		name string
-		fs   []f
-		ok   bool
+		name     string
+		fs       []f
+		ok       bool
+		overlaps uint64
 	}{
-		{"in order", []f{{0, 80, true}, {80, 20, false}}, true},
+		{"in order", []f{{0, 80, true}, {80, 20, false}}, true, 0},
 		{"overlap at the end", []f{{0, 80, true}, {72, 28, false}, {80, 20, false}, {0, 80, true}},
-			false},
-		{"overlap in front", []f{{80, 20, false}, {0, 88, true}, {0, 80, true}}, false},
+			false, 1},
+		{"overlap in front", []f{{80, 20, false}, {0, 88, true}, {0, 80, true}}, false, 1},
 		{"tiny overlap of the header", []f{{0, 24, true}, {16, 80, true}, {96, 8, false},
-			{24, 72, true}}, false},
-		{"two ends", []f{{80, 20, false}, {88, 20, false}, {0, 80, true}}, false},
-		{"beyond the end", []f{{80, 16, false}, {96, 8, true}, {0, 80, true}}, false},
+			{24, 72, true}}, false, 1},
+		{"two ends", []f{{80, 20, false}, {88, 20, false}, {0, 80, true}}, false, 1},
+		{"beyond the end", []f{{80, 16, false}, {96, 8, true}, {0, 80, true}}, false, 1},
+		{"one octet beyond it", []f{{80, 15, false}, {80, 16, true}, {0, 80, true}}, false, 1},
 		{"end before what came", []f{{80, 16, true}, {40, 16, false}, {0, 40, true},
-			{56, 24, true}}, false},
-		{"not a multiple of 8", []f{{0, 79, true}, {79, 1, false}}, false},
-		{"empty", []f{{0, 80, true}, {80, 0, false}}, false},
-		{"ping of death", []f{{65528, 80, false}, {0, 65528, true}}, false},
-		{"exact duplicate", []f{{0, 80, true}, {0, 80, true}, {80, 20, false}}, true},
+			{56, 24, true}}, false, 1},
+		{"not a multiple of 8", []f{{0, 79, true}, {79, 1, false}}, false, 0},
+		{"empty", []f{{0, 80, true}, {80, 0, false}}, false, 0},
+		{"ping of death", []f{{65528, 80, false}, {0, 65528, true}}, false, 0},
+		{"exact duplicate", []f{{0, 80, true}, {0, 80, true}, {80, 20, false}}, true, 0},
+		{"duplicate of the end", []f{{80, 20, false}, {80, 20, false}, {0, 80, true}}, true, 0},
 	} {
 		var re Reassembler
 		re.Init(0)
@@ -374,8 +377,8 @@ func TestReassemblyRefuses(t *testing.T) {
 			h, p := frag(x.off, x.n, x.more)
 			whole = whole || re.Add(&h, p, 0) != nil
 		}
-		if whole != c.ok {
-			t.Errorf("%s: whole %v, want %v: %+v", c.name, whole, c.ok, re.Counters())
+		if n := re.Counters(); whole != c.ok || n.Overlaps != c.overlaps {
+			t.Errorf("%s: whole %v, want %v, %d overlaps: %+v", c.name, whole, c.ok, c.overlaps, n)
 		}
 	}
 	// A dead datagram's memory and name come back after the time.

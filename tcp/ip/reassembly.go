@@ -159,32 +159,28 @@ func (r *Reassembler) find(h *Header, now tick.Time) *datagram {
 // copied. Octets that are there already make the datagram dead, unless all of the fragment's are.
 func (d *datagram) fill(r *Reassembler, h *Header, size int) bool {
 	first, last := h.FragOff, h.FragOff+size-1
-	give := func(counter *uint64) bool {
-		*counter++
-		d.dead = true
-		return false
-	}
-	if !h.FragMore {
-		if d.length >= 0 && d.length != last+1 {
-			return give(&r.n.Overlaps)
-		}
-	} else if d.length >= 0 && last >= d.length {
-		return give(&r.n.Overlaps)
+	if d.length >= 0 && (last >= d.length || !h.FragMore && last != d.length-1) {
+		return d.kill(&r.n.Overlaps)
 	}
 	for i := range d.nHoles {
 		o := d.holes[i]
 		if first > o.last || last < o.first {
 			continue
 		}
-		if first < o.first || last > o.last {
-			return give(&r.n.Overlaps)
+		behind := !h.FragMore && o.last != maxDatagram // octets beyond the end came before
+		if first < o.first || last > o.last || behind {
+			return d.kill(&r.n.Overlaps)
 		}
-		if !h.FragMore && d.length < 0 && o.last != maxDatagram {
-			return give(&r.n.Overlaps) // octets beyond the end came before
-		}
-		return d.split(i, first, last, h.FragMore) || give(&r.n.TooMany)
+		return d.split(i, first, last, h.FragMore) || d.kill(&r.n.TooMany)
 	}
 	r.n.Duplicates++ // inside of what is there: dropped (RFC 8200, 4.5)
+	return false
+}
+
+// kill has nothing more of d copied, for a reason that is counted.
+func (d *datagram) kill(reason *uint64) bool {
+	*reason++
+	d.dead = true
 	return false
 }
 
