@@ -138,14 +138,14 @@ struct {
 // The limits of what comes to listeners without a flow, which stop a flood of it from filling the receive ring, where the
 // segments of flows would find no room, and from taking the worker's time, which owes each an answer. They are for each
 // receive queue: one of SYNs, one of SYNs that come again, one of strays (segments that no SYN was before).
-#define OPEN_INTERVAL_NS 2000000ULL /* 500 a second of SYNs and of strays: each costs the worker an answer */
+#define OPEN_INTERVAL_NS 10000000ULL /* 100 a second of SYNs and of strays: each costs the worker an answer */
 #define AGAIN_INTERVAL_NS 500000ULL /* 2,000 a second of SYNs that come again, which are peers */
 #define OPEN_BURST 8192		   /* that many at once: twice as many connections as a crowd of peers opens */
 #define SYN_BUCKETS (1 << 18)	   /* four SYNs each are remembered, for seconds of 300,000 a second: 2 MiB, not to push out of */
 				   /* the processor's cache what the data needs */
 #define SYN_TICK_SHIFT 28	   /* the unit of their age, 268 ms, modulo 16 */
 #define SYN_REPEAT_MIN 2	   /* a SYN that comes again sooner is a copy: nobody's timer is so short (RFC 6298 2.1) */
-#define OPENINGS (1 << 13)	   /* SYNs that segments may follow, of 4 octets each: two seconds of both limits, and no more */
+#define OPENINGS (1 << 13)	   /* SYNs that segments may follow, of 4 octets each: three seconds of both limits, and no more */
 				   /* than the cache keeps: each segment of a flood looks one up */
 #define FOLLOW_MAX 16		   /* so many may, until there is a flow: an ACK and an initial window (RFC 6928) */
 #define FOLLOW_MASK 0x1f

@@ -16,7 +16,7 @@ import (
 // What maps.h says.
 const (
 	openBurst    = 8192
-	openInterval = 2_000_000 // nanoseconds
+	openInterval = 10_000_000 // nanoseconds
 	// The limit of SYNs that come again.
 	againInterval = 500_000
 	followMax     = 16
