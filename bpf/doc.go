@@ -7,10 +7,11 @@
 //
 // A segment is claimed by an exact flow, else by a listener for its local address and port, else by a
 // listener for any address and that port, if the address is one of this host's. Fragments follow their first
-// fragment, ICMP errors follow the segment that they quote. A claimed frame goes to the socket of the queue
-// on which it arrived; no other socket can take it, so that on a queue without one it is dropped. A NIC that
-// spreads traffic by ports hands fragments and ICMP errors to another queue than their flow's: the workers
-// have to pass them on.
+// fragment, ICMP errors follow the segment that they quote. What comes to a listener has
+// limits, and a SYN meets them before the flows. A claimed frame goes to the socket of the queue on which it
+// arrived; no other socket can take it, so that on a queue without one it is dropped. A NIC that spreads
+// traffic by ports hands fragments and ICMP errors to another queue than their flow's: the workers have to
+// pass them on.
 //
 // steer.c says at its top what the kernel does not see while the program is attached.
 package bpf

@@ -50,7 +50,7 @@ func (e *ForeignProgramError) Error() string {
 func (e *ForeignProgramError) Is(target error) bool { return target == unix.EBUSY }
 
 // rightsHint names what loading and attaching take. CAP_PERFMON is for packet pointers with a variable
-// offset, which headers of variable length call for.
+// offset, which headers of variable length call for, and for the difference of two, the length of the first buffer.
 const rightsHint = "needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run as root or grant all three " +
 	"(setcap, AmbientCapabilities=)"
 

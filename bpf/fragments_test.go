@@ -102,6 +102,13 @@ func TestFragmentIDReuse(t *testing.T) {
 	b.expect(ssh[1], PassFragment)
 	b.expect(ours[0], Listener)
 	b.expect(ours[1], Fragment)
+	// That of IPv6 is one for all protocols.
+	v6 := pieces6(datagramID, listenPort, 32)
+	b.expect(v6[0], Listener)
+	b.expect(v6[1], Fragment)
+	b.expect(frame(ether6(), ip6(local6, protoFrag), raw(fragment6(layers.IPProtocolUDP, datagramID,
+		0, true), payload)), PassNotTCP)
+	b.expect(v6[1], PassFragment)
 	// A first fragment too short for ports must not leave the old claim either.
 	b.expect(patch(slices.Clone(ssh[0]), 16, 0, 17, 36), PassMalformed)
 	b.expect(ssh[1], PassFragment)

@@ -53,7 +53,7 @@ static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static long (*bpf_redirect_map)(void *map, __u64 key, __u64 flags) = (void *)51;
 static long (*bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
 static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, __u32 offset, const void *from, __u32 n) = (void *)190; /* Linux 5.18 */
-static __u64 (*bpf_jiffies64)(void) = (void *)118; /* Linux 5.6, not called: the verifier puts a load in its place */
+static __u64 (*bpf_jiffies64)(void) = (void *)118; /* Linux 5.6; no call, but a load, with a 64-bit JIT */
 static __u64 (*bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188; /* Linux 5.18, all buffers of the frame */
 
 /* How a map and a program are described to the loader. */

@@ -137,14 +137,17 @@ struct {
 
 // The limits of what comes to listeners without a flow, which stop a flood of it from filling the receive ring, where the
 // segments of flows would find no room, and from taking the worker's time, which owes each an answer. They are for each
-// receive queue: one of SYNs, one of SYNs that come again, one of strays (segments that no SYN was before).
+// receive queue: of SYNs, of SYNs that come again, of segments that follow a SYN that was let through until there is a
+// flow, and of strays (segments that no SYN was before). The sizes below are meant for one queue under a flood.
 #define OPEN_INTERVAL_NS 10000000ULL /* 100 a second of SYNs and of strays: each costs the worker an answer */
 #define AGAIN_INTERVAL_NS 500000ULL /* 2,000 a second of SYNs that come again, which are peers */
+#define FOLLOW_INTERVAL_NS 100000ULL /* 10,000 a second that follow: four for each SYN of both limits */
 #define OPEN_BURST 8192		   /* that many at once: twice as many connections as a crowd of peers opens */
 #define SYN_BUCKETS (1 << 18)	   /* four SYNs each are remembered, for seconds of 300,000 a second: 2 MiB, not to push out of */
 				   /* the processor's cache what the data needs */
 #define SYN_TICK_SHIFT 28	   /* the unit of their age, 268 ms, modulo 16 */
-#define SYN_REPEAT_MIN 2	   /* a SYN that comes again sooner is a copy: nobody's timer is so short (RFC 6298 2.1) */
+#define SYN_REPEAT_MIN 2	   /* a SYN that comes again sooner is a copy: nobody's timer is so short (RFC 6298 2.1); so is */
+				   /* one 4.3 s later, since ages are modulo 16, and no timer that doubles from 1 s hits it */
 #define OPENINGS (1 << 13)	   /* SYNs that segments may follow, of 4 octets each: three seconds of both limits, and no more */
 				   /* than the cache keeps: each segment of a flood looks one up */
 #define FOLLOW_MAX 16		   /* so many may, until there is a flow: an ACK and an initial window (RFC 6928) */
@@ -152,7 +155,7 @@ struct {
 
 // How much of the limits is used up: clock() of when nothing will be, if no more comes.
 struct open_limit {
-	__u64 first, again, stray;
+	__u64 first, again, follow, stray;
 };
 
 struct {
@@ -162,7 +165,7 @@ struct {
 	__type(value, struct open_limit);
 } open_limits SEC(".maps");
 
-// SYNs that were dropped, by a hash of what is the same when they come again.
+// SYNs that were dropped or that came again, by a hash of what is the same when they do.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SYN_BUCKETS);

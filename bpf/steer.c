@@ -4,6 +4,7 @@
 // steer.c: gives the engine's TCP segments to its AF_XDP sockets and leaves everything else to the kernel.
 //
 //   frame -> Ethernet without VLAN -> IPv4 | IPv6 -> TCP -> exact flow, else listener -> socket of the rx queue
+//                                                    (a SYN: its listener's limit, then the flow)
 //                                                 -> later fragment -> as its first fragment went
 //                                                 -> ICMP error     -> as the packet that it quotes
 //         -> anything else: XDP_PASS
@@ -27,7 +28,8 @@
 //
 // The kernel keeps frames with the tag of a VLAN; a tag of VLAN 0 gives a priority only. A device that takes tags off before
 // XDP hides them: that offload has to be off where there are VLANs. It keeps segments behind AH and ESP, which only it can
-// authenticate, and frames whose headers are cut short or contradict each other, which it knows how to refuse.
+// authenticate, and frames whose headers are cut short or contradict each other. If one is a segment of a claimed connection
+// after all, as when its first fragment has half a TCP header, the kernel answers RST as for any that it does not know.
 //
 // Checksums are not verified here: the engine does it, over octets that it has to touch anyway.
 
@@ -298,7 +300,7 @@ static inline_always int take(__u64 *used_until, __u64 now, __u64 interval)
 }
 
 // hash_peer mixes what is the same in a SYN and in its repetition or, without the sequence number, in what follows it. It
-// needs no secret: who knows both ends' ports can as well send segments of the connection that they will have.
+// has no secret: SYNs can be made that look like each other's repetition, but then any SYN can be sent again.
 static inline_always __u64 hash_peer(const struct address *remote, struct ports port, __be32 seq)
 {
 	const __u64 k = 0x9e3779b97f4a7c15ULL; /* 2^64 / golden ratio: Fibonacci hashing */
@@ -329,7 +331,8 @@ static inline_always struct syn recall(const struct address *remote, const struc
 
 // comes_again tells whether a SYN that there is no room for was dropped before, as long ago as a peer waits until it
 // sends it again, and remembers it. A flood from made-up addresses has no such SYNs, but for one in a thousand that looks
-// like another, or halves its own rate.
+// like another. One that sends its SYNs again as TCP does takes this limit too and leaves peers a share of it: nothing tells
+// the two apart, and what the worker spends stays bounded.
 static inline_always int comes_again(const struct syn *s, __u64 *used_until, __u64 now)
 {
 	if (!s->bucket)
@@ -390,9 +393,11 @@ static inline_always enum outcome strays(const struct frame *f, const struct dat
 {
 	enum outcome o = listened_to(f, &d->dst, &d->src, tcp->port.dst);
 	struct open_limit *limit = open_limit(f);
-	if (o != OUTCOME_LISTENER)
+	if (o != OUTCOME_LISTENER || !limit)
 		return o;
-	return !limit || follows(d, tcp) ? OUTCOME_LISTENER : stray(f, limit);
+	if (follows(d, tcp) && take(&limit->follow, clock(f), FOLLOW_INTERVAL_NS))
+		return OUTCOME_LISTENER;
+	return stray(f, limit);
 }
 
 // opens decides on a SYN as if no flow were there.
@@ -409,8 +414,9 @@ static inline_always enum outcome opens(const struct frame *f, const struct data
 	return OUTCOME_DROP_SYN;
 }
 
-// began gives back what the SYN took of a flow whose first segment this is, so that peers who mean it have no limit. A flow
-// that we opened took nothing: its first segment is a SYN of the peer.
+// began gives back what the SYN took of a flow whose first segment this is, so that peers who mean it have no limit; to the
+// first limit also what a SYN that came again took of the other. A flow that we opened took nothing: its first segment is a
+// SYN of the peer or, which gives back one for each that we dial at most, a refusal.
 static inline_always void began(const struct frame *f, const struct tcp *tcp, __u32 *fresh)
 {
 	struct open_limit *limit = open_limit(f);
@@ -430,8 +436,8 @@ static inline_always enum outcome steer_tcp(const struct frame *f, const struct 
 	__u32 header = (tcp->offset >> 4) * 4;
 	if (header < sizeof(*tcp) || d->payload + header > d->end)
 		return OUTCOME_PASS_MALFORMED;
-	// A SYN is looked for among the flows when its listener would take it, and not before: a flood of them pays no more
-	// than it must.
+	// A SYN is looked for among the flows after its listener's limit, which also drops that of a flow: a flood of them pays
+	// no more than it must.
 	int syn = (tcp->flags & (TCP_SYN | TCP_ACK | TCP_RST)) == TCP_SYN;
 	enum outcome o = syn ? opens(f, d, tcp) : GO_ON;
 	if (o == OUTCOME_DROP_SYN)
@@ -463,7 +469,7 @@ static inline_always enum outcome steer_later_fragment(const struct frame *f, co
 }
 
 // remember_first notes where a first fragment goes. One that nobody claimed ends the claim of an older datagram with
-// the same identification.
+// the same identification, of which the protocol is a part with IPv4 only.
 static inline_always void remember_first(const struct frame *f, const struct datagram *d, int steered)
 {
 	struct fragment_key key;
@@ -536,8 +542,8 @@ static inline_always enum outcome steer_ip(const struct frame *f, const struct d
 static inline_always enum outcome classify(const struct frame *f, struct datagram *d)
 {
 	struct ethernet *eth = at(f, 0, sizeof(*eth));
-	if (!eth)
-		return OUTCOME_PASS_MALFORMED;
+	if (!eth) /* there are NICs that leave the first of several buffers empty */
+		return missing(0, sizeof(*eth), ends(f, sizeof(*eth), 0));
 	__u32 off = sizeof(*eth);
 	__be16 type = eth->type;
 
@@ -546,7 +552,7 @@ static inline_always enum outcome classify(const struct frame *f, struct datagra
 			return OUTCOME_PASS_VLAN_DEPTH;
 		struct vlan_tag *tag = at(f, off, sizeof(*tag));
 		if (!tag)
-			return OUTCOME_PASS_MALFORMED;
+			return missing(off, sizeof(*tag), ends(f, off + sizeof(*tag), 0));
 		if (tag->tci & be16(VLAN_ID))
 			return OUTCOME_PASS_VLAN;
 		type = tag->type;
@@ -595,7 +601,7 @@ int xwarp_steer(struct xdp_md *ctx)
 			count(&unowned, ctx->rx_queue_index);
 		}
 	}
-	if (d.part == FIRST_FRAGMENT && d.protocol == PROTO_TCP)
+	if (d.part == FIRST_FRAGMENT && (d.protocol == PROTO_TCP || d.id_protocol == PROTO_FRAGMENT))
 		remember_first(&f, &d, ours);
 	count(&counters, o);
 	return action;

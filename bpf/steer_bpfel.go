@@ -80,10 +80,11 @@ type steerLiveState struct {
 }
 
 type steerOpenLimit struct {
-	_     structs.HostLayout
-	First uint64
-	Again uint64
-	Stray uint64
+	_      structs.HostLayout
+	First  uint64
+	Again  uint64
+	Follow uint64
+	Stray  uint64
 }
 
 type steerOutcome uint32

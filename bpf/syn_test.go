@@ -40,7 +40,11 @@ func newSYNs(t *testing.T) syns {
 // limit says when nothing of the limits is used up any more: 0 for long ago.
 func (s syns) limit(first, again, stray uint64) {
 	s.Helper()
-	l := steerOpenLimit{First: first, Again: again, Stray: stray}
+	s.used(steerOpenLimit{First: first, Again: again, Stray: stray})
+}
+
+func (s syns) used(l steerOpenLimit) {
+	s.Helper()
 	if err := s.objs.OpenLimits.Update(uint32(0), &l, ebpf.UpdateAny); err != nil {
 		s.Fatal(err)
 	}
@@ -279,7 +283,10 @@ func TestStrays(t *testing.T) {
 			s.expect(one(flags), DropStray)
 		}
 		s.expect(syn(peer, 1), Listener)
-		for range followMax {
+		s.used(steerOpenLimit{Follow: never, Stray: never})
+		s.expect(one("."), DropStray) // what follows has a limit too; this was one of them
+		s.limit(0, 0, never)
+		for range followMax - 1 {
 			s.expect(one("."), Listener)
 		}
 		s.expect(one("."), DropStray)
