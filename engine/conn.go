@@ -83,6 +83,7 @@ func (d *Device) iwarpConfig(c *conn, l *loop, reliable bool) iwarp.Config {
 		Reliable: reliable, AnyCRCError: c.mpa.AnyCRCError, Window: d.opt.Window,
 		StartupTimeout:   d.opt.StartupTimeout,
 		FirstFPDUTimeout: d.opt.FirstFPDUTimeout,
+		FPDUTimeout:      d.opt.FPDUTimeout,
 		CloseTimeout:     d.opt.CloseTimeout,
 	}
 	if c.qp != nil {

@@ -40,7 +40,9 @@ type Options struct {
 	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first;
 	// negative: for ever.
 	FirstFPDUTimeout time.Duration
-	CloseTimeout     time.Duration // of a Terminate or FIN exchange
+	// FPDUTimeout is how long an FPDU may be incomplete in front of the octets that came; negative: for ever.
+	FPDUTimeout  time.Duration
+	CloseTimeout time.Duration // of a Terminate or FIN exchange
 	// of a worker's turn: the watchdog says then that it stands still; 0: DefaultStall, negative: no watchdog
 	Stall  time.Duration
 	NoPack bool // one FPDU per segment also when several small ones would fit

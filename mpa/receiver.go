@@ -1,6 +1,8 @@
 package mpa
 
 import (
+	"fmt"
+
 	"xwarp/mpa/ulpdu"
 	"xwarp/tcp/seq"
 )
@@ -227,6 +229,31 @@ func (r *Receiver) EndsAt(at seq.Num) { r.last = r.offset(at) }
 
 // doubts reports whether an incomplete FPDU in the segment is suspicious.
 func (r *Receiver) doubts() bool { return r.trust.doubts() && r.seg.q != r.last }
+
+// Incomplete returns the stream offset of the FPDU that is next, and whether octets of it or behind it have
+// come already while it is not complete.
+func (r *Receiver) Incomplete() (at int64, ok bool) {
+	e := &r.inOrder
+	return e.chain, r.dead == nil && (e.end > e.chain || len(r.islands) > 0)
+}
+
+// Late ends the stream when Incomplete has been true for the same FPDU for too long. MPA code 2 says that the rest
+// of the FPDU, and with it its CRC, did not come; code 1 that TCP's peer does not send again what was lost.
+func (r *Receiver) Late() *ulpdu.Error {
+	e := &r.inOrder
+	if e.end == e.chain {
+		return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
+			"the octets from stream offset %d on do not come, although later ones did", e.chain))
+	}
+	what := ""
+	if length := r.lengthAt(e.chain); e.end >= length+lengthLen {
+		r.seg.none(e.end)
+		what = fmt.Sprintf(", length field %d", r.u16(length))
+	}
+	return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: %d octets came, and the rest does "+
+		"not come: the sender stopped in the middle of it, or its length was changed on the way", e.chain, what,
+		e.end-e.chain))
+}
 
 // Closed says that the stream ends before at, with the peer's FIN. It gives what is held back to the pool:
 // octets at and behind at are not the peer's. The error, MPA code 1, says that the end cuts an FPDU; nil

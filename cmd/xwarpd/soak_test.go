@@ -68,8 +68,12 @@ type soakProgram struct {
 // Users of the programs; neither has any right.
 const userA, userB = 65534, 65533
 
-// longestPause is without progress of a task, with what a kill and a flap cost in it.
-const longestPause = time.Minute
+// longestPause is without progress of a task, with what a kill and a flap cost in it, and a length that was
+// changed on the way, behind which nothing came any more: that costs fpduTimeout.
+const (
+	longestPause = time.Minute
+	fpduTimeout  = 20 * time.Second
+)
 
 // TestSoak has xwarpd at work for as long as -soak says, under all that happens to a host in months:
 // every octet is compared, and at the end nothing of the daemon has grown, and nothing is left.
@@ -183,9 +187,10 @@ func (s *soak) operator() (dev *client.Device) {
 func (s *soak) configure(n int) {
 	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\nconfirm = \"0s\"\n"+
 		"log_level = \"warn\"\n[[interface]]\nname = \"eth0\"\n[mpa]\nmarkers = %v\n"+
+		"fpdu_timeout = \"%v\"\n"+
 		"[peers]\nkeepalive = \"%ds\"\n[limits]\nqps = %d\n"+
 		"[[export]]\nname = \"kept\"\nlisten = \"0.0.0.0:7174\"\nsize = %d\n", s.socket, n%2 == 0,
-		10, 100+n%7, exportLen)
+		fpduTimeout, 10, 100+n%7, exportLen)
 	if n%3 == 1 {
 		text += "[[export]]\nname = \"passing\"\nlisten = \"0.0.0.0:7175\"\nsize = \"8MiB\"\n"
 	}

@@ -147,6 +147,9 @@ const (
 	putXDP, putKernel = 7300, 7400
 )
 
+// soakOptions are of the devices that are not the daemon's.
+var soakOptions = engine.Options{FPDUTimeout: fpduTimeout}
+
 // farRole is the far host: the socket of tellState, its address, how many clients transfer. It
 // answers over the engine and over the kernel's TCP.
 func farRole(args []string) error {
@@ -154,11 +157,11 @@ func farRole(args []string) error {
 		return err
 	}
 	addr := netip.MustParseAddr(args[1])
-	x, err := engine.OpenXDP(engine.XDPConfig{Interface: "eth0"})
+	x, err := engine.OpenXDP(engine.XDPConfig{Options: soakOptions, Interface: "eth0"})
 	if err != nil {
 		return err
 	}
-	k, err := engine.OpenKernel(engine.KernelConfig{})
+	k, err := engine.OpenKernel(engine.KernelConfig{Options: soakOptions})
 	if err != nil {
 		return err
 	}
@@ -261,7 +264,7 @@ func verbsRole(args []string) error {
 // peerRole is a program of the far host which knows nothing but the kernel's TCP: the addresses of
 // the daemon's export and of its programs, and which of several pieces of the export is its own.
 func peerRole(args []string) error {
-	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	dev, err := engine.OpenKernel(engine.KernelConfig{Options: soakOptions})
 	if err != nil {
 		return err
 	}

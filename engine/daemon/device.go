@@ -64,10 +64,14 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		Keepalive:      keepalive(&now.Peers),
 		Window:         int(c.Window),
 		StartupTimeout: m.StartupTimeout.D(), FirstFPDUTimeout: m.FirstFPDUTimeout.D(),
-		CloseTimeout: m.CloseTimeout.D(), Stall: now.Daemon.Stall.D(), Log: dev.log,
+		FPDUTimeout: m.FPDUTimeout.D(), CloseTimeout: m.CloseTimeout.D(),
+		Stall: now.Daemon.Stall.D(), Log: dev.log,
 	}
 	if o.FirstFPDUTimeout == 0 {
 		o.FirstFPDUTimeout = -1 // for ever
+	}
+	if o.FPDUTimeout == 0 {
+		o.FPDUTimeout = -1
 	}
 	dev.allow.Store(&c.Allow)
 	if c.PortMapper == config.PortMapperAsk {

@@ -49,6 +49,7 @@ func (c *Conn) Settle(now tick.Time) {
 	if c.awaitFirst || c.startAt != tick.Never {
 		c.waitFirst(now)
 	}
+	c.waitRest(now)
 	a := c.qp.Actions()
 	if a == 0 {
 		return
@@ -133,7 +134,7 @@ func (c *Conn) Ended(cause error) {
 		}
 		c.takeErr()
 	}
-	c.startAt, c.closeAt = tick.Never, tick.Never
+	c.startAt, c.closeAt, c.restAt = tick.Never, tick.Never, tick.Never
 	c.notifyDisconnected()
 	c.cfg.Handler.Closed(c, c.err)
 }

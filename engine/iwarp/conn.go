@@ -63,6 +63,8 @@ type Config struct {
 	// whose consumer sends first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within
 	// StartupTimeout.
 	FirstFPDUTimeout tick.Duration
+	// FPDUTimeout is how long an FPDU may be incomplete in front of the octets that came [5 min]; negative: for ever.
+	FPDUTimeout tick.Duration
 }
 
 // exchange is a startup.Initiator or a startup.Responder.
@@ -105,6 +107,8 @@ type Conn struct {
 	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
 	startAt    tick.Time // start-up must be over, or the initiator's first FPDU be there
 	closeAt    tick.Time // a Terminate or a FIN must be answered
+	restAt     tick.Time // the FPDU at the stream offset restOf must be complete
+	restOf     int64
 }
 
 // Init makes c ready for a transport. The error names what is wrong with cfg.
@@ -112,11 +116,13 @@ func (c *Conn) Init(cfg Config) error {
 	cfg.Window = cmp.Or(cfg.Window, DefaultWindow)
 	cfg.StartupTimeout = cmp.Or(cfg.StartupTimeout, DefaultStartupTimeout)
 	cfg.FirstFPDUTimeout = cmp.Or(cfg.FirstFPDUTimeout, DefaultFirstFPDUTimeout)
+	cfg.FPDUTimeout = cmp.Or(cfg.FPDUTimeout, DefaultFPDUTimeout)
 	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, DefaultCloseTimeout)
 	if cfg.Pool == nil || cfg.Handler == nil || (cfg.QP == nil && !cfg.Responder) {
 		return fmt.Errorf("iwarp: pool, handler or queue pair is missing")
 	}
-	*c = Conn{cfg: cfg, qp: cfg.QP, startAt: tick.Never, closeAt: tick.Never}
+	*c = Conn{cfg: cfg, qp: cfg.QP, startAt: tick.Never, closeAt: tick.Never,
+		restAt: tick.Never}
 	if cfg.Responder {
 		c.exchange = &c.rsp
 		return c.rsp.Init(cfg.Startup)

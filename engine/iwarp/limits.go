@@ -16,6 +16,10 @@ const (
 	// responder's consumer has to be silent, too, and a program that has failed there (RFC 5044, 7.1.2, rules
 	// 4 and 10).
 	DefaultFirstFPDUTimeout = 5 * tick.Minute
+	// DefaultFPDUTimeout stops a peer that leaves an FPDU half sent, whose octets are held meanwhile, and ends
+	// the wait for octets that nobody sends, because the length of an FPDU was changed on the way. As long,
+	// and by RFC 9293's default, a sender tries that has lost segments to send again.
+	DefaultFPDUTimeout = 5 * tick.Minute
 	// DefaultCloseTimeout stops a peer that never acknowledges a Terminate or a FIN.
 	DefaultCloseTimeout = 5 * tick.Second
 )

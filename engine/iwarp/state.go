@@ -18,7 +18,7 @@ import "xwarp/tcp/tick"
 //	finPending  move sets it, Settle clears it when the last start-up frame was sent
 //	framed      startFraming: the Sender and the Receiver are in use from then on
 //	err         setErr: the first cause counts
-//	startAt, closeAt  the timers, see timers.go
+//	startAt, closeAt, restAt  the timers, see timers.go
 
 // state is how far a Conn is.
 type state uint8
@@ -43,7 +43,7 @@ const (
 	peerFIN                  // the peer's FIN is in order
 	disconnect               // the consumer closes
 	abort                    // the consumer aborts
-	late                     // the start-up or the initiator's first FPDU took too long
+	late                     // the start-up, the initiator's first FPDU or what TCP has lost took too long
 	closeLate                // the peer did not answer a Terminate or a FIN
 	ended                    // TCP's connection is gone
 	events

@@ -3,6 +3,7 @@ package iwarp
 import (
 	"xwarp/ddp/rdmap"
 	"xwarp/engine/verbs"
+	"xwarp/mpa"
 	"xwarp/mpa/startup"
 	"xwarp/tcp/tick"
 )
@@ -20,13 +21,26 @@ func (c *Conn) waitFirst(now tick.Time) {
 	c.awaitFirst = false
 }
 
+// waitRest starts and ends the wait for the rest of an FPDU.
+func (c *Conn) waitRest(now tick.Time) {
+	switch at, ok := c.rcv.Incomplete(); {
+	case !ok || c.state != open || c.cfg.FPDUTimeout < 0:
+		c.restAt = tick.Never
+	case c.restAt == tick.Never || at != c.restOf:
+		c.restOf, c.restAt = at, now.Add(c.cfg.FPDUTimeout)
+	}
+}
+
 // Deadline returns when Expire must be called.
-func (c *Conn) Deadline() tick.Time { return min(c.startAt, c.closeAt) }
+func (c *Conn) Deadline() tick.Time { return min(c.startAt, c.closeAt, c.restAt) }
 
 // Expire runs the timers that are due.
 func (c *Conn) Expire(now tick.Time) {
 	if c.startAt <= now {
 		c.expireStart(now)
+	}
+	if c.restAt <= now {
+		c.expireRest(now)
 	}
 	if c.closeAt <= now {
 		c.closeAt = tick.Never
@@ -48,6 +62,18 @@ func (c *Conn) expireStart(now tick.Time) {
 		c.setErr(timeoutIn(startup.StageEstablished))
 		c.abort(late, now)
 	}
+}
+
+// expireRest ends a connection that waits for the rest of an FPDU for too long.
+func (c *Conn) expireRest(now tick.Time) {
+	c.restAt = tick.Never
+	err := c.rcv.Late()
+	if err.Code == mpa.CodeClosed {
+		c.setErr(err)
+		c.abort(late, now)
+		return
+	}
+	c.fail(err)
 }
 
 func timeoutIn(st startup.Stage) error { return &StageError{Stage: st} }

@@ -98,6 +98,7 @@ type MPA struct {
 	Override         []string `toml:"override" reload:"yes"`
 	StartupTimeout   Duration `toml:"startup_timeout"`
 	FirstFPDUTimeout Duration `toml:"first_fpdu_timeout"`
+	FPDUTimeout      Duration `toml:"fpdu_timeout"`
 	CloseTimeout     Duration `toml:"close_timeout"`
 }
 

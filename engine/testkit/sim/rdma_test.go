@@ -157,6 +157,7 @@ func (e *rdmaEnd) config(responder bool) iwarp.Config {
 	c := iwarp.Config{
 		Responder: responder, Startup: e.c.cfg.ini, QP: &e.qp, Pool: e.pool, Handler: e,
 		Pack: e.c.cfg.pack, Window: e.c.cfg.window, AnyCRCError: e.c.cfg.anyCRC,
+		FPDUTimeout: restTime,
 	}
 	if responder {
 		c.Startup, c.QP = e.c.cfg.rsp, nil

@@ -165,9 +165,6 @@ func (s *scenario) run() error {
 	if err := s.w.Run(end, s.quiet); err != nil {
 		return err
 	}
-	if s.wide != nil && s.wide.waits() {
-		return nil
-	}
 	if !s.over() {
 		return fmt.Errorf("not over %v after the last fault", settleTime)
 	}

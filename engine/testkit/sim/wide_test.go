@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"slices"
 
 	"xwarp/engine/iwarp"
 	"xwarp/engine/stack"
@@ -23,6 +22,8 @@ const (
 	// other may wait for longer: a listener that has sent cookies does not answer at once for a connection
 	// that it does not know.
 	wideTime = 30 * tick.Second
+	// restTime is how long the rest of an FPDU may be under way.
+	restTime = 25 * tick.Second
 	// crawlAfter is how long after the last fault no retransmission timeout is longer than crawlRTO any more.
 	crawlAfter = 10 * tick.Second
 	crawlRTO   = 5 * tick.Second
@@ -404,7 +405,7 @@ func (w *wide) hop(h *Host, known bool) {
 }
 
 // waits reports whether an end of a connection waits for octets that nobody sends: the length of an FPDU was changed on
-// the way, and nothing is left to be sent that would show it.
+// the way, and nothing is left to be sent that would show it. It does so for restTime.
 func (c *rdmaConn) waits() bool {
 	return c.s.lengths && (c.a.holds() || c.b.holds())
 }
@@ -412,8 +413,6 @@ func (c *rdmaConn) waits() bool {
 func (e *rdmaEnd) holds() bool {
 	return e != nil && e.iw != nil && e.alive() && e.iw.Stats().HeldOctets > 0
 }
-
-func (w *wide) waits() bool { return slices.ContainsFunc(w.conns, (*rdmaConn).waits) }
 
 // progress holds connections to a bounded timeout some time after the last fault.
 func (w *wide) progress(now tick.Time) error {

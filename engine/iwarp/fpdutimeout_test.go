@@ -1,0 +1,138 @@
+package iwarp
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"xwarp/ddp/rdmap"
+	"xwarp/mpa/startup"
+	"xwarp/tcp/tick"
+)
+
+// midway is a responder whose peer has begun an FPDU, that FPDU, and both sides after the start-up.
+func midway(t *testing.T, timeout tick.Duration, reliable bool) (i, r *side, fpdu []byte) {
+	t.Helper()
+	cfg := startup.Config{IRD: 2, ORD: 2, RTR: startup.RTRRead}
+	i, r = newSide(t, false, cfg), newSide(t, true, cfg)
+	k := r.cfg
+	k.FPDUTimeout, k.Reliable = timeout, reliable
+	if err := r.Init(k); err != nil {
+		t.Fatal(err)
+	}
+	r.Begin(r, 1000, 1000, 0)
+	meet(t, i, r, 1<<16, nil)
+	if r.Deadline() != tick.Never || r.qp.State() != rdmap.RTS {
+		t.Fatalf("deadline %v after the start-up, %s", r.Deadline(), r.describe())
+	}
+	if err := i.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRWrite}); err != nil {
+		t.Fatal(err)
+	}
+	return i, r, i.transmit()
+}
+
+// TestFPDUTimeout: a peer that leaves an FPDU half sent does not hold its octets for ever, and one whose length
+// was changed on the way does not keep the program waiting for ever.
+func TestFPDUTimeout(t *testing.T) {
+	for _, timeout := range []tick.Duration{0, 20 * tick.Second} {
+		want := tick.Time(timeout)
+		if timeout == 0 {
+			want = tick.Time(DefaultFPDUTimeout)
+		}
+		for _, c := range []struct {
+			name string
+			n    int // octets of the FPDU that come
+			text string
+		}{
+			{"one octet", 1, ": 1 octets came"},
+			{"its length", 2, "length field 14: 2 octets came"},
+			{"all but one", -1, "length field 14: 19 octets came"},
+			{"a longer length", 0, "length field 30000: 20 octets came"},
+		} {
+			i, r, fpdu := midway(t, timeout, true)
+			switch {
+			case c.n == 0:
+				binary.BigEndian.PutUint16(fpdu, 30000)
+			case c.n < 0:
+				fpdu = fpdu[:len(fpdu)+c.n]
+			default:
+				fpdu = fpdu[:c.n]
+			}
+			r.receive(t, fpdu[:1], 1)
+			r.Settle(0)
+			r.receive(t, fpdu[1:], 3)
+			r.Settle(1)
+			if r.Deadline() != want {
+				t.Errorf("%s: deadline %v, want %v", c.name, r.Deadline(), want)
+			}
+			r.Expire(want)
+			i.receive(t, r.transmit(), 1<<16)
+			i.Settle(want)
+			if got := r.qp.Err(); got == nil || !strings.Contains(got.Error(), c.text) {
+				t.Errorf("%s: %v, want %q", c.name, got, c.text)
+			}
+			if got := i.qp.Err(); got == nil || !strings.Contains(got.Error(), "peer said: terminate 2/0/02") {
+				t.Errorf("%s: the peer hears %v", c.name, got)
+			}
+		}
+	}
+}
+
+// TestFPDUInTime: whatever completes an FPDU ends the wait, and the next FPDU has its own time.
+func TestFPDUInTime(t *testing.T) {
+	i, r, fpdu := midway(t, tick.Second, true)
+	r.receive(t, fpdu[:10], 10)
+	r.Settle(0)
+	r.receive(t, fpdu[10:], 10)
+	if r.Settle(9); r.Deadline() != tick.Never {
+		t.Errorf("deadline %v behind a whole FPDU", r.Deadline())
+	}
+	for at := range tick.Time(5) {
+		if err := i.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRWrite}); err != nil {
+			t.Fatal(err)
+		}
+		next := i.transmit()
+		r.receive(t, next[:7], 7) // with the rest of the one before
+		r.Settle(at)
+		if r.Deadline() != at.Add(tick.Second) {
+			t.Errorf("FPDU %d: deadline %v", at, r.Deadline())
+		}
+		r.receive(t, next[7:], 1<<16)
+		r.Settle(at)
+		i.Acked(i.sndNxt)
+		i.Settle(at)
+	}
+	if r.Deadline() != tick.Never || r.qp.State() != rdmap.RTS {
+		t.Errorf("deadline %v, %s", r.Deadline(), r.describe())
+	}
+}
+
+// TestFPDUForEver: without a time-out nothing ends the wait.
+func TestFPDUForEver(t *testing.T) {
+	_, r, fpdu := midway(t, -1, true)
+	r.receive(t, fpdu[:10], 10)
+	if r.Settle(0); r.Deadline() != tick.Never {
+		t.Errorf("deadline %v", r.Deadline())
+	}
+}
+
+// TestHoleTimeout: octets behind a hole that nobody fills are not held for ever either.
+func TestHoleTimeout(t *testing.T) {
+	_, r, fpdu := midway(t, tick.Second, false)
+	for range 2 { // octets of no known FPDU are kept when they come again
+		r.Offer(r.at.Add(4), [][]byte{fpdu[4:]}, len(fpdu)-4)
+	}
+	if n := r.Stats().HeldOctets; n != len(fpdu)-4 {
+		t.Fatalf("%d octets are held behind the hole", n)
+	}
+	if r.Settle(5); r.Deadline() != tick.Time(5).Add(tick.Second) {
+		t.Errorf("deadline %v", r.Deadline())
+	}
+	r.Expire(r.Deadline())
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "although later ones did") || !r.rst {
+		t.Errorf("the hole ends with %v, RST %v", err, r.rst)
+	}
+	if n := r.Stats().HeldOctets; n != 0 {
+		t.Errorf("%d octets are held behind the end", n)
+	}
+}
