@@ -134,7 +134,7 @@ func (c *Conn) Ended(cause error) {
 		}
 		c.takeErr()
 	}
-	c.startAt, c.closeAt, c.restAt = tick.Never, tick.Never, tick.Never
+	c.startAt, c.closeAt = tick.Never, tick.Never
 	c.notifyDisconnected()
 	c.cfg.Handler.Closed(c, c.err)
 }

@@ -113,6 +113,7 @@ func (c *Conn) move(ev event) action {
 	c.state = t.next
 	if t.act&release != 0 {
 		c.rcv.Release()
+		c.restAt = tick.Never
 	}
 	if t.act&finLater != 0 {
 		c.finPending = true

@@ -24,7 +24,7 @@ func (c *Conn) waitFirst(now tick.Time) {
 // waitRest starts and ends the wait for the rest of an FPDU.
 func (c *Conn) waitRest(now tick.Time) {
 	switch at, ok := c.rcv.Incomplete(); {
-	case !ok || c.state != open || c.cfg.FPDUTimeout < 0:
+	case !ok || c.cfg.FPDUTimeout < 0:
 		c.restAt = tick.Never
 	case c.restAt == tick.Never || at != c.restOf:
 		c.restOf, c.restAt = at, now.Add(c.cfg.FPDUTimeout)
