@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"xwarp/mpa/ulpdu"
@@ -294,6 +295,50 @@ func TestBeyond4GiB(t *testing.T) {
 			if err := g.r.Advance(at.Add(len(g.stream))); err != nil || len(g.sink.delivered) != 5 {
 				t.Fatalf("at %#x: %d delivered, %v", base, len(g.sink.delivered), err)
 			}
+		}
+	}
+}
+
+// TestLate: what is incomplete is told with as much of it as came, and only while it is; a length field may stand
+// behind a marker.
+func TestLate(t *testing.T) {
+	for _, c := range []struct {
+		f    Framing
+		n    int // octets of the second FPDU that come
+		want string
+	}{
+		{Framing{CRC: true}, 0, ""},
+		{Framing{CRC: true}, 1, "FPDU at stream offset 512: 1 octets came"},
+		{Framing{CRC: true}, 2, "FPDU at stream offset 512, length field 100: 2 octets came"},
+		{Framing{CRC: true, Markers: true}, 5, "FPDU at stream offset 512: 5 octets came"},
+		{Framing{CRC: true, Markers: true}, 6, "FPDU at stream offset 512, length field 100: 6 octets came"},
+		{Framing{CRC: true, Markers: true}, 111, "length field 100: 111 octets came"},
+		{Framing{CRC: true, Markers: true}, 112, ""},
+	} {
+		first := 506
+		if c.f.Markers {
+			first -= MarkerLen
+		}
+		g := newRig(t, c.f, first, 100)
+		g.init(ReceiverConfig{Strict: true})
+		from := 0
+		for _, end := range []int{512, 512 + c.n} {
+			g.offer(from, end)
+			g.advance(end)
+			from = end
+		}
+		at, ok := g.r.Incomplete()
+		if ok != (c.want != "") || ok && at != 512 {
+			t.Errorf("%d octets: incomplete %v at %d", c.n, ok, at)
+		}
+		if !ok {
+			continue
+		}
+		if err := g.r.Late(); err.Code != CodeCRC || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%d octets: %v, want %q", c.n, err, c.want)
+		}
+		if _, ok := g.r.Incomplete(); ok {
+			t.Errorf("%d octets: incomplete behind the end", c.n)
 		}
 	}
 }

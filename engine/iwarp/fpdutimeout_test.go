@@ -68,6 +68,9 @@ func TestFPDUTimeout(t *testing.T) {
 			r.Expire(want)
 			i.receive(t, r.transmit(), 1<<16)
 			i.Settle(want)
+			if r.restAt != tick.Never {
+				t.Errorf("%s: the wait goes on behind its end", c.name)
+			}
 			if got := r.qp.Err(); got == nil || !strings.Contains(got.Error(), c.text) {
 				t.Errorf("%s: %v, want %q", c.name, got, c.text)
 			}
