@@ -40,7 +40,8 @@ type Options struct {
 	// FirstFPDUTimeout is how long a responder waits for an initiator whose consumer has to send first;
 	// negative: for ever.
 	FirstFPDUTimeout time.Duration
-	// FPDUTimeout is how long an FPDU may be incomplete in front of the octets that came; negative: for ever.
+	// FPDUTimeout is how long octets that came may wait for the rest of their FPDU, or for what was lost before
+	// them; negative: for ever.
 	FPDUTimeout  time.Duration
 	CloseTimeout time.Duration // of a Terminate or FIN exchange
 	// of a worker's turn: the watchdog says then that it stands still; 0: DefaultStall, negative: no watchdog

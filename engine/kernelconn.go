@@ -97,15 +97,16 @@ func (c *kernelConn) step(now tick.Time) {
 	if c.due = false; c.ended {
 		return
 	}
-	if c.iw.Deadline() <= now {
-		c.iw.Expire(now)
-	}
 	if c.eofBy <= now {
 		c.peerClosed()
 	}
-	c.receive()
-	if c.ended {
+	late := c.iw.Deadline() <= now
+	c.readable = c.readable || late // what came while this process did not run came in time
+	if c.receive(); c.ended {
 		return
+	}
+	if late {
+		c.iw.Expire(now)
 	}
 	c.iw.Settle(now)
 	c.transmit()

@@ -16,32 +16,9 @@ import (
 // TestKernelReclaim flushes a Write that a peer does not take: from the completion on its memory is the consumer's, and
 // the device does not read it any more.
 func TestKernelReclaim(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
 	end := make(chan struct{})
 	defer close(end)
-	go func() { // a peer that reads no FPDU
-		sock, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer sock.Close()
-		var r startup.Responder
-		r.Init(startup.Config{})
-		b := make([]byte, 1)
-		for r.Stage() != startup.StageDecide {
-			if _, err := io.ReadFull(sock, b); err != nil {
-				return
-			}
-			r.Input(b)
-		}
-		r.Accept(startup.Answer{})
-		sock.Write(r.Output())
-		<-end
-	}()
+	peer := answerMPA(t, func(net.Conn) { <-end }) // it reads no FPDU
 	d, err := OpenKernel(KernelConfig{})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +37,7 @@ func TestKernelReclaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := v.(*QP)
-	if err := d.Dial(t.Context(), netip.MustParseAddrPort(ln.Addr().String()), q,
+	if err := d.Dial(t.Context(), peer, q,
 		verbs.ConnConfig{MPA: &verbs.MPAConfig{NoMarkers: true}}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,4 +68,35 @@ func TestKernelReclaim(t *testing.T) {
 	if err := mr.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// answerMPA listens as an MPA responder of markers and CRC that are the initiator's wish, and gives the first connection
+// to then, after which it closes it.
+func answerMPA(t *testing.T, then func(net.Conn)) netip.AddrPort {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		sock, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer sock.Close()
+		var r startup.Responder
+		r.Init(startup.Config{})
+		b := make([]byte, 1)
+		for r.Stage() != startup.StageDecide {
+			if _, err := io.ReadFull(sock, b); err != nil {
+				return
+			}
+			r.Input(b)
+		}
+		r.Accept(startup.Answer{})
+		sock.Write(r.Output())
+		then(sock)
+	}()
+	return netip.MustParseAddrPort(ln.Addr().String())
 }

@@ -230,20 +230,26 @@ func (r *Receiver) EndsAt(at seq.Num) { r.last = r.offset(at) }
 // doubts reports whether an incomplete FPDU in the segment is suspicious.
 func (r *Receiver) doubts() bool { return r.trust.doubts() && r.seg.q != r.last }
 
-// Incomplete returns the stream offset of the FPDU that is next, and whether octets of it or behind it have
-// come already while it is not complete.
-func (r *Receiver) Incomplete() (at int64, ok bool) {
+// Incomplete returns the stream offset of the FPDU that is next, and the end of the octets of it and behind it that
+// have come already: the same offset when there are none.
+func (r *Receiver) Incomplete() (next, came int64) {
 	e := &r.inOrder
-	return e.chain, r.dead == nil && (e.end > e.chain || len(r.islands) > 0)
+	switch n := len(r.islands); {
+	case r.dead != nil:
+		return e.chain, e.chain
+	case n > 0:
+		return e.chain, r.islands[n-1].end
+	}
+	return e.chain, max(e.chain, e.end)
 }
 
-// Late ends the stream when Incomplete has been true for the same FPDU for too long. MPA code 2 says that the rest
-// of the FPDU, and with it its CRC, did not come; code 1 that TCP's peer does not send again what was lost.
+// Late ends the stream when what Incomplete told of stays incomplete for too long. MPA code 2 says that the rest of
+// an FPDU, and with it its CRC, did not come; code 1 that TCP's peer does not send again what was lost.
 func (r *Receiver) Late() *ulpdu.Error {
 	e := &r.inOrder
-	if e.end == e.chain {
+	if len(r.islands) > 0 {
 		return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeClosed,
-			"the octets from stream offset %d on do not come, although later ones did", e.chain))
+			"the octets from stream offset %d on do not come, although later ones did", e.end))
 	}
 	what := ""
 	if length := r.lengthAt(e.chain); e.end >= length+lengthLen {

@@ -327,17 +327,20 @@ func TestLate(t *testing.T) {
 			g.advance(end)
 			from = end
 		}
-		at, ok := g.r.Incomplete()
-		if ok != (c.want != "") || ok && at != 512 {
-			t.Errorf("%d octets: incomplete %v at %d", c.n, ok, at)
-		}
-		if !ok {
+		next, came := g.r.Incomplete()
+		if c.want == "" {
+			if came != next {
+				t.Errorf("%d octets: incomplete from %d to %d", c.n, next, came)
+			}
 			continue
+		}
+		if next != 512 || came != int64(512+c.n) {
+			t.Errorf("%d octets: incomplete from %d to %d", c.n, next, came)
 		}
 		if err := g.r.Late(); err.Code != CodeCRC || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d octets: %v, want %q", c.n, err, c.want)
 		}
-		if _, ok := g.r.Incomplete(); ok {
+		if next, came := g.r.Incomplete(); next != came {
 			t.Errorf("%d octets: incomplete behind the end", c.n)
 		}
 	}

@@ -63,7 +63,8 @@ type Config struct {
 	// whose consumer sends first [5 min]; negative: for ever. An RTR message, which MPA sends, is due within
 	// StartupTimeout.
 	FirstFPDUTimeout tick.Duration
-	// FPDUTimeout is how long an FPDU may be incomplete in front of the octets that came [5 min]; negative: for ever.
+	// FPDUTimeout is how long octets that came may wait for the rest of their FPDU, or for what was lost before
+	// them [5 min]; negative: for ever.
 	FPDUTimeout tick.Duration
 }
 
@@ -107,8 +108,8 @@ type Conn struct {
 	awaitFirst bool      // the next Settle starts the wait for the initiator's first FPDU
 	startAt    tick.Time // start-up must be over, or the initiator's first FPDU be there
 	closeAt    tick.Time // a Terminate or a FIN must be answered
-	restAt     tick.Time // the FPDU at the stream offset restOf must be complete
-	restOf     int64
+	restAt     tick.Time // FPDUs must be complete up to the stream offset restTo
+	restTo     int64
 }
 
 // Init makes c ready for a transport. The error names what is wrong with cfg.

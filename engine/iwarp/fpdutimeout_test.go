@@ -139,3 +139,63 @@ func TestHoleTimeout(t *testing.T) {
 		t.Errorf("%d octets are held behind the end", n)
 	}
 }
+
+// TestRestInLastTurn: what came in the turn in which the time ends came in time.
+func TestRestInLastTurn(t *testing.T) {
+	_, r, fpdu := midway(t, tick.Second, true)
+	r.receive(t, fpdu[:10], 10)
+	r.Settle(0)
+	due := r.Deadline()
+	r.receive(t, fpdu[10:], 10)
+	r.Expire(due)
+	if r.Settle(due); r.Err() != nil || r.Deadline() != tick.Never {
+		t.Errorf("%v, RST %v, deadline %v", r.Err(), r.rst, r.Deadline())
+	}
+}
+
+// TestHoleInFPDU: a hole in the middle of an FPDU is TCP's, whose peer does not fill it, and no fault of the FPDU.
+func TestHoleInFPDU(t *testing.T) {
+	_, r, fpdu := midway(t, tick.Second, false)
+	for _, b := range [][2]int{{0, 6}, {10, len(fpdu)}} {
+		for range 2 {
+			r.Offer(r.at.Add(b[0]), [][]byte{fpdu[b[0]:b[1]]}, b[1]-b[0])
+		}
+	}
+	r.Advance(r.at.Add(6))
+	r.Settle(0)
+	r.Expire(r.Deadline())
+	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "although later ones did") || !r.rst {
+		t.Errorf("the hole ends with %v, RST %v", err, r.rst)
+	}
+}
+
+// TestSlowFill: a peer that completes an FPDU now and then, and fills no hole, does not have octets held for ever.
+func TestSlowFill(t *testing.T) {
+	i, r, next := midway(t, tick.Minute, false)
+	far := make([]byte, 1400)
+	for range 2 {
+		r.Offer(r.at.Add(1<<16), [][]byte{far}, len(far))
+	}
+	r.Settle(0)
+	due := r.Deadline()
+	for now := tick.Time(0); r.Err() == nil; now = now.Add(30 * tick.Second) {
+		if now > due {
+			t.Fatalf("%d octets are held after %v", r.Stats().HeldOctets, now)
+		}
+		if r.Deadline() <= now {
+			r.Expire(now)
+			continue
+		}
+		r.receive(t, next, 1<<16)
+		r.Settle(now)
+		i.Acked(i.sndNxt)
+		i.Settle(now)
+		if err := i.qp.PostSend(&rdmap.SendWR{Op: rdmap.WRWrite}); err != nil {
+			t.Fatal(err)
+		}
+		next = i.transmit()
+	}
+	if n := r.Stats().HeldOctets; n != 0 || !r.rst {
+		t.Errorf("%d octets are held behind the end, RST %v", n, r.rst)
+	}
+}

@@ -21,13 +21,14 @@ func (c *Conn) waitFirst(now tick.Time) {
 	c.awaitFirst = false
 }
 
-// waitRest starts and ends the wait for the rest of an FPDU.
+// waitRest starts and ends the wait for the rest of all that has come: whoever completes an FPDU now and then does not
+// have the octets behind a hole held for longer.
 func (c *Conn) waitRest(now tick.Time) {
-	switch at, ok := c.rcv.Incomplete(); {
-	case !ok || c.cfg.FPDUTimeout < 0:
+	switch next, came := c.rcv.Incomplete(); {
+	case next == came || c.cfg.FPDUTimeout < 0:
 		c.restAt = tick.Never
-	case c.restAt == tick.Never || at != c.restOf:
-		c.restOf, c.restAt = at, now.Add(c.cfg.FPDUTimeout)
+	case c.restAt == tick.Never || next >= c.restTo:
+		c.restTo, c.restAt = came, now.Add(c.cfg.FPDUTimeout)
 	}
 }
 
@@ -66,6 +67,9 @@ func (c *Conn) expireStart(now tick.Time) {
 
 // expireRest ends a connection that waits for the rest of an FPDU for too long.
 func (c *Conn) expireRest(now tick.Time) {
+	if c.waitRest(now); c.restAt > now {
+		return // it has come since Settle
+	}
 	c.restAt = tick.Never
 	err := c.rcv.Late()
 	if err.Code == mpa.CodeClosed {
