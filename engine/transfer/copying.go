@@ -30,6 +30,7 @@ type opened struct {
 	exposed  *registration // of mem; nil for no octets
 	whole    func() error  // what is due when the client has done all of it
 	leave    func() error  // gives the file back, when no STag leads to it; whole of a store does too
+	store    *part         // that is written; nil of a fetch
 }
 
 // serve serves one request. An error ends the connection; what is wrong with a file does not.
@@ -61,6 +62,16 @@ func (c *copying) most() uint64 {
 		return 0
 	}
 	return MaxRegion
+}
+
+// watch asks a client that others wait for to move what it has open, or to ask for something.
+func (c *copying) watch() *watch {
+	w := watch{most: c.most(), pressed: c.s.full}
+	if c.file != nil && c.file.store != nil {
+		p := c.file.store
+		w.pressed = func() bool { return c.s.full() || p.pressed(c.s.cfg.Idle) }
+	}
+	return &w
 }
 
 // answer sends m, or what is wrong.
@@ -112,7 +123,7 @@ func (c *copying) open(m *Message) error {
 		if err != nil {
 			return c.refused(o, err)
 		}
-		o.mem, o.whole, o.leave = p.mem, p.commit, p.leave
+		o.store, o.mem, o.whole, o.leave = p, p.mem, p.commit, p.leave
 		reply.Attr, reply.Flag = p.attr, p.resumed
 	} else {
 		r, err := c.s.cfg.Tree.read(m.Path)

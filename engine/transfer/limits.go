@@ -26,6 +26,9 @@ const (
 	// taken over the idle time: a client that only sends Beats, or an octet now and then, would keep them
 	// waiting for ever.
 	minRate = 64 << 10
+	// wantedIdles is for how many idle times a name counts as wanted after a client was refused it: in one of them
+	// a writer that stands still is found out.
+	wantedIdles = 2
 	// roomFactor times the region is the memory for what is not its content: octets of puts that are not
 	// whole yet, and contents that were replaced while gets read them. Without it, puts of many clients take
 	// all memory of the host.

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +22,9 @@ type part struct {
 	file    *staging.File
 	mem     []byte // its mapping; nil for a file of no octets
 	resumed bool
-	users   int // connections; Tree.mu guards it
+	// Tree.mu guards these.
+	users  int       // connections
+	wanted time.Time // when another client last asked for the name
 }
 
 // store opens a file that a client writes, alone or with other connections of its session. It resumes what an earlier
@@ -36,6 +39,7 @@ func (t *Tree) store(m *Message) (*part, error) {
 		t.parts[name] = p // others have to wait for it
 		t.mu.Unlock()
 	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
+		p.wanted = time.Now()
 		t.mu.Unlock()
 		return nil, refuse(CodeFile, "%s: another client is writing it", name)
 	default:
@@ -145,6 +149,13 @@ func (p *part) alone() bool {
 		p.forget()
 	}
 	return p.users == 1
+}
+
+// pressed reports whether another client asked for the name so recently that it may do so again.
+func (p *part) pressed(idle time.Duration) bool {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	return time.Since(p.wanted) < wantedIdles*idle
 }
 
 // forget keeps further connections away. Tree.mu is held.

@@ -181,7 +181,7 @@ func (s *Server) client(ctx context.Context, req *verbs.ConnRequest) (err error)
 	l.begin()
 	for served := false; ; served = true {
 		// Who asks for nothing makes room for others.
-		m, err := l.receiveMoving(ctx, &watch{most: c.most(), pressed: s.full})
+		m, err := l.receiveMoving(ctx, c.watch())
 		if err != nil {
 			s.tell(l, err)
 			if served || errors.Is(err, ErrPeerClosed) || ctx.Err() != nil {

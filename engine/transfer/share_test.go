@@ -213,3 +213,53 @@ func TestIdleClientMakesRoom(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// A client that writes a file and stands still keeps its name only as long as nobody else wants it, and what it has
+// written is gone on with.
+func TestStalledWriterLosesItsName(t *testing.T) {
+	tree, err := transfer.OpenTree(transfer.TreeConfig{Path: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tree.Close() })
+	b := start(t, nil, func(c *transfer.ServerConfig) { hurry(c); c.Tree = tree })
+	local, err := os.Create(filepath.Join(t.TempDir(), "local"))
+	if err == nil {
+		err = local.Truncate(transfer.PieceLen)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { local.Close() })
+	a := transfer.Attr{Kind: transfer.KindFile, Mode: 0o600, Length: transfer.PieceLen}
+	stalled := b.dialBeating()
+	held, err := stalled.Store(patience(t), "wanted", a, 1, local)
+	if err == nil {
+		err = held.Move(patience(t), 0, transfer.PieceLen)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * brief)
+	if err := held.Move(patience(t), 0, transfer.PieceLen); err != nil {
+		t.Fatalf("the writer that nobody waited for: %v", err)
+	}
+	next := b.dialBeating()
+	for ctx := patience(t); ; time.Sleep(brief / 10) {
+		f, err := next.Store(ctx, "wanted", a, 2, local)
+		if err == nil {
+			if !f.Resumed() {
+				t.Error("what the other client wrote is gone")
+			}
+			if err := f.Close(ctx, true); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		refused(t, err, transfer.CodeFile, "another client is writing it")
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	refused(t, held.Move(patience(t), 0, transfer.PieceLen), transfer.CodeYield, "others wait")
+}

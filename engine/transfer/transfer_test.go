@@ -64,7 +64,12 @@ func start(t *testing.T, region *transfer.Region, edit func(*transfer.ServerConf
 	ctx, stop := context.WithCancel(context.Background())
 	b.stop = stop
 	go func() { b.served <- b.srv.Serve(ctx) }()
-	t.Cleanup(func() { b.end(); region.Close() })
+	t.Cleanup(func() {
+		b.end()
+		if region != nil {
+			region.Close()
+		}
+	})
 	return b
 }
 

@@ -112,7 +112,11 @@ func (t *Tree) survey() error {
 
 // free reports whether no process is at work on a file.
 func free(r *os.Root, name string) bool {
-	f, err := r.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	const flags = os.O_RDONLY | unix.O_NONBLOCK
+	f, err := r.OpenFile(name, flags, 0)
+	if errors.Is(err, fs.ErrPermission) && r.Chmod(name, 0o600) == nil { // the mode that its client chose
+		f, err = r.OpenFile(name, flags, 0)
+	}
 	if err != nil {
 		return false
 	}

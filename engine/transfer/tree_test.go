@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -322,4 +323,70 @@ func TestListing(t *testing.T) {
 			t.Errorf("cut to %d octets it is taken", n)
 		}
 	}
+}
+
+// A file that its client wants to have without any rights can be gone on with, and removed, when it could not have
+// its name: also by a server that is not root.
+func TestPartialWithoutRights(t *testing.T) {
+	done := make(chan bool)
+	go func() { // on a thread that ends with it
+		defer close(done)
+		runtime.LockOSThread()
+		if err := noOverride(); err != nil {
+			t.Error(err)
+			return
+		}
+		tr := tree(t, TreeConfig{})
+		m := Message{Path: "x", Session: 1, Attr: Attr{Kind: KindFile, Length: smallest}}
+		p, err := tr.store(&m)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if err := os.Mkdir(tr.Path()+"/x", 0o700); err != nil {
+			t.Error(err)
+		}
+		if err := p.commit(); err == nil {
+			t.Error("the directory was replaced")
+		}
+		if err := errors.Join(p.leave(), os.Remove(tr.Path()+"/x")); err != nil {
+			t.Error(err)
+		}
+		if p, err = tr.store(&m); err != nil || !p.resumed {
+			t.Errorf("it cannot be gone on with: %v", err)
+			return
+		}
+		left := tr.Path() + "/.x.xwarp-partial"
+		long := time.Now().Add(-2 * partialAge)
+		err = errors.Join(p.leave(), os.Chmod(left, 0), os.Chtimes(left, long, long))
+		if err != nil {
+			t.Error(err)
+		}
+		again := tree(t, TreeConfig{Path: tr.Path()})
+		if again.files != tr.files-1 || again.used != tr.used-smallest {
+			t.Errorf("%d octets of %d files are left", again.used, again.files)
+		}
+		if p, err = tr.store(&m); err != nil {
+			t.Error(err)
+			return
+		}
+		if err := p.commit(); err != nil {
+			t.Error(err)
+		}
+		if a, err := tr.stat("x"); err != nil || a.Mode != 0 || a.Length != smallest {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}()
+	<-done
+}
+
+// noOverride gives up what lets root open any file, for this thread.
+func noOverride() error {
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&head, &caps[0]); err != nil {
+		return err
+	}
+	caps[0].Effective &^= 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
+	return unix.Capset(&head, &caps[0])
 }

@@ -115,6 +115,10 @@ func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	now := "." + name + partial
 	f, err := d.open(now, os.O_RDWR|os.O_CREATE, mode)
+	if errors.Is(err, fs.ErrPermission) && // left behind a Chmod, by a Commit that failed
+		unix.Fchmodat(d.fd(), now, 0o600, unix.AT_SYMLINK_NOFOLLOW) == nil {
+		f, err = d.open(now, os.O_RDWR, 0)
+	}
 	if err != nil {
 		return nil, err
 	}
