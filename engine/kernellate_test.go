@@ -16,9 +16,11 @@ import (
 // TestKernelStoodStill: a process that did not run for longer than an FPDU may take, for a debugger or its host stopped
 // it, reads what came meanwhile before it blames the peer.
 func TestKernelStoodStill(t *testing.T) {
-	const early, emptyWrite = 7, "\x00\x0e\xc1\x40" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x00\x00"
-	fpdu := []byte(emptyWrite)
-	fpdu = binary.LittleEndian.AppendUint32(fpdu, crc32.Checksum(fpdu, crc32.MakeTable(crc32.Castagnoli)))
+	const early = 7
+	fpdu := make([]byte, 16, 20)
+	copy(fpdu, "\x00\x0e\xc1\x40") // a Write of no octets
+	crc := crc32.Checksum(fpdu, crc32.MakeTable(crc32.Castagnoli))
+	fpdu = binary.LittleEndian.AppendUint32(fpdu, crc)
 	more, sent, end := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	defer close(end)
 	peer := answerMPA(t, func(sock net.Conn) {
@@ -58,8 +60,9 @@ func TestKernelStoodStill(t *testing.T) {
 			unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10_000)
 		})
 		kc.step(kc.iw.Deadline())
-		if s := kc.iw.Stats(); q.core.State() != rdmap.RTS || s.FPDUs != 1 || kc.iw.Deadline() != tick.Never {
-			t.Errorf("%v, %v, deadline %v, %+v", q.core.State(), q.core.Err(), kc.iw.Deadline(), s)
+		s, deadline := kc.iw.Stats(), kc.iw.Deadline()
+		if q.core.State() != rdmap.RTS || s.FPDUs != 1 || deadline != tick.Never {
+			t.Errorf("%v, %v, deadline %v, %+v", q.core.State(), q.core.Err(), deadline, s)
 		}
 	})
 }

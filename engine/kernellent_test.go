@@ -70,8 +70,8 @@ func TestKernelReclaim(t *testing.T) {
 	}
 }
 
-// answerMPA listens as an MPA responder of markers and CRC that are the initiator's wish, and gives the first connection
-// to then, after which it closes it.
+// answerMPA is an MPA responder, which wants no markers, for one connection. After the start-up then has the socket,
+// which is closed behind it.
 func answerMPA(t *testing.T, then func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -302,18 +302,19 @@ func TestBeyond4GiB(t *testing.T) {
 // TestLate: what is incomplete is told with as much of it as came, and only while it is; a length field may stand
 // behind a marker.
 func TestLate(t *testing.T) {
+	plain, marked := Framing{CRC: true}, Framing{CRC: true, Markers: true}
 	for _, c := range []struct {
 		f    Framing
 		n    int // octets of the second FPDU that come
 		want string
 	}{
-		{Framing{CRC: true}, 0, ""},
-		{Framing{CRC: true}, 1, "FPDU at stream offset 512: 1 octets came"},
-		{Framing{CRC: true}, 2, "FPDU at stream offset 512, length field 100: 2 octets came"},
-		{Framing{CRC: true, Markers: true}, 5, "FPDU at stream offset 512: 5 octets came"},
-		{Framing{CRC: true, Markers: true}, 6, "FPDU at stream offset 512, length field 100: 6 octets came"},
-		{Framing{CRC: true, Markers: true}, 111, "length field 100: 111 octets came"},
-		{Framing{CRC: true, Markers: true}, 112, ""},
+		{plain, 0, ""},
+		{plain, 1, "FPDU at stream offset 512: 1 octets came"},
+		{plain, 2, "FPDU at stream offset 512, length field 100: 2 octets came"},
+		{marked, 5, "FPDU at stream offset 512: 5 octets came"},
+		{marked, 6, "FPDU at stream offset 512, length field 100: 6 octets came"},
+		{marked, 111, "length field 100: 111 octets came"},
+		{marked, 112, ""},
 	} {
 		first := 506
 		if c.f.Markers {

@@ -74,7 +74,8 @@ func TestFPDUTimeout(t *testing.T) {
 			if got := r.qp.Err(); got == nil || !strings.Contains(got.Error(), c.text) {
 				t.Errorf("%s: %v, want %q", c.name, got, c.text)
 			}
-			if got := i.qp.Err(); got == nil || !strings.Contains(got.Error(), "peer said: terminate 2/0/02") {
+			const heard = "peer said: terminate 2/0/02"
+			if got := i.qp.Err(); got == nil || !strings.Contains(got.Error(), heard) {
 				t.Errorf("%s: the peer hears %v", c.name, got)
 			}
 		}
@@ -119,6 +120,18 @@ func TestFPDUForEver(t *testing.T) {
 	}
 }
 
+// wantHole checks that the connection ended because a hole was not filled.
+func (s *side) wantHole(t *testing.T) {
+	t.Helper()
+	const text = "although later ones did"
+	if err := s.Err(); err == nil || !strings.Contains(err.Error(), text) || !s.rst {
+		t.Errorf("the hole ends with %v, RST %v", err, s.rst)
+	}
+	if n := s.Stats().HeldOctets; n != 0 {
+		t.Errorf("%d octets are held behind the end", n)
+	}
+}
+
 // TestHoleTimeout: octets behind a hole that nobody fills are not held for ever either.
 func TestHoleTimeout(t *testing.T) {
 	_, r, fpdu := midway(t, tick.Second, false)
@@ -132,12 +145,7 @@ func TestHoleTimeout(t *testing.T) {
 		t.Errorf("deadline %v", r.Deadline())
 	}
 	r.Expire(r.Deadline())
-	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "although later ones did") || !r.rst {
-		t.Errorf("the hole ends with %v, RST %v", err, r.rst)
-	}
-	if n := r.Stats().HeldOctets; n != 0 {
-		t.Errorf("%d octets are held behind the end", n)
-	}
+	r.wantHole(t)
 }
 
 // TestRestInLastTurn: what came in the turn in which the time ends came in time.
@@ -164,9 +172,7 @@ func TestHoleInFPDU(t *testing.T) {
 	r.Advance(r.at.Add(6))
 	r.Settle(0)
 	r.Expire(r.Deadline())
-	if err := r.Err(); err == nil || !strings.Contains(err.Error(), "although later ones did") || !r.rst {
-		t.Errorf("the hole ends with %v, RST %v", err, r.rst)
-	}
+	r.wantHole(t)
 }
 
 // TestSlowFill: a peer that completes an FPDU now and then, and fills no hole, does not have octets held for ever.
@@ -195,7 +201,5 @@ func TestSlowFill(t *testing.T) {
 		}
 		next = i.transmit()
 	}
-	if n := r.Stats().HeldOctets; n != 0 || !r.rst {
-		t.Errorf("%d octets are held behind the end, RST %v", n, r.rst)
-	}
+	r.wantHole(t)
 }
