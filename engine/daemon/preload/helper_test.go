@@ -203,18 +203,25 @@ func (e *end) startWords(t testing.TB, words []string, peer *end) *program {
 	return p
 }
 
-// wait returns what a program printed; it must end well, and within two minutes.
-func (p *program) wait(t testing.TB) string {
+// end returns what a program printed; it must end within two minutes.
+func (p *program) end(t testing.TB) string {
 	t.Helper()
 	select {
 	case <-p.done:
 	case <-time.After(2 * time.Minute):
 		t.Fatalf("%s does not end:\n%s", p.line, p.out.String())
 	}
-	if p.err != nil {
-		t.Errorf("%s: %v\n%s", p.line, p.err, p.out.String())
-	}
 	return p.out.String()
+}
+
+// wait returns what a program printed; it must end well, and within two minutes.
+func (p *program) wait(t testing.TB) string {
+	t.Helper()
+	out := p.end(t)
+	if p.err != nil {
+		t.Errorf("%s: %v\n%s", p.line, p.err, out)
+	}
+	return out
 }
 
 // listening waits until a program of e's listens.
