@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 )
 
@@ -67,6 +68,48 @@ func TestWindow(t *testing.T) {
 	}
 	if err := tab.FreeWindow(w); err != ErrNotValid {
 		t.Errorf("freed twice: %v", err)
+	}
+}
+
+// TestWindowOfTwoTables binds a window that two workers' tables have: the last binding counts, in whichever table.
+func TestWindowOfTwoTables(t *testing.T) {
+	var turn atomic.Uint64
+	var tags [2]STag
+	var find [2]func() Fault
+	var bind [2]func() Fault
+	stag := STag(0)
+	for i := range find {
+		tab, pd := newTable(t)
+		pd.Attach()
+		m, err := tab.Register(pd, make([]byte, 8), Attr{Access: LocalWrite | BindMW})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := tab.AllocWindow(pd, stag, &turn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stag = w.STag()
+		tags[i] = stag | STag(i+1)
+		bind[i] = func() Fault {
+			return tab.Bind(pd, 1, Binding{STag: tags[i], Region: m.STag(), Len: 8, Access: RemoteWrite,
+				ZeroBased: true})
+		}
+		find[i] = func() Fault {
+			_, _, f := tab.Find(pd, 1, tags[i], 0, 8, RemoteWrite)
+			return f
+		}
+	}
+	for step, i := range []int{0, 1, 0, 0, 1} {
+		if f := bind[i](); f != OK {
+			t.Fatal(f)
+		}
+		if f := find[i](); f != OK {
+			t.Errorf("binding %d, in table %d: %v", step, i, f)
+		}
+		if f := find[1-i](); f == OK {
+			t.Errorf("binding %d, in table %d: the other's counts as well", step, i)
+		}
 	}
 }
 

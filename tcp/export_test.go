@@ -8,6 +8,9 @@ import (
 	"xwarp/tcp/tick"
 )
 
+// Plateau is what a "packet too big" about n octets means that names no MTU.
+func Plateau(n int) int { return plateau(n) }
+
 // InputInFull is Input without its first step.
 func (c *Conn) InputInFull(s *Segment, now tick.Time) *Offer {
 	c.beginInput()

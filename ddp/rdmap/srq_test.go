@@ -33,6 +33,9 @@ func TestSRQ(t *testing.T) {
 	if err := b[0].qp.PostRecv(&RecvWR{}); !errors.Is(err, ErrSRQ) {
 		t.Errorf("receive of its own: %v", err)
 	}
+	if err := s.PostRecv(&RecvWR{SGL: make([]SGE, 3)}); !errors.Is(err, ErrSGE) {
+		t.Errorf("receive of a piece too many: %v", err)
+	}
 	for i := range 4 {
 		if err := s.PostRecv(&RecvWR{ID: uint64(i)}); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,26 @@ const (
 	repKey = "4d504120494420526570204672616d65"
 )
 
+// TestConfigRefused: both sides refuse what has no meaning, and say what it is.
+func TestConfigRefused(t *testing.T) {
+	for want, cfg := range map[string]Config{
+		"":               {Role: RDMAC, Revision: RevEnhanced, IRD: NotNegotiated, ORD: NotNegotiated, RTR: allRTR},
+		"no role 3":      {Role: RDMAC + 1},
+		"no revision 3":  {Revision: RevEnhanced + 1},
+		"IRD 16384":      {IRD: NotNegotiated + 1},
+		"ORD 16384":      {ORD: NotNegotiated + 1},
+		"no RTR set 0x8": {RTR: allRTR + 1},
+	} {
+		var i Initiator
+		var r Responder
+		for side, err := range map[string]error{"initiator": i.Init(cfg), "responder": r.Init(cfg)} {
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %q", side, err, want)
+			}
+		}
+	}
+}
+
 // exchange runs a start-up until neither side has anything to say, in steps of at most chunk octets; both sides see the
 // other close when one has failed.
 func exchange(i *Initiator, r *Responder, a Answer, chunk int) {

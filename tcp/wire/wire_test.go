@@ -256,6 +256,29 @@ func TestFlagsString(t *testing.T) {
 	}
 }
 
+// TestHeaderString: a trace shows each option that is there, and no other.
+func TestHeaderString(t *testing.T) {
+	for want, o := range map[string]Options{
+		"":                  {},
+		" <mss 1460>":       {Present: HasMSS, MSS: 1460},
+		" <wscale 7>":       {Present: HasWScale, WScale: 7},
+		" <sackOK>":         {Present: HasSACKPermitted},
+		" <TS val 3 ecr 4>": {Present: HasTS, TSVal: 3, TSEcr: 4},
+		" <sack 5:6> <sack 8:9>": {Present: HasSACK, NSACK: 2,
+			SACK: [4]seq.Range{{Start: 5, End: 6}, {Start: 8, End: 9}, {Start: 11, End: 12}}},
+		" <uto 2 minutes=true>":       {Present: HasUTO, UTO: UserTimeout{Value: 2, Minutes: true}},
+		" <accecn0 [1]>":              {Present: HasAccECN0, NAccECN: 1, AccECN: [3]uint32{1, 2, 3}},
+		" <accecn1 [1 2 3]>":          {Present: HasAccECN1, NAccECN: 3, AccECN: [3]uint32{1, 2, 3}},
+		" <malformed>":                {Present: Malformed},
+		" <mss 536> <TS val 0 ecr 0>": {Present: HasMSS | HasTS, MSS: 536},
+	} {
+		h := Header{SrcPort: 1, DstPort: 2, Seq: 3, Ack: 4, Flags: ACK, Window: 5, Opt: o}
+		if got, want := h.String(), "1>2 [.] seq 3 ack 4 win 5"+want; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestChecksum(t *testing.T) {
 	// RFC 1071, section 3.
 	if got := Fold(Sum([]byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7}, 0)); got != 0xddf2 {
