@@ -92,8 +92,8 @@ func TestWindowOfTwoTables(t *testing.T) {
 		stag = w.STag()
 		tags[i] = stag | STag(i+1)
 		bind[i] = func() Fault {
-			return tab.Bind(pd, 1, Binding{STag: tags[i], Region: m.STag(), Len: 8, Access: RemoteWrite,
-				ZeroBased: true})
+			return tab.Bind(pd, 1, Binding{STag: tags[i], Region: m.STag(), Len: 8,
+				Access: RemoteWrite, ZeroBased: true})
 		}
 		find[i] = func() Fault {
 			_, _, f := tab.Find(pd, 1, tags[i], 0, 8, RemoteWrite)

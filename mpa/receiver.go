@@ -257,8 +257,8 @@ func (r *Receiver) Late() *ulpdu.Error {
 		what = fmt.Sprintf(", length field %d", r.u16(length))
 	}
 	return r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d%s: %d octets came, "+
-		"and the rest does not come: the sender stopped in the middle of it, or its length was "+
-		"changed on the way", e.chain, what, e.end-e.chain))
+		"and the rest does not come: the path lost it, the sender stopped in the middle of it, or its "+
+		"length was changed on the way", e.chain, what, e.end-e.chain))
 }
 
 // Closed says that the stream ends before at, with the peer's FIN. It gives what is held back to the pool:

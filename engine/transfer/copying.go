@@ -70,6 +70,7 @@ func (c *copying) watch() *watch {
 	if c.file != nil && c.file.store != nil {
 		p := c.file.store
 		w.pressed = func() bool { return c.s.full() || p.pressed(c.s.cfg.Idle) }
+		w.sharers = p.sharers
 	}
 	return &w
 }

@@ -39,7 +39,9 @@ func (t *Tree) store(m *Message) (*part, error) {
 		t.parts[name] = p // others have to wait for it
 		t.mu.Unlock()
 	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
-		p.wanted = time.Now()
+		if p.session != m.Session {
+			p.wanted = time.Now()
+		}
 		t.mu.Unlock()
 		return nil, refuse(CodeFile, "%s: another client is writing it", name)
 	default:
@@ -121,13 +123,10 @@ func (p *part) commit() error {
 	}
 	replaced, err := p.t.stat(p.path)
 	if err == nil {
-		err = p.file.Chmod(fs.FileMode(p.attr.Mode & 0o777)) // never set-user-ID
-	}
-	if err == nil {
 		err = p.file.SetTime(p.attr.Time())
 	}
 	if err == nil {
-		err = p.file.Commit(nil)
+		err = p.file.CommitAs(fs.FileMode(p.attr.Mode & 0o777)) // never set-user-ID
 	}
 	if err != nil && !errors.Is(err, staging.ErrUnsure) {
 		return err
@@ -156,6 +155,14 @@ func (p *part) pressed(idle time.Duration) bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
 	return time.Since(p.wanted) < wantedIdles*idle
+}
+
+// sharers is how many connections write the file: what is asked of a client that others wait for is asked of all
+// together.
+func (p *part) sharers() uint64 {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	return uint64(max(p.users, 1))
 }
 
 // forget keeps further connections away. Tree.mu is held.

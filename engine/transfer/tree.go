@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -110,12 +111,13 @@ func (t *Tree) survey() error {
 	return err
 }
 
-// free reports whether no process is at work on a file.
+// free reports whether no process is at work on a file. Its owner may not open it where a process was ended while it
+// gave the file its rights and its name.
 func free(r *os.Root, name string) bool {
-	const flags = os.O_RDONLY | unix.O_NONBLOCK
-	f, err := r.OpenFile(name, flags, 0)
-	if errors.Is(err, fs.ErrPermission) && r.Chmod(name, 0o600) == nil { // the mode that its client chose
-		f, err = r.OpenFile(name, flags, 0)
+	f, err := r.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		st, err := r.Lstat(name)
+		return err == nil && int(st.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 	}
 	if err != nil {
 		return false

@@ -9,6 +9,7 @@ import (
 type watch struct {
 	most    uint64          // octets that can still be of use; more than these are no progress
 	pressed func() bool     // others wait
+	sharers func() uint64   // connections that do it together; nil: one
 	until   context.Context // ends when the peer has no time left; nil: never
 
 	end func(error)
@@ -48,7 +49,11 @@ func (w *watch) tick(payload uint64, idle time.Duration) {
 		return
 	}
 	w.ticks = 0
-	if moved, must := progress-w.last, uint64(idle.Seconds()*minRate); moved < must {
+	must := uint64(idle.Seconds() * minRate)
+	if w.sharers != nil {
+		must /= w.sharers()
+	}
+	if moved := progress - w.last; moved < must {
 		w.end(refuse(CodeYield, "others wait, and this client moved only %d octets in %v", moved,
 			idle))
 	}

@@ -9,6 +9,7 @@ import (
 func TestWatch(t *testing.T) {
 	const idle = 6 * time.Second
 	const enough = 6 * minRate
+	always := func(int) bool { return true }
 	steps := func(each uint64) (list []uint64) {
 		for i := range uint64(20) {
 			list = append(list, 1000+i*each)
@@ -20,20 +21,21 @@ func TestWatch(t *testing.T) {
 		most    uint64
 		payload []uint64
 		pressed func(tick int) bool
-		ends    int // at this tick; -1: never
+		ends    int    // at this tick; -1: never
+		sharers uint64 // 0: nobody asks
 	}{
-		{"nobody waits", enough, steps(0), func(int) bool { return false }, -1},
-		{"stands still", enough, steps(0), func(int) bool { return true }, 6},
+		{"nobody waits", enough, steps(0), func(int) bool { return false }, -1, 0},
+		{"stands still", enough, steps(0), always, 6, 0},
 		{"stood still while nobody waited", enough, steps(0), func(i int) bool {
 			return i >= 10
-		}, 16},
-		{"others wait now and then", enough, steps(0), func(i int) bool { return i%6 != 0 }, -1},
-		{"fast enough", 100 * enough, steps(minRate), func(int) bool { return true }, -1},
-		{"too slow", 100 * enough, steps(minRate - 1), func(int) bool { return true }, 6},
-		{"writes the same octets again and again", enough, steps(enough), func(int) bool {
-			return true
-		}, 13},
-		{"asks for nothing", 0, steps(minRate), func(int) bool { return true }, 6},
+		}, 16, 0},
+		{"others wait now and then", enough, steps(0), func(i int) bool { return i%6 != 0 }, -1, 0},
+		{"fast enough", 100 * enough, steps(minRate), always, -1, 0},
+		{"too slow", 100 * enough, steps(minRate - 1), always, 6, 0},
+		{"writes the same octets again and again", enough, steps(enough), always, 13, 0},
+		{"fast enough with three others", 100 * enough, steps(minRate / 4), always, -1, 4},
+		{"too slow with three others", 100 * enough, steps(minRate/4 - 1), always, 6, 4},
+		{"asks for nothing", 0, steps(minRate), always, 6, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			at, ended := 0, -1
@@ -44,6 +46,9 @@ func TestWatch(t *testing.T) {
 					ended = at
 				}
 			}}
+			if tc.sharers > 0 {
+				w.sharers = func() uint64 { return tc.sharers }
+			}
 			for i, n := range tc.payload {
 				at = i
 				w.tick(n, idle)

@@ -21,7 +21,8 @@ const (
 // TestConfigRefused: both sides refuse what has no meaning, and say what it is.
 func TestConfigRefused(t *testing.T) {
 	for want, cfg := range map[string]Config{
-		"":               {Role: RDMAC, Revision: RevEnhanced, IRD: NotNegotiated, ORD: NotNegotiated, RTR: allRTR},
+		"": {Role: RDMAC, Revision: RevEnhanced, IRD: NotNegotiated, ORD: NotNegotiated,
+			RTR: allRTR},
 		"no role 3":      {Role: RDMAC + 1},
 		"no revision 3":  {Revision: RevEnhanced + 1},
 		"IRD 16384":      {IRD: NotNegotiated + 1},
@@ -30,7 +31,8 @@ func TestConfigRefused(t *testing.T) {
 	} {
 		var i Initiator
 		var r Responder
-		for side, err := range map[string]error{"initiator": i.Init(cfg), "responder": r.Init(cfg)} {
+		errs := map[string]error{"initiator": i.Init(cfg), "responder": r.Init(cfg)}
+		for side, err := range errs {
 			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %q", side, err, want)
 			}

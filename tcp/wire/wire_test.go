@@ -258,6 +258,7 @@ func TestFlagsString(t *testing.T) {
 
 // TestHeaderString: a trace shows each option that is there, and no other.
 func TestHeaderString(t *testing.T) {
+	counts := [3]uint32{1, 2, 3}
 	for want, o := range map[string]Options{
 		"":                  {},
 		" <mss 1460>":       {Present: HasMSS, MSS: 1460},
@@ -267,8 +268,8 @@ func TestHeaderString(t *testing.T) {
 		" <sack 5:6> <sack 8:9>": {Present: HasSACK, NSACK: 2,
 			SACK: [4]seq.Range{{Start: 5, End: 6}, {Start: 8, End: 9}, {Start: 11, End: 12}}},
 		" <uto 2 minutes=true>":       {Present: HasUTO, UTO: UserTimeout{Value: 2, Minutes: true}},
-		" <accecn0 [1]>":              {Present: HasAccECN0, NAccECN: 1, AccECN: [3]uint32{1, 2, 3}},
-		" <accecn1 [1 2 3]>":          {Present: HasAccECN1, NAccECN: 3, AccECN: [3]uint32{1, 2, 3}},
+		" <accecn0 [1]>":              {Present: HasAccECN0, NAccECN: 1, AccECN: counts},
+		" <accecn1 [1 2 3]>":          {Present: HasAccECN1, NAccECN: 3, AccECN: counts},
 		" <malformed>":                {Present: Malformed},
 		" <mss 536> <TS val 0 ecr 0>": {Present: HasMSS | HasTS, MSS: 536},
 	} {

@@ -115,9 +115,9 @@ func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
 	now := "." + name + partial
 	f, err := d.open(now, os.O_RDWR|os.O_CREATE, mode)
-	if errors.Is(err, fs.ErrPermission) && // left behind a Chmod, by a Commit that failed
-		unix.Fchmodat(d.fd(), now, 0o600, unix.AT_SYMLINK_NOFOLLOW) == nil {
-		f, err = d.open(now, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: somebody gives it its name now, or was ended while it did: if it stays, "+
+			"remove it", err)
 	}
 	if err != nil {
 		return nil, err
@@ -193,6 +193,25 @@ func (f *File) SetTime(t time.Time) error {
 // ErrUnsure is wrapped when a name leads to the new content, and might lead to the old one after a crash
 // of the system, for the disk failed.
 var ErrUnsure = errors.New("after a power failure the old content may be back")
+
+// CommitAs is Commit of a file that gets other rights with its name. Until then it keeps those that it has, so that a
+// later Resume has them, unless the process ends in between.
+func (f *File) CommitAs(mode fs.FileMode) error {
+	st, err := f.Stat()
+	if err == nil {
+		err = f.Sync() // all octets now: the time until it has its name is short
+	}
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %s to disk: %w", f.Name(), err)
+	}
+	if err = f.Commit(nil); err != nil && !errors.Is(err, ErrUnsure) {
+		err = errors.Join(err, f.Chmod(st.Mode().Perm()))
+	}
+	return err
+}
 
 // Commit makes f, with what was written to it, durable under its name. Any regular file may be there, and
 // with over not nil that one only. When it fails, but with ErrUnsure, the name leads to what it led to.
