@@ -152,7 +152,7 @@ func TestIPv6Extensions(t *testing.T) {
 			v |= 1
 		}
 		binary.BigEndian.PutUint16(b[2:], v)
-		b[7] = 9
+		binary.BigEndian.PutUint32(b[4:], 0x1020304)
 		return b
 	}
 	tcp := []byte("tcp segment.........")
@@ -191,6 +191,7 @@ func TestIPv6Extensions(t *testing.T) {
 		var got Header
 		off, err := got.Decode(b)
 		if off != c.off || err != c.err || err == nil && (got.Fragment != c.frag ||
+			c.frag && got.ID != 0x1020304 ||
 			got.Src != v6a || got.Dst != v6b || got.Flow != 0xabcde ||
 			got.TOS != 0x5a || !c.frag &&
 			(got.Proto != 6 || !bytes.Equal(b[off:off+got.PayloadLen], tcp))) {
