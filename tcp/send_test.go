@@ -404,6 +404,35 @@ func TestECNNotGranted(t *testing.T) {
 	}
 }
 
+// TestECNSYNsLost: two SYNs ask for ECN, then one does not, and whoever answers may not know of the first two:
+// a client of RFC 3168 sends nothing with ECT then (6.1.1).
+func TestECNSYNsLost(t *testing.T) {
+	const setup = wire.ECE | wire.CWR
+	for syns := 1; syns <= 4; syns++ {
+		p := newPeer(t, tcp.Config{ECN: tcp.ECNClassic})
+		p.c.Connect(p.now)
+		for i := 1; i <= syns; i++ {
+			if f, _ := flagsOf(p); len(f) != 1 || (f[0]&setup == setup) != (i <= 2) {
+				t.Fatalf("SYN %d: %v", i, f)
+			}
+			if i < syns {
+				p.wait(tick.Second << (i - 1))
+			}
+		}
+		p.in(fSA, 0, 1, 0, mss(1000), flags(wire.ECE))
+		flagsOf(p)
+		p.src.sizes = []int{1000}
+		want := tcp.ECT0
+		if syns > 2 {
+			want = tcp.NotECT
+		}
+		_, e := flagsOf(p)
+		if len(e) != 1 || e[0] != want || p.c.Info(p.now).ECN != tcp.ECNClassic {
+			t.Errorf("answered after %d SYNs: data with ECN bits %v, want %v", syns, e, want)
+		}
+	}
+}
+
 // TestDCTCPEcho: ECE says exactly which segments were marked (RFC 8257, 3.2).
 func TestDCTCPEcho(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNClassic, QuickAcks: -1,

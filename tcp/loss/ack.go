@@ -230,10 +230,11 @@ func (s *Sender) countDup(a *Ack) {
 	ev.dup = plain && s.q.len() > 0
 	switch {
 	case ev.acked > 0:
-		// Of the records acknowledged all but the one that filled the hole were counted as duplicates before.
-		before := s.dups
-		s.dups = max(0, min(s.dups-(ev.records-1), s.q.len()-1))
-		ev.delivered -= ev.acked / max(ev.records, 1) * min(before-s.dups, max(ev.records-1, 0))
+		// Of the records acknowledged all but the one that filled the hole were counted as duplicates before. A part
+		// of one fills none.
+		before, counted := s.dups, max(ev.records-1, 0)
+		s.dups = max(0, min(s.dups-counted, s.q.len()-1))
+		ev.delivered -= ev.acked / max(ev.records, 1) * min(before-s.dups, counted)
 	case ev.dup && s.state != Loss && s.dups < s.q.len()-max(1, s.lostRecords()):
 		before := s.dupOctets()
 		s.dups++

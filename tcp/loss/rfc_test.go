@@ -271,43 +271,6 @@ func TestIsLostSmallSegments(t *testing.T) {
 	b.want("lost", b.resend(), []int{0})
 }
 
-// TestNewReno is RFC 6582, 3.2: three duplicates, partial acknowledgements, and no second recovery for old duplicates.
-func TestNewReno(t *testing.T) {
-	b := newBench(t, conf(NoSACK), 100*ms)
-	b.send(0, 10) // 0 and 4 are lost
-	b.wait(100 * ms)
-	b.ack(0)
-	b.want("limited transmit 1", b.fresh(), 1)
-	b.ack(0)
-	b.want("limited transmit 2", b.fresh(), 1)
-	b.want("window unchanged", b.s.Cwnd(), 10000)
-	b.ack(0)
-	b.want("state", b.s.State(), Recovery)
-	b.want("ssthresh", b.s.Ssthresh(), 5000)
-	b.want("head", b.resend(), []int{0})
-	for range 5 {
-		b.ack(0)
-	}
-	b.wait(100 * ms)
-	b.ack(4)
-	b.want("partial", b.resend(), []int{4})
-	b.want("state", b.s.State(), Recovery)
-	b.wait(100 * ms)
-	nxt := b.s.Nxt().Diff(b.base) / b.size
-	b.ack(nxt)
-	b.want("state", b.s.State(), Open)
-	b.fresh()
-	for range 3 {
-		b.ack(nxt)
-	}
-	b.want("old duplicates", b.s.State(), Disorder)
-	// A window update is no duplicate, nor is a segment with data.
-	d := b.s.dups
-	b.input(Ack{Ack: b.s.Una(), WindowChanged: true})
-	b.input(Ack{Ack: b.s.Una(), HasData: true})
-	b.want("duplicates", b.s.dups, d)
-}
-
 // TestSACKCase2And3 is RFC 2018, 7: the scoreboard after each acknowledgement of the examples.
 func TestSACKCase2And3(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)

@@ -1,0 +1,67 @@
+package loss
+
+import "testing"
+
+// TestNewReno is RFC 6582, 3.2: three duplicates, partial acknowledgements, and no second recovery for old ones.
+func TestNewReno(t *testing.T) {
+	b := newBench(t, conf(NoSACK), 100*ms)
+	b.send(0, 10) // 0 and 4 are lost
+	b.wait(100 * ms)
+	b.ack(0)
+	b.want("limited transmit 1", b.fresh(), 1)
+	b.ack(0)
+	b.want("limited transmit 2", b.fresh(), 1)
+	b.want("window unchanged", b.s.Cwnd(), 10000)
+	b.ack(0)
+	b.want("state", b.s.State(), Recovery)
+	b.want("ssthresh", b.s.Ssthresh(), 5000)
+	b.want("head", b.resend(), []int{0})
+	for range 5 {
+		b.ack(0)
+	}
+	b.wait(100 * ms)
+	b.ack(4)
+	b.want("partial", b.resend(), []int{4})
+	b.want("state", b.s.State(), Recovery)
+	b.wait(100 * ms)
+	nxt := b.s.Nxt().Diff(b.base) / b.size
+	b.ack(nxt)
+	b.want("state", b.s.State(), Open)
+	b.fresh()
+	for range 3 {
+		b.ack(nxt)
+	}
+	b.want("old duplicates", b.s.State(), Disorder)
+	// A window update is no duplicate, nor is a segment with data.
+	d := b.s.dups
+	b.input(Ack{Ack: b.s.Una(), WindowChanged: true})
+	b.input(Ack{Ack: b.s.Una(), HasData: true})
+	b.want("duplicates", b.s.dups, d)
+}
+
+// TestDuplicatesCounted: what a duplicate acknowledgement counted as delivered is not counted again, and
+// nothing else is taken back.
+func TestDuplicatesCounted(t *testing.T) {
+	for _, c := range []struct {
+		what            string
+		sent, dups      int // segments; duplicate acknowledgements
+		ack             int // octets
+		left, delivered int // duplicates; octets
+	}{
+		{"all", 4, 3, 4000, 0, 1000},
+		{"the hole and one of two", 4, 2, 2000, 1, 1000},
+		{"the hole alone, and one of the rest came twice", 2, 1, 1000, 0, 1000},
+		{"part of the hole", 4, 1, 500, 1, 500},
+		{"the hole and part of the next", 4, 1, 1500, 1, 1500},
+	} {
+		b := newBench(t, conf(NoSACK), 100*ms)
+		b.send(0, c.sent)
+		b.wait(100 * ms)
+		for range c.dups {
+			b.want(c.what+": duplicate", b.ack(0).Delivered, 1000)
+		}
+		r := b.input(Ack{Ack: b.base.Add(c.ack)})
+		b.want(c.what+": duplicates left", b.s.dups, c.left)
+		b.want(c.what+": delivered", r.Delivered, c.delivered)
+	}
+}
