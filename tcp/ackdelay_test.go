@@ -79,4 +79,31 @@ func TestAckHoldInVain(t *testing.T) {
 	pair(true)
 }
 
+// TestAckHoldPause: a wait was for nothing when its second half brought no segment.
+func TestAckHoldPause(t *testing.T) {
+	const half = 10 * tick.Microsecond
+	for _, c := range []struct {
+		last tick.Duration // when the last segment arrives in the wait
+		paid bool
+	}{{half - 1, false}, {half, true}, {half + 1, true}} {
+		p := newPeer(t, holding)
+		p.open(mss(1000))
+		p.in(fA, 1, 1, 1000)
+		p.in(fA, 1001, 1, 1000)
+		p.want()
+		p.pass(c.last)
+		p.in(fA, 2001, 1, 1000)
+		p.want()
+		p.wait(2*half - c.last)
+		p.want(ackOf(3001))
+		p.in(fA, 3001, 1, 1000)
+		p.in(fA, 4001, 1, 1000)
+		if c.paid { // the next one waits too
+			p.want()
+			p.wait(2 * half)
+		}
+		p.want(ackOf(5001))
+	}
+}
+
 func ackOf(n int) string { return fmt.Sprintf(". 1 ack %d", n) }

@@ -165,3 +165,17 @@ func TestReleasedList(t *testing.T) {
 			len(s.regions), m.Busy())
 	}
 }
+
+// TestLeastRoom: nothing leaves into less room than MPA has to offer (RFC 5044, 4.5), and what waits leaves into
+// the next that is enough.
+func TestLeastRoom(t *testing.T) {
+	h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
+	m := h.region(10, ddp.Attr{})
+	h.send(SendWR{ID: 1, Op: WRSend, SGL: []SGE{sge(m, 0, 10)}})
+	if ref, n := h.qp.NextULPDU(MinULPDU - 1); n != 0 {
+		t.Fatalf("%v, %d octets into %d", ref, n, MinULPDU-1)
+	}
+	if f := h.pull(MinULPDU); f == nil || len(f.b) != ddp.UntaggedLen+10 {
+		t.Fatalf("%+v into %d octets", f, MinULPDU)
+	}
+}
