@@ -74,3 +74,29 @@ func TestWantRcvSpace(t *testing.T) {
 		t.Errorf("5 MB took %d ms", d/tick.Millisecond)
 	}
 }
+
+// TestEchoOfNothing: a timestamp of 0 that is echoed says nothing of the round trip, any other one does; with
+// and without ECN, which takes another way through Input.
+func TestEchoOfNothing(t *testing.T) {
+	for _, mode := range []tcp.ECNMode{tcp.ECNOff, tcp.ECNClassic} {
+		for _, echo := range []bool{false, true} {
+			p := newPeer(t, tcp.Config{QuickAcks: -1, ECN: mode})
+			p.c.Connect(p.now)
+			var o tcp.Out
+			p.c.Poll(p.now, nil, &o)
+			p.now = p.now.Add(5 * tick.Millisecond)
+			p.in(fSA, 0, 1, 0, mss(1000), ts(100, o.Opt.TSVal), flags(wire.ECE))
+			p.out()
+			ecr, want := uint32(0), 5*tick.Millisecond
+			if echo {
+				ecr, want = o.Opt.TSVal, 45*tick.Millisecond
+			}
+			p.now = p.now.Add(40 * tick.Millisecond)
+			p.in(fA, 1, 1, 1000, ts(140, ecr))
+			if got := p.c.Info(p.now).RcvRTT; got != want {
+				t.Errorf("ECN %v, echo %v: round trip %d µs, want %d", mode, echo, got/1000,
+					want/1000)
+			}
+		}
+	}
+}

@@ -339,3 +339,34 @@ func TestPTBOfSameSize(t *testing.T) {
 		}
 	}
 }
+
+// TestTakeBackProbe: a probe that never left proves nothing when what is sent in its place arrives, in smaller
+// packets; what is taken back behind a probe says nothing about it.
+func TestTakeBackProbe(t *testing.T) {
+	for _, behind := range []int{0, 1} { // segments that left behind the probe and are taken back
+		p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
+		p.open(mss(1460))
+		p.src.sizes = []int{600, 430, 430}
+		var o tcp.Out
+		if !p.c.Poll(p.now, &p.src, &o) || !o.Probe {
+			t.Fatalf("no probe first: %v", &o.Header)
+		}
+		from := o.Payload.Start
+		if behind > 0 {
+			p.src.sizes = []int{600}
+			p.out()
+			from = o.Payload.End
+		}
+		p.c.TakeBack(from, p.now)
+		for range 4 { // one at a time: no probe
+			p.src.sizes = []int{600}
+			p.out()
+		}
+		p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)
+		want := 1000 + 500*behind
+		if i := p.c.Info(p.now); i.PathMTU != want || p.c.SndUna() != from.Add(4*600) {
+			t.Errorf("taken back from behind the probe: %v: path MTU %d, want %d", behind > 0,
+				i.PathMTU, want)
+		}
+	}
+}
