@@ -86,6 +86,36 @@ func TestMarkerErrors(t *testing.T) {
 	})
 }
 
+// TestPlainMarkers: an FPDU of each length, wherever it begins, has the markers of RFC 5044, 4.3, and one bit more
+// or less in a pointer shows. What looks like a pointer beside its place does not count.
+func TestPlainMarkers(t *testing.T) {
+	for _, off := range []int{0, 4, 200, 508} {
+		for _, n := range []int{0, 500, 1200} {
+			b := reference(Framing{Markers: true}, off, make([]byte, n))
+			if !plainMarkers(b, off) {
+				t.Errorf("%d octets %d behind a marker: not plain", n, off)
+			}
+			for at := (512 - off) % 512; at+4 <= len(b); at += 512 {
+				ptr := b[at+2 : at+4]
+				was := binary.BigEndian.Uint16(ptr)
+				binary.BigEndian.PutUint16(b[at:], was)   // reserved
+				binary.BigEndian.PutUint16(b[at+4:], was) // behind the marker
+				if !plainMarkers(b, off) {
+					t.Errorf("%d octets %d behind a marker: reserved octets count", n, off)
+				}
+				for bit := range 16 {
+					binary.BigEndian.PutUint16(ptr, was^1<<bit)
+					if plainMarkers(b, off) {
+						t.Errorf("%d octets %d behind a marker: marker at %d with pointer "+
+							"%#x for %#x is plain", n, off, at, was^1<<bit, was)
+					}
+				}
+				binary.BigEndian.PutUint16(ptr, was)
+			}
+		}
+	}
+}
+
 // TestMarkerOrigin checks pointers that count from the marker in front of an FPDU, as version 0 peers may
 // write them: four more than RFC 5044 says.
 //

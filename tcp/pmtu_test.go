@@ -66,6 +66,29 @@ func TestBlackHoleSteps(t *testing.T) {
 	}
 }
 
+// TestBlackHoleProven: a size that arrived before is given more timeouts than one that never did.
+func TestBlackHoleProven(t *testing.T) {
+	for n, want := range map[int]int{3999: 4, 4000: 4, 4001: 2} {
+		p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true})
+		p.open(mss(8960))
+		p.src.sizes = []int{4000}
+		p.out()
+		p.in(fA, 1, 4001, 0)
+		p.src.sizes = []int{n}
+		p.out()
+		timeouts := 0
+		for emss := p.c.EMSS(); p.c.EMSS() == emss && timeouts < 10; timeouts++ {
+			p.now = p.c.Deadline()
+			p.c.Expire(p.now)
+			p.out()
+		}
+		if timeouts != want || p.c.EMSS() != 1460 {
+			t.Errorf("%d octets: EMSS %d after %d timeouts, want 1460 after %d", n, p.c.EMSS(),
+				timeouts, want)
+		}
+	}
+}
+
 // TestBlackHolePatience: with long timeouts, too, the time of a lower size begins when the record leaves with it.
 func TestBlackHolePatience(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true, Loss: loss.Config{MinRTO: tick.Second}})

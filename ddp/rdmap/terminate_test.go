@@ -131,6 +131,12 @@ func TestTerminateOfOthers(t *testing.T) {
 		{"Read Request cut off", "0100e000 002e 4141 00000000 00000001 00000005 00000000 0102",
 			Terminate{Cause: CauseProtSTag, HasDDP: true, SegLen: 46, DDP: [18]byte{0x41, 0x41, 0,
 				0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 5}}},
+		{"Read Request without a DDP header",
+			"01002000 0000000a 000000000000000b 0000000c 0000000d 000000000000000e",
+			Terminate{Cause: CauseProtSTag, HasRead: true, Read: ReadRequest{SinkSTag: 10,
+				SinkTO: 11, Size: 12, SrcSTag: 13, SrcTO: 14}}},
+		{"the same cut off", "01002000 0000000a 000000000000000b 0000000c 0000000d 0000000000",
+			Terminate{Cause: CauseProtSTag}},
 	} {
 		got, err := ParseTerminate(unhex(t, c.hex))
 		if d := cmp.Diff(c.want, got); err != nil || d != "" {
