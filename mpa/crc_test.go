@@ -83,6 +83,27 @@ func TestCRCBehind(t *testing.T) {
 	}
 }
 
+// TestCRCBehindAgain: it is asked for as often as in order, then held, and is an error once it is in order.
+func TestCRCBehindAgain(t *testing.T) {
+	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000)
+	bad := bytes.Clone(g.stream[g.borders[1]:])
+	bad[700] ^= 1
+	for i := range maxRepeats + 1 {
+		want := 0
+		if i == maxRepeats {
+			want = len(bad)
+		}
+		if kept, err := g.try(bad, g.borders[1]); kept != want || err != nil {
+			t.Fatalf("try %d: kept %d, %v; want %d", i+1, kept, err, want)
+		}
+	}
+	kept, err := g.try(g.stream[:g.borders[1]], 0)
+	if kept != g.borders[1] || codeOf(err) != CodeCRC || len(g.sink.placed) != 1 ||
+		g.r.Stats().CRCDrops != maxRepeats {
+		t.Errorf("kept %d, %v, %d placed, %+v", kept, err, len(g.sink.placed), g.r.Stats())
+	}
+}
+
 // TestLongLength flips a bit of a length field so that the FPDU seems to go on in the next segment. An
 // aligned sender is not believed to do that, so the segment is asked for again; without that the stream would
 // be lost.

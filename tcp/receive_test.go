@@ -217,6 +217,34 @@ func TestNeverKept(t *testing.T) {
 	p.want(". 1 ack 131")
 }
 
+// TestHeldOctets: what is held beyond a gap counts once, however its ranges meet.
+func TestHeldOctets(t *testing.T) {
+	p := newPeer(t, tcp.Config{})
+	p.open(mss(1000), sackOK())
+	p.keep = true
+	high := 0
+	for i, c := range []struct{ at, n, octets, holes int }{
+		{1001, 1000, 1000, 1},
+		{3001, 1000, 2000, 2},
+		{5001, 500, 2500, 3},
+		{2001, 1000, 3500, 2}, // meets one on each side
+		{3501, 1000, 4000, 2}, // runs over the end of one
+		{5501, 500, 4500, 2},  // goes on
+		{801, 200, 4700, 2},   // stands in front of one
+		{1001, 1000, 4700, 2}, // again
+		{4401, 700, 5200, 1},  // runs over both
+		{1, 800, 0, 0},
+	} {
+		p.in(fA, c.at, 1, c.n)
+		high = max(high, c.octets)
+		n := p.c.Info(p.now)
+		if n.HeldOctets != c.octets || n.Holes != c.holes || n.HeldHigh != high {
+			t.Errorf("segment %d: %d octets in %d ranges, %d at most; want %d in %d, %d", i,
+				n.HeldOctets, n.Holes, n.HeldHigh, c.octets, c.holes, high)
+		}
+	}
+}
+
 // TestOfferOnlyNew: every octet is offered once, whatever the cuts; ranges lie in the window, in order.
 func TestOfferOnlyNew(t *testing.T) {
 	p := newPeer(t, tcp.Config{RcvSpace: 1000})

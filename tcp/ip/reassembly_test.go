@@ -31,6 +31,10 @@ func TestReassemblyKey(t *testing.T) {
 				t.Errorf("version 6 %v, another %s: %d octets, protocol %d", v6, c.name, len(b),
 					hs[1].Proto)
 			}
+			h := &hs[1]
+			if b != nil && (h.Fragment || h.FragMore || h.FragOff != 0 || h.PayloadLen != 32) {
+				t.Errorf("version 6 %v: the header of the datagram is %+v", v6, h)
+			}
 		}
 	}
 }
