@@ -198,3 +198,144 @@ func TestWindowOutlived(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAllocWindow: a window takes 256 STags, of which none may have another use.
+func TestAllocWindow(t *testing.T) {
+	tab, pd := newTable(t)
+	_, foreign := newTable(t)
+	for _, stag := range []STag{0x100, 0x2ff, 0x400} {
+		if _, err := tab.Register(pd, make([]byte, 1), Attr{STag: stag}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		pd   *PD
+		want STag
+		err  error
+	}{
+		{"no domain", nil, 0x300, ErrForeign},
+		{"another table's domain", foreign, 0x300, ErrForeign},
+		{"region with the first key", pd, 0x1ff, ErrTaken},
+		{"region with the last key", pd, 0x200, ErrTaken},
+		{"STag 0", pd, 0xff, ErrTaken},
+		{"between regions", pd, 0x380, nil},
+		{"window's own", pd, 0x300, ErrTaken},
+		{"window's with another key", pd, 0x3ff, ErrTaken},
+		{"behind regions", pd, 0x500, nil},
+	} {
+		w, err := tab.AllocWindow(c.pd, c.want, nil)
+		if !errors.Is(err, c.err) || (w == nil) != (err != nil) ||
+			w != nil && w.STag() != c.want&^0xff {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	tab.random = &sequence{values: []uint32{0xff, 0x1aa, 0x2aa, 0x3aa, 0x4aa, 0x5aa, 0x6aa}}
+	w, err := tab.AllocWindow(pd, 0, nil)
+	if err != nil || w.STag() != 0x600 {
+		t.Fatalf("drawn: %v", err)
+	}
+	other, _ := newTable(t)
+	if err := other.FreeWindow(w); !errors.Is(err, ErrNotValid) {
+		t.Errorf("freed by another table: %v", err)
+	}
+	if err := tab.FreePD(pd); !errors.Is(err, ErrBusy) {
+		t.Errorf("a domain with windows is freed: %v", err)
+	}
+}
+
+// TestStaleBinding: what was bound in one table is over once the window was bound, or unbound, in another: it is not
+// valid, cannot be invalidated, and holds its region no longer.
+func TestStaleBinding(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func(tab *Table, pd *PD, tag STag, region STag) Fault
+		busy error // of the other table's region
+	}{
+		"bound": {func(tab *Table, pd *PD, tag STag, region STag) Fault {
+			return tab.Bind(pd, 2, Binding{STag: tag, Region: region, Len: 8, Access: RemoteRead})
+		}, ErrBusy},
+		"unbound": {func(tab *Table, pd *PD, tag STag, region STag) Fault {
+			return tab.Bind(pd, 2, Binding{STag: tag})
+		}, nil},
+	} {
+		var turn atomic.Uint64
+		var tabs [2]*Table
+		var pds [2]*PD
+		var regions [2]*MR
+		stag := STag(0)
+		for i := range tabs {
+			tabs[i], pds[i] = newTable(t)
+			pds[i].Attach()
+			m, err := tabs[i].Register(pds[i], make([]byte, 8), Attr{Access: BindMW})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w, err := tabs[i].AllocWindow(pds[i], stag, &turn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			regions[i], stag = m, w.STag()
+		}
+		b := Binding{STag: stag | 1, Region: regions[0].STag(), Len: 8, Access: RemoteRead}
+		if f := tabs[0].Bind(pds[0], 1, b); f != OK {
+			t.Fatal(f)
+		}
+		bound := tabs[0].Lookup(stag | 1)
+		if err := tabs[0].Deregister(regions[0]); !errors.Is(err, ErrBusy) || !bound.Valid() ||
+			bound.Revoked() {
+			t.Errorf("%s: before it the region: %v", name, err)
+		}
+		if f := c.then(tabs[1], pds[1], stag|2, regions[1].STag()); f != OK {
+			t.Fatal(f)
+		}
+		if bound.Valid() || !bound.Revoked() {
+			t.Errorf("%s: the old binding is valid", name)
+		}
+		if f := tabs[0].InvalidateLocal(pds[0], 1, stag|1); f != FaultSTag {
+			t.Errorf("%s: its owner invalidates: %v", name, f)
+		}
+		if f := tabs[0].InvalidateRemote(pds[0], 1, stag|1); f != FaultSTag {
+			t.Errorf("%s: its peer invalidates: %v", name, f)
+		}
+		for i, want := range []error{nil, c.busy} {
+			if err := tabs[i].Deregister(regions[i]); !errors.Is(err, want) {
+				t.Errorf("%s: the region of table %d: %v, want %v", name, i, err, want)
+			}
+		}
+	}
+}
+
+// TestUnbind: a binding of no octets ends the one before it, and only the window's own.
+func TestUnbind(t *testing.T) {
+	tab, pd := newTable(t)
+	m, err := tab.Register(pd, make([]byte, 8), Attr{Access: BindMW})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tags [2]STag
+	for i := range tags {
+		w, err := tab.AllocWindow(pd, 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tags[i] = w.STag() | 9
+		if f := tab.Bind(pd, 1, Binding{STag: tags[i], Region: m.STag(), Len: 8,
+			Access: RemoteRead}); f != OK {
+			t.Fatal(f)
+		}
+	}
+	if f := tab.Bind(pd, 1, Binding{STag: tags[0]}); f != OK || m.Busy() != 1 {
+		t.Errorf("unbound: %v, %d uses", f, m.Busy())
+	}
+	for i, want := range []Fault{FaultSTag, OK} {
+		if _, _, f := tab.Find(pd, 1, tags[i], 0, 8, RemoteRead); f != want {
+			t.Errorf("window %d: %v, want %v", i, f, want)
+		}
+	}
+	if f := tab.InvalidateLocal(pd, 1, tags[1]); f != OK || m.Busy() != 0 {
+		t.Errorf("invalidated: %v, %d uses", f, m.Busy())
+	}
+	if f := tab.Bind(pd, 1, Binding{STag: tags[1]}); f != OK || tab.Len() != 1 {
+		t.Errorf("unbound after that: %v, %d STags", f, tab.Len())
+	}
+}
