@@ -274,6 +274,12 @@ func TestInvalidateByTag(t *testing.T) {
 		return m.STag()
 	}
 	pd.Attach()
+	alone, crowd := reg(Attr{Access: RemoteRead}), reg(Attr{Access: RemoteRead})
+	invalidate := func(s STag) Fault {
+		pd.Attach()
+		defer pd.Detach()
+		return tab.InvalidateRemote(pd, 3, s)
+	}
 	shared := reg(Attr{Access: RemoteRead})
 	own := reg(Attr{Access: RemoteRead, Stream: 3})
 	for _, c := range []struct {
@@ -285,6 +291,8 @@ func TestInvalidateByTag(t *testing.T) {
 		{"local, unknown", tab.InvalidateLocal(pd, 3, own+1), FaultSTag},
 		{"remote, other domain", tab.InvalidateRemote(other, 3, own), FaultInvalid},
 		{"remote, unknown", tab.InvalidateRemote(pd, 3, own+1), FaultSTag},
+		{"remote, of the one stream of a domain", tab.InvalidateRemote(pd, 3, alone), OK},
+		{"remote, of one of two streams", invalidate(crowd), FaultInvalid},
 		{"remote, own", tab.InvalidateRemote(pd, 3, own), OK},
 		{"remote, again", tab.InvalidateRemote(pd, 3, own), FaultSTag},
 		{"local", tab.InvalidateLocal(pd, 3, shared), OK},
