@@ -1,0 +1,238 @@
+package rdmap
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"xwarp/ddp"
+)
+
+// TestBindInTurn: a window is bound when its work request's turn comes, for what the peer does afterwards. Each binding
+// takes the place of the one before, and the last one ends with the queue pair.
+//
+//req:rfc5040-8.1.1-6
+func TestBindInTurn(t *testing.T) {
+	a, b := twins(t, nil, Params{})
+	m := b.region(64, ddp.Attr{Base: 0x1000, Access: ddp.LocalWrite | ddp.BindMW})
+	w, err := b.table.AllocWindow(b.pd, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		flags  WRFlags
+		stag   ddp.STag
+		to     ddp.TO // of what is written
+		octets uint64 // of the window
+		want   ddp.Cause
+	}{
+		{0, w.STag() | 1, 0x1010, 16, ddp.CauseNone},
+		{0, w.STag() | 2, 0x1010, 8, ddp.CauseNone},
+		{ZeroBased, w.STag() | 3, 0, 8, ddp.CauseNone},
+		{ZeroBased, w.STag() | 4, 0x1010, 8, ddp.CauseBounds},
+	} {
+		b.send(SendWR{ID: uint64(i), Op: WRBindMW, Flags: c.flags | Signaled, RemoteSTag: c.stag,
+			RemoteTO: 0x1010, Region: m.STag(), Data: c.octets, Access: ddp.RemoteWrite})
+		wantCQEs(t, b, fmt.Sprintf("%d bind-mw SUCCESS", i))
+		a.send(SendWR{Op: WRWrite, Inline: []byte("12345678"), RemoteSTag: c.stag, RemoteTO: c.to})
+		err := b.push(a, a.pullAll(1500)...)
+		if c.want != ddp.CauseNone {
+			wantError(t, err, c.want)
+		} else if err != nil || string(b.octets(m)[16:24]) != "12345678" {
+			t.Errorf("binding %d: %v", i, err)
+		}
+		clear(b.octets(m))
+	}
+	if m.Busy() != 1 {
+		t.Errorf("the region of a window is used by %d", m.Busy())
+	}
+	b.qp.Destroy()
+	if m.Busy() != 0 || b.table.Lookup(w.STag()|4) != nil {
+		t.Errorf("after the queue pair its region is used by %d", m.Busy())
+	}
+}
+
+// TestBindFails: what cannot be bound ends the stream with a Terminate that blames nobody (RFC 5040, 7.1, case 1), and
+// with a completion that says why. What was done before is complete, what comes behind is flushed.
+//
+//req:rfc5040-7.1-2
+func TestBindFails(t *testing.T) {
+	for name, change := range map[string]func(wr *SendWR){
+		"no region": func(wr *SendWR) { wr.Region++ },
+		"no window": func(wr *SendWR) { wr.RemoteSTag += 0x100 },
+		"right":     func(wr *SendWR) { wr.Access = ddp.RemoteWrite },
+		"too long":  func(wr *SendWR) { wr.Data++ },
+		"too far":   func(wr *SendWR) { wr.RemoteTO++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, 1).open(nil, Params{Version: ddp.IETF})
+			m := h.region(64, ddp.Attr{Access: ddp.BindMW})
+			w, err := h.table.AllocWindow(h.pd, 0, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			good := SendWR{ID: 1, Op: WRBindMW, Flags: Signaled, RemoteSTag: w.STag(),
+				Region: m.STag(), Data: 64, Access: ddp.RemoteRead}
+			bad := good
+			bad.ID = 2
+			change(&bad)
+			h.send(good)
+			h.send(bad)
+			if err := h.qp.PostSend(&good); err != ErrState {
+				t.Errorf("posted behind it: %v", err)
+			}
+			wantCQEs(t, h, "1 bind-mw SUCCESS", "2 bind-mw MW_BIND_ERR")
+			want := Terminate{Cause: CauseCatastrophic}
+			if term, ok := h.qp.OwnTerminate(); !ok || term != want {
+				t.Errorf("%v", term)
+			}
+		})
+	}
+}
+
+// TestLocalFromCompletion: what a consumer posts while it is told of a completion waits until all that is done before
+// it is complete, though nothing of it is sent and it fails at once.
+//
+//req:rfc5040-5.5-15
+func TestLocalFromCompletion(t *testing.T) {
+	for _, c := range []struct {
+		bad  bool
+		want string
+	}{{false, "3 local-inv SUCCESS"}, {true, "3 local-inv LOC_PROT_ERR"}} {
+		a, b := twins(t, nil, Params{})
+		m := a.region(8, ddp.Attr{Access: ddp.RemoteRead})
+		wr := SendWR{ID: 3, Op: WRLocalInv, Flags: Signaled, Invalidate: m.STag()}
+		if c.bad {
+			wr.Invalidate++
+		}
+		a.onCQE = func(done *Completion) {
+			if done.ID == 1 {
+				a.send(wr)
+				if !m.Valid() {
+					t.Error("invalidated before what was posted earlier is complete")
+				}
+			}
+		}
+		a.send(SendWR{ID: 1, Op: WRRead, Flags: Signaled})
+		a.send(SendWR{ID: 2, Op: WRWrite, Flags: Signaled, RemoteSTag: 1})
+		b.push(a, a.pullAll(1500)...)
+		wantCQEs(t, a)
+		a.push(b, b.pullAll(1500)...)
+		wantCQEs(t, a, "1 read SUCCESS", "2 write SUCCESS", c.want)
+		if m.Valid() != c.bad {
+			t.Errorf("%s: the region is valid: %v", c.want, m.Valid())
+		}
+	}
+}
+
+// TestReclaim: memory that is lent is asked back once, before the first completion of what is not done, however the
+// stream ends.
+func TestReclaim(t *testing.T) {
+	for name, end := range map[string]func(q *QP){
+		"abort": (*QP).Abort,
+		"error": func(q *QP) { q.Fail(CauseStreamFatal.Errorf("test")) },
+		"lost":  (*QP).Lost,
+		"close": (*QP).Close,
+		"FIN":   func(q *QP) { q.PeerClosed(false) },
+	} {
+		h := newHost(t, 1)
+		var events []string
+		h.open(func(c *Config) {
+			c.Reclaim = func() { events = append(events, "reclaim") }
+		}, Params{Version: ddp.IETF})
+		h.onCQE = func(c *Completion) { events = append(events, c.Op.String()) }
+		h.send(SendWR{ID: 1, Op: WRSend})
+		h.recv(2)
+		end(h.qp)
+		if d := cmp.Diff([]string{"reclaim", "send", "recv"}, events); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+	}
+}
+
+// TestLend: only a Send or a Write of one piece lends its memory, which is the registered memory itself, and only until
+// its completion: then it is the consumer's.
+func TestLend(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		op   WROp
+		sgl  []int // lengths
+		head int   // octets; 0: nothing is lent
+	}{
+		{"Write", WRWrite, []int{300}, 14},
+		{"Send", WRSend, []int{300}, 18},
+		{"Send with Invalidate", WRSendInv, []int{300}, 18},
+		{"Write of two pieces", WRWrite, []int{150, 150}, 0},
+		{"Write of one piece and an empty one", WRWrite, []int{0, 300}, 14},
+		{"inline", WRWrite, nil, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, 1).open(func(c *Config) { c.MaxInline = 300 },
+				Params{Version: ddp.IETF})
+			m := h.region(300, ddp.Attr{})
+			wr := SendWR{ID: 1, Op: c.op, Flags: Signaled, RemoteSTag: 1}
+			at := 0
+			for _, n := range c.sgl {
+				wr.SGL = append(wr.SGL, sge(m, at, n))
+				at += n
+			}
+			if at == 0 {
+				wr.Inline = h.octets(m)
+			}
+			h.send(wr)
+			frames := h.pullAll(214)
+			lent := func(f *frame) (head int, body []byte) {
+				b := make([]byte, len(f.b))
+				head, body = h.qp.LendULPDU(f.ref, b)
+				if head > 0 && string(append(b[:head:head], body[:len(b)-head]...)) != string(f.b) {
+					t.Errorf("%x and %x are lent of %x", b[:head], body, f.b)
+				}
+				return head, body
+			}
+			at = 0
+			for i, f := range frames {
+				head, body := lent(f)
+				if head != c.head || head > 0 && &body[0] != &h.octets(m)[at] ||
+					head == 0 && body != nil {
+					t.Errorf("ULPDU %d: %d octets of header, %d of body", i, head, len(body))
+				}
+				at += len(f.b) - c.head
+			}
+			h.qp.ReleaseULPDU(frames[0].ref)
+			if head, _ := lent(frames[1]); head != c.head {
+				t.Errorf("after the first one was acknowledged: %d octets of header", head)
+			}
+			last := frames[len(frames)-1]
+			h.qp.ReleaseULPDU(last.ref)
+			wantCQEs(t, h, fmt.Sprintf("1 %v SUCCESS", c.op))
+			if head, body := h.qp.LendULPDU(last.ref, make([]byte, len(last.b))); head != 0 ||
+				body != nil {
+				t.Errorf("%d octets are lent after the completion", len(body))
+			}
+		})
+	}
+}
+
+// TestLendNothing: a Read Response is never lent, for its owner does not know of the Read; neither is a Terminate, nor
+// what was flushed, though TCP may have to send that again.
+func TestLendNothing(t *testing.T) {
+	a, b := twins(t, nil, Params{})
+	m := a.region(200, ddp.Attr{Access: ddp.RemoteRead})
+	b.send(SendWR{Op: WRRead, RemoteSTag: m.STag(),
+		SGL: []SGE{sge(b.region(200, ddp.Attr{Access: ddp.LocalWrite}), 0, 200)}})
+	a.push(b, b.pullAll(1500)...)
+	frames := a.pullAll(1500)
+	a.send(SendWR{Op: WRSend, SGL: []SGE{sge(m, 0, 200)}})
+	frames = append(frames, a.pullAll(1500)...)
+	a.qp.Fail(CauseStreamFatal.Errorf("test"))
+	frames = append(frames, a.pullAll(1500)...)
+	if len(frames) != 3 {
+		t.Fatalf("%d ULPDUs", len(frames))
+	}
+	for _, f := range frames {
+		if head, body := a.qp.LendULPDU(f.ref, make([]byte, len(f.b))); head != 0 || body != nil {
+			t.Errorf("%v: %d octets of header, %d of body", opcodeOf(f.b[1]), head, len(body))
+		}
+	}
+}
