@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"xwarp/ddp"
+	"xwarp/mpa/ulpdu"
 )
 
 // victim is a queue pair with regions of every kind, whose STags are fixed.
@@ -156,9 +157,28 @@ func TestErrors(t *testing.T) {
 			f := h.pull(MinULPDU)
 			if f == nil || opcodeOf(f.b[1]) != OpTerminate ||
 				ddp.MakeCause(h.qp.Err().Layer, f.b[18]&15, f.b[19]) != c.want {
-				t.Errorf("Terminate %+v", f)
+				t.Fatalf("Terminate %+v", f)
 			}
+			checkTerminate(t, f.b[ddp.UntaggedLen:], unhex(t, c.ulpdu), c.want)
 		})
+	}
+}
+
+// checkTerminate: a Terminate has the length and the DDP header of the segment at fault unless the error is local, and
+// the header of a Read Request whose memory is at fault (RFC 5040, 4.8; RFC 7306, 8.1).
+func checkTerminate(t *testing.T, b, segment []byte, c ddp.Cause) {
+	t.Helper()
+	want := Terminate{Cause: c}
+	if c.Type() != 0 {
+		want.HasDDP, want.SegLen = true, uint16(len(segment))
+		copy(want.DDP[:ddp.Control(segment[0]).HeaderLen()], segment)
+	}
+	if c.Layer() == ulpdu.RDMAP && c.Type() == 1 && opcodeOf(segment[1]) == OpReadRequest {
+		want.HasRead = true
+		want.Read, _, _ = ParseReadRequest(segment[ddp.UntaggedLen:])
+	}
+	if got, err := ParseTerminate(b); err != nil || got != want {
+		t.Errorf("Terminate %v, want %v", got, want)
 	}
 }
 
@@ -281,6 +301,12 @@ func TestErrorStatus(t *testing.T) {
 	}{
 		{untagged(3, 0, 1, 0, 17), []string{"1 recv LOC_LEN_ERR", "2 recv WR_FLUSH_ERR"}},
 		{untagged(8, 0, 1, 0, 7), []string{"1 recv REM_INV_REQ_ERR", "2 recv WR_FLUSH_ERR"}},
+		{untagged(3, 0, 1, 17, 1), []string{"1 recv LOC_LEN_ERR", "2 recv WR_FLUSH_ERR"}},
+		{untagged(3, 0, 2, 0, 1), []string{"1 recv WR_FLUSH_ERR", "2 recv LOC_LEN_ERR"}},
+		{untagged(3, 0, 3, 0, 1), []string{"1 recv WR_FLUSH_ERR", "2 recv WR_FLUSH_ERR"}},
+		{untagged(3, 0, 0, 0, 17), []string{"1 recv WR_FLUSH_ERR", "2 recv WR_FLUSH_ERR"}},
+		{untagged(3, 1, 1, 0, 1), []string{"1 recv WR_FLUSH_ERR", "2 recv WR_FLUSH_ERR"}},
+		{"4143", []string{"1 recv WR_FLUSH_ERR", "2 recv WR_FLUSH_ERR"}},
 		{write(0x999, 0, 1), []string{"1 recv WR_FLUSH_ERR", "2 recv WR_FLUSH_ERR"}},
 	} {
 		h := victim(t)
