@@ -112,6 +112,10 @@ func TestDraw(t *testing.T) {
 	if err := tab.Invalidate(m); err != nil {
 		t.Fatal(err)
 	}
+	tab.random = &sequence{values: []uint32{0, 1}}
+	if m, err := tab.Register(pd, make([]byte, 1), Attr{}); err != nil || m.STag() != 1 {
+		t.Errorf("the least STag: %v", err)
+	}
 	source := &sequence{values: []uint32{3}}
 	stuck := NewTable(source)
 	pd, _ = stuck.AllocPD()
@@ -280,6 +284,7 @@ func TestInvalidateByTag(t *testing.T) {
 		defer pd.Detach()
 		return tab.InvalidateRemote(pd, 3, s)
 	}
+	plain := reg(Attr{Access: LocalWrite | BindMW, Stream: 3})
 	shared := reg(Attr{Access: RemoteRead})
 	own := reg(Attr{Access: RemoteRead, Stream: 3})
 	for _, c := range []struct {
@@ -293,6 +298,7 @@ func TestInvalidateByTag(t *testing.T) {
 		{"remote, unknown", tab.InvalidateRemote(pd, 3, own+1), FaultSTag},
 		{"remote, of the one stream of a domain", tab.InvalidateRemote(pd, 3, alone), OK},
 		{"remote, of one of two streams", invalidate(crowd), FaultInvalid},
+		{"remote, without a remote right", tab.InvalidateRemote(pd, 3, plain), FaultInvalid},
 		{"remote, own", tab.InvalidateRemote(pd, 3, own), OK},
 		{"remote, again", tab.InvalidateRemote(pd, 3, own), FaultSTag},
 		{"local", tab.InvalidateLocal(pd, 3, shared), OK},

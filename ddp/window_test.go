@@ -4,6 +4,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+
+	"xwarp/mpa/ulpdu"
 )
 
 // TestWindow binds a window to a part of a region: it has bounds and rights of its own, serves one stream, and holds
@@ -143,7 +145,11 @@ func TestWindowRefused(t *testing.T) {
 		"read only": {func(b *Binding) {
 			b.Region, b.Access = region(pd, BindMW), RemoteWrite
 		}, FaultAccess},
-		"local right":  {func(b *Binding) { b.Access = LocalWrite }, FaultAccess},
+		"local right": {func(b *Binding) { b.Access = LocalWrite }, FaultAccess},
+		"bind right":  {func(b *Binding) { b.Access = RemoteRead | BindMW }, FaultAccess},
+		"read only, atomics": {func(b *Binding) {
+			b.Region, b.Access = region(pd, BindMW), RemoteAtomic
+		}, FaultAccess},
 		"other domain": {func(b *Binding) { b.Region = region(other, BindMW) }, FaultStream},
 	} {
 		b := good
@@ -276,6 +282,9 @@ func TestStaleBinding(t *testing.T) {
 			}
 			regions[i], stag = m, w.STag()
 		}
+		if _, err := tabs[0].AllocWindow(pds[0], 0, nil); err != nil { // which is never bound
+			t.Fatal(err)
+		}
 		b := Binding{STag: stag | 1, Region: regions[0].STag(), Len: 8, Access: RemoteRead}
 		if f := tabs[0].Bind(pds[0], 1, b); f != OK {
 			t.Fatal(f)
@@ -332,10 +341,60 @@ func TestUnbind(t *testing.T) {
 			t.Errorf("window %d: %v, want %v", i, f, want)
 		}
 	}
+	if tab.UnbindStream(0); m.Busy() != 1 {
+		t.Error("the end of no stream unbinds")
+	}
 	if f := tab.InvalidateLocal(pd, 1, tags[1]); f != OK || m.Busy() != 0 {
 		t.Errorf("invalidated: %v, %d uses", f, m.Busy())
 	}
 	if f := tab.Bind(pd, 1, Binding{STag: tags[1]}); f != OK || tab.Len() != 1 {
 		t.Errorf("unbound after that: %v, %d STags", f, tab.Len())
+	}
+}
+
+// TestPlaceIntoWindow: the cache of a stream's last Write keeps a window only as long as nobody can bind it anew.
+func TestPlaceIntoWindow(t *testing.T) {
+	for _, turn := range []*atomic.Uint64{nil, new(atomic.Uint64)} {
+		tab, pd := newTable(t)
+		m, err := tab.Register(pd, make([]byte, 8), Attr{Access: LocalWrite | BindMW})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var w *Window
+		if turn == nil {
+			w, err = tab.AllocWindow(pd, 0, nil)
+		} else {
+			w, err = tab.AllocWindow(pd, 0, turn)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := Binding{STag: w.STag(), Region: m.STag(), Len: 8, Access: RemoteWrite}
+		if f := tab.Bind(pd, 1, b); f != OK {
+			t.Fatal(f)
+		}
+		var cache LookupCache
+		place := func() Cause {
+			h := Tagged{Control: MakeControl(true, true, IETF), STag: b.STag}
+			v := ulpdu.ViewOf(append(AppendTagged(nil, h), "12345678"...))
+			return tab.PlaceTagged(&cache, pd, 1, h, &v)
+		}
+		for range 2 {
+			clear(m.mem)
+			if c := place(); c != CauseNone || string(m.mem) != "12345678" {
+				t.Errorf("into a window: %v", c)
+			}
+		}
+		if tab.Unchanged(&cache, b.STag) != (turn == nil) {
+			t.Errorf("another table may bind it: %v, and the cache is wrong", turn != nil)
+		}
+		if turn != nil {
+			turn.Add(1) // bound in another table
+		} else if f := tab.Bind(pd, 1, Binding{STag: b.STag}); f != OK {
+			t.Fatal(f)
+		}
+		if c := place(); c != CauseSTag {
+			t.Errorf("into a window that is bound no more: %v", c)
+		}
 	}
 }

@@ -362,19 +362,24 @@ func TestAtomics(t *testing.T) {
 //req:rfc7306-5.2.1-2
 func TestAtomicBehindRead(t *testing.T) {
 	for _, c := range []struct {
-		at   ddp.TO // of the word; the Read covers 16 to 39
-		want int    // responses at once
-	}{{0, 2}, {8, 2}, {16, 1}, {24, 1}, {32, 1}, {40, 2}} {
+		from, n int    // what the Read covers
+		at      ddp.TO // of the word
+		want    int    // responses at once
+	}{{16, 24, 0, 2}, {16, 24, 8, 2}, {16, 24, 16, 1}, {16, 24, 24, 1}, {16, 24, 32, 1},
+		{16, 24, 40, 2}, {15, 1, 16, 2}, {16, 1, 16, 1}, {23, 1, 16, 1}, {24, 1, 16, 2},
+		{15, 0, 16, 2}, {16, 0, 16, 2}} {
 		a, b := twins(t, nil, Params{})
 		m := b.region(64, ddp.Attr{Access: ddp.RemoteAtomic | ddp.RemoteRead})
 		res := a.region(64, ddp.Attr{Access: ddp.LocalWrite})
-		a.send(SendWR{Op: WRRead, SGL: []SGE{sge(res, 16, 24)}, RemoteSTag: m.STag(), RemoteTO: 16})
+		a.send(SendWR{Op: WRRead, SGL: []SGE{sge(res, 16, c.n)}, RemoteSTag: m.STag(),
+			RemoteTO: ddp.TO(c.from)})
 		a.send(SendWR{Op: WRFetchAdd, SGL: []SGE{sge(res, 0, 8)}, RemoteSTag: m.STag(),
 			RemoteTO: c.at, Data: 1})
 		b.push(a, a.pullAll(1500)...)
 		f := b.pullAll(1500)
 		if len(f) != c.want || b.qp.ULPDUWaiting() {
-			t.Errorf("word at %d: %d responses, want %d", c.at, len(f), c.want)
+			t.Errorf("word at %d, %d octets at %d: %d responses, want %d", c.at, c.n, c.from,
+				len(f), c.want)
 		}
 		b.qp.ReleaseULPDU(f[0].ref)
 		if c.want == 1 && len(b.pullAll(1500)) != 1 {
