@@ -161,8 +161,19 @@ func TestRegisterErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Deregister(m); !errors.Is(err, ErrNotValid) {
-		t.Errorf("deregistered by another table: %v", err)
+	for name, c := range map[string]struct {
+		tab *Table
+		m   *MR
+	}{"of another table": {other, m}, "that never was one": {tab, new(MR)}} {
+		if err := c.tab.Deregister(c.m); !errors.Is(err, ErrNotValid) {
+			t.Errorf("a region %s is deregistered: %v", name, err)
+		}
+		if err := c.tab.Invalidate(c.m); !errors.Is(err, ErrNotValid) {
+			t.Errorf("a region %s is invalidated: %v", name, err)
+		}
+	}
+	if !m.Valid() || tab.Lookup(m.STag()) != m {
+		t.Error("another table has invalidated a region")
 	}
 	if err := tab.FreePD(pd); !errors.Is(err, ErrBusy) {
 		t.Errorf("domain with regions freed: %v", err)
