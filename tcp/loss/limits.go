@@ -11,6 +11,9 @@ const (
 	// records looked at past the last lost one per acknowledgement: bounds the work on hostile SACK
 	reorderWalk = 32
 	maxBackoff  = 16 // doublings of the RTO; MaxRTO bounds the result earlier
+	// quarters of the least round trip in the reordering window, before SRTT bounds it: no product overflows, however
+	// long a peer reports duplicates
+	maxReorderMult = 1 << 10
 )
 
 // Defaults for the durations in Config.

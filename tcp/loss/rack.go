@@ -51,7 +51,7 @@ func (k *rack) onDSACK(s *Sender) {
 		return
 	}
 	k.inRound, k.round = true, s.nxt
-	k.mult = min(k.mult+1, 1<<10)
+	k.mult = min(k.mult+1, maxReorderMult)
 	k.persist = reorderPersist
 }
 

@@ -1,0 +1,117 @@
+package loss
+
+import (
+	"testing"
+
+	"xwarp/tcp/tick"
+)
+
+// recovery loses the first of five new segments and has the others acknowledged selectively.
+func (b *bench) recovery() {
+	b.Helper()
+	i := b.s.Nxt().Diff(b.base) / b.size
+	b.send(i, i+5)
+	b.wait(40 * ms)
+	if b.ack(i, b.segs(i+1, i+5)); b.s.State() != Recovery {
+		b.expire(ExpiredReorder)
+	}
+	b.want("lost", b.resend(), []int{i})
+	b.wait(40 * ms)
+	b.ack(i + 5)
+	b.want("state", b.s.State(), Open)
+}
+
+// quarters is the reordering window in quarters of a round trip of 40 ms.
+func (b *bench) quarters() int { return int(b.s.reorderWindow() / (10 * ms)) }
+
+// TestReorderPersist is RFC 8985, 6.2 step 4: what a DSACK added to the reordering window lasts for 16 recoveries
+// without another one, fast or by timeout.
+func TestReorderPersist(t *testing.T) {
+	cfg := conf(RACK)
+	cfg.NoUndo, cfg.NoTLP = true, true
+	b := newBench(t, cfg, 40*ms)
+	b.recovery()
+	b.want("at first", b.quarters(), 1)
+	b.ack(5, b.seg(0))
+	b.want("one DSACK", b.quarters(), 2)
+	for i := range 10 {
+		b.recovery()
+		b.want("still", b.quarters(), 2)
+		b.want("left", b.s.rack.persist, reorderPersist-1-i)
+	}
+	n := b.s.Nxt().Diff(b.base) / b.size
+	b.ack(n, b.seg(n-5))
+	b.want("another DSACK", b.quarters(), 3)
+	for range reorderPersist - 2 {
+		b.recovery()
+	}
+	b.send(n+70, n+71)
+	b.expire(ExpiredRTO)
+	b.want("head", b.resend(), []int{n + 70})
+	b.wait(40 * ms)
+	b.ack(n + 71)
+	b.want("after 15", b.quarters(), 3)
+	b.recovery()
+	b.want("after 16", b.quarters(), 1)
+}
+
+// TestReorderRound is RFC 8985, 6.2 step 4: a round ends when all is acknowledged that was sent when it began. The
+// window is at most SRTT, the multiple at most maxReorderMult. Of reports beyond the number of retransmissions none
+// comes from one.
+func TestReorderRound(t *testing.T) {
+	b := newBench(t, conf(RACK), 40*ms)
+	b.recovery()
+	b.s.count.Retransmitted = 3 // as many as there will be reports
+	b.send(5, 7)
+	b.ack(5, b.seg(0))
+	b.want("first", b.s.rack.mult, 2)
+	b.wait(40 * ms)
+	b.input(Ack{Ack: b.seg(7).Start.Add(-1)})
+	b.input(Ack{Ack: b.seg(7).Start.Add(-1)}, b.seg(0))
+	b.want("an octet before the end of the round", b.s.rack.mult, 2)
+	b.ack(7)
+	b.ack(7, b.seg(0))
+	b.want("its end", b.s.rack.mult, 3)
+	b.send(7, 8)
+	b.wait(40 * ms)
+	b.ack(8, b.seg(0))
+	b.want("more reports than retransmissions", b.s.rack.mult, 3)
+
+	b.s.count.Retransmitted = 1 << 20
+	for i, want := range []tick.Duration{40 * ms, 40 * ms} {
+		b.ack(8, b.seg(0))
+		b.want("multiple", b.s.rack.mult, 4+i)
+		b.want("SRTT is the bound", min(b.s.reorderWindow(), b.s.SRTT()), want)
+	}
+	for range maxReorderMult - 6 {
+		b.ack(8, b.seg(0))
+	}
+	b.want("the last but one", b.s.rack.mult, maxReorderMult-1)
+	for range 3 {
+		b.ack(8, b.seg(0))
+		b.want("the most", b.s.rack.mult, maxReorderMult)
+	}
+}
+
+// TestReorderWindowOfNone is RFC 8985, 6.2 step 4: as long as no reordering was seen there is no window in recovery,
+// nor once three segments were acknowledged selectively.
+func TestReorderWindowOfNone(t *testing.T) {
+	for _, c := range []struct {
+		state  State
+		sacked int
+		seen   bool
+		want   int
+	}{
+		{Open, 0, false, 1}, {Disorder, dupThresh - 1, false, 1}, {Disorder, dupThresh, false, 0},
+		{CWR, 0, false, 1}, {Recovery, 0, false, 0}, {Loss, 0, false, 0},
+		{Recovery, 0, true, 1}, {Loss, 0, true, 1}, {Disorder, dupThresh, true, 1},
+	} {
+		b := newBench(t, conf(RACK), 40*ms)
+		b.s.rtt.floor(40*ms, b.now)
+		b.s.state, b.s.rack.seen, b.s.q.list[sacked].n = c.state, c.seen, c.sacked
+		if got := b.quarters(); got != c.want {
+			t.Errorf("%v, %d segments, seen %v: %d quarters, want %d", c.state, c.sacked, c.seen,
+				got, c.want)
+		}
+	}
+}
