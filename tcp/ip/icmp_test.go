@@ -153,3 +153,76 @@ func TestICMPOfNoSegment(t *testing.T) {
 		}
 	}
 }
+
+// TestICMPCodes is every type and code of the errors that say something about a connection: RFC 792, 1122, 3.2.2.1 and
+// 1812, 5.2.7.1 for version 4, RFC 4443, 3 and 4861 for version 6; the numbers beside them say nothing.
+func TestICMPCodes(t *testing.T) {
+	const (
+		net, host, proto = NetUnreachable, HostUnreachable, ProtoUnreachable
+		port, none       = PortUnreachable, ICMPNone
+	)
+	for _, c := range []struct {
+		kind  func(typ, code byte) ICMPKind
+		typ   byte
+		codes []ICMPKind // from 0 on
+	}{
+		{icmp4, 2, []ICMPKind{none, none}},
+		{icmp4, 3, []ICMPKind{net, host, proto, port, PacketTooBig, host, net, host, host,
+			Prohibited, Prohibited, net, host, Prohibited, host, host, none}},
+		{icmp4, 4, []ICMPKind{none, none}}, {icmp4, 10, []ICMPKind{none}},
+		{icmp4, 11, []ICMPKind{TimeExceeded, TimeExceeded}},
+		{icmp4, 12, []ICMPKind{ParameterProblem, ParameterProblem, ParameterProblem}},
+		{icmp4, 13, []ICMPKind{none}}, {icmp6, 0, []ICMPKind{none}},
+		{icmp6, 1, []ICMPKind{net, Prohibited, host, host, port, Prohibited, Prohibited, none}},
+		{icmp6, 2, []ICMPKind{PacketTooBig, PacketTooBig}},
+		{icmp6, 3, []ICMPKind{TimeExceeded, TimeExceeded}},
+		{icmp6, 4, []ICMPKind{ParameterProblem, proto, ParameterProblem}},
+		{icmp6, 5, []ICMPKind{none}},
+	} {
+		for code, want := range c.codes {
+			if got := c.kind(c.typ, byte(code)); got != want {
+				t.Errorf("type %d code %d: %v, want %v", c.typ, code, got, want)
+			}
+		}
+	}
+}
+
+// TestICMPLengths: a message has eight octets of its own, and the MTU of version 6 has 32 bits, of which more than any
+// packet has is as good as none (RFC 4443, 3.2).
+func TestICMPLengths(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		h, p := icmpPacket(t, v6, 3-btoi(v6), 4*btoi(!v6), 1400, quote(v6, 20))
+		for n, want := range map[int]error{0: ErrShort, 7: ErrShort, 8: ErrICMP} {
+			b := append([]byte{}, p[:n]...)
+			if n == 8 {
+				fixSum(v6, &h, b)
+			}
+			var e ICMPError
+			if err := e.DecodeICMP(&h, b); err != want {
+				t.Errorf("IPv6 %v, %d octets: %v, want %v", v6, n, err, want)
+			}
+		}
+		if !v6 {
+			continue
+		}
+		for mtu, want := range map[uint32]int{65535: 65535, 65536: 65536, 65537: 65536,
+			1<<32 - 1: 65536} {
+			binary.BigEndian.PutUint32(p[4:], mtu)
+			fixSum(v6, &h, p)
+			var e ICMPError
+			if err := e.DecodeICMP(&h, p); err != nil || e.MTU != want {
+				t.Errorf("MTU %d: %d, %v", mtu, e.MTU, err)
+			}
+		}
+	}
+}
+
+// fixSum makes the checksum of an ICMP message right.
+func fixSum(v6 bool, h *Header, p []byte) {
+	acc := uint64(0)
+	if v6 {
+		acc = h.PseudoSum(len(p))
+	}
+	p[2], p[3] = 0, 0
+	binary.BigEndian.PutUint16(p[2:], wire.Finish(wire.Sum(p, acc)))
+}

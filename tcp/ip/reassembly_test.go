@@ -66,3 +66,151 @@ func TestReassemblyEviction(t *testing.T) {
 		}
 	}
 }
+
+// TestReassemblyHoles: a datagram may have maxHoles gaps, what is behind all fragments being one of them; with one more
+// it is given up (RFC 815, 3 has no limit).
+func TestReassemblyHoles(t *testing.T) {
+	const last = -1 // in the last hole, 8 octets behind its begin
+	for _, c := range []struct {
+		name  string
+		holes int // there are
+		off   int // of one more fragment
+		more  bool
+		want  int // holes then, 0: too many
+	}{
+		{"splits the last but one", maxHoles - 1, last, true, maxHoles},
+		{"splits the last", maxHoles, last, true, 0},
+		{"the end is behind the last", maxHoles, last, false, maxHoles},
+		{"splits the first, one less", maxHoles - 1, 8, true, maxHoles},
+		{"splits the first", maxHoles, 8, true, 0},
+		{"begins the first", maxHoles, 0, true, maxHoles},
+		{"ends the first", maxHoles, 16, true, maxHoles},
+		{"fills the second", maxHoles, 32, true, maxHoles - 1},
+	} {
+		var re Reassembler
+		re.Init(1)
+		add := func(off int, more bool) {
+			re.Add(&Header{Src: v4a, Dst: v4b, Proto: 6, ID: 1, Fragment: true, FragMore: more,
+				FragOff: off, PayloadLen: 8}, make([]byte, 8), 0)
+		}
+		end := 24               // the first hole has room for three fragments, the others for one
+		for range c.holes - 1 { // the first one leaves two
+			add(end, true)
+			end += 16
+		}
+		if c.off == last {
+			c.off = end
+		}
+		add(c.off, c.more)
+		d, n := &re.slots[0], re.Counters()
+		if d.dead != (c.want == 0) || !d.dead && d.nHoles != c.want ||
+			n.Overlaps+n.Duplicates > 0 || (n.TooMany == 1) != d.dead {
+			t.Errorf("%s: %d holes, want %d: %+v", c.name, d.nHoles, c.want, n)
+		}
+	}
+}
+
+// TestReassemblyLengths: a datagram is as long as a 16-bit length can say, and no longer; one that is too long is given
+// up, so that what follows of it is swallowed, and is no whole datagram until its time is over (RFC 1122, 3.3.2).
+func TestReassemblyLengths(t *testing.T) {
+	const most = maxDatagram &^ 7 // where the last fragment of the longest begins
+	for _, c := range []struct {
+		size    int
+		tooLong uint64
+	}{{maxDatagram - most - 1, 0}, {maxDatagram - most, 0}, {maxDatagram - most + 1, 1}} {
+		var re Reassembler
+		re.Init(1)
+		h := Header{Src: v4a, Dst: v4b, Proto: 6, ID: 1, Fragment: true, FragOff: most}
+		re.Add(&h, make([]byte, c.size), 0)
+		h = Header{Src: v4a, Dst: v4b, Proto: 6, ID: 1, Fragment: true, FragMore: true}
+		got := re.Add(&h, make([]byte, most), tick.Time(reassemblyTime)-1)
+		n := re.Counters()
+		if (got != nil) != (c.tooLong == 0) || n.TooLong != c.tooLong || got != nil &&
+			(len(got) != most+c.size || h.PayloadLen != len(got)) {
+			t.Errorf("%d octets: %d, %+v", most+c.size, len(got), n)
+		}
+	}
+	for _, wait := range []tick.Duration{-1, 0} {
+		hs, ps := cut(false, 1, make([]byte, 32), 16)
+		var re Reassembler
+		re.Init(1)
+		re.Add(&hs[0], ps[0], 5)
+		whole := re.Add(&hs[1], ps[1], tick.Time(5).Add(reassemblyTime+wait)) != nil
+		if whole != (wait < 0) || re.Counters().Timeouts != uint64(1+wait) {
+			t.Errorf("whole %v, %+v", whole, re.Counters())
+		}
+	}
+}
+
+// TestReassemblyCapacity: a limit out of 1 to MaxDatagrams means MaxDatagrams.
+func TestReassemblyCapacity(t *testing.T) {
+	for limit, want := range map[int]int{-1: MaxDatagrams, 0: MaxDatagrams, 1: 1, 2: 2,
+		MaxDatagrams: MaxDatagrams, MaxDatagrams + 1: MaxDatagrams} {
+		var re Reassembler
+		re.Init(limit)
+		if len(re.slots) != want {
+			t.Errorf("limit %d: %d datagrams", limit, len(re.slots))
+		}
+	}
+}
+
+// TestReassembledExtensions: extension headers behind a fragment header are in the first fragment, or begin there, and
+// are skipped in the whole. A datagram with one that is cut, or with a fragment in a fragment, is none.
+func TestReassembledExtensions(t *testing.T) {
+	fragment := func(more byte) []byte { return []byte{6, 0, 0, more, 0, 0, 0, 9} }
+	for _, c := range []struct {
+		name  string
+		proto uint8
+		body  []byte
+		want  int // octets of payload, -1: none
+	}{
+		{"none", 6, nil, 32},
+		{"options", ProtoDestOpts, []byte{6, 0, 1, 4, 0, 0, 0, 0}, 32},
+		{"options that go on in the next fragment", ProtoDestOpts,
+			append([]byte{6, 2, 1, 20}, make([]byte, 20)...), 32},
+		{"options beyond the end", ProtoDestOpts, []byte{6, 5, 1, 4, 0, 0, 0, 0}, -1},
+		{"options and nothing else", ProtoDestOpts, []byte{6, 4, 1, 36, 0, 0, 0, 0}, 0},
+		{"an atomic fragment", ProtoFragment, fragment(0), 32},
+		{"a fragment", ProtoFragment, fragment(1), -1},
+	} {
+		hs, ps := cut(true, 1, append(c.body, make([]byte, 32)...), 16)
+		var re Reassembler
+		re.Init(1)
+		var got []byte
+		for i := range hs {
+			hs[i].Proto = c.proto
+			if b := re.Add(&hs[i], ps[i], 0); b != nil {
+				got = b
+			}
+		}
+		last := hs[len(hs)-1]
+		if (got == nil) != (c.want < 0) || got != nil && (len(got) != c.want ||
+			last.PayloadLen != c.want || last.Proto != 6 || last.Fragment) {
+			t.Errorf("%s: %d octets, want %d: %+v", c.name, len(got), c.want, last)
+		}
+	}
+}
+
+// TestReassembledECN is RFC 3168, 5.3: one mark marks the whole, and what all fragments carry stays.
+func TestReassembledECN(t *testing.T) {
+	for _, c := range []struct {
+		tos  [3]uint8
+		want uint8
+	}{
+		{[3]uint8{0, 0, 0}, 0}, {[3]uint8{1, 1, 1}, 1}, {[3]uint8{2, 2, 2}, 2},
+		{[3]uint8{3, 3, 3}, 3}, {[3]uint8{3, 2, 2}, 3}, {[3]uint8{2, 3, 2}, 3},
+		{[3]uint8{1, 1, 3}, 3}, {[3]uint8{0xba, 0xbb, 0xba}, 0xbb},
+		{[3]uint8{0xb8, 0xb8, 0xb8}, 0xb8},
+	} {
+		hs, ps := cut(false, 1, make([]byte, 24), 8)
+		var re Reassembler
+		re.Init(1)
+		for i := range hs {
+			hs[i].TOS = c.tos[i]
+			re.Add(&hs[i], ps[i], 0)
+		}
+		if got := hs[2].TOS; got != c.want {
+			t.Errorf("% x: %#x, want %#x", c.tos, got, c.want)
+		}
+	}
+}
