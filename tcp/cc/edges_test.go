@@ -123,7 +123,7 @@ func TestGrowth(t *testing.T) {
 		{"and a window", 10_000, 11_000, []int{2000, 10_000}, 12_000},
 		{"a window less an octet", 10_000, 10_000, []int{5000, 4999}, 10_000},
 		{"a window", 10_000, 10_000, []int{5000, 5000}, 11_000},
-		{"no more than a segment", 10_000, 10_000, []int{30_000}, 11_000},
+		{"no more than a segment", 10_000, 10_000, []int{30_000, 10_999}, 11_000},
 		{"what is over counts", 10_000, 10_000, []int{9999, 10_000, 1001}, 12_000},
 		{"nothing", 10_000, 10_000, []int{9999, 0, -1}, 10_000},
 	} {
