@@ -109,11 +109,17 @@ func TestCubicRegions(t *testing.T) {
 	if got := f.c.Cwnd(); got < window-402 || got > window-398 {
 		t.Errorf("concave: %d, want %d", got, window-400)
 	}
-	w := f.c.Cwnd() // and the curve is below the window: it stays (4.4)
+	w, count := f.c.Cwnd(), f.c.count // and the curve is below the window: it stays (4.4)
 	f.c.OnAck(&Ack{Now: f.now.Add(500 * ms), SRTT: 100 * ms, Acked: window, Limited: true,
 		Grow: true})
-	if f.c.Cwnd() != w {
+	if f.c.Cwnd() != w || f.c.count != count {
 		t.Errorf("%d, want %d: the curve is below it", f.c.Cwnd(), w)
+	}
+	// A window acknowledged brings the whole of what the curve is above it, be it an octet.
+	f.c.cubic = cubic{begun: true, epoch: f.now, wmax: w + 1}
+	f.c.count = 0
+	if f.c.OnAck(&Ack{Now: f.now, Acked: w, Limited: true, Grow: true}); f.c.Cwnd() != w+1 {
+		t.Errorf("%d, want %d", f.c.Cwnd(), w+1)
 	}
 }
 
