@@ -144,6 +144,7 @@ func TestTimeoutBounds(t *testing.T) {
 		b.want("at first", b.s.RTO(), c.want)
 		b.s.SetHandshakeRTT(0, true)
 		b.want("after a lost SYN", b.s.RTO(), c.lostSYN)
+		b.want("without back-off", b.s.rtt.rto, c.lostSYN)
 	}
 }
 
@@ -330,5 +331,22 @@ func TestMarks(t *testing.T) {
 			b.want(c.name+": ssthresh", b.s.Ssthresh(), 8000) // RFC 8511, 3.1
 			b.want(c.name+": state", b.s.State(), CWR)
 		}
+	}
+}
+
+// TestMarkOfNextWindow is RFC 3168, 6.1.2: an echo reduces again once octets are acknowledged that were sent after the
+// last reduction.
+func TestMarkOfNextWindow(t *testing.T) {
+	for _, c := range []struct {
+		ack  int // octets
+		want bool
+	}{{9999, false}, {10_000, false}, {10_001, true}} {
+		b := newBench(t, conf(RACK), 100*ms)
+		b.send(0, 10)
+		b.wait(100 * ms)
+		b.want("the first", b.input(Ack{Ack: b.seg(1).Start, ECE: true}).CWR, true)
+		b.send(10, 12)
+		b.wait(100 * ms)
+		b.want("another", b.input(Ack{Ack: b.base.Add(c.ack), ECE: true}).CWR, c.want)
 	}
 }

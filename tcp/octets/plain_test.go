@@ -1,0 +1,17 @@
+//go:build amd64 || arm64
+
+package octets
+
+import "testing"
+
+// TestPlain is the other tests as a processor runs them that has no instructions for CRC32: no blocks are made there.
+func TestPlain(t *testing.T) {
+	defer func(was bool) { fast = was }(fast)
+	fast = false
+	t.Run("Sum", TestSum)
+	t.Run("CopySum", TestCopySum)
+	n, crc, sum := CopyMarked(make([]byte, 3*blockLen), make([]byte, 4+MinMarked), 4, 0, 5, 6, 0)
+	if n != 0 || crc != 5 || sum != 6 {
+		t.Errorf("%d octets of blocks, CRC %d, sum %d", n, crc, sum)
+	}
+}
