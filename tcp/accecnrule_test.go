@@ -1,0 +1,301 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/cc"
+	"xwarp/tcp/loss"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+const allECN = wire.AE | wire.CWR | wire.ECE
+
+// ace sets AE, CWR and ECE to a number.
+func ace(n int) opt {
+	return func(s *tcp.Segment) {
+		for i, b := range []wire.Flags{wire.ECE, wire.CWR, wire.AE} {
+			if n>>i&1 != 0 {
+				s.Flags |= b
+			}
+		}
+	}
+}
+
+// accECNOption carries n counters, of which the second is of CE.
+func accECNOption(n uint8, ce uint32) opt {
+	return func(s *tcp.Segment) {
+		s.Opt.Present |= wire.HasAccECN0
+		s.Opt.NAccECN, s.Opt.AccECN = n, [3]uint32{1, ce, 1}
+	}
+}
+
+// accurate is a connection with accurate feedback, of segments of 1000 octets, that has sent some.
+func accurate(t *testing.T, segments int, opts ...opt) *peer {
+	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1,
+		Loss: loss.Config{CC: cc.Config{InitialWindow: 64}}})
+	p.c.Connect(p.now)
+	p.out()
+	p.in(fSA, 0, 1, 0, append(opts, mss(1000), flags(wire.CWR))...)
+	p.send(segments)
+	if got := p.c.SndNxt().Diff(iss); got != 1+1000*segments {
+		t.Fatalf("SND.NXT %d after %d segments of 1000", got, segments)
+	}
+	return p
+}
+
+// send sends segments of 1000 octets.
+func (p *peer) send(n int) {
+	for range n {
+		p.src.sizes = append(p.src.sizes, 1000)
+	}
+	p.out()
+}
+
+// TestAccECNWrap: the field counts modulo 8, so that it may have gone round when one acknowledgement covers more than 7
+// packets. Then the most that it may mean is taken, never more than what was acknowledged (RFC 9768, 3.2.2.5.2 and
+// A.2.1), unless it does not move at all.
+func TestAccECNWrap(t *testing.T) {
+	for _, c := range []struct{ packets, moves, want int }{
+		{1, 1, 1}, {7, 1, 1}, {7, 7, 7}, {8, 1, 1}, {8, 7, 7}, {9, 1, 9}, {9, 2, 2}, {10, 1, 9},
+		{20, 2, 18}, {20, 4, 20}, {20, 5, 13}, {41, 1, 41}, {40, 1, 33}, {8, 0, 0}, {20, 0, 0},
+		{1, 2, 1}, {3, 7, 3},
+	} {
+		p := accurate(t, c.packets)
+		p.in(fA, 1, 1+1000*c.packets, 0, ace((5+c.moves)%8))
+		if got := p.c.Counters().CEOctetsOut; got != uint64(1000*c.want) {
+			t.Errorf("the field moves by %d with %d packets: %d octets marked, want %d", c.moves,
+				c.packets, got, 1000*c.want)
+		}
+		p.send(1)
+		p.in(fA, 1, 1001+1000*c.packets, 0, ace((5+c.moves)%8))
+		if got := p.c.Counters().CEOctetsOut; got != uint64(1000*c.want) {
+			t.Errorf("%d packets, and the field does not move afterwards: %d octets", c.packets,
+				got)
+		}
+	}
+}
+
+// TestAccECNFeedback: which acknowledgements say something about marks, and what the option makes of it (RFC 9768,
+// 3.2.3 and appendix A).
+func TestAccECNFeedback(t *testing.T) {
+	const sent = 10
+	block := func(s *tcp.Segment) {
+		s.Opt.Present |= wire.HasSACK
+		s.Opt.NSACK, s.Opt.SACK[0].Start, s.Opt.SACK[0].End = 1, iss.Add(8001), iss.Add(9001)
+	}
+	many := flags(wire.PSH) // says nothing
+	for _, c := range []struct {
+		name string
+		ack  int
+		opts []opt
+		want uint64
+	}{
+		{"acknowledges nothing", 4001, []opt{ace(6)}, 0},
+		{"an old one", 4000, []opt{ace(6)}, 0},
+		{"one octet", 4002, []opt{ace(6)}, 1000},
+		{"only by a block", 4001, []opt{ace(6), block}, 1000},
+		{"old, with a block", 4000, []opt{ace(6), block}, 0},
+		{"option without CE", 5001, []opt{ace(6), accECNOption(1, 500)}, 1000},
+		{"option", 5001, []opt{ace(6), accECNOption(2, 500)}, 500},
+		{"option, and nothing new", 4001, []opt{ace(6), accECNOption(3, 500)}, 500},
+		{"option, many packets", 10001, []opt{ace(7), accECNOption(3, 1500)}, 1500},
+		{"the most that is news", 5001, []opt{ace(6), accECNOption(3, 1<<23-1)}, 1<<23 - 1},
+		{"an older option", 5001, []opt{ace(6), accECNOption(3, 1<<23)}, 0},
+		{"the other order", 5001, []opt{ace(6), accECNOption(3, 500), func(s *tcp.Segment) {
+			s.Opt.Present ^= wire.HasAccECN0 | wire.HasAccECN1
+		}}, 500},
+	} {
+		p := accurate(t, sent, sackOK())
+		p.in(fA, 1, 4001, 0, ace(5))
+		p.in(fA, 1, c.ack, 0, append(c.opts, many)...)
+		if got := p.c.Counters().CEOctetsOut; got != c.want {
+			t.Errorf("%s: %d octets marked, want %d", c.name, got, c.want)
+		}
+	}
+	// What the field alone said is not counted again by the first option after it, and only once.
+	p := accurate(t, sent)
+	p.in(fA, 1, 3001, 0, ace(7)) // 2000, of 2 packets
+	for i, want := range []uint64{2000, 2300, 2800} {
+		p.in(fA, 1, 4001+1000*i, 0, ace(7), accECNOption(3, uint32([]int{1900, 2200, 2700}[i])))
+		if got := p.c.Counters().CEOctetsOut; got != want {
+			t.Errorf("option %d: %d octets marked, want %d", i, got, want)
+		}
+	}
+}
+
+// TestAccECNHandshakeEnd: the first acknowledgement to a listener's connection says what the SYN-ACK arrived with (RFC
+// 9768, table 4 and 3.2.2.3). Zero disables ECN; ECT or CE, which the SYN-ACK did not have, are the path's doing.
+func TestAccECNHandshakeEnd(t *testing.T) {
+	for _, c := range []struct {
+		ace, octets int
+		noECT       bool
+		next        int    // the field afterwards
+		marked      uint64 // octets by it
+		reductions  uint64
+	}{
+		{0, 0, true, 7, 0, 0}, {1, 0, false, 5, 0, 0}, {2, 0, false, 6, 1000, 1},
+		{3, 0, true, 5, 0, 0}, {4, 0, true, 5, 0, 0}, {5, 0, false, 6, 1000, 1},
+		{6, 0, true, 6, 0, 1}, {6, 0, true, 7, 1000, 1}, {7, 0, false, 5, 0, 0},
+		{6, 100, false, 6, 1000, 1}, {0, 100, false, 5, 0, 0},
+	} {
+		l, now := newListener(tcp.ListenConfig{Conn: tcp.Config{ECN: tcp.ECNPassive,
+			NoTimestamps: true}})
+		tu := tuple(4000)
+		var out tcp.Out
+		l.Input(&tu, segment(fS|allECN, 1000, 0, mss(1000)), now, &out)
+		if aceOf(out.Flags) != 2 || !out.Opt.Present.Has(wire.HasAccECN0) {
+			t.Fatalf("SYN-ACK %v, want ACE 2 and the option", &out.Header)
+		}
+		ack := segment(fA, 1001, out.Seq+1, ace(c.ace))
+		ack.Len, ack.Window = c.octets, 10_000
+		var conn tcp.Conn
+		if l.Input(&tu, ack, now, &out) != tcp.Ready || !l.Accept(&tu, ack, &conn, now) {
+			t.Fatal("not accepted")
+		}
+		conn.Input(ack, now)
+		conn.Finish(now)
+		if got := conn.Info(now).NoECT; got != c.noECT {
+			t.Errorf("ACE %d: no ECT %v, want %v", c.ace, got, c.noECT)
+		}
+		src, want := queue{sizes: []int{1000, 1000}}, tcp.ECT0
+		if c.noECT {
+			want = tcp.NotECT
+		}
+		for conn.Poll(now, &src, &out) {
+			if n := out.Payload.Len(); n > 0 && out.ECN != want {
+				t.Errorf("ACE %d: octets with IP bits %d, want %d", c.ace, out.ECN, want)
+			}
+		}
+		for _, octets := range []int{0, 1000} { // only what acknowledges something counts
+			if n := conn.LossCounters().ECNReductions; n != 0 {
+				t.Errorf("ACE %d: %d reductions before anything was acknowledged", c.ace, n)
+			}
+			s := segment(fA, conn.RcvNxt(), conn.SndUna().Add(octets), ace(c.next))
+			s.Window = 10_000
+			conn.Input(s, now)
+			conn.Finish(now)
+		}
+		if got := conn.Counters().CEOctetsOut; got != c.marked {
+			t.Errorf("ACE %d, then %d: %d octets marked, want %d", c.ace, c.next, got, c.marked)
+		}
+		if got := conn.LossCounters().ECNReductions; got != c.reductions {
+			t.Errorf("ACE %d, then %d: %d reductions, want %d", c.ace, c.next, got, c.reductions)
+		}
+	}
+}
+
+// TestAccECNMarkedSYN: a SYN that arrived with CE is a sign of congestion like every other mark, once (RFC 9768,
+// 3.2.2.4), and what the peer's own SYN-ACK carries in the option is no feedback on octets.
+func TestAccECNMarkedSYN(t *testing.T) {
+	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
+	p.c.Connect(p.now)
+	p.out()
+	p.in(fSA, 0, 1, 0, mss(1000), ace(6))
+	for i, want := range []uint64{0, 1, 1} {
+		p.in(fA, 1, 1+1000*i, 0, ace(5))
+		p.send(1)
+		if got := p.c.LossCounters().ECNReductions; got != want {
+			t.Errorf("after %d segments: %d reductions, want %d", i, got, want)
+		}
+	}
+	if !p.c.Info(p.now).NoECT {
+		t.Error("the path sets CE, and ECT is sent all the same")
+	}
+	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
+	p.c.Connect(p.now)
+	p.out()
+	for range 3 { // a SYN-ACK that comes again counts once (RFC 9768, 3.2.2.2)
+		p.in(fSA, 0, 1, 0, mss(1000), ace(2), ecnIP(tcp.CE))
+		if f, _ := flagsOf(p); len(f) != 1 || aceOf(f[0]) != 6 {
+			t.Errorf("the answer to a SYN-ACK with CE: %v, want ACE 6", f)
+		}
+		p.now = p.now.Add(tick.Second)
+	}
+	p.src.sizes = []int{1000}
+	if f, _ := flagsOf(p); len(f) != 1 || aceOf(f[0]) != 6 {
+		t.Errorf("octets after it: %v, want ACE 6", f)
+	}
+	p = newPeer(t, tcp.Config{ECN: tcp.ECNAccurate}) // SYNs that cross
+	p.c.Connect(p.now)
+	p.out()
+	p.in(fS, 0, 0, 0, mss(1000), flags(allECN))
+	p.out()
+	p.in(fSA, 0, 1, 0, mss(1000), ace(2), accECNOption(3, 0))
+	p.state(tcp.Established)
+	p.send(1)
+	p.in(fA, 1, 1001, 0, ace(6))
+	if got := p.c.Counters().CEOctetsOut; got != 1000 {
+		t.Errorf("after SYNs that crossed, one marked packet is %d octets, want 1000", got)
+	}
+}
+
+// TestAccECNOption: the option goes with the first three acknowledgements, later only with news about CE, and where it
+// fits beside the others (RFC 9768, 3.2.3). It counts octets by the IP bits they came with.
+func TestAccECNOption(t *testing.T) {
+	p := accurate(t, 0) // the first
+	var o tcp.Out
+	at := 1
+	give := func(e tcp.ECN) bool {
+		t.Helper()
+		p.in(fA, at, 1, 10, ecnIP(e), ace(5))
+		at += 10
+		p.c.AckNow()
+		if !p.c.Poll(p.now, nil, &o) {
+			t.Fatalf("no acknowledgement of %d", at)
+		}
+		return o.Opt.Present.Has(wire.HasAccECN0)
+	}
+	for i, c := range []struct {
+		e    tcp.ECN
+		with bool
+		want [3]uint32
+	}{
+		{tcp.ECT1, true, [3]uint32{1, 0, 11}}, {tcp.ECT0, true, [3]uint32{11, 0, 11}},
+		{tcp.ECT1, false, [3]uint32{}}, {tcp.NotECT, false, [3]uint32{}},
+		{tcp.CE, true, [3]uint32{11, 10, 21}}, {tcp.ECT1, false, [3]uint32{}},
+	} {
+		if with := give(c.e); with != c.with || with && (o.Opt.AccECN != c.want ||
+			o.Opt.NAccECN != 3) {
+			t.Errorf("segment %d, IP bits %d: option %v: %v, want %v: %v", i, c.e, with,
+				o.Opt.AccECN, c.with, c.want)
+		}
+	}
+	for _, stamps := range []bool{false, true} {
+		opts, most := []opt{sackOK()}, 3 // 40 octets: 12 for it, 4 + 8 for each block,
+		if stamps {
+			opts, most = append(opts, ts(1, 0)), 1 // and 12 for timestamps
+		}
+		p = accurate(t, 0, opts...)
+		for i := 1; i <= 4; i++ {
+			p.in(fA, 1+200*i, 1, 100, append(opts[1:], ecnIP(tcp.CE), ace(5))...)
+			for p.c.Poll(p.now, nil, &o) {
+			}
+			blocks := min(i, 4)
+			if stamps {
+				blocks = min(i, 3)
+			}
+			if with := o.Opt.Present.Has(wire.HasAccECN0); with != (blocks <= most) ||
+				int(o.Opt.NSACK) != blocks || o.Opt.Len() > wire.MaxOptionsLen {
+				t.Errorf("timestamps %v, %d blocks: option %v, %d octets", stamps, o.Opt.NSACK,
+					with, o.Opt.Len())
+			}
+		}
+	}
+}
+
+// TestAccECNAtOnce: that marks begin or end is acknowledged at once, and every second mark (RFC 9768, 3.2.2.5.1).
+func TestAccECNAtOnce(t *testing.T) {
+	p := accurate(t, 0)
+	for i, c := range []struct {
+		e    tcp.ECN
+		want int
+	}{{tcp.ECT0, 0}, {tcp.CE, 1}, {tcp.CE, 0}, {tcp.CE, 1}, {tcp.CE, 0}, {tcp.CE, 1},
+		{tcp.ECT0, 1}, {tcp.ECT0, 0}, {tcp.NotECT, 0}} {
+		p.in(fA, 1+10*i, 1, 10, ecnIP(c.e), ace(5))
+		if got := len(p.out()); got != c.want {
+			t.Errorf("segment %d, IP bits %d: %d acknowledgements, want %d", i, c.e, got, c.want)
+		}
+	}
+}
