@@ -88,7 +88,7 @@ func (t *Table) assignSTag(m *MR, want STag) error {
 	}
 	for range maxDraws {
 		s := STag(t.random.Uint32())
-		if s != 0 && s != m.stag && t.freeForRegion(s) {
+		if s != 0 && t.freeForRegion(s) {
 			t.enter(m, s)
 			return nil
 		}
@@ -129,9 +129,10 @@ func (t *Table) InUse(m *MR) bool {
 }
 
 // Deregister forgets the region; the memory is the caller's alone afterwards. It fails
-// with ErrBusy while queued work points into it.
+// with ErrBusy while queued work points into it, and with ErrNotValid for what a window is
+// bound to, which ends with its binding.
 func (t *Table) Deregister(m *MR) error {
-	if m.pd == nil || m.pd.table != t || m.state == mrGone {
+	if m.pd == nil || m.pd.table != t || m.state == mrGone || m.parent != nil {
 		return ErrNotValid
 	}
 	if t.InUse(m) {

@@ -55,6 +55,9 @@ func TestWindow(t *testing.T) {
 	if err := tab.Deregister(m); err != ErrBusy {
 		t.Errorf("the region goes from under its window: %v", err)
 	}
+	if err := tab.Deregister(tab.Lookup(tag)); err != ErrNotValid {
+		t.Errorf("the binding goes without its window: %v", err)
+	}
 	b.STag, b.ZeroBased = tag+1, true // again, with another key
 	if f := tab.Bind(pd, 1, b); f != OK || tab.Lookup(tag) != nil || tab.Lookup(tag+1).Base() != 0 {
 		t.Errorf("bound again: %v", f)

@@ -169,7 +169,8 @@ func (s *Sender) takeBack(now tick.Time) {
 		s.rack.seen = true // the late segment was sent again, so step 3 could not see it
 		return
 	}
-	s.rtt.shift = 0
+	// The back-off stays until there is a sample (RFC 4015, 3.6): a peer that delays acknowledgements as long as
+	// the timer waits would else have each segment sent twice, and no sample would ever say so.
 	s.rtt.spurious, s.rtt.newData = true, s.nxt
 	s.progress(now)
 }
