@@ -54,6 +54,12 @@ func TestViewShort(t *testing.T) {
 	if got := empty.Header(18, scratch[:]); len(got) != 0 {
 		t.Errorf("Header of an empty ULPDU = %q", got)
 	}
+	empty.Append(nil)
+	empty.Append([]byte("d"))
+	empty.Append([]byte{})
+	if p := empty.Pieces(); len(p) != 1 || string(p[0]) != "d" || empty.Len() != 1 {
+		t.Errorf("pieces %q, %d octets: empty ones count", p, empty.Len())
+	}
 	if n := v.CopyTo(scratch[:], -1); n != 0 {
 		t.Errorf("CopyTo from a negative offset copied %d octets", n)
 	}
@@ -68,7 +74,37 @@ func TestError(t *testing.T) {
 		errors.Is(wrapped, &Error{Layer: DDP, Code: 2}) {
 		t.Error("errors.Is does not go by layer, type and code")
 	}
-	if got := Layer(9).String(); got != "layer 9" {
-		t.Errorf("unknown layer prints as %q", got)
+	if got, want := Newf(DDP, 1, 0x2a, "").Error(), "DDP error (terminate 1/1/2a)"; got != want {
+		t.Errorf("without a detail: %q, want %q", got, want)
+	}
+	for want, l := range map[string]Layer{"RDMAP": 0, "DDP": 1, "MPA": 2, "layer 3": 3,
+		"layer 9": 9} {
+		if got := l.String(); got != want {
+			t.Errorf("layer %d prints as %q, want %q", uint8(l), got, want)
+		}
+	}
+}
+
+// TestErrorIs: layer, type and code make an error, and nothing else does (RFC 5040, 4.8).
+func TestErrorIs(t *testing.T) {
+	e, none := Newf(DDP, 1, 2, "here"), (*Error)(nil)
+	for _, c := range []struct {
+		e      *Error
+		target error
+		want   bool
+	}{
+		{e, e, true},
+		{e, Newf(DDP, 1, 2, "there"), true},
+		{e, Newf(MPA, 1, 2, "here"), false},
+		{e, Newf(DDP, 0, 2, "here"), false},
+		{e, Newf(DDP, 1, 3, "here"), false},
+		{e, none, false},
+		{none, e, false},
+		{none, none, false},
+		{e, errors.New(e.Error()), false},
+	} {
+		if got := c.e.Is(c.target); got != c.want {
+			t.Errorf("Is of %#v and %#v: %v", c.e, c.target, got)
+		}
 	}
 }
