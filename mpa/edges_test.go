@@ -1,0 +1,290 @@
+package mpa
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"xwarp/mpa/ulpdu"
+	"xwarp/tcp/seq"
+)
+
+// TestFillSum: of octets that a Sender does not have it says nothing, not even a sum; of others it gives the sum if it
+// made each FPDU whole, and with a CRC.
+func TestFillSum(t *testing.T) {
+	for _, c := range []struct {
+		noCRC      bool
+		at, n      int // the range, in a stream of four FPDUs of 508 octets
+		room       int // more than n
+		acked      int
+		summed, ok bool
+	}{
+		{at: 0, n: 508, room: -1},
+		{at: 0, n: 508, summed: true, ok: true},
+		{at: 0, n: 508, room: 1, summed: true, ok: true},
+		{at: 0, n: 508, noCRC: true, ok: true},
+		{at: 508, n: 1524, summed: true, ok: true},
+		{at: 508, n: 1524, noCRC: true, ok: true},
+		{at: 508, n: 1528},
+		{at: 508, n: 1520, ok: true},
+		{at: 512, n: 1520, ok: true},
+		{at: 0, n: 507, ok: true},
+		{at: 1, n: 507, ok: true},
+		{at: -1, n: 509},
+		{at: 2031, n: 1, ok: true},
+		{at: 2032, n: 1},
+		{at: 0, n: 508, acked: 507, summed: true, ok: true},
+		{at: 0, n: 508, acked: 508},
+		{at: 508, n: 508, acked: 508, summed: true, ok: true},
+	} {
+		var s Sender
+		src := &messageSource{left: 2000, most: 500}
+		f := Framing{CRC: !c.noCRC}
+		s.Init(SenderConfig{Framing: f}, 1000, 1460, src)
+		for range 4 {
+			s.Next(1460)
+		}
+		want := src.stream(f)
+		s.Acked(seq.Num(1000).Add(c.acked))
+		dst := make([]byte, c.n+c.room)
+		sum, summed, ok := s.FillSum(seq.Of(seq.Num(1000).Add(c.at), c.n), dst)
+		if summed != c.summed || ok != c.ok || !ok && sum != 0 {
+			t.Errorf("%+v: sum %#x, %v, %v", c, sum, summed, ok)
+		}
+		if ok && !bytes.Equal(dst[:c.n], want[c.at:c.at+c.n]) {
+			t.Errorf("%+v: other octets", c)
+		}
+		if ok && summed && swap(fold(sum)) != onesSum(dst[:c.n]) {
+			t.Errorf("%+v: sum %#x, want %#x", c, swap(fold(sum)), onesSum(dst[:c.n]))
+		}
+	}
+}
+
+// brokenSink is a logSink that fails at one delivery.
+type brokenSink struct {
+	logSink
+	at, calls int
+}
+
+func (s *brokenSink) Deliver(hdr []byte, n int) *ulpdu.Error {
+	if s.calls++; s.calls > s.at {
+		return ulpdu.Newf(ulpdu.RDMAP, 1, 5, "delivery %d", s.calls)
+	}
+	return s.logSink.Deliver(hdr, n)
+}
+
+// TestDeliverFails: nothing is delivered behind an FPDU that cannot be, and nothing more is taken, however FPDUs came.
+func TestDeliverFails(t *testing.T) {
+	for _, together := range []bool{false, true} {
+		for at := range 3 {
+			g := newRig(t, Framing{CRC: true}, 100, 200, 300)
+			sink := &brokenSink{at: at}
+			g.r.Init(ReceiverConfig{Framing: g.f, Pool: NewPool(0, 0)}, 1000, sink)
+			var err *ulpdu.Error
+			if together {
+				g.offer(0, len(g.stream))
+				err = g.advance(len(g.stream))
+			}
+			for i := 0; i < 3 && err == nil && !together; i++ {
+				g.offer(g.borders[i], g.borders[i+1])
+				if err = g.advance(g.borders[i+1] - 1); err != nil {
+					t.Errorf("FPDU %d is delivered before its last octet: %v", i, err)
+				}
+				err = g.advance(g.borders[i+1])
+			}
+			if err == nil || err.Layer != ulpdu.RDMAP || err.Type != 1 || err.Code != 5 {
+				t.Fatalf("together %v, delivery %d: %v", together, at, err)
+			}
+			kept, again := g.try(g.stream, 0)
+			if e := g.advance(len(g.stream)); e != err || again != err || kept != 0 ||
+				sink.calls != at+1 || len(sink.delivered) != at ||
+				g.r.Stats().Delivered != uint64(at+1) {
+				t.Errorf("together %v, delivery %d: then %v and %v, kept %d, %d calls, %+v",
+					together, at, e, again, kept, sink.calls, g.r.Stats())
+			}
+			g.r.Release()
+			if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
+				t.Errorf("%d octets, %d records in use", octets, records)
+			}
+		}
+	}
+}
+
+// TestPlaceFails: an FPDU in order that cannot be placed is not kept, what came before it is delivered, and nothing is
+// taken behind it.
+func TestPlaceFails(t *testing.T) {
+	for _, markers := range []bool{false, true} {
+		g := newRig(t, Framing{CRC: true, Markers: markers}, 100, 200, 300)
+		g.sink.refuse = func(u []byte, _ bool) *ulpdu.Error {
+			if u[0] == 2 {
+				return ulpdu.Newf(ulpdu.DDP, 1, 1, "beyond the bounds")
+			}
+			return nil
+		}
+		g.offer(0, g.borders[1])
+		g.advance(g.borders[1])
+		kept, err := g.try(g.stream[g.borders[1]:g.borders[2]], g.borders[1])
+		if kept != 0 || err == nil || err.Layer != ulpdu.DDP || err.Code != 1 {
+			t.Errorf("kept %d, %v", kept, err)
+		}
+		kept, again := g.try(g.stream[g.borders[2]:], g.borders[2])
+		if e := g.advance(g.borders[2]); kept != 0 || again != err || e != err ||
+			len(g.sink.placed) != 1 || len(g.sink.delivered) != 1 || g.r.Stats().FPDUs != 1 ||
+			g.r.Stats().AfterEnd != uint64(g.borders[3]-g.borders[2]) {
+			t.Errorf("kept %d, %v, %v; %d placed, %d delivered, %+v", kept, again, e,
+				len(g.sink.placed), len(g.sink.delivered), g.r.Stats())
+		}
+	}
+}
+
+// TestStalled: FPDUs that were held have no records left when they are in order, but the overdraft. Each delivery moves
+// them on. An error of the first of those ends the stream at once, one of a later FPDU when its turn comes; both come
+// from Advance, and what is in front is delivered.
+func TestStalled(t *testing.T) {
+	const fpdus = overdraft + 6
+	sizes := make([]int, fpdus)
+	for i := range sizes {
+		sizes[i] = 40
+	}
+	for _, c := range []struct{ bad, placed, delivered int }{
+		{fpdus, fpdus, fpdus},
+		{overdraft, overdraft, overdraft},
+		{overdraft + 2, fpdus - 1, overdraft + 2},
+	} {
+		g := newRig(t, Framing{CRC: true}, sizes...)
+		g.init(ReceiverConfig{Pool: NewPool(0, 1)})
+		g.r.trust.on = false
+		g.sink.refuse = func(u []byte, _ bool) *ulpdu.Error {
+			if int(u[0]) == c.bad+1 {
+				return ulpdu.Newf(ulpdu.DDP, 1, 1, "beyond the bounds")
+			}
+			return nil
+		}
+		g.offer(g.borders[1], len(g.stream))
+		g.offer(0, g.borders[1])
+		if len(g.sink.placed) != overdraft || !g.r.stalled || g.r.Stats().LimitDrops != 0 {
+			t.Fatalf("%d placed, %+v", len(g.sink.placed), g.r.Stats())
+		}
+		err := g.advance(len(g.stream))
+		if bad := c.bad < fpdus; (err != nil) != bad || bad && codeOf(err) != 1 {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if e := g.advance(len(g.stream)); e != err || len(g.sink.placed) != c.placed ||
+			len(g.sink.delivered) != c.delivered {
+			t.Errorf("%+v: %v, then %v, %d placed, %d delivered", c, err, e, len(g.sink.placed),
+				len(g.sink.delivered))
+		}
+		g.r.Release()
+		if octets, records := g.r.cfg.Pool.InUse(); octets != 0 || records != 0 {
+			t.Errorf("%+v: %d octets, %d records in use", c, octets, records)
+		}
+	}
+}
+
+// TestLateBehind: octets that come behind a hole make the stream incomplete up to the last of them; it is the hole that
+// stays, and no FPDU can be blamed.
+func TestLateBehind(t *testing.T) {
+	g := newRig(t, Framing{CRC: true}, 100, 100, 100, 100, 100)
+	g.r.trust.on = false
+	g.offer(0, g.borders[1]+50)
+	g.advance(g.borders[1] + 50)
+	for _, i := range []int{4, 2} {
+		g.offer(g.borders[i], g.borders[i+1])
+		next, came := g.r.Incomplete()
+		if next != int64(g.borders[1]) || came != int64(g.borders[5]) {
+			t.Errorf("incomplete from %d to %d, want %d to %d", next, came, g.borders[1],
+				g.borders[5])
+		}
+	}
+	err := g.r.Late()
+	message := fmt.Sprintf("stream offset %d on do not come", g.borders[1]+50)
+	if !err.Is(&ulpdu.Error{Layer: ulpdu.MPA, Code: CodeClosed}) ||
+		!strings.Contains(err.Detail, message) {
+		t.Errorf("%v, want %q", err, message)
+	}
+	if next, came := g.r.Incomplete(); next != came {
+		t.Errorf("incomplete from %d to %d behind the end", next, came)
+	}
+	if kept, e := g.try(g.stream[g.borders[1]+50:], g.borders[1]+50); kept != 0 || e != err {
+		t.Errorf("kept %d, %v", kept, e)
+	}
+}
+
+// TestScanEnds: behind a hole, markers that cannot be right are read as far as the largest FPDU may reach, and one
+// right marker is found up to there; behind that the length chain has to decide.
+func TestScanEnds(t *testing.T) {
+	const start = 2 * MarkerInterval
+	f := Framing{Markers: true, CRC: true}
+	for wrong, placed := range map[int]int{0: 1, 1: 1, maxScan: 1, maxScan + 1: 1, maxScan + 2: 0} {
+		b := make([]byte, wrong*MarkerInterval)
+		for m := 0; m < len(b); m += MarkerInterval {
+			binary.BigEndian.PutUint16(b[m+2:], MarkerInterval) // a length field where a marker stands
+		}
+		b = append(b, encode(f, start+len(b), make([]byte, 100))...)
+		g := newRig(t, f)
+		g.r.trust.on = false
+		if kept, err := g.try(b, start); kept != len(b) || err != nil ||
+			len(g.sink.placed) != placed {
+			t.Errorf("%d wrong markers: kept %d of %d, %v, %d placed", wrong, kept, len(b), err,
+				len(g.sink.placed))
+		}
+	}
+}
+
+// TestCounters gives each counter of a Receiver its reason.
+func TestCounters(t *testing.T) {
+	g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000, 1000, 1000, 1000, 1000, 1000)
+	g.r.trust.on = false
+	b := g.borders
+	g.offer(0, b[1])
+	want := ReceiverStats{Records: 1, RecordsHigh: 1}
+	want.FPDUs, want.InOrder, want.Aligned = 1, 1, 1
+	check := func(what string) {
+		t.Helper()
+		if got := g.r.Stats(); got != want {
+			t.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+		}
+	}
+	check("one FPDU")
+	g.advance(b[1])
+	want.Records, want.Delivered = 0, 1
+	check("its delivery")
+	g.offer(b[2], b[3])
+	want.Behind, want.OutByMarker, want.FPDUs, want.Aligned = 1, 1, 2, 2
+	want.Records, want.Holes = 1, 1
+	check("behind a hole")
+	g.offer(b[3], b[5])
+	want.Behind, want.OutByChain, want.FPDUs, want.Aligned = 2, 2, 4, 3
+	want.Records, want.RecordsHigh = 3, 3
+	check("two behind that")
+	g.offer(b[1], b[1]+400)
+	want.Partial, want.HeldPartial, want.HeldOctets, want.HeldHighWater = 1, 400, 400, 400
+	check("the head of an FPDU")
+	g.offer(b[1]+400, b[2])
+	want.Unaligned, want.Spanning, want.InOrder, want.FPDUs = 1, 1, 2, 5
+	want.HeldOctets, want.Holes, want.Records, want.RecordsHigh = 0, 0, 4, 4
+	check("its tail")
+	g.try(g.stream[:b[5]], 0)
+	check("what was kept before")
+	g.advance(b[5])
+	want.Delivered, want.Records = 5, 0
+	check("delivery of all")
+	bad := bytes.Clone(g.stream[b[5]:b[6]])
+	bad[len(bad)/2+1] ^= 1
+	g.try(bad, b[5])
+	want.CRCDrops = 1
+	check("a wrong CRC")
+	at := int(markerFrom(int64(b[6]))) + MarkerLen
+	g.offer(at, at+100)
+	want.Behind, want.Unknown, want.HeldUnknown, want.HeldOctets, want.Holes = 3, 1, 100, 100, 1
+	check("no marker")
+	g.offer(at+150, at+150+80)
+	want.Behind, want.Unknown, want.HeldUnknown, want.HeldOctets, want.Holes = 4, 2, 180, 180, 2
+	check("another hole")
+	g.r.Release()
+	g.try(g.stream[b[5]:b[6]], b[5])
+	want.AfterEnd, want.HeldOctets, want.Holes = uint64(b[6]-b[5]), 0, 0
+	check("after the end")
+}
