@@ -288,3 +288,71 @@ func TestCounters(t *testing.T) {
 	want.AfterEnd, want.HeldOctets, want.Holes = uint64(b[6]-b[5]), 0, 0
 	check("after the end")
 }
+
+// TestPackRoom: an FPDU is packed behind another when there is room for MinMULPDU, and the source is asked for none
+// otherwise; one that waits goes as soon as exactly its room is there (RFC 5044, 4.5).
+//
+//req:rfc5044-4.5-2
+func TestPackRoom(t *testing.T) {
+	for _, c := range []struct {
+		markers           bool
+		room, fpdus, last int // the most that the source is asked for last
+	}{
+		{false, 108, 1, MinMULPDU}, {false, 108 + 135, 1, 234}, {false, 108 + 136, 2, 130},
+		{false, 108 + 140, 2, 134}, {false, 1460, 13, 158},
+		{true, 112 + 136, 2, 130}, {true, 112 + 135, 1, 234},
+	} {
+		var s Sender
+		src := &messageSource{left: 5000, most: 100}
+		s.Init(SenderConfig{Framing: Framing{Markers: c.markers}, Pack: true}, 0, 1460, src)
+		n, more := s.Next(c.room)
+		if s.Outstanding() != c.fpdus || len(src.asked) != c.fpdus || !more || n > c.room ||
+			src.asked[len(src.asked)-1] != c.last {
+			t.Errorf("%+v: %d FPDUs in %d octets, more %v, asked for %v", c, s.Outstanding(), n,
+				more, src.asked)
+		}
+	}
+	var s Sender
+	s.Init(SenderConfig{}, 0, 1460, &messageSource{left: 128})
+	for _, c := range []struct {
+		room, n int
+		more    bool
+	}{{132, 0, true}, {135, 0, true}, {136, 136, false}, {137, 0, false}} {
+		if n, more := s.Next(c.room); n != c.n || more != c.more {
+			t.Errorf("room %d: %d octets, more %v, want %d", c.room, n, more, c.n)
+		}
+	}
+}
+
+// TestSpace: what a connection may hold is a number of whole blocks, one at least, and no more than its worker has.
+func TestSpace(t *testing.T) {
+	for _, c := range []struct{ limit, pool, want int }{
+		{0, 0, DefaultReassemblyLimit}, {-1, -1, DefaultReassemblyLimit}, {1, 0, blockSize},
+		{blockSize, 0, blockSize}, {2*blockSize - 1, 0, blockSize},
+		{2 * blockSize, 0, 2 * blockSize},
+		{3 * blockSize, 2 * blockSize, 2 * blockSize}, {0, 1, blockSize},
+		{DefaultPool + blockSize, 0, DefaultPool},
+	} {
+		g := newRig(t, Framing{CRC: true}, 5000)
+		g.init(ReceiverConfig{ReassemblyLimit: c.limit, Pool: NewPool(c.pool, 0)})
+		g.r.trust.on = false
+		if got := g.r.Space(); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+		// Octets behind a hole, from within the first block on.
+		kept, err := g.try(g.stream[4:], 4)
+		want := min(len(g.stream), c.want) - 4
+		if s := g.r.Stats(); kept != want || err != nil || s.HeldOctets != want ||
+			s.LimitDrops != uint64(len(g.stream)-4-want) {
+			t.Errorf("%+v: kept %d octets, %v, want %d; %+v", c, kept, err, want, s)
+		}
+		if got := g.r.Space(); got != c.want-min(c.want, 3*blockSize) {
+			t.Errorf("%+v: %d octets left", c, got)
+		}
+	}
+	g := newRig(t, Framing{})
+	if pool := g.r.cfg.Pool; g.r.cfg.RecordLimit != DefaultRecordLimit ||
+		pool.recLimit != DefaultRecords || pool.limit*blockSize != DefaultPool {
+		t.Errorf("defaults %d, %d, %d", g.r.cfg.RecordLimit, pool.recLimit, pool.limit)
+	}
+}
