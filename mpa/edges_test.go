@@ -356,3 +356,60 @@ func TestSpace(t *testing.T) {
 		t.Errorf("defaults %d, %d, %d", g.r.cfg.RecordLimit, pool.recLimit, pool.limit)
 	}
 }
+
+// TestWrongBehind: an FPDU with a wrong CRC behind a hole is asked for maxRepeats times, and kept for the length chain
+// to judge then. A strict receiver asks for none again. The CRC's error comes when the hole is closed.
+//
+//req:rfc5044-8-2
+func TestWrongBehind(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		g := newRig(t, Framing{Markers: true, CRC: true}, 1000, 1000)
+		g.init(ReceiverConfig{Strict: strict})
+		bad := bytes.Clone(g.stream[g.borders[1]:])
+		bad[700] ^= 1
+		repeats := maxRepeats
+		if strict {
+			repeats = 0
+		}
+		for i := range repeats {
+			if kept, err := g.try(bad, g.borders[1]); kept != 0 || err != nil {
+				t.Errorf("strict %v, try %d: kept %d, %v", strict, i, kept, err)
+			}
+		}
+		kept, err := g.try(bad, g.borders[1])
+		if s := g.r.Stats(); kept != len(bad) || err != nil || s.CRCDrops != uint64(repeats) ||
+			s.BadGuesses != 1 || s.HeldOctets != len(bad) {
+			t.Errorf("strict %v: kept %d, %v, %+v", strict, kept, err, s)
+		}
+		kept, err = g.try(g.stream[:g.borders[1]], 0)
+		if kept != g.borders[1] || codeOf(err) != CodeCRC {
+			t.Errorf("strict %v: kept %d, %v", strict, kept, err)
+		}
+		if e := g.advance(len(g.stream)); e != err || len(g.sink.delivered) != 1 {
+			t.Errorf("strict %v: %v, %d delivered", strict, e, len(g.sink.delivered))
+		}
+	}
+}
+
+// TestGuesses: behind a hole a marker shows where an FPDU begins, unless its pointer has two meanings and no CRC tells
+// which of them is right.
+//
+//req:rfc5044-5.2-3 culley-markers-1
+func TestGuesses(t *testing.T) {
+	for _, any := range []bool{false, true} {
+		for _, crc := range []bool{false, true} {
+			g := newRig(t, Framing{Markers: true, CRC: crc}, 1000, 1000)
+			g.init(ReceiverConfig{AnyMarkerOrigin: any})
+			g.offer(g.borders[1], g.borders[2])
+			if want := map[bool]int{true: 1}[crc || !any]; len(g.sink.placed) != want {
+				t.Errorf("any origin %v, CRC %v: %d placed, want %d", any, crc, len(g.sink.placed),
+					want)
+			}
+			g.offer(0, g.borders[1])
+			if err := g.advance(len(g.stream)); err != nil || len(g.sink.delivered) != 2 {
+				t.Errorf("any origin %v, CRC %v: %v, %d delivered", any, crc, err,
+					len(g.sink.delivered))
+			}
+		}
+	}
+}
