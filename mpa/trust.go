@@ -79,7 +79,7 @@ func (t *trust) suspect(at int64, seen fingerprint) bool {
 	t.since = 0
 	t.refused++
 	f := t.failure(at)
-	same := f.n > 0 && f.seen.repeats(&seen)
+	same := f.seen.repeats(&seen)
 	f.n++
 	f.seen = seen
 	if t.refused >= maxRefusals || same || f.n > maxRepeats {

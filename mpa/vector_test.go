@@ -154,7 +154,6 @@ func TestVectorBack(t *testing.T) {
 	}
 }
 
-// TestGatherAllocatesNothing collects and drops for a long time, and never all of it.
 // TestVectorOwn: after Own the memory that was lent may change, and what is appended behind it is not lost.
 func TestVectorOwn(t *testing.T) {
 	lent := bytes.Repeat([]byte("lent"), 100)
@@ -171,6 +170,7 @@ func TestVectorOwn(t *testing.T) {
 	}
 }
 
+// TestGatherAllocatesNothing collects and drops for a long time, and never all of it.
 func TestGatherAllocatesNothing(t *testing.T) {
 	src := &lender{mem: make([]byte, 64<<20), sizes: []int{minLent}, all: true,
 		made: make([]ulpdu.Ref, 0, 1<<14)}

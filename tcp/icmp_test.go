@@ -1,11 +1,14 @@
 package tcp_test
 
 import (
+	"slices"
 	"testing"
 
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
 )
 
 // TestICMPKinds: hard errors end a connection whose SYN was not answered, and nothing else does (RFC 1122, 4.2.3.9; RFC
@@ -122,7 +125,8 @@ func TestPTBWithoutMTU(t *testing.T) {
 	}
 }
 
-// TestPTBOfProbe: a message about a probe says nothing about the packets that get through.
+// TestPTBOfProbe: a message about a probe says nothing about the packets that get through, and how far the search may
+// go.
 func TestPTBOfProbe(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
 	p.open(mss(1460), sackOK())
@@ -134,5 +138,31 @@ func TestPTBOfProbe(t *testing.T) {
 	p.c.ICMP(&ip.ICMPError{Kind: ip.PacketTooBig, MTU: 1200, Seq: o.Seq}, p.now)
 	if n := p.c.Counters(); n.PTBIgnored != 1 || n.PTBAccepted != 0 || p.c.EMSS() != 960 {
 		t.Errorf("EMSS %d after a message about a probe, %+v", p.c.EMSS(), n)
+	}
+	p.src.sizes = []int{100, 100, 100}
+	p.out()
+	p.now = p.now.Add(tick.Millisecond)
+	p.in(fA, 1, 1, 0, func(s *tcp.Segment) { // all but the probe arrived
+		s.Opt.Present, s.Opt.NSACK = wire.HasSACK, 1
+		s.Opt.SACK[0] = seq.Of(iss.Add(1461), 300)
+	})
+	p.pass(10 * tick.Millisecond)
+	p.want("P. 1+600 ack 1", "P. 601+430 ack 1", "P. 1031+430 ack 1")
+	if n := p.c.Counters().MTUProbesLost; n != 1 {
+		t.Fatalf("%d probes lost, want 1", n)
+	}
+	for range 10 {
+		p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)
+		p.c.Events() // the records' size is another one
+		p.now = p.now.Add(tick.Minute)
+		p.src.sizes = append([]int{600, 300}, slices.Repeat([]int{20}, 13)...)
+		for p.c.Poll(p.now, &p.src, &o) {
+			if n := 40 + o.Payload.Len(); n > 1200 {
+				t.Errorf("a probe of %d octets, and the path takes 1200", n)
+			}
+		}
+	}
+	if i := p.c.Info(p.now); i.PathMTU > 1200 || i.PathMTU < 1200-64-20 {
+		t.Errorf("path MTU %d is found, want almost 1200", i.PathMTU)
 	}
 }

@@ -101,7 +101,9 @@ func (p *pathMTU) resent(c *Conn, r seq.Range, now tick.Time) {
 	}
 	if p.probe.on && p.probe.r.Overlaps(r) {
 		p.probe.on = false
-		p.failed = p.probe.size
+		if p.failed == 0 || p.probe.size < p.failed { // else a router said more
+			p.failed = p.probe.size
+		}
 		p.next = now.Add(mtuProbeAgain)
 		c.n.MTUProbesLost++
 	}

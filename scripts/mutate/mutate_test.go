@@ -89,11 +89,13 @@ func TestEquivalent(t *testing.T) {
 	_, changes := changesOf(t, source)
 	key := changes[0].key()
 	for text, want := range map[string]string{
-		"# nothing\n":                           "",
-		key + "\n\tit is\n\tas it was\n":        "",
-		key + "\n":                              "without a reason",
-		key + "\n\twhy\n" + key + "\n\twhy\n":   "twice",
-		"x.go: f: if a > b: 4: > -> <\n\twhy\n": "no such change any more",
+		"# nothing\n":                         "",
+		key + "\n\tit is\n\tas it was\n":      "",
+		key + "\n":                            "without a reason",
+		key + "\n\twhy\n" + key + "\n\twhy\n": "twice",
+		filepath.Dir(changes[0].file) + "/x.go: f: if a > b: 4: > -> <\n\twhy\n": "no such " +
+			"change any more",
+		"another/x.go: f: if a > b: 4: > -> <\n\twhy\n": "",
 	} {
 		path := filepath.Join(t.TempDir(), "list")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

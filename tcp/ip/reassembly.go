@@ -18,6 +18,7 @@ type ReassemblyCounters struct {
 	Overlaps, TooLong, TooMany    uint64 // datagrams given up
 	Timeouts, Evicted, Duplicates uint64
 	Malformed                     uint64 // fragments dropped: no octets, or not a multiple of 8 and not the last
+	MixedECN                      uint64 // datagrams dropped: CE beside Not-ECT (RFC 3168, 5.3)
 }
 
 type fragmentKey struct {
@@ -39,6 +40,7 @@ type datagram struct {
 	holes  [maxHoles]hole
 	proto  uint8 // from the first fragment
 	tos    uint8
+	ecn    uint8 // of the ECN codepoints 0 to 3, which came: bits 0 to 3
 	buf    []byte
 }
 
@@ -89,11 +91,15 @@ func (r *Reassembler) Add(h *Header, payload []byte, now tick.Time) []byte {
 	if h.FragOff == 0 {
 		d.proto = h.Proto
 	}
-	d.tos = mergeECN(d.tos, h.TOS, d.have == size)
+	d.mergeECN(h.TOS, d.have == size)
 	if d.nHoles > 0 {
 		return nil
 	}
 	d.used = false
+	if d.ecn&mixedECN == mixedECN {
+		r.n.MixedECN++
+		return nil
+	}
 	r.n.Whole++
 	return d.whole(h)
 }
@@ -113,12 +119,18 @@ func (d *datagram) whole(h *Header) []byte {
 	return d.buf[off:d.length]
 }
 
+// mixedECN is Not-ECT and CE: neither may be what the whole carries (RFC 3168, 5.3).
+const mixedECN = 1<<0 | 1<<3
+
 // mergeECN combines the ECN bits of fragments (RFC 3168, 5.3): one mark marks the whole.
-func mergeECN(old, now uint8, first bool) uint8 {
-	if first || now&3 == 3 {
-		return now
+func (d *datagram) mergeECN(tos uint8, first bool) {
+	if first {
+		d.ecn = 0
 	}
-	return old
+	d.ecn |= 1 << (tos & 3)
+	if first || tos&3 == 3 {
+		d.tos = tos
+	}
 }
 
 // find returns the datagram that h belongs to, a new one if need be.

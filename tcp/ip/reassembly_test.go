@@ -213,4 +213,23 @@ func TestReassembledECN(t *testing.T) {
 			t.Errorf("% x: %#x, want %#x", c.tos, got, c.want)
 		}
 	}
+	for _, tos := range [][3]uint8{{0, 3, 3}, {3, 0, 3}, {3, 3, 0}, {0, 2, 3}} { // CE beside Not-ECT
+		hs, ps := cut(false, 1, make([]byte, 24), 8)
+		var re Reassembler
+		re.Init(1)
+		for i := range hs {
+			hs[i].TOS = tos[i]
+			if b := re.Add(&hs[i], ps[i], 0); b != nil {
+				t.Errorf("% x: a datagram with %#x", tos, hs[i].TOS)
+			}
+		}
+		if n := re.Counters(); n.MixedECN != 1 || n.Whole != 0 {
+			t.Errorf("% x: %+v", tos, n)
+		}
+		hs, ps = cut(false, 2, make([]byte, 16), 8) // in the same place, without either
+		re.Add(&hs[0], ps[0], 0)
+		if re.Add(&hs[1], ps[1], 0) == nil || hs[1].TOS != 0 {
+			t.Errorf("% x: the next datagram is gone, too", tos)
+		}
+	}
 }

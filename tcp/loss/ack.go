@@ -19,6 +19,7 @@ type event struct {
 	newSACK     int  // of those, by selective acknowledgement
 	dup         bool // a duplicate acknowledgement in RFC 5681's sense
 	dsack       bool
+	widened     bool // the DSACK made the reordering window wider
 	original    bool // a record that was never sent again arrived, from before the last timeout
 	resent      bool // the cumulative acknowledgement covers a record that was sent again
 	// first and last transmission of the records that arrived and were sent once; cumulative and any
@@ -56,6 +57,9 @@ func (s *Sender) Ack(a *Ack, now tick.Time) (res Result) {
 	s.readDSACK(a)
 	if s.una.Less(a.Ack) {
 		res.FINAcked = s.cumulative(a)
+	}
+	if ev.dsack {
+		ev.widened = s.rack.onDSACK(s)
 	}
 	if s.mode != NoSACK && a.NSACK > 0 {
 		s.selective(a)

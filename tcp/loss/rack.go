@@ -43,16 +43,17 @@ func (k *rack) advance(c candidate, now tick.Time) {
 
 // onDSACK widens the reordering window once per round trip (step 4). Reports beyond the number of
 // retransmissions come from duplication in the network.
-func (k *rack) onDSACK(s *Sender) {
+func (k *rack) onDSACK(s *Sender) (widened bool) {
 	if k.inRound && !s.una.Less(k.round) {
 		k.inRound = false
 	}
 	if k.inRound || s.count.DSACKs > s.count.Retransmitted {
-		return
+		return false
 	}
 	k.inRound, k.round = true, s.nxt
 	k.mult = min(k.mult+1, maxReorderMult)
 	k.persist = reorderPersist
+	return true
 }
 
 // recovered counts a recovery without DSACK.

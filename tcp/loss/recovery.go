@@ -116,7 +116,9 @@ func (s *Sender) leave() {
 		s.cc.SetCwnd(w)
 	}
 	if s.state >= Recovery {
-		s.rack.recovered()
+		if !s.ev.widened {
+			s.rack.recovered()
+		}
 		// A hole in what was sent after recovery began is another window's loss: it gets its own reduction
 		// (RFC 5681, 4.3).
 		s.ev.newlyLost = s.ev.newlyLost || s.una.Less(s.beyond)

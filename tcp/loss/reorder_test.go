@@ -93,6 +93,34 @@ func TestReorderRound(t *testing.T) {
 	}
 }
 
+// TestReorderAtEnd is RFC 8985, 6.2 step 4: a DSACK counts in the very acknowledgement that ends a round, or a
+// recovery, which is none without DSACK then.
+func TestReorderAtEnd(t *testing.T) {
+	b := newBench(t, conf(RACK), 40*ms)
+	b.recovery()
+	b.s.count.Retransmitted = 2
+	b.send(5, 7)
+	b.ack(5, b.seg(0))
+	b.want("a round begins", b.s.rack.mult, 2)
+	b.wait(40 * ms)
+	b.ack(7, b.seg(0))
+	b.want("it ends", b.s.rack.mult, 3)
+
+	cfg := conf(RACK)
+	cfg.NoUndo = true
+	b = newBench(t, cfg, 40*ms)
+	b.send(0, 5)
+	b.wait(40 * ms)
+	if b.ack(0, b.segs(1, 5)); b.s.State() != Recovery {
+		b.expire(ExpiredReorder)
+	}
+	b.resend()
+	b.wait(40 * ms)
+	b.ack(5, b.seg(0))
+	b.want("recovery ends", b.s.State(), Open)
+	b.want("recoveries left", b.s.rack.persist, reorderPersist)
+}
+
 // TestReorderWindowOfNone is RFC 8985, 6.2 step 4: as long as no reordering was seen there is no window in recovery,
 // nor once three segments were acknowledged selectively.
 func TestReorderWindowOfNone(t *testing.T) {

@@ -23,7 +23,6 @@ func (s *Sender) readDSACK(a *Ack) {
 	}
 	s.ev.dsack = true
 	s.count.DSACKs++
-	s.rack.onDSACK(s)
 	if s.undo.on && s.undo.marker.Less(b.End) {
 		s.undo.octets -= b.Len()
 	}

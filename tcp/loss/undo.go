@@ -117,7 +117,7 @@ func (s *Sender) checkFRTO() bool {
 	if s.state != Loss || f.step == frtoOff {
 		return false
 	}
-	if s.recover.LessEq(s.una) { // all acknowledged at once: tells nothing
+	if f.step < frtoNew && s.recover.LessEq(s.una) { // all acknowledged at once: tells nothing
 		f.step = frtoOff
 		return false
 	}
