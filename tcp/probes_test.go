@@ -43,6 +43,33 @@ func TestZeroWindow(t *testing.T) {
 	}
 }
 
+// TestZeroWindowPauses: each is twice the one before, up to the longest (RFC 9293, 3.8.6.1).
+func TestZeroWindowPauses(t *testing.T) {
+	for _, most := range []tick.Duration{0, 300 * tick.Millisecond, 4 * tick.Minute} {
+		p := newPeer(t, tcp.Config{PersistMax: most})
+		p.open(mss(1000))
+		p.src.sizes = []int{1000, 1000}
+		p.out()
+		p.in(fA, 1, 2001, 0, win(0))
+		p.src.sizes = []int{1000}
+		p.out()
+		if most == 0 {
+			most = tick.Minute
+		}
+		for i, want := 0, p.c.Info(p.now).Loss.RTO; i < 16; i, want = i+1, 2*want {
+			d := p.c.Deadline().Sub(p.now)
+			if d != min(want, most) {
+				t.Fatalf("at most %d s: pause %d is %d ms, want %d", most/tick.Second, i,
+					d/tick.Millisecond, min(want, most)/tick.Millisecond)
+			}
+			p.now = p.c.Deadline()
+			p.c.Expire(p.now)
+			p.out()
+			p.in(fA, 1, 2001, 0, win(0))
+		}
+	}
+}
+
 // TestZeroWindowGivenUp: an answered peer lives unless ZeroWindowTimeout says otherwise; a silent one is timed out.
 func TestZeroWindowGivenUp(t *testing.T) {
 	for _, c := range []struct {

@@ -164,7 +164,7 @@ func (c *Conn) windowBlocks(now tick.Time) {
 }
 
 func (c *Conn) persistAfter() tick.Duration {
-	d := max(c.tx.RTO(), persistMin) << min(c.timer.persistN, 10)
+	d := max(c.tx.RTO(), persistMin) << min(c.timer.persistN, persistDoublings)
 	return min(d, c.cfg.PersistMax)
 }
 
