@@ -19,7 +19,8 @@ type Stats struct {
 	DropNotLocal uint64 // to an address that this host does not have, and no connection
 	DropVLAN     uint64 // of another VLAN than the stack's
 	DropICMP     uint64 // ICMP errors for connections that are not here
-	// fragments that cannot be, and datagrams given up: overlapping, too long, too many, too late
+	// fragments that cannot be, and datagrams given up: overlapping, too long, too many, too late,
+	// marked CE in part and not ECN capable in part
 	DropFragments uint64
 	// segments that a listener ignored: for no connection that it knows of, forged, or too early for a cookie
 	DropListener     uint64
@@ -42,7 +43,8 @@ type Stats struct {
 func (s *Stack) Stats() Stats {
 	n := s.stats
 	f := s.frags.Counters()
-	n.DropFragments = f.Malformed + f.Overlaps + f.TooLong + f.TooMany + f.Timeouts + f.Evicted
+	n.DropFragments = f.Malformed + f.Overlaps + f.TooLong + f.TooMany + f.Timeouts + f.Evicted +
+		f.MixedECN
 	l := s.Listened()
 	n.DropListener = l.Ignored + l.CookieTails + l.ChallengeSuppressed
 	n.DropSYN, n.SYNCookies, n.HalfOpenTimeouts = l.Overflows, l.CookiesSent, l.Timeouts

@@ -18,9 +18,12 @@ func TestIgnoredIsCounted(t *testing.T) {
 		tu.LocalPort = port
 		return frame(macs[1], tu, wire.Header{Flags: f, Seq: 1000})
 	}
+	const more, marked = 1 << 13, 1 << 14 // of the fragment field, the second for this test alone: CE
 	packet := func(proto uint8, payload []byte, frag uint16) []byte {
 		e := ip.Ethernet{Dst: macs[0], Src: macs[1], Type: ip.TypeIPv4}
-		x := ip.Header{Src: peer, Dst: own, Proto: proto, TTL: 64, PayloadLen: len(payload)}
+		x := ip.Header{Src: peer, Dst: own, Proto: proto, TTL: 64, PayloadLen: len(payload),
+			TOS: uint8(frag >> 14 * 3)}
+		frag &^= marked
 		b := make([]byte, ip.EthernetLen+ip.Len4)
 		h := b[e.Put(b):]
 		x.Put(h)
@@ -34,7 +37,6 @@ func TestIgnoredIsCounted(t *testing.T) {
 	x := ip.Header{Src: own, Dst: peer, Proto: ip.ProtoTCP, TTL: 64, PayloadLen: 20}
 	x.Put(quote[8:])
 	binary.BigEndian.PutUint16(quote[2:], wire.Finish(wire.Sum(quote, 0)))
-	const more = 1 << 13
 	for _, c := range []struct {
 		name   string
 		cfg    ListenConfig
@@ -65,6 +67,10 @@ func TestIgnoredIsCounted(t *testing.T) {
 		{"overlapping fragments", ListenConfig{},
 			[][]byte{packet(ip.ProtoTCP, make([]byte, 16), more),
 				packet(ip.ProtoTCP, make([]byte, 16), more|1)},
+			func(n Stats) uint64 { return n.DropFragments }},
+		{"fragments with CE and without ECN", ListenConfig{},
+			[][]byte{packet(ip.ProtoTCP, make([]byte, 16), more|marked),
+				packet(ip.ProtoTCP, make([]byte, 16), 2)},
 			func(n Stats) uint64 { return n.DropFragments }},
 	} {
 		h := newHost(t, nil)
