@@ -18,7 +18,7 @@ type autosize struct {
 // least counts: a peer that had nothing to send makes it look longer; without timestamps it is the sender
 // side's.
 func (a *autosize) received(c *Conn, now tick.Time) {
-	if c.ts.on && c.now.hasEcr {
+	if c.ts.on && c.now.ecr != 0 { // each segment has timestamps then
 		d := max(tick.Duration(int32(c.tsval(now)-c.now.ecr)), 1) * c.cfg.TSTick
 		if a.rtt == 0 || d < a.rtt {
 			a.rtt = d

@@ -111,8 +111,7 @@ type current struct {
 	holes   bool // there was a gap before this segment
 	dup     seq.Range
 	left    seq.Num // RCV.NXT with what was kept in order
-	ecr     uint32  // TSecr
-	hasEcr  bool
+	ecr     uint32  // TSecr, 0: it says nothing
 }
 
 // Init resets c to CLOSED with a copy of cfg. iss is the initial send sequence number; ISN makes one.

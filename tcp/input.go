@@ -47,7 +47,7 @@ func (c *Conn) inputExpected(s *Segment, now tick.Time, o *Offer) bool {
 		return false
 	} else {
 		c.now.text, c.now.push, c.now.offered = true, s.Flags&wire.PSH != 0, s.Len
-		c.now.ecr, c.now.hasEcr = s.Opt.TSEcr, c.ts.on && s.Opt.TSEcr != 0
+		c.now.ecr = s.Opt.TSEcr
 		o.N, o.R[0] = 1, seq.Of(s.Seq, s.Len)
 		if s.Len > c.rcvMSS {
 			c.rcvMSS = max(c.rcvMSS, min(s.Len, c.cfg.MSS))

@@ -2,11 +2,13 @@ package tcp_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
 	"xwarp/tcp/loss"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -239,6 +241,43 @@ func TestMTUProbe(t *testing.T) {
 				i.PathMTU, n.MTUProbes, n.MTUProbesLost, n.SplitRetransmit, n.SplitEMSS,
 				n.SplitWindow)
 		}
+	}
+}
+
+// TestMTUProbeHalves is RFC 4821, 7.3: probes that are lost halve what is left to search, until it is within the
+// resolution.
+func TestMTUProbeHalves(t *testing.T) {
+	p := newPeer(t, tcp.Config{MTU: 1500, PathMTU: 1000, ProbeMTU: true, RcvSpace: 1 << 16})
+	p.open(mss(1460), sackOK())
+	var sizes []int
+	for range 8 {
+		p.src.sizes = append([]int{940}, slices.Repeat([]int{40}, 14)...)
+		var lost seq.Range
+		var o tcp.Out
+		for p.c.Poll(p.now, &p.src, &o) {
+			if o.Probe {
+				lost = o.Payload
+				sizes = append(sizes, 40+o.Payload.Len())
+			}
+		}
+		if !lost.Empty() { // all but the probe arrives
+			p.now = p.now.Add(tick.Millisecond)
+			p.in(fA, 1, lost.Start.Diff(iss), 0, func(s *tcp.Segment) {
+				s.Opt.Present, s.Opt.NSACK = wire.HasSACK, 1
+				s.Opt.SACK[0] = seq.Range{Start: lost.End, End: p.c.SndNxt()}
+			})
+			p.pass(10 * tick.Millisecond)
+			p.out()
+		}
+		p.in(fA, 1, p.c.SndNxt().Diff(iss), 0)
+		p.now = p.now.Add(tick.Minute)
+	}
+	// 1500 at the most, then half of what is between 1000 and the smallest that was lost, in records of 40.
+	if want := []int{1500, 1220, 1100}; !slices.Equal(sizes[:min(3, len(sizes))], want) {
+		t.Errorf("probes of %v octets, want %v first", sizes, want)
+	}
+	if i := p.c.Info(p.now); i.PathMTU != 1000 {
+		t.Errorf("path MTU %d, and no probe arrived", i.PathMTU)
 	}
 }
 

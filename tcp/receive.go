@@ -9,7 +9,7 @@ import (
 // inputText offers the new octets of s inside the window and notes its FIN (RFC 9293, 3.10.7.4, sixth to eighth).
 func (c *Conn) inputText(s *Segment, now tick.Time, o *Offer) {
 	c.now.open = true
-	c.now.ecr, c.now.hasEcr = s.Opt.TSEcr, s.Opt.Present&wire.HasTS != 0 && s.Opt.TSEcr != 0
+	c.now.ecr = s.Opt.TSEcr
 	if s.Flags&(wire.SYN|wire.FIN) != 0 || s.Len > 0 {
 		c.ecn.textArrived(c)
 	}

@@ -53,6 +53,32 @@ func TestProbeAnswers(t *testing.T) {
 	}
 }
 
+// TestProbeNotWanted: what an acknowledgement tells between the timer and the probe makes it needless, and one that
+// tells nothing does not.
+func TestProbeNotWanted(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ack   int
+		sacks []int
+		want  bool
+	}{
+		{"nothing", 0, nil, true},
+		{"a segment", 1, nil, false},
+		{"a segment behind a hole", 0, []int{1}, false},
+		{"a segment twice", 0, []int{-1}, true},
+	} {
+		b := newBench(t, conf(RACK), 100*ms)
+		b.send(0, 3)
+		b.expire(ExpiredProbe)
+		var sacks []seq.Range
+		for _, i := range c.sacks {
+			sacks = append(sacks, b.seg(i))
+		}
+		b.ack(c.ack, sacks...)
+		b.want(c.name, b.s.tlp.want != probeNone, c.want)
+	}
+}
+
 // TestProbeRepairedAll is RFC 8985, 7.4.2: a loss that a probe repaired is congestion, also when all that followed is
 // acknowledged with it, and nothing is left to pace the reduction by.
 func TestProbeRepairedAll(t *testing.T) {
