@@ -30,8 +30,7 @@ func (q *QP) Deliver(hdr []byte, n int) *ulpdu.Error {
 			return q.lost
 		}
 		e := q.reject(c, hdr, n)
-		if !q.discards() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest &&
-			!ddp.Control(hdr[0]).Tagged() {
+		if !q.discards() && len(hdr) >= 2 && opcodeOf(hdr[1]) == OpReadRequest {
 			q.capture(e, hdr, n, q.in.at(q.in.tail))
 		}
 		return e
