@@ -7,6 +7,38 @@ import (
 	"xwarp/tcp/tick"
 )
 
+// TestWindowUpdate is RFC 9293, 3.10.7.4: a segment says what the window is unless it was sent before the one that
+// said so last, or acknowledges less than others did.
+func TestWindowUpdate(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		seq, ack int
+		update   bool
+	}{
+		{"the same again", 201, 501, true},
+		{"a later acknowledgement", 201, 502, true},
+		{"an earlier acknowledgement", 201, 500, false},
+		{"earlier octets", 1, 501, false},
+		{"earlier octets with a later acknowledgement", 1, 502, false},
+		{"later octets", 202, 501, true},
+		{"later octets with an earlier acknowledgement", 202, 500, false},
+	} {
+		p := newPeer(t, tcp.Config{})
+		p.open(mss(1000))
+		p.src.sizes = []int{1000}
+		p.out()
+		p.in(fA, 201, 501, 100, win(3000))
+		p.in(fA, c.seq, c.ack, 100, win(9000))
+		want := 501 + 3000
+		if c.update {
+			want = c.ack + 9000
+		}
+		if edge := p.c.SndUna().Diff(iss) + p.c.Info(p.now).SndWnd; edge != want {
+			t.Errorf("%s: the window ends at %d, want %d", c.name, edge, want)
+		}
+	}
+}
+
 // TestZeroWindow: a probe without octets left of the window, with back-off, for ever while answered; then octets flow.
 func TestZeroWindow(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
