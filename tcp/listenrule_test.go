@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"xwarp/tcp"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/tick"
 	"xwarp/tcp/wire"
 )
@@ -181,6 +182,29 @@ func TestBudgetDefault(t *testing.T) {
 				t.Errorf("%d, second %d: %d allowed, of 1000 a second %d", n, s, b.Used(),
 					documented.Used())
 			}
+		}
+	}
+}
+
+// TestCookieTailPeriod: an unknown ACK is dropped in silence when what it acknowledges may be a cookie of this period
+// or the one before, which its five upper bits tell; any other one is answered with a RST.
+func TestCookieTailPeriod(t *testing.T) {
+	const low = 1<<27 - 1
+	l, now := newListener(tcp.ListenConfig{Cookies: tcp.CookiesAlways})
+	tu := tuple(4000)
+	var out tcp.Out
+	l.Input(&tu, segment(fS, 1000, 0), now, &out)
+	p := uint32(out.Seq) >> 27
+	for _, c := range []struct {
+		back uint32 // periods
+		low  uint32
+		drop bool
+	}{{0, 0, true}, {0, low, true}, {1, 0, true}, {1, low, true}, {2, low, false}, {31, 0, false}} {
+		cookie := seq.Num((p-c.back)<<27 | c.low)
+		s := segment(fA, 5000, cookie+1)
+		s.Len = 100
+		if v := l.Input(&tu, s, now, &out); (v == tcp.Drop) != c.drop || v == tcp.Ready {
+			t.Errorf("%d periods back, %#x behind the period: verdict %v", c.back, c.low, v)
 		}
 	}
 }

@@ -457,6 +457,18 @@ func TestDCTCPEcho(t *testing.T) {
 	if marked[1] || !marked[1001] || !marked[2001] || marked[3001] || last < 3001 {
 		t.Errorf("marked %v up to %d", marked, last)
 	}
+	// As long as nothing changes two segments are acknowledged at once.
+	for _, ecn := range []tcp.ECN{tcp.ECT0, tcp.CE} {
+		at := p.c.RcvNxt().Diff(irs)
+		p.in(fA, at, 1, 1000, ecnIP(ecn))
+		p.out()
+		for i := range 4 {
+			p.in(fA, at+1000+1000*i, 1, 1000, ecnIP(ecn))
+		}
+		if f, _ := flagsOf(p); len(f) != 2 || (f[1]&wire.ECE != 0) != (ecn == tcp.CE) {
+			t.Errorf("four segments with ECN bits %d are acknowledged with %v", ecn, f)
+		}
+	}
 }
 
 // TestDuplicateAcks is RFC 5681, 2 and 3.2: segments with octets are no duplicate acknowledgements, whatever they

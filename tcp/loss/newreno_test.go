@@ -39,6 +39,23 @@ func TestNewReno(t *testing.T) {
 	b.want("duplicates", b.s.dups, d)
 }
 
+// TestDuplicate is RFC 5681, 2: an acknowledgement is a duplicate when something is outstanding, and it has neither
+// octets nor another window.
+func TestDuplicate(t *testing.T) {
+	for _, m := range []Mode{RACK, SACK, NoSACK} {
+		b := newBench(t, conf(m), 100*ms)
+		b.want("of nothing", b.ack(0).DupAck, false)
+		b.send(0, 2)
+		b.want("of what is outstanding", b.ack(0).DupAck, true)
+		b.want("with octets", b.input(Ack{Ack: b.s.Una(), HasData: true}).DupAck, false)
+		b.want("with a window", b.input(Ack{Ack: b.s.Una(), WindowChanged: true}).DupAck, false)
+		b.want("of news", b.ack(1).DupAck, false)
+		b.want("of the last", b.ack(1).DupAck, true)
+		b.ack(2)
+		b.want("of all", b.ack(2).DupAck, false)
+	}
+}
+
 // TestDuplicatesCounted: what a duplicate acknowledgement counted as delivered is not counted again, and
 // nothing else is taken back.
 func TestDuplicatesCounted(t *testing.T) {
