@@ -151,6 +151,19 @@ func TestTimerOfRetransmission(t *testing.T) {
 	}
 }
 
+// TestHeadFirst: after a timeout the head goes again first, also when others were taken for lost before it.
+func TestHeadFirst(t *testing.T) {
+	for _, m := range []Mode{RACK, SACK, NoSACK} {
+		cfg := conf(m)
+		cfg.NoTLP = true
+		b := newBench(t, cfg, 100*ms)
+		b.send(0, 5)
+		b.s.markLost(b.s.q.head + 2)
+		b.expire(ExpiredRTO)
+		b.want("sent again", b.resend()[:1], []int{0})
+	}
+}
+
 // TestPatientPeer: a peer that delays each acknowledgement for as long as the timer waits, of a path so short that its
 // timestamps say nothing of the round trip, has few segments sent twice: the back-off outlives a timeout that was
 // spurious until there is a sample (RFC 4015, 3.6).
