@@ -125,7 +125,7 @@ func (c *Conn) acceptable(s *Segment) bool {
 		return true
 	}
 	last := first + n - 1
-	return n > 0 && last >= 0 && last < wnd && first < 0
+	return n > 0 && last >= 0 && last < wnd
 }
 
 // unacceptable answers a segment that fails the first check. Octets that this side has had are a retransmission whose
