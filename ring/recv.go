@@ -153,7 +153,7 @@ func (s *Socket) Refill() int {
 
 // Wait sleeps until a packet has arrived, the descriptor extraFD (an eventfd; -1: none) is readable, or
 // timeout is over; a negative timeout is endless. It returns at once when packets are there already.
-// Completed transmissions do not wake it.
+// Completed transmissions do not wake it. A signal may end it early, with 0.
 func (s *Socket) Wait(timeout time.Duration, extraFD int) Ready {
 	if s.k == nil {
 		return ReadyError

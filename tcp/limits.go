@@ -58,10 +58,6 @@ const (
 	// 0.1 to 1 s).
 	persistMin = 200 * tick.Millisecond
 
-	// persistDoublings is how often the pause between them doubles; PersistMax bounds it earlier, and this keeps it
-	// from growing beyond what a number holds.
-	persistDoublings = 20
-
 	// smallWindowProbes is how many probes find the window open, but too small for a record, before the record is cut.
 	smallWindowProbes = 4
 

@@ -164,8 +164,11 @@ func (c *Conn) windowBlocks(now tick.Time) {
 }
 
 func (c *Conn) persistAfter() tick.Duration {
-	d := max(c.tx.RTO(), persistMin) << min(c.timer.persistN, persistDoublings)
-	return min(d, c.cfg.PersistMax)
+	d, n := max(c.tx.RTO(), persistMin), c.timer.persistN
+	if d > c.cfg.PersistMax>>n {
+		return c.cfg.PersistMax
+	}
+	return d << n
 }
 
 // expirePersist sends a probe; it goes on for ever while the peer answers.

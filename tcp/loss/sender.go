@@ -127,6 +127,9 @@ func (s *Sender) SetMSS(mss int, now tick.Time) {
 		s.frto.step = frtoOff
 		s.tlp.cancel()
 	}
+	if s.frto.step >= frtoNew && s.lostRecords() > 0 {
+		s.frto.step = frtoOff // which has nothing sent again: what is too long has to be
+	}
 	s.arm(now)
 }
 

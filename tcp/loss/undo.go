@@ -117,7 +117,7 @@ func (s *Sender) checkFRTO() bool {
 	if s.state != Loss || f.step == frtoOff {
 		return false
 	}
-	if f.step < frtoNew && s.recover.LessEq(s.una) { // all acknowledged at once: tells nothing
+	if s.recover.LessEq(s.una) { // all acknowledged at once: tells nothing
 		f.step = frtoOff
 		return false
 	}
@@ -169,8 +169,12 @@ func (s *Sender) takeBack(now tick.Time) {
 		s.rack.seen = true // the late segment was sent again, so step 3 could not see it
 		return
 	}
-	// The back-off stays until there is a sample (RFC 4015, 3.6): a peer that delays acknowledgements as long as
-	// the timer waits would else have each segment sent twice, and no sample would ever say so.
+	if s.rtt.shift > 0 {
+		// Nothing told the round trip since, but it was as long as the timer ran and what came after (RFC 4015,
+		// 3.6). Without it a peer that delays acknowledgements as long as the timer waits would have each segment
+		// sent twice, for ever.
+		s.rtt.sample(s.rtt.rto+now.Sub(s.rtt.stalled), s.una, s.nxt)
+	}
 	s.rtt.spurious, s.rtt.newData = true, s.nxt
 	s.progress(now)
 }

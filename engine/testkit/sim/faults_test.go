@@ -222,6 +222,7 @@ func (s *scenario) reboot() {
 		if err := h.Reboot(); err != nil {
 			s.w.Fail(err)
 		}
+		s.judge.rebooted(h)
 		if s.redial != nil {
 			s.redial(h)
 		}

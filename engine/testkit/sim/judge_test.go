@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"xwarp/tcp"
 	"xwarp/tcp/ip"
@@ -36,6 +37,7 @@ type flow struct {
 	scaleMine bool
 	turned    bool  // the numbers passed 2^31 or 0
 	settled   bool  // scale is what both ends agreed on
+	lost      bool  // the host rebooted: what knows of the old numbers is not it any more
 	before    *flow // of an earlier SYN-ACK: a duplicate of the SYN may have got a cookie, and the peer takes either
 	segs      map[seq.Num]sentSegment
 }
@@ -48,6 +50,15 @@ type sentSegment struct {
 func newJudge() *judge {
 	return &judge{flows: map[tcp.Tuple]*flow{}, revoked: map[uint16]bool{},
 		silent: map[ip.Addr]bool{}}
+}
+
+// rebooted notes that host h begins anew.
+func (j *judge) rebooted(h *Host) {
+	for t, f := range j.flows {
+		if slices.Contains(h.cfg.Addrs, t.Local) {
+			f.lost = true
+		}
+	}
 }
 
 func (j *judge) fault(t tcp.Tuple, now tick.Time, format string, args ...any) {
@@ -108,6 +119,9 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	if f == nil {
 		j.fault(t, now, "a segment without SYN before")
 		return
+	}
+	if f.lost && len(payload) == 0 && h.Flags&wire.FIN == 0 {
+		return // of a half-open connection whose SYN-ACK found no slot, and to which an old SYN led
 	}
 	if b := f.before; !f.settled && b != nil && h.Seq == b.iss.Add(1) {
 		f = b
