@@ -185,7 +185,7 @@ func (p *pathMTU) deadline(c *Conn) tick.Time {
 	if !ok || p.vanishing(c) == 0 {
 		return tick.Never
 	}
-	return max(sent, p.changed).Add(max(blackHoleWait, 2*rto) << p.steps) // never with the first timeout
+	return max(sent, p.changed).Add(max(blackHoleWait, rto) << p.steps)
 }
 
 // expire runs what deadline is for.

@@ -91,27 +91,6 @@ func TestBlackHoleProven(t *testing.T) {
 	}
 }
 
-// TestBlackHoleLongRTO: however long the timer waits, one timeout shows nothing of the size.
-func TestBlackHoleLongRTO(t *testing.T) {
-	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true,
-		Loss: loss.Config{MinRTO: 4 * tick.Second}})
-	p.open(mss(8960))
-	p.src.sizes = []int{8960}
-	p.out()
-	p.in(fA, 1, 8961, 0)
-	p.src.sizes = []int{8960}
-	p.out()
-	for p.c.Info(p.now).Loss.Counters.Timeouts == 0 {
-		p.now = p.c.Deadline()
-		p.c.Expire(p.now)
-		p.out()
-	}
-	p.pass(7 * tick.Second)
-	if n := p.c.Counters().BlackHoles; n != 0 || p.c.EMSS() != 8960 {
-		t.Errorf("after one timeout of 4 s: EMSS %d, %d black holes", p.c.EMSS(), n)
-	}
-}
-
 // TestBlackHolePatience: with long timeouts, too, the time of a lower size begins when the record leaves with it.
 func TestBlackHolePatience(t *testing.T) {
 	p := newPeer(t, tcp.Config{MTU: 9000, ProbeMTU: true, Loss: loss.Config{MinRTO: tick.Second}})
