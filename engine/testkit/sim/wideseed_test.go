@@ -66,6 +66,14 @@ func TestWideSeeds(t *testing.T) {
 			t.Errorf("%s: %v", of, err)
 		}
 	}
+	for seed, of := range map[uint64]string{
+		6047702: "a peer that delays acknowledgements as long as the timer waits",
+		8017667: "a half-open connection after a reboot, whose SYN-ACK found no slot",
+	} {
+		if err := runWide(seed); err != nil {
+			t.Errorf("%s: %v", of, err)
+		}
+	}
 	for seed := uint64(1); seed <= 10; seed++ {
 		a, b := drawWide(seed, nil), drawWide(seed, nil)
 		if a.guard(); b.guard() != nil || a.w.Hash() != b.w.Hash() {
