@@ -38,6 +38,8 @@ func TestPaths(t *testing.T) {
 
 // TestParts checks that every part can be measured for segments of any size.
 func TestParts(t *testing.T) {
+	runtime.LockOSThread() // cpuTime is the thread's
+	defer runtime.UnlockOSThread()
 	for _, n := range []int{1448, 8948} {
 		for _, r := range parts(n) {
 			if r.Nanos <= 0 || r.Note != "" {
