@@ -1,15 +1,17 @@
 #!/bin/sh
-# reach.sh says which functions of the engine's core no random scenario of the simulator and no recorded
-# conversation of its fuzzer runs. It fails when one of them is not in engine/testkit/sim/testdata/unreached.txt, which
+# reach.sh says which functions of the engine's core no random scenario of the simulator, no recorded conversation
+# of its fuzzer and no random load of the kernel's sockets runs. It fails when one of them is not in engine/testkit/sim/testdata/unreached.txt, which
 # says why of each kind, and when they are more than 5 of 100.
 set -eu
 cd "$(dirname "$0")/.."
 module=$(go list -m)
 profile=$(mktemp)
 trap 'rm -f "$profile" "$profile".*' EXIT
+core="$module/tcp/...,$module/mpa/...,$module/ddp/...,$module/engine/stack"
 go test ./engine/testkit/sim -count=1 -timeout 2h -seeds 1000 \
-	-run '^(TestSoak|TestWideSoak|TestBlocks|TestReplay|FuzzFrames)$' \
-	-coverpkg "$module/tcp/...,$module/mpa/...,$module/ddp/...,$module/engine/stack" -coverprofile "$profile"
+	-run '^(TestSoak|TestWideSoak|TestBlocks|TestReplay|FuzzFrames)$' -coverpkg "$core" -coverprofile "$profile"
+go test ./engine -count=1 -run '^TestKernelStress$' -coverpkg "$core" -coverprofile "$profile.kernel"
+grep -v '^mode:' "$profile.kernel" >>"$profile"
 go tool cover -func "$profile" | awk -v module="$module/" '
 	FILENAME == ARGV[1] { if ($0 !~ /^#/ && NF) known[$1 " " $2] = 1; next }
 	$1 == "total:" { next }
