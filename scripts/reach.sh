@@ -1,7 +1,7 @@
 #!/bin/sh
-# reach.sh says which functions of the engine's core no random scenario of the simulator, no recorded conversation
-# of its fuzzer and no random load of the kernel's sockets runs. It fails when one of them is not in engine/testkit/sim/testdata/unreached.txt, which
-# says why of each kind, and when they are more than 5 of 100.
+# reach.sh says which functions of the engine's core no random scenario of the simulator, no recorded conversation of
+# its fuzzer and no random load of the kernel's sockets runs. It fails when one of them is not in
+# engine/testkit/sim/testdata/unreached.txt, which says why of each kind, and when they are more than 5 of 100.
 set -eu
 cd "$(dirname "$0")/.."
 module=$(go list -m)

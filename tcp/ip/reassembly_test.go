@@ -1,6 +1,8 @@
 package ip
 
 import (
+	"bytes"
+	"math/rand/v2"
 	"testing"
 
 	"xwarp/tcp/tick"
@@ -231,5 +233,154 @@ func TestReassembledECN(t *testing.T) {
 		if re.Add(&hs[1], ps[1], 0) == nil || hs[1].TOS != 0 {
 			t.Errorf("% x: the next datagram is gone, too", tos)
 		}
+	}
+}
+
+// cut makes fragments of at most size octets out of a datagram.
+func cut(v6 bool, id uint32, data []byte, size int) (hs []Header, ps [][]byte) {
+	size &^= 7
+	for off := 0; off < len(data); off += size {
+		n := min(size, len(data)-off)
+		h := Header{V6: v6, Src: v4a, Dst: v4b, Proto: 6, ID: id, Fragment: true,
+			FragMore: off+n < len(data), FragOff: off, PayloadLen: n}
+		if v6 {
+			h.Src, h.Dst = v6a, v6b
+		}
+		hs, ps = append(hs, h), append(ps, data[off:off+n])
+	}
+	return hs, ps
+}
+
+// TestReassembly puts fragments together in any order, several datagrams at a time, with duplicates.
+func TestReassembly(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	for run := range 500 {
+		var re Reassembler
+		re.Init(4)
+		type item struct {
+			h Header
+			p []byte
+		}
+		var items []item
+		want := map[uint32][]byte{}
+		for id := range uint32(3) {
+			data := make([]byte, 100+r.IntN(3000))
+			for i := range data {
+				data[i] = byte(r.Uint32())
+			}
+			want[id] = data
+			hs, ps := cut(r.IntN(2) == 0, id, data, max(8, len(data)/(2+r.IntN(20)))+8)
+			for i := range hs {
+				items = append(items, item{hs[i], ps[i]})
+				if r.IntN(5) == 0 {
+					items = append(items, item{hs[i], ps[i]})
+				}
+			}
+		}
+		r.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
+		got := 0
+		for _, it := range items {
+			h := it.h
+			if b := re.Add(&h, it.p, 0); b != nil {
+				if !bytes.Equal(b, want[h.ID]) || h.Fragment || h.PayloadLen != len(b) ||
+					h.Proto != 6 {
+					t.Fatalf("run %d: datagram %d is wrong: %+v", run, h.ID, h)
+				}
+				got++
+			}
+		}
+		if got != 3 {
+			t.Fatalf("run %d: %d of 3 datagrams: %+v", run, got, re.Counters())
+		}
+	}
+}
+
+func TestReassemblyRefuses(t *testing.T) {
+	data := make([]byte, 200)
+	frag := func(off, n int, more bool) (Header, []byte) {
+		return Header{Src: v4a, Dst: v4b, Proto: 6, ID: 1, Fragment: true, FragOff: off,
+			FragMore: more, PayloadLen: n}, make([]byte, n)
+	}
+	type f struct {
+		off, n int
+		more   bool
+	}
+	for _, c := range []struct {
+		name     string
+		fs       []f
+		ok       bool
+		overlaps uint64
+	}{
+		{"in order", []f{{0, 80, true}, {80, 20, false}}, true, 0},
+		{"overlap at the end", []f{{0, 80, true}, {72, 28, false}, {80, 20, false}, {0, 80, true}},
+			false, 1},
+		{"overlap in front", []f{{80, 20, false}, {0, 88, true}, {0, 80, true}}, false, 1},
+		{"tiny overlap of the header", []f{{0, 24, true}, {16, 80, true}, {96, 8, false},
+			{24, 72, true}}, false, 1},
+		{"two ends", []f{{80, 20, false}, {88, 20, false}, {0, 80, true}}, false, 1},
+		{"beyond the end", []f{{80, 16, false}, {96, 8, true}, {0, 80, true}}, false, 1},
+		{"one octet beyond it", []f{{80, 15, false}, {80, 16, true}, {0, 80, true}}, false, 1},
+		{"end before what came", []f{{80, 16, true}, {40, 16, false}, {0, 40, true},
+			{56, 24, true}}, false, 1},
+		{"not a multiple of 8", []f{{0, 79, true}, {79, 1, false}}, false, 0},
+		{"empty", []f{{0, 80, true}, {80, 0, false}}, false, 0},
+		{"ping of death", []f{{65528, 80, false}, {0, 65528, true}}, false, 0},
+		{"exact duplicate", []f{{0, 80, true}, {0, 80, true}, {80, 20, false}}, true, 0},
+		{"duplicate of the end", []f{{80, 20, false}, {80, 20, false}, {0, 80, true}}, true, 0},
+	} {
+		var re Reassembler
+		re.Init(0)
+		whole := false
+		for _, x := range c.fs {
+			h, p := frag(x.off, x.n, x.more)
+			whole = whole || re.Add(&h, p, 0) != nil
+		}
+		if n := re.Counters(); whole != c.ok || n.Overlaps != c.overlaps {
+			t.Errorf("%s: whole %v, want %v, %d overlaps: %+v", c.name, whole, c.ok, c.overlaps, n)
+		}
+	}
+	// A dead datagram's memory and name come back after the time.
+	var re Reassembler
+	re.Init(1)
+	h, p := frag(0, 80, true)
+	re.Add(&h, p, 0)
+	h, p = frag(72, 8, true)
+	re.Add(&h, p, 0)
+	later := tick.Time(31 * tick.Second)
+	h, p = frag(0, 80, true)
+	re.Add(&h, p, later)
+	h, p = frag(80, 8, false)
+	if re.Add(&h, p, later) == nil || re.Counters().Timeouts != 1 {
+		t.Errorf("%+v", re.Counters())
+	}
+	// More datagrams than slots: the oldest goes.
+	re.Init(2)
+	for id := range uint32(5) {
+		h, p := frag(0, 80, true)
+		h.ID = id
+		re.Add(&h, p, tick.Time(id))
+	}
+	if re.Counters().Evicted != 3 {
+		t.Errorf("%+v", re.Counters())
+	}
+	if n := testing.AllocsPerRun(100, func() {
+		h, p := Header{Src: v4a, Dst: v4b, Proto: 6, ID: 3, Fragment: true, FragMore: true,
+			PayloadLen: 8}, data[:8]
+		re.Add(&h, p, 5)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	// CE in any fragment marks the datagram (RFC 3168, 5.3).
+	re.Init(1)
+	h, p = frag(0, 80, true)
+	h.TOS = 2
+	re.Add(&h, p, 0)
+	h, p = frag(80, 8, true)
+	h.TOS = 3
+	re.Add(&h, p, 0)
+	h, p = frag(88, 8, false)
+	h.TOS = 2
+	if re.Add(&h, p, 0) == nil || h.TOS&3 != 3 {
+		t.Errorf("the mark is lost: %#x", h.TOS)
 	}
 }
