@@ -120,7 +120,8 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 		j.fault(t, now, "a segment without SYN before")
 		return
 	}
-	if f.lost && len(payload) == 0 && h.Flags&wire.FIN == 0 {
+	if p := j.other(t); f.lost && p != nil && h.Flags == wire.ACK && h.Ack == p.iss.Add(1) &&
+		len(payload) == 0 {
 		return // of a half-open connection whose SYN-ACK found no slot, and to which an old SYN led
 	}
 	if b := f.before; !f.settled && b != nil && h.Seq == b.iss.Add(1) {
@@ -141,14 +142,19 @@ func (j *judge) segment(t tcp.Tuple, h *wire.Header, payload []byte, now tick.Ti
 	}
 }
 
+// other is the flow that t's is answered by, nil when there is none.
+func (j *judge) other(t tcp.Tuple) *flow {
+	return j.flows[tcp.Tuple{Local: t.Remote, Remote: t.Local, LocalPort: t.RemotePort,
+		RemotePort: t.LocalPort}]
+}
+
 // window: what was acknowledged stays so, and the right edge never moves left (RFC 9293, 3.8.6).
 func (j *judge) window(t tcp.Tuple, f *flow, h *wire.Header, now tick.Time) {
 	if h.Flags&wire.ACK == 0 {
 		j.fault(t, now, "a segment without ACK")
 		return
 	}
-	peer := j.flows[tcp.Tuple{Local: t.Remote, Remote: t.Local, LocalPort: t.RemotePort,
-		RemotePort: t.LocalPort}]
+	peer := j.other(t)
 	if !f.settled {
 		f.settled = true
 		if !f.scaleMine || peer == nil || !peer.scaleMine {
