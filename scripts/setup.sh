@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh test       tshark: the independent decoder of the capture tests; strace: in which order files go
 #                               to the disk; Chromium without a screen: it clicks through the status page;
-#                               systemd-analyze: it reads the unit; gcc and rdma-core's headers: the library of
+#                               systemd: it runs the installed unit in a namespace; gcc and rdma-core's headers: the library of
 #                               xwarp run; the RDMA programs that are run over it; OpenSSH and sudo: nic-check; ethtool
 #   scripts/setup.sh arch       qemu-user: programs for other processors
 #   scripts/setup.sh generate   clang and llvm: the eBPF compiler

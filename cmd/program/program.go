@@ -17,10 +17,13 @@ import (
 	"xwarp/engine/version"
 )
 
-// Exit statuses that all have.
+// Exit statuses of all programs. None is 2, with which Go ends a process that panics or that SIGABRT
+// hits: by the status systemd tells a crash, after which it restarts a unit, from a wrong command line.
 const (
-	ExitOK    = 0
-	ExitUsage = 2
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 64 // EX_USAGE of sysexits.h
+	ExitConfig = 78 // EX_CONFIG: the configuration of xwarpd
 )
 
 // Main runs a program and ends the process with its status. The first SIGINT or SIGTERM ends ctx, the second one the

@@ -19,8 +19,9 @@ import (
 // Exit statuses.
 const (
 	exitOK     = program.ExitOK
-	exitFailed = 1
+	exitFailed = program.ExitFailed
 	exitUsage  = program.ExitUsage
+	exitConfig = program.ExitConfig
 )
 
 // usageError is about what was typed, not about what happened.

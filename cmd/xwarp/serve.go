@@ -22,7 +22,7 @@ import (
 // serveEvent is one line of serve --json; the doc tags document its keys.
 type serveEvent struct {
 	document
-	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\", \"store\" and \"fetch\" (a file of a directory), or \"error\" (of a connection)"`
+	Event     string  `json:"event" doc:"\"listening\", \"put\", \"get\", \"store\" and \"fetch\" (a file of a directory), \"stat\", \"list\" and \"mkdir\" (if they failed), or \"error\" (of a connection)"`
 	Address   string  `json:"address,omitempty" doc:"listening: where"`
 	Transport string  `json:"transport,omitempty" doc:"listening: \"xdp\" or \"kernel\""`
 	Daemon    bool    `json:"daemon,omitempty" doc:"listening: the device is xwarpd's"`

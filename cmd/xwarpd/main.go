@@ -29,11 +29,11 @@ const hangUp = syscall.SIGHUP
 // Exit statuses. systemd does not restart the daemon after a wrong configuration, and not when nobody confirmed it.
 const (
 	exitOK          = program.ExitOK
-	exitFailed      = 1
+	exitFailed      = program.ExitFailed
 	exitUsage       = program.ExitUsage
 	exitRestart     = 69 // EX_UNAVAILABLE: a new process has to open a device
 	exitUnconfirmed = 75 // EX_TEMPFAIL of sysexits.h
-	exitConfig      = 78 // EX_CONFIG
+	exitConfig      = program.ExitConfig
 )
 
 func main() { program.Main(run) }

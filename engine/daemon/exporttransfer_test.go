@@ -73,6 +73,12 @@ access = "read"
 	if _, err := c.Fetch(t.Context(), "../secret"); !errors.As(err, &theirs) {
 		t.Errorf("outside of the directory: %v", err)
 	}
+	if err := c.Mkdir(t.Context(), "../made", 0o700); !errors.As(err, &theirs) {
+		t.Errorf("a directory outside: %v", err)
+	}
+	if _, err := c.List(t.Context(), "none"); !errors.As(err, &theirs) {
+		t.Errorf("a directory that is not there: %v", err)
+	}
 	attr.Length = 90
 	_, err = c.Store(t.Context(), "big", attr, 1, secret)
 	if !errors.As(err, &theirs) || theirs.Code != transfer.CodeTooLarge {
@@ -80,7 +86,7 @@ access = "read"
 	}
 	v := d.Snapshot()
 	if s := v.Exports[0]; s.Size != 11 || s.Transfers["puts"] != 1 || s.Connections != 1 ||
-		s.Transfers["put_octets"] != 6 || s.Transfers["failed"] != 2 {
+		s.Transfers["put_octets"] != 6 || s.Transfers["failed"] != 4 {
 		t.Errorf("state %+v", s)
 	}
 	only, err := transfer.Dial(t.Context(), dev, readable, 0)

@@ -18,7 +18,7 @@ type copying struct {
 	l      *link
 	remote netip.AddrPort
 	file   *opened // nil: none is open
-	// How many files it could not have.
+	// refusals is the number of requests about files that failed.
 	refusals int
 }
 
@@ -39,9 +39,15 @@ func (c *copying) serve(ctx context.Context, m *Message) error {
 	switch m.Type {
 	case TypeStat:
 		a, err := t.stat(m.Path)
-		return c.answer(&Message{Type: TypeAttr, Attr: a}, err)
+		if err != nil {
+			return c.refused(&opened{op: "stat", path: m.Path, begun: time.Now()}, err)
+		}
+		return c.l.send(&Message{Type: TypeAttr, Attr: a})
 	case TypeMkdir:
-		return c.answer(&Message{Type: TypeAttr}, t.mkdir(m.Path, m.Attr.Mode))
+		if err := t.mkdir(m.Path, m.Attr.Mode); err != nil {
+			return c.refused(&opened{op: "mkdir", path: m.Path, begun: time.Now()}, err)
+		}
+		return c.l.send(&Message{Type: TypeAttr})
 	case TypeList:
 		return c.list(ctx, m.Path)
 	case TypeFetch, TypeStore:
@@ -91,8 +97,11 @@ func (c *copying) answer(m *Message, err error) error {
 // list lets the client read a listing until it says Done.
 func (c *copying) list(ctx context.Context, name string) error {
 	listing, err := c.s.cfg.Tree.list(name)
-	if err != nil || len(listing) == 0 {
-		return c.answer(&Message{Type: TypeRegion}, err)
+	if err != nil {
+		return c.refused(&opened{op: "list", path: name, begun: time.Now()}, err)
+	}
+	if len(listing) == 0 {
+		return c.l.send(&Message{Type: TypeRegion})
 	}
 	exposed, err := c.l.expose(listing, verbs.RemoteRead, func() error { return nil })
 	if err != nil {
@@ -152,7 +161,7 @@ func (c *copying) expose(o *opened, access ddp.Access) (err error) {
 	return err
 }
 
-// refused tells the client, and the event, what is wrong with a file.
+// refused sends the client the error of a request about a file, counts the request as failed and reports it.
 func (c *copying) refused(o *opened, err error) error {
 	if c.refusals++; c.refusals > maxRefused {
 		return refuse(CodeFile, "the last one of %d files that cannot be had: %v", maxRefused, err)

@@ -53,7 +53,8 @@ const (
 	partialAge = 7 * 24 * time.Hour
 	// smallest is the octets from which a file that was cut off is kept: of less there is no whole piece.
 	smallest = PieceLen
-	// maxRefused is how many files a connection may ask for that it cannot have: each is a line of the log.
+	// maxRefused is the number of failed requests about files after which a connection ends: each writes a line to the
+	// log.
 	maxRefused = 1000
 	// PieceLen is how many octets of a file one Move moves: one connection's, of those that copy a large file together.
 	PieceLen = 8 << 20

@@ -27,8 +27,10 @@ type ServerConfig struct {
 
 // Event is the end of one transfer.
 type Event struct {
-	Op     string // "put", "get", "store" or "fetch"; "" when the client never said
-	File   string // of store and fetch: its path in the directory
+	// Op is "put", "get", "store" or "fetch", or "stat", "list" or "mkdir" when that failed. It is empty when the
+	// client asked for nothing.
+	Op     string
+	File   string // path in the directory, of all operations but "put" and "get"
 	Remote netip.AddrPort
 	Octets int64
 	Sum    Sum

@@ -32,7 +32,7 @@ type TreeConfig struct {
 
 // Tree is a directory that clients copy files to and from. Several goroutines may use it.
 type Tree struct {
-	root *os.File
+	root *os.Root
 	cfg  TreeConfig
 
 	mu          sync.Mutex
@@ -42,7 +42,7 @@ type Tree struct {
 
 // OpenTree opens a directory. What a process that died has staged there and nobody can go on with is removed.
 func OpenTree(cfg TreeConfig) (*Tree, error) {
-	root, err := os.OpenFile(cfg.Path, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	root, err := os.OpenRoot(cfg.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -77,14 +77,9 @@ func (t *Tree) Used() (octets, files int64) {
 
 // survey counts what is there, and clears up.
 func (t *Tree) survey() error {
-	removed := 0
-	r, err := os.OpenRoot(t.cfg.Path)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+	removed, r := 0, t.root
 	old := time.Now().Add(-partialAge)
-	err = fs.WalkDir(r.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(r.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if err != nil || name == "." {
 			return err
 		}
@@ -167,15 +162,15 @@ func fstat(f *os.File) (Attr, error) {
 
 // stat tells of what a path leads to.
 func (t *Tree) stat(name string) (Attr, error) {
-	f, err := hostfile.Beneath(t.root, name, unix.O_PATH)
+	info, err := t.root.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Attr{}, nil
 	}
 	if err != nil {
 		return Attr{}, err
 	}
-	defer f.Close()
-	return fstat(f)
+	st := info.Sys().(*syscall.Stat_t)
+	return attrOf(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}), nil
 }
 
 // list returns the listing of a directory, without what is staged.

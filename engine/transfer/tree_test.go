@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"xwarp/engine/host/hostfile"
 	"xwarp/engine/host/staging"
 )
 
@@ -97,9 +96,14 @@ func TestNothingOutsideIsReached(t *testing.T) {
 	if r, err := tr.read("within/file"); err != nil || string(r.mem) != "inside" {
 		t.Errorf("a link that stays inside: %v", err)
 	}
-	if _, err := tr.read("../dir.secret"); !errors.Is(err, hostfile.ErrEscape) {
+	if _, err := tr.read("../dir.secret"); !escapes(err) {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+// escapes reports whether os.Root refused a path, for which it exports no error.
+func escapes(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "path escapes from parent")
 }
 
 // While somebody swaps a directory for a link that leads outside, no path leads there.
@@ -130,8 +134,9 @@ func TestSwappedDirectories(t *testing.T) {
 			}
 			r.leave()
 		}
-		if err := tr.write("sub/new", "x"); err != nil && !errors.Is(err, hostfile.ErrEscape) &&
-			!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EAGAIN) {
+		if err := tr.write("sub/new", "x"); err != nil && !escapes(err) &&
+			!errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) &&
+			!errors.Is(err, unix.ELOOP) {
 			t.Fatal(err)
 		}
 	}

@@ -3,16 +3,9 @@ package install
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/user"
 	"path/filepath"
-	"runtime"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,13 +13,12 @@ import (
 // roleEnv makes the test binary play another process; the arguments follow.
 const roleEnv = "XWARP_INSTALL_ROLE"
 
-var roles = map[string]func(args []string) error{"machine": machineRole, "unit": unitRole,
-	"program": programRole}
+var roles = map[string]func(args []string) error{"machine": machineRole, "program": programRole}
 
 func TestMain(m *testing.M) {
 	role := roles[os.Getenv(roleEnv)]
 	if role == nil {
-		os.Exit(m.Run())
+		os.Exit(runTests(m))
 	}
 	if err := role(os.Args[1:]); err != nil {
 		fmt.Println("error:", err)
@@ -35,9 +27,12 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// machineRole makes a machine of this one's files with a memory file system above them, in the mount
-// namespace that it was given and with a directory for its use; it ends with its standard input, and nothing
-// stays.
+// bootTarget is all that a machine starts. Services ask for the rest of what they need.
+const bootTarget = "[Unit]\nDescription=Test\nRequires=sysinit.target\nAfter=sysinit.target\n"
+
+// machineRole boots a machine in the namespaces that it was given: this machine's files with a memory file system above
+// them, in a directory for its use, and this machine's systemd. The machine ends with this process, which becomes
+// systemd, and nothing of it stays. Neither the kernel's settings nor its devices can be changed from inside.
 func machineRole(args []string) error {
 	dir := args[0]
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -52,6 +47,7 @@ func machineRole(args []string) error {
 			return err
 		}
 	}
+	const readOnly = unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
 	for _, m := range []struct {
 		source, target, kind string
 		flags                uintptr
@@ -60,123 +56,71 @@ func machineRole(args []string) error {
 		{"machine", "", "overlay", 0, fmt.Sprintf("lowerdir=/,upperdir=%s/upper,workdir=%s/work",
 			dir, dir)},
 		{"proc", "proc", "proc", 0, ""},
-		{"sysfs", "sys", "sysfs", 0, ""},
-		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC, ""},
+		{root + "/proc/sys", "proc/sys", "", unix.MS_BIND, ""},
+		{"", "proc/sys", "", readOnly, ""},
+		{"sysfs", "sys", "sysfs", unix.MS_RDONLY, ""},
+		{"machine", "sys/fs/cgroup", "tmpfs", 0, "mode=755"},
+		{"cgroup", "sys/fs/cgroup", "cgroup2", 0, ""},
+		{"machine", "dev", "tmpfs", 0, "mode=755"},
 		{"machine", "run", "tmpfs", 0, "mode=755"},
 		{"machine", "tmp", "tmpfs", 0, "mode=1777"},
+		{"machine", "var/log", "tmpfs", 0, "mode=755"},
 	} {
 		if err := unix.Mount(m.source, filepath.Join(root, m.target), m.kind, m.flags,
 			m.data); err != nil {
 			return fmt.Errorf("mounting %s on /%s: %w", m.kind, m.target, err)
 		}
 	}
-	if err := errors.Join(unix.Chroot(root), os.Chdir("/")); err != nil {
+	if err := errors.Join(devices(root), prepare(root)); err != nil {
 		return err
+	}
+	if err := errors.Join(os.Chdir(root), unix.PivotRoot(".", "."),
+		unix.Unmount(".", unix.MNT_DETACH), os.Chdir("/")); err != nil {
+		return fmt.Errorf("entering the machine: %w", err)
+	}
+	for _, c := range []uintptr{unix.CAP_SYS_MODULE, unix.CAP_SYS_RAWIO, unix.CAP_SYS_TIME} {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+			return fmt.Errorf("bounding set: %w", err)
+		}
 	}
 	fmt.Println("ready")
-	io.Copy(io.Discard, os.Stdin)
-	return nil
+	const systemd = "/lib/systemd/systemd"
+	return unix.Exec(systemd, []string{systemd, "--unit=xwarp-test.target"},
+		[]string{"container=other", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"})
 }
 
-// unitRole becomes what the installed unit starts, with the rights and the filters that systemd would give
-// it. Its argument is the machine's root in the machine's mount namespace, which is file descriptor 3.
-func unitRole(args []string) error {
-	runtime.LockOSThread()
-	if err := enter(3, args[0]); err != nil {
-		return fmt.Errorf("the machine's mount namespace: %w", err)
+// devices makes the device nodes of a machine.
+func devices(root string) error {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+		at := filepath.Join(root, "dev", name)
+		if err := os.WriteFile(at, nil, 0o666); err != nil {
+			return err
+		}
+		if err := unix.Mount("/dev/"+name, at, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("binding /dev/%s: %w", name, err)
+		}
 	}
-	u, err := readUnit("/usr/lib/systemd/system/xwarpd.service")
-	if err != nil {
-		return err
-	}
-	who, err := user.Lookup(u.one("User"))
-	if err != nil {
-		return err
-	}
-	uid, _ := strconv.Atoi(who.Uid)
-	gid, _ := strconv.Atoi(who.Gid)
-	dirs := []string{"/var/lib/" + u.one("StateDirectory")}
-	for d := range strings.FieldsSeq(u.one("RuntimeDirectory")) {
-		dirs = append(dirs, "/run/"+d)
-	}
-	for _, d := range dirs {
-		if err := errors.Join(os.MkdirAll(d, 0o755), os.Chown(d, uid, gid)); err != nil {
+	pts := filepath.Join(root, "dev/pts")
+	return errors.Join(os.Symlink("/proc/self/fd", filepath.Join(root, "dev/fd")),
+		os.Symlink("pts/ptmx", filepath.Join(root, "dev/ptmx")),
+		os.Mkdir(filepath.Join(root, "dev/shm"), 0o1777), os.Mkdir(pts, 0o755),
+		unix.Mount("devpts", pts, "devpts", 0, "newinstance,ptmxmode=0666"))
+}
+
+// prepare makes the files with which a machine starts nothing of this machine's own.
+func prepare(root string) error {
+	os.Remove(filepath.Join(root, "etc/fstab"))
+	os.Remove(filepath.Join(root, "etc/crypttab"))
+	units := filepath.Join(root, "etc/systemd/system")
+	for _, waiting := range []string{"systemd-networkd-wait-online.service",
+		"NetworkManager-wait-online.service", "networking.service"} {
+		os.Remove(filepath.Join(units, waiting))
+		if err := os.Symlink("/dev/null", filepath.Join(units, waiting)); err != nil {
 			return err
 		}
 	}
-	// ProtectProc=invisible, ProcSubset=pid
-	if err := unix.Mount("proc", "/proc", "proc", 0, "subset=pid,hidepid=invisible"); err != nil {
-		return fmt.Errorf("/proc: %w", err)
-	}
-	bound, err := u.capabilities("CapabilityBoundingSet")
-	if err != nil {
-		return err
-	}
-	if err := u.drop(uid, gid, bound); err != nil {
-		return err
-	}
-	command := strings.Fields(u.one("ExecStart"))
-	environ := []string{"NOTIFY_SOCKET=" + os.Getenv("NOTIFY_SOCKET"), "PATH=/usr/bin:/bin"}
-	unix.Umask(0o077)
-	if err := u.confine(); err != nil {
-		return err
-	}
-	return fmt.Errorf("%v: %w", command, unix.Exec(command[0], command, environ))
-}
-
-// enter gives the calling thread a mount namespace of its own, a copy of the one behind fd, and root as its
-// root directory.
-func enter(fd int, root string) error {
-	return errors.Join(unix.Unshare(unix.CLONE_FS), unix.Setns(fd, unix.CLONE_NEWNS),
-		unix.Chroot(root), unix.Chdir("/"),
-		unix.Unshare(unix.CLONE_NEWNS), unix.Close(fd))
-}
-
-// drop makes the calling thread, and no other, the unit's user with the unit's capabilities.
-func (u unit) drop(uid, gid int, caps []uintptr) error {
-	if u.one("LimitMEMLOCK") == "infinity" {
-		unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-		if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unlimited); errors.Is(err, unix.EPERM) {
-			caps = append(caps, unix.CAP_IPC_LOCK) // a container's root: the one thing that does the same
-		} else if err != nil {
-			return fmt.Errorf("locked memory: %w", err)
-		}
-	}
-	var set uint64
-	for _, c := range caps {
-		set |= 1 << c
-	}
-	for c := range uintptr(unix.CAP_LAST_CAP + 1) {
-		if set&(1<<c) == 0 {
-			if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
-				return fmt.Errorf("bounding set: %w", err)
-			}
-		}
-	}
-	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("keeping capabilities: %w", err)
-	}
-	groups := [1]uint32{uint32(gid)}
-	for _, call := range [][4]uintptr{
-		{unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&groups[0]))},
-		{unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)},
-		{unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)},
-	} {
-		if _, _, e := syscall.RawSyscall(call[0], call[1], call[2], call[3]); e != 0 {
-			return fmt.Errorf("user and group: %w", e)
-		}
-	}
-	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	low, high := uint32(set), uint32(set>>32)
-	data := [2]unix.CapUserData{{Effective: low, Permitted: low, Inheritable: low},
-		{Effective: high, Permitted: high, Inheritable: high}}
-	if err := unix.Capset(&h, &data[0]); err != nil {
-		return fmt.Errorf("capset: %w", err)
-	}
-	for _, c := range caps {
-		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0); err != nil {
-			return fmt.Errorf("ambient capabilities: %w", err)
-		}
-	}
-	return nil
+	return errors.Join(
+		os.WriteFile(filepath.Join(units, "xwarp-test.target"), []byte(bootTarget), 0o644),
+		os.WriteFile(filepath.Join(root, "etc/machine-id"),
+			[]byte("0123456789abcdef0123456789abcdef\n"), 0o444))
 }

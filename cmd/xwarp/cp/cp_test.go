@@ -302,7 +302,7 @@ func TestFailures(t *testing.T) {
 	}{
 		{[]string{src}, ".", "(-r)"},
 		{[]string{src + "/a", src + "/b"}, "none", "none is no directory"},
-		{[]string{src + "/a"}, "../x", "leads out of the directory"},
+		{[]string{src + "/a"}, "../x", "path escapes from parent"},
 		{[]string{"/dev/null"}, ".", "no regular file"},
 	} {
 		if _, err := Up(patience(t), cfg, tc.from, tc.to); err == nil ||
@@ -311,7 +311,7 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct{ from, want string }{
-		{".", "(-r)"}, {"none", "no such file"}, {"../x", "leads out of the directory"},
+		{".", "(-r)"}, {"none", "no such file"}, {"../x", "path escapes from parent"},
 	} {
 		if _, err := Down(patience(t), cfg, []string{tc.from}, t.TempDir()); err == nil ||
 			!strings.Contains(err.Error(), tc.want) {

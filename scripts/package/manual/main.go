@@ -104,7 +104,8 @@ func page(name, what, help string) []byte {
 	b.WriteString(".fi\n")
 	verbatim(&b, "EXIT STATUS", `0   done
 1   it failed; the last line on stderr says why
-2   wrong arguments`)
+64  wrong arguments
+78  wrong configuration (xwarp config)`)
 	seeAlso(&b, name)
 	return b.Bytes()
 }

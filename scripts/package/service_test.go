@@ -1,0 +1,203 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"xwarp/bench/topo"
+	"xwarp/engine"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// exports are one of each kind, but for huge pages, which are the whole kernel's.
+const exports = `
+[[interface]]
+name = "sockets"
+transport = "kernel"
+[[export]]
+name = "anonymous"
+listen = "0.0.0.0:7001"
+size = "1MiB"
+[[export]]
+name = "pool"
+listen = "0.0.0.0:7002"
+memory = "file"
+path = "/var/lib/xwarp/pool"
+size = "1MiB"
+[[export]]
+name = "region"
+listen = "0.0.0.0:7003"
+serve = "transfer"
+size = "1MiB"
+[[export]]
+name = "image"
+listen = "0.0.0.0:7004"
+serve = "transfer"
+path = "/var/lib/xwarp/image"
+size = "1MiB"
+[[export]]
+name = "overwritten"
+listen = "0.0.0.0:7005"
+serve = "transfer"
+path = "/var/lib/xwarp/overwritten"
+in_place = true
+size = "1MiB"
+[[export]]
+name = "files"
+listen = "0.0.0.0:7006"
+serve = "directory"
+path = "/var/lib/xwarp/files"
+[[export]]
+name = "kernel"
+interface = "sockets"
+listen = "0.0.0.0:7007"
+serve = "directory"
+path = "/var/lib/xwarp/more"
+`
+
+// crashes are signals that end a daemon as its defects would. After SIGQUIT, SIGABRT and SIGSEGV Go ends with
+// status 2, as after a panic. systemd's watchdog misses a daemon that was stopped.
+var crashes = []string{"KILL", "ABRT", "SEGV", "QUIT", "STOP"}
+
+// TestService starts the installed unit under systemd with an export of each kind. Whatever crashes the daemon, it
+// serves all of them again, and files have what was put there before.
+func TestService(t *testing.T) {
+	m, tn := installed(t)
+	for _, dir := range []string{"files", "more"} {
+		m.run("/usr/bin/install", "-d", "-o", "xwarp", "-g", "xwarp", "/var/lib/xwarp/"+dir)
+	}
+	m.edit("/etc/xwarp/xwarp.toml", "\n[http]\n", exports+"\n[http]\n")
+	m.dropIn("test", "WatchdogSec=5\n")
+	m.run("/usr/bin/xwarp", "config", "check")
+	m.run("/usr/bin/systemctl", "start", "xwarpd")
+	p := &peer{t: t, host: tn.B, xwarp: filepath.Join(m.root, "usr/bin/xwarp"),
+		daemon: tn.A.Addr4.Addr(), dir: t.TempDir()}
+	p.exchange("start")
+	last := "start"
+	for _, signal := range crashes {
+		pid := m.property("MainPID")
+		m.run("/bin/kill", "-"+signal, pid)
+		m.await("a restart after SIG"+signal, func() string {
+			now, state := m.property("MainPID"), m.property("ActiveState")
+			if state == "active" && now != pid {
+				return ""
+			}
+			return fmt.Sprintf("%s, result %s, status %s", state, m.property("Result"),
+				m.property("ExecMainStatus"))
+		})
+		p.kept(last)
+		p.exchange(signal)
+		last = signal
+	}
+	m.run("/usr/bin/systemctl", "stop", "xwarpd")
+}
+
+// property returns a property of xwarpd's unit.
+func (m *machine) property(name string) string {
+	m.t.Helper()
+	return strings.TrimSpace(m.run("/usr/bin/systemctl", "show", "xwarpd", "-p", name, "--value"))
+}
+
+// peer is the other host, which uses the exports over the kernel's sockets.
+type peer struct {
+	t      *testing.T
+	host   *topo.Host
+	xwarp  string // the command
+	daemon netip.Addr
+	dir    string
+}
+
+// exchange uses each export: what is read is what was written. Files have text afterwards.
+func (p *peer) exchange(text string) {
+	p.t.Helper()
+	p.verbs(7001)
+	p.verbs(7002)
+	file := filepath.Join(p.dir, "file")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, port := range []int{7003, 7004, 7005} {
+		p.command("put", "--transport", "kernel", "--to", p.at(port), file)
+	}
+	for _, port := range []int{7006, 7007} {
+		p.command("cp", "--transport", "kernel", file, p.at(port)+"/file")
+	}
+	p.kept(text)
+	got := p.command("get", "--transport", "kernel", "--from", p.at(7003), "-o", "-")
+	if got != text {
+		p.t.Errorf("export at 7003: %q, want %q", got, text)
+	}
+}
+
+// kept reads the exports that are files.
+func (p *peer) kept(text string) {
+	p.t.Helper()
+	for _, port := range []int{7004, 7005} {
+		got := p.command("get", "--transport", "kernel", "--from", p.at(port), "-o", "-")
+		if got = strings.TrimRight(got, "\x00"); got != text {
+			p.t.Errorf("export at %d: %q, want %q", port, got, text)
+		}
+	}
+	back := filepath.Join(p.dir, "back")
+	for _, port := range []int{7006, 7007} {
+		os.Remove(back)
+		p.command("cp", "--transport", "kernel", p.at(port)+"/file", back)
+		if got, err := os.ReadFile(back); string(got) != text || err != nil {
+			p.t.Errorf("export at %d: %q, %v, want %q", port, got, err, text)
+		}
+	}
+}
+
+func (p *peer) at(port int) string { return fmt.Sprintf("%v:%d", p.daemon, port) }
+
+// command runs xwarp on the other host.
+func (p *peer) command(args ...string) string {
+	p.t.Helper()
+	var out, errs bytes.Buffer
+	c := exec.Command(p.xwarp, args...)
+	c.Stdout, c.Stderr = &out, &errs
+	if err := p.host.Do(c.Run); err != nil {
+		p.t.Fatalf("xwarp %q: %v\n%s", args, err, errs.String())
+	}
+	return out.String()
+}
+
+// verbs writes to exported memory and reads it back.
+func (p *peer) verbs(port int) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	dev, err := engine.OpenKernel(engine.KernelConfig{
+		Dial: func(ctx context.Context, _, remote netip.AddrPort) (c net.Conn, err error) {
+			err = p.host.Do(func() error {
+				c, err = new(net.Dialer).DialContext(ctx, "tcp", remote.String())
+				return err
+			})
+			return c, err
+		}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer dev.Close()
+	e, err := verbstest.Make(dev, 2*half)
+	var remote verbs.RemoteMR
+	if err == nil {
+		remote, err = e.Dial(ctx, netip.AddrPortFrom(p.daemon, uint16(port)))
+	}
+	if err == nil {
+		err = e.WriteAndRead(ctx, remote)
+	}
+	if err != nil {
+		p.t.Errorf("export at %d: %v", port, err)
+	}
+}
