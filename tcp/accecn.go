@@ -55,9 +55,9 @@ type accECN struct {
 	// What this side received: packets with CE, and octets by their IP bits.
 	cep           uint32
 	ceb, e0b, e1b uint32
-	unsaid        int    // packets with CE since the last acknowledgement caused by one
-	said          uint32 // ceb in the last option sent
-	options       int    // options sent
+	unsaid        int // packets with CE since an acknowledgement was sent or owed
+
+	sent optionSent
 
 	// What the peer said that it received.
 	sawFirst bool
@@ -65,16 +65,25 @@ type accECN struct {
 	marked   bool // it got our SYN or SYN-ACK with CE, and nothing was done about that yet
 	peerCEP  uint32
 	peerCEB  uint32
-	byOption bool // the peer sends the option
-	guessed  int  // octets told by the field alone before the first option
+	byOption bool // the option comes with every change of the CE counters
+	guessed  int  // octets told by the field alone since the last option
+	// Since the last option with the CE counter:
+	sinceOption uint32 // packets that the field told
+	wrapped     bool   // the field may have gone round
 }
 
 // init begins the counters (RFC 9768, 3.2.1). CE on a SYN is in none of them (3.2.2.2).
-func (a *accECN) init() { *a = accECN{cep: aceStart, e0b: 1, e1b: 1, peerCEP: aceStart} }
+func (a *accECN) init() {
+	*a = accECN{cep: aceStart, e0b: 1, e1b: 1, peerCEP: aceStart}
+	a.sent.counters = a.counters()
+}
 
-// synACK takes the IP bits of a SYN-ACK, of which CE counts once however many come (RFC 9768, 3.2.2.2).
-func (a *accECN) synACK(e ECN) {
-	a.first, a.reply = e, true
+// synACK counts CE on a SYN-ACK, once however many come (RFC 9768, 3.2.2.2). grants: the SYN-ACK has the flags of
+// accurate feedback, so that the pure ACK of it echoes its IP bits (3.2.2.1).
+func (a *accECN) synACK(e ECN, grants bool) {
+	if grants {
+		a.first, a.reply = e, true
+	}
 	if e == CE && !a.counted {
 		a.counted = true
 		a.cep++
@@ -105,28 +114,9 @@ func (a *accECN) ace(pure bool) wire.Flags {
 	return aceFlags(uint8(a.cep & 7))
 }
 
-// maybeOption adds the option when its content is news, or the path's attitude to it is not known yet, and it fits.
-func (a *accECN) maybeOption(out *Out) {
-	const atFirst = 3
-	if a.ceb == a.said && a.options >= atFirst ||
-		out.Opt.Len()+wire.AccECNLen(3) > wire.MaxOptionsLen {
-		return
-	}
-	a.option(out)
-}
-
-func (a *accECN) option(out *Out) {
-	o := &out.Opt
-	o.Present |= wire.HasAccECN0
-	o.NAccECN = 3
-	o.AccECN = [3]uint32{a.e0b & 0xffffff, a.ceb & 0xffffff, a.e1b & 0xffffff}
-	a.said = a.ceb
-	a.options++
-}
-
-// feedback returns the octets that s newly reports as marked. The option says it exactly; the ACE field
-// counts packets modulo 8, so that with many packets acknowledged at once the largest likely number is taken
-// (RFC 9768, appendix A.2).
+// feedback returns the octets that s newly reports as marked. The option says it exactly. The ACE field counts
+// packets modulo 8: without options, the largest likely number is taken (RFC 9768, appendix A.2). What the field
+// alone says is corrected by the next option.
 func (a *accECN) feedback(c *Conn, s *Segment) int {
 	ace := uint32(aceOf(s.Flags))
 	if !a.sawFirst {
@@ -136,27 +126,44 @@ func (a *accECN) feedback(c *Conn, s *Segment) int {
 			return 0
 		}
 	}
-	if a.deaf {
+	acked := s.Ack.Diff(c.una)
+	if a.deaf || acked < 0 { // superseded: RFC 9768, 3.2.2.2
 		return 0
 	}
-	acked := s.Ack.Diff(c.una)
-	octets := 0
-	if n, ok := a.fromOption(s); ok {
-		octets = n
-	}
-	if acked < 0 || acked == 0 && s.Opt.Present&wire.HasSACK == 0 {
-		return octets
+	marked, option := a.fromOption(s)
+	sack := s.Opt.Present&wire.HasSACK != 0
+	if acked == 0 && !sack && marked == 0 { // perhaps superseded
+		return 0
 	}
 	d := (ace - a.peerCEP) & 7
+	if option || d > 0 && !sack { // without SACK blocks there is room for the option: the path may drop it now
+		a.byOption = option
+	}
 	if packets := uint32(acked / max(c.emss, 1)); packets > 7 && !a.byOption && d != 0 {
 		d = packets - (packets-d)&7
 	}
 	a.peerCEP += d
-	if !a.byOption {
-		octets = min(int(d)*c.emss, max(acked, c.emss))
+	a.sinceOption += d
+	a.wrapped = a.wrapped || sack || acked == 0 || c.tx.Transmissions(s.Ack, 8) >= 8
+	if !option {
+		octets := min(int(d)*c.emss, max(acked, c.emss))
 		a.guessed += octets
+		return octets
 	}
+	a.reconcile(c, marked)
+	octets := max(0, marked-a.guessed)
+	a.guessed = 0
 	return octets
+}
+
+// reconcile compares what an option newly reports as marked with the packets that the field told since the option
+// before it. Marked octets without a marked packet, when the field cannot have gone round, are no feedback on what
+// was sent: something on the path changes it, and nothing more is sent as ECN-capable (RFC 9768, 3.2.3.2.5).
+func (a *accECN) reconcile(c *Conn, marked int) {
+	if marked > 0 && a.sinceOption == 0 && !a.wrapped {
+		c.ecn.noECT = true
+	}
+	a.sinceOption, a.wrapped = 0, false
 }
 
 // handshakeACK takes the field of the pure ACK that ends a passive handshake (RFC 9768, table 4). Zero is a
@@ -171,18 +178,15 @@ func (a *accECN) handshakeACK(c *Conn, ace uint8) {
 	c.ecn.toldOfSYN(ace)
 }
 
-// fromOption reads the CE octet counter, when the option carries it.
-func (a *accECN) fromOption(s *Segment) (int, bool) {
+// fromOption returns by how much the CE octet counter moved since the option before, when s carries it.
+func (a *accECN) fromOption(s *Segment) (octets int, ok bool) {
 	if s.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0 || s.Opt.NAccECN < 2 {
 		return 0, false
 	}
-	a.byOption = true
 	d := (s.Opt.AccECN[1] - a.peerCEB) & 0xffffff
 	if d >= 1<<23 { // an older acknowledgement
 		return 0, true
 	}
 	a.peerCEB += d
-	n := max(0, int(d)-a.guessed)
-	a.guessed = 0
-	return n, true
+	return int(d), true
 }

@@ -231,60 +231,6 @@ func TestAccECNMarkedSYN(t *testing.T) {
 	}
 }
 
-// TestAccECNOption: the option goes with the first three acknowledgements, later only with news about CE, and where it
-// fits beside the others (RFC 9768, 3.2.3). It counts octets by the IP bits they came with.
-func TestAccECNOption(t *testing.T) {
-	p := accurate(t, 0) // the first
-	var o tcp.Out
-	at := 1
-	give := func(e tcp.ECN) bool {
-		t.Helper()
-		p.in(fA, at, 1, 10, ecnIP(e), ace(5))
-		at += 10
-		p.c.AckNow()
-		if !p.c.Poll(p.now, nil, &o) {
-			t.Fatalf("no acknowledgement of %d", at)
-		}
-		return o.Opt.Present.Has(wire.HasAccECN0)
-	}
-	for i, c := range []struct {
-		e    tcp.ECN
-		with bool
-		want [3]uint32
-	}{
-		{tcp.ECT1, true, [3]uint32{1, 0, 11}}, {tcp.ECT0, true, [3]uint32{11, 0, 11}},
-		{tcp.ECT1, false, [3]uint32{}}, {tcp.NotECT, false, [3]uint32{}},
-		{tcp.CE, true, [3]uint32{11, 10, 21}}, {tcp.ECT1, false, [3]uint32{}},
-	} {
-		if with := give(c.e); with != c.with || with && (o.Opt.AccECN != c.want ||
-			o.Opt.NAccECN != 3) {
-			t.Errorf("segment %d, IP bits %d: option %v: %v, want %v: %v", i, c.e, with,
-				o.Opt.AccECN, c.with, c.want)
-		}
-	}
-	for _, stamps := range []bool{false, true} {
-		opts, most := []opt{sackOK()}, 3 // 40 octets: 12 for it, 4 + 8 for each block,
-		if stamps {
-			opts, most = append(opts, ts(1, 0)), 1 // and 12 for timestamps
-		}
-		p = accurate(t, 0, opts...)
-		for i := 1; i <= 4; i++ {
-			p.in(fA, 1+200*i, 1, 100, append(opts[1:], ecnIP(tcp.CE), ace(5))...)
-			for p.c.Poll(p.now, nil, &o) {
-			}
-			blocks := min(i, 4)
-			if stamps {
-				blocks = min(i, 3)
-			}
-			if with := o.Opt.Present.Has(wire.HasAccECN0); with != (blocks <= most) ||
-				int(o.Opt.NSACK) != blocks || o.Opt.Len() > wire.MaxOptionsLen {
-				t.Errorf("timestamps %v, %d blocks: option %v, %d octets", stamps, o.Opt.NSACK,
-					with, o.Opt.Len())
-			}
-		}
-	}
-}
-
 // TestAccECNAtOnce: that marks begin or end is acknowledged at once, and every second mark (RFC 9768, 3.2.2.5.1).
 func TestAccECNAtOnce(t *testing.T) {
 	p := accurate(t, 0)

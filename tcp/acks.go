@@ -14,6 +14,8 @@ type pendingAck struct {
 	dup  seq.Range // octets that came twice (RFC 2883), empty for none
 	sack bool      // says something that only SACK blocks can say
 	ece  bool      // RFC 3168, 6.1.3
+	// noSACK: an ACK of ACKs, without SACK blocks (RFC 9768, 3.2.2.5.1)
+	noSACK bool
 }
 
 // ackState is what is owed to the peer.
@@ -43,12 +45,12 @@ func (c *Conn) owe(dup seq.Range, stretch bool) {
 			if !dup.Empty() {
 				last.dup = dup
 			}
-			last.ack, last.sack, last.ece = c.rcvNxt, last.sack || sack, ece
+			last.ack, last.sack, last.ece, last.noSACK = c.rcvNxt, last.sack || sack, ece, false
 			return
 		}
 	}
 	p := &c.owed[c.nOwed]
-	p.ack, p.from, p.dup, p.sack, p.ece = c.rcvNxt, from, dup, sack, ece
+	p.ack, p.from, p.dup, p.sack, p.ece, p.noSACK = c.rcvNxt, from, dup, sack, ece, false
 	c.nOwed++
 }
 
@@ -72,8 +74,9 @@ func (c *Conn) dropAcks() {
 	c.stopDelack()
 }
 
-// stopDelack ends the wait of an acknowledgement.
+// stopDelack ends the wait of an acknowledgement, and the count of marks that wait for one.
 func (c *Conn) stopDelack() {
+	c.ecn.acc.unsaid = 0
 	c.timer.delack = tick.Never
 	c.ackDelay.on = false
 }
@@ -152,7 +155,9 @@ func (c *Conn) pollAck(now tick.Time, out *Out) bool {
 	c.nOwed--
 	copy(c.owed[:c.nOwed], c.owed[1:c.nOwed+1])
 	c.header(out, wire.ACK, c.controlSeq(), p.ack, now)
-	c.putSACK(out, p.dup, p.ack)
+	if !p.noSACK {
+		c.putSACK(out, p.dup, p.ack)
+	}
 	c.ecn.pureACK(out, p.ece)
 	c.n.PureAcks++
 	return true

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"xwarp/tcp/loss"
+	"xwarp/tcp/seq"
 	"xwarp/tcp/wire"
 )
 
@@ -11,7 +12,7 @@ type ecnState struct {
 	mode    ECNMode // what was negotiated: ECNOff, ECNClassic, ECNAccurate
 	exact   bool    // DCTCP: ECE says what the last segment was (RFC 8257, 3.2)
 	latched bool    // ECE until the peer says CWR (RFC 3168, 6.1.3)
-	ce      bool    // the last segment with octets was marked
+	ce      bool    // the last segment was marked; without accurate feedback, the last one with octets
 	marked  bool    // the current segment is marked
 	cwr     bool    // say CWR with the next new octets
 	// what is sent is not ECN-capable: the path changes our bits, or the handshake was without them for a
@@ -23,6 +24,14 @@ type ecnState struct {
 }
 
 const ecnSetup = wire.ECE | wire.CWR
+
+// Packets with CE that are acknowledged at once: while octets are not acknowledged, and while all are. The latter is
+// no less than 3, else two ends would answer each other for ever, and no more than 7, else the field goes round (RFC
+// 9768, 3.2.2.5.1).
+const (
+	marksWithData    = 2
+	marksWithoutData = 3
+)
 
 // arrived takes the IP bits and CWR of an acceptable segment.
 func (e *ecnState) arrived(c *Conn, s *Segment) {
@@ -38,29 +47,43 @@ func (e *ecnState) arrived(c *Conn, s *Segment) {
 	}
 	if e.mode == ECNAccurate {
 		e.acc.count(s)
+		e.ackMarks(c, s.size() > 0)
+		e.ce = e.marked
 	}
 }
 
-// textArrived notes a segment with octets. When marks begin or end, what came before is acknowledged at once
-// with the old echo (RFC 8257, 3.2); RFC 9768, 3.2.2.5.1 wants the change told at once, too.
+// ackMarks decides whether the marks of the segment that arrived are acknowledged at once: when they begin or end
+// with octets, every second one while octets are not acknowledged, else every third one (RFC 9768, 3.2.2.5.1). Such
+// an ACK of ACKs has no SACK blocks, so that the peer does not take it for a duplicate acknowledgement. Of two ends
+// that do this, each answers at most a third of the other's.
+func (e *ecnState) ackMarks(c *Conn, octets bool) {
+	switch n := e.acc.unsaid; {
+	case octets:
+		c.now.ack = c.now.ack || e.marked != e.ce || n >= marksWithData
+	case n >= marksWithoutData || n >= marksWithData && c.rcvNxt != c.ackedTo:
+		if c.nOwed > 0 {
+			break // which tells the counters
+		}
+		c.owe(seq.Range{}, false)
+		c.owed[0].noSACK, c.owed[0].sack = true, false
+	}
+}
+
+// textArrived notes a segment with octets for RFC 3168's feedback. When marks begin or end, what came before is
+// acknowledged at once with the old echo (RFC 8257, 3.2).
 func (e *ecnState) textArrived(c *Conn) {
-	switch e.mode {
-	case ECNClassic:
-		if e.exact && e.marked != e.ce {
-			if c.rcvNxt != c.ackedTo {
-				c.owe(c.now.dup, false)
-			}
-			c.now.ack = true
+	if e.mode != ECNClassic {
+		return
+	}
+	if e.exact && e.marked != e.ce {
+		if c.rcvNxt != c.ackedTo {
+			c.owe(c.now.dup, false)
 		}
-		if e.marked && !e.latched {
-			e.latched = true
-			c.now.ack = true
-		}
-	case ECNAccurate:
-		if e.marked != e.ce || e.acc.unsaid >= 2 {
-			e.acc.unsaid = 0
-			c.now.ack = true
-		}
+		c.now.ack = true
+	}
+	if e.marked && !e.latched {
+		e.latched = true
+		c.now.ack = true
 	}
 	e.ce = e.marked
 }
@@ -114,9 +137,23 @@ func (e *ecnState) segment(out *Out) {
 	}
 }
 
-// newData sets the bits of octets sent for the first time: octets sent again are not ECT (RFC 3168, 6.1.5).
-func (e *ecnState) newData(out *Out) {
-	if e.mode == ECNOff || e.noECT || out.Payload.Len() == 0 {
+// newData sets the bits of octets sent for the first time, and the AccECN option when there is room behind the
+// octets. Octets sent again are not ECT (RFC 3168, 6.1.5), and without the option (RFC 9768, 3.2.3.2.2).
+func (e *ecnState) newData(c *Conn, out *Out) {
+	if e.mode == ECNOff {
+		return
+	}
+	if e.mode == ECNAccurate && !c.run {
+		sacks := 0
+		if out.Opt.Present&wire.HasSACK != 0 {
+			sacks = wire.SACKLen(int(out.Opt.NSACK))
+		}
+		e.acc.addOption(out, c.emss-out.Payload.Len()-sacks)
+		if c.nOwed == 0 && e.acc.isUrgent() {
+			c.owe(seq.Range{}, false)
+		}
+	}
+	if e.noECT || out.Payload.Len() == 0 {
 		return
 	}
 	out.ECN = ECT0
@@ -126,12 +163,11 @@ func (e *ecnState) newData(out *Out) {
 	}
 }
 
-// pureACK sets the bits of an acknowledgement; the AccECN option goes only with these, so that it never takes
-// room from octets.
+// pureACK sets the bits of an acknowledgement.
 func (e *ecnState) pureACK(out *Out, ece bool) {
 	if e.mode == ECNAccurate {
 		out.Flags |= e.acc.ace(out.Opt.Present&wire.HasSACK == 0)
-		e.acc.maybeOption(out)
+		e.acc.addOption(out, wire.MaxOptionsLen)
 	} else if ece {
 		out.Flags |= wire.ECE
 	}

@@ -74,7 +74,7 @@ func (e *ecnState) negotiate(c *Conn, s *Segment) {
 		e.noECT = plain // RFC 3168, 6.1.1; an accurate client may go on: its server has the mode for certain
 	case ECNAccurate:
 		e.acc.init()
-		e.acc.synACK(s.ECN)
+		e.acc.synACK(s.ECN, true)
 		e.toldOfSYN(ace)
 	}
 }
@@ -88,12 +88,11 @@ func (e *ecnState) synAgain(c *Conn, s *Segment) bool {
 	return !e.asked.mixed()
 }
 
-// synACKAgain takes the IP bits of a SYN-ACK that came again because our acknowledgement of it was lost: the
-// next one is of it, too (RFC 9768, 3.2.2.1).
+// synACKAgain takes the IP bits of a SYN-ACK that came again because our acknowledgement of it was lost. CE counts
+// whatever its flags are (RFC 9768, 3.2.2.2).
 func (e *ecnState) synACKAgain(c *Conn, s *Segment) {
-	if e.mode == ECNAccurate && !c.passive && s.Seq == c.irs &&
-		c.cfg.ecnGranted(aceOf(s.Flags)) == ECNAccurate {
-		e.acc.synACK(s.ECN)
+	if e.mode == ECNAccurate && !c.passive && s.Seq == c.irs && s.Ack == c.iss+1 {
+		e.acc.synACK(s.ECN, c.cfg.ecnGranted(aceOf(s.Flags)) == ECNAccurate && c.nOwed > 0)
 	}
 }
 
@@ -117,7 +116,7 @@ func (e *ecnState) syn(c *Conn, out *Out) {
 		case e.mode == ECNAccurate && !e.bare:
 			out.Flags |= aceFlags(handshakeACE(e.acc.first))
 			if !out.Retransmit {
-				e.acc.option(out)
+				e.acc.option(&out.Opt, wire.HasAccECN0, 3)
 			}
 		}
 		return

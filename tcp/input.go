@@ -160,7 +160,7 @@ func (c *Conn) unacceptable(s *Segment, now tick.Time) {
 		c.answerProbe(now)
 	default:
 		c.challenge(now)
-		if s.Flags.Has(wire.SYN|wire.ACK) && c.nOwed > 0 {
+		if s.Flags.Has(wire.SYN | wire.ACK) {
 			c.ecn.synACKAgain(c, s)
 		}
 	}

@@ -86,18 +86,19 @@ type pipe struct {
 
 	markedOctets int // given to B with CE
 
-	delay  tick.Duration
-	jitter tick.Duration
-	loss   float64
-	dup    float64
-	mark   float64 // share of ECT packets that arrive with CE
-	resize float64 // share of data segments cut in two by a middlebox
-	mtu    int     // larger packets vanish; 0: none does
-	icmp   bool    // and are reported
-	batch  int     // segments processed before Poll
-	drop   func(from *host, h *wire.Header, n int) bool
-	trace  *strings.Builder
-	opened tcp.Tuple
+	delay   tick.Duration
+	jitter  tick.Duration
+	loss    float64
+	dup     float64
+	mark    float64 // share of ECT packets that arrive with CE
+	markAll bool    // all packets do, but those of the handshake
+	resize  float64 // share of data segments cut in two by a middlebox
+	mtu     int     // larger packets vanish; 0: none does
+	icmp    bool    // and are reported
+	batch   int     // segments processed before Poll
+	drop    func(from *host, h *wire.Header, n int) bool
+	trace   *strings.Builder
+	opened  tcp.Tuple
 
 	cuts   bool           // records may be cut, since EMSS may fall
 	onSend func(*tcp.Out) // sees each segment
@@ -200,6 +201,9 @@ func (p *pipe) put(from *host, b []byte, off int, ecn tcp.ECN, h *wire.Header) {
 		if from == &p.a {
 			p.markedOctets += len(b) - off
 		}
+	}
+	if n := from.c.Counters(); p.markAll && h.Flags&wire.SYN == 0 && n.OctetsIn+n.OctetsOut > 0 {
+		ecn = tcp.CE
 	}
 	copies := 1
 	if p.rng.Float64() < p.dup {

@@ -151,8 +151,8 @@ func (c *Conn) mayForce(usable int) bool {
 
 func (c *Conn) windowStuck() bool { return c.timer.smallN >= smallWindowProbes }
 
-// windowBlocks notes that octets wait for the peer's window. With nothing in flight only a probe finds out about a lost
-// window update.
+// windowBlocks notes that octets wait for the peer's window. With nothing in flight only a probe finds out about a
+// lost window update.
 func (c *Conn) windowBlocks(now tick.Time) {
 	c.shut = true
 	if c.una == c.nxt && c.timer.persist == tick.Never {
@@ -199,13 +199,14 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	if !more && n > 0 {
 		out.Flags |= wire.PSH
 	}
-	c.ecn.newData(out)
+	c.ecn.newData(c, out)
 	c.tx.Sent(r, kind, !more, now)
 	c.nxt = r.End
 	c.frozen = seq.Max(c.frozen, c.nxt)
 	c.n.OctetsOut += uint64(n)
 	c.timer.sent()
-	c.run = c.run || !fin && c.outOfOrder.empty() && c.nOwed == 0 && c.tx.Steady()
+	c.run = c.run || !fin && c.outOfOrder.empty() && c.nOwed == 0 && c.tx.Steady() &&
+		out.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0
 	if c.run && out.of == nil {
 		out.Run, out.of, out.at = RunFirst, c, now
 	}
@@ -283,13 +284,13 @@ func (c *Conn) keepOwed() {
 	c.ackedTo = c.rcvNxt
 }
 
-// growProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to
-// it, each with its own place in the retransmission queue: when the probe is lost they are sent again one by
-// one, whole (RFC 4821, 7.4). A segment with SACK blocks is not made one: they would make it longer than what is
-// probed, and than the link's MTU.
+// growProbe makes the segment in out, just sent as a record, a path MTU probe by adding further records to it, each
+// with its own place in the retransmission queue: when the probe is lost they are sent again one by one, whole (RFC
+// 4821, 7.4). A segment with SACK blocks or counters is not made one: they would make it longer than what is probed,
+// and than the link's MTU.
 func (c *Conn) growProbe(src Source, now tick.Time, out *Out) {
 	if c.nxt != c.frozen || c.events&EMSSChanged != 0 ||
-		out.Opt.Present&wire.HasSACK != 0 {
+		out.Opt.Present&^wire.HasTS != 0 {
 		return
 	}
 	size := c.pmtu.target(c, c.right.Diff(c.nxt), now)

@@ -1,6 +1,9 @@
 package loss
 
-import "xwarp/tcp/tick"
+import (
+	"xwarp/tcp/seq"
+	"xwarp/tcp/tick"
+)
 
 // SRTT returns the smoothed round trip, 0 before the first sample.
 func (s *Sender) SRTT() tick.Duration { return s.rtt.srtt() }
@@ -57,4 +60,12 @@ func (st State) String() string {
 		return names[st]
 	}
 	return "invalid"
+}
+
+// Transmissions returns how often the records that end at or before to were sent, not counted beyond most.
+func (s *Sender) Transmissions(to seq.Num, most int) (n int) {
+	for id := s.q.head; id != s.q.tail && n < most && s.q.at(id).end().LessEq(to); id++ {
+		n += int(s.q.at(id).tx)
+	}
+	return min(n, most)
 }
