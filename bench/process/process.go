@@ -12,7 +12,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -135,8 +134,8 @@ func (r *Runner) start(ctx context.Context, h, peer *topo.Host, control *os.File
 	e.cmd.Stdout, e.cmd.Stderr = &e.out, &e.errOut
 	e.cmd.ExtraFiles = []*os.File{control}
 	e.cmd.Env = append(os.Environ(), "GOMAXPROCS="+strconv.Itoa(processors(j.Spec.Peer)))
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setsid: true}
-	e.err = h.Do(func() error { return startOn(j.Place.CPU, e.cmd) })
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	e.err = h.StartOn(j.Place.CPU, e.cmd)
 	return e
 }
 
@@ -147,23 +146,6 @@ func processors(peer endpoint.Peer) int {
 		return 1
 	}
 	return 3
-}
-
-// startOn starts cmd on one processor: a child inherits the mask of the thread that forks, and its threads
-// inherit its own.
-func startOn(cpu int, cmd *exec.Cmd) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var old, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &old); err != nil {
-		return err
-	}
-	one.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("processor %d: %w", cpu, err)
-	}
-	err := cmd.Start()
-	return errors.Join(err, unix.SchedSetaffinity(0, &old))
 }
 
 // wait returns what the end reported.

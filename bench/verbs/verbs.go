@@ -143,7 +143,7 @@ func (r *rig) daemon(h *topo.Host) error {
 	cmd := exec.Command(r.o.Xwarpd, "--config", file)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := start(h, cmd); err != nil {
+	if err := h.Start(cmd); err != nil {
 		return err
 	}
 	r.running = append(r.running, cmd)
@@ -176,12 +176,6 @@ func (r *rig) close() error {
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
 }
 
-// start starts a program on a host. It dies with this process.
-func start(h *topo.Host, cmd *exec.Cmd) error {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	return h.Do(cmd.Start)
-}
-
 // command is an end of a measurement; to is the server's address, and invalid for the server.
 func (r *rig) command(ctx context.Context, f *Figure, w Way, h *topo.Host,
 	to netip.Addr) (*exec.Cmd, *bytes.Buffer) {
@@ -211,14 +205,14 @@ func (r *rig) measure(ctx context.Context, f *Figure, w Way) (v float64, err err
 	}
 	r.port += 2 // what is left of a connection disturbs nobody
 	server, said := r.command(ctx, f, w, net.B, netip.Addr{})
-	if err := start(net.B, server); err != nil {
+	if err := net.B.Start(server); err != nil {
 		return 0, err
 	}
 	defer server.Wait()
 	for range tries {
 		time.Sleep(time.Second) // for the server to listen, and for the daemons to rest
 		client, out := r.command(ctx, f, w, net.A, net.B.Addr4.Addr())
-		if err = start(net.A, client); err == nil {
+		if err = net.A.Start(client); err == nil {
 			err = client.Wait()
 		}
 		if err == nil {

@@ -33,7 +33,7 @@ func newMachine(t *testing.T, h *topo.Host) *machine {
 	m := &machine{t: t, host: h}
 	c := exec.Command("/proc/self/exe", t.TempDir())
 	c.Env = append(os.Environ(), roleEnv+"=machine")
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL,
+	c.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
 			syscall.CLONE_NEWUTS | unix.CLONE_NEWCGROUP}
 	m.begin(c, "ready")
@@ -107,7 +107,7 @@ func (m *machine) begin(c *exec.Cmd, want string) {
 		m.t.Fatal(err)
 	}
 	c.Stderr = m.t.Output()
-	if err := m.host.Do(c.Start); err != nil {
+	if err := m.host.Start(c); err != nil {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(func() { in.Close(); c.Wait() })

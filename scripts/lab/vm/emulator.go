@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/vishvananda/netlink"
 
+	"xwarp/bench/topo"
 	"xwarp/scripts/lab/proto"
 )
 
@@ -87,12 +87,11 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 	}
 	defer complaints.Close()
 	v.cmd.Stdout, v.cmd.Stderr = complaints, complaints
-	v.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	start := v.cmd.Start
+	start := topo.StartHere
 	if v.net != nil {
-		start = func() error { return v.net.hub.Start(v.cmd) }
+		start = v.net.hub.Start
 	}
-	if err := start(); err != nil {
+	if err := start(v.cmd); err != nil {
 		v.cmd = nil
 		return fmt.Errorf("start qemu: %w", err)
 	}

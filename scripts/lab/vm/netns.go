@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"syscall"
 	"time"
 
 	"xwarp/bench/topo"
@@ -27,15 +26,6 @@ func NewNetns() (*Netns, error) {
 
 // Path names the namespace for other processes while this one lives: nsenter --net=PATH command.
 func (n *Netns) Path() string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd()) }
-
-// Start starts cmd inside n, to be killed when this process ends. The caller waits for it.
-func (n *Netns) Start(cmd *exec.Cmd) error {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
-	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	return n.Do(cmd.Start)
-}
 
 // Run runs a program inside n and returns what it printed, standard error included, and its exit code.
 // err is set only when it could not be run or did not end in time.
