@@ -78,7 +78,7 @@ func (c *Conn) dropAcks() {
 func (c *Conn) stopDelack() {
 	c.ecn.acc.unsaid = 0
 	c.timer.delack = tick.Never
-	c.ackDelay.on = false
+	c.ackDelay.on, c.push.waits = false, false
 }
 
 // AckNow makes the next Poll acknowledge what was received without waiting for the delayed ACK timer.
@@ -116,8 +116,13 @@ func (c *Conn) ackInOrder(now tick.Time) {
 		}
 	case c.cfg.DelayedAck <= 0:
 		c.oweMore()
-	case c.timer.delack == tick.Never && c.ackedTo != c.rcvNxt:
-		c.timer.delack = now.Add(c.cfg.DelayedAck)
+	default:
+		if c.timer.delack == tick.Never {
+			c.timer.delack = now.Add(c.cfg.DelayedAck)
+		}
+		if c.now.push {
+			c.push.arrived()
+		}
 	}
 }
 

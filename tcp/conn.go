@@ -32,6 +32,7 @@ type Conn struct {
 	rcvSpace
 	ackState
 	ackDelay   ackDelay
+	push       pushAck
 	ts         timestamps
 	ecn        ecnState
 	pmtu       pathMTU

@@ -211,7 +211,17 @@ func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	case c.state == SynReceived:
 		c.end(CauseRefused)
 	default:
+		c.ackOfReset(s)
 		c.end(CauseReset)
+	}
+}
+
+// ackOfReset takes what a RST acknowledges. A peer that aborts may owe the acknowledgement of bytes that it received,
+// and no other segment says so.
+func (c *Conn) ackOfReset(s *Segment) {
+	if s.Flags&wire.ACK != 0 && c.una.Less(s.Ack) && s.Ack.LessEq(c.nxt) {
+		c.una = s.Ack
+		c.events |= Acked
 	}
 }
 

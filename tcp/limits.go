@@ -21,6 +21,12 @@ const (
 	// maxDelaySkip bounds how many acknowledgements do not wait for more segments because that was in vain.
 	maxDelaySkip = 256
 
+	// pushWait bounds the wait of an acknowledgement of bytes that ended with PSH, for bytes that may carry it and for
+	// segments that it may cover: programs of one rack answer in less. pushReplies is how many in a row have to be
+	// carried before one waits.
+	pushWait    = 100 * tick.Microsecond
+	pushReplies = 3
+
 	// maxWindow is the largest window that 7323's scaling can announce.
 	maxWindow = 1 << 30
 

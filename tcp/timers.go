@@ -151,6 +151,7 @@ func (c *Conn) Expire(now tick.Time) {
 	if t.delack <= now {
 		c.n.DelayedAcks++
 		c.ackDelay.expired(c, now)
+		c.push.left(now)
 		c.AckNow()
 	}
 	if c.state < Established || c.state == TimeWait {

@@ -283,6 +283,9 @@ func (e *Endpoint) output(now tick.Time) int {
 		e.upper.Settle(now)
 		e.conn.SetRcvSpace(e.upper.Space(), now)
 	}
+	if e.conn.PushWaits() {
+		e.conn.AckPushed(now, !e.stack.Fetch())
+	}
 	n := 0
 	if e.hop.ready(e.stack) {
 		n = e.burst(now)

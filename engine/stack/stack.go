@@ -187,8 +187,8 @@ func (s *Stack) receive(now tick.Time) {
 // Quiet reports whether Transmit has nothing to send and nothing to tidy. Timers, and what the device does by
 // itself, still want it now and then: by Deadline at the latest.
 func (s *Stack) Quiet() bool {
-	return len(s.dirty) == 0 && !s.queued && !s.released && len(s.gone) == 0 &&
-		s.flush.at == tick.Never
+	return len(s.dirty) == 0 && s.fetched == 0 && !s.queued && !s.released &&
+		len(s.gone) == 0 && s.flush.at == tick.Never
 }
 
 // Transmit is the second half of Step. What nobody waits for comes after the frames have left.
@@ -213,10 +213,10 @@ func (s *Stack) Deadline() tick.Time {
 	return d
 }
 
-// Blocked reports whether Step has more to do at once: frames wait for room in the transmit ring, or for
-// their turn. While the kernel takes nothing, as on a link that is down, they wait for Deadline instead.
+// Blocked reports whether Step has more to do at once: frames wait to be received, for room in the transmit ring, or
+// for their turn. While the kernel takes nothing, as on a link that is down, frames to be sent wait for Deadline.
 func (s *Stack) Blocked() bool {
-	return len(s.dirty) > 0 && !(s.starved && s.flush.at != tick.Never)
+	return s.fetched > 0 || len(s.dirty) > 0 && !(s.starved && s.flush.at != tick.Never)
 }
 
 func (s *Stack) expire(now tick.Time) bool {

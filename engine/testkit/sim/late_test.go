@@ -29,9 +29,18 @@ func (w *wide) lateReceives(cfg *rdmaConfig, name string) {
 // inTime is how many receives e posts before it begins.
 func (e *rdmaEnd) inTime() int {
 	if e.c.cfg.early != endLate {
-		return len(e.recvs)
+		return min(len(e.recvs), recvDepth)
 	}
 	return len(e.recvs) / 2
+}
+
+// postNext posts receives in the place of those that are done.
+func (e *rdmaEnd) postNext() {
+	for e.c.cfg.early != endLate && e.recvPosted < min(len(e.recvs), e.recvDone+recvDepth) {
+		if err := e.postRecv(); err != nil {
+			return
+		}
+	}
 }
 
 // postRecv posts the next receive.

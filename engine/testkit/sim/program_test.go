@@ -205,9 +205,9 @@ func (e *rdmaEnd) fill(r *rand.Rand, l *layout) {
 		}
 	}
 	cfg := rdmap.Config{
-		Table: e.table, PD: e.pd, Stream: 1, SendDepth: e.c.cfg.depth, RecvDepth: 64, MaxSGE: 4,
-		MaxInline: 64,
-		MaxIRD:    16, MaxORD: 16, Completer: e,
+		Table: e.table, PD: e.pd, Stream: 1, SendDepth: e.c.cfg.depth, RecvDepth: recvDepth,
+		MaxSGE: 4, MaxInline: 64,
+		MaxIRD: 16, MaxORD: 16, Completer: e,
 	}
 	if e.share != nil {
 		e.share.queues(e, &cfg)

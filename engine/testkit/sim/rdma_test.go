@@ -15,7 +15,10 @@ import (
 	"xwarp/tcp/tick"
 )
 
-const rdmaPort = 7174
+const (
+	rdmaPort  = 7174
+	recvDepth = 64
+)
 
 // rdmaEnd is one end of a connection with a program to run.
 type rdmaEnd struct {
@@ -349,6 +352,7 @@ func (e *rdmaEnd) pump(now tick.Time) {
 		return
 	}
 	e.postLate()
+	e.postNext()
 	n := e.next
 	for e.up && e.next < len(e.ops) {
 		o := &e.ops[e.next]

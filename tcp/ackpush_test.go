@@ -1,0 +1,134 @@
+package tcp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"xwarp/tcp"
+	"xwarp/tcp/tick"
+	"xwarp/tcp/wire"
+)
+
+const pushWait = 100 * tick.Microsecond
+
+// message has p receive n bytes with PSH at sequence number at, and its owner call AckPushed.
+func (p *peer) message(at, n int, idle bool) {
+	p.in(fA|wire.PSH, at, 1, n)
+	p.c.AckPushed(p.now, idle)
+}
+
+// TestAckPushed: PSH, and nothing else, is acknowledged when the owner is idle; else shortly after.
+func TestAckPushed(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000))
+	p.in(fA, 1, 1, 100)
+	if p.c.PushWaits() {
+		t.Error("a segment without PSH counts as pushed")
+	}
+	p.c.AckPushed(p.now, true)
+	p.want() // the peer has more to send
+	p.message(101, 100, true)
+	p.want(". 1 ack 201")
+	p.message(201, 100, false)
+	p.want()
+	p.pass(pushWait / 2)
+	p.message(301, 100, false) // waits no longer for that
+	p.want()
+	p.wait(pushWait / 2)
+	p.want(". 1 ack 401")
+	p.message(401, 100, false)
+	p.message(501, 100, true)
+	p.want(". 1 ack 601")
+	if n := p.c.Counters().DelayedAcks; n != 1 {
+		t.Errorf("the timer made %d acknowledgements, want 1", n)
+	}
+}
+
+// TestAckPushedReplies: where bytes answer each message, its acknowledgement goes with them. A message that
+// nothing answers costs pushWait once.
+func TestAckPushedReplies(t *testing.T) {
+	p := newPeer(t, noQuick)
+	p.open(mss(1000))
+	in, out := 1, 1
+	// exchange is a message that bytes answer after a while.
+	exchange := func(after tick.Duration, alone bool) {
+		t.Helper()
+		p.in(fA|wire.PSH, in, out, 100)
+		in += 100
+		p.c.AckPushed(p.now, true)
+		if alone {
+			p.want(ackAt(out, in))
+		} else {
+			p.want()
+		}
+		p.pass(after)
+		p.src.sizes = []int{10}
+		p.want(dataAt(out, in))
+		out += 10
+	}
+	for range 3 {
+		exchange(pushWait, true)
+	}
+	for range 5 {
+		exchange(pushWait-1, false)
+	}
+	silent := func(waits bool) {
+		t.Helper()
+		p.in(fA|wire.PSH, in, out, 100)
+		in += 100
+		p.c.AckPushed(p.now, true)
+		if waits {
+			p.want()
+			p.wait(pushWait)
+		}
+		p.want(ackAt(out, in))
+	}
+	silent(true)
+	for range 3 {
+		silent(false)
+	}
+	exchange(pushWait, true)
+	exchange(pushWait, true)
+	exchange(pushWait+1, true) // too late to be carried
+	for range 3 {
+		exchange(0, true)
+	}
+	exchange(0, false)
+}
+
+func ackAt(seq, ack int) string  { return fmt.Sprintf(". %d ack %d", seq, ack) }
+func dataAt(seq, ack int) string { return fmt.Sprintf("P. %d+10 ack %d", seq, ack) }
+
+// TestResetAcknowledges: what a RST acknowledges was received, as a peer's that aborts before its acknowledgement
+// left. A number beyond what was sent acknowledges nothing.
+func TestResetAcknowledges(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags wire.Flags
+		ack   int
+		acked int // bytes
+	}{
+		{"all", wire.RST | wire.ACK, 301, 300},
+		{"a part", wire.RST | wire.ACK, 101, 100},
+		{"nothing new", wire.RST | wire.ACK, 1, 0},
+		{"too much", wire.RST | wire.ACK, 302, 0},
+		{"without ACK", wire.RST, 301, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPeer(t, tcp.Config{})
+			p.open(mss(1000))
+			p.src.sizes = []int{100, 200}
+			p.want(". 1+100 ack 1", "P. 101+200 ack 1")
+			_, una := p.c.Events(), p.c.SndUna()
+			p.in(c.flags, 1, c.ack, 0)
+			p.state(tcp.Closed)
+			p.cause(tcp.CauseReset)
+			if n := p.c.SndUna().Diff(una); n != c.acked {
+				t.Errorf("%d bytes acknowledged, want %d", n, c.acked)
+			}
+			if ev := p.c.Events(); ev&tcp.Ended == 0 || ev&tcp.Acked != 0 != (c.acked > 0) {
+				t.Errorf("events %b", ev)
+			}
+		})
+	}
+}
