@@ -143,7 +143,7 @@ func (e *ecnState) newData(c *Conn, out *Out) {
 	if e.mode == ECNOff {
 		return
 	}
-	if e.mode == ECNAccurate && !c.run {
+	if e.mode == ECNAccurate && (e.acc.hasNews() || out.Seq == c.iss+1) {
 		sacks := 0
 		if out.Opt.Present&wire.HasSACK != 0 {
 			sacks = wire.SACKLen(int(out.Opt.NSACK))

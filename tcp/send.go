@@ -206,7 +206,7 @@ func (c *Conn) sendNew(n int, fin, more bool, now tick.Time, out *Out) {
 	c.n.OctetsOut += uint64(n)
 	c.timer.sent()
 	c.run = c.run || !fin && c.outOfOrder.empty() && c.nOwed == 0 && c.tx.Steady() &&
-		out.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0
+		out.Opt.Present&(wire.HasAccECN0|wire.HasAccECN1) == 0 && !c.ecn.acc.hasNews()
 	if c.run && out.of == nil {
 		out.Run, out.of, out.at = RunFirst, c, now
 	}
