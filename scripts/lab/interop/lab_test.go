@@ -51,6 +51,9 @@ func need(t *testing.T, siw vm.Siw) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if t.Failed() && m.Running() {
+			t.Log(m.ConsoleEnd())
+		}
 		if err := m.Close(); err != nil {
 			t.Error(err)
 		}

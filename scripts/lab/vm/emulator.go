@@ -96,7 +96,7 @@ func (v *VM) startQemu(o Options, nics []NIC, agent *os.File) error {
 		return fmt.Errorf("start qemu: %w", err)
 	}
 	go func() {
-		v.cmd.Wait()
+		v.cmd.Wait() // its error is in v.cmd.ProcessState
 		close(v.exited)
 	}()
 	return nil
@@ -133,7 +133,8 @@ func (o *Options) board() board {
 // machine is all but its network cards.
 func (v *VM) machine(o Options) []string {
 	b := o.board()
-	// no_timer_check: a kernel that hardly gets processor time takes the timer for dead and stops.
+	// Each message of the kernel is on the console; an oops ends the machine by a panic, and a panic ends the
+	// emulator. no_timer_check: a kernel that hardly gets processor time takes the timer for dead and stops.
 	args := []string{
 		"-name", "xwarp-lab-" + strconv.Itoa(v.Number),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -141,8 +142,8 @@ func (v *VM) machine(o Options) []string {
 		"-smp", strconv.Itoa(max(o.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(o.MemoryMiB, 512)),
 		"-kernel", filepath.Join(o.dir, "vmlinuz"+o.suffix()), "-initrd",
 		filepath.Join(o.dir, "initrd"+o.suffix()),
-		"-append", "console=" + b.console + " quiet panic=-1 mitigations=off audit=0 " +
-			"random.trust_cpu=on no_timer_check",
+		"-append", "console=" + b.console + " ignore_loglevel oops=panic panic=-1 " +
+			"mitigations=off audit=0 random.trust_cpu=on no_timer_check",
 		"-serial", "file:" + v.consoleFile(),
 		"-fsdev", "local,id=root,security_model=none,readonly=on,path=" +
 			filepath.Join(o.dir, b.root),

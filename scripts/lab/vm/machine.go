@@ -63,6 +63,7 @@ type VM struct {
 	cmd     *exec.Cmd
 	exited  chan struct{} // closed when qemu has ended
 	agent   *agent
+	running sync.Map // each *Process that has not ended is a key
 
 	close func() error // once
 }
@@ -90,9 +91,10 @@ func Start(ctx context.Context, o Options) (v *VM, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if err := v.boot(ctx, o); err != nil {
-		err = fmt.Errorf("lab machine: %w%s", err, v.consoleTail())
-		v.Close()
-		return nil, err
+		if v.Running() { // else Close tells
+			err = fmt.Errorf("%w%s", err, v.ConsoleEnd())
+		}
+		return nil, fmt.Errorf("lab machine: %w", errors.Join(err, v.Close()))
 	}
 	return v, nil
 }
@@ -227,8 +229,11 @@ func (v *VM) Console() string {
 	return string(b)
 }
 
-// consoleTail is the end of what kernel and emulator said, for an error.
-func (v *VM) consoleTail() string {
+// consoleLines is how much of the console an error repeats: an oops with its panic has some 80 lines.
+const consoleLines = 120
+
+// ConsoleEnd returns the last messages of the emulator and of the machine's kernel, for an error.
+func (v *VM) ConsoleEnd() string {
 	if v.dir == "" {
 		return ""
 	}
@@ -238,15 +243,32 @@ func (v *VM) consoleTail() string {
 		return " (the console is empty)"
 	}
 	lines := strings.Split(text, "\n")
-	return "\nthe end of the console:\n" + strings.Join(lines[max(0, len(lines)-15):], "\n")
+	return "\nthe end of the console:\n" +
+		strings.Join(lines[max(0, len(lines)-consoleLines):], "\n")
+}
+
+// death returns an error with all that is known about an end which nobody asked for: the emulator's exit status, the
+// commands that ran, and the console. It is nil while the emulator runs.
+func (v *VM) death() error {
+	if v.cmd == nil || v.Running() {
+		return nil
+	}
+	text := "the machine has ended (qemu: " + v.cmd.ProcessState.String() + ")"
+	v.running.Range(func(p, _ any) bool {
+		text += fmt.Sprintf("; it ran %q, which printed %q", p.(*Process).command,
+			p.(*Process).Output())
+		return true
+	})
+	return errors.New(text + v.ConsoleEnd())
 }
 
 // Close ends the machine, and its network if that was not given to it. It returns after the emulator has
-// ended. Later calls return the same.
+// ended. A machine that had ended before is an error, which says what it died of. Later calls return the same.
 func (v *VM) Close() error { return v.close() }
 
 func (v *VM) shutDown() error {
 	var errs []error
+	errs = append(errs, v.death())
 	if v.cmd != nil {
 		v.agent.halt()
 		select {

@@ -60,7 +60,7 @@ func (a *agent) halt() {
 
 // Process is a command in a machine.
 type Process struct {
-	agent   *agent
+	vm      *VM
 	pid     int
 	command string
 
@@ -76,12 +76,14 @@ type Process struct {
 func (p *Process) follow() {
 	for ended := false; !ended; {
 		var o proto.Output
-		err := p.agent.Call("Agent.Read", p.pid, &o)
+		err := p.vm.agent.Call("Agent.Read", p.pid, &o)
 		if err != nil {
-			err = fmt.Errorf("the machine is gone: %w", err)
+			err = p.vm.ended(fmt.Errorf("run %q: %w", p.command, err))
 			o = proto.Output{Ended: true, Code: -1}
 		}
-		ended = o.Ended
+		if ended = o.Ended; ended && err == nil {
+			p.vm.running.Delete(p)
+		}
 		p.mu.Lock()
 		p.output.Write(o.Data)
 		p.ended, p.code, p.err = ended, o.Code, err
@@ -129,6 +131,8 @@ func (p *Process) WaitOutput(text string, timeout time.Duration) error {
 	switch {
 	case found:
 		return nil
+	case inTime && p.err != nil:
+		return p.err
 	case inTime:
 		return fmt.Errorf("%q ended without printing %q; it printed %q", p.command, text,
 			p.Output())
@@ -149,7 +153,7 @@ func (p *Process) Wait(timeout time.Duration) (code int, err error) {
 
 // Signal sends sig to the command and all its children. It is no error when they have ended.
 func (p *Process) Signal(sig syscall.Signal) error {
-	return p.agent.do("Agent.Signal", proto.Signal{PID: p.pid, Signal: int(sig)}, new(int))
+	return p.vm.agent.do("Agent.Signal", proto.Signal{PID: p.pid, Signal: int(sig)}, new(int))
 }
 
 // Kill ends the command and all its children, and waits for that.
@@ -163,22 +167,22 @@ func (p *Process) Kill() error {
 
 // Spawn starts command with sh -c in the background. Any number may run.
 func (v *VM) Spawn(command string) (*Process, error) {
-	p := &Process{agent: v.agent, command: command, changed: make(chan struct{})}
+	p := &Process{vm: v, command: command, changed: make(chan struct{})}
 	if err := v.agent.do("Agent.Start", command, &p.pid); err != nil {
 		return nil, v.ended(err)
 	}
+	v.running.Store(p, nil)
 	go p.follow()
 	return p, nil
 }
 
-// ended adds to err, which a call of the agent returned, what the machine said before it ended, if it did.
+// ended adds to err, which a call of the agent returned, what the machine died of, if it did.
 func (v *VM) ended(err error) error {
 	select {
 	case <-v.exited:
-		return fmt.Errorf("%w: the machine has ended%s", err, v.consoleTail())
 	case <-time.After(exitTimeout):
-		return err
 	}
+	return errors.Join(err, v.death())
 }
 
 // Run runs command with sh -c and returns what it printed, standard error included, and its exit code. err is
