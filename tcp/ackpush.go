@@ -10,6 +10,7 @@ import (
 // the delayed ACK timer. Where bytes of this side answer the peer's regularly, they carry it instead.
 type pushAck struct {
 	waits bool      // the delayed ACK timer holds the acknowledgement of a PSH
+	brief bool      // for pushWait at most
 	alone bool      // the last one left without bytes, and no bytes have left since
 	at    tick.Time // when it left
 	// replies is how many in a row bytes of this side carried, or would have if they had waited; at most pushReplies.
@@ -57,6 +58,7 @@ func (c *Conn) AckPushed(now tick.Time, idle bool) {
 		c.push.left(now)
 		c.owe(seq.Range{}, false)
 	default:
+		c.push.brief = true
 		c.timer.delack = min(c.timer.delack, now.Add(pushWait))
 	}
 }

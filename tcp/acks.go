@@ -78,7 +78,7 @@ func (c *Conn) dropAcks() {
 func (c *Conn) stopDelack() {
 	c.ecn.acc.unsaid = 0
 	c.timer.delack = tick.Never
-	c.ackDelay.on, c.push.waits = false, false
+	c.ackDelay.on, c.push.waits, c.push.brief = false, false, false
 }
 
 // AckNow makes the next Poll acknowledge what was received without waiting for the delayed ACK timer.

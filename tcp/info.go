@@ -12,7 +12,7 @@ type Counters struct {
 	OutOfOrder          uint64 // ranges kept beyond a gap
 	DupOctets           uint64 // payload that came twice
 	PureAcks            uint64 // acknowledgements without octets sent
-	DelayedAcks         uint64 // of those, by the delayed ACK timer
+	DelayedAcks         uint64 // of those, after the whole time that an acknowledgement may wait (Config.DelayedAck)
 	WindowUpdates       uint64 // of those, because the window opened
 	DSACKsSent          uint64
 	DupAcks             uint64 // received

@@ -149,7 +149,9 @@ func (c *Conn) Expire(now tick.Time) {
 		return
 	}
 	if t.delack <= now {
-		c.n.DelayedAcks++
+		if !c.ackDelay.on && !c.push.brief {
+			c.n.DelayedAcks++
+		}
 		c.ackDelay.expired(c, now)
 		c.push.left(now)
 		c.AckNow()

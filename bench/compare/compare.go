@@ -33,6 +33,8 @@ var Workloads = []Workload{
 	{Name: "read-1500", Flags: "--size 1048576 --depth 8 --verb read --tx xdp"},
 	{Name: "send-1500", Flags: "--size 1048576 --depth 8 --verb send --tx xdp"},
 	{Name: "write-64", Flags: "--size 64 --depth 4096 --cq-mod 64 --tx xdp"},
+	{Name: "write-64-one", Flags: "--size 64 --depth 1 --tx xdp"},
+	{Name: "write-4096-one", Flags: "--size 4096 --depth 1 --tx xdp"},
 	{Name: "ping-pong", Flags: "--size 64 --mode lat --tx xdp", Latency: true},
 	{Name: "crowd-256", Flags: "--size 65536 --depth 2 --qps 256 --tx xdp"},
 	{Name: "kernel-1500", Flags: "--peer kernel --size 1048576 --depth 8 --offloads"},

@@ -15,6 +15,7 @@ var (
 	losses   = []float64{0, 0.001, 0.01, 0.05}
 	reorders = []float64{0.2}
 	crowds   = []int{1, 16, 256, 4096}
+	oneSizes = []int{64, 4096, 65536} // of messages of which one is under way at a time
 	mtus     = []int{1500, 3300, 9000}
 )
 
@@ -34,7 +35,11 @@ func Standard() []Case {
 		all = append(all, sizeCase(n))
 	}
 	all = append(all, verbCase("verbs", "The verbs, 1 MiB, MTU 1500", 1500, endpoint.XDP),
-		latencyCase(), connectCase(), crowdCase(), steadyCase())
+		latencyCase())
+	for _, n := range oneSizes {
+		all = append(all, oneCase(n))
+	}
+	all = append(all, connectCase(), crowdCase(), steadyCase())
 	all = append(all, pathCases(losses, reorders)...)
 	return append(all, wanCase())
 }
@@ -152,6 +157,33 @@ func latencyCase() Case {
 			variant(layered, lat(endpoint.Layered, endpoint.Write, n)).on(asTheyCome),
 		},
 	}
+}
+
+// oneCase is messages of which one is under way at a time: the next one waits for the completion of the one before.
+// The kernel's TCP has no completion, so its peer answers each message with as many bytes, as a ping-pong does.
+func oneCase(n int) Case {
+	one := func(s *endpoint.Spec) { s.Depth, s.Moderation = 1, 1 }
+	c := Case{
+		Name:  fmt.Sprintf("one-%d", n),
+		Title: fmt.Sprintf("One message of %d bytes under way at a time, MTU 1500", n), MTU: 1500,
+		Metric: Messages, More: more,
+		Variants: []Variant{
+			variant("ping-pong by Writes", lat(endpoint.XDP, endpoint.Write, n)),
+			variant("kernel TCP, request and response",
+				lat(endpoint.TCP, endpoint.Write, n)).on(asTheyCome),
+		},
+	}
+	verbs := []endpoint.Verb{endpoint.Write, endpoint.Send, endpoint.Read}
+	for i, name := range []string{"Write", "Send", "Read"} {
+		if i > 0 && n != oneSizes[0] {
+			break
+		}
+		xdp := bw(endpoint.XDP, verbs[i], n)
+		c.Variants = append(c.Variants, variant(name, xdp, one),
+			variant(name+", XDP live frames", xdp, one, live).on(sameSums),
+			variant(name+", "+layered, bw(endpoint.Layered, verbs[i], n), one).on(asTheyCome))
+	}
+	return c
 }
 
 func connectCase() Case {

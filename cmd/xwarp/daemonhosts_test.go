@@ -25,6 +25,7 @@ import (
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
 	"xwarp/engine/testkit/verbstest"
 	"xwarp/engine/transfer"
 	"xwarp/engine/verbs"
@@ -68,9 +69,16 @@ func newDaemonHosts(t *testing.T) *daemonHosts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(h.dir, "xwarp.toml")
+	h.daemon(t, h.A, h.socket)
+	return h
+}
+
+// daemon runs a daemon on a host, with everything that it has, until the test is over.
+func (h *daemonHosts) daemon(t *testing.T, on *topo.Host, socket string) {
+	t.Helper()
+	file := socket + ".toml"
 	text := fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"1s\"\n"+
-		"[[interface]]\nname = \"eth0\"\n", h.socket)
+		"[[interface]]\nname = \"eth0\"\n", socket)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +87,7 @@ func newDaemonHosts(t *testing.T) *daemonHosts {
 		t.Fatal(err)
 	}
 	var d *daemon.Daemon
-	err = h.A.Do(func() (err error) {
+	err = on.Do(func() (err error) {
 		d, err = daemon.New(cfg, daemon.Options{})
 		return err
 	})
@@ -87,7 +95,6 @@ func newDaemonHosts(t *testing.T) *daemonHosts {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
-	return h
 }
 
 // user is a command of nobody's on A.
@@ -227,15 +234,7 @@ func TestDaemonSharesInterface(t *testing.T) {
 // checkTotals compares what the daemon counted with what the commands moved; their own messages are less than slack.
 func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	t.Helper()
-	dev, err := client.Open(h.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dev.Close()
-	s, err := dev.Snapshot(t.Context())
-	if err != nil || len(s.Devices) != 1 || s.Devices[0].Totals == nil {
-		t.Fatalf("snapshot: %+v, %v", s.Devices, err)
-	}
+	s := snapshotOf(t, h.socket)
 	const slack = 64 << 10
 	n := s.Devices[0].Totals.RDMA
 	if got := int(n["payload_out"]); got < sent || got > sent+slack {
@@ -247,6 +246,21 @@ func (h *daemonHosts) checkTotals(t *testing.T, sent, received int) {
 	if len(s.Devices[0].Unowned) > 0 {
 		t.Errorf("frames on queues without an owner: %v", s.Devices[0].Unowned)
 	}
+}
+
+// snapshotOf asks a daemon with one device.
+func snapshotOf(t *testing.T, socket string) control.Snapshot {
+	t.Helper()
+	dev, err := client.Open(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	s, err := dev.Snapshot(t.Context())
+	if err != nil || len(s.Devices) != 1 || s.Devices[0].Totals == nil {
+		t.Fatalf("snapshot: %+v, %v", s, err)
+	}
+	return s
 }
 
 // listens waits until something listens at ports of a host.
