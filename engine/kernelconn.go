@@ -212,7 +212,10 @@ func (c *kernelConn) peerClosed() {
 		return
 	}
 	c.iw.PeerClosed(clock())
-	c.finish()
+	c.due = true
+	if c.finSent || c.cut { // else transmit finishes, behind what is still to be sent
+		c.finish()
+	}
 }
 
 // deadline returns when step must be called.

@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"xwarp/tcp/seq"
@@ -119,6 +120,9 @@ func TestImpossibleLength(t *testing.T) {
 	}
 	if err := g.advance(g.borders[1]); codeOf(err) != CodeCRC || len(g.sink.placed) != 1 {
 		t.Errorf("%v, %d placed", err, len(g.sink.placed))
+	} else if s := err.Error(); !strings.Contains(s, "at most 64768") ||
+		strings.Contains(s, "wrong CRC") {
+		t.Errorf("%q does not name the length", s)
 	}
 }
 

@@ -33,6 +33,7 @@ func (r *Receiver) offerNext() *ulpdu.Error {
 	case t < s.q:
 		if is.chain == t && r.doubts() && r.trust.suspect(t, r.fingerprint(t)) {
 			r.stats.Suspicious++
+			r.refusedFrom, r.refusedTo = t, s.q
 			break
 		}
 		r.stats.Partial++
@@ -127,6 +128,9 @@ func (r *Receiver) joinInOrder() *ulpdu.Error {
 func (r *Receiver) offerBehind() {
 	s := &r.seg
 	r.stats.Behind++
+	if s.p == r.refusedTo { // the rest of the refused FPDU
+		r.refusedTo = s.q
+	}
 	i := r.find(s.p)
 	if i > 0 && r.islands[i-1].end > s.p {
 		s.skip(r.islands[i-1].end) // kept before

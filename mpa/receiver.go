@@ -29,8 +29,8 @@ type ReceiverConfig struct {
 	// AnyMarkerOrigin also accepts FPDU pointers that count from the marker in front of an FPDU, as the drafts before
 	// RFC 5044 may be read; it is meant for version 0 peers.
 	AnyMarkerOrigin bool
-	// Strict makes the first CRC failure in order an error. Otherwise the octets count as never received, and TCP sends
-	// them again.
+	// Strict makes the first CRC failure in order an error. Otherwise the octets count as never received, and TCP
+	// sends them again.
 	Strict bool
 	// Layered says that the transport below delivers every octet once and in order and cannot send again, as
 	// a socket does: it implies Strict, and each FPDU is delivered as soon as it is placed, within Offer.
@@ -68,7 +68,10 @@ type Receiver struct {
 	dead   *ulpdu.Error // no octet is taken any more
 	halted bool         // and nothing is delivered
 
-	last  int64 // where the stream ends, none while nobody said
+	last int64 // where the stream ends, none while nobody said
+	// refusedFrom is where the FPDU at the left edge begins of which octets up to refusedTo came, and were refused.
+	refusedFrom, refusedTo int64
+
 	seg   segment
 	trust trust
 	stats ReceiverStats
@@ -83,7 +86,7 @@ func (r *Receiver) Init(cfg ReceiverConfig, start seq.Num, sink Sink) {
 		cfg.RecordLimit = DefaultRecordLimit
 	}
 	cfg.Strict = cfg.Strict || cfg.Layered
-	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, base: r.base[:0],
+	*r = Receiver{cfg: cfg, sink: sink, start: start, last: none, refusedTo: none, base: r.base[:0],
 		reassembly: reassembly{tab: r.reassembly.tab}}
 	r.islands = r.base
 	r.reassembly.init(cfg.Pool, cfg.ReassemblyLimit)
@@ -224,11 +227,15 @@ func (r *Receiver) lost(at int64) *ulpdu.Error {
 	return ulpdu.Newf(ulpdu.MPA, 0, CodeLocal, "held octets at stream offset %d are gone", at)
 }
 
-// EndsAt says that the stream ends before at: an incomplete FPDU there is no reason to ask for its octets again.
-func (r *Receiver) EndsAt(at seq.Num) { r.last = r.offset(at) }
+// EndsAt says that the stream ends before at: an incomplete FPDU there is no reason to ask for its octets again. It
+// reports whether all octets before at have come, of which the last were refused: the end cuts their FPDU.
+func (r *Receiver) EndsAt(at seq.Num) bool {
+	r.last = r.offset(at)
+	return r.dead == nil && r.refusedFrom == r.inOrder.end && r.refusedTo == r.last
+}
 
-// doubts reports whether an incomplete FPDU in the segment is suspicious.
-func (r *Receiver) doubts() bool { return r.trust.doubts() && r.seg.q != r.last }
+// doubts reports whether an incomplete FPDU in the segment is suspicious. Where the stream ends it is not.
+func (r *Receiver) doubts() bool { return r.trust.doubts() && r.last == none }
 
 // Incomplete returns the stream offset of the FPDU that is next, and the end of the octets of it and behind it that
 // have come already: the same offset when there are none.

@@ -215,8 +215,12 @@ func (r *Receiver) wrong(is *island, l limit, end int64, code uint8) (step, *ulp
 		r.stats.MarkerErrors++
 		return walked, r.die(r.disagree(is.chain))
 	}
+	what, n := "wrong CRC", r.u16(r.lengthAt(is.chain))
+	if n > MaxULPDU {
+		what = fmt.Sprintf("a ULPDU has at most %d octets, so no CRC was checked", MaxULPDU)
+	}
 	return walked, r.die(ulpdu.Newf(ulpdu.MPA, 0, CodeCRC, "FPDU at stream offset %d, length "+
-		"field %d: wrong CRC%s", is.chain, r.u16(r.lengthAt(is.chain)), r.tries(is.chain)))
+		"field %d: %s%s", is.chain, n, what, r.tries(is.chain)))
 }
 
 // tries says what was done about the wrong FPDU at, and what that tells.

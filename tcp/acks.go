@@ -95,8 +95,8 @@ func (c *Conn) ackPolicy(old seq.Num, now tick.Time) {
 	switch {
 	case !k.dup.Empty():
 		c.owe(k.dup, false)
-	case k.offered > 0 && k.kept == 0 && !k.ack: // never received
-	case k.ack, k.text && (k.holes || len(c.outOfOrder.v) > 0):
+	case k.offered > 0 && k.kept == 0 && !k.ack && c.offered.R[0].Start == old: // never received
+	case k.ack, k.text && (k.holes || len(c.outOfOrder.v) > 0), k.offered > 0 && k.kept == 0:
 		c.owe(seq.Range{}, false)
 	case c.rcvNxt == old:
 	default:

@@ -102,6 +102,13 @@ func (c *Conn) Keep(r seq.Range) {
 	}
 }
 
+// KeepTo records that the layer above takes the octets before to for kept: Input offered all of them, now or before.
+func (c *Conn) KeepTo(to seq.Num) {
+	if k := &c.now; k.open && k.left.Less(to) && to.LessEq(c.rcvAdv) {
+		k.left = to
+	}
+}
+
 // keepAhead is Keep for octets that are not in order.
 func (c *Conn) keepAhead(r seq.Range) {
 	k := &c.now

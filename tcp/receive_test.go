@@ -29,7 +29,8 @@ func TestDelayedAck(t *testing.T) {
 	p.want()
 }
 
-// TestAcksInBatch: processing a batch before Poll still gives one acknowledgement for two segments, unless configured.
+// TestAcksInBatch: processing a batch before Poll still gives one acknowledgement for two segments, unless
+// configured.
 func TestAcksInBatch(t *testing.T) {
 	for _, c := range []struct {
 		stretch int
@@ -193,7 +194,9 @@ func TestSACKNotOnFullSegments(t *testing.T) {
 	p.want("P. 1101+1000 ack 1", ". 2101 ack 1 301:401 101:201")
 }
 
-// TestNeverKept: octets that the layer above does not keep were never received: no acknowledgement, and offered again.
+// TestNeverKept: octets that the layer above does not keep were never received: no acknowledgement, and offered
+// again. What came behind them is out of order: "A TCP receiver SHOULD send an immediate duplicate ACK when an
+// out-of-order segment arrives" (RFC 5681, 4.2).
 func TestNeverKept(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), sackOK())
@@ -201,8 +204,9 @@ func TestNeverKept(t *testing.T) {
 	if o := p.in(fA, 1, 1, 100); o.N != 1 {
 		t.Fatalf("offer %+v", o)
 	}
-	p.in(fA, 201, 1, 100)
 	p.want()
+	p.in(fA, 201, 1, 100)
+	p.want(". 1 ack 1")
 	p.keep = true
 	if o := p.in(fA, 1, 1, 100); o.N != 1 || o.R[0].Len() != 100 {
 		t.Fatalf("second offer %+v", o)

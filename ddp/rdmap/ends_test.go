@@ -10,6 +10,9 @@ import (
 	"xwarp/mpa/ulpdu"
 )
 
+// cutFPDU is the error of a FIN inside an FPDU.
+var cutFPDU = ulpdu.Newf(ulpdu.MPA, 0, codeMPALost, "cut")
+
 // TestSilent: a segment of a Write in full operation, and nothing else, needs no delivery (RFC 5041, 5.3).
 func TestSilent(t *testing.T) {
 	for _, c := range []struct {
@@ -69,7 +72,7 @@ func TestWhyItEnded(t *testing.T) {
 		{Errored, false, false},
 	} {
 		for name, end := range map[string]func(q *QP) bool{
-			"FIN":    func(q *QP) bool { q.PeerClosed(false); return c.fin },
+			"FIN":    func(q *QP) bool { q.PeerClosed(cutFPDU); return c.fin },
 			"lost":   func(q *QP) bool { q.Lost(); return c.lost },
 			"closed": func(q *QP) bool { q.Closed(); return false },
 		} {

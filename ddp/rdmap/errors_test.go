@@ -114,7 +114,8 @@ func TestErrors(t *testing.T) {
 		{"Atomic Response that nobody asked for", untagged(11, 3, 1, 0, 12), ddp.CauseNoBuffer},
 		{"Immediate of 7 octets", untagged(8, 0, 1, 0, 7), CauseStreamFatal},
 		{"Immediate of 9 octets", untagged(8, 0, 1, 0, 9), CauseStreamFatal},
-		{"Immediate at an offset", untagged(8, 0, 1, 8, 8), CauseStreamFatal},
+		{"Immediate at an offset", untagged(8, 0, 1, 8, 8), ddp.CauseMO},
+		{"Immediate of 9 octets at an offset", untagged(8, 0, 1, 8, 9), ddp.CauseMO},
 
 		{"Read of unknown STag", readRequest(0x999, 0, 1), CauseProtSTag},
 		{"Read below base", readRequest(0x100, 0xfff, 1), CauseProtBounds},

@@ -134,7 +134,7 @@ func TestReclaim(t *testing.T) {
 		"error": func(q *QP) { q.Fail(CauseStreamFatal.Errorf("test")) },
 		"lost":  (*QP).Lost,
 		"close": (*QP).Close,
-		"FIN":   func(q *QP) { q.PeerClosed(false) },
+		"FIN":   func(q *QP) { q.PeerClosed(cutFPDU) },
 	} {
 		h := newHost(t, 1)
 		var events []string

@@ -269,17 +269,23 @@ func (q *QP) Close() {
 }
 
 // PeerClosed tells of the peer's FIN in its place in the stream, after acknowledgements and
-// deliveries of the same segment. clean says that it came at the end of an FPDU.
-func (q *QP) PeerClosed(clean bool) {
-	if clean && !q.Busy() {
-		q.event(EvFINClean)
-		return
-	}
-	if q.state == RTR || q.state == RTS || q.state == Closing {
-		q.keepErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
+// deliveries of the same segment. cut is the error of a FIN inside an FPDU, nil at the end of one: this
+// side can still send, so that a Terminate says so.
+func (q *QP) PeerClosed(cut *ulpdu.Error) {
+	running := q.state == RTR || q.state == RTS || q.state == Closing
+	switch {
+	case cut != nil && running:
 		q.sq.markOldest(FatalErr)
+		q.terminate(cut)
+	case cut == nil && !q.Busy():
+		q.event(EvFINClean)
+	default:
+		if running {
+			q.keepErr((causeMPA | ddp.Cause(codeMPALost)).Errorf("FIN with work under way"))
+			q.sq.markOldest(FatalErr)
+		}
+		q.event(EvFINDirty)
 	}
-	q.event(EvFINDirty)
 }
 
 // Closed tells that TCP is closed on both sides. When the close timer runs out first, call Lost.
@@ -308,6 +314,11 @@ func (q *QP) Fail(e *ulpdu.Error) {
 		q.Lost()
 		return
 	}
+	q.terminate(e)
+}
+
+// terminate ends the stream with e, and with a Terminate when one may be sent.
+func (q *QP) terminate(e *ulpdu.Error) {
 	if q.state == RTR && !q.sawFPDU {
 		// Nothing may be sent before the first valid FPDU (RFC 5044, 7.1.2).
 		q.keepErr(e)

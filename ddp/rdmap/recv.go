@@ -146,7 +146,10 @@ func (q *QP) placeSend(h *ddp.Untagged, v *ulpdu.View) ddp.Cause {
 		return CauseCatastrophic
 	}
 	if op == OpImm || op == OpImmSE {
-		if n != ImmLen || h.MO != 0 || !h.Control.Last() {
+		if h.MO != 0 { // DDP's to say: the segment is no valid one (RFC 5041, 8.2)
+			return ddp.CauseMO
+		}
+		if n != ImmLen || !h.Control.Last() {
 			return CauseStreamFatal
 		}
 		v.CopyTo(w.imm[:], ddp.UntaggedLen)

@@ -80,11 +80,11 @@ func TestClose(t *testing.T) {
 	if a.qp.State() != Closing || a.qp.Actions() != graceful || a.qp.Actions() != 0 {
 		t.Errorf("closer is in %v", a.qp.State())
 	}
-	b.qp.PeerClosed(true)
+	b.qp.PeerClosed(nil)
 	if b.qp.State() != Closing || b.qp.Actions() != graceful {
 		t.Errorf("other is in %v", b.qp.State())
 	}
-	a.qp.PeerClosed(true)
+	a.qp.PeerClosed(nil)
 	if err := a.qp.PostSend(&SendWR{Op: WRSend}); !errors.Is(err, ErrState) {
 		t.Errorf("send while closing: %v", err)
 	}
@@ -127,7 +127,7 @@ func TestCloseWithWork(t *testing.T) {
 				a, b := twins(t, nil, Params{})
 				c.work(a, b)
 				if fin {
-					a.qp.PeerClosed(true)
+					a.qp.PeerClosed(nil)
 				} else {
 					a.qp.Close()
 				}
@@ -141,8 +141,9 @@ func TestCloseWithWork(t *testing.T) {
 		})
 	}
 	a, _ := twins(t, nil, Params{})
-	a.qp.PeerClosed(false)
-	if e := a.qp.Err(); a.qp.State() != Errored || e == nil || e.Code != 1 {
+	a.qp.PeerClosed(cutFPDU)
+	if e := a.qp.Err(); a.qp.State() != Terminated || e == nil || e.Code != 1 ||
+		a.qp.Actions()&ActFIN == 0 {
 		t.Errorf("FIN inside an FPDU: %v, %v", a.qp.State(), e)
 	}
 }
@@ -219,7 +220,7 @@ func TestFlushKeeps(t *testing.T) {
 	}{
 		{"error", func(h *host) { h.qp.Fail(CauseStreamFatal.Errorf("test")) }, Terminated},
 		{"close", func(h *host) { h.qp.Close() }, Closing},
-		{"peer closes", func(h *host) { h.qp.PeerClosed(true) }, Closing},
+		{"peer closes", func(h *host) { h.qp.PeerClosed(nil) }, Closing},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := twins(t, nil, Params{})

@@ -220,7 +220,7 @@ func (s *Stream) Recover(any) bool { return false }
 func (s *Stream) Abandon(error) { s.Event(tcp.Ended, 0) }
 
 // EndsAt, WantsCRC and OfferCRC implement stack.Upper for layers with FPDUs.
-func (s *Stream) EndsAt(seq.Num) {}
+func (s *Stream) EndsAt(seq.Num) bool { return false }
 
 // WantsCRC says no.
 func (s *Stream) WantsCRC(seq.Num, [][]byte, int) bool { return false }

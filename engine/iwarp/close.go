@@ -100,10 +100,11 @@ func (c *Conn) PeerClosed(now tick.Time) {
 		c.startupRefused("the peer closed the connection", c.out.empty())
 	case open:
 		cut := c.rcv.Closed(c.rcvNxt)
-		if cut != nil {
+		c.qp.PeerClosed(cut)
+		if cut != nil { // the Terminate goes before our FIN
 			c.setErr(cut)
+			c.move(broken)
 		}
-		c.qp.PeerClosed(cut == nil)
 	}
 	c.shut(c.move(peerFIN), now)
 }

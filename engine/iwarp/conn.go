@@ -232,11 +232,9 @@ func (c *Conn) Offer(at seq.Num, pieces [][]byte, n int) (kept int) {
 	return n
 }
 
-// EndsAt says that the peer's FIN is at that number, which the left edge has not reached.
-func (c *Conn) EndsAt(at seq.Num) {
-	if c.state == open {
-		c.rcv.EndsAt(at)
-	}
+// EndsAt says that the peer's FIN is at that number, which the left edge has not reached; see stack.Upper.
+func (c *Conn) EndsAt(at seq.Num) (complete bool) {
+	return c.state == open && c.rcv.EndsAt(at)
 }
 
 // Advance moves the left edge.

@@ -1,6 +1,7 @@
 package iwarp_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -24,6 +25,7 @@ import (
 // talker is the layer above a TCP that says the octets of out, and nothing else.
 type talker struct {
 	out   []byte
+	in    []byte
 	next  int
 	first seq.Num
 	ep    *stack.Endpoint
@@ -41,20 +43,23 @@ func (s *talker) Fill(r seq.Range, dst []byte) (uint64, bool) {
 }
 
 func (s *talker) Start(e *stack.Endpoint, snd, _ seq.Num, _ tick.Time) { s.ep, s.first = e, snd }
-func (s *talker) Offer(_ seq.Num, _ [][]byte, n int) int               { return n }
-func (s *talker) Acked(seq.Num)                                        {}
-func (s *talker) Advance(seq.Num)                                      {}
-func (s *talker) Space() int                                           { return 1 << 20 }
-func (s *talker) Attach(*stack.Endpoint)                               {}
-func (s *talker) Recover(any) bool                                     { return false }
-func (s *talker) Abandon(error)                                        {}
-func (s *talker) EndsAt(seq.Num)                                       {}
-func (s *talker) WantsCRC(seq.Num, [][]byte, int) bool                 { return false }
-func (s *talker) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int  { return n }
-func (s *talker) Settle(tick.Time)                                     {}
-func (s *talker) Event(tcp.Events, tick.Time)                          {}
-func (s *talker) Expire(tick.Time)                                     {}
-func (s *talker) Deadline() tick.Time                                  { return tick.Never }
+func (s *talker) Offer(_ seq.Num, pieces [][]byte, n int) int {
+	s.in = append(s.in, bytes.Join(pieces, nil)[:n]...)
+	return n
+}
+func (s *talker) Acked(seq.Num)                                       {}
+func (s *talker) Advance(seq.Num)                                     {}
+func (s *talker) Space() int                                          { return 1 << 20 }
+func (s *talker) Attach(*stack.Endpoint)                              {}
+func (s *talker) Recover(any) bool                                    { return false }
+func (s *talker) Abandon(error)                                       {}
+func (s *talker) EndsAt(seq.Num) bool                                 { return false }
+func (s *talker) WantsCRC(seq.Num, [][]byte, int) bool                { return false }
+func (s *talker) OfferCRC(_ seq.Num, _ [][]byte, n int, _ uint32) int { return n }
+func (s *talker) Settle(tick.Time)                                    {}
+func (s *talker) Event(tcp.Events, tick.Time)                         {}
+func (s *talker) Expire(tick.Time)                                    {}
+func (s *talker) Deadline() tick.Time                                 { return tick.Never }
 
 // write is the FPDU of a Write of n octets.
 func write(n int) []byte {
@@ -170,27 +175,71 @@ func (h *hosts) say(b []byte) {
 	})
 }
 
-// TestCutByFIN: the peer ends its stream inside an FPDU. Its FIN is acknowledged as soon as it comes (RFC
-// 9293, 3.10.7.4, eighth), and the connection ends with MPA's error for a cut FPDU.
+// TestCutByFIN: the peer ends its stream inside an FPDU, with the FIN in the segment of its head or behind it.
+// "Advance RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4): as soon as it comes,
+// also when MPA has refused the head to see it again. The stream ends with a Terminate of MPA's error 1, "FIN
+// received" (RFC 5044, 8).
 func TestCutByFIN(t *testing.T) {
-	for _, n := range []int{1, 10, 500} {
+	for _, c := range []struct {
+		octets int
+		apart  []int // octets of it in segments of their own, before the FIN's
+	}{{1, nil}, {10, nil}, {500, nil}, {1, []int{1}}, {40, []int{40}}, {500, []int{500}},
+		{500, []int{460}}, {500, []int{200, 260}}} {
 		h := newHosts(t)
 		for range 10 {
 			h.say(write(1000))
 		}
-		h.talk.out = append(h.talk.out, write(1000)[:n]...)
+		h.talk.in = nil
+		head := write(1000)[:c.octets]
+		for _, n := range c.apart {
+			h.talk.out = append(h.talk.out, head[:n]...)
+			head = head[n:]
+			h.talk.ep.Wake()
+			h.run(200*tick.Microsecond, func() bool { return false })
+		}
+		h.talk.out = append(h.talk.out, head...)
 		h.talk.ep.Shutdown(h.now)
 		from := h.now
 		h.run(5*tick.Second, func() bool { return h.hear.closed })
 		var e *ulpdu.Error
 		if !errors.As(h.hear.err, &e) || e.Layer != ulpdu.MPA || e.Code != mpa.CodeClosed {
-			t.Errorf("%d octets: closed %v, %v, want MPA's error for a cut FPDU", n, h.hear.closed,
+			t.Errorf("%v: closed %v, %v, want MPA's error for a cut FPDU", c, h.hear.closed,
 				h.hear.err)
 		}
 		if l := h.talk.ep.Conn().Info(h.now).Loss.Counters; l.Retransmitted != 0 ||
 			h.now.Sub(from) > tick.Millisecond {
-			t.Errorf("%d octets: the end took %d us, and %d segments were sent again", n,
+			t.Errorf("%v: the end took %d us, and %d segments were sent again", c,
 				h.now.Sub(from)/tick.Microsecond, l.Retransmitted)
 		}
+		if n := len(h.talk.in); n < 24 || h.talk.in[3] != 0x47 ||
+			!bytes.Equal(h.talk.in[20:22], []byte{0x20, 0x01}) {
+			t.Errorf("%v: the peer got % x, want a Terminate 2/0/01", c, h.talk.in)
+		}
+	}
+}
+
+// TestBehindRefused: an FPDU in several segments, of which MPA refuses the first once. What comes behind it is out of
+// order: "A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives" (RFC 5681,
+// 4.2).
+func TestBehindRefused(t *testing.T) {
+	h := newHosts(t)
+	for range 10 {
+		h.say(write(1000))
+	}
+	fpdu, before := write(1000), h.talk.ep.Conn().Counters().SegsIn
+	for i, n := range []int{200, 300, 200, 100} {
+		h.talk.out = append(h.talk.out, fpdu[:n]...)
+		fpdu = fpdu[n:]
+		h.talk.ep.Wake()
+		h.run(200*tick.Microsecond, func() bool { return false })
+		if got := h.talk.ep.Conn().Counters().SegsIn - before; got != uint64(i) {
+			t.Errorf("%d acknowledgements after %d segments, want a duplicate for all but the first",
+				got, i+1)
+		}
+	}
+	h.say(fpdu)
+	if h.hear.err != nil || h.talk.ep.Conn().SndUna() != h.talk.first.Add(len(h.talk.out)) {
+		t.Errorf("%v, %d of %d octets acknowledged", h.hear.err,
+			h.talk.ep.Conn().SndUna().Diff(h.talk.first), len(h.talk.out))
 	}
 }

@@ -33,8 +33,9 @@ type Upper interface {
 	// called last, and true.
 	Offer(at seq.Num, pieces [][]byte, n int) (kept int)
 	OfferCRC(at seq.Num, pieces [][]byte, n int, crc uint32) (kept int)
-	// EndsAt says where the peer's stream ends, before the octets are offered that came with the FIN or after it.
-	EndsAt(at seq.Num)
+	// EndsAt says where the peer's stream ends, before and after octets are offered that came with the FIN or after
+	// it. It reports whether all octets before at have been offered by then: those that were not kept count as kept.
+	EndsAt(at seq.Num) (complete bool)
 	// Advance says that everything before to has arrived.
 	Advance(to seq.Num)
 	// Space returns how many octets may arrive beyond the left edge.
@@ -83,8 +84,8 @@ type Endpoint struct {
 	counted tally.Counted[TCPCounters] // what is in stack.totals
 }
 
-// Connect starts an active open to t.Remote; upper hears of the outcome by Event. Errors are of this host: the table is
-// full, the tuple is taken, the flow cannot be steered.
+// Connect starts an active open to t.Remote; upper hears of the outcome by Event. Errors are of this host: the table
+// is full, the tuple is taken, the flow cannot be steered.
 func (s *Stack) Connect(t tcp.Tuple, cfg *tcp.Config, upper Upper, now tick.Time) (*Endpoint,
 	error) {
 	return s.connect(t, cfg, upper, tcp.ISN(&s.cfg.Secret, &t, now), now)
@@ -194,8 +195,8 @@ func (e *Endpoint) Abort(now tick.Time) { e.conn.Abort(now); e.stack.mark(e) }
 // Break says that Upper.Fill cannot write the octets asked for: the connection ends with RST.
 func (e *Endpoint) Break() { e.Abort(e.stack.now) }
 
-// TakeBack says, after a panic in Upper.Fill, that the octets from from on cannot be had. They have not left, and those
-// of a block before them have not either: all are TCP's no more. It returns from where on.
+// TakeBack says, after a panic in Upper.Fill, that the octets from from on cannot be had. They have not left, and
+// those of a block before them have not either: all are TCP's no more. It returns from where on.
 func (e *Endpoint) TakeBack(from seq.Num) seq.Num {
 	s := e.stack
 	if b := &s.block; s.blocks && b.n >= b.least {
@@ -214,7 +215,9 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	if o.N > 0 && e.started && e.conn.TakeAcked() { // what it carries may end the stream
 		e.upper.Acked(e.conn.SndUna())
 	}
-	if end, ok := e.conn.PeerEnd(); ok && o.N > 0 {
+	end, ends := e.conn.PeerEnd()
+	ends = ends && e.started
+	if ends && o.N > 0 {
 		e.upper.EndsAt(end)
 	}
 	if r := o.R[0]; c.valid && o.N > 0 && r.Len() == s.Len {
@@ -223,8 +226,11 @@ func (e *Endpoint) receive(s *tcp.Segment, pieces [][]byte, c payloadCRC, now ti
 	} else if o.N > 0 {
 		e.offer(o, s.Start(), pieces)
 	}
+	if ends = ends && e.upper.EndsAt(end); ends {
+		e.conn.KeepTo(end)
+	}
 	e.conn.Finish(now)
-	if o.N > 0 {
+	if o.N > 0 || ends {
 		e.advance()
 	}
 	e.stack.mark(e)
