@@ -19,6 +19,8 @@ func aceOf(f wire.Flags) (n int) {
 }
 
 // TestAccECN: the counters of RFC 9768 in both directions.
+//
+//req:rfc9768-3.1.1-1 rfc9768-3.1.5-12 rfc9768-3.2-1 rfc9768-3.2.2-2 rfc9768-3.2.3.2.1-1 rfc9768-3.2.3.2.5-1
 func TestAccECN(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1})
 	p.c.Connect(p.now)
@@ -71,6 +73,8 @@ func TestAccECN(t *testing.T) {
 
 // TestAccECNHandshakeACK: a pure ACK says what the SYN-ACK arrived with, before octets that wait, which could
 // not say it (RFC 9768, 3.2.2.1). What follows has the counter.
+//
+//req:rfc9768-3.2.2.1-1 rfc9768-3.2.2.1-2
 func TestAccECNHandshakeACK(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, QuickAcks: -1})
 	p.c.Connect(p.now)
@@ -104,6 +108,8 @@ func TestAccECNHandshakeACK(t *testing.T) {
 }
 
 // TestAccECNProbe: keepalive and window probes carry the counter, like every segment without SYN (RFC 9768, 3.2.2).
+//
+//req:rfc9768-3.2.2-2
 func TestAccECNProbe(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate, KeepaliveIdle: 10 * tick.Second})
 	p.c.Connect(p.now)
@@ -120,6 +126,8 @@ func TestAccECNProbe(t *testing.T) {
 // TestAccECNCrossed: two SYNs that cross. Ours is answered as a responder would; a SYN that comes again is
 // answered with its own IP bits, and one that asks for the other kind of ECN resets the connection (RFC 9768,
 // 3.1.2 and 3.1.5).
+//
+//req:rfc9768-3.1.2-6 rfc9768-3.1.5-5 rfc9768-3.1.5-7
 func TestAccECNCrossed(t *testing.T) {
 	const all = wire.AE | wire.CWR | wire.ECE
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
@@ -141,6 +149,8 @@ func TestAccECNCrossed(t *testing.T) {
 
 // TestListenECN: what a listener keeps no bit for it does not grant, and SYNs that ask for both kinds of ECN
 // are counted.
+//
+//req:rfc9768-3.1.5-5 rfc9768-3.1.5-10
 func TestListenECN(t *testing.T) {
 	const setup, all = wire.CWR | wire.ECE, wire.AE | wire.CWR | wire.ECE
 	for _, c := range []struct {

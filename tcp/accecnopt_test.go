@@ -19,6 +19,9 @@ func optionOf(o *wire.Options) string {
 
 // TestAccECNOption: "The Data Receiver SHOULD include an AccECN TCP Option on every scheduled ACK if any byte counter
 // has incremented since the last ACK" (RFC 9768, 3.2.3.3). The first three go whether a counter moved or not.
+//
+//req:rfc9768-3.2-2 rfc9768-3.2.3-6 rfc9768-3.2.3.2.1-4 rfc9768-3.2.3.2.3-2 rfc9768-3.2.3.3-3 rfc9768-3.2.3.3-4
+//req:rfc9768-3.2.3.3-7
 func TestAccECNOption(t *testing.T) {
 	p := accurate(t, 0) // the first
 	at := 1
@@ -43,6 +46,9 @@ func TestAccECNOption(t *testing.T) {
 // TestAccECNOptionRoom: two SACK blocks go before the option, bytes with CE before a third block, other counters
 // after it. Short of room only the counters go that moved since the option before, in the order that has them, or
 // none (RFC 9768, 3.2.3.3).
+//
+//req:rfc9768-3.1.1-7 rfc9768-3.2.3-1 rfc9768-3.2.3-2 rfc9768-3.2.3.3-1 rfc9768-3.2.3.3-2 rfc9768-3.2.3.3-4
+//req:rfc9768-3.2.3.3-5 rfc9768-3.2.3.3-8
 func TestAccECNOptionRoom(t *testing.T) {
 	for _, c := range []struct {
 		stamps bool
@@ -84,6 +90,8 @@ func TestAccECNOptionRoom(t *testing.T) {
 // TestAccECNOptionBehindData: "the TCP Client SHOULD also include an AccECN Option on the first data segment it
 // sends", "it SHOULD fall back to no AccECN Option on the retransmission" (RFC 9768, 3.2.3.2). The option never takes
 // the room of data; bytes with CE then go in an acknowledgement of their own.
+//
+//req:rfc9768-3.2.3.2.1-5 rfc9768-3.2.3.2.2-2 rfc9768-3.2.3.3-8
 func TestAccECNOptionBehindData(t *testing.T) {
 	p := accurate(t, 0)
 	poll := func() (got []string) {
@@ -122,6 +130,8 @@ func TestAccECNOptionBehindData(t *testing.T) {
 
 // TestAccECNOptionInterval: "It SHOULD include each counter at least once for every 2^22 bytes incremented to prevent
 // overflow" (RFC 9768, 3.2.3.3), also when both sides send full segments.
+//
+//req:rfc9768-3.2.3.1-1 rfc9768-3.2.3.3-9
 func TestAccECNOptionInterval(t *testing.T) {
 	p := accurate(t, 0)
 	var told, acks int
@@ -155,6 +165,8 @@ func TestAccECNOptionInterval(t *testing.T) {
 // TestAccECNAcksOfAcks: "An AccECN receiver of a packet MUST emit an ACK if 'n' CE marks have arrived since the
 // previous ACK. If there is unacknowledged data at the receiver, 'n' SHOULD be 2. If there is no unacknowledged data
 // at the receiver, 'n' SHOULD be 3 and MUST be no less than 3" (RFC 9768, 3.2.2.5.1).
+//
+//req:rfc9768-3.2.2.5.1-2 rfc9768-3.2.2.5.1-3 rfc9768-3.2.2.5.1-5
 func TestAccECNAcksOfAcks(t *testing.T) {
 	p := accurate(t, 0, sackOK())
 	mark := func(want int) (o tcp.Out) {
@@ -205,6 +217,8 @@ func TestAccECNAcksOfAcks(t *testing.T) {
 
 // TestAccECNNoAckLoop: on a path that marks every packet two ends that acknowledge ACKs fall silent: "any resulting
 // ping-pong of ACKs will be rapidly damped" (RFC 9768, 3.2.2.5.1).
+//
+//req:rfc9768-3.2.2.5.1-3
 func TestAccECNNoAckLoop(t *testing.T) {
 	for _, sack := range []bool{false, true} {
 		c := tcp.Config{ECN: tcp.ECNAccurate, NoSACK: !sack}
@@ -231,6 +245,8 @@ func TestAccECNNoAckLoop(t *testing.T) {
 // TestAccECNReconcile: "If either endpoint detects that the s.ceb counter has increased but the s.cep has not (and by
 // testing ACK coverage it is certain how much the ACE field has wrapped) … the Data Sender MUST disable sending
 // ECN-capable packets for the remainder of the half-connection" (RFC 9768, 3.2.3.2.5).
+//
+//req:rfc9768-3.2.3.2.5-1 rfc9768-3.2.3.2.5-2
 func TestAccECNReconcile(t *testing.T) {
 	type ack struct {
 		segments, ace int
@@ -287,6 +303,8 @@ func TestAccECNReconcile(t *testing.T) {
 
 // TestAccECNOptionStops: the field counts again when options no longer come, "so that the state of the ACE-related
 // packet counter can be relied on if future feedback does not carry an AccECN Option" (RFC 9768, 3.2.3.2.5).
+//
+//req:rfc9768-3.2.2.5.2-1 rfc9768-3.2.3.2.3-1 rfc9768-3.2.3.2.3-3 rfc9768-3.2.3.2.5-1
 func TestAccECNOptionStops(t *testing.T) {
 	p := accurate(t, 30)
 	for i, c := range []struct {

@@ -53,9 +53,11 @@ func (p *peer) send(n int) {
 	p.out()
 }
 
-// TestAccECNWrap: the field counts modulo 8, so that it may have gone round when one acknowledgement covers more than 7
-// packets. Then the most that it may mean is taken, never more than what was acknowledged (RFC 9768, 3.2.2.5.2 and
+// TestAccECNWrap: the field counts modulo 8, so that it may have gone round when one acknowledgement covers more than
+// 7 packets. Then the most that it may mean is taken, never more than what was acknowledged (RFC 9768, 3.2.2.5.2 and
 // A.2.1), unless it does not move at all.
+//
+//req:rfc9768-3.2.2-1 rfc9768-3.2.2.2-2 rfc9768-3.2.2.5.2-1 rfc9768-3.2.2.5.2-2 rfc9768-3.2.3.2.3-1
 func TestAccECNWrap(t *testing.T) {
 	for _, c := range []struct{ packets, moves, want int }{
 		{1, 1, 1}, {7, 1, 1}, {7, 7, 7}, {8, 1, 1}, {8, 7, 7}, {9, 1, 9}, {9, 2, 2}, {10, 1, 9},
@@ -79,6 +81,8 @@ func TestAccECNWrap(t *testing.T) {
 
 // TestAccECNFeedback: which acknowledgements say something about marks, and what the option makes of it (RFC 9768,
 // 3.2.3 and appendix A).
+//
+//req:rfc9768-3.2.2.2-2 rfc9768-3.2.3-3 rfc9768-3.2.3.1-2 rfc9768-3.2.3.2.3-3 rfc9768-3.2.3.2.4-2
 func TestAccECNFeedback(t *testing.T) {
 	const sent = 10
 	block := func(s *tcp.Segment) {
@@ -125,8 +129,11 @@ func TestAccECNFeedback(t *testing.T) {
 	}
 }
 
-// TestAccECNHandshakeEnd: the first acknowledgement to a listener's connection says what the SYN-ACK arrived with (RFC
-// 9768, table 4 and 3.2.2.3). Zero disables ECN; ECT or CE, which the SYN-ACK did not have, are the path's doing.
+// TestAccECNHandshakeEnd: the first acknowledgement to a listener's connection says what the SYN-ACK arrived with
+// (RFC 9768, table 4 and 3.2.2.3). Zero disables ECN; ECT or CE, which the SYN-ACK did not have, are the path's
+// doing.
+//
+//req:rfc9768-3.2.2.1-4 rfc9768-3.2.2.1-5 rfc9768-3.2.2.2-6 rfc9768-3.2.2.4-3
 func TestAccECNHandshakeEnd(t *testing.T) {
 	for _, c := range []struct {
 		ace, octets int
@@ -188,6 +195,8 @@ func TestAccECNHandshakeEnd(t *testing.T) {
 
 // TestAccECNMarkedSYN: a SYN that arrived with CE is a sign of congestion like every other mark, once (RFC 9768,
 // 3.2.2.4), and what the peer's own SYN-ACK carries in the option is no feedback on octets.
+//
+//req:rfc9768-3.2.2-3 rfc9768-3.2.2.2-4 rfc9768-3.2.2.2-5
 func TestAccECNMarkedSYN(t *testing.T) {
 	p := newPeer(t, tcp.Config{ECN: tcp.ECNAccurate})
 	p.c.Connect(p.now)
@@ -232,6 +241,8 @@ func TestAccECNMarkedSYN(t *testing.T) {
 }
 
 // TestAccECNAtOnce: that marks begin or end is acknowledged at once, and every second mark (RFC 9768, 3.2.2.5.1).
+//
+//req:rfc9768-3.2.2.5.1-1 rfc9768-3.2.2.5.1-2
 func TestAccECNAtOnce(t *testing.T) {
 	p := accurate(t, 0)
 	for i, c := range []struct {
@@ -243,5 +254,20 @@ func TestAccECNAtOnce(t *testing.T) {
 		if got := len(p.out()); got != c.want {
 			t.Errorf("segment %d, IP bits %d: %d acknowledgements, want %d", i, c.e, got, c.want)
 		}
+	}
+}
+
+// TestAccECNBatch: of segments that are processed as one event each change of the marks and each second mark has its
+// acknowledgement: "both the above rules SHOULD be interpreted as requiring multiple ACKs to be emitted back-to-back"
+// (RFC 9768, 3.2.2.5.1).
+//
+//req:rfc9768-3.2.2.5.1-4
+func TestAccECNBatch(t *testing.T) {
+	p := accurate(t, 0)
+	for i, e := range []tcp.ECN{tcp.ECT0, tcp.CE, tcp.CE, tcp.CE, tcp.ECT0, tcp.ECT0} {
+		p.in(fA, 1+10*i, 1, 10, ecnIP(e), ace(5))
+	}
+	if got := p.out(); len(got) != 3 {
+		t.Errorf("%q, want an acknowledgement of the first mark, of the next two, and of their end", got)
 	}
 }

@@ -63,6 +63,7 @@ func TestECNClassic(t *testing.T) {
 	}
 }
 
+//req:rfc9768-3.1.5-11 rfc9768-3.1.5-17
 func TestECNNotGranted(t *testing.T) {
 	for _, c := range []struct {
 		mode tcp.ECNMode
@@ -89,6 +90,15 @@ func TestECNNotGranted(t *testing.T) {
 		p.in(fSA, 0, 1, 0, flags(c.got))
 		if got := p.c.Info(p.now).ECN; got != c.want {
 			t.Errorf("asked for %d, SYN-ACK %v: negotiated %d, want %d", c.mode, c.got, got, c.want)
+		}
+		p.out()
+		p.in(fA, 1, 1, 10, ecnIP(tcp.ECT0)) // which does not say that the peer knows ECN
+		p.src.sizes = []int{100}
+		var o tcp.Out
+		for p.c.Poll(p.now, &p.src, &o) {
+			if o.Payload.Len() > 0 && o.ECN != tcp.NotECT && c.want == tcp.ECNOff {
+				t.Errorf("asked for %d, SYN-ACK %v: data with IP bits %d", c.mode, c.got, o.ECN)
+			}
 		}
 	}
 }

@@ -126,6 +126,8 @@ func TestSACKThreeWithTimestamps(t *testing.T) {
 }
 
 // The examples of RFC 2883, section 4, with 500 octets for 500.
+//
+//req:rfc9768-3.1.1-8
 func TestDSACK(t *testing.T) {
 	// 4.1.1: a segment that was acknowledged comes again.
 	p := newPeer(t, noQuick)

@@ -117,6 +117,8 @@ func impairedPipe(t *testing.T, seed uint64, config func(r *rand.Rand) tcp.Confi
 }
 
 // TestAccECNExact: what the receiver saw marked is what the sender learns, octet for octet (RFC 9768).
+//
+//req:rfc9768-3.2-2 rfc9768-3.2.3-5
 func TestAccECNExact(t *testing.T) {
 	for _, passive := range []tcp.ECNMode{tcp.ECNPassive, tcp.ECNAccurate} {
 		for seed := range uint64(20) {

@@ -9,6 +9,8 @@
 //	//req:rfc5044-4.3-1 rfc5044-4.3-2
 //	func TestVectors(t *testing.T) {
 //
+// or above a packet script, as a line "#req:rfc9768-3.2.2-1".
+//
 // The check fails when a requirement has no test and no reason for that, when a test names a requirement or a
 // requirement names code that does not exist, and when the table is not what would be written. It also fails when a
 // document that leads through the code (engine/README.md) names functions that do not exist.

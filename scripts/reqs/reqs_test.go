@@ -46,8 +46,10 @@ func TestParse(t *testing.T) {
 // repository writes a small one.
 func repository(t *testing.T, requirements, tests string) string {
 	t.Helper()
+	tests, scripts, _ := strings.Cut(tests, "\n<pkt>\n")
 	root := t.TempDir()
 	for name, text := range map[string]string{
+		"p/testdata/a.pkt":              scripts,
 		"scripts/reqs/requirements.txt": requirements,
 		tableFile:                       "head\n" + begin + "\n" + end + "\ntail\n",
 		"p/p.go": "package p\n\ntype T[X any] struct{}\n\nfunc (t *T[X]) " +
@@ -80,6 +82,12 @@ func TestCheck(t *testing.T) {
 		{"reason and test", "rfc1-1-1 | MUST | open | text | why", good, "needs no reason"},
 		{"not at a test", "rfc1-1-1 | MUST | p.C | text", good +
 			"\n//req:rfc1-1-1\nfunc helper() {}\n", "belongs into the comment of a test"},
+		{"by a script", "rfc1-1-1 | MUST | p.C | text",
+			"\n<pkt>\n#req:rfc1-1-1\n# RFC 1: x\nscript a-$b\n\tlisten\n", ""},
+		{"by an unknown script", "rfc1-1-1 | MUST | n/a | text | why",
+			"\n<pkt>\n#req:rfc1-1-2\nscript a\n", "p a names rfc1-1-2, which"},
+		{"not at a script", "rfc1-1-1 | MUST | n/a | text | why",
+			"\n<pkt>\n#req:rfc1-1-1\n\nscript a\n", "belongs into the comment of a script"},
 		{"twice", "rfc1-1-1 | MUST | p.C | text",
 			"\n//req:rfc1-1-1 rfc1-1-1\nfunc TestA(t *T) {}\n", "twice"},
 	} {

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"go/types"
 	"io/fs"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -32,6 +33,11 @@ func scan(root string) (*source, error) {
 			return err
 		}
 		name := e.Name()
+		if e.IsDir() && name == "testdata" {
+			if err := s.scripts(root, file); err != nil {
+				return err
+			}
+		}
 		if e.IsDir() && file != root && (name == "build" || name == "testdata" ||
 			strings.HasPrefix(name, ".")) {
 			return fs.SkipDir
@@ -89,6 +95,43 @@ func (s *source) file(file, dir string) error {
 				s.faults = append(s.faults,
 					fmt.Sprintf("%v: this belongs into the comment of a test",
 						fset.Position(c.Pos())))
+			}
+		}
+	}
+	return nil
+}
+
+// scripts notes which packet scripts in the directory prove what: "#req:" lines stand in the comment above a script.
+func (s *source) scripts(root, dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.pkt"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		pkg, err := filepath.Rel(root, filepath.Dir(dir))
+		if err != nil {
+			return err
+		}
+		var ids []string
+		for i, line := range strings.Split(string(text), "\n") {
+			more, ok := strings.CutPrefix(line, "#req:")
+			name, isScript := strings.CutPrefix(line, "script ")
+			switch {
+			case ok:
+				ids = append(ids, strings.Fields(more)...)
+			case isScript:
+				for _, id := range ids {
+					s.proves[id] = append(s.proves[id], filepath.ToSlash(pkg)+" "+name)
+				}
+				ids = nil
+			case len(ids) > 0 && !strings.HasPrefix(line, "#"):
+				s.faults = append(s.faults, fmt.Sprintf(
+					"%s:%d: #req: belongs into the comment of a script", file, i))
+				ids = nil
 			}
 		}
 	}

@@ -41,6 +41,14 @@ var documents = []struct{ name, title string }{
 	{"rfc5040", "RFC 5040: RDMAP"},
 	{"rfc6581", "RFC 6581: enhanced connection establishment"},
 	{"rfc7306", "RFC 7306: atomics and immediate data"},
+	{"rfc9293", "RFC 9293: TCP"},
+	{"rfc5681", "RFC 5681: congestion control"},
+	{"rfc6298", "RFC 6298: retransmission timer"},
+	{"rfc5961", "RFC 5961: blind attacks"},
+	{"rfc7323", "RFC 7323: timestamps and window scaling"},
+	{"rfc6675", "RFC 6675: loss recovery by SACK"},
+	{"rfc8985", "RFC 8985: RACK and TLP"},
+	{"rfc9768", "RFC 9768: accurate ECN"},
 	{"", "Drafts and other texts"},
 }
 

@@ -233,8 +233,7 @@ func (o *Options) one(kind byte, v []byte) {
 		u := binary.BigEndian.Uint16(v)
 		o.UTO = UserTimeout{Minutes: u&0x8000 != 0, Value: u & 0x7fff}
 		o.Present |= HasUTO
-	case (kind == kindAccECN0 || kind == kindAccECN1) && len(v)%lenAccECNCounter == 0 &&
-		len(v) <= 9:
+	case kind == kindAccECN0, kind == kindAccECN1: // of any length: RFC 9768, 3.2.3
 		o.parseAccECN(kind, v)
 	}
 }
@@ -257,7 +256,7 @@ func (o *Options) parseAccECN(kind byte, v []byte) {
 	if kind == kindAccECN1 {
 		o.Present ^= HasAccECN0 | HasAccECN1
 	}
-	o.NAccECN = uint8(len(v) / lenAccECNCounter)
+	o.NAccECN = uint8(min(len(v)/lenAccECNCounter, len(o.AccECN)))
 	o.AccECN = [3]uint32{}
 	for i := range int(o.NAccECN) {
 		c := v[3*i:]

@@ -103,6 +103,7 @@ func squeeze(s string) string {
 	return string(b)
 }
 
+//req:rfc9768-3.2.3-1 rfc9768-3.2.3-2
 func TestGolden(t *testing.T) {
 	for _, c := range golden {
 		t.Run(c.name, func(t *testing.T) {
@@ -420,4 +421,33 @@ func TestTimestamps(t *testing.T) {
 func parse(b []byte) (h Header, payloadOff int, err error) {
 	payloadOff, err = h.Decode(b)
 	return h, payloadOff, err
+}
+
+// TestAccECNLengths: "if the AccECN Option is of any other length, implementations MUST use those whole 3-octet
+// fields that fit within the length and ignore the remainder of the option" (RFC 9768, 3.2.3).
+//
+//req:rfc9768-3.2.3-3 rfc9768-3.2.3-4
+func TestAccECNLengths(t *testing.T) {
+	for n := range 19 {
+		b := make([]byte, HeaderLen+20)
+		b[12] = byte(len(b) / 4 << 4)
+		o := b[HeaderLen:]
+		o[0], o[1] = kindAccECN0, byte(2+n)
+		for i := range n {
+			o[2+i] = byte(i + 1)
+		}
+		var h Header
+		off, err := h.Decode(b)
+		fields := min(n/3, 3)
+		if err != nil || off != len(b) || h.Opt.Present != HasAccECN0 ||
+			int(h.Opt.NAccECN) != fields {
+			t.Fatalf("%d octets: %v, %v", n, &h.Opt, err)
+		}
+		for i, v := range h.Opt.AccECN[:fields] {
+			k := uint32(3*i + 1)
+			if v != k<<16|(k+1)<<8|k+2 {
+				t.Errorf("%d octets: field %d is %#x", n, i, v)
+			}
+		}
+	}
 }

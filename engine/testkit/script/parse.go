@@ -93,6 +93,9 @@ func (l *loader) file(name, text string) error {
 	var b *block
 	for i, raw := range strings.Split(text, "\n") {
 		line := strings.TrimSpace(raw)
+		if strings.HasPrefix(line, "#req:") { // for scripts/reqs
+			continue
+		}
 		if strings.HasPrefix(line, "#") {
 			title = append(title, strings.TrimSpace(line[1:]))
 			continue
