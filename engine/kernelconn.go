@@ -35,6 +35,7 @@ type kernelConn struct {
 	emss   int
 	due    bool // step has something to do
 
+	ack      promptAck
 	rcv      seq.Num
 	readable bool
 	hungUp   bool      // by the peer: what is read ends with FIN or an error
@@ -102,18 +103,18 @@ func (c *kernelConn) step(now tick.Time) {
 	}
 	late := c.iw.Deadline() <= now
 	c.readable = c.readable || late // what came while this process did not run came in time
-	if c.receive(); c.ended {
+	if c.receive(now); c.ended {
 		return
 	}
 	if late {
 		c.iw.Expire(now)
 	}
 	c.iw.Settle(now)
-	c.transmit()
+	c.transmit(now)
 }
 
 // receive reads once, when the iwarp.Conn has taken what was read before; until then TCP's window holds the peer back.
-func (c *kernelConn) receive() {
+func (c *kernelConn) receive(now tick.Time) {
 	if len(c.unread) > 0 {
 		rest := c.offer(c.unread)
 		c.due = c.due || len(rest) < len(c.unread)
@@ -137,6 +138,7 @@ func (c *kernelConn) receive() {
 	default:
 		c.readable = c.n == len(c.buf) || c.hungUp
 		c.due = true
+		c.arrived(now)
 		if rest := c.offer(c.buf[:c.n]); len(rest) > 0 {
 			c.unread = append(c.unread, rest...)
 		}

@@ -31,6 +31,8 @@ type kernelWorker struct {
 	news []func() // to tell at the end of a turn
 	quit bool     // there are no more turns
 
+	unacked []*kernelConn // whose acknowledgement may be due, see promptAck
+
 	in    []byte   // what one read gave
 	rooms [][]byte // for what is to be written, of connections that have nothing
 	iov   [maxPieces]unix.Iovec
@@ -84,7 +86,10 @@ func (w *kernelWorker) run() {
 		w.loop.enter(atTimers)
 		next, idle := w.steps(now)
 		w.cry()
-		if !idle || w.pending() {
+		if idle = idle && !w.pending(); len(w.unacked) > 0 {
+			next = min(next, w.acknowledge(now, idle))
+		}
+		if !idle {
 			w.heed(w.poll.now())
 			continue
 		}

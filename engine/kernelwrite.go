@@ -13,7 +13,7 @@ import (
 )
 
 // transmit writes once, as much as may be sent and the socket takes.
-func (c *kernelConn) transmit() {
+func (c *kernelConn) transmit(now tick.Time) {
 	if c.ended || c.finSent || c.cut {
 		return
 	}
@@ -43,6 +43,7 @@ func (c *kernelConn) transmit() {
 		c.end(socketCause(err))
 	default:
 		c.writable = c.n == n
+		c.ack.Answered(now, ackWait)
 		c.wrote(c.n)
 	}
 }

@@ -5,44 +5,52 @@ import (
 	"xwarp/tcp/tick"
 )
 
-// pushAck is the acknowledgement of bytes that ended with PSH. The peer has nothing more to send then (RFC 9293,
-// 3.9.1.2) and may wait for the acknowledgement before it goes on: the owner calls AckPushed to have it leave without
-// the delayed ACK timer. Where bytes of this side answer the peer's regularly, they carry it instead.
-type pushAck struct {
-	waits bool      // the delayed ACK timer holds the acknowledgement of a PSH
+// PromptAck learns whether the acknowledgements of bytes that ended with PSH are to leave at once. The peer has nothing
+// more to send then (RFC 9293, 3.9.1.2) and may wait for the acknowledgement before it goes on. Where bytes of this
+// side answer the peer's regularly, they carry it instead. The zero value is ready.
+type PromptAck struct {
+	waits bool      // an acknowledgement is held back
 	brief bool      // for pushWait at most
 	alone bool      // the last one left without bytes, and no bytes have left since
 	at    tick.Time // when it left
-	// replies is how many in a row bytes of this side carried, or would have if they had waited; at most pushReplies.
+	// replies is how many in a row bytes of this side carried, or would have carried; at most pushReplies.
 	replies uint8
 }
 
-// arrived notes that an acknowledgement of a PSH is delayed. When the one before left alone and no bytes followed, the
-// peer may have waited for it.
-func (p *pushAck) arrived() {
+// Arrived notes that an acknowledgement is held back. When the one before left alone and no bytes followed, the peer
+// may have waited for it.
+func (p *PromptAck) Arrived() {
 	if p.alone {
 		p.alone, p.replies = false, 0
 	}
 	p.waits = true
 }
 
-// left notes that the acknowledgement leaves without bytes.
-func (p *pushAck) left(now tick.Time) {
+// Left notes that the acknowledgement leaves without bytes.
+func (p *PromptAck) Left(now tick.Time) {
 	if p.waits {
-		p.alone, p.at = true, now
+		p.waits, p.alone, p.at = false, true, now
 	}
 }
 
-// answered notes that bytes leave.
-func (p *pushAck) answered(now tick.Time) {
+// Answered notes that bytes leave, which would have carried an acknowledgement that waits for up to within.
+func (p *PromptAck) Answered(now tick.Time, within tick.Duration) {
 	switch {
-	case p.waits || now.Sub(p.at) <= pushWait:
+	case !p.waits && !p.alone:
+		return
+	case p.waits || now.Sub(p.at) <= within:
 		p.replies = min(p.replies+1, pushReplies)
 	default:
 		p.replies = 0
 	}
-	p.alone = false
+	p.waits, p.alone = false, false
 }
+
+// Waits reports whether an acknowledgement is held back.
+func (p *PromptAck) Waits() bool { return p.waits }
+
+// Expects reports whether bytes are likely to carry the next one.
+func (p *PromptAck) Expects() bool { return p.replies >= pushReplies }
 
 // PushWaits reports whether the delayed ACK timer holds the acknowledgement of bytes that ended with PSH: AckPushed is
 // to be called before Poll.
@@ -54,8 +62,8 @@ func (c *Conn) PushWaits() bool { return c.push.waits }
 func (c *Conn) AckPushed(now tick.Time, idle bool) {
 	switch {
 	case !c.push.waits:
-	case idle && c.push.replies < pushReplies:
-		c.push.left(now)
+	case idle && !c.push.Expects():
+		c.push.Left(now)
 		c.owe(seq.Range{}, false)
 	default:
 		c.push.brief = true

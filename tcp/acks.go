@@ -121,7 +121,7 @@ func (c *Conn) ackInOrder(now tick.Time) {
 			c.timer.delack = now.Add(c.cfg.DelayedAck)
 		}
 		if c.now.push {
-			c.push.arrived()
+			c.push.Arrived()
 		}
 	}
 }

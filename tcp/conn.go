@@ -32,7 +32,7 @@ type Conn struct {
 	rcvSpace
 	ackState
 	ackDelay   ackDelay
-	push       pushAck
+	push       PromptAck
 	ts         timestamps
 	ecn        ecnState
 	pmtu       pathMTU

@@ -243,9 +243,7 @@ func (c *Conn) segment(out *Out, text seq.Range, fin bool, now tick.Time) {
 	}
 	c.header(out, f, text.Start, c.rcvNxt, now)
 	out.Payload = text
-	if c.push.waits || c.push.alone {
-		c.push.answered(now)
-	}
+	c.push.Answered(now, pushWait)
 	dup := c.owesDuplicate()
 	fits := text.Len()+wire.SACKLen(min(c.maxSACKs(), len(c.outOfOrder.v))) <= c.emss
 	switch {

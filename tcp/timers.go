@@ -153,7 +153,7 @@ func (c *Conn) Expire(now tick.Time) {
 			c.n.DelayedAcks++
 		}
 		c.ackDelay.expired(c, now)
-		c.push.left(now)
+		c.push.Left(now)
 		c.AckNow()
 	}
 	if c.state < Established || c.state == TimeWait {

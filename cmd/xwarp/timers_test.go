@@ -1,13 +1,17 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"xwarp/bench/topo"
 )
 
 // TestCommandsWaitForNoTimer runs the commands between the daemons of two hosts, with one file at a time, and counts
@@ -17,16 +21,9 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 	h := newDaemonHosts(t)
 	there := filepath.Join(h.dir, "b")
 	h.daemon(t, h.B, there)
-	from, to, back := filepath.Join(h.dir, "from"), t.TempDir(), t.TempDir()
-	err := os.Mkdir(from, 0o755)
-	const files = 100
-	for i := range files {
-		name := filepath.Join(from, fmt.Sprint(i))
-		err = errors.Join(err, os.WriteFile(name, []byte("small"), 0o644))
-	}
+	from, to, back := smallFiles(t), t.TempDir(), t.TempDir()
 	memory := filepath.Join(h.dir, "memory")
-	err = errors.Join(err, os.WriteFile(memory, []byte("before"), 0o644))
-	if err != nil {
+	if err := os.WriteFile(memory, []byte("before"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	on := func(args ...string) []string {
@@ -54,7 +51,7 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 	}
 	commands := [][]string{
 		on("cp", "-r", "--connections=1", from, dirAt+"/"),
-		on("cp", "-r", "--connections=1", dirAt+"/from", back),
+		on("cp", "-r", "--connections=1", dirAt+"/"+filepath.Base(from), back),
 		on("rping", "-c", "-a", h.B.Addr4.Addr().String(), "-p", "7303", "-C", "100"),
 	}
 	for range 4 {
@@ -74,8 +71,8 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 	}
 	for _, socket := range []string{h.socket, there} {
 		n := snapshotOf(t, socket).Devices[0].Totals
-		if messages, delayed := n.RDMA["messages_out"], n.TCP["delayed_acks"]; messages < 2*files ||
-			delayed > files/2 {
+		messages, delayed := n.RDMA["messages_out"], n.TCP["delayed_acks"]
+		if messages < 2*smalls || delayed > smalls/2 {
 			t.Errorf("%s: %d messages, %d acknowledgements by the delayed ACK timer",
 				filepath.Base(socket), messages, delayed)
 		}
@@ -83,4 +80,62 @@ func TestCommandsWaitForNoTimer(t *testing.T) {
 	dir.end(t)
 	file.end(t)
 	pinged.end(t)
+}
+
+// smalls is how many files smallFiles makes.
+const smalls = 100
+
+func smallFiles(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for i := range smalls {
+		name := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.WriteFile(name, []byte("small"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestKernelAcknowledgesAtOnce copies from the engine's TCP to a server on the kernel's, which answers now and then:
+// the kernel would delay the acknowledgement of each message that has no answer, and counts those.
+func TestKernelAcknowledgesAtOnce(t *testing.T) {
+	h := hosts(t, topo.NoOffloads, topo.NoOffloads)
+	srv, at := serving(t, h.B, "--transport=kernel", "--dir="+t.TempDir(),
+		"--listen="+h.B.Addr4.Addr().String()+":7301")
+	before := delayedByKernel(t, h.B)
+	cp := onHost(t, h.A, "cp", "-r", "--connections=1", "--transport=xdp", "--interface=eth0",
+		smallFiles(t), at+"/")
+	if err := cp.run(t, h.A); err != nil {
+		t.Fatalf("%v\n%s", err, &cp.stderr)
+	}
+	delayed := delayedByKernel(t, h.B) - before
+	t.Logf("%d delayed acknowledgements", delayed)
+	if delayed > smalls/2 {
+		t.Errorf("the kernel delayed %d acknowledgements while %d files came", delayed, smalls)
+	}
+	srv.end(t)
+}
+
+// delayedByKernel returns how many delayed acknowledgements the kernel of a host has sent.
+func delayedByKernel(t *testing.T, h *topo.Host) (n int) {
+	t.Helper()
+	var b []byte
+	err := h.Do(func() (err error) {
+		b, err = os.ReadFile("/proc/thread-self/net/netstat")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(b), "\n")
+	i := slices.Index(strings.Fields(lines[0]), "DelayedACKs")
+	values := strings.Fields(lines[1])
+	if i < 0 || i >= len(values) {
+		t.Fatalf("no DelayedACKs in %q", lines[:2])
+	}
+	if n, err = strconv.Atoi(values[i]); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
