@@ -10,6 +10,7 @@ import (
 	"xwarp/tcp/wire"
 )
 
+//req:rfc5961-3.2-1 rfc5961-3.2-2 rfc5961-3.2-3
 func TestRST5961(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -29,6 +30,7 @@ func TestRST5961(t *testing.T) {
 	p.want()
 }
 
+//req:rfc5961-4.2-1
 func TestSYN5961(t *testing.T) {
 	for _, at := range []int{-100000, 0, 1, 500, 70000} {
 		for _, f := range []wire.Flags{fS, fSA, fS | fF} {
@@ -41,6 +43,7 @@ func TestSYN5961(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MAY-12 rfc5961-5.2-1
 func TestACKRange5961(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(5000))
@@ -80,6 +83,8 @@ func itoa(n int) string {
 
 // TestBlindSegments sends random segments of someone who sees nothing, 10 million of them; the short run
 // sends fewer.
+//
+//req:rfc5961-8-1
 func TestBlindSegments(t *testing.T) {
 	n := 10_000_000
 	if testing.Short() {
@@ -180,6 +185,7 @@ func TestSegmentSmack(t *testing.T) {
 	}
 }
 
+//req:rfc5961-7-1
 func TestBudget(t *testing.T) {
 	var b tcp.Budget
 	b.Init(100, 42)

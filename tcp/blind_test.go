@@ -12,6 +12,8 @@ import (
 // TestBlindSweep is the attack of RFC 5961, 1.2 on a connection without timestamps: someone who knows
 // addresses and ports, but no number, walks the sequence space in steps of the window, so that every round of
 // 2^16 segments has one inside it; with each kind of segment, 10 million in all.
+//
+//req:rfc9293-MAY-12 rfc5961-8-1
 func TestBlindSweep(t *testing.T) {
 	perKind := 2_000_000
 	if testing.Short() {

@@ -18,6 +18,7 @@ func TestFigure6ThreeWay(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MUST-10
 func TestFigure8SimultaneousOpen(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.c.Connect(p.now)
@@ -87,6 +88,7 @@ func TestFigure12NormalClose(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MUST-13
 func TestTimeWaitRestarts(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -244,6 +246,8 @@ func TestLinger(t *testing.T) {
 }
 
 // TestDetach: octets for nobody are answered with RST (RFC 9293, 3.6.1); FIN-WAIT-2 does not last for ever.
+//
+//req:rfc9293-MAY-1 rfc9293-SHLD-3
 func TestDetach(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open()
@@ -263,6 +267,7 @@ func TestDetach(t *testing.T) {
 	p.cause(tcp.CauseOrphan)
 }
 
+//req:rfc9293-MAY-2
 func TestTimeWaitReuse(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -164,6 +164,8 @@ func TestControlNumber(t *testing.T) {
 }
 
 // TestSetters: options that change while a connection lives.
+//
+//req:rfc9293-MUST-21 rfc9293-MUST-24
 func TestSetters(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000))
@@ -229,6 +231,8 @@ func TestSetters(t *testing.T) {
 
 // TestKeepaliveNot: no keepalive probe leaves while octets are in flight or wait for a window; octets sent make one
 // that is due needless.
+//
+//req:rfc9293-MUST-26
 func TestKeepaliveNot(t *testing.T) {
 	for _, window := range []uint16{1000, 2000} { // of which the peer acknowledges 1000 octets
 		p := newPeer(t, tcp.Config{KeepaliveIdle: tick.Second, KeepaliveProbes: 1, UserTimeout: -1})

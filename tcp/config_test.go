@@ -31,6 +31,8 @@ func TestDefaultsTwice(t *testing.T) {
 }
 
 // TestDefaults: what the comments of Config say in brackets, and the bounds that RFCs set.
+//
+//req:rfc9293-MUST-40 rfc5681-4.2-3 rfc7323-5.4-1
 func TestDefaults(t *testing.T) {
 	documented := tcp.Config{MTU: 1500, MSS: 1460, PathMTU: 1500, MinPathMTU: 552, RcvSpace: 65536,
 		RcvSpaceMax: 65536, DelayedAck: 40 * tick.Millisecond, QuickAcks: 16, StretchAck: 2,

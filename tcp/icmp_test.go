@@ -13,6 +13,8 @@ import (
 
 // TestICMPKinds: hard errors end a connection whose SYN was not answered, and nothing else does (RFC 1122, 4.2.3.9; RFC
 // 5461). What does not end it is told, once.
+//
+//req:rfc9293-MUST-47 rfc9293-MUST-54 rfc9293-SHLD-25 rfc9293-MUST-56 rfc9293-SHLD-26
 func TestICMPKinds(t *testing.T) {
 	synSent := func(p *peer) { p.c.Connect(p.now); p.out() }
 	crossed := func(p *peer) { synSent(p); p.in(fS, 0, 0, 0); p.out() }

@@ -49,6 +49,8 @@ func segment(f wire.Flags, at, ack seq.Num, opts ...opt) *tcp.Segment {
 }
 
 // TestListenState is RFC 9293, 3.10.7.2.
+//
+//req:rfc9293-3.10.7.2-1
 func TestListenState(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{})
 	tu := tuple(4000)
@@ -376,6 +378,8 @@ func TestListenNoCookies(t *testing.T) {
 }
 
 // TestSipHash: the first vectors of the SipHash paper's appendix and its reference code.
+//
+//req:rfc9293-SHLD-1 rfc9293-MUST-9
 func TestSipHash(t *testing.T) {
 	var key [16]byte
 	for i := range key {
@@ -394,6 +398,8 @@ func TestSipHash(t *testing.T) {
 }
 
 // TestISN: RFC 6528: monotonic for one tuple, unrelated between tuples and keys.
+//
+//req:rfc9293-MUST-8 rfc9293-SHLD-1 rfc9293-MUST-9 rfc7323-5.4-2
 func TestISN(t *testing.T) {
 	key, other := [16]byte{1}, [16]byte{2}
 	a, b := tuple(1), tuple(2)

@@ -125,6 +125,8 @@ func TestSYNACKWithoutECN(t *testing.T) {
 
 // TestSYNForHalfOpenConn: a SYN in the window of a connection that a listener made, before the handshake's end, ends it
 // (RFC 9293, 3.10.7.4, fourth); after an active open it is answered only (RFC 5961, 4.2).
+//
+//req:rfc9293-MUST-11
 func TestSYNForHalfOpenConn(t *testing.T) {
 	l, now := newListener(tcp.ListenConfig{})
 	tu := tuple(4000)

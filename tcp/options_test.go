@@ -77,6 +77,8 @@ func TestWantRcvSpace(t *testing.T) {
 
 // TestEchoOfNothing: a timestamp of 0 that is echoed says nothing of the round trip, any other one does; with
 // and without ECN, which takes another way through Input.
+//
+//req:rfc7323-3.2-3
 func TestEchoOfNothing(t *testing.T) {
 	for _, mode := range []tcp.ECNMode{tcp.ECNOff, tcp.ECNClassic} {
 		for _, echo := range []bool{false, true} {

@@ -8,6 +8,8 @@ import (
 )
 
 // TestPauses: how long after an answer the next one may leave, of challenges (RFC 5961, 7) and of answers to probes.
+//
+//req:rfc5961-7-1
 func TestPauses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -36,6 +38,8 @@ func TestPauses(t *testing.T) {
 
 // TestPAWSLimits: a timestamp counts as old when it is before the last one, modulo 2^32, for 24 days (RFC 7323, 5.2,
 // 5.3 and 5.5).
+//
+//req:rfc7323-5.3-2 rfc7323-5.5-1
 func TestPAWSLimits(t *testing.T) {
 	const days24 = 24 * 24 * 60 * tick.Minute
 	for _, c := range []struct {

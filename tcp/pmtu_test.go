@@ -14,6 +14,8 @@ import (
 )
 
 // TestMTUDrop lets a path of 9000 octets become one of 1500 in mid-transfer.
+//
+//req:rfc7323-5.8-1
 func TestMTUDrop(t *testing.T) {
 	for _, c := range []struct {
 		name string

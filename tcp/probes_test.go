@@ -9,6 +9,8 @@ import (
 
 // TestWindowUpdate is RFC 9293, 3.10.7.4: a segment says what the window is unless it was sent before the one that
 // said so last, or acknowledges less than others did.
+//
+//req:rfc9293-3.10.7.4-5
 func TestWindowUpdate(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -40,6 +42,8 @@ func TestWindowUpdate(t *testing.T) {
 }
 
 // TestZeroWindow: a probe without octets left of the window, with back-off, for ever while answered; then octets flow.
+//
+//req:rfc9293-MUST-35 rfc9293-MUST-36
 func TestZeroWindow(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(1000))
@@ -76,6 +80,8 @@ func TestZeroWindow(t *testing.T) {
 }
 
 // TestZeroWindowPauses: each is twice the one before, up to the longest (RFC 9293, 3.8.6.1).
+//
+//req:rfc9293-SHLD-29 rfc9293-SHLD-30
 func TestZeroWindowPauses(t *testing.T) {
 	for _, most := range []tick.Duration{0, 300 * tick.Millisecond, 4 * tick.Minute} {
 		p := newPeer(t, tcp.Config{PersistMax: most})
@@ -103,6 +109,8 @@ func TestZeroWindowPauses(t *testing.T) {
 }
 
 // TestZeroWindowGivenUp: an answered peer lives unless ZeroWindowTimeout says otherwise; a silent one is timed out.
+//
+//req:rfc9293-MUST-37
 func TestZeroWindowGivenUp(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -138,6 +146,7 @@ func TestZeroWindowGivenUp(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MUST-27 rfc9293-MUST-29
 func TestKeepalive(t *testing.T) {
 	p := newPeer(t, tcp.Config{KeepaliveIdle: 10 * tick.Second, KeepaliveInterval: tick.Second,
 		KeepaliveProbes: 3})

@@ -31,6 +31,8 @@ func TestDelayedAck(t *testing.T) {
 
 // TestAcksInBatch: processing a batch before Poll still gives one acknowledgement for two segments, unless
 // configured.
+//
+//req:rfc9293-MUST-58 rfc9293-MUST-59 rfc5681-4.2-6
 func TestAcksInBatch(t *testing.T) {
 	for _, c := range []struct {
 		stretch int
@@ -51,6 +53,8 @@ func TestAcksInBatch(t *testing.T) {
 
 // TestSACKInBatch: what was owed before the hole appeared, or before it closed, must not speak of it: the
 // peer would take for lost what lies between.
+//
+//req:rfc9293-MUST-59
 func TestSACKInBatch(t *testing.T) {
 	p := newPeer(t, noQuick)
 	p.open(mss(1000), sackOK())
@@ -199,6 +203,8 @@ func TestSACKNotOnFullSegments(t *testing.T) {
 // TestNeverKept: octets that the layer above does not keep were never received: no acknowledgement, and offered
 // again. What came behind them is out of order: "A TCP receiver SHOULD send an immediate duplicate ACK when an
 // out-of-order segment arrives" (RFC 5681, 4.2).
+//
+//req:rfc9293-MAY-13 rfc5681-3.2-1 rfc5681-4.2-4
 func TestNeverKept(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), sackOK())
@@ -224,6 +230,8 @@ func TestNeverKept(t *testing.T) {
 }
 
 // TestHeldOctets: what is held beyond a gap counts once, however its ranges meet.
+//
+//req:rfc9293-SHLD-31
 func TestHeldOctets(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), sackOK())
@@ -252,6 +260,8 @@ func TestHeldOctets(t *testing.T) {
 }
 
 // TestOfferOnlyNew: every octet is offered once, whatever the cuts; ranges lie in the window, in order.
+//
+//req:rfc9293-3.10.7.4-6
 func TestOfferOnlyNew(t *testing.T) {
 	p := newPeer(t, tcp.Config{RcvSpace: 1000})
 	p.open(mss(1000), sackOK())
@@ -320,6 +330,7 @@ func TestHolesLimit(t *testing.T) {
 	}
 }
 
+//req:rfc9293-SHLD-14 rfc7323-2.4-2 rfc7323-2.4-3
 func TestWindowEdge(t *testing.T) {
 	p := newPeer(t, tcp.Config{RcvSpace: 3000, RcvSpaceMax: 1 << 20, QuickAcks: -1})
 	p.c.Connect(p.now)
@@ -414,6 +425,7 @@ func TestBeyondWindow(t *testing.T) {
 	p.want(". 101 ack 1001")
 }
 
+//req:rfc9293-MUST-30 rfc9293-MUST-31 rfc9293-MUST-32
 func TestUrgent(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000))
@@ -426,6 +438,7 @@ func TestUrgent(t *testing.T) {
 	}
 }
 
+//req:rfc7323-4.1-1
 func TestTimestamps(t *testing.T) {
 	p := newPeer(t, tcp.Config{QuickAcks: -1, TSOffset: 5})
 	p.open(mss(1000), ts(100, 0))

@@ -23,6 +23,8 @@ func TestSYNRetransmission(t *testing.T) {
 }
 
 // TestSYNPatience: SYNs leave for at least three minutes (RFC 9293, MUST-23).
+//
+//req:rfc9293-MUST-23
 func TestSYNPatience(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	begun, last := p.now, p.now
@@ -50,6 +52,8 @@ func TestRefused(t *testing.T) {
 }
 
 // TestEMSS: min(peer's MSS, path) less the options that every segment carries.
+//
+//req:rfc9293-MUST-14 rfc9293-MUST-16
 func TestEMSS(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -77,6 +81,8 @@ func TestEMSS(t *testing.T) {
 }
 
 // TestWindowNeverExceeded: octets stay within the peer's window, unscaled in the SYN, scaled later.
+//
+//req:rfc9293-MUST-1 rfc9293-REC-1 rfc5681-3-1 rfc7323-2.2-1 rfc7323-2.2-4 rfc7323-2.3-4
 func TestWindowNeverExceeded(t *testing.T) {
 	p := newPeer(t, tcp.Config{RcvSpaceMax: 1 << 20})
 	p.open(mss(1000), ws(2), win(2500))
@@ -87,6 +93,8 @@ func TestWindowNeverExceeded(t *testing.T) {
 }
 
 // TestRecordsWait: a record that does not fit the window waits, whole.
+//
+//req:rfc9293-SHLD-28
 func TestRecordsWait(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
@@ -108,9 +116,9 @@ func TestRecordsWait(t *testing.T) {
 	}
 }
 
-// TestRecordsSmallForGood: the peer answers four probes in a row that its window stays smaller than a record, which it
-// was not always. Its buffer shrank: the record leaves in parts, counted, instead of never. A window that is shut says
-// nothing about how far it will open.
+// TestRecordsSmallForGood: the peer answers four probes in a row that its window stays smaller than a record, which
+// it was not always. Its buffer shrank: the record leaves in parts, counted, instead of never. A window that is shut
+// says nothing about how far it will open.
 func TestRecordsSmallForGood(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
@@ -153,6 +161,8 @@ func TestDSACKOfAll(t *testing.T) {
 // TestLateACK: the peer took everything, and the window that it was given shrank under what it sent, so that its
 // acknowledgements are numbered as an old segment's. They count once a timeout has come, only if they are news, and
 // what they carry does not.
+//
+//req:rfc9293-MUST-34 rfc7323-2.4-1
 func TestLateACK(t *testing.T) {
 	const space = 65535 // the largest window without scaling: no honest segment begins further left
 	p := newPeer(t, tcp.Config{})
@@ -228,6 +238,8 @@ func TestRecordAsLargeAsWindow(t *testing.T) {
 }
 
 // TestStreamTinyWindow: a byte stream fills half the largest window, or what there is after the override time.
+//
+//req:rfc9293-MUST-38
 func TestStreamTinyWindow(t *testing.T) {
 	p := newPeer(t, tcp.Config{})
 	p.open(mss(1000), win(2000))
@@ -301,6 +313,7 @@ func TestUserTimeout(t *testing.T) {
 	}
 }
 
+//req:rfc9293-3.10.7.1-1 rfc7323-5.2-1
 func TestResetReply(t *testing.T) {
 	var out tcp.Out
 	if tcp.ResetReply(&tcp.Segment{Header: wire.Header{Flags: fR}}, &out) ||
@@ -316,6 +329,39 @@ func TestResetReply(t *testing.T) {
 	s.Flags = fS | fF
 	if !tcp.ResetReply(s, &out) || out.Flags != fRA || out.Seq != 0 || out.Ack != 112 {
 		t.Errorf("SYN-FIN with 10 octets: %v", &out.Header)
+	}
+	s.Opt.Present, s.Opt.TSVal, s.Opt.TSEcr = wire.HasTS, 5, 6
+	if !tcp.ResetReply(s, &out) || out.Opt.Present != wire.HasTS || out.Opt.TSVal != 0 ||
+		out.Opt.TSEcr != 5 {
+		t.Errorf("with timestamps: %v", &out.Header)
+	}
+}
+
+// TestMSSOnlyInSYN: no segment after the SYN has its options (RFC 9293, MUST-65), all have timestamps, a RST too (RFC
+// 7323, 3.2).
+//
+//req:rfc9293-MUST-65 rfc7323-3.2-5
+func TestMSSOnlyInSYN(t *testing.T) {
+	const once = wire.HasMSS | wire.HasWScale | wire.HasSACKPermitted
+	p := newPeer(t, tcp.Config{})
+	p.c.Connect(p.now)
+	var o tcp.Out
+	if !p.c.Poll(p.now, &p.src, &o) || !o.Opt.Present.Has(once|wire.HasTS) {
+		t.Fatalf("SYN %v", &o.Header)
+	}
+	p.in(fSA, 0, 1, 0, mss(1000), sackOK(), ws(2), ts(1, o.Opt.TSVal))
+	p.src.sizes = []int{900, 100}
+	n := 0
+	for range 2 {
+		for p.c.Poll(p.now, &p.src, &o) {
+			if n++; o.Opt.Present != wire.HasTS {
+				t.Errorf("segment %d: %v", n, &o.Header)
+			}
+		}
+		p.c.Abort(p.now)
+	}
+	if n < 3 || o.Flags&wire.RST == 0 {
+		t.Errorf("%d segments, the last %v", n, &o.Header)
 	}
 }
 

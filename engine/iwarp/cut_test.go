@@ -179,6 +179,8 @@ func (h *hosts) say(b []byte) {
 // "Advance RCV.NXT over the FIN, and send an acknowledgment for the FIN" (RFC 9293, 3.10.7.4): as soon as it comes,
 // also when MPA has refused the head to see it again. The stream ends with a Terminate of MPA's error 1, "FIN
 // received" (RFC 5044, 8).
+//
+//req:rfc9293-MUST-43 rfc9293-3.10.7.4-7
 func TestCutByFIN(t *testing.T) {
 	for _, c := range []struct {
 		octets int
@@ -221,6 +223,8 @@ func TestCutByFIN(t *testing.T) {
 // TestBehindRefused: an FPDU in several segments, of which MPA refuses the first once. What comes behind it is out of
 // order: "A TCP receiver SHOULD send an immediate duplicate ACK when an out-of-order segment arrives" (RFC 5681,
 // 4.2).
+//
+//req:rfc5681-3.2-1 rfc5681-4.2-4
 func TestBehindRefused(t *testing.T) {
 	h := newHosts(t)
 	for range 10 {

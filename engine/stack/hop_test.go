@@ -169,3 +169,27 @@ func TestEstablishedFromAnyStation(t *testing.T) {
 		t.Errorf("a FIN that came from another router is answered with % x", out)
 	}
 }
+
+// TestDoubtedHop: a peer that acknowledges nothing may have moved. When the second timer in a row has run out the
+// resolver confirms its hop: TCP's negative advice to IP (RFC 9293, 3.8.3, R1).
+//
+//req:rfc9293-MUST-20-2
+func TestDoubtedHop(t *testing.T) {
+	p := newPair(t, 0, false, tcp.Config{}, [2]Upper{&endless{}, &endless{}})
+	asked := p.s[0].cfg.Resolver.(*resolver)
+	p.lose = func(int, []byte) bool { return true }
+	before := len(asked.asked)
+	for range 10 {
+		p.turn()
+	}
+	if got := len(asked.asked) - before; got != 0 {
+		t.Errorf("asked %d times before anything is late", got)
+	}
+	for p.e.conn.LossCounters().Timeouts < 2 {
+		p.now = max(p.now, p.s[0].Deadline())
+		p.turn()
+	}
+	if len(asked.asked) == before {
+		t.Error("not asked after two timeouts")
+	}
+}

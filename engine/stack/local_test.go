@@ -11,6 +11,8 @@ import (
 )
 
 // TestAddressesOfSYNs sends SYNs from and to addresses of all kinds (RFC 9293, MUST-57 and MUST-63; RFC 1122, 3.2.1.3).
+//
+//req:rfc9293-MUST-43 rfc9293-MUST-63 rfc9293-MUST-57
 func TestAddressesOfSYNs(t *testing.T) {
 	own, own6 := v4(192, 0, 2, 1), ip.Addr{0x20, 1, 0x0d, 0xb8, 15: 1}
 	peer, peer6 := v4(198, 51, 100, 9), ip.Addr{0x20, 1, 0x0d, 0xb8, 7: 9, 15: 2}

@@ -63,6 +63,8 @@ func TestCubeRoot(t *testing.T) {
 }
 
 // TestCubicCurve compares the integers with RFC 9438's formulas, equations 1 and 2.
+//
+//req:rfc9293-MAY-18
 func TestCubicCurve(t *testing.T) {
 	for _, segs := range []int{10, 100, 1000, 20000} {
 		f := newFlow(Config{}, 100*ms)
@@ -145,6 +147,8 @@ func TestRenoFriendly(t *testing.T) {
 }
 
 // TestReno is RFC 5681, 3.1 with RFC 3465.
+//
+//req:rfc9293-MUST-19 rfc5681-3-2 rfc5681-3.1-1 rfc5681-3.1-8
 func TestReno(t *testing.T) {
 	f := newFlow(Config{Algorithm: Reno}, 10*ms)
 	if f.c.Cwnd() != 10*mss {
@@ -253,6 +257,8 @@ func TestHyStartWithoutSamples(t *testing.T) {
 
 // TestPhaseAtThreshold: once the window is down at ssthresh a reduction is over, and the window grows as in congestion
 // avoidance (RFC 5681, 3.1 leaves the choice): that is what is shown.
+//
+//req:rfc5681-4.3-3
 func TestPhaseAtThreshold(t *testing.T) {
 	f := newFlow(Config{Algorithm: Reno}, 40*ms)
 	f.lose()
@@ -266,6 +272,8 @@ func TestPhaseAtThreshold(t *testing.T) {
 }
 
 // TestDCTCP: alpha follows the share of marked octets, and the window goes down by half of it (RFC 8257, 3.3 and 4.2).
+//
+//req:rfc9293-MAY-18
 func TestDCTCP(t *testing.T) {
 	f := newFlow(Config{Algorithm: DCTCP}, ms)
 	f.c.SetCwnd(100 * mss)
@@ -294,6 +302,7 @@ func TestDCTCP(t *testing.T) {
 	}
 }
 
+//req:rfc5681-3.1-7
 func TestReductions(t *testing.T) {
 	for _, c := range []struct {
 		name string

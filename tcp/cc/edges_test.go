@@ -10,6 +10,8 @@ const inf = Infinite
 
 // TestConfigBounds: what a configuration says is held within what the arithmetic and the RFCs allow. What is left out
 // is RFC 6928's ten segments, RFC 3465's L of 2, and RFC 9406's of 8.
+//
+//req:rfc5681-3.1-2 rfc5681-3.1-6
 func TestConfigBounds(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -108,6 +110,8 @@ func TestPacingRate(t *testing.T) {
 
 // TestGrowth is RFC 5681, 3.1: up to ssthresh by what is acknowledged, from there on by a segment for each window. What
 // one acknowledgement has beyond ssthresh, or beyond a window, is kept or left.
+//
+//req:rfc5681-3.1-1 rfc5681-3.1-8 rfc5681-3.1-9
 func TestGrowth(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -143,6 +147,8 @@ func TestGrowth(t *testing.T) {
 // TestBasis is RFC 5681, equation 4, and RFC 7661, 4.4.1: a reduction starts from the window when no more than a
 // segment had room, else from what was outstanding, and leaves two segments. With CUBIC a timeout starts from the
 // window, always.
+//
+//req:rfc5681-3.1-7 rfc5681-3.1-10
 func TestBasis(t *testing.T) {
 	for _, c := range []struct {
 		flight     int

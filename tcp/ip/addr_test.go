@@ -3,6 +3,8 @@ package ip
 import "testing"
 
 // TestValidTCP is RFC 1122, 3.2.1.3 and 4.2.3.10: neither end of a connection is a group, a broadcast or no address.
+//
+//req:rfc9293-MUST-63 rfc9293-MUST-57
 func TestValidTCP(t *testing.T) {
 	group4, group6 := AddrFrom4([4]byte{224, 0, 0, 1}), Addr{0: 0xff, 1: 2, 15: 1}
 	for _, a := range []Addr{{}, AddrFrom4([4]byte{}), group4, group6,

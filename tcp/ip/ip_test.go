@@ -93,6 +93,7 @@ func TestIPv4Golden(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MUST-50
 func TestIPv4Edges(t *testing.T) {
 	mk := func(edit func(b []byte)) []byte {
 		b := make([]byte, 60)

@@ -72,6 +72,8 @@ func TestBackoffFalls(t *testing.T) {
 }
 
 // TestRTO is RFC 6298, 2 and 5.
+//
+//req:rfc9293-MUST-18 rfc6298-2.2-1 rfc6298-3-1 rfc6298-3-2 rfc6298-5.1-1
 func TestRTO(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.MinRTO = 10 * ms
@@ -136,6 +138,8 @@ func TestDelayedAckPeer(t *testing.T) {
 
 // TestTimerOfRetransmission: the first octets that are missing, sent again, get the time of a new RTO; what
 // is sent again behind them leaves the timer as it is (RFC 6298, 5.1 starts it only when it does not run).
+//
+//req:rfc6298-5-1 rfc8985-8-1
 func TestTimerOfRetransmission(t *testing.T) {
 	b := newBench(t, conf(SACK), 100*ms)
 	b.send(0, 10)
@@ -152,6 +156,8 @@ func TestTimerOfRetransmission(t *testing.T) {
 }
 
 // TestHeadFirst: after a timeout the head goes again first, also when others were taken for lost before it.
+//
+//req:rfc6298-5.4-1
 func TestHeadFirst(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK, NoSACK} {
 		cfg := conf(m)

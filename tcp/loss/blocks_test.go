@@ -63,6 +63,8 @@ func TestNotSent(t *testing.T) {
 
 // TestPermit: a segment may exceed the window by less than itself, but only in a reduction that the window paces, or
 // with nothing in the network.
+//
+//req:rfc5681-3-1
 func TestPermit(t *testing.T) {
 	for _, c := range []struct {
 		state            State

@@ -7,6 +7,8 @@ import (
 )
 
 // TestClockSince: an echo tells a round trip when it can be one of ours, from the beginning of the clock until now.
+//
+//req:rfc7323-4.1-1
 func TestClockSince(t *testing.T) {
 	c := Clock{Tick: tick.Millisecond, Offset: 3}
 	now := tick.Time(100*tick.Millisecond + 1)

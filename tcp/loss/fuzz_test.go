@@ -118,6 +118,8 @@ func play(t *testing.T, prog []byte) {
 }
 
 // FuzzSender plays random sends, hostile acknowledgements and timers.
+//
+//req:rfc6675-4-1 rfc6675-4-4
 func FuzzSender(f *testing.F) {
 	for flags := range 9 {
 		f.Add([]byte{byte(flags), opSend, 10, 200, 200, 200, 200, 200, 200, 200, 200, 200, 200,

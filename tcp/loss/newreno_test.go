@@ -3,6 +3,8 @@ package loss
 import "testing"
 
 // TestNewReno is RFC 6582, 3.2: three duplicates, partial acknowledgements, and no second recovery for old ones.
+//
+//req:rfc5681-3.2-3 rfc5681-3.2-7 rfc5681-3.2-8 rfc5681-3.2-10 rfc5681-3.2-11 rfc8985-4-1
 func TestNewReno(t *testing.T) {
 	b := newBench(t, conf(NoSACK), 100*ms)
 	b.send(0, 10) // 0 and 4 are lost
@@ -41,6 +43,8 @@ func TestNewReno(t *testing.T) {
 
 // TestDuplicate is RFC 5681, 2: an acknowledgement is a duplicate when something is outstanding, and it has neither
 // octets nor another window.
+//
+//req:rfc6675-6-1
 func TestDuplicate(t *testing.T) {
 	for _, m := range []Mode{RACK, SACK, NoSACK} {
 		b := newBench(t, conf(m), 100*ms)

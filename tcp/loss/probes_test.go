@@ -21,6 +21,8 @@ func probed(t *testing.T) *bench {
 }
 
 // TestProbeAnswers is RFC 8985, 7.4.2: what ends a probe that went again, and what it then was.
+//
+//req:rfc8985-7.4-1 rfc8985-7.4-3
 func TestProbeAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -55,6 +57,8 @@ func TestProbeAnswers(t *testing.T) {
 
 // TestProbeNotWanted: what an acknowledgement tells between the timer and the probe makes it needless, and one that
 // tells nothing does not.
+//
+//req:rfc8985-7.3-1
 func TestProbeNotWanted(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -81,6 +85,8 @@ func TestProbeNotWanted(t *testing.T) {
 
 // TestProbeRepairedAll is RFC 8985, 7.4.2: a loss that a probe repaired is congestion, also when all that followed is
 // acknowledged with it, and nothing is left to pace the reduction by.
+//
+//req:rfc8985-7.4-2
 func TestProbeRepairedAll(t *testing.T) {
 	b := probed(t)
 	b.send(3, 8)
@@ -95,6 +101,8 @@ func TestProbeRepairedAll(t *testing.T) {
 
 // TestProbeTimer is RFC 8985, 7.2: two round trips, but a millisecond at least, and the peer's delay where one segment
 // is outstanding; a second before the first round trip; never behind the retransmission timer.
+//
+//req:rfc8985-7.2-1 rfc8985-7.2-2 rfc8985-7.3-5 rfc8985-8-1
 func TestProbeTimer(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -134,6 +142,8 @@ func TestProbeTimer(t *testing.T) {
 
 // TestProbeNotArmed is RFC 8985, 7.2: no probe while something is repaired or acknowledged selectively, nor a second
 // one before a round trip was measured.
+//
+//req:rfc8985-7.2-1 rfc8985-7.3-1
 func TestProbeNotArmed(t *testing.T) {
 	for name, f := range map[string]func(b *bench){
 		"recovery":   func(b *bench) { b.s.state = Recovery },
@@ -159,6 +169,8 @@ func TestProbeNotArmed(t *testing.T) {
 }
 
 // TestProportionalRate is RFC 9937, 6: what may be sent beyond the pipe on one acknowledgement.
+//
+//req:rfc8985-9.3-3
 func TestProportionalRate(t *testing.T) {
 	const target = 10_000 // ssthresh
 	const mark = "none for a mark"

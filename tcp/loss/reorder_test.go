@@ -26,6 +26,8 @@ func (b *bench) quarters() int { return int(b.s.reorderWindow() / (10 * ms)) }
 
 // TestReorderPersist is RFC 8985, 6.2 step 4: what a DSACK added to the reordering window lasts for 16 recoveries
 // without another one, fast or by timeout.
+//
+//req:rfc8985-4-4
 func TestReorderPersist(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.NoUndo, cfg.NoTLP = true, true
@@ -58,6 +60,8 @@ func TestReorderPersist(t *testing.T) {
 // TestReorderRound is RFC 8985, 6.2 step 4: a round ends when all is acknowledged that was sent when it began. The
 // window is at most SRTT, the multiple at most maxReorderMult. Of reports beyond the number of retransmissions none
 // comes from one.
+//
+//req:rfc8985-3.3-4
 func TestReorderRound(t *testing.T) {
 	b := newBench(t, conf(RACK), 40*ms)
 	b.recovery()
@@ -95,6 +99,8 @@ func TestReorderRound(t *testing.T) {
 
 // TestReorderAtEnd is RFC 8985, 6.2 step 4: a DSACK counts in the very acknowledgement that ends a round, or a
 // recovery, which is none without DSACK then.
+//
+//req:rfc8985-4-4
 func TestReorderAtEnd(t *testing.T) {
 	b := newBench(t, conf(RACK), 40*ms)
 	b.recovery()
@@ -123,6 +129,8 @@ func TestReorderAtEnd(t *testing.T) {
 
 // TestReorderWindowOfNone is RFC 8985, 6.2 step 4: as long as no reordering was seen there is no window in recovery,
 // nor once three segments were acknowledged selectively.
+//
+//req:rfc8985-3.3-1
 func TestReorderWindowOfNone(t *testing.T) {
 	for _, c := range []struct {
 		state  State

@@ -120,6 +120,8 @@ func conf(m Mode) Config {
 }
 
 // TestRACKFigure1 is RFC 8985, 3.4: the probe, the tail found by RACK, and a lost retransmission.
+//
+//req:rfc5681-4.3-4 rfc8985-4-3 rfc8985-6.2-2 rfc8985-6.2-3 rfc8985-7.3-4 rfc8985-9.3-1 rfc8985-9.3-4
 func TestRACKFigure1(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 4)
@@ -162,6 +164,8 @@ func (b *bench) expireUntilLost(i int) {
 // TestLostInOrder is RFC 6675, section 4, NextSeg (1): of what is lost the first in the stream goes again first, also
 // when the last one was sent again before. A peer that reports the octets in front of a FIN, and not the FIN, never
 // reports the last record: it would take the window of each recovery.
+//
+//req:rfc6675-4-5
 func TestLostInOrder(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.NoFRTO = true
@@ -178,6 +182,8 @@ func TestLostInOrder(t *testing.T) {
 }
 
 // TestRACKTimeout is RFC 8985, 3.5: segments sent just before the timeout are not taken for lost.
+//
+//req:rfc8985-6.3-1
 func TestRACKTimeout(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.NoTLP = true
@@ -204,6 +210,8 @@ func TestRACKTimeout(t *testing.T) {
 
 // TestReorderWindow is RFC 8985, 6.2 steps 3 and 4: reordering seen opens a window of a quarter of the least
 // round trip, a DSACK widens it.
+//
+//req:rfc8985-3.3-2 rfc8985-3.3-3 rfc8985-6.2-2
 func TestReorderWindow(t *testing.T) {
 	b := newBench(t, conf(RACK), 40*ms)
 	b.send(0, 10)
@@ -228,6 +236,8 @@ func TestReorderWindow(t *testing.T) {
 }
 
 // TestNextSeg is RFC 6675, 5: entry by octets and by segments, retransmission in order, rescue.
+//
+//req:rfc5681-3.2-6 rfc6675-4-3 rfc6675-4-4 rfc6675-4-5 rfc6675-4-6 rfc6675-4-7 rfc6675-4-8 rfc6675-5-2 rfc6675-5-3
 func TestNextSeg(t *testing.T) {
 	b := newBench(t, conf(SACK), 100*ms)
 	b.send(0, 10)
@@ -260,6 +270,8 @@ func TestNextSeg(t *testing.T) {
 }
 
 // TestIsLostSmallSegments: three small segments above are enough, although their octets are not.
+//
+//req:rfc6675-4-3
 func TestIsLostSmallSegments(t *testing.T) {
 	b := newBench(t, conf(SACK), 100*ms)
 	b.size = 100
@@ -272,6 +284,8 @@ func TestIsLostSmallSegments(t *testing.T) {
 }
 
 // TestSACKCase2And3 is RFC 2018, 7: the scoreboard after each acknowledgement of the examples.
+//
+//req:rfc6675-4-1 rfc6675-5-1 rfc6675-5-4 rfc8985-4-2
 func TestSACKCase2And3(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.s.Init(&Config{CC: cc.Config{MSS: 500}}, 5000, b.now)
@@ -303,6 +317,9 @@ func TestSACKCase2And3(t *testing.T) {
 
 // TestPRR is RFC 9937's first example: a window of 20 segments, one lost, ssthresh half: one segment for
 // every two that arrive, and the window ends at ssthresh.
+//
+//req:rfc5681-3.2-9 rfc5681-3.2-10 rfc5681-3.2-11 rfc5681-4.3-2 rfc5681-4.3-3 rfc6675-5-5 rfc8985-9.3-2
+//req:rfc8985-9.3-3
 func TestPRR(t *testing.T) {
 	cfg := conf(RACK)
 	cfg.CC.InitialWindow = 20
@@ -326,6 +343,8 @@ func TestPRR(t *testing.T) {
 
 // TestReductionInBatch: a batch of acknowledgements ends with a loss, and nothing could be sent between them.
 // The reduction starts from the window that was full, not from what the first ones left of it.
+//
+//req:rfc5681-4.3-1
 func TestReductionInBatch(t *testing.T) {
 	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}}, 20*ms)
 	b.want("first flight", b.fresh(), 20)
@@ -339,6 +358,8 @@ func TestReductionInBatch(t *testing.T) {
 }
 
 // TestReductionAppLimited: the window was not full, so the reduction starts from what was really outstanding.
+//
+//req:rfc5681-3.2-7
 func TestReductionAppLimited(t *testing.T) {
 	b := newBench(t, Config{CC: cc.Config{MSS: 1000, InitialWindow: 20}}, 20*ms)
 	b.send(0, 10)
@@ -421,6 +442,8 @@ func TestPacing(t *testing.T) {
 // TestLoneTimeout: a lone segment times out. Its acknowledgement doubles the loss window (RFC 5681, 3.1);
 // ssthresh is half of what was outstanding, but two segments (4), or with CUBIC 0.7 of the window, which
 // nothing had filled (RFC 9438, 4.6).
+//
+//req:rfc5681-3.1-10
 func TestLoneTimeout(t *testing.T) {
 	for _, c := range []struct {
 		alg      cc.Algorithm
@@ -441,6 +464,8 @@ func TestLoneTimeout(t *testing.T) {
 }
 
 // TestDSACKOnceARound is RFC 8985, 6.2 step 4: DSACKs widen the reordering window once per round trip.
+//
+//req:rfc8985-3.3-3
 func TestDSACKOnceARound(t *testing.T) {
 	b := newBench(t, conf(RACK), 40*ms)
 	b.send(0, 10)

@@ -237,6 +237,8 @@ func TestDSACKUndoBesideProbe(t *testing.T) {
 }
 
 // TestProbe is RFC 8985, 7: spurious and repairing probes.
+//
+//req:rfc8985-7.3-2 rfc8985-7.3-3
 func TestProbe(t *testing.T) {
 	probe := func() *bench {
 		b := newBench(t, conf(RACK), 100*ms)
@@ -291,6 +293,8 @@ func TestProbe(t *testing.T) {
 }
 
 // TestRenege: the left edge stops at octets that were SACKed, so the peer dropped them (RFC 2018, 8).
+//
+//req:rfc6675-4-2 rfc6675-5.1-2
 func TestRenege(t *testing.T) {
 	b := newBench(t, conf(RACK), 100*ms)
 	b.send(0, 10)
@@ -368,6 +372,8 @@ func TestPartial(t *testing.T) {
 
 // TestTimeoutAppLimited: the application had not filled the window before the timeout; what waits to be sent
 // again does now, so the window grows (RFC 5681, 3.1).
+//
+//req:rfc6675-5.1-4
 func TestTimeoutAppLimited(t *testing.T) {
 	cfg := conf(NoSACK)
 	cfg.NoFRTO = true

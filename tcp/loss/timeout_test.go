@@ -126,6 +126,8 @@ func TestDSACKUndoMarker(t *testing.T) {
 }
 
 // TestTimeoutBounds is RFC 6298, 2.1, 2.4, 2.5 and 5.7: what bounds the first timeout, and that after a lost SYN.
+//
+//req:rfc6298-2.1-1 rfc6298-2.5-1 rfc6298-4-1 rfc6298-5.7-1
 func TestTimeoutBounds(t *testing.T) {
 	const s = tick.Second
 	for _, c := range []struct {
@@ -150,6 +152,8 @@ func TestTimeoutBounds(t *testing.T) {
 
 // TestBackoffBounds is RFC 6298, 5.5: each timeout doubles the next one, up to MaxRTO, and not more than maxBackoff
 // times.
+//
+//req:rfc6298-2.5-1 rfc6298-5.5-1
 func TestBackoffBounds(t *testing.T) {
 	for _, high := range []tick.Duration{20 * ms, 3600 * tick.Second} {
 		cfg := conf(NoSACK)
@@ -195,6 +199,8 @@ func TestOverdue(t *testing.T) {
 
 // TestEstimator is RFC 6298, 2.2 and 2.3, with alpha 1/8 and beta 1/4: 100 ms and then 180 ms make SRTT 110 ms and
 // RTTVAR 57.5 ms. The minimum bounds four times RTTVAR.
+//
+//req:rfc6298-2.2-1 rfc6298-2.3-1 rfc6298-2.3-2 rfc6298-4-1 rfc7323-4.2-1
 func TestEstimator(t *testing.T) {
 	for _, c := range []struct {
 		low, high, rto tick.Duration
@@ -229,6 +235,8 @@ func TestEstimator(t *testing.T) {
 }
 
 // TestLeastRoundTrip: a least round trip lasts for one to two halves of the window.
+//
+//req:rfc8985-6.2-1
 func TestLeastRoundTrip(t *testing.T) {
 	var e estimator
 	for _, c := range []struct {
@@ -249,6 +257,8 @@ func TestLeastRoundTrip(t *testing.T) {
 
 // TestRenegeWait: octets that should have been acknowledged long ago are waited for during half a round trip, but 10
 // ms at least; an acknowledgement of them ends it.
+//
+//req:rfc6675-5.1-2
 func TestRenegeWait(t *testing.T) {
 	for _, c := range []struct{ rtt, want tick.Duration }{{100 * ms, 50 * ms}, {20 * ms, 10 * ms},
 		{10 * ms, 10 * ms}, {24 * ms, 12 * ms}} {
@@ -272,6 +282,8 @@ func TestRenegeWait(t *testing.T) {
 
 // TestIdleRestart is RFC 5681, 4.1: more than a RTO without sending, and nothing outstanding, restarts the window,
 // once.
+//
+//req:rfc5681-4.1-1
 func TestIdleRestart(t *testing.T) {
 	for _, c := range []struct {
 		idle tick.Duration // beyond the RTO

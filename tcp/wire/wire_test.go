@@ -104,6 +104,7 @@ func squeeze(s string) string {
 }
 
 //req:rfc9768-3.2.3-1 rfc9768-3.2.3-2
+//req:rfc9293-MUST-4 rfc9293-MUST-68
 func TestGolden(t *testing.T) {
 	for _, c := range golden {
 		t.Run(c.name, func(t *testing.T) {
@@ -181,6 +182,7 @@ func randomHeader(r *rand.Rand) Header {
 	}
 }
 
+//req:rfc9293-MUST-64 rfc9293-MUST-68 rfc9293-MUST-69
 func TestRoundTripAndGopacket(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 20000 {
@@ -281,6 +283,7 @@ func TestHeaderString(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MUST-2
 func TestChecksum(t *testing.T) {
 	// RFC 1071, section 3.
 	if got := Fold(Sum([]byte{0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7}, 0)); got != 0xddf2 {
@@ -303,6 +306,7 @@ func TestChecksum(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MUST-2
 func TestPseudoHeader(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	for range 200 {
@@ -362,6 +366,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
+//req:rfc9293-MUST-7
 func FuzzParse(f *testing.F) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for range 50 {
