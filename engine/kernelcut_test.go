@@ -15,6 +15,8 @@ import (
 
 // TestKernelCutByFIN: the peer of a socket ends its stream inside an FPDU. It gets a Terminate of MPA's error 1
 // before our FIN, which this side can still send (RFC 5044, 8).
+//
+//req:rfc5044-8-1
 func TestKernelCutByFIN(t *testing.T) {
 	got := make(chan []byte, 1)
 	peer := answerMPA(t, func(sock net.Conn) {

@@ -180,7 +180,7 @@ func (h *hosts) say(b []byte) {
 // also when MPA has refused the head to see it again. The stream ends with a Terminate of MPA's error 1, "FIN
 // received" (RFC 5044, 8).
 //
-//req:rfc9293-MUST-43 rfc9293-3.10.7.4-7
+//req:rfc9293-MUST-43 rfc9293-3.10.7.4-7 rfc5044-8-1
 func TestCutByFIN(t *testing.T) {
 	for _, c := range []struct {
 		octets int
