@@ -61,7 +61,7 @@ func (l *Listener) passive(local, remote netip.AddrPort) (*conn, error) {
 
 // active returns an attempt of q.
 func (q *QP) active(remote netip.AddrPort, m *verbs.MPAConfig, private []byte) *conn {
-	return &conn{dev: q.dev, qp: q, mpa: *m, startup: initiator(m, private, q.cfg.IRD, q.cfg.ORD),
+	return &conn{dev: q.dev, qp: q, mpa: *m, startup: initiator(m, private, q.ird, q.ord),
 		remote: remote, result: make(chan error, 1)}
 }
 
@@ -265,7 +265,7 @@ func (c *conn) accept(qp *QP, private []byte) error {
 	}
 	defer c.iw.Wake()
 	return lapsed(c.iw.Accept(&qp.core, startup.Answer{PrivateData: private,
-		IRD: uint16(qp.cfg.IRD), ORD: uint16(qp.cfg.ORD)}))
+		IRD: uint16(qp.ird), ORD: uint16(qp.ord)}))
 }
 
 // lapsed is the word of the verbs for an answer that comes too late.

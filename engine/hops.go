@@ -57,6 +57,7 @@ func (x *xdpDriver) hop(h neigh.Hop) {
 	if h.Err != nil {
 		x.dev.log.Warn("next hop", "remote", h.Dst, "error", h.Err)
 	}
+	x.waiters.post(h)
 	for _, w := range x.workers {
 		w.post(func() { w.stk.SetHop(fromNetip(h.Dst), h.MAC, h.Err == nil) })
 	}

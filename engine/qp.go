@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,6 +29,8 @@ type QP struct {
 	sq   postQueue[postedSend]
 	rq   postQueue[postedRecv]
 	loop atomic.Pointer[loop] // set once the queue pair has a connection
+
+	ird, ord int // of the next connection, see SetReadDepth
 
 	doorbell doorbell
 	close    sync.Once
@@ -86,6 +89,7 @@ func (d *Device) createQP(cfg verbs.QPConfig) (*QP, error) {
 	for l := range q.reached {
 		q.reached[l] = make(chan struct{})
 	}
+	q.ird, q.ord = q.cfg.IRD, q.cfg.ORD
 	core := q.coreConfig(d.loops[0]) // of any loop: bind initialises on the connection's own
 	if err := core.Check(); err != nil {
 		return nil, err
@@ -117,6 +121,20 @@ func (q *QP) Allow(access verbs.Access) error {
 	return nil
 }
 
+// SetReadDepth sets how many Reads and atomics the next connection of q may have under way: the peer's
+// (ird) and our own (ord). They are at most those of the configuration, which 0 stands for; a negative
+// number means none.
+func (q *QP) SetReadDepth(ird, ord int) error {
+	ird, ord = max(0, cmp.Or(ird, q.cfg.IRD)), max(0, cmp.Or(ord, q.cfg.ORD))
+	if ird > q.cfg.IRD || ord > q.cfg.ORD {
+		return fmt.Errorf("%w: %d and %d Reads at a time (responder_resources, initiator_depth), "+
+			"where the queue pair has %d and %d", verbs.ErrInvalid, ird, ord, q.cfg.IRD,
+			q.cfg.ORD)
+	}
+	q.ird, q.ord = ird, ord
+	return nil
+}
+
 // reclaim is rdmap.Config.Reclaim.
 func (q *QP) reclaim() {
 	if c := q.conn.Load(); c != nil && c.below != nil {
@@ -132,7 +150,7 @@ func (q *QP) coreConfig(l *loop) rdmap.Config {
 		Table: l.table, PD: q.pd.pds[l.index], Stream: ddp.StreamID(nextStream.Add(1)),
 		SendDepth: q.cfg.SendDepth, RecvDepth: q.cfg.RecvDepth, MaxSGE: q.cfg.MaxSGE,
 		MaxInline: q.cfg.MaxInline,
-		MaxIRD:    q.cfg.IRD, MaxORD: q.cfg.ORD, Completer: q, CompareAndSwap: compareAndSwap,
+		MaxIRD:    q.ird, MaxORD: q.ord, Completer: q, CompareAndSwap: compareAndSwap,
 		Refill: q.refill, Reclaim: q.reclaim,
 	}
 }

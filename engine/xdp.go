@@ -86,6 +86,7 @@ type xdpDriver struct {
 	att     bpf.Attachment
 	neigh   *neigh.Resolver
 	hops    hopUsers
+	waiters hopWaiters
 	local   *localaddr.Follower
 	live    *liveFrames       // nil without TransmitLive
 	watches []*netwatch.Watch // all that follow the kernel's configuration

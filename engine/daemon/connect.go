@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
+	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/verbs"
@@ -27,13 +29,16 @@ func (*listener) String() string { return "listener" }
 func (*request) String() string { return "connection request" }
 
 // claim marks q as being connected, so that nobody destroys it meanwhile or connects it twice. Receives that
-// were posted are in their place then: the peer may send at once.
-func (s *session) claim(h control.Handle) (*qp, error) {
+// were posted are in their place then: the peer may send at once. ird and ord are those of the connection.
+func (s *session) claim(h control.Handle, ird, ord int) (*qp, error) {
 	s.mu.Lock()
 	q, err := lookUp[*qp](s, h)
 	if err == nil {
 		err = busyIf(q.connecting || q.connected.Load(),
 			"the queue pair is connected or being connected already")
+	}
+	if err == nil {
+		err = q.q.(*engine.QP).SetReadDepth(ird, ord)
 	}
 	if err == nil {
 		q.connecting = true
@@ -59,6 +64,25 @@ func (s *session) unclaim(q *qp, err error) (any, error) {
 		Params: q.q.Params()}, nil
 }
 
+// connectTimeout ends attempts to connect, as Linux's own do by default (tcp_syn_retries): the SYNs go on for longer.
+const connectTimeout = 127 * time.Second
+
+var errNoAnswer = fmt.Errorf("%w: the peer did not answer", syscall.ETIMEDOUT)
+
+// resolve waits until the next hop towards an address answers, for the time that the program says.
+func (s *session) resolve(ctx context.Context, a *control.ResolveArgs) (any, error) {
+	if !a.Remote.IsValid() || a.Timeout < 0 || a.Timeout > control.MaxResolve {
+		return nil, fmt.Errorf("%w: resolve needs a remote address, and 0 to %d ms",
+			verbs.ErrInvalid, control.MaxResolve)
+	}
+	wait := time.Duration(a.Timeout) * time.Millisecond
+	ctx, cancel := context.WithTimeoutCause(ctx, wait, errNoAnswer)
+	defer cancel()
+	return nil, s.open(ctx, func() error {
+		return s.dev.dev.Resolve(ctx, a.Remote.Addr())
+	})
+}
+
 func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, error) {
 	if !a.Remote.IsValid() || a.Remote.Port() == 0 {
 		return nil, fmt.Errorf("%w: connect needs a remote address with a port", verbs.ErrInvalid)
@@ -72,11 +96,13 @@ func (s *session) connect(ctx context.Context, a *control.ConnectArgs) (any, err
 			return nil, err
 		}
 	}
-	q, err := s.claim(a.QP)
+	q, err := s.claim(a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
 	}
 	err = s.open(ctx, func() error {
+		ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errNoAnswer)
+		defer cancel()
 		return s.dev.dev.Dial(ctx, a.Remote, q.q, verbs.ConnConfig{
 			Local: a.Local, PrivateData: a.PrivateData, MPA: a.MPA,
 			Patience: time.Duration(a.Patience) * time.Millisecond,
@@ -197,7 +223,7 @@ func (s *session) answer(h control.Handle) (*request, error) {
 }
 
 func (s *session) accept(ctx context.Context, a *control.AcceptArgs) (any, error) {
-	q, err := s.claim(a.QP)
+	q, err := s.claim(a.QP, a.IRD, a.ORD)
 	if err != nil {
 		return nil, err
 	}

@@ -262,6 +262,7 @@ var handlers map[control.Op]handler
 
 func init() {
 	waiting = map[control.Op]waiter{
+		control.OpResolve:    waits((*session).resolve),
 		control.OpConnect:    waits((*session).connect),
 		control.OpAccept:     waits((*session).accept),
 		control.OpGetRequest: waits((*session).getRequest),

@@ -36,7 +36,7 @@ func TestLayoutHeader(t *testing.T) {
 		{"MAX_CQ_DEPTH", MaxCQDepth},
 		{"MAX_REGION", MaxRegion},
 		{"MAX_OFFSET", MaxOffset},
-		{"MAX_BACKLOG", MaxBacklog},
+		{"MAX_BACKLOG", MaxBacklog}, {"MAX_RESOLVE", MaxResolve},
 		{"MAX_SGE", rdmap.MaxSGE},
 		{"MAX_INLINE", rdmap.MaxInline},
 		{"MAX_IRD", rdmap.MaxIRD},

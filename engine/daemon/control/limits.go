@@ -29,6 +29,8 @@ const (
 	// MaxPatience bounds in milliseconds how long a connect to a port that refuses is tried again:
 	// each attempt costs the peer a reset.
 	MaxPatience = 1000
+	// MaxResolve bounds in milliseconds how long a program waits for a next hop, and has one of its requests waiting.
+	MaxResolve = 600_000
 	// WriteTimeout is how long a client may leave replies unread: after it the client is gone.
 	WriteTimeout = 5 * time.Second
 )

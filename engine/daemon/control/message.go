@@ -35,6 +35,7 @@ const (
 	OpCreateQP      Op = "create_qp"
 	OpModifyQP      Op = "modify_qp"
 	OpDestroyQP     Op = "destroy_qp"
+	OpResolve       Op = "resolve"
 	OpConnect       Op = "connect"
 	OpDisconnect    Op = "disconnect"
 	OpQueryQP       Op = "query_qp"
@@ -240,6 +241,12 @@ type CreateQPResult struct {
 	MaxInline int       `json:"max_inline"`
 }
 
+// ResolveArgs wait for the next hop towards an address.
+type ResolveArgs struct {
+	Remote  netip.AddrPort `json:"remote"`
+	Timeout int            `json:"timeout_ms"`
+}
+
 // ConnectArgs connect a queue pair.
 type ConnectArgs struct {
 	QP          Handle           `json:"qp"`
@@ -248,6 +255,9 @@ type ConnectArgs struct {
 	PrivateData []byte           `json:"private_data,omitempty"`
 	MPA         *verbs.MPAConfig `json:"mpa,omitempty"`
 	Patience    int              `json:"patience_ms,omitempty"` // see verbs.ConnConfig
+	// IRD and ORD are at most the queue pair's, and those by default; negative: none.
+	IRD int `json:"ird,omitempty"`
+	ORD int `json:"ord,omitempty"`
 }
 
 // Connected is the result of connect and of accept.
@@ -286,6 +296,8 @@ type AcceptArgs struct {
 	Handle      Handle `json:"handle"`
 	QP          Handle `json:"qp,omitempty"`
 	PrivateData []byte `json:"private_data,omitempty"`
+	IRD         int    `json:"ird,omitempty"` // as those of ConnectArgs
+	ORD         int    `json:"ord,omitempty"`
 }
 
 // CancelArgs name the request to give up; it is still answered.

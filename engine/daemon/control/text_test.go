@@ -32,6 +32,7 @@ var args = map[Op]func() any{
 	OpModifyQP:  func() any { return &ModifyQPArgs{} },
 	OpCreateSRQ: func() any { return &CreateSRQArgs{} }, OpQuerySRQ: object, OpDestroySRQ: object,
 	OpModifySRQ: func() any { return &ModifySRQArgs{} },
+	OpResolve:   func() any { return &ResolveArgs{} },
 	OpConnect: func() any {
 		return &ConnectArgs{}
 	}, OpDisconnect: object, OpQueryQP: object, OpListen: func() any { return &ListenArgs{} },
