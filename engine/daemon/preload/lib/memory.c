@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 struct share {
 	uintptr_t start, end; /* pages */
@@ -28,12 +29,14 @@ struct vma { /* a line of /proc/self/maps */
 	int prot;
 	bool shared, stack;
 	uint64_t offset, inode;
+	dev_t device; /* of the file system */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct share *shares;
 static int arena = -1;
 static uint64_t arena_inode;
+static dev_t arena_device;
 
 int xw_arena(void) { return arena; }
 
@@ -53,6 +56,7 @@ static int open_arena(void)
 	}
 	arena = fd;
 	arena_inode = st.st_ino;
+	arena_device = st.st_dev;
 	return 0;
 }
 
@@ -89,16 +93,17 @@ static char *read_maps(size_t *room)
 static bool next_vma(char **at, struct vma *v)
 {
 	unsigned long start, end, offset, inode;
+	unsigned major, minor;
 	char r, w, x, s, *line = *at, *stop = strchr(line, '\n');
 
 	if (!stop)
 		return false;
 	*stop = 0;
 	*at = stop + 1;
-	if (sscanf(line, "%lx-%lx %c%c%c%c %lx %*s %lu", &start, &end, &r, &w, &x, &s, &offset, &inode) != 8)
+	if (sscanf(line, "%lx-%lx %c%c%c%c %lx %x:%x %lu", &start, &end, &r, &w, &x, &s, &offset, &major, &minor, &inode) != 10)
 		return false;
 	*v = (struct vma){start, end, (r == 'r' ? PROT_READ : 0) | (w == 'w' ? PROT_WRITE : 0) | (x == 'x' ? PROT_EXEC : 0),
-			  s == 's', strstr(line, "[stack]") != NULL, offset, inode};
+			  s == 's', strstr(line, "[stack]") != NULL, offset, inode, makedev(major, minor)};
 	return true;
 }
 
@@ -252,10 +257,13 @@ static int move_out(uintptr_t start, uintptr_t at, size_t n, int prot)
 	return error;
 }
 
-static bool ours(const struct vma *v)
+/* of_arena says whether pages of the arena are mapped there. Inode numbers are those of one file system. */
+static bool of_arena(const struct vma *v)
 {
-	return v->shared && v->inode == arena_inode && v->offset == v->start;
+	return v->shared && v->inode == arena_inode && v->device == arena_device;
 }
+
+static bool ours(const struct vma *v) { return of_arena(v) && v->offset == v->start; }
 
 /* movable says whether a piece can be moved: 0, or errno. */
 static int movable(const struct vma *v)
@@ -316,7 +324,7 @@ static int no_stranger(const struct vma *v)
 {
 	bool wanted = v->offset < wanted_to && v->offset + (v->end - v->start) > wanted_from;
 
-	return v->shared && v->inode == arena_inode && v->offset != v->start && wanted ? EOPNOTSUPP : 0;
+	return of_arena(v) && v->offset != v->start && wanted ? EOPNOTSUPP : 0;
 }
 
 /* vacant says whether the arena has room for [start, end): 0, or errno. It has none where a region lies that the program
@@ -337,7 +345,7 @@ static int back_piece(const struct vma *v)
 {
 	uintptr_t at = v->offset > back_from ? v->offset : back_from, stop = v->offset + (v->end - v->start);
 
-	if (!v->shared || v->inode != arena_inode || at >= back_to || at >= stop)
+	if (!of_arena(v) || at >= back_to || at >= stop)
 		return 0;
 	for (struct share *s = shares; s && stop > back_to; s = s->next)
 		if (s->start < stop && s->end > back_to)
