@@ -128,14 +128,21 @@ func TestDaemonEnds(t *testing.T) {
 	}
 }
 
-// sanitize has e's programs run over the library with sanitizers.
-func (e *end) sanitize(t *testing.T) {
+// sanitizer returns the library of gcc's sanitizer of addresses ("address") or threads ("thread").
+func sanitizer(t *testing.T, kind string) string {
 	t.Helper()
-	asan, err := exec.Command("gcc", "-print-file-name=libasan.so").Output()
+	name := map[string]string{"address": "libasan.so", "thread": "libtsan.so"}[kind]
+	path, err := exec.Command("gcc", "-print-file-name="+name).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.library = strings.TrimSpace(string(asan)) + ":" + library(t, "libsanitized.so",
+	return strings.TrimSpace(string(path))
+}
+
+// sanitize has e's programs run over the library with sanitizers.
+func (e *end) sanitize(t *testing.T) {
+	t.Helper()
+	e.library = sanitizer(t, "address") + ":" + library(t, "libsanitized.so",
 		"-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 	e.env = []string{"ASAN_OPTIONS=detect_leaks=0"} // the programs have some
 }

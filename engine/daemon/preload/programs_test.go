@@ -88,6 +88,18 @@ func TestCM(t *testing.T) {
 	}
 }
 
+// TestBacklog has 200 connections begin at a time. The server's listener has a backlog of 0, which is the
+// most that there can be, and the server does not end.
+func TestBacklog(t *testing.T) {
+	a, b := pair(t)
+	b.listening(t, b.start(t, "cmtime -c 200", a))
+	out := a.start(t, "cmtime -s @ -c 200", b).wait(t)
+	all := regexp.MustCompile(`connect +: +\d`).MatchString(out)
+	if !all || strings.Contains(out, "REJECTED") {
+		t.Error(out)
+	}
+}
+
 // TestPersistentServer has a server outlive clients that end in different ways.
 func TestPersistentServer(t *testing.T) {
 	a, b := pair(t)

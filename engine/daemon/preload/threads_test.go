@@ -1,6 +1,11 @@
 package preload_test
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
 
 // TestThreads runs a program with many threads under the sanitizer of threads.
 func TestThreads(t *testing.T) {
@@ -13,4 +18,31 @@ func TestThreads(t *testing.T) {
 	}
 	x := exchange{line + "s " + b.addr, line + "c @", "all is well", "all is well"}
 	x.run(t, a, b)
+}
+
+// TestListenersComeAndGo has a program close listeners while peers connect to them, under each sanitizer. The library
+// pauses after each unlock, where others may change what it still uses.
+func TestListenersComeAndGo(t *testing.T) {
+	pause, err := filepath.Abs("testdata/pause.h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"address", "thread"} {
+		t.Run(kind, func(t *testing.T) {
+			a, b := pair(t)
+			flag := "-fsanitize=" + kind
+			lib := library(t, "libpause-"+kind+".so", flag, "-include", pause)
+			peers := filepath.Join(dir, "peers-"+kind)
+			if err := os.Rename(own(t, "listeners"), peers); err != nil {
+				t.Fatal(err)
+			}
+			a.start(t, peers+" c @", b)
+			b.library = sanitizer(t, kind) + ":" + lib
+			b.env = []string{"ASAN_OPTIONS=detect_leaks=0", "TSAN_OPTIONS=halt_on_error=1"}
+			x := b.start(t, "setarch -R "+own(t, "listeners", flag)+" s "+b.addr, a)
+			if out := x.wait(t); !strings.Contains(out, "all is well") {
+				t.Errorf("the server:\n%s", out)
+			}
+		})
+	}
 }

@@ -1,9 +1,11 @@
 package preload_test
 
 import (
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -27,6 +29,7 @@ func own(t testing.TB, name string, flags ...string) string {
 func TestOwnPrograms(t *testing.T) {
 	a, b := pair(t)
 	for name, tests := range map[string][]string{
+		"cm":     {"request", "queues", "depth", "unbound"},
 		"verbs":  {"srq", "access", "extended", "local", "resize"},
 		"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh"},
 		"rights": {"window", "unbound", "less", "ended"},
@@ -39,5 +42,23 @@ func TestOwnPrograms(t *testing.T) {
 				x.run(t, a, b)
 			})
 		}
+	}
+}
+
+// TestInode has a program fork while it maps a file whose inode number is that of the registered memory's.
+func TestInode(t *testing.T) {
+	program := own(t, "inode")
+	file := filepath.Join(scratch(t), "file")
+	if out, err := exec.Command(program, file).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestAbsent has a program resolve the address of a host that is not there.
+func TestAbsent(t *testing.T) {
+	a, b := pair(t)
+	line := own(t, "absent") + " " + netip.MustParseAddr(b.addr).Next().String()
+	if out := a.start(t, line, b).wait(t); !strings.Contains(out, "all is well") {
+		t.Error(out)
 	}
 }

@@ -214,9 +214,12 @@ void *xw_reader(void *arg)
 	return NULL;
 }
 
-static void forget_call(struct session *s, struct call *c)
+/* forget_call fails a call unless the reader has settled it, which may have freed it. */
+static void forget_call(struct session *s, uint64_t id)
 {
-	if (take_call(s, c->id))
+	struct call *c = take_call(s, id);
+
+	if (c)
 		settle(c, NULL, 0, EIO);
 }
 
@@ -234,7 +237,7 @@ static void send_call(struct session *s, struct call *c, int fd, const char *op,
 		settle(c, NULL, 0, EIO);
 		return;
 	}
-	c->id = ++s->last;
+	uint64_t id = c->id = ++s->last;
 	n = snprintf(body + XW_HEADER_LEN, sizeof body - XW_HEADER_LEN, "{\"id\":%llu,\"op\":\"%s\",\"args\":",
 		     (unsigned long long)c->id, op) + (int)XW_HEADER_LEN;
 	args = vsnprintf(body + n, sizeof body - (size_t)n - 1, format, ap);
@@ -254,7 +257,7 @@ static void send_call(struct session *s, struct call *c, int fd, const char *op,
 	bool sent = transmit(s->fd, body, (size_t)n, fd);
 	pthread_mutex_unlock(&s->lock);
 	if (!sent)
-		forget_call(s, c); /* unless the reader was there first */
+		forget_call(s, id);
 }
 
 void xw_begin(struct session *s, struct call *c, const char *op, const char *format, ...)

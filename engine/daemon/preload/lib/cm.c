@@ -128,6 +128,10 @@ static struct event *extract(struct id *id)
 	return list;
 }
 
+/* longest stands for what librdmacm knows of a device, of which rsockets read the length of work queues alone: each int is that,
+ * wherever a version has it. */
+static const int longest[64] = {[0 ... 63] = XW_MAX_DEPTH};
+
 struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps)
 {
 	struct id *id = calloc(1, sizeof *id);
@@ -139,6 +143,7 @@ struct id *xw_id_new(struct rdma_event_channel *channel, void *context, enum rdm
 	id->cm.ps = ps;
 	id->cm.qp_type = IBV_QPT_RC;
 	id->reserved = -1;
+	id->peek.device = longest;
 	id->next = ids;
 	ids = id;
 	return id;
@@ -155,7 +160,7 @@ EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id 
 	pthread_mutex_lock(&xw_cm_lock);
 	struct id *id = xw_id_new(channel, context, ps);
 	if (id)
-		id->sync = sync;
+		id->peek.sync = sync;
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!id) {
 		if (sync)
@@ -182,6 +187,7 @@ static void quiet(struct id *id)
 	bool connected = id->state == CM_CONNECTED, asked = id->state == CM_REQUEST;
 
 	id->state = CM_DOWN;
+	id->removed = true; /* no event comes any more */
 	pthread_mutex_unlock(&xw_cm_lock);
 	xw_close_listeners(id);
 	if (connected)
@@ -221,10 +227,8 @@ EXPORT int rdma_destroy_id(struct rdma_cm_id *cm)
 			rdma_destroy_id(e->cm.id);
 		free(e);
 	}
-	if (id->sync)
+	if (id->peek.sync)
 		rdma_destroy_event_channel(cm->channel);
-	if (id->own_pd)
-		ibv_dealloc_pd(id->own_pd);
 	xw_free_port(id);
 	free(id->ep_private);
 	free(id);
@@ -243,10 +247,10 @@ EXPORT int rdma_migrate_id(struct rdma_cm_id *cm, struct rdma_event_channel *cha
 		cm->event = NULL;
 	}
 	pthread_mutex_lock(&xw_cm_lock);
-	struct rdma_event_channel *old = id->sync ? cm->channel : NULL;
+	struct rdma_event_channel *old = id->peek.sync ? cm->channel : NULL;
 	struct event *list = extract(id);
 	cm->channel = channel;
-	id->sync = sync;
+	id->peek.sync = sync;
 	while (list) {
 		struct event *e = list;
 		list = e->next;
@@ -263,7 +267,7 @@ int xw_cm_complete(struct id *id)
 {
 	struct rdma_cm_event *e;
 
-	if (!id->sync)
+	if (!id->peek.sync)
 		return 0;
 	if (id->cm.event) {
 		rdma_ack_cm_event(id->cm.event);

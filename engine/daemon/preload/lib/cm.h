@@ -5,6 +5,7 @@
 enum cm_state {
 	CM_IDLE,
 	CM_BOUND,
+	CM_RESOLVING,
 	CM_ADDR,
 	CM_ROUTE,
 	CM_LISTEN,
@@ -28,12 +29,22 @@ struct event_channel {
 
 struct listener;
 
+/* peek is what the rsockets of librdmacm read behind an rdma_cm_id by functions that cannot be preloaded: the beginning of the
+ * structure that librdmacm has there (tried with version 44; versions 28 to 64 have the same). */
+struct peek {
+	const int *device; /* one of its ints is the longest work queue */
+	void *connect;
+	size_t connect_len;
+	int events_completed, connect_error;
+	int sync; /* calls wait for their events, on a channel of the identifier's own */
+};
+
 /* id is an rdma_cm_id. xw_cm_lock guards all of them. */
 struct id {
 	struct rdma_cm_id cm;
+	struct peek peek; /* must be here */
 	struct id *next;
 	enum cm_state state;
-	bool sync;	/* its calls wait for their events, on a channel of its own */
 	bool afonly;
 	int reserved;	/* a socket that holds the port of a bind to port 0 until listen; -1: none */
 	bool pending;	/* call is under way */
@@ -41,20 +52,21 @@ struct id {
 	bool removed;	/* DEVICE_REMOVAL was told */
 	uint32_t qp;	/* that is connected */
 	uint32_t request;
+	uint8_t responder, depth; /* responder_resources and initiator_depth of a peer's request */
 	struct session *s; /* of request, qp */
 	struct listener *listeners;
 	struct call call;
 	unsigned delivered, acked; /* events */
 	/* Of rdma_create_ep. */
 	bool passive_qp;
-	struct ibv_pd *ep_pd;
 	struct ibv_qp_init_attr ep_attr;
 	void *ep_private;
 	uint8_t ep_private_len;
-	struct ibv_pd *own_pd; /* made because none was given */
 };
 
-struct listener { /* at one address; its call is get_request */
+/* listener is one address of an identifier that listens; its call is get_request. xw_cm_lock guards all of it that changes. */
+struct listener {
+	unsigned refs; /* the identifier's list, or whoever took it off; and a get_request that is under way or about to be */
 	struct id *id; /* NULL: closed */
 	struct session *s;
 	struct ibv_context *verbs;
@@ -75,6 +87,12 @@ void xw_cm_post(struct id *of, struct rdma_cm_id *about, enum rdma_cm_event_type
 int xw_cm_complete(struct id *id); /* a synchronous call waits for its event */
 int xw_bind_device(struct id *id, const struct sockaddr *local);
 struct ibv_context *xw_cm_context(struct ibv_device *device);
+static inline void xw_cm_use(struct id *id, struct ibv_context *verbs) /* a context of xw_cm_context */
+{
+	id->cm.verbs = verbs;
+	id->cm.pd = xw_context(verbs)->pd;
+	id->cm.port_num = 1;
+}
 bool xw_wildcard(const struct sockaddr *a);
 socklen_t xw_addr_len(const struct sockaddr *a);
 void xw_addr_text(const struct sockaddr *a, char *to, size_t room);

@@ -74,7 +74,20 @@ bool xw_addr_parse(struct json v, struct sockaddr_storage *out)
 	return inet_pton(AF_INET6, host + 1, &in->sin6_addr) == 1;
 }
 
-/* xw_cm_context returns the context that the identifiers on a device share; it stays. */
+/* open_device opens a device for identifiers. */
+static struct ibv_context *open_device(struct ibv_device *device)
+{
+	struct ibv_context *c = ibv_open_device(device);
+
+	if (c && !(xw_context(c)->pd = ibv_alloc_pd(c))) {
+		int error = errno;
+		ibv_close_device(c);
+		return xw_null(error);
+	}
+	return c;
+}
+
+/* xw_cm_context returns the context that the identifiers on a device share, with its protection domain; both stay. */
 struct ibv_context *xw_cm_context(struct ibv_device *device)
 {
 	static struct ibv_context *contexts[16];
@@ -92,7 +105,7 @@ struct ibv_context *xw_cm_context(struct ibv_device *device)
 			at = i;
 	}
 	if (!found)
-		found = contexts[at] = ibv_open_device(device);
+		found = contexts[at] = open_device(device);
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -102,9 +115,12 @@ int xw_bind_device(struct id *id, const struct sockaddr *local)
 {
 	struct ibv_device *device = xw_device_at(local);
 
-	if (device && (id->cm.verbs = xw_cm_context(device)) && (id->cm.port_num = 1))
-		return 0;
-	return errno ? errno : ENODEV;
+	struct ibv_context *verbs = device ? xw_cm_context(device) : NULL;
+
+	if (!verbs)
+		return errno ? errno : ENODEV;
+	xw_cm_use(id, verbs);
+	return 0;
 }
 
 static bool family_known(const struct sockaddr *a) { return a->sa_family == AF_INET || a->sa_family == AF_INET6; }
@@ -125,7 +141,7 @@ static int reserve_port(struct id *id)
 	struct sockaddr *a = &id->cm.route.addr.src_addr;
 	socklen_t n = xw_addr_len(a);
 
-	id->reserved = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	id->reserved = xw_socket(a->sa_family, SOCK_STREAM);
 	if (id->reserved < 0 || bind(id->reserved, a, n) != 0 || getsockname(id->reserved, a, &n) != 0) {
 		int error = errno;
 		xw_free_port(id);
@@ -158,7 +174,7 @@ EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 static bool source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 {
 	socklen_t n = sizeof *src;
-	int fd = socket(dst->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	int fd = xw_socket(dst->sa_family, SOCK_DGRAM);
 	bool found = fd >= 0 && connect(fd, dst, xw_addr_len(dst)) == 0 && getsockname(fd, (struct sockaddr *)src, &n) == 0;
 
 	if (fd >= 0)
@@ -168,13 +184,29 @@ static bool source_for(const struct sockaddr *dst, struct sockaddr_storage *src)
 	return found;
 }
 
+/* resolved takes the daemon's word about the next hop. */
+static void resolved(struct call *c)
+{
+	struct id *id = c->owner;
+
+	pthread_mutex_lock(&xw_cm_lock);
+	if (id->state == CM_RESOLVING) { /* else it is being destroyed */
+		id->state = c->error ? CM_BOUND : CM_ADDR;
+		xw_cm_post(id, &id->cm, c->error ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, -c->error, NULL);
+	}
+	xw_call_end(c);
+	id->pending = false;
+	pthread_cond_broadcast(&xw_cm_changed);
+	pthread_mutex_unlock(&xw_cm_lock);
+}
+
 EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct sockaddr *dst, int timeout_ms)
 {
 	struct id *id = xw_id(cm);
 	struct sockaddr_storage *local = &cm->route.addr.src_storage;
+	char remote[80];
 	int error = 0;
 
-	(void)timeout_ms;
 	if (!family_known(dst) || (src && !family_known(src)))
 		return xw_fail(EAFNOSUPPORT);
 	if (id->state != CM_IDLE && id->state != CM_BOUND)
@@ -183,7 +215,8 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 		memcpy(local, src, xw_addr_len(src));
 	if (xw_free_port(id)) /* the daemon takes one that is free when it connects */
 		*xw_port((struct sockaddr *)local) = 0;
-	memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));
+	if ((void *)dst != (void *)&cm->route.addr.dst_storage) /* rsockets try again so */
+		memcpy(&cm->route.addr.dst_storage, dst, xw_addr_len(dst));
 	if (local->ss_family == AF_UNSPEC || xw_wildcard((struct sockaddr *)local)) {
 		uint16_t port = local->ss_family == AF_UNSPEC ? 0 : *xw_port((struct sockaddr *)local);
 		if (source_for(dst, local))
@@ -194,10 +227,22 @@ EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src, struct
 	if (!error && !cm->verbs)
 		error = xw_bind_device(id, (struct sockaddr *)local);
 	pthread_mutex_lock(&xw_cm_lock);
-	if (!error)
-		id->state = CM_ADDR;
-	xw_cm_post(id, cm, error ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, -error, NULL);
+	if (error) {
+		xw_cm_post(id, cm, RDMA_CM_EVENT_ADDR_ERROR, -error, NULL);
+	} else {
+		id->state = CM_RESOLVING;
+		id->s = xw_session(cm->verbs);
+		id->pending = true;
+		id->call.owner = id;
+		id->call.done = resolved;
+	}
 	pthread_mutex_unlock(&xw_cm_lock);
+	if (!error) {
+		int most = (int)XW_MAX_RESOLVE;
+		xw_addr_text(&cm->route.addr.dst_addr, remote, sizeof remote);
+		xw_begin(id->s, &id->call, "resolve", "{\"remote\":\"%s\",\"timeout_ms\":%d}", remote,
+			 timeout_ms < 0 || timeout_ms > most ? most : timeout_ms);
+	}
 	return xw_cm_complete(id);
 }
 
@@ -205,7 +250,7 @@ EXPORT int rdma_resolve_route(struct rdma_cm_id *cm, int timeout_ms)
 {
 	struct id *id = xw_id(cm);
 
-	(void)timeout_ms;
+	(void)timeout_ms; /* iWARP has no route to wait for, in the kernel neither */
 	pthread_mutex_lock(&xw_cm_lock);
 	bool right = id->state == CM_ADDR;
 	if (right) {
@@ -250,7 +295,7 @@ EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, in
 	return 0;
 }
 
-/* own_cq makes a completion queue and channel where the program gave none. */
+/* own_cq makes a completion queue and channel for one direction. */
 static int own_cq(struct rdma_cm_id *cm, uint32_t depth, struct ibv_comp_channel **channel, struct ibv_cq **cq)
 {
 	*channel = ibv_create_comp_channel(cm->verbs);
@@ -260,56 +305,57 @@ static int own_cq(struct rdma_cm_id *cm, uint32_t depth, struct ibv_comp_channel
 	return *cq ? 0 : -1;
 }
 
+/* drop_cqs destroys the queues and channels that the identifier has; one may serve both directions. */
 static void drop_cqs(struct rdma_cm_id *cm)
 {
-	if (cm->recv_cq && cm->recv_cq_channel)
+	if (cm->recv_cq)
 		ibv_destroy_cq(cm->recv_cq);
+	if (cm->send_cq && cm->send_cq != cm->recv_cq)
+		ibv_destroy_cq(cm->send_cq);
 	if (cm->recv_cq_channel)
 		ibv_destroy_comp_channel(cm->recv_cq_channel);
-	if (cm->send_cq && cm->send_cq_channel)
-		ibv_destroy_cq(cm->send_cq);
-	if (cm->send_cq_channel)
+	if (cm->send_cq_channel && cm->send_cq_channel != cm->recv_cq_channel)
 		ibv_destroy_comp_channel(cm->send_cq_channel);
 	cm->recv_cq = cm->send_cq = NULL;
 	cm->recv_cq_channel = cm->send_cq_channel = NULL;
 }
 
+/* choose_cqs fills in the queues that the program did not give, with those of the identifier or with new ones of its own. */
+static int choose_cqs(struct rdma_cm_id *cm, struct ibv_qp_init_attr_ex *a)
+{
+	if ((!a->send_cq && !cm->send_cq && own_cq(cm, a->cap.max_send_wr, &cm->send_cq_channel, &cm->send_cq) != 0) ||
+	    (!a->recv_cq && !cm->recv_cq && own_cq(cm, a->cap.max_recv_wr, &cm->recv_cq_channel, &cm->recv_cq) != 0))
+		return -1;
+	if (!a->send_cq)
+		a->send_cq = cm->send_cq;
+	if (!a->recv_cq)
+		a->recv_cq = cm->recv_cq;
+	return 0;
+}
+
 EXPORT int rdma_create_qp_ex(struct rdma_cm_id *cm, struct ibv_qp_init_attr_ex *a)
 {
-	struct id *id = xw_id(cm);
+	struct ibv_qp *qp = NULL;
 
-	if (cm->qp || !cm->verbs)
+	if (cm->qp || !cm->verbs || (a->send_cq && cm->send_cq && a->send_cq != cm->send_cq) ||
+	    (a->recv_cq && cm->recv_cq && a->recv_cq != cm->recv_cq))
 		return xw_fail(EINVAL);
-	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD)) {
-		if (!cm->pd && !(cm->pd = id->own_pd = ibv_alloc_pd(cm->verbs)))
-			return -1;
+	if (!(a->comp_mask & IBV_QP_INIT_ATTR_PD) || !a->pd) {
 		a->comp_mask |= IBV_QP_INIT_ATTR_PD;
 		a->pd = cm->pd;
 	} else if (a->pd->context->device != cm->verbs->device) {
 		return xw_fail(EINVAL);
 	}
-	if ((!a->send_cq && own_cq(cm, a->cap.max_send_wr, &cm->send_cq_channel, &cm->send_cq)) ||
-	    (!a->recv_cq && own_cq(cm, a->cap.max_recv_wr, &cm->recv_cq_channel, &cm->recv_cq))) {
+	if (!a->srq)
+		a->srq = cm->srq;
+	if (choose_cqs(cm, a) != 0 || !(qp = xw_create_qp_ex(cm->verbs, a))) {
 		int error = errno;
 		drop_cqs(cm);
 		return xw_fail(error);
 	}
-	if (a->send_cq)
-		cm->send_cq = a->send_cq;
-	else
-		a->send_cq = cm->send_cq;
-	if (a->recv_cq)
-		cm->recv_cq = a->recv_cq;
-	else
-		a->recv_cq = cm->recv_cq;
-	cm->qp = xw_create_qp_ex(cm->verbs, a);
-	if (!cm->qp) {
-		int error = errno;
-		drop_cqs(cm);
-		return xw_fail(error);
-	}
+	qp->state = IBV_QPS_INIT;
 	cm->pd = a->pd;
-	cm->qp->state = IBV_QPS_INIT;
+	cm->qp = qp;
 	return 0;
 }
 

@@ -10,6 +10,8 @@ uint8_t xw_octet(struct json v, const char *key)
 	return n > 255 ? 255 : (uint8_t)n;
 }
 
+static uint8_t least(uint8_t a, uint8_t b) { return a < b ? a : b; }
+
 void xw_take_private(struct event *e, struct json v)
 {
 	int n = json_base64(v, e->private_data, sizeof e->private_data - 1);
@@ -17,24 +19,49 @@ void xw_take_private(struct event *e, struct json v)
 	e->cm.param.conn.private_data_len = n > 0 ? (uint8_t)n : 0;
 }
 
-/* put_private appends the private data of a request as a member; room is 4 * 256 at least. */
-static void put_private(char *to, const void *data, uint8_t n)
+/* put_private appends private data as a member: what rdma_getaddrinfo gave the identifier, then the program's. */
+static void put_private(char *to, const struct id *id, const void *data, uint8_t n)
 {
+	uint8_t all[2 * 256];
+	size_t length = id->ep_private_len;
+
 	*to = 0;
+	if (length)
+		memcpy(all, id->ep_private, length);
 	if (data && n) {
+		memcpy(all + length, data, n);
+		length += n;
+	}
+	if (length) {
 		strcpy(to, ",\"private_data\":\"");
-		xw_base64(data, n, to + strlen(to));
+		xw_base64(all, length, to + strlen(to));
 		strcat(to, "\"");
 	}
 }
 
-#define PRIVATE_ROOM (XW_BASE64_LEN(256) + 32)
+#define PRIVATE_ROOM (XW_BASE64_LEN(2 * 256) + 32)
+
+/* reads is how many Reads and atomics a connection has at a time, each way: what the program says, or most for 255. It has one at
+ * least, which starts it (RFC 6581, 9.2). */
+static unsigned reads(uint8_t n, uint8_t most)
+{
+	n = n == 255 ? most : n;
+	return n ? n : 1;
+}
+
+/* too_deep says whether somebody asks for more Reads and atomics than a queue pair can have. */
+static bool too_deep(const struct rdma_conn_param *p)
+{
+	return p && ((p->responder_resources > XW_READS && p->responder_resources != RDMA_MAX_RESP_RES) ||
+		     (p->initiator_depth > XW_READS && p->initiator_depth != RDMA_MAX_INIT_DEPTH));
+}
 
 /* failure_of is the event for the answer no. */
 static enum rdma_cm_event_type failure_of(int error)
 {
 	switch (error) {
-	case ECONNREFUSED: return RDMA_CM_EVENT_REJECTED;
+	case ECONNRESET:
+	case ECONNREFUSED: return RDMA_CM_EVENT_REJECTED; /* as the kernel's iWARP has them */
 	case ETIMEDOUT:
 	case EHOSTUNREACH:
 	case ENETUNREACH: return RDMA_CM_EVENT_UNREACHABLE;
@@ -64,9 +91,9 @@ static void answered(struct call *c)
 			id->cm.route.addr.src_storage = a;
 		if (!id->request)
 			xw_take_private(e, json_get(params, "PrivateData"));
-		e->cm.param.conn.responder_resources = xw_octet(params, "IRD");
+		/* Of what this end responds to the other one may use less, as it says. */
+		e->cm.param.conn.responder_resources = least(xw_octet(params, "IRD"), xw_octet(params, "PeerORD"));
 		e->cm.param.conn.initiator_depth = xw_octet(params, "ORD");
-		e->cm.param.conn.qp_num = id->qp;
 		xw_cm_post(id, &id->cm, RDMA_CM_EVENT_ESTABLISHED, 0, e);
 		if (id->down_early) {
 			id->state = CM_DOWN;
@@ -99,6 +126,8 @@ static void operate(struct session *s, uint32_t qp_num)
 /* start claims an identifier for connect or accept. */
 static int start(struct id *id, const struct rdma_conn_param *p, enum cm_state from, uint32_t *qp)
 {
+	if (too_deep(p))
+		return xw_fail(EINVAL);
 	*qp = id->cm.qp ? id->cm.qp->qp_num : p ? p->qp_num : 0;
 	pthread_mutex_lock(&xw_cm_lock);
 	bool right = id->state == from && id->cm.verbs && *qp != 0;
@@ -129,13 +158,12 @@ EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 
 	if (start(id, p, CM_ROUTE, &qp) != 0)
 		return -1;
-	put_private(data, p ? p->private_data : NULL, p ? p->private_data_len : 0);
-	if (!p && id->ep_private)
-		put_private(data, id->ep_private, id->ep_private_len);
+	put_private(data, id, p ? p->private_data : NULL, p ? p->private_data_len : 0);
 	xw_addr_text(&cm->route.addr.src_addr, local, sizeof local);
 	xw_addr_text(&cm->route.addr.dst_addr, remote, sizeof remote);
-	xw_begin(id->s, &id->call, "connect", "{\"qp\":%u,\"local\":\"%s\",\"remote\":\"%s\",\"patience_ms\":%d%s}", qp, local, remote,
-		 PATIENCE, data);
+	xw_begin(id->s, &id->call, "connect", "{\"qp\":%u,\"local\":\"%s\",\"remote\":\"%s\",\"patience_ms\":%d,\"ird\":%u,\"ord\":%u%s}",
+		 qp, local, remote, PATIENCE, reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, XW_READS),
+		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, XW_READS), data);
 	return xw_cm_complete(id);
 }
 
@@ -147,8 +175,10 @@ EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *p)
 
 	if (start(id, p, CM_REQUEST, &qp) != 0)
 		return -1;
-	put_private(data, p ? p->private_data : NULL, p ? p->private_data_len : 0);
-	xw_begin(id->s, &id->call, "accept", "{\"handle\":%u,\"qp\":%u%s}", id->request, qp, data);
+	put_private(data, id, p ? p->private_data : NULL, p ? p->private_data_len : 0);
+	xw_begin(id->s, &id->call, "accept", "{\"handle\":%u,\"qp\":%u,\"ird\":%u,\"ord\":%u%s}", id->request, qp,
+		 reads(p ? p->responder_resources : RDMA_MAX_RESP_RES, least(id->responder, XW_READS)),
+		 reads(p ? p->initiator_depth : RDMA_MAX_INIT_DEPTH, least(id->depth, XW_READS)), data);
 	return xw_cm_complete(id);
 }
 
@@ -180,7 +210,7 @@ EXPORT int rdma_reject(struct rdma_cm_id *cm, const void *private_data, uint8_t 
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!right)
 		return xw_fail(EINVAL);
-	put_private(data, private_data, n);
+	put_private(data, id, private_data, n);
 	int error = xw_ask(id->s, "reject", "{\"handle\":%u%s}", id->request, data);
 	xw_resume_listeners();
 	return error ? xw_fail(error) : 0;
@@ -197,7 +227,7 @@ EXPORT int rdma_disconnect(struct rdma_cm_id *cm)
 
 	pthread_mutex_lock(&xw_cm_lock);
 	bool connected = id->state == CM_CONNECTED, over = id->state == CM_DOWN && id->qp;
-	if (id->sync && id->cm.event && id->cm.event->event != RDMA_CM_EVENT_ESTABLISHED)
+	if (id->peek.sync && id->cm.event && id->cm.event->event != RDMA_CM_EVENT_ESTABLISHED)
 		over = false; /* the event that a synchronous call waits for was there before */
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!connected && !over)

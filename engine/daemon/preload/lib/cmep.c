@@ -118,19 +118,18 @@ EXPORT int rdma_create_ep(struct rdma_cm_id **out, struct rdma_addrinfo *res, st
 	if (rdma_create_id(NULL, &cm, NULL, (enum rdma_port_space)res->ai_port_space) != 0)
 		return -1;
 	struct id *id = xw_id(cm);
-	if (res->ai_flags & RAI_PASSIVE) {
-		id->ep_pd = pd;
-		id->passive_qp = attr != NULL;
-		if (attr) {
-			id->ep_attr = *attr;
-			id->ep_attr.qp_type = (enum ibv_qp_type)res->ai_qp_type;
-		}
+	if (res->ai_flags & RAI_PASSIVE && attr) {
+		id->passive_qp = true;
+		id->ep_attr = *attr;
+		id->ep_attr.qp_type = (enum ibv_qp_type)res->ai_qp_type;
 	}
 	if (res->ai_flags & RAI_PASSIVE ? rdma_bind_addr(cm, res->ai_src_addr) : dial(cm, res, pd, attr)) {
 		int error = errno;
 		rdma_destroy_ep(cm);
 		return xw_fail(error);
 	}
+	if (pd)
+		cm->pd = pd;
 	*out = cm;
 	return 0;
 }
@@ -145,20 +144,15 @@ EXPORT void rdma_destroy_ep(struct rdma_cm_id *cm)
 
 EXPORT int rdma_create_srq_ex(struct rdma_cm_id *cm, struct ibv_srq_init_attr_ex *a)
 {
-	struct id *id = xw_id(cm);
-
 	if (!cm->verbs || cm->srq || !(a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
 		return xw_fail(EINVAL);
 	if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd) {
-		if (!cm->pd && !(cm->pd = id->own_pd = ibv_alloc_pd(cm->verbs)))
-			return -1;
 		a->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 		a->pd = cm->pd;
 	}
 	if (!(cm->srq = ibv_create_srq_ex(cm->verbs, a)))
 		return -1;
-	if (!cm->pd)
-		cm->pd = a->pd;
+	cm->pd = a->pd;
 	return 0;
 }
 

@@ -30,48 +30,61 @@ static bool new_request(struct listener *l, struct json r, uint32_t handle)
 	id->s = l->s;
 	id->cm.route.addr.src_storage = local;
 	id->cm.route.addr.dst_storage = remote;
-	id->cm.port_num = 1;
 	xw_take_private(e, json_get(r, "private_data"));
-	e->cm.param.conn.responder_resources = xw_octet(r, "ord"); /* what the peer may have under way is for us to respond to */
-	e->cm.param.conn.initiator_depth = xw_octet(r, "ird");
-	id->cm.verbs = l->verbs;
+	/* What the peer may have under way is for us to respond to. */
+	e->cm.param.conn.responder_resources = id->responder = xw_octet(r, "ord");
+	e->cm.param.conn.initiator_depth = id->depth = xw_octet(r, "ird");
+	xw_cm_use(id, l->verbs);
 	xw_cm_post(of, &id->cm, RDMA_CM_EVENT_CONNECT_REQUEST, 0, e);
 	return true;
 }
 
-/* requested takes a peer's request, or the end of the listener. */
+/* release gives references back; the last one frees the listener. The lock is held. */
+static void release(struct listener *l, unsigned n)
+{
+	l->refs -= n;
+	if (l->refs == 0)
+		free(l);
+}
+
+/* unlist takes a listener off its identifier; the caller has that reference then. The lock is held. */
+static void unlist(struct listener *l)
+{
+	struct listener **p = &l->id->listeners;
+
+	while (*p != l)
+		p = &(*p)->next;
+	*p = l->next;
+	l->id = NULL;
+}
+
+/* requested takes a peer's request, or the end of the listener. The call's reference goes on to the next get_request, or ends. */
 static void requested(struct call *c)
 {
 	struct listener *l = c->owner;
 	uint64_t handle = 0;
-	bool full = c->error == ENOMEM, over = c->error && !full, taken = false;
+	bool full = c->error == ENOMEM, taken = false;
 
 	if (!c->error)
 		json_number(json_get(c->result, "handle"), &handle);
 	pthread_mutex_lock(&xw_cm_lock);
 	if (handle && l->id)
 		taken = new_request(l, c->result, (uint32_t)handle);
-	if (!l->id)
-		over = true;
-	l->stalled = full && !over; /* until the program has answered a request */
 	pthread_mutex_unlock(&xw_cm_lock);
-	xw_call_end(c);
 	if (handle && !taken)
 		xw_reject_async(l->s, (uint32_t)handle);
-	if (!over) {
-		if (!full)
-			next_request(l);
-		return;
-	}
+	xw_call_end(c);
 	pthread_mutex_lock(&xw_cm_lock);
-	if (l->id)
-		for (struct listener **p = &l->id->listeners; *p; p = &(*p)->next)
-			if (*p == l) {
-				*p = l->next;
-				break;
-			}
+	bool failed = l->id && c->error && !full;
+	if (failed)
+		unlist(l);
+	l->stalled = l->id && full; /* until the program has answered a request */
+	bool go_on = l->id && !full;
+	if (!go_on)
+		release(l, failed ? 2 : 1);
 	pthread_mutex_unlock(&xw_cm_lock);
-	free(l);
+	if (go_on)
+		next_request(l);
 }
 
 /* xw_resume_listeners goes on with those that were told that too many requests wait. */
@@ -82,35 +95,34 @@ void xw_resume_listeners(void)
 	do {
 		pthread_mutex_lock(&xw_cm_lock);
 		l = xw_stalled_listener();
-		if (l)
+		if (l) {
 			l->stalled = false;
+			l->refs++;
+		}
 		pthread_mutex_unlock(&xw_cm_lock);
 		if (l)
 			next_request(l);
 	} while (l);
 }
 
+/* xw_close_listeners has the daemon close those of an identifier, which ends their get_request. */
 void xw_close_listeners(struct id *id)
 {
 	struct listener *l;
 
-	for (;;) {
+	do {
 		pthread_mutex_lock(&xw_cm_lock);
 		l = id->listeners;
-		if (l) {
-			id->listeners = l->next;
-			l->id = NULL;
-		}
-		bool stalled = l && l->stalled;
+		if (l)
+			unlist(l);
 		pthread_mutex_unlock(&xw_cm_lock);
-		if (!l)
-			return;
-		struct session *s = l->s;
-		uint32_t handle = l->handle; /* the end of its get_request frees l */
-		if (stalled)
-			free(l);
-		xw_ask(s, "close_listener", "{\"handle\":%u}", handle);
-	}
+		if (l) {
+			xw_ask(l->s, "close_listener", "{\"handle\":%u}", l->handle);
+			pthread_mutex_lock(&xw_cm_lock);
+			release(l, 1);
+			pthread_mutex_unlock(&xw_cm_lock);
+		}
+	} while (l);
 }
 
 /* listen_at listens at one address on the device that has it. Port 0 becomes the one that the daemon chose. */
@@ -141,6 +153,7 @@ static int listen_at(struct id *id, struct sockaddr *a, int backlog)
 		return error;
 	}
 	l->handle = (uint32_t)handle;
+	l->refs = 2; /* the identifier's and the call's */
 	pthread_mutex_lock(&xw_cm_lock);
 	l->next = id->listeners;
 	id->listeners = l;
@@ -182,16 +195,16 @@ EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	struct sockaddr *a = &cm->route.addr.src_addr;
 
 	pthread_mutex_lock(&xw_cm_lock);
-	bool right = id->state == CM_BOUND;
+	bool right = id->state == CM_BOUND || id->state == CM_IDLE;
+	if (id->state == CM_IDLE) /* the kernel binds what nobody bound to any port of all addresses of IPv4 */
+		a->sa_family = AF_INET;
 	if (right)
 		id->state = CM_LISTEN;
 	pthread_mutex_unlock(&xw_cm_lock);
 	if (!right)
 		return xw_fail(EINVAL);
 	xw_free_port(id);
-	if (backlog <= 0)
-		backlog = 128;
-	if (backlog > (int)XW_MAX_BACKLOG)
+	if (backlog <= 0 || backlog > (int)XW_MAX_BACKLOG) /* as the kernel has it */
 		backlog = (int)XW_MAX_BACKLOG;
 	int error = xw_wildcard(a) ? listen_everywhere(id, a, backlog) : listen_at(id, a, backlog);
 	if (error) {
@@ -209,7 +222,7 @@ EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 	struct id *id = xw_id(listen);
 	struct rdma_cm_event *e;
 
-	if (!id->sync)
+	if (!id->peek.sync)
 		return xw_fail(EINVAL);
 	if (listen->event) {
 		rdma_ack_cm_event(listen->event);
@@ -224,14 +237,20 @@ EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **out)
 	}
 	struct rdma_cm_id *child = e->id;
 	struct ibv_qp_init_attr attr = id->ep_attr;
-	if ((id->passive_qp && rdma_create_qp(child, id->ep_pd, &attr) != 0) || rdma_migrate_id(child, NULL) != 0) {
+	if ((id->passive_qp && rdma_create_qp(child, listen->pd, &attr) != 0) || rdma_migrate_id(child, NULL) != 0) {
 		int error = errno;
 		rdma_ack_cm_event(e);
 		rdma_destroy_ep(child);
 		return xw_fail(error);
 	}
-	listen->event = e; /* its private data stay until the next call */
-	child->event = NULL;
+	/* Until the request is answered its event is the new identifier's, which the listener need not wait for. */
+	pthread_mutex_lock(&xw_cm_lock);
+	container_of(e, struct event, cm)->of = xw_id(child);
+	xw_id(child)->delivered++;
+	id->acked++;
+	pthread_cond_broadcast(&xw_cm_changed);
+	pthread_mutex_unlock(&xw_cm_lock);
+	child->event = e;
 	*out = child;
 	return 0;
 }

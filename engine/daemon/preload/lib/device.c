@@ -186,9 +186,6 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 /* VENDOR is no number of the IEEE's, as soft-iWARP's: programs take 0 for an error. */
 #define VENDOR 0x787770
 
-/* READS is how many Reads and atomics a queue pair has outstanding, when it asks for no number: the engine's choice. */
-#define READS 16
-
 EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr *a)
 {
 	const struct link *l = link_of(context->device);
@@ -198,8 +195,8 @@ EXPORT int ibv_query_device(struct ibv_context *context, struct ibv_device_attr 
 		.vendor_id = VENDOR, .hw_ver = 1, .max_qp = 1024, .max_qp_wr = XW_MAX_DEPTH,
 		.device_cap_flags = IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B,
 		.max_mw = 4096, .max_sge = XW_MAX_SGE, .max_sge_rd = 1,
-		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = READS,
-		.max_res_rd_atom = READS * 1024, .max_qp_init_rd_atom = READS, .atomic_cap = IBV_ATOMIC_HCA,
+		.max_cq = 1024, .max_cqe = XW_MAX_CQ_DEPTH, .max_mr = 4096, .max_pd = 256, .max_qp_rd_atom = XW_READS,
+		.max_res_rd_atom = XW_READS * 1024, .max_qp_init_rd_atom = XW_READS, .atomic_cap = IBV_ATOMIC_HCA,
 		.max_srq = 256, .max_srq_wr = XW_MAX_DEPTH, .max_srq_sge = XW_MAX_SGE, .phys_port_cnt = 1,
 	};
 	snprintf(a->fw_ver, sizeof a->fw_ver, "%llu", XW_VERSION);

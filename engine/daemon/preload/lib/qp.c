@@ -192,7 +192,8 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ib, struct ibv_qp_attr *attr, int mask)
 			q->attr.pkey_index = attr->pkey_index;
 		if (mask & IBV_QP_PORT)
 			q->attr.port_num = attr->port_num;
-		end = to == IBV_QPS_ERR && from == IBV_QPS_RTS && !q->down;
+		/* SQD is iWARP's CLOSING, as the drivers of the kernel have it. */
+		end = (to == IBV_QPS_ERR || to == IBV_QPS_SQD) && from == IBV_QPS_RTS && !q->down;
 		if (from != IBV_QPS_RTS || (to != IBV_QPS_INIT && to != IBV_QPS_RTR))
 			xw_qp_becomes(ib, to);
 	}

@@ -45,7 +45,7 @@ static int dial(void)
 	if (strlen(path) >= sizeof to.sun_path)
 		return xw_fail(ENAMETOOLONG);
 	strcpy(to.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	fd = xw_socket(AF_UNIX, SOCK_STREAM);
 	if (fd < 0)
 		return -1;
 	if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {

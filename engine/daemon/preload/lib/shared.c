@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 /* What version of the control protocol this is; xwarp doctor reads it from the file. */
 EXPORT const uint32_t xwarp_protocol = XW_VERSION;
@@ -19,6 +21,8 @@ void *xw_null(int error)
 	errno = error;
 	return NULL;
 }
+
+int xw_socket(int family, int type) { return (int)syscall(SYS_socket, family, type | SOCK_CLOEXEC, 0); }
 
 void xw_warn(const char *format, ...)
 {

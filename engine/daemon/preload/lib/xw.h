@@ -28,6 +28,9 @@ void *xw_null(int error);
 int xw_refused(const char *what);
 void xw_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* xw_socket is socket(2), also where librspreload.so has that make rsockets. */
+int xw_socket(int family, int type);
+
 /* JSON of replies: a value is a piece of the text. What is not there has no length. */
 struct json {
 	const char *p;
@@ -72,7 +75,7 @@ struct link { /* a device of the daemon */
 struct session {
 	pthread_mutex_t lock; /* of everything here that changes */
 	int fd;
-	bool dead;
+	atomic_bool dead;
 	int refs;
 	uint64_t last;
 	struct call *calls;
@@ -125,6 +128,9 @@ static inline uint8_t *xw_slot(struct ring *r, uint32_t i)
 	return r->mem + XW_RING_SLOTS + (size_t)(i & (r->slots - 1)) * r->size;
 }
 
+/* XW_READS is how many Reads and atomics a queue pair may have under way, and its peer: the engine's choice. */
+#define XW_READS 16
+
 /* Verbs objects. Each begins with what programs see. */
 struct device {
 	struct ibv_device ib;
@@ -142,6 +148,7 @@ struct context {
 	struct session *s;
 	struct context *next; /* of the session */
 	struct async *events, **tail;
+	struct ibv_pd *pd; /* of identifiers for which the program names none; NULL unless the context is rdma_cm's */
 };
 
 struct pd {

@@ -1,6 +1,7 @@
 /* What programs of verbs for what no program of Debian's asks for share: PROGRAM TEST s ADDRESS on one host, PROGRAM TEST c
  * ADDRESS on the other one. They end with 0 when everything was as the man pages of verbs have it. */
 #pragma once
+#include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
@@ -34,13 +35,15 @@ struct end {
 	struct ibv_mr *mr;
 };
 
+static int port = PORT;
+
 static struct rdma_addrinfo *address(const char *at, int flags)
 {
 	struct rdma_addrinfo hints = {.ai_flags = flags, .ai_port_space = RDMA_PS_TCP}, *res;
-	char port[8];
+	char service[8];
 
-	snprintf(port, sizeof port, "%d", PORT);
-	CHECK(rdma_getaddrinfo((char *)at, port, &hints, &res) == 0);
+	snprintf(service, sizeof service, "%d", port);
+	CHECK(rdma_getaddrinfo((char *)at, service, &hints, &res) == 0);
 	return res;
 }
 
