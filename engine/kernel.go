@@ -3,13 +3,16 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 )
@@ -104,6 +107,9 @@ func (k *kernelDriver) start(ctx context.Context, c *conn, local, remote netip.A
 		defer context.AfterFunc(k.open, cancel)()
 		sock, err := k.cfg.Dial(dialing, local, remote)
 		switch {
+		case err == nil && budget.IsKept(sock, budget.KeptForOperator):
+			sock.Close()
+			err = errFewDescriptors
 		case err == nil:
 		case k.open.Err() != nil:
 			err = verbs.ErrClosed
@@ -151,6 +157,9 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, io.Closer, error) {
 			}
 			remote := addrPort(sock.RemoteAddr())
 			c, err := l.passive(netip.AddrPort{}, remote)
+			if err == nil && budget.IsKept(sock, budget.KeptForPrograms) {
+				err = errFewDescriptors
+			}
 			if err == nil {
 				c.charge, err = k.dev.opt.Peers.Begin(remote.Addr(), clock())
 				err = denied(err)
@@ -170,6 +179,10 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, io.Closer, error) {
 	}()
 	return addrPort(ln.Addr()), ln, nil
 }
+
+// errFewDescriptors refuses a connection in favour of programs and of the operator.
+var errFewDescriptors = fmt.Errorf("too few descriptors are left (ulimit -n, LimitNOFILE of a "+
+	"unit): %w", syscall.EMFILE)
 
 // acceptPause keeps a failing accept from spinning.
 const acceptPause = 20 * time.Millisecond

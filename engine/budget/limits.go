@@ -34,25 +34,71 @@ const (
 	// Connects bounds the connections that are being opened at a time: each holds a port, a half-open
 	// connection, a goroutine, and, until the neighbour answers, a request to resolve it.
 	Connects
+	// Mappings are the pieces of shared memory that the process maps. Each mapping charges its user where it
+	// is made (control.Payer). The kernel bounds them for the whole process.
+	Mappings
+	// Descriptors are open files of the process: sockets, eventfds, reserved ports.
+	Descriptors
 	// Kinds is how many there are.
 	Kinds
+	// Limited is how many kinds have a key in [limits]. A user's limits of these kinds bound what the others
+	// can reach, see Amounts.Needs.
+	Limited = Mappings
 )
 
 var names = [Kinds]string{"sessions", "pds", "mrs", "memory", "cqs", "completions", "srqs", "qps",
-	"work_requests", "listeners", "daemon_memory", "connects"}
+	"work_requests", "listeners", "daemon_memory", "connects", "mappings", "descriptors"}
 
 func (k Kind) String() string { return names[k] }
 
 // Amounts is how much of each kind.
 type Amounts [Kinds]int64
 
-// Mappings is how many pieces of shared memory the process maps for them.
-func (a *Amounts) Mappings() int64 { return a[Sessions] + a[MRs] + a[CQs] + a[SRQs] + a[QPs] }
+// needs are the mappings and descriptors that one object of each kind takes at most. A completion queue maps
+// a second ring while its program resizes it.
+var needs = [Limited]Amounts{
+	Sessions:  {Mappings: 1, Descriptors: 3},
+	MRs:       {Mappings: 1},
+	CQs:       {Mappings: 2, Descriptors: 1},
+	SRQs:      {Mappings: 1},
+	QPs:       {Mappings: 1, Descriptors: 1},
+	Listeners: {Descriptors: 2},
+}
 
-// MaxMappings bounds those of all users together: half of what the kernel gives a process (vm.max_map_count).
-// Beyond that the heap of the daemon cannot grow any more, and the Go runtime ends it; a dozen users within
-// their limits could have that.
-const MaxMappings = 32 << 10
+// Needs returns a with the most mappings and descriptors that its objects can take.
+func (a Amounts) Needs() Amounts {
+	for k := range Limited {
+		for _, of := range []Kind{Mappings, Descriptors} {
+			a[of] += min(a[k], 1<<40) * needs[k][of] // no overflow
+		}
+	}
+	return a
+}
+
+// MaxMappings bounds the mappings of all users together: three quarters of what the kernel gives a process
+// (vm.max_map_count). Beyond that the heap of the daemon cannot grow any more, and the Go runtime ends it; a
+// dozen users within their limits could have that.
+const MaxMappings = 48 << 10
+
+// What all users share is divided so that nobody can take it from the others.
+const (
+	// reserve is the part that only users with less than a basic share may take: 1/reserve of the whole.
+	reserve = 4
+	// basic is the share that each user may have of the reserve: 1/basic of the whole.
+	basic = 256
+)
+
+// Share returns the most that one user may have where all users together may have most, and the others have
+// taken: half of what they leave of the unreserved part, and a basic share in any case. So the first
+// basic/reserve newcomers find room whatever others within their limits have taken.
+func Share(most, taken int64) int64 {
+	half := (most - most/reserve - taken + 1) / 2
+	return max(0, min(max(half, most/basic, 1), most-taken))
+}
+
+// TenantShare returns the most that each of n tenants may be promised where all together may have most: a
+// quarter of the whole is left for users outside of tenants.
+func TenantShare(most int64, n int) int64 { return (most - most/reserve) / int64(n) }
 
 // What things cost the daemon that have no size of their own, in octets of DaemonMemory.
 const (
@@ -64,9 +110,9 @@ const (
 	ObjectMemory = 4 << 10
 )
 
-// OperatorSessions are the programs at the operator's socket at a time, and RootSessions how many of root
-// find a place at the socket of all although others have filled it (daemon.clients): whoever takes all places
-// must not keep the operator out.
+// OperatorSessions are the programs at the operator's socket at a time; none of the shares above bounds them.
+// RootSessions is how many programs of root find a place at the socket of all although others have filled it
+// (daemon.clients).
 const (
 	OperatorSessions = 16
 	RootSessions     = 8

@@ -12,7 +12,9 @@ import (
 // with the object; the pages of rings and regions are the program's.
 
 var (
-	sessionCost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory}
+	// sessionCost has the descriptors of the socket and of the doorbell's eventfd, and one that a request brings.
+	sessionCost = budget.Amounts{budget.Sessions: 1, budget.DaemonMemory: budget.SessionMemory,
+		budget.Descriptors: 3}
 	pdCost      = budget.Amounts{budget.PDs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	mwCost      = budget.Amounts{budget.MRs: 1, budget.DaemonMemory: budget.ObjectMemory}
 	pendingCost = budget.Amounts{budget.DaemonMemory: budget.PendingMemory}
@@ -36,7 +38,8 @@ func mrCost(length uint64) budget.Amounts {
 
 func cqCost(g control.Geometry) budget.Amounts {
 	cost := ringCost(g)
-	cost[budget.CQs], cost[budget.DaemonMemory] = 1, cost[budget.DaemonMemory]+budget.ObjectMemory
+	cost[budget.CQs], cost[budget.Descriptors] = 1, 1 // that of the channel
+	cost[budget.DaemonMemory] += budget.ObjectMemory
 	return cost
 }
 
@@ -51,7 +54,7 @@ func ringCost(g control.Geometry) budget.Amounts {
 // of: a number of 4 octets, in a ring of a power of two.
 const takenOctets = 8
 
-// qpCost is that of a queue pair and of its connection.
+// qpCost is that of a queue pair and of its connection, which has a socket or a reserved port.
 func (s *session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	_, _, octets := rings(c)
 	own, taken := *c, 0
@@ -60,7 +63,8 @@ func (s *session) qpCost(c *verbs.QPConfig) budget.Amounts {
 	}
 	footprint := takenOctets*taken + s.dev.dev.Footprint(&own)
 	return budget.Amounts{
-		budget.QPs: 1, budget.WorkRequests: int64(own.SendDepth + own.RecvDepth),
+		budget.QPs: 1, budget.Descriptors: 1,
+		budget.WorkRequests: int64(own.SendDepth + own.RecvDepth),
 		budget.DaemonMemory: budget.ObjectMemory + tables(uint64(octets)) + int64(footprint),
 	}
 }
@@ -76,9 +80,13 @@ func (s *session) srqCost(c *verbs.SRQConfig, g control.Geometry) budget.Amounts
 // listenerCost is that of a listener whose backlog is full, requestCost that of a request which waits for its
 // program's answer.
 func (s *session) listenerCost(backlog int) budget.Amounts {
-	return budget.Amounts{budget.Listeners: 1, budget.DaemonMemory: budget.ObjectMemory + int64(
-		backlog)*int64(s.dev.dev.ConnFootprint())}
+	return budget.Amounts{budget.Listeners: 1, budget.Descriptors: listenerFiles,
+		budget.DaemonMemory: budget.ObjectMemory +
+			int64(backlog)*int64(s.dev.dev.ConnFootprint())}
 }
+
+// listenerFiles are the descriptors that reserve a port, see package ports.
+const listenerFiles = 2
 
 func (s *session) requestCost() budget.Amounts {
 	return budget.Amounts{budget.DaemonMemory: budget.ObjectMemory + int64(

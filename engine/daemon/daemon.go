@@ -31,7 +31,8 @@ type Daemon struct {
 	version string
 
 	devices  []*device
-	accounts accounts
+	accounts *accounts
+	persons  persons
 	mapper   *control.Mapper // of programs' memory
 	peers    *budget.Peers
 	socket   *net.UnixListener
@@ -51,7 +52,6 @@ type Daemon struct {
 	stopping      bool
 	live          sync.WaitGroup // sessions that have something of the daemon's
 	refused       refused
-	viewers       viewers
 	await         confirmation
 	count         counts
 }
@@ -81,7 +81,8 @@ var errShutdown = errors.New("the daemon stops")
 // network namespace of the calling thread.
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
-		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper()}
+		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper(),
+		accounts: newAccounts(), persons: persons{file: subordinateFile}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -89,6 +90,7 @@ func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d.cfg.Store(cfg)
 	d.peers = budget.NewPeers(d.peerRule)
 	d.setLevel()
+	d.setBounds(cfg)
 	err := d.start(cfg)
 	if err == nil {
 		err = d.awaitConfirmation(cfg, &o)
@@ -207,11 +209,20 @@ func (d *Daemon) Reload(now *config.Loaded) error {
 	now.Interface = old.Interface
 	d.cfg.Store(now)
 	d.setLevel()
+	d.setBounds(now)
 	err = errors.Join(err, d.reloadExports(now))
 	if err == nil { // else the caller says so
 		d.log.Info("configuration is reloaded", "path", now.Path)
 	}
 	return err
+}
+
+// setBounds divides what the host has between users and tenants.
+func (d *Daemon) setBounds(cfg *config.Loaded) {
+	for _, k := range d.accounts.setBounds(cfg, budget.OfHost()) {
+		d.log.Warn("tenants get less than their limits: this host has not enough for all",
+			"kind", k.String(), "each", d.accounts.each[k], "next", remedyOf[k])
+	}
 }
 
 func (d *Daemon) setLevel() {

@@ -38,10 +38,12 @@ const (
 	// and 2 KiB each.
 	snapshotEvery = 100 * time.Millisecond
 	snapshotShare = 10
+	// accountIdle is how long the account of a user stays that has nothing, for its rates and for the operator to
+	// see what was refused; maxIdleAccounts bounds them, for users may be many (subordinate uids, services).
+	accountIdle     = time.Minute
+	maxIdleAccounts = 256
 	// refusals is how many refused programs may wait for the close of descriptors that they sent.
 	refusals = 256
-	// destroyWait is how long the end of a queue pair may take before it is logged and given up.
-	destroyWait = 10 * time.Second
 	// refillTries is how often a worker looks whether the pump has finished its batch, when a message finds no
 	// receive: at once refillSpins times, then every refillPause. A pump that the scheduler has stopped keeps a
 	// worker for 20 ms at most, and then the message's connection ends.
@@ -73,6 +75,9 @@ const (
 	// exportDepth is the depth of the queues of a connection to an export, which carry flush requests only.
 	exportDepth = 16
 )
+
+// destroyWait is how long a program waits for the end of a queue pair, which is logged then. Tests shorten it.
+var destroyWait = 10 * time.Second
 
 // spareOpenings is how often a daemon that gave its rights up can open an interface again, by the restart policy: for
 // each time it makes a socket for each queue in advance, of some 2 KiB. Who removes interfaces more often makes it

@@ -9,18 +9,20 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/web"
 )
 
 // Limits of the HTTP server: a client that says little, slowly, or that opens many connections holds up itself only.
 const (
-	webClients       = 64
+	// webClients bounds the connections, webClientsOfOne those of one client. A new one takes the place of
+	// another, see webConns.
+	webClients      = 64
+	webClientsOfOne = 16
+	// The times for what a client sends, for the answer to be read, and for silence between requests.
 	webHeaderTimeout = 5 * time.Second
-	webWriteTimeout  = 30 * time.Second
-	webIdleTimeout   = 2 * time.Minute
+	webWriteTimeout  = 10 * time.Second
+	webIdleTimeout   = 5 * time.Second
 	webHeaderOctets  = 16 << 10
 )
 
@@ -48,8 +50,10 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	}
 	s := &webServer{pages: web.New(web.Config{Snapshot: d.Snapshot, Hosts: cfg.HTTP.Hosts,
 		StatusPage: cfg.HTTP.StatusPage}), addr: ln.Addr(), done: make(chan struct{})}
+	conns := &webConns{Listener: ln, ownerOf: d.webOwner, of: map[net.Conn]*webConn{}}
 	s.http = &http.Server{
-		Handler: s.pages, ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webHeaderTimeout,
+		ConnState: conns.changed,
+		Handler:   s.pages, ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webHeaderTimeout,
 		WriteTimeout: webWriteTimeout,
 		IdleTimeout:  webIdleTimeout, MaxHeaderBytes: webHeaderOctets,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
@@ -57,7 +61,7 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	d.web = s
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(netutil.LimitListener(ln, webClients)); !errors.Is(err,
+		if err := s.http.Serve(conns); !errors.Is(err,
 			http.ErrServerClosed) {
 			d.log.Error("metrics are not served any more", "error", err)
 		}
@@ -77,6 +81,7 @@ func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error
 		if err != nil {
 			return nil, fmt.Errorf("http.listen: %s: %w", address, err)
 		}
+		passRights(ln, false) // their close could block
 		return ln, nil
 	}
 	ln, err := net.Listen(network, address)

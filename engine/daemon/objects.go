@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"xwarp/ddp"
 	"xwarp/engine"
 	"xwarp/engine/daemon/control"
@@ -34,7 +32,7 @@ type mr struct {
 	object
 	pd      *pd
 	mr      verbs.MR
-	mapping []byte
+	mapping *control.Memory
 	length  uint64
 	access  ddp.Access
 }
@@ -101,13 +99,13 @@ func (s *session) regMR(a *control.RegMRArgs, files []int) (any, error) {
 
 func (s *session) mapMR(p *pd, fd int, a *control.RegMRArgs) (*mr, error) {
 	written := a.Access&^(ddp.RemoteRead|ddp.BindMW) != 0
-	mapping, mem, err := s.d.mapper.Map(fd, a.Offset, a.Length, written)
+	mapping, mem, err := s.d.mapper.Map(s, fd, a.Offset, a.Length, written)
 	if err != nil {
 		return nil, fmt.Errorf("ibv_reg_mr: %w", err)
 	}
 	m, err := p.pd.(*engine.PD).RegMRIOVA(mem, a.Base, a.Access)
 	if err != nil {
-		unix.Munmap(mapping)
+		mapping.Close()
 		return nil, err
 	}
 	return &mr{pd: p, mr: m, mapping: mapping, length: a.Length, access: a.Access}, nil
@@ -133,7 +131,7 @@ func (s *session) closeMR(m *mr) error {
 	if err != nil {
 		return err
 	}
-	err = unix.Munmap(m.mapping)
+	err = m.mapping.Close()
 	s.mu.Lock()
 	delete(s.objects, m.handle)
 	m.pd.mrs--

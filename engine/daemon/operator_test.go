@@ -33,12 +33,15 @@ func fillRole(args []string) error {
 	return errors.Join(list[0].Close())
 }
 
-// TestPlaces has a user take all places at the control socket. Root still finds one there, and the operator
+// TestPlaces has users take all places at the control socket. Root still finds one there, and the operator
 // has his own.
 func TestPlaces(t *testing.T) {
 	d, socket := kernelKeys(t, "clients = 3\n", "")
-	if got := start(t, publicExe(t), nobody, "fill", socket, "3").line(); got != "full" {
-		t.Fatal(got)
+	exe := publicExe(t)
+	for i, n := range []string{"2", "1"} { // each gets half of what is left
+		if got := start(t, exe, nobody-uint32(i), "fill", socket, n).line(); got != "full" {
+			t.Fatal(got)
+		}
 	}
 	for range budget.RootSessions {
 		dev, err := client.Open(socket)

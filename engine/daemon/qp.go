@@ -124,7 +124,7 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	res := &control.CreateQPResult{MaxSGE: c.MaxSGE, MaxInline: c.MaxInline}
 	var octets uint32
 	res.Send, res.Recv, octets = rings(&c)
-	mem, err := s.d.mapper.NewMemory("xwarp-qp", int(octets))
+	mem, err := s.d.mapper.NewMemory(s, "xwarp-qp", int(octets))
 	if err != nil {
 		return nil, err
 	}
@@ -231,36 +231,36 @@ func (s *session) event(e *control.Event) {
 	}
 }
 
-// errStuck is returned when the engine does not let go of a queue pair.
-var errStuck = errors.New("the queue pair does not end; its memory is kept until the daemon ends")
+// errStuck is returned when the engine does not let go of a queue pair in time.
+var errStuck = errors.New("the queue pair does not end yet; it counts until it does")
 
-// closeQP ends the connection and gives back what q has. q is in no table any more.
+// closeQP ends the connection and gives back what q has, which is in no table any more. A queue pair that takes
+// longer than destroyWait is given back when it ends.
 func (s *session) closeQP(q *qp) error {
 	close(q.closed)
 	eng := q.q.(*engine.QP)
 	eng.Farewell()
 	done := make(chan error, 1)
-	go func() {
+	s.ending.Go(func() {
 		if eng.Abort() == nil {
 			s.drain(q) // what the client posted before is flushed
 		}
-		done <- eng.Close()
-	}()
-	var err error
+		err := eng.Close()
+		s.delist(q)
+		q.mem.Close()
+		s.mu.Lock()
+		q.use(-1)
+		s.mu.Unlock()
+		s.account.give(q.cost)
+		done <- err
+	})
 	select {
-	case err = <-done:
-		s.delist(q)
+	case err := <-done:
+		return err
 	case <-time.After(destroyWait):
-		s.delist(q)
 		s.log.Error("queue pair stays", "qp", q.handle, "error", errStuck)
 		return errStuck
 	}
-	q.mem.Close()
-	s.mu.Lock()
-	q.use(-1)
-	s.mu.Unlock()
-	s.account.give(q.cost)
-	return err
 }
 
 func (s *session) modifyQP(a *control.ModifyQPArgs) error {

@@ -2,14 +2,14 @@ package daemon
 
 import (
 	"cmp"
+	"container/list"
 	"context"
 	"fmt"
-	"os/user"
-	"reflect"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -19,24 +19,19 @@ import (
 	"xwarp/engine/ranges"
 )
 
-// limitOf returns the key in [limits] that has the name of a kind.
-func limitOf(l *config.Limits, k budget.Kind) int64 {
-	for f, v := range reflect.ValueOf(l).Elem().Fields() {
-		if f.Tag.Get("toml") == k.String() {
-			return v.Int()
-		}
-	}
-	return 0
-}
-
-// holder is for whom limits are: a user of this host, or a tenant, whose programs count together.
+// holder is for whom limits are: a person, who has a user of this host and its subordinate uids (see persons), a
+// tenant, whose programs count together, or the operator.
 type holder struct {
-	uid    uint32 // 0 of a tenant
-	tenant string // empty: it is a user
+	uid      uint32 // 0 of a tenant
+	tenant   string // empty: it is a user
+	operator bool
 }
 
 func (h holder) String() string {
-	if h.tenant != "" {
+	switch {
+	case h.operator:
+		return "the operator"
+	case h.tenant != "":
 		return h.tenant
 	}
 	return fmt.Sprintf("user %d", h.uid)
@@ -50,11 +45,25 @@ func (h holder) table() string {
 	return "the user a [[user]] table"
 }
 
-// accounts count what users and tenants have.
+// limits returns what [limits] and [[user]] tables say. It looks nothing up.
+func (h holder) limits(c *config.Loaded) config.Limits {
+	if h.tenant != "" {
+		return c.TenantLimits()
+	}
+	return c.LimitsOf(h.uid)
+}
+
+// accounts count what users and tenants have. An account that has nothing is forgotten after accountIdle.
 type accounts struct {
-	mu   sync.Mutex
-	of   map[holder]*account
-	maps int64 // mappings of all
+	now      func() time.Time
+	operator account // without bounds, and in no table
+
+	mu    sync.Mutex // guards everything below, and the fields of each account
+	of    map[holder]*account
+	idle  list.List      // accounts that have nothing, the latest first
+	most  budget.Amounts // that all users may have together; 0: there is no bound
+	each  budget.Amounts // that each tenant may have; 0: there is no bound but its limits
+	taken budget.Amounts // that all users have together
 }
 
 // account is one holder's.
@@ -65,61 +74,182 @@ type account struct {
 	// How often a limit was in the way.
 	refused budget.Amounts
 	pace    *rate.Limiter // of connections that it begins; nil: not limited
+	viewer  viewer        // of its snapshots
+
+	resting *list.Element // in the list of idle accounts; nil: it has something
+	since   time.Time     // when that began
 }
 
-func (a *accounts) open(h holder) *account {
+func newAccounts() *accounts {
+	a := &accounts{now: time.Now, of: map[holder]*account{}}
+	a.operator = account{holder: holder{operator: true}, all: a, viewer: newViewer()}
+	return a
+}
+
+// setBounds divides what the host has between users and tenants, by the configuration. Tenants are promised
+// the same; users share what is left.
+func (a *accounts) setBounds(c *config.Loaded, host budget.Amounts) (short []budget.Kind) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.of == nil {
-		a.of = map[holder]*account{}
+	a.most, a.each = host, budget.Amounts{}
+	limits := c.TenantLimits()
+	promised := limits.Amounts()
+	for k, most := range host {
+		if most == 0 || c.Tenants.Count == 0 {
+			continue
+		}
+		a.each[k] = min(promised[k], budget.TenantShare(most, c.Tenants.Count))
+		a.most[k] -= a.each[k] * int64(c.Tenants.Count)
+		if a.each[k] < promised[k] {
+			short = append(short, budget.Kind(k))
+		}
 	}
-	u := a.of[h]
-	if u == nil {
-		u = &account{all: a, holder: h}
-		a.of[h] = u
-	}
-	return u
+	a.most[budget.Sessions] = int64(c.Daemon.Clients) // tenants have places of their own
+	return short
 }
 
-// take counts what somebody wants more, all of it or nothing, unless a limit is in the way; nil has none.
+// enter returns the account of a holder once it has taken what it wants.
+func (a *accounts) enter(h holder, l *config.Limits, want budget.Amounts) (*account, error) {
+	if h.operator {
+		return &a.operator, a.operator.take(l, want)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := a.of[h]
+	if u == nil {
+		u = &account{all: a, holder: h, viewer: newViewer()}
+		a.of[h] = u
+	}
+	return u, u.reserve(l, want)
+}
+
+// operatorSessions is how many sessions of the operator there are.
+func (a *accounts) operatorSessions() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.operator.used[budget.Sessions]
+}
+
+// take counts what a holder wants more, all of it or nothing, unless a limit is in the way. Nothing bounds the
+// operator.
 func (u *account) take(l *config.Limits, want budget.Amounts) error {
 	u.all.mu.Lock()
 	defer u.all.mu.Unlock()
+	return u.reserve(l, want)
+}
+
+// reserve is take with the mutex of all held.
+func (u *account) reserve(l *config.Limits, want budget.Amounts) error {
+	defer u.all.rest(u)
 	for k, n := range want {
-		if l == nil || n == 0 {
+		if n == 0 || u.operator {
 			continue
 		}
-		k := budget.Kind(k)
-		if limit := limitOf(l, k); n < 0 || n > limit-u.used[k] {
+		if err := u.check(l, budget.Kind(k), n); err != nil {
 			u.refused[k]++
+			return err
+		}
+	}
+	u.add(&want, 1)
+	return nil
+}
+
+// check says why u may not have n more of a kind.
+func (u *account) check(l *config.Limits, k budget.Kind, n int64) error {
+	if k < budget.Limited {
+		if limit := l.Of(k); n < 0 || n > limit-u.used[k] {
 			return control.Errorf(control.CodeQuota,
 				"%v has %d of at most %d %s and wants %d more (raise limits.%s, or give %s)",
 				u.holder, u.used[k], limit, k, n, k, u.table())
 		}
 	}
-	maps := want.Mappings()
-	if maps > budget.MaxMappings-u.all.maps {
+	if share := u.share(k); n > share-u.used[k] {
+		if u.tenant != "" {
+			return control.Errorf(control.CodeQuota,
+				"%v has %d of the %d %v that are kept for each tenant, and wants %d more (%s)",
+				u.holder, u.used[k], share, k, n, remedyOf[k])
+		}
 		return control.Errorf(control.CodeQuota,
-			"programs have %d regions, queues and queue pairs together, of at most %d that the "+
-				"daemon maps (lower limits.mrs, cqs or qps for who takes most: xwarp resource "+
-				"show user)",
-			u.all.maps, budget.MaxMappings)
-	}
-	u.all.maps += maps
-	for k, n := range want {
-		u.used[k] += n
+			"%v has %d of its share of %d %v and wants %d more: all users together have %d of at "+
+				"most %d, and one may have half of what the others leave (%s)",
+			u.holder, u.used[k], share, k, n, u.all.taken[k], u.all.most[k], remedyOf[k])
 	}
 	return nil
+}
+
+// remedyOf are what gives users larger shares.
+var remedyOf = [budget.Kinds]string{
+	budget.Sessions: "raise daemon.clients",
+	budget.Mappings: "regions, queues and queue pairs have one each: lower limits.mrs, cqs or qps for who " +
+		"has most: xwarp resource show user",
+	budget.Descriptors: "raise LimitNOFILE of xwarpd's unit, or lower limits.cqs and qps for who has " +
+		"most: xwarp resource show user",
+	budget.DaemonMemory: "the host's memory or MemoryMax of xwarpd's unit is the whole: lower " +
+		"limits.daemon_memory for who has most: xwarp resource show user",
+}
+
+// share returns what u may have of what others take from, too. It is called with the mutex of all held.
+func (u *account) share(k budget.Kind) int64 {
+	most := u.all.most[k]
+	switch {
+	case u.tenant != "" && u.all.each[k] > 0:
+		return u.all.each[k]
+	case u.tenant != "" || most == 0:
+		return math.MaxInt64
+	}
+	others := u.all.taken[k] - u.used[k]
+	share := budget.Share(most, others)
+	if k == budget.Sessions && u.uid == 0 { // some places are beyond
+		share = max(share, min(budget.RootSessions, most+budget.RootSessions-others))
+	}
+	return share
 }
 
 // give counts what is gone.
 func (u *account) give(gone budget.Amounts) {
 	u.all.mu.Lock()
-	u.all.maps -= gone.Mappings()
-	for k, n := range gone {
-		u.used[k] -= n
+	defer u.all.mu.Unlock()
+	u.add(&gone, -1)
+	u.all.rest(u)
+}
+
+func (u *account) add(n *budget.Amounts, sign int64) {
+	for k, n := range n {
+		u.used[k] += sign * n
+		if u.tenant == "" && !u.operator {
+			u.all.taken[k] += sign * n
+		}
 	}
-	u.all.mu.Unlock()
+}
+
+// rest keeps the list of idle accounts after u has changed, and forgets those that had nothing for long, or for
+// which there is no room. It is called with mu held.
+func (a *accounts) rest(u *account) {
+	empty := u.used == budget.Amounts{}
+	switch {
+	case u.operator:
+		return
+	case empty && u.resting == nil:
+		u.resting, u.since = a.idle.PushFront(u), a.now()
+	case !empty && u.resting != nil:
+		a.idle.Remove(u.resting)
+		u.resting = nil
+	}
+	a.expire()
+}
+
+// expire forgets accounts. It is called with mu held.
+func (a *accounts) expire() {
+	now := a.now()
+	for e := a.idle.Back(); e != nil; e = a.idle.Back() {
+		u := e.Value.(*account)
+		if a.idle.Len() <= maxIdleAccounts && now.Sub(u.since) <= accountIdle {
+			return
+		}
+		a.idle.Remove(e)
+		u.resting = nil
+		delete(a.of, u.holder)
+	}
 }
 
 // turn waits until a user may begin one more connection at a rate, which a reload may have changed; a
@@ -144,19 +274,24 @@ func (u *account) turn(ctx context.Context, perSecond int) error {
 }
 
 // state returns the users' part of a snapshot, with that of tenants behind it.
-func (a *accounts) state(c *config.Config, see func(holder) bool) (list []control.UserState) {
+func (a *accounts) state(c *config.Loaded, see func(holder) bool) (list []control.UserState) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.expire()
 	for h, u := range a.of {
 		if !see(h) {
 			continue
 		}
-		l := limitsFor(c, h)
+		l := h.limits(c)
 		s := control.UserState{UID: h.uid, Tenant: h.tenant, Used: map[string]int64{},
 			Limit: map[string]int64{}, Refused: map[string]int64{}}
 		for k := range budget.Kinds {
-			s.Used[k.String()], s.Limit[k.String()], s.Refused[k.String()] = u.used[k],
-				limitOf(&l, k), u.refused[k]
+			limit := u.share(k)
+			if k < budget.Limited {
+				limit = l.Of(k)
+			}
+			s.Used[k.String()], s.Limit[k.String()], s.Refused[k.String()] = u.used[k], limit,
+				u.refused[k]
 		}
 		list = append(list, s)
 	}
@@ -165,21 +300,6 @@ func (a *accounts) state(c *config.Config, see func(holder) bool) (list []contro
 			cmp.Compare(a.UID, b.UID))
 	})
 	return list
-}
-
-// limitsFor returns the limits of a user or a tenant.
-func limitsFor(c *config.Config, h holder) config.Limits {
-	if h.tenant != "" {
-		return c.LimitsOf(config.TenantUser, config.TenantUser)
-	}
-	number := strconv.FormatUint(uint64(h.uid), 10)
-	name := number
-	if len(c.User) > 0 {
-		if u, err := user.LookupId(number); err == nil {
-			name = u.Username
-		}
-	}
-	return c.LimitsOf(name, number)
 }
 
 // mayListen reports whether a user may take a port.

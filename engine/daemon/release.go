@@ -1,6 +1,10 @@
 package daemon
 
-import "golang.org/x/sync/errgroup"
+import (
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+)
 
 // release gives back everything of a session, in the order in which objects depend on each other: first what
 // could make new ones, then connections, then the memory that they used.
@@ -26,32 +30,47 @@ func (s *session) release() {
 		s.account.give(q.cost)
 	}
 	s.releaseQPs()
-	for _, q := range empty[*srq](s) {
-		if q.users == 0 { // else a queue pair did not end
-			s.closeSRQ(q)
-		}
+	s.releaseMemory()
+	if s.bell != nil {
+		s.bell.Close()
+	}
+}
+
+// releaseMemory gives back the memory and queues that no queue pair uses any more, and returns what stays.
+func (s *session) releaseMemory() (left []error) {
+	for _, q := range emptyUnused[*srq](s) {
+		s.closeSRQ(q)
 	}
 	for _, w := range empty[*mw](s) {
 		s.closeMW(w)
 	}
 	for _, m := range all[*mr](s) {
 		if err := s.closeMR(m); err != nil {
-			s.log.Error("memory region stays mapped", "mr", m.handle, "error", err)
+			left = append(left, fmt.Errorf("memory region %d: %w", m.handle, err))
 		}
 	}
-	for _, c := range all[*cq](s) {
-		if c.users == 0 { // else a queue pair did not end
-			s.closeCQ(c)
-		}
+	for _, c := range emptyUnused[*cq](s) {
+		s.closeCQ(c)
 	}
-	for _, p := range empty[*pd](s) {
+	for _, p := range emptyUnused[*pd](s) {
 		if err := noneLeft(s.closePD(p)); err != nil {
-			s.log.Error("protection domain stays", "pd", p.handle, "error", err)
+			left = append(left, fmt.Errorf("protection domain %d: %w", p.handle, err))
 		}
 	}
-	if s.bell != nil {
-		s.bell.Close()
+	return left
+}
+
+// emptyUnused takes the objects of one kind out of the table that nothing uses.
+func emptyUnused[T entry](s *session) (list []T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range has[T](s) {
+		if v.busy() == nil {
+			delete(s.objects, v.self().handle)
+			list = append(list, v)
+		}
 	}
+	return list
 }
 
 func (s *session) releaseQPs() {

@@ -48,7 +48,7 @@ func (s *session) swapNext(c *cq, n *cqRing) (before *cqRing) {
 
 // newRing makes the ring of a completion queue.
 func (s *session) newRing(g control.Geometry) (*cqRing, error) {
-	mem, err := s.d.mapper.NewMemory("xwarp-cq", g.Len())
+	mem, err := s.d.mapper.NewMemory(s, "xwarp-cq", g.Len())
 	if err != nil {
 		return nil, err
 	}

@@ -131,37 +131,35 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 		return err
 	}
 	cfg := d.cfg.Load()
-	who := holder{uid: cred.Uid}
-	if through.tenant != "" {
-		who = holder{tenant: through.tenant}
+	who := holder{tenant: through.tenant, operator: through.operator}
+	if who.operator && cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
+		return control.Errorf(control.CodePermission,
+			"user %d has no business at the operator's socket (daemon.admin_socket)", cred.Uid)
 	}
-	limits := new(limitsFor(&cfg.Config, who))
-	if through.operator {
-		if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
-			return control.Errorf(control.CodePermission,
-				"user %d has no business at the operator's socket "+
-					"(daemon.admin_socket)", cred.Uid)
-		}
-		limits = nil
+	if !who.operator && budget.IsKept(c, budget.KeptForOperator) {
+		return control.Errorf(control.CodeQuota, "xwarpd has no descriptors left for programs: "+
+			"%s", remedyOf[budget.Descriptors])
 	}
+	if who == (holder{}) {
+		who.uid = d.persons.of(cred.Uid)
+	}
+	limits := new(who.limits(cfg))
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.stopping {
 		return control.Errorf(control.CodeClosed, "%v", errShutdown)
 	}
-	// A tenant has its places by the limit of sessions, which is held against the number of tenants.
-	if n, most := d.places(cred.Uid, through.operator); n >= most && through.tenant == "" {
+	if n := d.accounts.operatorSessions(); who.operator && n >= budget.OperatorSessions {
 		return control.Errorf(control.CodeQuota,
-			"%d programs use the daemon already, of at most %d (daemon.clients)",
-			n, most)
+			"the operator has %d sessions already, of at most %d", n, budget.OperatorSessions)
 	}
-	a := d.accounts.open(who)
-	if err := a.take(limits, sessionCost); err != nil {
+	a, err := d.accounts.enter(who, limits, sessionCost)
+	if err != nil {
 		return err
 	}
 	d.last++
 	s := newSession(d, d.last, c, cred, a)
-	s.operator = through.operator
+	s.operator = who.operator
 	if who.tenant != "" {
 		s.log = s.log.With("tenant", who.tenant)
 	}
@@ -169,24 +167,6 @@ func (d *Daemon) admit(c *net.UnixConn, through door) error {
 	d.live.Add(1)
 	go s.serve(d.live.Done)
 	return nil
-}
-
-// places returns how many sessions compete with a new one for a place, and how many places there are. It is
-// called with mu held.
-func (d *Daemon) places(uid uint32, operator bool) (taken, most int) {
-	for _, s := range d.sessions {
-		if s.operator == operator && s.account.tenant == "" {
-			taken++
-		}
-	}
-	switch clients := d.cfg.Load().Daemon.Clients; {
-	case operator:
-		return taken, budget.OperatorSessions
-	case uid == 0:
-		return taken, clients + budget.RootSessions
-	default:
-		return taken, clients
-	}
 }
 
 // credentials asks the kernel who is at the other end.

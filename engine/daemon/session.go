@@ -48,6 +48,7 @@ type session struct {
 	over    bool           // no request may be carried out any more
 	left    chan struct{}  // closed when the reader ended
 	tasks   sync.WaitGroup // requests that wait
+	ending  sync.WaitGroup // queue pairs that were destroyed and have not ended
 
 	mu       sync.Mutex
 	pending  map[uint64]context.CancelFunc
@@ -84,8 +85,8 @@ func (s *session) fail(err error) {
 }
 
 // serve is the session's life until what it has of the daemon is given back; then it calls released, and
-// waits for the reader, which may be at work for as long as the program likes. The session counts until that
-// is over.
+// waits for the reader, which may be at work for as long as the program likes, and for queue pairs that end late.
+// The session counts until that is over.
 func (s *session) serve(released func()) {
 	defer s.contain("giving back what it has")
 	go s.read()
@@ -105,6 +106,10 @@ func (s *session) serve(released func()) {
 	close(s.released)
 	released()
 	<-s.left
+	s.ending.Wait()
+	for _, err := range s.releaseMemory() { // what late queue pairs used
+		s.log.Error("something of a program stays", "error", err)
+	}
 	s.account.give(sessionCost)
 	s.d.forget(s)
 }
@@ -333,11 +338,13 @@ func (s *session) welcome(a *control.HelloArgs) (err error) {
 			"the daemon has no device %q; it has %v", a.Device,
 			s.d.deviceNames())
 	}
-	newMemory := s.d.mapper.NewMemory
+	const name = "xwarp-doorbell"
 	if s.operator { // who must be able to look where programs cannot be served
-		newMemory = control.NewMemory
+		s.bell, err = control.NewMemory(name, control.DoorbellLen)
+	} else {
+		s.bell, err = s.d.mapper.NewMemory(s, name, control.DoorbellLen)
 	}
-	if s.bell, err = newMemory("xwarp-doorbell", control.DoorbellLen); err != nil {
+	if err != nil {
 		return err
 	}
 	if s.ringer, err = control.NewSignal(); err != nil {
@@ -358,16 +365,18 @@ func (s *session) welcome(a *control.HelloArgs) (err error) {
 // clip bounds a name that a program gave.
 func clip(s string) string { return s[:min(len(s), 64)] }
 
-func (s *session) limits() config.Limits {
-	return limitsFor(&s.d.cfg.Load().Config, s.account.holder)
-}
+func (s *session) limits() config.Limits { return s.account.holder.limits(s.d.cfg.Load()) }
 
-func (s *session) take(n budget.Amounts) error {
-	if s.operator {
-		return s.account.take(nil, n)
-	}
-	return s.account.take(new(s.limits()), n)
-}
+func (s *session) take(n budget.Amounts) error { return s.account.take(new(s.limits()), n) }
+
+// mappingCost is that of each piece of shared memory.
+var mappingCost = budget.Amounts{budget.Mappings: 1}
+
+// ReserveMapping implements control.Payer.
+func (s *session) ReserveMapping() error { return s.take(mappingCost) }
+
+// ReleaseMapping implements control.Payer.
+func (s *session) ReleaseMapping() { s.account.give(mappingCost) }
 
 // onlyOperator refuses what is the operator's alone.
 func (s *session) onlyOperator(what string) error {

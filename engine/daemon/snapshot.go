@@ -46,7 +46,7 @@ func (d *Daemon) view(only *holder) control.Snapshot {
 			s.view(&v)
 		}
 	}
-	v.Users = d.accounts.state(&d.cfg.Load().Config, see)
+	v.Users = d.accounts.state(d.cfg.Load(), see)
 	return v
 }
 

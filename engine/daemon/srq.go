@@ -62,7 +62,7 @@ func (q *srq) open(c verbs.SRQConfig, g control.Geometry) (err error) {
 	if q.eng, err = s.dev.dev.CreateSRQ(c); err != nil {
 		return err
 	}
-	if q.mem, err = s.d.mapper.NewMemory("xwarp-srq", int(g.After())); err != nil {
+	if q.mem, err = s.d.mapper.NewMemory(s, "xwarp-srq", int(g.After())); err != nil {
 		q.eng.Close()
 		return err
 	}

@@ -8,55 +8,30 @@ import (
 	"xwarp/engine/daemon/control"
 )
 
-// viewers make the snapshots that programs ask for.
-type viewers struct {
-	mu sync.Mutex
-	of map[audience]*viewer
-}
-
-// audience is who sees the same: a user or a tenant, or the operator, whose user does not count.
-type audience struct {
-	operator bool
-	holder
-}
-
-func (s *session) audience() audience {
-	if s.operator {
-		return audience{operator: true}
-	}
-	return audience{holder: s.account.holder}
-}
-
-// viewer makes those of one user: one at a time, which all who asked before it was begun share, at most every
-// snapshotEvery, and for no more of the time than one part in snapshotShare.
+// viewer makes the snapshots for the programs of one holder: one at a time, which all who asked before it was
+// begun share, at most every snapshotEvery, and for at most 1/snapshotShare of the time.
 type viewer struct {
 	turn  chan struct{} // of who makes one; guards what follows
 	begun time.Time     // the last one
 	next  time.Time     // not before
 	body  []byte        // its encoding, while somebody waits
 
-	waiting int // who asked and has no answer; under the mutex of viewers
+	mu      sync.Mutex
+	waiting int // programs that asked and have no answer
 }
 
-func (v *viewers) enter(a audience) *viewer {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.of == nil {
-		v.of = map[audience]*viewer{}
-	}
-	u := v.of[a]
-	if u == nil {
-		u = &viewer{turn: make(chan struct{}, 1)}
-		v.of[a] = u
-	}
+func newViewer() viewer { return viewer{turn: make(chan struct{}, 1)} }
+
+func (u *viewer) enter() {
+	u.mu.Lock()
 	u.waiting++
-	return u
+	u.mu.Unlock()
 }
 
 // leave forgets what nobody waits for any more.
-func (v *viewers) leave(u *viewer) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+func (u *viewer) leave() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	if u.waiting--; u.waiting == 0 {
 		u.body = nil // nobody else has the turn
 	}
@@ -98,8 +73,9 @@ func (u *viewer) since(ctx context.Context, asked time.Time, take func() control
 // kept meanwhile.
 func (s *session) snapshot(ctx context.Context, _ *control.Request) (any, error) {
 	asked := time.Now()
-	u := s.d.viewers.enter(s.audience())
-	defer s.d.viewers.leave(u)
+	u := &s.account.viewer
+	u.enter()
+	defer u.leave()
 	select {
 	case s.viewing <- struct{}{}:
 	case <-ctx.Done():

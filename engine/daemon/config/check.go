@@ -184,16 +184,19 @@ func (l *Loaded) checkInterfaces(f *faults) {
 func (l *Loaded) checkUsers(f *faults) {
 	f.ports("limits.ports", l.Limits.Ports)
 	f.atLeast("limits.connect_rate", l.Limits.ConnectRate, 0)
+	l.uids = map[string]uint32{}
 	for i, u := range l.User {
 		key := fmt.Sprintf("user[%d]", i)
 		if u.Name == "" {
 			f.addf("%s has no name", key)
 			continue
 		}
-		if _, err := strconv.Atoi(u.Name); err != nil && u.Name != TenantUser {
-			if _, err := user.Lookup(u.Name); err != nil {
+		if u.Name != TenantUser {
+			uid, err := UserID(u.Name)
+			if err != nil {
 				f.addf("%s.name = %q: there is no such user", key, u.Name)
 			}
+			l.uids[u.Name] = uid
 		}
 		f.ports(key+".ports", u.Ports)
 	}
@@ -215,13 +218,12 @@ func (l *Loaded) checkTenants(f *faults) {
 	if d := t.Directory; !filepath.IsAbs(d) || filepath.Clean(d) == "/" || len(d) > 70 {
 		f.addf("tenants.directory = %q: it must be an absolute path of at most 70 characters", d)
 	}
-	each := l.LimitsOf(TenantUser, TenantUser)
-	all := budget.Amounts{budget.Sessions: int64(each.Sessions), budget.MRs: int64(each.MRs),
-		budget.CQs: int64(each.CQs), budget.QPs: int64(each.QPs)}
-	if n := all.Mappings(); n > budget.MaxMappings/int64(t.Count) {
-		f.addf("tenants.count = %d: each may have %d sessions, mrs, cqs and qps, together at "+
-			"most %d: lower limits in a [[user]] table named %q", t.Count, n,
-			budget.MaxMappings, TenantUser)
+	each := l.TenantLimits()
+	if n, most := each.Amounts()[budget.Mappings], budget.TenantShare(budget.MaxMappings,
+		t.Count); n > most {
+		f.addf("tenants.count = %d: each may have %d pieces of shared memory, for %d there are "+
+			"%d each: lower sessions, mrs, cqs (which count twice), srqs or qps in a [[user]] "+
+			"table named %q", t.Count, n, t.Count, most, TenantUser)
 	}
 }
 
@@ -296,6 +298,19 @@ func (f *faults) ports(key string, list []string) {
 			f.addf("%s: %q is no port and no range of ports", key, s)
 		}
 	}
+}
+
+// UserID returns the number of a user given by name or number.
+func UserID(name string) (uint32, error) {
+	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(u.Uid, 10, 32)
+	return uint32(n), err
 }
 
 // GroupID returns the number of a group given by name or number.

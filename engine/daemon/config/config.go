@@ -215,15 +215,43 @@ const (
 	AccessReadWrite = "read-write"
 )
 
-// LimitsOf returns the limits of a user by name or number.
-func (c *Config) LimitsOf(name, uid string) Limits {
-	l := c.Limits
-	for i := range c.User {
-		if u := &c.User[i]; u.Name == name || u.Name == uid {
-			override(&l, u)
+// LimitsOf returns the limits of a user. The names of [[user]] tables were looked up when the file was read.
+func (l *Loaded) LimitsOf(uid uint32) Limits {
+	return l.limits(func(u *User) bool { id, ok := l.uids[u.Name]; return ok && id == uid })
+}
+
+// TenantLimits returns the limits of each tenant.
+func (l *Loaded) TenantLimits() Limits {
+	return l.limits(func(u *User) bool { return u.Name == TenantUser })
+}
+
+// limits returns the [limits] with the keys of the [[user]] tables that match.
+func (l *Loaded) limits(match func(*User) bool) Limits {
+	v := l.Limits
+	for i := range l.User {
+		if u := &l.User[i]; match(u) {
+			override(&v, u)
 		}
 	}
-	return l
+	return v
+}
+
+// Of returns the limit of a kind that has a key in [limits].
+func (l *Limits) Of(k budget.Kind) int64 {
+	for f, v := range reflect.ValueOf(l).Elem().Fields() {
+		if key(f) == k.String() {
+			return v.Int()
+		}
+	}
+	return 0
+}
+
+// Amounts returns the limits by kind, with what objects within them need.
+func (l *Limits) Amounts() (a budget.Amounts) {
+	for k := range budget.Limited {
+		a[k] = l.Of(k)
+	}
+	return a.Needs()
 }
 
 // override sets the fields of a table to those of the same name in one for less, as far as these are given.

@@ -14,6 +14,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/google/go-cmp/cmp"
 
+	"xwarp/engine/budget"
 	"xwarp/engine/testkit/havoc"
 )
 
@@ -70,7 +71,7 @@ func TestErrors(t *testing.T) {
 			"tenants.count = 1 needs daemon.socket"},
 		{"tenants without a directory", "[tenants]\ncount = 1\ndirectory = \"x\"\n", "absolute"},
 		{"tenants that have too much", "[tenants]\ncount = 6\n",
-			`together at most 32768: lower limits in a [[user]] table named "tenants"`},
+			`6144 each: lower sessions, mrs, cqs (which count twice), srqs or qps in a [[user]] table named "tenants"`},
 		{"ports", "[limits]\nports = [\"9-1\"]\n", `"9-1" is no port`},
 		{"revision", "[mpa]\nrevision = 3\n", "mpa.revision = 3"},
 		{"peer-to-peer", "[mpa]\nrevision = 1\npeer_to_peer = true\n", "needs mpa.revision = 2"},
@@ -252,7 +253,7 @@ ports = ["80"]
 	if m := l.MPAOf(a("192.0.2.8")); !m.Markers || m.Revision != 2 {
 		t.Errorf("policy of another peer: %+v", m)
 	}
-	u := l.LimitsOf("nobody", "65534")
+	u := l.LimitsOf(65534)
 	if u.QPs != 3 || u.Memory != 1024 || u.PDs != 256 || len(u.Ports) != 1 {
 		t.Errorf("limits of a user: %+v", u)
 	}
@@ -381,4 +382,30 @@ func FuzzLoad(f *testing.F) {
 			l.Values()
 		}
 	})
+}
+
+// TestTenantsPromiseEveryKind: the check of what tenants may have together looks at each kind whose objects take
+// what all share, and no longer refuses a configuration without it.
+func TestTenantsPromiseEveryKind(t *testing.T) {
+	for k := range budget.Limited {
+		var one budget.Amounts
+		one[k] = 1
+		var small strings.Builder
+		for other := range budget.Limited {
+			n := 1
+			if other == k {
+				n = budget.MaxMappings
+			}
+			fmt.Fprintf(&small, "%v = %d\n", other, n)
+		}
+		path := filepath.Join(t.TempDir(), "xwarp.toml")
+		text := fmt.Sprintf("[tenants]\ncount = 100\n[[user]]\nname = \"tenants\"\n%s", &small)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(Source{Path: path})
+		if shared := one.Needs()[budget.Mappings] > 0; (err != nil) != shared {
+			t.Errorf("%v takes mappings: %v; many of it for each tenant: %v", k, shared, err)
+		}
+	}
 }

@@ -39,7 +39,8 @@ type Loaded struct {
 	Path    string // "" when there is no file
 	Origins map[string]Origin
 
-	raw map[string]any // the file as it is
+	raw  map[string]any    // the file as it is
+	uids map[string]uint32 // of the users of [[user]] tables, by name
 }
 
 // Serves says why a daemon would not start with a configuration that is right but has nothing to serve.

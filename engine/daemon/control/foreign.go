@@ -22,6 +22,12 @@ type Mapper struct {
 	err error // why there is no userfaultfd
 }
 
+// Payer is charged for each mapping that is made for it, until its Memory is closed.
+type Payer interface {
+	ReserveMapping() error // an error refuses the mapping
+	ReleaseMapping()
+}
+
 // From include/uapi/linux/userfaultfd.h.
 const (
 	uffdUserModeOnly = 1 // takes no privileges
@@ -52,21 +58,37 @@ func NewMapper() *Mapper {
 	return m
 }
 
-// NewMemory makes memory for rings, which this process touches no page of before the program that it is for
-// has: the program pays for it, and may keep it. An access to a page that is not there panics, see package
-// fault.
-func (m *Mapper) NewMemory(name string, n int) (*Memory, error) {
+// NewMemory makes memory for rings, for which the payer is charged. This process touches no page of it before
+// the program that it is for has: the program pays for it, and may keep it. An access to a page that is not
+// there panics, see package fault.
+func (m *Mapper) NewMemory(payer Payer, name string, n int) (*Memory, error) {
 	if m.err != nil {
 		return nil, fmt.Errorf("memory that is shared cannot be guarded: %w", m.err)
 	}
-	r, err := NewMemory(name, n)
+	return charged(payer, func() (*Memory, error) {
+		r, err := NewMemory(name, n)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.guard(r.Mem); err != nil {
+			r.Close()
+			return nil, err
+		}
+		return r, nil
+	})
+}
+
+// charged makes a mapping for which the payer is charged.
+func charged(payer Payer, open func() (*Memory, error)) (*Memory, error) {
+	if err := payer.ReserveMapping(); err != nil {
+		return nil, err
+	}
+	r, err := open()
 	if err != nil {
+		payer.ReleaseMapping()
 		return nil, err
 	}
-	if err := m.guard(r.Mem); err != nil {
-		r.Close()
-		return nil, err
-	}
+	r.payer = payer
 	return r, nil
 }
 
@@ -81,8 +103,10 @@ func (m *Mapper) Close() {
 	m.fd, m.err = -1, unix.EBADF
 }
 
-// Map maps length octets at offset of a memfd. With write the mapping can be written. All pages must be there already.
-func (m *Mapper) Map(fd int, offset, length uint64, write bool) (mapping, mem []byte, err error) {
+// Map maps length bytes at offset of a memfd, for which the payer is charged: mem lies in the mapping, which the
+// caller closes. With write the mapping can be written. All pages must be there already.
+func (m *Mapper) Map(payer Payer, fd int, offset, length uint64, write bool) (mapping *Memory,
+	mem []byte, err error) {
 	if m.err != nil {
 		return nil, nil, fmt.Errorf("foreign memory cannot be guarded: %w", m.err)
 	}
@@ -91,17 +115,30 @@ func (m *Mapper) Map(fd int, offset, length uint64, write bool) (mapping, mem []
 		return nil, nil, err
 	}
 	slack := offset % uint64(os.Getpagesize())
+	mapping, err = charged(payer, func() (*Memory, error) {
+		all, err := m.mapForeign(fd, seals, int64(offset-slack), length+slack, write)
+		return &Memory{Fd: -1, Mem: all}, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return mapping, mapping.Mem[slack:][:length:length], nil
+}
+
+// mapForeign maps whole pages.
+func (m *Mapper) mapForeign(fd, seals int, offset int64, length uint64, write bool) (mapping []byte,
+	err error) {
 	prot, advice := unix.PROT_READ, unix.MADV_POPULATE_READ
 	if write {
 		prot, advice = unix.PROT_READ|unix.PROT_WRITE, unix.MADV_POPULATE_WRITE
 	}
-	mapping, err = unix.Mmap(fd, int64(offset-slack), int(length+slack), prot, unix.MAP_SHARED)
+	mapping, err = unix.Mmap(fd, offset, int(length), prot, unix.MAP_SHARED)
 	if err != nil {
-		return nil, nil, fmt.Errorf("mapping %d octets at %d: %w (the descriptor must be open "+
+		return nil, fmt.Errorf("mapping %d octets at %d: %w (the descriptor must be open "+
 			"for reading and writing)", length, offset, err)
 	}
 	if seals&frozen != 0 {
-		err = checkWhole(fd, offset-slack, length+slack)
+		err = checkWhole(fd, uint64(offset), length)
 	} else {
 		err = m.guard(mapping)
 	}
@@ -116,9 +153,9 @@ func (m *Mapper) Map(fd int, offset, length uint64, write bool) (mapping, mem []
 	}
 	if err != nil {
 		unix.Munmap(mapping)
-		return nil, nil, err
+		return nil, err
 	}
-	return mapping, mapping[slack:][:length:length], nil
+	return mapping, nil
 }
 
 var errHoles = errors.New("the memfd has holes: a program touches all pages of a region before " +

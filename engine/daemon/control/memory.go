@@ -10,8 +10,9 @@ import (
 
 // Memory is a memfd and its mapping.
 type Memory struct {
-	Fd  int
-	Mem []byte
+	Fd    int // -1: the descriptor is not ours
+	Mem   []byte
+	payer Payer // of the mapping; nil: nobody
 }
 
 // NewMemory makes zeroed memory that can be shared: n octets that nobody can take away or lengthen.
@@ -35,7 +36,7 @@ func NewMemory(name string, n int) (*Memory, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("%d octets of shared memory: %w", n, err)
 	}
-	return &Memory{fd, mem}, nil
+	return &Memory{Fd: fd, Mem: mem}, nil
 }
 
 // Holds reports whether an address lies in the memory.
@@ -61,5 +62,8 @@ func (m *Memory) Close() error {
 	}
 	err := unix.Munmap(m.Mem)
 	m.Mem = nil
+	if m.payer != nil {
+		m.payer.ReleaseMapping()
+	}
 	return err
 }

@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
 
@@ -17,11 +18,36 @@ import (
 func Handler(snapshot func() control.Snapshot) http.Handler {
 	r := prometheus.NewPedanticRegistry()
 	r.MustRegister(&Collector{snapshot})
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	h := promhttp.HandlerFor(r, promhttp.HandlerOpts{})
+	turns := make(chan struct{}, maxScrapes)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case turns <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		answer := page{ResponseWriter: w, status: http.StatusOK}
+		func() {
+			defer func() { <-turns }()
+			h.ServeHTTP(&answer, r)
+		}()
+		w.WriteHeader(answer.status)
+		w.Write(answer.body.Bytes())
+	})
 }
 
-// maxScrapes bounds the scrapes at a time: each asks every worker.
+// maxScrapes bounds the scrapes at a time: each asks every worker. Who reads the answer slowly keeps none of them.
 const maxScrapes = 4
+
+// page is an answer that is sent once it is complete.
+type page struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+func (p *page) WriteHeader(status int)            { p.status = status }
+func (p *page) Write(b []byte) (n int, err error) { return p.body.Write(b) }
 
 // Collector is a prometheus.Collector.
 type Collector struct{ snapshot func() control.Snapshot }

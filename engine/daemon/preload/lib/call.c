@@ -100,7 +100,7 @@ static void settle(struct call *c, char *body, size_t n, int error)
 		c->failure = json_get(reply, "error");
 		c->result = json_get(reply, "result");
 		c->error = c->failure.n ? error_of(c->failure) : 0;
-		if (c->error && getenv("XWARP_DEBUG"))
+		if (c->error && secure_getenv("XWARP_DEBUG"))
 			xw_warn("the daemon said: %.*s", (int)c->failure.n, c->failure.p);
 	} else {
 		c->error = error;

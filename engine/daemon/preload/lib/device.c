@@ -88,7 +88,7 @@ static struct session *session_of(const char *name)
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num)
 {
-	const char *only = getenv("XWARP_DEVICE");
+	const char *only = secure_getenv("XWARP_DEVICE");
 	int n = 0;
 
 	if (!only)

@@ -36,7 +36,7 @@ static void remember(struct session *s, struct session *in_place_of)
 
 static int dial(void)
 {
-	const char *path = getenv("XWARP_SOCKET");
+	const char *path = secure_getenv("XWARP_SOCKET");
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int fd;
 

@@ -1,0 +1,413 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine"
+	"xwarp/engine/budget"
+	"xwarp/engine/daemon/client"
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+	"xwarp/engine/testkit/verbstest"
+	"xwarp/engine/verbs"
+)
+
+// daemonFor is daemonOn for programs of all users, with more of a configuration.
+func daemonFor(t *testing.T, keys, text string) (d *Daemon, socket string) {
+	t.Helper()
+	dir := t.TempDir()
+	for at := dir; at != os.TempDir(); at = filepath.Dir(at) {
+		os.Chmod(at, 0o755)
+	}
+	path, socket := filepath.Join(dir, "xwarp.toml"), filepath.Join(dir, "socket")
+	text = fmt.Sprintf("[daemon]\nsocket = %q\nsocket_mode = \"0666\"\ngrace = \"100ms\"\n%s"+
+		"[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n%s", socket, keys, text)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err = New(cfg, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d, socket
+}
+
+// as runs f on a thread with the effective uid of another user, as whom the kernel reports it to a socket's other end.
+func as(t *testing.T, uid uint32, f func()) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	const same = ^uintptr(0)
+	set := func(uid uintptr) {
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	set(uintptr(uid))
+	defer set(0)
+	f()
+}
+
+// program opens a session of a user.
+func program(t *testing.T, socket string, uid uint32) (dev *client.Device, err error) {
+	t.Helper()
+	as(t, uid, func() { dev, err = client.Open(socket) })
+	if err == nil {
+		t.Cleanup(func() { dev.Close() })
+	}
+	return dev, err
+}
+
+// TestFullForOthers: whatever users have taken of what all share, of any kind, another user can work, and the
+// operator sees and confirms.
+func TestFullForOthers(t *testing.T) {
+	first, _ := daemonFor(t, "", "")
+	for k, most := range first.accounts.most {
+		if most == 0 {
+			continue // users share none of it
+		}
+		k := budget.Kind(k)
+		t.Run(k.String(), func(t *testing.T) {
+			d, socket := daemonFor(t, "confirm = \"1h\"\n", "")
+			fill(t, d.accounts, k, 40)
+			dev, err := program(t, socket, 70_000)
+			if err != nil {
+				t.Fatal(err)
+			}
+			verbstest.New(t, dev, 4096)
+			operator, err := client.OpenConfig(client.Config{Path: socket, Operator: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer operator.Close()
+			fill(t, d.accounts, k, 1000)
+			more, err := client.OpenConfig(client.Config{Path: socket, Operator: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer more.Close()
+			if s, err := operator.Snapshot(t.Context()); err != nil || len(s.Sessions) < 2 {
+				t.Errorf("the operator sees %d sessions, %v", len(s.Sessions), err)
+			}
+			if _, err := operator.Confirm(t.Context()); err != nil {
+				t.Error(err)
+			}
+			verbstest.New(t, operator, 4096)
+		})
+	}
+}
+
+// TestSubordinateUsers: one person who comes with many uids has the share of one, and leaves nothing behind.
+func TestSubordinateUsers(t *testing.T) {
+	d, socket := daemonFor(t, "",
+		"[limits]\nsessions = 4\n[[user]]\nname = \"65534\"\nsessions = 6\n")
+	file := filepath.Join(t.TempDir(), "subuid")
+	if err := os.WriteFile(file, []byte("nobody:100000:65536\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.persons.file = file
+	var list []*client.Device
+	for uid := uint32(100_000); ; uid++ {
+		dev, err := program(t, socket, uid)
+		if err != nil {
+			quotaText(t, err, "user 65534 has 6 of at most 6 sessions")
+			break
+		}
+		list = append(list, dev)
+	}
+	if len(list) != 6 {
+		t.Errorf("%d sessions", len(list))
+	}
+	if _, err := program(t, socket, 65534); err == nil {
+		t.Error("their owner has another session, beyond his limit")
+	}
+	if _, err := program(t, socket, 1234); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	if list := d.Snapshot().Users; len(list) != 2 || list[1].UID != 65534 ||
+		list[1].Used["sessions"] != 6 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// accountsOf sums up what all accounts have.
+func accountsOf(d *Daemon) (n budget.Amounts) {
+	d.accounts.mu.Lock()
+	defer d.accounts.mu.Unlock()
+	for _, u := range d.accounts.of {
+		for k := range u.used {
+			n[k] += u.used[k]
+		}
+	}
+	return n
+}
+
+// memfds counts the mappings of shared memory of this process, as the kernel lists them.
+func memfds(t *testing.T) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(bytes.Count(b, []byte("/memfd:")))
+}
+
+// openFiles counts the descriptors of this process.
+func openFiles(t *testing.T) int64 {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(len(list))
+}
+
+// call sends a request with descriptors, and returns the handle of what was made; pages has the shared memory
+// that comes touched.
+func (r *raw) call(t *testing.T, op control.Op, pages bool, args string, files ...int) (
+	control.Handle, error) {
+	t.Helper()
+	r.last++
+	q := control.Request{ID: r.last, Op: op, Args: json.RawMessage(args)}
+	if err := r.Send(control.KindRequest, control.Marshal(&q), files...); err != nil {
+		t.Fatal(err)
+	}
+	_, body, got, err := r.Receive()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.CloseAll(got)
+	var st unix.Stat_t
+	if pages && len(got) > 0 && unix.Fstat(got[0], &st) == nil {
+		unix.Pwrite(got[0], make([]byte, st.Size), 0)
+	}
+	reply, err := control.ParseReply(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply.Error != nil {
+		return 0, reply.Error
+	}
+	var o control.Object
+	json.Unmarshal(reply.Result, &o)
+	return o.Handle, nil
+}
+
+// region is a memfd with pages.
+func region(t *testing.T) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("region", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err == nil {
+		_, err = unix.Pwrite(fd, make([]byte, 4096), 0)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fd
+}
+
+// TestAccountsCountTheProcess: after every request, the process has the mappings that accounts say, and at most their
+// descriptors, by the kernel's own lists. The program is one that maps nothing itself.
+func TestAccountsCountTheProcess(t *testing.T) {
+	d, socket := daemonFor(t, "", "[limits]\nqps = 3\n")
+	fd, null := region(t), int(openNull(t))
+	maps, files := memfds(t), openFiles(t)
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &raw{Conn: control.NewConn(c.(*net.UnixConn), control.MaxRequest)}
+	defer r.Close()
+	version := fmt.Sprintf(`{"version":%d}`, control.Version)
+	if _, err := r.call(t, control.OpHello, true, version); err != nil {
+		t.Fatal(err)
+	}
+	files++ // the program's end of the socket
+	var before budget.Amounts
+	check := func(what string) (made budget.Amounts) {
+		t.Helper()
+		n := accountsOf(d)
+		if have := memfds(t) - maps; have != n[budget.Mappings] {
+			t.Errorf("%s: %d mappings, %d by accounts", what, have, n[budget.Mappings])
+		}
+		if have := openFiles(t) - files; have > n[budget.Descriptors] {
+			t.Errorf("%s: %d descriptors, %d by accounts", what, have, n[budget.Descriptors])
+		}
+		for k := range n {
+			made[k] = n[k] - before[k]
+		}
+		before = n
+		return made
+	}
+	check("a session")
+	must := func(op control.Op, args string, files ...int) control.Handle {
+		t.Helper()
+		h, err := r.call(t, op, true, args, files...)
+		if err != nil {
+			t.Fatalf("%s: %v", op, err)
+		}
+		made := check(string(op))
+		var objects budget.Amounts // counted without what they need
+		for k := range budget.Limited {
+			objects[k] = max(made[k], 0)
+		}
+		needs := objects.Needs()
+		for _, k := range []budget.Kind{budget.Mappings, budget.Descriptors} {
+			if made[k] > needs[k] && op != control.OpResizeCQ {
+				t.Errorf("%s: %d %v are more than the %d of what checks count with", op, made[k],
+					k, needs[k])
+			}
+		}
+		return h
+	}
+	pd := must(control.OpAllocPD, "{}")
+	var cqs, qps []control.Handle
+	for range 3 {
+		cqs = append(cqs, must(control.OpCreateCQ, `{"depth":8}`))
+	}
+	for _, cq := range cqs {
+		must(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":16}`, cq))
+		must(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d,"depth":32}`, cq)) // in its place
+	}
+	must(control.OpResizeCQ, fmt.Sprintf(`{"handle":%d}`, cqs[0]))
+	srq := must(control.OpCreateSRQ, fmt.Sprintf(`{"pd":%d,"depth":8}`, pd))
+	mr := must(control.OpRegMR, fmt.Sprintf(`{"pd":%d,"length":4096,"access":1}`, pd), fd)
+	must(control.OpAllocMW, fmt.Sprintf(`{"pd":%d}`, pd))
+	qp := fmt.Sprintf(`{"pd":%d,"send_cq":%d,"recv_cq":%d}`, pd, cqs[0], cqs[0])
+	for range 3 {
+		qps = append(qps, must(control.OpCreateQP, qp))
+	}
+	listener := must(control.OpListen, `{"addr":"127.0.0.1:0"}`)
+	for op, args := range map[control.Op]string{
+		control.OpCreateQP: qp, control.OpCreateCQ: `{"depth":1000000000}`,
+		control.OpRegMR: fmt.Sprintf(`{"pd":%d,"length":4096,"access":1}`, pd),
+	} {
+		var with []int
+		if op == control.OpRegMR {
+			with = append(with, null)
+		}
+		if _, err := r.call(t, op, false, args, with...); err == nil {
+			t.Errorf("%s %s is taken", op, args)
+		}
+		check("refused " + string(op))
+	}
+	must(control.OpDestroyQP, fmt.Sprintf(`{"handle":%d}`, qps[0]))
+	must(control.OpDeregMR, fmt.Sprintf(`{"handle":%d}`, mr))
+	must(control.OpDestroySRQ, fmt.Sprintf(`{"handle":%d}`, srq))
+	must(control.OpDestroyCQ, fmt.Sprintf(`{"handle":%d}`, cqs[2])) // with a ring to come
+	must(control.OpCloseListener, fmt.Sprintf(`{"handle":%d}`, listener))
+	r.Close()
+	eventually(t, "empty accounts", func() bool { return accountsOf(d) == budget.Amounts{} })
+	files--
+	check("everything is gone")
+}
+
+// openNull is a descriptor of no memory.
+func openNull(t *testing.T) uintptr {
+	t.Helper()
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f.Fd()
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no " + what)
+		}
+	}
+}
+
+// TestLateQueuePairs stops a worker for longer than the daemon waits for the end of queue pairs, and lets it go on:
+// nothing of the program that had them stays, nor of one that destroyed its own and goes on.
+func TestLateQueuePairs(t *testing.T) {
+	before := destroyWait
+	destroyWait = 50 * time.Millisecond
+	t.Cleanup(func() { destroyWait = before })
+	for _, leaves := range []bool{false, true} {
+		t.Run(fmt.Sprintf("the program leaves: %v", leaves), func(t *testing.T) {
+			d, socket := daemonFor(t, "", "")
+			dev, err := client.Open(socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dev.Close()
+			end := verbstest.New(t, dev, 4096)
+			connectTo(t, end)
+			recv := verbs.RecvWR{SGL: []verbs.SGE{end.MR.SGE(0, 64)}}
+			if err := end.QP.PostRecv(&recv); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := end.QP.Info(); err != nil { // the receive is taken then
+				t.Fatal(err)
+			}
+			var queues []*cq
+			for _, s := range d.all() {
+				queues = append(queues, all[*cq](s)...)
+			}
+			for _, c := range queues {
+				c.mu.Lock() // a worker that completes something stands still
+			}
+			if leaves {
+				dev.Close()
+			} else if err := end.QP.Close(); err == nil ||
+				!strings.Contains(err.Error(), errStuck.Error()) {
+				t.Errorf("the end of a queue pair whose worker stands still: %v", err)
+			}
+			time.Sleep(3 * destroyWait)
+			if n := accountsOf(d); n[budget.QPs] != 1 {
+				t.Errorf("%d queue pairs count while the worker stands still", n[budget.QPs])
+			}
+			for _, c := range queues {
+				c.mu.Unlock()
+			}
+			eventually(t, "return of the queue pair", func() bool {
+				return accountsOf(d)[budget.QPs] == 0
+			})
+			if !leaves {
+				dev.Close()
+			}
+			eventually(t, "empty accounts", func() bool {
+				return accountsOf(d) == budget.Amounts{}
+			})
+			if n := len(d.all()); n != 0 {
+				t.Errorf("%d sessions are left", n)
+			}
+		})
+	}
+}
+
+// connectTo connects a queue pair to one of the kernel's sockets.
+func connectTo(t *testing.T, end *verbstest.End) {
+	t.Helper()
+	peer, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { peer.Close() })
+	verbstest.Connect(t, end, verbstest.New(t, peer, 4096), netip.MustParseAddrPort("127.0.0.1:0"))
+}

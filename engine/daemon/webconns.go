@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"xwarp/engine/budget"
+)
+
+// webConns is the listener of the HTTP server. It never keeps a new connection waiting: where its owner, or all
+// together, have as many as may be, another connection is closed for it. That is one of whoever has the most; of
+// these an idle one first, then one whose request has not come, and the one that is so for the longest time.
+type webConns struct {
+	net.Listener
+	ownerOf func(net.Conn) any // comparable
+
+	mu sync.Mutex
+	of map[net.Conn]*webConn
+}
+
+// webConn is a connection.
+type webConn struct {
+	net.Conn
+	owner any
+	state http.ConnState
+	since time.Time // of the state
+}
+
+// webOwner returns the client of a connection: a person at a Unix socket, else an address, or an IPv6 network. All
+// loopback addresses are one.
+func (d *Daemon) webOwner(c net.Conn) any {
+	if u, ok := c.(*net.UnixConn); ok {
+		cred, err := credentials(u)
+		if err != nil {
+			return nil
+		}
+		return d.persons.of(cred.Uid)
+	}
+	a, _ := netip.ParseAddrPort(c.RemoteAddr().String())
+	addr := budget.Bare(a.Addr())
+	if addr.IsLoopback() {
+		return "loopback"
+	}
+	return budget.PeerOf(addr)
+}
+
+// Accept implements net.Listener.
+func (v *webConns) Accept() (net.Conn, error) {
+	for {
+		c, err := v.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if budget.IsKept(c, budget.KeptForOperator) {
+			c.Close()
+			continue
+		}
+		v.add(c)
+		return c, nil
+	}
+}
+
+// add enters a connection, and closes another one where there is no room.
+func (v *webConns) add(c net.Conn) {
+	owner := v.ownerOf(c)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	counts := map[any]int{}
+	most := owner
+	for _, o := range v.of {
+		counts[o.owner]++
+		if counts[o.owner] > counts[most] {
+			most = o.owner
+		}
+	}
+	switch {
+	case counts[owner] >= webClientsOfOne:
+		v.evict(owner)
+	case len(v.of) >= webClients:
+		v.evict(most)
+	}
+	v.of[c] = &webConn{Conn: c, owner: owner, state: http.StateNew, since: time.Now()}
+}
+
+// evict closes the connection of an owner that can best be spared. It is called with mu held.
+func (v *webConns) evict(owner any) {
+	var list []*webConn
+	for _, c := range v.of {
+		if c.owner == owner {
+			list = append(list, c)
+		}
+	}
+	order := []http.ConnState{http.StateIdle, http.StateNew, http.StateActive}
+	least := slices.MinFunc(list, func(a, b *webConn) int {
+		return cmp.Or(cmp.Compare(slices.Index(order, a.state), slices.Index(order, b.state)),
+			a.since.Compare(b.since))
+	})
+	delete(v.of, least.Conn)
+	go least.Close() // which takes as long as descriptors in it need to be closed
+}
+
+// changed is http.Server.ConnState.
+func (v *webConns) changed(c net.Conn, state http.ConnState) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	o := v.of[c]
+	switch {
+	case o == nil: // it was closed for another
+	case state == http.StateClosed:
+		delete(v.of, c)
+	case state != o.state:
+		o.state, o.since = state, time.Now()
+	}
+}
