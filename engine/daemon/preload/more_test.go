@@ -158,4 +158,10 @@ func TestSanitized(t *testing.T) {
 	for _, line := range []string{"ib_send_bw -n 300", "ib_send_lat -e -n 20"} {
 		t.Run(line, func(t *testing.T) { measurement(line).run(t, a, b) })
 	}
+	ownTests(t, a, b, "cm")
+	line := "rstream -T v -S 100000 -C 50"
+	t.Run(line, func(t *testing.T) {
+		x := exchange{line, line + " -s @", `custom +\d`, `custom +\d`}
+		x.run(t, a, b)
+	})
 }

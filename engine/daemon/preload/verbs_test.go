@@ -25,23 +25,31 @@ func own(t testing.TB, name string, flags ...string) string {
 	return path
 }
 
-// TestOwnPrograms runs what no program of Debian's asks for: testdata has the programs, which say what they check.
+// ownPrograms are programs of testdata, which say what they check, with the names of their tests.
+var ownPrograms = map[string][]string{
+	"cm":     {"request", "queues", "depth", "unbound"},
+	"verbs":  {"srq", "access", "extended", "local", "resize"},
+	"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh"},
+	"rights": {"window", "unbound", "less", "ended"},
+}
+
+// ownTests runs the tests of one of ownPrograms.
+func ownTests(t *testing.T, a, b *end, name string) {
+	path := own(t, name)
+	for _, test := range ownPrograms[name] {
+		t.Run(test, func(t *testing.T) {
+			x := exchange{path + " " + test + " s " + b.addr, path + " " + test + " c @",
+				"all is well", "all is well"}
+			x.run(t, a, b)
+		})
+	}
+}
+
+// TestOwnPrograms runs what no program of Debian's asks for.
 func TestOwnPrograms(t *testing.T) {
 	a, b := pair(t)
-	for name, tests := range map[string][]string{
-		"cm":     {"request", "queues", "depth", "unbound"},
-		"verbs":  {"srq", "access", "extended", "local", "resize"},
-		"memory": {"stack", "silent", "early", "holes", "moved", "again", "fresh"},
-		"rights": {"window", "unbound", "less", "ended"},
-	} {
-		path := own(t, name)
-		for _, test := range tests {
-			t.Run(test, func(t *testing.T) {
-				x := exchange{path + " " + test + " s " + b.addr, path + " " + test + " c @",
-					"all is well", "all is well"}
-				x.run(t, a, b)
-			})
-		}
+	for name := range ownPrograms {
+		ownTests(t, a, b, name)
 	}
 }
 
