@@ -321,15 +321,17 @@ func (q *QP) Shutdown(ctx context.Context) error {
 	wait := idlePoll
 	again := time.NewTimer(wait)
 	defer again.Stop()
-	for begun := false; !begun; {
+	for {
+		begun := false
 		if err := q.call(func() { begun = q.closeIdle() }); err != nil {
 			return err
 		}
+		if begun {
+			break
+		}
 		select {
 		case <-ctx.Done():
-			if !begun {
-				q.Disconnect()
-			}
+			q.Disconnect()
 			return context.Cause(ctx)
 		case <-again.C:
 			wait = min(2*wait, longestPoll)

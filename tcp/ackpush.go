@@ -56,6 +56,9 @@ func (p *PromptAck) Expects() bool { return p.replies >= pushReplies }
 // to be called before Poll.
 func (c *Conn) PushWaits() bool { return c.push.waits }
 
+// AnswersPush reports whether bytes of this side are likely to carry that acknowledgement: AckPushed lets it wait then.
+func (c *Conn) AnswersPush() bool { return c.push.Expects() }
+
 // AckPushed makes the next Poll acknowledge bytes that ended with PSH. It waits for up to pushWait where bytes of this
 // side answered the last few such acknowledgements that soon, or when the owner is not idle: more segments wait to be
 // received, and one acknowledgement may cover them.

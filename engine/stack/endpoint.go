@@ -289,8 +289,8 @@ func (e *Endpoint) output(now tick.Time) int {
 		e.upper.Settle(now)
 		e.conn.SetRcvSpace(e.upper.Space(), now)
 	}
-	if e.conn.PushWaits() {
-		e.conn.AckPushed(now, !e.stack.Fetch())
+	if e.conn.PushWaits() { // the ring is looked at only where that decides: it costs a ping-pong 1 %
+		e.conn.AckPushed(now, !e.conn.AnswersPush() && !e.stack.Fetch())
 	}
 	n := 0
 	if e.hop.ready(e.stack) {
