@@ -75,10 +75,10 @@ func (a Amounts) Needs() Amounts {
 	return a
 }
 
-// MaxMappings bounds the mappings of all users together: three quarters of what the kernel gives a process
-// (vm.max_map_count). Beyond that the heap of the daemon cannot grow any more, and the Go runtime ends it; a
+// MaxMappings bounds the mappings of all users together: five eighths of what the kernel gives a process
+// (vm.max_map_count). Beyond what it gives the heap of the daemon cannot grow any more, and the Go runtime ends it; a
 // dozen users within their limits could have that.
-const MaxMappings = 48 << 10
+const MaxMappings = 40 << 10
 
 // What all users share is divided so that nobody can take it from the others.
 const (

@@ -10,7 +10,7 @@ import (
 
 // TestShare: whatever the first users take, many newcomers find room, and nobody has all.
 func TestShare(t *testing.T) {
-	for _, most := range []int64{1, 2, 3, 10, 256, 512, 48 << 10, 1 << 40} {
+	for _, most := range []int64{1, 2, 3, 10, 256, 512, MaxMappings, 1 << 40} {
 		var taken int64
 		users := 0
 		for ; users < 1000; users++ {

@@ -71,7 +71,7 @@ func TestErrors(t *testing.T) {
 			"tenants.count = 1 needs daemon.socket"},
 		{"tenants without a directory", "[tenants]\ncount = 1\ndirectory = \"x\"\n", "absolute"},
 		{"tenants that have too much", "[tenants]\ncount = 6\n",
-			`6144 each: lower sessions, mrs, cqs (which count twice), srqs or qps in a [[user]] table named "tenants"`},
+			`5120 each: lower sessions, mrs, cqs (which count twice), srqs or qps in a [[user]] table named "tenants"`},
 		{"ports", "[limits]\nports = [\"9-1\"]\n", `"9-1" is no port`},
 		{"revision", "[mpa]\nrevision = 3\n", "mpa.revision = 3"},
 		{"peer-to-peer", "[mpa]\nrevision = 1\npeer_to_peer = true\n", "needs mpa.revision = 2"},
