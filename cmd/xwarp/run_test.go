@@ -105,7 +105,7 @@ func TestRun(t *testing.T) {
 		{name: "its signal", args: "-- sh -c kill$IFS-TERM$IFS$$", signal: syscall.SIGTERM},
 		{name: "not there", args: "-- /nonexistent", status: 127, want: "/nonexistent"},
 		{name: "no program", args: "-- /etc/passwd", status: 126, want: "permission denied"},
-		{name: "nothing", args: "", status: 2, want: "the program is missing"},
+		{name: "nothing", args: "", status: exitUsage, want: "the program is missing"},
 		{name: "no daemon", args: "-- ibv_devices", want: "is xwarpd running"},
 		{name: "another version", args: "--socket " + refusing(t) + " -- ibv_devices",
 			want: "this daemon speaks version 1 only"},
