@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"testing"
@@ -53,5 +54,31 @@ func TestInfoWhileConnecting(t *testing.T) {
 		}
 		a.QP.Close()
 		b.QP.Close()
+	}
+}
+
+// TestReadDepth gives a connection fewer Reads at a time than its queue pair may have, and refuses more.
+func TestReadDepth(t *testing.T) {
+	dev, err := engine.OpenKernel(engine.KernelConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	a, b := verbstest.New(t, dev, 4096), verbstest.New(t, dev, 4096)
+	q := a.QP.(*engine.QP)
+	for _, n := range [][2]int{{1 << 12, 0}, {0, 1 << 12}} {
+		if err := q.SetReadDepth(n[0], n[1]); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("SetReadDepth(%d, %d): %v", n[0], n[1], err)
+		}
+	}
+	if err := q.SetReadDepth(2, 3); err != nil {
+		t.Fatal(err)
+	}
+	verbstest.Connect(t, a, b, netip.MustParseAddrPort("127.0.0.1:0"))
+	if p := a.QP.Params(); p.IRD != 2 || p.ORD != 3 {
+		t.Errorf("IRD %d and ORD %d, want 2 and 3", p.IRD, p.ORD)
+	}
+	if p := b.QP.Params(); p.ORD != 2 {
+		t.Errorf("the peer may have %d Reads under way, want 2", p.ORD)
 	}
 }

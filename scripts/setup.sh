@@ -44,7 +44,7 @@ need_verbs() {
 	need gcc gcc
 	need valgrind valgrind
 	for pair in ibv_devinfo:ibverbs-utils rping:rdmacm-utils ib_write_bw:perftest fio:fio qperf:qperf fi_pingpong:libfabric-bin \
-		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86; do
+		qemu-io:qemu-utils qemu-system-x86_64:qemu-system-x86 curl:curl; do
 		need "${pair%:*}" "${pair#*:}"
 	done
 	[ -e /usr/lib/python3/dist-packages/pyverbs ] || missing="$missing python3-pyverbs"
