@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -143,6 +146,50 @@ func TestSubordinateUsers(t *testing.T) {
 	if list := d.Snapshot().Users; len(list) != 2 || list[1].UID != 65534 ||
 		list[1].Used["sessions"] != 6 {
 		t.Errorf("%+v", list)
+	}
+}
+
+// TestUsersComeAndGo: after many users have come and gone, snapshots and metrics have the size of before, and the
+// daemon's tables nothing of them.
+func TestUsersComeAndGo(t *testing.T) {
+	web := filepath.Join(t.TempDir(), "web")
+	d, socket := daemonFor(t, "", fmt.Sprintf("[http]\nlisten = %q\n", web))
+	browser := http.Client{Transport: &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("unix", web)
+		}}}
+	defer browser.CloseIdleConnections()
+	size := func() (users, lines int) {
+		t.Helper()
+		r, err := browser.Get("http://localhost/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Body.Close()
+		b, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != http.StatusOK {
+			t.Fatalf("status %d, %v", r.StatusCode, err)
+		}
+		return len(d.Snapshot().Users), bytes.Count(b, []byte("\n"))
+	}
+	users, lines := size()
+	for uid := range uint32(maxIdleAccounts + 100) {
+		dev, err := program(t, socket, 1000+uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev.Close()
+	}
+	eventually(t, "end of the sessions", func() bool { return len(d.all()) == 0 })
+	if n, _ := size(); n > maxIdleAccounts {
+		t.Errorf("%d users are shown that have nothing", n)
+	}
+	d.accounts.mu.Lock()
+	d.accounts.now = func() time.Time { return time.Now().Add(accountIdle + time.Second) }
+	d.accounts.mu.Unlock()
+	if n, l := size(); n != users || l != lines || len(d.accounts.of) != 0 {
+		t.Errorf("%d users, %d lines of metrics, before %d and %d; %d accounts", n, l, users,
+			lines, len(d.accounts.of))
 	}
 }
 

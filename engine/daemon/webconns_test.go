@@ -21,6 +21,7 @@ var sieges = map[string]func(c net.Conn){
 	"silent": func(net.Conn) {},
 	"silent after a request": func(c net.Conn) {
 		io.WriteString(c, scrapeRequest)
+		c.SetReadDeadline(time.Now().Add(time.Second))
 		c.Read(make([]byte, 100))
 	},
 	"slow headers": func(c net.Conn) {
