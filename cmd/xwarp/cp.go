@@ -28,6 +28,7 @@ type cpResult struct {
 	Files     int      `json:"files" doc:"copied"`
 	Unchanged int      `json:"unchanged" doc:"files that were there already"`
 	Failed    int      `json:"failed" doc:"files that could not be copied; see notes"`
+	LeftOut   int      `json:"left_out" doc:"symbolic links, devices, sockets and pipes, which are not copied; see notes"`
 	Octets    int64    `json:"octets" doc:"sent"`
 	Kept      int64    `json:"kept" doc:"octets of copied files that were there from an earlier try"`
 	Seconds   float64  `json:"seconds" doc:"all together"`
@@ -44,16 +45,21 @@ func newCp(g *global) *cobra.Command {
 		Use:   "cp FILE... HOST[:PORT]/PATH | cp HOST[:PORT]/PATH... FILE",
 		Short: "Copy files and directories to or from a directory of xwarp serve",
 		Long: `cp copies files, and with -r directories, to or from the directory that an xwarp serve --dir exports, or an export of
-xwarpd with serve = "directory". PATH is a path in that directory. Names, permissions and times of change are kept;
-links, devices and pipes are left out.
+xwarpd with serve = "directory".
 
-Whatever has a / behind its first name, which is none of a file here, is remote: HOST, HOST:PORT or [IPv6]:PORT in front
-of it. Into a directory that is there files go by their names; else the one source gets the name.
+An argument is remote when it has a slash behind its first name, and no file here has that first name: HOST/PATH,
+HOST:PORT/PATH or [IPv6]:PORT/PATH. PATH is relative to the exported directory. Write ./NAME/PATH for a local file. If the
+destination is a directory that exists, files keep their names in it. Otherwise the source gets the name of the destination.
 
-Octets go from the page cache to the wire by RDMA Write, or from the wire to it by RDMA Read, over several connections
-at a time. A file appears, or is replaced, when all of it has arrived and its SHA-256 was compared. A file of the same
-length and time is taken to be there already; with --checksum one of the same SHA-256. What is cut off is gone on with
-when the same copy is begun again.`,
+cp keeps the names, permissions and times of change of files and directories, and holes of 64 KiB and more. It does not copy
+owners, extended attributes and access control lists. Set-user-ID, set-group-ID and sticky bits are not copied, and each
+hard link becomes a file of its own: cp says so. Symbolic links, devices, sockets and pipes are left out: cp names them, and
+its exit status is 1.
+
+Files of more than 64 KiB go straight between the page caches by RDMA Write or RDMA Read, over several connections at a
+time; smaller files go together. A file appears, or is replaced, after all of it has arrived and its SHA-256 was compared.
+A file of the same length and time is not copied again; with --checksum, a file of the same SHA-256. When a copy is
+interrupted, repeat the command: it continues where the copy ended. All files are on the disk when cp ends.`,
 		Example: `  sudo xwarp cp disk.img notes.txt 192.0.2.2/
   sudo xwarp cp -r --connections 4 photos server.example:9000/backup
   sudo xwarp cp -r 192.0.2.2/backup/photos .`,
@@ -61,10 +67,10 @@ when the same copy is begun again.`,
 	}
 	c.registerOther(cmd)
 	f := cmd.Flags()
-	f.BoolVarP(&cfg.Recursive, "recursive", "r", false, "copy directories with all that they have")
+	f.BoolVarP(&cfg.Recursive, "recursive", "r", false, "copy directories and everything in them")
 	f.BoolVar(&cfg.Checksum, "checksum", false,
-		"compare SHA-256 instead of length and time to know what is there already")
-	f.IntVar(&cfg.Connections, "connections", 2, "how many connections copy at a time")
+		"compare files by SHA-256, not by length and time")
+	f.IntVar(&cfg.Connections, "connections", 2, "number of connections that copy at the same time")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		sources, dst, up, err := c.direct(args)
 		if err != nil {
@@ -85,12 +91,13 @@ when the same copy is begun again.`,
 			}
 			return errors.Join(err, printJSON(cmd, res))
 		}
-		if res.Files+res.Unchanged+res.Failed == 0 && err != nil {
+		if res.Files+res.Unchanged+res.Failed+res.LeftOut == 0 && err != nil {
 			return err
 		}
 		plain.Fprintf(cmd.ErrOrStderr(),
-			"%d files copied, %d unchanged, %d failed: %d octets sent, %d kept, in %.3f s: %.0f MiB/s\n",
-			res.Files, res.Unchanged, res.Failed, res.Octets, res.Kept, res.Seconds,
+			"%d files copied, %d unchanged, %d failed, %d left out: %d bytes sent, %d kept, "+
+				"in %.3f s: %.0f MiB/s\n",
+			res.Files, res.Unchanged, res.Failed, res.LeftOut, res.Octets, res.Kept, res.Seconds,
 			float64(res.Octets)/(1<<20)/res.Seconds)
 		return err
 	}
@@ -125,7 +132,8 @@ func (c *clientFlags) copy(cmd *cobra.Command, g *global, res *cpResult, cfg cp.
 		}
 		begin := time.Now()
 		r, err := run(ctx, cfg, sources, dst)
-		res.Files, res.Unchanged, res.Failed = r.Files, r.Unchanged, r.Failed
+		res.Files, res.Unchanged = r.Files, r.Unchanged
+		res.Failed, res.LeftOut = r.Failed, r.LeftOut
 		res.Octets, res.Kept, res.Seconds = r.Octets, r.Kept, time.Since(begin).Seconds()
 		return err
 	})
@@ -156,8 +164,8 @@ func (c *clientFlags) direct(args []string) (sources []string, dst string, up bo
 	}
 	switch n := len(args); {
 	case remotes == 0:
-		return nil, "", false, usagef("neither %s nor a source is remote: write HOST/PATH (there is no host %s)",
-			args[n-1], args[n-1])
+		return nil, "", false, usagef("no argument is remote: write the server's side as "+
+			"HOST/PATH, for example 192.0.2.2/%s", path.Base(args[n-1]))
 	case up && remotes > 1, !up && remotes < n-1:
 		return nil, "", false, usagef("either all sources are remote, or the destination is")
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"xwarp/bench/topo"
 )
 
@@ -176,4 +178,40 @@ func startServer(t *testing.T, c *running) {
 			_, err = out.Read(b[:])
 		}
 	}()
+}
+
+// TestCopyAfterKilledClient repeats a copy at once after kill -9 of its client, which took its TCP with it: the server
+// finds out that the client is gone, and does not refuse the file.
+func TestCopyAfterKilledClient(t *testing.T) {
+	net := hosts(t, topo.NoOffloads, topo.NoOffloads)
+	src, dir := t.TempDir()+"/big", t.TempDir()
+	content := make([]byte, 64<<20)
+	rand.NewChaCha8([32]byte{7}).Read(content)
+	write(t, src, content)
+	srv, at := serving(t, net.B, append(transportArgs("xdp"), "--dir="+dir,
+		"--listen="+net.B.Addr4.Addr().String())...)
+	args := append(transportArgs("xdp"), "cp", src, at+"/big")
+	partial := dir + "/.big.xwarp-partial"
+	killed := onHost(t, net.A, args...)
+	killed.start(t, net.A)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if st, err := os.Stat(partial); err == nil && st.Size() == int64(len(content)) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the copy does not begin: %s", &killed.stderr)
+		}
+	}
+	killed.Process.Signal(unix.SIGSTOP)
+	time.Sleep(300 * time.Millisecond) // until the server has nothing to send, and so learns nothing by itself
+	killed.Process.Kill()
+	killed.Wait()
+	again := onHost(t, net.A, args...)
+	if err := again.run(t, net.A); err != nil {
+		t.Errorf("again: %v\n%s", err, &again.stderr)
+	}
+	if got, err := os.ReadFile(dir + "/big"); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("the file has %d bytes, %v", len(got), err)
+	}
+	srv.end(t)
 }

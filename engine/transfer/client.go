@@ -18,6 +18,7 @@ import (
 type Client struct {
 	*link
 	buffers verbs.MR // depth pieces of chunk octets; the link's to close
+	packs   Message  // Region of the server's memory for packs; the zero Message: not asked for
 	// Progress, when set, hears of octets that have moved; total is -1 when it is not known.
 	Progress func(done, total int64)
 	// Waiting, when set, is called once when the server makes the client wait for its turn.

@@ -17,7 +17,8 @@ type copying struct {
 	s      *Server
 	l      *link
 	remote netip.AddrPort
-	file   *opened // nil: none is open
+	file   *opened  // nil: none is open
+	packs  *packing // nil: the client has sent no Pack
 	// refusals is the number of requests about files that failed.
 	refusals int
 }
@@ -31,6 +32,7 @@ type opened struct {
 	whole    func() error  // what is due when the client has done all of it
 	leave    func() error  // gives the file back, when no STag leads to it; whole of a store does too
 	store    *part         // that is written; nil of a fetch
+	read     *reading      // that is fetched; nil of a store
 }
 
 // serve serves one request. An error ends the connection; what is wrong with a file does not.
@@ -52,6 +54,21 @@ func (c *copying) serve(ctx context.Context, m *Message) error {
 		return c.list(ctx, m.Path)
 	case TypeFetch, TypeStore:
 		return c.open(m)
+	case TypeSetAttr:
+		if err := t.setAttr(m); err != nil {
+			return c.refused(&opened{op: "setattr", path: m.Path, begun: time.Now()}, err)
+		}
+		return c.l.send(&Message{Type: TypeAttr})
+	case TypePack:
+		return c.pack()
+	case TypeStorePack:
+		return c.storePack(m)
+	case TypeFetchPack:
+		return c.fetchPack(m)
+	case TypeSync:
+		return c.answer(&Message{Type: TypeAttr}, c.sync())
+	case TypeExtents:
+		return c.extents(ctx)
 	case TypeSum:
 		return c.sum(ctx, m)
 	case TypeClose:
@@ -94,25 +111,43 @@ func (c *copying) answer(m *Message, err error) error {
 	return c.l.send(&Message{Type: TypeError, Code: code, Text: err.Error()})
 }
 
-// list lets the client read a listing until it says Done.
+// list lets the client read a listing.
 func (c *copying) list(ctx context.Context, name string) error {
 	listing, err := c.s.cfg.Tree.list(name)
-	if err != nil {
-		return c.refused(&opened{op: "list", path: name, begun: time.Now()}, err)
+	return c.show(ctx, &opened{op: "list", path: name, begun: time.Now()}, listing, err)
+}
+
+// extents lets the client read where the file that it fetches has data.
+func (c *copying) extents(ctx context.Context) error {
+	o := c.file
+	if o == nil || o.read == nil {
+		return refuse(CodeProtocol, "Extents without a file that is fetched")
 	}
-	if len(listing) == 0 {
+	list, err := Extents(o.read.file, int64(o.read.attr.Length))
+	if err == nil && len(list) > maxListing/extentLen {
+		err = refuse(CodeTooLarge, "%s has too many holes", o.path)
+	}
+	v := &opened{op: "fetch", path: o.path, begun: time.Now()}
+	return c.show(ctx, v, appendExtents(nil, list), err)
+}
+
+// show lets the client read b until it says Done, unless err says why o failed.
+func (c *copying) show(ctx context.Context, o *opened, b []byte, err error) error {
+	if err != nil {
+		return c.refused(o, err)
+	}
+	if len(b) == 0 {
 		return c.l.send(&Message{Type: TypeRegion})
 	}
-	exposed, err := c.l.expose(listing, verbs.RemoteRead, func() error { return nil })
+	exposed, err := c.l.expose(b, verbs.RemoteRead, func() error { return nil })
 	if err != nil {
 		return err
 	}
-	err = c.l.send(&Message{Type: TypeRegion, Length: uint64(len(listing)),
-		STag: exposed.mr.STag()})
+	err = c.l.send(&Message{Type: TypeRegion, Length: uint64(len(b)), STag: exposed.mr.STag()})
 	if err != nil {
 		return err
 	}
-	m, err := c.l.receiveMoving(ctx, &watch{most: uint64(len(listing)), pressed: c.s.full})
+	m, err := c.l.receiveMoving(ctx, &watch{most: uint64(len(b)), pressed: c.s.full})
 	if err = checkType(TypeDone, &m, err); err != nil {
 		return err
 	}
@@ -129,18 +164,19 @@ func (c *copying) open(m *Message) error {
 	access := verbs.RemoteRead
 	if m.Type == TypeStore {
 		o.op, access = "store", verbs.RemoteWrite
-		p, err := c.s.cfg.Tree.store(m)
+		p, err := c.s.cfg.Tree.store(c, m)
 		if err != nil {
 			return c.refused(o, err)
 		}
-		o.store, o.mem, o.whole, o.leave = p, p.mem, p.commit, p.leave
+		o.store, o.mem, o.whole = p, p.mem, p.commit
+		o.leave = func() error { return p.leave(c) }
 		reply.Attr, reply.Flag = p.attr, p.resumed
 	} else {
 		r, err := c.s.cfg.Tree.read(m.Path)
 		if err != nil {
 			return c.refused(o, err)
 		}
-		o.mem, o.whole, o.leave = r.mem, r.unchanged, r.leave
+		o.read, o.mem, o.whole, o.leave = r, r.mem, r.unchanged, r.leave
 		reply.Attr = r.attr
 	}
 	if err := c.expose(o, access); err != nil {
@@ -148,6 +184,7 @@ func (c *copying) open(m *Message) error {
 	}
 	if c.file = o; o.exposed != nil {
 		reply.STag = o.exposed.mr.STag()
+		o.exposed.sparse = reply.Attr.Flags&FlagSparse != 0
 	}
 	return c.l.send(&reply)
 }
@@ -217,13 +254,15 @@ func (c *copying) close(ctx context.Context, whole bool) error {
 }
 
 // abandon closes what was open when the connection ended, but for what the link closes itself.
-func (c *copying) abandon() error {
-	o := c.file
-	if o == nil || o.exposed != nil {
-		return nil
+func (c *copying) abandon() (err error) {
+	if c.packs != nil {
+		err = errors.Join(c.packs.batch.Close(), c.packs.leave())
 	}
-	c.file = nil
-	return o.leave()
+	if o := c.file; o != nil && o.exposed == nil {
+		c.file = nil
+		err = errors.Join(err, o.leave())
+	}
+	return err
 }
 
 // event tells of a file that is done with.
@@ -232,7 +271,7 @@ func (c *copying) event(o *opened, err error) {
 	if err != nil {
 		c.s.countFailed()
 	} else {
-		c.s.countMoved(o.op == "store", n)
+		c.s.countMoved(o.op == "store", 1, n)
 	}
 	c.s.cfg.Event(Event{
 		Op: o.op, File: o.path, Remote: c.remote, Octets: int64(n), Took: time.Since(o.begun),

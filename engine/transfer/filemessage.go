@@ -17,10 +17,20 @@ const (
 	KindOther             // what is not copied: links, devices, sockets, pipes
 )
 
+// Flags of a file.
+type Flags uint8
+
+// The flags.
+const (
+	FlagSparse Flags = 1 << iota // it has holes
+	FlagLinked                   // it has several hard links
+)
+
 // Attr is what is known of a file besides its octets, in the order of the wire.
 type Attr struct {
 	Kind     Kind
-	Mode     uint16 // permissions
+	Flags    Flags
+	Mode     uint16 // permissions, set-user-ID, set-group-ID and sticky bit
 	Length   uint64
 	Modified int64 // nanoseconds since 1970
 }
@@ -34,8 +44,8 @@ type Entry struct {
 	Attr Attr
 }
 
-// entryLen is what an entry of a listing takes besides its name: attr, and length of the name in 2 octets.
-const entryLen = 19 + 2
+// entryLen is the length of an entry besides its name: attr, and length of the name in 2 bytes.
+const entryLen = 20 + 2
 
 // appendEntry appends an entry to a listing.
 func appendEntry(b []byte, e *Entry) []byte {
@@ -44,24 +54,31 @@ func appendEntry(b []byte, e *Entry) []byte {
 	return append(b, e.Name...)
 }
 
+// parseEntry reads one entry, and returns what follows it.
+func parseEntry(b []byte) (e Entry, rest []byte, err error) {
+	at, err := binary.Decode(b, binary.BigEndian, &e.Attr)
+	if err != nil || len(b) < entryLen {
+		return e, nil, ErrBody
+	}
+	n := int(binary.BigEndian.Uint16(b[at:]))
+	if n == 0 || n > len(b)-entryLen {
+		return e, nil, ErrBody
+	}
+	e.Name = string(b[entryLen : entryLen+n])
+	return e, b[entryLen+n:], nil
+}
+
 // parseListing reads what appendEntry appended.
 func parseListing(b []byte) (list []Entry, err error) {
 	for len(b) > 0 {
 		var e Entry
-		at, err := binary.Decode(b, binary.BigEndian, &e.Attr)
-		if err != nil || len(b) < entryLen {
-			return nil, ErrBody
+		if e, b, err = parseEntry(b); err != nil {
+			return nil, err
 		}
-		n := int(binary.BigEndian.Uint16(b[at:]))
-		if n == 0 || n > len(b)-entryLen {
-			return nil, ErrBody
-		}
-		e.Name = string(b[entryLen : entryLen+n])
 		if e.Name == "." || e.Name == ".." || strings.ContainsAny(e.Name, "/\x00") {
 			return nil, ErrBody // or the server would have the client write elsewhere
 		}
 		list = append(list, e)
-		b = b[entryLen+n:]
 	}
 	return list, nil
 }

@@ -58,6 +58,18 @@ const (
 	maxRefused = 1000
 	// PieceLen is how many octets of a file one Move moves: one connection's, of those that copy a large file together.
 	PieceLen = 8 << 20
+	// PackLen is the memory in bytes for the files of one pack: each connection of a directory's server may have it.
+	PackLen = chunk
+	// MaxPacked is how many files a pack has at most: each takes a descriptor of the server until all have come.
+	MaxPacked = 512
+	// PackedLen is the length in bytes up to which a file is sent in a pack. Longer files are moved on their own, so
+	// that they need no copy in memory.
+	PackedLen = 64 << 10
+	// minHole is the length in bytes from which a hole is kept. Shorter ones cost more requests than they save.
+	minHole = 64 << 10
+	// probeWait is how long a client waits that wants a file which another client holds, while the server finds out
+	// whether that client is still there.
+	probeWait = 500 * time.Millisecond
 	// maxSum is how many octets one Sum may ask about: a request of 28 octets for all of a large file holds up
 	// the connection for longer.
 	maxSum = 64 << 20

@@ -14,7 +14,7 @@ import (
 
 // Version of the messages. The first six octets and Error are the same in every version, so that any two versions can
 // tell each other why they do not get along.
-const Version = 2
+const Version = 3
 
 // Type says what a message is.
 type Type uint8
@@ -36,12 +36,20 @@ const (
 	TypeOpened
 	TypeSum
 	TypeClose
+	TypePack
+	TypeStorePack
+	TypeFetchPack
+	TypePacked
+	TypeExtents
+	TypeSetAttr
+	TypeSync
 )
 
 var typeNames = [...]string{TypePut: "Put", TypeGet: "Get", TypeRegion: "Region", TypeDone: "Done",
 	TypeBeat: "Beat", TypeError: "Error", TypeStat: "Stat", TypeList: "List", TypeMkdir: "Mkdir",
 	TypeFetch: "Fetch", TypeStore: "Store", TypeAttr: "Attr", TypeOpened: "Opened", TypeSum: "Sum",
-	TypeClose: "Close"}
+	TypeClose: "Close", TypePack: "Pack", TypeStorePack: "StorePack", TypeFetchPack: "FetchPack",
+	TypePacked: "Packed", TypeExtents: "Extents", TypeSetAttr: "SetAttr", TypeSync: "Sync"}
 
 // String returns the type's name.
 func (t Type) String() string {
@@ -84,15 +92,21 @@ type Sum [32]byte
 //	Beat               nothing
 //	Error              0..1 code  2.. text in UTF-8
 //
-// and those of a server with a directory, where an attr is 0 kind, 1..2 mode, 3..10 length, 11..18 time of the
-// last change:
+// and those of a server with a directory, where an attr is 0 kind, 1 flags, 2..3 mode, 4..11 length, 12..19 time of
+// the last change:
 //
 //	Stat, List, Fetch  0.. path
-//	Mkdir, Store       0..18 attr  19..26 session  27.. path
-//	Attr               0..18 attr
-//	Opened             0..18 attr  19 resumed  20..27 TO  28..31 STag
+//	Mkdir, Store       0..19 attr  20..27 session  28.. path
+//	SetAttr            0..19 attr  20.. path
+//	Attr               0..19 attr
+//	Opened             0..19 attr  20 resumed  21..28 TO  29..32 STag
 //	Sum                0..7 length  8..15 offset  16..47 SHA-256, in the answer
 //	Close              0 commit
+//	Pack, Extents,     nothing
+//	Sync
+//	StorePack          0..7 length  8..39 SHA-256
+//	FetchPack          0..7 length
+//	Packed             0..7 length  8..39 SHA-256  40..103 one bit for each file, the lowest bit of an octet first
 type Message struct {
 	Type Type
 	// Put: octets that come, or Unknown. Get: octets wanted, 0 for all. Region, Done: octets of the transfer
@@ -111,6 +125,7 @@ type Message struct {
 	Session uint64 // Store: the connections with the same one write one file together
 	Offset  uint64 // Sum: of the octets that are asked about
 	Flag    bool   // Opened: something of the file was there already. Close: it is whole
+	Taken   Taken  // Packed: the files that were stored, or that are in the pack
 }
 
 const (
@@ -134,13 +149,17 @@ func (m *Message) fields() []any {
 		return []any{&m.Length}
 	case TypeRegion:
 		return []any{&m.Length, &m.TO, &m.STag, &m.Sum, &m.Content}
-	case TypeDone:
+	case TypeDone, TypeStorePack:
 		return []any{&m.Length, &m.Sum}
+	case TypeFetchPack:
+		return []any{&m.Length}
+	case TypePacked:
+		return []any{&m.Length, &m.Sum, &m.Taken}
 	case TypeError:
 		return []any{&m.Code}
 	case TypeMkdir, TypeStore:
 		return []any{&m.Attr, &m.Session}
-	case TypeAttr:
+	case TypeAttr, TypeSetAttr:
 		return []any{&m.Attr}
 	case TypeOpened:
 		return []any{&m.Attr, &m.Flag, &m.TO, &m.STag}
@@ -155,7 +174,7 @@ func (m *Message) fields() []any {
 // hasPath reports whether a path ends the message.
 func (m *Message) hasPath() bool {
 	switch m.Type {
-	case TypeStat, TypeList, TypeFetch, TypeMkdir, TypeStore:
+	case TypeStat, TypeList, TypeFetch, TypeMkdir, TypeStore, TypeSetAttr:
 		return true
 	}
 	return false

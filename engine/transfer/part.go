@@ -2,9 +2,10 @@ package transfer
 
 import (
 	"errors"
-	"io/fs"
+	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,40 +23,83 @@ type part struct {
 	file    *staging.File
 	mem     []byte // its mapping; nil for a file of no octets
 	resumed bool
+	gone    chan struct{} // closed when others may have the name
 	// Tree.mu guards these.
-	users  int       // connections
-	wanted time.Time // when another client last asked for the name
+	users  []*copying // connections
+	wanted time.Time  // when another client last asked for the name
 }
 
 // store opens a file that a client writes, alone or with other connections of its session. It resumes what an earlier
 // try of the same name left.
-func (t *Tree) store(m *Message) (*part, error) {
+func (t *Tree) store(c *copying, m *Message) (*part, error) {
 	name := path.Clean(m.Path)
-	t.mu.Lock()
-	p := t.parts[name]
+	p, busy := t.join(c, name, m)
+	if busy != nil && busy.probe() {
+		p, busy = t.join(c, name, m)
+	}
 	switch {
-	case p == nil:
-		p = &part{t: t, path: name, session: m.Session, attr: m.Attr, users: 1}
-		t.parts[name] = p // others have to wait for it
-		t.mu.Unlock()
-	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
-		if p.session != m.Session {
-			p.wanted = time.Now()
-		}
-		t.mu.Unlock()
-		return nil, refuse(CodeFile, "%s: another client is writing it", name)
-	default:
-		p.users++
-		t.mu.Unlock()
+	case busy != nil:
+		return nil, refuse(CodeFile, "%s: another client (%v) is writing it: copy it again later",
+			name, busy.writer())
+	case p.file != nil:
 		return p, nil
 	}
 	if err := p.open(); err != nil {
 		t.mu.Lock()
-		delete(t.parts, name)
+		p.forget()
 		t.mu.Unlock()
 		return nil, err
 	}
 	return p, nil
+}
+
+// join counts c among the connections that write a file. It returns the part of another client instead, when that is
+// writing the file.
+func (t *Tree) join(c *copying, name string, m *Message) (p, busy *part) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p = t.parts[name]
+	switch {
+	case p == nil:
+		p = &part{t: t, path: name, session: m.Session, attr: m.Attr, gone: make(chan struct{})}
+		t.parts[name] = p // others have to wait for it
+	case p.session != m.Session || p.attr != m.Attr || p.file == nil:
+		if p.session != m.Session {
+			p.wanted = time.Now()
+		}
+		return nil, p
+	}
+	p.users = append(p.users, c)
+	return p, nil
+}
+
+// probe finds out whether the clients that write a file are still there: the host of one that died answers a message
+// with RST. It reports whether the file was given up.
+func (p *part) probe() bool {
+	p.t.mu.Lock()
+	users := slices.Clone(p.users)
+	p.t.mu.Unlock()
+	for _, c := range users {
+		if c.l != nil {
+			c.l.send(&Message{Type: TypeBeat}) // after an error the connection is gone
+		}
+	}
+	select {
+	case <-p.gone:
+		return true
+	case <-time.After(probeWait):
+		return false
+	}
+}
+
+// writer returns the address of a client that writes the file.
+func (p *part) writer() netip.AddrPort {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	if len(p.users) == 0 {
+		return netip.AddrPort{}
+	}
+	return p.users[0].remote
 }
 
 func (p *part) open() error {
@@ -71,7 +115,7 @@ func (p *part) open() error {
 		err := refuse(CodeFile, "%s is there, and is no regular file", p.path)
 		return errors.Join(err, d.Close())
 	}
-	f, err := p.dir.Resume(base, fs.FileMode(p.attr.Mode&0o777|0o600))
+	f, err := p.dir.Resume(base, p.attr.Perm()|0o600)
 	if err != nil {
 		return errors.Join(err, d.Close())
 	}
@@ -103,7 +147,7 @@ func (p *part) room(f *staging.File) error {
 	}
 	p.resumed = before > 0
 	if err = f.Truncate(min(before, length)); err == nil {
-		err = f.Allocate(length)
+		err = p.allocate(f)
 	}
 	if err == nil && length > 0 {
 		p.mem, err = unix.Mmap(int(f.Fd()), 0, int(length), unix.PROT_READ|unix.PROT_WRITE,
@@ -116,6 +160,14 @@ func (p *part) room(f *staging.File) error {
 	return nil
 }
 
+// allocate gives f its length, and the disk for it unless the file has holes.
+func (p *part) allocate(f *staging.File) error {
+	if p.attr.Flags&FlagSparse != 0 {
+		return f.Truncate(int64(p.attr.Length))
+	}
+	return f.Allocate(int64(p.attr.Length))
+}
+
 // commit gives the file its name, once no other connection writes to it, and no STag leads to it.
 func (p *part) commit() error {
 	if !p.alone() {
@@ -126,13 +178,13 @@ func (p *part) commit() error {
 		err = p.file.SetTime(p.attr.Time())
 	}
 	if err == nil {
-		err = p.file.CommitAs(fs.FileMode(p.attr.Mode & 0o777)) // never set-user-ID
+		err = p.file.CommitAs(p.attr.Perm())
 	}
 	if err != nil && !errors.Is(err, staging.ErrUnsure) {
 		return err
 	}
 	p.t.mu.Lock()
-	p.users = 0
+	p.users = nil
 	p.t.mu.Unlock()
 	if replaced.Kind == KindFile {
 		p.t.claim(-int64(replaced.Length), -1)
@@ -144,10 +196,10 @@ func (p *part) commit() error {
 func (p *part) alone() bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
-	if p.users == 1 {
+	if len(p.users) == 1 {
 		p.forget()
 	}
-	return p.users == 1
+	return len(p.users) == 1
 }
 
 // pressed reports whether another client asked for the name so recently that it may do so again.
@@ -162,24 +214,26 @@ func (p *part) pressed(idle time.Duration) bool {
 func (p *part) sharers() uint64 {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
-	return uint64(max(p.users, 1))
+	return uint64(max(len(p.users), 1))
 }
 
 // forget keeps further connections away. Tree.mu is held.
 func (p *part) forget() {
 	if p.t.parts[p.path] == p {
 		delete(p.t.parts, p.path)
+		close(p.gone)
 	}
 }
 
-// leave ends one connection's use of the file. After the last one it stays, to be resumed.
-func (p *part) leave() error {
+// leave ends the use of the file by one connection. After the last one it stays, to be resumed.
+func (p *part) leave(c *copying) error {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
-	if p.users == 0 {
+	if len(p.users) == 0 {
 		return nil // it has its name
 	}
-	if p.users--; p.users > 0 {
+	p.users = slices.DeleteFunc(p.users, func(o *copying) bool { return o == c })
+	if len(p.users) > 0 {
 		return nil
 	}
 	p.forget()

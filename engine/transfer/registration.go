@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -18,6 +19,8 @@ type registration struct {
 	// bounce, when set, is memory of the device's that is registered instead of other memory, to which what the peer
 	// wrote is copied when the STag is taken away. mem is the part of the other memory that gets it.
 	bounce, mem []byte
+	// sparse memory is a file with holes, which stay holes.
+	sparse bool
 }
 
 // registerLocal registers n octets for this end alone, for as long as the link lives.
@@ -95,7 +98,22 @@ func (o *registration) copyBack(off, n uint64) error {
 	if !o.bounced() {
 		return nil
 	}
-	return fault.Touch(func() { copy(o.mem[:off+n][off:], o.bounce[off:]) })
+	return fault.Touch(func() { o.copy(o.mem[:off+n][off:], o.bounce[off:]) })
+}
+
+// copy is the built-in copy, which leaves what is equal alone where memory is sparse.
+func (o *registration) copy(dst, src []byte) {
+	step := len(dst)
+	if o.sparse {
+		step = minHole
+	}
+	for len(dst) > 0 {
+		n := min(step, len(dst), len(src))
+		if !o.sparse || !bytes.Equal(dst[:n], src[:n]) {
+			copy(dst[:n], src)
+		}
+		dst, src = dst[n:], src[n:]
+	}
 }
 
 // freeBounce copies what the peer wrote out of the bounce buffer and frees that. When it fails the memory is released.
@@ -103,7 +121,7 @@ func (o *registration) freeBounce(dev verbs.Device) error {
 	if o.bounce == nil {
 		return nil
 	}
-	if err := fault.Touch(func() { copy(o.mem, o.bounce) }); err != nil {
+	if err := fault.Touch(func() { o.copy(o.mem, o.bounce) }); err != nil {
 		return errors.Join(err, o.release())
 	}
 	return dev.Free(o.bounce)

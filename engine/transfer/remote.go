@@ -28,9 +28,39 @@ func (c *Client) Mkdir(ctx context.Context, path string, mode uint16) error {
 	return err
 }
 
+// SetAttr gives a directory of the server its permissions and its time of change.
+func (c *Client) SetAttr(ctx context.Context, path string, a Attr) error {
+	_, err := c.ask(ctx, &Message{Type: TypeSetAttr, Path: path, Attr: a}, TypeAttr)
+	return err
+}
+
+// Sync returns when what StorePack stored is on the server's disk.
+func (c *Client) Sync(ctx context.Context) error {
+	_, err := c.ask(ctx, &Message{Type: TypeSync}, TypeAttr)
+	return err
+}
+
 // List returns what a directory has.
 func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
-	region, err := c.ask(ctx, &Message{Type: TypeList, Path: path}, TypeRegion)
+	listing, err := c.read(ctx, &Message{Type: TypeList, Path: path})
+	if err != nil {
+		return nil, err
+	}
+	return parseListing(listing)
+}
+
+// Extents returns where a file that is fetched has data.
+func (f *RemoteFile) Extents(ctx context.Context) ([]Extent, error) {
+	b, err := f.c.read(ctx, &Message{Type: TypeExtents})
+	if err != nil {
+		return nil, err
+	}
+	return parseExtents(b, int64(f.grant.Attr.Length))
+}
+
+// read returns the memory that the server shows in answer to m.
+func (c *Client) read(ctx context.Context, m *Message) ([]byte, error) {
+	region, err := c.ask(ctx, m, TypeRegion)
 	if err != nil || region.Length == 0 {
 		return nil, err
 	}
@@ -40,9 +70,9 @@ func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
 	moving, stop := c.untilClosed(ctx)
 	defer stop()
 	w := c.window(region, int64(region.Length))
-	listing := make([]byte, 0, region.Length)
-	err = w.read(moving, func(b []byte) error {
-		listing = append(listing, b...)
+	b := make([]byte, 0, region.Length)
+	err = w.read(moving, func(piece []byte) error {
+		b = append(b, piece...)
 		return nil
 	})
 	if err != nil {
@@ -51,7 +81,7 @@ func (c *Client) List(ctx context.Context, path string) ([]Entry, error) {
 	if err := c.send(&Message{Type: TypeDone, Length: region.Length}); err != nil {
 		return nil, c.reason(ctx, err)
 	}
-	return parseListing(listing)
+	return b, nil
 }
 
 // RemoteFile is a file of the server's that is open; a Client has one at a time.

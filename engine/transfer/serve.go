@@ -45,7 +45,7 @@ func (s *Server) put(ctx context.Context, l *link, m *Message, ev *Event) error 
 		return refuse(CodeInternal, "%v", err)
 	}
 	ev.Octets, ev.Sum = int64(done.Length), sum
-	s.countMoved(true, done.Length)
+	s.countMoved(true, 1, done.Length)
 	return l.send(&Message{Type: TypeDone, Length: done.Length, Sum: sum})
 }
 
@@ -124,7 +124,7 @@ func (s *Server) get(ctx context.Context, l *link, m *Message, ev *Event) error 
 		return err
 	}
 	ev.Octets, ev.Sum = n, sum
-	s.countMoved(false, uint64(n))
+	s.countMoved(false, 1, uint64(n))
 	return nil
 }
 

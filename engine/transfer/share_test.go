@@ -256,7 +256,7 @@ func TestStalledWriterLosesItsName(t *testing.T) {
 			}
 			break
 		}
-		refused(t, err, transfer.CodeFile, "another client is writing it")
+		refused(t, err, transfer.CodeFile, "is writing it")
 		if t.Failed() {
 			t.FailNow()
 		}

@@ -26,14 +26,14 @@ func (s *Server) count(f func(n *Stats)) {
 	f(&s.stats)
 }
 
-// countMoved counts the octets that a client wrote, or read.
-func (s *Server) countMoved(wrote bool, octets uint64) {
+// countMoved counts what a client wrote, or read: contents or files, and their octets.
+func (s *Server) countMoved(wrote bool, files, octets uint64) {
 	s.count(func(n *Stats) {
 		if wrote {
-			n.Puts++
+			n.Puts += files
 			n.PutOctets += octets
 		} else {
-			n.Gets++
+			n.Gets += files
 			n.GetOctets += octets
 		}
 	})

@@ -126,7 +126,7 @@ func (t *Tree) claim(octets, files int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if octets > 0 && t.cfg.Size > 0 && octets > t.cfg.Size-t.used {
-		return refuse(CodeTooLarge, "%d octets do not fit: the directory has %d of at most %d",
+		return refuse(CodeTooLarge, "%d bytes do not fit: the directory has %d of at most %d",
 			octets, t.used, t.cfg.Size)
 	}
 	if files > 0 && files > t.cfg.Files-t.files {
@@ -138,12 +138,18 @@ func (t *Tree) claim(octets, files int64) error {
 	return nil
 }
 
-// attrOf returns what is told of a file.
-func attrOf(st *unix.Stat_t) Attr {
-	a := Attr{Mode: uint16(st.Mode & 0o777), Modified: st.Mtim.Nano()}
+// AttrOf returns what the protocol says of a file.
+func AttrOf(st *unix.Stat_t) Attr {
+	a := Attr{Mode: uint16(st.Mode & 0o7777), Modified: st.Mtim.Nano()}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		a.Kind, a.Length = KindFile, uint64(st.Size)
+		if st.Blocks*512 < st.Size-minHole {
+			a.Flags |= FlagSparse
+		}
+		if st.Nlink > 1 {
+			a.Flags |= FlagLinked
+		}
 	case unix.S_IFDIR:
 		a.Kind = KindDir
 	default:
@@ -157,7 +163,7 @@ func fstat(f *os.File) (Attr, error) {
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return Attr{}, err
 	}
-	return attrOf(&st), nil
+	return AttrOf(&st), nil
 }
 
 // stat tells of what a path leads to.
@@ -170,12 +176,13 @@ func (t *Tree) stat(name string) (Attr, error) {
 		return Attr{}, err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	return attrOf(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim)}), nil
+	return AttrOf(&unix.Stat_t{Mode: st.Mode, Size: st.Size, Mtim: unix.Timespec(st.Mtim),
+		Blocks: st.Blocks, Nlink: st.Nlink}), nil
 }
 
 // list returns the listing of a directory, without what is staged.
 func (t *Tree) list(name string) (listing []byte, err error) {
-	d, err := hostfile.Beneath(t.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	d, err := t.openDir(name)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +195,7 @@ func (t *Tree) list(name string) (listing []byte, err error) {
 				unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
 				continue // gone meanwhile
 			}
-			listing = appendEntry(listing, &Entry{name, attrOf(&st)})
+			listing = appendEntry(listing, &Entry{name, AttrOf(&st)})
 		}
 		switch {
 		case len(listing) > maxListing:
@@ -204,19 +211,33 @@ func (t *Tree) list(name string) (listing []byte, err error) {
 // parent opens the directory that a path's last name is in, and returns that name.
 func (t *Tree) parent(name string) (*os.File, string, error) {
 	if t.cfg.ReadOnly {
-		return nil, "", refuse(CodeFile, "the directory is exported to be read only")
+		return nil, "", errReadOnly
 	}
 	dir, base := path.Split(path.Clean(name))
+	if err := checkName(base); err != nil {
+		return nil, "", err
+	}
+	d, err := t.openDir(path.Join(".", dir))
+	return d, base, err
+}
+
+var errReadOnly = refuse(CodeFile, "the directory is exported read-only")
+
+func (t *Tree) openDir(name string) (*os.File, error) {
+	return hostfile.Beneath(t.root, name, unix.O_RDONLY|unix.O_DIRECTORY)
+}
+
+// checkName fails for what cannot be the name of a client's file.
+func checkName(base string) error {
 	switch {
 	case base == "" || base == "." || base == "..":
-		return nil, "", refuse(CodeFile, "%s is no name of a file", name)
+		return refuse(CodeFile, "%q is not a file name", base)
 	case len(base) > staging.MaxName:
-		return nil, "", refuse(CodeFile, "%s: a name may have %d octets", base, staging.MaxName)
+		return refuse(CodeFile, "%s: a name has at most %d bytes", base, staging.MaxName)
 	case staging.Leftover(base):
-		return nil, "", refuse(CodeFile, "%s: such names are those of staged files", base)
+		return refuse(CodeFile, "%s: this ending is reserved for files that are being copied", base)
 	}
-	d, err := hostfile.Beneath(t.root, path.Join(".", dir), unix.O_RDONLY|unix.O_DIRECTORY)
-	return d, base, err
+	return nil
 }
 
 // mkdir makes a directory, unless it is there.

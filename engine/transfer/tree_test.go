@@ -37,7 +37,8 @@ func tree(t *testing.T, cfg TreeConfig) *Tree {
 
 // write has a client store a file.
 func (t *Tree) write(name, content string) error {
-	p, err := t.store(&Message{Path: name, Session: 1, Attr: Attr{
+	c := &copying{}
+	p, err := t.store(c, &Message{Path: name, Session: 1, Attr: Attr{
 		Kind: KindFile, Mode: 0o4755, Length: uint64(len(content)), Modified: 1e18,
 	}})
 	if err != nil {
@@ -45,7 +46,7 @@ func (t *Tree) write(name, content string) error {
 	}
 	copy(p.mem, content)
 	if err := p.commit(); err != nil {
-		return errors.Join(err, p.leave())
+		return errors.Join(err, p.leave(c))
 	}
 	return nil
 }
@@ -167,7 +168,7 @@ func TestRefusedFiles(t *testing.T) {
 	}
 	only := tree(t, TreeConfig{Path: tr.Path(), ReadOnly: true})
 	if err := errors.Join(only.write("new", "x")); err == nil ||
-		!strings.Contains(err.Error(), "read only") {
+		!strings.Contains(err.Error(), "read-only") {
 		t.Errorf("writing to what is read only: %v", err)
 	}
 	if err := only.mkdir("new", 0o755); err == nil {
@@ -242,32 +243,33 @@ func TestTreeLimits(t *testing.T) {
 func TestPartialFiles(t *testing.T) {
 	tr := tree(t, TreeConfig{})
 	m := Message{Path: "big", Session: 1, Attr: Attr{Kind: KindFile, Mode: 0o644, Length: smallest}}
-	p, err := tr.store(&m)
+	c, other := &copying{}, &copying{}
+	p, err := tr.store(c, &m)
 	if err != nil || p.resumed {
 		t.Fatal(p, err)
 	}
 	copy(p.mem, "begun")
-	same, err := tr.store(&m)
+	same, err := tr.store(other, &m)
 	if same != p || err != nil {
 		t.Errorf("another connection of the session: %v", err)
 	}
 	m.Session = 2
-	if _, err := tr.store(&m); err == nil || !strings.Contains(err.Error(), "another client") {
+	if _, err := tr.store(c, &m); err == nil || !strings.Contains(err.Error(), "another client") {
 		t.Errorf("another client: %v", err)
 	}
 	if err := p.commit(); err == nil {
 		t.Error("a commit while another connection writes")
 	}
-	if err := errors.Join(p.leave(), p.leave()); err != nil {
+	if err := errors.Join(p.leave(c), p.leave(other)); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := tr.list("."); err != nil || strings.Contains(string(list), "big") {
 		t.Errorf("the listing has the partial file: %q, %v", list, err)
 	}
-	if p, err = tr.store(&m); err != nil || !p.resumed || string(p.mem[:5]) != "begun" {
+	if p, err = tr.store(c, &m); err != nil || !p.resumed || string(p.mem[:5]) != "begun" {
 		t.Fatal(err)
 	}
-	if err := p.leave(); err != nil {
+	if err := p.leave(c); err != nil {
 		t.Fatal(err)
 	}
 	name := tr.Path() + "/.big.xwarp-partial"
@@ -343,7 +345,8 @@ func TestPartialWithoutRights(t *testing.T) {
 		}
 		tr := tree(t, TreeConfig{})
 		m := Message{Path: "x", Session: 1, Attr: Attr{Kind: KindFile, Length: smallest}}
-		p, err := tr.store(&m)
+		c := &copying{}
+		p, err := tr.store(c, &m)
 		if err != nil {
 			t.Error(err)
 			return
@@ -354,16 +357,16 @@ func TestPartialWithoutRights(t *testing.T) {
 		if err := p.commit(); err == nil {
 			t.Error("the directory was replaced")
 		}
-		if err := errors.Join(p.leave(), os.Remove(tr.Path()+"/x")); err != nil {
+		if err := errors.Join(p.leave(c), os.Remove(tr.Path()+"/x")); err != nil {
 			t.Error(err)
 		}
-		if p, err = tr.store(&m); err != nil || !p.resumed {
+		if p, err = tr.store(c, &m); err != nil || !p.resumed {
 			t.Errorf("it cannot be gone on with: %v", err)
 			return
 		}
 		left := tr.Path() + "/.x.xwarp-partial"
 		long := time.Now().Add(-2 * partialAge)
-		err = errors.Join(p.leave(), os.Chmod(left, 0), os.Chtimes(left, long, long))
+		err = errors.Join(p.leave(c), os.Chmod(left, 0), os.Chtimes(left, long, long))
 		if err != nil {
 			t.Error(err)
 		}
@@ -371,7 +374,7 @@ func TestPartialWithoutRights(t *testing.T) {
 		if again.files != tr.files-1 || again.used != tr.used-smallest {
 			t.Errorf("%d octets of %d files are left", again.used, again.files)
 		}
-		if p, err = tr.store(&m); err != nil {
+		if p, err = tr.store(c, &m); err != nil {
 			t.Error(err)
 			return
 		}

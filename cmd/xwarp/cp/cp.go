@@ -32,6 +32,7 @@ type Result struct {
 	Files     int   // copied
 	Unchanged int   // were there
 	Failed    int   // could not be copied
+	LeftOut   int   // links, devices, sockets and pipes, which are not copied
 	Octets    int64 // that were sent
 	Kept      int64 // octets of copied files that were there from an earlier try
 }
@@ -39,54 +40,75 @@ type Result struct {
 // ErrFailed is returned when some files could not be copied; each was noted.
 var ErrFailed = errors.New("some files could not be copied")
 
+// ErrLeftOut is returned when everything else was copied; each name that was left out was noted.
+var ErrLeftOut = errors.New("symbolic links, devices, sockets and pipes were left out")
+
 // Up copies local files and directories to dst, a path in the server's directory.
 func Up(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
-	return run(ctx, cfg, sources, dst, (*plan).up)
+	return run(ctx, cfg, sources, dst, (*plan).up, true)
 }
 
 // Down copies files and directories, paths in the server's directory, to dst, a local path.
 func Down(ctx context.Context, cfg Config, sources []string, dst string) (Result, error) {
-	return run(ctx, cfg, sources, dst, (*plan).down)
+	return run(ctx, cfg, sources, dst, (*plan).down, false)
 }
 
 func run(ctx context.Context, cfg Config, sources []string, dst string,
-	find func(*plan, context.Context, []string, string) error) (r Result, err error) {
+	find func(*plan, context.Context, []string, string) error, up bool) (r Result, err error) {
 	c, err := cfg.Dial(ctx)
 	if err != nil {
 		return r, err
 	}
-	q := &queue{cfg: cfg}
+	q := &queue{cfg: cfg, up: up}
 	p := &plan{cfg: &cfg, client: c, queue: q}
-	if err := find(p, ctx, sources, dst); err != nil {
-		return r, errors.Join(err, c.Close())
+	err = find(p, ctx, sources, dst)
+	if err == nil {
+		err = q.copyAll(ctx, c)
 	}
+	if err == nil {
+		err = p.endDirs(ctx)
+		p.noteLinks()
+	}
+	err = errors.Join(err, c.Close())
+	switch {
+	case err != nil:
+		return q.result, err
+	case q.result.Failed > 0:
+		return q.result, ErrFailed
+	case q.result.LeftOut > 0:
+		return q.result, ErrLeftOut
+	}
+	return q.result, nil
+}
+
+// copyAll copies what is queued over c, and over further connections that it makes and closes.
+func (q *queue) copyAll(ctx context.Context, c *transfer.Client) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var workers sync.WaitGroup
 	work := func(c *transfer.Client) {
-		if err := errors.Join((&worker{q, c}).run(ctx), c.Close()); err != nil {
+		if err := (&worker{queue: q, c: c}).run(ctx); err != nil {
 			cancel(err) // one connection is as bad as the others
 		}
 	}
-	most := min(cfg.Connections, q.pieces())
+	most := min(q.cfg.Connections, q.pieces())
 	workers.Go(func() { work(c) })
 	for range most - 1 {
 		if !q.more() {
 			break
 		}
-		c, err := cfg.Dial(ctx)
+		c, err := q.cfg.Dial(ctx)
 		if err != nil {
-			cfg.Note(fmt.Sprintf("one connection less: %v", err))
+			q.cfg.Note(fmt.Sprintf("one connection less: %v", err))
 			break
 		}
-		workers.Go(func() { work(c) })
+		workers.Go(func() {
+			work(c)
+			if err := c.Close(); err != nil {
+				cancel(err)
+			}
+		})
 	}
 	workers.Wait()
-	if ctx.Err() != nil {
-		return q.result, context.Cause(ctx)
-	}
-	if q.result.Failed > 0 {
-		return q.result, ErrFailed
-	}
-	return q.result, nil
+	return context.Cause(ctx)
 }

@@ -29,6 +29,7 @@ type bench struct {
 	dir   string
 	at    netip.AddrPort
 	dev   verbs.Device
+	tree  *transfer.Tree
 	notes []string
 
 	mu     sync.Mutex
@@ -37,12 +38,19 @@ type bench struct {
 
 func start(t *testing.T, cfg transfer.TreeConfig) *bench {
 	t.Helper()
-	b := &bench{t: t, dir: t.TempDir()}
+	return serving(t, t.TempDir(), cfg)
+}
+
+// serving is start with a directory that has something.
+func serving(t *testing.T, dir string, cfg transfer.TreeConfig) *bench {
+	t.Helper()
+	b := &bench{t: t, dir: dir}
 	cfg.Path = b.dir
 	tree, err := transfer.OpenTree(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.tree = tree
 	if b.dev, err = engine.OpenKernel(engine.KernelConfig{}); err != nil {
 		t.Fatal(err)
 	}
@@ -300,10 +308,10 @@ func TestFailures(t *testing.T) {
 		to   string
 		want string
 	}{
-		{[]string{src}, ".", "(-r)"},
+		{[]string{src}, ".", "use -r"},
 		{[]string{src + "/a", src + "/b"}, "none", "none is no directory"},
 		{[]string{src + "/a"}, "../x", "path escapes from parent"},
-		{[]string{"/dev/null"}, ".", "no regular file"},
+		{[]string{"/dev/null"}, ".", "not a regular file"},
 	} {
 		if _, err := Up(patience(t), cfg, tc.from, tc.to); err == nil ||
 			!strings.Contains(err.Error(), tc.want) {
@@ -311,7 +319,7 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	for _, tc := range []struct{ from, want string }{
-		{".", "(-r)"}, {"none", "no such file"}, {"../x", "path escapes from parent"},
+		{".", "use -r"}, {"none", "no such file"}, {"../x", "path escapes from parent"},
 	} {
 		if _, err := Down(patience(t), cfg, []string{tc.from}, t.TempDir()); err == nil ||
 			!strings.Contains(err.Error(), tc.want) {

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"xwarp/engine/host/staging"
 	"xwarp/engine/transfer"
@@ -23,10 +26,11 @@ type plan struct {
 	client *transfer.Client
 	queue  *queue
 	names  int
+	linked int // files with several hard links
 }
 
 // errDirectory asks for -r.
-var errDirectory = errors.New("it is a directory, which only a recursive copy takes (-r)")
+var errDirectory = errors.New("is a directory: use -r to copy directories")
 
 // count bounds what one run takes.
 func (p *plan) count() error {
@@ -36,19 +40,25 @@ func (p *plan) count() error {
 	return nil
 }
 
-// attrOf is what the server shall know of a local file.
-func attrOf(st fs.FileInfo) transfer.Attr {
-	a := transfer.Attr{
-		Kind: transfer.KindFile, Mode: uint16(st.Mode().Perm()), Length: uint64(st.Size()),
-		Modified: st.ModTime().UnixNano(),
+// stat returns what the server shall know of a local file.
+func stat(name string) (transfer.Attr, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return transfer.Attr{}, &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
-	if st.IsDir() {
-		a.Kind, a.Length = transfer.KindDir, 0
-	}
-	return a
+	return transfer.AttrOf(&st), nil
 }
 
-// up lists local sources, and makes their directories at the server.
+// lstat is stat of a symbolic link itself.
+func lstat(name string) (transfer.Attr, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(name, &st); err != nil {
+		return transfer.Attr{}, &fs.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	return transfer.AttrOf(&st), nil
+}
+
+// up plans a copy to the server. What a source leads to is copied, also where the source itself is a link.
 func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	dst = path.Clean(dst)
 	there, err := p.client.Stat(ctx, dst)
@@ -60,8 +70,14 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 		return fmt.Errorf("%s is no directory of the server, and there are %d sources", dst,
 			len(sources))
 	}
+	var known listing
+	if into && len(sources) > 1 {
+		if known, err = p.list(ctx, dst); err != nil {
+			return err
+		}
+	}
 	for _, src := range sources {
-		st, err := os.Stat(src)
+		a, err := stat(src)
 		if err != nil {
 			return err
 		}
@@ -74,14 +90,16 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 			to = path.Join(dst, filepath.Base(name))
 		}
 		switch {
-		case st.IsDir() && !p.cfg.Recursive:
+		case a.Kind == transfer.KindDir && !p.cfg.Recursive:
 			return fmt.Errorf("%s: %w", src, errDirectory)
-		case st.IsDir():
-			err = p.upTree(ctx, src, to)
-		case st.Mode().IsRegular():
-			p.add(src, to, attrOf(st), true)
+		case a.Kind == transfer.KindDir:
+			if there, err = p.client.Stat(ctx, to); err == nil {
+				err = p.upTree(ctx, src, to, a, there.Kind == transfer.KindDir)
+			}
+		case a.Kind == transfer.KindFile:
+			p.add(src, to, a, known.find(path.Base(to)))
 		default:
-			err = fmt.Errorf("%s is no regular file: xwarp put - takes what a pipe has", src)
+			err = fmt.Errorf("%s is not a regular file: use xwarp put - for what a pipe has", src)
 		}
 		if err != nil {
 			return err
@@ -90,43 +108,129 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 	return nil
 }
 
-func (p *plan) upTree(ctx context.Context, src, dst string) error {
-	return filepath.WalkDir(src, func(name string, e fs.DirEntry, err error) error {
-		if err != nil {
+// listing is what a directory of the server has; nil: it was not looked up.
+type listing map[string]transfer.Attr
+
+// find returns what a name leads to; nil: it was not looked up.
+func (l listing) find(name string) *transfer.Attr {
+	if l == nil {
+		return nil
+	}
+	a := l[name]
+	return &a
+}
+
+func (p *plan) list(ctx context.Context, dir string) (listing, error) {
+	list, err := p.client.List(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	l := make(listing, len(list))
+	for _, e := range list {
+		l[e.Name] = e.Attr
+	}
+	return l, nil
+}
+
+// upTree plans the copy of a directory, and makes it unless it exists.
+func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exists bool) (
+	err error) {
+	known := listing{}
+	if exists {
+		known, err = p.list(ctx, dst)
+	} else {
+		err = p.client.Mkdir(ctx, dst, a.Mode)
+	}
+	if err != nil {
+		return p.skip(src, err)
+	}
+	p.directory(src, dst, a)
+	names, err := os.ReadDir(src)
+	if err != nil {
+		return p.skip(src, err)
+	}
+	for _, e := range names {
+		from, to := filepath.Join(src, e.Name()), path.Join(dst, e.Name())
+		if err := p.count(); err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(src, name)
-		if err != nil {
-			return err
-		}
-		to := path.Join(dst, filepath.ToSlash(rel))
-		st, err := e.Info()
-		if name == src {
-			st, err = os.Stat(src) // a link to a directory is followed where it was named
-		}
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil // gone meanwhile
+		leftover := e.Type().IsRegular() && staging.Leftover(e.Name())
+		switch a, err := lstat(from); {
+		case leftover, errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return err
-		case st.IsDir():
-			return errors.Join(p.count(), p.client.Mkdir(ctx, to, attrOf(st).Mode))
-		case staging.Leftover(e.Name()):
-			return nil
-		case !st.Mode().IsRegular():
-			p.cfg.Note(name + " is no regular file, and is left out")
-			return nil
+			p.skip(from, err)
+		case len(to) > transfer.MaxPath:
+			p.skip(from, errLongPath)
+		case a.Kind == transfer.KindDir:
+			exists := known[e.Name()].Kind == transfer.KindDir
+			if err := p.upTree(ctx, from, to, a, exists); err != nil {
+				return err
+			}
+		case a.Kind == transfer.KindFile:
+			p.add(from, to, a, known.find(e.Name()))
+		default:
+			p.leaveOut(from)
 		}
-		p.add(name, to, attrOf(st), true)
-		return p.count()
-	})
+	}
+	return nil
 }
 
-func (p *plan) add(local, remote string, a transfer.Attr, up bool) {
-	p.queue.add(&job{local: local, remote: remote, attr: a, up: up, session: rand.Uint64()})
+// errLongPath is the error of what cannot be named in a message.
+var errLongPath = fmt.Errorf("a path on the server has at most %d bytes", transfer.MaxPath)
+
+// skip counts a file or directory that cannot be copied while the run goes on. It returns the error of a connection
+// that ended.
+func (p *plan) skip(name string, err error) error {
+	if p.client.Over() {
+		return err
+	}
+	p.queue.result.Failed++
+	p.cfg.Note(fmt.Sprintf("%s: %v", name, err))
+	return nil
 }
 
-// down lists the server's sources, and makes their directories here.
+// leaveOut counts what is neither a regular file nor a directory.
+func (p *plan) leaveOut(name string) {
+	p.queue.result.LeftOut++
+	p.cfg.Note(name + " is left out: it is a symbolic link, a device, a socket or a pipe")
+}
+
+// directory has a directory get its attributes at the end, when nothing more is written to it.
+func (p *plan) directory(src, dst string, a transfer.Attr) {
+	p.queue.dirs = append(p.queue.dirs, directory{dst, a})
+	p.noteMode(src, a)
+}
+
+func (p *plan) add(src, dst string, a transfer.Attr, known *transfer.Attr) {
+	p.noteMode(src, a)
+	if a.Flags&transfer.FlagLinked != 0 {
+		p.linked++
+	}
+	j := &job{local: src, remote: dst, attr: a, known: known, up: p.queue.up,
+		session: rand.Uint64()}
+	if !p.queue.up {
+		j.local, j.remote = dst, src
+	}
+	p.queue.add(j)
+}
+
+// noteMode says which bits of the mode are not copied.
+func (p *plan) noteMode(src string, a transfer.Attr) {
+	if lost := a.Mode &^ 0o777; lost != 0 {
+		p.cfg.Note(fmt.Sprintf("%s: set-user-ID, set-group-ID and sticky bit are not copied (%#o)",
+			src, lost))
+	}
+}
+
+// noteLinks says how many files lost their hard links.
+func (p *plan) noteLinks() {
+	if p.linked > 0 {
+		p.cfg.Note(fmt.Sprintf("%d names of files with several hard links were copied as separate files",
+			p.linked))
+	}
+}
+
+// down plans a copy from the server.
 func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 	st, err := os.Stat(dst)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -154,9 +258,9 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 		case a.Kind == transfer.KindDir:
 			err = p.downTree(ctx, src, to, a)
 		case a.Kind == transfer.KindFile:
-			p.add(to, src, a, false)
+			p.add(src, to, a, nil)
 		default:
-			err = fmt.Errorf("%s is no regular file", src)
+			err = fmt.Errorf("%s is not a regular file", src)
 		}
 		if err != nil {
 			return err
@@ -165,15 +269,17 @@ func (p *plan) down(ctx context.Context, sources []string, dst string) error {
 	return nil
 }
 
+// downTree plans the copy of a directory, and makes it.
 func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) error {
-	err := os.Mkdir(dst, fs.FileMode(a.Mode&0o777|0o700))
+	err := os.Mkdir(dst, a.Perm()|0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+		return p.skip(src, err)
 	}
 	list, err := p.client.List(ctx, src)
 	if err != nil {
-		return err
+		return p.skip(src, err)
 	}
+	p.directory(src, dst, a)
 	for _, e := range list { // parseListing saw to it that the names are names
 		if err := p.count(); err != nil {
 			return err
@@ -181,15 +287,33 @@ func (p *plan) downTree(ctx context.Context, src, dst string, a transfer.Attr) e
 		from, to := path.Join(src, e.Name), filepath.Join(dst, e.Name)
 		switch {
 		case len(from) > transfer.MaxPath:
-			return fmt.Errorf("%.100s…: a path may have %d octets", from, transfer.MaxPath)
+			p.skip(from, errLongPath)
 		case e.Attr.Kind == transfer.KindDir:
 			if err := p.downTree(ctx, from, to, e.Attr); err != nil {
 				return err
 			}
 		case e.Attr.Kind == transfer.KindFile && !staging.Leftover(e.Name):
-			p.add(to, from, e.Attr, false)
+			p.add(from, to, e.Attr, nil)
 		default:
-			p.cfg.Note(from + " is no regular file, and is left out")
+			p.leaveOut(from)
+		}
+	}
+	return nil
+}
+
+// endDirs gives the directories their permissions and times, children before parents.
+func (p *plan) endDirs(ctx context.Context) error {
+	for _, d := range slices.Backward(p.queue.dirs) {
+		var err error
+		if p.queue.up {
+			err = p.client.SetAttr(ctx, d.path, d.attr)
+		} else if err = os.Chmod(d.path, d.attr.Perm()); err == nil {
+			err = os.Chtimes(d.path, d.attr.Time(), d.attr.Time())
+		}
+		if err != nil {
+			if err = p.skip(d.path, err); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -12,10 +12,13 @@ import (
 
 // queue is the files of one run. Several workers take from it.
 type queue struct {
-	cfg Config
+	cfg  Config
+	up   bool        // to the server
+	dirs []directory // parents before children
 
 	mu      sync.Mutex
 	waiting []*job
+	small   []*job // of waiting, those that go in packs
 	running []*job
 	total   int64 // octets of all files
 	done    int64 // of these, copied or there
@@ -29,9 +32,12 @@ type job struct {
 	up            bool
 	session       uint64 // of the connections that copy it together
 
-	open    bool  // others may join
-	resumed bool  // some of it may be there: compare before a piece is moved
-	next    int64 // where the next piece begins
+	known *transfer.Attr // of the destination; nil: not looked up
+	alone bool           // it cannot be moved in a pack
+
+	open    bool              // others may join
+	resumed bool              // some of it may be there: compare before a piece is moved
+	left    []transfer.Extent // that no worker has taken
 	users   int
 	failed  bool
 
@@ -40,9 +46,15 @@ type job struct {
 	out *staging.File // down
 }
 
+// directory is a directory whose permissions and time of change are set when all its files are there.
+type directory struct {
+	path string // at the destination
+	attr transfer.Attr
+}
+
 // pieces returns how many connections could be at work at a time.
 func (q *queue) pieces() int {
-	n := 0
+	n := (len(q.small) + transfer.MaxPacked - 1) / transfer.MaxPacked
 	for _, j := range q.waiting {
 		n += 1 + int(j.attr.Length/transfer.PieceLen)
 	}
@@ -51,8 +63,45 @@ func (q *queue) pieces() int {
 
 // add appends a file to what is to be done.
 func (q *queue) add(j *job) {
-	q.waiting = append(q.waiting, j)
+	j.left = []transfer.Extent{{Offset: 0, Length: int64(j.attr.Length)}}
 	q.total += int64(j.attr.Length)
+	if q.packable(j) {
+		q.small = append(q.small, j)
+		return
+	}
+	q.waiting = append(q.waiting, j)
+}
+
+// packable reports whether a file goes in a pack: it is small, and what the destination has is known without asking.
+func (q *queue) packable(j *job) bool {
+	here := !j.up || j.known != nil
+	compare := q.cfg.Checksum && (!j.up || j.known != nil && j.known.Kind == transfer.KindFile)
+	return here && !compare && !j.alone && j.attr.Length <= transfer.PackedLen &&
+		j.attr.Flags&transfer.FlagSparse == 0 && len(j.remote) <= transfer.MaxPath
+}
+
+// takePack returns files for one pack; nil when there are none.
+func (q *queue) takePack() (pack []*job) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	room := transfer.PackLen
+	for len(q.small) > 0 && len(pack) < transfer.MaxPacked {
+		j := q.small[0]
+		if room -= transfer.PackSize(j.remote, j.attr.Length); room < 0 {
+			break
+		}
+		pack = append(pack, j)
+		q.small = q.small[1:]
+	}
+	return pack
+}
+
+// againAlone puts a file of a pack back, to be copied on its own.
+func (q *queue) againAlone(j *job) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j.alone = true
+	q.waiting = append(q.waiting, j)
 }
 
 // take returns the next file, or one that others copy and have pieces of left; nil when there is none.
@@ -79,22 +128,41 @@ func (q *queue) take() (j *job, first bool) {
 func (q *queue) more() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.waiting) > 0 || slices.ContainsFunc(q.running, (*job).joinable)
+	return len(q.waiting) > 0 || len(q.small) > 0 || slices.ContainsFunc(q.running, (*job).joinable)
 }
 
-func (j *job) joinable() bool { return j.open && !j.failed && j.next < int64(j.attr.Length) }
+func (j *job) joinable() bool { return j.open && !j.failed && len(j.left) > 0 }
 
 // piece returns the next piece of a file; n is 0 when there is none.
 func (q *queue) piece(j *job) (off, n int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if j.failed {
+	if j.failed || len(j.left) == 0 {
 		return 0, 0
 	}
-	off = j.next
-	n = min(transfer.PieceLen, int64(j.attr.Length)-off)
-	j.next += n
+	e := &j.left[0]
+	off, n = e.Offset, min(transfer.PieceLen, e.Length)
+	e.Offset += n
+	if e.Length -= n; e.Length == 0 {
+		j.left = j.left[1:]
+	}
 	return off, n
+}
+
+// share has others join. extents, unless nil, are where the file has data: the rest of it is a hole, and is done.
+func (q *queue) share(j *job, extents []transfer.Extent) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	j.open = true
+	if extents == nil {
+		return
+	}
+	holes := int64(j.attr.Length)
+	for _, e := range extents {
+		holes -= e.Length
+	}
+	j.left = extents
+	q.progress(holes)
 }
 
 // moved counts octets that were copied, or kept.
@@ -114,13 +182,6 @@ func (q *queue) progress(n int64) {
 	q.cfg.Progress(q.done, q.total)
 }
 
-// share has others join.
-func (q *queue) share(j *job) {
-	q.mu.Lock()
-	j.open = true
-	q.mu.Unlock()
-}
-
 // whole reports whether the caller is the only one at work on j, of which nothing failed.
 func (q *queue) whole(j *job) bool {
 	q.mu.Lock()
@@ -138,14 +199,17 @@ func (q *queue) left(j *job) (last, well bool) {
 	return j.users == 0, !j.failed
 }
 
-// fail has nobody take further pieces of j.
-func (q *queue) fail(j *job, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !j.failed {
-		j.failed = true
-		q.result.Failed++
-		q.cfg.Note(fmt.Sprintf("%s: %v", j.name(), err))
+// fail counts a file that cannot be copied. A connection that ended is the error of the whole run, and no note of j's.
+func (w *worker) fail(j *job, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j.failed {
+		return
+	}
+	j.failed = true
+	w.result.Failed++
+	if !w.c.Over() {
+		w.cfg.Note(fmt.Sprintf("%s: %v", j.name(), err))
 	}
 }
 
@@ -156,7 +220,7 @@ func (j *job) name() string {
 	return j.remote
 }
 
-// copied counts a file that was copied, unchanged one that was there.
+// copied counts a file that was copied, and unchanged one that was there.
 func (q *queue) copied() {
 	q.mu.Lock()
 	q.result.Files++

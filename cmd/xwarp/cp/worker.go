@@ -17,25 +17,42 @@ import (
 // worker copies files over one connection.
 type worker struct {
 	*queue
-	c *transfer.Client
+	c     *transfer.Client
+	batch staging.Batch // of the packs that are fetched
 }
 
 // run copies until nothing is left. Its error is that of the connection; those of files are noted.
 func (w *worker) run(ctx context.Context) error {
+	defer w.batch.Close()
+	packs := false
 	for ctx.Err() == nil {
-		j, first := w.take()
-		if j == nil {
-			return nil
-		}
-		err := w.copy(ctx, j, first)
-		if err != nil {
-			w.fail(j, err)
+		var err error
+		if pack := w.takePack(); pack != nil {
+			packs = true
+			err = w.copyPack(ctx, pack)
+		} else if j, first := w.take(); j != nil {
+			if err = w.copy(ctx, j, first); err != nil {
+				w.fail(j, err)
+			}
+		} else {
+			return w.sync(ctx, packs)
 		}
 		if w.c.Over() {
 			return err
 		}
 	}
 	return nil
+}
+
+// sync returns when the files of this worker's packs are on the disk.
+func (w *worker) sync(ctx context.Context, packs bool) error {
+	if !packs {
+		return nil
+	}
+	if w.up {
+		return w.c.Sync(ctx)
+	}
+	return w.batch.Sync()
 }
 
 // copy does one worker's part of a file.
@@ -57,9 +74,14 @@ func (w *worker) copy(ctx context.Context, j *job, first bool) error {
 	if err == nil {
 		if first {
 			j.resumed = j.resumed || f.Resumed()
-			w.share(j)
+			var extents []transfer.Extent
+			if extents, err = j.extents(ctx, f); err == nil {
+				w.share(j, extents)
+			}
 		}
-		err = w.pieces(ctx, j, f)
+		if err == nil {
+			err = w.pieces(ctx, j, f)
+		}
 	}
 	if err != nil {
 		w.fail(j, err)
@@ -77,10 +99,29 @@ func (w *worker) open(ctx context.Context, j *job) (*transfer.RemoteFile, error)
 		return nil, err
 	}
 	if a := f.Attr(); a.Length != j.attr.Length || a.Modified != j.attr.Modified {
-		err := errors.New("the file was changed since it was listed: copy it again")
+		err := errChanged
 		return nil, errors.Join(err, f.Close(ctx, false))
 	}
 	return f, f.Into(j.out.File)
+}
+
+// extents returns where a file with holes has data; nil means all of it.
+func (j *job) extents(ctx context.Context, f *transfer.RemoteFile) ([]transfer.Extent, error) {
+	switch {
+	case j.attr.Flags&transfer.FlagSparse == 0, j.resumed: // what an earlier try left may have data where holes are
+		return nil, nil
+	case j.up:
+		return holesToo(transfer.Extents(j.in, int64(j.attr.Length)))
+	}
+	return holesToo(f.Extents(ctx))
+}
+
+// holesToo makes the list of a file without data differ from nil.
+func holesToo(list []transfer.Extent, err error) ([]transfer.Extent, error) {
+	if list == nil {
+		list = []transfer.Extent{}
+	}
+	return list, err
 }
 
 // pieces moves pieces of the file until none is left.
@@ -156,7 +197,11 @@ func (j *job) begin() (err error) {
 		j.resumed = st.Size() > 0
 		err = j.out.Truncate(min(st.Size(), length))
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case j.attr.Flags&transfer.FlagSparse != 0:
+		err = j.out.Truncate(length)
+	default:
 		err = j.out.Allocate(length)
 	}
 	if err != nil {
@@ -170,9 +215,13 @@ func (j *job) unchanged() error {
 	if !j.up {
 		return nil
 	}
-	st, err := j.in.Stat()
-	if a := j.attr; err == nil && (uint64(st.Size()) != a.Length ||
-		st.ModTime().UnixNano() != a.Modified) {
+	return sameAs(j.in, &j.attr)
+}
+
+// sameAs fails when a file's length or time of change is not that of a.
+func sameAs(f *os.File, a *transfer.Attr) error {
+	st, err := f.Stat()
+	if err == nil && (uint64(st.Size()) != a.Length || st.ModTime().UnixNano() != a.Modified) {
 		err = errors.New("the file was changed while it was copied: copy it again")
 	}
 	return err
@@ -203,13 +252,13 @@ func (j *job) end(well bool) error {
 func (w *worker) there(ctx context.Context, j *job) (bool, error) {
 	var a transfer.Attr
 	var err error
-	if j.up {
+	switch {
+	case j.known != nil:
+		a = *j.known
+	case j.up:
 		a, err = w.c.Stat(ctx, j.remote)
-	} else {
-		var st fs.FileInfo
-		if st, err = os.Stat(j.local); err == nil {
-			a = attrOf(st)
-		} else if errors.Is(err, fs.ErrNotExist) {
+	default:
+		if a, err = stat(j.local); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	}

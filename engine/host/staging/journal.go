@@ -51,7 +51,7 @@ func (f *File) Journal(target *os.File) error {
 	if err := f.dir.check(f.name, target); err != nil {
 		return err
 	}
-	return f.rename("." + f.name + journal)
+	return f.rename(stem(f.name) + journal)
 }
 
 // Apply copies a journal to target and takes its name away. f stays open. It may be called again.
@@ -87,7 +87,7 @@ func (f *File) Apply(target *os.File) error {
 
 // Recover applies a journal that a process which died has left for name. It reports whether there was one.
 func (d *Dir) Recover(name string, target *os.File) (found bool, err error) {
-	now := "." + name + journal
+	now := stem(name) + journal
 	f, err := d.open(now, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

@@ -6,6 +6,7 @@ package staging
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,9 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxName is the longest name of a file in octets that a staged one can stand beside, of the 255 that
-// file systems take.
-const MaxName = 255 - len("..0123456789abcdef"+staged)
+// MaxName is the longest name in bytes that file systems take.
+const MaxName = 255
 
 // What is behind the name of a file.
 const (
@@ -27,6 +27,16 @@ const (
 	partial = ".xwarp-partial" // may be gone on with
 	journal = ".xwarp-journal" // whole, and on its way into its file
 )
+
+// stem returns what the names of a file's staged files begin with. A name that leaves no room for the rest is
+// replaced by a part of its SHA-256.
+func stem(name string) string {
+	if len(name) > MaxName-len("..0123456789abcdef"+staged) {
+		sum := sha256.Sum256([]byte(name))
+		return fmt.Sprintf(".%x", sum[:16])
+	}
+	return "." + name
+}
 
 // Dir is a directory with files that are replaced. Several goroutines may use it.
 type Dir struct{ f *os.File }
@@ -102,7 +112,7 @@ type File struct {
 func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 	var random [8]byte
 	rand.Read(random[:])
-	now := fmt.Sprintf(".%s.%x%s", name, random, staged)
+	now := fmt.Sprintf("%s.%x%s", stem(name), random, staged)
 	f, err := d.open(now, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return nil, err
@@ -113,7 +123,7 @@ func (d *Dir) Create(name string, mode fs.FileMode) (*File, error) {
 // Resume is Create of a file that Keep leaves for a later Resume of the same name. It fails with ErrBusy
 // while somebody has it.
 func (d *Dir) Resume(name string, mode fs.FileMode) (*File, error) {
-	now := "." + name + partial
+	now := stem(name) + partial
 	f, err := d.open(now, os.O_RDWR|os.O_CREATE, mode)
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf("%w: somebody gives it its name now, or was ended while it did: if it stays, "+
@@ -249,12 +259,19 @@ func (d *Dir) check(name string, file *os.File) error {
 var ErrReplaced = errors.New("somebody else has put another file, a link or a directory in its place")
 
 func (f *File) rename(name string) error {
-	if err := unix.Renameat(f.dir.fd(), f.now, f.dir.fd(), name); err != nil {
-		return &os.LinkError{Op: "rename", Old: f.Name(), New: f.dir.path(name), Err: err}
+	if err := f.dir.rename(f.now, name); err != nil {
+		return err
 	}
 	f.now = name
 	if err := f.dir.Sync(); err != nil {
 		return fmt.Errorf("%w: %w", err, ErrUnsure)
+	}
+	return nil
+}
+
+func (d *Dir) rename(old, name string) error {
+	if err := unix.Renameat(d.fd(), old, d.fd(), name); err != nil {
+		return &os.LinkError{Op: "rename", Old: d.path(old), New: d.path(name), Err: err}
 	}
 	return nil
 }
@@ -295,7 +312,7 @@ func (d *Dir) Clean(name string) (n int, err error) {
 		return 0, err
 	}
 	for _, s := range names {
-		rest, ok := strings.CutPrefix(s, "."+name+".")
+		rest, ok := strings.CutPrefix(s, stem(name)+".")
 		digits, of := strings.CutSuffix(rest, staged)
 		if !ok || !of || len(digits) != 16 || strings.Trim(digits, "0123456789abcdef") != "" {
 			continue

@@ -1,0 +1,230 @@
+package cp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/transfer"
+)
+
+// bothWays copies src to a server, and from a server that has it. check gets what came of each, and where the copy is.
+func bothWays(t *testing.T, src string,
+	check func(t *testing.T, r Result, err error, notes, got string)) {
+	t.Helper()
+	t.Run("up", func(t *testing.T) {
+		b := start(t, transfer.TreeConfig{})
+		r, err := Up(patience(t), b.config(2), []string{src}, ".")
+		check(t, r, err, strings.Join(b.notes, "\n"), filepath.Join(b.dir, filepath.Base(src)))
+	})
+	t.Run("down", func(t *testing.T) {
+		b := serving(t, filepath.Dir(src), transfer.TreeConfig{})
+		out := filepath.Join(t.TempDir(), "out")
+		r, err := Down(patience(t), b.config(2), []string{filepath.Base(src)}, out)
+		check(t, r, err, strings.Join(b.notes, "\n"), out)
+	})
+}
+
+// TestDirectoryMetadata copies directories with permissions and times, with a umask that would change them.
+func TestDirectoryMetadata(t *testing.T) {
+	old := unix.Umask(0o077)
+	defer unix.Umask(old)
+	src := filepath.Join(t.TempDir(), "src")
+	for i, mode := range []fs.FileMode{0o755, 0o500, 0o750, 0o777} {
+		dir := filepath.Join(src, strings.Repeat("d/", i)+"d")
+		if err := errors.Join(os.MkdirAll(dir, 0o700),
+			os.WriteFile(dir+"/file", []byte("x"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Chmod(dir, 0o700) // or the test's directory could not be removed
+		defer os.Chmod(dir, mode)
+	}
+	when := time.Unix(1e9, 123456789)
+	err := filepath.WalkDir(src, func(name string, e fs.DirEntry, err error) error {
+		if e.IsDir() {
+			mode := []fs.FileMode{0o755, 0o500, 0o750, 0o777, 0o711}[strings.Count(name, "/d")%5]
+			err = errors.Join(err, os.Chmod(name, mode))
+		}
+		return err
+	})
+	if err == nil {
+		err = filepath.WalkDir(src, func(name string, e fs.DirEntry, err error) error {
+			return errors.Join(err, os.Chtimes(name, when, when))
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := image(t, src)
+	for name, at := range want { // image has no times of directories
+		st, err := os.Stat(filepath.Join(src, name))
+		if err != nil || !st.ModTime().Equal(when) {
+			t.Fatalf("%s: %s %v", name, at, err)
+		}
+	}
+	bothWays(t, src, func(t *testing.T, r Result, err error, notes, got string) {
+		if err != nil || r.Files != 4 || notes != "" {
+			t.Fatalf("%+v, %v, %s", r, err, notes)
+		}
+		same(t, src, got)
+		for name := range want {
+			st, err := os.Stat(filepath.Join(got, name))
+			if err != nil || !st.ModTime().Equal(when) {
+				t.Errorf("%s was changed at %v, want %v; %v", name, st.ModTime(), when, err)
+			}
+		}
+	})
+}
+
+// TestSparseFiles copies files with holes, which stay holes.
+func TestSparseFiles(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "src")
+	const size = 48 << 20
+	for name, at := range map[string][]int64{
+		"none": nil, "begin": {0}, "middle": {20<<20 + 1}, "end": {size - 1},
+		"several": {0, 9 << 20, 9<<20 + 4096, 30 << 20},
+	} {
+		name = filepath.Join(src, name)
+		if err := os.MkdirAll(src, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, off := range at {
+			_, e := f.WriteAt([]byte("data"), min(off, size-4))
+			err = errors.Join(err, e)
+		}
+		if err = errors.Join(err, f.Truncate(size), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bothWays(t, src, func(t *testing.T, r Result, err error, notes, got string) {
+		if err != nil || r.Files != 5 || r.Octets > 4<<20 {
+			t.Fatalf("%+v, %v, %s", r, err, notes)
+		}
+		same(t, src, got)
+		for _, name := range []string{"none", "begin", "middle", "end", "several"} {
+			var a, b unix.Stat_t
+			if err := errors.Join(unix.Stat(filepath.Join(src, name), &a),
+				unix.Stat(filepath.Join(got, name), &b)); err != nil || b.Blocks > a.Blocks+1024 {
+				t.Errorf("%s has %d blocks, the source %d; %v", name, b.Blocks, a.Blocks, err)
+			}
+		}
+	})
+}
+
+// TestWhatIsNotCopied asks that whatever is lost is said, and that what was left out shows in the result.
+func TestWhatIsNotCopied(t *testing.T) {
+	for _, tc := range []struct {
+		name, note string
+		make       func(dir string) error
+		want       error
+		result     Result
+	}{
+		{"symbolic link", "link is left out",
+			func(dir string) error { return os.Symlink("x", dir+"/link") },
+			ErrLeftOut, Result{Files: 1, LeftOut: 1, Octets: 1}},
+		{"pipe", "pipe is left out",
+			func(dir string) error { return unix.Mkfifo(dir+"/pipe", 0o600) },
+			ErrLeftOut, Result{Files: 1, LeftOut: 1, Octets: 1}},
+		{"set-user-ID", "not copied (04000)",
+			func(dir string) error { return os.Chmod(dir+"/x", 0o755|fs.ModeSetuid) },
+			nil, Result{Files: 1, Octets: 1}},
+		{"hard link", "2 names of files",
+			func(dir string) error { return os.Link(dir+"/x", dir+"/y") },
+			nil, Result{Files: 2, Octets: 2}},
+		{"long name", "", func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, strings.Repeat("n", 255)), []byte("long"), 0o644)
+		}, nil, Result{Files: 2, Octets: 5}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			src := filepath.Join(t.TempDir(), "src")
+			if err := errors.Join(os.Mkdir(src, 0o755), os.WriteFile(src+"/x", []byte("x"), 0o644),
+				tc.make(src)); err != nil {
+				t.Fatal(err)
+			}
+			bothWays(t, src, func(t *testing.T, r Result, err error, notes, got string) {
+				if !errors.Is(err, tc.want) || r != tc.result ||
+					!strings.Contains(notes, tc.note) || tc.note == "" && notes != "" {
+					t.Errorf("%+v, %v, notes %q", r, err, notes)
+				}
+				if b, err := os.ReadFile(got + "/x"); string(b) != "x" || err != nil {
+					t.Errorf("x has %q, %v", b, err)
+				}
+			})
+		})
+	}
+}
+
+// TestPacks copies many small files, some of which cannot be stored in a pack.
+func TestPacks(t *testing.T) {
+	src := filepath.Join(t.TempDir(), "src")
+	const files = 3*transfer.MaxPacked + 7
+	total := int64(0)
+	for i := range files {
+		dir := filepath.Join(src, fmt.Sprint(i%7))
+		content := bytes.Repeat([]byte{byte(i)}, i%5000)
+		if i == 77 {
+			content = make([]byte, transfer.PackedLen+1)
+		}
+		total += int64(len(content))
+		name := filepath.Join(dir, fmt.Sprint(i))
+		if err := errors.Join(os.MkdirAll(dir, 0o755),
+			os.WriteFile(name, content, fs.FileMode(0o400+i%0o400)),
+			os.Chtimes(name, time.Time{}, time.Unix(int64(i), 5))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bothWays(t, src, func(t *testing.T, r Result, err error, notes, got string) {
+		if want := (Result{Files: files, Octets: total}); err != nil || r != want {
+			t.Fatalf("%+v, %v, want %+v; %s", r, err, want, notes)
+		}
+		same(t, src, got)
+	})
+	dir := t.TempDir()
+	if err := errors.Join(os.MkdirAll(dir+"/src/3/10", 0o755), os.MkdirAll(dir+"/src/4", 0o755),
+		os.WriteFile(dir+"/src/4/11", []byte("older"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	b := serving(t, dir, transfer.TreeConfig{Size: total - 30}) // without file 10, some file is too much
+	r, err := Up(patience(t), b.config(2), []string{src}, ".")
+	notes := strings.Join(b.notes, "\n")
+	if !errors.Is(err, ErrFailed) || r.Files+r.Failed != files || r.Failed < 2 || r.Failed > 20 ||
+		!strings.Contains(notes, "3/10 is a directory there") || !strings.Contains(notes, "bytes") {
+		t.Errorf("%+v, %v, %s", r, err, notes)
+	}
+	if content, err := os.ReadFile(b.dir + "/src/4/11"); len(content) != 11 || err != nil {
+		t.Errorf("the older content is %q, %v", content, err)
+	}
+	octets, _ := b.tree.Used()
+	if got := onDisk(t, b.dir); octets != got {
+		t.Errorf("%d bytes are counted, %d are there", octets, got)
+	}
+}
+
+// onDisk returns the bytes of all files.
+func onDisk(t *testing.T, dir string) (total int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() {
+			var st fs.FileInfo
+			st, err = e.Info()
+			total += st.Size()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return total
+}

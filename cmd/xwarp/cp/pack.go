@@ -1,0 +1,164 @@
+package cp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"xwarp/engine/host/staging"
+	"xwarp/engine/transfer"
+)
+
+// copyPack copies small files together, but for those that are there already.
+func (w *worker) copyPack(ctx context.Context, pack []*job) error {
+	var todo []*job
+	for _, j := range pack {
+		switch there, err := w.there(ctx, j); {
+		case err != nil:
+			w.fail(j, err)
+		case there:
+			w.unchanged(j)
+		default:
+			todo = append(todo, j)
+		}
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	move := w.fetchPack
+	if w.up {
+		move = w.storePack
+	}
+	err := move(ctx, todo)
+	if err != nil {
+		w.fail(todo[0], err)
+	}
+	return err
+}
+
+// storePack sends files to the server. The server says which of them it could not store, but not why.
+func (w *worker) storePack(ctx context.Context, todo []*job) error {
+	p := w.c.NewPack()
+	var sent []*job
+	for _, j := range todo {
+		if err := p.Add(j.remote, j.attr, j.read); err != nil {
+			w.fail(j, err)
+			continue
+		}
+		sent = append(sent, j)
+	}
+	if len(sent) == 0 {
+		return nil
+	}
+	taken, err := w.c.StorePack(ctx, p)
+	if err != nil {
+		return err
+	}
+	for i, j := range sent {
+		w.packed(j, taken.Has(i))
+	}
+	return nil
+}
+
+// packed counts a file of a pack, or puts it back.
+func (w *worker) packed(j *job, done bool) {
+	if !done {
+		w.againAlone(j)
+		return
+	}
+	w.moved(int64(j.attr.Length), false)
+	w.copied()
+}
+
+// read reads the whole file, which must still be what was listed.
+func (j *job) read(content []byte) error {
+	f, err := os.Open(j.local)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, short := io.ReadFull(f, content)
+	if err := sameAs(f, &j.attr); err != nil {
+		return err
+	}
+	return short
+}
+
+// fetchPack gets files from the server.
+func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
+	p := w.c.NewPack()
+	for _, j := range todo {
+		none := func([]byte) error { return nil }
+		if err := p.Add(j.remote, transfer.Attr{Kind: transfer.KindFile}, none); err != nil {
+			return err
+		}
+	}
+	files, err := w.c.FetchPack(ctx, p)
+	if err != nil {
+		return err
+	}
+	dirs := dirCache{}
+	defer dirs.close()
+	var staged []*job
+	for i, j := range todo {
+		switch err := w.stage(dirs, j, files[i]); {
+		case errors.Is(err, errAlone):
+			w.againAlone(j)
+		case err != nil:
+			w.fail(j, err)
+		default:
+			staged = append(staged, j)
+		}
+	}
+	for i, err := range w.batch.Commit() {
+		if err != nil {
+			w.fail(staged[i], err)
+			continue
+		}
+		w.packed(staged[i], true)
+	}
+	return nil
+}
+
+// errChanged is returned for a file of the server's that is not what was listed.
+var errChanged = errors.New("the file was changed since it was listed: copy it again")
+
+// errAlone is returned for a file that the server left out of a pack.
+var errAlone = errors.New("it is not in the pack")
+
+// stage writes a file that came, under the name that it has until Commit.
+func (w *worker) stage(dirs dirCache, j *job, f *transfer.Packed) error {
+	switch {
+	case f == nil:
+		return errAlone
+	case f.Attr.Length != j.attr.Length || f.Attr.Modified != j.attr.Modified:
+		return errChanged
+	}
+	d, err := dirs.open(filepath.Dir(j.local))
+	if err == nil {
+		_, err = w.batch.Add(d, filepath.Base(j.local), j.attr.Perm(), j.attr.Time(), f.Content)
+	}
+	return err
+}
+
+// dirCache is the directories of one pack.
+type dirCache map[string]*staging.Dir
+
+func (c dirCache) open(path string) (*staging.Dir, error) {
+	if d := c[path]; d != nil {
+		return d, nil
+	}
+	d, err := staging.OpenDir(path)
+	if err == nil {
+		c[path] = d
+	}
+	return d, err
+}
+
+func (c dirCache) close() {
+	for _, d := range c {
+		d.Close()
+	}
+}

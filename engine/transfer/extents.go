@@ -1,0 +1,68 @@
+package transfer
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Extent is a range of a file's bytes that are not a hole.
+type Extent struct{ Offset, Length int64 }
+
+// Extents returns where the first length bytes of f have data, in order. A hole shorter than minHole counts as data.
+func Extents(f *os.File, length int64) (list []Extent, err error) {
+	fd := int(f.Fd())
+	for at := int64(0); at < length; {
+		begin, err := unix.Seek(fd, at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break // the rest is a hole
+		}
+		if err != nil {
+			return nil, err
+		}
+		end, err := unix.Seek(fd, begin, unix.SEEK_HOLE)
+		if err != nil {
+			return nil, err
+		}
+		begin, end = min(begin, length), min(end, length)
+		if n := len(list); n > 0 && begin-list[n-1].end() < minHole {
+			list[n-1].Length = end - list[n-1].Offset
+		} else if end > begin {
+			list = append(list, Extent{begin, end - begin})
+		}
+		at = max(end, at+1)
+	}
+	return list, nil
+}
+
+func (e Extent) end() int64 { return e.Offset + e.Length }
+
+// extentLen is the length of an extent on the wire: offset and length, in 8 bytes each.
+const extentLen = 16
+
+func appendExtents(b []byte, list []Extent) []byte {
+	for i := range list {
+		b, _ = binary.Append(b, binary.BigEndian, &list[i])
+	}
+	return b
+}
+
+// parseExtents reads the extents of a file of length bytes.
+func parseExtents(b []byte, length int64) (list []Extent, err error) {
+	if len(b)%extentLen != 0 {
+		return nil, ErrBody
+	}
+	at := int64(0)
+	for ; len(b) > 0; b = b[extentLen:] {
+		var e Extent
+		_, err := binary.Decode(b, binary.BigEndian, &e)
+		if err != nil || e.Offset < at || e.Length <= 0 || e.Offset > length ||
+			e.Length > length-e.Offset {
+			return nil, ErrBody
+		}
+		list, at = append(list, e), e.end()
+	}
+	return list, nil
+}

@@ -1,0 +1,252 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/host/staging"
+	"xwarp/engine/verbs"
+)
+
+// Taken has one bit for each file of a pack.
+type Taken [MaxPacked / 8]byte
+
+// Has reports whether file i is marked.
+func (t *Taken) Has(i int) bool { return t[i/8]>>(i%8)&1 != 0 }
+
+func (t *Taken) set(i int) { t[i/8] |= 1 << (i % 8) }
+
+// packing is the server's memory for the packs of one client, and the files of the pack at hand.
+type packing struct {
+	mr    verbs.MR // PackLen bytes, which the client writes and reads
+	batch staging.Batch
+	dirs  map[string]*staging.Dir // of the files of the batch
+}
+
+// pack gives the client memory for packs.
+func (c *copying) pack() error {
+	if c.packs == nil {
+		mem, err := c.l.dev.Alloc(PackLen)
+		if err != nil {
+			return err
+		}
+		const access = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
+		o, err := c.l.register(mem, access, func() error { return c.l.dev.Free(mem) })
+		if err != nil {
+			return errors.Join(err, c.l.dev.Free(mem))
+		}
+		c.packs = &packing{mr: o.mr, dirs: map[string]*staging.Dir{}}
+	}
+	return c.l.send(&Message{Type: TypeRegion, Length: PackLen, STag: c.packs.mr.STag()})
+}
+
+// packed returns the pack of n bytes that the client wrote.
+func (c *copying) packed(n uint64) ([]byte, error) {
+	if c.packs == nil || n > PackLen {
+		return nil, refuse(CodeProtocol, "a pack of %d bytes without memory for it", n)
+	}
+	return c.packs.mr.Bytes()[:n], nil
+}
+
+// storePack stores the files of a pack. The client sends those that are not taken one by one, and learns why.
+func (c *copying) storePack(m *Message) error {
+	b, err := c.packed(m.Length)
+	if err != nil {
+		return err
+	}
+	if sum := Sum(sha256.Sum256(b)); sum != m.Sum {
+		return refuse(CodeSum, "SHA-256 of a pack is %x, and the client says %x", sum, m.Sum)
+	}
+	begun := time.Now()
+	s := packStore{t: c.s.cfg.Tree, p: c.packs}
+	for n := 0; len(b) > 0; n++ {
+		var e Entry
+		e, b, err = parseEntry(b)
+		if err != nil || e.Attr.Length > uint64(len(b)) || n == MaxPacked {
+			return errors.Join(ErrBody, s.p.batch.Close(), s.p.leave())
+		}
+		s.add(n, &e, b[:e.Attr.Length])
+		b = b[e.Attr.Length:]
+	}
+	reply := Message{Type: TypePacked, Taken: s.commit()}
+	c.packEvent("store", s.files, s.bytes, begun)
+	return errors.Join(s.p.leave(), c.l.send(&reply))
+}
+
+// packStore stores one pack.
+type packStore struct {
+	t     *Tree
+	p     *packing
+	added []packedFile
+	files int
+	bytes int64
+}
+
+// packedFile is a file that waits for its name.
+type packedFile struct {
+	index  int // in the pack
+	length int64
+	older  int64 // length of the content that it replaces; -1: there is none
+}
+
+// add stages one file, unless something is in the way.
+func (s *packStore) add(i int, e *Entry, content []byte) {
+	name := path.Clean(e.Name)
+	s.t.mu.Lock()
+	busy := s.t.parts[name] != nil
+	s.t.mu.Unlock()
+	dir, base, err := s.t.enter(s.p, name)
+	if busy || err != nil {
+		return
+	}
+	f := packedFile{index: i, length: int64(len(content))}
+	if s.t.claim(f.length, 1) != nil {
+		return
+	}
+	if f.older, err = s.p.batch.Add(dir, base, e.Attr.Perm(), e.Attr.Time(), content); err != nil {
+		s.t.claim(-f.length, -1)
+		return
+	}
+	s.added = append(s.added, f)
+}
+
+// commit names the files, and returns which of them it stored.
+func (s *packStore) commit() (taken Taken) {
+	for i, err := range s.p.batch.Commit() {
+		switch f := &s.added[i]; {
+		case err != nil:
+			s.t.claim(-f.length, -1)
+		default:
+			taken.set(f.index)
+			s.files++
+			s.bytes += f.length
+			if f.older >= 0 {
+				s.t.claim(-f.older, -1)
+			}
+		}
+	}
+	return taken
+}
+
+// enter returns the directory of a file that is to be written, and the file's name there.
+func (t *Tree) enter(p *packing, name string) (*staging.Dir, string, error) {
+	at, base := path.Split(name)
+	if d := p.dirs[at]; d != nil {
+		return d, base, checkName(base)
+	}
+	f, base, err := t.parent(name)
+	if err != nil {
+		return nil, "", err
+	}
+	d := staging.NewDir(f)
+	p.dirs[at] = d
+	return d, base, nil
+}
+
+// leave closes the directories of the batch.
+func (p *packing) leave() (err error) {
+	for at, d := range p.dirs {
+		err = errors.Join(err, d.Close())
+		delete(p.dirs, at)
+	}
+	return err
+}
+
+// fetchPack puts the files that a pack names into it. Files that are too long for it are not taken.
+func (c *copying) fetchPack(m *Message) error {
+	b, err := c.packed(m.Length)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	var names []string
+	for len(b) > 0 {
+		var e Entry
+		if e, b, err = parseEntry(b); err != nil || len(names) == MaxPacked {
+			return ErrBody
+		}
+		names = append(names, e.Name)
+	}
+	reply := Message{Type: TypePacked}
+	out := c.packs.mr.Bytes()[:0:PackLen]
+	total, files := int64(0), 0
+	for i, name := range names {
+		longer, n := c.s.cfg.Tree.appendFile(out, name)
+		if longer == nil {
+			continue
+		}
+		out = longer
+		reply.Taken.set(i)
+		total += n
+		files++
+	}
+	reply.Length, reply.Sum = uint64(len(out)), Sum(sha256.Sum256(out))
+	c.packEvent("fetch", files, total, begun)
+	return c.l.send(&reply)
+}
+
+// appendFile appends a file to a pack; its result is nil when that is not possible.
+func (t *Tree) appendFile(b []byte, name string) (_ []byte, length int64) {
+	f, a, err := t.fetch(name)
+	if err != nil {
+		return nil, 0
+	}
+	defer f.Close()
+	n := int(min(a.Length, PackLen))
+	if a.Length > PackedLen || entryLen+len(name)+n > cap(b)-len(b) {
+		return nil, 0
+	}
+	b = appendEntry(b, &Entry{name, a})
+	content := b[len(b) : len(b)+n]
+	if got, err := unix.Pread(int(f.Fd()), content, 0); got != n || err != nil {
+		return nil, 0
+	}
+	if now, err := fstat(f); err != nil || now != a {
+		return nil, 0
+	}
+	return b[:len(b)+n], int64(n)
+}
+
+// packEvent counts the files of a pack, and reports them as one event.
+func (c *copying) packEvent(op string, files int, bytes int64, begun time.Time) {
+	if files == 0 {
+		return
+	}
+	c.s.countMoved(op == "store", uint64(files), uint64(bytes))
+	c.s.cfg.Event(Event{Op: op, File: fmt.Sprintf("%d small files", files), Remote: c.remote,
+		Octets: bytes, Took: time.Since(begun)})
+}
+
+// setAttr gives a directory its permissions and its time of change.
+func (t *Tree) setAttr(m *Message) error {
+	if t.cfg.ReadOnly {
+		return errReadOnly
+	}
+	d, err := t.openDir(m.Path)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	when := unix.NsecToTimespec(m.Attr.Modified)
+	if err = d.Chmod(m.Attr.Perm()); err == nil {
+		err = unix.UtimesNanoAt(int(d.Fd()), ".", []unix.Timespec{when, when}, 0)
+	}
+	return err
+}
+
+// sync makes the files of all packs durable.
+func (c *copying) sync() error {
+	if c.packs == nil {
+		return nil
+	}
+	return c.packs.batch.Sync()
+}
+
+// Perm returns the permissions, without set-user-ID, set-group-ID and sticky bit: a peer decides about none of these.
+func (a *Attr) Perm() os.FileMode { return os.FileMode(a.Mode & 0o777) }

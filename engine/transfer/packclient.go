@@ -1,0 +1,119 @@
+package transfer
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"xwarp/ddp/rdmap"
+)
+
+// Pack is small files that go to the server, or come from it, in one exchange of messages. A Client fills one at a
+// time.
+type Pack struct {
+	c     *Client
+	b     []byte // in the client's buffers
+	files int
+}
+
+// NewPack returns an empty pack.
+func (c *Client) NewPack() *Pack { return &Pack{c: c, b: c.buffers.Bytes()[:0:PackLen]} }
+
+// PackSize returns how many of the PackLen bytes of a pack a file takes.
+func PackSize(path string, length uint64) int { return entryLen + len(path) + int(length) }
+
+// Add adds a file. read fills its content; after an error nothing is added. For a pack to be fetched a.Length is
+// zero.
+func (p *Pack) Add(path string, a Attr, read func(content []byte) error) error {
+	room := cap(p.b) - len(p.b)
+	if p.files == MaxPacked || a.Length > PackedLen || PackSize(path, a.Length) > room {
+		return fmt.Errorf("%s does not fit into the pack", path)
+	}
+	b := appendEntry(p.b, &Entry{path, a})
+	n := len(b) + int(a.Length)
+	if err := read(b[len(b):n]); err != nil {
+		return err
+	}
+	p.b = b[:n]
+	p.files++
+	return nil
+}
+
+// Packed is a file that FetchPack brought. Content is valid until the next transfer.
+type Packed struct {
+	Attr    Attr
+	Content []byte
+}
+
+// StorePack stores the files of a pack. Those that were not stored have to be sent one by one, to learn why.
+func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
+	if err := c.writePack(ctx, p); err != nil {
+		return Taken{}, err
+	}
+	m := Message{Type: TypeStorePack, Length: uint64(len(p.b)), Sum: sha256.Sum256(p.b)}
+	m, err := c.ask(ctx, &m, TypePacked)
+	return m.Taken, err
+}
+
+// FetchPack fetches the files that a pack names, in its order. A nil file has to be fetched on its own.
+func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
+	if err := c.writePack(ctx, p); err != nil {
+		return nil, err
+	}
+	m, err := c.ask(ctx, &Message{Type: TypeFetchPack, Length: uint64(len(p.b))}, TypePacked)
+	if err != nil {
+		return nil, err
+	}
+	if m.Length > PackLen {
+		return nil, c.abandon(fmt.Errorf("%w: a pack of %d bytes", ErrProtocol, m.Length))
+	}
+	if m.Length > 0 {
+		if err := c.movePack(ctx, rdmap.WRRead, int(m.Length)); err != nil {
+			return nil, err
+		}
+	}
+	b := c.buffers.Bytes()[:m.Length]
+	if sum := Sum(sha256.Sum256(b)); sum != m.Sum {
+		return nil, c.abandon(fmt.Errorf("SHA-256 of a pack is %x, the server says %x", sum, m.Sum))
+	}
+	files := make([]*Packed, p.files)
+	for i := range files {
+		if !m.Taken.Has(i) {
+			continue
+		}
+		var e Entry
+		if e, b, err = parseEntry(b); err != nil || e.Attr.Length > uint64(len(b)) {
+			return nil, c.abandon(fmt.Errorf("%w: a pack that is cut short", ErrProtocol))
+		}
+		files[i] = &Packed{e.Attr, b[:e.Attr.Length]}
+		b = b[e.Attr.Length:]
+	}
+	return files, nil
+}
+
+// writePack writes a pack to the server's memory for packs.
+func (c *Client) writePack(ctx context.Context, p *Pack) error {
+	if c.packs.Type == 0 {
+		m, err := c.ask(ctx, &Message{Type: TypePack}, TypeRegion)
+		if err != nil {
+			return err
+		}
+		c.packs = m
+	}
+	return c.movePack(ctx, rdmap.WRWrite, len(p.b))
+}
+
+// movePack moves the first n bytes between the client's buffers and the server's memory for packs.
+func (c *Client) movePack(ctx context.Context, op rdmap.WROp, n int) error {
+	moving, stop := c.untilClosed(ctx)
+	defer stop()
+	w := c.window(c.packs, int64(n))
+	err := w.post(op, n)
+	if err == nil {
+		_, err = w.next(moving)
+	}
+	if err != nil {
+		return c.reason(ctx, err)
+	}
+	return nil
+}
