@@ -121,6 +121,11 @@ func OpenXDP(cfg XDPConfig) (d *Device, err error) {
 func openXDP(cfg XDPConfig) (*Device, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if cfg.Kit != nil { // it awaits the interface there when there is none yet
+		if _, err := cfg.Kit.namespace(); err != nil {
+			return nil, err
+		}
+	}
 	nic, err := netlink.LinkByName(cfg.Interface)
 	if err != nil {
 		if _, none := errors.AsType[netlink.LinkNotFoundError](err); none {

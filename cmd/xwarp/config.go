@@ -8,7 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"xwarp/engine/daemon/client"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/preflight"
 	"xwarp/engine/plain"
 )
 
@@ -92,36 +94,87 @@ func newConfigDefault() *cobra.Command {
 func newConfigCheck() *cobra.Command {
 	var f configFlags
 	cmd := &cobra.Command{
-		Use:   "check",
-		Short: "Read the configuration and say what is wrong with it",
-		Long: "check reads the configuration as xwarpd does, and says no to what xwarpd would " +
-			"not start with.",
-		Example: "  xwarp config check --config new.toml",
-		Args:    noArgs,
+		Use:   "check [FILE]",
+		Short: "Test the configuration, and what a start of xwarpd would find on this host",
+		Long: `check reads the configuration as xwarpd does, and tests what a start would find: whether the interfaces, their queues and
+the processors exist, whether addresses and ports are free, and whether the daemon's user may use the directories and
+files of exports. It changes nothing. What a running xwarpd has counts as free.
+
+The exit status is 78 when something is wrong.`,
+		Example: "  sudo xwarp config check new.toml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("%q is one argument too many", args[1])
+			}
+			return nil
+		},
 	}
 	f.register(cmd)
+	name := cmd.Flags().String("user", preflight.UnitUser, "`user` that xwarpd runs as: the "+
+		"rights of others can be tested by root only")
 	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			f.path = args[0]
+		}
+		user, err := preflight.LookupUser(*name)
+		if err != nil {
+			return usagef("--user %q: %w", *name, err)
+		}
 		v := configCheck{document: document{1, "config check"}}
 		l, err := f.load()
 		if err == nil {
 			v.Path, v.Interfaces, v.Exports = l.Path, len(l.Interface), len(l.Export)
 			err = l.Serves()
 		}
+		if err == nil {
+			err = errors.Join(preflight.Check(l, user, runningDaemon(cmd, l))...)
+		}
 		if v.OK = err == nil; !v.OK {
 			v.Error = err.Error()
 		}
 		if *asJSON {
-			return errors.Join(err, printJSON(cmd, v))
+			if e := printJSON(cmd, v); e != nil {
+				return e
+			}
 		}
-		if err != nil {
-			return err
+		switch {
+		case err != nil:
+			return configError{err}
+		case *asJSON:
+			return nil
 		}
-		_, err = plain.Fprintf(cmd.OutOrStdout(), "%s: right, %s, %s\n", v.Path,
+		_, err = plain.Fprintf(cmd.OutOrStdout(), "ok: %s, %s, %s\n", v.Path,
 			count(v.Interfaces, "interface"), count(v.Exports, "export"))
 		return err
 	}
 	return cmd
+}
+
+// runningDaemon asks the daemon that has the sockets of a configuration what it has.
+func runningDaemon(cmd *cobra.Command, l *config.Loaded) (r preflight.Daemon) {
+	for _, socket := range []string{l.Daemon.OperatorSocket(), l.Daemon.Socket} {
+		if socket == "" {
+			continue
+		}
+		d, err := client.OpenConfig(client.Config{Path: socket, Program: cmd.CommandPath()})
+		if err != nil {
+			continue
+		}
+		defer d.Close()
+		s, err := d.Snapshot(cmd.Context())
+		if err != nil {
+			continue
+		}
+		r.Pid = s.Pid
+		for _, e := range s.Exports {
+			if e.Error == "" {
+				r.Listen = append(r.Listen, e.Listen)
+			}
+		}
+		return r
+	}
+	return r
 }
 
 func newConfigShow() *cobra.Command {

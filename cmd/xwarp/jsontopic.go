@@ -32,6 +32,7 @@ var documents = []struct {
 	{"xwarp top --json, one object per line", view.Top{}},
 	{"xwarp capture --json", captureInfo{}},
 	{"xwarp confirm --json", confirmInfo{}},
+	{"xwarp reload --json", reloadInfo{}},
 	{"xwarp doctor --json", doctorInfo{}},
 	{"the file of xwarp doctor --report", reportDocument{}},
 	{"xwarp config default --json", configText{}},

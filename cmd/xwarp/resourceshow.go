@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"xwarp/engine/budget"
+	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
 	"xwarp/engine/daemon/counters"
 	"xwarp/engine/daemon/view"
@@ -123,8 +124,10 @@ func makeResources(s *control.Snapshot, kind string) resourceInfo {
 			return listenerRow{link(l.Device), l.Handle, l.Addr.String(), makeOwner(&l.Owner)}
 		})
 		for _, e := range s.Exports {
-			v.Listeners = append(v.Listeners, listenerRow{onLink: link(e.Device),
-				Addr: e.Listen.String(), ownerRow: ownerRow{Export: e.Name}})
+			for _, at := range exportAddrs(&e) {
+				v.Listeners = append(v.Listeners, listenerRow{onLink: link(e.Device),
+					Addr: at.String(), ownerRow: ownerRow{Export: e.Name}})
+			}
 		}
 	case "peer":
 		v.Peers = each(s.Peers, func(p *control.PeerState) peerRow { return peerRow(*p) })
@@ -180,6 +183,15 @@ func makeQP(q *control.QPState, l onLink) qpRow {
 	}
 }
 
+// exportAddrs returns the addresses at which an export listens.
+func exportAddrs(e *control.ExportState) []netip.AddrPort {
+	var a config.Address
+	if e.Error != "" || a.UnmarshalText([]byte(e.Listen)) != nil {
+		return nil
+	}
+	return a.All()
+}
+
 func makeCMIDs(s *control.Snapshot, link func(string) onLink) []cmRow {
 	listen := func(device string, at netip.AddrPort, o ownerRow) cmRow {
 		return cmRow{onLink: link(device), Type: "RC", State: "LISTEN", Space: "TCP",
@@ -189,7 +201,9 @@ func makeCMIDs(s *control.Snapshot, link func(string) onLink) []cmRow {
 		return listen(l.Device, l.Addr, makeOwner(&l.Owner))
 	})
 	for _, e := range s.Exports {
-		rows = append(rows, listen(e.Device, e.Listen, ownerRow{Export: e.Name}))
+		for _, at := range exportAddrs(&e) {
+			rows = append(rows, listen(e.Device, at, ownerRow{Export: e.Name}))
+		}
 	}
 	for i := range s.QPs {
 		q := &s.QPs[i]

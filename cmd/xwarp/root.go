@@ -27,6 +27,9 @@ const (
 // usageError is about what was typed, not about what happened.
 type usageError = transport.UsageError
 
+// configError is about the configuration of xwarpd.
+type configError struct{ error }
+
 // noFiles has the shell complete no names of files.
 const noFiles = cobra.ShellCompDirectiveNoFileComp
 
@@ -48,6 +51,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var none noProgram
 	if errors.As(err, &none) {
 		return none.status
+	}
+	var wrong configError
+	if errors.As(err, &wrong) {
+		return exitConfig
 	}
 	var usage usageError
 	if errors.As(err, &usage) || errors.Is(err, demo.ErrConfig) {
@@ -75,6 +82,7 @@ var commands = []func(*global) *cobra.Command{
 	newTop,
 	newCapture,
 	newConfirm,
+	newReload,
 	newDoctor,
 	newConfig,
 	newExplain,

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"xwarp/cmd/xwarp/transport"
 	"xwarp/engine/plain"
@@ -110,57 +108,27 @@ serve runs until SIGINT or SIGTERM.`,
 		defer closing(&err, d)
 		out := &eventPrinter{w: cmd.OutOrStdout(), json: asJSON}
 		cfg.Device, cfg.Idle, cfg.Event = d, idle, out.transfer
-		servers, err := listenAll(cfg, at)
+		server, err := transfer.Listen(cfg, at...)
 		if err != nil {
 			return err
 		}
-		for _, s := range servers {
-			out.listening(s, d, &cfg)
+		for _, at := range server.Addrs() {
+			out.listening(at, d, &cfg)
 		}
 		if cfg.Region != nil {
 			go tellLost(cmd, cfg.Region)
 		}
-		return serve(cmd, servers, d)
+		return serve(cmd, server, d)
 	}
 	return cmd
 }
 
-// listenAll makes a server at each address, with one port; a host may be without IPv6.
-func listenAll(cfg transfer.ServerConfig, at []netip.AddrPort) (servers []*transfer.Server,
-	err error) {
-	for i, a := range at {
-		if i > 0 {
-			a = netip.AddrPortFrom(a.Addr(), servers[0].Addr().Port())
-		}
-		s, err := transfer.Listen(cfg, a)
-		if i > 0 && (errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)) {
-			break
-		}
-		if err != nil {
-			return nil, err
-		}
-		servers = append(servers, s)
-	}
-	return servers, nil
-}
-
-// serve serves until the command ends, or until one of the servers fails.
-func serve(cmd *cobra.Command, servers []*transfer.Server, d verbs.Device) error {
+// serve serves until the command ends, or until the server fails.
+func serve(cmd *cobra.Command, s *transfer.Server, d verbs.Device) error {
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	go transport.Watch(ctx, d, func(text string) { say(cmd, "%s", text) })
-	errs := make(chan error, len(servers))
-	for _, s := range servers {
-		go func() {
-			defer cancel()
-			errs <- s.Serve(ctx)
-		}()
-	}
-	var err error
-	for range servers {
-		err = errors.Join(err, <-errs)
-	}
-	return err
+	return s.Serve(ctx)
 }
 
 // tellLost says when the file of a region was cut short.
@@ -191,7 +159,7 @@ func (p *eventPrinter) print(e serveEvent, format string, args ...any) {
 	plain.Fprintf(p.w, format+"\n", args...)
 }
 
-func (p *eventPrinter) listening(s *transfer.Server, d verbs.Device, cfg *transfer.ServerConfig) {
+func (p *eventPrinter) listening(at netip.AddrPort, d verbs.Device, cfg *transfer.ServerConfig) {
 	t := d.Transport()
 	how := t.Name
 	if t.Interface != "" {
@@ -201,17 +169,17 @@ func (p *eventPrinter) listening(s *transfer.Server, d verbs.Device, cfg *transf
 		how += ", by xwarpd"
 	}
 	e := serveEvent{
-		Event: "listening", OK: true, Address: s.Addr().String(),
+		Event: "listening", OK: true, Address: at.String(),
 		Transport: t.Name, Daemon: t.Daemon,
 		Interface: t.Interface, XDPMode: t.XDPMode, Copy: t.Copy,
 	}
 	if cfg.Tree != nil {
 		e.Dir = cfg.Tree.Path()
-		p.print(e, "listening on %v (%s): the directory %s", s.Addr(), how, e.Dir)
+		p.print(e, "listening on %v (%s): the directory %s", at, how, e.Dir)
 		return
 	}
 	e.Size, e.Content = cfg.Region.Size(), cfg.Region.Length()
-	p.print(e, "listening on %v (%s): a region of %d octets, %d of them content", s.Addr(), how,
+	p.print(e, "listening on %v (%s): a region of %d octets, %d of them content", at, how,
 		e.Size, e.Content)
 }
 

@@ -87,7 +87,7 @@ func writeStatus(w io.Writer, s view.Status) error {
 				e.PutOctets, count(int(e.Gets), "get"), e.GetOctets, e.Failed)
 		}
 		if e.Error != "" {
-			plain.Fprintf(w, "  failed: %s\n", e.Error)
+			plain.Fprintf(w, "  error: %s\n", e.Error)
 		}
 	}
 	_, err := plain.Fprintf(w, "%s, %s, %s, %s, %s, %s\n", count(s.Objects.Sessions, "program"),

@@ -12,13 +12,11 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"xwarp/cmd/program"
 	"xwarp/engine/daemon"
 	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/preflight"
 	"xwarp/engine/plain"
 	"xwarp/engine/version"
 )
@@ -47,9 +45,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		src.Set = append(src.Set, v)
 		return nil
 	})
-	check := f.Bool("check", false, "read the configuration and end")
-	if status, done := program.Parse(f, "xwarpd serves iWARP on network interfaces. Its "+
-		"configuration: xwarp config default", args, stdout, stderr); done {
+	check := f.Bool("check", false, "read the configuration, test what a start would find, and end")
+	status, done := program.Parse(f, "xwarpd serves iWARP on network interfaces. Its "+
+		"configuration: xwarp config default", args, stdout, stderr)
+	if done {
 		return status
 	}
 	src.Env = os.LookupEnv
@@ -62,7 +61,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitConfig
 	}
 	if *check {
-		return exitOK
+		for _, err := range preflight.Check(cfg, preflight.User{}, preflight.Daemon{}) {
+			fmt.Fprintf(stderr, "xwarpd: %s\n", plain.Text(err.Error()))
+			status = exitConfig
+		}
+		return status
 	}
 	var level slog.LevelVar
 	log := logger(stderr, cfg.Daemon.LogFormat, &level)
@@ -97,13 +100,15 @@ func logger(w io.Writer, format string, level *slog.LevelVar) *slog.Logger {
 func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog.Logger,
 	level *slog.LevelVar) error {
 	daemon.LimitGarbage()
+	src.Partial = true
 	d, err := daemon.New(cfg, daemon.Options{Log: log, Level: level, Version: version.Get().Version,
-		Session: operatorSession("/proc", os.Getpid())})
+		Session: operatorSession("/proc", os.Getpid()),
+		Load:    func() (*config.Loaded, error) { return config.Load(src) }})
 	if err != nil {
 		return err
 	}
 	if cfg.Daemon.DropRights {
-		if err := daemon.DropRights(&cfg.Config); err != nil {
+		if err := d.DropRights(); err != nil {
 			return errors.Join(fmt.Errorf("giving up capabilities: %w (daemon.drop_rights = "+
 				"false keeps them)", err), d.Close())
 		}
@@ -113,22 +118,8 @@ func serve(ctx context.Context, cfg *config.Loaded, src config.Source, log *slog
 	defer signal.Stop(hup)
 	go func() {
 		for range hup {
-			reload(d, src, log)
+			d.ReloadConfig()
 		}
 	}()
 	return d.Run(ctx)
-}
-
-// reload reads the configuration again; a wrong one changes nothing.
-func reload(d *daemon.Daemon, src config.Source, log *slog.Logger) {
-	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
-	defer daemon.NotifyReload(time.Duration(now.Nano()))()
-	cfg, err := config.Load(src)
-	if err == nil {
-		err = d.Reload(cfg)
-	}
-	if err != nil {
-		log.Error("reload", "error", err)
-	}
 }

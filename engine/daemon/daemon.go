@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"xwarp/engine/budget"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
@@ -38,7 +40,8 @@ type Daemon struct {
 	socket   *net.UnixListener
 	admin    *net.UnixListener // the operator's
 	tenants  []*net.UnixListener
-	web      *webServer // nil: none is configured
+	web      *webServer // nil: none is configured, or it cannot be opened yet; guarded by mu
+	webWaits error      // why New could not open it; nil: it is open
 	events   eventRing
 
 	tenantDirectory string
@@ -54,6 +57,10 @@ type Daemon struct {
 	refused       refused
 	await         confirmation
 	count         counts
+	reload        func() (*config.Loaded, error) // Options.Load
+	reloading     sync.Mutex                     // held by ReloadConfig
+	revive        chan struct{}                  // has 1 place; tells reviveExports to look
+	keepsRights   bool                           // until each device is open; guarded by mu
 }
 
 // counts are the counters of the daemon itself.
@@ -73,6 +80,9 @@ type Options struct {
 	// Addr: there is none.
 	Session netip.Addr
 	After   func(time.Duration) <-chan time.Time // nil: time.After
+	// Load reads the configuration again, for ReloadConfig. It may leave out exports that are wrong. nil: there is no
+	// file to read.
+	Load func() (*config.Loaded, error)
 }
 
 var errShutdown = errors.New("the daemon stops")
@@ -82,7 +92,8 @@ var errShutdown = errors.New("the daemon stops")
 func New(cfg *config.Loaded, o Options) (*Daemon, error) {
 	d := &Daemon{log: o.Log, level: o.Level, version: o.Version, pid: os.Getpid(),
 		since: time.Now(), sessions: map[uint64]*session{}, mapper: control.NewMapper(),
-		accounts: newAccounts(), persons: persons{file: subordinateFile}}
+		accounts: newAccounts(), persons: persons{file: subordinateFile},
+		revive: make(chan struct{}, 1), reload: o.Load}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -106,20 +117,15 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	if err := cfg.Serves(); err != nil {
 		return err
 	}
-	for _, c := range cfg.Interface {
-		dev, err := d.open(c, nil)
-		if err != nil {
-			return err
-		}
-		d.devices = append(d.devices, dev)
+	if err := d.openDevices(cfg); err != nil {
+		return err
 	}
 	for _, c := range cfg.Export {
-		if err := d.startExport(c); err != nil {
-			return err
-		}
+		d.startExport(c) // one that cannot be opened yet waits
 	}
-	if err := d.startWeb(cfg); err != nil {
-		return err
+	if d.webWaits = d.startWeb(cfg); d.webWaits != nil {
+		d.log.Error("metrics cannot be served yet: it is tried again", "error", d.webWaits,
+			"next", "see the error; xwarp config check tests what a start does")
 	}
 	if cfg.Daemon.Socket == "" {
 		return nil
@@ -144,6 +150,42 @@ func (d *Daemon) start(cfg *config.Loaded) error {
 	return d.startTenants(&cfg.Tenants)
 }
 
+// openDevices opens the devices of a configuration. One that is missing is awaited, and so is one that cannot be opened
+// beside others that are. It fails when no device can be opened and none is missing.
+func (d *Daemon) openDevices(cfg *config.Loaded) error {
+	var errs []error
+	serves := false
+	for _, c := range cfg.Interface {
+		v, err := d.open(c, nil)
+		d.devices = append(d.devices, v)
+		serves = serves || err == nil || errors.Is(err, unix.ENODEV)
+		errs = append(errs, err)
+	}
+	if !serves {
+		return errors.Join(errs...)
+	}
+	for i, v := range d.devices {
+		if v.absent {
+			v.log.Error("device cannot be opened yet: other devices go on, and it is tried again",
+				"error", errs[i], "next", "see the error; xwarp status shows the device")
+		}
+	}
+	return nil
+}
+
+// DropRights gives up, for good, the capabilities that a running daemon does not need. While a device is absent, which
+// takes more, it waits until each is open.
+func (d *Daemon) DropRights() error {
+	d.mu.Lock()
+	absent := slices.ContainsFunc(d.devices, func(v *device) bool { return v.absent })
+	d.keepsRights = absent
+	d.mu.Unlock()
+	if absent {
+		return nil
+	}
+	return DropRights(&d.cfg.Load().Config)
+}
+
 // Run serves until ctx is done, then closes everything in order within the configured grace. Without the
 // confirmation that the configuration asks for it does so when that is due, and returns ErrUnconfirmed.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -153,6 +195,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer lost(nil)
 	for _, v := range d.list() {
 		go d.attend(ctx, v, lost)
+	}
+	go d.reviveExports(ctx)
+	if d.webWaits != nil {
+		go d.reviveWeb(ctx)
 	}
 	go d.watchQueues(ctx)
 	notify("READY=1\nSTATUS=" + d.status())
@@ -178,7 +224,7 @@ func (d *Daemon) status() string {
 	}
 	text := fmt.Sprintf("%d devices, %d exports", len(list), len(d.exportList()))
 	if len(lost) > 0 {
-		text += fmt.Sprintf("; lost: %v", lost)
+		text += fmt.Sprintf("; devices that are lost or missing: %v", lost)
 	}
 	return text
 }
@@ -196,25 +242,6 @@ func (d *Daemon) forget(s *session) {
 	delete(d.sessions, s.id)
 	d.mu.Unlock()
 	d.count.SessionsEnded.Add(1)
-}
-
-// Reload takes over a configuration as far as a running daemon can. What needs a restart is logged.
-func (d *Daemon) Reload(now *config.Loaded) error {
-	old := d.cfg.Load()
-	for _, key := range old.Changed(now) {
-		d.log.Warn("a changed key counts after a restart only", "key", key, "next",
-			"systemctl restart xwarpd")
-	}
-	err := d.reloadAllow(now)
-	now.Interface = old.Interface
-	d.cfg.Store(now)
-	d.setLevel()
-	d.setBounds(now)
-	err = errors.Join(err, d.reloadExports(now))
-	if err == nil { // else the caller says so
-		d.log.Info("configuration is reloaded", "path", now.Path)
-	}
-	return err
 }
 
 // setBounds divides what the host has between users and tenants.

@@ -14,6 +14,8 @@ import (
 	"xwarp/engine"
 	"xwarp/engine/daemon/config"
 	"xwarp/engine/daemon/control"
+	"xwarp/engine/daemon/portmapper"
+	"xwarp/engine/daemon/preflight"
 	"xwarp/engine/host/netwatch"
 	"xwarp/engine/verbs"
 	"xwarp/ring"
@@ -32,6 +34,8 @@ type device struct {
 
 	allow atomic.Pointer[[]netip.Prefix] // cfg.Allow, or what a reload put in its place
 	ports *portMap
+
+	absent bool // it could not be opened since the daemon started
 }
 
 func (d *device) info() control.DeviceInfo {
@@ -51,7 +55,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// open opens the device of one table, again after before if that is not nil.
+// open opens the device of one table, again after before if that is not nil. When the first attempt fails, the
+// device is absent, and may be opened later.
 func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 	if before != nil {
 		c.Allow = *before.allow.Load()
@@ -78,7 +83,10 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		o.MapPort = dev.mapPort
 	}
 	if before != nil {
-		dev.kit, dev.past = before.kit, before.past.keep(new(before.counted()))
+		dev.kit = before.kit
+		if !before.absent {
+			dev.past = before.past.keep(new(before.counted()))
+		}
 	} else if c.Transport == config.TransportXDP {
 		dev.kit = engine.NewKit(spareOpenings[c.Restart])
 	}
@@ -100,17 +108,30 @@ func (d *Daemon) open(c config.Interface, before *device) (*device, error) {
 		})
 	}
 	if err != nil {
+		err = fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
 		if before == nil {
-			dev.kit.Close()
+			dev.absent, dev.ports = true, &portMap{Mapper: &portmapper.Mapper{}}
+			dev.dev = engine.Absent(verbs.Transport{Name: c.Transport, Interface: c.Name}, err)
 		}
-		return nil, fmt.Errorf("interface %s: %w%s", c.Name, err, hint(err))
+		return dev, err
 	}
+	dev.warnOfCPUs()
 	d.openPortMap(dev, before)
 	i := dev.info()
 	dev.log.Info("device is open", "transport", i.Transport, "xdp_mode", i.XDPMode,
 		"copy", i.Copy, "transmit", i.Transmit, "segments", i.Segments,
 		"mtu", i.MTU, "queues", i.Queues)
 	return dev, nil
+}
+
+// warnOfCPUs logs the processors of the configuration that this machine has not.
+func (dev *device) warnOfCPUs() {
+	for _, cpu := range dev.cfg.CPUs {
+		if !preflight.HasCPU(cpu) {
+			dev.log.Warn("a thread of the interface runs on any processor: the machine has not the one in its table",
+				"cpu", cpu, "next", "correct cpus in [[interface]]: lscpu -e lists the processors")
+		}
+	}
 }
 
 // hint is the next step for errors that name none.
@@ -228,7 +249,9 @@ func (d *Daemon) reloadAllow(now *config.Loaded) error {
 	for _, n := range now.Interface {
 		if v := d.device(n.Name); v != nil && v.cfg.Transport == config.TransportXDP {
 			v.allow.Store(&n.Allow)
-			errs = append(errs, v.dev.SetAllow(n.Allow))
+			if v.dev.Err() == nil { // else it counts when the device is opened
+				errs = append(errs, v.dev.SetAllow(n.Allow))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -42,7 +42,7 @@ type export struct {
 	mu       sync.Mutex
 	conns    map[verbs.QP]*exportConn
 	failed   error // why the memory, or the device, is of no use any more; nil: all is well
-	cutOff   bool  // the device is
+	waiting  bool  // it is opened again as soon as that is possible
 	folded   bool  // its counters are among those of closed exports
 	rejected atomic.Uint64
 	flushes  atomic.Uint64
@@ -57,24 +57,44 @@ type content struct {
 	tree   *transfer.Tree   // or this one, of a directory
 }
 
+func (c *content) isEmpty() bool {
+	return c.mem == nil && c.file == nil && c.region == nil && c.tree == nil
+}
+
 var exportAccess = map[string]ddp.Access{
 	config.AccessRead: verbs.RemoteRead, config.AccessWrite: verbs.RemoteWrite,
 	config.AccessReadWrite: verbs.RemoteRead | verbs.RemoteWrite,
 }
 
-// startExport opens an export and serves it. On a device that is lost it waits as those do that were open there.
+// startExport opens an export and serves it. One that cannot be opened waits, and the error says why; on a device
+// that is lost it waits as those do that were open there, without an error.
 func (d *Daemon) startExport(c config.Export) error {
 	for {
 		v := d.device(c.Interface)
-		e, err := d.openExport(c, v, nil)
+		if v == nil {
+			return fmt.Errorf("export %s: interface %s is not open: systemctl restart xwarpd opens a "+
+				"new [[interface]]", c.Name, c.Interface)
+		}
+		var e *export
+		lost := v.dev.Err()
+		err := lost
+		if lost == nil {
+			e, err = d.openExport(c, v, nil)
+			lost = v.dev.Err()
+		}
 		if err != nil {
-			lost := v.dev.Err()
-			if lost == nil {
-				return err
-			}
 			e, _ = d.newExport(c, v)
+		}
+		switch {
+		case err == nil:
+		case lost != nil:
+			err = nil
 			e.log.Warn("export waits for its device", "device", v.name, "error", lost,
-				"next", remedies[v.cfg.Restart])
+				"next", v.remedy())
+		default:
+			e.log.Error("export cannot be opened yet: the others go on, and it is tried again",
+				"error", err, "next", exportRemedy(&c, err))
+			e.end(err, true)
 		}
 		d.mu.Lock()
 		current := slices.Contains(d.devices, v)
@@ -94,7 +114,8 @@ func (d *Daemon) startExport(c config.Export) error {
 		if lost := v.dev.Err(); lost != nil {
 			e.end(lost, true)
 		}
-		return nil
+		d.reviveSoon()
+		return err
 	}
 }
 
@@ -145,21 +166,23 @@ func (e *export) openMemory(ctx context.Context) (err error) {
 	if e.mr, err = e.pd.RegMR(e.mem, exportAccess[e.cfg.Access]); err != nil {
 		return err
 	}
-	l, err := e.dev.dev.Listen(e.cfg.Listen, 0, verbs.ConnConfig{})
+	list, err := verbs.ListenAll(e.dev.dev, e.cfg.Listen.All(), 0, verbs.ConnConfig{})
 	if err != nil {
 		return err
 	}
 	e.done.Go(func() { e.guard(ctx, e.mr.(*engine.MR).Failed(), e.mr.Err) })
-	e.done.Go(func() {
-		defer l.Close()
-		for {
-			r, err := l.Accept(ctx)
-			if err != nil {
-				return
+	for _, l := range list {
+		e.done.Go(func() {
+			defer l.Close()
+			for {
+				r, err := l.Accept(ctx)
+				if err != nil {
+					return
+				}
+				e.done.Go(func() { e.serve(r) })
 			}
-			e.done.Go(func() { e.serve(r) })
-		}
-	})
+		})
+	}
 	return nil
 }
 
@@ -330,7 +353,7 @@ func (e *export) state() control.ExportState {
 	defer e.mu.Unlock()
 	n := e.totals()
 	s := control.ExportState{
-		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen, Serve: e.cfg.Serve,
+		Name: e.cfg.Name, Device: e.dev.name, Listen: e.cfg.Listen.String(), Serve: e.cfg.Serve,
 		Memory: e.cfg.Memory, Path: e.cfg.Path,
 		Size: int64(len(e.mem)), Access: e.cfg.Access, Connections: len(e.conns),
 		Rejected: n.rejected, Flushes: n.flushes, Transfers: n.transfers, Error: text(e.failed),

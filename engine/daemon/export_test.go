@@ -376,10 +376,7 @@ func TestStartErrors(t *testing.T) {
 	_, socket := kernel(t, "")
 	for _, tc := range []struct{ name, text, want string }{
 		{"no interface", "", "no [[interface]] is configured"},
-		{"missing interface", "[[interface]]\nname = \"nosuch0\"\n", "ip link"},
 		{"no Ethernet", "[[interface]]\nname = \"lo\"\n", "Ethernet"},
-		{"large file", "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n[[export]]\nname = " +
-			"\"x\"\nlisten = \"127.0.0.1:1\"\npath = \"/dev/null\"\nsize = 1\n", "no regular file"},
 	} {
 		cfg, _ := load(t, tc.text)
 		d, err := daemon.New(cfg, daemon.Options{})

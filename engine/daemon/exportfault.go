@@ -2,8 +2,16 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
+	"path/filepath"
 	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon/config"
 )
 
 // guard waits for the moment when the memory of an export cannot be accessed. The export fails then, and it
@@ -25,11 +33,11 @@ func (e *export) lose(why error) {
 	e.end(why, false)
 }
 
-// end ends the connections of an export that failed.
-func (e *export) end(why error, device bool) {
+// end ends the connections of an export that failed. With wait it is opened again as soon as that is possible.
+func (e *export) end(why error, wait bool) {
 	e.mu.Lock()
 	if e.failed == nil { // what came first is the cause
-		e.failed, e.cutOff = why, device
+		e.failed, e.waiting = why, wait
 	}
 	conns := slices.Collect(maps.Values(e.conns))
 	e.mu.Unlock()
@@ -49,7 +57,44 @@ func (e *export) failure() error {
 func (e *export) healthy() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.failed == nil || e.cutOff
+	return e.failed == nil || e.waiting && e.dev.dev.Err() != nil
+}
+
+// waits reports whether the export is to be opened again.
+func (e *export) waits() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.waiting
+}
+
+// waitFor notes why the export still cannot be opened, and reports whether that is another reason than before.
+func (e *export) waitFor(why error) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	other := e.failed == nil || e.failed.Error() != why.Error()
+	e.failed = why
+	return other
+}
+
+// exportRemedy returns the next step after an export could not be opened because of err.
+func exportRemedy(c *config.Export, err error) string {
+	const owner = "; its owner must be xwarpd's user: xwarp, under the unit"
+	switch {
+	case errors.Is(err, unix.EADDRINUSE):
+		return fmt.Sprintf("ss -tlnp sport = :%d shows who has the port: end that, or change listen",
+			c.Listen.Port())
+	case errors.Is(err, unix.EADDRNOTAVAIL):
+		return "ip addr shows the addresses of this host: add the address, or change listen"
+	case errors.Is(err, fs.ErrNotExist) && c.Serve == config.ServeDirectory:
+		return "install -d -o xwarp -g xwarp " + c.Path + owner
+	case errors.Is(err, fs.ErrNotExist):
+		return "install -d -o xwarp -g xwarp " + filepath.Dir(c.Path) + owner
+	case errors.Is(err, fs.ErrPermission):
+		return "chown xwarp " + c.Path + owner
+	case errors.Is(err, unix.EROFS):
+		return "the unit lets xwarpd write in /var/lib/xwarp only: systemctl edit xwarpd, and in [Service] ReadWritePaths=" + c.Path
+	}
+	return "see the error; xwarp config check tests what a start does"
 }
 
 // inherit takes over the memory of another export, which is stopped.
@@ -67,13 +112,17 @@ func (e *export) inherit(from *export) {
 func (d *Daemon) reviveExport(e *export, v *device) error {
 	d.exporting.Lock()
 	defer d.exporting.Unlock()
-	if !slices.Contains(d.exportsOf(e.dev), e) {
+	if !slices.Contains(d.exportList(), e) {
 		return nil // a reload came before
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel() // its connections are gone
 	e.stop(over)
-	next, err := d.openExport(e.cfg, v, e)
+	before := e
+	if e.content.isEmpty() {
+		before = nil // it was never open: nothing of an attempt stays
+	}
+	next, err := d.openExport(e.cfg, v, before)
 	if err != nil {
 		return err
 	}

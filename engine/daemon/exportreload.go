@@ -16,7 +16,8 @@ func (d *Daemon) reloadExports(now *config.Loaded) error {
 	d.mu.Lock()
 	var gone []*export
 	d.exports = slices.DeleteFunc(d.exports, func(e *export) bool {
-		stays := e.healthy() && slices.ContainsFunc(now.Export, e.adopt)
+		stays := slices.Contains(now.Refused, e.cfg.Name) ||
+			e.healthy() && slices.ContainsFunc(now.Export, e.adopt)
 		if !stays {
 			gone = append(gone, e)
 		}

@@ -16,7 +16,7 @@ func (e *export) openTransfer(ctx context.Context) (err error) {
 		return err
 	}
 	cfg.Region, cfg.Tree = e.region, e.tree
-	if e.srv, err = transfer.Listen(cfg, e.cfg.Listen); err != nil {
+	if e.srv, err = transfer.Listen(cfg, e.cfg.Listen.All()...); err != nil {
 		return err
 	}
 	if e.region != nil {

@@ -56,6 +56,7 @@ var sessionOps = []struct {
 	{control.OpCapture, `{}`, false, false},
 	{control.OpEndCapture, `{"handle":$1}`, true, false},
 	{control.OpConfirm, ``, false, false},
+	{control.OpReload, ``, true, false},
 	{control.OpAllocMW, `{"pd":$1}`, false, false},
 	{control.OpDeallocMW, `{"handle":$1}`, false, false},
 	{control.OpModifyQP, `{"handle":$1,"access":$2}`, false, false},

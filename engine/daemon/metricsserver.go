@@ -58,7 +58,13 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 		IdleTimeout:  webIdleTimeout, MaxHeaderBytes: webHeaderOctets,
 		ErrorLog: slog.NewLogLogger(d.log.Handler(), slog.LevelDebug),
 	}
+	d.mu.Lock()
 	d.web = s
+	stopping := d.stopping
+	d.mu.Unlock()
+	if stopping {
+		return ln.Close()
+	}
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(conns); !errors.Is(err,
@@ -68,6 +74,16 @@ func (d *Daemon) startWeb(cfg *config.Loaded) error {
 	}()
 	d.log.Info("metrics are served", "listen", address, "status_page", cfg.HTTP.StatusPage)
 	return nil
+}
+
+// reviveWeb opens the HTTP server that New could not open, until that works or ctx is done.
+func (d *Daemon) reviveWeb(ctx context.Context) {
+	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
+		sleep(ctx, pause)
+		if d.startWeb(d.cfg.Load()) == nil {
+			return
+		}
+	}
 }
 
 func listenWeb(network, address string, cfg *config.Loaded) (net.Listener, error) {

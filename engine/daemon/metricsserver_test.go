@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -156,10 +155,14 @@ func TestMetricsOnUnixSocket(t *testing.T) {
 	}
 	cfg2, _ := load(t, fmt.Sprintf("[[interface]]\nname = \"lo\"\ntransport = "+
 		"\"kernel\"\n[http]\nlisten = %q\n", path))
-	if d, err := daemon.New(cfg2, daemon.Options{}); err == nil ||
-		!strings.Contains(err.Error(), "another process serves") {
-		t.Errorf("a second daemon on the same socket: %v", err)
-		d.Close()
+	d2, err := daemon.New(cfg2, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d2.Close()
+	if e := event(d2.Snapshot(), "metrics cannot be served yet"); e == nil ||
+		!strings.Contains(e.Error, "another process serves") {
+		t.Errorf("a second daemon on the same socket: %+v", e)
 	}
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -169,7 +172,8 @@ func TestMetricsOnUnixSocket(t *testing.T) {
 	}
 }
 
-// A port that is taken is said, with what to do, and leaves nothing open; one that the network reaches is warned of.
+// A port that is taken is logged, with the next step, and is served once it is free. One that the network reaches is
+// warned of.
 func TestMetricsAddresses(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -177,14 +181,18 @@ func TestMetricsAddresses(t *testing.T) {
 	}
 	defer taken.Close()
 	const nic = "[[interface]]\nname = \"lo\"\ntransport = \"kernel\"\n"
-	cfg, socket := load(t, nic+fmt.Sprintf("[http]\nlisten = %q\n", taken.Addr()))
-	_, err = daemon.New(cfg, daemon.Options{})
-	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "http.listen") ||
-		!strings.Contains(err.Error(), "ss -ltnp") {
-		t.Errorf("a taken port: %v", err)
+	cfg, _ := load(t, nic+fmt.Sprintf("[http]\nlisten = %q\n", taken.Addr()))
+	waits := running(t, cfg)
+	e := event(waits.Snapshot(), "metrics cannot be served yet")
+	if e == nil || e.Level != "ERROR" ||
+		!strings.Contains(e.Error, "http.listen") || !strings.Contains(e.Error, "ss -ltnp") {
+		t.Errorf("a taken port: %+v", e)
 	}
-	if _, err := client.Open(socket); err == nil {
-		t.Error("the daemon that did not start is there")
+	taken.Close()
+	if _, ok := eventually(time.Minute, func() bool {
+		return event(waits.Snapshot(), "metrics are served") != nil
+	}); !ok {
+		t.Error("metrics are not served when the port is free")
 	}
 	cfg, _ = load(t, nic+fmt.Sprintf("[http]\nlisten = \"0.0.0.0:%d\"\n", freePort(t).Port()))
 	d, err := daemon.New(cfg, daemon.Options{})

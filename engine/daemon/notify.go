@@ -24,8 +24,8 @@ func notify(state string) {
 	c.Write([]byte(state))
 }
 
-// NotifyReload brackets a reload for systemd: call the result when it is done.
-func NotifyReload(monotonic time.Duration) (done func()) {
+// notifyReload tells systemd that a reload begins; the function that it returns tells that it is done.
+func notifyReload(monotonic time.Duration) (done func()) {
 	notify("RELOADING=1\nMONOTONIC_USEC=" + strconv.FormatInt(monotonic.Microseconds(), 10))
 	return func() { notify("READY=1") }
 }

@@ -50,7 +50,7 @@ func (s *session) renewDevice() error {
 	s.mu.Unlock()
 	if err := v.dev.Err(); err != nil {
 		return control.Errorf(control.CodeClosed,
-			"device %s is lost: %v; what follows: %s", v.name, err, remedies[v.cfg.Restart])
+			"device %s is lost: %v; what follows: %s", v.name, err, v.remedy())
 	}
 	return nil
 }

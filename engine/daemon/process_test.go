@@ -210,7 +210,7 @@ func daemonRole(args []string) error {
 	if err != nil {
 		return err
 	}
-	err = daemon.DropRights(&cfg.Config)
+	err = d.DropRights()
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) { // a test with cgo, for -race
 		return err
 	}

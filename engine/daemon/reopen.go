@@ -29,11 +29,13 @@ func (d *Daemon) attend(ctx context.Context, v *device, lost func(error)) {
 			return
 		case <-v.dev.Failed():
 		}
-		err := fmt.Errorf("device %s: %w", v.name, v.dev.Err())
-		v.log.Error("device is lost: its programs and exports end, other devices go on", "error",
-			err, "next", remedies[v.cfg.Restart])
-		whole := d.drop(v, err)
-		notify("STATUS=" + d.status())
+		err, whole := fmt.Errorf("device %s: %w", v.name, v.dev.Err()), true
+		if !v.absent {
+			v.log.Error("device is lost: its programs and exports end, other devices go on",
+				"error", err, "next", v.remedy())
+			whole = d.drop(v, err)
+			notify("STATUS=" + d.status())
+		}
 		v = d.bringBack(ctx, v, err, whole, lost)
 	}
 }
@@ -43,6 +45,14 @@ var remedies = map[string]string{
 	config.RestartReopen: "nothing, when the interface comes back: it is opened again (restart in its table)",
 	config.RestartExit:   "nothing: when the interface is there xwarpd ends, for its unit to start it again (restart in its table)",
 	config.RestartNever:  "systemctl restart xwarpd",
+}
+
+// remedy says what brings a device back.
+func (dev *device) remedy() string {
+	if dev.absent {
+		return "nothing, when the cause is gone: it is opened then"
+	}
+	return remedies[dev.cfg.Restart]
 }
 
 // drop ends what uses a device that failed, and reports whether nothing of it is left.
@@ -71,7 +81,7 @@ func (d *Daemon) drop(v *device, err error) (whole bool) {
 // returns the new device; nil when there is none.
 func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool,
 	lost func(error)) *device {
-	if v.cfg.Restart == config.RestartNever {
+	if v.cfg.Restart == config.RestartNever && !v.absent {
 		for _, other := range d.list() {
 			if other.dev.Err() == nil || other.cfg.Restart != config.RestartNever {
 				return nil
@@ -81,10 +91,13 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 		return nil
 	}
 	said := ""
+	if v.absent {
+		said = v.dev.Err().Error()
+	}
 	for pause := reopenPause; ctx.Err() == nil; pause = min(2*pause, reopenMost) {
 		var next *device
 		err := v.kit.Await(ctx, v.name)
-		if err == nil && (v.cfg.Restart == config.RestartExit || !whole) {
+		if err == nil && !v.absent && (v.cfg.Restart == config.RestartExit || !whole) {
 			lost(fmt.Errorf("%w: %w", ErrRestart, why))
 			return nil
 		}
@@ -92,7 +105,7 @@ func (d *Daemon) bringBack(ctx context.Context, v *device, why error, whole bool
 			next, err = d.open(v.cfg, v)
 		}
 		switch {
-		case ctx.Err() != nil && next == nil:
+		case ctx.Err() != nil && err != nil:
 			return nil
 		case err == nil:
 			d.replace(ctx, v, next)
@@ -122,27 +135,60 @@ func (d *Daemon) replace(ctx context.Context, old, v *device) {
 		v.dev.Close()
 		return
 	}
-	v.log.Info("device is back", "opened_again", v.past.opened)
+	if !old.absent {
+		v.log.Info("device is back", "opened_again", v.past.opened)
+	}
+	d.mu.Lock()
+	due := d.keepsRights
+	d.mu.Unlock()
+	if due {
+		if err := d.DropRights(); err != nil {
+			v.log.Error("capabilities are kept that a running daemon does not need", "error", err,
+				"next", "systemctl restart xwarpd")
+		}
+	}
 	notify("STATUS=" + d.status())
-	go d.reviveExports(ctx, old, v)
+	d.reviveSoon()
 }
 
-// reviveExports opens the exports of a device that was lost on the one in its place, with the memory that they had.
-// An export whose address is not there yet waits for it.
-func (d *Daemon) reviveExports(ctx context.Context, old, v *device) {
-	said := map[string]string{}
-	for ctx.Err() == nil && v.dev.Err() == nil {
-		list := slices.DeleteFunc(d.exportsOf(old), func(e *export) bool { return !e.healthy() })
-		if len(list) == 0 {
-			return
-		}
-		for _, e := range list {
-			if err := d.reviveExport(e, v); err != nil && said[e.cfg.Name] != err.Error() {
-				said[e.cfg.Name] = err.Error()
-				e.log.Warn("export cannot be opened again yet: trying on", "error", err)
+// reviveSoon has reviveExports look at once.
+func (d *Daemon) reviveSoon() {
+	select {
+	case d.revive <- struct{}{}:
+	default:
+	}
+}
+
+// reviveExports opens, until ctx is done, the exports that wait: for a device that was lost, with the memory that they
+// had, or for a directory, a port or an address that was not there.
+func (d *Daemon) reviveExports(ctx context.Context) {
+	pause := reopenPause
+	for ctx.Err() == nil {
+		waiting := 0
+		for _, e := range d.exportList() {
+			v := d.device(e.cfg.Interface)
+			if !e.waits() || v.dev.Err() != nil {
+				continue
+			}
+			waiting++
+			if err := d.reviveExport(e, v); err == nil {
+				pause = reopenPause
+			} else if e.waitFor(err) {
+				e.log.Warn("export cannot be opened again yet: trying on", "error", err,
+					"next", exportRemedy(&e.cfg, err))
 			}
 		}
-		sleep(ctx, reopenPause)
+		wake := time.After(pause)
+		if waiting == 0 {
+			wake, pause = nil, reopenPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.revive:
+			pause = reopenPause
+		case <-wake:
+			pause = min(2*pause, reopenMost)
+		}
 	}
 }
 

@@ -46,6 +46,14 @@ func startTwoLinks(t *testing.T, table string) *twoLinks {
 	tn := hosts(t, topo.Options{Queues: 2, IPv4Only: true, OffloadsA: topo.NoOffloads})
 	l := &twoLinks{t: t, tn: tn}
 	l.addSecond()
+	l.start(table)
+	return l
+}
+
+// start starts the daemon.
+func (l *twoLinks) start(table string) {
+	t, tn := l.t, l.tn
+	t.Helper()
 	l.channels(1)
 	l.at[0] = netip.AddrPortFrom(tn.B.Addr4.Addr(), 717) // for which a capability is needed, each time
 	l.at[1] = netip.MustParseAddrPort(second + "2:7174")
@@ -65,7 +73,6 @@ func startTwoLinks(t *testing.T, table string) *twoLinks {
 	if got := l.daemon.line(); got != "ready" {
 		t.Fatalf("daemon: %q", got)
 	}
-	return l
 }
 
 func (l *twoLinks) must(err error) {

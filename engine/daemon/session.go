@@ -273,6 +273,7 @@ func init() {
 		control.OpGetRequest: waits((*session).getRequest),
 		control.OpSnapshot:   (*session).snapshot,
 		control.OpFlush:      waits((*session).flush),
+		control.OpReload:     (*session).reloadConfig,
 		control.OpEndCapture: waits((*session).endCapture),
 	}
 	handlers = map[control.Op]handler{

@@ -22,7 +22,7 @@ func (d *Daemon) close(grace time.Duration) error {
 	d.mu.Lock()
 	again := d.stopping
 	d.stopping = true
-	exports := slices.Clone(d.exports)
+	exports, web := slices.Clone(d.exports), d.web
 	d.mu.Unlock()
 	if again {
 		return nil
@@ -35,7 +35,7 @@ func (d *Daemon) close(grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var group sync.WaitGroup
-	group.Go(func() { d.web.stop(ctx) })
+	group.Go(func() { web.stop(ctx) })
 	for _, e := range exports {
 		group.Go(func() { e.stop(ctx) })
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"xwarp/engine/verbs"
@@ -41,7 +42,7 @@ type Event struct {
 // Server lets clients put content into a region and get it back.
 type Server struct {
 	cfg     ServerConfig
-	ln      verbs.Listener
+	lns     []verbs.Listener
 	hashing *semaphore.Weighted // who computes a piece of a SHA-256
 	clients sync.WaitGroup
 
@@ -51,8 +52,9 @@ type Server struct {
 	stats Stats
 }
 
-// Listen makes a server at addr that takes clients once Serve runs.
-func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
+// Listen makes a server that takes clients at each address, all with one port, once Serve runs. It leaves out a further
+// address of a family that the host is without.
+func Listen(cfg ServerConfig, at ...netip.AddrPort) (*Server, error) {
 	if cfg.MaxClients <= 0 {
 		cfg.MaxClients = DefaultMaxClients
 	}
@@ -62,26 +64,43 @@ func Listen(cfg ServerConfig, addr netip.AddrPort) (*Server, error) {
 	if cfg.Event == nil {
 		cfg.Event = func(Event) {}
 	}
-	ln, err := cfg.Device.Listen(addr, cfg.MaxClients, verbs.ConnConfig{})
+	lns, err := verbs.ListenAll(cfg.Device, at, cfg.MaxClients, verbs.ConnConfig{})
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
-		cfg: cfg, ln: ln, hashing: semaphore.NewWeighted(1), most: cfg.MaxClients,
+		cfg: cfg, lns: lns, hashing: semaphore.NewWeighted(1), most: cfg.MaxClients,
 		qps: map[*verbs.ConnRequest]verbs.QP{},
 	}, nil
 }
 
-// Addr returns where the server listens.
-func (s *Server) Addr() netip.AddrPort { return s.ln.Addr() }
+// Addr returns where the server listens, the first of several addresses.
+func (s *Server) Addr() netip.AddrPort { return s.lns[0].Addr() }
+
+// Addrs returns all addresses where the server listens.
+func (s *Server) Addrs() (list []netip.AddrPort) {
+	for _, l := range s.lns {
+		list = append(list, l.Addr())
+	}
+	return list
+}
 
 // Serve takes clients until ctx is done, tells those that are there and returns when all are gone. It closes
-// the listener.
+// the listeners.
 func (s *Server) Serve(ctx context.Context) error {
 	defer s.clients.Wait()
-	defer s.ln.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range s.lns {
+		group.Go(func() error { return s.serve(ctx, l) })
+	}
+	return group.Wait()
+}
+
+// serve takes clients of one listener.
+func (s *Server) serve(ctx context.Context, l verbs.Listener) error {
+	defer l.Close()
 	for {
-		req, err := s.ln.Accept(ctx)
+		req, err := l.Accept(ctx)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -133,10 +152,12 @@ func (s *Server) full() bool {
 
 // take counts a client, if there may be another one.
 func (s *Server) take(req *verbs.ConnRequest) bool {
-	if s.full() { // only Serve takes, so there is room still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.qps) >= s.most {
 		return false
 	}
-	s.set(req, nil)
+	s.qps[req] = nil
 	return true
 }
 

@@ -99,6 +99,15 @@ func TestService(t *testing.T) {
 		p.exchange(signal)
 		last = signal
 	}
+	m.edit("/etc/xwarp/xwarp.toml", "listen = \"0.0.0.0:7006\"", "listen = \":7006\"")
+	m.run("/usr/bin/systemctl", "reload", "xwarpd")
+	m.edit("/etc/xwarp/xwarp.toml", "/var/lib/xwarp/files", "/srv/none")
+	if out, status := m.try("/usr/bin/systemctl", "reload", "xwarpd"); status == 0 {
+		t.Errorf("systemctl reload with a directory that is not there succeeds: %s", out)
+	}
+	m.edit("/etc/xwarp/xwarp.toml", "/srv/none", "/var/lib/xwarp/files")
+	m.run("/usr/bin/systemctl", "reload", "xwarpd")
+	p.kept(last)
 	m.run("/usr/bin/systemctl", "stop", "xwarpd")
 }
 

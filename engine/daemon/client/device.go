@@ -385,6 +385,12 @@ func (d *Device) Confirm(ctx context.Context) (r control.ConfirmResult, err erro
 	return r, err
 }
 
+// Reload has the daemon read its configuration again. Only the operator may.
+func (d *Device) Reload(ctx context.Context) (r control.ReloadResult, err error) {
+	err = d.call(ctx, control.OpReload, nil, &r)
+	return r, err
+}
+
 // Close gives everything back that this program has of the daemon; its connections end with RST.
 func (d *Device) Close() error {
 	d.end(verbs.ErrClosed)

@@ -100,7 +100,8 @@ func (f *faults) group(key, name string) {
 	}
 }
 
-func (l *Loaded) check() error {
+// check returns what is wrong. With partial it leaves out exports that are wrong, when nothing else is.
+func (l *Loaded) check(partial bool) error {
 	f := &faults{path: l.Path, origins: l.Origins}
 	d := &l.Daemon
 	f.oneOf("daemon.log_level", d.LogLevel, "error", "warn", "info", "debug")
@@ -136,8 +137,18 @@ func (l *Loaded) check() error {
 	l.checkUsers(f)
 	l.checkTenants(f)
 	l.checkPeers(f)
-	l.checkExports(f)
-	return errors.Join(f.errs...)
+	others := len(f.errs)
+	wrong := l.checkExports(f)
+	err := errors.Join(f.errs...)
+	if !partial || others > 0 || err == nil {
+		return err
+	}
+	l.RefusedBecause = err
+	l.Refused = wrong
+	l.Export = slices.DeleteFunc(l.Export, func(e Export) bool {
+		return slices.Contains(wrong, e.Name)
+	})
+	return nil
 }
 
 func (l *Loaded) checkInterfaces(f *faults) {
@@ -244,50 +255,68 @@ func (l *Loaded) checkPeers(f *faults) {
 	}
 }
 
-func (l *Loaded) checkExports(f *faults) {
+// checkExports returns the names of the exports that are wrong.
+func (l *Loaded) checkExports(f *faults) (wrong []string) {
 	names := map[string]bool{}
 	for i := range l.Export {
-		e := &l.Export[i]
-		key := fmt.Sprintf("export[%d]", i)
-		if e.Name == "" {
-			f.addf("%s has no name", key)
+		e, before := &l.Export[i], len(f.errs)
+		l.checkExport(f, i, names)
+		if len(f.errs) > before {
+			wrong = append(wrong, e.Name)
 		}
-		if names[e.Name] {
-			f.addf("%s: the name %q stands twice", key, e.Name)
+	}
+	return wrong
+}
+
+func (l *Loaded) checkExport(f *faults, i int, names map[string]bool) {
+	e, key := &l.Export[i], fmt.Sprintf("export[%d]", i)
+	if e.Name == "" {
+		f.addf("%s has no name", key)
+	}
+	if names[e.Name] {
+		f.addf("%s: the name %q stands twice", key, e.Name)
+	}
+	names[e.Name] = true
+	if e.Listen.Port() == 0 {
+		f.addf("%s.listen is missing: an address with a port, such as \":7174\"", key)
+	}
+	for _, other := range l.Export[:i] {
+		if e.isFile() && other.isFile() && filepath.Clean(e.Path) == filepath.Clean(other.Path) {
+			f.addf("%s.path = %q: export %s has the file already", key, e.Path, other.Name)
 		}
-		names[e.Name] = true
-		if !e.Listen.IsValid() || e.Listen.Port() == 0 {
-			f.addf("%s.listen is missing: an address with a port, such as \"0.0.0.0:7174\"", key)
+		if e.Listen.Port() != 0 && e.Listen.overlaps(other.Listen) {
+			f.addf("%s.listen = %q: export %s listens on %q already: give each a port of its own", key,
+				e.Listen, other.Name, other.Listen)
 		}
-		if !slices.ContainsFunc(l.Interface, func(n Interface) bool {
-			return n.Name == e.Interface
-		}) {
-			f.addf("%s.interface = %q: there is no [[interface]] of that name", key, e.Interface)
-		}
-		f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer, ServeDirectory)
-		f.oneOf(key+".memory", e.Memory, MemoryAnonymous, MemoryHugePages, MemoryFile)
-		f.oneOf(key+".access", e.Access, AccessRead, AccessWrite, AccessReadWrite)
-		f.atLeast(key+".connections", e.Connections, 1)
-		switch {
-		case e.Serve == ServeDirectory && !filepath.IsAbs(e.Path):
-			f.addf("%s.path = %q: serve = \"directory\" needs its absolute path", key, e.Path)
-		case e.Serve == ServeDirectory && e.Access == AccessWrite:
-			f.addf("%s: serve = \"directory\" takes access = \"read\" or \"read-write\"", key)
-		case e.Memory == MemoryFile && !filepath.IsAbs(e.Path):
-			f.addf("%s.path = %q: a region of a file needs its absolute path", key, e.Path)
-		case e.Memory != MemoryFile && e.Path != "":
-			f.addf("%s.path is for memory = \"file\"", key)
-		case e.Memory != MemoryFile && e.Size == 0:
-			f.addf("%s.size is missing, such as \"64MiB\"", key)
-		case e.InPlace && (e.Serve != ServeTransfer || e.Memory != MemoryFile):
-			f.addf("%s.in_place is for serve = \"transfer\" of a file", key)
-		case e.Serve == ServeTransfer && e.Memory == MemoryHugePages:
-			f.addf("%s: serve = \"transfer\" goes with anonymous memory or a file", key)
-		case e.Serve == ServeTransfer && e.Access != AccessReadWrite:
-			f.addf("%s: serve = \"transfer\" needs access = \"read-write\"", key)
-		case e.Serve != ServeMemory && len(e.Allow) > 0:
-			f.addf("%s: serve = %q takes no allow list; use [[peer]]", key, e.Serve)
-		}
+	}
+	if !slices.ContainsFunc(l.Interface, func(n Interface) bool {
+		return n.Name == e.Interface
+	}) {
+		f.addf("%s.interface = %q: there is no [[interface]] of that name", key, e.Interface)
+	}
+	f.oneOf(key+".serve", e.Serve, ServeMemory, ServeTransfer, ServeDirectory)
+	f.oneOf(key+".memory", e.Memory, MemoryAnonymous, MemoryHugePages, MemoryFile)
+	f.oneOf(key+".access", e.Access, AccessRead, AccessWrite, AccessReadWrite)
+	f.atLeast(key+".connections", e.Connections, 1)
+	switch {
+	case e.Serve == ServeDirectory && !filepath.IsAbs(e.Path):
+		f.addf("%s.path = %q: serve = \"directory\" needs its absolute path", key, e.Path)
+	case e.Serve == ServeDirectory && e.Access == AccessWrite:
+		f.addf("%s: serve = \"directory\" takes access = \"read\" or \"read-write\"", key)
+	case e.Memory == MemoryFile && !filepath.IsAbs(e.Path):
+		f.addf("%s.path = %q: a region of a file needs its absolute path", key, e.Path)
+	case e.Memory != MemoryFile && e.Path != "":
+		f.addf("%s.path is for memory = \"file\"", key)
+	case e.Memory != MemoryFile && e.Size == 0:
+		f.addf("%s.size is missing, such as \"64MiB\"", key)
+	case e.InPlace && (e.Serve != ServeTransfer || e.Memory != MemoryFile):
+		f.addf("%s.in_place is for serve = \"transfer\" of a file", key)
+	case e.Serve == ServeTransfer && e.Memory == MemoryHugePages:
+		f.addf("%s: serve = \"transfer\" goes with anonymous memory or a file", key)
+	case e.Serve == ServeTransfer && e.Access != AccessReadWrite:
+		f.addf("%s: serve = \"transfer\" needs access = \"read-write\"", key)
+	case e.Serve != ServeMemory && len(e.Allow) > 0:
+		f.addf("%s: serve = %q takes no allow list; use [[peer]]", key, e.Serve)
 	}
 }
 

@@ -186,7 +186,7 @@ type Peer struct {
 type Export struct {
 	Name        string         `toml:"name"`
 	Interface   string         `toml:"interface"`
-	Listen      netip.AddrPort `toml:"listen"`
+	Listen      Address        `toml:"listen"`
 	Serve       string         `toml:"serve"`
 	Memory      string         `toml:"memory"`
 	Path        string         `toml:"path"`
@@ -196,6 +196,9 @@ type Export struct {
 	Allow       []netip.Prefix `toml:"allow"`
 	Connections int            `toml:"connections"`
 }
+
+// isFile reports whether an export needs a file for itself.
+func (e *Export) isFile() bool { return e.Serve != ServeDirectory && e.Memory == MemoryFile }
 
 // The words that keys take.
 const (

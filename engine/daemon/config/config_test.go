@@ -95,6 +95,17 @@ func TestErrors(t *testing.T) {
 		{"a host with a port", "[http]\nhosts = [\"xwarp.example:80\"]\n",
 			`"xwarp.example:80" is no host name`},
 		{"user", "[[user]]\nname = \"no such user\"\n", "there is no such user"},
+		{"one pair of brackets", "[interface]\nname = \"eth0\"\n", "write [[interface]]"},
+		{"type", nic + "queues = [0, \"a\"]\n", "takes a value of type integer"},
+		{"export without an address", nic + "[[export]]\nlisten = \"7174\"\n",
+			`"7174" is no address with a port: write one such as "192.0.2.1:7174"`},
+		{"prefix without length", "[[peer]]\nprefix = \"192.0.2.1\"\n",
+			`peer.prefix = "192.0.2.1": write a prefix such as "192.0.2.0/24"`},
+		{"exports on one port", nic + "[[export]]\nname = \"x\"\nlisten = \":1\"\nsize = 1\n" +
+			"[[export]]\nname = \"y\"\nlisten = \"[::1]:1\"\nsize = 1\n",
+			`export[1].listen = "[::1]:1": export x listens on ":1" already`},
+		{"exports of one file", nic + "[[export]]\nname = \"x\"\nlisten = \":1\"\npath = \"/f\"\n" +
+			"[[export]]\nname = \"y\"\nlisten = \":2\"\npath = \"/f\"\n", "export x has the file"},
 		{"prefix", "[[peer]]\nprefix = \"192.0.2.1/33\"\n", "192.0.2.1/33"},
 		{"peers below zero", "[peers]\nnetwork_startup = -1\n", "peers.network_startup = -1"},
 		{"keepalive", "[peers]\nkeepalive = \"5ms\"\n", "peers.keepalive"},

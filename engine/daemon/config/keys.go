@@ -84,6 +84,10 @@ func (l *Loaded) set(key, text string, from Origin) error {
 		}
 		return fmt.Errorf("%s: unknown key %q%s", from, key, suggest(key, names))
 	}
+	if n := len(text); n > 1 && (text[0] == '"' || text[0] == '\'') && text[n-1] == text[0] {
+		return fmt.Errorf("%s: the quotes are part of the value %s: write %s", from, text,
+			text[1:n-1])
+	}
 	if err := setValue(list[i].value, text); err != nil {
 		if !strings.HasSuffix(string(from), key) {
 			err = fmt.Errorf("%s: %w", key, err)

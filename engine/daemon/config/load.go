@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,6 +32,8 @@ type Source struct {
 	Path string                           // of the file; empty: DefaultPath, which may be missing
 	Env  func(name string) (string, bool) // os.LookupEnv
 	Set  []string                         // key=value, as flags give them
+	// Partial leaves out exports that are wrong, when nothing else is. A reload does so.
+	Partial bool
 }
 
 // Loaded is a configuration that is complete and checked.
@@ -38,6 +41,10 @@ type Loaded struct {
 	Config
 	Path    string // "" when there is no file
 	Origins map[string]Origin
+
+	// Refused has the names of the exports that Source.Partial left out, and RefusedBecause what is wrong with them.
+	Refused        []string
+	RefusedBecause error
 
 	raw  map[string]any    // the file as it is
 	uids map[string]uint32 // of the users of [[user]] tables, by name
@@ -81,7 +88,7 @@ func Load(src Source) (*Loaded, error) {
 		}
 	}
 	l.complete()
-	if err := l.check(); err != nil {
+	if err := l.check(src.Partial); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -104,12 +111,8 @@ func readFile(path string) (name, text string, err error) {
 
 func (l *Loaded) file(path, text string) error {
 	meta, err := toml.Decode(text, &l.Config)
-	var parse toml.ParseError
-	if errors.As(err, &parse) {
-		return fmt.Errorf("%s:%d: %s", path, parse.Position.Line, parse.Message)
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s%w", path, decodeError(err))
 	}
 	toml.Decode(text, &l.raw) // it is right: see above
 	var errs []error
@@ -124,6 +127,39 @@ func (l *Loaded) file(path, text string) error {
 		l.Origins[k.String()] = Origin(path)
 	}
 	return errors.Join(errs...)
+}
+
+var (
+	decoderError = regexp.MustCompile(`^toml: line (\d+) \(last key "([^"]*)"\): (.*)$`)
+	wrongType    = regexp.MustCompile(`^incompatible types: TOML value has type (.*); destination has type (.*)$`)
+	wrongPrefix  = regexp.MustCompile(`^netip\.ParsePrefix\((".*")\)`)
+)
+
+// decodeError is an error of the decoder in the words of the file, where the decoder's are those of Go.
+func decodeError(err error) error {
+	var parse toml.ParseError
+	if errors.As(err, &parse) {
+		return fmt.Errorf(":%d: %s", parse.Position.Line, keyError(parse.LastKey, parse.Message))
+	}
+	if m := decoderError.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Errorf(":%s: %s", m[1], keyError(m[2], m[3]))
+	}
+	return fmt.Errorf(": %w", err)
+}
+
+// keyError says what is wrong with the value of a key.
+func keyError(key, message string) string {
+	if m := wrongPrefix.FindStringSubmatch(message); m != nil {
+		return fmt.Sprintf("%s = %s: write a prefix such as \"192.0.2.0/24\"", key, m[1])
+	}
+	m := wrongType.FindStringSubmatch(message)
+	switch {
+	case m == nil:
+		return message
+	case strings.HasPrefix(m[1], "map[") && m[2] == "slice":
+		return fmt.Sprintf("[%s] has one pair of brackets, and there may be several: write [[%s]]", key, key)
+	}
+	return fmt.Sprintf("%s takes a value of type %s, and this is one of type %s", key, m[2], m[1])
 }
 
 // unknownParent reports whether the table that holds k is itself unknown, so that one message is enough.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -40,6 +41,67 @@ func (s Size) String() string {
 		}
 	}
 	return strconv.FormatInt(int64(s), 10)
+}
+
+// Address is where an export listens, written "192.0.2.1:7174", "0.0.0.0:7174" for all of IPv4, "[::]:7174" for all of
+// IPv6, or ":7174" for all of both.
+type Address netip.AddrPort
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *Address) UnmarshalText(b []byte) error {
+	text := string(b)
+	both := strings.HasPrefix(text, ":")
+	if both {
+		text = "0.0.0.0" + text
+	}
+	at, err := netip.ParseAddrPort(text)
+	if err != nil || at.Port() == 0 {
+		return fmt.Errorf("%q is no address with a port: write one such as \"192.0.2.1:7174\", or \":7174\" for all "+
+			"addresses of this host", b)
+	}
+	if both {
+		at = netip.AddrPortFrom(netip.Addr{}, at.Port())
+	}
+	*a = Address(at)
+	return nil
+}
+
+func (a Address) String() string {
+	at := netip.AddrPort(a)
+	switch {
+	case a == Address{}:
+		return ""
+	case at.Addr().IsValid():
+		return at.String()
+	}
+	return fmt.Sprintf(":%d", at.Port())
+}
+
+// Port returns the port; 0: none is set.
+func (a Address) Port() uint16 { return netip.AddrPort(a).Port() }
+
+// All returns the addresses to listen on, IPv4 first.
+func (a Address) All() []netip.AddrPort {
+	at := netip.AddrPort(a)
+	if at.Addr().IsValid() {
+		return []netip.AddrPort{at}
+	}
+	return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()),
+		netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())}
+}
+
+// overlaps reports whether two addresses cannot be listened on at a time.
+func (a Address) overlaps(b Address) bool {
+	for _, x := range a.All() {
+		for _, y := range b.All() {
+			p, q := x.Addr().Unmap(), y.Addr().Unmap()
+			same := p == q || p.Is4() == q.Is4() && (p.IsUnspecified() || q.IsUnspecified())
+			if same && x.Port() == y.Port() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Duration is written "50us", "1.5s", "2m".

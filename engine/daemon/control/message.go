@@ -50,6 +50,7 @@ const (
 	OpCapture       Op = "capture"
 	OpEndCapture    Op = "end_capture"
 	OpConfirm       Op = "confirm"
+	OpReload        Op = "reload"
 )
 
 // Handle names an object of one session: a PD, MR, CQ, QP, listener or connection request. No value is used twice.
@@ -321,6 +322,14 @@ const (
 type ConfirmResult struct {
 	State string  `json:"state"`
 	Left  float64 `json:"left_seconds"` // of the time that there was
+}
+
+// ReloadResult says what a reload of the configuration came to.
+type ReloadResult struct {
+	Applied bool     `json:"applied"`           // false: the file cannot be read, and nothing changed
+	Path    string   `json:"path,omitempty"`    // of the file
+	Restart []string `json:"restart,omitempty"` // keys that changed and take effect after a restart
+	Errors  []string `json:"errors,omitempty"`  // what is wrong and was left out
 }
 
 // decode parses one JSON object and takes no unknown keys: a client that knows more than the daemon shall hear of it.

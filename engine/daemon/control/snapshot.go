@@ -131,17 +131,17 @@ type SessionState struct {
 
 // ExportState is one exported region.
 type ExportState struct {
-	Name        string         `json:"name"`
-	Device      string         `json:"device"`
-	Listen      netip.AddrPort `json:"listen"`
-	Serve       string         `json:"serve"`
-	Memory      string         `json:"memory"`
-	Path        string         `json:"path,omitempty"`
-	Size        int64          `json:"size"`
-	Access      string         `json:"access"`
-	Connections int            `json:"connections"`
-	Rejected    uint64         `json:"rejected"`
-	Flushes     uint64         `json:"flushes"`
+	Name        string `json:"name"`
+	Device      string `json:"device"`
+	Listen      string `json:"listen"` // ":7174": all of IPv4 and all of IPv6
+	Serve       string `json:"serve"`
+	Memory      string `json:"memory"`
+	Path        string `json:"path,omitempty"`
+	Size        int64  `json:"size"`
+	Access      string `json:"access"`
+	Connections int    `json:"connections"`
+	Rejected    uint64 `json:"rejected"`
+	Flushes     uint64 `json:"flushes"`
 	// Transfers are the counters of what serves puts and gets; nil for memory.
 	Transfers map[string]uint64 `json:"transfers,omitempty"`
 	// why it failed: connections are rejected until a reload opens it again

@@ -44,7 +44,7 @@ var args = map[Op]func() any{
 	}, OpSnapshot: nil, OpFlush: func() any { return &FlushArgs{} },
 	OpCapture: func() any {
 		return &CaptureArgs{}
-	}, OpEndCapture: func() any { return &Object{} }, OpConfirm: nil,
+	}, OpEndCapture: func() any { return &Object{} }, OpConfirm: nil, OpReload: nil,
 }
 
 func object() any { return &Object{} }
@@ -68,6 +68,7 @@ var results = map[Op]func() any{
 		return &Object{}
 	}, OpEndCapture: func() any { return &CaptureResult{} },
 	OpConfirm: func() any { return &ConfirmResult{} },
+	OpReload:  func() any { return &ReloadResult{} },
 }
 
 func examples(t testing.TB) (list []string) {

@@ -87,7 +87,7 @@ type Drop struct {
 type Export struct {
 	Export      string `json:"export" doc:"its name"`
 	Device      string `json:"device" doc:"where it is"`
-	Listen      string `json:"listen" doc:"address"`
+	Listen      string `json:"listen" doc:"address; \":7174\" is all of IPv4 and IPv6"`
 	Serve       string `json:"serve" doc:"\"memory\" or \"transfer\""`
 	Memory      string `json:"memory" doc:"\"anonymous\", \"hugepages\" or \"file\""`
 	Size        int64  `json:"size" doc:"octets"`
@@ -99,7 +99,7 @@ type Export struct {
 	Gets        uint64 `json:"gets" doc:"transfer: gets that the client had whole"`
 	GetOctets   uint64 `json:"get_octets" doc:"transfer: octets of these"`
 	Failed      uint64 `json:"failed" doc:"transfer: puts and gets that were refused or broke off"`
-	Error       string `json:"error,omitempty" doc:"why it failed: connections are rejected until a reload opens it again"`
+	Error       string `json:"error,omitempty" doc:"why it failed, or cannot be opened yet"`
 }
 
 // Objects counts what programs have.
@@ -133,7 +133,7 @@ func MakeStatus(s *control.Snapshot) Status {
 	for _, e := range s.Exports {
 		t := e.Transfers
 		v.Exports = append(v.Exports, Export{
-			e.Name, e.Device, e.Listen.String(), e.Serve, e.Memory, e.Size, e.Access, e.Connections,
+			e.Name, e.Device, e.Listen, e.Serve, e.Memory, e.Size, e.Access, e.Connections,
 			e.Rejected,
 			counters.Puts.Of(t), counters.PutOctets.Of(t), counters.Gets.Of(t),
 			counters.GetOctets.Of(t), counters.Failed.Of(t), e.Error,

@@ -218,9 +218,9 @@ func busy() func() control.Snapshot {
 		}
 		s.Sessions = make([]control.SessionState, 4)
 		s.Exports = []control.ExportState{{Name: "scratch", Device: "eth0",
-			Listen: netip.MustParseAddrPort("0.0.0.0:7174"), Serve: "memory",
+			Listen: "0.0.0.0:7174", Serve: "memory",
 			Memory: "hugepages", Size: 4 << 30, Access: "read-write", Connections: 1, Rejected: 2},
-			{Name: "images", Device: "eth0", Listen: netip.MustParseAddrPort("0.0.0.0:7175"),
+			{Name: "images", Device: "eth0", Listen: "0.0.0.0:7175",
 				Serve: "transfer", Memory: "file", Size: 4 << 30, Access: "read-write",
 				Transfers: map[string]uint64{"puts": 3, "put_octets": 5_600_000_000, "gets": 40,
 					"get_octets": 160_000_000_000, "failed": 1}}}

@@ -37,7 +37,7 @@ func example(second int) control.Snapshot {
 		Schema: 1, Time: time.Unix(1_800_000_000+int64(second), 0), Pid: 4711, Version: "v1.2.3",
 		Uptime: 93_784, Devices: []control.DeviceState{d},
 		Exports: []control.ExportState{{Name: "scratch", Device: "eth0",
-			Listen: netip.MustParseAddrPort("0.0.0.0:7174"), Serve: "memory", Memory: "hugepages",
+			Listen: "0.0.0.0:7174", Serve: "memory", Memory: "hugepages",
 			Size: 1 << 30, Access: "read-write", Connections: 1}},
 	}
 	for i := range 3 {

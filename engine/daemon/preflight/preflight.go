@@ -1,0 +1,160 @@
+// Package preflight tests what the start of a daemon would find on this host: interfaces, processors, addresses and
+// ports, directories and files with their rights. It changes nothing.
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/host/holder"
+	"xwarp/engine/host/ports"
+	"xwarp/engine/ranges"
+)
+
+// Daemon is a daemon that runs on this host. What it has is no obstacle to its next start.
+type Daemon struct {
+	Pid    int      // 0: none runs
+	Listen []string // addresses of its exports
+}
+
+// Check returns one error for each thing that keeps a daemon, which runs as user, from serving all of cfg. running is
+// the daemon that such a start would replace.
+func Check(cfg *config.Loaded, user User, running Daemon) (errs []error) {
+	add := func(key string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+	}
+	for i := range cfg.Interface {
+		n := &cfg.Interface[i]
+		key := fmt.Sprintf("interface[%d] %s", i, n.Name)
+		add(key, checkInterface(n, running.Pid))
+		for _, cpu := range n.CPUs {
+			if !HasCPU(cpu) {
+				add(key, fmt.Errorf("cpus has %d, and this machine has the processors %s", cpu,
+					onlineCPUs()))
+			}
+		}
+	}
+	for i := range cfg.Export {
+		e := &cfg.Export[i]
+		key := fmt.Sprintf("export[%d] %s", i, e.Name)
+		for _, at := range e.Listen.All() {
+			if !slices.Contains(running.Listen, e.Listen.String()) {
+				add(key, checkPort(at))
+			}
+		}
+		add(key, user.checkContent(e))
+	}
+	add("http.listen", checkHTTP(&cfg.HTTP, running.Pid))
+	return errs
+}
+
+// checkInterface tests an [[interface]] with transport = "xdp".
+func checkInterface(n *config.Interface, running int) error {
+	if n.Transport != config.TransportXDP {
+		return nil
+	}
+	nic, err := netlink.LinkByName(n.Name)
+	if none := (netlink.LinkNotFoundError{}); errors.As(err, &none) {
+		return errors.New("there is no such interface, and xwarpd waits for it (see: ip -br link)")
+	}
+	if err != nil {
+		return err
+	}
+	a := nic.Attrs()
+	if len(a.HardwareAddr) != 6 {
+		return errors.New("it has no Ethernet address, which AF_XDP needs: take another interface, or transport = \"kernel\"")
+	}
+	if n.MTU > a.MTU {
+		return fmt.Errorf("mtu = %d is above the interface's %d "+
+			"(ip link set %s mtu %d)", n.MTU, a.MTU,
+			n.Name, n.MTU)
+	}
+	for _, q := range n.Queues {
+		if q >= a.NumRxQueues {
+			return fmt.Errorf("queues has %d, and the interface has queues 0 to %d "+
+				"(ethtool -l %s)", q,
+				a.NumRxQueues-1, n.Name)
+		}
+	}
+	if a.Xdp == nil || !a.Xdp.Attached {
+		return nil
+	}
+	list := holder.OfProgram(a.Xdp.ProgId)
+	ours := func(p holder.Process) bool { return p.Pid == running }
+	switch {
+	case slices.ContainsFunc(list, ours):
+		return nil
+	case len(list) > 0:
+		return fmt.Errorf("%s has an XDP program on it: end that, or take another interface",
+			holder.Text(list))
+	}
+	return fmt.Errorf("another program than xwarp's is attached to it (ip link set %s xdp off)", n.Name)
+}
+
+// HasCPU reports whether a processor is online.
+func HasCPU(n int) bool {
+	list, err := ranges.Expand(onlineCPUs(), "processor", 1<<20)
+	return err != nil || len(list) == 0 || slices.Contains(list, n)
+}
+
+// onlineCPUs lists the processors, such as 0-3; empty: the kernel does not say.
+func onlineCPUs() string {
+	b, _ := os.ReadFile("/sys/devices/system/cpu/online")
+	return strings.TrimSpace(string(b))
+}
+
+func checkPort(at netip.AddrPort) error {
+	r, err := ports.Reserve(at)
+	switch {
+	case errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EACCES) && at.Port() < 1024:
+		return nil // a host without IPv6, or a user who may not while the unit may
+	case err != nil:
+		return err
+	}
+	return r.Close()
+}
+
+// checkHTTP tests the address of the HTTP server, unless a daemon runs, which may have it.
+func checkHTTP(h *config.HTTP, running int) error {
+	network, address, err := h.Address()
+	if err != nil || network != "tcp" || running != 0 {
+		return err
+	}
+	ln, err := net.Listen(network, address)
+	if err != nil {
+		return fmt.Errorf("%w (ss -tlnp shows who has it)", err)
+	}
+	return ln.Close()
+}
+
+// checkHugePages tests whether the kernel has free huge pages for size octets.
+func checkHugePages(size int64) error {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return nil // nobody can say
+	}
+	const page = 2 << 20
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "HugePages_Free:" {
+			free, err := strconv.ParseInt(f[1], 10, 64)
+			if need := (size + page - 1) / page; err == nil && free < need {
+				return fmt.Errorf("it needs %d huge pages, and %d are free "+
+					"(sysctl vm.nr_hugepages)",
+					need, free)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon/config"
+)
+
+// UnitUser is the user of the packages' unit.
+const UnitUser = "xwarp"
+
+// stateDirectory is where that unit lets the daemon write.
+const stateDirectory = "/var/lib/xwarp"
+
+// User is who the daemon runs as. The zero User is this process's.
+type User struct {
+	name     string
+	uid, gid int
+}
+
+// LookupUser finds a user whose rights this process can test: only root can test those of others. Where it cannot,
+// or the unit's user does not exist, it returns the zero User.
+func LookupUser(name string) (User, error) {
+	u, err := user.Lookup(name)
+	if _, none := errors.AsType[user.UnknownUserError](err); none && name == UnitUser {
+		return User{}, nil
+	}
+	if err != nil {
+		return User{}, err
+	}
+	if os.Geteuid() != 0 {
+		return User{}, nil
+	}
+	uid, err1 := strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(u.Gid)
+	return User{name, uid, gid}, errors.Join(err1, err2)
+}
+
+// do runs f on a thread that has the user's rights to files, which ends then.
+func (u User) do(f func() error) error {
+	if u.name == "" {
+		return f()
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked
+		group := uint32(u.gid)
+		_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&group)), 0)
+		if e != 0 {
+			result <- e
+			return
+		}
+		unix.SetfsgidRetGid(u.gid)
+		unix.SetfsuidRetUid(u.uid) // takes CAP_DAC_OVERRIDE away, too
+		result <- f()
+	}()
+	return <-result
+}
+
+// may tests access(2) to a path.
+func (u User) may(path string, mode uint32) error {
+	return u.do(func() error {
+		err := unix.Faccessat(unix.AT_FDCWD, path, mode, unix.AT_EACCESS)
+		if err == nil {
+			return nil
+		}
+		who := ""
+		if u.name != "" {
+			who = " for user " + u.name
+		}
+		return fmt.Errorf("%s%s: %w", path, who, err)
+	})
+}
+
+// checkContent tests what an export opens.
+func (u User) checkContent(e *config.Export) error {
+	switch {
+	case e.Serve == config.ServeDirectory:
+		return u.checkDirectory(e.Path, e.Access != config.AccessRead)
+	case e.Memory == config.MemoryFile:
+		return u.checkFile(e)
+	case e.Memory == config.MemoryHugePages:
+		return checkHugePages(int64(e.Size))
+	}
+	return nil
+}
+
+func (u User) checkDirectory(path string, write bool) error {
+	if u.name == UnitUser && filepath.Clean(path) == stateDirectory {
+		return nil // systemd makes it for the unit
+	}
+	mode := uint32(unix.R_OK | unix.X_OK)
+	if write {
+		mode |= unix.W_OK
+	}
+	switch st, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w (install -d -o %s -g %s %s)", err, UnitUser, UnitUser, path)
+	case err == nil && !st.IsDir():
+		return fmt.Errorf("%s is no directory", path)
+	}
+	if err := u.may(path, mode); err != nil {
+		return fmt.Errorf("%w (chown %s %s)", err, UnitUser, path)
+	}
+	return u.checkUnit(path, write)
+}
+
+// checkFile tests the file of an export, which is made in its directory when it is missing. A transfer stages there.
+func (u User) checkFile(e *config.Export) error {
+	st, err := os.Stat(e.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if e.Size == 0 {
+			return fmt.Errorf("%w, and without size nobody knows how long to make it", err)
+		}
+		return u.checkDirectory(filepath.Dir(e.Path), true)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !st.Mode().IsRegular():
+		return fmt.Errorf("%s is no regular file", e.Path)
+	case st.Size() == 0 && e.Size == 0:
+		return fmt.Errorf("%s is empty: size says how long it shall be", e.Path)
+	case e.Serve == config.ServeMemory && e.Size != 0 && int64(e.Size) < st.Size():
+		return fmt.Errorf("%s has %d octets, and size = %q would cut it off: a larger size, or 0", e.Path, st.Size(), e.Size)
+	}
+	if err := u.may(e.Path, unix.R_OK|unix.W_OK); err != nil {
+		return fmt.Errorf("%w (chown %s %s)", err, UnitUser, e.Path)
+	}
+	return u.checkUnit(e.Path, true)
+}
+
+// checkUnit tests whether the unit hides a path from the daemon, or keeps it from writing there.
+func (u User) checkUnit(path string, write bool) error {
+	if u.name != UnitUser || within(path, stateDirectory) {
+		return nil
+	}
+	out, err := exec.Command("systemctl", "show", "xwarpd", "-p",
+		"User,ReadWritePaths,BindPaths").Output()
+	if err != nil || !strings.Contains(string(out), "User="+UnitUser+"\n") {
+		return nil // there is no systemd here, or another unit
+	}
+	_, bound, _ := strings.Cut(string(out), "BindPaths=")
+	_, writable, _ := strings.Cut(string(out), "ReadWritePaths=")
+	bound, _, _ = strings.Cut(bound, "\n")
+	writable, _, _ = strings.Cut(writable, "\n")
+	if anyWithin(path, bound) {
+		return nil
+	}
+	if anyWithin(path, "/home /root /run/user /tmp /var/tmp") {
+		return fmt.Errorf("%s is hidden from xwarpd by its unit: systemctl edit xwarpd, and in [Service] BindPaths=%s", path, path)
+	}
+	if write && !anyWithin(path, writable) {
+		return fmt.Errorf("the unit lets xwarpd write in %s only: systemctl edit xwarpd, and in [Service] ReadWritePaths=%s",
+			stateDirectory, path)
+	}
+	return nil
+}
+
+// anyWithin reports whether path is one of the directories of a list, or below one.
+func anyWithin(path, list string) bool {
+	for dir := range strings.FieldsSeq(list) {
+		dir, _, _ = strings.Cut(strings.TrimLeft(dir, "-+"), ":")
+		if within(path, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+func within(path, dir string) bool {
+	rest, ok := strings.CutPrefix(filepath.Clean(path), strings.TrimSuffix(dir, "/"))
+	return ok && (rest == "" || rest[0] == '/')
+}

@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"xwarp/engine/daemon/config"
+	"xwarp/engine/daemon/control"
+)
+
+// ReloadConfig reads the configuration again and takes over what is right in it, as far as a running daemon can. It
+// tells systemd and the log.
+func (d *Daemon) ReloadConfig() (r control.ReloadResult) {
+	d.reloading.Lock()
+	defer d.reloading.Unlock()
+	var now unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	defer notifyReload(time.Duration(now.Nano()))()
+	cfg, err := d.reload()
+	if err == nil {
+		r.Applied, r.Path = true, cfg.Path
+		r.Restart, err = d.takeOver(cfg)
+	}
+	if err != nil {
+		r.Errors = strings.Split(err.Error(), "\n")
+		next := "correct what the error names, and reload again: the rest is in effect"
+		if !r.Applied {
+			next = "correct the file, and reload again: nothing has changed"
+		}
+		d.log.Error("reload", "error", err, "next", next)
+	}
+	return r
+}
+
+// Reload takes over a configuration as far as a running daemon can. What needs a restart is logged.
+func (d *Daemon) Reload(now *config.Loaded) error {
+	_, err := d.takeOver(now)
+	return err
+}
+
+// takeOver is Reload, and returns the keys that need a restart.
+func (d *Daemon) takeOver(now *config.Loaded) (restart []string, err error) {
+	old := d.cfg.Load()
+	restart = old.Changed(now)
+	for _, key := range restart {
+		d.log.Warn("a changed key takes effect after a restart", "key", key, "next",
+			"systemctl restart xwarpd")
+	}
+	err = errors.Join(now.RefusedBecause, d.reloadAllow(now))
+	now.Interface = old.Interface
+	d.cfg.Store(now)
+	d.setLevel()
+	d.setBounds(now)
+	err = errors.Join(err, d.reloadExports(now))
+	if err == nil {
+		d.log.Info("configuration is reloaded", "path", now.Path)
+	}
+	return restart, err
+}
+
+// reloadConfig is the operator's request.
+func (s *session) reloadConfig(context.Context, *control.Request) (any, error) {
+	if err := s.onlyOperator("reload the configuration"); err != nil {
+		return nil, err
+	}
+	if s.d.reload == nil {
+		return nil, control.Errorf(control.CodeNotReady, "this daemon has no configuration to read")
+	}
+	r := s.d.ReloadConfig()
+	return &r, nil
+}
