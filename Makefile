@@ -49,10 +49,12 @@ help: ## what each target does
 .PHONY: build
 build: ## the commands, into build/
 	$(GO) build -trimpath -o build/ ./cmd/...
-	@engine/daemon/preload/build.sh build/libxwarp-verbs.so || echo "make: built without the library of xwarp run" >&2
+	@log=$$(engine/daemon/preload/build.sh build/libxwarp-verbs.so 2>&1) || \
+		echo "make: no library for xwarp run: $$(printf '%s\n' "$$log" | head -n 1)" >&2
 
 .PHONY: demo
-demo: build ## one transfer between two hosts made for it, over AF_XDP (ARGS="--loss 0.02")
+demo: ## one transfer between two hosts made for it, over AF_XDP (ARGS="--loss 0.02")
+	@$(GO) build -trimpath -o build/ ./cmd/xwarp
 	$(SUDO) build/xwarp demo $(ARGS)
 
 .PHONY: setup
