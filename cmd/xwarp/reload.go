@@ -15,8 +15,8 @@ type reloadInfo struct {
 	OK      bool     `json:"ok" doc:"all of the configuration is in effect, but for the keys in restart"`
 	Applied bool     `json:"applied" doc:"false: nothing has changed"`
 	Path    string   `json:"path,omitempty" doc:"the file that was read"`
-	Restart []string `json:"restart,omitempty" doc:"keys that changed and take effect after a restart"`
-	Errors  []string `json:"errors,omitempty" doc:"what is wrong, and was left out"`
+	Restart []string `json:"restart" doc:"keys that changed and take effect after a restart"`
+	Errors  []string `json:"errors" doc:"what is wrong, and was left out"`
 }
 
 func newReload(*global) *cobra.Command {
@@ -44,7 +44,7 @@ this command. Only who may open the operator's socket may reload: root.`,
 			return err
 		}
 		err = printOne(cmd, o.json, reloadInfo{document{1, "reload"}, len(r.Errors) == 0, r.Applied,
-			r.Path, r.Restart, r.Errors}, reloadText(&r))
+			r.Path, list(r.Restart), list(r.Errors)}, reloadText(&r))
 		switch {
 		case err != nil || len(r.Errors) == 0:
 			return err
@@ -56,6 +56,9 @@ this command. Only who may open the operator's socket may reload: root.`,
 	}
 	return cmd
 }
+
+// list makes an empty list be there in JSON.
+func list(s []string) []string { return append([]string{}, s...) }
 
 func reloadText(r *control.ReloadResult) string {
 	text := ""
