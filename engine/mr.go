@@ -114,8 +114,8 @@ func (m *MR) Err() error {
 	}
 }
 
-// invalidateElsewhere revokes a region that a peer invalidated on one worker in the tables of the others, where the
-// region's domain had no stream. A stream that is attached there before its worker's turn reaches it until then.
+// invalidateElsewhere revokes a region that a peer invalidated on one worker in the tables of the others, where no stream
+// of the region's domain was. A stream that is attached there before its worker's turn still reaches it until then.
 func (d *Device) invalidateElsewhere(s verbs.STag, here *loop) {
 	for _, l := range d.loops {
 		if l == here {
