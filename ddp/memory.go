@@ -44,29 +44,15 @@ type StreamID uint64
 type PD struct {
 	table   *Table
 	regions int
-	streams int  // of this table
-	all     Turn // streams of all tables that have the domain; nil: no other table has it
+	streams int
 }
-
-// Share has p count its streams in all, as the same domain in other tables does. No stream is attached yet.
-func (p *PD) Share(all Turn) { p.all = all }
 
 // Attach counts a stream of the domain; a queue pair does it when it is made. A region
 // that several streams share cannot be invalidated by a peer (RFC 5040, 8.1.1, item 7).
-func (p *PD) Attach() { p.count(1) }
+func (p *PD) Attach() { p.streams++ }
 
 // Detach undoes Attach.
-func (p *PD) Detach() { p.count(-1) }
-
-func (p *PD) count(n int) {
-	p.streams += n
-	if p.all != nil {
-		p.all.Add(uint64(n))
-	}
-}
-
-// isShared reports whether several streams reach the domain's regions.
-func (p *PD) isShared() bool { return p.streams > 1 || p.all != nil && p.all.Load() > 1 }
+func (p *PD) Detach() { p.streams-- }
 
 // MR is one registered memory region: octets that an STag names.
 type MR struct {
@@ -74,6 +60,7 @@ type MR struct {
 	stream StreamID
 	stag   STag
 	access Access
+	shared bool
 	state  mrState
 	base   TO
 	mem    []byte
@@ -105,6 +92,9 @@ type Attr struct {
 	// STag asks for this value, for a region that several workers' tables know by one
 	// name; 0 draws one.
 	STag STag
+	// Shared says that streams of other tables reach the same memory: no peer can invalidate
+	// the region then, unless it is limited to one stream (RFC 5040, 8.1.1, item 7).
+	Shared bool
 	// Owner is the consumer's own, see MR.Owner.
 	Owner any
 }

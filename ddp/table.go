@@ -68,7 +68,7 @@ func (t *Table) Register(pd *PD, mem []byte, a Attr) (*MR, error) {
 	if t.used >= MaxRegions {
 		return nil, ErrLimit
 	}
-	m := &MR{pd: pd, stream: a.Stream, access: a.Access, base: a.Base, mem: mem,
+	m := &MR{pd: pd, stream: a.Stream, access: a.Access, shared: a.Shared, base: a.Base, mem: mem,
 		owner: a.Owner}
 	if err := t.assignSTag(m, a.STag); err != nil {
 		return nil, err
@@ -178,7 +178,8 @@ func (t *Table) InvalidateRemote(pd *PD, stream StreamID, s STag) Fault {
 	switch {
 	case m == nil, m.stale():
 		return FaultSTag
-	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 && pd.isShared():
+	case !m.reach(pd, stream), m.access&remoteAny == 0, m.stream == 0 &&
+		(m.shared || pd.streams > 1):
 		return FaultInvalid
 	}
 	t.revoke(m, mrPeer)

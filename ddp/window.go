@@ -13,8 +13,8 @@ type Window struct {
 	turn Turn // nil: no other table has it
 }
 
-// Turn is a number that several workers' tables have: the bindings of a window, of which the last one, in whichever
-// table, counts alone, or the streams of a domain. It is an atomic.Uint64.
+// Turn counts the bindings of a window that several workers' tables have: the last one, in whichever table, counts
+// alone. It is an atomic.Uint64.
 type Turn interface {
 	Load() uint64
 	Add(uint64) uint64

@@ -33,7 +33,7 @@ func (p *PD) RegMR(mem []byte, access verbs.Access) (verbs.MR, error) {
 // RegMR does.
 func (p *PD) RegMRIOVA(mem []byte, iova verbs.TO, access verbs.Access) (verbs.MR, error) {
 	m := &MR{pd: p, mrs: make([]*ddp.MR, len(p.pds)), mem: mem, failed: make(chan struct{})}
-	attr := ddp.Attr{Access: access, Base: iova, Owner: m}
+	attr := ddp.Attr{Access: access, Base: iova, Shared: len(p.pds) > 1, Owner: m}
 	err := p.dev.onEach(func(l *loop) (err error) {
 		one := &m.mrs[l.index]
 		if *one, err = l.table.Register(p.pds[l.index], mem, attr); err == nil {
@@ -111,25 +111,6 @@ func (m *MR) Err() error {
 		return m.err
 	default:
 		return nil
-	}
-}
-
-// invalidateElsewhere revokes a region that a peer invalidated on one worker in the tables of the others, where no stream
-// of the region's domain was. A stream that is attached there before its worker's turn still reaches it until then.
-func (d *Device) invalidateElsewhere(s verbs.STag, here *loop) {
-	for _, l := range d.loops {
-		if l == here {
-			continue
-		}
-		l.post(func() {
-			r := l.table.Lookup(s)
-			if r == nil {
-				return
-			}
-			if m, ok := r.Owner().(*MR); ok && m.mrs[l.index] == r && r.Valid() {
-				l.table.Invalidate(r)
-			}
-		})
 	}
 }
 

@@ -184,11 +184,7 @@ func (q *QP) Complete(c *rdmap.Completion) {
 	}
 	q.comp = verbs.Completion{ID: c.ID, QP: q, Op: c.Op, Status: c.Status, Flags: c.Flags,
 		ByteLen: c.ByteLen, Imm: c.Imm, Invalidated: c.Invalidated}
-	l := q.loop.Load()
-	if c.Flags&rdmap.WithInvalidate != 0 {
-		q.dev.invalidateElsewhere(c.Invalidated, l)
-	}
-	if !cq.push(&q.comp, l) {
+	if !cq.push(&q.comp, q.loop.Load()) {
 		q.overran = true
 	}
 }
