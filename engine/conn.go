@@ -44,7 +44,6 @@ type conn struct {
 // carrier is what carries the octets of a connection: an xdpConn or a kernelConn.
 type carrier interface {
 	abandoner
-	transport() string       // verbs.Transport.Name
 	tcpInfo() *verbs.TCPInfo // nil for a socket
 	established()            // MPA's start-up is done: the accounts of peers want to know
 	reclaim()                // what the queue pair has lent it is not read any more

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"xwarp/engine/budget"
-	"xwarp/engine/host/neigh"
 	"xwarp/engine/verbs"
 	"xwarp/mpa"
 )
@@ -38,8 +37,7 @@ type kernelDriver struct {
 	workers []*kernelWorker
 	turn    atomic.Uint32 // of the workers, to have the next connection
 	open    context.Context
-	stop    context.CancelFunc    // by close
-	allows  func(netip.Addr) bool // the peers whom listeners serve; nil: all
+	stop    context.CancelFunc // by close
 }
 
 // OpenKernel makes a device on the kernel's sockets. It fails when the process has no file descriptors left.
@@ -62,21 +60,10 @@ func OpenKernel(cfg KernelConfig) (*Device, error) {
 			return net.ListenTCP(network, net.TCPAddrFromAddrPort(at))
 		}
 	}
-	d := newDevice(cfg.Options)
-	k, err := newKernelDriver(d, cfg, min(runtime.GOMAXPROCS(0), runtime.NumCPU()))
-	if err != nil {
-		return nil, err
-	}
-	d.drv = k
-	go d.watch()
-	return d, nil
-}
-
-// newKernelDriver starts workers for d, at most maxKernelWorkers.
-func newKernelDriver(d *Device, cfg KernelConfig, workers int) (*kernelDriver, error) {
-	k := &kernelDriver{cfg: cfg, dev: d}
+	k := &kernelDriver{cfg: cfg, dev: newDevice(cfg.Options)}
 	k.open, k.stop = context.WithCancel(context.Background())
-	for range min(workers, maxKernelWorkers) {
+	k.dev.drv = k
+	for range min(runtime.GOMAXPROCS(0), runtime.NumCPU(), maxKernelWorkers) {
 		w, err := newKernelWorker(k)
 		if err != nil {
 			for _, w := range k.workers {
@@ -85,12 +72,13 @@ func newKernelDriver(d *Device, cfg KernelConfig, workers int) (*kernelDriver, e
 			return nil, err
 		}
 		k.workers = append(k.workers, w)
-		d.own(w.loop)
+		k.dev.own(w.loop)
 	}
 	for _, w := range k.workers {
 		go w.run()
 	}
-	return k, nil
+	go k.dev.watch()
+	return k.dev, nil
 }
 
 // maxKernelWorkers is how many processors sockets are worth: reading, checking and placing the octets of one
@@ -156,52 +144,40 @@ func (k *kernelDriver) listen(l *Listener) (netip.AddrPort, io.Closer, error) {
 	if err != nil {
 		return netip.AddrPort{}, nil, err
 	}
-	go k.acceptLoop(ln, l)
-	return addrPort(ln.Addr()), ln, nil
-}
-
-// acceptLoop accepts connections for l until ln is closed.
-func (k *kernelDriver) acceptLoop(ln net.Listener, l *Listener) {
-	for {
-		sock, err := ln.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
+	go func() {
+		for {
+			sock, err := ln.Accept()
+			if err != nil {
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				k.dev.log.Warn("accept", "error", err)
+				time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
+				continue
+			}
+			remote := addrPort(sock.RemoteAddr())
+			c, err := l.passive(netip.AddrPort{}, remote)
+			if err == nil && budget.IsKept(sock, budget.KeptForPrograms) {
+				err = errFewDescriptors
+			}
+			if err == nil {
+				c.charge, err = k.dev.opt.Peers.Begin(remote.Addr(), clock())
+				err = denied(err)
+			}
+			if err != nil {
+				k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
+				sock.Close()
+				continue
+			}
+			w := k.deal()
+			if !w.loop.post(func() { w.connected(c, sock, nil) }) {
+				sock.Close()
+				c.charge.End(clock())
 				return
 			}
-			k.dev.log.Warn("accept", "error", err)
-			time.Sleep(acceptPause) // out of descriptors: the kernel keeps the connection for us
-			continue
 		}
-		c, err := k.admit(l, sock)
-		if err != nil {
-			k.dev.log.Info("connection refused", "remote", sock.RemoteAddr(), "error", err)
-			sock.Close()
-			continue
-		}
-		w := k.deal()
-		if !w.loop.post(func() { w.connected(c, sock, nil) }) {
-			sock.Close()
-			c.charge.End(clock())
-			return
-		}
-	}
-}
-
-// admit returns the attempt of a peer, which the rules of the device allow.
-func (k *kernelDriver) admit(l *Listener, sock net.Conn) (*conn, error) {
-	remote := addrPort(sock.RemoteAddr())
-	if k.allows != nil && !k.allows(remote.Addr()) {
-		return nil, verbs.ErrPeerDenied
-	}
-	c, err := l.passive(netip.AddrPort{}, remote)
-	if err == nil && budget.IsKept(sock, budget.KeptForPrograms) {
-		err = errFewDescriptors
-	}
-	if err == nil {
-		c.charge, err = k.dev.opt.Peers.Begin(remote.Addr(), clock())
-		err = denied(err)
-	}
-	return c, err
+	}()
+	return addrPort(ln.Addr()), ln, nil
 }
 
 // errFewDescriptors refuses a connection in favour of programs and of the operator.
@@ -221,8 +197,6 @@ func (k *kernelDriver) footprint(accepted bool) int {
 	}
 	return writeBlock + mpa.MaxFPDU + 64<<10
 }
-
-func (k *kernelDriver) isLocal(remote netip.Addr) bool { return neigh.IsLocal(remote) }
 
 func (k *kernelDriver) do(f func() error) error { return f() }
 

@@ -48,9 +48,6 @@ func (c *xdpConn) abandon(why error) {
 	}
 }
 
-// transport implements carrier.
-func (c *xdpConn) transport() string { return "xdp" }
-
 // tcpInfo implements carrier.
 func (c *xdpConn) tcpInfo() *verbs.TCPInfo {
 	if c.Endpoint == nil {

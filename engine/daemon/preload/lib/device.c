@@ -157,14 +157,7 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b)
 						  &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
 }
 
-static bool loopback(const struct sockaddr *a)
-{
-	if (a->sa_family == AF_INET6)
-		return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)a)->sin6_addr);
-	return a->sa_family == AF_INET && ntohl(((const struct sockaddr_in *)a)->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-}
-
-/* xw_device_at returns the device that an address of this host belongs to: one of loopback to the first, as in the kernel. */
+/* xw_device_at returns the device that an address of this host belongs to. */
 struct ibv_device *xw_device_at(const struct sockaddr *addr)
 {
 	char interface[IF_NAMESIZE] = "";
@@ -184,8 +177,6 @@ struct ibv_device *xw_device_at(const struct sockaddr *addr)
 			if (pass ? l->kernel : !l->kernel && strcmp(l->interface, interface) == 0)
 				found = list[i];
 		}
-	if (!found && loopback(addr))
-		found = list[0];
 	free(list);
 	if (!found)
 		errno = ENODEV;
