@@ -34,8 +34,6 @@ type kernelConn struct {
 	iw     iwarp.Conn
 	emss   int
 	due    bool // step has something to do
-	waits  bool // for its turn, in worker.turns
-	share  *share
 
 	ack      promptAck
 	rcv      seq.Num
@@ -72,7 +70,7 @@ func newKernelConn(w *kernelWorker, c *conn, sock net.Conn) (*kernelConn, error)
 		return nil, err
 	}
 	kc := &kernelConn{worker: w, conn: c, sock: sock, raw: raw, emss: w.drv.cfg.EMSS, due: true,
-		eofBy: tick.Never, share: &w.loop.common}
+		eofBy: tick.Never}
 	if kc.emss == 0 {
 		kc.emss = segmentOctets(raw)
 	}
@@ -277,10 +275,7 @@ func (c *kernelConn) resetOnClose() {
 func (c *kernelConn) tcpInfo() *verbs.TCPInfo { return nil }
 
 // established implements carrier.
-func (c *kernelConn) established(s *share) {
-	c.conn.charge.Established()
-	c.share = s
-}
+func (c *kernelConn) established() { c.conn.charge.Established() }
 
 // Wake implements iwarp.Transport.
 func (c *kernelConn) Wake() { c.due = true }

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"math"
 	"sync/atomic"
 
 	"xwarp/ddp/rdmap"
@@ -96,10 +95,10 @@ func (q *QP) here(queue int) bool {
 }
 
 // kick runs on the worker of l after the doorbell was rung. The queue pair may have another one since then.
-func (q *QP) kick(l *loop) (taken int) {
+func (q *QP) kick(l *loop) {
 	switch owner := q.loop.Load(); owner {
 	case l:
-		taken, _ = q.drain()
+		q.drain()
 		if q.iw != nil {
 			q.iw.Wake()
 		}
@@ -107,39 +106,19 @@ func (q *QP) kick(l *loop) (taken int) {
 	default:
 		owner.ring(&q.doorbell)
 	}
-	return taken
 }
 
-// drain moves posted requests into the protocol as far as that has room, up to requestsPerVisit. When there may be more
-// it has the worker come back. It runs on the worker.
-func (q *QP) drain() (taken int, more bool) {
-	l := q.loop.Load()
-	if !q.is(lifeEstablished) || l == nil {
-		return 0, false
+// drain moves posted requests into the protocol as far as that has room. It runs on the worker.
+func (q *QP) drain() {
+	if !q.is(lifeEstablished) || q.loop.Load() == nil {
+		return
 	}
-	most := requestsPerVisit
-	if l.over.Load() { // nothing is posted any more, and there is no other turn
-		most = math.MaxInt
-	}
-	taken = q.core.RunLocals(most)
-	taken += q.drainRecvs(most - taken)
-	for p := q.sq.peek(); p != nil && taken < most && q.give(&p.SendWR); p = q.sq.peek() {
-		q.sq.drop()
-		taken++
-	}
-	if more = taken >= most || q.core.LocalsWait(); more {
-		l.again(&q.doorbell)
-	}
-	return taken, more
-}
-
-// drainRecvs moves up to most posted receives into the protocol, and returns how many.
-func (q *QP) drainRecvs(most int) (taken int) {
-	for p := q.rq.peek(); p != nil && taken < most && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
+	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
 		q.rq.drop()
-		taken++
 	}
-	return taken
+	for p := q.sq.peek(); p != nil && q.give(&p.SendWR); p = q.sq.peek() {
+		q.sq.drop()
+	}
 }
 
 // give moves one send request into the protocol, which completes it when it refuses it. False: there is no room yet.
@@ -167,7 +146,9 @@ func (q *QP) refill() {
 	if q.more != nil {
 		q.more()
 	}
-	q.drainRecvs(requestsPerVisit)
+	for p := q.rq.peek(); p != nil && q.giveRecv(&p.RecvWR); p = q.rq.peek() {
+		q.rq.drop()
+	}
 }
 
 // giveRecv is give for a receive.
@@ -210,7 +191,7 @@ func (q *QP) Complete(c *rdmap.Completion) {
 
 // settle runs on the worker before its connection transmits.
 func (q *QP) settle() {
-	if q.doorbell.waits.Load() == nil && (q.sq.len() > 0 || q.rq.len() > 0 || q.core.LocalsWait()) {
+	if q.sq.len() > 0 || q.rq.len() > 0 {
 		q.drain()
 	}
 	if q.overran {

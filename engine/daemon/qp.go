@@ -141,9 +141,7 @@ func (q *qp) open(c verbs.QPConfig) (*control.CreateQPResult, error) {
 	}
 	if err == nil {
 		q.to = q.q
-		eng := q.q.(*engine.QP)
-		eng.SetOwner(s.account)
-		eng.OnEmpty(func() { s.refill(q) })
+		q.q.(*engine.QP).OnEmpty(func() { s.refill(q) })
 		err = s.enlist(q)
 	}
 	if err != nil {
