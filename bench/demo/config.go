@@ -109,8 +109,8 @@ func (c *Config) Complete() error {
 // Warnings returns what may surprise although it is allowed.
 func (c *Config) Warnings() (w []string) {
 	if c.Capture != "" && c.Size > BigCapture {
-		w = append(w, fmt.Sprintf("the capture will hold about %d MiB; for a file that is read "+
-			"with pleasure: --size 16MiB", 3*c.Size>>20))
+		w = append(w, fmt.Sprintf("the capture will hold about %d MiB; for a smaller file, "+
+			"add --size 16MiB", 3*c.Size>>20))
 	}
 	if c.Corrupt > 0 && !c.CRC {
 		w = append(w, "the relay corrupts segments and repairs their TCP checksum: without CRC "+

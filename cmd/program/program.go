@@ -36,6 +36,9 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 
 // IsTerminal reports whether a program reads from or writes to a terminal there.
 func IsTerminal(stream any) bool {
+	if w, ok := stream.(interface{ Unwrap() io.Writer }); ok {
+		stream = w.Unwrap()
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -20,6 +20,13 @@ type document struct {
 	Command string `json:"command" doc:"what printed it"`
 }
 
+// failure is the object of a command that failed before it printed an object of its own.
+type failure struct {
+	document
+	OK    bool   `json:"ok" doc:"false"`
+	Error string `json:"error" doc:"why the command failed"`
+}
+
 // onTransport is in the objects of commands that connect: over what.
 type onTransport struct {
 	Transport string `json:"transport" doc:"\"xdp\" or \"kernel\""`

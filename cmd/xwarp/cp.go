@@ -157,6 +157,9 @@ func (c *clientFlags) direct(args []string) (sources []string, dst string, up bo
 			return nil, "", false, usagef("%s and %s are two servers, and cp knows one", c.server,
 				host)
 		}
+		if bare, scp := strings.CutSuffix(host, ":"); scp {
+			return nil, "", false, usagef("%s: write it without the colon: %s/%s", a, bare, name)
+		}
 		c.server = host
 		paths = append(paths, name)
 		remotes++

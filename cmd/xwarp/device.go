@@ -35,8 +35,8 @@ func (g *global) open(cmd *cobra.Command, flags *transport.Flags,
 // registerMPA adds what is asked of MPA, of every peer; without it that is the usual.
 func registerMPA(f *pflag.FlagSet, m *verbs.MPAConfig) {
 	transport.Unless(f, &m.NoMarkers, "markers", "ask the peer for MPA markers")
-	transport.Unless(f, &m.NoCRC, "crc", "CRC32C in every FPDU; false: do without if the "+
-		"peer does too, as one must that neither makes nor checks it")
+	transport.Unless(f, &m.NoCRC, "crc", "CRC32C in every FPDU; with false, there is no CRC if "+
+		"the peer agrees")
 }
 
 // splitPort separates "host", "host:port", ":port", "v6" and "[v6]:port".

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"reflect"
 	"strings"
 	"testing"
@@ -58,6 +60,55 @@ func TestJSONEverywhere(t *testing.T) {
 		}
 	}
 	walk(newRoot())
+}
+
+// TestJSONOfErrors runs each command that has -j with wrong arguments and without a daemon: it prints one object with
+// the error, and its exit status stays.
+func TestJSONOfErrors(t *testing.T) {
+	check := func(want int, args ...string) {
+		t.Helper()
+		var out, stderr bytes.Buffer
+		status := execute(t.Context(), args, &out, &stderr)
+		var v struct {
+			Command string
+			OK      *bool
+			Error   string
+		}
+		d := json.NewDecoder(&out)
+		err := d.Decode(&v)
+		if status != want || err != nil || v.Command == "" || v.OK == nil || *v.OK ||
+			v.Error == "" || d.More() {
+			t.Errorf("%v: status %d, want %d; %v, %+v", args, status, want, err, v)
+		}
+	}
+	checked := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+		f := c.Flag("json")
+		if !c.Runnable() || f == nil || f == c.Root().PersistentFlags().Lookup("json") {
+			return
+		}
+		checked++
+		path := strings.Fields(c.CommandPath())[1:]
+		check(exitUsage, append(path, "--no-such-flag", "-j")...)
+		// capture asks for a file first; a command with --transport does without a daemon.
+		if c.Flag("socket") != nil && c.Flag("transport") == nil && c.Name() != "capture" {
+			check(exitFailed, append(path, "-j", "--socket", "/nowhere/control.sock")...)
+		}
+	}
+	walk(newRoot())
+	if checked < 20 {
+		t.Errorf("only %d commands have -j", checked)
+	}
+	check(exitFailed, "put", "/nowhere/file", "--to", "192.0.2.1", "-j")
+	check(exitUsage, "put", "-j")
+	check(exitFailed, "get", "--from", "192.0.2.1", "-o", t.TempDir()+"/f", "-j", "--interface",
+		"none0", "--transport", "xdp")
+	check(exitFailed, "config", "show", "-j", "--config", "/nowhere/xwarp.toml")
+	check(exitUsage, "cp", "-j", "a", "b")
 }
 
 // No list is left out because it is empty: a program that reads the objects need not know both forms.

@@ -18,6 +18,7 @@ var documents = []struct {
 	command string
 	object  any
 }{
+	{"any command with --json that fails before it prints another object", failure{}},
 	{"xwarp demo --json", demo.Result{}},
 	{"xwarp serve --json, one object per line", serveEvent{}},
 	{"xwarp put --json and xwarp get --json", transferResult{}},

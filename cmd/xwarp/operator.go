@@ -27,7 +27,7 @@ type operatorFlags struct {
 
 func (o *operatorFlags) register(f *pflag.FlagSet, watch bool) {
 	f.StringVar(&o.socket, "socket", "", "control socket of the daemon "+transport.SocketDefault+
-		"; the operator's, which belongs to it, is taken by who may open that")
+		"; if you may open the operator's socket beside it, that one is used")
 	f.BoolVarP(&o.json, "json", "j", false, "print JSON with the same keys")
 	if watch {
 		f.DurationVarP(&o.watch, "watch", "w", 0, "print it again and again, this often: "+

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,11 +42,15 @@ func usagef(format string, args ...any) error {
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRoot()
 	root.SetArgs(rearrange(root, args))
-	root.SetOut(stdout)
+	out := &output{Writer: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
+	}
+	if !out.used && wantsJSON(cmd, args) {
+		printJSON(cmd, failure{document{1, commandName(cmd)}, false, err.Error()})
 	}
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), plain.Text(err.Error()))
 	var none noProgram
@@ -62,6 +67,39 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// output is the standard output of a command; used means that something was written.
+type output struct {
+	io.Writer
+	used bool
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.used = true
+	return o.Writer.Write(b)
+}
+
+// Unwrap is for program.IsTerminal.
+func (o *output) Unwrap() io.Writer { return o.Writer }
+
+// wantsJSON reports whether cmd prints JSON and args ask for it, also where an error ends the parsing of flags
+// before -j.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	f := cmd.Flag("json")
+	if f == nil || f == cmd.Root().PersistentFlags().Lookup("json") {
+		return false
+	}
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return f.Value.String() == "true" || slices.Contains(args, "-j") ||
+		slices.Contains(args, "--json")
+}
+
+// commandName is the name of a command in JSON: without the program's.
+func commandName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
 // commands make the commands. A new one is a new file and a line here.

@@ -52,8 +52,8 @@ func newServe(g *global) *cobra.Command {
 RDMA Read. The region is anonymous memory of --size octets, or the mapping of --file.
 
 A put becomes the content at once and whole, after its SHA-256 was found right; one that fails changes nothing. A get
-reads the content that was there when it began. Puts take memory beside the region: all together as much again as it
-has, twice, the clients of one address once; then they wait for each other. While others wait, a transfer that stands
+reads the content that was there when it began. Puts in progress need memory beside the region: at most twice its size,
+and at most once its size for the clients of one address. Further puts wait. While others wait, a transfer that stands
 still for --idle is ended. Whoever reaches the port may put and get: there is no authentication.
 
 A put into a --file is staged beside it, in the same directory, and gets its name when it is whole and on the disk:
