@@ -68,6 +68,10 @@ int main(void)
 	pthread_mutex_init(&q.send, NULL);
 	pthread_mutex_init(&cq.poll, NULL);
 	q.sq = (struct ring){.mem = pages(XW_RING_SLOTS + 2 * BATCH * SLOT), .slots = 2 * BATCH, .size = SLOT};
+	q.ib.handle = q.ib.qp_num;
+	q.ib.send_cq = &cq.ib;
+	q.sq.record = xw_record_new(q.sq.slots);
+	xw_cq_add(&cq, &q);
 	cq.ring = (struct ring){.mem = pages(XW_RING_SLOTS + 2 * BATCH * SLOT), .slots = 2 * BATCH, .size = XW_CQE_SIZE};
 	for (int round = 0; round < ROUNDS; round++) {
 		uint64_t t = now();

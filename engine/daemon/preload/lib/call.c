@@ -165,7 +165,9 @@ static void end(struct session *s)
 	struct call *c;
 
 	pthread_mutex_lock(&s->lock);
+	xw_qps_lost(s);
 	s->dead = true;
+	shutdown(s->fd, SHUT_RDWR); /* a daemon that is there ends the session, and the channels of its queues */
 	bool orphaned = s->refs > 1; /* else the last context closed */
 	pthread_mutex_unlock(&s->lock);
 	while (pthread_mutex_lock(&s->lock), (c = s->calls) != NULL) {

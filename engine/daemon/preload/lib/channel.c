@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
@@ -35,12 +36,15 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *ib)
 	return 0;
 }
 
-/* signal_of takes one signal of a queue's channel. Its end is one too: whoever polls the queue then learns of the rest. */
+/* signal_of takes one signal of a queue's channel. Its end is one too, once the session's reader knows that the daemon is gone:
+ * whoever polls the queue then finds the requests that are flushed. */
 static bool signal_of(struct cq *cq)
 {
 	char b;
 	ssize_t n = recv(cq->signal, &b, 1, MSG_DONTWAIT);
 
+	if (n == 0 && !xw_session(cq->ib.context)->dead)
+		return false;
 	if (n == 0)
 		epoll_ctl(cq->ib.channel->fd, EPOLL_CTL_DEL, cq->signal, NULL);
 	return n >= 0;
@@ -66,6 +70,8 @@ EXPORT int ibv_get_cq_event(struct ibv_comp_channel *ib, struct ibv_cq **out, vo
 		if (taken)
 			cq->delivered++;
 		pthread_mutex_unlock(&ch->lock);
+		if (n == 1 && !taken) /* the end is seen here before it is in the session, or the queue is being destroyed */
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		if (taken) {
 			*out = &cq->ib;
 			*cq_context = cq->ib.cq_context;

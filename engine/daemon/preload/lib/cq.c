@@ -71,6 +71,13 @@ static void close_cq(struct cq *cq)
 	free(cq);
 }
 
+/* xw_cq_wake has the channel watch the queue's signal, whose end is an event of its own. */
+void xw_cq_wake(struct cq *cq)
+{
+	if (cq->ib.channel)
+		epoll_ctl(cq->ib.channel->fd, EPOLL_CTL_ADD, cq->signal, &(struct epoll_event){.events = EPOLLIN, .data.ptr = cq});
+}
+
 static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, uint32_t vector)
 {
 	pthread_mutexattr_t again; /* a program may end what it finds between start_poll and end_poll */
@@ -100,7 +107,7 @@ static struct cq *create_cq(struct ibv_context *context, int cqe, void *cq_conte
 		pthread_mutex_lock(&ch->lock);
 		channel->refcnt++;
 		pthread_mutex_unlock(&ch->lock);
-		epoll_ctl(channel->fd, EPOLL_CTL_ADD, cq->signal, &(struct epoll_event){.events = EPOLLIN, .data.ptr = cq});
+		xw_cq_wake(cq);
 	}
 	enlist(cq);
 	return cq;
@@ -134,18 +141,6 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *ib)
 		pthread_cond_wait(&ib->cond, &ib->mutex);
 	pthread_mutex_unlock(&ib->mutex);
 	close_cq(cq);
-	return 0;
-}
-
-int xw_req_notify_cq(struct ibv_cq *ib, int solicited_only)
-{
-	struct cq *cq = container_of(ib, struct cq, ib);
-
-	pthread_mutex_lock(&cq->poll); /* the ring may be about to be another one */
-	/* Of two requests the stronger one counts. */
-	if (!solicited_only || atomic_load(xw_word(cq->ring.mem, XW_RING_ARMED)) == 0)
-		atomic_store(xw_word(cq->ring.mem, XW_RING_ARMED), solicited_only ? (uint32_t)XW_ARMED_SOLICITED : 1);
-	pthread_mutex_unlock(&cq->poll);
 	return 0;
 }
 
@@ -231,13 +226,21 @@ static struct ibv_wc take(const uint8_t *e)
 	return wc;
 }
 
+/* next takes the oldest completion of a queue, which is at e. */
+static struct ibv_wc next(struct cq *cq, const uint8_t *e)
+{
+	if (!cq->flushed) /* the others are retired */
+		xw_cq_retire(cq, e);
+	return take(e);
+}
+
 /* in_ring returns how many completions wait there, or -1: the ring is not to be believed, overran, or nobody fills it any
  * more. */
 static int in_ring(struct cq *cq)
 {
 	uint32_t n = atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_TAIL), memory_order_acquire) - cq->ring.own;
 
-	if (n > cq->ring.slots)
+	if (n > cq->ring.slots || cq->flushed)
 		return -1;
 	if (n == 0 && atomic_load_explicit(xw_word(cq->ring.mem, XW_RING_STATE), memory_order_relaxed) == XW_STATE_OVERRUN) {
 		if (!cq->over) {
@@ -250,13 +253,35 @@ static int in_ring(struct cq *cq)
 	return n == 0 && xw_session(cq->ib.context)->dead ? -1 : (int)n;
 }
 
-/* available is in_ring, or how many are left of the ring before. */
-static int available(struct cq *cq) { return cq->n_left ? (int)(cq->n_left - cq->left_at) : in_ring(cq); }
+/* available is in_ring, or how many are left of the ring before. When the daemon is gone the rest is flushed. */
+static int available(struct cq *cq)
+{
+	int n = cq->n_left ? (int)(cq->n_left - cq->left_at) : in_ring(cq);
+
+	if (n > 0 || !xw_session(cq->ib.context)->dead)
+		return n;
+	xw_cq_flush(cq);
+	return cq->n_left ? (int)cq->n_left : -1;
+}
 
 /* at returns the completion that is so many behind the oldest one. */
 static uint8_t *at(struct cq *cq, uint32_t i)
 {
 	return cq->n_left ? cq->left + (size_t)(cq->left_at + i) * XW_CQE_SIZE : xw_slot(&cq->ring, cq->ring.own + i);
+}
+
+int xw_req_notify_cq(struct ibv_cq *ib, int solicited_only)
+{
+	struct cq *cq = container_of(ib, struct cq, ib);
+
+	pthread_mutex_lock(&cq->poll); /* the ring may be about to be another one */
+	/* Of two requests the stronger one counts. */
+	if (!solicited_only || atomic_load(xw_word(cq->ring.mem, XW_RING_ARMED)) == 0)
+		atomic_store(xw_word(cq->ring.mem, XW_RING_ARMED), solicited_only ? (uint32_t)XW_ARMED_SOLICITED : 1);
+	if (xw_session(ib->context)->dead && available(cq) > 0)
+		xw_cq_wake(cq);
+	pthread_mutex_unlock(&cq->poll);
+	return 0;
 }
 
 static void drop_left(struct cq *cq)
@@ -287,7 +312,7 @@ int xw_poll_cq(struct ibv_cq *ib, int room, struct ibv_wc *wc)
 	for (int left = available(cq); n < room && left > 0; left--) {
 		const uint8_t *e = at(cq, 0);
 		if (u32(e + XW_CQE_QP) != 0) /* else of a queue pair that is destroyed */
-			wc[n++] = take(e);
+			wc[n++] = next(cq, e);
 		release(cq);
 	}
 	if (n == 0 && room > 0 && available(cq) < 0)
@@ -393,7 +418,20 @@ static void forget(uint8_t *e, uint32_t qp)
 }
 
 /* xw_cq_forget takes the completions of a queue pair that is destroyed out of the queue. */
-void xw_cq_forget(struct cq *cq, uint32_t qp) { each(cq, forget, qp); }
+void xw_cq_forget(struct cq *cq, uint32_t qp)
+{
+	pthread_mutex_lock(&cq->poll);
+	xw_cq_delist(cq, qp);
+	pthread_mutex_unlock(&cq->poll);
+	each(cq, forget, qp);
+}
+
+void xw_cq_add(struct cq *cq, struct qp *q)
+{
+	pthread_mutex_lock(&cq->poll);
+	xw_cq_enlist(cq, q);
+	pthread_mutex_unlock(&cq->poll);
+}
 
 static void land(uint8_t *e, uint32_t qp)
 {
@@ -424,7 +462,7 @@ static int next_poll(struct ibv_cq_ex *ex)
 		release(cq);
 		if (u32(cq->current + XW_CQE_QP) == 0)
 			continue;
-		struct ibv_wc wc = take(cq->current);
+		struct ibv_wc wc = next(cq, cq->current);
 		ex->status = wc.status;
 		ex->wr_id = wc.wr_id;
 		return 0;

@@ -22,9 +22,18 @@ static void publish(struct session *s, uint32_t bell, struct ring *r, uint32_t n
 {
 	if (n == 0)
 		return;
+	if (r->record)
+		xw_record_post(r, n);
 	r->own += n;
 	atomic_store(xw_word(r->mem, XW_RING_TAIL), r->own);
 	ring_bell(s, bell);
+}
+
+/* wake is for requests that nobody but the library completes: the daemon is gone. */
+static void wake(struct session *s, struct ibv_cq *cq)
+{
+	if (s->dead)
+		xw_cq_wake(container_of(cq, struct cq, ib));
 }
 
 /* next_slot returns the slot that is so many ahead; NULL: the ring is full, or what the daemon wrote cannot be. */
@@ -177,6 +186,7 @@ int xw_post_send(struct ibv_qp *ib, struct ibv_send_wr *wr, struct ibv_send_wr *
 	}
 	publish(q->s, q->bell, &q->sq, n);
 	pthread_mutex_unlock(&q->send);
+	wake(q->s, ib->send_cq);
 	return error;
 }
 
@@ -215,6 +225,7 @@ int xw_post_recv(struct ibv_qp *ib, struct ibv_recv_wr *wr, struct ibv_recv_wr *
 	int error = put_recvs(q, &q->rq, q->max_sge, wr, bad, &n);
 	publish(q->s, q->bell, &q->rq, n);
 	pthread_mutex_unlock(&q->recv);
+	wake(q->s, ib->recv_cq);
 	return error;
 }
 
@@ -254,6 +265,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 	if (!error)
 		publish(q->s, q->bell, &q->sq, q->built);
 	pthread_mutex_unlock(&q->send);
+	wake(q->s, q->ib.send_cq);
 	return error;
 }
 

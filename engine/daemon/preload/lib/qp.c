@@ -52,6 +52,13 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 			error = EPROTO;
 	}
 	if (!error) {
+		q->rq.receives = true;
+		q->sq.record = xw_record_new(q->sq.slots);
+		q->rq.record = a->srq ? NULL : xw_record_new(q->rq.slots);
+		if (!q->sq.record || (!a->srq && !q->rq.record))
+			error = ENOMEM;
+	}
+	if (!error) {
 		q->ib.handle = q->ib.qp_num = (uint32_t)handle;
 		q->bell = (uint32_t)bell;
 		q->max_sge = (uint32_t)sge;
@@ -59,6 +66,15 @@ static int open_qp(struct qp *q, const struct ibv_qp_init_attr_ex *a)
 	}
 	xw_call_end(&c);
 	return error;
+}
+
+static void close_qp(struct qp *q)
+{
+	if (q->mem)
+		munmap(q->mem, q->mem_len);
+	free(q->sq.record);
+	free(q->rq.record);
+	free(q);
 }
 
 struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *a)
@@ -70,9 +86,7 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 		return xw_null(error ? error : ENOMEM);
 	q->s = xw_session(context);
 	if ((error = open_qp(q, a))) {
-		if (q->mem)
-			munmap(q->mem, q->mem_len);
-		free(q);
+		close_qp(q);
 		return xw_null(error);
 	}
 	pthread_mutex_init(&q->send, NULL);
@@ -93,6 +107,9 @@ struct ibv_qp *xw_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_a
 	a->cap.max_inline_data = q->max_inline;
 	q->cap = a->cap;
 	xw_wr_init(q);
+	xw_cq_add(container_of(a->send_cq, struct cq, ib), q);
+	if (a->recv_cq != a->send_cq)
+		xw_cq_add(container_of(a->recv_cq, struct cq, ib), q);
 	pthread_mutex_lock(&q->s->lock);
 	q->next = q->s->qps;
 	q->s->qps = q;
@@ -137,8 +154,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ib)
 	if (ib->recv_cq != ib->send_cq)
 		xw_cq_forget(container_of(ib->recv_cq, struct cq, ib), ib->qp_num);
 	xw_bounce_forget(q);
-	munmap(q->mem, q->mem_len);
-	free(q);
+	close_qp(q);
 	return 0;
 }
 
@@ -266,6 +282,17 @@ void xw_qp_down(struct session *s, uint32_t handle, struct json event)
 	}
 	pthread_mutex_unlock(&s->lock);
 	xw_cm_down(s, handle, json_get(event, "error"));
+}
+
+/* xw_qps_lost has all queue pairs be in error: what is posted from now on is flushed. */
+void xw_qps_lost(struct session *s)
+{
+	for (struct qp *q = s->qps; q; q = q->next) {
+		pthread_mutex_lock(&q->ib.mutex);
+		q->down = true;
+		xw_qp_becomes(&q->ib, IBV_QPS_ERR);
+		pthread_mutex_unlock(&q->ib.mutex);
+	}
 }
 
 /* xw_qp_gone hears that a queue pair with a shared receive queue has completed all that it took from there. */

@@ -92,6 +92,6 @@ bool xw_ring_open(struct ring *r, void *mem, size_t n, struct json g)
 
 	if (!geometry(g, &at, &slots, &size) || at + XW_RING_SLOTS + slots * size > n)
 		return false;
-	*r = (struct ring){(uint8_t *)mem + at, (uint32_t)slots, (uint32_t)size, 0};
+	*r = (struct ring){(uint8_t *)mem + at, (uint32_t)slots, (uint32_t)size, 0, false, NULL};
 	return true;
 }

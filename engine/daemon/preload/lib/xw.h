@@ -112,6 +112,8 @@ struct ring {
 	uint8_t *mem; /* of the ring, in the mapping */
 	uint32_t slots, size;
 	uint32_t own; /* this side's index */
+	bool receives;
+	struct record *record; /* of requests that are under way, see flush.c; NULL: there is none */
 };
 
 void *xw_map(int fd, size_t n); /* maps and populates shared memory of the daemon's, closes fd */
@@ -172,6 +174,8 @@ struct channel {
 	pthread_mutex_t lock; /* of delivery against the end of a queue */
 };
 
+#define XW_CQ_LISTS 256 /* of queue pairs */
+
 struct cq {
 	union {
 		struct ibv_cq ib;
@@ -185,7 +189,9 @@ struct cq {
 	uint32_t n_left, left_at;
 	int signal; /* the queue's own channel; -1: none */
 	bool over;
+	bool flushed;	 /* the daemon is gone: nothing comes from the ring any more */
 	struct cq *next; /* of all of the process */
+	struct qp *qps[XW_CQ_LISTS]; /* those that complete here, by handle, see flush.c */
 	unsigned idle; /* polls in a row that found nothing */
 	unsigned delivered;	  /* events, under ib.mutex */
 	unsigned async_delivered; /* likewise */
@@ -212,6 +218,7 @@ struct qp {
 	};
 	struct session *s;
 	struct qp *next; /* of the session */
+	struct qp *in_cq[2];
 	struct ring sq, rq;
 	pthread_mutex_t send, recv;
 	void *mem;
@@ -258,13 +265,24 @@ unsigned xw_rights(int access); /* as the daemon has them */
 int xw_poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 int xw_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 struct ibv_cq_ex *xw_create_cq_ex(struct ibv_context *c, struct ibv_cq_init_attr_ex *a);
+void xw_cq_add(struct cq *cq, struct qp *q);
 void xw_cq_forget(struct cq *cq, uint32_t qp);
+/* xw_cq_wake has whoever waits for an event of a queue look at it. The daemon is gone. */
+void xw_cq_wake(struct cq *cq);
+/* Requests that are flushed when the daemon is gone, see flush.c. */
+struct record *xw_record_new(uint32_t slots);
+void xw_record_post(struct ring *r, uint32_t n);
+void xw_cq_enlist(struct cq *cq, struct qp *q);
+void xw_cq_delist(struct cq *cq, uint32_t handle);
+void xw_cq_retire(struct cq *cq, const uint8_t *e);
+void xw_cq_flush(struct cq *cq);
 int xw_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int xw_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int xw_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 struct ibv_srq *xw_create_srq_ex(struct ibv_context *c, struct ibv_srq_init_attr_ex *a);
 void xw_srq_limit(struct session *s, uint32_t handle);
 void xw_qp_gone(struct session *s, uint32_t handle);
+void xw_qps_lost(struct session *s); /* the daemon is gone; the session's lock is held */
 struct ibv_qp *xw_create_qp_ex(struct ibv_context *c, struct ibv_qp_init_attr_ex *a);
 void xw_qp_down(struct session *s, uint32_t handle, struct json event);
 void xw_wr_init(struct qp *q);

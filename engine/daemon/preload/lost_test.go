@@ -1,0 +1,96 @@
+package preload_test
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"xwarp/engine/daemon"
+	"xwarp/engine/daemon/config"
+)
+
+// daemonOf names the configuration in the environment of a process of this test that is a daemon: one that
+// can be killed.
+const daemonOf = "XWARP_TEST_DAEMON"
+
+// runDaemon is the main function of such a process.
+func runDaemon(path string) error {
+	cfg, err := config.Load(config.Source{Path: path})
+	if err != nil {
+		return err
+	}
+	d, err := daemon.New(cfg, daemon.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	done := make(chan os.Signal, 1)
+	signal.Notify(done, syscall.SIGTERM)
+	<-done
+	return nil
+}
+
+// process has the daemon of e be a process of its own.
+func (e *end) process(t *testing.T) *exec.Cmd {
+	t.Helper()
+	e.daemon.Close()
+	os.Remove(e.socket) // of one that was killed
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), daemonOf+"="+filepath.Join(filepath.Dir(e.socket), "xwarp.toml"))
+	cmd.Stderr = os.Stderr
+	if err := e.do(cmd.Start); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	for stop := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(e.socket); err == nil {
+			return cmd
+		}
+		if time.Now().After(stop) {
+			t.Fatal("the daemon does not start")
+		}
+	}
+}
+
+// TestDaemonKilled has a program count the completions of its requests while its daemon dies.
+func TestDaemonKilled(t *testing.T) {
+	a, b := pair(t)
+	lost := own(t, "lost")
+	for _, sanitized := range []bool{false, true} {
+		t.Run(fmt.Sprintf("sanitized %v", sanitized), func(t *testing.T) {
+			if sanitized {
+				a.sanitize(t)
+			}
+			d := a.process(t)
+			s := b.start(t, lost+" lost s "+b.addr, a)
+			b.listening(t, s)
+			c := a.start(t, lost+" lost c @", b)
+			said := func(word string) {
+				a.until(t, c, word, func() bool { return strings.Contains(c.out.String(), word) })
+			}
+			said("ready")
+			d.Process.Signal(syscall.SIGSTOP) // so that it does not take what is posted
+			var ws syscall.WaitStatus         // of the stop of all threads
+			_, err := syscall.Wait4(d.Process.Pid, &ws, syscall.WUNTRACED, nil)
+			if err != nil || !ws.Stopped() {
+				t.Fatalf("the daemon does not stop: %v", err)
+			}
+			c.Process.Signal(syscall.SIGUSR1)
+			said("posted")
+			d.Process.Kill()
+			c.wait(t)
+			s.Process.Kill() // its peer is silent
+			<-s.done
+		})
+	}
+}
