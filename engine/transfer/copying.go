@@ -256,7 +256,7 @@ func (c *copying) close(ctx context.Context, whole bool) error {
 // abandon closes what was open when the connection ended, but for what the link closes itself.
 func (c *copying) abandon() (err error) {
 	if c.packs != nil {
-		err = errors.Join(c.packs.batch.Close(), c.packs.leave())
+		err = errors.Join(c.packs.batch.Close(), c.packs.dirs.Close())
 	}
 	if o := c.file; o != nil && o.exposed == nil {
 		c.file = nil

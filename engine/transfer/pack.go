@@ -22,11 +22,35 @@ func (t *Taken) Has(i int) bool { return t[i/8]>>(i%8)&1 != 0 }
 
 func (t *Taken) set(i int) { t[i/8] |= 1 << (i % 8) }
 
+// Packed is a file of a pack. Content lies in the pack; it is empty in a pack that asks for files.
+type Packed struct {
+	Path    string
+	Attr    Attr
+	Content []byte
+}
+
+// parsePack returns the files of a pack.
+func parsePack(b []byte) (files []Packed, err error) {
+	for len(b) > 0 {
+		var e Entry
+		if e, b, err = parseEntry(b); err != nil {
+			return nil, err
+		}
+		n := e.Attr.Length
+		if n > uint64(len(b)) || len(files) == MaxPacked {
+			return nil, ErrBody
+		}
+		files = append(files, Packed{e.Name, e.Attr, b[:n]})
+		b = b[n:]
+	}
+	return files, nil
+}
+
 // packing is the server's memory for the packs of one client, and the files of the pack at hand.
 type packing struct {
 	mr    verbs.MR // PackLen bytes, which the client writes and reads
 	batch staging.Batch
-	dirs  map[string]*staging.Dir // of the files of the batch
+	dirs  staging.Dirs // of the files of the batch
 }
 
 // pack gives the client memory for packs.
@@ -41,7 +65,7 @@ func (c *copying) pack() error {
 		if err != nil {
 			return errors.Join(err, c.l.dev.Free(mem))
 		}
-		c.packs = &packing{mr: o.mr, dirs: map[string]*staging.Dir{}}
+		c.packs = &packing{mr: o.mr, dirs: staging.Dirs{}}
 	}
 	return c.l.send(&Message{Type: TypeRegion, Length: PackLen, STag: c.packs.mr.STag()})
 }
@@ -63,20 +87,18 @@ func (c *copying) storePack(m *Message) error {
 	if sum := Sum(sha256.Sum256(b)); sum != m.Sum {
 		return refuse(CodeSum, "SHA-256 of a pack is %x, and the client says %x", sum, m.Sum)
 	}
+	files, err := parsePack(b)
+	if err != nil {
+		return err
+	}
 	begun := time.Now()
 	s := packStore{t: c.s.cfg.Tree, p: c.packs}
-	for n := 0; len(b) > 0; n++ {
-		var e Entry
-		e, b, err = parseEntry(b)
-		if err != nil || e.Attr.Length > uint64(len(b)) || n == MaxPacked {
-			return errors.Join(ErrBody, s.p.batch.Close(), s.p.leave())
-		}
-		s.add(n, &e, b[:e.Attr.Length])
-		b = b[e.Attr.Length:]
+	for i := range files {
+		s.add(i, &files[i])
 	}
 	reply := Message{Type: TypePacked, Taken: s.commit()}
 	c.packEvent("store", s.files, s.bytes, begun)
-	return errors.Join(s.p.leave(), c.l.send(&reply))
+	return errors.Join(s.p.dirs.Close(), c.l.send(&reply))
 }
 
 // packStore stores one pack.
@@ -96,8 +118,8 @@ type packedFile struct {
 }
 
 // add stages one file, unless something is in the way.
-func (s *packStore) add(i int, e *Entry, content []byte) {
-	name := path.Clean(e.Name)
+func (s *packStore) add(i int, v *Packed) {
+	name := path.Clean(v.Path)
 	s.t.mu.Lock()
 	busy := s.t.parts[name] != nil
 	s.t.mu.Unlock()
@@ -105,11 +127,12 @@ func (s *packStore) add(i int, e *Entry, content []byte) {
 	if busy || err != nil {
 		return
 	}
-	f := packedFile{index: i, length: int64(len(content))}
+	f := packedFile{index: i, length: int64(len(v.Content))}
 	if s.t.claim(f.length, 1) != nil {
 		return
 	}
-	if f.older, err = s.p.batch.Add(dir, base, e.Attr.Perm(), e.Attr.Time(), content); err != nil {
+	f.older, err = s.p.batch.Add(dir, base, v.Attr.Perm(), v.Attr.Time(), v.Content)
+	if err != nil {
 		s.t.claim(-f.length, -1)
 		return
 	}
@@ -137,25 +160,17 @@ func (s *packStore) commit() (taken Taken) {
 // enter returns the directory of a file that is to be written, and the file's name there.
 func (t *Tree) enter(p *packing, name string) (*staging.Dir, string, error) {
 	at, base := path.Split(name)
-	if d := p.dirs[at]; d != nil {
-		return d, base, checkName(base)
-	}
-	f, base, err := t.parent(name)
-	if err != nil {
+	if err := checkName(base); err != nil {
 		return nil, "", err
 	}
-	d := staging.NewDir(f)
-	p.dirs[at] = d
-	return d, base, nil
-}
-
-// leave closes the directories of the batch.
-func (p *packing) leave() (err error) {
-	for at, d := range p.dirs {
-		err = errors.Join(err, d.Close())
-		delete(p.dirs, at)
-	}
-	return err
+	d, err := p.dirs.Open(at, func() (*staging.Dir, error) {
+		f, _, err := t.parent(name)
+		if err != nil {
+			return nil, err
+		}
+		return staging.NewDir(f), nil
+	})
+	return d, base, err
 }
 
 // fetchPack puts the files that a pack names into it. Files that are too long for it are not taken.
@@ -164,20 +179,16 @@ func (c *copying) fetchPack(m *Message) error {
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
-	var names []string
-	for len(b) > 0 {
-		var e Entry
-		if e, b, err = parseEntry(b); err != nil || len(names) == MaxPacked {
-			return ErrBody
-		}
-		names = append(names, e.Name)
+	wanted, err := parsePack(b)
+	if err != nil {
+		return err
 	}
+	begun := time.Now()
 	reply := Message{Type: TypePacked}
 	out := c.packs.mr.Bytes()[:0:PackLen]
 	total, files := int64(0), 0
-	for i, name := range names {
-		longer, n := c.s.cfg.Tree.appendFile(out, name)
+	for i := range wanted {
+		longer, n := c.s.cfg.Tree.appendFile(out, wanted[i].Path)
 		if longer == nil {
 			continue
 		}

@@ -39,12 +39,6 @@ func (p *Pack) Add(path string, a Attr, read func(content []byte) error) error {
 	return nil
 }
 
-// Packed is a file that FetchPack brought. Content is valid until the next transfer.
-type Packed struct {
-	Attr    Attr
-	Content []byte
-}
-
 // StorePack stores the files of a pack. Those that were not stored have to be sent one by one, to learn why.
 func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
 	if err := c.writePack(ctx, p); err != nil {
@@ -55,7 +49,8 @@ func (c *Client) StorePack(ctx context.Context, p *Pack) (Taken, error) {
 	return m.Taken, err
 }
 
-// FetchPack fetches the files that a pack names, in its order. A nil file has to be fetched on its own.
+// FetchPack fetches the files that a pack names, in its order. A nil file has to be fetched on its own. Their content
+// is valid until the next transfer.
 func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 	if err := c.writePack(ctx, p); err != nil {
 		return nil, err
@@ -76,17 +71,19 @@ func (c *Client) FetchPack(ctx context.Context, p *Pack) ([]*Packed, error) {
 	if sum := Sum(sha256.Sum256(b)); sum != m.Sum {
 		return nil, c.abandon(fmt.Errorf("SHA-256 of a pack is %x, the server says %x", sum, m.Sum))
 	}
+	came, err := parsePack(b)
+	if err != nil {
+		return nil, c.abandon(err)
+	}
 	files := make([]*Packed, p.files)
 	for i := range files {
 		if !m.Taken.Has(i) {
 			continue
 		}
-		var e Entry
-		if e, b, err = parseEntry(b); err != nil || e.Attr.Length > uint64(len(b)) {
+		if len(came) == 0 {
 			return nil, c.abandon(fmt.Errorf("%w: a pack that is cut short", ErrProtocol))
 		}
-		files[i] = &Packed{e.Attr, b[:e.Attr.Length]}
-		b = b[e.Attr.Length:]
+		files[i], came = &came[0], came[1:]
 	}
 	return files, nil
 }

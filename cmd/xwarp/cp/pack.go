@@ -99,8 +99,8 @@ func (w *worker) fetchPack(ctx context.Context, todo []*job) error {
 	if err != nil {
 		return err
 	}
-	dirs := dirCache{}
-	defer dirs.close()
+	dirs := staging.Dirs{}
+	defer dirs.Close()
 	var staged []*job
 	for i, j := range todo {
 		switch err := w.stage(dirs, j, files[i]); {
@@ -129,36 +129,17 @@ var errChanged = errors.New("the file was changed since it was listed: copy it a
 var errAlone = errors.New("it is not in the pack")
 
 // stage writes a file that came, under the name that it has until Commit.
-func (w *worker) stage(dirs dirCache, j *job, f *transfer.Packed) error {
+func (w *worker) stage(dirs staging.Dirs, j *job, f *transfer.Packed) error {
 	switch {
 	case f == nil:
 		return errAlone
 	case f.Attr.Length != j.attr.Length || f.Attr.Modified != j.attr.Modified:
 		return errChanged
 	}
-	d, err := dirs.open(filepath.Dir(j.local))
+	at := filepath.Dir(j.local)
+	d, err := dirs.Open(at, func() (*staging.Dir, error) { return staging.OpenDir(at) })
 	if err == nil {
 		_, err = w.batch.Add(d, filepath.Base(j.local), j.attr.Perm(), j.attr.Time(), f.Content)
 	}
 	return err
-}
-
-// dirCache is the directories of one pack.
-type dirCache map[string]*staging.Dir
-
-func (c dirCache) open(path string) (*staging.Dir, error) {
-	if d := c[path]; d != nil {
-		return d, nil
-	}
-	d, err := staging.OpenDir(path)
-	if err == nil {
-		c[path] = d
-	}
-	return d, err
-}
-
-func (c dirCache) close() {
-	for _, d := range c {
-		d.Close()
-	}
 }

@@ -40,20 +40,15 @@ func (p *plan) count() error {
 	return nil
 }
 
-// stat returns what the server shall know of a local file.
-func stat(name string) (transfer.Attr, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(name, &st); err != nil {
-		return transfer.Attr{}, &fs.PathError{Op: "stat", Path: name, Err: err}
+// stat returns what the server shall know of a local file. With follow, a symbolic link stands for what it leads to.
+func stat(name string, follow bool) (transfer.Attr, error) {
+	flags := 0
+	if !follow {
+		flags = unix.AT_SYMLINK_NOFOLLOW
 	}
-	return transfer.AttrOf(&st), nil
-}
-
-// lstat is stat of a symbolic link itself.
-func lstat(name string) (transfer.Attr, error) {
 	var st unix.Stat_t
-	if err := unix.Lstat(name, &st); err != nil {
-		return transfer.Attr{}, &fs.PathError{Op: "lstat", Path: name, Err: err}
+	if err := unix.Fstatat(unix.AT_FDCWD, name, &st, flags); err != nil {
+		return transfer.Attr{}, &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
 	return transfer.AttrOf(&st), nil
 }
@@ -77,7 +72,7 @@ func (p *plan) up(ctx context.Context, sources []string, dst string) error {
 		}
 	}
 	for _, src := range sources {
-		a, err := stat(src)
+		a, err := stat(src, true)
 		if err != nil {
 			return err
 		}
@@ -155,7 +150,7 @@ func (p *plan) upTree(ctx context.Context, src, dst string, a transfer.Attr, exi
 			return err
 		}
 		leftover := e.Type().IsRegular() && staging.Leftover(e.Name())
-		switch a, err := lstat(from); {
+		switch a, err := stat(from, false); {
 		case leftover, errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			p.skip(from, err)

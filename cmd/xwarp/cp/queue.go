@@ -149,14 +149,11 @@ func (q *queue) piece(j *job) (off, n int64) {
 	return off, n
 }
 
-// share has others join. extents, unless nil, are where the file has data: the rest of it is a hole, and is done.
+// share has others join. extents are what is to be moved: the rest of the file is a hole, and is done.
 func (q *queue) share(j *job, extents []transfer.Extent) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	j.open = true
-	if extents == nil {
-		return
-	}
 	holes := int64(j.attr.Length)
 	for _, e := range extents {
 		holes -= e.Length

@@ -105,23 +105,15 @@ func (w *worker) open(ctx context.Context, j *job) (*transfer.RemoteFile, error)
 	return f, f.Into(j.out.File)
 }
 
-// extents returns where a file with holes has data; nil means all of it.
+// extents returns what is to be moved of a file: where it has data, or all of it.
 func (j *job) extents(ctx context.Context, f *transfer.RemoteFile) ([]transfer.Extent, error) {
 	switch {
 	case j.attr.Flags&transfer.FlagSparse == 0, j.resumed: // what an earlier try left may have data where holes are
-		return nil, nil
+		return j.left, nil
 	case j.up:
-		return holesToo(transfer.Extents(j.in, int64(j.attr.Length)))
+		return transfer.Extents(j.in, int64(j.attr.Length))
 	}
-	return holesToo(f.Extents(ctx))
-}
-
-// holesToo makes the list of a file without data differ from nil.
-func holesToo(list []transfer.Extent, err error) ([]transfer.Extent, error) {
-	if list == nil {
-		list = []transfer.Extent{}
-	}
-	return list, err
+	return f.Extents(ctx)
 }
 
 // pieces moves pieces of the file until none is left.
@@ -258,7 +250,7 @@ func (w *worker) there(ctx context.Context, j *job) (bool, error) {
 	case j.up:
 		a, err = w.c.Stat(ctx, j.remote)
 	default:
-		if a, err = stat(j.local); errors.Is(err, fs.ErrNotExist) {
+		if a, err = stat(j.local, true); errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 	}

@@ -10,6 +10,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Dirs are the open directories of a batch, by path.
+type Dirs map[string]*Dir
+
+// Open returns the directory of a path, which open opens when it is the first of that path.
+func (l Dirs) Open(path string, open func() (*Dir, error)) (*Dir, error) {
+	if d := l[path]; d != nil {
+		return d, nil
+	}
+	d, err := open()
+	if err == nil {
+		l[path] = d
+	}
+	return d, err
+}
+
+// Close closes the directories. l can be used again.
+func (l Dirs) Close() (err error) {
+	for path, d := range l {
+		err = errors.Join(err, d.Close())
+		delete(l, path)
+	}
+	return err
+}
+
 // Batch replaces many small files, each with a few system calls. Sync asks the disk once for all of them. One goroutine
 // uses a Batch.
 type Batch struct {
