@@ -270,9 +270,10 @@ func (x *xdpDriver) connect(w *worker, c *conn, cfg *tcp.Config) error {
 	return err
 }
 
-// maxPorts bounds how often an active open takes another free port because its own has a connection to the
-// same peer in TIME-WAIT, which keeps no port in the kernel.
-const maxPorts = 64
+// maxPorts is the number of free ports that an active open tries. A port is of no use while it has a connection to
+// the same peer in TIME-WAIT, which keeps no port in the kernel. The kernel picks at random and may repeat itself.
+// Where one of 16 ports is left, 64 tries fail for 1.6 % of the dials, and 256 for less than one in ten million.
+const maxPorts = 256
 
 // anotherPort says whether an active open that failed may succeed from another port.
 func anotherPort(err error, local netip.AddrPort) bool {
