@@ -61,19 +61,19 @@ func (c *Conn) ourFINAcked(now tick.Time) {
 	c.fin = finAcked
 	c.events |= FINAcked
 	c.timer.linger = tick.Never
+	c.enter(finAcknowledged)
 	switch c.state {
-	case FinWait1:
-		c.state = FinWait2
-		c.finWait2(now)
-	case Closing:
-		c.timeWait(now)
-	case LastAck:
-		c.end(CauseClosed)
+	case FinWait2:
+		c.boundFinWait2(now)
+	case TimeWait:
+		c.startTimeWait(now)
+	case Closed:
+		c.enterClosed(CauseClosed)
 	}
 }
 
-// finWait2 bounds FIN-WAIT-2 when nobody waits for the peer's octets any more.
-func (c *Conn) finWait2(now tick.Time) {
+// boundFinWait2 bounds FIN-WAIT-2 when nobody waits for the peer's octets any more.
+func (c *Conn) boundFinWait2(now tick.Time) {
 	if c.detached {
 		c.timer.wait = now.Add(c.cfg.FinWait2)
 	}

@@ -10,19 +10,11 @@ import (
 // afterwards. Before the peer answered our SYN it ends the connection.
 func (c *Conn) Shutdown(now tick.Time) {
 	c.run = false
-	if c.fin != finNone {
+	if c.fin != finNone || !c.enter(shutdown) {
 		return
 	}
-	switch c.state {
-	case SynSent:
-		c.end(CauseAborted)
-		return
-	case Established:
-		c.state = FinWait1
-	case CloseWait:
-		c.state = LastAck
-	case SynReceived:
-	default:
+	if c.state == Closed {
+		c.enterClosed(CauseAborted)
 		return
 	}
 	c.fin = finQueued
@@ -37,7 +29,7 @@ func (c *Conn) Detach(now tick.Time) {
 	c.Shutdown(now)
 	c.detached = true
 	if c.state == FinWait2 && c.timer.wait == tick.Never {
-		c.finWait2(now)
+		c.boundFinWait2(now)
 	}
 }
 
@@ -46,7 +38,7 @@ func (c *Conn) Abort(now tick.Time) {
 	switch c.state {
 	case Closed:
 	case SynSent, Closing, LastAck, TimeWait:
-		c.end(CauseAborted)
+		c.enterClosed(CauseAborted)
 	default:
 		c.endWithReset(CauseAborted)
 	}
@@ -55,7 +47,7 @@ func (c *Conn) Abort(now tick.Time) {
 // endWithReset ends the connection and tells the peer.
 func (c *Conn) endWithReset(why Cause) {
 	at := c.nxt
-	c.end(why)
+	c.enterClosed(why)
 	c.reply.set(at)
 	c.reply.ack = true
 }
@@ -87,7 +79,7 @@ func (c *Conn) pollReset(now tick.Time, out *Out) {
 // Recycle ends a connection in TIME-WAIT as if its time were over, to make room for what Reusable found.
 func (c *Conn) Recycle() {
 	if c.state == TimeWait {
-		c.end(CauseClosed)
+		c.enterClosed(CauseClosed)
 	}
 }
 

@@ -148,14 +148,15 @@ func (c *Conn) Connect(now tick.Time) {
 	if c.state != Closed || c.cause != CauseNone {
 		return
 	}
-	c.state = SynSent
+	c.enter(connect)
 	c.nxt = c.iss + 1
 	c.timer.startSYN(c.cfg.SYNTimeout, now)
 }
 
-// established enters ESTABLISHED: the handshake's results become the send side's.
+// established enters ESTABLISHED: the results of the handshake configure the send side. A FIN that is due already
+// leads on to FIN-WAIT-1.
 func (c *Conn) established(now tick.Time) {
-	c.state = Established
+	c.enter(synAcknowledged)
 	c.events |= Connected
 	c.frozen = c.nxt
 	c.emss = c.emssFor(c.pmtu.mtu)
@@ -179,13 +180,14 @@ func (c *Conn) established(now tick.Time) {
 	c.timer.syn = tick.Never
 	c.timer.heard(now)
 	if c.fin == finQueued {
-		c.state = FinWait1
+		c.enter(shutdown)
 	}
 }
 
-// end enters CLOSED.
-func (c *Conn) end(why Cause) {
-	c.state, c.run = Closed, false
+// enterClosed ends the connection; a caller may have left the last state already.
+func (c *Conn) enterClosed(why Cause) {
+	c.enter(ended)
+	c.run = false
 	c.cause = why
 	c.events |= Ended
 	c.timer.stop()

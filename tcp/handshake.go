@@ -17,7 +17,7 @@ func (c *Conn) inputSynSent(s *Segment, now tick.Time, o *Offer) {
 		return
 	}
 	if rst && ack { // second
-		c.end(CauseRefused)
+		c.enterClosed(CauseRefused)
 		return
 	}
 	if rst || s.Flags&wire.SYN == 0 { // fifth
@@ -28,7 +28,7 @@ func (c *Conn) inputSynSent(s *Segment, now tick.Time, o *Offer) {
 	c.negotiate(s, now)
 	c.timer.heard(now)
 	if !ack {
-		c.state = SynReceived
+		c.enter(peerSYN)
 		c.sendFrom(s)
 		c.right = c.nxt.Add(int(s.Window))
 		c.timer.restartSYN(c.cfg.SYNTimeout)
@@ -134,7 +134,7 @@ func utoOption(d tick.Duration) wire.UserTimeout {
 // accepted makes c, after Init, the connection of a half-open entry: its SYN came, its SYN-ACK left at sentAt.
 func (c *Conn) accepted(syn *Segment, window int, sentAt tick.Time, tries int, now tick.Time) {
 	c.passive = true
-	c.state = SynReceived
+	c.enter(peerSYN)
 	c.nxt = c.iss + 1
 	c.receiveFrom(syn.Seq)
 	c.rcvAdv = c.rcvNxt.Add(window)

@@ -18,7 +18,7 @@ func (c *Conn) ICMP(e *ip.ICMPError, now tick.Time) {
 		c.packetTooBig(e, now)
 	case c.state <= SynReceived && !c.passive && hard(e.Kind):
 		c.soft = e.Kind
-		c.end(CauseUnreachable)
+		c.enterClosed(CauseUnreachable)
 	default:
 		c.soft = e.Kind
 		c.events |= SoftError

@@ -209,10 +209,10 @@ func (c *Conn) inputRST(s *Segment, now tick.Time) {
 	case s.Seq != c.rcvNxt:
 		c.challenge(now)
 	case c.state == SynReceived:
-		c.end(CauseRefused)
+		c.enterClosed(CauseRefused)
 	default:
 		c.ackOfReset(s)
-		c.end(CauseReset)
+		c.enterClosed(CauseReset)
 	}
 }
 
@@ -230,7 +230,7 @@ func (c *Conn) ackOfReset(s *Segment) {
 // SYN finds the listener.
 func (c *Conn) inputSYN(s *Segment, now tick.Time) {
 	if c.state == SynReceived && c.passive {
-		c.end(CauseRefused)
+		c.enterClosed(CauseRefused)
 		return
 	}
 	c.challenge(now)

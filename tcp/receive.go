@@ -168,19 +168,13 @@ func (c *Conn) peerFIN(now tick.Time) {
 	c.rcvAdv = seq.Max(c.rcvAdv, c.rcvNxt)
 	c.events |= PeerClosed
 	c.now.ack = true
-	switch c.state {
-	case Established:
-		c.state = CloseWait
-	case FinWait1:
-		c.state = Closing
-	case FinWait2:
-		c.timeWait(now)
+	if c.enter(peerFIN); c.state == TimeWait {
+		c.startTimeWait(now)
 	}
 }
 
-// timeWait enters TIME-WAIT.
-func (c *Conn) timeWait(now tick.Time) {
-	c.state = TimeWait
+// startTimeWait starts the timer of TIME-WAIT.
+func (c *Conn) startTimeWait(now tick.Time) {
 	c.timer.stop()
 	c.timer.wait = now.Add(c.cfg.TimeWait)
 }

@@ -14,25 +14,72 @@ const (
 	Closing
 	LastAck
 	TimeWait
+	states
 )
 
-var stateNames = [...]string{"CLOSED", "SYN-SENT", "SYN-RECEIVED", "ESTABLISHED", "FIN-WAIT-1",
-	"FIN-WAIT-2",
-	"CLOSE-WAIT", "CLOSING", "LAST-ACK", "TIME-WAIT"}
-
-// String is the name RFC 9293 uses.
+// String returns the name that RFC 9293 uses.
 func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
+	names := [states]string{"CLOSED", "SYN-SENT", "SYN-RECEIVED", "ESTABLISHED", "FIN-WAIT-1",
+		"FIN-WAIT-2", "CLOSE-WAIT", "CLOSING", "LAST-ACK", "TIME-WAIT"}
+	if s < states {
+		return names[s]
 	}
 	return "?"
 }
 
-// receives reports whether the peer may still send octets.
+// receives reports whether the peer may still send bytes.
 func (s State) receives() bool { return s >= SynReceived && s <= FinWait2 }
 
-// sends reports whether octets may still be sent or sent again.
+// sends reports whether bytes may still be sent, or sent again.
 func (s State) sends() bool { return s >= Established && s <= LastAck && s != FinWait2 }
+
+// trigger is what moves a connection from one state to another.
+type trigger uint8
+
+const (
+	connect         trigger = iota // Connect: our SYN is due
+	peerSYN                        // the peer's SYN arrived, and the peer does not acknowledge ours yet
+	synAcknowledged                // both sides have the other's SYN
+	shutdown                       // our FIN is due, behind the bytes of the Source
+	peerFIN                        // RCV.NXT passed the peer's FIN
+	finAcknowledged                // the peer acknowledged our FIN
+	ended                          // RST, Abort, a timer, or an ICMP error that answers our SYN
+	triggers
+)
+
+// transition is one cell of the table. The zero value refuses the trigger.
+type transition struct {
+	ok   bool
+	next State
+}
+
+func to(s State) transition { return transition{true, s} }
+
+// transitions is figure 5 of RFC 9293 without LISTEN: a pair that is missing changes nothing. Shutdown in SYN-RECEIVED
+// queues the FIN, and established takes it from there.
+var transitions = [states][triggers]transition{
+	Closed: {connect: to(SynSent), peerSYN: to(SynReceived)},
+	SynSent: {peerSYN: to(SynReceived), synAcknowledged: to(Established), shutdown: to(Closed),
+		ended: to(Closed)},
+	SynReceived: {synAcknowledged: to(Established), shutdown: to(SynReceived), ended: to(Closed)},
+	Established: {shutdown: to(FinWait1), peerFIN: to(CloseWait), ended: to(Closed)},
+	FinWait1:    {peerFIN: to(Closing), finAcknowledged: to(FinWait2), ended: to(Closed)},
+	FinWait2:    {peerFIN: to(TimeWait), ended: to(Closed)},
+	CloseWait:   {shutdown: to(LastAck), ended: to(Closed)},
+	Closing:     {finAcknowledged: to(TimeWait), ended: to(Closed)},
+	LastAck:     {finAcknowledged: to(Closed), ended: to(Closed)},
+	TimeWait:    {ended: to(Closed)},
+}
+
+// enter moves c to the state that transitions has for t, and reports whether it has one. Nothing else assigns the
+// state. The timers and counters of the new state are the caller's to set.
+func (c *Conn) enter(t trigger) bool {
+	x := transitions[c.state][t]
+	if x.ok {
+		c.state = x.next
+	}
+	return x.ok
+}
 
 // Events says what happened since it was last read.
 type Events uint32

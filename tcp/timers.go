@@ -179,7 +179,7 @@ func (c *Conn) Expire(now tick.Time) {
 
 func (c *Conn) expireWait() {
 	if c.state == TimeWait {
-		c.end(CauseClosed)
+		c.enterClosed(CauseClosed)
 	} else {
 		c.endWithReset(CauseOrphan)
 	}
@@ -193,7 +193,7 @@ func (c *Conn) expireSYN(now tick.Time) bool {
 		if c.soft != 0 {
 			why = CauseUnreachable
 		}
-		c.end(why)
+		c.enterClosed(why)
 		return false
 	}
 	t.synRTO = min(2*t.synRTO, tick.Minute)
